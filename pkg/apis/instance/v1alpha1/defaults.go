@@ -1,0 +1,32 @@
+package v1alpha1
+
+import (
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"macrack.io/macrack/pkg/rules"
+)
+
+// SetDefaults_InstanceClass sets the display that a class has if it names none.
+func SetDefaults_InstanceClass(obj *InstanceClass) {
+	if obj.Spec.Display == nil {
+		obj.Spec.Display = &Display{Width: 1920, Height: 1200}
+	}
+	if obj.Spec.Display.PixelsPerInch == 0 {
+		obj.Spec.Display.PixelsPerInch = 144
+	}
+}
+
+// SetDefaults_MacOSInstance sets the one amount that an instance can ask for.
+func SetDefaults_MacOSInstance(obj *MacOSInstance) {
+	if len(obj.Spec.Resources.Requests) == 0 {
+		obj.Spec.Resources.Requests = ResourceList{rules.ResourceMacOSVM: *resource.NewQuantity(1, resource.DecimalSI)}
+	}
+}
+
+// SetDefaults_MacOSInstanceStop sets how long a guest may take to shut down.
+func SetDefaults_MacOSInstanceStop(obj *MacOSInstanceStop) {
+	if obj.GracePeriodSeconds == nil {
+		seconds := int64(rules.DefaultStopGrace.Seconds())
+		obj.GracePeriodSeconds = &seconds
+	}
+}

@@ -1,0 +1,145 @@
+package rack
+
+import (
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
+
+// MacNode is one physical Mac. Its name is the name of the Kubernetes Node that the Mac's agent registers.
+type MacNode struct {
+	metav1.TypeMeta
+	metav1.ObjectMeta
+
+	Spec   MacNodeSpec
+	Status MacNodeStatus
+}
+
+// MacNodeSpec says which Mac this is and where it stands.
+type MacNodeSpec struct {
+	SerialNumber string
+	ClassName    string
+	Location     MacNodeLocation
+	Maintenance  bool
+}
+
+// MacNodeLocation says where a Mac stands.
+type MacNodeLocation struct {
+	Site  string
+	Rack  string
+	Shelf string
+}
+
+// MacNodePhase is where a Mac is in its life. The registry derives it from the rest of the status.
+type MacNodePhase string
+
+const (
+	// MacNodePending means that no agent has reported for the Mac yet.
+	MacNodePending MacNodePhase = "Pending"
+	// MacNodeAvailable means that a lease can be bound to the Mac.
+	MacNodeAvailable MacNodePhase = "Available"
+	// MacNodeLeased means that the Mac belongs to a lease.
+	MacNodeLeased MacNodePhase = "Leased"
+	// MacNodeReleasing means that the lease has ended and the Mac is being emptied and scrubbed.
+	MacNodeReleasing MacNodePhase = "Releasing"
+	// MacNodeOffline means that the Mac's agent has not been heard of for too long.
+	MacNodeOffline MacNodePhase = "Offline"
+	// MacNodeMaintenance means that an administrator keeps the Mac out of the pool.
+	MacNodeMaintenance MacNodePhase = "Maintenance"
+	// MacNodeQuarantined means that the Mac cannot be trusted to run two virtual machines.
+	MacNodeQuarantined MacNodePhase = "Quarantined"
+)
+
+// Types of conditions of a MacNode.
+const (
+	// MacNodeReady is True while the Mac's agent is heard of. The controllers write it.
+	MacNodeReady = "Ready"
+	// MacNodeSlotsHealthy is True when the kernel gives the Mac as many virtual machines as it should. The agent writes it.
+	MacNodeSlotsHealthy = "SlotsHealthy"
+	// MacNodeStorageHealthy is True when the Mac's disk has room and answers. The agent writes it.
+	MacNodeStorageHealthy = "StorageHealthy"
+	// MacNodeScrubbed is True when nothing of the last tenant is left on the Mac. The agent writes it.
+	MacNodeScrubbed = "Scrubbed"
+)
+
+// Reasons of the conditions SlotsHealthy=False, and so of a quarantine.
+const (
+	// ReasonKernelQuotaStuck means that the kernel refuses virtual machines although fewer than two run.
+	ReasonKernelQuotaStuck = "KernelQuotaStuck"
+	// ReasonCannotReattach means that a virtual machine runs that the agent cannot talk to.
+	ReasonCannotReattach = "CannotReattach"
+	// ReasonSerialMismatch means that the Mac reports another serial number than the MacNode has.
+	ReasonSerialMismatch = "SerialMismatch"
+	// ReasonScrubFailed means that something of a tenant could not be removed.
+	ReasonScrubFailed = "ScrubFailed"
+)
+
+// MacNodeStatus is what the agent and the registry know of a Mac.
+type MacNodeStatus struct {
+	Phase             MacNodePhase
+	LeaseRef          *LeaseReference
+	EarliestReleaseAt *metav1.Time
+	ReleasingSince    *metav1.Time
+	RunningVMs        int32
+	BootID            string
+	Quarantine        *Quarantine
+	Scrub             *ScrubReport
+	Hardware          *MacNodeHardware
+	Images            []CachedImage
+	Conditions        []metav1.Condition
+}
+
+// LeaseReference names a MacNodeLease.
+type LeaseReference struct {
+	Namespace string
+	Name      string
+	UID       types.UID
+}
+
+// Quarantine says why nothing is placed on a Mac.
+type Quarantine struct {
+	Reason  string
+	Message string
+	Since   metav1.Time
+	BootID  string
+}
+
+// ScrubReport is an agent's proof that nothing of a tenant is left.
+type ScrubReport struct {
+	LeaseUID   types.UID
+	FinishedAt metav1.Time
+	Removed    []string
+	Remaining  []string
+}
+
+// MacNodeHardware is what the agent found on the Mac.
+type MacNodeHardware struct {
+	ModelIdentifier string
+	SerialNumber    string
+	CPU             resource.Quantity
+	Memory          resource.Quantity
+	Storage         resource.Quantity
+	FreeStorage     resource.Quantity
+	MacOSVersion    string
+	AgentVersion    string
+}
+
+// CachedImage is an image on a Mac's disk.
+type CachedImage struct {
+	Name       string
+	Digest     string
+	SizeBytes  int64
+	LastUsedAt *metav1.Time
+}
+
+// +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
+
+// MacNodeList is a list of MacNodes.
+type MacNodeList struct {
+	metav1.TypeMeta
+	metav1.ListMeta
+
+	Items []MacNode
+}

@@ -1,0 +1,54 @@
+package rack
+
+import (
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
+
+// MacNodeClass is an entry of the hardware catalogue: one kind of Mac that can be leased.
+type MacNodeClass struct {
+	metav1.TypeMeta
+	metav1.ObjectMeta
+
+	Spec   MacNodeClassSpec
+	Status MacNodeClassStatus
+}
+
+// MacNodeClassSpec describes the hardware of a class.
+type MacNodeClassSpec struct {
+	Model            string
+	ModelIdentifiers []string
+	Chip             string
+	Capacity         MachineResources
+	HostReserved     MachineResources
+	SKU              string
+}
+
+// MachineResources are amounts of what a Mac or a virtual machine is made of.
+type MachineResources struct {
+	CPU     resource.Quantity
+	Memory  resource.Quantity
+	Storage resource.Quantity
+}
+
+// MacNodeClassStatus counts the Macs of a class, each in exactly one of the counts but total.
+type MacNodeClassStatus struct {
+	Total       int32
+	Available   int32
+	Leased      int32
+	Held        int32
+	Quarantined int32
+	Offline     int32
+}
+
+// +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
+
+// MacNodeClassList is a list of MacNodeClasses.
+type MacNodeClassList struct {
+	metav1.TypeMeta
+	metav1.ListMeta
+
+	Items []MacNodeClass
+}

@@ -1,0 +1,97 @@
+package rack
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
+
+// MacNodeLease is a tenant's lease of one whole Mac, for 24 hours at least. The tenant runs one or two
+// MacOSInstances in it. A lease that is deleted before its floor becomes Held, and ends by itself at the floor.
+type MacNodeLease struct {
+	metav1.TypeMeta
+	metav1.ObjectMeta
+
+	Spec   MacNodeLeaseSpec
+	Status MacNodeLeaseStatus
+}
+
+// MacNodeLeaseSpec is what a tenant asks for.
+type MacNodeLeaseSpec struct {
+	ClassName       string
+	SerialNumber    string
+	MinimumDuration *metav1.Duration
+	PrefetchImages  []string
+	ExpireAfter     *metav1.Duration
+}
+
+// MacNodeLeasePhase is where a lease is in its life.
+type MacNodeLeasePhase string
+
+const (
+	// MacNodeLeasePending means that the lease waits for a Mac.
+	MacNodeLeasePending MacNodeLeasePhase = "Pending"
+	// MacNodeLeaseBound means that the lease has a Mac.
+	MacNodeLeaseBound MacNodeLeasePhase = "Bound"
+	// MacNodeLeaseHeld means that the lease was deleted before its floor, and keeps its Mac until then.
+	MacNodeLeaseHeld MacNodeLeasePhase = "Held"
+	// MacNodeLeaseReleasing means that the floor has passed and the Mac is being emptied and scrubbed.
+	MacNodeLeaseReleasing MacNodeLeasePhase = "Releasing"
+	// MacNodeLeaseReleased means that the Mac is no longer the tenant's; the object waits for finalizers of others.
+	MacNodeLeaseReleased MacNodeLeasePhase = "Released"
+)
+
+// MacNodeLeaseConditionBound is the type of the condition that says whether the lease has a Mac, and if not, why.
+const MacNodeLeaseConditionBound = "Bound"
+
+// MacNodeLeaseStatus is what a tenant has got.
+type MacNodeLeaseStatus struct {
+	Phase             MacNodeLeasePhase
+	BoundAt           *metav1.Time
+	EarliestReleaseAt *metav1.Time
+	HeldAt            *metav1.Time
+	ReleasedAt        *metav1.Time
+	NodeName          string
+	SerialNumber      string
+	Instances         []LeaseSlot
+	Conditions        []metav1.Condition
+}
+
+// LeaseSlot is a slot of a lease that an instance has taken.
+type LeaseSlot struct {
+	Name      string
+	UID       types.UID
+	Resources MachineResources
+}
+
+// +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
+
+// MacNodeLeaseList is a list of MacNodeLeases.
+type MacNodeLeaseList struct {
+	metav1.TypeMeta
+	metav1.ListMeta
+
+	Items []MacNodeLease
+}
+
+// +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
+
+// MacNodeLeaseBinding joins a lease and a MacNode. It is created by the controllers as a subresource of the lease.
+type MacNodeLeaseBinding struct {
+	metav1.TypeMeta
+	metav1.ObjectMeta
+
+	NodeName string
+}
+
+// +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
+
+// MacNodeLeaseRelease parts a lease and its MacNode, once the floor has passed and the Mac is empty. It is
+// created by the controllers as a subresource of the lease.
+type MacNodeLeaseRelease struct {
+	metav1.TypeMeta
+	metav1.ObjectMeta
+
+	NodeTaints []string
+}

@@ -1,0 +1,110 @@
+package v1alpha1
+
+import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+// +genclient
+// +genclient:nonNamespaced
+// +genclient:noStatus
+// +genclient:onlyVerbs=get,list
+// +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
+
+// ComplianceReport answers, from the ledger alone, whether the three rules held in a window of time. It is
+// computed when it is read. Its name is the window: a duration back from now such as 24h, 7d or 90d, or two
+// dates such as 2026-08-01..2026-11-01, of which the second is not in the window.
+type ComplianceReport struct {
+	metav1.TypeMeta `json:",inline"`
+	// +optional
+	metav1.ObjectMeta `json:"metadata,omitempty" protobuf:"bytes,1,opt,name=metadata"`
+
+	// status is the answer.
+	// +optional
+	Status ComplianceReportStatus `json:"status,omitempty" protobuf:"bytes,2,opt,name=status"`
+}
+
+// ComplianceVerdict is the answer in one word.
+type ComplianceVerdict string
+
+const (
+	// ComplianceCompliant means that the ledger is unbroken and shows no violation.
+	ComplianceCompliant ComplianceVerdict = "Compliant"
+	// ComplianceViolated means that the ledger shows a violation of a rule.
+	ComplianceViolated ComplianceVerdict = "Violated"
+	// ComplianceIncomplete means that the ledger has a gap or was edited, so that it proves nothing.
+	ComplianceIncomplete ComplianceVerdict = "Incomplete"
+)
+
+// ComplianceReportStatus is the answer that the ledger gives.
+type ComplianceReportStatus struct {
+	// verdict is Compliant, Violated or Incomplete.
+	// +optional
+	Verdict ComplianceVerdict `json:"verdict,omitempty" protobuf:"bytes,1,opt,name=verdict,casttype=ComplianceVerdict"`
+	// from is the beginning of the window.
+	// +optional
+	From metav1.Time `json:"from,omitempty" protobuf:"bytes,2,opt,name=from"`
+	// to is the end of the window.
+	// +optional
+	To metav1.Time `json:"to,omitempty" protobuf:"bytes,3,opt,name=to"`
+	// coveredSince is when the ledger began, if that was after the window did.
+	// +optional
+	CoveredSince *metav1.Time `json:"coveredSince,omitempty" protobuf:"bytes,4,opt,name=coveredSince"`
+	// records is the number of records in the window.
+	// +optional
+	Records int64 `json:"records" protobuf:"varint,5,opt,name=records"`
+	// chassis is the number of Macs that have records in the window.
+	// +optional
+	Chassis int64 `json:"chassis" protobuf:"varint,6,opt,name=chassis"`
+	// leases is the number of leases that held a Mac at some time in the window.
+	// +optional
+	Leases int64 `json:"leases" protobuf:"varint,7,opt,name=leases"`
+	// vmStarts is the number of virtual machines that started in the window.
+	// +optional
+	VMStarts int64 `json:"vmStarts" protobuf:"varint,8,opt,name=vmStarts"`
+	// maxVMs is the highest number of virtual machines that one Mac ran at a time.
+	// +optional
+	MaxVMs int64 `json:"maxVMs" protobuf:"varint,9,opt,name=maxVMs"`
+	// overlaps is the number of times that a Mac was used by two tenants at once.
+	// +optional
+	Overlaps int64 `json:"overlaps" protobuf:"varint,10,opt,name=overlaps"`
+	// floorBreaches is the number of times that a Mac was released before its floor.
+	// +optional
+	FloorBreaches int64 `json:"floorBreaches" protobuf:"varint,11,opt,name=floorBreaches"`
+	// rejected is the number of requests that were refused, as the records count them.
+	// +optional
+	Rejected int64 `json:"rejected" protobuf:"varint,12,opt,name=rejected"`
+	// brokenChains is the number of Macs whose records have a gap, an edit or a fork.
+	// +optional
+	BrokenChains int64 `json:"brokenChains" protobuf:"varint,13,opt,name=brokenChains"`
+	// violations is the evidence, at most 100 entries.
+	// +listType=atomic
+	// +optional
+	Violations []ComplianceViolation `json:"violations,omitempty" protobuf:"bytes,14,rep,name=violations"`
+}
+
+// ComplianceViolation is one violation and the records that show it.
+type ComplianceViolation struct {
+	// rule names what was violated: TwoVMsPerChassis, OneTenantPerChassis, TwentyFourHours or UnbrokenLedger.
+	Rule string `json:"rule" protobuf:"bytes,1,opt,name=rule"`
+	// serialNumber is the Mac's.
+	// +optional
+	SerialNumber string `json:"serialNumber,omitempty" protobuf:"bytes,2,opt,name=serialNumber"`
+	// time is when it happened.
+	// +optional
+	Time metav1.MicroTime `json:"time,omitempty" protobuf:"bytes,3,opt,name=time"`
+	// message says what the records show.
+	Message string `json:"message" protobuf:"bytes,4,opt,name=message"`
+	// records are the records that show it, as namespace/name.
+	// +listType=atomic
+	// +optional
+	Records []string `json:"records,omitempty" protobuf:"bytes,5,rep,name=records"`
+}
+
+// +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
+
+// ComplianceReportList is a list of ComplianceReports.
+type ComplianceReportList struct {
+	metav1.TypeMeta `json:",inline"`
+	// +optional
+	metav1.ListMeta `json:"metadata,omitempty" protobuf:"bytes,1,opt,name=metadata"`
+
+	Items []ComplianceReport `json:"items" protobuf:"bytes,2,rep,name=items"`
+}

@@ -1,0 +1,150 @@
+package v1alpha1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// +genclient
+// +genclient:method=Bind,verb=create,subresource=binding,input=MacNodeLeaseBinding,result=MacNodeLeaseBinding
+// +genclient:method=Release,verb=create,subresource=release,input=MacNodeLeaseRelease,result=MacNodeLeaseRelease
+// +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
+
+// MacNodeLease is a tenant's lease of one whole Mac, for 24 hours at least. The tenant runs one or two
+// MacOSInstances in it. A lease that is deleted before its floor becomes Held, and ends by itself at the floor.
+type MacNodeLease struct {
+	metav1.TypeMeta `json:",inline"`
+	// +optional
+	metav1.ObjectMeta `json:"metadata,omitempty" protobuf:"bytes,1,opt,name=metadata"`
+
+	// spec is what the tenant asks for.
+	Spec MacNodeLeaseSpec `json:"spec" protobuf:"bytes,2,opt,name=spec"`
+	// status is what the tenant has got. It is written by the server and the controllers.
+	// +optional
+	Status MacNodeLeaseStatus `json:"status,omitempty" protobuf:"bytes,3,opt,name=status"`
+}
+
+// MacNodeLeaseSpec is what a tenant asks for.
+type MacNodeLeaseSpec struct {
+	// className names the MacNodeClass of the Mac to lease; if empty, the RackConfig's defaultClassName. It cannot be changed.
+	// +optional
+	ClassName string `json:"className,omitempty" protobuf:"bytes,1,opt,name=className"`
+	// serialNumber asks for this very Mac. It cannot be changed.
+	// +optional
+	SerialNumber string `json:"serialNumber,omitempty" protobuf:"bytes,2,opt,name=serialNumber"`
+	// minimumDuration is how long the Mac stays the tenant's at least, from the moment of binding: 24h or more, 24h by default. It can only be lengthened.
+	// +optional
+	MinimumDuration *metav1.Duration `json:"minimumDuration,omitempty" protobuf:"bytes,3,opt,name=minimumDuration"`
+	// prefetchImages names MacOSImages to pull onto the Mac as soon as the lease is bound.
+	// +listType=set
+	// +optional
+	PrefetchImages []string `json:"prefetchImages,omitempty" protobuf:"bytes,4,rep,name=prefetchImages"`
+	// expireAfter is how long after binding the lease deletes itself; no less than minimumDuration. Unset means never.
+	// +optional
+	ExpireAfter *metav1.Duration `json:"expireAfter,omitempty" protobuf:"bytes,5,opt,name=expireAfter"`
+}
+
+// MacNodeLeasePhase is where a lease is in its life.
+type MacNodeLeasePhase string
+
+const (
+	// MacNodeLeasePending means that the lease waits for a Mac.
+	MacNodeLeasePending MacNodeLeasePhase = "Pending"
+	// MacNodeLeaseBound means that the lease has a Mac.
+	MacNodeLeaseBound MacNodeLeasePhase = "Bound"
+	// MacNodeLeaseHeld means that the lease was deleted before its floor, and keeps its Mac until then.
+	MacNodeLeaseHeld MacNodeLeasePhase = "Held"
+	// MacNodeLeaseReleasing means that the floor has passed and the Mac is being emptied and scrubbed.
+	MacNodeLeaseReleasing MacNodeLeasePhase = "Releasing"
+	// MacNodeLeaseReleased means that the Mac is no longer the tenant's; the object waits for finalizers of others.
+	MacNodeLeaseReleased MacNodeLeasePhase = "Released"
+)
+
+// MacNodeLeaseConditionBound is the type of the condition that says whether the lease has a Mac, and if not, why.
+const MacNodeLeaseConditionBound = "Bound"
+
+// MacNodeLeaseStatus is what a tenant has got.
+type MacNodeLeaseStatus struct {
+	// phase is Pending, Bound, Held, Releasing or Released.
+	// +optional
+	Phase MacNodeLeasePhase `json:"phase,omitempty" protobuf:"bytes,1,opt,name=phase,casttype=MacNodeLeasePhase"`
+	// boundAt is when the Mac became the tenant's, by the server's clock, rounded up to a second. It never changes.
+	// +optional
+	BoundAt *metav1.Time `json:"boundAt,omitempty" protobuf:"bytes,2,opt,name=boundAt"`
+	// earliestReleaseAt is the floor, boundAt + minimumDuration: the Mac stays the tenant's until then, and is billed. It never moves backwards.
+	// +optional
+	EarliestReleaseAt *metav1.Time `json:"earliestReleaseAt,omitempty" protobuf:"bytes,3,opt,name=earliestReleaseAt"`
+	// heldAt is when the lease was deleted before its floor.
+	// +optional
+	HeldAt *metav1.Time `json:"heldAt,omitempty" protobuf:"bytes,4,opt,name=heldAt"`
+	// releasedAt is when the Mac stopped being the tenant's.
+	// +optional
+	ReleasedAt *metav1.Time `json:"releasedAt,omitempty" protobuf:"bytes,5,opt,name=releasedAt"`
+	// nodeName is the MacNode of the lease.
+	// +optional
+	NodeName string `json:"nodeName,omitempty" protobuf:"bytes,6,opt,name=nodeName"`
+	// serialNumber is the serial number of the Mac.
+	// +optional
+	SerialNumber string `json:"serialNumber,omitempty" protobuf:"bytes,7,opt,name=serialNumber"`
+	// instances is the slot table: the instances that have not ended, two at most.
+	// +listType=map
+	// +listMapKey=name
+	// +optional
+	Instances []LeaseSlot `json:"instances,omitempty" protobuf:"bytes,8,rep,name=instances"`
+	// conditions has Bound, which says why a lease is pending.
+	// +listType=map
+	// +listMapKey=type
+	// +patchStrategy=merge
+	// +patchMergeKey=type
+	// +optional
+	Conditions []metav1.Condition `json:"conditions,omitempty" patchStrategy:"merge" patchMergeKey:"type" protobuf:"bytes,9,rep,name=conditions"`
+}
+
+// LeaseSlot is a slot of a lease that an instance has taken.
+type LeaseSlot struct {
+	// name is the name of the MacOSInstance.
+	Name string `json:"name" protobuf:"bytes,1,opt,name=name"`
+	// uid is the UID of the MacOSInstance.
+	UID types.UID `json:"uid" protobuf:"bytes,2,opt,name=uid,casttype=k8s.io/apimachinery/pkg/types.UID"`
+	// resources is what the instance's class gives it: cores, bytes of memory, bytes of storage.
+	// +optional
+	Resources MachineResources `json:"resources,omitempty" protobuf:"bytes,3,opt,name=resources"`
+}
+
+// +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
+
+// MacNodeLeaseList is a list of MacNodeLeases.
+type MacNodeLeaseList struct {
+	metav1.TypeMeta `json:",inline"`
+	// +optional
+	metav1.ListMeta `json:"metadata,omitempty" protobuf:"bytes,1,opt,name=metadata"`
+
+	Items []MacNodeLease `json:"items" protobuf:"bytes,2,rep,name=items"`
+}
+
+// +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
+
+// MacNodeLeaseBinding joins a lease and a MacNode. It is created by the controllers as a subresource of the lease.
+type MacNodeLeaseBinding struct {
+	metav1.TypeMeta `json:",inline"`
+	// +optional
+	metav1.ObjectMeta `json:"metadata,omitempty" protobuf:"bytes,1,opt,name=metadata"`
+
+	// nodeName is the MacNode to bind the lease to.
+	NodeName string `json:"nodeName" protobuf:"bytes,2,opt,name=nodeName"`
+}
+
+// +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
+
+// MacNodeLeaseRelease parts a lease and its MacNode, once the floor has passed and the Mac is empty. It is
+// created by the controllers as a subresource of the lease.
+type MacNodeLeaseRelease struct {
+	metav1.TypeMeta `json:",inline"`
+	// +optional
+	metav1.ObjectMeta `json:"metadata,omitempty" protobuf:"bytes,1,opt,name=metadata"`
+
+	// nodeTaints are the taints of the Kubernetes Node as key=value:effect, read just before. macrack.io/unleased:NoSchedule must be among them, and no tenant's.
+	// +listType=atomic
+	// +optional
+	NodeTaints []string `json:"nodeTaints,omitempty" protobuf:"bytes,2,rep,name=nodeTaints"`
+}
