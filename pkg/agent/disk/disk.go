@@ -1,0 +1,119 @@
+// Package disk makes and grows the disks of virtual machines.
+package disk
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// Method is how a file was cloned.
+type Method string
+
+const (
+	// CopyOnWrite: the file system shares the blocks (clonefile, FICLONE).
+	CopyOnWrite Method = "CopyOnWrite"
+	// SparseCopy: the data was copied and the holes were kept.
+	SparseCopy Method = "SparseCopy"
+)
+
+// Clone makes dst, which must not exist, a clone of src, and grows it to size
+// bytes if it is smaller. It returns once dst is durable, and leaves no dst
+// behind if it fails.
+func Clone(src, dst string, size int64) (method Method, err error) {
+	defer func() {
+		if err != nil && !errors.Is(err, os.ErrExist) {
+			_ = os.Remove(dst)
+		}
+	}()
+	method = CopyOnWrite
+	if err := cloneFile(src, dst); err != nil {
+		if !errors.Is(err, errors.ErrUnsupported) {
+			return "", err
+		}
+		method = SparseCopy
+		if err := sparseCopy(src, dst); err != nil {
+			return "", err
+		}
+	}
+	f, err := os.OpenFile(dst, os.O_RDWR, 0)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return "", err
+	}
+	if info.Size() > size && size > 0 {
+		return "", fmt.Errorf("image disk has %d bytes, the class allows %d: use a class with more storage", info.Size(), size)
+	}
+	if info.Size() < size {
+		if err := f.Truncate(size); err != nil {
+			return "", err
+		}
+	}
+	return method, f.Sync()
+}
+
+// sparseCopy copies the data of src and skips its holes.
+func sparseCopy(src, dst string) error {
+	in, err := os.Open(src)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	info, err := in.Stat()
+	if err != nil {
+		return err
+	}
+	out, err := os.OpenFile(dst, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	defer out.Close()
+	if err := out.Truncate(info.Size()); err != nil {
+		return err
+	}
+	for offset := int64(0); offset < info.Size(); {
+		start, err := unix.Seek(int(in.Fd()), offset, unix.SEEK_DATA)
+		if errors.Is(err, unix.ENXIO) {
+			return nil // only a hole is left
+		}
+		if err != nil {
+			return fmt.Errorf("find data in %s: %w", filepath.Base(src), err)
+		}
+		end, err := unix.Seek(int(in.Fd()), start, unix.SEEK_HOLE)
+		if err != nil {
+			return fmt.Errorf("find the end of data in %s: %w", filepath.Base(src), err)
+		}
+		if _, err := io.Copy(io.NewOffsetWriter(out, start), io.NewSectionReader(in, start, end-start)); err != nil {
+			return err
+		}
+		offset = end
+	}
+	return nil
+}
+
+// Allocated returns how many bytes a file occupies, which for a sparse file is
+// less than its size.
+func Allocated(info os.FileInfo) int64 {
+	if stat, ok := info.Sys().(*syscall.Stat_t); ok {
+		return stat.Blocks * 512
+	}
+	return info.Size()
+}
+
+// Free returns how many bytes the file system of path has left for this user.
+func Free(path string) (int64, error) {
+	var s unix.Statfs_t
+	if err := unix.Statfs(path, &s); err != nil {
+		return 0, err
+	}
+	return int64(s.Bavail) * int64(s.Bsize), nil
+}

@@ -1,0 +1,107 @@
+package contract
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+)
+
+// Client speaks to the runner of one slot.
+type Client struct {
+	http *http.Client
+}
+
+// NewClient returns a client for the socket of dir. It does not connect yet.
+func NewClient(dir SlotDir) *Client {
+	return &Client{http: &http.Client{Transport: &http.Transport{
+		DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "unix", dir.SocketPath())
+		},
+	}}}
+}
+
+// State asks for the present state. An answer that does not come within ctx's
+// deadline is an error: the caller decides what silence means.
+func (c *Client) State(ctx context.Context) (*State, error) {
+	return c.do(ctx, http.MethodGet, PathState, nil)
+}
+
+// Stop asks for a stop with grace, at most MaxGrace.
+func (c *Client) Stop(ctx context.Context, grace time.Duration) (*State, error) {
+	grace = min(max(grace, 0), MaxGrace)
+	return c.do(ctx, http.MethodPost, PathStop, StopRequest{GraceSeconds: int64((grace + time.Second - 1) / time.Second)})
+}
+
+// Kill pulls the plug.
+func (c *Client) Kill(ctx context.Context) (*State, error) {
+	return c.do(ctx, http.MethodPost, PathKill, nil)
+}
+
+// Watch calls on with each state until the runner ends the stream or dies, or
+// ctx ends. It always returns an error; io.EOF is the runner's orderly end.
+func (c *Client) Watch(ctx context.Context, on func(State)) error {
+	resp, err := c.send(ctx, http.MethodGet, PathWatch, nil)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	lines := bufio.NewScanner(resp.Body)
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		var s State
+		if err := json.Unmarshal(lines.Bytes(), &s); err != nil {
+			return fmt.Errorf("watch: %w", err)
+		}
+		on(s)
+	}
+	if err := lines.Err(); err != nil {
+		return err
+	}
+	return io.EOF
+}
+
+func (c *Client) do(ctx context.Context, method, path string, body any) (*State, error) {
+	resp, err := c.send(ctx, method, path, body)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	var s State
+	if err := json.NewDecoder(resp.Body).Decode(&s); err != nil {
+		return nil, fmt.Errorf("%s %s: %w", method, path, err)
+	}
+	return &s, nil
+}
+
+func (c *Client) send(ctx context.Context, method, path string, body any) (*http.Response, error) {
+	var reader io.Reader
+	if body != nil {
+		data, err := json.Marshal(body)
+		if err != nil {
+			return nil, err
+		}
+		reader = bytes.NewReader(data)
+	}
+	req, err := http.NewRequestWithContext(ctx, method, "http://vm"+path, reader)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	if resp.StatusCode/100 != 2 {
+		defer resp.Body.Close()
+		text, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<10))
+		return nil, fmt.Errorf("%s %s: %s: %s", method, path, resp.Status, strings.TrimSpace(string(text)))
+	}
+	return resp, nil
+}

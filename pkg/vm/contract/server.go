@@ -1,0 +1,98 @@
+package contract
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"time"
+)
+
+// Paths of the runner's API, all under the unix socket.
+const (
+	PathState = "/v1/state" // GET: State
+	PathWatch = "/v1/watch" // GET: JSON lines of State, the present one first
+	PathStop  = "/v1/stop"  // POST StopRequest: 202 and State
+	PathKill  = "/v1/kill"  // POST: 202 and State
+)
+
+// Runner is what the API serves.
+type Runner interface {
+	// State returns the present state.
+	State() State
+	// Watch calls send with the present state and then with each change, until
+	// ctx ends, send fails, or the VM has stopped, which is sent last.
+	Watch(ctx context.Context, send func(State) error) error
+	// Stop asks the guest to shut down and pulls the plug after grace. A second
+	// call may shorten the grace; it never lengthens it.
+	Stop(grace time.Duration)
+	// Kill pulls the plug now.
+	Kill()
+}
+
+// Listen makes the runner's socket, with mode 0600, in place of one that a dead
+// runner may have left. Only the slot's owner may call it.
+func (d SlotDir) Listen() (net.Listener, error) {
+	path := d.SocketPath()
+	if len(path) > MaxSocketPath {
+		return nil, fmt.Errorf("socket path %q has %d bytes, at most %d are allowed: use a shorter state directory", path, len(path), MaxSocketPath)
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.Chmod(path, 0o600); err != nil {
+		_ = l.Close()
+		return nil, err
+	}
+	return l, nil
+}
+
+// NewHandler serves r.
+func NewHandler(r Runner) *http.ServeMux {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET "+PathState, func(w http.ResponseWriter, _ *http.Request) {
+		writeState(w, http.StatusOK, r.State())
+	})
+	mux.HandleFunc("GET "+PathWatch, func(w http.ResponseWriter, req *http.Request) {
+		w.Header().Set("Content-Type", "application/jsonl")
+		flush := http.NewResponseController(w)
+		encoder := json.NewEncoder(w)
+		_ = r.Watch(req.Context(), func(s State) error {
+			if err := encoder.Encode(s); err != nil {
+				return err
+			}
+			return flush.Flush()
+		})
+	})
+	mux.HandleFunc("POST "+PathStop, func(w http.ResponseWriter, req *http.Request) {
+		var body StopRequest
+		if err := json.NewDecoder(http.MaxBytesReader(w, req.Body, 1<<10)).Decode(&body); err != nil {
+			http.Error(w, fmt.Sprintf("body is not a stop request: %v", err), http.StatusBadRequest)
+			return
+		}
+		if maximum := int64(MaxGrace / time.Second); body.GraceSeconds < 0 || body.GraceSeconds > maximum {
+			http.Error(w, fmt.Sprintf("graceSeconds is %d, must be 0 to %d", body.GraceSeconds, maximum), http.StatusBadRequest)
+			return
+		}
+		r.Stop(time.Duration(body.GraceSeconds) * time.Second)
+		writeState(w, http.StatusAccepted, r.State())
+	})
+	mux.HandleFunc("POST "+PathKill, func(w http.ResponseWriter, _ *http.Request) {
+		r.Kill()
+		writeState(w, http.StatusAccepted, r.State())
+	})
+	return mux
+}
+
+func writeState(w http.ResponseWriter, code int, s State) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	_ = json.NewEncoder(w).Encode(s)
+}

@@ -1,0 +1,165 @@
+package contract
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+)
+
+// MaxSocketPath is the longest path that a unix socket's address holds on macOS
+// (sun_path, with its closing zero), in bytes.
+const MaxSocketPath = 103
+
+// ErrLocked means that another process owns the slot.
+var ErrLocked = errors.New("slot is locked by another process")
+
+// SlotDir is the path of a slot's directory.
+type SlotDir string
+
+func (d SlotDir) path(name string) string { return filepath.Join(string(d), name) }
+
+// SpecPath is the file that says what to run.
+func (d SlotDir) SpecPath() string { return d.path("spec.json") }
+
+// LockPath is the file whose flock is the ownership of the slot.
+func (d SlotDir) LockPath() string { return d.path("lock") }
+
+// StartedPath is the runner's first word.
+func (d SlotDir) StartedPath() string { return d.path("started.json") }
+
+// ResultPath is the runner's last word.
+func (d SlotDir) ResultPath() string { return d.path("result.json") }
+
+// SocketPath is the runner's API.
+func (d SlotDir) SocketPath() string { return d.path("vm.sock") }
+
+// DiskDir holds the VM's disk and auxiliary storage.
+func (d SlotDir) DiskDir() string { return d.path("disk") }
+
+// DiskPath is the VM's disk.
+func (d SlotDir) DiskPath() string { return filepath.Join(d.DiskDir(), "disk.img") }
+
+// AuxPath is the VM's auxiliary storage (NVRAM).
+func (d SlotDir) AuxPath() string { return filepath.Join(d.DiskDir(), "nvram.bin") }
+
+// ConsolePath is the guest's console log.
+func (d SlotDir) ConsolePath() string { return d.path("console.log") }
+
+// ReadSpec reads spec.json; nil and no error if there is none.
+func (d SlotDir) ReadSpec() (*Spec, error) { return readJSON[Spec](d.SpecPath()) }
+
+// ReadStarted reads started.json; nil and no error if there is none.
+func (d SlotDir) ReadStarted() (*Started, error) { return readJSON[Started](d.StartedPath()) }
+
+// ReadResult reads result.json; nil and no error if there is none.
+func (d SlotDir) ReadResult() (*Result, error) { return readJSON[Result](d.ResultPath()) }
+
+func readJSON[T any](path string) (*T, error) {
+	data, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var v T
+	if err := json.Unmarshal(data, &v); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return &v, nil
+}
+
+// WriteJSON writes v to path so that after a crash or a power loss at any point
+// the file holds either all of its old or all of its new content.
+func WriteJSON(path string, v any) error {
+	data, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		return err
+	}
+	return WriteFile(path, append(data, '\n'))
+}
+
+// WriteFile is WriteJSON for bytes. The file's mode is 0600.
+func WriteFile(path string, data []byte) (err error) {
+	tmp, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			_ = tmp.Close()
+			_ = os.Remove(tmp.Name())
+		}
+	}()
+	if _, err := tmp.Write(data); err != nil {
+		return err
+	}
+	if err := tmp.Sync(); err != nil {
+		return err
+	}
+	if err := tmp.Close(); err != nil {
+		return err
+	}
+	if err := os.Rename(tmp.Name(), path); err != nil {
+		return err
+	}
+	return SyncDir(filepath.Dir(path))
+}
+
+// RemoveFile removes path, if it exists, and makes that durable.
+func RemoveFile(path string) error {
+	if err := os.Remove(path); err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		return err
+	}
+	return SyncDir(filepath.Dir(path))
+}
+
+// SyncDir makes the names in a directory durable.
+func SyncDir(dir string) error {
+	f, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return f.Sync()
+}
+
+// Lock is the ownership of a slot. The kernel drops it when the process ends,
+// however it ends.
+type Lock struct{ file *os.File }
+
+// TryLock takes the slot, or returns ErrLocked at once if another has it.
+func (d SlotDir) TryLock() (*Lock, error) { return TryLockFile(d.LockPath()) }
+
+// TryLockFile takes the exclusive flock of the file at path, which it creates if
+// needed, or returns ErrLocked at once.
+func TryLockFile(path string) (*Lock, error) {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	for {
+		err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		if !errors.Is(err, syscall.EINTR) {
+			break
+		}
+	}
+	if err != nil {
+		_ = f.Close()
+		if errors.Is(err, syscall.EWOULDBLOCK) {
+			return nil, ErrLocked
+		}
+		return nil, fmt.Errorf("flock %s: %w", path, err)
+	}
+	return &Lock{file: f}, nil
+}
+
+// Unlock gives the slot up. It may be called more than once.
+func (l *Lock) Unlock() { _ = l.file.Close() }

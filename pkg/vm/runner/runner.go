@@ -1,0 +1,351 @@
+// Package runner runs one VM in one slot, from taking the slot's lock to writing
+// why the VM ended. One process runs it once; it knows no backend.
+package runner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"sync"
+	"time"
+
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+
+	"macrack.io/macrack/pkg/vm/contract"
+)
+
+const (
+	// DefaultGrace is given to the guest when the runner itself is told to end.
+	DefaultGrace = 30 * time.Second
+	// killTimeout bounds the wait for a hypervisor that does not say that the VM
+	// has ended; the VM ends with this process in any case.
+	killTimeout = 30 * time.Second
+	// lockTimeout is how long a runner tries to take its slot: the agent holds the
+	// lock for moments, when it looks, prepares and erases.
+	lockTimeout = 2 * time.Second
+	// drainTimeout lets watchers read the last state before the socket closes.
+	drainTimeout = time.Second
+)
+
+// ErrNothingToRun means that the slot holds no spec, or one that has run already.
+// A spec runs once: a VM that ended is the agent's to report and to erase.
+var ErrNothingToRun = errors.New("slot holds no spec that has not run yet")
+
+// Backend makes VMs.
+type Backend interface {
+	// NewMachine makes the VM of spec, whose files are in dir, without starting it.
+	NewMachine(spec *contract.Spec, dir contract.SlotDir, events Events) (Machine, error)
+}
+
+// Machine is one VM. Errors of the hypervisor are *contract.Error.
+type Machine interface {
+	// Start returns once the hypervisor runs the VM.
+	Start(ctx context.Context) error
+	// Wait blocks until a started VM has ended: nil if the guest shut down or the
+	// plug was pulled, an error if the VM failed.
+	Wait() error
+	// RequestShutdown asks the guest to shut down and does not wait for it.
+	RequestShutdown(ctx context.Context) error
+	// Kill pulls the plug.
+	Kill() error
+}
+
+// Events is how a Machine tells what it learns about its guest.
+type Events interface {
+	GuestReady()
+	Address(contract.Address)
+	StartupScript(contract.ScriptResult)
+}
+
+// handlerWrapper is a Machine that adds to the API, as the simulator does.
+type handlerWrapper interface {
+	WrapHandler(http.Handler) http.Handler
+}
+
+type runner struct {
+	clock   clock.Clock
+	machine Machine
+
+	mu       sync.Mutex
+	state    contract.State
+	changed  chan struct{} // closed and replaced with each change
+	stopBy   *time.Time    // when the plug is pulled
+	killed   bool
+	forced   bool
+	stopping chan struct{} // one token per change of stopBy or killed
+}
+
+// Run takes the slot, runs its VM until that has ended, and leaves result.json.
+// It returns contract.ErrLocked if the slot is taken and ErrNothingToRun if there
+// is nothing to run. When ctx ends, the VM is stopped with DefaultGrace.
+func Run(ctx context.Context, dir contract.SlotDir, backend Backend, clk clock.Clock) (*contract.Result, error) {
+	lock, err := takeLock(ctx, dir)
+	if err != nil {
+		return nil, err
+	}
+	defer lock.Unlock()
+
+	spec, err := unstarted(dir)
+	if err != nil {
+		return nil, err
+	}
+	listener, err := dir.Listen()
+	if err != nil {
+		return nil, err
+	}
+	defer os.Remove(dir.SocketPath())
+
+	r := &runner{
+		clock:    clk,
+		changed:  make(chan struct{}),
+		stopping: make(chan struct{}, 1),
+		state: contract.State{
+			InstanceUID: spec.InstanceUID, Namespace: spec.Namespace, Name: spec.Name,
+			MachineID: spec.MachineID, MACAddress: spec.MACAddress,
+			VM: contract.VMStarting, PID: os.Getpid(),
+		},
+	}
+	r.machine, err = backend.NewMachine(spec, dir, r)
+	if err != nil {
+		_ = listener.Close()
+		return r.finish(dir, contract.ExitStartFailed, err)
+	}
+	// The spec counts as started before the VM can run, so that no crash in
+	// between makes it run twice.
+	if err := contract.WriteJSON(dir.StartedPath(), contract.Started{InstanceUID: spec.InstanceUID, PID: os.Getpid(), At: clk.Now()}); err != nil {
+		_ = listener.Close()
+		return nil, err
+	}
+
+	var handler http.Handler = contract.NewHandler(r)
+	if w, ok := r.machine.(handlerWrapper); ok {
+		handler = w.WrapHandler(handler)
+	}
+	server := &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second}
+	go func() { _ = server.Serve(listener) }()
+	defer func() {
+		drain, cancel := context.WithTimeout(context.Background(), drainTimeout)
+		defer cancel()
+		if server.Shutdown(drain) != nil {
+			_ = server.Close()
+		}
+	}()
+
+	if err := r.machine.Start(ctx); err != nil {
+		klog.ErrorS(err, "VM did not start", "instance", klog.KRef(spec.Namespace, spec.Name))
+		return r.finish(dir, contract.ExitStartFailed, err)
+	}
+	now := clk.Now()
+	r.update(func(s *contract.State) {
+		s.StartedAt = &now
+		if s.VM == contract.VMStarting {
+			s.VM = contract.VMRunning
+		}
+	})
+	klog.InfoS("VM started", "instance", klog.KRef(spec.Namespace, spec.Name), "uid", spec.InstanceUID)
+	reason, err := r.supervise(ctx)
+	return r.finish(dir, reason, err)
+}
+
+func takeLock(ctx context.Context, dir contract.SlotDir) (*contract.Lock, error) {
+	deadline := time.Now().Add(lockTimeout)
+	for {
+		lock, err := dir.TryLock()
+		if !errors.Is(err, contract.ErrLocked) || time.Now().After(deadline) {
+			return lock, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, err
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+func unstarted(dir contract.SlotDir) (*contract.Spec, error) {
+	spec, err := dir.ReadSpec()
+	if err != nil {
+		return nil, err
+	}
+	if spec == nil {
+		return nil, ErrNothingToRun
+	}
+	if err := spec.Validate(); err != nil {
+		return nil, fmt.Errorf("%s: %w", dir.SpecPath(), err)
+	}
+	for _, path := range []string{dir.StartedPath(), dir.ResultPath()} {
+		if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
+			return nil, ErrNothingToRun
+		}
+	}
+	return spec, nil
+}
+
+// supervise returns when the VM has ended, and why.
+func (r *runner) supervise(ctx context.Context) (contract.ExitReason, error) {
+	ended := make(chan error, 1)
+	go func() { ended <- r.machine.Wait() }()
+
+	asked, pulled := false, false
+	var plug, giveUp <-chan time.Time
+	done := ctx.Done()
+	for {
+		select {
+		case err := <-ended:
+			return r.exitReason(err)
+		case <-giveUp:
+			return r.exitReason(nil)
+		case <-done:
+			done = nil
+			r.Stop(DefaultGrace)
+			continue
+		case <-r.stopping:
+		case <-plug:
+		}
+		stopBy, killed := r.stopOrder()
+		if stopBy == nil {
+			continue
+		}
+		wait := stopBy.Sub(r.clock.Now())
+		if !killed && !asked && wait > 0 {
+			asked = true
+			if err := r.machine.RequestShutdown(ctx); err != nil {
+				klog.ErrorS(err, "Guest could not be asked to shut down; the plug is pulled when its grace ends")
+			}
+		}
+		if !killed && wait > 0 {
+			plug = r.clock.After(wait)
+			continue
+		}
+		if !pulled {
+			pulled = true
+			r.mu.Lock()
+			r.forced = true
+			r.mu.Unlock()
+			plug = nil
+			giveUp = r.clock.After(killTimeout)
+			if err := r.machine.Kill(); err != nil {
+				klog.ErrorS(err, "Pulling the plug failed; the VM ends with its runner")
+				return r.exitReason(nil)
+			}
+		}
+	}
+}
+
+func (r *runner) stopOrder() (*time.Time, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.stopBy, r.killed
+}
+
+func (r *runner) exitReason(err error) (contract.ExitReason, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case r.killed:
+		return contract.ExitKilled, nil
+	case r.forced:
+		return contract.ExitStoppedByForce, nil
+	case err != nil:
+		return contract.ExitCrashed, err
+	case r.stopBy != nil:
+		return contract.ExitStopped, nil
+	default:
+		return contract.ExitGuestShutdown, nil
+	}
+}
+
+// finish writes the result and sends the last state. The lock is still held.
+func (r *runner) finish(dir contract.SlotDir, reason contract.ExitReason, cause error) (*contract.Result, error) {
+	r.mu.Lock()
+	result := &contract.Result{InstanceUID: r.state.InstanceUID, Reason: reason, StartedAt: r.state.StartedAt, EndedAt: r.clock.Now()}
+	r.mu.Unlock()
+	if cause != nil && !errors.As(cause, &result.Error) {
+		result.Error = &contract.Error{Domain: "macrack.io/vm", Message: cause.Error()}
+	}
+	err := contract.WriteJSON(dir.ResultPath(), result)
+	r.update(func(s *contract.State) {
+		s.VM, s.Address, s.GuestReady = contract.VMStopped, nil, false
+	})
+	klog.InfoS("VM ended", "uid", result.InstanceUID, "reason", reason, "error", cause)
+	return result, err
+}
+
+func (r *runner) update(change func(*contract.State)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.state.VM == contract.VMStopped {
+		return
+	}
+	change(&r.state)
+	close(r.changed)
+	r.changed = make(chan struct{})
+}
+
+func (r *runner) snapshot() (contract.State, <-chan struct{}) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.state, r.changed
+}
+
+func (r *runner) State() contract.State {
+	s, _ := r.snapshot()
+	return s
+}
+
+func (r *runner) Watch(ctx context.Context, send func(contract.State) error) error {
+	for {
+		state, changed := r.snapshot()
+		if err := send(state); err != nil || state.VM == contract.VMStopped {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-changed:
+		}
+	}
+}
+
+func (r *runner) Stop(grace time.Duration) {
+	by := r.clock.Now().Add(min(max(grace, 0), contract.MaxGrace))
+	r.order(func() {
+		if r.stopBy == nil || by.Before(*r.stopBy) {
+			r.stopBy = &by
+		}
+	})
+}
+
+func (r *runner) Kill() {
+	now := r.clock.Now()
+	r.order(func() { r.stopBy, r.killed = &now, true })
+}
+
+func (r *runner) order(give func()) {
+	r.update(func(s *contract.State) {
+		give()
+		s.VM = contract.VMStopping
+	})
+	select {
+	case r.stopping <- struct{}{}:
+	default:
+	}
+}
+
+// GuestReady, Address and StartupScript implement Events.
+
+func (r *runner) GuestReady() { r.update(func(s *contract.State) { s.GuestReady = true }) }
+
+func (r *runner) Address(a contract.Address) {
+	r.update(func(s *contract.State) { s.Address = &a })
+}
+
+func (r *runner) StartupScript(result contract.ScriptResult) {
+	if n := len(result.OutputTail); n > contract.MaxScriptOutput {
+		result.OutputTail = result.OutputTail[n-contract.MaxScriptOutput:]
+	}
+	r.update(func(s *contract.State) { s.StartupScript = &result })
+}

@@ -1,0 +1,181 @@
+// Package sim simulates a Mac: a host with a serial number, a boot ID and a
+// kernel that runs at most two macOS VMs, and guests that boot, answer, crash
+// and hang. It shares nothing with the agent's slots, so that what it counts is
+// evidence of its own.
+package sim
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"macrack.io/macrack/pkg/vm/contract"
+)
+
+// kernelLimit is the simulated macOS kernel's own limit. It is a fact of macOS and
+// deliberately not taken from anywhere else.
+const kernelLimit = 2
+
+// HostDir is the state of one simulated Mac, shared by its agent and its VMs:
+//
+//	boot-id          changes when the Mac reboots
+//	serial-number
+//	guest.json       contract.Simulation for every VM whose spec brings none
+//	vms/N.lock       flock held by the process of a running VM
+//	vms/N.leaked     the boot ID in which the kernel lost track of slot N
+//	leak-on-start    if it exists, each VM that starts leaks its kernel slot
+type HostDir string
+
+func (h HostDir) path(name string) string { return filepath.Join(string(h), name) }
+
+// Init makes the host's files that do not exist yet.
+func (h HostDir) Init(serialNumber, bootID string) error {
+	if err := os.MkdirAll(h.path("vms"), 0o700); err != nil {
+		return err
+	}
+	for name, value := range map[string]string{"serial-number": serialNumber, "boot-id": bootID} {
+		if _, err := os.Stat(h.path(name)); errors.Is(err, fs.ErrNotExist) {
+			if err := contract.WriteFile(h.path(name), []byte(value+"\n")); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// BootID returns the present boot's ID.
+func (h HostDir) BootID() (string, error) { return h.read("boot-id") }
+
+// SerialNumber returns the Mac's serial number.
+func (h HostDir) SerialNumber() (string, error) { return h.read("serial-number") }
+
+func (h HostDir) read(name string) (string, error) {
+	data, err := os.ReadFile(h.path(name))
+	return strings.TrimSpace(string(data)), err
+}
+
+// Reboot gives the host a new boot ID, which forgets leaked kernel slots. The
+// processes of running VMs are the caller's to end, as a reboot would.
+func (h HostDir) Reboot(bootID string) error {
+	return contract.WriteFile(h.path("boot-id"), []byte(bootID+"\n"))
+}
+
+// SetGuest sets how guests that start from now on behave.
+func (h HostDir) SetGuest(s contract.Simulation) error {
+	return contract.WriteJSON(h.path("guest.json"), s)
+}
+
+// LeakOnStart makes every VM that starts from now on leak its kernel slot when it
+// ends, until called with false or a reboot.
+func (h HostDir) LeakOnStart(leak bool) error {
+	if leak {
+		return contract.WriteFile(h.path("leak-on-start"), nil)
+	}
+	return contract.RemoveFile(h.path("leak-on-start"))
+}
+
+// Leak makes the kernel lose track of n of its slots, until a reboot.
+func (h HostDir) Leak(n int) error {
+	for i := range min(n, kernelLimit) {
+		if err := h.leak(i); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (h HostDir) leak(slot int) error {
+	bootID, err := h.BootID()
+	if err != nil {
+		return err
+	}
+	return contract.WriteFile(h.vm(slot, "leaked"), []byte(bootID+"\n"))
+}
+
+func (h HostDir) vm(slot int, suffix string) string {
+	return h.path(fmt.Sprintf("vms/%d.%s", slot, suffix))
+}
+
+// StartVM counts one more VM of the calling process. The VM is over when stop is
+// called or the process dies. Beyond the limit it refuses as macOS does.
+func (h HostDir) StartVM() (stop func(), err error) {
+	kernel, err := h.enterKernel()
+	if err != nil {
+		return nil, err
+	}
+	defer kernel.Close()
+	bootID, err := h.BootID()
+	if err != nil {
+		return nil, err
+	}
+	for i := range kernelLimit {
+		lock, err := contract.TryLockFile(h.vm(i, "lock"))
+		if errors.Is(err, contract.ErrLocked) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		if leakedIn, err := os.ReadFile(h.vm(i, "leaked")); err == nil && strings.TrimSpace(string(leakedIn)) == bootID {
+			lock.Unlock()
+			continue
+		}
+		if _, err := os.Stat(h.path("leak-on-start")); err == nil {
+			if err := h.leak(i); err != nil {
+				lock.Unlock()
+				return nil, err
+			}
+		}
+		return lock.Unlock, nil
+	}
+	return nil, &contract.Error{
+		Domain:  contract.VZErrorDomain,
+		Code:    contract.VZErrorCodeLimitExceeded,
+		Message: "The maximum supported number of active virtual machines has been reached.",
+	}
+}
+
+// enterKernel lets one process at a time look at the VMs, so that a look at a lock
+// is never taken for a running VM.
+func (h HostDir) enterKernel() (io.Closer, error) {
+	f, err := os.OpenFile(h.path("vms/kernel.lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	for {
+		switch err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX); {
+		case err == nil:
+			return f, nil
+		case !errors.Is(err, syscall.EINTR):
+			_ = f.Close()
+			return nil, err
+		}
+	}
+}
+
+// RunningVMs counts the VMs of live processes, whoever started them.
+func (h HostDir) RunningVMs() (int, error) {
+	kernel, err := h.enterKernel()
+	if err != nil {
+		return 0, err
+	}
+	defer kernel.Close()
+	running := 0
+	for i := range kernelLimit {
+		lock, err := contract.TryLockFile(h.vm(i, "lock"))
+		if errors.Is(err, contract.ErrLocked) {
+			running++
+			continue
+		}
+		if err != nil {
+			return 0, err
+		}
+		lock.Unlock()
+	}
+	return running, nil
+}
