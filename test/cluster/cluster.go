@@ -1,0 +1,569 @@
+// Package cluster runs a real Kubernetes control plane and macrack on loopback, each component as a process of its own with real TLS and
+// real RBAC: for `make up` in the repository's .dev folder on fixed ports, and for tests in a temporary folder on free ones.
+package cluster
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// Options says what a cluster consists of. The zero value is a control plane, and an etcd for macrack, in a temporary folder on free ports.
+type Options struct {
+	// Dir holds the state: keys, data, logs, pid files. A cluster that is there already is continued. Empty: a temporary folder, which
+	// Stop removes.
+	Dir string `json:"-"`
+	// PortBase is the first of the fixed ports to use. 0: free ports, which stay the same for the life of Dir.
+	PortBase int `json:"portBase,omitempty"`
+
+	// EtcdMembers of macrack's own etcd: 1 (the default) or 3.
+	EtcdMembers int `json:"etcdMembers,omitempty"`
+	// Apiservers is how many replicas of macrack-apiserver run. With any, artifacts/deploy's parts that a cluster on loopback can use and
+	// artifacts/policies are applied, and the API is served through kube-apiserver.
+	Apiservers int `json:"apiservers,omitempty"`
+	// Controllers is how many replicas of macrack-controllers run, one of them leading.
+	Controllers int `json:"controllers,omitempty"`
+	// Macs is how many agents with simulated Macs run, named mac-1, mac-2, ...
+	Macs int `json:"macs,omitempty"`
+	// Example applies artifacts/example: the catalogue, two tenants and three Macs.
+	Example bool `json:"example,omitempty"`
+	// Sync makes etcd write to the disk as in production. Without, data survives the death of processes, not of the machine.
+	Sync bool `json:"sync,omitempty"`
+	// ExtraArgs are added to a component's command line, by the component's name without its number (macrack-apiserver).
+	ExtraArgs map[string][]string `json:"extraArgs,omitempty"`
+
+	// Detach leaves the balancer to a process of its own, so that everything outlives this program, and starts the keeper, which starts
+	// components again that crashed, as a kubelet or launchd would.
+	Detach bool `json:"detach,omitempty"`
+
+	// Progress is told what is going on. Default: standard error.
+	Progress io.Writer `json:"-"`
+}
+
+// Cluster is a running cluster, or the state of one that ran.
+type Cluster struct {
+	opts      Options
+	dir       string
+	temporary bool
+	root, bin string
+	progress  io.Writer
+
+	ports      *ports
+	pki        pki
+	components []*component
+
+	mu           sync.Mutex // guards the writing of certificates and kubeconfigs
+	cancel       context.CancelFunc
+	balancerDone chan error
+}
+
+// component is a process with its place in the order of starting.
+type component struct {
+	process
+	stage stage
+}
+
+type stage int
+
+const (
+	stageEtcd stage = iota
+	stageKubeAPIServer
+	stageKubeControllers
+	stageAPIServer
+	stageControllers
+	stageAgents
+	stageKeeper
+)
+
+// readyTimeout is how long a stage may take until all of it serves; a busy machine with two cores needs most of a minute.
+const readyTimeout = 4 * time.Minute
+
+// healthyWithin is how long a component that runs already may take to answer before it is started again.
+const healthyWithin = 10 * time.Second
+
+// Start starts a cluster and returns when all of it serves. When that fails it stops what it started, and the error has the end of the log
+// of the component that failed.
+func Start(ctx context.Context, opts Options) (*Cluster, error) {
+	c, err := Open(opts)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.Up(ctx); err != nil {
+		return nil, errors.Join(err, c.stopAfterFailure())
+	}
+	return c, nil
+}
+
+func (c *Cluster) stopAfterFailure() error {
+	if c.opts.Detach {
+		return nil // what runs is kept for a look, and for the next try
+	}
+	return c.Stop()
+}
+
+// Open prepares the state of a cluster (keys, ports, kubeconfigs) and starts nothing.
+func Open(opts Options) (*Cluster, error) {
+	if err := opts.complete(); err != nil {
+		return nil, err
+	}
+	root, err := RepoRoot()
+	if err != nil {
+		return nil, err
+	}
+	c := &Cluster{opts: opts, root: root, bin: filepath.Join(root, ".dev", "bin"), progress: opts.Progress, balancerDone: make(chan error, 1)}
+	if opts.Dir == "" {
+		c.temporary = true
+		c.dir, err = os.MkdirTemp("", "macrack-")
+	} else {
+		c.dir, err = filepath.Abs(opts.Dir)
+	}
+	if err != nil {
+		return nil, err
+	}
+	for _, sub := range []string{"log", "run", "pki", "kube"} {
+		if err := os.MkdirAll(filepath.Join(c.dir, sub), 0o755); err != nil {
+			return nil, err
+		}
+	}
+	if c.dir, err = filepath.EvalSymlinks(c.dir); err != nil {
+		return nil, err
+	}
+	c.pki = pki{dir: filepath.Join(c.dir, "pki")}
+	if err := c.loadPorts(); err != nil {
+		return nil, err
+	}
+	if err := c.writePKI(); err != nil {
+		return nil, err
+	}
+	if err := c.plan(); err != nil {
+		return nil, err
+	}
+	return c, c.save()
+}
+
+// Reopen is Open with the options that the cluster in dir was last opened with.
+func Reopen(dir string, progress io.Writer) (*Cluster, error) {
+	data, err := os.ReadFile(filepath.Join(dir, stateFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("there is no cluster in %s: start one with `make up`", dir)
+	}
+	if err != nil {
+		return nil, err
+	}
+	var s state
+	if err := json.Unmarshal(data, &s); err != nil {
+		return nil, fmt.Errorf("%s: %w", filepath.Join(dir, stateFile), err)
+	}
+	s.Options.Dir, s.Options.Progress = dir, progress
+	return Open(s.Options)
+}
+
+func (o *Options) complete() error {
+	if o.EtcdMembers == 0 {
+		o.EtcdMembers = 1
+	}
+	if o.Progress == nil {
+		o.Progress = os.Stderr
+	}
+	switch {
+	case o.EtcdMembers != 1 && o.EtcdMembers != maxEtcdMembers:
+		return fmt.Errorf("%d etcd members: 1 or %d are possible", o.EtcdMembers, maxEtcdMembers)
+	case o.Apiservers < 0 || o.Apiservers > maxReplicas || o.Controllers < 0 || o.Controllers > maxReplicas:
+		return fmt.Errorf("%d macrack-apiservers and %d macrack-controllers: 0 to %d of each are possible", o.Apiservers, o.Controllers, maxReplicas)
+	case o.Macs < 0 || o.Macs > maxMacs:
+		return fmt.Errorf("%d Macs: 0 to %d are possible", o.Macs, maxMacs)
+	case o.Apiservers == 0 && (o.Controllers > 0 || o.Macs > 0 || o.Example):
+		return errors.New("controllers, Macs and the example need at least one macrack-apiserver")
+	}
+	return nil
+}
+
+const stateFile = "cluster.json"
+
+type state struct {
+	Options Options `json:"options"`
+	Ports   *ports  `json:"ports"`
+}
+
+func (c *Cluster) loadPorts() error {
+	c.ports = &ports{Base: c.opts.PortBase}
+	data, err := os.ReadFile(filepath.Join(c.dir, stateFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	s := state{}
+	if err := json.Unmarshal(data, &s); err != nil {
+		return fmt.Errorf("%s: %w", filepath.Join(c.dir, stateFile), err)
+	}
+	if s.Ports != nil && s.Ports.Base == c.opts.PortBase {
+		c.ports = s.Ports
+	}
+	return nil
+}
+
+func (c *Cluster) save() error {
+	data, err := json.MarshalIndent(state{Options: c.opts, Ports: c.ports}, "", "  ")
+	if err != nil {
+		return err
+	}
+	return writeFile(filepath.Join(c.dir, stateFile), append(data, '\n'), 0o644)
+}
+
+// Up starts whatever of the cluster does not run, or is not what it should be, and leaves alone what runs and is well.
+func (c *Cluster) Up(ctx context.Context) error {
+	unlock, err := lockFile(ctx, filepath.Join(c.dir, "up.lock"), c.progress)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+
+	if _, err := ControlPlane(ctx, c.progress); err != nil {
+		return err
+	}
+	if c.opts.Apiservers > 0 {
+		if _, err := BuildProduct(ctx, c.progress); err != nil {
+			return err
+		}
+	}
+	if err := c.stopUnknown(ctx); err != nil {
+		return err
+	}
+	for _, s := range []stage{stageEtcd, stageKubeAPIServer} {
+		if err := c.startStage(ctx, s); err != nil {
+			return err
+		}
+	}
+	if err := c.prepareKubernetes(ctx); err != nil {
+		return err
+	}
+	if c.opts.Apiservers > 0 {
+		if err := c.startBalancer(); err != nil {
+			return err
+		}
+		if err := c.AggregateTo(ctx, c.Port("balancer"), c.ServingCA()); err != nil {
+			return err
+		}
+	}
+	for _, s := range []stage{stageKubeControllers, stageAPIServer} {
+		if err := c.startStage(ctx, s); err != nil {
+			return err
+		}
+	}
+	if c.opts.Apiservers > 0 {
+		if err := c.WaitForAPI(ctx); err != nil {
+			return err
+		}
+		if err := c.Apply(ctx, "artifacts/policies"); err != nil {
+			return err
+		}
+	}
+	if c.opts.Example {
+		if err := c.Apply(ctx, "artifacts/example"); err != nil {
+			return err
+		}
+	}
+	for _, s := range []stage{stageControllers, stageAgents, stageKeeper} {
+		if err := c.startStage(ctx, s); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *Cluster) startStage(ctx context.Context, s stage) error {
+	var names []string
+	var wanted []*component
+	for _, comp := range c.components {
+		if comp.stage != s {
+			continue
+		}
+		wanted = append(wanted, comp)
+		running, err := c.leaveRunning(ctx, comp)
+		if err != nil {
+			return err
+		}
+		if !running {
+			names = append(names, comp.name)
+		}
+	}
+	if len(names) > 0 {
+		fmt.Fprintf(c.progress, "starting %s\n", strings.Join(names, ", "))
+	}
+	for _, comp := range wanted {
+		if !slices.Contains(names, comp.name) {
+			continue
+		}
+		if err := c.locked(ctx, comp.name, comp.start); err != nil {
+			return err
+		}
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, readyTimeout, fmt.Errorf("waited %s", readyTimeout))
+	defer cancel()
+	return each(wanted, func(comp *component) error { return comp.waitReady(ctx) })
+}
+
+// leaveRunning says whether the component runs, as it should and well. If it runs otherwise, it is stopped.
+func (c *Cluster) leaveRunning(ctx context.Context, comp *component) (bool, error) {
+	rec, ok := comp.running()
+	if !ok {
+		return false, nil
+	}
+	if comp.current(rec) {
+		healthy, cancel := context.WithTimeout(ctx, healthyWithin)
+		defer cancel()
+		if comp.waitReady(healthy) == nil {
+			return true, nil
+		}
+		fmt.Fprintf(c.progress, "%s runs but does not answer: starting it again\n", comp.name)
+	}
+	return false, c.locked(ctx, comp.name, func() error { return comp.stop(ctx) })
+}
+
+// stopUnknown stops components that ran in this folder and are no longer wanted.
+func (c *Cluster) stopUnknown(ctx context.Context) error {
+	unknown, err := c.unknown()
+	if err != nil {
+		return err
+	}
+	return each(unknown, func(p *process) error {
+		return c.locked(ctx, p.name, func() error { return p.stop(ctx) })
+	})
+}
+
+func (c *Cluster) unknown() ([]*process, error) {
+	all, err := recorded(c.dir)
+	return slices.DeleteFunc(all, func(p *process) bool { return c.component(p.name) != nil }), err
+}
+
+// recorded returns the processes that have a pid file, whether they run or not.
+func recorded(dir string) ([]*process, error) {
+	files, err := filepath.Glob(filepath.Join(dir, "run", "*.pid"))
+	var all []*process
+	for _, file := range files {
+		name := strings.TrimSuffix(filepath.Base(file), ".pid")
+		all = append(all, &process{name: name, pidFile: file, logFile: filepath.Join(dir, "log", name+".log")})
+	}
+	return all, err
+}
+
+// locked runs f while no other program starts or stops the component.
+func (c *Cluster) locked(ctx context.Context, name string, f func() error) error {
+	unlock, err := lockFile(ctx, filepath.Join(c.dir, "run", name+".lock"), c.progress)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	return f()
+}
+
+// Kill ends a component as a crash would (SIGKILL), and leaves it down until Restart or Up.
+func (c *Cluster) Kill(ctx context.Context, name string) error {
+	comp, err := c.find(name)
+	if err != nil {
+		return err
+	}
+	return c.locked(ctx, name, func() error { return comp.kill(ctx) })
+}
+
+// Shutdown ends a component gracefully (SIGTERM), and leaves it down until Restart or Up.
+func (c *Cluster) Shutdown(ctx context.Context, name string) error {
+	comp, err := c.find(name)
+	if err != nil {
+		return err
+	}
+	return c.locked(ctx, name, func() error { return comp.stop(ctx) })
+}
+
+// Signal sends a signal to a component: SIGSTOP and SIGCONT make one that hangs.
+func (c *Cluster) Signal(name string, sig syscall.Signal) error {
+	comp, err := c.find(name)
+	if err != nil {
+		return err
+	}
+	rec, ok := comp.running()
+	if !ok {
+		return fmt.Errorf("%s does not run", name)
+	}
+	return syscall.Kill(rec.PID, sig)
+}
+
+// Restart stops a component gracefully if it runs, starts it, and returns when it serves.
+func (c *Cluster) Restart(ctx context.Context, name string) error {
+	comp, err := c.find(name)
+	if err != nil {
+		return err
+	}
+	err = c.locked(ctx, name, func() error { return errors.Join(comp.stop(ctx), comp.start()) })
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, readyTimeout, fmt.Errorf("waited %s", readyTimeout))
+	defer cancel()
+	return comp.waitReady(ctx)
+}
+
+// Stop ends every process of the cluster, the simulated VMs included, and removes a temporary folder. State in a folder that was asked for
+// stays.
+func (c *Cluster) Stop() error {
+	ctx := context.Background()
+	if c.cancel != nil {
+		c.cancel()
+		<-c.balancerDone
+		c.cancel = nil
+	}
+	err := c.stopUnknown(ctx)
+	for s := stageKeeper; s >= stageEtcd; s-- {
+		var ending []*component
+		for _, comp := range c.components {
+			if _, ok := comp.running(); ok && comp.stage == s {
+				ending = append(ending, comp)
+			}
+		}
+		err = errors.Join(err, each(ending, func(comp *component) error {
+			return c.locked(ctx, comp.name, func() error { return comp.stop(ctx) })
+		}))
+		if s == stageAgents {
+			err = errors.Join(err, stopStrays(ctx, filepath.Join(c.bin, macrackPrograms["vm"]), filepath.Join(c.dir, "macs")))
+		}
+	}
+	if c.temporary && err == nil {
+		return os.RemoveAll(c.dir)
+	}
+	return err
+}
+
+// Status is what is known about one component.
+type Status struct {
+	Name  string
+	PID   int // 0: does not run
+	Ports []int
+	Ready error // nil: it serves
+	Log   string
+}
+
+// Status asks every component.
+func (c *Cluster) Status(ctx context.Context) []Status {
+	ctx, cancel := context.WithTimeout(ctx, healthyWithin)
+	defer cancel()
+	all := make([]Status, len(c.components))
+	var asked sync.WaitGroup
+	for i, comp := range c.components {
+		asked.Go(func() {
+			s := Status{Name: comp.name, Ports: comp.ports, Log: comp.logFile, Ready: errors.New("does not run")}
+			if rec, ok := comp.running(); ok {
+				s.PID, s.Ready = rec.PID, nil
+				if comp.ready != nil {
+					s.Ready = comp.ready(ctx)
+				}
+			}
+			all[i] = s
+		})
+	}
+	asked.Wait()
+	return all
+}
+
+// Dir returns the folder with the cluster's state.
+func (c *Cluster) Dir() string { return c.dir }
+
+// Bin returns the folder with the binaries.
+func (c *Cluster) Bin() string { return c.bin }
+
+// Names returns the components in the order of starting.
+func (c *Cluster) Names() []string {
+	var names []string
+	for _, comp := range c.components {
+		names = append(names, comp.name)
+	}
+	return names
+}
+
+// LogFile returns the path of a component's log.
+func (c *Cluster) LogFile(name string) string { return filepath.Join(c.dir, "log", name+".log") }
+
+// PID returns the pid of a component, 0 if it does not run.
+func (c *Cluster) PID(name string) int {
+	if comp := c.component(name); comp != nil {
+		if rec, ok := comp.running(); ok {
+			return rec.PID
+		}
+	}
+	return 0
+}
+
+// Port returns the loopback port of a listener by the name of its component. It panics on a name that is none.
+func (c *Cluster) Port(name string) int {
+	port, err := c.ports.of(name)
+	if err != nil {
+		panic(err)
+	}
+	return port
+}
+
+func (c *Cluster) component(name string) *component {
+	for _, comp := range c.components {
+		if comp.name == name {
+			return comp
+		}
+	}
+	return nil
+}
+
+func (c *Cluster) find(name string) (*component, error) {
+	if comp := c.component(name); comp != nil {
+		return comp, nil
+	}
+	return nil, fmt.Errorf("there is no component %q: there are %s", name, strings.Join(c.Names(), ", "))
+}
+
+// startBalancer runs the balancer inside this program unless a process of its own does.
+func (c *Cluster) startBalancer() error {
+	if c.opts.Detach || c.cancel != nil {
+		return nil
+	}
+	port := c.Port("balancer")
+	if err := portFree(port); err != nil {
+		return fmt.Errorf("the balancer cannot start: %w", err)
+	}
+	l, err := net.Listen("tcp", loopback(port))
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	c.cancel = cancel
+	go func() { c.balancerDone <- Balance(ctx, l, c.apiserverAddresses()) }()
+	return nil
+}
+
+func (c *Cluster) apiserverAddresses() []string {
+	var all []string
+	for n := range c.opts.Apiservers {
+		all = append(all, loopback(c.Port(fmt.Sprintf("macrack-apiserver-%d", n+1))))
+	}
+	return all
+}
+
+// each runs f for all items at once and joins the errors.
+func each[T any](items []T, f func(T) error) error {
+	errs := make([]error, len(items))
+	var all sync.WaitGroup
+	for i, item := range items {
+		all.Go(func() { errs[i] = f(item) })
+	}
+	all.Wait()
+	return errors.Join(errs...)
+}

@@ -1,0 +1,381 @@
+package cluster
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+)
+
+// Namespace is where the product lives.
+const Namespace = "macrack-system"
+
+// Users of the components.
+const (
+	Admin              = "admin"
+	apiserverUser      = "system:serviceaccount:" + Namespace + ":macrack-apiserver"
+	controllersUser    = "system:serviceaccount:" + Namespace + ":macrack-controllers"
+	schedulerUser      = "system:kube-scheduler"
+	kubeControllerUser = "system:kube-controller-manager"
+)
+
+// Names of authorities and certificates in the pki.
+const (
+	clusterCA    = "cluster-ca"     // signs the control plane's serving certificates and everybody's client certificates
+	frontProxyCA = "front-proxy-ca" // signs what kube-apiserver shows when it forwards a request
+	etcdCA       = "etcd-ca"
+	servingCA    = "macrack-ca" // signs macrack-apiserver's serving certificate: the APIServices' caBundle
+
+	kubeAPIServerCert = "kube-apiserver"
+	kubeletClientCert = "kube-apiserver-kubelet-client"
+	frontProxyCert    = "front-proxy-client"
+	controlPlaneCert  = "control-plane" // serves kube-scheduler and kube-controller-manager
+	etcdCert          = "etcd"
+	etcdClientCert    = "etcd-client"
+	servingCert       = "macrack-apiserver"
+	tokenKey          = "service-accounts"
+)
+
+func (c *Cluster) writePKI() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	cas := map[string]*authority{}
+	for _, name := range []string{clusterCA, frontProxyCA, etcdCA, servingCA} {
+		ca, err := c.pki.authority(name)
+		if err != nil {
+			return err
+		}
+		cas[name] = ca
+	}
+	_, _, err := c.pki.signingKey(tokenKey)
+	return errors.Join(err,
+		cas[clusterCA].server(kubeAPIServerCert, "kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local"),
+		cas[clusterCA].server(controlPlaneCert),
+		cas[clusterCA].client(kubeletClientCert, "kube-apiserver-kubelet-client", "system:masters"),
+		cas[frontProxyCA].client(frontProxyCert, "front-proxy-client"),
+		cas[etcdCA].server(etcdCert),
+		cas[etcdCA].client(etcdClientCert, "etcd-client"),
+		cas[servingCA].server(servingCert, "macrack-apiserver."+Namespace, "macrack-apiserver."+Namespace+".svc"),
+	)
+}
+
+// plan lays down every component's command line.
+func (c *Cluster) plan() (err error) {
+	// Ports and kubeconfigs can fail; the first failure is what plan returns.
+	port := func(name string) int {
+		n, portErr := c.ports.of(name)
+		err = errors.Join(err, portErr)
+		return n
+	}
+	kubeconfig := func(user string) string {
+		path, userErr := c.Kubeconfig(user)
+		err = errors.Join(err, userErr)
+		return path
+	}
+
+	c.addEtcd("etcd", "default="+urlOf(port("etcd-peer")), port("etcd"), port("etcd-peer"))
+	c.addKubeAPIServer(port("kube-apiserver"), urlOf(port("etcd")))
+	c.addKubeController("kube-scheduler", port("kube-scheduler"), kubeconfig(schedulerUser))
+	c.addKubeController("kube-controller-manager", port("kube-controller-manager"), kubeconfig(kubeControllerUser),
+		"--controllers=*,bootstrapsigner,tokencleaner",
+		"--use-service-account-credentials",
+		"--service-account-private-key-file="+c.pki.keyFile(tokenKey),
+		"--root-ca-file="+c.pki.certFile(clusterCA),
+		"--cluster-signing-cert-file="+c.pki.certFile(clusterCA),
+		"--cluster-signing-key-file="+c.pki.keyFile(clusterCA))
+
+	var members []string
+	for n := 1; n <= c.opts.EtcdMembers; n++ {
+		members = append(members, fmt.Sprintf("macrack-etcd-%d=%s", n, urlOf(port(fmt.Sprintf("macrack-etcd-%d-peer", n)))))
+	}
+	for n := 1; n <= c.opts.EtcdMembers; n++ {
+		name := fmt.Sprintf("macrack-etcd-%d", n)
+		c.addEtcd(name, strings.Join(members, ","), port(name), port(name+"-peer"))
+	}
+	if c.opts.Apiservers > 0 {
+		port("balancer")
+	}
+	for n := 1; n <= c.opts.Apiservers; n++ {
+		name := fmt.Sprintf("macrack-apiserver-%d", n)
+		c.addAPIServer(name, port(name), kubeconfig(apiserverUser))
+	}
+	for n := 1; n <= c.opts.Controllers; n++ {
+		name := fmt.Sprintf("macrack-controllers-%d", n)
+		c.addControllers(name, port(name), kubeconfig(controllersUser))
+	}
+	if c.opts.Macs > 0 {
+		bootstrap, tokenErr := c.bootstrapKubeconfig()
+		err = errors.Join(err, tokenErr)
+		for n := 1; n <= c.opts.Macs; n++ {
+			name := fmt.Sprintf("mac-%d", n)
+			c.addAgent(name, port(name), bootstrap, fmt.Sprintf("SIMMAC%06d", n))
+		}
+	}
+	if c.opts.Detach && c.opts.Apiservers > 0 {
+		c.add(stageAPIServer, "balancer", "dev", []int{port("balancer")}, dialable(port("balancer")),
+			append([]string{"balance", "--listen", loopback(port("balancer"))}, c.apiserverAddresses()...)...)
+	}
+	if c.opts.Detach {
+		c.add(stageKeeper, "keeper", "dev", nil, nil, "keep", "--dir", c.dir)
+	}
+	return err
+}
+
+func (c *Cluster) add(s stage, name, program string, ports []int, ready func(context.Context) error, args ...string) {
+	kind := strings.TrimRight(strings.TrimRight(name, "0123456789"), "-")
+	c.components = append(c.components, &component{stage: s, process: process{
+		name:    name,
+		program: filepath.Join(c.bin, program),
+		args:    slices.Concat(args, c.opts.ExtraArgs[kind]),
+		ports:   ports,
+		ready:   ready,
+		pidFile: filepath.Join(c.dir, "run", name+".pid"),
+		logFile: c.LogFile(name),
+	}})
+}
+
+func (c *Cluster) addEtcd(name, members string, client, peer int) {
+	member := name
+	if name == "etcd" {
+		member = "default"
+	}
+	args := []string{
+		"--name=" + member,
+		"--data-dir=" + filepath.Join(c.dir, "data", name),
+		"--listen-client-urls=" + urlOf(client),
+		"--advertise-client-urls=" + urlOf(client),
+		"--listen-peer-urls=" + urlOf(peer),
+		"--initial-advertise-peer-urls=" + urlOf(peer),
+		"--initial-cluster=" + members,
+		"--initial-cluster-token=" + strings.TrimRight(name, "-123"),
+		"--cert-file=" + c.pki.certFile(etcdCert),
+		"--key-file=" + c.pki.keyFile(etcdCert),
+		"--client-cert-auth",
+		"--trusted-ca-file=" + c.pki.certFile(etcdCA),
+		"--peer-cert-file=" + c.pki.certFile(etcdCert),
+		"--peer-key-file=" + c.pki.keyFile(etcdCert),
+		"--peer-client-cert-auth",
+		"--peer-trusted-ca-file=" + c.pki.certFile(etcdCA),
+		"--watch-progress-notify-interval=5s",
+		"--log-level=warn",
+	}
+	if !c.opts.Sync {
+		args = append(args, "--unsafe-no-fsync")
+	}
+	c.add(stageEtcd, name, "etcd", []int{client, peer}, c.answers(urlOf(client)+"/health", etcdCA, etcdClientCert), args...)
+}
+
+func (c *Cluster) addKubeAPIServer(port int, etcd string) {
+	c.add(stageKubeAPIServer, "kube-apiserver", "kube-apiserver", []int{port},
+		c.answers(urlOf(port)+"/readyz", clusterCA, kubeletClientCert),
+		"--bind-address=127.0.0.1",
+		"--advertise-address=127.0.0.1",
+		fmt.Sprintf("--secure-port=%d", port),
+		// The Endpoints of the service `kubernetes` may not be a loopback address.
+		"--endpoint-reconciler-type=none",
+		"--service-cluster-ip-range=10.96.0.0/16",
+		"--etcd-servers="+etcd,
+		"--etcd-cafile="+c.pki.certFile(etcdCA),
+		"--etcd-certfile="+c.pki.certFile(etcdClientCert),
+		"--etcd-keyfile="+c.pki.keyFile(etcdClientCert),
+		"--tls-cert-file="+c.pki.certFile(kubeAPIServerCert),
+		"--tls-private-key-file="+c.pki.keyFile(kubeAPIServerCert),
+		"--client-ca-file="+c.pki.certFile(clusterCA),
+		"--kubelet-client-certificate="+c.pki.certFile(kubeletClientCert),
+		"--kubelet-client-key="+c.pki.keyFile(kubeletClientCert),
+		"--kubelet-preferred-address-types=InternalIP,Hostname",
+		"--service-account-issuer=https://kubernetes.default.svc",
+		"--service-account-signing-key-file="+c.pki.keyFile(tokenKey),
+		"--service-account-key-file="+filepath.Join(c.pki.dir, tokenKey+".pub"),
+		"--requestheader-client-ca-file="+c.pki.certFile(frontProxyCA),
+		"--requestheader-allowed-names=front-proxy-client",
+		"--requestheader-username-headers=X-Remote-User",
+		"--requestheader-uid-headers=X-Remote-Uid",
+		"--requestheader-group-headers=X-Remote-Group",
+		"--requestheader-extra-headers-prefix=X-Remote-Extra-",
+		"--proxy-client-cert-file="+c.pki.certFile(frontProxyCert),
+		"--proxy-client-key-file="+c.pki.keyFile(frontProxyCert),
+		"--authorization-mode=Node,RBAC",
+		"--enable-admission-plugins=NodeRestriction",
+		"--enable-bootstrap-token-auth",
+		"--allow-privileged=false",
+	)
+}
+
+// addKubeController adds kube-scheduler or kube-controller-manager, which share their serving flags.
+func (c *Cluster) addKubeController(name string, port int, kubeconfig string, args ...string) {
+	c.add(stageKubeControllers, name, name, []int{port},
+		c.answers(urlOf(port)+"/healthz", clusterCA, kubeletClientCert),
+		append([]string{
+			"--kubeconfig=" + kubeconfig,
+			"--authentication-kubeconfig=" + kubeconfig,
+			"--authorization-kubeconfig=" + kubeconfig,
+			"--bind-address=127.0.0.1",
+			fmt.Sprintf("--secure-port=%d", port),
+			"--tls-cert-file=" + c.pki.certFile(controlPlaneCert),
+			"--tls-private-key-file=" + c.pki.keyFile(controlPlaneCert),
+			"--leader-elect=false",
+		}, args...)...)
+}
+
+func (c *Cluster) addAPIServer(name string, port int, kubeconfig string) {
+	etcd := c.MacrackEtcd()
+	c.add(stageAPIServer, name, macrackPrograms["apiserver"], []int{port},
+		c.answers(urlOf(port)+"/readyz", servingCA, kubeletClientCert),
+		"--bind-address=127.0.0.1",
+		fmt.Sprintf("--secure-port=%d", port),
+		"--tls-cert-file="+c.pki.certFile(servingCert),
+		"--tls-private-key-file="+c.pki.keyFile(servingCert),
+		"--etcd-servers="+strings.Join(etcd.Servers, ","),
+		"--etcd-cafile="+etcd.CAFile,
+		"--etcd-certfile="+etcd.CertFile,
+		"--etcd-keyfile="+etcd.KeyFile,
+		"--kubeconfig="+kubeconfig,
+		"--authentication-kubeconfig="+kubeconfig,
+		"--authorization-kubeconfig="+kubeconfig,
+	)
+}
+
+func (c *Cluster) addControllers(name string, port int, kubeconfig string) {
+	c.add(stageControllers, name, macrackPrograms["controllers"], []int{port}, c.answers(fmt.Sprintf("http://%s/readyz", loopback(port)), "", ""),
+		"--kubeconfig="+kubeconfig,
+		"--metrics-bind-address="+loopback(port),
+	)
+}
+
+func (c *Cluster) addAgent(name string, port int, bootstrap, serial string) {
+	dir := filepath.Join(c.dir, "macs", name)
+	c.add(stageAgents, name, macrackPrograms["agent"], []int{port}, c.nodeReady(name), "run",
+		"--node-name="+name,
+		"--kubeconfig="+filepath.Join(dir, "kubeconfig"),
+		"--bootstrap-kubeconfig="+bootstrap,
+		"--state-dir="+filepath.Join(dir, "state"),
+		"--vm-binary="+filepath.Join(c.bin, macrackPrograms["vm"]),
+		"--backend=sim",
+		"--sim-host-dir="+filepath.Join(dir, "host"),
+		"--sim-serial-number="+serial,
+		"--listen="+loopback(port),
+	)
+}
+
+// answers returns a readiness check that wants status 200 from a URL, with certificates from the pki unless the names are empty.
+func (c *Cluster) answers(url, ca, client string) func(context.Context) error {
+	return func(ctx context.Context) error {
+		config := &tls.Config{}
+		if ca != "" {
+			pem, err := os.ReadFile(c.pki.certFile(ca))
+			if err != nil {
+				return err
+			}
+			cert, err := tls.LoadX509KeyPair(c.pki.certFile(client), c.pki.keyFile(client))
+			if err != nil {
+				return err
+			}
+			config.RootCAs, config.Certificates = x509.NewCertPool(), []tls.Certificate{cert}
+			config.RootCAs.AppendCertsFromPEM(pem)
+		}
+		// A transport of its own: a connection that is kept could outlive the process that is asked about.
+		httpClient := &http.Client{Transport: &http.Transport{TLSClientConfig: config, DisableKeepAlives: true}, Timeout: 5 * time.Second}
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+		if err != nil {
+			return err
+		}
+		resp, err := httpClient.Do(req)
+		if err != nil {
+			return err
+		}
+		defer resp.Body.Close()
+		if resp.StatusCode != http.StatusOK {
+			body, _ := io.ReadAll(io.LimitReader(resp.Body, 4096))
+			return fmt.Errorf("GET %s: %s: %s", url, resp.Status, strings.TrimSpace(string(body)))
+		}
+		return nil
+	}
+}
+
+func dialable(port int) func(context.Context) error {
+	return func(ctx context.Context) error {
+		conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", loopback(port))
+		if err != nil {
+			return err
+		}
+		return conn.Close()
+	}
+}
+
+// nodeReady returns a readiness check that wants the Node to be Ready.
+func (c *Cluster) nodeReady(name string) func(context.Context) error {
+	return func(ctx context.Context) error {
+		config, err := c.RESTConfig(Admin)
+		if err != nil {
+			return err
+		}
+		client, err := kubernetes.NewForConfig(config)
+		if err != nil {
+			return err
+		}
+		node, err := client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		for _, cond := range node.Status.Conditions {
+			if cond.Type == corev1.NodeReady {
+				if cond.Status == corev1.ConditionTrue {
+					return nil
+				}
+				return fmt.Errorf("node %s is not ready: %s", name, cond.Message)
+			}
+		}
+		return fmt.Errorf("node %s has no condition Ready", name)
+	}
+}
+
+// EtcdClient is what a client of an etcd needs.
+type EtcdClient struct {
+	Servers                   []string
+	CAFile, CertFile, KeyFile string
+}
+
+// MacrackEtcd returns the access to macrack's own etcd.
+func (c *Cluster) MacrackEtcd() EtcdClient {
+	var servers []string
+	for n := 1; n <= c.opts.EtcdMembers; n++ {
+		servers = append(servers, urlOf(c.Port(fmt.Sprintf("macrack-etcd-%d", n))))
+	}
+	return EtcdClient{Servers: servers, CAFile: c.pki.certFile(etcdCA), CertFile: c.pki.certFile(etcdClientCert), KeyFile: c.pki.keyFile(etcdClientCert)}
+}
+
+// ServingFiles returns the certificate and the key that macrack-apiserver serves with on loopback.
+func (c *Cluster) ServingFiles() (certFile, keyFile string) {
+	return c.pki.certFile(servingCert), c.pki.keyFile(servingCert)
+}
+
+// ServingCA returns the authority (PEM) of ServingFiles: the caBundle of the APIServices.
+func (c *Cluster) ServingCA() []byte {
+	pem, err := os.ReadFile(c.pki.certFile(servingCA))
+	if err != nil {
+		panic(err) // Open has written it
+	}
+	return pem
+}
+
+// APIServerKubeconfig returns the kubeconfig of macrack-apiserver, for --kubeconfig, --authentication-kubeconfig and --authorization-kubeconfig.
+func (c *Cluster) APIServerKubeconfig() (string, error) { return c.Kubeconfig(apiserverUser) }
+
+// ControllersKubeconfig returns the kubeconfig of macrack-controllers.
+func (c *Cluster) ControllersKubeconfig() (string, error) { return c.Kubeconfig(controllersUser) }
+
+func urlOf(port int) string { return "https://" + loopback(port) }

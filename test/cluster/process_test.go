@@ -1,0 +1,111 @@
+package cluster
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func testProcess(t *testing.T, script string) *process {
+	dir := t.TempDir()
+	shell, err := exec.LookPath("sh")
+	require.NoError(t, err)
+	p := &process{name: "test", program: shell, args: []string{"-c", script}, pidFile: filepath.Join(dir, "test.pid"), logFile: filepath.Join(dir, "test.log")}
+	t.Cleanup(func() { assert.NoError(t, p.kill(context.Background())) })
+	return p
+}
+
+func TestProcessStartStop(t *testing.T) {
+	p := testProcess(t, "sleep 600")
+	require.NoError(t, p.start())
+	rec, ok := p.running()
+	require.True(t, ok)
+	assert.True(t, p.current(rec))
+
+	changed := *p
+	changed.args = []string{"-c", "sleep 601"}
+	assert.False(t, changed.current(rec), "other arguments are another process")
+
+	require.NoError(t, p.stop(t.Context()))
+	_, ok = p.running()
+	assert.False(t, ok)
+	assert.NoFileExists(t, p.pidFile)
+	require.NoError(t, p.stop(t.Context()), "stopping again is no error")
+}
+
+// A pid that somebody else has by now must not be signalled.
+func TestProcessForeignPID(t *testing.T) {
+	p := testProcess(t, "sleep 600")
+	other := exec.Command("sleep", "600")
+	require.NoError(t, other.Start())
+	ended := make(chan error, 1)
+	go func() { ended <- other.Wait() }()
+
+	data, err := json.Marshal(pidRecord{PID: other.Process.Pid, Began: "earlier"})
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(p.pidFile, data, 0o644))
+	_, ok := p.running()
+	assert.False(t, ok)
+	require.NoError(t, p.stop(t.Context()))
+	require.NoError(t, os.WriteFile(p.pidFile, data, 0o644))
+	require.NoError(t, p.kill(t.Context()))
+
+	_, err = processBegan(other.Process.Pid)
+	assert.NoError(t, err, "the other process lives")
+	require.NoError(t, other.Process.Kill())
+	<-ended
+	_, err = processBegan(other.Process.Pid)
+	assert.Error(t, err)
+}
+
+func TestProcessFailure(t *testing.T) {
+	p := testProcess(t, "echo the reason >&2; exit 3")
+	p.ready = func(context.Context) error { return assert.AnError }
+	if err := p.start(); err == nil {
+		err = p.waitReady(t.Context())
+		require.Error(t, err)
+		assert.Contains(t, err.Error(), "test has ended")
+		assert.Contains(t, err.Error(), "the reason")
+	}
+
+	p = testProcess(t, "echo still busy; sleep 600")
+	p.ready = func(context.Context) error { return assert.AnError }
+	require.NoError(t, p.start())
+	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+	defer cancel()
+	err := p.waitReady(ctx)
+	require.Error(t, err)
+	assert.Contains(t, err.Error(), "test is not ready")
+	assert.Contains(t, err.Error(), assert.AnError.Error())
+	assert.Contains(t, err.Error(), "still busy")
+}
+
+func TestStopStrays(t *testing.T) {
+	dir := t.TempDir()
+	sleep, err := exec.LookPath("sleep")
+	require.NoError(t, err)
+	shell, err := exec.LookPath("sh")
+	require.NoError(t, err)
+	script := func(arg string) *exec.Cmd {
+		cmd := exec.Command(shell, "-c", sleep+" 600; true", arg)
+		require.NoError(t, cmd.Start())
+		return cmd
+	}
+	ours, other := script(filepath.Join(dir, "spec")), script("/elsewhere/spec")
+	defer func() {
+		_ = other.Process.Kill()
+		_ = other.Wait()
+	}()
+	require.NoError(t, stopStrays(t.Context(), shell, dir))
+	assert.Error(t, ours.Wait(), "killed")
+	_, err = processBegan(other.Process.Pid)
+	assert.NoError(t, err, "pid "+strconv.Itoa(other.Process.Pid)+" is not ours")
+}
