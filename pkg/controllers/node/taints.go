@@ -1,0 +1,123 @@
+// Package node keeps the taints of Kubernetes Nodes in step with their MacNodes: the Node of a leased Mac
+// admits its tenant's pods only, the Node of any other Mac admits none.
+package node
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	coreinformers "k8s.io/client-go/informers/core/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+
+	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
+	"macrack.io/macrack/pkg/controllers/facts"
+	"macrack.io/macrack/pkg/controllers/runner"
+	rackinformers "macrack.io/macrack/pkg/generated/informers/externalversions/rack/v1alpha1"
+)
+
+// New returns the controller. Its keys are names of Nodes.
+func New(clock clock.WithDelayedExecution, core kubernetes.Interface, nodes coreinformers.NodeInformer, macNodes rackinformers.MacNodeInformer) *runner.Controller {
+	r := &reconciler{
+		getNode:    nodes.Lister().Get,
+		getMacNode: macNodes.Lister().Get,
+		patchNode: func(ctx context.Context, name string, patch []byte) (*corev1.Node, error) {
+			return core.CoreV1().Nodes().Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: "macrack-controllers"})
+		},
+	}
+	c := runner.New("node-taints", clock, r.reconcile)
+	_, _ = nodes.Informer().AddEventHandler(runner.Handlers(func(_, after *corev1.Node) {
+		if after != nil {
+			c.Enqueue(after.Name)
+		}
+	}))
+	_, _ = macNodes.Informer().AddEventHandler(runner.Handlers(func(before, after *rackv1alpha1.MacNode) {
+		c.Enqueue(runner.Newest(before, after).Name)
+	}))
+	return c
+}
+
+type reconciler struct {
+	getNode    func(name string) (*corev1.Node, error)
+	getMacNode func(name string) (*rackv1alpha1.MacNode, error)
+	patchNode  func(ctx context.Context, name string, patch []byte) (*corev1.Node, error)
+}
+
+func (r *reconciler) reconcile(ctx context.Context, name string) (time.Time, error) {
+	node, err := r.getNode(name)
+	if apierrors.IsNotFound(err) {
+		return time.Time{}, nil
+	}
+	if err != nil {
+		return time.Time{}, err
+	}
+	mac, err := r.getMacNode(name)
+	if apierrors.IsNotFound(err) {
+		mac = nil
+		if !facts.IsMac(node) {
+			return time.Time{}, nil
+		}
+	} else if err != nil {
+		return time.Time{}, err
+	}
+	return time.Time{}, r.setTaint(ctx, node, wanted(mac))
+}
+
+// wanted returns the taint of ours that the Node of mac is to have; of no Mac, if mac is nil.
+func wanted(mac *rackv1alpha1.MacNode) corev1.Taint {
+	if mac == nil || mac.Status.LeaseRef == nil || facts.Emptied(mac, mac.Status.LeaseRef.UID) {
+		return facts.Unleased()
+	}
+	return facts.Tenant(mac.Status.LeaseRef.Namespace)
+}
+
+// setTaint gives node the taint and takes away every other one of ours, in this order: in between, the Node
+// admits too few pods rather than too many.
+func (r *reconciler) setTaint(ctx context.Context, node *corev1.Node, taint corev1.Taint) error {
+	if !slices.ContainsFunc(node.Spec.Taints, same(taint)) {
+		// The API server refuses two taints with one key and effect, so another tenant's is replaced.
+		taints := slices.DeleteFunc(slices.Clone(node.Spec.Taints), func(t corev1.Taint) bool {
+			return t.Key == taint.Key && t.Effect == taint.Effect
+		})
+		patched, err := r.patchTaints(ctx, node, append(taints, taint))
+		if err != nil {
+			return err
+		}
+		node = patched
+	}
+	others := func(t corev1.Taint) bool { return facts.IsOurs(t) && !same(taint)(t) }
+	if !slices.ContainsFunc(node.Spec.Taints, others) {
+		return nil
+	}
+	_, err := r.patchTaints(ctx, node, slices.DeleteFunc(slices.Clone(node.Spec.Taints), others))
+	return err
+}
+
+// patchTaints replaces the taints of node, if it is still the node that was looked at.
+func (r *reconciler) patchTaints(ctx context.Context, node *corev1.Node, taints []corev1.Taint) (*corev1.Node, error) {
+	patch, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{"uid": node.UID, "resourceVersion": node.ResourceVersion},
+		"spec":     map[string]any{"taints": taints},
+	})
+	if err != nil {
+		return nil, err
+	}
+	patched, err := r.patchNode(ctx, node.Name, patch)
+	if err == nil {
+		klog.FromContext(ctx).V(1).Info("Set the taints of the Node", "node", klog.KObj(node), "taints", facts.TaintStrings(taints))
+	}
+	return patched, err
+}
+
+func same(taint corev1.Taint) func(corev1.Taint) bool {
+	return func(t corev1.Taint) bool {
+		return t.Key == taint.Key && t.Value == taint.Value && t.Effect == taint.Effect
+	}
+}

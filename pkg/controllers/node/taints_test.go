@@ -1,0 +1,139 @@
+package node
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
+	"macrack.io/macrack/pkg/controllers/facts"
+	"macrack.io/macrack/pkg/rules"
+)
+
+func notFound(name string) error {
+	return apierrors.NewNotFound(corev1.Resource("nodes"), name)
+}
+
+func TestReconcile(t *testing.T) {
+	var (
+		unleased = facts.Unleased()
+		acme     = facts.Tenant("acme")
+		globex   = facts.Tenant("globex")
+		notReady = corev1.Taint{Key: "node.kubernetes.io/not-ready", Effect: corev1.TaintEffectNoExecute}
+		now      = metav1.Now()
+	)
+	leased := func() *rackv1alpha1.MacNode {
+		mac := &rackv1alpha1.MacNode{ObjectMeta: metav1.ObjectMeta{Name: "mac-1"}}
+		mac.Status.LeaseRef = &rackv1alpha1.LeaseReference{Namespace: "acme", Name: "build", UID: "lease-uid"}
+		return mac
+	}
+	releasing := func(change func(*rackv1alpha1.MacNode)) *rackv1alpha1.MacNode {
+		mac := leased()
+		mac.Status.ReleasingSince = &now
+		mac.Status.Scrub = &rackv1alpha1.ScrubReport{LeaseUID: "lease-uid", FinishedAt: now}
+		mac.Status.Conditions = []metav1.Condition{{Type: rackv1alpha1.MacNodeScrubbed, Status: metav1.ConditionTrue}}
+		if change != nil {
+			change(mac)
+		}
+		return mac
+	}
+	free := &rackv1alpha1.MacNode{ObjectMeta: metav1.ObjectMeta{Name: "mac-1"}}
+
+	for _, tt := range []struct {
+		name   string
+		mac    *rackv1alpha1.MacNode
+		noNode bool
+		notMac bool
+		taints []corev1.Taint
+		// steps are the taints after each patch.
+		steps [][]corev1.Taint
+	}{
+		{name: "the Node does not exist", mac: leased(), noNode: true},
+		{name: "the Node is no Mac", notMac: true},
+		{name: "the Node is a Mac that nobody knows", steps: [][]corev1.Taint{{unleased}}},
+		{name: "free and marked", mac: free, taints: []corev1.Taint{notReady, unleased}},
+		{name: "free and unmarked", mac: free, taints: []corev1.Taint{notReady}, steps: [][]corev1.Taint{{notReady, unleased}}},
+		{name: "free and marked as a tenant's", mac: free, taints: []corev1.Taint{acme}, steps: [][]corev1.Taint{{acme, unleased}, {unleased}}},
+		{name: "bound: the tenant first, then unleased off", mac: leased(), taints: []corev1.Taint{unleased, notReady},
+			steps: [][]corev1.Taint{{unleased, notReady, acme}, {notReady, acme}}},
+		{name: "bound, and half done", mac: leased(), taints: []corev1.Taint{unleased, acme}, steps: [][]corev1.Taint{{acme}}},
+		{name: "bound and marked", mac: leased(), taints: []corev1.Taint{acme}},
+		{name: "bound, and the mark was taken away", mac: leased(), steps: [][]corev1.Taint{{acme}}},
+		{name: "bound, and marked as another's", mac: leased(), taints: []corev1.Taint{globex}, steps: [][]corev1.Taint{{acme}}},
+		{name: "releasing and scrubbed: unleased first, then the tenant off", mac: releasing(nil), taints: []corev1.Taint{acme},
+			steps: [][]corev1.Taint{{acme, unleased}, {unleased}}},
+		{name: "scrubbed, but not releasing", mac: releasing(func(m *rackv1alpha1.MacNode) { m.Status.ReleasingSince = nil }), taints: []corev1.Taint{acme}},
+		{name: "releasing, a VM runs", mac: releasing(func(m *rackv1alpha1.MacNode) { m.Status.RunningVMs = 1 }), taints: []corev1.Taint{acme}},
+		{name: "releasing, scrubbed of an earlier lease", mac: releasing(func(m *rackv1alpha1.MacNode) { m.Status.Scrub.LeaseUID = "other" }), taints: []corev1.Taint{acme}},
+		{name: "releasing, something remains", mac: releasing(func(m *rackv1alpha1.MacNode) { m.Status.Scrub.Remaining = []string{"disk"} }), taints: []corev1.Taint{acme}},
+		{name: "releasing, the scrub failed", mac: releasing(func(m *rackv1alpha1.MacNode) { m.Status.Conditions[0].Status = metav1.ConditionFalse }), taints: []corev1.Taint{acme}},
+		{name: "releasing, no scrub yet", mac: releasing(func(m *rackv1alpha1.MacNode) { m.Status.Scrub = nil }), taints: []corev1.Taint{acme}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "mac-1", UID: "node-uid", ResourceVersion: "7"}}
+			node.Spec.Taints = tt.taints
+			if !tt.notMac {
+				node.Status.Capacity = corev1.ResourceList{rules.ResourceMacOSVM: resource.MustParse("2")}
+			}
+			original := node.DeepCopy()
+			var steps [][]corev1.Taint
+			r := &reconciler{
+				getNode: func(name string) (*corev1.Node, error) {
+					if tt.noNode {
+						return nil, notFound(name)
+					}
+					return node, nil
+				},
+				getMacNode: func(name string) (*rackv1alpha1.MacNode, error) {
+					if tt.mac == nil {
+						return nil, notFound(name)
+					}
+					return tt.mac, nil
+				},
+				patchNode: func(_ context.Context, name string, patch []byte) (*corev1.Node, error) {
+					assert.Equal(t, "mac-1", name)
+					got := corev1.Node{}
+					require.NoError(t, json.Unmarshal(patch, &got))
+					assert.Equal(t, node.UID, got.UID)
+					assert.Equal(t, []string{"7", "8"}[len(steps)], got.ResourceVersion)
+					steps = append(steps, got.Spec.Taints)
+					patched := node.DeepCopy()
+					patched.Spec.Taints = got.Spec.Taints
+					patched.ResourceVersion = "8"
+					return patched, nil
+				},
+			}
+			due, err := r.reconcile(t.Context(), "mac-1")
+			require.NoError(t, err)
+			assert.Zero(t, due)
+			assert.Equal(t, tt.steps, steps)
+			assert.Equal(t, original, node, "the cache was changed")
+		})
+	}
+}
+
+func TestReconcileStopsAtARefusedPatch(t *testing.T) {
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "mac-1"}, Spec: corev1.NodeSpec{Taints: []corev1.Taint{facts.Unleased()}}}
+	mac := &rackv1alpha1.MacNode{Status: rackv1alpha1.MacNodeStatus{LeaseRef: &rackv1alpha1.LeaseReference{Namespace: "acme"}}}
+	refused := errors.New("refused")
+	patches := 0
+	r := &reconciler{
+		getNode:    func(string) (*corev1.Node, error) { return node, nil },
+		getMacNode: func(string) (*rackv1alpha1.MacNode, error) { return mac, nil },
+		patchNode: func(context.Context, string, []byte) (*corev1.Node, error) {
+			patches++
+			return nil, refused
+		},
+	}
+	_, err := r.reconcile(t.Context(), "mac-1")
+	assert.ErrorIs(t, err, refused)
+	assert.Equal(t, 1, patches, "unleased must not go before the tenant is on")
+}

@@ -1,0 +1,179 @@
+// Package runner drives the controllers: a queue of keys, workers that reconcile them, a retry with backoff
+// after an error, and a timer per key for what becomes due without anybody changing anything.
+package runner
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+)
+
+const (
+	// retryBase and retryMax bound the wait before a failed key is tried again. It doubles each time.
+	retryBase = 20 * time.Millisecond
+	retryMax  = 30 * time.Second
+
+	// maxTimer is for how long a timer is set at once. A timer measures elapsed time, a deadline is a time of
+	// day: when the clock is set forward, a deadline is noticed that much late at most.
+	maxTimer = time.Minute
+)
+
+// ReconcileFunc looks at what key names and brings it a step nearer to what it should be. If something is to
+// be done at a known time although nothing changes until then, it returns that time; else the zero time. A
+// key that failed is tried again, with backoff.
+type ReconcileFunc func(ctx context.Context, key string) (due time.Time, err error)
+
+// Controller calls a ReconcileFunc for keys, never for one key twice at a time.
+type Controller struct {
+	name      string
+	clock     clock.WithDelayedExecution
+	reconcile ReconcileFunc
+	queue     workqueue.TypedRateLimitingInterface[string]
+
+	mu     sync.Mutex
+	timers map[string]*timer
+	closed bool
+}
+
+type timer struct {
+	due  time.Time
+	stop func() bool
+}
+
+// New returns a controller. Due times are of clock; backoff after errors is always real time, so that it
+// goes on when clock stands still.
+func New(name string, clock clock.WithDelayedExecution, reconcile ReconcileFunc) *Controller {
+	return &Controller{
+		name:      name,
+		clock:     clock,
+		reconcile: reconcile,
+		timers:    map[string]*timer{},
+		queue: workqueue.NewTypedRateLimitingQueueWithConfig(
+			workqueue.NewTypedItemExponentialFailureRateLimiter[string](retryBase, retryMax),
+			workqueue.TypedRateLimitingQueueConfig[string]{Name: name},
+		),
+	}
+}
+
+// Name returns the name of the controller, for logs and metrics.
+func (c *Controller) Name() string { return c.name }
+
+// Enqueue asks for key to be reconciled soon. An empty key is ignored.
+func (c *Controller) Enqueue(key string) {
+	if key != "" {
+		c.queue.Add(key)
+	}
+}
+
+// Run reconciles with the given number of workers until ctx is done and what they are at is finished.
+func (c *Controller) Run(ctx context.Context, workers int) {
+	defer utilruntime.HandleCrashWithContext(ctx)
+	logger := klog.FromContext(ctx).WithValues("controller", c.name)
+	ctx = klog.NewContext(ctx, logger)
+	logger.V(2).Info("Starting controller")
+	defer logger.V(2).Info("Stopped controller")
+
+	var wg sync.WaitGroup
+	for range workers {
+		wg.Go(func() {
+			for c.processNext(ctx) {
+			}
+		})
+	}
+	<-ctx.Done()
+	c.stopTimers()
+	c.queue.ShutDown()
+	wg.Wait()
+}
+
+func (c *Controller) processNext(ctx context.Context) bool {
+	key, shutdown := c.queue.Get()
+	if shutdown {
+		return false
+	}
+	defer c.queue.Done(key)
+	if ctx.Err() != nil {
+		return true
+	}
+	due, err := c.reconcileSafely(ctx, key)
+	if err != nil {
+		logger := klog.FromContext(ctx)
+		if apierrors.IsConflict(err) {
+			logger.V(4).Info("Something had changed meanwhile, trying again", "key", key, "reason", err)
+		} else if ctx.Err() == nil {
+			logger.Error(err, "Could not reconcile, trying again", "key", key, "failures", c.queue.NumRequeues(key)+1)
+		}
+		c.queue.AddRateLimited(key)
+		return true
+	}
+	c.queue.Forget(key)
+	c.setTimer(key, due)
+	return true
+}
+
+// reconcileSafely turns a panic into an error, so that one odd object does not stop the fleet.
+func (c *Controller) reconcileSafely(ctx context.Context, key string) (due time.Time, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = panicError{value: r}
+			utilruntime.HandleErrorWithContext(ctx, err, "Panic in reconcile", "controller", c.name, "key", key)
+		}
+	}()
+	return c.reconcile(ctx, key)
+}
+
+// setTimer replaces the timer of key. The zero time means none.
+func (c *Controller) setTimer(key string, due time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if old := c.timers[key]; old != nil {
+		old.stop()
+		delete(c.timers, key)
+	}
+	if due.IsZero() || c.closed {
+		return
+	}
+	t := &timer{due: due}
+	c.timers[key] = t
+	c.arm(key, t)
+}
+
+// arm starts t, once or as often as it takes to reach its time. c.mu is held.
+func (c *Controller) arm(key string, t *timer) {
+	wait := t.due.Sub(c.clock.Now())
+	if wait > 0 {
+		// A fake clock calls the function under its own lock, so it must not use the clock itself.
+		t.stop = c.clock.AfterFunc(min(wait, maxTimer), func() { go c.fire(key, t) }).Stop
+		if c.clock.Now().Before(t.due) {
+			return
+		}
+		// The clock was set forward in between, and the timer began to count only then.
+		t.stop()
+	}
+	delete(c.timers, key)
+	c.queue.Add(key)
+}
+
+func (c *Controller) fire(key string, t *timer) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.timers[key] == t && !c.closed {
+		c.arm(key, t)
+	}
+}
+
+func (c *Controller) stopTimers() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.closed = true
+	for key, t := range c.timers {
+		t.stop()
+		delete(c.timers, key)
+	}
+}
