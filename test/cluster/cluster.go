@@ -152,11 +152,17 @@ func Open(opts Options) (*Cluster, error) {
 	return c, c.save()
 }
 
+// ErrNoCluster means that a folder holds no state of a cluster.
+var ErrNoCluster = errors.New("there is no cluster")
+
+// StatePaths are the names of what a cluster keeps in its folder.
+var StatePaths = []string{"cluster.json", "kubeconfig", "up.lock", "data", "deploy", "kube", "kubectl-cache", "log", "macs", "pki", "run"}
+
 // Reopen is Open with the options that the cluster in dir was last opened with.
 func Reopen(dir string, progress io.Writer) (*Cluster, error) {
 	data, err := os.ReadFile(filepath.Join(dir, stateFile))
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("there is no cluster in %s: start one with `make up`", dir)
+		return nil, fmt.Errorf("%w in %s: start one with `make up`", ErrNoCluster, dir)
 	}
 	if err != nil {
 		return nil, err

@@ -2,15 +2,25 @@ package cluster_test
 
 import (
 	"context"
+	"crypto/tls"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
@@ -47,6 +57,8 @@ func TestControlPlane(t *testing.T) {
 		assert.NoError(t, err)
 	}, time.Minute, 200*time.Millisecond)
 
+	t.Run("aggregation", func(t *testing.T) { testAggregation(t, c) })
+
 	before := c.PID("kube-apiserver")
 	require.NoError(t, c.Kill(ctx, "kube-apiserver"))
 	assert.Zero(t, c.PID("kube-apiserver"))
@@ -81,6 +93,153 @@ func TestControlPlane(t *testing.T) {
 		assert.Zero(t, c.PID(name), name)
 	}
 	assert.NoDirExists(t, c.Dir())
+}
+
+// A stand-in for macrack-apiserver that runs in this program gets the requests for our groups: over TLS that kube-apiserver checks, with the
+// identity of whoever asked, vouched for by the front proxy's certificate.
+func testAggregation(t *testing.T, c *cluster.Cluster) {
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	certFile, keyFile := c.ServingFiles()
+	cert, err := tls.LoadX509KeyPair(certFile, keyFile)
+	require.NoError(t, err)
+	users := make(chan string, 100)
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if len(r.TLS.PeerCertificates) != 1 || r.TLS.PeerCertificates[0].Subject.CommonName != "front-proxy-client" {
+			http.Error(w, "who are you?", http.StatusUnauthorized)
+			return
+		}
+		group, version, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/apis/"), "/")
+		switch version {
+		case "v1alpha1":
+			w.Header().Set("Content-Type", "application/json")
+			_ = json.NewEncoder(w).Encode(metav1.APIResourceList{
+				TypeMeta:     metav1.TypeMeta{APIVersion: "v1", Kind: "APIResourceList"},
+				GroupVersion: group + "/v1alpha1",
+				APIResources: []metav1.APIResource{{Name: "macnodeclasses", Kind: "MacNodeClass", Verbs: metav1.Verbs{"get"}}},
+			})
+		case "v1alpha1/macnodeclasses/one":
+			users <- r.Header.Get("X-Remote-User")
+			_, _ = io.WriteString(w, `{"apiVersion":"rack.macrack.io/v1alpha1","kind":"MacNodeClass","metadata":{"name":"one"}}`)
+		default:
+			http.NotFound(w, r)
+		}
+	}))
+	server.TLS = &tls.Config{Certificates: []tls.Certificate{cert}, ClientAuth: tls.RequestClientCert}
+	server.Config.ErrorLog = log.New(io.Discard, "", 0) // handshakes that are meant to fail
+	server.StartTLS()
+	defer server.Close()
+	port := server.Listener.Addr().(*net.TCPAddr).Port
+
+	foreign, err := os.ReadFile(filepath.Join(c.Dir(), "pki", "cluster-ca.crt"))
+	require.NoError(t, err)
+	require.NoError(t, c.AggregateTo(ctx, port, foreign))
+	short, cancelShort := context.WithTimeout(ctx, 5*time.Second)
+	defer cancelShort()
+	err = c.WaitForAPI(short)
+	require.Error(t, err, "the server's certificate is not of this authority")
+	assert.Contains(t, err.Error(), "certificate")
+
+	require.NoError(t, c.AggregateTo(ctx, port, c.ServingCA()))
+	require.NoError(t, c.WaitForAPI(ctx))
+	_, _, err = c.Kubectl(ctx, cluster.Admin, "get", "--raw", "/apis/rack.macrack.io/v1alpha1/macnodeclasses/one")
+	require.NoError(t, err)
+	assert.Equal(t, "admin", <-users)
+	_, _, err = c.Kubectl(ctx, "acme", "get", "--raw", "/apis/rack.macrack.io/v1alpha1/macnodeclasses/one")
+	require.NoError(t, err)
+	assert.Equal(t, "acme", <-users)
+	_, _, err = c.Kubectl(ctx, "acme", "get", "--raw", "/apis/rack.macrack.io/v1alpha1/macnodes/mac-1")
+	require.Error(t, err)
+	assert.Contains(t, err.Error(), "Forbidden")
+
+	testRoles(t, c)
+	testDeployment(t, c)
+}
+
+// artifacts/deploy with certificates is what a cluster accepts, and its pods meet the restricted pod security standard of their namespace.
+func testDeployment(t *testing.T, c *cluster.Cluster) {
+	dir := t.TempDir()
+	require.NoError(t, cluster.WriteDeployment(dir))
+	stdout, stderr, err := c.Kubectl(t.Context(), cluster.Admin, "apply", "--dry-run=server", "--server-side", "--force-conflicts", "-k", dir)
+	require.NoError(t, err)
+	assert.NotContains(t, stderr, "Warning")
+	for _, object := range []string{
+		"deployment.apps/macrack-apiserver", "deployment.apps/macrack-controllers", "statefulset.apps/macrack-etcd",
+		"secret/macrack-apiserver-tls", "secret/macrack-etcd-tls", "secret/macrack-etcd-client-tls",
+		"apiservice.apiregistration.k8s.io/v1alpha1.rack.macrack.io",
+	} {
+		assert.Contains(t, stdout, object+" serverside-applied")
+	}
+}
+
+// What the roles of artifacts/deploy allow, as kube-apiserver answers macrack-apiserver.
+func testRoles(t *testing.T, c *cluster.Cluster) {
+	ctx := t.Context()
+	admin := client(t, c, cluster.Admin)
+	_, err := admin.RbacV1().RoleBindings("kept").Create(ctx, &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: "tenant"},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "edit"},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: "acme"}},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+
+	const (
+		rack, instance, image, config = "rack.macrack.io", "instance.macrack.io", "image.macrack.io", "config.macrack.io"
+		controllers                   = "system:serviceaccount:macrack-system:macrack-controllers"
+		node                          = "system:node:mac-1"
+	)
+	for _, test := range []struct {
+		user, verb, group, resource, namespace string
+		allowed                                bool
+	}{
+		{"acme", "create", rack, "macnodeleases", "kept", true},
+		{"acme", "delete", rack, "macnodeleases", "kept", true},
+		{"acme", "create", instance, "macosinstances", "kept", true},
+		{"acme", "create", instance, "macosinstances/stop", "kept", true},
+		{"acme", "list", rack, "auditrecords", "kept", true},
+		{"acme", "list", rack, "macnodeclasses", "", true},
+		{"acme", "get", image, "macosimages", "", true},
+		{"acme", "list", instance, "instanceclasses", "", true},
+		{"acme", "create", rack, "macnodeleases", "default", false},
+		{"acme", "list", rack, "macnodeleases", "", false},
+		{"acme", "update", rack, "macnodeleases/status", "kept", false},
+		{"acme", "create", rack, "macnodeleases/binding", "kept", false},
+		{"acme", "create", rack, "macnodeleases/release", "kept", false},
+		{"acme", "patch", instance, "macosinstances/status", "kept", false},
+		{"acme", "create", rack, "auditrecords", "kept", false},
+		{"acme", "delete", rack, "auditrecords", "kept", false},
+		{"acme", "get", rack, "macnodes", "", false},
+		{"acme", "list", rack, "compliancereports", "", false},
+		{"acme", "update", rack, "macnodeclasses", "", false},
+		{"acme", "get", config, "rackconfigs", "", false},
+		{node, "watch", rack, "macnodes", "", true},
+		{node, "update", rack, "macnodes/status", "", true},
+		{node, "update", rack, "macnodes", "", false},
+		{node, "patch", instance, "macosinstances/status", "kept", true},
+		{node, "update", instance, "macosinstances", "kept", false},
+		{node, "create", rack, "auditrecords", "kept", true},
+		{node, "list", rack, "macnodeleases", "", false},
+		{node, "create", rack, "macnodeleases/release", "kept", false},
+		{controllers, "create", rack, "macnodeleases/binding", "kept", true},
+		{controllers, "create", rack, "macnodeleases/release", "kept", true},
+		{controllers, "update", rack, "auditrecords", "kept", false},
+		{controllers, "create", rack, "macnodeleases", "kept", false},
+		{controllers, "create", instance, "macosinstances", "kept", false},
+	} {
+		name := fmt.Sprintf("%s %s %s.%s in %q", test.user, test.verb, test.resource, test.group, test.namespace)
+		resource, subresource, _ := strings.Cut(test.resource, "/")
+		user := client(t, c, test.user)
+		require.EventuallyWithT(t, func(t *assert.CollectT) { // roles take a moment to be aggregated
+			review, err := user.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, &authorizationv1.SelfSubjectAccessReview{
+				Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &authorizationv1.ResourceAttributes{
+					Verb: test.verb, Group: test.group, Resource: resource, Subresource: subresource, Namespace: test.namespace,
+				}},
+			}, metav1.CreateOptions{})
+			if assert.NoError(t, err, name) {
+				assert.Equal(t, test.allowed, review.Status.Allowed, name)
+			}
+		}, 20*time.Second, 200*time.Millisecond)
+	}
 }
 
 // Somebody else's program on a port of ours is named, and is not touched.

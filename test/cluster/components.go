@@ -121,7 +121,7 @@ func (c *Cluster) plan() (err error) {
 		err = errors.Join(err, tokenErr)
 		for n := 1; n <= c.opts.Macs; n++ {
 			name := fmt.Sprintf("mac-%d", n)
-			c.addAgent(name, port(name), bootstrap, fmt.Sprintf("SIMMAC%06d", n))
+			c.addAgent(name, port(name), bootstrap, fmt.Sprintf("SIM%07d", n))
 		}
 	}
 	if c.opts.Detach && c.opts.Apiservers > 0 {
