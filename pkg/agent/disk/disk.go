@@ -117,3 +117,12 @@ func Free(path string) (int64, error) {
 	}
 	return int64(s.Bavail) * int64(s.Bsize), nil
 }
+
+// Size returns the size of the file system of path, in bytes.
+func Size(path string) (int64, error) {
+	var s unix.Statfs_t
+	if err := unix.Statfs(path, &s); err != nil {
+		return 0, err
+	}
+	return int64(s.Blocks) * int64(s.Bsize), nil
+}

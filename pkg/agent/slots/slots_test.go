@@ -62,7 +62,7 @@ type mac struct {
 
 func newMac(t *testing.T) *mac {
 	t.Helper()
-	m := &mac{t: t, dir: t.TempDir(), host: sim.HostDir(t.TempDir())}
+	m := &mac{t: t, dir: tempDir(t), host: sim.HostDir(tempDir(t))}
 	require.NoError(t, m.host.Init("C02TEST", "boot-1"))
 	m.open()
 	t.Cleanup(func() {
@@ -75,6 +75,17 @@ func newMac(t *testing.T) *mac {
 		}
 	})
 	return m
+}
+
+// tempDir is t.TempDir that bears with a runner that is still trying its lock.
+func tempDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "mac")
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		require.Eventually(t, func() bool { return os.RemoveAll(dir) == nil }, 20*time.Second, 20*time.Millisecond)
+	})
+	return dir
 }
 
 func (m *mac) slot(i int) contract.SlotDir {
@@ -306,7 +317,7 @@ func TestThirdVMIsRefusedByTheKernel(t *testing.T) {
 	m.wait("a", attached)
 	m.wait("b", attached)
 
-	rogue := &mac{t: t, dir: t.TempDir(), host: m.host}
+	rogue := &mac{t: t, dir: tempDir(t), host: m.host}
 	rogue.open()
 	defer func() { rogue.stop() }()
 	rogue.start(spec("c"))

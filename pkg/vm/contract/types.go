@@ -27,7 +27,7 @@ const (
 	// AddressFromGuestAgent: the agent inside the guest reported it.
 	AddressFromGuestAgent AddressSource = "GuestAgent"
 	// AddressFromDHCPLease: the host's DHCP server handed it out.
-	AddressFromDHCPLease AddressSource = "DHCPLease"
+	AddressFromDHCPLease AddressSource = "DHCP"
 	// AddressFromARP: the host's neighbour table maps it to the VM's MAC address.
 	AddressFromARP AddressSource = "ARP"
 )

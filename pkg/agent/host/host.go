@@ -1,0 +1,57 @@
+// Package host tells what Mac an agent runs on.
+package host
+
+import (
+	"macrack.io/macrack/pkg/agent/disk"
+	"macrack.io/macrack/pkg/vm/sim"
+)
+
+// Info is what the host reports. Sizes are in bytes.
+type Info struct {
+	SerialNumber    string
+	ModelIdentifier string
+	MacOSVersion    string
+	// BootID changes with each boot.
+	BootID  string
+	CPU     int64
+	Memory  int64
+	Storage int64
+	// FreeStorage is what is left on the disk that holds the agent's state.
+	FreeStorage int64
+}
+
+// Host is a Mac.
+type Host interface {
+	Info() (Info, error)
+}
+
+// Simulated is a Mac mini of the base class on a simulated host.
+type Simulated struct {
+	Dir sim.HostDir
+	// StateDir is where free storage is measured.
+	StateDir string
+}
+
+// Info implements Host.
+func (s *Simulated) Info() (Info, error) {
+	info := Info{
+		ModelIdentifier: "Mac16,10",
+		MacOSVersion:    "26.1",
+		CPU:             10,
+		Memory:          16 << 30,
+		Storage:         256 << 30,
+	}
+	var err error
+	if info.SerialNumber, err = s.Dir.SerialNumber(); err != nil {
+		return Info{}, err
+	}
+	if info.BootID, err = s.Dir.BootID(); err != nil {
+		return Info{}, err
+	}
+	if info.FreeStorage, err = disk.Free(s.StateDir); err != nil {
+		return Info{}, err
+	}
+	// A simulated disk is no larger than the real one is free.
+	info.FreeStorage = min(info.FreeStorage, info.Storage)
+	return info, nil
+}

@@ -1,0 +1,200 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/virtual-kubelet/virtual-kubelet/log"
+	"github.com/virtual-kubelet/virtual-kubelet/log/klogv2"
+	"github.com/virtual-kubelet/virtual-kubelet/node"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/client-go/informers"
+	coreinformers "k8s.io/client-go/informers/core/v1"
+	"k8s.io/client-go/kubernetes"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+)
+
+// podWorkers is enough for two virtual machines.
+const podWorkers = 2
+
+// registerRetry is the pause after a failed registration.
+const registerRetry = 2 * time.Second
+
+// Config is what a Node needs.
+type Config struct {
+	Description
+	Client   kubernetes.Interface
+	Recorder record.EventRecorder
+	// Clock is the time that heartbeats carry.
+	Clock clock.PassiveClock
+	// OnPod is called when a pod came, changed or is to go. It must not block.
+	OnPod func(*corev1.Pod)
+}
+
+// Node is the Mac's Node and the pods on it.
+type Node struct {
+	config   Config
+	template *corev1.Node
+	factory  informers.SharedInformerFactory
+	pods     coreinformers.PodInformer
+	nodes    cache.SharedIndexInformer
+	provider *provider
+}
+
+// New prepares the Node; Run registers it.
+func New(config Config) *Node {
+	named := func(field string) informers.SharedInformerOption {
+		return informers.WithTweakListOptions(func(o *metav1.ListOptions) {
+			o.FieldSelector = fields.OneTermEqualSelector(field, config.Name).String()
+		})
+	}
+	podFactory := informers.NewSharedInformerFactoryWithOptions(config.Client, 0, named("spec.nodeName"))
+	nodeFactory := informers.NewSharedInformerFactoryWithOptions(config.Client, 0, named("metadata.name"))
+	return &Node{
+		config:   config,
+		template: config.object(metav1.NewTime(config.Clock.Now())),
+		factory:  podFactory,
+		pods:     podFactory.Core().V1().Pods(),
+		nodes:    nodeFactory.Core().V1().Nodes().Informer(),
+		provider: newProvider(config.OnPod),
+	}
+}
+
+// Pods lists the pods that are scheduled to this Node.
+func (n *Node) Pods() corelisters.PodLister { return n.pods.Lister() }
+
+// PodsSynced tells whether Pods is complete.
+func (n *Node) PodsSynced() bool { return n.pods.Informer().HasSynced() }
+
+// SetPodStatus reports a pod's status. A status that is reported already costs
+// nothing.
+func (n *Node) SetPodStatus(pod *corev1.Pod, status corev1.PodStatus) {
+	n.provider.setStatus(pod, status)
+}
+
+// Run registers the Node and serves its pods until ctx ends. It registers anew a
+// Node that somebody deleted.
+func (n *Node) Run(ctx context.Context) error {
+	ctx = log.WithLogger(ctx, klogv2.New(nil))
+	pods, err := n.podController()
+	if err != nil {
+		return err
+	}
+	if _, err := n.pods.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{DeleteFunc: n.podGone}); err != nil {
+		return err
+	}
+	if _, err := n.nodes.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		DeleteFunc: func(any) { n.register(ctx) },
+	}); err != nil {
+		return err
+	}
+	var running sync.WaitGroup
+	defer running.Wait()
+	n.factory.Start(ctx.Done())
+	running.Go(func() { n.nodes.RunWithContext(ctx) })
+	running.Go(func() { n.keepRegistered(ctx) })
+	if err := pods.Run(ctx, podWorkers); err != nil && ctx.Err() == nil {
+		return fmt.Errorf("pod controller: %w", err)
+	}
+	return nil
+}
+
+func (n *Node) podGone(obj any) {
+	if tombstone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+		obj = tombstone.Obj
+	}
+	if pod, ok := obj.(*corev1.Pod); ok {
+		n.provider.forget(pod)
+		n.config.OnPod(pod)
+	}
+}
+
+func (n *Node) podController() (*node.PodController, error) {
+	// The library wants informers for what pods refer to. Placeholder pods refer to
+	// nothing, and a node may not list Secrets: these are never started.
+	unused := informers.NewSharedInformerFactory(n.config.Client, 0)
+	return node.NewPodController(node.PodControllerConfig{
+		PodClient:                 n.config.Client.CoreV1(),
+		PodInformer:               n.pods,
+		EventRecorder:             n.config.Recorder,
+		Provider:                  n.provider,
+		ConfigMapInformer:         unused.Core().V1().ConfigMaps(),
+		SecretInformer:            unused.Core().V1().Secrets(),
+		ServiceInformer:           unused.Core().V1().Services(),
+		SkipDownwardAPIResolution: true,
+	})
+}
+
+// keepRegistered runs the library's node controller, which gives up when it cannot
+// register, until ctx ends.
+func (n *Node) keepRegistered(ctx context.Context) {
+	for {
+		controller, err := node.NewNodeController(
+			node.NaiveNodeProvider{}, n.template.DeepCopy(), n.config.Client.CoreV1().Nodes(),
+			node.WithNodeEnableLeaseV1(&stampedLeases{
+				LeaseInterface: n.config.Client.CoordinationV1().Leases(corev1.NamespaceNodeLease), clock: n.config.Clock,
+			}, node.DefaultLeaseDuration),
+			node.WithNodeStatusUpdateErrorHandler(func(ctx context.Context, err error) error {
+				if !apierrors.IsNotFound(err) {
+					return err
+				}
+				return n.create(ctx)
+			}),
+		)
+		if err == nil {
+			err = controller.Run(ctx)
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		klog.ErrorS(err, "The Node is not registered; trying again", "node", n.config.Name)
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(registerRetry):
+		}
+	}
+}
+
+func (n *Node) register(ctx context.Context) {
+	if ctx.Err() != nil {
+		return
+	}
+	klog.InfoS("The Node was deleted; registering it anew as unleased", "node", n.config.Name)
+	if err := n.create(ctx); err != nil {
+		klog.ErrorS(err, "The Node was not registered; the next status update tries again", "node", n.config.Name)
+	}
+}
+
+func (n *Node) create(ctx context.Context) error {
+	_, err := n.config.Client.CoreV1().Nodes().Create(ctx, n.template.DeepCopy(), metav1.CreateOptions{})
+	if apierrors.IsAlreadyExists(err) {
+		return nil
+	}
+	return err
+}
+
+// Forget ends a pod that is being deleted and whose virtual machine is gone,
+// instead of waiting for the pod's grace period.
+func (n *Node) Forget(ctx context.Context, pod *corev1.Pod) error {
+	err := n.config.Client.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{
+		GracePeriodSeconds: new(int64),
+		Preconditions:      metav1.NewUIDPreconditions(string(pod.UID)),
+	})
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		return nil
+	}
+	return err
+}
+
+var errNoPod = errors.New("no such pod on this Mac")

@@ -1,0 +1,126 @@
+package node
+
+import (
+	"context"
+	"sync"
+
+	"github.com/virtual-kubelet/virtual-kubelet/errdefs"
+	"github.com/virtual-kubelet/virtual-kubelet/node"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// provider tells the agent of pods and the library of their statuses. It decides
+// nothing, and has nothing that an agent that starts anew would miss.
+type provider struct {
+	onPod func(*corev1.Pod)
+
+	mu     sync.Mutex
+	pods   map[types.NamespacedName]*corev1.Pod
+	notify func(*corev1.Pod)
+}
+
+var (
+	_ node.PodLifecycleHandler = (*provider)(nil)
+	_ node.PodNotifier         = (*provider)(nil)
+)
+
+func newProvider(onPod func(*corev1.Pod)) *provider {
+	return &provider{onPod: onPod, pods: map[types.NamespacedName]*corev1.Pod{}}
+}
+
+func keyOf(pod *corev1.Pod) types.NamespacedName {
+	return types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}
+}
+
+// CreatePod implements node.PodLifecycleHandler.
+func (p *provider) CreatePod(_ context.Context, pod *corev1.Pod) error {
+	p.mu.Lock()
+	p.pods[keyOf(pod)] = pod.DeepCopy()
+	p.mu.Unlock()
+	p.onPod(pod)
+	return nil
+}
+
+// UpdatePod implements node.PodLifecycleHandler.
+func (p *provider) UpdatePod(_ context.Context, pod *corev1.Pod) error {
+	p.mu.Lock()
+	updated := pod.DeepCopy()
+	if known := p.pods[keyOf(pod)]; known != nil && known.UID == pod.UID {
+		updated.Status = known.Status
+	}
+	p.pods[keyOf(pod)] = updated
+	p.mu.Unlock()
+	p.onPod(pod)
+	return nil
+}
+
+// DeletePod implements node.PodLifecycleHandler. The pod stays known until its
+// virtual machine is gone.
+func (p *provider) DeletePod(_ context.Context, pod *corev1.Pod) error {
+	p.onPod(pod)
+	return nil
+}
+
+// GetPod implements node.PodLifecycleHandler.
+func (p *provider) GetPod(_ context.Context, namespace, name string) (*corev1.Pod, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	pod, ok := p.pods[types.NamespacedName{Namespace: namespace, Name: name}]
+	if !ok {
+		return nil, errdefs.AsNotFound(errNoPod)
+	}
+	return pod.DeepCopy(), nil
+}
+
+// GetPodStatus implements node.PodLifecycleHandler.
+func (p *provider) GetPodStatus(ctx context.Context, namespace, name string) (*corev1.PodStatus, error) {
+	pod, err := p.GetPod(ctx, namespace, name)
+	if err != nil {
+		return nil, err
+	}
+	return &pod.Status, nil
+}
+
+// GetPods implements node.PodLifecycleHandler.
+func (p *provider) GetPods(context.Context) ([]*corev1.Pod, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var all []*corev1.Pod
+	for _, pod := range p.pods {
+		all = append(all, pod.DeepCopy())
+	}
+	return all, nil
+}
+
+// NotifyPods implements node.PodNotifier.
+func (p *provider) NotifyPods(_ context.Context, notify func(*corev1.Pod)) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.notify = notify
+}
+
+func (p *provider) setStatus(pod *corev1.Pod, status corev1.PodStatus) {
+	p.mu.Lock()
+	known := p.pods[keyOf(pod)]
+	if known == nil || known.UID != pod.UID {
+		known = pod.DeepCopy()
+		p.pods[keyOf(pod)] = known
+	}
+	same := equality.Semantic.DeepEqual(known.Status, status) && equality.Semantic.DeepEqual(pod.Status, status)
+	status.DeepCopyInto(&known.Status)
+	tell, notify := known.DeepCopy(), p.notify
+	p.mu.Unlock()
+	if notify != nil && !same {
+		notify(tell)
+	}
+}
+
+func (p *provider) forget(pod *corev1.Pod) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if known := p.pods[keyOf(pod)]; known != nil && known.UID == pod.UID {
+		delete(p.pods, keyOf(pod))
+	}
+}

@@ -1,0 +1,110 @@
+// Package node is the Mac's Kubernetes Node: it registers it, keeps its heartbeat,
+// and takes the pods that are scheduled to it, through the virtual-kubelet library.
+package node
+
+import (
+	"context"
+	"maps"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	"k8s.io/utils/clock"
+
+	"macrack.io/macrack/pkg/agent/host"
+	"macrack.io/macrack/pkg/rules"
+)
+
+// maxPods leaves room for a placeholder pod per slot and for those that are going.
+const maxPods = 16
+
+// LabelMac is the label of every Node that is a Mac.
+const LabelMac = "macrack.io/mac"
+
+// Description is what a Node says of itself.
+type Description struct {
+	Name string
+	// Address is the IP address at which the cluster reaches the agent; may be empty.
+	Address string
+	// Port is the port of the agent's kubelet-style API; 0 if it has none.
+	Port int32
+	// Version is the agent's version.
+	Version string
+	Host    host.Info
+}
+
+// object returns the Node as it is registered. Only at registration does it carry
+// the taint: an agent can neither know nor change whose Mac it is.
+func (d *Description) object(now metav1.Time) *corev1.Node {
+	capacity := corev1.ResourceList{
+		corev1.ResourceCPU:              *resource.NewQuantity(d.Host.CPU, resource.DecimalSI),
+		corev1.ResourceMemory:           *resource.NewQuantity(d.Host.Memory, resource.BinarySI),
+		corev1.ResourceEphemeralStorage: *resource.NewQuantity(d.Host.Storage, resource.BinarySI),
+		corev1.ResourcePods:             *resource.NewQuantity(maxPods, resource.DecimalSI),
+		rules.ResourceMacOSVM:           *resource.NewQuantity(rules.MaxVMsPerMac, resource.DecimalSI),
+	}
+	node := &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: d.Name,
+			Labels: map[string]string{
+				corev1.LabelOSStable:   "darwin",
+				corev1.LabelArchStable: "arm64",
+				corev1.LabelHostname:   d.Name,
+				LabelMac:               "true",
+			},
+		},
+		Spec: corev1.NodeSpec{Taints: []corev1.Taint{{Key: rules.TaintUnleased, Effect: corev1.TaintEffectNoSchedule}}},
+		Status: corev1.NodeStatus{
+			Capacity:    capacity,
+			Allocatable: maps.Clone(capacity),
+			Addresses:   []corev1.NodeAddress{{Type: corev1.NodeHostName, Address: d.Name}},
+			NodeInfo: corev1.NodeSystemInfo{
+				BootID:                  d.Host.BootID,
+				MachineID:               d.Host.SerialNumber,
+				SystemUUID:              d.Host.SerialNumber,
+				OSImage:                 "macOS " + d.Host.MacOSVersion,
+				OperatingSystem:         "darwin",
+				Architecture:            "arm64",
+				KubeletVersion:          d.Version,
+				ContainerRuntimeVersion: "macrack://" + d.Version,
+			},
+			DaemonEndpoints: corev1.NodeDaemonEndpoints{KubeletEndpoint: corev1.DaemonEndpoint{Port: d.Port}},
+		},
+	}
+	if d.Address != "" {
+		node.Status.Addresses = append(node.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: d.Address})
+	}
+	condition := func(t corev1.NodeConditionType, status corev1.ConditionStatus, reason, message string) {
+		node.Status.Conditions = append(node.Status.Conditions, corev1.NodeCondition{
+			Type: t, Status: status, Reason: reason, Message: message, LastHeartbeatTime: now, LastTransitionTime: now,
+		})
+	}
+	condition(corev1.NodeReady, corev1.ConditionTrue, "AgentReady", "the agent is running")
+	condition(corev1.NodeMemoryPressure, corev1.ConditionFalse, "AgentReady", "virtual machines have fixed memory")
+	condition(corev1.NodeDiskPressure, corev1.ConditionFalse, "AgentReady", "see StorageHealthy of the MacNode")
+	condition(corev1.NodePIDPressure, corev1.ConditionFalse, "AgentReady", "virtual machines are one process each")
+	return node
+}
+
+// stampedLeases writes the agent's time into its heartbeats, so that a cluster
+// whose clock is handed in sees heartbeats of that clock.
+type stampedLeases struct {
+	coordinationclient.LeaseInterface
+	clock clock.PassiveClock
+}
+
+func (s *stampedLeases) stamp(lease *coordinationv1.Lease) *coordinationv1.Lease {
+	lease = lease.DeepCopy()
+	lease.Spec.RenewTime = &metav1.MicroTime{Time: s.clock.Now()}
+	return lease
+}
+
+func (s *stampedLeases) Create(ctx context.Context, lease *coordinationv1.Lease, o metav1.CreateOptions) (*coordinationv1.Lease, error) {
+	return s.LeaseInterface.Create(ctx, s.stamp(lease), o)
+}
+
+func (s *stampedLeases) Update(ctx context.Context, lease *coordinationv1.Lease, o metav1.UpdateOptions) (*coordinationv1.Lease, error) {
+	return s.LeaseInterface.Update(ctx, s.stamp(lease), o)
+}
