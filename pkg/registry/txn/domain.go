@@ -1,0 +1,195 @@
+package txn
+
+import (
+	"context"
+	"fmt"
+	"path"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/registry/generic"
+	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
+	"k8s.io/apiserver/pkg/storage"
+	"k8s.io/apiserver/pkg/storage/etcd3"
+	"k8s.io/apiserver/pkg/storage/value"
+	"k8s.io/apiserver/pkg/storage/value/encrypt/identity"
+)
+
+// A Planner says which companions a write of its resource needs. It reads them
+// with tx, adds their writes to tx, and may change new, but never old. old is
+// nil when new is created; new is nil when old is deleted. Objects are of the
+// internal version.
+//
+// A planner is called again whenever something that it relied on had changed,
+// so it must have no effect but on tx and new. The error that it returns, if
+// any, is the request's. It must return the errors of tx's methods as they
+// are, but may make what it likes of a companion that was not found.
+type Planner func(ctx context.Context, tx *Tx, old, new runtime.Object) error
+
+var versioner = storage.APIObjectVersioner{}
+
+// A Domain is the resources of one etcd cluster that transactions may span.
+// It is the [generic.RESTOptionsGetter] of their stores, planned or not.
+type Domain struct {
+	delegate generic.RESTOptionsGetter
+	planners map[schema.GroupResource]Planner
+	uncached map[schema.GroupResource]bool
+
+	turns  turns
+	recent *recent
+
+	mu        sync.RWMutex
+	servers   []string
+	root      string // the prefix of all keys, such as "/registry/"
+	resources map[schema.GroupResource]*resource
+}
+
+// An Option changes a domain.
+type Option func(*Domain)
+
+// WithoutWatchCache has resources served from etcd, for those that are many
+// and rarely read. They can still be watched.
+func WithoutWatchCache(resources ...schema.GroupResource) Option {
+	return func(d *Domain) {
+		for _, gr := range resources {
+			d.uncached[gr] = true
+		}
+	}
+}
+
+// NewDomain returns a domain of the resources that delegate has options for.
+// A resource without a planner may still be a companion.
+func NewDomain(delegate generic.RESTOptionsGetter, planners map[schema.GroupResource]Planner, options ...Option) *Domain {
+	d := &Domain{
+		delegate:  delegate,
+		planners:  planners,
+		uncached:  map[schema.GroupResource]bool{},
+		turns:     turns{lines: map[string][]chan struct{}{}},
+		recent:    newRecent(),
+		resources: map[schema.GroupResource]*resource{},
+	}
+	for _, option := range options {
+		option(d)
+	}
+	return d
+}
+
+// resource is what is needed to read and write objects of a resource.
+type resource struct {
+	gr          schema.GroupResource
+	kind        reflect.Type
+	root        string // the prefix of all keys, such as "/registry/"
+	prefix      string // the prefix of the resource below it, such as "/example.io/widgets"
+	codec       runtime.Codec
+	decoder     etcd3.Decoder
+	transformer value.Transformer
+
+	cache atomic.Pointer[watchCache] // nil if there is none
+	store atomic.Pointer[store]      // nil if there is no planner
+}
+
+// GetRESTOptions adds the resource to the domain.
+func (d *Domain) GetRESTOptions(gr schema.GroupResource, example runtime.Object) (generic.RESTOptions, error) {
+	opts, err := d.delegate.GetRESTOptions(gr, example)
+	if err != nil {
+		return opts, err
+	}
+	r, err := d.add(gr, example, opts)
+	if err != nil {
+		return opts, err
+	}
+	opts.Decorator = d.decorator(r, !d.uncached[gr] && !isUndecorated(opts.Decorator))
+	return opts, nil
+}
+
+func (d *Domain) add(gr schema.GroupResource, example runtime.Object, opts generic.RESTOptions) (*resource, error) {
+	c := opts.StorageConfig
+	root := strings.TrimSuffix(path.Join("/", c.Prefix), "/") + "/"
+	prefix := path.Join("/", opts.ResourcePrefix)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if r := d.resources[gr]; r != nil {
+		return r, nil
+	}
+	if d.servers == nil {
+		d.servers, d.root = c.Transport.ServerList, root
+	}
+	if !slices.Equal(d.servers, c.Transport.ServerList) || d.root != root {
+		return nil, fmt.Errorf("txn: %s is stored in %v under %s, but a transaction cannot leave %v and %s: remove the override of its etcd servers", gr, c.Transport.ServerList, root, d.servers, d.root)
+	}
+	if strings.HasPrefix(prefix+"/", indexPrefix) || strings.HasPrefix("/"+indexPrefix, prefix+"/") {
+		return nil, fmt.Errorf("txn: %s is stored under %s, which is for index keys", gr, prefix)
+	}
+	r := &resource{
+		gr:          gr,
+		kind:        reflect.TypeOf(example),
+		root:        root,
+		prefix:      prefix,
+		codec:       c.Codec,
+		decoder:     etcd3.NewDefaultDecoder(c.Codec, versioner),
+		transformer: c.Transformer,
+	}
+	if r.transformer == nil {
+		r.transformer = identity.NewEncryptCheckTransformer()
+	}
+	d.resources[gr] = r
+	return r, nil
+}
+
+func isUndecorated(decorator generic.StorageDecorator) bool {
+	return decorator != nil && reflect.ValueOf(decorator).Pointer() == reflect.ValueOf(generic.UndecoratedStorage).Pointer()
+}
+
+// locate returns where an object is stored: its path, as [storage.Interface]
+// knows it, and its key in etcd.
+func (d *Domain) locate(gr schema.GroupResource, namespace, name string) (r *resource, path, key string, err error) {
+	d.mu.RLock()
+	r = d.resources[gr]
+	d.mu.RUnlock()
+	if r == nil {
+		return nil, "", "", fmt.Errorf("txn: %s is not a resource of the domain", gr)
+	}
+	prefix := r.prefix
+	if namespace != "" {
+		prefix = genericregistry.NamespaceKeyRootFunc(genericrequest.WithNamespace(context.Background(), namespace), prefix)
+	}
+	if path, err = genericregistry.NoNamespaceKeyFunc(context.Background(), prefix, name); err != nil {
+		return nil, "", "", err
+	}
+	key, err = r.key(path)
+	return r, path, key, err
+}
+
+// key returns the key in etcd of a path.
+func (r *resource) key(path string) (string, error) {
+	path, err := storage.PrepareKey(r.prefix, path, false)
+	if err != nil {
+		return "", err
+	}
+	return r.root + strings.TrimPrefix(path, "/"), nil
+}
+
+// watchCache is the storage that serves reads of a resource from memory.
+type watchCache struct {
+	storage.Interface
+}
+
+func (c *watchCache) ready() bool { return c != nil && c.ReadinessCheck() == nil }
+
+// get reads an object as of some recent time; it is for into to keep. The
+// revision is 0 if there was no such object.
+func (c *watchCache) get(ctx context.Context, path string, into runtime.Object) (rev int64, err error) {
+	if err := c.Get(ctx, path, storage.GetOptions{ResourceVersion: "0", IgnoreNotFound: true}, into); err != nil {
+		return 0, err
+	}
+	// What the cache hands out is shared with all its readers.
+	reflect.ValueOf(into).Elem().Set(reflect.ValueOf(into.DeepCopyObject()).Elem())
+	version, err := versioner.ObjectResourceVersion(into)
+	return int64(version), err
+}

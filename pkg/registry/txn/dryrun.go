@@ -1,0 +1,124 @@
+package txn
+
+import (
+	"context"
+	"errors"
+	"reflect"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/admission"
+	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
+)
+
+// Preflight plans a write without making it, and returns the error that the
+// planner would refuse it with. old and new are as for a [Planner], and stay
+// as they are. It is for dry runs, which never get to the storage.
+func (d *Domain) Preflight(ctx context.Context, gr schema.GroupResource, old, new runtime.Object) error {
+	d.mu.RLock()
+	r := d.resources[gr]
+	d.mu.RUnlock()
+	if r == nil || r.store.Load() == nil {
+		return nil
+	}
+	s := r.store.Load()
+	main := new
+	var rev uint64
+	if old != nil {
+		main, old = old, old.DeepCopyObject()
+		var err error
+		if rev, err = versioner.ObjectResourceVersion(old); err != nil {
+			return err
+		}
+	}
+	m, err := meta.Accessor(main)
+	if err != nil {
+		return err
+	}
+	_, _, key, err := d.locate(gr, m.GetNamespace(), m.GetName())
+	if err != nil {
+		return err
+	}
+	tx := &Tx{domain: d, client: s.client, main: r, mainKey: key, fresh: true}
+	_, err = s.plan(ctx, tx, rev, old, new)
+	if conflict := (*ConflictError)(nil); !errors.As(err, &conflict) {
+		return err
+	}
+	if old == nil {
+		return apierrors.NewAlreadyExists(gr, m.GetName())
+	}
+	return apierrors.NewConflict(gr, m.GetName(), errors.New("it has changed since it was read"))
+}
+
+// DryRunAdmission returns the admission plugin that has dry runs of planned
+// resources planned, so that what would be refused is refused. It belongs at
+// the end of the server's admission chain.
+func (d *Domain) DryRunAdmission() admission.ValidationInterface {
+	return &dryRunAdmission{d}
+}
+
+type dryRunAdmission struct{ domain *Domain }
+
+var _ admission.ValidationInterface = &dryRunAdmission{}
+
+func (*dryRunAdmission) Handles(operation admission.Operation) bool {
+	return operation == admission.Create || operation == admission.Update || operation == admission.Delete
+}
+
+// Validate is called where the storage would be, but for the write of a delete
+// that finalizers turn into an update: it stands in for that.
+func (p *dryRunAdmission) Validate(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
+	if !a.IsDryRun() {
+		return nil
+	}
+	gr := a.GetResource().GroupResource()
+	old, new := a.GetOldObject(), a.GetObject()
+	switch a.GetOperation() {
+	case admission.Create:
+		old = nil
+	case admission.Update:
+		if genericregistry.ShouldDeleteDuringUpdate(ctx, "", new, old) {
+			new = nil
+		}
+	case admission.Delete:
+		var err error
+		if new, err = deleted(old, a.GetOperationOptions()); err != nil {
+			return err
+		}
+	}
+	if !p.domain.stores(gr, old) || !p.domain.stores(gr, new) {
+		return nil // the object of a subresource, such as an eviction
+	}
+	return p.domain.Preflight(ctx, gr, old, new)
+}
+
+// stores tells whether obj, if any, is of the type that a resource is stored as.
+func (d *Domain) stores(gr schema.GroupResource, obj runtime.Object) bool {
+	d.mu.RLock()
+	r := d.resources[gr]
+	d.mu.RUnlock()
+	return r != nil && (obj == nil || r.kind == reflect.TypeOf(obj))
+}
+
+// deleted returns what deletion makes of obj: nil, or obj marked as deleted.
+func deleted(obj runtime.Object, options runtime.Object) (runtime.Object, error) {
+	m, err := meta.Accessor(obj)
+	if err != nil {
+		return nil, err
+	}
+	o, _ := options.(*metav1.DeleteOptions)
+	waits := len(m.GetFinalizers()) > 0 || o != nil && o.PropagationPolicy != nil && *o.PropagationPolicy != metav1.DeletePropagationBackground
+	if !waits {
+		return nil, nil
+	}
+	obj = obj.DeepCopyObject()
+	if m, err = meta.Accessor(obj); err == nil && m.GetDeletionTimestamp() == nil {
+		now := metav1.NewTime(time.Now())
+		m.SetDeletionTimestamp(&now)
+	}
+	return obj, err
+}

@@ -1,0 +1,80 @@
+package txn
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// A ConflictError says that a transaction did not commit because keys that its
+// planner relied on had changed. Planning again may succeed. A planner may see
+// it as an error of a method of [Tx], and must return it; requests never do.
+type ConflictError struct {
+	Keys []string
+
+	early  bool // whether it was foreseen, so that nothing was tried
+	inLine bool // whether other writes are in line for the keys
+}
+
+func (e *ConflictError) Error() string {
+	return fmt.Sprintf("txn: changed since they were read: %q", e.Keys)
+}
+
+// ReasonInsufficientStorage is the reason of the error, with status 507, that
+// writes meet when etcd has reached its quota.
+const ReasonInsufficientStorage metav1.StatusReason = "InsufficientStorage"
+
+var errLineTooLong = apierrors.NewTooManyRequests("too many requests are waiting to change the same object; nothing was changed; try again later", 1)
+
+func errTooManyConflicts(gr schema.GroupResource, operation string) error {
+	return apierrors.NewTooManyRequests(fmt.Sprintf("cannot %s %s: what it depends on kept changing at the same time; nothing was changed; try again", operation, gr), 1)
+}
+
+func errUnreachable(cause error) error {
+	return apierrors.NewServiceUnavailable(fmt.Sprintf("etcd is not reachable, nothing was changed: %v", cause))
+}
+
+// explain turns the errors of an etcd that does not answer, or cannot write,
+// into those that the API has for this. ctx is the request's own: if that is
+// over, nobody waits for an explanation.
+func explain(ctx context.Context, err error, write bool) error {
+	switch {
+	case err == nil || ctx.Err() != nil:
+		return err
+	case errors.Is(err, rpctypes.ErrNoSpace):
+		return &apierrors.StatusError{ErrStatus: metav1.Status{
+			Status:  metav1.StatusFailure,
+			Code:    http.StatusInsufficientStorage,
+			Reason:  ReasonInsufficientStorage,
+			Message: "the database is full (NOSPACE): nothing was written; an administrator must compact, defragment and disarm the alarm of etcd",
+		}}
+	case errors.Is(err, rpctypes.ErrTooManyRequests):
+		return apierrors.NewTooManyRequests("etcd is overloaded: nothing was changed; try again", 1)
+	case !unavailable(err):
+		return err
+	case write:
+		return apierrors.NewServiceUnavailable(fmt.Sprintf("etcd did not answer, outcome unknown: the change may or may not have been made, read before trying again: %v", err))
+	}
+	return errUnreachable(err)
+}
+
+// unavailable tells whether etcd did not answer, or that it cannot.
+func unavailable(err error) bool {
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
+		return true
+	}
+	code := status.Code(err)
+	if e := (rpctypes.EtcdError{}); errors.As(err, &e) {
+		code = e.Code()
+	}
+	return code == codes.Unavailable || code == codes.DeadlineExceeded || code == codes.Canceled
+}

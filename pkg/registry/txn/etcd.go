@@ -1,0 +1,113 @@
+package txn
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/connectivity"
+)
+
+// The etcd client waits for a connection, and for an answer, as long as the
+// request does, which is up to a minute. These bound it.
+const (
+	connectTimeout = 2 * time.Second
+	keyTimeout     = 5 * time.Second  // of a transaction, or a read of one key
+	rangeTimeout   = 30 * time.Second // of a read of many keys
+)
+
+// A boundKV is a [clientv3.KV] with time limits, and with errors for users of the API.
+type boundKV struct {
+	clientv3.KV
+	conn *grpc.ClientConn
+}
+
+func (b *boundKV) Get(ctx context.Context, key string, opts ...clientv3.OpOption) (*clientv3.GetResponse, error) {
+	if err := b.connected(ctx); err != nil {
+		return nil, err
+	}
+	limit := keyTimeout
+	if op := clientv3.OpGet(key, opts...); op.RangeBytes() != nil {
+		limit = rangeTimeout
+	}
+	bound, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	resp, err := b.KV.Get(bound, key, opts...)
+	return resp, explain(ctx, err, false)
+}
+
+func (b *boundKV) GetStream(ctx context.Context, key string, opts ...clientv3.OpOption) (clientv3.GetStreamChan, error) {
+	if err := b.connected(ctx); err != nil {
+		return nil, err
+	}
+	stream, err := b.KV.GetStream(ctx, key, opts...)
+	return stream, explain(ctx, err, false)
+}
+
+func (b *boundKV) Txn(ctx context.Context) clientv3.Txn {
+	bound, cancel := context.WithTimeout(ctx, keyTimeout)
+	return &boundTxn{Txn: b.KV.Txn(bound), kv: b, ctx: ctx, cancel: cancel}
+}
+
+type boundTxn struct {
+	clientv3.Txn
+	kv     *boundKV
+	ctx    context.Context
+	cancel context.CancelFunc
+	write  bool
+}
+
+func (t *boundTxn) If(cmps ...clientv3.Cmp) clientv3.Txn {
+	t.Txn = t.Txn.If(cmps...)
+	return t
+}
+
+func (t *boundTxn) Then(ops ...clientv3.Op) clientv3.Txn {
+	for _, op := range ops {
+		t.write = t.write || !op.IsGet()
+	}
+	t.Txn = t.Txn.Then(ops...)
+	return t
+}
+
+func (t *boundTxn) Else(ops ...clientv3.Op) clientv3.Txn {
+	t.Txn = t.Txn.Else(ops...)
+	return t
+}
+
+func (t *boundTxn) Commit() (*clientv3.TxnResponse, error) {
+	defer t.cancel()
+	if err := t.kv.connected(t.ctx); err != nil {
+		return nil, err
+	}
+	resp, err := t.Txn.Commit()
+	return resp, explain(t.ctx, err, t.write)
+}
+
+// connected waits for a connection, so that a request that fails for want of
+// one is known to have changed nothing.
+func (b *boundKV) connected(ctx context.Context) error {
+	state := b.conn.GetState()
+	if state == connectivity.Ready {
+		return nil
+	}
+	bound, cancel := context.WithTimeout(ctx, connectTimeout)
+	defer cancel()
+	for ; state != connectivity.Ready; state = b.conn.GetState() {
+		switch state {
+		case connectivity.Idle:
+			b.conn.Connect()
+		case connectivity.Shutdown:
+			return errUnreachable(errors.New("the server is shutting down"))
+		}
+		if !b.conn.WaitForStateChange(bound, state) {
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			return errUnreachable(errors.New("there is no connection"))
+		}
+	}
+	return nil
+}

@@ -1,0 +1,131 @@
+package txn
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/storage"
+)
+
+// A store plans each write of the storage it wraps.
+type store struct {
+	storage.Interface
+	domain   *Domain
+	resource *resource
+	client   *client
+	planner  Planner
+}
+
+func (s *store) Create(ctx context.Context, key string, obj, out runtime.Object, ttl uint64) error {
+	return s.retry(ctx, "create", key, func(ctx context.Context, tx *Tx) error {
+		planned, err := s.propose(ctx, tx, 0, nil, obj)
+		if conflict := (*ConflictError)(nil); errors.As(err, &conflict) && slices.Contains(conflict.Keys, tx.mainKey) {
+			return storage.NewKeyExistsError(tx.mainKey, 0)
+		}
+		if err != nil {
+			return err
+		}
+		return s.Interface.Create(ctx, key, planned, out, ttl)
+	})
+}
+
+func (s *store) Delete(ctx context.Context, key string, out runtime.Object, preconditions *storage.Preconditions, validate storage.ValidateObjectFunc, cached runtime.Object, opts storage.DeleteOptions) error {
+	return s.retry(ctx, "delete", key, func(ctx context.Context, tx *Tx) error {
+		return s.Interface.Delete(ctx, key, out, preconditions, func(ctx context.Context, obj runtime.Object) error {
+			if err := validate(ctx, obj); err != nil {
+				return err
+			}
+			if obj == nil { // unsafe deletion of what cannot be decoded
+				return apierrors.NewMethodNotSupported(s.resource.gr, "unsafe delete")
+			}
+			rev, err := versioner.ObjectResourceVersion(obj)
+			if err != nil {
+				return err
+			}
+			_, err = s.propose(ctx, tx, rev, obj, nil)
+			return err
+		}, cached, opts)
+	})
+}
+
+func (s *store) GuaranteedUpdate(ctx context.Context, key string, out runtime.Object, ignoreNotFound bool, preconditions *storage.Preconditions, update storage.UpdateFunc, cached runtime.Object) error {
+	return s.retry(ctx, "update", key, func(ctx context.Context, tx *Tx) error {
+		err := s.Interface.GuaranteedUpdate(ctx, key, out, ignoreNotFound, preconditions, func(in runtime.Object, res storage.ResponseMeta) (runtime.Object, *uint64, error) {
+			var old runtime.Object
+			if res.ResourceVersion != 0 {
+				old = in.DeepCopyObject() // update may change in
+			}
+			tx.begin() // without it, an update that fails would leave the last plan
+			obj, ttl, err := update(in, res)
+			if err != nil {
+				return nil, nil, err
+			}
+			planned, err := s.propose(ctx, tx, res.ResourceVersion, old, obj)
+			return planned, ttl, err
+		}, cached)
+		if err != nil || tx.committed != 0 || len(tx.ops) == 0 {
+			return err
+		}
+		// The object's encoding stayed the same, so the storage wrote nothing.
+		if tx.stale {
+			tx.fresh = true // make sure that there was nothing to do
+			return &ConflictError{}
+		}
+		if len(tx.written()) > 0 {
+			return apierrors.NewInternalError(fmt.Errorf("txn: no change of %s, but of its companions", key))
+		}
+		return nil
+	})
+}
+
+// propose plans a write and claims the turn to commit it. It foresees the
+// conflicts with other writes of this process.
+func (s *store) propose(ctx context.Context, tx *Tx, rev uint64, old, new runtime.Object) (runtime.Object, error) {
+	planned, err := s.plan(ctx, tx, rev, old, new)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.domain.turns.claim(tx); err != nil {
+		return nil, err
+	}
+	for _, o := range tx.ops {
+		if _, newer := s.domain.recent.outruns(o.key, o.rev); newer {
+			return nil, &ConflictError{Keys: []string{o.key}, early: true}
+		}
+	}
+	return planned, nil
+}
+
+// plan has a write of the main object planned, which was at rev when it was
+// read, and returns the object to write: new, as the planner has changed it.
+//
+// An error of the planner counts only if everything that it knew was true at
+// one revision. If it read from caches, it is asked again. If the main object
+// has changed since, the error is a *ConflictError.
+func (s *store) plan(ctx context.Context, tx *Tx, rev uint64, old, new runtime.Object) (runtime.Object, error) {
+	for {
+		tx.begin()
+		var planned runtime.Object
+		if new != nil {
+			planned = new.DeepCopyObject()
+		}
+		err := s.planner(ctx, tx, old, planned)
+		switch {
+		case err == nil && tx.err == nil:
+			return planned, nil
+		case tx.stale:
+			tx.fresh = true
+			continue
+		case tx.err != nil:
+			return nil, tx.err
+		}
+		if tx.snap != nil && modRevision(tx.snap.keys[tx.mainKey]) != int64(rev) {
+			return nil, &ConflictError{Keys: []string{tx.mainKey}}
+		}
+		return nil, err
+	}
+}

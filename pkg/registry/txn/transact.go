@@ -1,0 +1,53 @@
+package txn
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+// noObject is the key, below the prefix of all keys, that stands in for the
+// main object of a transaction that has none. Nothing is ever stored there.
+const noObject = "macrack.io/none"
+
+// Transact commits what plan adds to a transaction that has no main object.
+// plan is called again as a [Planner] is, and like it refuses with its error.
+func (d *Domain) Transact(ctx context.Context, plan func(ctx context.Context, tx *Tx) error) error {
+	s := d.anyStore()
+	if s == nil {
+		return errors.New("txn: the domain has no planned resource yet")
+	}
+	alone := &store{
+		domain:   d,
+		resource: &resource{gr: s.resource.gr, root: s.resource.root},
+		client:   s.client,
+		planner:  func(ctx context.Context, tx *Tx, _, _ runtime.Object) error { return plan(ctx, tx) },
+	}
+	key := s.resource.root + noObject
+	return alone.retryKey(ctx, "transact", key, func(ctx context.Context, tx *Tx) error {
+		if _, err := alone.propose(ctx, tx, 0, nil, nil); err != nil {
+			return err
+		}
+		if len(tx.written()) == 0 {
+			return nil
+		}
+		resp, err := s.client.commit(ctx, tx, 0, false)
+		if err == nil && !resp.Succeeded {
+			err = fmt.Errorf("txn: %s exists", key)
+		}
+		return err
+	})
+}
+
+func (d *Domain) anyStore() *store {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	for _, r := range d.resources {
+		if s := r.store.Load(); s != nil {
+			return s
+		}
+	}
+	return nil
+}

@@ -1,0 +1,268 @@
+package txn
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/storage"
+	"k8s.io/apiserver/pkg/storage/value"
+)
+
+// maxOps is how many keys a transaction may touch: etcd's --max-txn-ops.
+const maxOps = 128
+
+// Tx collects the companions of one write of one object, the main object.
+// It is not safe for concurrent use, and of no use after the planner returns.
+type Tx struct {
+	domain  *Domain
+	client  *client
+	main    *resource
+	mainKey string
+
+	// Of the write.
+	fresh bool      // whether reads must come from etcd
+	next  *snapshot // what the last commit, which failed, found
+	known []string  // the keys that the last plan touched
+	turn  []turn    // the keys that it is this write's turn at
+
+	// Of the plan being made.
+	snap  *snapshot // what etcd had; nil before the first read from it
+	stale bool      // whether something was read elsewhere
+	ops   []op
+	err   error // the first error of the methods below but "not found"
+
+	committed int64 // the revision of the commit, or 0
+}
+
+// An op expects the key to be at rev, and writes it unless write is nil.
+type op struct {
+	resource *resource // nil for an index key
+	key      string
+	end      string // if set, the op expects that there is no key from key to end
+	rev      int64
+	write    *clientv3.Op
+}
+
+func (o op) compare() clientv3.Cmp {
+	if o.end != "" {
+		return clientv3.Compare(clientv3.CreateRevision(o.key), "=", 0).WithRange(o.end)
+	}
+	return clientv3.Compare(clientv3.ModRevision(o.key), "=", o.rev)
+}
+
+func (o op) get() clientv3.Op {
+	if o.end != "" {
+		return clientv3.OpGet(o.key, clientv3.WithRange(o.end), clientv3.WithLimit(1))
+	}
+	return clientv3.OpGet(o.key)
+}
+
+// A snapshot is what etcd had at one revision: nil where it had nothing. The
+// main object is always in it.
+type snapshot struct {
+	rev  int64
+	keys map[string]*mvccpb.KeyValue
+}
+
+// Get reads a companion and makes the commit depend on it, or on its absence.
+// It does not see the writes of this plan. If there is no such object, the
+// error is one for [apierrors.IsNotFound].
+func (t *Tx) Get(ctx context.Context, gr schema.GroupResource, namespace, name string, into runtime.Object) error {
+	found, err := t.get(ctx, gr, namespace, name, into)
+	if err != nil {
+		return t.fail(err)
+	}
+	if !found {
+		return apierrors.NewNotFound(gr, name)
+	}
+	return nil
+}
+
+func (t *Tx) get(ctx context.Context, gr schema.GroupResource, namespace, name string, into runtime.Object) (found bool, err error) {
+	r, path, key, err := t.domain.locate(gr, namespace, name)
+	if err != nil {
+		return false, err
+	}
+	if r.kind != nil && reflect.TypeOf(into) != r.kind {
+		return false, fmt.Errorf("txn: %s is of type %v, not %T", gr, r.kind, into)
+	}
+	var kv *mvccpb.KeyValue
+	if cache := r.cache.Load(); cache.ready() && !t.fresh {
+		t.stale = true
+		rev, err := cache.get(ctx, path, into)
+		if err != nil {
+			return false, err
+		}
+		last, newer := t.domain.recent.outruns(key, rev)
+		if !newer {
+			return rev != 0, t.add(op{resource: r, key: key, rev: rev})
+		}
+		kv = last.kv
+	} else if kv, err = t.read(ctx, key); err != nil {
+		return false, err
+	}
+	if err := t.add(op{resource: r, key: key, rev: modRevision(kv)}); err != nil || kv == nil {
+		return false, err
+	}
+	data, _, err := r.transformer.TransformFromStorage(ctx, kv.Value, value.DefaultContext(key))
+	if err != nil {
+		return false, storage.NewInternalError(err)
+	}
+	if err := runtime.SetZeroValue(into); err != nil { // decoding would merge
+		return false, err
+	}
+	return true, r.decoder.Decode(data, into, kv.ModRevision)
+}
+
+// Create makes the commit create obj, which must not exist. obj must be
+// complete, UID and creation timestamp included: no strategy will see it.
+func (t *Tx) Create(ctx context.Context, gr schema.GroupResource, obj runtime.Object) error {
+	return t.fail(t.put(ctx, gr, obj, false))
+}
+
+// Update makes the commit replace the object that obj was made from, as its
+// resource version tells.
+func (t *Tx) Update(ctx context.Context, gr schema.GroupResource, obj runtime.Object) error {
+	return t.fail(t.put(ctx, gr, obj, true))
+}
+
+// Delete makes the commit delete the object that obj is, as its resource
+// version tells. Finalizers are not heeded.
+func (t *Tx) Delete(gr schema.GroupResource, obj runtime.Object) error {
+	r, key, rev, err := t.identify(gr, obj, true)
+	if err != nil {
+		return t.fail(err)
+	}
+	del := clientv3.OpDelete(key)
+	return t.fail(t.add(op{resource: r, key: key, rev: rev, write: &del}))
+}
+
+func (t *Tx) put(ctx context.Context, gr schema.GroupResource, obj runtime.Object, exists bool) error {
+	r, key, rev, err := t.identify(gr, obj, exists)
+	if err != nil {
+		return err
+	}
+	obj = obj.DeepCopyObject()
+	if err := versioner.PrepareObjectForStorage(obj); err != nil {
+		return err
+	}
+	data, err := runtime.Encode(r.codec, obj)
+	if err != nil {
+		return err
+	}
+	if data, err = r.transformer.TransformToStorage(ctx, data, value.DefaultContext(key)); err != nil {
+		return storage.NewInternalError(err)
+	}
+	put := clientv3.OpPut(key, string(data))
+	return t.add(op{resource: r, key: key, rev: rev, write: &put})
+}
+
+// identify returns where obj is stored and the revision that it must have there.
+func (t *Tx) identify(gr schema.GroupResource, obj runtime.Object, exists bool) (*resource, string, int64, error) {
+	m, err := meta.Accessor(obj)
+	if err != nil {
+		return nil, "", 0, err
+	}
+	rev, err := versioner.ObjectResourceVersion(obj)
+	if err != nil {
+		return nil, "", 0, err
+	}
+	if exists != (rev != 0) {
+		return nil, "", 0, fmt.Errorf("txn: %s %q has resource version %d; what is created has none, what is updated or deleted has one", gr, m.GetName(), rev)
+	}
+	r, _, key, err := t.domain.locate(gr, m.GetNamespace(), m.GetName())
+	return r, key, int64(rev), err
+}
+
+// read reads a key from etcd. All reads of a plan are of one revision.
+func (t *Tx) read(ctx context.Context, key string) (*mvccpb.KeyValue, error) {
+	if t.snap == nil {
+		snap, err := t.client.snapshot(ctx, t, append([]string{t.mainKey, key}, t.known...))
+		if err != nil {
+			return nil, err
+		}
+		t.snap = snap
+	}
+	kv, ok := t.snap.keys[key]
+	if ok {
+		return kv, nil
+	}
+	kv, err := t.client.at(ctx, key, t.snap.rev)
+	if err != nil {
+		return nil, err
+	}
+	t.snap.keys[key] = kv
+	return kv, nil
+}
+
+// add keeps one op a key, and one write a resource.
+func (t *Tx) add(o op) error {
+	if o.key == t.mainKey {
+		return fmt.Errorf("txn: %s is the main object", o.key)
+	}
+	at := -1
+	for i, have := range t.ops {
+		switch {
+		case have.key == o.key && have.rev != o.rev:
+			return &ConflictError{Keys: []string{o.key}}
+		case have.key == o.key && o.write == nil:
+			return nil
+		case have.key == o.key && have.write == nil:
+			at = i
+		case have.key == o.key:
+			return fmt.Errorf("txn: second write of %s", o.key)
+		case have.resource == o.resource && o.resource != nil && have.write != nil && o.write != nil:
+			return fmt.Errorf("txn: second write of a %s: %s", o.resource.gr, o.key)
+		}
+	}
+	if o.write != nil && o.resource == t.main {
+		return fmt.Errorf("txn: second write of a %s: %s", o.resource.gr, o.key)
+	}
+	if at >= 0 {
+		t.ops[at] = o
+		return nil
+	}
+	if len(t.ops)+1 >= maxOps {
+		return fmt.Errorf("txn: a transaction can touch %d keys, not more", maxOps)
+	}
+	t.ops = append(t.ops, o)
+	return nil
+}
+
+// fail keeps an error, so that no planner can commit in spite of it.
+func (t *Tx) fail(err error) error {
+	if t.err == nil {
+		t.err = err
+	}
+	return err
+}
+
+// begin starts a plan.
+func (t *Tx) begin() {
+	if len(t.ops) > 0 {
+		t.known = t.known[:0]
+		for _, o := range t.ops {
+			t.known = append(t.known, o.key)
+		}
+	}
+	t.snap, t.next = t.next, nil
+	t.stale, t.ops, t.err, t.committed = false, nil, nil, 0
+}
+
+// written returns the keys of the companions that the plan writes.
+func (t *Tx) written() (keys []string) {
+	for _, o := range t.ops {
+		if o.write != nil {
+			keys = append(keys, o.key)
+		}
+	}
+	return keys
+}
