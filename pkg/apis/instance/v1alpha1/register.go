@@ -14,7 +14,7 @@ var SchemeGroupVersion = schema.GroupVersion{Group: GroupName, Version: "v1alpha
 
 var (
 	// SchemeBuilder collects what adds the types to a scheme.
-	SchemeBuilder      = runtime.NewSchemeBuilder(addKnownTypes, addDefaultingFuncs)
+	SchemeBuilder      = runtime.NewSchemeBuilder(addKnownTypes, addDefaultingFuncs, addFieldLabelConversionFuncs)
 	localSchemeBuilder = &SchemeBuilder
 	// AddToScheme adds the types, their conversions and their defaults to a scheme.
 	AddToScheme = SchemeBuilder.AddToScheme

@@ -1,0 +1,78 @@
+// Package validation says what is wrong with an object of config.macrack.io.
+package validation
+
+import (
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"macrack.io/macrack/pkg/apis/config"
+	"macrack.io/macrack/pkg/apis/internal/check"
+	"macrack.io/macrack/pkg/rules"
+)
+
+const (
+	minHeartbeatInterval = time.Second
+	maxHeartbeatInterval = 5 * time.Minute
+	maxOfflineAfter      = 24 * time.Hour
+)
+
+var (
+	minMinimumFree = resource.MustParse("1Gi")
+	maxMinimumFree = resource.MustParse("16Ti")
+)
+
+// ValidateRackConfig says what is wrong with a new RackConfig.
+func ValidateRackConfig(c *config.RackConfig) field.ErrorList {
+	errs := check.NewMeta(&c.ObjectMeta, false, apivalidation.NameIsDNSSubdomain)
+	if len(errs) == 0 && c.Name != config.RackConfigName {
+		errs = append(errs, field.NotSupported(field.NewPath("metadata", "name"), c.Name, []string{config.RackConfigName}))
+	}
+	return append(errs, validateRackConfigSpec(&c.Spec, field.NewPath("spec"))...)
+}
+
+// ValidateRackConfigUpdate says what is wrong with a change of a RackConfig.
+func ValidateRackConfigUpdate(c, old *config.RackConfig) field.ErrorList {
+	errs := check.UpdatedMeta(&c.ObjectMeta, &old.ObjectMeta)
+	return append(errs, validateRackConfigSpec(&c.Spec, field.NewPath("spec"))...)
+}
+
+func validateRackConfigSpec(spec *config.RackConfigSpec, path *field.Path) field.ErrorList {
+	errs := validateDuration(spec.Audit.Retention, rules.MinimumAuditRetention, rules.MaxAuditRetention, path.Child("audit", "retention"))
+	if spec.ImageCache.MinimumFree == nil {
+		errs = append(errs, field.Required(path.Child("imageCache", "minimumFree"), ""))
+	} else {
+		errs = append(errs, check.Amount(*spec.ImageCache.MinimumFree, minMinimumFree, maxMinimumFree, path.Child("imageCache", "minimumFree"))...)
+	}
+	errs = append(errs, validateAgentConfig(&spec.Agent, path.Child("agent"))...)
+	errs = append(errs, check.Enum(spec.Quarantine.Reboot, path.Child("quarantine", "reboot"), config.RebootNever, config.RebootWhenEmpty)...)
+	if spec.DefaultClassName != "" {
+		errs = append(errs, check.Name(spec.DefaultClassName, path.Child("defaultClassName"))...)
+	}
+	return errs
+}
+
+func validateAgentConfig(agent *config.AgentConfig, path *field.Path) field.ErrorList {
+	heartbeat, offline := path.Child("heartbeatInterval"), path.Child("offlineAfter")
+	errs := validateDuration(agent.HeartbeatInterval, minHeartbeatInterval, maxHeartbeatInterval, heartbeat)
+	errs = append(errs, validateDuration(agent.OfflineAfter, rules.MinimumMissedHeartbeats*minHeartbeatInterval, maxOfflineAfter, offline)...)
+	if len(errs) > 0 {
+		return errs
+	}
+	if least := rules.MinimumMissedHeartbeats * agent.HeartbeatInterval.Duration; agent.OfflineAfter.Duration < least {
+		errs = append(errs, field.Invalid(offline, agent.OfflineAfter.Duration.String(),
+			fmt.Sprintf("must be %d heartbeats, %s, or more: one that is late is no reason to call a Mac offline", rules.MinimumMissedHeartbeats, least)))
+	}
+	return errs
+}
+
+func validateDuration(d *metav1.Duration, low, high time.Duration, path *field.Path) field.ErrorList {
+	if d == nil {
+		return field.ErrorList{field.Required(path, "")}
+	}
+	return check.Duration(d.Duration, low, high, path)
+}

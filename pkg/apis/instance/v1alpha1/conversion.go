@@ -1,0 +1,26 @@
+package v1alpha1
+
+import (
+	"fmt"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+// addFieldLabelConversionFuncs says by which fields the kinds can be selected.
+func addFieldLabelConversionFuncs(scheme *runtime.Scheme) error {
+	for kind, labels := range map[string][]string{
+		"MacOSInstance": {"metadata.name", "metadata.namespace", "spec.leaseName", "status.phase", "status.nodeName"},
+	} {
+		convert := func(label, value string) (string, string, error) {
+			if !slices.Contains(labels, label) {
+				return "", "", fmt.Errorf("%s cannot be selected by the field %q, only by %q", kind, label, labels)
+			}
+			return label, value, nil
+		}
+		if err := scheme.AddFieldLabelConversionFunc(SchemeGroupVersion.WithKind(kind), convert); err != nil {
+			return err
+		}
+	}
+	return nil
+}

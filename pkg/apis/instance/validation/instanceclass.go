@@ -1,0 +1,55 @@
+// Package validation says what is wrong with an object of instance.macrack.io, as far as that can be seen
+// from the object alone. What follows from other objects is decided in the transaction that writes it.
+package validation
+
+import (
+	"k8s.io/apimachinery/pkg/api/resource"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"macrack.io/macrack/pkg/apis/instance"
+	"macrack.io/macrack/pkg/apis/internal/check"
+)
+
+// Bounds of a virtual machine. The framework takes memory in whole MiB only.
+var (
+	zero       = resource.MustParse("0")
+	one        = resource.MustParse("1")
+	maxCPU     = resource.MustParse("1024")
+	mebibyte   = resource.MustParse("1Mi")
+	maxMemory  = resource.MustParse("16Ti")
+	maxStorage = resource.MustParse("1Pi")
+)
+
+// ValidateInstanceClass says what is wrong with a new InstanceClass.
+func ValidateInstanceClass(class *instance.InstanceClass) field.ErrorList {
+	errs := check.NewMeta(&class.ObjectMeta, false, apivalidation.NameIsDNSSubdomain)
+	path := field.NewPath("spec")
+	resources := path.Child("resources")
+	errs = append(errs, check.Amount(class.Spec.Resources.CPU, one, maxCPU, resources.Child("cpu"))...)
+	errs = append(errs, validateMemory(class.Spec.Resources.Memory, resources.Child("memory"))...)
+	errs = append(errs, check.Amount(class.Spec.Resources.Storage, zero, maxStorage, resources.Child("storage"))...)
+	if display := class.Spec.Display; display != nil {
+		at := path.Child("display")
+		errs = append(errs, check.Between(display.Width, 320, 7680, at.Child("width"))...)
+		errs = append(errs, check.Between(display.Height, 240, 4320, at.Child("height"))...)
+		errs = append(errs, check.Between(display.PixelsPerInch, 50, 600, at.Child("pixelsPerInch"))...)
+	}
+	return errs
+}
+
+// ValidateInstanceClassUpdate says what is wrong with a change of an InstanceClass.
+func ValidateInstanceClassUpdate(class, old *instance.InstanceClass) field.ErrorList {
+	errs := check.UpdatedMeta(&class.ObjectMeta, &old.ObjectMeta)
+	return append(errs, check.Unchanged(class.Spec, old.Spec, "a new size is a new InstanceClass", field.NewPath("spec"))...)
+}
+
+func validateMemory(memory resource.Quantity, path *field.Path) field.ErrorList {
+	if errs := check.Amount(memory, mebibyte, maxMemory, path); len(errs) > 0 {
+		return errs
+	}
+	if memory.Value()%mebibyte.Value() != 0 {
+		return field.ErrorList{field.Invalid(path, memory.String(), "must be whole MiB, such as 8Gi or 6144Mi")}
+	}
+	return nil
+}

@@ -1,0 +1,238 @@
+package validation
+
+import (
+	"encoding/base64"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"golang.org/x/crypto/ssh"
+	"k8s.io/apimachinery/pkg/api/resource"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"macrack.io/macrack/pkg/apis/instance"
+	"macrack.io/macrack/pkg/apis/internal/check"
+	"macrack.io/macrack/pkg/rules"
+)
+
+const (
+	maxSSHAuthorizedKeys = 32
+	maxSSHAuthorizedKey  = 16 << 10
+	maxStartupScript     = 64 << 10
+	maxStartupOutput     = 4 << 10
+	maxMachineID         = 4 << 10
+)
+
+// phases are those of an instance in the order in which it goes through them; it may leave some out.
+var phases = []instance.MacOSInstancePhase{
+	instance.MacOSInstancePending,
+	instance.MacOSInstanceScheduled,
+	instance.MacOSInstancePulling,
+	instance.MacOSInstanceStarting,
+	instance.MacOSInstanceRunning,
+	instance.MacOSInstanceStopping,
+	instance.MacOSInstanceStopped,
+	instance.MacOSInstanceFailed,
+}
+
+// ValidateMacOSInstance says what is wrong with a new MacOSInstance.
+func ValidateMacOSInstance(i *instance.MacOSInstance) field.ErrorList {
+	errs := check.NewMeta(&i.ObjectMeta, true, apivalidation.NameIsDNSLabel, rules.FinalizerVM)
+	path := field.NewPath("spec")
+	errs = append(errs, check.Label(i.Spec.LeaseName, path.Child("leaseName"))...)
+	errs = append(errs, check.Name(i.Spec.ClassName, path.Child("className"))...)
+	errs = append(errs, check.Name(i.Spec.ImageName, path.Child("imageName"))...)
+	errs = append(errs, validateRequests(i.Spec.Resources.Requests, path.Child("resources", "requests"))...)
+	errs = append(errs, validateSSHAuthorizedKeys(i.Spec.SSHAuthorizedKeys, path.Child("sshAuthorizedKeys"))...)
+	return append(errs, check.Lines(i.Spec.StartupScript, maxStartupScript, path.Child("startupScript"))...)
+}
+
+// ValidateMacOSInstanceUpdate says what is wrong with a change of a MacOSInstance.
+func ValidateMacOSInstanceUpdate(i, old *instance.MacOSInstance) field.ErrorList {
+	errs := check.UpdatedMeta(&i.ObjectMeta, &old.ObjectMeta)
+	return append(errs, check.Unchanged(i.Spec, old.Spec, "create another instance instead", field.NewPath("spec"))...)
+}
+
+// ValidateMacOSInstanceStatusUpdate says what is wrong with a change of a MacOSInstance's status.
+func ValidateMacOSInstanceStatusUpdate(i, old *instance.MacOSInstance) field.ErrorList {
+	path := field.NewPath("status")
+	status, was := &i.Status, &old.Status
+	errs := check.UpdatedMeta(&i.ObjectMeta, &old.ObjectMeta)
+	errs = append(errs, validatePhase(status, was, path)...)
+	errs = append(errs, validateIdentity(status, was, path)...)
+	errs = append(errs, check.Lines(status.Message, check.MaxMessage, path.Child("message"))...)
+	if status.PodName != "" {
+		errs = append(errs, check.Name(status.PodName, path.Child("podName"))...)
+	}
+	if was.PodName != "" && status.PodName != was.PodName {
+		errs = append(errs, field.Invalid(path.Child("podName"), status.PodName, fmt.Sprintf("is %s already: an instance has one placeholder pod in its life", was.PodName)))
+	}
+	if status.IPAddress != nil {
+		errs = append(errs, validateIPAddress(status.IPAddress, path.Child("ipAddress"))...)
+	}
+	if status.ImageDigest != "" {
+		errs = append(errs, check.Digest(status.ImageDigest, path.Child("imageDigest"))...)
+	}
+	if status.Startup != nil {
+		errs = append(errs, check.Lines(status.Startup.Output, maxStartupOutput, path.Child("startup", "output"))...)
+	}
+	return append(errs, check.Conditions(status.Conditions, path.Child("conditions"))...)
+}
+
+// ValidateMacOSInstanceStop says what is wrong with a MacOSInstanceStop.
+func ValidateMacOSInstanceStop(stop *instance.MacOSInstanceStop) field.ErrorList {
+	errs := check.Text(stop.Reason, 256, field.NewPath("reason"))
+	if stop.GracePeriodSeconds != nil {
+		errs = append(errs, check.Between(*stop.GracePeriodSeconds, 0, int64(rules.MaxStopGrace.Seconds()), field.NewPath("gracePeriodSeconds"))...)
+	}
+	return errs
+}
+
+// validateRequests refuses anything but one macrack.io/macos-vm: an instance is one virtual machine.
+func validateRequests(requests instance.ResourceList, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for _, name := range sortedNames(requests) {
+		if name != rules.ResourceMacOSVM {
+			errs = append(errs, field.NotSupported(path, name, []string{rules.ResourceMacOSVM}))
+		}
+	}
+	amount, found := requests[rules.ResourceMacOSVM]
+	if !found {
+		return append(errs, field.Required(path.Key(rules.ResourceMacOSVM), "must be 1, which is also the default"))
+	}
+	if amount.Cmp(resource.MustParse("1")) != 0 {
+		errs = append(errs, field.Invalid(path.Key(rules.ResourceMacOSVM), amount.String(),
+			fmt.Sprintf("%s: one instance is one virtual machine, so that it must be 1; for two, create two instances", rules.TwoVMs)))
+	}
+	return errs
+}
+
+func sortedNames(requests instance.ResourceList) []string {
+	names := make([]string, 0, len(requests))
+	for name := range requests {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// validateSSHAuthorizedKeys checks keys without repeating them in errors, as one may be private by mistake.
+func validateSSHAuthorizedKeys(keys []string, path *field.Path) field.ErrorList {
+	if len(keys) > maxSSHAuthorizedKeys {
+		return field.ErrorList{field.TooMany(path, len(keys), maxSSHAuthorizedKeys)}
+	}
+	var errs field.ErrorList
+	for i, key := range keys {
+		if len(key) > maxSSHAuthorizedKey {
+			errs = append(errs, field.TooLong(path.Index(i), "", maxSSHAuthorizedKey))
+		} else if err := checkSSHAuthorizedKey(key); err != nil {
+			errs = append(errs, field.Invalid(path.Index(i), "(not shown)", err.Error()))
+		}
+	}
+	return errs
+}
+
+func checkSSHAuthorizedKey(key string) error {
+	key = strings.TrimSuffix(key, "\n")
+	if errs := check.Text(key, maxSSHAuthorizedKey, nil); len(errs) > 0 {
+		return fmt.Errorf("must be one public key on one line, as in authorized_keys")
+	}
+	if _, _, _, _, err := ssh.ParseAuthorizedKey([]byte(key)); err != nil {
+		return fmt.Errorf("must be a public key as in authorized_keys, such as \"ssh-ed25519 AAAA... name\"")
+	}
+	return nil
+}
+
+func terminal(phase instance.MacOSInstancePhase) bool {
+	return phase == instance.MacOSInstanceStopped || phase == instance.MacOSInstanceFailed
+}
+
+// validatePhase refuses to go back: what has ended does not start again.
+func validatePhase(status, was *instance.MacOSInstanceStatus, path *field.Path) field.ErrorList {
+	at := path.Child("phase")
+	if errs := check.Enum(status.Phase, at, phases...); len(errs) > 0 {
+		return errs
+	}
+	switch {
+	case status.Phase == was.Phase:
+	case terminal(was.Phase):
+		return field.ErrorList{field.Invalid(at, status.Phase, fmt.Sprintf("%s is final; create another instance instead", was.Phase))}
+	case slices.Index(phases, status.Phase) < slices.Index(phases, was.Phase):
+		return field.ErrorList{field.Invalid(at, status.Phase, fmt.Sprintf("is %s already, and does not go back", was.Phase))}
+	}
+	var errs field.ErrorList
+	if status.Phase == instance.MacOSInstanceRunning {
+		if status.MachineID == "" {
+			errs = append(errs, field.Required(path.Child("machineID"), "a virtual machine that runs has one"))
+		}
+		if status.MACAddress == "" {
+			errs = append(errs, field.Required(path.Child("macAddress"), "a virtual machine that runs has one"))
+		}
+	}
+	return errs
+}
+
+// validateIdentity checks what makes a virtual machine unlike all others. There is one way to write each
+// value, so that two which are equal are the same string.
+func validateIdentity(status, was *instance.MacOSInstanceStatus, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for _, id := range []struct {
+		name, is, was string
+		valid         func(string, *field.Path) field.ErrorList
+	}{
+		{"machineID", status.MachineID, was.MachineID, validateMachineID},
+		{"macAddress", status.MACAddress, was.MACAddress, validateMACAddress},
+	} {
+		at := path.Child(id.name)
+		switch {
+		case id.is == id.was:
+		case id.was != "":
+			errs = append(errs, field.Forbidden(at, fmt.Sprintf("is %s already, and never changes", id.was)))
+		case terminal(was.Phase):
+			errs = append(errs, field.Forbidden(at, fmt.Sprintf("the instance is %s: its virtual machine may not start", was.Phase)))
+		default:
+			errs = append(errs, id.valid(id.is, at)...)
+		}
+	}
+	return errs
+}
+
+func validateMachineID(id string, path *field.Path) field.ErrorList {
+	if len(id) > maxMachineID {
+		return field.ErrorList{field.TooLong(path, "", maxMachineID)}
+	}
+	data, err := base64.StdEncoding.DecodeString(id)
+	if err != nil || base64.StdEncoding.EncodeToString(data) != id {
+		return field.ErrorList{field.Invalid(path, id, "must be standard base64 of a machine identifier")}
+	}
+	return nil
+}
+
+func validateMACAddress(address string, path *field.Path) field.ErrorList {
+	if len(address) > 64 {
+		return field.ErrorList{field.TooLong(path, "", 64)}
+	}
+	mac, err := net.ParseMAC(address)
+	switch {
+	case err != nil || len(mac) != 6 || mac.String() != address:
+		return field.ErrorList{field.Invalid(path, address, "must be six bytes in lower case, such as 5e:01:23:45:67:89")}
+	case mac[0]&1 != 0 || mac[0]&2 == 0:
+		return field.ErrorList{field.Invalid(path, address, "must be a locally administered unicast address: the second digit is 2, 6, a or e")}
+	}
+	return nil
+}
+
+func validateIPAddress(ip *instance.IPAddress, path *field.Path) field.ErrorList {
+	errs := check.Enum(ip.Source, path.Child("source"), "", "GuestAgent", "DHCP", "ARP")
+	if len(ip.Value) > 64 {
+		return append(errs, field.TooLong(path.Child("value"), "", 64))
+	}
+	address, err := netip.ParseAddr(ip.Value)
+	if err != nil || address.Zone() != "" || address.IsUnspecified() || address.IsMulticast() {
+		errs = append(errs, field.Invalid(path.Child("value"), ip.Value, "must be the IP address of a host, such as 192.168.64.2"))
+	}
+	return errs
+}

@@ -1,0 +1,244 @@
+// Package check has the checks of values that the validation of more than one kind needs.
+package check
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/resource"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// MaxMessage is how many bytes a message in a status has at most.
+const MaxMessage = 32 << 10
+
+var (
+	serialNumber = regexp.MustCompile(`^[A-Z0-9]{4,20}$`)
+	digest       = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
+)
+
+// NewMeta checks the metadata of a new object. Finalizers of macrack.io are refused but for those in own, which the server adds.
+func NewMeta(meta *metav1.ObjectMeta, namespaced bool, name apivalidation.ValidateNameFunc, own ...string) field.ErrorList {
+	path := field.NewPath("metadata")
+	if errs := nameLength(meta, path); len(errs) > 0 {
+		return errs
+	}
+	return append(apivalidation.ValidateObjectMeta(meta, namespaced, name, path), newFinalizers(meta.Finalizers, own, path)...)
+}
+
+// UpdatedMeta checks a change of an object's metadata.
+func UpdatedMeta(meta, old *metav1.ObjectMeta) field.ErrorList {
+	path := field.NewPath("metadata")
+	return append(apivalidation.ValidateObjectMetaUpdate(meta, old, path), newFinalizers(meta.Finalizers, old.Finalizers, path)...)
+}
+
+// nameLength refuses what is far too long without repeating it, as an error of the other checks would.
+func nameLength(meta *metav1.ObjectMeta, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	if len(meta.Name) > utilvalidation.DNS1123SubdomainMaxLength {
+		errs = append(errs, field.TooLong(path.Child("name"), "", utilvalidation.DNS1123SubdomainMaxLength))
+	}
+	if len(meta.GenerateName) > utilvalidation.DNS1123SubdomainMaxLength {
+		errs = append(errs, field.TooLong(path.Child("generateName"), "", utilvalidation.DNS1123SubdomainMaxLength))
+	}
+	return errs
+}
+
+func newFinalizers(finalizers, known []string, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for i, finalizer := range finalizers {
+		domain, _, _ := strings.Cut(finalizer, "/")
+		ours := domain == "macrack.io" || strings.HasSuffix(domain, ".macrack.io")
+		if ours && !slices.Contains(known, finalizer) {
+			errs = append(errs, field.Forbidden(path.Child("finalizers").Index(i), fmt.Sprintf("%q: only the server adds finalizers of macrack.io; leave it out", finalizer)))
+		}
+	}
+	return errs
+}
+
+// Name checks a required name of an object that is not in a namespace.
+func Name(name string, path *field.Path) field.ErrorList {
+	return named(name, apivalidation.NameIsDNSSubdomain, utilvalidation.DNS1123SubdomainMaxLength, path)
+}
+
+// Label checks a required name that is a DNS label, as those of namespaces, leases and instances are.
+func Label(name string, path *field.Path) field.ErrorList {
+	return named(name, apivalidation.NameIsDNSLabel, utilvalidation.DNS1123LabelMaxLength, path)
+}
+
+func named(name string, valid apivalidation.ValidateNameFunc, limit int, path *field.Path) field.ErrorList {
+	switch {
+	case name == "":
+		return field.ErrorList{field.Required(path, "")}
+	case len(name) > limit:
+		return field.ErrorList{field.TooLong(path, "", limit)}
+	}
+	var errs field.ErrorList
+	for _, msg := range valid(name, false) {
+		errs = append(errs, field.Invalid(path, name, msg))
+	}
+	return errs
+}
+
+// Names checks a set of names of objects that are not in a namespace.
+func Names(names []string, limit int, path *field.Path) field.ErrorList {
+	if len(names) > limit {
+		return field.ErrorList{field.TooMany(path, len(names), limit)}
+	}
+	var errs field.ErrorList
+	for i, name := range names {
+		errs = append(errs, Name(name, path.Index(i))...)
+	}
+	return append(errs, Unique(names, path)...)
+}
+
+// Unique checks that no string is in the list twice.
+func Unique(list []string, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	seen := map[string]bool{}
+	for i, s := range list {
+		if seen[s] {
+			errs = append(errs, field.Duplicate(path.Index(i), s))
+		}
+		seen[s] = true
+	}
+	return errs
+}
+
+// SerialNumber checks a required serial number of a Mac.
+func SerialNumber(serial string, path *field.Path) field.ErrorList {
+	switch {
+	case serial == "":
+		return field.ErrorList{field.Required(path, "the serial number that is on the chassis")}
+	case len(serial) > 20:
+		return field.ErrorList{field.TooLong(path, "", 20)}
+	case !serialNumber.MatchString(serial):
+		return field.ErrorList{field.Invalid(path, serial, "must be 4 to 20 capital letters and digits, as it is on the chassis, such as C07DR00AQ6NV")}
+	}
+	return nil
+}
+
+// Digest checks a required digest of content.
+func Digest(value string, path *field.Path) field.ErrorList {
+	switch {
+	case value == "":
+		return field.ErrorList{field.Required(path, "the digest pins the content")}
+	case len(value) > len("sha256:")+64:
+		return field.ErrorList{field.TooLong(path, "", len("sha256:")+64)}
+	case !digest.MatchString(value):
+		return field.ErrorList{field.Invalid(path, value, "must be sha256: and 64 hexadecimal digits in lower case")}
+	}
+	return nil
+}
+
+// Text checks a text of at most limit bytes on one line, such as a reason.
+func Text(text string, limit int, path *field.Path) field.ErrorList {
+	if errs := Lines(text, limit, path); len(errs) > 0 {
+		return errs
+	}
+	if strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		return field.ErrorList{field.Invalid(path, text, "must be printable characters on one line")}
+	}
+	return nil
+}
+
+// RequiredText checks a text as Text does, and that there is one.
+func RequiredText(text string, limit int, path *field.Path) field.ErrorList {
+	if strings.TrimSpace(text) == "" {
+		return field.ErrorList{field.Required(path, "")}
+	}
+	return Text(text, limit, path)
+}
+
+// Lines checks a text of at most limit bytes.
+func Lines(text string, limit int, path *field.Path) field.ErrorList {
+	switch {
+	case len(text) > limit:
+		return field.ErrorList{field.TooLong(path, "", limit)}
+	case !utf8.ValidString(text):
+		return field.ErrorList{field.Invalid(path, "(not shown)", "must be valid UTF-8")}
+	}
+	return nil
+}
+
+// Enum checks that the value is one of those allowed.
+func Enum[T ~string](value T, path *field.Path, allowed ...T) field.ErrorList {
+	for _, a := range allowed {
+		if value == a {
+			return nil
+		}
+	}
+	if len(value) > 64 {
+		value = value[:64] + "..."
+	}
+	return field.ErrorList{field.NotSupported(path, value, allowed)}
+}
+
+// NotNegative checks a count.
+func NotNegative[T ~int32 | ~int64](n T, path *field.Path) field.ErrorList {
+	return apivalidation.ValidateNonnegativeField(int64(n), path)
+}
+
+// Between checks that n is in the range from low to high, both included.
+func Between[T ~int32 | ~int64](n, low, high T, path *field.Path) field.ErrorList {
+	if n < low || n > high {
+		return field.ErrorList{field.Invalid(path, n, fmt.Sprintf("must be %d to %d", low, high))}
+	}
+	return nil
+}
+
+// Amount checks that an amount is whole, low at least and high at most.
+func Amount(q resource.Quantity, low, high resource.Quantity, path *field.Path) field.ErrorList {
+	if q.Cmp(low) < 0 || q.Cmp(high) > 0 {
+		return field.ErrorList{field.Invalid(path, q.String(), fmt.Sprintf("must be %s to %s", low.String(), high.String()))}
+	}
+	if q.Cmp(*resource.NewQuantity(q.Value(), q.Format)) != 0 {
+		return field.ErrorList{field.Invalid(path, q.String(), "must be a whole number")}
+	}
+	return nil
+}
+
+// Duration checks a duration of low at least and high at most, in whole seconds.
+func Duration(d, low, high time.Duration, path *field.Path) field.ErrorList {
+	switch {
+	case d < low || d > high:
+		return field.ErrorList{field.Invalid(path, d.String(), fmt.Sprintf("must be %s to %s", low, high))}
+	case d%time.Second != 0:
+		return field.ErrorList{field.Invalid(path, d.String(), "must be whole seconds")}
+	}
+	return nil
+}
+
+// Immutable checks that a value is as it was.
+func Immutable(value, old any, path *field.Path) field.ErrorList {
+	if equality.Semantic.DeepEqual(value, old) {
+		return nil
+	}
+	return field.ErrorList{field.Invalid(path, value, apivalidation.FieldImmutableErrorMsg)}
+}
+
+// Conditions checks the conditions of a status, 32 at most.
+func Conditions(conditions []metav1.Condition, path *field.Path) field.ErrorList {
+	if len(conditions) > 32 {
+		return field.ErrorList{field.TooMany(path, len(conditions), 32)}
+	}
+	return metav1validation.ValidateConditions(conditions, path)
+}
+
+// Unchanged checks that a whole spec is as it was, and says what to do instead.
+func Unchanged(value, old any, instead string, path *field.Path) field.ErrorList {
+	if equality.Semantic.DeepEqual(value, old) {
+		return nil
+	}
+	return field.ErrorList{field.Forbidden(path, apivalidation.FieldImmutableErrorMsg+"; "+instead)}
+}

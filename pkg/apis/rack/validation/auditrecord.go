@@ -1,0 +1,81 @@
+package validation
+
+import (
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"macrack.io/macrack/pkg/apis/internal/check"
+	"macrack.io/macrack/pkg/apis/rack"
+)
+
+// ValidateAuditRecord says what is wrong with an AuditRecord that a client creates: an account of what its
+// own layer refused. All else is on record by the change itself.
+func ValidateAuditRecord(record *rack.AuditRecord) field.ErrorList {
+	errs := check.NewMeta(&record.ObjectMeta, true, apivalidation.NameIsDNSSubdomain)
+	errs = append(errs, check.Enum(record.Type, field.NewPath("type"), rack.InstanceRejected, rack.CrossTenantRejected)...)
+
+	chassis := field.NewPath("chassis")
+	errs = append(errs, check.Name(record.Chassis.NodeName, chassis.Child("nodeName"))...)
+	if record.Chassis.SerialNumber != "" {
+		errs = append(errs, check.SerialNumber(record.Chassis.SerialNumber, chassis.Child("serialNumber"))...)
+	}
+	if record.Tenant != record.Namespace {
+		errs = append(errs, field.Invalid(field.NewPath("tenant"), record.Tenant, "must be the namespace of the record"))
+	}
+	if record.Lease != nil {
+		errs = append(errs, validateAuditReference(record.Lease, field.NewPath("lease"))...)
+	}
+	if record.Instance != nil {
+		errs = append(errs, validateAuditReference(record.Instance, field.NewPath("instance"))...)
+	}
+	return append(errs, validateRejection(record.Type, &record.Details, field.NewPath("details"))...)
+}
+
+func validateAuditReference(ref *rack.AuditReference, path *field.Path) field.ErrorList {
+	errs := check.Label(ref.Namespace, path.Child("namespace"))
+	errs = append(errs, check.Label(ref.Name, path.Child("name"))...)
+	return append(errs, check.Text(string(ref.UID), 128, path.Child("uid"))...)
+}
+
+func validateRejection(recordType rack.AuditRecordType, details *rack.AuditDetails, path *field.Path) field.ErrorList {
+	errs := check.Enum(details.Layer, path.Child("layer"), rack.LayerScheduler, rack.LayerAgent, rack.LayerKernel)
+	reason := path.Child("reason")
+	if details.Reason == "" {
+		errs = append(errs, field.Required(reason, ""))
+	} else if tooLong := check.Text(details.Reason, 256, reason); len(tooLong) > 0 {
+		errs = append(errs, tooLong...)
+	} else {
+		for _, msg := range metav1validation.IsValidConditionReason(details.Reason) {
+			errs = append(errs, field.Invalid(reason, details.Reason, msg))
+		}
+	}
+	errs = append(errs, check.Lines(details.Message, 4096, path.Child("message"))...)
+	switch {
+	case details.SourceNamespace != "":
+		errs = append(errs, check.Label(details.SourceNamespace, path.Child("sourceNamespace"))...)
+	case recordType == rack.CrossTenantRejected:
+		errs = append(errs, field.Required(path.Child("sourceNamespace"), "the namespace that reached for the Mac"))
+	}
+
+	for _, detail := range []struct {
+		name string
+		set  bool
+	}{
+		{"boundAt", details.BoundAt != nil},
+		{"earliestReleaseAt", details.EarliestReleaseAt != nil},
+		{"attemptedAt", details.AttemptedAt != nil},
+		{"remaining", details.Remaining != nil},
+		{"releasedAt", details.ReleasedAt != nil},
+		{"duration", details.Duration != nil},
+		{"nodeTaints", len(details.NodeTaints) > 0},
+		{"localVMs", details.LocalVMs != nil},
+		{"machineID", details.MachineID != ""},
+		{"macAddress", details.MACAddress != ""},
+	} {
+		if detail.set {
+			errs = append(errs, field.Forbidden(path.Child(detail.name), "only the server puts this on record"))
+		}
+	}
+	return errs
+}

@@ -1,0 +1,131 @@
+package validation
+
+import (
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"macrack.io/macrack/pkg/apis/internal/check"
+	"macrack.io/macrack/pkg/apis/rack"
+	"macrack.io/macrack/pkg/rules"
+)
+
+const (
+	maxCachedImages = 256
+	maxScrubEntries = 64
+)
+
+// ValidateMacNode says what is wrong with a new MacNode.
+func ValidateMacNode(node *rack.MacNode) field.ErrorList {
+	errs := check.NewMeta(&node.ObjectMeta, false, apivalidation.NameIsDNSSubdomain)
+	return append(errs, validateMacNodeSpec(&node.Spec, field.NewPath("spec"))...)
+}
+
+// ValidateMacNodeUpdate says what is wrong with a change of a MacNode.
+func ValidateMacNodeUpdate(node, old *rack.MacNode) field.ErrorList {
+	path := field.NewPath("spec")
+	errs := check.UpdatedMeta(&node.ObjectMeta, &old.ObjectMeta)
+	errs = append(errs, validateMacNodeSpec(&node.Spec, path)...)
+	return append(errs, check.Immutable(node.Spec.SerialNumber, old.Spec.SerialNumber, path.Child("serialNumber"))...)
+}
+
+// ValidateMacNodeStatusUpdate says what is wrong with a change of a MacNode's status.
+func ValidateMacNodeStatusUpdate(node, old *rack.MacNode) field.ErrorList {
+	path := field.NewPath("status")
+	status := &node.Status
+	errs := check.UpdatedMeta(&node.ObjectMeta, &old.ObjectMeta)
+	errs = append(errs, check.Enum(status.Phase, path.Child("phase"), rack.MacNodePending, rack.MacNodeAvailable, rack.MacNodeLeased,
+		rack.MacNodeReleasing, rack.MacNodeOffline, rack.MacNodeMaintenance, rack.MacNodeQuarantined)...)
+	errs = append(errs, check.Between(status.RunningVMs, 0, rules.MaxVMsPerMac, path.Child("runningVMs"))...)
+	errs = append(errs, check.Text(status.BootID, 128, path.Child("bootID"))...)
+	if status.LeaseRef != nil {
+		errs = append(errs, validateLeaseReference(status.LeaseRef, path.Child("leaseRef"))...)
+	}
+	if status.Quarantine != nil {
+		errs = append(errs, validateQuarantine(status.Quarantine, path.Child("quarantine"))...)
+	}
+	if status.Scrub != nil {
+		errs = append(errs, validateScrub(status.Scrub, path.Child("scrub"))...)
+	}
+	if status.Hardware != nil {
+		errs = append(errs, validateHardware(status.Hardware, path.Child("hardware"))...)
+	}
+	errs = append(errs, validateCachedImages(status.Images, path.Child("images"))...)
+	return append(errs, check.Conditions(status.Conditions, path.Child("conditions"))...)
+}
+
+func validateMacNodeSpec(spec *rack.MacNodeSpec, path *field.Path) field.ErrorList {
+	errs := check.SerialNumber(spec.SerialNumber, path.Child("serialNumber"))
+	errs = append(errs, check.Name(spec.ClassName, path.Child("className"))...)
+	location := path.Child("location")
+	errs = append(errs, check.Text(spec.Location.Site, 63, location.Child("site"))...)
+	errs = append(errs, check.Text(spec.Location.Rack, 63, location.Child("rack"))...)
+	return append(errs, check.Text(spec.Location.Shelf, 63, location.Child("shelf"))...)
+}
+
+func validateLeaseReference(ref *rack.LeaseReference, path *field.Path) field.ErrorList {
+	errs := check.Label(ref.Namespace, path.Child("namespace"))
+	errs = append(errs, check.Label(ref.Name, path.Child("name"))...)
+	return append(errs, check.RequiredText(string(ref.UID), 128, path.Child("uid"))...)
+}
+
+func validateQuarantine(quarantine *rack.Quarantine, path *field.Path) field.ErrorList {
+	errs := check.RequiredText(quarantine.Reason, 128, path.Child("reason"))
+	errs = append(errs, check.Lines(quarantine.Message, check.MaxMessage, path.Child("message"))...)
+	errs = append(errs, check.Text(quarantine.BootID, 128, path.Child("bootID"))...)
+	if quarantine.Since.IsZero() {
+		errs = append(errs, field.Required(path.Child("since"), ""))
+	}
+	return errs
+}
+
+func validateScrub(scrub *rack.ScrubReport, path *field.Path) field.ErrorList {
+	errs := check.RequiredText(string(scrub.LeaseUID), 128, path.Child("leaseUID"))
+	if scrub.FinishedAt.IsZero() {
+		errs = append(errs, field.Required(path.Child("finishedAt"), ""))
+	}
+	errs = append(errs, validateScrubEntries(scrub.Removed, path.Child("removed"))...)
+	return append(errs, validateScrubEntries(scrub.Remaining, path.Child("remaining"))...)
+}
+
+func validateScrubEntries(entries []string, path *field.Path) field.ErrorList {
+	if len(entries) > maxScrubEntries {
+		return field.ErrorList{field.TooMany(path, len(entries), maxScrubEntries)}
+	}
+	var errs field.ErrorList
+	for i, entry := range entries {
+		errs = append(errs, check.RequiredText(entry, 1024, path.Index(i))...)
+	}
+	return errs
+}
+
+func validateHardware(hardware *rack.MacNodeHardware, path *field.Path) field.ErrorList {
+	errs := check.Text(hardware.ModelIdentifier, 64, path.Child("modelIdentifier"))
+	errs = append(errs, check.Text(hardware.SerialNumber, 64, path.Child("serialNumber"))...)
+	errs = append(errs, check.Text(hardware.MacOSVersion, 64, path.Child("macOSVersion"))...)
+	errs = append(errs, check.Text(hardware.AgentVersion, 128, path.Child("agentVersion"))...)
+	errs = append(errs, check.Amount(hardware.CPU, zero, maxCPU, path.Child("cpu"))...)
+	errs = append(errs, check.Amount(hardware.Memory, zero, maxMemory, path.Child("memory"))...)
+	errs = append(errs, check.Amount(hardware.Storage, zero, maxStorage, path.Child("storage"))...)
+	return append(errs, check.Amount(hardware.FreeStorage, zero, maxStorage, path.Child("freeStorage"))...)
+}
+
+func validateCachedImages(images []rack.CachedImage, path *field.Path) field.ErrorList {
+	if len(images) > maxCachedImages {
+		return field.ErrorList{field.TooMany(path, len(images), maxCachedImages)}
+	}
+	var errs field.ErrorList
+	seen := map[string]bool{}
+	for i, image := range images {
+		at := path.Index(i)
+		errs = append(errs, check.Name(image.Name, at.Child("name"))...)
+		if seen[image.Name] {
+			errs = append(errs, field.Duplicate(at.Child("name"), image.Name))
+		}
+		seen[image.Name] = true
+		if image.Digest != "" {
+			errs = append(errs, check.Digest(image.Digest, at.Child("digest"))...)
+		}
+		errs = append(errs, check.NotNegative(image.SizeBytes, at.Child("sizeBytes"))...)
+	}
+	return errs
+}

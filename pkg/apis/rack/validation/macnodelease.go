@@ -1,0 +1,135 @@
+package validation
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"macrack.io/macrack/pkg/apis/internal/check"
+	"macrack.io/macrack/pkg/apis/rack"
+	"macrack.io/macrack/pkg/rules"
+)
+
+const (
+	maxPrefetchImages = 16
+	maxNodeTaints     = 128
+)
+
+// ValidateMacNodeLease says what is wrong with a new MacNodeLease.
+func ValidateMacNodeLease(lease *rack.MacNodeLease) field.ErrorList {
+	errs := check.NewMeta(&lease.ObjectMeta, true, apivalidation.NameIsDNSLabel)
+	return append(errs, validateMacNodeLeaseSpec(&lease.Spec, field.NewPath("spec"))...)
+}
+
+// ValidateMacNodeLeaseUpdate says what is wrong with a change of a MacNodeLease.
+func ValidateMacNodeLeaseUpdate(lease, old *rack.MacNodeLease) field.ErrorList {
+	path := field.NewPath("spec")
+	errs := check.UpdatedMeta(&lease.ObjectMeta, &old.ObjectMeta)
+	errs = append(errs, validateMacNodeLeaseSpec(&lease.Spec, path)...)
+	errs = append(errs, check.Immutable(lease.Spec.ClassName, old.Spec.ClassName, path.Child("className"))...)
+	errs = append(errs, check.Immutable(lease.Spec.SerialNumber, old.Spec.SerialNumber, path.Child("serialNumber"))...)
+	if is, was := minimumDuration(&lease.Spec), minimumDuration(&old.Spec); is < was {
+		errs = append(errs, field.Invalid(path.Child("minimumDuration"), is.String(),
+			fmt.Sprintf("%s: it is %s and can only be lengthened; ask for %s or more", rules.OneDay, was, was)))
+	}
+	return errs
+}
+
+// ValidateMacNodeLeaseStatusUpdate says what is wrong with a change of a MacNodeLease's status. The floor is
+// not looked at here but where the change is written, so that an attempt to move it is on record.
+func ValidateMacNodeLeaseStatusUpdate(lease, old *rack.MacNodeLease) field.ErrorList {
+	path := field.NewPath("status")
+	errs := check.UpdatedMeta(&lease.ObjectMeta, &old.ObjectMeta)
+	is, was := lease.Status.Phase, old.Status.Phase
+	errs = append(errs, check.Enum(is, path.Child("phase"), rack.MacNodeLeasePending, rack.MacNodeLeaseBound,
+		rack.MacNodeLeaseHeld, rack.MacNodeLeaseReleasing, rack.MacNodeLeaseReleased)...)
+	if is != was && !(was == rack.MacNodeLeaseHeld && is == rack.MacNodeLeaseReleasing) {
+		errs = append(errs, field.Forbidden(path.Child("phase"), fmt.Sprintf("a lease goes from %s to %s by its binding, its deletion or its release, not by a write of its status", was, is)))
+	}
+	return append(errs, check.Conditions(lease.Status.Conditions, path.Child("conditions"))...)
+}
+
+// ValidateMacNodeLeaseBinding says what is wrong with a MacNodeLeaseBinding.
+func ValidateMacNodeLeaseBinding(binding *rack.MacNodeLeaseBinding) field.ErrorList {
+	return check.Name(binding.NodeName, field.NewPath("nodeName"))
+}
+
+// ValidateMacNodeLeaseRelease says what is wrong with a MacNodeLeaseRelease.
+func ValidateMacNodeLeaseRelease(release *rack.MacNodeLeaseRelease) field.ErrorList {
+	path := field.NewPath("nodeTaints")
+	if n := len(release.NodeTaints); n > maxNodeTaints {
+		return field.ErrorList{field.TooMany(path, n, maxNodeTaints)}
+	}
+	var errs field.ErrorList
+	for i, taint := range release.NodeTaints {
+		errs = append(errs, validateTaint(taint, path.Index(i))...)
+	}
+	return errs
+}
+
+func minimumDuration(spec *rack.MacNodeLeaseSpec) time.Duration {
+	if spec.MinimumDuration == nil {
+		return rules.MinimumLeaseDuration
+	}
+	return spec.MinimumDuration.Duration
+}
+
+func validateMacNodeLeaseSpec(spec *rack.MacNodeLeaseSpec, path *field.Path) field.ErrorList {
+	errs := check.Name(spec.ClassName, path.Child("className"))
+	if spec.SerialNumber != "" {
+		errs = append(errs, check.SerialNumber(spec.SerialNumber, path.Child("serialNumber"))...)
+	}
+	errs = append(errs, check.Names(spec.PrefetchImages, maxPrefetchImages, path.Child("prefetchImages"))...)
+
+	minimum, at := minimumDuration(spec), path.Child("minimumDuration")
+	if err := rules.CheckMinimumDuration(minimum); err != nil {
+		errs = append(errs, field.Invalid(at, minimum.String(), err.Error()))
+	} else {
+		errs = append(errs, wholeSeconds(spec.MinimumDuration, at)...)
+	}
+	if spec.ExpireAfter != nil {
+		errs = append(errs, validateExpireAfter(spec.ExpireAfter, minimum, path.Child("expireAfter"))...)
+	}
+	return errs
+}
+
+func validateExpireAfter(expireAfter *metav1.Duration, minimum time.Duration, path *field.Path) field.ErrorList {
+	switch d := expireAfter.Duration; {
+	case d < minimum:
+		return field.ErrorList{field.Invalid(path, d.String(), fmt.Sprintf("must be spec.minimumDuration, %s, or more; leave the field out for a lease that does not end by itself", minimum))}
+	case d > rules.MaxLeaseDuration:
+		return field.ErrorList{field.Invalid(path, d.String(), fmt.Sprintf("must be %s or less; leave the field out for a lease that does not end by itself", rules.MaxLeaseDuration))}
+	}
+	return wholeSeconds(expireAfter, path)
+}
+
+func wholeSeconds(d *metav1.Duration, path *field.Path) field.ErrorList {
+	if d != nil && d.Duration%time.Second != 0 {
+		return field.ErrorList{field.Invalid(path, d.Duration.String(), "must be whole seconds")}
+	}
+	return nil
+}
+
+// validateTaint checks a taint in the form of kubectl, key=value:effect or key:effect.
+func validateTaint(taint string, path *field.Path) field.ErrorList {
+	if errs := check.Text(taint, 512, path); len(errs) > 0 {
+		return errs
+	}
+	keyValue, effect, found := strings.Cut(taint, ":")
+	key, value, _ := strings.Cut(keyValue, "=")
+	valid := found && len(utilvalidation.IsQualifiedName(key)) == 0 && len(utilvalidation.IsValidLabelValue(value)) == 0
+	switch effect {
+	case "NoSchedule", "PreferNoSchedule", "NoExecute":
+	default:
+		valid = false
+	}
+	if !valid {
+		return field.ErrorList{field.Invalid(path, taint, "must be key=value:effect or key:effect, with the effect NoSchedule, PreferNoSchedule or NoExecute")}
+	}
+	return nil
+}

@@ -1,0 +1,75 @@
+// Package rackconfig stores RackConfigs.
+package rackconfig
+
+import (
+	"context"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/registry/generic"
+	"k8s.io/apiserver/pkg/storage"
+
+	"macrack.io/macrack/pkg/apis/config"
+	"macrack.io/macrack/pkg/apis/config/validation"
+	"macrack.io/macrack/pkg/registry/strategies"
+)
+
+// Strategy says what of a RackConfig a client may write.
+type Strategy struct {
+	strategies.Base
+}
+
+// NewStrategy returns the strategy of RackConfigs.
+func NewStrategy(typer runtime.ObjectTyper) Strategy {
+	return Strategy{strategies.NewBase(typer)}
+}
+
+// NamespaceScoped is false: a RackConfig is in no namespace.
+func (Strategy) NamespaceScoped() bool { return false }
+
+// PrepareForCreate begins to count the generations of the spec.
+func (Strategy) PrepareForCreate(_ context.Context, obj runtime.Object) {
+	rackConfig := obj.(*config.RackConfig)
+	rackConfig.Generation = 1
+}
+
+// PrepareForUpdate counts the generations of the spec.
+func (Strategy) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
+	newRackConfig, oldRackConfig := obj.(*config.RackConfig), old.(*config.RackConfig)
+	if !equality.Semantic.DeepEqual(newRackConfig.Spec, oldRackConfig.Spec) {
+		newRackConfig.Generation = oldRackConfig.Generation + 1
+	}
+}
+
+// Validate says what is wrong with a new RackConfig.
+func (Strategy) Validate(_ context.Context, obj runtime.Object) field.ErrorList {
+	return validation.ValidateRackConfig(obj.(*config.RackConfig))
+}
+
+// ValidateUpdate says what is wrong with a change of a RackConfig.
+func (Strategy) ValidateUpdate(_ context.Context, obj, old runtime.Object) field.ErrorList {
+	return validation.ValidateRackConfigUpdate(obj.(*config.RackConfig), old.(*config.RackConfig))
+}
+
+// SelectableFields returns the fields by which RackConfigs can be selected.
+func SelectableFields(rackConfig *config.RackConfig) fields.Set {
+	return generic.ObjectMetaFieldsSet(&rackConfig.ObjectMeta, false)
+}
+
+// GetAttrs returns the labels and the fields by which a RackConfig can be selected.
+func GetAttrs(obj runtime.Object) (labels.Set, fields.Set, error) {
+	rackConfig, ok := obj.(*config.RackConfig)
+	if !ok {
+		return nil, nil, fmt.Errorf("%T is not a RackConfig", obj)
+	}
+	return rackConfig.Labels, SelectableFields(rackConfig), nil
+}
+
+// MatchRackConfig returns a predicate that matches RackConfigs by label and field.
+func MatchRackConfig(label labels.Selector, field fields.Selector) storage.SelectionPredicate {
+	return storage.SelectionPredicate{Label: label, Field: field, GetAttrs: GetAttrs}
+}

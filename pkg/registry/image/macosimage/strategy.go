@@ -1,0 +1,121 @@
+// Package macosimage stores MacOSImages.
+package macosimage
+
+import (
+	"context"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/registry/generic"
+	"k8s.io/apiserver/pkg/storage"
+	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
+
+	"macrack.io/macrack/pkg/apis/image"
+	"macrack.io/macrack/pkg/apis/image/v1alpha1"
+	"macrack.io/macrack/pkg/apis/image/validation"
+	"macrack.io/macrack/pkg/registry/strategies"
+)
+
+// Strategy says what of a MacOSImage a client may write.
+type Strategy struct {
+	strategies.Base
+}
+
+// NewStrategy returns the strategy of MacOSImages.
+func NewStrategy(typer runtime.ObjectTyper) Strategy {
+	return Strategy{strategies.NewBase(typer)}
+}
+
+// NamespaceScoped is false: a MacOSImage is in no namespace.
+func (Strategy) NamespaceScoped() bool { return false }
+
+// GetResetFields says that clients cannot write the status here.
+func (Strategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
+	return strategies.ResetFields(v1alpha1.SchemeGroupVersion.String(), strategies.Path("status"))
+}
+
+// PrepareForCreate drops the status: an image is Pending until it has been checked.
+func (Strategy) PrepareForCreate(_ context.Context, obj runtime.Object) {
+	macOSImage := obj.(*image.MacOSImage)
+	macOSImage.Generation = 1
+	macOSImage.Status = image.MacOSImageStatus{Phase: image.MacOSImagePending}
+}
+
+// PrepareForUpdate keeps the status, and counts the generations of the spec. A new spec is checked anew.
+func (Strategy) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
+	newMacOSImage, oldMacOSImage := obj.(*image.MacOSImage), old.(*image.MacOSImage)
+	newMacOSImage.Status = oldMacOSImage.Status
+	if !equality.Semantic.DeepEqual(newMacOSImage.Spec, oldMacOSImage.Spec) {
+		newMacOSImage.Generation = oldMacOSImage.Generation + 1
+		if oldMacOSImage.Status.Phase != image.MacOSImageReady {
+			newMacOSImage.Status.Phase = image.MacOSImagePending
+			newMacOSImage.Status.Message = ""
+			newMacOSImage.Status.Digest = ""
+		}
+	}
+}
+
+// Validate says what is wrong with a new MacOSImage.
+func (Strategy) Validate(_ context.Context, obj runtime.Object) field.ErrorList {
+	return validation.ValidateMacOSImage(obj.(*image.MacOSImage))
+}
+
+// ValidateUpdate says what is wrong with a change of a MacOSImage.
+func (Strategy) ValidateUpdate(_ context.Context, obj, old runtime.Object) field.ErrorList {
+	return validation.ValidateMacOSImageUpdate(obj.(*image.MacOSImage), old.(*image.MacOSImage))
+}
+
+// StatusStrategy says what of a MacOSImage's status a client may write.
+type StatusStrategy struct {
+	Strategy
+}
+
+// NewStatusStrategy returns the strategy of the subresource status.
+func NewStatusStrategy(strategy Strategy) StatusStrategy {
+	return StatusStrategy{strategy}
+}
+
+// GetResetFields says that clients cannot write anything but the status here.
+func (StatusStrategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
+	return strategies.ResetFields(v1alpha1.SchemeGroupVersion.String(),
+		strategies.Path("metadata"),
+		strategies.Path("spec"),
+	)
+}
+
+// PrepareForUpdate keeps everything but the status.
+func (StatusStrategy) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
+	newMacOSImage, oldMacOSImage := obj.(*image.MacOSImage), old.(*image.MacOSImage)
+	strategies.KeepMetadata(&newMacOSImage.ObjectMeta, &oldMacOSImage.ObjectMeta)
+	newMacOSImage.Spec = oldMacOSImage.Spec
+}
+
+// ValidateUpdate says what is wrong with a change of a MacOSImage's status.
+func (StatusStrategy) ValidateUpdate(_ context.Context, obj, old runtime.Object) field.ErrorList {
+	return validation.ValidateMacOSImageStatusUpdate(obj.(*image.MacOSImage), old.(*image.MacOSImage))
+}
+
+// SelectableFields returns the fields by which MacOSImages can be selected.
+func SelectableFields(macOSImage *image.MacOSImage) fields.Set {
+	set := generic.ObjectMetaFieldsSet(&macOSImage.ObjectMeta, false)
+	set["status.phase"] = string(macOSImage.Status.Phase)
+	return set
+}
+
+// GetAttrs returns the labels and the fields by which a MacOSImage can be selected.
+func GetAttrs(obj runtime.Object) (labels.Set, fields.Set, error) {
+	macOSImage, ok := obj.(*image.MacOSImage)
+	if !ok {
+		return nil, nil, fmt.Errorf("%T is not a MacOSImage", obj)
+	}
+	return macOSImage.Labels, SelectableFields(macOSImage), nil
+}
+
+// MatchMacOSImage returns a predicate that matches MacOSImages by label and field.
+func MatchMacOSImage(label labels.Selector, field fields.Selector) storage.SelectionPredicate {
+	return storage.SelectionPredicate{Label: label, Field: field, GetAttrs: GetAttrs}
+}

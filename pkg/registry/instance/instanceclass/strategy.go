@@ -1,0 +1,75 @@
+// Package instanceclass stores InstanceClasses.
+package instanceclass
+
+import (
+	"context"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/registry/generic"
+	"k8s.io/apiserver/pkg/storage"
+
+	"macrack.io/macrack/pkg/apis/instance"
+	"macrack.io/macrack/pkg/apis/instance/validation"
+	"macrack.io/macrack/pkg/registry/strategies"
+)
+
+// Strategy says what of an InstanceClass a client may write.
+type Strategy struct {
+	strategies.Base
+}
+
+// NewStrategy returns the strategy of InstanceClasses.
+func NewStrategy(typer runtime.ObjectTyper) Strategy {
+	return Strategy{strategies.NewBase(typer)}
+}
+
+// NamespaceScoped is false: an InstanceClass is in no namespace.
+func (Strategy) NamespaceScoped() bool { return false }
+
+// PrepareForCreate begins to count the generations of the spec.
+func (Strategy) PrepareForCreate(_ context.Context, obj runtime.Object) {
+	instanceClass := obj.(*instance.InstanceClass)
+	instanceClass.Generation = 1
+}
+
+// PrepareForUpdate counts the generations of the spec.
+func (Strategy) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
+	newInstanceClass, oldInstanceClass := obj.(*instance.InstanceClass), old.(*instance.InstanceClass)
+	if !equality.Semantic.DeepEqual(newInstanceClass.Spec, oldInstanceClass.Spec) {
+		newInstanceClass.Generation = oldInstanceClass.Generation + 1
+	}
+}
+
+// Validate says what is wrong with a new InstanceClass.
+func (Strategy) Validate(_ context.Context, obj runtime.Object) field.ErrorList {
+	return validation.ValidateInstanceClass(obj.(*instance.InstanceClass))
+}
+
+// ValidateUpdate says what is wrong with a change of an InstanceClass.
+func (Strategy) ValidateUpdate(_ context.Context, obj, old runtime.Object) field.ErrorList {
+	return validation.ValidateInstanceClassUpdate(obj.(*instance.InstanceClass), old.(*instance.InstanceClass))
+}
+
+// SelectableFields returns the fields by which InstanceClasses can be selected.
+func SelectableFields(instanceClass *instance.InstanceClass) fields.Set {
+	return generic.ObjectMetaFieldsSet(&instanceClass.ObjectMeta, false)
+}
+
+// GetAttrs returns the labels and the fields by which an InstanceClass can be selected.
+func GetAttrs(obj runtime.Object) (labels.Set, fields.Set, error) {
+	instanceClass, ok := obj.(*instance.InstanceClass)
+	if !ok {
+		return nil, nil, fmt.Errorf("%T is not an InstanceClass", obj)
+	}
+	return instanceClass.Labels, SelectableFields(instanceClass), nil
+}
+
+// MatchInstanceClass returns a predicate that matches InstanceClasses by label and field.
+func MatchInstanceClass(label labels.Selector, field fields.Selector) storage.SelectionPredicate {
+	return storage.SelectionPredicate{Label: label, Field: field, GetAttrs: GetAttrs}
+}

@@ -1,0 +1,47 @@
+package macosinstance
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/registry/rest"
+	"k8s.io/utils/clock"
+
+	"macrack.io/macrack/pkg/apis/instance"
+	"macrack.io/macrack/pkg/registry/tables"
+)
+
+var columns = []metav1.TableColumnDefinition{
+	tables.Name(),
+	tables.Column("Lease", "Lease that the instance runs in."),
+	tables.Column("Image", "MacOSImage that the instance starts from."),
+	tables.Column("Class", "InstanceClass of the instance."),
+	tables.Column("Phase", "Pending, Scheduled, Pulling, Starting, Running, Stopping, Stopped or Failed."),
+	tables.Column("IP", "Address of the virtual machine while it runs."),
+	tables.AgeColumn(),
+	tables.Wide(tables.Column("Node", "MacNode that the instance runs on.")),
+	tables.Wide(tables.Column("Serial", "Serial number of the Mac.")),
+	tables.Wide(tables.Column("MAC", "Network address of the virtual machine.")),
+	tables.Wide(tables.Column("Machine-ID", "Machine identifier of the virtual machine.")),
+}
+
+// NewTableConvertor returns what prints MacOSInstances.
+func NewTableConvertor(clock clock.PassiveClock) rest.TableConvertor {
+	return tables.New(columns, func(i *instance.MacOSInstance) []any {
+		var ip instance.IPAddress
+		if i.Status.IPAddress != nil {
+			ip = *i.Status.IPAddress
+		}
+		return []any{
+			i.Name,
+			tables.Text(i.Spec.LeaseName),
+			tables.Text(i.Spec.ImageName),
+			tables.Text(i.Spec.ClassName),
+			tables.Text(string(i.Status.Phase)),
+			tables.Text(ip.Value),
+			tables.Age(clock, i.CreationTimestamp),
+			tables.Text(i.Status.NodeName),
+			tables.Text(i.Status.SerialNumber),
+			tables.Text(i.Status.MACAddress),
+			tables.Text(i.Status.MachineID),
+		}
+	})
+}

@@ -1,0 +1,74 @@
+// Package auditrecord stores AuditRecords.
+package auditrecord
+
+import (
+	"context"
+	"fmt"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/registry/generic"
+	"k8s.io/apiserver/pkg/storage"
+
+	"macrack.io/macrack/pkg/apis/rack"
+	"macrack.io/macrack/pkg/apis/rack/validation"
+	"macrack.io/macrack/pkg/registry/strategies"
+)
+
+// Strategy says what of an AuditRecord a client may write: only the account of a rejection by its own layer.
+// There is no update: records never change.
+type Strategy struct {
+	strategies.Base
+}
+
+// NewStrategy returns the strategy of AuditRecords.
+func NewStrategy(typer runtime.ObjectTyper) Strategy {
+	return Strategy{strategies.NewBase(typer)}
+}
+
+// NamespaceScoped is true: an AuditRecord is in its tenant's namespace.
+func (Strategy) NamespaceScoped() bool { return true }
+
+// PrepareForCreate drops what only the server knows: when, who, and the place in the chain. The tenant is the namespace.
+func (Strategy) PrepareForCreate(_ context.Context, obj runtime.Object) {
+	auditRecord := obj.(*rack.AuditRecord)
+	auditRecord.Time = metav1.MicroTime{}
+	auditRecord.Actor = rack.AuditActor{}
+	auditRecord.RequestID = ""
+	auditRecord.Tenant = auditRecord.Namespace
+	auditRecord.Sequence = 0
+	auditRecord.PreviousHash = ""
+	auditRecord.Hash = ""
+	auditRecord.Details.Count = 0
+}
+
+// Validate says what is wrong with a new AuditRecord.
+func (Strategy) Validate(_ context.Context, obj runtime.Object) field.ErrorList {
+	return validation.ValidateAuditRecord(obj.(*rack.AuditRecord))
+}
+
+// SelectableFields returns the fields by which AuditRecords can be selected.
+func SelectableFields(auditRecord *rack.AuditRecord) fields.Set {
+	set := generic.ObjectMetaFieldsSet(&auditRecord.ObjectMeta, true)
+	set["type"] = string(auditRecord.Type)
+	set["tenant"] = auditRecord.Tenant
+	set["chassis.serialNumber"] = auditRecord.Chassis.SerialNumber
+	return set
+}
+
+// GetAttrs returns the labels and the fields by which an AuditRecord can be selected.
+func GetAttrs(obj runtime.Object) (labels.Set, fields.Set, error) {
+	auditRecord, ok := obj.(*rack.AuditRecord)
+	if !ok {
+		return nil, nil, fmt.Errorf("%T is not an AuditRecord", obj)
+	}
+	return auditRecord.Labels, SelectableFields(auditRecord), nil
+}
+
+// MatchAuditRecord returns a predicate that matches AuditRecords by label and field.
+func MatchAuditRecord(label labels.Selector, field fields.Selector) storage.SelectionPredicate {
+	return storage.SelectionPredicate{Label: label, Field: field, GetAttrs: GetAttrs}
+}

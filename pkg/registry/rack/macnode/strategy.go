@@ -1,0 +1,128 @@
+// Package macnode stores MacNodes.
+package macnode
+
+import (
+	"context"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/registry/generic"
+	"k8s.io/apiserver/pkg/storage"
+	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
+
+	"macrack.io/macrack/pkg/apis/rack"
+	"macrack.io/macrack/pkg/apis/rack/v1alpha1"
+	"macrack.io/macrack/pkg/apis/rack/validation"
+	"macrack.io/macrack/pkg/registry/strategies"
+)
+
+// Strategy says what of a MacNode a client may write.
+type Strategy struct {
+	strategies.Base
+}
+
+// NewStrategy returns the strategy of MacNodes.
+func NewStrategy(typer runtime.ObjectTyper) Strategy {
+	return Strategy{strategies.NewBase(typer)}
+}
+
+// NamespaceScoped is false: a MacNode is in no namespace.
+func (Strategy) NamespaceScoped() bool { return false }
+
+// GetResetFields says that clients cannot write the status here.
+func (Strategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
+	return strategies.ResetFields(v1alpha1.SchemeGroupVersion.String(), strategies.Path("status"))
+}
+
+// PrepareForCreate drops the status: a Mac is Pending until its agent reports.
+func (Strategy) PrepareForCreate(_ context.Context, obj runtime.Object) {
+	macNode := obj.(*rack.MacNode)
+	macNode.Generation = 1
+	macNode.Status = rack.MacNodeStatus{Phase: rack.MacNodePending}
+}
+
+// PrepareForUpdate keeps the status, and counts the generations of the spec.
+func (Strategy) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
+	newMacNode, oldMacNode := obj.(*rack.MacNode), old.(*rack.MacNode)
+	newMacNode.Status = oldMacNode.Status
+	if !equality.Semantic.DeepEqual(newMacNode.Spec, oldMacNode.Spec) {
+		newMacNode.Generation = oldMacNode.Generation + 1
+	}
+}
+
+// Validate says what is wrong with a new MacNode.
+func (Strategy) Validate(_ context.Context, obj runtime.Object) field.ErrorList {
+	return validation.ValidateMacNode(obj.(*rack.MacNode))
+}
+
+// ValidateUpdate says what is wrong with a change of a MacNode.
+func (Strategy) ValidateUpdate(_ context.Context, obj, old runtime.Object) field.ErrorList {
+	return validation.ValidateMacNodeUpdate(obj.(*rack.MacNode), old.(*rack.MacNode))
+}
+
+// StatusStrategy says what of a MacNode's status a client may write.
+type StatusStrategy struct {
+	Strategy
+}
+
+// NewStatusStrategy returns the strategy of the subresource status.
+func NewStatusStrategy(strategy Strategy) StatusStrategy {
+	return StatusStrategy{strategy}
+}
+
+// GetResetFields says that clients cannot write anything but the status here, nor what the server keeps in it.
+func (StatusStrategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
+	return strategies.ResetFields(v1alpha1.SchemeGroupVersion.String(),
+		strategies.Path("metadata"),
+		strategies.Path("spec"),
+		strategies.Path("status", "phase"),
+		strategies.Path("status", "leaseRef"),
+		strategies.Path("status", "earliestReleaseAt"),
+		strategies.Path("status", "releasingSince"),
+		strategies.Path("status", "runningVMs"),
+	)
+}
+
+// PrepareForUpdate keeps everything but the status, and what the server keeps in it.
+func (StatusStrategy) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
+	newMacNode, oldMacNode := obj.(*rack.MacNode), old.(*rack.MacNode)
+	strategies.KeepMetadata(&newMacNode.ObjectMeta, &oldMacNode.ObjectMeta)
+	newMacNode.Spec = oldMacNode.Spec
+	newMacNode.Status.Phase = oldMacNode.Status.Phase
+	newMacNode.Status.LeaseRef = oldMacNode.Status.LeaseRef
+	newMacNode.Status.EarliestReleaseAt = oldMacNode.Status.EarliestReleaseAt
+	newMacNode.Status.ReleasingSince = oldMacNode.Status.ReleasingSince
+	newMacNode.Status.RunningVMs = oldMacNode.Status.RunningVMs
+}
+
+// ValidateUpdate says what is wrong with a change of a MacNode's status.
+func (StatusStrategy) ValidateUpdate(_ context.Context, obj, old runtime.Object) field.ErrorList {
+	return validation.ValidateMacNodeStatusUpdate(obj.(*rack.MacNode), old.(*rack.MacNode))
+}
+
+// SelectableFields returns the fields by which MacNodes can be selected.
+func SelectableFields(macNode *rack.MacNode) fields.Set {
+	set := generic.ObjectMetaFieldsSet(&macNode.ObjectMeta, false)
+	set["spec.className"] = macNode.Spec.ClassName
+	set["spec.serialNumber"] = macNode.Spec.SerialNumber
+	set["status.phase"] = string(macNode.Status.Phase)
+	return set
+}
+
+// GetAttrs returns the labels and the fields by which a MacNode can be selected.
+func GetAttrs(obj runtime.Object) (labels.Set, fields.Set, error) {
+	macNode, ok := obj.(*rack.MacNode)
+	if !ok {
+		return nil, nil, fmt.Errorf("%T is not a MacNode", obj)
+	}
+	return macNode.Labels, SelectableFields(macNode), nil
+}
+
+// MatchMacNode returns a predicate that matches MacNodes by label and field.
+func MatchMacNode(label labels.Selector, field fields.Selector) storage.SelectionPredicate {
+	return storage.SelectionPredicate{Label: label, Field: field, GetAttrs: GetAttrs}
+}

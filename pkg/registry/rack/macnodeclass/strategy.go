@@ -1,0 +1,114 @@
+// Package macnodeclass stores MacNodeClasses.
+package macnodeclass
+
+import (
+	"context"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/registry/generic"
+	"k8s.io/apiserver/pkg/storage"
+	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
+
+	"macrack.io/macrack/pkg/apis/rack"
+	"macrack.io/macrack/pkg/apis/rack/v1alpha1"
+	"macrack.io/macrack/pkg/apis/rack/validation"
+	"macrack.io/macrack/pkg/registry/strategies"
+)
+
+// Strategy says what of a MacNodeClass a client may write.
+type Strategy struct {
+	strategies.Base
+}
+
+// NewStrategy returns the strategy of MacNodeClasses.
+func NewStrategy(typer runtime.ObjectTyper) Strategy {
+	return Strategy{strategies.NewBase(typer)}
+}
+
+// NamespaceScoped is false: a MacNodeClass is in no namespace.
+func (Strategy) NamespaceScoped() bool { return false }
+
+// GetResetFields says that clients cannot write the status here.
+func (Strategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
+	return strategies.ResetFields(v1alpha1.SchemeGroupVersion.String(), strategies.Path("status"))
+}
+
+// PrepareForCreate drops the status.
+func (Strategy) PrepareForCreate(_ context.Context, obj runtime.Object) {
+	macNodeClass := obj.(*rack.MacNodeClass)
+	macNodeClass.Generation = 1
+	macNodeClass.Status = rack.MacNodeClassStatus{}
+}
+
+// PrepareForUpdate keeps the status, and counts the generations of the spec.
+func (Strategy) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
+	newMacNodeClass, oldMacNodeClass := obj.(*rack.MacNodeClass), old.(*rack.MacNodeClass)
+	newMacNodeClass.Status = oldMacNodeClass.Status
+	if !equality.Semantic.DeepEqual(newMacNodeClass.Spec, oldMacNodeClass.Spec) {
+		newMacNodeClass.Generation = oldMacNodeClass.Generation + 1
+	}
+}
+
+// Validate says what is wrong with a new MacNodeClass.
+func (Strategy) Validate(_ context.Context, obj runtime.Object) field.ErrorList {
+	return validation.ValidateMacNodeClass(obj.(*rack.MacNodeClass))
+}
+
+// ValidateUpdate says what is wrong with a change of a MacNodeClass.
+func (Strategy) ValidateUpdate(_ context.Context, obj, old runtime.Object) field.ErrorList {
+	return validation.ValidateMacNodeClassUpdate(obj.(*rack.MacNodeClass), old.(*rack.MacNodeClass))
+}
+
+// StatusStrategy says what of a MacNodeClass's status a client may write.
+type StatusStrategy struct {
+	Strategy
+}
+
+// NewStatusStrategy returns the strategy of the subresource status.
+func NewStatusStrategy(strategy Strategy) StatusStrategy {
+	return StatusStrategy{strategy}
+}
+
+// GetResetFields says that clients cannot write anything but the status here.
+func (StatusStrategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
+	return strategies.ResetFields(v1alpha1.SchemeGroupVersion.String(),
+		strategies.Path("metadata"),
+		strategies.Path("spec"),
+	)
+}
+
+// PrepareForUpdate keeps everything but the status.
+func (StatusStrategy) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
+	newMacNodeClass, oldMacNodeClass := obj.(*rack.MacNodeClass), old.(*rack.MacNodeClass)
+	strategies.KeepMetadata(&newMacNodeClass.ObjectMeta, &oldMacNodeClass.ObjectMeta)
+	newMacNodeClass.Spec = oldMacNodeClass.Spec
+}
+
+// ValidateUpdate says what is wrong with a change of a MacNodeClass's status.
+func (StatusStrategy) ValidateUpdate(_ context.Context, obj, old runtime.Object) field.ErrorList {
+	return validation.ValidateMacNodeClassStatusUpdate(obj.(*rack.MacNodeClass), old.(*rack.MacNodeClass))
+}
+
+// SelectableFields returns the fields by which MacNodeClasses can be selected.
+func SelectableFields(macNodeClass *rack.MacNodeClass) fields.Set {
+	return generic.ObjectMetaFieldsSet(&macNodeClass.ObjectMeta, false)
+}
+
+// GetAttrs returns the labels and the fields by which a MacNodeClass can be selected.
+func GetAttrs(obj runtime.Object) (labels.Set, fields.Set, error) {
+	macNodeClass, ok := obj.(*rack.MacNodeClass)
+	if !ok {
+		return nil, nil, fmt.Errorf("%T is not a MacNodeClass", obj)
+	}
+	return macNodeClass.Labels, SelectableFields(macNodeClass), nil
+}
+
+// MatchMacNodeClass returns a predicate that matches MacNodeClasses by label and field.
+func MatchMacNodeClass(label labels.Selector, field fields.Selector) storage.SelectionPredicate {
+	return storage.SelectionPredicate{Label: label, Field: field, GetAttrs: GetAttrs}
+}

@@ -1,0 +1,135 @@
+// Package macnodelease stores MacNodeLeases.
+package macnodelease
+
+import (
+	"context"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/registry/generic"
+	"k8s.io/apiserver/pkg/registry/rest"
+	"k8s.io/apiserver/pkg/storage"
+	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
+
+	"macrack.io/macrack/pkg/apis/rack"
+	"macrack.io/macrack/pkg/apis/rack/v1alpha1"
+	"macrack.io/macrack/pkg/apis/rack/validation"
+	"macrack.io/macrack/pkg/registry/strategies"
+)
+
+// Strategy says what of a MacNodeLease a client may write.
+type Strategy struct {
+	strategies.Base
+}
+
+// NewStrategy returns the strategy of MacNodeLeases.
+func NewStrategy(typer runtime.ObjectTyper) Strategy {
+	return Strategy{strategies.NewBase(typer)}
+}
+
+// NamespaceScoped is true: a MacNodeLease is in a namespace.
+func (Strategy) NamespaceScoped() bool { return true }
+
+// DefaultGarbageCollectionPolicy is to delete what a MacNodeLease owns.
+func (Strategy) DefaultGarbageCollectionPolicy(context.Context) rest.GarbageCollectionPolicy {
+	return rest.DeleteDependents
+}
+
+// GetResetFields says that clients cannot write the status here.
+func (Strategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
+	return strategies.ResetFields(v1alpha1.SchemeGroupVersion.String(), strategies.Path("status"))
+}
+
+// PrepareForCreate drops the status: a lease is Pending until it is bound.
+func (Strategy) PrepareForCreate(_ context.Context, obj runtime.Object) {
+	macNodeLease := obj.(*rack.MacNodeLease)
+	macNodeLease.Generation = 1
+	macNodeLease.Status = rack.MacNodeLeaseStatus{Phase: rack.MacNodeLeasePending}
+}
+
+// PrepareForUpdate keeps the status, and counts the generations of the spec.
+func (Strategy) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
+	newMacNodeLease, oldMacNodeLease := obj.(*rack.MacNodeLease), old.(*rack.MacNodeLease)
+	newMacNodeLease.Status = oldMacNodeLease.Status
+	if !equality.Semantic.DeepEqual(newMacNodeLease.Spec, oldMacNodeLease.Spec) {
+		newMacNodeLease.Generation = oldMacNodeLease.Generation + 1
+	}
+}
+
+// Validate says what is wrong with a new MacNodeLease.
+func (Strategy) Validate(_ context.Context, obj runtime.Object) field.ErrorList {
+	return validation.ValidateMacNodeLease(obj.(*rack.MacNodeLease))
+}
+
+// ValidateUpdate says what is wrong with a change of a MacNodeLease.
+func (Strategy) ValidateUpdate(_ context.Context, obj, old runtime.Object) field.ErrorList {
+	return validation.ValidateMacNodeLeaseUpdate(obj.(*rack.MacNodeLease), old.(*rack.MacNodeLease))
+}
+
+// StatusStrategy says what of a MacNodeLease's status a client may write.
+type StatusStrategy struct {
+	Strategy
+}
+
+// NewStatusStrategy returns the strategy of the subresource status.
+func NewStatusStrategy(strategy Strategy) StatusStrategy {
+	return StatusStrategy{strategy}
+}
+
+// GetResetFields says that clients cannot write anything but the status here, nor what the server keeps in it.
+func (StatusStrategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
+	return strategies.ResetFields(v1alpha1.SchemeGroupVersion.String(),
+		strategies.Path("metadata"),
+		strategies.Path("spec"),
+		strategies.Path("status", "heldAt"),
+		strategies.Path("status", "releasedAt"),
+		strategies.Path("status", "nodeName"),
+		strategies.Path("status", "serialNumber"),
+		strategies.Path("status", "instances"),
+	)
+}
+
+// PrepareForUpdate keeps everything but the status, and what the server keeps in it.
+func (StatusStrategy) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
+	newMacNodeLease, oldMacNodeLease := obj.(*rack.MacNodeLease), old.(*rack.MacNodeLease)
+	strategies.KeepMetadata(&newMacNodeLease.ObjectMeta, &oldMacNodeLease.ObjectMeta)
+	newMacNodeLease.Spec = oldMacNodeLease.Spec
+	newMacNodeLease.Status.HeldAt = oldMacNodeLease.Status.HeldAt
+	newMacNodeLease.Status.ReleasedAt = oldMacNodeLease.Status.ReleasedAt
+	newMacNodeLease.Status.NodeName = oldMacNodeLease.Status.NodeName
+	newMacNodeLease.Status.SerialNumber = oldMacNodeLease.Status.SerialNumber
+	newMacNodeLease.Status.Instances = oldMacNodeLease.Status.Instances
+}
+
+// ValidateUpdate says what is wrong with a change of a MacNodeLease's status.
+func (StatusStrategy) ValidateUpdate(_ context.Context, obj, old runtime.Object) field.ErrorList {
+	return validation.ValidateMacNodeLeaseStatusUpdate(obj.(*rack.MacNodeLease), old.(*rack.MacNodeLease))
+}
+
+// SelectableFields returns the fields by which MacNodeLeases can be selected.
+func SelectableFields(macNodeLease *rack.MacNodeLease) fields.Set {
+	set := generic.ObjectMetaFieldsSet(&macNodeLease.ObjectMeta, true)
+	set["spec.className"] = macNodeLease.Spec.ClassName
+	set["status.phase"] = string(macNodeLease.Status.Phase)
+	set["status.nodeName"] = macNodeLease.Status.NodeName
+	set["status.serialNumber"] = macNodeLease.Status.SerialNumber
+	return set
+}
+
+// GetAttrs returns the labels and the fields by which a MacNodeLease can be selected.
+func GetAttrs(obj runtime.Object) (labels.Set, fields.Set, error) {
+	macNodeLease, ok := obj.(*rack.MacNodeLease)
+	if !ok {
+		return nil, nil, fmt.Errorf("%T is not a MacNodeLease", obj)
+	}
+	return macNodeLease.Labels, SelectableFields(macNodeLease), nil
+}
+
+// MatchMacNodeLease returns a predicate that matches MacNodeLeases by label and field.
+func MatchMacNodeLease(label labels.Selector, field fields.Selector) storage.SelectionPredicate {
+	return storage.SelectionPredicate{Label: label, Field: field, GetAttrs: GetAttrs}
+}

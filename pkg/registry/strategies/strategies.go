@@ -1,0 +1,65 @@
+// Package strategies has what the strategies of all kinds have in common.
+package strategies
+
+import (
+	"context"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/storage/names"
+	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
+)
+
+// Base has the behaviour of most kinds: names can be generated, PUT does not create, an update without a
+// resource version is unconditional, and there is nothing to warn of and nothing to canonicalize.
+type Base struct {
+	runtime.ObjectTyper
+	names.NameGenerator
+}
+
+// NewBase returns a Base that finds the kinds of objects with typer.
+func NewBase(typer runtime.ObjectTyper) Base {
+	return Base{ObjectTyper: typer, NameGenerator: names.SimpleNameGenerator}
+}
+
+// AllowCreateOnUpdate is false: PUT does not create.
+func (Base) AllowCreateOnUpdate(context.Context) bool { return false }
+
+// AllowUnconditionalUpdate is true: an update may come without a resource version.
+func (Base) AllowUnconditionalUpdate(context.Context) bool { return true }
+
+// Canonicalize does nothing.
+func (Base) Canonicalize(runtime.Object) {}
+
+// WarningsOnCreate returns none.
+func (Base) WarningsOnCreate(context.Context, runtime.Object) []string { return nil }
+
+// WarningsOnUpdate returns none.
+func (Base) WarningsOnUpdate(context.Context, runtime.Object, runtime.Object) []string { return nil }
+
+// GetResetFields returns none: a kind without a status lets all fields through.
+func (Base) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set { return nil }
+
+// KeepMetadata makes a write of status leave the metadata alone: what a client may set there is as in old.
+func KeepMetadata(obj, old *metav1.ObjectMeta) {
+	obj.Labels = old.Labels
+	obj.Annotations = old.Annotations
+	obj.Finalizers = old.Finalizers
+	obj.OwnerReferences = old.OwnerReferences
+}
+
+// ResetFields says, for the tracking of field managers, which fields a strategy does not let through.
+func ResetFields(version string, paths ...[]string) map[fieldpath.APIVersion]*fieldpath.Set {
+	set := fieldpath.NewSet()
+	for _, path := range paths {
+		parts := make([]any, len(path))
+		for i := range path {
+			parts[i] = path[i]
+		}
+		set.Insert(fieldpath.MakePathOrDie(parts...))
+	}
+	return map[fieldpath.APIVersion]*fieldpath.Set{fieldpath.APIVersion(version): set}
+}
+
+// Path names a field by the names on the way to it.
+func Path(names ...string) []string { return names }

@@ -1,0 +1,158 @@
+// Package tables makes the server-side tables that kubectl get prints.
+package tables
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/duration"
+	"k8s.io/apiserver/pkg/registry/rest"
+	"k8s.io/utils/clock"
+)
+
+// None is what a cell without a value shows, as in kubectl.
+const None = "<none>"
+
+// Unknown is what a cell shows whose value should be there, as in kubectl.
+const Unknown = "<unknown>"
+
+// Name is the column of an object's name.
+func Name() metav1.TableColumnDefinition {
+	return metav1.TableColumnDefinition{Name: "Name", Type: "string", Format: "name", Description: metav1.ObjectMeta{}.SwaggerDoc()["name"]}
+}
+
+// AgeColumn is the column of an object's age.
+func AgeColumn() metav1.TableColumnDefinition {
+	return metav1.TableColumnDefinition{Name: "Age", Type: "string", Description: metav1.ObjectMeta{}.SwaggerDoc()["creationTimestamp"]}
+}
+
+// Column is a column of text that is always shown.
+func Column(name, description string) metav1.TableColumnDefinition {
+	return metav1.TableColumnDefinition{Name: name, Type: "string", Description: description}
+}
+
+// Number is a column of whole numbers that is always shown.
+func Number(name, description string) metav1.TableColumnDefinition {
+	return metav1.TableColumnDefinition{Name: name, Type: "integer", Description: description}
+}
+
+// Wide returns the column as one that is shown with -o wide only.
+func Wide(column metav1.TableColumnDefinition) metav1.TableColumnDefinition {
+	column.Priority = 1
+	return column
+}
+
+type convertor[T runtime.Object] struct {
+	columns []metav1.TableColumnDefinition
+	cells   func(T) []any
+}
+
+// New returns a convertor for objects and lists of T. The function cells returns one cell for each of the columns.
+func New[T runtime.Object](columns []metav1.TableColumnDefinition, cells func(T) []any) rest.TableConvertor {
+	return convertor[T]{columns: columns, cells: cells}
+}
+
+// ConvertToTable implements rest.TableConvertor. An object that is no T is not acceptable (406).
+func (c convertor[T]) ConvertToTable(_ context.Context, object, options runtime.Object) (*metav1.Table, error) {
+	table := &metav1.Table{}
+	addRow := func(obj runtime.Object) error {
+		t, ok := obj.(T)
+		if !ok {
+			return notAcceptable(obj)
+		}
+		table.Rows = append(table.Rows, metav1.TableRow{Cells: c.cells(t), Object: runtime.RawExtension{Object: obj}})
+		return nil
+	}
+	if meta.IsListType(object) {
+		if err := meta.EachListItem(object, addRow); err != nil {
+			return nil, err
+		}
+	} else if err := addRow(object); err != nil {
+		return nil, err
+	}
+
+	if m, err := meta.ListAccessor(object); err == nil {
+		table.ResourceVersion = m.GetResourceVersion()
+		table.Continue = m.GetContinue()
+		table.RemainingItemCount = m.GetRemainingItemCount()
+	} else if m, err := meta.CommonAccessor(object); err == nil {
+		table.ResourceVersion = m.GetResourceVersion()
+	}
+	if o, ok := options.(*metav1.TableOptions); !ok || !o.NoHeaders {
+		table.ColumnDefinitions = c.columns
+	}
+	return table, nil
+}
+
+func notAcceptable(obj runtime.Object) error {
+	return &errors.StatusError{ErrStatus: metav1.Status{
+		Status:  metav1.StatusFailure,
+		Code:    http.StatusNotAcceptable,
+		Reason:  metav1.StatusReasonNotAcceptable,
+		Message: fmt.Sprintf("objects of type %T cannot be shown as a table", obj),
+	}}
+}
+
+// Text returns s, or <none>.
+func Text(s string) string {
+	if s == "" {
+		return None
+	}
+	return s
+}
+
+// Time returns t in RFC 3339 and UTC, or <none>.
+func Time(t *metav1.Time) string {
+	if t.IsZero() {
+		return None
+	}
+	return t.UTC().Format(time.RFC3339)
+}
+
+// Age returns how long ago t was, such as 5d, or <unknown>.
+func Age(clock clock.PassiveClock, t metav1.Time) string {
+	if t.IsZero() {
+		return Unknown
+	}
+	return duration.HumanDuration(clock.Since(t.Time))
+}
+
+// Remaining returns how long it is until t, such as 19h: 0s once t has passed, and - if there is no t.
+func Remaining(clock clock.PassiveClock, t *metav1.Time) string {
+	if t.IsZero() {
+		return "-"
+	}
+	return duration.HumanDuration(max(0, t.Sub(clock.Now())))
+}
+
+// Quantity returns the amount as it was written, or <none> if it is zero.
+func Quantity(q resource.Quantity) string {
+	if q.IsZero() {
+		return None
+	}
+	return q.String()
+}
+
+// Bytes returns a measured number of bytes in Gi or Mi, or <none> if it is zero or less.
+func Bytes(n int64) string {
+	const mi, gi = 1 << 20, 1 << 30
+	switch {
+	case n <= 0:
+		return None
+	case n >= 10*gi || n >= gi && n%gi == 0:
+		return fmt.Sprintf("%dGi", n/gi)
+	case n >= gi:
+		return fmt.Sprintf("%.1fGi", float64(n)/gi)
+	case n >= mi:
+		return fmt.Sprintf("%dMi", n/mi)
+	default:
+		return fmt.Sprintf("%d", n)
+	}
+}
