@@ -33,25 +33,47 @@ func ValidateMacNodeLeaseUpdate(lease, old *rack.MacNodeLease) field.ErrorList {
 	errs = append(errs, validateMacNodeLeaseSpec(&lease.Spec, path)...)
 	errs = append(errs, check.Immutable(lease.Spec.ClassName, old.Spec.ClassName, path.Child("className"))...)
 	errs = append(errs, check.Immutable(lease.Spec.SerialNumber, old.Spec.SerialNumber, path.Child("serialNumber"))...)
-	if is, was := minimumDuration(&lease.Spec), minimumDuration(&old.Spec); is < was {
+	if is, was := minimumDuration(&lease.Spec), minimumDuration(&old.Spec); is >= rules.MinimumLeaseDuration && is < was {
 		errs = append(errs, field.Invalid(path.Child("minimumDuration"), is.String(),
 			fmt.Sprintf("%s: it is %s and can only be lengthened; ask for %s or more", rules.OneDay, was, was)))
 	}
 	return errs
 }
 
-// ValidateMacNodeLeaseStatusUpdate says what is wrong with a change of a MacNodeLease's status. The floor is
-// not looked at here but where the change is written, so that an attempt to move it is on record.
+// ValidateMacNodeLeaseStatusUpdate says what is wrong with a change of a MacNodeLease's status. Which changes
+// of its phase a lease with a Mac may make depends on the time, and is decided where they are written.
 func ValidateMacNodeLeaseStatusUpdate(lease, old *rack.MacNodeLease) field.ErrorList {
 	path := field.NewPath("status")
 	errs := check.UpdatedMeta(&lease.ObjectMeta, &old.ObjectMeta)
 	is, was := lease.Status.Phase, old.Status.Phase
 	errs = append(errs, check.Enum(is, path.Child("phase"), rack.MacNodeLeasePending, rack.MacNodeLeaseBound,
 		rack.MacNodeLeaseHeld, rack.MacNodeLeaseReleasing, rack.MacNodeLeaseReleased)...)
-	if is != was && !(was == rack.MacNodeLeaseHeld && is == rack.MacNodeLeaseReleasing) {
-		errs = append(errs, field.Forbidden(path.Child("phase"), fmt.Sprintf("a lease goes from %s to %s by its binding, its deletion or its release, not by a write of its status", was, is)))
+	if old.Status.BoundAt == nil && is != was {
+		errs = append(errs, field.Forbidden(path.Child("phase"), fmt.Sprintf("the lease has no Mac, and leaves %s only by its binding", was)))
 	}
+	errs = append(errs, validateFloor(&lease.Status, &old.Status, path)...)
 	return append(errs, check.Conditions(lease.Status.Conditions, path.Child("conditions"))...)
+}
+
+// validateFloor refuses to set, clear or move the floor, but for restoring one that is too short.
+func validateFloor(is, was *rack.MacNodeLeaseStatus, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	if !is.BoundAt.Equal(was.BoundAt) {
+		errs = append(errs, field.Invalid(path.Child("boundAt"), timeOrNull(is.BoundAt), fmt.Sprintf("%s: it is %s, set by the lease's binding, and never changes", rules.OneDay, timeOrNull(was.BoundAt))))
+	}
+	restored := is.EarliestReleaseAt != nil && was.EarliestReleaseAt != nil && was.EarliestReleaseAt.Before(is.EarliestReleaseAt)
+	if !is.EarliestReleaseAt.Equal(was.EarliestReleaseAt) && !restored {
+		errs = append(errs, field.Invalid(path.Child("earliestReleaseAt"), timeOrNull(is.EarliestReleaseAt),
+			fmt.Sprintf("%s: it is %s, which follows from the lease's binding, and never moves backwards", rules.OneDay, timeOrNull(was.EarliestReleaseAt))))
+	}
+	return errs
+}
+
+func timeOrNull(t *metav1.Time) string {
+	if t == nil {
+		return "null"
+	}
+	return t.UTC().Format(time.RFC3339)
 }
 
 // ValidateMacNodeLeaseBinding says what is wrong with a MacNodeLeaseBinding.
@@ -80,7 +102,12 @@ func minimumDuration(spec *rack.MacNodeLeaseSpec) time.Duration {
 }
 
 func validateMacNodeLeaseSpec(spec *rack.MacNodeLeaseSpec, path *field.Path) field.ErrorList {
-	errs := check.Name(spec.ClassName, path.Child("className"))
+	var errs field.ErrorList
+	if spec.ClassName == "" {
+		errs = append(errs, field.Required(path.Child("className"), "name a MacNodeClass, as the RackConfig has no defaultClassName; see: kubectl get macnodeclasses"))
+	} else {
+		errs = append(errs, check.Name(spec.ClassName, path.Child("className"))...)
+	}
 	if spec.SerialNumber != "" {
 		errs = append(errs, check.SerialNumber(spec.SerialNumber, path.Child("serialNumber"))...)
 	}

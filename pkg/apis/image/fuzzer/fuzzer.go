@@ -1,0 +1,9 @@
+// Package fuzzer fills in objects of image.macrack.io at random, for tests.
+package fuzzer
+
+import (
+	runtimeserializer "k8s.io/apimachinery/pkg/runtime/serializer"
+)
+
+// Funcs returns the functions that fill in objects: none, as the kinds have no defaults.
+var Funcs = func(runtimeserializer.CodecFactory) []any { return nil }
