@@ -1,0 +1,60 @@
+// Command macrack-apiserver serves the macrack.io API.
+package main
+
+import (
+	"context"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	genericapiserver "k8s.io/apiserver/pkg/server"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	"k8s.io/component-base/cli"
+	"k8s.io/component-base/logs"
+	logsapi "k8s.io/component-base/logs/api/v1"
+	_ "k8s.io/component-base/logs/json/register"
+	"k8s.io/component-base/version/verflag"
+
+	"macrack.io/macrack/pkg/apiserver"
+)
+
+func main() {
+	os.Exit(cli.Run(newCommand(genericapiserver.SetupSignalContext())))
+}
+
+func newCommand(ctx context.Context) *cobra.Command {
+	options := apiserver.NewOptions()
+	logging := logs.NewOptions()
+	cmd := &cobra.Command{
+		Use:   "macrack-apiserver",
+		Short: "Serve the macrack.io API",
+		Long: `The MacRack API server. It serves leases of whole Macs and the virtual machines in them, and refuses
+whatever would break one of the three rules: two virtual machines on a Mac, one tenant, 24 hours at least.
+It runs behind a kube-apiserver, as its APIServices, and keeps its objects in an etcd of its own.`,
+		Args:         cobra.NoArgs,
+		SilenceUsage: true,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			verflag.PrintAndExitIfRequested()
+			if err := logsapi.ValidateAndApply(logging, utilfeature.DefaultFeatureGate); err != nil {
+				return err
+			}
+			if err := options.Validate(); err != nil {
+				return err
+			}
+			config, err := options.Config()
+			if err != nil {
+				return err
+			}
+			server, err := config.New()
+			if err != nil {
+				return err
+			}
+			return server.Generic.PrepareRun().RunWithContext(ctx)
+		},
+	}
+	options.AddFlags(cmd.Flags())
+	logsapi.AddFlags(logging, cmd.Flags())
+	verflag.AddFlags(cmd.Flags())
+	utilfeature.DefaultMutableFeatureGate.AddFlag(cmd.Flags())
+	return cmd
+}

@@ -1,0 +1,113 @@
+package apiserver
+
+import (
+	"errors"
+	"fmt"
+	"net"
+
+	"github.com/spf13/pflag"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+	"k8s.io/apiserver/pkg/endpoints/openapi"
+	genericapiserver "k8s.io/apiserver/pkg/server"
+	genericoptions "k8s.io/apiserver/pkg/server/options"
+	serverstorage "k8s.io/apiserver/pkg/server/storage"
+	"k8s.io/apiserver/pkg/util/compatibility"
+	"k8s.io/utils/clock"
+
+	configv1alpha1 "macrack.io/macrack/pkg/apis/config/v1alpha1"
+	imagev1alpha1 "macrack.io/macrack/pkg/apis/image/v1alpha1"
+	instancev1alpha1 "macrack.io/macrack/pkg/apis/instance/v1alpha1"
+	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
+	generatedopenapi "macrack.io/macrack/pkg/generated/openapi"
+)
+
+// etcdPrefix is where the server's objects are in its etcd.
+const etcdPrefix = "/registry"
+
+// versions are the versions in which objects are stored.
+var versions = []schema.GroupVersion{
+	rackv1alpha1.SchemeGroupVersion,
+	instancev1alpha1.SchemeGroupVersion,
+	imagev1alpha1.SchemeGroupVersion,
+	configv1alpha1.SchemeGroupVersion,
+}
+
+// Options are the options of the server.
+type Options struct {
+	Recommended *genericoptions.RecommendedOptions
+
+	// Clock is what the rules about time go by. It is no flag: what is shipped goes by the real time.
+	Clock clock.WithTicker
+}
+
+// NewOptions returns the options that the server has if nothing else is said.
+func NewOptions() *Options {
+	o := &Options{
+		Recommended: genericoptions.NewRecommendedOptions(etcdPrefix, Codecs.LegacyCodec(versions...)),
+		Clock:       clock.RealClock{},
+	}
+	o.Recommended.Etcd.DefaultStorageMediaType = runtime.ContentTypeProtobuf
+	return o
+}
+
+// AddFlags adds the flags of the options.
+func (o *Options) AddFlags(flags *pflag.FlagSet) {
+	o.Recommended.AddFlags(flags)
+}
+
+// Validate returns what is wrong with the options.
+func (o *Options) Validate() error {
+	errs := o.Recommended.Validate()
+	if len(o.Recommended.Etcd.EtcdServersOverrides) > 0 {
+		errs = append(errs, errors.New("--etcd-servers-overrides cannot be used: a transaction spans resources, so all are in one etcd"))
+	}
+	if o.Recommended.Etcd.DefaultStorageMediaType != runtime.ContentTypeProtobuf {
+		errs = append(errs, fmt.Errorf("--storage-media-type must be %s", runtime.ContentTypeProtobuf))
+	}
+	return utilerrors.NewAggregate(errs)
+}
+
+// Config returns the configuration of a server with these options.
+func (o *Options) Config() (*Config, error) {
+	if err := o.Recommended.SecureServing.MaybeDefaultWithSelfSignedCerts("localhost", nil, []net.IP{net.IPv4(127, 0, 0, 1)}); err != nil {
+		return nil, fmt.Errorf("cannot make a serving certificate: %w", err)
+	}
+	config := genericapiserver.NewRecommendedConfig(Codecs)
+	config.EffectiveVersion = compatibility.DefaultBuildEffectiveVersion()
+	config.FeatureGate = o.Recommended.FeatureGate
+
+	namer := openapi.NewDefinitionNamer(Scheme)
+	config.OpenAPIConfig = genericapiserver.DefaultOpenAPIConfig(generatedopenapi.GetOpenAPIDefinitions, namer)
+	config.OpenAPIConfig.Info.Title = "MacRack"
+	config.OpenAPIConfig.Info.Version = "v1alpha1"
+	config.OpenAPIV3Config = genericapiserver.DefaultOpenAPIV3Config(generatedopenapi.GetOpenAPIDefinitions, namer)
+	config.OpenAPIV3Config.Info = config.OpenAPIConfig.Info
+
+	recommended := *o.Recommended
+	recommended.Etcd = nil // applied below: the recommended way writes JSON
+	if err := recommended.ApplyTo(config); err != nil {
+		return nil, err
+	}
+	if err := o.applyEtcd(config); err != nil {
+		return nil, err
+	}
+	return &Config{Generic: config, Clock: o.Clock}, nil
+}
+
+// applyEtcd has objects stored in protobuf.
+func (o *Options) applyEtcd(config *genericapiserver.RecommendedConfig) error {
+	etcd := *o.Recommended.Etcd
+	etcd.StorageConfig.StorageObjectCountTracker = config.StorageObjectCountTracker
+	factory := serverstorage.NewDefaultStorageFactory(
+		etcd.StorageConfig,
+		etcd.DefaultStorageMediaType,
+		Codecs,
+		serverstorage.NewDefaultResourceEncodingConfigForEffectiveVersion(Scheme, config.EffectiveVersion),
+		serverstorage.NewResourceConfig(),
+		nil,
+	)
+	return etcd.ApplyWithStorageFactoryTo(factory, &config.Config)
+}

@@ -1,0 +1,204 @@
+package apiserver
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/admission"
+	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/registry/rest"
+	genericapiserver "k8s.io/apiserver/pkg/server"
+	"k8s.io/apiserver/pkg/server/healthz"
+	"k8s.io/utils/clock"
+
+	"macrack.io/macrack/pkg/apis/config"
+	configv1alpha1 "macrack.io/macrack/pkg/apis/config/v1alpha1"
+	"macrack.io/macrack/pkg/apis/image"
+	"macrack.io/macrack/pkg/apis/instance"
+	"macrack.io/macrack/pkg/apis/rack"
+	"macrack.io/macrack/pkg/ledger"
+	"macrack.io/macrack/pkg/registry/config/rackconfig"
+	"macrack.io/macrack/pkg/registry/image/macosimage"
+	"macrack.io/macrack/pkg/registry/instance/instanceclass"
+	"macrack.io/macrack/pkg/registry/instance/macosinstance"
+	"macrack.io/macrack/pkg/registry/rack/auditrecord"
+	"macrack.io/macrack/pkg/registry/rack/compliancereport"
+	"macrack.io/macrack/pkg/registry/rack/macnode"
+	"macrack.io/macrack/pkg/registry/rack/macnodeclass"
+	"macrack.io/macrack/pkg/registry/rack/macnodelease"
+	"macrack.io/macrack/pkg/registry/txn"
+)
+
+// Config is what a server is made from.
+type Config struct {
+	Generic *genericapiserver.RecommendedConfig
+	// Clock is what the rules about time go by.
+	Clock clock.WithTicker
+}
+
+// Server is the API server.
+type Server struct {
+	Generic *genericapiserver.GenericAPIServer
+}
+
+// New returns a server that can be prepared and run.
+func (c *Config) New() (*Server, error) {
+	domain := txn.NewDomain(c.Generic.RESTOptionsGetter, Planners(c.Clock), txn.WithoutWatchCache(auditrecord.Resource))
+	c.Generic.RESTOptionsGetter = domain
+	c.Generic.AdmissionControl = chain(c.Generic.AdmissionControl, domain.DryRunAdmission())
+	c.Generic.AddReadyzChecks(writable(domain))
+
+	rejections := ledger.NewRejections(c.Clock, func(ctx context.Context, record *rack.AuditRecord) error {
+		return domain.Transact(ctx, func(ctx context.Context, tx *txn.Tx) error {
+			return ledger.Append(ctx, tx, c.Clock, record)
+		})
+	})
+	groups, err := c.groups(domain, rejections)
+	if err != nil {
+		return nil, err
+	}
+	generic, err := c.Generic.Complete().New("macrack-apiserver", genericapiserver.NewEmptyDelegate())
+	if err != nil {
+		return nil, err
+	}
+	if err := generic.InstallAPIGroups(groups...); err != nil {
+		return nil, err
+	}
+	return &Server{generic}, flushAtShutdown(generic, rejections)
+}
+
+// Planners returns the rules that span objects, for the resources that have any.
+func Planners(clock clock.PassiveClock) map[schema.GroupResource]txn.Planner {
+	return map[schema.GroupResource]txn.Planner{
+		macnode.Resource:       macnode.NewPlanner(clock),
+		macnodelease.Resource:  macnodelease.NewPlanner(clock),
+		macosinstance.Resource: macosinstance.NewPlanner(clock),
+		macosimage.Resource:    macosimage.Plan,
+	}
+}
+
+// groups returns what the server serves.
+func (c *Config) groups(domain *txn.Domain, rejections *ledger.Rejections) ([]*genericapiserver.APIGroupInfo, error) {
+	rackConfigs, err := rackconfig.NewStorage(Scheme, domain, c.Clock, rejections)
+	if err != nil {
+		return nil, err
+	}
+	instanceClasses, err := instanceclass.NewStorage(Scheme, domain, c.Clock, rejections)
+	if err != nil {
+		return nil, err
+	}
+	images, imagesStatus, err := macosimage.NewStorage(Scheme, domain, c.Clock, rejections)
+	if err != nil {
+		return nil, err
+	}
+	nodeClasses, nodeClassesStatus, err := macnodeclass.NewStorage(Scheme, domain, c.Clock, rejections)
+	if err != nil {
+		return nil, err
+	}
+	nodes, nodesStatus, err := macnode.NewStorage(Scheme, domain, c.Clock, rejections)
+	if err != nil {
+		return nil, err
+	}
+	defaultClass := func(ctx context.Context) (string, error) {
+		obj, err := rackConfigs.Get(genericapirequest.WithNamespace(ctx, ""), configv1alpha1.RackConfigName, &metav1.GetOptions{ResourceVersion: "0"})
+		if apierrors.IsNotFound(err) {
+			return "", nil
+		}
+		if err != nil {
+			return "", err
+		}
+		return obj.(*config.RackConfig).Spec.DefaultClassName, nil
+	}
+	leases, err := macnodelease.NewStorage(Scheme, domain, c.Clock, rejections, defaultClass)
+	if err != nil {
+		return nil, err
+	}
+	instances, instancesStatus, err := macosinstance.NewStorage(Scheme, domain, c.Clock, rejections)
+	if err != nil {
+		return nil, err
+	}
+	records, err := auditrecord.NewStorage(Scheme, domain, c.Clock, rejections)
+	if err != nil {
+		return nil, err
+	}
+	return []*genericapiserver.APIGroupInfo{
+		group(rack.GroupName, map[string]rest.Storage{
+			"macnodeclasses":        nodeClasses,
+			"macnodeclasses/status": nodeClassesStatus,
+			"macnodes":              nodes,
+			"macnodes/status":       nodesStatus,
+			"macnodeleases":         leases.Lease,
+			"macnodeleases/status":  leases.Status,
+			"macnodeleases/binding": leases.Binding,
+			"macnodeleases/release": leases.Release,
+			"auditrecords":          records,
+			"compliancereports":     compliancereport.NewREST(c.Clock, records.Source(), nil),
+		}),
+		group(instance.GroupName, map[string]rest.Storage{
+			"instanceclasses":       instanceClasses,
+			"macosinstances":        instances,
+			"macosinstances/status": instancesStatus,
+			"macosinstances/stop":   macosinstance.NewStopREST(Scheme, instances, domain, c.Clock),
+		}),
+		group(image.GroupName, map[string]rest.Storage{
+			"macosimages":        images,
+			"macosimages/status": imagesStatus,
+		}),
+		group(config.GroupName, map[string]rest.Storage{
+			"rackconfigs": rackConfigs,
+		}),
+	}, nil
+}
+
+func group(name string, storage map[string]rest.Storage) *genericapiserver.APIGroupInfo {
+	info := genericapiserver.NewDefaultAPIGroupInfo(name, Scheme, metav1.ParameterCodec, Codecs)
+	info.VersionedResourcesStorageMap["v1alpha1"] = storage
+	return &info
+}
+
+// chain puts a plugin behind an admission chain, which may be nil.
+func chain(first admission.Interface, last admission.Interface) admission.Interface {
+	if first == nil {
+		return last
+	}
+	return admission.NewChainHandler(first, last)
+}
+
+// writable returns a check that etcd takes writes: one that is full still answers reads.
+func writable(domain *txn.Domain) healthz.HealthChecker {
+	return healthz.NamedCheck("etcd-writable", func(r *http.Request) error {
+		return domain.Transact(r.Context(), func(ctx context.Context, tx *txn.Tx) error {
+			if _, _, err := tx.GetKey(ctx, "health", "write"); err != nil {
+				return err
+			}
+			return tx.PutKey("health", "write", []byte(time.Now().UTC().Format(time.RFC3339)))
+		})
+	})
+}
+
+// flushAtShutdown has the counts of folded rejections written while the server runs, and before it ends.
+func flushAtShutdown(server *genericapiserver.GenericAPIServer, rejections *ledger.Rejections) error {
+	ctx, stop := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	close(done)
+	if err := server.AddPostStartHook("macrack-fold-rejections", func(genericapiserver.PostStartHookContext) error {
+		done = make(chan struct{})
+		go func() {
+			defer close(done)
+			rejections.Run(ctx)
+		}()
+		return nil
+	}); err != nil {
+		stop()
+		return err
+	}
+	return server.AddPreShutdownHook("macrack-flush-rejections", func() error {
+		stop()
+		<-done
+		return nil
+	})
+}

@@ -1,0 +1,28 @@
+package rackconfig
+
+import (
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/registry/generic"
+	"k8s.io/utils/clock"
+
+	"macrack.io/macrack/pkg/apis/config"
+	"macrack.io/macrack/pkg/registry/rejection"
+	"macrack.io/macrack/pkg/registry/stores"
+)
+
+// NewStorage returns the storage of RackConfig objects.
+func NewStorage(typer runtime.ObjectTyper, getter generic.RESTOptionsGetter, clock clock.PassiveClock, recorder rejection.Recorder) (*stores.REST, error) {
+	strategy := NewStrategy(typer)
+	main, _, err := stores.New(stores.Kind{
+		Resource:   config.Resource("rackconfigs"),
+		Singular:   "rackconfig",
+		ShortNames: []string{"rc"},
+		New:        func() runtime.Object { return &config.RackConfig{} },
+		NewList:    func() runtime.Object { return &config.RackConfigList{} },
+		Strategy:   strategy,
+		Attrs:      GetAttrs,
+		Match:      MatchRackConfig,
+		Table:      NewTableConvertor(clock),
+	}, getter, recorder)
+	return main, err
+}

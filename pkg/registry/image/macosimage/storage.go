@@ -1,0 +1,29 @@
+package macosimage
+
+import (
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/registry/generic"
+	"k8s.io/utils/clock"
+
+	"macrack.io/macrack/pkg/apis/image"
+	"macrack.io/macrack/pkg/registry/rejection"
+	"macrack.io/macrack/pkg/registry/stores"
+)
+
+// NewStorage returns the storage of MacOSImage objects and of their status.
+func NewStorage(typer runtime.ObjectTyper, getter generic.RESTOptionsGetter, clock clock.PassiveClock, recorder rejection.Recorder) (*stores.REST, *stores.StatusREST, error) {
+	strategy := NewStrategy(typer)
+	main, status, err := stores.New(stores.Kind{
+		Resource:   image.Resource("macosimages"),
+		Singular:   "macosimage",
+		ShortNames: []string{"mimg"},
+		New:        func() runtime.Object { return &image.MacOSImage{} },
+		NewList:    func() runtime.Object { return &image.MacOSImageList{} },
+		Strategy:   strategy,
+		Status:     NewStatusStrategy(strategy),
+		Attrs:      GetAttrs,
+		Match:      MatchMacOSImage,
+		Table:      NewTableConvertor(clock),
+	}, getter, recorder)
+	return main, status, err
+}

@@ -1,0 +1,304 @@
+package macosinstance
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
+
+	"macrack.io/macrack/pkg/apis/image"
+	"macrack.io/macrack/pkg/apis/instance"
+	"macrack.io/macrack/pkg/apis/rack"
+	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
+	"macrack.io/macrack/pkg/ledger"
+	"macrack.io/macrack/pkg/registry/identity"
+	"macrack.io/macrack/pkg/registry/image/macosimage"
+	"macrack.io/macrack/pkg/registry/rack/macnode"
+	"macrack.io/macrack/pkg/registry/rack/macnodelease"
+	"macrack.io/macrack/pkg/registry/rejection"
+	"macrack.io/macrack/pkg/registry/txn"
+	"macrack.io/macrack/pkg/rules"
+)
+
+// Resource is the resource of MacOSInstances.
+var Resource = instance.Resource("macosinstances")
+
+// Kinds of index keys that no two instances have in common, mapped to the instance as namespace/name.
+const (
+	IndexMachineID  = "machine-id"
+	IndexMACAddress = "mac-address"
+)
+
+// NewPlanner returns the rules of instances that span objects: a lease has two slots, a Mac has room, machine
+// IDs and MAC addresses are unique in the fleet, and each start and stop is on record.
+func NewPlanner(clock clock.PassiveClock) txn.Planner {
+	p := &planner{clock}
+	return func(ctx context.Context, tx *txn.Tx, old, new runtime.Object) error {
+		was, _ := old.(*instance.MacOSInstance)
+		is, _ := new.(*instance.MacOSInstance)
+		switch {
+		case was == nil:
+			return p.create(ctx, tx, is)
+		case is == nil:
+			return p.delete(was)
+		default:
+			return p.update(ctx, tx, was, is)
+		}
+	}
+}
+
+type planner struct{ clock clock.PassiveClock }
+
+// create gives a new instance a slot of its lease.
+func (p *planner) create(ctx context.Context, tx *txn.Tx, is *instance.MacOSInstance) error {
+	lease := &rack.MacNodeLease{}
+	if err := tx.Get(ctx, macnodelease.Resource, is.Namespace, is.Spec.LeaseName, lease); apierrors.IsNotFound(err) {
+		return p.reject(is, nil, "NoSuchLease", fmt.Errorf("%s: namespace %q has no lease %q, and an instance runs only on a lease of its own namespace; see: kubectl get leases.rack.macrack.io",
+			rules.OneTenant, is.Namespace, is.Spec.LeaseName))
+	} else if err != nil {
+		return err
+	}
+	var floor time.Time
+	now := p.clock.Now()
+	if lease.Status.EarliestReleaseAt != nil {
+		floor = lease.Status.EarliestReleaseAt.Time
+		var err error
+		if now, err = ledger.Now(ctx, tx, p.clock, lease.Status.SerialNumber); err != nil {
+			return err
+		}
+	}
+	if err := rules.CheckAcceptsInstance(lease.Name, string(lease.Status.Phase), floor, now); err != nil {
+		return p.reject(is, lease, "LeaseNotUsable", err)
+	}
+	var taken []string
+	for _, slot := range lease.Status.Instances {
+		taken = append(taken, slot.Name)
+	}
+	if err := rules.CheckSlot(lease.Name, taken); err != nil {
+		return p.reject(is, lease, "NoFreeSlot", err)
+	}
+	img := &image.MacOSImage{}
+	if err := tx.Get(ctx, macosimage.Resource, "", is.Spec.ImageName, img); apierrors.IsNotFound(err) {
+		return p.reject(is, lease, "NoSuchImage", fmt.Errorf("there is no image %q; see: kubectl get macosimages", is.Spec.ImageName))
+	} else if err != nil {
+		return err
+	}
+	if img.Status.Phase != image.MacOSImageReady || img.DeletionTimestamp != nil {
+		return p.reject(is, lease, "ImageNotReady", fmt.Errorf("image %q is %s, not Ready; see: kubectl describe macosimage %s", img.Name, img.Status.Phase, img.Name))
+	}
+	class := &instance.InstanceClass{}
+	if err := tx.Get(ctx, instance.Resource("instanceclasses"), "", is.Spec.ClassName, class); apierrors.IsNotFound(err) {
+		return p.reject(is, lease, "NoSuchClass", fmt.Errorf("there is no instance class %q; see: kubectl get instanceclasses", is.Spec.ClassName))
+	} else if err != nil {
+		return err
+	}
+	macClass := &rack.MacNodeClass{}
+	if err := tx.Get(ctx, rack.Resource("macnodeclasses"), "", lease.Spec.ClassName, macClass); apierrors.IsNotFound(err) {
+		return p.reject(is, lease, "NoSuchMacClass", fmt.Errorf("the class %q of the lease's Mac is no longer in the catalogue, so that nobody knows what fits; ask an administrator to restore it", lease.Spec.ClassName))
+	} else if err != nil {
+		return err
+	}
+	asked := rack.MachineResources(class.Spec.Resources)
+	used := rules.Resources{}
+	for _, slot := range lease.Status.Instances {
+		used = used.Add(rules.Resources(slot.Resources))
+	}
+	if err := rules.CheckFit(macClass.Name, rules.Resources(macClass.Spec.Capacity), rules.Resources(macClass.Spec.HostReserved), used, rules.Resources(asked)); err != nil {
+		return p.reject(is, lease, "DoesNotFit", err)
+	}
+	owner := leaseReference(lease.Name, lease.UID)
+	for _, ref := range is.OwnerReferences {
+		if ref.UID != lease.UID {
+			return p.reject(is, lease, "ForeignOwner", fmt.Errorf("an instance is owned by its lease alone, not by %s %q; leave ownerReferences out", ref.Kind, ref.Name))
+		}
+	}
+	is.OwnerReferences = []metav1.OwnerReference{owner}
+	is.Status.NodeName = lease.Status.NodeName
+	is.Status.SerialNumber = lease.Status.SerialNumber
+	lease.Status.Instances = append(lease.Status.Instances, rack.LeaseSlot{Name: is.Name, UID: is.UID, Resources: asked})
+	if err := tx.CreateKey(macosimage.IndexUse, macosimage.UseID(is.Spec.ImageName, is.UID), []byte(is.Namespace+"/"+is.Name)); err != nil {
+		return err
+	}
+	return tx.Update(ctx, macnodelease.Resource, lease)
+}
+
+func (p *planner) update(ctx context.Context, tx *txn.Tx, was, is *instance.MacOSInstance) error {
+	// An instance goes with its lease, whoever would have it otherwise.
+	is.OwnerReferences = was.OwnerReferences
+	is.Finalizers = slices.DeleteFunc(is.Finalizers, func(f string) bool { return f == metav1.FinalizerOrphanDependents })
+	if slices.Contains(was.Finalizers, rules.FinalizerVM) && !slices.Contains(is.Finalizers, rules.FinalizerVM) && !terminal(was) {
+		return apierrors.NewForbidden(Resource, is.Name, fmt.Errorf("the finalizer %s keeps the instance until its virtual machine has stopped, and it is %s; delete the instance and wait", rules.FinalizerVM, was.Status.Phase))
+	}
+	if was.DeletionTimestamp == nil && is.DeletionTimestamp != nil {
+		requestStop(is, instance.StopRequest{At: metav1.NewTime(p.clock.Now()), By: identity.Username(ctx), Reason: "Deleted", GracePeriodSeconds: int64(rules.DefaultStopGrace.Seconds())})
+	}
+	if terminal(was) {
+		if is.Status.MachineID != was.Status.MachineID || is.Status.MACAddress != was.Status.MACAddress {
+			return apierrors.NewConflict(Resource, is.Name, fmt.Errorf("it has ended (%s) and does not start again", was.Status.Phase))
+		}
+		return nil
+	}
+	if terminal(is) { // what has ended needs no identity
+		is.Status.MachineID, is.Status.MACAddress = was.Status.MachineID, was.Status.MACAddress
+	}
+	if err := p.claimIdentity(ctx, tx, was, is); err != nil {
+		return err
+	}
+	if is.Status.Phase == instance.MacOSInstanceRunning && is.Status.StartedAt == nil {
+		is.Status.StartedAt = ptr.To(metav1.NewTime(p.clock.Now()))
+	}
+	if terminal(is) {
+		return p.end(ctx, tx, was, is)
+	}
+	if !counts(was) && counts(is) {
+		return p.count(ctx, tx, is, 1, ledger.NewInstanceStarted)
+	}
+	return nil
+}
+
+// delete refuses that an instance goes before its virtual machine has stopped.
+func (p *planner) delete(was *instance.MacOSInstance) error {
+	if !terminal(was) {
+		return apierrors.NewForbidden(Resource, was.Name, fmt.Errorf("its virtual machine has not stopped, it is %s", was.Status.Phase))
+	}
+	return nil
+}
+
+// claimIdentity takes a machine ID and a MAC address for an instance, if no other instance in the fleet has them.
+func (p *planner) claimIdentity(ctx context.Context, tx *txn.Tx, was, is *instance.MacOSInstance) error {
+	for _, id := range []struct{ kind, what, was, is string }{
+		{IndexMachineID, "machine ID", was.Status.MachineID, is.Status.MachineID},
+		{IndexMACAddress, "MAC address", was.Status.MACAddress, is.Status.MACAddress},
+	} {
+		if id.was == id.is {
+			continue
+		}
+		if id.was != "" {
+			return apierrors.NewForbidden(Resource, is.Name, fmt.Errorf("its %s is %s for life", id.what, id.was))
+		}
+		_, taken, err := tx.GetKey(ctx, id.kind, id.is)
+		if err != nil {
+			return err
+		}
+		if taken {
+			return apierrors.NewConflict(Resource, is.Name, fmt.Errorf("the %s %s is another instance's; no two in the fleet share one, so make a new one", id.what, id.is))
+		}
+		if err := tx.CreateKey(id.kind, id.is, []byte(is.Namespace+"/"+is.Name)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// end frees what an instance has, as it ends.
+func (p *planner) end(ctx context.Context, tx *txn.Tx, was, is *instance.MacOSInstance) error {
+	if is.Status.MachineID != "" && !identity.IsAgent(ctx) && !identity.IsAdministrator(ctx) {
+		return apierrors.NewForbidden(Resource, is.Name, fmt.Errorf("only the agent of Mac %q knows whether the virtual machine has stopped; ask for it with the subresource stop", is.Status.NodeName))
+	}
+	if is.Status.StoppedAt == nil {
+		is.Status.StoppedAt = ptr.To(metav1.NewTime(p.clock.Now()))
+	}
+	is.Status.IPAddress = nil
+	lease := &rack.MacNodeLease{}
+	if err := tx.Get(ctx, macnodelease.Resource, is.Namespace, is.Spec.LeaseName, lease); err != nil {
+		return err
+	}
+	mine := func(slot rack.LeaseSlot) bool { return slot.UID == is.UID }
+	if !slices.ContainsFunc(lease.Status.Instances, mine) {
+		return apierrors.NewInternalError(fmt.Errorf("instance %s/%s has no slot of lease %q", is.Namespace, is.Name, lease.Name))
+	}
+	lease.Status.Instances = slices.DeleteFunc(lease.Status.Instances, mine)
+	if err := tx.Update(ctx, macnodelease.Resource, lease); err != nil {
+		return err
+	}
+	for _, key := range [][2]string{
+		{IndexMachineID, is.Status.MachineID},
+		{IndexMACAddress, is.Status.MACAddress},
+		{macosimage.IndexUse, macosimage.UseID(is.Spec.ImageName, is.UID)},
+	} {
+		if key[1] == "" {
+			continue
+		}
+		if _, exists, err := tx.GetKey(ctx, key[0], key[1]); err != nil {
+			return err
+		} else if exists {
+			if err := tx.DeleteKey(key[0], key[1]); err != nil {
+				return err
+			}
+		}
+	}
+	if !counts(was) {
+		return nil
+	}
+	return p.count(ctx, tx, is, -1, ledger.NewInstanceStopped)
+}
+
+// count changes the number of virtual machines that run on the instance's Mac, and puts it on record.
+func (p *planner) count(ctx context.Context, tx *txn.Tx, is *instance.MacOSInstance, by int32, record func(*instance.MacOSInstance, *rack.MacNodeLease, int32) *rack.AuditRecord) error {
+	lease := &rack.MacNodeLease{}
+	if err := tx.Get(ctx, macnodelease.Resource, is.Namespace, is.Spec.LeaseName, lease); err != nil {
+		return err
+	}
+	node := &rack.MacNode{}
+	if err := tx.Get(ctx, macnode.Resource, "", is.Status.NodeName, node); err != nil {
+		return err
+	}
+	if ref := node.Status.LeaseRef; ref == nil || ref.UID != lease.UID {
+		return p.reject(is, lease, "MacIsNotLeased", fmt.Errorf("%s: Mac %q does not belong to the instance's lease", rules.OneTenant, node.Name))
+	}
+	node.Status.RunningVMs += by
+	if err := rules.CheckRunning(node.Name, node.Status.RunningVMs); err != nil {
+		return p.reject(is, lease, "ThirdVM", err)
+	}
+	if err := tx.Update(ctx, macnode.Resource, node); err != nil {
+		return err
+	}
+	return ledger.Append(ctx, tx, p.clock, record(is, lease, node.Status.RunningVMs))
+}
+
+// reject refuses an instance for a cause, on record.
+func (p *planner) reject(is *instance.MacOSInstance, lease *rack.MacNodeLease, reason string, cause error) error {
+	return rejection.Forbidden(Resource, is.Name, cause, ledger.NewInstanceRejected(is, lease, rack.LayerRegistry, reason, cause.Error()))
+}
+
+// requestStop has an instance stop, if it has not ended. What nobody has begun to run has stopped already.
+func requestStop(is *instance.MacOSInstance, request instance.StopRequest) {
+	if terminal(is) || is.Status.StopRequest != nil {
+		return
+	}
+	is.Status.StopRequest = &request
+	if is.Status.Phase == instance.MacOSInstancePending && is.Status.PodName == "" {
+		is.Status.Phase = instance.MacOSInstanceStopped
+		is.Status.Message = "it was stopped before it was started"
+		return
+	}
+	is.Status.Phase = instance.MacOSInstanceStopping
+	is.Status.Message = fmt.Sprintf("asked to stop by %s (%s)", request.By, request.Reason)
+}
+
+// terminal says whether an instance has ended.
+func terminal(i *instance.MacOSInstance) bool {
+	return i.Status.Phase == instance.MacOSInstanceStopped || i.Status.Phase == instance.MacOSInstanceFailed
+}
+
+// counts says whether an instance's virtual machine counts as running on its Mac.
+func counts(i *instance.MacOSInstance) bool {
+	return i.Status.StartedAt != nil && !terminal(i)
+}
+
+func leaseReference(name string, uid types.UID) metav1.OwnerReference {
+	return metav1.OwnerReference{
+		APIVersion:         rackv1alpha1.SchemeGroupVersion.String(),
+		Kind:               "MacNodeLease",
+		Name:               name,
+		UID:                uid,
+		BlockOwnerDeletion: ptr.To(true),
+	}
+}

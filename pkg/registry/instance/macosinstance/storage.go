@@ -1,0 +1,29 @@
+package macosinstance
+
+import (
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/registry/generic"
+	"k8s.io/utils/clock"
+
+	"macrack.io/macrack/pkg/apis/instance"
+	"macrack.io/macrack/pkg/registry/rejection"
+	"macrack.io/macrack/pkg/registry/stores"
+)
+
+// NewStorage returns the storage of MacOSInstance objects and of their status.
+func NewStorage(typer runtime.ObjectTyper, getter generic.RESTOptionsGetter, clock clock.PassiveClock, recorder rejection.Recorder) (*stores.REST, *stores.StatusREST, error) {
+	strategy := NewStrategy(typer)
+	main, status, err := stores.New(stores.Kind{
+		Resource:   instance.Resource("macosinstances"),
+		Singular:   "macosinstance",
+		ShortNames: []string{"mi"},
+		New:        func() runtime.Object { return &instance.MacOSInstance{} },
+		NewList:    func() runtime.Object { return &instance.MacOSInstanceList{} },
+		Strategy:   strategy,
+		Status:     NewStatusStrategy(strategy),
+		Attrs:      GetAttrs,
+		Match:      MatchMacOSInstance,
+		Table:      NewTableConvertor(clock),
+	}, getter, recorder)
+	return main, status, err
+}

@@ -1,0 +1,149 @@
+package macnode
+
+import (
+	"context"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/clock"
+
+	"macrack.io/macrack/pkg/apis/rack"
+	"macrack.io/macrack/pkg/ledger"
+	"macrack.io/macrack/pkg/registry/identity"
+	"macrack.io/macrack/pkg/registry/txn"
+	"macrack.io/macrack/pkg/rules"
+)
+
+// Resource is the resource of MacNodes.
+var Resource = rack.Resource("macnodes")
+
+// IndexSerialNumber is the kind of index key that maps a serial number to the name of its MacNode.
+const IndexSerialNumber = "serial-number"
+
+// NewPlanner returns the rules of MacNodes that span objects: a serial number is unique, a leased Mac cannot
+// be deleted or change its class, and quarantines are on record.
+func NewPlanner(clock clock.PassiveClock) txn.Planner {
+	p := &planner{clock}
+	return func(ctx context.Context, tx *txn.Tx, old, new runtime.Object) error {
+		was, _ := old.(*rack.MacNode)
+		is, _ := new.(*rack.MacNode)
+		switch {
+		case was == nil:
+			return p.create(ctx, tx, is)
+		case is == nil:
+			return p.delete(ctx, tx, was)
+		default:
+			return p.update(ctx, tx, was, is)
+		}
+	}
+}
+
+type planner struct{ clock clock.PassiveClock }
+
+func (p *planner) create(ctx context.Context, tx *txn.Tx, is *rack.MacNode) error {
+	owner, taken, err := tx.GetKey(ctx, IndexSerialNumber, is.Spec.SerialNumber)
+	if err != nil {
+		return err
+	}
+	if taken {
+		return apierrors.NewInvalid(rack.Kind("MacNode"), is.Name, field.ErrorList{field.Duplicate(field.NewPath("spec", "serialNumber"),
+			fmt.Sprintf("%s, which is MacNode %q; a chassis is in the fleet once", is.Spec.SerialNumber, owner))})
+	}
+	if err := tx.Get(ctx, rack.Resource("macnodeclasses"), "", is.Spec.ClassName, &rack.MacNodeClass{}); apierrors.IsNotFound(err) {
+		return apierrors.NewInvalid(rack.Kind("MacNode"), is.Name, field.ErrorList{field.NotFound(field.NewPath("spec", "className"), is.Spec.ClassName)})
+	} else if err != nil {
+		return err
+	}
+	DerivePhase(is)
+	return tx.CreateKey(IndexSerialNumber, is.Spec.SerialNumber, []byte(is.Name))
+}
+
+func (p *planner) delete(ctx context.Context, tx *txn.Tx, was *rack.MacNode) error {
+	if ref := was.Status.LeaseRef; ref != nil {
+		return apierrors.NewConflict(Resource, was.Name, fmt.Errorf("%s: the Mac belongs to lease %s/%s until that is released", rules.OneTenant, ref.Namespace, ref.Name))
+	}
+	if _, exists, err := tx.GetKey(ctx, IndexSerialNumber, was.Spec.SerialNumber); err != nil || !exists {
+		return err
+	}
+	return tx.DeleteKey(IndexSerialNumber, was.Spec.SerialNumber)
+}
+
+func (p *planner) update(ctx context.Context, tx *txn.Tx, was, is *rack.MacNode) error {
+	if was.Spec.ClassName != is.Spec.ClassName {
+		if ref := was.Status.LeaseRef; ref != nil {
+			return apierrors.NewConflict(Resource, was.Name, fmt.Errorf("%s: the class cannot be changed while the Mac belongs to lease %s/%s", rules.OneTenant, ref.Namespace, ref.Name))
+		}
+		if err := tx.Get(ctx, rack.Resource("macnodeclasses"), "", is.Spec.ClassName, &rack.MacNodeClass{}); apierrors.IsNotFound(err) {
+			return apierrors.NewInvalid(rack.Kind("MacNode"), is.Name, field.ErrorList{field.NotFound(field.NewPath("spec", "className"), is.Spec.ClassName)})
+		} else if err != nil {
+			return err
+		}
+	}
+	record := p.quarantine(ctx, was, is)
+	DerivePhase(is)
+	if record == nil {
+		return nil
+	}
+	return ledger.Append(ctx, tx, p.clock, record)
+}
+
+// quarantine begins or ends a quarantine, and returns the record of it.
+func (p *planner) quarantine(ctx context.Context, was, is *rack.MacNode) *rack.AuditRecord {
+	cause := quarantineCause(is)
+	switch {
+	case was.Status.Quarantine == nil && cause != nil:
+		is.Status.Quarantine = &rack.Quarantine{Reason: cause.Reason, Message: cause.Message, Since: metav1.NewTime(p.clock.Now()), BootID: is.Status.BootID}
+		return ledger.NewNodeQuarantined(is)
+	case was.Status.Quarantine == nil:
+		is.Status.Quarantine = nil
+		return nil
+	case identity.IsAgent(ctx):
+		is.Status.Quarantine = was.Status.Quarantine
+		rebooted := is.Status.BootID != "" && is.Status.BootID != was.Status.Quarantine.BootID
+		if cause != nil || !rebooted {
+			return nil
+		}
+		is.Status.Quarantine = nil
+		return ledger.NewNodeRecovered(is, "Rebooted", fmt.Sprintf("the Mac has rebooted since it was quarantined (%s), as its new boot ID proves", was.Status.Quarantine.Reason))
+	case is.Status.Quarantine == nil:
+		// Whoever may write the status and is no agent is an administrator. What the agent reported stands until
+		// it reports anew, so take it back, or the quarantine would begin again.
+		for _, t := range []string{rack.MacNodeSlotsHealthy, rack.MacNodeScrubbed} {
+			if c := meta.FindStatusCondition(is.Status.Conditions, t); c != nil && c.Status == metav1.ConditionFalse {
+				meta.SetStatusCondition(&is.Status.Conditions, metav1.Condition{Type: t, Status: metav1.ConditionUnknown, Reason: "QuarantineCleared", Message: "an administrator ended the quarantine"})
+			}
+		}
+		return ledger.NewNodeRecovered(is, "Administrator", fmt.Sprintf("an administrator ended the quarantine (%s)", was.Status.Quarantine.Reason))
+	default:
+		is.Status.Quarantine = was.Status.Quarantine
+		return nil
+	}
+}
+
+// quarantineCause returns the condition for which a Mac is to be in quarantine, or nil.
+func quarantineCause(node *rack.MacNode) *metav1.Condition {
+	if c := meta.FindStatusCondition(node.Status.Conditions, rack.MacNodeSlotsHealthy); c != nil && c.Status == metav1.ConditionFalse {
+		return c
+	}
+	if c := meta.FindStatusCondition(node.Status.Conditions, rack.MacNodeScrubbed); c != nil && c.Status == metav1.ConditionFalse && c.Reason == rack.ReasonScrubFailed {
+		return c
+	}
+	return nil
+}
+
+// DerivePhase sets the phase of a MacNode to what follows from the rest of it.
+func DerivePhase(node *rack.MacNode) {
+	s := &node.Status
+	s.Phase = rack.MacNodePhase(rules.NodePhase(rules.NodeFacts{
+		Seen:        s.Hardware != nil,
+		Quarantined: s.Quarantine != nil,
+		Offline:     meta.IsStatusConditionFalse(s.Conditions, rack.MacNodeReady),
+		Leased:      s.LeaseRef != nil,
+		Releasing:   s.ReleasingSince != nil,
+		Maintenance: node.Spec.Maintenance,
+	}))
+}

@@ -1,0 +1,353 @@
+package macnodelease
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/clock"
+
+	"macrack.io/macrack/pkg/apis/rack"
+	"macrack.io/macrack/pkg/ledger"
+	"macrack.io/macrack/pkg/registry/rack/macnode"
+	"macrack.io/macrack/pkg/registry/rejection"
+	"macrack.io/macrack/pkg/registry/txn"
+	"macrack.io/macrack/pkg/rules"
+)
+
+// Resource is the resource of MacNodeLeases.
+var Resource = rack.Resource("macnodeleases")
+
+// NewPlanner returns the rules of leases that span objects: a Mac has one lease, a lease holds its Mac until
+// the floor, and only the subresources binding and release join and part the two.
+func NewPlanner(clock clock.PassiveClock) txn.Planner {
+	p := &planner{clock}
+	return func(ctx context.Context, tx *txn.Tx, old, new runtime.Object) error {
+		was, _ := old.(*rack.MacNodeLease)
+		is, _ := new.(*rack.MacNodeLease)
+		switch {
+		case was == nil:
+			return p.create(ctx, tx, is)
+		case is == nil:
+			return p.delete(ctx, tx, was)
+		default:
+			return p.update(ctx, tx, was, is)
+		}
+	}
+}
+
+type planner struct{ clock clock.PassiveClock }
+
+// create refuses a lease that can never be bound, or asks for a Mac that is another's.
+func (p *planner) create(ctx context.Context, tx *txn.Tx, is *rack.MacNodeLease) error {
+	invalid := func(err *field.Error) error {
+		return apierrors.NewInvalid(rack.Kind("MacNodeLease"), is.Name, field.ErrorList{err})
+	}
+	err := tx.Get(ctx, rack.Resource("macnodeclasses"), "", is.Spec.ClassName, &rack.MacNodeClass{})
+	if apierrors.IsNotFound(err) {
+		return invalid(field.Invalid(field.NewPath("spec", "className"), is.Spec.ClassName, "there is no such class; see: kubectl get macnodeclasses"))
+	}
+	if err != nil || is.Spec.SerialNumber == "" {
+		return err
+	}
+	serial := field.NewPath("spec", "serialNumber")
+	name, exists, err := tx.GetKey(ctx, macnode.IndexSerialNumber, is.Spec.SerialNumber)
+	if err != nil {
+		return err
+	}
+	unknown := field.Invalid(serial, is.Spec.SerialNumber, "no Mac with this serial number is for lease; leave the field out to get any Mac of the class")
+	if !exists {
+		return invalid(unknown)
+	}
+	node := &rack.MacNode{}
+	if err := tx.Get(ctx, macnode.Resource, "", string(name), node); apierrors.IsNotFound(err) {
+		return invalid(unknown)
+	} else if err != nil {
+		return err
+	}
+	if node.Spec.ClassName != is.Spec.ClassName {
+		return invalid(field.Invalid(serial, is.Spec.SerialNumber, fmt.Sprintf("the Mac is of class %q, not %q; name its class, or leave the serial number out", node.Spec.ClassName, is.Spec.ClassName)))
+	}
+	if ref := node.Status.LeaseRef; ref != nil {
+		cause := fmt.Errorf("%s: the Mac with serial number %s belongs to another lease; leave spec.serialNumber out to get a free Mac of the class, or try again when it is released", rules.OneTenant, is.Spec.SerialNumber)
+		if ref.Namespace == is.Namespace {
+			cause = fmt.Errorf("%s: the Mac with serial number %s already belongs to lease %q of this namespace; use that", rules.OneTenant, is.Spec.SerialNumber, ref.Name)
+			return apierrors.NewForbidden(Resource, is.Name, cause)
+		}
+		return rejection.Forbidden(Resource, is.Name, cause, ledger.NewCrossTenantRejected(is.Namespace, node, rack.LayerRegistry, "MacIsLeased", cause.Error()))
+	}
+	return nil
+}
+
+func (p *planner) update(ctx context.Context, tx *txn.Tx, was, is *rack.MacNodeLease) error {
+	// An instance cannot outlive its lease, so it is not to be orphaned, whoever asks for it.
+	is.Finalizers = slices.DeleteFunc(is.Finalizers, func(f string) bool { return f == metav1.FinalizerOrphanDependents })
+	if _, binding := bindingFrom(ctx); binding {
+		return p.bind(ctx, tx, was, is)
+	}
+	if !bound(was) {
+		if bound(is) || hasFloor(is) {
+			return apierrors.NewForbidden(Resource, is.Name, fmt.Errorf("%s: only the subresource binding gives a lease its Mac", rules.OneTenant))
+		}
+		return nil
+	}
+	p.keepFloor(was, is)
+	switch {
+	case hasFloor(was) && !hasFloor(is):
+		return p.release(ctx, tx, was, is)
+	case was.DeletionTimestamp == nil && is.DeletionTimestamp != nil:
+		return p.deleted(ctx, tx, was, is)
+	case was.Status.Phase != is.Status.Phase:
+		return p.changePhase(ctx, tx, was, is)
+	case !was.Status.EarliestReleaseAt.Equal(is.Status.EarliestReleaseAt):
+		return p.lengthen(ctx, tx, was, is)
+	}
+	return nil
+}
+
+// keepFloor makes the floor follow from the binding and the minimum duration, never backwards, so that a
+// floor that was ever stored too short is restored by the next write.
+func (p *planner) keepFloor(was, is *rack.MacNodeLease) {
+	is.Status.BoundAt = was.Status.BoundAt
+	floor := metav1.NewTime(rules.EarliestRelease(was.Status.BoundAt.Time, is.Spec.MinimumDuration.Duration))
+	if old := was.Status.EarliestReleaseAt; old != nil && floor.Before(old) {
+		floor = *old
+	}
+	is.Status.EarliestReleaseAt = &floor
+}
+
+// delete plans that a lease goes for good.
+func (p *planner) delete(ctx context.Context, tx *txn.Tx, was *rack.MacNodeLease) error {
+	if hasFloor(was) {
+		return p.release(ctx, tx, was, nil)
+	}
+	if bound(was) && was.Status.ReleasedAt == nil {
+		return p.tampered(ctx, was, "FloorFinalizerMissing", "the lease has a Mac, which must be released first")
+	}
+	return nil
+}
+
+// bind joins the lease and the MacNode that the request names.
+func (p *planner) bind(ctx context.Context, tx *txn.Tx, was, is *rack.MacNodeLease) error {
+	binding, _ := bindingFrom(ctx)
+	if bound(was) {
+		return apierrors.NewConflict(Resource, was.Name, fmt.Errorf("it is bound to Mac %q already", was.Status.NodeName))
+	}
+	if was.DeletionTimestamp != nil {
+		return apierrors.NewConflict(Resource, was.Name, errors.New("it is being deleted"))
+	}
+	node := &rack.MacNode{}
+	if err := tx.Get(ctx, macnode.Resource, "", binding.NodeName, node); err != nil {
+		return err
+	}
+	holder := ""
+	if ref := node.Status.LeaseRef; ref != nil {
+		holder = ref.Namespace + "/" + ref.Name
+	}
+	if err := rules.CheckBind(node.Name, string(node.Status.Phase), holder); err != nil {
+		return apierrors.NewConflict(Resource, was.Name, err)
+	}
+	if node.Spec.ClassName != was.Spec.ClassName {
+		return apierrors.NewConflict(Resource, was.Name, fmt.Errorf("Mac %q is of class %q, the lease asks for %q", node.Name, node.Spec.ClassName, was.Spec.ClassName))
+	}
+	if was.Spec.SerialNumber != "" && node.Spec.SerialNumber != was.Spec.SerialNumber {
+		return apierrors.NewConflict(Resource, was.Name, fmt.Errorf("Mac %q has serial number %s, the lease asks for %s", node.Name, node.Spec.SerialNumber, was.Spec.SerialNumber))
+	}
+	now, err := ledger.Now(ctx, tx, p.clock, node.Spec.SerialNumber)
+	if err != nil {
+		return err
+	}
+	boundAt := metav1.NewTime(rules.BoundAt(now))
+	floor := metav1.NewTime(rules.EarliestRelease(boundAt.Time, is.Spec.MinimumDuration.Duration))
+	is.Finalizers = append(is.Finalizers, rules.FinalizerFloor)
+	is.Status.Phase = rack.MacNodeLeaseBound
+	is.Status.BoundAt = &boundAt
+	is.Status.EarliestReleaseAt = &floor
+	is.Status.NodeName = node.Name
+	is.Status.SerialNumber = node.Spec.SerialNumber
+	meta.SetStatusCondition(&is.Status.Conditions, metav1.Condition{
+		Type: rack.MacNodeLeaseConditionBound, Status: metav1.ConditionTrue, Reason: "Bound", ObservedGeneration: is.Generation, LastTransitionTime: metav1.NewTime(now),
+		Message: fmt.Sprintf("Mac %s is leased until %s at least", node.Spec.SerialNumber, floor.UTC().Format(time.RFC3339)),
+	})
+	node.Status.LeaseRef = &rack.LeaseReference{Namespace: is.Namespace, Name: is.Name, UID: is.UID}
+	node.Status.EarliestReleaseAt = &floor
+	node.Status.ReleasingSince = nil
+	node.Status.Scrub = nil
+	meta.RemoveStatusCondition(&node.Status.Conditions, rack.MacNodeScrubbed)
+	macnode.DerivePhase(node)
+	if err := tx.Update(ctx, macnode.Resource, node); err != nil {
+		return err
+	}
+	return ledger.Append(ctx, tx, p.clock, ledger.NewLeaseBound(is, node))
+}
+
+// deleted makes a bound lease that somebody deletes Held, or begins its release if the floor has passed.
+func (p *planner) deleted(ctx context.Context, tx *txn.Tx, was, is *rack.MacNodeLease) error {
+	now, err := ledger.Now(ctx, tx, p.clock, was.Status.SerialNumber)
+	if err != nil {
+		return err
+	}
+	if rules.FloorPassed(now, is.Status.EarliestReleaseAt.Time) {
+		is.Status.Phase = rack.MacNodeLeaseReleasing
+		return p.beginRelease(ctx, tx, is, now)
+	}
+	heldAt := metav1.NewTime(now.Truncate(time.Second))
+	is.Status.Phase = rack.MacNodeLeaseHeld
+	is.Status.HeldAt = &heldAt
+	return ledger.Append(ctx, tx, p.clock, ledger.NewLeaseHeld(is, now))
+}
+
+// changePhase lets a lease go from Held to Releasing once the floor has passed, and refuses any other change
+// of phase that somebody writes.
+func (p *planner) changePhase(ctx context.Context, tx *txn.Tx, was, is *rack.MacNodeLease) error {
+	if was.Status.Phase != rack.MacNodeLeaseHeld || is.Status.Phase != rack.MacNodeLeaseReleasing {
+		return p.tampered(ctx, was, "PhaseTampered", fmt.Sprintf("the phase goes from Held to Releasing at the floor, not from %s to %s", was.Status.Phase, is.Status.Phase))
+	}
+	now, err := ledger.Now(ctx, tx, p.clock, was.Status.SerialNumber)
+	if err != nil {
+		return err
+	}
+	if err := rules.CheckRelease(now, is.Status.EarliestReleaseAt.Time); err != nil {
+		return p.tampered(ctx, was, "EarlyRelease", err.Error())
+	}
+	return p.beginRelease(ctx, tx, is, now)
+}
+
+// beginRelease tells the Mac to be emptied.
+func (p *planner) beginRelease(ctx context.Context, tx *txn.Tx, is *rack.MacNodeLease, now time.Time) error {
+	node, err := p.node(ctx, tx, is)
+	if err != nil {
+		return err
+	}
+	since := metav1.NewTime(now.Truncate(time.Second))
+	node.Status.ReleasingSince = &since
+	macnode.DerivePhase(node)
+	return tx.Update(ctx, macnode.Resource, node)
+}
+
+// lengthen moves a floor forward, on the Mac too.
+func (p *planner) lengthen(ctx context.Context, tx *txn.Tx, was, is *rack.MacNodeLease) error {
+	if was.Status.Phase != rack.MacNodeLeaseBound && was.Status.Phase != rack.MacNodeLeaseHeld {
+		return apierrors.NewForbidden(Resource, is.Name, fmt.Errorf("%s: the lease is %s, which cannot be lengthened; create a new lease", rules.OneDay, was.Status.Phase))
+	}
+	now, err := ledger.Now(ctx, tx, p.clock, was.Status.SerialNumber)
+	if err != nil {
+		return err
+	}
+	if was.Status.Phase == rack.MacNodeLeaseHeld && rules.FloorPassed(now, was.Status.EarliestReleaseAt.Time) {
+		return apierrors.NewForbidden(Resource, is.Name, fmt.Errorf("%s: the lease was deleted and its floor has passed, so it cannot be lengthened; create a new lease", rules.OneDay))
+	}
+	node, err := p.node(ctx, tx, is)
+	if err != nil {
+		return err
+	}
+	node.Status.EarliestReleaseAt = is.Status.EarliestReleaseAt
+	return tx.Update(ctx, macnode.Resource, node)
+}
+
+// release parts the lease and its Mac. is is nil if the lease goes with the last finalizer.
+func (p *planner) release(ctx context.Context, tx *txn.Tx, was, is *rack.MacNodeLease) error {
+	release, releasing := releaseFrom(ctx)
+	if !releasing {
+		return p.tampered(ctx, was, "FloorFinalizerRemoved", fmt.Sprintf("the finalizer %s keeps the Mac with its lease and is removed only by its release; deleting the lease is enough, it ends by itself at %s",
+			rules.FinalizerFloor, was.Status.EarliestReleaseAt.UTC().Format(time.RFC3339)))
+	}
+	node, err := p.node(ctx, tx, was)
+	if err != nil {
+		return err
+	}
+	now, err := ledger.Now(ctx, tx, p.clock, was.Status.SerialNumber)
+	if err != nil {
+		return err
+	}
+	floor := rules.EarliestRelease(was.Status.BoundAt.Time, was.Spec.MinimumDuration.Duration)
+	if stored := was.Status.EarliestReleaseAt.Time; stored.After(floor) {
+		floor = stored
+	}
+	if err := rules.CheckRelease(now, floor); err != nil {
+		return p.tampered(ctx, was, "EarlyRelease", err.Error())
+	}
+	refuse := func(format string, args ...any) error {
+		return apierrors.NewConflict(Resource, was.Name, fmt.Errorf("it cannot be released yet: "+format, args...))
+	}
+	scrub := node.Status.Scrub
+	switch {
+	case was.Status.Phase != rack.MacNodeLeaseReleasing || was.DeletionTimestamp == nil:
+		return refuse("it is %s and must be deleted and Releasing", was.Status.Phase)
+	case len(was.Status.Instances) > 0:
+		return refuse("it has %d instances that have not ended", len(was.Status.Instances))
+	case node.Status.RunningVMs != 0:
+		return refuse("%d virtual machines run on Mac %q", node.Status.RunningVMs, node.Name)
+	case scrub == nil || scrub.LeaseUID != was.UID || !meta.IsStatusConditionTrue(node.Status.Conditions, rack.MacNodeScrubbed):
+		return refuse("the agent of Mac %q has not reported that it is scrubbed of this lease", node.Name)
+	case len(scrub.Remaining) > 0:
+		return refuse("after the scrub of Mac %q there remain %q", node.Name, scrub.Remaining)
+	}
+	if err := checkTaints(release.NodeTaints); err != nil {
+		return refuse("%w", err)
+	}
+	releasedAt := metav1.NewTime(now.Truncate(time.Second))
+	if is != nil {
+		is.Status.ReleasedAt = &releasedAt
+		is.Status.Phase = rack.MacNodeLeaseReleased
+	}
+	node.Status.LeaseRef = nil
+	node.Status.EarliestReleaseAt = nil
+	node.Status.ReleasingSince = nil
+	macnode.DerivePhase(node)
+	if err := tx.Update(ctx, macnode.Resource, node); err != nil {
+		return err
+	}
+	return ledger.Append(ctx, tx, p.clock, ledger.NewLeaseReleased(was, releasedAt.Time, release.NodeTaints))
+}
+
+// checkTaints refuses to release a Mac whose Node others could not be kept from, or that still admits the tenant.
+func checkTaints(taints []string) error {
+	const unleased = rules.TaintUnleased + ":NoSchedule"
+	found := false
+	for _, taint := range taints {
+		key, _, _ := cutTaint(taint)
+		if key == rules.TaintTenant {
+			return fmt.Errorf("the Node still has the taint %s", taint)
+		}
+		found = found || taint == unleased || taint == rules.TaintUnleased+"=:NoSchedule"
+	}
+	if !found {
+		return fmt.Errorf("the Node does not have the taint %s", unleased)
+	}
+	return nil
+}
+
+// node returns the lease's Mac, which must know the lease.
+func (p *planner) node(ctx context.Context, tx *txn.Tx, lease *rack.MacNodeLease) (*rack.MacNode, error) {
+	node := &rack.MacNode{}
+	if err := tx.Get(ctx, macnode.Resource, "", lease.Status.NodeName, node); err != nil {
+		return nil, err
+	}
+	if ref := node.Status.LeaseRef; ref == nil || ref.UID != lease.UID {
+		return nil, apierrors.NewInternalError(fmt.Errorf("lease %s/%s has Mac %q, which does not belong to it", lease.Namespace, lease.Name, node.Name))
+	}
+	return node, nil
+}
+
+// tampered refuses what would shorten a floor.
+func (p *planner) tampered(_ context.Context, lease *rack.MacNodeLease, reason, message string) error {
+	cause := errors.New(message)
+	if !hasRule(message) {
+		cause = fmt.Errorf("%s: %s", rules.OneDay, message)
+	}
+	return rejection.Forbidden(Resource, lease.Name, cause, ledger.NewFloorTamperRejected(lease, reason, cause.Error()))
+}
+
+func bound(lease *rack.MacNodeLease) bool { return lease.Status.NodeName != "" }
+
+func hasFloor(lease *rack.MacNodeLease) bool {
+	return slices.Contains(lease.Finalizers, rules.FinalizerFloor)
+}

@@ -1,0 +1,120 @@
+package macnodelease
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/duration"
+	"k8s.io/apiserver/pkg/registry/generic"
+	"k8s.io/apiserver/pkg/registry/rest"
+	"k8s.io/apiserver/pkg/warning"
+	"k8s.io/utils/clock"
+
+	"macrack.io/macrack/pkg/apis/rack"
+	"macrack.io/macrack/pkg/ledger"
+	"macrack.io/macrack/pkg/registry/rejection"
+	"macrack.io/macrack/pkg/registry/stores"
+	"macrack.io/macrack/pkg/registry/txn"
+	"macrack.io/macrack/pkg/rules"
+)
+
+// Storage is the storage of MacNodeLeases and of their subresources.
+type Storage struct {
+	Lease   *REST
+	Status  *stores.StatusREST
+	Binding *BindingREST
+	Release *ReleaseREST
+}
+
+// REST is the storage of MacNodeLeases.
+type REST struct {
+	*stores.REST
+	clock        clock.PassiveClock
+	defaultClass func(ctx context.Context) (string, error)
+}
+
+// NewStorage returns the storage of MacNodeLeases. The function defaultClass returns the class of leases that
+// name none, or an empty string.
+func NewStorage(typer runtime.ObjectTyper, domain *txn.Domain, clock clock.PassiveClock, recorder rejection.Recorder, defaultClass func(context.Context) (string, error)) (*Storage, error) {
+	strategy := NewStrategy(typer)
+	main, status, err := stores.New(stores.Kind{
+		Resource:   Resource,
+		Singular:   "macnodelease",
+		ShortNames: []string{"mnl", "leases"},
+		New:        func() runtime.Object { return &rack.MacNodeLease{} },
+		NewList:    func() runtime.Object { return &rack.MacNodeLeaseList{} },
+		Strategy:   strategy,
+		Status:     NewStatusStrategy(strategy),
+		Attrs:      GetAttrs,
+		Match:      MatchMacNodeLease,
+		Table:      NewTableConvertor(clock),
+	}, generic.RESTOptionsGetter(domain), recorder)
+	if err != nil {
+		return nil, err
+	}
+	stores.Classify(main, status, classifier(main))
+	return &Storage{
+		Lease:   &REST{main, clock, defaultClass},
+		Status:  status,
+		Binding: &BindingREST{newSubresource(main.Store, domain, strategy)},
+		Release: &ReleaseREST{newSubresource(main.Store, domain, strategy)},
+	}, nil
+}
+
+// Create creates a lease, of the default class if it names none.
+func (r *REST) Create(ctx context.Context, obj runtime.Object, validate rest.ValidateObjectFunc, options *metav1.CreateOptions) (runtime.Object, error) {
+	if lease, ok := obj.(*rack.MacNodeLease); ok && lease.Spec.ClassName == "" {
+		class, err := r.defaultClass(ctx)
+		if err != nil {
+			return nil, err
+		}
+		lease.Spec.ClassName = class
+	}
+	return r.REST.Create(ctx, obj, validate, options)
+}
+
+// Delete deletes a lease. If it becomes Held, the caller is warned, as kubectl would wait for a day.
+func (r *REST) Delete(ctx context.Context, name string, validate rest.ValidateObjectFunc, options *metav1.DeleteOptions) (runtime.Object, bool, error) {
+	out, gone, err := r.REST.Delete(ctx, name, validate, options)
+	if lease, ok := out.(*rack.MacNodeLease); err == nil && ok && lease.Status.Phase == rack.MacNodeLeaseHeld {
+		floor := lease.Status.EarliestReleaseAt
+		warning.AddWarning(ctx, "", fmt.Sprintf("%s: lease %q is Held, and its Mac stays yours, until %s (in %s); it is released by itself then. There is no need to wait for it: use --wait=false",
+			rules.OneDay, lease.Name, floor.UTC().Format(time.RFC3339), duration.HumanDuration(floor.Sub(r.clock.Now()))))
+	}
+	return out, gone, err
+}
+
+// floorFields are the fields of which a refused change is an attempt to move a floor.
+var floorFields = map[string]bool{
+	"spec.minimumDuration":     true,
+	"status.boundAt":           true,
+	"status.earliestReleaseAt": true,
+}
+
+// classifier returns a function that puts failed validations of a floor on record.
+func classifier(store *stores.REST) func(context.Context, runtime.Object, string, error) error {
+	return func(ctx context.Context, _ runtime.Object, name string, err error) error {
+		var status *apierrors.StatusError
+		if name == "" || !apierrors.IsInvalid(err) || !errors.As(err, &status) || status.ErrStatus.Details == nil {
+			return err
+		}
+		for _, cause := range status.ErrStatus.Details.Causes {
+			if !floorFields[cause.Field] {
+				continue
+			}
+			obj, getErr := store.Get(ctx, name, &metav1.GetOptions{})
+			lease, ok := obj.(*rack.MacNodeLease)
+			if getErr != nil || !ok || !bound(lease) {
+				return err
+			}
+			return &rejection.Error{StatusError: status, Record: ledger.NewFloorTamperRejected(lease, "FloorMoved", cause.Field+": "+cause.Message)}
+		}
+		return err
+	}
+}
+

@@ -1,0 +1,84 @@
+// Package rejection joins a refusal that a caller gets with the record of it that the ledger keeps.
+package rejection
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/registry/generic/registry"
+	"k8s.io/apiserver/pkg/registry/rest"
+
+	"macrack.io/macrack/pkg/apis/rack"
+)
+
+// An Error is a refusal with the record that proves it. To the API it is the refusal.
+type Error struct {
+	*apierrors.StatusError
+	Record *rack.AuditRecord
+}
+
+// Forbidden returns the refusal of a write of a resource, for the given cause, and its record.
+func Forbidden(gr schema.GroupResource, name string, cause error, record *rack.AuditRecord) error {
+	return &Error{apierrors.NewForbidden(gr, name, cause), record}
+}
+
+// Unwrap returns the refusal alone.
+func (e *Error) Unwrap() error { return e.StatusError }
+
+// A Recorder makes a record of a rejection durable, alone or folded with identical ones.
+type Recorder interface {
+	Record(ctx context.Context, record *rack.AuditRecord) error
+}
+
+// Check returns err, once its record is durable if it is an Error. A dry run records nothing.
+func Check(ctx context.Context, recorder Recorder, err error, dryRun []string) error {
+	var refused *Error
+	if !errors.As(err, &refused) || refused.Record == nil {
+		return err
+	}
+	if len(dryRun) > 0 {
+		return refused.StatusError
+	}
+	if recordErr := recorder.Record(ctx, refused.Record); recordErr != nil {
+		return apierrors.NewInternalError(fmt.Errorf("%w; besides, the ledger could not record this: %w", refused.StatusError, recordErr))
+	}
+	return refused.StatusError
+}
+
+// A Store is a [registry.Store] that has its refusals recorded. Classify, if set, may turn an error that no
+// planner made, such as a failed validation, into an [Error].
+type Store struct {
+	*registry.Store
+	Recorder Recorder
+	Classify func(ctx context.Context, obj runtime.Object, name string, err error) error
+}
+
+// Create is [registry.Store.Create], with refusals recorded.
+func (s *Store) Create(ctx context.Context, obj runtime.Object, validate rest.ValidateObjectFunc, options *metav1.CreateOptions) (runtime.Object, error) {
+	out, err := s.Store.Create(ctx, obj, validate, options)
+	return out, s.check(ctx, obj, "", err, options.DryRun)
+}
+
+// Update is [registry.Store.Update], with refusals recorded.
+func (s *Store) Update(ctx context.Context, name string, info rest.UpdatedObjectInfo, create rest.ValidateObjectFunc, update rest.ValidateObjectUpdateFunc, allowCreate bool, options *metav1.UpdateOptions) (runtime.Object, bool, error) {
+	out, created, err := s.Store.Update(ctx, name, info, create, update, allowCreate, options)
+	return out, created, s.check(ctx, nil, name, err, options.DryRun)
+}
+
+// Delete is [registry.Store.Delete], with refusals recorded.
+func (s *Store) Delete(ctx context.Context, name string, validate rest.ValidateObjectFunc, options *metav1.DeleteOptions) (runtime.Object, bool, error) {
+	out, gone, err := s.Store.Delete(ctx, name, validate, options)
+	return out, gone, s.check(ctx, nil, name, err, options.DryRun)
+}
+
+func (s *Store) check(ctx context.Context, obj runtime.Object, name string, err error, dryRun []string) error {
+	if err != nil && s.Classify != nil {
+		err = s.Classify(ctx, obj, name, err)
+	}
+	return Check(ctx, s.Recorder, err, dryRun)
+}

@@ -1,0 +1,142 @@
+// Package stores makes the REST storage that most kinds have: a generic store whose refusals are recorded,
+// what discovery tells of it, and the subresource status.
+package stores
+
+import (
+	"context"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/registry/generic"
+	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
+	"k8s.io/apiserver/pkg/registry/rest"
+	"k8s.io/apiserver/pkg/storage"
+	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
+
+	"macrack.io/macrack/pkg/registry/rejection"
+)
+
+// Strategy is how the objects of a kind are created, updated and deleted.
+type Strategy interface {
+	rest.RESTCreateStrategy
+	rest.RESTUpdateStrategy
+	rest.RESTDeleteStrategy
+	rest.ResetFieldsStrategy
+}
+
+// StatusStrategy is how the status of the objects of a kind is updated.
+type StatusStrategy interface {
+	rest.RESTUpdateStrategy
+	rest.ResetFieldsStrategy
+}
+
+// Kind describes the storage of a kind.
+type Kind struct {
+	Resource   schema.GroupResource
+	Singular   string
+	ShortNames []string
+
+	New     func() runtime.Object
+	NewList func() runtime.Object
+
+	Strategy Strategy
+	// Status is nil if the kind has no subresource status.
+	Status StatusStrategy
+
+	Attrs storage.AttrFunc
+	Match func(label labels.Selector, field fields.Selector) storage.SelectionPredicate
+	Table rest.TableConvertor
+}
+
+// REST is the storage of a kind.
+type REST struct {
+	*rejection.Store
+	shortNames []string
+}
+
+var (
+	_ rest.StandardStorage      = &REST{}
+	_ rest.ShortNamesProvider   = &REST{}
+	_ rest.CategoriesProvider   = &REST{}
+	_ rest.SingularNameProvider = &REST{}
+)
+
+// ShortNames returns the short names of the kind.
+func (r *REST) ShortNames() []string { return r.shortNames }
+
+// Categories returns the category that all kinds are in.
+func (r *REST) Categories() []string { return []string{"macrack"} }
+
+// StatusREST is the storage of a kind's subresource status.
+type StatusREST struct {
+	store *rejection.Store
+}
+
+var (
+	_ rest.Getter              = &StatusREST{}
+	_ rest.Updater             = &StatusREST{}
+	_ rest.Patcher             = &StatusREST{}
+	_ rest.ResetFieldsStrategy = &StatusREST{}
+)
+
+// New returns an empty object of the kind.
+func (r *StatusREST) New() runtime.Object { return r.store.New() }
+
+// Destroy does nothing: the store is the kind's.
+func (r *StatusREST) Destroy() {}
+
+// Get returns the object.
+func (r *StatusREST) Get(ctx context.Context, name string, options *metav1.GetOptions) (runtime.Object, error) {
+	return r.store.Get(ctx, name, options)
+}
+
+// Update changes the object's status.
+func (r *StatusREST) Update(ctx context.Context, name string, info rest.UpdatedObjectInfo, create rest.ValidateObjectFunc, update rest.ValidateObjectUpdateFunc, _ bool, options *metav1.UpdateOptions) (runtime.Object, bool, error) {
+	return r.store.Update(ctx, name, info, create, update, false, options)
+}
+
+// GetResetFields returns the fields that a write of the status does not change.
+func (r *StatusREST) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
+	return r.store.GetResetFields()
+}
+
+// ConvertToTable makes the table of the kind.
+func (r *StatusREST) ConvertToTable(ctx context.Context, object, options runtime.Object) (*metav1.Table, error) {
+	return r.store.ConvertToTable(ctx, object, options)
+}
+
+// New returns the storage of a kind, and of its status if it has one.
+func New(kind Kind, getter generic.RESTOptionsGetter, recorder rejection.Recorder) (*REST, *StatusREST, error) {
+	store := &genericregistry.Store{
+		NewFunc:                   kind.New,
+		NewListFunc:               kind.NewList,
+		PredicateFunc:             kind.Match,
+		DefaultQualifiedResource:  kind.Resource,
+		SingularQualifiedResource: schema.GroupResource{Group: kind.Resource.Group, Resource: kind.Singular},
+		CreateStrategy:            kind.Strategy,
+		UpdateStrategy:            kind.Strategy,
+		DeleteStrategy:            kind.Strategy,
+		ResetFieldsStrategy:       kind.Strategy,
+		TableConvertor:            kind.Table,
+	}
+	if err := store.CompleteWithOptions(&generic.StoreOptions{RESTOptions: getter, AttrFunc: kind.Attrs}); err != nil {
+		return nil, nil, err
+	}
+	main := &REST{&rejection.Store{Store: store, Recorder: recorder}, kind.ShortNames}
+	if kind.Status == nil {
+		return main, nil, nil
+	}
+	status := *store
+	status.UpdateStrategy = kind.Status
+	status.ResetFieldsStrategy = kind.Status
+	return main, &StatusREST{&rejection.Store{Store: &status, Recorder: recorder}}, nil
+}
+
+// Classify has the errors of both storages turned into rejections by f; see [rejection.Store].
+func Classify(main *REST, status *StatusREST, f func(ctx context.Context, obj runtime.Object, name string, err error) error) {
+	main.Classify = f
+	status.store.Classify = f
+}

@@ -1,0 +1,49 @@
+package rules
+
+// NodeFacts are what a Mac's phase follows from.
+type NodeFacts struct {
+	// Seen: an agent has reported for the Mac.
+	Seen bool
+	// Quarantined: the Mac cannot be trusted to run two virtual machines.
+	Quarantined bool
+	// Offline: the agent has been silent for too long.
+	Offline bool
+	// Leased: the Mac belongs to a lease.
+	Leased bool
+	// Releasing: the lease has ended and the Mac is being emptied.
+	Releasing bool
+	// Maintenance: an administrator keeps the Mac out of the pool.
+	Maintenance bool
+}
+
+// NodePhase returns the phase of a Mac. What matters most to those who read it comes first: a leased Mac
+// that is in quarantine is Quarantined, and still leased.
+func NodePhase(f NodeFacts) string {
+	switch {
+	case f.Quarantined:
+		return "Quarantined"
+	case f.Seen && f.Offline:
+		return "Offline"
+	case f.Leased && f.Releasing:
+		return "Releasing"
+	case f.Leased:
+		return "Leased"
+	case f.Maintenance:
+		return "Maintenance"
+	case !f.Seen:
+		return "Pending"
+	default:
+		return "Available"
+	}
+}
+
+// CheckBind refuses to bind a lease to a Mac that is not free. holder names the lease that has the Mac, if any.
+func CheckBind(node, phase, holder string) error {
+	if holder != "" {
+		return refuse(OneTenant, "Mac %q belongs to another lease; it is free when that one is released", node)
+	}
+	if phase != "Available" {
+		return refuse(OneTenant, "Mac %q is %s; only a Mac that is Available can be leased", node, phase)
+	}
+	return nil
+}

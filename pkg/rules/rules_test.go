@@ -1,0 +1,136 @@
+package rules
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"k8s.io/apimachinery/pkg/api/resource"
+)
+
+// The numbers are the licence's. Whoever changes them must change this test too, and be asked why.
+func TestConstants(t *testing.T) {
+	assert.Equal(t, 2, MaxVMsPerMac)
+	assert.Equal(t, 24*time.Hour, MinimumLeaseDuration)
+	assert.Equal(t, 90*24*time.Hour, MinimumAuditRetention)
+}
+
+func TestBoundAt(t *testing.T) {
+	whole := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	assert.Equal(t, whole, BoundAt(whole))
+	assert.Equal(t, whole.Add(time.Second), BoundAt(whole.Add(time.Nanosecond)), "cutting off would shorten the floor")
+	assert.Equal(t, whole.Add(time.Second), BoundAt(whole.Add(999*time.Millisecond)))
+}
+
+func TestEarliestRelease(t *testing.T) {
+	bound := time.Date(2026, 3, 29, 0, 30, 0, 0, time.UTC)
+	for name, tt := range map[string]struct {
+		minimum time.Duration
+		want    time.Time
+	}{
+		"the minimum":      {24 * time.Hour, bound.Add(24 * time.Hour)},
+		"longer":           {100 * time.Hour, bound.Add(100 * time.Hour)},
+		"none":             {0, bound.Add(24 * time.Hour)},
+		"a second too few": {24*time.Hour - time.Second, bound.Add(24 * time.Hour)},
+		"negative":         {-time.Hour, bound.Add(24 * time.Hour)},
+	} {
+		t.Run(name, func(t *testing.T) { assert.Equal(t, tt.want, EarliestRelease(bound, tt.minimum)) })
+	}
+	// A day on which clocks are moved has 23 or 25 hours by the wall, and 24 here.
+	berlin, err := time.LoadLocation("Europe/Berlin")
+	if assert.NoError(t, err) {
+		assert.Equal(t, 24*time.Hour, EarliestRelease(bound.In(berlin), 24*time.Hour).Sub(bound))
+	}
+}
+
+func TestCheckRelease(t *testing.T) {
+	floor := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	assert.NoError(t, CheckRelease(floor, floor))
+	assert.NoError(t, CheckRelease(floor.Add(time.Hour), floor))
+	assert.EqualError(t, CheckRelease(floor.Add(-19*time.Hour), floor),
+		"rule 3 (24 hours at least): the Mac stays with its lease until 2026-03-01T12:00:00Z, in 19h; it is released by itself then")
+	assert.Error(t, CheckRelease(floor.Add(-time.Nanosecond), floor))
+}
+
+func TestCheckMinimumDuration(t *testing.T) {
+	assert.NoError(t, CheckMinimumDuration(24*time.Hour))
+	assert.NoError(t, CheckMinimumDuration(MaxLeaseDuration))
+	for _, d := range []time.Duration{0, -1, time.Hour, 24*time.Hour - 1, MaxLeaseDuration + 1, 1<<63 - 1, -1 << 63} {
+		assert.Error(t, CheckMinimumDuration(d), d)
+	}
+	assert.EqualError(t, CheckMinimumDuration(time.Hour), "rule 3 (24 hours at least): a Mac is leased for 24h or more, not 1h0m0s; leave the field out for 24h")
+}
+
+func TestCheckAcceptsInstance(t *testing.T) {
+	floor := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	for name, tt := range map[string]struct {
+		phase string
+		now   time.Time
+		ok    bool
+	}{
+		"bound":                        {"Bound", floor.Add(-time.Hour), true},
+		"bound, long after the floor":  {"Bound", floor.Add(100 * time.Hour), true},
+		"held":                         {"Held", floor.Add(-time.Nanosecond), true},
+		"held, at the floor":           {"Held", floor, false},
+		"held, controller is late":     {"Held", floor.Add(time.Hour), false},
+		"pending":                      {"Pending", floor, false},
+		"not even pending":             {"", floor, false},
+		"releasing":                    {"Releasing", floor.Add(-time.Hour), false},
+		"released":                     {"Released", floor.Add(-time.Hour), false},
+		"a phase that nobody knows of": {"Sublet", floor.Add(-time.Hour), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			err := CheckAcceptsInstance("build", tt.phase, floor, tt.now)
+			assert.Equal(t, tt.ok, err == nil, "%v", err)
+		})
+	}
+}
+
+func TestCheckSlot(t *testing.T) {
+	assert.NoError(t, CheckSlot("build", nil))
+	assert.NoError(t, CheckSlot("build", []string{"a"}))
+	assert.EqualError(t, CheckSlot("build", []string{"a", "b"}),
+		`rule 1 (two VMs per Mac): lease "build" has 2 of 2 instances (["a" "b"]); stop or delete one of them, or lease another Mac`)
+	assert.NoError(t, CheckRunning("mac-1", 2))
+	assert.Error(t, CheckRunning("mac-1", 3))
+}
+
+func TestCheckFit(t *testing.T) {
+	amounts := func(cpu, memory, storage string) Resources {
+		return Resources{resource.MustParse(cpu), resource.MustParse(memory), resource.MustParse(storage)}
+	}
+	mini, host := amounts("10", "24Gi", "512Gi"), amounts("2", "4Gi", "64Gi")
+	small := amounts("4", "8Gi", "64Gi")
+	assert.NoError(t, CheckFit("base", mini, host, Resources{}, small))
+	assert.NoError(t, CheckFit("base", mini, host, small, small))
+	assert.NoError(t, CheckFit("base", mini, host, small, amounts("4", "12Gi", "384Gi")), "what is left, to the byte")
+	assert.ErrorContains(t, CheckFit("base", mini, host, small, amounts("5", "8Gi", "64Gi")), "asks for 5 cpu")
+	assert.ErrorContains(t, CheckFit("base", mini, host, small, amounts("4", "13Gi", "64Gi")), "asks for 13Gi memory")
+	assert.ErrorContains(t, CheckFit("base", mini, host, small, amounts("4", "8Gi", "385Gi")), "asks for 385Gi storage")
+	assert.ErrorContains(t, CheckFit("base", amounts("10", "16Gi", "1Ti"), host, Resources{}, amounts("4", "64Gi", "1Gi")), "larger Mac")
+	assert.Equal(t, "4", small.CPU.String(), "arguments stay as they are")
+}
+
+func TestNodePhase(t *testing.T) {
+	for want, facts := range map[string][]NodeFacts{
+		"Pending":     {{}, {Offline: true}},
+		"Available":   {{Seen: true}},
+		"Leased":      {{Seen: true, Leased: true}, {Seen: true, Leased: true, Maintenance: true}},
+		"Releasing":   {{Seen: true, Leased: true, Releasing: true}},
+		"Offline":     {{Seen: true, Offline: true}, {Seen: true, Offline: true, Leased: true, Releasing: true}},
+		"Maintenance": {{Seen: true, Maintenance: true}, {Maintenance: true}},
+		"Quarantined": {{Quarantined: true}, {Seen: true, Quarantined: true, Offline: true, Leased: true}},
+	} {
+		for _, f := range facts {
+			assert.Equal(t, want, NodePhase(f), "%+v", f)
+		}
+	}
+}
+
+func TestCheckBind(t *testing.T) {
+	assert.NoError(t, CheckBind("mac-1", "Available", ""))
+	assert.Error(t, CheckBind("mac-1", "Available", "acme/build"), "whatever the phase says")
+	for _, phase := range []string{"", "Pending", "Leased", "Releasing", "Offline", "Maintenance", "Quarantined"} {
+		assert.Error(t, CheckBind("mac-1", phase, ""), phase)
+	}
+}

@@ -1,0 +1,95 @@
+package rules
+
+import (
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+)
+
+// Phases of a lease that the decisions tell apart. They are the values of the API.
+const (
+	leasePending   = "Pending"
+	leaseBound     = "Bound"
+	leaseHeld      = "Held"
+	leaseReleasing = "Releasing"
+)
+
+// CheckAcceptsInstance says whether a lease in phase, with the floor earliestRelease, accepts a new instance:
+// if it is Bound, or Held within its floor.
+func CheckAcceptsInstance(lease, phase string, earliestRelease, now time.Time) error {
+	switch phase {
+	case leaseBound:
+		return nil
+	case leaseHeld:
+		if !FloorPassed(now, earliestRelease) {
+			return nil
+		}
+		return refuse(OneDay, "lease %q was deleted and its floor passed at %s; create a new lease and use that",
+			lease, earliestRelease.UTC().Format(time.RFC3339))
+	case leasePending, "":
+		return refuse(OneTenant, "lease %q has no Mac yet (Pending); wait until it is Bound: kubectl wait --for=condition=Bound leases.rack.macrack.io/%s", lease, lease)
+	case leaseReleasing:
+		return refuse(OneDay, "lease %q is being released; create a new lease and use that", lease)
+	default:
+		return refuse(OneTenant, "lease %q has ended (%s); create a new lease and use that", lease, phase)
+	}
+}
+
+// CheckSlot refuses a third instance on a lease that has taken ones.
+func CheckSlot(lease string, taken []string) error {
+	if len(taken) < MaxVMsPerMac {
+		return nil
+	}
+	return refuse(TwoVMs, "lease %q has %d of %d instances (%q); stop or delete one of them, or lease another Mac",
+		lease, len(taken), MaxVMsPerMac, taken)
+}
+
+// CheckRunning refuses to count more virtual machines on a Mac than it may run.
+func CheckRunning(node string, running int32) error {
+	if running <= MaxVMsPerMac {
+		return nil
+	}
+	return refuse(TwoVMs, "Mac %q would run %d virtual machines, of %d allowed", node, running, MaxVMsPerMac)
+}
+
+// Resources are what a Mac has, or a virtual machine takes. A zero storage means no claim.
+type Resources struct {
+	CPU, Memory, Storage resource.Quantity
+}
+
+// Add returns the sum.
+func (r Resources) Add(o Resources) Resources {
+	sum := Resources{r.CPU.DeepCopy(), r.Memory.DeepCopy(), r.Storage.DeepCopy()}
+	sum.CPU.Add(o.CPU)
+	sum.Memory.Add(o.Memory)
+	sum.Storage.Add(o.Storage)
+	return sum
+}
+
+// Sub returns the difference.
+func (r Resources) Sub(o Resources) Resources {
+	rest := Resources{r.CPU.DeepCopy(), r.Memory.DeepCopy(), r.Storage.DeepCopy()}
+	rest.CPU.Sub(o.CPU)
+	rest.Memory.Sub(o.Memory)
+	rest.Storage.Sub(o.Storage)
+	return rest
+}
+
+// CheckFit refuses what a Mac of a class cannot hold: asked, besides what is taken, of capacity less reserved.
+func CheckFit(class string, capacity, reserved, taken, asked Resources) error {
+	free := capacity.Sub(reserved).Sub(taken)
+	for _, r := range []struct {
+		name        string
+		asked, free resource.Quantity
+	}{
+		{"cpu", asked.CPU, free.CPU},
+		{"memory", asked.Memory, free.Memory},
+		{"storage", asked.Storage, free.Storage},
+	} {
+		if r.asked.Cmp(r.free) > 0 {
+			return refuse(Fit, "the instance asks for %s %s, but a Mac of class %q has %s left for it; use a smaller instance class, or a larger Mac",
+				r.asked.String(), r.name, class, r.free.String())
+		}
+	}
+	return nil
+}
