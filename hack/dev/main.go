@@ -51,37 +51,49 @@ func newCommand() *cobra.Command {
 }
 
 func upCommand() *cobra.Command {
-	return &cobra.Command{
+	opts := cluster.Options{
+		Detach: true, Sync: true,
+		EtcdMembers: 1, Apiservers: 2, Controllers: 2, Macs: 3, Example: true,
+	}
+	cmd := &cobra.Command{
 		Use:   "up",
 		Short: "Start the cluster, or what of it does not run or has changed",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			began := time.Now()
-			dir, err := stateDir()
-			if err != nil {
-				return err
-			}
-			base, err := portBase()
-			if err != nil {
-				return err
-			}
-			c, err := cluster.Open(cluster.Options{
-				Dir: dir, PortBase: base, Detach: true, Sync: true,
-				Apiservers: 2, Controllers: 2, Macs: 3, Example: true,
-				Progress: &stopwatch{out: os.Stdout, began: began},
-			})
-			if err != nil {
-				return err
-			}
-			if err := c.Up(cmd.Context()); err != nil {
-				if strings.Contains(err.Error(), "is in use by") {
-					err = fmt.Errorf("%w: DEV_PORT_BASE=17440 make up", err)
-				}
-				return err
-			}
-			return whatNext(c, time.Since(began))
+			return up(cmd.Context(), opts)
 		},
 	}
+	cmd.Flags().IntVar(&opts.EtcdMembers, "etcd-members", opts.EtcdMembers, "members of macrack's etcd, 1 or 3; cannot change while its data is kept")
+	cmd.Flags().IntVar(&opts.Apiservers, "apiservers", opts.Apiservers, "replicas of macrack-apiserver; with 0, only Kubernetes runs")
+	cmd.Flags().IntVar(&opts.Controllers, "controllers", opts.Controllers, "replicas of macrack-controllers")
+	cmd.Flags().IntVar(&opts.Macs, "macs", opts.Macs, "simulated Macs with an agent each")
+	cmd.Flags().BoolVar(&opts.Example, "example", opts.Example, "apply artifacts/example")
+	return cmd
+}
+
+func up(ctx context.Context, opts cluster.Options) (err error) {
+	began := time.Now()
+	if opts.Dir, err = stateDir(); err != nil {
+		return err
+	}
+	if opts.PortBase, err = portBase(); err != nil {
+		return err
+	}
+	if opts.Apiservers == 0 {
+		opts.Controllers, opts.Macs, opts.Example = 0, 0, false
+	}
+	opts.Progress = &stopwatch{out: os.Stdout, began: began}
+	c, err := cluster.Open(opts)
+	if err != nil {
+		return err
+	}
+	if err := c.Up(ctx); err != nil {
+		if strings.Contains(err.Error(), "choose other ports") {
+			err = fmt.Errorf("%w: DEV_PORT_BASE=17440 make up", err)
+		}
+		return err
+	}
+	return whatNext(c, time.Since(began))
 }
 
 func whatNext(c *cluster.Cluster, took time.Duration) error {
@@ -94,7 +106,7 @@ The cluster is up (%s). Logs are in %s. Type:
 
   export KUBECONFIG=%s PATH=%s:$PATH
 
-  kubectl get macrack                                          # as admin: everything of ours
+  kubectl get macrack -A                                       # as admin: everything of ours
   kubectl get macnodes,nodes
   kubectl --context acme apply -f - <<'EOF'                    # as a tenant: rent a Mac
   apiVersion: rack.macrack.io/v1alpha1

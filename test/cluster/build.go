@@ -307,4 +307,3 @@ func lockFile(ctx context.Context, path string, progress io.Writer) (unlock func
 	}
 	return func() { f.Close() }, nil
 }
-

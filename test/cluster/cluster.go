@@ -240,7 +240,7 @@ func (c *Cluster) Up(ctx context.Context) error {
 	if _, err := ControlPlane(ctx, c.progress); err != nil {
 		return err
 	}
-	if c.opts.Apiservers > 0 {
+	if c.opts.Apiservers > 0 || c.opts.Detach {
 		if _, err := BuildProduct(ctx, c.progress); err != nil {
 			return err
 		}
@@ -426,12 +426,17 @@ func (c *Cluster) Restart(ctx context.Context, name string) error {
 // stays.
 func (c *Cluster) Stop() error {
 	ctx := context.Background()
+	unlock, err := lockFile(ctx, filepath.Join(c.dir, "up.lock"), c.progress)
+	if err != nil {
+		return err
+	}
+	defer unlock()
 	if c.cancel != nil {
 		c.cancel()
 		<-c.balancerDone
 		c.cancel = nil
 	}
-	err := c.stopUnknown(ctx)
+	err = c.stopUnknown(ctx)
 	for s := stageKeeper; s >= stageEtcd; s-- {
 		var ending []*component
 		for _, comp := range c.components {

@@ -80,6 +80,9 @@ func (p *process) start() error {
 		}
 	}
 	digest, err := fileDigest(p.program)
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%s cannot start: there is no program %s", p.name, p.program)
+	}
 	if err != nil {
 		return fmt.Errorf("%s cannot start: %w", p.name, err)
 	}
@@ -294,6 +297,10 @@ var (
 )
 
 func fileDigest(path string) (string, error) {
+	path, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return "", err
+	}
 	f, err := os.Open(path)
 	if err != nil {
 		return "", err

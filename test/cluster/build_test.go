@@ -1,0 +1,70 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// Programs that are there already are used, if all are, and all of the right release.
+func TestFindPrograms(t *testing.T) {
+	dir := t.TempDir()
+	program := func(name, says string) {
+		script := fmt.Sprintf("#!/bin/sh\necho '%s'\n", says)
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(script), 0o755))
+	}
+	t.Setenv("KUBEBUILDER_ASSETS", dir)
+	t.Setenv("PATH", "/bin:/usr/bin")
+	program("etcd", "etcd Version: 3.6.4")
+	program("kube-apiserver", "Kubernetes v1.37.0")
+	program("kube-scheduler", "Kubernetes v1.37.2")
+	program("kubectl", "Client Version: v1.37.1")
+	assert.Nil(t, findPrograms(t.Context(), "/elsewhere"), "kube-controller-manager is missing")
+
+	program("kube-controller-manager", "Kubernetes v1.37.2")
+	found := findPrograms(t.Context(), "/elsewhere")
+	require.Len(t, found, 5)
+	assert.Equal(t, filepath.Join(dir, "kubectl"), found["kubectl"])
+
+	program("kube-scheduler", "Kubernetes v1.36.2")
+	assert.Nil(t, findPrograms(t.Context(), "/elsewhere"), "kube-scheduler is of another release")
+}
+
+func TestLockFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "lock")
+	unlock, err := lockFile(t.Context(), path, os.Stderr)
+	require.NoError(t, err)
+
+	var said strings.Builder
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	_, err = lockFile(ctx, path, &said)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	assert.Contains(t, said.String(), fmt.Sprintf("waiting for process %d,", os.Getpid()))
+
+	unlock()
+	unlock, err = lockFile(t.Context(), path, os.Stderr)
+	require.NoError(t, err)
+	unlock()
+}
+
+func TestGoBuildFailure(t *testing.T) {
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "go.mod"), []byte("module example.com/broken\n"), 0o644))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "main.go"), []byte("package main\n\nfunc main() { undefinedName() }\n"), 0o644))
+	err := goBuild(t.Context(), dir, os.Stderr, "broken", "-o", filepath.Join(dir, "out"), ".")
+	require.Error(t, err)
+	assert.Contains(t, err.Error(), "undefined: undefinedName")
+
+	t.Setenv("PATH", dir)
+	err = goBuild(t.Context(), dir, os.Stderr, "anything", ".")
+	require.Error(t, err)
+	assert.Contains(t, err.Error(), "install Go")
+}
