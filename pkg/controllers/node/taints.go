@@ -12,33 +12,30 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	coreinformers "k8s.io/client-go/informers/core/v1"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/klog/v2"
-	"k8s.io/utils/clock"
 
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
+	"macrack.io/macrack/pkg/controllers/env"
 	"macrack.io/macrack/pkg/controllers/facts"
 	"macrack.io/macrack/pkg/controllers/runner"
-	rackinformers "macrack.io/macrack/pkg/generated/informers/externalversions/rack/v1alpha1"
 )
 
 // New returns the controller. Its keys are names of Nodes.
-func New(clock clock.WithDelayedExecution, core kubernetes.Interface, nodes coreinformers.NodeInformer, macNodes rackinformers.MacNodeInformer) *runner.Controller {
+func New(e *env.Env) *runner.Controller {
 	r := &reconciler{
-		getNode:    nodes.Lister().Get,
-		getMacNode: macNodes.Lister().Get,
+		getNode:    e.Nodes.Lister().Get,
+		getMacNode: e.MacNodes.Lister().Get,
 		patchNode: func(ctx context.Context, name string, patch []byte) (*corev1.Node, error) {
-			return core.CoreV1().Nodes().Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: "macrack-controllers"})
+			return e.Core.CoreV1().Nodes().Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: env.FieldManager})
 		},
 	}
-	c := runner.New("node-taints", clock, r.reconcile)
-	_, _ = nodes.Informer().AddEventHandler(runner.Handlers(func(_, after *corev1.Node) {
+	c := runner.New("node-taints", e.Clock, r.reconcile)
+	_, _ = e.Nodes.Informer().AddEventHandler(runner.Handlers(func(_, after *corev1.Node) {
 		if after != nil {
 			c.Enqueue(after.Name)
 		}
 	}))
-	_, _ = macNodes.Informer().AddEventHandler(runner.Handlers(func(before, after *rackv1alpha1.MacNode) {
+	_, _ = e.MacNodes.Informer().AddEventHandler(runner.Handlers(func(before, after *rackv1alpha1.MacNode) {
 		c.Enqueue(runner.Newest(before, after).Name)
 	}))
 	return c

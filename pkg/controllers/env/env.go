@@ -1,0 +1,176 @@
+// Package env is what the controllers share: clients, informers with their indexes, the clock, the recorder.
+package env
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	coreinformers "k8s.io/client-go/informers"
+	coordinationv1informers "k8s.io/client-go/informers/coordination/v1"
+	corev1informers "k8s.io/client-go/informers/core/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/utils/clock"
+
+	instancev1alpha1 "macrack.io/macrack/pkg/apis/instance/v1alpha1"
+	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
+	"macrack.io/macrack/pkg/controllers/runner"
+	"macrack.io/macrack/pkg/generated/clientset/versioned"
+	informers "macrack.io/macrack/pkg/generated/informers/externalversions"
+	configinformers "macrack.io/macrack/pkg/generated/informers/externalversions/config/v1alpha1"
+	imageinformers "macrack.io/macrack/pkg/generated/informers/externalversions/image/v1alpha1"
+	instanceinformers "macrack.io/macrack/pkg/generated/informers/externalversions/instance/v1alpha1"
+	rackinformers "macrack.io/macrack/pkg/generated/informers/externalversions/rack/v1alpha1"
+	"macrack.io/macrack/pkg/rules"
+)
+
+// FieldManager is the name under which the controllers write.
+const FieldManager = "macrack-controllers"
+
+// Names of the indexes.
+const (
+	byClass = "class"
+	byLease = "lease"
+	byNode  = "node"
+)
+
+// Env is what the controllers share.
+type Env struct {
+	MacRack  versioned.Interface
+	Core     kubernetes.Interface
+	Clock    clock.WithDelayedExecution
+	Recorder record.EventRecorder
+
+	MacNodeClasses rackinformers.MacNodeClassInformer
+	MacNodes       rackinformers.MacNodeInformer
+	MacNodeLeases  rackinformers.MacNodeLeaseInformer
+	MacOSInstances instanceinformers.MacOSInstanceInformer
+	MacOSImages    imageinformers.MacOSImageInformer
+	RackConfigs    configinformers.RackConfigInformer
+
+	Nodes corev1informers.NodeInformer
+	// Pods are the placeholder pods only.
+	Pods corev1informers.PodInformer
+	// Heartbeats are the Leases in kube-node-lease.
+	Heartbeats coordinationv1informers.LeaseInformer
+
+	factories []factory
+}
+
+// factory is what the informer factories of all clients have in common.
+type factory interface {
+	StartWithContext(ctx context.Context)
+	WaitForCacheSyncWithContext(ctx context.Context) cache.SyncResult
+	Shutdown()
+}
+
+// New returns an Env with informers that are not started.
+func New(macrack versioned.Interface, core kubernetes.Interface, clock clock.WithDelayedExecution, recorder record.EventRecorder) (*Env, error) {
+	ours := informers.NewSharedInformerFactoryWithOptions(macrack, 0, informers.WithTransform(trim))
+	nodes := coreinformers.NewSharedInformerFactoryWithOptions(core, 0, coreinformers.WithTransform(trim))
+	pods := coreinformers.NewSharedInformerFactoryWithOptions(core, 0, coreinformers.WithTransform(trim),
+		coreinformers.WithTweakListOptions(func(options *metav1.ListOptions) { options.LabelSelector = rules.LabelInstance }))
+	heartbeats := coreinformers.NewSharedInformerFactoryWithOptions(core, 0, coreinformers.WithTransform(trim),
+		coreinformers.WithNamespace(corev1.NamespaceNodeLease))
+
+	e := &Env{
+		MacRack:        macrack,
+		Core:           core,
+		Clock:          clock,
+		Recorder:       recorder,
+		MacNodeClasses: ours.Rack().V1alpha1().MacNodeClasses(),
+		MacNodes:       ours.Rack().V1alpha1().MacNodes(),
+		MacNodeLeases:  ours.Rack().V1alpha1().MacNodeLeases(),
+		MacOSInstances: ours.Instance().V1alpha1().MacOSInstances(),
+		MacOSImages:    ours.Image().V1alpha1().MacOSImages(),
+		RackConfigs:    ours.Config().V1alpha1().RackConfigs(),
+		Nodes:          nodes.Core().V1().Nodes(),
+		Pods:           pods.Core().V1().Pods(),
+		Heartbeats:     heartbeats.Coordination().V1().Leases(),
+		factories:      []factory{ours, nodes, pods, heartbeats},
+	}
+	for _, index := range []struct {
+		informer cache.SharedIndexInformer
+		indexers cache.Indexers
+	}{
+		{e.MacNodes.Informer(), cache.Indexers{
+			byClass: runner.IndexFunc(func(mac *rackv1alpha1.MacNode) []string { return []string{mac.Spec.ClassName} }),
+		}},
+		{e.MacNodeLeases.Informer(), cache.Indexers{
+			byClass: runner.IndexFunc(func(lease *rackv1alpha1.MacNodeLease) []string { return []string{lease.Spec.ClassName} }),
+		}},
+		{e.MacOSInstances.Informer(), cache.Indexers{
+			byLease: runner.IndexFunc(func(instance *instancev1alpha1.MacOSInstance) []string {
+				return []string{instance.Namespace + "/" + instance.Spec.LeaseName}
+			}),
+			byNode: runner.IndexFunc(func(instance *instancev1alpha1.MacOSInstance) []string { return []string{instance.Status.NodeName} }),
+		}},
+	} {
+		if err := index.informer.AddIndexers(index.indexers); err != nil {
+			return nil, fmt.Errorf("adding an index: %w", err)
+		}
+	}
+	return e, nil
+}
+
+// Start starts the informers and waits until they have seen what there is. It fails if ctx ends first.
+func (e *Env) Start(ctx context.Context) error {
+	for _, f := range e.factories {
+		f.StartWithContext(ctx)
+	}
+	for _, f := range e.factories {
+		if err := f.WaitForCacheSyncWithContext(ctx).AsError(); err != nil {
+			return fmt.Errorf("reading what there is: %w", err)
+		}
+	}
+	return nil
+}
+
+// Wait waits until the informers have stopped, which they do when the context of Start is done.
+func (e *Env) Wait() {
+	for _, f := range e.factories {
+		f.Shutdown()
+	}
+}
+
+// MacsOf returns the Macs of a class. Like all objects of informers they are shared: do not change them.
+func (e *Env) MacsOf(class string) ([]*rackv1alpha1.MacNode, error) {
+	return runner.ByIndex[rackv1alpha1.MacNode](e.MacNodes.Informer().GetIndexer(), byClass, class)
+}
+
+// LeasesOf returns the leases of a class.
+func (e *Env) LeasesOf(class string) ([]*rackv1alpha1.MacNodeLease, error) {
+	return runner.ByIndex[rackv1alpha1.MacNodeLease](e.MacNodeLeases.Informer().GetIndexer(), byClass, class)
+}
+
+// GetLease returns a lease from the cache.
+func (e *Env) GetLease(namespace, name string) (*rackv1alpha1.MacNodeLease, error) {
+	return e.MacNodeLeases.Lister().MacNodeLeases(namespace).Get(name)
+}
+
+// InstancesOf returns the instances that name a lease.
+func (e *Env) InstancesOf(namespace, leaseName string) ([]*instancev1alpha1.MacOSInstance, error) {
+	return runner.ByIndex[instancev1alpha1.MacOSInstance](e.MacOSInstances.Informer().GetIndexer(), byLease, namespace+"/"+leaseName)
+}
+
+// InstancesOn returns the instances of a Node.
+func (e *Env) InstancesOn(nodeName string) ([]*instancev1alpha1.MacOSInstance, error) {
+	return runner.ByIndex[instancev1alpha1.MacOSInstance](e.MacOSInstances.Informer().GetIndexer(), byNode, nodeName)
+}
+
+// Key returns namespace/name of an object.
+func Key(obj metav1.Object) string {
+	return cache.MetaObjectToName(obj).String()
+}
+
+// trim drops what no controller reads, to save memory.
+func trim(obj any) (any, error) {
+	if accessor, err := meta.Accessor(obj); err == nil && accessor.GetManagedFields() != nil {
+		accessor.SetManagedFields(nil)
+	}
+	return obj, nil
+}

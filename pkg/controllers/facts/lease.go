@@ -1,0 +1,37 @@
+package facts
+
+import (
+	"time"
+
+	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
+	"macrack.io/macrack/pkg/rules"
+)
+
+// Floor returns when the floor of the lease elapses: what is stored, or boundAt and the minimum duration if that
+// is later. It is the zero time for a lease that was never bound.
+func Floor(lease *rackv1alpha1.MacNodeLease) time.Time {
+	if lease.Status.BoundAt == nil {
+		return time.Time{}
+	}
+	var minimum time.Duration
+	if lease.Spec.MinimumDuration != nil {
+		minimum = lease.Spec.MinimumDuration.Duration
+	}
+	floor := rules.EarliestRelease(lease.Status.BoundAt.Time, minimum)
+	if stored := lease.Status.EarliestReleaseAt; stored != nil && stored.After(floor) {
+		return stored.Time
+	}
+	return floor
+}
+
+// Expiry returns when the lease deletes itself, never before its floor; the zero time if it does not.
+func Expiry(lease *rackv1alpha1.MacNodeLease) time.Time {
+	if lease.Status.BoundAt == nil || lease.Spec.ExpireAfter == nil {
+		return time.Time{}
+	}
+	expiry := lease.Status.BoundAt.Add(lease.Spec.ExpireAfter.Duration)
+	if floor := Floor(lease); expiry.Before(floor) {
+		return floor
+	}
+	return expiry
+}

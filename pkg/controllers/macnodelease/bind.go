@@ -1,0 +1,158 @@
+// Package macnodelease has the life of a lease: it is bound to a free Mac, says why it waits while there is
+// none, is held when it is deleted before its floor, and is released when the floor has passed and the Mac is empty.
+package macnodelease
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/klog/v2"
+
+	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
+	"macrack.io/macrack/pkg/controllers/facts"
+)
+
+// binder joins pending leases and free Macs. Its keys are names of MacNodeClasses: the leases of one class are
+// served in the order in which they were created.
+type binder struct {
+	leasesOf func(class string) ([]*rackv1alpha1.MacNodeLease, error)
+	macsOf   func(class string) ([]*rackv1alpha1.MacNode, error)
+	// readLease and readMac ask the server, not the cache.
+	readLease func(ctx context.Context, namespace, name string) (*rackv1alpha1.MacNodeLease, error)
+	readMac   func(ctx context.Context, name string) (*rackv1alpha1.MacNode, error)
+	bind      func(ctx context.Context, lease *rackv1alpha1.MacNodeLease, nodeName string) error
+	// refused is told of a lease that the server does not bind although both sides look free.
+	refused func(lease *rackv1alpha1.MacNodeLease, nodeName string, err error)
+	// waits is told of each lease that found no Mac.
+	waits func(lease *rackv1alpha1.MacNodeLease)
+}
+
+func (b *binder) reconcile(ctx context.Context, class string) (time.Time, error) {
+	leases, err := b.leasesOf(class)
+	if err != nil {
+		return time.Time{}, err
+	}
+	pending := inOrder(leases)
+	if len(pending) == 0 {
+		return time.Time{}, nil
+	}
+	macs, err := b.macsOf(class)
+	if err != nil {
+		return time.Time{}, err
+	}
+	free := slices.DeleteFunc(slices.Clone(macs), func(mac *rackv1alpha1.MacNode) bool { return !facts.IsAvailable(mac) })
+	askedFor := map[string]bool{}
+	for _, lease := range pending {
+		askedFor[lease.Spec.SerialNumber] = true
+	}
+
+	var errs []error
+	for _, lease := range pending {
+		free, err = b.bindOne(ctx, lease, free, askedFor)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("lease %s: %w", klog.KObj(lease), err))
+		}
+	}
+	return time.Time{}, errors.Join(errs...)
+}
+
+// inOrder returns the leases that wait for a Mac, the oldest first.
+func inOrder(leases []*rackv1alpha1.MacNodeLease) []*rackv1alpha1.MacNodeLease {
+	pending := slices.DeleteFunc(slices.Clone(leases), func(lease *rackv1alpha1.MacNodeLease) bool { return !waits(lease) })
+	slices.SortFunc(pending, func(a, b *rackv1alpha1.MacNodeLease) int {
+		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.UID, b.UID))
+	})
+	return pending
+}
+
+func waits(lease *rackv1alpha1.MacNodeLease) bool {
+	return lease.Status.Phase == rackv1alpha1.MacNodeLeasePending && lease.DeletionTimestamp == nil
+}
+
+// bindOne binds lease to one of the free Macs, and returns those that are still free. The cache may be behind:
+// when the server refuses, it is asked what has changed.
+func (b *binder) bindOne(ctx context.Context, lease *rackv1alpha1.MacNodeLease, free []*rackv1alpha1.MacNode, askedFor map[string]bool) ([]*rackv1alpha1.MacNode, error) {
+	for {
+		mac := choose(lease, free, askedFor)
+		if mac == nil {
+			b.waits(lease)
+			return free, nil
+		}
+		rest := slices.DeleteFunc(slices.Clone(free), func(m *rackv1alpha1.MacNode) bool { return m == mac })
+		refusal := b.bind(ctx, lease, mac.Name)
+		if refusal == nil {
+			return rest, nil
+		}
+		if !isRefusal(refusal) {
+			return rest, refusal
+		}
+		current, err := b.readLease(ctx, lease.Namespace, lease.Name)
+		if apierrors.IsNotFound(err) || err == nil && (current.UID != lease.UID || !waits(current)) {
+			return free, nil
+		}
+		if err != nil {
+			return free, err
+		}
+		currentMac, err := b.readMac(ctx, mac.Name)
+		if apierrors.IsNotFound(err) || err == nil && !facts.IsAvailable(currentMac) {
+			free = rest
+			continue
+		}
+		if err != nil {
+			return free, err
+		}
+		b.refused(lease, mac.Name, refusal)
+		return free, refusal
+	}
+}
+
+// isRefusal says whether the server has decided against the request, rather than failed.
+func isRefusal(err error) bool {
+	return apierrors.IsConflict(err) || apierrors.IsForbidden(err) || apierrors.IsAlreadyExists(err) ||
+		apierrors.IsNotFound(err) || apierrors.IsInvalid(err)
+}
+
+// choose returns the Mac that suits lease best, or nil if none is free: the one it asks for by its serial
+// number; else one that holds most of the images it is going to need; else one that no other lease asks for by its
+// serial number.
+func choose(lease *rackv1alpha1.MacNodeLease, free []*rackv1alpha1.MacNode, askedFor map[string]bool) *rackv1alpha1.MacNode {
+	fits := func(mac *rackv1alpha1.MacNode) bool {
+		return lease.Spec.SerialNumber == "" || lease.Spec.SerialNumber == mac.Spec.SerialNumber
+	}
+	var best *rackv1alpha1.MacNode
+	for _, mac := range free {
+		if fits(mac) && (best == nil || compareMacs(lease, mac, best, askedFor) < 0) {
+			best = mac
+		}
+	}
+	return best
+}
+
+func compareMacs(lease *rackv1alpha1.MacNodeLease, a, b *rackv1alpha1.MacNode, askedFor map[string]bool) int {
+	asked := func(mac *rackv1alpha1.MacNode) int {
+		if askedFor[mac.Spec.SerialNumber] {
+			return 1
+		}
+		return 0
+	}
+	return cmp.Or(
+		cmp.Compare(imagesHeld(lease, b), imagesHeld(lease, a)),
+		cmp.Compare(asked(a), asked(b)),
+		cmp.Compare(a.Name, b.Name),
+	)
+}
+
+func imagesHeld(lease *rackv1alpha1.MacNodeLease, mac *rackv1alpha1.MacNode) int {
+	held := 0
+	for _, image := range mac.Status.Images {
+		if slices.Contains(lease.Spec.PrefetchImages, image.Name) {
+			held++
+		}
+	}
+	return held
+}

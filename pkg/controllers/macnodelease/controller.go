@@ -1,0 +1,154 @@
+package macnodelease
+
+import (
+	"context"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	instancev1alpha1 "macrack.io/macrack/pkg/apis/instance/v1alpha1"
+	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
+	"macrack.io/macrack/pkg/controllers/env"
+	"macrack.io/macrack/pkg/controllers/runner"
+)
+
+// New returns the controllers of leases: the one that binds, the one that says why a lease waits, and the one
+// that takes a bound lease to its end.
+func New(e *env.Env) []*runner.Controller {
+	leases := e.MacRack.RackV1alpha1().MacNodeLeases
+	created := metav1.CreateOptions{FieldManager: env.FieldManager}
+	updateState := func(ctx context.Context, lease *rackv1alpha1.MacNodeLease) error {
+		_, err := leases(lease.Namespace).UpdateStatus(ctx, lease, metav1.UpdateOptions{FieldManager: env.FieldManager})
+		return err
+	}
+	classExists := func(class string) (bool, error) {
+		_, err := e.MacNodeClasses.Lister().Get(class)
+		if apierrors.IsNotFound(err) {
+			return false, nil
+		}
+		return err == nil, err
+	}
+
+	waiting := runner.New("macnodelease-waiting", e.Clock, (&waiter{
+		now:         e.Clock.Now,
+		getLease:    e.GetLease,
+		classExists: classExists,
+		macsOf:      e.MacsOf,
+		updateState: updateState,
+	}).reconcile)
+
+	bind := runner.New("macnodelease-bind", e.Clock, (&binder{
+		leasesOf: e.LeasesOf,
+		macsOf:   e.MacsOf,
+		readLease: func(ctx context.Context, namespace, name string) (*rackv1alpha1.MacNodeLease, error) {
+			return leases(namespace).Get(ctx, name, metav1.GetOptions{})
+		},
+		readMac: func(ctx context.Context, name string) (*rackv1alpha1.MacNode, error) {
+			return e.MacRack.RackV1alpha1().MacNodes().Get(ctx, name, metav1.GetOptions{})
+		},
+		bind: func(ctx context.Context, lease *rackv1alpha1.MacNodeLease, nodeName string) error {
+			// The name and UID make sure that a new lease of the same name is not bound in its place.
+			_, err := leases(lease.Namespace).Bind(ctx, lease.Name, &rackv1alpha1.MacNodeLeaseBinding{
+				ObjectMeta: metav1.ObjectMeta{Namespace: lease.Namespace, Name: lease.Name, UID: lease.UID},
+				NodeName:   nodeName,
+			}, created)
+			return err
+		},
+		refused: func(lease *rackv1alpha1.MacNodeLease, nodeName string, err error) {
+			e.Recorder.Eventf(lease, corev1.EventTypeWarning, eventBindFailed, "could not be bound to MacNode %s: %v", nodeName, err)
+		},
+		waits: func(lease *rackv1alpha1.MacNodeLease) { waiting.Enqueue(env.Key(lease)) },
+	}).reconcile)
+
+	life := runner.New("macnodelease", e.Clock, (&lifecycle{
+		now:         e.Clock.Now,
+		getLease:    e.GetLease,
+		instancesOf: e.InstancesOf,
+		getMac:      e.MacNodes.Lister().Get,
+		getNode:     e.Nodes.Lister().Get,
+		readNode: func(ctx context.Context, name string) (*corev1.Node, error) {
+			return e.Core.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
+		},
+		stop: func(ctx context.Context, instance *instancev1alpha1.MacOSInstance, reason string) error {
+			_, err := e.MacRack.InstanceV1alpha1().MacOSInstances(instance.Namespace).Stop(ctx, instance.Name, &instancev1alpha1.MacOSInstanceStop{
+				ObjectMeta: metav1.ObjectMeta{Namespace: instance.Namespace, Name: instance.Name, UID: instance.UID},
+				Reason:     reason,
+			}, created)
+			return err
+		},
+		deleteLease: func(ctx context.Context, lease *rackv1alpha1.MacNodeLease) error {
+			background := metav1.DeletePropagationBackground
+			return leases(lease.Namespace).Delete(ctx, lease.Name, metav1.DeleteOptions{
+				Preconditions:     &metav1.Preconditions{UID: &lease.UID},
+				PropagationPolicy: &background,
+			})
+		},
+		updateState: updateState,
+		release: func(ctx context.Context, lease *rackv1alpha1.MacNodeLease, nodeTaints []string) error {
+			_, err := leases(lease.Namespace).Release(ctx, lease.Name, &rackv1alpha1.MacNodeLeaseRelease{
+				ObjectMeta: metav1.ObjectMeta{Namespace: lease.Namespace, Name: lease.Name, UID: lease.UID},
+				NodeTaints: nodeTaints,
+			}, created)
+			return err
+		},
+		released: func(lease *rackv1alpha1.MacNodeLease) {
+			e.Recorder.Eventf(lease, corev1.EventTypeNormal, eventReleased, "the Mac %s is empty, scrubbed, and no longer the tenant's", lease.Status.SerialNumber)
+		},
+		expired: func(lease *rackv1alpha1.MacNodeLease) {
+			e.Recorder.Eventf(lease, corev1.EventTypeNormal, eventExpired, "deleted, as %s have passed since it was bound (spec.expireAfter)", lease.Spec.ExpireAfter.Duration)
+		},
+	}).reconcile)
+
+	_, _ = e.MacNodeLeases.Informer().AddEventHandler(runner.Handlers(func(before, after *rackv1alpha1.MacNodeLease) {
+		lease := runner.Newest(before, after)
+		life.Enqueue(env.Key(lease))
+		if before == nil || after == nil || !equality.Semantic.DeepEqual(binding(before), binding(after)) {
+			bind.Enqueue(lease.Spec.ClassName)
+		}
+		if reason, message := describe(before, after); reason != "" {
+			e.Recorder.Event(after, corev1.EventTypeNormal, reason, message)
+		}
+	}))
+	_, _ = e.MacNodes.Informer().AddEventHandler(runner.Handlers(func(before, after *rackv1alpha1.MacNode) {
+		mac := runner.Newest(before, after)
+		if ref := mac.Status.LeaseRef; ref != nil {
+			life.Enqueue(ref.Namespace + "/" + ref.Name)
+		}
+		if before == nil || after == nil || !equality.Semantic.DeepEqual(availability(before), availability(after)) {
+			if before != nil {
+				bind.Enqueue(before.Spec.ClassName)
+			}
+			bind.Enqueue(mac.Spec.ClassName)
+		}
+	}))
+	_, _ = e.MacNodeClasses.Informer().AddEventHandler(runner.Handlers(func(before, after *rackv1alpha1.MacNodeClass) {
+		if before == nil || after == nil {
+			bind.Enqueue(runner.Newest(before, after).Name)
+		}
+	}))
+	_, _ = e.MacOSInstances.Informer().AddEventHandler(runner.Handlers(func(before, after *instancev1alpha1.MacOSInstance) {
+		instance := runner.Newest(before, after)
+		life.Enqueue(instance.Namespace + "/" + instance.Spec.LeaseName)
+	}))
+	_, _ = e.Nodes.Informer().AddEventHandler(runner.Handlers(func(before, after *corev1.Node) {
+		if before != nil && after != nil && equality.Semantic.DeepEqual(before.Spec.Taints, after.Spec.Taints) {
+			return
+		}
+		if mac, err := e.MacNodes.Lister().Get(runner.Newest(before, after).Name); err == nil && mac.Status.LeaseRef != nil {
+			life.Enqueue(mac.Status.LeaseRef.Namespace + "/" + mac.Status.LeaseRef.Name)
+		}
+	}))
+	return []*runner.Controller{bind, waiting, life}
+}
+
+// binding returns what of a lease can change which Macs are free, and when.
+func binding(lease *rackv1alpha1.MacNodeLease) any {
+	return []any{lease.UID, lease.Status.Phase, lease.DeletionTimestamp == nil, lease.Status.EarliestReleaseAt, lease.Spec.ExpireAfter}
+}
+
+// availability returns what of a Mac can change which lease is bound to it, and when.
+func availability(mac *rackv1alpha1.MacNode) any {
+	return []any{mac.UID, mac.Spec, mac.Status.Phase, mac.DeletionTimestamp == nil, mac.Status.LeaseRef, mac.Status.EarliestReleaseAt, mac.Status.ReleasingSince}
+}

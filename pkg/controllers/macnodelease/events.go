@@ -1,0 +1,52 @@
+package macnodelease
+
+import (
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
+	"macrack.io/macrack/pkg/controllers/facts"
+)
+
+// Reasons of Events on leases.
+const (
+	eventBound      = "Bound"
+	eventHeld       = "Held"
+	eventReleasing  = "Releasing"
+	eventReleased   = "Released"
+	eventExpired    = "Expired"
+	eventWaiting    = "WaitingForMac"
+	eventBindFailed = "BindRefused"
+)
+
+// describe returns the Event that tells a tenant how the lease has changed, if it has in a way that matters.
+func describe(before, after *rackv1alpha1.MacNodeLease) (reason, message string) {
+	if before == nil || after == nil || before.UID != after.UID {
+		return "", ""
+	}
+	if before.Status.Phase == after.Status.Phase {
+		return describeWaiting(before, after)
+	}
+	serial, floor := after.Status.SerialNumber, facts.Floor(after).UTC().Format(time.RFC3339)
+	switch after.Status.Phase {
+	case rackv1alpha1.MacNodeLeaseBound:
+		return eventBound, fmt.Sprintf("bound to the Mac %s (MacNode %s), which is the tenant's until %s at least", serial, after.Status.NodeName, floor)
+	case rackv1alpha1.MacNodeLeaseHeld:
+		return eventHeld, fmt.Sprintf("deleted before its floor: the Mac %s stays the tenant's until %s and is released by itself then; what ran on it is stopped", serial, floor)
+	case rackv1alpha1.MacNodeLeaseReleasing:
+		return eventReleasing, fmt.Sprintf("the floor passed at %s: the Mac %s is emptied, scrubbed and released", floor, serial)
+	}
+	return "", ""
+}
+
+func describeWaiting(before, after *rackv1alpha1.MacNodeLease) (reason, message string) {
+	was := meta.FindStatusCondition(before.Status.Conditions, rackv1alpha1.MacNodeLeaseConditionBound)
+	is := meta.FindStatusCondition(after.Status.Conditions, rackv1alpha1.MacNodeLeaseConditionBound)
+	if is == nil || is.Status != metav1.ConditionFalse || is.Message == "" || was != nil && was.Message == is.Message {
+		return "", ""
+	}
+	return eventWaiting, is.Message
+}

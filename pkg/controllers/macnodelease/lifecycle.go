@@ -1,0 +1,178 @@
+package macnodelease
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+
+	instancev1alpha1 "macrack.io/macrack/pkg/apis/instance/v1alpha1"
+	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
+	"macrack.io/macrack/pkg/controllers/facts"
+	"macrack.io/macrack/pkg/rules"
+)
+
+// Reasons with which instances are asked to stop.
+const (
+	// StopReasonHeld means that the lease was deleted before its floor.
+	StopReasonHeld = "LeaseHeld"
+	// StopReasonReleasing means that the lease's floor has passed and its Mac is being emptied.
+	StopReasonReleasing = "LeaseReleasing"
+)
+
+// lifecycle takes a bound lease to its end. Its keys are leases.
+type lifecycle struct {
+	now         func() time.Time
+	getLease    func(namespace, name string) (*rackv1alpha1.MacNodeLease, error)
+	instancesOf func(namespace, leaseName string) ([]*instancev1alpha1.MacOSInstance, error)
+	getMac      func(name string) (*rackv1alpha1.MacNode, error)
+	getNode     func(name string) (*corev1.Node, error)
+	// readNode asks the server, not the cache.
+	readNode    func(ctx context.Context, name string) (*corev1.Node, error)
+	stop        func(ctx context.Context, instance *instancev1alpha1.MacOSInstance, reason string) error
+	deleteLease func(ctx context.Context, lease *rackv1alpha1.MacNodeLease) error
+	updateState func(ctx context.Context, lease *rackv1alpha1.MacNodeLease) error
+	release     func(ctx context.Context, lease *rackv1alpha1.MacNodeLease, nodeTaints []string) error
+	released    func(lease *rackv1alpha1.MacNodeLease)
+	expired     func(lease *rackv1alpha1.MacNodeLease)
+}
+
+func (l *lifecycle) reconcile(ctx context.Context, key string) (time.Time, error) {
+	namespace, name, err := cache.SplitMetaNamespaceKey(key)
+	if err != nil {
+		return time.Time{}, err
+	}
+	lease, err := l.getLease(namespace, name)
+	if apierrors.IsNotFound(err) {
+		return time.Time{}, nil
+	}
+	if err != nil {
+		return time.Time{}, err
+	}
+	switch lease.Status.Phase {
+	case rackv1alpha1.MacNodeLeaseBound, rackv1alpha1.MacNodeLeaseHeld, rackv1alpha1.MacNodeLeaseReleasing:
+		if restored, err := l.restoreFloor(ctx, lease); restored || err != nil {
+			return time.Time{}, err
+		}
+	}
+	switch lease.Status.Phase {
+	case rackv1alpha1.MacNodeLeaseBound:
+		return l.bound(ctx, lease)
+	case rackv1alpha1.MacNodeLeaseHeld:
+		return l.held(ctx, lease)
+	case rackv1alpha1.MacNodeLeaseReleasing:
+		return l.releasing(ctx, lease)
+	}
+	return time.Time{}, nil
+}
+
+// restoreFloor mends a stored floor that is too short or gone. Nothing here relies on it: facts.Floor does not
+// believe a floor that is too short.
+func (l *lifecycle) restoreFloor(ctx context.Context, lease *rackv1alpha1.MacNodeLease) (bool, error) {
+	floor := facts.Floor(lease)
+	if stored := lease.Status.EarliestReleaseAt; floor.IsZero() || stored != nil && !stored.Time.Before(floor) {
+		return false, nil
+	}
+	klog.FromContext(ctx).Info("The stored floor of the lease is too short, restoring it", "lease", klog.KObj(lease), "stored", lease.Status.EarliestReleaseAt, "floor", floor)
+	lease = lease.DeepCopy()
+	lease.Status.EarliestReleaseAt = &metav1.Time{Time: floor}
+	return true, l.updateState(ctx, lease)
+}
+
+// bound deletes a lease that expires.
+func (l *lifecycle) bound(ctx context.Context, lease *rackv1alpha1.MacNodeLease) (time.Time, error) {
+	expiry := facts.Expiry(lease)
+	if expiry.IsZero() || lease.DeletionTimestamp != nil {
+		return time.Time{}, nil
+	}
+	if l.now().Before(expiry) {
+		return expiry, nil
+	}
+	if err := l.deleteLease(ctx, lease); err != nil {
+		return time.Time{}, ignoreNotFound(err)
+	}
+	l.expired(lease)
+	return time.Time{}, nil
+}
+
+// held stops what ran when the lease was deleted, and begins the release at the floor.
+func (l *lifecycle) held(ctx context.Context, lease *rackv1alpha1.MacNodeLease) (time.Time, error) {
+	floor := facts.Floor(lease)
+	if rules.FloorPassed(l.now(), floor) {
+		lease = lease.DeepCopy()
+		lease.Status.Phase = rackv1alpha1.MacNodeLeaseReleasing
+		return time.Time{}, l.updateState(ctx, lease)
+	}
+	heldAt := lease.Status.HeldAt
+	return floor, l.stopInstances(ctx, lease, StopReasonHeld, func(instance *instancev1alpha1.MacOSInstance) bool {
+		return heldAt == nil || !instance.CreationTimestamp.After(heldAt.Time)
+	})
+}
+
+// releasing stops everything, waits until the Mac is empty and scrubbed and its Node is marked as nobody's,
+// and then parts the lease and the Mac.
+func (l *lifecycle) releasing(ctx context.Context, lease *rackv1alpha1.MacNodeLease) (time.Time, error) {
+	all := func(*instancev1alpha1.MacOSInstance) bool { return true }
+	if err := l.stopInstances(ctx, lease, StopReasonReleasing, all); err != nil {
+		return time.Time{}, err
+	}
+	if floor := facts.Floor(lease); !rules.FloorPassed(l.now(), floor) {
+		return floor, nil
+	}
+	logger := klog.FromContext(ctx).WithValues("lease", klog.KObj(lease), "macNode", lease.Status.NodeName)
+	if len(lease.Status.Instances) > 0 {
+		logger.V(4).Info("Waiting for the instances to stop", "instances", len(lease.Status.Instances))
+		return time.Time{}, nil
+	}
+	mac, err := l.getMac(lease.Status.NodeName)
+	if err != nil {
+		return time.Time{}, err
+	}
+	if !facts.Emptied(mac, lease.UID) {
+		logger.V(4).Info("Waiting for the Mac to be scrubbed")
+		return time.Time{}, nil
+	}
+	if node, err := l.getNode(mac.Name); err != nil || !facts.AdmitsNobody(node) {
+		logger.V(4).Info("Waiting for the Node to be marked as unleased")
+		return time.Time{}, ignoreNotFound(err)
+	}
+	node, err := l.readNode(ctx, mac.Name)
+	if err != nil || !facts.AdmitsNobody(node) {
+		return time.Time{}, ignoreNotFound(err)
+	}
+	if err := l.release(ctx, lease, facts.TaintStrings(node.Spec.Taints)); err != nil {
+		return time.Time{}, ignoreNotFound(err)
+	}
+	l.released(lease)
+	return time.Time{}, nil
+}
+
+// stopInstances asks those instances of the lease to stop that are to and have not been asked yet.
+func (l *lifecycle) stopInstances(ctx context.Context, lease *rackv1alpha1.MacNodeLease, reason string, isTo func(*instancev1alpha1.MacOSInstance) bool) error {
+	instances, err := l.instancesOf(lease.Namespace, lease.Name)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, instance := range instances {
+		if !facts.BelongsTo(instance, lease) || facts.IsTerminal(instance) || instance.Status.StopRequest != nil || !isTo(instance) {
+			continue
+		}
+		if err := l.stop(ctx, instance, reason); ignoreNotFound(err) != nil {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func ignoreNotFound(err error) error {
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}

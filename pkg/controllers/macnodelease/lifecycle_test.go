@@ -1,0 +1,275 @@
+package macnodelease
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	instancev1alpha1 "macrack.io/macrack/pkg/apis/instance/v1alpha1"
+	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
+	"macrack.io/macrack/pkg/controllers/facts"
+)
+
+// anInstance returns a running instance of lease acme/a, created so long before noon.
+func anInstance(name string, before time.Duration, changes ...func(*instancev1alpha1.MacOSInstance)) *instancev1alpha1.MacOSInstance {
+	instance := &instancev1alpha1.MacOSInstance{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "acme", Name: name, UID: types.UID("uid-" + name),
+			CreationTimestamp: metav1.NewTime(noon.Add(-before)),
+			OwnerReferences:   []metav1.OwnerReference{{Kind: "MacNodeLease", Name: "a", UID: "uid-a"}},
+		},
+		Spec:   instancev1alpha1.MacOSInstanceSpec{LeaseName: "a"},
+		Status: instancev1alpha1.MacOSInstanceStatus{Phase: instancev1alpha1.MacOSInstanceRunning},
+	}
+	for _, change := range changes {
+		change(instance)
+	}
+	return instance
+}
+
+func instancePhase(p instancev1alpha1.MacOSInstancePhase) func(*instancev1alpha1.MacOSInstance) {
+	return func(instance *instancev1alpha1.MacOSInstance) { instance.Status.Phase = p }
+}
+
+func TestLifecycle(t *testing.T) {
+	type change = func(*rackv1alpha1.MacNodeLease)
+	const day = 24 * time.Hour
+	lease := func(changes ...change) *rackv1alpha1.MacNodeLease { return aLease("a", -1000, changes...) }
+	slots := func(names ...string) change {
+		return func(lease *rackv1alpha1.MacNodeLease) {
+			for _, name := range names {
+				lease.Status.Instances = append(lease.Status.Instances, rackv1alpha1.LeaseSlot{Name: name})
+			}
+		}
+	}
+	leasePhase := func(p rackv1alpha1.MacNodeLeasePhase) change {
+		return func(lease *rackv1alpha1.MacNodeLease) { lease.Status.Phase = p }
+	}
+	floorAt := func(at time.Time) change {
+		return func(lease *rackv1alpha1.MacNodeLease) { lease.Status.EarliestReleaseAt = &metav1.Time{Time: at} }
+	}
+	releasing := func(changes ...change) *rackv1alpha1.MacNodeLease {
+		return lease(append([]change{boundAt(30 * time.Hour), leasePhase(rackv1alpha1.MacNodeLeaseReleasing)}, changes...)...)
+	}
+	scrubbed := func(changes ...func(*rackv1alpha1.MacNode)) *rackv1alpha1.MacNode {
+		return aMac("mac-1", append([]func(*rackv1alpha1.MacNode){leasedBy(releasing()), isReleasing, func(mac *rackv1alpha1.MacNode) {
+			mac.Status.Scrub = &rackv1alpha1.ScrubReport{LeaseUID: "uid-a"}
+			mac.Status.Conditions = []metav1.Condition{{Type: rackv1alpha1.MacNodeScrubbed, Status: metav1.ConditionTrue}}
+		}}, changes...)...)
+	}
+	node := func(taints ...corev1.Taint) *corev1.Node {
+		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "mac-1"}, Spec: corev1.NodeSpec{Taints: taints}}
+	}
+	stopAsked := func(instance *instancev1alpha1.MacOSInstance) {
+		instance.Status.StopRequest = &instancev1alpha1.StopRequest{}
+	}
+	ofEarlierLease := func(instance *instancev1alpha1.MacOSInstance) { instance.OwnerReferences[0].UID = "earlier" }
+	refused := errors.New("refused")
+
+	for _, tt := range []struct {
+		name      string
+		lease     *rackv1alpha1.MacNodeLease
+		instances []*instancev1alpha1.MacOSInstance
+		mac       *rackv1alpha1.MacNode
+		node      *corev1.Node
+		nodeNow   *corev1.Node // at the server, if it is different from the cache
+		fail      error        // what every call answers
+		calls     []string
+		due       time.Time
+		err       error
+	}{
+		{name: "gone"},
+		{name: "pending", lease: lease()},
+		{name: "released", lease: lease(boundAt(30*time.Hour), leasePhase(rackv1alpha1.MacNodeLeaseReleased))},
+
+		{name: "bound", lease: lease(boundAt(time.Hour)), instances: []*instancev1alpha1.MacOSInstance{anInstance("vm", 0)}},
+		{name: "bound, past the floor", lease: lease(boundAt(30 * time.Hour)), instances: []*instancev1alpha1.MacOSInstance{anInstance("vm", 0)}},
+		{name: "expires later", lease: lease(boundAt(time.Hour), expires(2*day)), due: noon.Add(2*day - time.Hour)},
+		{name: "expires now", lease: lease(boundAt(2*day), expires(2*day)), calls: []string{"delete a", "expired a"}},
+		{name: "expires, and somebody was faster", lease: lease(boundAt(2*day), expires(2*day)), fail: errNotFound, calls: []string{"delete a"}},
+		{name: "expires, and cannot be deleted", lease: lease(boundAt(2*day), expires(2*day)), fail: refused, calls: []string{"delete a"}, err: refused},
+		{
+			name:  "never expires before its floor",
+			lease: lease(boundAt(2*day), expires(2*day), func(lease *rackv1alpha1.MacNodeLease) { lease.Spec.MinimumDuration.Duration = 3 * day }, floorAt(noon.Add(day))),
+			due:   noon.Add(day),
+		},
+
+		{name: "the floor is too short", lease: lease(boundAt(time.Hour), floorAt(noon)), calls: []string{"status Bound 2026-08-02T11:00:00Z"}},
+		{
+			name:  "the floor is shorter than the minimum duration",
+			lease: lease(boundAt(time.Hour), func(lease *rackv1alpha1.MacNodeLease) { lease.Spec.MinimumDuration.Duration = 2 * day }),
+			calls: []string{"status Bound 2026-08-03T11:00:00Z"},
+		},
+		{name: "the floor is gone", lease: lease(boundAt(time.Hour), heldAt(0), func(lease *rackv1alpha1.MacNodeLease) { lease.Status.EarliestReleaseAt = nil }),
+			calls: []string{"status Held 2026-08-02T11:00:00Z"}},
+
+		{
+			name: "held: what existed is stopped, what came after is not", lease: lease(boundAt(2*time.Hour), heldAt(time.Hour), slots("before", "after")),
+			instances: []*instancev1alpha1.MacOSInstance{
+				anInstance("before", 90*time.Minute), anInstance("just", time.Hour), anInstance("after", 59*time.Minute),
+				anInstance("stopped", 90*time.Minute, instancePhase(instancev1alpha1.MacOSInstanceStopped)),
+				anInstance("failed", 90*time.Minute, instancePhase(instancev1alpha1.MacOSInstanceFailed)),
+				anInstance("asked", 90*time.Minute, stopAsked),
+				anInstance("earlier", 90*time.Minute, ofEarlierLease),
+			},
+			calls: []string{"stop before LeaseHeld", "stop just LeaseHeld"},
+			due:   noon.Add(22 * time.Hour),
+		},
+		{
+			name: "held: an instance is gone", lease: lease(boundAt(2*time.Hour), heldAt(time.Hour)), fail: errNotFound,
+			instances: []*instancev1alpha1.MacOSInstance{anInstance("vm", 90*time.Minute)},
+			calls:     []string{"stop vm LeaseHeld"}, due: noon.Add(22 * time.Hour),
+		},
+		{
+			name: "held: one that cannot be stopped does not save the other", lease: lease(boundAt(2*time.Hour), heldAt(time.Hour)), fail: refused,
+			instances: []*instancev1alpha1.MacOSInstance{anInstance("vm-1", 90*time.Minute), anInstance("vm-2", 90*time.Minute)},
+			calls:     []string{"stop vm-1 LeaseHeld", "stop vm-2 LeaseHeld"}, err: refused, due: noon.Add(22 * time.Hour),
+		},
+		{name: "held, a second before the floor", lease: lease(boundAt(day-time.Second), heldAt(time.Hour)), due: noon.Add(time.Second)},
+		{name: "held, at the floor", lease: lease(boundAt(day), heldAt(time.Hour)), calls: []string{"status Releasing 2026-08-01T12:00:00Z"}},
+		{name: "held, at the floor that the server does not see yet", lease: lease(boundAt(day), heldAt(time.Hour)), fail: errForbidden,
+			calls: []string{"status Releasing 2026-08-01T12:00:00Z"}, err: errForbidden},
+		{name: "held, the floor was lengthened", lease: lease(boundAt(30*time.Hour), heldAt(time.Hour), floorAt(noon.Add(time.Hour))), due: noon.Add(time.Hour)},
+
+		{
+			name: "releasing: everything is stopped", lease: releasing(heldAt(time.Hour), leasePhase(rackv1alpha1.MacNodeLeaseReleasing), slots("after")),
+			instances: []*instancev1alpha1.MacOSInstance{anInstance("after", 0), anInstance("asked", 0, stopAsked), anInstance("earlier", 0, ofEarlierLease)},
+			mac:       scrubbed(), node: node(facts.Unleased()),
+			calls: []string{"stop after LeaseReleasing"},
+		},
+		{name: "releasing: before the floor, as this clock sees it", lease: releasing(floorAt(noon.Add(time.Hour))), mac: scrubbed(), node: node(facts.Unleased()), due: noon.Add(time.Hour)},
+		{name: "releasing: a slot is taken", lease: releasing(slots("vm")), mac: scrubbed(), node: node(facts.Unleased())},
+		{name: "releasing: not scrubbed", lease: releasing(), mac: scrubbed(func(mac *rackv1alpha1.MacNode) { mac.Status.Scrub = nil }), node: node(facts.Unleased())},
+		{name: "releasing: a VM runs", lease: releasing(), mac: scrubbed(func(mac *rackv1alpha1.MacNode) { mac.Status.RunningVMs = 1 }), node: node(facts.Unleased())},
+		{name: "releasing: the Mac is unknown", lease: releasing(), node: node(facts.Unleased()), err: errNotFound},
+		{name: "releasing: the Node does not exist", lease: releasing(), mac: scrubbed()},
+		{name: "releasing: the Node is still the tenant's", lease: releasing(), mac: scrubbed(), node: node(facts.Tenant("acme"))},
+		{name: "releasing: the Node is both", lease: releasing(), mac: scrubbed(), node: node(facts.Tenant("acme"), facts.Unleased())},
+		{
+			name: "releasing: the Node is not what the cache says", lease: releasing(), mac: scrubbed(), node: node(facts.Unleased()), nodeNow: node(),
+			calls: []string{"read mac-1"},
+		},
+		{
+			name: "released, with the taints read back", lease: releasing(), mac: scrubbed(), node: node(facts.Unleased()),
+			nodeNow: node(facts.Unleased(), corev1.Taint{Key: "a", Value: "b", Effect: corev1.TaintEffectNoExecute}),
+			calls:   []string{"read mac-1", "release a a=b:NoExecute macrack.io/unleased:NoSchedule", "released a"},
+		},
+		{
+			name: "released meanwhile", lease: releasing(), mac: scrubbed(), node: node(facts.Unleased()), fail: errNotFound,
+			calls: []string{"read mac-1", "release a macrack.io/unleased:NoSchedule"},
+		},
+		{
+			name: "the release is refused", lease: releasing(), mac: scrubbed(), node: node(facts.Unleased()), fail: errForbidden,
+			calls: []string{"read mac-1", "release a macrack.io/unleased:NoSchedule"}, err: errForbidden,
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var calls []string
+			call := func(s string) error {
+				calls = append(calls, s)
+				return tt.fail
+			}
+			original := tt.lease.DeepCopy()
+			l := &lifecycle{
+				now: func() time.Time { return noon },
+				getLease: func(_, name string) (*rackv1alpha1.MacNodeLease, error) {
+					if tt.lease == nil {
+						return nil, errNotFound
+					}
+					return tt.lease, nil
+				},
+				instancesOf: func(namespace, leaseName string) ([]*instancev1alpha1.MacOSInstance, error) {
+					assert.Equal(t, "acme/a", namespace+"/"+leaseName)
+					return tt.instances, nil
+				},
+				getMac: func(name string) (*rackv1alpha1.MacNode, error) {
+					assert.Equal(t, "mac-1", name)
+					if tt.mac == nil {
+						return nil, errNotFound
+					}
+					return tt.mac, nil
+				},
+				getNode: func(name string) (*corev1.Node, error) {
+					if tt.node == nil {
+						return nil, errNotFound
+					}
+					return tt.node, nil
+				},
+				readNode: func(_ context.Context, name string) (*corev1.Node, error) {
+					calls = append(calls, "read "+name)
+					if tt.nodeNow != nil {
+						return tt.nodeNow, nil
+					}
+					return tt.node, nil
+				},
+				stop: func(_ context.Context, instance *instancev1alpha1.MacOSInstance, reason string) error {
+					return call("stop " + instance.Name + " " + reason)
+				},
+				deleteLease: func(_ context.Context, lease *rackv1alpha1.MacNodeLease) error { return call("delete " + lease.Name) },
+				updateState: func(_ context.Context, lease *rackv1alpha1.MacNodeLease) error {
+					return call("status " + string(lease.Status.Phase) + " " + lease.Status.EarliestReleaseAt.UTC().Format(time.RFC3339))
+				},
+				release: func(_ context.Context, lease *rackv1alpha1.MacNodeLease, taints []string) error {
+					s := "release " + lease.Name
+					for _, taint := range taints {
+						s += " " + taint
+					}
+					return call(s)
+				},
+				released: func(lease *rackv1alpha1.MacNodeLease) { calls = append(calls, "released "+lease.Name) },
+				expired:  func(lease *rackv1alpha1.MacNodeLease) { calls = append(calls, "expired "+lease.Name) },
+			}
+			due, err := l.reconcile(t.Context(), "acme/a")
+			if tt.err == nil {
+				require.NoError(t, err)
+				assert.Equal(t, tt.due, due)
+			} else {
+				require.ErrorIs(t, err, tt.err)
+			}
+			assert.Equal(t, tt.calls, calls)
+			assert.Equal(t, original, tt.lease, "the cache was changed")
+		})
+	}
+}
+
+func TestDescribe(t *testing.T) {
+	waits := func(message string) func(*rackv1alpha1.MacNodeLease) {
+		return func(lease *rackv1alpha1.MacNodeLease) {
+			lease.Status.Conditions = []metav1.Condition{{Type: "Bound", Status: metav1.ConditionFalse, Message: message}}
+		}
+	}
+	bound, held := aLease("a", 0, boundAt(time.Hour)), aLease("a", 0, boundAt(time.Hour), heldAt(0))
+	releasing := aLease("a", 0, boundAt(time.Hour), func(lease *rackv1alpha1.MacNodeLease) { lease.Status.Phase = rackv1alpha1.MacNodeLeaseReleasing })
+	for _, tt := range []struct {
+		name            string
+		before, after   *rackv1alpha1.MacNodeLease
+		reason, message string
+	}{
+		{name: "new", after: bound},
+		{name: "gone", before: bound},
+		{name: "unchanged", before: bound, after: bound},
+		{name: "another of the same name", before: aLease("a", 0), after: aLease("a", 0, boundAt(0), func(l *rackv1alpha1.MacNodeLease) { l.UID = "new" })},
+		{name: "bound", before: aLease("a", 0), after: bound, reason: "Bound",
+			message: "bound to the Mac S-mac-1 (MacNode mac-1), which is the tenant's until 2026-08-02T11:00:00Z at least"},
+		{name: "held", before: bound, after: held, reason: "Held",
+			message: "deleted before its floor: the Mac S-mac-1 stays the tenant's until 2026-08-02T11:00:00Z and is released by itself then; what ran on it is stopped"},
+		{name: "releasing", before: held, after: releasing, reason: "Releasing",
+			message: "the floor passed at 2026-08-02T11:00:00Z: the Mac S-mac-1 is emptied, scrubbed and released"},
+		{name: "waiting", before: aLease("a", 0), after: aLease("a", 0, waits("none is free")), reason: "WaitingForMac", message: "none is free"},
+		{name: "waiting for something else", before: aLease("a", 0, waits("none is free")), after: aLease("a", 0, waits("still none")), reason: "WaitingForMac", message: "still none"},
+		{name: "still waiting", before: aLease("a", 0, waits("none is free")), after: aLease("a", 1, waits("none is free"))},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			reason, message := describe(tt.before, tt.after)
+			assert.Equal(t, tt.reason, reason)
+			assert.Equal(t, tt.message, message)
+		})
+	}
+}

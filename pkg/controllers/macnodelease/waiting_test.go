@@ -1,0 +1,179 @@
+package macnodelease
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
+)
+
+// boundAt makes a lease Bound since some time before noon.
+func boundAt(before time.Duration) func(*rackv1alpha1.MacNodeLease) {
+	return func(lease *rackv1alpha1.MacNodeLease) {
+		at := metav1.NewTime(noon.Add(-before))
+		floor := metav1.NewTime(at.Add(24 * time.Hour))
+		lease.Status.Phase = rackv1alpha1.MacNodeLeaseBound
+		lease.Status.BoundAt, lease.Status.EarliestReleaseAt = &at, &floor
+		lease.Status.NodeName, lease.Status.SerialNumber = "mac-1", "S-mac-1"
+	}
+}
+
+func heldAt(before time.Duration) func(*rackv1alpha1.MacNodeLease) {
+	return func(lease *rackv1alpha1.MacNodeLease) {
+		at := metav1.NewTime(noon.Add(-before))
+		lease.Status.Phase = rackv1alpha1.MacNodeLeaseHeld
+		lease.Status.HeldAt, lease.DeletionTimestamp = &at, &at
+	}
+}
+
+func expires(after time.Duration) func(*rackv1alpha1.MacNodeLease) {
+	return func(lease *rackv1alpha1.MacNodeLease) {
+		lease.Spec.ExpireAfter = &metav1.Duration{Duration: after}
+	}
+}
+
+func isReleasing(mac *rackv1alpha1.MacNode) {
+	mac.Status.Phase = rackv1alpha1.MacNodeReleasing
+	mac.Status.ReleasingSince = &metav1.Time{Time: noon}
+}
+
+func TestWaiting(t *testing.T) {
+	at := func(h int) time.Time { return noon.Add(time.Duration(h) * time.Hour) }
+	var (
+		open    = aLease("open", -1000, boundAt(2*time.Hour))                            // its floor is 22 hours from now
+		older   = aLease("older", -1000, boundAt(30*time.Hour))                          // its floor has passed
+		held    = aLease("held", -1000, boundAt(20*time.Hour), heldAt(time.Hour))        // 4 hours from now
+		expirer = aLease("expirer", -1000, boundAt(10*time.Hour), expires(48*time.Hour)) // 38 hours from now
+	)
+	others := []*rackv1alpha1.MacNodeLease{open, older, held, expirer}
+
+	for _, tt := range []struct {
+		name    string
+		lease   *rackv1alpha1.MacNodeLease
+		noClass bool
+		macs    []*rackv1alpha1.MacNode
+		reason  string
+		message string
+		due     time.Time
+	}{
+		{name: "bound meanwhile", lease: aLease("a", 0, boundAt(0))},
+		{name: "a Mac is free", lease: aLease("a", 0), macs: []*rackv1alpha1.MacNode{aMac("mac-1", leasedBy(open)), aMac("mac-2")}},
+		{name: "the Mac asked for is free", lease: aLease("a", 0, serial("S-mac-2")), macs: []*rackv1alpha1.MacNode{aMac("mac-1", leasedBy(open)), aMac("mac-2")}},
+		{
+			name: "no such class", lease: aLease("a", 0), noClass: true,
+			reason: ReasonUnknownClass, message: `there is no MacNodeClass "base"; see kubectl get macnodeclasses`,
+		},
+		{
+			name: "no Mac at all", lease: aLease("a", 0),
+			reason: ReasonNoMacAvailable, message: "waiting for a Mac of class base: 0 Available",
+		},
+		{
+			name: "counted by phase, with the earliest release", lease: aLease("a", 0),
+			macs: []*rackv1alpha1.MacNode{
+				aMac("mac-1", leasedBy(open)), aMac("mac-2", leasedBy(held)), aMac("mac-3", leasedBy(expirer)), aMac("mac-4", leasedBy(older)),
+				aMac("mac-5", phase(rackv1alpha1.MacNodeOffline)), aMac("mac-6", phase(rackv1alpha1.MacNodeQuarantined)),
+				aMac("mac-7", phase(rackv1alpha1.MacNodeMaintenance)), aMac("mac-8", phase("")), aMac("mac-9", phase(rackv1alpha1.MacNodePending)),
+			},
+			reason:  ReasonNoMacAvailable,
+			message: "waiting for a Mac of class base: 3 Leased, 1 Held, 1 Quarantined, 1 Offline, 1 Maintenance, 2 Pending, 0 Available; the earliest is released at 2026-08-01T16:00:00Z",
+			due:     at(4),
+		},
+		{
+			name: "only the tenant knows", lease: aLease("a", 0), macs: []*rackv1alpha1.MacNode{aMac("mac-1", leasedBy(expirer)), aMac("mac-2", leasedBy(open))},
+			reason: ReasonNoMacAvailable, message: "waiting for a Mac of class base: 2 Leased, 0 Available; the earliest can be released at 2026-08-02T10:00:00Z", due: at(22),
+		},
+		{
+			name: "one that expires", lease: aLease("a", 0), macs: []*rackv1alpha1.MacNode{aMac("mac-1", leasedBy(expirer)), aMac("mac-2", leasedBy(older))},
+			reason: ReasonNoMacAvailable, message: "waiting for a Mac of class base: 2 Leased, 0 Available; the earliest is released at 2026-08-03T02:00:00Z", due: at(38),
+		},
+		{
+			name: "all past their floor", lease: aLease("a", 0), macs: []*rackv1alpha1.MacNode{aMac("mac-1", leasedBy(older))},
+			reason: ReasonNoMacAvailable, message: "waiting for a Mac of class base: 1 Leased, 0 Available; the floor has passed, and the Mac is released when its tenant deletes the lease",
+		},
+		{
+			name: "one is being released", lease: aLease("a", 0), macs: []*rackv1alpha1.MacNode{aMac("mac-1", leasedBy(older), isReleasing), aMac("mac-2", leasedBy(held))},
+			reason: ReasonNoMacAvailable, message: "waiting for a Mac of class base: 1 Held, 1 Releasing, 0 Available; the earliest is being released now",
+		},
+		{
+			name: "a lease that is not in the cache", lease: aLease("a", 0), macs: []*rackv1alpha1.MacNode{aMac("mac-1", leasedBy(aLease("unknown", 0, boundAt(time.Hour))))},
+			reason: ReasonNoMacAvailable, message: "waiting for a Mac of class base: 1 Leased, 0 Available; the earliest can be released at 2026-08-02T11:00:00Z", due: at(23),
+		},
+		{
+			name: "the Mac asked for is leased", lease: aLease("a", 0, serial("S-mac-1")), macs: []*rackv1alpha1.MacNode{aMac("mac-1", leasedBy(held)), aMac("mac-2")},
+			reason: ReasonMacNotAvailable, message: "waiting for the Mac S-mac-1 of class base, which is Held; it is released at 2026-08-01T16:00:00Z", due: at(4),
+		},
+		{
+			name: "the Mac asked for is in maintenance", lease: aLease("a", 0, serial("S-mac-1")), macs: []*rackv1alpha1.MacNode{aMac("mac-1", phase(rackv1alpha1.MacNodeMaintenance)), aMac("mac-2")},
+			reason: ReasonMacNotAvailable, message: "waiting for the Mac S-mac-1 of class base, which is Maintenance",
+		},
+		{
+			name: "the Mac asked for is unknown", lease: aLease("a", 0, serial("S-mac-9")), macs: []*rackv1alpha1.MacNode{aMac("mac-1")},
+			reason: ReasonUnknownSerialNumber, message: "class base has no Mac with the serial number S-mac-9 (any more)",
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			stored := append(others, tt.lease)
+			var written *rackv1alpha1.MacNodeLease
+			w := &waiter{
+				now: func() time.Time { return noon },
+				getLease: func(_, name string) (*rackv1alpha1.MacNodeLease, error) {
+					return find(stored, name, nil)
+				},
+				classExists: func(string) (bool, error) { return !tt.noClass, nil },
+				macsOf:      func(string) ([]*rackv1alpha1.MacNode, error) { return tt.macs, nil },
+				updateState: func(_ context.Context, lease *rackv1alpha1.MacNodeLease) error {
+					written = lease
+					return nil
+				},
+			}
+			due, err := w.reconcile(t.Context(), "acme/a")
+			require.NoError(t, err)
+			assert.Equal(t, tt.due, due)
+			if tt.reason == "" {
+				assert.Nil(t, written)
+				return
+			}
+			require.NotNil(t, written)
+			assert.Empty(t, tt.lease.Status.Conditions, "the cache was changed")
+			want := metav1.Condition{Type: "Bound", Status: "False", Reason: tt.reason, Message: tt.message, LastTransitionTime: metav1.NewTime(noon)}
+			assert.Equal(t, []metav1.Condition{want}, written.Status.Conditions)
+		})
+	}
+
+	t.Run("nothing is written that is there already", func(t *testing.T) {
+		lease := aLease("a", 0)
+		writes := 0
+		w := &waiter{
+			now: func() time.Time { return noon },
+			getLease: func(_, name string) (*rackv1alpha1.MacNodeLease, error) {
+				return find(append(others, lease), name, nil)
+			},
+			classExists: func(string) (bool, error) { return true, nil },
+			macsOf: func(string) ([]*rackv1alpha1.MacNode, error) {
+				return []*rackv1alpha1.MacNode{aMac("mac-1", leasedBy(open))}, nil
+			},
+			updateState: func(_ context.Context, written *rackv1alpha1.MacNodeLease) error {
+				lease = written
+				writes++
+				return nil
+			},
+		}
+		for range 2 {
+			due, err := w.reconcile(t.Context(), "acme/a")
+			require.NoError(t, err)
+			assert.Equal(t, at(22), due)
+		}
+		assert.Equal(t, 1, writes)
+	})
+
+	t.Run("gone", func(t *testing.T) {
+		w := &waiter{getLease: func(string, string) (*rackv1alpha1.MacNodeLease, error) { return nil, errNotFound }}
+		_, err := w.reconcile(t.Context(), "acme/a")
+		assert.NoError(t, err)
+	})
+}
