@@ -1,7 +1,6 @@
 package validation
 
 import (
-	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -9,10 +8,18 @@ import (
 	"macrack.io/macrack/pkg/apis/rack"
 )
 
+const (
+	// MaxAuditMessage is how many bytes the message of a record has at most.
+	MaxAuditMessage = 4096
+	// MaxAuditReference is how many bytes a namespace, a name or a UID in a record has at most.
+	MaxAuditReference = 253
+)
+
 // ValidateAuditRecord says what is wrong with an AuditRecord that a client creates: an account of what its
-// own layer refused. All else is on record by the change itself.
+// own layer refused. All else is on record by the change itself. The server names the record. What the record
+// refers to need not exist, nor have a name that could, as it may be made up by whoever was refused.
 func ValidateAuditRecord(record *rack.AuditRecord) field.ErrorList {
-	errs := check.NewMeta(&record.ObjectMeta, true, apivalidation.NameIsDNSSubdomain)
+	errs := check.Label(record.Namespace, field.NewPath("metadata", "namespace"))
 	errs = append(errs, check.Enum(record.Type, field.NewPath("type"), rack.InstanceRejected, rack.CrossTenantRejected)...)
 
 	chassis := field.NewPath("chassis")
@@ -33,9 +40,9 @@ func ValidateAuditRecord(record *rack.AuditRecord) field.ErrorList {
 }
 
 func validateAuditReference(ref *rack.AuditReference, path *field.Path) field.ErrorList {
-	errs := check.Label(ref.Namespace, path.Child("namespace"))
-	errs = append(errs, check.Label(ref.Name, path.Child("name"))...)
-	return append(errs, check.Text(string(ref.UID), 128, path.Child("uid"))...)
+	errs := check.Lines(ref.Namespace, MaxAuditReference, path.Child("namespace"))
+	errs = append(errs, check.Lines(ref.Name, MaxAuditReference, path.Child("name"))...)
+	return append(errs, check.Lines(string(ref.UID), MaxAuditReference, path.Child("uid"))...)
 }
 
 func validateRejection(recordType rack.AuditRecordType, details *rack.AuditDetails, path *field.Path) field.ErrorList {
@@ -50,7 +57,7 @@ func validateRejection(recordType rack.AuditRecordType, details *rack.AuditDetai
 			errs = append(errs, field.Invalid(reason, details.Reason, msg))
 		}
 	}
-	errs = append(errs, check.Lines(details.Message, 4096, path.Child("message"))...)
+	errs = append(errs, check.Lines(details.Message, MaxAuditMessage, path.Child("message"))...)
 	switch {
 	case details.SourceNamespace != "":
 		errs = append(errs, check.Label(details.SourceNamespace, path.Child("sourceNamespace"))...)

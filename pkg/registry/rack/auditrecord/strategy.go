@@ -4,11 +4,13 @@ package auditrecord
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/registry/generic"
 	"k8s.io/apiserver/pkg/storage"
@@ -32,9 +34,11 @@ func NewStrategy(typer runtime.ObjectTyper) Strategy {
 // NamespaceScoped is true: an AuditRecord is in its tenant's namespace.
 func (Strategy) NamespaceScoped() bool { return true }
 
-// PrepareForCreate drops what only the server knows: when, who, and the place in the chain. The tenant is the namespace.
+// PrepareForCreate drops what only the server knows: the name and the place in the chain, when, and who. The
+// tenant is the namespace. What was found on a thing that was refused may be anything, and is cut to size.
 func (Strategy) PrepareForCreate(_ context.Context, obj runtime.Object) {
 	auditRecord := obj.(*rack.AuditRecord)
+	auditRecord.ObjectMeta = metav1.ObjectMeta{Namespace: auditRecord.Namespace}
 	auditRecord.Time = metav1.MicroTime{}
 	auditRecord.Actor = rack.AuditActor{}
 	auditRecord.RequestID = ""
@@ -43,6 +47,23 @@ func (Strategy) PrepareForCreate(_ context.Context, obj runtime.Object) {
 	auditRecord.PreviousHash = ""
 	auditRecord.Hash = ""
 	auditRecord.Details.Count = 0
+	auditRecord.Details.Message = cut(auditRecord.Details.Message, validation.MaxAuditMessage)
+	for _, ref := range []*rack.AuditReference{auditRecord.Lease, auditRecord.Instance} {
+		if ref != nil {
+			ref.Namespace = cut(ref.Namespace, validation.MaxAuditReference)
+			ref.Name = cut(ref.Name, validation.MaxAuditReference)
+			ref.UID = types.UID(cut(string(ref.UID), validation.MaxAuditReference))
+		}
+	}
+}
+
+// cut returns s as valid UTF-8 of limit bytes at most.
+func cut(s string, limit int) string {
+	s = strings.ToValidUTF8(s, "?")
+	if len(s) > limit {
+		s = strings.ToValidUTF8(s[:limit], "")
+	}
+	return s
 }
 
 // Validate says what is wrong with a new AuditRecord.

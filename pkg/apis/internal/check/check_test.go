@@ -1,0 +1,121 @@
+package check
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"k8s.io/apimachinery/pkg/api/resource"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"macrack.io/macrack/pkg/apis/internal/check/checktest"
+)
+
+var path = field.NewPath("f")
+
+func TestNewMeta(t *testing.T) {
+	tests := map[string]struct {
+		meta metav1.ObjectMeta
+		own  []string
+		want []string
+	}{
+		"valid":             {meta: metav1.ObjectMeta{Name: "m1", Finalizers: []string{"example.com/x"}}},
+		"generated name":    {meta: metav1.ObjectMeta{Name: "m-abc", GenerateName: "m-"}},
+		"no name":           {meta: metav1.ObjectMeta{}, want: []string{"metadata.name: Required"}},
+		"namespace":         {meta: metav1.ObjectMeta{Name: "m1", Namespace: "acme"}, want: []string{"metadata.namespace: Forbidden"}},
+		"bad name":          {meta: metav1.ObjectMeta{Name: "M1"}, want: []string{"metadata.name: Invalid"}},
+		"forged finalizer":  {meta: metav1.ObjectMeta{Name: "m1", Finalizers: []string{"macrack.io/floor"}}, want: []string{"only the server adds finalizers"}},
+		"subdomain of ours": {meta: metav1.ObjectMeta{Name: "m1", Finalizers: []string{"rack.macrack.io/x"}}, want: []string{"only the server adds finalizers"}},
+		"another's domain":  {meta: metav1.ObjectMeta{Name: "m1", Finalizers: []string{"notmacrack.io/x"}}},
+		"own finalizer":     {meta: metav1.ObjectMeta{Name: "m1", Finalizers: []string{"macrack.io/vm"}}, own: []string{"macrack.io/vm"}},
+		"long name":         {meta: metav1.ObjectMeta{Name: strings.Repeat("a", 1<<20)}, want: []string{"metadata.name: Too long"}},
+		"long prefix":       {meta: metav1.ObjectMeta{Name: "a", GenerateName: strings.Repeat("a", 1<<20)}, want: []string{"metadata.generateName: Too long"}},
+		"long annotation":   {meta: metav1.ObjectMeta{Name: "m1", Annotations: map[string]string{"a": strings.Repeat("a", 1<<20)}}, want: []string{"metadata.annotations: Too long"}},
+		"long label":        {meta: metav1.ObjectMeta{Name: "m1", Labels: map[string]string{"a": strings.Repeat("a", 64)}}, want: []string{"metadata.labels: Invalid"}},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			errs := NewMeta(&tt.meta, false, apivalidation.NameIsDNSSubdomain, tt.own...)
+			checktest.Errors(t, tt.want, errs)
+			for _, err := range errs {
+				assert.Less(t, len(err.Error()), 4096, "an error does not repeat what is far too long")
+			}
+		})
+	}
+}
+
+func TestUpdatedMeta(t *testing.T) {
+	old := metav1.ObjectMeta{Name: "m1", ResourceVersion: "1", Finalizers: []string{"macrack.io/vm"}}
+	kept := *old.DeepCopy()
+	kept.Finalizers = append(kept.Finalizers, "example.com/x")
+	checktest.Errors(t, nil, UpdatedMeta(&kept, &old))
+
+	forged := *old.DeepCopy()
+	forged.Finalizers = append(forged.Finalizers, "macrack.io/floor")
+	checktest.Errors(t, []string{`metadata.finalizers[1]: Forbidden: "macrack.io/floor"`}, UpdatedMeta(&forged, &old))
+
+	renamed := *old.DeepCopy()
+	renamed.UID = "other"
+	checktest.Errors(t, []string{"metadata.uid"}, UpdatedMeta(&renamed, &old))
+}
+
+func TestValues(t *testing.T) {
+	q := resource.MustParse
+	sha := "sha256:" + strings.Repeat("0a", 32)
+	tests := map[string]struct {
+		errs field.ErrorList
+		want []string
+	}{
+		"name":                     {Name("m4-pro.large", path), nil},
+		"no name":                  {Name("", path), []string{"Required"}},
+		"long name":                {Name(strings.Repeat("a", 254), path), []string{"Too long"}},
+		"label":                    {Label("m4-pro", path), nil},
+		"label with a dot":         {Label("m4.pro", path), []string{"Invalid"}},
+		"long label":               {Label(strings.Repeat("a", 64), path), []string{"Too long"}},
+		"names":                    {Names([]string{"a", "b"}, 2, path), nil},
+		"a name twice":             {Names([]string{"a", "a"}, 2, path), []string{"f[1]: Duplicate"}},
+		"too many names":           {Names([]string{"a", "b", "c"}, 2, path), []string{"Too many: 3: must have at most 2"}},
+		"serial number":            {SerialNumber("C07DR00AQ6NV", path), nil},
+		"no serial number":         {SerialNumber("", path), []string{"Required"}},
+		"lower-case serial number": {SerialNumber("c07dr00aq6nv", path), []string{"4 to 20 capital letters"}},
+		"Cyrillic serial number":   {SerialNumber("С07DR00AQ6NV", path), []string{"4 to 20 capital letters"}},
+		"serial number with line":  {SerialNumber("C07DR00AQ6NV\n", path), []string{"4 to 20 capital letters"}},
+		"long serial number":       {SerialNumber(strings.Repeat("A", 21), path), []string{"Too long"}},
+		"digest":                   {Digest(sha, path), nil},
+		"upper-case digest":        {Digest(strings.ToUpper(sha), path), []string{"64 hexadecimal digits"}},
+		"short digest":             {Digest(sha[:70], path), []string{"64 hexadecimal digits"}},
+		"long digest":              {Digest(sha+"0", path), []string{"Too long"}},
+		"no digest":                {Digest("", path), []string{"Required"}},
+		"text":                     {Text("Größe ☃", 20, path), nil},
+		"text of two lines":        {Text("a\nb", 10, path), []string{"printable"}},
+		"invalid UTF-8":            {Text("\xff", 10, path), []string{"UTF-8"}},
+		"long text":                {Text("abc", 2, path), []string{"Too long"}},
+		"blank text":               {RequiredText("  ", 10, path), []string{"Required"}},
+		"lines":                    {Lines("a\nb", 3, path), nil},
+		"enum":                     {Enum("a", path, "a", "b"), nil},
+		"not in the enum":          {Enum("c", path, "a", "b"), []string{`Unsupported value: "c": supported values: "a", "b"`}},
+		"amount":                   {Amount(q("16Gi"), q("1"), q("1Ti"), path), nil},
+		"zero amount":              {Amount(q("0"), q("1"), q("1Ti"), path), []string{"must be 1 to 1Ti"}},
+		"negative amount":          {Amount(q("-1"), q("0"), q("1Ti"), path), []string{"must be 0 to 1Ti"}},
+		"huge amount":              {Amount(q("1e30"), q("0"), q("1Ti"), path), []string{"must be 0 to 1Ti"}},
+		"fraction":                 {Amount(q("1500m"), q("0"), q("1Ti"), path), []string{"whole number"}},
+		"duration":                 {Duration(time.Minute, time.Second, time.Hour, path), nil},
+		"short duration":           {Duration(time.Millisecond, time.Second, time.Hour, path), []string{"must be 1s to 1h0m0s"}},
+		"long duration":            {Duration(2*time.Hour, time.Second, time.Hour, path), []string{"must be 1s to 1h0m0s"}},
+		"uneven duration":          {Duration(1500*time.Millisecond, time.Second, time.Hour, path), []string{"whole seconds"}},
+		"in range":                 {Between(int32(2), 0, 2, path), nil},
+		"out of range":             {Between(int32(3), 0, 2, path), []string{"must be 0 to 2"}},
+		"negative count":           {NotNegative(int64(-1), path), []string{"greater than or equal to 0"}},
+		"same":                     {Immutable("a", "a", path), nil},
+		"changed":                  {Immutable("a", "b", path), []string{"field is immutable"}},
+		"same amount":              {Unchanged(q("1Gi"), q("1024Mi"), "", path), nil},
+		"spec changed":             {Unchanged("a", "b", "make another", path), []string{"field is immutable; make another"}},
+		"too many conditions":      {Conditions(make([]metav1.Condition, 33), path), []string{"Too many"}},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) { checktest.Errors(t, tt.want, tt.errs) })
+	}
+}
