@@ -1,0 +1,252 @@
+package ledger
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/uuid"
+	"k8s.io/apiserver/pkg/audit"
+	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/utils/clock"
+
+	"macrack.io/macrack/pkg/apis/rack"
+)
+
+const (
+	// SystemNamespace is the namespace of the records that are no tenant's alone.
+	SystemNamespace = "macrack-system"
+
+	// HeadKind is the kind of the index keys that hold the heads of the chains; their IDs are the chains.
+	HeadKind = "ledger-head"
+
+	tenantPrefix   = "tenant-"
+	sequenceDigits = 12
+
+	// maxText bounds, in bytes, each text that a record takes over, and maxTexts how many a list has.
+	maxText  = 1024
+	maxTexts = 64
+)
+
+var auditRecords = schema.GroupResource{Group: rack.GroupName, Resource: "auditrecords"}
+
+// Tx is what the ledger needs of a transaction. Errors of its methods are passed through unchanged.
+type Tx interface {
+	// GetKey reads an index key and makes the transaction depend on it.
+	GetKey(ctx context.Context, kind, id string) (value []byte, exists bool, err error)
+	// PutKey makes the transaction write an index key that GetKey has read.
+	PutKey(kind, id string, value []byte) error
+	// Create makes the transaction create an object.
+	Create(ctx context.Context, resource schema.GroupResource, obj runtime.Object) error
+}
+
+// Head is the end of a chain.
+type Head struct {
+	Sequence int64
+	Hash     string
+	Time     time.Time
+}
+
+// Encode returns the head as its index key stores it: sequence, hash and microseconds since 1970.
+func (h Head) Encode() []byte {
+	return fmt.Appendf(nil, "%d %s %d", h.Sequence, h.Hash, h.Time.UnixMicro())
+}
+
+// DecodeHead returns the head that Encode has encoded.
+func DecodeHead(value []byte) (Head, error) {
+	fields := strings.Fields(string(value))
+	if len(fields) != 3 {
+		return Head{}, fmt.Errorf("ledger: %q is not the head of a chain", value)
+	}
+	sequence, err := strconv.ParseInt(fields[0], 10, 64)
+	if err != nil {
+		return Head{}, fmt.Errorf("ledger: %q is not the head of a chain: %w", value, err)
+	}
+	micros, err := strconv.ParseInt(fields[2], 10, 64)
+	if err != nil {
+		return Head{}, fmt.Errorf("ledger: %q is not the head of a chain: %w", value, err)
+	}
+	return Head{Sequence: sequence, Hash: fields[1], Time: time.UnixMicro(micros).UTC()}, nil
+}
+
+// Chain returns the chain of a record: its Mac's, or its tenant's if it concerns no Mac.
+func Chain(record *rack.AuditRecord) string {
+	if serial := record.Chassis.SerialNumber; serial != "" {
+		return ChassisChain(serial)
+	}
+	if record.Tenant != "" {
+		return tenantPrefix + record.Tenant
+	}
+	return tenantPrefix + SystemNamespace
+}
+
+// ChassisChain returns the chain of the Mac with a serial number.
+func ChassisChain(serialNumber string) string { return strings.ToLower(serialNumber) }
+
+// Namespace returns the namespace that a record belongs in.
+func Namespace(record *rack.AuditRecord) string {
+	if record.Tenant == "" || record.Type == rack.CrossTenantRejected {
+		return SystemNamespace
+	}
+	return record.Tenant
+}
+
+// Name returns the name of the record of a chain with a sequence number.
+func Name(chain string, sequence int64) string {
+	return fmt.Sprintf("%s-%0*d", chain, sequenceDigits, sequence)
+}
+
+// Now returns the time that the next record of a Mac will have: the clock's, but never before that of the
+// Mac's last record. What is decided by it and recorded in the same transaction agrees with the record.
+func Now(ctx context.Context, tx Tx, clock clock.PassiveClock, serialNumber string) (time.Time, error) {
+	head, err := readHead(ctx, tx, ChassisChain(serialNumber))
+	if err != nil {
+		return time.Time{}, err
+	}
+	return head.next(clock), nil
+}
+
+// Append makes the transaction create record as the next of its chain. It fills in when and who (the user of
+// the request; if ctx has none, the record's actor stays), the request's ID, the place in the chain, and the
+// metadata. A transaction can have one record.
+func Append(ctx context.Context, tx Tx, clock clock.PassiveClock, record *rack.AuditRecord) error {
+	head, err := readHead(ctx, tx, Chain(record))
+	if err != nil {
+		return err
+	}
+	record.ObjectMeta = metav1.ObjectMeta{
+		Namespace: Namespace(record),
+		Name:      Name(Chain(record), head.Sequence+1),
+		UID:       uuid.NewUUID(),
+	}
+	if err := seal(ctx, tx, clock, head, record); err != nil {
+		return err
+	}
+	return tx.Create(ctx, auditRecords, record)
+}
+
+// Seal is Append for a record that is the main object of the transaction: it does not create the record. Its
+// name must be the next of its chain already, as the key of the main object is made of it; if not, the error
+// is an OutOfTurnError.
+func Seal(ctx context.Context, tx Tx, clock clock.PassiveClock, record *rack.AuditRecord) error {
+	head, err := readHead(ctx, tx, Chain(record))
+	if err != nil {
+		return err
+	}
+	if name := Name(Chain(record), head.Sequence+1); record.Name != name {
+		return &OutOfTurnError{Name: record.Name, Next: name}
+	}
+	return seal(ctx, tx, clock, head, record)
+}
+
+func seal(ctx context.Context, tx Tx, clock clock.PassiveClock, head Head, record *rack.AuditRecord) error {
+	now := head.next(clock)
+	record.Time = metav1.NewMicroTime(now)
+	record.CreationTimestamp = metav1.NewTime(now.Truncate(time.Second))
+	identify(ctx, record)
+	clean(record)
+	record.Sequence = head.Sequence + 1
+	record.PreviousHash = head.Hash
+	record.Hash = Hash(record)
+	return tx.PutKey(HeadKind, Chain(record), Head{record.Sequence, record.Hash, now}.Encode())
+}
+
+func readHead(ctx context.Context, tx Tx, chain string) (Head, error) {
+	value, exists, err := tx.GetKey(ctx, HeadKind, chain)
+	if err != nil || !exists {
+		return Head{}, err
+	}
+	return DecodeHead(value)
+}
+
+func (h Head) next(clock clock.PassiveClock) time.Time {
+	now := clock.Now().UTC().Truncate(time.Microsecond)
+	if now.Before(h.Time) {
+		return h.Time
+	}
+	return now
+}
+
+// identify fills in who asked for what is recorded, if ctx is that of a request.
+func identify(ctx context.Context, record *rack.AuditRecord) {
+	if user, ok := genericapirequest.UserFrom(ctx); ok {
+		record.Actor = rack.AuditActor{Username: user.GetName(), UID: user.GetUID(), Groups: user.GetGroups()}
+	}
+	if id := audit.GetAuditIDTruncated(ctx); id != "" {
+		record.RequestID = id
+	}
+}
+
+// clean makes the texts of a record such that every encoding of it reads back the same.
+func clean(record *rack.AuditRecord) {
+	d := &record.Details
+	for _, s := range []*string{
+		&record.RequestID, &record.Actor.Username, &record.Actor.UID,
+		&record.Chassis.NodeName, &record.Chassis.SerialNumber, &record.Tenant,
+		&d.MachineID, &d.MACAddress, (*string)(&d.Layer), &d.SourceNamespace, &d.Reason, &d.Message,
+	} {
+		*s = cleanText(*s)
+	}
+	record.Actor.Groups = cleanTexts(record.Actor.Groups)
+	d.NodeTaints = cleanTexts(d.NodeTaints)
+	record.Lease = cleanReference(record.Lease)
+	record.Instance = cleanReference(record.Instance)
+}
+
+func cleanText(s string) string {
+	if strings.IndexFunc(s, needsCleaning) >= 0 {
+		s = strings.Map(func(r rune) rune {
+			if r != unicode.ReplacementChar && needsCleaning(r) {
+				return -1
+			}
+			return r
+		}, strings.ToValidUTF8(s, string(unicode.ReplacementChar)))
+	}
+	if len(s) > maxText {
+		s = strings.ToValidUTF8(s[:maxText], "")
+	}
+	return s
+}
+
+func needsCleaning(r rune) bool {
+	return r == unicode.ReplacementChar || unicode.IsControl(r) && r != '\n' && r != '\t'
+}
+
+func cleanTexts(texts []string) []string {
+	if len(texts) == 0 {
+		return nil
+	}
+	cleaned := make([]string, 0, min(len(texts), maxTexts))
+	for _, s := range texts[:min(len(texts), maxTexts)] {
+		cleaned = append(cleaned, cleanText(s))
+	}
+	return cleaned
+}
+
+func cleanReference(r *rack.AuditReference) *rack.AuditReference {
+	if r == nil || *r == (rack.AuditReference{}) {
+		return nil
+	}
+	return &rack.AuditReference{Namespace: cleanText(r.Namespace), Name: cleanText(r.Name), UID: r.UID}
+}
+
+// splitName returns the chain and the sequence number of the record with a name.
+func splitName(name string) (chain string, sequence int64, ok bool) {
+	dash := len(name) - sequenceDigits - 1
+	if dash < 1 || name[dash] != '-' {
+		return "", 0, false
+	}
+	for _, digit := range []byte(name[dash+1:]) {
+		if digit < '0' || digit > '9' {
+			return "", 0, false
+		}
+		sequence = sequence*10 + int64(digit-'0')
+	}
+	return name[:dash], sequence, sequence > 0
+}

@@ -1,0 +1,385 @@
+package ledger
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"macrack.io/macrack/pkg/apis/rack"
+	"macrack.io/macrack/pkg/rules"
+)
+
+// maxUses bounds how many leases, virtual machines and violations of a Mac are followed at once.
+const maxUses = 32
+
+// A chassis is what the records say of a Mac: who has it and what runs on it.
+type chassis struct {
+	chain   *chain
+	unknown bool // whether records that are missing may have changed everything
+	leases  []use
+	vms     []use
+	count   int64 // of the virtual machines
+	since   int64 // when there were that many
+	open    []openViolation
+}
+
+// A use is a lease that has the Mac, or a virtual machine that runs on it.
+type use struct {
+	object
+	tenant   string
+	from     int64
+	record   string
+	floor    time.Time // of a lease
+	doubtful bool      // whether records are missing since
+}
+
+// An object is a lease or an instance, as records name it.
+type object rack.AuditReference
+
+// An openViolation goes on until its subject ends, or all those that it is at odds with.
+type openViolation struct {
+	subject object
+	others  []object
+	from    int64
+	tooMany bool // ends with the third virtual machine instead
+	rack.ComplianceViolation
+}
+
+// apply changes the state of the Mac by a record of a time.
+func (s *chassis) apply(record *rack.AuditRecord, at int64) {
+	report := s.chain.report
+	if s.chain.serial == "" && !isRejection(record.Type) {
+		return // It names no Mac.
+	}
+	switch record.Type {
+	case rack.InstanceRejected, rack.CrossTenantRejected, rack.FloorTamperRejected:
+		report.during(span{at, at}, func(_ int, status *rack.ComplianceReportStatus) {
+			status.Rejected += max(1, record.Details.Count)
+		})
+	case rack.LeaseBound:
+		s.bind(record, at)
+	case rack.LeaseHeld:
+		s.hold(record, at)
+	case rack.LeaseReleased:
+		s.release(record, at)
+	case rack.InstanceStarted:
+		report.during(span{at, at}, func(_ int, status *rack.ComplianceReportStatus) { status.VMStarts++ })
+		s.start(record, at)
+	case rack.InstanceStopped:
+		s.stop(record, at)
+	}
+}
+
+func (s *chassis) bind(record *rack.AuditRecord, at int64) {
+	lease := newUse(record, record.Lease, at)
+	lease.floor = floorOf(record)
+	s.settle(lease.object, at)
+	if find(s.leases, lease.object) >= 0 {
+		return
+	}
+	others, records := describe(s.leases)
+	if len(others) > 0 {
+		first := s.leases[0]
+		message := fmt.Sprintf("the Mac was bound to lease %s of %s while lease %s of %s had it",
+			lease, lease.tenant, first, first.tenant)
+		s.begin(RuleOneTenant, lease.object, others, record, at, message, records)
+	} else if strangers := s.vmsOfOthers(record.Tenant); len(strangers) > 0 {
+		others, records = describe(strangers)
+		message := fmt.Sprintf("the Mac was bound to lease %s of %s while instance %s of %s still ran on it",
+			lease, lease.tenant, strangers[0], strangers[0].tenant)
+		s.begin(RuleOneTenant, lease.object, others, record, at, message, records)
+	}
+	s.addLease(lease)
+}
+
+func (s *chassis) addLease(lease use) {
+	if len(s.leases) == maxUses {
+		s.endLease(s.leases[0], lease.from)
+		s.leases = slices.Delete(s.leases, 0, 1)
+	}
+	s.leases = append(s.leases, lease)
+}
+
+func (s *chassis) vmsOfOthers(tenant string) (strangers []use) {
+	for _, vm := range s.vms {
+		if vm.tenant != tenant {
+			strangers = append(strangers, vm)
+		}
+	}
+	return strangers
+}
+
+func (s *chassis) hold(record *rack.AuditRecord, at int64) {
+	s.adopt(record, at)
+	if i := find(s.leases, objectOf(record.Lease)); i >= 0 {
+		s.leases[i].raise(floorOf(record))
+	}
+}
+
+func (s *chassis) release(record *rack.AuditRecord, at int64) {
+	s.adopt(record, at)
+	floor := floorOf(record)
+	records := []string{nameIn(record)}
+	if i := find(s.leases, objectOf(record.Lease)); i >= 0 {
+		lease := s.leases[i]
+		lease.raise(floor)
+		floor = lease.floor
+		records = []string{lease.record, nameIn(record)}
+		if lease.record == nameIn(record) {
+			records = records[1:]
+		}
+		s.leases = slices.Delete(s.leases, i, i+1)
+		s.endLease(lease, at)
+	}
+	releasedAt := time.UnixMicro(at).UTC()
+	if t := record.Details.ReleasedAt; t != nil && t.Time.Before(releasedAt) {
+		releasedAt = t.UTC()
+	}
+	if !rules.FloorPassed(releasedAt, floor) {
+		s.chain.report.violated(span{at, at}, s.violation(RuleFloor, record, fmt.Sprintf(
+			"lease %s of %s was released at %s, %s before its floor at %s", objectOf(record.Lease), record.Tenant,
+			releasedAt.Format(time.RFC3339Nano), floor.Sub(releasedAt), floor.UTC().Format(time.RFC3339)), records))
+	}
+}
+
+func (s *chassis) start(record *rack.AuditRecord, at int64) {
+	s.adopt(record, at)
+	vm := newUse(record, record.Instance, at)
+	if find(s.vms, vm.object) < 0 {
+		s.checkTenant(vm, record, at)
+		if len(s.vms) == maxUses {
+			s.vms = slices.Delete(s.vms, 0, 1)
+		}
+		s.vms = append(s.vms, vm)
+	}
+	s.recount(record, at)
+}
+
+// checkTenant begins a violation if a virtual machine starts on a Mac that its tenant has not leased.
+func (s *chassis) checkTenant(vm use, record *rack.AuditRecord, at int64) {
+	if s.unknown || slices.ContainsFunc(s.leases, func(lease use) bool { return lease.tenant == vm.tenant }) {
+		return
+	}
+	owner := "nobody"
+	if len(s.leases) > 0 {
+		owner = s.leases[0].tenant
+	}
+	others, records := describe(s.leases)
+	s.begin(RuleOneTenant, vm.object, others, record, at,
+		fmt.Sprintf("instance %s of %s ran on the Mac, which %s had leased", vm, vm.tenant, owner), records)
+}
+
+func (s *chassis) stop(record *rack.AuditRecord, at int64) {
+	s.adopt(record, at)
+	if i := find(s.vms, objectOf(record.Instance)); i >= 0 {
+		vm := s.vms[i]
+		s.vms = slices.Delete(s.vms, i, i+1)
+		s.end(vm.object, at)
+	}
+	s.recount(record, at)
+}
+
+// recount finds how many virtual machines run after a record: as many as have started, or as the record says.
+func (s *chassis) recount(record *rack.AuditRecord, at int64) {
+	count := int64(len(s.vms))
+	if said := record.Details.LocalVMs; said != nil {
+		count = max(count, int64(*said))
+	}
+	wereTooMany, areTooMany := s.count > rules.MaxVMsPerMac, count > rules.MaxVMsPerMac
+	s.counted(at)
+	s.count, s.since = count, at
+	if areTooMany && !wereTooMany {
+		var records []string
+		for _, vm := range s.vms {
+			if vm.record != nameIn(record) {
+				records = append(records, vm.record)
+			}
+		}
+		s.begin(RuleTwoVMs, object{}, nil, record, at, fmt.Sprintf("the Mac ran %d virtual machines at once; %d is the most that it may run",
+			count, rules.MaxVMsPerMac), records)
+		s.open[len(s.open)-1].tooMany = true
+	}
+	if wereTooMany && !areTooMany {
+		s.endIf(at, func(o *openViolation) bool { return o.tooMany })
+	}
+}
+
+// counted tells the windows how many virtual machines there were until a time.
+func (s *chassis) counted(until int64) {
+	if s.count == 0 {
+		return
+	}
+	s.chain.report.during(span{s.since, until}, func(_ int, status *rack.ComplianceReportStatus) {
+		status.MaxVMs = max(status.MaxVMs, s.count)
+	})
+}
+
+// adopt lets a record, after records are missing, say whose the Mac is.
+func (s *chassis) adopt(record *rack.AuditRecord, at int64) {
+	if !s.unknown || record.Lease == nil {
+		return
+	}
+	lease := newUse(record, record.Lease, at)
+	if boundAt := record.Details.BoundAt; boundAt != nil {
+		lease.from = min(at, boundAt.UnixMicro())
+	}
+	s.settle(lease.object, at)
+	if find(s.leases, lease.object) < 0 {
+		s.addLease(lease)
+	}
+}
+
+// settle ends the leases other than one that may have ended unseen. From then on the state is known.
+func (s *chassis) settle(sure object, at int64) {
+	if !s.unknown {
+		return
+	}
+	s.unknown = false
+	s.leases = slices.DeleteFunc(s.leases, func(lease use) bool {
+		if lease.doubtful && !lease.is(sure) {
+			s.endLease(lease, at)
+			return true
+		}
+		return false
+	})
+	for i := range s.leases {
+		s.leases[i].doubtful = false
+	}
+}
+
+// forget makes the state unknown: records are missing, or say what is not true.
+func (s *chassis) forget() {
+	at := s.chain.time
+	s.unknown = true
+	for i := range s.leases {
+		s.leases[i].doubtful = true
+	}
+	s.counted(at)
+	s.vms, s.count, s.since = nil, 0, at
+	s.endIf(at, func(*openViolation) bool { return true })
+}
+
+// finish tells the windows of what still goes on.
+func (s *chassis) finish() {
+	for _, lease := range s.leases {
+		s.leased(lease, forever)
+	}
+	s.counted(forever)
+	s.endIf(forever, func(*openViolation) bool { return true })
+}
+
+func (s *chassis) endLease(lease use, at int64) {
+	s.leased(lease, at)
+	s.end(lease.object, at)
+}
+
+// leased tells the windows that a lease had the Mac until a time.
+func (s *chassis) leased(lease use, until int64) {
+	s.chain.report.during(span{lease.from, until}, func(i int, status *rack.ComplianceReportStatus) {
+		status.Leases++
+		s.chain.see(i, status)
+	})
+}
+
+// begin notes a violation that a record begins.
+func (s *chassis) begin(rule string, subject object, others []object, record *rack.AuditRecord, at int64, message string, records []string) {
+	if len(s.open) == maxUses {
+		oldest := &s.open[0]
+		s.endIf(at, func(o *openViolation) bool { return o == oldest })
+	}
+	s.open = append(s.open, openViolation{
+		subject: subject, others: others, from: at,
+		ComplianceViolation: s.violation(rule, record, message, append(records, nameIn(record))),
+	})
+}
+
+// end ends the violations that cannot outlast a lease or a virtual machine.
+func (s *chassis) end(ended object, at int64) {
+	s.endIf(at, func(o *openViolation) bool {
+		if o.tooMany {
+			return false
+		}
+		if i := slices.Index(o.others, ended); i >= 0 {
+			o.others = slices.Delete(o.others, i, i+1)
+			return len(o.others) == 0
+		}
+		return o.subject == ended
+	})
+}
+
+func (s *chassis) endIf(at int64, ended func(*openViolation) bool) {
+	kept := s.open[:0]
+	for i := range s.open {
+		if o := &s.open[i]; ended(o) {
+			s.chain.report.violated(span{o.from, at}, o.ComplianceViolation)
+		} else {
+			kept = append(kept, *o)
+		}
+	}
+	s.open = kept
+}
+
+func (s *chassis) violation(rule string, record *rack.AuditRecord, message string, records []string) rack.ComplianceViolation {
+	return rack.ComplianceViolation{Rule: rule, SerialNumber: s.chain.serial, Time: record.Time, Message: message, Records: records}
+}
+
+func newUse(record *rack.AuditRecord, of *rack.AuditReference, at int64) use {
+	return use{object: objectOf(of), tenant: record.Tenant, from: at, record: nameIn(record)}
+}
+
+func (u *use) raise(floor time.Time) {
+	if floor.After(u.floor) {
+		u.floor = floor
+	}
+}
+
+// floorOf returns the earliest release that a record of a lease allows: what it says, and 24 hours after the
+// binding at least.
+func floorOf(record *rack.AuditRecord) time.Time {
+	var floor time.Time
+	switch d := record.Details; {
+	case d.BoundAt != nil:
+		floor = rules.EarliestRelease(d.BoundAt.Time, 0)
+	case record.Type == rack.LeaseBound:
+		floor = rules.EarliestRelease(record.Time.Time, 0)
+	}
+	if t := record.Details.EarliestReleaseAt; t != nil && t.After(floor) {
+		floor = t.Time
+	}
+	return floor
+}
+
+func objectOf(r *rack.AuditReference) object {
+	if r == nil {
+		return object{}
+	}
+	return object(*r)
+}
+
+// is says whether two references are to one object. Not every record has the UID.
+func (o object) is(other object) bool {
+	return o.Namespace == other.Namespace && o.Name == other.Name && (o.UID == other.UID || o.UID == "" || other.UID == "")
+}
+
+func (o object) String() string {
+	if o.UID == "" {
+		return o.Namespace + "/" + o.Name
+	}
+	return fmt.Sprintf("%s/%s (%s)", o.Namespace, o.Name, o.UID)
+}
+
+func find(uses []use, o object) int {
+	return slices.IndexFunc(uses, func(u use) bool { return u.is(o) })
+}
+
+// describe returns what is used, and the records that say so.
+func describe(uses []use) (objects []object, records []string) {
+	for _, u := range uses {
+		objects, records = append(objects, u.object), append(records, u.record)
+	}
+	return objects, records
+}
+
+func isRejection(t rack.AuditRecordType) bool {
+	return t == rack.InstanceRejected || t == rack.CrossTenantRejected || t == rack.FloorTamperRejected
+}

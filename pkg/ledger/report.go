@@ -1,0 +1,197 @@
+package ledger
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"macrack.io/macrack/pkg/apis/rack"
+)
+
+// The rules that a violation names.
+const (
+	RuleTwoVMs    = "TwoVMsPerChassis"
+	RuleOneTenant = "OneTenantPerChassis"
+	RuleFloor     = "TwentyFourHours"
+	RuleUnbroken  = "UnbrokenLedger"
+)
+
+// maxViolations is how many violations a report describes; it counts all.
+const maxViolations = 100
+
+// An Anchor is what is known of a chain from elsewhere than its records.
+type Anchor struct {
+	// Head is the end of the chain before the records were read: they must reach it.
+	Head *Head
+	// Checkpoint is the last of the records that were expired: those that are left must follow it.
+	Checkpoint *Head
+}
+
+// Anchors are the anchors of all chains. Without any (nil), the first and the last record of a chain that are
+// there are taken for its ends.
+type Anchors map[string]Anchor
+
+// ErrNotInOrder is the error of a report on records that are not in the order of their names.
+var ErrNotInOrder = fmt.Errorf("ledger: the records of a chain are not in the order of their names")
+
+// Report answers, for each of up to 64 windows, whether the three rules held, from the records alone and in one pass.
+// It takes memory in proportion to the number of chains, not of records.
+func Report(ctx context.Context, source RecordSource, anchors Anchors, windows ...Window) ([]rack.ComplianceReportStatus, error) {
+	r, err := newReport(anchors, windows)
+	if err != nil {
+		return nil, err
+	}
+	count := 0
+	err = source(ctx, func(record *rack.AuditRecord) error {
+		if count++; count%1024 == 0 && ctx.Err() != nil {
+			return ctx.Err()
+		}
+		return r.add(record)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return r.finish(), nil
+}
+
+// A report is one in the making.
+type report struct {
+	anchors Anchors
+	windows []*windowReport
+	chains  map[string]*chain
+	last    *chain // the chain of the last record: mostly that of the next
+	buffer  []byte // where records are encoded
+}
+
+// A windowReport is the part of a report that is about one window.
+type windowReport struct {
+	Window
+	span         span
+	status       rack.ComplianceReportStatus
+	began, since int64 // when the ledger began, and since when all chains are there
+}
+
+func newReport(anchors Anchors, windows []Window) (*report, error) {
+	if len(windows) > 64 {
+		return nil, fmt.Errorf("ledger: %d windows are too many for a report", len(windows))
+	}
+	r := &report{anchors: anchors, chains: map[string]*chain{}}
+	for _, w := range windows {
+		r.windows = append(r.windows, &windowReport{
+			Window: w,
+			span:   w.span(),
+			status: rack.ComplianceReportStatus{From: metav1.NewTime(w.From), To: metav1.NewTime(w.To)},
+			began:  forever,
+			since:  always,
+		})
+	}
+	return r, nil
+}
+
+func (r *report) add(record *rack.AuditRecord) error {
+	name, sequence, ok := splitName(record.Name)
+	if !ok {
+		return fmt.Errorf("ledger: %q is not the name of a record", record.Name)
+	}
+	c := r.last
+	if c == nil || c.name != name {
+		if c = r.chains[name]; c == nil {
+			c = newChain(r, name)
+			r.chains[name] = c
+		}
+		r.last = c
+	}
+	return c.add(record, sequence)
+}
+
+func (r *report) finish() []rack.ComplianceReportStatus {
+	for name := range r.anchors {
+		if r.chains[name] == nil && r.anchors[name].Head != nil {
+			r.chains[name] = newChain(r, name)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(r.chains)) {
+		r.chains[name].finish()
+	}
+	statuses := make([]rack.ComplianceReportStatus, 0, len(r.windows))
+	for _, w := range r.windows {
+		statuses = append(statuses, w.finish())
+	}
+	return statuses
+}
+
+// during calls f with each window that s meets, and the window's number.
+func (r *report) during(s span, f func(i int, status *rack.ComplianceReportStatus)) {
+	for i, w := range r.windows {
+		if w.span.meets(s) {
+			f(i, &w.status)
+		}
+	}
+}
+
+// violated adds a violation that lasted for s.
+func (r *report) violated(s span, v rack.ComplianceViolation) {
+	r.during(s, func(_ int, status *rack.ComplianceReportStatus) {
+		switch v.Rule {
+		case RuleOneTenant:
+			status.Overlaps++
+		case RuleFloor:
+			status.FloorBreaches++
+		}
+		at, _ := slices.BinarySearchFunc(status.Violations, v, compareViolations)
+		if at < maxViolations {
+			status.Violations = slices.Insert(status.Violations, at, v)
+			status.Violations = status.Violations[:min(len(status.Violations), maxViolations)]
+		}
+		switch {
+		case v.Rule != RuleUnbroken:
+			status.Verdict = rack.ComplianceViolated
+		case status.Verdict != rack.ComplianceViolated:
+			status.Verdict = rack.ComplianceIncomplete
+		}
+	})
+}
+
+func compareViolations(a, b rack.ComplianceViolation) int {
+	if c := a.Time.Compare(b.Time.Time); c != 0 {
+		return c
+	}
+	if c := strings.Compare(a.SerialNumber, b.SerialNumber); c != 0 {
+		return c
+	}
+	if c := strings.Compare(a.Rule, b.Rule); c != 0 {
+		return c
+	}
+	return strings.Compare(a.Message, b.Message)
+}
+
+func (w *windowReport) finish() rack.ComplianceReportStatus {
+	if w.status.Verdict == "" {
+		w.status.Verdict = rack.ComplianceCompliant
+	}
+	since := w.To.UnixMicro() // There are no records: nothing is covered.
+	if w.began != forever {
+		since = max(w.began, w.since)
+	}
+	if since > w.span.from {
+		t := metav1.NewTime(time.UnixMicro(since).UTC().Truncate(time.Second))
+		w.status.CoveredSince = &t
+	}
+	return w.status
+}
+
+// windowSet is a set of windows, by number.
+type windowSet uint64
+
+// add adds a window and says whether it is new.
+func (s *windowSet) add(i int) bool {
+	bit := windowSet(1) << i
+	fresh := *s&bit == 0
+	*s |= bit
+	return fresh
+}

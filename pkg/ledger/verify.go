@@ -1,0 +1,309 @@
+package ledger
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"macrack.io/macrack/pkg/apis/rack"
+)
+
+// maxForks bounds how many records with one sequence number are told apart.
+const maxForks = 8
+
+// A chain is what is known of a chain so far. Its records are verified as they come, but count only when the next has
+// vouched for them, so that what was tampered with cannot accuse anybody.
+type chain struct {
+	report *report
+	name   string
+	serial string // empty if it is a tenant's chain
+
+	sequence int64
+	time     int64    // of the last record that can be trusted; it never runs backwards
+	hashes   []string // of the records with the last sequence number: more than one is a fork
+	parents  []string // the hashes that the record before had
+	names    []string // of the records with the last sequence number, as namespace/name
+	previous string   // the previousHash of the last record
+	suspect  bool     // whether the last record is known to be bad
+	edited   []pendingBreak
+
+	pending     rack.AuditRecord // verified, but not vouched for yet
+	pendingTime int64
+	isPending   bool
+
+	broken, seen windowSet
+	chassis      chassis
+}
+
+// A pendingBreak is an edited record: when it was written shows only in the next good one.
+type pendingBreak struct {
+	from      int64
+	violation rack.ComplianceViolation
+}
+
+func newChain(r *report, name string) *chain {
+	c := &chain{report: r, name: name, time: always}
+	c.chassis.chain = c
+	return c
+}
+
+func (c *chain) add(record *rack.AuditRecord, sequence int64) error {
+	if c.sequence == 0 {
+		c.begin(record, sequence)
+	} else if sequence < c.sequence {
+		return fmt.Errorf("%w: %s comes after sequence %d", ErrNotInOrder, record.Name, c.sequence)
+	}
+	if c.serial == "" && strings.EqualFold(record.Chassis.SerialNumber, c.name) {
+		c.serial = record.Chassis.SerialNumber
+	}
+	c.count(record)
+
+	if flaw := c.flaw(record, sequence); flaw != "" {
+		c.addEdited(record, sequence, flaw)
+		return nil
+	}
+	at := micros(record)
+	c.resolve(max(c.time, at))
+	switch {
+	case sequence == c.sequence:
+		c.fork(record, at)
+		return nil
+	case c.sequence != 0 && sequence > c.sequence+1:
+		c.confirm()
+		c.breakOff(span{c.time, at}, record, fmt.Sprintf("%s missing between %s and %s: removed, or never written",
+			missing(c.sequence+1, sequence-1), c.names[0], nameIn(record)), c.names[0], nameIn(record))
+	case c.sequence != 0 && !c.suspect && !slices.Contains(c.hashes, record.PreviousHash):
+		c.discard()
+		c.breakOff(span{c.time, at}, record, fmt.Sprintf("%s does not follow %s, whose hash is another: one of them was replaced",
+			nameIn(record), c.names[0]), c.names[0], nameIn(record))
+	default:
+		c.confirm()
+	}
+	if at < c.time {
+		c.breaks(span{at, c.time}, record, fmt.Sprintf("%s is of %s, before the record that it follows (%s)",
+			nameIn(record), formatMicros(at), formatMicros(c.time)), c.names[0], nameIn(record))
+	}
+	c.advance(record, sequence)
+	c.time = max(c.time, at)
+	c.pending, c.pendingTime, c.isPending = *record, c.time, true
+	return nil
+}
+
+// begin looks at the first record of the chain that is there.
+func (c *chain) begin(record *rack.AuditRecord, sequence int64) {
+	at := micros(record)
+	for _, w := range c.report.windows {
+		w.began = min(w.began, at)
+		if sequence > 1 {
+			w.since = max(w.since, at)
+		}
+	}
+	checkpoint := c.checkpoint()
+	switch {
+	case c.report.anchors == nil, sequence == 1:
+	case checkpoint == nil || sequence > checkpoint.Sequence+1:
+		first := int64(1)
+		if checkpoint != nil {
+			first = checkpoint.Sequence + 1
+		}
+		c.breaks(span{always, at}, record, fmt.Sprintf("%s missing before %s, and no checkpoint says that they were expired",
+			missing(first, sequence-1), nameIn(record)), nameIn(record))
+	}
+	c.chassis.unknown = sequence > 1
+}
+
+func (c *chain) checkpoint() *Head { return c.report.anchors[c.name].Checkpoint }
+
+// flaw says what is wrong with a record by itself, if anything is.
+func (c *chain) flaw(record *rack.AuditRecord, sequence int64) string {
+	c.report.buffer = AppendCanonical(c.report.buffer[:0], record)
+	sum := sha256.Sum256(c.report.buffer)
+	var hash [2 * sha256.Size]byte
+	hex.Encode(hash[:], sum[:])
+	switch {
+	case string(hash[:]) != record.Hash:
+		return "was edited: its hash is not that of its content"
+	case record.Sequence != sequence || !c.isOf(record):
+		return fmt.Sprintf("is misplaced: it says that it is %s", Name(Chain(record), record.Sequence))
+	case record.Namespace != Namespace(record):
+		return fmt.Sprintf("is misplaced: it belongs in namespace %s", Namespace(record))
+	case sequence == 1 && record.PreviousHash != "":
+		return "is the first of its chain, but says that another was before it"
+	}
+	if anchor := c.report.anchors[c.name]; anchor.Head != nil && anchor.Head.Sequence == sequence && anchor.Head.Hash != record.Hash {
+		return "was replaced: the head of its chain has another hash"
+	}
+	checkpoint := c.checkpoint()
+	switch {
+	case checkpoint == nil:
+	case checkpoint.Sequence == sequence && checkpoint.Hash != record.Hash,
+		c.sequence == 0 && checkpoint.Sequence == sequence-1 && checkpoint.Hash != record.PreviousHash:
+		return "was replaced: the checkpoint of its chain has another hash"
+	}
+	return ""
+}
+
+// isOf says whether record is of this chain.
+func (c *chain) isOf(record *rack.AuditRecord) bool {
+	if serial := record.Chassis.SerialNumber; serial != "" {
+		return strings.EqualFold(serial, c.name)
+	}
+	return Chain(record) == c.name
+}
+
+// addEdited adds a record that is known to be bad: only its place is believed.
+func (c *chain) addEdited(record *rack.AuditRecord, sequence int64, flaw string) {
+	if sequence == c.sequence {
+		c.discard()
+	} else {
+		c.confirm()
+	}
+	v := c.violation(record, nameIn(record)+" "+flaw, nameIn(record))
+	if c.sequence != 0 && sequence > c.sequence+1 {
+		v.Message += fmt.Sprintf("; besides, %s missing before it", missing(c.sequence+1, sequence-1))
+	}
+	if c.time != always {
+		v.Time = metav1.NewMicroTime(time.UnixMicro(c.time).UTC())
+	}
+	if len(c.edited) == maxViolations {
+		c.resolve(forever)
+	}
+	c.edited = append(c.edited, pendingBreak{from: c.time, violation: v})
+	c.chassis.forget()
+	if sequence == c.sequence {
+		c.addTwin(record)
+	} else {
+		c.advance(record, sequence)
+	}
+	c.suspect = true
+}
+
+// fork adds a second record with the last sequence number.
+func (c *chain) fork(record *rack.AuditRecord, at int64) {
+	c.discard()
+	c.chassis.forget()
+	// Both branches of a fork go on: they part once.
+	goesOn := len(c.parents) > 1 && record.PreviousHash != c.previous && slices.Contains(c.parents, record.PreviousHash)
+	if !goesOn {
+		c.breaks(span{min(c.time, at), max(c.time, at)}, record, fmt.Sprintf("%s and %s have the same place in the chain: it was forked",
+			c.names[0], nameIn(record)), c.names[0], nameIn(record))
+	}
+	c.addTwin(record)
+	c.time = max(c.time, at)
+}
+
+func (c *chain) addTwin(record *rack.AuditRecord) {
+	if len(c.hashes) < maxForks {
+		c.hashes = append(c.hashes, record.Hash)
+		c.names = append(c.names, nameIn(record))
+	}
+}
+
+// advance makes record the last of the chain.
+func (c *chain) advance(record *rack.AuditRecord, sequence int64) {
+	c.sequence = sequence
+	c.previous = record.PreviousHash
+	c.parents, c.hashes = c.hashes, append(c.parents[:0], record.Hash)
+	c.names = append(c.names[:0], nameIn(record))
+	c.suspect = false
+}
+
+// count counts a record, by what it says itself.
+func (c *chain) count(record *rack.AuditRecord) {
+	at := micros(record)
+	c.report.during(span{at, at}, func(i int, status *rack.ComplianceReportStatus) {
+		status.Records++
+		c.see(i, status)
+	})
+}
+
+// see counts the Mac in a window.
+func (c *chain) see(i int, status *rack.ComplianceReportStatus) {
+	if c.serial != "" && c.seen.add(i) {
+		status.Chassis++
+	}
+}
+
+// confirm counts the last record, which the next has vouched for.
+func (c *chain) confirm() {
+	if c.isPending {
+		c.chassis.apply(&c.pending, c.pendingTime)
+	}
+	c.discard()
+}
+
+// discard drops the last record, which nothing vouches for.
+func (c *chain) discard() { c.pending, c.isPending = rack.AuditRecord{}, false }
+
+// breakOff is breaks, after which nothing is known of the Mac.
+func (c *chain) breakOff(s span, record *rack.AuditRecord, message string, records ...string) {
+	c.breaks(s, record, message, records...)
+	c.chassis.forget()
+}
+
+// breaks adds a break of the chain somewhere in s.
+func (c *chain) breaks(s span, record *rack.AuditRecord, message string, records ...string) {
+	c.addBreak(s, c.violation(record, message, records...))
+}
+
+func (c *chain) addBreak(s span, v rack.ComplianceViolation) {
+	c.report.violated(s, v)
+	c.report.during(s, func(i int, status *rack.ComplianceReportStatus) {
+		if c.broken.add(i) {
+			status.BrokenChains++
+		}
+	})
+}
+
+func (c *chain) violation(record *rack.AuditRecord, message string, records ...string) rack.ComplianceViolation {
+	return rack.ComplianceViolation{Rule: RuleUnbroken, SerialNumber: c.serial, Time: record.Time, Message: message, Records: records}
+}
+
+// resolve adds the breaks of edited records, which were written at the time of the next good one at the latest.
+func (c *chain) resolve(until int64) {
+	for _, edited := range c.edited {
+		c.addBreak(span{edited.from, until}, edited.violation)
+	}
+	c.edited = c.edited[:0]
+}
+
+// finish closes the chain at the last record that is there.
+func (c *chain) finish() {
+	last := c.sequence
+	if checkpoint := c.checkpoint(); checkpoint != nil {
+		last = max(last, checkpoint.Sequence)
+	}
+	if head := c.report.anchors[c.name].Head; head != nil && last < head.Sequence {
+		c.confirm()
+		v := rack.ComplianceViolation{
+			Rule: RuleUnbroken, SerialNumber: c.serial, Time: metav1.NewMicroTime(head.Time), Records: slices.Clone(c.names),
+			Message: fmt.Sprintf("%s missing at the end of the chain %s: its head says that there were %d",
+				missing(last+1, head.Sequence), c.name, head.Sequence),
+		}
+		c.addBreak(span{min(c.time, head.Time.UnixMicro()), head.Time.UnixMicro()}, v)
+		c.chassis.forget()
+	}
+	c.resolve(forever)
+	c.confirm()
+	c.chassis.finish()
+}
+
+func micros(record *rack.AuditRecord) int64 { return record.Time.UnixMicro() }
+
+func formatMicros(us int64) string {
+	return time.UnixMicro(us).UTC().Format("2006-01-02T15:04:05.000000Z")
+}
+
+func nameIn(record *rack.AuditRecord) string { return record.Namespace + "/" + record.Name }
+
+func missing(first, last int64) string {
+	if first == last {
+		return fmt.Sprintf("record %d is", first)
+	}
+	return fmt.Sprintf("records %d to %d are", first, last)
+}
