@@ -25,6 +25,9 @@ const (
 	StopReasonReleasing = "LeaseReleasing"
 )
 
+// askAgain is how long to wait when the server does not see yet that a floor has passed.
+const askAgain = 15 * time.Second
+
 // lifecycle takes a bound lease to its end. Its keys are leases.
 type lifecycle struct {
 	now         func() time.Time
@@ -55,7 +58,7 @@ func (l *lifecycle) reconcile(ctx context.Context, key string) (time.Time, error
 		return time.Time{}, err
 	}
 	switch lease.Status.Phase {
-	case rackv1alpha1.MacNodeLeaseBound, rackv1alpha1.MacNodeLeaseHeld, rackv1alpha1.MacNodeLeaseReleasing:
+	case rackv1alpha1.MacNodeLeaseBound, rackv1alpha1.MacNodeLeaseHeld:
 		if restored, err := l.restoreFloor(ctx, lease); restored || err != nil {
 			return time.Time{}, err
 		}
@@ -73,15 +76,23 @@ func (l *lifecycle) reconcile(ctx context.Context, key string) (time.Time, error
 
 // restoreFloor mends a stored floor that is too short or gone. Nothing here relies on it: facts.Floor does not
 // believe a floor that is too short.
-func (l *lifecycle) restoreFloor(ctx context.Context, lease *rackv1alpha1.MacNodeLease) (bool, error) {
+func (l *lifecycle) restoreFloor(ctx context.Context, lease *rackv1alpha1.MacNodeLease) (restored bool, err error) {
 	floor := facts.Floor(lease)
 	if stored := lease.Status.EarliestReleaseAt; floor.IsZero() || stored != nil && !stored.Time.Before(floor) {
 		return false, nil
 	}
-	klog.FromContext(ctx).Info("The stored floor of the lease is too short, restoring it", "lease", klog.KObj(lease), "stored", lease.Status.EarliestReleaseAt, "floor", floor)
-	lease = lease.DeepCopy()
-	lease.Status.EarliestReleaseAt = &metav1.Time{Time: floor}
-	return true, l.updateState(ctx, lease)
+	logger := klog.FromContext(ctx).WithValues("lease", klog.KObj(lease), "stored", lease.Status.EarliestReleaseAt, "floor", floor)
+	mended := lease.DeepCopy()
+	mended.Status.EarliestReleaseAt = &metav1.Time{Time: floor}
+	err = l.updateState(ctx, mended)
+	if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) {
+		logger.Error(err, "The stored floor of the lease is too short and cannot be restored, going by the real one")
+		return false, nil
+	}
+	if err == nil {
+		logger.Info("Restored the floor of the lease, which was too short")
+	}
+	return true, err
 }
 
 // bound deletes a lease that expires.
@@ -106,7 +117,13 @@ func (l *lifecycle) held(ctx context.Context, lease *rackv1alpha1.MacNodeLease) 
 	if rules.FloorPassed(l.now(), floor) {
 		lease = lease.DeepCopy()
 		lease.Status.Phase = rackv1alpha1.MacNodeLeaseReleasing
-		return time.Time{}, l.updateState(ctx, lease)
+		err := l.updateState(ctx, lease)
+		if apierrors.IsForbidden(err) {
+			// By the server's clock the floor has not passed. Each attempt goes on record, so do not insist.
+			klog.FromContext(ctx).Info("The release of the lease is refused, asking again later", "lease", klog.KObj(lease), "reason", err)
+			return l.now().Add(askAgain), nil
+		}
+		return time.Time{}, err
 	}
 	heldAt := lease.Status.HeldAt
 	return floor, l.stopInstances(ctx, lease, StopReasonHeld, func(instance *instancev1alpha1.MacOSInstance) bool {

@@ -109,6 +109,11 @@ func TestLifecycle(t *testing.T) {
 		},
 		{name: "the floor is gone", lease: lease(boundAt(time.Hour), heldAt(0), func(lease *rackv1alpha1.MacNodeLease) { lease.Status.EarliestReleaseAt = nil }),
 			calls: []string{"status Held 2026-08-02T11:00:00Z"}},
+		{name: "the floor is too short and cannot be restored: the real one counts", lease: lease(boundAt(time.Hour), heldAt(0), floorAt(noon)), fail: errForbidden,
+			calls: []string{"status Held 2026-08-02T11:00:00Z"}, due: noon.Add(23 * time.Hour)},
+		{name: "the floor cannot be restored just now", lease: lease(boundAt(time.Hour), floorAt(noon)), fail: errTimeout,
+			calls: []string{"status Bound 2026-08-02T11:00:00Z"}, err: errTimeout},
+		{name: "the floor of a lease that is being released is not touched", lease: releasing(floorAt(noon.Add(-7*day)), slots("vm")), mac: scrubbed()},
 
 		{
 			name: "held: what existed is stopped, what came after is not", lease: lease(boundAt(2*time.Hour), heldAt(time.Hour), slots("before", "after")),
@@ -135,7 +140,9 @@ func TestLifecycle(t *testing.T) {
 		{name: "held, a second before the floor", lease: lease(boundAt(day-time.Second), heldAt(time.Hour)), due: noon.Add(time.Second)},
 		{name: "held, at the floor", lease: lease(boundAt(day), heldAt(time.Hour)), calls: []string{"status Releasing 2026-08-01T12:00:00Z"}},
 		{name: "held, at the floor that the server does not see yet", lease: lease(boundAt(day), heldAt(time.Hour)), fail: errForbidden,
-			calls: []string{"status Releasing 2026-08-01T12:00:00Z"}, err: errForbidden},
+			calls: []string{"status Releasing 2026-08-01T12:00:00Z"}, due: noon.Add(askAgain)},
+		{name: "held, and the server fails", lease: lease(boundAt(day), heldAt(time.Hour)), fail: errTimeout,
+			calls: []string{"status Releasing 2026-08-01T12:00:00Z"}, err: errTimeout},
 		{name: "held, the floor was lengthened", lease: lease(boundAt(30*time.Hour), heldAt(time.Hour), floorAt(noon.Add(time.Hour))), due: noon.Add(time.Hour)},
 
 		{

@@ -1,0 +1,89 @@
+package macosinstance
+
+import (
+	"context"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	instancev1alpha1 "macrack.io/macrack/pkg/apis/instance/v1alpha1"
+	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
+	"macrack.io/macrack/pkg/controllers/env"
+	"macrack.io/macrack/pkg/controllers/facts"
+	"macrack.io/macrack/pkg/controllers/runner"
+)
+
+// New returns the controller. Its keys are instances.
+func New(e *env.Env) *runner.Controller {
+	instances := e.MacRack.InstanceV1alpha1().MacOSInstances
+	created, updated := metav1.CreateOptions{FieldManager: env.FieldManager}, metav1.UpdateOptions{FieldManager: env.FieldManager}
+	r := &reconciler{
+		now: e.Clock.Now,
+		getInstance: func(namespace, name string) (*instancev1alpha1.MacOSInstance, error) {
+			return e.MacOSInstances.Lister().MacOSInstances(namespace).Get(name)
+		},
+		getLease: e.GetLease,
+		getNode:  e.Nodes.Lister().Get,
+		getPod: func(namespace, name string) (*corev1.Pod, error) {
+			return e.Pods.Lister().Pods(namespace).Get(name)
+		},
+		readPod: func(ctx context.Context, namespace, name string) (*corev1.Pod, error) {
+			return e.Core.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
+		},
+		createPod: func(ctx context.Context, pod *corev1.Pod) (*corev1.Pod, error) {
+			return e.Core.CoreV1().Pods(pod.Namespace).Create(ctx, pod, created)
+		},
+		deletePod: func(ctx context.Context, pod *corev1.Pod) error {
+			return e.Core.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &pod.UID}})
+		},
+		update: func(ctx context.Context, instance *instancev1alpha1.MacOSInstance) error {
+			_, err := instances(instance.Namespace).Update(ctx, instance, updated)
+			return err
+		},
+		updateState: func(ctx context.Context, instance *instancev1alpha1.MacOSInstance) (*instancev1alpha1.MacOSInstance, error) {
+			return instances(instance.Namespace).UpdateStatus(ctx, instance, updated)
+		},
+		record: func(ctx context.Context, record *rackv1alpha1.AuditRecord) error {
+			_, err := e.MacRack.RackV1alpha1().AuditRecords(record.Namespace).Create(ctx, record, created)
+			return err
+		},
+	}
+	c := runner.New("macosinstance", e.Clock, r.reconcile)
+
+	_, _ = e.MacOSInstances.Informer().AddEventHandler(runner.Handlers(func(before, after *instancev1alpha1.MacOSInstance) {
+		c.Enqueue(env.Key(runner.Newest(before, after)))
+		if eventType, reason, message := describe(before, after); reason != "" {
+			e.Recorder.Event(after, eventType, reason, message)
+		}
+	}))
+	_, _ = e.Pods.Informer().AddEventHandler(runner.Handlers(func(before, after *corev1.Pod) {
+		pod := runner.Newest(before, after)
+		if ref := metav1.GetControllerOf(pod); ref != nil && ref.Kind == "MacOSInstance" {
+			c.Enqueue(pod.Namespace + "/" + ref.Name)
+		}
+	}))
+	// Only instances that have no virtual machine yet depend on their Node and lease.
+	enqueueWaiting := func(list []*instancev1alpha1.MacOSInstance, err error) {
+		if err != nil {
+			return
+		}
+		for _, instance := range list {
+			if instance.Status.MachineID == "" && !facts.IsTerminal(instance) {
+				c.Enqueue(env.Key(instance))
+			}
+		}
+	}
+	_, _ = e.Nodes.Informer().AddEventHandler(runner.Handlers(func(before, after *corev1.Node) {
+		if before == nil || after == nil || !equality.Semantic.DeepEqual(before.Spec.Taints, after.Spec.Taints) {
+			enqueueWaiting(e.InstancesOn(runner.Newest(before, after).Name))
+		}
+	}))
+	_, _ = e.MacNodeLeases.Informer().AddEventHandler(runner.Handlers(func(before, after *rackv1alpha1.MacNodeLease) {
+		if before == nil || after == nil || before.Status.Phase != after.Status.Phase {
+			lease := runner.Newest(before, after)
+			enqueueWaiting(e.InstancesOf(lease.Namespace, lease.Name))
+		}
+	}))
+	return c
+}

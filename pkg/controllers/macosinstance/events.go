@@ -1,0 +1,61 @@
+package macosinstance
+
+import (
+	"cmp"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+
+	instancev1alpha1 "macrack.io/macrack/pkg/apis/instance/v1alpha1"
+)
+
+// describe returns the Event that tells a tenant how the instance has changed, if it has in a way that
+// matters. The reason is empty if not.
+func describe(before, after *instancev1alpha1.MacOSInstance) (eventType, reason, message string) {
+	if before == nil || after == nil || before.UID != after.UID {
+		return "", "", ""
+	}
+	if before.Status.Phase == after.Status.Phase {
+		return describeScheduling(before, after)
+	}
+	status := after.Status
+	switch status.Phase {
+	case instancev1alpha1.MacOSInstanceScheduled:
+		return corev1.EventTypeNormal, "Scheduled", fmt.Sprintf("the placeholder pod %s is on the Node %s", status.PodName, status.NodeName)
+	case instancev1alpha1.MacOSInstancePulling:
+		return corev1.EventTypeNormal, "Pulling", fmt.Sprintf("the Mac %s fetches the image %s", status.SerialNumber, after.Spec.ImageName)
+	case instancev1alpha1.MacOSInstanceRunning:
+		return corev1.EventTypeNormal, "Started", fmt.Sprintf("the virtual machine runs on the Mac %s", status.SerialNumber)
+	case instancev1alpha1.MacOSInstanceStopping:
+		return corev1.EventTypeNormal, "Stopping", describeStop(after)
+	case instancev1alpha1.MacOSInstanceStopped:
+		return corev1.EventTypeNormal, "Stopped", cmp.Or(status.Message, describeStop(after))
+	case instancev1alpha1.MacOSInstanceFailed:
+		return corev1.EventTypeWarning, "Failed", cmp.Or(status.Message, "the virtual machine has failed")
+	}
+	return "", "", ""
+}
+
+func describeStop(instance *instancev1alpha1.MacOSInstance) string {
+	request := instance.Status.StopRequest
+	if request == nil {
+		return "the virtual machine stops"
+	}
+	return fmt.Sprintf("asked to stop by %s (%s)", cmp.Or(request.By, "somebody"), cmp.Or(request.Reason, "no reason given"))
+}
+
+func describeScheduling(before, after *instancev1alpha1.MacOSInstance) (eventType, reason, message string) {
+	was := meta.FindStatusCondition(before.Status.Conditions, instancev1alpha1.MacOSInstanceScheduledCondition)
+	is := meta.FindStatusCondition(after.Status.Conditions, instancev1alpha1.MacOSInstanceScheduledCondition)
+	if is == nil || was != nil && was.Reason == is.Reason && was.Message == is.Message {
+		return "", "", ""
+	}
+	switch is.Reason {
+	case ReasonPodRefused, ReasonUnschedulable:
+		return corev1.EventTypeWarning, is.Reason, is.Message
+	case ReasonWaitingForNode:
+		return corev1.EventTypeNormal, is.Reason, is.Message
+	}
+	return "", "", ""
+}

@@ -1,0 +1,98 @@
+package macosinstance
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/utils/ptr"
+
+	instancev1alpha1 "macrack.io/macrack/pkg/apis/instance/v1alpha1"
+	"macrack.io/macrack/pkg/controllers/facts"
+	"macrack.io/macrack/pkg/rules"
+)
+
+const (
+	// placeholderImage is never pulled: no kubelet runs on a Mac.
+	placeholderImage = "macrack.io/macos-vm:placeholder"
+
+	// stopMargin is what a placeholder pod is given on top of the guest's own time to shut down.
+	stopMargin = 30 * time.Second
+
+	// nobody is a user other than root, as the restricted Pod Security Standard demands.
+	nobody = 65532
+
+	podSuffix = "-vm"
+)
+
+// PodName returns the name of the placeholder pod of the instance of that name.
+func PodName(instance string) string {
+	return shorten(instance, validation.DNS1123LabelMaxLength-len(podSuffix)) + podSuffix
+}
+
+// shorten returns name, with its end replaced by a hash of it if it is longer than length.
+func shorten(name string, length int) string {
+	if len(name) <= length {
+		return name
+	}
+	sum := sha256.Sum256([]byte(name))
+	hash := hex.EncodeToString(sum[:])[:10]
+	return name[:length-len(hash)-1] + "-" + hash
+}
+
+// placeholder returns the pod that stands for the instance's virtual machine in Kubernetes: it takes one
+// slot of the lease's Node, and the Node's agent runs the machine while it is there.
+func placeholder(instance *instancev1alpha1.MacOSInstance) *corev1.Pod {
+	slot := corev1.ResourceList{rules.ResourceMacOSVM: *resource.NewQuantity(1, resource.DecimalSI)}
+	tenant := facts.Tenant(instance.Namespace)
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Name:        PodName(instance.Name),
+			Namespace:   instance.Namespace,
+			Labels:      map[string]string{rules.LabelInstance: shorten(instance.Name, validation.LabelValueMaxLength)},
+			Annotations: map[string]string{rules.AnnotationInstanceUID: string(instance.UID)},
+			OwnerReferences: []metav1.OwnerReference{
+				*metav1.NewControllerRef(instance, instancev1alpha1.SchemeGroupVersion.WithKind("MacOSInstance")),
+			},
+		},
+		Spec: corev1.PodSpec{
+			RestartPolicy:                 corev1.RestartPolicyNever,
+			TerminationGracePeriodSeconds: ptr.To(int64((rules.DefaultStopGrace + stopMargin).Seconds())),
+			AutomountServiceAccountToken:  ptr.To(false),
+			EnableServiceLinks:            ptr.To(false),
+			SecurityContext: &corev1.PodSecurityContext{
+				RunAsNonRoot:   ptr.To(true),
+				RunAsUser:      ptr.To[int64](nobody),
+				SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
+			},
+			Containers: []corev1.Container{{
+				Name:      "macos-vm",
+				Image:     placeholderImage,
+				Resources: corev1.ResourceRequirements{Requests: slot, Limits: slot},
+				SecurityContext: &corev1.SecurityContext{
+					AllowPrivilegeEscalation: ptr.To(false),
+					Capabilities:             &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
+				},
+			}},
+			Affinity: &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{
+				RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
+					NodeSelectorTerms: []corev1.NodeSelectorTerm{{
+						MatchFields: []corev1.NodeSelectorRequirement{{
+							Key: metav1.ObjectNameField, Operator: corev1.NodeSelectorOpIn, Values: []string{instance.Status.NodeName},
+						}},
+					}},
+				},
+			}},
+			Tolerations: []corev1.Toleration{
+				{Key: tenant.Key, Operator: corev1.TolerationOpEqual, Value: tenant.Value, Effect: tenant.Effect},
+				// A Mac that is not heard of keeps its virtual machines: nothing is failed on silence alone.
+				{Key: corev1.TaintNodeNotReady, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute},
+				{Key: corev1.TaintNodeUnreachable, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute},
+			},
+		},
+	}
+}

@@ -1,0 +1,119 @@
+package macosinstance
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+	psaapi "k8s.io/pod-security-admission/api"
+	"k8s.io/pod-security-admission/policy"
+
+	"macrack.io/macrack/pkg/controllers/facts"
+)
+
+func TestPlaceholderMeetsRestrictedPodSecurity(t *testing.T) {
+	evaluator, err := policy.NewEvaluator(policy.DefaultChecks(), nil)
+	require.NoError(t, err)
+	level := psaapi.LevelVersion{Level: psaapi.LevelRestricted, Version: psaapi.LatestVersion()}
+	evaluate := func(pod *corev1.Pod) policy.AggregateCheckResult {
+		return policy.AggregateCheckResults(evaluator.EvaluatePod(level, &pod.ObjectMeta, &pod.Spec))
+	}
+	result := evaluate(placeholder(anInstance()))
+	assert.True(t, result.Allowed, result.ForbiddenDetail())
+
+	// The evaluator is no rubber stamp.
+	loose := placeholder(anInstance())
+	loose.Spec.Containers[0].SecurityContext = nil
+	assert.False(t, evaluate(loose).Allowed)
+}
+
+func TestPlaceholder(t *testing.T) {
+	instance := anInstance()
+	pod := placeholder(instance)
+
+	assert.Equal(t, "acme", pod.Namespace)
+	assert.Equal(t, "vm-1-vm", pod.Name)
+	assert.Equal(t, "vm-1", pod.Labels["macrack.io/instance"])
+	assert.Equal(t, "uid-vm-1", pod.Annotations["macrack.io/instance-uid"])
+	assert.True(t, metav1.IsControlledBy(pod, instance))
+	assert.Equal(t, "instance.macrack.io/v1alpha1", pod.OwnerReferences[0].APIVersion)
+
+	require.Len(t, pod.Spec.Containers, 1)
+	one := corev1.ResourceList{"macrack.io/macos-vm": *resource.NewQuantity(1, resource.DecimalSI)}
+	assert.Equal(t, corev1.ResourceRequirements{Requests: one, Limits: one}, pod.Spec.Containers[0].Resources)
+	assert.Equal(t, corev1.RestartPolicyNever, pod.Spec.RestartPolicy)
+	assert.Equal(t, int64(60), *pod.Spec.TerminationGracePeriodSeconds)
+	assert.False(t, *pod.Spec.AutomountServiceAccountToken)
+	assert.False(t, *pod.Spec.EnableServiceLinks)
+	assert.Empty(t, pod.Spec.NodeName, "the scheduler is one of the stops of the first rule")
+	assert.Empty(t, pod.Spec.PriorityClassName)
+}
+
+func TestPlaceholderFitsItsNodeOnly(t *testing.T) {
+	pod := placeholder(anInstance())
+	for _, tt := range []struct {
+		name   string
+		node   string
+		taints []corev1.Taint
+		want   bool
+	}{
+		{"its Node", "mac-1", []corev1.Taint{facts.Tenant("acme")}, true},
+		{"another Node", "mac-2", []corev1.Taint{facts.Tenant("acme")}, false},
+		{"a Node of another tenant", "mac-1", []corev1.Taint{facts.Tenant("globex")}, false},
+		{"a Node of nobody", "mac-1", []corev1.Taint{facts.Unleased()}, false},
+		{"a Node of both", "mac-1", []corev1.Taint{facts.Tenant("acme"), facts.Unleased()}, false},
+		{"a Node that is silent", "mac-1", []corev1.Taint{
+			facts.Tenant("acme"),
+			{Key: corev1.TaintNodeUnreachable, Effect: corev1.TaintEffectNoExecute}, {Key: corev1.TaintNodeNotReady, Effect: corev1.TaintEffectNoExecute},
+		}, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: tt.node}, Spec: corev1.NodeSpec{Taints: tt.taints}}
+			assert.Equal(t, tt.want, asksFor(pod, node) && tolerates(pod, node))
+		})
+	}
+	for _, toleration := range pod.Spec.Tolerations {
+		assert.Nil(t, toleration.TolerationSeconds, "a silent Mac keeps its virtual machines, however long")
+	}
+}
+
+func asksFor(pod *corev1.Pod, node *corev1.Node) bool {
+	terms := pod.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms
+	want := corev1.NodeSelectorRequirement{Key: "metadata.name", Operator: corev1.NodeSelectorOpIn, Values: []string{node.Name}}
+	return len(terms) == 1 && len(terms[0].MatchExpressions) == 0 && assert.ObjectsAreEqual([]corev1.NodeSelectorRequirement{want}, terms[0].MatchFields)
+}
+
+func tolerates(pod *corev1.Pod, node *corev1.Node) bool {
+	for i := range node.Spec.Taints {
+		tolerated := false
+		for j := range pod.Spec.Tolerations {
+			toleration, taint := &pod.Spec.Tolerations[j], &node.Spec.Taints[i]
+			tolerated = tolerated || toleration.Effect == taint.Effect && toleration.Key == taint.Key &&
+				(toleration.Operator == corev1.TolerationOpExists || toleration.Value == taint.Value)
+		}
+		if !tolerated {
+			return false
+		}
+	}
+	return true
+}
+
+func TestNamesOfAnyLength(t *testing.T) {
+	seen := map[string]bool{}
+	for _, name := range []string{"a", strings.Repeat("a", 60), strings.Repeat("a", 61), strings.Repeat("a", 63), strings.Repeat("a", 64), strings.Repeat("a", 253), "a.b"} {
+		instance := anInstance()
+		instance.Name = name
+		pod := placeholder(instance)
+		assert.Empty(t, validation.IsDNS1123Subdomain(pod.Name), pod.Name)
+		assert.LessOrEqual(t, len(pod.Name), 63)
+		assert.Empty(t, validation.IsValidLabelValue(pod.Labels["macrack.io/instance"]))
+		assert.False(t, seen[pod.Name], "two instances with the pod %s", pod.Name)
+		seen[pod.Name] = true
+	}
+	assert.Equal(t, PodName(strings.Repeat("a", 253)), PodName(strings.Repeat("a", 253)))
+}

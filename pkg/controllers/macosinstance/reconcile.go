@@ -1,0 +1,382 @@
+// Package macosinstance gives each instance its placeholder pod, shows how the pod is scheduled, and takes
+// both away when the virtual machine has ended. What happens to the machine itself is the agent's to say.
+package macosinstance
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+
+	instancev1alpha1 "macrack.io/macrack/pkg/apis/instance/v1alpha1"
+	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
+	"macrack.io/macrack/pkg/controllers/facts"
+	"macrack.io/macrack/pkg/rules"
+)
+
+// Reasons of the condition Scheduled.
+const (
+	// ReasonWaitingForNode means that the Node is not there, or not yet marked as the tenant's.
+	ReasonWaitingForNode = "WaitingForNode"
+	// ReasonCreatingPod means that the placeholder pod is about to be created.
+	ReasonCreatingPod = "CreatingPod"
+	// ReasonPodRefused means that the API server refuses the placeholder pod, because of a quota for example.
+	ReasonPodRefused = "PodRefused"
+	// ReasonWaitingForScheduler means that the scheduler has not looked at the placeholder pod yet.
+	ReasonWaitingForScheduler = "WaitingForScheduler"
+	// ReasonUnschedulable means that the scheduler finds the Node unfit for the placeholder pod.
+	ReasonUnschedulable = "Unschedulable"
+	// ReasonScheduled means that the placeholder pod is on the Node.
+	ReasonScheduled = "Scheduled"
+)
+
+const (
+	messageStopped    = "stopped before it had started"
+	messagePodDeleted = "the placeholder pod was deleted"
+
+	// maxMessage is how many bytes a message has at most.
+	maxMessage = 1024
+)
+
+type reconciler struct {
+	now         func() time.Time
+	getInstance func(namespace, name string) (*instancev1alpha1.MacOSInstance, error)
+	getLease    func(namespace, name string) (*rackv1alpha1.MacNodeLease, error)
+	getNode     func(name string) (*corev1.Node, error)
+	getPod      func(namespace, name string) (*corev1.Pod, error)
+	// readPod asks the server, not the cache.
+	readPod     func(ctx context.Context, namespace, name string) (*corev1.Pod, error)
+	createPod   func(ctx context.Context, pod *corev1.Pod) (*corev1.Pod, error)
+	deletePod   func(ctx context.Context, pod *corev1.Pod) error
+	update      func(ctx context.Context, instance *instancev1alpha1.MacOSInstance) error
+	updateState func(ctx context.Context, instance *instancev1alpha1.MacOSInstance) (*instancev1alpha1.MacOSInstance, error)
+	record      func(ctx context.Context, record *rackv1alpha1.AuditRecord) error
+}
+
+func (r *reconciler) reconcile(ctx context.Context, key string) (time.Time, error) {
+	namespace, name, err := cache.SplitMetaNamespaceKey(key)
+	if err != nil {
+		return time.Time{}, err
+	}
+	instance, err := r.getInstance(namespace, name)
+	if apierrors.IsNotFound(err) {
+		return time.Time{}, nil
+	}
+	if err != nil {
+		return time.Time{}, err
+	}
+	pod, err := r.findPod(instance)
+	if err != nil {
+		return time.Time{}, err
+	}
+	switch {
+	case facts.IsTerminal(instance):
+		return time.Time{}, r.cleanUp(ctx, instance, pod)
+	case instance.Status.MachineID != "":
+		// There is, or was, a virtual machine: only the agent knows what becomes of it.
+		return time.Time{}, nil
+	case isToStop(instance):
+		return time.Time{}, r.stop(ctx, instance, pod)
+	case instance.Status.PodName == "" || podIsToBeCreated(instance, pod):
+		return time.Time{}, r.start(ctx, instance)
+	case pod == nil:
+		return time.Time{}, r.podIsGone(ctx, instance)
+	default:
+		return time.Time{}, r.showScheduling(ctx, instance, pod)
+	}
+}
+
+// findPod returns the instance's own pod from the cache, or nil.
+func (r *reconciler) findPod(instance *instancev1alpha1.MacOSInstance) (*corev1.Pod, error) {
+	if instance.Status.PodName == "" {
+		return nil, nil
+	}
+	pod, err := r.getPod(instance.Namespace, instance.Status.PodName)
+	if apierrors.IsNotFound(err) || err == nil && !isPodOf(pod, instance) {
+		return nil, nil
+	}
+	return pod, err
+}
+
+func isPodOf(pod *corev1.Pod, instance *instancev1alpha1.MacOSInstance) bool {
+	return metav1.IsControlledBy(pod, instance)
+}
+
+func isToStop(instance *instancev1alpha1.MacOSInstance) bool {
+	return instance.DeletionTimestamp != nil || instance.Status.StopRequest != nil || instance.Status.Phase == instancev1alpha1.MacOSInstanceStopping
+}
+
+// podIsToBeCreated says whether the name of the pod is reserved, but the pod is not known to have been there.
+// An instance has one pod in its life: one that was there and is gone is not made again.
+func podIsToBeCreated(instance *instancev1alpha1.MacOSInstance, pod *corev1.Pod) bool {
+	if pod != nil || instance.Status.Phase != instancev1alpha1.MacOSInstancePending {
+		return false
+	}
+	condition := meta.FindStatusCondition(instance.Status.Conditions, instancev1alpha1.MacOSInstanceScheduledCondition)
+	return condition == nil || condition.Reason == ReasonCreatingPod || condition.Reason == ReasonPodRefused
+}
+
+// cleanUp takes away what is left of an instance that has ended: its pod, and if it is being deleted, our finalizer.
+func (r *reconciler) cleanUp(ctx context.Context, instance *instancev1alpha1.MacOSInstance, pod *corev1.Pod) error {
+	if err := r.removePod(ctx, pod); err != nil {
+		return err
+	}
+	if instance.DeletionTimestamp == nil {
+		return nil
+	}
+	instance = instance.DeepCopy()
+	if !removeFinalizer(instance, rules.FinalizerVM) {
+		return nil
+	}
+	return ignoreNotFound(r.update(ctx, instance))
+}
+
+func (r *reconciler) removePod(ctx context.Context, pod *corev1.Pod) error {
+	if pod == nil || pod.DeletionTimestamp != nil {
+		return nil
+	}
+	return ignoreNotFound(r.deletePod(ctx, pod))
+}
+
+// stop ends an instance that never had a virtual machine. While its pod is on the Node the agent does it, as
+// it may be about to start one.
+func (r *reconciler) stop(ctx context.Context, instance *instancev1alpha1.MacOSInstance, pod *corev1.Pod) error {
+	if pod != nil {
+		if pod.Spec.NodeName == "" {
+			return r.removePod(ctx, pod)
+		}
+		return nil
+	}
+	if gone, err := r.podIsReallyGone(ctx, instance); !gone {
+		return err
+	}
+	return r.markStopped(ctx, instance, messageStopped)
+}
+
+// podIsGone ends an instance whose pod somebody has deleted, unless the agent is at it.
+func (r *reconciler) podIsGone(ctx context.Context, instance *instancev1alpha1.MacOSInstance) error {
+	switch instance.Status.Phase {
+	case instancev1alpha1.MacOSInstancePending, instancev1alpha1.MacOSInstanceScheduled:
+	default:
+		return nil
+	}
+	if gone, err := r.podIsReallyGone(ctx, instance); !gone {
+		return err
+	}
+	return r.markStopped(ctx, instance, messagePodDeleted)
+}
+
+// podIsReallyGone asks the server whether the pod is gone, as the cache may not have seen it yet.
+func (r *reconciler) podIsReallyGone(ctx context.Context, instance *instancev1alpha1.MacOSInstance) (bool, error) {
+	if instance.Status.PodName == "" {
+		return true, nil
+	}
+	pod, err := r.readPod(ctx, instance.Namespace, instance.Status.PodName)
+	if apierrors.IsNotFound(err) {
+		return true, nil
+	}
+	return err == nil && !isPodOf(pod, instance), err
+}
+
+func (r *reconciler) markStopped(ctx context.Context, instance *instancev1alpha1.MacOSInstance, message string) error {
+	instance = instance.DeepCopy()
+	instance.Status.Phase = instancev1alpha1.MacOSInstanceStopped
+	instance.Status.Message = message
+	_, err := r.updateState(ctx, instance)
+	return err
+}
+
+// start creates the placeholder pod once the Node admits it. The pod's name is written down before, so that a
+// pod that was made and is gone is never taken for one that was not made yet.
+func (r *reconciler) start(ctx context.Context, instance *instancev1alpha1.MacOSInstance) error {
+	lease, err := r.getLease(instance.Namespace, instance.Spec.LeaseName)
+	if apierrors.IsNotFound(err) || err == nil && !(facts.BelongsTo(instance, lease) && holdsMac(lease)) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	node, err := r.getNode(instance.Status.NodeName)
+	if err != nil && !apierrors.IsNotFound(err) {
+		return err
+	}
+	if err != nil {
+		_, err := r.show(ctx, instance, ReasonWaitingForNode, fmt.Sprintf("the Node %s does not exist: the agent of the Mac has not registered it", instance.Status.NodeName))
+		return err
+	}
+	if !facts.AdmitsTenant(node, instance.Namespace) {
+		_, err := r.show(ctx, instance, ReasonWaitingForNode, fmt.Sprintf("the Node %s is about to be marked as the tenant's", node.Name))
+		return err
+	}
+	if instance.Status.PodName == "" {
+		if instance, err = r.show(ctx, instance, ReasonCreatingPod, "the placeholder pod is being created"); err != nil {
+			return err
+		}
+	}
+	pod, err := r.createPod(ctx, placeholder(instance))
+	switch {
+	case err == nil:
+		klog.FromContext(ctx).V(1).Info("Created the placeholder pod", "pod", klog.KObj(pod), "node", instance.Status.NodeName)
+		return nil
+	case apierrors.IsAlreadyExists(err):
+		existing, err := r.readPod(ctx, instance.Namespace, instance.Status.PodName)
+		if err != nil || isPodOf(existing, instance) {
+			return err
+		}
+		return r.refused(ctx, instance, fmt.Errorf("there is a pod %s already that is not this instance's; delete that pod, or name the instance differently", existing.Name))
+	case apierrors.IsForbidden(err) || apierrors.IsInvalid(err):
+		return r.refused(ctx, instance, err)
+	default:
+		return err
+	}
+}
+
+// holdsMac says whether the lease's Mac may still be used.
+func holdsMac(lease *rackv1alpha1.MacNodeLease) bool {
+	return lease.Status.Phase == rackv1alpha1.MacNodeLeaseBound || lease.Status.Phase == rackv1alpha1.MacNodeLeaseHeld
+}
+
+// refused shows why there is no pod, and returns an error so that it is tried again: nothing tells when a
+// quota has room.
+func (r *reconciler) refused(ctx context.Context, instance *instancev1alpha1.MacOSInstance, reason error) error {
+	if _, err := r.show(ctx, instance, ReasonPodRefused, "the placeholder pod is refused: "+reason.Error()); err != nil {
+		return err
+	}
+	return fmt.Errorf("creating the placeholder pod: %w", reason)
+}
+
+// showScheduling shows on the instance what the scheduler did with its pod.
+func (r *reconciler) showScheduling(ctx context.Context, instance *instancev1alpha1.MacOSInstance, pod *corev1.Pod) error {
+	var err error
+	switch {
+	case pod.Spec.NodeName == "":
+		reason, message := ReasonWaitingForScheduler, "the placeholder pod waits for the scheduler"
+		if c := podScheduled(pod); c != nil && c.Status == corev1.ConditionFalse {
+			reason, message = ReasonUnschedulable, c.Message
+			if err := r.recordRejection(ctx, instance, message); err != nil {
+				return err
+			}
+		}
+		_, err = r.show(ctx, instance, reason, message)
+	case pod.Spec.NodeName == instance.Status.NodeName:
+		_, err = r.show(ctx, instance, ReasonScheduled, "")
+	default:
+		_, err = r.show(ctx, instance, ReasonUnschedulable, fmt.Sprintf("the placeholder pod was bound to the Node %s instead of %s", pod.Spec.NodeName, instance.Status.NodeName))
+	}
+	return err
+}
+
+// recordRejection puts it into the ledger, once, when the scheduler has kept a rule: it finds no free slot on
+// the Node, or the Node is another tenant's.
+func (r *reconciler) recordRejection(ctx context.Context, instance *instancev1alpha1.MacOSInstance, message string) error {
+	condition := meta.FindStatusCondition(instance.Status.Conditions, instancev1alpha1.MacOSInstanceScheduledCondition)
+	if condition != nil && condition.Reason == ReasonUnschedulable {
+		return nil
+	}
+	if !strings.Contains(message, rules.ResourceMacOSVM) {
+		node, err := r.getNode(instance.Status.NodeName)
+		if err != nil || facts.AdmitsTenant(node, instance.Namespace) {
+			return ignoreNotFound(err)
+		}
+	}
+	err := r.record(ctx, rejection(instance, message))
+	if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err) {
+		klog.FromContext(ctx).Error(err, "The ledger does not take the scheduler's rejection", "instance", klog.KObj(instance))
+		return nil
+	}
+	return err
+}
+
+func rejection(instance *instancev1alpha1.MacOSInstance, message string) *rackv1alpha1.AuditRecord {
+	record := &rackv1alpha1.AuditRecord{
+		ObjectMeta: metav1.ObjectMeta{Namespace: instance.Namespace, GenerateName: "rejected-"},
+		Type:       rackv1alpha1.InstanceRejected,
+		Chassis:    rackv1alpha1.AuditChassis{NodeName: instance.Status.NodeName, SerialNumber: instance.Status.SerialNumber},
+		Tenant:     instance.Namespace,
+		Instance:   &rackv1alpha1.AuditReference{Namespace: instance.Namespace, Name: instance.Name, UID: instance.UID},
+		Details:    rackv1alpha1.AuditDetails{Layer: rackv1alpha1.LayerScheduler, Reason: ReasonUnschedulable, Message: message},
+	}
+	for _, ref := range instance.OwnerReferences {
+		if ref.Kind == "MacNodeLease" && ref.Name == instance.Spec.LeaseName {
+			record.Lease = &rackv1alpha1.AuditReference{Namespace: instance.Namespace, Name: ref.Name, UID: ref.UID}
+		}
+	}
+	return record
+}
+
+func podScheduled(pod *corev1.Pod) *corev1.PodCondition {
+	for i := range pod.Status.Conditions {
+		if pod.Status.Conditions[i].Type == corev1.PodScheduled {
+			return &pod.Status.Conditions[i]
+		}
+	}
+	return nil
+}
+
+// show writes what is known of the scheduling, if that changes anything, and returns the instance as it is then.
+func (r *reconciler) show(ctx context.Context, before *instancev1alpha1.MacOSInstance, reason, message string) (*instancev1alpha1.MacOSInstance, error) {
+	message = cut(message)
+	instance := before.DeepCopy()
+	condition := metav1.Condition{
+		Type:               instancev1alpha1.MacOSInstanceScheduledCondition,
+		Status:             metav1.ConditionFalse,
+		Reason:             reason,
+		Message:            message,
+		ObservedGeneration: instance.Generation,
+		LastTransitionTime: metav1.NewTime(r.now()),
+	}
+	switch {
+	case reason == ReasonScheduled:
+		condition.Status = metav1.ConditionTrue
+		if instance.Status.Phase == instancev1alpha1.MacOSInstancePending {
+			instance.Status.Phase = instancev1alpha1.MacOSInstanceScheduled
+			instance.Status.Message = ""
+		}
+	case reason == ReasonCreatingPod:
+		instance.Status.PodName = PodName(instance.Name)
+		fallthrough
+	default:
+		instance.Status.Message = message
+	}
+	meta.SetStatusCondition(&instance.Status.Conditions, condition)
+	if equality.Semantic.DeepEqual(before.Status, instance.Status) {
+		return before, nil
+	}
+	return r.updateState(ctx, instance)
+}
+
+// cut shortens a message that comes from elsewhere to what a status may hold.
+func cut(message string) string {
+	message = strings.ToValidUTF8(message, "?")
+	if len(message) <= maxMessage {
+		return message
+	}
+	return strings.ToValidUTF8(message[:maxMessage-len("...")], "") + "..."
+}
+
+func removeFinalizer(obj metav1.Object, finalizer string) bool {
+	var kept []string
+	for _, f := range obj.GetFinalizers() {
+		if f != finalizer {
+			kept = append(kept, f)
+		}
+	}
+	removed := len(kept) != len(obj.GetFinalizers())
+	obj.SetFinalizers(kept)
+	return removed
+}
+
+func ignoreNotFound(err error) error {
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}

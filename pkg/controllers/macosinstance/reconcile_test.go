@@ -1,0 +1,409 @@
+package macosinstance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	instancev1alpha1 "macrack.io/macrack/pkg/apis/instance/v1alpha1"
+	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
+	"macrack.io/macrack/pkg/controllers/facts"
+)
+
+var noon = metav1.Date(2026, 8, 1, 12, 0, 0, 0, time.UTC)
+
+type change func(*instancev1alpha1.MacOSInstance)
+
+// anInstance returns the instance acme/vm-1 of lease build on mac-1, as it is created.
+func anInstance(changes ...change) *instancev1alpha1.MacOSInstance {
+	instance := &instancev1alpha1.MacOSInstance{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "acme", Name: "vm-1", UID: "uid-vm-1", Finalizers: []string{"macrack.io/vm"},
+			OwnerReferences: []metav1.OwnerReference{{Kind: "MacNodeLease", Name: "build", UID: "uid-build"}},
+		},
+		Spec: instancev1alpha1.MacOSInstanceSpec{LeaseName: "build", ImageName: "tahoe"},
+		Status: instancev1alpha1.MacOSInstanceStatus{
+			Phase: instancev1alpha1.MacOSInstancePending, NodeName: "mac-1", SerialNumber: "S-1",
+		},
+	}
+	for _, change := range changes {
+		change(instance)
+	}
+	return instance
+}
+
+func inPhase(phase instancev1alpha1.MacOSInstancePhase) change {
+	return func(i *instancev1alpha1.MacOSInstance) { i.Status.Phase = phase }
+}
+
+// withPod notes the pod, and what is known of its scheduling.
+func withPod(reason, message string) change {
+	return func(i *instancev1alpha1.MacOSInstance) {
+		i.Status.PodName = "vm-1-vm"
+		status := metav1.ConditionFalse
+		if reason == ReasonScheduled {
+			status = metav1.ConditionTrue
+		}
+		i.Status.Conditions = []metav1.Condition{{Type: "Scheduled", Status: status, Reason: reason, Message: message, LastTransitionTime: noon}}
+		i.Status.Message = message
+	}
+}
+
+func withMachine(i *instancev1alpha1.MacOSInstance) { i.Status.MachineID = "machine" }
+func stopAsked(i *instancev1alpha1.MacOSInstance) {
+	i.Status.StopRequest = &instancev1alpha1.StopRequest{By: "acme", Reason: "Asked"}
+	i.Status.Phase = instancev1alpha1.MacOSInstanceStopping
+}
+func deleted(i *instancev1alpha1.MacOSInstance) { i.DeletionTimestamp = &noon }
+
+// aPod returns the placeholder pod of anInstance, which is on the Node if one is given.
+func aPod(node string, conditions ...corev1.PodCondition) *corev1.Pod {
+	pod := placeholder(anInstance())
+	pod.UID = "uid-pod"
+	pod.Spec.NodeName = node
+	pod.Status.Conditions = conditions
+	return pod
+}
+
+func TestReconcile(t *testing.T) {
+	var (
+		notFound  = apierrors.NewNotFound(corev1.Resource("pods"), "x")
+		forbidden = apierrors.NewForbidden(corev1.Resource("pods"), "vm-1-vm", errors.New("exceeded quota"))
+		exists    = apierrors.NewAlreadyExists(corev1.Resource("pods"), "vm-1-vm")
+		conflict  = apierrors.NewConflict(corev1.Resource("pods"), "vm-1-vm", errors.New("changed"))
+		broken    = errors.New("broken")
+	)
+	lease := func(phase rackv1alpha1.MacNodeLeasePhase) *rackv1alpha1.MacNodeLease {
+		return &rackv1alpha1.MacNodeLease{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "acme", Name: "build", UID: "uid-build"},
+			Status:     rackv1alpha1.MacNodeLeaseStatus{Phase: phase},
+		}
+	}
+	another := lease(rackv1alpha1.MacNodeLeaseBound)
+	another.UID = "uid-another"
+	node := func(taints ...corev1.Taint) *corev1.Node {
+		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "mac-1"}, Spec: corev1.NodeSpec{Taints: taints}}
+	}
+	bound, tenants := lease(rackv1alpha1.MacNodeLeaseBound), node(facts.Tenant("acme"))
+	stranger := aPod("")
+	stranger.OwnerReferences = nil
+	going := aPod("mac-1")
+	going.DeletionTimestamp = &noon
+	unschedulable := func(message string) corev1.PodCondition {
+		return corev1.PodCondition{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: "Unschedulable", Message: message}
+	}
+	const full = "0/3 nodes are available: 1 Insufficient macrack.io/macos-vm, 2 node(s) didn't match Pod's node affinity/selector."
+
+	for _, tt := range []struct {
+		name     string
+		instance *instancev1alpha1.MacOSInstance
+		lease    *rackv1alpha1.MacNodeLease
+		node     *corev1.Node
+		pod      *corev1.Pod // in the cache
+		podNow   *corev1.Pod // at the server
+		fail     map[string]error
+		calls    []string
+		message  string // that is written
+		err      error
+	}{
+		{name: "gone"},
+
+		// Beginning.
+		{
+			name: "the Node is the tenant's: the pod's name is noted, then it is created", instance: anInstance(), lease: bound, node: tenants,
+			calls: []string{"status Pending vm-1-vm False CreatingPod", "create vm-1-vm"},
+		},
+		{
+			name: "on a Held lease", instance: anInstance(), lease: lease(rackv1alpha1.MacNodeLeaseHeld), node: tenants,
+			calls: []string{"status Pending vm-1-vm False CreatingPod", "create vm-1-vm"},
+		},
+		{name: "on a lease that is being released", instance: anInstance(), lease: lease(rackv1alpha1.MacNodeLeaseReleasing), node: tenants},
+		{name: "the lease is gone", instance: anInstance(), node: tenants},
+		{name: "the lease is another of the same name", instance: anInstance(), lease: another, node: tenants},
+		{
+			name: "the Node does not exist", instance: anInstance(), lease: bound,
+			calls:   []string{"status Pending - False WaitingForNode"},
+			message: "the Node mac-1 does not exist: the agent of the Mac has not registered it",
+		},
+		{
+			name: "the Node is unleased", instance: anInstance(), lease: bound, node: node(facts.Unleased()),
+			calls: []string{"status Pending - False WaitingForNode"}, message: "the Node mac-1 is about to be marked as the tenant's",
+		},
+		{
+			name: "the Node is both", instance: anInstance(), lease: bound, node: node(facts.Tenant("acme"), facts.Unleased()),
+			calls: []string{"status Pending - False WaitingForNode"},
+		},
+		{
+			name: "the Node is another tenant's", instance: anInstance(), lease: bound, node: node(facts.Tenant("globex")),
+			calls: []string{"status Pending - False WaitingForNode"},
+		},
+		{
+			name: "the Node is not marked", instance: anInstance(), lease: bound, node: node(),
+			calls: []string{"status Pending - False WaitingForNode"},
+		},
+		{
+			name: "the name cannot be noted: no pod", instance: anInstance(), lease: bound, node: tenants, fail: map[string]error{"status": conflict},
+			calls: []string{"status Pending vm-1-vm False CreatingPod"}, err: conflict,
+		},
+		{
+			name: "the name was noted, but the pod not created", instance: anInstance(withPod(ReasonCreatingPod, "the placeholder pod is being created")), lease: bound, node: tenants,
+			calls: []string{"create vm-1-vm"},
+		},
+		{
+			name: "the pod was created, but is not in the cache", instance: anInstance(withPod(ReasonCreatingPod, "the placeholder pod is being created")), lease: bound, node: tenants,
+			podNow: aPod(""), fail: map[string]error{"create": exists},
+			calls: []string{"create vm-1-vm", "read vm-1-vm"},
+		},
+		{
+			name: "the name is taken", instance: anInstance(withPod(ReasonCreatingPod, "x")), lease: bound, node: tenants, podNow: stranger, fail: map[string]error{"create": exists},
+			calls:   []string{"create vm-1-vm", "read vm-1-vm", "status Pending vm-1-vm False PodRefused"},
+			message: "the placeholder pod is refused: there is a pod vm-1-vm already that is not this instance's; delete that pod, or name the instance differently",
+			err:     errors.New("not this instance's"),
+		},
+		{
+			name: "the pod is refused", instance: anInstance(), lease: bound, node: tenants, fail: map[string]error{"create": forbidden},
+			calls:   []string{"status Pending vm-1-vm False CreatingPod", "create vm-1-vm", "status Pending vm-1-vm False PodRefused"},
+			message: "the placeholder pod is refused: " + forbidden.Error(), err: forbidden,
+		},
+		{
+			name:     "the pod is refused again: nothing is written",
+			instance: anInstance(withPod(ReasonPodRefused, "the placeholder pod is refused: "+forbidden.Error())), lease: bound, node: tenants, fail: map[string]error{"create": forbidden},
+			calls: []string{"create vm-1-vm"}, err: forbidden,
+		},
+		{
+			name: "the pod is no longer refused", instance: anInstance(withPod(ReasonPodRefused, "x")), lease: bound, node: tenants,
+			calls: []string{"create vm-1-vm"},
+		},
+		{
+			name: "the API server fails", instance: anInstance(withPod(ReasonCreatingPod, "x")), lease: bound, node: tenants, fail: map[string]error{"create": broken},
+			calls: []string{"create vm-1-vm"}, err: broken,
+		},
+
+		// Scheduling.
+		{
+			name: "not looked at yet", instance: anInstance(withPod(ReasonCreatingPod, "x")), pod: aPod(""),
+			calls: []string{"status Pending vm-1-vm False WaitingForScheduler"},
+		},
+		{
+			name: "unschedulable", instance: anInstance(withPod(ReasonCreatingPod, "x")), pod: aPod("", unschedulable("node(s) were unschedulable")), node: tenants,
+			calls: []string{"status Pending vm-1-vm False Unschedulable"}, message: "node(s) were unschedulable",
+		},
+		{
+			name: "unschedulable since before", instance: anInstance(withPod(ReasonUnschedulable, full)), pod: aPod("", unschedulable(full)), node: tenants,
+		},
+		{
+			name: "the scheduler keeps the first rule: on record", instance: anInstance(withPod(ReasonCreatingPod, "x")), pod: aPod("", unschedulable(full)), node: tenants,
+			calls: []string{"record InstanceRejected Scheduler mac-1 build vm-1", "status Pending vm-1-vm False Unschedulable"}, message: full,
+		},
+		{
+			name: "the scheduler keeps the second rule: on record", instance: anInstance(withPod(ReasonCreatingPod, "x")), pod: aPod("", unschedulable("untolerated taint")), node: node(facts.Tenant("globex")),
+			calls: []string{"record InstanceRejected Scheduler mac-1 build vm-1", "status Pending vm-1-vm False Unschedulable"},
+		},
+		{
+			name: "it is shown only once it is on record", instance: anInstance(withPod(ReasonCreatingPod, "x")), pod: aPod("", unschedulable(full)), node: tenants, fail: map[string]error{"record": broken},
+			calls: []string{"record InstanceRejected Scheduler mac-1 build vm-1"}, err: broken,
+		},
+		{
+			name: "a ledger that does not take it holds nothing up", instance: anInstance(withPod(ReasonCreatingPod, "x")), pod: aPod("", unschedulable(full)), node: tenants, fail: map[string]error{"record": forbidden},
+			calls: []string{"record InstanceRejected Scheduler mac-1 build vm-1", "status Pending vm-1-vm False Unschedulable"},
+		},
+		{
+			name: "scheduled", instance: anInstance(withPod(ReasonUnschedulable, full)), pod: aPod("mac-1"),
+			calls: []string{"status Scheduled vm-1-vm True Scheduled"},
+		},
+		{
+			name: "on another Node", instance: anInstance(withPod(ReasonCreatingPod, "x")), pod: aPod("mac-2"),
+			calls: []string{"status Pending vm-1-vm False Unschedulable"}, message: "the placeholder pod was bound to the Node mac-2 instead of mac-1",
+		},
+		{name: "scheduled since before", instance: anInstance(withPod(ReasonScheduled, ""), inPhase(instancev1alpha1.MacOSInstanceScheduled)), pod: aPod("mac-1")},
+		{
+			name: "the agent was faster", instance: anInstance(withPod(ReasonWaitingForScheduler, "x"), inPhase(instancev1alpha1.MacOSInstancePulling)), pod: aPod("mac-1"),
+			calls: []string{"status Pulling vm-1-vm True Scheduled"}, message: "x",
+		},
+
+		// The pod is deleted.
+		{
+			name: "the pod is gone before anything ran", instance: anInstance(withPod(ReasonScheduled, ""), inPhase(instancev1alpha1.MacOSInstanceScheduled)),
+			calls: []string{"read vm-1-vm", "status Stopped vm-1-vm True Scheduled"}, message: "the placeholder pod was deleted",
+		},
+		{
+			name: "an unscheduled pod is gone, and not made again", instance: anInstance(withPod(ReasonWaitingForScheduler, "x")), lease: bound, node: tenants,
+			calls: []string{"read vm-1-vm", "status Stopped vm-1-vm False WaitingForScheduler"}, message: "the placeholder pod was deleted",
+		},
+		{
+			name: "the pod is there, and only the cache has not seen it", instance: anInstance(withPod(ReasonScheduled, ""), inPhase(instancev1alpha1.MacOSInstanceScheduled)), podNow: aPod("mac-1"),
+			calls: []string{"read vm-1-vm"},
+		},
+		{
+			name: "nobody knows whether the pod is there", instance: anInstance(withPod(ReasonScheduled, ""), inPhase(instancev1alpha1.MacOSInstanceScheduled)), fail: map[string]error{"read": broken},
+			calls: []string{"read vm-1-vm"}, err: broken,
+		},
+		{name: "the pod is gone while the agent is at it", instance: anInstance(withPod(ReasonScheduled, ""), inPhase(instancev1alpha1.MacOSInstancePulling))},
+		{name: "the pod is gone, and there is a machine", instance: anInstance(withPod(ReasonScheduled, ""), inPhase(instancev1alpha1.MacOSInstanceRunning), withMachine)},
+
+		// Stopping.
+		{
+			name: "stopped before there was a pod", instance: anInstance(stopAsked), lease: bound, node: tenants,
+			calls: []string{"status Stopped - -"}, message: "stopped before it had started",
+		},
+		{
+			name: "deleted before there was a pod", instance: anInstance(deleted), lease: bound, node: tenants,
+			calls: []string{"status Stopped - -"}, message: "stopped before it had started",
+		},
+		{
+			name: "stopped before the pod was created", instance: anInstance(withPod(ReasonCreatingPod, "x"), stopAsked), lease: bound, node: tenants,
+			calls: []string{"read vm-1-vm", "status Stopped vm-1-vm False CreatingPod"}, message: "stopped before it had started",
+		},
+		{
+			name: "stopped while the pod waits for the scheduler: the pod goes first", instance: anInstance(withPod(ReasonUnschedulable, full), stopAsked), pod: aPod(""),
+			calls: []string{"delete vm-1-vm"},
+		},
+		{name: "stopped on the Node: the agent does it", instance: anInstance(withPod(ReasonScheduled, ""), stopAsked), pod: aPod("mac-1")},
+		{
+			name: "stopped, and the pod is gone", instance: anInstance(withPod(ReasonScheduled, ""), stopAsked),
+			calls: []string{"read vm-1-vm", "status Stopped vm-1-vm True Scheduled"}, message: "stopped before it had started",
+		},
+		{
+			name: "stopped, and the pod is there, and only the cache has not seen it", instance: anInstance(withPod(ReasonCreatingPod, "x"), stopAsked), podNow: aPod(""),
+			calls: []string{"read vm-1-vm"},
+		},
+		{name: "stopping a machine is the agent's", instance: anInstance(withPod(ReasonScheduled, ""), stopAsked, withMachine, deleted)},
+
+		// Ended.
+		{
+			name: "ended: the pod goes, the instance stays to be read", instance: anInstance(withPod(ReasonScheduled, ""), inPhase(instancev1alpha1.MacOSInstanceStopped), withMachine), pod: aPod("mac-1"),
+			calls: []string{"delete vm-1-vm"},
+		},
+		{name: "ended, the pod is going", instance: anInstance(withPod(ReasonScheduled, ""), inPhase(instancev1alpha1.MacOSInstanceFailed)), pod: going},
+		{
+			name: "ended and deleted", instance: anInstance(withPod(ReasonScheduled, ""), inPhase(instancev1alpha1.MacOSInstanceFailed), deleted, withMachine), pod: aPod("mac-1"),
+			calls: []string{"delete vm-1-vm", "finalizers "},
+		},
+		{
+			name: "ended and deleted, with finalizers of others", instance: anInstance(inPhase(instancev1alpha1.MacOSInstanceStopped), deleted, func(i *instancev1alpha1.MacOSInstance) { i.Finalizers = []string{"a/b", "macrack.io/vm", "c/d"} }),
+			calls: []string{"finalizers a/b c/d"},
+		},
+		{name: "ended and deleted, and ours is gone", instance: anInstance(inPhase(instancev1alpha1.MacOSInstanceStopped), deleted, func(i *instancev1alpha1.MacOSInstance) { i.Finalizers = []string{"a/b"} })},
+		{
+			name: "the pod of another is left alone", instance: anInstance(withPod(ReasonPodRefused, ""), inPhase(instancev1alpha1.MacOSInstanceStopped)), pod: stranger,
+		},
+		{
+			name: "the pod cannot be deleted: the instance stays", instance: anInstance(withPod(ReasonScheduled, ""), inPhase(instancev1alpha1.MacOSInstanceStopped), deleted), pod: aPod("mac-1"), fail: map[string]error{"delete": broken},
+			calls: []string{"delete vm-1-vm"}, err: broken,
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var calls []string
+			var written *instancev1alpha1.MacOSInstance
+			call := func(verb string, args ...any) error {
+				calls = append(calls, strings.TrimSuffix(verb+" "+fmt.Sprintln(args...), "\n"))
+				return tt.fail[verb]
+			}
+			original := tt.instance.DeepCopy()
+			r := &reconciler{
+				now: noon.Time.UTC,
+				getInstance: func(_, name string) (*instancev1alpha1.MacOSInstance, error) {
+					return orNotFound(tt.instance, notFound)
+				},
+				getLease: func(_, name string) (*rackv1alpha1.MacNodeLease, error) { return orNotFound(tt.lease, notFound) },
+				getNode:  func(name string) (*corev1.Node, error) { return orNotFound(tt.node, notFound) },
+				getPod:   func(_, name string) (*corev1.Pod, error) { return orNotFound(tt.pod, notFound) },
+				readPod: func(_ context.Context, _, name string) (*corev1.Pod, error) {
+					if err := call("read", name); err != nil {
+						return nil, err
+					}
+					return orNotFound(tt.podNow, notFound)
+				},
+				createPod: func(_ context.Context, pod *corev1.Pod) (*corev1.Pod, error) { return pod, call("create", pod.Name) },
+				deletePod: func(_ context.Context, pod *corev1.Pod) error { return call("delete", pod.Name) },
+				update: func(_ context.Context, i *instancev1alpha1.MacOSInstance) error {
+					return call("finalizers", strings.Join(i.Finalizers, " "))
+				},
+				updateState: func(_ context.Context, i *instancev1alpha1.MacOSInstance) (*instancev1alpha1.MacOSInstance, error) {
+					written = i
+					podName, condition := "-", "-"
+					if i.Status.PodName != "" {
+						podName = i.Status.PodName
+					}
+					for _, c := range i.Status.Conditions {
+						condition = string(c.Status) + " " + c.Reason
+					}
+					return i, call("status", i.Status.Phase, podName, condition)
+				},
+				record: func(_ context.Context, record *rackv1alpha1.AuditRecord) error {
+					assert.Equal(t, "acme", record.Tenant)
+					assert.Equal(t, "acme", record.Namespace)
+					assert.NotEmpty(t, record.Details.Message)
+					return call("record", record.Type, record.Details.Layer, record.Chassis.NodeName, record.Lease.Name, record.Instance.Name)
+				},
+			}
+			due, err := r.reconcile(t.Context(), "acme/vm-1")
+			if tt.err == nil {
+				require.NoError(t, err)
+			} else {
+				require.ErrorContains(t, err, tt.err.Error())
+			}
+			assert.Zero(t, due)
+			assert.Equal(t, tt.calls, calls)
+			assert.Equal(t, original, tt.instance, "the cache was changed")
+			if tt.message != "" {
+				require.NotNil(t, written)
+				assert.Equal(t, tt.message, written.Status.Message)
+			}
+		})
+	}
+}
+
+func orNotFound[T any](object *T, notFound error) (*T, error) {
+	if object == nil {
+		return nil, notFound
+	}
+	return object, nil
+}
+
+func TestCut(t *testing.T) {
+	assert.Equal(t, "short", cut("short"))
+	long := cut(strings.Repeat("é", 1000))
+	assert.LessOrEqual(t, len(long), 1024)
+	assert.True(t, strings.HasSuffix(long, "é..."))
+	assert.Equal(t, "a?b", cut("a\xffb"))
+}
+
+func TestDescribe(t *testing.T) {
+	const normal, warning = corev1.EventTypeNormal, corev1.EventTypeWarning
+	message := func(m string) change { return func(i *instancev1alpha1.MacOSInstance) { i.Status.Message = m } }
+	for _, tt := range []struct {
+		name          string
+		before, after *instancev1alpha1.MacOSInstance
+		want          []string
+	}{
+		{"new", nil, anInstance(), []string{"", "", ""}},
+		{"gone", anInstance(), nil, []string{"", "", ""}},
+		{"unchanged", anInstance(), anInstance(), []string{"", "", ""}},
+		{"another of the same name", anInstance(), anInstance(inPhase("Running"), func(i *instancev1alpha1.MacOSInstance) { i.UID = "new" }), []string{"", "", ""}},
+		{"scheduled", anInstance(), anInstance(withPod(ReasonScheduled, ""), inPhase("Scheduled")), []string{normal, "Scheduled", "the placeholder pod vm-1-vm is on the Node mac-1"}},
+		{"pulling", anInstance(), anInstance(inPhase("Pulling")), []string{normal, "Pulling", "the Mac S-1 fetches the image tahoe"}},
+		{"running", anInstance(), anInstance(inPhase("Running")), []string{normal, "Started", "the virtual machine runs on the Mac S-1"}},
+		{"stopping", anInstance(), anInstance(stopAsked), []string{normal, "Stopping", "asked to stop by acme (Asked)"}},
+		{"stopped", anInstance(), anInstance(inPhase("Stopped"), message("why")), []string{normal, "Stopped", "why"}},
+		{"failed", anInstance(), anInstance(inPhase("Failed"), message("why")), []string{warning, "Failed", "why"}},
+		{"refused", anInstance(), anInstance(withPod(ReasonPodRefused, "quota")), []string{warning, "PodRefused", "quota"}},
+		{"refused again", anInstance(withPod(ReasonPodRefused, "quota")), anInstance(withPod(ReasonPodRefused, "quota")), []string{"", "", ""}},
+		{"unschedulable", anInstance(withPod(ReasonWaitingForScheduler, "")), anInstance(withPod(ReasonUnschedulable, "full")), []string{warning, "Unschedulable", "full"}},
+		{"the Node is not there", anInstance(), anInstance(withPod(ReasonWaitingForNode, "no Node")), []string{normal, "WaitingForNode", "no Node"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			eventType, reason, message := describe(tt.before, tt.after)
+			assert.Equal(t, tt.want, []string{eventType, reason, message})
+		})
+	}
+}
