@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/component-base/cli"
@@ -17,6 +18,10 @@ import (
 
 	"macrack.io/macrack/pkg/apiserver"
 )
+
+func init() {
+	utilruntime.Must(logsapi.AddFeatureGates(utilfeature.DefaultMutableFeatureGate))
+}
 
 func main() {
 	os.Exit(cli.Run(newCommand(genericapiserver.SetupSignalContext())))
