@@ -108,6 +108,9 @@ func (p *provider) setStatus(pod *corev1.Pod, status corev1.PodStatus) {
 		known = pod.DeepCopy()
 		p.pods[keyOf(pod)] = known
 	}
+	if ended(known) && !ended(pod) {
+		status = known.Status // a pod that has ended stays as it ended
+	}
 	same := equality.Semantic.DeepEqual(known.Status, status) && equality.Semantic.DeepEqual(pod.Status, status)
 	status.DeepCopyInto(&known.Status)
 	tell, notify := known.DeepCopy(), p.notify
@@ -115,6 +118,10 @@ func (p *provider) setStatus(pod *corev1.Pod, status corev1.PodStatus) {
 	if notify != nil && !same {
 		notify(tell)
 	}
+}
+
+func ended(pod *corev1.Pod) bool {
+	return pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodSucceeded
 }
 
 func (p *provider) forget(pod *corev1.Pod) {

@@ -1,0 +1,358 @@
+// Package agent turns the placeholder pods of a Mac into virtual machines, and
+// reports what the Mac is and does.
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	kubescheme "k8s.io/client-go/kubernetes/scheme"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+
+	"macrack.io/macrack/pkg/agent/host"
+	"macrack.io/macrack/pkg/agent/images"
+	"macrack.io/macrack/pkg/agent/node"
+	"macrack.io/macrack/pkg/agent/slots"
+	instancev1alpha1 "macrack.io/macrack/pkg/apis/instance/v1alpha1"
+	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
+	"macrack.io/macrack/pkg/generated/clientset/versioned"
+	macrackscheme "macrack.io/macrack/pkg/generated/clientset/versioned/scheme"
+	"macrack.io/macrack/pkg/generated/informers/externalversions"
+	instancelisters "macrack.io/macrack/pkg/generated/listers/instance/v1alpha1"
+	racklisters "macrack.io/macrack/pkg/generated/listers/rack/v1alpha1"
+	"macrack.io/macrack/pkg/rules"
+	"macrack.io/macrack/pkg/vm/contract"
+)
+
+const (
+	// workers lets both slots and the MacNode make progress at the same time.
+	workers = rules.MaxVMsPerMac + 1
+	// hostInterval is how often the host is looked at: free storage, boot ID.
+	hostInterval = time.Minute
+)
+
+// Config is what an agent needs.
+type Config struct {
+	NodeName string
+	Kube     kubernetes.Interface
+	Macrack  versioned.Interface
+	// StateDir holds the slots, and what the agent must not forget. One agent at a
+	// time may use it.
+	StateDir string
+	Host     host.Host
+	Launcher slots.Launcher
+	// NewMachineID returns a machine identifier that no other machine has.
+	NewMachineID func(context.Context) (string, error)
+	Images       images.Store
+	Clock        clock.WithTicker
+	// Version is the agent's version.
+	Version string
+	// Address and Listener are where the agent's kubelet-style API is reached. The
+	// agent has none without a Listener.
+	Address      string
+	Listener     net.Listener
+	ClientCAFile string
+	// AnswerTimeout and ProbeInterval are those of the slots; zero for the default.
+	AnswerTimeout time.Duration
+	ProbeInterval time.Duration
+}
+
+// Agent is the agent of one Mac.
+type Agent struct {
+	config    Config
+	recorder  record.EventRecorder
+	queue     workqueue.TypedRateLimitingInterface[key]
+	node      *node.Node
+	slots     *slots.Manager
+	instances instancelisters.MacOSInstanceLister
+	macNodes  racklisters.MacNodeLister
+	state     *state
+
+	// starting is held for reading while a VM is being put into a slot, and for
+	// writing while the Mac is scrubbed: neither happens during the other.
+	starting sync.RWMutex
+
+	mu       sync.Mutex
+	pulls    map[types.UID]context.CancelFunc // image pulls in progress
+	refusals map[types.UID]time.Time          // when the kernel first refused
+	launches map[types.UID]int                // failed launches
+}
+
+type kind int
+
+const (
+	macNodeKey kind = iota
+	instanceKey
+	podKey
+)
+
+// key is what there is to reconcile.
+type key struct {
+	kind kind
+	types.NamespacedName
+}
+
+// New returns an agent. Nothing runs before Run.
+func New(config Config) (*Agent, error) {
+	for name, missing := range map[string]bool{
+		"NodeName": config.NodeName == "", "Kube": config.Kube == nil, "Macrack": config.Macrack == nil, "StateDir": config.StateDir == "",
+		"Host": config.Host == nil, "Launcher": config.Launcher == nil, "NewMachineID": config.NewMachineID == nil,
+		"Images": config.Images == nil, "Clock": config.Clock == nil,
+	} {
+		if missing {
+			return nil, fmt.Errorf("agent.Config.%s is not set", name)
+		}
+	}
+	return &Agent{
+		config:   config,
+		queue:    workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[key](100*time.Millisecond, 30*time.Second)),
+		pulls:    map[types.UID]context.CancelFunc{},
+		refusals: map[types.UID]time.Time{},
+		launches: map[types.UID]int{},
+	}, nil
+}
+
+// Run works until ctx ends. The virtual machines outlive it.
+func (a *Agent) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer cancel()
+
+	if err := os.MkdirAll(a.config.StateDir, 0o700); err != nil {
+		return err
+	}
+	lock, err := contract.TryLockFile(filepath.Join(a.config.StateDir, "agent.lock"))
+	if err != nil {
+		return fmt.Errorf("state directory %s: %w: another agent uses it", a.config.StateDir, err)
+	}
+	defer lock.Unlock()
+	if a.state, err = openState(filepath.Join(a.config.StateDir, "state.json")); err != nil {
+		return err
+	}
+	info, err := a.config.Host.Info()
+	if err != nil {
+		return fmt.Errorf("host: %w", err)
+	}
+	a.slots, err = slots.Open(slots.Config{
+		Dir: filepath.Join(a.config.StateDir, "slots"), Launcher: a.config.Launcher, Clock: clock.RealClock{},
+		AnswerTimeout: a.config.AnswerTimeout, ProbeInterval: a.config.ProbeInterval, OnChange: a.enqueueSlots,
+	})
+	if err != nil {
+		return err
+	}
+
+	broadcaster := record.NewBroadcaster(record.WithContext(ctx))
+	defer broadcaster.Shutdown()
+	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: a.config.Kube.CoreV1().Events("")})
+	source := corev1.EventSource{Component: "macrack-agent", Host: a.config.NodeName}
+	a.recorder = broadcaster.NewRecorder(macrackscheme.Scheme, source)
+
+	a.node = node.New(node.Config{
+		Description: node.Description{
+			Name: a.config.NodeName, Address: a.config.Address, Port: port(a.config.Listener), Version: a.config.Version, Host: info,
+		},
+		Client: a.config.Kube, Recorder: broadcaster.NewRecorder(kubescheme.Scheme, source), Clock: a.config.Clock, OnPod: a.enqueuePod,
+	})
+	synced, err := a.startInformers(ctx, &running)
+	if err != nil {
+		return err
+	}
+
+	failed := make(chan error, 2)
+	running.Go(func() { a.slots.Run(ctx) })
+	running.Go(func() {
+		if err := a.node.Run(ctx); err != nil {
+			failed <- err
+		}
+	})
+	if a.config.Listener != nil {
+		running.Go(func() {
+			err := a.node.Serve(ctx, a.config.Listener, node.ServerConfig{
+				NodeName: a.config.NodeName, Client: a.config.Kube, ClientCAFile: a.config.ClientCAFile,
+				CertDir: filepath.Join(a.config.StateDir, "pki"), Logs: a.Logs,
+			})
+			if err != nil {
+				failed <- fmt.Errorf("kubelet API: %w", err)
+			}
+		})
+	}
+	if cache.WaitForCacheSync(ctx.Done(), append(synced, a.node.PodsSynced)...) {
+		klog.InfoS("Agent runs", "node", a.config.NodeName, "serialNumber", info.SerialNumber, "bootID", info.BootID)
+		for range workers {
+			running.Go(func() { a.work(ctx) })
+		}
+		running.Go(func() { a.tick(ctx) })
+		a.enqueueSlots()
+	}
+
+	select {
+	case <-ctx.Done():
+		err = nil
+	case err = <-failed:
+	}
+	a.queue.ShutDown()
+	return err
+}
+
+func port(l net.Listener) int32 {
+	if l == nil {
+		return 0
+	}
+	if tcp, ok := l.Addr().(*net.TCPAddr); ok {
+		return int32(tcp.Port)
+	}
+	return 0
+}
+
+// startInformers watches this Mac's MacNode and the instances on it, no others.
+func (a *Agent) startInformers(ctx context.Context, running *sync.WaitGroup) ([]cache.InformerSynced, error) {
+	only := func(field string) externalversions.SharedInformerOption {
+		return externalversions.WithTweakListOptions(func(o *metav1.ListOptions) {
+			o.FieldSelector = fields.OneTermEqualSelector(field, a.config.NodeName).String()
+		})
+	}
+	instanceFactory := externalversions.NewSharedInformerFactoryWithOptions(a.config.Macrack, 0, only("status.nodeName"))
+	nodeFactory := externalversions.NewSharedInformerFactoryWithOptions(a.config.Macrack, 0, only("metadata.name"))
+	instances, macNodes := instanceFactory.Instance().V1alpha1().MacOSInstances(), nodeFactory.Rack().V1alpha1().MacNodes()
+	a.instances, a.macNodes = instances.Lister(), macNodes.Lister()
+
+	onInstance, err := instances.Informer().AddEventHandler(handler(a.enqueueInstance))
+	if err != nil {
+		return nil, err
+	}
+	onMacNode, err := macNodes.Informer().AddEventHandler(handler(func(*rackv1alpha1.MacNode) { a.enqueueAll() }))
+	if err != nil {
+		return nil, err
+	}
+	running.Go(func() { instances.Informer().RunWithContext(ctx) })
+	running.Go(func() { macNodes.Informer().RunWithContext(ctx) })
+	return []cache.InformerSynced{onInstance.HasSynced, onMacNode.HasSynced}, nil
+}
+
+// handler calls on with the newest object of every event.
+func handler[T any](on func(T)) cache.ResourceEventHandler {
+	call := func(obj any) {
+		if tombstone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+			obj = tombstone.Obj
+		}
+		if t, ok := obj.(T); ok {
+			on(t)
+		}
+	}
+	return cache.ResourceEventHandlerFuncs{AddFunc: call, UpdateFunc: func(_, obj any) { call(obj) }, DeleteFunc: call}
+}
+
+func (a *Agent) enqueueInstance(instance *instancev1alpha1.MacOSInstance) {
+	if stop, _ := stopAsked(instance); stop {
+		a.mu.Lock()
+		if cancel := a.pulls[instance.UID]; cancel != nil {
+			cancel()
+		}
+		a.mu.Unlock()
+	}
+	a.queue.Add(key{instanceKey, types.NamespacedName{Namespace: instance.Namespace, Name: instance.Name}})
+}
+
+func (a *Agent) enqueuePod(pod *corev1.Pod) {
+	a.queue.Add(key{podKey, types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}})
+	if name := pod.Labels[rules.LabelInstance]; name != "" {
+		a.queue.Add(key{instanceKey, types.NamespacedName{Namespace: pod.Namespace, Name: name}})
+	}
+}
+
+// enqueueSlots has a look at what the slots hold, and at the MacNode.
+func (a *Agent) enqueueSlots() {
+	a.queue.Add(key{kind: macNodeKey})
+	if a.slots == nil {
+		return // still opening
+	}
+	for _, s := range a.slots.Statuses() {
+		if s.Spec != nil {
+			a.queue.Add(key{instanceKey, types.NamespacedName{Namespace: s.Spec.Namespace, Name: s.Spec.Name}})
+		}
+	}
+}
+
+// enqueueAll has a look at everything: whose Mac this is may have changed.
+func (a *Agent) enqueueAll() {
+	a.enqueueSlots()
+	all, _ := a.instances.List(labels.Everything())
+	for _, instance := range all {
+		a.enqueueInstance(instance)
+	}
+}
+
+// enqueueAfter waits by the agent's clock.
+func (a *Agent) enqueueAfter(ctx context.Context, k key, wait time.Duration) {
+	after := a.config.Clock.After(wait)
+	go func() {
+		select {
+		case <-ctx.Done():
+		case <-after:
+			a.queue.Add(k)
+		}
+	}()
+}
+
+// tick looks at the host now and then: what it finds there has no watch.
+func (a *Agent) tick(ctx context.Context) {
+	ticker := a.config.Clock.NewTicker(hostInterval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C():
+			a.queue.Add(key{kind: macNodeKey})
+		}
+	}
+}
+
+func (a *Agent) work(ctx context.Context) {
+	for {
+		k, shutdown := a.queue.Get()
+		if shutdown {
+			return
+		}
+		err := a.reconcile(ctx, k)
+		switch {
+		case err == nil:
+			a.queue.Forget(k)
+		case ctx.Err() == nil && !errors.Is(err, context.Canceled):
+			klog.V(2).InfoS("Trying again", "key", k.NamespacedName, "kind", k.kind, "err", err)
+			a.queue.AddRateLimited(k)
+		default:
+			a.queue.AddRateLimited(k)
+		}
+		a.queue.Done(k)
+	}
+}
+
+func (a *Agent) reconcile(ctx context.Context, k key) error {
+	switch k.kind {
+	case instanceKey:
+		return a.reconcileInstance(ctx, k.NamespacedName)
+	case podKey:
+		return a.reconcilePod(ctx, k.NamespacedName)
+	default:
+		return a.reconcileMacNode(ctx)
+	}
+}

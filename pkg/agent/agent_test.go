@@ -1,0 +1,908 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"github.com/virtual-kubelet/virtual-kubelet/node/api"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	kubefake "k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/utils/clock"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"macrack.io/macrack/pkg/agent/host"
+	"macrack.io/macrack/pkg/agent/images"
+	"macrack.io/macrack/pkg/agent/slots"
+	imagev1alpha1 "macrack.io/macrack/pkg/apis/image/v1alpha1"
+	instancev1alpha1 "macrack.io/macrack/pkg/apis/instance/v1alpha1"
+	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
+	macrackfake "macrack.io/macrack/pkg/generated/clientset/versioned/fake"
+	"macrack.io/macrack/pkg/rules"
+	"macrack.io/macrack/pkg/vm/contract"
+	"macrack.io/macrack/pkg/vm/sim"
+)
+
+const (
+	nodeName = "mac-1"
+	tenant   = "acme"
+	serial   = "C02TEST"
+)
+
+// rack is a Mac with an agent, and the APIs that it talks to.
+type rack struct {
+	t        *testing.T
+	ctx      context.Context
+	kube     *kubefake.Clientset
+	macrack  *macrackfake.Clientset
+	host     sim.HostDir
+	dir      string
+	clock    clock.WithTicker
+	launcher *slots.InProcess
+	agent    *Agent
+	stop     func()
+	// machineIDs are handed out, newest last.
+	mu         sync.Mutex
+	machineIDs []string
+}
+
+func newRack(t *testing.T, options ...func(*rack)) *rack {
+	t.Helper()
+	r := &rack{t: t, ctx: context.Background(), kube: kubefake.NewClientset(), dir: tempDir(t), host: sim.HostDir(tempDir(t)), clock: clock.RealClock{}, stop: func() {}}
+	r.macrack = macrackfake.NewSimpleClientset(
+		&rackv1alpha1.MacNode{ObjectMeta: metav1.ObjectMeta{Name: nodeName}, Spec: rackv1alpha1.MacNodeSpec{SerialNumber: serial, ClassName: "base"}},
+		&instancev1alpha1.InstanceClass{ObjectMeta: metav1.ObjectMeta{Name: "small"}, Spec: instancev1alpha1.InstanceClassSpec{Resources: instancev1alpha1.InstanceClassResources{
+			CPU: resource.MustParse("4"), Memory: resource.MustParse("8Gi"), Storage: resource.MustParse("16Mi"),
+		}}},
+		&imagev1alpha1.MacOSImage{ObjectMeta: metav1.ObjectMeta{Name: "macos-26"}, Spec: imagev1alpha1.MacOSImageSpec{
+			Source: imagev1alpha1.ImageSource{Reference: "registry.example.com/macos:26", Digest: "sha256:26"}, DiskSize: resource.MustParse("8Mi"),
+		}},
+	)
+	optimisticLocking(r.macrack)
+	require.NoError(t, r.host.Init(serial, "boot-1"))
+	r.launcher = &slots.InProcess{Backend: &sim.Backend{Host: r.host, Clock: clock.RealClock{}}, Clock: clock.RealClock{}}
+	for _, o := range options {
+		o(r)
+	}
+	r.lease(tenant, "lease-1")
+	r.start()
+	t.Cleanup(func() {
+		r.stop()
+		for i := range rules.MaxVMsPerMac {
+			ctx, cancel := context.WithTimeout(r.ctx, time.Second)
+			_, _ = contract.NewClient(r.slot(i)).Kill(ctx)
+			cancel()
+		}
+		r.launcher.Wait()
+	})
+	return r
+}
+
+func tempDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "mac")
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
+	return dir
+}
+
+// optimisticLocking makes the fake refuse updates of stale objects, as the server
+// does; an agent that works on a stale cache depends on it.
+func optimisticLocking(client *macrackfake.Clientset) {
+	var mu sync.Mutex
+	version := 1000
+	client.PrependReactor("update", "*", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		update := action.(clienttesting.UpdateAction)
+		accessor, err := meta.Accessor(update.GetObject())
+		if err != nil {
+			return true, nil, err
+		}
+		gvr := update.GetResource()
+		stored, err := client.Tracker().Get(gvr, accessor.GetNamespace(), accessor.GetName())
+		if err != nil {
+			return true, nil, err
+		}
+		current, err := meta.Accessor(stored)
+		if err != nil {
+			return true, nil, err
+		}
+		if current.GetResourceVersion() != accessor.GetResourceVersion() {
+			return true, nil, apierrors.NewConflict(gvr.GroupResource(), accessor.GetName(), fmt.Errorf("stale"))
+		}
+		version++
+		accessor.SetResourceVersion(strconv.Itoa(version))
+		err = client.Tracker().Update(gvr, update.GetObject(), accessor.GetNamespace())
+		return true, update.GetObject(), err
+	})
+}
+
+func (r *rack) slot(i int) contract.SlotDir {
+	return contract.SlotDir(filepath.Join(r.dir, "slots", strconv.Itoa(i)))
+}
+
+func (r *rack) start() {
+	r.t.Helper()
+	a, err := New(Config{
+		NodeName: nodeName, Kube: r.kube, Macrack: r.macrack, StateDir: r.dir,
+		Host:     &host.Simulated{Dir: r.host, StateDir: r.dir},
+		Launcher: r.launcher,
+		NewMachineID: func(context.Context) (string, error) {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			r.machineIDs = append(r.machineIDs, sim.NewMachineID())
+			return r.machineIDs[len(r.machineIDs)-1], nil
+		},
+		Images: &images.Simulated{Dir: filepath.Join(r.dir, "images"), Clock: r.clock}, Clock: r.clock, Version: "v1.0.0",
+		AnswerTimeout: time.Second, ProbeInterval: 100 * time.Millisecond,
+	})
+	require.NoError(r.t, err)
+	ctx, cancel := context.WithCancel(r.ctx)
+	done := make(chan error, 1)
+	go func() { done <- a.Run(ctx) }()
+	r.agent = a
+	r.stop = sync.OnceFunc(func() {
+		cancel()
+		require.NoError(r.t, <-done)
+	})
+}
+
+func (r *rack) restart() {
+	r.t.Helper()
+	r.stop()
+	r.start()
+}
+
+// lease binds the Mac to a lease; an empty namespace frees it.
+func (r *rack) lease(namespace, name string) {
+	r.t.Helper()
+	r.changeMacNode(func(m *rackv1alpha1.MacNode) {
+		m.Status.LeaseRef, m.Status.ReleasingSince = nil, nil
+		if namespace != "" {
+			m.Status.LeaseRef = &rackv1alpha1.LeaseReference{Namespace: namespace, Name: name, UID: types.UID("uid-" + name)}
+		}
+	})
+}
+
+func (r *rack) changeMacNode(change func(*rackv1alpha1.MacNode)) {
+	r.t.Helper()
+	r.retry(func() error {
+		m := r.macNode()
+		change(m)
+		_, err := r.macrack.RackV1alpha1().MacNodes().UpdateStatus(r.ctx, m, metav1.UpdateOptions{})
+		return err
+	})
+}
+
+func (r *rack) changeInstance(name string, change func(*instancev1alpha1.MacOSInstance)) {
+	r.t.Helper()
+	r.retry(func() error {
+		i := r.instance(name)
+		change(i)
+		_, err := r.macrack.InstanceV1alpha1().MacOSInstances(i.Namespace).UpdateStatus(r.ctx, i, metav1.UpdateOptions{})
+		return err
+	})
+}
+
+func (r *rack) retry(try func() error) {
+	r.t.Helper()
+	err := try()
+	for i := 0; apierrors.IsConflict(err) && i < 100; i++ {
+		err = try()
+	}
+	require.NoError(r.t, err)
+}
+
+func (r *rack) macNode() *rackv1alpha1.MacNode {
+	r.t.Helper()
+	m, err := r.macrack.RackV1alpha1().MacNodes().Get(r.ctx, nodeName, metav1.GetOptions{})
+	require.NoError(r.t, err)
+	return m.DeepCopy()
+}
+
+func (r *rack) instance(name string) *instancev1alpha1.MacOSInstance {
+	r.t.Helper()
+	i, err := r.macrack.InstanceV1alpha1().MacOSInstances(tenant).Get(r.ctx, name, metav1.GetOptions{})
+	require.NoError(r.t, err)
+	return i.DeepCopy()
+}
+
+func (r *rack) pod(name string) *corev1.Pod {
+	r.t.Helper()
+	p, err := r.kube.CoreV1().Pods(tenant).Get(r.ctx, name, metav1.GetOptions{})
+	require.NoError(r.t, err)
+	return p
+}
+
+func newInstance(name string) *instancev1alpha1.MacOSInstance {
+	return &instancev1alpha1.MacOSInstance{
+		ObjectMeta: metav1.ObjectMeta{Namespace: tenant, Name: name, UID: types.UID("uid-" + name)},
+		Spec:       instancev1alpha1.MacOSInstanceSpec{LeaseName: "lease-1", ClassName: "small", ImageName: "macos-26"},
+		Status: instancev1alpha1.MacOSInstanceStatus{
+			Phase: instancev1alpha1.MacOSInstanceScheduled, NodeName: nodeName, SerialNumber: serial, PodName: "pod-" + name,
+		},
+	}
+}
+
+func newPod(instance *instancev1alpha1.MacOSInstance) *corev1.Pod {
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: instance.Namespace, Name: "pod-" + instance.Name, UID: types.UID("pod-uid-" + instance.Name), CreationTimestamp: metav1.Now(),
+			Labels:      map[string]string{rules.LabelInstance: instance.Name},
+			Annotations: map[string]string{rules.AnnotationInstanceUID: string(instance.UID)},
+		},
+		Spec: corev1.PodSpec{NodeName: nodeName, RestartPolicy: corev1.RestartPolicyNever, Containers: []corev1.Container{{Name: "vm", Image: "macrack.io/vm"}}},
+	}
+}
+
+func (r *rack) create(instance *instancev1alpha1.MacOSInstance, pod *corev1.Pod) {
+	r.t.Helper()
+	if instance != nil {
+		_, err := r.macrack.InstanceV1alpha1().MacOSInstances(instance.Namespace).Create(r.ctx, instance, metav1.CreateOptions{})
+		require.NoError(r.t, err)
+	}
+	if pod != nil {
+		_, err := r.kube.CoreV1().Pods(pod.Namespace).Create(r.ctx, pod, metav1.CreateOptions{})
+		require.NoError(r.t, err)
+	}
+}
+
+// run creates an instance with its pod and waits until it runs.
+func (r *rack) run(name string) *instancev1alpha1.MacOSInstance {
+	r.t.Helper()
+	i := newInstance(name)
+	r.create(i, newPod(i))
+	r.eventually(func() bool {
+		s := r.instance(name).Status
+		return s.Phase == instancev1alpha1.MacOSInstanceRunning && s.IPAddress != nil
+	}, func() any { return r.instance(name).Status })
+	return r.instance(name)
+}
+
+func (r *rack) eventually(is func() bool, state func() any) {
+	r.t.Helper()
+	deadline := time.Now().Add(30 * time.Second)
+	for !is() {
+		if time.Now().After(deadline) {
+			require.FailNow(r.t, "timed out", "%+v", state())
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+func (r *rack) waitPhase(name string, phase instancev1alpha1.MacOSInstancePhase) instancev1alpha1.MacOSInstanceStatus {
+	r.t.Helper()
+	r.eventually(func() bool { return r.instance(name).Status.Phase == phase }, func() any { return r.instance(name).Status })
+	return r.instance(name).Status
+}
+
+func (r *rack) waitCondition(name string, status metav1.ConditionStatus, reason string) *metav1.Condition {
+	r.t.Helper()
+	var c *metav1.Condition
+	r.eventually(func() bool {
+		c = meta.FindStatusCondition(r.macNode().Status.Conditions, name)
+		return c != nil && c.Status == status && c.Reason == reason
+	}, func() any { return c })
+	return c
+}
+
+func (r *rack) waitFree() {
+	r.t.Helper()
+	r.eventually(func() bool {
+		left, err := r.agent.slots.Leftovers()
+		return err == nil && len(left) == 0
+	}, func() any { return r.agent.slots.Statuses() })
+}
+
+func (r *rack) running() int {
+	r.t.Helper()
+	n, err := r.host.RunningVMs()
+	require.NoError(r.t, err)
+	return n
+}
+
+func (r *rack) records() []rackv1alpha1.AuditRecord {
+	r.t.Helper()
+	list, err := r.macrack.RackV1alpha1().AuditRecords("").List(r.ctx, metav1.ListOptions{})
+	require.NoError(r.t, err)
+	return list.Items
+}
+
+func (r *rack) post(slot int, path string) {
+	r.t.Helper()
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "unix", r.slot(slot).SocketPath())
+	}}}
+	resp, err := client.Post("http://vm"+path, "", nil)
+	require.NoError(r.t, err)
+	_ = resp.Body.Close()
+}
+
+func (r *rack) slotOf(instance *instancev1alpha1.MacOSInstance) int {
+	r.t.Helper()
+	s, ok := r.agent.slots.Find(string(instance.UID))
+	require.True(r.t, ok)
+	return s.Slot
+}
+
+func TestPodBecomesVirtualMachine(t *testing.T) {
+	r := newRack(t)
+	i := newInstance("a")
+	i.Spec.StartupScript = "true"
+	r.create(i, newPod(i))
+	r.eventually(func() bool { return r.instance("a").Status.Startup != nil }, func() any { return r.instance("a").Status })
+	status := r.waitPhase("a", instancev1alpha1.MacOSInstanceRunning)
+	assert.NotEmpty(t, status.MachineID)
+	mac, err := net.ParseMAC(status.MACAddress)
+	require.NoError(t, err)
+	assert.EqualValues(t, 0b10, mac[0]&0b11, "locally administered, unicast")
+	assert.Equal(t, "sha256:26", status.ImageDigest)
+	assert.Equal(t, "192.168.64.2", status.IPAddress.Value)
+	assert.Equal(t, "GuestAgent", status.IPAddress.Source)
+	assert.NotNil(t, status.StartedAt)
+	assert.EqualValues(t, 0, status.Startup.ExitCode)
+	assert.True(t, meta.IsStatusConditionTrue(status.Conditions, instancev1alpha1.MacOSInstanceImageReady))
+	assert.True(t, meta.IsStatusConditionTrue(status.Conditions, instancev1alpha1.MacOSInstanceGuestReady))
+	spec, err := r.slot(0).ReadSpec()
+	require.NoError(t, err)
+	assert.Equal(t, status.MachineID, spec.MachineID, "the VM has the identity that the API has")
+	assert.Equal(t, status.MACAddress, spec.MACAddress)
+	disk, err := os.Stat(r.slot(0).DiskPath())
+	require.NoError(t, err)
+	assert.EqualValues(t, 16<<20, disk.Size(), "grown to the class's size")
+
+	r.eventually(func() bool { return r.pod("pod-a").Status.Phase == corev1.PodRunning }, func() any { return r.pod("pod-a").Status })
+	assert.True(t, r.pod("pod-a").Status.ContainerStatuses[0].Ready)
+	log, err := r.agent.Logs(r.ctx, tenant, "pod-a", api.ContainerLogOpts{})
+	require.NoError(t, err)
+	text, err := io.ReadAll(log)
+	require.NoError(t, err)
+	assert.Contains(t, string(text), "guest agent ready at 192.168.64.2")
+
+	node, err := r.kube.CoreV1().Nodes().Get(r.ctx, nodeName, metav1.GetOptions{})
+	require.NoError(t, err)
+	assert.EqualValues(t, 2, ptr(node.Status.Allocatable[rules.ResourceMacOSVM]).Value())
+	assert.Equal(t, []corev1.Taint{{Key: rules.TaintUnleased, Effect: corev1.TaintEffectNoSchedule}}, node.Spec.Taints)
+	assert.Equal(t, "darwin", node.Labels[corev1.LabelOSStable])
+
+	r.waitCondition(rackv1alpha1.MacNodeSlotsHealthy, metav1.ConditionTrue, "SlotsObtainable")
+	m := r.macNode().Status
+	assert.Equal(t, "boot-1", m.BootID)
+	assert.Equal(t, serial, m.Hardware.SerialNumber)
+	r.eventually(func() bool { return len(r.macNode().Status.Images) == 1 }, func() any { return r.macNode().Status })
+	assert.Equal(t, "macos-26", r.macNode().Status.Images[0].Name)
+
+	// It stops when asked, and says so only once it is gone.
+	stopped := make(chan int, 1)
+	r.macrack.PrependReactor("update", "macosinstances", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		if action.(clienttesting.UpdateAction).GetObject().(*instancev1alpha1.MacOSInstance).Status.Phase == instancev1alpha1.MacOSInstanceStopped {
+			n, _ := r.host.RunningVMs()
+			stopped <- n
+		}
+		return false, nil, nil
+	})
+	r.changeInstance("a", func(i *instancev1alpha1.MacOSInstance) {
+		i.Status.Phase = instancev1alpha1.MacOSInstanceStopping
+		i.Status.StopRequest = &instancev1alpha1.StopRequest{At: metav1.Now(), By: "acme", Reason: "Asked", GracePeriodSeconds: 30}
+	})
+	status = r.waitPhase("a", instancev1alpha1.MacOSInstanceStopped)
+	assert.Equal(t, 0, <-stopped)
+	assert.Nil(t, status.IPAddress)
+	assert.NotNil(t, status.StoppedAt)
+	assert.Equal(t, "Asked", status.Message)
+	r.waitFree()
+	r.eventually(func() bool { return r.pod("pod-a").Status.Phase == corev1.PodSucceeded }, func() any { return r.pod("pod-a").Status })
+}
+
+func ptr[T any](v T) *T { return &v }
+
+func TestForeignPodsAreRefused(t *testing.T) {
+	tests := []struct {
+		name     string
+		instance func(*instancev1alpha1.MacOSInstance)
+		pod      func(*corev1.Pod)
+		message  string
+		// fails: the instance is at fault too.
+		fails bool
+		// kind is the type of the record; empty if there is none.
+		kind rackv1alpha1.AuditRecordType
+	}{
+		{name: "no virtual machine at all", pod: func(p *corev1.Pod) { p.Labels, p.Annotations = nil, nil }, message: "a Mac runs only placeholder pods"},
+		{name: "no such instance", pod: func(p *corev1.Pod) { p.Labels[rules.LabelInstance] = "b" }, message: "there is no MacOSInstance acme/b", kind: rackv1alpha1.InstanceRejected},
+		{name: "an earlier instance of the name", pod: func(p *corev1.Pod) { p.Annotations[rules.AnnotationInstanceUID] = "other" }, message: "which has UID uid-a", kind: rackv1alpha1.InstanceRejected},
+		{name: "a second pod for an instance", pod: func(p *corev1.Pod) { p.Name = "impostor" }, message: `and pod "pod-a"`, kind: rackv1alpha1.InstanceRejected},
+		{name: "another Mac's instance", instance: func(i *instancev1alpha1.MacOSInstance) { i.Status.NodeName = "mac-2" }, message: `but on "mac-2"`, kind: rackv1alpha1.InstanceRejected},
+		{name: "another namespace", pod: func(p *corev1.Pod) { p.Namespace = "globex" }, message: "there is no MacOSInstance globex/a", kind: rackv1alpha1.CrossTenantRejected},
+		{name: "another lease of the tenant", instance: func(i *instancev1alpha1.MacOSInstance) { i.Spec.LeaseName = "lease-2" }, message: "belongs to lease lease-1, the instance to lease lease-2", fails: true, kind: rackv1alpha1.InstanceRejected},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			r := newRack(t)
+			i := newInstance("a")
+			pod := newPod(i)
+			if test.instance != nil {
+				test.instance(i)
+			}
+			if test.pod != nil {
+				test.pod(pod)
+			}
+			r.create(i, pod)
+			get := func() corev1.PodStatus {
+				p, err := r.kube.CoreV1().Pods(pod.Namespace).Get(r.ctx, pod.Name, metav1.GetOptions{})
+				require.NoError(t, err)
+				return p.Status
+			}
+			r.eventually(func() bool { return get().Phase == corev1.PodFailed }, func() any { return get() })
+			assert.Equal(t, "ForeignPod", get().Reason)
+			assert.Contains(t, get().Message, test.message)
+			assert.Equal(t, 0, r.running())
+			if test.fails {
+				assert.Contains(t, r.waitPhase("a", instancev1alpha1.MacOSInstanceFailed).Message, test.message)
+			} else {
+				assert.Equal(t, instancev1alpha1.MacOSInstanceScheduled, r.instance("a").Status.Phase)
+			}
+			if test.kind == "" {
+				assert.Empty(t, r.records())
+				return
+			}
+			require.NotEmpty(t, r.records())
+			record := r.records()[0]
+			assert.Equal(t, test.kind, record.Type)
+			assert.Equal(t, rackv1alpha1.LayerAgent, record.Details.Layer)
+			assert.Equal(t, pod.Namespace, record.Namespace)
+		})
+	}
+}
+
+func TestMacOfAnotherTenant(t *testing.T) {
+	for name, change := range map[string]func(*rack){
+		"leased to another":   func(r *rack) { r.lease("globex", "lease-1") },
+		"leased to nobody":    func(r *rack) { r.lease("", "") },
+		"being released":      func(r *rack) { r.changeMacNode(func(m *rackv1alpha1.MacNode) { m.Status.ReleasingSince = ptr(metav1.Now()) }) },
+		"leased to a new one": func(r *rack) { r.lease(tenant, "lease-2") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRack(t, func(r *rack) {})
+			change(r)
+			i := newInstance("a")
+			r.create(i, newPod(i))
+			r.waitPhase("a", instancev1alpha1.MacOSInstanceFailed)
+			assert.Empty(t, r.instance("a").Status.MachineID)
+			assert.Equal(t, 0, r.running())
+			r.eventually(func() bool { return r.pod("pod-a").Status.Phase == corev1.PodFailed }, func() any { return r.pod("pod-a").Status })
+		})
+	}
+	t.Run("taken away from a running one", func(t *testing.T) {
+		r := newRack(t)
+		r.run("a")
+		r.lease("globex", "lease-9")
+		assert.Contains(t, r.waitPhase("a", instancev1alpha1.MacOSInstanceStopped).Message, "is leased to another tenant")
+		assert.Equal(t, 0, r.running())
+	})
+}
+
+func TestThirdVirtualMachineIsRefused(t *testing.T) {
+	r := newRack(t)
+	a, b := r.run("a"), r.run("b")
+	assert.NotEqual(t, a.Status.IPAddress.Value, b.Status.IPAddress.Value)
+	assert.NotEqual(t, a.Status.MachineID, b.Status.MachineID)
+	c := newInstance("c")
+	r.create(c, newPod(c))
+	status := r.waitPhase("c", instancev1alpha1.MacOSInstanceFailed)
+	assert.Contains(t, status.Message, "SlotsFull: 2 virtual machines are on the Mac")
+	assert.Empty(t, status.MachineID)
+	r.eventually(func() bool { return r.pod("pod-c").Status.Reason == "SlotsFull" }, func() any { return r.pod("pod-c").Status })
+	assert.Equal(t, 2, r.running())
+	assert.Equal(t, "SlotsFull", r.records()[0].Details.Reason)
+
+	// A slot that is being cleared is waited for.
+	r.changeInstance("a", func(i *instancev1alpha1.MacOSInstance) {
+		i.Status.StopRequest = &instancev1alpha1.StopRequest{At: metav1.Now(), GracePeriodSeconds: 30}
+	})
+	r.waitPhase("a", instancev1alpha1.MacOSInstanceStopped)
+	r.run("d")
+	assert.Equal(t, 2, r.running())
+}
+
+func TestRestartAdopts(t *testing.T) {
+	r := newRack(t)
+	before := r.run("a")
+	r.eventually(func() bool { return r.pod("pod-a").Status.Phase == corev1.PodRunning }, func() any { return r.pod("pod-a").Status })
+	r.restart()
+	r.eventually(func() bool { _, ok := r.agent.node, r.agent.slots != nil; return ok }, func() any { return nil })
+	b := r.run("b") // the new agent works
+	require.NotNil(t, b)
+	after := r.instance("a")
+	assert.Equal(t, before.Status.MachineID, after.Status.MachineID)
+	assert.Equal(t, before.Status.MACAddress, after.Status.MACAddress)
+	assert.Equal(t, before.Status.StartedAt, after.Status.StartedAt)
+	assert.Equal(t, instancev1alpha1.MacOSInstanceRunning, after.Status.Phase)
+	assert.Equal(t, corev1.PodRunning, r.pod("pod-a").Status.Phase)
+	assert.Equal(t, 2, r.running())
+	assert.Len(t, r.machineIDs, 2, "an adopted VM keeps its identity")
+
+	// It ends while no agent is there.
+	r.stop()
+	r.post(0, sim.PathCrash)
+	r.eventually(func() bool { return r.running() == 1 }, func() any { return nil })
+	assert.Equal(t, instancev1alpha1.MacOSInstanceRunning, r.instance("a").Status.Phase)
+	r.start()
+	status := r.waitPhase("a", instancev1alpha1.MacOSInstanceFailed)
+	assert.Contains(t, status.Message, "crashed")
+	assert.Nil(t, status.IPAddress)
+}
+
+func TestIdentityIsTheRegistrysToAccept(t *testing.T) {
+	var refused []string
+	r := newRack(t, func(r *rack) {
+		r.macrack.PrependReactor("update", "macosinstances", func(action clienttesting.Action) (bool, runtime.Object, error) {
+			i := action.(clienttesting.UpdateAction).GetObject().(*instancev1alpha1.MacOSInstance)
+			if i.Status.MachineID == "" || len(refused) >= 2 {
+				return false, nil, nil
+			}
+			n, _ := r.host.RunningVMs()
+			assert.Equal(t, 0, n, "no VM starts before its identity is accepted")
+			refused = append(refused, i.Status.MachineID)
+			return true, nil, apierrors.NewConflict(action.GetResource().GroupResource(), i.Name, fmt.Errorf("the machine ID is another instance's"))
+		})
+	})
+	i := r.run("a")
+	require.Len(t, refused, 2)
+	assert.NotEqual(t, refused[0], refused[1])
+	assert.NotContains(t, refused, i.Status.MachineID)
+	spec, err := r.slot(0).ReadSpec()
+	require.NoError(t, err)
+	assert.Equal(t, i.Status.MachineID, spec.MachineID)
+}
+
+func TestVirtualMachineWithoutInstance(t *testing.T) {
+	r := newRack(t)
+	i := r.run("a")
+	require.NoError(t, r.macrack.Tracker().Delete(instancev1alpha1.SchemeGroupVersion.WithResource("macosinstances"), tenant, "a"))
+	r.waitFree()
+	assert.Equal(t, 0, r.running())
+	require.Len(t, r.records(), 1)
+	assert.Equal(t, "NoInstance", r.records()[0].Details.Reason)
+	assert.Equal(t, i.UID, r.records()[0].Instance.UID)
+}
+
+func TestSilenceOfTheAPIEndsNothing(t *testing.T) {
+	r := newRack(t)
+	r.run("a")
+	broken := true
+	r.macrack.PrependReactor("get", "macosinstances", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return broken, nil, apierrors.NewServiceUnavailable("down")
+	})
+	orphan, ok := r.agent.slots.Find("uid-a")
+	require.True(t, ok)
+	require.Error(t, r.agent.endOrphan(r.ctx, orphan))
+	broken = false
+	require.NoError(t, r.agent.endOrphan(r.ctx, orphan), "the API knows the instance")
+	assert.Equal(t, 1, r.running())
+	still, ok := r.agent.slots.Find("uid-a")
+	require.True(t, ok)
+	assert.Equal(t, contract.VMRunning, still.State.VM)
+}
+
+func TestEndings(t *testing.T) {
+	tests := []struct {
+		name    string
+		act     func(r *rack, i *instancev1alpha1.MacOSInstance)
+		phase   instancev1alpha1.MacOSInstancePhase
+		message string
+	}{
+		{name: "pod deleted", phase: instancev1alpha1.MacOSInstanceStopped, message: "The placeholder pod was deleted", act: func(r *rack, i *instancev1alpha1.MacOSInstance) {
+			require.NoError(r.t, r.kube.CoreV1().Pods(tenant).Delete(r.ctx, "pod-a", metav1.DeleteOptions{}))
+		}},
+		{name: "instance deleted", phase: instancev1alpha1.MacOSInstanceStopped, message: "Stopped as asked", act: func(r *rack, i *instancev1alpha1.MacOSInstance) {
+			r.changeInstance("a", func(i *instancev1alpha1.MacOSInstance) {
+				i.DeletionTimestamp, i.Finalizers = ptr(metav1.Now()), []string{rules.FinalizerVM}
+			})
+		}},
+		{name: "crash", phase: instancev1alpha1.MacOSInstanceFailed, message: "The virtual machine crashed: VZErrorDomain code 1", act: func(r *rack, i *instancev1alpha1.MacOSInstance) {
+			r.post(r.slotOf(i), sim.PathCrash)
+		}},
+		{name: "guest shuts down", phase: instancev1alpha1.MacOSInstanceStopped, message: "The guest shut itself down", act: func(r *rack, i *instancev1alpha1.MacOSInstance) {
+			r.post(r.slotOf(i), sim.PathDown)
+		}},
+		{name: "killed on the Mac", phase: instancev1alpha1.MacOSInstanceFailed, message: "unasked by the cluster", act: func(r *rack, i *instancev1alpha1.MacOSInstance) {
+			require.NoError(r.t, r.agent.slots.Kill(r.ctx, string(i.UID)))
+		}},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			r := newRack(t)
+			test.act(r, r.run("a"))
+			status := r.waitPhase("a", test.phase)
+			assert.Contains(t, status.Message, test.message)
+			assert.Nil(t, status.IPAddress)
+			assert.NotNil(t, status.StoppedAt)
+			assert.Equal(t, 0, r.running())
+			r.waitFree()
+		})
+	}
+}
+
+func TestStopBeforeStart(t *testing.T) {
+	r := newRack(t)
+	i := newInstance("a")
+	i.Status.Phase = instancev1alpha1.MacOSInstanceStopping
+	i.Status.StopRequest = &instancev1alpha1.StopRequest{At: metav1.Now()}
+	r.create(i, newPod(i))
+	status := r.waitPhase("a", instancev1alpha1.MacOSInstanceStopped)
+	assert.Nil(t, status.StartedAt)
+	assert.Empty(t, status.MachineID)
+}
+
+func TestLostVirtualMachineFails(t *testing.T) {
+	r := newRack(t)
+	i := newInstance("a")
+	i.Status.Phase, i.Status.MachineID, i.Status.MACAddress = instancev1alpha1.MacOSInstanceRunning, "bQ==", "02:00:00:00:00:01"
+	i.Status.StartedAt = ptr(metav1.Now())
+	r.create(i, newPod(i))
+	assert.Contains(t, r.waitPhase("a", instancev1alpha1.MacOSInstanceFailed).Message, "gone from the Mac")
+}
+
+func TestStartGoesOnWithTheAcceptedIdentity(t *testing.T) {
+	r := newRack(t)
+	i := newInstance("a")
+	i.Status.Phase, i.Status.MachineID, i.Status.MACAddress = instancev1alpha1.MacOSInstanceStarting, "bQ==", "02:00:00:00:00:01"
+	r.create(i, newPod(i))
+	r.waitPhase("a", instancev1alpha1.MacOSInstanceRunning)
+	assert.Equal(t, "bQ==", r.instance("a").Status.MachineID)
+	assert.Empty(t, r.machineIDs)
+}
+
+func TestStuckKernelQuota(t *testing.T) {
+	fake := clocktesting.NewFakeClock(time.Now())
+	r := newRack(t, func(r *rack) {
+		r.clock = fake
+		require.NoError(t, r.host.Leak(2))
+	})
+	i := newInstance("a")
+	r.create(i, newPod(i))
+	r.eventually(func() bool { return strings.Contains(r.instance("a").Status.Message, "refuses") }, func() any { return r.instance("a").Status })
+	c := meta.FindStatusCondition(r.macNode().Status.Conditions, rackv1alpha1.MacNodeSlotsHealthy)
+	require.NotNil(t, c)
+	assert.Equal(t, metav1.ConditionTrue, c.Status, "one refusal is no proof")
+	r.eventually(func() bool {
+		fake.Step(time.Second)
+		return r.instance("a").Status.Phase == instancev1alpha1.MacOSInstanceFailed
+	}, func() any { return r.instance("a").Status })
+	c = r.waitCondition(rackv1alpha1.MacNodeSlotsHealthy, metav1.ConditionFalse, rackv1alpha1.ReasonKernelQuotaStuck)
+	assert.Contains(t, c.Message, "although 0 of 2 run")
+	assert.Equal(t, rackv1alpha1.LayerKernel, r.records()[0].Details.Layer)
+
+	// Nothing more is started, also by an agent that starts anew.
+	r.restart()
+	b := newInstance("b")
+	r.create(b, newPod(b))
+	r.eventually(func() bool { return strings.Contains(r.instance("b").Status.Message, "quarantined") }, func() any { return r.instance("b").Status })
+	r.waitCondition(rackv1alpha1.MacNodeSlotsHealthy, metav1.ConditionFalse, rackv1alpha1.ReasonKernelQuotaStuck)
+
+	// A reboot cures it.
+	r.stop()
+	require.NoError(t, r.host.Reboot("boot-2"))
+	r.start()
+	r.waitCondition(rackv1alpha1.MacNodeSlotsHealthy, metav1.ConditionTrue, "SlotsObtainable")
+	assert.Equal(t, "boot-2", r.macNode().Status.BootID)
+	r.waitPhase("b", instancev1alpha1.MacOSInstanceRunning)
+}
+
+func TestRefusalThatPasses(t *testing.T) {
+	fake := clocktesting.NewFakeClock(time.Now())
+	r := newRack(t, func(r *rack) {
+		r.clock = fake
+		require.NoError(t, r.host.Leak(2))
+	})
+	i := newInstance("a")
+	r.create(i, newPod(i))
+	r.eventually(func() bool { return strings.Contains(r.instance("a").Status.Message, "refuses") }, func() any { return r.instance("a").Status })
+	require.NoError(t, r.host.Reboot("boot-2")) // the kernel finds its slots again
+	r.eventually(func() bool {
+		fake.Step(time.Second)
+		return r.instance("a").Status.Phase == instancev1alpha1.MacOSInstanceRunning
+	}, func() any { return r.instance("a").Status })
+	r.waitCondition(rackv1alpha1.MacNodeSlotsHealthy, metav1.ConditionTrue, "SlotsObtainable")
+}
+
+func TestAdministratorEndsQuarantine(t *testing.T) {
+	r := newRack(t, func(r *rack) {
+		s, err := openState(filepath.Join(r.dir, "state.json"))
+		require.NoError(t, err)
+		require.NoError(t, s.change(func(m *memory) {
+			m.Unhealthy = &unhealthy{Reason: rackv1alpha1.ReasonKernelQuotaStuck, Message: "stuck", BootID: "boot-1"}
+		}))
+	})
+	r.waitCondition(rackv1alpha1.MacNodeSlotsHealthy, metav1.ConditionFalse, rackv1alpha1.ReasonKernelQuotaStuck)
+	r.changeMacNode(func(m *rackv1alpha1.MacNode) {
+		m.Status.Quarantine = &rackv1alpha1.Quarantine{Reason: rackv1alpha1.ReasonKernelQuotaStuck, Since: metav1.Now()}
+	})
+	r.eventually(func() bool { u := r.agent.state.get().Unhealthy; return u != nil && u.Quarantined }, func() any { return r.agent.state.get() })
+	r.changeMacNode(func(m *rackv1alpha1.MacNode) { m.Status.Quarantine = nil })
+	r.waitCondition(rackv1alpha1.MacNodeSlotsHealthy, metav1.ConditionTrue, "SlotsObtainable")
+}
+
+func TestSilentRunner(t *testing.T) {
+	r := newRack(t)
+	i := r.run("a")
+	slot := r.slotOf(i)
+	r.post(slot, sim.PathHang)
+	c := r.waitCondition(rackv1alpha1.MacNodeSlotsHealthy, metav1.ConditionFalse, rackv1alpha1.ReasonCannotReattach)
+	assert.Contains(t, c.Message, "does not answer")
+	assert.Equal(t, instancev1alpha1.MacOSInstanceRunning, r.instance("a").Status.Phase, "silence ends nothing")
+	r.post(slot, sim.PathWake)
+	r.waitCondition(rackv1alpha1.MacNodeSlotsHealthy, metav1.ConditionTrue, "SlotsObtainable")
+	r.eventually(func() bool { return r.instance("a").Status.Message == "" }, func() any { return r.instance("a").Status })
+}
+
+func TestScrub(t *testing.T) {
+	r := newRack(t)
+	_, err := r.macrack.ImageV1alpha1().MacOSImages().Create(r.ctx, &imagev1alpha1.MacOSImage{
+		ObjectMeta: metav1.ObjectMeta{Name: "private"},
+		Spec: imagev1alpha1.MacOSImageSpec{
+			Source: imagev1alpha1.ImageSource{Digest: "sha256:private"}, DiskSize: resource.MustParse("8Mi"),
+			PullSecretRef: &imagev1alpha1.SecretReference{Namespace: tenant, Name: "pull"},
+		},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	r.run("a")
+	b := newInstance("b")
+	b.Spec.ImageName = "private"
+	r.create(b, newPod(b))
+	r.waitPhase("b", instancev1alpha1.MacOSInstanceRunning)
+
+	r.changeMacNode(func(m *rackv1alpha1.MacNode) { m.Status.ReleasingSince = ptr(metav1.Now()) })
+	r.waitPhase("a", instancev1alpha1.MacOSInstanceStopped)
+	r.waitPhase("b", instancev1alpha1.MacOSInstanceStopped)
+	r.waitCondition(rackv1alpha1.MacNodeScrubbed, metav1.ConditionTrue, "NothingLeft")
+	report := r.macNode().Status.Scrub
+	require.NotNil(t, report)
+	assert.EqualValues(t, "uid-lease-1", report.LeaseUID)
+	assert.Empty(t, report.Remaining)
+	removed := strings.Join(report.Removed, "\n")
+	for _, path := range []string{"slots/0/disk/disk.img", "slots/1/disk/disk.img", "slots/0/console.log", "images/private"} {
+		assert.Contains(t, removed, path)
+	}
+	assert.NotContains(t, removed, "macos-26", "the golden image is no tenant's")
+	left, err := r.agent.slots.Leftovers()
+	require.NoError(t, err)
+	assert.Empty(t, left)
+	assert.Equal(t, 0, r.running())
+
+	// The next lease starts with an empty list.
+	r.eventually(func() bool { return len(r.agent.state.get().Erased) == 0 }, func() any { return r.agent.state.get() })
+	r.changeMacNode(func(m *rackv1alpha1.MacNode) { m.Status.Scrub = nil })
+	r.lease("globex", "lease-2")
+	r.changeMacNode(func(m *rackv1alpha1.MacNode) { m.Status.ReleasingSince = ptr(metav1.Now()) })
+	r.eventually(func() bool { s := r.macNode().Status.Scrub; return s != nil && s.LeaseUID == "uid-lease-2" }, func() any { return r.macNode().Status })
+	assert.Empty(t, r.macNode().Status.Scrub.Removed)
+}
+
+func TestScrubWaitsForVirtualMachines(t *testing.T) {
+	r := newRack(t)
+	i := r.run("a")
+	r.post(r.slotOf(i), sim.PathHang)
+	r.waitCondition(rackv1alpha1.MacNodeSlotsHealthy, metav1.ConditionFalse, rackv1alpha1.ReasonCannotReattach)
+	r.changeMacNode(func(m *rackv1alpha1.MacNode) { m.Status.ReleasingSince = ptr(metav1.Now()) })
+	r.eventually(func() bool {
+		m, err := r.agent.macNodes.Get(nodeName)
+		return err == nil && m.Status.ReleasingSince != nil
+	}, func() any { return nil })
+	require.NoError(t, r.agent.reconcileMacNode(r.ctx))
+	assert.Nil(t, r.macNode().Status.Scrub, "what cannot be reached may still be there")
+	r.post(r.slotOf(i), sim.PathWake)
+	r.waitCondition(rackv1alpha1.MacNodeScrubbed, metav1.ConditionTrue, "NothingLeft")
+}
+
+func TestSerialNumberOfAnotherMac(t *testing.T) {
+	r := newRack(t, func(r *rack) { r.host = sim.HostDir(tempDir(r.t)); require.NoError(r.t, r.host.Init("C02OTHER", "boot-1")) })
+	c := r.waitCondition(rackv1alpha1.MacNodeSlotsHealthy, metav1.ConditionFalse, rackv1alpha1.ReasonSerialMismatch)
+	assert.Contains(t, c.Message, "C02OTHER")
+}
+
+func TestNodeIsRegisteredAnew(t *testing.T) {
+	r := newRack(t)
+	get := func() *corev1.Node {
+		n, err := r.kube.CoreV1().Nodes().Get(r.ctx, nodeName, metav1.GetOptions{})
+		if err != nil {
+			return nil
+		}
+		return n
+	}
+	r.eventually(func() bool { return get() != nil }, func() any { return nil })
+	r.run("a")
+
+	// The controllers' taint survives an agent's restart.
+	node := get()
+	tainted := []corev1.Taint{{Key: rules.TaintTenant, Value: tenant, Effect: corev1.TaintEffectNoSchedule}}
+	node.Spec.Taints = tainted
+	_, err := r.kube.CoreV1().Nodes().Update(r.ctx, node, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	r.restart()
+	r.run("b")
+	assert.Equal(t, tainted, get().Spec.Taints)
+
+	require.NoError(t, r.kube.CoreV1().Nodes().Delete(r.ctx, nodeName, metav1.DeleteOptions{}))
+	r.eventually(func() bool { return get() != nil }, func() any { return nil })
+	assert.Equal(t, rules.TaintUnleased, get().Spec.Taints[0].Key)
+	assert.Equal(t, 2, r.running())
+}
+
+func TestNothingNewIsNotWritten(t *testing.T) {
+	r := newRack(t)
+	r.run("a")
+	r.eventually(func() bool { return len(r.macNode().Status.Images) == 1 }, func() any { return r.macNode().Status })
+	writes := func() int {
+		n := 0
+		for _, action := range r.macrack.Actions() {
+			if action.GetVerb() == "update" {
+				n++
+			}
+		}
+		return n
+	}
+	var before int
+	r.eventually(func() bool {
+		m, err := r.agent.macNodes.Get(nodeName)
+		before = writes()
+		return err == nil && m.ResourceVersion == r.macNode().ResourceVersion
+	}, func() any { return nil })
+	for range 5 {
+		require.NoError(t, r.agent.reconcileMacNode(r.ctx))
+		require.NoError(t, r.agent.reconcileInstance(r.ctx, types.NamespacedName{Namespace: tenant, Name: "a"}))
+	}
+	assert.Equal(t, before, writes())
+}
+
+func TestOneAgentAtATime(t *testing.T) {
+	r := newRack(t)
+	r.run("a")
+	second, err := New(r.agent.config)
+	require.NoError(t, err)
+	require.ErrorIs(t, second.Run(r.ctx), contract.ErrLocked)
+}
+
+func TestConsole(t *testing.T) {
+	r := newRack(t)
+	r.run("a")
+	ctx, cancel := context.WithCancel(r.ctx)
+	defer cancel()
+	log, err := r.agent.Logs(ctx, tenant, "pod-a", api.ContainerLogOpts{Follow: true, Tail: 1})
+	require.NoError(t, err)
+	defer log.Close()
+	buffer := make([]byte, 4096)
+	n, err := log.Read(buffer)
+	require.NoError(t, err)
+	assert.Equal(t, 1, bytes.Count(buffer[:n], []byte("\n")), "%q", buffer[:n])
+	require.NoError(t, r.agent.slots.Stop(r.ctx, "uid-a", time.Minute))
+	n, err = log.Read(buffer)
+	require.NoError(t, err)
+	assert.Contains(t, string(buffer[:n]), "shutting down")
+	limited, err := r.agent.Logs(ctx, tenant, "pod-a", api.ContainerLogOpts{LimitBytes: 5})
+	if err == nil { // the VM may be gone already
+		text, err := io.ReadAll(limited)
+		require.NoError(t, err)
+		assert.LessOrEqual(t, len(text), 5)
+	}
+}

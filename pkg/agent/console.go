@@ -1,0 +1,113 @@
+package agent
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+
+	"github.com/fsnotify/fsnotify"
+	"github.com/virtual-kubelet/virtual-kubelet/errdefs"
+	"github.com/virtual-kubelet/virtual-kubelet/node/api"
+
+	"macrack.io/macrack/pkg/rules"
+)
+
+// Logs opens the console of the virtual machine of a pod.
+func (a *Agent) Logs(ctx context.Context, namespace, name string, options api.ContainerLogOpts) (io.ReadCloser, error) {
+	pod, err := a.node.Pods().Pods(namespace).Get(name)
+	if err != nil {
+		return nil, errdefs.AsNotFound(err)
+	}
+	dir, err := a.slots.Dir(pod.Annotations[rules.AnnotationInstanceUID])
+	if err != nil {
+		return nil, errdefs.AsNotFound(err)
+	}
+	file, err := os.Open(dir.ConsolePath())
+	if errors.Is(err, fs.ErrNotExist) {
+		return io.NopCloser(bytes.NewReader(nil)), nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	if options.Tail > 0 {
+		if err := seekTail(file, options.Tail); err != nil {
+			_ = file.Close()
+			return nil, err
+		}
+	}
+	var log io.ReadCloser = file
+	if options.Follow {
+		if log, err = follow(ctx, file); err != nil {
+			_ = file.Close()
+			return nil, err
+		}
+	}
+	if options.LimitBytes > 0 {
+		return &limited{Reader: io.LimitReader(log, int64(options.LimitBytes)), Closer: log}, nil
+	}
+	return log, nil
+}
+
+type limited struct {
+	io.Reader
+	io.Closer
+}
+
+// seekTail moves to the beginning of the last n lines.
+func seekTail(file *os.File, n int) error {
+	starts := []int64{0} // of the last n lines
+	reader := bufio.NewReader(file)
+	for offset := int64(0); ; {
+		line, err := reader.ReadBytes('\n')
+		if err != nil && !errors.Is(err, io.EOF) {
+			return err
+		}
+		if len(line) == 0 || err != nil {
+			break
+		}
+		offset += int64(len(line))
+		starts = append(starts, offset)
+	}
+	// The last start is where the next line will begin.
+	_, err := file.Seek(starts[max(0, len(starts)-1-n)], io.SeekStart)
+	return err
+}
+
+// follow reads on as the file grows, until it is removed or ctx ends.
+func follow(ctx context.Context, file *os.File) (io.ReadCloser, error) {
+	watcher, err := fsnotify.NewWatcher()
+	if err != nil {
+		return nil, err
+	}
+	if err := watcher.Add(file.Name()); err != nil {
+		_ = watcher.Close()
+		return nil, err
+	}
+	reader, writer := io.Pipe()
+	go func() {
+		defer watcher.Close()
+		defer file.Close()
+		for {
+			if _, err := io.Copy(writer, file); err != nil {
+				_ = writer.CloseWithError(err)
+				return
+			}
+			select {
+			case <-ctx.Done():
+				_ = writer.CloseWithError(io.EOF)
+				return
+			case event, ok := <-watcher.Events:
+				// An open file's removal is seen as a change of its mode.
+				if !ok || event.Has(fsnotify.Remove) || event.Has(fsnotify.Chmod) {
+					_ = writer.CloseWithError(io.EOF)
+					return
+				}
+			}
+		}
+	}()
+	return reader, nil
+}

@@ -1,0 +1,629 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+
+	"macrack.io/macrack/pkg/agent/disk"
+	"macrack.io/macrack/pkg/agent/identity"
+	"macrack.io/macrack/pkg/agent/images"
+	"macrack.io/macrack/pkg/agent/slots"
+	imagev1alpha1 "macrack.io/macrack/pkg/apis/image/v1alpha1"
+	instancev1alpha1 "macrack.io/macrack/pkg/apis/instance/v1alpha1"
+	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
+	"macrack.io/macrack/pkg/rules"
+	"macrack.io/macrack/pkg/vm/contract"
+)
+
+const (
+	// refusalWindow is how long the kernel may refuse a VM that should fit before
+	// its quota counts as stuck, and refusalPause is the time between tries.
+	refusalWindow = time.Minute
+	refusalPause  = 5 * time.Second
+	// maxLaunches is how often a runner that does not run is started.
+	maxLaunches = 5
+)
+
+func terminal(instance *instancev1alpha1.MacOSInstance) bool {
+	return instance.Status.Phase == instancev1alpha1.MacOSInstanceStopped || instance.Status.Phase == instancev1alpha1.MacOSInstanceFailed
+}
+
+// stopAsked tells whether the tenant or a controller wants the instance to stop,
+// and with which grace.
+func stopAsked(instance *instancev1alpha1.MacOSInstance) (bool, time.Duration) {
+	if request := instance.Status.StopRequest; request != nil {
+		return true, time.Duration(request.GracePeriodSeconds) * time.Second
+	}
+	return instance.DeletionTimestamp != nil || instance.Status.Phase == instancev1alpha1.MacOSInstanceStopping, rules.DefaultStopGrace
+}
+
+// reconcileInstance brings the virtual machine and the instance into line.
+func (a *Agent) reconcileInstance(ctx context.Context, name types.NamespacedName) error {
+	instance, err := a.instances.MacOSInstances(name.Namespace).Get(name.Name)
+	if apierrors.IsNotFound(err) || (err == nil && instance.Status.NodeName != a.config.NodeName) {
+		instance = nil
+	} else if err != nil {
+		return err
+	}
+	for _, slot := range a.slots.Statuses() {
+		if slot.Spec == nil || slot.Spec.Namespace != name.Namespace || slot.Spec.Name != name.Name {
+			continue
+		}
+		if instance == nil || slot.UID() != string(instance.UID) {
+			if err := a.endOrphan(ctx, slot); err != nil {
+				return err
+			}
+		}
+	}
+	if instance == nil {
+		return nil
+	}
+	pod, err := a.placeholder(instance)
+	if err != nil {
+		return err
+	}
+	slot, held := a.slots.Find(string(instance.UID))
+	switch {
+	case terminal(instance):
+		err = a.clear(ctx, instance, slot, held)
+	case held:
+		err = a.advance(ctx, instance, pod, slot)
+	default:
+		err = a.begin(ctx, instance, pod)
+	}
+	if err != nil {
+		return err
+	}
+	return a.reportPod(ctx, instance, pod)
+}
+
+// endOrphan stops and erases a virtual machine whose instance does not exist. The
+// API is asked once more: a cache may be behind, a VM is not.
+func (a *Agent) endOrphan(ctx context.Context, slot slots.Status) error {
+	live, err := a.config.Macrack.InstanceV1alpha1().MacOSInstances(slot.Spec.Namespace).Get(ctx, slot.Spec.Name, metav1.GetOptions{})
+	if err == nil && string(live.UID) == slot.UID() && live.Status.NodeName == a.config.NodeName {
+		return nil
+	}
+	if err != nil && !apierrors.IsNotFound(err) {
+		return err
+	}
+	switch slot.Phase {
+	case slots.Attached:
+		klog.InfoS("Stopping a VM that has no instance", "instance", klog.KRef(slot.Spec.Namespace, slot.Spec.Name), "uid", slot.UID())
+		return a.slots.Stop(ctx, slot.UID(), rules.DefaultStopGrace)
+	case slots.Exited, slots.Prepared:
+		a.recordRejection(ctx, rackv1alpha1.LayerAgent, slot.Spec.Namespace, &rackv1alpha1.AuditReference{
+			Namespace: slot.Spec.Namespace, Name: slot.Spec.Name, UID: types.UID(slot.UID()),
+		}, "NoInstance", "a virtual machine on the Mac had no MacOSInstance; it was stopped and erased")
+		return a.erase(slot.UID())
+	}
+	return nil // a change of the slot's brings us back
+}
+
+// clear removes what is left of an instance that has ended.
+func (a *Agent) clear(ctx context.Context, instance *instancev1alpha1.MacOSInstance, slot slots.Status, held bool) error {
+	a.mu.Lock()
+	delete(a.refusals, instance.UID)
+	delete(a.launches, instance.UID)
+	a.mu.Unlock()
+	if !held {
+		return nil
+	}
+	switch slot.Phase {
+	case slots.Attached:
+		return a.slots.Stop(ctx, slot.UID(), rules.DefaultStopGrace)
+	case slots.Exited, slots.Prepared:
+		return a.erase(slot.UID())
+	}
+	return nil
+}
+
+func (a *Agent) erase(uid string) error {
+	removed, err := a.slots.Erase(uid)
+	return errors.Join(err, a.state.erased(removed))
+}
+
+// advance reports a slot's virtual machine and does the next thing to it.
+func (a *Agent) advance(ctx context.Context, instance *instancev1alpha1.MacOSInstance, pod *corev1.Pod, slot slots.Status) error {
+	stop, grace, why, err := a.mustStop(ctx, instance, pod)
+	if err != nil {
+		return err
+	}
+	switch slot.Phase {
+	case slots.Prepared:
+		if stop {
+			return a.finish(ctx, instance, instancev1alpha1.MacOSInstanceStopped, why+"; the virtual machine had not started")
+		}
+		return a.launch(ctx, instance, slot)
+	case slots.Attached:
+		if !stop {
+			return a.report(ctx, instance, slot)
+		}
+		if err := a.update(ctx, instance, func(s *instancev1alpha1.MacOSInstanceStatus) {
+			if s.Phase != instancev1alpha1.MacOSInstanceStopping {
+				s.Phase, s.Message = instancev1alpha1.MacOSInstanceStopping, why
+			}
+			s.IPAddress = nil
+		}); err != nil {
+			return err
+		}
+		return a.slots.Stop(ctx, slot.UID(), grace)
+	case slots.Silent:
+		return a.update(ctx, instance, func(s *instancev1alpha1.MacOSInstanceStatus) {
+			s.Message = fmt.Sprintf("The agent cannot talk to the virtual machine: %v", slot.Err)
+		})
+	case slots.Exited:
+		return a.ended(ctx, instance, slot, stop, why)
+	}
+	return nil // a change of the slot's brings us back
+}
+
+// mustStop tells whether the virtual machine must not go on, with which grace,
+// and why.
+func (a *Agent) mustStop(ctx context.Context, instance *instancev1alpha1.MacOSInstance, pod *corev1.Pod) (bool, time.Duration, string, error) {
+	if stop, grace := stopAsked(instance); stop {
+		why := "Stopped as asked"
+		switch request := instance.Status.StopRequest; {
+		case request != nil && request.Reason != "":
+			why = request.Reason
+		case request == nil && instance.Status.Message != "":
+			why = instance.Status.Message // the agent's own, from an earlier look
+		}
+		return true, grace, why, nil
+	}
+	if pod == nil {
+		return true, rules.DefaultStopGrace, "The placeholder pod was deleted", nil
+	}
+	if pod.DeletionTimestamp != nil {
+		grace := rules.DefaultStopGrace
+		if pod.DeletionGracePeriodSeconds != nil {
+			grace = time.Duration(*pod.DeletionGracePeriodSeconds) * time.Second
+		}
+		return true, grace, "The placeholder pod was deleted", nil
+	}
+	foreign, err := a.foreign(ctx, instance)
+	return foreign != "", rules.DefaultStopGrace, foreign, err
+}
+
+// foreign says why this Mac is not the instance's, or nothing if it is. Before it
+// says so it asks the API: the cache may be behind.
+func (a *Agent) foreign(ctx context.Context, instance *instancev1alpha1.MacOSInstance) (string, error) {
+	macNode, err := a.macNodes.Get(a.config.NodeName)
+	if err == nil && foreignTo(macNode, instance) == "" {
+		return "", nil
+	}
+	macNode, err = a.config.Macrack.RackV1alpha1().MacNodes().Get(ctx, a.config.NodeName, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return fmt.Sprintf("The Mac has no MacNode %s", a.config.NodeName), nil
+	}
+	if err != nil {
+		return "", err
+	}
+	return foreignTo(macNode, instance), nil
+}
+
+func foreignTo(macNode *rackv1alpha1.MacNode, instance *instancev1alpha1.MacOSInstance) string {
+	lease := macNode.Status.LeaseRef
+	switch {
+	case lease == nil:
+		return fmt.Sprintf("MacNode %s is not leased", macNode.Name)
+	case lease.Namespace != instance.Namespace:
+		return fmt.Sprintf("MacNode %s is leased to another tenant", macNode.Name)
+	case lease.Name != instance.Spec.LeaseName:
+		return fmt.Sprintf("MacNode %s belongs to lease %s, the instance to lease %s", macNode.Name, lease.Name, instance.Spec.LeaseName)
+	case macNode.Status.ReleasingSince != nil:
+		return fmt.Sprintf("MacNode %s is being released", macNode.Name)
+	}
+	return ""
+}
+
+// report says what the running virtual machine does.
+func (a *Agent) report(ctx context.Context, instance *instancev1alpha1.MacOSInstance, slot slots.Status) error {
+	vm, phase := slot.State, instancev1alpha1.MacOSInstanceRunning
+	switch vm.VM {
+	case contract.VMRunning:
+	case contract.VMStarting:
+		phase = instancev1alpha1.MacOSInstanceStarting
+	default: // it ends, unasked; its result will say why
+		return a.update(ctx, instance, func(s *instancev1alpha1.MacOSInstanceStatus) { s.IPAddress = nil })
+	}
+	if phase == instancev1alpha1.MacOSInstanceRunning && instance.Status.Phase != phase {
+		a.mu.Lock()
+		delete(a.refusals, instance.UID)
+		delete(a.launches, instance.UID)
+		a.mu.Unlock()
+		a.recorder.Eventf(instance, corev1.EventTypeNormal, "Started", "Virtual machine runs on %s in slot %d", a.config.NodeName, slot.Slot)
+	}
+	return a.update(ctx, instance, func(s *instancev1alpha1.MacOSInstanceStatus) {
+		s.Phase, s.Message = phase, ""
+		if vm.StartedAt != nil && s.StartedAt == nil {
+			s.StartedAt = &metav1.Time{Time: vm.StartedAt.Truncate(time.Second)}
+		}
+		switch address := vm.Address; {
+		case address == nil:
+			s.IPAddress = nil
+		case s.IPAddress == nil || s.IPAddress.Value != address.Value || s.IPAddress.Source != string(address.Source):
+			s.IPAddress = &instancev1alpha1.IPAddress{
+				Value: address.Value, Source: string(address.Source),
+				ObservedAt: &metav1.Time{Time: address.ObservedAt.Truncate(time.Second)},
+			}
+		}
+		if script := vm.StartupScript; script != nil && s.Startup == nil {
+			now := a.now()
+			s.Startup = &instancev1alpha1.StartupResult{ExitCode: script.ExitCode, Output: script.OutputTail, FinishedAt: &now}
+		}
+		if vm.GuestReady {
+			a.condition(s, instance, instancev1alpha1.MacOSInstanceGuestReady, metav1.ConditionTrue, "GuestAgentAnswers", "")
+		} else {
+			a.condition(s, instance, instancev1alpha1.MacOSInstanceGuestReady, metav1.ConditionFalse, "GuestBoots", "the guest agent has not answered yet")
+		}
+	})
+}
+
+// ended reports a virtual machine that is gone: the runner has exited and the
+// slot's lock is free.
+func (a *Agent) ended(ctx context.Context, instance *instancev1alpha1.MacOSInstance, slot slots.Status, stop bool, why string) error {
+	result := slot.Result
+	if result.Reason == contract.ExitStartFailed && contract.IsLimitExceeded(result.Error) && !stop {
+		return a.kernelRefused(ctx, instance, slot)
+	}
+	phase, message := instancev1alpha1.MacOSInstanceFailed, ""
+	switch result.Reason {
+	case contract.ExitStopped, contract.ExitStoppedByForce, contract.ExitKilled:
+		message = "The virtual machine was stopped on the Mac, unasked by the cluster"
+	case contract.ExitGuestShutdown:
+		phase, message = instancev1alpha1.MacOSInstanceStopped, "The guest shut itself down"
+	case contract.ExitCrashed:
+		message = fmt.Sprintf("The virtual machine crashed: %v", result.Error)
+	case contract.ExitStartFailed:
+		message = fmt.Sprintf("The virtual machine did not start: %v", result.Error)
+	case contract.ExitVanished:
+		message = "The virtual machine's process was killed, or the Mac lost power"
+	}
+	if stop {
+		phase = instancev1alpha1.MacOSInstanceStopped
+		switch result.Reason {
+		case contract.ExitStopped, contract.ExitKilled:
+			message = why
+		case contract.ExitStoppedByForce:
+			message = why + "; the guest did not shut down in time and the plug was pulled"
+		default:
+			message = why + "; " + message
+		}
+	}
+	return a.finish(ctx, instance, phase, message)
+}
+
+// kernelRefused tries again for a while: the kernel may be slow to let go of a VM.
+// If it goes on refusing although fewer than two VMs run, its quota is stuck, and
+// only a reboot helps.
+func (a *Agent) kernelRefused(ctx context.Context, instance *instancev1alpha1.MacOSInstance, slot slots.Status) error {
+	a.mu.Lock()
+	since, refused := a.refusals[instance.UID]
+	if !refused {
+		since = a.config.Clock.Now()
+		a.refusals[instance.UID] = since
+	}
+	a.mu.Unlock()
+	waited := a.config.Clock.Since(since)
+	instanceRef := types.NamespacedName{Namespace: instance.Namespace, Name: instance.Name}
+	if waited < refusalWindow {
+		if err := a.update(ctx, instance, func(s *instancev1alpha1.MacOSInstanceStatus) {
+			s.Message = "The kernel of the Mac refuses the virtual machine; trying again"
+		}); err != nil {
+			return err
+		}
+		// The first refusal waits; each later look, whatever caused it, tries at most
+		// once per pause.
+		if next := a.nextTry(slot.Result.EndedAt); next > 0 {
+			a.enqueueAfter(ctx, key{instanceKey, instanceRef}, next)
+			return nil
+		}
+		return a.relaunch(slot)
+	}
+	running := 0
+	for _, s := range a.slots.Statuses() {
+		if s.Phase == slots.Attached {
+			running++
+		}
+	}
+	message := fmt.Sprintf("The kernel has refused a virtual machine for %s although %d of %d run: %v", waited.Truncate(time.Second), running, rules.MaxVMsPerMac, slot.Result.Error)
+	info, err := a.config.Host.Info()
+	if err != nil {
+		return err
+	}
+	if err := a.state.change(func(m *memory) {
+		if m.Unhealthy == nil {
+			m.Unhealthy = &unhealthy{Reason: rackv1alpha1.ReasonKernelQuotaStuck, Message: message, BootID: info.BootID}
+		}
+	}); err != nil {
+		return err
+	}
+	a.queue.Add(key{kind: macNodeKey})
+	a.recordRejection(ctx, rackv1alpha1.LayerKernel, instance.Namespace, reference(instance), rackv1alpha1.ReasonKernelQuotaStuck, message)
+	return a.finish(ctx, instance, instancev1alpha1.MacOSInstanceFailed, message)
+}
+
+func (a *Agent) nextTry(lastTry time.Time) time.Duration {
+	return refusalPause - a.config.Clock.Since(lastTry)
+}
+
+func (a *Agent) relaunch(slot slots.Status) error {
+	a.starting.RLock()
+	defer a.starting.RUnlock()
+	return a.slots.Relaunch(slot.UID())
+}
+
+// launch starts the runner of a prepared slot, a few times if it does not run.
+func (a *Agent) launch(ctx context.Context, instance *instancev1alpha1.MacOSInstance, slot slots.Status) error {
+	a.mu.Lock()
+	tries := a.launches[instance.UID]
+	a.launches[instance.UID]++
+	a.mu.Unlock()
+	if tries >= maxLaunches {
+		return a.finish(ctx, instance, instancev1alpha1.MacOSInstanceFailed, fmt.Sprintf("The virtual machine's process did not run in %d tries: %v", tries, slot.Err))
+	}
+	a.starting.RLock()
+	defer a.starting.RUnlock()
+	return a.slots.Launch(slot.UID())
+}
+
+// finish reports a terminal phase. What is left is erased afterwards: should the
+// agent end in between, the next one finds both.
+func (a *Agent) finish(ctx context.Context, instance *instancev1alpha1.MacOSInstance, phase instancev1alpha1.MacOSInstancePhase, message string) error {
+	err := a.update(ctx, instance, func(s *instancev1alpha1.MacOSInstanceStatus) {
+		s.Phase, s.Message, s.IPAddress = phase, message, nil
+		if s.StartedAt != nil && s.StoppedAt == nil {
+			now := a.now()
+			s.StoppedAt = &now
+		}
+		if meta.FindStatusCondition(s.Conditions, instancev1alpha1.MacOSInstanceGuestReady) != nil {
+			a.condition(s, instance, instancev1alpha1.MacOSInstanceGuestReady, metav1.ConditionFalse, string(phase), message)
+		}
+	})
+	if err != nil {
+		return err
+	}
+	kind := corev1.EventTypeNormal
+	if phase == instancev1alpha1.MacOSInstanceFailed {
+		kind = corev1.EventTypeWarning
+	}
+	a.recorder.Event(instance, kind, string(phase), message)
+	slot, held := a.slots.Find(string(instance.UID))
+	return a.clear(ctx, instance, slot, held)
+}
+
+// begin starts an instance that holds no slot, if it should run.
+func (a *Agent) begin(ctx context.Context, instance *instancev1alpha1.MacOSInstance, pod *corev1.Pod) error {
+	if stop, _ := stopAsked(instance); stop {
+		return a.finish(ctx, instance, instancev1alpha1.MacOSInstanceStopped, "Stopped as asked; there is no virtual machine")
+	}
+	if instance.Status.StartedAt != nil {
+		return a.finish(ctx, instance, instancev1alpha1.MacOSInstanceFailed, "The virtual machine is gone from the Mac")
+	}
+	if pod == nil || pod.DeletionTimestamp != nil || podEnded(pod) {
+		return nil // it was not asked for yet, or no more
+	}
+	foreign, err := a.foreign(ctx, instance)
+	if err != nil {
+		return err
+	}
+	if foreign != "" {
+		return a.refuse(ctx, instance, pod, reasonForeignPod, foreign+": the Mac runs only virtual machines of the lease that it is bound to")
+	}
+	if wait, err := a.room(ctx, instance, pod); wait || err != nil {
+		return err
+	}
+	return a.start(ctx, instance)
+}
+
+// room finds out whether the Mac can take one more virtual machine. If it never
+// can, the pod is refused.
+func (a *Agent) room(ctx context.Context, instance *instancev1alpha1.MacOSInstance, pod *corev1.Pod) (wait bool, err error) {
+	macNode, err := a.macNodes.Get(a.config.NodeName)
+	if err != nil {
+		return true, err
+	}
+	if u := a.state.get().Unhealthy; u != nil || macNode.Status.Quarantine != nil {
+		return true, a.update(ctx, instance, func(s *instancev1alpha1.MacOSInstanceStatus) {
+			s.Message = fmt.Sprintf("MacNode %s is quarantined and starts no virtual machine until it has been rebooted or an administrator has cleared it", macNode.Name)
+		})
+	}
+	for _, slot := range a.slots.Statuses() {
+		if slot.Phase == slots.Free {
+			return false, nil
+		}
+	}
+	for _, slot := range a.slots.Statuses() {
+		if slot.Spec == nil {
+			return true, errSlotsBusy
+		}
+		holder, err := a.config.Macrack.InstanceV1alpha1().MacOSInstances(slot.Spec.Namespace).Get(ctx, slot.Spec.Name, metav1.GetOptions{})
+		if err != nil && !apierrors.IsNotFound(err) {
+			return true, err
+		}
+		if err != nil || string(holder.UID) != slot.UID() || terminal(holder) {
+			return true, errSlotsBusy // it is being cleared
+		}
+	}
+	return true, a.refuse(ctx, instance, pod, reasonSlotsFull, fmt.Sprintf("%d virtual machines are on the Mac, which is the limit: stop one first", rules.MaxVMsPerMac))
+}
+
+var errSlotsBusy = errors.New("the Mac's slots are being cleared")
+
+// start gets the image, gives the virtual machine its identity, and runs it. It may
+// be interrupted at any point and is then simply done again.
+func (a *Agent) start(ctx context.Context, instance *instancev1alpha1.MacOSInstance) error {
+	class, err := a.config.Macrack.InstanceV1alpha1().InstanceClasses().Get(ctx, instance.Spec.ClassName, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return a.finish(ctx, instance, instancev1alpha1.MacOSInstanceFailed, fmt.Sprintf("InstanceClass %s does not exist", instance.Spec.ClassName))
+	}
+	if err != nil {
+		return err
+	}
+	image, err := a.config.Macrack.ImageV1alpha1().MacOSImages().Get(ctx, instance.Spec.ImageName, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return a.finish(ctx, instance, instancev1alpha1.MacOSInstanceFailed, fmt.Sprintf("MacOSImage %s does not exist", instance.Spec.ImageName))
+	}
+	if err != nil {
+		return err
+	}
+	instance, cached, err := a.pull(ctx, instance, image)
+	if err != nil {
+		return err
+	}
+	if instance, err = a.identify(ctx, instance, cached); err != nil {
+		return err
+	}
+	return a.fill(instance, class, image, cached)
+}
+
+// pull makes sure that the image is on the Mac. A stop ends it.
+func (a *Agent) pull(ctx context.Context, instance *instancev1alpha1.MacOSInstance, image *imagev1alpha1.MacOSImage) (*instancev1alpha1.MacOSInstance, images.Cached, error) {
+	instance, err := a.updated(ctx, instance, func(s *instancev1alpha1.MacOSInstanceStatus) {
+		if s.MachineID == "" {
+			s.Phase, s.Message = instancev1alpha1.MacOSInstancePulling, "Fetching image "+image.Name
+		}
+	})
+	if err != nil {
+		return nil, images.Cached{}, err
+	}
+	pullCtx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	a.mu.Lock()
+	a.pulls[instance.UID] = cancel
+	a.mu.Unlock()
+	defer func() {
+		a.mu.Lock()
+		delete(a.pulls, instance.UID)
+		a.mu.Unlock()
+	}()
+	digest := image.Status.Digest
+	if digest == "" {
+		digest = image.Spec.Source.Digest
+	}
+	cached, err := a.config.Images.Ensure(pullCtx, images.Image{
+		Name: image.Name, Reference: image.Spec.Source.Reference, Digest: digest,
+		DiskSize: image.Spec.DiskSize.Value(), Private: image.Spec.PullSecretRef != nil,
+	})
+	if err != nil {
+		if pullCtx.Err() == nil {
+			_ = a.update(ctx, instance, func(s *instancev1alpha1.MacOSInstanceStatus) {
+				s.Message = fmt.Sprintf("Image %s could not be fetched: %v", image.Name, err)
+				a.condition(s, instance, instancev1alpha1.MacOSInstanceImageReady, metav1.ConditionFalse, "PullFailed", s.Message)
+			})
+		}
+		return nil, images.Cached{}, fmt.Errorf("image %s: %w", image.Name, err)
+	}
+	a.queue.Add(key{kind: macNodeKey}) // the MacNode lists its images
+	return instance, cached, nil
+}
+
+// identify gives the instance a machine ID and a MAC address, which the registry
+// takes only if no other instance has them. Refused, it returns an error, and the
+// next try makes up others.
+func (a *Agent) identify(ctx context.Context, instance *instancev1alpha1.MacOSInstance, image images.Cached) (*instancev1alpha1.MacOSInstance, error) {
+	machineID, macAddress := instance.Status.MachineID, instance.Status.MACAddress
+	if machineID == "" {
+		var err error
+		if machineID, err = a.config.NewMachineID(ctx); err != nil {
+			return nil, fmt.Errorf("machine ID: %w", err)
+		}
+	}
+	if macAddress == "" {
+		macAddress = identity.NewMACAddress()
+	}
+	return a.updated(ctx, instance, func(s *instancev1alpha1.MacOSInstanceStatus) {
+		s.Phase, s.Message = instancev1alpha1.MacOSInstanceStarting, ""
+		s.MachineID, s.MACAddress, s.ImageDigest = machineID, macAddress, image.Digest
+		a.condition(s, instance, instancev1alpha1.MacOSInstanceImageReady, metav1.ConditionTrue, "Cached", "")
+	})
+}
+
+// fill puts the virtual machine into a slot and starts it.
+func (a *Agent) fill(instance *instancev1alpha1.MacOSInstance, class *instancev1alpha1.InstanceClass, image *imagev1alpha1.MacOSImage, cached images.Cached) error {
+	a.starting.RLock()
+	defer a.starting.RUnlock()
+	// The Mac may have begun to be released meanwhile. The scrub waits for us, or we
+	// see that it was asked for.
+	if macNode, err := a.macNodes.Get(a.config.NodeName); err != nil {
+		return err
+	} else if foreign := foreignTo(macNode, instance); foreign != "" {
+		return errors.New(foreign)
+	}
+	resources := class.Spec.Resources
+	spec := &contract.Spec{
+		InstanceUID: string(instance.UID), Namespace: instance.Namespace, Name: instance.Name,
+		MachineID: instance.Status.MachineID, MACAddress: instance.Status.MACAddress,
+		CPU: int(resources.CPU.Value()), MemoryBytes: resources.Memory.Value(),
+		HardwareModel:     image.Spec.HardwareModel,
+		SSHAuthorizedKeys: slices.Clone(instance.Spec.SSHAuthorizedKeys),
+		StartupScript:     instance.Spec.StartupScript,
+	}
+	if display := class.Spec.Display; display != nil {
+		spec.Display = &contract.Display{Width: display.Width, Height: display.Height, PixelsPerInch: display.PixelsPerInch}
+	}
+	if err := a.slots.Prepare(spec, func(dir contract.SlotDir) error {
+		return clone(cached, dir, resources.Storage)
+	}); err != nil {
+		return err
+	}
+	return a.slots.Launch(spec.InstanceUID)
+}
+
+func clone(image images.Cached, dir contract.SlotDir, size resource.Quantity) error {
+	if _, err := disk.Clone(image.Disk, dir.DiskPath(), size.Value()); err != nil {
+		return err
+	}
+	_, err := disk.Clone(image.Aux, dir.AuxPath(), 0)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil // the backend makes one
+	}
+	return err
+}
+
+func (a *Agent) condition(s *instancev1alpha1.MacOSInstanceStatus, instance *instancev1alpha1.MacOSInstance, name string, status metav1.ConditionStatus, reason, message string) {
+	meta.SetStatusCondition(&s.Conditions, metav1.Condition{
+		Type: name, Status: status, Reason: reason, Message: message,
+		ObservedGeneration: instance.Generation, LastTransitionTime: a.now(),
+	})
+}
+
+func (a *Agent) now() metav1.Time {
+	return metav1.Time{Time: a.config.Clock.Now().Truncate(time.Second)}
+}
+
+// update writes the status if change changes it.
+func (a *Agent) update(ctx context.Context, instance *instancev1alpha1.MacOSInstance, change func(*instancev1alpha1.MacOSInstanceStatus)) error {
+	_, err := a.updated(ctx, instance, change)
+	return err
+}
+
+func (a *Agent) updated(ctx context.Context, instance *instancev1alpha1.MacOSInstance, change func(*instancev1alpha1.MacOSInstanceStatus)) (*instancev1alpha1.MacOSInstance, error) {
+	next := instance.DeepCopy()
+	change(&next.Status)
+	if equality.Semantic.DeepEqual(instance.Status, next.Status) {
+		return instance, nil
+	}
+	return a.config.Macrack.InstanceV1alpha1().MacOSInstances(next.Namespace).UpdateStatus(ctx, next, metav1.UpdateOptions{})
+}
+
+// instancesHere returns the instances of a namespace that are on this Mac.
+func (a *Agent) instancesHere(namespace string) ([]*instancev1alpha1.MacOSInstance, error) {
+	all, err := a.instances.MacOSInstances(namespace).List(labels.Everything())
+	return slices.DeleteFunc(all, func(i *instancev1alpha1.MacOSInstance) bool { return i.Status.NodeName != a.config.NodeName }), err
+}

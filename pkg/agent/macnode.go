@@ -1,0 +1,233 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/klog/v2"
+
+	"macrack.io/macrack/pkg/agent/host"
+	"macrack.io/macrack/pkg/agent/slots"
+	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
+)
+
+// minimumFree is what a Mac's disk must have left to be healthy: less, and neither
+// a VM's writes nor macOS itself are safe.
+const minimumFree = 10 << 30
+
+// reconcileMacNode reports the Mac, and scrubs it when its lease ends. It writes
+// only what has changed.
+func (a *Agent) reconcileMacNode(ctx context.Context) error {
+	macNode, err := a.macNodes.Get(a.config.NodeName)
+	if apierrors.IsNotFound(err) {
+		klog.V(2).InfoS("There is no MacNode for this Mac yet", "node", a.config.NodeName)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	info, err := a.config.Host.Info()
+	if err != nil {
+		return fmt.Errorf("host: %w", err)
+	}
+	if err := a.recover(macNode, info); err != nil {
+		return err
+	}
+	scrub, err := a.scrub(macNode)
+	if err != nil {
+		return err
+	}
+	next := macNode.DeepCopy()
+	if err := a.describe(next, info, scrub); err != nil {
+		return err
+	}
+	if equality.Semantic.DeepEqual(macNode.Status, next.Status) {
+		return a.forgetErased(macNode)
+	}
+	_, err = a.config.Macrack.RackV1alpha1().MacNodes().UpdateStatus(ctx, next, metav1.UpdateOptions{})
+	return err
+}
+
+// recover forgets why the slots were not to be trusted once the Mac has rebooted,
+// or an administrator has ended the quarantine.
+func (a *Agent) recover(macNode *rackv1alpha1.MacNode, info host.Info) error {
+	u := a.state.get().Unhealthy
+	if u == nil {
+		return nil
+	}
+	quarantined := macNode.Status.Quarantine != nil
+	switch {
+	case u.BootID != info.BootID, u.Quarantined && !quarantined:
+		klog.InfoS("Slots are trusted again", "reason", u.Reason, "rebooted", u.BootID != info.BootID)
+		return a.state.change(func(m *memory) { m.Unhealthy = nil })
+	case quarantined && !u.Quarantined:
+		return a.state.change(func(m *memory) { m.Unhealthy.Quarantined = true })
+	}
+	return nil
+}
+
+// describe fills in the status as the agent sees it.
+func (a *Agent) describe(macNode *rackv1alpha1.MacNode, info host.Info, scrub *rackv1alpha1.ScrubReport) error {
+	status := &macNode.Status
+	status.BootID = info.BootID
+	status.Hardware = &rackv1alpha1.MacNodeHardware{
+		ModelIdentifier: info.ModelIdentifier,
+		SerialNumber:    info.SerialNumber,
+		CPU:             *resource.NewQuantity(info.CPU, resource.DecimalSI),
+		Memory:          *resource.NewQuantity(info.Memory, resource.BinarySI),
+		Storage:         *resource.NewQuantity(info.Storage, resource.BinarySI),
+		FreeStorage:     *resource.NewQuantity(info.FreeStorage>>30<<30, resource.BinarySI),
+		MacOSVersion:    info.MacOSVersion,
+		AgentVersion:    a.config.Version,
+	}
+	cached, err := a.config.Images.List()
+	if err != nil {
+		return err
+	}
+	status.Images = nil
+	for _, image := range cached {
+		lastUsedAt := metav1.NewTime(image.LastUsedAt).Rfc3339Copy()
+		status.Images = append(status.Images, rackv1alpha1.CachedImage{
+			Name: image.Name, Digest: image.Digest, SizeBytes: image.Bytes, LastUsedAt: &lastUsedAt,
+		})
+	}
+	if scrub != nil {
+		status.Scrub = scrub
+	}
+	a.setSlotsHealthy(macNode, info)
+	if info.FreeStorage < minimumFree {
+		a.setCondition(macNode, rackv1alpha1.MacNodeStorageHealthy, metav1.ConditionFalse, "DiskFull",
+			fmt.Sprintf("less than %d GiB are free", minimumFree>>30))
+	} else {
+		a.setCondition(macNode, rackv1alpha1.MacNodeStorageHealthy, metav1.ConditionTrue, "EnoughFree", "")
+	}
+	switch report := status.Scrub; {
+	case report == nil:
+	case len(report.Remaining) > 0:
+		a.setCondition(macNode, rackv1alpha1.MacNodeScrubbed, metav1.ConditionFalse, rackv1alpha1.ReasonScrubFailed,
+			fmt.Sprintf("%d files of the last tenant are left", len(report.Remaining)))
+	default:
+		a.setCondition(macNode, rackv1alpha1.MacNodeScrubbed, metav1.ConditionTrue, "NothingLeft",
+			fmt.Sprintf("nothing of the tenant of lease %s is left", report.LeaseUID))
+	}
+	return nil
+}
+
+func (a *Agent) setSlotsHealthy(macNode *rackv1alpha1.MacNode, info host.Info) {
+	status, reason, message := metav1.ConditionTrue, "SlotsObtainable", ""
+	unhealthy := func(r, m string) { status, reason, message = metav1.ConditionFalse, r, m }
+	for _, slot := range a.slots.Statuses() {
+		if slot.Phase == slots.Silent {
+			unhealthy(rackv1alpha1.ReasonCannotReattach, fmt.Sprintf("slot %d: %v", slot.Slot, slot.Err))
+		}
+	}
+	if report := macNode.Status.Scrub; report != nil && len(report.Remaining) > 0 {
+		unhealthy(rackv1alpha1.ReasonScrubFailed, fmt.Sprintf("%d files of the last tenant are left", len(report.Remaining)))
+	}
+	if u := a.state.get().Unhealthy; u != nil {
+		unhealthy(u.Reason, u.Message)
+	}
+	if info.SerialNumber != macNode.Spec.SerialNumber {
+		unhealthy(rackv1alpha1.ReasonSerialMismatch, fmt.Sprintf("the Mac's serial number is %s, the MacNode says %s", info.SerialNumber, macNode.Spec.SerialNumber))
+	}
+	a.setCondition(macNode, rackv1alpha1.MacNodeSlotsHealthy, status, reason, message)
+}
+
+func (a *Agent) setCondition(macNode *rackv1alpha1.MacNode, name string, status metav1.ConditionStatus, reason, message string) {
+	meta.SetStatusCondition(&macNode.Status.Conditions, metav1.Condition{
+		Type: name, Status: status, Reason: reason, Message: message,
+		ObservedGeneration: macNode.Generation, LastTransitionTime: a.now(),
+	})
+}
+
+// scrub removes all of the tenant that is left, once the lease is being released
+// and no virtual machine is there. It returns nil if there is nothing to do yet.
+func (a *Agent) scrub(macNode *rackv1alpha1.MacNode) (*rackv1alpha1.ScrubReport, error) {
+	lease := macNode.Status.LeaseRef
+	if macNode.Status.ReleasingSince == nil || lease == nil {
+		return nil, nil
+	}
+	if done := macNode.Status.Scrub; done != nil && done.LeaseUID == lease.UID && len(done.Remaining) == 0 {
+		return nil, nil
+	}
+	a.starting.Lock()
+	defer a.starting.Unlock()
+	for _, slot := range a.slots.Statuses() {
+		if slot.Phase != slots.Free {
+			return nil, nil // a change of the slot's brings us back
+		}
+	}
+	here, err := a.instancesHere(lease.Namespace)
+	if err != nil {
+		return nil, err
+	}
+	for _, instance := range here {
+		if !terminal(instance) {
+			return nil, nil // its end is reported first
+		}
+	}
+	removed, err := a.slots.EraseFree()
+	if err := a.state.erased(removed); err != nil {
+		return nil, err
+	}
+	if err != nil {
+		klog.ErrorS(err, "Scrub could not remove everything")
+	}
+	remaining, err := a.slots.Leftovers()
+	if err != nil {
+		return nil, err
+	}
+	images, err := a.removePrivateImages()
+	if err != nil {
+		return nil, err
+	}
+	remaining = append(remaining, images...)
+	memory := a.state.get()
+	return &rackv1alpha1.ScrubReport{LeaseUID: lease.UID, FinishedAt: a.now(), Removed: memory.report(), Remaining: bounded(remaining)}, nil
+}
+
+func bounded(list []string) []string {
+	if len(list) <= maxErased {
+		return list
+	}
+	return append(slices.Clone(list[:maxErased-1]), fmt.Sprintf("and %d more", len(list)-maxErased+1))
+}
+
+// removePrivateImages removes the images that need the tenant's credentials, and
+// returns those that are left.
+func (a *Agent) removePrivateImages() ([]string, error) {
+	cached, err := a.config.Images.List()
+	if err != nil {
+		return nil, err
+	}
+	var left []string
+	for _, image := range cached {
+		if !image.Private {
+			continue
+		}
+		name := "images/" + image.Name
+		if err := a.config.Images.Remove(image.Name); err != nil {
+			left = append(left, name)
+			continue
+		}
+		if err := a.state.change(func(m *memory) { m.add(name) }); err != nil {
+			return nil, err
+		}
+	}
+	return left, nil
+}
+
+// forgetErased starts a new list once the API has the last one.
+func (a *Agent) forgetErased(macNode *rackv1alpha1.MacNode) error {
+	report, lease := macNode.Status.Scrub, macNode.Status.LeaseRef
+	if len(a.state.get().Erased) == 0 || report == nil || lease == nil || macNode.Status.ReleasingSince == nil || report.LeaseUID != lease.UID {
+		return nil
+	}
+	return a.state.change(func(m *memory) { m.Erased, m.ErasedMore = nil, 0 })
+}

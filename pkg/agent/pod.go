@@ -1,0 +1,245 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+
+	instancev1alpha1 "macrack.io/macrack/pkg/apis/instance/v1alpha1"
+	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
+	"macrack.io/macrack/pkg/rules"
+)
+
+// Reasons of pods that the agent refuses.
+const (
+	// reasonForeignPod: the pod is not the placeholder of an instance of this Mac's lease.
+	reasonForeignPod = "ForeignPod"
+	// reasonSlotsFull: the pod would be a virtual machine beyond the limit.
+	reasonSlotsFull = "SlotsFull"
+)
+
+func podEnded(pod *corev1.Pod) bool {
+	return pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodSucceeded
+}
+
+// belongs tells whether the pod is the placeholder of the instance. Anybody may
+// write the label and the annotation; the instance's status is the controllers'.
+func belongs(pod *corev1.Pod, instance *instancev1alpha1.MacOSInstance) bool {
+	return pod.Namespace == instance.Namespace &&
+		pod.Labels[rules.LabelInstance] == instance.Name &&
+		pod.Annotations[rules.AnnotationInstanceUID] == string(instance.UID) &&
+		(instance.Status.PodName == "" || instance.Status.PodName == pod.Name)
+}
+
+// placeholder returns the instance's pod on this Mac; nil if there is none.
+func (a *Agent) placeholder(instance *instancev1alpha1.MacOSInstance) (*corev1.Pod, error) {
+	pods, err := a.node.Pods().Pods(instance.Namespace).List(labels.SelectorFromSet(labels.Set{rules.LabelInstance: instance.Name}))
+	if err != nil {
+		return nil, err
+	}
+	pods = slices.DeleteFunc(pods, func(p *corev1.Pod) bool { return !belongs(p, instance) })
+	if len(pods) == 0 {
+		return nil, nil
+	}
+	// Without a podName the oldest is it.
+	return slices.MinFunc(pods, func(a, b *corev1.Pod) int {
+		if c := a.CreationTimestamp.Compare(b.CreationTimestamp.Time); c != 0 {
+			return c
+		}
+		return strings.Compare(a.Name, b.Name)
+	}), nil
+}
+
+// reconcilePod refuses a pod that is nobody's placeholder, and lets go of one that
+// is being deleted.
+func (a *Agent) reconcilePod(ctx context.Context, name types.NamespacedName) error {
+	pod, err := a.node.Pods().Pods(name.Namespace).Get(name.Name)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	instance, why, err := a.instanceOf(ctx, pod)
+	if err != nil {
+		return err
+	}
+	if instance != nil {
+		return nil // reconcileInstance reports it
+	}
+	if pod.DeletionTimestamp != nil {
+		return a.node.Forget(ctx, pod)
+	}
+	if podEnded(pod) {
+		return nil
+	}
+	if name := pod.Labels[rules.LabelInstance]; name != "" {
+		// A pod that never claimed to be a virtual machine is no matter for the ledger.
+		a.recordRejection(ctx, rackv1alpha1.LayerAgent, pod.Namespace, &rackv1alpha1.AuditReference{
+			Namespace: pod.Namespace, Name: name, UID: types.UID(pod.Annotations[rules.AnnotationInstanceUID]),
+		}, reasonForeignPod, why)
+	}
+	a.failPod(pod, reasonForeignPod, why)
+	return nil
+}
+
+// instanceOf returns the instance whose placeholder the pod is, or says why it is
+// no one's. A cache that is behind makes it ask the API.
+func (a *Agent) instanceOf(ctx context.Context, pod *corev1.Pod) (*instancev1alpha1.MacOSInstance, string, error) {
+	name := pod.Labels[rules.LabelInstance]
+	if name == "" || pod.Annotations[rules.AnnotationInstanceUID] == "" {
+		return nil, fmt.Sprintf("a Mac runs only placeholder pods of MacOSInstances; this pod has no label %s and annotation %s", rules.LabelInstance, rules.AnnotationInstanceUID), nil
+	}
+	instance, err := a.instances.MacOSInstances(pod.Namespace).Get(name)
+	if err != nil || !belongs(pod, instance) || instance.Status.NodeName != a.config.NodeName {
+		instance, err = a.config.Macrack.InstanceV1alpha1().MacOSInstances(pod.Namespace).Get(ctx, name, metav1.GetOptions{})
+	}
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, fmt.Sprintf("there is no MacOSInstance %s/%s", pod.Namespace, name), nil
+	case apierrors.IsForbidden(err):
+		return nil, fmt.Sprintf("MacOSInstance %s/%s is not on this Mac", pod.Namespace, name), nil
+	case err != nil:
+		return nil, "", err
+	case !belongs(pod, instance):
+		return nil, fmt.Sprintf("the pod is not the placeholder of MacOSInstance %s/%s, which has UID %s and pod %q", pod.Namespace, name, instance.UID, instance.Status.PodName), nil
+	case instance.Status.NodeName != a.config.NodeName:
+		return nil, fmt.Sprintf("MacOSInstance %s/%s is not on this Mac but on %q", pod.Namespace, name, instance.Status.NodeName), nil
+	}
+	return instance, "", nil
+}
+
+// refuse fails an instance and its pod, and leaves a record.
+func (a *Agent) refuse(ctx context.Context, instance *instancev1alpha1.MacOSInstance, pod *corev1.Pod, reason, message string) error {
+	a.recordRejection(ctx, rackv1alpha1.LayerAgent, pod.Namespace, reference(instance), reason, message)
+	if err := a.finish(ctx, instance, instancev1alpha1.MacOSInstanceFailed, reason+": "+message); err != nil {
+		return err
+	}
+	a.failPod(pod, reason, message)
+	return nil
+}
+
+// failPod gives a pod its last status: what comes after it is not reported.
+func (a *Agent) failPod(pod *corev1.Pod, reason, message string) {
+	klog.InfoS("Pod refused", "pod", klog.KObj(pod), "reason", reason, "message", message)
+	a.node.SetPodStatus(pod, corev1.PodStatus{
+		Phase: corev1.PodFailed, Reason: reason, Message: message, StartTime: pod.Status.StartTime,
+		Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionFalse, Reason: reason, Message: message}},
+	})
+}
+
+// recordRejection writes the rejection to the ledger, as CrossTenantRejected if
+// the Mac is another tenant's. The ledger's own failure does not let anything
+// through: what was refused stays refused.
+func (a *Agent) recordRejection(ctx context.Context, layer rackv1alpha1.AuditLayer, namespace string, instance *rackv1alpha1.AuditReference, reason, message string) {
+	record := &rackv1alpha1.AuditRecord{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, GenerateName: "rejection-"},
+		Type:       rackv1alpha1.InstanceRejected,
+		Chassis:    rackv1alpha1.AuditChassis{NodeName: a.config.NodeName},
+		Tenant:     namespace,
+		Instance:   instance,
+		Details:    rackv1alpha1.AuditDetails{Layer: layer, Reason: reason, Message: message},
+	}
+	if macNode, err := a.macNodes.Get(a.config.NodeName); err == nil {
+		record.Chassis.SerialNumber = macNode.Spec.SerialNumber
+		if lease := macNode.Status.LeaseRef; lease != nil {
+			record.Lease = &rackv1alpha1.AuditReference{Namespace: lease.Namespace, Name: lease.Name, UID: lease.UID}
+			if lease.Namespace != namespace {
+				record.Type, record.Details.SourceNamespace = rackv1alpha1.CrossTenantRejected, namespace
+			}
+		}
+	}
+	if _, err := a.config.Macrack.RackV1alpha1().AuditRecords(namespace).Create(ctx, record, metav1.CreateOptions{}); err != nil {
+		klog.ErrorS(err, "The rejection was not recorded", "namespace", namespace, "reason", reason, "message", message)
+	}
+}
+
+func reference(instance *instancev1alpha1.MacOSInstance) *rackv1alpha1.AuditReference {
+	return &rackv1alpha1.AuditReference{Namespace: instance.Namespace, Name: instance.Name, UID: instance.UID}
+}
+
+// reportPod gives the placeholder pod the status of its instance.
+func (a *Agent) reportPod(ctx context.Context, seen *instancev1alpha1.MacOSInstance, pod *corev1.Pod) error {
+	if pod == nil {
+		return nil
+	}
+	// What reconcileInstance has just written comes back as an event; until then the
+	// pod keeps the status of what was seen.
+	_, held := a.slots.Find(string(seen.UID))
+	if pod.DeletionTimestamp != nil && terminal(seen) && !held {
+		a.node.SetPodStatus(pod, podStatus(seen, pod))
+		return a.node.Forget(ctx, pod)
+	}
+	if !podEnded(pod) {
+		a.node.SetPodStatus(pod, podStatus(seen, pod))
+	}
+	return nil
+}
+
+func podStatus(instance *instancev1alpha1.MacOSInstance, pod *corev1.Pod) corev1.PodStatus {
+	status := corev1.PodStatus{Phase: corev1.PodPending, StartTime: pod.Status.StartTime, Message: instance.Status.Message}
+	if status.StartTime == nil {
+		start := pod.CreationTimestamp
+		status.StartTime = &start
+	}
+	started := instance.Status.StartedAt
+	var state corev1.ContainerState
+	ready, reason := corev1.ConditionFalse, string(instance.Status.Phase)
+	switch instance.Status.Phase {
+	case instancev1alpha1.MacOSInstanceRunning, instancev1alpha1.MacOSInstanceStopping:
+		if started == nil {
+			state.Waiting = &corev1.ContainerStateWaiting{Reason: reason, Message: instance.Status.Message}
+			break
+		}
+		status.Phase = corev1.PodRunning
+		state.Running = &corev1.ContainerStateRunning{StartedAt: *started}
+		if instance.Status.Phase == instancev1alpha1.MacOSInstanceRunning {
+			ready, reason = corev1.ConditionTrue, ""
+		}
+	case instancev1alpha1.MacOSInstanceStopped, instancev1alpha1.MacOSInstanceFailed:
+		status.Phase, status.Reason = corev1.PodSucceeded, reason
+		exit := int32(0)
+		if instance.Status.Phase == instancev1alpha1.MacOSInstanceFailed {
+			status.Phase, exit = corev1.PodFailed, 1
+		}
+		state.Terminated = &corev1.ContainerStateTerminated{ExitCode: exit, Reason: reason, Message: instance.Status.Message}
+		if started != nil {
+			state.Terminated.StartedAt = *started
+		}
+		if instance.Status.StoppedAt != nil {
+			state.Terminated.FinishedAt = *instance.Status.StoppedAt
+		}
+	default:
+		state.Waiting = &corev1.ContainerStateWaiting{Reason: reason, Message: instance.Status.Message}
+	}
+	condition := func(t corev1.PodConditionType, value corev1.ConditionStatus) corev1.PodCondition {
+		c := corev1.PodCondition{Type: t, Status: value, LastTransitionTime: *status.StartTime}
+		if value == corev1.ConditionFalse {
+			c.Reason = reason
+		}
+		if t != corev1.PodScheduled && started != nil {
+			c.LastTransitionTime = *started
+		}
+		return c
+	}
+	status.Conditions = []corev1.PodCondition{
+		condition(corev1.PodScheduled, corev1.ConditionTrue), condition(corev1.PodInitialized, corev1.ConditionTrue),
+		condition(corev1.ContainersReady, ready), condition(corev1.PodReady, ready),
+	}
+	isStarted := state.Running != nil
+	for _, container := range pod.Spec.Containers {
+		status.ContainerStatuses = append(status.ContainerStatuses, corev1.ContainerStatus{
+			Name: container.Name, Image: container.Image, ImageID: instance.Status.ImageDigest,
+			State: state, Ready: ready == corev1.ConditionTrue, Started: &isStarted,
+		})
+	}
+	return status
+}
