@@ -1,0 +1,12 @@
+# Tests. What is heavy runs a real control plane, one at a time.
+
+.PHONY: test testbed integration
+
+test: ## run all tests
+	go test -p 1 -timeout 60m ./...
+
+integration: ## run the tests on a real control plane
+	go test -timeout 40m -v ./test/integration/
+
+testbed: ## run macrack with a clock that can be put forward, in the foreground
+	@go run ./test/testbed/cmd

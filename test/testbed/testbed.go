@@ -1,0 +1,326 @@
+// Package testbed runs macrack inside this program, against a real Kubernetes control plane, with a clock that can be put forward: what takes
+// 24 hours elsewhere takes a moment here. Nothing that is shipped can do that.
+package testbed
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"k8s.io/klog/v2"
+
+	"macrack.io/macrack/pkg/generated/clientset/versioned"
+	"macrack.io/macrack/test/cluster"
+)
+
+// Options say what a Testbed consists of. The zero value is a control plane in a temporary folder with macrack, the example's catalogue and
+// tenants, and its three Macs.
+type Options struct {
+	// Dir holds the state. Empty: a temporary folder, which Stop removes.
+	Dir string
+	// Macs is how many simulated Macs there are, all of class base, named mac-1, mac-2, ... Default: 3, those of the example.
+	Macs int
+	// Progress is told what is going on. Default: standard error.
+	Progress io.Writer
+}
+
+// Testbed is a running cluster.
+type Testbed struct {
+	// Cluster is the control plane and macrack's etcd, each component a process.
+	Cluster *cluster.Cluster
+	// Clock is the clock of everything that is macrack's.
+	Clock *Clock
+	// Kubeconfig is the path of a kubeconfig with the contexts admin (current), acme and globex, and direct, direct-acme and direct-globex,
+	// which reach macrack-apiserver without kube-apiserver.
+	Kubeconfig string
+	// Log is the path of the log of what runs inside this program.
+	Log string
+
+	progress        io.Writer
+	stop            []func() // in the order of starting
+	stopControllers func()
+
+	mu     sync.Mutex
+	err    error         // the first failure of what runs
+	broken chan struct{} // closed when there is one
+}
+
+// exampleMacs is how many Macs artifacts/example has.
+const exampleMacs = 3
+
+// startTimeout is how long the parts inside this program may take until they serve.
+const startTimeout = 3 * time.Minute
+
+// Start starts a testbed and returns when all Macs can be leased.
+func Start(ctx context.Context, opts Options) (*Testbed, error) {
+	if opts.Macs == 0 {
+		opts.Macs = exampleMacs
+	}
+	if opts.Progress == nil {
+		opts.Progress = os.Stderr
+	}
+	c, err := cluster.Start(ctx, cluster.Options{Dir: opts.Dir, Progress: opts.Progress})
+	if err != nil {
+		return nil, err
+	}
+	tb := &Testbed{Cluster: c, Clock: NewClock(), Log: c.LogFile("testbed"), progress: opts.Progress, broken: make(chan struct{})}
+	if err := tb.start(ctx, opts.Macs); err != nil {
+		return nil, errors.Join(err, tb.Stop())
+	}
+	return tb, nil
+}
+
+func (tb *Testbed) start(ctx context.Context, macs int) error {
+	if err := tb.logToFile(); err != nil {
+		return err
+	}
+	if err := tb.writeKubeconfig(); err != nil {
+		return err
+	}
+	port := tb.Cluster.Port("balancer")
+	if err := tb.Cluster.AggregateTo(ctx, port, tb.Cluster.ServingCA()); err != nil {
+		return err
+	}
+	fmt.Fprintln(tb.progress, "starting macrack inside this program")
+	listener, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+	if err != nil {
+		return err
+	}
+	server, err := tb.StartAPIServer(listener, tb.Cluster.MacrackEtcd())
+	if err != nil {
+		return err
+	}
+	tb.onStop(server.Stop)
+	if err := tb.Cluster.WaitForAPI(ctx); err != nil {
+		return err
+	}
+	for _, path := range []string{"artifacts/policies", "artifacts/example"} {
+		if err := tb.apply(ctx, path); err != nil {
+			return err
+		}
+	}
+	if err := tb.StartControllers(); err != nil {
+		return err
+	}
+	for n := 1; n <= macs; n++ {
+		if err := tb.startMac(ctx, n); err != nil {
+			return err
+		}
+	}
+	return tb.waitForMacs(ctx, macs)
+}
+
+func (tb *Testbed) apply(ctx context.Context, path string) error {
+	root, err := cluster.RepoRoot()
+	if err != nil {
+		return err
+	}
+	if _, err := os.Stat(filepath.Join(root, path)); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return tb.Cluster.Apply(ctx, path)
+}
+
+// Stop ends everything.
+func (tb *Testbed) Stop() error {
+	for n := len(tb.stop) - 1; n >= 0; n-- {
+		tb.stop[n]()
+	}
+	tb.stop = nil
+	return errors.Join(tb.Cluster.Stop(), tb.Err())
+}
+
+func (tb *Testbed) onStop(stop func()) { tb.stop = append(tb.stop, stop) }
+
+// Err returns the first failure of what runs inside this program.
+func (tb *Testbed) Err() error {
+	tb.mu.Lock()
+	defer tb.mu.Unlock()
+	return tb.err
+}
+
+// Failed returns a channel that is closed when something that runs inside this program ends before Stop.
+func (tb *Testbed) Failed() <-chan struct{} { return tb.broken }
+
+func (tb *Testbed) failed(err error) {
+	tb.mu.Lock()
+	defer tb.mu.Unlock()
+	if tb.err == nil {
+		tb.err = err
+		close(tb.broken)
+	}
+}
+
+// run runs f until Stop, or until the function that it returns is called. It fails the testbed when it ends before.
+func (tb *Testbed) run(name string, f func(context.Context) error) (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		err := f(ctx)
+		if ctx.Err() == nil {
+			tb.failed(fmt.Errorf("%s has ended: %w", name, err))
+			klog.ErrorS(err, "Ended before its time", "component", name)
+		}
+	}()
+	stop = func() {
+		cancel()
+		<-ended
+	}
+	tb.onStop(stop)
+	return stop
+}
+
+// logToFile has the log of this program, of which there is one, in a file beside those of the other components.
+func (tb *Testbed) logToFile() error {
+	f, err := os.OpenFile(tb.Log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	klog.LogToStderr(false)
+	klog.SetOutput(f)
+	tb.onStop(func() {
+		klog.Flush()
+		klog.SetOutput(io.Discard)
+		_ = f.Close()
+	})
+	return nil
+}
+
+// users are those of the kubeconfig with their namespaces.
+var users = []struct{ name, namespace, direct string }{
+	{cluster.Admin, "", "direct"},
+	{cluster.Tenants[0], cluster.Tenants[0], "direct-" + cluster.Tenants[0]},
+	{cluster.Tenants[1], cluster.Tenants[1], "direct-" + cluster.Tenants[1]},
+}
+
+func (tb *Testbed) writeKubeconfig() error {
+	all := clientcmdapi.NewConfig()
+	add := func(path, name, namespace string) error {
+		one, err := clientcmd.LoadFromFile(path)
+		if err != nil {
+			return err
+		}
+		from := one.Contexts[one.CurrentContext]
+		all.Clusters[from.Cluster] = one.Clusters[from.Cluster]
+		all.AuthInfos[from.AuthInfo] = one.AuthInfos[from.AuthInfo]
+		all.Contexts[name] = &clientcmdapi.Context{Cluster: from.Cluster, AuthInfo: from.AuthInfo, Namespace: namespace}
+		return nil
+	}
+	for _, user := range users {
+		through, err := tb.Cluster.Kubeconfig(user.name)
+		if err != nil {
+			return err
+		}
+		direct, err := tb.Cluster.DirectKubeconfig(user.name)
+		if err != nil {
+			return err
+		}
+		if err := errors.Join(add(through, user.name, user.namespace), add(direct, user.direct, user.namespace)); err != nil {
+			return err
+		}
+	}
+	all.CurrentContext = cluster.Admin
+	tb.Kubeconfig = filepath.Join(tb.Cluster.Dir(), "kubeconfig")
+	return clientcmd.WriteToFile(*all, tb.Kubeconfig)
+}
+
+// Advance puts the clock forward. The Macs were there all the time: their heartbeats are put forward before.
+func (tb *Testbed) Advance(d time.Duration) {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	if err := tb.beatAhead(ctx, d); err != nil {
+		klog.ErrorS(err, "Macs may be Offline until their next heartbeat")
+	}
+	tb.Clock.Advance(d)
+}
+
+func (tb *Testbed) beatAhead(ctx context.Context, d time.Duration) error {
+	admin, err := tb.Kubernetes(cluster.Admin)
+	if err != nil {
+		return err
+	}
+	heartbeats := admin.CoordinationV1().Leases(corev1.NamespaceNodeLease)
+	all, err := heartbeats.List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	for _, lease := range all.Items {
+		patch := fmt.Sprintf(`{"spec":{"renewTime":%q}}`, tb.Clock.Now().Add(d).UTC().Format(metav1.RFC3339Micro))
+		if _, err := heartbeats.Patch(ctx, lease.Name, types.MergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Kubectl runs kubectl in a context of Kubeconfig. The error of a failed command has what it wrote to standard error.
+func (tb *Testbed) Kubectl(ctx context.Context, context string, args ...string) (stdout, stderr string, err error) {
+	return tb.KubectlInput(ctx, "", context, args...)
+}
+
+// KubectlInput is Kubectl with a standard input, for -f -.
+func (tb *Testbed) KubectlInput(ctx context.Context, input, context string, args ...string) (stdout, stderr string, err error) {
+	cmd := exec.CommandContext(ctx, filepath.Join(tb.Cluster.Bin(), "kubectl"), append([]string{"--kubeconfig", tb.Kubeconfig, "--context", context}, args...)...)
+	cmd.Env = append(os.Environ(), "KUBECACHEDIR="+filepath.Join(tb.Cluster.Dir(), "kubectl-cache"), "KUBERC=off")
+	cmd.Stdin = strings.NewReader(input)
+	var out, errOut bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errOut
+	if err := cmd.Run(); err != nil {
+		return out.String(), errOut.String(), fmt.Errorf("kubectl %s: %w: %s", strings.Join(args, " "), err, strings.TrimSpace(errOut.String()))
+	}
+	return out.String(), errOut.String(), nil
+}
+
+// RESTConfig returns a client configuration of a context of Kubeconfig, without a limit on requests.
+func (tb *Testbed) RESTConfig(context string) (*rest.Config, error) {
+	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(
+		&clientcmd.ClientConfigLoadingRules{ExplicitPath: tb.Kubeconfig},
+		&clientcmd.ConfigOverrides{CurrentContext: context}).ClientConfig()
+	if err != nil {
+		return nil, err
+	}
+	config.QPS = -1
+	return config, nil
+}
+
+// Clientset returns a client of macrack's API for a context of Kubeconfig.
+func (tb *Testbed) Clientset(context string) (*versioned.Clientset, error) {
+	config, err := tb.RESTConfig(context)
+	if err != nil {
+		return nil, err
+	}
+	return versioned.NewForConfig(config)
+}
+
+// Kubernetes returns a client of Kubernetes for a context of Kubeconfig.
+func (tb *Testbed) Kubernetes(context string) (*kubernetes.Clientset, error) {
+	config, err := tb.RESTConfig(context)
+	if err != nil {
+		return nil, err
+	}
+	return kubernetes.NewForConfig(config)
+}
+
+// poll calls done until it says true, fails, or ctx ends.
+func poll(ctx context.Context, done func(context.Context) (bool, error)) error {
+	return wait.PollUntilContextCancel(ctx, 200*time.Millisecond, true, done)
+}
