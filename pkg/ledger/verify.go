@@ -53,13 +53,13 @@ func newChain(r *report, name string) *chain {
 }
 
 func (c *chain) add(record *rack.AuditRecord, sequence int64) error {
+	if c.serial == "" && strings.EqualFold(record.Chassis.SerialNumber, c.name) {
+		c.serial = record.Chassis.SerialNumber
+	}
 	if c.sequence == 0 {
 		c.begin(record, sequence)
 	} else if sequence < c.sequence {
 		return fmt.Errorf("%w: %s comes after sequence %d", ErrNotInOrder, record.Name, c.sequence)
-	}
-	if c.serial == "" && strings.EqualFold(record.Chassis.SerialNumber, c.name) {
-		c.serial = record.Chassis.SerialNumber
 	}
 	c.count(record)
 
@@ -267,6 +267,7 @@ func (c *chain) violation(record *rack.AuditRecord, message string, records ...s
 // resolve adds the breaks of edited records, which were written at the time of the next good one at the latest.
 func (c *chain) resolve(until int64) {
 	for _, edited := range c.edited {
+		edited.violation.SerialNumber = c.serial
 		c.addBreak(span{edited.from, until}, edited.violation)
 	}
 	c.edited = c.edited[:0]
