@@ -1,0 +1,344 @@
+package ledger
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"k8s.io/apiserver/pkg/authentication/user"
+	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
+	testingclock "k8s.io/utils/clock/testing"
+
+	"macrack.io/macrack/pkg/apis/rack"
+)
+
+// A book is where rejections are written.
+type book struct {
+	mu      sync.Mutex
+	records []*rack.AuditRecord
+	fail    error
+	wrote   chan struct{} // if set, receives one token a write, whether it succeeds or not
+	hold    chan struct{} // if set, a write waits for it
+}
+
+func (b *book) write(ctx context.Context, record *rack.AuditRecord) error {
+	if b.hold != nil {
+		<-b.hold
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.wrote != nil {
+		b.wrote <- struct{}{}
+	}
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if b.fail == nil {
+		identify(ctx, record) // as Append does
+		b.records = append(b.records, record)
+	}
+	return b.fail
+}
+
+func (b *book) setFail(err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.fail = err
+}
+
+// counts returns the counts of the records: 0 is one rejection.
+func (b *book) counts() []int64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var counts []int64
+	for _, record := range b.records {
+		counts = append(counts, record.Details.Count)
+	}
+	return counts
+}
+
+// total returns how many rejections the records stand for.
+func (b *book) total() (total int64) {
+	for _, count := range b.counts() {
+		total += max(1, count)
+	}
+	return total
+}
+
+func refusal(tenant, lease, vm string) *rack.AuditRecord {
+	l := newLease(tenant, lease)
+	l.Status.SerialNumber = "C07MAC1"
+	return NewInstanceRejected(newInstance(l, vm), l, rack.LayerRegistry, "NoFreeSlot", "two run")
+}
+
+func as(name string) context.Context {
+	return genericapirequest.WithUser(context.Background(), &user.DefaultInfo{Name: name})
+}
+
+// run starts Run, and returns what stops it and waits for it.
+func run(r *Rejections) (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() { r.Run(ctx); close(done) }()
+	return func() { cancel(); <-done }
+}
+
+func TestIdenticalRejectionsFold(t *testing.T) {
+	clock := testingclock.NewFakeClock(start)
+	b := &book{wrote: make(chan struct{}, 100)}
+	r := NewRejections(clock, b.write)
+	stop := run(r)
+
+	for range 10_000 {
+		require.NoError(t, r.Reject(as("alice"), refusal("acme", "build", "third")))
+	}
+	assert.Equal(t, []int64{0}, b.counts(), "the first at once, the others counted")
+	<-b.wrote
+
+	require.Eventually(t, clock.HasWaiters, time.Minute, time.Millisecond)
+	clock.Step(time.Minute)
+	<-b.wrote // when the minute ends
+	assert.Equal(t, []int64{0, 9999}, b.counts())
+	assert.Equal(t, "alice", b.records[1].Actor.Username, "the actor is that of the rejections")
+	assert.Equal(t, "acme/third", nameOf(b.records[1].Instance))
+
+	require.NoError(t, r.Reject(as("alice"), refusal("acme", "build", "third")))
+	assert.Equal(t, []int64{0, 9999, 0}, b.counts(), "the first of the next minute at once")
+	require.NoError(t, r.Reject(as("alice"), refusal("acme", "build", "third")))
+	stop()
+	assert.Equal(t, []int64{0, 9999, 0, 1}, b.counts(), "what is left when it ends")
+
+	require.NoError(t, r.Reject(as("alice"), refusal("acme", "build", "third")))
+	require.NoError(t, r.Reject(as("alice"), refusal("acme", "build", "third")))
+	assert.Equal(t, []int64{0, 9999, 0, 1, 0, 0}, b.counts(), "nothing is left uncounted after the end")
+}
+
+func TestDifferentRejectionsDoNotFold(t *testing.T) {
+	base := func() *rack.AuditRecord { return refusal("acme", "build", "third") }
+	for name, change := range map[string]func(*rack.AuditRecord){
+		"type":     func(r *rack.AuditRecord) { r.Type = rack.CrossTenantRejected },
+		"chassis":  func(r *rack.AuditRecord) { r.Chassis.SerialNumber = "C07MAC2" },
+		"tenant":   func(r *rack.AuditRecord) { r.Tenant = "globex" },
+		"lease":    func(r *rack.AuditRecord) { r.Lease.Name = "other" },
+		"instance": func(r *rack.AuditRecord) { r.Instance.Name = "fourth" },
+		"layer":    func(r *rack.AuditRecord) { r.Details.Layer = rack.LayerAgent },
+		"reason":   func(r *rack.AuditRecord) { r.Details.Reason = "TooBig" },
+		"source":   func(r *rack.AuditRecord) { r.Details.SourceNamespace = "globex" },
+	} {
+		b := &book{}
+		r := NewRejections(testingclock.NewFakeClock(start), b.write)
+		other := base()
+		change(other)
+		require.NoError(t, r.Reject(as("alice"), base()))
+		require.NoError(t, r.Reject(as("alice"), other))
+		assert.Equal(t, []int64{0, 0}, b.counts(), name)
+	}
+	b := &book{}
+	r := NewRejections(testingclock.NewFakeClock(start), b.write)
+	require.NoError(t, r.Reject(as("alice"), base()))
+	require.NoError(t, r.Reject(as("bob"), base()))
+	again := base()
+	again.Instance.UID, again.Details.Message = "another try", "two still run"
+	require.NoError(t, r.Reject(as("bob"), again))
+	assert.Equal(t, []int64{0, 0}, b.counts(), "actors differ; a new UID and another text make no other rejection")
+}
+
+func TestAFoldEndsWithoutRunToo(t *testing.T) {
+	clock := testingclock.NewFakeClock(start)
+	b := &book{}
+	r := NewRejections(clock, b.write)
+	for range 3 {
+		require.NoError(t, r.Reject(as("alice"), refusal("acme", "build", "third")))
+	}
+	clock.Step(time.Minute)
+	require.NoError(t, r.Reject(as("bob"), refusal("acme", "build", "other")))
+	require.NoError(t, r.Reject(as("alice"), refusal("acme", "build", "third")))
+	assert.Equal(t, []int64{0, 0, 2, 0}, b.counts())
+	assert.Equal(t, "alice", b.records[2].Actor.Username)
+}
+
+func TestAFloodOfNamesFolds(t *testing.T) {
+	clock := testingclock.NewFakeClock(start)
+	b := &book{}
+	r := NewRejections(clock, b.write)
+	stop := run(r)
+	for i := range 10_000 {
+		require.NoError(t, r.Reject(as("alice"), refusal("acme", "build", fmt.Sprint("vm-", i))))
+	}
+	require.NoError(t, r.Reject(as("bob"), refusal("acme", "build", "vm")))
+	assert.Len(t, b.counts(), 16+1+1, "16 by name, the first of all others, and bob's")
+	stop()
+	last := b.records[len(b.records)-1]
+	assert.Equal(t, int64(10_000-17), last.Details.Count)
+	assert.Nil(t, last.Instance, "they were many")
+	assert.Equal(t, "C07MAC1", last.Chassis.SerialNumber)
+	assert.Equal(t, int64(10_001), b.total())
+}
+
+func TestAFloodOfTenantsIsBounded(t *testing.T) {
+	b := &book{}
+	r := NewRejections(testingclock.NewFakeClock(start), b.write)
+	stop := run(r)
+	for i := range 3 * maxFolds {
+		for range 2 {
+			require.NoError(t, r.Reject(as("alice"), refusal(fmt.Sprint("tenant-", i), "build", "vm")))
+		}
+	}
+	assert.LessOrEqual(t, len(r.folds), maxFolds)
+	assert.Equal(t, len(r.folds), r.byAge.Len())
+	assert.LessOrEqual(t, len(r.objects), maxFolds)
+	stop()
+	assert.Equal(t, int64(6*maxFolds), b.total(), "what makes room is written")
+	assert.Empty(t, r.folds)
+	assert.Empty(t, r.objects)
+}
+
+func TestARejectionIsDurableBeforeItIsTold(t *testing.T) {
+	down := errors.New("etcd is down")
+	b := &book{fail: down}
+	r := NewRejections(testingclock.NewFakeClock(start), b.write)
+	assert.ErrorIs(t, r.Reject(as("alice"), refusal("acme", "build", "third")), down)
+	assert.ErrorIs(t, r.Reject(as("alice"), refusal("acme", "build", "third")), down, "not counted on what was not written")
+	b.setFail(nil)
+	require.NoError(t, r.Reject(as("alice"), refusal("acme", "build", "third")))
+	assert.Equal(t, []int64{0}, b.counts())
+
+	hungUp, cancel := context.WithCancel(as("bob"))
+	cancel()
+	require.NoError(t, r.Reject(hungUp, refusal("acme", "build", "third")))
+	assert.Equal(t, "bob", b.records[1].Actor.Username, "who hangs up is recorded too")
+}
+
+func TestIdenticalRejectionsAtOnceWaitForTheFirst(t *testing.T) {
+	b := &book{hold: make(chan struct{}), wrote: make(chan struct{}, 100)}
+	r := NewRejections(testingclock.NewFakeClock(start), b.write)
+	stop := run(r)
+	const rivals = 50
+	told := make(chan error, rivals)
+	for range rivals {
+		go func() { told <- r.Reject(as("alice"), refusal("acme", "build", "third")) }()
+	}
+	b.hold <- struct{}{} // lets one write go on
+	<-b.wrote
+	close(b.hold)
+	for range rivals {
+		require.NoError(t, <-told)
+	}
+	assert.Equal(t, []int64{0}, b.counts())
+	stop()
+	assert.Equal(t, []int64{0, rivals - 1}, b.counts())
+}
+
+func TestRivalsOfARejectionThatFailsWriteTheirOwn(t *testing.T) {
+	down := errors.New("etcd is down")
+	b := &book{fail: down, hold: make(chan struct{})}
+	r := NewRejections(testingclock.NewFakeClock(start), b.write)
+	const rivals = 10
+	told := make(chan error, rivals)
+	for range rivals {
+		go func() { told <- r.Reject(as("alice"), refusal("acme", "build", "third")) }()
+	}
+	b.hold <- struct{}{}
+	require.ErrorIs(t, <-told, down)
+	b.setFail(nil)
+	close(b.hold)
+	for range rivals - 1 {
+		require.NoError(t, <-told)
+	}
+	assert.Equal(t, []int64{0}, b.counts())
+}
+
+func TestCountsThatCannotBeWrittenAreKept(t *testing.T) {
+	clock := testingclock.NewFakeClock(start)
+	b := &book{wrote: make(chan struct{}, 100)}
+	r := NewRejections(clock, b.write)
+	stop := run(r)
+	for range 5 {
+		require.NoError(t, r.Reject(as("alice"), refusal("acme", "build", "third")))
+	}
+	<-b.wrote
+	b.setFail(errors.New("etcd is down"))
+	require.Eventually(t, clock.HasWaiters, time.Minute, time.Millisecond)
+	clock.Step(time.Minute)
+	<-b.wrote
+	b.setFail(nil)
+	stop()
+	assert.Equal(t, []int64{0, 4}, b.counts())
+}
+
+func TestWriterGivesEachItsTurn(t *testing.T) {
+	m := newMemory()
+	var mu sync.Mutex
+	tries := 0
+	create := func(ctx context.Context, record *rack.AuditRecord) error {
+		mu.Lock()
+		defer mu.Unlock()
+		tries++
+		if err := Seal(ctx, m, m.clock, record); err != nil {
+			return fmt.Errorf("planning: %w", err)
+		}
+		return m.Create(ctx, auditRecords, record)
+	}
+	w := NewWriter()
+	const writers, each = 16, 10
+	var group sync.WaitGroup
+	for i := range writers {
+		group.Go(func() {
+			for range each {
+				assert.NoError(t, w.Write(context.Background(), refusal("acme", "build", fmt.Sprint("vm", i%2)), create))
+			}
+		})
+	}
+	group.Wait()
+	assert.Len(t, m.records, writers*each)
+	assert.Empty(t, w.lines)
+	assert.Equal(t, writers*each, tries, "in its turn, a name is right at once")
+	m.clock.SetTime(start.Add(time.Hour))
+	assert.Equal(t, rack.ComplianceCompliant, m.report(t, "24h").Verdict)
+
+	// Another server gets ahead.
+	m.append(t, refusal("acme", "build", "vm"))
+	tries = 0
+	record := refusal("acme", "build", "vm")
+	require.NoError(t, w.Write(context.Background(), record, create))
+	assert.Equal(t, 2, tries)
+	assert.Equal(t, Name("c07mac1", writers*each+2), record.Name)
+	assert.Equal(t, "acme", record.Namespace)
+	require.NoError(t, NewWriter().Write(context.Background(), refusal("acme", "build", "vm"), create), "a server that has just started")
+}
+
+func TestWriterGivesUp(t *testing.T) {
+	w := NewWriter()
+	never := func(context.Context, *rack.AuditRecord) error { return &OutOfTurnError{Next: "c07mac1-000000000009"} }
+	assert.ErrorContains(t, w.Write(context.Background(), refusal("acme", "build", "vm"), never), "too many writes to the ledger of c07mac1")
+
+	broken := errors.New("broken")
+	tries := 0
+	assert.ErrorIs(t, w.Write(context.Background(), refusal("acme", "build", "vm"), func(context.Context, *rack.AuditRecord) error {
+		tries++
+		return broken
+	}), broken)
+	assert.Equal(t, 1, tries)
+
+	ctx, cancel := context.WithCancel(context.Background())
+	entered, leave := make(chan struct{}), make(chan struct{})
+	done := make(chan error)
+	go func() {
+		done <- w.Write(context.Background(), refusal("acme", "build", "vm"), func(context.Context, *rack.AuditRecord) error {
+			close(entered)
+			<-leave
+			return nil
+		})
+	}()
+	<-entered
+	cancel()
+	assert.ErrorIs(t, w.Write(ctx, refusal("acme", "build", "vm"), never), context.Canceled, "who waits in line can leave")
+	close(leave)
+	require.NoError(t, <-done)
+	assert.Empty(t, w.lines)
+}
