@@ -269,21 +269,26 @@ func actCommand(verb, short string, act func(*cluster.Cluster, context.Context, 
 }
 
 func balanceCommand() *cobra.Command {
-	var listen string
+	var listen, caFile string
 	cmd := &cobra.Command{
-		Use:    "balance --listen HOST:PORT BACKEND...",
+		Use:    "balance --listen HOST:PORT --ca-file FILE BACKEND...",
 		Short:  "Forward connections to the replicas of macrack-apiserver",
 		Hidden: true,
 		Args:   cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, backends []string) error {
+			ready, err := cluster.Readyz(caFile)
+			if err != nil {
+				return err
+			}
 			l, err := net.Listen("tcp", listen)
 			if err != nil {
 				return err
 			}
-			return cluster.Balance(cmd.Context(), l, backends)
+			return cluster.Balance(cmd.Context(), l, backends, ready)
 		},
 	}
 	cmd.Flags().StringVar(&listen, "listen", "", "address to listen on")
+	cmd.Flags().StringVar(&caFile, "ca-file", "", "authority of the replicas' serving certificates")
 	return cmd
 }
 

@@ -2,31 +2,42 @@ package cluster
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
+	"fmt"
 	"io"
 	"net"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
 )
 
 const (
-	dialTimeout = time.Second
-	// A replica that refused a connection is asked last for this long.
-	restAfterRefusal = 2 * time.Second
+	dialTimeout   = time.Second
+	probeInterval = time.Second
+	probeTimeout  = 2 * time.Second
 )
 
-// Balance forwards the connections of l to the backends (host:port) in turn, skipping those that refuse, until ctx ends. It is what a
-// Service is in a real cluster: EndpointSlices admit no loopback address. TLS passes through untouched.
-func Balance(ctx context.Context, l net.Listener, backends []string) error {
+// Balance forwards the connections of l in turn to the backends (host:port) that are ready, until ctx ends. It is what a Service is in a
+// real cluster: EndpointSlices admit no loopback address. TLS passes through untouched. A connection that comes while no backend is
+// ready is closed.
+func Balance(ctx context.Context, l net.Listener, backends []string, ready func(ctx context.Context, addr string) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	stop := context.AfterFunc(ctx, func() { l.Close() })
 	defer stop()
 
-	b := balancer{backends: backends, refusedAt: make([]atomic.Int64, len(backends))}
+	b := balancer{backends: backends, up: make([]atomic.Bool, len(backends))}
 	var open sync.WaitGroup
 	defer open.Wait()
+	var probed sync.WaitGroup
+	for i := range backends {
+		probed.Add(1)
+		open.Go(func() { b.probe(ctx, i, ready, probed.Done) })
+	}
+	probed.Wait()
 	for {
 		conn, err := l.Accept()
 		if err != nil {
@@ -39,10 +50,43 @@ func Balance(ctx context.Context, l net.Listener, backends []string) error {
 	}
 }
 
+// Readyz returns the check of backends that serve /readyz with a certificate of the authority in caFile.
+func Readyz(caFile string) (func(ctx context.Context, addr string) error, error) {
+	pem, err := os.ReadFile(caFile)
+	if err != nil {
+		return nil, err
+	}
+	config := &tls.Config{RootCAs: x509.NewCertPool()}
+	if !config.RootCAs.AppendCertsFromPEM(pem) {
+		return nil, fmt.Errorf("%s has no certificate", caFile)
+	}
+	return func(ctx context.Context, addr string) error { return get(ctx, "https://"+addr+"/readyz", config) }, nil
+}
+
 type balancer struct {
-	backends  []string
-	next      atomic.Uint64
-	refusedAt []atomic.Int64 // Unix nanoseconds, by backend
+	backends []string
+	next     atomic.Uint64
+	up       []atomic.Bool // by backend
+}
+
+// probe keeps up[i] current, and calls first once it is known.
+func (b *balancer) probe(ctx context.Context, i int, ready func(context.Context, string) error, first func()) {
+	tick := time.NewTicker(probeInterval)
+	defer tick.Stop()
+	for {
+		probe, cancel := context.WithTimeout(ctx, probeTimeout)
+		b.up[i].Store(ready(probe, b.backends[i]) == nil)
+		cancel()
+		if first != nil {
+			first()
+			first = nil
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
 }
 
 func (b *balancer) serve(ctx context.Context, client net.Conn) {
@@ -64,32 +108,19 @@ func (b *balancer) serve(ctx context.Context, client net.Conn) {
 	both.Wait()
 }
 
-// dial connects to the next backend that accepts, those that refused a moment ago last.
+// dial connects to the next backend that is ready and accepts; nil if there is none.
 func (b *balancer) dial(ctx context.Context) net.Conn {
 	first := int(b.next.Add(1))
-	var resting []int
-	try := func(i int) net.Conn {
-		conn, err := (&net.Dialer{Timeout: dialTimeout}).DialContext(ctx, "tcp", b.backends[i])
-		if err != nil {
-			b.refusedAt[i].Store(time.Now().UnixNano())
-			return nil
-		}
-		return conn
-	}
 	for n := range b.backends {
 		i := (first + n) % len(b.backends)
-		if time.Since(time.Unix(0, b.refusedAt[i].Load())) < restAfterRefusal {
-			resting = append(resting, i)
+		if !b.up[i].Load() {
 			continue
 		}
-		if conn := try(i); conn != nil {
+		conn, err := (&net.Dialer{Timeout: dialTimeout}).DialContext(ctx, "tcp", b.backends[i])
+		if err == nil {
 			return conn
 		}
-	}
-	for _, i := range resting {
-		if conn := try(i); conn != nil {
-			return conn
-		}
+		b.up[i].Store(false) // until the next probe
 	}
 	return nil
 }

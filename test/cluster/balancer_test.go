@@ -4,7 +4,9 @@ import (
 	"context"
 	"io"
 	"net"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -48,9 +50,16 @@ func TestBalance(t *testing.T) {
 	one, two := backend(t, "one"), backend(t, "two")
 	front, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
+	var down sync.Map // address -> is not ready
+	ready := func(_ context.Context, addr string) error {
+		if _, ok := down.Load(addr); ok {
+			return assert.AnError
+		}
+		return nil
+	}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
-	go func() { done <- Balance(ctx, front, []string{one.Addr().String(), two.Addr().String()}) }()
+	go func() { done <- Balance(ctx, front, []string{one.Addr().String(), two.Addr().String()}, ready) }()
 
 	answers := map[string]int{}
 	for range 10 {
@@ -58,18 +67,37 @@ func TestBalance(t *testing.T) {
 	}
 	assert.Equal(t, map[string]int{"one hello": 5, "two hello": 5}, answers)
 
+	// A replica that accepts connections but is not ready gets none, and gets them again when it is.
+	down.Store(two.Addr().String(), true)
+	eventually(t, front, "one hello", "one hello", "one hello", "one hello")
+	down.Delete(two.Addr().String())
+	eventually(t, front, "one hello", "two hello")
+
 	one.Close()
 	for range 4 {
-		assert.Equal(t, "two hello", ask(t, front.Addr().String()), "a dead backend is skipped")
+		assert.Equal(t, "two hello", ask(t, front.Addr().String()), "a dead backend is skipped at once")
 	}
-
-	open, err := net.Dial("tcp", front.Addr().String())
+	two.Close()
+	conn, err := net.Dial("tcp", front.Addr().String())
 	require.NoError(t, err)
-	defer open.Close()
+	defer conn.Close()
+	answer, _ := io.ReadAll(conn)
+	assert.Empty(t, answer, "nobody is left")
+
 	cancel()
 	assert.NoError(t, <-done)
-	_, err = io.ReadAll(open)
-	_ = err // reset or end, either says that the connection is closed
 	_, err = net.Dial("tcp", front.Addr().String())
 	assert.Error(t, err)
+}
+
+// eventually waits until as many connections in a row are answered like this, in any order.
+func eventually(t *testing.T, front net.Listener, want ...string) {
+	t.Helper()
+	require.EventuallyWithT(t, func(collect *assert.CollectT) {
+		var got []string
+		for range want {
+			got = append(got, ask(t, front.Addr().String()))
+		}
+		assert.ElementsMatch(collect, want, got)
+	}, 20*time.Second, 50*time.Millisecond)
 }

@@ -546,6 +546,10 @@ func (c *Cluster) startBalancer() error {
 	if c.opts.Detach || c.cancel != nil {
 		return nil
 	}
+	ready, err := Readyz(c.pki.certFile(servingCA))
+	if err != nil {
+		return err
+	}
 	port := c.Port("balancer")
 	if err := portFree(port); err != nil {
 		return fmt.Errorf("the balancer cannot start: %w", err)
@@ -556,7 +560,7 @@ func (c *Cluster) startBalancer() error {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	c.cancel = cancel
-	go func() { c.balancerDone <- Balance(ctx, l, c.apiserverAddresses()) }()
+	go func() { c.balancerDone <- Balance(ctx, l, c.apiserverAddresses(), ready) }()
 	return nil
 }
 

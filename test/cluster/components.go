@@ -126,7 +126,7 @@ func (c *Cluster) plan() (err error) {
 	}
 	if c.opts.Detach && c.opts.Apiservers > 0 {
 		c.add(stageAPIServer, "balancer", "dev", []int{port("balancer")}, dialable(port("balancer")),
-			append([]string{"balance", "--listen", loopback(port("balancer"))}, c.apiserverAddresses()...)...)
+			append([]string{"balance", "--listen=" + loopback(port("balancer")), "--ca-file=" + c.pki.certFile(servingCA)}, c.apiserverAddresses()...)...)
 	}
 	if c.opts.Detach {
 		c.add(stageKeeper, "keeper", "dev", nil, nil, "keep", "--dir", c.dir)
@@ -287,23 +287,28 @@ func (c *Cluster) answers(url, ca, client string) func(context.Context) error {
 			config.RootCAs, config.Certificates = x509.NewCertPool(), []tls.Certificate{cert}
 			config.RootCAs.AppendCertsFromPEM(pem)
 		}
-		// A transport of its own: a connection that is kept could outlive the process that is asked about.
-		httpClient := &http.Client{Transport: &http.Transport{TLSClientConfig: config, DisableKeepAlives: true}, Timeout: 5 * time.Second}
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-		if err != nil {
-			return err
-		}
-		resp, err := httpClient.Do(req)
-		if err != nil {
-			return err
-		}
-		defer resp.Body.Close()
-		if resp.StatusCode != http.StatusOK {
-			body, _ := io.ReadAll(io.LimitReader(resp.Body, 4096))
-			return fmt.Errorf("GET %s: %s: %s", url, resp.Status, strings.TrimSpace(string(body)))
-		}
-		return nil
+		return get(ctx, url, config)
 	}
+}
+
+// get wants status 200.
+func get(ctx context.Context, url string, config *tls.Config) error {
+	// A transport of its own: a connection that is kept could outlive the process that is asked about.
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: config, DisableKeepAlives: true}, Timeout: 5 * time.Second}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return err
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		body, _ := io.ReadAll(io.LimitReader(resp.Body, 4096))
+		return fmt.Errorf("GET %s: %s: %s", url, resp.Status, strings.TrimSpace(string(body)))
+	}
+	return nil
 }
 
 func dialable(port int) func(context.Context) error {

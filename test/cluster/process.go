@@ -234,7 +234,9 @@ func lastLines(path string, n int) ([]string, error) {
 	}
 	lines := strings.Split(string(data), "\n")
 	// The cause of a panic stands above a long trace.
-	cause := slices.IndexFunc(lines, func(line string) bool { return strings.HasPrefix(line, "panic: ") || strings.HasPrefix(line, "fatal error: ") })
+	cause := slices.IndexFunc(lines, func(line string) bool {
+		return strings.HasPrefix(line, "panic: ") || strings.HasPrefix(line, "fatal error: ")
+	})
 	if cause >= 0 && len(lines)-cause > n {
 		return append(lines[cause:cause+n:cause+n], "..."), nil
 	}
