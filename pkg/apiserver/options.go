@@ -107,7 +107,25 @@ func (o *Options) applyEtcd(config *genericapiserver.RecommendedConfig) error {
 		Codecs,
 		serverstorage.NewDefaultResourceEncodingConfigForEffectiveVersion(Scheme, config.EffectiveVersion),
 		serverstorage.NewResourceConfig(),
-		nil,
+		prefixes(),
 	)
 	return etcd.ApplyWithStorageFactoryTo(factory, &config.Config)
+}
+
+// prefixes returns where the objects of each resource are stored, below the prefix of all.
+func prefixes() map[schema.GroupResource]string {
+	prefixes := map[schema.GroupResource]string{}
+	for _, r := range []schema.GroupResource{
+		rackv1alpha1.Resource("macnodeclasses"),
+		rackv1alpha1.Resource("macnodes"),
+		rackv1alpha1.Resource("macnodeleases"),
+		rackv1alpha1.Resource("auditrecords"),
+		instancev1alpha1.Resource("instanceclasses"),
+		instancev1alpha1.Resource("macosinstances"),
+		imagev1alpha1.Resource("macosimages"),
+		configv1alpha1.Resource("rackconfigs"),
+	} {
+		prefixes[r] = r.Group + "/" + r.Resource
+	}
+	return prefixes
 }

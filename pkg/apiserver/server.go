@@ -26,7 +26,7 @@ import (
 	"macrack.io/macrack/pkg/registry/instance/instanceclass"
 	"macrack.io/macrack/pkg/registry/instance/macosinstance"
 	"macrack.io/macrack/pkg/registry/rack/auditrecord"
-	"macrack.io/macrack/pkg/registry/rack/compliancereport"
+	//"macrack.io/macrack/pkg/registry/rack/compliancereport"
 	"macrack.io/macrack/pkg/registry/rack/macnode"
 	"macrack.io/macrack/pkg/registry/rack/macnodeclass"
 	"macrack.io/macrack/pkg/registry/rack/macnodelease"
@@ -136,7 +136,7 @@ func (c *Config) groups(domain *txn.Domain, rejections *ledger.Rejections) ([]*g
 			"macnodeleases/binding": leases.Binding,
 			"macnodeleases/release": leases.Release,
 			"auditrecords":          records,
-			"compliancereports":     compliancereport.NewREST(c.Clock, records.Source(), nil),
+			//"compliancereports":     compliancereport.NewREST(c.Clock, records.Source(), nil),
 		}),
 		group(instance.GroupName, map[string]rest.Storage{
 			"instanceclasses":       instanceClasses,

@@ -32,7 +32,7 @@ func (e *Error) Unwrap() error { return e.StatusError }
 
 // A Recorder makes a record of a rejection durable, alone or folded with identical ones.
 type Recorder interface {
-	Record(ctx context.Context, record *rack.AuditRecord) error
+	Reject(ctx context.Context, record *rack.AuditRecord) error
 }
 
 // Check returns err, once its record is durable if it is an Error. A dry run records nothing.
@@ -44,7 +44,7 @@ func Check(ctx context.Context, recorder Recorder, err error, dryRun []string) e
 	if len(dryRun) > 0 {
 		return refused.StatusError
 	}
-	if recordErr := recorder.Record(ctx, refused.Record); recordErr != nil {
+	if recordErr := recorder.Reject(ctx, refused.Record); recordErr != nil {
 		return apierrors.NewInternalError(fmt.Errorf("%w; besides, the ledger could not record this: %w", refused.StatusError, recordErr))
 	}
 	return refused.StatusError

@@ -51,7 +51,7 @@ func (c *client) OptimisticDelete(ctx context.Context, key string, rev int64, op
 
 // commit writes the main object and its companions if all are at the revisions
 // expected of them. If the main object is not, it says so as the stock client
-// does; if only companions are not, it returns a *ConflictError. Either way, tx
+// does; if only companions are not, it returns a *conflictError. Either way, tx
 // has a snapshot to plan again with. An error of etcd is never tried again
 // here: the transaction may have been committed.
 func (c *client) commit(ctx context.Context, tx *Tx, rev int64, getOnFailure bool, then ...clientv3.Op) (resp kubernetes.PutResponse, err error) {
@@ -95,10 +95,10 @@ func (c *client) commit(ctx context.Context, tx *Tx, rev int64, getOnFailure boo
 		}
 		return resp, nil
 	}
-	conflict := &ConflictError{}
+	conflict := &conflictError{}
 	for _, o := range tx.ops {
 		if modRevision(tx.next.keys[o.key]) != o.rev {
-			conflict.Keys = append(conflict.Keys, o.key)
+			conflict.keys = append(conflict.keys, o.key)
 		}
 	}
 	return resp, conflict
@@ -123,7 +123,7 @@ func (c *client) snapshot(ctx context.Context, tx *Tx, keys []string) (*snapshot
 func (c *client) at(ctx context.Context, key string, rev int64) (*mvccpb.KeyValue, error) {
 	resp, err := c.Get(ctx, key, kubernetes.GetOptions{Revision: rev})
 	if errors.Is(err, rpctypes.ErrCompacted) {
-		return nil, &ConflictError{Keys: []string{key}} // the plan took minutes
+		return nil, &conflictError{keys: []string{key}} // the plan took minutes
 	}
 	return resp.KV, err
 }
@@ -132,7 +132,7 @@ func (c *client) at(ctx context.Context, key string, rev int64) (*mvccpb.KeyValu
 func (c *client) any(ctx context.Context, o op, rev int64) (*mvccpb.KeyValue, error) {
 	resp, err := c.kv.Get(ctx, o.key, clientv3.WithRange(o.end), clientv3.WithLimit(1), clientv3.WithRev(rev))
 	if errors.Is(err, rpctypes.ErrCompacted) {
-		return nil, &ConflictError{Keys: []string{o.key}} // the plan took minutes
+		return nil, &conflictError{keys: []string{o.key}} // the plan took minutes
 	}
 	if err != nil || len(resp.Kvs) == 0 {
 		return nil, err

@@ -18,6 +18,7 @@ import (
 	"go.opentelemetry.io/contrib/instrumentation/google.golang.org/grpc/otelgrpc"
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/connectivity"
 
 	"k8s.io/apimachinery/pkg/runtime"
@@ -127,6 +128,8 @@ var clientLogger = sync.OnceValue(func() *zap.Logger {
 
 const dialTimeout = 20 * time.Second
 
+var reconnect = backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 3 * time.Second}
+
 // clientMetrics returns the etcd client metrics that the factory package has registered.
 var clientMetrics = sync.OnceValue(func() *grpcprom.ClientMetrics {
 	m := grpcprom.NewClientMetrics()
@@ -143,6 +146,8 @@ func dial(c storagebackend.TransportConfig) (*kubernetes.Client, error) {
 	cfg := clientv3.Config{
 		Endpoints: c.ServerList, Logger: clientLogger(), DialTimeout: dialTimeout, DialKeepAliveTime: 30 * time.Second, DialKeepAliveTimeout: 10 * time.Second,
 		DialOptions: []grpc.DialOption{
+			// Not from upstream: come back soon after etcd does, not in up to two minutes.
+			grpc.WithConnectParams(grpc.ConnectParams{Backoff: reconnect, MinConnectTimeout: dialTimeout}),
 			grpc.WithChainUnaryInterceptor(clientMetrics().UnaryClientInterceptor()),
 			grpc.WithChainStreamInterceptor(clientMetrics().StreamClientInterceptor()),
 			grpc.WithStatsHandler(otelgrpc.NewClientHandler(otelgrpc.WithMessageEvents(otelgrpc.ReceivedEvents, otelgrpc.SentEvents),

@@ -45,7 +45,7 @@ func (d *Domain) Preflight(ctx context.Context, gr schema.GroupResource, old, ne
 	}
 	tx := &Tx{domain: d, client: s.client, main: r, mainKey: key, fresh: true}
 	_, err = s.plan(ctx, tx, rev, old, new)
-	if conflict := (*ConflictError)(nil); !errors.As(err, &conflict) {
+	if conflict := (*conflictError)(nil); !errors.As(err, &conflict) {
 		return err
 	}
 	if old == nil {

@@ -15,18 +15,16 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// A ConflictError says that a transaction did not commit because keys that its
-// planner relied on had changed. Planning again may succeed. A planner may see
-// it as an error of a method of [Tx], and must return it; requests never do.
-type ConflictError struct {
-	Keys []string
-
+// A conflictError says that a transaction did not commit because keys that its
+// planner relied on had changed. Planning again may succeed.
+type conflictError struct {
+	keys   []string
 	early  bool // whether it was foreseen, so that nothing was tried
 	inLine bool // whether other writes are in line for the keys
 }
 
-func (e *ConflictError) Error() string {
-	return fmt.Sprintf("txn: changed since they were read: %q", e.Keys)
+func (e *conflictError) Error() string {
+	return fmt.Sprintf("txn: changed since they were read: %q", e.keys)
 }
 
 // ReasonInsufficientStorage is the reason of the error, with status 507, that

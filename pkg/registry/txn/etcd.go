@@ -11,11 +11,10 @@ import (
 )
 
 // The etcd client waits for a connection, and for an answer, as long as the
-// request does, which is up to a minute. These bound it.
+// request does, which may be a minute. These bound it.
 const (
 	connectTimeout = 2 * time.Second
-	keyTimeout     = 5 * time.Second  // of a transaction, or a read of one key
-	rangeTimeout   = 30 * time.Second // of a read of many keys
+	answerTimeout  = 5 * time.Second // to a transaction, or a read of one key
 )
 
 // A boundKV is a [clientv3.KV] with time limits, and with errors for users of the API.
@@ -25,21 +24,24 @@ type boundKV struct {
 }
 
 func (b *boundKV) Get(ctx context.Context, key string, opts ...clientv3.OpOption) (*clientv3.GetResponse, error) {
+	if op := clientv3.OpGet(key, opts...); op.RangeBytes() != nil {
+		if err := b.answers(ctx, key); err != nil {
+			return nil, err
+		}
+		resp, err := b.KV.Get(ctx, key, opts...)
+		return resp, explain(ctx, err, false)
+	}
 	if err := b.connected(ctx); err != nil {
 		return nil, err
 	}
-	limit := keyTimeout
-	if op := clientv3.OpGet(key, opts...); op.RangeBytes() != nil {
-		limit = rangeTimeout
-	}
-	bound, cancel := context.WithTimeout(ctx, limit)
+	bound, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
 	resp, err := b.KV.Get(bound, key, opts...)
 	return resp, explain(ctx, err, false)
 }
 
 func (b *boundKV) GetStream(ctx context.Context, key string, opts ...clientv3.OpOption) (clientv3.GetStreamChan, error) {
-	if err := b.connected(ctx); err != nil {
+	if err := b.answers(ctx, key); err != nil {
 		return nil, err
 	}
 	stream, err := b.KV.GetStream(ctx, key, opts...)
@@ -47,7 +49,7 @@ func (b *boundKV) GetStream(ctx context.Context, key string, opts ...clientv3.Op
 }
 
 func (b *boundKV) Txn(ctx context.Context) clientv3.Txn {
-	bound, cancel := context.WithTimeout(ctx, keyTimeout)
+	bound, cancel := context.WithTimeout(ctx, answerTimeout)
 	return &boundTxn{Txn: b.KV.Txn(bound), kv: b, ctx: ctx, cancel: cancel}
 }
 
@@ -84,6 +86,13 @@ func (t *boundTxn) Commit() (*clientv3.TxnResponse, error) {
 	}
 	resp, err := t.Txn.Commit()
 	return resp, explain(t.ctx, err, t.write)
+}
+
+// answers reads the first key of a list, to tell an etcd that does not answer
+// from one that takes its time.
+func (b *boundKV) answers(ctx context.Context, key string) error {
+	_, err := b.Get(ctx, key)
+	return err
 }
 
 // connected waits for a connection, so that a request that fails for want of

@@ -3,9 +3,11 @@ package txn_test
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net"
 	"net/url"
 	"os"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -18,13 +20,17 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/authentication/user"
 	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
 	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
 	"k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/apiserver/pkg/storage/storagebackend"
 	"k8s.io/apiserver/pkg/storage/value"
+
+	"macrack.io/macrack/pkg/registry/txn"
 )
 
 func freePort(t testing.TB) int {
@@ -77,7 +83,11 @@ func config(endpoint string, transformer value.Transformer) storagebackend.Confi
 }
 
 func startServer(t testing.TB, endpoint string) *Server {
-	s, err := NewServer(config(endpoint, nil), Planners)
+	return startPlanned(t, endpoint, Planners)
+}
+
+func startPlanned(t testing.TB, endpoint string, planners map[schema.GroupResource]txn.Planner) *Server {
+	s, err := NewServer(config(endpoint, nil), planners)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -105,6 +115,15 @@ func create(ctx context.Context, s *genericregistry.Store, obj runtime.Object, d
 func mustCreate(t testing.TB, ctx context.Context, s *genericregistry.Store, obj runtime.Object) runtime.Object {
 	t.Helper()
 	out, err := create(ctx, s, obj)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+func mustGet(t testing.TB, ctx context.Context, s *genericregistry.Store, name string) runtime.Object {
+	t.Helper()
+	out, err := s.Get(ctx, name, &metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -151,6 +170,8 @@ type state struct {
 	nodes     map[string]*Node
 	records   map[string]*Record
 	made      map[types.UID]bool // all instances ever created
+	chains    map[string]int
+	index     map[string]string
 }
 
 // replay checks the invariants at every revision that etcd ever had, and
@@ -159,7 +180,7 @@ func replay(t testing.TB, c *clientv3.Client) (state, int) {
 	t.Helper()
 	wctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
-	st := state{map[types.UID]*Instance{}, map[string]*Lease{}, map[string]*Node{}, map[string]*Record{}, map[types.UID]bool{}}
+	st := state{map[types.UID]*Instance{}, map[string]*Lease{}, map[string]*Node{}, map[string]*Record{}, map[types.UID]bool{}, map[string]int{}, map[string]string{}}
 	var group []*clientv3.Event
 	revisions := 0
 	flush := func() {
@@ -211,9 +232,16 @@ func (st *state) apply(t testing.TB, events []*clientv3.Event) {
 		if e.Type == mvccpb.Event_DELETE {
 			kv = e.PrevKv
 		}
+		gone := e.Type == mvccpb.Event_DELETE
+		if key, ok := strings.CutPrefix(string(kv.Key), "/registry/macrack.io/index/"); ok {
+			st.index[key] = string(kv.Value)
+			if gone {
+				delete(st.index, key)
+			}
+			continue
+		}
 		resource := strings.Split(string(kv.Key), "/")[3]
 		resources[resource]++
-		gone := e.Type == mvccpb.Event_DELETE
 		switch resource {
 		case "instances":
 			i := decode(t, kv, &Instance{})
@@ -252,6 +280,10 @@ func (st *state) apply(t testing.TB, events []*clientv3.Event) {
 				t.Errorf("rev %d: record %s changed", rev, r.Name)
 			}
 			st.records[r.Name] = r
+			st.chains[r.Lease]++
+			if r.Sequence != st.chains[r.Lease] {
+				t.Errorf("rev %d: record %d of %s, want %d", rev, r.Sequence, r.Lease, st.chains[r.Lease])
+			}
 			if r.Verb != "update" {
 				got[r.Verb+" "+string(r.SubjectUID)]++
 			}
@@ -288,8 +320,61 @@ func (st *state) apply(t testing.TB, events []*clientv3.Event) {
 			t.Errorf("rev %d: node %s has lease %s, which does not know", rev, n.Name, n.Lease)
 		}
 	}
+	index := map[string]string{}
+	for lease, n := range st.chains {
+		index["chain/"+lease] = strconv.Itoa(n)
+	}
+	for _, i := range st.instances {
+		if i.Machine != "" {
+			index["machine/"+i.Machine] = string(i.UID)
+		}
+	}
+	if !maps.Equal(index, st.index) {
+		t.Errorf("rev %d: index keys %v, want %v", rev, st.index, index)
+	}
 	// With every slot's instance distinct and live, this leaves none without a slot.
 	if taken != len(st.instances) {
 		t.Errorf("rev %d: %d slots taken by %d instances", rev, taken, len(st.instances))
 	}
+}
+
+// newLease starts servers on one etcd, with a free lease.
+func newLease(t testing.TB, n int) (*clientv3.Client, []*Server) {
+	endpoint, etcd := startEtcd(t, false)
+	var servers []*Server
+	for range n {
+		servers = append(servers, startServer(t, endpoint))
+	}
+	lease := mustCreate(t, cluster, servers[0].Leases, &Lease{ObjectMeta: metav1.ObjectMeta{Name: "lease"}})
+	for _, s := range servers {
+		settle(t, s.Leases, lease)
+	}
+	return etcd, servers
+}
+
+func next(t testing.TB, w watch.Interface) watch.Event {
+	t.Helper()
+	select {
+	case e := <-w.ResultChan():
+		return e
+	case <-time.After(10 * time.Second):
+		t.Fatal("no event")
+	}
+	return watch.Event{}
+}
+
+func leaseOf(e watch.Event) *Lease {
+	obj := e.Object
+	if c, ok := obj.(runtime.CacheableObject); ok {
+		obj = c.GetObject()
+	}
+	return obj.(*Lease)
+}
+
+func revision(t testing.TB, etcd *clientv3.Client) int64 {
+	resp, err := etcd.Get(context.Background(), "x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.Header.Revision
 }

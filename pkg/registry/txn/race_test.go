@@ -4,12 +4,16 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"os"
+	"os/exec"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metainternalversion "k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -25,6 +29,7 @@ func (c *churn) run(t testing.TB, goroutines, attempts int, server func() *Serve
 			for i := range attempts {
 				name := fmt.Sprintf("i-%d-%d", g, i)
 				obj := instance(name, "lease")
+				obj.Machine = fmt.Sprint("m-", g%3)
 				if i%3 == 0 {
 					obj.Finalizers = []string{"toy.example/hold"}
 				}
@@ -167,5 +172,119 @@ func TestBind(t *testing.T) {
 	t.Logf("bound %d unbound %d refused %d exhausted %d; invariants hold at %d revisions; at the end %d leases on %d nodes", bound.Load(), unbound.Load(), refused.Load(), exhausted.Load(), revisions, leases, len(nodes))
 	if leases != 20 || len(nodes) != 20 {
 		t.Errorf("%d leases on nodes %v", leases, nodes)
+	}
+}
+
+func checkCreates(t testing.TB, st state) (creates int) {
+	t.Helper()
+	for _, r := range st.records {
+		if r.Verb == "create" {
+			creates++
+		}
+	}
+	if creates != len(st.made) {
+		t.Errorf("%d create records of %d instances", creates, len(st.made))
+	}
+	return creates
+}
+
+// Requests are cancelled at random, and a server goes away under load.
+func TestCancelled(t *testing.T) {
+	etcd, servers := newLease(t, 2)
+	extra := startServer(t, etcd.Endpoints()[0])
+	var gone atomic.Bool
+	time.AfterFunc(2*time.Second, func() { gone.Store(true); extra.Destroy() })
+	pick := func() *Server {
+		if i := rand.IntN(3); i < 2 || gone.Load() {
+			return servers[i%2]
+		}
+		return extra
+	}
+	request := func() (context.Context, context.CancelFunc) {
+		if rand.IntN(2) == 0 {
+			return ctx, func() {}
+		}
+		return context.WithTimeout(ctx, rand.N(12*time.Millisecond))
+	}
+	var c churn
+	c.run(t, 24, 300, pick, request, false)
+	st, revisions := replay(t, etcd)
+	checkCreates(t, st)
+	t.Logf("reported %d created, %d full, %d ambiguous; in fact created %d; left %d; invariants hold at %d revisions",
+		c.created.Load(), c.full.Load(), c.ambiguous.Load(), len(st.made), len(st.instances), revisions)
+	if int64(len(st.made)) < c.created.Load() {
+		t.Errorf("a reported creation is missing")
+	}
+}
+
+// TestHelper is the process that TestKilled kills.
+func TestHelper(t *testing.T) {
+	endpoint := os.Getenv("TXN_ENDPOINT")
+	if endpoint == "" {
+		t.Skip("runs as a child of TestKilled")
+	}
+	s := startServer(t, endpoint)
+	fmt.Println("ready")
+	var c churn
+	for round := range 1000 {
+		c.run(t, 16, 100, func() *Server { return s }, func() (context.Context, context.CancelFunc) {
+			return requestContext(fmt.Sprintf("p%d-%d", os.Getpid(), round)), func() {}
+		}, false)
+	}
+}
+
+// API server processes are killed by SIGKILL under load.
+func TestKilled(t *testing.T) {
+	etcd, servers := newLease(t, 1)
+	for range 6 {
+		cmd := exec.Command(os.Args[0], "-test.run=^TestHelper$", "-test.v")
+		cmd.Env = append(os.Environ(), "TXN_ENDPOINT="+etcd.Endpoints()[0])
+		out, err := cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		buf := make([]byte, 4096)
+		for ready := ""; !strings.Contains(ready, "ready"); {
+			n, err := out.Read(buf)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ready += string(buf[:n])
+		}
+		go func() {
+			for {
+				if _, err := out.Read(buf); err != nil {
+					return
+				}
+			}
+		}()
+		time.Sleep(time.Second + rand.N(time.Second))
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		// What it left takes up slots until it is deleted, by any server.
+		list, err := servers[0].Instances.List(cluster, &metainternalversion.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, i := range list.(*InstanceList).Items {
+			c := requestContext(i.Namespace)
+			if err := remove(c, servers[0].Instances, i.Name); err != nil {
+				t.Error(err)
+			}
+			if len(i.Finalizers) > 0 {
+				if _, err := change(c, servers[0].Instances, i.Name, func(i *Instance) { i.Finalizers = nil }); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+	}
+	st, revisions := replay(t, etcd)
+	creates := checkCreates(t, st)
+	t.Logf("created %d; left %d; invariants hold at %d revisions", creates, len(st.instances), revisions)
+	if len(st.instances) != 0 || st.leases["lease"].Slots != ([Slots]Occupant{}) {
+		t.Errorf("left: %v", st.leases["lease"])
 	}
 }

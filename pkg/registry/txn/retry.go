@@ -44,7 +44,7 @@ func (s *store) retryKey(ctx context.Context, operation, key string, write func(
 	}()
 	for ; ; attempt++ {
 		err := write(ctx, tx)
-		var conflict *ConflictError
+		var conflict *conflictError
 		if !errors.As(err, &conflict) {
 			return err
 		}
@@ -52,7 +52,7 @@ func (s *store) retryKey(ctx context.Context, operation, key string, write func(
 			conflicts.WithLabelValues(s.resource.gr.String()).Inc()
 		}
 		if attempt == maxAttempts || time.Since(start) > patience {
-			klog.FromContext(ctx).V(2).Info("Gave up a write that kept meeting conflicts", "key", key, "operation", operation, "attempts", attempt, "conflict", conflict.Keys)
+			klog.FromContext(ctx).V(2).Info("Gave up a write that kept meeting conflicts", "key", key, "operation", operation, "attempts", attempt, "conflict", conflict.keys)
 			return errTooManyConflicts(s.resource.gr, operation)
 		}
 		if err := tx.await(ctx, conflict, attempt); err != nil {
@@ -62,7 +62,7 @@ func (s *store) retryKey(ctx context.Context, operation, key string, write func(
 }
 
 // await waits until trying again is worth it.
-func (t *Tx) await(ctx context.Context, conflict *ConflictError, attempt int) error {
+func (t *Tx) await(ctx context.Context, conflict *conflictError, attempt int) error {
 	if conflict.early {
 		t.next = nil // will be too old
 		if conflict.inLine {
@@ -110,7 +110,7 @@ func (q *turns) claim(tx *Tx) error {
 		switch {
 		case slices.ContainsFunc(tx.turn, func(t turn) bool { return t.key == key }):
 		case len(q.lines[key]) > 0:
-			return &ConflictError{Keys: []string{key}, early: true, inLine: true}
+			return &conflictError{keys: []string{key}, early: true, inLine: true}
 		default:
 			claimed = append(claimed, turn{key, make(chan struct{})})
 		}

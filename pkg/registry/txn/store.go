@@ -23,7 +23,7 @@ type store struct {
 func (s *store) Create(ctx context.Context, key string, obj, out runtime.Object, ttl uint64) error {
 	return s.retry(ctx, "create", key, func(ctx context.Context, tx *Tx) error {
 		planned, err := s.propose(ctx, tx, 0, nil, obj)
-		if conflict := (*ConflictError)(nil); errors.As(err, &conflict) && slices.Contains(conflict.Keys, tx.mainKey) {
+		if conflict := (*conflictError)(nil); errors.As(err, &conflict) && slices.Contains(conflict.keys, tx.mainKey) {
 			return storage.NewKeyExistsError(tx.mainKey, 0)
 		}
 		if err != nil {
@@ -59,7 +59,7 @@ func (s *store) GuaranteedUpdate(ctx context.Context, key string, out runtime.Ob
 			if res.ResourceVersion != 0 {
 				old = in.DeepCopyObject() // update may change in
 			}
-			tx.begin() // without it, an update that fails would leave the last plan
+			tx.discard() // or, if update fails, the last plan would be left
 			obj, ttl, err := update(in, res)
 			if err != nil {
 				return nil, nil, err
@@ -73,7 +73,7 @@ func (s *store) GuaranteedUpdate(ctx context.Context, key string, out runtime.Ob
 		// The object's encoding stayed the same, so the storage wrote nothing.
 		if tx.stale {
 			tx.fresh = true // make sure that there was nothing to do
-			return &ConflictError{}
+			return &conflictError{early: true}
 		}
 		if len(tx.written()) > 0 {
 			return apierrors.NewInternalError(fmt.Errorf("txn: no change of %s, but of its companions", key))
@@ -92,9 +92,13 @@ func (s *store) propose(ctx context.Context, tx *Tx, rev uint64, old, new runtim
 	if err := s.domain.turns.claim(tx); err != nil {
 		return nil, err
 	}
+	if tx.foresaw {
+		return planned, nil // once is enough: etcd has the last word
+	}
 	for _, o := range tx.ops {
 		if _, newer := s.domain.recent.outruns(o.key, o.rev); newer {
-			return nil, &ConflictError{Keys: []string{o.key}, early: true}
+			tx.foresaw = true
+			return nil, &conflictError{keys: []string{o.key}, early: true}
 		}
 	}
 	return planned, nil
@@ -105,7 +109,7 @@ func (s *store) propose(ctx context.Context, tx *Tx, rev uint64, old, new runtim
 //
 // An error of the planner counts only if everything that it knew was true at
 // one revision. If it read from caches, it is asked again. If the main object
-// has changed since, the error is a *ConflictError.
+// has changed since, the error is a *conflictError.
 func (s *store) plan(ctx context.Context, tx *Tx, rev uint64, old, new runtime.Object) (runtime.Object, error) {
 	for {
 		tx.begin()
@@ -124,7 +128,7 @@ func (s *store) plan(ctx context.Context, tx *Tx, rev uint64, old, new runtime.O
 			return nil, tx.err
 		}
 		if tx.snap != nil && modRevision(tx.snap.keys[tx.mainKey]) != int64(rev) {
-			return nil, &ConflictError{Keys: []string{tx.mainKey}}
+			return nil, &conflictError{keys: []string{tx.mainKey}}
 		}
 		return nil, err
 	}

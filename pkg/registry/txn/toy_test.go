@@ -34,9 +34,10 @@ type Instance struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	Lease string `json:"lease"`
-	Slot  int    `json:"slot"`
-	Note  string `json:"note,omitempty"`
+	Lease   string `json:"lease"`
+	Slot    int    `json:"slot"`
+	Machine string `json:"machine,omitempty"` // unique
+	Note    string `json:"note,omitempty"`
 }
 
 // Slots is how many instances a lease has room for.
@@ -64,7 +65,7 @@ type Node struct {
 	Lease string `json:"lease,omitempty"`
 }
 
-// Record tells of one change of one object.
+// Record tells of one change of one object. Those of a lease are a chain.
 type Record struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
@@ -73,6 +74,8 @@ type Record struct {
 	Subject    string    `json:"subject"`
 	SubjectUID types.UID `json:"subjectUID"`
 	User       string    `json:"user,omitempty"`
+	Lease      string    `json:"lease"`
+	Sequence   int       `json:"sequence"`
 }
 
 type List[T any] struct {

@@ -3,6 +3,7 @@ package txn_test
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -59,7 +60,7 @@ var Planners = map[schema.GroupResource]txn.Planner{Instances: planInstance, Lea
 // NewServer returns a server of what is stored in etcd.
 func NewServer(config storagebackend.Config, planners map[schema.GroupResource]txn.Planner) (*Server, error) {
 	config.Codec = Codec
-	s := &Server{Domain: txn.NewDomain(restOptions(config), planners)}
+	s := &Server{Domain: txn.NewDomain(restOptions(config), planners, txn.WithoutWatchCache(Records))}
 	var err error
 	store := func(gr schema.GroupResource, singular string, namespaced bool, newFunc, newList func() runtime.Object) *genericregistry.Store {
 		st := strategy{Scheme, names.SimpleNameGenerator, namespaced}
@@ -124,7 +125,8 @@ func (c restOptions) GetRESTOptions(gr schema.GroupResource, _ runtime.Object) (
 	}, nil
 }
 
-// planInstance gives a new instance a slot of its lease and a deleted one's back.
+// planInstance gives a new instance a slot of its lease, and its machine to it
+// alone. It takes them back from a deleted one.
 func planInstance(ctx context.Context, tx *txn.Tx, old, new runtime.Object) error {
 	was, _ := old.(*Instance)
 	is, _ := new.(*Instance)
@@ -141,7 +143,10 @@ func planInstance(ctx context.Context, tx *txn.Tx, old, new runtime.Object) erro
 				if err := tx.Update(ctx, Leases, lease); err != nil {
 					return err
 				}
-				return record(ctx, tx, "create", is)
+				if err := takeMachine(ctx, tx, is); err != nil {
+					return err
+				}
+				return record(ctx, tx, "create", is.Lease, is)
 			}
 		}
 		return apierrors.NewForbidden(Instances, is.Name, fmt.Errorf("lease %s is full", is.Lease))
@@ -157,13 +162,35 @@ func planInstance(ctx context.Context, tx *txn.Tx, old, new runtime.Object) erro
 		if err := tx.Update(ctx, Leases, lease); err != nil {
 			return err
 		}
-		return record(ctx, tx, "delete", was)
-	case was.Lease != is.Lease || was.Slot != is.Slot:
-		return apierrors.NewForbidden(Instances, is.Name, fmt.Errorf("lease and slot are fixed"))
+		if was.Machine != "" {
+			if _, _, err := tx.GetKey(ctx, "machine", was.Machine); err != nil {
+				return err
+			}
+			if err := tx.DeleteKey("machine", was.Machine); err != nil {
+				return err
+			}
+		}
+		return record(ctx, tx, "delete", was.Lease, was)
+	case was.Lease != is.Lease || was.Slot != is.Slot || was.Machine != is.Machine:
+		return apierrors.NewForbidden(Instances, is.Name, fmt.Errorf("lease, slot and machine are fixed"))
 	case was.Note != is.Note:
-		return record(ctx, tx, "update", is)
+		return record(ctx, tx, "update", is.Lease, is)
 	}
 	return nil
+}
+
+func takeMachine(ctx context.Context, tx *txn.Tx, is *Instance) error {
+	if is.Machine == "" {
+		return nil
+	}
+	owner, taken, err := tx.GetKey(ctx, "machine", is.Machine)
+	if err != nil {
+		return err
+	}
+	if taken {
+		return apierrors.NewForbidden(Instances, is.Name, fmt.Errorf("machine %s is %s", is.Machine, owner))
+	}
+	return tx.CreateKey("machine", is.Machine, []byte(is.UID))
 }
 
 // planLease has a lease's node point back at it.
@@ -204,15 +231,30 @@ func planLease(ctx context.Context, tx *txn.Tx, old, new runtime.Object) error {
 	if err := tx.Update(ctx, Nodes, node); err != nil {
 		return err
 	}
-	return record(ctx, tx, verb, is)
+	return record(ctx, tx, verb, is.Name, is)
 }
 
-func record(ctx context.Context, tx *txn.Tx, verb string, of runtime.Object) error {
+// record appends to the lease's chain of records.
+func record(ctx context.Context, tx *txn.Tx, verb, lease string, of runtime.Object) error {
 	m, err := meta.Accessor(of)
 	if err != nil {
 		return err
 	}
-	r := &Record{Verb: verb, Subject: m.GetName(), SubjectUID: m.GetUID()}
+	r := &Record{Verb: verb, Subject: m.GetName(), SubjectUID: m.GetUID(), Lease: lease, Sequence: 1}
+	head, exists, err := tx.GetKey(ctx, "chain", lease)
+	if err != nil {
+		return err
+	}
+	if exists {
+		last, err := strconv.Atoi(string(head))
+		if err != nil {
+			return err
+		}
+		r.Sequence = last + 1
+	}
+	if err := tx.PutKey("chain", lease, []byte(strconv.Itoa(r.Sequence))); err != nil {
+		return err
+	}
 	if u, ok := genericrequest.UserFrom(ctx); ok {
 		r.User = u.GetName()
 	}

@@ -30,12 +30,14 @@ type Tx struct {
 	// Of the write.
 	fresh bool      // whether reads must come from etcd
 	next  *snapshot // what the last commit, which failed, found
-	known []string  // the keys that the last plan touched
-	turn  []turn    // the keys that it is this write's turn at
+	known []string  // the keys of the last plan, to be read along with the first
+	turn  []turn    // the places in line that this write has
+
+	foresaw bool // whether a commit was put off because it was known to fail
 
 	// Of the plan being made.
 	snap  *snapshot // what etcd had; nil before the first read from it
-	stale bool      // whether something was read elsewhere
+	stale bool      // whether something was read from memory
 	ops   []op
 	err   error // the first error of the methods below but "not found"
 
@@ -212,7 +214,7 @@ func (t *Tx) add(o op) error {
 	for i, have := range t.ops {
 		switch {
 		case have.key == o.key && have.rev != o.rev:
-			return &ConflictError{Keys: []string{o.key}}
+			return &conflictError{keys: []string{o.key}}
 		case have.key == o.key && o.write == nil:
 			return nil
 		case have.key == o.key && have.write == nil:
@@ -245,16 +247,21 @@ func (t *Tx) fail(err error) error {
 	return err
 }
 
-// begin starts a plan.
+// begin starts a plan, with what the last commit found, if it was just now.
 func (t *Tx) begin() {
+	t.discard()
+	t.snap, t.next = t.next, nil
+}
+
+// discard forgets a plan, but for the keys that the next one is likely to read.
+func (t *Tx) discard() {
 	if len(t.ops) > 0 {
-		t.known = t.known[:0]
+		t.known = nil
 		for _, o := range t.ops {
 			t.known = append(t.known, o.key)
 		}
 	}
-	t.snap, t.next = t.next, nil
-	t.stale, t.ops, t.err, t.committed = false, nil, nil, 0
+	t.snap, t.stale, t.ops, t.err, t.committed = nil, false, nil, nil, 0
 }
 
 // written returns the keys of the companions that the plan writes.

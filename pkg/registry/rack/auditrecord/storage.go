@@ -131,5 +131,5 @@ func (r *REST) Create(ctx context.Context, obj runtime.Object, validate rest.Val
 	if dryrun.IsDryRun(options.DryRun) {
 		return record, nil
 	}
-	return record, r.recorder.Record(ctx, record)
+	return record, r.recorder.Reject(ctx, record)
 }

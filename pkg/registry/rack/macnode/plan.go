@@ -50,8 +50,8 @@ func (p *planner) create(ctx context.Context, tx *txn.Tx, is *rack.MacNode) erro
 		return err
 	}
 	if taken {
-		return apierrors.NewInvalid(rack.Kind("MacNode"), is.Name, field.ErrorList{field.Duplicate(field.NewPath("spec", "serialNumber"),
-			fmt.Sprintf("%s, which is MacNode %q; a chassis is in the fleet once", is.Spec.SerialNumber, owner))})
+		return apierrors.NewInvalid(rack.Kind("MacNode"), is.Name, field.ErrorList{field.Invalid(field.NewPath("spec", "serialNumber"), is.Spec.SerialNumber,
+			fmt.Sprintf("a chassis is in the fleet once, and this one is MacNode %s", owner))})
 	}
 	if err := tx.Get(ctx, rack.Resource("macnodeclasses"), "", is.Spec.ClassName, &rack.MacNodeClass{}); apierrors.IsNotFound(err) {
 		return apierrors.NewInvalid(rack.Kind("MacNode"), is.Name, field.ErrorList{field.NotFound(field.NewPath("spec", "className"), is.Spec.ClassName)})

@@ -1,0 +1,153 @@
+package txn_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"macrack.io/macrack/pkg/registry/txn"
+)
+
+// planWith has nodes planned by plan, whatever it is at the time.
+func planWith(plan *func(context.Context, *txn.Tx) error) map[schema.GroupResource]txn.Planner {
+	return map[schema.GroupResource]txn.Planner{
+		Nodes: func(ctx context.Context, tx *txn.Tx, _, _ runtime.Object) error { return (*plan)(ctx, tx) },
+	}
+}
+
+func TestIndexKeys(t *testing.T) {
+	endpoint, etcd := startEtcd(t, false)
+	var plan func(context.Context, *txn.Tx) error
+	s := startPlanned(t, endpoint, planWith(&plan))
+	n := 0
+	commit := func(p func(ctx context.Context, tx *txn.Tx) error) error {
+		n++
+		plan = p
+		_, err := create(cluster, s.Nodes, &Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("n", n)}})
+		return err
+	}
+	ids := []string{"a", "a/b", "a%2Fb", "..", ".", "../../leases/x", "a b", "ü", "\x00", "A", "/", "a/", "a:b"}
+	if err := commit(func(ctx context.Context, tx *txn.Tx) error {
+		for _, id := range ids {
+			if err := tx.CreateKey("id", id, []byte(id)); err != nil {
+				return err
+			}
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	resp, err := etcd.Get(ctx, "/registry/macrack.io/index/id/", clientv3.WithPrefix())
+	if err != nil || len(resp.Kvs) != len(ids) {
+		t.Fatalf("%d keys, %v; want %d", len(resp.Kvs), err, len(ids))
+	}
+	for _, kv := range resp.Kvs {
+		if strings.Count(string(kv.Key), "/") != 5 {
+			t.Errorf("%s has an unescaped slash", kv.Key)
+		}
+	}
+	read := func(ctx context.Context, tx *txn.Tx) error {
+		for _, id := range ids {
+			value, exists, err := tx.GetKey(ctx, "id", id)
+			if err != nil || !exists || string(value) != id {
+				t.Errorf("%q is %q, %v, %v", id, value, exists, err)
+			}
+		}
+		_, exists, err := tx.GetKey(ctx, "other", "a")
+		if err != nil || exists {
+			t.Errorf("other a: %v, %v", exists, err)
+		}
+		return nil
+	}
+	if err := commit(read); err != nil {
+		t.Error(err)
+	}
+	for name, p := range map[string]func(context.Context, *txn.Tx) error{
+		"no id":           func(_ context.Context, tx *txn.Tx) error { return tx.CreateKey("id", "", nil) },
+		"no kind":         func(_ context.Context, tx *txn.Tx) error { return tx.CreateKey("", "x", nil) },
+		"path in a kind":  func(_ context.Context, tx *txn.Tx) error { return tx.CreateKey("../leases", "x", nil) },
+		"put unread":      func(_ context.Context, tx *txn.Tx) error { return tx.PutKey("id", "x", nil) },
+		"delete unread":   func(_ context.Context, tx *txn.Tx) error { return tx.DeleteKey("id", "x") },
+		"error swallowed": func(_ context.Context, tx *txn.Tx) error { _ = tx.PutKey("id", "x", nil); return nil },
+		"two writes": func(_ context.Context, tx *txn.Tx) error {
+			return errors.Join(tx.CreateKey("id", "x", nil), tx.CreateKey("id", "x", nil))
+		},
+	} {
+		before := revision(t, etcd)
+		err := commit(p)
+		t.Logf("%s: %v", name, err)
+		if err == nil || revision(t, etcd) != before {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if err := commit(func(ctx context.Context, tx *txn.Tx) error {
+		if _, exists, err := tx.GetKey(ctx, "id", "new"); err != nil || exists {
+			return fmt.Errorf("%v %v", exists, err)
+		}
+		if _, exists, err := tx.GetKey(ctx, "id", "a/b"); err != nil || !exists {
+			return fmt.Errorf("%v %v", exists, err)
+		}
+		if err := tx.PutKey("id", "new", []byte("1")); err != nil {
+			return err
+		}
+		return tx.DeleteKey("id", "a/b")
+	}); err != nil {
+		t.Error(err)
+	}
+	if err := commit(func(ctx context.Context, tx *txn.Tx) error {
+		value, exists, err := tx.GetKey(ctx, "id", "new")
+		if string(value) != "1" || !exists || err != nil {
+			t.Errorf("new is %q, %v, %v", value, exists, err)
+		}
+		if _, exists, err = tx.GetKey(ctx, "id", "a/b"); exists || err != nil {
+			t.Errorf("a/b: %v, %v", exists, err)
+		}
+		clear(value) // is the planner's own
+		return nil
+	}); err != nil {
+		t.Error(err)
+	}
+	if err := commit(func(ctx context.Context, tx *txn.Tx) error {
+		value, _, err := tx.GetKey(ctx, "id", "new")
+		if string(value) != "1" {
+			t.Errorf("new is %q", value)
+		}
+		return err
+	}); err != nil {
+		t.Error(err)
+	}
+}
+
+// Another server changes what this one remembers of the index.
+func TestIndexRemembered(t *testing.T) {
+	etcd, servers := newLease(t, 2)
+	machine := func(name string) *Instance {
+		i := instance(name, "lease")
+		i.Machine = "m"
+		return i
+	}
+	mustCreate(t, ctx, servers[0].Instances, machine("a"))
+	// Remembered as taken, but free.
+	if err := remove(ctx, servers[1].Instances, "a"); err != nil {
+		t.Fatal(err)
+	}
+	mustCreate(t, ctx, servers[0].Instances, machine("b"))
+	// Remembered as free, but taken.
+	if err := remove(ctx, servers[0].Instances, "b"); err != nil {
+		t.Fatal(err)
+	}
+	c := mustCreate(t, ctx, servers[1].Instances, machine("c")).(*Instance)
+	if _, err := create(ctx, servers[0].Instances, machine("d")); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), string(c.UID)) {
+		t.Errorf("machine taken twice: %v, want a word of %s", err, c.UID)
+	}
+	replay(t, etcd)
+}

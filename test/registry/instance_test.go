@@ -1,0 +1,259 @@
+package registry
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	instancev1alpha1 "macrack.io/macrack/pkg/apis/instance/v1alpha1"
+	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
+	"macrack.io/macrack/pkg/rules"
+)
+
+func TestInstanceCreate(t *testing.T) {
+	f := newFleet(t, 1)
+	f.mac("mac-1", "C07AAAAA0001")
+	lease := f.lease("acme", "build", "mac-1")
+	f.image("macos-27", false)
+	_, err := f.acme.RackV1alpha1().MacNodeLeases("acme").Create(t.Context(), newLease("acme", "pending"), metav1.CreateOptions{})
+	require.NoError(t, err)
+
+	for name, tt := range map[string]struct {
+		change func(*instancev1alpha1.MacOSInstance)
+		want   string
+	}{
+		"no such lease":       {func(i *instancev1alpha1.MacOSInstance) { i.Spec.LeaseName = "none" }, "rule 2 (one tenant per Mac)"},
+		"a lease elsewhere":   {func(i *instancev1alpha1.MacOSInstance) { i.Namespace = "globex" }, "rule 2 (one tenant per Mac)"},
+		"a lease without Mac": {func(i *instancev1alpha1.MacOSInstance) { i.Spec.LeaseName = "pending" }, "has no Mac yet"},
+		"no such class":       {func(i *instancev1alpha1.MacOSInstance) { i.Spec.ClassName = "tiny" }, "no instance class"},
+		"too big a class":     {func(i *instancev1alpha1.MacOSInstance) { i.Spec.ClassName = "giant" }, "asks for 64Gi memory"},
+		"no such image":       {func(i *instancev1alpha1.MacOSInstance) { i.Spec.ImageName = "macos-9" }, "no image"},
+		"an unchecked image":  {func(i *instancev1alpha1.MacOSInstance) { i.Spec.ImageName = "macos-27" }, "not Ready"},
+		"another's child": {func(i *instancev1alpha1.MacOSInstance) {
+			i.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: "x", UID: "1"}}
+		}, "owned by its lease alone"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			i := newInstance("acme", "bad", "build")
+			tt.change(i)
+			err := f.create(t.Context(), i)
+			assert.True(t, apierrors.IsForbidden(err), "%v", err)
+			assert.ErrorContains(t, err, tt.want)
+			assert.Empty(t, f.getLease("acme", "build").Status.Instances)
+			records := f.records(i.Namespace)
+			if assert.NotEmpty(t, records) {
+				last := records[len(records)-1]
+				assert.Equal(t, rackv1alpha1.InstanceRejected, last.Type)
+				assert.Equal(t, rackv1alpha1.LayerRegistry, last.Details.Layer)
+			}
+			f.clock.Step(2 * time.Minute)
+		})
+	}
+
+	require.NoError(t, f.create(t.Context(), newInstance("acme", "first", "build")))
+	first := f.getInstance("acme", "first")
+	assert.Equal(t, instancev1alpha1.MacOSInstancePending, first.Status.Phase)
+	assert.Equal(t, "mac-1", first.Status.NodeName)
+	assert.Equal(t, []string{rules.FinalizerVM}, first.Finalizers)
+	require.Len(t, first.OwnerReferences, 1)
+	assert.Equal(t, lease.UID, first.OwnerReferences[0].UID)
+	slots := f.getLease("acme", "build").Status.Instances
+	require.Len(t, slots, 1)
+	assert.Equal(t, first.UID, slots[0].UID)
+
+	big := newInstance("acme", "big", "build")
+	big.Spec.ClassName = "large"
+	assert.ErrorContains(t, f.create(t.Context(), big), "asks for 8 cpu, but a Mac of class \"base\" has 4 left", "both instances together must fit")
+
+	before := f.etcd.Revision(t)
+	_, err = f.acme.InstanceV1alpha1().MacOSInstances("acme").Create(t.Context(), newInstance("acme", "second", "build"), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+	require.NoError(t, err)
+	assert.Equal(t, before, f.etcd.Revision(t), "a dry run writes nothing")
+
+	require.NoError(t, f.create(t.Context(), newInstance("acme", "second", "build")))
+	err = f.create(t.Context(), newInstance("acme", "third", "build"))
+	assert.True(t, apierrors.IsForbidden(err), "%v", err)
+	assert.ErrorContains(t, err, "rule 1 (two VMs per Mac)")
+	before = f.etcd.Revision(t)
+	_, err = f.acme.InstanceV1alpha1().MacOSInstances("acme").Create(t.Context(), newInstance("acme", "third", "build"), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+	assert.ErrorContains(t, err, "rule 1 (two VMs per Mac)", "a dry run knows")
+	assert.Equal(t, before, f.etcd.Revision(t), "a dry run is not on record")
+}
+
+func TestInstanceLife(t *testing.T) {
+	f := newFleet(t, 1)
+	f.mac("mac-1", "C07AAAAA0001")
+	f.lease("acme", "build", "mac-1")
+	agent := f.agent("mac-1")
+	require.NoError(t, f.create(t.Context(), newInstance("acme", "first", "build")))
+	f.start("mac-1", "acme", "first", 1)
+	first := f.getInstance("acme", "first")
+	assert.NotNil(t, first.Status.StartedAt)
+	assert.EqualValues(t, 1, f.node("mac-1").Status.RunningVMs)
+
+	instances := f.acme.InstanceV1alpha1().MacOSInstances("acme")
+	t.Run("identities are unique in the fleet and for life", func(t *testing.T) {
+		require.NoError(t, f.create(t.Context(), newInstance("acme", "second", "build")))
+		id, mac := identityOf(1)
+		err := f.write(agent, "acme", "second", func(s *instancev1alpha1.MacOSInstanceStatus) { s.MachineID = id; _, s.MACAddress = identityOf(2) })
+		assert.True(t, apierrors.IsConflict(err), "%v", err)
+		err = f.write(agent, "acme", "second", func(s *instancev1alpha1.MacOSInstanceStatus) { s.MachineID, _ = identityOf(2); s.MACAddress = mac })
+		assert.True(t, apierrors.IsConflict(err), "%v", err)
+		assert.Empty(t, f.getInstance("acme", "second").Status.MachineID)
+		assert.Error(t, f.write(agent, "acme", "first", func(s *instancev1alpha1.MacOSInstanceStatus) { s.MachineID, s.MACAddress = identityOf(3) }))
+		f.start("mac-1", "acme", "second", 2)
+		assert.EqualValues(t, 2, f.node("mac-1").Status.RunningVMs)
+	})
+	t.Run("nobody but the agent knows that a virtual machine has stopped", func(t *testing.T) {
+		err := f.write(f.controllers, "acme", "second", func(s *instancev1alpha1.MacOSInstanceStatus) { s.Phase = instancev1alpha1.MacOSInstanceStopped })
+		assert.True(t, apierrors.IsForbidden(err), "%v", err)
+		assert.Len(t, f.getLease("acme", "build").Status.Instances, 2)
+	})
+	t.Run("the finalizer stays until it has stopped", func(t *testing.T) {
+		_, err := instances.Patch(t.Context(), "second", types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
+		assert.True(t, apierrors.IsForbidden(err), "%v", err)
+	})
+	t.Run("stop", func(t *testing.T) {
+		grace := int64(5)
+		_, err := instances.Stop(t.Context(), "second", &instancev1alpha1.MacOSInstanceStop{GracePeriodSeconds: &grace, Reason: "Lunch"}, metav1.CreateOptions{})
+		require.NoError(t, err)
+		second := f.getInstance("acme", "second")
+		assert.Equal(t, instancev1alpha1.MacOSInstanceStopping, second.Status.Phase)
+		require.NotNil(t, second.Status.StopRequest)
+		assert.Equal(t, "acme", second.Status.StopRequest.By)
+		assert.EqualValues(t, 5, second.Status.StopRequest.GracePeriodSeconds)
+		assert.EqualValues(t, 2, f.node("mac-1").Status.RunningVMs, "it runs until the agent says otherwise")
+		assert.Error(t, f.create(t.Context(), newInstance("acme", "third", "build")))
+		f.stopped("mac-1", "acme", "second")
+		assert.EqualValues(t, 1, f.node("mac-1").Status.RunningVMs)
+		assert.Len(t, f.getLease("acme", "build").Status.Instances, 1)
+		err = f.write(agent, "acme", "second", func(s *instancev1alpha1.MacOSInstanceStatus) { s.Phase = instancev1alpha1.MacOSInstanceRunning })
+		assert.Error(t, err, "the past is not taken back")
+	})
+	t.Run("delete", func(t *testing.T) {
+		require.NoError(t, instances.Delete(t.Context(), "first", metav1.DeleteOptions{}))
+		first := f.getInstance("acme", "first")
+		assert.Equal(t, instancev1alpha1.MacOSInstanceStopping, first.Status.Phase)
+		f.stopped("mac-1", "acme", "first")
+		_, err := f.controllers.InstanceV1alpha1().MacOSInstances("acme").Patch(t.Context(), "first", types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
+		require.NoError(t, err)
+		_, err = instances.Get(t.Context(), "first", metav1.GetOptions{})
+		assert.True(t, apierrors.IsNotFound(err), "%v", err)
+	})
+	t.Run("what never started goes at once", func(t *testing.T) {
+		require.NoError(t, f.create(t.Context(), newInstance("acme", "fourth", "build")))
+		require.NoError(t, instances.Delete(t.Context(), "fourth", metav1.DeleteOptions{}))
+		assert.Equal(t, instancev1alpha1.MacOSInstanceStopped, f.getInstance("acme", "fourth").Status.Phase)
+		assert.Empty(t, f.getLease("acme", "build").Status.Instances)
+	})
+	t.Run("an identity is free again", func(t *testing.T) {
+		require.NoError(t, f.create(t.Context(), newInstance("acme", "fifth", "build")))
+		f.start("mac-1", "acme", "fifth", 1)
+	})
+	assert.Equal(t, []rackv1alpha1.AuditRecordType{
+		rackv1alpha1.LeaseBound, rackv1alpha1.InstanceStarted, rackv1alpha1.InstanceStarted, rackv1alpha1.InstanceRejected,
+		rackv1alpha1.InstanceStopped, rackv1alpha1.InstanceStopped, rackv1alpha1.InstanceStarted,
+	}, typesOf(f.records("acme")))
+}
+
+func TestImageInUse(t *testing.T) {
+	f := newFleet(t, 1)
+	f.mac("mac-1", "C07AAAAA0001")
+	f.lease("acme", "build", "mac-1")
+	require.NoError(t, f.create(t.Context(), newInstance("acme", "first", "build")))
+	images := f.admin.ImageV1alpha1().MacOSImages()
+	err := images.Delete(t.Context(), "macos-26", metav1.DeleteOptions{})
+	assert.True(t, apierrors.IsConflict(err), "%v", err)
+	assert.ErrorContains(t, err, "acme/first")
+	require.NoError(t, f.acme.InstanceV1alpha1().MacOSInstances("acme").Delete(t.Context(), "first", metav1.DeleteOptions{}))
+	assert.NoError(t, images.Delete(t.Context(), "macos-26", metav1.DeleteOptions{}))
+}
+
+// 64 clients of two replicas race for two slots, again and again, while others free them.
+func TestThirdSlotRace(t *testing.T) {
+	const clients, rounds = 64, 6
+	f := newFleet(t, 2)
+	f.mac("mac-1", "C07AAAAA0001")
+	f.lease("acme", "build", "mac-1")
+	for round := range rounds {
+		var created, refused atomic.Int64
+		var names sync.Map
+		var group sync.WaitGroup
+		for c := range clients {
+			client := f.servers[c%2].Client(t, "acme")
+			group.Go(func() {
+				name := fmt.Sprintf("i-%d-%d", round, c)
+				_, err := client.InstanceV1alpha1().MacOSInstances("acme").Create(t.Context(), newInstance("acme", name, "build"), metav1.CreateOptions{})
+				switch {
+				case err == nil:
+					created.Add(1)
+					names.Store(name, true)
+				case apierrors.IsForbidden(err):
+					refused.Add(1)
+				case apierrors.IsTooManyRequests(err):
+				default:
+					t.Errorf("create %s: %v", name, err)
+				}
+			})
+		}
+		group.Wait()
+		assert.EqualValues(t, 2, created.Load())
+		assert.NotZero(t, refused.Load())
+		assert.Len(t, f.getLease("acme", "build").Status.Instances, 2)
+		names.Range(func(name, _ any) bool {
+			assert.NoError(t, f.acme.InstanceV1alpha1().MacOSInstances("acme").Delete(t.Context(), name.(string), metav1.DeleteOptions{}))
+			return true
+		})
+		assert.Empty(t, f.getLease("acme", "build").Status.Instances)
+	}
+}
+
+// Two replicas bind many leases to few Macs: a Mac gets one, and a lease gets one.
+func TestDoubleBindRace(t *testing.T) {
+	const macs, leases = 4, 12
+	f := newFleet(t, 2)
+	for m := range macs {
+		f.mac(fmt.Sprintf("mac-%d", m), fmt.Sprintf("C07AAAAA%04d", m))
+	}
+	for l := range leases {
+		_, err := f.acme.RackV1alpha1().MacNodeLeases("acme").Create(t.Context(), newLease("acme", fmt.Sprintf("lease-%d", l)), metav1.CreateOptions{})
+		require.NoError(t, err)
+	}
+	var bound atomic.Int64
+	var group sync.WaitGroup
+	for l := range leases {
+		for m := range macs {
+			client := f.servers[(l+m)%2].Client(t, "controllers")
+			group.Go(func() {
+				_, err := client.RackV1alpha1().MacNodeLeases("acme").Bind(t.Context(), fmt.Sprintf("lease-%d", l), &rackv1alpha1.MacNodeLeaseBinding{NodeName: fmt.Sprintf("mac-%d", m)}, metav1.CreateOptions{})
+				switch {
+				case err == nil:
+					bound.Add(1)
+				case apierrors.IsConflict(err), apierrors.IsTooManyRequests(err):
+				default:
+					t.Error(err)
+				}
+			})
+		}
+	}
+	group.Wait()
+	assert.EqualValues(t, macs, bound.Load())
+	seen := map[types.UID]bool{}
+	for m := range macs {
+		ref := f.node(fmt.Sprintf("mac-%d", m)).Status.LeaseRef
+		require.NotNil(t, ref)
+		assert.False(t, seen[ref.UID], "lease %s has two Macs", ref.Name)
+		seen[ref.UID] = true
+		assert.Equal(t, fmt.Sprintf("mac-%d", m), f.getLease("acme", ref.Name).Status.NodeName)
+	}
+	assert.Len(t, f.records("acme"), macs)
+}

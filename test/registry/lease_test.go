@@ -1,0 +1,306 @@
+package registry
+
+import (
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	instancev1alpha1 "macrack.io/macrack/pkg/apis/instance/v1alpha1"
+	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
+	"macrack.io/macrack/pkg/rules"
+)
+
+const unleased = "macrack.io/unleased:NoSchedule"
+
+func TestBinding(t *testing.T) {
+	f := newFleet(t, 1)
+	f.mac("mac-1", "C07AAAAA0001")
+	f.clock.SetTime(noon.Add(400 * time.Millisecond))
+	lease := f.lease("acme", "build", "mac-1")
+
+	assert.Equal(t, rackv1alpha1.MacNodeLeaseBound, lease.Status.Phase)
+	assert.True(t, lease.Status.BoundAt.Time.Equal(noon.Add(time.Second)), "a moment is rounded up: %s", lease.Status.BoundAt)
+	assert.True(t, lease.Status.EarliestReleaseAt.Time.Equal(noon.Add(24*time.Hour+time.Second)))
+	assert.Equal(t, []string{rules.FinalizerFloor}, lease.Finalizers)
+	assert.Equal(t, "C07AAAAA0001", lease.Status.SerialNumber)
+	assert.True(t, meta.IsStatusConditionTrue(lease.Status.Conditions, "Bound"))
+
+	node := f.node("mac-1")
+	assert.Equal(t, rackv1alpha1.MacNodeLeased, node.Status.Phase)
+	assert.Equal(t, &rackv1alpha1.LeaseReference{Namespace: "acme", Name: "build", UID: lease.UID}, node.Status.LeaseRef)
+	assert.True(t, node.Status.EarliestReleaseAt.Equal(lease.Status.EarliestReleaseAt))
+
+	records := f.records("acme")
+	require.Equal(t, []rackv1alpha1.AuditRecordType{rackv1alpha1.LeaseBound}, typesOf(records))
+	assert.Equal(t, "system:serviceaccount:macrack-system:macrack-controllers", records[0].Actor.Username)
+	assert.NotEmpty(t, records[0].RequestID)
+	assert.EqualValues(t, 1, records[0].Sequence)
+
+	t.Run("a Mac has one lease", func(t *testing.T) {
+		_, err := f.globex.RackV1alpha1().MacNodeLeases("globex").Create(t.Context(), newLease("globex", "late"), metav1.CreateOptions{})
+		require.NoError(t, err)
+		err = f.bind("globex", "late", "mac-1")
+		assert.True(t, apierrors.IsConflict(err), "%v", err)
+		assert.ErrorContains(t, err, "rule 2 (one tenant per Mac)")
+	})
+	t.Run("a lease has one Mac", func(t *testing.T) {
+		f.mac("mac-2", "C07AAAAA0002")
+		assert.True(t, apierrors.IsConflict(f.bind("acme", "build", "mac-2")))
+		assert.Nil(t, f.node("mac-2").Status.LeaseRef)
+	})
+	t.Run("a dry run binds nothing, and knows what is refused", func(t *testing.T) {
+		leases := f.controllers.RackV1alpha1().MacNodeLeases("globex")
+		before := f.etcd.Revision(t)
+		_, err := leases.Bind(t.Context(), "late", &rackv1alpha1.MacNodeLeaseBinding{NodeName: "mac-1"}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		assert.True(t, apierrors.IsConflict(err), "%v", err)
+		_, err = leases.Bind(t.Context(), "late", &rackv1alpha1.MacNodeLeaseBinding{NodeName: "mac-2"}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		assert.NoError(t, err)
+		assert.Equal(t, before, f.etcd.Revision(t))
+	})
+	t.Run("a serial number of another tenant cannot be asked for", func(t *testing.T) {
+		lease := newLease("globex", "that-one")
+		lease.Spec.SerialNumber = "C07AAAAA0001"
+		_, err := f.globex.RackV1alpha1().MacNodeLeases("globex").Create(t.Context(), lease, metav1.CreateOptions{})
+		assert.True(t, apierrors.IsForbidden(err), "%v", err)
+		assert.NotContains(t, err.Error(), "acme", "whose it is, is nobody's business")
+		assert.Len(t, f.records("globex"), 0)
+		records := f.records("macrack-system") // neither tenant reads what is of two
+		last := records[len(records)-1]
+		assert.Equal(t, rackv1alpha1.CrossTenantRejected, last.Type)
+		assert.Equal(t, "acme", last.Tenant)
+		assert.Equal(t, "globex", last.Details.SourceNamespace)
+		assert.Equal(t, "globex", last.Actor.Username)
+	})
+	t.Run("only an available Mac of the class", func(t *testing.T) {
+		node := f.node("mac-2")
+		node.Spec.Maintenance = true
+		node, err := f.admin.RackV1alpha1().MacNodes().Update(t.Context(), node, metav1.UpdateOptions{})
+		require.NoError(t, err)
+		assert.Equal(t, rackv1alpha1.MacNodeMaintenance, node.Status.Phase)
+		assert.ErrorContains(t, f.bind("globex", "late", "mac-2"), "is Maintenance")
+	})
+}
+
+func TestFloor(t *testing.T) {
+	f := newFleet(t, 1)
+	f.mac("mac-1", "C07AAAAA0001")
+	f.lease("acme", "build", "mac-1")
+	require.NoError(t, f.create(t.Context(), newInstance("acme", "first", "build")))
+	f.start("mac-1", "acme", "first", 1)
+
+	f.clock.SetTime(noon.Add(3 * time.Hour))
+	f.deleteLease("acme", "build")
+	lease := f.getLease("acme", "build")
+	assert.Equal(t, rackv1alpha1.MacNodeLeaseHeld, lease.Status.Phase)
+	assert.True(t, lease.Status.HeldAt.Time.Equal(noon.Add(3*time.Hour)))
+	held := f.records("acme")[2]
+	assert.Equal(t, rackv1alpha1.LeaseHeld, held.Type)
+	assert.Equal(t, "acme", held.Actor.Username)
+	assert.Equal(t, 21*time.Hour, held.Details.Remaining.Duration)
+
+	f.deleteLease("acme", "build") // again changes nothing
+	assert.Equal(t, lease.Status, f.getLease("acme", "build").Status)
+
+	f.clock.SetTime(noon.Add(10 * time.Hour))
+	require.NoError(t, f.create(t.Context(), newInstance("acme", "second", "build")), "a held lease is the tenant's still")
+
+	phase := func(phase rackv1alpha1.MacNodeLeasePhase) error {
+		lease := f.getLease("acme", "build")
+		lease.Status.Phase = phase
+		_, err := f.controllers.RackV1alpha1().MacNodeLeases("acme").UpdateStatus(t.Context(), lease, metav1.UpdateOptions{})
+		return err
+	}
+	err := phase(rackv1alpha1.MacNodeLeaseReleasing)
+	assert.True(t, apierrors.IsForbidden(err), "%v", err)
+	assert.ErrorContains(t, err, "in 14h")
+
+	f.clock.SetTime(noon.Add(24 * time.Hour))
+	err = f.create(t.Context(), newInstance("acme", "third", "build"))
+	assert.True(t, apierrors.IsForbidden(err), "the controller is late, the registry is not: %v", err)
+	require.NoError(t, phase(rackv1alpha1.MacNodeLeaseReleasing))
+	node := f.node("mac-1")
+	assert.Equal(t, rackv1alpha1.MacNodeReleasing, node.Status.Phase)
+	assert.NotNil(t, node.Status.ReleasingSince)
+
+	assert.ErrorContains(t, f.release("acme", "build", unleased), "has 2 instances")
+	f.stopped("mac-1", "acme", "first")
+	assert.ErrorContains(t, f.release("acme", "build", unleased), "has 1 instances")
+	_, err = f.controllers.InstanceV1alpha1().MacOSInstances("acme").Stop(t.Context(), "second", &instancev1alpha1.MacOSInstanceStop{}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	assert.ErrorContains(t, f.release("acme", "build", unleased), "scrubbed")
+	f.scrub("mac-1")
+	assert.ErrorContains(t, f.release("acme", "build"), "does not have the taint")
+	assert.ErrorContains(t, f.release("acme", "build", unleased, "macrack.io/tenant=acme:NoSchedule"), "still has the taint")
+	require.NoError(t, f.release("acme", "build", unleased))
+
+	_, err = f.admin.RackV1alpha1().MacNodeLeases("acme").Get(t.Context(), "build", metav1.GetOptions{})
+	assert.True(t, apierrors.IsNotFound(err), "%v", err)
+	node = f.node("mac-1")
+	assert.Equal(t, rackv1alpha1.MacNodeAvailable, node.Status.Phase)
+	assert.Nil(t, node.Status.LeaseRef)
+	assert.Equal(t, []rackv1alpha1.AuditRecordType{
+		rackv1alpha1.LeaseBound, rackv1alpha1.InstanceStarted, rackv1alpha1.LeaseHeld, rackv1alpha1.FloorTamperRejected,
+		rackv1alpha1.InstanceRejected, rackv1alpha1.InstanceStopped, rackv1alpha1.LeaseReleased,
+	}, typesOf(f.records("acme")))
+
+	report, err := f.admin.RackV1alpha1().ComplianceReports().Get(t.Context(), "30d", metav1.GetOptions{})
+	require.NoError(t, err)
+	assert.Equal(t, rackv1alpha1.ComplianceCompliant, report.Status.Verdict, "%+v", report.Status)
+	assert.EqualValues(t, 1, report.Status.MaxVMs)
+}
+
+func TestDeleteUnbound(t *testing.T) {
+	f := newFleet(t, 1)
+	_, err := f.acme.RackV1alpha1().MacNodeLeases("acme").Create(t.Context(), newLease("acme", "build"), metav1.CreateOptions{})
+	require.NoError(t, err)
+	f.deleteLease("acme", "build")
+	_, err = f.acme.RackV1alpha1().MacNodeLeases("acme").Get(t.Context(), "build", metav1.GetOptions{})
+	assert.True(t, apierrors.IsNotFound(err), "a lease without a Mac goes at once")
+}
+
+func TestDeleteAfterTheFloor(t *testing.T) {
+	f := newFleet(t, 1)
+	f.mac("mac-1", "C07AAAAA0001")
+	f.lease("acme", "build", "mac-1")
+	f.clock.SetTime(noon.Add(24 * time.Hour))
+	f.deleteLease("acme", "build")
+	lease := f.getLease("acme", "build")
+	assert.Equal(t, rackv1alpha1.MacNodeLeaseReleasing, lease.Status.Phase)
+	assert.Nil(t, lease.Status.HeldAt)
+	assert.Equal(t, rackv1alpha1.MacNodeReleasing, f.node("mac-1").Status.Phase)
+}
+
+// However a lease is deleted before its floor, it becomes Held.
+func TestDeletesThatHold(t *testing.T) {
+	zero := int64(0)
+	policy := func(p metav1.DeletionPropagation) metav1.DeleteOptions {
+		return metav1.DeleteOptions{PropagationPolicy: &p}
+	}
+	for name, options := range map[string]metav1.DeleteOptions{
+		"plainly":    {},
+		"by force":   {GracePeriodSeconds: &zero},
+		"orphan":     policy(metav1.DeletePropagationOrphan),
+		"foreground": policy(metav1.DeletePropagationForeground),
+		"background": policy(metav1.DeletePropagationBackground),
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFleet(t, 1)
+			f.mac("mac-1", "C07AAAAA0001")
+			f.lease("acme", "build", "mac-1")
+			require.NoError(t, f.acme.RackV1alpha1().MacNodeLeases("acme").Delete(t.Context(), "build", options))
+			lease := f.getLease("acme", "build")
+			assert.Equal(t, rackv1alpha1.MacNodeLeaseHeld, lease.Status.Phase)
+			assert.Contains(t, lease.Finalizers, rules.FinalizerFloor)
+			assert.NotContains(t, lease.Finalizers, metav1.FinalizerOrphanDependents, "an instance does not outlive its lease")
+			assert.NotNil(t, f.node("mac-1").Status.LeaseRef)
+		})
+	}
+	t.Run("with all others", func(t *testing.T) {
+		f := newFleet(t, 1)
+		f.mac("mac-1", "C07AAAAA0001")
+		f.mac("mac-2", "C07AAAAA0002")
+		f.lease("acme", "one", "mac-1")
+		f.lease("acme", "two", "mac-2")
+		require.NoError(t, f.acme.RackV1alpha1().MacNodeLeases("acme").DeleteCollection(t.Context(), metav1.DeleteOptions{GracePeriodSeconds: &zero}, metav1.ListOptions{}))
+		for _, name := range []string{"one", "two"} {
+			assert.Equal(t, rackv1alpha1.MacNodeLeaseHeld, f.getLease("acme", name).Status.Phase)
+		}
+	})
+}
+
+// Nobody moves a floor, whatever they write and wherever.
+func TestFloorTampering(t *testing.T) {
+	f := newFleet(t, 1)
+	f.mac("mac-1", "C07AAAAA0001")
+	lease := f.lease("acme", "build", "mac-1")
+	patch := func(kind types.PatchType, data string, subresources ...string) error {
+		_, err := f.admin.RackV1alpha1().MacNodeLeases("acme").Patch(t.Context(), "build", kind, []byte(data), metav1.PatchOptions{}, subresources...)
+		return err
+	}
+	for name, try := range map[string]func() error{
+		"the floor, backwards": func() error {
+			return patch(types.MergePatchType, `{"status":{"earliestReleaseAt":"2026-03-01T12:00:00Z"}}`, "status")
+		},
+		"the floor, away": func() error { return patch(types.MergePatchType, `{"status":{"earliestReleaseAt":null}}`, "status") },
+		"the floor, by a JSON patch": func() error {
+			return patch(types.JSONPatchType, `[{"op":"remove","path":"/status/earliestReleaseAt"}]`, "status")
+		},
+		"the binding, backwards": func() error {
+			return patch(types.MergePatchType, `{"status":{"boundAt":"2026-02-01T12:00:00Z"}}`, "status")
+		},
+		"the binding, away": func() error { return patch(types.MergePatchType, `{"status":{"boundAt":null}}`, "status") },
+		"all of the status": func() error {
+			return patch(types.JSONPatchType, `[{"op":"replace","path":"/status","value":{}}]`, "status")
+		},
+		"the finalizer":        func() error { return patch(types.MergePatchType, `{"metadata":{"finalizers":null}}`) },
+		"the minimum duration": func() error { return patch(types.MergePatchType, `{"spec":{"minimumDuration":"23h59m59s"}}`) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			before := len(f.records("acme"))
+			err := try()
+			require.Error(t, err)
+			assert.True(t, apierrors.IsForbidden(err) || apierrors.IsInvalid(err), "%v", err)
+			after := f.getLease("acme", "build")
+			assert.Equal(t, lease.ResourceVersion, after.ResourceVersion, "nothing has changed")
+			records := f.records("acme")
+			require.Greater(t, len(records), before, "it is on record: %v", err)
+			assert.Equal(t, rackv1alpha1.FloorTamperRejected, records[len(records)-1].Type)
+			f.clock.Step(2 * time.Minute) // identical rejections within a minute fold
+		})
+	}
+	t.Run("what is not for the status's writers to change stays", func(t *testing.T) {
+		require.NoError(t, patch(types.MergePatchType, `{"status":{"nodeName":"mac-9","serialNumber":"X","instances":[{"name":"ghost","uid":"1"}],"heldAt":"2026-03-01T12:00:00Z"}}`, "status"))
+		assert.Equal(t, lease.Status, f.getLease("acme", "build").Status)
+	})
+	t.Run("a longer minimum moves the floor forward", func(t *testing.T) {
+		require.NoError(t, patch(types.MergePatchType, `{"spec":{"minimumDuration":"48h"}}`))
+		after := f.getLease("acme", "build")
+		assert.Equal(t, 48*time.Hour, after.Status.EarliestReleaseAt.Sub(after.Status.BoundAt.Time))
+		assert.True(t, f.node("mac-1").Status.EarliestReleaseAt.Equal(after.Status.EarliestReleaseAt))
+		assert.Error(t, patch(types.MergePatchType, `{"spec":{"minimumDuration":"47h"}}`), "and never back")
+		assert.Error(t, patch(types.MergePatchType, `{"spec":{"minimumDuration":null}}`), "nor to the default")
+	})
+	t.Run("a clock that runs backwards changes nothing", func(t *testing.T) {
+		f.clock.SetTime(noon.Add(-100 * time.Hour))
+		f.deleteLease("acme", "build")
+		after := f.getLease("acme", "build")
+		assert.Equal(t, rackv1alpha1.MacNodeLeaseHeld, after.Status.Phase)
+		assert.False(t, after.Status.HeldAt.Time.Before(noon), "time does not run backwards on a chassis: %s", after.Status.HeldAt)
+	})
+}
+
+// A floor that was stored too short, by whatever mistake, is restored by the next write.
+func TestFloorRestored(t *testing.T) {
+	f := newFleet(t, 1)
+	f.mac("mac-1", "C07AAAAA0001")
+	lease := f.lease("acme", "build", "mac-1")
+	// The mistake is made where the registry is not asked.
+	key := "/registry/rack.macrack.io/macnodeleases/acme/build"
+	resp, err := f.etcd.Client.Get(t.Context(), key)
+	require.NoError(t, err)
+	require.Len(t, resp.Kvs, 1)
+	stored := &rackv1alpha1.MacNodeLease{}
+	raw := resp.Kvs[0].Value
+	require.Equal(t, "k8s\x00", string(raw[:4]), "objects are stored in protobuf")
+	decode(t, raw, stored)
+	stored.Status.EarliestReleaseAt = &metav1.Time{Time: noon.Add(time.Hour)}
+	_, err = f.etcd.Client.Put(t.Context(), key, string(encode(t, stored)))
+	require.NoError(t, err)
+	require.Eventually(t, func() bool {
+		return f.getLease("acme", "build").Status.EarliestReleaseAt.Time.Equal(noon.Add(time.Hour))
+	}, 10*time.Second, 10*time.Millisecond)
+
+	label, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": map[string]string{"team": "ci"}}})
+	require.NoError(t, err)
+	_, err = f.acme.RackV1alpha1().MacNodeLeases("acme").Patch(t.Context(), "build", types.MergePatchType, label, metav1.PatchOptions{})
+	require.NoError(t, err)
+	assert.Equal(t, lease.Status.EarliestReleaseAt.Time.UTC(), f.getLease("acme", "build").Status.EarliestReleaseAt.Time.UTC())
+}

@@ -1,0 +1,203 @@
+// Package registrytest runs the API server alone, on an etcd in the same process, for tests of the registry:
+// several servers on one etcd, users that are whom they say, and a clock that the test turns.
+package registrytest
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/server/v3/embed"
+	"go.uber.org/zap"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
+	restclient "k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
+
+	"macrack.io/macrack/pkg/apiserver"
+	"macrack.io/macrack/pkg/generated/clientset/versioned"
+)
+
+// Etcd is an etcd of one member.
+type Etcd struct {
+	Endpoint string
+	Client   *clientv3.Client
+	server   *embed.Etcd
+}
+
+// StartEtcd runs an etcd for the time of the test.
+func StartEtcd(t testing.TB) *Etcd {
+	t.Helper()
+	cfg := embed.NewConfig()
+	cfg.Dir = t.TempDir()
+	require.NoError(t, os.Chmod(cfg.Dir, 0o700))
+	cfg.UnsafeNoFsync = true
+	cfg.ListenPeerUrls, cfg.ListenClientUrls = []url.URL{loopback(t)}, []url.URL{loopback(t)}
+	cfg.AdvertisePeerUrls, cfg.AdvertiseClientUrls = cfg.ListenPeerUrls, cfg.ListenClientUrls
+	cfg.InitialCluster = cfg.InitialClusterFromName(cfg.Name)
+	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.NewNop())
+	server, err := embed.StartEtcd(cfg)
+	require.NoError(t, err)
+	t.Cleanup(server.Close)
+	select {
+	case <-server.Server.ReadyNotify():
+	case <-time.After(time.Minute):
+		t.Fatal("etcd is not ready")
+	}
+	e := &Etcd{Endpoint: cfg.ListenClientUrls[0].String(), server: server}
+	e.Client, err = clientv3.New(clientv3.Config{Endpoints: []string{e.Endpoint}, Logger: zap.NewNop()})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = e.Client.Close() })
+	return e
+}
+
+// Revision returns the revision of the last write.
+func (e *Etcd) Revision(t testing.TB) int64 {
+	t.Helper()
+	resp, err := e.Client.Get(t.Context(), "revision")
+	require.NoError(t, err)
+	return resp.Header.Revision
+}
+
+func loopback(t testing.TB) url.URL {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	return url.URL{Scheme: "http", Host: l.Addr().String()}
+}
+
+// Server is an API server without a kube-apiserver: it takes its users' word for who they are, and lets
+// them do everything that the registry does.
+type Server struct {
+	config *restclient.Config
+	stop   context.CancelFunc
+	done   chan error
+	once   sync.Once
+}
+
+const (
+	userHeader  = "X-Test-User"
+	groupHeader = "X-Test-Group"
+)
+
+// StartServer runs a server for the time of the test.
+func StartServer(t testing.TB, etcd *Etcd, clock clock.WithTicker) *Server {
+	t.Helper()
+	options := apiserver.NewOptions()
+	options.Clock = clock
+	r := options.Recommended
+	r.Authentication, r.Authorization, r.CoreAPI, r.Admission = nil, nil, nil, nil
+	r.Features.EnablePriorityAndFairness = false
+	r.Etcd.StorageConfig.Transport.ServerList = []string{etcd.Endpoint}
+	r.Etcd.StorageConfig.CompactionInterval = 0 // tests look at all of the history
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	r.SecureServing.Listener = listener
+	r.SecureServing.ServerCert.CertDirectory = ""
+	r.SecureServing.ServerCert.PairName = "test"
+	require.NoError(t, options.Validate())
+	config, err := options.Config()
+	require.NoError(t, err)
+	config.Generic.Authentication.Authenticator = authenticator.RequestFunc(func(req *http.Request) (*authenticator.Response, bool, error) {
+		name := req.Header.Get(userHeader)
+		if name == "" {
+			if strings.HasPrefix(req.Header.Get("Authorization"), "Bearer ") { // the server itself
+				return &authenticator.Response{User: &user.DefaultInfo{Name: user.APIServerUser, Groups: []string{user.SystemPrivilegedGroup}}}, true, nil
+			}
+			return nil, false, nil
+		}
+		return &authenticator.Response{User: &user.DefaultInfo{Name: name, UID: "uid-of-" + name, Groups: req.Header.Values(groupHeader)}}, true, nil
+	})
+	config.Generic.Authorization.Authorizer = authorizerfactory.NewAlwaysAllowAuthorizer()
+	server, err := config.New()
+	require.NoError(t, err)
+	ctx, stop := context.WithCancel(context.Background())
+	s := &Server{stop: stop, done: make(chan error, 1)}
+	go func() { s.done <- server.Generic.PrepareRun().RunWithContext(ctx) }()
+	t.Cleanup(s.Stop)
+	s.config = &restclient.Config{
+		Host:            "https://" + listener.Addr().String(),
+		TLSClientConfig: restclient.TLSClientConfig{Insecure: true}, // self-signed, in this process
+		QPS:             -1,
+		ContentConfig:   restclient.ContentConfig{ContentType: runtime.ContentTypeProtobuf, AcceptContentTypes: runtime.ContentTypeProtobuf + ",application/json"},
+	}
+	client, err := restclient.HTTPClientFor(s.config)
+	require.NoError(t, err)
+	require.Eventually(t, func() bool {
+		resp, err := client.Get(s.config.Host + "/readyz")
+		if err != nil {
+			return false
+		}
+		defer resp.Body.Close()
+		return resp.StatusCode == http.StatusOK || resp.StatusCode == http.StatusUnauthorized && s.ready(t)
+	}, time.Minute, 20*time.Millisecond, "the server is not ready")
+	return s
+}
+
+// Stop stops the server, gracefully.
+func (s *Server) Stop() {
+	s.once.Do(func() {
+		s.stop()
+		<-s.done
+	})
+}
+
+func (s *Server) ready(t testing.TB) bool {
+	resp, err := s.HTTPClient(t, "readiness").Get(s.config.Host + "/readyz")
+	if err != nil {
+		return false
+	}
+	defer resp.Body.Close()
+	return resp.StatusCode == http.StatusOK
+}
+
+// Config returns how a user in groups talks to the server.
+func (s *Server) Config(name string, groups ...string) *restclient.Config {
+	config := restclient.CopyConfig(s.config)
+	config.Wrap(func(rt http.RoundTripper) http.RoundTripper {
+		return roundTripper(func(req *http.Request) (*http.Response, error) {
+			req = req.Clone(req.Context())
+			req.Header.Set(userHeader, name)
+			req.Header[groupHeader] = groups
+			return rt.RoundTrip(req)
+		})
+	})
+	return config
+}
+
+// Client returns a client for a user in groups.
+func (s *Server) Client(t testing.TB, name string, groups ...string) versioned.Interface {
+	t.Helper()
+	client, err := versioned.NewForConfig(s.Config(name, groups...))
+	require.NoError(t, err)
+	return client
+}
+
+// HTTPClient returns a plain client for a user in groups.
+func (s *Server) HTTPClient(t testing.TB, name string, groups ...string) *http.Client {
+	t.Helper()
+	client, err := restclient.HTTPClientFor(s.Config(name, groups...))
+	require.NoError(t, err)
+	return client
+}
+
+// URL returns the address of a path on the server.
+func (s *Server) URL(format string, args ...any) string {
+	return s.config.Host + fmt.Sprintf(format, args...)
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
