@@ -1,0 +1,67 @@
+package validation
+
+import (
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"macrack.io/macrack/pkg/apis/config"
+	"macrack.io/macrack/pkg/apis/internal/check/checktest"
+)
+
+func duration(d time.Duration) *metav1.Duration { return &metav1.Duration{Duration: d} }
+
+func validConfig() *config.RackConfig {
+	return &config.RackConfig{
+		ObjectMeta: metav1.ObjectMeta{Name: "default", ResourceVersion: "1"},
+		Spec: config.RackConfigSpec{
+			Audit:            config.AuditConfig{Retention: duration(400 * 24 * time.Hour)},
+			ImageCache:       config.ImageCacheConfig{MinimumFree: ptr.To(resource.MustParse("20Gi"))},
+			Agent:            config.AgentConfig{HeartbeatInterval: duration(10 * time.Second), OfflineAfter: duration(time.Minute)},
+			Quarantine:       config.QuarantineConfig{Reboot: config.RebootNever},
+			DefaultClassName: "m4",
+		},
+	}
+}
+
+func TestValidateRackConfig(t *testing.T) {
+	tests := map[string]struct {
+		change func(*config.RackConfigSpec)
+		want   []string
+	}{
+		"valid":                  {func(*config.RackConfigSpec) {}, nil},
+		"90 days":                {func(s *config.RackConfigSpec) { s.Audit.Retention = duration(90 * 24 * time.Hour) }, nil},
+		"89 days":                {func(s *config.RackConfigSpec) { s.Audit.Retention = duration(89 * 24 * time.Hour) }, []string{"spec.audit.retention: Invalid value: \"2136h0m0s\": must be 2160h0m0s to 175200h0m0s"}},
+		"a century":              {func(s *config.RackConfigSpec) { s.Audit.Retention = duration(100 * 365 * 24 * time.Hour) }, []string{"spec.audit.retention: Invalid"}},
+		"no retention":           {func(s *config.RackConfigSpec) { s.Audit.Retention = nil }, []string{"spec.audit.retention: Required"}},
+		"no room":                {func(s *config.RackConfigSpec) { s.ImageCache.MinimumFree = ptr.To(resource.MustParse("0")) }, []string{"spec.imageCache.minimumFree: Invalid value: \"0\": must be 1Gi to 16Ti"}},
+		"no minimum":             {func(s *config.RackConfigSpec) { s.ImageCache.MinimumFree = nil }, []string{"spec.imageCache.minimumFree: Required"}},
+		"hasty heartbeat":        {func(s *config.RackConfigSpec) { s.Agent.HeartbeatInterval = duration(time.Second / 2) }, []string{"spec.agent.heartbeatInterval: Invalid value: \"500ms\": must be 1s to 5m0s"}},
+		"slow heartbeat":         {func(s *config.RackConfigSpec) { s.Agent.HeartbeatInterval = duration(6 * time.Minute) }, []string{"spec.agent.heartbeatInterval: Invalid"}},
+		"three heartbeats":       {func(s *config.RackConfigSpec) { s.Agent.OfflineAfter = duration(30 * time.Second) }, nil},
+		"two heartbeats":         {func(s *config.RackConfigSpec) { s.Agent.OfflineAfter = duration(20 * time.Second) }, []string{"spec.agent.offlineAfter: Invalid value: \"20s\": must be 3 heartbeats, 30s, or more"}},
+		"never offline":          {func(s *config.RackConfigSpec) { s.Agent.OfflineAfter = duration(25 * time.Hour) }, []string{"spec.agent.offlineAfter: Invalid"}},
+		"no offline":             {func(s *config.RackConfigSpec) { s.Agent.OfflineAfter = nil }, []string{"spec.agent.offlineAfter: Required"}},
+		"reboot":                 {func(s *config.RackConfigSpec) { s.Quarantine.Reboot = config.RebootWhenEmpty }, nil},
+		"reboot with tenants on": {func(s *config.RackConfigSpec) { s.Quarantine.Reboot = "Always" }, []string{`spec.quarantine.reboot: Unsupported value: "Always": supported values: "Never", "WhenEmpty"`}},
+		"class":                  {func(s *config.RackConfigSpec) { s.DefaultClassName = "M4" }, []string{"spec.defaultClassName: Invalid"}},
+		"no class":               {func(s *config.RackConfigSpec) { s.DefaultClassName = "" }, nil},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			c := validConfig()
+			tt.change(&c.Spec)
+			checktest.Errors(t, tt.want, ValidateRackConfig(c))
+			checktest.Errors(t, tt.want, ValidateRackConfigUpdate(c, validConfig()))
+		})
+	}
+}
+
+func TestOnlyOneRackConfig(t *testing.T) {
+	c := validConfig()
+	c.Name = "other"
+	checktest.Errors(t, []string{`metadata.name: Unsupported value: "other": supported values: "default"`}, ValidateRackConfig(c))
+}
