@@ -1,0 +1,84 @@
+package macnode
+
+import (
+	"context"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/cache"
+
+	configv1alpha1 "macrack.io/macrack/pkg/apis/config/v1alpha1"
+	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
+	"macrack.io/macrack/pkg/controllers/env"
+	"macrack.io/macrack/pkg/controllers/runner"
+	"macrack.io/macrack/pkg/rules"
+)
+
+// New returns the controller. Its keys are names of MacNodes.
+func New(e *env.Env) *runner.Controller {
+	h := newHeartbeats(e.Clock.Now)
+	r := &reconciler{
+		now:        e.Clock.Now,
+		heartbeats: h,
+		offlineAfter: func() time.Duration {
+			config, err := e.RackConfigs.Lister().Get(configv1alpha1.RackConfigName)
+			if err != nil {
+				config = nil
+			}
+			return offlineAfter(config)
+		},
+		getMac: e.MacNodes.Lister().Get,
+		updateState: func(ctx context.Context, mac *rackv1alpha1.MacNode) error {
+			_, err := e.MacRack.RackV1alpha1().MacNodes().UpdateStatus(ctx, mac, metav1.UpdateOptions{FieldManager: env.FieldManager})
+			return err
+		},
+		event: func(mac *rackv1alpha1.MacNode, eventType, reason, message string) {
+			e.Recorder.Event(mac, eventType, reason, message)
+		},
+	}
+	c := runner.New("macnode", e.Clock, r.reconcile)
+
+	_, _ = e.MacNodes.Informer().AddEventHandler(runner.Handlers(func(before, after *rackv1alpha1.MacNode) {
+		if before == nil || after == nil || isReady(before) != isReady(after) {
+			c.Enqueue(runner.Newest(before, after).Name)
+		}
+	}))
+	observe := func(obj any, known bool) {
+		lease, ok := obj.(*coordinationv1.Lease)
+		if !ok || !h.observe(lease, known) {
+			return
+		}
+		// A timer watches over those that are Ready; a heartbeat changes something for the others only.
+		if mac, err := e.MacNodes.Lister().Get(lease.Name); err == nil && !isReady(mac) {
+			c.Enqueue(lease.Name)
+		}
+	}
+	_, _ = e.Heartbeats.Informer().AddEventHandler(cache.ResourceEventHandlerDetailedFuncs{
+		AddFunc:    observe,
+		UpdateFunc: func(_, obj any) { observe(obj, false) },
+	})
+	_, _ = e.RackConfigs.Informer().AddEventHandler(runner.Handlers(func(_, _ *configv1alpha1.RackConfig) {
+		for _, name := range e.MacNodes.Informer().GetStore().ListKeys() {
+			c.Enqueue(name)
+		}
+	}))
+	return c
+}
+
+func isReady(mac *rackv1alpha1.MacNode) bool {
+	return meta.IsStatusConditionTrue(mac.Status.Conditions, rackv1alpha1.MacNodeReady)
+}
+
+// offlineAfter returns how long an agent may be silent: several heartbeats at least, whatever the configuration says.
+func offlineAfter(config *configv1alpha1.RackConfig) time.Duration {
+	interval, after := configv1alpha1.DefaultHeartbeatInterval, configv1alpha1.DefaultOfflineAfter
+	if config != nil && config.Spec.Agent.HeartbeatInterval != nil {
+		interval = config.Spec.Agent.HeartbeatInterval.Duration
+	}
+	if config != nil && config.Spec.Agent.OfflineAfter != nil {
+		after = config.Spec.Agent.OfflineAfter.Duration
+	}
+	return max(after, rules.MinimumMissedHeartbeats*interval)
+}

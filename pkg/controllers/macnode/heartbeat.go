@@ -1,0 +1,159 @@
+// Package macnode tells which Macs are heard of. An agent's heartbeat is the renewal of its Node's Lease in
+// kube-node-lease. Nothing is failed on silence: a Mac that is not heard of is not leased to anybody, and keeps what
+// it has.
+package macnode
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
+)
+
+// Reasons of the condition Ready.
+const (
+	// ReasonHeartbeat means that the agent is heard of.
+	ReasonHeartbeat = "Heartbeat"
+	// ReasonHeartbeatMissing means that the agent has been silent for longer than RackConfig allows.
+	ReasonHeartbeatMissing = "HeartbeatMissing"
+)
+
+// heartbeats remembers when each agent was last heard of, by the clock of this process: the clocks of the Macs
+// are not to be relied on. It knows nothing at the start, and then everybody has the full time to be heard of.
+type heartbeats struct {
+	now func() time.Time
+
+	mu   sync.Mutex
+	last map[string]heartbeat
+}
+
+type heartbeat struct {
+	// renewed is what the agent has written.
+	renewed time.Time
+	// since is when silence began, as far as this process can tell.
+	since time.Time
+	// heard says that the agent was heard of while this process was watching, and not only before.
+	heard bool
+}
+
+func newHeartbeats(now func() time.Time) *heartbeats {
+	return &heartbeats{now: now, last: map[string]heartbeat{}}
+}
+
+// observe takes note of a Lease. known says that it was there before this process began to watch: it proves
+// nothing then until it is renewed.
+func (h *heartbeats) observe(lease *coordinationv1.Lease, known bool) (beat bool) {
+	if lease.Spec.RenewTime == nil {
+		return false
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	last, seen := h.last[lease.Name]
+	if seen && last.renewed.Equal(lease.Spec.RenewTime.Time) {
+		return false
+	}
+	h.last[lease.Name] = heartbeat{renewed: lease.Spec.RenewTime.Time, since: h.now(), heard: !known || last.heard}
+	return !known
+}
+
+// get returns what is known of a Mac, and begins to wait for its heartbeat if nothing is.
+func (h *heartbeats) get(name string) heartbeat {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if _, seen := h.last[name]; !seen {
+		h.last[name] = heartbeat{since: h.now()}
+	}
+	return h.last[name]
+}
+
+// restart has the time of silence begin anew.
+func (h *heartbeats) restart(name string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	last := h.last[name]
+	last.since, last.heard = h.now(), false
+	h.last[name] = last
+}
+
+func (h *heartbeats) forget(name string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.last, name)
+}
+
+// reconciler writes the condition Ready of MacNodes.
+type reconciler struct {
+	now          func() time.Time
+	heartbeats   *heartbeats
+	offlineAfter func() time.Duration
+	getMac       func(name string) (*rackv1alpha1.MacNode, error)
+	updateState  func(ctx context.Context, mac *rackv1alpha1.MacNode) error
+	event        func(mac *rackv1alpha1.MacNode, eventType, reason, message string)
+}
+
+func (r *reconciler) reconcile(ctx context.Context, name string) (time.Time, error) {
+	mac, err := r.getMac(name)
+	if apierrors.IsNotFound(err) {
+		r.heartbeats.forget(name)
+		return time.Time{}, nil
+	}
+	if err != nil {
+		return time.Time{}, err
+	}
+	last, allowed, now := r.heartbeats.get(name), r.offlineAfter(), r.now()
+	silent := now.Sub(last.since)
+	switch {
+	case silent < allowed:
+		if !last.heard {
+			return last.since.Add(allowed), nil
+		}
+		return last.since.Add(allowed), r.write(ctx, mac, metav1.ConditionTrue, ReasonHeartbeat, "the agent is heard of")
+	case silent >= 2*allowed:
+		// This is looked at as soon as the time is up. If that was long ago, it is this process that has slept, or
+		// the clock that was set, and the silence proves nothing.
+		r.heartbeats.restart(name)
+		return now.Add(allowed), nil
+	case last.renewed.IsZero() && meta.FindStatusCondition(mac.Status.Conditions, rackv1alpha1.MacNodeReady) == nil:
+		// Never heard of at all: the Mac is Pending.
+		return time.Time{}, nil
+	}
+	message := fmt.Sprintf("the agent has not been heard of for %s", allowed)
+	if !last.renewed.IsZero() {
+		message += "; its last heartbeat is of " + last.renewed.UTC().Format(time.RFC3339)
+	}
+	return time.Time{}, r.write(ctx, mac, metav1.ConditionFalse, ReasonHeartbeatMissing, message)
+}
+
+// write sets the condition Ready, if it is not so already.
+func (r *reconciler) write(ctx context.Context, mac *rackv1alpha1.MacNode, status metav1.ConditionStatus, reason, message string) error {
+	was := meta.FindStatusCondition(mac.Status.Conditions, rackv1alpha1.MacNodeReady)
+	if was != nil && was.Status == status {
+		return nil
+	}
+	mac = mac.DeepCopy()
+	meta.SetStatusCondition(&mac.Status.Conditions, metav1.Condition{
+		Type:               rackv1alpha1.MacNodeReady,
+		Status:             status,
+		Reason:             reason,
+		Message:            message,
+		ObservedGeneration: mac.Generation,
+		LastTransitionTime: metav1.NewTime(r.now()),
+	})
+	if err := r.updateState(ctx, mac); err != nil {
+		return err
+	}
+	eventType := corev1.EventTypeNormal
+	if status == metav1.ConditionFalse {
+		eventType = corev1.EventTypeWarning
+	}
+	r.event(mac, eventType, reason, message)
+	return nil
+}

@@ -1,0 +1,193 @@
+package macnode
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	configv1alpha1 "macrack.io/macrack/pkg/apis/config/v1alpha1"
+	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
+)
+
+// noon is when the controller begins to watch, by its own clock.
+var noon = time.Date(2026, 8, 1, 12, 0, 0, 0, time.UTC)
+
+func renewed(at time.Time) *coordinationv1.Lease {
+	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "mac-1"}}
+	if !at.IsZero() {
+		lease.Spec.RenewTime = &metav1.MicroTime{Time: at}
+	}
+	return lease
+}
+
+func TestHeartbeats(t *testing.T) {
+	// The Mac's own clock is an hour slow throughout: only that it moves on counts.
+	slow := noon.Add(-time.Hour)
+
+	type step struct {
+		after time.Duration // since the last step
+		known *time.Time    // the renewal that is there at the start
+		beat  *time.Time
+		due   time.Duration // from the start, 0 for never
+		write string
+	}
+	at := func(seconds int) *time.Time {
+		t := slow.Add(time.Duration(seconds) * time.Second)
+		return &t
+	}
+	const minute = time.Minute
+	for _, tt := range []struct {
+		name  string
+		ready string // as stored at the start
+		steps []step
+	}{
+		{"heard of", "", []step{
+			{beat: at(0), due: minute, write: "True Heartbeat"},
+			{after: 10 * time.Second, beat: at(10), due: 70 * time.Second},
+			{after: minute - time.Second, due: 70 * time.Second},
+		}},
+		{"silent for too long, then back", "True", []step{
+			{beat: at(0), due: minute},
+			{after: minute - time.Second, due: minute},
+			{after: time.Second, write: "False HeartbeatMissing"},
+			{after: time.Second, beat: at(61), due: minute + 61*time.Second, write: "True Heartbeat"},
+		}},
+		{"the same renewal again is no heartbeat", "True", []step{
+			{beat: at(0), due: minute},
+			{after: 59 * time.Second, beat: at(0), due: minute},
+			{after: time.Second, beat: at(0), write: "False HeartbeatMissing"},
+		}},
+		{"a new leader gives everybody the full time", "True", []step{
+			{known: at(-3600), due: minute},
+			{after: minute - time.Second, due: minute},
+			{after: time.Second, write: "False HeartbeatMissing"},
+		}},
+		{"a new leader believes no old heartbeat", "False", []step{
+			{known: at(-5), due: minute},
+			{after: 5 * time.Second, beat: at(5), due: 65 * time.Second, write: "True Heartbeat"},
+		}},
+		{"a new leader, no Lease at all", "True", []step{
+			{due: minute},
+			{after: minute, write: "False HeartbeatMissing"},
+		}},
+		{"never heard of", "", []step{
+			{due: minute},
+			{after: minute},
+			{after: minute / 2, beat: at(90), due: minute + 90*time.Second, write: "True Heartbeat"},
+		}},
+		{"this process has slept, or the clock was set: the time begins anew", "True", []step{
+			{beat: at(0), due: minute},
+			{after: 24 * time.Hour, due: 24*time.Hour + minute},
+			{after: minute - time.Second, due: 24*time.Hour + minute},
+			{after: time.Second, write: "False HeartbeatMissing"},
+		}},
+		{"this process has slept, and the agent has not", "True", []step{
+			{beat: at(0), due: minute},
+			{after: 24 * time.Hour, due: 24*time.Hour + minute},
+			{after: time.Second, beat: at(9), due: 24*time.Hour + time.Second + minute},
+		}},
+		{"a heartbeat without a time", "", []step{
+			{beat: &time.Time{}, due: minute},
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			clock := clocktesting.NewFakeClock(noon)
+			mac := &rackv1alpha1.MacNode{ObjectMeta: metav1.ObjectMeta{Name: "mac-1"}}
+			if tt.ready != "" {
+				mac.Status.Conditions = []metav1.Condition{{Type: "Ready", Status: metav1.ConditionStatus(tt.ready)}}
+			}
+			var write string
+			var events []string
+			r := &reconciler{
+				now:          clock.Now,
+				heartbeats:   newHeartbeats(clock.Now),
+				offlineAfter: func() time.Duration { return time.Minute },
+				getMac:       func(string) (*rackv1alpha1.MacNode, error) { return mac, nil },
+				updateState: func(_ context.Context, updated *rackv1alpha1.MacNode) error {
+					require.Len(t, updated.Status.Conditions, 1)
+					c := updated.Status.Conditions[0]
+					write = string(c.Status) + " " + c.Reason
+					assert.Equal(t, clock.Now(), c.LastTransitionTime.Time)
+					mac = updated
+					return nil
+				},
+				event: func(_ *rackv1alpha1.MacNode, eventType, reason, _ string) {
+					events = append(events, eventType+" "+reason)
+				},
+			}
+			for i, step := range tt.steps {
+				clock.Step(step.after)
+				write, events = "", nil
+				if step.known != nil {
+					assert.False(t, r.heartbeats.observe(renewed(*step.known), true))
+				}
+				if step.beat != nil {
+					r.heartbeats.observe(renewed(*step.beat), false)
+				}
+				due, err := r.reconcile(t.Context(), "mac-1")
+				require.NoError(t, err)
+				assert.Equal(t, step.write, write, "step %d", i)
+				if step.due == 0 {
+					assert.Zero(t, due, "step %d", i)
+				} else {
+					assert.Equal(t, noon.Add(step.due), due, "step %d", i)
+				}
+				switch step.write {
+				case "":
+					assert.Empty(t, events)
+				case "True Heartbeat":
+					assert.Equal(t, []string{corev1.EventTypeNormal + " Heartbeat"}, events)
+				default:
+					assert.Equal(t, []string{corev1.EventTypeWarning + " HeartbeatMissing"}, events)
+				}
+			}
+		})
+	}
+}
+
+func TestReconcileOfAMacThatIsGone(t *testing.T) {
+	h := newHeartbeats(func() time.Time { return noon })
+	h.observe(renewed(noon), false)
+	r := &reconciler{heartbeats: h, getMac: func(string) (*rackv1alpha1.MacNode, error) {
+		return nil, apierrors.NewNotFound(rackv1alpha1.Resource("macnodes"), "mac-1")
+	}}
+	due, err := r.reconcile(t.Context(), "mac-1")
+	require.NoError(t, err)
+	assert.Zero(t, due)
+	assert.Empty(t, h.last)
+}
+
+func TestNoEventWithoutAWrite(t *testing.T) {
+	refused := errors.New("refused")
+	h := newHeartbeats(func() time.Time { return noon })
+	h.observe(renewed(noon), false)
+	r := &reconciler{
+		now: func() time.Time { return noon }, heartbeats: h, offlineAfter: func() time.Duration { return time.Minute },
+		getMac:      func(string) (*rackv1alpha1.MacNode, error) { return &rackv1alpha1.MacNode{}, nil },
+		updateState: func(context.Context, *rackv1alpha1.MacNode) error { return refused },
+		event:       func(*rackv1alpha1.MacNode, string, string, string) { t.Error("an event for what did not happen") },
+	}
+	_, err := r.reconcile(t.Context(), "mac-1")
+	assert.ErrorIs(t, err, refused)
+}
+
+func TestOfflineAfter(t *testing.T) {
+	config := func(interval, after time.Duration) *configv1alpha1.RackConfig {
+		return &configv1alpha1.RackConfig{Spec: configv1alpha1.RackConfigSpec{Agent: configv1alpha1.AgentConfig{
+			HeartbeatInterval: &metav1.Duration{Duration: interval}, OfflineAfter: &metav1.Duration{Duration: after},
+		}}}
+	}
+	assert.Equal(t, time.Minute, offlineAfter(nil))
+	assert.Equal(t, time.Minute, offlineAfter(&configv1alpha1.RackConfig{}))
+	assert.Equal(t, 5*time.Minute, offlineAfter(config(10*time.Second, 5*time.Minute)))
+	assert.Equal(t, 90*time.Second, offlineAfter(config(30*time.Second, time.Minute)), "three heartbeats at least")
+}

@@ -1,0 +1,111 @@
+// Package macnodeclass counts the Macs of each class.
+package macnodeclass
+
+import (
+	"context"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
+	"macrack.io/macrack/pkg/controllers/env"
+	"macrack.io/macrack/pkg/controllers/runner"
+)
+
+// New returns the controller. Its keys are names of MacNodeClasses.
+func New(e *env.Env) *runner.Controller {
+	r := &reconciler{
+		getClass: e.MacNodeClasses.Lister().Get,
+		macsOf:   e.MacsOf,
+		getLease: e.GetLease,
+		updateState: func(ctx context.Context, class *rackv1alpha1.MacNodeClass) error {
+			_, err := e.MacRack.RackV1alpha1().MacNodeClasses().UpdateStatus(ctx, class, metav1.UpdateOptions{FieldManager: env.FieldManager})
+			return err
+		},
+	}
+	c := runner.New("macnodeclass", e.Clock, r.reconcile)
+	_, _ = e.MacNodeClasses.Informer().AddEventHandler(runner.Handlers(func(_, after *rackv1alpha1.MacNodeClass) {
+		if after != nil {
+			c.Enqueue(after.Name)
+		}
+	}))
+	_, _ = e.MacNodes.Informer().AddEventHandler(runner.Handlers(func(before, after *rackv1alpha1.MacNode) {
+		if before != nil && after != nil && before.Status.Phase == after.Status.Phase && before.Spec.ClassName == after.Spec.ClassName {
+			return
+		}
+		if before != nil {
+			c.Enqueue(before.Spec.ClassName)
+		}
+		if after != nil {
+			c.Enqueue(after.Spec.ClassName)
+		}
+	}))
+	_, _ = e.MacNodeLeases.Informer().AddEventHandler(runner.Handlers(func(before, after *rackv1alpha1.MacNodeLease) {
+		if before != nil && after != nil && before.Status.Phase != after.Status.Phase {
+			c.Enqueue(after.Spec.ClassName)
+		}
+	}))
+	return c
+}
+
+type reconciler struct {
+	getClass    func(name string) (*rackv1alpha1.MacNodeClass, error)
+	macsOf      func(class string) ([]*rackv1alpha1.MacNode, error)
+	getLease    func(namespace, name string) (*rackv1alpha1.MacNodeLease, error)
+	updateState func(ctx context.Context, class *rackv1alpha1.MacNodeClass) error
+}
+
+func (r *reconciler) reconcile(ctx context.Context, name string) (time.Time, error) {
+	class, err := r.getClass(name)
+	if apierrors.IsNotFound(err) {
+		return time.Time{}, nil
+	}
+	if err != nil {
+		return time.Time{}, err
+	}
+	macs, err := r.macsOf(name)
+	if err != nil {
+		return time.Time{}, err
+	}
+	status := r.count(macs)
+	if class.Status == status {
+		return time.Time{}, nil
+	}
+	class = class.DeepCopy()
+	class.Status = status
+	return time.Time{}, r.updateState(ctx, class)
+}
+
+// count puts each Mac into one of the counts.
+func (r *reconciler) count(macs []*rackv1alpha1.MacNode) rackv1alpha1.MacNodeClassStatus {
+	status := rackv1alpha1.MacNodeClassStatus{Total: int32(len(macs))}
+	for _, mac := range macs {
+		switch mac.Status.Phase {
+		case rackv1alpha1.MacNodeAvailable:
+			status.Available++
+		case rackv1alpha1.MacNodeLeased:
+			if r.isHeld(mac) {
+				status.Held++
+			} else {
+				status.Leased++
+			}
+		case rackv1alpha1.MacNodeReleasing:
+			status.Held++
+		case rackv1alpha1.MacNodeQuarantined:
+			status.Quarantined++
+		default:
+			status.Offline++
+		}
+	}
+	return status
+}
+
+func (r *reconciler) isHeld(mac *rackv1alpha1.MacNode) bool {
+	ref := mac.Status.LeaseRef
+	if ref == nil {
+		return false
+	}
+	lease, err := r.getLease(ref.Namespace, ref.Name)
+	return err == nil && lease.UID == ref.UID && lease.Status.Phase == rackv1alpha1.MacNodeLeaseHeld
+}
