@@ -120,41 +120,23 @@ func Append(ctx context.Context, tx Tx, clock clock.PassiveClock, record *rack.A
 	if err != nil {
 		return err
 	}
-	record.ObjectMeta = metav1.ObjectMeta{
-		Namespace: Namespace(record),
-		Name:      Name(Chain(record), head.Sequence+1),
-		UID:       uuid.NewUUID(),
-	}
-	if err := seal(ctx, tx, clock, head, record); err != nil {
-		return err
-	}
-	return tx.Create(ctx, auditRecords, record)
-}
-
-// Seal is Append for a record that is the main object of the transaction: it does not create the record. Its
-// name must be the next of its chain already, as the key of the main object is made of it; if not, the error
-// is an OutOfTurnError.
-func Seal(ctx context.Context, tx Tx, clock clock.PassiveClock, record *rack.AuditRecord) error {
-	head, err := readHead(ctx, tx, Chain(record))
-	if err != nil {
-		return err
-	}
-	if name := Name(Chain(record), head.Sequence+1); record.Name != name {
-		return &OutOfTurnError{Name: record.Name, Next: name}
-	}
-	return seal(ctx, tx, clock, head, record)
-}
-
-func seal(ctx context.Context, tx Tx, clock clock.PassiveClock, head Head, record *rack.AuditRecord) error {
 	now := head.next(clock)
+	record.ObjectMeta = metav1.ObjectMeta{
+		Namespace:         Namespace(record),
+		Name:              Name(Chain(record), head.Sequence+1),
+		UID:               uuid.NewUUID(),
+		CreationTimestamp: metav1.NewTime(now.Truncate(time.Second)),
+	}
 	record.Time = metav1.NewMicroTime(now)
-	record.CreationTimestamp = metav1.NewTime(now.Truncate(time.Second))
 	identify(ctx, record)
 	clean(record)
 	record.Sequence = head.Sequence + 1
 	record.PreviousHash = head.Hash
 	record.Hash = Hash(record)
-	return tx.PutKey(HeadKind, Chain(record), Head{record.Sequence, record.Hash, now}.Encode())
+	if err := tx.PutKey(HeadKind, Chain(record), Head{record.Sequence, record.Hash, now}.Encode()); err != nil {
+		return err
+	}
+	return tx.Create(ctx, auditRecords, record)
 }
 
 func readHead(ctx context.Context, tx Tx, chain string) (Head, error) {

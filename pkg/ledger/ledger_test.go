@@ -198,23 +198,6 @@ func TestNamespaceAndChain(t *testing.T) {
 	}
 }
 
-func TestSeal(t *testing.T) {
-	m := newMemory()
-	m.append(t, NewNodeQuarantined(newNode("mac1")))
-	record := NewNodeRecovered(newNode("mac1"), "", "")
-	record.Name = "c07mac1-000000000001"
-	err := Seal(context.Background(), m, m.clock, record)
-	var outOfTurn *OutOfTurnError
-	require.ErrorAs(t, err, &outOfTurn)
-	assert.Equal(t, "c07mac1-000000000002", outOfTurn.Next)
-
-	record.Name = outOfTurn.Next
-	require.NoError(t, Seal(context.Background(), m, m.clock, record))
-	assert.Equal(t, m.records[0].Hash, record.PreviousHash)
-	assert.Equal(t, Hash(record), record.Hash)
-	assert.Len(t, m.records, 1, "the main object is not created twice")
-}
-
 func TestBuilders(t *testing.T) {
 	lease := newLease("acme", "build")
 	lease.Status.NodeName, lease.Status.SerialNumber = "mac1", "C07MAC1"

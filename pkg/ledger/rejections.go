@@ -67,7 +67,7 @@ type fold struct {
 	done    chan struct{} // closed when the first is written, or cannot be
 }
 
-// NewRejections returns Rejections that write with write, which makes a record durable: it Appends or Seals it.
+// NewRejections returns Rejections that write with write, which makes a record durable: it Appends it.
 func NewRejections(clock clock.Clock, write func(ctx context.Context, record *rack.AuditRecord) error) *Rejections {
 	return &Rejections{
 		clock:   clock,
@@ -81,9 +81,9 @@ func NewRejections(clock clock.Clock, write func(ctx context.Context, record *ra
 
 // Reject makes the record of a rejection durable, or counts it if an identical one has been durable for less
 // than a minute. If it returns an error, the rejection is not recorded. A client that hangs up does not stop it.
+// If the record was written, record is what was written.
 func (r *Rejections) Reject(ctx context.Context, record *rack.AuditRecord) error {
 	ctx = context.WithoutCancel(ctx)
-	record = record.DeepCopy()
 	identify(ctx, record)
 	clean(record)
 	for {
@@ -92,7 +92,7 @@ func (r *Rejections) Reject(ctx context.Context, record *rack.AuditRecord) error
 			r.flush(context.Background(), ended) // It was another's request.
 		}
 		if mine {
-			err := r.store(ctx, record.DeepCopy())
+			err := r.store(ctx, record)
 			r.settle(f, err)
 			return err
 		}
@@ -150,7 +150,7 @@ func (r *Rejections) join(record *rack.AuditRecord) (f *fold, mine bool, ended *
 		ended = r.byAge.Front().Value.(*fold)
 		r.remove(ended)
 	}
-	f = &fold{key: key, record: record, until: now.Add(foldFor), done: make(chan struct{})}
+	f = &fold{key: key, record: record.DeepCopy(), until: now.Add(foldFor), done: make(chan struct{})}
 	r.insert(f)
 	return f, true, ended
 }

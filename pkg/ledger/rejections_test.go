@@ -208,10 +208,14 @@ func TestARejectionIsDurableBeforeItIsTold(t *testing.T) {
 	require.NoError(t, r.Reject(as("alice"), refusal("acme", "build", "third")))
 	assert.Equal(t, []int64{0}, b.counts())
 
+	named := refusal("acme", "build", "other")
+	require.NoError(t, r.Reject(as("alice"), named))
+	assert.Equal(t, "alice", named.Actor.Username, "the caller gets what was written")
+
 	hungUp, cancel := context.WithCancel(as("bob"))
 	cancel()
 	require.NoError(t, r.Reject(hungUp, refusal("acme", "build", "third")))
-	assert.Equal(t, "bob", b.records[1].Actor.Username, "who hangs up is recorded too")
+	assert.Equal(t, "bob", b.records[2].Actor.Username, "who hangs up is recorded too")
 }
 
 func TestIdenticalRejectionsAtOnceWaitForTheFirst(t *testing.T) {
@@ -269,76 +273,4 @@ func TestCountsThatCannotBeWrittenAreKept(t *testing.T) {
 	b.setFail(nil)
 	stop()
 	assert.Equal(t, []int64{0, 4}, b.counts())
-}
-
-func TestWriterGivesEachItsTurn(t *testing.T) {
-	m := newMemory()
-	var mu sync.Mutex
-	tries := 0
-	create := func(ctx context.Context, record *rack.AuditRecord) error {
-		mu.Lock()
-		defer mu.Unlock()
-		tries++
-		if err := Seal(ctx, m, m.clock, record); err != nil {
-			return fmt.Errorf("planning: %w", err)
-		}
-		return m.Create(ctx, auditRecords, record)
-	}
-	w := NewWriter()
-	const writers, each = 16, 10
-	var group sync.WaitGroup
-	for i := range writers {
-		group.Go(func() {
-			for range each {
-				assert.NoError(t, w.Write(context.Background(), refusal("acme", "build", fmt.Sprint("vm", i%2)), create))
-			}
-		})
-	}
-	group.Wait()
-	assert.Len(t, m.records, writers*each)
-	assert.Empty(t, w.lines)
-	assert.Equal(t, writers*each, tries, "in its turn, a name is right at once")
-	m.clock.SetTime(start.Add(time.Hour))
-	assert.Equal(t, rack.ComplianceCompliant, m.report(t, "24h").Verdict)
-
-	// Another server gets ahead.
-	m.append(t, refusal("acme", "build", "vm"))
-	tries = 0
-	record := refusal("acme", "build", "vm")
-	require.NoError(t, w.Write(context.Background(), record, create))
-	assert.Equal(t, 2, tries)
-	assert.Equal(t, Name("c07mac1", writers*each+2), record.Name)
-	assert.Equal(t, "acme", record.Namespace)
-	require.NoError(t, NewWriter().Write(context.Background(), refusal("acme", "build", "vm"), create), "a server that has just started")
-}
-
-func TestWriterGivesUp(t *testing.T) {
-	w := NewWriter()
-	never := func(context.Context, *rack.AuditRecord) error { return &OutOfTurnError{Next: "c07mac1-000000000009"} }
-	assert.ErrorContains(t, w.Write(context.Background(), refusal("acme", "build", "vm"), never), "too many writes to the ledger of c07mac1")
-
-	broken := errors.New("broken")
-	tries := 0
-	assert.ErrorIs(t, w.Write(context.Background(), refusal("acme", "build", "vm"), func(context.Context, *rack.AuditRecord) error {
-		tries++
-		return broken
-	}), broken)
-	assert.Equal(t, 1, tries)
-
-	ctx, cancel := context.WithCancel(context.Background())
-	entered, leave := make(chan struct{}), make(chan struct{})
-	done := make(chan error)
-	go func() {
-		done <- w.Write(context.Background(), refusal("acme", "build", "vm"), func(context.Context, *rack.AuditRecord) error {
-			close(entered)
-			<-leave
-			return nil
-		})
-	}()
-	<-entered
-	cancel()
-	assert.ErrorIs(t, w.Write(ctx, refusal("acme", "build", "vm"), never), context.Canceled, "who waits in line can leave")
-	close(leave)
-	require.NoError(t, <-done)
-	assert.Empty(t, w.lines)
 }

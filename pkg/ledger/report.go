@@ -24,18 +24,6 @@ const (
 // maxViolations is how many violations a report describes; it counts all.
 const maxViolations = 100
 
-// An Anchor is what is known of a chain from elsewhere than its records.
-type Anchor struct {
-	// Head is the end of the chain before the records were read: they must reach it.
-	Head *Head
-	// Checkpoint is the last of the records that were expired: those that are left must follow it.
-	Checkpoint *Head
-}
-
-// Anchors are the anchors of all chains. Without any (nil), the first and the last record of a chain that are
-// there are taken for its ends.
-type Anchors map[string]Anchor
-
 // ErrNotInOrder is the error of a report on records that are not in the order of their names.
 var ErrNotInOrder = fmt.Errorf("ledger: the records of a chain are not in the order of their names")
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -70,13 +71,14 @@ func (m *memory) source() RecordSource {
 }
 
 func (m *memory) anchors() Anchors {
-	anchors := Anchors{}
+	byKind := map[string]map[string][]byte{HeadKind: {}, CheckpointKind: {}}
 	for key, value := range m.keys {
-		head, err := DecodeHead(value)
-		if err != nil {
-			panic(err)
-		}
-		anchors[key[len(HeadKind)+1:]] = Anchor{Head: &head}
+		kind, chain, _ := strings.Cut(key, "/")
+		byKind[kind][chain] = value
+	}
+	anchors, err := NewAnchors(byKind[HeadKind], byKind[CheckpointKind])
+	if err != nil {
+		panic(err)
 	}
 	return anchors
 }
@@ -466,6 +468,27 @@ func TestReportFollowsCheckpoint(t *testing.T) {
 		anchors["c07mac2"] = Anchor{Head: head, Checkpoint: head}
 		assert.Equal(t, rack.ComplianceCompliant, reportOn(t, m.source(), anchors, "7d", m.clock.Now()).Verdict)
 	})
+}
+
+func TestCheckpoint(t *testing.T) {
+	ctx := context.Background()
+	m := history(t)
+	require.NoError(t, Checkpoint(ctx, m, m.find(t, "c07mac1-000000000007")))
+	require.NoError(t, Checkpoint(ctx, m, m.find(t, "c07mac1-000000000003")), "which is expired already")
+	assert.Equal(t, int64(7), m.anchors()["c07mac1"].Checkpoint.Sequence)
+	assert.Equal(t, int64(11), m.anchors()["c07mac1"].Head.Sequence)
+	assert.Equal(t, rack.ComplianceCompliant, m.report(t, "7d").Verdict, "before anything is deleted")
+	m.remove(t, "c07mac1-000000000001", "c07mac1-000000000002")
+	assert.Equal(t, rack.ComplianceCompliant, m.report(t, "7d").Verdict, "while records are deleted")
+
+	edited := m.find(t, "c07mac1-000000000009")
+	edited.Tenant = "acme"
+	assert.ErrorContains(t, Checkpoint(ctx, m, edited), "was edited")
+
+	_, err := NewAnchors(map[string][]byte{"c07mac1": []byte("x")}, nil)
+	assert.ErrorContains(t, err, "head of c07mac1")
+	_, err = NewAnchors(nil, map[string][]byte{"c07mac1": []byte("x 1 2")})
+	assert.ErrorContains(t, err, "checkpoint of c07mac1")
 }
 
 func TestReportIsIncompleteOrViolated(t *testing.T) {

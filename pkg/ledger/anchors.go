@@ -1,0 +1,67 @@
+package ledger
+
+import (
+	"context"
+	"fmt"
+
+	"macrack.io/macrack/pkg/apis/rack"
+)
+
+// CheckpointKind is the kind of the index keys that hold the checkpoints of the chains; their IDs are the chains.
+const CheckpointKind = "ledger-checkpoint"
+
+// An Anchor is what is known of a chain from elsewhere than its records.
+type Anchor struct {
+	// Head is the end of the chain before the records were read: they must reach it.
+	Head *Head
+	// Checkpoint is the last of the records that were expired: those that are left must follow it.
+	Checkpoint *Head
+}
+
+// Anchors are the anchors of all chains. Without any (nil), the first and the last record of a chain that are
+// there are taken for its ends.
+type Anchors map[string]Anchor
+
+// NewAnchors returns the anchors that index keys of HeadKind and CheckpointKind hold, by their IDs. They must
+// have been read before the records are.
+func NewAnchors(heads, checkpoints map[string][]byte) (Anchors, error) {
+	anchors := Anchors{}
+	for chain, value := range heads {
+		head, err := DecodeHead(value)
+		if err != nil {
+			return nil, fmt.Errorf("head of %s: %w", chain, err)
+		}
+		anchors[chain] = Anchor{Head: &head}
+	}
+	for chain, value := range checkpoints {
+		checkpoint, err := DecodeHead(value)
+		if err != nil {
+			return nil, fmt.Errorf("checkpoint of %s: %w", chain, err)
+		}
+		anchors[chain] = Anchor{Head: anchors[chain].Head, Checkpoint: &checkpoint}
+	}
+	return anchors, nil
+}
+
+// Checkpoint makes the transaction note that the records of a chain up to this one, and this one, are expired. Only
+// then may they be deleted, the oldest first. A checkpoint never goes back.
+func Checkpoint(ctx context.Context, tx Tx, record *rack.AuditRecord) error {
+	chain := Chain(record)
+	value, exists, err := tx.GetKey(ctx, CheckpointKind, chain)
+	if err != nil {
+		return err
+	}
+	if exists {
+		checkpoint, err := DecodeHead(value)
+		if err != nil {
+			return err
+		}
+		if record.Sequence <= checkpoint.Sequence {
+			return nil
+		}
+	}
+	if hash := Hash(record); hash != record.Hash {
+		return fmt.Errorf("ledger: %s was edited: what is expired behind it could not be proved", nameIn(record))
+	}
+	return tx.PutKey(CheckpointKind, chain, Head{record.Sequence, record.Hash, record.Time.Time}.Encode())
+}

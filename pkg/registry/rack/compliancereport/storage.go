@@ -1,0 +1,152 @@
+package compliancereport
+
+import (
+	"context"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metainternalversion "k8s.io/apimachinery/pkg/apis/meta/internalversion"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/registry/rest"
+	"k8s.io/utils/clock"
+
+	"macrack.io/macrack/pkg/apis/rack"
+	"macrack.io/macrack/pkg/ledger"
+)
+
+// Resource is the resource of ComplianceReports.
+var Resource = rack.Resource("compliancereports")
+
+// An AnchorSource returns what is known of the chains of the ledger from elsewhere than its records.
+type AnchorSource func(ctx context.Context) (ledger.Anchors, error)
+
+// REST computes ComplianceReports when they are read. Nothing is stored.
+type REST struct {
+	rest.TableConvertor
+	clock   clock.PassiveClock
+	records ledger.RecordSource
+	anchors AnchorSource
+	turn    chan struct{} // has a token while no report is computed
+}
+
+var (
+	_ rest.Storage              = &REST{}
+	_ rest.Scoper               = &REST{}
+	_ rest.Getter               = &REST{}
+	_ rest.Lister               = &REST{}
+	_ rest.CategoriesProvider   = &REST{}
+	_ rest.SingularNameProvider = &REST{}
+)
+
+// NewREST returns what computes reports from records. Without anchors (nil), a report takes the first and the last
+// record of each chain for its ends.
+func NewREST(clock clock.PassiveClock, records ledger.RecordSource, anchors AnchorSource) *REST {
+	r := &REST{
+		TableConvertor: NewTableConvertor(clock),
+		clock:          clock,
+		records:        records,
+		anchors:        anchors,
+		turn:           make(chan struct{}, 1),
+	}
+	r.turn <- struct{}{}
+	return r
+}
+
+// New returns an empty report.
+func (r *REST) New() runtime.Object { return &rack.ComplianceReport{} }
+
+// NewList returns an empty list.
+func (r *REST) NewList() runtime.Object { return &rack.ComplianceReportList{} }
+
+// Destroy does nothing: there is nothing to close.
+func (r *REST) Destroy() {}
+
+// NamespaceScoped is false: a report is about all Macs.
+func (r *REST) NamespaceScoped() bool { return false }
+
+// GetSingularName returns the name of one report.
+func (r *REST) GetSingularName() string { return "compliancereport" }
+
+// Categories returns the category that all kinds are in.
+func (r *REST) Categories() []string { return []string{"macrack"} }
+
+// Get computes the report on the window that is its name. A name that is no window is not found.
+func (r *REST) Get(ctx context.Context, name string, _ *metav1.GetOptions) (runtime.Object, error) {
+	window, err := ledger.ParseWindow(name, r.clock.Now())
+	if err != nil {
+		notFound := apierrors.NewNotFound(Resource, name)
+		notFound.ErrStatus.Message += ": " + err.Error()
+		return nil, notFound
+	}
+	reports, err := r.compute(ctx, window)
+	if err != nil {
+		return nil, err
+	}
+	return &reports[0], nil
+}
+
+// List computes the reports on the usual windows, or on the one that is selected by name.
+func (r *REST) List(ctx context.Context, options *metainternalversion.ListOptions) (runtime.Object, error) {
+	label, field := labels.Everything(), fields.Everything()
+	if options != nil && options.LabelSelector != nil {
+		label = options.LabelSelector
+	}
+	if options != nil && options.FieldSelector != nil {
+		field = options.FieldSelector
+	}
+	names := ledger.UsualWindows
+	if name, ok := field.RequiresExactMatch("metadata.name"); ok {
+		names = []string{name}
+	}
+
+	now := r.clock.Now()
+	var windows []ledger.Window
+	for _, name := range names {
+		if !label.Matches(labels.Set{}) || !field.Matches(fields.Set{"metadata.name": name}) {
+			continue
+		}
+		if window, err := ledger.ParseWindow(name, now); err == nil {
+			windows = append(windows, window)
+		}
+	}
+	reports, err := r.compute(ctx, windows...)
+	if err != nil {
+		return nil, err
+	}
+	return &rack.ComplianceReportList{Items: reports}, nil
+}
+
+// compute reads the ledger once for all windows. Reports are made one after the other, as each reads all records.
+func (r *REST) compute(ctx context.Context, windows ...ledger.Window) ([]rack.ComplianceReport, error) {
+	reports := make([]rack.ComplianceReport, 0, len(windows))
+	if len(windows) == 0 {
+		return reports, nil
+	}
+	select {
+	case <-r.turn:
+		defer func() { r.turn <- struct{}{} }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+
+	var anchors ledger.Anchors
+	if r.anchors != nil {
+		var err error
+		if anchors, err = r.anchors(ctx); err != nil {
+			return nil, err
+		}
+	}
+	statuses, err := ledger.Report(ctx, r.records, anchors, windows...)
+	if err != nil {
+		return nil, err
+	}
+	for i, status := range statuses {
+		reports = append(reports, rack.ComplianceReport{
+			ObjectMeta: metav1.ObjectMeta{Name: windows[i].Name, CreationTimestamp: metav1.NewTime(r.clock.Now())},
+			Status:     status,
+		})
+	}
+	return reports, nil
+}
