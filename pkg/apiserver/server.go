@@ -26,7 +26,7 @@ import (
 	"macrack.io/macrack/pkg/registry/instance/instanceclass"
 	"macrack.io/macrack/pkg/registry/instance/macosinstance"
 	"macrack.io/macrack/pkg/registry/rack/auditrecord"
-	//"macrack.io/macrack/pkg/registry/rack/compliancereport"
+	"macrack.io/macrack/pkg/registry/rack/compliancereport"
 	"macrack.io/macrack/pkg/registry/rack/macnode"
 	"macrack.io/macrack/pkg/registry/rack/macnodeclass"
 	"macrack.io/macrack/pkg/registry/rack/macnodelease"
@@ -50,7 +50,7 @@ func (c *Config) New() (*Server, error) {
 	domain := txn.NewDomain(c.Generic.RESTOptionsGetter, Planners(c.Clock), txn.WithoutWatchCache(auditrecord.Resource))
 	c.Generic.RESTOptionsGetter = domain
 	c.Generic.AdmissionControl = chain(c.Generic.AdmissionControl, domain.DryRunAdmission())
-	c.Generic.AddReadyzChecks(writable(domain))
+	c.Generic.AddReadyzChecks(writable(domain, c.Clock))
 
 	rejections := ledger.NewRejections(c.Clock, func(ctx context.Context, record *rack.AuditRecord) error {
 		return domain.Transact(ctx, func(ctx context.Context, tx *txn.Tx) error {
@@ -136,7 +136,7 @@ func (c *Config) groups(domain *txn.Domain, rejections *ledger.Rejections) ([]*g
 			"macnodeleases/binding": leases.Binding,
 			"macnodeleases/release": leases.Release,
 			"auditrecords":          records,
-			//"compliancereports":     compliancereport.NewREST(c.Clock, records.Source(), nil),
+			"compliancereports":     compliancereport.NewREST(c.Clock, records.Source(), nil),
 		}),
 		group(instance.GroupName, map[string]rest.Storage{
 			"instanceclasses":       instanceClasses,
@@ -169,13 +169,13 @@ func chain(first admission.Interface, last admission.Interface) admission.Interf
 }
 
 // writable returns a check that etcd takes writes: one that is full still answers reads.
-func writable(domain *txn.Domain) healthz.HealthChecker {
+func writable(domain *txn.Domain, clock clock.PassiveClock) healthz.HealthChecker {
 	return healthz.NamedCheck("etcd-writable", func(r *http.Request) error {
 		return domain.Transact(r.Context(), func(ctx context.Context, tx *txn.Tx) error {
 			if _, _, err := tx.GetKey(ctx, "health", "write"); err != nil {
 				return err
 			}
-			return tx.PutKey("health", "write", []byte(time.Now().UTC().Format(time.RFC3339)))
+			return tx.PutKey("health", "write", []byte(clock.Now().UTC().Format(time.RFC3339)))
 		})
 	})
 }

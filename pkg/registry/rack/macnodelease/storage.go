@@ -117,4 +117,3 @@ func classifier(store *stores.REST) func(context.Context, runtime.Object, string
 		return err
 	}
 }
-
