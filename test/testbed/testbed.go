@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"io/fs"
@@ -109,6 +110,14 @@ func (tb *Testbed) start(ctx context.Context, macs int) error {
 		return err
 	}
 	tb.onStop(server.Stop)
+	// A server waits for those who watch: kube-apiserver and who watches through it go first.
+	tb.onStop(func() {
+		for _, name := range []string{"kube-controller-manager", "kube-apiserver"} {
+			if err := tb.Cluster.Shutdown(context.Background(), name); err != nil {
+				tb.failed(err)
+			}
+		}
+	})
 	if err := tb.Cluster.WaitForAPI(ctx); err != nil {
 		return err
 	}
@@ -195,7 +204,11 @@ func (tb *Testbed) logToFile() error {
 	if err != nil {
 		return err
 	}
-	klog.LogToStderr(false)
+	flags := flag.NewFlagSet("klog", flag.ContinueOnError)
+	klog.InitFlags(flags)
+	if err := errors.Join(flags.Set("logtostderr", "false"), flags.Set("stderrthreshold", "FATAL")); err != nil {
+		return err
+	}
 	klog.SetOutput(f)
 	tb.onStop(func() {
 		klog.Flush()

@@ -1,0 +1,178 @@
+package testbed
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/uuid"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/utils/clock"
+
+	"macrack.io/macrack/pkg/agent"
+	"macrack.io/macrack/pkg/agent/host"
+	"macrack.io/macrack/pkg/agent/images"
+	"macrack.io/macrack/pkg/agent/slots"
+	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
+	"macrack.io/macrack/pkg/controllers"
+	"macrack.io/macrack/pkg/generated/clientset/versioned"
+	"macrack.io/macrack/pkg/vm/sim"
+	"macrack.io/macrack/test/cluster"
+)
+
+// StartControllers starts the controllers, after StopControllers. Start has started them.
+func (tb *Testbed) StartControllers() error {
+	path, err := tb.Cluster.ControllersKubeconfig()
+	if err != nil {
+		return err
+	}
+	kube, macrack, _, err := clients(path)
+	if err != nil {
+		return err
+	}
+	c, err := controllers.New(controllers.Config{MacRack: macrack, Core: kube, Clock: tb.Clock})
+	if err != nil {
+		return err
+	}
+	tb.stopControllers = tb.run("macrack-controllers", c.Run)
+	return nil
+}
+
+// StopControllers stops the controllers, and returns when they have stopped.
+func (tb *Testbed) StopControllers() { tb.stopControllers() }
+
+// MacName returns the name of the nth Mac; the first is number 1.
+func MacName(n int) string { return fmt.Sprintf("mac-%d", n) }
+
+// SerialNumber returns the serial number of the nth Mac.
+func SerialNumber(n int) string { return fmt.Sprintf("SIM%07d", n) }
+
+// startMac starts the agent of the nth Mac, as the node of that name.
+func (tb *Testbed) startMac(ctx context.Context, n int) error {
+	name := MacName(n)
+	path, err := tb.Cluster.Kubeconfig("system:node:" + name)
+	if err != nil {
+		return err
+	}
+	kube, macrack, config, err := clients(path)
+	if err != nil {
+		return err
+	}
+	if n > exampleMacs {
+		if err := tb.rack(ctx, n); err != nil {
+			return err
+		}
+	}
+	dir := filepath.Join(tb.Cluster.Dir(), "macs", name)
+	state, hostDir := filepath.Join(dir, "state"), sim.HostDir(filepath.Join(dir, "host"))
+	if err := errors.Join(os.MkdirAll(state, 0o700), hostDir.Init(SerialNumber(n), string(uuid.NewUUID()))); err != nil {
+		return err
+	}
+	ca := filepath.Join(dir, "cluster-ca.crt")
+	if err := os.WriteFile(ca, config.CAData, 0o644); err != nil {
+		return err
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	// Only the rules about time go by the clock that can be put forward. Simulated guests boot and end in real time.
+	runners := &slots.InProcess{Backend: &sim.Backend{Host: hostDir, Clock: clock.RealClock{}}, Clock: clock.RealClock{}}
+	a, err := agent.New(agent.Config{
+		NodeName:     name,
+		Kube:         kube,
+		Macrack:      macrack,
+		StateDir:     state,
+		Host:         &host.Simulated{Dir: hostDir, StateDir: state},
+		Launcher:     runners,
+		NewMachineID: func(context.Context) (string, error) { return sim.NewMachineID(), nil },
+		Images:       &images.Simulated{Dir: filepath.Join(dir, "images"), Clock: tb.Clock},
+		Clock:        tb.Clock,
+		Version:      "v0.0.0-testbed",
+		Address:      "127.0.0.1",
+		Listener:     listener,
+		ClientCAFile: ca,
+	})
+	if err != nil {
+		return err
+	}
+	tb.run("agent of "+name, a.Run)
+	return nil
+}
+
+// rack registers a Mac that the example does not have.
+func (tb *Testbed) rack(ctx context.Context, n int) error {
+	admin, err := tb.Clientset(cluster.Admin)
+	if err != nil {
+		return err
+	}
+	_, err = admin.RackV1alpha1().MacNodes().Create(ctx, &rackv1alpha1.MacNode{
+		ObjectMeta: metav1.ObjectMeta{Name: MacName(n)},
+		Spec:       rackv1alpha1.MacNodeSpec{SerialNumber: SerialNumber(n), ClassName: "base"},
+	}, metav1.CreateOptions{})
+	if apierrors.IsAlreadyExists(err) {
+		return nil
+	}
+	return err
+}
+
+// waitForMacs waits until that many Macs, and all images, can be used.
+func (tb *Testbed) waitForMacs(ctx context.Context, macs int) error {
+	admin, err := tb.Clientset(cluster.Admin)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, startTimeout, fmt.Errorf("waited %s", startTimeout))
+	defer cancel()
+	var missing string
+	err = poll(ctx, func(ctx context.Context) (bool, error) {
+		if err := tb.Err(); err != nil {
+			return false, err
+		}
+		missing = ""
+		for n := 1; n <= macs; n++ {
+			mac, err := admin.RackV1alpha1().MacNodes().Get(ctx, MacName(n), metav1.GetOptions{})
+			if err != nil {
+				missing += fmt.Sprintf("%s: %v; ", MacName(n), err)
+			} else if p := mac.Status.Phase; p == "" || p == rackv1alpha1.MacNodePending || p == rackv1alpha1.MacNodeOffline {
+				missing += fmt.Sprintf("%s is %s; ", mac.Name, p)
+			}
+		}
+		images, err := admin.ImageV1alpha1().MacOSImages().List(ctx, metav1.ListOptions{})
+		if err != nil {
+			missing += err.Error()
+			return false, nil
+		}
+		for _, image := range images.Items {
+			if image.Status.Phase != "Ready" {
+				missing += fmt.Sprintf("image %s is %s; ", image.Name, image.Status.Phase)
+			}
+		}
+		return missing == "", nil
+	})
+	if err != nil {
+		return fmt.Errorf("not all Macs and images are ready: %w: %s(see %s)", err, missing, tb.Log)
+	}
+	return nil
+}
+
+func clients(kubeconfig string) (*kubernetes.Clientset, *versioned.Clientset, *rest.Config, error) {
+	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	config.QPS = -1
+	kube, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	macrack, err := versioned.NewForConfig(config)
+	return kube, macrack, config, err
+}
