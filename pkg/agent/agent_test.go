@@ -476,9 +476,11 @@ func TestForeignPodsAreRefused(t *testing.T) {
 
 func TestMacOfAnotherTenant(t *testing.T) {
 	for name, change := range map[string]func(*rack){
-		"leased to another":   func(r *rack) { r.lease("globex", "lease-1") },
-		"leased to nobody":    func(r *rack) { r.lease("", "") },
-		"being released":      func(r *rack) { r.changeMacNode(func(m *rackv1alpha1.MacNode) { m.Status.ReleasingSince = ptr(metav1.Now()) }) },
+		"leased to another": func(r *rack) { r.lease("globex", "lease-1") },
+		"leased to nobody":  func(r *rack) { r.lease("", "") },
+		"being released": func(r *rack) {
+			r.changeMacNode(func(m *rackv1alpha1.MacNode) { m.Status.ReleasingSince = ptr(metav1.Now()) })
+		},
 		"leased to a new one": func(r *rack) { r.lease(tenant, "lease-2") },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -529,9 +531,7 @@ func TestRestartAdopts(t *testing.T) {
 	before := r.run("a")
 	r.eventually(func() bool { return r.pod("pod-a").Status.Phase == corev1.PodRunning }, func() any { return r.pod("pod-a").Status })
 	r.restart()
-	r.eventually(func() bool { _, ok := r.agent.node, r.agent.slots != nil; return ok }, func() any { return nil })
-	b := r.run("b") // the new agent works
-	require.NotNil(t, b)
+	r.run("b") // the new agent works
 	after := r.instance("a")
 	assert.Equal(t, before.Status.MachineID, after.Status.MachineID)
 	assert.Equal(t, before.Status.MACAddress, after.Status.MACAddress)
@@ -816,7 +816,10 @@ func TestScrubWaitsForVirtualMachines(t *testing.T) {
 }
 
 func TestSerialNumberOfAnotherMac(t *testing.T) {
-	r := newRack(t, func(r *rack) { r.host = sim.HostDir(tempDir(r.t)); require.NoError(r.t, r.host.Init("C02OTHER", "boot-1")) })
+	r := newRack(t, func(r *rack) {
+		r.host = sim.HostDir(tempDir(r.t))
+		require.NoError(r.t, r.host.Init("C02OTHER", "boot-1"))
+	})
 	c := r.waitCondition(rackv1alpha1.MacNodeSlotsHealthy, metav1.ConditionFalse, rackv1alpha1.ReasonSerialMismatch)
 	assert.Contains(t, c.Message, "C02OTHER")
 }
@@ -865,8 +868,12 @@ func TestNothingNewIsNotWritten(t *testing.T) {
 	var before int
 	r.eventually(func() bool {
 		m, err := r.agent.macNodes.Get(nodeName)
+		if err != nil {
+			return false
+		}
+		i, err := r.agent.instances.MacOSInstances(tenant).Get("a")
 		before = writes()
-		return err == nil && m.ResourceVersion == r.macNode().ResourceVersion
+		return err == nil && m.ResourceVersion == r.macNode().ResourceVersion && i.ResourceVersion == r.instance("a").ResourceVersion
 	}, func() any { return nil })
 	for range 5 {
 		require.NoError(t, r.agent.reconcileMacNode(r.ctx))

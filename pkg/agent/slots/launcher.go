@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
 	"syscall"
 
@@ -51,6 +52,15 @@ func (p *Process) Launch(dir contract.SlotDir) (<-chan error, error) {
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
 	return ended, nil
+}
+
+// NewMachineID has macrack-vm make a machine identifier.
+func (p *Process) NewMachineID(ctx context.Context) (string, error) {
+	out, err := exec.CommandContext(ctx, p.Binary, append([]string{"machine-id"}, p.Args...)...).Output()
+	if err != nil {
+		return "", fmt.Errorf("%s machine-id: %w", p.Binary, err)
+	}
+	return strings.TrimSpace(string(out)), nil
 }
 
 // InProcess runs runners in this process: for tests and for a test bed that runs

@@ -1,0 +1,202 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/utils/clock"
+
+	"macrack.io/macrack/pkg/agent"
+	"macrack.io/macrack/pkg/agent/host"
+	"macrack.io/macrack/pkg/agent/identity"
+	"macrack.io/macrack/pkg/agent/images"
+	"macrack.io/macrack/pkg/agent/slots"
+	"macrack.io/macrack/pkg/generated/clientset/versioned"
+	"macrack.io/macrack/pkg/vm/sim"
+)
+
+// version is the agent's version, which is also the Node's kubelet version.
+var version = "v0.1.0"
+
+const (
+	backendSim = "sim"
+	backendVZ  = "vz"
+)
+
+type options struct {
+	nodeName            string
+	kubeconfig          string
+	bootstrapKubeconfig string
+	stateDir            string
+	vmBinary            string
+	backend             string
+	simHostDir          string
+	simSerialNumber     string
+	listen              string
+	nodeAddress         string
+	clientCAFile        string
+}
+
+func (o *options) addFlags(flags *pflag.FlagSet) {
+	flags.StringVar(&o.nodeName, "node-name", o.nodeName, "Name of the Node, and of the MacNode. Default: the host's name.")
+	flags.StringVar(&o.kubeconfig, "kubeconfig", o.kubeconfig, "Kubeconfig of the agent. It is written once the agent has joined.")
+	flags.StringVar(&o.bootstrapKubeconfig, "bootstrap-kubeconfig", o.bootstrapKubeconfig, "Kubeconfig with the bootstrap token with which the agent joins. Not needed once it has joined.")
+	flags.StringVar(&o.stateDir, "state-dir", o.stateDir, "Directory of the slots, images, keys and state. Keep the path short: sockets are in it.")
+	flags.StringVar(&o.vmBinary, "vm-binary", o.vmBinary, "Path of macrack-vm. Default: beside this program.")
+	flags.StringVar(&o.backend, "backend", o.backend, "The hypervisor: vz (Virtualization.framework) or sim (simulated).")
+	flags.StringVar(&o.simHostDir, "sim-host-dir", o.simHostDir, "Directory of the simulated Mac. Required with --backend=sim.")
+	flags.StringVar(&o.simSerialNumber, "sim-serial-number", o.simSerialNumber, "Serial number of the simulated Mac, if its directory is new. Required with --backend=sim.")
+	flags.StringVar(&o.listen, "listen", o.listen, "Address (host:port) of the agent's HTTPS API for the logs of pods; empty for none.")
+	flags.StringVar(&o.nodeAddress, "node-address", o.nodeAddress, "IP address at which the cluster reaches the agent. Default: the host of --listen.")
+	flags.StringVar(&o.clientCAFile, "client-ca-file", o.clientCAFile, "CA of the client certificates, such as kube-apiserver's, that --listen accepts besides bearer tokens.")
+}
+
+func (o *options) complete() error {
+	var errs []error
+	required := func(flag, value string) {
+		if value == "" {
+			errs = append(errs, fmt.Errorf("--%s is required", flag))
+		}
+	}
+	if o.nodeName == "" {
+		name, err := os.Hostname()
+		if err != nil {
+			return err
+		}
+		o.nodeName = strings.ToLower(name)
+	}
+	if o.vmBinary == "" {
+		self, err := os.Executable()
+		if err != nil {
+			return err
+		}
+		o.vmBinary = filepath.Join(filepath.Dir(self), "macrack-vm")
+	}
+	required("kubeconfig", o.kubeconfig)
+	required("state-dir", o.stateDir)
+	switch o.backend {
+	case backendVZ:
+	case backendSim:
+		required("sim-host-dir", o.simHostDir)
+		required("sim-serial-number", o.simSerialNumber)
+	default:
+		errs = append(errs, fmt.Errorf("--backend is %q, must be %s or %s", o.backend, backendVZ, backendSim))
+	}
+	if o.listen != "" && o.nodeAddress == "" {
+		address, _, err := net.SplitHostPort(o.listen)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("--listen: %w", err))
+		}
+		o.nodeAddress = address
+	}
+	// Runners are started elsewhere: their paths must not depend on where we are.
+	for _, path := range []*string{&o.stateDir, &o.simHostDir, &o.vmBinary, &o.kubeconfig} {
+		if *path == "" {
+			continue
+		}
+		absolute, err := filepath.Abs(*path)
+		if err != nil {
+			errs = append(errs, err)
+		}
+		*path = absolute
+	}
+	return errors.Join(errs...)
+}
+
+func newCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:          "macrack-agent",
+		Short:        "The agent of a Mac in a MacRack fleet",
+		Version:      version,
+		SilenceUsage: true,
+	}
+	o := &options{backend: backendVZ}
+	run := &cobra.Command{
+		Use:   "run",
+		Short: "Join the cluster and run virtual machines until told to end; they run on",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := o.complete(); err != nil {
+				return err
+			}
+			ctx, cancel := signal.NotifyContext(cmd.Context(), syscall.SIGTERM, syscall.SIGINT)
+			defer cancel()
+			return o.run(ctx)
+		},
+	}
+	o.addFlags(run.Flags())
+	cmd.AddCommand(run)
+	return cmd
+}
+
+func (o *options) run(ctx context.Context) error {
+	if err := os.MkdirAll(o.stateDir, 0o700); err != nil {
+		return err
+	}
+	config, err := o.platform()
+	if err != nil {
+		return err
+	}
+	if o.listen != "" {
+		if config.Listener, err = (&net.ListenConfig{}).Listen(ctx, "tcp", o.listen); err != nil {
+			return err
+		}
+		defer config.Listener.Close()
+	}
+	client, err := identity.Join(ctx, identity.Options{
+		NodeName: o.nodeName, Kubeconfig: o.kubeconfig, BootstrapKubeconfig: o.bootstrapKubeconfig, CertDir: filepath.Join(o.stateDir, "pki"),
+	})
+	if err != nil {
+		return err
+	}
+	if config.Kube, err = kubernetes.NewForConfig(client); err != nil {
+		return err
+	}
+	if config.Macrack, err = versioned.NewForConfig(client); err != nil {
+		return err
+	}
+	a, err := agent.New(*config)
+	if err != nil {
+		return err
+	}
+	return a.Run(ctx)
+}
+
+// platform is what depends on the backend.
+func (o *options) platform() (*agent.Config, error) {
+	config := &agent.Config{
+		NodeName: o.nodeName, StateDir: o.stateDir, Clock: clock.RealClock{}, Version: version,
+		Address: o.nodeAddress, ClientCAFile: o.clientCAFile,
+	}
+	process := &slots.Process{Binary: o.vmBinary, Args: []string{"--backend=" + o.backend}}
+	config.Launcher = process
+	config.NewMachineID = process.NewMachineID
+	if o.backend == backendVZ {
+		return nil, errors.New("--backend=vz: this version cannot fetch images from a registry yet, and so starts no real virtual machine; use --backend=sim")
+	}
+	config.Images = &images.Simulated{Dir: filepath.Join(o.stateDir, "images"), Clock: config.Clock}
+	if err := sim.HostDir(o.simHostDir).Init(o.simSerialNumber, newBootID()); err != nil {
+		return nil, err
+	}
+	process.Args = append(process.Args, "--sim-host-dir="+o.simHostDir)
+	config.Host = &host.Simulated{Dir: sim.HostDir(o.simHostDir), StateDir: o.stateDir}
+	return config, nil
+}
+
+func newBootID() string {
+	id := make([]byte, 16)
+	_, _ = rand.Read(id) // never fails
+	return hex.EncodeToString(id)
+}
