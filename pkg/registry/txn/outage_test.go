@@ -106,6 +106,7 @@ func proxied(t testing.TB) (*clientv3.Client, *proxy, *Server) {
 	p := startProxy(t, endpoint)
 	s := startServer(t, p.endpoint())
 	settle(t, s.Leases, mustCreate(t, cluster, s.Leases, &Lease{ObjectMeta: metav1.ObjectMeta{Name: "lease"}}))
+	mustCreate(t, ctx, s.Instances, instance("first", "lease")) // what it reads is remembered
 	return etcd, p, s
 }
 
@@ -148,6 +149,11 @@ func TestEtcdUnreachable(t *testing.T) {
 	etcd, p, s := proxied(t)
 	before := revision(t, etcd)
 	p.stop()
+	all(t, requests(s), func(name string, err error) { // while it notices
+		if !apierrors.IsServiceUnavailable(err) {
+			t.Errorf("%s: %v", name, err)
+		}
+	})
 	all(t, requests(s), func(name string, err error) {
 		if !apierrors.IsServiceUnavailable(err) || !strings.Contains(err.Error(), "nothing was changed") {
 			t.Errorf("%s: %v", name, err)
@@ -175,7 +181,7 @@ func TestEtcdDoesNotAnswer(t *testing.T) {
 	p.swallows.Store(true)
 	all(t, requests(s), func(name string, err error) {
 		want := "nothing was changed"
-		if name == "planned create" || name == "planned update" || name == "unplanned create" || name == "planned delete" {
+		if name == "planned create" || name == "planned update" || name == "unplanned create" {
 			want = "outcome unknown"
 		}
 		if !apierrors.IsServiceUnavailable(err) || !strings.Contains(err.Error(), want) {
@@ -188,18 +194,21 @@ func TestEtcdDoesNotAnswer(t *testing.T) {
 func TestAnswerLost(t *testing.T) {
 	etcd, p, s := proxied(t)
 	p.swallows.Store(true)
-	done := make(chan error)
+	done := make(chan error, 1)
 	go func() {
 		_, err := create(ctx, s.Instances, instance("a", "lease"))
 		done <- err
 	}()
-	for {
+	for committed := false; !committed; {
 		resp, err := etcd.Get(ctx, "/registry/toy.example/instances/default/a")
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(resp.Kvs) == 1 {
-			break
+		committed = len(resp.Kvs) == 1
+		select {
+		case err := <-done:
+			t.Fatal("no answer awaited:", err)
+		case <-time.After(time.Millisecond):
 		}
 	}
 	p.swallows.Store(false)
@@ -207,11 +216,10 @@ func TestAnswerLost(t *testing.T) {
 	if err := <-done; !apierrors.IsServiceUnavailable(err) || !strings.Contains(err.Error(), "outcome unknown") {
 		t.Errorf("lost answer: %v", err)
 	}
-	if st, _ := replay(t, etcd); len(st.records) != 1 {
+	if st, _ := replay(t, etcd); len(st.records) != 2 {
 		t.Errorf("records %v", st.records)
 	}
 	// Who tries again finds it made, full lease or not.
-	mustCreate(t, ctx, s.Instances, instance("b", "lease"))
 	if _, err := create(ctx, s.Instances, instance("a", "lease")); !apierrors.IsAlreadyExists(err) {
 		t.Errorf("tried again: %v", err)
 	}

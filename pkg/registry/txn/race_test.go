@@ -190,10 +190,11 @@ func checkCreates(t testing.TB, st state) (creates int) {
 
 // Requests are cancelled at random, and a server goes away under load.
 func TestCancelled(t *testing.T) {
+	t.Parallel()
 	etcd, servers := newLease(t, 2)
 	extra := startServer(t, etcd.Endpoints()[0])
 	var gone atomic.Bool
-	time.AfterFunc(2*time.Second, func() { gone.Store(true); extra.Destroy() })
+	time.AfterFunc(time.Second, func() { gone.Store(true); extra.Destroy() })
 	pick := func() *Server {
 		if i := rand.IntN(3); i < 2 || gone.Load() {
 			return servers[i%2]
@@ -207,7 +208,7 @@ func TestCancelled(t *testing.T) {
 		return context.WithTimeout(ctx, rand.N(12*time.Millisecond))
 	}
 	var c churn
-	c.run(t, 24, 300, pick, request, false)
+	c.run(t, 24, 60, pick, request, false)
 	st, revisions := replay(t, etcd)
 	checkCreates(t, st)
 	t.Logf("reported %d created, %d full, %d ambiguous; in fact created %d; left %d; invariants hold at %d revisions",
@@ -235,8 +236,9 @@ func TestHelper(t *testing.T) {
 
 // API server processes are killed by SIGKILL under load.
 func TestKilled(t *testing.T) {
+	t.Parallel()
 	etcd, servers := newLease(t, 1)
-	for range 6 {
+	for range 3 {
 		cmd := exec.Command(os.Args[0], "-test.run=^TestHelper$", "-test.v")
 		cmd.Env = append(os.Environ(), "TXN_ENDPOINT="+etcd.Endpoints()[0])
 		out, err := cmd.StdoutPipe()
@@ -261,7 +263,7 @@ func TestKilled(t *testing.T) {
 				}
 			}
 		}()
-		time.Sleep(time.Second + rand.N(time.Second))
+		time.Sleep(500*time.Millisecond + rand.N(500*time.Millisecond))
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 		// What it left takes up slots until it is deleted, by any server.

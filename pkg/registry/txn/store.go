@@ -121,6 +121,10 @@ func (s *store) plan(ctx context.Context, tx *Tx, rev uint64, old, new runtime.O
 		switch {
 		case err == nil && tx.err == nil:
 			return planned, nil
+		case ctx.Err() != nil:
+			return nil, ctx.Err()
+		case apierrors.IsServiceUnavailable(tx.err):
+			return nil, tx.err
 		case tx.stale:
 			tx.fresh = true
 			continue
