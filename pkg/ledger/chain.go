@@ -218,8 +218,8 @@ func cleanReference(r *rack.AuditReference) *rack.AuditReference {
 	return &rack.AuditReference{Namespace: cleanText(r.Namespace), Name: cleanText(r.Name), UID: r.UID}
 }
 
-// splitName returns the chain and the sequence number of the record with a name.
-func splitName(name string) (chain string, sequence int64, ok bool) {
+// SplitName returns the chain and the sequence number of the record with a name, and whether it is the name of one.
+func SplitName(name string) (chain string, sequence int64, ok bool) {
 	dash := len(name) - sequenceDigits - 1
 	if dash < 1 || name[dash] != '-' {
 		return "", 0, false

@@ -186,14 +186,14 @@ func TestNamespaceAndChain(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			assert.Equal(t, test.namespace, Namespace(test.record))
 			assert.Equal(t, test.chain, Chain(test.record))
-			chain, sequence, ok := splitName(Name(test.chain, 42))
+			chain, sequence, ok := SplitName(Name(test.chain, 42))
 			assert.True(t, ok)
 			assert.Equal(t, test.chain, chain)
 			assert.Equal(t, int64(42), sequence)
 		})
 	}
 	for _, name := range []string{"", "000000000001", "-000000000001", "a-00000000001", "a-00000000000x", "a-000000000000", "a_000000000001"} {
-		_, _, ok := splitName(name)
+		_, _, ok := SplitName(name)
 		assert.False(t, ok, name)
 	}
 }

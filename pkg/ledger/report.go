@@ -82,7 +82,7 @@ func newReport(anchors Anchors, windows []Window) (*report, error) {
 }
 
 func (r *report) add(record *rack.AuditRecord) error {
-	name, sequence, ok := splitName(record.Name)
+	name, sequence, ok := SplitName(record.Name)
 	if !ok {
 		return fmt.Errorf("ledger: %q is not the name of a record", record.Name)
 	}

@@ -117,7 +117,7 @@ func (m *memory) remove(t *testing.T, names ...string) {
 // who can write to etcd, or what the server records if something did happen.
 func (m *memory) rewrite(t *testing.T, name string, change func(*rack.AuditRecord)) {
 	t.Helper()
-	chain, from, _ := splitName(name)
+	chain, from, _ := SplitName(name)
 	change(m.find(t, name))
 	previous := ""
 	for sequence := int64(1); ; sequence++ {

@@ -21,6 +21,11 @@ type Window struct {
 	ongoing  bool      // To is now: all that was recorded until now is in the window
 }
 
+// Everything returns the window of all that was ever recorded.
+func Everything(now time.Time) Window {
+	return Window{Name: "everything", From: time.UnixMicro(0).UTC(), To: now.UTC(), ongoing: true}
+}
+
 var backFromNow = regexp.MustCompile(`^([1-9][0-9]{0,5})([hd])$`)
 
 // ParseWindow returns the window with a name: hours or days back from now, such as 24h or 90d, or two dates in
