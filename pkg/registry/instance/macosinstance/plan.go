@@ -120,6 +120,7 @@ func (p *planner) create(ctx context.Context, tx *txn.Tx, is *instance.MacOSInst
 		}
 	}
 	is.OwnerReferences = []metav1.OwnerReference{owner}
+	is.CreationTimestamp = metav1.NewTime(createdAt(now, lease))
 	is.Status.NodeName = lease.Status.NodeName
 	is.Status.SerialNumber = lease.Status.SerialNumber
 	lease.Status.Instances = append(lease.Status.Instances, rack.LeaseSlot{Name: is.Name, UID: is.UID, Resources: asked})
@@ -127,6 +128,16 @@ func (p *planner) create(ctx context.Context, tx *txn.Tx, is *instance.MacOSInst
 		return err
 	}
 	return tx.Update(ctx, macnodelease.Resource, lease)
+}
+
+// createdAt returns when an instance was created that is created now. What was there when its lease was held is
+// stopped, and what came after is not: the two are told apart by their creation, in full seconds, so what comes
+// after never has the second of the hold.
+func createdAt(now time.Time, lease *rack.MacNodeLease) time.Time {
+	if held := lease.Status.HeldAt; held != nil && !now.Truncate(time.Second).After(held.Time) {
+		return held.Add(time.Second)
+	}
+	return now
 }
 
 func (p *planner) update(ctx context.Context, tx *txn.Tx, was, is *instance.MacOSInstance) error {
