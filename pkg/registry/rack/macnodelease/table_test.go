@@ -41,10 +41,10 @@ func TestTable(t *testing.T) {
 	}}
 	clock := clocktesting.NewFakePassiveClock(now)
 	assert.Equal(t, []string{
-		"NAME      CLASS  SERIAL        PHASE      VMS  BOUND-AT              RELEASE-AT            REMAINING  AGE   |  NODE",
-		"ci        m4     C07DR00AQ6NV  Held       2/2  2026-11-01T07:00:00Z  2026-11-02T07:00:00Z  19h        6h    |  mac-a1",
-		"old       m4     C07DR00AQ6NW  Releasing  0/2  2026-10-31T11:00:00Z  2026-11-01T11:00:00Z  0s         30h   |  mac-a2",
-		"this-one  m4     C07DR00AQ6NX  Pending    0/2  <none>                <none>                -          0s    |  <none>",
+		"NAME      CLASS  SERIAL        PHASE      VMS  BOUND-AT              RELEASE-AT            REMAINING  AGE  |  NODE",
+		"ci        m4     C07DR00AQ6NV  Held       2/2  2026-11-01T07:00:00Z  2026-11-02T07:00:00Z  19h        6h   |  mac-a1",
+		"old       m4     C07DR00AQ6NW  Releasing  0/2  2026-10-31T11:00:00Z  2026-11-01T11:00:00Z  0s         30h  |  mac-a2",
+		"this-one  m4     C07DR00AQ6NX  Pending    0/2  <none>                <none>                -          0s   |  <none>",
 	}, tabletest.Print(t, NewTableConvertor(clock), list))
 
 	clock.SetTime(now.Add(18 * time.Hour))

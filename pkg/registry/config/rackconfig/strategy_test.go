@@ -1,0 +1,59 @@
+package rackconfig
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"macrack.io/macrack/pkg/apis/config"
+	"macrack.io/macrack/pkg/apis/config/install"
+	"macrack.io/macrack/pkg/apis/config/v1alpha1"
+	"macrack.io/macrack/pkg/registry/strategies/strategytest"
+)
+
+func newScheme() *runtime.Scheme {
+	scheme := runtime.NewScheme()
+	install.Install(scheme)
+	return scheme
+}
+
+func TestStrategy(t *testing.T) {
+	stored := func() *config.RackConfig {
+		minimumFree := resource.MustParse("20Gi")
+		return &config.RackConfig{
+			ObjectMeta: metav1.ObjectMeta{Name: "default", UID: "u1", ResourceVersion: "1", Generation: 1},
+			Spec: config.RackConfigSpec{
+				Audit:      config.AuditConfig{Retention: &metav1.Duration{Duration: 400 * 24 * time.Hour}},
+				ImageCache: config.ImageCacheConfig{MinimumFree: &minimumFree},
+				Agent:      config.AgentConfig{HeartbeatInterval: &metav1.Duration{Duration: 10 * time.Second}, OfflineAfter: &metav1.Duration{Duration: time.Minute}},
+				Quarantine: config.QuarantineConfig{Reboot: config.RebootNever},
+			},
+		}
+	}
+	strategy := NewStrategy(newScheme())
+	c := stored()
+	c.ResourceVersion = ""
+	require.NoError(t, strategytest.Create(t, strategy, c))
+	assert.EqualValues(t, 1, c.Generation)
+
+	c = stored()
+	c.Name, c.ResourceVersion = "other", ""
+	assert.ErrorContains(t, strategytest.Create(t, strategy, c), "metadata.name")
+
+	c = stored()
+	c.Spec.DefaultClassName = "m4"
+	require.NoError(t, strategytest.Update(t, strategy, c, stored()))
+	assert.EqualValues(t, 2, c.Generation)
+
+	c.Spec.Audit.Retention = &metav1.Duration{Duration: time.Hour}
+	assert.ErrorContains(t, strategytest.Update(t, strategy, c, stored()), "spec.audit.retention")
+
+	_, set, err := GetAttrs(stored())
+	require.NoError(t, err)
+	strategytest.Selectors(t, newScheme(), v1alpha1.SchemeGroupVersion.WithKind("RackConfig"), set)
+}

@@ -1,0 +1,97 @@
+package macnode
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
+
+	"macrack.io/macrack/pkg/apis/rack"
+	"macrack.io/macrack/pkg/apis/rack/install"
+	"macrack.io/macrack/pkg/apis/rack/v1alpha1"
+	"macrack.io/macrack/pkg/registry/strategies/strategytest"
+)
+
+func newScheme() *runtime.Scheme {
+	scheme := runtime.NewScheme()
+	install.Install(scheme)
+	return scheme
+}
+
+func stored() *rack.MacNode {
+	at := metav1.NewTime(time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC))
+	return &rack.MacNode{
+		ObjectMeta: metav1.ObjectMeta{Name: "mac-a1", UID: "u1", ResourceVersion: "1", Generation: 1, Labels: map[string]string{"a": "b"}},
+		Spec:       rack.MacNodeSpec{SerialNumber: "C07DR00AQ6NV", ClassName: "m4"},
+		Status: rack.MacNodeStatus{
+			Phase: rack.MacNodeReleasing, LeaseRef: &rack.LeaseReference{Namespace: "acme", Name: "ci", UID: "u2"},
+			EarliestReleaseAt: &at, ReleasingSince: &at, RunningVMs: 1,
+		},
+	}
+}
+
+func TestStrategy(t *testing.T) {
+	strategy := NewStrategy(newScheme())
+	node := stored()
+	node.ResourceVersion = ""
+	require.NoError(t, strategytest.Create(t, strategy, node))
+	assert.Equal(t, rack.MacNodeStatus{Phase: rack.MacNodePending}, node.Status, "nobody is born with a lease")
+	assert.EqualValues(t, 1, node.Generation)
+
+	node = stored()
+	node.Spec.Maintenance = true
+	node.Status = rack.MacNodeStatus{}
+	require.NoError(t, strategytest.Update(t, strategy, node, stored()))
+	assert.Equal(t, stored().Status, node.Status)
+	assert.EqualValues(t, 2, node.Generation)
+
+	node.Spec.SerialNumber = "C07DR00AQ6NW"
+	assert.ErrorContains(t, strategytest.Update(t, strategy, node, stored()), "field is immutable")
+}
+
+func TestStatusStrategy(t *testing.T) {
+	strategy := NewStatusStrategy(NewStrategy(newScheme()))
+	node := stored()
+	node.Spec.Maintenance = true
+	node.Status = rack.MacNodeStatus{
+		Phase: rack.MacNodeAvailable, RunningVMs: 2, BootID: "b1",
+		Quarantine: &rack.Quarantine{Reason: "KernelQuotaStuck", Since: metav1.NewTime(time.Unix(1, 0))},
+		Hardware:   &rack.MacNodeHardware{CPU: resource.MustParse("10")},
+	}
+	want := stored().Status
+	want.BootID, want.Quarantine, want.Hardware = node.Status.BootID, node.Status.Quarantine, node.Status.Hardware
+	require.NoError(t, strategytest.Update(t, strategy, node, stored()))
+	assert.Equal(t, want, node.Status, "what the server keeps stays, what the agent reports is taken")
+	assert.False(t, node.Spec.Maintenance)
+	assert.EqualValues(t, 1, node.Generation)
+	strategytest.KeepsMetadata(t, strategy, stored())
+}
+
+func TestResetFields(t *testing.T) {
+	strategy := NewStrategy(newScheme())
+	version := fieldpath.APIVersion(v1alpha1.SchemeGroupVersion.String())
+	assert.True(t, strategy.GetResetFields()[version].Has(fieldpath.MakePathOrDie("status")))
+	reset := NewStatusStrategy(strategy).GetResetFields()[version]
+	assert.True(t, reset.Has(fieldpath.MakePathOrDie("spec")))
+	assert.True(t, reset.Has(fieldpath.MakePathOrDie("status", "leaseRef")))
+	assert.False(t, reset.Has(fieldpath.MakePathOrDie("status", "hardware")))
+}
+
+func TestSelectableFields(t *testing.T) {
+	labels, set, err := GetAttrs(stored())
+	require.NoError(t, err)
+	assert.Equal(t, "b", labels["a"])
+	strategytest.Selectors(t, newScheme(), v1alpha1.SchemeGroupVersion.WithKind("MacNode"), set)
+	assert.Len(t, set, 4)
+	predicate := MatchMacNode(labels.AsSelector(), set.AsSelector())
+	match, err := predicate.Matches(stored())
+	require.NoError(t, err)
+	assert.True(t, match)
+	_, _, err = GetAttrs(&rack.MacNodeLease{})
+	assert.ErrorContains(t, err, "is not a MacNode")
+}
