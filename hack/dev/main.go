@@ -139,6 +139,9 @@ func downCommand() *cobra.Command {
 				fmt.Println(err)
 				return nil
 			}
+			if err == nil {
+				fmt.Println("The cluster is down. Its state is kept: `make up` goes on with it, `make clean` removes it.")
+			}
 			return err
 		},
 	}
@@ -149,11 +152,7 @@ func down(dir string) error {
 	if err != nil {
 		return err
 	}
-	if err := c.Stop(); err != nil {
-		return err
-	}
-	fmt.Println("The cluster is down. Its state is kept: `make up` goes on with it, `make clean` removes it.")
-	return nil
+	return c.Stop()
 }
 
 func cleanCommand() *cobra.Command {
@@ -174,6 +173,7 @@ func cleanCommand() *cobra.Command {
 					return err
 				}
 			}
+			fmt.Println("The cluster is down and its state is gone.")
 			return nil
 		},
 	}

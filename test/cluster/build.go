@@ -8,9 +8,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -33,6 +35,7 @@ var macrackPrograms = map[string]string{
 	"apiserver":   "macrack-apiserver",
 	"controllers": "macrack-controllers",
 	"agent":       "macrack-agent",
+	"ledger":      "macrack-ledger",
 	"vm":          "macrack-vm",
 }
 
@@ -127,7 +130,7 @@ func BuildProduct(ctx context.Context, progress io.Writer) (string, error) {
 		return "", err
 	}
 	defer unlock()
-	for _, folder := range []string{"apiserver", "controllers", "agent", "vm"} {
+	for _, folder := range slices.Sorted(maps.Keys(macrackPrograms)) {
 		if mains, _ := filepath.Glob(filepath.Join(root, "cmd", folder, "*.go")); len(mains) == 0 {
 			continue
 		}

@@ -268,6 +268,7 @@ func (c *Cluster) addAgent(name string, port int, bootstrap, serial string) {
 		"--sim-host-dir="+filepath.Join(dir, "host"),
 		"--sim-serial-number="+serial,
 		"--listen="+loopback(port),
+		"--client-ca-file="+c.pki.certFile(clusterCA),
 	)
 }
 
