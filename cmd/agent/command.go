@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 
 	"macrack.io/macrack/pkg/agent"
@@ -24,6 +25,7 @@ import (
 	"macrack.io/macrack/pkg/agent/images"
 	"macrack.io/macrack/pkg/agent/slots"
 	"macrack.io/macrack/pkg/generated/clientset/versioned"
+	"macrack.io/macrack/pkg/vm/contract"
 	"macrack.io/macrack/pkg/vm/sim"
 )
 
@@ -60,7 +62,7 @@ func (o *options) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.simSerialNumber, "sim-serial-number", o.simSerialNumber, "Serial number of the simulated Mac, if its directory is new. Required with --backend=sim.")
 	flags.StringVar(&o.listen, "listen", o.listen, "Address (host:port) of the agent's HTTPS API for the logs of pods; empty for none.")
 	flags.StringVar(&o.nodeAddress, "node-address", o.nodeAddress, "IP address at which the cluster reaches the agent. Default: the host of --listen.")
-	flags.StringVar(&o.clientCAFile, "client-ca-file", o.clientCAFile, "CA of the client certificates, such as kube-apiserver's, that --listen accepts besides bearer tokens.")
+	flags.StringVar(&o.clientCAFile, "client-ca-file", o.clientCAFile, "CA of the client certificates, such as kube-apiserver's, that --listen accepts besides bearer tokens. Default: the CA of the kubeconfig.")
 }
 
 func (o *options) complete() error {
@@ -161,6 +163,11 @@ func (o *options) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if config.ClientCAFile == "" {
+		if config.ClientCAFile, err = o.clusterCA(client); err != nil {
+			return err
+		}
+	}
 	if config.Kube, err = kubernetes.NewForConfig(client); err != nil {
 		return err
 	}
@@ -172,6 +179,16 @@ func (o *options) run(ctx context.Context) error {
 		return err
 	}
 	return a.Run(ctx)
+}
+
+// clusterCA returns a file with the CA of the kubeconfig. In most clusters it has
+// also signed kube-apiserver's client certificate.
+func (o *options) clusterCA(client *rest.Config) (string, error) {
+	if client.CAFile != "" || len(client.CAData) == 0 {
+		return client.CAFile, nil
+	}
+	path := filepath.Join(o.stateDir, "pki", "cluster-ca.crt")
+	return path, contract.WriteFile(path, client.CAData)
 }
 
 // platform is what depends on the backend.

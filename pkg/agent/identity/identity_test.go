@@ -1,0 +1,214 @@
+package identity
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/json"
+	"encoding/pem"
+	"io"
+	"math/big"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+)
+
+// signer is a cluster that signs what a bootstrap token or a node asks for.
+type signer struct {
+	t      *testing.T
+	server *httptest.Server
+	key    *ecdsa.PrivateKey
+	ca     *x509.Certificate
+	life   time.Duration
+
+	mu       sync.Mutex
+	requests []*certificatesv1.CertificateSigningRequest
+	// askers are who asked: "token" or a certificate's common name.
+	askers []string
+}
+
+func newSigner(t *testing.T) *signer {
+	s := &signer{t: t, life: time.Hour}
+	var err error
+	s.key, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test-ca"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &s.key.PublicKey, s.key)
+	require.NoError(t, err)
+	s.ca, err = x509.ParseCertificate(der)
+	require.NoError(t, err)
+	s.server = httptest.NewUnstartedServer(s)
+	s.server.StartTLS()
+	s.server.TLS.ClientAuth = 1 // tls.RequestClientCert
+	t.Cleanup(s.server.Close)
+	return s
+}
+
+func (s *signer) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	const path = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	w.Header().Set("Content-Type", "application/json")
+	switch {
+	case req.Method == http.MethodPost && req.URL.Path == path:
+		body, err := io.ReadAll(req.Body)
+		assert.NoError(s.t, err)
+		obj, _, err := scheme.Codecs.UniversalDeserializer().Decode(body, nil, nil)
+		if !assert.NoError(s.t, err) {
+			return
+		}
+		csr := obj.(*certificatesv1.CertificateSigningRequest)
+		asker := "nobody"
+		if req.Header.Get("Authorization") == "Bearer abcdef.0123456789abcdef" {
+			asker = "token"
+		} else if len(req.TLS.PeerCertificates) > 0 {
+			asker = req.TLS.PeerCertificates[0].Subject.CommonName
+		}
+		s.askers = append(s.askers, asker)
+		csr.Name = "csr-" + string(rune('a'+len(s.requests)))
+		csr.UID = "uid"
+		csr.TypeMeta = metav1.TypeMeta{APIVersion: "certificates.k8s.io/v1", Kind: "CertificateSigningRequest"}
+		csr.Status.Certificate = s.sign(csr.Spec.Request)
+		csr.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{{Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue}}
+		s.requests = append(s.requests, csr)
+		_ = json.NewEncoder(w).Encode(csr)
+	case req.Method == http.MethodGet && req.URL.Query().Get("watch") == "":
+		list := &certificatesv1.CertificateSigningRequestList{TypeMeta: metav1.TypeMeta{APIVersion: "certificates.k8s.io/v1", Kind: "CertificateSigningRequestList"}}
+		list.ResourceVersion = "1"
+		for _, csr := range s.requests {
+			if req.URL.Query().Get("fieldSelector") == "metadata.name="+csr.Name {
+				list.Items = append(list.Items, *csr)
+			}
+		}
+		_ = json.NewEncoder(w).Encode(list)
+	}
+}
+
+func (s *signer) sign(request []byte) []byte {
+	block, _ := pem.Decode(request)
+	csr, err := x509.ParseCertificateRequest(block.Bytes)
+	require.NoError(s.t, err)
+	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
+		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: csr.Subject,
+		NotBefore: time.Now().Add(-time.Minute), NotAfter: time.Now().Add(s.life),
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	}, s.ca, csr.PublicKey, s.key)
+	require.NoError(s.t, err)
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+}
+
+func (s *signer) bootstrapKubeconfig() string {
+	path := filepath.Join(s.t.TempDir(), "bootstrap")
+	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.server.Certificate().Raw})
+	require.NoError(s.t, clientcmd.WriteToFile(clientcmdapi.Config{
+		Clusters:       map[string]*clientcmdapi.Cluster{"c": {Server: s.server.URL, CertificateAuthorityData: ca}},
+		AuthInfos:      map[string]*clientcmdapi.AuthInfo{"u": {Token: "abcdef.0123456789abcdef"}},
+		Contexts:       map[string]*clientcmdapi.Context{"x": {Cluster: "c", AuthInfo: "u"}},
+		CurrentContext: "x",
+	}, path))
+	return path
+}
+
+func options(t *testing.T, s *signer) Options {
+	dir := t.TempDir()
+	return Options{
+		NodeName: "mac-1", Kubeconfig: filepath.Join(dir, "kubeconfig"), BootstrapKubeconfig: s.bootstrapKubeconfig(), CertDir: filepath.Join(dir, "pki"),
+	}
+}
+
+func join(t *testing.T, o Options) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	t.Cleanup(cancel)
+	config, err := Join(ctx, o)
+	if err != nil {
+		return err
+	}
+	assert.Empty(t, config.BearerToken, "the token is for joining only")
+	pair, err := os.ReadFile(config.CertFile)
+	require.NoError(t, err)
+	block, _ := pem.Decode(pair)
+	cert, err := x509.ParseCertificate(block.Bytes)
+	require.NoError(t, err)
+	assert.Equal(t, "system:node:mac-1", cert.Subject.CommonName)
+	assert.Equal(t, []string{"system:nodes"}, cert.Subject.Organization)
+	return nil
+}
+
+func TestJoinOnceAndForAll(t *testing.T) {
+	s := newSigner(t)
+	o := options(t, s)
+	require.NoError(t, join(t, o))
+	require.Len(t, s.requests, 1)
+	assert.Equal(t, []string{"token"}, s.askers)
+	assert.Equal(t, certificatesv1.KubeAPIServerClientKubeletSignerName, s.requests[0].Spec.SignerName)
+	assert.ElementsMatch(t, []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, certificatesv1.UsageClientAuth}, s.requests[0].Spec.Usages)
+
+	config, err := clientcmd.BuildConfigFromFlags("", o.Kubeconfig)
+	require.NoError(t, err)
+	assert.Equal(t, s.server.URL, config.Host)
+	assert.Empty(t, config.BearerToken)
+	assert.NotEmpty(t, config.CertFile)
+	info, err := os.Stat(o.Kubeconfig)
+	require.NoError(t, err)
+	assert.Equal(t, os.FileMode(0o600), info.Mode().Perm())
+
+	// It starts anew, with neither token nor signer.
+	o.BootstrapKubeconfig = ""
+	s.server.Close()
+	require.NoError(t, join(t, o))
+	assert.Len(t, s.requests, 1)
+}
+
+func TestExpiredCertificateJoinsAnew(t *testing.T) {
+	s := newSigner(t)
+	s.life = -time.Second
+	o := options(t, s)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	_, err := Join(ctx, o)
+	require.ErrorIs(t, err, context.DeadlineExceeded, "a certificate that has expired is none")
+	s.mu.Lock()
+	s.life = time.Hour
+	s.mu.Unlock()
+	require.NoError(t, join(t, o))
+	assert.Equal(t, "token", s.askers[len(s.askers)-1])
+}
+
+func TestJoinWithoutAnything(t *testing.T) {
+	dir := t.TempDir()
+	_, err := Join(context.Background(), Options{NodeName: "mac-1", Kubeconfig: filepath.Join(dir, "kubeconfig"), CertDir: dir})
+	require.ErrorContains(t, err, "give a bootstrap kubeconfig with a token")
+}
+
+func TestNewMACAddress(t *testing.T) {
+	seen := map[string]bool{}
+	for range 1000 {
+		address := NewMACAddress()
+		mac, err := net.ParseMAC(address)
+		require.NoError(t, err)
+		require.Len(t, mac, 6)
+		require.Equal(t, byte(0b10), mac[0]&0b11, "%s is not a locally administered unicast address", address)
+		require.False(t, seen[address])
+		seen[address] = true
+	}
+}
