@@ -18,6 +18,7 @@ import (
 	"sync"
 	"time"
 
+	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -110,12 +111,10 @@ func (tb *Testbed) start(ctx context.Context, macs int) error {
 		return err
 	}
 	tb.onStop(server.Stop)
-	// A server waits for those who watch: kube-apiserver and who watches through it go first.
+	// A server waits for those who watch. Those who do it through kube-apiserver end with that, which keeps nothing and need not wait either.
 	tb.onStop(func() {
-		for _, name := range []string{"kube-controller-manager", "kube-apiserver"} {
-			if err := tb.Cluster.Shutdown(context.Background(), name); err != nil {
-				tb.failed(err)
-			}
+		if err := tb.Cluster.Kill(context.Background(), "kube-apiserver"); err != nil {
+			tb.failed(err)
 		}
 	})
 	if err := tb.Cluster.WaitForAPI(ctx); err != nil {
@@ -134,7 +133,36 @@ func (tb *Testbed) start(ctx context.Context, macs int) error {
 			return err
 		}
 	}
+	if err := tb.waitForTenants(ctx); err != nil {
+		return err
+	}
 	return tb.waitForMacs(ctx, macs)
+}
+
+// waitForTenants waits until kube-controller-manager has added our roles to the tenants'.
+func (tb *Testbed) waitForTenants(ctx context.Context) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, startTimeout, fmt.Errorf("waited %s", startTimeout))
+	defer cancel()
+	for _, tenant := range cluster.Tenants {
+		client, err := tb.Kubernetes(tenant)
+		if err != nil {
+			return err
+		}
+		for _, may := range []authorizationv1.ResourceAttributes{
+			{Namespace: tenant, Verb: "create", Group: "rack.macrack.io", Resource: "macnodeleases"},
+			{Namespace: tenant, Verb: "get", Group: "rack.macrack.io", Resource: "macnodeleases"},
+		} {
+			review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &may}}
+			err := poll(ctx, func(ctx context.Context) (bool, error) {
+				answer, err := client.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
+				return err == nil && answer.Status.Allowed, nil
+			})
+			if err != nil {
+				return fmt.Errorf("%s may not %s leases yet: %w", tenant, may.Verb, err)
+			}
+		}
+	}
+	return nil
 }
 
 func (tb *Testbed) apply(ctx context.Context, path string) error {
