@@ -16,8 +16,8 @@ import (
 )
 
 // Preflight plans a write without making it, and returns the error that the
-// planner would refuse it with. old and new are as for a [Planner], and stay
-// as they are. It is for dry runs, which never get to the storage.
+// planner would refuse it with. old and new are as for a [Planner], complete
+// with namespace and name, and stay as they are. It is for dry runs, which never get to the storage.
 func (d *Domain) Preflight(ctx context.Context, gr schema.GroupResource, old, new runtime.Object) error {
 	d.mu.RLock()
 	r := d.resources[gr]

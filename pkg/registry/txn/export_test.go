@@ -9,6 +9,13 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 )
 
+// HasWatchCache tells whether a resource is served from memory.
+func (d *Domain) HasWatchCache(gr schema.GroupResource) bool {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	return d.resources[gr].cache.Load() != nil
+}
+
 // FreezeCache has the planners of this domain see an object as the watch cache
 // has it now, forever.
 func (d *Domain) FreezeCache(gr schema.GroupResource, name string, obj runtime.Object) error {
