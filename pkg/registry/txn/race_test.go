@@ -118,6 +118,19 @@ func TestSlots(t *testing.T) {
 	}
 }
 
+// Rivals of one server take turns rather than conflict.
+func TestTurns(t *testing.T) {
+	etcd, servers := newLease(t, 1)
+	before := conflicts(t)
+	var c churn
+	c.run(t, 16, 10, func() *Server { return servers[0] }, plainRequest, true)
+	st, _ := replay(t, etcd)
+	t.Logf("created %d, full %d", c.created.Load(), c.full.Load())
+	if got := conflicts(t) - before; got != 0 || len(st.instances) != 0 {
+		t.Errorf("%v conflicts, left %v", got, st.instances)
+	}
+}
+
 func TestBind(t *testing.T) {
 	endpoint, etcd := startEtcd(t, false)
 	servers := []*Server{startServer(t, endpoint), startServer(t, endpoint)}

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/registry/rest"
+	"k8s.io/apiserver/pkg/storage"
 
 	"macrack.io/macrack/pkg/registry/txn"
 )
@@ -174,5 +175,57 @@ func TestCompanionDeleted(t *testing.T) {
 	}
 	if resp, err := etcd.Get(ctx, "/registry/toy.example/leases/lease"); err != nil || len(resp.Kvs) != 0 {
 		t.Errorf("lease: %v, %v", resp, err)
+	}
+}
+
+// Who finds the name taken is told so, not what else might be wrong.
+func TestNameTaken(t *testing.T) {
+	etcd, servers := newLease(t, 1)
+	mustCreate(t, ctx, servers[0].Instances, instance("a", "lease"))
+	mustCreate(t, ctx, servers[0].Instances, instance("b", "lease"))
+	before := revision(t, etcd)
+	if _, err := create(ctx, servers[0].Instances, instance("a", "lease")); !apierrors.IsAlreadyExists(err) {
+		t.Errorf("lease full, name taken: %v", err)
+	}
+	if after := revision(t, etcd); after != before {
+		t.Errorf("revision %d, was %d", after, before)
+	}
+}
+
+func TestTTL(t *testing.T) {
+	etcd, servers := newLease(t, 1)
+	before := revision(t, etcd)
+	servers[0].Instances.TTLFunc = func(runtime.Object, uint64, bool) (uint64, error) { return 100, nil }
+	if _, err := create(ctx, servers[0].Instances, instance("a", "lease")); err == nil || !strings.Contains(err.Error(), "TTL") {
+		t.Errorf("planned object with a TTL: %v", err)
+	}
+	if after := revision(t, etcd); after != before {
+		t.Errorf("revision %d, was %d", after, before)
+	}
+}
+
+// What the update changes in place is not what the planner sees as old.
+func TestOldStays(t *testing.T) {
+	endpoint, _ := startEtcd(t, false)
+	var seen []string
+	s := startPlanned(t, endpoint, map[schema.GroupResource]txn.Planner{
+		Nodes: func(_ context.Context, _ *txn.Tx, old, new runtime.Object) error {
+			if old != nil && new != nil {
+				seen = append(seen, old.(*Node).Lease+" to "+new.(*Node).Lease)
+			}
+			return nil
+		},
+	})
+	mustCreate(t, cluster, s.Nodes, &Node{ObjectMeta: metav1.ObjectMeta{Name: "node"}, Lease: "a"})
+	path, err := s.Nodes.KeyFunc(cluster, "node")
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = s.Nodes.Storage.Storage.GuaranteedUpdate(cluster, path, &Node{}, false, nil, storage.SimpleUpdate(func(in runtime.Object) (runtime.Object, error) {
+		in.(*Node).Lease = "b"
+		return in, nil
+	}), nil)
+	if err != nil || len(seen) == 0 || seen[0] != "a to b" {
+		t.Errorf("saw %q, %v", seen, err)
 	}
 }
