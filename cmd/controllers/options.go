@@ -1,0 +1,116 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	"github.com/spf13/pflag"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+	componentbaseconfig "k8s.io/component-base/config"
+	componentbaseoptions "k8s.io/component-base/config/options"
+
+	"macrack.io/macrack/pkg/controllers"
+)
+
+const namespace = "macrack-system"
+
+// options are the flags of the command.
+type options struct {
+	kubeconfig        string
+	macrackKubeconfig string
+	bindAddress       string
+	workers           int
+	qps               float32
+	burst             int
+	leaderElection    componentbaseconfig.LeaderElectionConfiguration
+}
+
+func newOptions() *options {
+	return &options{
+		bindAddress: "127.0.0.1:10270",
+		workers:     5,
+		qps:         50,
+		burst:       100,
+		leaderElection: componentbaseconfig.LeaderElectionConfiguration{
+			LeaderElect:       true,
+			LeaseDuration:     metav1.Duration{Duration: 15 * time.Second},
+			RenewDeadline:     metav1.Duration{Duration: 10 * time.Second},
+			RetryPeriod:       metav1.Duration{Duration: 2 * time.Second},
+			ResourceLock:      resourcelock.LeasesResourceLock,
+			ResourceName:      controllers.Name,
+			ResourceNamespace: namespace,
+		},
+	}
+}
+
+func (o *options) addFlags(fs *pflag.FlagSet) {
+	fs.StringVar(&o.kubeconfig, "kubeconfig", o.kubeconfig, "The kubeconfig of the cluster. If empty, the service account of the pod is used.")
+	fs.StringVar(&o.macrackKubeconfig, "macrack-kubeconfig", o.macrackKubeconfig, "The kubeconfig by which macrack-apiserver is reached directly. If empty, it is reached through the cluster's own API server.")
+	fs.StringVar(&o.bindAddress, "metrics-bind-address", o.bindAddress, "The host:port at which /healthz, /readyz and /metrics are served over HTTP. If empty, they are not.")
+	fs.IntVar(&o.workers, "workers", o.workers, "How many objects of one kind are worked on at a time.")
+	fs.Float32Var(&o.qps, "kube-api-qps", o.qps, "How many requests a second are sent to each API server.")
+	fs.IntVar(&o.burst, "kube-api-burst", o.burst, "How many requests are sent to each API server at once, before --kube-api-qps holds.")
+	componentbaseoptions.BindLeaderElectionFlags(&o.leaderElection, fs)
+}
+
+// validate says what is wrong with the flags.
+func (o *options) validate() error {
+	var errs []error
+	if o.bindAddress != "" {
+		if _, _, err := net.SplitHostPort(o.bindAddress); err != nil {
+			errs = append(errs, fmt.Errorf("--metrics-bind-address must be host:port: %w", err))
+		}
+	}
+	if o.workers < 1 {
+		errs = append(errs, fmt.Errorf("--workers must be 1 or more, not %d", o.workers))
+	}
+	if o.qps <= 0 || o.burst < 1 {
+		errs = append(errs, fmt.Errorf("--kube-api-qps and --kube-api-burst must be more than 0, not %g and %d", o.qps, o.burst))
+	}
+	if l := o.leaderElection; l.LeaderElect {
+		if l.ResourceLock != resourcelock.LeasesResourceLock {
+			errs = append(errs, fmt.Errorf("--leader-elect-resource-lock must be %s, not %q", resourcelock.LeasesResourceLock, l.ResourceLock))
+		}
+		if l.ResourceName == "" || l.ResourceNamespace == "" {
+			errs = append(errs, errors.New("--leader-elect-resource-name and --leader-elect-resource-namespace must not be empty"))
+		}
+		if l.RetryPeriod.Duration <= 0 || l.RenewDeadline.Duration <= l.RetryPeriod.Duration || l.LeaseDuration.Duration <= l.RenewDeadline.Duration {
+			errs = append(errs, fmt.Errorf("--leader-elect-lease-duration (%s) must be longer than --leader-elect-renew-deadline (%s), and that longer than --leader-elect-retry-period (%s)",
+				l.LeaseDuration.Duration, l.RenewDeadline.Duration, l.RetryPeriod.Duration))
+		}
+	}
+	return utilerrors.NewAggregate(errs)
+}
+
+// configs returns how the two API servers are reached. The macrack.io API speaks protobuf.
+func (o *options) configs() (core, macrack *rest.Config, err error) {
+	core, err = o.config(o.kubeconfig)
+	if err != nil {
+		return nil, nil, err
+	}
+	macrack = rest.CopyConfig(core)
+	if o.macrackKubeconfig != "" {
+		if macrack, err = o.config(o.macrackKubeconfig); err != nil {
+			return nil, nil, err
+		}
+	}
+	return core, macrack, nil
+}
+
+func (o *options) config(kubeconfig string) (*rest.Config, error) {
+	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		return nil, fmt.Errorf("reading the kubeconfig %q: %w", kubeconfig, err)
+	}
+	const protobuf = "application/vnd.kubernetes.protobuf"
+	config.ContentType = protobuf
+	config.AcceptContentTypes = protobuf + ",application/json"
+	config.QPS, config.Burst = o.qps, o.burst
+	return rest.AddUserAgent(config, controllers.Name), nil
+}

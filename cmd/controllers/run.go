@@ -1,0 +1,194 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/uuid"
+	"k8s.io/apiserver/pkg/server/healthz"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/leaderelection"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+	"k8s.io/component-base/metrics/legacyregistry"
+	"k8s.io/klog/v2"
+
+	"macrack.io/macrack/pkg/controllers"
+	"macrack.io/macrack/pkg/generated/clientset/versioned"
+)
+
+var (
+	errLeadershipLost = errors.New("another has the leadership now; start again to wait for it")
+	errElectionEnded  = errors.New("the leader election has ended by itself")
+)
+
+// run runs the controllers, while this process leads, until ctx is done.
+func run(ctx context.Context, o *options) error {
+	core, macrack, err := o.configs()
+	if err != nil {
+		return err
+	}
+	manager, err := newManager(o, core, macrack)
+	if err != nil {
+		return err
+	}
+	h := &health{manager: manager}
+	if o.leaderElection.LeaderElect {
+		h.leader = leaderelection.NewLeaderHealthzAdaptor(20 * time.Second)
+	}
+	if o.bindAddress != "" {
+		stop, err := serve(ctx, o.bindAddress, h)
+		if err != nil {
+			return err
+		}
+		defer stop()
+	}
+	if !o.leaderElection.LeaderElect {
+		h.leading.Store(true)
+		return manager.Run(ctx)
+	}
+	return lead(ctx, o, core, h, manager.Run)
+}
+
+func newManager(o *options, core, macrack *rest.Config) (*controllers.Manager, error) {
+	coreClient, err := kubernetes.NewForConfig(core)
+	if err != nil {
+		return nil, err
+	}
+	// A client of its own has a rate limit of its own.
+	eventsClient, err := kubernetes.NewForConfig(rest.AddUserAgent(rest.CopyConfig(core), "events"))
+	if err != nil {
+		return nil, err
+	}
+	macrackClient, err := versioned.NewForConfig(macrack)
+	if err != nil {
+		return nil, err
+	}
+	return controllers.New(controllers.Config{MacRack: macrackClient, Core: coreClient, Events: eventsClient.CoreV1(), Workers: o.workers})
+}
+
+// lead waits for the leadership, and calls work while it has it. The leadership is given back only after work
+// has returned, so that there are never two at work. If the leadership is lost, lead fails: the process has to start anew,
+// with nothing in its head.
+func lead(ctx context.Context, o *options, core *rest.Config, h *health, work func(context.Context) error) error {
+	config := rest.AddUserAgent(rest.CopyConfig(core), "leader-election")
+	config.Timeout = o.leaderElection.RenewDeadline.Duration / 2
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return err
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		return err
+	}
+	lock, err := resourcelock.New(o.leaderElection.ResourceLock, o.leaderElection.ResourceNamespace, o.leaderElection.ResourceName,
+		client.CoreV1(), client.CoordinationV1(), resourcelock.ResourceLockConfig{Identity: fmt.Sprintf("%s_%s", host, uuid.NewUUID())})
+	if err != nil {
+		return err
+	}
+	return elect(ctx, o, lock, h, work)
+}
+
+func elect(ctx context.Context, o *options, lock resourcelock.Interface, h *health, work func(context.Context) error) error {
+	// The election goes on while work is being finished.
+	electing, endElection := context.WithCancel(context.WithoutCancel(ctx))
+	defer endElection()
+	result := make(chan error, 1)
+	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
+		Lock:            lock,
+		LeaseDuration:   o.leaderElection.LeaseDuration.Duration,
+		RenewDeadline:   o.leaderElection.RenewDeadline.Duration,
+		RetryPeriod:     o.leaderElection.RetryPeriod.Duration,
+		WatchDog:        h.leader,
+		ReleaseOnCancel: true,
+		Name:            controllers.Name,
+		Callbacks: leaderelection.LeaderCallbacks{
+			OnStartedLeading: func(leading context.Context) {
+				h.leading.Store(true)
+				working, stop := context.WithCancel(leading)
+				defer stop()
+				defer context.AfterFunc(ctx, stop)()
+				err := work(working)
+				if leading.Err() != nil && ctx.Err() == nil {
+					err = errors.Join(errLeadershipLost, err)
+				}
+				result <- err
+				endElection()
+			},
+			OnStoppedLeading: func() {},
+			OnNewLeader: func(identity string) {
+				klog.FromContext(ctx).Info("There is a leader", "leader", identity, "self", identity == lock.Identity())
+			},
+		},
+	})
+	if err != nil {
+		return err
+	}
+	if h.leader != nil {
+		h.leader.SetLeaderElection(elector)
+	}
+	defer context.AfterFunc(ctx, func() {
+		if !h.leading.Load() {
+			endElection()
+		}
+	})()
+	elector.Run(electing)
+	if !h.leading.Load() {
+		if ctx.Err() == nil {
+			return errElectionEnded
+		}
+		return nil
+	}
+	return <-result
+}
+
+// health is what the probes ask.
+type health struct {
+	manager interface{ Synced() bool }
+	leader  *leaderelection.HealthzAdaptor
+	leading atomic.Bool
+}
+
+// ready fails while this process leads, but has not read yet what there is. One that waits for the leadership is ready.
+func (h *health) ready(*http.Request) error {
+	if h.leading.Load() && !h.manager.Synced() {
+		return errors.New("the controllers have not read yet what there is")
+	}
+	return nil
+}
+
+// handler serves /healthz, /livez, /readyz and /metrics.
+func (h *health) handler() http.Handler {
+	mux := http.NewServeMux()
+	alive := []healthz.HealthChecker{healthz.PingHealthz}
+	if h.leader != nil {
+		alive = append(alive, h.leader)
+	}
+	healthz.InstallHandler(mux, alive...)
+	healthz.InstallLivezHandler(mux, alive...)
+	healthz.InstallReadyzHandler(mux, append(alive, healthz.NamedCheck("controllers", h.ready))...)
+	mux.Handle("/metrics", legacyregistry.Handler())
+	return mux
+}
+
+// serve listens at address and returns what ends it.
+func serve(ctx context.Context, address string, h *health) (stop func(), err error) {
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
+	if err != nil {
+		return nil, fmt.Errorf("--metrics-bind-address: %w", err)
+	}
+	server := &http.Server{Handler: h.handler(), ReadHeaderTimeout: 10 * time.Second}
+	go func() {
+		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+			klog.FromContext(ctx).Error(err, "The probes and metrics are no longer served")
+		}
+	}()
+	klog.FromContext(ctx).Info("Serving probes and metrics", "address", listener.Addr().String())
+	return func() { _ = server.Close() }, nil
+}
