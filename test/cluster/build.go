@@ -102,7 +102,7 @@ func ControlPlane(ctx context.Context, progress io.Writer) (string, error) {
 		}
 	} else {
 		const version = "k8s.io/component-base/version"
-		fmt.Fprintf(progress, "building Kubernetes %s and etcd from hack/devcluster: the first time takes 8 to 16 minutes on 2 cores, later nothing\n", kubeVersion)
+		fmt.Fprintf(progress, "building Kubernetes %s and etcd from hack/devcluster: the first time takes 6 to 16 minutes on 2 cores, later none\n", kubeVersion)
 		err := goBuild(ctx, source, progress, "the control plane", "-o", filepath.Join(bin, "controlplane"),
 			"-ldflags", fmt.Sprintf("-s -w -X %[1]s.gitVersion=%[2]s -X %[1]s.gitMajor=1 -X %[1]s.gitMinor=37 -X %[1]s.gitTreeState=clean", version, kubeVersion), ".")
 		if err != nil {
