@@ -296,9 +296,6 @@ func (s *chassis) begin(rule string, subject object, others []object, record *ra
 // end ends the violations that cannot outlast a lease or a virtual machine.
 func (s *chassis) end(ended object, at int64) {
 	s.endIf(at, func(o *openViolation) bool {
-		if o.tooMany {
-			return false
-		}
 		if i := slices.Index(o.others, ended); i >= 0 {
 			o.others = slices.Delete(o.others, i, i+1)
 			return len(o.others) == 0

@@ -233,7 +233,6 @@ func (r *Rejections) flush(ctx context.Context, folds ...*fold) {
 	for _, f := range folds {
 		r.mu.Lock()
 		count := f.count
-		f.count = 0
 		r.mu.Unlock()
 		if count == 0 {
 			continue

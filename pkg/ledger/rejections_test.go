@@ -186,7 +186,8 @@ func TestAFloodOfTenantsIsBounded(t *testing.T) {
 	stop := run(r)
 	for i := range 3 * maxFolds {
 		for range 2 {
-			require.NoError(t, r.Reject(as("alice"), refusal(fmt.Sprint("tenant-", i), "build", "vm")))
+			tenant := fmt.Sprint("tenant-", i)
+			require.NoError(t, r.Reject(as(tenant), refusal(tenant, "build", "vm")))
 		}
 	}
 	assert.LessOrEqual(t, len(r.folds), maxFolds)
@@ -194,6 +195,9 @@ func TestAFloodOfTenantsIsBounded(t *testing.T) {
 	assert.LessOrEqual(t, len(r.objects), maxFolds)
 	stop()
 	assert.Equal(t, int64(6*maxFolds), b.total(), "what makes room is written")
+	for _, record := range b.records {
+		require.Equal(t, record.Tenant, record.Actor.Username, "and stays the rejection of whom it was")
+	}
 	assert.Empty(t, r.folds)
 	assert.Empty(t, r.objects)
 }

@@ -132,10 +132,8 @@ func (r *report) violated(s span, v rack.ComplianceViolation) {
 			status.FloorBreaches++
 		}
 		at, _ := slices.BinarySearchFunc(status.Violations, v, compareViolations)
-		if at < maxViolations {
-			status.Violations = slices.Insert(status.Violations, at, v)
-			status.Violations = status.Violations[:min(len(status.Violations), maxViolations)]
-		}
+		status.Violations = slices.Insert(status.Violations, at, v)
+		status.Violations = status.Violations[:min(len(status.Violations), maxViolations)]
 		switch {
 		case v.Rule != RuleUnbroken:
 			status.Verdict = rack.ComplianceViolated

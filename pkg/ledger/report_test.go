@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -59,13 +60,7 @@ func history(t *testing.T) *memory {
 func (m *memory) source() RecordSource {
 	records := slices.Clone(m.records)
 	slices.SortStableFunc(records, func(a, b *rack.AuditRecord) int {
-		switch {
-		case a.Name < b.Name:
-			return -1
-		case a.Name > b.Name:
-			return 1
-		}
-		return 0
+		return cmp.Or(strings.Compare(a.Name, b.Name), strings.Compare(a.Namespace, b.Namespace))
 	})
 	return Records(records...)
 }
@@ -177,6 +172,14 @@ func TestReportFindsWhatIsPlanted(t *testing.T) {
 			func(t *testing.T, m *memory) { m.bind(t, newLease("acme", "twin"), newNode("mac2")) },
 			rack.ComplianceViolated, RuleOneTenant, mac("mac2", 1, 5), "had it", "C07MAC2",
 		},
+		"two leases of one name at once": {
+			func(t *testing.T, m *memory) {
+				lease := newLease("acme", "other")
+				lease.UID = "made anew"
+				m.bind(t, lease, newNode("mac2"))
+			},
+			rack.ComplianceViolated, RuleOneTenant, mac("mac2", 1, 5), "(made anew) of acme while lease acme/other (acme-other) of acme had it", "C07MAC2",
+		},
 		"an instance of another tenant": {
 			func(t *testing.T, m *memory) {
 				lease := newLease("globex", "theirs")
@@ -250,6 +253,30 @@ func TestReportFindsWhatIsPlanted(t *testing.T) {
 				m.release(t, lease)
 			},
 			rack.ComplianceViolated, RuleFloor, mac("mac1", 12, 13), "23h0m0s before its floor", "C07MAC1",
+		},
+		"a release before the floor that the tenant was told when it was held": {
+			func(t *testing.T, m *memory) {
+				lease := newLease("acme", "third")
+				m.bind(t, lease, newNode("mac1"))
+				floor := lease.Status.EarliestReleaseAt
+				lease.Status.EarliestReleaseAt = &metav1.Time{Time: floor.Add(24 * time.Hour)}
+				m.append(t, NewLeaseHeld(lease, m.clock.Now()))
+				lease.Status.EarliestReleaseAt = floor
+				m.step(25 * time.Hour)
+				m.release(t, lease)
+			},
+			rack.ComplianceViolated, RuleFloor, mac("mac1", 12, 14), "23h0m0s before its floor", "C07MAC1",
+		},
+		"a release before 24 hours with a floor that was too short": {
+			func(t *testing.T, m *memory) {
+				lease, node := newLease("acme", "third"), newNode("mac1")
+				now := metav1.NewTime(m.clock.Now())
+				lease.Status = rack.MacNodeLeaseStatus{BoundAt: &now, EarliestReleaseAt: &metav1.Time{Time: now.Add(time.Hour)}, SerialNumber: "C07MAC1"}
+				m.append(t, NewLeaseBound(lease, node))
+				m.step(2 * time.Hour)
+				m.release(t, lease)
+			},
+			rack.ComplianceViolated, RuleFloor, mac("mac1", 12, 13), "22h0m0s before its floor", "C07MAC1",
 		},
 		"a release before the floor that says it was later": {
 			func(t *testing.T, m *memory) {
@@ -355,6 +382,15 @@ func TestReportFindsWhatIsPlanted(t *testing.T) {
 			},
 			rack.ComplianceIncomplete, RuleUnbroken, mac("mac1", 8, 8), "forked", "C07MAC1",
 		},
+		"a forked chain, the false record first": {
+			func(t *testing.T, m *memory) {
+				twin := m.find(t, "c07mac1-000000000008").DeepCopy()
+				twin.Tenant, twin.Namespace = "aaa", "aaa"
+				twin.Hash = Hash(twin)
+				m.records = append([]*rack.AuditRecord{twin}, m.records...)
+			},
+			rack.ComplianceIncomplete, RuleUnbroken, mac("mac1", 8, 8), "forked", "C07MAC1",
+		},
 		"a record out of time order": {
 			func(t *testing.T, m *memory) {
 				m.rewrite(t, "c07mac1-000000000009", func(r *rack.AuditRecord) {
@@ -373,6 +409,7 @@ func TestReportFindsWhatIsPlanted(t *testing.T) {
 			assert.Equal(t, test.rule, violation.Rule)
 			assert.Equal(t, test.serial, violation.SerialNumber)
 			assert.Contains(t, violation.Message, test.message)
+			assert.False(t, violation.Time.Time.Before(start) || violation.Time.After(m.clock.Now()), violation.Time)
 			assert.Equal(t, test.records, withoutNamespaces(t, m, violation.Records))
 			assert.Equal(t, test.verdict, status.Verdict)
 			assert.Equal(t, test.rule == RuleOneTenant, status.Overlaps == 1)
@@ -417,11 +454,92 @@ func withoutNamespaces(t *testing.T, m *memory, records []string) (names []strin
 
 func TestReportWithoutAnchorsBeginsWithTheFirstRecord(t *testing.T) {
 	m := history(t)
-	m.remove(t, "c07mac1-000000000001", "c07mac1-000000000002", "c07mac2-000000000001")
+	m.remove(t, "c07mac1-000000000001", "c07mac1-000000000002", "c07mac1-000000000003", "c07mac2-000000000001")
 	status := reportOn(t, m.source(), nil, "7d", m.clock.Now())
 	assert.Equal(t, rack.ComplianceCompliant, status.Verdict, status.Violations)
 	assert.Equal(t, int64(3), status.Leases, "leases whose binding is not there are known from what they did")
-	assert.Equal(t, metav1.NewTime(start.Add(time.Hour)), *status.CoveredSince)
+	assert.Equal(t, metav1.NewTime(start.Add(2*time.Hour)), *status.CoveredSince, "since when both chains are there")
+}
+
+// What cannot be known accuses nobody.
+func TestReportAfterMissingRecords(t *testing.T) {
+	missing := func(t *testing.T, m *memory, names ...string) rack.ComplianceReportStatus {
+		t.Helper()
+		m.remove(t, names...)
+		status := m.report(t, "7d")
+		require.Len(t, status.Violations, 1, status.Violations)
+		assert.Equal(t, RuleUnbroken, status.Violations[0].Rule)
+		return status
+	}
+	t.Run("stops", func(t *testing.T) {
+		m := newMemory()
+		lease := newLease("acme", "build")
+		m.bind(t, lease, newNode("mac1"))
+		for range 2 {
+			m.append(t, NewInstanceStarted(newInstance(lease, "a"), lease, 1))
+			m.append(t, NewInstanceStarted(newInstance(lease, "b"), lease, 2))
+			m.append(t, NewInstanceStopped(newInstance(lease, "a"), lease, 1))
+			m.append(t, NewInstanceStopped(newInstance(lease, "b"), lease, 0))
+		}
+		m.append(t, NewInstanceStarted(newInstance(lease, "c"), lease, 1))
+		m.append(t, NewInstanceStarted(newInstance(lease, "d"), lease, 2))
+		status := missing(t, m, "c07mac1-000000000008", "c07mac1-000000000009")
+		assert.Equal(t, int64(2), status.MaxVMs)
+		assert.Equal(t, int64(1), status.Leases)
+	})
+	t.Run("a release", func(t *testing.T) {
+		m := newMemory()
+		lease := newLease("acme", "build")
+		m.bind(t, lease, newNode("mac1"))
+		m.step(24 * time.Hour)
+		m.release(t, lease)
+		m.append(t, NewInstanceStarted(newInstance(newLease("", ""), "x"), nil, 1)) // of its own chain: no Mac
+		next := newLease("globex", "next")
+		m.bind(t, next, newNode("mac1"))
+		status := missing(t, m, "c07mac1-000000000002")
+		assert.Equal(t, int64(2), status.Leases)
+		m.step(24 * time.Hour)
+		m.release(t, next)
+		assert.Len(t, m.report(t, "7d").Violations, 1)
+	})
+	t.Run("a binding, and the lease is named without its UID", func(t *testing.T) {
+		m := newMemory()
+		lease, next := newLease("acme", "build"), newLease("globex", "next")
+		m.append(t, NewNodeRecovered(newNode("mac1"), "", ""))
+		m.bind(t, lease, newNode("mac1"))
+		m.append(t, NewInstanceStarted(newInstance(lease, "a"), nil, 1))
+		m.append(t, NewInstanceStopped(newInstance(lease, "a"), nil, 0))
+		m.step(24 * time.Hour)
+		m.release(t, lease)
+		m.bind(t, next, newNode("mac1"))
+		status := missing(t, m, "c07mac1-000000000002")
+		assert.Equal(t, int64(2), status.Leases)
+	})
+	t.Run("a binding, and the lease is not named", func(t *testing.T) {
+		m := newMemory()
+		lease := newLease("acme", "build")
+		m.append(t, NewNodeRecovered(newNode("mac1"), "", ""))
+		m.bind(t, lease, newNode("mac1"))
+		started := NewInstanceStarted(newInstance(lease, "a"), nil, 1)
+		started.Lease = nil
+		m.append(t, started)
+		missing(t, m, "c07mac1-000000000002")
+	})
+}
+
+// What is of no Mac counts for none.
+func TestReportOfATenantsChain(t *testing.T) {
+	m := newMemory()
+	pending := newLease("acme", "pending")
+	m.append(t, NewInstanceRejected(newInstance(pending, "a"), pending, rack.LayerRegistry, "NotBound", ""))
+	m.append(t, NewLeaseBound(pending, &rack.MacNode{}))
+	m.append(t, NewLeaseBound(newLease("acme", "other"), &rack.MacNode{}))
+	status := m.report(t, "24h")
+	assert.Equal(t, rack.ComplianceCompliant, status.Verdict, status.Violations)
+	assert.Equal(t, int64(3), status.Records)
+	assert.Equal(t, int64(1), status.Rejected)
+	assert.Zero(t, status.Chassis)
+	assert.Zero(t, status.Leases)
 }
 
 func TestReportFollowsCheckpoint(t *testing.T) {
@@ -588,6 +706,49 @@ func TestReportClips(t *testing.T) {
 			assert.Equal(t, len(want) > 0, status.Verdict == rack.ComplianceViolated, window)
 		}
 		assert.Equal(t, int64(2), m.report(t, "24h").MaxVMs)
+	})
+	t.Run("a violation ends with its last opponent, or its subject", func(t *testing.T) {
+		for name, test := range map[string]struct {
+			released []string // one a day, from the 4th of August
+			until    int      // the last day on which it shows
+		}{
+			"nobody":              {nil, 9},
+			"the first":           {[]string{"a"}, 9},
+			"the first, second":   {[]string{"a", "b"}, 5},
+			"the third":           {[]string{"c"}, 9}, // the first and the second go on
+			"the third, second":   {[]string{"c", "b"}, 5},
+			"the second, third":   {[]string{"b", "c"}, 5},
+			"all, the third last": {[]string{"b", "a", "c"}, 5},
+		} {
+			m := newMemory()
+			node := newNode("mac1")
+			leases := map[string]*rack.MacNodeLease{}
+			for _, tenant := range []string{"a", "b", "c"} {
+				leases[tenant] = newLease(tenant, "lease")
+				m.bind(t, leases[tenant], node)
+				m.step(time.Hour)
+			}
+			for i, tenant := range test.released {
+				m.clock.SetTime(at(time.Duration(3+i) * 24 * time.Hour))
+				m.release(t, leases[tenant])
+			}
+			m.clock.SetTime(at(12 * 24 * time.Hour))
+			for day := 3; day < 9; day++ {
+				status := m.report(t, fmt.Sprintf("2026-08-%02d..2026-08-%02d", day, day+1))
+				assert.Equal(t, day <= test.until, status.Verdict == rack.ComplianceViolated, "%s: 8-%d: %v", name, day, status.Violations)
+			}
+		}
+	})
+	t.Run("a lease whose binding is not there", func(t *testing.T) {
+		m := newMemory()
+		lease := newLease("acme", "build")
+		m.bind(t, lease, newNode("mac1"))
+		m.clock.SetTime(at(5 * 24 * time.Hour))
+		m.release(t, lease)
+		m.remove(t, "c07mac1-000000000001")
+		m.step(24 * time.Hour)
+		assert.Equal(t, int64(1), reportOn(t, m.source(), nil, "2026-08-03..2026-08-04", m.clock.Now()).Leases)
+		assert.Equal(t, int64(0), reportOn(t, m.source(), nil, "2026-08-07..2026-08-08", m.clock.Now()).Leases)
 	})
 	t.Run("breaks", func(t *testing.T) {
 		daily := func() *memory {
