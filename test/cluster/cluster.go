@@ -124,7 +124,7 @@ func Open(opts Options) (*Cluster, error) {
 	c := &Cluster{opts: opts, root: root, bin: filepath.Join(root, ".dev", "bin"), progress: opts.Progress, balancerDone: make(chan error, 1)}
 	if opts.Dir == "" {
 		c.temporary = true
-		c.dir, err = os.MkdirTemp("", "macrack-")
+		c.dir, err = os.MkdirTemp("/tmp", "macrack-") // $TMPDIR can be too long for the sockets in it
 	} else {
 		c.dir, err = filepath.Abs(opts.Dir)
 	}

@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -58,7 +57,7 @@ func (c *Cluster) Apply(ctx context.Context, path string) error {
 	}
 	fmt.Fprintf(c.progress, "applying %s\n", shown)
 	// What a kind just registered takes a moment to be found.
-	ctx, cancel := context.WithTimeoutCause(ctx, time.Minute, errors.New("waited a minute"))
+	ctx, cancel := context.WithTimeoutCause(ctx, readyTimeout, fmt.Errorf("waited %s", readyTimeout))
 	defer cancel()
 	var last error
 	err := poll(ctx, func(ctx context.Context) (bool, error) {

@@ -137,7 +137,7 @@ func (p *process) start() error {
 
 // waitReady waits until the program serves. It fails when the program ends or ctx does, with the end of the log.
 func (p *process) waitReady(ctx context.Context) error {
-	var last error
+	last := errors.New("none")
 	err := poll(ctx, func(ctx context.Context) (bool, error) {
 		if _, ok := p.running(); !ok {
 			return false, fmt.Errorf("%s has ended%s", p.name, p.tail())
@@ -145,11 +145,14 @@ func (p *process) waitReady(ctx context.Context) error {
 		if p.ready == nil {
 			return true, nil
 		}
-		last = p.ready(ctx)
-		return last == nil, nil
+		if err := p.ready(ctx); err != nil {
+			last = err
+			return false, nil
+		}
+		return true, nil
 	})
 	if err != nil && ctx.Err() != nil {
-		return fmt.Errorf("%s is not ready: %w (last answer: %v)%s", p.name, context.Cause(ctx), last, p.tail())
+		return fmt.Errorf("%s is not ready: %w (last answer: %w)%s", p.name, context.Cause(ctx), last, p.tail())
 	}
 	return err
 }
