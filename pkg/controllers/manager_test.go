@@ -1,0 +1,407 @@
+package controllers
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	kubefake "k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/tools/record"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	imagev1alpha1 "macrack.io/macrack/pkg/apis/image/v1alpha1"
+	instancev1alpha1 "macrack.io/macrack/pkg/apis/instance/v1alpha1"
+	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
+	"macrack.io/macrack/pkg/generated/clientset/versioned/fake"
+	"macrack.io/macrack/pkg/rules"
+)
+
+var noon = time.Date(2026, 8, 1, 12, 0, 0, 0, time.UTC)
+
+// rack is a fleet of one Mac, with the little of the registry that the controllers talk to.
+type rack struct {
+	t      *testing.T
+	clock  *clocktesting.FakeClock
+	ours   *fake.Clientset
+	core   *kubefake.Clientset
+	events *record.FakeRecorder
+}
+
+func resourceOf(name string) schema.GroupVersionResource {
+	switch name {
+	case "macosinstances":
+		return instancev1alpha1.SchemeGroupVersion.WithResource(name)
+	default:
+		return rackv1alpha1.SchemeGroupVersion.WithResource(name)
+	}
+}
+
+func newRack(t *testing.T) *rack {
+	r := &rack{
+		t:      t,
+		clock:  clocktesting.NewFakeClock(noon),
+		ours:   fake.NewSimpleClientset(),
+		core:   kubefake.NewClientset(),
+		events: record.NewFakeRecorder(1000),
+	}
+	r.ours.PrependReactor("create", "macnodeleases", r.bindAndRelease)
+	r.ours.PrependReactor("create", "macosinstances", r.stop)
+
+	for _, object := range []runtime.Object{
+		&rackv1alpha1.MacNodeClass{ObjectMeta: metav1.ObjectMeta{Name: "base"}},
+		&rackv1alpha1.MacNode{
+			ObjectMeta: metav1.ObjectMeta{Name: "mac-1"},
+			Spec:       rackv1alpha1.MacNodeSpec{ClassName: "base", SerialNumber: "S-1"},
+			Status:     rackv1alpha1.MacNodeStatus{Phase: rackv1alpha1.MacNodeAvailable},
+		},
+	} {
+		require.NoError(t, r.ours.Tracker().Add(object))
+	}
+	require.NoError(t, r.core.Tracker().Add(&corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: "mac-1"},
+		Status:     corev1.NodeStatus{Capacity: corev1.ResourceList{rules.ResourceMacOSVM: resource.MustParse("2")}},
+	}))
+	return r
+}
+
+func (r *rack) update(resource string, object runtime.Object) {
+	accessor, err := meta.Accessor(object)
+	require.NoError(r.t, err)
+	require.NoError(r.t, r.ours.Tracker().Update(resourceOf(resource), object, accessor.GetNamespace()))
+}
+
+func (r *rack) mac() *rackv1alpha1.MacNode {
+	object, err := r.ours.Tracker().Get(resourceOf("macnodes"), "", "mac-1")
+	require.NoError(r.t, err)
+	return object.DeepCopyObject().(*rackv1alpha1.MacNode)
+}
+
+func (r *rack) lease(name string) *rackv1alpha1.MacNodeLease {
+	object, err := r.ours.Tracker().Get(resourceOf("macnodeleases"), "acme", name)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	require.NoError(r.t, err)
+	return object.DeepCopyObject().(*rackv1alpha1.MacNodeLease)
+}
+
+func (r *rack) instance(name string) *instancev1alpha1.MacOSInstance {
+	object, err := r.ours.Tracker().Get(resourceOf("macosinstances"), "acme", name)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	require.NoError(r.t, err)
+	return object.DeepCopyObject().(*instancev1alpha1.MacOSInstance)
+}
+
+func (r *rack) taints() string {
+	node, err := r.core.CoreV1().Nodes().Get(context.Background(), "mac-1", metav1.GetOptions{})
+	require.NoError(r.t, err)
+	var list []string
+	for _, taint := range node.Spec.Taints {
+		list = append(list, taint.ToString())
+	}
+	return strings.Join(list, " ")
+}
+
+// bindAndRelease joins and parts leases and the Mac, as the registry does.
+func (r *rack) bindAndRelease(action clienttesting.Action) (bool, runtime.Object, error) {
+	name := ""
+	if create, ok := action.(clienttesting.CreateActionImpl); ok {
+		name = create.Name
+	}
+	switch action.GetSubresource() {
+	case "binding":
+		binding := action.(clienttesting.CreateAction).GetObject().(*rackv1alpha1.MacNodeLeaseBinding)
+		lease, mac := r.lease(name), r.mac()
+		if mac.Status.LeaseRef != nil || lease.Status.Phase != rackv1alpha1.MacNodeLeasePending {
+			return true, nil, apierrors.NewConflict(rackv1alpha1.Resource("macnodeleases"), name, fmt.Errorf("not free"))
+		}
+		at, floor := metav1.NewTime(r.clock.Now()), metav1.NewTime(r.clock.Now().Add(24*time.Hour))
+		lease.Status.Phase, lease.Status.NodeName, lease.Status.SerialNumber = rackv1alpha1.MacNodeLeaseBound, mac.Name, "S-1"
+		lease.Status.BoundAt, lease.Status.EarliestReleaseAt = &at, &floor
+		lease.Finalizers = []string{rules.FinalizerFloor}
+		mac.Status.Phase, mac.Status.EarliestReleaseAt = rackv1alpha1.MacNodeLeased, &floor
+		mac.Status.LeaseRef = &rackv1alpha1.LeaseReference{Namespace: "acme", Name: name, UID: lease.UID}
+		r.update("macnodeleases", lease)
+		r.update("macnodes", mac)
+		return true, binding, nil
+	case "release":
+		release := action.(clienttesting.CreateAction).GetObject().(*rackv1alpha1.MacNodeLeaseRelease)
+		assert.Equal(r.t, []string{"macrack.io/unleased:NoSchedule"}, release.NodeTaints)
+		mac := r.mac()
+		mac.Status = rackv1alpha1.MacNodeStatus{Phase: rackv1alpha1.MacNodeAvailable, Conditions: mac.Status.Conditions}
+		require.NoError(r.t, r.ours.Tracker().Delete(resourceOf("macnodeleases"), "acme", name))
+		r.update("macnodes", mac)
+		return true, release, nil
+	}
+	return false, nil, nil
+}
+
+// stop asks an instance to stop, as the registry does.
+func (r *rack) stop(action clienttesting.Action) (bool, runtime.Object, error) {
+	if action.GetSubresource() != "stop" {
+		return false, nil, nil
+	}
+	create := action.(clienttesting.CreateActionImpl)
+	instance := r.instance(create.Name)
+	instance.Status.StopRequest = &instancev1alpha1.StopRequest{Reason: create.GetObject().(*instancev1alpha1.MacOSInstanceStop).Reason}
+	instance.Status.Phase = instancev1alpha1.MacOSInstanceStopping
+	r.update("macosinstances", instance)
+	return true, create.GetObject(), nil
+}
+
+func (r *rack) eventually(what string, condition func() bool) {
+	r.t.Helper()
+	require.Eventually(r.t, condition, 20*time.Second, 2*time.Millisecond, what)
+}
+
+// beat renews the Lease of the Mac's Node.
+func (r *rack) beat(n int) {
+	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "mac-1", Namespace: corev1.NamespaceNodeLease}}
+	lease.Spec.RenewTime = &metav1.MicroTime{Time: noon.Add(time.Duration(n) * time.Second)}
+	leases := r.core.CoordinationV1().Leases(corev1.NamespaceNodeLease)
+	if _, err := leases.Update(context.Background(), lease, metav1.UpdateOptions{}); apierrors.IsNotFound(err) {
+		_, err = leases.Create(context.Background(), lease, metav1.CreateOptions{})
+		require.NoError(r.t, err)
+	} else {
+		require.NoError(r.t, err)
+	}
+}
+
+func (r *rack) isReady() string {
+	if c := meta.FindStatusCondition(r.mac().Status.Conditions, rackv1alpha1.MacNodeReady); c != nil {
+		return string(c.Status)
+	}
+	return ""
+}
+
+func (r *rack) reasons() string {
+	var reasons []string
+	for {
+		select {
+		case event := <-r.events.Events:
+			reasons = append(reasons, strings.Fields(event)[1])
+		default:
+			return strings.Join(reasons, " ")
+		}
+	}
+}
+
+func (r *rack) run() (stop func()) {
+	m, err := New(Config{MacRack: r.ours, Core: r.core, Clock: r.clock, Recorder: r.events})
+	require.NoError(r.t, err)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- m.Run(ctx) }()
+	stop = func() {
+		cancel()
+		assert.NoError(r.t, <-done)
+		assert.False(r.t, m.Synced())
+	}
+	r.eventually("the controllers start", m.Synced)
+	return stop
+}
+
+// TestALeaseFromBeginningToEnd walks through a lease's life, with the controllers stopped and started anew on the way.
+func TestALeaseFromBeginningToEnd(t *testing.T) {
+	r := newRack(t)
+	stop := r.run()
+	r.eventually("the Node of a free Mac is marked", func() bool { return r.taints() == "macrack.io/unleased:NoSchedule" })
+	r.eventually("the class is counted", func() bool {
+		class, err := r.ours.RackV1alpha1().MacNodeClasses().Get(t.Context(), "base", metav1.GetOptions{})
+		return err == nil && class.Status == rackv1alpha1.MacNodeClassStatus{Total: 1, Available: 1}
+	})
+	assert.Empty(t, r.isReady(), "the Mac has not been heard of")
+	r.beat(1)
+	r.eventually("the Mac is heard of", func() bool { return r.isReady() == "True" })
+
+	// A lease is bound, the next one waits and says why.
+	pending := func(name string, second int) *rackv1alpha1.MacNodeLease {
+		return &rackv1alpha1.MacNodeLease{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "acme", Name: name, UID: "uid-" + "a", CreationTimestamp: metav1.NewTime(noon.Add(time.Duration(second) * time.Second))},
+			Spec:       rackv1alpha1.MacNodeLeaseSpec{ClassName: "base", MinimumDuration: &metav1.Duration{Duration: 24 * time.Hour}},
+			Status:     rackv1alpha1.MacNodeLeaseStatus{Phase: rackv1alpha1.MacNodeLeasePending},
+		}
+	}
+	first, second := pending("first", 0), pending("second", 1)
+	first.UID, second.UID = "uid-first", "uid-second"
+	require.NoError(t, r.ours.Tracker().Add(first))
+	r.eventually("the first lease is bound", func() bool { return r.lease("first").Status.Phase == rackv1alpha1.MacNodeLeaseBound })
+	require.NoError(t, r.ours.Tracker().Add(second))
+	waits := "waiting for a Mac of class base: 1 Leased, 0 Available; the earliest can be released at 2026-08-02T12:00:00Z"
+	r.eventually("the second lease says why it waits", func() bool {
+		c := meta.FindStatusCondition(r.lease("second").Status.Conditions, "Bound")
+		return c != nil && c.Message == waits
+	})
+	r.eventually("the Node is the tenant's", func() bool { return r.taints() == "macrack.io/tenant=acme:NoSchedule" })
+
+	// An instance gets its placeholder pod.
+	instance := &instancev1alpha1.MacOSInstance{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "acme", Name: "vm", UID: "uid-vm", Finalizers: []string{rules.FinalizerVM}, CreationTimestamp: metav1.NewTime(noon),
+			OwnerReferences: []metav1.OwnerReference{{Kind: "MacNodeLease", Name: "first", UID: "uid-first"}},
+		},
+		Spec:   instancev1alpha1.MacOSInstanceSpec{LeaseName: "first"},
+		Status: instancev1alpha1.MacOSInstanceStatus{Phase: instancev1alpha1.MacOSInstancePending, NodeName: "mac-1"},
+	}
+	require.NoError(t, r.ours.Tracker().Add(instance))
+	pods := r.core.CoreV1().Pods("acme")
+	r.eventually("the pod is created", func() bool {
+		_, err := pods.Get(t.Context(), "vm-vm", metav1.GetOptions{})
+		return err == nil
+	})
+	pod, err := pods.Get(t.Context(), "vm-vm", metav1.GetOptions{})
+	require.NoError(t, err)
+	pod.Spec.NodeName = "mac-1"
+	_, err = pods.Update(t.Context(), pod, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	r.eventually("the instance is scheduled", func() bool { return r.instance("vm").Status.Phase == instancev1alpha1.MacOSInstanceScheduled })
+	assertContains(t, r.reasons(), "Heartbeat", "Bound", "WaitingForMac", "Scheduled")
+
+	// The controllers know nothing but what they read.
+	stop()
+	stop = r.run()
+
+	// The lease is deleted after an hour: what runs is stopped.
+	running := r.instance("vm")
+	running.Status.Phase, running.Status.MachineID = instancev1alpha1.MacOSInstanceRunning, "machine"
+	r.update("macosinstances", running)
+	r.clock.Step(time.Hour)
+	held, at := r.lease("first"), metav1.NewTime(r.clock.Now())
+	held.Status.Phase, held.Status.HeldAt, held.DeletionTimestamp = rackv1alpha1.MacNodeLeaseHeld, &at, &at
+	held.Status.Instances = []rackv1alpha1.LeaseSlot{{Name: "vm", UID: "uid-vm"}}
+	r.update("macnodeleases", held)
+	r.eventually("the instance is asked to stop", func() bool { return r.instance("vm").Status.StopRequest != nil })
+	assert.Equal(t, "LeaseHeld", r.instance("vm").Status.StopRequest.Reason)
+	r.eventually("the second lease says that there is a release to wait for", func() bool {
+		c := meta.FindStatusCondition(r.lease("second").Status.Conditions, "Bound")
+		return c.Message == "waiting for a Mac of class base: 1 Held, 0 Available; the earliest is released at 2026-08-02T12:00:00Z"
+	})
+
+	// The agent has stopped it, and the object is deleted.
+	stopped := r.instance("vm")
+	stopped.Status.Phase, stopped.DeletionTimestamp = instancev1alpha1.MacOSInstanceStopped, &at
+	r.update("macosinstances", stopped)
+	r.eventually("the pod is gone", func() bool {
+		_, err := pods.Get(t.Context(), "vm-vm", metav1.GetOptions{})
+		return apierrors.IsNotFound(err)
+	})
+	r.eventually("the instance can go", func() bool {
+		instance := r.instance("vm")
+		return instance == nil || len(instance.Finalizers) == 0
+	})
+	held = r.lease("first")
+	held.Status.Instances = nil
+	r.update("macnodeleases", held)
+
+	// At the floor the Mac is emptied.
+	r.clock.Step(23*time.Hour - time.Second)
+	require.Equal(t, rackv1alpha1.MacNodeLeaseHeld, r.lease("first").Status.Phase)
+	r.clock.Step(time.Second)
+	r.eventually("the release begins", func() bool { return r.lease("first").Status.Phase == rackv1alpha1.MacNodeLeaseReleasing })
+
+	now := metav1.NewTime(r.clock.Now())
+	mac := r.mac()
+	mac.Status.Phase, mac.Status.ReleasingSince = rackv1alpha1.MacNodeReleasing, &now
+	r.update("macnodes", mac)
+
+	mac = r.mac()
+	mac.Status.Scrub = &rackv1alpha1.ScrubReport{LeaseUID: "uid-first", FinishedAt: now}
+	meta.SetStatusCondition(&mac.Status.Conditions, metav1.Condition{Type: rackv1alpha1.MacNodeScrubbed, Status: metav1.ConditionTrue, Reason: "Scrubbed"})
+	r.update("macnodes", mac)
+	r.eventually("the lease is released", func() bool { return r.lease("first") == nil })
+	r.eventually("the next lease gets the Mac", func() bool { return r.lease("second").Status.Phase == rackv1alpha1.MacNodeLeaseBound })
+	r.eventually("the Node is the tenant's again", func() bool { return r.taints() == "macrack.io/tenant=acme:NoSchedule" })
+	assertContains(t, r.reasons(), "Held", "Releasing", "Released", "Bound", "Stopped")
+
+	// The Node is deleted by hand, and registered anew by the agent.
+	require.NoError(t, r.core.CoreV1().Nodes().Delete(t.Context(), "mac-1", metav1.DeleteOptions{}))
+	_, err = r.core.CoreV1().Nodes().Create(t.Context(), &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: "mac-1"},
+		Spec:       corev1.NodeSpec{Taints: []corev1.Taint{{Key: rules.TaintUnleased, Effect: corev1.TaintEffectNoSchedule}}},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	r.eventually("the Node is the tenant's once more", func() bool { return r.taints() == "macrack.io/tenant=acme:NoSchedule" })
+	stop()
+}
+
+func TestAMacThatFallsSilent(t *testing.T) {
+	r := newRack(t)
+	defer r.run()()
+	r.beat(1)
+	r.eventually("the Mac is heard of", func() bool { return r.isReady() == "True" })
+	r.eventually("it is watched", r.clock.HasWaiters)
+	r.clock.Step(59 * time.Second)
+	require.Equal(t, "True", r.isReady())
+	r.clock.Step(time.Second)
+	r.eventually("the Mac is offline", func() bool { return r.isReady() == "False" })
+	r.beat(2)
+	r.eventually("the Mac is back", func() bool { return r.isReady() == "True" })
+}
+
+func TestAnImage(t *testing.T) {
+	r := newRack(t)
+	defer r.run()()
+	images := r.ours.ImageV1alpha1().MacOSImages()
+	digest := "sha256:" + strings.Repeat("a", 64)
+	_, err := images.Create(t.Context(), &imagev1alpha1.MacOSImage{
+		ObjectMeta: metav1.ObjectMeta{Name: "tahoe"},
+		Spec:       imagev1alpha1.MacOSImageSpec{Source: imagev1alpha1.ImageSource{Reference: "registry.example.com/macos/26", Digest: digest}},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	r.eventually("the image is ready", func() bool {
+		image, err := images.Get(t.Context(), "tahoe", metav1.GetOptions{})
+		return err == nil && image.Status.Phase == imagev1alpha1.MacOSImageReady
+	})
+	mac := r.mac()
+	mac.Status.Images = []rackv1alpha1.CachedImage{{Name: "tahoe", Digest: digest, SizeBytes: 50}}
+	r.update("macnodes", mac)
+	r.eventually("the image is on the Mac", func() bool {
+		image, err := images.Get(t.Context(), "tahoe", metav1.GetOptions{})
+		return err == nil && len(image.Status.ReplicatedOn) == 1 && image.Status.SizeBytes == 50
+	})
+}
+
+func TestNew(t *testing.T) {
+	_, err := New(Config{})
+	assert.ErrorContains(t, err, "need a client")
+
+	// Without a recorder, Events are written to the cluster.
+	core := kubefake.NewClientset()
+	m, err := New(Config{MacRack: fake.NewSimpleClientset(), Core: core})
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- m.Run(ctx) }()
+	require.Eventually(t, m.Synced, 20*time.Second, time.Millisecond)
+	lease := &rackv1alpha1.MacNodeLease{ObjectMeta: metav1.ObjectMeta{Namespace: "acme", Name: "a", UID: "u"}}
+	m.env.Recorder.Event(lease, corev1.EventTypeNormal, "Bound", "bound")
+	require.Eventually(t, func() bool {
+		events, err := core.CoreV1().Events("acme").List(ctx, metav1.ListOptions{})
+		return err == nil && len(events.Items) == 1 && events.Items[0].InvolvedObject.Kind == "MacNodeLease"
+	}, 20*time.Second, time.Millisecond)
+	cancel()
+	require.NoError(t, <-done)
+	assert.ErrorContains(t, m.Run(t.Context()), "have run already")
+}
+
+func assertContains(t *testing.T, reasons string, want ...string) {
+	t.Helper()
+	for _, reason := range want {
+		assert.Contains(t, " "+reasons+" ", " "+reason+" ")
+	}
+}
