@@ -87,41 +87,59 @@ type Server struct {
 	once   sync.Once
 }
 
+// Headers by which requests say whose they are.
 const (
-	userHeader  = "X-Test-User"
-	groupHeader = "X-Test-Group"
+	UserHeader  = "X-Test-User"
+	GroupHeader = "X-Test-Group"
 )
 
-// StartServer runs a server for the time of the test.
-func StartServer(t testing.TB, etcd *Etcd, clock clock.WithTicker) *Server {
-	t.Helper()
+// Serve runs a server on a listener until ctx is done. It is what StartServer runs, for processes of their own.
+func Serve(ctx context.Context, etcd []string, listener net.Listener, clock clock.WithTicker) error {
+	server, err := newServer(etcd, listener, clock)
+	if err != nil {
+		return err
+	}
+	return server.Generic.PrepareRun().RunWithContext(ctx)
+}
+
+func newServer(etcd []string, listener net.Listener, clock clock.WithTicker) (*apiserver.Server, error) {
 	options := apiserver.NewOptions()
 	options.Clock = clock
 	r := options.Recommended
 	r.Authentication, r.Authorization, r.CoreAPI, r.Admission = nil, nil, nil, nil
 	r.Features.EnablePriorityAndFairness = false
-	r.Etcd.StorageConfig.Transport.ServerList = []string{etcd.Endpoint}
+	r.Etcd.StorageConfig.Transport.ServerList = etcd
 	r.Etcd.StorageConfig.CompactionInterval = 0 // tests look at all of the history
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
 	r.SecureServing.Listener = listener
 	r.SecureServing.ServerCert.CertDirectory = ""
 	r.SecureServing.ServerCert.PairName = "test"
-	require.NoError(t, options.Validate())
+	if err := options.Validate(); err != nil {
+		return nil, err
+	}
 	config, err := options.Config()
-	require.NoError(t, err)
+	if err != nil {
+		return nil, err
+	}
 	config.Generic.Authentication.Authenticator = authenticator.RequestFunc(func(req *http.Request) (*authenticator.Response, bool, error) {
-		name := req.Header.Get(userHeader)
+		name := req.Header.Get(UserHeader)
 		if name == "" {
 			if strings.HasPrefix(req.Header.Get("Authorization"), "Bearer ") { // the server itself
 				return &authenticator.Response{User: &user.DefaultInfo{Name: user.APIServerUser, Groups: []string{user.SystemPrivilegedGroup}}}, true, nil
 			}
 			return nil, false, nil
 		}
-		return &authenticator.Response{User: &user.DefaultInfo{Name: name, UID: "uid-of-" + name, Groups: req.Header.Values(groupHeader)}}, true, nil
+		return &authenticator.Response{User: &user.DefaultInfo{Name: name, UID: "uid-of-" + name, Groups: req.Header.Values(GroupHeader)}}, true, nil
 	})
 	config.Generic.Authorization.Authorizer = authorizerfactory.NewAlwaysAllowAuthorizer()
-	server, err := config.New()
+	return config.New()
+}
+
+// StartServer runs a server for the time of the test.
+func StartServer(t testing.TB, etcd *Etcd, clock clock.WithTicker) *Server {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	server, err := newServer([]string{etcd.Endpoint}, listener, clock)
 	require.NoError(t, err)
 	ctx, stop := context.WithCancel(context.Background())
 	s := &Server{stop: stop, done: make(chan error, 1)}
@@ -169,8 +187,8 @@ func (s *Server) Config(name string, groups ...string) *restclient.Config {
 	config.Wrap(func(rt http.RoundTripper) http.RoundTripper {
 		return roundTripper(func(req *http.Request) (*http.Response, error) {
 			req = req.Clone(req.Context())
-			req.Header.Set(userHeader, name)
-			req.Header[groupHeader] = groups
+			req.Header.Set(UserHeader, name)
+			req.Header[GroupHeader] = groups
 			return rt.RoundTrip(req)
 		})
 	})

@@ -1,0 +1,717 @@
+// Package check replays what etcd went through, and says where the three rules, the ledger or the index keys
+// did not hold. It knows the types of the API and how they are stored, and shares no code with the server.
+package check
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	imagev1alpha1 "macrack.io/macrack/pkg/apis/image/v1alpha1"
+	instancev1alpha1 "macrack.io/macrack/pkg/apis/instance/v1alpha1"
+	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
+)
+
+// The rules, written down once more.
+const (
+	slotsPerMac = 2
+	floor       = 24 * time.Hour
+
+	floorFinalizer = "macrack.io/floor"
+	systemSpace    = "macrack-system"
+)
+
+// Where things are in etcd.
+const (
+	prefix          = "/registry/"
+	nodePrefix      = prefix + "rack.macrack.io/macnodes/"
+	leasePrefix     = prefix + "rack.macrack.io/macnodeleases/"
+	recordPrefix    = prefix + "rack.macrack.io/auditrecords/"
+	instancePrefix  = prefix + "instance.macrack.io/macosinstances/"
+	imagePrefix     = prefix + "image.macrack.io/macosimages/"
+	indexPrefix     = prefix + "macrack.io/index/"
+	headIndex       = "ledger-head"
+	checkpointIndex = "ledger-checkpoint"
+)
+
+// Keys of objects.
+func NodeKey(name string) string                { return nodePrefix + name }
+func LeaseKey(namespace, name string) string    { return leasePrefix + namespace + "/" + name }
+func InstanceKey(namespace, name string) string { return instancePrefix + namespace + "/" + name }
+func ImageKey(name string) string               { return imagePrefix + name }
+
+// A Violation is something that must not be.
+type Violation struct {
+	// Revision is the revision of etcd that brought it about; 0 if it is of no one revision.
+	Revision int64
+	// Subject is what it is about: a key of etcd, or a name.
+	Subject string
+	// Rule is a word for what does not hold.
+	Rule string
+	// Message says more.
+	Message string
+}
+
+func (v Violation) String() string {
+	return fmt.Sprintf("%s: revision %d: %s: %s", v.Rule, v.Revision, v.Subject, v.Message)
+}
+
+// maxViolations bounds how many violations are kept. All are counted.
+const maxViolations = 1000
+
+// A Checker replays the history of an etcd. It is not safe for concurrent use.
+type Checker struct {
+	rev int64
+
+	nodes     map[string]*rackv1alpha1.MacNode
+	leases    map[string]*rackv1alpha1.MacNodeLease      // by namespace/name
+	instances map[string]*instancev1alpha1.MacOSInstance // by namespace/name
+	images    map[string]*imagev1alpha1.MacOSImage       //
+	index     map[string]string                          // index keys, by kind/id
+	want      map[string]string                          // index keys that there should be
+	chains    map[string]*chain                          //
+	live      map[string]map[string]types.UID            // instances that have not ended, by lease and name
+	running   map[string]map[types.UID]bool              // instances that run, by node
+	mods      map[string]int64                           // of every key that exists, when it was written last
+	proved    map[change]int64                           // changes that are on record, and since when
+	written   map[write]uint64                           // sums of all that ever was
+	created   map[string]bool                            // keys of all objects that ever were
+	gone      map[types.UID]bool                         // objects that are no more
+	bound     map[string]string                          // nodes that leases were ever bound to, by key
+	released  map[string]bool                            // leases that were ever released, by key
+	stopped   map[string]bool                            // instances that ever were asked to stop or ended, by key
+	counts    map[rackv1alpha1.AuditRecordType]int64     // records
+	total     int64                                      // violations
+
+	violations []Violation
+	current    *revision
+	revisions  int64
+}
+
+type write struct {
+	key string
+	rev int64
+}
+
+// A change is something that must be on record, once in the life of its subject, or of its subject at a revision.
+type change struct {
+	kind    rackv1alpha1.AuditRecordType
+	subject string
+}
+
+type chain struct {
+	sequence int64
+	hash     string
+	time     time.Time
+}
+
+// revision is what one transaction did.
+type revision struct {
+	changes  map[change]int // that must be on record
+	records  []*rackv1alpha1.AuditRecord
+	objects  map[string]int // written, by resource
+	leases   map[string]bool
+	nodes    map[string]bool
+	index    map[string]bool
+	oldLease map[string]*rackv1alpha1.MacNodeLease
+	oldNode  map[string]*rackv1alpha1.MacNode
+}
+
+// New returns a checker of an etcd that is empty.
+func New() *Checker {
+	return &Checker{
+		nodes: map[string]*rackv1alpha1.MacNode{}, leases: map[string]*rackv1alpha1.MacNodeLease{}, instances: map[string]*instancev1alpha1.MacOSInstance{},
+		images: map[string]*imagev1alpha1.MacOSImage{}, index: map[string]string{}, want: map[string]string{}, chains: map[string]*chain{},
+		live: map[string]map[string]types.UID{}, running: map[string]map[types.UID]bool{}, mods: map[string]int64{}, proved: map[change]int64{},
+		written: map[write]uint64{}, created: map[string]bool{}, gone: map[types.UID]bool{}, bound: map[string]string{},
+		released: map[string]bool{}, stopped: map[string]bool{}, counts: map[rackv1alpha1.AuditRecordType]int64{},
+	}
+}
+
+// Replay checks all that an etcd went through, from its first revision to the first at or after the one that
+// until receives. It may run while the etcd is written to. The history must not have been compacted.
+func (c *Checker) Replay(ctx context.Context, etcd *clientv3.Client, until <-chan int64) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	events := etcd.Watch(clientv3.WithRequireLeader(ctx), prefix, clientv3.WithPrefix(), clientv3.WithRev(1))
+	end := int64(-1)
+	for end < 0 || c.rev < end {
+		select {
+		case end = <-until:
+			until = nil
+		case resp, ok := <-events:
+			if !ok {
+				return errors.New("the watch of etcd has ended")
+			}
+			if err := resp.Err(); err != nil {
+				if resp.CompactRevision != 0 {
+					return fmt.Errorf("history is missing: %w", err)
+				}
+				// A member was lost. Revisions arrive whole, so that the next one is where to go on.
+				events = etcd.Watch(clientv3.WithRequireLeader(ctx), prefix, clientv3.WithPrefix(), clientv3.WithRev(c.rev+1))
+				select {
+				case <-time.After(100 * time.Millisecond):
+				case <-ctx.Done():
+					return ctx.Err()
+				}
+				continue
+			}
+			c.applyAll(resp.Events)
+		}
+	}
+	return nil
+}
+
+// applyAll checks events that are of whole revisions.
+func (c *Checker) applyAll(events []*clientv3.Event) {
+	for len(events) > 0 {
+		rev := events[0].Kv.ModRevision
+		n := slices.IndexFunc(events, func(e *clientv3.Event) bool { return e.Kv.ModRevision != rev })
+		if n < 0 {
+			n = len(events)
+		}
+		c.Apply(rev, events[:n])
+		events = events[n:]
+	}
+}
+
+// Finish checks that what was replayed is what etcd has now.
+func (c *Checker) Finish(ctx context.Context, etcd *clientv3.Client) error {
+	have := map[string]int64{}
+	key, options := prefix, []clientv3.OpOption{clientv3.WithRange(clientv3.GetPrefixRangeEnd(prefix)), clientv3.WithKeysOnly(), clientv3.WithLimit(10000), clientv3.WithRev(c.rev)}
+	for {
+		resp, err := etcd.Get(ctx, key, options...)
+		if err != nil {
+			return err
+		}
+		for _, kv := range resp.Kvs {
+			have[string(kv.Key)] = kv.ModRevision
+		}
+		if !resp.More {
+			break
+		}
+		key = string(resp.Kvs[len(resp.Kvs)-1].Key) + "\x00"
+	}
+	for key, rev := range have {
+		if c.mods[key] != rev {
+			c.violate(key, "Replay", "etcd has it at revision %d, the history at %d", rev, c.mods[key])
+		}
+	}
+	for key, rev := range c.mods {
+		if have[key] == 0 {
+			c.violate(key, "Replay", "etcd does not have it, the history has it at revision %d", rev)
+		}
+	}
+	for key := range c.want {
+		if _, ok := c.index[key]; !ok {
+			c.violate(key, "Index", "the index key is missing")
+		}
+	}
+	for key := range c.index {
+		if _, ok := c.want[key]; !ok {
+			c.violate(key, "Index", "the index key is of nothing")
+		}
+	}
+	return nil
+}
+
+// Violations returns how many violations there are, and the first of them.
+func (c *Checker) Violations() (int64, []Violation) { return c.total, c.violations }
+
+// Revisions returns how many revisions were checked.
+func (c *Checker) Revisions() int64 { return c.revisions }
+
+// Records returns how many records of each type there are.
+func (c *Checker) Records() map[rackv1alpha1.AuditRecordType]int64 { return maps.Clone(c.counts) }
+
+func (c *Checker) violate(subject, rule, format string, args ...any) {
+	c.total++
+	if len(c.violations) < maxViolations {
+		c.violations = append(c.violations, Violation{c.rev, strings.TrimPrefix(subject, prefix), rule, fmt.Sprintf(format, args...)})
+	}
+}
+
+// Apply checks what one transaction did.
+func (c *Checker) Apply(rev int64, events []*clientv3.Event) {
+	if rev <= c.rev {
+		c.violate(string(events[0].Kv.Key), "Replay", "revision %d comes after %d", rev, c.rev)
+		return
+	}
+	c.rev = rev
+	c.revisions++
+	c.current = &revision{
+		changes: map[change]int{}, objects: map[string]int{}, leases: map[string]bool{}, nodes: map[string]bool{}, index: map[string]bool{},
+		oldLease: map[string]*rackv1alpha1.MacNodeLease{}, oldNode: map[string]*rackv1alpha1.MacNode{},
+	}
+	for _, event := range events {
+		key := string(event.Kv.Key)
+		deleted := event.Type == mvccpb.Event_DELETE
+		if deleted {
+			delete(c.mods, key)
+		} else {
+			c.mods[key] = rev
+		}
+		if err := c.event(key, event.Kv.Value, deleted); err != nil {
+			c.violate(key, "Encoding", "%v", err)
+		}
+	}
+	for resource, n := range c.current.objects {
+		if n > 1 {
+			c.violate(resource, "OneEvent", "%d objects of one resource have the revision, so that a watch may lose one", n)
+		}
+	}
+	c.checkRecords()
+	for key := range c.current.leases {
+		c.checkLease(key)
+	}
+	for name := range c.current.nodes {
+		c.checkNode(name)
+	}
+	for key := range c.current.index {
+		c.checkIndex(key)
+	}
+}
+
+func (c *Checker) event(key string, value []byte, deleted bool) error {
+	if id, ok := strings.CutPrefix(key, indexPrefix); ok {
+		c.current.index[id] = true
+		if deleted {
+			delete(c.index, id)
+		} else {
+			c.index[id] = string(value)
+		}
+		return nil
+	}
+	for resource, apply := range map[string]func(string, []byte, bool) error{
+		nodePrefix: c.node, leasePrefix: c.lease, instancePrefix: c.instance, imagePrefix: c.image, recordPrefix: c.record,
+	} {
+		if name, ok := strings.CutPrefix(key, resource); ok {
+			c.current.objects[resource]++
+			return apply(name, value, deleted)
+		}
+	}
+	return nil
+}
+
+// keep decodes a version of an object and takes note of it. It returns nil if the object is deleted.
+func keep[T object](c *Checker, key string, value []byte, deleted bool, old, into T, exists bool) (T, error) {
+	var none T
+	if deleted {
+		if exists {
+			c.gone[old.GetUID()] = true
+		}
+		return none, nil
+	}
+	obj, err := decode(value, into)
+	if err != nil {
+		return none, err
+	}
+	c.written[write{key, c.rev}] = Sum(obj)
+	if !exists {
+		c.created[key] = true
+	} else if old.GetUID() != obj.GetUID() {
+		c.violate(key, "Identity", "the UID changes from %s to %s", old.GetUID(), obj.GetUID())
+	}
+	return obj, nil
+}
+
+func (c *Checker) node(name string, value []byte, deleted bool) error {
+	was, exists := c.nodes[name]
+	is, err := keep(c, NodeKey(name), value, deleted, was, &rackv1alpha1.MacNode{}, exists)
+	if err != nil {
+		return err
+	}
+	c.current.nodes[name] = true
+	c.current.oldNode[name] = was
+	if was != nil {
+		c.unwant("serial-number", was.Spec.SerialNumber)
+		if ref := was.Status.LeaseRef; ref != nil {
+			c.current.leases[ref.Namespace+"/"+ref.Name] = true
+			if is == nil {
+				c.violate(NodeKey(name), "OneTenant", "a Mac of lease %s/%s is deleted", ref.Namespace, ref.Name)
+			}
+		}
+	}
+	if is == nil {
+		delete(c.nodes, name)
+		return nil
+	}
+	c.nodes[name] = is
+	c.wants(NodeKey(name), "serial-number", is.Spec.SerialNumber, name)
+	if was != nil {
+		quarantined, is := was.Status.Quarantine != nil, is.Status.Quarantine != nil
+		if !quarantined && is {
+			c.current.changes[change{rackv1alpha1.NodeQuarantined, name}]++
+		}
+		if quarantined && !is {
+			c.current.changes[change{rackv1alpha1.NodeRecovered, name}]++
+		}
+	}
+	if ref := is.Status.LeaseRef; ref != nil {
+		c.current.leases[ref.Namespace+"/"+ref.Name] = true
+	}
+	return nil
+}
+
+func (c *Checker) lease(name string, value []byte, deleted bool) error {
+	was, exists := c.leases[name]
+	is, err := keep(c, leasePrefix+name, value, deleted, was, &rackv1alpha1.MacNodeLease{}, exists)
+	if err != nil {
+		return err
+	}
+	c.current.leases[name] = true
+	c.current.oldLease[name] = was
+	for _, lease := range []*rackv1alpha1.MacNodeLease{was, is} {
+		if lease != nil && lease.Status.NodeName != "" {
+			c.current.nodes[lease.Status.NodeName] = true
+		}
+	}
+	if is == nil {
+		delete(c.leases, name)
+	} else {
+		c.leases[name] = is
+	}
+	c.checkLife(leasePrefix+name, was, is)
+	return nil
+}
+
+// holds says whether a lease has a Mac.
+func holds(lease *rackv1alpha1.MacNodeLease) bool {
+	return lease != nil && lease.Status.NodeName != "" && lease.Status.Phase != rackv1alpha1.MacNodeLeaseReleased
+}
+
+func floorOf(lease *rackv1alpha1.MacNodeLease) time.Time {
+	minimum := floor
+	if d := lease.Spec.MinimumDuration; d != nil && d.Duration > minimum {
+		minimum = d.Duration
+	}
+	return lease.Status.BoundAt.Add(minimum)
+}
+
+var leasePhases = []rackv1alpha1.MacNodeLeasePhase{rackv1alpha1.MacNodeLeasePending, rackv1alpha1.MacNodeLeaseBound, rackv1alpha1.MacNodeLeaseHeld, rackv1alpha1.MacNodeLeaseReleasing, rackv1alpha1.MacNodeLeaseReleased}
+
+// checkLife checks how a lease changes.
+func (c *Checker) checkLife(key string, was, is *rackv1alpha1.MacNodeLease) {
+	if was == nil {
+		if holds(is) || is.Status.Phase != rackv1alpha1.MacNodeLeasePending {
+			c.violate(key, "OneTenant", "it is created %s", is.Status.Phase)
+		}
+		return
+	}
+	uid := string(was.UID)
+	if !holds(was) && holds(is) {
+		c.bound[key] = is.Status.NodeName
+		c.current.changes[change{rackv1alpha1.LeaseBound, uid}]++
+	}
+	if holds(was) && !holds(is) {
+		c.released[key] = true
+		c.current.changes[change{rackv1alpha1.LeaseReleased, uid}]++
+		if was.Status.Phase != rackv1alpha1.MacNodeLeaseReleasing {
+			c.violate(key, "OneDay", "it is released while it is %s", was.Status.Phase)
+		}
+		if n := len(c.live[strings.TrimPrefix(key, leasePrefix)]); n > 0 {
+			c.violate(key, "OneTenant", "it is released while %d instances have not ended", n)
+		}
+	}
+	if is == nil {
+		return
+	}
+	if was.Status.Phase != rackv1alpha1.MacNodeLeaseHeld && is.Status.Phase == rackv1alpha1.MacNodeLeaseHeld {
+		c.current.changes[change{rackv1alpha1.LeaseHeld, uid}]++
+	}
+	if slices.Index(leasePhases, is.Status.Phase) < slices.Index(leasePhases, was.Status.Phase) {
+		c.violate(key, "Phase", "it goes back from %s to %s", was.Status.Phase, is.Status.Phase)
+	}
+	if holds(was) && holds(is) {
+		if !is.Status.BoundAt.Equal(was.Status.BoundAt) || is.Status.EarliestReleaseAt.Before(was.Status.EarliestReleaseAt) {
+			c.violate(key, "OneDay", "its floor moves back from %s to %s", was.Status.EarliestReleaseAt, is.Status.EarliestReleaseAt)
+		}
+		if is.Status.NodeName != was.Status.NodeName {
+			c.violate(key, "OneTenant", "it moves from %s to %s", was.Status.NodeName, is.Status.NodeName)
+		}
+	}
+	if holds(is) {
+		if is.Status.BoundAt == nil || is.Status.EarliestReleaseAt == nil || is.Status.EarliestReleaseAt.Time.Before(floorOf(is)) {
+			c.violate(key, "OneDay", "it is bound at %s and has its floor at %s", is.Status.BoundAt, is.Status.EarliestReleaseAt)
+		}
+		if !slices.Contains(is.Finalizers, floorFinalizer) {
+			c.violate(key, "OneDay", "it has a Mac and no finalizer")
+		}
+		if is.DeletionTimestamp != nil && is.Status.Phase == rackv1alpha1.MacNodeLeaseBound {
+			c.violate(key, "Phase", "it is deleted and Bound")
+		}
+	}
+}
+
+// checkLease checks how a lease stands to its Mac and its instances.
+func (c *Checker) checkLease(name string) {
+	lease, key := c.leases[name], leasePrefix+name
+	live := c.live[name]
+	if lease == nil {
+		for instance := range live {
+			c.violate(key, "Slots", "it is gone, and its instance %s has not ended", instance)
+		}
+		return
+	}
+	if n := len(lease.Status.Instances); n > slotsPerMac {
+		c.violate(key, "TwoVMs", "%d slots are taken", n)
+	}
+	if len(live) > slotsPerMac {
+		c.violate(key, "TwoVMs", "%d instances have not ended", len(live))
+	}
+	for _, slot := range lease.Status.Instances {
+		if live[slot.Name] != slot.UID {
+			c.violate(key, "Slots", "a slot is taken by %s (%s), which has ended or never was", slot.Name, slot.UID)
+		}
+	}
+	for instance, uid := range live {
+		if !slices.ContainsFunc(lease.Status.Instances, func(s rackv1alpha1.LeaseSlot) bool { return s.UID == uid && s.Name == instance }) {
+			c.violate(key, "Slots", "instance %s (%s) has no slot", instance, uid)
+		}
+	}
+	if len(live) > 0 && !holds(lease) {
+		c.violate(key, "OneTenant", "it has %d instances and no Mac", len(live))
+	}
+	if !holds(lease) {
+		return
+	}
+	node := c.nodes[lease.Status.NodeName]
+	if node == nil {
+		c.violate(key, "OneTenant", "its Mac %s is not there", lease.Status.NodeName)
+		return
+	}
+	if ref := node.Status.LeaseRef; ref == nil || ref.UID != lease.UID {
+		c.violate(key, "OneTenant", "its Mac %s has lease %v", node.Name, ref)
+	}
+	if node.Spec.SerialNumber != lease.Status.SerialNumber || node.Spec.ClassName != lease.Spec.ClassName ||
+		lease.Spec.SerialNumber != "" && lease.Spec.SerialNumber != node.Spec.SerialNumber {
+		c.violate(key, "OneTenant", "it has Mac %s of class %s for %s of class %s", node.Spec.SerialNumber, node.Spec.ClassName, lease.Status.SerialNumber, lease.Spec.ClassName)
+	}
+	if !node.Status.EarliestReleaseAt.Equal(lease.Status.EarliestReleaseAt) {
+		c.violate(key, "OneDay", "its floor is %s, its Mac's %s", lease.Status.EarliestReleaseAt, node.Status.EarliestReleaseAt)
+	}
+	if (node.Status.ReleasingSince != nil) != (lease.Status.Phase == rackv1alpha1.MacNodeLeaseReleasing) {
+		c.violate(key, "Phase", "it is %s, and its Mac is releasing since %s", lease.Status.Phase, node.Status.ReleasingSince)
+	}
+	if since := node.Status.ReleasingSince; since != nil && since.Before(lease.Status.EarliestReleaseAt) {
+		c.violate(key, "OneDay", "its Mac is releasing since %s, before the floor %s", since, lease.Status.EarliestReleaseAt)
+	}
+}
+
+// checkNode checks how a Mac stands to its lease and what runs on it.
+func (c *Checker) checkNode(name string) {
+	node, key := c.nodes[name], NodeKey(name)
+	running := len(c.running[name])
+	if node == nil {
+		if running > 0 {
+			c.violate(key, "TwoVMs", "it is gone, and %d virtual machines run on it", running)
+		}
+		return
+	}
+	if running > slotsPerMac || node.Status.RunningVMs > slotsPerMac {
+		c.violate(key, "TwoVMs", "%d virtual machines run, and it counts %d", running, node.Status.RunningVMs)
+	}
+	if running != int(node.Status.RunningVMs) {
+		c.violate(key, "RunningVMs", "it counts %d virtual machines, and %d run", node.Status.RunningVMs, running)
+	}
+	was := c.current.oldNode[name]
+	ref := node.Status.LeaseRef
+	if ref == nil {
+		if running > 0 {
+			c.violate(key, "OneTenant", "it has no lease, and %d virtual machines run", running)
+		}
+		if was != nil && was.Status.LeaseRef != nil {
+			if was.Status.Scrub == nil || was.Status.Scrub.LeaseUID != was.Status.LeaseRef.UID || len(was.Status.Scrub.Remaining) > 0 {
+				c.violate(key, "Release", "it is released and not scrubbed of lease %s", was.Status.LeaseRef.Name)
+			}
+		}
+		return
+	}
+	lease := c.leases[ref.Namespace+"/"+ref.Name]
+	if lease == nil || lease.UID != ref.UID || !holds(lease) || lease.Status.NodeName != name {
+		c.violate(key, "OneTenant", "it has lease %s/%s (%s), which does not have it", ref.Namespace, ref.Name, ref.UID)
+	}
+	switch {
+	case was == nil:
+		c.violate(key, "OneTenant", "it is created with a lease")
+	case was.Status.LeaseRef == nil && was.Status.Phase != rackv1alpha1.MacNodeAvailable:
+		c.violate(key, "OneTenant", "it is leased while it is %s", was.Status.Phase)
+	case was.Status.LeaseRef != nil && was.Status.LeaseRef.UID != ref.UID:
+		c.violate(key, "OneTenant", "it goes from lease %s to lease %s", was.Status.LeaseRef.UID, ref.UID)
+	}
+}
+
+// ended says whether an instance has ended.
+func ended(i *instancev1alpha1.MacOSInstance) bool {
+	return i.Status.Phase == instancev1alpha1.MacOSInstanceStopped || i.Status.Phase == instancev1alpha1.MacOSInstanceFailed
+}
+
+func runs(i *instancev1alpha1.MacOSInstance) bool {
+	return i != nil && i.Status.StartedAt != nil && !ended(i)
+}
+
+func (c *Checker) instance(name string, value []byte, deleted bool) error {
+	was, exists := c.instances[name]
+	key := instancePrefix + name
+	is, err := keep(c, key, value, deleted, was, &instancev1alpha1.MacOSInstance{}, exists)
+	if err != nil {
+		return err
+	}
+	if was != nil && !ended(was) {
+		c.forget(was)
+	}
+	if is == nil {
+		delete(c.instances, name)
+		if was != nil && !ended(was) {
+			c.violate(key, "Slots", "it is gone before it has ended: it is %s", was.Status.Phase)
+		}
+		return nil
+	}
+	c.instances[name] = is
+	if !ended(is) {
+		c.remember(key, is)
+	}
+	if ended(is) || is.Status.StopRequest != nil {
+		c.stopped[key] = true
+	}
+	switch {
+	case was == nil:
+		c.checkCreation(key, is)
+	case ended(was) && is.Status.Phase != was.Status.Phase:
+		c.violate(key, "Phase", "it has ended as %s and is %s", was.Status.Phase, is.Status.Phase)
+	case was.Status.MachineID != "" && was.Status.MachineID != is.Status.MachineID, was.Status.MACAddress != "" && was.Status.MACAddress != is.Status.MACAddress:
+		c.violate(key, "Identity", "it changes its machine ID or MAC address")
+	}
+	if !runs(was) && runs(is) {
+		c.current.changes[change{rackv1alpha1.InstanceStarted, string(is.UID)}]++
+	}
+	if runs(was) && !runs(is) {
+		c.current.changes[change{rackv1alpha1.InstanceStopped, string(is.UID)}]++
+	}
+	if runs(is) && (is.Status.MachineID == "" || is.Status.MACAddress == "") {
+		c.violate(key, "Identity", "it runs without a machine ID or MAC address")
+	}
+	return nil
+}
+
+// remember takes note of an instance that has not ended.
+func (c *Checker) remember(key string, i *instancev1alpha1.MacOSInstance) {
+	lease := i.Namespace + "/" + i.Spec.LeaseName
+	if c.live[lease] == nil {
+		c.live[lease] = map[string]types.UID{}
+	}
+	c.live[lease][i.Name] = i.UID
+	c.current.leases[lease] = true
+	if runs(i) {
+		if c.running[i.Status.NodeName] == nil {
+			c.running[i.Status.NodeName] = map[types.UID]bool{}
+		}
+		c.running[i.Status.NodeName][i.UID] = true
+		c.current.nodes[i.Status.NodeName] = true
+	}
+	name := i.Namespace + "/" + i.Name
+	c.wants(key, "machine-id", i.Status.MachineID, name)
+	c.wants(key, "mac-address", i.Status.MACAddress, name)
+	c.wants(key, "image-use", i.Spec.ImageName+"/"+string(i.UID), name)
+	if c.images[i.Spec.ImageName] == nil {
+		c.violate(key, "Image", "its image %s is not there", i.Spec.ImageName)
+	}
+}
+
+func (c *Checker) forget(i *instancev1alpha1.MacOSInstance) {
+	lease := i.Namespace + "/" + i.Spec.LeaseName
+	delete(c.live[lease], i.Name)
+	if len(c.live[lease]) == 0 {
+		delete(c.live, lease)
+	}
+	c.current.leases[lease] = true
+	if runs(i) {
+		delete(c.running[i.Status.NodeName], i.UID)
+		c.current.nodes[i.Status.NodeName] = true
+	}
+	c.unwant("machine-id", i.Status.MachineID)
+	c.unwant("mac-address", i.Status.MACAddress)
+	c.unwant("image-use", i.Spec.ImageName+"/"+string(i.UID))
+}
+
+// checkCreation checks that a lease may have a new instance. What was written in the same transaction is known.
+func (c *Checker) checkCreation(key string, is *instancev1alpha1.MacOSInstance) {
+	name := is.Namespace + "/" + is.Spec.LeaseName
+	lease := c.leases[name]
+	switch {
+	case lease == nil:
+		c.violate(key, "OneTenant", "it is created without its lease %s", name)
+		return
+	case lease.Status.Phase != rackv1alpha1.MacNodeLeaseBound && lease.Status.Phase != rackv1alpha1.MacNodeLeaseHeld:
+		c.violate(key, "OneDay", "it is created while its lease %s is %s", name, lease.Status.Phase)
+	case lease.Status.Phase == rackv1alpha1.MacNodeLeaseHeld && !lease.Status.HeldAt.Before(&is.CreationTimestamp):
+		c.violate(key, "OneDay", "it is created at %s, not after the hold of its lease at %s", is.CreationTimestamp, lease.Status.HeldAt)
+	case lease.Status.Phase == rackv1alpha1.MacNodeLeaseHeld && lease.Status.EarliestReleaseAt.Before(&is.CreationTimestamp):
+		c.violate(key, "OneDay", "it is created at %s, after the floor of its lease at %s", is.CreationTimestamp, lease.Status.EarliestReleaseAt)
+	}
+	if is.Status.NodeName != lease.Status.NodeName || is.Status.SerialNumber != lease.Status.SerialNumber {
+		c.violate(key, "OneTenant", "it is on Mac %s, its lease has %s", is.Status.NodeName, lease.Status.NodeName)
+	}
+	if len(is.OwnerReferences) != 1 || is.OwnerReferences[0].UID != lease.UID {
+		c.violate(key, "OneTenant", "it is not owned by its lease")
+	}
+}
+
+func (c *Checker) image(name string, value []byte, deleted bool) error {
+	was, exists := c.images[name]
+	is, err := keep(c, ImageKey(name), value, deleted, was, &imagev1alpha1.MacOSImage{}, exists)
+	if err != nil {
+		return err
+	}
+	if is != nil {
+		c.images[name] = is
+		return nil
+	}
+	delete(c.images, name)
+	for key := range c.want {
+		if strings.HasPrefix(key, "image-use/"+url.PathEscape(name+"/")) {
+			c.violate(ImageKey(name), "Image", "it is deleted while it is used: %s", key)
+		}
+	}
+	return nil
+}
+
+// wants takes note of an index key that there should be.
+func (c *Checker) wants(key, kind, id, value string) {
+	if id == "" {
+		return
+	}
+	at := kind + "/" + url.PathEscape(id)
+	if other, taken := c.want[at]; taken {
+		c.violate(key, "Unique", "%s %s is that of %s too", kind, id, other)
+	}
+	c.want[at] = value
+	c.current.index[at] = true
+}
+
+func (c *Checker) unwant(kind, id string) {
+	if id == "" {
+		return
+	}
+	at := kind + "/" + url.PathEscape(id)
+	delete(c.want, at)
+	c.current.index[at] = true
+}
+
+func (c *Checker) checkIndex(key string) {
+	have, exists := c.index[key]
+	want, wanted := c.want[key]
+	if exists != wanted || have != want {
+		c.violate(key, "Index", "the index key is %q, not %q", have, want)
+	}
+}

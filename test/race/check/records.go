@@ -1,0 +1,172 @@
+package check
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
+)
+
+// record checks a record, and that it is the next of its chain.
+func (c *Checker) record(name string, value []byte, deleted bool) error {
+	key := recordPrefix + name
+	if deleted {
+		c.violate(key, "Ledger", "it is deleted")
+		return nil
+	}
+	record, err := decode(value, &rackv1alpha1.AuditRecord{})
+	if err != nil {
+		return err
+	}
+	c.written[write{key, c.rev}] = Sum(record)
+	if c.created[key] {
+		c.violate(key, "Ledger", "it is changed")
+	}
+	c.created[key] = true
+	c.counts[record.Type]++
+	c.current.records = append(c.current.records, record)
+
+	id, namespace := chainOf(record), record.Tenant
+	if namespace == "" || record.Type == rackv1alpha1.CrossTenantRejected {
+		namespace = systemSpace
+	}
+	if want := fmt.Sprintf("%s/%s-%012d", namespace, id, record.Sequence); name != want {
+		c.violate(key, "Ledger", "its place is %s", want)
+	}
+	last := c.chains[id]
+	if last == nil {
+		last = &chain{}
+	}
+	if record.Sequence != last.sequence+1 || record.PreviousHash != last.hash {
+		c.violate(key, "Ledger", "it follows %d (%s), and the last of its chain is %d (%s)", record.Sequence-1, record.PreviousHash, last.sequence, last.hash)
+	}
+	if record.Time.Time.Before(last.time) {
+		c.violate(key, "Ledger", "its time is %s, before the last record's %s", record.Time, last.time)
+	}
+	data, err := canonical(record, "apiVersion", "kind", "metadata", "hash")
+	if err != nil {
+		return err
+	}
+	if sum := sha256.Sum256(data); record.Hash != hex.EncodeToString(sum[:]) {
+		c.violate(key, "Ledger", "its hash is %s, not %x", record.Hash, sum)
+	}
+	c.chains[id] = &chain{record.Sequence, record.Hash, record.Time.Time}
+	head := headIndex + "/" + url.PathEscape(id)
+	c.want[head] = fmt.Sprintf("%d %s %d", record.Sequence, record.Hash, record.Time.UnixMicro())
+	c.current.index[head] = true
+	return nil
+}
+
+func chainOf(record *rackv1alpha1.AuditRecord) string {
+	switch {
+	case record.Chassis.SerialNumber != "":
+		return strings.ToLower(record.Chassis.SerialNumber)
+	case record.Tenant != "":
+		return "tenant-" + record.Tenant
+	}
+	return "tenant-" + systemSpace
+}
+
+// checkRecords checks that the records of a revision are those of its changes.
+func (c *Checker) checkRecords() {
+	for _, record := range c.current.records {
+		key := recordPrefix + record.Namespace + "/" + record.Name
+		subject, ok := subjectOf(record)
+		if !ok {
+			continue // of a rejection
+		}
+		proof := change{record.Type, subject}
+		if c.current.changes[proof] == 0 {
+			c.violate(key, "Ledger", "it is of a change that was not made: %s of %s", proof.kind, proof.subject)
+			continue
+		}
+		c.current.changes[proof]--
+		if record.Type != rackv1alpha1.NodeQuarantined && record.Type != rackv1alpha1.NodeRecovered {
+			if since, twice := c.proved[proof]; twice {
+				c.violate(key, "Ledger", "%s of %s is on record since revision %d", proof.kind, proof.subject, since)
+			}
+			c.proved[proof] = c.rev
+		}
+		c.checkDetails(key, record)
+	}
+	for proof, n := range c.current.changes {
+		if n != 0 {
+			c.violate(proof.subject, "Ledger", "%s is not on record", proof.kind)
+		}
+	}
+}
+
+// subjectOf returns what a record of a change is about. Other records are of rejections.
+func subjectOf(record *rackv1alpha1.AuditRecord) (string, bool) {
+	switch record.Type {
+	case rackv1alpha1.LeaseBound, rackv1alpha1.LeaseHeld, rackv1alpha1.LeaseReleased:
+		if record.Lease != nil {
+			return string(record.Lease.UID), true
+		}
+		return "", true
+	case rackv1alpha1.InstanceStarted, rackv1alpha1.InstanceStopped:
+		if record.Instance != nil {
+			return string(record.Instance.UID), true
+		}
+		return "", true
+	case rackv1alpha1.NodeQuarantined, rackv1alpha1.NodeRecovered:
+		return record.Chassis.NodeName, true
+	}
+	return "", false
+}
+
+// checkDetails checks that a record says what has changed.
+func (c *Checker) checkDetails(key string, record *rackv1alpha1.AuditRecord) {
+	node := c.nodes[record.Chassis.NodeName]
+	if node == nil {
+		c.violate(key, "Ledger", "its Mac %s is not there", record.Chassis.NodeName)
+		return
+	}
+	wrong := func(format string, args ...any) {
+		c.violate(key, "Ledger", "%s: %s", record.Type, fmt.Sprintf(format, args...))
+	}
+	if record.Chassis.SerialNumber != node.Spec.SerialNumber {
+		wrong("Mac %s has serial number %s, not %s", node.Name, node.Spec.SerialNumber, record.Chassis.SerialNumber)
+	}
+	d := record.Details
+	switch record.Type {
+	case rackv1alpha1.LeaseBound, rackv1alpha1.LeaseHeld:
+		lease := c.leases[record.Lease.Namespace+"/"+record.Lease.Name]
+		if lease == nil || record.Tenant != lease.Namespace || lease.Status.NodeName != node.Name || !d.EarliestReleaseAt.Equal(lease.Status.EarliestReleaseAt) {
+			wrong("it is not what the lease says")
+			return
+		}
+		if record.Type == rackv1alpha1.LeaseBound && (!d.BoundAt.Equal(lease.Status.BoundAt) || d.BoundAt.Time.Before(record.Time.Time) || d.BoundAt.Sub(record.Time.Time) >= time.Second) {
+			wrong("it is of %s, and the lease is bound at %s", record.Time, lease.Status.BoundAt)
+		}
+		if record.Type == rackv1alpha1.LeaseHeld && (!record.Time.Time.Before(lease.Status.EarliestReleaseAt.Time) || !lease.Status.HeldAt.Equal(d.AttemptedAt)) {
+			wrong("it is of %s, the lease is held at %s with its floor at %s", record.Time, lease.Status.HeldAt, lease.Status.EarliestReleaseAt)
+		}
+	case rackv1alpha1.LeaseReleased:
+		was := c.current.oldLease[record.Lease.Namespace+"/"+record.Lease.Name]
+		if was == nil || was.Status.BoundAt == nil || d.ReleasedAt == nil {
+			wrong("there was no such lease")
+			return
+		}
+		if end := floorOf(was); record.Time.Time.Before(end) || d.ReleasedAt.Time.Before(end) || d.ReleasedAt.Time.Before(was.Status.EarliestReleaseAt.Time) {
+			wrong("it is of %s, before the floor at %s", record.Time, end)
+		}
+		if !slices.Contains(d.NodeTaints, "macrack.io/unleased:NoSchedule") {
+			wrong("the taints were %q", d.NodeTaints)
+		}
+	case rackv1alpha1.InstanceStarted, rackv1alpha1.InstanceStopped:
+		i := c.instances[record.Instance.Namespace+"/"+record.Instance.Name]
+		if i == nil || i.Status.NodeName != node.Name || d.MachineID != i.Status.MachineID || d.MACAddress != i.Status.MACAddress || record.Tenant != i.Namespace {
+			wrong("it is not what the instance says")
+			return
+		}
+		if d.LocalVMs == nil || *d.LocalVMs != node.Status.RunningVMs {
+			wrong("the Mac counts %d virtual machines, and the record has %v", node.Status.RunningVMs, d.LocalVMs)
+		}
+	}
+}
