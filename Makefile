@@ -3,31 +3,31 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
 export GOFLAGS ?= -mod=mod
-KUBECONFIG_DEV := $(CURDIR)/.dev/kubeconfig
-
 .PHONY: help
-help: ## Show what can be made.
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
+help: ## show what can be made.
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
 
 include hack/dev/dev.mk
+include hack/demo/demo.mk
+include test/test.mk
 
-.PHONY: build
-build: ## Build the binaries into .dev/bin.
-	go build -o .dev/bin/macrack-apiserver ./cmd/apiserver
-	go build -o .dev/bin/macrack-controllers ./cmd/controllers
-	go build -o .dev/bin/macrack-agent ./cmd/agent
-	go build -o .dev/bin/macrack-vm ./cmd/vm
+BINARIES := macrack-apiserver macrack-controllers macrack-agent macrack-vm macrack-ledger
+
+.PHONY: build $(BINARIES)
+build: $(BINARIES) ## build the binaries into .dev/bin
+$(BINARIES): macrack-%:
+	go build -o .dev/bin/$@ ./cmd/$*
 
 .PHONY: generate
-generate: ## Generate all generated code.
+generate: ## generate all generated code.
 	hack/update-codegen.sh
 
 .PHONY: verify
-verify: ## Check that generated code is up to date.
+verify: ## check that generated code is up to date.
 	hack/verify-codegen.sh
 
 .PHONY: lint
-lint: .dev/bin/golangci-lint ## Run the linters.
+lint: .dev/bin/golangci-lint ## run the linters.
 	.dev/bin/golangci-lint run ./...
 
 .dev/bin/golangci-lint: hack/tools/go.mod hack/tools/go.sum
