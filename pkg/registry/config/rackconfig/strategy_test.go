@@ -37,7 +37,7 @@ func TestStrategy(t *testing.T) {
 	}
 	strategy := NewStrategy(newScheme())
 	c := stored()
-	c.ResourceVersion = ""
+	c.ResourceVersion, c.Generation = "", 7
 	require.NoError(t, strategytest.Create(t, strategy, c))
 	assert.EqualValues(t, 1, c.Generation)
 

@@ -39,7 +39,7 @@ func stored(phase image.MacOSImagePhase) *image.MacOSImage {
 func TestStrategy(t *testing.T) {
 	strategy := NewStrategy(newScheme())
 	i := stored(image.MacOSImageReady)
-	i.ResourceVersion = ""
+	i.ResourceVersion, i.Generation = "", 7
 	require.NoError(t, strategytest.Create(t, strategy, i))
 	assert.Equal(t, image.MacOSImageStatus{Phase: image.MacOSImagePending}, i.Status)
 	assert.EqualValues(t, 1, i.Generation)

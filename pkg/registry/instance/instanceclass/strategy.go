@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 
-	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -31,19 +30,14 @@ func NewStrategy(typer runtime.ObjectTyper) Strategy {
 // NamespaceScoped is false: an InstanceClass is in no namespace.
 func (Strategy) NamespaceScoped() bool { return false }
 
-// PrepareForCreate begins to count the generations of the spec.
+// PrepareForCreate sets the one generation that the spec has.
 func (Strategy) PrepareForCreate(_ context.Context, obj runtime.Object) {
 	instanceClass := obj.(*instance.InstanceClass)
 	instanceClass.Generation = 1
 }
 
-// PrepareForUpdate counts the generations of the spec.
-func (Strategy) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
-	newInstanceClass, oldInstanceClass := obj.(*instance.InstanceClass), old.(*instance.InstanceClass)
-	if !equality.Semantic.DeepEqual(newInstanceClass.Spec, oldInstanceClass.Spec) {
-		newInstanceClass.Generation = oldInstanceClass.Generation + 1
-	}
-}
+// PrepareForUpdate does nothing: the spec never changes.
+func (Strategy) PrepareForUpdate(context.Context, runtime.Object, runtime.Object) {}
 
 // Validate says what is wrong with a new InstanceClass.
 func (Strategy) Validate(_ context.Context, obj runtime.Object) field.ErrorList {

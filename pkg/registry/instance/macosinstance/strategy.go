@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 
-	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -50,13 +49,10 @@ func (Strategy) PrepareForCreate(_ context.Context, obj runtime.Object) {
 	}
 }
 
-// PrepareForUpdate keeps the status, and counts the generations of the spec.
+// PrepareForUpdate keeps the status. The spec never changes.
 func (Strategy) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
 	newMacOSInstance, oldMacOSInstance := obj.(*instance.MacOSInstance), old.(*instance.MacOSInstance)
 	newMacOSInstance.Status = oldMacOSInstance.Status
-	if !equality.Semantic.DeepEqual(newMacOSInstance.Spec, oldMacOSInstance.Spec) {
-		newMacOSInstance.Generation = oldMacOSInstance.Generation + 1
-	}
 }
 
 // Validate says what is wrong with a new MacOSInstance.

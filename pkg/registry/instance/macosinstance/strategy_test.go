@@ -44,7 +44,7 @@ func TestStrategy(t *testing.T) {
 	strategy := NewStrategy(newScheme())
 	for _, finalizers := range [][]string{nil, {rules.FinalizerVM}, {"example.com/x"}} {
 		i := stored()
-		i.ResourceVersion, i.Finalizers = "", finalizers
+		i.ResourceVersion, i.Generation, i.Finalizers = "", 7, finalizers
 		require.NoError(t, strategytest.Create(t, strategy, i))
 		assert.Equal(t, instance.MacOSInstanceStatus{Phase: instance.MacOSInstancePending}, i.Status)
 		assert.EqualValues(t, 1, i.Generation)

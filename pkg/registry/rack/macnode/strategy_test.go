@@ -38,7 +38,7 @@ func stored() *rack.MacNode {
 func TestStrategy(t *testing.T) {
 	strategy := NewStrategy(newScheme())
 	node := stored()
-	node.ResourceVersion = ""
+	node.ResourceVersion, node.Generation = "", 7
 	require.NoError(t, strategytest.Create(t, strategy, node))
 	assert.Equal(t, rack.MacNodeStatus{Phase: rack.MacNodePending}, node.Status, "nobody is born with a lease")
 	assert.EqualValues(t, 1, node.Generation)

@@ -36,7 +36,7 @@ func stored() *rack.MacNodeClass {
 func TestStrategy(t *testing.T) {
 	strategy := NewStrategy(newScheme())
 	class := stored()
-	class.ResourceVersion = ""
+	class.ResourceVersion, class.Generation = "", 7
 	require.NoError(t, strategytest.Create(t, strategy, class))
 	assert.Zero(t, class.Status)
 	assert.EqualValues(t, 1, class.Generation)

@@ -41,7 +41,7 @@ func stored() *rack.MacNodeLease {
 func TestStrategy(t *testing.T) {
 	strategy := NewStrategy(newScheme())
 	lease := stored()
-	lease.ResourceVersion, lease.Finalizers = "", nil
+	lease.ResourceVersion, lease.Generation, lease.Finalizers = "", 7, nil
 	require.NoError(t, strategytest.Create(t, strategy, lease))
 	assert.Equal(t, rack.MacNodeLeaseStatus{Phase: rack.MacNodeLeasePending}, lease.Status)
 	assert.EqualValues(t, 1, lease.Generation)
