@@ -3,6 +3,7 @@ package strategies
 
 import (
 	"context"
+	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -63,3 +64,22 @@ func ResetFields(version string, paths ...[]string) map[fieldpath.APIVersion]*fi
 
 // Path names a field by the names on the way to it.
 func Path(names ...string) []string { return names }
+
+// Cut returns the beginning of s as valid UTF-8 of limit bytes at most. It is for what somebody reports and
+// somebody else made up: refusing it would let the latter keep the former from reporting.
+func Cut(s string, limit int) string {
+	s = strings.ToValidUTF8(s, "?")
+	if len(s) > limit {
+		s = strings.ToValidUTF8(s[:limit], "")
+	}
+	return s
+}
+
+// CutEnd returns the end of s as Cut returns the beginning.
+func CutEnd(s string, limit int) string {
+	s = strings.ToValidUTF8(s, "?")
+	if len(s) > limit {
+		s = strings.ToValidUTF8(s[len(s)-limit:], "")
+	}
+	return s
+}

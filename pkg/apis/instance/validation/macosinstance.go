@@ -19,10 +19,16 @@ import (
 )
 
 const (
+	// MaxMessage is how many bytes the message of a status, or of a condition, has at most.
+	MaxMessage = check.MaxMessage
+	// MaxStartupOutput is how many bytes of a startup script's output are kept.
+	MaxStartupOutput = 4 << 10
+)
+
+const (
 	maxSSHAuthorizedKeys = 32
 	maxSSHAuthorizedKey  = 16 << 10
 	maxStartupScript     = 64 << 10
-	maxStartupOutput     = 4 << 10
 	maxMachineID         = 4 << 10
 )
 
@@ -77,7 +83,7 @@ func ValidateMacOSInstanceStatusUpdate(i, old *instance.MacOSInstance) field.Err
 		errs = append(errs, check.Digest(status.ImageDigest, path.Child("imageDigest"))...)
 	}
 	if status.Startup != nil {
-		errs = append(errs, check.Lines(status.Startup.Output, maxStartupOutput, path.Child("startup", "output"))...)
+		errs = append(errs, check.Lines(status.Startup.Output, MaxStartupOutput, path.Child("startup", "output"))...)
 	}
 	return append(errs, check.Conditions(status.Conditions, path.Child("conditions"))...)
 }
@@ -230,9 +236,14 @@ func validateIPAddress(ip *instance.IPAddress, path *field.Path) field.ErrorList
 	if len(ip.Value) > 64 {
 		return append(errs, field.TooLong(path.Child("value"), "", 64))
 	}
-	address, err := netip.ParseAddr(ip.Value)
-	if err != nil || address.Zone() != "" || address.IsUnspecified() || address.IsMulticast() {
+	if !IsHostAddress(ip.Value) {
 		errs = append(errs, field.Invalid(path.Child("value"), ip.Value, "must be the IP address of a host, such as 192.168.64.2"))
 	}
 	return errs
+}
+
+// IsHostAddress says whether value is the IP address of one host.
+func IsHostAddress(value string) bool {
+	address, err := netip.ParseAddr(value)
+	return err == nil && address.Zone() == "" && !address.IsUnspecified() && !address.IsMulticast()
 }

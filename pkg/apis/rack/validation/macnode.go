@@ -93,7 +93,7 @@ func validateScrubEntries(entries []string, path *field.Path) field.ErrorList {
 	}
 	var errs field.ErrorList
 	for i, entry := range entries {
-		errs = append(errs, check.RequiredText(entry, 1024, path.Index(i))...)
+		errs = append(errs, check.Lines(entry, 4096, path.Index(i))...)
 	}
 	return errs
 }

@@ -86,7 +86,8 @@ func (StatusStrategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
 	)
 }
 
-// PrepareForUpdate keeps everything but the status, and what the server keeps in it.
+// PrepareForUpdate keeps everything but the status, and what the server keeps in it. What the guest says of
+// itself may be anything, and is made to fit, or it could keep its agent from reporting that it runs.
 func (StatusStrategy) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
 	newMacOSInstance, oldMacOSInstance := obj.(*instance.MacOSInstance), old.(*instance.MacOSInstance)
 	strategies.KeepMetadata(&newMacOSInstance.ObjectMeta, &oldMacOSInstance.ObjectMeta)
@@ -94,6 +95,20 @@ func (StatusStrategy) PrepareForUpdate(_ context.Context, obj, old runtime.Objec
 	newMacOSInstance.Status.NodeName = oldMacOSInstance.Status.NodeName
 	newMacOSInstance.Status.SerialNumber = oldMacOSInstance.Status.SerialNumber
 	newMacOSInstance.Status.StopRequest = oldMacOSInstance.Status.StopRequest
+	fitReport(&newMacOSInstance.Status)
+}
+
+func fitReport(status *instance.MacOSInstanceStatus) {
+	status.Message = strategies.Cut(status.Message, validation.MaxMessage)
+	for i := range status.Conditions {
+		status.Conditions[i].Message = strategies.Cut(status.Conditions[i].Message, validation.MaxMessage)
+	}
+	if status.Startup != nil {
+		status.Startup.Output = strategies.CutEnd(status.Startup.Output, validation.MaxStartupOutput)
+	}
+	if status.IPAddress != nil && !validation.IsHostAddress(status.IPAddress.Value) {
+		status.IPAddress = nil
+	}
 }
 
 // ValidateUpdate says what is wrong with a change of a MacOSInstance's status.

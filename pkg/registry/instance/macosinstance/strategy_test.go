@@ -1,6 +1,7 @@
 package macosinstance
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -82,6 +83,28 @@ func TestStatusStrategy(t *testing.T) {
 
 	i.Status.Phase = instance.MacOSInstanceRunning
 	assert.ErrorContains(t, strategytest.Update(t, strategy, i, stored()), "status.phase")
+}
+
+func TestGuestsCannotSpoilReports(t *testing.T) {
+	strategy := NewStatusStrategy(NewStrategy(newScheme()))
+	scheduled := metav1.Condition{Type: "Scheduled", Status: "True", Reason: "Scheduled", LastTransitionTime: metav1.NewTime(time.Unix(1, 0))}
+	i := stored()
+	i.Status.Message = strings.Repeat("m", 1<<16)
+	i.Status.Startup = &instance.StartupResult{Output: strings.Repeat("o", 4094) + "\xbc\xffend\n"}
+	i.Status.IPAddress = &instance.IPAddress{Value: "fe80::1%en0", Source: "GuestAgent"}
+	i.Status.Conditions = []metav1.Condition{scheduled}
+	i.Status.Conditions[0].Message = strings.Repeat("m", 1<<16)
+	require.NoError(t, strategytest.Update(t, strategy, i, stored()))
+	assert.Len(t, i.Status.Message, 32<<10)
+	assert.Len(t, i.Status.Conditions[0].Message, 32<<10)
+	assert.Len(t, i.Status.Startup.Output, 4096)
+	assert.True(t, strings.HasSuffix(i.Status.Startup.Output, "o?end\n"), "the end of the output counts")
+	assert.Nil(t, i.Status.IPAddress)
+
+	i = stored()
+	i.Status.IPAddress = &instance.IPAddress{Value: "192.168.64.2", Source: "GuestAgent"}
+	require.NoError(t, strategytest.Update(t, strategy, i, stored()))
+	assert.Equal(t, "192.168.64.2", i.Status.IPAddress.Value)
 }
 
 func TestResetFields(t *testing.T) {

@@ -4,7 +4,6 @@ package auditrecord
 import (
 	"context"
 	"fmt"
-	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -47,23 +46,14 @@ func (Strategy) PrepareForCreate(_ context.Context, obj runtime.Object) {
 	auditRecord.PreviousHash = ""
 	auditRecord.Hash = ""
 	auditRecord.Details.Count = 0
-	auditRecord.Details.Message = cut(auditRecord.Details.Message, validation.MaxAuditMessage)
+	auditRecord.Details.Message = strategies.Cut(auditRecord.Details.Message, validation.MaxAuditMessage)
 	for _, ref := range []*rack.AuditReference{auditRecord.Lease, auditRecord.Instance} {
 		if ref != nil {
-			ref.Namespace = cut(ref.Namespace, validation.MaxAuditReference)
-			ref.Name = cut(ref.Name, validation.MaxAuditReference)
-			ref.UID = types.UID(cut(string(ref.UID), validation.MaxAuditReference))
+			ref.Namespace = strategies.Cut(ref.Namespace, validation.MaxAuditReference)
+			ref.Name = strategies.Cut(ref.Name, validation.MaxAuditReference)
+			ref.UID = types.UID(strategies.Cut(string(ref.UID), validation.MaxAuditReference))
 		}
 	}
-}
-
-// cut returns s as valid UTF-8 of limit bytes at most.
-func cut(s string, limit int) string {
-	s = strings.ToValidUTF8(s, "?")
-	if len(s) > limit {
-		s = strings.ToValidUTF8(s[:limit], "")
-	}
-	return s
 }
 
 // Validate says what is wrong with a new AuditRecord.

@@ -57,11 +57,6 @@ func TestStrategy(t *testing.T) {
 	assert.True(t, strategy.NamespaceScoped())
 }
 
-func TestCutLeavesNoHalfLetters(t *testing.T) {
-	assert.Equal(t, "üü", cut("üüü", 5))
-	assert.Equal(t, "üüü", cut("üüü", 6))
-}
-
 func TestSelectableFields(t *testing.T) {
 	record := &rack.AuditRecord{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "acme", Name: "r1"}, Type: rack.LeaseBound, Tenant: "acme", Chassis: rack.AuditChassis{SerialNumber: "C07DR00AQ6NV"},
