@@ -59,7 +59,7 @@ func (c *client) commit(ctx context.Context, tx *Tx, rev int64, getOnFailure boo
 	expect := []clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(tx.mainKey), "=", rev)}
 	otherwise := []clientv3.Op{clientv3.OpGet(tx.mainKey)}
 	for _, o := range tx.ops {
-		keys = append(keys, o.key)
+		keys = append(keys, o.id())
 		if !faultSkipCompare() {
 			expect = append(expect, o.compare())
 		}
@@ -97,7 +97,7 @@ func (c *client) commit(ctx context.Context, tx *Tx, rev int64, getOnFailure boo
 	}
 	conflict := &conflictError{}
 	for _, o := range tx.ops {
-		if modRevision(tx.next.keys[o.key]) != o.rev {
+		if modRevision(tx.next.keys[o.id()]) != o.rev {
 			conflict.keys = append(conflict.keys, o.key)
 		}
 	}

@@ -18,9 +18,7 @@ import (
 // A conflictError says that a transaction did not commit because keys that its
 // planner relied on had changed. Planning again may succeed.
 type conflictError struct {
-	keys   []string
-	early  bool // whether it was foreseen, so that nothing was tried
-	inLine bool // whether other writes are in line for the keys
+	keys []string
 }
 
 func (e *conflictError) Error() string {

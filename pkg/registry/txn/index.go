@@ -96,7 +96,7 @@ func (t *Tx) DeleteKey(kind, id string) error {
 
 func (t *Tx) change(key string, write *clientv3.Op) error {
 	for _, o := range t.ops {
-		if o.key == key {
+		if o.id() == key {
 			return t.add(op{key: key, rev: o.rev, write: write})
 		}
 	}

@@ -151,3 +151,68 @@ func TestIndexRemembered(t *testing.T) {
 	}
 	replay(t, etcd)
 }
+
+// That there is no key of a range is a thing to depend on, too.
+func TestAnyKey(t *testing.T) {
+	endpoint, etcd := startEtcd(t, false)
+	var plan func(context.Context, *txn.Tx) error
+	s := startPlanned(t, endpoint, planWith(&plan))
+	n := 0
+	commit := func(p func(ctx context.Context, tx *txn.Tx) error) error {
+		n++
+		plan = p
+		_, err := create(cluster, s.Nodes, &Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("n", n)}})
+		return err
+	}
+	use := func(id string) {
+		t.Helper()
+		if err := commit(func(_ context.Context, tx *txn.Tx) error { return tx.CreateKey("use", id, []byte(id)) }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	inUse := errors.New("in use")
+	planned := 0
+	unused := func(ctx context.Context, tx *txn.Tx) error {
+		planned++
+		value, exists, err := tx.AnyKey(ctx, "use", "a/")
+		if exists {
+			return fmt.Errorf("%w by %s", inUse, value)
+		}
+		return err
+	}
+	use("a")
+	use("b/1")
+	use("ab/1")
+	if err := commit(unused); err != nil || planned != 1 {
+		t.Errorf("unused: %v, planned %d times", err, planned)
+	}
+	use("a/1")
+	if err := commit(unused); !errors.Is(err, inUse) || !strings.Contains(err.Error(), "a/1") {
+		t.Errorf("used: %v", err)
+	}
+	if _, err := etcd.Delete(ctx, "/registry/macrack.io/index/use/a%2F1"); err != nil {
+		t.Fatal(err)
+	}
+	// It comes into use between the plan and the commit.
+	planned = 0
+	if err := commit(func(ctx context.Context, tx *txn.Tx) error {
+		err := unused(ctx, tx)
+		if planned == 1 {
+			if _, err := etcd.Put(ctx, "/registry/macrack.io/index/use/a%2F2", "a/2"); err != nil {
+				t.Error(err)
+			}
+		}
+		return err
+	}); !errors.Is(err, inUse) || planned != 2 {
+		t.Errorf("used at once: %v, planned %d times", err, planned)
+	}
+	// What is found of a range is not taken for the key that it begins with.
+	if err := commit(func(ctx context.Context, tx *txn.Tx) error {
+		if value, exists, err := tx.GetKey(ctx, "use", "a/"); exists || err != nil {
+			t.Errorf("a/ is %q, %v", value, err)
+		}
+		return nil
+	}); err != nil {
+		t.Error(err)
+	}
+}

@@ -36,6 +36,7 @@ func (s *store) Create(ctx context.Context, key string, obj, out runtime.Object,
 func (s *store) Delete(ctx context.Context, key string, out runtime.Object, preconditions *storage.Preconditions, validate storage.ValidateObjectFunc, cached runtime.Object, opts storage.DeleteOptions) error {
 	return s.retry(ctx, "delete", key, func(ctx context.Context, tx *Tx) error {
 		return s.Interface.Delete(ctx, key, out, preconditions, func(ctx context.Context, obj runtime.Object) error {
+			tx.restart()
 			if err := validate(ctx, obj); err != nil {
 				return err
 			}
@@ -59,7 +60,7 @@ func (s *store) GuaranteedUpdate(ctx context.Context, key string, out runtime.Ob
 			if res.ResourceVersion != 0 {
 				old = in.DeepCopyObject() // update may change in
 			}
-			tx.discard() // or, if update fails, the last plan would be left
+			tx.restart()
 			obj, ttl, err := update(in, res)
 			if err != nil {
 				return nil, nil, err
@@ -73,7 +74,7 @@ func (s *store) GuaranteedUpdate(ctx context.Context, key string, out runtime.Ob
 		// The object's encoding stayed the same, so the storage wrote nothing.
 		if tx.stale {
 			tx.fresh = true // make sure that there was nothing to do
-			return &conflictError{early: true}
+			return &conflictError{}
 		}
 		if len(tx.written()) > 0 {
 			return apierrors.NewInternalError(fmt.Errorf("txn: no change of %s, but of its companions", key))
@@ -82,26 +83,25 @@ func (s *store) GuaranteedUpdate(ctx context.Context, key string, out runtime.Ob
 	})
 }
 
-// propose plans a write and claims the turn to commit it. It foresees the
-// conflicts with other writes of this process.
+// propose has a write planned until nothing that is known to this process
+// stands in the way of the commit, and returns the object to write.
 func (s *store) propose(ctx context.Context, tx *Tx, rev uint64, old, new runtime.Object) (runtime.Object, error) {
-	planned, err := s.plan(ctx, tx, rev, old, new)
-	if err != nil {
-		return nil, err
-	}
-	if err := s.domain.turns.claim(tx); err != nil {
-		return nil, err
-	}
-	if tx.foresaw {
-		return planned, nil // once is enough: etcd has the last word
-	}
-	for _, o := range tx.ops {
-		if _, newer := s.domain.recent.outruns(o.key, o.rev); newer {
-			tx.foresaw = true
-			return nil, &conflictError{keys: []string{o.key}, early: true}
+	for {
+		planned, err := s.plan(ctx, tx, rev, old, new)
+		if err != nil {
+			return nil, err
 		}
+		if !s.domain.turns.claim(tx) {
+			if err := s.domain.turns.wait(ctx, tx); err != nil {
+				return nil, err
+			}
+			continue // the writes before it have changed what it relies on
+		}
+		if tx.foresaw || !tx.outrun() {
+			return planned, nil
+		}
+		tx.foresaw = true // once, as etcd has the last word
 	}
-	return planned, nil
 }
 
 // plan has a write of the main object planned, which was at rev when it was

@@ -31,6 +31,10 @@ func (d *Domain) Transact(ctx context.Context, plan func(ctx context.Context, tx
 			return err
 		}
 		if len(tx.written()) == 0 {
+			if tx.stale {
+				tx.fresh = true // make sure that there is nothing to do
+				return &conflictError{}
+			}
 			return nil
 		}
 		resp, err := s.client.commit(ctx, tx, 0, false)

@@ -36,32 +36,31 @@ func (q *turns) waiting(key string) int {
 func TestTurnsAreInOrder(t *testing.T) {
 	q := newTurns()
 	first := writer("a", "b")
-	if err := q.claim(first); err != nil {
-		t.Fatal(err)
+	if !q.claim(first) {
+		t.Fatal("not claimed")
 	}
-	if err := q.claim(first); err != nil || len(first.turn) != 2 {
-		t.Errorf("claimed again: %v, %v", err, first.turn)
+	if !q.claim(first) || len(first.turn) != 2 {
+		t.Errorf("claimed again: %v", first.turn)
 	}
-	conflict := (*conflictError)(nil)
-	if err := q.claim(writer("c", "b")); !errors.As(err, &conflict) || !conflict.inLine || q.waiting("c") != 0 {
-		t.Errorf("claimed what is taken: %v", err)
+	if q.claim(writer("c", "b")) || q.waiting("c") != 0 {
+		t.Error("claimed what is taken")
 	}
 	var order []int
 	var wg sync.WaitGroup
 	for i := range 10 {
 		tx := writer("b")
 		wg.Go(func() {
-			if err := q.take(t.Context(), tx, tx.written()); err != nil {
+			if err := q.wait(t.Context(), tx); err != nil {
 				t.Error(err)
 			}
 			order = append(order, i)
-			q.leave(tx.turn)
+			q.leave(tx)
 		})
 		for q.waiting("b") != i+2 {
 			time.Sleep(time.Millisecond)
 		}
 	}
-	q.leave(first.turn)
+	q.leave(first)
 	wg.Wait()
 	if fmt.Sprint(order) != "[0 1 2 3 4 5 6 7 8 9]" || len(q.lines) != 0 {
 		t.Errorf("order %v, left %v", order, q.lines)
@@ -71,20 +70,20 @@ func TestTurnsAreInOrder(t *testing.T) {
 func TestTurnGivenUp(t *testing.T) {
 	q := newTurns()
 	first, second, third := writer("a"), writer("a"), writer("a")
-	if err := q.claim(first); err != nil {
-		t.Fatal(err)
+	if !q.claim(first) {
+		t.Fatal("not claimed")
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	gone, done := make(chan error), make(chan error)
 	go func() {
-		err := q.take(ctx, second, second.written())
-		q.leave(second.turn)
+		err := q.wait(ctx, second)
+		q.leave(second)
 		gone <- err
 	}()
 	for q.waiting("a") != 2 {
 		time.Sleep(time.Millisecond)
 	}
-	go func() { done <- q.take(t.Context(), third, third.written()) }()
+	go func() { done <- q.wait(t.Context(), third) }()
 	for q.waiting("a") != 3 {
 		time.Sleep(time.Millisecond)
 	}
@@ -92,11 +91,11 @@ func TestTurnGivenUp(t *testing.T) {
 	if err := <-gone; !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
-	q.leave(first.turn)
+	q.leave(first)
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
-	q.leave(third.turn)
+	q.leave(third)
 	if len(q.lines) != 0 {
 		t.Errorf("left %v", q.lines)
 	}
@@ -110,10 +109,10 @@ func TestLineIsBounded(t *testing.T) {
 		}
 	}
 	tx := writer("a")
-	if err := q.take(t.Context(), tx, tx.written()); !apierrors.IsTooManyRequests(err) {
+	if err := q.wait(t.Context(), tx); !apierrors.IsTooManyRequests(err) {
 		t.Error(err)
 	}
-	q.leave(tx.turn)
+	q.leave(tx)
 	if got := q.waiting("a"); got != maxLine {
 		t.Errorf("%d in line", got)
 	}
@@ -148,20 +147,20 @@ func TestTurnsExclude(t *testing.T) {
 					next := writer(want[:rand.IntN(4)]...)
 					tx.ops = next.ops
 					before := len(tx.turn)
-					if q.claim(tx) == nil {
+					if q.claim(tx) {
 						claimed := *tx
 						claimed.turn = tx.turn[before:]
 						count(&claimed, 1)
 					} else {
 						count(tx, -1)
-						if err := q.take(t.Context(), tx, tx.written()); err != nil {
+						if err := q.wait(t.Context(), tx); err != nil {
 							t.Error(err)
 						}
 						count(tx, 1)
 					}
 				}
 				count(tx, -1)
-				q.leave(tx.turn)
+				q.leave(tx)
 			}
 		})
 	}

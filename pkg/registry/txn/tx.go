@@ -53,6 +53,9 @@ type op struct {
 	write    *clientv3.Op
 }
 
+// id tells ops on the same key or range from others.
+func (o op) id() string { return o.key + o.end }
+
 func (o op) compare() clientv3.Cmp {
 	if o.end != "" {
 		return clientv3.Compare(clientv3.CreateRevision(o.key), "=", 0).WithRange(o.end)
@@ -213,13 +216,13 @@ func (t *Tx) add(o op) error {
 	at := -1
 	for i, have := range t.ops {
 		switch {
-		case have.key == o.key && have.rev != o.rev:
+		case have.id() == o.id() && have.rev != o.rev:
 			return &conflictError{keys: []string{o.key}}
-		case have.key == o.key && o.write == nil:
+		case have.id() == o.id() && o.write == nil:
 			return nil
-		case have.key == o.key && have.write == nil:
+		case have.id() == o.id() && have.write == nil:
 			at = i
-		case have.key == o.key:
+		case have.id() == o.id():
 			return fmt.Errorf("txn: second write of %s", o.key)
 		case have.resource == o.resource && o.resource != nil && have.write != nil && o.write != nil:
 			return fmt.Errorf("txn: second write of a %s: %s", o.resource.gr, o.key)
@@ -253,15 +256,34 @@ func (t *Tx) begin() {
 	t.snap, t.next = t.next, nil
 }
 
+// restart is called before the storage asks others what to write. Nothing of
+// an earlier try must be left, nor must they find it in the way of their own writes.
+func (t *Tx) restart() {
+	t.discard()
+	t.domain.turns.leave(t)
+}
+
 // discard forgets a plan, but for the keys that the next one is likely to read.
 func (t *Tx) discard() {
 	if len(t.ops) > 0 {
 		t.known = nil
 		for _, o := range t.ops {
-			t.known = append(t.known, o.key)
+			if o.end == "" {
+				t.known = append(t.known, o.key)
+			}
 		}
 	}
 	t.snap, t.stale, t.ops, t.err, t.committed = nil, false, nil, nil, 0
+}
+
+// outrun tells whether the commit is known to fail.
+func (t *Tx) outrun() bool {
+	for _, o := range t.ops {
+		if _, newer := t.domain.recent.outruns(o.id(), o.rev); newer {
+			return true
+		}
+	}
+	return false
 }
 
 // written returns the keys of the companions that the plan writes.

@@ -229,3 +229,28 @@ func TestOldStays(t *testing.T) {
 		t.Errorf("saw %q, %v", seen, err)
 	}
 }
+
+// Who is asked what to write may write by himself, even what the write that
+// asks is about to write.
+func TestNestedWrite(t *testing.T) {
+	etcd, servers := newLease(t, 2)
+	mustCreate(t, ctx, servers[0].Instances, instance("a", "lease"))
+	settle(t, servers[0].Instances, mustGet(t, ctx, servers[0].Instances, "a"))
+	asked := 0
+	if _, err := change(ctx, servers[0].Instances, "a", func(i *Instance) {
+		i.Note = "x"
+		switch asked++; asked {
+		case 1: // so that the commit fails, with the turn taken
+			if _, err := change(ctx, servers[1].Instances, "a", func(i *Instance) { i.Labels = map[string]string{"a": "b"} }); err != nil {
+				t.Error(err)
+			}
+		case 2:
+			if err := servers[0].Domain.Transact(ctx, func(ctx context.Context, tx *txn.Tx) error { return record(ctx, tx, "update", "lease", i) }); err != nil {
+				t.Error(err)
+			}
+		}
+	}); err != nil || asked < 2 {
+		t.Errorf("asked %d times, %v", asked, err)
+	}
+	replay(t, etcd)
+}
