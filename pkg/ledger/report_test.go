@@ -318,6 +318,12 @@ func TestReportFindsWhatIsPlanted(t *testing.T) {
 			},
 			rack.ComplianceIncomplete, RuleUnbroken, mac("mac1", 8), "was edited", "C07MAC1",
 		},
+		"an edited record that is dated back": {
+			func(t *testing.T, m *memory) {
+				m.find(t, "c07mac1-000000000008").Time = metav1.NewMicroTime(start.Add(-time.Hour))
+			},
+			rack.ComplianceIncomplete, RuleUnbroken, mac("mac1", 8), "was edited", "C07MAC1",
+		},
 		"an edited first record": {
 			func(t *testing.T, m *memory) { m.find(t, "c07mac1-000000000001").Chassis.SerialNumber = "ANOTHER" },
 			rack.ComplianceIncomplete, RuleUnbroken, mac("mac1", 1), "was edited", "C07MAC1",
