@@ -165,8 +165,7 @@ func fileSource(path string) ledger.RecordSource {
 		if err != nil {
 			return err
 		}
-		defer file.Close()
-		return ledger.ReadFrom(file)(ctx, yield)
+		return errors.Join(ledger.ReadFrom(file)(ctx, yield), file.Close())
 	}
 }
 

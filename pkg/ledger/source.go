@@ -3,6 +3,7 @@ package ledger
 import (
 	"container/heap"
 	"context"
+	"errors"
 	"iter"
 
 	"macrack.io/macrack/pkg/apis/rack"
@@ -76,17 +77,13 @@ func (s RecordSource) pull(ctx context.Context) iter.Seq2[*rack.AuditRecord, err
 			}
 			return nil
 		})
-		if err != nil && err != errStopped {
+		if err != nil && !errors.Is(err, errStopped) {
 			yield(nil, err)
 		}
 	}
 }
 
-type stopped struct{}
-
-func (stopped) Error() string { return "stopped" }
-
-var errStopped error = stopped{}
+var errStopped = errors.New("stopped")
 
 // merging is a source that is merged, with its next record.
 type merging struct {
