@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/endpoints/openapi"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	genericoptions "k8s.io/apiserver/pkg/server/options"
@@ -50,6 +51,7 @@ func NewOptions() *Options {
 		Clock:       clock.RealClock{},
 	}
 	o.Recommended.Etcd.DefaultStorageMediaType = runtime.ContentTypeProtobuf
+	o.Recommended.Admission.Decorators = append(admission.Decorators{admission.DecoratorFunc(adding)}, o.Recommended.Admission.Decorators...)
 	return o
 }
 

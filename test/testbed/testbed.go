@@ -237,7 +237,11 @@ func (tb *Testbed) logToFile() error {
 	if err := errors.Join(flags.Set("logtostderr", "false"), flags.Set("stderrthreshold", "FATAL")); err != nil {
 		return err
 	}
-	klog.SetOutput(f)
+	// Lines of a higher severity are written to the lower ones too.
+	klog.SetOutputBySeverity("INFO", f)
+	for _, severity := range []string{"WARNING", "ERROR", "FATAL"} {
+		klog.SetOutputBySeverity(severity, io.Discard)
+	}
 	tb.onStop(func() {
 		klog.Flush()
 		klog.SetOutput(io.Discard)
