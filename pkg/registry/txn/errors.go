@@ -13,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/klog/v2"
 )
 
 // A conflictError says that a transaction did not commit because keys that its
@@ -35,9 +36,10 @@ func errTooManyConflicts(gr schema.GroupResource, operation string) error {
 	return apierrors.NewTooManyRequests(fmt.Sprintf("cannot %s %s: what it depends on kept changing at the same time; nothing was changed; try again", operation, gr), 1)
 }
 
-func errUnreachable(cause error) error {
-	return apierrors.NewServiceUnavailable(fmt.Sprintf("etcd is not reachable, nothing was changed: %v", cause))
-}
+var (
+	errUnreachable = apierrors.NewServiceUnavailable("etcd is not reachable, nothing was changed; try again later")
+	errUnknown     = apierrors.NewServiceUnavailable("etcd did not answer, outcome unknown: the change may or may not have been made, read before trying again")
+)
 
 // explain turns the errors of an etcd that does not answer, or cannot write,
 // into those that the API has for this. ctx is the request's own: if that is
@@ -57,10 +59,12 @@ func explain(ctx context.Context, err error, write bool) error {
 		return apierrors.NewTooManyRequests("etcd is overloaded: nothing was changed; try again", 1)
 	case !unavailable(err):
 		return err
-	case write:
-		return apierrors.NewServiceUnavailable(fmt.Sprintf("etcd did not answer, outcome unknown: the change may or may not have been made, read before trying again: %v", err))
 	}
-	return errUnreachable(err)
+	klog.FromContext(ctx).Error(err, "No answer from etcd", "write", write)
+	if write {
+		return errUnknown
+	}
+	return errUnreachable
 }
 
 // unavailable tells whether etcd did not answer, or that it cannot.

@@ -2,7 +2,6 @@ package txn
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -109,13 +108,13 @@ func (b *boundKV) connected(ctx context.Context) error {
 		case connectivity.Idle:
 			b.conn.Connect()
 		case connectivity.Shutdown:
-			return errUnreachable(errors.New("the server is shutting down"))
+			return errUnreachable
 		}
 		if !b.conn.WaitForStateChange(bound, state) {
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
-			return errUnreachable(errors.New("there is no connection"))
+			return errUnreachable
 		}
 	}
 	return nil

@@ -29,7 +29,7 @@ func (s *store) retry(ctx context.Context, operation, path string, write func(co
 
 func (s *store) retryKey(ctx context.Context, operation, key string, write func(context.Context, *Tx) error) error {
 	start := time.Now()
-	tx := &Tx{domain: s.domain, client: s.client, main: s.resource, mainKey: key}
+	tx := &Tx{domain: s.domain, client: s.client, main: s.resource, mainKey: key, deadline: start.Add(patience)}
 	ctx = context.WithValue(ctx, contextKey{}, tx)
 	attempt := 1
 	defer func() {
@@ -44,7 +44,7 @@ func (s *store) retryKey(ctx context.Context, operation, key string, write func(
 			return err
 		}
 		conflicts.WithLabelValues(s.resource.gr.String()).Inc()
-		if attempt == maxAttempts || time.Since(start) > patience {
+		if attempt == maxAttempts || time.Now().After(tx.deadline) {
 			klog.FromContext(ctx).V(2).Info("Gave up a write that kept meeting conflicts", "key", key, "operation", operation, "attempts", attempt, "conflict", conflict.keys)
 			return errTooManyConflicts(s.resource.gr, operation)
 		}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
 // noObject is the key, below the prefix of all keys, that stands in for the
@@ -21,12 +22,12 @@ func (d *Domain) Transact(ctx context.Context, plan func(ctx context.Context, tx
 	}
 	alone := &store{
 		domain:   d,
-		resource: &resource{gr: s.resource.gr, root: s.resource.root},
+		resource: &resource{gr: schema.GroupResource{Resource: "objects"}, root: s.resource.root},
 		client:   s.client,
 		planner:  func(ctx context.Context, tx *Tx, _, _ runtime.Object) error { return plan(ctx, tx) },
 	}
 	key := s.resource.root + noObject
-	return alone.retryKey(ctx, "transact", key, func(ctx context.Context, tx *Tx) error {
+	return alone.retryKey(ctx, "write", key, func(ctx context.Context, tx *Tx) error {
 		if _, err := alone.propose(ctx, tx, 0, nil, nil); err != nil {
 			return err
 		}

@@ -53,7 +53,7 @@ func (q *turns) wait(ctx context.Context, tx *Tx) error {
 	q.leave(tx)
 	keys := tx.written()
 	slices.Sort(keys)
-	patient, cancel := context.WithTimeout(ctx, patience)
+	patient, cancel := context.WithDeadline(ctx, tx.deadline)
 	defer cancel()
 	for _, key := range keys {
 		t := turn{key, make(chan struct{})}

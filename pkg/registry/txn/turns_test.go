@@ -16,7 +16,7 @@ import (
 )
 
 func writer(keys ...string) *Tx {
-	tx := &Tx{main: &resource{gr: schema.GroupResource{Resource: "things"}}}
+	tx := &Tx{main: &resource{gr: schema.GroupResource{Resource: "things"}}, deadline: time.Now().Add(time.Minute)}
 	for _, key := range keys {
 		put := clientv3.OpPut(key, "")
 		tx.ops = append(tx.ops, op{key: key, write: &put})
@@ -140,7 +140,7 @@ func TestTurnsExclude(t *testing.T) {
 	for range 16 {
 		wg.Go(func() {
 			for range 200 {
-				tx := &Tx{main: &resource{}}
+				tx := writer()
 				for range 3 { // want other keys each time
 					want := append([]string{}, keys...)
 					rand.Shuffle(len(want), func(i, j int) { want[i], want[j] = want[j], want[i] })

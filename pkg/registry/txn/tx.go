@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"reflect"
+	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -33,7 +34,8 @@ type Tx struct {
 	known []string  // the keys of the last plan, to be read along with the first
 	turn  []turn    // the places in line that this write has
 
-	foresaw bool // whether a commit was put off because it was known to fail
+	foresaw  bool      // whether a commit was put off because it was known to fail
+	deadline time.Time // until when this write may wait
 
 	// Of the plan being made.
 	snap  *snapshot // what etcd had; nil before the first read from it
@@ -190,7 +192,8 @@ func (t *Tx) identify(gr schema.GroupResource, obj runtime.Object, exists bool) 
 // read reads a key from etcd. All reads of a plan are of one revision.
 func (t *Tx) read(ctx context.Context, key string) (*mvccpb.KeyValue, error) {
 	if t.snap == nil {
-		snap, err := t.client.snapshot(ctx, t, append([]string{t.mainKey, key}, t.known...))
+		keys := append([]string{t.mainKey, key}, t.known...)
+		snap, err := t.client.snapshot(ctx, t, keys[:min(len(keys), maxOps)])
 		if err != nil {
 			return nil, err
 		}

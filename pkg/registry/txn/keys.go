@@ -1,0 +1,36 @@
+package txn
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// Keys returns the values of all index keys of a kind, by their IDs, as of one revision.
+func (d *Domain) Keys(ctx context.Context, kind string) (map[string][]byte, error) {
+	if !kinds.MatchString(kind) {
+		return nil, fmt.Errorf("txn: %q cannot be a kind of index keys", kind)
+	}
+	s := d.anyStore()
+	if s == nil {
+		return nil, errors.New("txn: the domain has no planned resource yet")
+	}
+	prefix := s.resource.root + indexPrefix + kind + "/"
+	resp, err := s.client.kv.Get(ctx, prefix, clientv3.WithPrefix())
+	if err != nil {
+		return nil, explain(ctx, err, false)
+	}
+	values := make(map[string][]byte, len(resp.Kvs))
+	for _, kv := range resp.Kvs {
+		id, err := url.PathUnescape(strings.TrimPrefix(string(kv.Key), prefix))
+		if err != nil {
+			return nil, fmt.Errorf("txn: %s is no index key: %w", kv.Key, err)
+		}
+		values[id] = kv.Value
+	}
+	return values, nil
+}
