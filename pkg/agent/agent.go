@@ -33,7 +33,6 @@ import (
 	instancev1alpha1 "macrack.io/macrack/pkg/apis/instance/v1alpha1"
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
 	"macrack.io/macrack/pkg/generated/clientset/versioned"
-	macrackscheme "macrack.io/macrack/pkg/generated/clientset/versioned/scheme"
 	"macrack.io/macrack/pkg/generated/informers/externalversions"
 	instancelisters "macrack.io/macrack/pkg/generated/listers/instance/v1alpha1"
 	racklisters "macrack.io/macrack/pkg/generated/listers/rack/v1alpha1"
@@ -77,7 +76,6 @@ type Config struct {
 // Agent is the agent of one Mac.
 type Agent struct {
 	config    Config
-	recorder  record.EventRecorder
 	queue     workqueue.TypedRateLimitingInterface[key]
 	node      *node.Node
 	slots     *slots.Manager
@@ -163,7 +161,6 @@ func (a *Agent) Run(ctx context.Context) error {
 	defer broadcaster.Shutdown()
 	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: a.config.Kube.CoreV1().Events("")})
 	source := corev1.EventSource{Component: "macrack-agent", Host: a.config.NodeName}
-	a.recorder = broadcaster.NewRecorder(macrackscheme.Scheme, source)
 
 	a.node = node.New(node.Config{
 		Description: node.Description{

@@ -246,7 +246,7 @@ func (a *Agent) report(ctx context.Context, instance *instancev1alpha1.MacOSInst
 		delete(a.refusals, instance.UID)
 		delete(a.launches, instance.UID)
 		a.mu.Unlock()
-		a.recorder.Eventf(instance, corev1.EventTypeNormal, "Started", "Virtual machine runs on %s in slot %d", a.config.NodeName, slot.Slot)
+		klog.InfoS("Virtual machine runs", "instance", klog.KObj(instance), "slot", slot.Slot)
 	}
 	return a.update(ctx, instance, func(s *instancev1alpha1.MacOSInstanceStatus) {
 		s.Phase, s.Message = phase, ""
@@ -398,11 +398,7 @@ func (a *Agent) finish(ctx context.Context, instance *instancev1alpha1.MacOSInst
 	if err != nil {
 		return err
 	}
-	kind := corev1.EventTypeNormal
-	if phase == instancev1alpha1.MacOSInstanceFailed {
-		kind = corev1.EventTypeWarning
-	}
-	a.recorder.Event(instance, kind, string(phase), message)
+	klog.InfoS("Virtual machine is over", "instance", klog.KObj(instance), "phase", phase, "message", message)
 	slot, held := a.slots.Find(string(instance.UID))
 	return a.clear(ctx, instance, slot, held)
 }

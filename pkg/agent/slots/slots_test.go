@@ -535,11 +535,13 @@ func TestAgentKilled(t *testing.T) {
 			spawner.Env = append(os.Environ(), spawnerEnv+"="+test.act)
 			out, err := spawner.StdoutPipe()
 			require.NoError(t, err)
+			spawner.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 			require.NoError(t, spawner.Start())
 			line, err := bufio.NewReader(out).ReadString('\n')
 			require.NoError(t, err)
 			require.Equal(t, "now\n", line)
-			require.NoError(t, spawner.Process.Kill())
+			// Its whole process group, as a terminal or a service manager would.
+			require.NoError(t, syscall.Kill(-spawner.Process.Pid, syscall.SIGKILL))
 			_ = spawner.Wait()
 
 			m.open()

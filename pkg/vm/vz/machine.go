@@ -1,0 +1,401 @@
+//go:build darwin && arm64 && cgo
+
+package vz
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/Code-Hex/vz/v3"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+
+	"macrack.io/macrack/pkg/vm/contract"
+	"macrack.io/macrack/pkg/vm/guest"
+	"macrack.io/macrack/pkg/vm/netaddr"
+	"macrack.io/macrack/pkg/vm/runner"
+)
+
+const (
+	// hardwareModelName is a file beside the disk with the image's hardware model,
+	// for specs that do not bring it.
+	hardwareModelName = "hardware-model.bin"
+	// dhcpLeases is where macOS' DHCP server for NAT networks keeps its leases.
+	dhcpLeases = "/var/db/dhcpd_leases"
+	// probeInterval is how often a guest is asked for its state, and
+	// probeTimeout how long it may take to answer.
+	probeInterval = 2 * time.Second
+	probeTimeout  = 5 * time.Second
+	// setupTimeout bounds the tenant's startup script.
+	setupTimeout = time.Hour
+)
+
+// defaultDisplay is what a guest has that asks for no other: macOS wants one even
+// when nobody looks.
+var defaultDisplay = contract.Display{Width: 1920, Height: 1200, PixelsPerInch: 144}
+
+// Backend makes virtual machines.
+type Backend struct {
+	Clock clock.WithTicker
+}
+
+// NewMachineID returns a new machine identifier, as base64.
+func NewMachineID() (string, error) {
+	id, err := vz.NewMacMachineIdentifier()
+	if err != nil {
+		return "", convert(err)
+	}
+	// The bytes are the framework's memory: copied before id can be collected.
+	data := bytes.Clone(id.DataRepresentation())
+	return base64.StdEncoding.EncodeToString(data), nil
+}
+
+// NewMachine implements runner.Backend.
+func (b *Backend) NewMachine(spec *contract.Spec, dir contract.SlotDir, events runner.Events) (runner.Machine, error) {
+	mac, err := net.ParseMAC(spec.MACAddress)
+	if err != nil {
+		return nil, err
+	}
+	config, err := configure(spec, dir, mac)
+	if err != nil {
+		return nil, convert(err)
+	}
+	vm, err := vz.NewVirtualMachine(config)
+	if err != nil {
+		return nil, convert(err)
+	}
+	console, err := os.OpenFile(dir.ConsolePath(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	m := &machine{spec: spec, mac: mac, clock: b.Clock, events: events, vm: vm, console: console, ended: make(chan struct{})}
+	m.guest = guest.NewClient(m.dial)
+	return m, nil
+}
+
+func configure(spec *contract.Spec, dir contract.SlotDir, mac net.HardwareAddr) (*vz.VirtualMachineConfiguration, error) {
+	bootLoader, err := vz.NewMacOSBootLoader()
+	if err != nil {
+		return nil, err
+	}
+	config, err := vz.NewVirtualMachineConfiguration(bootLoader, uint(spec.CPU), uint64(spec.MemoryBytes))
+	if err != nil {
+		return nil, err
+	}
+	platform, err := platform(spec, dir)
+	if err != nil {
+		return nil, err
+	}
+	config.SetPlatformVirtualMachineConfiguration(platform)
+
+	disk, err := vz.NewDiskImageStorageDeviceAttachmentWithCacheAndSync(dir.DiskPath(), false,
+		vz.DiskImageCachingModeAutomatic, vz.DiskImageSynchronizationModeFsync)
+	if err != nil {
+		return nil, fmt.Errorf("disk: %w", err)
+	}
+	block, err := vz.NewVirtioBlockDeviceConfiguration(disk)
+	if err != nil {
+		return nil, err
+	}
+	config.SetStorageDevicesVirtualMachineConfiguration([]vz.StorageDeviceConfiguration{block})
+
+	nat, err := vz.NewNATNetworkDeviceAttachment()
+	if err != nil {
+		return nil, err
+	}
+	network, err := vz.NewVirtioNetworkDeviceConfiguration(nat)
+	if err != nil {
+		return nil, err
+	}
+	address, err := vz.NewMACAddress(mac)
+	if err != nil {
+		return nil, err
+	}
+	network.SetMACAddress(address)
+	config.SetNetworkDevicesVirtualMachineConfiguration([]*vz.VirtioNetworkDeviceConfiguration{network})
+
+	graphics, err := graphics(spec.Display)
+	if err != nil {
+		return nil, err
+	}
+	config.SetGraphicsDevicesVirtualMachineConfiguration([]vz.GraphicsDeviceConfiguration{graphics})
+	keyboard, err := vz.NewUSBKeyboardConfiguration()
+	if err != nil {
+		return nil, err
+	}
+	config.SetKeyboardsVirtualMachineConfiguration([]vz.KeyboardConfiguration{keyboard})
+	pointer, err := vz.NewUSBScreenCoordinatePointingDeviceConfiguration()
+	if err != nil {
+		return nil, err
+	}
+	config.SetPointingDevicesVirtualMachineConfiguration([]vz.PointingDeviceConfiguration{pointer})
+
+	socket, err := vz.NewVirtioSocketDeviceConfiguration()
+	if err != nil {
+		return nil, err
+	}
+	config.SetSocketDevicesVirtualMachineConfiguration([]vz.SocketDeviceConfiguration{socket})
+	entropy, err := vz.NewVirtioEntropyDeviceConfiguration()
+	if err != nil {
+		return nil, err
+	}
+	config.SetEntropyDevicesVirtualMachineConfiguration([]*vz.VirtioEntropyDeviceConfiguration{entropy})
+
+	if valid, err := config.Validate(); err != nil {
+		return nil, fmt.Errorf("configuration: %w", err)
+	} else if !valid {
+		return nil, errors.New("configuration is not valid")
+	}
+	return config, nil
+}
+
+// platform makes the virtual Mac: which model it is, which one it is, and its NVRAM.
+func platform(spec *contract.Spec, dir contract.SlotDir) (*vz.MacPlatformConfiguration, error) {
+	id, err := base64.StdEncoding.DecodeString(spec.MachineID)
+	if err != nil {
+		return nil, fmt.Errorf("machineID: %w", err)
+	}
+	machineID, err := vz.NewMacMachineIdentifierWithData(id)
+	if err != nil {
+		return nil, fmt.Errorf("machineID: %w", err)
+	}
+	modelData, err := base64.StdEncoding.DecodeString(spec.HardwareModel)
+	if err != nil {
+		return nil, fmt.Errorf("hardwareModel: %w", err)
+	}
+	if len(modelData) == 0 {
+		if modelData, err = os.ReadFile(filepath.Join(dir.DiskDir(), hardwareModelName)); err != nil {
+			return nil, fmt.Errorf("neither the image nor its disk brings a hardware model: %w", err)
+		}
+	}
+	model, err := vz.NewMacHardwareModelWithData(modelData)
+	if err != nil {
+		return nil, fmt.Errorf("hardwareModel: %w", err)
+	}
+	if !model.Supported() {
+		return nil, errors.New("hardwareModel: this Mac's macOS does not support it; update the host, or use an older image")
+	}
+	// Each clone has storage of its own. An image without one gets a new one.
+	var options []vz.NewMacAuxiliaryStorageOption
+	if _, err := os.Stat(dir.AuxPath()); errors.Is(err, os.ErrNotExist) {
+		options = append(options, vz.WithCreatingMacAuxiliaryStorage(model))
+	}
+	aux, err := vz.NewMacAuxiliaryStorage(dir.AuxPath(), options...)
+	if err != nil {
+		return nil, fmt.Errorf("auxiliary storage: %w", err)
+	}
+	return vz.NewMacPlatformConfiguration(vz.WithMacHardwareModel(model), vz.WithMacMachineIdentifier(machineID), vz.WithMacAuxiliaryStorage(aux))
+}
+
+func graphics(display *contract.Display) (*vz.MacGraphicsDeviceConfiguration, error) {
+	if display == nil {
+		display = &defaultDisplay
+	}
+	device, err := vz.NewMacGraphicsDeviceConfiguration()
+	if err != nil {
+		return nil, err
+	}
+	density := display.PixelsPerInch
+	if density == 0 {
+		density = defaultDisplay.PixelsPerInch
+	}
+	screen, err := vz.NewMacGraphicsDisplayConfiguration(int64(display.Width), int64(display.Height), int64(density))
+	if err != nil {
+		return nil, err
+	}
+	device.SetDisplays(screen)
+	return device, nil
+}
+
+// convert turns the framework's error into the contract's, which keeps domain and
+// code. The codes of vz are no errors, so they cannot be matched otherwise.
+func convert(err error) error {
+	var ns *vz.NSError
+	if !errors.As(err, &ns) {
+		return err
+	}
+	return &contract.Error{Domain: ns.Domain, Code: ns.Code, Message: err.Error()}
+}
+
+type machine struct {
+	spec    *contract.Spec
+	mac     net.HardwareAddr
+	clock   clock.WithTicker
+	events  runner.Events
+	vm      *vz.VirtualMachine
+	guest   *guest.Client
+	console *os.File
+
+	ended chan struct{}
+	err   error // valid once ended is closed
+
+	mu      sync.Mutex
+	address contract.Address
+}
+
+func (m *machine) Start(context.Context) error {
+	if err := m.vm.Start(); err != nil {
+		return convert(err)
+	}
+	m.printf("started with %d CPUs, machine ID %s, MAC address %s", m.spec.CPU, m.spec.MachineID, m.mac)
+	ctx, cancel := context.WithCancel(context.Background())
+	go func() {
+		defer cancel()
+		m.follow()
+	}()
+	go m.probe(ctx)
+	return nil
+}
+
+// follow is the one reader of the framework's state changes: there is one queue.
+func (m *machine) follow() {
+	defer close(m.ended)
+	for state := range m.vm.StateChangedNotify() {
+		m.printf("state %s", state)
+		switch state {
+		case vz.VirtualMachineStateStopped:
+			return
+		case vz.VirtualMachineStateError:
+			m.err = &contract.Error{Domain: contract.VZErrorDomain, Code: int(vz.ErrorInternal), Message: "the virtual machine stopped with an error"}
+			return
+		}
+	}
+	m.err = errors.New("the hypervisor tells no more of the virtual machine")
+}
+
+func (m *machine) Wait() error {
+	<-m.ended
+	return m.err
+}
+
+// RequestShutdown goes through the guest agent: the framework's own request only
+// shows a dialog in a macOS guest.
+func (m *machine) RequestShutdown(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	return m.guest.Shutdown(ctx)
+}
+
+func (m *machine) Kill() error { return convert(m.vm.Stop()) }
+
+// dial connects to the guest agent. The framework knows no timeout, and does
+// nothing at all if nobody listens, so a connection that comes too late is closed.
+func (m *machine) dial(ctx context.Context) (net.Conn, error) {
+	devices := m.vm.SocketDevices()
+	if len(devices) == 0 {
+		return nil, errors.New("the virtual machine has no socket device")
+	}
+	type result struct {
+		conn net.Conn
+		err  error
+	}
+	connected := make(chan result, 1)
+	go func() {
+		conn, err := devices[0].Connect(guest.Port)
+		if err != nil {
+			connected <- result{err: convert(err)}
+			return
+		}
+		connected <- result{conn: conn}
+	}()
+	select {
+	case r := <-connected:
+		return r.conn, r.err
+	case <-ctx.Done():
+		go func() {
+			if r := <-connected; r.conn != nil {
+				_ = r.conn.Close()
+			}
+		}()
+		return nil, ctx.Err()
+	}
+}
+
+// probe asks the guest until ctx ends, sets it up once it answers, and reports its
+// address, from wherever it can be learnt.
+func (m *machine) probe(ctx context.Context) {
+	ticker := m.clock.NewTicker(probeInterval)
+	defer ticker.Stop()
+	ready := false
+	for {
+		info, err := m.info(ctx)
+		if err == nil && !ready {
+			ready = true
+			m.printf("guest agent answers")
+			m.events.GuestReady()
+			go m.setup(ctx)
+		}
+		if err == nil && len(info.Addresses) > 0 {
+			m.found(info.Addresses[0], contract.AddressFromGuestAgent)
+		} else {
+			m.lookUp(ctx)
+		}
+		select {
+		case <-ctx.Done():
+			_ = m.console.Close()
+			return
+		case <-ticker.C():
+		}
+	}
+}
+
+func (m *machine) info(ctx context.Context) (*guest.Info, error) {
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	return m.guest.Info(ctx)
+}
+
+func (m *machine) setup(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, setupTimeout)
+	defer cancel()
+	result, err := m.guest.Setup(ctx, guest.Setup{
+		InstanceUID: m.spec.InstanceUID, SSHAuthorizedKeys: m.spec.SSHAuthorizedKeys, StartupScript: m.spec.StartupScript,
+	})
+	if err != nil {
+		klog.ErrorS(err, "The guest was not set up", "uid", m.spec.InstanceUID)
+		return
+	}
+	if m.spec.StartupScript != "" {
+		m.events.StartupScript(*result)
+	}
+}
+
+// lookUp finds the address from outside the guest.
+func (m *machine) lookUp(ctx context.Context) {
+	if leases, err := os.ReadFile(dhcpLeases); err == nil {
+		if address, ok := netaddr.FromDHCPLeases(bytes.NewReader(leases), m.mac, m.clock.Now()); ok {
+			m.found(address, contract.AddressFromDHCPLease)
+			return
+		}
+	}
+	if table, err := exec.CommandContext(ctx, "/usr/sbin/arp", "-an").Output(); err == nil {
+		if address, ok := netaddr.FromARP(bytes.NewReader(table), m.mac); ok {
+			m.found(address, contract.AddressFromARP)
+		}
+	}
+}
+
+// found reports an address that is new, or comes from a new source.
+func (m *machine) found(value netip.Addr, source contract.AddressSource) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.address.Value == value.String() && m.address.Source == source {
+		return
+	}
+	m.address = contract.Address{Value: value.String(), Source: source, ObservedAt: m.clock.Now()}
+	m.events.Address(m.address)
+}
+
+func (m *machine) printf(format string, args ...any) {
+	_, _ = fmt.Fprintf(m.console, "%s "+format+"\n", append([]any{m.clock.Now().UTC().Format(time.RFC3339)}, args...)...)
+}
