@@ -245,7 +245,7 @@ func (c *Cluster) Up(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := c.stopUnknown(ctx); err != nil {
+	if err := errors.Join(c.stopUnknown(ctx), c.stopComponents(ctx, (*component).outdated)); err != nil {
 		return err
 	}
 	for _, s := range []stage{stageEtcd, stageKubeAPIServer} {
@@ -322,21 +322,38 @@ func (c *Cluster) startStage(ctx context.Context, s stage) error {
 	return each(wanted, func(comp *component) error { return comp.waitReady(ctx) })
 }
 
-// leaveRunning says whether the component runs, as it should and well. If it runs otherwise, it is stopped.
+// leaveRunning says whether the component runs and is well. If it runs otherwise, it is stopped.
 func (c *Cluster) leaveRunning(ctx context.Context, comp *component) (bool, error) {
-	rec, ok := comp.running()
-	if !ok {
+	if _, ok := comp.running(); !ok {
 		return false, nil
 	}
-	if comp.current(rec) {
-		healthy, cancel := context.WithTimeout(ctx, healthyWithin)
-		defer cancel()
-		if comp.waitReady(healthy) == nil {
-			return true, nil
-		}
-		fmt.Fprintf(c.progress, "%s runs but does not answer: starting it again\n", comp.name)
+	healthy, cancel := context.WithTimeout(ctx, healthyWithin)
+	defer cancel()
+	if comp.waitReady(healthy) == nil {
+		return true, nil
 	}
+	if ctx.Err() != nil {
+		return false, context.Cause(ctx)
+	}
+	fmt.Fprintf(c.progress, "%s runs but does not answer: starting it again\n", comp.name)
 	return false, c.locked(ctx, comp.name, func() error { return comp.stop(ctx) })
+}
+
+// stopComponents stops what runs of the components that match, clients before their servers.
+func (c *Cluster) stopComponents(ctx context.Context, match func(*component) bool) error {
+	var errs error
+	for s := stageKeeper; s >= stageEtcd; s-- {
+		var ending []*component
+		for _, comp := range c.components {
+			if _, ok := comp.running(); ok && comp.stage == s && match(comp) {
+				ending = append(ending, comp)
+			}
+		}
+		errs = errors.Join(errs, each(ending, func(comp *component) error {
+			return c.locked(ctx, comp.name, func() error { return comp.stop(ctx) })
+		}))
+	}
+	return errs
 }
 
 // stopUnknown stops components that ran in this folder and are no longer wanted.
@@ -436,21 +453,11 @@ func (c *Cluster) Stop() error {
 		<-c.balancerDone
 		c.cancel = nil
 	}
-	err = c.stopUnknown(ctx)
-	for s := stageKeeper; s >= stageEtcd; s-- {
-		var ending []*component
-		for _, comp := range c.components {
-			if _, ok := comp.running(); ok && comp.stage == s {
-				ending = append(ending, comp)
-			}
-		}
-		err = errors.Join(err, each(ending, func(comp *component) error {
-			return c.locked(ctx, comp.name, func() error { return comp.stop(ctx) })
-		}))
-		if s == stageAgents {
-			err = errors.Join(err, stopStrays(ctx, filepath.Join(c.bin, macrackPrograms["vm"]), filepath.Join(c.dir, "macs")))
-		}
-	}
+	err = errors.Join(
+		c.stopUnknown(ctx),
+		c.stopComponents(ctx, func(*component) bool { return true }),
+		stopStrays(ctx, filepath.Join(c.bin, macrackPrograms["vm"]), filepath.Join(c.dir, "macs")),
+	)
 	if c.temporary && err == nil {
 		return os.RemoveAll(c.dir)
 	}

@@ -322,9 +322,13 @@ func dialable(port int) func(context.Context) error {
 	}
 }
 
-// nodeReady returns a readiness check that wants the Node to be Ready.
+// nodeReady returns a readiness check that wants the Node to be Ready, and the agent that runs now to have said so.
 func (c *Cluster) nodeReady(name string) func(context.Context) error {
 	return func(ctx context.Context) error {
+		started, err := os.Stat(filepath.Join(c.dir, "run", name+".pid"))
+		if err != nil {
+			return err
+		}
 		config, err := c.RESTConfig(Admin)
 		if err != nil {
 			return err
@@ -333,19 +337,23 @@ func (c *Cluster) nodeReady(name string) func(context.Context) error {
 		if err != nil {
 			return err
 		}
+		heartbeat, err := client.CoordinationV1().Leases(corev1.NamespaceNodeLease).Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if heartbeat.Spec.RenewTime == nil || heartbeat.Spec.RenewTime.Time.Before(started.ModTime()) {
+			return fmt.Errorf("the agent of node %s has sent no heartbeat since it was started", name)
+		}
 		node, err := client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
 			return err
 		}
 		for _, cond := range node.Status.Conditions {
-			if cond.Type == corev1.NodeReady {
-				if cond.Status == corev1.ConditionTrue {
-					return nil
-				}
-				return fmt.Errorf("node %s is not ready: %s", name, cond.Message)
+			if cond.Type == corev1.NodeReady && cond.Status == corev1.ConditionTrue {
+				return nil
 			}
 		}
-		return fmt.Errorf("node %s has no condition Ready", name)
+		return fmt.Errorf("node %s is not Ready", name)
 	}
 }
 

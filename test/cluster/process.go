@@ -66,10 +66,14 @@ func (p *process) running() (rec pidRecord, ok bool) {
 	return rec, err == nil && began == rec.Began
 }
 
-// current says whether the running process is what would be started now: the same binary with the same arguments.
-func (p *process) current(rec pidRecord) bool {
+// outdated says whether the process runs and is not what would be started now: the same binary with the same arguments.
+func (p *process) outdated() bool {
+	rec, ok := p.running()
+	if !ok {
+		return false
+	}
 	digest, err := fileDigest(p.program)
-	return err == nil && rec.Program == p.program && rec.Digest == digest && slices.Equal(rec.Args, p.args)
+	return err != nil || rec.Program != p.program || rec.Digest != digest || !slices.Equal(rec.Args, p.args)
 }
 
 // start starts the program, which must not be running, and does not wait until it serves.

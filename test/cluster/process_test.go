@@ -26,16 +26,14 @@ func testProcess(t *testing.T, script string) *process {
 func TestProcessStartStop(t *testing.T) {
 	p := testProcess(t, "sleep 600")
 	require.NoError(t, p.start())
-	rec, ok := p.running()
-	require.True(t, ok)
-	assert.True(t, p.current(rec))
+	assert.False(t, p.outdated())
 
 	changed := *p
 	changed.args = []string{"-c", "sleep 601"}
-	assert.False(t, changed.current(rec), "other arguments are another process")
+	assert.True(t, changed.outdated(), "other arguments are another process")
 
 	require.NoError(t, p.stop(t.Context()))
-	_, ok = p.running()
+	_, ok := p.running()
 	assert.False(t, ok)
 	assert.NoFileExists(t, p.pidFile)
 	require.NoError(t, p.stop(t.Context()), "stopping again is no error")
