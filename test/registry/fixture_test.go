@@ -16,6 +16,7 @@ import (
 	imagev1alpha1 "macrack.io/macrack/pkg/apis/image/v1alpha1"
 	instancev1alpha1 "macrack.io/macrack/pkg/apis/instance/v1alpha1"
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
+	"macrack.io/macrack/pkg/apiserver"
 	"macrack.io/macrack/pkg/generated/clientset/versioned"
 	"macrack.io/macrack/test/registrytest"
 )
@@ -34,11 +35,11 @@ type fleet struct {
 	acme, globex       versioned.Interface
 }
 
-func newFleet(t *testing.T, replicas int) *fleet {
+func newFleet(t *testing.T, replicas int, change ...func(*apiserver.Options)) *fleet {
 	t.Helper()
 	f := &fleet{t: t, clock: clocktesting.NewFakeClock(noon), etcd: registrytest.StartEtcd(t)}
 	for range replicas {
-		f.servers = append(f.servers, registrytest.StartServer(t, f.etcd, f.clock))
+		f.servers = append(f.servers, registrytest.StartServer(t, f.etcd, f.clock, change...))
 	}
 	s := f.servers[0]
 	f.admin = s.Client(t, "admin", "system:masters")
@@ -48,11 +49,7 @@ func newFleet(t *testing.T, replicas int) *fleet {
 	ctx := t.Context()
 	_, err := f.admin.RackV1alpha1().MacNodeClasses().Create(ctx, &rackv1alpha1.MacNodeClass{
 		ObjectMeta: metav1.ObjectMeta{Name: "base"},
-		Spec: rackv1alpha1.MacNodeClassSpec{
-			Model: "Mac mini (2024)", ModelIdentifiers: []string{"Mac16,10"}, Chip: "Apple M4",
-			Capacity:     rackv1alpha1.MachineResources{CPU: resource.MustParse("10"), Memory: resource.MustParse("24Gi"), Storage: resource.MustParse("512Gi")},
-			HostReserved: rackv1alpha1.MachineResources{CPU: resource.MustParse("2"), Memory: resource.MustParse("4Gi"), Storage: resource.MustParse("64Gi")},
-		},
+		Spec:       baseClass(),
 	}, metav1.CreateOptions{})
 	require.NoError(t, err)
 	for name, size := range map[string][2]string{"small": {"4", "8Gi"}, "large": {"8", "16Gi"}, "giant": {"8", "64Gi"}} {
@@ -66,6 +63,14 @@ func newFleet(t *testing.T, replicas int) *fleet {
 	}
 	f.image("macos-26", true)
 	return f
+}
+
+func baseClass() rackv1alpha1.MacNodeClassSpec {
+	return rackv1alpha1.MacNodeClassSpec{
+		Model: "Mac mini (2024)", ModelIdentifiers: []string{"Mac16,10"}, Chip: "Apple M4",
+		Capacity:     rackv1alpha1.MachineResources{CPU: resource.MustParse("10"), Memory: resource.MustParse("24Gi"), Storage: resource.MustParse("512Gi")},
+		HostReserved: rackv1alpha1.MachineResources{CPU: resource.MustParse("2"), Memory: resource.MustParse("4Gi"), Storage: resource.MustParse("64Gi")},
+	}
 }
 
 // image adds an image to the catalogue.

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/server/v3/embed"
 	"go.uber.org/zap"
@@ -71,6 +72,20 @@ func (e *Etcd) Revision(t testing.TB) int64 {
 	return resp.Header.Revision
 }
 
+// RaiseNoSpace has etcd refuse writes, as it does when its quota is used up.
+func (e *Etcd) RaiseNoSpace(t testing.TB) {
+	t.Helper()
+	_, err := e.server.Server.Alarm(t.Context(), &pb.AlarmRequest{Action: pb.AlarmRequest_ACTIVATE, Alarm: pb.AlarmType_NOSPACE})
+	require.NoError(t, err)
+}
+
+// Disarm has etcd accept writes again.
+func (e *Etcd) Disarm(t testing.TB) {
+	t.Helper()
+	_, err := e.Client.AlarmDisarm(t.Context(), &clientv3.AlarmMember{})
+	require.NoError(t, err)
+}
+
 func loopback(t testing.TB) url.URL {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -102,7 +117,7 @@ func Serve(ctx context.Context, etcd []string, listener net.Listener, clock cloc
 	return server.Generic.PrepareRun().RunWithContext(ctx)
 }
 
-func newServer(etcd []string, listener net.Listener, clock clock.WithTicker) (*apiserver.Server, error) {
+func newServer(etcd []string, listener net.Listener, clock clock.WithTicker, change ...func(*apiserver.Options)) (*apiserver.Server, error) {
 	options := apiserver.NewOptions()
 	options.Clock = clock
 	r := options.Recommended
@@ -113,6 +128,9 @@ func newServer(etcd []string, listener net.Listener, clock clock.WithTicker) (*a
 	r.SecureServing.Listener = listener
 	r.SecureServing.ServerCert.CertDirectory = ""
 	r.SecureServing.ServerCert.PairName = "test"
+	for _, f := range change {
+		f(options)
+	}
 	if err := options.Validate(); err != nil {
 		return nil, err
 	}
@@ -134,12 +152,12 @@ func newServer(etcd []string, listener net.Listener, clock clock.WithTicker) (*a
 	return config.New()
 }
 
-// StartServer runs a server for the time of the test.
-func StartServer(t testing.TB, etcd *Etcd, clock clock.WithTicker) *Server {
+// StartServer runs a server for the time of the test, with its options changed if need be.
+func StartServer(t testing.TB, etcd *Etcd, clock clock.WithTicker, change ...func(*apiserver.Options)) *Server {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	server, err := newServer([]string{etcd.Endpoint}, listener, clock)
+	server, err := newServer([]string{etcd.Endpoint}, listener, clock, change...)
 	require.NoError(t, err)
 	ctx, stop := context.WithCancel(context.Background())
 	s := &Server{stop: stop, done: make(chan error, 1)}
