@@ -30,6 +30,7 @@ import (
 	"macrack.io/macrack/pkg/agent/images"
 	"macrack.io/macrack/pkg/agent/node"
 	"macrack.io/macrack/pkg/agent/slots"
+	configv1alpha1 "macrack.io/macrack/pkg/apis/config/v1alpha1"
 	instancev1alpha1 "macrack.io/macrack/pkg/apis/instance/v1alpha1"
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
 	"macrack.io/macrack/pkg/generated/clientset/versioned"
@@ -239,9 +240,22 @@ func (a *Agent) startInformers(ctx context.Context, running *sync.WaitGroup) ([]
 	if err != nil {
 		return nil, err
 	}
+	configFactory := externalversions.NewSharedInformerFactoryWithOptions(a.config.Macrack, 0)
+	configs := configFactory.Config().V1alpha1().RackConfigs().Informer()
+	if _, err := configs.AddEventHandler(handler(a.configure)); err != nil {
+		return nil, err
+	}
+	running.Go(func() { configs.RunWithContext(ctx) })
 	running.Go(func() { instances.Informer().RunWithContext(ctx) })
 	running.Go(func() { macNodes.Informer().RunWithContext(ctx) })
 	return []cache.InformerSynced{onInstance.HasSynced, onMacNode.HasSynced}, nil
+}
+
+// configure does what the fleet's configuration says.
+func (a *Agent) configure(config *configv1alpha1.RackConfig) {
+	if interval := config.Spec.Agent.HeartbeatInterval; interval != nil {
+		a.node.SetHeartbeat(interval.Duration)
+	}
 }
 
 // handler calls on with the newest object of every event.

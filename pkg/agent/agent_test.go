@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"github.com/virtual-kubelet/virtual-kubelet/node/api"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -33,6 +34,7 @@ import (
 	"macrack.io/macrack/pkg/agent/host"
 	"macrack.io/macrack/pkg/agent/images"
 	"macrack.io/macrack/pkg/agent/slots"
+	configv1alpha1 "macrack.io/macrack/pkg/apis/config/v1alpha1"
 	imagev1alpha1 "macrack.io/macrack/pkg/apis/image/v1alpha1"
 	instancev1alpha1 "macrack.io/macrack/pkg/apis/instance/v1alpha1"
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
@@ -912,4 +914,28 @@ func TestConsole(t *testing.T) {
 		require.NoError(t, err)
 		assert.LessOrEqual(t, len(text), 5)
 	}
+}
+
+func TestHeartbeats(t *testing.T) {
+	fake := clocktesting.NewFakeClock(time.Now().Add(48 * time.Hour).Truncate(time.Second))
+	r := newRack(t, func(r *rack) { r.clock = fake })
+	lease := func() *coordinationv1.Lease {
+		l, err := r.kube.CoordinationV1().Leases(corev1.NamespaceNodeLease).Get(r.ctx, nodeName, metav1.GetOptions{})
+		if err != nil {
+			return nil
+		}
+		return l
+	}
+	r.eventually(func() bool { return lease() != nil }, func() any { return nil })
+	assert.True(t, lease().Spec.RenewTime.Time.Equal(fake.Now()), "heartbeats carry the agent's time, %s", lease().Spec.RenewTime)
+
+	// The interval is the fleet's.
+	_, err := r.macrack.ConfigV1alpha1().RackConfigs().Create(r.ctx, &configv1alpha1.RackConfig{
+		ObjectMeta: metav1.ObjectMeta{Name: "default"},
+		Spec:       configv1alpha1.RackConfigSpec{Agent: configv1alpha1.AgentConfig{HeartbeatInterval: &metav1.Duration{Duration: time.Second}}},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	r.eventually(func() bool { return *lease().Spec.LeaseDurationSeconds == 4 }, func() any { return lease() })
+	fake.Step(time.Minute)
+	r.eventually(func() bool { return lease().Spec.RenewTime.Time.Equal(fake.Now()) }, func() any { return lease() })
 }

@@ -27,6 +27,12 @@ import (
 // podWorkers is enough for two virtual machines.
 const podWorkers = 2
 
+// DefaultHeartbeat is the interval between heartbeats if nobody sets one.
+const DefaultHeartbeat = 10 * time.Second
+
+// missedHeartbeats is how many heartbeats the Node's Lease outlasts.
+const missedHeartbeats = 4
+
 // registerRetry is the pause after a failed registration.
 const registerRetry = 2 * time.Second
 
@@ -49,6 +55,8 @@ type Node struct {
 	pods     coreinformers.PodInformer
 	nodes    cache.SharedIndexInformer
 	provider *provider
+	// heartbeat is the wanted interval; the newest is the one that counts.
+	heartbeat chan time.Duration
 }
 
 // New prepares the Node; Run registers it.
@@ -67,7 +75,19 @@ func New(config Config) *Node {
 		pods:     podFactory.Core().V1().Pods(),
 		nodes:    nodeFactory.Core().V1().Nodes().Informer(),
 		provider: newProvider(config.OnPod),
+
+		heartbeat: make(chan time.Duration, 1),
 	}
+}
+
+// SetHeartbeat sets how often the Node's Lease is renewed. Until it is called,
+// that is every DefaultHeartbeat.
+func (n *Node) SetHeartbeat(interval time.Duration) {
+	select {
+	case <-n.heartbeat: // not seen yet, and outdated
+	default:
+	}
+	n.heartbeat <- max(interval, time.Second)
 }
 
 // Pods lists the pods that are scheduled to this Node.
@@ -136,26 +156,33 @@ func (n *Node) podController() (*node.PodController, error) {
 }
 
 // keepRegistered runs the library's node controller, which gives up when it cannot
-// register, until ctx ends.
+// register and knows one interval only, until ctx ends.
 func (n *Node) keepRegistered(ctx context.Context) {
+	interval := DefaultHeartbeat
 	for {
-		controller, err := node.NewNodeController(
-			node.NaiveNodeProvider{}, n.template.DeepCopy(), n.config.Client.CoreV1().Nodes(),
-			node.WithNodeEnableLeaseV1(&stampedLeases{
-				LeaseInterface: n.config.Client.CoordinationV1().Leases(corev1.NamespaceNodeLease), clock: n.config.Clock,
-			}, node.DefaultLeaseDuration),
-			node.WithNodeStatusUpdateErrorHandler(func(ctx context.Context, err error) error {
-				if !apierrors.IsNotFound(err) {
-					return err
-				}
-				return n.create(ctx)
-			}),
-		)
-		if err == nil {
-			err = controller.Run(ctx)
+		running, cancel := context.WithCancel(ctx)
+		done := make(chan error, 1)
+		go func() { done <- n.runRegistered(running, interval) }()
+		changed := false
+		for !changed {
+			select {
+			case wanted := <-n.heartbeat:
+				changed = wanted != interval
+				interval = wanted
+				continue
+			case err := <-done:
+				done <- err
+			}
+			break
 		}
+		cancel()
+		err := <-done
 		if ctx.Err() != nil {
 			return
+		}
+		if changed {
+			klog.InfoS("Heartbeat interval changed", "interval", interval)
+			continue
 		}
 		klog.ErrorS(err, "The Node is not registered; trying again", "node", n.config.Name)
 		select {
@@ -164,6 +191,26 @@ func (n *Node) keepRegistered(ctx context.Context) {
 		case <-time.After(registerRetry):
 		}
 	}
+}
+
+func (n *Node) runRegistered(ctx context.Context, interval time.Duration) error {
+	seconds := int32(missedHeartbeats * interval / time.Second)
+	controller, err := node.NewNodeController(
+		node.NaiveNodeProvider{}, n.template.DeepCopy(), n.config.Client.CoreV1().Nodes(),
+		node.WithNodeEnableLeaseV1WithRenewInterval(&stampedLeases{
+			LeaseInterface: n.config.Client.CoordinationV1().Leases(corev1.NamespaceNodeLease), clock: n.config.Clock, seconds: seconds,
+		}, seconds, interval),
+		node.WithNodeStatusUpdateErrorHandler(func(ctx context.Context, err error) error {
+			if !apierrors.IsNotFound(err) {
+				return err
+			}
+			return n.create(ctx)
+		}),
+	)
+	if err != nil {
+		return err
+	}
+	return controller.Run(ctx)
 }
 
 func (n *Node) register(ctx context.Context) {

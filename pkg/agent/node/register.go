@@ -93,10 +93,13 @@ func (d *Description) object(now metav1.Time) *corev1.Node {
 type stampedLeases struct {
 	coordinationclient.LeaseInterface
 	clock clock.PassiveClock
+	// seconds is the lease's duration; the library keeps that of a Lease that exists.
+	seconds int32
 }
 
 func (s *stampedLeases) stamp(lease *coordinationv1.Lease) *coordinationv1.Lease {
 	lease = lease.DeepCopy()
+	lease.Spec.LeaseDurationSeconds = &s.seconds
 	lease.Spec.RenewTime = &metav1.MicroTime{Time: s.clock.Now()}
 	return lease
 }

@@ -516,6 +516,12 @@ func spawnerMain(act, dir, hostDir, binary string) {
 		say("now")
 	}
 	check(manager.Launch("a"))
+	if act == "running" {
+		go manager.Run(context.Background())
+		for s, _ := manager.Find("a"); s.Phase != Attached; s, _ = manager.Find("a") {
+			time.Sleep(5 * time.Millisecond)
+		}
+	}
 	say("now")
 }
 
@@ -527,6 +533,7 @@ func TestAgentKilled(t *testing.T) {
 		{act: "filling", phase: []Phase{Free}},
 		{act: "prepared", phase: []Phase{Prepared}},
 		{act: "launched", phase: []Phase{Prepared, Attached}},
+		{act: "running", phase: []Phase{Attached}},
 	} {
 		t.Run(test.act, func(t *testing.T) {
 			m := newMac(t)
