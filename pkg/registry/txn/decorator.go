@@ -43,7 +43,7 @@ import (
 // test tells when these two have changed.
 func (d *Domain) decorator(r *resource, watchCached bool) generic.StorageDecorator {
 	return func(c *storagebackend.ConfigForResource, resourcePrefix string, keyFunc func(runtime.Object) (string, error), newFunc, newListFunc func() runtime.Object, attrs storage.AttrFunc, triggers storage.IndexerFuncs, indexers *cache.Indexers) (storage.Interface, factory.DestroyFunc, error) {
-		raw, client, destroyRaw, err := newRawStorage(c, resourcePrefix, newFunc, newListFunc)
+		raw, etcd, destroyRaw, err := newRawStorage(c, resourcePrefix, newFunc, newListFunc)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -68,7 +68,8 @@ func (d *Domain) decorator(r *resource, watchCached bool) generic.StorageDecorat
 			r.cache.Store(&watchCache{delegator})
 		}
 		if planner := d.planners[r.gr]; planner != nil {
-			planned := &store{Interface: s, domain: d, resource: r, client: client, planner: planner}
+			d.follow.Do(func() { go d.recent.follow(etcd.Client, r.root+indexPrefix) })
+			planned := &store{Interface: s, domain: d, resource: r, client: etcd.Kubernetes.(*client), planner: planner}
 			r.store.Store(planned)
 			s = planned
 		}
@@ -76,14 +77,13 @@ func (d *Domain) decorator(r *resource, watchCached bool) generic.StorageDecorat
 	}
 }
 
-func newRawStorage(c *storagebackend.ConfigForResource, resourcePrefix string, newFunc, newListFunc func() runtime.Object) (storage.Interface, *client, func(), error) {
+func newRawStorage(c *storagebackend.ConfigForResource, resourcePrefix string, newFunc, newListFunc func() runtime.Object) (storage.Interface, *kubernetes.Client, func(), error) {
 	cli, err := dial(c.Transport)
 	if err != nil {
 		return nil, nil, nil, err
 	}
 	cli.KV = etcd3.NewETCDLatencyTracker(&boundKV{KV: cli.KV, conn: cli.ActiveConnection()})
-	client := &client{Interface: cli.Kubernetes, kv: cli.KV}
-	cli.Kubernetes = client
+	cli.Kubernetes = &client{Interface: cli.Kubernetes, kv: cli.KV}
 
 	var compactor etcd3.Compactor // stays a nil interface if there is none
 	stopCompactor := func() {}
@@ -110,7 +110,7 @@ func newRawStorage(c *storagebackend.ConfigForResource, resourcePrefix string, n
 	if unsafeDelete {
 		s = etcd3.NewStoreWithUnsafeCorruptObjectDeletion(raw, c.GroupResource)
 	}
-	return s, client, func() {
+	return s, cli, func() {
 		stopCompactor()
 		raw.Close()
 		_ = cli.Close()

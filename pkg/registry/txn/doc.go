@@ -34,8 +34,8 @@
 //		return tx.Update(ctx, leases, lease)
 //	}
 //
-// The etcd3 storage of k8s.io/apiserver writes through an interface of two
-// methods, OptimisticPut and OptimisticDelete. The domain's stores have it
+// The etcd3 storage of k8s.io/apiserver writes through two methods of an
+// interface, OptimisticPut and OptimisticDelete. The domain's stores have it
 // write through a client of this package, which finds the Tx in the context
 // and commits
 //
@@ -52,11 +52,25 @@
 //     reads from the watch caches, which are cheap but may be stale: staleness
 //     is found by the commit's comparison. A refusal that rests on such a read
 //     counts for nothing; the planner is called again with reads from etcd.
+//   - Writes of one process that write the same companion take turns, so that
+//     many rivals cost one conflict, not one each.
+//   - A write that keeps meeting conflicts ends with status 429, and nothing
+//     is changed. So it is with 503 and 507, when etcd cannot be reached or is
+//     full, unless the message says that the outcome is unknown: a write is
+//     never sent twice.
 //
 // # Index keys
 //
-// What is not an object lives under index keys, which nobody can watch: the
-// head of an audit chain, who has a serial number. See [Tx.GetKey].
+// What is not an object lives under index keys, which no API can see: the head
+// of an audit chain, who has a serial number. See [Tx.GetKey].
+//
+// # Where to read on
+//
+// tx.go is what planners use, index.go its part for index keys. store.go has
+// writes planned, client.go commits them, retry.go tries again, turns.go lets
+// rivals wait. recent.go is what is remembered between transactions. domain.go
+// and decorator.go put it all under the generic registry, etcd.go and errors.go
+// deal with an etcd in trouble, and dryrun.go with writes that are none.
 //
 // # Limits
 //

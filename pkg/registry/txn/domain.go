@@ -43,6 +43,7 @@ type Domain struct {
 
 	turns  turns
 	recent *recent
+	follow sync.Once // has recent follow the index keys
 
 	mu        sync.RWMutex
 	servers   []string

@@ -2,7 +2,10 @@ package txn
 
 import (
 	"context"
+	"math"
 	"reflect"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -14,6 +17,27 @@ func (d *Domain) HasWatchCache(gr schema.GroupResource) bool {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
 	return d.resources[gr].cache.Load() != nil
+}
+
+// Recalls returns what this process would take an index key's value for.
+func (d *Domain) Recalls(kind, id string) string {
+	key, _ := (&Tx{main: &resource{root: d.root}}).indexKey(kind, id)
+	last, _ := d.recent.get(key)
+	if last.kv == nil {
+		return ""
+	}
+	return string(last.kv.Value)
+}
+
+// Mistake has this process take an index key for having a value, or for
+// missing if that is "", whatever it learns.
+func (d *Domain) Mistake(kind, id, value string) {
+	key, _ := (&Tx{main: &resource{root: d.root}}).indexKey(kind, id)
+	wrong := sight{rev: math.MaxInt64}
+	if value != "" {
+		wrong.kv = &mvccpb.KeyValue{Value: []byte(value), ModRevision: 1}
+	}
+	d.recent.cache.Add(key, wrong)
 }
 
 // FreezeCache has the planners of this domain see an object as the watch cache

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -127,27 +128,24 @@ func TestIndexKeys(t *testing.T) {
 	}
 }
 
-// Another server changes what this one remembers of the index.
-func TestIndexRemembered(t *testing.T) {
-	etcd, servers := newLease(t, 2)
+// What is remembered of the index neither refuses nor permits.
+func TestIndexMistaken(t *testing.T) {
+	etcd, servers := newLease(t, 1)
+	s := servers[0]
 	machine := func(name string) *Instance {
 		i := instance(name, "lease")
 		i.Machine = "m"
 		return i
 	}
-	mustCreate(t, ctx, servers[0].Instances, machine("a"))
-	// Remembered as taken, but free.
-	if err := remove(ctx, servers[1].Instances, "a"); err != nil {
-		t.Fatal(err)
+	s.Domain.Mistake("machine", "m", "ghost")
+	a := mustCreate(t, ctx, s.Instances, machine("a")).(*Instance)
+	s.Domain.Mistake("machine", "m", "")
+	if _, err := create(ctx, s.Instances, machine("b")); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), string(a.UID)) {
+		t.Errorf("machine taken twice: %v, want a word of %s", err, a.UID)
 	}
-	mustCreate(t, ctx, servers[0].Instances, machine("b"))
-	// Remembered as free, but taken.
-	if err := remove(ctx, servers[0].Instances, "b"); err != nil {
-		t.Fatal(err)
-	}
-	c := mustCreate(t, ctx, servers[1].Instances, machine("c")).(*Instance)
-	if _, err := create(ctx, servers[0].Instances, machine("d")); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), string(c.UID)) {
-		t.Errorf("machine taken twice: %v, want a word of %s", err, c.UID)
+	s.Domain.Mistake("machine", "m", "ghost")
+	if err := remove(ctx, s.Instances, "a"); err != nil {
+		t.Error(err)
 	}
 	replay(t, etcd)
 }
@@ -214,5 +212,27 @@ func TestAnyKey(t *testing.T) {
 		return nil
 	}); err != nil {
 		t.Error(err)
+	}
+}
+
+// Each server learns of the index keys that others write.
+func TestIndexFollowed(t *testing.T) {
+	_, servers := newLease(t, 2)
+	lease := mustGet(t, cluster, servers[0].Leases, "lease").(*Lease)
+	before := conflicts(t)
+	for n := 1; n <= 10; n++ {
+		if err := servers[n%2].Domain.Transact(ctx, func(ctx context.Context, tx *txn.Tx) error { return record(ctx, tx, "update", "lease", lease) }); err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range servers {
+			for deadline := time.Now().Add(20 * time.Second); s.Domain.Recalls("chain", "lease") != fmt.Sprint(n); time.Sleep(time.Millisecond) {
+				if time.Now().After(deadline) {
+					t.Fatalf("takes %q for record %d", s.Domain.Recalls("chain", "lease"), n)
+				}
+			}
+		}
+	}
+	if got := conflicts(t) - before; got != 0 {
+		t.Errorf("%v conflicts", got)
 	}
 }
