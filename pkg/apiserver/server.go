@@ -136,7 +136,7 @@ func (c *Config) groups(domain *txn.Domain, rejections *ledger.Rejections) ([]*g
 			"macnodeleases/binding": leases.Binding,
 			"macnodeleases/release": leases.Release,
 			"auditrecords":          records,
-			"compliancereports":     compliancereport.NewREST(c.Clock, records.Source(), nil),
+			"compliancereports":     compliancereport.NewREST(c.Clock, records.Source(), anchors(domain)),
 		}),
 		group(instance.GroupName, map[string]rest.Storage{
 			"instanceclasses":       instanceClasses,
@@ -152,6 +152,21 @@ func (c *Config) groups(domain *txn.Domain, rejections *ledger.Rejections) ([]*g
 			"rackconfigs": rackConfigs,
 		}),
 	}, nil
+}
+
+// anchors returns what index keys hold about the ends of the ledger's chains.
+func anchors(domain *txn.Domain) compliancereport.AnchorSource {
+	return func(ctx context.Context) (ledger.Anchors, error) {
+		heads, err := domain.Keys(ctx, ledger.HeadKind)
+		if err != nil {
+			return nil, err
+		}
+		checkpoints, err := domain.Keys(ctx, ledger.CheckpointKind)
+		if err != nil {
+			return nil, err
+		}
+		return ledger.NewAnchors(heads, checkpoints)
+	}
 }
 
 func group(name string, storage map[string]rest.Storage) *genericapiserver.APIGroupInfo {

@@ -39,7 +39,7 @@ func twoTenants(t *testing.T) *fleet {
 	f.deleteLease("acme", "build")
 	f.scrub("mac-1")
 	require.NoError(t, f.release("acme", "build", unleased))
-	f.clock.SetTime(noon.Add(26 * time.Hour))
+	f.clock.SetTime(noon.Add(27 * time.Hour))
 	f.lease("globex", "next", "mac-1")
 	return f
 }

@@ -20,42 +20,44 @@ const pageSize = 500
 // each namespace in memory.
 func (r *REST) Source() ledger.RecordSource {
 	return func(ctx context.Context, yield func(*rack.AuditRecord) error) error {
-		namespaces, revision, err := r.namespaces(ctx)
+		sources, err := r.sources(ctx)
 		if err != nil {
 			return err
-		}
-		var sources []ledger.RecordSource
-		for _, namespace := range namespaces {
-			sources = append(sources, r.namespaceSource(namespace, revision))
 		}
 		return ledger.Merge(sources...)(ctx, yield)
 	}
 }
 
-// namespaces returns the namespaces that have records, and the revision at which they do.
-func (r *REST) namespaces(ctx context.Context) (namespaces []string, revision string, err error) {
+// sources returns the records of each namespace, all of one revision. It goes by the keys, as what a record
+// says of its namespace may have been tampered with.
+func (r *REST) sources(ctx context.Context) (sources []ledger.RecordSource, err error) {
 	prefix := r.prefix()
-	after := ""
+	predicate := everything(1)
+	revision := ""
 	for {
 		list := &rack.AuditRecordList{}
-		predicate := everything(1)
-		if after != "" {
-			// The next key that can exist behind those of a namespace, which all begin with "<namespace>/".
-			if predicate.Continue, err = storage.EncodeContinue(prefix+after+"0", prefix, revisionNumber(revision)); err != nil {
-				return nil, "", err
-			}
-		}
 		if err := r.store.Storage.GetList(ctx, prefix, storage.ListOptions{Recursive: true, Predicate: predicate}, list); err != nil {
-			return nil, "", err
+			return nil, err
+		}
+		if len(list.Items) == 0 {
+			return sources, nil
+		}
+		if list.Continue == "" {
+			return append(sources, ledger.Records(&list.Items[0])), nil
 		}
 		if revision == "" {
 			revision = list.ResourceVersion
 		}
-		if len(list.Items) == 0 {
-			return namespaces, revision, nil
+		next, number, err := storage.DecodeContinue(list.Continue, "")
+		if err != nil {
+			return nil, err
 		}
-		after = list.Items[0].Namespace
-		namespaces = append(namespaces, after)
+		namespace, _, _ := strings.Cut(next, "/")
+		sources = append(sources, r.namespaceSource(namespace, revision))
+		// The next key that can exist behind those of a namespace, which all begin with "<namespace>/".
+		if predicate.Continue, err = storage.EncodeContinue(prefix+namespace+"0", prefix, number); err != nil {
+			return nil, err
+		}
 	}
 }
 
@@ -90,12 +92,4 @@ func (r *REST) prefix() string {
 
 func everything(limit int64) storage.SelectionPredicate {
 	return storage.SelectionPredicate{Label: labels.Everything(), Field: fields.Everything(), GetAttrs: GetAttrs, Limit: limit}
-}
-
-func revisionNumber(revision string) int64 {
-	n, err := storage.APIObjectVersioner{}.ParseResourceVersion(revision)
-	if err != nil {
-		return 0
-	}
-	return int64(n)
 }
