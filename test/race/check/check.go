@@ -33,16 +33,18 @@ const (
 
 // Where things are in etcd.
 const (
-	prefix          = "/registry/"
-	nodePrefix      = prefix + "rack.macrack.io/macnodes/"
-	leasePrefix     = prefix + "rack.macrack.io/macnodeleases/"
-	recordPrefix    = prefix + "rack.macrack.io/auditrecords/"
-	instancePrefix  = prefix + "instance.macrack.io/macosinstances/"
-	imagePrefix     = prefix + "image.macrack.io/macosimages/"
-	indexPrefix     = prefix + "macrack.io/index/"
-	headIndex       = "ledger-head"
-	checkpointIndex = "ledger-checkpoint"
+	prefix         = "/registry/"
+	nodePrefix     = prefix + "rack.macrack.io/macnodes/"
+	leasePrefix    = prefix + "rack.macrack.io/macnodeleases/"
+	recordPrefix   = prefix + "rack.macrack.io/auditrecords/"
+	instancePrefix = prefix + "instance.macrack.io/macosinstances/"
+	imagePrefix    = prefix + "image.macrack.io/macosimages/"
+	indexPrefix    = prefix + "macrack.io/index/"
+	headIndex      = "ledger-head"
 )
+
+// indexKinds are the kinds of index keys that say something about objects.
+var indexKinds = []string{"serial-number", "machine-id", "mac-address", "image-use", headIndex}
 
 // Keys of objects.
 func NodeKey(name string) string                { return nodePrefix + name }
@@ -284,6 +286,9 @@ func (c *Checker) Apply(rev int64, events []*clientv3.Event) {
 
 func (c *Checker) event(key string, value []byte, deleted bool) error {
 	if id, ok := strings.CutPrefix(key, indexPrefix); ok {
+		if kind, _, _ := strings.Cut(id, "/"); !slices.Contains(indexKinds, kind) {
+			return nil
+		}
 		c.current.index[id] = true
 		if deleted {
 			delete(c.index, id)
@@ -524,7 +529,10 @@ func (c *Checker) checkNode(name string) {
 	if running != int(node.Status.RunningVMs) {
 		c.violate(key, "RunningVMs", "it counts %d virtual machines, and %d run", node.Status.RunningVMs, running)
 	}
-	was := c.current.oldNode[name]
+	was, changed := c.current.oldNode[name]
+	if !changed {
+		was = node
+	}
 	ref := node.Status.LeaseRef
 	if ref == nil {
 		if running > 0 {

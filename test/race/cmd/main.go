@@ -1,0 +1,84 @@
+// Command race runs the race proof. It closes with a line that says how many attempts there were and how many
+// violations, and fails if there are any.
+package main
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"os/signal"
+	"slices"
+	"syscall"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"macrack.io/macrack/test/race"
+)
+
+func main() {
+	race.Child()
+	options := race.NewOptions("")
+	options.Out = os.Stdout
+	pflag.Int64Var(&options.Attempts, "attempts", 1_000_000, "how many requests are made in all")
+	pflag.IntVar(&options.Clients, "clients", options.Clients, "how many clients make them at the same time")
+	pflag.IntVar(&options.Macs, "macs", options.Macs, "how many Macs there are; an even number")
+	pflag.DurationVar(&options.KillEvery, "kill-every", 20*time.Second, "how often a process is killed; 0 for never")
+	pflag.IntVar(&options.Cancel, "cancel", options.Cancel, "how many of a hundred requests are cancelled")
+	pflag.IntVar(&options.Sample, "sample", options.Sample, "the history of every nth lease and Mac is checked for linearizability")
+	pflag.StringVar(&options.Dir, "dir", "", "where the data and the logs are; a temporary directory, which goes if all is well, if empty")
+	refusals := pflag.Bool("refusals", false, "show examples of what refusals said")
+	pflag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	os.Exit(run(ctx, options, *refusals))
+}
+
+func run(ctx context.Context, options race.Options, refusals bool) int {
+	temporary := options.Dir == ""
+	if temporary {
+		var err error
+		if options.Dir, err = os.MkdirTemp("", "macrack-race-"); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 2
+		}
+	}
+	result, err := race.Run(ctx, options)
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "race: it could not be run: %v\nData and logs are in %s\n", err, options.Dir)
+		return 2
+	}
+	fmt.Printf("%-28s %10s %10s %10s %10s\n", "ATTEMPT", "SUCCESSES", "REFUSALS", "CONFLICTS", "UNKNOWN")
+	for _, kind := range slices.Sorted(maps.Keys(result.Kinds)) {
+		n := result.Kinds[kind]
+		fmt.Printf("%-28s %10d %10d %10d %10d\n", kind, n[0], n[1], n[2], n[3])
+		if refusals {
+			seen := map[string]int{}
+			for _, message := range result.Refused[kind] {
+				seen[race.Generalize(message)]++
+			}
+			for _, message := range slices.Sorted(maps.Keys(seen)) {
+				fmt.Printf("    %4d %s\n", seen[message], message)
+			}
+		}
+	}
+	for _, kind := range slices.Sorted(maps.Keys(result.Records)) {
+		fmt.Printf("%-28s %10d records\n", kind, result.Records[kind])
+	}
+	fmt.Printf("checked %d revisions of etcd, %d acknowledgements, the histories of %d leases and Macs with %d operations (%d undecided); %d processes were killed; %s (%.0f attempts a second)\n",
+		result.Revisions, result.Acks, result.Tables, result.Operations, result.Undecided, result.Kills, result.Took.Round(time.Second), float64(result.Attempts)/result.Took.Seconds())
+	for _, violation := range result.First {
+		fmt.Println(violation)
+	}
+	if result.Violations > 0 {
+		fmt.Println("data and logs are in", options.Dir)
+	} else if temporary {
+		_ = os.RemoveAll(options.Dir)
+	}
+	fmt.Println(result)
+	if result.Violations > 0 {
+		return 1
+	}
+	return 0
+}
