@@ -156,7 +156,7 @@ func (r *rack) start() {
 			return r.machineIDs[len(r.machineIDs)-1], nil
 		},
 		Images: &images.Simulated{Dir: filepath.Join(r.dir, "images"), Clock: r.clock}, Clock: r.clock, Version: "v1.0.0",
-		AnswerTimeout: time.Second, ProbeInterval: 100 * time.Millisecond,
+		AnswerTimeout: 2 * time.Second, ProbeInterval: 100 * time.Millisecond,
 	})
 	require.NoError(r.t, err)
 	ctx, cancel := context.WithCancel(r.ctx)

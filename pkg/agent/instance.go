@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
@@ -70,7 +71,12 @@ func (a *Agent) reconcileInstance(ctx context.Context, name types.NamespacedName
 		}
 	}
 	if instance == nil {
-		return nil
+		// Its pod may have waited for it.
+		pods, err := a.node.Pods().Pods(name.Namespace).List(labels.Everything())
+		for _, pod := range pods {
+			a.queue.Add(key{podKey, types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}})
+		}
+		return err
 	}
 	pod, err := a.placeholder(instance)
 	if err != nil {
