@@ -328,14 +328,25 @@ func TestALeaseFromBeginningToEnd(t *testing.T) {
 	r.eventually("the Node is the tenant's again", func() bool { return r.taints() == "macrack.io/tenant=acme:NoSchedule" })
 	assertContains(t, r.reasons(), "Held", "Releasing", "Released", "Bound", "Stopped")
 
-	// The Node is deleted by hand, and registered anew by the agent.
+	// The Node is deleted by hand. An instance waits until the agent has registered the Node anew and it is marked.
 	require.NoError(t, r.core.CoreV1().Nodes().Delete(t.Context(), "mac-1", metav1.DeleteOptions{}))
+	again := instance.DeepCopy()
+	again.Name, again.UID, again.Spec.LeaseName = "again", "uid-again", "second"
+	again.OwnerReferences = []metav1.OwnerReference{{Kind: "MacNodeLease", Name: "second", UID: "uid-second"}}
+	require.NoError(t, r.ours.Tracker().Add(again))
+	r.eventually("the instance says what it waits for", func() bool {
+		return strings.HasPrefix(r.instance("again").Status.Message, "the Node mac-1 does not exist")
+	})
 	_, err = r.core.CoreV1().Nodes().Create(t.Context(), &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: "mac-1"},
 		Spec:       corev1.NodeSpec{Taints: []corev1.Taint{{Key: rules.TaintUnleased, Effect: corev1.TaintEffectNoSchedule}}},
 	}, metav1.CreateOptions{})
 	require.NoError(t, err)
 	r.eventually("the Node is the tenant's once more", func() bool { return r.taints() == "macrack.io/tenant=acme:NoSchedule" })
+	r.eventually("the pod is created", func() bool {
+		_, err := pods.Get(t.Context(), "again-vm", metav1.GetOptions{})
+		return err == nil
+	})
 	stop()
 }
 

@@ -74,8 +74,16 @@ func TestOneTimerPerKey(t *testing.T) {
 	c.setTimer("a", noon)
 	assert.Zero(t, clock.Waiters())
 	assert.Equal(t, 1, c.queue.Len(), "what is due already is queued at once")
+
+	c.setTimer("c", noon.Add(time.Hour))
+	replaced := c.timers["c"]
+	c.setTimer("c", noon.Add(2*time.Hour))
+	clock.SetTime(noon.Add(time.Hour))
+	c.fire("c", replaced)
+	assert.Equal(t, 1, c.queue.Len(), "a timer that was replaced while it fired does nothing")
+
 	c.stopTimers()
-	c.setTimer("a", noon.Add(time.Hour))
+	c.setTimer("a", noon.Add(24*time.Hour))
 	assert.Zero(t, clock.Waiters(), "no timer is set once the controller stops")
 }
 
