@@ -387,10 +387,24 @@ func (a *Agent) launch(ctx context.Context, instance *instancev1alpha1.MacOSInst
 	return a.slots.Launch(slot.UID())
 }
 
-// finish reports a terminal phase. What is left is erased afterwards: should the
-// agent end in between, the next one finds both.
+// finish reports a terminal phase, and gives the pod its last status at once: the
+// instance may be gone before its change comes back as an event.
 func (a *Agent) finish(ctx context.Context, instance *instancev1alpha1.MacOSInstance, phase instancev1alpha1.MacOSInstancePhase, message string) error {
-	err := a.update(ctx, instance, func(s *instancev1alpha1.MacOSInstanceStatus) {
+	ended, err := a.conclude(ctx, instance, phase, message)
+	if err != nil {
+		return err
+	}
+	pod, err := a.placeholder(ended)
+	if err != nil {
+		return err
+	}
+	return a.reportPod(ctx, ended, pod)
+}
+
+// conclude reports a terminal phase. What is left is erased afterwards: should the
+// agent end in between, the next one finds both.
+func (a *Agent) conclude(ctx context.Context, instance *instancev1alpha1.MacOSInstance, phase instancev1alpha1.MacOSInstancePhase, message string) (*instancev1alpha1.MacOSInstance, error) {
+	ended, err := a.updated(ctx, instance, func(s *instancev1alpha1.MacOSInstanceStatus) {
 		s.Phase, s.Message, s.IPAddress = phase, message, nil
 		if s.StartedAt != nil && s.StoppedAt == nil {
 			now := a.now()
@@ -401,11 +415,11 @@ func (a *Agent) finish(ctx context.Context, instance *instancev1alpha1.MacOSInst
 		}
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	klog.InfoS("Virtual machine is over", "instance", klog.KObj(instance), "phase", phase, "message", message)
 	slot, held := a.slots.Find(string(instance.UID))
-	return a.clear(ctx, instance, slot, held)
+	return ended, a.clear(ctx, ended, slot, held)
 }
 
 // begin starts an instance that holds no slot, if it should run.
