@@ -172,13 +172,15 @@ func TestWhatTheWorkFailsWith(t *testing.T) {
 
 func TestTheLeadershipIsLost(t *testing.T) {
 	client := fake.NewClientset()
+	var unreachable atomic.Bool
+	client.PrependReactor("update", "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return unreachable.Load(), nil, errors.New("unreachable")
+	})
 	o := fastElection()
 	lock, err := resourcelock.New(o.leaderElection.ResourceLock, "n", "l", client.CoreV1(), client.CoordinationV1(), resourcelock.ResourceLockConfig{Identity: "x"})
 	require.NoError(t, err)
 	err = elect(t.Context(), o, lock, &health{}, func(ctx context.Context) error {
-		client.PrependReactor("update", "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
-			return true, nil, errors.New("unreachable")
-		})
+		unreachable.Store(true)
 		<-ctx.Done()
 		return nil
 	})
