@@ -580,12 +580,14 @@ func TestIdentityIsTheRegistrysToAccept(t *testing.T) {
 func TestVirtualMachineWithoutInstance(t *testing.T) {
 	r := newRack(t)
 	i := r.run("a")
+	r.eventually(func() bool { return r.pod("pod-a").Status.Phase == corev1.PodRunning }, func() any { return r.pod("pod-a").Status })
 	require.NoError(t, r.macrack.Tracker().Delete(instancev1alpha1.SchemeGroupVersion.WithResource("macosinstances"), tenant, "a"))
 	r.waitFree()
 	assert.Equal(t, 0, r.running())
 	require.Len(t, r.records(), 1)
 	assert.Equal(t, "NoInstance", r.records()[0].Details.Reason)
 	assert.Equal(t, i.UID, r.records()[0].Instance.UID)
+	r.eventually(func() bool { return r.pod("pod-a").Status.Reason == "InstanceGone" }, func() any { return r.pod("pod-a").Status })
 }
 
 func TestSilenceOfTheAPIEndsNothing(t *testing.T) {
@@ -938,4 +940,24 @@ func TestHeartbeats(t *testing.T) {
 	r.eventually(func() bool { return *lease().Spec.LeaseDurationSeconds == 4 }, func() any { return lease() })
 	fake.Step(time.Minute)
 	r.eventually(func() bool { return lease().Spec.RenewTime.Time.Equal(fake.Now()) }, func() any { return lease() })
+}
+
+// The instance may be gone before the agent sees its own last change.
+func TestInstanceGoesAtOnce(t *testing.T) {
+	r := newRack(t)
+	r.run("a")
+	r.macrack.PrependReactor("update", "macosinstances", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		i := action.(clienttesting.UpdateAction).GetObject().(*instancev1alpha1.MacOSInstance)
+		if i.Status.Phase != instancev1alpha1.MacOSInstanceStopped {
+			return false, nil, nil
+		}
+		return true, i, r.macrack.Tracker().Delete(action.GetResource(), i.Namespace, i.Name)
+	})
+	r.changeInstance("a", func(i *instancev1alpha1.MacOSInstance) {
+		i.Status.StopRequest = &instancev1alpha1.StopRequest{At: metav1.Now(), Reason: "Deleted", GracePeriodSeconds: 30}
+	})
+	r.eventually(func() bool { return r.pod("pod-a").Status.Phase == corev1.PodSucceeded }, func() any { return r.pod("pod-a").Status })
+	r.waitFree()
+	require.NoError(t, r.agent.reconcilePod(r.ctx, types.NamespacedName{Namespace: tenant, Name: "pod-a"}))
+	assert.Empty(t, r.records(), "nobody was refused")
 }

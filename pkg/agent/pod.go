@@ -22,6 +22,8 @@ import (
 const (
 	// reasonForeignPod: the pod is not the placeholder of an instance of this Mac's lease.
 	reasonForeignPod = "ForeignPod"
+	// reasonInstanceGone: the instance was removed under its running virtual machine.
+	reasonInstanceGone = "InstanceGone"
 	// reasonSlotsFull: the pod would be a virtual machine beyond the limit.
 	reasonSlotsFull = "SlotsFull"
 )
@@ -78,7 +80,12 @@ func (a *Agent) reconcilePod(ctx context.Context, name types.NamespacedName) err
 	if pod.DeletionTimestamp != nil {
 		return a.node.Forget(ctx, pod)
 	}
-	if podEnded(pod) {
+	if podEnded(pod) || a.node.Ended(pod) {
+		return nil
+	}
+	if pod.Status.Phase == corev1.PodRunning {
+		// It was an instance's, which is gone.
+		a.failPod(pod, reasonInstanceGone, why)
 		return nil
 	}
 	if name := pod.Labels[rules.LabelInstance]; name != "" {
@@ -120,7 +127,7 @@ func (a *Agent) instanceOf(ctx context.Context, pod *corev1.Pod) (*instancev1alp
 // refuse fails an instance and its pod, and leaves a record.
 func (a *Agent) refuse(ctx context.Context, instance *instancev1alpha1.MacOSInstance, pod *corev1.Pod, reason, message string) error {
 	a.recordRejection(ctx, rackv1alpha1.LayerAgent, pod.Namespace, reference(instance), reason, message)
-	if err := a.finish(ctx, instance, instancev1alpha1.MacOSInstanceFailed, reason+": "+message); err != nil {
+	if _, err := a.conclude(ctx, instance, instancev1alpha1.MacOSInstanceFailed, reason+": "+message); err != nil {
 		return err
 	}
 	a.failPod(pod, reason, message)

@@ -102,6 +102,9 @@ func (n *Node) SetPodStatus(pod *corev1.Pod, status corev1.PodStatus) {
 	n.provider.setStatus(pod, status)
 }
 
+// Ended tells whether the pod has its last status, even if it is not stored yet.
+func (n *Node) Ended(pod *corev1.Pod) bool { return n.provider.ended(pod) }
+
 // Run registers the Node and serves its pods until ctx ends. It registers anew a
 // Node that somebody deleted.
 func (n *Node) Run(ctx context.Context) error {

@@ -124,6 +124,13 @@ func ended(pod *corev1.Pod) bool {
 	return pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodSucceeded
 }
 
+func (p *provider) ended(pod *corev1.Pod) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	known := p.pods[keyOf(pod)]
+	return known != nil && known.UID == pod.UID && ended(known)
+}
+
 func (p *provider) forget(pod *corev1.Pod) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
