@@ -18,6 +18,7 @@ import (
 	"k8s.io/apiserver/pkg/util/compatibility"
 	"k8s.io/utils/clock"
 
+	"macrack.io/macrack/pkg/admission/quota"
 	configv1alpha1 "macrack.io/macrack/pkg/apis/config/v1alpha1"
 	imagev1alpha1 "macrack.io/macrack/pkg/apis/image/v1alpha1"
 	instancev1alpha1 "macrack.io/macrack/pkg/apis/instance/v1alpha1"
@@ -51,6 +52,10 @@ func NewOptions() *Options {
 		Clock:       clock.RealClock{},
 	}
 	o.Recommended.Etcd.DefaultStorageMediaType = runtime.ContentTypeProtobuf
+	quota.Enable(o.Recommended.Admission)
+	o.Recommended.ExtraAdmissionInitializers = func(*genericapiserver.RecommendedConfig) ([]admission.PluginInitializer, error) {
+		return []admission.PluginInitializer{quota.Initializer()}, nil
+	}
 	o.Recommended.Admission.Decorators = append(admission.Decorators{admission.DecoratorFunc(adding)}, o.Recommended.Admission.Decorators...)
 	return o
 }

@@ -5,10 +5,8 @@ import (
 	"net/http"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apiserver/pkg/admission"
 	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/rest"
 	genericapiserver "k8s.io/apiserver/pkg/server"
@@ -49,7 +47,6 @@ type Server struct {
 func (c *Config) New() (*Server, error) {
 	domain := txn.NewDomain(c.Generic.RESTOptionsGetter, Planners(c.Clock), txn.WithoutWatchCache(auditrecord.Resource))
 	c.Generic.RESTOptionsGetter = domain
-	c.Generic.AdmissionControl = chain(c.Generic.AdmissionControl, domain.DryRunAdmission())
 	c.Generic.AddReadyzChecks(writable(domain, c.Clock))
 
 	rejections := ledger.NewRejections(c.Clock, func(ctx context.Context, record *rack.AuditRecord) error {
@@ -59,6 +56,9 @@ func (c *Config) New() (*Server, error) {
 	})
 	groups, err := c.groups(domain, rejections)
 	if err != nil {
+		return nil, err
+	}
+	if err := c.restrict(domain, groups); err != nil {
 		return nil, err
 	}
 	generic, err := c.Generic.Complete().New("macrack-apiserver", genericapiserver.NewEmptyDelegate())
@@ -103,15 +103,12 @@ func (c *Config) groups(domain *txn.Domain, rejections *ledger.Rejections) ([]*g
 	if err != nil {
 		return nil, err
 	}
-	defaultClass := func(ctx context.Context) (string, error) {
+	defaultClass := func(ctx context.Context) string {
 		obj, err := rackConfigs.Get(genericapirequest.WithNamespace(ctx, ""), configv1alpha1.RackConfigName, &metav1.GetOptions{ResourceVersion: "0"})
-		if apierrors.IsNotFound(err) {
-			return "", nil
-		}
 		if err != nil {
-			return "", err
+			return "" // the lease is refused for naming no class
 		}
-		return obj.(*config.RackConfig).Spec.DefaultClassName, nil
+		return obj.(*config.RackConfig).Spec.DefaultClassName
 	}
 	leases, err := macnodelease.NewStorage(Scheme, domain, c.Clock, rejections, defaultClass)
 	if err != nil {
@@ -173,14 +170,6 @@ func group(name string, storage map[string]rest.Storage) *genericapiserver.APIGr
 	info := genericapiserver.NewDefaultAPIGroupInfo(name, Scheme, metav1.ParameterCodec, Codecs)
 	info.VersionedResourcesStorageMap["v1alpha1"] = storage
 	return &info
-}
-
-// chain puts a plugin behind an admission chain, which may be nil.
-func chain(first admission.Interface, last admission.Interface) admission.Interface {
-	if first == nil {
-		return last
-	}
-	return admission.NewChainHandler(first, last)
 }
 
 // writable returns a check that etcd takes writes: one that is full still answers reads.

@@ -2,6 +2,8 @@ package registry
 
 import (
 	"encoding/json"
+	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -13,8 +15,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	configv1alpha1 "macrack.io/macrack/pkg/apis/config/v1alpha1"
 	instancev1alpha1 "macrack.io/macrack/pkg/apis/instance/v1alpha1"
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
+	rackapply "macrack.io/macrack/pkg/generated/applyconfiguration/rack/v1alpha1"
 	"macrack.io/macrack/pkg/rules"
 )
 
@@ -303,4 +307,61 @@ func TestFloorRestored(t *testing.T) {
 	_, err = f.acme.RackV1alpha1().MacNodeLeases("acme").Patch(t.Context(), "build", types.MergePatchType, label, metav1.PatchOptions{})
 	require.NoError(t, err)
 	assert.Equal(t, lease.Status.EarliestReleaseAt.Time.UTC(), f.getLease("acme", "build").Status.EarliestReleaseAt.Time.UTC())
+}
+
+// A tenant deletes leases as the controllers bind them: each goes at once, or becomes Held.
+func TestDeleteBindRace(t *testing.T) {
+	const rounds = 60
+	f := newFleet(t, 2)
+	var group sync.WaitGroup
+	for n := range rounds {
+		name, node := fmt.Sprintf("lease-%d", n), fmt.Sprintf("mac-%d", n)
+		f.mac(node, fmt.Sprintf("C07AAAAA%04d", n))
+		_, err := f.acme.RackV1alpha1().MacNodeLeases("acme").Create(t.Context(), newLease("acme", name), metav1.CreateOptions{})
+		require.NoError(t, err)
+		other := f.servers[1].Client(t, "controllers")
+		group.Go(func() {
+			_, err := other.RackV1alpha1().MacNodeLeases("acme").Bind(t.Context(), name, &rackv1alpha1.MacNodeLeaseBinding{NodeName: node}, metav1.CreateOptions{})
+			if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+				t.Errorf("bind %s: %v", name, err)
+			}
+		})
+		group.Go(func() {
+			if err := f.acme.RackV1alpha1().MacNodeLeases("acme").Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
+				t.Errorf("delete %s: %v", name, err)
+			}
+		})
+		group.Wait()
+	}
+	leases, err := f.admin.RackV1alpha1().MacNodeLeases("acme").List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	for _, lease := range leases.Items {
+		assert.Equal(t, rackv1alpha1.MacNodeLeaseHeld, lease.Status.Phase)
+	}
+	assert.NotContains(t, typesOf(f.records("acme")), rackv1alpha1.FloorTamperRejected)
+}
+
+// A lease that names no class is of the default class, however it is created.
+func TestDefaultClass(t *testing.T) {
+	f := newFleet(t, 1)
+	leases := f.acme.RackV1alpha1().MacNodeLeases("acme")
+	unnamed := func(name string) *rackv1alpha1.MacNodeLease {
+		return &rackv1alpha1.MacNodeLease{ObjectMeta: metav1.ObjectMeta{Namespace: "acme", Name: name}}
+	}
+	_, err := leases.Create(t.Context(), unnamed("none"), metav1.CreateOptions{})
+	assert.True(t, apierrors.IsInvalid(err), "there is no default: %v", err)
+
+	_, err = f.admin.ConfigV1alpha1().RackConfigs().Create(t.Context(), &configv1alpha1.RackConfig{
+		ObjectMeta: metav1.ObjectMeta{Name: "default"}, Spec: configv1alpha1.RackConfigSpec{DefaultClassName: "base"},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	var created *rackv1alpha1.MacNodeLease
+	require.Eventually(t, func() bool {
+		created, err = leases.Create(t.Context(), unnamed("created"), metav1.CreateOptions{})
+		return err == nil
+	}, 10*time.Second, 10*time.Millisecond, "%v", err)
+	assert.Equal(t, "base", created.Spec.ClassName)
+	applied, err := leases.Apply(t.Context(), rackapply.MacNodeLease("applied", "acme"), metav1.ApplyOptions{FieldManager: "test"})
+	require.NoError(t, err)
+	assert.Equal(t, "base", applied.Spec.ClassName)
 }

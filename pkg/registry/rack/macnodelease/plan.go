@@ -125,6 +125,10 @@ func (p *planner) keepFloor(was, is *rack.MacNodeLease) {
 
 // delete plans that a lease goes for good.
 func (p *planner) delete(ctx context.Context, tx *txn.Tx, was *rack.MacNodeLease) error {
+	if hasFloor(was) && was.DeletionTimestamp == nil {
+		// When the deletion began, it had no Mac.
+		return boundMeanwhile{apierrors.NewConflict(Resource, was.Name, fmt.Errorf("it was bound to Mac %q at the same time; delete it again", was.Status.NodeName))}
+	}
 	if hasFloor(was) {
 		return p.release(ctx, tx, was, nil)
 	}
@@ -133,6 +137,10 @@ func (p *planner) delete(ctx context.Context, tx *txn.Tx, was *rack.MacNodeLease
 	}
 	return nil
 }
+
+// boundMeanwhile is the error of the deletion of a lease that had no Mac when it was read. Nobody has tampered
+// with its floor: the deletion begins anew.
+type boundMeanwhile struct{ *apierrors.StatusError }
 
 // bind joins the lease and the MacNode that the request names.
 func (p *planner) bind(ctx context.Context, tx *txn.Tx, was, is *rack.MacNodeLease) error {

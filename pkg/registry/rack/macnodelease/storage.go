@@ -34,14 +34,13 @@ type Storage struct {
 // REST is the storage of MacNodeLeases.
 type REST struct {
 	*stores.REST
-	clock        clock.PassiveClock
-	defaultClass func(ctx context.Context) (string, error)
+	clock clock.PassiveClock
 }
 
 // NewStorage returns the storage of MacNodeLeases. The function defaultClass returns the class of leases that
 // name none, or an empty string.
-func NewStorage(typer runtime.ObjectTyper, domain *txn.Domain, clock clock.PassiveClock, recorder rejection.Recorder, defaultClass func(context.Context) (string, error)) (*Storage, error) {
-	strategy := NewStrategy(typer)
+func NewStorage(typer runtime.ObjectTyper, domain *txn.Domain, clock clock.PassiveClock, recorder rejection.Recorder, defaultClass func(context.Context) string) (*Storage, error) {
+	strategy := NewStrategy(typer, defaultClass)
 	main, status, err := stores.New(stores.Kind{
 		Resource:   Resource,
 		Singular:   "macnodelease",
@@ -59,32 +58,24 @@ func NewStorage(typer runtime.ObjectTyper, domain *txn.Domain, clock clock.Passi
 	}
 	stores.Classify(main, status, classifier(main))
 	return &Storage{
-		Lease:   &REST{main, clock, defaultClass},
+		Lease:   &REST{main, clock},
 		Status:  status,
 		Binding: &BindingREST{newSubresource(main.Store, domain, strategy)},
 		Release: &ReleaseREST{newSubresource(main.Store, domain, strategy)},
 	}, nil
 }
 
-// Create creates a lease, of the default class if it names none.
-func (r *REST) Create(ctx context.Context, obj runtime.Object, validate rest.ValidateObjectFunc, options *metav1.CreateOptions) (runtime.Object, error) {
-	if lease, ok := obj.(*rack.MacNodeLease); ok && lease.Spec.ClassName == "" {
-		class, err := r.defaultClass(ctx)
-		if err != nil {
-			return nil, err
-		}
-		lease.Spec.ClassName = class
-	}
-	return r.REST.Create(ctx, obj, validate, options)
-}
-
 // Delete deletes a lease. If it becomes Held, the caller is warned, as kubectl would wait for a day.
 func (r *REST) Delete(ctx context.Context, name string, validate rest.ValidateObjectFunc, options *metav1.DeleteOptions) (runtime.Object, bool, error) {
 	out, gone, err := r.REST.Delete(ctx, name, validate, options)
+	if meanwhile := (boundMeanwhile{}); errors.As(err, &meanwhile) { // a lease is bound once
+		out, gone, err = r.REST.Delete(ctx, name, validate, options)
+	}
 	if lease, ok := out.(*rack.MacNodeLease); err == nil && ok && lease.Status.Phase == rack.MacNodeLeaseHeld {
 		floor := lease.Status.EarliestReleaseAt
+		remaining := max(0, floor.Sub(r.clock.Now()))
 		warning.AddWarning(ctx, "", fmt.Sprintf("%s: lease %q is Held, and its Mac stays yours, until %s (in %s); it is released by itself then. There is no need to wait for it: use --wait=false",
-			rules.OneDay, lease.Name, floor.UTC().Format(time.RFC3339), duration.HumanDuration(floor.Sub(r.clock.Now()))))
+			rules.OneDay, lease.Name, floor.UTC().Format(time.RFC3339), duration.HumanDuration(remaining)))
 	}
 	return out, gone, err
 }

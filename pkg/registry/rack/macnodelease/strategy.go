@@ -24,11 +24,14 @@ import (
 // Strategy says what of a MacNodeLease a client may write.
 type Strategy struct {
 	strategies.Base
+	// defaultClass returns the class of leases that name none, or an empty string.
+	defaultClass func(context.Context) string
 }
 
-// NewStrategy returns the strategy of MacNodeLeases.
-func NewStrategy(typer runtime.ObjectTyper) Strategy {
-	return Strategy{strategies.NewBase(typer)}
+// NewStrategy returns the strategy of MacNodeLeases. The function defaultClass returns the class of leases that
+// name none, or an empty string.
+func NewStrategy(typer runtime.ObjectTyper, defaultClass func(context.Context) string) Strategy {
+	return Strategy{strategies.NewBase(typer), defaultClass}
 }
 
 // NamespaceScoped is true: a MacNodeLease is in a namespace.
@@ -44,10 +47,13 @@ func (Strategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
 	return strategies.ResetFields(v1alpha1.SchemeGroupVersion.String(), strategies.Path("status"))
 }
 
-// PrepareForCreate drops the status: a lease is Pending until it is bound.
-func (Strategy) PrepareForCreate(_ context.Context, obj runtime.Object) {
+// PrepareForCreate drops the status, as a lease is Pending until it is bound, and fills in the default class.
+func (s Strategy) PrepareForCreate(ctx context.Context, obj runtime.Object) {
 	macNodeLease := obj.(*rack.MacNodeLease)
 	macNodeLease.Generation = 1
+	if macNodeLease.Spec.ClassName == "" {
+		macNodeLease.Spec.ClassName = s.defaultClass(ctx)
+	}
 	macNodeLease.Status = rack.MacNodeLeaseStatus{Phase: rack.MacNodeLeasePending}
 }
 

@@ -1,6 +1,7 @@
 package macnodelease
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -39,7 +40,7 @@ func stored() *rack.MacNodeLease {
 }
 
 func TestStrategy(t *testing.T) {
-	strategy := NewStrategy(newScheme())
+	strategy := NewStrategy(newScheme(), func(context.Context) string { return "base" })
 	lease := stored()
 	lease.ResourceVersion, lease.Generation, lease.Finalizers = "", 7, nil
 	require.NoError(t, strategytest.Create(t, strategy, lease))
@@ -63,7 +64,7 @@ func TestStrategy(t *testing.T) {
 }
 
 func TestStatusStrategy(t *testing.T) {
-	strategy := NewStatusStrategy(NewStrategy(newScheme()))
+	strategy := NewStatusStrategy(NewStrategy(newScheme(), func(context.Context) string { return "base" }))
 	lease := stored()
 	lease.Spec.ClassName = "forged"
 	lease.Status.Phase = rack.MacNodeLeaseReleasing
@@ -89,7 +90,7 @@ func TestStatusStrategy(t *testing.T) {
 }
 
 func TestResetFields(t *testing.T) {
-	strategy := NewStrategy(newScheme())
+	strategy := NewStrategy(newScheme(), func(context.Context) string { return "base" })
 	version := fieldpath.APIVersion(v1alpha1.SchemeGroupVersion.String())
 	assert.True(t, strategy.GetResetFields()[version].Has(fieldpath.MakePathOrDie("status")))
 	reset := NewStatusStrategy(strategy).GetResetFields()[version]
