@@ -29,19 +29,16 @@ const (
 	podSuffix = "-vm"
 )
 
-// PodName returns the name of the placeholder pod of the instance of that name.
+// PodName returns the name of the placeholder pod of the instance of that name. If there is no room for the
+// suffix in a DNS label, a hash of the instance's name takes the place of its end.
 func PodName(instance string) string {
-	return shorten(instance, validation.DNS1123LabelMaxLength-len(podSuffix)) + podSuffix
-}
-
-// shorten returns name, with its end replaced by a hash of it if it is longer than length.
-func shorten(name string, length int) string {
-	if len(name) <= length {
-		return name
+	const room = validation.DNS1123LabelMaxLength - len(podSuffix)
+	if len(instance) > room {
+		sum := sha256.Sum256([]byte(instance))
+		hash := "-" + hex.EncodeToString(sum[:])[:10]
+		instance = instance[:room-len(hash)] + hash
 	}
-	sum := sha256.Sum256([]byte(name))
-	hash := hex.EncodeToString(sum[:])[:10]
-	return name[:length-len(hash)-1] + "-" + hash
+	return instance + podSuffix
 }
 
 // placeholder returns the pod that stands for the instance's virtual machine in Kubernetes: it takes one
@@ -53,7 +50,7 @@ func placeholder(instance *instancev1alpha1.MacOSInstance) *corev1.Pod {
 		ObjectMeta: metav1.ObjectMeta{
 			Name:        PodName(instance.Name),
 			Namespace:   instance.Namespace,
-			Labels:      map[string]string{rules.LabelInstance: shorten(instance.Name, validation.LabelValueMaxLength)},
+			Labels:      map[string]string{rules.LabelInstance: instance.Name},
 			Annotations: map[string]string{rules.AnnotationInstanceUID: string(instance.UID)},
 			OwnerReferences: []metav1.OwnerReference{
 				*metav1.NewControllerRef(instance, instancev1alpha1.SchemeGroupVersion.WithKind("MacOSInstance")),

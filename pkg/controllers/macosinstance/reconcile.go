@@ -198,7 +198,7 @@ func (r *reconciler) markStopped(ctx context.Context, instance *instancev1alpha1
 // pod that was made and is gone is never taken for one that was not made yet.
 func (r *reconciler) start(ctx context.Context, instance *instancev1alpha1.MacOSInstance) error {
 	lease, err := r.getLease(instance.Namespace, instance.Spec.LeaseName)
-	if apierrors.IsNotFound(err) || err == nil && !(facts.BelongsTo(instance, lease) && holdsMac(lease)) {
+	if apierrors.IsNotFound(err) || err == nil && (!facts.BelongsTo(instance, lease) || !holdsMac(lease)) {
 		return nil
 	}
 	if err != nil {
@@ -256,8 +256,8 @@ func (r *reconciler) refused(ctx context.Context, instance *instancev1alpha1.Mac
 // showScheduling shows on the instance what the scheduler did with its pod.
 func (r *reconciler) showScheduling(ctx context.Context, instance *instancev1alpha1.MacOSInstance, pod *corev1.Pod) error {
 	var err error
-	switch {
-	case pod.Spec.NodeName == "":
+	switch pod.Spec.NodeName {
+	case "":
 		reason, message := ReasonWaitingForScheduler, "the placeholder pod waits for the scheduler"
 		if c := podScheduled(pod); c != nil && c.Status == corev1.ConditionFalse {
 			reason, message = ReasonUnschedulable, c.Message
@@ -266,7 +266,7 @@ func (r *reconciler) showScheduling(ctx context.Context, instance *instancev1alp
 			}
 		}
 		_, err = r.show(ctx, instance, reason, message)
-	case pod.Spec.NodeName == instance.Status.NodeName:
+	case instance.Status.NodeName:
 		_, err = r.show(ctx, instance, ReasonScheduled, "")
 	default:
 		_, err = r.show(ctx, instance, ReasonUnschedulable, fmt.Sprintf("the placeholder pod was bound to the Node %s instead of %s", pod.Spec.NodeName, instance.Status.NodeName))
@@ -333,14 +333,14 @@ func (r *reconciler) show(ctx context.Context, before *instancev1alpha1.MacOSIns
 		ObservedGeneration: instance.Generation,
 		LastTransitionTime: metav1.NewTime(r.now()),
 	}
-	switch {
-	case reason == ReasonScheduled:
+	switch reason {
+	case ReasonScheduled:
 		condition.Status = metav1.ConditionTrue
 		if instance.Status.Phase == instancev1alpha1.MacOSInstancePending {
 			instance.Status.Phase = instancev1alpha1.MacOSInstanceScheduled
 			instance.Status.Message = ""
 		}
-	case reason == ReasonCreatingPod:
+	case ReasonCreatingPod:
 		instance.Status.PodName = PodName(instance.Name)
 		fallthrough
 	default:
