@@ -90,7 +90,7 @@ const (
 const readyTimeout = 4 * time.Minute
 
 // healthyWithin is how long a component that runs already may take to answer before it is started again.
-const healthyWithin = 10 * time.Second
+const healthyWithin = 15 * time.Second
 
 // Start starts a cluster and returns when all of it serves. When that fails it stops what it started, and the error has the end of the log
 // of the component that failed.
@@ -291,35 +291,41 @@ func (c *Cluster) Up(ctx context.Context) error {
 }
 
 func (c *Cluster) startStage(ctx context.Context, s stage) error {
-	var names []string
 	var wanted []*component
 	for _, comp := range c.components {
-		if comp.stage != s {
-			continue
-		}
-		wanted = append(wanted, comp)
-		running, err := c.leaveRunning(ctx, comp)
-		if err != nil {
-			return err
-		}
-		if !running {
-			names = append(names, comp.name)
+		if comp.stage == s {
+			wanted = append(wanted, comp)
 		}
 	}
-	if len(names) > 0 {
-		fmt.Fprintf(c.progress, "starting %s\n", strings.Join(names, ", "))
+	var mu sync.Mutex
+	running := map[*component]bool{}
+	err := each(wanted, func(comp *component) error {
+		ok, err := c.leaveRunning(ctx, comp)
+		mu.Lock()
+		defer mu.Unlock()
+		running[comp] = ok
+		return err
+	})
+	if err != nil {
+		return err
 	}
-	for _, comp := range wanted {
-		if !slices.Contains(names, comp.name) {
-			continue
-		}
+	starting := slices.DeleteFunc(slices.Clone(wanted), func(comp *component) bool { return running[comp] })
+	if len(starting) == 0 {
+		return nil
+	}
+	var names []string
+	for _, comp := range starting {
+		names = append(names, comp.name)
+	}
+	fmt.Fprintf(c.progress, "starting %s\n", strings.Join(names, ", "))
+	for _, comp := range starting {
 		if err := c.locked(ctx, comp.name, comp.start); err != nil {
 			return err
 		}
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, readyTimeout, fmt.Errorf("waited %s", readyTimeout))
 	defer cancel()
-	return each(wanted, func(comp *component) error { return comp.waitReady(ctx) })
+	return each(starting, func(comp *component) error { return comp.waitReady(ctx) })
 }
 
 // leaveRunning says whether the component runs and is well. If it runs otherwise, it is stopped.

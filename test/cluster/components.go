@@ -121,6 +121,7 @@ func (c *Cluster) plan() (err error) {
 		err = errors.Join(err, tokenErr)
 		for n := 1; n <= c.opts.Macs; n++ {
 			name := fmt.Sprintf("mac-%d", n)
+			err = errors.Join(err, c.repointAgent(name))
 			c.addAgent(name, port(name), bootstrap, fmt.Sprintf("SIM%07d", n))
 		}
 	}
@@ -256,8 +257,10 @@ func (c *Cluster) addControllers(name string, port int, kubeconfig string) {
 	)
 }
 
+func (c *Cluster) macDir(name string) string { return filepath.Join(c.dir, "macs", name) }
+
 func (c *Cluster) addAgent(name string, port int, bootstrap, serial string) {
-	dir := filepath.Join(c.dir, "macs", name)
+	dir := c.macDir(name)
 	c.add(stageAgents, name, macrackPrograms["agent"], []int{port}, c.nodeReady(name), "run",
 		"--node-name="+name,
 		"--kubeconfig="+filepath.Join(dir, "kubeconfig"),

@@ -4,7 +4,9 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -179,6 +181,23 @@ func (c *Cluster) bootstrapKubeconfig() (string, error) {
 	config.Contexts["bootstrap"] = &clientcmdapi.Context{Cluster: clusterCA, AuthInfo: "bootstrap"}
 	config.CurrentContext = "bootstrap"
 	return c.writeKubeconfig(filepath.Join(c.dir, "kube", "bootstrap.kubeconfig"), config)
+}
+
+// repointAgent has an agent that has joined find kube-apiserver on its port, which may be another one by now.
+func (c *Cluster) repointAgent(name string) error {
+	path := filepath.Join(c.macDir(name), "kubeconfig")
+	config, err := clientcmd.LoadFromFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for _, cluster := range config.Clusters {
+		cluster.Server = urlOf(c.Port("kube-apiserver"))
+	}
+	_, err = c.writeKubeconfig(path, config)
+	return err
 }
 
 // BootstrapKubeconfig returns the kubeconfig with which further agents can join.

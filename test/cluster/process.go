@@ -50,7 +50,7 @@ const stopGrace = 20 * time.Second
 
 const (
 	maxLogSize = 64 << 20 // bytes; a longer log is moved aside at the next start
-	logTail    = 25       // lines of the log that an error quotes
+	logTail    = 12       // lines of the log that an error quotes
 )
 
 // children are processes that this program started itself and therefore has to reap.
