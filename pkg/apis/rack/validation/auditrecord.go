@@ -1,6 +1,8 @@
 package validation
 
 import (
+	"fmt"
+
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -27,8 +29,12 @@ func ValidateAuditRecord(record *rack.AuditRecord) field.ErrorList {
 	if record.Chassis.SerialNumber != "" {
 		errs = append(errs, check.SerialNumber(record.Chassis.SerialNumber, chassis.Child("serialNumber"))...)
 	}
-	if record.Tenant != record.Namespace {
-		errs = append(errs, field.Invalid(field.NewPath("tenant"), record.Tenant, "must be the namespace of the record"))
+	tenant := record.Namespace
+	if record.Type == rack.CrossTenantRejected && record.Lease != nil {
+		tenant = record.Lease.Namespace
+	}
+	if record.Tenant != tenant {
+		errs = append(errs, field.Invalid(field.NewPath("tenant"), record.Tenant, fmt.Sprintf("must be %q", tenant)))
 	}
 	if record.Lease != nil {
 		errs = append(errs, validateAuditReference(record.Lease, field.NewPath("lease"))...)

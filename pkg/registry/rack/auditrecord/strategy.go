@@ -34,7 +34,7 @@ func NewStrategy(typer runtime.ObjectTyper) Strategy {
 func (Strategy) NamespaceScoped() bool { return true }
 
 // PrepareForCreate drops what only the server knows: the name and the place in the chain, when, and who. The
-// tenant is the namespace. What was found on a thing that was refused may be anything, and is cut to size.
+// tenant is the namespace, or if that reached for another's Mac, the Mac's tenant. What was found on a thing that was refused may be anything, and is cut to size.
 func (Strategy) PrepareForCreate(_ context.Context, obj runtime.Object) {
 	auditRecord := obj.(*rack.AuditRecord)
 	auditRecord.ObjectMeta = metav1.ObjectMeta{Namespace: auditRecord.Namespace}
@@ -42,6 +42,9 @@ func (Strategy) PrepareForCreate(_ context.Context, obj runtime.Object) {
 	auditRecord.Actor = rack.AuditActor{}
 	auditRecord.RequestID = ""
 	auditRecord.Tenant = auditRecord.Namespace
+	if auditRecord.Type == rack.CrossTenantRejected && auditRecord.Lease != nil {
+		auditRecord.Tenant = auditRecord.Lease.Namespace
+	}
 	auditRecord.Sequence = 0
 	auditRecord.PreviousHash = ""
 	auditRecord.Hash = ""

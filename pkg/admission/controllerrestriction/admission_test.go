@@ -1,0 +1,79 @@
+package controllerrestriction
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/authentication/user"
+
+	"macrack.io/macrack/pkg/apis/instance"
+	"macrack.io/macrack/pkg/apis/rack"
+	"macrack.io/macrack/pkg/registry/identity"
+)
+
+func TestAdmission(t *testing.T) {
+	now := metav1.Now()
+	node := func(change func(*rack.MacNodeStatus)) *rack.MacNode {
+		n := &rack.MacNode{Status: rack.MacNodeStatus{
+			BootID:     "1",
+			Quarantine: &rack.Quarantine{Reason: "KernelQuotaStuck"},
+			Conditions: []metav1.Condition{{Type: rack.MacNodeReady, Status: metav1.ConditionFalse}, {Type: rack.MacNodeSlotsHealthy, Status: metav1.ConditionFalse}},
+		}}
+		change(&n.Status)
+		return n
+	}
+	inst := func(change func(*instance.MacOSInstanceStatus)) *instance.MacOSInstance {
+		i := &instance.MacOSInstance{Status: instance.MacOSInstanceStatus{NodeName: "mac-1", Phase: instance.MacOSInstancePending}}
+		change(&i.Status)
+		return i
+	}
+	wasNode, wasInstance := node(func(*rack.MacNodeStatus) {}), inst(func(*instance.MacOSInstanceStatus) {})
+	for name, tt := range map[string]struct {
+		user        string
+		subresource string
+		was, is     runtime.Object
+		refused     string
+	}{
+		"Ready":             {was: wasNode, is: node(func(s *rack.MacNodeStatus) { s.Conditions[0].Status = metav1.ConditionTrue })},
+		"not Ready anymore": {was: wasNode, is: node(func(s *rack.MacNodeStatus) { s.Conditions = s.Conditions[1:] })},
+		"healthy":           {was: wasNode, is: node(func(s *rack.MacNodeStatus) { s.Conditions[1].Status = metav1.ConditionTrue }), refused: "its agent all else"},
+		"rebooted":          {was: wasNode, is: node(func(s *rack.MacNodeStatus) { s.BootID = "2" }), refused: "its agent all else"},
+		"out of quarantine": {was: wasNode, is: node(func(s *rack.MacNodeStatus) { s.Quarantine = nil }), refused: "its agent all else"},
+		"scrubbed":          {was: wasNode, is: node(func(s *rack.MacNodeStatus) { s.Scrub = &rack.ScrubReport{LeaseUID: "1"} }), refused: "its agent all else"},
+		"an administrator":  {user: "admin", was: wasNode, is: node(func(s *rack.MacNodeStatus) { s.Quarantine = nil })},
+		"a spec":            {subresource: "-", was: wasNode, is: node(func(s *rack.MacNodeStatus) { s.BootID = "2" })},
+
+		"its placeholder": {was: wasInstance, is: inst(func(s *instance.MacOSInstanceStatus) { s.PodName = "one-vm" })},
+		"scheduled":       {was: wasInstance, is: inst(func(s *instance.MacOSInstanceStatus) { s.Phase = instance.MacOSInstanceScheduled })},
+		"stopped":         {was: wasInstance, is: inst(func(s *instance.MacOSInstanceStatus) { s.Phase = instance.MacOSInstanceStopped })},
+		"running":         {was: wasInstance, is: inst(func(s *instance.MacOSInstanceStatus) { s.Phase = instance.MacOSInstanceRunning }), refused: "becomes Running when the agent"},
+		"failed":          {was: wasInstance, is: inst(func(s *instance.MacOSInstanceStatus) { s.Phase = instance.MacOSInstanceFailed }), refused: "becomes Failed when the agent"},
+		"an identity":     {was: wasInstance, is: inst(func(s *instance.MacOSInstanceStatus) { s.MachineID = "bQ==" }), refused: "by the agent of Mac"},
+		"an address":      {was: wasInstance, is: inst(func(s *instance.MacOSInstanceStatus) { s.MACAddress = "02:00:00:00:00:01" }), refused: "by the agent of Mac"},
+		"a start":         {was: wasInstance, is: inst(func(s *instance.MacOSInstanceStatus) { s.StartedAt = &now }), refused: "by the agent of Mac"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			who := &user.DefaultInfo{Name: identity.Controllers}
+			if tt.user != "" {
+				who.Name = tt.user
+			}
+			subresource := "status"
+			if tt.subresource != "" {
+				subresource = ""
+			}
+			a := admission.NewAttributesRecord(tt.is, tt.was, schema.GroupVersionKind{}, "", "x", schema.GroupVersionResource{}, subresource, admission.Update, nil, false, who)
+			err := New().Validate(t.Context(), a, nil)
+			if tt.refused == "" {
+				assert.NoError(t, err)
+				return
+			}
+			assert.True(t, apierrors.IsForbidden(err), "%v", err)
+			assert.ErrorContains(t, err, tt.refused)
+		})
+	}
+}

@@ -1,0 +1,64 @@
+package noderestriction
+
+import (
+	"context"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/admission"
+
+	"macrack.io/macrack/pkg/apis/instance"
+	"macrack.io/macrack/pkg/apis/rack"
+	"macrack.io/macrack/pkg/registry/identity"
+)
+
+// New returns the admission plugin. What an agent may create or delete, the authorizer has said already.
+func New() admission.ValidationInterface {
+	return &plugin{admission.NewHandler(admission.Create, admission.Update, admission.Delete)}
+}
+
+type plugin struct{ *admission.Handler }
+
+// Validate refuses what an agent writes of what is not its Mac's, or not its to say.
+func (*plugin) Validate(_ context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
+	node, isAgent := identity.AgentOf(a.GetUserInfo())
+	if !isAgent {
+		return nil
+	}
+	if node == "" {
+		return admission.NewForbidden(a, fmt.Errorf("%q is in the group of agents, but is not the user of a Node", a.GetUserInfo().GetName()))
+	}
+	if a.GetOperation() == admission.Create && a.GetResource().GroupResource() == rack.Resource("auditrecords") {
+		return nil
+	}
+	if a.GetOperation() != admission.Update || a.GetSubresource() != "status" {
+		return admission.NewForbidden(a, fmt.Errorf("an agent writes statuses and reports rejections, nothing else"))
+	}
+	switch was := a.GetOldObject().(type) {
+	case *rack.MacNode:
+		is, ok := a.GetObject().(*rack.MacNode)
+		if !ok || was.Name != node {
+			return admission.NewForbidden(a, fmt.Errorf("an agent writes the status of its own MacNode %q alone", node))
+		}
+		if !sameCondition(was.Status.Conditions, is.Status.Conditions, rack.MacNodeReady) {
+			return admission.NewForbidden(a, fmt.Errorf("whether a Mac is Ready follows from its agent's heartbeats, and is not the agent's to write"))
+		}
+		return nil
+	case *instance.MacOSInstance:
+		is, ok := a.GetObject().(*instance.MacOSInstance)
+		if !ok || was.Status.NodeName != node {
+			return admission.NewForbidden(a, fmt.Errorf("an agent writes the status of instances on its own Mac %q alone", node))
+		}
+		if is.Status.PodName != was.Status.PodName {
+			return admission.NewForbidden(a, fmt.Errorf("which pod is the instance's placeholder is not the agent's to write"))
+		}
+		return nil
+	}
+	return admission.NewForbidden(a, fmt.Errorf("an agent writes the status of its MacNode and of the instances on it, of nothing else"))
+}
+
+func sameCondition(was, is []metav1.Condition, name string) bool {
+	return equality.Semantic.DeepEqual(meta.FindStatusCondition(was, name), meta.FindStatusCondition(is, name))
+}

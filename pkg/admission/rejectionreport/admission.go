@@ -1,0 +1,93 @@
+// Package rejectionreport says who may put a rejection on record, and fills in what the server knows better. An agent
+// reports what it or its Mac's kernel refused, macrack-controllers what the scheduler refused; nobody else reports
+// anything, whatever they may do besides.
+package rejectionreport
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apiserver/pkg/admission"
+
+	"macrack.io/macrack/pkg/apis/rack"
+	"macrack.io/macrack/pkg/registry/identity"
+)
+
+// MacNode returns a MacNode. The error is one for [apierrors.IsNotFound] if there is none of the name.
+type MacNode func(ctx context.Context, name string) (*rack.MacNode, error)
+
+// New returns the admission plugin.
+func New(macNode MacNode) admission.MutationInterface {
+	return &plugin{admission.NewHandler(admission.Create), macNode}
+}
+
+type plugin struct {
+	*admission.Handler
+	macNode MacNode
+}
+
+// Admit refuses a report, or completes it.
+func (p *plugin) Admit(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
+	record, ok := a.GetObject().(*rack.AuditRecord)
+	if !ok || a.GetResource().GroupResource() != rack.Resource("auditrecords") {
+		return nil
+	}
+	if err := p.checkReporter(a, record); err != nil {
+		return admission.NewForbidden(a, err)
+	}
+	mac, err := p.macNode(ctx, record.Chassis.NodeName)
+	if apierrors.IsNotFound(err) {
+		return admission.NewForbidden(a, fmt.Errorf("there is no MacNode %q to report a rejection of", record.Chassis.NodeName))
+	}
+	if err != nil {
+		return err
+	}
+	if serial := record.Chassis.SerialNumber; serial != "" && serial != mac.Spec.SerialNumber {
+		return admission.NewForbidden(a, fmt.Errorf("MacNode %q has serial number %s, not %s", mac.Name, mac.Spec.SerialNumber, serial))
+	}
+	record.Chassis.SerialNumber = mac.Spec.SerialNumber
+	complete(record, mac, a.GetNamespace())
+	return nil
+}
+
+// checkReporter refuses reports of a layer that is not the user's own, and an agent's of another Mac.
+func (p *plugin) checkReporter(a admission.Attributes, record *rack.AuditRecord) error {
+	var layers []rack.AuditLayer
+	if node, isAgent := identity.AgentOf(a.GetUserInfo()); isAgent {
+		if record.Chassis.NodeName == "" {
+			record.Chassis.NodeName = node
+		}
+		if record.Chassis.NodeName != node {
+			return fmt.Errorf("an agent reports what was refused on its own Mac %q, not on %q", node, record.Chassis.NodeName)
+		}
+		layers = []rack.AuditLayer{rack.LayerAgent, rack.LayerKernel}
+	} else if a.GetUserInfo() != nil && a.GetUserInfo().GetName() == identity.Controllers {
+		layers = []rack.AuditLayer{rack.LayerScheduler}
+	}
+	if len(layers) == 0 {
+		return fmt.Errorf("the ledger is written by the server: only agents and macrack-controllers report rejections, those of their own layer")
+	}
+	if !slices.Contains(layers, record.Details.Layer) {
+		return fmt.Errorf("%s reports rejections of the layers %q, not of %q", a.GetUserInfo().GetName(), layers, record.Details.Layer)
+	}
+	return nil
+}
+
+// complete says whose the Mac is, and so whether one tenant reached for another's: what the reporter knows of that may
+// be out of date.
+func complete(record *rack.AuditRecord, mac *rack.MacNode, namespace string) {
+	if record.Type != rack.InstanceRejected && record.Type != rack.CrossTenantRejected {
+		return // the registry refuses it
+	}
+	record.Lease, record.Type, record.Details.SourceNamespace = nil, rack.InstanceRejected, ""
+	ref := mac.Status.LeaseRef
+	if ref == nil {
+		return
+	}
+	record.Lease = &rack.AuditReference{Namespace: ref.Namespace, Name: ref.Name, UID: ref.UID}
+	if ref.Namespace != namespace {
+		record.Type, record.Details.SourceNamespace = rack.CrossTenantRejected, namespace
+	}
+}
