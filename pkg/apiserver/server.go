@@ -3,6 +3,7 @@ package apiserver
 import (
 	"context"
 	"net/http"
+	"sync"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -20,6 +21,7 @@ import (
 	"macrack.io/macrack/pkg/apis/rack"
 	"macrack.io/macrack/pkg/ledger"
 	"macrack.io/macrack/pkg/registry/config/rackconfig"
+	"macrack.io/macrack/pkg/registry/fleetclock"
 	"macrack.io/macrack/pkg/registry/image/macosimage"
 	"macrack.io/macrack/pkg/registry/instance/instanceclass"
 	"macrack.io/macrack/pkg/registry/instance/macosinstance"
@@ -45,7 +47,8 @@ type Server struct {
 
 // New returns a server that can be prepared and run.
 func (c *Config) New() (*Server, error) {
-	domain := txn.NewDomain(c.Generic.RESTOptionsGetter, Planners(c.Clock), txn.WithoutWatchCache(auditrecord.Resource))
+	fleet := fleetclock.New(c.Clock)
+	domain := txn.NewDomain(c.Generic.RESTOptionsGetter, Planners(c.Clock, fleet), txn.WithoutWatchCache(auditrecord.Resource))
 	c.Generic.RESTOptionsGetter = domain
 	c.Generic.AddReadyzChecks(writable(domain, c.Clock))
 
@@ -68,14 +71,21 @@ func (c *Config) New() (*Server, error) {
 	if err := generic.InstallAPIGroups(groups...); err != nil {
 		return nil, err
 	}
-	return &Server{generic}, flushAtShutdown(generic, rejections)
+	if err := whileServing(generic, "macrack-fold-rejections", rejections.Run); err != nil {
+		return nil, err
+	}
+	return &Server{generic}, whileServing(generic, "macrack-fleet-clock", func(ctx context.Context) {
+		fleet.Run(ctx, func(ctx context.Context, plan func(context.Context, fleetclock.Tx) error) error {
+			return domain.Transact(ctx, func(ctx context.Context, tx *txn.Tx) error { return plan(ctx, tx) })
+		})
+	})
 }
 
 // Planners returns the rules that span objects, for the resources that have any.
-func Planners(clock clock.PassiveClock) map[schema.GroupResource]txn.Planner {
+func Planners(clock clock.PassiveClock, fleet *fleetclock.Clock) map[schema.GroupResource]txn.Planner {
 	return map[schema.GroupResource]txn.Planner{
 		macnode.Resource:       macnode.NewPlanner(clock),
-		macnodelease.Resource:  macnodelease.NewPlanner(clock),
+		macnodelease.Resource:  macnodelease.NewPlanner(clock, fleet),
 		macosinstance.Resource: macosinstance.NewPlanner(clock),
 		macosimage.Resource:    macosimage.Plan,
 	}
@@ -184,25 +194,20 @@ func writable(domain *txn.Domain, clock clock.PassiveClock) healthz.HealthChecke
 	})
 }
 
-// flushAtShutdown has the counts of folded rejections written while the server runs, and before it ends.
-func flushAtShutdown(server *genericapiserver.GenericAPIServer, rejections *ledger.Rejections) error {
+// whileServing has run run while the server does: from its start until it is asked to stop, which waits for it.
+func whileServing(server *genericapiserver.GenericAPIServer, name string, run func(context.Context)) error {
 	ctx, stop := context.WithCancel(context.Background())
-	done := make(chan struct{})
-	close(done)
-	if err := server.AddPostStartHook("macrack-fold-rejections", func(genericapiserver.PostStartHookContext) error {
-		done = make(chan struct{})
-		go func() {
-			defer close(done)
-			rejections.Run(ctx)
-		}()
+	var running sync.WaitGroup
+	if err := server.AddPostStartHook(name, func(genericapiserver.PostStartHookContext) error {
+		running.Go(func() { run(ctx) })
 		return nil
 	}); err != nil {
 		stop()
 		return err
 	}
-	return server.AddPreShutdownHook("macrack-flush-rejections", func() error {
+	return server.AddPreShutdownHook(name, func() error {
 		stop()
-		<-done
+		running.Wait()
 		return nil
 	})
 }

@@ -14,12 +14,14 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	clocktesting "k8s.io/utils/clock/testing"
 
 	configv1alpha1 "macrack.io/macrack/pkg/apis/config/v1alpha1"
 	instancev1alpha1 "macrack.io/macrack/pkg/apis/instance/v1alpha1"
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
 	rackapply "macrack.io/macrack/pkg/generated/applyconfiguration/rack/v1alpha1"
 	"macrack.io/macrack/pkg/rules"
+	"macrack.io/macrack/test/registrytest"
 )
 
 const unleased = "macrack.io/unleased:NoSchedule"
@@ -364,4 +366,54 @@ func TestDefaultClass(t *testing.T) {
 	applied, err := leases.Apply(t.Context(), rackapply.MacNodeLease("applied", "acme"), metav1.ApplyOptions{FieldManager: "test"})
 	require.NoError(t, err)
 	assert.Equal(t, "base", applied.Spec.ClassName)
+}
+
+// Of two replicas whose clocks disagree, the slower one says when a floor has passed.
+func TestSkewedClocks(t *testing.T) {
+	f := newFleet(t, 1)
+	fast := clocktesting.NewFakeClock(noon.Add(time.Hour))
+	ahead := registrytest.StartServer(t, f.etcd, fast)
+	f.mac("mac-1", "C07AAAAA0001")
+	f.lease("acme", "build", "mac-1")
+	f.deleteLease("acme", "build")
+	release := func(s *registrytest.Server) error {
+		lease := f.getLease("acme", "build")
+		lease.Status.Phase = rackv1alpha1.MacNodeLeaseReleasing
+		_, err := s.Client(t, "controllers").RackV1alpha1().MacNodeLeases("acme").UpdateStatus(t.Context(), lease, metav1.UpdateOptions{})
+		return err
+	}
+	move := func(to time.Time) {
+		f.clock.SetTime(to)
+		fast.SetTime(to.Add(time.Hour))
+	}
+	move(noon.Add(23*time.Hour + 30*time.Minute)) // for the fast one it is half past
+	for range 5 {
+		assert.True(t, apierrors.IsForbidden(release(ahead)), "the other replica knows better")
+	}
+	assert.Equal(t, rackv1alpha1.MacNodeLeaseHeld, f.getLease("acme", "build").Status.Phase)
+
+	move(noon.Add(24 * time.Hour))
+	require.Eventually(t, func() bool {
+		f.clock.Step(5 * time.Second)
+		return release(ahead) == nil
+	}, 20*time.Second, 50*time.Millisecond, "both agree")
+}
+
+// A replica that is gone does not keep others from releasing for ever.
+func TestDeadClock(t *testing.T) {
+	f := newFleet(t, 1)
+	_, err := f.etcd.Client.Put(t.Context(), "/registry/macrack.io/index/clock/fleet", `{"dead":{"time":"2020-01-01T00:00:00Z","beat":7}}`)
+	require.NoError(t, err)
+	f.mac("mac-1", "C07AAAAA0001")
+	f.lease("acme", "build", "mac-1")
+	f.clock.SetTime(noon.Add(25 * time.Hour))
+	f.deleteLease("acme", "build")
+	assert.Equal(t, rackv1alpha1.MacNodeLeaseHeld, f.getLease("acme", "build").Status.Phase, "it may be alive")
+	require.Eventually(t, func() bool {
+		f.clock.Step(5 * time.Second)
+		lease := f.getLease("acme", "build")
+		lease.Status.Phase = rackv1alpha1.MacNodeLeaseReleasing
+		_, err := f.controllers.RackV1alpha1().MacNodeLeases("acme").UpdateStatus(t.Context(), lease, metav1.UpdateOptions{})
+		return err == nil
+	}, 20*time.Second, 50*time.Millisecond)
 }

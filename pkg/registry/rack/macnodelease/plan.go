@@ -16,6 +16,7 @@ import (
 
 	"macrack.io/macrack/pkg/apis/rack"
 	"macrack.io/macrack/pkg/ledger"
+	"macrack.io/macrack/pkg/registry/fleetclock"
 	"macrack.io/macrack/pkg/registry/rack/macnode"
 	"macrack.io/macrack/pkg/registry/rejection"
 	"macrack.io/macrack/pkg/registry/txn"
@@ -27,8 +28,8 @@ var Resource = rack.Resource("macnodeleases")
 
 // NewPlanner returns the rules of leases that span objects: a Mac has one lease, a lease holds its Mac until
 // the floor, and only the subresources binding and release join and part the two.
-func NewPlanner(clock clock.PassiveClock) txn.Planner {
-	p := &planner{clock}
+func NewPlanner(clock clock.PassiveClock, fleet *fleetclock.Clock) txn.Planner {
+	p := &planner{clock, fleet}
 	return func(ctx context.Context, tx *txn.Tx, old, new runtime.Object) error {
 		was, _ := old.(*rack.MacNodeLease)
 		is, _ := new.(*rack.MacNodeLease)
@@ -43,7 +44,10 @@ func NewPlanner(clock clock.PassiveClock) txn.Planner {
 	}
 }
 
-type planner struct{ clock clock.PassiveClock }
+type planner struct {
+	clock clock.PassiveClock
+	fleet *fleetclock.Clock
+}
 
 // create refuses a lease that can never be bound, or asks for a Mac that is another's.
 func (p *planner) create(ctx context.Context, tx *txn.Tx, is *rack.MacNodeLease) error {
@@ -202,7 +206,11 @@ func (p *planner) deleted(ctx context.Context, tx *txn.Tx, was, is *rack.MacNode
 	if err != nil {
 		return err
 	}
-	if rules.FloorPassed(now, is.Status.EarliestReleaseAt.Time) {
+	agreed, err := p.agreed(ctx, tx, now, is.Status.EarliestReleaseAt.Time)
+	if err != nil {
+		return err
+	}
+	if rules.FloorPassed(agreed, is.Status.EarliestReleaseAt.Time) {
 		is.Status.Phase = rack.MacNodeLeaseReleasing
 		return p.beginRelease(ctx, tx, is, now)
 	}
@@ -222,10 +230,22 @@ func (p *planner) changePhase(ctx context.Context, tx *txn.Tx, was, is *rack.Mac
 	if err != nil {
 		return err
 	}
-	if err := rules.CheckRelease(now, is.Status.EarliestReleaseAt.Time); err != nil {
+	agreed, err := p.agreed(ctx, tx, now, is.Status.EarliestReleaseAt.Time)
+	if err != nil {
+		return err
+	}
+	if err := rules.CheckRelease(agreed, is.Status.EarliestReleaseAt.Time); err != nil {
 		return p.tampered(ctx, was, "EarlyRelease", err.Error())
 	}
 	return p.beginRelease(ctx, tx, is, now)
+}
+
+// agreed returns the time that no replica's clock is behind, if by this one's the floor has passed.
+func (p *planner) agreed(ctx context.Context, tx *txn.Tx, now, floor time.Time) (time.Time, error) {
+	if !rules.FloorPassed(now, floor) {
+		return now, nil
+	}
+	return p.fleet.Earliest(ctx, tx, now)
 }
 
 // beginRelease tells the Mac to be emptied.
@@ -279,7 +299,11 @@ func (p *planner) release(ctx context.Context, tx *txn.Tx, was, is *rack.MacNode
 	if stored := was.Status.EarliestReleaseAt.Time; stored.After(floor) {
 		floor = stored
 	}
-	if err := rules.CheckRelease(now, floor); err != nil {
+	agreed, err := p.agreed(ctx, tx, now, floor)
+	if err != nil {
+		return err
+	}
+	if err := rules.CheckRelease(agreed, floor); err != nil {
 		return p.tampered(ctx, was, "EarlyRelease", err.Error())
 	}
 	refuse := func(format string, args ...any) error {

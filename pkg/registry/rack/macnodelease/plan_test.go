@@ -10,12 +10,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clocktesting "k8s.io/utils/clock/testing"
 
+	"macrack.io/macrack/pkg/registry/fleetclock"
 	"macrack.io/macrack/pkg/registry/rejection"
 )
 
 // A tenant who deletes a lease just as it is bound has not tampered with its floor.
 func TestDeleteWhileBound(t *testing.T) {
-	plan := NewPlanner(clocktesting.NewFakePassiveClock(time.Now()))
+	clock := clocktesting.NewFakeClock(time.Now())
+	plan := NewPlanner(clock, fleetclock.New(clock))
 	var refused *rejection.Error
 
 	lease := stored()
