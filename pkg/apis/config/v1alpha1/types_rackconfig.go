@@ -17,6 +17,7 @@ const RackConfigName = "default"
 // three rules: two virtual machines on a Mac, one tenant, 24 hours.
 type RackConfig struct {
 	metav1.TypeMeta `json:",inline"`
+	// metadata is the standard metadata of objects.
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty" protobuf:"bytes,1,opt,name=metadata"`
 
@@ -90,6 +91,7 @@ type QuarantineConfig struct {
 // RackConfigList is a list of RackConfigs.
 type RackConfigList struct {
 	metav1.TypeMeta `json:",inline"`
+	// metadata is the standard metadata of lists.
 	// +optional
 	metav1.ListMeta `json:"metadata,omitempty" protobuf:"bytes,1,opt,name=metadata"`
 

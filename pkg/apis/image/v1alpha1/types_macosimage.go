@@ -13,6 +13,7 @@ import (
 // cannot be changed: a new macOS or Xcode is a new MacOSImage.
 type MacOSImage struct {
 	metav1.TypeMeta `json:",inline"`
+	// metadata is the standard metadata of objects.
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty" protobuf:"bytes,1,opt,name=metadata"`
 
@@ -115,6 +116,7 @@ type MacOSImageStatus struct {
 // MacOSImageList is a list of MacOSImages.
 type MacOSImageList struct {
 	metav1.TypeMeta `json:",inline"`
+	// metadata is the standard metadata of lists.
 	// +optional
 	metav1.ListMeta `json:"metadata,omitempty" protobuf:"bytes,1,opt,name=metadata"`
 

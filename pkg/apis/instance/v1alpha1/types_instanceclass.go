@@ -13,6 +13,7 @@ import (
 // InstanceClass is a size of virtual machine. Its spec cannot be changed: a new size is a new class.
 type InstanceClass struct {
 	metav1.TypeMeta `json:",inline"`
+	// metadata is the standard metadata of objects.
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty" protobuf:"bytes,1,opt,name=metadata"`
 
@@ -56,6 +57,7 @@ type Display struct {
 // InstanceClassList is a list of InstanceClasses.
 type InstanceClassList struct {
 	metav1.TypeMeta `json:",inline"`
+	// metadata is the standard metadata of lists.
 	// +optional
 	metav1.ListMeta `json:"metadata,omitempty" protobuf:"bytes,1,opt,name=metadata"`
 

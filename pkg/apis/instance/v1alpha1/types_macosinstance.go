@@ -12,6 +12,7 @@ import (
 // MacOSInstance is a macOS virtual machine inside a lease. It runs on the lease's Mac and ends with the lease.
 type MacOSInstance struct {
 	metav1.TypeMeta `json:",inline"`
+	// metadata is the standard metadata of objects.
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty" protobuf:"bytes,1,opt,name=metadata"`
 
@@ -178,6 +179,7 @@ type StartupResult struct {
 // MacOSInstanceList is a list of MacOSInstances.
 type MacOSInstanceList struct {
 	metav1.TypeMeta `json:",inline"`
+	// metadata is the standard metadata of lists.
 	// +optional
 	metav1.ListMeta `json:"metadata,omitempty" protobuf:"bytes,1,opt,name=metadata"`
 
@@ -189,6 +191,7 @@ type MacOSInstanceList struct {
 // MacOSInstanceStop asks an instance to stop gracefully. It is created as a subresource of the instance; the instance stays, to be read.
 type MacOSInstanceStop struct {
 	metav1.TypeMeta `json:",inline"`
+	// metadata is the standard metadata of objects.
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty" protobuf:"bytes,1,opt,name=metadata"`
 

@@ -14,6 +14,7 @@ import (
 // written by the server in the transaction of the change they prove, are never changed, and outlive their namespace.
 type AuditRecord struct {
 	metav1.TypeMeta `json:",inline"`
+	// metadata is the standard metadata of objects.
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty" protobuf:"bytes,1,opt,name=metadata"`
 
@@ -186,6 +187,7 @@ type AuditDetails struct {
 // AuditRecordList is a list of AuditRecords.
 type AuditRecordList struct {
 	metav1.TypeMeta `json:",inline"`
+	// metadata is the standard metadata of lists.
 	// +optional
 	metav1.ListMeta `json:"metadata,omitempty" protobuf:"bytes,1,opt,name=metadata"`
 

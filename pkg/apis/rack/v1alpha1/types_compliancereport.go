@@ -13,6 +13,7 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 // dates such as 2026-08-01..2026-11-01, of which the second is not in the window.
 type ComplianceReport struct {
 	metav1.TypeMeta `json:",inline"`
+	// metadata is the standard metadata of objects.
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty" protobuf:"bytes,1,opt,name=metadata"`
 
@@ -103,6 +104,7 @@ type ComplianceViolation struct {
 // ComplianceReportList is a list of ComplianceReports.
 type ComplianceReportList struct {
 	metav1.TypeMeta `json:",inline"`
+	// metadata is the standard metadata of lists.
 	// +optional
 	metav1.ListMeta `json:"metadata,omitempty" protobuf:"bytes,1,opt,name=metadata"`
 

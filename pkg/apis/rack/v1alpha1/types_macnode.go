@@ -13,6 +13,7 @@ import (
 // MacNode is one physical Mac. Its name is the name of the Kubernetes Node that the Mac's agent registers.
 type MacNode struct {
 	metav1.TypeMeta `json:",inline"`
+	// metadata is the standard metadata of objects.
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty" protobuf:"bytes,1,opt,name=metadata"`
 
@@ -227,6 +228,7 @@ type CachedImage struct {
 // MacNodeList is a list of MacNodes.
 type MacNodeList struct {
 	metav1.TypeMeta `json:",inline"`
+	// metadata is the standard metadata of lists.
 	// +optional
 	metav1.ListMeta `json:"metadata,omitempty" protobuf:"bytes,1,opt,name=metadata"`
 

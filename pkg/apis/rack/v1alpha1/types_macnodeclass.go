@@ -12,6 +12,7 @@ import (
 // MacNodeClass is an entry of the hardware catalogue: one kind of Mac that can be leased.
 type MacNodeClass struct {
 	metav1.TypeMeta `json:",inline"`
+	// metadata is the standard metadata of objects.
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty" protobuf:"bytes,1,opt,name=metadata"`
 
@@ -82,6 +83,7 @@ type MacNodeClassStatus struct {
 // MacNodeClassList is a list of MacNodeClasses.
 type MacNodeClassList struct {
 	metav1.TypeMeta `json:",inline"`
+	// metadata is the standard metadata of lists.
 	// +optional
 	metav1.ListMeta `json:"metadata,omitempty" protobuf:"bytes,1,opt,name=metadata"`
 

@@ -14,6 +14,7 @@ import (
 // MacOSInstances in it. A lease that is deleted before its floor becomes Held, and ends by itself at the floor.
 type MacNodeLease struct {
 	metav1.TypeMeta `json:",inline"`
+	// metadata is the standard metadata of objects.
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty" protobuf:"bytes,1,opt,name=metadata"`
 
@@ -116,6 +117,7 @@ type LeaseSlot struct {
 // MacNodeLeaseList is a list of MacNodeLeases.
 type MacNodeLeaseList struct {
 	metav1.TypeMeta `json:",inline"`
+	// metadata is the standard metadata of lists.
 	// +optional
 	metav1.ListMeta `json:"metadata,omitempty" protobuf:"bytes,1,opt,name=metadata"`
 
@@ -127,6 +129,7 @@ type MacNodeLeaseList struct {
 // MacNodeLeaseBinding joins a lease and a MacNode. It is created by the controllers as a subresource of the lease.
 type MacNodeLeaseBinding struct {
 	metav1.TypeMeta `json:",inline"`
+	// metadata is the standard metadata of objects.
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty" protobuf:"bytes,1,opt,name=metadata"`
 
@@ -140,6 +143,7 @@ type MacNodeLeaseBinding struct {
 // created by the controllers as a subresource of the lease.
 type MacNodeLeaseRelease struct {
 	metav1.TypeMeta `json:",inline"`
+	// metadata is the standard metadata of objects.
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty" protobuf:"bytes,1,opt,name=metadata"`
 

@@ -14,7 +14,8 @@ import (
 // RackConfig is the configuration of the fleet. There is one, named default. Nothing in it can change the
 // three rules: two virtual machines on a Mac, one tenant, 24 hours.
 type RackConfigApplyConfiguration struct {
-	v1.TypeMetaApplyConfiguration    `json:""`
+	v1.TypeMetaApplyConfiguration `json:""`
+	// metadata is the standard metadata of objects.
 	*v1.ObjectMetaApplyConfiguration `json:"metadata,omitempty"`
 	// spec is the configuration.
 	Spec *RackConfigSpecApplyConfiguration `json:"spec,omitempty"`

@@ -14,7 +14,8 @@ import (
 // MacOSImage is one version of macOS, the Xcode that belongs on it, and the guest agent. Once Ready it
 // cannot be changed: a new macOS or Xcode is a new MacOSImage.
 type MacOSImageApplyConfiguration struct {
-	v1.TypeMetaApplyConfiguration    `json:""`
+	v1.TypeMetaApplyConfiguration `json:""`
+	// metadata is the standard metadata of objects.
 	*v1.ObjectMetaApplyConfiguration `json:"metadata,omitempty"`
 	// spec says what is in the image and where it comes from.
 	Spec *MacOSImageSpecApplyConfiguration `json:"spec,omitempty"`

@@ -13,7 +13,8 @@ import (
 //
 // InstanceClass is a size of virtual machine. Its spec cannot be changed: a new size is a new class.
 type InstanceClassApplyConfiguration struct {
-	v1.TypeMetaApplyConfiguration    `json:""`
+	v1.TypeMetaApplyConfiguration `json:""`
+	// metadata is the standard metadata of objects.
 	*v1.ObjectMetaApplyConfiguration `json:"metadata,omitempty"`
 	// spec is the size.
 	Spec *InstanceClassSpecApplyConfiguration `json:"spec,omitempty"`

@@ -13,7 +13,8 @@ import (
 //
 // MacOSInstance is a macOS virtual machine inside a lease. It runs on the lease's Mac and ends with the lease.
 type MacOSInstanceApplyConfiguration struct {
-	v1.TypeMetaApplyConfiguration    `json:""`
+	v1.TypeMetaApplyConfiguration `json:""`
+	// metadata is the standard metadata of objects.
 	*v1.ObjectMetaApplyConfiguration `json:"metadata,omitempty"`
 	// spec is what the tenant asks for. It cannot be changed.
 	Spec *MacOSInstanceSpecApplyConfiguration `json:"spec,omitempty"`

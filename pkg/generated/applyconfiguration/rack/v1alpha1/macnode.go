@@ -13,7 +13,8 @@ import (
 //
 // MacNode is one physical Mac. Its name is the name of the Kubernetes Node that the Mac's agent registers.
 type MacNodeApplyConfiguration struct {
-	v1.TypeMetaApplyConfiguration    `json:""`
+	v1.TypeMetaApplyConfiguration `json:""`
+	// metadata is the standard metadata of objects.
 	*v1.ObjectMetaApplyConfiguration `json:"metadata,omitempty"`
 	// spec says which Mac this is and where it stands.
 	Spec *MacNodeSpecApplyConfiguration `json:"spec,omitempty"`

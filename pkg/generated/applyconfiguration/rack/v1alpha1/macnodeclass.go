@@ -13,7 +13,8 @@ import (
 //
 // MacNodeClass is an entry of the hardware catalogue: one kind of Mac that can be leased.
 type MacNodeClassApplyConfiguration struct {
-	v1.TypeMetaApplyConfiguration    `json:""`
+	v1.TypeMetaApplyConfiguration `json:""`
+	// metadata is the standard metadata of objects.
 	*v1.ObjectMetaApplyConfiguration `json:"metadata,omitempty"`
 	// spec describes the hardware.
 	Spec *MacNodeClassSpecApplyConfiguration `json:"spec,omitempty"`

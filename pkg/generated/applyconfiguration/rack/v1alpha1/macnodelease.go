@@ -14,7 +14,8 @@ import (
 // MacNodeLease is a tenant's lease of one whole Mac, for 24 hours at least. The tenant runs one or two
 // MacOSInstances in it. A lease that is deleted before its floor becomes Held, and ends by itself at the floor.
 type MacNodeLeaseApplyConfiguration struct {
-	v1.TypeMetaApplyConfiguration    `json:""`
+	v1.TypeMetaApplyConfiguration `json:""`
+	// metadata is the standard metadata of objects.
 	*v1.ObjectMetaApplyConfiguration `json:"metadata,omitempty"`
 	// spec is what the tenant asks for.
 	Spec *MacNodeLeaseSpecApplyConfiguration `json:"spec,omitempty"`
