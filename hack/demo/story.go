@@ -95,6 +95,8 @@ func twoInstances(ctx context.Context, t *terminal, lease, first, second string)
 	if !t.check("both are Running", !a.failed) {
 		return false
 	}
+	a = t.kubectl(ctx, "acme", "wait", "--for=jsonpath={.status.ipAddress.value}", "macosinstances/"+first, "macosinstances/"+second, patience)
+	t.check("both have an address", !a.failed)
 	a = t.kubectl(ctx, "acme", "get", "macosinstances", first, second, "-o", "wide")
 	one, two := a.row(first), a.row(second)
 	different := func(column string) bool {

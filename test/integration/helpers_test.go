@@ -116,11 +116,13 @@ func leaseMac(t *testing.T, tenant, name string) *rackv1alpha1.MacNodeLease {
 	return lease
 }
 
-// startInstance has a tenant start an instance, and returns it when it is Running.
+// startInstance has a tenant start an instance, and returns it when it is Running, answers and has an address.
 func startInstance(t *testing.T, tenant, name, lease string) *instancev1alpha1.MacOSInstance {
 	t.Helper()
 	create(t, tenant, instanceManifest(name, lease))
 	kubectl(t, tenant, "wait", "--for=jsonpath={.status.phase}=Running", instances+"/"+name, "--timeout="+patience.String())
+	kubectl(t, tenant, "wait", "--for=condition=GuestReady", instances+"/"+name, "--timeout="+patience.String())
+	kubectl(t, tenant, "wait", "--for=jsonpath={.status.ipAddress.value}", instances+"/"+name, "--timeout="+patience.String())
 	i, err := client(t, admin).InstanceV1alpha1().MacOSInstances(tenant).Get(t.Context(), name, metav1.GetOptions{})
 	require.NoError(t, err)
 	return i

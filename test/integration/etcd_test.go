@@ -1,0 +1,46 @@
+package integration
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.etcd.io/etcd/client/pkg/v3/transport"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/grpclog"
+)
+
+// etcdClient returns a client of macrack's etcd.
+func etcdClient(t *testing.T) *clientv3.Client {
+	t.Helper()
+	access := tb.Cluster.MacrackEtcd()
+	tls, err := transport.TLSInfo{CertFile: access.CertFile, KeyFile: access.KeyFile, TrustedCAFile: access.CAFile}.ClientConfig()
+	require.NoError(t, err)
+	c, err := clientv3.New(clientv3.Config{Endpoints: access.Servers, TLS: tls})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// snapshot returns at which revision each key of macrack was last written. What the server and the agents write by themselves at any time is
+// left out: health checks, and the MacNodes' own reports.
+func snapshot(t *testing.T) map[string]int64 {
+	t.Helper()
+	resp, err := etcdClient(t).Get(t.Context(), "/registry/", clientv3.WithPrefix(), clientv3.WithKeysOnly())
+	require.NoError(t, err)
+	revisions := map[string]int64{}
+	for _, kv := range resp.Kvs {
+		key := string(kv.Key)
+		if strings.Contains(key, "/health") || strings.Contains(key, "/macnodes/") || strings.Contains(key, "/macosimages/") || strings.Contains(key, "/macnodeclasses/") {
+			continue
+		}
+		revisions[key] = kv.ModRevision
+	}
+	return revisions
+}
+
+func init() { grpclog.SetLoggerV2(grpclog.NewLoggerV2(discard{}, discard{}, discard{})) }
+
+type discard struct{}
+
+func (discard) Write(p []byte) (int, error) { return len(p), nil }
