@@ -2,6 +2,7 @@ package macnodelease
 
 import (
 	"context"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -31,15 +32,16 @@ func New(e *env.Env) []*runner.Controller {
 		return err == nil, err
 	}
 
-	waiting := runner.New("macnodelease-waiting", e.Clock, (&waiter{
+	w := &waiter{
 		now:         e.Clock.Now,
 		getLease:    e.GetLease,
 		classExists: classExists,
 		macsOf:      e.MacsOf,
 		updateState: updateState,
-	}).reconcile)
+	}
+	waiting := runner.New("macnodelease-waiting", e.Clock, w.reconcile)
 
-	bind := runner.New("macnodelease-bind", e.Clock, (&binder{
+	b := &binder{
 		leasesOf: e.LeasesOf,
 		macsOf:   e.MacsOf,
 		readLease: func(ctx context.Context, namespace, name string) (*rackv1alpha1.MacNodeLease, error) {
@@ -56,7 +58,12 @@ func New(e *env.Env) []*runner.Controller {
 			e.Recorder.Eventf(lease, corev1.EventTypeWarning, eventBindFailed, "could not be bound to MacNode %s: %v", nodeName, err)
 		},
 		waits: func(lease *rackv1alpha1.MacNodeLease) { waiting.Enqueue(env.Key(lease)) },
-	}).reconcile)
+	}
+	bind := runner.New("macnodelease-bind", e.Clock, func(ctx context.Context, class string) (time.Time, error) {
+		// A class is reconciled when anything about it has changed.
+		w.classChanged(class)
+		return b.reconcile(ctx, class)
+	})
 
 	life := runner.New("macnodelease", e.Clock, (&lifecycle{
 		now:         e.Clock.Now,

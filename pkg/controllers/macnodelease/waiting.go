@@ -3,7 +3,9 @@ package macnodelease
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -34,6 +36,24 @@ type waiter struct {
 	classExists func(class string) (bool, error)
 	macsOf      func(class string) ([]*rackv1alpha1.MacNode, error)
 	updateState func(ctx context.Context, lease *rackv1alpha1.MacNodeLease) error
+
+	// summaries are what was found of classes, as many leases may wait for one class of many Macs.
+	mu        sync.Mutex
+	summaries map[string]summary
+}
+
+// summary says why a lease that asks for any Mac of a class has none. The reason is empty if one is free.
+type summary struct {
+	reason, message string
+	// due is when it reads differently although nothing has changed, or the zero time.
+	due time.Time
+}
+
+// classChanged has the summary of a class made anew.
+func (w *waiter) classChanged(class string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.summaries, class)
 }
 
 func (w *waiter) reconcile(ctx context.Context, key string) (time.Time, error) {
@@ -48,59 +68,75 @@ func (w *waiter) reconcile(ctx context.Context, key string) (time.Time, error) {
 	if err != nil {
 		return time.Time{}, err
 	}
-	exists, err := w.classExists(lease.Spec.ClassName)
-	if err != nil {
+	why, err := w.explain(lease)
+	if err != nil || why.reason == "" {
 		return time.Time{}, err
-	}
-	macs, err := w.macsOf(lease.Spec.ClassName)
-	if err != nil {
-		return time.Time{}, err
-	}
-	reason, message, due := w.explain(lease, exists, macs)
-	if reason == "" {
-		return time.Time{}, nil
 	}
 	lease = lease.DeepCopy()
 	if !meta.SetStatusCondition(&lease.Status.Conditions, metav1.Condition{
 		Type:               rackv1alpha1.MacNodeLeaseConditionBound,
 		Status:             metav1.ConditionFalse,
-		Reason:             reason,
-		Message:            message,
+		Reason:             why.reason,
+		Message:            why.message,
 		ObservedGeneration: lease.Generation,
 		LastTransitionTime: metav1.NewTime(w.now()),
 	}) {
-		return due, nil
+		return why.due, nil
 	}
-	return due, w.updateState(ctx, lease)
+	return why.due, w.updateState(ctx, lease)
 }
 
-// explain returns why lease has no Mac, and when that will read differently. The reason is empty if a Mac is
-// free, as the lease is about to be bound then.
-func (w *waiter) explain(lease *rackv1alpha1.MacNodeLease, classExists bool, macs []*rackv1alpha1.MacNode) (reason, message string, due time.Time) {
-	class, serial := lease.Spec.ClassName, lease.Spec.SerialNumber
-	if !classExists && len(macs) == 0 {
-		return ReasonUnknownClass, fmt.Sprintf("there is no MacNodeClass %q; see kubectl get macnodeclasses", class), time.Time{}
+// explain says why lease has no Mac. The reason is empty if a Mac is free, as the lease is about to be bound then.
+func (w *waiter) explain(lease *rackv1alpha1.MacNodeLease) (summary, error) {
+	class := lease.Spec.ClassName
+	if lease.Spec.SerialNumber != "" {
+		macs, err := w.macsOf(class)
+		return w.explainSerial(class, lease.Spec.SerialNumber, macs), err
 	}
-	if serial == "" {
-		for _, mac := range macs {
-			if facts.IsAvailable(mac) {
-				return "", "", time.Time{}
-			}
-		}
-		when, due := w.earliest("the earliest", macs)
-		return ReasonNoMacAvailable, fmt.Sprintf("waiting for a Mac of class %s: %s%s", class, w.count(macs), when), due
+	// The lock is held while a class is looked at, so that many leases look at it once.
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if known, found := w.summaries[class]; found && (known.due.IsZero() || w.now().Before(known.due)) {
+		return known, nil
 	}
-	for _, mac := range macs {
-		if mac.Spec.SerialNumber != serial {
-			continue
-		}
-		if facts.IsAvailable(mac) {
-			return "", "", time.Time{}
-		}
-		when, due := w.earliest("it", []*rackv1alpha1.MacNode{mac})
-		return ReasonMacNotAvailable, fmt.Sprintf("waiting for the Mac %s of class %s, which is %s%s", serial, class, w.state(mac), when), due
+	macs, err := w.macsOf(class)
+	if err != nil {
+		return summary{}, err
 	}
-	return ReasonUnknownSerialNumber, fmt.Sprintf("class %s has no Mac with the serial number %s (any more)", class, serial), time.Time{}
+	found, err := w.explainClass(class, macs)
+	if err != nil {
+		return summary{}, err
+	}
+	if w.summaries == nil {
+		w.summaries = map[string]summary{}
+	}
+	w.summaries[class] = found
+	return found, nil
+}
+
+func (w *waiter) explainClass(class string, macs []*rackv1alpha1.MacNode) (summary, error) {
+	if len(macs) == 0 {
+		if exists, err := w.classExists(class); err != nil || !exists {
+			return summary{reason: ReasonUnknownClass, message: fmt.Sprintf("there is no MacNodeClass %q; see kubectl get macnodeclasses", class)}, err
+		}
+	}
+	if slices.ContainsFunc(macs, facts.IsAvailable) {
+		return summary{}, nil
+	}
+	when, due := w.earliest("the earliest", macs)
+	return summary{ReasonNoMacAvailable, fmt.Sprintf("waiting for a Mac of class %s: %s%s", class, w.count(macs), when), due}, nil
+}
+
+func (w *waiter) explainSerial(class, serial string, macs []*rackv1alpha1.MacNode) summary {
+	i := slices.IndexFunc(macs, func(mac *rackv1alpha1.MacNode) bool { return mac.Spec.SerialNumber == serial })
+	switch {
+	case i < 0:
+		return summary{reason: ReasonUnknownSerialNumber, message: fmt.Sprintf("class %s has no Mac with the serial number %s (any more)", class, serial)}
+	case facts.IsAvailable(macs[i]):
+		return summary{}
+	}
+	when, due := w.earliest("it", macs[i:i+1])
+	return summary{ReasonMacNotAvailable, fmt.Sprintf("waiting for the Mac %s of class %s, which is %s%s", serial, class, w.state(macs[i]), when), due}
 }
 
 const stateHeld = string(rackv1alpha1.MacNodeLeaseHeld)

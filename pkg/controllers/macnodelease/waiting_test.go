@@ -171,6 +171,37 @@ func TestWaiting(t *testing.T) {
 		assert.Equal(t, 1, writes)
 	})
 
+	t.Run("many leases look at their class once, until it changes or time is up", func(t *testing.T) {
+		now, looks := noon, 0
+		w := &waiter{
+			now: func() time.Time { return now },
+			getLease: func(_, name string) (*rackv1alpha1.MacNodeLease, error) {
+				return find(append(others, aLease("a", 0), aLease("b", 1)), name, nil)
+			},
+			classExists: func(string) (bool, error) { return true, nil },
+			macsOf: func(string) ([]*rackv1alpha1.MacNode, error) {
+				looks++
+				return []*rackv1alpha1.MacNode{aMac("mac-1", leasedBy(open))}, nil
+			},
+			updateState: func(context.Context, *rackv1alpha1.MacNodeLease) error { return nil },
+		}
+		for _, step := range []struct {
+			at    time.Time
+			looks int
+		}{{noon, 1}, {at(21), 1}, {at(22), 2}} {
+			now = step.at
+			for _, name := range []string{"acme/a", "acme/b"} {
+				_, err := w.reconcile(t.Context(), name)
+				require.NoError(t, err)
+			}
+			assert.Equal(t, step.looks, looks)
+		}
+		w.classChanged("base")
+		_, err := w.reconcile(t.Context(), "acme/a")
+		require.NoError(t, err)
+		assert.Equal(t, 3, looks)
+	})
+
 	t.Run("gone", func(t *testing.T) {
 		w := &waiter{getLease: func(string, string) (*rackv1alpha1.MacNodeLease, error) { return nil, errNotFound }}
 		_, err := w.reconcile(t.Context(), "acme/a")
