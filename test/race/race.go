@@ -5,6 +5,7 @@ package race
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -78,6 +79,8 @@ type Result struct {
 	// Revisions, Acks, Tables and Operations are how much was checked; Undecided tables took too long.
 	Revisions                           int64
 	Acks, Tables, Operations, Undecided int
+	// Report is what the servers themselves say at the end.
+	Report rackv1alpha1.ComplianceReportStatus
 	// Took is how long the clients raced.
 	Took time.Duration
 }
@@ -291,8 +294,11 @@ func (r *race) run(ctx context.Context) (*Result, error) {
 		return true
 	})
 
-	// What was asked for may still be done, by a server that has lost its client.
 	fmt.Fprintf(r.Out, "the clients have finished after %s; checking\n", took.Round(time.Second))
+	if result.Report, err = r.report(ctx); err != nil {
+		return nil, err
+	}
+	// What was asked for may still be done, by a server that has lost its client.
 	for _, server := range r.servers {
 		server.kill()
 	}
@@ -313,8 +319,31 @@ func (r *race) run(ctx context.Context) (*Result, error) {
 	}
 	result.Tables, result.Operations, result.Undecided = checker.CheckHistories(&r.histories, 20*time.Second)
 	result.Violations, result.First = checker.Violations()
+	if verdict := result.Report.Verdict; verdict != rackv1alpha1.ComplianceCompliant {
+		result.Violations++
+		result.First = append(result.First, check.Violation{Subject: "compliancereport", Rule: "Report", Message: fmt.Sprintf("the verdict of the servers is %s: %v", verdict, result.Report.Violations)})
+	}
 	result.Revisions, result.Records = checker.Revisions(), checker.Records()
 	return result, nil
+}
+
+// report has a server read the whole ledger.
+func (r *race) report(ctx context.Context) (rackv1alpha1.ComplianceReportStatus, error) {
+	ctx = asAdmin(ctx)
+	name := fmt.Sprintf("2026-01-01..%s", r.clock.Now().AddDate(0, 0, 1).Format(time.DateOnly))
+	var errs []error
+	for _, server := range r.servers {
+		client, err := newClient(server.role.Listen)
+		if err != nil {
+			return rackv1alpha1.ComplianceReportStatus{}, err
+		}
+		report, err := client.RackV1alpha1().ComplianceReports().Get(ctx, name, metav1.GetOptions{})
+		if err == nil {
+			return report.Status, nil
+		}
+		errs = append(errs, err)
+	}
+	return rackv1alpha1.ComplianceReportStatus{}, errors.Join(errs...)
 }
 
 // run makes attempts until there are enough.

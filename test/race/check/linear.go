@@ -82,7 +82,7 @@ func (c *Checker) history(key string, ops []Op) []porcupine.Operation {
 	for _, op := range ops {
 		end := int64(op.Return)
 		if op.Unknown {
-			if op.Kind == Take && !c.taken(key, op.Items[0]) {
+			if op.Kind == Take && !c.taken(key, op.Items[0]) || op.Kind == Drop && !c.dropped(key, op.Items[0]) {
 				continue
 			}
 			end = math.MaxInt64
@@ -98,6 +98,14 @@ func (c *Checker) taken(key, item string) bool {
 		return c.bound[leasePrefix+item] == node
 	}
 	return c.created[instancePrefix+item]
+}
+
+// dropped says whether an item ever left a table.
+func (c *Checker) dropped(key, item string) bool {
+	if strings.HasPrefix(key, nodePrefix) {
+		return c.released[leasePrefix+item]
+	}
+	return c.stopped[instancePrefix+item]
 }
 
 // model is a table with room for items. Its state is the sorted items.

@@ -144,8 +144,8 @@ func (c *Checker) checkDetails(key string, record *rackv1alpha1.AuditRecord) {
 		if record.Type == rackv1alpha1.LeaseBound && (!d.BoundAt.Equal(lease.Status.BoundAt) || d.BoundAt.Time.Before(record.Time.Time) || d.BoundAt.Sub(record.Time.Time) >= time.Second) {
 			wrong("it is of %s, and the lease is bound at %s", record.Time, lease.Status.BoundAt)
 		}
-		if record.Type == rackv1alpha1.LeaseHeld && (!record.Time.Time.Before(lease.Status.EarliestReleaseAt.Time) || !lease.Status.HeldAt.Equal(d.AttemptedAt)) {
-			wrong("it is of %s, the lease is held at %s with its floor at %s", record.Time, lease.Status.HeldAt, lease.Status.EarliestReleaseAt)
+		if record.Type == rackv1alpha1.LeaseHeld && (!lease.Status.HeldAt.Equal(d.AttemptedAt) || !lease.Status.HeldAt.Time.Equal(record.Time.Truncate(time.Second))) {
+			wrong("it is of %s, and the lease is held at %s", record.Time, lease.Status.HeldAt)
 		}
 	case rackv1alpha1.LeaseReleased:
 		was := c.current.oldLease[record.Lease.Namespace+"/"+record.Lease.Name]

@@ -5,20 +5,26 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 	"maps"
 	"os"
 	"os/signal"
+	"runtime/debug"
 	"slices"
 	"syscall"
 	"time"
 
 	"github.com/spf13/pflag"
+	"k8s.io/klog/v2"
 
 	"macrack.io/macrack/test/race"
 )
 
 func main() {
 	race.Child()
+	debug.SetGCPercent(400)
+	klog.LogToStderr(false) // of connections to what is killed, there is much to say
+	klog.SetOutput(io.Discard)
 	options := race.NewOptions("")
 	options.Out = os.Stdout
 	pflag.Int64Var(&options.Attempts, "attempts", 1_000_000, "how many requests are made in all")
@@ -68,6 +74,8 @@ func run(ctx context.Context, options race.Options, refusals bool) int {
 	}
 	fmt.Printf("checked %d revisions of etcd, %d acknowledgements, the histories of %d leases and Macs with %d operations (%d undecided); %d processes were killed; %s (%.0f attempts a second)\n",
 		result.Revisions, result.Acks, result.Tables, result.Operations, result.Undecided, result.Kills, result.Took.Round(time.Second), float64(result.Attempts)/result.Took.Seconds())
+	fmt.Printf("the servers' own report: %s, %d records, %d leases, %d starts of VMs, at most %d at once on a Mac, %d refusals\n",
+		result.Report.Verdict, result.Report.Records, result.Report.Leases, result.Report.VMStarts, result.Report.MaxVMs, result.Report.Rejected)
 	for _, violation := range result.First {
 		fmt.Println(violation)
 	}
