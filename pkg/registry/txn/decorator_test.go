@@ -136,6 +136,7 @@ func TestEncryption(t *testing.T) {
 			t.Errorf("%s: not bound to its key", kv.Key)
 		}
 	}
+	settle(t, s.Leases, mustGet(t, cluster, s.Leases, "lease"))
 	for _, version := range []string{"", "0"} {
 		l, err := s.Leases.Get(cluster, "lease", &metav1.GetOptions{ResourceVersion: version})
 		if err != nil {

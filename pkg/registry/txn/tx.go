@@ -116,15 +116,15 @@ func (t *Tx) get(ctx context.Context, gr schema.GroupResource, namespace, name s
 	} else if kv, err = t.read(ctx, key); err != nil {
 		return false, err
 	}
+	if err := runtime.SetZeroValue(into); err != nil { // decoding would merge
+		return false, err
+	}
 	if err := t.add(op{resource: r, key: key, rev: modRevision(kv)}); err != nil || kv == nil {
 		return false, err
 	}
 	data, _, err := r.transformer.TransformFromStorage(ctx, kv.Value, value.DefaultContext(key))
 	if err != nil {
 		return false, storage.NewInternalError(err)
-	}
-	if err := runtime.SetZeroValue(into); err != nil { // decoding would merge
-		return false, err
 	}
 	return true, r.decoder.Decode(data, into, kv.ModRevision)
 }

@@ -37,6 +37,12 @@ func TestMisuse(t *testing.T) {
 		"main object": func(ctx context.Context, tx *txn.Tx) error {
 			return tx.Create(ctx, Nodes, &Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}})
 		},
+		"main object read": func(ctx context.Context, tx *txn.Tx) error {
+			if err := tx.Get(ctx, Nodes, "", "n", &Node{}); !apierrors.IsNotFound(err) {
+				return err
+			}
+			return nil
+		},
 		"path in a name": func(ctx context.Context, tx *txn.Tx) error {
 			return tx.Create(ctx, Leases, lease("../nodes/n"))
 		},
