@@ -68,8 +68,9 @@ func (m *memory) source() RecordSource {
 func (m *memory) anchors() Anchors {
 	byKind := map[string]map[string][]byte{HeadKind: {}, CheckpointKind: {}}
 	for key, value := range m.keys {
-		kind, chain, _ := strings.Cut(key, "/")
-		byKind[kind][chain] = value
+		if kind, chain, _ := strings.Cut(key, "/"); byKind[kind] != nil {
+			byKind[kind][chain] = value
+		}
 	}
 	anchors, err := NewAnchors(byKind[HeadKind], byKind[CheckpointKind])
 	if err != nil {

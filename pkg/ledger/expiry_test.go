@@ -1,0 +1,205 @@
+package ledger
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	testingclock "k8s.io/utils/clock/testing"
+
+	"macrack.io/macrack/pkg/apis/rack"
+)
+
+func (m *memory) Get(_ context.Context, resource schema.GroupResource, namespace, name string, into runtime.Object) error {
+	for _, record := range m.records {
+		if record.Namespace == namespace && record.Name == name {
+			record.DeepCopyInto(into.(*rack.AuditRecord))
+			return nil
+		}
+	}
+	return apierrors.NewNotFound(resource, name)
+}
+
+func (m *memory) Delete(_ schema.GroupResource, obj runtime.Object) error {
+	record := obj.(*rack.AuditRecord)
+	m.records = slices.DeleteFunc(m.records, func(r *rack.AuditRecord) bool { return nameIn(r) == nameIn(record) })
+	return nil
+}
+
+// daily has one record a day of each of two Macs, from start on.
+func daily(t *testing.T, days int) *memory {
+	m := newMemory()
+	for range days {
+		m.append(t, NewNodeQuarantined(newNode("mac1")))
+		m.append(t, NewNodeQuarantined(newNode("mac2")))
+		m.step(24 * time.Hour)
+	}
+	return m
+}
+
+func (m *memory) expirer(t *testing.T, retention time.Duration) *Expirer {
+	return &Expirer{
+		Clock:     testingclock.NewFakeClock(m.clock.Now()),
+		Retention: func(context.Context) (time.Duration, error) { return retention, nil },
+		Records: func(ctx context.Context, yield func(*rack.AuditRecord) error) error {
+			return m.source()(ctx, yield)
+		},
+		Anchors: func(context.Context) (Anchors, error) { return m.anchors(), nil },
+		Transact: func(ctx context.Context, plan func(context.Context, ExpiryTx) error) error {
+			return plan(ctx, m)
+		},
+	}
+}
+
+// sequences returns the sequence numbers of the records of a chain that are there.
+func (m *memory) sequences(chain string) (sequences []int64) {
+	for _, record := range m.records {
+		if name, sequence, _ := SplitName(record.Name); name == chain {
+			sequences = append(sequences, sequence)
+		}
+	}
+	return sequences
+}
+
+func TestExpire(t *testing.T) {
+	ctx := context.Background()
+	m := daily(t, 100) // 10 days of them are older than 90 days
+	e := m.expirer(t, 90*24*time.Hour)
+	require.NoError(t, e.expire(ctx))
+	assert.Len(t, m.records, 200, "nothing is deleted before a checkpoint has been there for a while")
+	assert.Equal(t, int64(10), m.anchors()["c07mac1"].Checkpoint.Sequence)
+	assert.Equal(t, rack.ComplianceCompliant, m.report(t, "90d").Verdict)
+
+	require.NoError(t, e.expire(ctx))
+	assert.Len(t, m.records, 180)
+	assert.Equal(t, int64(11), m.sequences("c07mac1")[0])
+	status := m.report(t, "90d")
+	assert.Equal(t, rack.ComplianceCompliant, status.Verdict, status.Violations)
+	assert.Equal(t, int64(180), status.Records)
+
+	require.NoError(t, e.expire(ctx), "again changes nothing")
+	assert.Len(t, m.records, 180)
+	m.append(t, NewNodeRecovered(newNode("mac1"), "", ""))
+	assert.Equal(t, rack.ComplianceCompliant, m.report(t, "90d").Verdict)
+}
+
+func TestExpireWholeChain(t *testing.T) {
+	m := daily(t, 3)
+	m.step(100 * 24 * time.Hour)
+	e := m.expirer(t, 90*24*time.Hour)
+	require.NoError(t, errors.Join(e.expire(context.Background()), e.expire(context.Background())))
+	assert.Empty(t, m.records)
+	assert.Equal(t, "c07mac1-000000000004", m.append(t, NewNodeRecovered(newNode("mac1"), "", "")).Name, "the chain goes on")
+	assert.Equal(t, rack.ComplianceCompliant, m.report(t, "90d").Verdict)
+}
+
+func TestNoRetentionIsBelow90Days(t *testing.T) {
+	m := daily(t, 100)
+	e := m.expirer(t, time.Hour)
+	require.NoError(t, errors.Join(e.expire(context.Background()), e.expire(context.Background())))
+	assert.Len(t, m.records, 180)
+}
+
+func TestWhatIsBrokenIsKept(t *testing.T) {
+	for name, spoil := range map[string]func(m *memory){
+		"missing":  func(m *memory) { m.remove(t, "c07mac1-000000000005") },
+		"edited":   func(m *memory) { m.find(t, "c07mac1-000000000005").Details.Message = "x" },
+		"replaced": func(m *memory) { r := m.find(t, "c07mac1-000000000004"); r.Details.Message = "x"; r.Hash = Hash(r) },
+		"misplaced": func(m *memory) {
+			r := m.find(t, "c07mac1-000000000005")
+			r.Chassis.SerialNumber = "OTHER"
+			r.Hash = Hash(r)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := daily(t, 100)
+			spoil(m)
+			before := m.report(t, "2026-08-01..2026-08-09").Violations
+			require.Len(t, before, 1)
+			e := m.expirer(t, 90*24*time.Hour)
+			assert.ErrorContains(t, e.expire(context.Background()), "chain c07mac1 is broken at macrack-system/c07mac1-00000000000")
+			assert.Error(t, e.expire(context.Background()))
+			assert.Equal(t, int64(4), m.anchors()["c07mac1"].Checkpoint.Sequence)
+			assert.Contains(t, []int64{5, 6}, m.sequences("c07mac1")[0])
+			assert.Equal(t, int64(11), m.sequences("c07mac2")[0], "other chains are expired")
+			after := m.report(t, "2026-08-01..2026-08-09")
+			assert.Equal(t, rack.ComplianceIncomplete, after.Verdict, "what was broken still shows")
+		})
+	}
+}
+
+func TestTheOldestGoFirstOrNone(t *testing.T) {
+	m := daily(t, 100)
+	e := m.expirer(t, 90*24*time.Hour)
+	require.NoError(t, e.expire(context.Background()))
+	transact, calls := e.Transact, 0
+	down := errors.New("etcd is down")
+	e.Transact = func(ctx context.Context, plan func(context.Context, ExpiryTx) error) error {
+		if calls++; calls == 4 {
+			return down
+		}
+		return transact(ctx, plan)
+	}
+	assert.ErrorIs(t, e.expire(context.Background()), down)
+	assert.Equal(t, int64(4), m.sequences("c07mac1")[0])
+	assert.Len(t, m.sequences("c07mac1"), 97, "from there on all are there")
+	assert.Equal(t, rack.ComplianceCompliant, m.report(t, "90d").Verdict)
+	require.NoError(t, e.expire(context.Background()))
+	assert.Equal(t, int64(11), m.sequences("c07mac1")[0])
+}
+
+func TestOneServerAtATimeExpires(t *testing.T) {
+	m := daily(t, 100)
+	clock := testingclock.NewFakeClock(m.clock.Now())
+	one, two := m.expirer(t, 0), m.expirer(t, 0)
+	one.Clock, two.Clock = clock, clock
+	claim := func(e *Expirer) bool {
+		mine, err := e.claim(context.Background())
+		require.NoError(t, err)
+		return mine
+	}
+	assert.True(t, claim(one))
+	assert.False(t, claim(two))
+	clock.Step(ExpiryInterval)
+	assert.True(t, claim(two))
+	assert.False(t, claim(one))
+	clock.SetTime(clock.Now().Add(-1000 * time.Hour))
+	assert.True(t, claim(one), "a clock that was wrong does not stop it")
+}
+
+func TestExpirerRuns(t *testing.T) {
+	m := daily(t, 100)
+	m.step(-2 * ExpiryInterval)
+	e := m.expirer(t, 0)
+	clock := e.Clock.(*testingclock.FakeClock)
+	transact := e.Transact
+	transactions := make(chan struct{})
+	e.Transact = func(ctx context.Context, plan func(context.Context, ExpiryTx) error) error {
+		err := transact(ctx, plan)
+		transactions <- struct{}{}
+		return err
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() { e.Run(ctx); close(done) }()
+	await := func(n int) {
+		for range n {
+			<-transactions
+		}
+	}
+	require.Eventually(t, clock.HasWaiters, time.Minute, time.Millisecond)
+	clock.Step(ExpiryInterval)
+	await(1 + 2) // the claim and two checkpoints
+	clock.Step(ExpiryInterval)
+	await(1 + 20) // the claim and the records
+	stop()
+	<-done
+	assert.Equal(t, int64(11), m.sequences("c07mac1")[0])
+}
