@@ -77,6 +77,7 @@ func (s *Store) Delete(ctx context.Context, name string, validate rest.ValidateO
 }
 
 func (s *Store) check(ctx context.Context, obj runtime.Object, name string, err error, dryRun []string) error {
+	err = inWords(s.DefaultQualifiedResource, name, err)
 	if err != nil && s.Classify != nil {
 		err = s.Classify(ctx, obj, name, err)
 	}
