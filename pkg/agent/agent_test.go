@@ -961,3 +961,28 @@ func TestInstanceGoesAtOnce(t *testing.T) {
 	require.NoError(t, r.agent.reconcilePod(r.ctx, types.NamespacedName{Namespace: tenant, Name: "pod-a"}))
 	assert.Empty(t, r.records(), "nobody was refused")
 }
+
+func TestWhatHasEndedStaysEnded(t *testing.T) {
+	r := newRack(t)
+	r.run("a")
+	r.stop()
+	failed := func(i *instancev1alpha1.MacOSInstance) {
+		i.Status.Phase, i.Status.Message = instancev1alpha1.MacOSInstanceFailed, "for a reason"
+	}
+	r.changeInstance("a", failed)
+	b := newInstance("b")
+	failed(b)
+	r.create(b, newPod(b))
+	r.start()
+	r.eventually(func() bool { return r.pod("pod-b").Status.Phase == corev1.PodFailed }, func() any { return r.pod("pod-b").Status })
+	r.eventually(func() bool { return r.running() == 0 }, func() any { return nil })
+	r.eventually(func() bool {
+		entries, err := os.ReadDir(string(r.slot(0)))
+		return err == nil && len(entries) == 1 // the lock
+	}, func() any { return nil })
+	for _, name := range []string{"a", "b"} {
+		assert.Equal(t, "for a reason", r.instance(name).Status.Message)
+		assert.Equal(t, instancev1alpha1.MacOSInstanceFailed, r.instance(name).Status.Phase)
+	}
+	assert.Len(t, r.machineIDs, 1)
+}
