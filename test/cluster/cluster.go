@@ -29,8 +29,8 @@ type Options struct {
 
 	// EtcdMembers of macrack's own etcd: 1 (the default) or 3.
 	EtcdMembers int `json:"etcdMembers,omitempty"`
-	// Apiservers is how many replicas of macrack-apiserver run. With any, artifacts/deploy's parts that a cluster on loopback can use and
-	// artifacts/policies are applied, and the API is served through kube-apiserver.
+	// Apiservers is how many replicas of macrack-apiserver run. With any, artifacts/deploy's parts that a cluster on loopback can use are
+	// applied, and the API is served through kube-apiserver.
 	Apiservers int `json:"apiservers,omitempty"`
 	// Controllers is how many replicas of macrack-controllers run, one of them leading.
 	Controllers int `json:"controllers,omitempty"`
@@ -66,6 +66,7 @@ type Cluster struct {
 	mu           sync.Mutex // guards the writing of certificates and kubeconfigs
 	cancel       context.CancelFunc
 	balancerDone chan error
+	guardState
 }
 
 // component is a process with its place in the order of starting.
@@ -143,7 +144,7 @@ func Open(opts Options) (*Cluster, error) {
 	if err := c.loadPorts(); err != nil {
 		return nil, err
 	}
-	if err := c.writePKI(); err != nil {
+	if err := errors.Join(c.writePKI(), c.writeAdmissionConfig()); err != nil {
 		return nil, err
 	}
 	if err := c.plan(); err != nil {
@@ -245,6 +246,9 @@ func (c *Cluster) Up(ctx context.Context) error {
 			return err
 		}
 	}
+	if err := c.guard(); err != nil {
+		return err
+	}
 	if err := errors.Join(c.stopUnknown(ctx), c.stopComponents(ctx, (*component).outdated)); err != nil {
 		return err
 	}
@@ -271,9 +275,6 @@ func (c *Cluster) Up(ctx context.Context) error {
 	}
 	if c.opts.Apiservers > 0 {
 		if err := c.WaitForAPI(ctx); err != nil {
-			return err
-		}
-		if err := c.Apply(ctx, "artifacts/policies"); err != nil {
 			return err
 		}
 	}
@@ -463,6 +464,7 @@ func (c *Cluster) Stop() error {
 		c.stopUnknown(ctx),
 		c.stopComponents(ctx, func(*component) bool { return true }),
 		stopStrays(ctx, filepath.Join(c.bin, macrackPrograms["vm"]), filepath.Join(c.dir, "macs")),
+		c.release(),
 	)
 	if c.temporary && err == nil {
 		return os.RemoveAll(c.dir)

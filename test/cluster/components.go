@@ -211,9 +211,26 @@ func (c *Cluster) addKubeAPIServer(port int, etcd string) {
 		"--proxy-client-key-file="+c.pki.keyFile(frontProxyCert),
 		"--authorization-mode=Node,RBAC",
 		"--enable-admission-plugins=NodeRestriction",
+		"--admission-control-config-file="+c.admissionConfig(),
 		"--enable-bootstrap-token-auth",
 		"--allow-privileged=false",
 	)
+}
+
+// admissionConfig returns the file that has kube-apiserver load our admission policies from the repository, where no user of the API can
+// delete them.
+func (c *Cluster) admissionConfig() string { return filepath.Join(c.dir, "kube", "admission.yaml") }
+
+func (c *Cluster) writeAdmissionConfig() error {
+	return writeFile(c.admissionConfig(), fmt.Appendf(nil, `apiVersion: apiserver.config.k8s.io/v1
+kind: AdmissionConfiguration
+plugins:
+- name: ValidatingAdmissionPolicy
+  configuration:
+    apiVersion: apiserver.config.k8s.io/v1
+    kind: ValidatingAdmissionPolicyConfiguration
+    staticManifestsDir: %q
+`, filepath.Join(c.root, "artifacts", "policies", "static")), 0o644)
 }
 
 // addKubeController adds kube-scheduler or kube-controller-manager, which share their serving flags.

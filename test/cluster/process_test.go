@@ -93,7 +93,7 @@ func TestStopStrays(t *testing.T) {
 	shell, err := exec.LookPath("sh")
 	require.NoError(t, err)
 	script := func(arg string) *exec.Cmd {
-		cmd := exec.Command(shell, "-c", sleep+" 600; true", arg)
+		cmd := exec.Command(shell, "-c", "while :; do "+sleep+" 1; done", arg)
 		require.NoError(t, cmd.Start())
 		return cmd
 	}
