@@ -24,12 +24,12 @@ func testProcess(t *testing.T, script string) *process {
 }
 
 func TestProcessStartStop(t *testing.T) {
-	p := testProcess(t, "sleep 600")
+	p := testProcess(t, "exec sleep 600")
 	require.NoError(t, p.start())
 	assert.False(t, p.outdated())
 
 	changed := *p
-	changed.args = []string{"-c", "sleep 601"}
+	changed.args = []string{"-c", "exec sleep 601"}
 	assert.True(t, changed.outdated(), "other arguments are another process")
 
 	require.NoError(t, p.stop(t.Context()))
@@ -41,7 +41,7 @@ func TestProcessStartStop(t *testing.T) {
 
 // A pid that somebody else has by now must not be signalled.
 func TestProcessForeignPID(t *testing.T) {
-	p := testProcess(t, "sleep 600")
+	p := testProcess(t, "exec sleep 600")
 	other := exec.Command("sleep", "600")
 	require.NoError(t, other.Start())
 	ended := make(chan error, 1)
@@ -74,7 +74,7 @@ func TestProcessFailure(t *testing.T) {
 		assert.Contains(t, err.Error(), "the reason")
 	}
 
-	p = testProcess(t, "echo still busy; sleep 600")
+	p = testProcess(t, "echo still busy; exec sleep 600")
 	p.ready = func(context.Context) error { return assert.AnError }
 	require.NoError(t, p.start())
 	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
