@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
@@ -57,7 +58,7 @@ func (c *Config) New() (*Server, error) {
 			return ledger.Append(ctx, tx, c.Clock, record)
 		})
 	})
-	groups, err := c.groups(domain, rejections)
+	groups, expirer, err := c.groups(domain, fleet, rejections)
 	if err != nil {
 		return nil, err
 	}
@@ -72,6 +73,9 @@ func (c *Config) New() (*Server, error) {
 		return nil, err
 	}
 	if err := whileServing(generic, "macrack-fold-rejections", rejections.Run); err != nil {
+		return nil, err
+	}
+	if err := whileServing(generic, "macrack-expire-records", expirer.Run); err != nil {
 		return nil, err
 	}
 	return &Server{generic}, whileServing(generic, "macrack-fleet-clock", func(ctx context.Context) {
@@ -91,27 +95,27 @@ func Planners(clock clock.PassiveClock, fleet *fleetclock.Clock) map[schema.Grou
 	}
 }
 
-// groups returns what the server serves.
-func (c *Config) groups(domain *txn.Domain, rejections *ledger.Rejections) ([]*genericapiserver.APIGroupInfo, error) {
+// groups returns what the server serves, and what expires its records.
+func (c *Config) groups(domain *txn.Domain, fleet *fleetclock.Clock, rejections *ledger.Rejections) ([]*genericapiserver.APIGroupInfo, *ledger.Expirer, error) {
 	rackConfigs, err := rackconfig.NewStorage(Scheme, domain, c.Clock, rejections)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	instanceClasses, err := instanceclass.NewStorage(Scheme, domain, c.Clock, rejections)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	images, imagesStatus, err := macosimage.NewStorage(Scheme, domain, c.Clock, rejections)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	nodeClasses, nodeClassesStatus, err := macnodeclass.NewStorage(Scheme, domain, c.Clock, rejections)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	nodes, nodesStatus, err := macnode.NewStorage(Scheme, domain, c.Clock, rejections)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	defaultClass := func(ctx context.Context) string {
 		obj, err := rackConfigs.Get(genericapirequest.WithNamespace(ctx, ""), configv1alpha1.RackConfigName, &metav1.GetOptions{ResourceVersion: "0"})
@@ -122,15 +126,27 @@ func (c *Config) groups(domain *txn.Domain, rejections *ledger.Rejections) ([]*g
 	}
 	leases, err := macnodelease.NewStorage(Scheme, domain, c.Clock, rejections, defaultClass)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	instances, instancesStatus, err := macosinstance.NewStorage(Scheme, domain, c.Clock, rejections)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	records, err := auditrecord.NewStorage(Scheme, domain, c.Clock, rejections)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
+	}
+	expirer := &ledger.Expirer{
+		Clock: c.Clock,
+		Earliest: func(ctx context.Context, tx ledger.Tx, now time.Time) (time.Time, error) {
+			return fleet.Earliest(ctx, tx, now)
+		},
+		Retention: func(ctx context.Context) (time.Duration, error) { return retention(ctx, rackConfigs) },
+		Records:   records.Source(),
+		Anchors:   anchors(domain),
+		Transact: func(ctx context.Context, plan func(context.Context, ledger.ExpiryTx) error) error {
+			return domain.Transact(ctx, func(ctx context.Context, tx *txn.Tx) error { return plan(ctx, tx) })
+		},
 	}
 	return []*genericapiserver.APIGroupInfo{
 		group(rack.GroupName, map[string]rest.Storage{
@@ -158,7 +174,22 @@ func (c *Config) groups(domain *txn.Domain, rejections *ledger.Rejections) ([]*g
 		group(config.GroupName, map[string]rest.Storage{
 			"rackconfigs": rackConfigs,
 		}),
-	}, nil
+	}, expirer, nil
+}
+
+// retention returns for how long records are kept: as configured, or as by default.
+func retention(ctx context.Context, rackConfigs rest.Getter) (time.Duration, error) {
+	obj, err := rackConfigs.Get(genericapirequest.WithNamespace(ctx, ""), configv1alpha1.RackConfigName, &metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return configv1alpha1.DefaultAuditRetention, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	if configured := obj.(*config.RackConfig).Spec.Audit.Retention; configured != nil {
+		return configured.Duration, nil
+	}
+	return configv1alpha1.DefaultAuditRetention, nil
 }
 
 // anchors returns what index keys hold about the ends of the ledger's chains.

@@ -37,6 +37,8 @@ type ExpiryTx interface {
 // off only what it has verified. A chain that is broken keeps all records from the break on, as evidence.
 type Expirer struct {
 	Clock clock.WithTicker
+	// Earliest, if set, returns the time by the slowest clock of all servers, so that a fast one expires nothing early.
+	Earliest func(ctx context.Context, tx Tx, now time.Time) (time.Time, error)
 	// Retention returns for how long records are kept. No less than 90 days count.
 	Retention func(ctx context.Context) (time.Duration, error)
 	Records   RecordSource
@@ -56,9 +58,9 @@ func (e *Expirer) Run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		mine, err := e.claim(ctx)
+		now, mine, err := e.claim(ctx)
 		if err == nil && mine {
-			err = e.expire(ctx)
+			err = e.expire(ctx, now)
 		}
 		if err != nil && ctx.Err() == nil {
 			klog.FromContext(ctx).Error(err, "Could not expire all records that are past their retention; will try again", "after", ExpiryInterval)
@@ -66,8 +68,8 @@ func (e *Expirer) Run(ctx context.Context) {
 	}
 }
 
-// claim says whether it is this server's turn: no other has looked for records lately.
-func (e *Expirer) claim(ctx context.Context) (mine bool, err error) {
+// claim says what time it is, and whether it is this server's turn: no other has looked for records lately.
+func (e *Expirer) claim(ctx context.Context) (now time.Time, mine bool, err error) {
 	const id = "last"
 	err = e.Transact(ctx, func(ctx context.Context, tx ExpiryTx) error {
 		mine = false
@@ -75,14 +77,19 @@ func (e *Expirer) claim(ctx context.Context) (mine bool, err error) {
 		if err != nil {
 			return err
 		}
-		now := e.Clock.Now()
+		now = e.Clock.Now()
+		if e.Earliest != nil {
+			if now, err = e.Earliest(ctx, tx, now); err != nil {
+				return err
+			}
+		}
 		if last, err := strconv.ParseInt(string(value), 10, 64); err == nil && now.Sub(time.Unix(last, 0)).Abs() < ExpiryInterval*9/10 {
 			return nil
 		}
 		mine = true
 		return tx.PutKey(expiryKind, id, strconv.AppendInt(nil, now.Unix(), 10))
 	})
-	return mine, err
+	return now, mine, err
 }
 
 // An expiringChain is a chain with the last of its records that can be signed off.
@@ -95,7 +102,7 @@ type expiringChain struct {
 }
 
 // expire deletes what earlier checkpoints vouch for, and makes new ones.
-func (e *Expirer) expire(ctx context.Context) error {
+func (e *Expirer) expire(ctx context.Context, now time.Time) error {
 	retention, err := e.Retention(ctx)
 	if err != nil {
 		return err
@@ -104,7 +111,7 @@ func (e *Expirer) expire(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	until := e.Clock.Now().Add(-max(retention, rules.MinimumAuditRetention))
+	until := now.Add(-max(retention, rules.MinimumAuditRetention))
 	chains := map[string]*expiringChain{}
 	var errs []error
 	deleted := 0

@@ -72,19 +72,19 @@ func TestExpire(t *testing.T) {
 	ctx := context.Background()
 	m := daily(t, 100) // 10 days of them are older than 90 days
 	e := m.expirer(t, 90*24*time.Hour)
-	require.NoError(t, e.expire(ctx))
+	require.NoError(t, e.expire(ctx, m.clock.Now()))
 	assert.Len(t, m.records, 200, "nothing is deleted before a checkpoint has been there for a while")
 	assert.Equal(t, int64(10), m.anchors()["c07mac1"].Checkpoint.Sequence)
 	assert.Equal(t, rack.ComplianceCompliant, m.report(t, "90d").Verdict)
 
-	require.NoError(t, e.expire(ctx))
+	require.NoError(t, e.expire(ctx, m.clock.Now()))
 	assert.Len(t, m.records, 180)
 	assert.Equal(t, int64(11), m.sequences("c07mac1")[0])
 	status := m.report(t, "90d")
 	assert.Equal(t, rack.ComplianceCompliant, status.Verdict, status.Violations)
 	assert.Equal(t, int64(180), status.Records)
 
-	require.NoError(t, e.expire(ctx), "again changes nothing")
+	require.NoError(t, e.expire(ctx, m.clock.Now()), "again changes nothing")
 	assert.Len(t, m.records, 180)
 	m.append(t, NewNodeRecovered(newNode("mac1"), "", ""))
 	assert.Equal(t, rack.ComplianceCompliant, m.report(t, "90d").Verdict)
@@ -94,7 +94,7 @@ func TestExpireWholeChain(t *testing.T) {
 	m := daily(t, 3)
 	m.step(100 * 24 * time.Hour)
 	e := m.expirer(t, 90*24*time.Hour)
-	require.NoError(t, errors.Join(e.expire(context.Background()), e.expire(context.Background())))
+	require.NoError(t, errors.Join(e.expire(context.Background(), m.clock.Now()), e.expire(context.Background(), m.clock.Now())))
 	assert.Empty(t, m.records)
 	assert.Equal(t, "c07mac1-000000000004", m.append(t, NewNodeRecovered(newNode("mac1"), "", "")).Name, "the chain goes on")
 	assert.Equal(t, rack.ComplianceCompliant, m.report(t, "90d").Verdict)
@@ -103,7 +103,7 @@ func TestExpireWholeChain(t *testing.T) {
 func TestNoRetentionIsBelow90Days(t *testing.T) {
 	m := daily(t, 100)
 	e := m.expirer(t, time.Hour)
-	require.NoError(t, errors.Join(e.expire(context.Background()), e.expire(context.Background())))
+	require.NoError(t, errors.Join(e.expire(context.Background(), m.clock.Now()), e.expire(context.Background(), m.clock.Now())))
 	assert.Len(t, m.records, 180)
 }
 
@@ -124,8 +124,8 @@ func TestWhatIsBrokenIsKept(t *testing.T) {
 			before := m.report(t, "2026-08-01..2026-08-09").Violations
 			require.Len(t, before, 1)
 			e := m.expirer(t, 90*24*time.Hour)
-			assert.ErrorContains(t, e.expire(context.Background()), "chain c07mac1 is broken at macrack-system/c07mac1-00000000000")
-			assert.Error(t, e.expire(context.Background()))
+			assert.ErrorContains(t, e.expire(context.Background(), m.clock.Now()), "chain c07mac1 is broken at macrack-system/c07mac1-00000000000")
+			assert.Error(t, e.expire(context.Background(), m.clock.Now()))
 			assert.Equal(t, int64(4), m.anchors()["c07mac1"].Checkpoint.Sequence)
 			assert.Contains(t, []int64{5, 6}, m.sequences("c07mac1")[0])
 			assert.Equal(t, int64(11), m.sequences("c07mac2")[0], "other chains are expired")
@@ -138,7 +138,7 @@ func TestWhatIsBrokenIsKept(t *testing.T) {
 func TestTheOldestGoFirstOrNone(t *testing.T) {
 	m := daily(t, 100)
 	e := m.expirer(t, 90*24*time.Hour)
-	require.NoError(t, e.expire(context.Background()))
+	require.NoError(t, e.expire(context.Background(), m.clock.Now()))
 	transact, calls := e.Transact, 0
 	down := errors.New("etcd is down")
 	e.Transact = func(ctx context.Context, plan func(context.Context, ExpiryTx) error) error {
@@ -147,11 +147,11 @@ func TestTheOldestGoFirstOrNone(t *testing.T) {
 		}
 		return transact(ctx, plan)
 	}
-	assert.ErrorIs(t, e.expire(context.Background()), down)
+	assert.ErrorIs(t, e.expire(context.Background(), m.clock.Now()), down)
 	assert.Equal(t, int64(4), m.sequences("c07mac1")[0])
 	assert.Len(t, m.sequences("c07mac1"), 97, "from there on all are there")
 	assert.Equal(t, rack.ComplianceCompliant, m.report(t, "90d").Verdict)
-	require.NoError(t, e.expire(context.Background()))
+	require.NoError(t, e.expire(context.Background(), m.clock.Now()))
 	assert.Equal(t, int64(11), m.sequences("c07mac1")[0])
 }
 
@@ -161,8 +161,9 @@ func TestOneServerAtATimeExpires(t *testing.T) {
 	one, two := m.expirer(t, 0), m.expirer(t, 0)
 	one.Clock, two.Clock = clock, clock
 	claim := func(e *Expirer) bool {
-		mine, err := e.claim(context.Background())
+		now, mine, err := e.claim(context.Background())
 		require.NoError(t, err)
+		assert.Equal(t, clock.Now(), now)
 		return mine
 	}
 	assert.True(t, claim(one))
@@ -172,6 +173,24 @@ func TestOneServerAtATimeExpires(t *testing.T) {
 	assert.False(t, claim(one))
 	clock.SetTime(clock.Now().Add(-1000 * time.Hour))
 	assert.True(t, claim(one), "a clock that was wrong does not stop it")
+}
+
+func TestAFastClockExpiresNothing(t *testing.T) {
+	m := daily(t, 10)
+	e := m.expirer(t, 0)
+	e.Clock = testingclock.NewFakeClock(m.clock.Now().Add(1000 * 24 * time.Hour))
+	e.Earliest = func(_ context.Context, tx Tx, now time.Time) (time.Time, error) {
+		assert.Same(t, m, tx)
+		assert.Equal(t, e.Clock.Now(), now)
+		return m.clock.Now(), nil
+	}
+	now, mine, err := e.claim(context.Background())
+	require.NoError(t, err)
+	assert.True(t, mine)
+	assert.Equal(t, m.clock.Now(), now)
+	e.Earliest = func(context.Context, Tx, time.Time) (time.Time, error) { return time.Time{}, errors.New("broken") }
+	_, _, err = e.claim(context.Background())
+	assert.EqualError(t, err, "broken")
 }
 
 func TestExpirerRuns(t *testing.T) {

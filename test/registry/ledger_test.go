@@ -185,3 +185,23 @@ func (f *fleet) stored() (records []*rack.AuditRecord) {
 	}
 	return records
 }
+
+func TestRecordsExpire(t *testing.T) {
+	f := newFleet(t, 2)
+	f.mac("mac-1", "C07AAAAA0001")
+	f.lease("acme", "build", "mac-1")
+	f.clock.SetTime(noon.Add(399 * 24 * time.Hour))
+	f.deleteLease("acme", "build")
+	f.scrub("mac-1")
+	require.NoError(t, f.release("acme", "build", unleased))
+	require.Len(t, f.records("acme"), 2)
+
+	f.clock.SetTime(noon.Add(401 * 24 * time.Hour))
+	require.Eventually(t, func() bool {
+		f.clock.Step(ledger.ExpiryInterval)
+		return len(f.records("acme")) < 2
+	}, time.Minute, 50*time.Millisecond, "400 days by default")
+	assert.Equal(t, []rackv1alpha1.AuditRecordType{rackv1alpha1.LeaseReleased}, typesOf(f.records("acme")))
+	status := f.compliance("30d")
+	assert.Equal(t, rackv1alpha1.ComplianceCompliant, status.Verdict, "%+v", status)
+}

@@ -13,57 +13,66 @@ import (
 	"macrack.io/macrack/pkg/ledger"
 )
 
-// pageSize is how many records are read from etcd at a time.
-const pageSize = 500
+// Records are read from etcd in pages: one for each namespace is in memory at a time, in all about
+// recordsInMemory, unless there are so many namespaces that the pages would get too small.
+const (
+	recordsInMemory = 20_000
+	maxPage         = 500
+	minPage         = 20
+)
 
-// Source returns all records, those of each chassis in sequence, as of one revision. It holds one page for
-// each namespace in memory.
+// Source returns all records, those of each chassis in sequence, as of one revision.
 func (r *REST) Source() ledger.RecordSource {
 	return func(ctx context.Context, yield func(*rack.AuditRecord) error) error {
-		sources, err := r.sources(ctx)
+		namespaces, last, revision, err := r.namespaces(ctx)
 		if err != nil {
 			return err
+		}
+		page := int64(min(maxPage, max(minPage, recordsInMemory/(len(namespaces)+1))))
+		sources := []ledger.RecordSource{ledger.Records(last...)}
+		for _, namespace := range namespaces {
+			sources = append(sources, r.namespaceSource(namespace, revision, page))
 		}
 		return ledger.Merge(sources...)(ctx, yield)
 	}
 }
 
-// sources returns the records of each namespace, all of one revision. It goes by the keys, as what a record
-// says of its namespace may have been tampered with.
-func (r *REST) sources(ctx context.Context) (sources []ledger.RecordSource, err error) {
+// namespaces returns the namespaces that have records, and a revision at which they do. It goes by the keys, as what
+// a record says of its namespace may have been tampered with. The very last record is returned itself, if it is
+// the only one of its namespace.
+func (r *REST) namespaces(ctx context.Context) (namespaces []string, last []*rack.AuditRecord, revision string, err error) {
 	prefix := r.prefix()
 	predicate := everything(1)
-	revision := ""
 	for {
 		list := &rack.AuditRecordList{}
 		if err := r.store.Storage.GetList(ctx, prefix, storage.ListOptions{Recursive: true, Predicate: predicate}, list); err != nil {
-			return nil, err
+			return nil, nil, "", err
 		}
 		if len(list.Items) == 0 {
-			return sources, nil
+			return namespaces, nil, revision, nil
 		}
 		if list.Continue == "" {
-			return append(sources, ledger.Records(&list.Items[0])), nil
+			return namespaces, []*rack.AuditRecord{&list.Items[0]}, revision, nil
 		}
 		if revision == "" {
 			revision = list.ResourceVersion
 		}
 		next, number, err := storage.DecodeContinue(list.Continue, "")
 		if err != nil {
-			return nil, err
+			return nil, nil, "", err
 		}
 		namespace, _, _ := strings.Cut(next, "/")
-		sources = append(sources, r.namespaceSource(namespace, revision))
+		namespaces = append(namespaces, namespace)
 		// The next key that can exist behind those of a namespace, which all begin with "<namespace>/".
 		if predicate.Continue, err = storage.EncodeContinue(prefix+namespace+"0", prefix, number); err != nil {
-			return nil, err
+			return nil, nil, "", err
 		}
 	}
 }
 
-func (r *REST) namespaceSource(namespace, revision string) ledger.RecordSource {
+func (r *REST) namespaceSource(namespace, revision string, page int64) ledger.RecordSource {
 	return func(ctx context.Context, yield func(*rack.AuditRecord) error) error {
-		predicate := everything(pageSize)
+		predicate := everything(page)
 		for {
 			list := &rack.AuditRecordList{}
 			options := storage.ListOptions{Recursive: true, Predicate: predicate}
