@@ -1,0 +1,518 @@
+package check
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+
+	imagev1alpha1 "macrack.io/macrack/pkg/apis/image/v1alpha1"
+	instancev1alpha1 "macrack.io/macrack/pkg/apis/instance/v1alpha1"
+	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
+)
+
+var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+
+func at(hours float64) *metav1.Time {
+	t := metav1.NewTime(noon.Add(time.Duration(hours * float64(time.Hour))))
+	return &t
+}
+
+// story is a history, one transaction a step. A nil value is a deletion.
+type story struct {
+	t     *testing.T
+	steps []map[string]any
+
+	node     *rackv1alpha1.MacNode
+	lease    *rackv1alpha1.MacNodeLease
+	instance *instancev1alpha1.MacOSInstance
+	last     *rackv1alpha1.AuditRecord
+}
+
+func (s *story) step(writes map[string]any) { s.steps = append(s.steps, writes) }
+
+// append returns the next record of the Mac, and where it is.
+func (s *story) append(kind rackv1alpha1.AuditRecordType, when *metav1.Time, change func(*rackv1alpha1.AuditRecord)) (string, *rackv1alpha1.AuditRecord) {
+	r := &rackv1alpha1.AuditRecord{
+		Type: kind, Time: metav1.NewMicroTime(when.Time), Tenant: "acme", Sequence: 1,
+		Chassis: rackv1alpha1.AuditChassis{NodeName: "mac-1", SerialNumber: "C07X"},
+		Lease:   &rackv1alpha1.AuditReference{Namespace: "acme", Name: "build", UID: "lease"},
+	}
+	if s.last != nil {
+		r.Sequence, r.PreviousHash = s.last.Sequence+1, s.last.Hash
+	}
+	r.Namespace, r.Name = "acme", fmt.Sprintf("c07x-%012d", r.Sequence)
+	change(r)
+	s.hash(r)
+	s.last = r
+	return recordPrefix + "acme/" + r.Name, r
+}
+
+func (s *story) hash(r *rackv1alpha1.AuditRecord) {
+	data, err := canonical(r, "apiVersion", "kind", "metadata", "hash")
+	require.NoError(s.t, err)
+	sum := sha256.Sum256(data)
+	r.Hash = hex.EncodeToString(sum[:])
+}
+
+func head(r *rackv1alpha1.AuditRecord) string {
+	return fmt.Sprintf("%d %s %d", r.Sequence, r.Hash, r.Time.UnixMicro())
+}
+
+const (
+	nodeKey     = nodePrefix + "mac-1"
+	leaseKey    = leasePrefix + "acme/build"
+	instanceKey = instancePrefix + "acme/vm"
+	headKey     = indexPrefix + "ledger-head/c07x"
+)
+
+// Steps of the story.
+const (
+	added = iota
+	seen
+	asked
+	bound
+	created
+	identified
+	started
+	held
+	finished
+	gone
+	releasing
+	scrubbed
+	released
+)
+
+// tell tells what happens to a Mac in a day, as it should.
+func tell(t *testing.T) *story {
+	s := &story{t: t}
+	node := func(change func(*rackv1alpha1.MacNode)) *rackv1alpha1.MacNode {
+		s.node = s.node.DeepCopy()
+		change(s.node)
+		return s.node
+	}
+	lease := func(change func(*rackv1alpha1.MacNodeLease)) *rackv1alpha1.MacNodeLease {
+		s.lease = s.lease.DeepCopy()
+		change(s.lease)
+		return s.lease
+	}
+	instance := func(change func(*instancev1alpha1.MacOSInstance)) *instancev1alpha1.MacOSInstance {
+		s.instance = s.instance.DeepCopy()
+		change(s.instance)
+		return s.instance
+	}
+
+	s.node = &rackv1alpha1.MacNode{ObjectMeta: metav1.ObjectMeta{Name: "mac-1", UID: "node"}, Spec: rackv1alpha1.MacNodeSpec{SerialNumber: "C07X", ClassName: "base"}}
+	s.step(map[string]any{
+		nodeKey:                            s.node,
+		indexPrefix + "serial-number/C07X": "mac-1",
+	})
+	s.step(map[string]any{
+		nodeKey:               node(func(n *rackv1alpha1.MacNode) { n.Status.Phase = rackv1alpha1.MacNodeAvailable }),
+		imagePrefix + "macos": &imagev1alpha1.MacOSImage{ObjectMeta: metav1.ObjectMeta{Name: "macos", UID: "image"}},
+	})
+	s.lease = &rackv1alpha1.MacNodeLease{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "acme", Name: "build", UID: "lease"},
+		Spec:       rackv1alpha1.MacNodeLeaseSpec{ClassName: "base"},
+		Status:     rackv1alpha1.MacNodeLeaseStatus{Phase: rackv1alpha1.MacNodeLeasePending},
+	}
+	s.step(map[string]any{leaseKey: s.lease})
+
+	key, record := s.append(rackv1alpha1.LeaseBound, at(0), func(r *rackv1alpha1.AuditRecord) { r.Details.BoundAt, r.Details.EarliestReleaseAt = at(0), at(24) })
+	s.step(map[string]any{
+		leaseKey: lease(func(l *rackv1alpha1.MacNodeLease) {
+			l.Finalizers = []string{"macrack.io/floor"}
+			l.Status.Phase, l.Status.NodeName, l.Status.SerialNumber, l.Status.BoundAt, l.Status.EarliestReleaseAt = rackv1alpha1.MacNodeLeaseBound, "mac-1", "C07X", at(0), at(24)
+		}),
+		nodeKey: node(func(n *rackv1alpha1.MacNode) {
+			n.Status.Phase, n.Status.EarliestReleaseAt = rackv1alpha1.MacNodeLeased, at(24)
+			n.Status.LeaseRef = &rackv1alpha1.LeaseReference{Namespace: "acme", Name: "build", UID: "lease"}
+		}),
+		key: record, headKey: head(record),
+	})
+
+	s.instance = &instancev1alpha1.MacOSInstance{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "acme", Name: "vm", UID: "instance", CreationTimestamp: *at(1), OwnerReferences: []metav1.OwnerReference{{UID: "lease"}}},
+		Spec:       instancev1alpha1.MacOSInstanceSpec{LeaseName: "build", ImageName: "macos"},
+		Status:     instancev1alpha1.MacOSInstanceStatus{Phase: instancev1alpha1.MacOSInstancePending, NodeName: "mac-1", SerialNumber: "C07X"},
+	}
+	s.step(map[string]any{
+		instanceKey: s.instance,
+		leaseKey: lease(func(l *rackv1alpha1.MacNodeLease) {
+			l.Status.Instances = []rackv1alpha1.LeaseSlot{{Name: "vm", UID: "instance"}}
+		}),
+		indexPrefix + "image-use/macos%2Finstance": "acme/vm",
+	})
+	s.step(map[string]any{
+		instanceKey: instance(func(i *instancev1alpha1.MacOSInstance) {
+			i.Status.Phase, i.Status.MachineID, i.Status.MACAddress = instancev1alpha1.MacOSInstanceStarting, "bWFj", "02:00:00:00:00:01"
+		}),
+		indexPrefix + "machine-id/bWFj":               "acme/vm",
+		indexPrefix + "mac-address/02:00:00:00:00:01": "acme/vm",
+	})
+	ofInstance := func(vms int32) func(*rackv1alpha1.AuditRecord) {
+		return func(r *rackv1alpha1.AuditRecord) {
+			r.Instance = &rackv1alpha1.AuditReference{Namespace: "acme", Name: "vm", UID: "instance"}
+			r.Details.LocalVMs, r.Details.MachineID, r.Details.MACAddress = ptr.To(vms), "bWFj", "02:00:00:00:00:01"
+		}
+	}
+	key, record = s.append(rackv1alpha1.InstanceStarted, at(2), ofInstance(1))
+	s.step(map[string]any{
+		instanceKey: instance(func(i *instancev1alpha1.MacOSInstance) {
+			i.Status.Phase, i.Status.StartedAt = instancev1alpha1.MacOSInstanceRunning, at(2)
+		}),
+		nodeKey: node(func(n *rackv1alpha1.MacNode) { n.Status.RunningVMs = 1 }),
+		key:     record, headKey: head(record),
+	})
+	key, record = s.append(rackv1alpha1.LeaseHeld, at(3), func(r *rackv1alpha1.AuditRecord) { r.Details.AttemptedAt, r.Details.EarliestReleaseAt = at(3), at(24) })
+	s.step(map[string]any{
+		leaseKey: lease(func(l *rackv1alpha1.MacNodeLease) {
+			l.DeletionTimestamp, l.Status.Phase, l.Status.HeldAt = at(3), rackv1alpha1.MacNodeLeaseHeld, at(3)
+		}),
+		key: record, headKey: head(record),
+	})
+	key, record = s.append(rackv1alpha1.InstanceStopped, at(4), ofInstance(0))
+	s.step(map[string]any{
+		instanceKey: instance(func(i *instancev1alpha1.MacOSInstance) { i.Status.Phase = instancev1alpha1.MacOSInstanceStopped }),
+		leaseKey:    lease(func(l *rackv1alpha1.MacNodeLease) { l.Status.Instances = nil }),
+		nodeKey:     node(func(n *rackv1alpha1.MacNode) { n.Status.RunningVMs = 0 }),
+		indexPrefix + "image-use/macos%2Finstance":    nil,
+		indexPrefix + "machine-id/bWFj":               nil,
+		indexPrefix + "mac-address/02:00:00:00:00:01": nil,
+		key: record, headKey: head(record),
+	})
+	s.step(map[string]any{instanceKey: nil})
+	s.step(map[string]any{
+		leaseKey: lease(func(l *rackv1alpha1.MacNodeLease) { l.Status.Phase = rackv1alpha1.MacNodeLeaseReleasing }),
+		nodeKey: node(func(n *rackv1alpha1.MacNode) {
+			n.Status.ReleasingSince, n.Status.Phase = at(24), rackv1alpha1.MacNodeReleasing
+		}),
+	})
+	s.step(map[string]any{nodeKey: node(func(n *rackv1alpha1.MacNode) {
+		n.Status.Scrub = &rackv1alpha1.ScrubReport{LeaseUID: "lease", FinishedAt: *at(24)}
+	})})
+	key, record = s.append(rackv1alpha1.LeaseReleased, at(24), func(r *rackv1alpha1.AuditRecord) {
+		r.Details.ReleasedAt, r.Details.NodeTaints = at(24), []string{"macrack.io/unleased:NoSchedule"}
+	})
+	s.step(map[string]any{
+		leaseKey: nil,
+		nodeKey: node(func(n *rackv1alpha1.MacNode) {
+			n.Status.LeaseRef, n.Status.EarliestReleaseAt, n.Status.ReleasingSince, n.Status.Phase = nil, nil, nil, rackv1alpha1.MacNodeAvailable
+		}),
+		key: record, headKey: head(record),
+	})
+	return s
+}
+
+// check replays the story.
+func (s *story) check() *Checker {
+	c := New()
+	for n, writes := range s.steps {
+		var events []*clientv3.Event
+		for key, value := range writes {
+			event := &clientv3.Event{Type: mvccpb.Event_PUT, Kv: &mvccpb.KeyValue{Key: []byte(key), ModRevision: int64(n + 2)}}
+			switch v := value.(type) {
+			case nil:
+				event.Type = mvccpb.Event_DELETE
+			case string:
+				event.Kv.Value = []byte(v)
+			case object:
+				event.Kv.Value = stored(s.t, v)
+			}
+			events = append(events, event)
+		}
+		c.Apply(int64(n+2), events)
+	}
+	return c
+}
+
+func stored(t *testing.T, obj object) []byte {
+	t.Helper()
+	raw, err := obj.Marshal()
+	require.NoError(t, err)
+	envelope, err := (&runtime.Unknown{Raw: raw}).Marshal()
+	require.NoError(t, err)
+	return append([]byte("k8s\x00"), envelope...)
+}
+
+func TestClean(t *testing.T) {
+	s := tell(t)
+	c := s.check()
+	n, violations := c.Violations()
+	require.Zero(t, n, "%v", violations)
+	assert.EqualValues(t, len(s.steps), c.Revisions())
+	assert.EqualValues(t, 1, c.Records()[rackv1alpha1.LeaseReleased])
+}
+
+// Each violation that is planted in the story is found, for what it is.
+func TestPlanted(t *testing.T) {
+	lease := func(s *story, step int) *rackv1alpha1.MacNodeLease {
+		return s.steps[step][leaseKey].(*rackv1alpha1.MacNodeLease)
+	}
+	node := func(s *story, step int) *rackv1alpha1.MacNode { return s.steps[step][nodeKey].(*rackv1alpha1.MacNode) }
+	instance := func(s *story, step int) *instancev1alpha1.MacOSInstance {
+		return s.steps[step][instanceKey].(*instancev1alpha1.MacOSInstance)
+	}
+	record := func(s *story, n int) (map[string]any, string, *rackv1alpha1.AuditRecord) {
+		key := fmt.Sprintf("%sacme/c07x-%012d", recordPrefix, n)
+		for _, step := range s.steps {
+			if r, ok := step[key].(*rackv1alpha1.AuditRecord); ok {
+				return step, key, r
+			}
+		}
+		s.t.Fatalf("there is no record %d", n)
+		return nil, "", nil
+	}
+	// another adds an instance to a step of the story, with a slot or without.
+	another := func(s *story, step int, name string, slot bool) {
+		i := instance(s, created).DeepCopy()
+		i.Name, i.UID = name, types.UID("uid-"+name)
+		s.steps[step][instancePrefix+"acme/"+name] = i
+		s.steps[step][indexPrefix+"image-use/macos%2Fuid-"+name] = "acme/" + name
+		if slot {
+			l := lease(s, created)
+			if have, ok := s.steps[step][leaseKey]; ok {
+				l = have.(*rackv1alpha1.MacNodeLease)
+			}
+			l = l.DeepCopy()
+			l.Status.Instances = append(l.Status.Instances, rackv1alpha1.LeaseSlot{Name: name, UID: i.UID})
+			s.steps[step][leaseKey] = l
+		}
+	}
+	for name, tt := range map[string]struct {
+		plant func(*story)
+		rule  string
+		text  string
+	}{
+		"a third slot": {func(s *story) {
+			second := map[string]any{}
+			s.steps = append(s.steps[:created+1:created+1], second, map[string]any{})
+			another(s, created+1, "vm-2", true)
+			s.steps[created+2][leaseKey] = s.steps[created+1][leaseKey]
+			another(s, created+2, "vm-3", true)
+		}, "TwoVMs", "3 slots are taken"},
+		"an instance without a slot": {func(s *story) { lease(s, created).Status.Instances = nil }, "Slots", "has no slot"},
+		"a slot without an instance": {func(s *story) { lease(s, finished).Status.Instances = lease(s, held).Status.Instances }, "Slots", "has ended or never was"},
+		"two leases on a Mac": {func(s *story) {
+			other := lease(s, bound).DeepCopy()
+			other.Name, other.UID = "other", "other"
+			pending := s.lease.DeepCopy()
+			*pending = *other
+			pending.Finalizers, pending.Status = nil, rackv1alpha1.MacNodeLeaseStatus{Phase: rackv1alpha1.MacNodeLeasePending}
+			s.steps = append(s.steps[:bound+1:bound+1], map[string]any{leasePrefix + "acme/other": pending}, map[string]any{leasePrefix + "acme/other": other})
+		}, "OneTenant", "its Mac mac-1 has lease"},
+		"a Mac that goes to another lease": {func(s *story) {
+			n := node(s, bound).DeepCopy()
+			n.Status.LeaseRef.UID, n.Status.LeaseRef.Name = "other", "other"
+			s.steps = append(s.steps[:bound+1:bound+1], map[string]any{nodeKey: n})
+		}, "OneTenant", "it goes from lease lease to lease other"},
+		"a leased Mac that is deleted": {func(s *story) {
+			s.steps = append(s.steps[:bound+1:bound+1], map[string]any{nodeKey: nil, indexPrefix + "serial-number/C07X": nil})
+		}, "OneTenant", "is deleted"},
+		"a Mac that was not available": {func(s *story) { node(s, seen).Status.Phase = rackv1alpha1.MacNodeMaintenance }, "OneTenant", "leased while it is Maintenance"},
+		"a wrong count of VMs":         {func(s *story) { node(s, started).Status.RunningVMs = 0 }, "RunningVMs", "it counts 0 virtual machines, and 1 run"},
+		"an identity that is not taken": {func(s *story) {
+			delete(s.steps[identified], indexPrefix+"machine-id/bWFj")
+		}, "Index", `the index key is "", not "acme/vm"`},
+		"an identity that is not freed": {func(s *story) {
+			delete(s.steps[finished], indexPrefix+"mac-address/02:00:00:00:00:01")
+		}, "Index", `the index key is "acme/vm", not ""`},
+		"an identity of two": {func(s *story) {
+			another(s, identified, "vm-2", false)
+			s.steps[identified][instancePrefix+"acme/vm-2"].(*instancev1alpha1.MacOSInstance).Status.MachineID = "bWFj"
+		}, "Unique", "machine-id bWFj is that of"},
+		"a serial number of two": {func(s *story) {
+			s.steps[seen][nodePrefix+"mac-2"] = &rackv1alpha1.MacNode{ObjectMeta: metav1.ObjectMeta{Name: "mac-2", UID: "node-2"}, Spec: rackv1alpha1.MacNodeSpec{SerialNumber: "C07X"}}
+			delete(s.steps[seen], nodeKey)
+		}, "Unique", "serial-number C07X is that of"},
+		"an image that is deleted in use": {func(s *story) { s.steps[identified][imagePrefix+"macos"] = nil }, "Image", "deleted while it is used"},
+		"an instance on a pending lease": {func(s *story) {
+			s.steps = append(s.steps[:asked+1:asked+1], s.steps[created])
+		}, "OneTenant", ""},
+		"an instance at a lease that is released": {func(s *story) {
+			s.steps = append(s.steps[:releasing+1:releasing+1], map[string]any{instanceKey: instance(s, created)})
+		}, "OneDay", "created while its lease acme/build is Releasing"},
+		"an instance of before the hold": {func(s *story) {
+			i := instance(s, created).DeepCopy()
+			i.CreationTimestamp, i.UID = *at(3), "late"
+			s.steps = append(s.steps[:gone+1:gone+1], map[string]any{instanceKey: i})
+		}, "OneDay", "not after the hold"},
+		"an instance of after the floor": {func(s *story) {
+			i := instance(s, created).DeepCopy()
+			i.CreationTimestamp, i.UID = *at(25), "late"
+			s.steps = append(s.steps[:gone+1:gone+1], map[string]any{instanceKey: i})
+		}, "OneDay", "after the floor"},
+		"a lease on another's Mac": {func(s *story) { instance(s, created).Status.NodeName = "mac-9" }, "OneTenant", "it is on Mac mac-9"},
+		"an instance that starts again": {func(s *story) {
+			s.steps = append(s.steps[:finished+1:finished+1], map[string]any{instanceKey: instance(s, started)})
+		}, "Phase", "it has ended as Stopped"},
+		"an instance that goes too early": {func(s *story) {
+			s.steps = append(s.steps[:started+1:started+1], map[string]any{instanceKey: nil})
+		}, "Slots", "gone before it has ended"},
+		"a short floor": {func(s *story) {
+			lease(s, bound).Status.EarliestReleaseAt, node(s, bound).Status.EarliestReleaseAt = at(23), at(23)
+		}, "OneDay", "has its floor at"},
+		"a floor that moves back": {func(s *story) {
+			l, n := lease(s, bound).DeepCopy(), node(s, bound).DeepCopy()
+			l.Spec.MinimumDuration = &metav1.Duration{Duration: 48 * time.Hour}
+			l.Status.EarliestReleaseAt, n.Status.EarliestReleaseAt = at(48), at(48)
+			s.steps = append(s.steps[:bound+1:bound+1], map[string]any{leaseKey: l, nodeKey: n}, map[string]any{leaseKey: lease(s, bound), nodeKey: node(s, bound)})
+		}, "OneDay", "its floor moves back"},
+		"an early release": {func(s *story) {
+			step, _, r := record(s, 5)
+			r.Time, r.Details.ReleasedAt = metav1.NewMicroTime(noon.Add(23*time.Hour)), at(23)
+			s.hash(r)
+			step[headKey] = head(r)
+		}, "Ledger", "before the floor"},
+		"a release without a scrub": {func(s *story) { node(s, scrubbed).Status.Scrub.LeaseUID = "other" }, "Release", "not scrubbed"},
+		"a release of a bound lease": {func(s *story) {
+			s.steps = append(s.steps[:bound+1:bound+1], map[string]any{leaseKey: nil})
+		}, "OneDay", "released while it is Bound"},
+		"a lease without its finalizer": {func(s *story) { lease(s, created).Finalizers = nil }, "OneDay", "no finalizer"},
+		"a record that is missing": {func(s *story) {
+			step, key, _ := record(s, 1)
+			delete(step, key)
+		}, "Ledger", "LeaseBound is not on record"},
+		"a record of nothing": {func(s *story) {
+			key, r := s.append(rackv1alpha1.LeaseBound, at(24), func(*rackv1alpha1.AuditRecord) {})
+			s.step(map[string]any{key: r, headKey: head(r)})
+		}, "Ledger", "of a change that was not made"},
+		"a record that is edited": {func(s *story) {
+			step, key, r := record(s, 2)
+			r = r.DeepCopy()
+			r.Actor.Username = "nobody"
+			step[key] = r
+		}, "Ledger", "its hash is"},
+		"a record that is changed later": {func(s *story) {
+			_, key, r := record(s, 2)
+			s.step(map[string]any{key: r})
+		}, "Ledger", "it is changed"},
+		"a record that is deleted": {func(s *story) {
+			_, key, _ := record(s, 2)
+			s.step(map[string]any{key: nil})
+		}, "Ledger", "it is deleted"},
+		"a chain that is broken": {func(s *story) {
+			step, _, r := record(s, 3)
+			r.PreviousHash = strings.Repeat("0", 64)
+			s.hash(r)
+			step[headKey] = head(r)
+		}, "Ledger", "it follows 2"},
+		"a chain that runs back": {func(s *story) {
+			step, _, r := record(s, 3)
+			r.Time = metav1.NewMicroTime(noon.Add(time.Hour))
+			s.hash(r)
+			step[headKey] = head(r)
+		}, "Ledger", "before the last record's"},
+		"a head that is wrong": {func(s *story) { s.steps[started][headKey] = "2 x 0" }, "Index", "ledger-head"},
+		"a wrong number on record": {func(s *story) {
+			step, _, r := record(s, 2)
+			r.Details.LocalVMs = ptr.To[int32](2)
+			s.hash(r)
+			step[headKey] = head(r)
+		}, "Ledger", "counts 1 virtual machines"},
+		"two objects of a resource at once": {func(s *story) { another(s, created, "vm-2", true) }, "OneEvent", "2 objects"},
+		"what is not in protobuf":           {func(s *story) { s.steps[created][instanceKey] = "{}" }, "Encoding", "protobuf"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := tell(t)
+			tt.plant(s)
+			n, violations := s.check().Violations()
+			assert.NotZero(t, n)
+			for _, v := range violations {
+				if v.Rule == tt.rule && strings.Contains(v.String(), tt.text) {
+					return
+				}
+			}
+			t.Errorf("not found: %v", violations)
+		})
+	}
+}
+
+func TestAcks(t *testing.T) {
+	s := tell(t)
+	c := s.check()
+	good := []Ack{
+		{Kind: Written, Key: leaseKey, Revision: bound + 2, Sum: Sum(s.steps[bound][leaseKey].(*rackv1alpha1.MacNodeLease))},
+		{Kind: Gone, Key: instanceKey, UID: "instance"},
+		{Kind: Bound, Key: leaseKey, Node: "mac-1"},
+		{Kind: Released, Key: leaseKey},
+		{Kind: Stopped, Key: instanceKey},
+	}
+	c.CheckAcks(good)
+	n, violations := c.Violations()
+	require.Zero(t, n, "%v", violations)
+	for _, lie := range []Ack{
+		{Kind: Written, Key: leaseKey, Revision: 99, Sum: good[0].Sum},
+		{Kind: Written, Key: leaseKey, Revision: bound + 2, Sum: 1},
+		{Kind: Gone, Key: nodeKey, UID: "node"},
+		{Kind: Bound, Key: leaseKey, Node: "mac-2"},
+		{Kind: Released, Key: leasePrefix + "acme/other"},
+		{Kind: Stopped, Key: instancePrefix + "acme/other"},
+	} {
+		c := s.check()
+		c.CheckAcks([]Ack{lie})
+		n, _ := c.Violations()
+		assert.EqualValues(t, 1, n, "%+v", lie)
+	}
+}
+
+func TestHistories(t *testing.T) {
+	op := func(kind OpKind, call, end int, items ...string) Op {
+		return Op{Kind: kind, Items: items, Call: time.Duration(call), Return: time.Duration(end)}
+	}
+	maybe := func(op Op) Op {
+		op.Unknown = true
+		return op
+	}
+	for name, tt := range map[string]struct {
+		ops  []Op
+		want bool
+	}{
+		"in turn":                        {[]Op{op(Take, 1, 2, "a"), op(Take, 3, 4, "b"), op(Full, 5, 6, "c"), op(Drop, 7, 8, "a"), op(Take, 9, 10, "c"), op(Read, 11, 12, "b", "c")}, true},
+		"at the same time":               {[]Op{op(Take, 1, 10, "a"), op(Take, 1, 10, "b"), op(Drop, 1, 10, "a"), op(Take, 1, 10, "c")}, true},
+		"three":                          {[]Op{op(Take, 1, 2, "a"), op(Take, 3, 4, "b"), op(Take, 5, 6, "c")}, false},
+		"a refusal without a cause":      {[]Op{op(Take, 1, 2, "a"), op(Full, 3, 4, "b")}, false},
+		"what was read and never there":  {[]Op{op(Take, 1, 2, "a"), op(Read, 3, 4, "a", "b")}, false},
+		"what was read too late":         {[]Op{op(Take, 1, 2, "a"), op(Drop, 3, 4, "a"), op(Read, 5, 6, "a")}, false},
+		"what may have been done":        {[]Op{maybe(op(Take, 1, 2, "vm")), op(Take, 3, 4, "b"), op(Full, 5, 6, "c")}, true},
+		"what may not have been done":    {[]Op{maybe(op(Take, 1, 2, "vm")), op(Read, 3, 4)}, true},
+		"what was not done":              {[]Op{maybe(op(Take, 1, 2, "never")), op(Take, 3, 4, "b"), op(Full, 5, 6, "c")}, false},
+		"what may have been done, later": {[]Op{op(Take, 1, 2, "vm"), maybe(op(Drop, 3, 4, "vm")), op(Read, 5, 6, "vm"), op(Read, 7, 8)}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := tell(t).check() // in which there was an instance vm, and no other
+			h := &Histories{}
+			for _, op := range tt.ops {
+				for i, item := range op.Items {
+					op.Items[i] = "acme/" + item
+				}
+				h.Add(leaseKey, op)
+			}
+			tables, _, undecided := c.CheckHistories(h, time.Minute)
+			assert.Equal(t, 1, tables)
+			assert.Zero(t, undecided)
+			n, _ := c.Violations()
+			assert.Equal(t, tt.want, n == 0)
+		})
+	}
+	// A Mac has room for one.
+	c := tell(t).check()
+	h := &Histories{}
+	h.Add(nodeKey, op(Take, 1, 2, "acme/build"))
+	h.Add(nodeKey, op(Take, 3, 4, "acme/other"))
+	c.CheckHistories(h, time.Minute)
+	n, _ := c.Violations()
+	assert.EqualValues(t, 1, n)
+}

@@ -1,0 +1,23 @@
+//go:build faults
+
+package race
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+)
+
+// Without the comparison of the companions, nothing but the main object is safe, and the checker must see that.
+func TestWithoutCompare(t *testing.T) {
+	result := runRace(t, func(o *Options) { o.Attempts, o.KillEvery = 4000, 0 })
+	assert.NotZero(t, result.Violations)
+	found := map[string]int{}
+	for _, violation := range result.First {
+		found[violation.Rule]++
+	}
+	t.Log(found)
+	for _, rule := range []string{"TwoVMs", "Slots", "OneTenant", "Ledger", "Index"} {
+		assert.NotZero(t, found[rule], rule)
+	}
+}

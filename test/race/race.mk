@@ -1,0 +1,12 @@
+# The race proof. RACE_FLAGS are flags of test/race/cmd, such as --attempts=100000.
+
+.PHONY: race race-faults
+
+race: race-faults ## race 64 clients of two servers while processes are killed, and check
+	@mkdir -p .dev/bin
+	@go build -o .dev/bin/race ./test/race/cmd
+	@.dev/bin/race $(RACE_FLAGS)
+
+# What checks must be seen to fail: servers that do not compare what their decisions rest on.
+race-faults:
+	@go test -tags faults -count=1 -run '^TestWithoutCompare$$' ./test/race
