@@ -61,9 +61,6 @@ func New(name string, clock clock.WithDelayedExecution, reconcile ReconcileFunc)
 	}
 }
 
-// Name returns the name of the controller, for logs and metrics.
-func (c *Controller) Name() string { return c.name }
-
 // Enqueue asks for key to be reconciled soon. An empty key is ignored.
 func (c *Controller) Enqueue(key string) {
 	if key != "" {
