@@ -53,6 +53,8 @@ type Testbed struct {
 	// Kubeconfig is the path of a kubeconfig with the contexts admin (current), acme and globex, and direct, direct-acme and direct-globex,
 	// which reach macrack-apiserver without kube-apiserver.
 	Kubeconfig string
+	// APIServer is the macrack-apiserver that kube-apiserver forwards to.
+	APIServer *APIServer
 	// Log is the path of the log of what runs inside this program.
 	Log string
 
@@ -110,6 +112,7 @@ func (tb *Testbed) start(ctx context.Context, macs int) error {
 	if err != nil {
 		return err
 	}
+	tb.APIServer = server
 	tb.onStop(server.Stop)
 	// A server waits for those who watch. Those who do it through kube-apiserver end with that, which keeps nothing and need not wait either.
 	tb.onStop(func() {
@@ -120,10 +123,8 @@ func (tb *Testbed) start(ctx context.Context, macs int) error {
 	if err := tb.Cluster.WaitForAPI(ctx); err != nil {
 		return err
 	}
-	for _, path := range []string{"artifacts/policies", "artifacts/example"} {
-		if err := tb.apply(ctx, path); err != nil {
-			return err
-		}
+	if err := tb.apply(ctx, "artifacts/example"); err != nil {
+		return err
 	}
 	if err := tb.StartControllers(); err != nil {
 		return err
