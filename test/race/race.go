@@ -346,9 +346,9 @@ func (r *race) report(ctx context.Context) (rackv1alpha1.ComplianceReportStatus,
 	return rackv1alpha1.ComplianceReportStatus{}, errors.Join(errs...)
 }
 
-// run makes attempts until there are enough.
+// run makes attempts until there are enough, and something was killed.
 func (w *worker) run(ctx context.Context) {
-	for ctx.Err() == nil && w.total.attempts.Load() < w.Attempts {
+	for ctx.Err() == nil && (w.total.attempts.Load() < w.Attempts || w.KillEvery > 0 && w.kills.Load() == 0) {
 		before := w.total.attempts.Load()
 		if rand.IntN(10) > 0 || !w.sweep(ctx) {
 			w.attempt(ctx, w.target().view())
@@ -411,6 +411,7 @@ func (r *race) killAll(ctx context.Context) error {
 		case <-time.After(r.KillEvery/2 + rand.N(r.KillEvery)):
 		}
 		var err error
+		r.kills.Add(1)
 		if n%2 == 0 {
 			i := rand.IntN(len(r.servers))
 			r.servers[i].kill()
@@ -422,7 +423,6 @@ func (r *race) killAll(ctx context.Context) error {
 			p.kill()
 			err = r.revive(ctx, p, p.healthy)
 		}
-		r.kills.Add(1)
 		if err != nil {
 			return err
 		}

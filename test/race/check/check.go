@@ -46,11 +46,17 @@ const (
 // indexKinds are the kinds of index keys that say something about objects.
 var indexKinds = []string{"serial-number", "machine-id", "mac-address", "image-use", headIndex}
 
-// Keys of objects.
-func NodeKey(name string) string                { return nodePrefix + name }
-func LeaseKey(namespace, name string) string    { return leasePrefix + namespace + "/" + name }
+// NodeKey returns where a MacNode is in etcd.
+func NodeKey(name string) string { return nodePrefix + name }
+
+// LeaseKey returns where a MacNodeLease is in etcd.
+func LeaseKey(namespace, name string) string { return leasePrefix + namespace + "/" + name }
+
+// InstanceKey returns where a MacOSInstance is in etcd.
 func InstanceKey(namespace, name string) string { return instancePrefix + namespace + "/" + name }
-func ImageKey(name string) string               { return imagePrefix + name }
+
+// ImageKey returns where a MacOSImage is in etcd.
+func ImageKey(name string) string { return imagePrefix + name }
 
 // A Violation is something that must not be.
 type Violation struct {
@@ -64,6 +70,7 @@ type Violation struct {
 	Message string
 }
 
+// String returns the violation in one line.
 func (v Violation) String() string {
 	return fmt.Sprintf("%s: revision %d: %s: %s", v.Rule, v.Revision, v.Subject, v.Message)
 }
@@ -78,22 +85,22 @@ type Checker struct {
 	nodes     map[string]*rackv1alpha1.MacNode
 	leases    map[string]*rackv1alpha1.MacNodeLease      // by namespace/name
 	instances map[string]*instancev1alpha1.MacOSInstance // by namespace/name
-	images    map[string]*imagev1alpha1.MacOSImage       //
-	index     map[string]string                          // index keys, by kind/id
-	want      map[string]string                          // index keys that there should be
-	chains    map[string]*chain                          //
-	live      map[string]map[string]types.UID            // instances that have not ended, by lease and name
-	running   map[string]map[types.UID]bool              // instances that run, by node
-	mods      map[string]int64                           // of every key that exists, when it was written last
-	proved    map[change]int64                           // changes that are on record, and since when
-	written   map[write]uint64                           // sums of all that ever was
-	created   map[string]bool                            // keys of all objects that ever were
-	gone      map[types.UID]bool                         // objects that are no more
-	bound     map[string]string                          // nodes that leases were ever bound to, by key
-	released  map[string]bool                            // leases that were ever released, by key
-	stopped   map[string]bool                            // instances that ever were asked to stop or ended, by key
-	counts    map[rackv1alpha1.AuditRecordType]int64     // records
-	total     int64                                      // violations
+	images    map[string]*imagev1alpha1.MacOSImage
+	index     map[string]string // index keys, by kind/id
+	want      map[string]string // index keys that there should be
+	chains    map[string]*chain
+	live      map[string]map[string]types.UID        // instances that have not ended, by lease and name
+	running   map[string]map[types.UID]bool          // instances that run, by node
+	mods      map[string]int64                       // of every key that exists, when it was written last
+	proved    map[change]int64                       // changes that are on record, and since when
+	written   map[write]uint64                       // sums of all that ever was
+	created   map[string]bool                        // keys of all objects that ever were
+	gone      map[types.UID]bool                     // objects that are no more
+	bound     map[string]string                      // nodes that leases were ever bound to, by key
+	released  map[string]bool                        // leases that were ever released, by key
+	stopped   map[string]bool                        // instances that ever were asked to stop or ended, by key
+	counts    map[rackv1alpha1.AuditRecordType]int64 // records
+	total     int64                                  // violations
 
 	violations []Violation
 	current    *revision
@@ -105,7 +112,7 @@ type write struct {
 	rev int64
 }
 
-// A change is something that must be on record, once in the life of its subject, or of its subject at a revision.
+// A change is something that must be on record: what, and the UID of the lease or instance, or the name of the MacNode.
 type change struct {
 	kind    rackv1alpha1.AuditRecordType
 	subject string
@@ -141,7 +148,8 @@ func New() *Checker {
 }
 
 // Replay checks all that an etcd went through, from its first revision to the first at or after the one that
-// until receives. It may run while the etcd is written to. The history must not have been compacted.
+// until receives, which must be of a write below /registry/. It may run while the etcd is written to. The
+// history must not have been compacted.
 func (c *Checker) Replay(ctx context.Context, etcd *clientv3.Client, until <-chan int64) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
