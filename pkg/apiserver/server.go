@@ -2,6 +2,7 @@ package apiserver
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"sync"
 	"time"
@@ -9,6 +10,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/authentication/authenticatorfactory"
 	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/rest"
 	genericapiserver "k8s.io/apiserver/pkg/server"
@@ -51,7 +53,7 @@ func (c *Config) New() (*Server, error) {
 	fleet := fleetclock.New(c.Clock)
 	domain := txn.NewDomain(c.Generic.RESTOptionsGetter, Planners(c.Clock, fleet), txn.WithoutWatchCache(auditrecord.Resource))
 	c.Generic.RESTOptionsGetter = domain
-	c.Generic.AddReadyzChecks(writable(domain, c.Clock))
+	c.Generic.AddReadyzChecks(writable(domain, c.Clock), knowsFrontProxy(c.Generic.Authentication.RequestHeaderConfig))
 
 	rejections := ledger.NewRejections(c.Clock, func(ctx context.Context, record *rack.AuditRecord) error {
 		return domain.Transact(ctx, func(ctx context.Context, tx *txn.Tx) error {
@@ -222,6 +224,17 @@ func writable(domain *txn.Domain, clock clock.PassiveClock) healthz.HealthChecke
 			}
 			return tx.PutKey("health", "write", []byte(clock.Now().UTC().Format(time.RFC3339)))
 		})
+	})
+}
+
+// knowsFrontProxy returns a check that the CA of the front proxy has been read. Until then, users who come
+// through a kube-apiserver are taken for anonymous.
+func knowsFrontProxy(config *authenticatorfactory.RequestHeaderConfig) healthz.HealthChecker {
+	return healthz.NamedCheck("front-proxy-ca", func(*http.Request) error {
+		if config != nil && config.CAContentProvider != nil && len(config.CAContentProvider.CurrentCABundleContent()) == 0 {
+			return errors.New("the CA of the front proxy has not been read yet")
+		}
+		return nil
 	})
 }
 
