@@ -430,6 +430,7 @@ func TestForeignPodsAreRefused(t *testing.T) {
 		kind rackv1alpha1.AuditRecordType
 	}{
 		{name: "no virtual machine at all", pod: func(p *corev1.Pod) { p.Labels, p.Annotations = nil, nil }, message: "a Mac runs only placeholder pods"},
+		{name: "a system's agent for every Node", pod: func(p *corev1.Pod) { p.Namespace, p.Labels, p.Annotations = "kube-system", nil, nil }, message: "a Mac runs only placeholder pods", kind: rackv1alpha1.CrossTenantRejected},
 		{name: "no such instance", pod: func(p *corev1.Pod) { p.Labels[rules.LabelInstance] = "b" }, message: "there is no MacOSInstance acme/b", kind: rackv1alpha1.InstanceRejected},
 		{name: "an earlier instance of the name", pod: func(p *corev1.Pod) { p.Annotations[rules.AnnotationInstanceUID] = "other" }, message: "which has UID uid-a", kind: rackv1alpha1.InstanceRejected},
 		{name: "a second pod for an instance", pod: func(p *corev1.Pod) { p.Name = "impostor" }, message: `and pod "pod-a"`, kind: rackv1alpha1.InstanceRejected},
@@ -808,10 +809,16 @@ func TestScrubWaitsForVirtualMachines(t *testing.T) {
 	i := r.run("a")
 	r.post(r.slotOf(i), sim.PathHang)
 	r.waitCondition(rackv1alpha1.MacNodeSlotsHealthy, metav1.ConditionFalse, rackv1alpha1.ReasonCannotReattach)
+	// Even an instance that somebody has declared dead leaves a slot that is not.
+	r.changeInstance("a", func(i *instancev1alpha1.MacOSInstance) { i.Status.Phase = instancev1alpha1.MacOSInstanceFailed })
 	r.changeMacNode(func(m *rackv1alpha1.MacNode) { m.Status.ReleasingSince = ptr(metav1.Now()) })
 	r.eventually(func() bool {
 		m, err := r.agent.macNodes.Get(nodeName)
-		return err == nil && m.Status.ReleasingSince != nil
+		if err != nil || m.Status.ReleasingSince == nil {
+			return false
+		}
+		i, err := r.agent.instances.MacOSInstances(tenant).Get("a")
+		return err == nil && i.Status.Phase == instancev1alpha1.MacOSInstanceFailed
 	}, func() any { return nil })
 	require.NoError(t, r.agent.reconcileMacNode(r.ctx))
 	assert.Nil(t, r.macNode().Status.Scrub, "what cannot be reached may still be there")

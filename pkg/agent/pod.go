@@ -88,14 +88,24 @@ func (a *Agent) reconcilePod(ctx context.Context, name types.NamespacedName) err
 		a.failPod(pod, reasonInstanceGone, why)
 		return nil
 	}
-	if name := pod.Labels[rules.LabelInstance]; name != "" {
-		// A pod that never claimed to be a virtual machine is no matter for the ledger.
+	// A pod that never claimed to be a virtual machine is a matter for the ledger only if it
+	// reaches for another tenant's Mac.
+	switch claimed := pod.Labels[rules.LabelInstance]; {
+	case claimed != "":
 		a.recordRejection(ctx, rackv1alpha1.LayerAgent, pod.Namespace, &rackv1alpha1.AuditReference{
-			Namespace: pod.Namespace, Name: name, UID: types.UID(pod.Annotations[rules.AnnotationInstanceUID]),
+			Namespace: pod.Namespace, Name: claimed, UID: types.UID(pod.Annotations[rules.AnnotationInstanceUID]),
 		}, reasonForeignPod, why)
+	case a.leasedToAnother(pod.Namespace):
+		a.recordRejection(ctx, rackv1alpha1.LayerAgent, pod.Namespace, nil, reasonForeignPod, fmt.Sprintf("pod %s: %s", pod.Name, why))
 	}
 	a.failPod(pod, reasonForeignPod, why)
 	return nil
+}
+
+// leasedToAnother tells whether the Mac belongs to a tenant other than a namespace.
+func (a *Agent) leasedToAnother(namespace string) bool {
+	macNode, err := a.macNodes.Get(a.config.NodeName)
+	return err == nil && macNode.Status.LeaseRef != nil && macNode.Status.LeaseRef.Namespace != namespace
 }
 
 // instanceOf returns the instance whose placeholder the pod is, or says why it is
@@ -103,7 +113,7 @@ func (a *Agent) reconcilePod(ctx context.Context, name types.NamespacedName) err
 func (a *Agent) instanceOf(ctx context.Context, pod *corev1.Pod) (*instancev1alpha1.MacOSInstance, string, error) {
 	name := pod.Labels[rules.LabelInstance]
 	if name == "" || pod.Annotations[rules.AnnotationInstanceUID] == "" {
-		return nil, fmt.Sprintf("a Mac runs only placeholder pods of MacOSInstances; this pod has no label %s and annotation %s", rules.LabelInstance, rules.AnnotationInstanceUID), nil
+		return nil, fmt.Sprintf("rule 2 (one tenant per Mac): a Mac runs only placeholder pods of MacOSInstances; this pod has no label %s and annotation %s", rules.LabelInstance, rules.AnnotationInstanceUID), nil
 	}
 	instance, err := a.instances.MacOSInstances(pod.Namespace).Get(name)
 	if err != nil || !belongs(pod, instance) || instance.Status.NodeName != a.config.NodeName {
