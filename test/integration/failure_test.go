@@ -1,0 +1,203 @@
+package integration
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/url"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/server/v3/embed"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	instancev1alpha1 "macrack.io/macrack/pkg/apis/instance/v1alpha1"
+	"macrack.io/macrack/pkg/generated/clientset/versioned"
+	"macrack.io/macrack/test/cluster"
+)
+
+const etcdMember = "macrack-etcd-1"
+
+// When etcd is killed, callers are told within seconds, virtual machines go on, and all is as before when etcd is back, without anybody's doing.
+func TestEtcdIsKilled(t *testing.T) {
+	reset(t)
+	leaseMac(t, acme, "outage")
+	before := startInstance(t, acme, "vm", "outage")
+	lease := getLease(t, acme, "outage")
+
+	t.Cleanup(func() {
+		if tb.Cluster.PID(etcdMember) == 0 {
+			assert.NoError(t, tb.Cluster.Restart(context.Background(), etcdMember))
+		}
+	})
+	require.NoError(t, tb.Cluster.Kill(t.Context(), etcdMember))
+	t.Run("away", testEtcdIsAway)
+	require.NoError(t, tb.Cluster.Restart(t.Context(), etcdMember))
+
+	eventually(t, func(c *assert.CollectT) {
+		now, err := client(t, acme).RackV1alpha1().MacNodeLeases(acme).Get(t.Context(), "outage", metav1.GetOptions{})
+		require.NoError(c, err)
+		assert.Equal(c, lease.Status, now.Status)
+		assert.Nil(c, now.DeletionTimestamp, "what was refused has not happened")
+		code, body, err := tb.APIServer.Ready(t.Context())
+		require.NoError(c, err)
+		assert.Equal(c, http.StatusOK, code, body)
+	})
+	_, err := client(t, acme).RackV1alpha1().MacNodeLeases(acme).Get(t.Context(), "during", metav1.GetOptions{})
+	assert.True(t, apierrors.IsNotFound(err), "%v", err)
+	after, err := client(t, acme).InstanceV1alpha1().MacOSInstances(acme).Get(t.Context(), "vm", metav1.GetOptions{})
+	require.NoError(t, err)
+	assert.Equal(t, before.Status.StartedAt, after.Status.StartedAt)
+	assert.Equal(t, instancev1alpha1.MacOSInstanceRunning, after.Status.Phase, "nothing is failed on silence alone")
+	another := startInstance(t, acme, "vm2", "outage") // controllers and agents go on by themselves
+	assert.Equal(t, lease.Status.SerialNumber, another.Status.SerialNumber)
+	assertCompliant(t)
+}
+
+func testEtcdIsAway(t *testing.T) {
+	for name, tt := range map[string]struct {
+		user, method, path, body string
+	}{
+		"create, through kube-apiserver": {acme, http.MethodPost, leasesPath, leaseJSON("during", "")},
+		"create, direct":                 {"direct-acme", http.MethodPost, leasesPath, leaseJSON("during", "")},
+		"change":                         {"direct-acme", http.MethodDelete, leasesPath + "/outage", ""},
+		"read what may not be old":       {"direct-acme", http.MethodGet, leasesPath + "/outage", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			config, err := tb.RESTConfig(tt.user)
+			require.NoError(t, err)
+			c, err := versioned.NewForConfig(config)
+			require.NoError(t, err)
+			began := time.Now()
+			var code int
+			result := c.RackV1alpha1().RESTClient().Verb(tt.method).AbsPath(tt.path).SetHeader("Content-Type", "application/json").Body([]byte(tt.body)).MaxRetries(0).Do(t.Context())
+			result.StatusCode(&code)
+			assert.Equal(t, http.StatusServiceUnavailable, code, result.Error())
+			assert.ErrorContains(t, result.Error(), "etcd")
+			assert.Less(t, time.Since(began), 30*time.Second, "told late")
+		})
+	}
+	t.Run("not ready", func(t *testing.T) {
+		t.Parallel()
+		eventually(t, func(c *assert.CollectT) {
+			code, body, err := tb.APIServer.Ready(t.Context())
+			require.NoError(c, err)
+			assert.Equal(c, http.StatusInternalServerError, code)
+			assert.Contains(c, body, "[-]etcd")
+		})
+	})
+}
+
+// When etcd is full, the server says so in words, is not ready, has lost nothing that it acknowledged, and works again when etcd has room.
+func TestEtcdIsFull(t *testing.T) {
+	const quota = 8 << 20
+	etcd := startEtcd(t, quota)
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	server, err := tb.StartAPIServer(listener, cluster.EtcdClient{Servers: etcd.Endpoints()})
+	require.NoError(t, err)
+	t.Cleanup(server.Stop)
+	ready := func(c *assert.CollectT, want int) string {
+		code, body, err := server.Ready(t.Context())
+		require.NoError(c, err)
+		assert.Equal(c, want, code, body)
+		return body
+	}
+	eventually(t, func(c *assert.CollectT) { ready(c, http.StatusOK) })
+	config, err := server.RESTConfig(admin)
+	require.NoError(t, err)
+	admin, err := versioned.NewForConfig(config)
+	require.NoError(t, err)
+	classes := admin.InstanceV1alpha1().InstanceClasses()
+
+	acknowledged := map[string]string{}
+	class := func(n int) *instancev1alpha1.InstanceClass {
+		note := make([]byte, 100<<10)
+		for i := range note {
+			note[i] = 'a' + byte(rand.IntN(26)) // does not compress
+		}
+		return &instancev1alpha1.InstanceClass{
+			ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("class-%d", n), Annotations: map[string]string{"note": string(note)}},
+			Spec: instancev1alpha1.InstanceClassSpec{Resources: instancev1alpha1.InstanceClassResources{
+				CPU: resource.MustParse("1"), Memory: resource.MustParse("4Gi"), Storage: resource.MustParse("64Gi")}},
+		}
+	}
+	for n := range 5 {
+		created, err := classes.Create(t.Context(), class(n), metav1.CreateOptions{})
+		require.NoError(t, err)
+		acknowledged[created.Name] = created.Annotations["note"]
+	}
+	var refusal error
+	for n := 0; refusal == nil; n++ {
+		require.Less(t, n, 2*quota/(100<<10), "the quota is never reached")
+		next := class(n % 5)
+		updated, err := classes.Update(t.Context(), next, metav1.UpdateOptions{})
+		if refusal = err; err == nil {
+			acknowledged[updated.Name] = updated.Annotations["note"]
+		}
+	}
+	assert.ErrorContains(t, refusal, "NOSPACE")
+	assert.ErrorContains(t, refusal, "full")
+	assert.ErrorContains(t, refusal, "nothing was written")
+	eventually(t, func(c *assert.CollectT) {
+		assert.Contains(c, ready(c, http.StatusInternalServerError), "[-]etcd-writable")
+	})
+	assertKept := func() {
+		list, err := classes.List(t.Context(), metav1.ListOptions{})
+		require.NoError(t, err, "what is there can be read")
+		assert.Len(t, list.Items, len(acknowledged))
+		for _, item := range list.Items {
+			assert.True(t, acknowledged[item.Name] == item.Annotations["note"], "%s is not what was acknowledged", item.Name)
+		}
+	}
+	assertKept()
+
+	// What the message tells an administrator to do.
+	status, err := etcd.Status(t.Context(), etcd.Endpoints()[0])
+	require.NoError(t, err)
+	_, err = etcd.Compact(t.Context(), status.Header.Revision, clientv3.WithCompactPhysical())
+	require.NoError(t, err)
+	_, err = etcd.Defragment(t.Context(), etcd.Endpoints()[0])
+	require.NoError(t, err)
+	_, err = etcd.AlarmDisarm(t.Context(), &clientv3.AlarmMember{}) // all
+	require.NoError(t, err)
+
+	eventually(t, func(c *assert.CollectT) { ready(c, http.StatusOK) })
+	assertKept()
+	updated, err := classes.Update(t.Context(), class(0), metav1.UpdateOptions{})
+	require.NoError(t, err)
+	acknowledged[updated.Name] = updated.Annotations["note"]
+	assertKept()
+}
+
+// startEtcd starts an etcd that takes so many bytes, and returns a client of it.
+func startEtcd(t *testing.T, quota int64) *clientv3.Client {
+	t.Helper()
+	config := embed.NewConfig()
+	config.Dir = t.TempDir()
+	config.LogLevel = "panic"
+	config.QuotaBackendBytes = quota
+	config.UnsafeNoFsync = true
+	anyPort := []url.URL{{Scheme: "http", Host: "127.0.0.1:0"}}
+	config.ListenClientUrls, config.ListenPeerUrls = anyPort, anyPort
+	etcd, err := embed.StartEtcd(config)
+	require.NoError(t, err)
+	t.Cleanup(etcd.Close)
+	select {
+	case <-etcd.Server.ReadyNotify():
+	case err := <-etcd.Err():
+		require.NoError(t, err)
+	}
+	c, err := clientv3.New(clientv3.Config{Endpoints: []string{"http://" + etcd.Clients[0].Addr().String()}})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
