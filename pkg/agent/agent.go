@@ -42,8 +42,8 @@ import (
 )
 
 const (
-	// workers lets both slots and the MacNode make progress at the same time.
-	workers = rules.MaxVMsPerMac + 1
+	// workers lets both slots, the MacNode and an image being fetched make progress at the same time.
+	workers = rules.MaxVMsPerMac + 2
 	// hostInterval is how often the host is looked at: free storage, boot ID.
 	hostInterval = time.Minute
 )
@@ -100,6 +100,7 @@ const (
 	macNodeKey kind = iota
 	instanceKey
 	podKey
+	prefetchKey
 )
 
 // key is what there is to reconcile.
@@ -236,7 +237,10 @@ func (a *Agent) startInformers(ctx context.Context, running *sync.WaitGroup) ([]
 	if err != nil {
 		return nil, err
 	}
-	onMacNode, err := macNodes.Informer().AddEventHandler(handler(func(*rackv1alpha1.MacNode) { a.enqueueAll() }))
+	onMacNode, err := macNodes.Informer().AddEventHandler(handler(func(macNode *rackv1alpha1.MacNode) {
+		a.enqueueAll()
+		a.enqueuePrefetch(macNode)
+	}))
 	if err != nil {
 		return nil, err
 	}
@@ -363,6 +367,8 @@ func (a *Agent) reconcile(ctx context.Context, k key) error {
 		return a.reconcileInstance(ctx, k.NamespacedName)
 	case podKey:
 		return a.reconcilePod(ctx, k.NamespacedName)
+	case prefetchKey:
+		return a.reconcilePrefetch(ctx, k.Name)
 	default:
 		return a.reconcileMacNode(ctx)
 	}

@@ -527,14 +527,7 @@ func (a *Agent) pull(ctx context.Context, instance *instancev1alpha1.MacOSInstan
 		delete(a.pulls, instance.UID)
 		a.mu.Unlock()
 	}()
-	digest := image.Status.Digest
-	if digest == "" {
-		digest = image.Spec.Source.Digest
-	}
-	cached, err := a.config.Images.Ensure(pullCtx, images.Image{
-		Name: image.Name, Reference: image.Spec.Source.Reference, Digest: digest,
-		DiskSize: image.Spec.DiskSize.Value(), Private: image.Spec.PullSecretRef != nil,
-	})
+	cached, err := a.config.Images.Ensure(pullCtx, source(image))
 	if err != nil {
 		if pullCtx.Err() == nil {
 			_ = a.update(ctx, instance, func(s *instancev1alpha1.MacOSInstanceStatus) {

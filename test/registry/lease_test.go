@@ -50,6 +50,17 @@ func TestBinding(t *testing.T) {
 	assert.NotEmpty(t, records[0].RequestID)
 	assert.EqualValues(t, 1, records[0].Sequence)
 
+	t.Run("the Mac knows what to fetch beforehand", func(t *testing.T) {
+		f.mac("mac-3", "C07AAAAA0003")
+		lease := newLease("acme", "prefetch")
+		lease.Spec.PrefetchImages = []string{"macos-26"}
+		_, err := f.acme.RackV1alpha1().MacNodeLeases("acme").Create(t.Context(), lease, metav1.CreateOptions{})
+		require.NoError(t, err)
+		require.NoError(t, f.bind("acme", "prefetch", "mac-3"))
+		assert.Equal(t, []string{"macos-26"}, f.node("mac-3").Status.PrefetchImages)
+		f.report("mac-3", func(s *rackv1alpha1.MacNodeStatus) { s.PrefetchImages = nil })
+		assert.Equal(t, []string{"macos-26"}, f.node("mac-3").Status.PrefetchImages, "that is not the agent's to write")
+	})
 	t.Run("a Mac has one lease", func(t *testing.T) {
 		_, err := f.globex.RackV1alpha1().MacNodeLeases("globex").Create(t.Context(), newLease("globex", "late"), metav1.CreateOptions{})
 		require.NoError(t, err)

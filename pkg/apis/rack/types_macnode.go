@@ -81,6 +81,7 @@ type MacNodeStatus struct {
 	Phase             MacNodePhase
 	LeaseRef          *LeaseReference
 	EarliestReleaseAt *metav1.Time
+	PrefetchImages    []string
 	ReleasingSince    *metav1.Time
 	RunningVMs        int32
 	BootID            string

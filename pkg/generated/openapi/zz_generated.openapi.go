@@ -5727,6 +5727,25 @@ func schema_pkg_apis_rack_v1alpha1_MacNodeStatus(ref common.ReferenceCallback) c
 							Ref:         ref(v1.Time{}.OpenAPIModelName()),
 						},
 					},
+					"prefetchImages": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-type": "set",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "prefetchImages are the MacOSImages that the Mac's lease asks for beforehand. The agent fetches them.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Type:   []string{"string"},
+										Format: "",
+									},
+								},
+							},
+						},
+					},
 					"releasingSince": {
 						SchemaProps: spec.SchemaProps{
 							Description: "releasingSince is when the Mac's lease ended and the Mac began to be emptied.",

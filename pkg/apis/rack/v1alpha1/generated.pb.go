@@ -1745,6 +1745,15 @@ func (m *MacNodeStatus) MarshalToSizedBuffer(dAtA []byte) (int, error) {
 	_ = i
 	var l int
 	_ = l
+	if len(m.PrefetchImages) > 0 {
+		for iNdEx := len(m.PrefetchImages) - 1; iNdEx >= 0; iNdEx-- {
+			i -= len(m.PrefetchImages[iNdEx])
+			copy(dAtA[i:], m.PrefetchImages[iNdEx])
+			i = encodeVarintGenerated(dAtA, i, uint64(len(m.PrefetchImages[iNdEx])))
+			i--
+			dAtA[i] = 0x62
+		}
+	}
 	if len(m.Conditions) > 0 {
 		for iNdEx := len(m.Conditions) - 1; iNdEx >= 0; iNdEx-- {
 			{
@@ -2660,6 +2669,12 @@ func (m *MacNodeStatus) Size() (n int) {
 			n += 1 + l + sovGenerated(uint64(l))
 		}
 	}
+	if len(m.PrefetchImages) > 0 {
+		for _, s := range m.PrefetchImages {
+			l = len(s)
+			n += 1 + l + sovGenerated(uint64(l))
+		}
+	}
 	return n
 }
 
@@ -3175,6 +3190,7 @@ func (this *MacNodeStatus) String() string {
 		`Hardware:` + strings.Replace(this.Hardware.String(), "MacNodeHardware", "MacNodeHardware", 1) + `,`,
 		`Images:` + repeatedStringForImages + `,`,
 		`Conditions:` + repeatedStringForConditions + `,`,
+		`PrefetchImages:` + fmt.Sprintf("%v", this.PrefetchImages) + `,`,
 		`}`,
 	}, "")
 	return s
@@ -9068,6 +9084,38 @@ func (m *MacNodeStatus) Unmarshal(dAtA []byte) error {
 			if err := m.Conditions[len(m.Conditions)-1].Unmarshal(dAtA[iNdEx:postIndex]); err != nil {
 				return err
 			}
+			iNdEx = postIndex
+		case 12:
+			if wireType != 2 {
+				return fmt.Errorf("proto: wrong wireType = %d for field PrefetchImages", wireType)
+			}
+			var stringLen uint64
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return ErrIntOverflowGenerated
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				stringLen |= uint64(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
+			intStringLen := int(stringLen)
+			if intStringLen < 0 {
+				return ErrInvalidLengthGenerated
+			}
+			postIndex := iNdEx + intStringLen
+			if postIndex < 0 {
+				return ErrInvalidLengthGenerated
+			}
+			if postIndex > l {
+				return io.ErrUnexpectedEOF
+			}
+			m.PrefetchImages = append(m.PrefetchImages, string(dAtA[iNdEx:postIndex]))
 			iNdEx = postIndex
 		default:
 			iNdEx = preIndex

@@ -106,6 +106,10 @@ type MacNodeStatus struct {
 	// earliestReleaseAt is when the floor of the Mac's lease elapses.
 	// +optional
 	EarliestReleaseAt *metav1.Time `json:"earliestReleaseAt,omitempty" protobuf:"bytes,3,opt,name=earliestReleaseAt"`
+	// prefetchImages are the MacOSImages that the Mac's lease asks for beforehand. The agent fetches them.
+	// +listType=set
+	// +optional
+	PrefetchImages []string `json:"prefetchImages,omitempty" protobuf:"bytes,12,rep,name=prefetchImages"`
 	// releasingSince is when the Mac's lease ended and the Mac began to be emptied.
 	// +optional
 	ReleasingSince *metav1.Time `json:"releasingSince,omitempty" protobuf:"bytes,4,opt,name=releasingSince"`

@@ -773,6 +773,11 @@ func (in *MacNodeStatus) DeepCopyInto(out *MacNodeStatus) {
 		in, out := &in.EarliestReleaseAt, &out.EarliestReleaseAt
 		*out = (*in).DeepCopy()
 	}
+	if in.PrefetchImages != nil {
+		in, out := &in.PrefetchImages, &out.PrefetchImages
+		*out = make([]string, len(*in))
+		copy(*out, *in)
+	}
 	if in.ReleasingSince != nil {
 		in, out := &in.ReleasingSince, &out.ReleasingSince
 		*out = (*in).DeepCopy()

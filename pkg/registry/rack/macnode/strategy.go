@@ -82,6 +82,7 @@ func (StatusStrategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
 		strategies.Path("status", "phase"),
 		strategies.Path("status", "leaseRef"),
 		strategies.Path("status", "earliestReleaseAt"),
+		strategies.Path("status", "prefetchImages"),
 		strategies.Path("status", "releasingSince"),
 		strategies.Path("status", "runningVMs"),
 	)
@@ -95,6 +96,7 @@ func (StatusStrategy) PrepareForUpdate(_ context.Context, obj, old runtime.Objec
 	newMacNode.Status.Phase = oldMacNode.Status.Phase
 	newMacNode.Status.LeaseRef = oldMacNode.Status.LeaseRef
 	newMacNode.Status.EarliestReleaseAt = oldMacNode.Status.EarliestReleaseAt
+	newMacNode.Status.PrefetchImages = oldMacNode.Status.PrefetchImages
 	newMacNode.Status.ReleasingSince = oldMacNode.Status.ReleasingSince
 	newMacNode.Status.RunningVMs = oldMacNode.Status.RunningVMs
 }

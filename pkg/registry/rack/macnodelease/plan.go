@@ -190,6 +190,7 @@ func (p *planner) bind(ctx context.Context, tx *txn.Tx, was, is *rack.MacNodeLea
 	})
 	node.Status.LeaseRef = &rack.LeaseReference{Namespace: is.Namespace, Name: is.Name, UID: is.UID}
 	node.Status.EarliestReleaseAt = &floor
+	node.Status.PrefetchImages = is.Spec.PrefetchImages
 	node.Status.ReleasingSince = nil
 	node.Status.Scrub = nil
 	meta.RemoveStatusCondition(&node.Status.Conditions, rack.MacNodeScrubbed)
@@ -332,6 +333,7 @@ func (p *planner) release(ctx context.Context, tx *txn.Tx, was, is *rack.MacNode
 	}
 	node.Status.LeaseRef = nil
 	node.Status.EarliestReleaseAt = nil
+	node.Status.PrefetchImages = nil
 	node.Status.ReleasingSince = nil
 	macnode.DerivePhase(node)
 	if err := tx.Update(ctx, macnode.Resource, node); err != nil {

@@ -19,6 +19,8 @@ type MacNodeStatusApplyConfiguration struct {
 	LeaseRef *LeaseReferenceApplyConfiguration `json:"leaseRef,omitempty"`
 	// earliestReleaseAt is when the floor of the Mac's lease elapses.
 	EarliestReleaseAt *v1.Time `json:"earliestReleaseAt,omitempty"`
+	// prefetchImages are the MacOSImages that the Mac's lease asks for beforehand. The agent fetches them.
+	PrefetchImages []string `json:"prefetchImages,omitempty"`
 	// releasingSince is when the Mac's lease ended and the Mac began to be emptied.
 	ReleasingSince *v1.Time `json:"releasingSince,omitempty"`
 	// runningVMs is the number of virtual machines that run on the Mac, 0 to 2. The registry counts them.
@@ -64,6 +66,16 @@ func (b *MacNodeStatusApplyConfiguration) WithLeaseRef(value *LeaseReferenceAppl
 // If called multiple times, the EarliestReleaseAt field is set to the value of the last call.
 func (b *MacNodeStatusApplyConfiguration) WithEarliestReleaseAt(value v1.Time) *MacNodeStatusApplyConfiguration {
 	b.EarliestReleaseAt = &value
+	return b
+}
+
+// WithPrefetchImages adds the given value to the PrefetchImages field in the declarative configuration
+// and returns the receiver, so that objects can be build by chaining "With" function invocations.
+// If called multiple times, values provided by each call will be appended to the PrefetchImages field.
+func (b *MacNodeStatusApplyConfiguration) WithPrefetchImages(values ...string) *MacNodeStatusApplyConfiguration {
+	for i := range values {
+		b.PrefetchImages = append(b.PrefetchImages, values[i])
+	}
 	return b
 }
 

@@ -1,0 +1,66 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"macrack.io/macrack/pkg/agent/images"
+	imagev1alpha1 "macrack.io/macrack/pkg/apis/image/v1alpha1"
+	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
+)
+
+// enqueuePrefetch has the images fetched that the Mac's lease asks for beforehand.
+func (a *Agent) enqueuePrefetch(macNode *rackv1alpha1.MacNode) {
+	for _, name := range macNode.Status.PrefetchImages {
+		if !holds(macNode, name) {
+			a.queue.Add(key{prefetchKey, types.NamespacedName{Name: name}})
+		}
+	}
+}
+
+// reconcilePrefetch fetches an image, if the Mac's lease still asks for it and it can be used.
+func (a *Agent) reconcilePrefetch(ctx context.Context, name string) error {
+	macNode, err := a.macNodes.Get(a.config.NodeName)
+	if err != nil {
+		return err
+	}
+	if !slices.Contains(macNode.Status.PrefetchImages, name) || macNode.Status.ReleasingSince != nil || holds(macNode, name) {
+		return nil
+	}
+	image, err := a.config.Macrack.ImageV1alpha1().MacOSImages().Get(ctx, name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if image.Status.Phase != imagev1alpha1.MacOSImageReady {
+		return fmt.Errorf("image %s is not Ready yet", name)
+	}
+	if _, err := a.config.Images.Ensure(ctx, source(image)); err != nil {
+		return fmt.Errorf("image %s: %w", name, err)
+	}
+	a.queue.Add(key{kind: macNodeKey}) // the MacNode lists its images
+	return nil
+}
+
+// source returns what the store needs to know of an image.
+func source(image *imagev1alpha1.MacOSImage) images.Image {
+	digest := image.Status.Digest
+	if digest == "" {
+		digest = image.Spec.Source.Digest
+	}
+	return images.Image{
+		Name: image.Name, Reference: image.Spec.Source.Reference, Digest: digest,
+		DiskSize: image.Spec.DiskSize.Value(), Private: image.Spec.PullSecretRef != nil,
+	}
+}
+
+func holds(macNode *rackv1alpha1.MacNode, image string) bool {
+	return slices.ContainsFunc(macNode.Status.Images, func(c rackv1alpha1.CachedImage) bool { return c.Name == image })
+}
