@@ -51,7 +51,15 @@ type Server struct {
 // New returns a server that can be prepared and run.
 func (c *Config) New() (*Server, error) {
 	fleet := fleetclock.New(c.Clock)
-	domain := txn.NewDomain(c.Generic.RESTOptionsGetter, Planners(c.Clock, fleet), txn.WithoutWatchCache(auditrecord.Resource))
+	planners := Planners(c.Clock, fleet)
+	lives, err := c.lives()
+	if err != nil {
+		return nil, err
+	}
+	if lives != nil {
+		planners[macnodelease.Resource] = lives.Beginning(c.Clock, planners[macnodelease.Resource])
+	}
+	domain := txn.NewDomain(c.Generic.RESTOptionsGetter, planners, txn.WithoutWatchCache(auditrecord.Resource))
 	c.Generic.RESTOptionsGetter = domain
 	c.Generic.AddReadyzChecks(writable(domain, c.Clock), knowsFrontProxy(c.Generic.Authentication.RequestHeaderConfig))
 
@@ -66,6 +74,10 @@ func (c *Config) New() (*Server, error) {
 	}
 	if err := c.restrict(domain, groups); err != nil {
 		return nil, err
+	}
+	if lives != nil {
+		lives.Key = domain.Key
+		limitRecords(groups, lives.Visible)
 	}
 	generic, err := c.Generic.Complete().New("macrack-apiserver", genericapiserver.NewEmptyDelegate())
 	if err != nil {

@@ -34,3 +34,23 @@ func (d *Domain) Keys(ctx context.Context, kind string) (map[string][]byte, erro
 	}
 	return values, nil
 }
+
+// Key returns the value of an index key, and the revision of its last write, which is 0 if there is no such key.
+func (d *Domain) Key(ctx context.Context, kind, id string) (value []byte, revision int64, err error) {
+	s := d.anyStore()
+	if s == nil {
+		return nil, 0, errors.New("txn: the domain has no planned resource yet")
+	}
+	key, err := (&Tx{main: s.resource}).indexKey(kind, id)
+	if err != nil {
+		return nil, 0, err
+	}
+	resp, err := s.client.kv.Get(ctx, key)
+	if err != nil {
+		return nil, 0, explain(ctx, err, false)
+	}
+	if len(resp.Kvs) == 0 {
+		return nil, 0, nil
+	}
+	return resp.Kvs[0].Value, resp.Kvs[0].ModRevision, nil
+}

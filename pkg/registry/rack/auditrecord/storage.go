@@ -30,6 +30,8 @@ type REST struct {
 	store    *stores.REST
 	strategy Strategy
 	recorder rejection.Recorder
+
+	visibility Visibility // nil if all records are visible to all who may read any
 }
 
 var (
@@ -58,7 +60,7 @@ func NewStorage(typer runtime.ObjectTyper, getter generic.RESTOptionsGetter, clo
 		Match:      MatchAuditRecord,
 		Table:      NewTableConvertor(clock),
 	}, getter, recorder)
-	return &REST{store, strategy, recorder}, err
+	return &REST{store: store, strategy: strategy, recorder: recorder}, err
 }
 
 // immutable is the strategy of the store beneath, which nobody reaches to update.
@@ -95,17 +97,43 @@ func (r *REST) GetSingularName() string { return r.store.GetSingularName() }
 
 // Get returns a record.
 func (r *REST) Get(ctx context.Context, name string, options *metav1.GetOptions) (runtime.Object, error) {
-	return r.store.Get(ctx, name, options)
+	visible, err := r.visible(ctx)
+	if err != nil {
+		return nil, err
+	}
+	obj, err := r.store.Get(ctx, name, options)
+	if record, ok := obj.(*rack.AuditRecord); err == nil && ok && visible != nil && !visible(record) {
+		return nil, apierrors.NewNotFound(Resource, name)
+	}
+	return obj, err
 }
 
 // List returns records, in pages if asked to.
 func (r *REST) List(ctx context.Context, options *metainternalversion.ListOptions) (runtime.Object, error) {
-	return r.store.List(ctx, options)
+	visible, err := r.visible(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if visible == nil {
+		return r.store.List(ctx, options)
+	}
+	label, field := selectors(options)
+	return r.store.ListPredicate(ctx, limit(label, field, visible), options)
 }
 
 // Watch returns the records that are added from now on, or from a revision.
 func (r *REST) Watch(ctx context.Context, options *metainternalversion.ListOptions) (watch.Interface, error) {
-	return r.store.Watch(ctx, options)
+	visible, err := r.visible(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if visible == nil || options == nil {
+		return r.store.Watch(ctx, options)
+	}
+	label, field := selectors(options)
+	predicate := limit(label, field, visible)
+	predicate.AllowWatchBookmarks = options.AllowWatchBookmarks
+	return r.store.WatchPredicate(ctx, predicate, options.ResourceVersion, options.SendInitialEvents)
 }
 
 // ConvertToTable makes the table of records.

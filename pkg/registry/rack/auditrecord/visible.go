@@ -1,0 +1,56 @@
+package auditrecord
+
+import (
+	"context"
+	"strconv"
+
+	metainternalversion "k8s.io/apimachinery/pkg/apis/meta/internalversion"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/storage"
+
+	"macrack.io/macrack/pkg/apis/rack"
+)
+
+// Visibility returns which records the user of a request may read; nil for all.
+type Visibility func(ctx context.Context) (func(*rack.AuditRecord) bool, error)
+
+// LimitTo has users read what is visible to them, and no more.
+func (r *REST) LimitTo(visibility Visibility) { r.visibility = visibility }
+
+// visible returns which records the user of a request may read; nil for all.
+func (r *REST) visible(ctx context.Context) (func(*rack.AuditRecord) bool, error) {
+	if r.visibility == nil {
+		return nil, nil
+	}
+	return r.visibility(ctx)
+}
+
+// selectors returns the selectors of options, those that select everything if there are none.
+func selectors(options *metainternalversion.ListOptions) (labels.Selector, fields.Selector) {
+	label, field := labels.Everything(), fields.Everything()
+	if options != nil && options.LabelSelector != nil {
+		label = options.LabelSelector
+	}
+	if options != nil && options.FieldSelector != nil {
+		field = options.FieldSelector
+	}
+	return label, field
+}
+
+// visibleField is a field by which no client selects.
+const visibleField = "visible"
+
+// limit returns the predicate for records that match label and field and are visible.
+func limit(label labels.Selector, field fields.Selector, visible func(*rack.AuditRecord) bool) storage.SelectionPredicate {
+	predicate := MatchAuditRecord(label, fields.AndSelectors(field, fields.OneTermEqualSelector(visibleField, "true")))
+	predicate.GetAttrs = func(obj runtime.Object) (labels.Set, fields.Set, error) {
+		l, f, err := GetAttrs(obj)
+		if err == nil {
+			f[visibleField] = strconv.FormatBool(visible(obj.(*rack.AuditRecord)))
+		}
+		return l, f, err
+	}
+	return predicate
+}

@@ -1,0 +1,114 @@
+// Package tenancy tells namespaces of the same name apart. Records outlive their namespace, and whoever gets the name next
+// is another tenant: what was there before is none of its business. So the first lease in the life of a namespace writes
+// down that the life has begun, in the transaction that creates the lease, and the namespace's users read the records
+// that are younger than that.
+package tenancy
+
+import (
+	"context"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/storage"
+	"k8s.io/utils/clock"
+
+	"macrack.io/macrack/pkg/apis/rack"
+	"macrack.io/macrack/pkg/registry/txn"
+)
+
+// Kind is the kind of the index keys that hold the UID of each namespace, and since when it leases Macs.
+const Kind = "namespace-life"
+
+// foldedLate is how long after a rejection the count of identical ones may come: a minute, and time to write it.
+const foldedLate = 2 * time.Minute
+
+// Namespaces returns the UID of a namespace, which is empty if there is none of the name.
+type Namespaces func(ctx context.Context, name string) (types.UID, error)
+
+// Lives knows when the lives of namespaces have begun.
+type Lives struct {
+	// Namespaces returns the namespaces that there are now.
+	Namespaces Namespaces
+	// Key reads an index key, and the revision of its last write, which is 0 if there is none.
+	Key func(ctx context.Context, kind, id string) (value []byte, revision int64, err error)
+	// SeesAll says whether the user of a request may read the records of all namespaces.
+	SeesAll func(ctx context.Context) (bool, error)
+}
+
+// Beginning returns planner, which plans the creation of the first object in the life of a namespace to begin it.
+func (l *Lives) Beginning(clock clock.PassiveClock, planner txn.Planner) txn.Planner {
+	return func(ctx context.Context, tx *txn.Tx, old, new runtime.Object) error {
+		if err := planner(ctx, tx, old, new); err != nil || old != nil {
+			return err
+		}
+		m, err := meta.Accessor(new)
+		if err != nil {
+			return err
+		}
+		uid, err := l.Namespaces(ctx, m.GetNamespace())
+		if err != nil || uid == "" {
+			return err
+		}
+		value, exists, err := tx.GetKey(ctx, Kind, m.GetNamespace())
+		if err != nil {
+			return err
+		}
+		if was, _ := decode(value); exists && was == uid {
+			return nil
+		}
+		return tx.PutKey(Kind, m.GetNamespace(), encode(uid, clock.Now()))
+	}
+}
+
+// Visible returns which records of the request's namespace its user may read; nil for all.
+func (l *Lives) Visible(ctx context.Context) (func(*rack.AuditRecord) bool, error) {
+	namespace := genericapirequest.NamespaceValue(ctx)
+	if namespace == "" {
+		return nil, nil // who may ask for all namespaces, may
+	}
+	if all, err := l.SeesAll(ctx); err != nil || all {
+		return nil, err
+	}
+	uid, err := l.Namespaces(ctx, namespace)
+	if err != nil {
+		return nil, err
+	}
+	value, revision, err := l.Key(ctx, Kind, namespace)
+	if err != nil {
+		return nil, err
+	}
+	of, began := decode(value)
+	if uid == "" || of != uid {
+		revision = math.MaxInt64 // this life has no records yet
+	}
+	return func(record *rack.AuditRecord) bool { return since(record, revision, began) }, nil
+}
+
+// since says whether a record is of the life that began at a revision.
+func since(record *rack.AuditRecord, revision int64, began time.Time) bool {
+	written, err := storage.APIObjectVersioner{}.ObjectResourceVersion(record)
+	if err != nil || int64(written) < revision {
+		return false
+	}
+	// Of identical rejections the first is written at once, and the number of the others later.
+	return record.Details.Count == 0 || record.Time.After(began.Add(foldedLate))
+}
+
+func encode(uid types.UID, began time.Time) []byte {
+	return []byte(string(uid) + " " + strconv.FormatInt(began.UnixMicro(), 10))
+}
+
+func decode(value []byte) (uid types.UID, began time.Time) {
+	id, micros, _ := strings.Cut(string(value), " ")
+	n, err := strconv.ParseInt(micros, 10, 64)
+	if err != nil {
+		return "", time.Time{}
+	}
+	return types.UID(id), time.UnixMicro(n)
+}
