@@ -94,9 +94,8 @@ func (e *Expirer) claim(ctx context.Context) (now time.Time, mine bool, err erro
 
 // An expiringChain is a chain with the last of its records that can be signed off.
 type expiringChain struct {
-	checkpoint Head
-	sequence   int64
-	hash       string
+	checkpoint int64  // the sequence number of the last record that was signed off before
+	hash       string // of the last that is
 	last       *rack.AuditRecord
 	stopped    bool
 }
@@ -124,13 +123,13 @@ func (e *Expirer) expire(ctx context.Context, now time.Time) error {
 		if c == nil {
 			c = &expiringChain{}
 			if checkpoint := anchors[name].Checkpoint; checkpoint != nil {
-				c.checkpoint, c.sequence, c.hash = *checkpoint, checkpoint.Sequence, checkpoint.Hash
+				c.checkpoint, c.hash = checkpoint.Sequence, checkpoint.Hash
 			}
 			chains[name] = c
 		}
 		switch {
 		case c.stopped:
-		case sequence <= c.checkpoint.Sequence:
+		case sequence <= c.checkpoint:
 			if err := e.delete(ctx, record); err != nil { // The oldest go first, or none.
 				c.stopped = true
 				errs = append(errs, err)
@@ -139,11 +138,11 @@ func (e *Expirer) expire(ctx context.Context, now time.Time) error {
 			}
 		case !record.Time.Time.Before(until):
 			c.stopped = true
-		case sequence != c.sequence+1 || record.PreviousHash != c.hash || record.Hash != Hash(record) || Chain(record) != name:
+		case record.PreviousHash != c.hash || record.Hash != Hash(record) || Chain(record) != name:
 			c.stopped = true
 			errs = append(errs, fmt.Errorf("ledger: chain %s is broken at %s: it is kept from there on", name, nameIn(record)))
 		default:
-			c.sequence, c.hash = sequence, record.Hash
+			c.hash = record.Hash
 			c.last = record.DeepCopy()
 		}
 		return ctx.Err()

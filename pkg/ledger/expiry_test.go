@@ -88,6 +88,11 @@ func TestExpire(t *testing.T) {
 	assert.Len(t, m.records, 180)
 	m.append(t, NewNodeRecovered(newNode("mac1"), "", ""))
 	assert.Equal(t, rack.ComplianceCompliant, m.report(t, "90d").Verdict)
+
+	m.step(5 * 24 * time.Hour)
+	require.NoError(t, errors.Join(e.expire(ctx, m.clock.Now()), e.expire(ctx, m.clock.Now())))
+	assert.Equal(t, int64(16), m.sequences("c07mac1")[0], "as time goes by")
+	assert.Equal(t, rack.ComplianceCompliant, m.report(t, "90d").Verdict)
 }
 
 func TestExpireWholeChain(t *testing.T) {
