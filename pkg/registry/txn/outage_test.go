@@ -17,6 +17,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metainternalversion "k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"macrack.io/macrack/pkg/registry/txn"
 )
@@ -188,6 +190,29 @@ func TestEtcdDoesNotAnswer(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	})
+}
+
+// A planner that gets no answer is not asked again.
+func TestNoAnswerToPlanner(t *testing.T) {
+	t.Parallel()
+	endpoint, _ := startEtcd(t, false)
+	p := startProxy(t, endpoint)
+	asked := 0
+	s := startPlanned(t, p.endpoint(), map[schema.GroupResource]txn.Planner{
+		Nodes: func(ctx context.Context, tx *txn.Tx, _, _ runtime.Object) error {
+			asked++
+			if err := tx.Get(ctx, Leases, "", "lease", &Lease{}); err != nil {
+				return err
+			}
+			_, _, err := tx.GetKey(ctx, "some", "key")
+			return err
+		},
+	})
+	settle(t, s.Leases, mustCreate(t, cluster, s.Leases, &Lease{ObjectMeta: metav1.ObjectMeta{Name: "lease"}}))
+	p.swallows.Store(true)
+	if _, err := create(cluster, s.Nodes, &Node{ObjectMeta: metav1.ObjectMeta{Name: "node"}}); !apierrors.IsServiceUnavailable(err) || asked != 1 {
+		t.Errorf("asked %d times: %v", asked, err)
+	}
 }
 
 // The transaction commits, but etcd's answer is lost. It is not tried again.
