@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -198,32 +199,49 @@ func TestAFastClockExpiresNothing(t *testing.T) {
 	assert.EqualError(t, err, "broken")
 }
 
-func TestExpirerRuns(t *testing.T) {
-	m := daily(t, 100)
-	m.step(-2 * ExpiryInterval)
-	e := m.expirer(t, 0)
-	clock := e.Clock.(*testingclock.FakeClock)
+// runExpirer runs e, and returns what waits for n transactions, and what stops it and waits for that.
+func runExpirer(t *testing.T, e *Expirer) (await func(n int), stop func()) {
 	transact := e.Transact
-	transactions := make(chan struct{})
+	transactions := make(chan struct{}, 1000)
 	e.Transact = func(ctx context.Context, plan func(context.Context, ExpiryTx) error) error {
 		err := transact(ctx, plan)
 		transactions <- struct{}{}
 		return err
 	}
-	ctx, stop := context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() { e.Run(ctx); close(done) }()
-	await := func(n int) {
+	require.Eventually(t, e.Clock.(*testingclock.FakeClock).HasWaiters, time.Minute, time.Millisecond)
+	await = func(n int) {
 		for range n {
 			<-transactions
 		}
 	}
-	require.Eventually(t, clock.HasWaiters, time.Minute, time.Millisecond)
+	return await, func() { cancel(); <-done }
+}
+
+func TestExpirerRuns(t *testing.T) {
+	m := daily(t, 100)
+	m.step(-2 * ExpiryInterval)
+	e := m.expirer(t, 0)
+	clock := e.Clock.(*testingclock.FakeClock)
+	await, stop := runExpirer(t, e)
 	clock.Step(ExpiryInterval)
 	await(1 + 2) // the claim and two checkpoints
 	clock.Step(ExpiryInterval)
 	await(1 + 20) // the claim and the records
 	stop()
-	<-done
 	assert.Equal(t, int64(11), m.sequences("c07mac1")[0])
+}
+
+func TestExpirerLeavesItToAnother(t *testing.T) {
+	m := daily(t, 100)
+	e := m.expirer(t, 0)
+	clock := e.Clock.(*testingclock.FakeClock)
+	m.keys[expiryKind+"/last"] = []byte(strconv.FormatInt(clock.Now().Add(ExpiryInterval).Unix(), 10))
+	await, stop := runExpirer(t, e)
+	clock.Step(ExpiryInterval)
+	await(1)
+	stop()
+	assert.Nil(t, m.anchors()["c07mac1"].Checkpoint)
 }
