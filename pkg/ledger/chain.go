@@ -30,7 +30,7 @@ const (
 	sequenceDigits = 12
 
 	// maxText bounds, in bytes, each text that a record takes over, and maxTexts how many a list has.
-	maxText  = 1024
+	maxText  = 4096
 	maxTexts = 64
 )
 
