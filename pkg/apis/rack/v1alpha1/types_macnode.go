@@ -93,6 +93,8 @@ const (
 	ReasonSerialMismatch = "SerialMismatch"
 	// ReasonScrubFailed means that something of a tenant could not be removed.
 	ReasonScrubFailed = "ScrubFailed"
+	// ReasonScrubAsserted means that it was not the agent who said that the Mac is scrubbed.
+	ReasonScrubAsserted = "ScrubAsserted"
 )
 
 // MacNodeStatus is what the agent and the registry know of a Mac.

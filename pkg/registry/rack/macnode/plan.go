@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -94,7 +95,18 @@ func (p *planner) update(ctx context.Context, tx *txn.Tx, was, is *rack.MacNode)
 // quarantine begins or ends a quarantine, and returns the record of it.
 func (p *planner) quarantine(ctx context.Context, was, is *rack.MacNode) *rack.AuditRecord {
 	cause := quarantineCause(is)
+	asserted := !identity.IsAgent(ctx) && is.Status.Scrub != nil && !equality.Semantic.DeepEqual(was.Status.Scrub, is.Status.Scrub)
 	switch {
+	case asserted && was.Status.Quarantine == nil:
+		// A Mac that is not heard of may still run what it ran, and may come back.
+		is.Status.Quarantine = &rack.Quarantine{
+			Reason: rack.ReasonScrubAsserted, Since: metav1.NewTime(p.clock.Now()), BootID: was.Status.BootID,
+			Message: fmt.Sprintf("%s says that the Mac is scrubbed, its agent does not; it needs a reboot, or somebody who has seen it", identity.Username(ctx)),
+		}
+		return ledger.NewNodeQuarantined(is)
+	case asserted:
+		is.Status.Quarantine = was.Status.Quarantine
+		return nil
 	case was.Status.Quarantine == nil && cause != nil:
 		is.Status.Quarantine = &rack.Quarantine{Reason: cause.Reason, Message: cause.Message, Since: metav1.NewTime(p.clock.Now()), BootID: is.Status.BootID}
 		return ledger.NewNodeQuarantined(is)
