@@ -3,8 +3,11 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
@@ -18,6 +21,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	testingclock "k8s.io/utils/clock/testing"
 
 	"macrack.io/macrack/pkg/apis/rack"
@@ -144,6 +149,32 @@ func TestExportVerifyReport(t *testing.T) {
 			assert.Contains(t, out, "verdict: Incomplete")
 		})
 	}
+}
+
+func TestExportFromAServer(t *testing.T) {
+	s := newServer(t)
+	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		assert.Equal(t, "/apis/rack.macrack.io/v1alpha1/auditrecords", req.URL.Path)
+		limit, _ := strconv.Atoi(req.URL.Query().Get("limit"))
+		page, err := s.list(req.Context(), metav1.ListOptions{Limit: int64(limit), Continue: req.URL.Query().Get("continue")})
+		assert.NoError(t, err)
+		page.SetGroupVersionKind(v1alpha1.SchemeGroupVersion.WithKind("AuditRecordList"))
+		w.Header().Set("Content-Type", "application/json")
+		assert.NoError(t, json.NewEncoder(w).Encode(page))
+	}))
+	defer api.Close()
+	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
+	require.NoError(t, clientcmd.WriteToFile(clientcmdapi.Config{
+		Clusters: map[string]*clientcmdapi.Cluster{"server": {Server: api.URL}},
+		Contexts: map[string]*clientcmdapi.Context{"auditor": {Cluster: "server"}},
+	}, kubeconfig))
+
+	out, err := run("", "export", "--kubeconfig", kubeconfig, "--context", "auditor")
+	require.NoError(t, err)
+	assert.Equal(t, 1200, strings.Count(out, "\n"))
+	out, err = run(out, "verify", "-")
+	require.NoError(t, err)
+	assert.Contains(t, out, "ledger: records=1200 chains=2 broken=0")
 }
 
 func TestVerifySortsWhatIsNotInOrder(t *testing.T) {
