@@ -5,6 +5,7 @@ package quota
 import (
 	"context"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -23,6 +24,27 @@ import (
 func Enable(o *genericoptions.AdmissionOptions) {
 	resourcequota.Register(o.Plugins)
 	o.RecommendedPluginOrder = append(o.RecommendedPluginOrder, resourcequota.PluginName)
+	o.Decorators = append(admission.Decorators{admission.DecoratorFunc(decorate)}, o.Decorators...)
+}
+
+// decorate has whoever lost too many races for a quota try again: that it is another's quota object that has changed
+// meanwhile is no error of the request, and clients do try again what is too much for the moment.
+func decorate(handler admission.Interface, name string) admission.Interface {
+	if plugin, ok := handler.(admission.ValidationInterface); ok && name == resourcequota.PluginName {
+		return retried{plugin}
+	}
+	return handler
+}
+
+type retried struct{ admission.ValidationInterface }
+
+// Validate charges the quotas.
+func (r retried) Validate(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
+	err := r.ValidationInterface.Validate(ctx, a, o)
+	if apierrors.IsConflict(err) {
+		return apierrors.NewTooManyRequests("many requests are being charged to the namespace's resource quota; try again", 1)
+	}
+	return err
 }
 
 // Initializer returns what tells the plugin what to count: any object but records, so that no quota keeps a rejection
