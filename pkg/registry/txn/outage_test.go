@@ -112,8 +112,12 @@ func proxied(t testing.TB) (*clientv3.Client, *proxy, *Server) {
 	return etcd, p, s
 }
 
-// requests are one of each kind, by whether they write.
-func requests(s *Server) map[string]func() error {
+// requests are one of each kind. They have more time than is needed for an answer.
+func requests(t testing.TB, s *Server) map[string]func() error {
+	ctx, cancel := context.WithTimeout(ctx, 40*time.Second)
+	t.Cleanup(cancel)
+	cluster, cancel := context.WithTimeout(cluster, 40*time.Second)
+	t.Cleanup(cancel)
 	return map[string]func() error{
 		"planned create": func() error { _, err := create(ctx, s.Instances, instance("a", "lease")); return err },
 		"planned update": func() error {
@@ -151,12 +155,12 @@ func TestEtcdUnreachable(t *testing.T) {
 	etcd, p, s := proxied(t)
 	before := revision(t, etcd)
 	p.stop()
-	all(t, requests(s), func(name string, err error) { // while it notices
+	all(t, requests(t, s), func(name string, err error) { // while it notices
 		if !apierrors.IsServiceUnavailable(err) {
 			t.Errorf("%s: %v", name, err)
 		}
 	})
-	all(t, requests(s), func(name string, err error) {
+	all(t, requests(t, s), func(name string, err error) {
 		if !apierrors.IsServiceUnavailable(err) || !strings.Contains(err.Error(), "nothing was changed") {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -181,7 +185,7 @@ func TestEtcdDoesNotAnswer(t *testing.T) {
 	t.Parallel()
 	_, p, s := proxied(t)
 	p.swallows.Store(true)
-	all(t, requests(s), func(name string, err error) {
+	all(t, requests(t, s), func(name string, err error) {
 		want := "nothing was changed"
 		if name == "planned create" || name == "planned update" || name == "unplanned create" {
 			want = "outcome unknown"
