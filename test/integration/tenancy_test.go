@@ -20,14 +20,14 @@ import (
 // gets around the floor.
 func TestMainJob(t *testing.T) {
 	reset(t)
-	lease := leaseMac(t, acme, "build")
+	lease := leaseMac(t, acme, "main-job")
 	assert.Equal(t, rackv1alpha1.MacNodeLeaseBound, lease.Status.Phase)
 	assert.Contains(t, lease.Finalizers, rules.FinalizerFloor)
 	mac := getMac(t, lease.Status.NodeName)
-	assert.Equal(t, &rackv1alpha1.LeaseReference{Namespace: acme, Name: "build", UID: lease.UID}, mac.Status.LeaseRef)
+	assert.Equal(t, &rackv1alpha1.LeaseReference{Namespace: acme, Name: "main-job", UID: lease.UID}, mac.Status.LeaseRef)
 	assert.Equal(t, rackv1alpha1.MacNodeLeased, mac.Status.Phase)
 
-	one, two := startInstance(t, acme, "one", "build"), startInstance(t, acme, "two", "build")
+	one, two := startInstance(t, acme, "one", "main-job"), startInstance(t, acme, "two", "main-job")
 	for _, i := range []*struct{ a, b string }{
 		{one.Status.MachineID, two.Status.MachineID},
 		{one.Status.MACAddress, two.Status.MACAddress},
@@ -49,15 +49,15 @@ func TestMainJob(t *testing.T) {
 	for _, pod := range pods.Items {
 		assert.Equal(t, mac.Name, pod.Spec.NodeName)
 	}
-	assert.Len(t, records(t, acme, rackv1alpha1.InstanceStarted, "build"), 2)
+	assert.Len(t, records(t, acme, rackv1alpha1.InstanceStarted, "main-job"), 2)
 
 	t.Run("a third is refused", func(t *testing.T) {
 		for _, user := range []string{acme, admin} {
-			said := createFails(t, user, instanceManifest("three", "build"), "--namespace="+acme)
-			assert.Contains(t, said, `rule 1 (two VMs per Mac): lease "build" has 2 of 2 instances (["one" "two"]); stop or delete one of them, or lease another Mac`)
+			said := createFails(t, user, instanceManifest("three", "main-job"), "--namespace="+acme)
+			assert.Contains(t, said, `rule 1 (two VMs per Mac): lease "main-job" has 2 of 2 instances (["one" "two"]); stop or delete one of them, or lease another Mac`)
 		}
 		var by []string
-		for _, r := range records(t, acme, rackv1alpha1.InstanceRejected, "build") {
+		for _, r := range records(t, acme, rackv1alpha1.InstanceRejected, "main-job") {
 			assert.Equal(t, rackv1alpha1.LayerRegistry, r.Details.Layer)
 			assert.Equal(t, "NoFreeSlot", r.Details.Reason)
 			assert.Equal(t, "three", r.Instance.Name)
@@ -68,9 +68,9 @@ func TestMainJob(t *testing.T) {
 	})
 
 	t.Run("another tenant gets nothing of it", func(t *testing.T) {
-		said := createFails(t, globex, instanceManifest("parasite", "build"))
-		assert.Contains(t, said, `rule 2 (one tenant per Mac): namespace "globex" has no lease "build"`)
-		said = createFails(t, globex, instanceManifest("parasite", "build"), "--namespace="+acme)
+		said := createFails(t, globex, instanceManifest("parasite", "main-job"))
+		assert.Contains(t, said, `rule 2 (one tenant per Mac): namespace "globex" has no lease "main-job"`)
+		said = createFails(t, globex, instanceManifest("parasite", "main-job"), "--namespace="+acme)
 		assert.Contains(t, said, "forbidden")
 		said = createFails(t, globex, `
 apiVersion: rack.macrack.io/v1alpha1
@@ -80,7 +80,7 @@ spec: {className: base, serialNumber: `+lease.Status.SerialNumber+`}
 `)
 		assert.Contains(t, said, "rule 2 (one tenant per Mac)")
 		assert.NotContains(t, said, "acme", "whose the Mac is, is nobody's business")
-		crossed := records(t, cluster.Namespace, rackv1alpha1.CrossTenantRejected, "build") // no tenant reads it there
+		crossed := records(t, cluster.Namespace, rackv1alpha1.CrossTenantRejected, "main-job") // no tenant reads it there
 		require.Len(t, crossed, 1)
 		assert.Equal(t, lease.Status.SerialNumber, crossed[0].Chassis.SerialNumber)
 		assert.Equal(t, globex, crossed[0].Details.SourceNamespace)
@@ -91,7 +91,7 @@ spec: {className: base, serialNumber: `+lease.Status.SerialNumber+`}
 
 	t.Run("another tenant sees nothing of it", func(t *testing.T) {
 		c := client(t, globex)
-		_, err := c.RackV1alpha1().MacNodeLeases(acme).Get(t.Context(), "build", metav1.GetOptions{})
+		_, err := c.RackV1alpha1().MacNodeLeases(acme).Get(t.Context(), "main-job", metav1.GetOptions{})
 		assert.True(t, apierrors.IsForbidden(err), "%v", err)
 		_, err = c.RackV1alpha1().MacNodeLeases(acme).List(t.Context(), metav1.ListOptions{})
 		assert.True(t, apierrors.IsForbidden(err), "%v", err)
@@ -119,7 +119,7 @@ spec: {className: base, serialNumber: `+lease.Status.SerialNumber+`}
 		_, err := c.RackV1alpha1().MacNodeLeases(acme).UpdateStatus(t.Context(), lease, metav1.UpdateOptions{})
 		assert.True(t, apierrors.IsForbidden(err), "%v", err)
 		for _, subresource := range []string{"binding", "release"} {
-			err := c.RackV1alpha1().RESTClient().Post().Namespace(acme).Resource("macnodeleases").Name("build").SubResource(subresource).
+			err := c.RackV1alpha1().RESTClient().Post().Namespace(acme).Resource("macnodeleases").Name("main-job").SubResource(subresource).
 				Body([]byte(`{}`)).SetHeader("Content-Type", "application/json").Do(t.Context()).Error()
 			assert.True(t, apierrors.IsForbidden(err), "%s: %v", subresource, err)
 		}
@@ -128,7 +128,7 @@ spec: {className: base, serialNumber: `+lease.Status.SerialNumber+`}
 	})
 
 	t.Run("nobody backdates", func(t *testing.T) {
-		tampered := len(records(t, acme, rackv1alpha1.FloorTamperRejected, "build"))
+		tampered := len(records(t, acme, rackv1alpha1.FloorTamperRejected, "main-job"))
 		c := client(t, admin).RackV1alpha1().MacNodeLeases(acme)
 		for name, status := range map[string]string{
 			"an early floor":   `{"earliestReleaseAt":"2020-01-02T00:00:00Z"}`,
@@ -139,10 +139,10 @@ spec: {className: base, serialNumber: `+lease.Status.SerialNumber+`}
 			"released":         `{"phase":"Releasing"}`,
 			"never bound":      `{"phase":"Pending"}`,
 		} {
-			_, err := c.Patch(t.Context(), "build", types.MergePatchType, []byte(`{"status":`+status+`}`), metav1.PatchOptions{}, "status")
+			_, err := c.Patch(t.Context(), "main-job", types.MergePatchType, []byte(`{"status":`+status+`}`), metav1.PatchOptions{}, "status")
 			assertTampering(t, err, name)
 		}
-		_, err := c.Patch(t.Context(), "build", types.ApplyPatchType, []byte(`{"apiVersion":"rack.macrack.io/v1alpha1","kind":"MacNodeLease","metadata":{"name":"build"},"status":{"earliestReleaseAt":"2020-01-02T00:00:00Z"}}`),
+		_, err := c.Patch(t.Context(), "main-job", types.ApplyPatchType, []byte(`{"apiVersion":"rack.macrack.io/v1alpha1","kind":"MacNodeLease","metadata":{"name":"main-job"},"status":{"earliestReleaseAt":"2020-01-02T00:00:00Z"}}`),
 			metav1.PatchOptions{FieldManager: "thief", Force: new(true)}, "status")
 		assertTampering(t, err, "applied")
 		emptied := lease.DeepCopy()
@@ -155,17 +155,17 @@ spec: {className: base, serialNumber: `+lease.Status.SerialNumber+`}
 			"finalizer replaced":      `{"metadata":{"finalizers":["example.com/other"]}}`,
 			"finalizer of a deletion": `{"metadata":{"finalizers":["orphan"]}}`,
 		} {
-			_, err := c.Patch(t.Context(), "build", types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+			_, err := c.Patch(t.Context(), "main-job", types.MergePatchType, []byte(patch), metav1.PatchOptions{})
 			assertTampering(t, err, name)
 		}
-		_, err = c.Patch(t.Context(), "build", types.JSONPatchType, []byte(`[{"op":"remove","path":"/metadata/finalizers"}]`), metav1.PatchOptions{})
+		_, err = c.Patch(t.Context(), "main-job", types.JSONPatchType, []byte(`[{"op":"remove","path":"/metadata/finalizers"}]`), metav1.PatchOptions{})
 		assertTampering(t, err, "finalizers removed by a JSON patch")
 
-		now := getLease(t, acme, "build")
+		now := getLease(t, acme, "main-job")
 		assert.Equal(t, lease.Status.BoundAt, now.Status.BoundAt)
 		assert.Equal(t, lease.Status.EarliestReleaseAt, now.Status.EarliestReleaseAt)
 		assert.Equal(t, lease.Finalizers, now.Finalizers)
-		rejected := records(t, acme, rackv1alpha1.FloorTamperRejected, "build")
+		rejected := records(t, acme, rackv1alpha1.FloorTamperRejected, "main-job")
 		assert.Greater(t, len(rejected), tampered)
 		for _, r := range rejected {
 			assert.Equal(t, lease.Status.SerialNumber, r.Chassis.SerialNumber)
@@ -178,7 +178,7 @@ spec: {className: base, serialNumber: `+lease.Status.SerialNumber+`}
 			"release": `{"apiVersion":"rack.macrack.io/v1alpha1","kind":"MacNodeLeaseRelease","nodeTaints":["macrack.io/unleased:NoSchedule"]}`,
 			"binding": `{"apiVersion":"rack.macrack.io/v1alpha1","kind":"MacNodeLeaseBinding","nodeName":"mac-3"}`,
 		} {
-			err := client(t, admin).RackV1alpha1().RESTClient().Post().Namespace(acme).Resource("macnodeleases").Name("build").SubResource(subresource).
+			err := client(t, admin).RackV1alpha1().RESTClient().Post().Namespace(acme).Resource("macnodeleases").Name("main-job").SubResource(subresource).
 				SetHeader("Content-Type", "application/json").Body([]byte(body)).Do(t.Context()).Error()
 			var status apierrors.APIStatus
 			require.ErrorAs(t, err, &status, subresource)
@@ -197,7 +197,7 @@ spec: {className: base, serialNumber: `+lease.Status.SerialNumber+`}
 
 	t.Run("a slot is free when the virtual machine has stopped", func(t *testing.T) {
 		kubectl(t, acme, "delete", instances, "one", "--timeout="+patience.String())
-		three := startInstance(t, acme, "three", "build")
+		three := startInstance(t, acme, "three", "main-job")
 		assert.NotEqual(t, one.Status.MachineID, three.Status.MachineID)
 		assert.NotEqual(t, one.Status.MACAddress, three.Status.MACAddress)
 		assert.EqualValues(t, 2, getMac(t, mac.Name).Status.RunningVMs)
