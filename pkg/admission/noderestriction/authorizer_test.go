@@ -58,7 +58,7 @@ func TestAuthorizer(t *testing.T) {
 		"all MacNodes, watched":              {verb: "watch", group: rack, resource: "macnodes", refused: "metadata.name=mac-1"},
 		"its MacNode's spec":                 {verb: "update", group: rack, resource: "macnodes", name: "mac-1", refused: "nothing else"},
 		"its MacNode's spec, patched":        {verb: "patch", group: rack, resource: "macnodes", name: "mac-1", refused: "nothing else"},
-		"its MacNode's status away":           {verb: "delete", group: rack, resource: "macnodes/status", name: "mac-1", refused: "nothing else"},
+		"its MacNode's status away":          {verb: "delete", group: rack, resource: "macnodes/status", name: "mac-1", refused: "nothing else"},
 		"its MacNode away":                   {verb: "delete", group: rack, resource: "macnodes", name: "mac-1", refused: "nothing else"},
 		"a new MacNode":                      {verb: "create", group: rack, resource: "macnodes", refused: "nothing else"},
 		"its instances":                      {verb: "list", group: inst, resource: "macosinstances", selector: "status.nodeName=mac-1"},
