@@ -116,7 +116,7 @@ func TestDryRun(t *testing.T) {
 	}
 	lease := mustCreate(t, cluster, s.Leases, &Lease{ObjectMeta: metav1.ObjectMeta{Name: "lease"}}).(*Lease)
 	a := mustCreate(t, ctx, s.Instances, instance("a", "lease")).(*Instance)
-	held := mustCreate(t, ctx, s.Instances, instance("held", "lease", "toy.example/hold")).(*Instance)
+	mustCreate(t, ctx, s.Instances, instance("held", "lease", "toy.example/hold"))
 	instances := &dryRun{admit: s.Domain.DryRunAdmission(), gr: Instances, kind: "Instance"}
 	leases := &dryRun{admit: s.Domain.DryRunAdmission(), gr: Leases, kind: "Lease"}
 
@@ -159,7 +159,7 @@ func TestDryRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	planned = nil
-	held = mustGet(t, ctx, s.Instances, "held").(*Instance)
+	held := mustGet(t, ctx, s.Instances, "held").(*Instance)
 	held.Finalizers = nil
 	expect("finalized", instances.update(ctx, s.Instances, held, metav1.DryRunAll), nil, "delete")
 

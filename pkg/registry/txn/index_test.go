@@ -92,10 +92,10 @@ func TestIndexKeys(t *testing.T) {
 	}
 	if err := commit(func(ctx context.Context, tx *txn.Tx) error {
 		if _, exists, err := tx.GetKey(ctx, "id", "new"); err != nil || exists {
-			return fmt.Errorf("%v %v", exists, err)
+			return fmt.Errorf("exists %v: %w", exists, err)
 		}
 		if _, exists, err := tx.GetKey(ctx, "id", "a/b"); err != nil || !exists {
-			return fmt.Errorf("%v %v", exists, err)
+			return fmt.Errorf("exists %v: %w", exists, err)
 		}
 		if err := tx.PutKey("id", "new", []byte("1")); err != nil {
 			return err
