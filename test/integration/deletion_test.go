@@ -39,7 +39,7 @@ func TestForcedDeletion(t *testing.T) {
 			require.NoError(t, client(t, acme).RackV1alpha1().MacNodeLeases(acme).DeleteCollection(t.Context(),
 				metav1.DeleteOptions{GracePeriodSeconds: new(int64), PropagationPolicy: ptr.To(metav1.DeletePropagationOrphan)}, metav1.ListOptions{}))
 		}},
-		{"orphanDependents", deleteAs(metav1.DeleteOptions{OrphanDependents: ptr.To(true), GracePeriodSeconds: new(int64)})},
+		{"orphanDependents", deleteAs(metav1.DeleteOptions{OrphanDependents: ptr.To(true), GracePeriodSeconds: new(int64)})}, //nolint:staticcheck // deprecated, and still there to try
 		{"ignoring that it cannot be read", func(t *testing.T, name string) {
 			// Unsafe deletion is for objects that cannot be read, and for those who may; a tenant is refused, and the lease is deleted as usual.
 			err := client(t, acme).RackV1alpha1().MacNodeLeases(acme).Delete(t.Context(), name, metav1.DeleteOptions{IgnoreStoreReadErrorWithClusterBreakingPotential: ptr.To(true)})

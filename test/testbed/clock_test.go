@@ -42,7 +42,7 @@ func TestTimer(t *testing.T) {
 		byItself, put := c.NewTimer(time.Hour), c.NewTimer(10*time.Hour)
 		time.Sleep(time.Hour - 1)
 		assert.False(t, received(byItself.C()))
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		assert.True(t, received(byItself.C()), "time runs by itself")
 		assert.False(t, byItself.Stop(), "it has fired")
 
@@ -122,7 +122,7 @@ func TestTicker(t *testing.T) {
 		assert.False(t, received(ticker.C()), "a day of ticks that nobody took is one tick")
 		time.Sleep(59*time.Second - 1)
 		assert.False(t, received(ticker.C()))
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		assert.True(t, received(ticker.C()), "the ticks stay where they were")
 
 		ticker.Stop()

@@ -115,7 +115,7 @@ func Free(path string) (int64, error) {
 	if err := unix.Statfs(path, &s); err != nil {
 		return 0, err
 	}
-	return int64(s.Bavail) * int64(s.Bsize), nil
+	return int64(s.Bavail) * int64(s.Bsize), nil //nolint:unconvert // the types differ between systems
 }
 
 // Size returns the size of the file system of path, in bytes.
@@ -124,5 +124,5 @@ func Size(path string) (int64, error) {
 	if err := unix.Statfs(path, &s); err != nil {
 		return 0, err
 	}
-	return int64(s.Blocks) * int64(s.Bsize), nil
+	return int64(s.Blocks) * int64(s.Bsize), nil //nolint:unconvert // the types differ between systems
 }

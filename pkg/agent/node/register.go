@@ -76,15 +76,15 @@ func (d *Description) object(now metav1.Time) *corev1.Node {
 	if d.Address != "" {
 		node.Status.Addresses = append(node.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: d.Address})
 	}
-	condition := func(t corev1.NodeConditionType, status corev1.ConditionStatus, reason, message string) {
+	condition := func(t corev1.NodeConditionType, status corev1.ConditionStatus, message string) {
 		node.Status.Conditions = append(node.Status.Conditions, corev1.NodeCondition{
-			Type: t, Status: status, Reason: reason, Message: message, LastHeartbeatTime: now, LastTransitionTime: now,
+			Type: t, Status: status, Reason: "AgentReady", Message: message, LastHeartbeatTime: now, LastTransitionTime: now,
 		})
 	}
-	condition(corev1.NodeReady, corev1.ConditionTrue, "AgentReady", "the agent is running")
-	condition(corev1.NodeMemoryPressure, corev1.ConditionFalse, "AgentReady", "virtual machines have fixed memory")
-	condition(corev1.NodeDiskPressure, corev1.ConditionFalse, "AgentReady", "see StorageHealthy of the MacNode")
-	condition(corev1.NodePIDPressure, corev1.ConditionFalse, "AgentReady", "virtual machines are one process each")
+	condition(corev1.NodeReady, corev1.ConditionTrue, "the agent is running")
+	condition(corev1.NodeMemoryPressure, corev1.ConditionFalse, "virtual machines have fixed memory")
+	condition(corev1.NodeDiskPressure, corev1.ConditionFalse, "see StorageHealthy of the MacNode")
+	condition(corev1.NodePIDPressure, corev1.ConditionFalse, "virtual machines are one process each")
 	return node
 }
 

@@ -151,10 +151,11 @@ func Run(ctx context.Context, dir contract.SlotDir, backend Backend, clk clock.C
 }
 
 func takeLock(ctx context.Context, dir contract.SlotDir) (*contract.Lock, error) {
-	deadline := time.Now().Add(lockTimeout)
+	ctx, cancel := context.WithTimeout(ctx, lockTimeout)
+	defer cancel()
 	for {
 		lock, err := dir.TryLock()
-		if !errors.Is(err, contract.ErrLocked) || time.Now().After(deadline) {
+		if !errors.Is(err, contract.ErrLocked) {
 			return lock, err
 		}
 		select {
