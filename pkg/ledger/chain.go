@@ -103,7 +103,8 @@ func Name(chain string, sequence int64) string {
 }
 
 // Now returns the time that the next record of a Mac will have: the clock's, but never before that of the
-// Mac's last record. What is decided by it and recorded in the same transaction agrees with the record.
+// Mac's last record. What is decided by it and recorded in the same transaction, with the clock At it, agrees with
+// the record.
 func Now(ctx context.Context, tx Tx, clock clock.PassiveClock, serialNumber string) (time.Time, error) {
 	head, err := readHead(ctx, tx, ChassisChain(serialNumber))
 	if err != nil {
@@ -111,6 +112,15 @@ func Now(ctx context.Context, tx Tx, clock clock.PassiveClock, serialNumber stri
 	}
 	return head.next(clock), nil
 }
+
+// At returns a clock that stands at a time. To Append with it the record of what was decided by the time that Now
+// has returned has the record say that time, and not a later one.
+func At(t time.Time) clock.PassiveClock { return standing(t) }
+
+type standing time.Time
+
+func (s standing) Now() time.Time                  { return time.Time(s) }
+func (s standing) Since(t time.Time) time.Duration { return time.Time(s).Sub(t) }
 
 // Append makes the transaction create record as the next of its chain. It fills in when and who (the user of
 // the request; if ctx has none, the record's actor stays), the request's ID, the place in the chain, and the

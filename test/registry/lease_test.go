@@ -428,3 +428,35 @@ func TestDeadClock(t *testing.T) {
 		return err == nil
 	}, 20*time.Second, 50*time.Millisecond)
 }
+
+// creeping is a clock that goes on whenever it is read.
+type creeping struct{ *clocktesting.FakeClock }
+
+func (c creeping) Now() time.Time {
+	c.Step(700 * time.Millisecond)
+	return c.FakeClock.Now()
+}
+
+// However long a decision takes, the record of it has the time that it was made by: the day of a lease does not
+// begin before its record.
+func TestRecordsSayWhenItWasDecided(t *testing.T) {
+	f := newFleet(t, 1)
+	server := registrytest.StartServer(t, f.etcd, creeping{f.clock})
+	leases := server.Client(t, "controllers", "system:masters").RackV1alpha1().MacNodeLeases("acme")
+	for n := range 5 {
+		name, node := fmt.Sprintf("lease-%d", n), fmt.Sprintf("mac-%d", n)
+		f.mac(node, fmt.Sprintf("C07AAAAA%04d", n))
+		_, err := leases.Create(t.Context(), newLease("acme", name), metav1.CreateOptions{})
+		require.NoError(t, err)
+		_, err = leases.Bind(t.Context(), name, &rackv1alpha1.MacNodeLeaseBinding{NodeName: node}, metav1.CreateOptions{})
+		require.NoError(t, err)
+		require.NoError(t, leases.Delete(t.Context(), name, metav1.DeleteOptions{}))
+		lease, records := f.getLease("acme", name), f.records("acme")
+		bound, held := records[2*n], records[2*n+1]
+		require.Equal(t, rackv1alpha1.LeaseBound, bound.Type)
+		assert.False(t, lease.Status.BoundAt.Time.Before(bound.Time.Time), "bound at %s, and on record at %s", lease.Status.BoundAt, bound.Time)
+		assert.Less(t, lease.Status.BoundAt.Sub(bound.Time.Time), time.Second)
+		require.Equal(t, rackv1alpha1.LeaseHeld, held.Type)
+		assert.True(t, lease.Status.HeldAt.Time.Equal(held.Time.Truncate(time.Second)), "held at %s, and on record at %s", lease.Status.HeldAt, held.Time)
+	}
+}

@@ -198,7 +198,7 @@ func (p *planner) bind(ctx context.Context, tx *txn.Tx, was, is *rack.MacNodeLea
 	if err := tx.Update(ctx, macnode.Resource, node); err != nil {
 		return err
 	}
-	return ledger.Append(ctx, tx, p.clock, ledger.NewLeaseBound(is, node))
+	return ledger.Append(ctx, tx, ledger.At(now), ledger.NewLeaseBound(is, node))
 }
 
 // deleted makes a bound lease that somebody deletes Held, or begins its release if the floor has passed.
@@ -218,7 +218,7 @@ func (p *planner) deleted(ctx context.Context, tx *txn.Tx, was, is *rack.MacNode
 	heldAt := metav1.NewTime(now.Truncate(time.Second))
 	is.Status.Phase = rack.MacNodeLeaseHeld
 	is.Status.HeldAt = &heldAt
-	return ledger.Append(ctx, tx, p.clock, ledger.NewLeaseHeld(is, now))
+	return ledger.Append(ctx, tx, ledger.At(now), ledger.NewLeaseHeld(is, now))
 }
 
 // changePhase lets a lease go from Held to Releasing once the floor has passed, and refuses any other change
@@ -339,7 +339,7 @@ func (p *planner) release(ctx context.Context, tx *txn.Tx, was, is *rack.MacNode
 	if err := tx.Update(ctx, macnode.Resource, node); err != nil {
 		return err
 	}
-	return ledger.Append(ctx, tx, p.clock, ledger.NewLeaseReleased(was, releasedAt.Time, release.NodeTaints))
+	return ledger.Append(ctx, tx, ledger.At(now), ledger.NewLeaseReleased(was, releasedAt.Time, release.NodeTaints))
 }
 
 // checkTaints refuses to release a Mac whose Node others could not be kept from, or that still admits the tenant.
