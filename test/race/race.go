@@ -34,6 +34,8 @@ import (
 type Options struct {
 	// Attempts is how many requests are made in all.
 	Attempts int64
+	// Limit is how long they are made at most; 0 for as long as it takes.
+	Limit time.Duration
 	// Clients is how many clients make them at the same time.
 	Clients int
 	// Macs is how many Macs there are.
@@ -348,7 +350,7 @@ func (r *race) report(ctx context.Context) (rackv1alpha1.ComplianceReportStatus,
 
 // run makes attempts until there are enough, and something was killed.
 func (w *worker) run(ctx context.Context) {
-	for ctx.Err() == nil && (w.total.attempts.Load() < w.Attempts || w.KillEvery > 0 && w.kills.Load() == 0) {
+	for ctx.Err() == nil && (w.Limit == 0 || time.Since(w.began) < w.Limit) && (w.total.attempts.Load() < w.Attempts || w.KillEvery > 0 && w.kills.Load() == 0) {
 		before := w.total.attempts.Load()
 		if rand.IntN(10) > 0 || !w.sweep(ctx) {
 			w.attempt(ctx, w.target().view())
@@ -369,7 +371,8 @@ func (w *worker) target() *mac {
 	return w.macs[(start+rand.IntN(few))%len(w.macs)]
 }
 
-// turnClock moves the clock to just before the floor of some lease, again and again, and sometimes back a little.
+// turnClock moves the clock to just before the floor of some lease, or to hours before it, again and again, and
+// sometimes back a little.
 func (r *race) turnClock(ctx context.Context) error {
 	for {
 		select {
@@ -389,7 +392,11 @@ func (r *race) turnClock(ctx context.Context) error {
 			if !held(v) && (!bound(v) || rand.IntN(20) > 0) {
 				continue
 			}
-			if by := v.lease.Status.EarliestReleaseAt.Sub(r.clock.Now()) - 20*time.Millisecond; by > 0 {
+			by := v.lease.Status.EarliestReleaseAt.Sub(r.clock.Now()) - 20*time.Millisecond
+			if rand.IntN(4) == 0 {
+				by -= rand.N(20 * time.Hour)
+			}
+			if by > 0 {
 				if err := r.clock.move(by); err != nil {
 					return err
 				}

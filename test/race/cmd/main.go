@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"io"
 	"maps"
@@ -23,11 +24,15 @@ import (
 func main() {
 	race.Child()
 	debug.SetGCPercent(400)
-	klog.LogToStderr(false) // of connections to what is killed, there is much to say
+	logging := flag.NewFlagSet("klog", flag.PanicOnError) // of connections to what is killed, there is much to say
+	klog.InitFlags(logging)
+	_ = logging.Set("logtostderr", "false")
+	_ = logging.Set("stderrthreshold", "FATAL")
 	klog.SetOutput(io.Discard)
 	options := race.NewOptions("")
 	options.Out = os.Stdout
 	pflag.Int64Var(&options.Attempts, "attempts", 1_000_000, "how many requests are made in all")
+	pflag.DurationVar(&options.Limit, "limit", 0, "how long they are made at most; 0 for as long as it takes")
 	pflag.IntVar(&options.Clients, "clients", options.Clients, "how many clients make them at the same time")
 	pflag.IntVar(&options.Macs, "macs", options.Macs, "how many Macs there are; an even number")
 	pflag.DurationVar(&options.KillEvery, "kill-every", 20*time.Second, "how often a process is killed; 0 for never")
