@@ -208,11 +208,21 @@ func TestPods(t *testing.T) {
 	}{
 		"an ordinary pod": {spec: plain},
 		"a placeholder": {user: controllers, spec: func(s *corev1.PodSpec) {
-			s.Containers[0].Resources.Requests = vm
+			s.Containers[0].Resources = corev1.ResourceRequirements{Requests: vm, Limits: vm}
 			s.Tolerations = []corev1.Toleration{own}
 		}},
-		"a placeholder of another's":  {user: controllers, spec: tolerating(theirs), refused: "the taint of its own namespace"},
-		"a placeholder on a free Mac": {user: controllers, spec: tolerating(own, unleased), refused: "the taint of its own namespace"},
+		"a placeholder for two": {user: controllers, spec: func(s *corev1.PodSpec) {
+			s.Containers[0].Resources.Limits = corev1.ResourceList{"macrack.io/macos-vm": resource.MustParse("2")}
+		}, refused: "is one virtual machine"},
+		"a placeholder of two containers": {user: controllers, spec: func(s *corev1.PodSpec) {
+			s.Containers = append(s.Containers, corev1.Container{Name: "b"})
+			for i := range s.Containers {
+				s.Containers[i].Resources.Limits = vm
+			}
+		}, refused: "is one virtual machine"},
+		"a placeholder by its overhead": {user: controllers, spec: func(s *corev1.PodSpec) { s.Overhead = vm }, refused: "is one virtual machine"},
+		"a placeholder of another's":    {user: controllers, spec: tolerating(theirs), refused: "the taint of its own namespace"},
+		"a placeholder on a free Mac":   {user: controllers, spec: tolerating(own, unleased), refused: "the taint of its own namespace"},
 
 		"a request": {spec: func(s *corev1.PodSpec) { s.Containers[0].Resources.Requests = vm }, refused: "rule 1"},
 		"a limit":   {spec: func(s *corev1.PodSpec) { s.Containers[0].Resources.Limits = vm }, refused: "rule 1"},
