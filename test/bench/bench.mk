@@ -1,0 +1,9 @@
+# Benchmarks, side by side with what is usual. BENCH_FLAGS are flags of test/bench, such as -short.
+
+.PHONY: bench
+
+bench: ## measure macrack beside custom resources with a webhook, and write .dev/bench.json
+	@mkdir -p .dev/bin
+	@go build -C test/bench/sqlite -o $(CURDIR)/.dev/bin/bench-sqlite .
+	@go build -o .dev/bin/bench ./test/bench
+	@.dev/bin/bench $(BENCH_FLAGS)

@@ -1,0 +1,182 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
+)
+
+// measureMemory measures the memory of a macrack-apiserver with a fleet: after it has been started, listed everything, and reported.
+func (b *bench) measureMemory(ctx context.Context) error {
+	if err := b.clear(ctx); err != nil {
+		return err
+	}
+	if err := b.putFleet(ctx); err != nil {
+		return err
+	}
+	records, err := b.records(ctx)
+	if err != nil {
+		return err
+	}
+	for _, path := range []string{records.stored, records.heads} {
+		if err := putFile(ctx, b.ours.etcd, path); err != nil {
+			return err
+		}
+	}
+	const server = "macrack-apiserver-1"
+	if err := b.cluster.Restart(ctx, server); err != nil {
+		return err
+	}
+	if err := b.cluster.WaitForAPI(ctx); err != nil {
+		return err
+	}
+
+	sampling, stop := context.WithCancel(ctx)
+	peak := make(chan float64, 1)
+	go func() { peak <- peakOf(sampling, b.cluster.PID(server)) }()
+	warm := func() (time.Duration, error) {
+		for _, path := range []string{"rack.macrack.io/v1alpha1/macnodes", "rack.macrack.io/v1alpha1/macnodeleases", "instance.macrack.io/v1alpha1/macosinstances"} {
+			if _, err := b.ours.do(ctx, http.MethodGet, b.ours.host+"/apis/"+path, "", nil); err != nil {
+				return 0, err
+			}
+		}
+		start := time.Now()
+		_, err := b.ours.do(ctx, http.MethodGet, b.ours.host+"/apis/rack.macrack.io/v1alpha1/compliancereports/"+reportWindow, "", nil)
+		return time.Since(start), err
+	}
+	var report time.Duration
+	for range 2 {
+		if report, err = warm(); err != nil {
+			break
+		}
+	}
+	stop()
+	highest := <-peak
+	if err != nil {
+		return err
+	}
+	now, err := rss(ctx, b.cluster.PID(server))
+	if err != nil {
+		return err
+	}
+	name := fmt.Sprintf("macrack-apiserver, %d Macs, %d instances, %d records", b.macs, 2*b.macs, records.count)
+	b.less(name+": memory (bound)", "MB", now, 600, 1)
+	b.less(name+": peak memory, reporting (bound)", "MB", highest, 600, 1)
+	b.less(name+": report on 90 days by the API (bound of the report alone)", "s", report.Seconds(), 2, 0)
+	return nil
+}
+
+// clear removes what other measurements left.
+func (b *bench) clear(ctx context.Context) error {
+	for _, prefix := range []string{
+		"/bench/", key("instance.macrack.io", "macosinstances") + "/", key("rack.macrack.io", "macnodeleases") + "/", key("rack.macrack.io", "macnodes") + "/",
+		key("rack.macrack.io", "auditrecords") + "/",
+	} {
+		if _, err := b.ours.etcd.Delete(ctx, prefix, clientv3.WithPrefix()); err != nil {
+			return err
+		}
+	}
+	_, err := b.twin.etcd.Delete(ctx, key(twinGroup)+"/", clientv3.WithPrefix())
+	return err
+}
+
+// putFleet writes Macs, each with a lease and two instances.
+func (b *bench) putFleet(ctx context.Context) error {
+	var pairs []pair
+	for n := range b.macs {
+		mac, err := stored(rackv1alpha1.SchemeGroupVersion, newMac(tenant, n))
+		if err != nil {
+			return err
+		}
+		lease, err := stored(rackv1alpha1.SchemeGroupVersion, newLease(tenant, n))
+		if err != nil {
+			return err
+		}
+		pairs = append(pairs, pair{key("rack.macrack.io", "macnodes", macName(n)), mac}, pair{key("rack.macrack.io", "macnodeleases", tenant, leaseName(n)), lease})
+		for k := range 2 {
+			one, _, err := b.bothStored(newInstance(tenant, 2*n+k, n))
+			if err != nil {
+				return err
+			}
+			pairs = append(pairs, one)
+		}
+	}
+	return put(ctx, b.ours.etcd, pairs...)
+}
+
+// putFile writes the pairs of a file, in several batches at once.
+func putFile(ctx context.Context, etcd *clientv3.Client, path string) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	batches := make(chan []pair)
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			for pairs := range batches {
+				if err := put(ctx, etcd, pairs...); err != nil {
+					cancel(err)
+				}
+			}
+		})
+	}
+	var pairs []pair
+	send := func() error {
+		select {
+		case batches <- pairs:
+			pairs = nil
+			return nil
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	err := readPairs(path, func(key string, value []byte) error {
+		if pairs = append(pairs, pair{key, bytes.Clone(value)}); len(pairs) < batch {
+			return nil
+		}
+		return send()
+	})
+	if err == nil && len(pairs) > 0 {
+		err = send()
+	}
+	close(batches)
+	wg.Wait()
+	if err == nil {
+		err = context.Cause(ctx)
+	}
+	return err
+}
+
+// rss returns the memory of a process, in MB.
+func rss(ctx context.Context, pid int) (float64, error) {
+	out, err := output(ctx, "ps", "-o", "rss=", "-p", strconv.Itoa(pid))
+	if err != nil {
+		return 0, err
+	}
+	kib, err := strconv.ParseFloat(string(bytes.TrimSpace(out)), 64)
+	return kib / 1024, err
+}
+
+// peakOf returns the most memory that a process was seen to have until ctx ended.
+func peakOf(ctx context.Context, pid int) float64 {
+	highest := 0.0
+	tick := time.NewTicker(200 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return highest
+		case <-tick.C:
+			if now, err := rss(context.WithoutCancel(ctx), pid); err == nil {
+				highest = max(highest, now)
+			}
+		}
+	}
+}

@@ -1,0 +1,239 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"go.etcd.io/etcd/client/pkg/v3/transport"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/uuid"
+	"k8s.io/client-go/kubernetes"
+
+	imagev1alpha1 "macrack.io/macrack/pkg/apis/image/v1alpha1"
+	instancev1alpha1 "macrack.io/macrack/pkg/apis/instance/v1alpha1"
+	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
+	"macrack.io/macrack/pkg/apiserver"
+	"macrack.io/macrack/pkg/rules"
+	"macrack.io/macrack/test/cluster"
+)
+
+const (
+	tenant    = "bench"        // the namespace that is written in
+	listedIn  = "bench-listed" // the namespace that is listed and watched
+	className = "bench"
+	imageName = "bench"
+)
+
+var storageSerializer = func() runtime.Serializer {
+	info, ok := runtime.SerializerInfoForMediaType(apiserver.Codecs.SupportedMediaTypes(), runtime.ContentTypeProtobuf)
+	if !ok {
+		panic("there is no serializer of protobuf")
+	}
+	return info.Serializer
+}()
+
+// stored encodes an object as macrack-apiserver stores it.
+func stored(group schema.GroupVersion, obj runtime.Object) ([]byte, error) {
+	return runtime.Encode(apiserver.Codecs.EncoderForVersion(storageSerializer, group), obj)
+}
+
+// storedTwin encodes an object as kube-apiserver stores its twin.
+func storedTwin(kind string, obj runtime.Object) ([]byte, error) {
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(obj)
+	if err != nil {
+		return nil, err
+	}
+	content["apiVersion"], content["kind"] = twinVersion, kind
+	return json.Marshal(content)
+}
+
+func key(parts ...string) string { return "/registry/" + strings.Join(parts, "/") }
+
+func (b *bench) etcdTransport() (transport.TLSInfo, cluster.EtcdClient) {
+	access := b.cluster.MacrackEtcd()
+	return transport.TLSInfo{CertFile: access.CertFile, KeyFile: access.KeyFile, TrustedCAFile: access.CAFile}, access
+}
+
+// etcdClient returns a client of the etcd at an address.
+func (b *bench) etcdClient(server string) (*clientv3.Client, error) {
+	info, _ := b.etcdTransport()
+	config, err := info.ClientConfig()
+	if err != nil {
+		return nil, err
+	}
+	return clientv3.New(clientv3.Config{Endpoints: []string{server}, TLS: config, Logger: zap.NewNop()})
+}
+
+// batch is how many keys are written at once; etcd takes 128 at most.
+const batch = 100
+
+type pair struct {
+	key   string
+	value []byte
+}
+
+func put(ctx context.Context, etcd *clientv3.Client, pairs ...pair) error {
+	for len(pairs) > 0 {
+		n := min(batch, len(pairs))
+		var ops []clientv3.Op
+		for _, p := range pairs[:n] {
+			ops = append(ops, clientv3.OpPut(p.key, string(p.value)))
+		}
+		if _, err := etcd.Txn(ctx).Then(ops...).Commit(); err != nil {
+			return err
+		}
+		pairs = pairs[n:]
+	}
+	return nil
+}
+
+// prepare creates the namespaces, the catalogue, and the twin's kinds.
+func (b *bench) prepare(ctx context.Context) error {
+	config, err := b.cluster.RESTConfig(cluster.Admin)
+	if err != nil {
+		return err
+	}
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return err
+	}
+	for _, name := range []string{tenant, listedIn} {
+		_, err := client.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+		if err != nil && !apierrors.IsAlreadyExists(err) {
+			return err
+		}
+	}
+	ours, err := b.etcdClient(b.cluster.MacrackEtcd().Servers[0])
+	if err != nil {
+		return err
+	}
+	kube, err := b.etcdClient(fmt.Sprintf("https://127.0.0.1:%d", b.cluster.Port("etcd")))
+	if err != nil {
+		return err
+	}
+	if b.ours, err = newSide("macrack", config, instancev1alpha1.SchemeGroupVersion.String(), ours); err != nil {
+		return err
+	}
+	if b.twin, err = newSide("twin", config, twinVersion, kube); err != nil {
+		return err
+	}
+
+	amount := func(cpu, memory, storage string) rackv1alpha1.MachineResources {
+		return rackv1alpha1.MachineResources{CPU: resource.MustParse(cpu), Memory: resource.MustParse(memory), Storage: resource.MustParse(storage)}
+	}
+	class, err := stored(rackv1alpha1.SchemeGroupVersion, &rackv1alpha1.MacNodeClass{ObjectMeta: meta("", className),
+		Spec: rackv1alpha1.MacNodeClassSpec{Model: "Mac mini (2024)", Chip: "Apple M4", Capacity: amount("10", "24Gi", "512Gi"), HostReserved: amount("2", "4Gi", "64Gi")}})
+	if err != nil {
+		return err
+	}
+	small := instancev1alpha1.InstanceClassResources(amount("4", "8Gi", "64Gi"))
+	instanceClass, err := stored(instancev1alpha1.SchemeGroupVersion, &instancev1alpha1.InstanceClass{ObjectMeta: meta("", className),
+		Spec: instancev1alpha1.InstanceClassSpec{Resources: small}})
+	if err != nil {
+		return err
+	}
+	image, err := stored(imagev1alpha1.SchemeGroupVersion, &imagev1alpha1.MacOSImage{ObjectMeta: meta("", imageName),
+		Status: imagev1alpha1.MacOSImageStatus{Phase: imagev1alpha1.MacOSImageReady}})
+	if err != nil {
+		return err
+	}
+	err = put(ctx, ours,
+		pair{key("rack.macrack.io", "macnodeclasses", className), class},
+		pair{key("instance.macrack.io", "instanceclasses", className), instanceClass},
+		pair{key("image.macrack.io", "macosimages", imageName), image})
+	if err != nil {
+		return err
+	}
+	return b.installTwin(ctx, config)
+}
+
+func meta(namespace, name string) metav1.ObjectMeta {
+	now := metav1.Now()
+	return metav1.ObjectMeta{
+		Namespace: namespace, Name: name, UID: uuid.NewUUID(), Generation: 1, CreationTimestamp: metav1.NewTime(now.Truncate(time.Second)),
+	}
+}
+
+func macName(n int) string     { return fmt.Sprintf("bench-%04d", n) }
+func serialOf(n int) string    { return fmt.Sprintf("BENCH%05d", n) }
+func leaseName(n int) string   { return fmt.Sprintf("lease-%04d", n) }
+func leaseUID(n int) types.UID { return types.UID(fmt.Sprintf("11111111-0000-4000-8000-%012d", n)) }
+
+// newLease returns a lease that is bound to Mac n.
+func newLease(namespace string, n int) *rackv1alpha1.MacNodeLease {
+	lease := &rackv1alpha1.MacNodeLease{ObjectMeta: meta(namespace, leaseName(n))}
+	lease.UID = leaseUID(n)
+	lease.Finalizers = []string{rules.FinalizerFloor}
+	bound := metav1.NewTime(time.Now().Truncate(time.Second))
+	floor := metav1.NewTime(bound.Add(rules.MinimumLeaseDuration))
+	lease.Spec = rackv1alpha1.MacNodeLeaseSpec{ClassName: className, MinimumDuration: &metav1.Duration{Duration: rules.MinimumLeaseDuration}}
+	lease.Status = rackv1alpha1.MacNodeLeaseStatus{
+		Phase: rackv1alpha1.MacNodeLeaseBound, BoundAt: &bound, EarliestReleaseAt: &floor, NodeName: macName(n), SerialNumber: serialOf(n),
+	}
+	return lease
+}
+
+// newMac returns Mac n, leased.
+func newMac(namespace string, n int) *rackv1alpha1.MacNode {
+	return &rackv1alpha1.MacNode{
+		ObjectMeta: meta("", macName(n)),
+		Spec:       rackv1alpha1.MacNodeSpec{SerialNumber: serialOf(n), ClassName: className, Location: rackv1alpha1.MacNodeLocation{Site: "lab", Rack: "r1", Shelf: "1"}},
+		Status: rackv1alpha1.MacNodeStatus{
+			Phase:    rackv1alpha1.MacNodeLeased,
+			LeaseRef: &rackv1alpha1.LeaseReference{Namespace: namespace, Name: leaseName(n), UID: leaseUID(n)},
+			Conditions: []metav1.Condition{
+				{Type: rackv1alpha1.MacNodeReady, Status: metav1.ConditionTrue, Reason: "HeartbeatSeen", LastTransitionTime: metav1.Now()},
+				{Type: rackv1alpha1.MacNodeSlotsHealthy, Status: metav1.ConditionTrue, Reason: "Probed", LastTransitionTime: metav1.Now()},
+				{Type: rackv1alpha1.MacNodeStorageHealthy, Status: metav1.ConditionTrue, Reason: "Measured", LastTransitionTime: metav1.Now()},
+			},
+		},
+	}
+}
+
+// newInstance returns a running instance as it is after its agent has reported, with the managed fields of those who wrote it. It has no owner:
+// the garbage collector would look for it.
+func newInstance(namespace string, n, lease int) *instancev1alpha1.MacOSInstance {
+	i := &instancev1alpha1.MacOSInstance{ObjectMeta: meta(namespace, fmt.Sprintf("vm-%05d", n))}
+	i.Finalizers = []string{rules.FinalizerVM}
+	i.Labels = map[string]string{"app": "ci", "team": "ios"}
+	now := metav1.NewTime(time.Now().Truncate(time.Second))
+	managed := func(manager, subresource, fields string) metav1.ManagedFieldsEntry {
+		return metav1.ManagedFieldsEntry{Manager: manager, Operation: metav1.ManagedFieldsOperationUpdate, APIVersion: "instance.macrack.io/v1alpha1", Time: &now,
+			FieldsType: "FieldsV1", FieldsV1: &metav1.FieldsV1{Raw: []byte(fields)}, Subresource: subresource}
+	}
+	i.ManagedFields = []metav1.ManagedFieldsEntry{
+		managed("kubectl-create", "", `{"f:metadata":{"f:labels":{".":{},"f:app":{},"f:team":{}}},"f:spec":{"f:className":{},"f:imageName":{},"f:leaseName":{}}}`),
+		managed("macrack-agent", "status", `{"f:status":{"f:conditions":{".":{},"k:{\"type\":\"GuestReady\"}":{".":{},"f:lastTransitionTime":{},"f:reason":{},"f:status":{},"f:type":{}},"k:{\"type\":\"ImageReady\"}":{".":{},"f:lastTransitionTime":{},"f:reason":{},"f:status":{},"f:type":{}}},"f:imageDigest":{},"f:ipAddress":{".":{},"f:observedAt":{},"f:source":{},"f:value":{}},"f:macAddress":{},"f:machineID":{},"f:phase":{},"f:startedAt":{}}}`),
+	}
+	i.Spec = instancev1alpha1.MacOSInstanceSpec{
+		LeaseName: leaseName(lease), ClassName: className, ImageName: imageName,
+		Resources: instancev1alpha1.InstanceResources{Requests: instancev1alpha1.ResourceList{rules.ResourceMacOSVM: resource.MustParse("1")}},
+	}
+	condition := func(kind, reason string) metav1.Condition {
+		return metav1.Condition{Type: kind, Status: metav1.ConditionTrue, Reason: reason, LastTransitionTime: now}
+	}
+	i.Status = instancev1alpha1.MacOSInstanceStatus{
+		Phase: instancev1alpha1.MacOSInstanceRunning, NodeName: macName(lease), SerialNumber: serialOf(lease), PodName: i.Name,
+		MachineID: fmt.Sprintf("AAAAAAAAAAAAAAAA%06dAA==", n), MACAddress: fmt.Sprintf("06:00:00:%02x:%02x:%02x", n>>16&0xff, n>>8&0xff, n&0xff),
+		IPAddress:   &instancev1alpha1.IPAddress{Value: "192.168.64.2", Source: "GuestAgent", ObservedAt: &now},
+		ImageDigest: "sha256:addf262bb9b4266c4dc45350116948f6555ec5c693093459db6fb9d7f75713fb", StartedAt: &now,
+		Conditions: []metav1.Condition{
+			condition(instancev1alpha1.MacOSInstanceScheduledCondition, "PodScheduled"),
+			condition(instancev1alpha1.MacOSInstanceImageReady, "Cached"),
+			condition(instancev1alpha1.MacOSInstanceGuestReady, "Answers"),
+		},
+	}
+	return i
+}

@@ -1,0 +1,235 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"k8s.io/client-go/rest"
+
+	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
+	"macrack.io/macrack/pkg/rules"
+)
+
+// A side is one of the two implementations, as clients of kube-apiserver see it.
+type side struct {
+	name    string
+	version string // group/version of its MacOSInstances
+	host    string
+	tls     *tls.Config
+	http    *http.Client
+	etcd    *clientv3.Client // where its objects are stored
+}
+
+func newSide(name string, config *rest.Config, version string, etcd *clientv3.Client) (*side, error) {
+	tlsConfig, err := rest.TLSConfigFor(config)
+	if err != nil {
+		return nil, err
+	}
+	s := &side{name: name, version: version, host: config.Host, tls: tlsConfig, etcd: etcd}
+	s.http = s.newClient()
+	return s, nil
+}
+
+// newClient returns a client with a connection of its own.
+func (s *side) newClient() *http.Client {
+	return &http.Client{Transport: &http.Transport{TLSClientConfig: s.tls.Clone(), ForceAttemptHTTP2: true, DisableCompression: true}}
+}
+
+func (s *side) instances(namespace string) string {
+	return s.host + "/apis/" + s.version + "/namespaces/" + namespace + "/macosinstances"
+}
+
+// do sends a request and returns the body of its answer, which must be 200 or 201.
+func (s *side) do(ctx context.Context, method, url, contentType string, body []byte) ([]byte, error) {
+	req, err := http.NewRequestWithContext(ctx, method, url, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Accept", "application/json")
+	if contentType != "" {
+		req.Header.Set("Content-Type", contentType)
+	}
+	resp, err := s.http.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	answer, err := io.ReadAll(resp.Body)
+	if err == nil && resp.StatusCode >= http.StatusMultipleChoices {
+		err = fmt.Errorf("%s: %s %s: %s: %s", s.name, method, url, resp.Status, answer)
+	}
+	return answer, err
+}
+
+var operations = []string{"create", "update", "delete"}
+
+// cycle creates an instance, changes it, deletes it, and removes the finalizer that either side has on it. It returns what the first three took.
+func (s *side) cycle(ctx context.Context, name, lease string) ([3]time.Duration, error) {
+	var took [3]time.Duration
+	manifest := fmt.Appendf(nil, `{"apiVersion":%q,"kind":"MacOSInstance","metadata":{"name":%q,"namespace":%q,"finalizers":[%q]},"spec":{"leaseName":%q,"className":%q,"imageName":%q}}`,
+		s.version, name, tenant, rules.FinalizerVM, lease, className, imageName)
+	all := s.instances(tenant)
+	one := all + "/" + name
+	start := time.Now()
+	created, err := s.do(ctx, http.MethodPost, all, "application/json", manifest)
+	took[0] = time.Since(start)
+	if err != nil {
+		return took, err
+	}
+	var object map[string]any
+	if err := json.Unmarshal(created, &object); err != nil {
+		return took, err
+	}
+	object["metadata"].(map[string]any)["labels"] = map[string]any{"team": "ios"}
+	changed, err := json.Marshal(object)
+	if err != nil {
+		return took, err
+	}
+	start = time.Now()
+	_, err = s.do(ctx, http.MethodPut, one, "application/json", changed)
+	took[1] = time.Since(start)
+	if err != nil {
+		return took, err
+	}
+	start = time.Now()
+	_, err = s.do(ctx, http.MethodDelete, one, "", nil)
+	took[2] = time.Since(start)
+	if err != nil {
+		return took, err
+	}
+	_, err = s.do(ctx, http.MethodPatch, one, "application/merge-patch+json", []byte(`{"metadata":{"finalizers":null}}`))
+	return took, err
+}
+
+// load is what a side did under a number of clients.
+type load struct {
+	took    [3][]time.Duration
+	cycles  int
+	elapsed time.Duration
+}
+
+// write has clients, each with a lease of its own, go through cycles for some time.
+func (s *side) write(ctx context.Context, clients int, during time.Duration, round string, into *load) error {
+	var mu sync.Mutex
+	var firstErr error
+	var wg sync.WaitGroup
+	start := time.Now()
+	for c := range clients {
+		wg.Go(func() {
+			for n := 0; time.Since(start) < during; n++ {
+				took, err := s.cycle(ctx, fmt.Sprintf("%s-%d-%d", round, c, n), leaseName(c))
+				mu.Lock()
+				if err != nil {
+					firstErr = err
+					mu.Unlock()
+					return
+				}
+				into.cycles++
+				for i := range took {
+					into.took[i] = append(into.took[i], took[i])
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	wg.Wait()
+	into.elapsed += time.Since(start)
+	return firstErr
+}
+
+// checkRule sees that a side refuses the third instance of a lease, and leaves nothing behind.
+func (s *side) checkRule(ctx context.Context) error {
+	lease := leaseName(0)
+	var refusal error
+	for n := range 3 {
+		_, refusal = s.do(ctx, http.MethodPost, s.instances(tenant), "application/json", fmt.Appendf(nil,
+			`{"apiVersion":%q,"kind":"MacOSInstance","metadata":{"name":"third-%d"},"spec":{"leaseName":%q,"className":%q,"imageName":%q}}`, s.version, n, lease, className, imageName))
+		if n < 2 && refusal != nil {
+			return refusal
+		}
+	}
+	if refusal == nil || !strings.Contains(refusal.Error(), "two VMs per Mac") {
+		return fmt.Errorf("%s: the third instance of a lease: %v", s.name, refusal)
+	}
+	for n := range 2 {
+		one := fmt.Sprintf("%s/third-%d", s.instances(tenant), n)
+		if _, err := s.do(ctx, http.MethodDelete, one, "", nil); err != nil {
+			return err
+		}
+		_, err := s.do(ctx, http.MethodPatch, one, "application/merge-patch+json", []byte(`{"metadata":{"finalizers":null}}`))
+		if err != nil && !strings.Contains(err.Error(), "404") { // the twin's had none
+			return err
+		}
+	}
+	return nil
+}
+
+var clientCounts = []int{1, 16, 64}
+
+// measureWrites compares creating, updating and deleting instances through kube-apiserver: in our registry, with the rules, and as custom
+// resources with a webhook that enforces one of them.
+func (b *bench) measureWrites(ctx context.Context) error {
+	most := clientCounts[len(clientCounts)-1]
+	var ours, twins []pair
+	for n := range most {
+		lease := newLease(tenant, n)
+		value, err := stored(rackv1alpha1.SchemeGroupVersion, lease)
+		if err != nil {
+			return err
+		}
+		mac, err := stored(rackv1alpha1.SchemeGroupVersion, newMac(tenant, n))
+		if err != nil {
+			return err
+		}
+		twin, err := storedTwin("MacNodeLease", lease)
+		if err != nil {
+			return err
+		}
+		ours = append(ours, pair{key("rack.macrack.io", "macnodeleases", tenant, lease.Name), value}, pair{key("rack.macrack.io", "macnodes", macName(n)), mac})
+		twins = append(twins, pair{key(twinGroup, "macnodeleases", tenant, lease.Name), twin})
+	}
+	if err := put(ctx, b.ours.etcd, ours...); err != nil {
+		return err
+	}
+	if err := put(ctx, b.twin.etcd, twins...); err != nil {
+		return err
+	}
+	sides := [2]*side{b.ours, b.twin}
+	for _, s := range sides {
+		if err := s.checkRule(ctx); err != nil {
+			return err
+		}
+		var warm load
+		if err := s.write(ctx, most, b.slice, "warm", &warm); err != nil {
+			return err
+		}
+	}
+	for _, clients := range clientCounts {
+		var loads [2]load
+		for round := range b.rounds {
+			for i := range sides {
+				i = (i + round) % 2
+				if err := sides[i].write(ctx, clients, b.slice, fmt.Sprintf("c%d-r%d", clients, round), &loads[i]); err != nil {
+					return err
+				}
+			}
+		}
+		for i, operation := range operations {
+			for _, q := range []float64{0.5, 0.99} {
+				b.less(fmt.Sprintf("%s, %d clients, p%.0f", operation, clients, 100*q), "ms", ms(quantile(loads[0].took[i], q)), ms(quantile(loads[1].took[i], q)), 0.7)
+			}
+		}
+		rate := func(l load) float64 { return float64(l.cycles) / l.elapsed.Seconds() }
+		b.more(fmt.Sprintf("create-update-delete, %d clients", clients), "cycles/s", rate(loads[0]), rate(loads[1]), 0.77)
+	}
+	return nil
+}
