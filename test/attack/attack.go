@@ -1,0 +1,107 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+)
+
+// attack makes all attempts and all legitimate uses. What changes the leases for good comes last.
+func (w *world) attack(ctx context.Context, r *report) {
+	if r.family == "" {
+		r.use(ctx, w, w.usesOfTenants()...)
+		if err := w.settle(ctx); err != nil {
+			r.broken++
+			r.line("✗", "legitimate", "-", "everything settles", err.Error())
+		}
+	}
+	for _, family := range [][]attempt{
+		w.forgedCreations(), w.forgedUpdates(), w.forgedStatuses(), w.finalizers(), w.deletions(), w.times(), w.names(), w.crossNamespace(),
+		w.dryRuns(), w.leaks(), w.podsAndNodes(), w.agents(), w.directly(), w.etcdAccess(), w.impersonation(), w.escalation(), w.quotas(),
+		w.ledger(), w.images(), w.configuration(), w.floods(),
+	} {
+		r.try(ctx, w, family...)
+	}
+	if r.family == "" {
+		r.use(ctx, w, w.usesOfOthers()...)
+		r.use(ctx, w, w.holds()...)
+	}
+	held := w.held()
+	if r.skips(held) {
+		return
+	}
+	if r.family != "" {
+		r.use(ctx, w, w.holds()...)
+	}
+	if err := w.settle(ctx); err != nil {
+		r.broken++
+		r.line("✗", "legitimate", "-", "everything settles", err.Error())
+	}
+	r.try(ctx, w, held...)
+}
+
+// Wants.
+
+func says(code int, text string) want { return want{codes: []int{code}, says: text} }
+
+func forbidden(text string) want { return says(http.StatusForbidden, text) }
+
+func invalid(text string) want { return says(http.StatusUnprocessableEntity, text) }
+
+func badRequest(text string) want { return says(http.StatusBadRequest, text) }
+
+func conflict(text string) want { return says(http.StatusConflict, text) }
+
+func notFound() want { return want{codes: []int{http.StatusNotFound}} }
+
+func noSuchVerb() want { return want{codes: []int{http.StatusMethodNotAllowed}} }
+
+// ignored is an answer without an error to what changed nothing.
+func ignored() want { return want{codes: []int{http.StatusOK}} }
+
+// noRight is the answer of RBAC.
+func noRight() want { return forbidden("cannot ") }
+
+// dropped wants that an object was made, and that a check of it as it is stored holds.
+func dropped(check func(obj map[string]any) error) want {
+	return want{codes: []int{http.StatusCreated, http.StatusOK}, holds: func(body string) error {
+		obj := map[string]any{}
+		if err := json.Unmarshal([]byte(body), &obj); err != nil {
+			return err
+		}
+		return check(obj)
+	}}
+}
+
+// field wants a field of an object to have a value, nil for none.
+func field(value any, path ...string) func(map[string]any) error {
+	return func(obj map[string]any) error {
+		if is := dig(obj, path...); is != value {
+			return fmt.Errorf("%s is %v, wanted %v", strings.Join(path, "."), is, value)
+		}
+		return nil
+	}
+}
+
+func all(checks ...func(map[string]any) error) func(map[string]any) error {
+	return func(obj map[string]any) error {
+		for _, check := range checks {
+			if err := check(obj); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+}
+
+// not wants that a field has another value.
+func not(value any, path ...string) func(map[string]any) error {
+	return func(obj map[string]any) error {
+		if is := dig(obj, path...); is == value {
+			return fmt.Errorf("%s is %v", strings.Join(path, "."), is)
+		}
+		return nil
+	}
+}

@@ -1,0 +1,5 @@
+# The attack on a running cluster. ATTACK_FLAGS are flags of test/attack: --own starts a cluster for it alone.
+
+.PHONY: attack
+attack: ## attack the dev cluster with real credentials, and check that nothing gets through
+	@go run ./test/attack $(ATTACK_FLAGS)

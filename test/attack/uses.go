@@ -1,0 +1,190 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+)
+
+// usesOfTenants is what tenants do every day.
+func (w *world) usesOfTenants() []use {
+	ok, created := ignored(), want{codes: []int{http.StatusCreated}}
+	lease, one := w.acmeLease(), instances("acme")+"/attack-1"
+	const table = "application/json;as=Table;v=v1;g=meta.k8s.io"
+	return []use{
+		{"to see one's lease Bound", "acme", get(lease), says(200, `"phase":"Bound"`)},
+		{"to see one's leases as a table", "acme", call{method: "GET", path: leases("acme"), accept: table}.do, says(200, "Bound")},
+		{"to see one's leases directly", "acme", call{method: "GET", path: leases("acme"), replica: 2}.do, says(200, w.acmeUID)},
+		{"to see one's leases by their Mac", "acme", get(leases("acme") + "?fieldSelector=status.nodeName%3D" + w.acmeMac), says(200, w.acmeUID)},
+		{"to watch one's leases", "acme", get(leases("acme") + "?watch=1&timeoutSeconds=1&resourceVersion=0"), says(200, w.acmeUID)},
+		{"to page through one's instances", "acme", get(instances("acme") + "?limit=1"), says(200, `"continue":"`)},
+		{"to see one's instance run", "acme", get(one), says(200, `"phase":"Running"`)},
+		{"to lengthen a lease, by a merge patch", "acme", patch(mergePatch, lease, `{"spec":{"minimumDuration":"24h30m"}}`), want{codes: []int{200, 422}}},
+		{"to lengthen a lease, by a JSON patch", "acme", patch(jsonPatch, lease, `[{"op":"add","path":"/spec/minimumDuration","value":"25h"}]`), says(200, `"minimumDuration":"25h0m0s"`)},
+		{"to label a lease, by a merge patch", "acme", patch(mergePatch, lease, `{"metadata":{"labels":{"team":"ios"}}}`), says(200, `"team":"ios"`)},
+		{"to label an instance, by a strategic merge patch", "acme", patch(strategicPatch, one, `{"metadata":{"labels":{"team":"ios"}}}`), says(200, `"team":"ios"`)},
+		{"to annotate an instance, by apply", "acme", patch(applyPatch, one, `{"apiVersion":"instance.macrack.io/v1alpha1","kind":"MacOSInstance","metadata":{"name":"attack-1","annotations":{"note":"x"}}}`), says(200, `"note":"x"`)},
+		{"to write a lease back as it was read", "acme", change(lease, lease, func(map[string]any) {}), ok},
+		{"to put a finalizer of one's own on a lease, and take it away", "acme", both(patch(mergePatch, lease, `{"metadata":{"finalizers":["macrack.io/floor","example.com/x"]}}`), patch(mergePatch, lease, `{"metadata":{"finalizers":["macrack.io/floor"]}}`)), ok},
+		{"to ask for a lease of a class of which none is free, and withdraw it", "acme", stored(leases("acme"), leaseBody(`"generateName":"attack-"`, studio)), says(201, `"phase":"Pending"`)},
+		{"to ask for a lease in YAML, and withdraw it", "acme", both(call{method: "POST", path: leases("acme"), contentType: "application/yaml",
+			body: "apiVersion: rack.macrack.io/v1alpha1\nkind: MacNodeLease\nmetadata:\n  name: attack-yaml\nspec:\n  className: studio\n  minimumDuration: 36h\n  expireAfter: 48h\n"}.do, remove(leases("acme")+"/attack-yaml")), ok},
+		{"to ask for a lease by apply, and withdraw it", "acme", both(patch(applyPatch, leases("acme")+"/attack-apply", leaseBody(`"name":"attack-apply"`, studio)), remove(leases("acme")+"/attack-apply")), ok},
+		{"to ask for a lease of three years, and withdraw it", "acme", stored(leases("acme"), leaseBody(`"name":"attack-long"`, studio+`,"minimumDuration":"26280h"`)), created},
+		{"to try an instance out", "globex", post(instances("globex")+"?dryRun=All", instanceBody(`"name":"attack-x"`, `"leaseName":"attack-globex","resources":{"requests":{"macrack.io/macos-vm":"1000m"}}`)), created},
+		{"to run an instance until it runs, stop it and delete it", "globex", w.life, says(200, "Stopped")},
+		{"to see the catalogue of Macs", "acme", get(rackPath + "/macnodeclasses"), says(200, "studio")},
+		{"to see the catalogue of instances", "acme", get(instancePath + "/instanceclasses"), says(200, "small")},
+		{"to see the images", "acme", get(imagePath + "/macosimages"), says(200, macOSImage)},
+		{"to see one's records", "acme", get(records("acme")), says(200, "LeaseBound")},
+		{"to see one's records as a table", "acme", call{method: "GET", path: records("acme"), accept: table}.do, says(200, "InstanceStarted")},
+		{"to have what one may asked", "acme", post("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", `{"apiVersion":"authorization.k8s.io/v1","kind":"SelfSubjectAccessReview","spec":{"resourceAttributes":{"namespace":"acme","group":"rack.macrack.io","resource":"macnodeleases","verb":"create"}}}`), says(201, `"allowed":true`)},
+		{"to run an ordinary pod", "acme", both(post("/api/v1/namespaces/acme/pods", podBody(`"name":"attack-pod"`, `"tolerations":[{"key":"node.kubernetes.io/not-ready","operator":"Exists"}]`)), remove("/api/v1/namespaces/acme/pods/attack-pod?gracePeriodSeconds=0")), ok},
+		{"to run a pod that tolerates everything but Macs", "acme", both(post("/api/v1/namespaces/acme/pods", podBody(`"name":"attack-pod"`, `"tolerations":[{"operator":"Exists"}],"nodeSelector":{"kubernetes.io/os":"linux"}`)), remove("/api/v1/namespaces/acme/pods/attack-pod?gracePeriodSeconds=0")), ok},
+		{"to give a colleague one's rights", "acme-admin", both(post(rbacPath+"/namespaces/acme/rolebindings", `{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"RoleBinding","metadata":{"name":"attack-colleague"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"edit"},"subjects":[{"kind":"User","apiGroup":"rbac.authorization.k8s.io","name":"colleague"}]}`), remove(rbacPath+"/namespaces/acme/rolebindings/attack-colleague")), ok},
+	}
+}
+
+// usesOfOthers is what administrators, auditors, agents and the controllers do.
+func (w *world) usesOfOthers() []use {
+	ok := ignored()
+	mac := w.acmeNode() + "/status"
+	const images = imagePath + "/macosimages"
+	return []use{
+		{"to see the Macs", "hardware", get(rackPath + "/macnodes"), says(200, w.acmeSerial)},
+		{"to see whose a Mac is", "hardware", call{method: "GET", path: w.acmeNode(), accept: "application/json;as=Table;v=v1;g=meta.k8s.io"}.do, says(200, "attack-acme")},
+		{"to add a Mac and take it away", "hardware", stored(rackPath+"/macnodes", macNodeBody("attack-mac", "SIM7777777")), says(201, `"phase":"Pending"`)},
+		{"to say where a Mac stands", "hardware", patch(mergePatch, w.acmeNode(), `{"spec":{"location":{"shelf":"1"}}}`), ok},
+		{"to take a leased Mac out of the pool for later, and back", "hardware", both(patch(mergePatch, w.acmeNode(), `{"spec":{"maintenance":true}}`), patch(mergePatch, w.acmeNode(), `{"spec":{"maintenance":false}}`)), says(200, `"phase":"Leased"`)},
+		{"to add an image and take it away", "hardware", stored(images, imageBody("attack-image", goodContents, goodReference)), says(201, "Xcode")},
+		{"to add an image of a beta with a date in its tag", "hardware", stored(images, imageBody("attack-image", strings.Replace(goodContents, `"26.1"`, `"26.2-beta3"`, 1), "registry.example.com/acme/26:macos-26.2-beta3_20260801-r2")), says(201, "beta3")},
+		{"to add an instance class and take it away", "hardware", stored(instancePath+"/instanceclasses", `{"apiVersion":"instance.macrack.io/v1alpha1","kind":"InstanceClass","metadata":{"name":"attack-class"},"spec":{"resources":{"cpu":"2","memory":"4Gi","storage":"32Gi"}}}`), want{codes: []int{201}}},
+		{"to configure", "hardware", patch(mergePatch, configPath+"/rackconfigs/default", `{"spec":{"audit":{"retention":"9600h"}}}`), ok},
+		{"to see a report of compliance", "auditor", get(rackPath + "/compliancereports/90d"), says(200, `"verdict":"Compliant"`)},
+		{"to see a report of some days", "auditor", get(rackPath + "/compliancereports/2026-01-01..2026-02-01"), ok},
+		{"to see the records of all tenants", "auditor", get(rackPath + "/auditrecords?limit=10"), says(200, "LeaseBound")},
+		{"to see its own Mac", "agent", get(w.acmeNode()), says(200, w.acmeSerial)},
+		{"to watch its own Mac", "agent", get(rackPath + "/macnodes?watch=1&timeoutSeconds=1&resourceVersion=0&fieldSelector=metadata.name%3D" + w.acmeMac), says(200, w.acmeSerial)},
+		{"to see the instances on its own Mac", "agent", get(instancePath + "/macosinstances?fieldSelector=status.nodeName%3D" + w.acmeMac), says(200, "attack-1")},
+		{"to report its storage healthy", "agent", patch(strategicPatch, mac, `{"status":{"conditions":[{"type":"StorageHealthy","status":"True","reason":"Checked","message":"","lastTransitionTime":"2026-01-01T00:00:00Z"}]}}`), ok},
+		{"to report what it refused", "agent", post(records("acme"), w.recordBody("Agent", w.acmeMac)), says(201, "Attack")},
+		{"to report what the scheduler refused", "controllers", post(records("acme"), w.recordBody("Scheduler", w.acmeMac)), says(201, "Attack")},
+		{"to write a floor as it is, in another time zone", "controllers", w.sameFloor, ok},
+		{"to see everything", "root", get(rackPath + "/macnodeleases"), says(200, w.globexUID)},
+	}
+}
+
+// holds is that a tenant deletes its lease before the floor.
+func (w *world) holds() []use {
+	return []use{
+		{"to delete a lease before its floor, so that it is Held", "globex", remove(w.globexLease()), says(200, `"phase":"Held"`)},
+		{"to see it Held", "globex", get(w.globexLease()), says(200, `"phase":"Held"`)},
+		{"to see the record of it", "globex", get(records("globex")), says(200, "LeaseHeld")},
+		{"to try an instance on it out", "globex", post(instances("globex")+"?dryRun=All", instanceBody(`"name":"attack-x"`, `"leaseName":"attack-globex"`)), want{codes: []int{201}}},
+	}
+}
+
+// held are attempts on a lease that is Held.
+func (w *world) held() []attempt {
+	const family = "held"
+	lease := w.globexLease()
+	floor := lease + "/status"
+	const release = `{"apiVersion":"rack.macrack.io/v1alpha1","kind":"MacNodeLeaseRelease","nodeTaints":["macrack.io/unleased:NoSchedule"]}`
+	isHeld := says(200, `"phase":"Held"`)
+	options := func(s string) string { return `{"apiVersion":"v1","kind":"DeleteOptions",` + s + `}` }
+	attempts := []attempt{
+		{family, "deleted with nothing left of its grace", "globex", remove(lease + "?gracePeriodSeconds=0"), isHeld, ""},
+		{family, "deleted by a collection", "globex", remove(leases("globex")), want{codes: []int{200}}, ""},
+		{family, "deleted by a collection, by its label", "root", remove(leases("globex") + "?labelSelector=!x&gracePeriodSeconds=0"), want{codes: []int{200}}, ""},
+		{family, "deleted although it cannot be read", "root", remove(lease + "?ignoreStoreReadErrorWithClusterBreakingPotential=true&gracePeriodSeconds=0"), want{codes: []int{200, 400, 403, 422}}, ""},
+		{family, "deleted with a grace of less than none", "root", removeWith(lease, options(`"gracePeriodSeconds":-1`)), want{codes: []int{200, 400, 422}}, ""},
+		{family, "made again under its name, as replace --force does", "globex", post(leases("globex"), leaseBody(`"name":"attack-globex"`, base)), conflict(""), ""},
+		{family, "no longer deleted", "globex", patch(mergePatch, lease, `{"metadata":{"deletionTimestamp":null}}`), want{codes: []int{200, 422}}, ""},
+		{family, "without its finalizer", "globex", patch(mergePatch, lease, `{"metadata":{"finalizers":null}}`), forbidden("macrack.io/floor"), "FloorTamperRejected/FloorFinalizerRemoved"},
+		{family, "without its finalizer, by replace", "admin", change(lease, lease, func(obj map[string]any) { delete(obj["metadata"].(map[string]any), "finalizers") }), forbidden("macrack.io/floor"), "FloorTamperRejected/FloorFinalizerRemoved"},
+		{family, "Releasing before its floor", "controllers", patch(mergePatch, floor, `{"status":{"phase":"Releasing"}}`), forbidden("rule 3"), "FloorTamperRejected/EarlyRelease"},
+		{family, "Releasing before its floor", "root", patch(mergePatch, floor, `{"status":{"phase":"Releasing"}}`), forbidden("rule 3"), "FloorTamperRejected/EarlyRelease"},
+		{family, "Bound again", "controllers", patch(mergePatch, floor, `{"status":{"phase":"Bound","heldAt":null}}`), forbidden("not from Held to Bound"), "FloorTamperRejected/PhaseTampered"},
+		{family, "released before its floor", "controllers", post(lease+"/release", release), forbidden("rule 3"), "FloorTamperRejected/EarlyRelease"},
+		{family, "released before its floor", "root", post(lease+"/release", release), forbidden("rule 3"), "FloorTamperRejected/EarlyRelease"},
+		{family, "bound again", "controllers", post(lease+"/binding", `{"apiVersion":"rack.macrack.io/v1alpha1","kind":"MacNodeLeaseBinding","nodeName":"`+w.globexMac+`"}`), conflict("bound to Mac"), ""},
+		{family, "its Mac, leased by its serial number", "acme", post(leases("acme"), leaseBody(`"name":"attack-x"`, base+`,"serialNumber":"`+w.globexSerial+`"`)), forbidden("rule 2"), "CrossTenantRejected/MacIsLeased"},
+		{family, "its Mac, deleted", "hardware", remove(w.globexNode()), conflict("rule 2"), ""},
+		{family, "a shorter minimumDuration", "globex", patch(mergePatch, lease, `{"spec":{"minimumDuration":"23h"}}`), invalid("24h or more"), "FloorTamperRejected/FloorMoved"},
+	}
+	for _, policy := range []string{"Orphan", "Foreground", "Background"} {
+		attempts = append(attempts,
+			attempt{family, "deleted with the policy " + policy, "globex", remove(lease + "?propagationPolicy=" + policy), isHeld, ""},
+			attempt{family, "deleted at once with the policy " + policy, "root", removeWith(lease, options(`"gracePeriodSeconds":0,"propagationPolicy":"`+policy+`"`)), isHeld, ""},
+		)
+	}
+	return attempts
+}
+
+// both does one thing and then another, if the first went well.
+func both(first, second step) step {
+	return func(ctx context.Context, w *world, who string) answer {
+		if a := first(ctx, w, who); a.code >= 300 || a.err != nil {
+			return a
+		}
+		return second(ctx, w, who)
+	}
+}
+
+// life is that of an instance.
+func (w *world) life(ctx context.Context, _ *world, who string) answer {
+	path := instances(who) + "/attack-life"
+	if a := post(instances(who), instanceBody(`"name":"attack-life"`, `"leaseName":"attack-`+who+`","startupScript":"true"`))(ctx, w, who); a.code != http.StatusCreated {
+		return a
+	}
+	reaches := func(phase string) answer {
+		var a answer
+		err := eventually(ctx, func() error {
+			if a = get(path)(ctx, w, who); !strings.Contains(a.body, `"phase":"`+phase+`"`) {
+				return fmt.Errorf("it does not become %s: %s", phase, short(a.text()))
+			}
+			return nil
+		})
+		if err != nil {
+			return answer{err: err}
+		}
+		return a
+	}
+	if a := reaches("Running"); a.err != nil {
+		return a
+	}
+	if a := post(path+"/stop", `{"apiVersion":"instance.macrack.io/v1alpha1","kind":"MacOSInstanceStop","gracePeriodSeconds":1,"reason":"done"}`)(ctx, w, who); a.code != http.StatusCreated {
+		return a
+	}
+	stopped := reaches("Stopped")
+	if stopped.err != nil {
+		return stopped
+	}
+	if a := remove(path)(ctx, w, who); a.code >= 300 {
+		return a
+	}
+	err := eventually(ctx, func() error {
+		if a := get(path)(ctx, w, who); a.code != http.StatusNotFound {
+			return fmt.Errorf("it does not go: %d %s", a.code, short(a.text()))
+		}
+		return nil
+	})
+	if err != nil {
+		return answer{err: err}
+	}
+	return stopped
+}
+
+// sameFloor writes the floor of a lease as the same moment in another zone.
+func (w *world) sameFloor(ctx context.Context, _ *world, who string) answer {
+	var failed error
+	a := change(w.acmeLease(), w.acmeLease()+"/status", func(obj map[string]any) {
+		status := obj["status"].(map[string]any)
+		status["earliestReleaseAt"], failed = inZone(fmt.Sprint(status["earliestReleaseAt"]))
+	})(ctx, w, who)
+	if failed != nil {
+		return answer{err: failed}
+	}
+	return a
+}
