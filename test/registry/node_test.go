@@ -35,7 +35,11 @@ func TestLeasedMacStays(t *testing.T) {
 	f.mac("mac-1", "C07AAAAA0001")
 	f.lease("acme", "build", "mac-1")
 	nodes := f.admin.RackV1alpha1().MacNodes()
-	assert.True(t, apierrors.IsConflict(nodes.Delete(t.Context(), "mac-1", metav1.DeleteOptions{})))
+	for _, policy := range []metav1.DeletionPropagation{metav1.DeletePropagationBackground, metav1.DeletePropagationOrphan, metav1.DeletePropagationForeground} {
+		err := nodes.Delete(t.Context(), "mac-1", metav1.DeleteOptions{PropagationPolicy: &policy})
+		assert.True(t, apierrors.IsConflict(err), "%s: %v", policy, err)
+		assert.Nil(t, f.node("mac-1").DeletionTimestamp, "its deletion has not even begun")
+	}
 	_, err := nodes.Patch(t.Context(), "mac-1", types.MergePatchType, []byte(`{"spec":{"className":"pro"}}`), metav1.PatchOptions{})
 	assert.True(t, apierrors.IsConflict(err), "%v", err)
 	before := f.node("mac-1")

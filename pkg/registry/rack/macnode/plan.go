@@ -64,8 +64,8 @@ func (p *planner) create(ctx context.Context, tx *txn.Tx, is *rack.MacNode) erro
 }
 
 func (p *planner) delete(ctx context.Context, tx *txn.Tx, was *rack.MacNode) error {
-	if ref := was.Status.LeaseRef; ref != nil {
-		return apierrors.NewConflict(Resource, was.Name, fmt.Errorf("%s: the Mac belongs to lease %s/%s until that is released", rules.OneTenant, ref.Namespace, ref.Name))
+	if err := refuseLeased(was); err != nil {
+		return err
 	}
 	if _, exists, err := tx.GetKey(ctx, IndexSerialNumber, was.Spec.SerialNumber); err != nil || !exists {
 		return err
@@ -73,7 +73,22 @@ func (p *planner) delete(ctx context.Context, tx *txn.Tx, was *rack.MacNode) err
 	return tx.DeleteKey(IndexSerialNumber, was.Spec.SerialNumber)
 }
 
+// refuseLeased refuses to delete a Mac that belongs to a lease.
+func refuseLeased(was *rack.MacNode) error {
+	ref := was.Status.LeaseRef
+	if ref == nil {
+		return nil
+	}
+	return apierrors.NewConflict(Resource, was.Name, fmt.Errorf("%s: the Mac belongs to lease %s/%s until that is released", rules.OneTenant, ref.Namespace, ref.Name))
+}
+
 func (p *planner) update(ctx context.Context, tx *txn.Tx, was, is *rack.MacNode) error {
+	// With a finalizer, or what Orphan and Foreground add, a deletion begins as an update, and would end by itself at the release.
+	if was.DeletionTimestamp == nil && is.DeletionTimestamp != nil {
+		if err := refuseLeased(was); err != nil {
+			return err
+		}
+	}
 	if was.Spec.ClassName != is.Spec.ClassName {
 		if ref := was.Status.LeaseRef; ref != nil {
 			return apierrors.NewConflict(Resource, was.Name, fmt.Errorf("%s: the class cannot be changed while the Mac belongs to lease %s/%s", rules.OneTenant, ref.Namespace, ref.Name))
