@@ -234,8 +234,9 @@ func readPairs(path string, f func(key string, value []byte) error) error {
 type answer struct {
 	Records, Chassis, MaxVMs, Overlaps, FloorBreaches int64
 
-	Seconds float64 // all of it
-	Decode  float64 // the seconds of it that decoding took
+	Seconds float64 // on the clock
+	CPU     float64 // seconds of processors, which tell more than the clock on a machine that does other things
+	Decode  float64 // the seconds of CPU that decoding took
 	PeakRSS int64   // bytes
 }
 
@@ -252,17 +253,17 @@ func reportChild(path, at string) error {
 	codec := apiserver.Codecs.CodecForVersions(storageSerializer, storageSerializer, rackv1alpha1.SchemeGroupVersion, apiruntime.InternalGroupVersioner)
 	var decoding time.Duration
 	var page []*rack.AuditRecord // so that the clock is not read for each record
-	start := time.Now()
+	start, cpu := time.Now(), cpuTime()
 	statuses, err := ledger.Report(context.Background(), func(_ context.Context, yield func(*rack.AuditRecord) error) error {
-		began := time.Now()
+		began := cpuTime()
 		flush := func() error {
-			decoding += time.Since(began)
+			decoding += cpuTime() - began
 			for _, record := range page {
 				if err := yield(record); err != nil {
 					return err
 				}
 			}
-			page, began = page[:0], time.Now()
+			page, began = page[:0], cpuTime()
 			return nil
 		}
 		err := readPairs(path, func(_ string, value []byte) error {
@@ -282,11 +283,20 @@ func reportChild(path, at string) error {
 	}
 	s := statuses[0]
 	a := answer{Records: s.Records, Chassis: s.Chassis, MaxVMs: s.MaxVMs, Overlaps: s.Overlaps, FloorBreaches: s.FloorBreaches,
-		Seconds: time.Since(start).Seconds(), Decode: decoding.Seconds()}
+		Seconds: time.Since(start).Seconds(), CPU: (cpuTime() - cpu).Seconds(), Decode: decoding.Seconds()}
 	if a.PeakRSS, err = peakRSS(); err != nil {
 		return err
 	}
 	return json.NewEncoder(os.Stdout).Encode(a)
+}
+
+// cpuTime returns how much time of processors this process has had.
+func cpuTime() time.Duration {
+	var usage syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
+		panic(err) // it cannot fail for the process itself
+	}
+	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }
 
 func peakRSS() (int64, error) {
@@ -344,11 +354,14 @@ func (b *bench) measureCompliance(ctx context.Context) error {
 	}
 	seconds := func(a answer) float64 { return a.Seconds }
 	memory := func(a answer) float64 { return float64(a.PeakRSS) / (1 << 20) }
-	reporting := func(a answer) float64 { return a.Seconds - a.Decode }
+	cpu := func(a answer) float64 { return a.CPU }
+	reporting := func(a answer) float64 { return a.CPU - a.Decode }
 	name := fmt.Sprintf("compliance over %d records", records.count)
-	b.less(name+", stored records decoded and proved, to SQLite", "s", middle(all[0], seconds), middle(all[1], seconds), 1)
-	b.less(name+", decoded records proved, to SQLite", "s", middle(all[0], reporting), middle(all[1], seconds), 0)
-	b.less(name+", stored records decoded and proved (bound)", "s", middle(all[0], seconds), 2, 1)
+	b.less(name+", stored ones decoded and proved, to SQLite", "s", middle(all[0], seconds), middle(all[1], seconds), 1)
+	b.less(name+", stored ones decoded and proved, to SQLite", "CPU s", middle(all[0], cpu), middle(all[1], cpu), 1)
+	b.less(name+", decoded ones proved, to SQLite", "CPU s", middle(all[0], reporting), middle(all[1], cpu), 1)
+	b.less(name+", stored ones decoded and proved (bound)", "s", middle(all[0], seconds), 2, 1)
+	b.less(name+", decoded ones proved (bound)", "CPU s", middle(all[0], reporting), 2, 1)
 	b.less(name+", peak memory (bound)", "MB", middle(all[0], memory), 256, 1)
 	return nil
 }

@@ -95,6 +95,7 @@ func (b *bench) run(ctx context.Context, parts []string, out string) (err error)
 	if err := b.prepare(ctx); err != nil {
 		return err
 	}
+	defer func() { printResults(os.Stdout, b.results) }()
 	for _, part := range []struct {
 		name string
 		run  func(context.Context) error
@@ -117,6 +118,5 @@ func (b *bench) run(ctx context.Context, parts []string, out string) (err error)
 			return err
 		}
 	}
-	printResults(os.Stdout, b.results)
 	return nil
 }

@@ -17,6 +17,7 @@ import (
 
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
 	"macrack.io/macrack/pkg/rules"
+	"macrack.io/macrack/test/cluster"
 )
 
 // A side is one of the two implementations, as clients of kube-apiserver see it.
@@ -173,6 +174,15 @@ func (s *side) checkRule(ctx context.Context) error {
 	return nil
 }
 
+// direct returns ours without the kube-apiserver before it, which tells how much of the time is the way there.
+func (b *bench) direct() (*side, error) {
+	config, err := b.cluster.ReplicaRESTConfig(1, cluster.Admin)
+	if err != nil {
+		return nil, err
+	}
+	return newSide("macrack, direct", config, b.ours.version, b.ours.etcd)
+}
+
 var clientCounts = []int{1, 16, 64}
 
 // measureWrites compares creating, updating and deleting instances through kube-apiserver: in our registry, with the rules, and as custom
@@ -203,7 +213,11 @@ func (b *bench) measureWrites(ctx context.Context) error {
 	if err := put(ctx, b.twin.etcd, twins...); err != nil {
 		return err
 	}
-	sides := [2]*side{b.ours, b.twin}
+	direct, err := b.direct()
+	if err != nil {
+		return err
+	}
+	sides := [3]*side{b.ours, b.twin, direct}
 	for _, s := range sides {
 		if err := s.checkRule(ctx); err != nil {
 			return err
@@ -214,10 +228,10 @@ func (b *bench) measureWrites(ctx context.Context) error {
 		}
 	}
 	for _, clients := range clientCounts {
-		var loads [2]load
+		var loads [3]load
 		for round := range b.rounds {
 			for i := range sides {
-				i = (i + round) % 2
+				i = (i + round) % len(sides)
 				if err := sides[i].write(ctx, clients, b.slice, fmt.Sprintf("c%d-r%d", clients, round), &loads[i]); err != nil {
 					return err
 				}
@@ -227,6 +241,7 @@ func (b *bench) measureWrites(ctx context.Context) error {
 			for _, q := range []float64{0.5, 0.99} {
 				b.less(fmt.Sprintf("%s, %d clients, p%.0f", operation, clients, 100*q), "ms", ms(quantile(loads[0].took[i], q)), ms(quantile(loads[1].took[i], q)), 0.7)
 			}
+			b.less(fmt.Sprintf("%s, %d clients, p50, straight at macrack-apiserver", operation, clients), "ms", ms(median(loads[2].took[i])), ms(median(loads[1].took[i])), 0)
 		}
 		rate := func(l load) float64 { return float64(l.cycles) / l.elapsed.Seconds() }
 		b.more(fmt.Sprintf("create-update-delete, %d clients", clients), "cycles/s", rate(loads[0]), rate(loads[1]), 0.77)
