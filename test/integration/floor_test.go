@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"sync"
 	"testing"
 	"time"
 
@@ -74,10 +75,12 @@ spec: {className: base, serialNumber: `+lease.Status.SerialNumber+`}
 
 	// The floor, while no controller is there to act on it: refused all the same.
 	tb.StopControllers()
+	start := sync.OnceValue(tb.StartControllers)
+	t.Cleanup(func() { assert.NoError(t, start()) })
 	toFloor(t, held, -time.Second)
 	assert.Contains(t, createFails(t, acme, instanceManifest("too-late", "floor")), "rule 3 (24 hours at least)")
 	assert.Equal(t, lease.UID, getMac(t, macName).Status.LeaseRef.UID, "the Mac waits for its release")
-	require.NoError(t, tb.StartControllers())
+	require.NoError(t, start())
 
 	eventually(t, func(c *assert.CollectT) {
 		_, err := client(t, admin).RackV1alpha1().MacNodeLeases(acme).Get(t.Context(), "floor", metav1.GetOptions{})
