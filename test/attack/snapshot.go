@@ -95,7 +95,7 @@ func decode(value []byte) (string, error) {
 		delete(meta, "managedFields")
 		delete(meta, "resourceVersion")
 		if finalizers, ok := meta["finalizers"].([]any); ok {
-			meta["finalizers"] = slices.DeleteFunc(finalizers, func(f any) bool { return !strings.Contains(fmt.Sprint(f), "macrack.io/") })
+			meta["finalizers"] = slices.DeleteFunc(finalizers, func(f any) bool { return f == "foregroundDeletion" }) // what is asked for when Held
 		}
 	}
 	if status, ok := content["status"].(map[string]any); ok {

@@ -151,7 +151,7 @@ func httpClient(config *rest.Config) (*http.Client, error) {
 }
 
 // prepare makes the world, or finds it as an earlier attack left it.
-func prepare(ctx context.Context, c *cluster.Cluster) (*world, error) {
+func prepare(ctx context.Context, c *cluster.Cluster) (_ *world, err error) {
 	w := &world{cluster: c, users: map[string]*user{}}
 	access := c.MacrackEtcd()
 	tlsConfig, err := etcdTLS(access, true)
@@ -162,6 +162,11 @@ func prepare(ctx context.Context, c *cluster.Cluster) (*world, error) {
 	if err != nil {
 		return nil, err
 	}
+	defer func() {
+		if err != nil {
+			w.close()
+		}
+	}()
 	namespace := `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"attack-quota"}}`
 	if err := w.make(ctx, "/api/v1/namespaces", namespace); err != nil {
 		return nil, err
