@@ -51,7 +51,7 @@ func main() {
 		exit(reportChild(os.Args[2], os.Args[3]))
 	}
 	quick := flag.Bool("short", false, "take few samples of small sizes: for development, not for conclusions")
-	parts := flag.String("parts", "writes,planned,reads,compliance,memory", "what to measure")
+	parts := flag.String("parts", "writes,planned,reads,memory,compliance", "what to measure")
 	out := flag.String("out", "", "the file to write (default .dev/bench.json of the repository)")
 	flag.Parse()
 
@@ -103,8 +103,8 @@ func (b *bench) run(ctx context.Context, parts []string, out string) (err error)
 		{"writes", b.measureWrites},
 		{"planned", b.measurePlanned},
 		{"reads", b.measureReads},
-		{"compliance", b.measureCompliance},
 		{"memory", b.measureMemory},
+		{"compliance", b.measureCompliance},
 	} {
 		if !slices.Contains(parts, part.name) {
 			continue

@@ -8,8 +8,10 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -28,6 +30,7 @@ type side struct {
 	tls     *tls.Config
 	http    *http.Client
 	etcd    *clientv3.Client // where its objects are stored
+	again   *atomic.Int64    // how often it was asked again
 }
 
 func newSide(name string, config *rest.Config, version string, etcd *clientv3.Client) (*side, error) {
@@ -35,7 +38,7 @@ func newSide(name string, config *rest.Config, version string, etcd *clientv3.Cl
 	if err != nil {
 		return nil, err
 	}
-	s := &side{name: name, version: version, host: config.Host, tls: tlsConfig, etcd: etcd}
+	s := &side{name: name, version: version, host: config.Host, tls: tlsConfig, etcd: etcd, again: &atomic.Int64{}}
 	s.http = s.newClient()
 	return s, nil
 }
@@ -49,11 +52,29 @@ func (s *side) instances(namespace string) string {
 	return s.host + "/apis/" + s.version + "/namespaces/" + namespace + "/macosinstances"
 }
 
-// do sends a request and returns the body of its answer, which must be 200 or 201.
+// do sends a request and returns the body of its answer, which must be 200 or 201. A server that is too busy (429) or out of reach (503) is
+// asked again, on the client's time.
 func (s *side) do(ctx context.Context, method, url, contentType string, body []byte) ([]byte, error) {
+	const backOff, attempts = 100 * time.Millisecond, 300
+	for n := 1; ; n++ {
+		status, answer, err := s.once(ctx, method, url, contentType, body)
+		switch {
+		case err != nil:
+			return nil, err
+		case status < http.StatusMultipleChoices:
+			return answer, nil
+		case status != http.StatusTooManyRequests && status != http.StatusServiceUnavailable || n == attempts:
+			return nil, fmt.Errorf("%s: %s %s: %d: %s", s.name, method, url, status, answer)
+		}
+		s.again.Add(1)
+		time.Sleep(backOff)
+	}
+}
+
+func (s *side) once(ctx context.Context, method, url, contentType string, body []byte) (status int, answer []byte, err error) {
 	req, err := http.NewRequestWithContext(ctx, method, url, bytes.NewReader(body))
 	if err != nil {
-		return nil, err
+		return 0, nil, err
 	}
 	req.Header.Set("Accept", "application/json")
 	if contentType != "" {
@@ -61,14 +82,11 @@ func (s *side) do(ctx context.Context, method, url, contentType string, body []b
 	}
 	resp, err := s.http.Do(req)
 	if err != nil {
-		return nil, err
+		return 0, nil, err
 	}
 	defer resp.Body.Close()
-	answer, err := io.ReadAll(resp.Body)
-	if err == nil && resp.StatusCode >= http.StatusMultipleChoices {
-		err = fmt.Errorf("%s: %s %s: %s: %s", s.name, method, url, resp.Status, answer)
-	}
-	return answer, err
+	answer, err = io.ReadAll(resp.Body)
+	return resp.StatusCode, answer, err
 }
 
 var operations = []string{"create", "update", "delete"}
@@ -245,6 +263,11 @@ func (b *bench) measureWrites(ctx context.Context) error {
 		}
 		rate := func(l load) float64 { return float64(l.cycles) / l.elapsed.Seconds() }
 		b.more(fmt.Sprintf("create-update-delete, %d clients", clients), "cycles/s", rate(loads[0]), rate(loads[1]), 0.77)
+	}
+	for _, s := range sides {
+		if n := s.again.Load(); n > 0 {
+			fmt.Fprintf(os.Stderr, "%s answered 429 or 503 %d times and was asked again\n", s.name, n)
+		}
 	}
 	return nil
 }
