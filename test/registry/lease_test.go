@@ -68,6 +68,12 @@ func TestBinding(t *testing.T) {
 		assert.True(t, apierrors.IsConflict(err), "%v", err)
 		assert.ErrorContains(t, err, "rule 2 (one tenant per Mac)")
 	})
+	t.Run("a binding is for the lease of its UID", func(t *testing.T) {
+		_, err := f.controllers.RackV1alpha1().MacNodeLeases("globex").Bind(t.Context(), "late",
+			&rackv1alpha1.MacNodeLeaseBinding{ObjectMeta: metav1.ObjectMeta{UID: "of-another"}, NodeName: "mac-1"}, metav1.CreateOptions{})
+		assert.True(t, apierrors.IsConflict(err), "%v", err)
+		assert.ErrorContains(t, err, "another object has its name now")
+	})
 	t.Run("a lease has one Mac", func(t *testing.T) {
 		f.mac("mac-2", "C07AAAAA0002")
 		assert.True(t, apierrors.IsConflict(f.bind("acme", "build", "mac-2")))

@@ -51,7 +51,7 @@ func New(e *env.Env) []*runner.Controller {
 			return e.MacRack.RackV1alpha1().MacNodes().Get(ctx, name, metav1.GetOptions{})
 		},
 		bind: func(ctx context.Context, lease *rackv1alpha1.MacNodeLease, nodeName string) error {
-			_, err := leases(lease.Namespace).Bind(ctx, lease.Name, &rackv1alpha1.MacNodeLeaseBinding{NodeName: nodeName}, created)
+			_, err := leases(lease.Namespace).Bind(ctx, lease.Name, &rackv1alpha1.MacNodeLeaseBinding{ObjectMeta: metav1.ObjectMeta{UID: lease.UID}, NodeName: nodeName}, created)
 			return err
 		},
 		refused: func(lease *rackv1alpha1.MacNodeLease, nodeName string, err error) {
@@ -75,7 +75,7 @@ func New(e *env.Env) []*runner.Controller {
 			return e.Core.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
 		},
 		stop: func(ctx context.Context, instance *instancev1alpha1.MacOSInstance, reason string) error {
-			_, err := e.MacRack.InstanceV1alpha1().MacOSInstances(instance.Namespace).Stop(ctx, instance.Name, &instancev1alpha1.MacOSInstanceStop{Reason: reason}, created)
+			_, err := e.MacRack.InstanceV1alpha1().MacOSInstances(instance.Namespace).Stop(ctx, instance.Name, &instancev1alpha1.MacOSInstanceStop{ObjectMeta: metav1.ObjectMeta{UID: instance.UID}, Reason: reason}, created)
 			return err
 		},
 		deleteLease: func(ctx context.Context, lease *rackv1alpha1.MacNodeLease) error {
@@ -87,7 +87,7 @@ func New(e *env.Env) []*runner.Controller {
 		},
 		updateState: updateState,
 		release: func(ctx context.Context, lease *rackv1alpha1.MacNodeLease, nodeTaints []string) error {
-			_, err := leases(lease.Namespace).Release(ctx, lease.Name, &rackv1alpha1.MacNodeLeaseRelease{NodeTaints: nodeTaints}, created)
+			_, err := leases(lease.Namespace).Release(ctx, lease.Name, &rackv1alpha1.MacNodeLeaseRelease{ObjectMeta: metav1.ObjectMeta{UID: lease.UID}, NodeTaints: nodeTaints}, created)
 			return err
 		},
 		released: func(lease *rackv1alpha1.MacNodeLease) {

@@ -60,8 +60,8 @@ func NewStorage(typer runtime.ObjectTyper, domain *txn.Domain, clock clock.Passi
 	return &Storage{
 		Lease:   &REST{main, clock},
 		Status:  status,
-		Binding: &BindingREST{newSubresource(main.Store, domain, strategy)},
-		Release: &ReleaseREST{newSubresource(main.Store, domain, strategy)},
+		Binding: &BindingREST{stores.NewSubresource(main, domain, strategy)},
+		Release: &ReleaseREST{stores.NewSubresource(main, domain, strategy)},
 	}, nil
 }
 

@@ -1,0 +1,88 @@
+package stores
+
+import (
+	"context"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/registry/generic/registry"
+	"k8s.io/apiserver/pkg/registry/rest"
+	"k8s.io/apiserver/pkg/util/dryrun"
+
+	"macrack.io/macrack/pkg/registry/rejection"
+	"macrack.io/macrack/pkg/registry/txn"
+)
+
+// Subresource changes an object for a request that is created as a subresource of it, such as a binding. The
+// object's strategy has no part in that, its planner has.
+type Subresource struct {
+	store    rejection.Store
+	domain   *txn.Domain
+	resource schema.GroupResource
+}
+
+var _ rest.SubresourceObjectMetaPreserver = Subresource{}
+
+// NewSubresource returns a subresource of the objects in main.
+func NewSubresource(main *REST, domain *txn.Domain, strategy Strategy) Subresource {
+	store := *main.Store.Store
+	store.UpdateStrategy = planned{strategy}
+	store.ResetFieldsStrategy = nil
+	s := Subresource{store: *main.Store, domain: domain, resource: store.DefaultQualifiedResource}
+	s.store.Store = &store
+	return s
+}
+
+// planned is the strategy of updates that the server makes.
+type planned struct{ Strategy }
+
+func (planned) PrepareForUpdate(context.Context, runtime.Object, runtime.Object) {}
+
+func (planned) ValidateUpdate(context.Context, runtime.Object, runtime.Object) field.ErrorList {
+	return nil
+}
+
+// PreserveRequestObjectMetaSystemFieldsOnSubresourceCreate is true: the UID of a body is a precondition.
+func (Subresource) PreserveRequestObjectMetaSystemFieldsOnSubresourceCreate() bool { return true }
+
+// Update changes the object that body, which is created as its subresource, is for: the one of that name, and of
+// that UID if body has one. A dry run is planned and not written.
+func (s Subresource) Update(ctx context.Context, body *metav1.ObjectMeta, change func(runtime.Object), dryRun []string) error {
+	info := rest.DefaultUpdatedObjectInfo(nil, func(_ context.Context, _, old runtime.Object) (runtime.Object, error) {
+		obj := old.DeepCopyObject()
+		m, err := meta.Accessor(obj)
+		if err != nil {
+			return nil, err
+		}
+		if body.UID != "" && body.UID != m.GetUID() {
+			return nil, apierrors.NewConflict(s.resource, body.Name, fmt.Errorf("it has UID %s, not %s: another object has its name now", m.GetUID(), body.UID))
+		}
+		change(obj)
+		return obj, nil
+	})
+	preflight := func(ctx context.Context, obj, old runtime.Object) error {
+		if !dryrun.IsDryRun(dryRun) {
+			return nil
+		}
+		if registry.ShouldDeleteDuringUpdate(ctx, "", obj, old) {
+			obj = nil
+		}
+		return s.domain.Preflight(ctx, s.resource, old, obj)
+	}
+	_, _, err := s.store.Update(ctx, body.Name, info, rest.ValidateAllObjectFunc, preflight, false, &metav1.UpdateOptions{DryRun: dryRun})
+	return err
+}
+
+// CheckName gives the body of a request the name in its path, and refuses one that has another.
+func CheckName(body *metav1.ObjectMeta, name string) error {
+	if body.Name != "" && body.Name != name {
+		return apierrors.NewBadRequest(fmt.Sprintf("the name of the object (%s) does not match the name in the URL (%s)", body.Name, name))
+	}
+	body.Name = name
+	return nil
+}
