@@ -47,7 +47,7 @@ func (c *Config) restrict(domain *txn.Domain, groups []*genericapiserver.APIGrou
 		return err
 	}
 	plugins := []admission.Interface{
-		rejectionreport.New(func(ctx context.Context, name string) (*rack.MacNode, error) { return macNodes(ctx, "", name) }),
+		rejectionreport.New(func(ctx context.Context, name string) (*rack.MacNode, error) { return macNodes(ctx, "", name) }, c.Clock),
 		noderestriction.New(),
 		controllerrestriction.New(),
 	}

@@ -7,9 +7,12 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/utils/clock"
 
 	"macrack.io/macrack/pkg/apis/rack"
 	"macrack.io/macrack/pkg/registry/identity"
@@ -18,14 +21,28 @@ import (
 // MacNode returns a MacNode. The error is one for [apierrors.IsNotFound] if there is none of the name.
 type MacNode func(ctx context.Context, name string) (*rack.MacNode, error)
 
+// perMinute is how many rejections of one Mac may be reported in a minute. Identical ones fold, so that an agent which
+// refuses what is to be refused needs a few; one that makes them up cannot fill the ledger.
+const perMinute = 60
+
 // New returns the admission plugin.
-func New(macNode MacNode) admission.MutationInterface {
-	return &plugin{admission.NewHandler(admission.Create), macNode}
+func New(macNode MacNode, clock clock.PassiveClock) admission.MutationInterface {
+	return &plugin{Handler: admission.NewHandler(admission.Create), macNode: macNode, clock: clock, minutes: map[string]minute{}}
 }
 
 type plugin struct {
 	*admission.Handler
 	macNode MacNode
+	clock   clock.PassiveClock
+
+	mu      sync.Mutex
+	minutes map[string]minute // by the name of the Mac
+}
+
+// A minute is when it began, and how many rejections were reported in it.
+type minute struct {
+	began time.Time
+	used  int
 }
 
 // Admit refuses a report, or completes it.
@@ -46,6 +63,10 @@ func (p *plugin) Admit(ctx context.Context, a admission.Attributes, _ admission.
 	}
 	if serial := record.Chassis.SerialNumber; serial != "" && serial != mac.Spec.SerialNumber {
 		return admission.NewForbidden(a, fmt.Errorf("MacNode %q has serial number %s, not %s", mac.Name, mac.Spec.SerialNumber, serial))
+	}
+	if !a.IsDryRun() && !p.allow(mac.Name) {
+		// Without a time after which to try again, for which clients would wait.
+		return apierrors.NewTooManyRequests(fmt.Sprintf("%d rejections of Mac %q were reported within a minute; try again later", perMinute, mac.Name), 0)
 	}
 	record.Chassis.SerialNumber = mac.Spec.SerialNumber
 	complete(record, mac, a.GetNamespace())
@@ -73,6 +94,22 @@ func (p *plugin) checkReporter(a admission.Attributes, record *rack.AuditRecord)
 		return fmt.Errorf("%s reports rejections of the layers %q, not of %q", a.GetUserInfo().GetName(), layers, record.Details.Layer)
 	}
 	return nil
+}
+
+// allow counts a report of a Mac that exists, and says whether it is within the limit.
+func (p *plugin) allow(mac string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	m, now := p.minutes[mac], p.clock.Now()
+	if age := now.Sub(m.began); age < 0 || age >= time.Minute {
+		m = minute{began: now}
+	}
+	if m.used >= perMinute {
+		return false
+	}
+	m.used++
+	p.minutes[mac] = m
+	return true
 }
 
 // complete says whose the Mac is, and so whether one tenant reached for another's: what the reporter knows of that may

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -11,6 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/utils/clock"
+	clocktesting "k8s.io/utils/clock/testing"
 
 	"macrack.io/macrack/pkg/apis/rack"
 	"macrack.io/macrack/pkg/registry/identity"
@@ -42,7 +45,7 @@ func report(layer rack.AuditLayer, node string) *rack.AuditRecord {
 
 func admit(t *testing.T, who user.Info, namespace string, record *rack.AuditRecord) error {
 	a := admission.NewAttributesRecord(record, nil, schema.GroupVersionKind{}, namespace, "", rack.Resource("auditrecords").WithVersion("v1alpha1"), "", admission.Create, nil, false, who)
-	return New(macs).Admit(t.Context(), a, nil)
+	return New(macs, clock.RealClock{}).Admit(t.Context(), a, nil)
 }
 
 func TestWhoReports(t *testing.T) {
@@ -120,4 +123,27 @@ func TestTheServerKnowsBetter(t *testing.T) {
 		assert.NoError(t, admit(t, agent, "acme", record))
 		assert.Equal(t, rack.LeaseReleased, record.Type, "left for the registry to refuse")
 	})
+}
+
+// An agent that makes rejections up cannot fill the ledger, nor keep another's off it.
+func TestLimit(t *testing.T) {
+	now := clocktesting.NewFakePassiveClock(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
+	plugin := New(macs, now)
+	send := func(who user.Info, node string, dryRun bool) error {
+		a := admission.NewAttributesRecord(report(rack.LayerAgent, node), nil, schema.GroupVersionKind{}, "acme", "", rack.Resource("auditrecords").WithVersion("v1alpha1"), "", admission.Create, nil, dryRun, who)
+		return plugin.Admit(t.Context(), a, nil)
+	}
+	for range perMinute {
+		assert.NoError(t, send(agent, "mac-1", false))
+	}
+	assert.True(t, apierrors.IsTooManyRequests(send(agent, "mac-1", false)))
+	assert.NoError(t, send(agent, "mac-1", true), "a dry run records nothing")
+	other := &user.DefaultInfo{Name: "system:node:mac-2", Groups: []string{"system:nodes"}}
+	assert.NoError(t, send(other, "mac-2", false))
+	now.SetTime(now.Now().Add(time.Minute - time.Nanosecond))
+	assert.True(t, apierrors.IsTooManyRequests(send(agent, "mac-1", false)))
+	now.SetTime(now.Now().Add(time.Nanosecond))
+	assert.NoError(t, send(agent, "mac-1", false))
+	now.SetTime(now.Now().Add(-time.Hour))
+	assert.NoError(t, send(agent, "mac-1", false), "a clock that was set back locks nobody out")
 }
