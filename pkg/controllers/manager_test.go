@@ -166,7 +166,7 @@ func (r *rack) stop(action clienttesting.Action) (bool, runtime.Object, error) {
 
 func (r *rack) eventually(what string, condition func() bool) {
 	r.t.Helper()
-	require.Eventually(r.t, condition, 20*time.Second, 2*time.Millisecond, what)
+	require.Eventually(r.t, condition, 2*time.Minute, 2*time.Millisecond, what)
 }
 
 // beat renews the Lease of the Mac's Node.
@@ -398,13 +398,13 @@ func TestNew(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- m.Run(ctx) }()
-	require.Eventually(t, m.Synced, 20*time.Second, time.Millisecond)
+	require.Eventually(t, m.Synced, 2*time.Minute, time.Millisecond)
 	lease := &rackv1alpha1.MacNodeLease{ObjectMeta: metav1.ObjectMeta{Namespace: "acme", Name: "a", UID: "u"}}
 	m.env.Recorder.Event(lease, corev1.EventTypeNormal, "Bound", "bound")
 	require.Eventually(t, func() bool {
 		events, err := core.CoreV1().Events("acme").List(ctx, metav1.ListOptions{})
 		return err == nil && len(events.Items) == 1 && events.Items[0].InvolvedObject.Kind == "MacNodeLease"
-	}, 20*time.Second, time.Millisecond)
+	}, 2*time.Minute, time.Millisecond)
 	cancel()
 	require.NoError(t, <-done)
 	assert.ErrorContains(t, m.Run(t.Context()), "have run already")

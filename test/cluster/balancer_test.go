@@ -99,5 +99,5 @@ func eventually(t *testing.T, front net.Listener, want ...string) {
 			got = append(got, ask(t, front.Addr().String()))
 		}
 		assert.ElementsMatch(collect, want, got)
-	}, 20*time.Second, 50*time.Millisecond)
+	}, 2*time.Minute, 50*time.Millisecond)
 }

@@ -238,7 +238,7 @@ func testRoles(t *testing.T, c *cluster.Cluster) {
 			if assert.NoError(t, err, name) {
 				assert.Equal(t, test.allowed, review.Status.Allowed, name)
 			}
-		}, 20*time.Second, 200*time.Millisecond)
+		}, 2*time.Minute, 200*time.Millisecond)
 	}
 }
 

@@ -45,11 +45,11 @@ func TestGuard(t *testing.T) {
 	assert.Eventually(t, func() bool {
 		_, err := processBegan(pid)
 		return err != nil
-	}, 20*time.Second, 50*time.Millisecond, "the component ends with the program that started it")
+	}, 2*time.Minute, 50*time.Millisecond, "the component ends with the program that started it")
 	assert.Eventually(t, func() bool {
 		_, err := os.Stat(filepath.Join(dir, "cluster"))
 		return os.IsNotExist(err)
-	}, 20*time.Second, 50*time.Millisecond, "and so does the temporary folder")
+	}, 2*time.Minute, 50*time.Millisecond, "and so does the temporary folder")
 }
 
 // startGuarded starts a component with a guard, says its pid, and waits to be killed.

@@ -37,7 +37,7 @@ func TestKeep(t *testing.T) {
 	require.Eventually(t, func() bool {
 		after, ok := crashed.running()
 		return ok && after.PID != before.PID
-	}, 20*time.Second, 50*time.Millisecond, "what crashed is started again")
+	}, 2*time.Minute, 50*time.Millisecond, "what crashed is started again")
 	after, _ := crashed.running()
 	assert.Equal(t, before.Args, after.Args)
 	_, ok = killed.running()

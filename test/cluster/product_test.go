@@ -68,7 +68,7 @@ spec: {leaseName: build, className: small, imageName: macos-26-xcode-26}
 			stdout, _, err := c.Kubectl(ctx, "acme", "get", "-n", "acme", "leases.rack.macrack.io", "-o", "name")
 			assert.NoError(t, err)
 			assert.Equal(t, "macnodelease.rack.macrack.io/build\n", stdout)
-		}, 20*time.Second, 500*time.Millisecond, "the other replica serves")
+		}, 2*time.Minute, 500*time.Millisecond, "the other replica serves")
 		require.NoError(t, c.Restart(ctx, replica))
 	}
 

@@ -90,7 +90,7 @@ func newPlugin(t *testing.T) *validating.Plugin {
 	require.NoError(t, plugin.ValidateInitialization())
 	factory.Start(t.Context().Done())
 	factory.WaitForCacheSync(t.Context().Done())
-	require.Eventually(t, plugin.WaitForReady, 30*time.Second, 10*time.Millisecond)
+	require.Eventually(t, plugin.WaitForReady, 2*time.Minute, 10*time.Millisecond)
 	return plugin
 }
 

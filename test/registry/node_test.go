@@ -155,7 +155,7 @@ func TestRefusalsFold(t *testing.T) {
 		require.EventuallyWithT(t, func(c *assert.CollectT) {
 			_, total := rejected()
 			assert.EqualValues(c, 50*(minute+1), total)
-		}, 30*time.Second, 20*time.Millisecond)
+		}, 2*time.Minute, 20*time.Millisecond)
 	}
 	records, _ := rejected()
 	assert.Equal(t, 4, records, "the first of each minute, and the count of the others")

@@ -107,5 +107,5 @@ func TestReadyzKnowsWhetherEtcdIsWritable(t *testing.T) {
 	assert.NoError(t, err, "what is there can be read")
 
 	etcd.Disarm(t)
-	require.Eventually(t, func() bool { code, _ := readyz(); return code == 200 }, 30*time.Second, 50*time.Millisecond)
+	require.Eventually(t, func() bool { code, _ := readyz(); return code == 200 }, 2*time.Minute, 50*time.Millisecond)
 }

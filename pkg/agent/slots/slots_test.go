@@ -83,7 +83,7 @@ func tempDir(t *testing.T) string {
 	dir, err := os.MkdirTemp("", "mac")
 	require.NoError(t, err)
 	t.Cleanup(func() {
-		require.Eventually(t, func() bool { return os.RemoveAll(dir) == nil }, 20*time.Second, 20*time.Millisecond)
+		require.Eventually(t, func() bool { return os.RemoveAll(dir) == nil }, 2*time.Minute, 20*time.Millisecond)
 	})
 	return dir
 }
@@ -190,7 +190,7 @@ func waitUnlocked(t *testing.T, dir contract.SlotDir) {
 		}
 		lock.Unlock()
 		return true
-	}, 20*time.Second, 20*time.Millisecond)
+	}, 2*time.Minute, 20*time.Millisecond)
 }
 
 func TestVMLivesAndLeavesNothing(t *testing.T) {

@@ -53,7 +53,7 @@ func TestReconcilesAgainWhenDue(t *testing.T) {
 			c.Enqueue("a")
 			require.Equal(t, noon, <-calls)
 			for _, step := range tt.steps {
-				require.Eventually(t, clock.HasWaiters, 10*time.Second, time.Millisecond, "no timer is set")
+				require.Eventually(t, clock.HasWaiters, 2*time.Minute, time.Millisecond, "no timer is set")
 				require.Empty(t, calls, "reconciled before it was due")
 				clock.Step(step)
 			}
