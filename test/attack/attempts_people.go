@@ -133,6 +133,9 @@ func (w *world) podsAndNodes() []attempt {
 		{family, "a Node of one's own making", "agent", post("/api/v1/nodes", `{"apiVersion":"v1","kind":"Node","metadata":{"name":"attack-x","labels":{"macrack.io/mac":"true"}}}`), forbidden(""), ""},
 		{family, "a Node that is a Mac without a taint", "root", post("/api/v1/nodes", `{"apiVersion":"v1","kind":"Node","metadata":{"name":"attack-x","labels":{"macrack.io/mac":"true","kubernetes.io/os":"darwin"}}}`), rule2, ""},
 		{family, "devices that hand out virtual machines", "root", post("/apis/resource.k8s.io/v1/deviceclasses", `{"apiVersion":"resource.k8s.io/v1","kind":"DeviceClass","metadata":{"name":"attack-x"},"spec":{"extendedResourceName":"macrack.io/macos-vm"}}`), rule1, ""},
+		{family, "the pods of another tenant's Mac, by the Node's proxy", "acme", get("/api/v1/nodes/" + w.globexMac + "/proxy/pods"), noRight(), ""},
+		{family, "a command in another tenant's pod", "globex", post("/api/v1/namespaces/acme/pods/attack-1-vm/exec?command=id&stdout=1", ""), noRight(), ""},
+		{family, "the product's server, by a Service's proxy", "acme-admin", get("/api/v1/namespaces/macrack-system/services/https:macrack-apiserver:443/proxy" + rackPath + "/macnodes"), noRight(), ""},
 		{family, "the policy on pods deleted", "root", remove("/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies/pods.macrack.io"), notFound(), ""},
 	}
 	return attempts
@@ -202,6 +205,11 @@ func certificateOfAnother(ctx context.Context, w *world, who string) answer {
 	return post("/apis/certificates.k8s.io/v1/certificatesigningrequests", `{"apiVersion":"certificates.k8s.io/v1","kind":"CertificateSigningRequest","metadata":{"name":"attack-x"},"spec":{"request":"`+request+`","signerName":"kubernetes.io/kube-apiserver-client-kubelet","usages":["digital signature","client auth"]}}`)(ctx, w, who)
 }
 
+// show has a client show a certificate, also to a server that says that it trusts other authorities.
+func show(config *tls.Config, pair tls.Certificate) {
+	config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &pair, nil }
+}
+
 func (w *world) directly() []attempt {
 	const family = "direct"
 	one := func(w *world) string {
@@ -218,7 +226,7 @@ func (w *world) directly() []attempt {
 				return config, nil
 			}
 			pair, err := certificate(w)
-			config.Certificates = []tls.Certificate{pair}
+			show(config, pair)
 			return config, err
 		}
 	}
@@ -234,7 +242,7 @@ func (w *world) directly() []attempt {
 	fronted := call{method: "GET", path: rackPath + "/macnodeleases", header: front}
 	floor := call{method: "PATCH", path: w.acmeLease(), body: `{"metadata":{"finalizers":null}}`, contentType: mergePatch, header: front}
 	refused := want{codes: []int{401, 403}, lacks: w.ours()}
-	failed := want{codes: []int{0, 400, 401, 403}, lacks: w.ours()}
+	failed := want{codes: []int{400, 401, 403}, lacks: w.ours()}
 	return []attempt{
 		{family, "leases, without a certificate", "-", dial(nobody, one, list), refused, ""},
 		{family, "leases, as the front proxy without its certificate", "-", dial(nobody, one, fronted), refused, ""},
@@ -248,7 +256,7 @@ func (w *world) directly() []attempt {
 		{family, "leases, with a password", "-", dial(nobody, one, call{method: "GET", path: list.path, header: map[string]string{"Authorization": "Basic YWRtaW46YWRtaW4="}}), refused, ""},
 		{family, "leases, with TLS of long ago", "-", dial(func(*world) (*tls.Config, error) {
 			return &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS11}, nil
-		}, one, list), says(0, ""), ""},
+		}, one, list), says(0, "protocol version not supported"), ""},
 		{family, "leases, with headers of another host", "-", dial(nobody, one, call{method: "GET", path: list.path, header: map[string]string{"X-Forwarded-For": "127.0.0.1", "X-Original-Url": rackPath, "Forwarded": "for=127.0.0.1"}}), refused, ""},
 		{family, "metrics, without a certificate", "-", dial(nobody, one, call{method: "GET", path: "/metrics"}), refused, ""},
 		{family, "profiles, without a certificate", "-", dial(nobody, one, call{method: "GET", path: "/debug/pprof/"}), refused, ""},
@@ -275,14 +283,14 @@ func (w *world) etcdAccess() []attempt {
 				return config, err
 			}
 			pair, err := certificate(w)
-			config.Certificates = []tls.Certificate{pair}
+			show(config, pair)
 			return config, err
 		}
 	}
 	of := func(who string) func(w *world) (*tls.Config, error) {
 		return with(func(w *world) (tls.Certificate, error) { return w.certificateOf(who) })
 	}
-	closed := says(0, "")
+	closed := says(0, "remote error: tls:")
 	return []attempt{
 		{family, "read without a certificate", "-", dial(with(nil), url, read), closed, ""},
 		{family, "written without a certificate", "-", dial(with(nil), url, write), closed, ""},

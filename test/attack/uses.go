@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"net/http"
 	"strings"
@@ -71,6 +72,8 @@ func (w *world) usesOfOthers() []use {
 		{"to report what it refused", "agent", post(records("acme"), w.recordBody("Agent", w.acmeMac)), says(201, "Attack")},
 		{"to report what the scheduler refused", "controllers", post(records("acme"), w.recordBody("Scheduler", w.acmeMac)), says(201, "Attack")},
 		{"to write a floor as it is, in another time zone", "controllers", w.sameFloor, ok},
+		{"to read macrack's etcd with the certificate for it", "-", dial(func(w *world) (*tls.Config, error) { return etcdTLS(w.cluster.MacrackEtcd(), true) },
+			func(w *world) string { return w.cluster.MacrackEtcd().Servers[0] }, call{method: "POST", path: "/v3/kv/range", body: `{"key":"L3JlZ2lzdHJ5Lw==","range_end":"L3JlZ2lzdHJ5MA==","count_only":true}`}), says(200, `"count"`)},
 		{"to see everything", "root", get(rackPath + "/macnodeleases"), says(200, w.globexUID)},
 	}
 }
