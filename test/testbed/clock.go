@@ -38,6 +38,13 @@ func (c *Clock) Advance(d time.Duration) {
 	}
 }
 
+// Offset returns by how much the clock has been put forward.
+func (c *Clock) Offset() time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.offset
+}
+
 // Now returns the time.
 func (c *Clock) Now() time.Time {
 	c.mu.Lock()

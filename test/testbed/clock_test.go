@@ -33,6 +33,7 @@ func TestClockRunsAndIsPutForward(t *testing.T) {
 		time.Sleep(time.Minute)
 		assert.Equal(t, began.Add(24*time.Hour+2*time.Minute), c.Now())
 		assert.Panics(t, func() { c.Advance(-1) })
+		assert.Equal(t, 24*time.Hour, c.Offset())
 	})
 }
 

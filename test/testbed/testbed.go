@@ -96,6 +96,9 @@ func (tb *Testbed) start(ctx context.Context, macs int) error {
 	if err := tb.logToFile(); err != nil {
 		return err
 	}
+	if err := tb.restoreClock(); err != nil {
+		return err
+	}
 	if err := tb.writeKubeconfig(); err != nil {
 		return err
 	}
@@ -297,6 +300,28 @@ func (tb *Testbed) Advance(d time.Duration) {
 		klog.ErrorS(err, "Macs may be Offline until their next heartbeat")
 	}
 	tb.Clock.Advance(d)
+	if err := os.WriteFile(tb.offsetFile(), []byte(tb.Clock.Offset().String()), 0o644); err != nil {
+		klog.ErrorS(err, "When the testbed is started again in its folder, its time may have run backwards")
+	}
+}
+
+func (tb *Testbed) offsetFile() string { return filepath.Join(tb.Cluster.Dir(), "clock-offset") }
+
+// restoreClock has a testbed that goes on in its folder go on in time.
+func (tb *Testbed) restoreClock() error {
+	text, err := os.ReadFile(tb.offsetFile())
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	offset, err := time.ParseDuration(string(text))
+	if err != nil {
+		return fmt.Errorf("%s: %w", tb.offsetFile(), err)
+	}
+	tb.Clock.Advance(offset)
+	return nil
 }
 
 func (tb *Testbed) beatAhead(ctx context.Context, d time.Duration) error {
