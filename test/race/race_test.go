@@ -39,9 +39,9 @@ func runRace(t *testing.T, change func(*Options)) *Result {
 
 // The race proof, short: make race runs it at length.
 func TestRace(t *testing.T) {
-	result := runRace(t, func(o *Options) { o.Attempts, o.KillEvery = 8000, 3*time.Second })
+	result := runRace(t, func(o *Options) { o.Attempts, o.KillEvery = 5000, 3*time.Second })
 	assert.Zero(t, result.Violations, "%v", result.First)
-	assert.GreaterOrEqual(t, result.Attempts, int64(8000))
+	assert.GreaterOrEqual(t, result.Attempts, int64(5000))
 	assert.Zero(t, result.Undecided)
 	assert.Equal(t, rackv1alpha1.ComplianceCompliant, result.Report.Verdict)
 	// It proves nothing unless there were races.
