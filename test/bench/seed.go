@@ -211,7 +211,7 @@ func newInstance(namespace string, n, lease int) *instancev1alpha1.MacOSInstance
 	now := metav1.NewTime(time.Now().Truncate(time.Second))
 	managed := func(manager, subresource, fields string) metav1.ManagedFieldsEntry {
 		return metav1.ManagedFieldsEntry{Manager: manager, Operation: metav1.ManagedFieldsOperationUpdate, APIVersion: "instance.macrack.io/v1alpha1", Time: &now,
-			FieldsType: "FieldsV1", FieldsV1: &metav1.FieldsV1{Raw: []byte(fields)}, Subresource: subresource}
+			FieldsType: "FieldsV1", FieldsV1: metav1.NewFieldsV1(fields), Subresource: subresource}
 	}
 	i.ManagedFields = []metav1.ManagedFieldsEntry{
 		managed("kubectl-create", "", `{"f:metadata":{"f:labels":{".":{},"f:app":{},"f:team":{}}},"f:spec":{"f:className":{},"f:imageName":{},"f:leaseName":{}}}`),

@@ -160,3 +160,34 @@ func TestRefusalsFold(t *testing.T) {
 	records, _ := rejected()
 	assert.Equal(t, 4, records, "the first of each minute, and the count of the others")
 }
+
+// A Mac that is leaving the fleet is not leased, and takes its quarantine with it on record.
+func TestMacThatLeaves(t *testing.T) {
+	f := newFleet(t, 1)
+	f.mac("mac-1", "C07AAAAA0001")
+	nodes := f.admin.RackV1alpha1().MacNodes()
+	foreground := metav1.DeletePropagationForeground
+	require.NoError(t, nodes.Delete(t.Context(), "mac-1", metav1.DeleteOptions{PropagationPolicy: &foreground}))
+	_, err := f.acme.RackV1alpha1().MacNodeLeases("acme").Create(t.Context(), newLease("acme", "build"), metav1.CreateOptions{})
+	require.NoError(t, err)
+	assert.ErrorContains(t, f.bind("acme", "build", "mac-1"), "taken out of the fleet")
+
+	f.mac("mac-2", "C07AAAAA0002")
+	f.report("mac-2", func(s *rackv1alpha1.MacNodeStatus) {
+		meta.SetStatusCondition(&s.Conditions, metav1.Condition{Type: rackv1alpha1.MacNodeSlotsHealthy, Status: metav1.ConditionFalse, Reason: rackv1alpha1.ReasonKernelQuotaStuck})
+	})
+	require.NoError(t, nodes.Delete(t.Context(), "mac-2", metav1.DeleteOptions{}))
+	assert.Equal(t, []rackv1alpha1.AuditRecordType{rackv1alpha1.NodeQuarantined, rackv1alpha1.NodeRecovered}, typesOf(f.records("macrack-system")))
+}
+
+// A report that a Mac is scrubbed counts only if it is made after the lease has ended.
+func TestScrubbedTooEarly(t *testing.T) {
+	f := newFleet(t, 1)
+	f.mac("mac-1", "C07AAAAA0001")
+	lease := f.lease("acme", "build", "mac-1")
+	node := f.node("mac-1")
+	node.Status.Scrub = &rackv1alpha1.ScrubReport{LeaseUID: lease.UID, FinishedAt: metav1.NewTime(f.clock.Now())}
+	_, err := f.agent("mac-1").RackV1alpha1().MacNodes().UpdateStatus(t.Context(), node, metav1.UpdateOptions{})
+	assert.True(t, apierrors.IsConflict(err), "%v", err)
+	assert.Nil(t, f.node("mac-1").Status.Scrub)
+}

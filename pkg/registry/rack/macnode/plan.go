@@ -2,6 +2,7 @@ package macnode
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -67,6 +68,12 @@ func (p *planner) delete(ctx context.Context, tx *txn.Tx, was *rack.MacNode) err
 	if err := refuseLeased(was); err != nil {
 		return err
 	}
+	if q := was.Status.Quarantine; q != nil {
+		record := ledger.NewNodeRecovered(was, "Removed", fmt.Sprintf("the Mac was taken out of the fleet while it was in quarantine (%s)", q.Reason))
+		if err := ledger.Append(ctx, tx, p.clock, record); err != nil {
+			return err
+		}
+	}
 	if _, exists, err := tx.GetKey(ctx, IndexSerialNumber, was.Spec.SerialNumber); err != nil || !exists {
 		return err
 	}
@@ -98,6 +105,9 @@ func (p *planner) update(ctx context.Context, tx *txn.Tx, was, is *rack.MacNode)
 		} else if err != nil {
 			return err
 		}
+	}
+	if is.Status.Scrub != nil && was.Status.ReleasingSince == nil && !equality.Semantic.DeepEqual(was.Status.Scrub, is.Status.Scrub) {
+		return apierrors.NewConflict(Resource, was.Name, errors.New("a Mac is scrubbed once its lease has ended, which status.releasingSince says"))
 	}
 	record := p.quarantine(ctx, was, is)
 	DerivePhase(is)

@@ -166,6 +166,9 @@ func (p *planner) bind(ctx context.Context, tx *txn.Tx, was, is *rack.MacNodeLea
 	if err := rules.CheckBind(node.Name, string(node.Status.Phase), holder); err != nil {
 		return apierrors.NewConflict(Resource, was.Name, err)
 	}
+	if node.DeletionTimestamp != nil {
+		return apierrors.NewConflict(Resource, was.Name, fmt.Errorf("Mac %q is being taken out of the fleet", node.Name))
+	}
 	if node.Spec.ClassName != was.Spec.ClassName {
 		return apierrors.NewConflict(Resource, was.Name, fmt.Errorf("Mac %q is of class %q, the lease asks for %q", node.Name, node.Spec.ClassName, was.Spec.ClassName))
 	}
