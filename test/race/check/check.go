@@ -26,6 +26,7 @@ import (
 const (
 	slotsPerMac = 2
 	floor       = 24 * time.Hour
+	retention   = 90 * 24 * time.Hour // of records, at least
 
 	floorFinalizer = "macrack.io/floor"
 	systemSpace    = "macrack-system"
@@ -33,14 +34,15 @@ const (
 
 // Where things are in etcd.
 const (
-	prefix         = "/registry/"
-	nodePrefix     = prefix + "rack.macrack.io/macnodes/"
-	leasePrefix    = prefix + "rack.macrack.io/macnodeleases/"
-	recordPrefix   = prefix + "rack.macrack.io/auditrecords/"
-	instancePrefix = prefix + "instance.macrack.io/macosinstances/"
-	imagePrefix    = prefix + "image.macrack.io/macosimages/"
-	indexPrefix    = prefix + "macrack.io/index/"
-	headIndex      = "ledger-head"
+	prefix          = "/registry/"
+	nodePrefix      = prefix + "rack.macrack.io/macnodes/"
+	leasePrefix     = prefix + "rack.macrack.io/macnodeleases/"
+	recordPrefix    = prefix + "rack.macrack.io/auditrecords/"
+	instancePrefix  = prefix + "instance.macrack.io/macosinstances/"
+	imagePrefix     = prefix + "image.macrack.io/macosimages/"
+	indexPrefix     = prefix + "macrack.io/index/"
+	headIndex       = "ledger-head"
+	checkpointIndex = "ledger-checkpoint/"
 )
 
 // indexKinds are the kinds of index keys that say something about objects.
@@ -86,9 +88,11 @@ type Checker struct {
 	leases    map[string]*rackv1alpha1.MacNodeLease      // by namespace/name
 	instances map[string]*instancev1alpha1.MacOSInstance // by namespace/name
 	images    map[string]*imagev1alpha1.MacOSImage
-	index     map[string]string // index keys, by kind/id
-	want      map[string]string // index keys that there should be
-	chains    map[string]*chain
+	index     map[string]string                      // index keys, by kind/id
+	want      map[string]string                      // index keys that there should be
+	chains    map[string]*chain                      // their last records
+	places    map[string]*chain                      // records that have not expired, by name
+	newest    time.Time                              // of the records
 	live      map[string]map[string]types.UID        // instances that have not ended, by lease and name
 	running   map[string]map[types.UID]bool          // instances that run, by node
 	mods      map[string]int64                       // of every key that exists, when it was written last
@@ -101,6 +105,8 @@ type Checker struct {
 	stopped   map[string]bool                        // instances that ever were asked to stop or ended, by key
 	counts    map[rackv1alpha1.AuditRecordType]int64 // records
 	total     int64                                  // violations
+
+	checkpoints map[string]int64 // the last records that may have expired, by chain
 
 	violations []Violation
 	current    *revision
@@ -140,7 +146,7 @@ type revision struct {
 func New() *Checker {
 	return &Checker{
 		nodes: map[string]*rackv1alpha1.MacNode{}, leases: map[string]*rackv1alpha1.MacNodeLease{}, instances: map[string]*instancev1alpha1.MacOSInstance{},
-		images: map[string]*imagev1alpha1.MacOSImage{}, index: map[string]string{}, want: map[string]string{}, chains: map[string]*chain{},
+		images: map[string]*imagev1alpha1.MacOSImage{}, index: map[string]string{}, want: map[string]string{}, chains: map[string]*chain{}, places: map[string]*chain{}, checkpoints: map[string]int64{},
 		live: map[string]map[string]types.UID{}, running: map[string]map[types.UID]bool{}, mods: map[string]int64{}, proved: map[change]int64{},
 		written: map[write]uint64{}, created: map[string]bool{}, gone: map[types.UID]bool{}, bound: map[string]string{},
 		released: map[string]bool{}, stopped: map[string]bool{}, counts: map[rackv1alpha1.AuditRecordType]int64{},
@@ -294,6 +300,13 @@ func (c *Checker) Apply(rev int64, events []*clientv3.Event) {
 
 func (c *Checker) event(key string, value []byte, deleted bool) error {
 	if id, ok := strings.CutPrefix(key, indexPrefix); ok {
+		if chain, ok := strings.CutPrefix(id, checkpointIndex); ok {
+			if deleted {
+				c.violate(key, "Ledger", "the checkpoint is deleted")
+				return nil
+			}
+			c.checkpoint(key, chain, string(value))
+		}
 		if kind, _, _ := strings.Cut(id, "/"); !slices.Contains(indexKinds, kind) {
 			return nil
 		}

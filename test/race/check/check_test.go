@@ -256,6 +256,23 @@ func TestClean(t *testing.T) {
 	assert.EqualValues(t, 1, c.Records()[rackv1alpha1.LeaseReleased])
 }
 
+// later has somebody be refused when the records of the story are old.
+func (s *story) later() {
+	key, r := s.append(rackv1alpha1.InstanceRejected, at(100*24), func(*rackv1alpha1.AuditRecord) {})
+	s.step(map[string]any{key: r, headKey: head(r)})
+}
+
+// Old records go behind a checkpoint.
+func TestExpiry(t *testing.T) {
+	s := tell(t)
+	first := s.steps[bound][recordPrefix+"acme/c07x-000000000001"].(*rackv1alpha1.AuditRecord)
+	s.later()
+	s.step(map[string]any{indexPrefix + "ledger-checkpoint/c07x": head(first)})
+	s.step(map[string]any{recordPrefix + "acme/c07x-000000000001": nil})
+	n, violations := s.check().Violations()
+	assert.Zero(t, n, "%v", violations)
+}
+
 // Each violation that is planted in the story is found, for what it is.
 func TestPlanted(t *testing.T) {
 	lease := func(s *story, step int) *rackv1alpha1.MacNodeLease {
@@ -402,7 +419,15 @@ func TestPlanted(t *testing.T) {
 		"a record that is deleted": {func(s *story) {
 			_, key, _ := record(s, 2)
 			s.step(map[string]any{key: nil})
-		}, "Ledger", "it is deleted"},
+		}, "Ledger", "it is deleted at the age of 22h"},
+		"a record that is deleted without a checkpoint": {func(s *story) {
+			_, key, _ := record(s, 2)
+			s.later()
+			s.step(map[string]any{key: nil})
+		}, "Ledger", "the checkpoint of its chain is at 0"},
+		"a checkpoint that is wrong": {func(s *story) {
+			s.step(map[string]any{indexPrefix + "ledger-checkpoint/c07x": "2 x 0"})
+		}, "Ledger", "the checkpoint is"},
 		"a chain that is broken": {func(s *story) {
 			step, _, r := record(s, 3)
 			r.PreviousHash = strings.Repeat("0", 64)

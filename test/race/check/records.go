@@ -16,7 +16,7 @@ import (
 func (c *Checker) record(name string, value []byte, deleted bool) error {
 	key := recordPrefix + name
 	if deleted {
-		c.violate(key, "Ledger", "it is deleted")
+		c.checkExpiry(key, name)
 		return nil
 	}
 	record, err := decode(value, &rackv1alpha1.AuditRecord{})
@@ -55,11 +55,55 @@ func (c *Checker) record(name string, value []byte, deleted bool) error {
 	if sum := sha256.Sum256(data); record.Hash != hex.EncodeToString(sum[:]) {
 		c.violate(key, "Ledger", "its hash is %s, not %x", record.Hash, sum)
 	}
-	c.chains[id] = &chain{record.Sequence, record.Hash, record.Time.Time}
+	place := &chain{record.Sequence, record.Hash, record.Time.Time}
+	c.chains[id], c.places[placeOf(id, record.Sequence)] = place, place
+	if record.Time.After(c.newest) {
+		c.newest = record.Time.Time
+	}
 	head := headIndex + "/" + url.PathEscape(id)
 	c.want[head] = fmt.Sprintf("%d %s %d", record.Sequence, record.Hash, record.Time.UnixMicro())
 	c.current.index[head] = true
 	return nil
+}
+
+// placeOf returns the name of the record of a chain with a sequence number.
+func placeOf(id string, sequence int64) string { return fmt.Sprintf("%s-%012d", id, sequence) }
+
+// checkExpiry checks that a record goes only when it is old, and behind a checkpoint of its chain, which proves it.
+func (c *Checker) checkExpiry(key, name string) {
+	_, place, _ := strings.Cut(name, "/")
+	record := c.places[place]
+	if record == nil {
+		c.violate(key, "Ledger", "it is deleted, and never was")
+		return
+	}
+	id := place[:strings.LastIndexByte(place, '-')]
+	if age := c.newest.Sub(record.time); age < retention {
+		c.violate(key, "Ledger", "it is deleted at the age of %s", age)
+	}
+	if c.checkpoints[id] < record.sequence {
+		c.violate(key, "Ledger", "it is deleted, and the checkpoint of its chain is at %d", c.checkpoints[id])
+	}
+	delete(c.places, place)
+}
+
+// checkpoint checks that a checkpoint is of a record of its chain, and does not go back.
+func (c *Checker) checkpoint(key, escaped, value string) {
+	id, err := url.PathUnescape(escaped)
+	var sequence, micros int64
+	var hash string
+	if _, scanErr := fmt.Sscanf(value, "%d %s %d", &sequence, &hash, &micros); err != nil || scanErr != nil {
+		c.violate(key, "Ledger", "it is %q", value)
+		return
+	}
+	record := c.places[placeOf(id, sequence)]
+	if record == nil || record.hash != hash || record.time.UnixMicro() != micros {
+		c.violate(key, "Ledger", "the checkpoint is %q, and the record is %v", value, record)
+	}
+	if sequence < c.checkpoints[id] {
+		c.violate(key, "Ledger", "the checkpoint goes back from %d to %d", c.checkpoints[id], sequence)
+	}
+	c.checkpoints[id] = sequence
 }
 
 func chainOf(record *rackv1alpha1.AuditRecord) string {
