@@ -7,7 +7,7 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$root"
 module=macrack.io/macrack
 apis=(rack instance image config)
-export GOBIN="$root/.dev/codegen/bin" GOFLAGS=-mod=mod
+export GOBIN="$root/.dev/codegen/bin"
 
 command -v protoc >/dev/null || { echo "protoc is not installed (Debian: apt-get install protobuf-compiler)" >&2; exit 1; }
 
@@ -21,6 +21,7 @@ protobuf() {
     rm -rf "$tree" && mkdir -p "$tree/k8s.io" "$tree/$(dirname $module)"
     cp -r "$apimachinery" "$tree/k8s.io/apimachinery" && chmod -R u+w "$tree"
     for g in "${apis[@]}"; do packages+=("$module/pkg/apis/$g/v1alpha1"); done
+    go mod download github.com/gogo/protobuf
     go install k8s.io/code-generator/cmd/go-to-protobuf k8s.io/code-generator/cmd/go-to-protobuf/protoc-gen-gogo golang.org/x/tools/cmd/goimports
     mkdir -p "$tree/github.com/gogo"
     ln -s "$(go list -m -f '{{.Dir}}' github.com/gogo/protobuf)" "$tree/github.com/gogo/protobuf"
