@@ -3,7 +3,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
 .PHONY: help
-help: ## show what can be made.
+help: ## show what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
 
 include hack/dev/dev.mk
@@ -21,15 +21,20 @@ $(BINARIES): macrack-%:
 	go build -o .dev/bin/$@ ./cmd/$*
 
 .PHONY: generate
-generate: ## generate all generated code.
+generate: ## generate all generated code
 	hack/update-codegen.sh
 
 .PHONY: verify
-verify: ## check that generated code is up to date.
+verify: ## check that generated code is up to date
 	hack/verify-codegen.sh
 
+.PHONY: darwin
+darwin: ## check the code for macOS: types of what needs cgo, and a build of the agent
+	go run ./hack/darwincheck ./pkg/vm/vz ./cmd/vm
+	GOOS=darwin GOARCH=arm64 CGO_ENABLED=0 go build -o /dev/null ./cmd/agent
+
 .PHONY: lint
-lint: .dev/bin/golangci-lint ## run the linters.
+lint: .dev/bin/golangci-lint ## run the linters
 	.dev/bin/golangci-lint run ./...
 
 .dev/bin/golangci-lint: hack/tools/go.mod hack/tools/go.sum
