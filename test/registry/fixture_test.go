@@ -25,7 +25,7 @@ var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
 // fleet is a server with a catalogue, and who talks to it.
 type fleet struct {
-	t     *testing.T
+	t     testing.TB
 	clock *clocktesting.FakeClock
 	etcd  *registrytest.Etcd
 	// servers are replicas on one etcd.
@@ -35,7 +35,7 @@ type fleet struct {
 	acme, globex       versioned.Interface
 }
 
-func newFleet(t *testing.T, replicas int, change ...func(*apiserver.Options)) *fleet {
+func newFleet(t testing.TB, replicas int, change ...func(*apiserver.Options)) *fleet {
 	t.Helper()
 	f := &fleet{t: t, clock: clocktesting.NewFakeClock(noon), etcd: registrytest.StartEtcd(t)}
 	for range replicas {
