@@ -2,6 +2,7 @@ package registry
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"testing"
 	"time"
@@ -111,6 +112,29 @@ func (f *fleet) mac(name, serial string) {
 // agent returns a client with the identity of a Mac's agent.
 func (f *fleet) agent(node string) versioned.Interface {
 	return f.servers[0].Client(f.t, "system:node:"+node, "system:nodes", "system:authenticated")
+}
+
+// setTime sets the clock, and waits until every replica has left that time in etcd: a floor passes when it has
+// for all of them.
+func (f *fleet) setTime(now time.Time) {
+	f.t.Helper()
+	f.clock.SetTime(now)
+	require.Eventually(f.t, func() bool {
+		resp, err := f.etcd.Client.Get(f.t.Context(), "/registry/macrack.io/index/clock/fleet")
+		if err != nil || len(resp.Kvs) == 0 {
+			return false
+		}
+		var readings map[string]struct{ Time time.Time }
+		if json.Unmarshal(resp.Kvs[0].Value, &readings) != nil || len(readings) < len(f.servers) {
+			return false
+		}
+		for _, r := range readings {
+			if r.Time.Before(now) {
+				return false
+			}
+		}
+		return true
+	}, 2*time.Minute, 10*time.Millisecond)
 }
 
 // report has a Mac's agent write the status of its MacNode.

@@ -35,11 +35,11 @@ func twoTenants(t *testing.T) *fleet {
 	f.start("mac-1", "acme", "two", 2)
 	f.stopped("mac-1", "acme", "one")
 	f.stopped("mac-1", "acme", "two")
-	f.clock.SetTime(noon.Add(25 * time.Hour))
+	f.setTime(noon.Add(25 * time.Hour))
 	f.deleteLease("acme", "build")
 	f.scrub("mac-1")
 	require.NoError(t, f.release("acme", "build", unleased))
-	f.clock.SetTime(noon.Add(27 * time.Hour))
+	f.setTime(noon.Add(27 * time.Hour))
 	f.lease("globex", "next", "mac-1")
 	return f
 }
