@@ -190,13 +190,13 @@ func TestRecordsExpire(t *testing.T) {
 	f := newFleet(t, 2)
 	f.mac("mac-1", "C07AAAAA0001")
 	f.lease("acme", "build", "mac-1")
-	f.clock.SetTime(noon.Add(399 * 24 * time.Hour))
+	f.setTime(noon.Add(399 * 24 * time.Hour))
 	f.deleteLease("acme", "build")
 	f.scrub("mac-1")
 	require.NoError(t, f.release("acme", "build", unleased))
 	require.Len(t, f.records("acme"), 2)
 
-	f.clock.SetTime(noon.Add(401 * 24 * time.Hour))
+	f.setTime(noon.Add(401 * 24 * time.Hour))
 	require.Eventually(t, func() bool {
 		f.clock.Step(ledger.ExpiryInterval)
 		return len(f.records("acme")) < 2
