@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -137,7 +138,7 @@ func (p *planner) delete(ctx context.Context, tx *txn.Tx, was *rack.MacNodeLease
 		return p.release(ctx, tx, was, nil)
 	}
 	if bound(was) && was.Status.ReleasedAt == nil {
-		return p.tampered(ctx, was, "FloorFinalizerMissing", "the lease has a Mac, which must be released first")
+		return tampered(was, "FloorFinalizerMissing", fmt.Errorf("%s: the lease has a Mac, which must be released first", rules.OneDay))
 	}
 	return nil
 }
@@ -228,7 +229,7 @@ func (p *planner) deleted(ctx context.Context, tx *txn.Tx, was, is *rack.MacNode
 // of phase that somebody writes.
 func (p *planner) changePhase(ctx context.Context, tx *txn.Tx, was, is *rack.MacNodeLease) error {
 	if was.Status.Phase != rack.MacNodeLeaseHeld || is.Status.Phase != rack.MacNodeLeaseReleasing {
-		return p.tampered(ctx, was, "PhaseTampered", fmt.Sprintf("the phase goes from Held to Releasing at the floor, not from %s to %s", was.Status.Phase, is.Status.Phase))
+		return tampered(was, "PhaseTampered", fmt.Errorf("%s: the phase goes from Held to Releasing at the floor, not from %s to %s", rules.OneDay, was.Status.Phase, is.Status.Phase))
 	}
 	now, err := ledger.Now(ctx, tx, p.clock, was.Status.SerialNumber)
 	if err != nil {
@@ -239,7 +240,7 @@ func (p *planner) changePhase(ctx context.Context, tx *txn.Tx, was, is *rack.Mac
 		return err
 	}
 	if err := rules.CheckRelease(agreed, is.Status.EarliestReleaseAt.Time); err != nil {
-		return p.tampered(ctx, was, "EarlyRelease", err.Error())
+		return tampered(was, "EarlyRelease", err)
 	}
 	return p.beginRelease(ctx, tx, is, now)
 }
@@ -288,8 +289,8 @@ func (p *planner) lengthen(ctx context.Context, tx *txn.Tx, was, is *rack.MacNod
 func (p *planner) release(ctx context.Context, tx *txn.Tx, was, is *rack.MacNodeLease) error {
 	release, releasing := releaseFrom(ctx)
 	if !releasing {
-		return p.tampered(ctx, was, "FloorFinalizerRemoved", fmt.Sprintf("the finalizer %s keeps the Mac with its lease and is removed only by its release; deleting the lease is enough, it ends by itself at %s",
-			rules.FinalizerFloor, was.Status.EarliestReleaseAt.UTC().Format(time.RFC3339)))
+		return tampered(was, "FloorFinalizerRemoved", fmt.Errorf("%s: the finalizer %s keeps the Mac with its lease and is removed only by its release; deleting the lease is enough, it ends by itself at %s",
+			rules.OneDay, rules.FinalizerFloor, was.Status.EarliestReleaseAt.UTC().Format(time.RFC3339)))
 	}
 	node, err := p.node(ctx, tx, was)
 	if err != nil {
@@ -308,7 +309,7 @@ func (p *planner) release(ctx context.Context, tx *txn.Tx, was, is *rack.MacNode
 		return err
 	}
 	if err := rules.CheckRelease(agreed, floor); err != nil {
-		return p.tampered(ctx, was, "EarlyRelease", err.Error())
+		return tampered(was, "EarlyRelease", err)
 	}
 	refuse := func(format string, args ...any) error {
 		return apierrors.NewConflict(Resource, was.Name, fmt.Errorf("it cannot be released yet: "+format, args...))
@@ -350,7 +351,8 @@ func checkTaints(taints []string) error {
 	const unleased = rules.TaintUnleased + ":NoSchedule"
 	found := false
 	for _, taint := range taints {
-		key, _, _ := cutTaint(taint)
+		key, _, _ := strings.Cut(taint, ":") // a taint is key=value:effect
+		key, _, _ = strings.Cut(key, "=")
 		if key == rules.TaintTenant {
 			return fmt.Errorf("the Node still has the taint %s", taint)
 		}
@@ -374,12 +376,8 @@ func (p *planner) node(ctx context.Context, tx *txn.Tx, lease *rack.MacNodeLease
 	return node, nil
 }
 
-// tampered refuses what would shorten a floor.
-func (p *planner) tampered(_ context.Context, lease *rack.MacNodeLease, reason, message string) error {
-	cause := errors.New(message)
-	if !hasRule(message) {
-		cause = fmt.Errorf("%s: %s", rules.OneDay, message)
-	}
+// tampered refuses, on record, what would shorten a floor. cause names the rule.
+func tampered(lease *rack.MacNodeLease, reason string, cause error) error {
 	return rejection.Forbidden(Resource, lease.Name, cause, ledger.NewFloorTamperRejected(lease, reason, cause.Error()))
 }
 

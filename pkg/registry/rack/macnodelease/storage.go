@@ -10,7 +10,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/duration"
-	"k8s.io/apiserver/pkg/registry/generic"
 	"k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/apiserver/pkg/warning"
 	"k8s.io/utils/clock"
@@ -52,7 +51,7 @@ func NewStorage(typer runtime.ObjectTyper, domain *txn.Domain, clock clock.Passi
 		Attrs:      GetAttrs,
 		Match:      MatchMacNodeLease,
 		Table:      NewTableConvertor(clock),
-	}, generic.RESTOptionsGetter(domain), recorder)
+	}, domain, recorder)
 	if err != nil {
 		return nil, err
 	}

@@ -3,7 +3,6 @@ package macnodelease
 import (
 	"context"
 	"slices"
-	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -95,13 +94,3 @@ func (r *ReleaseREST) Create(ctx context.Context, name string, obj runtime.Objec
 		lease.Finalizers = slices.DeleteFunc(lease.Finalizers, func(f string) bool { return f == rules.FinalizerFloor })
 	}, options.DryRun)
 }
-
-// cutTaint splits a taint that is written as key=value:effect.
-func cutTaint(taint string) (key, value, effect string) {
-	key, effect, _ = strings.Cut(taint, ":")
-	key, value, _ = strings.Cut(key, "=")
-	return key, value, effect
-}
-
-// hasRule says whether a message already begins with the rule that it is about.
-func hasRule(message string) bool { return strings.HasPrefix(message, "rule ") }
