@@ -368,21 +368,18 @@ func (c *Checker) node(name string, value []byte, deleted bool) error {
 			}
 		}
 	}
+	if was != nil && was.Status.Quarantine != nil && (is == nil || is.Status.Quarantine == nil) {
+		c.current.changes[change{rackv1alpha1.NodeRecovered, name}]++
+	}
 	if is == nil {
 		delete(c.nodes, name)
 		return nil
 	}
+	if was != nil && was.Status.Quarantine == nil && is.Status.Quarantine != nil {
+		c.current.changes[change{rackv1alpha1.NodeQuarantined, name}]++
+	}
 	c.nodes[name] = is
 	c.wants(NodeKey(name), "serial-number", is.Spec.SerialNumber, name)
-	if was != nil {
-		quarantined, is := was.Status.Quarantine != nil, is.Status.Quarantine != nil
-		if !quarantined && is {
-			c.current.changes[change{rackv1alpha1.NodeQuarantined, name}]++
-		}
-		if quarantined && !is {
-			c.current.changes[change{rackv1alpha1.NodeRecovered, name}]++
-		}
-	}
 	if ref := is.Status.LeaseRef; ref != nil {
 		c.current.leases[ref.Namespace+"/"+ref.Name] = true
 	}

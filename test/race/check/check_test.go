@@ -273,6 +273,32 @@ func TestExpiry(t *testing.T) {
 	assert.Zero(t, n, "%v", violations)
 }
 
+// A Mac that is taken out of the fleet leaves its quarantine, and that is on record.
+func TestQuarantinedMacRemoved(t *testing.T) {
+	remove := func(recorded bool) *Checker {
+		s := tell(t)
+		next := func(kind rackv1alpha1.AuditRecordType) (string, *rackv1alpha1.AuditRecord) {
+			return s.append(kind, at(25), func(r *rackv1alpha1.AuditRecord) { r.Tenant, r.Lease = "acme", nil })
+		}
+		key, quarantined := next(rackv1alpha1.NodeQuarantined)
+		s.node = s.node.DeepCopy()
+		s.node.Status.Quarantine = &rackv1alpha1.Quarantine{Reason: rackv1alpha1.ReasonKernelQuotaStuck}
+		s.step(map[string]any{nodeKey: s.node, key: quarantined, headKey: head(quarantined)})
+		gone := map[string]any{nodeKey: nil, indexPrefix + "serial-number/C07X": nil}
+		if recorded {
+			key, recovered := next(rackv1alpha1.NodeRecovered)
+			gone[key], gone[headKey] = recovered, head(recovered)
+		}
+		s.step(gone)
+		return s.check()
+	}
+	n, violations := remove(true).Violations()
+	assert.Zero(t, n, "%v", violations)
+	n, violations = remove(false).Violations()
+	require.EqualValues(t, 1, n, "%v", violations)
+	assert.Contains(t, violations[0].String(), "NodeRecovered is not on record")
+}
+
 // Each violation that is planted in the story is found, for what it is.
 func TestPlanted(t *testing.T) {
 	lease := func(s *story, step int) *rackv1alpha1.MacNodeLease {

@@ -167,6 +167,9 @@ func subjectOf(record *rackv1alpha1.AuditRecord) (string, bool) {
 // checkDetails checks that a record says what has changed.
 func (c *Checker) checkDetails(key string, record *rackv1alpha1.AuditRecord) {
 	node := c.nodes[record.Chassis.NodeName]
+	if node == nil && record.Type == rackv1alpha1.NodeRecovered {
+		node = c.current.oldNode[record.Chassis.NodeName] // A Mac taken out of the fleet leaves its quarantine with it.
+	}
 	if node == nil {
 		c.violate(key, "Ledger", "its Mac %s is not there", record.Chassis.NodeName)
 		return
