@@ -56,3 +56,9 @@ kube::codegen::gen_client \
     --output-pkg "$module/pkg/generated" \
     --boilerplate "$root/hack/boilerplate.go.txt" \
     "$root/pkg/apis"
+
+# The contract with the agent inside guests.
+go install google.golang.org/protobuf/cmd/protoc-gen-go google.golang.org/grpc/cmd/protoc-gen-go-grpc
+PATH="$GOBIN:$PATH" protoc --proto_path="$root/pkg/vm/guest/v1" \
+    --go_out="$root" --go_opt=module=$module --go-grpc_out="$root" --go-grpc_opt=module=$module \
+    guest.proto
