@@ -39,6 +39,11 @@ require (
 )
 
 require (
+	howett.net/plist v1.0.1 // indirect
+	k8s.io/cluster-bootstrap v0.37.2 // indirect
+)
+
+require (
 	cel.dev/expr v0.25.2 // indirect
 	github.com/Code-Hex/go-infinity-channel v1.0.0 // indirect
 	github.com/NYTimes/gziphandler v1.1.1 // indirect
