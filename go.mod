@@ -39,6 +39,7 @@ require (
 )
 
 require (
+	gopkg.in/go-jose/go-jose.v2 v2.6.3 // indirect
 	howett.net/plist v1.0.1 // indirect
 	k8s.io/cluster-bootstrap v0.37.2 // indirect
 )
