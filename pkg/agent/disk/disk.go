@@ -80,24 +80,49 @@ func sparseCopy(src, dst string) error {
 	if err := out.Truncate(info.Size()); err != nil {
 		return err
 	}
-	for offset := int64(0); offset < info.Size(); {
-		start, err := unix.Seek(int(in.Fd()), offset, unix.SEEK_DATA)
-		if errors.Is(err, unix.ENXIO) {
+	return EachExtent(in, 0, info.Size(), func(start, end int64) error {
+		_, err := io.Copy(io.NewOffsetWriter(out, start), io.NewSectionReader(in, start, end-start))
+		return err
+	})
+}
+
+// EachExtent calls do with the start and the end of each part of a file, from
+// offset on and up to end, that the file system holds data for. The rest is holes.
+func EachExtent(f *os.File, offset, end int64, do func(start, end int64) error) error {
+	for offset < end {
+		start, err := unix.Seek(int(f.Fd()), offset, unix.SEEK_DATA)
+		if errors.Is(err, unix.ENXIO) || (err == nil && start >= end) {
 			return nil // only a hole is left
 		}
 		if err != nil {
-			return fmt.Errorf("find data in %s: %w", filepath.Base(src), err)
+			return fmt.Errorf("find data in %s: %w", filepath.Base(f.Name()), err)
 		}
-		end, err := unix.Seek(int(in.Fd()), start, unix.SEEK_HOLE)
-		if err != nil {
-			return fmt.Errorf("find the end of data in %s: %w", filepath.Base(src), err)
+		if offset, err = unix.Seek(int(f.Fd()), start, unix.SEEK_HOLE); err != nil {
+			return fmt.Errorf("find the end of data in %s: %w", filepath.Base(f.Name()), err)
 		}
-		if _, err := io.Copy(io.NewOffsetWriter(out, start), io.NewSectionReader(in, start, end-start)); err != nil {
+		if err := do(start, min(offset, end)); err != nil {
 			return err
 		}
-		offset = end
 	}
 	return nil
+}
+
+// Zero makes size bytes of a file from offset on zeros, and gives their room back
+// where the file system can.
+func Zero(f *os.File, offset, size int64) error {
+	err := punchHole(f, offset, size)
+	if !errors.Is(err, errors.ErrUnsupported) {
+		return err
+	}
+	zeros := make([]byte, 1<<20)
+	return EachExtent(f, offset, offset+size, func(start, end int64) error {
+		for at := start; at < end; at += int64(len(zeros)) {
+			if _, err := f.WriteAt(zeros[:min(int64(len(zeros)), end-at)], at); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 }
 
 // Allocated returns how many bytes a file occupies, which for a sparse file is

@@ -63,3 +63,35 @@ func TestCloneRefusesWhatDoesNotFit(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, "precious", string(content), "an existing disk is never overwritten")
 }
+
+func TestZero(t *testing.T) {
+	src := makeSparse(t, 8<<20, map[int64]string{1 << 20: "before", 3 << 20: "inside", 5 << 20: "after"})
+	f, err := os.OpenFile(src, os.O_RDWR, 0)
+	require.NoError(t, err)
+	defer f.Close()
+	require.NoError(t, Zero(f, 2<<20, 2<<20))
+	content, err := os.ReadFile(src)
+	require.NoError(t, err)
+	assert.Len(t, content, 8<<20)
+	assert.Equal(t, make([]byte, 2<<20), content[2<<20:4<<20])
+	assert.Equal(t, "before", string(content[1<<20:1<<20+6]))
+	assert.Equal(t, "after", string(content[5<<20:5<<20+5]))
+}
+
+func TestEachExtentLeavesHolesOut(t *testing.T) {
+	src := makeSparse(t, 64<<20, map[int64]string{8 << 20: "one", 40 << 20: "two"})
+	f, err := os.Open(src)
+	require.NoError(t, err)
+	defer f.Close()
+	var found []int64
+	total := int64(0)
+	require.NoError(t, EachExtent(f, 0, 64<<20, func(start, end int64) error {
+		found, total = append(found, start), total+end-start
+		return nil
+	}))
+	assert.Equal(t, []int64{8 << 20, 40 << 20}, found)
+	assert.Less(t, total, int64(1<<20))
+	found = nil
+	require.NoError(t, EachExtent(f, 9<<20, 39<<20, func(start, _ int64) error { found = append(found, start); return nil }))
+	assert.Empty(t, found)
+}

@@ -1,9 +1,9 @@
-// Package images keeps the golden images of a Mac.
+// Package images keeps the golden images of a Mac: it fetches them from registries, verifies them, and makes room
+// for them. docs/images.md says how.
 package images
 
 import (
 	"context"
-	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,10 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"time"
-
-	"k8s.io/utils/clock"
 
 	"macrack.io/macrack/pkg/agent/disk"
 	"macrack.io/macrack/pkg/vm/contract"
@@ -30,8 +27,40 @@ type Image struct {
 	Digest    string
 	// DiskSize is the size of its disk in bytes.
 	DiskSize int64
-	// Private: the image needs credentials and leaves the Mac with its tenant.
+	// Private: the image was fetched with the tenant's own credentials, and leaves the
+	// Mac with its tenant.
 	Private bool
+}
+
+// Needs is what a store may need to fetch an image.
+type Needs struct {
+	// Credentials returns those for the registry as a Secret of type
+	// kubernetes.io/dockerconfigjson has them; nil for none. It is asked only if the
+	// image has to be fetched.
+	Credentials func(context.Context) ([]byte, error)
+	// MinimumFree is how many bytes of the disk are kept free.
+	MinimumFree int64
+	// Keep returns the names of the images that may not be evicted; nil for none. It is
+	// asked when room has to be made.
+	Keep func() ([]string, error)
+	// OnEvent is told what happens; nil if nobody wants to know.
+	OnEvent func(Event)
+}
+
+// Reasons of events.
+const (
+	// EventPulling: the image is being fetched.
+	EventPulling = "Pulling"
+	// EventPulled: the image is there.
+	EventPulled = "Pulled"
+	// EventEvicted: another image was removed to make room.
+	EventEvicted = "Evicted"
+)
+
+// Event is something that people want to know.
+type Event struct {
+	Reason  string
+	Message string
 }
 
 // Cached is an image that the store holds.
@@ -42,140 +71,66 @@ type Cached struct {
 	Bytes      int64     `json:"bytes"`
 	LastUsedAt time.Time `json:"lastUsedAt"`
 	Private    bool      `json:"private,omitempty"`
+	// DiskSize is the size of the disk in bytes.
+	DiskSize int64 `json:"diskSize,omitempty"`
+	// HardwareModel is the one that the image was made for, in base64; empty if it does
+	// not say.
+	HardwareModel string `json:"hardwareModel,omitempty"`
 	// Disk and Aux are the files to clone; Aux may not exist.
 	Disk string `json:"-"`
 	Aux  string `json:"-"`
 }
 
-// Store keeps images.
+// Progress is how far a pull is, in bytes to download.
+type Progress struct {
+	Done, Total int64
+}
+
+// String returns for example "42% (1.2 GiB of 2.9 GiB)".
+func (p Progress) String() string {
+	if p.Total == 0 {
+		return "asking the registry"
+	}
+	return fmt.Sprintf("%d%% (%s of %s)", 100*p.Done/p.Total, Size(p.Done), Size(p.Total))
+}
+
+// Size writes bytes for people, such as "1.2 GiB".
+func Size(bytes int64) string {
+	const unit = 1 << 10
+	if bytes < unit {
+		return fmt.Sprintf("%d bytes", bytes)
+	}
+	value, units := float64(bytes)/unit, "KMGTP"
+	for value >= unit && len(units) > 1 {
+		value, units = value/unit, units[1:]
+	}
+	return fmt.Sprintf("%.1f %ciB", value, units[0])
+}
+
+// Store keeps images. Its methods may be called at the same time.
 type Store interface {
-	// Ensure returns the image, fetched and verified first if the store does not
-	// hold it.
-	Ensure(ctx context.Context, image Image) (Cached, error)
-	// List returns what the store holds, by name.
+	// Ensure returns the image, fetched and verified first if the store does not hold
+	// it. A *NoRoomError means that the disk is too full.
+	Ensure(ctx context.Context, image Image, needs Needs) (Cached, error)
+	// List returns what the store holds now, by name. An image that is not complete is
+	// not held.
 	List() ([]Cached, error)
-	// Remove removes an image.
+	// Unfinished returns what pulls that are going on or were interrupted have left.
+	Unfinished() ([]Cached, error)
+	// Progress returns how far the pull of an image is, if there is one.
+	Progress(name string) (Progress, bool)
+	// Remove ends the pull of an image, if there is one, and removes the image.
 	Remove(name string) error
 }
 
-// Simulated is a store whose images are sparse files that it makes up.
-type Simulated struct {
-	Dir   string
-	Clock clock.PassiveClock
-
-	mu sync.Mutex
-}
-
+// Names of files in the directory of an image. The metadata is written last and
+// removed first: without it the image is not complete.
 const (
-	simulatedDiskName = "disk.img"
-	simulatedAuxName  = "nvram.bin"
-	metadataName      = "image.json"
+	diskName     = "disk.img"
+	auxName      = "nvram.bin"
+	metadataName = "image.json"
+	journalName  = "pull.json"
 )
-
-// Ensure implements Store. The content is derived from the digest, so that a VM's
-// disk shows which image it was cloned from.
-func (s *Simulated) Ensure(ctx context.Context, image Image) (Cached, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if err := checkName(image.Name); err != nil {
-		return Cached{}, err
-	}
-	dir := filepath.Join(s.Dir, image.Name)
-	held, err := s.read(image.Name)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return Cached{}, err
-	}
-	if err == nil && held.Digest == image.Digest {
-		held.LastUsedAt = s.Clock.Now()
-		return held, contract.WriteJSON(filepath.Join(dir, metadataName), held)
-	}
-	if free, err := disk.Free(s.parent()); err == nil && free < 1<<20 {
-		return Cached{}, fmt.Errorf("image %s needs 1 MiB, %d bytes are free", image.Name, free)
-	}
-	if err := os.RemoveAll(dir); err != nil {
-		return Cached{}, err
-	}
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return Cached{}, err
-	}
-	head := sha256.Sum256([]byte(image.Digest))
-	for name, size := range map[string]int64{simulatedDiskName: image.DiskSize, simulatedAuxName: 64 << 10} {
-		if err := writeSparse(filepath.Join(dir, name), head[:], size); err != nil {
-			return Cached{}, err
-		}
-	}
-	cached := Cached{Name: image.Name, Digest: image.Digest, LastUsedAt: s.Clock.Now(), Private: image.Private}
-	cached.Bytes, err = occupied(dir)
-	if err != nil {
-		return Cached{}, err
-	}
-	// The metadata goes last: an image without it was never complete.
-	if err := contract.WriteJSON(filepath.Join(dir, metadataName), cached); err != nil {
-		return Cached{}, err
-	}
-	return s.read(image.Name)
-}
-
-func (s *Simulated) parent() string {
-	if _, err := os.Stat(s.Dir); err == nil {
-		return s.Dir
-	}
-	return filepath.Dir(s.Dir)
-}
-
-func (s *Simulated) read(name string) (Cached, error) {
-	dir := filepath.Join(s.Dir, name)
-	data, err := os.ReadFile(filepath.Join(dir, metadataName))
-	if err != nil {
-		return Cached{}, err
-	}
-	var c Cached
-	if err := json.Unmarshal(data, &c); err != nil {
-		return Cached{}, fmt.Errorf("image %s: %w", name, err)
-	}
-	c.Disk, c.Aux = filepath.Join(dir, simulatedDiskName), filepath.Join(dir, simulatedAuxName)
-	return c, nil
-}
-
-// List implements Store.
-func (s *Simulated) List() ([]Cached, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	entries, err := os.ReadDir(s.Dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	var all []Cached
-	for _, entry := range entries {
-		c, err := s.read(entry.Name())
-		if errors.Is(err, fs.ErrNotExist) {
-			continue // never complete
-		}
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, c)
-	}
-	slices.SortFunc(all, func(a, b Cached) int { return strings.Compare(a.Name, b.Name) })
-	return all, nil
-}
-
-// Remove implements Store.
-func (s *Simulated) Remove(name string) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if err := checkName(name); err != nil {
-		return err
-	}
-	// Without its metadata the image is incomplete, should this be interrupted.
-	if err := contract.RemoveFile(filepath.Join(s.Dir, name, metadataName)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	return os.RemoveAll(filepath.Join(s.Dir, name))
-}
 
 func checkName(name string) error {
 	if name == "" || name == "." || name == ".." || strings.ContainsRune(name, filepath.Separator) {
@@ -184,21 +139,62 @@ func checkName(name string) error {
 	return nil
 }
 
-func writeSparse(path string, head []byte, size int64) error {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+// read returns a complete image; fs.ErrNotExist if there is none.
+func read(dir, name string) (Cached, error) {
+	c := Cached{Disk: filepath.Join(dir, name, diskName), Aux: filepath.Join(dir, name, auxName)}
+	path := filepath.Join(dir, name, metadataName)
+	data, err := os.ReadFile(path)
 	if err != nil {
-		return err
+		return Cached{}, err
 	}
-	defer f.Close()
-	if _, err := f.Write(head); err != nil {
-		return err
+	if err := json.Unmarshal(data, &c); err != nil {
+		// Metadata that cannot be read is as good as none.
+		return Cached{}, fmt.Errorf("%s: %w: %w", path, fs.ErrNotExist, err)
 	}
-	if err := f.Truncate(max(size, int64(len(head)))); err != nil {
-		return err
+	info, err := os.Stat(c.Disk)
+	if err != nil {
+		return Cached{}, err
 	}
-	return f.Sync()
+	if c.DiskSize != 0 && info.Size() != c.DiskSize {
+		return Cached{}, fmt.Errorf("%s has %d bytes, the image %d: %w", c.Disk, info.Size(), c.DiskSize, fs.ErrNotExist)
+	}
+	return c, nil
 }
 
+// list returns the complete images of a directory, by name.
+func list(dir string) ([]Cached, error) {
+	names, err := names(dir)
+	var all []Cached
+	for _, name := range names {
+		c, err := read(dir, name)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, c)
+	}
+	return all, err
+}
+
+// names returns the names of the directories of images, in order.
+func names(dir string) ([]string, error) {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	var all []string
+	for _, entry := range entries {
+		if entry.IsDir() {
+			all = append(all, entry.Name())
+		}
+	}
+	slices.Sort(all)
+	return all, err
+}
+
+// occupied returns how many bytes the files of a directory take.
 func occupied(dir string) (int64, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -207,10 +203,21 @@ func occupied(dir string) (int64, error) {
 	var sum int64
 	for _, entry := range entries {
 		info, err := entry.Info()
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
 		if err != nil {
 			return 0, err
 		}
 		sum += disk.Allocated(info)
 	}
 	return sum, nil
+}
+
+// remove removes an image, complete or not. Interrupted, it leaves an image that is not complete.
+func remove(dir, name string) error {
+	if err := contract.RemoveFile(filepath.Join(dir, name, metadataName)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return os.RemoveAll(filepath.Join(dir, name))
 }

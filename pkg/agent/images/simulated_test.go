@@ -21,7 +21,7 @@ func TestSimulatedStore(t *testing.T) {
 	assert.Empty(t, list)
 
 	image := Image{Name: "macos-26", Digest: "sha256:a", DiskSize: 1 << 30}
-	first, err := s.Ensure(ctx, image)
+	first, err := s.Ensure(ctx, image, Needs{})
 	require.NoError(t, err)
 	info, err := os.Stat(first.Disk)
 	require.NoError(t, err)
@@ -31,7 +31,7 @@ func TestSimulatedStore(t *testing.T) {
 	require.NoError(t, err)
 
 	clock.SetTime(time.Unix(2000, 0).UTC())
-	again, err := s.Ensure(ctx, image)
+	again, err := s.Ensure(ctx, image, Needs{})
 	require.NoError(t, err)
 	assert.Equal(t, time.Unix(2000, 0).UTC(), again.LastUsedAt)
 	after, err := os.Stat(again.Disk)
@@ -40,7 +40,7 @@ func TestSimulatedStore(t *testing.T) {
 
 	// Another digest is another image, and private stays private.
 	image.Digest, image.Private = "sha256:b", true
-	other, err := s.Ensure(ctx, image)
+	other, err := s.Ensure(ctx, image, Needs{})
 	require.NoError(t, err)
 	changed, err := os.ReadFile(other.Aux)
 	require.NoError(t, err)
@@ -59,7 +59,7 @@ func TestSimulatedStore(t *testing.T) {
 	assert.NoDirExists(t, filepath.Join(s.Dir, "macos-26"))
 	for _, name := range []string{"", ".", "..", "../x", "a/b"} {
 		require.Error(t, s.Remove(name), "%q", name)
-		_, err := s.Ensure(ctx, Image{Name: name})
+		_, err := s.Ensure(ctx, Image{Name: name}, Needs{})
 		require.Error(t, err, "%q", name)
 	}
 }

@@ -1,0 +1,330 @@
+// Package format knows how images of macOS are laid out in OCI registries: MacRack's own format and tart's.
+// docs/images.md describes both.
+package format
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/opencontainers/go-digest"
+	specs "github.com/opencontainers/image-spec/specs-go"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+)
+
+// Media types and annotations of MacRack's format. Sizes and offsets are in bytes, in decimal.
+const (
+	ArtifactType    = "application/vnd.macrack.image.v1"
+	MediaTypeConfig = "application/vnd.macrack.image.config.v1+json"
+	// MediaTypeDisk is a chunk of the disk. Chunks do not overlap; what is in none is zeros.
+	MediaTypeDisk = "application/vnd.macrack.image.disk.v1+zstd"
+	// MediaTypeAux is the auxiliary storage (NVRAM) of the virtual machine.
+	MediaTypeAux = "application/vnd.macrack.image.aux.v1+zstd"
+
+	// AnnotationOffset is where on the disk a chunk begins.
+	AnnotationOffset = "io.macrack.image.offset"
+	// AnnotationSize is the size of a chunk, or of the auxiliary storage, decompressed.
+	AnnotationSize = "io.macrack.image.size"
+	// AnnotationData is how much of a chunk takes room on a disk, as the rest is zeros.
+	AnnotationData = "io.macrack.image.data"
+)
+
+// Media types and annotations of tart's format.
+const (
+	tartConfig = "application/vnd.cirruslabs.tart.config.v1"
+	tartDiskV1 = "application/vnd.cirruslabs.tart.disk.v1"
+	tartDisk   = "application/vnd.cirruslabs.tart.disk.v2"
+	tartNVRAM  = "application/vnd.cirruslabs.tart.nvram.v1"
+
+	tartUncompressedSize   = "org.cirruslabs.tart.uncompressed-size"
+	tartUncompressedDigest = "org.cirruslabs.tart.uncompressed-content-digest"
+	tartDiskSize           = "org.cirruslabs.tart.uncompressed-disk-size"
+)
+
+const (
+	// BlockSize is the unit, in bytes, in which zeros are told from data.
+	BlockSize = 64 << 10
+	// MaxManifest and MaxConfig are the sizes in bytes of the largest manifest and config that are read.
+	MaxManifest = 4 << 20
+	MaxConfig   = 1 << 20
+
+	maxDisk = 1 << 50
+	maxAux  = 1 << 30
+)
+
+// Codec is how a blob is compressed.
+type Codec int
+
+// Codecs.
+const (
+	Raw Codec = iota
+	Zstd
+	AppleLZ4
+)
+
+// Chunk is a part of a file that one blob holds.
+type Chunk struct {
+	Blob  ocispec.Descriptor
+	Codec Codec
+	// Offset and Size are of the part of the file, in bytes.
+	Offset, Size int64
+	// Data is how many bytes the chunk takes on a disk at most: its zeros take none.
+	Data int64
+	// Content is the digest of the chunk, decompressed; empty if the image does not say.
+	Content digest.Digest
+}
+
+// Layout is where the parts of an image are.
+type Layout struct {
+	// DiskSize is the size of the disk in bytes.
+	DiskSize int64
+	Disk     []Chunk
+	// Aux is the auxiliary storage; nil if the image has none.
+	Aux    *Chunk
+	Config ocispec.Descriptor
+
+	tart bool
+}
+
+// Config is the config of an image in MacRack's format.
+type Config struct {
+	// DiskSize is the size of the disk in bytes.
+	DiskSize int64 `json:"diskSize"`
+	// HardwareModel is that of Virtualization.framework, in base64.
+	HardwareModel string `json:"hardwareModel,omitempty"`
+}
+
+// tart's config, as far as it matters here.
+type tartConfigFile struct {
+	OS            string `json:"os"`
+	Arch          string `json:"arch"`
+	HardwareModel string `json:"hardwareModel"`
+	DiskFormat    string `json:"diskFormat"`
+}
+
+// Parse reads a manifest. For MacRack's format, the size of the disk is known when Complete has read the config.
+func Parse(manifest []byte) (*Layout, error) {
+	var m ocispec.Manifest
+	if err := json.Unmarshal(manifest, &m); err != nil {
+		return nil, fmt.Errorf("the manifest is not JSON: %w", err)
+	}
+	if m.MediaType != "" && m.MediaType != ocispec.MediaTypeImageManifest {
+		return nil, fmt.Errorf("the digest is that of a %s, not of an image's manifest (%s): pin the manifest itself", m.MediaType, ocispec.MediaTypeImageManifest)
+	}
+	var l *Layout
+	var err error
+	switch {
+	case m.Config.MediaType == MediaTypeConfig:
+		l, err = parseOurs(&m)
+	case len(m.Layers) > 0 && strings.HasPrefix(m.Layers[0].MediaType, "application/vnd.cirruslabs.tart."):
+		l, err = parseTart(&m)
+	default:
+		return nil, fmt.Errorf("the image is neither in MacRack's format (config %s) nor in tart's (layers %s), but has the config %q", MediaTypeConfig, tartDisk, m.Config.MediaType)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return l, l.checkBlobs()
+}
+
+func parseOurs(m *ocispec.Manifest) (*Layout, error) {
+	l := &Layout{Config: m.Config}
+	end := int64(0)
+	for i, layer := range m.Layers {
+		chunk := Chunk{Blob: layer, Codec: Zstd}
+		var err error
+		if chunk.Size, err = number(layer, AnnotationSize, 1, maxDisk); err != nil {
+			return nil, fmt.Errorf("layer %d: %w", i, err)
+		}
+		switch layer.MediaType {
+		case MediaTypeDisk:
+			if chunk.Offset, err = number(layer, AnnotationOffset, end, maxDisk-chunk.Size); err == nil {
+				chunk.Data, err = number(layer, AnnotationData, 0, chunk.Size)
+			}
+			if err != nil {
+				return nil, fmt.Errorf("layer %d: %w", i, err)
+			}
+			if chunk.Offset%BlockSize != 0 {
+				return nil, fmt.Errorf("layer %d: the chunk begins at %d, which is not a multiple of %d", i, chunk.Offset, BlockSize)
+			}
+			end = chunk.Offset + chunk.Size
+			l.Disk = append(l.Disk, chunk)
+		case MediaTypeAux:
+			chunk.Data = chunk.Size
+			if err := l.setAux(chunk); err != nil {
+				return nil, fmt.Errorf("layer %d: %w", i, err)
+			}
+		default:
+			return nil, fmt.Errorf("layer %d is of type %q, which this version does not know", i, layer.MediaType)
+		}
+	}
+	return l, nil
+}
+
+func parseTart(m *ocispec.Manifest) (*Layout, error) {
+	l := &Layout{tart: true}
+	for i, layer := range m.Layers {
+		var err error
+		switch layer.MediaType {
+		case tartConfig:
+			if l.Config.Digest != "" {
+				return nil, fmt.Errorf("layer %d is a second %s", i, tartConfig)
+			}
+			l.Config = layer
+		case tartDisk:
+			chunk := Chunk{Blob: layer, Codec: AppleLZ4, Offset: l.DiskSize}
+			if chunk.Size, err = number(layer, tartUncompressedSize, 1, maxDisk-l.DiskSize); err != nil {
+				return nil, fmt.Errorf("layer %d: %w", i, err)
+			}
+			chunk.Data, chunk.Content = chunk.Size, digest.Digest(layer.Annotations[tartUncompressedDigest])
+			if chunk.Content != "" && (chunk.Content.Validate() != nil || chunk.Content.Algorithm() != digest.SHA256) {
+				return nil, fmt.Errorf("layer %d: annotation %s is %q, which is no sha256 digest", i, tartUncompressedDigest, chunk.Content)
+			}
+			l.DiskSize += chunk.Size
+			l.Disk = append(l.Disk, chunk)
+		case tartNVRAM:
+			if err := l.setAux(Chunk{Blob: layer, Codec: Raw, Size: layer.Size, Data: layer.Size}); err != nil {
+				return nil, fmt.Errorf("layer %d: %w", i, err)
+			}
+		case tartDiskV1:
+			return nil, fmt.Errorf("layer %d is of type %s, which tart itself no longer makes: push the image again with a newer tart", i, tartDiskV1)
+		default:
+			return nil, fmt.Errorf("layer %d is of type %q, which this version does not know", i, layer.MediaType)
+		}
+	}
+	switch size, given := m.Annotations[tartDiskSize]; {
+	case l.Config.Digest == "":
+		return nil, fmt.Errorf("there is no layer of type %s", tartConfig)
+	case l.Aux == nil:
+		return nil, fmt.Errorf("there is no layer of type %s", tartNVRAM)
+	case len(l.Disk) == 0:
+		return nil, fmt.Errorf("there is no layer of type %s", tartDisk)
+	case given && size != strconv.FormatInt(l.DiskSize, 10):
+		return nil, fmt.Errorf("the layers of the disk have %d bytes together, annotation %s says %s", l.DiskSize, tartDiskSize, size)
+	}
+	return l, nil
+}
+
+func (l *Layout) setAux(chunk Chunk) error {
+	switch {
+	case l.Aux != nil:
+		return fmt.Errorf("there is a second %s", chunk.Blob.MediaType)
+	case chunk.Size < 1 || chunk.Size > maxAux:
+		return fmt.Errorf("the auxiliary storage has %d bytes, 1 to %d are possible", chunk.Size, maxAux)
+	}
+	l.Aux = &chunk
+	return nil
+}
+
+func (l *Layout) checkBlobs() error {
+	check := func(d ocispec.Descriptor, most int64) error {
+		if d.Digest.Validate() != nil || d.Digest.Algorithm() != digest.SHA256 {
+			return fmt.Errorf("a blob of type %s has the digest %q: only sha256 is supported", d.MediaType, d.Digest)
+		}
+		if d.Size < 0 || d.Size > most {
+			return fmt.Errorf("blob %s has %d bytes, at most %d are possible", d.Digest, d.Size, most)
+		}
+		return nil
+	}
+	errs := []error{check(l.Config, MaxConfig)}
+	for _, chunk := range l.Chunks() {
+		// No codec makes data much longer.
+		errs = append(errs, check(chunk.Blob, chunk.Size+chunk.Size/64+1<<20))
+	}
+	return errors.Join(errs...)
+}
+
+// Complete reads the config, and returns the hardware model that the image was made for, in base64; empty if it
+// does not say.
+func (l *Layout) Complete(config []byte) (hardwareModel string, err error) {
+	if l.tart {
+		var c tartConfigFile
+		if err := json.Unmarshal(config, &c); err != nil {
+			return "", fmt.Errorf("tart's config: %w", err)
+		}
+		switch {
+		case c.OS != "" && c.OS != "darwin":
+			return "", fmt.Errorf("the image is of %s, not of macOS", c.OS)
+		case c.Arch != "" && c.Arch != "arm64":
+			return "", fmt.Errorf("the image is for %s, not for arm64", c.Arch)
+		case c.DiskFormat != "" && c.DiskFormat != "raw":
+			return "", fmt.Errorf("the disk is in format %s: only raw disks can be read", c.DiskFormat)
+		}
+		return c.HardwareModel, checkHardwareModel(c.HardwareModel)
+	}
+	var c Config
+	if err := json.Unmarshal(config, &c); err != nil {
+		return "", fmt.Errorf("the config: %w", err)
+	}
+	if c.DiskSize < 1 || c.DiskSize > maxDisk {
+		return "", fmt.Errorf("the config says that the disk has %d bytes", c.DiskSize)
+	}
+	if n := len(l.Disk); n > 0 && l.Disk[n-1].Offset+l.Disk[n-1].Size > c.DiskSize {
+		return "", fmt.Errorf("the last chunk ends at %d, the disk at %d", l.Disk[n-1].Offset+l.Disk[n-1].Size, c.DiskSize)
+	}
+	l.DiskSize = c.DiskSize
+	return c.HardwareModel, checkHardwareModel(c.HardwareModel)
+}
+
+func checkHardwareModel(model string) error {
+	if _, err := base64.StdEncoding.DecodeString(model); err != nil {
+		return fmt.Errorf("the hardware model is not base64: %w", err)
+	}
+	return nil
+}
+
+// Chunks returns those of the disk, and then the auxiliary storage, if there is one.
+func (l *Layout) Chunks() []Chunk {
+	if l.Aux == nil {
+		return l.Disk
+	}
+	return append(l.Disk[:len(l.Disk):len(l.Disk)], *l.Aux)
+}
+
+// number reads an annotation.
+func number(d ocispec.Descriptor, annotation string, low, high int64) (int64, error) {
+	text, found := d.Annotations[annotation]
+	if !found {
+		return 0, fmt.Errorf("annotation %s is missing", annotation)
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || n < low || n > high {
+		return 0, fmt.Errorf("annotation %s is %q, must be a number from %d to %d", annotation, text, low, high)
+	}
+	return n, nil
+}
+
+// Manifest returns the manifest of an image in MacRack's format. What Blob of the chunks has is kept, but for the
+// annotations.
+func Manifest(config ocispec.Descriptor, disk []Chunk, aux *Chunk) ([]byte, error) {
+	m := ocispec.Manifest{
+		Versioned:    specs.Versioned{SchemaVersion: 2},
+		MediaType:    ocispec.MediaTypeImageManifest,
+		ArtifactType: ArtifactType,
+		Config:       config,
+		Layers:       []ocispec.Descriptor{},
+	}
+	decimal := func(n int64) string { return strconv.FormatInt(n, 10) }
+	for _, chunk := range disk {
+		layer := chunk.Blob
+		layer.MediaType = MediaTypeDisk
+		layer.Annotations = map[string]string{
+			AnnotationOffset: decimal(chunk.Offset), AnnotationSize: decimal(chunk.Size), AnnotationData: decimal(chunk.Data),
+		}
+		m.Layers = append(m.Layers, layer)
+	}
+	if aux != nil {
+		layer := aux.Blob
+		layer.MediaType = MediaTypeAux
+		layer.Annotations = map[string]string{AnnotationSize: decimal(aux.Size)}
+		m.Layers = append(m.Layers, layer)
+	}
+	data, err := json.Marshal(m)
+	if err == nil && len(data) > MaxManifest {
+		err = fmt.Errorf("the manifest has %d bytes, registries take %d: use larger chunks", len(data), MaxManifest)
+	}
+	return data, err
+}

@@ -1,0 +1,527 @@
+package images
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/klauspost/compress/zstd"
+	"github.com/opencontainers/go-digest"
+	"golang.org/x/sync/errgroup"
+	"k8s.io/klog/v2"
+	"oras.land/oras-go/v2/registry/remote/credentials"
+
+	"macrack.io/macrack/pkg/agent/images/applelz4"
+	"macrack.io/macrack/pkg/agent/images/format"
+	"macrack.io/macrack/pkg/agent/images/registry"
+	"macrack.io/macrack/pkg/vm/contract"
+)
+
+const (
+	// tries is how often a chunk is fetched that comes damaged.
+	tries = 3
+	// journalInterval is how often what was fetched is made durable: so much is fetched again if the agent is killed.
+	journalInterval = time.Second
+	bufferSize      = 256 << 10
+)
+
+// pull fetches an image. The caller has locked it.
+func (s *OCI) pull(ctx context.Context, image Image, pinned digest.Digest, needs Needs) (Cached, error) {
+	began := s.Clock.Now()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	p, end := s.begin(image.Name, cancel)
+	defer end()
+
+	client, err := s.client(ctx, image, needs)
+	if err != nil {
+		return Cached{}, err
+	}
+	manifest, err := client.Manifest(ctx, pinned, format.MaxManifest)
+	if err != nil {
+		return Cached{}, err
+	}
+	layout, err := format.Parse(manifest)
+	if err != nil {
+		return Cached{}, err
+	}
+	config, err := client.Blob(ctx, layout.Config, format.MaxConfig)
+	if err != nil {
+		return Cached{}, err
+	}
+	cached := Cached{Name: image.Name, Digest: image.Digest, Private: image.Private}
+	if cached.HardwareModel, err = layout.Complete(config); err != nil {
+		return Cached{}, err
+	}
+	if layout.DiskSize > image.DiskSize {
+		return Cached{}, fmt.Errorf("the image's disk has %d bytes, spec.diskSize of MacOSImage %s says %d", layout.DiskSize, image.Name, image.DiskSize)
+	}
+	cached.DiskSize = layout.DiskSize
+
+	j, err := s.resume(image, layout)
+	if err != nil {
+		return Cached{}, err
+	}
+	w := &work{store: s, client: client, pull: p, dir: filepath.Join(s.Dir, image.Name), chunks: layout.Chunks(), done: map[int]bool{}, journal: j}
+	needed := w.plan()
+	s.mu.Lock()
+	err = s.makeRoom(image, p, needed, needs)
+	s.mu.Unlock()
+	if err != nil {
+		return Cached{}, err
+	}
+	klog.InfoS("Pulling image", "image", image.Name, "reference", image.Reference, "digest", image.Digest, "bytes", p.total.Load(), "resumedAt", p.done.Load())
+	needs.tell(EventPulling, pullingMessage(image, p.progress()))
+
+	resumed := p.done.Load()
+	if err := w.run(ctx, layout); err != nil {
+		if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+			// Virtual machines need the room more.
+			free, _ := s.freeBytes()
+			err = fmt.Errorf("the disk became full while image %s was being fetched (%s free); what was fetched of it is removed: %w", image.Name, Size(free), err)
+			return Cached{}, errors.Join(err, remove(s.Dir, image.Name))
+		}
+		return Cached{}, err
+	}
+	cached.LastUsedAt = s.Clock.Now()
+	if cached.Bytes, err = occupied(w.dir); err != nil {
+		return Cached{}, err
+	}
+	if err := s.writeMetadata(cached); err != nil {
+		return Cached{}, err
+	}
+	if err := os.Remove(filepath.Join(w.dir, journalName)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return Cached{}, err
+	}
+	took := s.Clock.Since(began)
+	klog.InfoS("Image pulled", "image", image.Name, "took", took, "downloaded", p.done.Load()-resumed, "occupies", cached.Bytes)
+	message := fmt.Sprintf("Pulled image %s in %s: %s downloaded, %s on the disk", image.Name, took.Round(time.Millisecond), Size(p.done.Load()-resumed), Size(cached.Bytes))
+	if resumed > 0 {
+		message += fmt.Sprintf(" (%s were there from an earlier pull)", Size(resumed))
+	}
+	needs.tell(EventPulled, message)
+	return read(s.Dir, image.Name)
+}
+
+func pullingMessage(image Image, p Progress) string {
+	message := fmt.Sprintf("Pulling image %s (%s) from %s", image.Name, Size(p.Total), image.Reference)
+	if p.Done > 0 {
+		message += ", going on at " + p.String()
+	}
+	return message
+}
+
+// client talks to the image's registry.
+func (s *OCI) client(ctx context.Context, image Image, needs Needs) (*registry.Client, error) {
+	opts := registry.Options{
+		Reference: image.Reference, Clock: s.Clock, Transport: s.transport, Stall: s.stall, Wait: s.wait,
+		Retrying: func(err error, wait time.Duration) {
+			klog.InfoS("Registry failed, trying again", "image", image.Name, "err", err, "wait", wait)
+		},
+	}
+	if needs.Credentials != nil {
+		config, err := needs.Credentials(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if config != nil {
+			store, err := credentials.NewMemoryStoreFromDockerConfig(config)
+			if err != nil {
+				// The error could quote what it cannot read.
+				return nil, errors.New("the credentials are not in the form of kubernetes.io/dockerconfigjson")
+			}
+			opts.Credential = credentials.Credential(store)
+		}
+	}
+	return registry.New(opts)
+}
+
+// resume returns the journal of an interrupted pull of the same image, or a new one in an empty directory.
+func (s *OCI) resume(image Image, layout *format.Layout) (journal, error) {
+	dir := filepath.Join(s.Dir, image.Name)
+	j, err := s.readJournal(image.Name)
+	if err == nil && j.Digest == image.Digest {
+		if info, err := os.Stat(filepath.Join(dir, diskName)); err == nil && info.Size() == layout.DiskSize && s.auxThere(dir, layout) {
+			if image.Private && !j.Private {
+				j.Private = true
+				return j, contract.WriteJSON(filepath.Join(dir, journalName), j)
+			}
+			return j, nil
+		}
+	}
+	if err := remove(s.Dir, image.Name); err != nil {
+		return journal{}, err
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return journal{}, err
+	}
+	j = journal{Digest: image.Digest, Private: image.Private}
+	return j, contract.WriteJSON(filepath.Join(dir, journalName), j)
+}
+
+func (s *OCI) auxThere(dir string, layout *format.Layout) bool {
+	if layout.Aux == nil {
+		return true
+	}
+	info, err := os.Stat(filepath.Join(dir, auxName))
+	return err == nil && info.Size() == layout.Aux.Size
+}
+
+// work is what there is to do for a pull.
+type work struct {
+	store  *OCI
+	client *registry.Client
+	pull   *pull
+	dir    string
+	chunks []format.Chunk
+	disk   file
+	aux    file
+
+	mu      sync.Mutex
+	done    map[int]bool
+	journal journal
+	changed bool // done has more than the journal
+}
+
+// plan works out what is missing, and returns how much room it takes.
+func (w *work) plan() (needed int64) {
+	for _, i := range w.journal.Chunks {
+		if i >= 0 && i < len(w.chunks) {
+			w.done[i] = true
+		}
+	}
+	for i, chunk := range w.chunks {
+		w.pull.total.Add(chunk.Blob.Size)
+		if w.done[i] {
+			w.pull.done.Add(chunk.Blob.Size)
+		} else {
+			needed += chunk.Data
+		}
+	}
+	return needed
+}
+
+// run fetches what is missing, and returns when all of it is durable.
+func (w *work) run(ctx context.Context, layout *format.Layout) (err error) {
+	if w.disk, err = w.openFile(diskName, layout.DiskSize); err != nil {
+		return err
+	}
+	defer w.disk.Close()
+	if layout.Aux != nil {
+		if w.aux, err = w.openFile(auxName, layout.Aux.Size); err != nil {
+			return err
+		}
+		defer w.aux.Close()
+	}
+	stop := w.keepJournal()
+	err = w.fetchAll(ctx, layout)
+	return errors.Join(err, stop())
+}
+
+func (w *work) openFile(name string, size int64) (file, error) {
+	open := w.store.open
+	if open == nil {
+		open = openFile
+	}
+	f, err := open(filepath.Join(w.dir, name))
+	if err != nil {
+		return nil, err
+	}
+	if err := f.Truncate(size); err != nil {
+		_ = f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+func (w *work) fetchAll(ctx context.Context, layout *format.Layout) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(w.parallel())
+	for i, chunk := range w.chunks {
+		if w.done[i] {
+			continue
+		}
+		if ctx.Err() != nil {
+			break
+		}
+		target := w.disk
+		if layout.Aux != nil && i == len(w.chunks)-1 {
+			target = w.aux
+		}
+		group.Go(func() error {
+			if err := w.fetch(ctx, chunk, target); err != nil {
+				return err
+			}
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.done[i], w.changed = true, true
+			return nil
+		})
+	}
+	err := group.Wait()
+	if cause := context.Cause(ctx); err != nil && cause != nil && errors.Is(err, context.Canceled) {
+		return cause
+	}
+	return err
+}
+
+func (w *work) parallel() int {
+	if w.store.Parallel > 0 {
+		return w.store.Parallel
+	}
+	return 4
+}
+
+// keepJournal writes down now and then what is done, until stop is called, which does so once more.
+func (w *work) keepJournal() (stop func() error) {
+	ended, stopped := make(chan struct{}), make(chan struct{})
+	ticker := w.store.Clock.NewTicker(journalInterval)
+	go func() {
+		defer close(stopped)
+		defer ticker.Stop()
+		for {
+			select {
+			case <-ended:
+				return
+			case <-ticker.C():
+				if err := w.writeJournal(); err != nil {
+					klog.ErrorS(err, "The progress of a pull was not written down", "dir", w.dir)
+				}
+			}
+		}
+	}()
+	return func() error {
+		close(ended)
+		<-stopped
+		return w.writeJournal()
+	}
+}
+
+// writeJournal makes durable what is done, first the data, then the journal.
+func (w *work) writeJournal() error {
+	w.mu.Lock()
+	if !w.changed {
+		w.mu.Unlock()
+		return nil
+	}
+	w.changed = false
+	j := w.journal
+	j.Chunks = nil
+	for i := range w.done {
+		j.Chunks = append(j.Chunks, i)
+	}
+	w.mu.Unlock()
+	slices.Sort(j.Chunks)
+	if err := w.disk.Sync(); err != nil {
+		return err
+	}
+	if w.aux != nil {
+		if err := w.aux.Sync(); err != nil {
+			return err
+		}
+	}
+	return contract.WriteJSON(filepath.Join(w.dir, journalName), j)
+}
+
+// fetch fetches a chunk into its place. If it comes damaged, it is fetched again.
+func (w *work) fetch(ctx context.Context, chunk format.Chunk, target file) error {
+	missing := chunk.Data
+	for try := 1; ; try++ {
+		err := w.fetchOnce(ctx, chunk, target)
+		if err == nil {
+			w.pull.missing.Add(-missing)
+			return nil
+		}
+		var damaged *damagedError
+		if !errors.As(err, &damaged) || ctx.Err() != nil {
+			return err
+		}
+		if try == tries {
+			return fmt.Errorf("blob %s came damaged %d times: %w", chunk.Blob.Digest, tries, err)
+		}
+		klog.InfoS("Fetching a damaged blob again", "blob", chunk.Blob.Digest, "err", err)
+	}
+}
+
+// damagedError means that what was received is not what was asked for.
+type damagedError struct{ error }
+
+func (e *damagedError) Unwrap() error { return e.error }
+
+// pullReader counts and hashes what is read.
+type pullReader struct {
+	io.Reader
+	hash  hash.Hash
+	pull  *pull
+	count int64
+	err   error // of Reader, which a decompressor may hide
+}
+
+func (r *pullReader) Read(p []byte) (int, error) {
+	n, err := r.Reader.Read(p)
+	r.hash.Write(p[:n])
+	r.count += int64(n)
+	r.pull.done.Add(int64(n))
+	if err != nil && err != io.EOF {
+		r.err = err
+	}
+	return n, err
+}
+
+func (w *work) fetchOnce(ctx context.Context, chunk format.Chunk, target file) (err error) {
+	// What was written by a try that failed, or before the agent was killed, must not show through.
+	if err := target.Zero(chunk.Offset, chunk.Size); err != nil {
+		return err
+	}
+	body := w.client.Open(ctx, chunk.Blob)
+	defer body.Close()
+	src := &pullReader{Reader: body, hash: sha256.New(), pull: w.pull}
+	defer func() {
+		if err != nil {
+			w.pull.done.Add(-src.count)
+		}
+	}()
+	dst := &sparseWriter{f: target, offset: chunk.Offset, left: chunk.Size}
+	if chunk.Content != "" {
+		dst.hash = sha256.New()
+	}
+	buffered := bufio.NewReaderSize(src, bufferSize)
+	err = decompress(chunk.Codec, dst, buffered)
+	if err == nil {
+		err = dst.flush()
+	}
+	if err == nil {
+		_, err = io.Copy(io.Discard, buffered) // for the digest
+	}
+	switch {
+	case dst.err != nil:
+		return dst.err
+	case src.err != nil:
+		return src.err
+	case err != nil:
+		return &damagedError{fmt.Errorf("decompressing: %w", err)}
+	case hex.EncodeToString(src.hash.Sum(nil)) != chunk.Blob.Digest.Encoded():
+		return &damagedError{&registry.DigestError{Host: w.client.Host(), Want: chunk.Blob.Digest, Got: digest.NewDigest(digest.SHA256, src.hash)}}
+	case dst.left != 0:
+		return fmt.Errorf("blob %s decompresses to %d bytes less than the %d that the manifest says", chunk.Blob.Digest, dst.left, chunk.Size)
+	case dst.hash != nil && digest.NewDigest(digest.SHA256, dst.hash) != chunk.Content:
+		return fmt.Errorf("blob %s decompresses to content with digest %s, the manifest says %s", chunk.Blob.Digest, digest.NewDigest(digest.SHA256, dst.hash), chunk.Content)
+	}
+	return nil
+}
+
+// decoders are reused, as they are large.
+var decoders = sync.Pool{New: func() any {
+	decoder, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(16<<20))
+	if err != nil {
+		panic(err) // the options are constants
+	}
+	return decoder
+}}
+
+func decompress(codec format.Codec, dst io.Writer, src io.Reader) error {
+	var err error
+	switch codec {
+	case format.Raw:
+		_, err = io.CopyBuffer(dst, src, make([]byte, bufferSize))
+	case format.AppleLZ4:
+		_, err = applelz4.NewReader(src).WriteTo(dst)
+	case format.Zstd:
+		decoder := decoders.Get().(*zstd.Decoder)
+		defer decoders.Put(decoder)
+		if err = decoder.Reset(src); err == nil {
+			_, err = decoder.WriteTo(dst)
+		}
+		_ = decoder.Reset(nil) // lets go of src
+	default:
+		err = fmt.Errorf("no codec %d", codec)
+	}
+	return err
+}
+
+// sparseWriter writes a part of a file that is all zeros, and leaves the zeros out.
+type sparseWriter struct {
+	f      file
+	offset int64
+	left   int64
+	hash   hash.Hash // nil if nobody wants it
+	rest   []byte    // less than a block
+	err    error
+}
+
+var (
+	errTooLong = errors.New("the content is longer than the manifest says")
+	zeros      = make([]byte, format.BlockSize)
+)
+
+// Write implements io.Writer.
+func (w *sparseWriter) Write(p []byte) (int, error) {
+	if int64(len(p)) > w.left {
+		return 0, errTooLong
+	}
+	w.left -= int64(len(p))
+	if w.hash != nil {
+		w.hash.Write(p)
+	}
+	n := len(p)
+	if len(w.rest) > 0 {
+		take := min(format.BlockSize-len(w.rest), len(p))
+		w.rest, p = append(w.rest, p[:take]...), p[take:]
+		if len(w.rest) < format.BlockSize {
+			return n, nil
+		}
+		if w.err = w.blocks(w.rest); w.err != nil {
+			return 0, w.err
+		}
+		w.rest = w.rest[:0]
+	}
+	whole := len(p) / format.BlockSize * format.BlockSize
+	if w.err = w.blocks(p[:whole]); w.err != nil {
+		return 0, w.err
+	}
+	w.rest = append(w.rest, p[whole:]...)
+	return n, nil
+}
+
+// blocks writes whole blocks, or the last one. Those with data that follow each other go in one write.
+func (w *sparseWriter) blocks(p []byte) error {
+	for len(p) > 0 {
+		length, data := 0, false
+		for length < len(p) {
+			block := p[length:min(length+format.BlockSize, len(p))]
+			isData := !bytes.Equal(block, zeros[:len(block)])
+			if length > 0 && isData != data {
+				break
+			}
+			data = isData
+			length += len(block)
+		}
+		if data {
+			if _, err := w.f.WriteAt(p[:length], w.offset); err != nil {
+				return err
+			}
+		}
+		w.offset += int64(length)
+		p = p[length:]
+	}
+	return nil
+}
+
+func (w *sparseWriter) flush() error {
+	w.err = w.blocks(w.rest)
+	w.rest = nil
+	return w.err
+}

@@ -1,0 +1,224 @@
+package images
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+
+	"github.com/klauspost/compress/zstd"
+	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"golang.org/x/sync/errgroup"
+	"k8s.io/utils/clock"
+	"oras.land/oras-go/v2/registry/remote/auth"
+
+	"macrack.io/macrack/pkg/agent/disk"
+	"macrack.io/macrack/pkg/agent/images/format"
+	"macrack.io/macrack/pkg/agent/images/registry"
+)
+
+const (
+	// chunkSize is the size of a chunk in bytes; it doubles until a disk has at most maxChunks.
+	chunkSize = 64 << 20
+	maxChunks = 4096
+	// pushWindow is how far back the compressor looks, in bytes.
+	pushWindow = 1 << 20
+)
+
+// PushOptions say what is pushed where.
+type PushOptions struct {
+	// Disk is the path of the disk, a raw image; Aux that of the auxiliary storage, empty for none.
+	Disk, Aux string
+	// HardwareModel is the one that the virtual machine was made for, in base64; empty if unknown.
+	HardwareModel string
+	// Reference is where to push to, such as registry.example.com/macos/26:xcode-26.
+	Reference  string
+	Credential auth.CredentialFunc
+	Clock      clock.WithTicker
+	// Parallel is how many chunks are compressed and pushed at once: 4 by default.
+	Parallel int
+	// OnProgress is told how much of the disk is pushed; nil if nobody wants to know.
+	OnProgress func(Progress)
+}
+
+// Pushed is an image in a registry.
+type Pushed struct {
+	Digest digest.Digest
+	// DiskSize is the size of the disk, and Bytes what its data takes, in bytes.
+	DiskSize, Bytes int64
+	// Compressed is the size of all blobs in bytes.
+	Compressed int64
+}
+
+// Push pushes an image in MacRack's format. The same files give the same digest; what the registry has of them is
+// not pushed again.
+func Push(ctx context.Context, opts PushOptions) (Pushed, error) {
+	if _, err := base64.StdEncoding.DecodeString(opts.HardwareModel); err != nil {
+		return Pushed{}, fmt.Errorf("the hardware model is not base64: %w", err)
+	}
+	client, err := registry.New(registry.Options{Reference: opts.Reference, Credential: opts.Credential, Clock: opts.Clock})
+	if err != nil {
+		return Pushed{}, err
+	}
+	if opts.Parallel == 0 {
+		opts.Parallel = 4
+	}
+	encoder, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(opts.Parallel), zstd.WithEncoderCRC(false), zstd.WithWindowSize(pushWindow))
+	if err != nil {
+		return Pushed{}, err
+	}
+	return (&pusher{client: client, encoder: encoder, opts: opts}).push(ctx)
+}
+
+type pusher struct {
+	client  *registry.Client
+	encoder *zstd.Encoder
+	opts    PushOptions
+
+	mu       sync.Mutex
+	progress Progress
+}
+
+func (p *pusher) push(ctx context.Context) (Pushed, error) {
+	source, err := os.Open(p.opts.Disk)
+	if err != nil {
+		return Pushed{}, err
+	}
+	defer source.Close()
+	info, err := source.Stat()
+	if err != nil {
+		return Pushed{}, err
+	}
+	if !info.Mode().IsRegular() || info.Size() == 0 {
+		return Pushed{}, fmt.Errorf("%s is no disk image", p.opts.Disk)
+	}
+	pushed := Pushed{DiskSize: info.Size()}
+	p.progress.Total = info.Size()
+	chunks, err := p.pushDisk(ctx, source, info.Size())
+	if err != nil {
+		return Pushed{}, err
+	}
+	for _, chunk := range chunks {
+		pushed.Bytes += chunk.Data
+		pushed.Compressed += chunk.Blob.Size
+	}
+	var aux *format.Chunk
+	if p.opts.Aux != "" {
+		content, err := os.ReadFile(p.opts.Aux)
+		if err != nil {
+			return Pushed{}, err
+		}
+		if aux, err = p.pushChunk(ctx, content); err != nil {
+			return Pushed{}, err
+		}
+		pushed.Compressed += aux.Blob.Size
+	}
+	config, err := json.Marshal(format.Config{DiskSize: info.Size(), HardwareModel: p.opts.HardwareModel})
+	if err != nil {
+		return Pushed{}, err
+	}
+	configBlob := descriptor(format.MediaTypeConfig, config)
+	if err := p.client.PushBlob(ctx, configBlob, config); err != nil {
+		return Pushed{}, err
+	}
+	manifest, err := format.Manifest(configBlob, chunks, aux)
+	if err != nil {
+		return Pushed{}, err
+	}
+	manifestBlob := descriptor(ocispec.MediaTypeImageManifest, manifest)
+	pushed.Digest = manifestBlob.Digest
+	return pushed, p.client.PushManifest(ctx, manifestBlob, manifest)
+}
+
+func descriptor(mediaType string, content []byte) ocispec.Descriptor {
+	return ocispec.Descriptor{MediaType: mediaType, Digest: digest.FromBytes(content), Size: int64(len(content))}
+}
+
+// pushDisk pushes the chunks of the disk that are not all zeros, and returns them in order.
+func (p *pusher) pushDisk(ctx context.Context, source *os.File, size int64) ([]format.Chunk, error) {
+	length := int64(chunkSize)
+	for size > length*maxChunks {
+		length *= 2
+	}
+	found := make([]*format.Chunk, (size+length-1)/length)
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(p.opts.Parallel)
+	buffers := sync.Pool{New: func() any { buffer := make([]byte, length); return &buffer }}
+	for i := range found {
+		if ctx.Err() != nil {
+			break
+		}
+		group.Go(func() error {
+			buffer := buffers.Get().(*[]byte)
+			defer buffers.Put(buffer)
+			offset := int64(i) * length
+			content := (*buffer)[:min(length, size-offset)]
+			if err := readSparse(source, content, offset); err != nil {
+				return err
+			}
+			defer p.report(int64(len(content)))
+			if dataOf(content) == 0 {
+				return nil
+			}
+			chunk, err := p.pushChunk(ctx, content)
+			if err != nil {
+				return err
+			}
+			chunk.Offset, found[i] = offset, chunk
+			return nil
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return nil, err
+	}
+	var chunks []format.Chunk
+	for _, chunk := range found {
+		if chunk != nil {
+			chunks = append(chunks, *chunk)
+		}
+	}
+	return chunks, ctx.Err()
+}
+
+func (p *pusher) report(pushed int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.progress.Done += pushed
+	if p.opts.OnProgress != nil {
+		p.opts.OnProgress(p.progress)
+	}
+}
+
+// pushChunk pushes a chunk, which begins at offset 0 as far as it knows.
+func (p *pusher) pushChunk(ctx context.Context, content []byte) (*format.Chunk, error) {
+	compressed := p.encoder.EncodeAll(content, nil)
+	chunk := &format.Chunk{Blob: descriptor("application/octet-stream", compressed), Size: int64(len(content)), Data: dataOf(content)}
+	return chunk, p.client.PushBlob(ctx, chunk.Blob, compressed)
+}
+
+// readSparse fills p from a file, and reads no holes.
+func readSparse(f *os.File, p []byte, offset int64) error {
+	clear(p)
+	return disk.EachExtent(f, offset, offset+int64(len(p)), func(start, end int64) error {
+		_, err := io.ReadFull(io.NewSectionReader(f, start, end-start), p[start-offset:end-offset])
+		return err
+	})
+}
+
+// dataOf returns how many bytes of p are in blocks that are not all zeros.
+func dataOf(p []byte) int64 {
+	var sum int64
+	for len(p) > 0 {
+		block := p[:min(format.BlockSize, len(p))]
+		if !bytes.Equal(block, zeros[:len(block)]) {
+			sum += int64(len(block))
+		}
+		p = p[len(block):]
+	}
+	return sum
+}

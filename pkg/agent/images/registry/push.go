@@ -1,0 +1,29 @@
+package registry
+
+import (
+	"bytes"
+	"context"
+
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+)
+
+// PushBlob pushes a blob, unless the repository has it.
+func (c *Client) PushBlob(ctx context.Context, blob ocispec.Descriptor, data []byte) error {
+	return c.Retry(ctx, func(ctx context.Context) error {
+		if found, err := c.repo.Blobs().Exists(ctx, blob); found || err != nil {
+			return err
+		}
+		return c.repo.Blobs().Push(ctx, blob, bytes.NewReader(data))
+	})
+}
+
+// PushManifest pushes a manifest, and has the tag of the client's reference point at it, if there is one.
+func (c *Client) PushManifest(ctx context.Context, manifest ocispec.Descriptor, data []byte) error {
+	name := c.Tag()
+	if name == "" {
+		name = manifest.Digest.String()
+	}
+	return c.Retry(ctx, func(ctx context.Context) error {
+		return c.repo.Manifests().PushReference(ctx, manifest, bytes.NewReader(data), name)
+	})
+}

@@ -1,0 +1,230 @@
+package images
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+	"k8s.io/utils/clock"
+
+	"macrack.io/macrack/pkg/agent/disk"
+	"macrack.io/macrack/pkg/vm/contract"
+)
+
+// OCI is a store that fetches images from OCI registries.
+type OCI struct {
+	// Dir has a directory for each image. One process at a time may pull into it.
+	Dir   string
+	Clock clock.WithTicker
+	// Parallel is how many blobs are fetched at once: 4 by default.
+	Parallel int
+
+	// transport, stall, wait and the functions are for tests.
+	transport http.RoundTripper
+	stall     time.Duration
+	wait      time.Duration
+	free      func(path string) (int64, error)
+	open      func(path string) (file, error)
+
+	mu    sync.Mutex
+	locks map[string]chan struct{} // by image: who has its token may change the image
+	pulls map[string]*pull         // that are going on
+}
+
+// file is what a pull does to a file.
+type file interface {
+	WriteAt(p []byte, offset int64) (int, error)
+	// Zero makes a part of the file zeros.
+	Zero(offset, size int64) error
+	Truncate(size int64) error
+	Sync() error
+	Close() error
+}
+
+type osFile struct{ *os.File }
+
+func (f osFile) Zero(offset, size int64) error { return disk.Zero(f.File, offset, size) }
+
+func openFile(path string) (file, error) {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	return osFile{f}, err
+}
+
+// journal is what an interrupted pull left. Every chunk in it is on the disk and was verified.
+type journal struct {
+	Digest  string `json:"digest"`
+	Private bool   `json:"private,omitempty"`
+	// Chunks are the numbers of the chunks that are done.
+	Chunks []int `json:"chunks,omitempty"`
+}
+
+// token returns the token of an image. s.mu is held.
+func (s *OCI) token(name string) chan struct{} {
+	if s.locks == nil {
+		s.locks = map[string]chan struct{}{}
+	}
+	if s.locks[name] == nil {
+		s.locks[name] = make(chan struct{}, 1)
+	}
+	return s.locks[name]
+}
+
+// lock waits until nobody else changes the image.
+func (s *OCI) lock(ctx context.Context, name string) (unlock func(), err error) {
+	s.mu.Lock()
+	token := s.token(name)
+	s.mu.Unlock()
+	select {
+	case token <- struct{}{}:
+		return func() { <-token }, nil
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+// tryLock is lock for who does not wait. s.mu is held.
+func (s *OCI) tryLock(name string) (unlock func(), ok bool) {
+	token := s.token(name)
+	select {
+	case token <- struct{}{}:
+		return func() { <-token }, true
+	default:
+		return nil, false
+	}
+}
+
+// Ensure implements Store. If the image is being fetched already, it waits for that.
+func (s *OCI) Ensure(ctx context.Context, image Image, needs Needs) (Cached, error) {
+	if err := checkName(image.Name); err != nil {
+		return Cached{}, err
+	}
+	pinned, err := digest.Parse(image.Digest)
+	if err != nil || pinned.Algorithm() != digest.SHA256 {
+		return Cached{}, fmt.Errorf("digest %q of image %s is not sha256: and 64 hexadecimal digits", image.Digest, image.Name)
+	}
+	unlock, err := s.lock(ctx, image.Name)
+	if err != nil {
+		return Cached{}, err
+	}
+	defer unlock()
+	held, err := read(s.Dir, image.Name)
+	switch {
+	case err == nil && held.Digest == image.Digest:
+		held.LastUsedAt = s.Clock.Now()
+		return held, s.writeMetadata(held)
+	case err != nil && !errors.Is(err, fs.ErrNotExist):
+		return Cached{}, err
+	}
+	return s.pull(ctx, image, pinned, needs)
+}
+
+func (s *OCI) writeMetadata(c Cached) error {
+	return contract.WriteJSON(filepath.Join(s.Dir, c.Name, metadataName), c)
+}
+
+// List implements Store.
+func (s *OCI) List() ([]Cached, error) { return list(s.Dir) }
+
+// Unfinished implements Store.
+func (s *OCI) Unfinished() ([]Cached, error) {
+	all, err := names(s.Dir)
+	if err != nil {
+		return nil, err
+	}
+	var unfinished []Cached
+	for _, name := range all {
+		if _, err := read(s.Dir, name); err == nil {
+			continue
+		}
+		c := Cached{Name: name}
+		j, _ := s.readJournal(name)
+		c.Digest, c.Private = j.Digest, j.Private
+		if c.Bytes, err = occupied(filepath.Join(s.Dir, name)); errors.Is(err, fs.ErrNotExist) {
+			continue // it was removed just now
+		} else if err != nil {
+			return nil, err
+		}
+		unfinished = append(unfinished, c)
+	}
+	return unfinished, nil
+}
+
+func (s *OCI) readJournal(name string) (journal, error) {
+	data, err := os.ReadFile(filepath.Join(s.Dir, name, journalName))
+	if err != nil {
+		return journal{}, err
+	}
+	var j journal
+	return j, json.Unmarshal(data, &j)
+}
+
+// Progress implements Store.
+func (s *OCI) Progress(name string) (Progress, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p := s.pulls[name]
+	if p == nil {
+		return Progress{}, false
+	}
+	return p.progress(), true
+}
+
+// errRemoved ends a pull whose image is to go.
+var errRemoved = errors.New("the image is being removed")
+
+// Remove implements Store.
+func (s *OCI) Remove(name string) error {
+	if err := checkName(name); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	if p := s.pulls[name]; p != nil {
+		p.cancel(errRemoved)
+	}
+	s.mu.Unlock()
+	unlock, err := s.lock(context.Background(), name)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	return remove(s.Dir, name)
+}
+
+// pull is one that is going on.
+type pull struct {
+	cancel context.CancelCauseFunc
+	// total and done are bytes to download.
+	total, done atomic.Int64
+	// missing is how many bytes are still to be written to the disk, at most.
+	missing atomic.Int64
+}
+
+func (p *pull) progress() Progress {
+	total := p.total.Load()
+	return Progress{Done: min(p.done.Load(), total), Total: total}
+}
+
+// begin makes a pull known; end is to be called when it is over.
+func (s *OCI) begin(name string, cancel context.CancelCauseFunc) (p *pull, end func()) {
+	p = &pull{cancel: cancel}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.pulls == nil {
+		s.pulls = map[string]*pull{}
+	}
+	s.pulls[name] = p
+	return p, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.pulls, name)
+	}
+}
