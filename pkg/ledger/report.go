@@ -34,14 +34,7 @@ func Report(ctx context.Context, source RecordSource, anchors Anchors, windows .
 	if err != nil {
 		return nil, err
 	}
-	count := 0
-	err = source(ctx, func(record *rack.AuditRecord) error {
-		if count++; count%1024 == 0 && ctx.Err() != nil {
-			return ctx.Err()
-		}
-		return r.add(record)
-	})
-	if err != nil {
+	if err := hashed(ctx, source, r.add); err != nil {
 		return nil, err
 	}
 	return r.finish(), nil
@@ -53,7 +46,6 @@ type report struct {
 	windows []*windowReport
 	chains  map[string]*chain
 	last    *chain // the chain of the last record: mostly that of the next
-	buffer  []byte // where records are encoded
 }
 
 // A windowReport is the part of a report that is about one window.
@@ -81,7 +73,7 @@ func newReport(anchors Anchors, windows []Window) (*report, error) {
 	return r, nil
 }
 
-func (r *report) add(record *rack.AuditRecord) error {
+func (r *report) add(record *rack.AuditRecord, intact bool) error {
 	name, sequence, ok := SplitName(record.Name)
 	if !ok {
 		return fmt.Errorf("ledger: %q is not the name of a record", record.Name)
@@ -94,7 +86,7 @@ func (r *report) add(record *rack.AuditRecord) error {
 		}
 		r.last = c
 	}
-	return c.add(record, sequence)
+	return c.add(record, sequence, intact)
 }
 
 func (r *report) finish() []rack.ComplianceReportStatus {

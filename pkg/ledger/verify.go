@@ -1,8 +1,6 @@
 package ledger
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"slices"
 	"strings"
@@ -24,17 +22,16 @@ type chain struct {
 	serial string // empty if it is a tenant's chain
 
 	sequence int64
-	time     int64    // of the last record that can be trusted; it never runs backwards
-	hashes   []string // of the records with the last sequence number: more than one is a fork
-	parents  []string // the hashes that the record before had
-	names    []string // of the records with the last sequence number, as namespace/name
-	previous string   // the previousHash of the last record
-	suspect  bool     // whether the last record is known to be bad
+	time     int64               // of the last record that can be trusted; it never runs backwards
+	hashes   []string            // of the records with the last sequence number: more than one is a fork
+	parents  []string            // the hashes that the record before had
+	last     []*rack.AuditRecord // those with the last sequence number
+	previous string              // the previousHash of the last record
+	suspect  bool                // whether the last record is known to be bad
 	edited   []pendingBreak
 
-	pending     rack.AuditRecord // verified, but not vouched for yet
+	pending     *rack.AuditRecord // verified, but not vouched for yet; nil if there is none
 	pendingTime int64
-	isPending   bool
 
 	broken, seen windowSet
 	chassis      chassis
@@ -52,7 +49,8 @@ func newChain(r *report, name string) *chain {
 	return c
 }
 
-func (c *chain) add(record *rack.AuditRecord, sequence int64) error {
+// add adds the next record of the chain; intact says whether its hash is that of its content.
+func (c *chain) add(record *rack.AuditRecord, sequence int64, intact bool) error {
 	if c.serial == "" && strings.EqualFold(record.Chassis.SerialNumber, c.name) {
 		c.serial = record.Chassis.SerialNumber
 	}
@@ -63,7 +61,7 @@ func (c *chain) add(record *rack.AuditRecord, sequence int64) error {
 	}
 	c.count(record)
 
-	if flaw := c.flaw(record, sequence); flaw != "" {
+	if flaw := c.flaw(record, sequence, intact); flaw != "" {
 		c.addEdited(record, sequence, flaw)
 		return nil
 	}
@@ -76,21 +74,21 @@ func (c *chain) add(record *rack.AuditRecord, sequence int64) error {
 	case c.sequence != 0 && sequence > c.sequence+1:
 		c.confirm()
 		c.breakOff(span{c.time, at}, record, fmt.Sprintf("%s missing between %s and %s: removed, or never written",
-			missing(c.sequence+1, sequence-1), c.names[0], nameIn(record)), c.names[0], nameIn(record))
+			missing(c.sequence+1, sequence-1), nameIn(c.last[0]), nameIn(record)), nameIn(c.last[0]), nameIn(record))
 	case c.sequence != 0 && !c.suspect && !slices.Contains(c.hashes, record.PreviousHash):
 		c.discard()
 		c.breakOff(span{c.time, at}, record, fmt.Sprintf("%s does not follow %s, whose hash is another: one of them was replaced",
-			nameIn(record), c.names[0]), c.names[0], nameIn(record))
+			nameIn(record), nameIn(c.last[0])), nameIn(c.last[0]), nameIn(record))
 	default:
 		c.confirm()
 	}
 	if at < c.time {
 		c.breaks(span{at, c.time}, record, fmt.Sprintf("%s is of %s, before the record that it follows (%s)",
-			nameIn(record), formatMicros(at), formatMicros(c.time)), c.names[0], nameIn(record))
+			nameIn(record), formatMicros(at), formatMicros(c.time)), nameIn(c.last[0]), nameIn(record))
 	}
 	c.advance(record, sequence)
 	c.time = max(c.time, at)
-	c.pending, c.pendingTime, c.isPending = *record, c.time, true
+	c.pending, c.pendingTime = record, c.time
 	return nil
 }
 
@@ -120,13 +118,9 @@ func (c *chain) begin(record *rack.AuditRecord, sequence int64) {
 func (c *chain) checkpoint() *Head { return c.report.anchors[c.name].Checkpoint }
 
 // flaw says what is wrong with a record by itself, if anything is.
-func (c *chain) flaw(record *rack.AuditRecord, sequence int64) string {
-	c.report.buffer = AppendCanonical(c.report.buffer[:0], record)
-	sum := sha256.Sum256(c.report.buffer)
-	var hash [2 * sha256.Size]byte
-	hex.Encode(hash[:], sum[:])
+func (c *chain) flaw(record *rack.AuditRecord, sequence int64, intact bool) string {
 	switch {
-	case string(hash[:]) != record.Hash:
+	case !intact:
 		return "was edited: its hash is not that of its content"
 	case record.Sequence != sequence || !c.isOf(record):
 		return fmt.Sprintf("is misplaced: it says that it is %s", Name(Chain(record), record.Sequence))
@@ -191,7 +185,7 @@ func (c *chain) fork(record *rack.AuditRecord, at int64) {
 	goesOn := len(c.parents) > 1 && record.PreviousHash != c.previous && slices.Contains(c.parents, record.PreviousHash)
 	if !goesOn {
 		c.breaks(span{min(c.time, at), max(c.time, at)}, record, fmt.Sprintf("%s and %s have the same place in the chain: it was forked",
-			c.names[0], nameIn(record)), c.names[0], nameIn(record))
+			nameIn(c.last[0]), nameIn(record)), nameIn(c.last[0]), nameIn(record))
 	}
 	c.addTwin(record)
 	c.time = max(c.time, at)
@@ -200,7 +194,7 @@ func (c *chain) fork(record *rack.AuditRecord, at int64) {
 func (c *chain) addTwin(record *rack.AuditRecord) {
 	if len(c.hashes) < maxForks {
 		c.hashes = append(c.hashes, record.Hash)
-		c.names = append(c.names, nameIn(record))
+		c.last = append(c.last, record)
 	}
 }
 
@@ -209,7 +203,7 @@ func (c *chain) advance(record *rack.AuditRecord, sequence int64) {
 	c.sequence = sequence
 	c.previous = record.PreviousHash
 	c.parents, c.hashes = c.hashes, append(c.parents[:0], record.Hash)
-	c.names = append(c.names[:0], nameIn(record))
+	c.last = append(c.last[:0], record)
 	c.suspect = false
 }
 
@@ -231,14 +225,14 @@ func (c *chain) see(i int, status *rack.ComplianceReportStatus) {
 
 // confirm counts the last record, which the next has vouched for.
 func (c *chain) confirm() {
-	if c.isPending {
-		c.chassis.apply(&c.pending, c.pendingTime)
+	if c.pending != nil {
+		c.chassis.apply(c.pending, c.pendingTime)
 	}
 	c.discard()
 }
 
 // discard drops the last record, which nothing vouches for.
-func (c *chain) discard() { c.pending, c.isPending = rack.AuditRecord{}, false }
+func (c *chain) discard() { c.pending = nil }
 
 // breakOff is breaks, after which nothing is known of the Mac.
 func (c *chain) breakOff(s span, record *rack.AuditRecord, message string, records ...string) {
@@ -281,8 +275,12 @@ func (c *chain) finish() {
 	}
 	if head := c.report.anchors[c.name].Head; head != nil && last < head.Sequence {
 		c.confirm()
+		var names []string
+		for _, record := range c.last {
+			names = append(names, nameIn(record))
+		}
 		v := rack.ComplianceViolation{
-			Rule: RuleUnbroken, SerialNumber: c.serial, Time: metav1.NewMicroTime(head.Time), Records: slices.Clone(c.names),
+			Rule: RuleUnbroken, SerialNumber: c.serial, Time: metav1.NewMicroTime(head.Time), Records: names,
 			Message: fmt.Sprintf("%s missing at the end of the chain %s: its head says that there were %d",
 				missing(last+1, head.Sequence), c.name, head.Sequence),
 		}

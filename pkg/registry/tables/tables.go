@@ -67,7 +67,7 @@ func (c convertor[T]) ConvertToTable(_ context.Context, object, options runtime.
 		if !ok {
 			return notAcceptable(obj)
 		}
-		table.Rows = append(table.Rows, metav1.TableRow{Cells: c.cells(t), Object: runtime.RawExtension{Object: obj}})
+		table.Rows = append(table.Rows, metav1.TableRow{Cells: c.cells(t), Object: runtime.RawExtension{Object: included(obj, options)}})
 		return nil
 	}
 	if meta.IsListType(object) {
@@ -89,6 +89,22 @@ func (c convertor[T]) ConvertToTable(_ context.Context, object, options runtime.
 		table.ColumnDefinitions = c.columns
 	}
 	return table, nil
+}
+
+// included returns what a row has of its object. Where that is the metadata, it goes without the managed fields: they are more
+// than all the rest of a row, and no table shows them.
+func included(obj, options runtime.Object) runtime.Object {
+	o, ok := options.(*metav1.TableOptions)
+	if !ok || o.IncludeObject != metav1.IncludeMetadata && o.IncludeObject != "" {
+		return obj
+	}
+	m, err := meta.Accessor(obj)
+	if err != nil {
+		return obj
+	}
+	partial := meta.AsPartialObjectMetadata(m)
+	partial.ManagedFields = nil
+	return partial
 }
 
 func notAcceptable(obj runtime.Object) error {

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -19,6 +20,24 @@ import (
 )
 
 var now = time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC)
+
+// Rows have the metadata without the managed fields, and what is listed (it may be the cache's) keeps them.
+func TestRowsWithoutManagedFields(t *testing.T) {
+	convertor := New([]metav1.TableColumnDefinition{Name()}, func(n *rack.MacNode) []any { return []any{n.Name} })
+	node := &rack.MacNode{ObjectMeta: metav1.ObjectMeta{Name: "mac-a1", UID: "uid", ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "kubectl"}}}}
+	for _, options := range []*metav1.TableOptions{{}, {IncludeObject: metav1.IncludeMetadata}} {
+		table, err := convertor.ConvertToTable(context.Background(), node, options)
+		require.NoError(t, err)
+		m, err := meta.Accessor(table.Rows[0].Object.Object)
+		require.NoError(t, err)
+		assert.EqualValues(t, "uid", m.GetUID())
+		assert.Empty(t, m.GetManagedFields())
+	}
+	table, err := convertor.ConvertToTable(context.Background(), node, &metav1.TableOptions{IncludeObject: metav1.IncludeObject})
+	require.NoError(t, err)
+	assert.Same(t, node, table.Rows[0].Object.Object)
+	assert.Len(t, node.ManagedFields, 1)
+}
 
 func TestConvertToTable(t *testing.T) {
 	columns := []metav1.TableColumnDefinition{Name(), Wide(Number("VMs", "Virtual machines."))}
@@ -37,6 +56,9 @@ func TestConvertToTable(t *testing.T) {
 	require.Len(t, table.Rows, 2)
 	assert.Equal(t, []any{"mac-a1", int64(0)}, table.Rows[0].Cells)
 	assert.Equal(t, []any{"mac-a2", int64(2)}, table.Rows[1].Cells)
+
+	table, err = convertor.ConvertToTable(context.Background(), list, &metav1.TableOptions{IncludeObject: metav1.IncludeObject})
+	require.NoError(t, err)
 	assert.Equal(t, "mac-a2", table.Rows[1].Object.Object.(*rack.MacNode).Name, "the rows have the objects, for those who ask for them")
 
 	table, err = convertor.ConvertToTable(context.Background(), &node, nil)

@@ -13,7 +13,7 @@ import (
 	"macrack.io/macrack/pkg/ledger"
 )
 
-// Records are read from etcd in pages: one for each namespace is in memory at a time, in all about
+// Records are read from etcd in pages: two of each namespace are in memory at a time, in all about
 // recordsInMemory, unless there are so many namespaces that the pages would get too small.
 const (
 	recordsInMemory = 20_000
@@ -28,10 +28,10 @@ func (r *REST) Source() ledger.RecordSource {
 		if err != nil {
 			return err
 		}
-		page := int64(min(maxPage, max(minPage, recordsInMemory/(len(namespaces)+1))))
+		size := int64(min(maxPage, max(minPage, recordsInMemory/2/(len(namespaces)+1))))
 		sources := []ledger.RecordSource{ledger.Records(last...)}
 		for _, namespace := range namespaces {
-			sources = append(sources, r.namespaceSource(namespace, revision, page))
+			sources = append(sources, r.namespaceSource(namespace, revision, size))
 		}
 		return ledger.Merge(sources...)(ctx, yield)
 	}
@@ -70,28 +70,55 @@ func (r *REST) namespaces(ctx context.Context) (namespaces []string, last []*rac
 	}
 }
 
-func (r *REST) namespaceSource(namespace, revision string, page int64) ledger.RecordSource {
+// A page is records that were listed, or why they could not be.
+type page struct {
+	records []rack.AuditRecord
+	err     error
+}
+
+// namespaceSource returns the records of a namespace. The next page is read while one is taken.
+func (r *REST) namespaceSource(namespace, revision string, size int64) ledger.RecordSource {
 	return func(ctx context.Context, yield func(*rack.AuditRecord) error) error {
-		predicate := everything(page)
-		for {
-			list := &rack.AuditRecordList{}
-			options := storage.ListOptions{Recursive: true, Predicate: predicate}
-			if predicate.Continue == "" {
-				options.ResourceVersion, options.ResourceVersionMatch = revision, metav1.ResourceVersionMatchExact
-			}
-			if err := r.store.Storage.GetList(ctx, r.prefix()+namespace+"/", options, list); err != nil {
-				return err
-			}
-			for i := range list.Items {
-				if err := yield(&list.Items[i]); err != nil {
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		pages := make(chan page)
+		go func() {
+			defer close(pages)
+			r.readPages(ctx, namespace, revision, size, pages)
+		}()
+		for p := range pages {
+			for i := range p.records {
+				if err := yield(&p.records[i]); err != nil {
 					return err
 				}
 			}
-			if list.Continue == "" {
-				return nil
+			if p.err != nil {
+				return p.err
 			}
-			predicate.Continue = list.Continue
 		}
+		return ctx.Err()
+	}
+}
+
+// readPages sends the pages of a namespace until the last, an error, or the end of ctx.
+func (r *REST) readPages(ctx context.Context, namespace, revision string, size int64, to chan<- page) {
+	predicate := everything(size)
+	for {
+		list := &rack.AuditRecordList{}
+		options := storage.ListOptions{Recursive: true, Predicate: predicate}
+		if predicate.Continue == "" {
+			options.ResourceVersion, options.ResourceVersionMatch = revision, metav1.ResourceVersionMatchExact
+		}
+		err := r.store.Storage.GetList(ctx, r.prefix()+namespace+"/", options, list)
+		select {
+		case to <- page{list.Items, err}:
+		case <-ctx.Done():
+			return
+		}
+		if err != nil || list.Continue == "" {
+			return
+		}
+		predicate.Continue = list.Continue
 	}
 }
 
