@@ -4,6 +4,7 @@ package agent
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -69,6 +70,9 @@ type Config struct {
 	Address      string
 	Listener     net.Listener
 	ClientCAFile string
+	// ServingCertificate returns the certificate of that API; nil for one of the
+	// agent's own, which nobody has signed.
+	ServingCertificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)
 	// AnswerTimeout and ProbeInterval are those of the slots; zero for the default.
 	AnswerTimeout time.Duration
 	ProbeInterval time.Duration
@@ -186,7 +190,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		running.Go(func() {
 			err := a.node.Serve(ctx, a.config.Listener, node.ServerConfig{
 				NodeName: a.config.NodeName, Client: a.config.Kube, ClientCAFile: a.config.ClientCAFile,
-				CertDir: filepath.Join(a.config.StateDir, "pki"), Logs: a.Logs,
+				Certificate: a.config.ServingCertificate, CertDir: filepath.Join(a.config.StateDir, "pki"), Logs: a.Logs,
 			})
 			if err != nil {
 				failed <- fmt.Errorf("kubelet API: %w", err)

@@ -31,6 +31,8 @@ type ServerConfig struct {
 	// ClientCAFile verifies client certificates, such as kube-apiserver's; without
 	// it only bearer tokens are accepted.
 	ClientCAFile string
+	// Certificate returns the server's certificate; nil for the one in CertDir.
+	Certificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)
 	// CertDir holds the server's certificate, self-signed if there is none.
 	CertDir string
 	// Logs opens the console of the pod's virtual machine.
@@ -43,9 +45,13 @@ var errNoExec = errdefs.AsInvalidInput(errors.New("a command in a virtual machin
 // Serve serves the API on listener until ctx ends. Callers are authenticated and
 // authorized by the cluster, as by a kubelet: nodes/proxy.
 func (n *Node) Serve(ctx context.Context, listener net.Listener, config ServerConfig) error {
-	certificate, err := servingCertificate(config.CertDir, n.config.Name, n.config.Address)
-	if err != nil {
-		return err
+	getCertificate := config.Certificate
+	if getCertificate == nil {
+		certificate, err := servingCertificate(config.CertDir, n.config.Name, n.config.Address)
+		if err != nil {
+			return err
+		}
+		getCertificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return certificate, nil }
 	}
 	auth, err := nodeutil.WebhookAuth(config.Client, config.NodeName, func(c *nodeutil.WebhookAuthConfig) error {
 		if config.ClientCAFile == "" {
@@ -79,7 +85,7 @@ func (n *Node) Serve(ctx context.Context, listener net.Listener, config ServerCo
 	server := &http.Server{
 		Handler:           nodeutil.WithAuth(auth, handler),
 		ReadHeaderTimeout: 30 * time.Second,
-		TLSConfig:         &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{*certificate}, ClientAuth: tls.RequestClientCert},
+		TLSConfig:         &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: getCertificate, ClientAuth: tls.RequestClientCert},
 	}
 	stop := context.AfterFunc(ctx, func() { _ = server.Close() })
 	defer stop()
