@@ -63,7 +63,7 @@ func hashed(ctx context.Context, source RecordSource, yield func(record *rack.Au
 				}
 			}
 		}
-		return nil
+		return ctx.Err()
 	})
 	return group.Wait()
 }
