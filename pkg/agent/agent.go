@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -87,6 +88,12 @@ type Agent struct {
 	instances instancelisters.MacOSInstanceLister
 	macNodes  racklisters.MacNodeLister
 	state     *state
+	recorder  record.EventRecorder
+
+	// minimumFree is how many bytes of the disk images leave free.
+	minimumFree atomic.Int64
+	// prefetching is held while an image is fetched that no instance waits for.
+	prefetching sync.Mutex
 
 	// starting is held for reading while a VM is being put into a slot, and for
 	// writing while the Mac is scrubbed: neither happens during the other.
@@ -124,13 +131,15 @@ func New(config Config) (*Agent, error) {
 			return nil, fmt.Errorf("agent.Config.%s is not set", name)
 		}
 	}
-	return &Agent{
+	a := &Agent{
 		config:   config,
 		queue:    workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[key](100*time.Millisecond, 30*time.Second)),
 		pulls:    map[types.UID]context.CancelFunc{},
 		refusals: map[types.UID]time.Time{},
 		launches: map[types.UID]int{},
-	}, nil
+	}
+	a.minimumFree.Store(configv1alpha1.DefaultMinimumFree)
+	return a, nil
 }
 
 // Run works until ctx ends. The virtual machines outlive it.
@@ -166,13 +175,13 @@ func (a *Agent) Run(ctx context.Context) error {
 	broadcaster := record.NewBroadcaster(record.WithContext(ctx))
 	defer broadcaster.Shutdown()
 	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: a.config.Kube.CoreV1().Events("")})
-	source := corev1.EventSource{Component: "macrack-agent", Host: a.config.NodeName}
+	a.recorder = broadcaster.NewRecorder(kubescheme.Scheme, corev1.EventSource{Component: "macrack-agent", Host: a.config.NodeName})
 
 	a.node = node.New(node.Config{
 		Description: node.Description{
 			Name: a.config.NodeName, Address: a.config.Address, Port: port(a.config.Listener), Version: a.config.Version, Host: info,
 		},
-		Client: a.config.Kube, Recorder: broadcaster.NewRecorder(kubescheme.Scheme, source), Clock: a.config.Clock, OnPod: a.enqueuePod,
+		Client: a.config.Kube, Recorder: a.recorder, Clock: a.config.Clock, OnPod: a.enqueuePod,
 	})
 	synced, err := a.startInformers(ctx, &running)
 	if err != nil {
@@ -203,6 +212,7 @@ func (a *Agent) Run(ctx context.Context) error {
 			running.Go(func() { a.work(ctx) })
 		}
 		running.Go(func() { a.tick(ctx) })
+		running.Go(func() { a.watchImages(ctx) })
 		a.enqueueSlots()
 	}
 
@@ -263,6 +273,9 @@ func (a *Agent) startInformers(ctx context.Context, running *sync.WaitGroup) ([]
 func (a *Agent) configure(config *configv1alpha1.RackConfig) {
 	if interval := config.Spec.Agent.HeartbeatInterval; interval != nil {
 		a.node.SetHeartbeat(interval.Duration)
+	}
+	if minimum := config.Spec.ImageCache.MinimumFree; minimum != nil {
+		a.minimumFree.Store(minimum.Value())
 	}
 }
 

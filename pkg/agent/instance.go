@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -507,40 +508,6 @@ func (a *Agent) start(ctx context.Context, instance *instancev1alpha1.MacOSInsta
 	return a.fill(instance, class, image, cached)
 }
 
-// pull makes sure that the image is on the Mac. A stop ends it.
-func (a *Agent) pull(ctx context.Context, instance *instancev1alpha1.MacOSInstance, image *imagev1alpha1.MacOSImage) (*instancev1alpha1.MacOSInstance, images.Cached, error) {
-	instance, err := a.updated(ctx, instance, func(s *instancev1alpha1.MacOSInstanceStatus) {
-		if s.MachineID == "" {
-			s.Phase, s.Message = instancev1alpha1.MacOSInstancePulling, "Fetching image "+image.Name
-		}
-	})
-	if err != nil {
-		return nil, images.Cached{}, err
-	}
-	pullCtx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	a.mu.Lock()
-	a.pulls[instance.UID] = cancel
-	a.mu.Unlock()
-	defer func() {
-		a.mu.Lock()
-		delete(a.pulls, instance.UID)
-		a.mu.Unlock()
-	}()
-	cached, err := a.config.Images.Ensure(pullCtx, source(image))
-	if err != nil {
-		if pullCtx.Err() == nil {
-			_ = a.update(ctx, instance, func(s *instancev1alpha1.MacOSInstanceStatus) {
-				s.Message = fmt.Sprintf("Image %s could not be fetched: %v", image.Name, err)
-				a.condition(s, instance, instancev1alpha1.MacOSInstanceImageReady, metav1.ConditionFalse, "PullFailed", s.Message)
-			})
-		}
-		return nil, images.Cached{}, fmt.Errorf("image %s: %w", image.Name, err)
-	}
-	a.queue.Add(key{kind: macNodeKey}) // the MacNode lists its images
-	return instance, cached, nil
-}
-
 // identify gives the instance a machine ID and a MAC address, which the registry
 // takes only if no other instance has them. Refused, it returns an error, and the
 // next try makes up others.
@@ -558,7 +525,7 @@ func (a *Agent) identify(ctx context.Context, instance *instancev1alpha1.MacOSIn
 	return a.updated(ctx, instance, func(s *instancev1alpha1.MacOSInstanceStatus) {
 		s.Phase, s.Message = instancev1alpha1.MacOSInstanceStarting, ""
 		s.MachineID, s.MACAddress, s.ImageDigest = machineID, macAddress, image.Digest
-		a.condition(s, instance, instancev1alpha1.MacOSInstanceImageReady, metav1.ConditionTrue, "Cached", "")
+		a.condition(s, instance, instancev1alpha1.MacOSInstanceImageReady, metav1.ConditionTrue, reasonCached, "")
 	})
 }
 
@@ -578,7 +545,7 @@ func (a *Agent) fill(instance *instancev1alpha1.MacOSInstance, class *instancev1
 		InstanceUID: string(instance.UID), Namespace: instance.Namespace, Name: instance.Name,
 		MachineID: instance.Status.MachineID, MACAddress: instance.Status.MACAddress,
 		CPU: int(resources.CPU.Value()), MemoryBytes: resources.Memory.Value(),
-		HardwareModel:     image.Spec.HardwareModel,
+		HardwareModel:     cmp.Or(image.Spec.HardwareModel, cached.HardwareModel),
 		SSHAuthorizedKeys: slices.Clone(instance.Spec.SSHAuthorizedKeys),
 		StartupScript:     instance.Spec.StartupScript,
 	}

@@ -199,15 +199,19 @@ func bounded(list []string) []string {
 	return append(slices.Clone(list[:maxErased-1]), fmt.Sprintf("and %d more", len(list)-maxErased+1))
 }
 
-// removePrivateImages removes the images that need the tenant's credentials, and
-// returns those that are left.
+// removePrivateImages removes the images that were fetched with the tenant's own
+// credentials, also in part, and returns those that are left.
 func (a *Agent) removePrivateImages() ([]string, error) {
 	cached, err := a.config.Images.List()
 	if err != nil {
 		return nil, err
 	}
+	unfinished, err := a.config.Images.Unfinished()
+	if err != nil {
+		return nil, err
+	}
 	var left []string
-	for _, image := range cached {
+	for _, image := range append(cached, unfinished...) {
 		if !image.Private {
 			continue
 		}

@@ -29,7 +29,7 @@ func (a *Agent) reconcilePrefetch(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	if !slices.Contains(macNode.Status.PrefetchImages, name) || macNode.Status.ReleasingSince != nil || holds(macNode, name) {
+	if !slices.Contains(macNode.Status.PrefetchImages, name) || macNode.Status.LeaseRef == nil || macNode.Status.ReleasingSince != nil || holds(macNode, name) {
 		return nil
 	}
 	image, err := a.config.Macrack.ImageV1alpha1().MacOSImages().Get(ctx, name, metav1.GetOptions{})
@@ -42,23 +42,22 @@ func (a *Agent) reconcilePrefetch(ctx context.Context, name string) error {
 	if image.Status.Phase != imagev1alpha1.MacOSImageReady {
 		return fmt.Errorf("image %s is not Ready yet", name)
 	}
-	if _, err := a.config.Images.Ensure(ctx, source(image)); err != nil {
+	if !a.prefetching.TryLock() { // one at a time, as instances go first
+		a.enqueueAfter(ctx, key{prefetchKey, types.NamespacedName{Name: name}}, progressInterval)
+		return nil
+	}
+	defer a.prefetching.Unlock()
+	if _, err := a.config.Images.Ensure(ctx, source(image, macNode.Status.LeaseRef.Namespace), images.Needs{
+		Credentials: a.credentials(image),
+		MinimumFree: a.minimumFree.Load(),
+		// What the lease asks for beforehand is not evicted for one another.
+		Keep:    func() ([]string, error) { return a.imagesInUse(macNode.Status.PrefetchImages...) },
+		OnEvent: a.imageEvents(macNodeRef(macNode)),
+	}); err != nil {
 		return fmt.Errorf("image %s: %w", name, err)
 	}
 	a.queue.Add(key{kind: macNodeKey}) // the MacNode lists its images
 	return nil
-}
-
-// source returns what the store needs to know of an image.
-func source(image *imagev1alpha1.MacOSImage) images.Image {
-	digest := image.Status.Digest
-	if digest == "" {
-		digest = image.Spec.Source.Digest
-	}
-	return images.Image{
-		Name: image.Name, Reference: image.Spec.Source.Reference, Digest: digest,
-		DiskSize: image.Spec.DiskSize.Value(), Private: image.Spec.PullSecretRef != nil,
-	}
 }
 
 func holds(macNode *rackv1alpha1.MacNode, image string) bool {

@@ -47,6 +47,8 @@ const (
 	// TaintTenant is the key of the taint of a Mac that belongs to a tenant; its value is the tenant's namespace.
 	TaintTenant = "macrack.io/tenant"
 
+	// NamespaceImages is the namespace of the provider's Secrets with which Macs fetch images.
+	NamespaceImages = "macrack-images"
 	// LabelInstance is the label by which a placeholder pod names its instance.
 	LabelInstance = "macrack.io/instance"
 

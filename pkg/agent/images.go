@@ -1,0 +1,284 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/klog/v2"
+
+	"macrack.io/macrack/pkg/agent/images"
+	"macrack.io/macrack/pkg/agent/images/registry"
+	imagev1alpha1 "macrack.io/macrack/pkg/apis/image/v1alpha1"
+	instancev1alpha1 "macrack.io/macrack/pkg/apis/instance/v1alpha1"
+	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
+	"macrack.io/macrack/pkg/rules"
+)
+
+const (
+	// progressInterval is how often an instance's status says how far its image is.
+	progressInterval = 5 * time.Second
+	// imagesInterval is how often the images on the disk are looked at.
+	imagesInterval = 10 * time.Second
+	// maxMessage is how many bytes a message that comes from elsewhere has at most.
+	maxMessage = 1024
+)
+
+// Reasons of the condition ImageReady.
+const (
+	// reasonPulling: the image is being fetched; the message says how far it is.
+	reasonPulling = "Pulling"
+	// reasonCached: the image is on the Mac.
+	reasonCached = "Cached"
+	// reasonPullFailed: the image could not be fetched; it is tried again.
+	reasonPullFailed = "PullFailed"
+	// reasonUnauthorized: the registry, or the cluster, refuses the image's credentials.
+	reasonUnauthorized = "PullUnauthorized"
+	// reasonNoRoom: the image does not fit on the Mac's disk.
+	reasonNoRoom = "InsufficientStorage"
+)
+
+// pull makes sure that the image is on the Mac, and says meanwhile how far it is. A
+// stop ends it. It returns the instance as it is then.
+func (a *Agent) pull(ctx context.Context, instance *instancev1alpha1.MacOSInstance, image *imagev1alpha1.MacOSImage) (*instancev1alpha1.MacOSInstance, images.Cached, error) {
+	pullCtx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	a.mu.Lock()
+	a.pulls[instance.UID] = cancel
+	a.mu.Unlock()
+	defer func() {
+		a.mu.Lock()
+		delete(a.pulls, instance.UID)
+		a.mu.Unlock()
+	}()
+	if instance.Status.MachineID == "" && !a.isCached(image) {
+		var err error
+		if instance, err = a.updated(ctx, instance, pulling(a, instance, image, "")); err != nil {
+			return nil, images.Cached{}, err
+		}
+	}
+
+	type result struct {
+		images.Cached
+		err error
+	}
+	done := make(chan result, 1)
+	go func() {
+		cached, err := a.config.Images.Ensure(pullCtx, source(image, instance.Namespace), images.Needs{
+			Credentials: a.credentials(image),
+			MinimumFree: a.minimumFree.Load(),
+			Keep:        func() ([]string, error) { return a.imagesInUse() },
+			OnEvent:     a.imageEvents(instanceRef(instance)),
+		})
+		done <- result{cached, err}
+	}()
+	ticker := a.config.Clock.NewTicker(progressInterval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ticker.C():
+			instance = a.showProgress(ctx, instance, image)
+		case r := <-done:
+			if r.err == nil {
+				a.queue.Add(key{kind: macNodeKey}) // the MacNode lists its images
+				return instance, r.Cached, nil
+			}
+			if pullCtx.Err() == nil {
+				a.showPullError(ctx, a.newest(instance), image, r.err)
+			}
+			return nil, images.Cached{}, fmt.Errorf("image %s: %w", image.Name, r.err)
+		}
+	}
+}
+
+// pulling returns a change of status to Pulling.
+func pulling(a *Agent, instance *instancev1alpha1.MacOSInstance, image *imagev1alpha1.MacOSImage, progress string) func(*instancev1alpha1.MacOSInstanceStatus) {
+	return func(s *instancev1alpha1.MacOSInstanceStatus) {
+		s.Phase = instancev1alpha1.MacOSInstancePulling
+		s.Message = "Fetching image " + image.Name
+		if progress != "" {
+			s.Message += ": " + progress
+		}
+		a.condition(s, instance, instancev1alpha1.MacOSInstanceImageReady, metav1.ConditionFalse, reasonPulling, s.Message)
+	}
+}
+
+// newest returns the newest version of the instance that is known.
+func (a *Agent) newest(instance *instancev1alpha1.MacOSInstance) *instancev1alpha1.MacOSInstance {
+	newest, err := a.instances.MacOSInstances(instance.Namespace).Get(instance.Name)
+	if err != nil || newest.UID != instance.UID {
+		return instance
+	}
+	return newest
+}
+
+// showProgress says how far the image is, and returns the instance as it is then. If
+// it fails, the next time will do.
+func (a *Agent) showProgress(ctx context.Context, instance *instancev1alpha1.MacOSInstance, image *imagev1alpha1.MacOSImage) *instancev1alpha1.MacOSInstance {
+	progress, found := a.config.Images.Progress(image.Name)
+	instance = a.newest(instance)
+	if !found || instance.Status.MachineID != "" || terminal(instance) {
+		return instance
+	}
+	written, err := a.updated(ctx, instance, pulling(a, instance, image, progress.String()))
+	if err != nil {
+		klog.V(2).InfoS("Progress of an image was not reported", "instance", klog.KObj(instance), "err", err)
+		return instance
+	}
+	return written
+}
+
+func (a *Agent) showPullError(ctx context.Context, instance *instancev1alpha1.MacOSInstance, image *imagev1alpha1.MacOSImage, err error) {
+	reason := reasonPullFailed
+	var noRoom *images.NoRoomError
+	switch {
+	case errors.As(err, &noRoom):
+		reason = reasonNoRoom
+	case registry.IsUnauthorized(err), apierrors.IsForbidden(err):
+		reason = reasonUnauthorized
+	}
+	message := cut(fmt.Sprintf("Image %s could not be fetched: %v", image.Name, err))
+	before := meta.FindStatusCondition(instance.Status.Conditions, instancev1alpha1.MacOSInstanceImageReady)
+	if before == nil || before.Reason != reason || before.Message != message {
+		a.event(instanceRef(instance), corev1.EventTypeWarning, reason, message)
+	}
+	if err := a.update(ctx, instance, func(s *instancev1alpha1.MacOSInstanceStatus) {
+		s.Message = message
+		a.condition(s, instance, instancev1alpha1.MacOSInstanceImageReady, metav1.ConditionFalse, reason, message)
+	}); err != nil {
+		klog.ErrorS(err, "Why an image is missing was not reported", "instance", klog.KObj(instance), "message", message)
+	}
+}
+
+// cut shortens a message that comes from elsewhere.
+func cut(message string) string {
+	message = strings.ToValidUTF8(message, "?")
+	if len(message) <= maxMessage {
+		return message
+	}
+	return strings.ToValidUTF8(message[:maxMessage-len("...")], "") + "..."
+}
+
+func (a *Agent) isCached(image *imagev1alpha1.MacOSImage) bool {
+	cached, err := a.config.Images.List()
+	return err == nil && slices.ContainsFunc(cached, func(c images.Cached) bool { return c.Name == image.Name && c.Digest == image.Spec.Source.Digest })
+}
+
+// source returns what the store needs to know of an image that a tenant wants.
+func source(image *imagev1alpha1.MacOSImage, tenant string) images.Image {
+	digest := image.Status.Digest
+	if digest == "" {
+		digest = image.Spec.Source.Digest
+	}
+	return images.Image{
+		Name: image.Name, Reference: image.Spec.Source.Reference, Digest: digest,
+		DiskSize: image.Spec.DiskSize.Value(),
+		// With a Secret of the provider's it is everybody's image.
+		Private: image.Spec.PullSecretRef != nil && image.Spec.PullSecretRef.Namespace == tenant,
+	}
+}
+
+// credentials returns what reads the image's Secret; nil if it needs none. The API
+// server lets a node read the Secrets that pods on it name, which the placeholder pod
+// does if the Secret is in its namespace, and those in namespace rules.NamespaceImages.
+func (a *Agent) credentials(image *imagev1alpha1.MacOSImage) func(context.Context) ([]byte, error) {
+	ref := image.Spec.PullSecretRef
+	if ref == nil {
+		return nil
+	}
+	return func(ctx context.Context) ([]byte, error) {
+		secret, err := a.config.Kube.CoreV1().Secrets(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
+		switch {
+		case apierrors.IsForbidden(err):
+			return nil, fmt.Errorf("the Mac may not read Secret %s/%s (spec.pullSecretRef): it may read those in namespace %s, and in the tenant's namespace those of the images of its instances: %w",
+				ref.Namespace, ref.Name, rules.NamespaceImages, err)
+		case apierrors.IsNotFound(err):
+			return nil, fmt.Errorf("there is no Secret %s/%s (spec.pullSecretRef): %w", ref.Namespace, ref.Name, err)
+		case err != nil:
+			return nil, fmt.Errorf("reading Secret %s/%s (spec.pullSecretRef): %w", ref.Namespace, ref.Name, err)
+		}
+		config := secret.Data[corev1.DockerConfigJsonKey]
+		if secret.Type != corev1.SecretTypeDockerConfigJson || len(config) == 0 {
+			return nil, fmt.Errorf("Secret %s/%s (spec.pullSecretRef) has the type %s: it must be %s", ref.Namespace, ref.Name, secret.Type, corev1.SecretTypeDockerConfigJson)
+		}
+		return config, nil
+	}
+}
+
+// imagesInUse returns the images of the instances on this Mac that have not ended.
+func (a *Agent) imagesInUse(more ...string) ([]string, error) {
+	all, err := a.instances.List(labels.Everything())
+	if err != nil {
+		return nil, err
+	}
+	for _, instance := range all {
+		if instance.Status.NodeName == a.config.NodeName && !terminal(instance) {
+			more = append(more, instance.Spec.ImageName)
+		}
+	}
+	return more, nil
+}
+
+func instanceRef(instance *instancev1alpha1.MacOSInstance) *corev1.ObjectReference {
+	return &corev1.ObjectReference{
+		APIVersion: instancev1alpha1.SchemeGroupVersion.String(), Kind: "MacOSInstance",
+		Namespace: instance.Namespace, Name: instance.Name, UID: instance.UID,
+	}
+}
+
+func macNodeRef(macNode *rackv1alpha1.MacNode) *corev1.ObjectReference {
+	return &corev1.ObjectReference{
+		APIVersion: rackv1alpha1.SchemeGroupVersion.String(), Kind: "MacNode", Name: macNode.Name, UID: macNode.UID,
+	}
+}
+
+func (a *Agent) event(on *corev1.ObjectReference, eventType, reason, message string) {
+	a.recorder.Event(on, eventType, reason, cut(message))
+}
+
+// imageEvents returns what makes Kubernetes' events of the store's: of a pull on the
+// object that wants the image, of evictions on the MacNode, as they concern its operators.
+func (a *Agent) imageEvents(on *corev1.ObjectReference) func(images.Event) {
+	return func(e images.Event) {
+		if e.Reason == images.EventEvicted {
+			if macNode, err := a.macNodes.Get(a.config.NodeName); err == nil {
+				on = macNodeRef(macNode)
+			}
+			a.queue.Add(key{kind: macNodeKey})
+		}
+		a.event(on, corev1.EventTypeNormal, e.Reason, e.Message)
+	}
+}
+
+// watchImages has the MacNode brought up to date when the images on the disk are not
+// what they were: somebody may have removed one.
+func (a *Agent) watchImages(ctx context.Context) {
+	ticker := a.config.Clock.NewTicker(imagesInterval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C():
+		}
+		cached, err := a.config.Images.List()
+		if err != nil {
+			klog.ErrorS(err, "The images on the disk cannot be listed")
+			continue
+		}
+		macNode, err := a.macNodes.Get(a.config.NodeName)
+		if err == nil && !slices.EqualFunc(cached, macNode.Status.Images, func(c images.Cached, r rackv1alpha1.CachedImage) bool {
+			return c.Name == r.Name && c.Digest == r.Digest
+		}) {
+			a.queue.Add(key{kind: macNodeKey})
+		}
+	}
+}
