@@ -102,7 +102,8 @@ type Agent struct {
 	mu       sync.Mutex
 	pulls    map[types.UID]context.CancelFunc // image pulls in progress
 	refusals map[types.UID]time.Time          // when the kernel first refused
-	launches map[types.UID]int                // failed launches
+	launches map[types.UID]launches
+	stops    map[int]*stopping // by slot
 }
 
 type kind int
@@ -136,7 +137,8 @@ func New(config Config) (*Agent, error) {
 		queue:    workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[key](100*time.Millisecond, 30*time.Second)),
 		pulls:    map[types.UID]context.CancelFunc{},
 		refusals: map[types.UID]time.Time{},
-		launches: map[types.UID]int{},
+		launches: map[types.UID]launches{},
+		stops:    map[int]*stopping{},
 	}
 	a.minimumFree.Store(configv1alpha1.DefaultMinimumFree)
 	return a, nil
@@ -166,7 +168,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	}
 	a.slots, err = slots.Open(slots.Config{
 		Dir: filepath.Join(a.config.StateDir, "slots"), Launcher: a.config.Launcher, Clock: clock.RealClock{},
-		AnswerTimeout: a.config.AnswerTimeout, ProbeInterval: a.config.ProbeInterval, OnChange: a.enqueueSlots,
+		AnswerTimeout: a.config.AnswerTimeout, ProbeInterval: a.config.ProbeInterval, OnChange: a.enqueueSlots, OnErase: a.state.erasing,
 	})
 	if err != nil {
 		return err

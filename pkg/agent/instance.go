@@ -28,6 +28,7 @@ import (
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
 	"macrack.io/macrack/pkg/rules"
 	"macrack.io/macrack/pkg/vm/contract"
+	"macrack.io/macrack/pkg/vm/faults"
 )
 
 const (
@@ -35,8 +36,13 @@ const (
 	// its quota counts as stuck, and refusalPause is the time between tries.
 	refusalWindow = time.Minute
 	refusalPause  = 5 * time.Second
-	// maxLaunches is how often a runner that does not run is started.
-	maxLaunches = 5
+	// maxLaunches is how often a runner that does not run is started. The pause
+	// doubles with each: a package that is being upgraded has no runner for a moment.
+	maxLaunches = 6
+	launchPause = time.Second
+	// stopMargin is how long a runner may take to do as it is told, its own time for
+	// pulling the plug included, before it is ended.
+	stopMargin = time.Minute
 )
 
 func terminal(instance *instancev1alpha1.MacOSInstance) bool {
@@ -64,7 +70,7 @@ func (a *Agent) reconcileInstance(ctx context.Context, name types.NamespacedName
 		if slot.Spec == nil || slot.Spec.Namespace != name.Namespace || slot.Spec.Name != name.Name {
 			continue
 		}
-		if instance == nil || slot.UID() != string(instance.UID) {
+		if a.strange(instance, slot) != "" {
 			if err := a.endOrphan(ctx, slot); err != nil {
 				return err
 			}
@@ -97,27 +103,97 @@ func (a *Agent) reconcileInstance(ctx context.Context, name types.NamespacedName
 	return a.reportPod(ctx, instance, pod)
 }
 
-// endOrphan stops and erases a virtual machine whose instance does not exist. The
+// strange says why the virtual machine in a slot is not the instance's, which may
+// be nil; empty if it is.
+func (a *Agent) strange(instance *instancev1alpha1.MacOSInstance, slot slots.Status) string {
+	if instance == nil || string(instance.UID) != slot.UID() || instance.Status.NodeName != a.config.NodeName {
+		return reasonNoInstance
+	}
+	if of, ok := a.slots.Find(slot.UID()); ok && of.Slot != slot.Slot {
+		return reasonDuplicateIdentity
+	}
+	differs := func(api, here string) bool { return api != "" && api != here }
+	if differs(instance.Status.MachineID, slot.Spec.MachineID) || differs(instance.Status.MACAddress, slot.Spec.MACAddress) {
+		return reasonForeignIdentity
+	}
+	return ""
+}
+
+// endOrphan stops, records and erases a virtual machine that is no instance's. The
 // API is asked once more: a cache may be behind, a VM is not.
 func (a *Agent) endOrphan(ctx context.Context, slot slots.Status) error {
 	live, err := a.config.Macrack.InstanceV1alpha1().MacOSInstances(slot.Spec.Namespace).Get(ctx, slot.Spec.Name, metav1.GetOptions{})
-	if err == nil && string(live.UID) == slot.UID() && live.Status.NodeName == a.config.NodeName {
-		return nil
-	}
-	if err != nil && !apierrors.IsNotFound(err) {
+	if apierrors.IsNotFound(err) {
+		live = nil
+	} else if err != nil {
 		return err
 	}
+	why := a.strange(live, slot)
+	if why == "" {
+		return nil
+	}
 	switch slot.Phase {
-	case slots.Attached:
-		klog.InfoS("Stopping a VM that has no instance", "instance", klog.KRef(slot.Spec.Namespace, slot.Spec.Name), "uid", slot.UID())
-		return a.slots.Stop(ctx, slot.UID(), rules.DefaultStopGrace)
+	case slots.Attached, slots.Silent:
+		klog.InfoS("Stopping a VM that is no instance's", "instance", klog.KRef(slot.Spec.Namespace, slot.Spec.Name), "uid", slot.UID(), "slot", slot.Slot, "reason", why)
+		return a.stop(ctx, slot, rules.DefaultStopGrace)
 	case slots.Exited, slots.Prepared:
-		a.recordRejection(ctx, rackv1alpha1.LayerAgent, slot.Spec.Namespace, &rackv1alpha1.AuditReference{
+		if err := a.recordRejection(ctx, rackv1alpha1.LayerAgent, slot.Spec.Namespace, &rackv1alpha1.AuditReference{
 			Namespace: slot.Spec.Namespace, Name: slot.Spec.Name, UID: types.UID(slot.UID()),
-		}, "NoInstance", "a virtual machine on the Mac had no MacOSInstance; it was stopped and erased")
-		return a.erase(slot.UID())
+		}, why, strangeMessages[why]); isTransient(err) {
+			return err // what is erased without a record is forgotten
+		}
+		return a.erase(slot)
 	}
 	return nil // a change of the slot's brings us back
+}
+
+var strangeMessages = map[string]string{
+	reasonNoInstance:        "a virtual machine on the Mac had no MacOSInstance; it was stopped and erased",
+	reasonDuplicateIdentity: "a second virtual machine on the Mac was a copy of the MacOSInstance's; it was stopped and erased",
+	reasonForeignIdentity:   "a virtual machine on the Mac had another machine ID or MAC address than its MacOSInstance; it was stopped and erased",
+}
+
+// isTransient tells whether trying again may help.
+func isTransient(err error) bool {
+	return err != nil && !apierrors.IsForbidden(err) && !apierrors.IsInvalid(err) && !apierrors.IsBadRequest(err) && !apierrors.IsNotFound(err)
+}
+
+// stopping is a stop that was asked for.
+type stopping struct {
+	uid   string
+	since time.Time
+	wake  time.Time // when the slot is looked at again
+}
+
+// stop has the guest shut down, and the plug pulled when its grace ends. A runner
+// that does neither in time is ended itself, and so the VM.
+func (a *Agent) stop(ctx context.Context, slot slots.Status, grace time.Duration) error {
+	grace = min(max(grace, 0), contract.MaxGrace)
+	now := a.config.Clock.Now()
+	a.mu.Lock()
+	s := a.stops[slot.Slot]
+	if s == nil || s.uid != slot.UID() {
+		s = &stopping{uid: slot.UID(), since: now}
+		a.stops[slot.Slot] = s
+	}
+	due := s.since.Add(grace + stopMargin)
+	overdue, wake := !now.Before(due), false
+	if !overdue && (s.wake.Before(now) || due.Before(s.wake)) {
+		s.wake, wake = due, true
+	}
+	a.mu.Unlock()
+	if wake {
+		a.enqueueAfter(ctx, key{instanceKey, types.NamespacedName{Namespace: slot.Spec.Namespace, Name: slot.Spec.Name}}, due.Sub(now))
+	}
+	var err error
+	if slot.Phase == slots.Attached {
+		err = a.slots.StopSlot(ctx, slot.Slot, grace)
+	}
+	if overdue {
+		klog.InfoS("Ending a runner that does not stop its VM", "slot", slot.Slot, "uid", slot.UID(), "asked", s.since)
+		err = a.slots.KillRunner(ctx, slot.Slot)
+	}
+	return err
 }
 
 // clear removes what is left of an instance that has ended.
@@ -130,17 +206,22 @@ func (a *Agent) clear(ctx context.Context, instance *instancev1alpha1.MacOSInsta
 		return nil
 	}
 	switch slot.Phase {
-	case slots.Attached:
-		return a.slots.Stop(ctx, slot.UID(), rules.DefaultStopGrace)
+	case slots.Attached, slots.Silent:
+		return a.stop(ctx, slot, rules.DefaultStopGrace)
 	case slots.Exited, slots.Prepared:
-		return a.erase(slot.UID())
+		return a.erase(slot)
 	}
 	return nil
 }
 
-func (a *Agent) erase(uid string) error {
-	removed, err := a.slots.Erase(uid)
-	return errors.Join(err, a.state.erased(removed))
+func (a *Agent) erase(slot slots.Status) error {
+	if err := a.slots.EraseSlot(slot.Slot); err != nil {
+		return err
+	}
+	a.mu.Lock()
+	delete(a.stops, slot.Slot)
+	a.mu.Unlock()
+	return a.state.keep()
 }
 
 // advance reports a slot's virtual machine and does the next thing to it.
@@ -167,8 +248,13 @@ func (a *Agent) advance(ctx context.Context, instance *instancev1alpha1.MacOSIns
 		}); err != nil {
 			return err
 		}
-		return a.slots.Stop(ctx, slot.UID(), grace)
+		return a.stop(ctx, slot, grace)
 	case slots.Silent:
+		if stop {
+			if err := a.stop(ctx, slot, grace); err != nil {
+				klog.ErrorS(err, "A VM that does not answer could not be ended", "slot", slot.Slot)
+			}
+		}
 		return a.update(ctx, instance, func(s *instancev1alpha1.MacOSInstanceStatus) {
 			s.Message = fmt.Sprintf("The agent cannot talk to the virtual machine: %v", slot.Err)
 		})
@@ -192,7 +278,8 @@ func (a *Agent) mustStop(ctx context.Context, instance *instancev1alpha1.MacOSIn
 		return true, grace, why, nil
 	}
 	if pod == nil {
-		return true, rules.DefaultStopGrace, "The placeholder pod was deleted", nil
+		gone, err := a.podGone(ctx, instance)
+		return gone, rules.DefaultStopGrace, "The placeholder pod was deleted", err
 	}
 	if pod.DeletionTimestamp != nil {
 		grace := rules.DefaultStopGrace
@@ -284,6 +371,15 @@ func (a *Agent) report(ctx context.Context, instance *instancev1alpha1.MacOSInst
 // slot's lock is free.
 func (a *Agent) ended(ctx context.Context, instance *instancev1alpha1.MacOSInstance, slot slots.Status, stop bool, why string) error {
 	result := slot.Result
+	if result.StartedAt != nil && instance.Status.StartedAt == nil {
+		// It ran while nobody looked: the ledger has to have it before it ends.
+		var err error
+		if instance, err = a.updated(ctx, instance, func(s *instancev1alpha1.MacOSInstanceStatus) {
+			s.StartedAt = &metav1.Time{Time: result.StartedAt.Truncate(time.Second)}
+		}); err != nil {
+			return err
+		}
+	}
 	if result.Reason == contract.ExitStartFailed && contract.IsLimitExceeded(result.Error) && !stop {
 		return a.kernelRefused(ctx, instance, slot)
 	}
@@ -299,6 +395,9 @@ func (a *Agent) ended(ctx context.Context, instance *instancev1alpha1.MacOSInsta
 		message = fmt.Sprintf("The virtual machine did not start: %v", result.Error)
 	case contract.ExitVanished:
 		message = "The virtual machine's process was killed, or the Mac lost power"
+		if result.Error != nil {
+			message = "The virtual machine has ended, and why is lost: " + result.Error.Message
+		}
 	}
 	if stop {
 		phase = instancev1alpha1.MacOSInstanceStopped
@@ -360,12 +459,14 @@ func (a *Agent) kernelRefused(ctx context.Context, instance *instancev1alpha1.Ma
 		return err
 	}
 	a.queue.Add(key{kind: macNodeKey})
-	a.recordRejection(ctx, rackv1alpha1.LayerKernel, instance.Namespace, reference(instance), rackv1alpha1.ReasonKernelQuotaStuck, message)
+	_ = a.recordRejection(ctx, rackv1alpha1.LayerKernel, instance.Namespace, reference(instance), rackv1alpha1.ReasonKernelQuotaStuck, message)
 	return a.finish(ctx, instance, instancev1alpha1.MacOSInstanceFailed, message)
 }
 
+// nextTry is at most refusalPause: the last try's time is from a file, and the clock
+// may have been put back.
 func (a *Agent) nextTry(lastTry time.Time) time.Duration {
-	return refusalPause - a.config.Clock.Since(lastTry)
+	return min(refusalPause, refusalPause-a.config.Clock.Since(lastTry))
 }
 
 func (a *Agent) relaunch(slot slots.Status) error {
@@ -374,18 +475,39 @@ func (a *Agent) relaunch(slot slots.Status) error {
 	return a.slots.Relaunch(slot.UID())
 }
 
+// launches are the tries to start a runner.
+type launches struct {
+	tries int
+	last  time.Time
+}
+
 // launch starts the runner of a prepared slot, a few times if it does not run.
 func (a *Agent) launch(ctx context.Context, instance *instancev1alpha1.MacOSInstance, slot slots.Status) error {
+	now := a.config.Clock.Now()
 	a.mu.Lock()
-	tries := a.launches[instance.UID]
-	a.launches[instance.UID]++
+	l := a.launches[instance.UID]
+	wait := time.Duration(0)
+	if l.tries > 0 {
+		pause := launchPause << (l.tries - 1)
+		wait = min(pause, l.last.Add(pause).Sub(now))
+	}
+	if wait <= 0 {
+		a.launches[instance.UID] = launches{l.tries + 1, now}
+	}
 	a.mu.Unlock()
-	if tries >= maxLaunches {
-		return a.finish(ctx, instance, instancev1alpha1.MacOSInstanceFailed, fmt.Sprintf("The virtual machine's process did not run in %d tries: %v", tries, slot.Err))
+	switch {
+	case wait > 0:
+		a.enqueueAfter(ctx, key{instanceKey, types.NamespacedName{Namespace: instance.Namespace, Name: instance.Name}}, wait)
+		return nil
+	case l.tries >= maxLaunches:
+		return a.finish(ctx, instance, instancev1alpha1.MacOSInstanceFailed, fmt.Sprintf("The virtual machine's process did not run in %d tries: %v", l.tries, slot.Err))
 	}
 	a.starting.RLock()
 	defer a.starting.RUnlock()
-	return a.slots.Launch(slot.UID())
+	if err := a.slots.Launch(slot.UID()); err != nil {
+		klog.ErrorS(err, "The virtual machine's process was not started", "instance", klog.KObj(instance), "try", l.tries+1)
+	}
+	return nil // a change of the slot's brings us back
 }
 
 // finish reports a terminal phase, and gives the pod its last status at once: the
@@ -428,6 +550,15 @@ func (a *Agent) begin(ctx context.Context, instance *instancev1alpha1.MacOSInsta
 	if stop, _ := stopAsked(instance); stop {
 		return a.finish(ctx, instance, instancev1alpha1.MacOSInstanceStopped, "Stopped as asked; there is no virtual machine")
 	}
+	if instance.Status.MachineID != "" {
+		for _, slot := range a.slots.Statuses() {
+			if slot.Phase == slots.Silent && slot.Spec == nil {
+				return a.update(ctx, instance, func(s *instancev1alpha1.MacOSInstanceStatus) {
+					s.Message = fmt.Sprintf("The agent cannot tell whether this is the virtual machine in slot %d: %v", slot.Slot, slot.Err)
+				})
+			}
+		}
+	}
 	if instance.Status.StartedAt != nil {
 		return a.finish(ctx, instance, instancev1alpha1.MacOSInstanceFailed, "The virtual machine is gone from the Mac")
 	}
@@ -444,7 +575,7 @@ func (a *Agent) begin(ctx context.Context, instance *instancev1alpha1.MacOSInsta
 	if wait, err := a.room(ctx, instance, pod); wait || err != nil {
 		return err
 	}
-	return a.start(ctx, instance)
+	return a.start(ctx, instance, pod)
 }
 
 // room finds out whether the Mac can take one more virtual machine. If it never
@@ -483,7 +614,7 @@ var errSlotsBusy = errors.New("the Mac's slots are being cleared")
 
 // start gets the image, gives the virtual machine its identity, and runs it. It may
 // be interrupted at any point and is then simply done again.
-func (a *Agent) start(ctx context.Context, instance *instancev1alpha1.MacOSInstance) error {
+func (a *Agent) start(ctx context.Context, instance *instancev1alpha1.MacOSInstance, pod *corev1.Pod) error {
 	class, err := a.config.Macrack.InstanceV1alpha1().InstanceClasses().Get(ctx, instance.Spec.ClassName, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return a.finish(ctx, instance, instancev1alpha1.MacOSInstanceFailed, fmt.Sprintf("InstanceClass %s does not exist", instance.Spec.ClassName))
@@ -505,7 +636,11 @@ func (a *Agent) start(ctx context.Context, instance *instancev1alpha1.MacOSInsta
 	if instance, err = a.identify(ctx, instance, cached); err != nil {
 		return err
 	}
-	return a.fill(instance, class, image, cached)
+	err = a.fill(instance, class, image, cached)
+	if errors.Is(err, slots.ErrDuplicateIdentity) {
+		return a.refuse(ctx, instance, pod, reasonDuplicateIdentity, err.Error())
+	}
+	return err
 }
 
 // identify gives the instance a machine ID and a MAC address, which the registry
@@ -594,7 +729,10 @@ func (a *Agent) updated(ctx context.Context, instance *instancev1alpha1.MacOSIns
 	if equality.Semantic.DeepEqual(instance.Status, next.Status) {
 		return instance, nil
 	}
-	return a.config.Macrack.InstanceV1alpha1().MacOSInstances(next.Namespace).UpdateStatus(ctx, next, metav1.UpdateOptions{})
+	faults.At("report " + string(next.Status.Phase) + ": before")
+	written, err := a.config.Macrack.InstanceV1alpha1().MacOSInstances(next.Namespace).UpdateStatus(ctx, next, metav1.UpdateOptions{})
+	faults.At("report " + string(next.Status.Phase) + ": after")
+	return written, err
 }
 
 // instancesHere returns the instances of a namespace that are on this Mac.

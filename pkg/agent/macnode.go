@@ -39,6 +39,14 @@ func (a *Agent) reconcileMacNode(ctx context.Context) error {
 	if err := a.recover(macNode, info); err != nil {
 		return err
 	}
+	if lease := macNode.Status.LeaseRef; lease != nil {
+		if err := a.state.leased(lease.UID); err != nil {
+			return err
+		}
+	}
+	if err := a.clearGarbled(ctx, macNode); err != nil {
+		return err
+	}
 	scrub, err := a.scrub(macNode)
 	if err != nil {
 		return err
@@ -48,7 +56,7 @@ func (a *Agent) reconcileMacNode(ctx context.Context) error {
 		return err
 	}
 	if equality.Semantic.DeepEqual(macNode.Status, next.Status) {
-		return a.forgetErased(macNode)
+		return nil
 	}
 	_, err = a.config.Macrack.RackV1alpha1().MacNodes().UpdateStatus(ctx, next, metav1.UpdateOptions{})
 	return err
@@ -146,6 +154,27 @@ func (a *Agent) setCondition(macNode *rackv1alpha1.MacNode, name string, status 
 	})
 }
 
+// clearGarbled erases slots in which nothing runs and of which nobody can tell what
+// they held. An instance that was there is reported as gone when it is looked at.
+func (a *Agent) clearGarbled(ctx context.Context, macNode *rackv1alpha1.MacNode) error {
+	for _, slot := range a.slots.Statuses() {
+		if slot.Phase != slots.Garbled {
+			continue
+		}
+		klog.ErrorS(slot.Err, "Erasing a slot whose files are garbled", "slot", slot.Slot)
+		if lease := macNode.Status.LeaseRef; lease != nil {
+			message := fmt.Sprintf("slot %d held what cannot be read; nothing ran there, and it was erased: %v", slot.Slot, slot.Err)
+			if err := a.recordRejection(ctx, rackv1alpha1.LayerAgent, lease.Namespace, nil, reasonGarbledSlot, message); isTransient(err) {
+				return err
+			}
+		}
+		if err := a.erase(slot); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // scrub removes all of the tenant that is left, once the lease is being released
 // and no virtual machine is there. It returns nil if there is nothing to do yet.
 func (a *Agent) scrub(macNode *rackv1alpha1.MacNode) (*rackv1alpha1.ScrubReport, error) {
@@ -172,11 +201,7 @@ func (a *Agent) scrub(macNode *rackv1alpha1.MacNode) (*rackv1alpha1.ScrubReport,
 			return nil, nil // its end is reported first
 		}
 	}
-	removed, err := a.slots.EraseFree()
-	if err := a.state.erased(removed); err != nil {
-		return nil, err
-	}
-	if err != nil {
+	if err := a.slots.EraseFree(); err != nil {
 		klog.ErrorS(err, "Scrub could not remove everything")
 	}
 	remaining, err := a.slots.Leftovers()
@@ -188,6 +213,9 @@ func (a *Agent) scrub(macNode *rackv1alpha1.MacNode) (*rackv1alpha1.ScrubReport,
 		return nil, err
 	}
 	remaining = append(remaining, images...)
+	if err := a.state.keep(); err != nil {
+		return nil, err
+	}
 	memory := a.state.get()
 	return &rackv1alpha1.ScrubReport{LeaseUID: lease.UID, FinishedAt: a.now(), Removed: memory.report(), Remaining: bounded(remaining)}, nil
 }
@@ -216,22 +244,11 @@ func (a *Agent) removePrivateImages() ([]string, error) {
 			continue
 		}
 		name := "images/" + image.Name
+		a.state.remember(name)
 		if err := a.config.Images.Remove(image.Name); err != nil {
 			left = append(left, name)
 			continue
 		}
-		if err := a.state.change(func(m *memory) { m.add(name) }); err != nil {
-			return nil, err
-		}
 	}
 	return left, nil
-}
-
-// forgetErased starts a new list once the API has the last one.
-func (a *Agent) forgetErased(macNode *rackv1alpha1.MacNode) error {
-	report, lease := macNode.Status.Scrub, macNode.Status.LeaseRef
-	if len(a.state.get().Erased) == 0 || report == nil || lease == nil || macNode.Status.ReleasingSince == nil || report.LeaseUID != lease.UID {
-		return nil
-	}
-	return a.state.change(func(m *memory) { m.Erased, m.ErasedMore = nil, 0 })
 }

@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
@@ -18,10 +19,18 @@ import (
 	"macrack.io/macrack/pkg/rules"
 )
 
-// Reasons of pods that the agent refuses.
+// Reasons of what the agent refuses.
 const (
 	// reasonForeignPod: the pod is not the placeholder of an instance of this Mac's lease.
 	reasonForeignPod = "ForeignPod"
+	// reasonNoInstance: a virtual machine on the Mac is no instance's.
+	reasonNoInstance = "NoInstance"
+	// reasonDuplicateIdentity: the identity is that of another virtual machine on the Mac.
+	reasonDuplicateIdentity = "DuplicateIdentity"
+	// reasonForeignIdentity: a virtual machine has not the identity of its instance.
+	reasonForeignIdentity = "ForeignIdentity"
+	// reasonGarbledSlot: what a slot held cannot be read.
+	reasonGarbledSlot = "GarbledSlot"
 	// reasonInstanceGone: the instance was removed under its running virtual machine.
 	reasonInstanceGone = "InstanceGone"
 	// reasonSlotsFull: the pod would be a virtual machine beyond the limit.
@@ -60,6 +69,19 @@ func (a *Agent) placeholder(instance *instancev1alpha1.MacOSInstance) (*corev1.P
 	}), nil
 }
 
+// podGone tells whether the instance has no pod on this Mac. It asks the API: the
+// cache may be behind, as one that was filled from a server that is.
+func (a *Agent) podGone(ctx context.Context, instance *instancev1alpha1.MacOSInstance) (bool, error) {
+	pods, err := a.config.Kube.CoreV1().Pods(instance.Namespace).List(ctx, metav1.ListOptions{
+		FieldSelector: fields.OneTermEqualSelector("spec.nodeName", a.config.NodeName).String(),
+		LabelSelector: labels.SelectorFromSet(labels.Set{rules.LabelInstance: instance.Name}).String(),
+	})
+	if err != nil {
+		return false, err
+	}
+	return !slices.ContainsFunc(pods.Items, func(p corev1.Pod) bool { return belongs(&p, instance) }), nil
+}
+
 // reconcilePod refuses a pod that is nobody's placeholder, and lets go of one that
 // is being deleted.
 func (a *Agent) reconcilePod(ctx context.Context, name types.NamespacedName) error {
@@ -92,11 +114,11 @@ func (a *Agent) reconcilePod(ctx context.Context, name types.NamespacedName) err
 	// reaches for another tenant's Mac.
 	switch claimed := pod.Labels[rules.LabelInstance]; {
 	case claimed != "":
-		a.recordRejection(ctx, rackv1alpha1.LayerAgent, pod.Namespace, &rackv1alpha1.AuditReference{
+		_ = a.recordRejection(ctx, rackv1alpha1.LayerAgent, pod.Namespace, &rackv1alpha1.AuditReference{
 			Namespace: pod.Namespace, Name: claimed, UID: types.UID(pod.Annotations[rules.AnnotationInstanceUID]),
 		}, reasonForeignPod, why)
 	case a.leasedToAnother(pod.Namespace):
-		a.recordRejection(ctx, rackv1alpha1.LayerAgent, pod.Namespace, nil, reasonForeignPod, fmt.Sprintf("pod %s: %s", pod.Name, why))
+		_ = a.recordRejection(ctx, rackv1alpha1.LayerAgent, pod.Namespace, nil, reasonForeignPod, fmt.Sprintf("pod %s: %s", pod.Name, why))
 	}
 	a.failPod(pod, reasonForeignPod, why)
 	return nil
@@ -136,7 +158,7 @@ func (a *Agent) instanceOf(ctx context.Context, pod *corev1.Pod) (*instancev1alp
 
 // refuse fails an instance and its pod, and leaves a record.
 func (a *Agent) refuse(ctx context.Context, instance *instancev1alpha1.MacOSInstance, pod *corev1.Pod, reason, message string) error {
-	a.recordRejection(ctx, rackv1alpha1.LayerAgent, pod.Namespace, reference(instance), reason, message)
+	_ = a.recordRejection(ctx, rackv1alpha1.LayerAgent, pod.Namespace, reference(instance), reason, message)
 	if _, err := a.conclude(ctx, instance, instancev1alpha1.MacOSInstanceFailed, reason+": "+message); err != nil {
 		return err
 	}
@@ -156,7 +178,7 @@ func (a *Agent) failPod(pod *corev1.Pod, reason, message string) {
 // recordRejection writes the rejection to the ledger, as CrossTenantRejected if
 // the Mac is another tenant's. The ledger's own failure does not let anything
 // through: what was refused stays refused.
-func (a *Agent) recordRejection(ctx context.Context, layer rackv1alpha1.AuditLayer, namespace string, instance *rackv1alpha1.AuditReference, reason, message string) {
+func (a *Agent) recordRejection(ctx context.Context, layer rackv1alpha1.AuditLayer, namespace string, instance *rackv1alpha1.AuditReference, reason, message string) error {
 	record := &rackv1alpha1.AuditRecord{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, GenerateName: "rejection-"},
 		Type:       rackv1alpha1.InstanceRejected,
@@ -174,9 +196,11 @@ func (a *Agent) recordRejection(ctx context.Context, layer rackv1alpha1.AuditLay
 			}
 		}
 	}
-	if _, err := a.config.Macrack.RackV1alpha1().AuditRecords(namespace).Create(ctx, record, metav1.CreateOptions{}); err != nil {
+	_, err := a.config.Macrack.RackV1alpha1().AuditRecords(namespace).Create(ctx, record, metav1.CreateOptions{})
+	if err != nil {
 		klog.ErrorS(err, "The rejection was not recorded", "namespace", namespace, "reason", reason, "message", message)
 	}
+	return err
 }
 
 func reference(instance *instancev1alpha1.MacOSInstance) *rackv1alpha1.AuditReference {

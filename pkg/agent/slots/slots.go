@@ -9,7 +9,9 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -19,6 +21,7 @@ import (
 	"macrack.io/macrack/pkg/agent/disk"
 	"macrack.io/macrack/pkg/rules"
 	"macrack.io/macrack/pkg/vm/contract"
+	"macrack.io/macrack/pkg/vm/faults"
 )
 
 // Phase is what a slot holds.
@@ -40,19 +43,23 @@ const (
 	Silent Phase = "Silent"
 	// Exited: the VM has ended, the runner is gone and the lock is free.
 	Exited Phase = "Exited"
+	// Garbled: nothing runs, and what the slot held cannot be read. It is to be
+	// erased.
+	Garbled Phase = "Garbled"
 )
 
 // Status is a slot at one moment.
 type Status struct {
 	Slot  int
 	Phase Phase
-	// Spec is nil when Free and Preparing.
+	// Spec is nil when Free, Preparing and Garbled, and when Silent if it cannot be
+	// read.
 	Spec *contract.Spec
 	// State is set when Attached.
 	State *contract.State
 	// Result is set when Exited.
 	Result *contract.Result
-	// Err says why a slot is Silent, or why a Prepared one did not launch.
+	// Err says why a slot is Silent or Garbled, or why a Prepared one did not launch.
 	Err error
 }
 
@@ -64,12 +71,18 @@ func (s Status) UID() string {
 	return s.Spec.InstanceUID
 }
 
+// owned tells whether a runner has the slot, or is about to.
+func (s Status) owned() bool { return s.Phase == Attached || s.Phase == Silent || s.Phase == Launching }
+
 var (
 	// ErrNoFreeSlot means that every slot holds a VM or what is left of one.
 	ErrNoFreeSlot = fmt.Errorf("all %d slots of this Mac are taken", rules.MaxVMsPerMac)
 	// ErrNotHere means that no slot holds the instance, or not in a phase in which
 	// the act makes sense.
 	ErrNotHere = errors.New("no slot holds this VM")
+	// ErrDuplicateIdentity means that a VM on this Mac has the machine ID or the MAC
+	// address already.
+	ErrDuplicateIdentity = errors.New("a VM on this Mac has this identity already")
 )
 
 // Config is what a Manager needs.
@@ -86,6 +99,9 @@ type Config struct {
 	ProbeInterval time.Duration
 	// OnChange is called after a slot's status has changed. It must not block.
 	OnChange func()
+	// OnErase is told what is about to be removed: should the agent end in between,
+	// it is known, and may be told again.
+	OnErase func([]Removed)
 }
 
 // Manager holds the slots.
@@ -107,10 +123,13 @@ func Open(config Config) (*Manager, error) {
 	if config.OnChange == nil {
 		config.OnChange = func() {}
 	}
+	if config.OnErase == nil {
+		config.OnErase = func([]Removed) {}
+	}
 	m := &Manager{config: config}
 	for i := range m.slots {
 		dir := contract.SlotDir(filepath.Join(config.Dir, strconv.Itoa(i)))
-		if err := os.MkdirAll(string(dir), 0o700); err != nil {
+		if err := claim(dir); err != nil {
 			return nil, err
 		}
 		if path := dir.SocketPath(); len(path) > contract.MaxSocketPath {
@@ -124,6 +143,39 @@ func Open(config Config) (*Manager, error) {
 	}
 	opened.Wait()
 	return m, nil
+}
+
+// claim makes the slot's directory, and sees to it that it is this user's alone.
+func claim(dir contract.SlotDir) error {
+	if err := os.MkdirAll(string(dir), 0o700); err != nil {
+		return err
+	}
+	for _, path := range []string{filepath.Dir(string(dir)), string(dir)} {
+		info, err := os.Lstat(path)
+		if err != nil {
+			return err
+		}
+		if !info.IsDir() {
+			return fmt.Errorf("%s is a %s and must be a directory: remove it", path, info.Mode().Type())
+		}
+		if err := os.Chmod(path, 0o700); err != nil {
+			return fmt.Errorf("%w: it must belong to the user of the agent", err)
+		}
+		if err := contract.SyncDir(filepath.Dir(path)); err != nil {
+			return err
+		}
+	}
+	// What is no file cannot be locked, so that nobody has locked it.
+	switch info, err := os.Lstat(dir.LockPath()); {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return err
+	case !info.Mode().IsRegular():
+		return os.RemoveAll(dir.LockPath())
+	default:
+		return os.Chmod(dir.LockPath(), 0o600)
+	}
 }
 
 // Run keeps the statuses current until ctx ends. Runners outlive it.
@@ -144,14 +196,15 @@ func (m *Manager) Statuses() [rules.MaxVMsPerMac]Status {
 	return all
 }
 
-// Find returns the slot that holds the instance.
-func (m *Manager) Find(uid string) (Status, bool) {
+// Find returns the slot that holds the instance. Should more than one claim to, it
+// is the one with a runner.
+func (m *Manager) Find(uid string) (found Status, ok bool) {
 	for _, s := range m.Statuses() {
-		if uid != "" && s.UID() == uid {
-			return s, true
+		if uid != "" && s.UID() == uid && (!ok || s.owned() && !found.owned()) {
+			found, ok = s, true
 		}
 	}
-	return Status{}, false
+	return found, ok
 }
 
 // Dir returns the directory of the slot that holds the instance.
@@ -181,13 +234,20 @@ func (m *Manager) find(uid string, phases ...Phase) (*slot, error) {
 
 // Prepare fills a free slot for spec: fill makes the disks, and the spec is
 // written last, so that an interrupted Prepare leaves a free slot. It returns
-// ErrNoFreeSlot if there is none. Nothing runs yet.
+// ErrNoFreeSlot if there is none, and ErrDuplicateIdentity if another slot has the
+// identity. Nothing runs yet.
 func (m *Manager) Prepare(spec *contract.Spec, fill func(contract.SlotDir) error) error {
 	if err := spec.Validate(); err != nil {
 		return err
 	}
 	if s, ok := m.Find(spec.InstanceUID); ok {
 		return fmt.Errorf("slot %d holds instance %s already", s.Slot, spec.InstanceUID)
+	}
+	for _, s := range m.Statuses() {
+		if s.Spec != nil && (s.Spec.MachineID == spec.MachineID || s.Spec.MACAddress == spec.MACAddress) {
+			return fmt.Errorf("%w: slot %d has instance %s/%s with machine ID %s and MAC address %s", ErrDuplicateIdentity,
+				s.Slot, s.Spec.Namespace, s.Spec.Name, s.Spec.MachineID, s.Spec.MACAddress)
+		}
 	}
 	for _, s := range m.slots {
 		if s.reserve() {
@@ -226,6 +286,22 @@ func (m *Manager) Stop(ctx context.Context, uid string, grace time.Duration) err
 	return err
 }
 
+// StopSlot is Stop for whatever runs in a slot.
+func (m *Manager) StopSlot(ctx context.Context, slot int, grace time.Duration) error {
+	_, err := m.slots[slot].client.Stop(ctx, grace)
+	return err
+}
+
+// KillRunner ends the process that runs the VM of a slot, and so the VM: for a
+// runner that does not do as it is told.
+func (m *Manager) KillRunner(ctx context.Context, slot int) error {
+	s := m.slots[slot]
+	ctx, cancel := context.WithTimeout(ctx, m.config.AnswerTimeout)
+	defer cancel()
+	defer s.poke()
+	return s.dir.KillRunner(ctx)
+}
+
 // Kill pulls the plug.
 func (m *Manager) Kill(ctx context.Context, uid string) error {
 	s, err := m.find(uid, Attached)
@@ -245,40 +321,83 @@ type Removed struct {
 }
 
 // Erase removes all that is left of an instance that has Exited or never ran.
-func (m *Manager) Erase(uid string) ([]Removed, error) {
+func (m *Manager) Erase(uid string) error {
 	s, err := m.find(uid, Exited, Prepared)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	return s.erase()
 }
 
-// EraseFree removes what interrupted acts may have left in free slots.
-func (m *Manager) EraseFree() ([]Removed, error) {
-	var removed []Removed
-	for _, s := range m.slots {
-		if !s.reserve() {
-			continue
-		}
-		r, err := s.erase()
-		removed = append(removed, r...)
-		if err != nil {
-			return removed, err
-		}
+// EraseSlot removes all that a slot holds that has Exited, never ran or is Garbled.
+func (m *Manager) EraseSlot(slot int) error {
+	s := m.slots[slot]
+	switch phase := s.get().Phase; phase {
+	case Exited, Prepared, Garbled:
+		return s.erase()
+	default:
+		return fmt.Errorf("%w: slot %d is %s", ErrNotHere, slot, phase)
 	}
-	return removed, nil
 }
 
-// Leftovers lists the files of all slots, but for the empty lock files.
-func (m *Manager) Leftovers() ([]string, error) {
+// EraseFree removes what interrupted acts may have left in free slots, and whatever
+// else is beside the slots. It goes on after an error, and returns all of them.
+func (m *Manager) EraseFree() error {
+	var errs []error
+	for _, s := range m.slots {
+		if s.reserve() {
+			errs = append(errs, s.erase())
+		}
+	}
+	strangers, err := m.strangers()
+	errs = append(errs, err)
+	for _, path := range strangers {
+		removed, err := list(path, m.relative, func(string) bool { return true })
+		errs = append(errs, err)
+		if len(removed) > 0 {
+			m.config.OnErase(removed)
+		}
+		errs = append(errs, os.RemoveAll(path))
+	}
+	if len(strangers) > 0 {
+		errs = append(errs, contract.SyncDir(m.config.Dir))
+	}
+	return errors.Join(errs...)
+}
+
+// strangers lists what is in the directory of the slots and is no slot.
+func (m *Manager) strangers() ([]string, error) {
+	entries, err := os.ReadDir(m.config.Dir)
+	if err != nil {
+		return nil, err
+	}
 	var paths []string
+	for _, entry := range entries {
+		path := filepath.Join(m.config.Dir, entry.Name())
+		if !slices.ContainsFunc(m.slots[:], func(s *slot) bool { return string(s.dir) == path }) {
+			paths = append(paths, path)
+		}
+	}
+	return paths, nil
+}
+
+// Leftovers lists what the directory of the slots has besides the slots and their
+// empty lock files.
+func (m *Manager) Leftovers() ([]string, error) {
+	paths, err := m.strangers()
+	if err != nil {
+		return nil, err
+	}
+	for i, path := range paths {
+		paths[i] = m.relative(path)
+	}
 	for _, s := range m.slots {
 		err := filepath.WalkDir(string(s.dir), func(path string, entry fs.DirEntry, err error) error {
 			if errors.Is(err, fs.ErrNotExist) {
 				return nil
 			}
 			if err == nil && path != string(s.dir) && path != s.dir.LockPath() {
-				paths = append(paths, s.relative(path))
+				paths = append(paths, m.relative(path))
 			}
 			return err
 		})
@@ -287,6 +406,36 @@ func (m *Manager) Leftovers() ([]string, error) {
 		}
 	}
 	return paths, nil
+}
+
+func (m *Manager) relative(path string) string {
+	if r, err := filepath.Rel(m.config.Dir, path); err == nil {
+		return r
+	}
+	return path
+}
+
+// list says what removing path would remove.
+func list(path string, name func(string) string, goes func(string) bool) ([]Removed, error) {
+	var removed []Removed
+	err := filepath.WalkDir(path, func(path string, entry fs.DirEntry, err error) error {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if err != nil || entry.IsDir() || !goes(path) {
+			return err
+		}
+		info, err := entry.Info()
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		removed = append(removed, Removed{Path: name(path), Bytes: disk.Allocated(info)})
+		return nil
+	})
+	return removed, err
 }
 
 type slot struct {
@@ -322,13 +471,6 @@ func (s *slot) fail(err error) {
 	s.status.Err = err
 }
 
-func (s *slot) relative(path string) string {
-	if r, err := filepath.Rel(s.manager.config.Dir, path); err == nil {
-		return r
-	}
-	return path
-}
-
 // reserve turns a Free slot into one that is being prepared.
 func (s *slot) reserve() bool {
 	s.mu.Lock()
@@ -343,33 +485,51 @@ func (s *slot) reserve() bool {
 func (s *slot) prepare(spec *contract.Spec, fill func(contract.SlotDir) error) (err error) {
 	lock, err := s.dir.TryLock()
 	if err != nil {
-		s.look(context.Background())
+		s.giveBack()
 		return err
 	}
-	defer lock.Unlock()
 	defer func() {
 		if err != nil {
-			_, _ = s.wipe()
-			s.set(Status{Phase: Free})
+			_ = s.wipe()
+			lock.Unlock()
+			s.giveBack()
+			return
 		}
+		lock.Unlock()
+		s.set(Status{Phase: Prepared, Spec: spec})
 	}()
-	if _, err := s.wipe(); err != nil {
+	if err := s.wipe(); err != nil {
+		return err
+	}
+	if err := faults.Write(s.dir.DiskDir()); err != nil {
 		return err
 	}
 	if err := os.Mkdir(s.dir.DiskDir(), 0o700); err != nil {
 		return err
 	}
+	faults.At("prepare: emptied")
 	if err := fill(s.dir); err != nil {
 		return err
 	}
 	if err := contract.SyncDir(s.dir.DiskDir()); err != nil {
 		return err
 	}
-	if err := contract.WriteJSON(s.dir.SpecPath(), spec); err != nil {
-		return err
+	faults.At("prepare: filled")
+	return contract.WriteJSON(s.dir.SpecPath(), spec)
+}
+
+// giveBack ends a reservation: the slot is what it turns out to be.
+func (s *slot) giveBack() {
+	status, _ := s.inspect(context.Background())
+	if status.Phase != Free {
+		s.set(status)
+		s.poke()
+		return
 	}
-	s.set(Status{Phase: Prepared, Spec: spec})
-	return nil
+	// Nobody is told: whoever had reserved it knows, and tries again in good time.
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.status = Status{Slot: s.number, Phase: Free}
 }
 
 func (s *slot) launch() error {
@@ -377,7 +537,9 @@ func (s *slot) launch() error {
 	// Launching is set first: the runner may be there before Launch returns.
 	s.setEnded(nil)
 	s.set(Status{Phase: Launching, Spec: status.Spec})
+	faults.At("launch: before")
 	ended, err := s.manager.config.Launcher.Launch(s.dir)
+	faults.At("launch: after")
 	if err != nil {
 		s.set(Status{Phase: Prepared, Spec: status.Spec, Err: err})
 		return err
@@ -420,58 +582,66 @@ func (s *slot) relaunch() error {
 	return s.launch()
 }
 
-func (s *slot) erase() ([]Removed, error) {
-	lock, err := s.dir.TryLock()
-	if err != nil {
-		return nil, err
+func (s *slot) erase() error {
+	err := s.wipeLocked()
+	switch {
+	case err == nil:
+		s.set(Status{Phase: Free})
+	case s.get().Phase == Preparing:
+		s.giveBack()
 	}
-	defer lock.Unlock()
-	removed, err := s.wipe()
-	if err != nil {
-		return removed, err
-	}
-	s.set(Status{Phase: Free})
-	return removed, nil
+	return err
 }
 
-// wipe removes all files but the lock. The spec goes first: interrupted, the slot
+func (s *slot) wipeLocked() error {
+	lock, err := s.dir.TryLock()
+	if err != nil {
+		return err
+	}
+	defer lock.Unlock()
+	return s.wipe()
+}
+
+// wipe removes everything but the lock. The spec goes first: interrupted, the slot
 // is free, and what is left is wiped before its next use.
-func (s *slot) wipe() ([]Removed, error) {
-	var removed []Removed
-	for _, first := range []string{s.dir.SpecPath(), string(s.dir)} {
-		err := filepath.WalkDir(first, func(path string, entry fs.DirEntry, err error) error {
-			if errors.Is(err, fs.ErrNotExist) {
-				return nil
-			}
-			if err != nil || entry.IsDir() || path == s.dir.LockPath() {
-				return err
-			}
-			info, err := entry.Info()
-			if err != nil {
-				return err
-			}
-			if err := contract.RemoveFile(path); err != nil {
-				return err
-			}
-			removed = append(removed, Removed{Path: s.relative(path), Bytes: disk.Allocated(info)})
-			return nil
-		})
-		if err != nil {
-			return removed, err
-		}
+func (s *slot) wipe() error {
+	goes := func(path string) bool { return path != s.dir.LockPath() }
+	removed, err := list(string(s.dir), s.manager.relative, goes)
+	if err != nil {
+		return err
+	}
+	if len(removed) > 0 {
+		s.manager.config.OnErase(removed)
 	}
 	entries, err := os.ReadDir(string(s.dir))
 	if err != nil {
-		return removed, err
+		return err
 	}
+	faults.Undoable(s.dir.SpecPath())
+	if err := os.RemoveAll(s.dir.SpecPath()); err != nil {
+		return err
+	}
+	if err := contract.SyncDir(string(s.dir)); err != nil {
+		return err
+	}
+	faults.At("wipe: spec gone")
 	for _, entry := range entries {
-		if entry.IsDir() {
-			if err := os.RemoveAll(filepath.Join(string(s.dir), entry.Name())); err != nil {
-				return removed, err
+		if path := filepath.Join(string(s.dir), entry.Name()); goes(path) {
+			if err := os.RemoveAll(path); err != nil {
+				return err
 			}
+			faults.At("wipe: removed " + wiped(entry.Name()))
 		}
 	}
-	return removed, contract.SyncDir(string(s.dir))
+	return contract.SyncDir(string(s.dir))
+}
+
+// wiped is a name for a place: temporary files have one at random.
+func wiped(name string) string {
+	if strings.HasPrefix(name, ".") {
+		return "a temporary file"
+	}
+	return name
 }
 
 func (s *slot) poke() {
@@ -571,79 +741,117 @@ func (s *slot) ask(ctx context.Context, timeout time.Duration) (*contract.State,
 	return s.client.State(ctx)
 }
 
-// look finds out what the slot holds, from the lock, the socket and the files. A
-// runner that dies lets go of its lock; one that lives has AnswerTimeout to answer.
+// look finds out what the slot holds, unless the agent is filling it.
 func (s *slot) look(ctx context.Context) {
-	if phase := s.get().Phase; phase == Preparing {
+	if s.get().Phase == Preparing {
 		return
 	}
+	if status, ok := s.inspect(ctx); ok {
+		s.set(status)
+	}
+}
+
+// inspect finds out what the slot holds, from the lock, the socket and the files. A
+// runner that dies lets go of its lock; one that lives has AnswerTimeout to answer.
+// It is not ok if ctx has ended before.
+func (s *slot) inspect(ctx context.Context) (status Status, ok bool) {
 	deadline := s.manager.config.Clock.Now().Add(s.manager.config.AnswerTimeout)
 	for {
 		lock, err := s.dir.TryLock()
 		if err == nil {
-			status := s.unlocked()
-			lock.Unlock()
-			s.set(status)
-			return
+			defer lock.Unlock()
+			return s.unlocked(ctx), true
 		}
-		spec, readErr := s.dir.ReadSpec()
+		spec, readErr := s.readSpec()
 		state, askErr := s.ask(ctx, max(deadline.Sub(s.manager.config.Clock.Now()), time.Millisecond))
 		switch {
 		case ctx.Err() != nil:
-			return
+			return Status{}, false
 		case !errors.Is(err, contract.ErrLocked):
-			s.set(Status{Phase: Silent, Spec: spec, Err: err})
-			return
-		case readErr != nil:
-			s.set(Status{Phase: Silent, Err: readErr})
-			return
+			return Status{Phase: Silent, Spec: spec, Err: err}, true
+		case readErr != nil && !errors.Is(readErr, contract.ErrGarbled):
+			return Status{Phase: Silent, Err: readErr}, true
 		case askErr == nil && state.VM == contract.VMStopped:
 			// The runner is about to let go of the lock.
+		case askErr == nil && readErr != nil && state.InstanceUID != "":
+			// The runner knows what it runs.
+			return Status{Phase: Attached, State: state, Spec: &contract.Spec{
+				InstanceUID: state.InstanceUID, Namespace: state.Namespace, Name: state.Name, MachineID: state.MachineID, MACAddress: state.MACAddress,
+			}}, true
 		case askErr == nil && spec != nil && spec.InstanceUID == state.InstanceUID:
-			s.set(Status{Phase: Attached, Spec: spec, State: state})
-			return
+			return Status{Phase: Attached, Spec: spec, State: state}, true
 		case askErr == nil:
-			s.set(Status{Phase: Silent, Spec: spec, Err: fmt.Errorf("the runner (pid %d) runs instance %s, which is not this slot's", state.PID, state.InstanceUID)})
-			return
+			return Status{Phase: Silent, Spec: spec, Err: fmt.Errorf("the runner (pid %d) runs instance %s, which is not this slot's", state.PID, state.InstanceUID)}, true
 		}
 		if !s.manager.config.Clock.Now().Before(deadline) {
-			s.set(Status{Phase: Silent, Spec: spec, Err: fmt.Errorf("the slot is locked and its runner does not answer: %w", askErr)})
-			return
+			return Status{Phase: Silent, Spec: spec, Err: fmt.Errorf("the slot is locked and its runner does not answer: %w", errors.Join(askErr, readErr))}, true
 		}
 		select {
 		case <-ctx.Done():
-			return
+			return Status{}, false
 		case <-s.manager.config.Clock.After(20 * time.Millisecond):
 		}
 	}
 }
 
-// unlocked tells what a slot holds that no runner owns.
-func (s *slot) unlocked() Status {
+// readSpec reads the spec; one that identifies no VM is ErrGarbled.
+func (s *slot) readSpec() (*contract.Spec, error) {
 	spec, err := s.dir.ReadSpec()
-	if err != nil {
-		return Status{Phase: Silent, Err: err}
+	if err != nil || spec == nil {
+		return nil, err
 	}
-	if spec == nil {
+	if err := spec.Validate(); err != nil {
+		return nil, fmt.Errorf("%w: %s: %w", contract.ErrGarbled, s.dir.SpecPath(), err)
+	}
+	return spec, nil
+}
+
+// unlocked tells what a slot holds that no runner owns. The lock is held.
+func (s *slot) unlocked(ctx context.Context) Status {
+	spec, err := s.readSpec()
+	// A runner closes its socket before it lets go of the lock. If somebody answers,
+	// the lock is not the one that the runner has.
+	if conn, dialErr := s.dir.Dial(ctx); dialErr == nil {
+		_ = conn.Close()
+		return Status{Phase: Silent, Spec: spec, Err: errors.New("a process serves the slot's socket without the slot's lock")}
+	}
+	switch {
+	case errors.Is(err, contract.ErrGarbled):
+		return Status{Phase: Garbled, Err: err}
+	case err != nil:
+		return Status{Phase: Silent, Err: err}
+	case spec == nil:
 		return Status{Phase: Free}
 	}
 	result, err := s.dir.ReadResult()
-	if err != nil {
-		return Status{Phase: Silent, Spec: spec, Err: err}
+	if err == nil && result != nil && (result.Reason == "" || result.InstanceUID != spec.InstanceUID) {
+		err = fmt.Errorf("%w: %s is not of instance %s", contract.ErrGarbled, s.dir.ResultPath(), spec.InstanceUID)
 	}
-	if result != nil {
+	switch {
+	case errors.Is(err, contract.ErrGarbled):
+		return s.vanished(spec, err)
+	case err != nil:
+		return Status{Phase: Silent, Spec: spec, Err: err}
+	case result != nil:
 		return Status{Phase: Exited, Spec: spec, Result: result}
 	}
-	started, err := s.dir.ReadStarted()
-	if err != nil {
+	if _, err := os.Lstat(s.dir.StartedPath()); errors.Is(err, fs.ErrNotExist) {
+		return Status{Phase: Prepared, Spec: spec, Err: s.get().Err}
+	} else if err != nil {
 		return Status{Phase: Silent, Spec: spec, Err: err}
 	}
-	if started == nil {
-		return Status{Phase: Prepared, Spec: spec, Err: s.get().Err}
+	return s.vanished(spec, nil)
+}
+
+// vanished is the status of a slot whose runner is gone without a word. From the
+// moment at which it had the slot the VM may have run.
+func (s *slot) vanished(spec *contract.Spec, cause error) Status {
+	result := &contract.Result{InstanceUID: spec.InstanceUID, Reason: contract.ExitVanished, EndedAt: s.manager.config.Clock.Now()}
+	if cause != nil {
+		result.Error = &contract.Error{Domain: "macrack.io/slots", Message: cause.Error()}
 	}
-	return Status{Phase: Exited, Spec: spec, Result: &contract.Result{
-		InstanceUID: spec.InstanceUID,
-		Reason:      contract.ExitVanished,
-		EndedAt:     s.manager.config.Clock.Now(),
-	}}
+	if started, err := s.dir.ReadStarted(); err == nil && started != nil && !started.At.IsZero() {
+		result.StartedAt = &started.At
+	}
+	return Status{Phase: Exited, Spec: spec, Result: result}
 }

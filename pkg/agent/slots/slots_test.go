@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -58,6 +59,18 @@ type mac struct {
 	changed chan struct{}
 	*Manager
 	stop func()
+
+	mu      sync.Mutex
+	removed []Removed
+}
+
+// erased returns what was to be erased since it was last asked.
+func (m *mac) erased() []Removed {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	removed := m.removed
+	m.removed = nil
+	return removed
 }
 
 func newMac(t *testing.T) *mac {
@@ -113,6 +126,11 @@ func (m *mac) open(options ...func(*Config)) {
 		default:
 		}
 	}
+	c.OnErase = func(removed []Removed) {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		m.removed = append(m.removed, removed...)
+	}
 	for _, o := range options {
 		o(&c)
 	}
@@ -159,7 +177,7 @@ func prepared(s Status) bool { return s.Phase == Prepared }
 
 func spec(uid string) *contract.Spec {
 	return &contract.Spec{
-		InstanceUID: uid, Namespace: "acme", Name: "vm-" + uid, MachineID: "machine-" + uid, MACAddress: "02:00:00:00:00:01",
+		InstanceUID: uid, Namespace: "acme", Name: "vm-" + uid, MachineID: "machine-" + uid, MACAddress: "mac-of-" + uid,
 		CPU: 4, MemoryBytes: 8 << 30,
 	}
 }
@@ -206,7 +224,7 @@ func TestVMLivesAndLeavesNothing(t *testing.T) {
 	info, err := os.Stat(m.slot(status.Slot).SocketPath())
 	require.NoError(t, err)
 	assert.Equal(t, os.FileMode(0o600), info.Mode().Perm())
-	require.ErrorIs(t, func() error { _, err := m.Erase("a"); return err }(), ErrNotHere, "a running VM is not erased")
+	require.ErrorIs(t, m.Erase("a"), ErrNotHere, "a running VM is not erased")
 
 	require.NoError(t, m.Stop(context.Background(), "a", 10*time.Second))
 	status = m.wait("a", exited)
@@ -214,10 +232,10 @@ func TestVMLivesAndLeavesNothing(t *testing.T) {
 	assert.Equal(t, 0, m.running(), "stopped means that the VM is gone")
 	waitUnlocked(t, m.slot(status.Slot))
 
-	removed, err := m.Erase("a")
-	require.NoError(t, err)
+	m.erased()
+	require.NoError(t, m.Erase("a"))
 	var paths []string
-	for _, r := range removed {
+	for _, r := range m.erased() {
 		paths = append(paths, strings.TrimPrefix(r.Path, fmt.Sprint(status.Slot)+"/"))
 	}
 	assert.Subset(t, paths, []string{"spec.json", "result.json", "started.json", "disk/disk.img", "console.log", "runner.log"})
@@ -303,8 +321,7 @@ func TestThirdVMHasNoSlot(t *testing.T) {
 	require.NoError(t, m.Kill(context.Background(), "a"))
 	m.wait("a", exited)
 	require.ErrorIs(t, m.Prepare(spec("c"), fill), ErrNoFreeSlot)
-	_, err = m.Erase("a")
-	require.NoError(t, err)
+	require.NoError(t, m.Erase("a"))
 	m.start(spec("c"))
 	m.wait("c", ready)
 }
@@ -343,8 +360,7 @@ func TestKernelLeaksUntilReboot(t *testing.T) {
 		m.wait(uid, attached)
 		require.NoError(t, m.Stop(context.Background(), uid, 10*time.Second))
 		m.wait(uid, exited)
-		_, err := m.Erase(uid)
-		require.NoError(t, err)
+		require.NoError(t, m.Erase(uid))
 	}
 	require.NoError(t, m.host.LeakOnStart(false))
 	assert.Equal(t, 0, m.running())
@@ -385,8 +401,7 @@ func TestSilentRunner(t *testing.T) {
 	got := m.wait("a", silent)
 	require.ErrorContains(t, got.Err, "does not answer")
 	require.Error(t, m.Stop(context.Background(), "a", 0))
-	_, err := m.Erase("a")
-	require.ErrorIs(t, err, ErrNotHere, "what may still run is not erased")
+	require.ErrorIs(t, m.Erase("a"), ErrNotHere, "what may still run is not erased")
 	assert.Equal(t, 1, m.running())
 
 	require.NoError(t, syscall.Kill(status.State.PID, syscall.SIGCONT))
@@ -431,9 +446,8 @@ func TestInterruptedActs(t *testing.T) {
 		left, err := m.Leftovers()
 		require.NoError(t, err)
 		assert.Contains(t, left, "0/disk/disk.img")
-		removed, err := m.EraseFree()
-		require.NoError(t, err)
-		assert.Equal(t, "0/disk/disk.img", removed[0].Path)
+		require.NoError(t, m.EraseFree())
+		assert.Equal(t, "0/disk/disk.img", m.erased()[0].Path)
 		left, err = m.Leftovers()
 		require.NoError(t, err)
 		assert.Empty(t, left)
@@ -453,7 +467,7 @@ func TestInterruptedActs(t *testing.T) {
 		m.stop()
 		require.NoError(t, os.WriteFile(m.slot(0).SpecPath(), []byte("{"), 0o600))
 		m.open()
-		assert.Equal(t, Silent, m.Statuses()[0].Phase)
+		assert.Equal(t, Garbled, m.Statuses()[0].Phase)
 	})
 	t.Run("runner that cannot run", func(t *testing.T) {
 		m := newMac(t)

@@ -18,12 +18,13 @@ type Client struct {
 	http *http.Client
 }
 
-// NewClient returns a client for the socket of dir. It does not connect yet.
+// NewClient returns a client for the socket of dir. It does not connect yet, and
+// never to a socket that is not the slot owner's.
 func NewClient(dir SlotDir) *Client {
 	return &Client{http: &http.Client{Transport: &http.Transport{
 		DisableKeepAlives: true,
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return (&net.Dialer{}).DialContext(ctx, "unix", dir.SocketPath())
+			return dir.Dial(ctx)
 		},
 	}}}
 }

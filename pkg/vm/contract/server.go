@@ -3,7 +3,6 @@ package contract
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -34,13 +33,14 @@ type Runner interface {
 }
 
 // Listen makes the runner's socket, with mode 0600, in place of one that a dead
-// runner may have left. Only the slot's owner may call it.
+// runner may have left. It serves the user of this process, and root. Only the
+// slot's owner may call it.
 func (d SlotDir) Listen() (net.Listener, error) {
 	path := d.SocketPath()
 	if len(path) > MaxSocketPath {
 		return nil, fmt.Errorf("socket path %q has %d bytes, at most %d are allowed: use a shorter state directory", path, len(path), MaxSocketPath)
 	}
-	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+	if err := os.RemoveAll(path); err != nil {
 		return nil, err
 	}
 	l, err := net.Listen("unix", path)
@@ -51,7 +51,7 @@ func (d SlotDir) Listen() (net.Listener, error) {
 		_ = l.Close()
 		return nil, err
 	}
-	return l, nil
+	return ownListener{l}, nil
 }
 
 // NewHandler serves r.

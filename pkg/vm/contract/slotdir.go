@@ -8,6 +8,8 @@ import (
 	"os"
 	"path/filepath"
 	"syscall"
+
+	"macrack.io/macrack/pkg/vm/faults"
 )
 
 // MaxSocketPath is the longest path that a unix socket's address holds on macOS
@@ -16,6 +18,10 @@ const MaxSocketPath = 103
 
 // ErrLocked means that another process owns the slot.
 var ErrLocked = errors.New("slot is locked by another process")
+
+// ErrGarbled means that a file is there and does not hold what it should. Written
+// by WriteJSON it never is: something else has been at it, or the disk is failing.
+var ErrGarbled = errors.New("the file is garbled")
 
 // SlotDir is the path of a slot's directory.
 type SlotDir string
@@ -63,14 +69,20 @@ func readJSON[T any](path string) (*T, error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
+	if errors.Is(err, syscall.EISDIR) || errors.Is(err, fs.ErrPermission) {
+		return nil, fmt.Errorf("%w: %w", ErrGarbled, err)
+	}
 	if err != nil {
 		return nil, err
 	}
-	var v T
+	var v *T
 	if err := json.Unmarshal(data, &v); err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
+		return nil, fmt.Errorf("%w: %s: %w", ErrGarbled, path, err)
 	}
-	return &v, nil
+	if v == nil {
+		return nil, fmt.Errorf("%w: %s: null", ErrGarbled, path)
+	}
+	return v, nil
 }
 
 // WriteJSON writes v to path so that after a crash or a power loss at any point
@@ -85,6 +97,10 @@ func WriteJSON(path string, v any) error {
 
 // WriteFile is WriteJSON for bytes. The file's mode is 0600.
 func WriteFile(path string, data []byte) (err error) {
+	place := "write " + filepath.Base(path)
+	if err := faults.Write(path); err != nil {
+		return err
+	}
 	tmp, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
 	if err != nil {
 		return err
@@ -95,6 +111,7 @@ func WriteFile(path string, data []byte) (err error) {
 			_ = os.Remove(tmp.Name())
 		}
 	}()
+	faults.At(place + ": created")
 	if _, err := tmp.Write(data); err != nil {
 		return err
 	}
@@ -104,20 +121,28 @@ func WriteFile(path string, data []byte) (err error) {
 	if err := tmp.Close(); err != nil {
 		return err
 	}
+	faults.At(place + ": synced")
+	faults.Undoable(path)
 	if err := os.Rename(tmp.Name(), path); err != nil {
 		return err
 	}
-	return SyncDir(filepath.Dir(path))
+	faults.At(place + ": renamed")
+	err = SyncDir(filepath.Dir(path))
+	faults.At(place + ": done")
+	return err
 }
 
 // RemoveFile removes path, if it exists, and makes that durable.
 func RemoveFile(path string) error {
+	faults.At("remove " + filepath.Base(path))
+	faults.Undoable(path)
 	if err := os.Remove(path); err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil
 		}
 		return err
 	}
+	faults.At("remove " + filepath.Base(path) + ": removed")
 	return SyncDir(filepath.Dir(path))
 }
 
@@ -128,7 +153,11 @@ func SyncDir(dir string) error {
 		return err
 	}
 	defer f.Close()
-	return f.Sync()
+	if err := f.Sync(); err != nil {
+		return err
+	}
+	faults.Durable(dir)
+	return nil
 }
 
 // Lock is the ownership of a slot. The kernel drops it when the process ends,

@@ -1,0 +1,195 @@
+package agent
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	clienttesting "k8s.io/client-go/testing"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"macrack.io/macrack/pkg/agent/slots"
+	instancev1alpha1 "macrack.io/macrack/pkg/apis/instance/v1alpha1"
+	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
+	"macrack.io/macrack/pkg/vm/contract"
+	"macrack.io/macrack/pkg/vm/sim"
+)
+
+func (r *rack) recorded(reason string) bool {
+	for _, record := range r.records() {
+		if record.Details.Reason == reason {
+			return true
+		}
+	}
+	return false
+}
+
+// A cache that is behind does not end a virtual machine.
+func TestPodThatTheCacheHasNot(t *testing.T) {
+	r := newRack(t)
+	i := r.run("a")
+	stop, _, _, err := r.agent.mustStop(r.ctx, i, nil)
+	require.NoError(t, err)
+	assert.False(t, stop, "the API has the pod")
+	r.kube.PrependReactor("list", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return true, nil, apierrors.NewServiceUnavailable("down")
+	})
+	_, _, _, err = r.agent.mustStop(r.ctx, i, nil)
+	require.Error(t, err, "silence of the API ends nothing")
+}
+
+func TestOrphanIsNotForgottenBeforeItIsRecorded(t *testing.T) {
+	r := newRack(t)
+	i := r.run("a")
+	down := true
+	r.macrack.PrependReactor("create", "auditrecords", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return down, nil, apierrors.NewServiceUnavailable("down")
+	})
+	require.NoError(t, r.macrack.Tracker().Delete(instancev1alpha1.SchemeGroupVersion.WithResource("macosinstances"), tenant, "a"))
+	r.eventually(func() bool { s, ok := r.agent.slots.Find(string(i.UID)); return ok && s.Phase == slots.Exited }, func() any { return r.agent.slots.Statuses() })
+	s, _ := r.agent.slots.Find(string(i.UID))
+	require.Error(t, r.agent.endOrphan(r.ctx, s))
+	_, err := os.Stat(r.slot(s.Slot).SpecPath())
+	require.NoError(t, err, "still there")
+	down = false
+	r.eventually(func() bool { return r.recorded("NoInstance") }, func() any { return r.records() })
+	r.waitFree()
+}
+
+func TestVirtualMachineOfAnotherIdentity(t *testing.T) {
+	r := newRack(t)
+	i := r.run("a")
+	slot := r.slotOf(i)
+	r.stop()
+	spec, err := r.slot(slot).ReadSpec()
+	require.NoError(t, err)
+	spec.MachineID = sim.NewMachineID()
+	require.NoError(t, contract.WriteJSON(r.slot(slot).SpecPath(), spec))
+	r.start()
+	assert.Contains(t, r.waitPhase("a", instancev1alpha1.MacOSInstanceFailed).Message, "gone from the Mac")
+	assert.True(t, r.recorded("ForeignIdentity"))
+	assert.Equal(t, 0, r.running())
+	r.waitFree()
+}
+
+func TestCopyOfAVirtualMachine(t *testing.T) {
+	r := newRack(t)
+	i := r.run("a")
+	slot := r.slotOf(i)
+	r.stop()
+	spec, err := r.slot(slot).ReadSpec()
+	require.NoError(t, err)
+	require.NoError(t, contract.WriteJSON(r.slot(1-slot).SpecPath(), spec))
+	r.start()
+	r.eventually(func() bool { return r.recorded("DuplicateIdentity") }, func() any { return r.records() })
+	r.eventually(func() bool { return r.agent.slots.Statuses()[1-slot].Phase == slots.Free }, func() any { return r.agent.slots.Statuses() })
+	assert.Equal(t, instancev1alpha1.MacOSInstanceRunning, r.instance("a").Status.Phase)
+	assert.Equal(t, 1, r.running())
+}
+
+// What ran while no agent looked is on record as having run.
+func TestVirtualMachineThatRanUnseen(t *testing.T) {
+	r := newRack(t)
+	i := newInstance("a")
+	i.Status.Phase, i.Status.MachineID, i.Status.MACAddress = instancev1alpha1.MacOSInstanceStarting, "bQ==", "02:00:00:00:00:01"
+	r.stop()
+	var started []bool
+	r.macrack.PrependReactor("update", "macosinstances", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		s := action.(clienttesting.UpdateAction).GetObject().(*instancev1alpha1.MacOSInstance).Status
+		started = append(started, s.StartedAt != nil && !terminal(&instancev1alpha1.MacOSInstance{Status: s}))
+		return false, nil, nil
+	})
+	at := time.Now().Add(-time.Hour)
+	require.NoError(t, contract.WriteJSON(r.slot(0).SpecPath(), &contract.Spec{
+		InstanceUID: string(i.UID), Namespace: tenant, Name: "a", MachineID: "bQ==", MACAddress: "02:00:00:00:00:01", CPU: 1, MemoryBytes: 1,
+	}))
+	require.NoError(t, contract.WriteJSON(r.slot(0).StartedPath(), contract.Started{InstanceUID: string(i.UID), PID: 1, At: at}))
+	r.create(i, newPod(i))
+	r.start()
+	status := r.waitPhase("a", instancev1alpha1.MacOSInstanceFailed)
+	assert.Contains(t, status.Message, "process was killed, or the Mac lost power")
+	require.NotEmpty(t, started)
+	assert.True(t, started[0], "the ledger gets its start before its end")
+	assert.WithinDuration(t, at, status.StartedAt.Time, time.Second)
+	r.waitFree()
+}
+
+// As long as nobody can tell what a slot runs, no instance is declared gone.
+func TestUnknownVirtualMachine(t *testing.T) {
+	r := newRack(t)
+	i := r.run("a")
+	slot := r.slotOf(i)
+	r.stop()
+	r.post(slot, sim.PathHang)
+	require.NoError(t, os.WriteFile(r.slot(slot).SpecPath(), []byte("{"), 0o600))
+	r.start()
+	r.waitCondition(rackv1alpha1.MacNodeSlotsHealthy, metav1.ConditionFalse, rackv1alpha1.ReasonCannotReattach)
+	r.eventually(func() bool { return strings.Contains(r.instance("a").Status.Message, "cannot tell") }, func() any { return r.instance("a").Status })
+	assert.Equal(t, instancev1alpha1.MacOSInstanceRunning, r.instance("a").Status.Phase)
+	r.post(slot, sim.PathWake)
+	r.eventually(func() bool { return r.instance("a").Status.Message == "" }, func() any { return r.instance("a").Status })
+	assert.Equal(t, 1, r.running())
+}
+
+func TestGarbledSlot(t *testing.T) {
+	r := newRack(t)
+	i := r.run("a")
+	slot := r.slotOf(i)
+	r.stop()
+	r.post(slot, sim.PathCrash)
+	r.eventually(func() bool { return r.running() == 0 }, func() any { return nil })
+	r.launcher.Wait()
+	require.NoError(t, os.WriteFile(r.slot(slot).SpecPath(), nil, 0o600))
+	r.start()
+	assert.Contains(t, r.waitPhase("a", instancev1alpha1.MacOSInstanceFailed).Message, "gone from the Mac")
+	r.eventually(func() bool { return r.recorded("GarbledSlot") }, func() any { return r.records() })
+	r.waitFree()
+	r.run("b")
+}
+
+func TestGarbledState(t *testing.T) {
+	for _, content := range []string{"", "{", "[]", `{"erased":1}`} {
+		path := filepath.Join(t.TempDir(), "state.json")
+		require.NoError(t, os.WriteFile(path, []byte(content), 0o600))
+		s, err := openState(path)
+		require.NoError(t, err, content)
+		assert.Equal(t, memory{}, s.get())
+		require.NoError(t, s.change(func(m *memory) { m.LeaseUID = "l" }))
+		aside, err := os.ReadFile(path + ".garbled")
+		require.NoError(t, err)
+		assert.Equal(t, content, string(aside))
+		s, err = openState(path)
+		require.NoError(t, err)
+		assert.Equal(t, types.UID("l"), s.get().LeaseUID)
+	}
+}
+
+// A full disk does not keep anything from being erased.
+func TestWhatIsErasedIsRememberedLater(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "gone")
+	s, err := openState(filepath.Join(dir, "state.json"))
+	require.NoError(t, err)
+	s.erasing([]slots.Removed{{Path: "0/disk", Bytes: 1}})
+	require.Error(t, s.keep())
+	require.NoError(t, os.Mkdir(dir, 0o700))
+	require.NoError(t, s.keep())
+	s, err = openState(s.path)
+	require.NoError(t, err)
+	assert.Equal(t, []string{"slots/0/disk (1 bytes)"}, s.get().Erased)
+}
+
+// A clock that was put back does not make a try wait.
+func TestClockPutBack(t *testing.T) {
+	now := time.Now()
+	a := &Agent{config: Config{Clock: clocktesting.NewFakeClock(now)}}
+	assert.Equal(t, refusalPause, a.nextTry(now.Add(24*time.Hour)))
+	assert.Equal(t, time.Second, a.nextTry(now.Add(time.Second-refusalPause)))
+}

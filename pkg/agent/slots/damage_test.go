@@ -1,0 +1,281 @@
+package slots
+
+import (
+	"context"
+	"net"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"macrack.io/macrack/pkg/vm/contract"
+)
+
+// phase waits until slot 0 has one of the phases, and returns its status.
+func (m *mac) phase(phases ...Phase) Status {
+	m.t.Helper()
+	var s Status
+	require.Eventually(m.t, func() bool {
+		s = m.Statuses()[0]
+		for _, p := range phases {
+			if s.Phase == p {
+				return true
+			}
+		}
+		return false
+	}, 30*time.Second, 5*time.Millisecond, "slot 0 is not %v", phases)
+	return s
+}
+
+// exit leaves slot 0 with a VM that has ended.
+func (m *mac) exit() {
+	m.start(spec("a"))
+	m.wait("a", attached)
+	require.NoError(m.t, m.Kill(context.Background(), "a"))
+	m.wait("a", exited)
+}
+
+// Whatever a file holds, the slot is usable again, and nothing is said to have run
+// that has not.
+func TestGarbledFiles(t *testing.T) {
+	m := newMac(t)
+	m.exit()
+	m.stop()
+	files := map[string][]byte{}
+	for _, path := range []string{m.slot(0).SpecPath(), m.slot(0).ResultPath(), m.slot(0).StartedPath()} {
+		data, err := os.ReadFile(path)
+		require.NoError(t, err)
+		files[path] = data
+	}
+	restore := func() {
+		for path, data := range files {
+			require.NoError(t, os.RemoveAll(path))
+			require.NoError(t, os.WriteFile(path, data, 0o600))
+		}
+	}
+	open := func() *Manager {
+		manager, err := Open(config(m.dir, string(m.host), vmBinary))
+		require.NoError(t, err)
+		return manager
+	}
+	for path, data := range files {
+		want := map[string]Phase{m.slot(0).SpecPath(): Garbled}[path]
+		if want == "" {
+			want = Exited
+		}
+		garbled := map[string]func(){
+			"a directory": func() { require.NoError(t, os.MkdirAll(filepath.Join(path, "x"), 0o700)) },
+			"null":        func() { require.NoError(t, os.WriteFile(path, []byte("null"), 0o600)) },
+			"no object":   func() { require.NoError(t, os.WriteFile(path, []byte("{}"), 0o600)) },
+			"zeros":       func() { require.NoError(t, os.WriteFile(path, make([]byte, len(data)), 0o600)) },
+		}
+		for n := range len(data) - 2 { // the last ones are } and a newline
+			garbled["the first bytes: "+string(data[:n])] = func() { require.NoError(t, os.WriteFile(path, data[:n], 0o600)) }
+		}
+		for name, garble := range garbled {
+			restore()
+			require.NoError(t, os.RemoveAll(path))
+			garble()
+			status := open().Statuses()[0]
+			require.Equal(t, want, status.Phase, "%s is %s: %v", path, name, status.Err)
+			if path == m.slot(0).ResultPath() {
+				require.Equal(t, contract.ExitVanished, status.Result.Reason)
+				require.NotNil(t, status.Result.StartedAt)
+			}
+		}
+	}
+	restore()
+	require.NoError(t, os.WriteFile(m.slot(0).SpecPath(), []byte("{"), 0o600))
+	m.open()
+	require.Equal(t, Garbled, m.Statuses()[0].Phase)
+	require.NoError(t, m.EraseSlot(0))
+	left, err := m.Leftovers()
+	require.NoError(t, err)
+	assert.Empty(t, left)
+	m.start(spec("b"))
+	m.wait("b", attached)
+}
+
+// The runner knows what it runs, should the spec be lost.
+func TestGarbledSpecOfARunningVM(t *testing.T) {
+	m := newMac(t)
+	m.start(spec("a"))
+	before := m.wait("a", ready)
+	m.stop()
+	require.NoError(t, os.WriteFile(m.slot(0).SpecPath(), nil, 0o600))
+	m.open()
+	after := m.wait("a", attached)
+	assert.Equal(t, before.State.PID, after.State.PID)
+	assert.Equal(t, "machine-a", after.Spec.MachineID)
+	assert.Equal(t, "mac-of-a", after.Spec.MACAddress)
+	assert.Equal(t, "vm-a", after.Spec.Name)
+
+	// One that does not answer either is nobody's to declare dead.
+	require.NoError(t, syscall.Kill(after.State.PID, syscall.SIGSTOP))
+	m.restart(func(c *Config) { c.AnswerTimeout = 100 * time.Millisecond })
+	assert.Nil(t, m.phase(Silent).Spec)
+	require.NoError(t, syscall.Kill(after.State.PID, syscall.SIGCONT))
+}
+
+func TestGarbledLock(t *testing.T) {
+	m := newMac(t)
+	m.stop()
+	for name, garble := range map[string]func(path string) error{
+		"a directory":         func(path string) error { return os.MkdirAll(filepath.Join(path, "x"), 0o700) },
+		"a symlink":           func(path string) error { return os.Symlink("/nonexistent/lock", path) },
+		"not to be opened":    func(path string) error { return os.WriteFile(path, nil, 0) },
+		"of somebody's words": func(path string) error { return os.WriteFile(path, []byte("12345"), 0o644) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := m.slot(0).LockPath()
+			require.NoError(t, os.RemoveAll(path))
+			require.NoError(t, garble(path))
+			m.open()
+			defer func() { m.stop() }()
+			assert.Equal(t, Free, m.Statuses()[0].Phase)
+			m.exit()
+			require.NoError(t, m.Erase("a"))
+		})
+	}
+}
+
+// Without its lock a runner is still there, and so is its VM.
+func TestLostLock(t *testing.T) {
+	m := newMac(t)
+	m.start(spec("a"))
+	m.wait("a", ready)
+	m.stop()
+	require.NoError(t, os.Remove(m.slot(0).LockPath()))
+	m.open()
+	status := m.phase(Silent)
+	require.ErrorContains(t, status.Err, "without the slot's lock")
+	require.ErrorIs(t, m.Erase("a"), ErrNotHere)
+	require.NoError(t, m.KillRunner(context.Background(), 0))
+	require.Eventually(t, func() bool { return m.running() == 0 }, 30*time.Second, 5*time.Millisecond)
+}
+
+func TestDuplicates(t *testing.T) {
+	m := newMac(t)
+	m.start(spec("a"))
+	m.wait("a", attached)
+	for name, change := range map[string]func(*contract.Spec){
+		"machine ID":  func(s *contract.Spec) { s.MachineID = "machine-a" },
+		"MAC address": func(s *contract.Spec) { s.MACAddress = "mac-of-a" },
+	} {
+		s := spec("b")
+		change(s)
+		require.ErrorIs(t, m.Prepare(s, fill), ErrDuplicateIdentity, name)
+	}
+	assert.Equal(t, Free, m.Statuses()[1].Phase)
+
+	// A copy of the slot is not the one that runs.
+	m.stop()
+	require.NoError(t, contract.WriteJSON(m.slot(1).SpecPath(), spec("a")))
+	m.open()
+	found, ok := m.Find("a")
+	require.True(t, ok)
+	assert.Equal(t, 0, found.Slot)
+	require.NoError(t, m.EraseSlot(1))
+	assert.Equal(t, Free, m.Statuses()[1].Phase)
+}
+
+// A reservation that comes to nothing is given back.
+func TestSlotsAreGivenBack(t *testing.T) {
+	m := newMac(t)
+	for range 3 {
+		lock, err := m.slot(0).TryLock() // as another process may have it for a moment
+		require.NoError(t, err)
+		go func() {
+			time.Sleep(50 * time.Millisecond)
+			lock.Unlock()
+		}()
+		require.Error(t, m.EraseFree())
+		assert.Equal(t, Free, m.Statuses()[0].Phase)
+
+		lock, err = m.slot(0).TryLock()
+		require.NoError(t, err)
+		go func() {
+			time.Sleep(50 * time.Millisecond)
+			lock.Unlock()
+		}()
+		require.ErrorIs(t, m.Prepare(spec("a"), fill), contract.ErrLocked)
+		assert.Equal(t, Free, m.Statuses()[0].Phase)
+	}
+	require.NoError(t, m.Prepare(spec("a"), fill))
+}
+
+func TestStrangersBesideTheSlots(t *testing.T) {
+	m := newMac(t)
+	require.NoError(t, os.MkdirAll(filepath.Join(m.dir, "2", "disk"), 0o700))
+	require.NoError(t, os.WriteFile(filepath.Join(m.dir, "2", "disk", "disk.img"), []byte("secret"), 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(m.dir, "copy"), []byte("secret"), 0o600))
+	left, err := m.Leftovers()
+	require.NoError(t, err)
+	assert.ElementsMatch(t, []string{"2", "copy"}, left)
+	require.NoError(t, m.EraseFree())
+	var paths []string
+	for _, r := range m.erased() {
+		paths = append(paths, r.Path)
+	}
+	assert.ElementsMatch(t, []string{"2/disk/disk.img", "copy"}, paths)
+	left, err = m.Leftovers()
+	require.NoError(t, err)
+	assert.Empty(t, left)
+}
+
+// Nobody but the slot's owner is listened to.
+func TestHijackedSocket(t *testing.T) {
+	m := newMac(t)
+	m.start(spec("a"))
+	pid := m.wait("a", ready).State.PID
+	ctx := context.Background()
+	path := m.slot(0).SocketPath()
+	client := contract.NewClient(m.slot(0))
+	_, err := client.State(ctx)
+	require.NoError(t, err)
+
+	require.NoError(t, os.Chmod(path, 0o666))
+	_, err = client.State(ctx)
+	require.ErrorIs(t, err, contract.ErrForeignSocket)
+	require.ErrorContains(t, err, "mode 0666")
+	require.NoError(t, os.Chmod(path, 0o600))
+
+	elsewhere := filepath.Join(tempDir(t), "s")
+	require.NoError(t, os.Rename(path, elsewhere))
+	require.NoError(t, os.Symlink(elsewhere, path))
+	_, err = client.State(ctx)
+	require.ErrorIs(t, err, contract.ErrForeignSocket)
+	require.NoError(t, os.Remove(path))
+	require.NoError(t, os.WriteFile(path, nil, 0o600))
+	_, err = client.State(ctx)
+	require.ErrorIs(t, err, contract.ErrForeignSocket)
+	require.NoError(t, os.Remove(path))
+	require.NoError(t, os.Rename(elsewhere, path))
+	state, err := client.State(ctx)
+	require.NoError(t, err)
+	assert.Equal(t, pid, state.PID)
+
+	// What somebody leaves at the socket of a free slot is in nobody's way.
+	_, err = net.Listen("unix", m.slot(1).SocketPath())
+	require.NoError(t, err)
+	require.NoError(t, os.Chmod(m.slot(1).SocketPath(), 0o666))
+	m.restart()
+	assert.Equal(t, Free, m.Statuses()[1].Phase)
+	m.start(spec("b"))
+	m.wait("b", attached)
+}
+
+func TestRunnerThatDoesNotObeyIsEnded(t *testing.T) {
+	m := newMac(t)
+	m.start(spec("a"))
+	status := m.wait("a", ready)
+	require.NoError(t, syscall.Kill(status.State.PID, syscall.SIGSTOP))
+	require.NoError(t, m.KillRunner(context.Background(), status.Slot))
+	m.wait("a", exited)
+	assert.Equal(t, 0, m.running())
+	require.Error(t, m.KillRunner(context.Background(), status.Slot), "it is gone")
+}

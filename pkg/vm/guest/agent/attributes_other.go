@@ -1,7 +1,0 @@
-//go:build !linux
-
-package agent
-
-import "syscall"
-
-func attributes() *syscall.SysProcAttr { return &syscall.SysProcAttr{} }

@@ -1,8 +1,0 @@
-//go:build !linux
-
-package agent
-
-import "errors"
-
-// Confine is not possible here.
-func Confine(...string) error { return errors.New("confine commands: only Linux can") }
