@@ -42,8 +42,13 @@ const (
 	MacNodeLeaseReleased MacNodeLeasePhase = "Released"
 )
 
-// MacNodeLeaseConditionBound is the type of the condition that says whether the lease has a Mac, and if not, why.
-const MacNodeLeaseConditionBound = "Bound"
+// Conditions of a lease.
+const (
+	// MacNodeLeaseConditionBound says whether the lease has a Mac, and if not, why.
+	MacNodeLeaseConditionBound = "Bound"
+	// MacNodeLeaseConditionReleased is False on a lease that is Releasing, and says what its release waits for.
+	MacNodeLeaseConditionReleased = "Released"
+)
 
 // MacNodeLeaseStatus is what a tenant has got.
 type MacNodeLeaseStatus struct {

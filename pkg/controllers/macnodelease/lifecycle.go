@@ -3,10 +3,13 @@ package macnodelease
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
@@ -81,7 +84,7 @@ func (l *lifecycle) restoreFloor(ctx context.Context, lease *rackv1alpha1.MacNod
 	if stored := lease.Status.EarliestReleaseAt; floor.IsZero() || stored != nil && !stored.Time.Before(floor) {
 		return false, nil
 	}
-	logger := klog.FromContext(ctx).WithValues("lease", klog.KObj(lease), "stored", lease.Status.EarliestReleaseAt, "floor", floor)
+	logger := klog.FromContext(ctx).WithValues("lease", klog.KObj(lease), "stored", fmt.Sprint(lease.Status.EarliestReleaseAt), "floor", floor)
 	mended := lease.DeepCopy()
 	mended.Status.EarliestReleaseAt = &metav1.Time{Time: floor}
 	err = l.updateState(ctx, mended)
@@ -141,22 +144,17 @@ func (l *lifecycle) releasing(ctx context.Context, lease *rackv1alpha1.MacNodeLe
 	if floor := facts.Floor(lease); !rules.FloorPassed(l.now(), floor) {
 		return floor, nil
 	}
-	logger := klog.FromContext(ctx).WithValues("lease", klog.KObj(lease), "macNode", lease.Status.NodeName)
-	if len(lease.Status.Instances) > 0 {
-		logger.V(4).Info("Waiting for the instances to stop", "instances", len(lease.Status.Instances))
-		return time.Time{}, nil
-	}
 	mac, err := l.getMac(lease.Status.NodeName)
 	if err != nil {
 		return time.Time{}, err
 	}
-	if !facts.Emptied(mac, lease.UID) {
-		logger.V(4).Info("Waiting for the Mac to be scrubbed")
-		return time.Time{}, nil
+	if reason, message := waitsFor(lease, mac); reason != "" {
+		return time.Time{}, l.explain(ctx, lease, reason, message)
 	}
-	if node, err := l.getNode(mac.Name); err != nil || !facts.AdmitsNobody(node) {
-		logger.V(4).Info("Waiting for the Node to be marked as unleased")
-		return time.Time{}, ignoreNotFound(err)
+	if node, err := l.getNode(mac.Name); ignoreNotFound(err) != nil {
+		return time.Time{}, err
+	} else if err != nil || !facts.AdmitsNobody(node) {
+		return time.Time{}, l.explain(ctx, lease, "TaintingNode", fmt.Sprintf("waits for the Node %s to be tainted %s, so that nothing is scheduled there", mac.Name, rules.TaintUnleased))
 	}
 	node, err := l.readNode(ctx, mac.Name)
 	if err != nil || !facts.AdmitsNobody(node) {
@@ -167,6 +165,45 @@ func (l *lifecycle) releasing(ctx context.Context, lease *rackv1alpha1.MacNodeLe
 	}
 	l.released(lease)
 	return time.Time{}, nil
+}
+
+// waitsFor says what the release of a lease waits for, as far as its instances and its Mac go. The reason is empty if it waits for nothing.
+func waitsFor(lease *rackv1alpha1.MacNodeLease, mac *rackv1alpha1.MacNode) (reason, message string) {
+	if slots := lease.Status.Instances; len(slots) > 0 {
+		names := make([]string, 0, len(slots))
+		for _, slot := range slots {
+			names = append(names, slot.Name)
+		}
+		reason, message = "StoppingInstances", "waits for instances to stop: "+strings.Join(names, ", ")
+	} else if !facts.Emptied(mac, lease.UID) {
+		reason, message = "Scrubbing", fmt.Sprintf("waits for the Mac %s to prove that nothing of the tenant is left on it", mac.Spec.SerialNumber)
+		scrubbed := meta.FindStatusCondition(mac.Status.Conditions, rackv1alpha1.MacNodeScrubbed)
+		if scrubbed != nil && scrubbed.Status == metav1.ConditionFalse && scrubbed.Reason == rackv1alpha1.ReasonScrubFailed {
+			reason, message = scrubbed.Reason, message+", which failed: "+scrubbed.Message
+		}
+	} else {
+		return "", ""
+	}
+	if ready := meta.FindStatusCondition(mac.Status.Conditions, rackv1alpha1.MacNodeReady); ready != nil && ready.Status == metav1.ConditionFalse {
+		reason, message = "MacOffline", fmt.Sprintf("%s; the Mac %s is not heard of since %s", message, mac.Spec.SerialNumber, ready.LastTransitionTime.UTC().Format(time.RFC3339))
+	}
+	return reason, message
+}
+
+// explain has the lease say what its release waits for.
+func (l *lifecycle) explain(ctx context.Context, lease *rackv1alpha1.MacNodeLease, reason, message string) error {
+	lease = lease.DeepCopy()
+	if !meta.SetStatusCondition(&lease.Status.Conditions, metav1.Condition{
+		Type:               rackv1alpha1.MacNodeLeaseConditionReleased,
+		Status:             metav1.ConditionFalse,
+		Reason:             reason,
+		Message:            message,
+		ObservedGeneration: lease.Generation,
+		LastTransitionTime: metav1.NewTime(l.now()),
+	}) {
+		return nil
+	}
+	return ignoreNotFound(l.updateState(ctx, lease))
 }
 
 // stopInstances asks those instances of the lease to stop that are to and have not been asked yet.

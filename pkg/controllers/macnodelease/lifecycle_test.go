@@ -3,12 +3,14 @@ package macnodelease
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -72,6 +74,16 @@ func TestLifecycle(t *testing.T) {
 	}
 	ofEarlierLease := func(instance *instancev1alpha1.MacOSInstance) { instance.OwnerReferences[0].UID = "earlier" }
 	refused := errors.New("refused")
+	explained := func(reason, message string) change {
+		return func(lease *rackv1alpha1.MacNodeLease) {
+			lease.Status.Conditions = []metav1.Condition{{Type: rackv1alpha1.MacNodeLeaseConditionReleased, Status: metav1.ConditionFalse, Reason: reason, Message: message}}
+		}
+	}
+	const (
+		status    = "status Releasing 2026-08-01T06:00:00Z: "
+		scrubbing = "Scrubbing: waits for the Mac S-mac-1 to prove that nothing of the tenant is left on it"
+		tainting  = "TaintingNode: waits for the Node mac-1 to be tainted macrack.io/unleased, so that nothing is scheduled there"
+	)
 
 	for _, tt := range []struct {
 		name      string
@@ -113,7 +125,8 @@ func TestLifecycle(t *testing.T) {
 			calls: []string{"status Held 2026-08-02T11:00:00Z"}, due: noon.Add(23 * time.Hour)},
 		{name: "the floor cannot be restored just now", lease: lease(boundAt(time.Hour), floorAt(noon)), fail: errTimeout,
 			calls: []string{"status Bound 2026-08-02T11:00:00Z"}, err: errTimeout},
-		{name: "the floor of a lease that is being released is not touched", lease: releasing(floorAt(noon.Add(-7*day)), slots("vm")), mac: scrubbed()},
+		{name: "the floor of a lease that is being released is not touched", lease: releasing(floorAt(noon.Add(-7*day)), slots("vm")), mac: scrubbed(),
+			calls: []string{"status Releasing 2026-07-25T12:00:00Z: StoppingInstances: waits for instances to stop: vm"}},
 
 		{
 			name: "held: what existed is stopped, what came after is not", lease: lease(boundAt(2*time.Hour), heldAt(time.Hour), slots("before", "after")),
@@ -149,16 +162,29 @@ func TestLifecycle(t *testing.T) {
 			name: "releasing: everything is stopped", lease: releasing(heldAt(time.Hour), leasePhase(rackv1alpha1.MacNodeLeaseReleasing), slots("after")),
 			instances: []*instancev1alpha1.MacOSInstance{anInstance("after", 0), anInstance("asked", 0, stopAsked), anInstance("earlier", 0, ofEarlierLease)},
 			mac:       scrubbed(), node: node(facts.Unleased()),
-			calls: []string{"stop after LeaseReleasing"},
+			calls: []string{"stop after LeaseReleasing", "status Releasing 2026-08-01T06:00:00Z: StoppingInstances: waits for instances to stop: after"},
 		},
 		{name: "releasing: before the floor, as this clock sees it", lease: releasing(floorAt(noon.Add(time.Hour))), mac: scrubbed(), node: node(facts.Unleased()), due: noon.Add(time.Hour)},
-		{name: "releasing: a slot is taken", lease: releasing(slots("vm")), mac: scrubbed(), node: node(facts.Unleased())},
-		{name: "releasing: not scrubbed", lease: releasing(), mac: scrubbed(func(mac *rackv1alpha1.MacNode) { mac.Status.Scrub = nil }), node: node(facts.Unleased())},
-		{name: "releasing: a VM runs", lease: releasing(), mac: scrubbed(func(mac *rackv1alpha1.MacNode) { mac.Status.RunningVMs = 1 }), node: node(facts.Unleased())},
+		{name: "releasing: slots are taken", lease: releasing(slots("vm", "other")), mac: scrubbed(), node: node(facts.Unleased()),
+			calls: []string{status + "StoppingInstances: waits for instances to stop: vm, other"}},
+		{name: "releasing: not scrubbed", lease: releasing(), mac: scrubbed(func(mac *rackv1alpha1.MacNode) { mac.Status.Scrub = nil }), node: node(facts.Unleased()),
+			calls: []string{status + scrubbing}},
+		{name: "releasing: not scrubbed, which is known", lease: releasing(explained("Scrubbing", strings.TrimPrefix(scrubbing, "Scrubbing: "))),
+			mac: scrubbed(func(mac *rackv1alpha1.MacNode) { mac.Status.Scrub = nil }), node: node(facts.Unleased())},
+		{name: "releasing: a VM runs", lease: releasing(), mac: scrubbed(func(mac *rackv1alpha1.MacNode) { mac.Status.RunningVMs = 1 }), node: node(facts.Unleased()),
+			calls: []string{status + scrubbing}},
+		{name: "releasing: the scrub failed", lease: releasing(), mac: scrubbed(func(mac *rackv1alpha1.MacNode) {
+			mac.Status.Conditions = []metav1.Condition{{Type: rackv1alpha1.MacNodeScrubbed, Status: metav1.ConditionFalse, Reason: rackv1alpha1.ReasonScrubFailed, Message: "a disk is busy"}}
+		}), node: node(facts.Unleased()),
+			calls: []string{status + "ScrubFailed: waits for the Mac S-mac-1 to prove that nothing of the tenant is left on it, which failed: a disk is busy"}},
+		{name: "releasing: the Mac is away", lease: releasing(slots("vm")), mac: scrubbed(func(mac *rackv1alpha1.MacNode) {
+			mac.Status.Conditions = []metav1.Condition{{Type: rackv1alpha1.MacNodeReady, Status: metav1.ConditionFalse, LastTransitionTime: metav1.NewTime(noon.Add(-time.Hour))}}
+		}), node: node(facts.Unleased()),
+			calls: []string{status + "MacOffline: waits for instances to stop: vm; the Mac S-mac-1 is not heard of since 2026-08-01T11:00:00Z"}},
 		{name: "releasing: the Mac is unknown", lease: releasing(), node: node(facts.Unleased()), err: errNotFound},
-		{name: "releasing: the Node does not exist", lease: releasing(), mac: scrubbed()},
-		{name: "releasing: the Node is still the tenant's", lease: releasing(), mac: scrubbed(), node: node(facts.Tenant("acme"))},
-		{name: "releasing: the Node is both", lease: releasing(), mac: scrubbed(), node: node(facts.Tenant("acme"), facts.Unleased())},
+		{name: "releasing: the Node does not exist", lease: releasing(), mac: scrubbed(), calls: []string{status + tainting}},
+		{name: "releasing: the Node is still the tenant's", lease: releasing(), mac: scrubbed(), node: node(facts.Tenant("acme")), calls: []string{status + tainting}},
+		{name: "releasing: the Node is both", lease: releasing(), mac: scrubbed(), node: node(facts.Tenant("acme"), facts.Unleased()), calls: []string{status + tainting}},
 		{
 			name: "releasing: the Node is not what the cache says", lease: releasing(), mac: scrubbed(), node: node(facts.Unleased()), nodeNow: node(),
 			calls: []string{"read mac-1"},
@@ -221,7 +247,12 @@ func TestLifecycle(t *testing.T) {
 				},
 				deleteLease: func(_ context.Context, lease *rackv1alpha1.MacNodeLease) error { return call("delete " + lease.Name) },
 				updateState: func(_ context.Context, lease *rackv1alpha1.MacNodeLease) error {
-					return call("status " + string(lease.Status.Phase) + " " + lease.Status.EarliestReleaseAt.UTC().Format(time.RFC3339))
+					s := "status " + string(lease.Status.Phase) + " " + lease.Status.EarliestReleaseAt.UTC().Format(time.RFC3339)
+					if c := meta.FindStatusCondition(lease.Status.Conditions, rackv1alpha1.MacNodeLeaseConditionReleased); c != nil {
+						assert.Equal(t, metav1.ConditionFalse, c.Status)
+						s += ": " + c.Reason + ": " + c.Message
+					}
+					return call(s)
 				},
 				release: func(_ context.Context, lease *rackv1alpha1.MacNodeLease, taints []string) error {
 					s := "release " + lease.Name

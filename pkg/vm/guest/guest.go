@@ -1,97 +1,331 @@
-// Package guest is what a runner and the agent inside its guest say to each
-// other: HTTP over a connection to one port of the guest, a vsock on a Mac.
+// Package guest is the host's side of the contract with the agent inside a guest:
+// gRPC (package v1) over a connection to one port of the guest, a vsock on a Mac.
 package guest
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
-	"net/http"
 	"net/netip"
-	"strings"
+	"sync"
+	"time"
 
-	"macrack.io/macrack/pkg/vm/contract"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/status"
+
+	guestv1 "macrack.io/macrack/pkg/vm/guest/v1"
 )
 
-// Port is the vsock port on which the guest agent listens.
-const Port = 1026
-
-// Paths of the guest agent's API.
 const (
-	PathInfo     = "/v1/info"     // GET: Info
-	PathSetup    = "/v1/setup"    // POST Setup: contract.ScriptResult once the script has ended
-	PathShutdown = "/v1/shutdown" // POST: 202, and the guest shuts down
+	// Port is the vsock port on which the guest agent listens.
+	Port = 1026
+	// MaxMessage bounds a message of either side, in bytes.
+	MaxMessage = 256 << 10
+	// MaxScriptOutput bounds what is kept of the output of a startup script, in bytes.
+	MaxScriptOutput = 1 << 20
+	// MaxCommands is how many commands and forwarded connections a guest serves at a time.
+	MaxCommands = 32
+
+	// chunk is how much of a stream one message carries, in bytes.
+	chunk = 32 << 10
+	// connectTimeout bounds one try to connect.
+	connectTimeout = 5 * time.Second
+	// pingInterval and pingTimeout find a guest that hangs during a call: it is given
+	// up after the sum of both. gRPC allows no shorter interval.
+	pingInterval = 10 * time.Second
+	pingTimeout  = 5 * time.Second
+	// halfOpen is how long a forwarded connection lasts after the local side has ended.
+	halfOpen = 5 * time.Minute
+	// maxAddresses is how many addresses of a guest are looked at.
+	maxAddresses = 16
 )
 
-// Info is what a guest says of itself.
-type Info struct {
-	// Addresses are its IP addresses, the most useful first.
-	Addresses []netip.Addr `json:"addresses"`
-}
+// ErrSilent means that the guest agent cannot be reached, or does not answer.
+var ErrSilent = errors.New("the guest agent does not answer")
 
-// Setup is what a new guest is given. The guest agent does it once, and answers a
-// repeated request with the first result.
-type Setup struct {
-	InstanceUID       string   `json:"instanceUID"`
-	SSHAuthorizedKeys []string `json:"sshAuthorizedKeys,omitempty"`
-	StartupScript     string   `json:"startupScript,omitempty"`
-}
+// ErrLost means that the guest agent went away during a call.
+var ErrLost = errors.New("the guest agent went away while the command ran; whether the command has ended is not known")
 
 // Client speaks to one guest's agent.
 type Client struct {
-	http *http.Client
+	conn *grpc.ClientConn
+	api  guestv1.GuestClient
 }
 
-// NewClient returns a client that reaches the guest through dial.
-func NewClient(dial func(ctx context.Context) (net.Conn, error)) *Client {
-	return &Client{http: &http.Client{Transport: &http.Transport{
-		DisableKeepAlives: true,
-		DialContext:       func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx) },
-	}}}
+// NewClient returns a client that reaches the guest through dial. It connects when
+// it is used, and again when it has to. Close it after use.
+func NewClient(dial func(ctx context.Context) (net.Conn, error)) (*Client, error) {
+	conn, err := grpc.NewClient("passthrough:///guest",
+		grpc.WithTransportCredentials(insecure.NewCredentials()), // a vsock joins nobody but the two
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return dial(ctx) }),
+		grpc.WithNoProxy(),
+		grpc.WithDisableServiceConfig(),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(MaxMessage), grpc.MaxCallSendMsgSize(MaxMessage)),
+		grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 2 * time.Second},
+			MinConnectTimeout: connectTimeout,
+		}),
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: pingInterval, Timeout: pingTimeout}),
+	)
+	if err != nil {
+		return nil, err
+	}
+	return &Client{conn: conn, api: guestv1.NewGuestClient(conn)}, nil
 }
 
-// Info asks the guest about itself. An answer means that the guest is ready.
+// Close ends the connection, and every call with it.
+func (c *Client) Close() error { return c.conn.Close() }
+
+// Info is what a guest says of itself.
+type Info struct {
+	Version string
+	// Addresses are its IP addresses, the most useful first.
+	Addresses []netip.Addr
+}
+
+// Info asks the guest about itself, waiting until it is up or ctx ends.
 func (c *Client) Info(ctx context.Context) (*Info, error) {
-	var info Info
-	return &info, c.do(ctx, http.MethodGet, PathInfo, nil, &info)
+	answer, err := c.api.Info(ctx, &guestv1.InfoRequest{}, grpc.WaitForReady(true))
+	if err != nil {
+		return nil, translate(err)
+	}
+	info := &Info{Version: answer.GetVersion()}
+	// A guest is the tenant's: what it says need not be an address.
+	for _, text := range answer.GetAddresses()[:min(len(answer.GetAddresses()), maxAddresses)] {
+		if a, err := netip.ParseAddr(text); err == nil && Useful(a) {
+			info.Addresses = append(info.Addresses, a)
+		}
+	}
+	return info, nil
 }
 
-// Setup gives the guest its keys and its script, and returns how that went.
-func (c *Client) Setup(ctx context.Context, setup Setup) (*contract.ScriptResult, error) {
-	var result contract.ScriptResult
-	return &result, c.do(ctx, http.MethodPost, PathSetup, setup, &result)
+// Useful tells whether a is an address at which a guest can be reached.
+func Useful(a netip.Addr) bool {
+	return a.IsValid() && a.Zone() == "" && !a.IsLoopback() && !a.IsUnspecified() && !a.IsMulticast() && !a.IsLinkLocalUnicast()
+}
+
+// Setup is what a new guest is given.
+type Setup struct {
+	InstanceUID       string
+	SSHAuthorizedKeys []string
+	StartupScript     string
+}
+
+// SetupResult is how a setup ended.
+type SetupResult struct {
+	// ExitCode is the startup script's; 0 without a script.
+	ExitCode int32
+	// Reason says why the script did not end by itself; else empty.
+	Reason string
+}
+
+// Setup gives the guest its keys and its script, and follows the script until it
+// has ended or the connection is lost. The guest does it once; called again, Setup
+// goes on to follow. offset is how many bytes of the script's output were had
+// already; output gets the rest.
+func (c *Client) Setup(ctx context.Context, setup Setup, offset int64, output func([]byte)) (*SetupResult, error) {
+	stream, err := c.api.Setup(ctx, &guestv1.SetupRequest{
+		InstanceUid: setup.InstanceUID, SshAuthorizedKeys: setup.SSHAuthorizedKeys, StartupScript: setup.StartupScript, OutputOffset: offset,
+	})
+	if err != nil {
+		return nil, translate(err)
+	}
+	for {
+		answer, err := stream.Recv()
+		if err != nil {
+			return nil, translate(err)
+		}
+		switch kind := answer.GetKind().(type) {
+		case *guestv1.SetupResponse_Output:
+			output(kind.Output)
+		case *guestv1.SetupResponse_Result:
+			return &SetupResult{ExitCode: kind.Result.GetExitCode(), Reason: kind.Result.GetReason()}, nil
+		}
+	}
 }
 
 // Shutdown asks the guest to shut down, and does not wait for it.
 func (c *Client) Shutdown(ctx context.Context) error {
-	return c.do(ctx, http.MethodPost, PathShutdown, nil, nil)
+	_, err := c.api.Shutdown(ctx, &guestv1.ShutdownRequest{})
+	return translate(err)
 }
 
-func (c *Client) do(ctx context.Context, method, path string, body, answer any) error {
-	data, err := json.Marshal(body)
+// Size is the size of a terminal.
+type Size struct{ Columns, Rows uint16 }
+
+func (s Size) message() *guestv1.TerminalSize {
+	return &guestv1.TerminalSize{Columns: uint32(s.Columns), Rows: uint32(s.Rows)}
+}
+
+// Command is what Exec runs.
+type Command struct {
+	// Args is the command and its arguments.
+	Args []string
+	// Stdin may be nil. A Read that blocks outlives Exec.
+	Stdin io.Reader
+	// Stdout and Stderr may be nil. With a TTY nothing goes to Stderr.
+	Stdout, Stderr io.Writer
+	TTY            bool
+	// Resize brings the sizes of the terminal, the first one included.
+	Resize <-chan Size
+}
+
+// Exec runs a command in the guest and returns its exit code. The command is
+// killed when ctx ends.
+func (c *Client) Exec(ctx context.Context, command Command) (int, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stream, err := c.api.Exec(ctx)
 	if err != nil {
-		return err
+		return 0, translate(err)
 	}
-	req, err := http.NewRequestWithContext(ctx, method, "http://guest"+path, bytes.NewReader(data))
-	if err != nil {
-		return err
+	var mu sync.Mutex
+	send := func(request *guestv1.ExecRequest) error {
+		mu.Lock()
+		defer mu.Unlock()
+		return stream.Send(request) // why it fails, Recv knows
 	}
-	resp, err := c.http.Do(req)
-	if err != nil {
-		return err
+	_ = send(&guestv1.ExecRequest{Kind: &guestv1.ExecRequest_Start{Start: &guestv1.ExecStart{
+		Command: command.Args, Stdin: command.Stdin != nil, Tty: command.TTY,
+	}}})
+	if command.Stdin != nil {
+		go func() {
+			_ = inChunks(command.Stdin, func(data []byte) error {
+				return send(&guestv1.ExecRequest{Kind: &guestv1.ExecRequest_Stdin{Stdin: data}})
+			})
+			_ = send(&guestv1.ExecRequest{Kind: &guestv1.ExecRequest_StdinClosed{StdinClosed: true}})
+		}()
 	}
-	defer resp.Body.Close()
-	// A guest is the tenant's: its answers are not trusted to be small.
-	reader := io.LimitReader(resp.Body, 1<<20)
-	if resp.StatusCode/100 != 2 {
-		text, _ := io.ReadAll(io.LimitReader(reader, 1<<10))
-		return fmt.Errorf("guest agent: %s %s: %s: %s", method, path, resp.Status, strings.TrimSpace(string(text)))
+	if command.TTY && command.Resize != nil {
+		go func() {
+			for {
+				select {
+				case <-ctx.Done():
+					return
+				case size := <-command.Resize:
+					if size == (Size{}) {
+						return // closed: there will be no other
+					}
+					if send(&guestv1.ExecRequest{Kind: &guestv1.ExecRequest_Resize{Resize: size.message()}}) != nil {
+						return
+					}
+				}
+			}
+		}()
 	}
-	if answer == nil {
+	began := false
+	for {
+		answer, err := stream.Recv()
+		if err != nil {
+			if began && status.Code(err) == codes.Unavailable {
+				return 0, fmt.Errorf("%w: %s", ErrLost, status.Convert(err).Message())
+			}
+			return 0, translate(err)
+		}
+		began = true
+		switch kind := answer.GetKind().(type) {
+		case *guestv1.ExecResponse_Stdout:
+			err = write(command.Stdout, kind.Stdout)
+		case *guestv1.ExecResponse_Stderr:
+			err = write(command.Stderr, kind.Stderr)
+		case *guestv1.ExecResponse_ExitCode:
+			return int(kind.ExitCode), nil
+		}
+		if err != nil {
+			return 0, err
+		}
+	}
+}
+
+func write(w io.Writer, data []byte) error {
+	if w == nil {
 		return nil
 	}
-	return json.NewDecoder(reader).Decode(answer)
+	_, err := w.Write(data)
+	return err
+}
+
+// inChunks sends what it reads until it has ended or send fails.
+func inChunks(r io.Reader, send func([]byte) error) error {
+	buffer := make([]byte, chunk)
+	for {
+		n, err := r.Read(buffer)
+		if n > 0 {
+			if err := send(buffer[:n:n]); err != nil {
+				return err
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// Forward joins local with a TCP port of the guest's loopback interface until both
+// directions or ctx have ended. A Read of local that blocks outlives it.
+func (c *Client) Forward(ctx context.Context, port uint16, local io.ReadWriter) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stream, err := c.api.Forward(ctx)
+	if err != nil {
+		return translate(err)
+	}
+	_ = stream.Send(&guestv1.ForwardRequest{Kind: &guestv1.ForwardRequest_Port{Port: uint32(port)}})
+	if _, err := stream.Recv(); err != nil { // connected
+		return translate(err)
+	}
+	go func() {
+		_ = inChunks(local, func(data []byte) error {
+			return stream.Send(&guestv1.ForwardRequest{Kind: &guestv1.ForwardRequest_Data{Data: data}})
+		})
+		_ = stream.Send(&guestv1.ForwardRequest{Kind: &guestv1.ForwardRequest_Closed{Closed: true}})
+		end := time.AfterFunc(halfOpen, cancel)
+		<-ctx.Done()
+		end.Stop()
+	}()
+	for {
+		answer, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return translate(err)
+		}
+		switch kind := answer.GetKind().(type) {
+		case *guestv1.ForwardResponse_Data:
+			if _, err := local.Write(kind.Data); err != nil {
+				return err
+			}
+		case *guestv1.ForwardResponse_Closed:
+			if half, ok := local.(interface{ CloseWrite() error }); ok {
+				_ = half.CloseWrite()
+				continue
+			}
+			return nil // all that can be said to a stream that closes only as a whole
+		}
+	}
+}
+
+// translate makes an error of the guest agent, or of its absence, one that can be
+// read.
+func translate(err error) error {
+	switch s := status.Convert(err); s.Code() {
+	case codes.OK:
+		return nil
+	case codes.Unavailable, codes.DeadlineExceeded:
+		return fmt.Errorf("%w: %s", ErrSilent, s.Message())
+	case codes.Canceled:
+		return context.Canceled
+	default:
+		return fmt.Errorf("guest agent: %s", s.Message())
+	}
 }

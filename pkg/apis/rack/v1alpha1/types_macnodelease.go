@@ -61,8 +61,13 @@ const (
 	MacNodeLeaseReleased MacNodeLeasePhase = "Released"
 )
 
-// MacNodeLeaseConditionBound is the type of the condition that says whether the lease has a Mac, and if not, why.
-const MacNodeLeaseConditionBound = "Bound"
+// Conditions of a lease.
+const (
+	// MacNodeLeaseConditionBound says whether the lease has a Mac, and if not, why.
+	MacNodeLeaseConditionBound = "Bound"
+	// MacNodeLeaseConditionReleased is False on a lease that is Releasing, and says what its release waits for.
+	MacNodeLeaseConditionReleased = "Released"
+)
 
 // MacNodeLeaseStatus is what a tenant has got.
 type MacNodeLeaseStatus struct {
@@ -92,7 +97,7 @@ type MacNodeLeaseStatus struct {
 	// +listMapKey=name
 	// +optional
 	Instances []LeaseSlot `json:"instances,omitempty" protobuf:"bytes,8,rep,name=instances"`
-	// conditions has Bound, which says why a lease is pending.
+	// conditions has Bound, which says why a lease is pending, and Released, which says why one is still releasing.
 	// +listType=map
 	// +listMapKey=type
 	// +patchStrategy=merge

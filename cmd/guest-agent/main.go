@@ -1,0 +1,16 @@
+// Command macrack-guest-agent runs inside a virtual machine and does what its host
+// asks.
+package main
+
+import (
+	"os"
+
+	"k8s.io/component-base/cli"
+
+	"macrack.io/macrack/pkg/vm/guest/agent"
+)
+
+// version is the guest agent's version.
+var version = "v0.1.0"
+
+func main() { os.Exit(cli.Run(agent.NewCommand(version))) }

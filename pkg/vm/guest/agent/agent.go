@@ -1,0 +1,134 @@
+// Package agent is the agent inside a guest: the guest's side of the contract of
+// package guest.
+package agent
+
+import (
+	"context"
+	"net"
+	"net/netip"
+	"slices"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/status"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+
+	"macrack.io/macrack/pkg/vm/guest"
+	guestv1 "macrack.io/macrack/pkg/vm/guest/v1"
+)
+
+const (
+	// hostInterval and hostTimeout find a host that is gone: what it has asked for is
+	// ended after the sum of both.
+	hostInterval = 30 * time.Second
+	hostTimeout  = 10 * time.Second
+	// hostPings is how often a host may ask whether the guest is there.
+	hostPings = 5 * time.Second
+)
+
+// Config is what an agent needs.
+type Config struct {
+	// Version is the agent's version.
+	Version string
+	// StateDir keeps what must survive a restart of the guest: that the startup
+	// script has run, and what it printed.
+	StateDir string
+	// Shell runs commands; nil if the guest runs none.
+	Shell *Shell
+	// Script runs a startup script in place of Shell.
+	Script func(ctx context.Context, script string, output func([]byte)) (exitCode int32)
+	// Shutdown shuts the guest down.
+	Shutdown func()
+	// Addresses returns the guest's addresses; nil for those of its interfaces.
+	Addresses func() ([]netip.Addr, error)
+	Clock     clock.Clock
+}
+
+// Agent serves the contract.
+type Agent struct {
+	guestv1.UnimplementedGuestServer
+	config   Config
+	setup    *setup
+	sessions chan struct{} // a token for each command and forwarded connection
+}
+
+// New returns an agent.
+func New(config Config) (*Agent, error) {
+	s, err := openSetup(config)
+	if err != nil {
+		return nil, err
+	}
+	if config.Addresses == nil {
+		config.Addresses = interfaceAddresses
+	}
+	return &Agent{config: config, setup: s, sessions: make(chan struct{}, guest.MaxCommands)}, nil
+}
+
+// Serve serves on l until ctx ends. Commands end with it, and so does the startup
+// script.
+func (a *Agent) Serve(ctx context.Context, l net.Listener) error {
+	server := grpc.NewServer(
+		grpc.MaxRecvMsgSize(guest.MaxMessage),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: hostPings, PermitWithoutStream: true}),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: hostInterval, Timeout: hostTimeout}),
+	)
+	guestv1.RegisterGuestServer(server, a)
+	stop := context.AfterFunc(ctx, server.Stop)
+	defer stop()
+	err := server.Serve(l)
+	a.setup.close()
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+// Info implements guestv1.GuestServer.
+func (a *Agent) Info(context.Context, *guestv1.InfoRequest) (*guestv1.InfoResponse, error) {
+	addresses, err := a.config.Addresses()
+	if err != nil {
+		klog.ErrorS(err, "The guest's addresses are not known")
+	}
+	info := &guestv1.InfoResponse{Version: a.config.Version}
+	for _, address := range addresses {
+		info.Addresses = append(info.Addresses, address.String())
+	}
+	return info, nil
+}
+
+// Shutdown implements guestv1.GuestServer.
+func (a *Agent) Shutdown(context.Context, *guestv1.ShutdownRequest) (*guestv1.ShutdownResponse, error) {
+	klog.InfoS("The host asks the guest to shut down")
+	go a.config.Shutdown()
+	return &guestv1.ShutdownResponse{}, nil
+}
+
+// enter takes one of the tokens for what may run at a time.
+func (a *Agent) enter() (leave func(), err error) {
+	select {
+	case a.sessions <- struct{}{}:
+		return func() { <-a.sessions }, nil
+	default:
+		return nil, status.Errorf(codes.ResourceExhausted, "the guest runs %d commands already, which is the limit: end one first", cap(a.sessions))
+	}
+}
+
+// interfaceAddresses lists the useful addresses of the guest, IPv4 first.
+func interfaceAddresses() ([]netip.Addr, error) {
+	all, err := net.InterfaceAddrs()
+	if err != nil {
+		return nil, err
+	}
+	var useful []netip.Addr
+	for _, a := range all {
+		prefix, err := netip.ParsePrefix(a.String())
+		if err == nil && guest.Useful(prefix.Addr().Unmap()) {
+			useful = append(useful, prefix.Addr().Unmap())
+		}
+	}
+	slices.SortStableFunc(useful, netip.Addr.Compare) // IPv4 comes first
+	return useful, nil
+}

@@ -1,0 +1,7 @@
+package agent
+
+import "syscall"
+
+// attributes makes commands end with the agent: guests on Linux are simulated ones,
+// whose agent may be killed at any time.
+func attributes() *syscall.SysProcAttr { return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} }

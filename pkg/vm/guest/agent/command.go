@@ -1,0 +1,165 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"os/signal"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+
+	"macrack.io/macrack/pkg/vm/guest"
+	"macrack.io/macrack/pkg/vm/guest/vsock"
+)
+
+// searchPath is where commands are looked for.
+const searchPath = "/usr/local/bin:/opt/homebrew/bin:/usr/bin:/bin:/usr/sbin:/sbin"
+
+type options struct {
+	listen          string
+	stateDir        string
+	user            string
+	home            string
+	shutdownCommand string
+	addresses       []string
+	confine         bool
+	exitWithStdin   bool
+}
+
+// NewCommand returns the program macrack-guest-agent.
+func NewCommand(version string) *cobra.Command {
+	o := &options{
+		listen: "vsock:" + strconv.Itoa(guest.Port), stateDir: "/var/lib/macrack", shutdownCommand: "/sbin/shutdown -h now",
+	}
+	if runtime.GOOS == "darwin" {
+		o.stateDir = "/var/db/macrack"
+	}
+	cmd := &cobra.Command{
+		Use:          "macrack-guest-agent",
+		Short:        "Runs in a virtual machine of MacRack and does what its host asks",
+		Version:      version,
+		Args:         cobra.NoArgs,
+		SilenceUsage: true,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ctx, cancel := signal.NotifyContext(cmd.Context(), syscall.SIGTERM, syscall.SIGINT)
+			defer cancel()
+			return o.run(ctx, version)
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&o.listen, "listen", o.listen, "Where to listen for the host: vsock:PORT or unix:PATH.")
+	flags.StringVar(&o.stateDir, "state-dir", o.stateDir, "Directory of what must survive a restart of the guest: that the startup script has run.")
+	flags.StringVar(&o.user, "user", o.user, "User that commands and the startup script run as, and whose authorized_keys gets the instance's keys. Default: the user that this program runs as.")
+	flags.StringVar(&o.home, "home", o.home, "Home and working directory of commands. Default: the user's.")
+	flags.StringVar(&o.shutdownCommand, "shutdown-command", o.shutdownCommand, "Command that shuts the guest down. If empty, this program ends with exit code 0 instead.")
+	flags.StringSliceVar(&o.addresses, "addresses", o.addresses, "IP addresses to report. Default: those of the guest's interfaces.")
+	flags.BoolVar(&o.confine, "confine", o.confine, "Keep commands to --home and --state-dir, and from the network, as far as Landlock can. For simulated guests, whose commands run on the host; if it is not possible, commands are refused.")
+	flags.BoolVar(&o.exitWithStdin, "exit-with-stdin", o.exitWithStdin, "End when the standard input does.")
+	return cmd
+}
+
+func (o *options) run(ctx context.Context, version string) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	if err := os.Setenv("PATH", searchPath); err != nil {
+		return err
+	}
+	shell, err := UserShell(o.user, o.home)
+	if err != nil {
+		return fmt.Errorf("--user: %w", err)
+	}
+	config := Config{Version: version, StateDir: o.stateDir, Shell: shell, Clock: clock.RealClock{}, Shutdown: o.shutdown(cancel)}
+	if len(o.addresses) > 0 {
+		if config.Addresses, err = fixed(o.addresses); err != nil {
+			return fmt.Errorf("--addresses: %w", err)
+		}
+	}
+	listener, err := o.listener()
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(o.stateDir, 0o700); err != nil {
+		return err
+	}
+	if o.confine {
+		shell.Env = append(shell.Env, "TMPDIR="+shell.Home)
+		if err := Confine(shell.Home, o.stateDir); err != nil {
+			klog.ErrorS(err, "Commands are refused")
+			config.Shell, config.Script = nil, refuseScript
+		}
+	}
+	agent, err := New(config)
+	if err != nil {
+		return err
+	}
+	if o.exitWithStdin {
+		go func() {
+			_, _ = io.Copy(io.Discard, os.Stdin)
+			cancel()
+		}()
+	}
+	klog.InfoS("Guest agent serves", "version", version, "listen", o.listen, "user", o.user)
+	return agent.Serve(ctx, listener)
+}
+
+func refuseScript(_ context.Context, _ string, output func([]byte)) int32 {
+	output([]byte("the script was not run: this host cannot confine it\n"))
+	return notEnded
+}
+
+func (o *options) listener() (net.Listener, error) {
+	kind, where, _ := strings.Cut(o.listen, ":")
+	switch kind {
+	case "unix":
+		if err := os.Remove(where); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return nil, err
+		}
+		// Nobody else may connect, not even before the mode is set.
+		old := syscall.Umask(0o177)
+		defer syscall.Umask(old)
+		return net.Listen("unix", where)
+	case "vsock":
+		port, err := strconv.ParseUint(where, 10, 32)
+		if err != nil {
+			return nil, fmt.Errorf("--listen: port: %w", err)
+		}
+		return vsock.Listen(uint32(port))
+	default:
+		return nil, fmt.Errorf("--listen is %q, must be vsock:PORT or unix:PATH", o.listen)
+	}
+}
+
+func (o *options) shutdown(end context.CancelFunc) func() {
+	args := strings.Fields(o.shutdownCommand)
+	if len(args) == 0 {
+		return end
+	}
+	return func() {
+		if output, err := exec.Command(args[0], args[1:]...).CombinedOutput(); err != nil {
+			klog.ErrorS(err, "The guest was not shut down", "command", o.shutdownCommand, "output", string(output))
+		}
+	}
+}
+
+func fixed(texts []string) (func() ([]netip.Addr, error), error) {
+	var addresses []netip.Addr
+	for _, text := range texts {
+		address, err := netip.ParseAddr(text)
+		if err != nil {
+			return nil, err
+		}
+		addresses = append(addresses, address)
+	}
+	return func() ([]netip.Addr, error) { return addresses, nil }, nil
+}
