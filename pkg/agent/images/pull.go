@@ -81,6 +81,9 @@ func (s *OCI) pull(ctx context.Context, image Image, pinned digest.Digest, needs
 	err = s.makeRoom(image, p, needed, needs)
 	s.mu.Unlock()
 	if err != nil {
+		if len(j.Chunks) == 0 {
+			err = errors.Join(err, remove(s.Dir, image.Name))
+		}
 		return Cached{}, err
 	}
 	klog.InfoS("Pulling image", "image", image.Name, "reference", image.Reference, "digest", image.Digest, "bytes", p.total.Load(), "resumedAt", p.done.Load())

@@ -2,6 +2,7 @@ package images
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -44,6 +45,9 @@ type PushOptions struct {
 	Parallel int
 	// OnProgress is told how much of the disk is pushed; nil if nobody wants to know.
 	OnProgress func(Progress)
+
+	// chunkSize is for tests.
+	chunkSize int64
 }
 
 // Pushed is an image in a registry.
@@ -141,16 +145,16 @@ func descriptor(mediaType string, content []byte) ocispec.Descriptor {
 
 // pushDisk pushes the chunks of the disk that are not all zeros, and returns them in order.
 func (p *pusher) pushDisk(ctx context.Context, source *os.File, size int64) ([]format.Chunk, error) {
-	length := int64(chunkSize)
+	length := cmp.Or(p.opts.chunkSize, chunkSize)
 	for size > length*maxChunks {
 		length *= 2
 	}
 	found := make([]*format.Chunk, (size+length-1)/length)
-	group, ctx := errgroup.WithContext(ctx)
+	group, inGroup := errgroup.WithContext(ctx)
 	group.SetLimit(p.opts.Parallel)
 	buffers := sync.Pool{New: func() any { buffer := make([]byte, length); return &buffer }}
 	for i := range found {
-		if ctx.Err() != nil {
+		if inGroup.Err() != nil {
 			break
 		}
 		group.Go(func() error {
@@ -165,7 +169,7 @@ func (p *pusher) pushDisk(ctx context.Context, source *os.File, size int64) ([]f
 			if dataOf(content) == 0 {
 				return nil
 			}
-			chunk, err := p.pushChunk(ctx, content)
+			chunk, err := p.pushChunk(inGroup, content)
 			if err != nil {
 				return err
 			}

@@ -477,9 +477,6 @@ func (r *reader) Read(p []byte) (int, error) {
 		if err == nil {
 			continue
 		}
-		if err == io.EOF {
-			err = fmt.Errorf("registry %s broke off after %d of %d bytes of %s", r.c.ref.Host(), r.offset, r.blob.Size, r.blob.Digest)
-		}
 		_ = r.Close()
 		if err := r.backoff.again(r.ctx, r.c.explain(err)); err != nil {
 			return 0, err
@@ -497,6 +494,9 @@ func (r *reader) read(p []byte) (int, error) {
 	n, err := r.current.Read(p)
 	if n > 0 {
 		return n, nil // an error comes again
+	}
+	if err != nil && !errors.Is(err, errStalled) {
+		err = fmt.Errorf("registry %s broke off after %d of %d bytes of %s: %w", r.c.ref.Host(), r.offset, r.blob.Size, r.blob.Digest, err)
 	}
 	return 0, err
 }

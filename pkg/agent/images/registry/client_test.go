@@ -1,0 +1,140 @@
+package registry
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	ggcr "github.com/google/go-containerregistry/pkg/registry"
+	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"k8s.io/utils/clock"
+)
+
+func TestPlain(t *testing.T) {
+	for host, plain := range map[string]bool{
+		"localhost": true, "localhost:5000": true, "127.0.0.1": true, "127.9.9.9:80": true, "[::1]:5000": true, "::1": true,
+		"registry.example.com": false, "10.0.0.1:5000": false, "localhost.example.com": false, "127.0.0.1.example.com": false, "0.0.0.0": false, "": false,
+	} {
+		assert.Equal(t, plain, Plain(host), host)
+	}
+}
+
+// elsewhere is a registry with TLS that is reached as registry.example.com.
+func elsewhere(t *testing.T, handler http.Handler, trusted bool) *http.Transport {
+	t.Helper()
+	server := httptest.NewUnstartedServer(handler)
+	server.Config.ErrorLog = log.New(io.Discard, "", 0)
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	roots := x509.NewCertPool()
+	if trusted {
+		roots.AddCert(server.Certificate()) // which is for example.com and its subdomains
+	}
+	transport := NewTransport(roots)
+	transport.DialContext = func(ctx context.Context, network, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, network, server.Listener.Addr().String())
+	}
+	return transport
+}
+
+func client(t *testing.T, transport http.RoundTripper) *Client {
+	t.Helper()
+	c, err := New(Options{Reference: "registry.example.com/macos/26:xcode-26", Transport: transport, Clock: clock.RealClock{}, Wait: time.Millisecond, Stall: 5 * time.Second})
+	require.NoError(t, err)
+	return c
+}
+
+func TestTLS(t *testing.T) {
+	content := []byte("a chunk")
+	blob := ocispec.Descriptor{Digest: digest.FromBytes(content), Size: int64(len(content))}
+	handler := ggcr.New(ggcr.Logger(log.New(io.Discard, "", 0)))
+	c := client(t, elsewhere(t, handler, true))
+	require.NoError(t, c.PushBlob(t.Context(), blob, content))
+	got, err := c.Blob(t.Context(), blob, 100)
+	require.NoError(t, err)
+	assert.Equal(t, content, got)
+
+	var requests atomic.Int64
+	c = client(t, elsewhere(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { requests.Add(1) }), false))
+	_, err = c.Blob(t.Context(), blob, 100)
+	var untrusted *tls.CertificateVerificationError
+	require.ErrorAs(t, err, &untrusted)
+	assert.ErrorContains(t, err, "registry registry.example.com: ")
+	assert.NotContains(t, err.Error(), "attempts", "another attempt would not help")
+	assert.Zero(t, requests.Load(), "nothing was said to somebody unknown")
+}
+
+// A registry that redirects, or has tokens issued, in plain text is not followed there.
+func TestNothingLeavesWithoutTLS(t *testing.T) {
+	blob := ocispec.Descriptor{Digest: digest.FromString("x"), Size: 1}
+	var asked atomic.Int64
+	here := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked.Add(1) }))
+	defer here.Close()
+	for name, handler := range map[string]http.HandlerFunc{
+		"redirect": func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, "http://cdn.example.com/x?signature=s3cret", 307)
+		},
+		"redirect to this host": func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, here.URL, 307) },
+		"tokens": func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("WWW-Authenticate", `Bearer realm="http://tokens.example.com/token",service="x"`)
+			w.WriteHeader(http.StatusUnauthorized)
+		},
+	} {
+		_, err := client(t, elsewhere(t, handler, true)).Blob(t.Context(), blob, 100)
+		require.Error(t, err, name)
+		assert.NotContains(t, err.Error(), "s3cret", "a signature is not shown")
+	}
+	assert.Zero(t, asked.Load())
+}
+
+func TestRedirectsAreFollowedAndSignaturesNotShown(t *testing.T) {
+	blob := ocispec.Descriptor{Digest: digest.FromString("x"), Size: 1}
+	var fail atomic.Bool
+	c := client(t, elsewhere(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case strings.HasPrefix(r.URL.Path, "/v2/"):
+			http.Redirect(w, r, "https://cdn.example.com/x?signature=s3cret", 307)
+		case fail.Load():
+			panic(http.ErrAbortHandler)
+		default:
+			_, _ = io.WriteString(w, "x")
+		}
+	}), true))
+	got, err := c.Blob(t.Context(), blob, 100)
+	require.NoError(t, err)
+	assert.Equal(t, "x", string(got))
+	fail.Store(true)
+	_, err = c.Blob(t.Context(), blob, 100)
+	require.ErrorContains(t, err, "by way of cdn.example.com")
+	assert.NotContains(t, err.Error(), "s3cret")
+}
+
+func TestRetryAfterAsADate(t *testing.T) {
+	blob := ocispec.Descriptor{Digest: digest.FromString("x"), Size: 1}
+	c := client(t, elsewhere(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Retry-After", time.Now().Add(time.Hour).UTC().Format(http.TimeFormat))
+		w.WriteHeader(http.StatusServiceUnavailable)
+	}), true))
+	_, err := c.Blob(t.Context(), blob, 100)
+	require.ErrorContains(t, err, "which is too long")
+}
+
+func TestMoreThanWasAskedFor(t *testing.T) {
+	c := client(t, elsewhere(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(make([]byte, 1000)) }), true))
+	_, err := c.Manifest(t.Context(), digest.FromString("x"), 100)
+	require.ErrorContains(t, err, "sends more than 100 bytes")
+	_, err = c.Blob(t.Context(), ocispec.Descriptor{Digest: digest.FromString("x"), Size: 101}, 100)
+	require.ErrorContains(t, err, "at most 100 were expected")
+}
