@@ -10,13 +10,12 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
-	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/utils/clock"
 
 	"macrack.io/macrack/pkg/agent"
@@ -49,12 +48,13 @@ type options struct {
 	listen              string
 	nodeAddress         string
 	clientCAFile        string
+	rotateServerCert    bool
 }
 
 func (o *options) addFlags(flags *pflag.FlagSet) {
-	flags.StringVar(&o.nodeName, "node-name", o.nodeName, "Name of the Node, and of the MacNode. Default: the host's name.")
-	flags.StringVar(&o.kubeconfig, "kubeconfig", o.kubeconfig, "Kubeconfig of the agent. It is written once the agent has joined.")
-	flags.StringVar(&o.bootstrapKubeconfig, "bootstrap-kubeconfig", o.bootstrapKubeconfig, "Kubeconfig with the bootstrap token with which the agent joins. Not needed once it has joined.")
+	flags.StringVar(&o.nodeName, "node-name", o.nodeName, "Name of the Node, and of the MacNode. Default: the name with which this Mac has joined, or else the host's.")
+	flags.StringVar(&o.kubeconfig, "kubeconfig", o.kubeconfig, "Kubeconfig of the agent. It is written once the agent has joined. Default: kubeconfig in --state-dir.")
+	flags.StringVar(&o.bootstrapKubeconfig, "bootstrap-kubeconfig", o.bootstrapKubeconfig, "Kubeconfig with a bootstrap token with which the agent joins. Not needed after \"macrack-agent join\".")
 	flags.StringVar(&o.stateDir, "state-dir", o.stateDir, "Directory of the slots, images, keys and state. Keep the path short: sockets are in it.")
 	flags.StringVar(&o.vmBinary, "vm-binary", o.vmBinary, "Path of macrack-vm. Default: beside this program.")
 	flags.StringVar(&o.backend, "backend", o.backend, "The hypervisor: vz (Virtualization.framework) or sim (simulated).")
@@ -63,6 +63,7 @@ func (o *options) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.listen, "listen", o.listen, "Address (host:port) of the agent's HTTPS API for the logs of pods; empty for none.")
 	flags.StringVar(&o.nodeAddress, "node-address", o.nodeAddress, "IP address at which the cluster reaches the agent. Default: the host of --listen.")
 	flags.StringVar(&o.clientCAFile, "client-ca-file", o.clientCAFile, "CA of the client certificates, such as kube-apiserver's, that --listen accepts besides bearer tokens. Default: the CA of the kubeconfig.")
+	flags.BoolVar(&o.rotateServerCert, "rotate-server-certificates", o.rotateServerCert, "Serve --listen with a certificate that the cluster signs. Otherwise with pki/agent-server.crt in --state-dir, self-signed if there is none.")
 }
 
 func (o *options) complete() error {
@@ -72,12 +73,8 @@ func (o *options) complete() error {
 			errs = append(errs, fmt.Errorf("--%s is required", flag))
 		}
 	}
-	if o.nodeName == "" {
-		name, err := os.Hostname()
-		if err != nil {
-			return err
-		}
-		o.nodeName = strings.ToLower(name)
+	if err := completeNodeName(&o.nodeName, o.stateDir); err != nil {
+		return err
 	}
 	if o.vmBinary == "" {
 		self, err := os.Executable()
@@ -86,8 +83,10 @@ func (o *options) complete() error {
 		}
 		o.vmBinary = filepath.Join(filepath.Dir(self), "macrack-vm")
 	}
-	required("kubeconfig", o.kubeconfig)
 	required("state-dir", o.stateDir)
+	if o.kubeconfig == "" {
+		o.kubeconfig = filepath.Join(o.stateDir, kubeconfigName)
+	}
 	switch o.backend {
 	case backendVZ:
 	case backendSim:
@@ -124,7 +123,7 @@ func newCommand() *cobra.Command {
 		Version:      version,
 		SilenceUsage: true,
 	}
-	o := &options{backend: backendVZ}
+	o := &options{backend: backendVZ, stateDir: defaultStateDir, rotateServerCert: true}
 	run := &cobra.Command{
 		Use:   "run",
 		Short: "Join the cluster and run virtual machines until told to end; they run on",
@@ -139,7 +138,7 @@ func newCommand() *cobra.Command {
 		},
 	}
 	o.addFlags(run.Flags())
-	cmd.AddCommand(run)
+	cmd.AddCommand(run, newJoinCommand(), newTokenCommand())
 	return cmd
 }
 
@@ -157,19 +156,25 @@ func (o *options) run(ctx context.Context) error {
 		}
 		defer config.Listener.Close()
 	}
+	certDir := filepath.Join(o.stateDir, certDirName)
 	client, err := identity.Join(ctx, identity.Options{
-		NodeName: o.nodeName, Kubeconfig: o.kubeconfig, BootstrapKubeconfig: o.bootstrapKubeconfig, CertDir: filepath.Join(o.stateDir, "pki"),
+		NodeName: o.nodeName, Kubeconfig: o.kubeconfig, BootstrapKubeconfig: o.bootstrapKubeconfig, CertDir: certDir,
 	})
 	if err != nil {
 		return err
 	}
 	if config.ClientCAFile == "" {
-		if config.ClientCAFile, err = o.clusterCA(client); err != nil {
+		if config.ClientCAFile, err = o.clusterCA(); err != nil {
 			return err
 		}
 	}
 	if config.Kube, err = kubernetes.NewForConfig(client); err != nil {
 		return err
+	}
+	if o.listen != "" && o.rotateServerCert {
+		if config.ServingCertificate, err = identity.Serving(ctx, config.Kube, o.nodeName, o.nodeAddress, certDir); err != nil {
+			return err
+		}
 	}
 	if config.Macrack, err = versioned.NewForConfig(client); err != nil {
 		return err
@@ -183,11 +188,15 @@ func (o *options) run(ctx context.Context) error {
 
 // clusterCA returns a file with the CA of the kubeconfig. In most clusters it has
 // also signed kube-apiserver's client certificate.
-func (o *options) clusterCA(client *rest.Config) (string, error) {
+func (o *options) clusterCA() (string, error) {
+	client, err := clientcmd.BuildConfigFromFlags("", o.kubeconfig)
+	if err != nil {
+		return "", err
+	}
 	if client.CAFile != "" || len(client.CAData) == 0 {
 		return client.CAFile, nil
 	}
-	path := filepath.Join(o.stateDir, "pki", "cluster-ca.crt")
+	path := filepath.Join(o.stateDir, certDirName, "cluster-ca.crt")
 	return path, contract.WriteFile(path, client.CAData)
 }
 

@@ -19,6 +19,7 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
+	"macrack.io/macrack/pkg/controllers/certificates"
 	"macrack.io/macrack/pkg/controllers/env"
 	"macrack.io/macrack/pkg/controllers/macnode"
 	"macrack.io/macrack/pkg/controllers/macnodeclass"
@@ -88,12 +89,17 @@ func New(config Config) (*Manager, error) {
 		return nil, err
 	}
 	m.env = e
+	joins, err := certificates.New(e)
+	if err != nil {
+		return nil, err
+	}
 	m.controllers = append(macnodelease.New(e),
 		node.New(e),
 		macosinstance.New(e),
 		macnode.New(e),
 		macnodeclass.New(e),
 		macosimage.New(e),
+		joins,
 	)
 	return m, nil
 }

@@ -283,7 +283,15 @@ func (c *Cluster) Up(ctx context.Context) error {
 			return err
 		}
 	}
-	for _, s := range []stage{stageControllers, stageAgents, stageKeeper} {
+	if err := c.startStage(ctx, stageControllers); err != nil {
+		return err
+	}
+	for n := range c.opts.Macs {
+		if err := c.join(ctx, n+1); err != nil {
+			return err
+		}
+	}
+	for _, s := range []stage{stageAgents, stageKeeper} {
 		if err := c.startStage(ctx, s); err != nil {
 			return err
 		}

@@ -117,12 +117,10 @@ func (c *Cluster) plan() (err error) {
 		c.addControllers(name, port(name), kubeconfig(controllersUser))
 	}
 	if c.opts.Macs > 0 {
-		bootstrap, tokenErr := c.bootstrapKubeconfig()
-		err = errors.Join(err, tokenErr)
 		for n := 1; n <= c.opts.Macs; n++ {
-			name := fmt.Sprintf("mac-%d", n)
+			name := macName(n)
 			err = errors.Join(err, c.repointAgent(name))
-			c.addAgent(name, port(name), bootstrap, fmt.Sprintf("SIM%07d", n))
+			c.addAgent(name, port(name), serialNumber(n))
 		}
 	}
 	if c.opts.Detach && c.opts.Apiservers > 0 {
@@ -197,6 +195,7 @@ func (c *Cluster) addKubeAPIServer(port int, etcd string) {
 		"--client-ca-file="+c.pki.certFile(clusterCA),
 		"--kubelet-client-certificate="+c.pki.certFile(kubeletClientCert),
 		"--kubelet-client-key="+c.pki.keyFile(kubeletClientCert),
+		"--kubelet-certificate-authority="+c.pki.certFile(clusterCA),
 		"--kubelet-preferred-address-types=InternalIP,Hostname",
 		"--service-account-issuer=https://kubernetes.default.svc",
 		"--service-account-signing-key-file="+c.pki.keyFile(tokenKey),
@@ -276,12 +275,19 @@ func (c *Cluster) addControllers(name string, port int, kubeconfig string) {
 
 func (c *Cluster) macDir(name string) string { return filepath.Join(c.dir, "macs", name) }
 
-func (c *Cluster) addAgent(name string, port int, bootstrap, serial string) {
+// agentKubeconfig is where an agent that has joined keeps its kubeconfig.
+func (c *Cluster) agentKubeconfig(name string) string {
+	return filepath.Join(c.macDir(name), "state", "kubeconfig")
+}
+
+func macName(n int) string { return fmt.Sprintf("mac-%d", n) }
+
+func serialNumber(n int) string { return fmt.Sprintf("SIM%07d", n) }
+
+func (c *Cluster) addAgent(name string, port int, serial string) {
 	dir := c.macDir(name)
 	c.add(stageAgents, name, macrackPrograms["agent"], []int{port}, c.nodeReady(name), "run",
 		"--node-name="+name,
-		"--kubeconfig="+filepath.Join(dir, "kubeconfig"),
-		"--bootstrap-kubeconfig="+bootstrap,
 		"--state-dir="+filepath.Join(dir, "state"),
 		"--vm-binary="+filepath.Join(c.bin, macrackPrograms["vm"]),
 		"--backend=sim",

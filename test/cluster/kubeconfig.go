@@ -1,7 +1,6 @@
 package cluster
 
 import (
-	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -165,27 +164,9 @@ func (c *Cluster) WriteUserKubeconfig() (string, error) {
 	return c.writeKubeconfig(filepath.Join(c.dir, "kubeconfig"), config)
 }
 
-// bootstrapKubeconfig returns the kubeconfig with which an agent asks for its certificate.
-func (c *Cluster) bootstrapKubeconfig() (string, error) {
-	token, err := c.bootstrapToken()
-	if err != nil {
-		return "", err
-	}
-	caPEM, err := os.ReadFile(c.pki.certFile(clusterCA))
-	if err != nil {
-		return "", err
-	}
-	config := clientcmdapi.NewConfig()
-	config.Clusters[clusterCA] = &clientcmdapi.Cluster{Server: urlOf(c.Port("kube-apiserver")), CertificateAuthorityData: caPEM}
-	config.AuthInfos["bootstrap"] = &clientcmdapi.AuthInfo{Token: token}
-	config.Contexts["bootstrap"] = &clientcmdapi.Context{Cluster: clusterCA, AuthInfo: "bootstrap"}
-	config.CurrentContext = "bootstrap"
-	return c.writeKubeconfig(filepath.Join(c.dir, "kube", "bootstrap.kubeconfig"), config)
-}
-
 // repointAgent has an agent that has joined find kube-apiserver on its port, which may be another one by now.
 func (c *Cluster) repointAgent(name string) error {
-	path := filepath.Join(c.macDir(name), "kubeconfig")
+	path := c.agentKubeconfig(name)
 	config, err := clientcmd.LoadFromFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -198,22 +179,4 @@ func (c *Cluster) repointAgent(name string) error {
 	}
 	_, err = c.writeKubeconfig(path, config)
 	return err
-}
-
-// BootstrapKubeconfig returns the kubeconfig with which further agents can join.
-func (c *Cluster) BootstrapKubeconfig() (string, error) { return c.bootstrapKubeconfig() }
-
-// bootstrapToken returns the cluster's bootstrap token, "id.secret".
-func (c *Cluster) bootstrapToken() (string, error) {
-	path := filepath.Join(c.pki.dir, "bootstrap-token")
-	if data, err := os.ReadFile(path); err == nil {
-		return strings.TrimSpace(string(data)), nil
-	}
-	var random [11]byte
-	if _, err := rand.Read(random[:]); err != nil {
-		return "", err
-	}
-	text := hex.EncodeToString(random[:])
-	token := text[:6] + "." + text[6:22]
-	return token, writeFile(path, []byte(token+"\n"), 0o600)
 }

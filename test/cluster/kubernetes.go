@@ -13,18 +13,22 @@ import (
 	"slices"
 	"strings"
 
-	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	corev1apply "k8s.io/client-go/applyconfigurations/core/v1"
+	rbacv1apply "k8s.io/client-go/applyconfigurations/rbac/v1"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	bootstrapapi "k8s.io/cluster-bootstrap/token/api"
+
+	"macrack.io/macrack/pkg/agent/identity"
 )
 
 // Groups are the API groups that macrack-apiserver serves, all in version v1alpha1.
 var Groups = []string{"rack.macrack.io", "instance.macrack.io", "image.macrack.io", "config.macrack.io"}
-
-// bootstrapGroup is the group of whoever shows our bootstrap token; artifacts/deploy lets it ask for a node's certificate.
-const bootstrapGroup = "system:bootstrappers:macrack"
 
 // Kubectl runs kubectl as a user against kube-apiserver. The error of a failed command has what it wrote to standard error.
 func (c *Cluster) Kubectl(ctx context.Context, user string, args ...string) (stdout, stderr string, err error) {
@@ -83,10 +87,18 @@ func (c *Cluster) prepareKubernetes(ctx context.Context) error {
 	if _, err := c.WriteUserKubeconfig(); err != nil {
 		return err
 	}
-	if c.opts.Macs == 0 {
-		return nil
+	return c.publishClusterInfo(ctx)
+}
+
+// publishClusterInfo makes the ConfigMap by which a Mac that joins finds the cluster, as kubeadm does; kube-controller-manager signs it.
+func (c *Cluster) publishClusterInfo(ctx context.Context) error {
+	ca, err := os.ReadFile(c.pki.certFile(clusterCA))
+	if err != nil {
+		return err
 	}
-	token, err := c.bootstrapToken()
+	info, err := clientcmd.Write(clientcmdapi.Config{Clusters: map[string]*clientcmdapi.Cluster{
+		"": {Server: urlOf(c.Port("kube-apiserver")), CertificateAuthorityData: ca},
+	}})
 	if err != nil {
 		return err
 	}
@@ -98,30 +110,82 @@ func (c *Cluster) prepareKubernetes(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	id, secret, _ := strings.Cut(token, ".")
-	object := &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Name: "bootstrap-token-" + id, Namespace: metav1.NamespaceSystem},
-		Type:       corev1.SecretTypeBootstrapToken,
-		StringData: map[string]string{
-			"token-id":                       id,
-			"token-secret":                   secret,
-			"usage-bootstrap-authentication": "true",
-			"auth-extra-groups":              bootstrapGroup,
-			"description":                    "for the agents of the dev cluster",
-		},
-	}
-	ctx, cancel := context.WithTimeoutCause(ctx, readyTimeout, fmt.Errorf("namespace %s did not appear in %s", metav1.NamespaceSystem, readyTimeout))
+	const field = "macrack-dev"
+	apply := metav1.ApplyOptions{FieldManager: field, Force: true}
+	name, namespace := bootstrapapi.ConfigMapClusterInfo, metav1.NamespacePublic
+	ctx, cancel := context.WithTimeoutCause(ctx, readyTimeout, fmt.Errorf("namespace %s did not appear in %s", namespace, readyTimeout))
 	defer cancel()
 	return poll(ctx, func(ctx context.Context) (bool, error) {
-		_, err := client.CoreV1().Secrets(metav1.NamespaceSystem).Create(ctx, object, metav1.CreateOptions{})
-		switch {
-		case apierrors.IsAlreadyExists(err):
-			return true, nil
-		case apierrors.IsNotFound(err): // kube-apiserver creates the namespace a moment after it is ready
+		_, err := client.CoreV1().ConfigMaps(namespace).Apply(ctx,
+			corev1apply.ConfigMap(name, namespace).WithData(map[string]string{bootstrapapi.KubeConfigKey: string(info)}), apply)
+		if apierrors.IsNotFound(err) { // kube-apiserver creates the namespace a moment after it is ready
 			return false, nil
 		}
+		if err != nil {
+			return false, err
+		}
+		_, err = client.RbacV1().Roles(namespace).Apply(ctx, rbacv1apply.Role(name, namespace).WithRules(
+			rbacv1apply.PolicyRule().WithAPIGroups("").WithResources("configmaps").WithResourceNames(name).WithVerbs("get")), apply)
+		if err != nil {
+			return false, err
+		}
+		_, err = client.RbacV1().RoleBindings(namespace).Apply(ctx, rbacv1apply.RoleBinding(name, namespace).
+			WithRoleRef(rbacv1apply.RoleRef().WithAPIGroup(rbacv1.GroupName).WithKind("Role").WithName(name)).
+			WithSubjects(rbacv1apply.Subject().WithAPIGroup(rbacv1.GroupName).WithKind(rbacv1.UserKind).WithName("system:anonymous")), apply)
 		return err == nil, err
 	})
+}
+
+// join has the nth Mac join as a Mac in a rack does: an administrator registers it and makes a token, and the Mac shows that. A Mac that
+// has joined is left alone.
+func (c *Cluster) join(ctx context.Context, n int) error {
+	name := macName(n)
+	if _, err := os.Stat(c.agentKubeconfig(name)); err == nil {
+		return nil
+	}
+	fmt.Fprintf(c.progress, "%s joins\n", name)
+	if _, _, err := c.Kubectl(ctx, Admin, "get", "macnodes.rack.macrack.io", name); err != nil {
+		manifest := filepath.Join(c.dir, "kube", name+".yaml")
+		err := writeFile(manifest, fmt.Appendf(nil, "{apiVersion: rack.macrack.io/v1alpha1, kind: MacNode, metadata: {name: %s}, spec: {serialNumber: %s, className: base}}\n", name, serialNumber(n)), 0o644)
+		if err != nil {
+			return err
+		}
+		if _, _, err := c.Kubectl(ctx, Admin, "create", "-f", manifest); err != nil {
+			return err
+		}
+	}
+	admin, err := c.Kubeconfig(Admin)
+	if err != nil {
+		return err
+	}
+	config, err := restConfig(admin)
+	if err != nil {
+		return err
+	}
+	hashes, err := identity.Hashes(config)
+	if err != nil {
+		return err
+	}
+	agent := filepath.Join(c.bin, macrackPrograms["agent"])
+	token, err := exec.CommandContext(ctx, agent, "token", "create", name, "--kubeconfig", admin, "--ttl", "10m").Output()
+	if err != nil {
+		return fmt.Errorf("a token for %s: %w: %s", name, err, stderrOf(err))
+	}
+	join := exec.CommandContext(ctx, agent, "join", "--server", config.Host, "--token-file=-", "--ca-cert-hash", strings.Join(hashes, ","),
+		"--node-name", name, "--state-dir", filepath.Join(c.macDir(name), "state"))
+	join.Stdin = bytes.NewReader(token)
+	if _, err := join.Output(); err != nil {
+		return fmt.Errorf("%s does not join: %w: %s", name, err, stderrOf(err))
+	}
+	return nil
+}
+
+func stderrOf(err error) string {
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		return strings.TrimSpace(string(exit.Stderr))
+	}
+	return ""
 }
 
 // AggregateTo applies what the product needs in Kubernetes (namespace, roles, APIServices) and has kube-apiserver forward our groups to

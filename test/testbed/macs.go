@@ -18,6 +18,7 @@ import (
 
 	"macrack.io/macrack/pkg/agent"
 	"macrack.io/macrack/pkg/agent/host"
+	"macrack.io/macrack/pkg/agent/identity"
 	"macrack.io/macrack/pkg/agent/images"
 	"macrack.io/macrack/pkg/agent/slots"
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
@@ -85,7 +86,7 @@ func (tb *Testbed) startMac(ctx context.Context, n int) error {
 	}
 	// Only the rules about time go by the clock that can be put forward. Simulated guests boot and end in real time.
 	runners := &slots.InProcess{Backend: &sim.Backend{Host: hostDir, Clock: clock.RealClock{}}, Clock: clock.RealClock{}}
-	a, err := agent.New(agent.Config{
+	agentConfig := agent.Config{
 		NodeName:     name,
 		Kube:         kube,
 		Macrack:      macrack,
@@ -99,11 +100,18 @@ func (tb *Testbed) startMac(ctx context.Context, n int) error {
 		Address:      "127.0.0.1",
 		Listener:     listener,
 		ClientCAFile: ca,
-	})
-	if err != nil {
-		return err
 	}
-	tb.run("agent of "+name, a.Run)
+	tb.run("agent of "+name, func(ctx context.Context) (err error) {
+		// kube-apiserver trusts no agent that serves with a certificate of its own making.
+		if agentConfig.ServingCertificate, err = identity.Serving(ctx, kube, name, agentConfig.Address, filepath.Join(state, "pki")); err != nil {
+			return err
+		}
+		a, err := agent.New(agentConfig)
+		if err != nil {
+			return err
+		}
+		return a.Run(ctx)
+	})
 	return nil
 }
 

@@ -7,7 +7,6 @@ import (
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"crypto/x509/pkix"
 	"fmt"
 	"net"
 	"os"
@@ -15,6 +14,7 @@ import (
 	"time"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -26,8 +26,9 @@ import (
 )
 
 const (
-	// pairName is the prefix of the certificate's files.
-	pairName = "agent-client"
+	// retryBase and retryMax bound the wait before a first certificate is asked for again.
+	retryBase = 2 * time.Second
+	retryMax  = time.Minute
 	// clientQPS and clientBurst are enough for one Mac.
 	clientQPS   = 20
 	clientBurst = 40
@@ -45,35 +46,41 @@ type Options struct {
 	CertDir string
 }
 
-// Join returns the configuration of a client that is system:node:<NodeName>. The
-// first time it asks the cluster for a certificate and waits until one is signed
-// or ctx ends. The certificate is rotated until ctx ends, and the client follows.
+// Join returns the configuration of a client that is system:node:<NodeName>. Without
+// a certificate it asks for one with the bootstrap kubeconfig, again and again, until
+// one is signed or ctx ends. The certificate is rotated until ctx ends, and the
+// client follows.
 func Join(ctx context.Context, o Options) (*rest.Config, error) {
-	if err := os.MkdirAll(o.CertDir, 0o700); err != nil {
-		return nil, err
-	}
-	store, err := certificate.NewFileStoreWithLogger(klog.FromContext(ctx), pairName, o.CertDir, o.CertDir, "", "")
+	server, err := o.server()
 	if err != nil {
 		return nil, err
 	}
-	server, err := o.server()
+	store, err := OpenStore(o.CertDir)
+	if err != nil {
+		return nil, err
+	}
+	if store.Valid(o.NodeName) == nil {
+		if err := o.bootstrap(ctx, store); err != nil {
+			return nil, err
+		}
+	}
+	if err := o.WriteKubeconfig(server); err != nil {
+		return nil, err
+	}
+	config, err := store.follow(server)
 	if err != nil {
 		return nil, err
 	}
 	manager, err := certificate.NewManager(&certificate.Config{
 		Ctx: &ctx,
 		ClientsetFn: func(current *tls.Certificate) (kubernetes.Interface, error) {
-			config, err := o.signingClient(server, store.CurrentPath(), current)
-			if err != nil {
-				return nil, err
+			if current == nil { // it has expired
+				return o.bootstrapClient()
 			}
 			return kubernetes.NewForConfig(config)
 		},
 		GetTemplate: func() *x509.CertificateRequest {
-			return &x509.CertificateRequest{Subject: pkix.Name{
-				CommonName:   "system:node:" + o.NodeName,
-				Organization: []string{"system:nodes"},
-			}}
+			return &x509.CertificateRequest{Subject: *subject(o.NodeName)}
 		},
 		SignerName:       certificatesv1.KubeAPIServerClientKubeletSignerName,
 		GetUsages:        certificate.DefaultKubeletClientGetUsages,
@@ -84,32 +91,39 @@ func Join(ctx context.Context, o Options) (*rest.Config, error) {
 		return nil, err
 	}
 	manager.Start()
-	if err := waitForCertificate(ctx, manager); err != nil {
-		manager.Stop()
-		return nil, err
-	}
-	config := withCertificate(server, store.CurrentPath())
-	if err := o.writeKubeconfig(config); err != nil {
-		return nil, err
-	}
 	return config, nil
 }
 
-// waitForCertificate looks once a second: the manager has no way to tell.
-func waitForCertificate(ctx context.Context, manager certificate.Manager) error {
-	if manager.Current() == nil {
-		klog.InfoS("Waiting for the cluster to sign this agent's certificate")
+// bootstrap asks for the first certificate until it has it.
+func (o *Options) bootstrap(ctx context.Context, store *Store) error {
+	client, err := o.bootstrapClient()
+	if err != nil {
+		return err
 	}
-	tick := time.NewTicker(time.Second)
-	defer tick.Stop()
-	for manager.Current() == nil {
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("no certificate was signed: %w", ctx.Err())
-		case <-tick.C:
+	klog.InfoS("Asking the cluster for this agent's certificate", "node", o.NodeName)
+	backoff := wait.Backoff{Duration: retryBase, Factor: 2, Jitter: 0.1, Steps: 1 << 30, Cap: retryMax}
+	err = wait.ExponentialBackoffWithContext(ctx, backoff, func(ctx context.Context) (bool, error) {
+		err := store.Request(ctx, client, o.NodeName)
+		if err != nil && ctx.Err() == nil {
+			klog.ErrorS(err, "This agent has no certificate; trying again", "node", o.NodeName)
 		}
+		return err == nil, nil
+	})
+	if err != nil {
+		return fmt.Errorf("no certificate was signed: %w", err)
 	}
 	return nil
+}
+
+func (o *Options) bootstrapClient() (kubernetes.Interface, error) {
+	if o.BootstrapKubeconfig == "" {
+		return nil, fmt.Errorf("this Mac has no valid certificate of %s in %s: join the cluster with `macrack-agent join` and a new bootstrap token", o.NodeName, o.CertDir)
+	}
+	config, err := clientcmd.BuildConfigFromFlags("", o.BootstrapKubeconfig)
+	if err != nil {
+		return nil, err
+	}
+	return kubernetes.NewForConfig(config)
 }
 
 // server returns the cluster's address and CA, without credentials: from the
@@ -128,49 +142,33 @@ func (o *Options) server() (*rest.Config, error) {
 		}
 		return rest.AnonymousClientConfig(config), nil
 	}
-	return nil, fmt.Errorf("neither the kubeconfig %q nor the bootstrap kubeconfig %q exists: give a bootstrap kubeconfig with a token", o.Kubeconfig, o.BootstrapKubeconfig)
+	return nil, fmt.Errorf("this Mac has not joined a cluster: the kubeconfig %q does not exist; use `macrack-agent join`", o.Kubeconfig)
 }
 
-// signingClient asks for certificates: as this node if it has one, else with the
-// bootstrap token.
-func (o *Options) signingClient(server *rest.Config, pem string, current *tls.Certificate) (*rest.Config, error) {
-	if current != nil {
-		return withCertificate(server, pem), nil
-	}
-	if o.BootstrapKubeconfig == "" {
-		return nil, fmt.Errorf("no valid certificate, and no bootstrap kubeconfig to get one with")
-	}
-	return clientcmd.BuildConfigFromFlags("", o.BootstrapKubeconfig)
-}
-
-// withCertificate names the certificate by its file, which client-go reads again
-// when it is rotated.
-func withCertificate(server *rest.Config, pem string) *rest.Config {
-	config := rest.CopyConfig(server)
-	config.CertFile, config.KeyFile = pem, pem
-	config.UserAgent = "macrack-agent"
-	config.QPS, config.Burst = clientQPS, clientBurst
-	return config
-}
-
-func (o *Options) writeKubeconfig(config *rest.Config) error {
+// WriteKubeconfig writes the kubeconfig of an agent that has a certificate. It is
+// for the agent's owner alone. One that says the same is left alone.
+func (o *Options) WriteKubeconfig(server *rest.Config) error {
 	const name = "default"
 	if o.Kubeconfig == "" {
 		return nil
 	}
+	pem := (&Store{dir: o.CertDir}).Path()
 	data, err := clientcmd.Write(clientcmdapi.Config{
 		Clusters: map[string]*clientcmdapi.Cluster{name: {
-			Server:                   config.Host,
-			TLSServerName:            config.ServerName,
-			CertificateAuthority:     config.CAFile,
-			CertificateAuthorityData: config.CAData,
+			Server:                   server.Host,
+			TLSServerName:            server.ServerName,
+			CertificateAuthority:     server.CAFile,
+			CertificateAuthorityData: server.CAData,
 		}},
-		AuthInfos:      map[string]*clientcmdapi.AuthInfo{name: {ClientCertificate: config.CertFile, ClientKey: config.KeyFile}},
+		AuthInfos:      map[string]*clientcmdapi.AuthInfo{name: {ClientCertificate: pem, ClientKey: pem}},
 		Contexts:       map[string]*clientcmdapi.Context{name: {Cluster: name, AuthInfo: name}},
 		CurrentContext: name,
 	})
 	if err != nil {
 		return err
+	}
+	if have, err := os.ReadFile(o.Kubeconfig); err == nil && string(have) == string(data) {
+		return nil
 	}
 	if err := os.MkdirAll(filepath.Dir(o.Kubeconfig), 0o700); err != nil {
 		return err

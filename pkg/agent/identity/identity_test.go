@@ -16,6 +16,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -25,7 +26,9 @@ import (
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
@@ -36,16 +39,24 @@ type signer struct {
 	server *httptest.Server
 	key    *ecdsa.PrivateKey
 	ca     *x509.Certificate
-	life   time.Duration
 
 	mu       sync.Mutex
 	requests []*certificatesv1.CertificateSigningRequest
 	// askers are who asked: "token" or a certificate's common name.
 	askers []string
+	// age and life are how long certificates have been valid and will be.
+	age, life time.Duration
+	// denial, if set, is what requests are denied with; refusal is the status with which they are not even taken.
+	denial  *certificatesv1.CertificateSigningRequestCondition
+	refusal int
+	// shown are the serial numbers of the certificates that clients have shown to /version.
+	shown []string
 }
 
+var reasons = map[int]metav1.StatusReason{http.StatusUnauthorized: metav1.StatusReasonUnauthorized, http.StatusForbidden: metav1.StatusReasonForbidden}
+
 func newSigner(t *testing.T) *signer {
-	s := &signer{t: t, life: time.Hour}
+	s := &signer{t: t, age: time.Minute, life: time.Hour}
 	var err error
 	s.key, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	require.NoError(t, err)
@@ -70,6 +81,12 @@ func (s *signer) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	defer s.mu.Unlock()
 	w.Header().Set("Content-Type", "application/json")
 	switch {
+	case req.URL.Path == "/version":
+		s.shown = append(s.shown, req.TLS.PeerCertificates[0].SerialNumber.String())
+		_, _ = io.WriteString(w, "{}")
+	case req.Method == http.MethodPost && s.refusal != 0:
+		w.WriteHeader(s.refusal)
+		_ = json.NewEncoder(w).Encode(metav1.Status{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusFailure, Code: int32(s.refusal), Reason: reasons[s.refusal]})
 	case req.Method == http.MethodPost && req.URL.Path == path:
 		body, err := io.ReadAll(req.Body)
 		assert.NoError(s.t, err)
@@ -85,13 +102,25 @@ func (s *signer) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 			asker = req.TLS.PeerCertificates[0].Subject.CommonName
 		}
 		s.askers = append(s.askers, asker)
-		csr.Name = "csr-" + string(rune('a'+len(s.requests)))
+		if csr.Name == "" {
+			csr.Name = "csr-" + string(rune('a'+len(s.requests)))
+		}
 		csr.UID = "uid"
 		csr.TypeMeta = metav1.TypeMeta{APIVersion: "certificates.k8s.io/v1", Kind: "CertificateSigningRequest"}
-		csr.Status.Certificate = s.sign(csr.Spec.Request)
-		csr.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{{Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue}}
+		if s.denial != nil {
+			csr.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{*s.denial}
+		} else {
+			csr.Status.Certificate = s.sign(csr.Spec.Request)
+			csr.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{{Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue}}
+		}
 		s.requests = append(s.requests, csr)
 		_ = json.NewEncoder(w).Encode(csr)
+	case req.Method == http.MethodGet && strings.HasPrefix(req.URL.Path, path+"/"):
+		for _, csr := range s.requests {
+			if csr.Name == strings.TrimPrefix(req.URL.Path, path+"/") {
+				_ = json.NewEncoder(w).Encode(csr)
+			}
+		}
 	case req.Method == http.MethodGet && req.URL.Query().Get("watch") == "":
 		list := &certificatesv1.CertificateSigningRequestList{TypeMeta: metav1.TypeMeta{APIVersion: "certificates.k8s.io/v1", Kind: "CertificateSigningRequestList"}}
 		list.ResourceVersion = "1"
@@ -110,8 +139,9 @@ func (s *signer) sign(request []byte) []byte {
 	require.NoError(s.t, err)
 	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
 		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: csr.Subject,
-		NotBefore: time.Now().Add(-time.Minute), NotAfter: time.Now().Add(s.life),
+		NotBefore: time.Now().Add(-s.age), NotAfter: time.Now().Add(s.life),
 		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+		DNSNames: csr.DNSNames, IPAddresses: csr.IPAddresses,
 	}, s.ca, csr.PublicKey, s.key)
 	require.NoError(s.t, err)
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
@@ -144,11 +174,11 @@ func join(t *testing.T, o Options) error {
 		return err
 	}
 	assert.Empty(t, config.BearerToken, "the token is for joining only")
-	pair, err := os.ReadFile(config.CertFile)
+	store, err := OpenStore(o.CertDir)
 	require.NoError(t, err)
-	block, _ := pem.Decode(pair)
-	cert, err := x509.ParseCertificate(block.Bytes)
-	require.NoError(t, err)
+	cert := store.Valid("mac-1")
+	require.NotNil(t, cert)
+	assert.Equal(t, "mac-1", store.Node())
 	assert.Equal(t, "system:node:mac-1", cert.Subject.CommonName)
 	assert.Equal(t, []string{"system:nodes"}, cert.Subject.Organization)
 	return nil
@@ -167,7 +197,10 @@ func TestJoinOnceAndForAll(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, s.server.URL, config.Host)
 	assert.Empty(t, config.BearerToken)
-	assert.NotEmpty(t, config.CertFile)
+	pair, err := os.ReadFile(config.CertFile)
+	require.NoError(t, err)
+	assert.Contains(t, string(pair), "PRIVATE KEY")
+	assert.NoFileExists(t, filepath.Join(o.CertDir, pendingKey))
 	info, err := os.Stat(o.Kubeconfig)
 	require.NoError(t, err)
 	assert.Equal(t, os.FileMode(0o600), info.Mode().Perm())
@@ -197,7 +230,89 @@ func TestExpiredCertificateJoinsAnew(t *testing.T) {
 func TestJoinWithoutAnything(t *testing.T) {
 	dir := t.TempDir()
 	_, err := Join(context.Background(), Options{NodeName: "mac-1", Kubeconfig: filepath.Join(dir, "kubeconfig"), CertDir: dir})
-	require.ErrorContains(t, err, "give a bootstrap kubeconfig with a token")
+	require.ErrorContains(t, err, "this Mac has not joined a cluster")
+	require.ErrorContains(t, err, "macrack-agent join")
+}
+
+func TestRotation(t *testing.T) {
+	s := newSigner(t)
+	s.age, s.life = time.Hour, time.Minute // most of its life has passed, so it is rotated at once
+	o := options(t, s)
+	config, err := Join(t.Context(), o)
+	require.NoError(t, err)
+	first := serial(t, o)
+	s.mu.Lock()
+	s.age, s.life = time.Minute, time.Hour
+	s.mu.Unlock()
+	client, err := rest.HTTPClientFor(config)
+	require.NoError(t, err)
+	require.EventuallyWithT(t, func(c *assert.CollectT) {
+		resp, err := client.Get(config.Host + "/version")
+		if !assert.NoError(c, err) {
+			return
+		}
+		resp.Body.Close()
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		assert.NotEqual(c, first, s.shown[len(s.shown)-1], "the client goes on with the old certificate")
+	}, time.Minute, 50*time.Millisecond)
+	assert.Equal(t, serial(t, o), s.shown[len(s.shown)-1])
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	assert.Equal(t, "token", s.askers[0])
+	assert.Equal(t, "system:node:mac-1", s.askers[len(s.askers)-1], "an agent renews as itself")
+}
+
+func serial(t *testing.T, o Options) string {
+	store, err := OpenStore(o.CertDir)
+	require.NoError(t, err)
+	return store.Certificate().SerialNumber.String()
+}
+
+func TestRefusals(t *testing.T) {
+	s := newSigner(t)
+	o := options(t, s)
+	client, err := o.bootstrapClient()
+	require.NoError(t, err)
+	store, err := OpenStore(o.CertDir)
+	require.NoError(t, err)
+	pending := filepath.Join(o.CertDir, pendingKey)
+
+	s.refusal = http.StatusUnauthorized
+	require.ErrorContains(t, store.Request(t.Context(), client, "mac-1"), "it has expired or was deleted; make a new one")
+	kept, err := os.ReadFile(pending)
+	require.NoError(t, err)
+	s.refusal = http.StatusForbidden
+	require.ErrorContains(t, store.Request(t.Context(), client, "mac-1"), "may not ask for certificates")
+	again, err := os.ReadFile(pending)
+	require.NoError(t, err)
+	assert.Equal(t, kept, again, "one that asks again is known by its key")
+	s.refusal = 0
+
+	s.denial = &certificatesv1.CertificateSigningRequestCondition{Type: certificatesv1.CertificateDenied, Status: corev1.ConditionTrue, Reason: "TokenNotForMac", Message: "for mac-2"}
+	require.EqualError(t, store.Request(t.Context(), client, "mac-1"), "the cluster refuses (TokenNotForMac): for mac-2")
+	assert.NoFileExists(t, pending, "what was denied is not asked again")
+	s.denial.Reason = "MacIsLive"
+	err = store.Request(t.Context(), client, "mac-1")
+	require.ErrorIs(t, err, ErrNameTaken)
+	s.denial = nil
+	require.NoError(t, store.Request(t.Context(), client, "mac-1"))
+	require.Len(t, s.requests, 3)
+	assert.NotEqual(t, s.requests[0].Name, s.requests[1].Name)
+
+	// Torn by a power loss.
+	require.NoError(t, os.WriteFile(pending, []byte("torn"), 0o600))
+	require.NoError(t, store.Request(t.Context(), client, "mac-1"))
+}
+
+func TestAnotherNodesCertificateIsNone(t *testing.T) {
+	s := newSigner(t)
+	o := options(t, s)
+	require.NoError(t, join(t, o))
+	store, err := OpenStore(o.CertDir)
+	require.NoError(t, err)
+	assert.Nil(t, store.Valid("mac-2"))
+	assert.NotNil(t, store.Valid("mac-1"))
 }
 
 func TestNewMACAddress(t *testing.T) {
@@ -211,4 +326,32 @@ func TestNewMACAddress(t *testing.T) {
 		require.False(t, seen[address])
 		seen[address] = true
 	}
+}
+
+func TestServing(t *testing.T) {
+	s := newSigner(t)
+	o := options(t, s)
+	config, err := Join(t.Context(), o)
+	require.NoError(t, err)
+	client, err := kubernetes.NewForConfig(config)
+	require.NoError(t, err)
+	get, err := Serving(t.Context(), client, "mac-1", "10.0.0.1", o.CertDir)
+	require.NoError(t, err)
+	require.EventuallyWithT(t, func(c *assert.CollectT) {
+		pair, err := get(nil)
+		if assert.NoError(c, err) {
+			assert.Equal(c, "system:node:mac-1", pair.Leaf.Subject.CommonName)
+		}
+	}, time.Minute, 10*time.Millisecond)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	last := s.requests[len(s.requests)-1]
+	assert.Equal(t, certificatesv1.KubeletServingSignerName, last.Spec.SignerName)
+	assert.ElementsMatch(t, []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, certificatesv1.UsageServerAuth}, last.Spec.Usages)
+	block, _ := pem.Decode(last.Spec.Request)
+	csr, err := x509.ParseCertificateRequest(block.Bytes)
+	require.NoError(t, err)
+	assert.Equal(t, []string{"mac-1"}, csr.DNSNames)
+	require.Len(t, csr.IPAddresses, 1)
+	assert.Equal(t, "10.0.0.1", csr.IPAddresses[0].String())
 }

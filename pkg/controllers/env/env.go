@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	coreinformers "k8s.io/client-go/informers"
+	certificatesv1informers "k8s.io/client-go/informers/certificates/v1"
 	coordinationv1informers "k8s.io/client-go/informers/coordination/v1"
 	corev1informers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/kubernetes"
@@ -57,6 +58,8 @@ type Env struct {
 	Pods corev1informers.PodInformer
 	// Heartbeats are the Leases in kube-node-lease.
 	Heartbeats coordinationv1informers.LeaseInformer
+	// Certificates are the requests for certificates.
+	Certificates certificatesv1informers.CertificateSigningRequestInformer
 
 	factories []factory
 }
@@ -91,6 +94,7 @@ func New(macrack versioned.Interface, core kubernetes.Interface, clock clock.Wit
 		Nodes:          nodes.Core().V1().Nodes(),
 		Pods:           pods.Core().V1().Pods(),
 		Heartbeats:     heartbeats.Coordination().V1().Leases(),
+		Certificates:   nodes.Certificates().V1().CertificateSigningRequests(),
 		factories:      []factory{ours, nodes, pods, heartbeats},
 	}
 	for _, index := range []struct {

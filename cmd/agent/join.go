@@ -1,0 +1,269 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/utils/clock"
+
+	"macrack.io/macrack/pkg/agent/host"
+	"macrack.io/macrack/pkg/agent/identity"
+	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
+	"macrack.io/macrack/pkg/generated/clientset/versioned"
+)
+
+const (
+	// defaultStateDir is where the package of artifacts/macos keeps an agent's state.
+	defaultStateDir = "/usr/local/var/macrack"
+	// kubeconfigName and certDirName are in the state directory.
+	kubeconfigName = "kubeconfig"
+	certDirName    = "pki"
+
+	maxTokenFile = 4 << 10
+)
+
+type joinOptions struct {
+	server             string
+	token, tokenFile   string
+	caCertHashes       []string
+	unsafeSkipCA       bool
+	nodeName, stateDir string
+	timeout            time.Duration
+
+	in    io.Reader
+	out   io.Writer
+	clock clock.Clock
+}
+
+func newJoinCommand() *cobra.Command {
+	o := &joinOptions{stateDir: defaultStateDir, timeout: 5 * time.Minute, clock: clock.RealClock{}}
+	cmd := &cobra.Command{
+		Use:   "join",
+		Short: "Make this Mac a node of a cluster",
+		Long: `Join finds the cluster, makes sure that it is the right one, asks it for this Mac's certificate, and writes the agent's kubeconfig.
+An administrator registers the Mac (a MacNode) and makes the token: macrack-agent token create NAME --print-join-command.
+A token is good for one Mac, once. Join may be called again: it goes on where it was, and does nothing on a Mac that has joined.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ctx, cancel := signal.NotifyContext(cmd.Context(), syscall.SIGTERM, syscall.SIGINT)
+			defer cancel()
+			o.in, o.out = cmd.InOrStdin(), cmd.OutOrStdout()
+			return o.run(ctx)
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&o.server, "server", o.server, "Address of kube-apiserver, https://host:port. Required.")
+	flags.StringVar(&o.token, "token", o.token, "The bootstrap token, abcdef.0123456789abcdef. Others on this Mac see it while join runs: --token-file hides it.")
+	flags.StringVar(&o.tokenFile, "token-file", o.tokenFile, "File with the bootstrap token; - for standard input.")
+	flags.StringSliceVar(&o.caCertHashes, "ca-cert-hash", o.caCertHashes, "Hash of the public key of the cluster's CA, sha256:<hex>. May be given more than once.")
+	flags.BoolVar(&o.unsafeSkipCA, "discovery-token-unsafe-skip-ca-verification", o.unsafeSkipCA, "Join without --ca-cert-hash: whoever knows the token can pass as the cluster.")
+	flags.StringVar(&o.nodeName, "node-name", o.nodeName, "Name of the Node, and of the MacNode. Default: the host's name.")
+	flags.StringVar(&o.stateDir, "state-dir", o.stateDir, "The agent's state directory.")
+	flags.DurationVar(&o.timeout, "timeout", o.timeout, "How long to wait for the certificate.")
+	return cmd
+}
+
+// completeNodeName fills in a name that was not given: the one with which the Mac has
+// joined, or else the host's.
+func completeNodeName(name *string, stateDir string) error {
+	if *name != "" {
+		return nil
+	}
+	certDir := filepath.Join(stateDir, certDirName)
+	if _, err := os.Stat(certDir); err == nil {
+		store, err := identity.OpenStore(certDir)
+		if err != nil {
+			return err
+		}
+		*name = store.Node()
+	}
+	if *name == "" {
+		host, err := os.Hostname()
+		if err != nil {
+			return err
+		}
+		*name = strings.TrimSuffix(strings.ToLower(host), ".local")
+	}
+	return nil
+}
+
+func (o *joinOptions) run(ctx context.Context) error {
+	if o.server == "" {
+		return errors.New("--server is required: the address of kube-apiserver, https://host:port")
+	}
+	o.server = strings.TrimSuffix(o.server, "/")
+	token, err := o.readToken()
+	if err != nil {
+		return err
+	}
+	if o.stateDir, err = filepath.Abs(o.stateDir); err != nil {
+		return err
+	}
+	if err := completeNodeName(&o.nodeName, o.stateDir); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(o.stateDir, 0o700); err != nil {
+		return fmt.Errorf("the state directory: %w; the installer makes %s for the user who logs in", err, defaultStateDir)
+	}
+	files := identity.Options{
+		NodeName: o.nodeName, Kubeconfig: filepath.Join(o.stateDir, kubeconfigName), CertDir: filepath.Join(o.stateDir, certDirName),
+	}
+	store, err := identity.OpenStore(files.CertDir)
+	if err != nil {
+		return err
+	}
+	if before := store.Node(); before != "" && before != o.nodeName {
+		return fmt.Errorf("this Mac has joined as %q; to join as %q, first run `macrack-agent uninstall --state-dir %s`, and have the MacNode of the old name deleted", before, o.nodeName, o.stateDir)
+	}
+	ctx, cancel := context.WithTimeout(ctx, o.timeout)
+	defer cancel()
+
+	if joined, err := o.joined(ctx, store, files); joined || err != nil {
+		return err
+	}
+	discovery := identity.Discovery{
+		Server: o.server, Token: token, CACertHashes: o.caCertHashes, UnsafeSkipCAVerification: o.unsafeSkipCA, Clock: o.clock,
+	}
+	if o.unsafeSkipCA && len(o.caCertHashes) == 0 {
+		fmt.Fprintln(o.out, "Warning: without --ca-cert-hash, whoever knows the token can pass as the cluster.")
+	}
+	server, err := discovery.Discover(ctx)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(o.out, "%s is the cluster that the token is of. Asking for the certificate of %s.\n", o.server, o.nodeName)
+	asToken := rest.CopyConfig(server)
+	asToken.BearerToken = token.Bearer()
+	client, err := kubernetes.NewForConfig(asToken)
+	if err != nil {
+		return err
+	}
+	mac, err := o.becomeNode(ctx, store, files, server, client)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(o.out, "This Mac is now Node %s. Its certificate ends %s, and the agent renews it before.\n",
+		o.nodeName, store.Certificate().NotAfter.Format(time.RFC3339))
+	o.warnOfSerialNumber(mac)
+	o.sayWhatNext()
+	return nil
+}
+
+// becomeNode gets the certificate, unless there is one that the cluster accepts, and
+// writes the kubeconfig.
+func (o *joinOptions) becomeNode(ctx context.Context, store *identity.Store, files identity.Options, server *rest.Config, client kubernetes.Interface) (*rackv1alpha1.MacNode, error) {
+	if store.Valid(o.nodeName) != nil {
+		if err := files.WriteKubeconfig(server); err != nil {
+			return nil, err
+		}
+		mac, err := ownMacNode(ctx, files.Kubeconfig, o.nodeName)
+		if !apierrors.IsUnauthorized(err) {
+			return mac, err
+		}
+	}
+	if err := store.Request(ctx, client, o.nodeName); err != nil {
+		return nil, err
+	}
+	if err := files.WriteKubeconfig(server); err != nil {
+		return nil, err
+	}
+	mac, err := ownMacNode(ctx, files.Kubeconfig, o.nodeName)
+	if err != nil {
+		return nil, fmt.Errorf("this Mac has a certificate, but cannot use it: %w", err)
+	}
+	return mac, nil
+}
+
+// joined says whether the Mac has joined this cluster already.
+func (o *joinOptions) joined(ctx context.Context, store *identity.Store, files identity.Options) (bool, error) {
+	valid := store.Valid(o.nodeName)
+	if valid == nil {
+		return false, nil
+	}
+	config, err := clientcmd.BuildConfigFromFlags("", files.Kubeconfig)
+	if err != nil {
+		return false, nil // interrupted in between, or damaged: it is written anew
+	}
+	if config.Host != o.server {
+		return false, fmt.Errorf("this Mac has joined the cluster at %s: to leave that, run `macrack-agent uninstall --state-dir %s` first; if it is the same cluster at a new address, change %s",
+			config.Host, o.stateDir, files.Kubeconfig)
+	}
+	_, err = ownMacNode(ctx, files.Kubeconfig, o.nodeName)
+	switch {
+	case apierrors.IsUnauthorized(err):
+		return false, nil // the cluster has another authority now
+	case err != nil:
+		return false, err
+	}
+	fmt.Fprintf(o.out, "This Mac is Node %s already. Its certificate ends %s.\n", o.nodeName, valid.NotAfter.Format(time.RFC3339))
+	o.sayWhatNext()
+	return true, nil
+}
+
+// ownMacNode reads the Mac's MacNode as its agent does.
+func ownMacNode(ctx context.Context, kubeconfig, name string) (*rackv1alpha1.MacNode, error) {
+	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		return nil, err
+	}
+	client, err := versioned.NewForConfig(config)
+	if err != nil {
+		return nil, err
+	}
+	return client.RackV1alpha1().MacNodes().Get(ctx, name, metav1.GetOptions{})
+}
+
+func (o *joinOptions) warnOfSerialNumber(mac *rackv1alpha1.MacNode) {
+	here, err := host.New(o.stateDir)
+	if err != nil {
+		return // no Mac
+	}
+	info, err := here.Info()
+	if err == nil && info.SerialNumber != mac.Spec.SerialNumber {
+		fmt.Fprintf(o.out, "Warning: MacNode %s has serial number %s, this Mac has %s: it will be in quarantine (SerialMismatch). Join under the name of this Mac.\n",
+			mac.Name, mac.Spec.SerialNumber, info.SerialNumber)
+	}
+}
+
+// readToken takes the token from where it was given.
+func (o *joinOptions) readToken() (identity.Token, error) {
+	text := o.token
+	switch {
+	case o.token != "" && o.tokenFile != "":
+		return identity.Token{}, errors.New("--token and --token-file: give one of them")
+	case o.token == "" && o.tokenFile == "":
+		return identity.Token{}, errors.New("--token-file or --token is required: an administrator makes a token with `macrack-agent token create`")
+	case o.tokenFile == "-":
+		data, err := io.ReadAll(io.LimitReader(o.in, maxTokenFile))
+		if err != nil {
+			return identity.Token{}, err
+		}
+		text = string(data)
+	case o.tokenFile != "":
+		file, err := os.Open(o.tokenFile)
+		if err != nil {
+			return identity.Token{}, err
+		}
+		defer file.Close()
+		data, err := io.ReadAll(io.LimitReader(file, maxTokenFile))
+		if err != nil {
+			return identity.Token{}, err
+		}
+		text = string(data)
+	}
+	return identity.ParseToken(text)
+}

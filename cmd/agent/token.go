@@ -1,0 +1,118 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/utils/clock"
+
+	"macrack.io/macrack/pkg/agent/identity"
+	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
+	"macrack.io/macrack/pkg/generated/clientset/versioned"
+)
+
+// maxTokenTTL bounds how long a token that was forgotten can be used.
+const maxTokenTTL = 24 * time.Hour
+
+type tokenOptions struct {
+	kubeconfig  string
+	context     string
+	server      string
+	ttl         time.Duration
+	joinCommand bool
+	clock       clock.PassiveClock
+	out         io.Writer
+	errOut      io.Writer
+}
+
+func newTokenCommand() *cobra.Command {
+	o := &tokenOptions{ttl: time.Hour, clock: clock.RealClock{}}
+	create := &cobra.Command{
+		Use:   "create NAME",
+		Short: "Make a token with which the Mac of this name, and no other, joins once",
+		Long: `Create makes a bootstrap token for a Mac that is registered (a MacNode), and prints it. It is for administrators: it needs their
+kubeconfig, the right to read MacNodes, and to create Secrets in kube-system. Without this program the same is done by a Secret
+of type bootstrap.kubernetes.io/token with auth-extra-groups system:bootstrappers:macrack,system:bootstrappers:macrack:NAME
+(dots in NAME become colons).`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			o.out, o.errOut = cmd.OutOrStdout(), cmd.ErrOrStderr()
+			return o.create(cmd.Context(), args[0])
+		},
+	}
+	flags := create.Flags()
+	flags.StringVar(&o.kubeconfig, "kubeconfig", o.kubeconfig, "Kubeconfig of an administrator. Default: that of kubectl.")
+	flags.StringVar(&o.context, "context", o.context, "Context of the kubeconfig. Default: the current one.")
+	flags.StringVar(&o.server, "server", o.server, "With --print-join-command: address at which the Mac reaches kube-apiserver. Default: that of the kubeconfig.")
+	flags.DurationVar(&o.ttl, "ttl", o.ttl, "How long the token can be used, at most 24h.")
+	flags.BoolVar(&o.joinCommand, "print-join-command", o.joinCommand, "Print the command to be typed on the Mac, instead of the token alone.")
+	cmd := &cobra.Command{Use: "token", Short: "Manage bootstrap tokens (for administrators)"}
+	cmd.AddCommand(create)
+	return cmd
+}
+
+func (o *tokenOptions) create(ctx context.Context, name string) error {
+	if o.ttl <= 0 || o.ttl > maxTokenTTL {
+		return fmt.Errorf("--ttl is %s, must be more than 0 and at most %s", o.ttl, maxTokenTTL)
+	}
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath = o.kubeconfig
+	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: o.context}).ClientConfig()
+	if err != nil {
+		return err
+	}
+	kube, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return err
+	}
+	macrack, err := versioned.NewForConfig(config)
+	if err != nil {
+		return err
+	}
+	mac, err := macrack.RackV1alpha1().MacNodes().Get(ctx, name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return fmt.Errorf("there is no MacNode %q: register the Mac first, by its name, serial number and class: %w", name, err)
+	}
+	if err != nil {
+		return err
+	}
+	if meta.IsStatusConditionTrue(mac.Status.Conditions, rackv1alpha1.MacNodeReady) {
+		fmt.Fprintf(o.errOut, "Warning: an agent that is Mac %s is heard of. The token can be used once it is not, and no more before.\n", name)
+	}
+	var hashes []string
+	if o.joinCommand {
+		if hashes, err = identity.Hashes(config); err != nil {
+			return fmt.Errorf("the hash of the cluster's CA: %w", err)
+		}
+		if o.server == "" {
+			o.server = config.Host
+		}
+		if !strings.HasPrefix(o.server, "https://") {
+			return errors.New("--server must be https://host:port")
+		}
+	}
+	token, err := identity.CreateToken(ctx, kube, name, o.clock.Now().Add(o.ttl))
+	if err != nil {
+		return err
+	}
+	if !o.joinCommand {
+		fmt.Fprintln(o.out, token.Bearer())
+		return nil
+	}
+	fmt.Fprintf(o.out, "macrack-agent join --server %s --node-name %s", o.server, name)
+	for _, hash := range hashes {
+		fmt.Fprintf(o.out, " --ca-cert-hash %s", hash)
+	}
+	fmt.Fprintf(o.out, " --token-file - <<<%s\n", token.Bearer())
+	return nil
+}

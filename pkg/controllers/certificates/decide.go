@@ -1,0 +1,160 @@
+package certificates
+
+import (
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+
+	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
+	"macrack.io/macrack/pkg/rules"
+)
+
+// Reasons of what is decided.
+const (
+	reasonJoin    = "MacJoins"
+	reasonServing = "MacServes"
+
+	reasonForeignToken   = "ForeignToken"
+	reasonNotForMac      = "TokenNotForMac"
+	reasonNoMacNode      = "NoMacNode"
+	reasonMacIsLive      = "MacIsLive"
+	reasonTokenSpent     = "TokenSpent"
+	reasonMalformed      = "Malformed"
+	reasonForeignNode    = "ForeignNode"
+	reasonForeignSubject = "ForeignSubject"
+	reasonForeignName    = "ForeignName"
+)
+
+// A verdict is what is decided about a request. The zero value leaves it to others.
+type verdict struct {
+	approve         bool
+	reason, message string
+}
+
+func approve(reason, format string, args ...any) verdict {
+	return verdict{true, reason, fmt.Sprintf(format, args...)}
+}
+
+func deny(reason, format string, args ...any) verdict {
+	return verdict{false, reason, fmt.Sprintf(format, args...)}
+}
+
+// facts are what a decision depends on besides the request.
+type facts struct {
+	// mac is the MacNode of the name that is asked for; nil if there is none.
+	mac *rackv1alpha1.MacNode
+	// spent is an approved request of the same token for another key, if any.
+	spent *certificatesv1.CertificateSigningRequest
+	// nodes are all Nodes.
+	nodes []*corev1.Node
+	// servers are the addresses of the cluster's API servers.
+	servers []string
+}
+
+// decideClient decides about a certificate with which its holder is a Mac's agent.
+func decideClient(r *request, f facts) verdict {
+	token := r.token()
+	switch {
+	case token != "" && slices.Contains(r.Spec.Groups, rules.BootstrapGroup):
+		return decideJoin(r, token, f)
+	case r.node == "" || f.mac == nil:
+		return verdict{} // another kind of Node
+	case token != "":
+		return deny(reasonForeignToken, "bootstrap token %s is not for Macs: make one for Mac %s with `macrack-agent token create %[2]s`", token, r.node)
+	case r.asker() == r.node:
+		return verdict{} // a renewal, which kube-controller-manager approves
+	case r.asker() != "":
+		return deny(reasonForeignNode, "Node %s may not become Mac %s", r.asker(), r.node)
+	}
+	return deny(reasonForeignSubject, "user %q may not become Mac %s: only a bootstrap token that is made for it can, see `macrack-agent token create %[2]s`", r.Spec.Username, r.node)
+}
+
+// decideJoin decides about the first certificate of a Mac. A token can become the one Mac that it is made for, once.
+func decideJoin(r *request, token string, f facts) verdict {
+	if err := r.check(); err != nil {
+		return deny(reasonMalformed, "%v", err)
+	}
+	if !slices.Contains(r.Spec.Groups, rules.BootstrapGroupOf(r.node)) {
+		whose := "for no Mac"
+		if macs := rules.BootstrapMacs(r.Spec.Groups); len(macs) > 0 {
+			whose = "for Mac " + strings.Join(macs, " and ")
+		}
+		return deny(reasonNotForMac, "bootstrap token %s is %s, not for %s: make one with `macrack-agent token create %[3]s`", token, whose, r.node)
+	}
+	switch {
+	case f.mac == nil:
+		return deny(reasonNoMacNode, "there is no MacNode %q: an administrator registers the Mac before it joins", r.node)
+	case f.mac.DeletionTimestamp != nil:
+		return deny(reasonNoMacNode, "MacNode %q is being deleted", r.node)
+	case meta.IsStatusConditionTrue(f.mac.Status.Conditions, rackv1alpha1.MacNodeReady):
+		return deny(reasonMacIsLive, "the name is taken: an agent that is Mac %s, serial number %s, is heard of. If that is this Mac, stop its agent and join again once the MacNode is not Ready; if not, join under the name of this Mac",
+			r.node, f.mac.Spec.SerialNumber)
+	case f.spent != nil:
+		return deny(reasonTokenSpent, "bootstrap token %s has been used at %s: a token is for one joining, make another with `macrack-agent token create %s`",
+			token, f.spent.CreationTimestamp.UTC().Format("15:04:05Z"), r.node)
+	}
+	return approve(reasonJoin, "bootstrap token %s is made for Mac %s, serial number %s", token, r.node, f.mac.Spec.SerialNumber)
+}
+
+// decideServing decides about a certificate with which a Mac's agent serves logs and commands to kube-apiserver.
+func decideServing(r *request, f facts) verdict {
+	if f.mac == nil {
+		return verdict{} // another kind of Node
+	}
+	if r.asker() != r.node {
+		return deny(reasonForeignSubject, "user %q may not serve as Mac %s", r.Spec.Username, r.node)
+	}
+	if err := r.check(); err != nil {
+		return deny(reasonMalformed, "%v", err)
+	}
+	if len(r.x509.DNSNames)+len(r.x509.IPAddresses) == 0 {
+		return deny(reasonMalformed, "a serving certificate needs the Node's name or one of its IP addresses")
+	}
+	for _, name := range r.x509.DNSNames {
+		if name != r.node {
+			return deny(reasonForeignName, "DNS name %q is not the Mac's: %q is", name, r.node)
+		}
+	}
+	for _, ip := range r.x509.IPAddresses {
+		if why := refuseAddress(r.node, ip, f); why != "" {
+			return deny(reasonForeignName, "IP address %s is not the Mac's alone: %s", ip, why)
+		}
+	}
+	return approve(reasonServing, "the names are those of Mac %s", r.node)
+}
+
+// refuseAddress says why a Mac may not serve at an address. The Node's addresses are what its agent says, so they count only if nobody
+// else has them.
+func refuseAddress(node string, ip net.IP, f facts) string {
+	own := false
+	for _, n := range f.nodes {
+		if !hasAddress(n, ip) {
+			continue
+		}
+		if n.Name == node {
+			own = true
+		} else if !ip.IsLoopback() { // a loopback address leads nobody elsewhere
+			return fmt.Sprintf("Node %s has it", n.Name)
+		}
+	}
+	switch {
+	case !own:
+		return "the Node does not have it"
+	case ip.IsUnspecified() || ip.IsMulticast():
+		return "it is no host's"
+	case !ip.IsLoopback() && slices.ContainsFunc(f.servers, func(s string) bool { return ip.Equal(net.ParseIP(s)) }):
+		return "kube-apiserver has it"
+	}
+	return ""
+}
+
+func hasAddress(n *corev1.Node, ip net.IP) bool {
+	return slices.ContainsFunc(n.Status.Addresses, func(a corev1.NodeAddress) bool {
+		return (a.Type == corev1.NodeInternalIP || a.Type == corev1.NodeExternalIP) && ip.Equal(net.ParseIP(a.Address))
+	})
+}
