@@ -92,6 +92,7 @@ type Agent struct {
 
 	// minimumFree is how many bytes of the disk images leave free.
 	minimumFree atomic.Int64
+	reboots     rebootPolicy
 	// prefetching is held while an image is fetched that no instance waits for.
 	prefetching sync.Mutex
 
@@ -279,6 +280,8 @@ func (a *Agent) configure(config *configv1alpha1.RackConfig) {
 	if minimum := config.Spec.ImageCache.MinimumFree; minimum != nil {
 		a.minimumFree.Store(minimum.Value())
 	}
+	a.reboots.set(config.Spec.Quarantine.Reboot)
+	a.queue.Add(key{kind: macNodeKey})
 }
 
 // handler calls on with the newest object of every event.

@@ -56,7 +56,7 @@ func (a *Agent) reconcileMacNode(ctx context.Context) error {
 		return err
 	}
 	if equality.Semantic.DeepEqual(macNode.Status, next.Status) {
-		return nil
+		return a.rebootIfItHelps(ctx, macNode, info)
 	}
 	_, err = a.config.Macrack.RackV1alpha1().MacNodes().UpdateStatus(ctx, next, metav1.UpdateOptions{})
 	return err

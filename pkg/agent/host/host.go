@@ -2,6 +2,8 @@
 package host
 
 import (
+	"crypto/rand"
+
 	"macrack.io/macrack/pkg/agent/disk"
 	"macrack.io/macrack/pkg/vm/sim"
 )
@@ -24,6 +26,9 @@ type Info struct {
 type Host interface {
 	Info() (Info, error)
 }
+
+// NewBootID returns a boot ID that no boot has had.
+func NewBootID() string { return rand.Text() }
 
 // Simulated is a Mac mini of the base class on a simulated host.
 type Simulated struct {

@@ -12,7 +12,10 @@ import (
 	"macrack.io/macrack/pkg/agent/disk"
 )
 
-type mac struct{ stateDir string }
+type mac struct {
+	sudo
+	stateDir string
+}
 
 // New returns the Mac that this process runs on.
 func New(stateDir string) (Host, error) { return &mac{stateDir: stateDir}, nil }

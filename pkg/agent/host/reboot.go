@@ -1,0 +1,39 @@
+package host
+
+import (
+	"context"
+	"fmt"
+	"os/exec"
+	"strings"
+)
+
+// Rebooter is a host that can be rebooted. The virtual machines and the agent end
+// with it.
+type Rebooter interface {
+	Reboot(ctx context.Context) error
+}
+
+// sudo reboots a Mac. The package of artifacts/macos allows the agent's user this
+// command, and no other.
+type sudo struct {
+	// run runs a command; nil for the real thing.
+	run func(ctx context.Context, name string, args ...string) ([]byte, error)
+}
+
+// Reboot implements Rebooter.
+func (s sudo) Reboot(ctx context.Context) error {
+	run := s.run
+	if run == nil {
+		run = func(ctx context.Context, name string, args ...string) ([]byte, error) {
+			return exec.CommandContext(ctx, name, args...).CombinedOutput()
+		}
+	}
+	if out, err := run(ctx, "/usr/bin/sudo", "-n", "/sbin/shutdown", "-r", "now"); err != nil {
+		return fmt.Errorf("sudo shutdown -r now: %w: %s; is /etc/sudoers.d/macrack installed?", err, strings.TrimSpace(string(out)))
+	}
+	return nil
+}
+
+// Reboot implements Rebooter: the host has a new boot ID, and its kernel has
+// forgotten what it had lost track of.
+func (s *Simulated) Reboot(context.Context) error { return s.Dir.Reboot(NewBootID()) }

@@ -1,0 +1,124 @@
+package agent
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	configv1alpha1 "macrack.io/macrack/pkg/apis/config/v1alpha1"
+	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
+)
+
+// configureReboot has the fleet's configuration say when Macs are rebooted.
+func (r *rack) configureReboot(policy configv1alpha1.RebootPolicy) {
+	_, err := r.macrack.ConfigV1alpha1().RackConfigs().Create(r.ctx, &configv1alpha1.RackConfig{
+		ObjectMeta: metav1.ObjectMeta{Name: configv1alpha1.RackConfigName},
+		Spec:       configv1alpha1.RackConfigSpec{Quarantine: configv1alpha1.QuarantineConfig{Reboot: policy}},
+	}, metav1.CreateOptions{})
+	require.NoError(r.t, err)
+}
+
+func (r *rack) quarantine(reason string, since time.Time) {
+	bootID, err := r.host.BootID()
+	require.NoError(r.t, err)
+	r.changeMacNode(func(m *rackv1alpha1.MacNode) {
+		m.Status.Quarantine = &rackv1alpha1.Quarantine{Reason: reason, Since: metav1.NewTime(since), BootID: bootID}
+	})
+}
+
+func TestReboot(t *testing.T) {
+	r := newRack(t)
+	r.configureReboot(configv1alpha1.RebootWhenEmpty)
+	since := time.Now().Add(-time.Minute)
+	r.quarantine(rackv1alpha1.ReasonKernelQuotaStuck, since)
+	require.EventuallyWithT(t, func(c *assert.CollectT) {
+		assert.NotContains(c, []string{"", "boot-1"}, r.macNode().Status.BootID, "the agent reports a new boot")
+	}, time.Minute, 20*time.Millisecond)
+	history, err := readReboots(filepath.Join(r.dir, rebootsFile))
+	require.NoError(t, err)
+	require.Len(t, history, 1)
+	assert.Equal(t, since.Unix(), history[0].Quarantine.Unix())
+}
+
+// An agent that has just reported decides about its Mac as it is.
+func TestNoReboot(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		change func(*rack, *rackv1alpha1.MacNode)
+		reboot bool
+	}{
+		{"the kernel has lost track of virtual machines", func(*rack, *rackv1alpha1.MacNode) {}, true},
+		{"nobody knows what ran", func(_ *rack, m *rackv1alpha1.MacNode) {
+			m.Status.Quarantine.Reason = rackv1alpha1.ReasonScrubAsserted
+		}, true},
+		{"no quarantine", func(_ *rack, m *rackv1alpha1.MacNode) { m.Status.Quarantine = nil }, false},
+		{"rebooted already", func(_ *rack, m *rackv1alpha1.MacNode) { m.Status.Quarantine.BootID = "boot-0" }, false},
+		{"another serial number", func(_ *rack, m *rackv1alpha1.MacNode) {
+			m.Status.Quarantine.Reason = rackv1alpha1.ReasonSerialMismatch
+		}, false},
+		{"something of the tenant is left", func(_ *rack, m *rackv1alpha1.MacNode) {
+			m.Status.Quarantine.Reason = rackv1alpha1.ReasonScrubFailed
+		}, false},
+		{"a virtual machine that does not answer", func(_ *rack, m *rackv1alpha1.MacNode) {
+			m.Status.Quarantine.Reason = rackv1alpha1.ReasonCannotReattach
+		}, false},
+		{"a virtual machine runs", func(_ *rack, m *rackv1alpha1.MacNode) { m.Status.RunningVMs = 1 }, false},
+		{"the configuration says never", func(r *rack, _ *rackv1alpha1.MacNode) { r.agent.reboots.set(configv1alpha1.RebootNever) }, false},
+		{"the configuration says nothing", func(r *rack, _ *rackv1alpha1.MacNode) { r.agent.reboots.set("") }, false},
+		{"the history is garbled", func(r *rack, _ *rackv1alpha1.MacNode) {
+			require.NoError(r.t, os.WriteFile(filepath.Join(r.dir, rebootsFile), []byte("{"), 0o600))
+		}, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			r := newRack(t)
+			r.waitCondition(rackv1alpha1.MacNodeSlotsHealthy, metav1.ConditionTrue, "SlotsObtainable")
+			r.agent.reboots.set(configv1alpha1.RebootWhenEmpty)
+			info, err := r.agent.config.Host.Info()
+			require.NoError(t, err)
+			macNode := r.macNode()
+			macNode.Status.Quarantine = &rackv1alpha1.Quarantine{Reason: rackv1alpha1.ReasonKernelQuotaStuck, Since: metav1.Now(), BootID: info.BootID}
+			tt.change(r, macNode)
+			err = r.agent.rebootIfItHelps(t.Context(), macNode, info)
+			if tt.name == "the history is garbled" {
+				require.ErrorContains(t, err, "remove it once you have looked")
+			} else {
+				require.NoError(t, err)
+			}
+			bootID, err := r.host.BootID()
+			require.NoError(t, err)
+			assert.Equal(t, tt.reboot, bootID != "boot-1")
+		})
+	}
+}
+
+func TestNoRebootWhileASlotIsTaken(t *testing.T) {
+	r := newRack(t)
+	r.run("one")
+	r.agent.reboots.set(configv1alpha1.RebootWhenEmpty)
+	macNode := r.macNode()
+	macNode.Status.RunningVMs = 0 // whatever the registry counts
+	macNode.Status.Quarantine = &rackv1alpha1.Quarantine{Reason: rackv1alpha1.ReasonKernelQuotaStuck, Since: metav1.Now(), BootID: "boot-1"}
+	info, err := r.agent.config.Host.Info()
+	require.NoError(t, err)
+	require.NoError(t, r.agent.rebootIfItHelps(t.Context(), macNode, info))
+	bootID, err := r.host.BootID()
+	require.NoError(t, err)
+	assert.Equal(t, "boot-1", bootID)
+}
+
+func TestRebootsAreBounded(t *testing.T) {
+	now := metav1.NewTime(time.Date(2026, 8, 1, 12, 0, 0, 0, time.UTC))
+	ago := func(d time.Duration) metav1.Time { return metav1.NewTime(now.Add(-d)) }
+	at := func(d time.Duration) reboot { return reboot{At: ago(d), Quarantine: ago(d + time.Minute)} }
+	assert.Empty(t, refuseReboot(nil, now, now))
+	assert.Empty(t, refuseReboot([]reboot{at(time.Hour), at(2 * time.Hour)}, now, now))
+	assert.Contains(t, refuseReboot([]reboot{at(time.Hour), at(2 * time.Hour), at(3 * time.Hour)}, now, now), "rebooted 3 times within 24h")
+	assert.Empty(t, refuseReboot([]reboot{at(time.Hour), at(2 * time.Hour), at(25 * time.Hour)}, now, now))
+	assert.Contains(t, refuseReboot([]reboot{at(time.Hour)}, ago(time.Hour+time.Minute), now), "a reboot did not end it")
+	assert.Contains(t, refuseReboot([]reboot{at(-time.Hour), at(-2 * time.Hour), at(-3 * time.Hour)}, now, now), "3 times", "the clock was set back")
+}
