@@ -17,9 +17,10 @@ import (
 )
 
 type options struct {
-	slotDir    string
-	backend    string
-	simHostDir string
+	slotDir       string
+	backend       string
+	simHostDir    string
+	simGuestAgent string
 }
 
 // hypervisor is a runner.Backend that can also make machine identifiers.
@@ -34,8 +35,12 @@ func (o *options) hypervisor() (*hypervisor, error) {
 		if o.simHostDir == "" {
 			return nil, errors.New("--sim-host-dir is required with --backend=sim")
 		}
+		backend := &sim.Backend{Host: sim.HostDir(o.simHostDir), Clock: clock.RealClock{}}
+		if o.simGuestAgent != "" {
+			backend.GuestAgent = []string{o.simGuestAgent}
+		}
 		return &hypervisor{
-			Backend:      &sim.Backend{Host: sim.HostDir(o.simHostDir), Clock: clock.RealClock{}},
+			Backend:      backend,
 			newMachineID: func() (string, error) { return sim.NewMachineID(), nil },
 		}, nil
 	case "vz":
@@ -54,6 +59,7 @@ func newCommand() *cobra.Command {
 	}
 	cmd.PersistentFlags().StringVar(&o.backend, "backend", o.backend, "The hypervisor: vz (Virtualization.framework) or sim (simulated).")
 	cmd.PersistentFlags().StringVar(&o.simHostDir, "sim-host-dir", o.simHostDir, "Directory of the simulated Mac. Required with --backend=sim.")
+	cmd.PersistentFlags().StringVar(&o.simGuestAgent, "sim-guest-agent", o.simGuestAgent, "Path of macrack-guest-agent, which simulated guests then run as a process of this host. For development only: what a tenant runs in such a guest runs here, kept to a directory of the slot as far as Landlock can. Default: none; simulated guests run no commands.")
 	cmd.AddCommand(newRunCommand(o), newMachineIDCommand(o))
 	return cmd
 }

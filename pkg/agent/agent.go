@@ -70,7 +70,10 @@ type Config struct {
 	// agent has none without a Listener.
 	Address      string
 	Listener     net.Listener
+	// ClientCAFile and ClientNames say who is served there: kube-apiserver. Default of
+	// the names: node.DefaultClientName.
 	ClientCAFile string
+	ClientNames  []string
 	// ServingCertificate returns the certificate of that API; nil for one of the
 	// agent's own, which nobody has signed.
 	ServingCertificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)
@@ -88,6 +91,7 @@ type Agent struct {
 	instances instancelisters.MacOSInstanceLister
 	macNodes  racklisters.MacNodeLister
 	state     *state
+	sessions  sessions
 	recorder  record.EventRecorder
 
 	// minimumFree is how many bytes of the disk images leave free.
@@ -132,6 +136,9 @@ func New(config Config) (*Agent, error) {
 		if missing {
 			return nil, fmt.Errorf("agent.Config.%s is not set", name)
 		}
+	}
+	if len(config.ClientNames) == 0 {
+		config.ClientNames = []string{node.DefaultClientName}
 	}
 	a := &Agent{
 		config:   config,
@@ -201,8 +208,9 @@ func (a *Agent) Run(ctx context.Context) error {
 	if a.config.Listener != nil {
 		running.Go(func() {
 			err := a.node.Serve(ctx, a.config.Listener, node.ServerConfig{
-				NodeName: a.config.NodeName, Client: a.config.Kube, ClientCAFile: a.config.ClientCAFile,
-				Certificate: a.config.ServingCertificate, CertDir: filepath.Join(a.config.StateDir, "pki"), Logs: a.Logs,
+				ClientCAFile: a.config.ClientCAFile, ClientNames: a.config.ClientNames,
+				Certificate: a.config.ServingCertificate, CertDir: filepath.Join(a.config.StateDir, "pki"),
+				Logs: a.Logs, Exec: a.Exec, PortForward: a.PortForward,
 			})
 			if err != nil {
 				failed <- fmt.Errorf("kubelet API: %w", err)

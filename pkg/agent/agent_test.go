@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -375,11 +374,11 @@ func TestPodBecomesVirtualMachine(t *testing.T) {
 
 	r.eventually(func() bool { return r.pod("pod-a").Status.Phase == corev1.PodRunning }, func() any { return r.pod("pod-a").Status })
 	assert.True(t, r.pod("pod-a").Status.ContainerStatuses[0].Ready)
-	log, err := r.agent.Logs(r.ctx, tenant, "pod-a", api.ContainerLogOpts{})
+	log, err := r.agent.Logs(r.ctx, tenant, "pod-a", "vm", api.ContainerLogOpts{})
 	require.NoError(t, err)
 	text, err := io.ReadAll(log)
 	require.NoError(t, err)
-	assert.Contains(t, string(text), "guest agent ready at 192.168.64.2")
+	assert.Contains(t, string(text), "the guest agent answers")
 
 	node, err := r.kube.CoreV1().Nodes().Get(r.ctx, nodeName, metav1.GetOptions{})
 	require.NoError(t, err)
@@ -796,6 +795,7 @@ func TestScrub(t *testing.T) {
 	assert.Equal(t, 0, r.running())
 
 	// The next lease starts with an empty list.
+	r.eventually(func() bool { return len(r.agent.state.get().Erased) == 0 }, func() any { return r.agent.state.get() })
 	r.changeMacNode(func(m *rackv1alpha1.MacNode) { m.Status.Scrub = nil })
 	r.lease("globex", "lease-2")
 	r.changeMacNode(func(m *rackv1alpha1.MacNode) { m.Status.ReleasingSince = ptr(metav1.Now()) })
@@ -898,30 +898,6 @@ func TestOneAgentAtATime(t *testing.T) {
 	second, err := New(r.agent.config)
 	require.NoError(t, err)
 	require.ErrorIs(t, second.Run(r.ctx), contract.ErrLocked)
-}
-
-func TestConsole(t *testing.T) {
-	r := newRack(t)
-	r.run("a")
-	ctx, cancel := context.WithCancel(r.ctx)
-	defer cancel()
-	log, err := r.agent.Logs(ctx, tenant, "pod-a", api.ContainerLogOpts{Follow: true, Tail: 1})
-	require.NoError(t, err)
-	defer log.Close()
-	buffer := make([]byte, 4096)
-	n, err := log.Read(buffer)
-	require.NoError(t, err)
-	assert.Equal(t, 1, bytes.Count(buffer[:n], []byte("\n")), "%q", buffer[:n])
-	require.NoError(t, r.agent.slots.Stop(r.ctx, "uid-a", time.Minute))
-	n, err = log.Read(buffer)
-	require.NoError(t, err)
-	assert.Contains(t, string(buffer[:n]), "shutting down")
-	limited, err := r.agent.Logs(ctx, tenant, "pod-a", api.ContainerLogOpts{LimitBytes: 5})
-	if err == nil { // the VM may be gone already
-		text, err := io.ReadAll(limited)
-		require.NoError(t, err)
-		assert.LessOrEqual(t, len(text), 5)
-	}
 }
 
 func TestHeartbeats(t *testing.T) {

@@ -8,21 +8,26 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"time"
 
 	"github.com/fsnotify/fsnotify"
 	"github.com/virtual-kubelet/virtual-kubelet/errdefs"
 	"github.com/virtual-kubelet/virtual-kubelet/node/api"
 
-	"macrack.io/macrack/pkg/rules"
+	"macrack.io/macrack/pkg/vm/contract"
 )
 
-// Logs opens the console of the virtual machine of a pod.
-func (a *Agent) Logs(ctx context.Context, namespace, name string, options api.ContainerLogOpts) (io.ReadCloser, error) {
-	pod, err := a.node.Pods().Pods(namespace).Get(name)
-	if err != nil {
-		return nil, errdefs.AsNotFound(err)
+// Logs opens the console of the virtual machine of a pod. It goes with the virtual
+// machine.
+func (a *Agent) Logs(ctx context.Context, namespace, name, _ string, options api.ContainerLogOpts) (io.ReadCloser, error) {
+	if options.Previous {
+		return nil, errdefs.InvalidInput("a virtual machine is never started again, so that it has no previous console")
 	}
-	dir, err := a.slots.Dir(pod.Annotations[rules.AnnotationInstanceUID])
+	slot, err := a.machineOf(namespace, name)
+	if err != nil {
+		return nil, err
+	}
+	dir, err := a.slots.Dir(slot.UID())
 	if err != nil {
 		return nil, errdefs.AsNotFound(err)
 	}
@@ -46,10 +51,42 @@ func (a *Agent) Logs(ctx context.Context, namespace, name string, options api.Co
 			return nil, err
 		}
 	}
+	since := options.SinceTime
+	if options.SinceSeconds > 0 {
+		since = a.config.Clock.Now().Add(-time.Duration(options.SinceSeconds) * time.Second)
+	}
+	log = &console{lines: bufio.NewReader(log), Closer: log, since: since, timestamps: options.Timestamps}
 	if options.LimitBytes > 0 {
 		return &limited{Reader: io.LimitReader(log, int64(options.LimitBytes)), Closer: log}, nil
 	}
 	return log, nil
+}
+
+// console reads the lines of a console from a time on, with their times or without.
+type console struct {
+	lines *bufio.Reader
+	io.Closer
+	since      time.Time
+	timestamps bool
+	rest       []byte // of the present line
+}
+
+func (c *console) Read(p []byte) (int, error) {
+	for len(c.rest) == 0 {
+		line, err := c.lines.ReadBytes('\n')
+		if at, text := contract.CutConsoleTime(line); !at.Before(c.since) {
+			c.rest = text
+			if c.timestamps {
+				c.rest = line
+			}
+		}
+		if err != nil && len(c.rest) == 0 {
+			return 0, err
+		}
+	}
+	n := copy(p, c.rest)
+	c.rest = c.rest[n:]
+	return n, nil
 }
 
 type limited struct {

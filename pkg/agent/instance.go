@@ -349,19 +349,23 @@ func (a *Agent) report(ctx context.Context, instance *instancev1alpha1.MacOSInst
 		switch address := vm.Address; {
 		case address == nil:
 			s.IPAddress = nil
-		case s.IPAddress == nil || s.IPAddress.Value != address.Value || s.IPAddress.Source != string(address.Source):
+		default: // the runner reports an address anew only now and then
 			s.IPAddress = &instancev1alpha1.IPAddress{
 				Value: address.Value, Source: string(address.Source),
 				ObservedAt: &metav1.Time{Time: address.ObservedAt.Truncate(time.Second)},
 			}
 		}
 		if script := vm.StartupScript; script != nil && s.Startup == nil {
-			now := a.now()
-			s.Startup = &instancev1alpha1.StartupResult{ExitCode: script.ExitCode, Output: script.OutputTail, FinishedAt: &now}
+			s.Startup = &instancev1alpha1.StartupResult{
+				ExitCode: script.ExitCode, Output: script.OutputTail, FinishedAt: &metav1.Time{Time: script.EndedAt.Truncate(time.Second)},
+			}
 		}
-		if vm.GuestReady {
+		switch {
+		case vm.GuestReady:
 			a.condition(s, instance, instancev1alpha1.MacOSInstanceGuestReady, metav1.ConditionTrue, "GuestAgentAnswers", "")
-		} else {
+		case vm.GuestSeen:
+			a.condition(s, instance, instancev1alpha1.MacOSInstanceGuestReady, metav1.ConditionFalse, "GuestSilent", "the guest agent does not answer any more")
+		default:
 			a.condition(s, instance, instancev1alpha1.MacOSInstanceGuestReady, metav1.ConditionFalse, "GuestBoots", "the guest agent has not answered yet")
 		}
 	})

@@ -3,94 +3,139 @@ package node
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
+	"github.com/gorilla/mux"
 	"github.com/virtual-kubelet/virtual-kubelet/errdefs"
 	"github.com/virtual-kubelet/virtual-kubelet/node/api"
-	"github.com/virtual-kubelet/virtual-kubelet/node/nodeutil"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
-	"k8s.io/client-go/kubernetes"
 	certutil "k8s.io/client-go/util/cert"
 
 	"macrack.io/macrack/pkg/vm/contract"
 )
 
+// DefaultClientName is the common name of the certificate that kube-apiserver shows
+// to kubelets, in clusters that kubeadm made.
+const DefaultClientName = "kube-apiserver-kubelet-client"
+
+const (
+	// streamIdle is how long a session may be silent, and streamCreation how long its
+	// streams may take to be opened: those of kubelets.
+	streamIdle     = 4 * time.Hour
+	streamCreation = 30 * time.Second
+)
+
 // ServerConfig is what the agent's kubelet-style API needs.
 type ServerConfig struct {
-	NodeName string
-	Client   kubernetes.Interface
-	// ClientCAFile verifies client certificates, such as kube-apiserver's; without
-	// it only bearer tokens are accepted.
+	// ClientCAFile verifies the client's certificate, and ClientNames are the common
+	// names that it may have: kube-apiserver's, which asks for users after it has
+	// authorized them. Others that the same authority has signed, such as other
+	// nodes and tenants, are refused.
 	ClientCAFile string
+	ClientNames  []string
 	// Certificate returns the server's certificate; nil for the one in CertDir.
 	Certificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)
 	// CertDir holds the server's certificate, self-signed if there is none.
 	CertDir string
 	// Logs opens the console of the pod's virtual machine.
-	Logs func(ctx context.Context, namespace, pod string, options api.ContainerLogOpts) (io.ReadCloser, error)
+	Logs api.ContainerLogsHandlerFunc
+	// Exec runs a command in it, PortForward connects to a port of it.
+	Exec        api.ContainerExecHandlerFunc
+	PortForward api.PortForwardHandlerFunc
 }
 
-// errNoExec is what exec, attach and port-forward answer.
-var errNoExec = errdefs.AsInvalidInput(errors.New("a command in a virtual machine is not supported yet: use ssh to the instance's ipAddress with a key of its sshAuthorizedKeys"))
+// errNoAttach is what attach answers.
+var errNoAttach = errdefs.InvalidInput("a virtual machine has no process to attach to: use kubectl exec to run a command in it, or kubectl logs to read its console")
 
-// Serve serves the API on listener until ctx ends. Callers are authenticated and
-// authorized by the cluster, as by a kubelet: nodes/proxy.
+// Serve serves the API on listener until ctx ends, to kube-apiserver alone.
 func (n *Node) Serve(ctx context.Context, listener net.Listener, config ServerConfig) error {
-	getCertificate := config.Certificate
-	if getCertificate == nil {
-		certificate, err := servingCertificate(config.CertDir, n.config.Name, n.config.Address)
-		if err != nil {
-			return err
-		}
-		getCertificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return certificate, nil }
-	}
-	auth, err := nodeutil.WebhookAuth(config.Client, config.NodeName, func(c *nodeutil.WebhookAuthConfig) error {
-		if config.ClientCAFile == "" {
-			return nil
-		}
-		ca, err := dynamiccertificates.NewDynamicCAContentFromFile("client-ca", config.ClientCAFile)
-		if err != nil {
-			return err
-		}
-		go ca.Run(ctx, 1)
-		c.AuthnConfig.ClientCertificateCAContentProvider = ca
-		return nil
-	})
+	tlsConfig, err := n.tlsConfig(ctx, config)
 	if err != nil {
 		return err
 	}
-	handler := api.PodHandler(api.PodHandlerConfig{
-		GetContainerLogs: func(ctx context.Context, namespace, pod, _ string, options api.ContainerLogOpts) (io.ReadCloser, error) {
-			return config.Logs(ctx, namespace, pod, options)
-		},
-		RunInContainer: func(context.Context, string, string, string, []string, api.AttachIO) error { return errNoExec },
-		AttachToContainer: func(context.Context, string, string, string, api.AttachIO) error {
-			return errNoExec
-		},
-		PortForward: func(context.Context, string, string, int32, io.ReadWriteCloser) error { return errNoExec },
-		GetPods:     n.provider.GetPods,
+	pods := api.PodHandler(api.PodHandlerConfig{
+		GetContainerLogs:      config.Logs,
+		RunInContainer:        config.Exec,
+		AttachToContainer:     func(context.Context, string, string, string, api.AttachIO) error { return errNoAttach },
+		GetPods:               n.provider.GetPods,
+		StreamIdleTimeout:     streamIdle,
+		StreamCreationTimeout: streamCreation,
 		GetPodsFromKubernetes: func(context.Context) ([]*corev1.Pod, error) {
 			return n.Pods().List(labels.Everything())
 		},
 	}, false)
-	server := &http.Server{
-		Handler:           nodeutil.WithAuth(auth, handler),
-		ReadHeaderTimeout: 30 * time.Second,
-		TLSConfig:         &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: getCertificate, ClientAuth: tls.RequestClientCert},
-	}
+	// The library's own handler takes the two timeouts for each other.
+	router := mux.NewRouter()
+	router.Handle("/portForward/{namespace}/{pod}", api.HandlePortForward(config.PortForward,
+		api.WithPortForwardStreamIdleTimeout(streamIdle), api.WithPortForwardCreationTimeout(streamCreation))).Methods(http.MethodPost, http.MethodGet)
+	router.PathPrefix("/").Handler(pods)
+	server := &http.Server{Handler: router, ReadHeaderTimeout: 30 * time.Second, TLSConfig: tlsConfig}
 	stop := context.AfterFunc(ctx, func() { _ = server.Close() })
 	defer stop()
 	if err := server.ServeTLS(listener, "", ""); !errors.Is(err, http.ErrServerClosed) {
 		return err
+	}
+	return nil
+}
+
+func (n *Node) tlsConfig(ctx context.Context, config ServerConfig) (*tls.Config, error) {
+	if config.ClientCAFile == "" || len(config.ClientNames) == 0 {
+		return nil, errors.New("the agent's API needs the authority of kube-apiserver's client certificate, and its name")
+	}
+	ca, err := dynamiccertificates.NewDynamicCAContentFromFile("client-ca", config.ClientCAFile)
+	if err != nil {
+		return nil, err
+	}
+	go ca.Run(ctx, 1)
+	tlsConfig := &tls.Config{
+		MinVersion: tls.VersionTLS12,
+		ClientAuth: tls.RequireAnyClientCert, // and which, VerifyConnection says
+		VerifyConnection: func(state tls.ConnectionState) error {
+			options, ok := ca.VerifyOptions()
+			if !ok {
+				return errors.New("the authority of client certificates is not known")
+			}
+			return verifyClient(state.PeerCertificates, options, config.ClientNames)
+		},
+	}
+	if config.Certificate != nil {
+		tlsConfig.GetCertificate = config.Certificate
+		return tlsConfig, nil
+	}
+	certificate, err := servingCertificate(config.CertDir, n.config.Name, n.config.Address)
+	if err != nil {
+		return nil, err
+	}
+	tlsConfig.Certificates = []tls.Certificate{*certificate}
+	return tlsConfig, nil
+}
+
+// verifyClient accepts the certificates of a chain to the authority, for clients,
+// with one of the names.
+func verifyClient(chain []*x509.Certificate, options x509.VerifyOptions, names []string) error {
+	if len(chain) == 0 {
+		return errors.New("the client has shown no certificate")
+	}
+	options.Intermediates = x509.NewCertPool()
+	for _, intermediate := range chain[1:] {
+		options.Intermediates.AddCert(intermediate)
+	}
+	if _, err := chain[0].Verify(options); err != nil {
+		return err
+	}
+	if name := chain[0].Subject.CommonName; !slices.Contains(names, name) {
+		return fmt.Errorf("the client is %q; only kube-apiserver is served (%s)", name, strings.Join(names, ", "))
 	}
 	return nil
 }

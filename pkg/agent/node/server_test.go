@@ -2,12 +2,20 @@ package node
 
 import (
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
 	"crypto/tls"
-	"encoding/json"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
 	"io"
+	"math/big"
 	"net"
 	"net/http"
-	"net/http/httptest"
+	"net/url"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -16,62 +24,86 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/virtual-kubelet/virtual-kubelet/errdefs"
 	"github.com/virtual-kubelet/virtual-kubelet/node/api"
-	authenticationv1 "k8s.io/api/authentication/v1"
-	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/remotecommand"
 	"k8s.io/utils/clock"
+	utilexec "k8s.io/utils/exec"
 )
 
-// cluster authenticates and authorizes: it knows the tokens "good", who may, and
-// "other", who may not.
-func cluster(t *testing.T) kubernetes.Interface {
-	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		body, err := io.ReadAll(req.Body)
-		assert.NoError(t, err)
-		obj, _, err := scheme.Codecs.UniversalDeserializer().Decode(body, nil, nil)
-		if !assert.NoError(t, err) {
-			return
-		}
-		switch review := obj.(type) {
-		case *authenticationv1.TokenReview:
-			review.TypeMeta = metav1.TypeMeta{APIVersion: "authentication.k8s.io/v1", Kind: "TokenReview"}
-			review.Status.Authenticated = review.Spec.Token == "good" || review.Spec.Token == "other"
-			review.Status.User.Username = review.Spec.Token
-		case *authorizationv1.SubjectAccessReview:
-			review.TypeMeta = metav1.TypeMeta{APIVersion: "authorization.k8s.io/v1", Kind: "SubjectAccessReview"}
-			attributes := review.Spec.ResourceAttributes
-			review.Status.Allowed = review.Spec.User == "good" && attributes.Resource == "nodes" && attributes.Name == "mac-1" && attributes.Subresource == "proxy"
-		}
-		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(obj)
-	}))
-	t.Cleanup(api.Close)
-	return kubernetes.NewForConfigOrDie(&rest.Config{Host: api.URL})
+// authority signs certificates.
+type authority struct {
+	t    *testing.T
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
 }
 
-// server is an agent's API.
-func server(t *testing.T, dir string) string {
-	client := cluster(t)
-	n := New(Config{Description: Description{Name: "mac-1", Address: "127.0.0.1"}, Client: client, Clock: clock.RealClock{}, OnPod: func(*corev1.Pod) {}})
+func newAuthority(t *testing.T) *authority {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "ca"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	require.NoError(t, err)
+	cert, err := x509.ParseCertificate(der)
+	require.NoError(t, err)
+	return &authority{t: t, cert: cert, key: key}
+}
+
+func (a *authority) file() string {
+	path := filepath.Join(a.t.TempDir(), "ca.crt")
+	require.NoError(a.t, os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.cert.Raw}), 0o600))
+	return path
+}
+
+func (a *authority) sign(change func(*x509.Certificate)) *tls.Certificate {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(a.t, err)
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: DefaultClientName, Organization: []string{"system:masters"}},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	}
+	change(template)
+	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, key.Public(), a.key)
+	require.NoError(a.t, err)
+	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
+}
+
+func kubeAPIServer(*x509.Certificate) {}
+
+func named(name string, groups ...string) func(*x509.Certificate) {
+	return func(c *x509.Certificate) { c.Subject = pkix.Name{CommonName: name, Organization: groups} }
+}
+
+// serve serves an agent's API and returns its address.
+func serve(t *testing.T, config ServerConfig) string {
+	n := New(Config{Description: Description{Name: "mac-1", Address: "127.0.0.1"}, Client: fake.NewClientset(), Clock: clock.RealClock{}, OnPod: func(*corev1.Pod) {}})
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	go func() {
-		done <- n.Serve(ctx, listener, ServerConfig{
-			NodeName: "mac-1", Client: client, CertDir: dir,
-			Logs: func(_ context.Context, namespace, pod string, options api.ContainerLogOpts) (io.ReadCloser, error) {
-				if pod != "vm" {
-					return nil, errdefs.AsNotFound(errNoPod)
-				}
-				return io.NopCloser(strings.NewReader("console of " + namespace)), nil
-			},
-		})
-	}()
+	config.ClientNames = []string{DefaultClientName}
+	config.Logs = func(_ context.Context, namespace, pod, _ string, _ api.ContainerLogOpts) (io.ReadCloser, error) {
+		if pod != "vm" {
+			return nil, errdefs.AsNotFound(errNoPod)
+		}
+		return io.NopCloser(strings.NewReader("console of " + namespace)), nil
+	}
+	config.Exec = func(_ context.Context, namespace, _, _ string, command []string, streams api.AttachIO) error {
+		in, err := io.ReadAll(streams.Stdin())
+		if err != nil {
+			return err
+		}
+		if _, err := io.WriteString(streams.Stdout(), namespace+" "+strings.Join(command, " ")+" "+string(in)); err != nil {
+			return err
+		}
+		return utilexec.CodeExitError{Err: io.EOF, Code: 7}
+	}
+	config.PortForward = func(context.Context, string, string, int32, io.ReadWriteCloser) error { return nil }
+	go func() { done <- n.Serve(ctx, listener, config) }()
 	t.Cleanup(func() {
 		cancel()
 		require.NoError(t, <-done)
@@ -79,47 +111,118 @@ func server(t *testing.T, dir string) string {
 	return "https://" + listener.Addr().String()
 }
 
-func get(t *testing.T, url, token string) (int, string, *tls.ConnectionState) {
-	t.Helper()
-	client := http.Client{Timeout: 20 * time.Second, Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true}}
-	req, err := http.NewRequest(http.MethodGet, url, nil)
-	require.NoError(t, err)
-	if token != "" {
-		req.Header.Set("Authorization", "Bearer "+token)
+func get(url string, certificate *tls.Certificate) (int, string, *tls.ConnectionState, error) {
+	config := &tls.Config{InsecureSkipVerify: true, GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+		if certificate == nil {
+			return &tls.Certificate{}, nil
+		}
+		return certificate, nil
+	}}
+	client := http.Client{Timeout: 20 * time.Second, Transport: &http.Transport{TLSClientConfig: config, DisableKeepAlives: true}}
+	resp, err := client.Get(url)
+	if err != nil {
+		return 0, "", nil, err
 	}
-	resp, err := client.Do(req)
-	require.NoError(t, err)
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
-	require.NoError(t, err)
-	return resp.StatusCode, string(body), resp.TLS
+	return resp.StatusCode, string(body), resp.TLS, err
 }
 
-func TestServer(t *testing.T) {
-	url := server(t, t.TempDir())
-	for _, test := range []struct {
-		name, path, token string
-		code              int
-		body              string
-	}{
-		{"nobody", "/containerLogs/acme/vm/vm", "", http.StatusUnauthorized, "Unauthorized"},
-		{"a stranger", "/containerLogs/acme/vm/vm", "bad", http.StatusUnauthorized, "Unauthorized"},
-		{"one who may not", "/containerLogs/acme/vm/vm", "other", http.StatusForbidden, "Forbidden"},
-		{"one who may", "/containerLogs/acme/vm/vm", "good", http.StatusOK, "console of acme"},
-		{"no such pod", "/containerLogs/acme/none/vm", "good", http.StatusNotFound, "no such pod"},
+func TestOnlyKubeAPIServerIsServed(t *testing.T) {
+	ca, other := newAuthority(t), newAuthority(t)
+	address := serve(t, ServerConfig{ClientCAFile: ca.file(), CertDir: t.TempDir()})
+	for name, certificate := range map[string]*tls.Certificate{
+		"nobody":                      nil,
+		"a tenant":                    ca.sign(named("acme")),
+		"an administrator":            ca.sign(named("admin", "system:masters")),
+		"another Mac":                 ca.sign(named("system:node:mac-2", "system:nodes")),
+		"the name as an organization": ca.sign(named("acme", DefaultClientName)),
+		"another authority":           other.sign(kubeAPIServer),
+		"a server's certificate":      ca.sign(func(c *x509.Certificate) { c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth} }),
+		"expired": ca.sign(func(c *x509.Certificate) {
+			c.NotBefore, c.NotAfter = time.Now().Add(-2*time.Hour), time.Now().Add(-time.Hour)
+		}),
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			code, body, _ := get(t, url+test.path, test.token)
-			assert.Equal(t, test.code, code)
-			assert.Contains(t, body, test.body)
+		t.Run(name, func(t *testing.T) {
+			for _, path := range []string{"/containerLogs/acme/vm/vm", "/pods", "/healthz"} {
+				_, body, _, err := get(address+path, certificate)
+				require.ErrorContains(t, err, "remote error: tls: ", body)
+			}
 		})
 	}
+	client := ca.sign(kubeAPIServer)
+	for path, want := range map[string]struct {
+		code int
+		body string
+	}{
+		"/containerLogs/acme/vm/vm":             {http.StatusOK, "console of acme"},
+		"/containerLogs/acme/none/vm":           {http.StatusNotFound, "no such pod"},
+		"/containerLogs/acme/vm/vm?tailLines=x": {http.StatusBadRequest, "tailLines"},
+	} {
+		code, body, _, err := get(address+path, client)
+		require.NoError(t, err)
+		assert.Equal(t, want.code, code)
+		assert.Contains(t, body, want.body)
+	}
+}
+
+func TestNobodyIsServedWithoutAnAuthority(t *testing.T) {
+	n := New(Config{Description: Description{Name: "mac-1"}, Client: fake.NewClientset(), Clock: clock.RealClock{}, OnPod: func(*corev1.Pod) {}})
+	for _, config := range []ServerConfig{{ClientNames: []string{DefaultClientName}}, {ClientCAFile: newAuthority(t).file()}} {
+		config.CertDir = t.TempDir()
+		listener, err := net.Listen("tcp", "127.0.0.1:0")
+		require.NoError(t, err)
+		defer listener.Close()
+		require.ErrorContains(t, n.Serve(context.Background(), listener, config), "needs the authority")
+	}
+}
+
+// A client such as kube-apiserver runs a command and learns its exit code.
+func TestExec(t *testing.T) {
+	ca := newAuthority(t)
+	address := serve(t, ServerConfig{ClientCAFile: ca.file(), CertDir: t.TempDir()})
+	client := ca.sign(kubeAPIServer)
+	key, err := x509.MarshalECPrivateKey(client.PrivateKey.(*ecdsa.PrivateKey))
+	require.NoError(t, err)
+	config := &rest.Config{Host: address, TLSClientConfig: rest.TLSClientConfig{
+		Insecure: true,
+		CertData: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: client.Certificate[0]}),
+		KeyData:  pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: key}),
+	}}
+	run := func(path string) (string, error) {
+		u, err := url.Parse(address + path)
+		require.NoError(t, err)
+		executor, err := remotecommand.NewSPDYExecutor(config, http.MethodPost, u)
+		require.NoError(t, err)
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		defer cancel()
+		var out strings.Builder
+		err = executor.StreamWithContext(ctx, remotecommand.StreamOptions{Stdin: strings.NewReader("in"), Stdout: &out})
+		return out.String(), err
+	}
+	out, err := run("/exec/acme/vm/vm?command=echo&command=a+b&input=1&output=1")
+	assert.Equal(t, "acme echo a b in", out)
+	var exit utilexec.ExitError
+	require.ErrorAs(t, err, &exit)
+	assert.Equal(t, 7, exit.ExitStatus())
+	_, err = run("/attach/acme/vm/vm?input=1&output=1")
+	require.ErrorContains(t, err, "use kubectl exec")
 }
 
 func TestServingCertificateIsKept(t *testing.T) {
-	dir := t.TempDir()
-	_, _, first := get(t, server(t, dir)+"/pods", "")
-	_, _, second := get(t, server(t, dir)+"/pods", "")
-	assert.Equal(t, first.PeerCertificates[0].Raw, second.PeerCertificates[0].Raw)
-	assert.Equal(t, "127.0.0.1", first.PeerCertificates[0].IPAddresses[0].String())
+	ca, dir := newAuthority(t), t.TempDir()
+	client := ca.sign(kubeAPIServer)
+	seen := func(config ServerConfig) *x509.Certificate {
+		config.ClientCAFile = ca.file()
+		_, _, state, err := get(serve(t, config)+"/containerLogs/acme/vm/vm", client)
+		require.NoError(t, err)
+		return state.PeerCertificates[0]
+	}
+	first := seen(ServerConfig{CertDir: dir})
+	assert.Equal(t, first.Raw, seen(ServerConfig{CertDir: dir}).Raw)
+	assert.Equal(t, "127.0.0.1", first.IPAddresses[0].String())
+	signed := ca.sign(named("system:node:mac-1"))
+	assert.Equal(t, signed.Certificate[0], seen(ServerConfig{
+		CertDir: dir, Certificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return signed, nil },
+	}).Raw, "the cluster's comes first")
 }

@@ -15,19 +15,68 @@ import (
 
 // Client speaks to the runner of one slot.
 type Client struct {
+	dir  SlotDir
 	http *http.Client
 }
 
 // NewClient returns a client for the socket of dir. It does not connect yet, and
 // never to a socket that is not the slot owner's.
 func NewClient(dir SlotDir) *Client {
-	return &Client{http: &http.Client{Transport: &http.Transport{
+	return &Client{dir: dir, http: &http.Client{Transport: &http.Transport{
 		DisableKeepAlives: true,
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return dir.Dial(ctx)
 		},
 	}}}
 }
+
+// Connect connects to a vsock port of the guest. The connection ends with the VM.
+func (c *Client) Connect(ctx context.Context, port uint32) (net.Conn, error) {
+	conn, err := c.dir.Dial(ctx)
+	if err != nil {
+		return nil, err
+	}
+	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
+	reader, err := upgrade(conn, port)
+	if !stop() && err == nil {
+		err = ctx.Err() // the deadline is set, or about to be
+	}
+	if err != nil {
+		_ = conn.Close()
+		return nil, err
+	}
+	return &upgraded{Conn: conn, reader: reader}, nil
+}
+
+// upgrade returns the reader of what the guest sends.
+func upgrade(conn net.Conn, port uint32) (*bufio.Reader, error) {
+	req, err := http.NewRequest(http.MethodPost, fmt.Sprintf("http://vm%s?port=%d", PathConnect, port), nil)
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Connection", "Upgrade")
+	req.Header.Set("Upgrade", UpgradeVsock)
+	if err := req.Write(conn); err != nil {
+		return nil, err
+	}
+	reader := bufio.NewReader(conn)
+	resp, err := http.ReadResponse(reader, req)
+	if err != nil {
+		return nil, err
+	}
+	if resp.StatusCode != http.StatusSwitchingProtocols {
+		return nil, refusal(req, resp)
+	}
+	return reader, nil
+}
+
+// upgraded is a connection of which some may have been read already.
+type upgraded struct {
+	net.Conn
+	reader *bufio.Reader
+}
+
+func (u *upgraded) Read(p []byte) (int, error) { return u.reader.Read(p) }
 
 // State asks for the present state. An answer that does not come within ctx's
 // deadline is an error: the caller decides what silence means.
@@ -100,9 +149,13 @@ func (c *Client) send(ctx context.Context, method, path string, body any) (*http
 		return nil, err
 	}
 	if resp.StatusCode/100 != 2 {
-		defer resp.Body.Close()
-		text, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<10))
-		return nil, fmt.Errorf("%s %s: %s: %s", method, path, resp.Status, strings.TrimSpace(string(text)))
+		return nil, refusal(req, resp)
 	}
 	return resp, nil
+}
+
+func refusal(req *http.Request, resp *http.Response) error {
+	defer resp.Body.Close()
+	text, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<10))
+	return fmt.Errorf("%s %s: %s: %s", req.Method, req.URL.Path, resp.Status, strings.TrimSpace(string(text)))
 }

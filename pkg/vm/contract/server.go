@@ -4,9 +4,11 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"os"
+	"strconv"
 	"time"
 )
 
@@ -16,7 +18,20 @@ const (
 	PathWatch = "/v1/watch" // GET: JSON lines of State, the present one first
 	PathStop  = "/v1/stop"  // POST StopRequest: 202 and State
 	PathKill  = "/v1/kill"  // POST: 202 and State
+	// PathConnect joins the caller with a vsock port of the guest: a POST with the
+	// query port=NUMBER that asks to upgrade to UpgradeVsock is answered with 101,
+	// and from there on the connection is the guest's.
+	PathConnect = "/v1/connect"
 )
+
+// UpgradeVsock is the protocol that PathConnect upgrades to.
+const UpgradeVsock = "macrack-vsock"
+
+// ConnectTimeout bounds the wait for a port of the guest.
+const ConnectTimeout = 5 * time.Second
+
+// MaxConnections is how many connections to the guest a runner joins at a time.
+const MaxConnections = 64
 
 // Runner is what the API serves.
 type Runner interface {
@@ -30,6 +45,9 @@ type Runner interface {
 	Stop(grace time.Duration)
 	// Kill pulls the plug now.
 	Kill()
+	// Connect connects to a vsock port of the guest, before ctx ends. The connection
+	// ends with the VM.
+	Connect(ctx context.Context, port uint32) (net.Conn, error)
 }
 
 // Listen makes the runner's socket, with mode 0600, in place of one that a dead
@@ -84,11 +102,68 @@ func NewHandler(r Runner) *http.ServeMux {
 		r.Stop(time.Duration(body.GraceSeconds) * time.Second)
 		writeState(w, http.StatusAccepted, r.State())
 	})
+	connections := make(chan struct{}, MaxConnections)
+	mux.HandleFunc("POST "+PathConnect, func(w http.ResponseWriter, req *http.Request) {
+		select {
+		case connections <- struct{}{}:
+			defer func() { <-connections }()
+		default:
+			http.Error(w, fmt.Sprintf("there are %d connections to the guest already, which is the limit", MaxConnections), http.StatusServiceUnavailable)
+			return
+		}
+		connect(w, req, r)
+	})
 	mux.HandleFunc("POST "+PathKill, func(w http.ResponseWriter, _ *http.Request) {
 		r.Kill()
 		writeState(w, http.StatusAccepted, r.State())
 	})
 	return mux
+}
+
+func connect(w http.ResponseWriter, req *http.Request, r Runner) {
+	port, err := strconv.ParseUint(req.URL.Query().Get("port"), 10, 32)
+	if err != nil || port == 0 {
+		http.Error(w, fmt.Sprintf("port is %q, must be a vsock port", req.URL.Query().Get("port")), http.StatusBadRequest)
+		return
+	}
+	if req.Header.Get("Upgrade") != UpgradeVsock {
+		http.Error(w, "upgrade to "+UpgradeVsock, http.StatusUpgradeRequired)
+		return
+	}
+	ctx, cancel := context.WithTimeout(req.Context(), ConnectTimeout)
+	guest, err := r.Connect(ctx, uint32(port))
+	cancel()
+	if err != nil {
+		http.Error(w, fmt.Sprintf("port %d of the guest: %v", port, err), http.StatusBadGateway)
+		return
+	}
+	defer guest.Close()
+	caller, buffered, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	defer caller.Close()
+	if _, err := fmt.Fprintf(caller, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: %s\r\n\r\n", UpgradeVsock); err != nil {
+		return
+	}
+	join(guest, caller, buffered)
+}
+
+// join copies both ways until either way has ended. What a caller has sent with its
+// request is in buffered.
+func join(guest, caller net.Conn, buffered io.Reader) {
+	done := make(chan struct{}, 2)
+	pipe := func(to io.Writer, from io.Reader) {
+		_, _ = io.Copy(to, from)
+		done <- struct{}{}
+	}
+	go pipe(guest, buffered)
+	go pipe(caller, guest)
+	<-done
+	_ = guest.Close()
+	_ = caller.Close()
+	<-done
 }
 
 func writeState(w http.ResponseWriter, code int, s State) {

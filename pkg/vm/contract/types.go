@@ -42,6 +42,8 @@ type Address struct {
 // ScriptResult is the outcome of the guest's startup script.
 type ScriptResult struct {
 	ExitCode int32 `json:"exitCode"`
+	// EndedAt is when the runner learnt that the script had ended.
+	EndedAt time.Time `json:"endedAt"`
 	// OutputTail is the end of the script's output, at most MaxScriptOutput bytes.
 	OutputTail string `json:"outputTail,omitempty"`
 }
@@ -59,8 +61,10 @@ type State struct {
 	VM          VMState `json:"vm"`
 	// StartedAt is when the hypervisor had started the VM.
 	StartedAt *time.Time `json:"startedAt,omitempty"`
-	// GuestReady: the agent inside the guest has answered.
+	// GuestReady: the agent inside the guest answers.
 	GuestReady bool `json:"guestReady"`
+	// GuestSeen: it has answered before.
+	GuestSeen bool `json:"guestSeen,omitempty"`
 	// Address is empty until one is known, and again once the VM has stopped.
 	Address       *Address      `json:"address,omitempty"`
 	StartupScript *ScriptResult `json:"startupScript,omitempty"`

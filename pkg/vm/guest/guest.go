@@ -150,9 +150,9 @@ func (c *Client) Setup(ctx context.Context, setup Setup, offset int64, output fu
 	}
 }
 
-// Shutdown asks the guest to shut down, and does not wait for it.
+// Shutdown asks the guest to shut down, once it is up, and does not wait for it.
 func (c *Client) Shutdown(ctx context.Context) error {
-	_, err := c.api.Shutdown(ctx, &guestv1.ShutdownRequest{})
+	_, err := c.api.Shutdown(ctx, &guestv1.ShutdownRequest{}, grpc.WaitForReady(true))
 	return translate(err)
 }
 

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"os"
 	"sync"
@@ -15,6 +16,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"macrack.io/macrack/pkg/vm/contract"
+	"macrack.io/macrack/pkg/vm/guest"
 )
 
 const (
@@ -37,7 +39,9 @@ var ErrNothingToRun = errors.New("slot holds no spec that has not run yet")
 // Backend makes VMs.
 type Backend interface {
 	// NewMachine makes the VM of spec, whose files are in dir, without starting it.
-	NewMachine(spec *contract.Spec, dir contract.SlotDir, events Events) (Machine, error)
+	// What is worth telling the tenant goes to console, which is closed after the VM
+	// has ended.
+	NewMachine(spec *contract.Spec, dir contract.SlotDir, console *Console) (Machine, error)
 }
 
 // Machine is one VM. Errors of the hypervisor are *contract.Error.
@@ -47,17 +51,13 @@ type Machine interface {
 	// Wait blocks until a started VM has ended: nil if the guest shut down or the
 	// plug was pulled, an error if the VM failed.
 	Wait() error
-	// RequestShutdown asks the guest to shut down and does not wait for it.
-	RequestShutdown(ctx context.Context) error
 	// Kill pulls the plug.
 	Kill() error
-}
-
-// Events is how a Machine tells what it learns about its guest.
-type Events interface {
-	GuestReady()
-	Address(contract.Address)
-	StartupScript(contract.ScriptResult)
+	// Connect connects to a vsock port of the guest. It may ignore ctx.
+	Connect(ctx context.Context, port uint32) (net.Conn, error)
+	// FindAddress looks for the guest's address from outside the guest; nil if there
+	// is none to be found.
+	FindAddress(ctx context.Context) *contract.Address
 }
 
 // handlerWrapper is a Machine that adds to the API, as the simulator does.
@@ -66,8 +66,12 @@ type handlerWrapper interface {
 }
 
 type runner struct {
-	clock   clock.Clock
-	machine Machine
+	clock     clock.Clock
+	spec      *contract.Spec
+	machine   Machine
+	console   *Console
+	connector *connector
+	guest     *guest.Client
 
 	mu       sync.Mutex
 	state    contract.State
@@ -98,8 +102,15 @@ func Run(ctx context.Context, dir contract.SlotDir, backend Backend, clk clock.C
 	}
 	defer os.Remove(dir.SocketPath())
 
+	console, err := OpenConsole(dir.ConsolePath(), clk)
+	if err != nil {
+		return nil, err
+	}
+	defer console.Close()
 	r := &runner{
 		clock:    clk,
+		spec:     spec,
+		console:  console,
 		changed:  make(chan struct{}),
 		stopping: make(chan struct{}, 1),
 		state: contract.State{
@@ -108,11 +119,18 @@ func Run(ctx context.Context, dir contract.SlotDir, backend Backend, clk clock.C
 			VM: contract.VMStarting, PID: os.Getpid(),
 		},
 	}
-	r.machine, err = backend.NewMachine(spec, dir, r)
+	r.machine, err = backend.NewMachine(spec, dir, console)
 	if err != nil {
 		_ = listener.Close()
 		return r.finish(dir, contract.ExitStartFailed, err)
 	}
+	r.connector = newConnector(r.machine, clk)
+	defer r.connector.Close()
+	if r.guest, err = guest.NewClient(func(ctx context.Context) (net.Conn, error) { return r.Connect(ctx, guest.Port) }); err != nil {
+		_ = listener.Close()
+		return r.finish(dir, contract.ExitStartFailed, err)
+	}
+	defer r.guest.Close()
 	// The spec counts as started before the VM can run, so that no crash in
 	// between makes it run twice.
 	if err := contract.WriteJSON(dir.StartedPath(), contract.Started{InstanceUID: spec.InstanceUID, PID: os.Getpid(), At: clk.Now()}); err != nil {
@@ -145,6 +163,11 @@ func Run(ctx context.Context, dir contract.SlotDir, backend Backend, clk clock.C
 			s.VM = contract.VMRunning
 		}
 	})
+	following, stopFollowing := context.WithCancel(context.Background())
+	var followed sync.WaitGroup
+	followed.Go(func() { r.follow(following) })
+	defer followed.Wait()
+	defer stopFollowing()
 	klog.InfoS("VM started", "instance", klog.KRef(spec.Namespace, spec.Name), "uid", spec.InstanceUID)
 	reason, err := r.supervise(ctx)
 	return r.finish(dir, reason, err)
@@ -189,6 +212,8 @@ func unstarted(dir contract.SlotDir) (*contract.Spec, error) {
 func (r *runner) supervise(ctx context.Context) (contract.ExitReason, error) {
 	ended := make(chan error, 1)
 	go func() { ended <- r.machine.Wait() }()
+	asking, stopAsking := context.WithCancel(context.Background())
+	defer stopAsking()
 
 	asked, pulled := false, false
 	var plug, giveUp <-chan time.Time
@@ -213,9 +238,7 @@ func (r *runner) supervise(ctx context.Context) (contract.ExitReason, error) {
 		wait := stopBy.Sub(r.clock.Now())
 		if !killed && !asked && wait > 0 {
 			asked = true
-			if err := r.machine.RequestShutdown(ctx); err != nil {
-				klog.ErrorS(err, "Guest could not be asked to shut down; the plug is pulled when its grace ends")
-			}
+			go r.askToShutDown(asking)
 		}
 		if !killed && wait > 0 {
 			plug = r.clock.After(wait)
@@ -271,6 +294,9 @@ func (r *runner) finish(dir contract.SlotDir, reason contract.ExitReason, cause 
 	r.update(func(s *contract.State) {
 		s.VM, s.Address, s.GuestReady = contract.VMStopped, nil, false
 	})
+	if r.connector != nil {
+		r.connector.Close()
+	}
 	klog.InfoS("VM ended", "uid", result.InstanceUID, "reason", reason, "error", cause)
 	return result, err
 }
@@ -334,19 +360,4 @@ func (r *runner) order(give func()) {
 	case r.stopping <- struct{}{}:
 	default:
 	}
-}
-
-// GuestReady, Address and StartupScript implement Events.
-
-func (r *runner) GuestReady() { r.update(func(s *contract.State) { s.GuestReady = true }) }
-
-func (r *runner) Address(a contract.Address) {
-	r.update(func(s *contract.State) { s.Address = &a })
-}
-
-func (r *runner) StartupScript(result contract.ScriptResult) {
-	if n := len(result.OutputTail); n > contract.MaxScriptOutput {
-		result.OutputTail = result.OutputTail[n-contract.MaxScriptOutput:]
-	}
-	r.update(func(s *contract.State) { s.StartupScript = &result })
 }

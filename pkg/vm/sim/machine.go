@@ -7,7 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -18,6 +18,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"macrack.io/macrack/pkg/vm/contract"
+	"macrack.io/macrack/pkg/vm/guest"
 	"macrack.io/macrack/pkg/vm/runner"
 )
 
@@ -28,6 +29,12 @@ var defaultSimulation = contract.Simulation{BootMillis: 200, ShutdownMillis: 50}
 type Backend struct {
 	Host  HostDir
 	Clock clock.Clock
+	// GuestAgent is the command line of macrack-guest-agent, which guests then run
+	// as a process of the host: what a tenant runs in a simulated guest runs on the
+	// host, kept to a directory of its own as far as Landlock can. It is for
+	// development only. Without it guests have an agent in this process, which runs
+	// no commands.
+	GuestAgent []string
 }
 
 // NewMachineID returns a machine identifier, as base64.
@@ -38,7 +45,7 @@ func NewMachineID() string {
 }
 
 // NewMachine implements runner.Backend.
-func (b *Backend) NewMachine(spec *contract.Spec, dir contract.SlotDir, events runner.Events) (runner.Machine, error) {
+func (b *Backend) NewMachine(spec *contract.Spec, dir contract.SlotDir, console *runner.Console) (runner.Machine, error) {
 	behaviour, err := b.behaviour(spec)
 	if err != nil {
 		return nil, err
@@ -50,15 +57,17 @@ func (b *Backend) NewMachine(spec *contract.Spec, dir contract.SlotDir, events r
 	if err != nil {
 		return nil, fmt.Errorf("slot directory %q is not named by its number: %w", dir, err)
 	}
-	console, err := os.OpenFile(dir.ConsolePath(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-	if err != nil {
-		return nil, err
+	m := &machine{
+		host: b.Host, clock: b.Clock, spec: spec, behaviour: *behaviour, console: console,
+		shutdown: make(chan struct{}, 1), end: make(chan error, 1), reboot: make(chan struct{}, 1), ended: make(chan struct{}),
 	}
-	return &machine{
-		host: b.Host, clock: b.Clock, spec: spec, behaviour: *behaviour, events: events, console: console,
-		address:  fmt.Sprintf("192.168.64.%d", 2+slot),
-		shutdown: make(chan struct{}, 1), end: make(chan error, 1), ended: make(chan struct{}),
-	}, nil
+	address := fmt.Sprintf("192.168.64.%d", 2+slot)
+	if len(b.GuestAgent) > 0 {
+		m.guest, err = newProcess(b.GuestAgent, dir, address, behaviour, m.askToShutDown)
+	} else {
+		m.guest, err = newModel(dir, address, behaviour, m.askToShutDown)
+	}
+	return m, err
 }
 
 func (b *Backend) behaviour(spec *contract.Spec) (*contract.Simulation, error) {
@@ -84,17 +93,28 @@ type machine struct {
 	clock     clock.Clock
 	spec      *contract.Spec
 	behaviour contract.Simulation
-	events    runner.Events
-	address   string
+	console   *runner.Console
+	guest     guestAgent
 
 	shutdown chan struct{} // the guest was asked to shut down
-	end      chan error    // ends the guest: nil is an orderly end
+	reboot   chan struct{}
+	end      chan error // ends the guest: nil is an orderly end
 	ended    chan struct{}
 	err      error // valid once ended is closed
 	hang     hangGate
+}
 
-	consoleMu sync.Mutex
-	console   io.WriteCloser
+// guestAgent is the agent in a simulated guest.
+type guestAgent interface {
+	// boot starts the agent, and restarts it if it dies.
+	boot() error
+	// halt ends the agent, and what it runs.
+	halt()
+	connect(ctx context.Context) (net.Conn, error)
+	// freeze has the agent hang, or go on.
+	freeze(bool)
+	// kill ends the agent as a crash would; the guest starts it again.
+	kill()
 }
 
 func (m *machine) Start(context.Context) error {
@@ -113,35 +133,39 @@ func (m *machine) Start(context.Context) error {
 func (m *machine) run(stop func()) {
 	defer close(m.ended)
 	defer stop()
-	defer m.console.Close()
-	m.printf("%s boots with %d CPUs, machine ID %s, MAC address %s", m.spec.Name, m.spec.CPU, m.spec.MachineID, m.spec.MACAddress)
+	defer m.guest.halt()
+	m.console.Printf("%s boots with %d CPUs, machine ID %s, MAC address %s", m.spec.Name, m.spec.CPU, m.spec.MachineID, m.spec.MACAddress)
 
-	var booted, crashed, down <-chan time.Time
-	if !m.behaviour.NeverReady {
-		booted = m.clock.After(time.Duration(m.behaviour.BootMillis) * time.Millisecond)
+	boot := func() <-chan time.Time {
+		if m.behaviour.NeverReady {
+			return nil
+		}
+		return m.clock.After(time.Duration(m.behaviour.BootMillis) * time.Millisecond)
 	}
+	booted := boot()
+	var crashed, down <-chan time.Time
 	if m.behaviour.CrashAfterMillis > 0 {
 		crashed = m.clock.After(time.Duration(m.behaviour.CrashAfterMillis) * time.Millisecond)
 	}
 	for {
 		select {
 		case <-booted:
-			m.printf("guest agent ready at %s", m.address)
-			m.events.GuestReady()
-			m.events.Address(contract.Address{Value: m.address, Source: contract.AddressFromGuestAgent, ObservedAt: m.clock.Now()})
-			if m.spec.StartupScript != "" {
-				m.printf("startup script ended with exit code %d", m.behaviour.ScriptExitCode)
-				m.events.StartupScript(contract.ScriptResult{ExitCode: m.behaviour.ScriptExitCode, OutputTail: "simulated: the script was not run\n"})
+			if err := m.guest.boot(); err != nil {
+				m.console.Printf("the guest agent does not start: %v", err)
 			}
+		case <-m.reboot:
+			m.console.Printf("reboots")
+			m.guest.halt()
+			booted = boot()
 		case <-m.shutdown:
 			if m.behaviour.IgnoreShutdown {
-				m.printf("asked to shut down, ignored")
+				m.console.Printf("asked to shut down, ignored")
 				continue
 			}
-			m.printf("shutting down")
+			m.console.Printf("shutting down")
 			down = m.clock.After(time.Duration(m.behaviour.ShutdownMillis) * time.Millisecond)
 		case <-down:
-			m.printf("down")
+			m.console.Printf("down")
 			return
 		case <-crashed:
 			m.err = &contract.Error{Domain: contract.VZErrorDomain, Code: 1, Message: "The virtual machine stopped unexpectedly."}
@@ -152,24 +176,29 @@ func (m *machine) run(stop func()) {
 	}
 }
 
-func (m *machine) printf(format string, args ...any) {
-	m.consoleMu.Lock()
-	defer m.consoleMu.Unlock()
-	_, _ = fmt.Fprintf(m.console, "%s "+format+"\n", append([]any{m.clock.Now().UTC().Format(time.RFC3339)}, args...)...)
-}
-
 func (m *machine) Wait() error {
 	<-m.ended
 	return m.err
 }
 
-func (m *machine) RequestShutdown(context.Context) error {
+// askToShutDown is the guest's own shutdown command.
+func (m *machine) askToShutDown() {
 	select {
 	case m.shutdown <- struct{}{}:
 	default:
 	}
-	return nil
 }
+
+// Connect implements runner.Machine.
+func (m *machine) Connect(ctx context.Context, port uint32) (net.Conn, error) {
+	if port != guest.Port {
+		return nil, errors.New("nobody listens")
+	}
+	return m.guest.connect(ctx)
+}
+
+// FindAddress implements runner.Machine: a simulated guest has no network.
+func (m *machine) FindAddress(context.Context) *contract.Address { return nil }
 
 func (m *machine) Kill() error {
 	m.finish(nil)
@@ -189,6 +218,11 @@ const (
 	PathDown  = "/sim/down"  // POST: the guest shuts itself down
 	PathHang  = "/sim/hang"  // POST: the API stops answering, the VM runs on
 	PathWake  = "/sim/wake"  // POST: the API answers again
+
+	PathReboot      = "/sim/reboot"       // POST: the guest restarts
+	PathGuestFreeze = "/sim/guest/freeze" // POST: the guest hangs
+	PathGuestThaw   = "/sim/guest/thaw"   // POST: the guest goes on
+	PathGuestKill   = "/sim/guest/kill"   // POST: the guest agent crashes
 )
 
 // hangGate holds requests back while it is shut.
@@ -238,6 +272,15 @@ func (m *machine) WrapHandler(next http.Handler) http.Handler {
 	act(PathDown, func() { m.finish(nil) })
 	act(PathHang, func() { m.hang.set(true) })
 	act(PathWake, func() { m.hang.set(false) })
+	act(PathReboot, func() {
+		select {
+		case m.reboot <- struct{}{}:
+		default:
+		}
+	})
+	act(PathGuestFreeze, func() { m.guest.freeze(true) })
+	act(PathGuestThaw, func() { m.guest.freeze(false) })
+	act(PathGuestKill, func() { m.guest.kill() })
 	mux.HandleFunc("/", func(w http.ResponseWriter, req *http.Request) {
 		if m.hang.pass(req.Context()) {
 			next.ServeHTTP(w, req)

@@ -13,15 +13,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"sync"
-	"time"
 
 	"github.com/Code-Hex/vz/v3"
-	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
 	"macrack.io/macrack/pkg/vm/contract"
-	"macrack.io/macrack/pkg/vm/guest"
 	"macrack.io/macrack/pkg/vm/netaddr"
 	"macrack.io/macrack/pkg/vm/runner"
 )
@@ -32,12 +28,6 @@ const (
 	hardwareModelName = "hardware-model.bin"
 	// dhcpLeases is where macOS' DHCP server for NAT networks keeps its leases.
 	dhcpLeases = "/var/db/dhcpd_leases"
-	// probeInterval is how often a guest is asked for its state, and
-	// probeTimeout how long it may take to answer.
-	probeInterval = 2 * time.Second
-	probeTimeout  = 5 * time.Second
-	// setupTimeout bounds the tenant's startup script.
-	setupTimeout = time.Hour
 )
 
 // defaultDisplay is what a guest has that asks for no other: macOS wants one even
@@ -46,7 +36,7 @@ var defaultDisplay = contract.Display{Width: 1920, Height: 1200, PixelsPerInch: 
 
 // Backend makes virtual machines.
 type Backend struct {
-	Clock clock.WithTicker
+	Clock clock.PassiveClock
 }
 
 // NewMachineID returns a new machine identifier, as base64.
@@ -61,7 +51,7 @@ func NewMachineID() (string, error) {
 }
 
 // NewMachine implements runner.Backend.
-func (b *Backend) NewMachine(spec *contract.Spec, dir contract.SlotDir, events runner.Events) (runner.Machine, error) {
+func (b *Backend) NewMachine(spec *contract.Spec, dir contract.SlotDir, console *runner.Console) (runner.Machine, error) {
 	mac, err := net.ParseMAC(spec.MACAddress)
 	if err != nil {
 		return nil, err
@@ -74,13 +64,7 @@ func (b *Backend) NewMachine(spec *contract.Spec, dir contract.SlotDir, events r
 	if err != nil {
 		return nil, convert(err)
 	}
-	console, err := os.OpenFile(dir.ConsolePath(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-	if err != nil {
-		return nil, err
-	}
-	m := &machine{spec: spec, mac: mac, clock: b.Clock, events: events, vm: vm, console: console, ended: make(chan struct{})}
-	m.guest = guest.NewClient(m.dial)
-	return m, nil
+	return &machine{spec: spec, mac: mac, clock: b.Clock, vm: vm, console: console, ended: make(chan struct{})}, nil
 }
 
 func configure(spec *contract.Spec, dir contract.SlotDir, mac net.HardwareAddr) (*vz.VirtualMachineConfiguration, error) {
@@ -230,30 +214,20 @@ func convert(err error) error {
 type machine struct {
 	spec    *contract.Spec
 	mac     net.HardwareAddr
-	clock   clock.WithTicker
-	events  runner.Events
+	clock   clock.PassiveClock
 	vm      *vz.VirtualMachine
-	guest   *guest.Client
-	console *os.File
+	console *runner.Console
 
 	ended chan struct{}
 	err   error // valid once ended is closed
-
-	mu      sync.Mutex
-	address contract.Address
 }
 
 func (m *machine) Start(context.Context) error {
 	if err := m.vm.Start(); err != nil {
 		return convert(err)
 	}
-	m.printf("started with %d CPUs, machine ID %s, MAC address %s", m.spec.CPU, m.spec.MachineID, m.mac)
-	ctx, cancel := context.WithCancel(context.Background())
-	go func() {
-		defer cancel()
-		m.follow()
-	}()
-	go m.probe(ctx)
+	m.console.Printf("started with %d CPUs, machine ID %s, MAC address %s", m.spec.CPU, m.spec.MachineID, m.mac)
+	go m.follow()
 	return nil
 }
 
@@ -261,7 +235,7 @@ func (m *machine) Start(context.Context) error {
 func (m *machine) follow() {
 	defer close(m.ended)
 	for state := range m.vm.StateChangedNotify() {
-		m.printf("state %s", state)
+		m.console.Printf("state %s", state)
 		switch state {
 		case vz.VirtualMachineStateStopped:
 			return
@@ -278,124 +252,37 @@ func (m *machine) Wait() error {
 	return m.err
 }
 
-// RequestShutdown goes through the guest agent: the framework's own request only
-// shows a dialog in a macOS guest.
-func (m *machine) RequestShutdown(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
-	defer cancel()
-	return m.guest.Shutdown(ctx)
-}
-
 func (m *machine) Kill() error { return convert(m.vm.Stop()) }
 
-// dial connects to the guest agent. The framework knows no timeout, and does
-// nothing at all if nobody listens, so a connection that comes too late is closed.
-func (m *machine) dial(ctx context.Context) (net.Conn, error) {
+// Connect implements runner.Machine. The framework knows no timeout, and may not
+// answer at all if nobody listens: the runner bounds the wait.
+func (m *machine) Connect(_ context.Context, port uint32) (net.Conn, error) {
 	devices := m.vm.SocketDevices()
 	if len(devices) == 0 {
 		return nil, errors.New("the virtual machine has no socket device")
 	}
-	type result struct {
-		conn net.Conn
-		err  error
-	}
-	connected := make(chan result, 1)
-	go func() {
-		conn, err := devices[0].Connect(guest.Port)
-		if err != nil {
-			connected <- result{err: convert(err)}
-			return
-		}
-		connected <- result{conn: conn}
-	}()
-	select {
-	case r := <-connected:
-		return r.conn, r.err
-	case <-ctx.Done():
-		go func() {
-			if r := <-connected; r.conn != nil {
-				_ = r.conn.Close()
-			}
-		}()
-		return nil, ctx.Err()
-	}
-}
-
-// probe asks the guest until ctx ends, sets it up once it answers, and reports its
-// address, from wherever it can be learnt.
-func (m *machine) probe(ctx context.Context) {
-	ticker := m.clock.NewTicker(probeInterval)
-	defer ticker.Stop()
-	ready := false
-	for {
-		info, err := m.info(ctx)
-		if err == nil && !ready {
-			ready = true
-			m.printf("guest agent answers")
-			m.events.GuestReady()
-			go m.setup(ctx)
-		}
-		if err == nil && len(info.Addresses) > 0 {
-			m.found(info.Addresses[0], contract.AddressFromGuestAgent)
-		} else {
-			m.lookUp(ctx)
-		}
-		select {
-		case <-ctx.Done():
-			_ = m.console.Close()
-			return
-		case <-ticker.C():
-		}
-	}
-}
-
-func (m *machine) info(ctx context.Context) (*guest.Info, error) {
-	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
-	defer cancel()
-	return m.guest.Info(ctx)
-}
-
-func (m *machine) setup(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, setupTimeout)
-	defer cancel()
-	result, err := m.guest.Setup(ctx, guest.Setup{
-		InstanceUID: m.spec.InstanceUID, SSHAuthorizedKeys: m.spec.SSHAuthorizedKeys, StartupScript: m.spec.StartupScript,
-	})
+	conn, err := devices[0].Connect(port)
 	if err != nil {
-		klog.ErrorS(err, "The guest was not set up", "uid", m.spec.InstanceUID)
-		return
+		return nil, convert(err)
 	}
-	if m.spec.StartupScript != "" {
-		m.events.StartupScript(*result)
-	}
+	return conn, nil
 }
 
-// lookUp finds the address from outside the guest.
-func (m *machine) lookUp(ctx context.Context) {
+// FindAddress implements runner.Machine.
+func (m *machine) FindAddress(ctx context.Context) *contract.Address {
 	if leases, err := os.ReadFile(dhcpLeases); err == nil {
 		if address, ok := netaddr.FromDHCPLeases(bytes.NewReader(leases), m.mac, m.clock.Now()); ok {
-			m.found(address, contract.AddressFromDHCPLease)
-			return
+			return m.found(address, contract.AddressFromDHCPLease)
 		}
 	}
 	if table, err := exec.CommandContext(ctx, "/usr/sbin/arp", "-an").Output(); err == nil {
 		if address, ok := netaddr.FromARP(bytes.NewReader(table), m.mac); ok {
-			m.found(address, contract.AddressFromARP)
+			return m.found(address, contract.AddressFromARP)
 		}
 	}
+	return nil
 }
 
-// found reports an address that is new, or comes from a new source.
-func (m *machine) found(value netip.Addr, source contract.AddressSource) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.address.Value == value.String() && m.address.Source == source {
-		return
-	}
-	m.address = contract.Address{Value: value.String(), Source: source, ObservedAt: m.clock.Now()}
-	m.events.Address(m.address)
-}
-
-func (m *machine) printf(format string, args ...any) {
-	_, _ = fmt.Fprintf(m.console, "%s "+format+"\n", append([]any{m.clock.Now().UTC().Format(time.RFC3339)}, args...)...)
+func (m *machine) found(address netip.Addr, source contract.AddressSource) *contract.Address {
+	return &contract.Address{Value: address.String(), Source: source, ObservedAt: m.clock.Now()}
 }

@@ -1,0 +1,181 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+
+	"github.com/virtual-kubelet/virtual-kubelet/errdefs"
+	"github.com/virtual-kubelet/virtual-kubelet/node/api"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	utilexec "k8s.io/utils/exec"
+
+	"macrack.io/macrack/pkg/agent/slots"
+	"macrack.io/macrack/pkg/rules"
+	"macrack.io/macrack/pkg/vm/contract"
+	"macrack.io/macrack/pkg/vm/guest"
+)
+
+// maxSessions is how many commands and forwarded connections the agent serves for
+// one virtual machine at a time.
+const maxSessions = 16
+
+var errVMStopped = errors.New("the virtual machine has stopped")
+
+// machineOf finds the virtual machine whose placeholder a pod is. Anybody who may
+// write pods in a namespace can give one the UID of an instance elsewhere, so the
+// pod's word is not taken for it: the instance must be of the pod's namespace and
+// name the pod, and the slot must hold that instance.
+func (a *Agent) machineOf(namespace, name string) (slots.Status, error) {
+	pod, err := a.node.Pods().Pods(namespace).Get(name)
+	if err != nil {
+		return slots.Status{}, errdefs.AsNotFound(err)
+	}
+	instance, err := a.instances.MacOSInstances(namespace).Get(pod.Labels[rules.LabelInstance])
+	switch {
+	case apierrors.IsNotFound(err) || err == nil && !belongs(pod, instance):
+		return slots.Status{}, errdefs.NotFoundf("pod %s is not the placeholder of a MacOSInstance on this Mac", name)
+	case err != nil:
+		return slots.Status{}, err
+	}
+	slot, ok := a.slots.Find(string(instance.UID))
+	if !ok || slot.Spec.Namespace != namespace || slot.Spec.Name != instance.Name {
+		return slots.Status{}, errdefs.NotFoundf("MacOSInstance %s has no virtual machine on this Mac: it is %s", instance.Name, instance.Status.Phase)
+	}
+	return slot, nil
+}
+
+// Exec runs a command in the guest of a pod's virtual machine.
+func (a *Agent) Exec(ctx context.Context, namespace, name, container string, command []string, io api.AttachIO) error {
+	return a.session(ctx, namespace, name, func(ctx context.Context, c *guest.Client) error {
+		code, err := c.Exec(ctx, guest.Command{
+			Args: command, Stdin: io.Stdin(), Stdout: writer(io.Stdout()), Stderr: writer(io.Stderr()),
+			TTY: io.TTY(), Resize: sizes(ctx, io),
+		})
+		if err == nil && code != 0 {
+			return utilexec.CodeExitError{Err: fmt.Errorf("command terminated with exit code %d", code), Code: code}
+		}
+		return err
+	})
+}
+
+// writer keeps a stream that is not there from being a writer that is not nil.
+func writer(w io.WriteCloser) io.Writer {
+	if w == nil {
+		return nil
+	}
+	return w
+}
+
+func sizes(ctx context.Context, io api.AttachIO) <-chan guest.Size {
+	if !io.TTY() {
+		return nil
+	}
+	sizes := make(chan guest.Size)
+	go func() {
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case s := <-io.Resize():
+				select {
+				case <-ctx.Done():
+					return
+				case sizes <- guest.Size{Columns: s.Width, Rows: s.Height}:
+				}
+			}
+		}
+	}()
+	return sizes
+}
+
+// PortForward joins a stream with a TCP port of the guest of a pod's virtual machine.
+func (a *Agent) PortForward(ctx context.Context, namespace, name string, port int32, stream io.ReadWriteCloser) error {
+	if port < 1 || port > 65535 {
+		return fmt.Errorf("port is %d, must be 1 to 65535", port)
+	}
+	return a.session(ctx, namespace, name, func(ctx context.Context, c *guest.Client) error {
+		return c.Forward(ctx, uint16(port), stream)
+	})
+}
+
+// session has do talk to the guest agent of a pod's virtual machine, over a
+// connection of its own that ends with the virtual machine.
+func (a *Agent) session(ctx context.Context, namespace, name string, do func(context.Context, *guest.Client) error) error {
+	slot, err := a.machineOf(namespace, name)
+	if err != nil {
+		return err
+	}
+	if slot.Phase != slots.Attached || slot.State.VM != contract.VMRunning {
+		return fmt.Errorf("the virtual machine of pod %s does not run", name)
+	}
+	uid := slot.UID()
+	leave, err := a.sessions.enter(uid)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	conn, err := a.slots.Connect(ctx, uid, guest.Port)
+	if err != nil {
+		return fmt.Errorf("%w: %w", guest.ErrSilent, err)
+	}
+	defer conn.Close()
+	client, err := guest.NewClient(once(conn))
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	err = do(ctx, client)
+	if errors.Is(err, guest.ErrLost) || errors.Is(err, guest.ErrSilent) {
+		if now, ok := a.slots.Find(uid); !ok || now.Phase != slots.Attached {
+			return errVMStopped
+		}
+	}
+	return err
+}
+
+// once hands out a connection that there is, and no other after it: what a session
+// has begun does not go on elsewhere.
+func once(conn net.Conn) func(context.Context) (net.Conn, error) {
+	var mu sync.Mutex
+	return func(context.Context) (net.Conn, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		if conn == nil {
+			return nil, errors.New("the connection was lost")
+		}
+		c := conn
+		conn = nil
+		return c, nil
+	}
+}
+
+// sessions counts what goes on with each virtual machine.
+type sessions struct {
+	mu  sync.Mutex
+	now map[string]int
+}
+
+func (s *sessions) enter(uid string) (leave func(), err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.now[uid] >= maxSessions {
+		return nil, fmt.Errorf("%d commands and forwarded connections of this virtual machine are open, which is the limit: end one first", maxSessions)
+	}
+	if s.now == nil {
+		s.now = map[string]int{}
+	}
+	s.now[uid]++
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.now[uid]--; s.now[uid] == 0 {
+			delete(s.now, uid)
+		}
+	}, nil
+}

@@ -1,0 +1,22 @@
+package slots
+
+import (
+	"context"
+	"fmt"
+	"net"
+
+	"macrack.io/macrack/pkg/vm/contract"
+)
+
+// Connect connects to a vsock port of the guest of a running VM. The connection
+// ends with the VM.
+func (m *Manager) Connect(ctx context.Context, uid string, port uint32) (net.Conn, error) {
+	s, err := m.find(uid, Attached)
+	if err != nil {
+		return nil, err
+	}
+	if state := s.get().State; state == nil || state.VM != contract.VMRunning {
+		return nil, fmt.Errorf("%w: it does not run", ErrNotHere)
+	}
+	return s.client.Connect(ctx, port)
+}

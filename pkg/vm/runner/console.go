@@ -1,0 +1,100 @@
+package runner
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"sync"
+
+	"k8s.io/utils/clock"
+
+	"macrack.io/macrack/pkg/vm/contract"
+)
+
+const (
+	// maxConsole bounds the console's file, in bytes: a guest may print without end.
+	maxConsole = 8 << 20
+	// maxLine is where a line is broken that does not end, in bytes.
+	maxLine = 16 << 10
+)
+
+// Console is the file of what the tenant may read of a VM: lines with the time at
+// which they came.
+type Console struct {
+	clock clock.PassiveClock
+
+	mu      sync.Mutex
+	file    *os.File
+	size    int64
+	partial []byte // a line that has not ended yet
+}
+
+// OpenConsole opens or makes the file at path.
+func OpenConsole(path string, clk clock.PassiveClock) (*Console, error) {
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	info, err := file.Stat()
+	if err != nil {
+		_ = file.Close()
+		return nil, err
+	}
+	return &Console{clock: clk, file: file, size: info.Size()}, nil
+}
+
+// Printf writes a line of the runner's own.
+func (c *Console) Printf(format string, args ...any) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.endLine()
+	c.line(fmt.Appendf(nil, format, args...))
+}
+
+// Write writes output of the guest. It never fails: the console is not worth a VM.
+func (c *Console) Write(data []byte) (int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.partial = append(c.partial, data...)
+	for {
+		i := bytes.IndexByte(c.partial, '\n')
+		switch {
+		case i >= 0:
+			c.line(bytes.TrimSuffix(c.partial[:i], []byte("\r")))
+			c.partial = c.partial[i+1:]
+		case len(c.partial) >= maxLine:
+			c.line(c.partial[:maxLine])
+			c.partial = c.partial[maxLine:]
+		default:
+			return len(data), nil
+		}
+	}
+}
+
+func (c *Console) endLine() {
+	if len(c.partial) > 0 {
+		c.line(c.partial)
+		c.partial = nil
+	}
+}
+
+func (c *Console) line(text []byte) {
+	if c.size >= maxConsole {
+		return
+	}
+	line := c.clock.Now().UTC().AppendFormat(nil, contract.ConsoleTime)
+	line = append(append(append(line, ' '), text...), '\n')
+	if c.size += int64(len(line)); c.size >= maxConsole {
+		line = fmt.Appendf(nil, "%s the console has %d bytes and is full; what follows is dropped\n", c.clock.Now().UTC().Format(contract.ConsoleTime), maxConsole)
+	}
+	_, _ = c.file.Write(line)
+}
+
+// Close closes the file.
+func (c *Console) Close() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.endLine()
+	c.size = maxConsole
+	_ = c.file.Close()
+}

@@ -1,0 +1,263 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+
+	"google.golang.org/grpc/test/bufconn"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+
+	"macrack.io/macrack/pkg/vm/contract"
+	"macrack.io/macrack/pkg/vm/guest/agent"
+)
+
+const (
+	// guestDir is what stands for a guest's disk, in the slot's directory: home and
+	// state.
+	guestDir = "guest"
+	// restartPause is the time after which a guest agent that died is started again.
+	restartPause = 200 * time.Millisecond
+	// guestVersion is the version that a modelled guest agent tells.
+	guestVersion = "simulated"
+)
+
+// model is a guest agent in this process, which runs no commands.
+type model struct {
+	config agent.Config
+
+	frozen hangGate
+
+	mu       sync.Mutex
+	listener *bufconn.Listener // nil when the guest is down
+	stop     context.CancelFunc
+	served   chan struct{}
+}
+
+func newModel(dir contract.SlotDir, address string, behaviour *contract.Simulation, shutdown func()) (*model, error) {
+	ip, err := netip.ParseAddr(address)
+	if err != nil {
+		return nil, err
+	}
+	return &model{config: agent.Config{
+		Version:  guestVersion,
+		StateDir: filepath.Join(string(dir), guestDir),
+		Script: func(_ context.Context, _ string, output func([]byte)) int32 {
+			output([]byte("simulated: the script was not run\n"))
+			return behaviour.ScriptExitCode
+		},
+		Shutdown:  shutdown,
+		Addresses: func() ([]netip.Addr, error) { return []netip.Addr{ip}, nil },
+		Clock:     clock.RealClock{},
+	}}, nil
+}
+
+func (g *model) boot() error {
+	a, err := agent.New(g.config)
+	if err != nil {
+		return err
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	var ctx context.Context
+	ctx, g.stop = context.WithCancel(context.Background())
+	g.listener, g.served = bufconn.Listen(64<<10), make(chan struct{})
+	go func(l net.Listener, served chan struct{}) {
+		defer close(served)
+		if err := a.Serve(ctx, l); err != nil {
+			klog.ErrorS(err, "Simulated guest agent")
+		}
+	}(g.listener, g.served)
+	return nil
+}
+
+func (g *model) halt() {
+	g.mu.Lock()
+	listener, stop, served := g.listener, g.stop, g.served
+	g.listener = nil
+	g.mu.Unlock()
+	g.frozen.set(false)
+	if listener != nil {
+		stop()
+		<-served
+	}
+}
+
+func (g *model) kill() {
+	g.halt()
+	if err := g.boot(); err != nil {
+		klog.ErrorS(err, "Simulated guest agent")
+	}
+}
+
+func (g *model) freeze(frozen bool) { g.frozen.set(frozen) }
+
+func (g *model) connect(ctx context.Context) (net.Conn, error) {
+	if !g.frozen.pass(ctx) {
+		return nil, ctx.Err()
+	}
+	g.mu.Lock()
+	listener := g.listener
+	g.mu.Unlock()
+	if listener == nil {
+		return nil, errDown
+	}
+	conn, err := listener.DialContext(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &freezable{Conn: conn, frozen: &g.frozen}, nil
+}
+
+// freezable is a connection to a guest that may hang.
+type freezable struct {
+	net.Conn
+	frozen *hangGate
+}
+
+func (f *freezable) Read(p []byte) (int, error) {
+	n, err := f.Conn.Read(p)
+	f.frozen.pass(context.Background())
+	return n, err
+}
+
+var errDown = errors.New("the guest is down")
+
+// process is a guest agent that is a process of the host.
+type process struct {
+	command  []string
+	dir      string
+	socket   string
+	shutdown func()
+
+	mu      sync.Mutex
+	running *exec.Cmd // nil when the guest is down
+	stdin   io.Closer
+	up      bool
+	ended   sync.WaitGroup
+}
+
+// guestSocket is where the process listens, in the slot's directory.
+const guestSocket = "guest.sock"
+
+func newProcess(command []string, dir contract.SlotDir, address string, behaviour *contract.Simulation, shutdown func()) (*process, error) {
+	g := &process{dir: filepath.Join(string(dir), guestDir), socket: filepath.Join(string(dir), guestSocket), shutdown: shutdown}
+	if len(g.socket) > contract.MaxSocketPath {
+		return nil, fmt.Errorf("socket path %q has %d bytes, at most %d are allowed: use a shorter state directory", g.socket, len(g.socket), contract.MaxSocketPath)
+	}
+	home := filepath.Join(g.dir, "home")
+	if err := os.MkdirAll(home, 0o700); err != nil {
+		return nil, err
+	}
+	g.command = append(g.command, command...)
+	g.command = append(g.command, "--listen=unix:"+g.socket, "--state-dir="+filepath.Join(g.dir, "state"), "--home="+home,
+		"--addresses="+address, "--confine", "--exit-with-stdin")
+	if behaviour.IgnoreShutdown {
+		g.command = append(g.command, "--shutdown-command=true")
+	} else {
+		g.command = append(g.command, "--shutdown-command=")
+	}
+	return g, nil
+}
+
+func (g *process) boot() error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.up = true
+	return g.start()
+}
+
+func (g *process) start() error {
+	log, err := os.OpenFile(filepath.Join(g.dir, "agent.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	cmd := exec.Command(g.command[0], g.command[1:]...)
+	// Nothing of the runner's environment reaches the guest. Its standard input ends
+	// with the runner, however that ends, and the agent with it.
+	cmd.Env, cmd.Dir = []string{}, g.dir
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		return err
+	}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	g.running, g.stdin = cmd, stdin
+	g.ended.Go(func() { g.wait(cmd) })
+	return nil
+}
+
+// wait learns how the agent has ended: by itself, because the guest is to shut
+// down; or else, to be started again.
+func (g *process) wait(cmd *exec.Cmd) {
+	err := cmd.Wait()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.running = nil
+	if !g.up {
+		return
+	}
+	if err == nil {
+		g.up = false
+		g.shutdown()
+		return
+	}
+	klog.InfoS("The guest agent died", "err", err)
+	time.AfterFunc(restartPause, func() {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		if g.up && g.running == nil {
+			if err := g.start(); err != nil {
+				klog.ErrorS(err, "The guest agent does not start")
+			}
+		}
+	})
+}
+
+func (g *process) halt() {
+	g.mu.Lock()
+	g.up = false
+	if g.running != nil {
+		_ = g.running.Process.Signal(syscall.SIGCONT)
+		_ = g.running.Process.Kill()
+	}
+	g.mu.Unlock()
+	g.ended.Wait()
+	_ = os.Remove(g.socket)
+}
+
+func (g *process) signal(s syscall.Signal) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.running != nil {
+		_ = g.running.Process.Signal(s)
+	}
+}
+
+func (g *process) kill() { g.signal(syscall.SIGKILL) }
+
+func (g *process) freeze(frozen bool) {
+	if frozen {
+		g.signal(syscall.SIGSTOP)
+	} else {
+		g.signal(syscall.SIGCONT)
+	}
+}
+
+func (g *process) connect(ctx context.Context) (net.Conn, error) {
+	return (&net.Dialer{}).DialContext(ctx, "unix", g.socket)
+}
