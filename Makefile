@@ -13,7 +13,7 @@ include test/race/race.mk
 include test/bench/bench.mk
 include test/attack/attack.mk
 
-BINARIES := macrack-apiserver macrack-controllers macrack-agent macrack-vm macrack-ledger
+BINARIES := macrack-apiserver macrack-controllers macrack-agent macrack-vm macrack-guest-agent macrack-ledger
 
 .PHONY: build $(BINARIES)
 build: $(BINARIES) ## build the binaries into .dev/bin
@@ -32,6 +32,7 @@ verify: ## check that generated code is up to date
 darwin: ## check the code for macOS: types of what needs cgo, and a build of the agent
 	go run ./hack/darwincheck ./pkg/vm/vz ./cmd/vm
 	GOOS=darwin GOARCH=arm64 CGO_ENABLED=0 go build -o /dev/null ./cmd/agent
+	GOOS=darwin GOARCH=arm64 CGO_ENABLED=0 go build -o /dev/null ./cmd/guest-agent
 
 .PHONY: lint
 lint: .dev/bin/golangci-lint ## run the linters

@@ -22,6 +22,7 @@ import (
 	"macrack.io/macrack/pkg/agent/host"
 	"macrack.io/macrack/pkg/agent/identity"
 	"macrack.io/macrack/pkg/agent/images"
+	"macrack.io/macrack/pkg/agent/node"
 	"macrack.io/macrack/pkg/agent/slots"
 	"macrack.io/macrack/pkg/generated/clientset/versioned"
 	"macrack.io/macrack/pkg/vm/contract"
@@ -48,6 +49,8 @@ type options struct {
 	listen              string
 	nodeAddress         string
 	clientCAFile        string
+	clientNames         []string
+	simGuestAgent       string
 	rotateServerCert    bool
 }
 
@@ -60,9 +63,11 @@ func (o *options) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.backend, "backend", o.backend, "The hypervisor: vz (Virtualization.framework) or sim (simulated).")
 	flags.StringVar(&o.simHostDir, "sim-host-dir", o.simHostDir, "Directory of the simulated Mac. Required with --backend=sim.")
 	flags.StringVar(&o.simSerialNumber, "sim-serial-number", o.simSerialNumber, "Serial number of the simulated Mac, if its directory is new. Required with --backend=sim.")
-	flags.StringVar(&o.listen, "listen", o.listen, "Address (host:port) of the agent's HTTPS API for the logs of pods; empty for none.")
+	flags.StringVar(&o.listen, "listen", o.listen, "Address (host:port) of the agent's HTTPS API for the logs of pods and commands in them; empty for none.")
 	flags.StringVar(&o.nodeAddress, "node-address", o.nodeAddress, "IP address at which the cluster reaches the agent. Default: the host of --listen.")
-	flags.StringVar(&o.clientCAFile, "client-ca-file", o.clientCAFile, "CA of the client certificates, such as kube-apiserver's, that --listen accepts besides bearer tokens. Default: the CA of the kubeconfig.")
+	flags.StringVar(&o.clientCAFile, "client-ca-file", o.clientCAFile, "CA of kube-apiserver's client certificate, which --listen serves alone. Default: the CA of the kubeconfig.")
+	flags.StringSliceVar(&o.clientNames, "client-names", o.clientNames, "Common names of kube-apiserver's client certificate for kubelets. Default: "+node.DefaultClientName+", as in clusters that kubeadm made.")
+	flags.StringVar(&o.simGuestAgent, "sim-guest-agent", o.simGuestAgent, "Path of macrack-guest-agent, which simulated guests then run as a process of this host. For development only: what a tenant runs in such a guest runs here, kept to a directory of the slot as far as Landlock can. Default: none; simulated guests run no commands.")
 	flags.BoolVar(&o.rotateServerCert, "rotate-server-certificates", o.rotateServerCert, "Serve --listen with a certificate that the cluster signs. Otherwise with pki/agent-server.crt in --state-dir, self-signed if there is none.")
 }
 
@@ -103,7 +108,7 @@ func (o *options) complete() error {
 		o.nodeAddress = address
 	}
 	// Runners are started elsewhere: their paths must not depend on where we are.
-	for _, path := range []*string{&o.stateDir, &o.simHostDir, &o.vmBinary, &o.kubeconfig} {
+	for _, path := range []*string{&o.stateDir, &o.simHostDir, &o.simGuestAgent, &o.vmBinary, &o.kubeconfig} {
 		if *path == "" {
 			continue
 		}
@@ -204,7 +209,7 @@ func (o *options) clusterCA() (string, error) {
 func (o *options) platform() (*agent.Config, error) {
 	config := &agent.Config{
 		NodeName: o.nodeName, StateDir: o.stateDir, Clock: clock.RealClock{}, Version: version,
-		Address: o.nodeAddress, ClientCAFile: o.clientCAFile,
+		Address: o.nodeAddress, ClientCAFile: o.clientCAFile, ClientNames: o.clientNames,
 	}
 	process := &slots.Process{Binary: o.vmBinary, Args: []string{"--backend=" + o.backend}}
 	config.Launcher = process
@@ -217,6 +222,9 @@ func (o *options) platform() (*agent.Config, error) {
 		return nil, err
 	}
 	process.Args = append(process.Args, "--sim-host-dir="+o.simHostDir)
+	if o.simGuestAgent != "" {
+		process.Args = append(process.Args, "--sim-guest-agent="+o.simGuestAgent)
+	}
 	config.Host = &host.Simulated{Dir: sim.HostDir(o.simHostDir), StateDir: o.stateDir}
 	return config, nil
 }

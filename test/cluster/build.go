@@ -37,6 +37,7 @@ var macrackPrograms = map[string]string{
 	"agent":       "macrack-agent",
 	"ledger":      "macrack-ledger",
 	"vm":          "macrack-vm",
+	"guest-agent": "macrack-guest-agent",
 }
 
 // RepoRoot returns the root of this repository, found upwards from the working directory.

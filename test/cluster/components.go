@@ -291,6 +291,8 @@ func (c *Cluster) addAgent(name string, port int, serial string) {
 		"--state-dir="+filepath.Join(dir, "state"),
 		"--vm-binary="+filepath.Join(c.bin, macrackPrograms["vm"]),
 		"--backend=sim",
+		// What tenants run in their guests runs on this host: this is a development cluster.
+		"--sim-guest-agent="+filepath.Join(c.bin, macrackPrograms["guest-agent"]),
 		"--sim-host-dir="+filepath.Join(dir, "host"),
 		"--sim-serial-number="+serial,
 		"--listen="+loopback(port),
