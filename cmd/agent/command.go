@@ -21,7 +21,6 @@ import (
 	"macrack.io/macrack/pkg/agent"
 	"macrack.io/macrack/pkg/agent/host"
 	"macrack.io/macrack/pkg/agent/identity"
-	"macrack.io/macrack/pkg/agent/images"
 	"macrack.io/macrack/pkg/agent/node"
 	"macrack.io/macrack/pkg/agent/slots"
 	"macrack.io/macrack/pkg/generated/clientset/versioned"
@@ -143,7 +142,7 @@ func newCommand() *cobra.Command {
 		},
 	}
 	o.addFlags(run.Flags())
-	cmd.AddCommand(run, newJoinCommand(), newTokenCommand())
+	cmd.AddCommand(run, newJoinCommand(), newTokenCommand(), newImageCommand())
 	return cmd
 }
 
@@ -214,10 +213,12 @@ func (o *options) platform() (*agent.Config, error) {
 	process := &slots.Process{Binary: o.vmBinary, Args: []string{"--backend=" + o.backend}}
 	config.Launcher = process
 	config.NewMachineID = process.NewMachineID
+	config.Images = imageStore(o.stateDir)
 	if o.backend == backendVZ {
-		return nil, errors.New("--backend=vz: this version cannot fetch images from a registry yet, and so starts no real virtual machine; use --backend=sim")
+		var err error
+		config.Host, err = host.New(o.stateDir)
+		return config, err
 	}
-	config.Images = &images.Simulated{Dir: filepath.Join(o.stateDir, "images"), Clock: config.Clock}
 	if err := sim.HostDir(o.simHostDir).Init(o.simSerialNumber, newBootID()); err != nil {
 		return nil, err
 	}

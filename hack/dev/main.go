@@ -45,7 +45,7 @@ func newCommand() *cobra.Command {
 		actCommand("restart", "Stop a component gracefully and start it again", (*cluster.Cluster).Restart),
 		actCommand("kill", "End a component as a crash would, until restart or up", (*cluster.Cluster).Kill),
 		actCommand("stop", "Stop a component gracefully, until restart or up", (*cluster.Cluster).Shutdown),
-		balanceCommand(), keepCommand(),
+		balanceCommand(), keepCommand(), registryCommand(),
 	)
 	return root
 }
@@ -289,6 +289,26 @@ func balanceCommand() *cobra.Command {
 	}
 	cmd.Flags().StringVar(&listen, "listen", "", "address to listen on")
 	cmd.Flags().StringVar(&caFile, "ca-file", "", "authority of the replicas' serving certificates")
+	return cmd
+}
+
+func registryCommand() *cobra.Command {
+	var listen, dir string
+	cmd := &cobra.Command{
+		Use:    "registry --listen HOST:PORT --dir DIR",
+		Short:  "Serve the images of the simulated Macs",
+		Hidden: true,
+		Args:   cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			l, err := net.Listen("tcp", listen)
+			if err != nil {
+				return err
+			}
+			return cluster.ServeRegistry(cmd.Context(), l, dir)
+		},
+	}
+	cmd.Flags().StringVar(&listen, "listen", "", "address to listen on")
+	cmd.Flags().StringVar(&dir, "dir", "", "folder of its content")
 	return cmd
 }
 

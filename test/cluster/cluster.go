@@ -157,7 +157,7 @@ func Open(opts Options) (*Cluster, error) {
 var ErrNoCluster = errors.New("there is no cluster")
 
 // StatePaths are the names of what a cluster keeps in its folder.
-var StatePaths = []string{"cluster.json", "kubeconfig", "up.lock", "data", "deploy", "kube", "kubectl-cache", "log", "macs", "pki", "run"}
+var StatePaths = []string{"cluster.json", "kubeconfig", "up.lock", "data", "deploy", "example", "kube", "kubectl-cache", "log", "macs", "pki", "registry", "run"}
 
 // Reopen is Open with the options that the cluster in dir was last opened with.
 func Reopen(dir string, progress io.Writer) (*Cluster, error) {
@@ -279,7 +279,7 @@ func (c *Cluster) Up(ctx context.Context) error {
 		}
 	}
 	if c.opts.Example {
-		if err := c.Apply(ctx, "artifacts/example"); err != nil {
+		if err := c.applyExample(ctx); err != nil {
 			return err
 		}
 	}

@@ -117,6 +117,8 @@ func (c *Cluster) plan() (err error) {
 		c.addControllers(name, port(name), kubeconfig(controllersUser))
 	}
 	if c.opts.Macs > 0 {
+		c.add(stageEtcd, "registry", "dev", []int{port("registry")}, c.answers("http://"+loopback(port("registry"))+"/v2/", "", ""),
+			"registry", "--listen="+loopback(port("registry")), "--dir="+filepath.Join(c.dir, "registry"))
 		for n := 1; n <= c.opts.Macs; n++ {
 			name := macName(n)
 			err = errors.Join(err, c.repointAgent(name))

@@ -39,6 +39,7 @@ var portOffsets = map[string]int{
 	"macrack-controllers-1":   15,
 	"macrack-controllers-2":   16,
 	"macrack-controllers-3":   17,
+	"registry":                18,
 }
 
 const agentOffset = 20

@@ -158,14 +158,18 @@ func (p *pusher) pushDisk(ctx context.Context, source *os.File, size int64) ([]f
 			break
 		}
 		group.Go(func() error {
+			offset := int64(i) * length
+			covers := min(length, size-offset)
+			defer p.report(covers)
+			if hole, err := isHole(source, offset, offset+covers); hole || err != nil {
+				return err
+			}
 			buffer := buffers.Get().(*[]byte)
 			defer buffers.Put(buffer)
-			offset := int64(i) * length
-			content := (*buffer)[:min(length, size-offset)]
+			content := (*buffer)[:covers]
 			if err := readSparse(source, content, offset); err != nil {
 				return err
 			}
-			defer p.report(int64(len(content)))
 			if dataOf(content) == 0 {
 				return nil
 			}
@@ -203,6 +207,13 @@ func (p *pusher) pushChunk(ctx context.Context, content []byte) (*format.Chunk, 
 	compressed := p.encoder.EncodeAll(content, nil)
 	chunk := &format.Chunk{Blob: descriptor("application/octet-stream", compressed), Size: int64(len(content)), Data: dataOf(content)}
 	return chunk, p.client.PushBlob(ctx, chunk.Blob, compressed)
+}
+
+// isHole tells whether the file system holds nothing for a part of a file.
+func isHole(f *os.File, start, end int64) (bool, error) {
+	hole := true
+	err := disk.EachExtent(f, start, end, func(int64, int64) error { hole = false; return nil })
+	return hole, err
 }
 
 // readSparse fills p from a file, and reads no holes.

@@ -1,0 +1,209 @@
+package cluster
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"io"
+	"io/fs"
+	"log"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"github.com/google/go-containerregistry/pkg/registry"
+	"sigs.k8s.io/yaml"
+)
+
+// ServeRegistry serves an OCI registry whose content is kept in a folder, until ctx ends.
+func ServeRegistry(ctx context.Context, l net.Listener, dir string) error {
+	blobs, manifests := filepath.Join(dir, "blobs"), filepath.Join(dir, "manifests")
+	if err := errors.Join(os.MkdirAll(blobs, 0o755), os.MkdirAll(manifests, 0o755)); err != nil {
+		return err
+	}
+	handler := registry.New(registry.WithBlobHandler(registry.NewDiskBlobHandler(blobs)), registry.Logger(log.New(io.Discard, "", 0)))
+	if err := restoreManifests(handler, manifests); err != nil {
+		return err
+	}
+	server := &http.Server{Handler: keepManifests(handler, manifests)}
+	stop := context.AfterFunc(ctx, func() { _ = server.Close() })
+	defer stop()
+	if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
+}
+
+// keepManifests writes the manifests that are pushed to files, as the registry has them in memory alone.
+func keepManifests(handler http.Handler, dir string) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodPut || !strings.Contains(r.URL.Path, "/manifests/") {
+			handler.ServeHTTP(w, r)
+			return
+		}
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		r.Body = io.NopCloser(bytes.NewReader(body))
+		answer := httptest.NewRecorder()
+		handler.ServeHTTP(answer, r)
+		if answer.Code == http.StatusCreated {
+			record := []byte(r.Header.Get("Content-Type") + "\n" + string(body))
+			if err := writeFile(filepath.Join(dir, url.PathEscape(r.URL.Path)), record, 0o644); err != nil {
+				http.Error(w, err.Error(), http.StatusInternalServerError)
+				return
+			}
+		}
+		for name, values := range answer.Header() {
+			w.Header()[name] = values
+		}
+		w.WriteHeader(answer.Code)
+		_, _ = answer.Body.WriteTo(w)
+	})
+}
+
+func restoreManifests(handler http.Handler, dir string) error {
+	return filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		record, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		at, err := url.PathUnescape(entry.Name())
+		if err != nil {
+			return err
+		}
+		mediaType, body, _ := strings.Cut(string(record), "\n")
+		r := httptest.NewRequest(http.MethodPut, at, strings.NewReader(body))
+		r.Header.Set("Content-Type", mediaType)
+		answer := httptest.NewRecorder()
+		if handler.ServeHTTP(answer, r); answer.Code != http.StatusCreated {
+			return fmt.Errorf("manifest %s is not taken back: %d %s", at, answer.Code, answer.Body)
+		}
+		return nil
+	})
+}
+
+// exampleImages are the images of artifacts/example, as they are pushed.
+var exampleImages = []struct {
+	name, repository string
+	flags            []string
+}{
+	{"macos-15-xcode-16", "macos/15:xcode-16", []string{"--macos=15.6:24G84", "--xcode=16.4:16F6", "--guest-agent=0.1.0"}},
+	{"macos-26-xcode-26", "macos/26:xcode-26", []string{"--macos=26.1:25B78", "--xcode=26.1:17B55", "--guest-agent=0.1.0"}},
+}
+
+const exampleDiskSize = 60 << 30 // as in artifacts/example
+
+// applyExample applies artifacts/example. If there are Macs, its images are pushed to the cluster's registry and come from there.
+func (c *Cluster) applyExample(ctx context.Context) error {
+	if c.opts.Macs == 0 {
+		return c.Apply(ctx, "artifacts/example")
+	}
+	fmt.Fprintln(c.progress, "pushing images")
+	sources := make([]imageSource, len(exampleImages))
+	var wg sync.WaitGroup
+	errs := make([]error, len(exampleImages))
+	for i := range exampleImages {
+		wg.Go(func() { sources[i], errs[i] = c.pushExample(ctx, i) })
+	}
+	wg.Wait()
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	dir := filepath.Join(c.dir, "example")
+	base, err := filepath.Rel(dir, filepath.Join(c.root, "artifacts", "example"))
+	if err != nil {
+		return err
+	}
+	kustomization := "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresources:\n- " + base + "\nsortOptions:\n  order: fifo\npatches:\n"
+	for i, image := range exampleImages {
+		kustomization += fmt.Sprintf(`- target: {kind: MacOSImage, name: %s}
+  patch: |-
+    - {op: replace, path: /spec/source, value: {reference: %q, digest: %q}}
+`, image.name, sources[i].Reference, sources[i].Digest)
+	}
+	// All Macs are on this machine, whose disk may not be large.
+	kustomization += `- target: {kind: RackConfig}
+  patch: |-
+    - {op: replace, path: /spec/imageCache/minimumFree, value: 1Gi}
+`
+	if err := writeFile(filepath.Join(dir, "kustomization.yaml"), []byte(kustomization), 0o644); err != nil {
+		return err
+	}
+	if err := c.Apply(ctx, dir); err != nil {
+		if strings.Contains(err.Error(), "the image is Ready") {
+			err = fmt.Errorf("%w\nThe state in %s was made with other ports or by another version: throw it away (make clean)", err, c.dir)
+		}
+		return err
+	}
+	return nil
+}
+
+type imageSource struct{ Reference, Digest string }
+
+// pushExample makes a disk and pushes it as an administrator would.
+func (c *Cluster) pushExample(ctx context.Context, i int) (imageSource, error) {
+	image := exampleImages[i]
+	dir, err := os.MkdirTemp(c.dir, "push-")
+	if err != nil {
+		return imageSource{}, err
+	}
+	defer os.RemoveAll(dir)
+	disk, aux := filepath.Join(dir, "disk.img"), filepath.Join(dir, "nvram.bin")
+	if err := errors.Join(writeExampleDisk(disk, image.name), os.WriteFile(aux, []byte(image.name), 0o600)); err != nil {
+		return imageSource{}, err
+	}
+	args := append([]string{"image", "push", "--quiet", "--disk=" + disk, "--aux=" + aux, "--name=" + image.name}, image.flags...)
+	cmd := exec.CommandContext(ctx, filepath.Join(c.bin, macrackPrograms["agent"]), append(args, loopback(c.Port("registry"))+"/"+image.repository)...)
+	cmd.Env = append(os.Environ(), "DOCKER_CONFIG="+dir) // nobody's credentials
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Run(); err != nil {
+		return imageSource{}, fmt.Errorf("pushing image %s: %w: %s", image.name, err, strings.TrimSpace(stderr.String()))
+	}
+	var manifest struct {
+		Spec struct{ Source imageSource }
+	}
+	err = yaml.Unmarshal(stdout.Bytes(), &manifest)
+	return manifest.Spec.Source, err
+}
+
+// writeExampleDisk makes a large disk with little in it, the same each time.
+func writeExampleDisk(path, name string) error {
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if err := f.Truncate(exampleDiskSize); err != nil {
+		return err
+	}
+	seed := fnv.New64a()
+	_, _ = io.WriteString(seed, name)
+	source := rand.New(rand.NewPCG(seed.Sum64(), 0))
+	content := make([]byte, 4<<20)
+	for offset := int64(0); offset < exampleDiskSize; offset += exampleDiskSize / 3 {
+		for i := range content {
+			content[i] = byte(source.UintN(16))
+		}
+		copy(content, name)
+		if _, err := f.WriteAt(content, offset); err != nil {
+			return err
+		}
+	}
+	return f.Close()
+}
