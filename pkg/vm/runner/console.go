@@ -14,6 +14,8 @@ import (
 const (
 	// maxConsole bounds the console's file, in bytes: a guest may print without end.
 	maxConsole = 8 << 20
+	// lastLine is left for the line that says that the console is full, in bytes.
+	lastLine = 128
 	// maxLine is where a line is broken that does not end, in bytes.
 	maxLine = 16 << 10
 )
@@ -84,8 +86,9 @@ func (c *Console) line(text []byte) {
 	}
 	line := c.clock.Now().UTC().AppendFormat(nil, contract.ConsoleTime)
 	line = append(append(append(line, ' '), text...), '\n')
-	if c.size += int64(len(line)); c.size >= maxConsole {
-		line = fmt.Appendf(nil, "%s the console has %d bytes and is full; what follows is dropped\n", c.clock.Now().UTC().Format(contract.ConsoleTime), maxConsole)
+	if c.size += int64(len(line)); c.size > maxConsole-lastLine {
+		line = fmt.Appendf(nil, "%s the console is full; what follows is dropped\n", c.clock.Now().UTC().Format(contract.ConsoleTime))
+		c.size = maxConsole
 	}
 	_, _ = c.file.Write(line)
 }
