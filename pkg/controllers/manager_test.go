@@ -250,12 +250,14 @@ func TestALeaseFromBeginningToEnd(t *testing.T) {
 	r.eventually("the Node is the tenant's", func() bool { return r.taints() == "macrack.io/tenant=acme:NoSchedule" })
 
 	// An instance gets its placeholder pod.
+	_, err := r.ours.ImageV1alpha1().MacOSImages().Create(t.Context(), &imagev1alpha1.MacOSImage{ObjectMeta: metav1.ObjectMeta{Name: "tahoe"}}, metav1.CreateOptions{})
+	require.NoError(t, err)
 	instance := &instancev1alpha1.MacOSInstance{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: "acme", Name: "vm", UID: "uid-vm", Finalizers: []string{rules.FinalizerVM}, CreationTimestamp: metav1.NewTime(noon),
 			OwnerReferences: []metav1.OwnerReference{{Kind: "MacNodeLease", Name: "first", UID: "uid-first"}},
 		},
-		Spec:   instancev1alpha1.MacOSInstanceSpec{LeaseName: "first"},
+		Spec:   instancev1alpha1.MacOSInstanceSpec{LeaseName: "first", ImageName: "tahoe"},
 		Status: instancev1alpha1.MacOSInstanceStatus{Phase: instancev1alpha1.MacOSInstancePending, NodeName: "mac-1"},
 	}
 	require.NoError(t, r.ours.Tracker().Add(instance))

@@ -25,6 +25,7 @@ func New(e *env.Env) *runner.Controller {
 		},
 		getLease: e.GetLease,
 		getNode:  e.Nodes.Lister().Get,
+		getImage: e.MacOSImages.Lister().Get,
 		getPod: func(namespace, name string) (*corev1.Pod, error) {
 			return e.Pods.Lister().Pods(namespace).Get(name)
 		},

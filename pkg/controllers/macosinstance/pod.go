@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/utils/ptr"
 
+	imagev1alpha1 "macrack.io/macrack/pkg/apis/image/v1alpha1"
 	instancev1alpha1 "macrack.io/macrack/pkg/apis/instance/v1alpha1"
 	"macrack.io/macrack/pkg/controllers/facts"
 	"macrack.io/macrack/pkg/rules"
@@ -41,9 +42,18 @@ func PodName(instance string) string {
 	return instance + podSuffix
 }
 
+// pullSecrets returns the Secret of the image if it is in the instance's namespace: a pod that names it lets its
+// Node, and so the Mac's agent, read it.
+func pullSecrets(instance *instancev1alpha1.MacOSInstance, image *imagev1alpha1.MacOSImage) []corev1.LocalObjectReference {
+	if ref := image.Spec.PullSecretRef; ref != nil && ref.Namespace == instance.Namespace {
+		return []corev1.LocalObjectReference{{Name: ref.Name}}
+	}
+	return nil
+}
+
 // placeholder returns the pod that stands for the instance's virtual machine in Kubernetes: it takes one
 // slot of the lease's Node, and the Node's agent runs the machine while it is there.
-func placeholder(instance *instancev1alpha1.MacOSInstance) *corev1.Pod {
+func placeholder(instance *instancev1alpha1.MacOSInstance, image *imagev1alpha1.MacOSImage) *corev1.Pod {
 	slot := corev1.ResourceList{rules.ResourceMacOSVM: *resource.NewQuantity(1, resource.DecimalSI)}
 	tenant := facts.Tenant(instance.Namespace)
 	return &corev1.Pod{
@@ -58,6 +68,7 @@ func placeholder(instance *instancev1alpha1.MacOSInstance) *corev1.Pod {
 		},
 		Spec: corev1.PodSpec{
 			RestartPolicy:                 corev1.RestartPolicyNever,
+			ImagePullSecrets:              pullSecrets(instance, image),
 			TerminationGracePeriodSeconds: ptr.To(int64((rules.DefaultStopGrace + stopMargin).Seconds())),
 			AutomountServiceAccountToken:  ptr.To(false),
 			EnableServiceLinks:            ptr.To(false),

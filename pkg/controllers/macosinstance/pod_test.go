@@ -13,6 +13,7 @@ import (
 	psaapi "k8s.io/pod-security-admission/api"
 	"k8s.io/pod-security-admission/policy"
 
+	imagev1alpha1 "macrack.io/macrack/pkg/apis/image/v1alpha1"
 	"macrack.io/macrack/pkg/controllers/facts"
 )
 
@@ -23,18 +24,18 @@ func TestPlaceholderMeetsRestrictedPodSecurity(t *testing.T) {
 	evaluate := func(pod *corev1.Pod) policy.AggregateCheckResult {
 		return policy.AggregateCheckResults(evaluator.EvaluatePod(level, &pod.ObjectMeta, &pod.Spec))
 	}
-	result := evaluate(placeholder(anInstance()))
+	result := evaluate(placeholder(anInstance(), anImage()))
 	assert.True(t, result.Allowed, result.ForbiddenDetail())
 
 	// The evaluator is no rubber stamp.
-	loose := placeholder(anInstance())
+	loose := placeholder(anInstance(), anImage())
 	loose.Spec.Containers[0].SecurityContext = nil
 	assert.False(t, evaluate(loose).Allowed)
 }
 
 func TestPlaceholder(t *testing.T) {
 	instance := anInstance()
-	pod := placeholder(instance)
+	pod := placeholder(instance, anImage())
 
 	assert.Equal(t, "acme", pod.Namespace)
 	assert.Equal(t, "vm-1-vm", pod.Name)
@@ -54,8 +55,18 @@ func TestPlaceholder(t *testing.T) {
 	assert.Empty(t, pod.Spec.PriorityClassName)
 }
 
+// A Secret of another namespace's is not named: there could be one of that name in the instance's.
+func TestPlaceholderNamesTheTenantsPullSecret(t *testing.T) {
+	image := anImage()
+	assert.Empty(t, placeholder(anInstance(), image).Spec.ImagePullSecrets)
+	image.Spec.PullSecretRef = &imagev1alpha1.SecretReference{Namespace: "acme", Name: "robot"}
+	assert.Equal(t, []corev1.LocalObjectReference{{Name: "robot"}}, placeholder(anInstance(), image).Spec.ImagePullSecrets)
+	image.Spec.PullSecretRef.Namespace = "macrack-images"
+	assert.Empty(t, placeholder(anInstance(), image).Spec.ImagePullSecrets)
+}
+
 func TestPlaceholderFitsItsNodeOnly(t *testing.T) {
-	pod := placeholder(anInstance())
+	pod := placeholder(anInstance(), anImage())
 	for _, tt := range []struct {
 		name   string
 		node   string
@@ -108,7 +119,7 @@ func TestNamesOfAnyLength(t *testing.T) {
 	for _, name := range []string{"a", strings.Repeat("a", 60), strings.Repeat("a", 61), strings.Repeat("a", 62), strings.Repeat("a", 63)} {
 		instance := anInstance()
 		instance.Name = name
-		pod := placeholder(instance)
+		pod := placeholder(instance, anImage())
 		assert.Empty(t, validation.IsDNS1123Label(pod.Name), pod.Name)
 		assert.Equal(t, name, pod.Labels["macrack.io/instance"])
 		assert.Empty(t, validation.IsValidLabelValue(pod.Labels["macrack.io/instance"]))

@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
+	imagev1alpha1 "macrack.io/macrack/pkg/apis/image/v1alpha1"
 	instancev1alpha1 "macrack.io/macrack/pkg/apis/instance/v1alpha1"
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
 	"macrack.io/macrack/pkg/controllers/facts"
@@ -51,6 +52,7 @@ type reconciler struct {
 	getInstance func(namespace, name string) (*instancev1alpha1.MacOSInstance, error)
 	getLease    func(namespace, name string) (*rackv1alpha1.MacNodeLease, error)
 	getNode     func(name string) (*corev1.Node, error)
+	getImage    func(name string) (*imagev1alpha1.MacOSImage, error)
 	getPod      func(namespace, name string) (*corev1.Pod, error)
 	// readPod asks the server, not the cache.
 	readPod     func(ctx context.Context, namespace, name string) (*corev1.Pod, error)
@@ -221,7 +223,12 @@ func (r *reconciler) start(ctx context.Context, instance *instancev1alpha1.MacOS
 			return err
 		}
 	}
-	pod, err := r.createPod(ctx, placeholder(instance))
+	// An instance was only accepted because its image is there: the cache will have it.
+	image, err := r.getImage(instance.Spec.ImageName)
+	if err != nil {
+		return err
+	}
+	pod, err := r.createPod(ctx, placeholder(instance, image))
 	switch {
 	case err == nil:
 		klog.FromContext(ctx).V(1).Info("Created the placeholder pod", "pod", klog.KObj(pod), "node", instance.Status.NodeName)

@@ -14,6 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	imagev1alpha1 "macrack.io/macrack/pkg/apis/image/v1alpha1"
 	instancev1alpha1 "macrack.io/macrack/pkg/apis/instance/v1alpha1"
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
 	"macrack.io/macrack/pkg/controllers/facts"
@@ -65,9 +66,13 @@ func stopAsked(i *instancev1alpha1.MacOSInstance) {
 }
 func deleted(i *instancev1alpha1.MacOSInstance) { i.DeletionTimestamp = &noon }
 
+func anImage() *imagev1alpha1.MacOSImage {
+	return &imagev1alpha1.MacOSImage{ObjectMeta: metav1.ObjectMeta{Name: "tahoe"}}
+}
+
 // aPod returns the placeholder pod of anInstance, which is on the Node if one is given.
 func aPod(node string, conditions ...corev1.PodCondition) *corev1.Pod {
-	pod := placeholder(anInstance())
+	pod := placeholder(anInstance(), anImage())
 	pod.UID = "uid-pod"
 	pod.Spec.NodeName = node
 	pod.Status.Conditions = conditions
@@ -315,6 +320,7 @@ func TestReconcile(t *testing.T) {
 					return orNotFound(tt.instance, notFound)
 				},
 				getLease: func(_, name string) (*rackv1alpha1.MacNodeLease, error) { return orNotFound(tt.lease, notFound) },
+				getImage: func(string) (*imagev1alpha1.MacOSImage, error) { return anImage(), nil },
 				getNode:  func(name string) (*corev1.Node, error) { return orNotFound(tt.node, notFound) },
 				getPod:   func(_, name string) (*corev1.Pod, error) { return orNotFound(tt.pod, notFound) },
 				readPod: func(_ context.Context, _, name string) (*corev1.Pod, error) {
