@@ -37,7 +37,8 @@ import (
 	"macrack.io/macrack/pkg/rules"
 )
 
-// The twin is the same kinds as custom resources, with the same columns, and a webhook that enforces the rule of the third instance.
+// The twin is the same kinds as custom resources, with the same columns, a webhook that enforces the rule of the third instance when one
+// is created, and a rule in the schema that keeps an instance in its lease.
 const (
 	twinGroup   = "twin.example.com"
 	twinVersion = twinGroup + "/v1alpha1"
@@ -77,7 +78,16 @@ func schemaOf(t reflect.Type) map[string]any {
 	panic(fmt.Sprintf("%s has no schema", t))
 }
 
-func definition(kind, plural string, spec, status reflect.Type, columns [][2]string, selectable ...string) *unstructured.Unstructured {
+// never returns the rule that some texts of a structure never change.
+func never(names ...string) map[string]any {
+	var same []string
+	for _, name := range names {
+		same = append(same, fmt.Sprintf("self.%s == oldSelf.%s", name, name))
+	}
+	return map[string]any{"rule": strings.Join(same, " && "), "message": strings.Join(names, ", ") + " cannot be changed"}
+}
+
+func definition(kind, plural string, spec map[string]any, status reflect.Type, columns [][2]string, selectable ...string) *unstructured.Unstructured {
 	printed := []any{}
 	for _, c := range columns {
 		column := map[string]any{"name": c[0], "type": "string", "jsonPath": c[1], "priority": int64(0)}
@@ -105,7 +115,7 @@ func definition(kind, plural string, spec, status reflect.Type, columns [][2]str
 				"additionalPrinterColumns": printed,
 				"selectableFields":         selectableFields,
 				"schema": map[string]any{"openAPIV3Schema": map[string]any{
-					"type": "object", "properties": map[string]any{"spec": schemaOf(spec), "status": schemaOf(status)},
+					"type": "object", "properties": map[string]any{"spec": spec, "status": schemaOf(status)},
 				}},
 			}},
 		},
@@ -117,13 +127,15 @@ func (b *bench) installTwin(ctx context.Context, config *rest.Config) error {
 	if err != nil {
 		return err
 	}
+	instanceSpec := schemaOf(reflect.TypeFor[instancev1alpha1.MacOSInstanceSpec]())
+	instanceSpec["x-kubernetes-validations"] = []any{never("leaseName", "className", "imageName")}
 	definitions := client.Resource(schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"})
 	for _, crd := range []*unstructured.Unstructured{
-		definition("MacOSInstance", "macosinstances", reflect.TypeFor[instancev1alpha1.MacOSInstanceSpec](), reflect.TypeFor[instancev1alpha1.MacOSInstanceStatus](), [][2]string{
+		definition("MacOSInstance", "macosinstances", instanceSpec, reflect.TypeFor[instancev1alpha1.MacOSInstanceStatus](), [][2]string{
 			{"Lease", ".spec.leaseName"}, {"Image", ".spec.imageName"}, {"Class", ".spec.className"}, {"Phase", ".status.phase"}, {"IP", ".status.ipAddress.value"},
 			{"Age", ".metadata.creationTimestamp"}, {"Node", ".status.nodeName"}, {"Serial", ".status.serialNumber"}, {"MAC", ".status.macAddress"}, {"Machine-ID", ".status.machineID"},
 		}, ".spec.leaseName"),
-		definition("MacNodeLease", "macnodeleases", reflect.TypeFor[rackv1alpha1.MacNodeLeaseSpec](), reflect.TypeFor[rackv1alpha1.MacNodeLeaseStatus](), [][2]string{
+		definition("MacNodeLease", "macnodeleases", schemaOf(reflect.TypeFor[rackv1alpha1.MacNodeLeaseSpec]()), reflect.TypeFor[rackv1alpha1.MacNodeLeaseStatus](), [][2]string{
 			{"Class", ".spec.className"}, {"Phase", ".status.phase"}, {"Age", ".metadata.creationTimestamp"},
 		}),
 	} {

@@ -1,6 +1,6 @@
 # The race proof. RACE_FLAGS are flags of test/race/cmd, such as --attempts=100000.
 
-.PHONY: race race-faults
+.PHONY: race race-faults race-detector
 
 race: race-faults ## race 64 clients of two servers while processes are killed, and check
 	@mkdir -p .dev/bin
@@ -10,3 +10,6 @@ race: race-faults ## race 64 clients of two servers while processes are killed, 
 # What checks must be seen to fail: servers that do not compare what their decisions rest on.
 race-faults:
 	@go test -tags faults -count=1 -run '^TestWithoutCompare$$' ./test/race
+
+race-detector: ## run what is concurrent under Go's race detector
+	go test -race -p 1 -count=1 -timeout 40m ./pkg/registry/... ./pkg/ledger ./pkg/controllers/... ./pkg/agent/... ./pkg/vm/... ./test/race

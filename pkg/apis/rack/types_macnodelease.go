@@ -46,6 +46,9 @@ const (
 const (
 	// MacNodeLeaseConditionBound says whether the lease has a Mac, and if not, why.
 	MacNodeLeaseConditionBound = "Bound"
+	// MacNodeLeaseConditionMacReady is False while the lease's Mac is not heard of or in quarantine, and says so. It is
+	// absent as long as the Mac was never either.
+	MacNodeLeaseConditionMacReady = "MacReady"
 	// MacNodeLeaseConditionReleased is False on a lease that is Releasing, and says what its release waits for.
 	MacNodeLeaseConditionReleased = "Released"
 )

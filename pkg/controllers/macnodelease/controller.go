@@ -105,7 +105,11 @@ func New(e *env.Env) []*runner.Controller {
 			bind.Enqueue(lease.Spec.ClassName)
 		}
 		if reason, message := describe(before, after); reason != "" {
-			e.Recorder.Event(after, corev1.EventTypeNormal, reason, message)
+			kind := corev1.EventTypeNormal
+			if reason == eventMacNot {
+				kind = corev1.EventTypeWarning
+			}
+			e.Recorder.Event(after, kind, reason, message)
 		}
 	}))
 	_, _ = e.MacNodes.Informer().AddEventHandler(runner.Handlers(func(before, after *rackv1alpha1.MacNode) {

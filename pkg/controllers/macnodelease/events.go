@@ -20,6 +20,8 @@ const (
 	eventExpired    = "Expired"
 	eventWaiting    = "WaitingForMac"
 	eventBindFailed = "BindRefused"
+	eventMacReady   = "MacReady"
+	eventMacNot     = "MacNotReady"
 )
 
 // describe returns the Event that tells a tenant how the lease has changed, if it has in a way that matters.
@@ -28,6 +30,9 @@ func describe(before, after *rackv1alpha1.MacNodeLease) (reason, message string)
 		return "", ""
 	}
 	if before.Status.Phase == after.Status.Phase {
+		if reason, message := describeHealth(before, after); reason != "" {
+			return reason, message
+		}
 		return describeWaiting(before, after)
 	}
 	serial, floor := after.Status.SerialNumber, facts.Floor(after).UTC().Format(time.RFC3339)
@@ -40,6 +45,18 @@ func describe(before, after *rackv1alpha1.MacNodeLease) (reason, message string)
 		return eventReleasing, fmt.Sprintf("the floor passed at %s: the Mac %s is emptied, scrubbed and released", floor, serial)
 	}
 	return "", ""
+}
+
+func describeHealth(before, after *rackv1alpha1.MacNodeLease) (reason, message string) {
+	was := meta.FindStatusCondition(before.Status.Conditions, rackv1alpha1.MacNodeLeaseConditionMacReady)
+	is := meta.FindStatusCondition(after.Status.Conditions, rackv1alpha1.MacNodeLeaseConditionMacReady)
+	switch {
+	case is == nil || was != nil && was.Message == is.Message:
+		return "", ""
+	case is.Status == metav1.ConditionFalse:
+		return eventMacNot, is.Message
+	}
+	return eventMacReady, is.Message
 }
 
 func describeWaiting(before, after *rackv1alpha1.MacNodeLease) (reason, message string) {

@@ -65,6 +65,9 @@ func (l *lifecycle) reconcile(ctx context.Context, key string) (time.Time, error
 		if restored, err := l.restoreFloor(ctx, lease); restored || err != nil {
 			return time.Time{}, err
 		}
+		if told, err := l.tellOfMac(ctx, lease); told || err != nil {
+			return time.Time{}, err
+		}
 	}
 	switch lease.Status.Phase {
 	case rackv1alpha1.MacNodeLeaseBound:

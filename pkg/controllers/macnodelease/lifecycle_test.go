@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -74,13 +73,16 @@ func TestLifecycle(t *testing.T) {
 	}
 	ofEarlierLease := func(instance *instancev1alpha1.MacOSInstance) { instance.OwnerReferences[0].UID = "earlier" }
 	refused := errors.New("refused")
-	explained := func(reason, message string) change {
+	condition := func(kind string, status metav1.ConditionStatus, reason, message string) change {
 		return func(lease *rackv1alpha1.MacNodeLease) {
-			lease.Status.Conditions = []metav1.Condition{{Type: rackv1alpha1.MacNodeLeaseConditionReleased, Status: metav1.ConditionFalse, Reason: reason, Message: message}}
+			lease.Status.Conditions = []metav1.Condition{{Type: kind, Status: status, Reason: reason, Message: message}}
 		}
 	}
+	away := func(mac *rackv1alpha1.MacNode) {
+		mac.Status.Conditions = []metav1.Condition{{Type: rackv1alpha1.MacNodeReady, Status: metav1.ConditionFalse, LastTransitionTime: metav1.NewTime(noon.Add(-time.Hour))}}
+	}
 	const (
-		status    = "status Releasing 2026-08-01T06:00:00Z: "
+		status    = "status Releasing 2026-08-01T06:00:00Z: Released=False: "
 		scrubbing = "Scrubbing: waits for the Mac S-mac-1 to prove that nothing of the tenant is left on it"
 		tainting  = "TaintingNode: waits for the Node mac-1 to be tainted macrack.io/unleased, so that nothing is scheduled there"
 	)
@@ -113,6 +115,19 @@ func TestLifecycle(t *testing.T) {
 			due:   noon.Add(day),
 		},
 
+		{name: "bound: the Mac is away", lease: lease(boundAt(time.Hour)), mac: aMac("mac-1", away),
+			calls: []string{"status Bound 2026-08-02T11:00:00Z: MacReady=False: Offline: the Mac S-mac-1 is not heard of since 2026-08-01T11:00:00Z: what runs on it may go on, and it stays the tenant's"}},
+		{name: "held: the Mac is in quarantine", lease: lease(boundAt(time.Hour), heldAt(0)),
+			mac: aMac("mac-1", func(mac *rackv1alpha1.MacNode) {
+				mac.Status.Quarantine = &rackv1alpha1.Quarantine{Reason: "KernelQuotaStuck", Message: "the kernel refuses"}
+			}),
+			calls: []string{"status Held 2026-08-02T11:00:00Z: MacReady=False: KernelQuotaStuck: the Mac S-mac-1 is in quarantine, and no instance starts on it: the kernel refuses"}},
+		{name: "bound: the Mac was away", lease: lease(boundAt(time.Hour), condition("MacReady", metav1.ConditionFalse, "Offline", "")), mac: aMac("mac-1"),
+			calls: []string{"status Bound 2026-08-02T11:00:00Z: MacReady=True: Ready: the Mac S-mac-1 is heard of again and healthy"}},
+		{name: "bound: the Mac was away, which is known", mac: aMac("mac-1"),
+			lease: lease(boundAt(time.Hour), condition("MacReady", metav1.ConditionTrue, "Ready", "the Mac S-mac-1 is heard of again and healthy"))},
+		{name: "bound: nothing was ever wrong with the Mac", lease: lease(boundAt(time.Hour)), mac: aMac("mac-1")},
+
 		{name: "the floor is too short", lease: lease(boundAt(time.Hour), floorAt(noon)), calls: []string{"status Bound 2026-08-02T11:00:00Z"}},
 		{
 			name:  "the floor is shorter than the minimum duration",
@@ -126,7 +141,7 @@ func TestLifecycle(t *testing.T) {
 		{name: "the floor cannot be restored just now", lease: lease(boundAt(time.Hour), floorAt(noon)), fail: errTimeout,
 			calls: []string{"status Bound 2026-08-02T11:00:00Z"}, err: errTimeout},
 		{name: "the floor of a lease that is being released is not touched", lease: releasing(floorAt(noon.Add(-7*day)), slots("vm")), mac: scrubbed(),
-			calls: []string{"status Releasing 2026-07-25T12:00:00Z: StoppingInstances: waits for instances to stop: vm"}},
+			calls: []string{"status Releasing 2026-07-25T12:00:00Z: Released=False: StoppingInstances: waits for instances to stop: vm"}},
 
 		{
 			name: "held: what existed is stopped, what came after is not", lease: lease(boundAt(2*time.Hour), heldAt(time.Hour), slots("before", "after")),
@@ -162,14 +177,14 @@ func TestLifecycle(t *testing.T) {
 			name: "releasing: everything is stopped", lease: releasing(heldAt(time.Hour), leasePhase(rackv1alpha1.MacNodeLeaseReleasing), slots("after")),
 			instances: []*instancev1alpha1.MacOSInstance{anInstance("after", 0), anInstance("asked", 0, stopAsked), anInstance("earlier", 0, ofEarlierLease)},
 			mac:       scrubbed(), node: node(facts.Unleased()),
-			calls: []string{"stop after LeaseReleasing", "status Releasing 2026-08-01T06:00:00Z: StoppingInstances: waits for instances to stop: after"},
+			calls: []string{"stop after LeaseReleasing", "status Releasing 2026-08-01T06:00:00Z: Released=False: StoppingInstances: waits for instances to stop: after"},
 		},
 		{name: "releasing: before the floor, as this clock sees it", lease: releasing(floorAt(noon.Add(time.Hour))), mac: scrubbed(), node: node(facts.Unleased()), due: noon.Add(time.Hour)},
 		{name: "releasing: slots are taken", lease: releasing(slots("vm", "other")), mac: scrubbed(), node: node(facts.Unleased()),
 			calls: []string{status + "StoppingInstances: waits for instances to stop: vm, other"}},
 		{name: "releasing: not scrubbed", lease: releasing(), mac: scrubbed(func(mac *rackv1alpha1.MacNode) { mac.Status.Scrub = nil }), node: node(facts.Unleased()),
 			calls: []string{status + scrubbing}},
-		{name: "releasing: not scrubbed, which is known", lease: releasing(explained("Scrubbing", strings.TrimPrefix(scrubbing, "Scrubbing: "))),
+		{name: "releasing: not scrubbed, which is known", lease: releasing(condition("Released", metav1.ConditionFalse, "Scrubbing", strings.TrimPrefix(scrubbing, "Scrubbing: "))),
 			mac: scrubbed(func(mac *rackv1alpha1.MacNode) { mac.Status.Scrub = nil }), node: node(facts.Unleased())},
 		{name: "releasing: a VM runs", lease: releasing(), mac: scrubbed(func(mac *rackv1alpha1.MacNode) { mac.Status.RunningVMs = 1 }), node: node(facts.Unleased()),
 			calls: []string{status + scrubbing}},
@@ -177,9 +192,7 @@ func TestLifecycle(t *testing.T) {
 			mac.Status.Conditions = []metav1.Condition{{Type: rackv1alpha1.MacNodeScrubbed, Status: metav1.ConditionFalse, Reason: rackv1alpha1.ReasonScrubFailed, Message: "a disk is busy"}}
 		}), node: node(facts.Unleased()),
 			calls: []string{status + "ScrubFailed: waits for the Mac S-mac-1 to prove that nothing of the tenant is left on it, which failed: a disk is busy"}},
-		{name: "releasing: the Mac is away", lease: releasing(slots("vm")), mac: scrubbed(func(mac *rackv1alpha1.MacNode) {
-			mac.Status.Conditions = []metav1.Condition{{Type: rackv1alpha1.MacNodeReady, Status: metav1.ConditionFalse, LastTransitionTime: metav1.NewTime(noon.Add(-time.Hour))}}
-		}), node: node(facts.Unleased()),
+		{name: "releasing: the Mac is away", lease: releasing(slots("vm")), mac: scrubbed(away), node: node(facts.Unleased()),
 			calls: []string{status + "MacOffline: waits for instances to stop: vm; the Mac S-mac-1 is not heard of since 2026-08-01T11:00:00Z"}},
 		{name: "releasing: the Mac is unknown", lease: releasing(), node: node(facts.Unleased()), err: errNotFound},
 		{name: "releasing: the Node does not exist", lease: releasing(), mac: scrubbed(), calls: []string{status + tainting}},
@@ -248,9 +261,8 @@ func TestLifecycle(t *testing.T) {
 				deleteLease: func(_ context.Context, lease *rackv1alpha1.MacNodeLease) error { return call("delete " + lease.Name) },
 				updateState: func(_ context.Context, lease *rackv1alpha1.MacNodeLease) error {
 					s := "status " + string(lease.Status.Phase) + " " + lease.Status.EarliestReleaseAt.UTC().Format(time.RFC3339)
-					if c := meta.FindStatusCondition(lease.Status.Conditions, rackv1alpha1.MacNodeLeaseConditionReleased); c != nil {
-						assert.Equal(t, metav1.ConditionFalse, c.Status)
-						s += ": " + c.Reason + ": " + c.Message
+					for _, c := range lease.Status.Conditions {
+						s += ": " + c.Type + "=" + string(c.Status) + ": " + c.Reason + ": " + c.Message
 					}
 					return call(s)
 				},
@@ -283,6 +295,11 @@ func TestDescribe(t *testing.T) {
 			lease.Status.Conditions = []metav1.Condition{{Type: "Bound", Status: metav1.ConditionFalse, Message: message}}
 		}
 	}
+	macReady := func(status metav1.ConditionStatus, message string) func(*rackv1alpha1.MacNodeLease) {
+		return func(lease *rackv1alpha1.MacNodeLease) {
+			lease.Status.Conditions = []metav1.Condition{{Type: "MacReady", Status: status, Message: message}}
+		}
+	}
 	bound, held := aLease("a", 0, boundAt(time.Hour)), aLease("a", 0, boundAt(time.Hour), heldAt(0))
 	releasing := aLease("a", 0, boundAt(time.Hour), func(lease *rackv1alpha1.MacNodeLease) { lease.Status.Phase = rackv1alpha1.MacNodeLeaseReleasing })
 	for _, tt := range []struct {
@@ -302,6 +319,10 @@ func TestDescribe(t *testing.T) {
 			message: "the floor passed at 2026-08-02T11:00:00Z: the Mac S-mac-1 is emptied, scrubbed and released"},
 		{name: "waiting", before: aLease("a", 0), after: aLease("a", 0, waits("none is free")), reason: "WaitingForMac", message: "none is free"},
 		{name: "waiting for something else", before: aLease("a", 0, waits("none is free")), after: aLease("a", 0, waits("still none")), reason: "WaitingForMac", message: "still none"},
+		{name: "the Mac is away", before: bound, after: aLease("a", 0, boundAt(time.Hour), macReady(metav1.ConditionFalse, "away")), reason: "MacNotReady", message: "away"},
+		{name: "the Mac is still away", before: aLease("a", 0, boundAt(time.Hour), macReady(metav1.ConditionFalse, "away")), after: aLease("a", 1, boundAt(time.Hour), macReady(metav1.ConditionFalse, "away"))},
+		{name: "the Mac is back", before: aLease("a", 0, boundAt(time.Hour), macReady(metav1.ConditionFalse, "away")),
+			after: aLease("a", 0, boundAt(time.Hour), macReady(metav1.ConditionTrue, "back")), reason: "MacReady", message: "back"},
 		{name: "still waiting", before: aLease("a", 0, waits("none is free")), after: aLease("a", 1, waits("none is free"))},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

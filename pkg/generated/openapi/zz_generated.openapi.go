@@ -5553,7 +5553,7 @@ func schema_pkg_apis_rack_v1alpha1_MacNodeLeaseStatus(ref common.ReferenceCallba
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "conditions has Bound, which says why a lease is pending, and Released, which says why one is still releasing.",
+							Description: "conditions has Bound, which says why a lease is pending; MacReady, which says what is wrong with its Mac; and Released, which says why it is still releasing.",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{

@@ -65,6 +65,9 @@ const (
 const (
 	// MacNodeLeaseConditionBound says whether the lease has a Mac, and if not, why.
 	MacNodeLeaseConditionBound = "Bound"
+	// MacNodeLeaseConditionMacReady is False while the lease's Mac is not heard of or in quarantine, and says so. It is
+	// absent as long as the Mac was never either.
+	MacNodeLeaseConditionMacReady = "MacReady"
 	// MacNodeLeaseConditionReleased is False on a lease that is Releasing, and says what its release waits for.
 	MacNodeLeaseConditionReleased = "Released"
 )
@@ -97,7 +100,8 @@ type MacNodeLeaseStatus struct {
 	// +listMapKey=name
 	// +optional
 	Instances []LeaseSlot `json:"instances,omitempty" protobuf:"bytes,8,rep,name=instances"`
-	// conditions has Bound, which says why a lease is pending, and Released, which says why one is still releasing.
+	// conditions has Bound, which says why a lease is pending; MacReady, which says what is wrong with its Mac; and Released, which says why it
+	// is still releasing.
 	// +listType=map
 	// +listMapKey=type
 	// +patchStrategy=merge

@@ -29,7 +29,8 @@ type MacNodeLeaseStatusApplyConfiguration struct {
 	SerialNumber *string `json:"serialNumber,omitempty"`
 	// instances is the slot table: the instances that have not ended, two at most.
 	Instances []LeaseSlotApplyConfiguration `json:"instances,omitempty"`
-	// conditions has Bound, which says why a lease is pending, and Released, which says why one is still releasing.
+	// conditions has Bound, which says why a lease is pending; MacReady, which says what is wrong with its Mac; and Released, which says why it
+	// is still releasing.
 	Conditions []metav1.ConditionApplyConfiguration `json:"conditions,omitempty"`
 }
 
