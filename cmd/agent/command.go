@@ -2,8 +2,6 @@ package main
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"net"
@@ -14,8 +12,10 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	"gopkg.in/natefinch/lumberjack.v2"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
 	"macrack.io/macrack/pkg/agent"
@@ -34,6 +34,11 @@ var version = "v0.1.0"
 const (
 	backendSim = "sim"
 	backendVZ  = "vz"
+
+	launcherLaunchd = "launchd"
+	launcherProcess = "process"
+
+	logMegabytes, logFiles = 50, 5
 )
 
 type options struct {
@@ -51,6 +56,8 @@ type options struct {
 	clientNames         []string
 	simGuestAgent       string
 	rotateServerCert    bool
+	launcher            string
+	logFile             string
 }
 
 func (o *options) addFlags(flags *pflag.FlagSet) {
@@ -68,6 +75,8 @@ func (o *options) addFlags(flags *pflag.FlagSet) {
 	flags.StringSliceVar(&o.clientNames, "client-names", o.clientNames, "Common names of kube-apiserver's client certificate for kubelets. Default: "+node.DefaultClientName+", as in clusters that kubeadm made.")
 	flags.StringVar(&o.simGuestAgent, "sim-guest-agent", o.simGuestAgent, "Path of macrack-guest-agent, which simulated guests then run as a process of this host. For development only: what a tenant runs in such a guest runs here, kept to a directory of the slot as far as Landlock can. Default: none; simulated guests run no commands.")
 	flags.BoolVar(&o.rotateServerCert, "rotate-server-certificates", o.rotateServerCert, "Serve --listen with a certificate that the cluster signs. Otherwise with pki/agent-server.crt in --state-dir, self-signed if there is none.")
+	flags.StringVar(&o.launcher, "launcher", o.launcher, "What starts virtual machines: launchd (the jobs of the package) or process. Default: launchd with --backend=vz, else process.")
+	flags.StringVar(&o.logFile, "log-file", o.logFile, "File for the log, which is kept below 50 MB, and five older ones. Default: standard error.")
 }
 
 func (o *options) complete() error {
@@ -98,6 +107,16 @@ func (o *options) complete() error {
 		required("sim-serial-number", o.simSerialNumber)
 	default:
 		errs = append(errs, fmt.Errorf("--backend is %q, must be %s or %s", o.backend, backendVZ, backendSim))
+	}
+	switch o.launcher {
+	case launcherLaunchd, launcherProcess:
+	case "":
+		o.launcher = launcherProcess
+		if o.backend == backendVZ {
+			o.launcher = launcherLaunchd
+		}
+	default:
+		errs = append(errs, fmt.Errorf("--launcher is %q, must be %s or %s", o.launcher, launcherLaunchd, launcherProcess))
 	}
 	if o.listen != "" && o.nodeAddress == "" {
 		address, _, err := net.SplitHostPort(o.listen)
@@ -136,14 +155,24 @@ func newCommand() *cobra.Command {
 			if err := o.complete(); err != nil {
 				return err
 			}
+			o.log()
 			ctx, cancel := signal.NotifyContext(cmd.Context(), syscall.SIGTERM, syscall.SIGINT)
 			defer cancel()
 			return o.run(ctx)
 		},
 	}
 	o.addFlags(run.Flags())
-	cmd.AddCommand(run, newJoinCommand(), newTokenCommand(), newImageCommand())
+	cmd.AddCommand(run, newJoinCommand(), newTokenCommand(), newDoctorCommand(), newUninstallCommand(), newImageCommand())
 	return cmd
+}
+
+// log has the log in a file if one is wanted; errors are on standard error too.
+func (o *options) log() {
+	if o.logFile == "" {
+		return
+	}
+	klog.LogToStderr(false)
+	klog.SetOutput(&lumberjack.Logger{Filename: o.logFile, MaxSize: logMegabytes, MaxBackups: logFiles})
 }
 
 func (o *options) run(ctx context.Context) error {
@@ -212,6 +241,9 @@ func (o *options) platform() (*agent.Config, error) {
 	}
 	process := &slots.Process{Binary: o.vmBinary, Args: []string{"--backend=" + o.backend}}
 	config.Launcher = process
+	if o.launcher == launcherLaunchd {
+		config.Launcher = &slots.Launchd{UID: os.Getuid()}
+	}
 	config.NewMachineID = process.NewMachineID
 	config.Images = imageStore(o.stateDir)
 	if o.backend == backendVZ {
@@ -219,7 +251,7 @@ func (o *options) platform() (*agent.Config, error) {
 		config.Host, err = host.New(o.stateDir)
 		return config, err
 	}
-	if err := sim.HostDir(o.simHostDir).Init(o.simSerialNumber, newBootID()); err != nil {
+	if err := sim.HostDir(o.simHostDir).Init(o.simSerialNumber, host.NewBootID()); err != nil {
 		return nil, err
 	}
 	process.Args = append(process.Args, "--sim-host-dir="+o.simHostDir)
@@ -228,10 +260,4 @@ func (o *options) platform() (*agent.Config, error) {
 	}
 	config.Host = &host.Simulated{Dir: sim.HostDir(o.simHostDir), StateDir: o.stateDir}
 	return config, nil
-}
-
-func newBootID() string {
-	id := make([]byte, 16)
-	_, _ = rand.Read(id) // never fails
-	return hex.EncodeToString(id)
 }

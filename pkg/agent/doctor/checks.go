@@ -1,0 +1,332 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"strconv"
+	"strings"
+	"time"
+
+	"macrack.io/macrack/pkg/agent/identity"
+	"macrack.io/macrack/pkg/agent/slots"
+	"macrack.io/macrack/pkg/rules"
+	"macrack.io/macrack/pkg/vm/contract"
+)
+
+const (
+	// minimumMacOS is the first that runs macOS in a virtual machine.
+	minimumMacOS = 12
+	// sessionMacOS is the first that wants a login session of the user who starts one.
+	sessionMacOS = 15
+
+	entitlement = "com.apple.security.virtualization"
+
+	// failFree and warnFree are bytes: less than the first and the Mac is not
+	// StorageHealthy; less than the second and hardly an image fits.
+	failFree = 10 << 30
+	warnFree = 60 << 30
+
+	// warnSkew is small beside what certificates bear, and large beside what NTP leaves.
+	warnSkew = 5 * time.Second
+
+	joinAdvice = "an administrator makes a token (macrack-agent token create NAME --print-join-command); then macrack-agent join"
+)
+
+func (d *Doctor) macOS(ctx context.Context) {
+	_, arch := d.Host.Platform()
+	if arch != "arm64" {
+		d.say(Fail, "use a Mac with Apple silicon", "this is a Mac with %s: macOS runs in virtual machines on Apple silicon only", arch)
+		return
+	}
+	version, err := d.Host.MacOSVersion(ctx)
+	if err != nil {
+		d.unknown(err)
+		return
+	}
+	major, err := strconv.Atoi(strings.SplitN(version, ".", 2)[0])
+	switch {
+	case err != nil:
+		d.say(Warn, "", "the version %q is not understood", version)
+	case major < minimumMacOS:
+		d.say(Fail, "update macOS", "macOS %s runs no macOS in virtual machines: %d does", version, minimumMacOS)
+	case major < sessionMacOS:
+		d.say(Warn, "update macOS: an image newer than its host may not start", "macOS %s on Apple silicon", version)
+	default:
+		d.say(OK, "", "macOS %s on Apple silicon", version)
+	}
+}
+
+func (d *Doctor) user(context.Context) {
+	system, _ := d.Host.Platform()
+	switch {
+	case d.UID != 0:
+		d.say(OK, "", "runs as user %d", d.UID)
+	case system == "darwin":
+		d.say(Fail, "run this, and the agent, as the user who is logged in: not with sudo", "runs as root, who may start no virtual machine")
+	default:
+		d.say(Warn, "run the agent as a user of its own", "runs as root")
+	}
+}
+
+func (d *Doctor) loginSession(ctx context.Context) {
+	uid, err := d.Host.ConsoleUID(ctx)
+	switch {
+	case err != nil:
+		d.unknown(err)
+	case uid == 0:
+		d.say(Fail, "log the agent's user in at the screen, by Screen Sharing, or by automatic login", "nobody is logged in at the screen: since macOS 15 no virtual machine starts without")
+	case uid != d.UID:
+		d.say(Fail, "log that user out, and the agent's in", "user %d is logged in at the screen, the agent's user is %d", uid, d.UID)
+	default:
+		d.say(OK, "", "the agent's user is logged in at the screen")
+	}
+}
+
+func (d *Doctor) entitlement(ctx context.Context) {
+	entitled, err := d.Host.Entitled(ctx, d.VMBinary, entitlement)
+	switch {
+	case err != nil:
+		d.say(Fail, "install the package anew", "%s: %v", d.VMBinary, err)
+	case !entitled:
+		d.say(Fail, "sign it: codesign --force --options runtime --entitlements vm.entitlements --sign IDENTITY "+d.VMBinary, "%s has no entitlement %s", d.VMBinary, entitlement)
+	default:
+		d.say(OK, "", "%s has %s", d.VMBinary, entitlement)
+	}
+}
+
+func (d *Doctor) jobs(ctx context.Context) {
+	domain := slots.LaunchdDomain(d.UID)
+	labels := []string{slots.AgentLabel}
+	for slot := range rules.MaxVMsPerMac {
+		labels = append(labels, slots.SlotLabel(slot))
+	}
+	var missing []string
+	for _, label := range labels {
+		loaded, err := d.Host.JobLoaded(ctx, domain, label)
+		if err != nil {
+			d.unknown(err)
+			return
+		}
+		if !loaded {
+			missing = append(missing, label)
+		}
+	}
+	if len(missing) > 0 {
+		d.say(Fail, fmt.Sprintf("launchctl bootstrap %s ~/Library/LaunchAgents/%s.plist", domain, missing[0]), "not loaded in %s: %s", domain, strings.Join(missing, ", "))
+		return
+	}
+	d.say(OK, "", "the agent's job and those of %d slots are loaded in %s", rules.MaxVMsPerMac, domain)
+}
+
+func (d *Doctor) autoLogin(ctx context.Context) {
+	on, err := d.Host.FileVault(ctx)
+	if err != nil {
+		d.unknown(err)
+		return
+	}
+	if on {
+		d.say(Warn, "sudo fdesetup disable, then switch automatic login on", "FileVault is on: after a reboot the Mac waits for a password, and is Offline until then")
+		return
+	}
+	user, err := d.Host.AutoLogin(ctx)
+	switch {
+	case err != nil:
+		d.unknown(err)
+	case user == "":
+		d.say(Warn, "System Settings > Users & Groups > Automatically log in as", "nobody is logged in automatically: after a reboot the Mac is Offline until somebody logs in")
+	default:
+		d.say(OK, "", "%s is logged in after a boot", user)
+	}
+}
+
+func (d *Doctor) sleep(ctx context.Context) {
+	sleeps, err := d.Host.Sleeps(ctx)
+	switch {
+	case err != nil:
+		d.unknown(err)
+	case sleeps:
+		d.say(Fail, "sudo pmset -a sleep 0 disksleep 0 autorestart 1", "this Mac goes to sleep by itself, and its virtual machines with it")
+	default:
+		d.say(OK, "", "this Mac does not go to sleep")
+	}
+}
+
+func (d *Doctor) reboot(ctx context.Context) {
+	may, err := d.Host.MayReboot(ctx)
+	switch {
+	case err != nil:
+		d.unknown(err)
+	case !may:
+		d.say(Warn, "install the package anew: it writes /etc/sudoers.d/macrack", "the agent may not reboot this Mac; that matters if RackConfig has spec.quarantine.reboot: WhenEmpty")
+	default:
+		d.say(OK, "", "the agent may reboot this Mac when it is in quarantine and empty")
+	}
+}
+
+func (d *Doctor) stateDir(context.Context) {
+	uid, mode, err := d.Storage.Owner(d.StateDir)
+	socket := contract.SlotDir(d.path("slots", "0")).SocketPath()
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		d.say(Fail, fmt.Sprintf("sudo install -d -m 0700 -o %d %s", d.UID, d.StateDir), "%s does not exist", d.StateDir)
+	case err != nil:
+		d.say(Fail, "", "%s: %v", d.StateDir, err)
+	case uid != d.UID:
+		d.say(Fail, fmt.Sprintf("sudo chown -R %d %s", d.UID, d.StateDir), "%s belongs to user %d, not to %d", d.StateDir, uid, d.UID)
+	case mode&0o077 != 0:
+		d.say(Fail, "chmod 0700 "+d.StateDir, "%s is open to others (mode %04o): keys and sockets are in it", d.StateDir, mode)
+	case len(socket) > contract.MaxSocketPath:
+		d.say(Fail, "use a shorter --state-dir", "the path of a slot's socket has %d bytes, and %d are possible: %s", len(socket), contract.MaxSocketPath, socket)
+	default:
+		d.say(OK, "", "%s is the agent's alone", d.StateDir)
+	}
+}
+
+func (d *Doctor) disk(context.Context) {
+	free, err := d.Storage.Free(d.StateDir)
+	switch {
+	case err != nil:
+		d.unknown(err)
+	case free < failFree:
+		d.say(Fail, "make room: the Mac is not StorageHealthy", "%d GiB are free of the disk of %s, %d are needed", free>>30, d.StateDir, failFree>>30)
+	case free < warnFree:
+		d.say(Warn, "make room: an image of macOS takes 30 to 80 GiB", "%d GiB are free of the disk of %s", free>>30, d.StateDir)
+	default:
+		d.say(OK, "", "%d GiB are free", free>>30)
+	}
+}
+
+func (d *Doctor) clone(context.Context) {
+	can, err := d.Storage.CanClone(d.StateDir)
+	switch {
+	case err != nil:
+		d.unknown(err)
+	case !can:
+		d.say(Warn, "put the state directory on APFS (macOS), or on a file system with reflinks, such as XFS or Btrfs (Linux)", "files cannot be cloned: each virtual machine copies its image, which takes minutes and as much disk")
+	default:
+		d.say(OK, "", "files can be cloned")
+	}
+}
+
+func (d *Doctor) certificate(context.Context) {
+	node, from, to, err := d.Cluster.Certificate()
+	now := d.Clock.Now()
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		d.say(Fail, joinAdvice, "this Mac has not joined a cluster")
+	case err != nil:
+		d.say(Fail, joinAdvice, "%v", err)
+	case !now.Before(to):
+		d.say(Fail, "check the clock; then: "+joinAdvice, "the certificate of Node %s ended %s", node, to.Format(time.RFC3339))
+	case now.Before(from):
+		d.say(Fail, "set the clock: sudo sntp -sS time.apple.com", "the certificate of Node %s begins %s, and it is %s", node, from.Format(time.RFC3339), now.Format(time.RFC3339))
+	case to.Sub(now) < to.Sub(from)/20:
+		d.say(Warn, "look at the agent's log, and at `kubectl get csr`", "the certificate of Node %s ends %s and has not been renewed", node, to.Format(time.RFC3339))
+	default:
+		d.say(OK, "", "Node %s until %s", node, to.Format(time.RFC3339))
+	}
+}
+
+func (d *Doctor) server(ctx context.Context) {
+	node, _, _, err := d.Cluster.Certificate()
+	if err != nil {
+		d.say(Skip, "", "not checked: this Mac has not joined a cluster")
+		return
+	}
+	mac, err := d.Cluster.Mac(ctx, node)
+	switch {
+	case err != nil:
+		d.say(Fail, "check the network of the Mac and the address in "+d.path("kubeconfig"), "the cluster does not answer: %v", err)
+		return
+	case mac.Skew.Abs() > identity.MaxClockSkew:
+		d.say(Fail, "sudo sntp -sS time.apple.com, and let the Mac keep time by NTP", "the clock is off by %s against %s", mac.Skew.Round(time.Second), mac.Server)
+	case mac.Skew.Abs() > warnSkew:
+		d.say(Warn, "let the Mac keep time by NTP", "the clock is off by %s against %s", mac.Skew.Round(time.Second), mac.Server)
+	default:
+		d.say(OK, "", "%s answers, and the clocks agree", mac.Server)
+	}
+	switch {
+	case d.SerialNumber != "" && mac.SerialNumber != d.SerialNumber:
+		d.say(Fail, "join under the name of this Mac, or correct the MacNode", "MacNode %s has serial number %s, this Mac has %s", node, mac.SerialNumber, d.SerialNumber)
+	case mac.Quarantine != "":
+		d.say(Warn, "kubectl describe macnode "+node, "MacNode %s is in quarantine: %s", node, mac.Quarantine)
+	default:
+		d.say(OK, "", "MacNode %s is %s", node, mac.Phase)
+	}
+}
+
+func (d *Doctor) registry(ctx context.Context) {
+	if _, _, _, err := d.Cluster.Certificate(); err != nil {
+		d.say(Skip, "", "not checked: this Mac has not joined a cluster")
+		return
+	}
+	hosts, err := d.Cluster.Registries(ctx)
+	if err != nil {
+		d.say(Skip, "", "not checked: the catalogue of images cannot be read: %v", err)
+		return
+	}
+	if len(hosts) == 0 {
+		d.say(Skip, "", "not checked: the catalogue has no images")
+	}
+	for _, host := range hosts {
+		if err := d.Cluster.Reach(ctx, host); err != nil {
+			d.say(Warn, "check the name, the network and the firewall; images that are on the Mac already go on working", "registry %s does not answer: %v", host, err)
+			continue
+		}
+		d.say(OK, "", "registry %s answers", host)
+	}
+}
+
+func (d *Doctor) leftovers(context.Context) {
+	running, err := d.runningSlots()
+	if err != nil {
+		d.unknown(err)
+		return
+	}
+	agent, err := d.Storage.Locked(d.path("agent.lock"))
+	if err != nil {
+		d.unknown(err)
+		return
+	}
+	switch {
+	case agent:
+		d.say(OK, "", "the agent runs, with %d virtual machines", running)
+	case running > 0:
+		d.say(Warn, "start the agent: it takes them over as they are", "%d virtual machines run, and no agent", running)
+	default:
+		d.say(OK, "", "no virtual machine runs, and no agent")
+	}
+}
+
+func (d *Doctor) runningSlots() (int, error) {
+	running := 0
+	for slot := range rules.MaxVMsPerMac {
+		answers, err := d.Storage.Answers(contract.SlotDir(d.path("slots", strconv.Itoa(slot))).SocketPath())
+		if err != nil {
+			return 0, err
+		}
+		if answers {
+			running++
+		}
+	}
+	return running, nil
+}
+
+func (d *Doctor) foreignVMs(ctx context.Context) {
+	ours, err := d.runningSlots()
+	if err != nil {
+		d.unknown(err)
+		return
+	}
+	all, err := d.Host.VirtualMachines(ctx)
+	switch {
+	case err != nil:
+		d.unknown(err)
+	case all > ours:
+		d.say(Fail, "end them: they take slots of the kernel, and a Mac in a fleet runs nothing else", "%d virtual machines run that are not MacRack's", all-ours)
+	default:
+		d.say(OK, "", "no virtual machine runs that is not MacRack's")
+	}
+}
