@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/url"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -70,7 +71,7 @@ func (o *options) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.simHostDir, "sim-host-dir", o.simHostDir, "Directory of the simulated Mac. Required with --backend=sim.")
 	flags.StringVar(&o.simSerialNumber, "sim-serial-number", o.simSerialNumber, "Serial number of the simulated Mac, if its directory is new. Required with --backend=sim.")
 	flags.StringVar(&o.listen, "listen", o.listen, "Address (host:port) of the agent's HTTPS API for the logs of pods and commands in them; empty for none.")
-	flags.StringVar(&o.nodeAddress, "node-address", o.nodeAddress, "IP address at which the cluster reaches the agent. Default: the host of --listen.")
+	flags.StringVar(&o.nodeAddress, "node-address", o.nodeAddress, "IP address at which the cluster reaches the agent. Default: the host of --listen, or else the address that this Mac has towards kube-apiserver.")
 	flags.StringVar(&o.clientCAFile, "client-ca-file", o.clientCAFile, "CA of kube-apiserver's client certificate, which --listen serves alone. Default: the CA of the kubeconfig.")
 	flags.StringSliceVar(&o.clientNames, "client-names", o.clientNames, "Common names of kube-apiserver's client certificate for kubelets. Default: "+node.DefaultClientName+", as in clusters that kubeadm made.")
 	flags.StringVar(&o.simGuestAgent, "sim-guest-agent", o.simGuestAgent, "Path of macrack-guest-agent, which simulated guests then run as a process of this host. For development only: what a tenant runs in such a guest runs here, kept to a directory of the slot as far as Landlock can. Default: none; simulated guests run no commands.")
@@ -123,7 +124,9 @@ func (o *options) complete() error {
 		if err != nil {
 			errs = append(errs, fmt.Errorf("--listen: %w", err))
 		}
-		o.nodeAddress = address
+		if ip := net.ParseIP(address); ip == nil || !ip.IsUnspecified() {
+			o.nodeAddress = address
+		}
 	}
 	// Runners are started elsewhere: their paths must not depend on where we are.
 	for _, path := range []*string{&o.stateDir, &o.simHostDir, &o.simGuestAgent, &o.vmBinary, &o.kubeconfig} {
@@ -204,6 +207,12 @@ func (o *options) run(ctx context.Context) error {
 	if config.Kube, err = kubernetes.NewForConfig(client); err != nil {
 		return err
 	}
+	if o.listen != "" && o.nodeAddress == "" {
+		if o.nodeAddress, err = addressTowards(ctx, client.Host); err != nil {
+			return fmt.Errorf("the address of this Mac: %w; give it as --node-address", err)
+		}
+		config.Address = o.nodeAddress
+	}
 	if o.listen != "" && o.rotateServerCert {
 		if config.ServingCertificate, err = identity.Serving(ctx, config.Kube, o.nodeName, o.nodeAddress, certDir); err != nil {
 			return err
@@ -217,6 +226,25 @@ func (o *options) run(ctx context.Context) error {
 		return err
 	}
 	return a.Run(ctx)
+}
+
+// addressTowards returns the address that this host has towards a server. Nothing is sent.
+func addressTowards(ctx context.Context, server string) (string, error) {
+	address, err := url.Parse(server)
+	if err != nil {
+		return "", err
+	}
+	port := address.Port()
+	if port == "" {
+		port = "443"
+	}
+	conn, err := (&net.Dialer{}).DialContext(ctx, "udp", net.JoinHostPort(address.Hostname(), port))
+	if err != nil {
+		return "", err
+	}
+	defer conn.Close()
+	host, _, err := net.SplitHostPort(conn.LocalAddr().String())
+	return host, err
 }
 
 // clusterCA returns a file with the CA of the kubeconfig. In most clusters it has

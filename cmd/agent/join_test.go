@@ -78,3 +78,11 @@ func TestCommands(t *testing.T) {
 		assert.Error(t, cmd.Execute(), args)
 	}
 }
+
+func TestAddressTowards(t *testing.T) {
+	address, err := addressTowards(t.Context(), "https://127.0.0.1:6443")
+	require.NoError(t, err)
+	assert.Equal(t, "127.0.0.1", address)
+	_, err = addressTowards(t.Context(), ":")
+	assert.Error(t, err)
+}

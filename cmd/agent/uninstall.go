@@ -31,8 +31,8 @@ const (
 	endPoll    = 200 * time.Millisecond
 )
 
-// ours are the names of what an agent keeps in its state directory. Nothing else is removed.
-var ours = []string{"slots", "images", "state.json", "state.json.garbled", "reboots.json", kubeconfigName, certDirName, "agent.lock"}
+// ours are the names of what an agent, and its package, keep in the state directory. Nothing else is removed.
+var ours = []string{"slots", "images", "state.json", "state.json.garbled", "reboots.json", kubeconfigName, certDirName, "agent.lock", ".metadata_never_index"}
 
 // jobs are the launchd jobs of this Mac; other systems have none.
 type jobs interface {

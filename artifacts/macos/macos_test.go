@@ -1,0 +1,143 @@
+// Package macos tests what of the package for Macs can be tested elsewhere.
+package macos
+
+import (
+	"encoding/xml"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"howett.net/plist"
+
+	"macrack.io/macrack/pkg/agent/slots"
+	"macrack.io/macrack/pkg/rules"
+	"macrack.io/macrack/pkg/vm/contract"
+)
+
+// job is what launchd reads of the files in launchd.
+type job struct {
+	Label                  string
+	ProgramArguments       []string
+	LimitLoadToSessionType string
+	RunAtLoad              bool
+	KeepAlive              any
+	ThrottleInterval       int
+	ExitTimeOut            int
+	ProcessType            string
+	SoftResourceLimits     map[string]int
+	StandardOutPath        string
+	StandardErrorPath      string
+}
+
+func readPlist(t *testing.T, path string, into any) {
+	file, err := os.Open(path)
+	require.NoError(t, err)
+	defer file.Close()
+	require.NoError(t, plist.NewDecoder(file).Decode(into), path)
+}
+
+func readJob(t *testing.T, label string) job {
+	path := filepath.Join("launchd", label+".plist")
+	var j job
+	readPlist(t, path, &j)
+	var all map[string]any
+	readPlist(t, path, &all)
+	written, err := plist.Marshal(j, plist.XMLFormat)
+	require.NoError(t, err)
+	var known map[string]any
+	_, err = plist.Unmarshal(written, &known)
+	require.NoError(t, err)
+	for key := range all {
+		assert.Contains(t, known, key, "%s: a key that this test does not know, or mistyped", path)
+	}
+	assert.Equal(t, label, j.Label)
+	// Virtual machines need a login session.
+	assert.Equal(t, "Aqua", j.LimitLoadToSessionType)
+	assert.True(t, filepath.IsAbs(j.ProgramArguments[0]))
+	assert.True(t, filepath.IsAbs(j.StandardErrorPath))
+	return j
+}
+
+func TestJobs(t *testing.T) {
+	agent := readJob(t, slots.AgentLabel)
+	assert.True(t, agent.RunAtLoad)
+	assert.Equal(t, true, agent.KeepAlive)
+	assert.Equal(t, []string{"/usr/local/bin/macrack-agent", "run"}, agent.ProgramArguments[:2])
+	state := flagOf(t, agent, "--state-dir")
+
+	for slot := range rules.MaxVMsPerMac {
+		vm := readJob(t, slots.SlotLabel(slot))
+		assert.False(t, vm.RunAtLoad, "the agent starts it")
+		assert.Equal(t, false, vm.KeepAlive, "a virtual machine that has ended is not started again")
+		assert.Equal(t, []string{"/usr/local/bin/macrack-vm", "run"}, vm.ProgramArguments[:2])
+		assert.Equal(t, "vz", flagOf(t, vm, "--backend"))
+		dir := contract.SlotDir(flagOf(t, vm, "--slot-dir"))
+		assert.Equal(t, filepath.Join(state, "slots"), filepath.Dir(string(dir)))
+		assert.LessOrEqual(t, len(dir.SocketPath()), contract.MaxSocketPath)
+	}
+	files, err := filepath.Glob("launchd/*")
+	require.NoError(t, err)
+	assert.Len(t, files, 1+rules.MaxVMsPerMac, "a third virtual machine has no job to run in")
+}
+
+func flagOf(t *testing.T, j job, name string) string {
+	for _, arg := range j.ProgramArguments {
+		if value, ok := strings.CutPrefix(arg, name+"="); ok {
+			return value
+		}
+	}
+	require.Fail(t, "no flag", "%s: %s", j.Label, name)
+	return ""
+}
+
+func TestEntitlements(t *testing.T) {
+	var entitlements map[string]any
+	readPlist(t, "vm.entitlements", &entitlements)
+	assert.Equal(t, map[string]any{"com.apple.security.virtualization": true}, entitlements, "no more than it needs")
+}
+
+func TestScripts(t *testing.T) {
+	for _, path := range []string{"build.sh", "scripts/preinstall", "scripts/postinstall"} {
+		info, err := os.Stat(path)
+		require.NoError(t, err)
+		assert.NotZero(t, info.Mode()&0o100, "%s cannot be run", path)
+		out, err := exec.CommandContext(t.Context(), "sh", "-n", path).CombinedOutput()
+		require.NoError(t, err, "%s: %s", path, out)
+		text, err := os.ReadFile(path)
+		require.NoError(t, err)
+		assert.Contains(t, string(text), "set -eu", path)
+	}
+	// What the scripts install and what the jobs say is the same.
+	script, err := os.ReadFile("scripts/postinstall")
+	require.NoError(t, err)
+	agent := readJob(t, slots.AgentLabel)
+	assert.Contains(t, string(script), "state="+flagOf(t, agent, "--state-dir")+"\n")
+	assert.Contains(t, string(script), "logs="+filepath.Dir(agent.StandardErrorPath)+"\n")
+	for slot := range rules.MaxVMsPerMac {
+		assert.Contains(t, string(script), slots.SlotLabel(slot))
+	}
+	logs, err := os.ReadFile("newsyslog.conf")
+	require.NoError(t, err)
+	for _, label := range []string{slots.AgentLabel, slots.SlotLabel(0), slots.SlotLabel(1)} {
+		assert.Contains(t, string(logs), readJob(t, label).StandardErrorPath+" ")
+	}
+}
+
+func TestDistribution(t *testing.T) {
+	file, err := os.Open("distribution.xml")
+	require.NoError(t, err)
+	defer file.Close()
+	for decoder := xml.NewDecoder(file); ; {
+		if _, err := decoder.Token(); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			require.NoError(t, err)
+		}
+	}
+}
