@@ -1,0 +1,221 @@
+package main
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"macrack.io/macrack/pkg/agent/identity"
+	"macrack.io/macrack/test/cluster"
+)
+
+const csrsPath = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
+
+// joining are ways to become a Mac, or to serve as another.
+func (w *world) joining() []attempt {
+	const family = "joining"
+	client, serving := certificatesv1.KubeAPIServerClientKubeletSignerName, certificatesv1.KubeletServingSignerName
+	node := func(name string) pkix.Name {
+		return pkix.Name{CommonName: "system:node:" + name, Organization: []string{"system:nodes"}}
+	}
+	other := w.globexMac
+	token := func(do func(bearer string) step, macs string, groups ...string) step {
+		return w.asToken(macs, groups, do)
+	}
+	asks := func(signer string, subject pkix.Name, dns ...string) func(bearer string) step {
+		return func(bearer string) step { return csr(bearer, signer, subject, dns...) }
+	}
+	reads := func(path string) func(bearer string) step {
+		return func(bearer string) step { return withBearer(http.MethodGet, path, "", bearer) }
+	}
+	return []attempt{
+		{family, "another Mac, with a token for one's own", "anonymous", token(asks(client, node(other)), w.acmeMac), denied("is for Mac " + w.acmeMac + ", not for " + other), ""},
+		{family, "a Mac that is heard of, with a token for it", "anonymous", token(asks(client, node(other)), other), denied("the name is taken"), ""},
+		{family, "a Mac, with a token for no Mac", "anonymous", token(asks(client, node(other)), other, "system:bootstrappers:macrack"), denied("is for no Mac"), ""},
+		{family, "a Mac, with a token for Linux machines", "anonymous", token(asks(client, node(other)), other, "system:bootstrappers:attack"), noRight(), ""},
+		{family, "a Mac that nobody has registered", "anonymous", token(asks(client, node("attack-x")), "attack-x"), denied("there is no MacNode"), ""},
+		{family, "an administrator, with a token", "anonymous", token(asks(client, pkix.Name{CommonName: "system:node:" + w.acmeMac, Organization: []string{"system:masters"}}), w.acmeMac), denied("must be O=system:nodes"), ""},
+		{family, "a Mac's serving certificate, with a token", "anonymous", token(asks(serving, node(w.acmeMac), w.acmeMac), w.acmeMac), denied("may not serve"), ""},
+		{family, "Macs, with a token", "anonymous", token(reads(rackPath+"/macnodes"), w.acmeMac), noRight(), ""},
+		{family, "other tokens, with a token", "anonymous", token(reads("/api/v1/namespaces/kube-system/secrets"), w.acmeMac), noRight(), ""},
+		{family, "another Mac, with the certificate of one", "agent", csr("", client, node(other)), forbidden(""), ""},
+		{family, "to serve as another Mac", "agent", csr("", serving, node(other), other), forbidden(""), ""},
+		{family, "to serve as kube-apiserver", "agent", csr("", serving, node(w.acmeMac), w.acmeMac, "kubernetes.default.svc"), denied(`DNS name "kubernetes.default.svc" is not the Mac's`), ""},
+		{family, "to serve under another Mac's name", "agent", csr("", serving, node(w.acmeMac), other), denied("is not the Mac's"), ""},
+		{family, "a Mac", "acme", csr("", client, node(w.acmeMac)), noRight(), ""},
+		{family, "a Mac", "acme-admin", csr("", client, node(w.acmeMac)), noRight(), ""},
+		{family, "a Mac", "auditor", csr("", client, node(w.acmeMac)), noRight(), ""},
+		{family, "a Mac, by an administrator's hand", "root", csr("", client, node(other)), denied("only a bootstrap token"), ""},
+		{family, "that somebody becomes an administrator", "controllers", approving("kubernetes.io/kube-apiserver-client"), forbidden(""), ""},
+		{family, "another's request approved", "agent", approving(client), noRight(), ""},
+	}
+}
+
+// denied wants a request for a certificate that was denied in these words, and of which no certificate came.
+func denied(text string) want {
+	return want{codes: []int{http.StatusOK}, says: "", holds: func(body string) error {
+		request := certificatesv1.CertificateSigningRequest{}
+		if err := json.Unmarshal([]byte(body), &request); err != nil {
+			return err
+		}
+		if len(request.Status.Certificate) > 0 {
+			return errors.New("there is a certificate")
+		}
+		for _, c := range request.Status.Conditions {
+			if c.Type == certificatesv1.CertificateDenied {
+				return want{codes: []int{http.StatusOK}, says: text}.check(answer{code: http.StatusOK, body: c.Message})
+			}
+		}
+		return fmt.Errorf("it is not denied: %+v", request.Status.Conditions)
+	}}
+}
+
+func withBearer(method, path, body, bearer string) step {
+	c := call{method: method, path: path, body: body}
+	if bearer != "" {
+		c.header = map[string]string{"Authorization": "Bearer " + bearer}
+	}
+	return c.do
+}
+
+// asToken makes a token for a Mac, with other groups if any are given, and has it do something.
+func (w *world) asToken(mac string, groups []string, do func(bearer string) step) step {
+	return func(ctx context.Context, w *world, who string) answer {
+		config, err := w.cluster.RESTConfig(cluster.Admin)
+		if err != nil {
+			return answer{err: err}
+		}
+		kube, err := kubernetes.NewForConfig(config)
+		if err != nil {
+			return answer{err: err}
+		}
+		token, err := identity.CreateToken(ctx, kube, mac, time.Now().Add(10*time.Minute))
+		if err != nil {
+			return answer{err: err}
+		}
+		secret := "/api/v1/namespaces/kube-system/secrets/bootstrap-token-" + token.ID
+		defer remove(secret)(ctx, w, "admin")
+		for _, group := range groups {
+			if a := patch(mergePatch, secret, `{"stringData":{"auth-extra-groups":"`+group+`"}}`)(ctx, w, "admin"); a.code != http.StatusOK {
+				return a
+			}
+		}
+		return eventuallyKnown(ctx, w, who, token.Bearer(), do)
+	}
+}
+
+// eventuallyKnown waits until kube-apiserver has heard of a token.
+func eventuallyKnown(ctx context.Context, w *world, who, bearer string, do func(bearer string) step) answer {
+	var a answer
+	err := eventually(ctx, func() error {
+		if a = do(bearer)(ctx, w, who); a.code == http.StatusUnauthorized {
+			return errors.New("the token is not known")
+		}
+		return nil
+	})
+	if err != nil {
+		a.err = err
+	}
+	return a
+}
+
+// csr asks for a certificate, waits until somebody decides, and answers with what is stored then.
+func csr(bearer, signer string, subject pkix.Name, dns ...string) step {
+	return func(ctx context.Context, w *world, who string) answer {
+		made := postCSR(bearer, signer, subject, dns...)(ctx, w, who)
+		if made.code != http.StatusCreated {
+			return made
+		}
+		path, err := csrPath(made)
+		if err != nil {
+			return answer{err: err}
+		}
+		defer remove(path)(ctx, w, "admin")
+		var is answer
+		err = eventually(ctx, func() error {
+			is = get(path)(ctx, w, "admin")
+			request := certificatesv1.CertificateSigningRequest{}
+			if err := json.Unmarshal([]byte(is.body), &request); err != nil {
+				return err
+			}
+			if len(request.Status.Conditions) == 0 {
+				return errors.New("nobody decides")
+			}
+			return nil
+		})
+		if err != nil {
+			return answer{err: err}
+		}
+		return is
+	}
+}
+
+func csrPath(made answer) (string, error) {
+	request := certificatesv1.CertificateSigningRequest{}
+	err := json.Unmarshal([]byte(made.body), &request)
+	return csrsPath + "/" + request.Name, err
+}
+
+func postCSR(bearer, signer string, subject pkix.Name, dns ...string) step {
+	return func(ctx context.Context, w *world, who string) answer {
+		key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+		if err != nil {
+			return answer{err: err}
+		}
+		der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: subject, DNSNames: dns}, key)
+		if err != nil {
+			return answer{err: err}
+		}
+		usage := certificatesv1.UsageClientAuth
+		if signer == certificatesv1.KubeletServingSignerName {
+			usage = certificatesv1.UsageServerAuth
+		}
+		body, err := json.Marshal(certificatesv1.CertificateSigningRequest{
+			TypeMeta:   metav1.TypeMeta{APIVersion: "certificates.k8s.io/v1", Kind: "CertificateSigningRequest"},
+			ObjectMeta: metav1.ObjectMeta{GenerateName: "attack-"},
+			Spec: certificatesv1.CertificateSigningRequestSpec{
+				Request: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}), SignerName: signer,
+				Usages: []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, usage},
+			},
+		})
+		if err != nil {
+			return answer{err: err}
+		}
+		return withBearer(http.MethodPost, csrsPath, string(body), bearer)(ctx, w, who)
+	}
+}
+
+// approving approves a request that an administrator has made for somebody with no rights.
+func approving(signer string) step {
+	return func(ctx context.Context, w *world, who string) answer {
+		subject := pkix.Name{CommonName: "attack"}
+		if signer == certificatesv1.KubeAPIServerClientKubeletSignerName {
+			subject = pkix.Name{CommonName: "system:node:attack-y", Organization: []string{"system:nodes"}} // no Mac: nobody decides
+		}
+		made := postCSR("", signer, subject)(ctx, w, "admin")
+		if made.code != http.StatusCreated {
+			return answer{err: fmt.Errorf("asking: %d %s", made.code, made.text())}
+		}
+		path, err := csrPath(made)
+		if err != nil {
+			return answer{err: err}
+		}
+		defer remove(path)(ctx, w, "admin")
+		return change(path, path+"/approval", func(obj map[string]any) {
+			obj["status"] = map[string]any{"conditions": []any{map[string]any{"type": "Approved", "status": "True", "reason": "Attack", "message": "x"}}}
+		})(ctx, w, who)
+	}
+}
