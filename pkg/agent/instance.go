@@ -644,6 +644,11 @@ func (a *Agent) start(ctx context.Context, instance *instancev1alpha1.MacOSInsta
 	if errors.Is(err, slots.ErrDuplicateIdentity) {
 		return a.refuse(ctx, instance, pod, reasonDuplicateIdentity, err.Error())
 	}
+	if err != nil {
+		_ = a.update(ctx, instance, func(s *instancev1alpha1.MacOSInstanceStatus) {
+			s.Message = fmt.Sprintf("The virtual machine could not be prepared; trying again: %v", err)
+		})
+	}
 	return err
 }
 

@@ -15,6 +15,7 @@ import (
 	"macrack.io/macrack/pkg/agent/host"
 	"macrack.io/macrack/pkg/agent/slots"
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
+	"macrack.io/macrack/pkg/vm/faults"
 )
 
 // minimumFree is what a Mac's disk must have left to be healthy: less, and neither
@@ -58,7 +59,13 @@ func (a *Agent) reconcileMacNode(ctx context.Context) error {
 	if equality.Semantic.DeepEqual(macNode.Status, next.Status) {
 		return a.rebootIfItHelps(ctx, macNode, info)
 	}
+	if scrub != nil {
+		faults.At("scrub: report: before")
+	}
 	_, err = a.config.Macrack.RackV1alpha1().MacNodes().UpdateStatus(ctx, next, metav1.UpdateOptions{})
+	if scrub != nil {
+		faults.At("scrub: report: after")
+	}
 	return err
 }
 
@@ -201,9 +208,11 @@ func (a *Agent) scrub(macNode *rackv1alpha1.MacNode) (*rackv1alpha1.ScrubReport,
 			return nil, nil // its end is reported first
 		}
 	}
+	faults.At("scrub: begins")
 	if err := a.slots.EraseFree(); err != nil {
 		klog.ErrorS(err, "Scrub could not remove everything")
 	}
+	faults.At("scrub: erased")
 	remaining, err := a.slots.Leftovers()
 	if err != nil {
 		return nil, err

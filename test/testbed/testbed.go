@@ -40,6 +40,8 @@ type Options struct {
 	Dir string
 	// Macs is how many simulated Macs there are, all of class base, named mac-1, mac-2, ... Default: 3, those of the example.
 	Macs int
+	// NoAgents leaves it to the caller to run agents for the example's Macs.
+	NoAgents bool
 	// Progress is told what is going on. Default: standard error.
 	Progress io.Writer
 }
@@ -75,7 +77,10 @@ const startTimeout = 3 * time.Minute
 
 // Start starts a testbed and returns when all Macs can be leased.
 func Start(ctx context.Context, opts Options) (*Testbed, error) {
-	if opts.Macs == 0 {
+	switch {
+	case opts.NoAgents:
+		opts.Macs = 0
+	case opts.Macs == 0:
 		opts.Macs = exampleMacs
 	}
 	if opts.Progress == nil {

@@ -445,9 +445,27 @@ type slot struct {
 	client  *contract.Client
 	kick    chan struct{}
 
+	// acting is held with the slot's lock, which keeps out other processes: what this
+	// one does waits for its turn.
+	acting sync.Mutex
+
 	mu     sync.Mutex
 	status Status
 	ended  <-chan error // the end of the launched runner
+}
+
+// take takes the slot's lock; release may be called more than once.
+func (s *slot) take() (release func(), err error) {
+	s.acting.Lock()
+	lock, err := s.dir.TryLock()
+	if err != nil {
+		s.acting.Unlock()
+		return nil, err
+	}
+	return sync.OnceFunc(func() {
+		lock.Unlock()
+		s.acting.Unlock()
+	}), nil
 }
 
 func (s *slot) get() Status {
@@ -458,6 +476,9 @@ func (s *slot) get() Status {
 
 func (s *slot) set(status Status) {
 	status.Slot = s.number
+	if status.Phase == Attached {
+		faults.At("attached " + status.UID())
+	}
 	s.mu.Lock()
 	s.status = status
 	s.mu.Unlock()
@@ -483,7 +504,7 @@ func (s *slot) reserve() bool {
 }
 
 func (s *slot) prepare(spec *contract.Spec, fill func(contract.SlotDir) error) (err error) {
-	lock, err := s.dir.TryLock()
+	release, err := s.take()
 	if err != nil {
 		s.giveBack()
 		return err
@@ -491,11 +512,11 @@ func (s *slot) prepare(spec *contract.Spec, fill func(contract.SlotDir) error) (
 	defer func() {
 		if err != nil {
 			_ = s.wipe()
-			lock.Unlock()
+			release()
 			s.giveBack()
 			return
 		}
-		lock.Unlock()
+		release()
 		s.set(Status{Phase: Prepared, Spec: spec})
 	}()
 	if err := s.wipe(); err != nil {
@@ -562,11 +583,11 @@ func (s *slot) getEnded() <-chan error {
 }
 
 func (s *slot) relaunch() error {
-	lock, err := s.dir.TryLock()
+	release, err := s.take()
 	if err != nil {
 		return err
 	}
-	defer lock.Unlock()
+	defer release()
 	status := s.get()
 	if status.Result == nil || status.Result.Reason != contract.ExitStartFailed {
 		return fmt.Errorf("instance %s has run and is not started again", status.UID())
@@ -578,7 +599,7 @@ func (s *slot) relaunch() error {
 	if err := contract.RemoveFile(s.dir.ResultPath()); err != nil {
 		return err
 	}
-	lock.Unlock()
+	release()
 	return s.launch()
 }
 
@@ -594,11 +615,11 @@ func (s *slot) erase() error {
 }
 
 func (s *slot) wipeLocked() error {
-	lock, err := s.dir.TryLock()
+	release, err := s.take()
 	if err != nil {
 		return err
 	}
-	defer lock.Unlock()
+	defer release()
 	return s.wipe()
 }
 
@@ -757,9 +778,9 @@ func (s *slot) look(ctx context.Context) {
 func (s *slot) inspect(ctx context.Context) (status Status, ok bool) {
 	deadline := s.manager.config.Clock.Now().Add(s.manager.config.AnswerTimeout)
 	for {
-		lock, err := s.dir.TryLock()
+		release, err := s.take()
 		if err == nil {
-			defer lock.Unlock()
+			defer release()
 			return s.unlocked(ctx), true
 		}
 		spec, readErr := s.readSpec()

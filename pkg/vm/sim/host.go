@@ -15,6 +15,7 @@ import (
 	"syscall"
 
 	"macrack.io/macrack/pkg/vm/contract"
+	"macrack.io/macrack/pkg/vm/faults"
 )
 
 // kernelLimit is the simulated macOS kernel's own limit. It is a fact of macOS and
@@ -133,6 +134,7 @@ func (h HostDir) StartVM() (stop func(), err error) {
 		}
 		return lock.Unlock, nil
 	}
+	faults.At("kernel: refused")
 	return nil, &contract.Error{
 		Domain:  contract.VZErrorDomain,
 		Code:    contract.VZErrorCodeLimitExceeded,

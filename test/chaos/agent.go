@@ -1,0 +1,57 @@
+package chaos
+
+import (
+	"context"
+	"path/filepath"
+	"time"
+
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"macrack.io/macrack/pkg/agent"
+	"macrack.io/macrack/pkg/agent/host"
+	"macrack.io/macrack/pkg/agent/images"
+	"macrack.io/macrack/pkg/agent/slots"
+	"macrack.io/macrack/pkg/generated/clientset/versioned"
+	"macrack.io/macrack/pkg/vm/faults"
+	"macrack.io/macrack/pkg/vm/sim"
+)
+
+// AgentOptions are the flags of an agent's process.
+type AgentOptions struct {
+	NodeName, Kubeconfig, StateDir, HostDir, VMBinary string
+}
+
+// answerTimeout is how long a runner may be silent: shorter than by default, for the
+// sake of the time that the tests take.
+const answerTimeout = 2 * time.Second
+
+// RunAgent is the agent of a Mac, as macrack-agent runs it but for joining the
+// cluster: it has a kubeconfig already, and its images are made up.
+func RunAgent(ctx context.Context, o AgentOptions) error {
+	client, err := clientcmd.BuildConfigFromFlags("", o.Kubeconfig)
+	if err != nil {
+		return err
+	}
+	kube, err := kubernetes.NewForConfig(client)
+	if err != nil {
+		return err
+	}
+	macrack, err := versioned.NewForConfig(client)
+	if err != nil {
+		return err
+	}
+	process := &slots.Process{Binary: o.VMBinary, Args: []string{"--backend=sim", "--sim-host-dir=" + o.HostDir}}
+	clock := faults.Clock()
+	a, err := agent.New(agent.Config{
+		NodeName: o.NodeName, Kube: kube, Macrack: macrack, StateDir: o.StateDir, Clock: clock, Version: "v0.0.0-chaos",
+		Host:     &host.Simulated{Dir: sim.HostDir(o.HostDir), StateDir: o.StateDir},
+		Launcher: process, NewMachineID: process.NewMachineID,
+		Images:        &images.Simulated{Dir: filepath.Join(o.StateDir, "images"), Clock: clock},
+		AnswerTimeout: answerTimeout, ProbeInterval: time.Second,
+	})
+	if err != nil {
+		return err
+	}
+	return a.Run(ctx)
+}

@@ -1,0 +1,192 @@
+// Package chaos breaks a Mac in every way that there is a place for: its agent and
+// the processes of its virtual machines are killed between any two steps, power is
+// lost, the disk is full, files are torn, sockets are hijacked, the API is out of
+// reach, clocks jump. After each fault it compares what the API says with what the
+// system says.
+package chaos
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"macrack.io/macrack/test/cluster"
+)
+
+// Sizes are how many faults of each family there are.
+type Sizes struct {
+	AgentKills  int
+	RunnerKills int
+	// Places is how many places of the programs are armed, in each way; 0: all.
+	Places int
+	// Scrubs is the same for the places of a scrub.
+	Scrubs int
+	// Torn is how many kinds of damage there are for each file; 0: all.
+	Torn      int
+	Outage    time.Duration
+	Cycles    int
+	APICycles int
+	// Stuck has the kernel's quota stuck, which takes a minute.
+	Stuck bool
+}
+
+// Long and Short are the sizes of `make chaos` and of `go test`.
+var (
+	Long  = Sizes{AgentKills: 100, RunnerKills: 20, Outage: 90 * time.Second, Cycles: 10_000, APICycles: 300, Stuck: true}
+	Short = Sizes{AgentKills: 3, RunnerKills: 1, Places: 3, Scrubs: 1, Torn: 1, Outage: 2 * time.Second, Cycles: 200, APICycles: 3}
+)
+
+// Options of a run.
+type Options struct {
+	Sizes
+	// Families are the names of those to run; all if empty.
+	Families []string
+	// OnlyCycles, if not 0, takes the place of Sizes.Cycles.
+	OnlyCycles int
+	// Binaries is a folder with the programs chaos and macrack-vm, built with the tag
+	// "faults". They are built if it is empty.
+	Binaries string
+	// Keep gets the logs when there are violations.
+	Keep string
+	Out  io.Writer
+}
+
+// ErrViolations is that something did not survive.
+var ErrViolations = errors.New("there were violations")
+
+// family is a kind of fault.
+type family struct {
+	name string
+	run  func(context.Context, *run) error
+}
+
+// families in the order in which they run. Those that need time to pass, or leave
+// quarantines behind, come last.
+var families = []family{
+	{"agent-kills", agentKills},
+	{"runner-kills", runnerKills},
+	{"places", places},
+	{"disk-full", diskFull},
+	{"torn-files", tornFiles},
+	{"orphans", orphans},
+	{"outage", outage},
+	{"clock", clockSteps},
+	{"cycles", cycles},
+	{"hijack", hijack},
+	{"stuck-kernel", stuckKernel},
+	{"scrub", scrubs},
+}
+
+// run is one run.
+type run struct {
+	Options
+	*world
+	random *rand.Rand
+
+	faults, survived int
+	violations       []string
+}
+
+// Run runs the families on a control plane of its own.
+func Run(ctx context.Context, opts Options) error {
+	if opts.OnlyCycles != 0 {
+		opts.Cycles = opts.OnlyCycles
+	}
+	if opts.Binaries == "" {
+		dir, err := Build(ctx)
+		if err != nil {
+			return err
+		}
+		defer os.RemoveAll(dir)
+		opts.Binaries = dir
+	}
+	w, err := newWorld(ctx, opts.Binaries)
+	if err != nil {
+		return err
+	}
+	r := &run{Options: opts, world: w, random: rand.New(rand.NewPCG(1, 2))}
+	err = r.all(ctx)
+	if (err != nil || len(r.violations) > 0) && opts.Keep != "" {
+		err = errors.Join(err, r.keep(opts.Keep))
+	}
+	if stopErr := w.stop(); stopErr != nil {
+		r.violation("the control plane ended badly: %v", stopErr)
+	}
+	if err != nil {
+		r.violation("the run ended early: %v", err)
+	}
+	for _, v := range r.violations {
+		fmt.Fprintln(opts.Out, "violation:", v)
+	}
+	fmt.Fprintf(opts.Out, "chaos: faults=%d survived=%d/%d violations=%d\n", r.faults, r.survived, r.faults, len(r.violations))
+	if len(r.violations) > 0 {
+		return ErrViolations
+	}
+	return nil
+}
+
+func (r *run) all(ctx context.Context) error {
+	for _, f := range families {
+		if len(r.Families) > 0 && !slices.Contains(r.Families, f.name) {
+			continue
+		}
+		before, began := r.faults, time.Now()
+		if err := f.run(ctx, r); err != nil {
+			return fmt.Errorf("%s: %w", f.name, err)
+		}
+		fmt.Fprintf(r.Out, "%-14s %5d faults in %s\n", f.name, r.faults-before, time.Since(began).Round(100*time.Millisecond))
+	}
+	return nil
+}
+
+// fault is one fault with what must hold after it: check returns an error for what
+// does not.
+func (r *run) fault(name string, check func() error) {
+	r.faults++
+	if err := check(); err != nil {
+		r.violation("fault %d, %s: %v", r.faults, name, err)
+		return
+	}
+	r.survived++
+}
+
+func (r *run) violation(format string, args ...any) {
+	v := fmt.Sprintf(format, args...)
+	fmt.Fprintln(r.Out, "VIOLATION:", v)
+	r.violations = append(r.violations, v)
+}
+
+// keep copies the logs, and what the Macs have on disk.
+func (r *run) keep(dir string) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	return exec.Command("cp", "-r", filepath.Join(r.tb.Cluster.Dir(), "log"), filepath.Join(r.tb.Cluster.Dir(), "macs"), dir).Run()
+}
+
+// Build builds the programs with the tag "faults" into a temporary folder.
+func Build(ctx context.Context) (dir string, err error) {
+	root, err := cluster.RepoRoot()
+	if err != nil {
+		return "", err
+	}
+	if dir, err = os.MkdirTemp("/tmp", "macrack-chaos-"); err != nil {
+		return "", err
+	}
+	for name, path := range map[string]string{"chaos": "./test/chaos/cmd", "macrack-vm": "./cmd/vm"} {
+		cmd := exec.CommandContext(ctx, "go", "build", "-tags=faults", "-o", filepath.Join(dir, name), path)
+		cmd.Dir = root
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return "", errors.Join(fmt.Errorf("build %s: %w: %s", path, err, strings.TrimSpace(string(out))), os.RemoveAll(dir))
+		}
+	}
+	return dir, nil
+}

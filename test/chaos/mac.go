@@ -1,0 +1,367 @@
+package chaos
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/uuid"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"macrack.io/macrack/pkg/rules"
+	"macrack.io/macrack/pkg/vm/contract"
+	"macrack.io/macrack/pkg/vm/sim"
+	"macrack.io/macrack/test/cluster"
+)
+
+// mac is a simulated Mac, whose agent and runners are processes of their own.
+type mac struct {
+	name       string
+	dir        string
+	host       sim.HostDir
+	binaries   string
+	kubeconfig string
+	link       *link
+
+	cmd   *exec.Cmd
+	ended chan struct{}
+}
+
+// newMac prepares the nth Mac of a cluster, and starts nothing.
+func newMac(c *cluster.Cluster, binaries, name, serial string) (*mac, error) {
+	m := &mac{name: name, dir: filepath.Join(c.Dir(), "macs", name), binaries: binaries}
+	m.host = sim.HostDir(filepath.Join(m.dir, "host"))
+	if err := errors.Join(os.MkdirAll(m.state(), 0o700), os.MkdirAll(m.faults(), 0o700), m.host.Init(serial, string(uuid.NewUUID()))); err != nil {
+		return nil, err
+	}
+	if err := m.host.SetGuest(contract.Simulation{BootMillis: 20, ShutdownMillis: 10}); err != nil {
+		return nil, err
+	}
+	path, err := c.Kubeconfig("system:node:" + name)
+	if err != nil {
+		return nil, err
+	}
+	config, err := clientcmd.LoadFromFile(path)
+	if err != nil {
+		return nil, err
+	}
+	for _, to := range config.Clusters {
+		if m.link, err = newLink(strings.TrimPrefix(to.Server, "https://")); err != nil {
+			return nil, err
+		}
+		to.Server = "https://" + m.link.address()
+	}
+	m.kubeconfig = filepath.Join(m.dir, "kubeconfig")
+	if err := clientcmd.WriteToFile(*config, m.kubeconfig); err != nil {
+		return nil, err
+	}
+	return m, os.WriteFile(m.fault("trace"), nil, 0o600)
+}
+
+func (m *mac) state() string            { return filepath.Join(m.dir, "state") }
+func (m *mac) faults() string           { return filepath.Join(m.dir, "faults") }
+func (m *mac) fault(name string) string { return filepath.Join(m.faults(), name) }
+func (m *mac) log() string              { return filepath.Join(m.dir, "agent.log") }
+func (m *mac) slot(n int) contract.SlotDir {
+	return contract.SlotDir(filepath.Join(m.state(), "slots", strconv.Itoa(n)))
+}
+func (m *mac) set(name, value string) error { return os.WriteFile(m.fault(name), []byte(value), 0o600) }
+func (m *mac) unset(name string)            { _ = os.Remove(m.fault(name)) }
+
+// startAgent starts the agent's process.
+func (m *mac) startAgent() error {
+	log, err := os.OpenFile(m.log(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	cmd := exec.Command(filepath.Join(m.binaries, "chaos"), "agent", "--node-name="+m.name, "--kubeconfig="+m.kubeconfig,
+		"--state-dir="+m.state(), "--host-dir="+string(m.host), "--vm-binary="+filepath.Join(m.binaries, "macrack-vm"))
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.Env = append(os.Environ(), "MACRACK_FAULTS="+m.faults())
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	m.cmd, m.ended = cmd, make(chan struct{})
+	go func(ended chan struct{}) {
+		_ = cmd.Wait()
+		close(ended)
+	}(m.ended)
+	return nil
+}
+
+func (m *mac) agentRuns() bool {
+	if m.cmd == nil {
+		return false
+	}
+	select {
+	case <-m.ended:
+		return false
+	default:
+		return true
+	}
+}
+
+func (m *mac) killAgent() {
+	if m.agentRuns() {
+		_ = m.cmd.Process.Kill()
+		<-m.ended
+	}
+}
+
+// stopAgent has the agent end, and says how long that took.
+func (m *mac) stopAgent() time.Duration {
+	began := time.Now()
+	if m.agentRuns() {
+		_ = m.cmd.Process.Signal(syscall.SIGTERM)
+		<-m.ended
+	}
+	return time.Since(began)
+}
+
+// runners are the live runner processes of the Mac by what the system says, not by
+// what the slots say.
+func (m *mac) runners() []int {
+	entries, _ := os.ReadDir("/proc")
+	var pids []int
+	for _, entry := range entries {
+		pid, err := strconv.Atoi(entry.Name())
+		if err != nil {
+			continue
+		}
+		line, err := os.ReadFile(filepath.Join("/proc", entry.Name(), "cmdline"))
+		if err == nil && strings.Contains(string(line), "\x00run\x00--slot-dir\x00"+m.state()+"/") {
+			pids = append(pids, pid) // the command line of a zombie is empty
+		}
+	}
+	return pids
+}
+
+func (m *mac) killRunners(pids ...int) {
+	for _, pid := range pids {
+		_ = syscall.Kill(pid, syscall.SIGKILL)
+	}
+	for slices.ContainsFunc(m.runners(), func(pid int) bool { return slices.Contains(pids, pid) }) {
+		time.Sleep(2 * time.Millisecond)
+	}
+}
+
+// vm is a virtual machine as its runner shows it.
+type vm struct {
+	slot int
+	contract.State
+}
+
+// vms asks every slot's socket.
+func (m *mac) vms(ctx context.Context) []vm {
+	var all []vm
+	for n := range rules.MaxVMsPerMac {
+		ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+		if state, err := contract.NewClient(m.slot(n)).State(ctx); err == nil && state.VM != contract.VMStopped {
+			all = append(all, vm{n, *state})
+		}
+		cancel()
+	}
+	return all
+}
+
+// leftovers are the files of the slots but for the locks.
+func (m *mac) leftovers() []string {
+	var paths []string
+	_ = filepath.WalkDir(filepath.Join(m.state(), "slots"), func(path string, entry fs.DirEntry, err error) error {
+		if err == nil && !entry.IsDir() && entry.Name() != "lock" {
+			paths = append(paths, path)
+		}
+		return nil
+	})
+	return paths
+}
+
+// hit waits until a process has come to the armed place, and returns its PID.
+func (m *mac) hit() (int, bool) {
+	data, err := os.ReadFile(m.fault("hit"))
+	if err != nil {
+		return 0, false
+	}
+	lines := strings.Split(strings.TrimSpace(string(data)), "\n")
+	pid, err := strconv.Atoi(lines[len(lines)-1])
+	return pid, err == nil
+}
+
+func (m *mac) disarm() {
+	for _, name := range []string{"arm", "hit"} {
+		m.unset(name)
+	}
+}
+
+// losePower ends everything at once, takes back what was not on the disk yet, and
+// boots the Mac anew.
+func (m *mac) losePower() error {
+	if m.agentRuns() {
+		_ = m.cmd.Process.Kill()
+	}
+	m.killRunners(m.runners()...)
+	m.killAgent()
+	m.killRunners(m.runners()...) // one that was just being started
+	entries, err := os.ReadDir(m.fault("undo"))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	slices.Reverse(entries) // the newest first
+	for _, entry := range entries {
+		var undo struct {
+			Path    string
+			Existed bool
+			Data    []byte
+		}
+		path := filepath.Join(m.fault("undo"), entry.Name())
+		data, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		if json.Unmarshal(data, &undo) == nil {
+			if _, err := os.Stat(filepath.Dir(undo.Path)); err == nil {
+				_ = os.RemoveAll(undo.Path)
+				if undo.Existed {
+					if err := os.WriteFile(undo.Path, undo.Data, 0o600); err != nil {
+						return err
+					}
+				}
+			}
+		}
+		if err := os.Remove(path); err != nil {
+			return err
+		}
+	}
+	return m.host.Reboot(string(uuid.NewUUID()))
+}
+
+// trace returns the places that processes of the Mac have been at.
+func (m *mac) trace() []string {
+	data, _ := os.ReadFile(m.fault("trace"))
+	return strings.Split(strings.TrimSpace(string(data)), "\n")
+}
+
+// link is the network between an agent and the API. It can be cut.
+type link struct {
+	listener net.Listener
+	to       string
+
+	mu    sync.Mutex
+	cut   bool
+	conns map[net.Conn]struct{}
+}
+
+func newLink(to string) (*link, error) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	l := &link{listener: listener, to: to, conns: map[net.Conn]struct{}{}}
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			go l.serve(conn)
+		}
+	}()
+	return l, nil
+}
+
+func (l *link) address() string { return l.listener.Addr().String() }
+
+func (l *link) serve(from net.Conn) {
+	defer from.Close()
+	if !l.add(from) {
+		// Nothing is refused, nothing is answered: the worst of outages.
+		_, _ = io.Copy(io.Discard, from)
+		return
+	}
+	defer l.remove(from)
+	to, err := net.Dial("tcp", l.to)
+	if err != nil {
+		return
+	}
+	defer to.Close()
+	if !l.add(to) {
+		return
+	}
+	defer l.remove(to)
+	go func() {
+		defer to.Close()
+		_, _ = io.Copy(to, from)
+	}()
+	_, _ = io.Copy(from, to)
+}
+
+func (l *link) add(conn net.Conn) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.conns[conn] = struct{}{}
+	return !l.cut
+}
+
+func (l *link) remove(conn net.Conn) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.conns, conn)
+}
+
+// setCut cuts the link, or mends it. Connections do not outlive either.
+func (l *link) setCut(cut bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.cut = cut
+	for conn := range l.conns {
+		_ = conn.Close()
+	}
+}
+
+// usage is what a process has in use.
+type usage struct {
+	fds, goroutines int
+	heap            uint64
+}
+
+// agentUsage asks the agent's process.
+func (m *mac) agentUsage(ctx context.Context) (usage, error) {
+	m.unset("stats")
+	if err := m.cmd.Process.Signal(syscall.SIGUSR1); err != nil {
+		return usage{}, err
+	}
+	var stats struct {
+		PID, Goroutines int
+		HeapBytes       uint64
+	}
+	for {
+		if data, err := os.ReadFile(m.fault("stats")); err == nil {
+			if err := json.Unmarshal(data, &stats); err != nil {
+				return usage{}, err
+			}
+			break
+		}
+		select {
+		case <-ctx.Done():
+			return usage{}, fmt.Errorf("the agent says nothing of itself: %w", ctx.Err())
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+	fds, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", stats.PID))
+	return usage{len(fds), stats.Goroutines, stats.HeapBytes}, err
+}

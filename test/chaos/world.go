@@ -1,0 +1,430 @@
+package chaos
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	instancev1alpha1 "macrack.io/macrack/pkg/apis/instance/v1alpha1"
+	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
+	"macrack.io/macrack/pkg/generated/clientset/versioned"
+	"macrack.io/macrack/pkg/rules"
+	"macrack.io/macrack/test/testbed"
+)
+
+const (
+	tenant = "acme"
+	class  = "small"
+	image  = "macos-26-xcode-26"
+	// patience is how long anything may take. A busy machine takes most of it.
+	patience = 2 * time.Minute
+	poll     = 20 * time.Millisecond
+)
+
+// world is a control plane, and one Mac that is leased to a tenant.
+type world struct {
+	tb    *testbed.Testbed
+	admin *versioned.Clientset
+	mac   *mac
+	names int
+	lease string
+
+	watching sync.WaitGroup
+	unwatch  context.CancelFunc
+
+	mu         sync.Mutex
+	most       int                  // virtual machines at a time, by the kernel
+	identities map[string]types.UID // of machine IDs and MAC addresses, ever seen
+}
+
+func newWorld(ctx context.Context, binaries string) (w *world, err error) {
+	w = &world{identities: map[string]types.UID{}}
+	if w.tb, err = testbed.Start(ctx, testbed.Options{NoAgents: true}); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, w.stop())
+		}
+	}()
+	// Past kube-apiserver, whose cache may be behind.
+	if w.admin, err = w.tb.Clientset("direct"); err != nil {
+		return nil, err
+	}
+	if w.mac, err = newMac(w.tb.Cluster, binaries, testbed.MacName(1), testbed.SerialNumber(1)); err != nil {
+		return nil, err
+	}
+	if err := w.mac.startAgent(); err != nil {
+		return nil, err
+	}
+	watching, cancel := context.WithCancel(context.Background())
+	w.unwatch = cancel
+	w.watching.Go(func() { w.countVMs(watching) })
+	return w, w.bind(ctx)
+}
+
+// stop ends everything, and forgets.
+func (w *world) stop() error {
+	if w.unwatch != nil {
+		w.unwatch()
+		w.watching.Wait()
+	}
+	if w.mac != nil {
+		w.mac.killAgent()
+		w.mac.killRunners(w.mac.runners()...)
+	}
+	return w.tb.Stop()
+}
+
+// countVMs looks all the time at how many virtual machines there are, by the locks
+// that the simulated kernel holds and by the processes that there are.
+func (w *world) countVMs(ctx context.Context) {
+	for {
+		n, err := w.mac.host.RunningVMs()
+		w.mu.Lock()
+		if err == nil {
+			w.most = max(w.most, n)
+		}
+		w.mu.Unlock()
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+}
+
+// wait waits until is returns nil.
+func wait(ctx context.Context, is func() error) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	for {
+		err := is()
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("not within %s: %w", patience, err)
+		case <-time.After(poll):
+		}
+	}
+}
+
+// bind leases the Mac.
+func (w *world) bind(ctx context.Context) error {
+	w.names++
+	w.lease = fmt.Sprintf("chaos-%d", w.names)
+	leases := w.admin.RackV1alpha1().MacNodeLeases(tenant)
+	if _, err := leases.Create(ctx, &rackv1alpha1.MacNodeLease{
+		ObjectMeta: metav1.ObjectMeta{Name: w.lease},
+		Spec:       rackv1alpha1.MacNodeLeaseSpec{ClassName: "base", SerialNumber: testbed.SerialNumber(1)},
+	}, metav1.CreateOptions{}); err != nil {
+		return err
+	}
+	return wait(ctx, func() error {
+		lease, err := leases.Get(ctx, w.lease, metav1.GetOptions{})
+		if err == nil && lease.Status.Phase != rackv1alpha1.MacNodeLeaseBound {
+			err = fmt.Errorf("lease %s is %s: %v", w.lease, lease.Status.Phase, lease.Status.Conditions)
+		}
+		return err
+	})
+}
+
+// create asks for an instance.
+func (w *world) create(ctx context.Context) (string, error) {
+	w.names++
+	name := fmt.Sprintf("vm-%d", w.names)
+	return name, wait(ctx, func() error {
+		_, err := w.admin.InstanceV1alpha1().MacOSInstances(tenant).Create(ctx, &instancev1alpha1.MacOSInstance{
+			ObjectMeta: metav1.ObjectMeta{Name: name},
+			Spec:       instancev1alpha1.MacOSInstanceSpec{LeaseName: w.lease, ClassName: class, ImageName: image},
+		}, metav1.CreateOptions{})
+		if apierrors.IsAlreadyExists(err) {
+			return nil
+		}
+		return err
+	})
+}
+
+// start asks for an instance and waits until it runs.
+func (w *world) start(ctx context.Context) (*instancev1alpha1.MacOSInstance, error) {
+	name, err := w.create(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return w.runs(ctx, name)
+}
+
+func (w *world) get(ctx context.Context, name string) (*instancev1alpha1.MacOSInstance, error) {
+	return w.admin.InstanceV1alpha1().MacOSInstances(tenant).Get(ctx, name, metav1.GetOptions{})
+}
+
+func (w *world) runs(ctx context.Context, name string) (instance *instancev1alpha1.MacOSInstance, err error) {
+	return instance, wait(ctx, func() error {
+		if instance, err = w.get(ctx, name); err == nil && instance.Status.Phase != instancev1alpha1.MacOSInstanceRunning {
+			err = fmt.Errorf("%s is %s: %s", name, instance.Status.Phase, instance.Status.Message)
+		}
+		return err
+	})
+}
+
+// ends waits until an instance has ended.
+func (w *world) ends(ctx context.Context, name string) (instance *instancev1alpha1.MacOSInstance, err error) {
+	return instance, wait(ctx, func() error {
+		if instance, err = w.get(ctx, name); err == nil && !terminal(instance) {
+			err = fmt.Errorf("%s is %s: %s", name, instance.Status.Phase, instance.Status.Message)
+		}
+		return err
+	})
+}
+
+// delete deletes an instance and waits until it is gone.
+func (w *world) delete(ctx context.Context, name string) error {
+	instances := w.admin.InstanceV1alpha1().MacOSInstances(tenant)
+	return wait(ctx, func() error {
+		err := instances.Delete(ctx, name, metav1.DeleteOptions{})
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		if err == nil {
+			err = fmt.Errorf("%s is not gone", name)
+		}
+		return err
+	})
+}
+
+// clear deletes all instances, and waits until nothing is left of them.
+func (w *world) clear(ctx context.Context) error {
+	all, err := w.all(ctx)
+	if err != nil {
+		return err
+	}
+	for _, instance := range all {
+		if err := w.delete(ctx, instance.Name); err != nil {
+			return err
+		}
+	}
+	return wait(ctx, func() error {
+		if left := w.mac.leftovers(); len(left) > 0 {
+			return fmt.Errorf("left in the slots: %v", left)
+		}
+		return nil
+	})
+}
+
+func (w *world) all(ctx context.Context) ([]instancev1alpha1.MacOSInstance, error) {
+	list, err := w.admin.InstanceV1alpha1().MacOSInstances(tenant).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, err
+	}
+	return list.Items, nil
+}
+
+func (w *world) node(ctx context.Context) (*rackv1alpha1.MacNode, error) {
+	return w.admin.RackV1alpha1().MacNodes().Get(ctx, w.mac.name, metav1.GetOptions{})
+}
+
+// unquarantine is an administrator who has looked at the Mac.
+func (w *world) unquarantine(ctx context.Context) error {
+	return wait(ctx, func() error {
+		node, err := w.node(ctx)
+		if err != nil {
+			return err
+		}
+		if node.Status.Quarantine == nil {
+			if c := meta.FindStatusCondition(node.Status.Conditions, rackv1alpha1.MacNodeSlotsHealthy); c == nil || c.Status == metav1.ConditionTrue {
+				return nil
+			}
+			return errors.New("the slots are not healthy yet")
+		}
+		if _, err := w.admin.RackV1alpha1().MacNodes().Patch(ctx, node.Name, types.MergePatchType, []byte(`{"status":{"quarantine":null}}`), metav1.PatchOptions{}, "status"); err != nil {
+			return err
+		}
+		return errors.New("the quarantine was just ended")
+	})
+}
+
+func (w *world) quarantined(ctx context.Context, reason string) error {
+	return wait(ctx, func() error {
+		node, err := w.node(ctx)
+		if err == nil && (node.Status.Quarantine == nil || node.Status.Quarantine.Reason != reason) {
+			err = fmt.Errorf("the Mac is not in quarantine for %s: %+v", reason, node.Status.Quarantine)
+		}
+		return err
+	})
+}
+
+// settle waits until what the API says is what the system says, and fails if that
+// does not come to be, or if there ever was what must never be.
+func (w *world) settle(ctx context.Context) error {
+	if err := wait(ctx, func() error { return w.agree(ctx) }); err != nil {
+		return err
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.most > rules.MaxVMsPerMac {
+		return fmt.Errorf("%d virtual machines ran at a time", w.most)
+	}
+	if slices.Contains(w.mac.trace(), "kernel: refused") {
+		return errors.New("a third virtual machine was tried, and refused by the kernel")
+	}
+	return nil
+}
+
+// agree compares the API with the system.
+func (w *world) agree(ctx context.Context) error {
+	instances, err := w.all(ctx)
+	if err != nil {
+		return err
+	}
+	node, err := w.node(ctx)
+	if err != nil {
+		return err
+	}
+	vms := map[types.UID]vm{}
+	for _, v := range w.mac.vms(ctx) {
+		if other, twice := vms[types.UID(v.InstanceUID)]; twice {
+			return fmt.Errorf("instance %s runs in slots %d and %d", v.Name, other.slot, v.slot)
+		}
+		vms[types.UID(v.InstanceUID)] = v
+	}
+	kernel, err := w.mac.host.RunningVMs()
+	if err != nil {
+		return err
+	}
+	live := map[types.UID]bool{}
+	running := 0
+	for _, i := range instances {
+		if err := w.identity(&i); err != nil {
+			return err
+		}
+		v, runs := vms[i.UID]
+		switch {
+		case terminal(&i):
+			if runs {
+				return fmt.Errorf("%s is %s, and runs (pid %d)", i.Name, i.Status.Phase, v.PID)
+			}
+			continue
+		case i.Status.Phase != instancev1alpha1.MacOSInstanceRunning:
+			return fmt.Errorf("%s is %s: %s", i.Name, i.Status.Phase, i.Status.Message)
+		case !runs:
+			return fmt.Errorf("%s is Running, and no virtual machine answers", i.Name)
+		case v.MachineID != i.Status.MachineID || v.MACAddress != i.Status.MACAddress:
+			return fmt.Errorf("%s has machine ID %s and MAC address %s, its virtual machine %s and %s", i.Name, i.Status.MachineID, i.Status.MACAddress, v.MachineID, v.MACAddress)
+		}
+		running++
+		live[i.UID] = true
+	}
+	pids := w.mac.runners()
+	if len(vms) != running || kernel != running || int(node.Status.RunningVMs) != running || len(pids) != running {
+		return fmt.Errorf("%d instances run, %d virtual machines answer, the kernel has %d, processes %v, the MacNode says %d", running, len(vms), kernel, pids, node.Status.RunningVMs)
+	}
+	lease, err := w.admin.RackV1alpha1().MacNodeLeases(tenant).Get(ctx, w.lease, metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	held := map[types.UID]bool{}
+	for _, slot := range lease.Status.Instances {
+		held[slot.UID] = true
+	}
+	if !maps.Equal(held, live) {
+		return fmt.Errorf("the lease's slots are of %v, and %v run", held, live)
+	}
+	return nil
+}
+
+// identity checks that no two instances ever have had the same identity.
+func (w *world) identity(i *instancev1alpha1.MacOSInstance) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, id := range []string{i.Status.MachineID, i.Status.MACAddress} {
+		if id == "" {
+			continue
+		}
+		if other, known := w.identities[id]; known && other != i.UID {
+			return fmt.Errorf("%s has the identity %s of another instance", i.Name, id)
+		}
+		w.identities[id] = i.UID
+	}
+	return nil
+}
+
+// pids returns the processes of the virtual machines, by instance.
+func (w *world) pids(ctx context.Context) map[string]int {
+	pids := map[string]int{}
+	for _, v := range w.mac.vms(ctx) {
+		pids[v.Name] = v.PID
+	}
+	return pids
+}
+
+// ledger checks that each virtual machine that ran has one start and one end on
+// record, as it has none that did not.
+func (w *world) ledger(ctx context.Context) error {
+	records, err := w.admin.RackV1alpha1().AuditRecords(tenant).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	starts, stops := map[types.UID]int{}, map[types.UID]int{}
+	for _, record := range records.Items {
+		switch record.Type {
+		case rackv1alpha1.InstanceStarted:
+			starts[record.Instance.UID]++
+		case rackv1alpha1.InstanceStopped:
+			stops[record.Instance.UID]++
+		}
+	}
+	for uid, n := range starts {
+		if n != 1 || stops[uid] != 1 {
+			return fmt.Errorf("instance %s has %d starts and %d ends on record", uid, n, stops[uid])
+		}
+	}
+	if len(stops) != len(starts) {
+		return fmt.Errorf("%d instances have a start on record, %d an end", len(starts), len(stops))
+	}
+	return nil
+}
+
+// recorded returns the reasons of the rejections on record.
+func (w *world) recorded(ctx context.Context, reason string) error {
+	return wait(ctx, func() error {
+		records, err := w.admin.RackV1alpha1().AuditRecords(tenant).List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
+		var reasons []string
+		for _, record := range records.Items {
+			reasons = append(reasons, record.Details.Reason)
+		}
+		if !slices.Contains(reasons, reason) {
+			return fmt.Errorf("no rejection for %s is on record", reason)
+		}
+		return nil
+	})
+}
+
+func terminal(i *instancev1alpha1.MacOSInstance) bool {
+	return i.Status.Phase == instancev1alpha1.MacOSInstanceStopped || i.Status.Phase == instancev1alpha1.MacOSInstanceFailed
+}
+
+// attached counts how often the agent has taken on a virtual machine.
+func (w *world) attached(uid types.UID) int {
+	n := 0
+	for _, place := range w.mac.trace() {
+		if strings.TrimPrefix(place, "attached ") == string(uid) {
+			n++
+		}
+	}
+	return n
+}
