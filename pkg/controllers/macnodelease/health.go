@@ -3,7 +3,6 @@ package macnodelease
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -18,14 +17,13 @@ const reasonOffline = "Offline"
 func healthOf(lease *rackv1alpha1.MacNodeLease, mac *rackv1alpha1.MacNode) *metav1.Condition {
 	c := &metav1.Condition{
 		Type: rackv1alpha1.MacNodeLeaseConditionMacReady, Status: metav1.ConditionTrue, Reason: "Ready",
-		Message: fmt.Sprintf("the Mac %s is heard of again and healthy", mac.Spec.SerialNumber), ObservedGeneration: lease.Generation,
+		Message: fmt.Sprintf("the Mac %s is back and healthy", mac.Spec.SerialNumber), ObservedGeneration: lease.Generation,
 	}
 	ready := meta.FindStatusCondition(mac.Status.Conditions, rackv1alpha1.MacNodeReady)
 	switch {
 	case ready != nil && ready.Status == metav1.ConditionFalse:
 		c.Status, c.Reason = metav1.ConditionFalse, reasonOffline
-		c.Message = fmt.Sprintf("the Mac %s is not heard of since %s: what runs on it may go on, and it stays the tenant's",
-			mac.Spec.SerialNumber, ready.LastTransitionTime.UTC().Format(time.RFC3339))
+		c.Message = fmt.Sprintf("the Mac %s is away (%s); what runs on it may go on, and it stays the tenant's", mac.Spec.SerialNumber, ready.Message)
 	case mac.Status.Quarantine != nil:
 		c.Status, c.Reason = metav1.ConditionFalse, mac.Status.Quarantine.Reason
 		c.Message = fmt.Sprintf("the Mac %s is in quarantine, and no instance starts on it: %s", mac.Spec.SerialNumber, mac.Status.Quarantine.Message)

@@ -188,7 +188,7 @@ func waitsFor(lease *rackv1alpha1.MacNodeLease, mac *rackv1alpha1.MacNode) (reas
 		return "", ""
 	}
 	if ready := meta.FindStatusCondition(mac.Status.Conditions, rackv1alpha1.MacNodeReady); ready != nil && ready.Status == metav1.ConditionFalse {
-		reason, message = "MacOffline", fmt.Sprintf("%s; the Mac %s is not heard of since %s", message, mac.Spec.SerialNumber, ready.LastTransitionTime.UTC().Format(time.RFC3339))
+		reason, message = "MacOffline", fmt.Sprintf("%s; the Mac %s is away (%s)", message, mac.Spec.SerialNumber, ready.Message)
 	}
 	return reason, message
 }
