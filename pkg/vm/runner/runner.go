@@ -16,6 +16,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"macrack.io/macrack/pkg/vm/contract"
+	"macrack.io/macrack/pkg/vm/faults"
 	"macrack.io/macrack/pkg/vm/guest"
 )
 
@@ -92,6 +93,7 @@ func Run(ctx context.Context, dir contract.SlotDir, backend Backend, clk clock.C
 	}
 	defer lock.Unlock()
 
+	faults.At("runner: locked")
 	spec, err := unstarted(dir)
 	if err != nil {
 		return nil, err
@@ -156,6 +158,7 @@ func Run(ctx context.Context, dir contract.SlotDir, backend Backend, clk clock.C
 		klog.ErrorS(err, "VM did not start", "instance", klog.KRef(spec.Namespace, spec.Name))
 		return r.finish(dir, contract.ExitStartFailed, err)
 	}
+	faults.At("runner: started")
 	now := clk.Now()
 	r.update(func(s *contract.State) {
 		s.StartedAt = &now
@@ -170,6 +173,7 @@ func Run(ctx context.Context, dir contract.SlotDir, backend Backend, clk clock.C
 	defer stopFollowing()
 	klog.InfoS("VM started", "instance", klog.KRef(spec.Namespace, spec.Name), "uid", spec.InstanceUID)
 	reason, err := r.supervise(ctx)
+	faults.At("runner: ended")
 	return r.finish(dir, reason, err)
 }
 
