@@ -2,9 +2,11 @@ package main
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -83,14 +85,11 @@ func completeNodeName(name *string, stateDir string) error {
 	if *name != "" {
 		return nil
 	}
-	certDir := filepath.Join(stateDir, certDirName)
-	if _, err := os.Stat(certDir); err == nil {
-		store, err := identity.OpenStore(certDir)
-		if err != nil {
-			return err
-		}
-		*name = store.Node()
+	_, node, err := identity.Read(filepath.Join(stateDir, certDirName))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
 	}
+	*name = node
 	if *name == "" {
 		host, err := os.Hostname()
 		if err != nil {
@@ -122,17 +121,23 @@ func (o *joinOptions) run(ctx context.Context) error {
 	files := identity.Options{
 		NodeName: o.nodeName, Kubeconfig: filepath.Join(o.stateDir, kubeconfigName), CertDir: filepath.Join(o.stateDir, certDirName),
 	}
-	store, err := identity.OpenStore(files.CertDir)
-	if err != nil {
+	cert, before, err := identity.Read(files.CertDir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	if before := store.Node(); before != "" && before != o.nodeName {
+	if before != "" && before != o.nodeName {
 		return fmt.Errorf("this Mac has joined as %q; to join as %q, first run `macrack-agent uninstall --state-dir %s`, and have the MacNode of the old name deleted", before, o.nodeName, o.stateDir)
 	}
 	ctx, cancel := context.WithTimeout(ctx, o.timeout)
 	defer cancel()
 
-	if joined, err := o.joined(ctx, store, files); joined || err != nil {
+	if cert != nil && cert.NotAfter.After(o.clock.Now()) {
+		if joined, err := o.joined(ctx, cert, files); joined || err != nil {
+			return err
+		}
+	}
+	store, err := identity.OpenStore(files.CertDir)
+	if err != nil {
 		return err
 	}
 	discovery := identity.Discovery{
@@ -189,11 +194,7 @@ func (o *joinOptions) becomeNode(ctx context.Context, store *identity.Store, fil
 }
 
 // joined says whether the Mac has joined this cluster already.
-func (o *joinOptions) joined(ctx context.Context, store *identity.Store, files identity.Options) (bool, error) {
-	valid := store.Valid(o.nodeName)
-	if valid == nil {
-		return false, nil
-	}
+func (o *joinOptions) joined(ctx context.Context, cert *x509.Certificate, files identity.Options) (bool, error) {
 	config, err := clientcmd.BuildConfigFromFlags("", files.Kubeconfig)
 	if err != nil {
 		return false, nil // interrupted in between, or damaged: it is written anew
@@ -209,7 +210,7 @@ func (o *joinOptions) joined(ctx context.Context, store *identity.Store, files i
 	case err != nil:
 		return false, err
 	}
-	fmt.Fprintf(o.out, "This Mac is Node %s already. Its certificate ends %s.\n", o.nodeName, valid.NotAfter.Format(time.RFC3339))
+	fmt.Fprintf(o.out, "This Mac is Node %s already. Its certificate ends %s.\n", o.nodeName, cert.NotAfter.Format(time.RFC3339))
 	o.sayWhatNext()
 	return true, nil
 }

@@ -3,9 +3,15 @@
 package main
 
 import (
+	"fmt"
 	"os"
 
 	"k8s.io/component-base/cli"
 )
 
-func main() { os.Exit(cli.Run(newCommand())) }
+func main() {
+	if err := cli.RunNoErrOutput(newCommand()); err != nil {
+		fmt.Fprintln(os.Stderr, "error:", err)
+		os.Exit(1)
+	}
+}

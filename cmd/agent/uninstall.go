@@ -70,13 +70,9 @@ removed, and the lease keeps the Mac, which is Offline, until an administrator e
 				return err
 			}
 			u.out = cmd.OutOrStdout()
-			certDir := filepath.Join(u.stateDir, certDirName)
-			if _, err := os.Stat(certDir); err == nil {
-				store, err := identity.OpenStore(certDir)
-				if err != nil {
-					return err
-				}
-				u.node = store.Node()
+			_, u.node, err = identity.Read(filepath.Join(u.stateDir, certDirName))
+			if err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return err
 			}
 			u.mac = func(ctx context.Context) (*rackv1alpha1.MacNode, error) {
 				return ownMacNode(ctx, filepath.Join(u.stateDir, kubeconfigName), u.node)

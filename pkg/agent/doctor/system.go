@@ -225,20 +225,14 @@ type Kubeconfig struct {
 
 // Certificate implements Cluster.
 func (k *Kubeconfig) Certificate() (string, time.Time, time.Time, error) {
-	for _, path := range []string{k.Path, k.CertDir} {
-		if _, err := os.Stat(path); err != nil {
-			return "", time.Time{}, time.Time{}, err
-		}
+	if _, err := os.Stat(k.Path); err != nil {
+		return "", time.Time{}, time.Time{}, err
 	}
-	store, err := identity.OpenStore(k.CertDir)
+	cert, node, err := identity.Read(k.CertDir)
 	if err != nil {
 		return "", time.Time{}, time.Time{}, err
 	}
-	leaf := store.Certificate()
-	if leaf == nil {
-		return "", time.Time{}, time.Time{}, fs.ErrNotExist
-	}
-	return store.Node(), leaf.NotBefore, leaf.NotAfter, nil
+	return node, cert.NotBefore, cert.NotAfter, nil
 }
 
 // Mac implements Cluster.

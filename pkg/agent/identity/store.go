@@ -46,9 +46,6 @@ const (
 	dialKeepAlive = 30 * time.Second
 )
 
-// ErrNameTaken means that the cluster refuses the name, as another agent has it.
-var ErrNameTaken = errors.New("the name is taken")
-
 // Store keeps the agent's client certificate and its key on disk.
 type Store struct {
 	certificate.Store
@@ -57,12 +54,13 @@ type Store struct {
 	current atomic.Pointer[tls.Certificate]
 }
 
-// OpenStore returns the certificate in dir, which it makes if it does not exist.
+// OpenStore returns the certificate in dir, which it makes if it does not exist. It
+// mends what an interrupted renewal has left, so only one may have it open.
 func OpenStore(dir string) (*Store, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
-	files, err := certificate.NewFileStoreWithLogger(klog.Background(), pairName, dir, dir, "", "")
+	files, err := certificate.NewFileStoreWithLogger(klog.Background().V(4), pairName, dir, dir, "", "")
 	if err != nil {
 		return nil, err
 	}
@@ -74,6 +72,17 @@ func OpenStore(dir string) (*Store, error) {
 		s.current.Store(pair)
 	}
 	return s, nil
+}
+
+// Read returns the certificate in dir, expired or not, and the name of the Node that
+// it is of. It changes nothing, so it may be called while an agent uses dir. The
+// error is fs.ErrNotExist if there is none.
+func Read(dir string) (*x509.Certificate, string, error) {
+	certs, err := certutil.CertsFromFile((&Store{dir: dir}).Path())
+	if err != nil {
+		return nil, "", err
+	}
+	return certs[0], rules.NodeOfUser(certs[0].Subject.CommonName), nil
 }
 
 // Path is the file with the newest certificate and its key.
@@ -221,11 +230,7 @@ func (s *Store) explainWait(ctx context.Context, client kubernetes.Interface, na
 		if err := contract.RemoveFile(filepath.Join(s.dir, pendingKey)); err != nil {
 			return err
 		}
-		refusal := fmt.Errorf("the cluster refuses (%s): %s", c.Reason, c.Message)
-		if c.Reason == "MacIsLive" {
-			return fmt.Errorf("%w: %w", ErrNameTaken, refusal)
-		}
-		return refusal
+		return fmt.Errorf("the cluster refuses (%s): %s", c.Reason, c.Message)
 	}
 	return err
 }
