@@ -30,8 +30,8 @@ verify: ## check that generated code is up to date
 	hack/verify-codegen.sh
 
 .PHONY: darwin
-darwin: ## check the code for macOS: types of what needs cgo, and a build of the agent
-	go run ./hack/darwincheck ./pkg/vm/vz ./cmd/vm
+darwin: ## check the code for macOS: types of all that runs there, tests included, and a build of what needs no cgo
+	go run ./hack/darwincheck ./pkg/vm/... ./pkg/agent/... ./cmd/agent ./cmd/vm ./cmd/guest-agent
 	GOOS=darwin GOARCH=arm64 CGO_ENABLED=0 go build -o /dev/null ./cmd/agent
 	GOOS=darwin GOARCH=arm64 CGO_ENABLED=0 go build -o /dev/null ./cmd/guest-agent
 

@@ -1,0 +1,2 @@
+// Package excluded has no file for macOS.
+package excluded
