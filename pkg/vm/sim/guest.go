@@ -183,6 +183,9 @@ func (g *process) start() error {
 		return err
 	}
 	defer log.Close()
+	if err := os.Remove(g.socket); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
 	cmd := exec.Command(g.command[0], g.command[1:]...)
 	// Nothing of the runner's environment reaches the guest. Its standard input ends
 	// with the runner, however that ends, and the agent with it.

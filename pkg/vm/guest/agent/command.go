@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -10,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"path/filepath"
 	"runtime"
 	"strconv"
 	"strings"
@@ -85,19 +85,19 @@ func (o *options) run(ctx context.Context, version string) error {
 			return fmt.Errorf("--addresses: %w", err)
 		}
 	}
-	listener, err := o.listener()
-	if err != nil {
-		return err
-	}
 	if err := os.MkdirAll(o.stateDir, 0o700); err != nil {
 		return err
 	}
 	if o.confine {
 		shell.Env = append(shell.Env, "TMPDIR="+shell.Home)
-		if err := Confine(shell.Home, o.stateDir); err != nil {
+		if err := Confine(filepath.Dir(strings.TrimPrefix(o.listen, "unix:")), shell.Home, o.stateDir); err != nil {
 			klog.ErrorS(err, "Commands are refused")
 			config.Shell, config.Script = nil, refuseScript
 		}
+	}
+	listener, err := o.listener()
+	if err != nil {
+		return err
 	}
 	agent, err := New(config)
 	if err != nil {
@@ -122,9 +122,6 @@ func (o *options) listener() (net.Listener, error) {
 	kind, where, _ := strings.Cut(o.listen, ":")
 	switch kind {
 	case "unix":
-		if err := os.Remove(where); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return nil, err
-		}
 		// Nobody else may connect, not even before the mode is set.
 		old := syscall.Umask(0o177)
 		defer syscall.Umask(old)

@@ -2,29 +2,46 @@ package agent
 
 import (
 	"fmt"
+	"os"
+	"syscall"
 
 	"github.com/landlock-lsm/go-landlock/landlock"
+	syscalls "github.com/landlock-lsm/go-landlock/landlock/syscall"
 )
+
+// confined marks the environment of a process that is confined.
+const confined = "MACRACK_GUEST_AGENT_CONFINED"
 
 // Confine takes from this process and what it starts all files but the system's
 // programs, which it may read, and dirs, which it may write; all TCP; and, where the
-// kernel can, signals to processes outside. It cannot be undone. It is for simulated
-// guests, whose commands run on the host: it protects a developer's machine from
-// mistakes, and is no boundary between tenants (other unix sockets and UDP are open,
-// for two).
-func Confine(dirs ...string) error {
+// kernel can, signals to processes outside. In sockets it may make sockets. It then
+// runs the same program anew, and returns only to the one that is confined: Landlock
+// confines threads, each on its own, and one could not end what another has started.
+//
+// It is for simulated guests, whose commands run on the host: it protects a
+// developer's machine from mistakes, and is no boundary between tenants (other unix
+// sockets and UDP are open, for two).
+func Confine(sockets string, dirs ...string) error {
+	if os.Getenv(confined) != "" {
+		return nil
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
 	rules := []landlock.Rule{
 		landlock.RODirs("/usr", "/bin", "/sbin", "/lib", "/lib64", "/etc/alternatives", "/etc/ssl").IgnoreIfMissing(),
 		landlock.ROFiles("/etc/ld.so.cache", "/etc/passwd", "/etc/group", "/etc/nsswitch.conf", "/etc/localtime", "/etc/profile", "/dev/random", "/dev/urandom", "/dev/zero").IgnoreIfMissing(),
+		landlock.ROFiles(self),
+		landlock.PathAccess(syscalls.AccessFSMakeSock, sockets),
 		landlock.RWDirs(dirs...),
 	}
 	devices := landlock.RWFiles("/dev/null", "/dev/tty", "/dev/ptmx").IgnoreIfMissing()
 	terminals := landlock.RWDirs("/dev/pts").IgnoreIfMissing()
-	if err := landlock.V6.Restrict(append(rules, devices.WithIoctlDev(), terminals.WithIoctlDev())...); err == nil {
-		return nil
+	if err := landlock.V6.Restrict(append(rules, devices.WithIoctlDev(), terminals.WithIoctlDev())...); err != nil {
+		if err := landlock.V4.Restrict(append(rules, devices, terminals)...); err != nil {
+			return fmt.Errorf("confine commands (Landlock, Linux 6.7 or newer): %w", err)
+		}
 	}
-	if err := landlock.V4.Restrict(append(rules, devices, terminals)...); err != nil {
-		return fmt.Errorf("confine commands (Landlock, Linux 6.7 or newer): %w", err)
-	}
-	return nil
+	return syscall.Exec(self, os.Args, append(os.Environ(), confined+"=1"))
 }

@@ -174,6 +174,19 @@ func windowSize(size *guestv1.TerminalSize) *pty.Winsize {
 	return &pty.Winsize{Cols: uint16(min(size.GetColumns(), 1<<15)), Rows: uint16(min(size.GetRows(), 1<<15))}
 }
 
+func dialLoopback(ctx context.Context, port uint32) (net.Conn, error) {
+	dialer := net.Dialer{Timeout: 10 * time.Second}
+	text := strconv.Itoa(int(port))
+	conn, err := dialer.DialContext(ctx, "tcp", net.JoinHostPort("127.0.0.1", text))
+	if err == nil {
+		return conn, nil
+	}
+	if conn, err := dialer.DialContext(ctx, "tcp", net.JoinHostPort("::1", text)); err == nil {
+		return conn, nil
+	}
+	return nil, err
+}
+
 // Forward implements guestv1.GuestServer.
 func (a *Agent) Forward(stream guestv1.Guest_ForwardServer) error {
 	first, err := stream.Recv()
@@ -192,8 +205,7 @@ func (a *Agent) Forward(stream guestv1.Guest_ForwardServer) error {
 		return err
 	}
 	defer leave()
-	dialer := net.Dialer{Timeout: 10 * time.Second}
-	conn, err := dialer.DialContext(stream.Context(), "tcp", net.JoinHostPort("localhost", strconv.Itoa(int(port))))
+	conn, err := dialLoopback(stream.Context(), port)
 	if err != nil {
 		return status.Errorf(codes.NotFound, "port %d of the guest: %v", port, err)
 	}
