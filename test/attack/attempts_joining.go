@@ -58,7 +58,7 @@ func (w *world) joining() []attempt {
 		{family, "a Mac", "acme", csr("", client, node(w.acmeMac)), noRight(), ""},
 		{family, "a Mac", "acme-admin", csr("", client, node(w.acmeMac)), noRight(), ""},
 		{family, "a Mac", "auditor", csr("", client, node(w.acmeMac)), noRight(), ""},
-		{family, "a Mac, by an administrator's hand", "root", csr("", client, node(other)), denied("only a bootstrap token"), ""},
+		{family, "a Mac, by one who may ask for certificates", "asker", csr("", client, node(other)), denied("only a bootstrap token"), ""},
 		{family, "that somebody becomes an administrator", "controllers", approving("kubernetes.io/kube-apiserver-client"), forbidden(""), ""},
 		{family, "another's request approved", "agent", approving(client), noRight(), ""},
 	}

@@ -64,6 +64,7 @@ var people = map[string]struct {
 	"globex":      {name: "globex"},
 	"hardware":    {name: "attack-hardware"},
 	"auditor":     {name: "attack-auditor"},
+	"asker":       {name: "attack-asker"},
 	"root":        {name: "attack-root"},
 	"admin":       {name: cluster.Admin},
 	"controllers": {name: "system:serviceaccount:" + cluster.Namespace + ":macrack-controllers"},
@@ -76,6 +77,7 @@ var rights = []struct{ path, name, role, user string }{
 	{"/namespaces/acme/rolebindings", "attack-acme-admin", "admin", "attack-acme-admin"},
 	{"/clusterrolebindings", "attack-hardware", "macrack-hardware-admin", "attack-hardware"},
 	{"/clusterrolebindings", "attack-auditor", "macrack-auditor", "attack-auditor"},
+	{"/clusterrolebindings", "attack-asker", "system:node-bootstrapper", "attack-asker"},
 	{"/clusterrolebindings", "attack-root", "cluster-admin", "attack-root"},
 	{"/namespaces/attack-quota/rolebindings", "attack-tenant", "edit", "acme"},
 }
