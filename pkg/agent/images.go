@@ -59,7 +59,8 @@ func (a *Agent) pull(ctx context.Context, instance *instancev1alpha1.MacOSInstan
 		delete(a.pulls, instance.UID)
 		a.mu.Unlock()
 	}()
-	if instance.Status.MachineID == "" && !a.isCached(image) {
+	// What the last try failed with stays to be read until this one gets on.
+	if instance.Status.MachineID == "" && !pullFailed(instance) && !a.isCached(image) {
 		var err error
 		if instance, err = a.updated(ctx, instance, pulling(a, instance, image, "")); err != nil {
 			return nil, images.Cached{}, err
@@ -70,6 +71,8 @@ func (a *Agent) pull(ctx context.Context, instance *instancev1alpha1.MacOSInstan
 		images.Cached
 		err error
 	}
+	ticker := a.config.Clock.NewTicker(progressInterval)
+	defer ticker.Stop()
 	done := make(chan result, 1)
 	go func() {
 		cached, err := a.config.Images.Ensure(pullCtx, source(image, instance.Namespace), images.Needs{
@@ -80,8 +83,6 @@ func (a *Agent) pull(ctx context.Context, instance *instancev1alpha1.MacOSInstan
 		})
 		done <- result{cached, err}
 	}()
-	ticker := a.config.Clock.NewTicker(progressInterval)
-	defer ticker.Stop()
 	for {
 		select {
 		case <-ticker.C():
@@ -92,7 +93,7 @@ func (a *Agent) pull(ctx context.Context, instance *instancev1alpha1.MacOSInstan
 				return instance, r.Cached, nil
 			}
 			if pullCtx.Err() == nil {
-				a.showPullError(ctx, a.newest(instance), image, r.err)
+				a.showPullError(ctx, instance, image, r.err)
 			}
 			return nil, images.Cached{}, fmt.Errorf("image %s: %w", image.Name, r.err)
 		}
@@ -111,29 +112,38 @@ func pulling(a *Agent, instance *instancev1alpha1.MacOSInstance, image *imagev1a
 	}
 }
 
-// newest returns the newest version of the instance that is known.
-func (a *Agent) newest(instance *instancev1alpha1.MacOSInstance) *instancev1alpha1.MacOSInstance {
-	newest, err := a.instances.MacOSInstances(instance.Namespace).Get(instance.Name)
-	if err != nil || newest.UID != instance.UID {
+// pullFailed tells whether the last try to fetch the instance's image failed.
+func pullFailed(instance *instancev1alpha1.MacOSInstance) bool {
+	c := meta.FindStatusCondition(instance.Status.Conditions, instancev1alpha1.MacOSInstanceImageReady)
+	return c != nil && c.Status == metav1.ConditionFalse && c.Reason != reasonPulling
+}
+
+// show writes to the status of an instance whose image is being fetched, and returns the instance as it is then.
+func (a *Agent) show(ctx context.Context, instance *instancev1alpha1.MacOSInstance, change func(*instancev1alpha1.MacOSInstanceStatus)) *instancev1alpha1.MacOSInstance {
+	written, err := a.updated(ctx, instance, change)
+	if apierrors.IsConflict(err) {
+		live, getErr := a.config.Macrack.InstanceV1alpha1().MacOSInstances(instance.Namespace).Get(ctx, instance.Name, metav1.GetOptions{})
+		if getErr != nil || live.UID != instance.UID || live.Status.Phase != instancev1alpha1.MacOSInstancePulling {
+			return instance
+		}
+		instance = live
+		written, err = a.updated(ctx, live, change)
+	}
+	if err != nil {
+		klog.ErrorS(err, "How an image gets on was not reported", "instance", klog.KObj(instance))
 		return instance
 	}
-	return newest
+	return written
 }
 
 // showProgress says how far the image is, and returns the instance as it is then. If
 // it fails, the next time will do.
 func (a *Agent) showProgress(ctx context.Context, instance *instancev1alpha1.MacOSInstance, image *imagev1alpha1.MacOSImage) *instancev1alpha1.MacOSInstance {
 	progress, found := a.config.Images.Progress(image.Name)
-	instance = a.newest(instance)
-	if !found || instance.Status.MachineID != "" || terminal(instance) {
+	if !found || instance.Status.MachineID != "" || (progress.Total == 0 && pullFailed(instance)) {
 		return instance
 	}
-	written, err := a.updated(ctx, instance, pulling(a, instance, image, progress.String()))
-	if err != nil {
-		klog.V(2).InfoS("Progress of an image was not reported", "instance", klog.KObj(instance), "err", err)
-		return instance
-	}
-	return written
+	return a.show(ctx, instance, pulling(a, instance, image, progress.String()))
 }
 
 func (a *Agent) showPullError(ctx context.Context, instance *instancev1alpha1.MacOSInstance, image *imagev1alpha1.MacOSImage, err error) {
@@ -150,12 +160,10 @@ func (a *Agent) showPullError(ctx context.Context, instance *instancev1alpha1.Ma
 	if before == nil || before.Reason != reason || before.Message != message {
 		a.event(instanceRef(instance), corev1.EventTypeWarning, reason, message)
 	}
-	if err := a.update(ctx, instance, func(s *instancev1alpha1.MacOSInstanceStatus) {
+	a.show(ctx, instance, func(s *instancev1alpha1.MacOSInstanceStatus) {
 		s.Message = message
 		a.condition(s, instance, instancev1alpha1.MacOSInstanceImageReady, metav1.ConditionFalse, reason, message)
-	}); err != nil {
-		klog.ErrorS(err, "Why an image is missing was not reported", "instance", klog.KObj(instance), "message", message)
-	}
+	})
 }
 
 // cut shortens a message that comes from elsewhere.
