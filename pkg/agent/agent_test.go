@@ -59,6 +59,7 @@ type rack struct {
 	dir      string
 	clock    clock.WithTicker
 	launcher *slots.InProcess
+	images   images.Store
 	agent    *Agent
 	stop     func()
 	// machineIDs are handed out, newest last.
@@ -83,6 +84,9 @@ func newRack(t *testing.T, options ...func(*rack)) *rack {
 	r.launcher = &slots.InProcess{Backend: &sim.Backend{Host: r.host, Clock: clock.RealClock{}}, Clock: clock.RealClock{}}
 	for _, o := range options {
 		o(r)
+	}
+	if r.images == nil {
+		r.images = &images.Simulated{Dir: filepath.Join(r.dir, "images"), Clock: r.clock}
 	}
 	r.lease(tenant, "lease-1")
 	r.start()
@@ -154,7 +158,7 @@ func (r *rack) start() {
 			r.machineIDs = append(r.machineIDs, sim.NewMachineID())
 			return r.machineIDs[len(r.machineIDs)-1], nil
 		},
-		Images: &images.Simulated{Dir: filepath.Join(r.dir, "images"), Clock: r.clock}, Clock: r.clock, Version: "v1.0.0",
+		Images: r.images, Clock: r.clock, Version: "v1.0.0",
 		AnswerTimeout: 2 * time.Second, ProbeInterval: 100 * time.Millisecond,
 	})
 	require.NoError(r.t, err)
