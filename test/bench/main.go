@@ -29,11 +29,12 @@ type sizes struct {
 	events   int // that each watcher gets
 	macs     int
 	perMac   int // records of each Mac
+	imageMiB int // the disk of an image
 }
 
 var (
-	full  = sizes{rounds: 5, slice: 2 * time.Second, planned: 300, rivals: 5 * time.Second, listed: 10_000, watchers: 200, events: 100, macs: 1000, perMac: 1000}
-	short = sizes{rounds: 2, slice: time.Second, planned: 30, rivals: time.Second, listed: 500, watchers: 20, events: 20, macs: 50, perMac: 1000}
+	full  = sizes{rounds: 5, slice: 2 * time.Second, planned: 300, rivals: 5 * time.Second, listed: 10_000, watchers: 200, events: 100, macs: 1000, perMac: 1000, imageMiB: 2048}
+	short = sizes{rounds: 2, slice: time.Second, planned: 30, rivals: time.Second, listed: 500, watchers: 20, events: 20, macs: 50, perMac: 1000, imageMiB: 512}
 )
 
 // bench is a run.
@@ -51,7 +52,7 @@ func main() {
 		exit(reportChild(os.Args[2], os.Args[3]))
 	}
 	quick := flag.Bool("short", false, "take few samples of small sizes: for development, not for conclusions")
-	parts := flag.String("parts", "writes,planned,reads,memory,compliance", "what to measure")
+	parts := flag.String("parts", "writes,planned,reads,memory,compliance,images", "what to measure")
 	out := flag.String("out", "", "the file to write (default .dev/bench.json of the repository)")
 	flag.Parse()
 
@@ -84,16 +85,18 @@ func (b *bench) run(ctx context.Context, parts []string, out string) (err error)
 		return err
 	}
 	defer os.RemoveAll(b.dir)
-	if b.cluster, err = cluster.Start(ctx, cluster.Options{Apiservers: 1, Sync: true}); err != nil {
-		return err
-	}
-	defer func() {
-		if stopErr := b.cluster.Stop(); err == nil {
-			err = stopErr
+	if !slices.Equal(parts, []string{"images"}) {
+		if b.cluster, err = cluster.Start(ctx, cluster.Options{Apiservers: 1, Sync: true}); err != nil {
+			return err
 		}
-	}()
-	if err := b.prepare(ctx); err != nil {
-		return err
+		defer func() {
+			if stopErr := b.cluster.Stop(); err == nil {
+				err = stopErr
+			}
+		}()
+		if err := b.prepare(ctx); err != nil {
+			return err
+		}
 	}
 	defer func() { printResults(os.Stdout, b.results) }()
 	for _, part := range []struct {
@@ -105,6 +108,7 @@ func (b *bench) run(ctx context.Context, parts []string, out string) (err error)
 		{"reads", b.measureReads},
 		{"memory", b.measureMemory},
 		{"compliance", b.measureCompliance},
+		{"images", b.measureImages},
 	} {
 		if !slices.Contains(parts, part.name) {
 			continue

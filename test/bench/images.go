@@ -1,0 +1,334 @@
+package main
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"time"
+
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"golang.org/x/sync/errgroup"
+	"k8s.io/utils/clock"
+
+	"macrack.io/macrack/pkg/agent/disk"
+	"macrack.io/macrack/pkg/agent/images"
+	"macrack.io/macrack/test/cluster"
+)
+
+const (
+	mib = 1 << 20
+	// pullers is how many blobs each side fetches at once.
+	pullers = 4
+)
+
+// measureImages measures what it takes to get an image onto a Mac beside a plain download of the same blobs, and
+// what it takes to clone it.
+func (b *bench) measureImages(ctx context.Context) error {
+	dir := filepath.Join(b.dir, "images")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	serving, stop := context.WithCancel(ctx)
+	defer stop()
+	served := make(chan error, 1)
+	go func() { served <- cluster.ServeRegistry(serving, listener, filepath.Join(dir, "registry")) }()
+
+	p := pulls{dir: dir, host: listener.Addr().String(), rounds: b.rounds}
+	for _, link := range []struct {
+		name string
+		rate int64 // bytes a second; 0 for no limit
+	}{{"loopback", 0}, {"10 Gbit/s", 1250 * 1000 * 1000}, {"1 Gbit/s", 125 * 1000 * 1000}} {
+		image, err := p.push(ctx, b.imageMiB)
+		if err != nil {
+			return err
+		}
+		ours, plain, err := p.compare(ctx, image, link.rate)
+		if err != nil {
+			return fmt.Errorf("%s: %w", link.name, err)
+		}
+		b.more(fmt.Sprintf("pull of an image, %d MiB compressed, %s (peer: plain download of the blobs)", image.compressed/mib, link.name), "MB/s",
+			float64(image.compressed)/1e6/ours.Seconds(), float64(image.compressed)/1e6/plain.Seconds(), 1/0.9)
+	}
+	if err := b.measureClones(dir); err != nil {
+		return err
+	}
+	stop()
+	return <-served
+}
+
+type pulls struct {
+	dir, host string
+	rounds    int
+}
+
+type pushedImage struct {
+	images.Image
+	compressed int64
+	blobs      []ocispec.Descriptor
+}
+
+// push pushes a disk of which a half is zeros and a half of the rest compresses well, as macOS does.
+func (p *pulls) push(ctx context.Context, sizeMiB int) (*pushedImage, error) {
+	path := filepath.Join(p.dir, "source.img")
+	if err := writeDisk(path, sizeMiB); err != nil {
+		return nil, err
+	}
+	defer os.Remove(path)
+	reference := p.host + "/macos/26:bench"
+	pushed, err := images.Push(ctx, images.PushOptions{Disk: path, Reference: reference, Clock: clock.RealClock{}})
+	if err != nil {
+		return nil, err
+	}
+	image := &pushedImage{
+		Image:      images.Image{Name: "macos-26", Reference: reference, Digest: pushed.Digest.String(), DiskSize: pushed.DiskSize},
+		compressed: pushed.Compressed,
+	}
+	data, err := get(ctx, http.DefaultClient, "http://"+p.host+"/v2/macos/26/manifests/"+image.Digest)
+	if err != nil {
+		return nil, err
+	}
+	var manifest ocispec.Manifest
+	if err := json.Unmarshal(data, &manifest); err != nil {
+		return nil, err
+	}
+	image.blobs = append(manifest.Layers, manifest.Config)
+	return image, nil
+}
+
+func writeDisk(path string, sizeMiB int) error {
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	noise := rand.NewChaCha8([32]byte{1})
+	words := rand.New(rand.NewPCG(1, 2))
+	block := make([]byte, mib)
+	for n := range sizeMiB {
+		switch n % 4 {
+		case 0:
+			_, _ = noise.Read(block)
+		case 2:
+			for i := range block {
+				block[i] = byte(words.UintN(8))
+			}
+		default:
+			continue
+		}
+		if _, err := f.WriteAt(block, int64(n)*mib); err != nil {
+			return err
+		}
+	}
+	return f.Truncate(int64(sizeMiB) * mib)
+}
+
+// compare returns the medians of pulls of ours and of plain downloads, which take turns, over a link of that rate.
+func (p *pulls) compare(ctx context.Context, image *pushedImage, rate int64) (ours, plain time.Duration, err error) {
+	front, err := p.limit(rate)
+	if err != nil {
+		return 0, 0, err
+	}
+	defer front.Close()
+	image.Reference = front.Addr().String() + "/macos/26:bench"
+	var all [2][]time.Duration
+	for range p.rounds {
+		for side, run := range []func() error{
+			func() error { return p.pull(ctx, image) },
+			func() error { return p.download(ctx, front.Addr().String(), image.blobs) },
+		} {
+			target := filepath.Join(p.dir, "target")
+			if err := os.RemoveAll(target); err != nil {
+				return 0, 0, err
+			}
+			start := time.Now()
+			if err := run(); err != nil {
+				return 0, 0, err
+			}
+			all[side] = append(all[side], time.Since(start))
+		}
+	}
+	return median(all[0]), median(all[1]), nil
+}
+
+func (p *pulls) pull(ctx context.Context, image *pushedImage) error {
+	store := &images.OCI{Dir: filepath.Join(p.dir, "target"), Clock: clock.RealClock{}, Parallel: pullers}
+	_, err := store.Ensure(ctx, image.Image, images.Needs{})
+	return err
+}
+
+// download fetches blobs into files, verifies them and makes them durable.
+func (p *pulls) download(ctx context.Context, host string, blobs []ocispec.Descriptor) error {
+	dir := filepath.Join(p.dir, "target")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: pullers, DisableCompression: true}}
+	defer client.CloseIdleConnections()
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(pullers)
+	for _, blob := range blobs {
+		group.Go(func() error {
+			f, err := os.Create(filepath.Join(dir, blob.Digest.Encoded()))
+			if err != nil {
+				return err
+			}
+			defer f.Close()
+			req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+host+"/v2/macos/26/blobs/"+blob.Digest.String(), nil)
+			if err != nil {
+				return err
+			}
+			resp, err := client.Do(req)
+			if err != nil {
+				return err
+			}
+			defer resp.Body.Close()
+			hash := sha256.New()
+			if _, err := io.CopyBuffer(io.MultiWriter(f, hash), resp.Body, make([]byte, 256<<10)); err != nil {
+				return err
+			}
+			if hex.EncodeToString(hash.Sum(nil)) != blob.Digest.Encoded() {
+				return fmt.Errorf("blob %s is damaged", blob.Digest)
+			}
+			return f.Sync()
+		})
+	}
+	return group.Wait()
+}
+
+func get(ctx context.Context, client *http.Client, url string) ([]byte, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("GET %s: %s", url, resp.Status)
+	}
+	return io.ReadAll(resp.Body)
+}
+
+// limit forwards connections to the registry, together at no more than rate bytes a second; 0 for no limit.
+func (p *pulls) limit(rate int64) (net.Listener, error) {
+	front, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	bucket := newBucket(rate)
+	go func() {
+		for {
+			client, err := front.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer client.Close()
+				server, err := net.Dial("tcp", p.host)
+				if err != nil {
+					return
+				}
+				defer server.Close()
+				go func() { _, _ = io.Copy(server, client) }()
+				if rate == 0 {
+					_, _ = io.Copy(client, server)
+					return
+				}
+				_, _ = io.CopyBuffer(struct{ io.Writer }{client}, &limited{server, bucket}, make([]byte, 64<<10))
+			}()
+		}
+	}()
+	return front, nil
+}
+
+type limited struct {
+	io.Reader
+	bucket chan int64
+}
+
+func (l *limited) Read(p []byte) (int, error) {
+	allowed := <-l.bucket
+	n, err := l.Reader.Read(p[:min(int64(len(p)), allowed)])
+	return n, err
+}
+
+// newBucket returns a channel that gives leave to send, 64 KiB at a time.
+func newBucket(rate int64) chan int64 {
+	bucket := make(chan int64, 64)
+	if rate == 0 {
+		return bucket
+	}
+	go func() {
+		start, given := time.Now(), int64(0)
+		for {
+			bucket <- 64 << 10
+			given += 64 << 10
+			if ahead := time.Duration(float64(given)/float64(rate)*1e9) - time.Since(start); ahead > time.Millisecond {
+				time.Sleep(ahead)
+			} else if ahead < -20*time.Millisecond {
+				start, given = time.Now(), 0 // what was not used is gone
+			}
+		}
+	}()
+	return bucket
+}
+
+// measureClones measures clones of disks with more and more data beside plain copies.
+func (b *bench) measureClones(dir string) error {
+	source, target := filepath.Join(dir, "golden.img"), filepath.Join(dir, "clone.img")
+	for _, sizeMiB := range []int{b.imageMiB / 16, b.imageMiB / 4, b.imageMiB} {
+		if err := writeDisk(source, sizeMiB); err != nil {
+			return err
+		}
+		var ours, plain []time.Duration
+		var method disk.Method
+		for range b.rounds {
+			start := time.Now()
+			var err error
+			if method, err = disk.Clone(source, target, int64(sizeMiB)*mib); err != nil {
+				return err
+			}
+			ours = append(ours, time.Since(start))
+			start = time.Now()
+			if err := errors.Join(os.Remove(target), copyFile(source, target), os.Remove(target)); err != nil {
+				return err
+			}
+			plain = append(plain, time.Since(start))
+		}
+		b.less(fmt.Sprintf("clone of a disk of %d MiB, half of it zeros, %s (peer: copy)", sizeMiB, method), "ms", ms(median(ours)), ms(median(plain)), 1)
+	}
+	return os.Remove(source)
+}
+
+func copyFile(source, target string) error {
+	in, err := os.Open(source)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	out, err := os.Create(target)
+	if err != nil {
+		return err
+	}
+	defer out.Close()
+	if _, err := io.Copy(out, in); err != nil {
+		return err
+	}
+	return out.Sync()
+}
