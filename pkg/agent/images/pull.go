@@ -253,14 +253,17 @@ func (w *work) openFile(name string, size int64) (file, error) {
 func (w *work) fetchAll(ctx context.Context, layout *format.Layout) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(w.parallel())
-	for i, chunk := range w.chunks {
-		if w.done[i] {
-			continue
+	var missing []int // first of all, as done changes while chunks are fetched
+	for i := range w.chunks {
+		if !w.done[i] {
+			missing = append(missing, i)
 		}
+	}
+	for _, i := range missing {
 		if ctx.Err() != nil {
 			break
 		}
-		target := w.disk
+		chunk, target := w.chunks[i], w.disk
 		if layout.Aux != nil && i == len(w.chunks)-1 {
 			target = w.aux
 		}
