@@ -46,6 +46,9 @@ import (
 const (
 	// workers lets both slots, the MacNode and an image being fetched make progress at the same time.
 	workers = rules.MaxVMsPerMac + 2
+	// stopTimeout bounds the end. Informers that cannot reach the API sleep until their
+	// next try, for up to half a minute, and nothing that an agent does needs to finish.
+	stopTimeout = 3 * time.Second
 	// hostInterval is how often the host is looked at: free storage, boot ID.
 	hostInterval = time.Minute
 )
@@ -68,8 +71,8 @@ type Config struct {
 	Version string
 	// Address and Listener are where the agent's kubelet-style API is reached. The
 	// agent has none without a Listener.
-	Address      string
-	Listener     net.Listener
+	Address  string
+	Listener net.Listener
 	// ClientCAFile and ClientNames say who is served there: kube-apiserver. Default of
 	// the names: node.DefaultClientName.
 	ClientCAFile string
@@ -156,7 +159,7 @@ func New(config Config) (*Agent, error) {
 func (a *Agent) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var running sync.WaitGroup
-	defer running.Wait()
+	defer waitAtMost(&running, stopTimeout)
 	defer cancel()
 
 	if err := os.MkdirAll(a.config.StateDir, 0o700); err != nil {
@@ -218,7 +221,13 @@ func (a *Agent) Run(ctx context.Context) error {
 		})
 	}
 	if cache.WaitForCacheSync(ctx.Done(), append(synced, a.node.PodsSynced)...) {
-		klog.InfoS("Agent runs", "node", a.config.NodeName, "serialNumber", info.SerialNumber, "bootID", info.BootID)
+		adopted := 0
+		for _, slot := range a.slots.Statuses() {
+			if slot.Phase == slots.Attached {
+				adopted++
+			}
+		}
+		klog.InfoS("Agent runs", "node", a.config.NodeName, "serialNumber", info.SerialNumber, "bootID", info.BootID, "adopted", adopted)
 		for range workers {
 			running.Go(func() { a.work(ctx) })
 		}
@@ -234,6 +243,19 @@ func (a *Agent) Run(ctx context.Context) error {
 	}
 	a.queue.ShutDown()
 	return err
+}
+
+func waitAtMost(running *sync.WaitGroup, limit time.Duration) {
+	ended := make(chan struct{})
+	go func() {
+		running.Wait()
+		close(ended)
+	}()
+	select {
+	case <-ended:
+	case <-clock.RealClock{}.After(limit):
+		klog.InfoS("Ending with parts that wait for the API", "waited", limit)
+	}
 }
 
 func port(l net.Listener) int32 {

@@ -41,7 +41,7 @@ type Sizes struct {
 // Long and Short are the sizes of `make chaos` and of `go test`.
 var (
 	Long  = Sizes{AgentKills: 100, RunnerKills: 20, Outage: 90 * time.Second, Cycles: 10_000, APICycles: 300, Stuck: true}
-	Short = Sizes{AgentKills: 3, RunnerKills: 1, Places: 3, Scrubs: 1, Torn: 1, Outage: 2 * time.Second, Cycles: 200, APICycles: 3}
+	Short = Sizes{AgentKills: 3, RunnerKills: 1, Places: 3, Scrubs: 1, Torn: 1, Outage: 4 * time.Second, Cycles: 200, APICycles: 3}
 )
 
 // Options of a run.

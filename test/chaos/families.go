@@ -484,28 +484,40 @@ func orphans(ctx context.Context, r *run) error {
 	return r.clear(ctx)
 }
 
+// stopLimit is how long an agent may take to end, whatever it waits for.
+const stopLimit = 6 * time.Second
+
 // outage cuts the Mac off.
 func outage(ctx context.Context, r *run) error {
 	before, err := r.two(ctx)
 	if err != nil {
 		return err
 	}
-	r.fault("the API out of reach, an agent that is told to end", func() error {
-		r.mac.link.setCut(true)
-		defer r.mac.link.setCut(false)
-		time.Sleep(r.Outage / 2)
-		if took := r.mac.stopAgent(); took > 5*time.Second {
-			return fmt.Errorf("it took %s", took)
+	for _, how := range []string{"silent", "refusing"} {
+		if how == "silent" && r.Places != 0 {
+			continue
 		}
-		if err := r.mac.startAgent(); err != nil {
-			return err
-		}
-		time.Sleep(time.Second)
-		if took := r.mac.stopAgent(); took > 5*time.Second {
-			return fmt.Errorf("it took %s before it had reached the API", took)
-		}
-		return r.mac.startAgent()
-	})
+		r.fault("the API "+how+", an agent that is told to end", func() (err error) {
+			mend := func() error { r.mac.link.setCut(false); return nil }
+			if how == "silent" {
+				r.mac.link.setCut(true)
+			} else {
+				mend = r.mac.link.refuse()
+			}
+			defer func() { err = errors.Join(err, mend()) }()
+			for _, state := range []string{"ran", "had not reached the API yet"} {
+				time.Sleep(r.Outage / 2)
+				took := r.mac.stopAgent()
+				if took > stopLimit {
+					return fmt.Errorf("an agent that %s took %s", state, took)
+				}
+				if err := r.mac.startAgent(); err != nil {
+					return err
+				}
+			}
+			return errors.Join(mend(), r.settle(ctx), r.same(ctx, before))
+		})
+	}
 	r.fault("the API out of reach, the agent and a runner killed", func() error {
 		r.mac.link.setCut(true)
 		defer r.mac.link.setCut(false)

@@ -267,12 +267,15 @@ type link struct {
 }
 
 func newLink(to string) (*link, error) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return nil, err
+	l := &link{to: to, conns: map[net.Conn]struct{}{}}
+	return l, l.listen("127.0.0.1:0")
+}
+
+func (l *link) listen(address string) (err error) {
+	if l.listener, err = net.Listen("tcp", address); err != nil {
+		return err
 	}
-	l := &link{listener: listener, to: to, conns: map[net.Conn]struct{}{}}
-	go func() {
+	go func(listener net.Listener) {
 		for {
 			conn, err := listener.Accept()
 			if err != nil {
@@ -280,11 +283,18 @@ func newLink(to string) (*link, error) {
 			}
 			go l.serve(conn)
 		}
-	}()
-	return l, nil
+	}(l.listener)
+	return nil
 }
 
 func (l *link) address() string { return l.listener.Addr().String() }
+
+// refuse has connections refused, as when no server runs, until mend is called.
+func (l *link) refuse() (mend func() error) {
+	_ = l.listener.Close()
+	l.setCut(false)
+	return sync.OnceValue(func() error { return l.listen(l.address()) })
+}
 
 func (l *link) serve(from net.Conn) {
 	defer from.Close()

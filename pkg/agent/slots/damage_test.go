@@ -190,7 +190,7 @@ func TestSlotsAreGivenBack(t *testing.T) {
 		lock, err := m.slot(0).TryLock() // as another process may have it for a moment
 		require.NoError(t, err)
 		go func() {
-			time.Sleep(50 * time.Millisecond)
+			time.Sleep(2 * lockPatience)
 			lock.Unlock()
 		}()
 		require.Error(t, m.EraseFree())
@@ -199,7 +199,7 @@ func TestSlotsAreGivenBack(t *testing.T) {
 		lock, err = m.slot(0).TryLock()
 		require.NoError(t, err)
 		go func() {
-			time.Sleep(50 * time.Millisecond)
+			time.Sleep(2 * lockPatience)
 			lock.Unlock()
 		}()
 		require.ErrorIs(t, m.Prepare(spec("a"), fill), contract.ErrLocked)

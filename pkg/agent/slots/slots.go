@@ -454,10 +454,23 @@ type slot struct {
 	ended  <-chan error // the end of the launched runner
 }
 
-// take takes the slot's lock; release may be called more than once.
-func (s *slot) take() (release func(), err error) {
+// lockPatience is how long a lock that is taken is tried again. A process that is
+// just being started has the descriptors of its parent until it runs its program,
+// and so a lock that its parent has given up meanwhile.
+const (
+	lockPatience = 200 * time.Millisecond
+	lockPause    = 10 * time.Millisecond
+)
+
+// take takes the slot's lock, trying for as long as patience lasts; release may be
+// called more than once.
+func (s *slot) take(patience time.Duration) (release func(), err error) {
 	s.acting.Lock()
 	lock, err := s.dir.TryLock()
+	for waited := time.Duration(0); errors.Is(err, contract.ErrLocked) && waited < patience; waited += lockPause {
+		<-s.manager.config.Clock.After(lockPause)
+		lock, err = s.dir.TryLock()
+	}
 	if err != nil {
 		s.acting.Unlock()
 		return nil, err
@@ -504,7 +517,7 @@ func (s *slot) reserve() bool {
 }
 
 func (s *slot) prepare(spec *contract.Spec, fill func(contract.SlotDir) error) (err error) {
-	release, err := s.take()
+	release, err := s.take(lockPatience)
 	if err != nil {
 		s.giveBack()
 		return err
@@ -583,7 +596,7 @@ func (s *slot) getEnded() <-chan error {
 }
 
 func (s *slot) relaunch() error {
-	release, err := s.take()
+	release, err := s.take(lockPatience)
 	if err != nil {
 		return err
 	}
@@ -615,7 +628,7 @@ func (s *slot) erase() error {
 }
 
 func (s *slot) wipeLocked() error {
-	release, err := s.take()
+	release, err := s.take(lockPatience)
 	if err != nil {
 		return err
 	}
@@ -778,7 +791,7 @@ func (s *slot) look(ctx context.Context) {
 func (s *slot) inspect(ctx context.Context) (status Status, ok bool) {
 	deadline := s.manager.config.Clock.Now().Add(s.manager.config.AnswerTimeout)
 	for {
-		release, err := s.take()
+		release, err := s.take(0)
 		if err == nil {
 			defer release()
 			return s.unlocked(ctx), true
