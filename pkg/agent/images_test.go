@@ -33,20 +33,30 @@ import (
 type slowStore struct {
 	images.Store
 	asked chan images.Needs
-	fate  chan error // of a pull; nil lets it happen
+	fate  chan error // of a pull; nil lets it happen, and all after it
 
 	mu         sync.Mutex
+	released   bool
 	progress   images.Progress
 	unfinished []images.Cached
 }
 
 func (s *slowStore) Ensure(ctx context.Context, image images.Image, needs images.Needs) (images.Cached, error) {
+	s.mu.Lock()
+	released := s.released
+	s.mu.Unlock()
+	if released {
+		return s.Store.Ensure(ctx, image, needs)
+	}
 	s.asked <- needs
 	select {
 	case err := <-s.fate:
 		if err != nil {
 			return images.Cached{}, err
 		}
+		s.mu.Lock()
+		s.released = true
+		s.mu.Unlock()
 		return s.Store.Ensure(ctx, image, needs)
 	case <-ctx.Done():
 		return images.Cached{}, ctx.Err()
