@@ -30,11 +30,15 @@ type sizes struct {
 	macs     int
 	perMac   int // records of each Mac
 	imageMiB int // the disk of an image
+
+	adoptions int           // restarts of an agent
+	idle      time.Duration // how long an agent is watched
+	fleet     int           // Macs, with two virtual machines each
 }
 
 var (
-	full  = sizes{rounds: 5, slice: 2 * time.Second, planned: 300, rivals: 5 * time.Second, listed: 10_000, watchers: 200, events: 100, macs: 1000, perMac: 1000, imageMiB: 2048}
-	short = sizes{rounds: 2, slice: time.Second, planned: 30, rivals: time.Second, listed: 500, watchers: 20, events: 20, macs: 50, perMac: 1000, imageMiB: 512}
+	full  = sizes{rounds: 5, slice: 2 * time.Second, planned: 300, rivals: 5 * time.Second, listed: 10_000, watchers: 200, events: 100, macs: 1000, perMac: 1000, imageMiB: 2048, adoptions: 9, idle: time.Minute, fleet: 500}
+	short = sizes{rounds: 2, slice: time.Second, planned: 30, rivals: time.Second, listed: 500, watchers: 20, events: 20, macs: 50, perMac: 1000, imageMiB: 512, adoptions: 3, idle: 15 * time.Second, fleet: 20}
 )
 
 // bench is a run.
@@ -45,14 +49,20 @@ type bench struct {
 	ours    *side
 	twin    *side
 	results []Result
+	rate    float64 // instances a second
 }
 
 func main() {
 	if len(os.Args) == 4 && os.Args[1] == reportCommand {
 		exit(reportChild(os.Args[2], os.Args[3]))
 	}
+	if len(os.Args) > 2 && os.Args[1] == macsCommand {
+		exit(runMacs(os.Args[2:]))
+	}
 	quick := flag.Bool("short", false, "take few samples of small sizes: for development, not for conclusions")
-	parts := flag.String("parts", "writes,planned,reads,memory,compliance,images", "what to measure")
+	parts := flag.String("parts", "writes,planned,reads,memory,compliance,images,agent,fleet", "what to measure")
+	fleet := flag.Int("fleet", 0, "how many Macs the fleet has (default 500)")
+	rate := flag.Float64("fleet-rate", 10, "how many instances of the fleet are asked for a second")
 	out := flag.String("out", "", "the file to write (default .dev/bench.json of the repository)")
 	flag.Parse()
 
@@ -60,6 +70,10 @@ func main() {
 	if *quick {
 		b.sizes = short
 	}
+	if *fleet != 0 {
+		b.fleet = *fleet
+	}
+	b.rate = *rate
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	exit(b.run(ctx, strings.Split(*parts, ","), *out))
@@ -85,32 +99,45 @@ func (b *bench) run(ctx context.Context, parts []string, out string) (err error)
 		return err
 	}
 	defer os.RemoveAll(b.dir)
-	if !slices.Equal(parts, []string{"images"}) {
-		if b.cluster, err = cluster.Start(ctx, cluster.Options{Apiservers: 1, Sync: true}); err != nil {
-			return err
-		}
-		defer func() {
-			if stopErr := b.cluster.Stop(); err == nil {
-				err = stopErr
-			}
-		}()
-		if err := b.prepare(ctx); err != nil {
-			return err
-		}
-	}
 	defer func() { printResults(os.Stdout, b.results) }()
-	for _, part := range []struct {
-		name string
-		run  func(context.Context) error
-	}{
+	// Those that need no cluster, or one of their own, want the machine for themselves.
+	if err := b.measure(ctx, out, parts, []part{{"images", b.measureImages}, {"agent", b.measureAgent}, {"fleet", b.measureFleet}}); err != nil {
+		return err
+	}
+	shared := []part{
 		{"writes", b.measureWrites},
 		{"planned", b.measurePlanned},
 		{"reads", b.measureReads},
 		{"memory", b.measureMemory},
 		{"compliance", b.measureCompliance},
-		{"images", b.measureImages},
-	} {
-		if !slices.Contains(parts, part.name) {
+	}
+	if !slices.ContainsFunc(shared, func(p part) bool { return slices.Contains(parts, p.name) }) {
+		return nil
+	}
+	if b.cluster, err = cluster.Start(ctx, cluster.Options{Apiservers: 1, Sync: true}); err != nil {
+		return err
+	}
+	defer func() {
+		if stopErr := b.cluster.Stop(); err == nil {
+			err = stopErr
+		}
+	}()
+	if err := b.prepare(ctx); err != nil {
+		return err
+	}
+	return b.measure(ctx, out, parts, shared)
+}
+
+// part is something to measure.
+type part struct {
+	name string
+	run  func(context.Context) error
+}
+
+// measure runs those of the parts that are wanted.
+func (b *bench) measure(ctx context.Context, out string, wanted []string, parts []part) error {
+	for _, part := range parts {
+		if !slices.Contains(wanted, part.name) {
 			continue
 		}
 		fmt.Fprintf(os.Stderr, "measuring: %s\n", part.name)

@@ -1,0 +1,217 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	instancev1alpha1 "macrack.io/macrack/pkg/apis/instance/v1alpha1"
+	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
+	"macrack.io/macrack/pkg/generated/clientset/versioned"
+	"macrack.io/macrack/test/cluster"
+)
+
+// Bounds of what an agent may take. They are compared with, as there is no peer whose virtual machines outlive its agent.
+const (
+	adoptionBound = time.Second
+	idleCPUBound  = 600 * time.Millisecond // a minute: 1 % of a core
+	idleRSSBound  = 96                     // MiB
+)
+
+// ticksPerSecond is the unit of times in /proc, which is the same on every Linux.
+const ticksPerSecond = 100
+
+// measureAgent measures an agent with two virtual machines: how long it takes from its process' start until it has taken them on, and
+// what it costs while nothing happens.
+func (b *bench) measureAgent(ctx context.Context) (err error) {
+	const name, lease = "mac-1", "bench"
+	c, err := cluster.Start(ctx, cluster.Options{Apiservers: 1, Controllers: 1, Macs: 1, Example: true})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, c.Stop()) }()
+	config, err := c.RESTConfig(cluster.Admin)
+	if err != nil {
+		return err
+	}
+	client, err := versioned.NewForConfig(config)
+	if err != nil {
+		return err
+	}
+	namespace := cluster.Tenants[0]
+	leases, instances := client.RackV1alpha1().MacNodeLeases(namespace), client.InstanceV1alpha1().MacOSInstances(namespace)
+	if _, err := leases.Create(ctx, &rackv1alpha1.MacNodeLease{
+		ObjectMeta: metav1.ObjectMeta{Name: lease}, Spec: rackv1alpha1.MacNodeLeaseSpec{ClassName: "base", SerialNumber: "SIM0000001"},
+	}, metav1.CreateOptions{}); err != nil {
+		return err
+	}
+	if err := until(ctx, func() (bool, error) {
+		l, err := leases.Get(ctx, lease, metav1.GetOptions{})
+		return err == nil && l.Status.Phase == rackv1alpha1.MacNodeLeaseBound, err
+	}); err != nil {
+		return fmt.Errorf("the lease is not bound: %w", err)
+	}
+	for _, vm := range []string{"one", "two"} {
+		if _, err := instances.Create(ctx, &instancev1alpha1.MacOSInstance{
+			ObjectMeta: metav1.ObjectMeta{Name: vm},
+			Spec:       instancev1alpha1.MacOSInstanceSpec{LeaseName: lease, ClassName: "small", ImageName: "macos-26-xcode-26"},
+		}, metav1.CreateOptions{}); err != nil {
+			return err
+		}
+		if err := until(ctx, func() (bool, error) {
+			i, err := instances.Get(ctx, vm, metav1.GetOptions{})
+			return err == nil && i.Status.Phase == instancev1alpha1.MacOSInstanceRunning && i.Status.IPAddress != nil, err
+		}); err != nil {
+			return fmt.Errorf("instance %s does not run: %w", vm, err)
+		}
+	}
+
+	var took []time.Duration
+	for range b.adoptions {
+		if err := c.Kill(ctx, name); err != nil {
+			return err
+		}
+		log, err := os.ReadFile(c.LogFile(name))
+		if err != nil {
+			return err
+		}
+		if err := c.Restart(ctx, name); err != nil {
+			return err
+		}
+		var d time.Duration
+		if err := until(ctx, func() (bool, error) {
+			d, err = adoption(c.LogFile(name), len(log), c.PID(name))
+			return d > 0, err
+		}); err != nil {
+			return fmt.Errorf("the agent does not say that it runs: %w", err)
+		}
+		took = append(took, d)
+	}
+	b.less("agent: start to adoption of two VMs, median", "ms", ms(median(took)), ms(adoptionBound), 1)
+
+	// What it does after its start is not idleness.
+	if err := sleep(ctx, b.idle/4); err != nil {
+		return err
+	}
+	before, err := processTime(c.PID(name))
+	if err != nil {
+		return err
+	}
+	if err := sleep(ctx, b.idle); err != nil {
+		return err
+	}
+	after, err := processTime(c.PID(name))
+	if err != nil {
+		return err
+	}
+	memory, err := rss(ctx, c.PID(name))
+	if err != nil {
+		return err
+	}
+	b.less("agent: CPU when idle, two VMs", "ms/min", ms(after-before)*float64(time.Minute)/float64(b.idle), ms(idleCPUBound), 1)
+	b.less("agent: resident memory when idle", "MiB", memory, idleRSSBound, 1)
+	return nil
+}
+
+// until polls until is returns true; its errors are for the report of a wait that was in vain.
+func until(ctx context.Context, is func() (bool, error)) error {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	defer cancel()
+	for {
+		ok, err := is()
+		if ok {
+			return nil
+		}
+		if sleepErr := sleep(ctx, 50*time.Millisecond); sleepErr != nil {
+			return errors.Join(sleepErr, err)
+		}
+	}
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(d):
+		return nil
+	}
+}
+
+// adoption returns the time from the start of an agent's process to the line in its log that says that it has taken on two virtual
+// machines; 0 if there is none yet. What the log had before counts from skip on.
+func adoption(path string, skip, pid int) (time.Duration, error) {
+	log, err := os.ReadFile(path)
+	if err != nil || len(log) < skip {
+		return 0, err
+	}
+	for line := range bytes.Lines(log[skip:]) {
+		text := string(line)
+		if !strings.Contains(text, `"Agent runs"`) {
+			continue
+		}
+		if !strings.Contains(text, "adopted=2") {
+			return 0, fmt.Errorf("the agent has not both: %s", text)
+		}
+		// I1129 17:09:09.689160 ...
+		at, err := time.ParseInLocation("20060102 15:04:05.000000", fmt.Sprintf("%d%s", time.Now().Year(), text[1:len("I1129 17:09:09.689160")]), time.Local)
+		if err != nil {
+			return 0, err
+		}
+		began, err := processStart(pid)
+		return at.Sub(began), err
+	}
+	return 0, nil
+}
+
+// stat returns the fields of /proc/PID/stat after the program's name, the first being the state.
+func stat(pid int) ([]string, error) {
+	data, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
+	if err != nil {
+		return nil, err
+	}
+	fields := strings.Fields(string(data[bytes.LastIndexByte(data, ')')+1:]))
+	if len(fields) < 20 {
+		return nil, fmt.Errorf("/proc/%d/stat has %d fields", pid, len(fields))
+	}
+	return fields, nil
+}
+
+func processTime(pid int) (time.Duration, error) {
+	fields, err := stat(pid)
+	if err != nil {
+		return 0, err
+	}
+	user, userErr := strconv.ParseInt(fields[11], 10, 64)
+	system, systemErr := strconv.ParseInt(fields[12], 10, 64)
+	return time.Duration(user+system) * time.Second / ticksPerSecond, errors.Join(userErr, systemErr)
+}
+
+// processStart is exact to a tick, which is 10 ms.
+func processStart(pid int) (time.Time, error) {
+	fields, err := stat(pid)
+	if err != nil {
+		return time.Time{}, err
+	}
+	ticks, err := strconv.ParseInt(fields[19], 10, 64)
+	if err != nil {
+		return time.Time{}, err
+	}
+	uptime, err := os.ReadFile("/proc/uptime")
+	if err != nil {
+		return time.Time{}, err
+	}
+	up, err := strconv.ParseFloat(strings.Fields(string(uptime))[0], 64)
+	if err != nil {
+		return time.Time{}, err
+	}
+	age := time.Duration(up*float64(time.Second)) - time.Duration(ticks)*time.Second/ticksPerSecond
+	return time.Now().Add(-age), nil
+}

@@ -1,0 +1,404 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+
+	"macrack.io/macrack/pkg/agent"
+	"macrack.io/macrack/pkg/agent/host"
+	"macrack.io/macrack/pkg/agent/images"
+	"macrack.io/macrack/pkg/agent/slots"
+	instancev1alpha1 "macrack.io/macrack/pkg/apis/instance/v1alpha1"
+	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
+	"macrack.io/macrack/pkg/generated/clientset/versioned"
+	"macrack.io/macrack/pkg/generated/informers/externalversions"
+	"macrack.io/macrack/pkg/rules"
+	"macrack.io/macrack/pkg/vm/contract"
+	"macrack.io/macrack/pkg/vm/sim"
+	"macrack.io/macrack/test/cluster"
+)
+
+// macsCommand is what this program is called with to be many Macs.
+const macsCommand = "macs"
+
+const (
+	macsPerProcess = 125
+	// startGoal is the goal for the median from an instance's creation to Running.
+	startGoal = time.Second
+)
+
+func fleetMac(n int) string    { return fmt.Sprintf("bench-%04d", n) }
+func fleetSerial(n int) string { return fmt.Sprintf("BENCH%06d", n) }
+
+// runMacs is this program as the agents of many Macs, until it is told to end. The agents, their kubelets and their slots are the real
+// ones; their guests boot at once, inside this process.
+func runMacs(args []string) error {
+	flags := flag.NewFlagSet(macsCommand, flag.ContinueOnError)
+	dir, kube := flags.String("dir", "", "state of the Macs"), flags.String("kube", "", "folder of the kubeconfigs")
+	from, to := flags.Int("from", 0, "the first Mac"), flags.Int("to", 0, "the Mac after the last")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	klog.SetLogger(klog.Logger{}) // of that many, nobody reads the logs
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	ended := make(chan error, *to-*from)
+	var running sync.WaitGroup
+	for n := *from; n < *to; n++ {
+		a, err := newBenchMac(*dir, filepath.Join(*kube, fleetMac(n)), n)
+		if err != nil {
+			return err
+		}
+		running.Go(func() { ended <- a.Run(ctx) })
+	}
+	fmt.Println("started")
+	select {
+	case <-ctx.Done():
+		return nil // what runs in here ends with this process
+	case err := <-ended:
+		return fmt.Errorf("an agent has ended: %w", err)
+	}
+}
+
+func newBenchMac(dir, kubeconfig string, n int) (*agent.Agent, error) {
+	client, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		return nil, err
+	}
+	kube, err := kubernetes.NewForConfig(client)
+	if err != nil {
+		return nil, err
+	}
+	macrack, err := versioned.NewForConfig(client)
+	if err != nil {
+		return nil, err
+	}
+	name := fleetMac(n)
+	state, hostDir := filepath.Join(dir, name, "s"), sim.HostDir(filepath.Join(dir, name, "h"))
+	if err := errors.Join(os.MkdirAll(state, 0o700), hostDir.Init(fleetSerial(n), name+"-boot"), hostDir.SetGuest(contract.Simulation{})); err != nil {
+		return nil, err
+	}
+	real := clock.RealClock{}
+	return agent.New(agent.Config{
+		NodeName: name, Kube: kube, Macrack: macrack, StateDir: state, Clock: real, Version: "v0.0.0-bench",
+		Host:         &host.Simulated{Dir: hostDir, StateDir: state},
+		Launcher:     &slots.InProcess{Backend: &sim.Backend{Host: hostDir, Clock: real}, Clock: real},
+		NewMachineID: func(context.Context) (string, error) { return sim.NewMachineID(), nil },
+		Images:       &images.Simulated{Dir: filepath.Join(state, "images"), Clock: real},
+	})
+}
+
+// start is when an instance came to each step of its start, as a client sees it.
+type start struct {
+	asked, created, scheduled, bound, identified, running time.Time
+}
+
+// measureFleet measures how long it takes from the creation of an instance until it runs, on a fleet of Macs that get two each: at a
+// steady rate, the whole control plane and the fleet sharing this machine.
+func (b *bench) measureFleet(ctx context.Context) (err error) {
+	c, err := cluster.Start(ctx, cluster.Options{Apiservers: 1, Controllers: 1, Example: true})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, c.Stop()) }()
+	f := &fleet{bench: b, cluster: c, starts: map[string]*start{}}
+	config, err := c.RESTConfig(cluster.Admin)
+	if err != nil {
+		return err
+	}
+	config.QPS = -1
+	if f.macrack, err = versioned.NewForConfig(config); err != nil {
+		return err
+	}
+	if f.kube, err = kubernetes.NewForConfig(config); err != nil {
+		return err
+	}
+	stop, err := f.startMacs(ctx)
+	defer stop()
+	if err != nil {
+		return err
+	}
+	if err := f.bindLeases(ctx); err != nil {
+		return err
+	}
+	watching, cancel := context.WithCancel(ctx)
+	defer cancel()
+	if err := f.watch(watching); err != nil {
+		return err
+	}
+	return f.startVMs(ctx)
+}
+
+type fleet struct {
+	*bench
+	cluster *cluster.Cluster
+	macrack *versioned.Clientset
+	kube    *kubernetes.Clientset
+
+	mu     sync.Mutex
+	starts map[string]*start
+}
+
+var fleetTenant = cluster.Tenants[0]
+
+// startMacs registers the Macs and starts their agents in a few processes.
+func (f *fleet) startMacs(ctx context.Context) (stop func(), err error) {
+	var processes []*exec.Cmd
+	dir := ""
+	stop = func() {
+		for _, p := range processes {
+			_ = p.Process.Signal(syscall.SIGTERM)
+			_ = p.Wait()
+		}
+		_ = os.RemoveAll(dir)
+	}
+	// Each Mac has a disk of its own: that of this machine is not what is measured.
+	base := "/dev/shm"
+	if _, err := os.Stat(base); err != nil {
+		base = f.dir
+	}
+	if dir, err = os.MkdirTemp(base, "macs-"); err != nil {
+		return stop, err
+	}
+	kube := filepath.Join(f.dir, "kube")
+	if err := os.MkdirAll(kube, 0o700); err != nil {
+		return stop, err
+	}
+	for n := range f.fleet {
+		path, err := f.cluster.Kubeconfig("system:node:" + fleetMac(n))
+		if err != nil {
+			return stop, err
+		}
+		if err := os.Symlink(path, filepath.Join(kube, fleetMac(n))); err != nil {
+			return stop, err
+		}
+		if _, err := f.macrack.RackV1alpha1().MacNodes().Create(ctx, &rackv1alpha1.MacNode{
+			ObjectMeta: metav1.ObjectMeta{Name: fleetMac(n)}, Spec: rackv1alpha1.MacNodeSpec{SerialNumber: fleetSerial(n), ClassName: "base"},
+		}, metav1.CreateOptions{}); err != nil {
+			return stop, err
+		}
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return stop, err
+	}
+	for from := 0; from < f.fleet; from += macsPerProcess {
+		cmd := exec.Command(self, macsCommand, "-dir", dir, "-kube", kube, "-from", fmt.Sprint(from), "-to", fmt.Sprint(min(from+macsPerProcess, f.fleet)))
+		cmd.Stderr = os.Stderr
+		out, err := cmd.StdoutPipe()
+		if err != nil {
+			return stop, err
+		}
+		if err := cmd.Start(); err != nil {
+			return stop, err
+		}
+		processes = append(processes, cmd)
+		if line, err := bufio.NewReader(out).ReadString('\n'); err != nil {
+			return stop, fmt.Errorf("the Macs from %d on say %q: %w", from, line, err)
+		}
+	}
+	return stop, nil
+}
+
+// bindLeases leases every Mac, and waits until all are bound.
+func (f *fleet) bindLeases(ctx context.Context) error {
+	leases := f.macrack.RackV1alpha1().MacNodeLeases(fleetTenant)
+	for n := range f.fleet {
+		if _, err := leases.Create(ctx, &rackv1alpha1.MacNodeLease{
+			ObjectMeta: metav1.ObjectMeta{Name: fleetMac(n)}, Spec: rackv1alpha1.MacNodeLeaseSpec{ClassName: "base", SerialNumber: fleetSerial(n)},
+		}, metav1.CreateOptions{}); err != nil {
+			return err
+		}
+	}
+	deadline := time.Now().Add(15 * time.Minute)
+	for {
+		list, err := leases.List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
+		bound := 0
+		for _, lease := range list.Items {
+			if lease.Status.Phase == rackv1alpha1.MacNodeLeaseBound {
+				bound++
+			}
+		}
+		fmt.Fprintf(os.Stderr, "  %d of %d Macs are leased\n", bound, f.fleet)
+		if bound == f.fleet {
+			break
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("only %d of %d leases are bound", bound, f.fleet)
+		}
+		if err := sleep(ctx, 5*time.Second); err != nil {
+			return err
+		}
+	}
+	return sleep(ctx, 10*time.Second) // for what follows a binding
+}
+
+// watch notes when an instance and its pod come to each step.
+func (f *fleet) watch(ctx context.Context) error {
+	note := func(name string, when func(s *start) *time.Time) {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if s := f.starts[name]; s != nil {
+			if at := when(s); at.IsZero() {
+				*at = time.Now()
+			}
+		}
+	}
+	on := func(see func(any)) cache.ResourceEventHandler {
+		return cache.ResourceEventHandlerFuncs{AddFunc: see, UpdateFunc: func(_, obj any) { see(obj) }}
+	}
+	instances := externalversions.NewSharedInformerFactoryWithOptions(f.macrack, 0, externalversions.WithNamespace(fleetTenant))
+	onInstance, err := instances.Instance().V1alpha1().MacOSInstances().Informer().AddEventHandler(on(func(obj any) {
+		i, ok := obj.(*instancev1alpha1.MacOSInstance)
+		if !ok {
+			return
+		}
+		if i.Status.PodName != "" {
+			note(i.Name, func(s *start) *time.Time { return &s.scheduled })
+		}
+		if i.Status.MachineID != "" {
+			note(i.Name, func(s *start) *time.Time { return &s.identified })
+		}
+		if i.Status.Phase == instancev1alpha1.MacOSInstanceRunning {
+			note(i.Name, func(s *start) *time.Time { return &s.running })
+		}
+	}))
+	if err != nil {
+		return err
+	}
+	pods := informers.NewSharedInformerFactoryWithOptions(f.kube, 0, informers.WithNamespace(fleetTenant))
+	onPod, err := pods.Core().V1().Pods().Informer().AddEventHandler(on(func(obj any) {
+		if pod, ok := obj.(*corev1.Pod); ok && pod.Spec.NodeName != "" {
+			note(pod.Labels[rules.LabelInstance], func(s *start) *time.Time { return &s.bound })
+		}
+	}))
+	if err != nil {
+		return err
+	}
+	instances.Start(ctx.Done())
+	pods.Start(ctx.Done())
+	if !cache.WaitForCacheSync(ctx.Done(), onInstance.HasSynced, onPod.HasSynced) {
+		return ctx.Err()
+	}
+	return nil
+}
+
+// startVMs asks for the instances at the rate, and waits until all run.
+func (f *fleet) startVMs(ctx context.Context) error {
+	ticker := time.NewTicker(time.Duration(float64(time.Second) / f.rate))
+	defer ticker.Stop()
+	total := f.fleet * rules.MaxVMsPerMac
+	var asking sync.WaitGroup
+	failed := make(chan error, total)
+	for n := range total {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-ticker.C:
+		}
+		mac := fleetMac(n % f.fleet)
+		name := fmt.Sprintf("%s-vm-%d", mac, n/f.fleet)
+		s := &start{asked: time.Now()}
+		f.mu.Lock()
+		f.starts[name] = s
+		f.mu.Unlock()
+		asking.Go(func() {
+			_, err := f.macrack.InstanceV1alpha1().MacOSInstances(fleetTenant).Create(ctx, &instancev1alpha1.MacOSInstance{
+				ObjectMeta: metav1.ObjectMeta{Name: name},
+				Spec:       instancev1alpha1.MacOSInstanceSpec{LeaseName: mac, ClassName: "small", ImageName: "macos-26-xcode-26"},
+			}, metav1.CreateOptions{})
+			if err != nil && !apierrors.IsAlreadyExists(err) {
+				failed <- fmt.Errorf("create %s: %w", name, err)
+			}
+			f.mu.Lock()
+			s.created = time.Now()
+			f.mu.Unlock()
+		})
+	}
+	asking.Wait()
+	select {
+	case err := <-failed:
+		return err
+	default:
+	}
+	left := func() (names []string) {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		for name, s := range f.starts {
+			if s.running.IsZero() {
+				names = append(names, name)
+			}
+		}
+		return names
+	}
+	deadline := time.Now().Add(10 * time.Minute)
+	for len(left()) > 0 {
+		if time.Now().After(deadline) {
+			return fmt.Errorf("%d of %d instances do not run, such as %s", len(left()), total, strings.Join(left()[:1], ""))
+		}
+		if err := sleep(ctx, 100*time.Millisecond); err != nil {
+			return err
+		}
+	}
+	f.report(total)
+	return nil
+}
+
+// report adds the results: the whole, and where the time goes.
+func (f *fleet) report(total int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var whole []time.Duration
+	steps := []struct {
+		name     string
+		from, to func(*start) time.Time
+		took     []time.Duration
+	}{
+		{name: "create", from: func(s *start) time.Time { return s.asked }, to: func(s *start) time.Time { return s.created }},
+		{name: "controllers: placeholder pod", from: func(s *start) time.Time { return s.created }, to: func(s *start) time.Time { return s.scheduled }},
+		{name: "kube-scheduler: pod bound", from: func(s *start) time.Time { return s.scheduled }, to: func(s *start) time.Time { return s.bound }},
+		{name: "agent: identity accepted", from: func(s *start) time.Time { return s.bound }, to: func(s *start) time.Time { return s.identified }},
+		{name: "agent: slot, runner, Running", from: func(s *start) time.Time { return s.identified }, to: func(s *start) time.Time { return s.running }},
+	}
+	for _, s := range f.starts {
+		whole = append(whole, s.running.Sub(s.asked))
+		for i := range steps {
+			if d := steps[i].to(s).Sub(steps[i].from(s)); d > 0 {
+				steps[i].took = append(steps[i].took, d)
+			} else {
+				steps[i].took = append(steps[i].took, 0) // seen in another order than it happened
+			}
+		}
+	}
+	what := fmt.Sprintf("%d VMs on %d Macs, %g/s: created to Running", total, f.fleet, f.rate)
+	p50, p99 := median(whole), quantile(whole, 0.99)
+	f.less(what+", p50", "ms", ms(p50), ms(startGoal), 1)
+	f.less(what+", p99", "ms", ms(p99), ms(startGoal), 0)
+	for _, step := range steps {
+		f.less("  of it, "+step.name+", p50", "ms", ms(median(step.took)), ms(p50), 0)
+	}
+}
