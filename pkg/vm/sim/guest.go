@@ -26,6 +26,7 @@ const (
 	// guestDir is what stands for a guest's disk, in the slot's directory: home and
 	// state.
 	guestDir = "guest"
+	homeDir  = "home"
 	// restartPause is the time after which a guest agent that died is started again.
 	restartPause = 200 * time.Millisecond
 	// guestVersion is the version that a modelled guest agent tells.
@@ -155,7 +156,7 @@ func newProcess(command []string, dir contract.SlotDir, address string, behaviou
 	if len(g.socket) > contract.MaxSocketPath {
 		return nil, fmt.Errorf("socket path %q has %d bytes, at most %d are allowed: use a shorter state directory", g.socket, len(g.socket), contract.MaxSocketPath)
 	}
-	home := filepath.Join(g.dir, "home")
+	home := filepath.Join(g.dir, homeDir)
 	if err := os.MkdirAll(home, 0o700); err != nil {
 		return nil, err
 	}
@@ -186,9 +187,9 @@ func (g *process) start() error {
 	if err := os.Remove(g.socket); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
-	cmd := exec.Command(g.command[0], g.command[1:]...)
 	// Nothing of the runner's environment reaches the guest. Its standard input ends
 	// with the runner, however that ends, and the agent with it.
+	cmd := exec.Command(g.command[0], g.command[1:]...)
 	cmd.Env, cmd.Dir = []string{}, g.dir
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -208,6 +209,7 @@ func (g *process) start() error {
 // down; or else, to be started again.
 func (g *process) wait(cmd *exec.Cmd) {
 	err := cmd.Wait()
+	sweep(filepath.Join(g.dir, homeDir))
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.running = nil
