@@ -10,7 +10,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -89,7 +88,10 @@ var families = []family{
 type run struct {
 	Options
 	*world
-	random *rand.Rand
+	// reached is the instance with which a place was reached, down that it was being
+	// deleted then.
+	reached string
+	down    bool
 
 	faults, survived int
 	violations       []string
@@ -112,7 +114,7 @@ func Run(ctx context.Context, opts Options) error {
 	if err != nil {
 		return err
 	}
-	r := &run{Options: opts, world: w, random: rand.New(rand.NewPCG(1, 2))}
+	r := &run{Options: opts, world: w}
 	err = r.all(ctx)
 	if (err != nil || len(r.violations) > 0) && opts.Keep != "" {
 		err = errors.Join(err, r.keep(opts.Keep))

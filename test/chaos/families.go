@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/uuid"
 
@@ -160,7 +162,16 @@ func places(ctx context.Context, r *run) error {
 	if err := r.mac.set("trace", ""); err != nil {
 		return err
 	}
-	if _, err := r.start(ctx); err != nil {
+	i, err := r.start(ctx)
+	if err != nil {
+		return err
+	}
+	if err := wait(ctx, func() (err error) {
+		if i, err = r.get(ctx, i.Name); err == nil && !booted(i) {
+			err = fmt.Errorf("the guest of %s does not answer", i.Name)
+		}
+		return err
+	}); err != nil {
 		return err
 	}
 	if err := r.clear(ctx); err != nil {
@@ -188,7 +199,18 @@ func places(ctx context.Context, r *run) error {
 					continue // one way for each of a few places
 				}
 			}
-			r.fault(mode+" at "+place, func() error { return r.place(ctx, place, mode) })
+			reached := false
+			for try := 0; !reached && try < 5; try++ {
+				if reached, err = r.reach(ctx, place); err != nil {
+					r.violation("on the way to %s: %v", place, err)
+				}
+			}
+			if !reached {
+				fmt.Fprintf(r.Out, "nobody came to %q in five lives\n", place)
+				r.mac.disarm()
+				continue
+			}
+			r.fault(mode+" at "+place, func() error { return r.place(ctx, mode) })
 			// Whatever became of it, the next one has a Mac that works.
 			if !r.mac.agentRuns() {
 				if err := r.mac.startAgent(); err != nil {
@@ -205,40 +227,61 @@ func places(ctx context.Context, r *run) error {
 
 // runnerPlace tells whether it is a runner that comes to a place.
 func runnerPlace(place string) bool {
-	return strings.HasPrefix(place, "runner:") || strings.HasPrefix(place, "write started.json") || strings.HasPrefix(place, "write result.json")
+	return strings.HasPrefix(place, "runner:") || strings.HasPrefix(place, "write started.json") || strings.HasPrefix(place, "write result.json") || strings.HasPrefix(place, "write setup.json")
 }
 
-// place ends processes at one place of the life of an instance.
-func (r *run) place(ctx context.Context, place, mode string) error {
-	if err := r.mac.set("arm", place); err != nil {
-		return err
+// booted tells whether the guest has come up.
+func booted(i *instancev1alpha1.MacOSInstance) bool {
+	return i.Status.Phase == instancev1alpha1.MacOSInstanceRunning && meta.IsStatusConditionTrue(i.Status.Conditions, instancev1alpha1.MacOSInstanceGuestReady)
+}
+
+// reach has an instance live until a process has come to a place, on the way up or
+// on the way down, and says whether one has: some depend on who is faster.
+func (r *run) reach(ctx context.Context, place string) (bool, error) {
+	if strings.HasPrefix(place, "report Pulling") { // only an image that is not there is fetched
+		if err := os.RemoveAll(filepath.Join(r.mac.state(), "images")); err != nil {
+			return false, err
+		}
 	}
-	defer r.mac.disarm()
+	if err := r.mac.set("arm", place); err != nil {
+		return false, err
+	}
 	name, err := r.create(ctx)
 	if err != nil {
-		return err
+		return false, err
 	}
-	// It is hit on the way up, or on the way down.
-	pid, down := 0, false
-	if err := wait(ctx, func() error {
-		var hit bool
-		if pid, hit = r.mac.hit(); hit {
+	r.reached, r.down = name, false
+	hit := false
+	err = wait(ctx, func() error {
+		if _, hit = r.mac.hit(); hit {
 			return nil
 		}
 		i, err := r.get(ctx, name)
-		if err != nil {
-			return fmt.Errorf("nobody has come to %q: %w", place, err)
+		if apierrors.IsNotFound(err) && r.down {
+			return nil
 		}
-		if i.Status.Phase == instancev1alpha1.MacOSInstanceRunning && !down {
-			down = true
+		if err != nil {
+			return err
+		}
+		if booted(i) && !r.down {
+			r.down = true
 			if err := r.admin.InstanceV1alpha1().MacOSInstances(tenant).Delete(ctx, name, metav1.DeleteOptions{}); err != nil {
 				return err
 			}
 		}
 		return fmt.Errorf("nobody comes to %q; %s is %s", place, name, i.Status.Phase)
-	}); err != nil {
-		return err
+	})
+	if err == nil && !hit {
+		_, hit = r.mac.hit()
 	}
+	return hit, err
+}
+
+// place ends processes at the place that was reached.
+func (r *run) place(ctx context.Context, mode string) error {
+	defer r.mac.disarm()
+	name, down := r.reached, r.down
+	pid, _ := r.mac.hit()
 	before := map[string]int{}
 	if mode == endAgent {
 		before = r.pids(ctx)
