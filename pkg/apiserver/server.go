@@ -156,7 +156,7 @@ func (c *Config) groups(domain *txn.Domain, fleet *fleetclock.Clock, rejections 
 			return fleet.Earliest(ctx, tx, now)
 		},
 		Retention: func(ctx context.Context) (time.Duration, error) { return retention(ctx, rackConfigs) },
-		Records:   records.Source(),
+		Records:   auditrecord.Source(domain, anchors(domain)),
 		Anchors:   anchors(domain),
 		Transact: func(ctx context.Context, plan func(context.Context, ledger.ExpiryTx) error) error {
 			return domain.Transact(ctx, func(ctx context.Context, tx *txn.Tx) error { return plan(ctx, tx) })
@@ -173,7 +173,7 @@ func (c *Config) groups(domain *txn.Domain, fleet *fleetclock.Clock, rejections 
 			"macnodeleases/binding": leases.Binding,
 			"macnodeleases/release": leases.Release,
 			"auditrecords":          records,
-			"compliancereports":     compliancereport.NewREST(c.Clock, records.Source(), anchors(domain)),
+			"compliancereports":     compliancereport.NewREST(c.Clock, auditrecord.Source(domain, anchors(domain)), anchors(domain)),
 		}),
 		group(instance.GroupName, map[string]rest.Storage{
 			"instanceclasses":       instanceClasses,

@@ -3,6 +3,8 @@ package ledger
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 
 	"macrack.io/macrack/pkg/apis/rack"
 )
@@ -41,6 +43,30 @@ func NewAnchors(heads, checkpoints map[string][]byte) (Anchors, error) {
 		anchors[chain] = Anchor{Head: anchors[chain].Head, Checkpoint: &checkpoint}
 	}
 	return anchors, nil
+}
+
+// Parts returns names of records, in order, that part all records that there can be, by chains, into parts of about size records or
+// single chains.
+func (a Anchors) Parts(size int64) []string {
+	var names []string
+	held := int64(0)
+	for _, chain := range slices.Sorted(maps.Keys(a)) {
+		anchor := a[chain]
+		if anchor.Head == nil {
+			continue
+		}
+		records := anchor.Head.Sequence
+		if anchor.Checkpoint != nil {
+			records -= anchor.Checkpoint.Sequence
+		}
+		if held > 0 && held+records > size {
+			names = append(names, Name(chain, 0))
+			held = 0
+		}
+		held += records
+	}
+	slices.Sort(names) // one chain's name can be the beginning of another's
+	return names
 }
 
 // Checkpoint makes the transaction note that the records of a chain up to this one, and this one, are expired. Only

@@ -25,6 +25,49 @@ func Records(records ...*rack.AuditRecord) RecordSource {
 	}
 }
 
+// Ahead starts to read a source, and returns a source of what comes. It is to be read to its end, or ctx has to end.
+func Ahead(ctx context.Context, source RecordSource) RecordSource {
+	type part struct {
+		records []*rack.AuditRecord
+		err     error
+	}
+	parts := make(chan part, 1)
+	go func() {
+		defer close(parts)
+		send := func(p part) error {
+			select {
+			case parts <- p:
+				return nil
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+		var records []*rack.AuditRecord
+		err := source(ctx, func(record *rack.AuditRecord) error {
+			if records = append(records, record); len(records) < batchSize {
+				return nil
+			}
+			full := records
+			records = nil
+			return send(part{records: full})
+		})
+		_ = send(part{records, err})
+	}()
+	return func(_ context.Context, yield func(*rack.AuditRecord) error) error {
+		for p := range parts {
+			for _, record := range p.records {
+				if err := yield(record); err != nil {
+					return err
+				}
+			}
+			if p.err != nil {
+				return p.err
+			}
+		}
+		return ctx.Err()
+	}
+}
+
 // Merge returns a source of the records of all sources, in the order of their names. Each source must be in
 // that order itself, as the records of a namespace are when they are listed.
 func Merge(sources ...RecordSource) RecordSource {

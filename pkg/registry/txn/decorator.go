@@ -47,6 +47,7 @@ func (d *Domain) decorator(r *resource, watchCached bool) generic.StorageDecorat
 		if err != nil {
 			return nil, nil, err
 		}
+		r.etcd.Store(etcd.Client)
 		s, destroy := raw, sync.OnceFunc(destroyRaw)
 		if watchCached {
 			cached, err := cacher.NewCacherFromConfig(cacher.Config{

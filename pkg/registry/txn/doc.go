@@ -69,7 +69,7 @@
 // tx.go is what planners use, index.go its part for index keys. store.go has
 // writes planned, client.go commits them, retry.go tries again, turns.go lets
 // rivals wait. recent.go is what is remembered between transactions. domain.go
-// and decorator.go put it all under the generic registry, etcd.go and errors.go
+// and decorator.go put it all under the generic registry, scan.go reads what is too much for a list, etcd.go and errors.go
 // deal with an etcd in trouble, and dryrun.go with writes that are none.
 //
 // # Limits

@@ -10,6 +10,8 @@ import (
 	"sync"
 	"sync/atomic"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
+
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
@@ -91,8 +93,9 @@ type resource struct {
 	decoder     etcd3.Decoder
 	transformer value.Transformer
 
-	cache atomic.Pointer[watchCache] // nil if there is none
-	store atomic.Pointer[store]      // nil if there is no planner
+	etcd  atomic.Pointer[clientv3.Client] // nil until the resource has storage
+	cache atomic.Pointer[watchCache]      // nil if there is none
+	store atomic.Pointer[store]           // nil if there is no planner
 }
 
 // GetRESTOptions adds the resource to the domain.

@@ -6,6 +6,9 @@ import (
 	"reflect"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -67,4 +70,15 @@ func (f *frozen) Get(ctx context.Context, path string, opts storage.GetOptions, 
 	}
 	reflect.ValueOf(into).Elem().Set(reflect.ValueOf(f.obj).Elem())
 	return nil
+}
+
+// Unstreamed has a scan read from an etcd that cannot stream, in small pages.
+func (s *Scan) Unstreamed(page int64) {
+	s.kv, s.page = unstreamed{s.kv}, page
+}
+
+type unstreamed struct{ clientv3.KV }
+
+func (unstreamed) GetStream(context.Context, string, ...clientv3.OpOption) (clientv3.GetStreamChan, error) {
+	return nil, status.Error(codes.Unimplemented, "unknown method RangeStream")
 }

@@ -1,0 +1,147 @@
+package txn
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"strings"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/storage"
+	"k8s.io/apiserver/pkg/storage/value"
+)
+
+// scanPage is how many objects a scan reads at once.
+const scanPage = 1000
+
+// A Scan reads the objects of a namespaced resource as of one revision, in memory for a page of them.
+//
+// etcd forgets old revisions after some minutes; a scan that takes longer fails then.
+type Scan struct {
+	resource *resource
+	kv       clientv3.KV
+	prefix   string // of the keys of all objects
+	revision int64
+	page     int64
+}
+
+// Scan begins to read the objects of a resource as they are now.
+func (d *Domain) Scan(ctx context.Context, gr schema.GroupResource) (*Scan, error) {
+	d.mu.RLock()
+	r := d.resources[gr]
+	d.mu.RUnlock()
+	if r == nil {
+		return nil, fmt.Errorf("txn: %s is not a resource of the domain", gr)
+	}
+	etcd := r.etcd.Load()
+	if etcd == nil {
+		return nil, fmt.Errorf("txn: %s is not stored yet", gr)
+	}
+	s := &Scan{resource: r, kv: etcd.KV, prefix: r.root + strings.TrimPrefix(r.prefix, "/") + "/", page: scanPage}
+	resp, err := s.kv.Get(ctx, s.prefix, clientv3.WithKeysOnly())
+	if err != nil {
+		return nil, err
+	}
+	s.revision = resp.Header.Revision
+	return s, nil
+}
+
+// Namespaces returns the namespaces that have objects, in order. It goes by the keys, not by what is stored there.
+func (s *Scan) Namespaces(ctx context.Context) ([]string, error) {
+	var namespaces []string
+	for from := s.prefix; ; {
+		key, err := s.first(ctx, from)
+		if key == "" || err != nil {
+			return namespaces, err
+		}
+		namespace, _, _ := strings.Cut(strings.TrimPrefix(key, s.prefix), "/")
+		namespaces = append(namespaces, namespace)
+		from = clientv3.GetPrefixRangeEnd(s.prefix + namespace + "/")
+	}
+}
+
+// first returns the first key from the given one on, or nothing. It is streamed if etcd can, so that etcd does not count what comes
+// behind it, as it does for every other answer.
+func (s *Scan) first(ctx context.Context, from string) (string, error) {
+	options := []clientv3.OpOption{clientv3.WithRange(clientv3.GetPrefixRangeEnd(s.prefix)), clientv3.WithRev(s.revision), clientv3.WithKeysOnly()}
+	key, err := s.firstOfStream(ctx, from, options)
+	if status.Code(err) != codes.Unimplemented {
+		return key, explain(ctx, err, false)
+	}
+	resp, err := s.kv.Get(ctx, from, append(options, clientv3.WithLimit(1))...) // before etcd 3.7
+	if err != nil || len(resp.Kvs) == 0 {
+		return "", err
+	}
+	return string(resp.Kvs[0].Key), nil
+}
+
+func (s *Scan) firstOfStream(ctx context.Context, from string, options []clientv3.OpOption) (string, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stream, err := s.kv.GetStream(ctx, from, options...)
+	if err != nil {
+		return "", err
+	}
+	defer func() {
+		cancel()
+		for range stream { // lets its sender go
+		}
+	}()
+	for resp := range stream {
+		if err := resp.Err(); err != nil {
+			return "", err
+		}
+		if len(resp.Kvs) > 0 {
+			return string(resp.Kvs[0].Key), nil
+		}
+	}
+	return "", ctx.Err() // one that is cancelled may end without a word
+}
+
+// Objects returns the objects of a namespace whose names are not before from, and before to unless that is empty, in the order of their
+// names. Each is a new one, made by newObject. The last is nil, with an error, if not all could be read. etcd takes a time for each page
+// that grows with the number of objects up to the end, so many are better read in parts.
+func (s *Scan) Objects(ctx context.Context, namespace, from, to string, newObject func() runtime.Object) iter.Seq2[runtime.Object, error] {
+	prefix := s.prefix + namespace + "/"
+	from, end := prefix+from, clientv3.GetPrefixRangeEnd(prefix)
+	if to != "" {
+		end = prefix + to
+	}
+	return func(yield func(runtime.Object, error) bool) {
+		for {
+			resp, err := s.kv.Get(ctx, from, clientv3.WithRange(end), clientv3.WithRev(s.revision), clientv3.WithLimit(s.page))
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			for _, kv := range resp.Kvs {
+				obj := newObject()
+				if err := s.decode(ctx, kv, obj); err != nil {
+					yield(nil, fmt.Errorf("%s: %w", kv.Key, err))
+					return
+				}
+				if !yield(obj, nil) {
+					return
+				}
+			}
+			if !resp.More {
+				return
+			}
+			from = string(resp.Kvs[len(resp.Kvs)-1].Key) + "\x00"
+		}
+	}
+}
+
+func (s *Scan) decode(ctx context.Context, kv *mvccpb.KeyValue, into runtime.Object) error {
+	data, _, err := s.resource.transformer.TransformFromStorage(ctx, kv.Value, value.DefaultContext(kv.Key))
+	if err != nil {
+		return storage.NewInternalError(err)
+	}
+	return s.resource.decoder.Decode(data, into, kv.ModRevision)
+}

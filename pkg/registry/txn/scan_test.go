@@ -1,0 +1,116 @@
+package txn_test
+
+import (
+	"crypto/aes"
+	"fmt"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	apiruntime "k8s.io/apimachinery/pkg/runtime"
+	aestransformer "k8s.io/apiserver/pkg/storage/value/encrypt/aes"
+
+	"macrack.io/macrack/pkg/registry/txn"
+)
+
+// startPlain runs a server without rules, which encrypts what it stores.
+func startPlain(t *testing.T) (*Server, *clientv3.Client) {
+	t.Helper()
+	endpoint, etcd := startEtcd(t, false)
+	block, err := aes.NewCipher(make([]byte, 32))
+	require.NoError(t, err)
+	gcm, err := aestransformer.NewGCMTransformer(block)
+	require.NoError(t, err)
+	s, err := NewServer(config(endpoint, gcm), nil)
+	require.NoError(t, err)
+	t.Cleanup(s.Destroy)
+	return s, etcd
+}
+
+func newEmptyInstance() apiruntime.Object { return &Instance{} }
+
+// scanned returns the names and notes of the instances of each namespace, as a scan reads them.
+func scanned(t *testing.T, scan *txn.Scan) map[string][]string {
+	t.Helper()
+	namespaces, err := scan.Namespaces(t.Context())
+	require.NoError(t, err)
+	all := map[string][]string{}
+	for _, namespace := range namespaces {
+		for obj, err := range scan.Objects(t.Context(), namespace, "", "", newEmptyInstance) {
+			require.NoError(t, err)
+			i := obj.(*Instance)
+			assert.Equal(t, namespace, i.Namespace)
+			assert.NotEmpty(t, i.ResourceVersion)
+			all[namespace] = append(all[namespace], i.Name+" "+i.Note)
+		}
+	}
+	return all
+}
+
+// A scan reads what there was when it began, in order and of each namespace, whether etcd streams or not.
+func TestScan(t *testing.T) {
+	s, _ := startPlain(t)
+	scan, err := s.Domain.Scan(t.Context(), Instances)
+	require.NoError(t, err)
+	assert.Empty(t, scanned(t, scan))
+
+	want := map[string][]string{}
+	for _, namespace := range []string{"a", "a-b", "ab", "b"} {
+		for n := range 7 { // more than pages below have
+			i := instance(fmt.Sprintf("i-%d", n), "")
+			i.Note = "then"
+			mustCreate(t, requestContext(namespace), s.Instances, i)
+			want[namespace] = append(want[namespace], i.Name+" then")
+		}
+	}
+	scan, err = s.Domain.Scan(t.Context(), Instances)
+	require.NoError(t, err)
+	_, err = change(requestContext("a"), s.Instances, "i-3", func(i *Instance) { i.Note = "now" })
+	require.NoError(t, err)
+	require.NoError(t, remove(requestContext("ab"), s.Instances, "i-0"))
+	mustCreate(t, requestContext("later"), s.Instances, instance("i", ""))
+	assert.Equal(t, want, scanned(t, scan))
+	scan.Unstreamed(3)
+	assert.Equal(t, want, scanned(t, scan), "in pages")
+
+	var part []string
+	for obj, err := range scan.Objects(t.Context(), "a", "i-2", "i-6", newEmptyInstance) {
+		require.NoError(t, err)
+		part = append(part, obj.(*Instance).Name)
+	}
+	assert.Equal(t, []string{"i-2", "i-3", "i-4", "i-5"}, part)
+}
+
+// What cannot be read is an error, and nothing is left behind.
+func TestScanEnds(t *testing.T) {
+	s, etcd := startPlain(t)
+	for n := range 2000 {
+		_, err := etcd.Put(t.Context(), fmt.Sprintf("/registry/%s/%s/a/i-%d", Instances.Group, Instances.Resource, n), "not encrypted")
+		require.NoError(t, err)
+	}
+	scan, err := s.Domain.Scan(t.Context(), Instances)
+	require.NoError(t, err)
+	before := runtime.NumGoroutine()
+	for range 20 {
+		read := 0
+		for obj, err := range scan.Objects(t.Context(), "a", "", "", newEmptyInstance) {
+			read++
+			assert.Nil(t, obj)
+			assert.ErrorContains(t, err, "/a/i-0")
+		}
+		assert.Equal(t, 1, read, "nothing comes after an error")
+		namespaces, err := scan.Namespaces(t.Context())
+		require.NoError(t, err)
+		assert.Equal(t, []string{"a"}, namespaces)
+	}
+	require.Eventually(t, func() bool { return runtime.NumGoroutine() <= before }, 10*time.Second, 10*time.Millisecond)
+
+	other := Instances
+	other.Resource = "others"
+	_, err = s.Domain.Scan(t.Context(), other)
+	assert.ErrorContains(t, err, "is not a resource of the domain")
+}
