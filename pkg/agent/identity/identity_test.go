@@ -50,6 +50,8 @@ type signer struct {
 	// denial, if set, is what requests are denied with; refusal is the status with which they are not even taken.
 	denial  *certificatesv1.CertificateSigningRequestCondition
 	refusal int
+	// noRenewals refuses those who have a certificate.
+	noRenewals bool
 	// shown are the serial numbers of the certificates that clients have shown to /version.
 	shown []string
 }
@@ -85,6 +87,8 @@ func (s *signer) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	case req.URL.Path == "/version":
 		s.shown = append(s.shown, req.TLS.PeerCertificates[0].SerialNumber.String())
 		_, _ = io.WriteString(w, "{}")
+	case req.Method == http.MethodPost && s.noRenewals && len(req.TLS.PeerCertificates) > 0:
+		w.WriteHeader(http.StatusServiceUnavailable)
 	case req.Method == http.MethodPost && s.refusal != 0:
 		w.WriteHeader(s.refusal)
 		_ = json.NewEncoder(w).Encode(metav1.Status{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusFailure, Code: int32(s.refusal), Reason: reasons[s.refusal]})
@@ -237,21 +241,28 @@ func TestJoinWithoutAnything(t *testing.T) {
 
 func TestRotation(t *testing.T) {
 	s := newSigner(t)
-	s.age, s.life = time.Hour, time.Minute // most of its life has passed, so it is rotated at once
+	s.age, s.life = time.Hour, time.Minute // most of its life has passed, so it is to be rotated at once
+	s.noRenewals = true
 	o := options(t, s)
 	config, err := Join(t.Context(), o)
 	require.NoError(t, err)
 	first := serial(t, o)
-	s.mu.Lock()
-	s.age, s.life = time.Minute, time.Hour
-	s.mu.Unlock()
 	client, err := rest.HTTPClientFor(config)
 	require.NoError(t, err)
+	resp, err := client.Get(config.Host + "/version") // a connection that shows the first certificate, and stays
+	require.NoError(t, err)
+	_, _ = io.Copy(io.Discard, resp.Body)
+	resp.Body.Close()
+	s.mu.Lock()
+	require.Equal(t, []string{first}, s.shown)
+	s.noRenewals, s.age, s.life = false, time.Minute, time.Hour
+	s.mu.Unlock()
 	require.EventuallyWithT(t, func(c *assert.CollectT) {
 		resp, err := client.Get(config.Host + "/version")
 		if !assert.NoError(c, err) {
 			return
 		}
+		_, _ = io.Copy(io.Discard, resp.Body)
 		resp.Body.Close()
 		s.mu.Lock()
 		defer s.mu.Unlock()
