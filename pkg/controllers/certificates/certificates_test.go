@@ -177,7 +177,9 @@ func TestDecisions(t *testing.T) {
 		macNode("absent", metav1.ConditionFalse),
 	}
 	usage := func(usages ...certificatesv1.KeyUsage) option {
-		return func(_ *x509.CertificateRequest, csr *certificatesv1.CertificateSigningRequest) { csr.Spec.Usages = usages }
+		return func(_ *x509.CertificateRequest, csr *certificatesv1.CertificateSigningRequest) {
+			csr.Spec.Usages = usages
+		}
 	}
 	subject := func(cn string, o ...string) option {
 		return func(x *x509.CertificateRequest, _ *certificatesv1.CertificateSigningRequest) {
@@ -191,7 +193,9 @@ func TestDecisions(t *testing.T) {
 		x.URIs = []*url.URL{{Scheme: "spiffe", Host: "x"}}
 	}
 	signer := func(name string) option {
-		return func(_ *x509.CertificateRequest, csr *certificatesv1.CertificateSigningRequest) { csr.Spec.SignerName = name }
+		return func(_ *x509.CertificateRequest, csr *certificatesv1.CertificateSigningRequest) {
+			csr.Spec.SignerName = name
+		}
 	}
 	for _, tt := range []struct {
 		name    string
