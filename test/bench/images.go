@@ -15,12 +15,14 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"golang.org/x/sync/errgroup"
 	"k8s.io/utils/clock"
 
 	"macrack.io/macrack/pkg/agent/disk"
 	"macrack.io/macrack/pkg/agent/images"
+	imageregistry "macrack.io/macrack/pkg/agent/images/registry"
 	"macrack.io/macrack/test/cluster"
 )
 
@@ -48,20 +50,28 @@ func (b *bench) measureImages(ctx context.Context) error {
 	go func() { served <- cluster.ServeRegistry(serving, listener, filepath.Join(dir, "registry")) }()
 
 	p := pulls{dir: dir, host: listener.Addr().String(), rounds: b.rounds}
-	for _, link := range []struct {
-		name string
-		rate int64 // bytes a second; 0 for no limit
-	}{{"loopback", 0}, {"10 Gbit/s", 1250 * 1000 * 1000}, {"1 Gbit/s", 125 * 1000 * 1000}} {
-		image, err := p.push(ctx, b.imageMiB)
+	image, err := p.push(ctx, b.imageMiB)
+	if err != nil {
+		return err
+	}
+	const gigabit = 125 * 1000 * 1000 // bytes a second
+	for _, m := range []struct {
+		name  string
+		rate  int64 // of the link, in bytes a second; 0 for no limit
+		blobs []ocispec.Descriptor
+		goal  float64
+	}{
+		{"loopback (peer: plain download of the same disk, not compressed)", 0, image.raw, 1 / 0.9},
+		{"loopback (bound: plain download of the compressed blobs, left compressed)", 0, image.blobs, 0},
+		{"1 Gbit/s (bound: plain download of the compressed blobs, left compressed)", gigabit, image.blobs, 1 / 0.9},
+	} {
+		ours, plain, err := p.compare(ctx, image, m.blobs, m.rate)
 		if err != nil {
-			return err
+			return fmt.Errorf("%s: %w", m.name, err)
 		}
-		ours, plain, err := p.compare(ctx, image, link.rate)
-		if err != nil {
-			return fmt.Errorf("%s: %w", link.name, err)
-		}
-		b.more(fmt.Sprintf("pull of an image, %d MiB compressed, %s (peer: plain download of the blobs)", image.compressed/mib, link.name), "MB/s",
-			float64(image.compressed)/1e6/ours.Seconds(), float64(image.compressed)/1e6/plain.Seconds(), 1/0.9)
+		megabytes := float64(image.data) / 1e6
+		b.more(fmt.Sprintf("pull of an image, %d MiB of data, %d MiB compressed, %s", image.data/mib, image.compressed/mib, m.name), "MB/s",
+			megabytes/ours.Seconds(), megabytes/plain.Seconds(), m.goal)
 	}
 	if err := b.measureClones(dir); err != nil {
 		return err
@@ -77,11 +87,12 @@ type pulls struct {
 
 type pushedImage struct {
 	images.Image
-	compressed int64
-	blobs      []ocispec.Descriptor
+	data, compressed int64
+	// blobs are the image's, raw are the disk's data in pieces of as many bytes, not compressed.
+	blobs, raw []ocispec.Descriptor
 }
 
-// push pushes a disk of which a half is zeros and a half of the rest compresses well, as macOS does.
+// push pushes a disk, as an image and as it is.
 func (p *pulls) push(ctx context.Context, sizeMiB int) (*pushedImage, error) {
 	path := filepath.Join(p.dir, "source.img")
 	if err := writeDisk(path, sizeMiB); err != nil {
@@ -95,7 +106,11 @@ func (p *pulls) push(ctx context.Context, sizeMiB int) (*pushedImage, error) {
 	}
 	image := &pushedImage{
 		Image:      images.Image{Name: "macos-26", Reference: reference, Digest: pushed.Digest.String(), DiskSize: pushed.DiskSize},
+		data:       pushed.Bytes,
 		compressed: pushed.Compressed,
+	}
+	if image.raw, err = p.pushRaw(ctx, path, reference, pushed.Bytes); err != nil {
+		return nil, err
 	}
 	data, err := get(ctx, http.DefaultClient, "http://"+p.host+"/v2/macos/26/manifests/"+image.Digest)
 	if err != nil {
@@ -109,25 +124,56 @@ func (p *pulls) push(ctx context.Context, sizeMiB int) (*pushedImage, error) {
 	return image, nil
 }
 
+// pushRaw pushes the beginning of a disk, where its data is, in pieces as large as an image's chunks.
+func (p *pulls) pushRaw(ctx context.Context, path, reference string, size int64) ([]ocispec.Descriptor, error) {
+	client, err := imageregistry.New(imageregistry.Options{Reference: reference, Clock: clock.RealClock{}})
+	if err != nil {
+		return nil, err
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	var blobs []ocispec.Descriptor
+	for size > 0 {
+		piece := make([]byte, min(size, 64*mib))
+		size -= int64(len(piece))
+		if _, err := io.ReadFull(f, piece); err != nil {
+			return nil, err
+		}
+		blob := ocispec.Descriptor{MediaType: "application/octet-stream", Digest: digest.FromBytes(piece), Size: int64(len(piece))}
+		if err := client.PushBlob(ctx, blob, piece); err != nil {
+			return nil, err
+		}
+		blobs = append(blobs, blob)
+	}
+	return blobs, nil
+}
+
+// writeDisk writes a disk whose first half is data, and the rest zeros. Of the data a half is noise, which does not
+// compress, and a half machine code: this program.
 func writeDisk(path string, sizeMiB int) error {
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	code, err := os.ReadFile(self)
+	if err != nil {
+		return err
+	}
 	f, err := os.Create(path)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
 	noise := rand.NewChaCha8([32]byte{1})
-	words := rand.New(rand.NewPCG(1, 2))
 	block := make([]byte, mib)
-	for n := range sizeMiB {
-		switch n % 4 {
-		case 0:
+	for n := range sizeMiB / 2 {
+		if n%2 == 0 {
 			_, _ = noise.Read(block)
-		case 2:
-			for i := range block {
-				block[i] = byte(words.UintN(8))
-			}
-		default:
-			continue
+		} else {
+			copy(block, code[n/2*mib%(len(code)-mib):])
 		}
 		if _, err := f.WriteAt(block, int64(n)*mib); err != nil {
 			return err
@@ -137,7 +183,7 @@ func writeDisk(path string, sizeMiB int) error {
 }
 
 // compare returns the medians of pulls of ours and of plain downloads, which take turns, over a link of that rate.
-func (p *pulls) compare(ctx context.Context, image *pushedImage, rate int64) (ours, plain time.Duration, err error) {
+func (p *pulls) compare(ctx context.Context, image *pushedImage, blobs []ocispec.Descriptor, rate int64) (ours, plain time.Duration, err error) {
 	front, err := p.limit(rate)
 	if err != nil {
 		return 0, 0, err
@@ -148,7 +194,7 @@ func (p *pulls) compare(ctx context.Context, image *pushedImage, rate int64) (ou
 	for range p.rounds {
 		for side, run := range []func() error{
 			func() error { return p.pull(ctx, image) },
-			func() error { return p.download(ctx, front.Addr().String(), image.blobs) },
+			func() error { return p.download(ctx, front.Addr().String(), blobs) },
 		} {
 			target := filepath.Join(p.dir, "target")
 			if err := os.RemoveAll(target); err != nil {
