@@ -11,7 +11,8 @@
 //	vm.sock       the runner's API, mode 0600
 //	result.json   written by the runner last: why the VM ended
 //	disk/         the VM's disk and auxiliary storage
-//	console.log   the guest's console
+//	console.log   the guest's console: lines with their times (ConsoleTime)
+//	guest/        what a simulated guest has in place of a disk, if it runs commands
 //
 // Every JSON file is written atomically and survives power loss at any point.
 package contract

@@ -7,5 +7,5 @@
 // can prove: the configuration boots a macOS guest without a window; the errors of
 // a third start have the domain and code that contract.IsLimitExceeded expects;
 // StateChangedNotify ends with Stopped or Error; the formats of
-// /var/db/dhcpd_leases and arp; a guest agent on the vsock port guest.Port.
+// /var/db/dhcpd_leases and arp; how Connect behaves while nobody listens.
 package vz
