@@ -106,14 +106,6 @@ func (s *Store) Valid(node string) *x509.Certificate {
 	return leaf
 }
 
-// Node returns the name of the Node that the certificate is of; empty if there is none.
-func (s *Store) Node() string {
-	if leaf := s.Certificate(); leaf != nil {
-		return rules.NodeOfUser(leaf.Subject.CommonName)
-	}
-	return ""
-}
-
 // Update implements certificate.Store. Connections that showed the old certificate
 // are closed, as the server refuses what comes through them once it has expired.
 func (s *Store) Update(cert, key []byte) (*tls.Certificate, error) {
