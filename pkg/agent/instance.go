@@ -346,10 +346,8 @@ func (a *Agent) report(ctx context.Context, instance *instancev1alpha1.MacOSInst
 		if vm.StartedAt != nil && s.StartedAt == nil {
 			s.StartedAt = &metav1.Time{Time: vm.StartedAt.Truncate(time.Second)}
 		}
-		switch address := vm.Address; {
-		case address == nil:
-			s.IPAddress = nil
-		default: // the runner reports an address anew only now and then
+		s.IPAddress = nil
+		if address := vm.Address; address != nil { // which the runner reports anew only now and then
 			s.IPAddress = &instancev1alpha1.IPAddress{
 				Value: address.Value, Source: string(address.Source),
 				ObservedAt: &metav1.Time{Time: address.ObservedAt.Truncate(time.Second)},

@@ -23,7 +23,7 @@ import (
 // one virtual machine at a time.
 const maxSessions = 16
 
-var errVMStopped = errors.New("the virtual machine has stopped")
+var errVMStopped = errors.New("the virtual machine has stopped, or is stopping")
 
 // machineOf finds the virtual machine whose placeholder a pod is. Anybody who may
 // write pods in a namespace can give one the UID of an instance elsewhere, so the
@@ -132,7 +132,7 @@ func (a *Agent) session(ctx context.Context, namespace, name string, do func(con
 	defer client.Close()
 	err = do(ctx, client)
 	if errors.Is(err, guest.ErrLost) || errors.Is(err, guest.ErrSilent) {
-		if now, ok := a.slots.Find(uid); !ok || now.Phase != slots.Attached {
+		if now, ok := a.slots.Find(uid); !ok || now.Phase != slots.Attached || now.State.VM != contract.VMRunning {
 			return errVMStopped
 		}
 	}

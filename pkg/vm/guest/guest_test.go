@@ -29,7 +29,7 @@ import (
 func client(t *testing.T, l *bufconn.Listener) *guest.Client {
 	c, err := guest.NewClient(func(ctx context.Context) (net.Conn, error) { return l.DialContext(ctx) })
 	require.NoError(t, err)
-	t.Cleanup(func() { _ = c.Close() })
+	t.Cleanup(c.Close)
 	return c
 }
 

@@ -154,7 +154,7 @@ func (v *vm) guest() *guest.Client {
 	v.t.Helper()
 	c, err := guest.NewClient(func(ctx context.Context) (net.Conn, error) { return v.runner.Connect(ctx, guest.Port) })
 	require.NoError(v.t, err)
-	v.t.Cleanup(func() { _ = c.Close() })
+	v.t.Cleanup(c.Close)
 	return c
 }
 
