@@ -185,6 +185,11 @@ func (a *Agent) Run(ctx context.Context) error {
 		return err
 	}
 
+	// An act that was interrupted may have left a tenant's files in a slot that is free.
+	if err := a.slots.EraseFree(); err != nil {
+		klog.ErrorS(err, "Free slots could not be emptied; they are before their next use")
+	}
+
 	broadcaster := record.NewBroadcaster(record.WithContext(ctx))
 	defer broadcaster.Shutdown()
 	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: a.config.Kube.CoreV1().Events("")})

@@ -41,9 +41,7 @@ func (a *Agent) reconcileMacNode(ctx context.Context) error {
 		return err
 	}
 	if lease := macNode.Status.LeaseRef; lease != nil {
-		if err := a.state.leased(lease.UID); err != nil {
-			return err
-		}
+		a.state.leased(lease.UID)
 	}
 	if err := a.clearGarbled(ctx, macNode); err != nil {
 		return err

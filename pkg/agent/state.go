@@ -143,13 +143,17 @@ func (s *state) write() error {
 }
 
 // leased begins a new list with a new lease.
-func (s *state) leased(uid types.UID) error {
-	if s.get().LeaseUID == uid {
-		return nil
+func (s *state) leased(uid types.UID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.LeaseUID == uid {
+		return
 	}
-	return s.change(func(m *memory) {
-		m.LeaseUID, m.Erased, m.ErasedMore = uid, nil, 0
-	})
+	s.LeaseUID, s.Erased, s.ErasedMore = uid, nil, 0
+	s.unwritten = true
+	if err := s.write(); err != nil {
+		klog.ErrorS(err, "The Mac's new lease was not written down yet", "leaseUID", uid)
+	}
 }
 
 func (m *memory) add(what string) {

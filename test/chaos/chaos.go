@@ -33,13 +33,13 @@ type Sizes struct {
 	Outage    time.Duration
 	Cycles    int
 	APICycles int
-	// Stuck has the kernel's quota stuck, which takes a minute.
-	Stuck bool
+	// Patient is for faults that are given a minute before something is done.
+	Patient bool
 }
 
 // Long and Short are the sizes of `make chaos` and of `go test`.
 var (
-	Long  = Sizes{AgentKills: 100, RunnerKills: 20, Outage: 90 * time.Second, Cycles: 10_000, APICycles: 300, Stuck: true}
+	Long  = Sizes{AgentKills: 100, RunnerKills: 20, Outage: 90 * time.Second, Cycles: 10_000, APICycles: 300, Patient: true}
 	Short = Sizes{AgentKills: 3, RunnerKills: 1, Places: 3, Scrubs: 1, Torn: 1, Outage: 4 * time.Second, Cycles: 200, APICycles: 3}
 )
 
@@ -48,6 +48,8 @@ type Options struct {
 	Sizes
 	// Families are the names of those to run; all if empty.
 	Families []string
+	// Place, if not empty, is a part of the names of the places that are tried.
+	Place string
 	// OnlyCycles, if not 0, takes the place of Sizes.Cycles.
 	OnlyCycles int
 	// Binaries is a folder with the programs chaos and macrack-vm, built with the tag
@@ -80,6 +82,7 @@ var families = []family{
 	{"clock", clockSteps},
 	{"cycles", cycles},
 	{"hijack", hijack},
+	{"hung-runner", hungRunner},
 	{"stuck-kernel", stuckKernel},
 	{"scrub", scrubs},
 }

@@ -180,12 +180,12 @@ func places(ctx context.Context, r *run) error {
 	var all []string
 	known := map[string]bool{}
 	for _, place := range r.mac.trace() {
-		if !known[place] && place != "" && !strings.HasPrefix(place, "attached ") && !strings.HasPrefix(place, "scrub") {
+		if !known[place] && place != "" && strings.Contains(place, r.Place) && !strings.HasPrefix(place, "attached ") && !strings.HasPrefix(place, "scrub") {
 			known[place] = true
 			all = append(all, place)
 		}
 	}
-	if len(all) < 20 {
+	if len(all) < 20 && r.Place == "" {
 		return fmt.Errorf("only %d places were seen: %q", len(all), all)
 	}
 	for n, place := range all {
@@ -624,9 +624,35 @@ func clockSteps(ctx context.Context, r *run) error {
 	return nil
 }
 
+// hungRunner has a runner that does nothing that it is told.
+func hungRunner(ctx context.Context, r *run) error {
+	if !r.Patient {
+		return nil
+	}
+	before, err := r.two(ctx)
+	if err != nil {
+		return err
+	}
+	r.fault("a runner that hangs while it is to stop", func() error {
+		hung := r.mac.vms(ctx)[0]
+		delete(before, hung.Name)
+		if err := syscall.Kill(hung.PID, syscall.SIGSTOP); err != nil {
+			return err
+		}
+		if err := r.quarantined(ctx, rackv1alpha1.ReasonCannotReattach); err != nil {
+			return err
+		}
+		if err := r.admin.InstanceV1alpha1().MacOSInstances(tenant).Delete(ctx, hung.Name, metav1.DeleteOptions{}); err != nil {
+			return err
+		}
+		return errors.Join(r.delete(ctx, hung.Name), r.unquarantine(ctx), r.settle(ctx), r.same(ctx, before))
+	})
+	return r.clear(ctx)
+}
+
 // stuckKernel has the kernel lose track of its slots, which only a reboot heals.
 func stuckKernel(ctx context.Context, r *run) error {
-	if !r.Stuck {
+	if !r.Patient {
 		return nil
 	}
 	if err := r.clear(ctx); err != nil {

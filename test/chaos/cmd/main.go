@@ -45,6 +45,7 @@ func newCommand() *cobra.Command {
 	}
 	cmd.Flags().BoolVar(&short, "short", false, "a few faults of each family")
 	cmd.Flags().StringSliceVar(&opts.Families, "families", nil, "which families of faults (default: all)")
+	cmd.Flags().StringVar(&opts.Place, "place", "", "part of the names of the places that are tried in the family places (default: all places)")
 	cmd.Flags().IntVar(&opts.OnlyCycles, "cycles", 0, "start/stop cycles of slots (default: 10000, or 200)")
 	cmd.Flags().StringVar(&opts.Keep, "keep", "", "folder that gets the logs of all processes when there are violations")
 
