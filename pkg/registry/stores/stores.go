@@ -6,8 +6,6 @@ import (
 	"context"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/registry/generic"
@@ -47,7 +45,6 @@ type Kind struct {
 	Status StatusStrategy
 
 	Attrs storage.AttrFunc
-	Match func(label labels.Selector, field fields.Selector) storage.SelectionPredicate
 	Table rest.TableConvertor
 }
 
@@ -113,7 +110,6 @@ func New(kind Kind, getter generic.RESTOptionsGetter, recorder rejection.Recorde
 	store := &genericregistry.Store{
 		NewFunc:                   kind.New,
 		NewListFunc:               kind.NewList,
-		PredicateFunc:             kind.Match,
 		DefaultQualifiedResource:  kind.Resource,
 		SingularQualifiedResource: schema.GroupResource{Group: kind.Resource.Group, Resource: kind.Singular},
 		CreateStrategy:            kind.Strategy,

@@ -3,10 +3,14 @@ package strategies
 
 import (
 	"context"
+	"fmt"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/apiserver/pkg/storage/names"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 )
@@ -47,6 +51,17 @@ func KeepMetadata(obj, old *metav1.ObjectMeta) {
 	obj.Annotations = old.Annotations
 	obj.Finalizers = old.Finalizers
 	obj.OwnerReferences = old.OwnerReferences
+}
+
+// Attrs returns the function that returns the labels of an object of type T, and the fields by which it can be selected.
+func Attrs[T metav1.Object](selectable func(T) fields.Set) storage.AttrFunc {
+	return func(obj runtime.Object) (labels.Set, fields.Set, error) {
+		t, ok := obj.(T)
+		if !ok {
+			return nil, nil, fmt.Errorf("a %T is not a %T", obj, *new(T))
+		}
+		return t.GetLabels(), selectable(t), nil
+	}
 }
 
 // ResetFields says, for the tracking of field managers, which fields a strategy does not let through.

@@ -21,7 +21,6 @@ func NewStorage(typer runtime.ObjectTyper, getter generic.RESTOptionsGetter, clo
 		NewList:    func() runtime.Object { return &config.RackConfigList{} },
 		Strategy:   strategy,
 		Attrs:      GetAttrs,
-		Match:      MatchRackConfig,
 		Table:      NewTableConvertor(clock),
 	}, getter, recorder)
 	return main, err

@@ -3,15 +3,12 @@ package rackconfig
 
 import (
 	"context"
-	"fmt"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/registry/generic"
-	"k8s.io/apiserver/pkg/storage"
 
 	"macrack.io/macrack/pkg/apis/config"
 	"macrack.io/macrack/pkg/apis/config/validation"
@@ -61,15 +58,4 @@ func SelectableFields(rackConfig *config.RackConfig) fields.Set {
 }
 
 // GetAttrs returns the labels and the fields by which a RackConfig can be selected.
-func GetAttrs(obj runtime.Object) (labels.Set, fields.Set, error) {
-	rackConfig, ok := obj.(*config.RackConfig)
-	if !ok {
-		return nil, nil, fmt.Errorf("%T is not a RackConfig", obj)
-	}
-	return rackConfig.Labels, SelectableFields(rackConfig), nil
-}
-
-// MatchRackConfig returns a predicate that matches RackConfigs by label and field.
-func MatchRackConfig(label labels.Selector, field fields.Selector) storage.SelectionPredicate {
-	return storage.SelectionPredicate{Label: label, Field: field, GetAttrs: GetAttrs}
-}
+var GetAttrs = strategies.Attrs(SelectableFields)

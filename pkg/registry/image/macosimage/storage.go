@@ -22,7 +22,6 @@ func NewStorage(typer runtime.ObjectTyper, getter generic.RESTOptionsGetter, clo
 		Strategy:   strategy,
 		Status:     NewStatusStrategy(strategy),
 		Attrs:      GetAttrs,
-		Match:      MatchMacOSImage,
 		Table:      NewTableConvertor(clock),
 	}, getter, recorder)
 	return main, status, err

@@ -3,15 +3,12 @@ package macosimage
 
 import (
 	"context"
-	"fmt"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/registry/generic"
-	"k8s.io/apiserver/pkg/storage"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
 	"macrack.io/macrack/pkg/apis/image"
@@ -107,15 +104,4 @@ func SelectableFields(macOSImage *image.MacOSImage) fields.Set {
 }
 
 // GetAttrs returns the labels and the fields by which a MacOSImage can be selected.
-func GetAttrs(obj runtime.Object) (labels.Set, fields.Set, error) {
-	macOSImage, ok := obj.(*image.MacOSImage)
-	if !ok {
-		return nil, nil, fmt.Errorf("%T is not a MacOSImage", obj)
-	}
-	return macOSImage.Labels, SelectableFields(macOSImage), nil
-}
-
-// MatchMacOSImage returns a predicate that matches MacOSImages by label and field.
-func MatchMacOSImage(label labels.Selector, field fields.Selector) storage.SelectionPredicate {
-	return storage.SelectionPredicate{Label: label, Field: field, GetAttrs: GetAttrs}
-}
+var GetAttrs = strategies.Attrs(SelectableFields)

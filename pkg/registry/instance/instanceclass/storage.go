@@ -21,7 +21,6 @@ func NewStorage(typer runtime.ObjectTyper, getter generic.RESTOptionsGetter, clo
 		NewList:    func() runtime.Object { return &instance.InstanceClassList{} },
 		Strategy:   strategy,
 		Attrs:      GetAttrs,
-		Match:      MatchInstanceClass,
 		Table:      NewTableConvertor(clock),
 	}, getter, recorder)
 	return main, err

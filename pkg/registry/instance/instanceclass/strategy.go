@@ -3,14 +3,11 @@ package instanceclass
 
 import (
 	"context"
-	"fmt"
 
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/registry/generic"
-	"k8s.io/apiserver/pkg/storage"
 
 	"macrack.io/macrack/pkg/apis/instance"
 	"macrack.io/macrack/pkg/apis/instance/validation"
@@ -55,15 +52,4 @@ func SelectableFields(instanceClass *instance.InstanceClass) fields.Set {
 }
 
 // GetAttrs returns the labels and the fields by which an InstanceClass can be selected.
-func GetAttrs(obj runtime.Object) (labels.Set, fields.Set, error) {
-	instanceClass, ok := obj.(*instance.InstanceClass)
-	if !ok {
-		return nil, nil, fmt.Errorf("%T is not an InstanceClass", obj)
-	}
-	return instanceClass.Labels, SelectableFields(instanceClass), nil
-}
-
-// MatchInstanceClass returns a predicate that matches InstanceClasses by label and field.
-func MatchInstanceClass(label labels.Selector, field fields.Selector) storage.SelectionPredicate {
-	return storage.SelectionPredicate{Label: label, Field: field, GetAttrs: GetAttrs}
-}
+var GetAttrs = strategies.Attrs(SelectableFields)

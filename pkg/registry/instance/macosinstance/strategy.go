@@ -3,15 +3,12 @@ package macosinstance
 
 import (
 	"context"
-	"fmt"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/registry/generic"
-	"k8s.io/apiserver/pkg/storage"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
 	"macrack.io/macrack/pkg/apis/instance"
@@ -126,15 +123,4 @@ func SelectableFields(macOSInstance *instance.MacOSInstance) fields.Set {
 }
 
 // GetAttrs returns the labels and the fields by which a MacOSInstance can be selected.
-func GetAttrs(obj runtime.Object) (labels.Set, fields.Set, error) {
-	macOSInstance, ok := obj.(*instance.MacOSInstance)
-	if !ok {
-		return nil, nil, fmt.Errorf("%T is not a MacOSInstance", obj)
-	}
-	return macOSInstance.Labels, SelectableFields(macOSInstance), nil
-}
-
-// MatchMacOSInstance returns a predicate that matches MacOSInstances by label and field.
-func MatchMacOSInstance(label labels.Selector, field fields.Selector) storage.SelectionPredicate {
-	return storage.SelectionPredicate{Label: label, Field: field, GetAttrs: GetAttrs}
-}
+var GetAttrs = strategies.Attrs(SelectableFields)

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/storage"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
 	"macrack.io/macrack/pkg/apis/instance"
@@ -121,10 +122,10 @@ func TestSelectableFields(t *testing.T) {
 	require.NoError(t, err)
 	strategytest.Selectors(t, newScheme(), v1alpha1.SchemeGroupVersion.WithKind("MacOSInstance"), set)
 	assert.Len(t, set, 5)
-	predicate := MatchMacOSInstance(labels.Everything(), fields.OneTermEqualSelector("status.nodeName", "mac-a1"))
+	predicate := storage.SelectionPredicate{Label: labels.Everything(), Field: fields.OneTermEqualSelector("status.nodeName", "mac-a1"), GetAttrs: GetAttrs}
 	match, err := predicate.Matches(stored())
 	require.NoError(t, err)
 	assert.True(t, match)
 	_, _, err = GetAttrs(&instance.InstanceClass{})
-	assert.ErrorContains(t, err, "is not a MacOSInstance")
+	assert.ErrorContains(t, err, "is not a *instance.MacOSInstance")
 }

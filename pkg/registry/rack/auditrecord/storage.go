@@ -57,7 +57,6 @@ func NewStorage(typer runtime.ObjectTyper, getter generic.RESTOptionsGetter, clo
 		NewList:    func() runtime.Object { return &rack.AuditRecordList{} },
 		Strategy:   immutable{strategy},
 		Attrs:      GetAttrs,
-		Match:      MatchAuditRecord,
 		Table:      NewTableConvertor(clock),
 	}, getter, recorder)
 	return &REST{store: store, strategy: strategy, recorder: recorder}, err

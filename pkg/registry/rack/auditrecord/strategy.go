@@ -3,16 +3,13 @@ package auditrecord
 
 import (
 	"context"
-	"fmt"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/registry/generic"
-	"k8s.io/apiserver/pkg/storage"
 
 	"macrack.io/macrack/pkg/apis/rack"
 	"macrack.io/macrack/pkg/apis/rack/validation"
@@ -74,15 +71,4 @@ func SelectableFields(auditRecord *rack.AuditRecord) fields.Set {
 }
 
 // GetAttrs returns the labels and the fields by which an AuditRecord can be selected.
-func GetAttrs(obj runtime.Object) (labels.Set, fields.Set, error) {
-	auditRecord, ok := obj.(*rack.AuditRecord)
-	if !ok {
-		return nil, nil, fmt.Errorf("%T is not an AuditRecord", obj)
-	}
-	return auditRecord.Labels, SelectableFields(auditRecord), nil
-}
-
-// MatchAuditRecord returns a predicate that matches AuditRecords by label and field.
-func MatchAuditRecord(label labels.Selector, field fields.Selector) storage.SelectionPredicate {
-	return storage.SelectionPredicate{Label: label, Field: field, GetAttrs: GetAttrs}
-}
+var GetAttrs = strategies.Attrs(SelectableFields)

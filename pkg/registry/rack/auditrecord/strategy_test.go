@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apiserver/pkg/storage"
 
 	"macrack.io/macrack/pkg/apis/rack"
 	"macrack.io/macrack/pkg/apis/rack/install"
@@ -65,7 +66,7 @@ func TestSelectableFields(t *testing.T) {
 	require.NoError(t, err)
 	strategytest.Selectors(t, newScheme(), v1alpha1.SchemeGroupVersion.WithKind("AuditRecord"), set)
 	assert.Len(t, set, 5)
-	predicate := MatchAuditRecord(labels.Everything(), fields.OneTermEqualSelector("chassis.serialNumber", "C07DR00AQ6NV"))
+	predicate := storage.SelectionPredicate{Label: labels.Everything(), Field: fields.OneTermEqualSelector("chassis.serialNumber", "C07DR00AQ6NV"), GetAttrs: GetAttrs}
 	match, err := predicate.Matches(record)
 	require.NoError(t, err)
 	assert.True(t, match)

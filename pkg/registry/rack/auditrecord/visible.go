@@ -44,7 +44,7 @@ const visibleField = "visible"
 
 // limit returns the predicate for records that match label and field and are visible.
 func limit(label labels.Selector, field fields.Selector, visible func(*rack.AuditRecord) bool) storage.SelectionPredicate {
-	predicate := MatchAuditRecord(label, fields.AndSelectors(field, fields.OneTermEqualSelector(visibleField, "true")))
+	predicate := storage.SelectionPredicate{Label: label, Field: fields.AndSelectors(field, fields.OneTermEqualSelector(visibleField, "true")), GetAttrs: GetAttrs}
 	predicate.GetAttrs = func(obj runtime.Object) (labels.Set, fields.Set, error) {
 		l, f, err := GetAttrs(obj)
 		if err == nil {

@@ -3,15 +3,12 @@ package macnode
 
 import (
 	"context"
-	"fmt"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/registry/generic"
-	"k8s.io/apiserver/pkg/storage"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
 	"macrack.io/macrack/pkg/apis/rack"
@@ -116,15 +113,4 @@ func SelectableFields(macNode *rack.MacNode) fields.Set {
 }
 
 // GetAttrs returns the labels and the fields by which a MacNode can be selected.
-func GetAttrs(obj runtime.Object) (labels.Set, fields.Set, error) {
-	macNode, ok := obj.(*rack.MacNode)
-	if !ok {
-		return nil, nil, fmt.Errorf("%T is not a MacNode", obj)
-	}
-	return macNode.Labels, SelectableFields(macNode), nil
-}
-
-// MatchMacNode returns a predicate that matches MacNodes by label and field.
-func MatchMacNode(label labels.Selector, field fields.Selector) storage.SelectionPredicate {
-	return storage.SelectionPredicate{Label: label, Field: field, GetAttrs: GetAttrs}
-}
+var GetAttrs = strategies.Attrs(SelectableFields)

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/storage"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
 	"macrack.io/macrack/pkg/apis/rack"
@@ -88,10 +89,10 @@ func TestSelectableFields(t *testing.T) {
 	assert.Equal(t, "b", labels["a"])
 	strategytest.Selectors(t, newScheme(), v1alpha1.SchemeGroupVersion.WithKind("MacNode"), set)
 	assert.Len(t, set, 4)
-	predicate := MatchMacNode(labels.AsSelector(), set.AsSelector())
+	predicate := storage.SelectionPredicate{Label: labels.AsSelector(), Field: set.AsSelector(), GetAttrs: GetAttrs}
 	match, err := predicate.Matches(stored())
 	require.NoError(t, err)
 	assert.True(t, match)
 	_, _, err = GetAttrs(&rack.MacNodeLease{})
-	assert.ErrorContains(t, err, "is not a MacNode")
+	assert.ErrorContains(t, err, "is not a *rack.MacNode")
 }

@@ -3,15 +3,12 @@ package macnodeclass
 
 import (
 	"context"
-	"fmt"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/registry/generic"
-	"k8s.io/apiserver/pkg/storage"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
 	"macrack.io/macrack/pkg/apis/rack"
@@ -100,15 +97,4 @@ func SelectableFields(macNodeClass *rack.MacNodeClass) fields.Set {
 }
 
 // GetAttrs returns the labels and the fields by which a MacNodeClass can be selected.
-func GetAttrs(obj runtime.Object) (labels.Set, fields.Set, error) {
-	macNodeClass, ok := obj.(*rack.MacNodeClass)
-	if !ok {
-		return nil, nil, fmt.Errorf("%T is not a MacNodeClass", obj)
-	}
-	return macNodeClass.Labels, SelectableFields(macNodeClass), nil
-}
-
-// MatchMacNodeClass returns a predicate that matches MacNodeClasses by label and field.
-func MatchMacNodeClass(label labels.Selector, field fields.Selector) storage.SelectionPredicate {
-	return storage.SelectionPredicate{Label: label, Field: field, GetAttrs: GetAttrs}
-}
+var GetAttrs = strategies.Attrs(SelectableFields)

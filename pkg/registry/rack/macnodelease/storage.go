@@ -49,7 +49,6 @@ func NewStorage(typer runtime.ObjectTyper, domain *txn.Domain, clock clock.Passi
 		Strategy:   strategy,
 		Status:     NewStatusStrategy(strategy),
 		Attrs:      GetAttrs,
-		Match:      MatchMacNodeLease,
 		Table:      NewTableConvertor(clock),
 	}, domain, recorder)
 	if err != nil {

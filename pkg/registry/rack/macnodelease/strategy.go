@@ -3,16 +3,13 @@ package macnodelease
 
 import (
 	"context"
-	"fmt"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/registry/generic"
 	"k8s.io/apiserver/pkg/registry/rest"
-	"k8s.io/apiserver/pkg/storage"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
 	"macrack.io/macrack/pkg/apis/rack"
@@ -127,15 +124,4 @@ func SelectableFields(macNodeLease *rack.MacNodeLease) fields.Set {
 }
 
 // GetAttrs returns the labels and the fields by which a MacNodeLease can be selected.
-func GetAttrs(obj runtime.Object) (labels.Set, fields.Set, error) {
-	macNodeLease, ok := obj.(*rack.MacNodeLease)
-	if !ok {
-		return nil, nil, fmt.Errorf("%T is not a MacNodeLease", obj)
-	}
-	return macNodeLease.Labels, SelectableFields(macNodeLease), nil
-}
-
-// MatchMacNodeLease returns a predicate that matches MacNodeLeases by label and field.
-func MatchMacNodeLease(label labels.Selector, field fields.Selector) storage.SelectionPredicate {
-	return storage.SelectionPredicate{Label: label, Field: field, GetAttrs: GetAttrs}
-}
+var GetAttrs = strategies.Attrs(SelectableFields)

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/registry/rest"
+	"k8s.io/apiserver/pkg/storage"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
 	"macrack.io/macrack/pkg/apis/rack"
@@ -103,10 +104,10 @@ func TestSelectableFields(t *testing.T) {
 	require.NoError(t, err)
 	strategytest.Selectors(t, newScheme(), v1alpha1.SchemeGroupVersion.WithKind("MacNodeLease"), set)
 	assert.Len(t, set, 6)
-	predicate := MatchMacNodeLease(labels.Everything(), fields.OneTermEqualSelector("status.phase", "Held"))
+	predicate := storage.SelectionPredicate{Label: labels.Everything(), Field: fields.OneTermEqualSelector("status.phase", "Held"), GetAttrs: GetAttrs}
 	match, err := predicate.Matches(stored())
 	require.NoError(t, err)
 	assert.True(t, match)
 	_, _, err = GetAttrs(&rack.MacNode{})
-	assert.ErrorContains(t, err, "is not a MacNodeLease")
+	assert.ErrorContains(t, err, "is not a *rack.MacNodeLease")
 }
