@@ -222,12 +222,12 @@ func (w *work) run(ctx context.Context, layout *format.Layout) (err error) {
 	if w.disk, err = w.openFile(diskName, layout.DiskSize); err != nil {
 		return err
 	}
-	defer w.disk.Close()
+	defer func() { _ = w.disk.Close() }() // what counts has been synced
 	if layout.Aux != nil {
 		if w.aux, err = w.openFile(auxName, layout.Aux.Size); err != nil {
 			return err
 		}
-		defer w.aux.Close()
+		defer func() { _ = w.aux.Close() }()
 	}
 	stop := w.keepJournal()
 	err = w.fetchAll(ctx, layout)
@@ -381,7 +381,7 @@ func (r *pullReader) Read(p []byte) (int, error) {
 	r.hash.Write(p[:n])
 	r.count += int64(n)
 	r.pull.done.Add(int64(n))
-	if err != nil && err != io.EOF {
+	if err != nil && !errors.Is(err, io.EOF) {
 		r.err = err
 	}
 	return n, err

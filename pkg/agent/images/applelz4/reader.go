@@ -57,7 +57,7 @@ func (r *Reader) Read(p []byte) (int, error) {
 func (r *Reader) WriteTo(w io.Writer) (int64, error) {
 	var sum int64
 	for {
-		if err := r.fill(); err == io.EOF {
+		if err := r.fill(); errors.Is(err, io.EOF) {
 			return sum, nil
 		} else if err != nil {
 			return sum, err
@@ -158,7 +158,7 @@ func (r *Reader) grow(size uint32) ([]byte, error) {
 }
 
 func (r *Reader) read(p []byte) error {
-	if _, err := io.ReadFull(r.src, p); err == io.EOF {
+	if _, err := io.ReadFull(r.src, p); errors.Is(err, io.EOF) {
 		return io.ErrUnexpectedEOF
 	} else {
 		return err

@@ -318,7 +318,7 @@ func (c *Client) small(ctx context.Context, path string, header http.Header, wan
 		if err != nil {
 			return err
 		}
-		defer t.Close()
+		defer func() { _ = t.Close() }()
 		if data, err = io.ReadAll(io.LimitReader(t, limit+1)); err != nil {
 			return err
 		}
@@ -367,7 +367,7 @@ func (c *Client) get(ctx context.Context, path string, header http.Header) (*tra
 	for name, values := range header {
 		req.Header[name] = values
 	}
-	resp, err := c.auth.Do(req)
+	resp, err := c.auth.Do(req) //nolint:bodyclose // transfer.Close does
 	if err != nil {
 		err = t.cause(err)
 		cancel(nil)
@@ -375,7 +375,7 @@ func (c *Client) get(ctx context.Context, path string, header http.Header) (*tra
 	}
 	t.ReadCloser, t.status = resp.Body, resp.StatusCode
 	if resp.StatusCode != http.StatusOK && resp.StatusCode != http.StatusPartialContent {
-		defer t.Close()
+		defer func() { _ = t.Close() }()
 		return nil, c.statusError(resp)
 	}
 	return t, nil
@@ -419,7 +419,7 @@ func (t *transfer) Read(p []byte) (int, error) {
 		default:
 		}
 	}
-	if err != nil && err != io.EOF {
+	if err != nil && !errors.Is(err, io.EOF) {
 		err = t.cause(err)
 	}
 	return n, err

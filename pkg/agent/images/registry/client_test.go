@@ -84,9 +84,11 @@ func TestNothingLeavesWithoutTLS(t *testing.T) {
 	defer here.Close()
 	for name, handler := range map[string]http.HandlerFunc{
 		"redirect": func(w http.ResponseWriter, r *http.Request) {
-			http.Redirect(w, r, "http://cdn.example.com/x?signature=s3cret", 307)
+			http.Redirect(w, r, "http://cdn.example.com/x?signature=s3cret", http.StatusTemporaryRedirect)
 		},
-		"redirect to this host": func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, here.URL, 307) },
+		"redirect to this host": func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, here.URL, http.StatusTemporaryRedirect)
+		},
 		"tokens": func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("WWW-Authenticate", `Bearer realm="http://tokens.example.com/token",service="x"`)
 			w.WriteHeader(http.StatusUnauthorized)
@@ -105,7 +107,7 @@ func TestRedirectsAreFollowedAndSignaturesNotShown(t *testing.T) {
 	c := client(t, elsewhere(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case strings.HasPrefix(r.URL.Path, "/v2/"):
-			http.Redirect(w, r, "https://cdn.example.com/x?signature=s3cret", 307)
+			http.Redirect(w, r, "https://cdn.example.com/x?signature=s3cret", http.StatusTemporaryRedirect)
 		case fail.Load():
 			panic(http.ErrAbortHandler)
 		default:
