@@ -92,12 +92,24 @@ func newRack(t *testing.T, options ...func(*rack)) *rack {
 	r.start()
 	t.Cleanup(func() {
 		r.stop()
-		for i := range rules.MaxVMsPerMac {
-			ctx, cancel := context.WithTimeout(r.ctx, time.Second)
-			_, _ = contract.NewClient(r.slot(i)).Kill(ctx)
-			cancel()
+		ended := make(chan struct{})
+		go func() {
+			r.launcher.Wait()
+			close(ended)
+		}()
+		for {
+			// A runner that is just starting has no socket yet.
+			for i := range rules.MaxVMsPerMac {
+				ctx, cancel := context.WithTimeout(r.ctx, time.Second)
+				_, _ = contract.NewClient(r.slot(i)).Kill(ctx)
+				cancel()
+			}
+			select {
+			case <-ended:
+				return
+			case <-time.After(20 * time.Millisecond):
+			}
 		}
-		r.launcher.Wait()
 	})
 	return r
 }
@@ -799,7 +811,6 @@ func TestScrub(t *testing.T) {
 	assert.Equal(t, 0, r.running())
 
 	// The next lease starts with an empty list.
-	r.eventually(func() bool { return len(r.agent.state.get().Erased) == 0 }, func() any { return r.agent.state.get() })
 	r.changeMacNode(func(m *rackv1alpha1.MacNode) { m.Status.Scrub = nil })
 	r.lease("globex", "lease-2")
 	r.changeMacNode(func(m *rackv1alpha1.MacNode) { m.Status.ReleasingSince = ptr(metav1.Now()) })

@@ -442,6 +442,13 @@ func (r *run) smallDisk(ctx context.Context) error {
 	if err := r.mac.startAgent(); err != nil {
 		return err
 	}
+	// The agent empties its slots when it starts, of what is to fill them too.
+	if _, err := r.start(ctx); err != nil {
+		return err
+	}
+	if err := r.clear(ctx); err != nil {
+		return err
+	}
 	filler := filepath.Join(dir, "filler")
 	for _, left := range []int64{0, 4 << 10, 8 << 10, 12 << 10, 16 << 10, 24 << 10, 32 << 10, 40 << 10, 48 << 10} {
 		r.fault(fmt.Sprintf("a file system with %d bytes left", left), func() error {

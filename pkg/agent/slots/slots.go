@@ -807,7 +807,7 @@ func (s *slot) inspect(ctx context.Context) (status Status, ok bool) {
 			return Status{Phase: Silent, Err: readErr}, true
 		case askErr == nil && state.VM == contract.VMStopped:
 			// The runner is about to let go of the lock.
-		case askErr == nil && readErr != nil && state.InstanceUID != "":
+		case askErr == nil && spec == nil && state.InstanceUID != "":
 			// The runner knows what it runs.
 			return Status{Phase: Attached, State: state, Spec: &contract.Spec{
 				InstanceUID: state.InstanceUID, Namespace: state.Namespace, Name: state.Name, MachineID: state.MachineID, MACAddress: state.MACAddress,
