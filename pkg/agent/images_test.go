@@ -254,3 +254,44 @@ func TestScrubRemovesUnfinishedPrivateImages(t *testing.T) {
 	assert.NotContains(t, strings.Join(r.macNode().Status.Scrub.Removed, " "), "public")
 	assert.NoDirExists(t, dir)
 }
+
+// A stop does not wait for a pull, and two lots of images that nobody waits for do not keep instances waiting.
+func TestStopEndsAPull(t *testing.T) {
+	r, s := slowRack(t, nil)
+	i := newInstance("one")
+	r.create(i, newPod(i))
+	<-s.asked
+	r.waitPhase("one", instancev1alpha1.MacOSInstancePulling)
+	r.changeInstance("one", func(i *instancev1alpha1.MacOSInstance) {
+		i.Status.StopRequest = &instancev1alpha1.StopRequest{By: tenant, Reason: "Asked"}
+	})
+	r.waitPhase("one", instancev1alpha1.MacOSInstanceStopped)
+	assert.Empty(t, r.instance("one").Status.MachineID)
+}
+
+func TestPrefetchesTakeTurns(t *testing.T) {
+	r, s := slowRack(t, nil)
+	names := []string{"a", "b", "c", "d", "e", "f"}
+	for _, name := range names {
+		_, err := r.macrack.ImageV1alpha1().MacOSImages().Create(r.ctx, &imagev1alpha1.MacOSImage{
+			ObjectMeta: metav1.ObjectMeta{Name: name},
+			Spec:       imagev1alpha1.MacOSImageSpec{Source: imagev1alpha1.ImageSource{Digest: "sha256:" + name}, DiskSize: resource.MustParse("1Mi")},
+			Status:     imagev1alpha1.MacOSImageStatus{Phase: imagev1alpha1.MacOSImageReady},
+		}, metav1.CreateOptions{})
+		require.NoError(t, err)
+	}
+	r.changeMacNode(func(m *rackv1alpha1.MacNode) { m.Status.PrefetchImages = names })
+	needs := <-s.asked
+	kept, err := needs.Keep()
+	require.NoError(t, err)
+	assert.Equal(t, names, kept, "they are not evicted for one another")
+	// While it is fetched, everything else gets on.
+	i := newInstance("one")
+	r.create(i, newPod(i))
+	<-s.asked
+	r.waitPhase("one", instancev1alpha1.MacOSInstancePulling)
+	assert.Empty(t, s.asked, "no second prefetch has begun")
+	s.fate <- nil
+	s.fate <- nil
+	r.waitPhase("one", instancev1alpha1.MacOSInstanceRunning)
+}
