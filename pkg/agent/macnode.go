@@ -176,6 +176,7 @@ func (a *Agent) clearGarbled(ctx context.Context, macNode *rackv1alpha1.MacNode)
 		if err := a.erase(slot); err != nil {
 			return err
 		}
+		a.enqueueAll() // one of the instances was there
 	}
 	return nil
 }
