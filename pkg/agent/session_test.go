@@ -91,8 +91,10 @@ func (s *streams) TTY() bool                   { return s.tty }
 func (s *streams) Resize() <-chan api.TermSize { return s.resize }
 
 func (r *rack) sh(script string) (string, error) {
+	ctx, cancel := context.WithTimeout(r.ctx, 30*time.Second)
+	defer cancel()
 	var out bytes.Buffer
-	err := r.agent.Exec(r.ctx, tenant, "pod-a", "vm", []string{"sh", "-c", script}, &streams{stdout: &out})
+	err := r.agent.Exec(ctx, tenant, "pod-a", "vm", []string{"sh", "-c", script}, &streams{stdout: &out})
 	return out.String(), err
 }
 
@@ -196,7 +198,9 @@ func TestSessionsEndWithTheMachine(t *testing.T) {
 	stdout, write := io.Pipe()
 	ended := make(chan error, 1)
 	go func() {
-		ended <- r.agent.Exec(r.ctx, tenant, "pod-a", "vm", []string{"sh", "-c", "echo; exec sleep 600"}, &streams{stdout: write})
+		err := r.agent.Exec(r.ctx, tenant, "pod-a", "vm", []string{"sh", "-c", "echo; exec sleep 600"}, &streams{stdout: write})
+		_ = write.CloseWithError(err)
+		ended <- err
 	}()
 	_, err := stdout.Read(make([]byte, 1))
 	require.NoError(t, err)

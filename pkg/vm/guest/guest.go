@@ -130,6 +130,8 @@ type SetupResult struct {
 // goes on to follow. offset is how many bytes of the script's output were had
 // already; output gets the rest.
 func (c *Client) Setup(ctx context.Context, setup Setup, offset int64, output func([]byte)) (*SetupResult, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	stream, err := c.api.Setup(ctx, &guestv1.SetupRequest{
 		InstanceUid: setup.InstanceUID, SshAuthorizedKeys: setup.SSHAuthorizedKeys, StartupScript: setup.StartupScript, OutputOffset: offset,
 	})

@@ -395,6 +395,7 @@ func (v *vm) long(act func()) error {
 	ended := make(chan error, 1)
 	go func() {
 		_, err := v.guest().Exec(v.ctx(), guest.Command{Args: []string{"sh", "-c", script}, Stdout: write})
+		_ = write.CloseWithError(err)
 		ended <- err
 	}()
 	_, err := stdout.Read(make([]byte, 100))
@@ -457,6 +458,7 @@ func TestCommandEndsWithItsCaller(t *testing.T) {
 		script := fmt.Sprintf("echo; sleep 6000.%d; echo %s", i, v.dir)
 		go func() {
 			_, err := v.guest().Exec(ctx, guest.Command{Args: []string{"sh", "-c", script}, Stdout: write})
+			_ = write.CloseWithError(err)
 			ended <- err
 		}()
 		_, err := stdout.Read(make([]byte, 1))
