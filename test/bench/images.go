@@ -179,7 +179,7 @@ func writeDisk(path string, sizeMiB int) error {
 			return err
 		}
 	}
-	return f.Truncate(int64(sizeMiB) * mib)
+	return errors.Join(f.Truncate(int64(sizeMiB)*mib), f.Sync())
 }
 
 // compare returns the medians of pulls of ours and of plain downloads, which take turns, over a link of that rate.
@@ -362,6 +362,7 @@ func (b *bench) measureClones(dir string) error {
 	return os.Remove(source)
 }
 
+// copyFile copies the data itself: io.Copy of two files would have the file system share blocks, if it can.
 func copyFile(source, target string) error {
 	in, err := os.Open(source)
 	if err != nil {
@@ -373,7 +374,7 @@ func copyFile(source, target string) error {
 		return err
 	}
 	defer out.Close()
-	if _, err := io.Copy(out, in); err != nil {
+	if _, err := io.CopyBuffer(struct{ io.Writer }{out}, struct{ io.Reader }{in}, make([]byte, mib)); err != nil {
 		return err
 	}
 	return out.Sync()
