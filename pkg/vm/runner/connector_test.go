@@ -51,7 +51,12 @@ func TestConnectIsBounded(t *testing.T) {
 
 	// What comes late serves the next who asks; what nobody wants is closed.
 	local, remote := net.Pipe()
-	go func() { machine.answers <- local }()
+	go func() {
+		for !c.waitedFor(1) {
+			time.Sleep(time.Millisecond)
+		}
+		machine.answers <- local
+	}()
 	conn, err := c.connect(context.Background(), 1)
 	require.NoError(t, err)
 	unwanted, other := net.Pipe()
@@ -68,6 +73,12 @@ func TestConnectIsBounded(t *testing.T) {
 	_, err = c.connect(context.Background(), 1)
 	require.ErrorIs(t, err, errEnded)
 	assert.Empty(t, c.open)
+}
+
+func (c *connector) waitedFor(port uint32) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.ports[port] != nil && c.ports[port].waiters > 0
 }
 
 type refusing struct{ Machine }
