@@ -11,7 +11,7 @@ import (
 )
 
 // describe returns the Event that tells a tenant how the instance has changed, if it has in a way that
-// matters. The reason is empty if not.
+// matters. The reason is empty if not. Of images, its agent tells.
 func describe(before, after *instancev1alpha1.MacOSInstance) (eventType, reason, message string) {
 	if before == nil || after == nil || before.UID != after.UID {
 		return "", "", ""
@@ -23,8 +23,6 @@ func describe(before, after *instancev1alpha1.MacOSInstance) (eventType, reason,
 	switch status.Phase {
 	case instancev1alpha1.MacOSInstanceScheduled:
 		return corev1.EventTypeNormal, "Scheduled", fmt.Sprintf("the placeholder pod %s is on the Node %s", status.PodName, status.NodeName)
-	case instancev1alpha1.MacOSInstancePulling:
-		return corev1.EventTypeNormal, "Pulling", fmt.Sprintf("the Mac %s fetches the image %s", status.SerialNumber, after.Spec.ImageName)
 	case instancev1alpha1.MacOSInstanceRunning:
 		return corev1.EventTypeNormal, "Started", fmt.Sprintf("the virtual machine runs on the Mac %s", status.SerialNumber)
 	case instancev1alpha1.MacOSInstanceStopping:

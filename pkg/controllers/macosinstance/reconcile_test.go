@@ -397,7 +397,7 @@ func TestDescribe(t *testing.T) {
 		{"unchanged", anInstance(), anInstance(), []string{"", "", ""}},
 		{"another of the same name", anInstance(), anInstance(inPhase("Running"), func(i *instancev1alpha1.MacOSInstance) { i.UID = "new" }), []string{"", "", ""}},
 		{"scheduled", anInstance(), anInstance(withPod(ReasonScheduled, ""), inPhase("Scheduled")), []string{normal, "Scheduled", "the placeholder pod vm-1-vm is on the Node mac-1"}},
-		{"pulling", anInstance(), anInstance(inPhase("Pulling")), []string{normal, "Pulling", "the Mac S-1 fetches the image tahoe"}},
+		{"pulling", anInstance(), anInstance(inPhase("Pulling")), []string{"", "", ""}},
 		{"running", anInstance(), anInstance(inPhase("Running")), []string{normal, "Started", "the virtual machine runs on the Mac S-1"}},
 		{"stopping", anInstance(), anInstance(stopAsked), []string{normal, "Stopping", "asked to stop by acme (Asked)"}},
 		{"stopped", anInstance(), anInstance(inPhase("Stopped"), message("why")), []string{normal, "Stopped", "why"}},
