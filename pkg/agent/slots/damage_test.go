@@ -118,6 +118,16 @@ func TestGarbledSpecOfARunningVM(t *testing.T) {
 	assert.Equal(t, "mac-of-a", after.Spec.MACAddress)
 	assert.Equal(t, "vm-a", after.Spec.Name)
 
+	// How it ends is not lost either.
+	defer func() {
+		m.stop()
+		m.open()
+		m.wait("a", attached)
+		require.NoError(t, m.Kill(context.Background(), "a"))
+		assert.Equal(t, contract.ExitKilled, m.wait("a", exited).Result.Reason)
+		require.NoError(t, m.Erase("a"))
+	}()
+
 	// One that does not answer either is nobody's to declare dead.
 	require.NoError(t, syscall.Kill(after.State.PID, syscall.SIGSTOP))
 	m.restart(func(c *Config) { c.AnswerTimeout = 100 * time.Millisecond })

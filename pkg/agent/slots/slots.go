@@ -843,6 +843,9 @@ func (s *slot) readSpec() (*contract.Spec, error) {
 // unlocked tells what a slot holds that no runner owns. The lock is held.
 func (s *slot) unlocked(ctx context.Context) Status {
 	spec, err := s.readSpec()
+	if known := s.get(); known.owned() && known.Spec != nil && (errors.Is(err, contract.ErrGarbled) || err == nil && spec == nil) {
+		spec, err = known.Spec, nil // what ran here is known, whatever has become of the file
+	}
 	// A runner closes its socket before it lets go of the lock. If somebody answers,
 	// the lock is not the one that the runner has.
 	if conn, dialErr := s.dir.Dial(ctx); dialErr == nil {
