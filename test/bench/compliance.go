@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"runtime/debug"
+	"strings"
 	"syscall"
 	"time"
 
@@ -28,6 +29,7 @@ import (
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
 	"macrack.io/macrack/pkg/apiserver"
 	"macrack.io/macrack/pkg/ledger"
+	"macrack.io/macrack/pkg/registry/rack/auditrecord"
 )
 
 const (
@@ -274,12 +276,15 @@ func storedRecords(path string) ledger.RecordSource {
 		done    chan struct{}
 	}
 	codec := apiserver.Codecs.CodecForVersions(storageSerializer, storageSerializer, rackv1alpha1.SchemeGroupVersion, apiruntime.InternalGroupVersioner)
-	decode := func(p *page) {
+	decode := func(p *page) { // as macrack-apiserver does
 		defer close(p.done)
+		var decoder auditrecord.Decoder
 		for _, value := range p.values {
 			record := &rack.AuditRecord{}
-			if p.err = apiruntime.DecodeInto(codec, value, record); p.err != nil {
-				return
+			if !decoder.Decode(value, record) {
+				if p.err = apiruntime.DecodeInto(codec, value, record); p.err != nil {
+					return
+				}
 			}
 			p.records = append(p.records, record)
 		}
@@ -327,15 +332,16 @@ func cpuTime() time.Duration {
 	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }
 
+// peakRSS returns the most memory that this process has had. What getrusage says would include that of the process which started it.
 func peakRSS() (int64, error) {
-	var usage syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
+	status, err := os.ReadFile("/proc/self/status")
+	if err != nil {
 		return 0, err
 	}
-	if runtime.GOOS == "darwin" {
-		return usage.Maxrss, nil // bytes
-	}
-	return usage.Maxrss << 10, nil
+	_, after, _ := strings.Cut(string(status), "VmHWM:")
+	var kib int64
+	_, err = fmt.Sscanf(after, "%d kB", &kib)
+	return kib << 10, err
 }
 
 // measureCompliance compares the report on a ledger with SQL on the same rows. Both read what is on the disk (in the system's cache, in fact):

@@ -6,7 +6,6 @@ import (
 	"iter"
 	"strings"
 
-	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -104,29 +103,35 @@ func (s *Scan) firstOfStream(ctx context.Context, from string, options []clientv
 	return "", ctx.Err() // one that is cancelled may end without a word
 }
 
-// Objects returns the objects of a namespace whose names are not before from, and before to unless that is empty, in the order of their
-// names. Each is a new one, made by newObject. The last is nil, with an error, if not all could be read. etcd takes a time for each page
-// that grows with the number of objects up to the end, so many are better read in parts.
-func (s *Scan) Objects(ctx context.Context, namespace, from, to string, newObject func() runtime.Object) iter.Seq2[runtime.Object, error] {
+// A Value is an object as it is stored: encoded, but not encrypted. Its bytes are the reader's until the next one.
+type Value struct {
+	Key, Data []byte
+	revision  int64
+}
+
+// Values returns the objects of a namespace whose names are not before from, and before to unless that is empty, in the order of their
+// names. The last has an error if not all could be read. etcd takes a time for each page that grows with the number of objects up to
+// the end, so many are better read in parts.
+func (s *Scan) Values(ctx context.Context, namespace, from, to string) iter.Seq2[Value, error] {
 	prefix := s.prefix + namespace + "/"
 	from, end := prefix+from, clientv3.GetPrefixRangeEnd(prefix)
 	if to != "" {
 		end = prefix + to
 	}
-	return func(yield func(runtime.Object, error) bool) {
+	return func(yield func(Value, error) bool) {
 		for {
 			resp, err := s.kv.Get(ctx, from, clientv3.WithRange(end), clientv3.WithRev(s.revision), clientv3.WithLimit(s.page))
 			if err != nil {
-				yield(nil, err)
+				yield(Value{}, err)
 				return
 			}
 			for _, kv := range resp.Kvs {
-				obj := newObject()
-				if err := s.decode(ctx, kv, obj); err != nil {
-					yield(nil, fmt.Errorf("%s: %w", kv.Key, err))
+				data, _, err := s.resource.transformer.TransformFromStorage(ctx, kv.Value, value.DefaultContext(kv.Key))
+				if err != nil {
+					yield(Value{}, storage.NewInternalError(fmt.Errorf("%s: %w", kv.Key, err)))
 					return
 				}
-				if !yield(obj, nil) {
+				if !yield(Value{kv.Key, data, kv.ModRevision}, nil) {
 					return
 				}
 			}
@@ -138,10 +143,10 @@ func (s *Scan) Objects(ctx context.Context, namespace, from, to string, newObjec
 	}
 }
 
-func (s *Scan) decode(ctx context.Context, kv *mvccpb.KeyValue, into runtime.Object) error {
-	data, _, err := s.resource.transformer.TransformFromStorage(ctx, kv.Value, value.DefaultContext(kv.Key))
-	if err != nil {
-		return storage.NewInternalError(err)
+// Decode decodes a value.
+func (s *Scan) Decode(v Value, into runtime.Object) error {
+	if err := s.resource.decoder.Decode(v.Data, into, v.revision); err != nil {
+		return storage.NewInternalError(fmt.Errorf("%s: %w", v.Key, err))
 	}
-	return s.resource.decoder.Decode(data, into, kv.ModRevision)
+	return nil
 }

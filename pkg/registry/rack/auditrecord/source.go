@@ -3,8 +3,6 @@ package auditrecord
 import (
 	"context"
 
-	"k8s.io/apimachinery/pkg/runtime"
-
 	"macrack.io/macrack/pkg/apis/rack"
 	"macrack.io/macrack/pkg/ledger"
 	"macrack.io/macrack/pkg/registry/txn"
@@ -60,11 +58,18 @@ func Source(domain *txn.Domain, anchors func(context.Context) (ledger.Anchors, e
 // namespaceSource returns the records of a namespace with names from one to before another, or to the end.
 func namespaceSource(scan *txn.Scan, namespace, from, to string) ledger.RecordSource {
 	return func(ctx context.Context, yield func(*rack.AuditRecord) error) error {
-		for obj, err := range scan.Objects(ctx, namespace, from, to, func() runtime.Object { return &rack.AuditRecord{} }) {
+		var decoder Decoder
+		for value, err := range scan.Values(ctx, namespace, from, to) {
 			if err != nil {
 				return err
 			}
-			if err := yield(obj.(*rack.AuditRecord)); err != nil {
+			record := &rack.AuditRecord{}
+			if !decoder.Decode(value.Data, record) {
+				if err := scan.Decode(value, record); err != nil {
+					return err
+				}
+			}
+			if err := yield(record); err != nil {
 				return err
 			}
 		}
