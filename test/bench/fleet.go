@@ -401,4 +401,7 @@ func (f *fleet) report(total int) {
 	for _, step := range steps {
 		f.less("  of it, "+step.name+", p50", "ms", ms(median(step.took)), ms(p50), 0)
 	}
+	for _, step := range steps {
+		f.less("  "+step.name+", p99", "ms", ms(quantile(step.took, 0.99)), ms(p99), 0)
+	}
 }

@@ -159,6 +159,16 @@ func TestNodeIsDeleted(t *testing.T) {
 	}
 	assert.Contains(t, seen, []string{unleased})
 	startInstance(t, acme, "vm", "build")
+
+	// Its heartbeats are those of the new Node: the Lease is its, and stays.
+	after, err := kube(t).CoreV1().Nodes().Get(t.Context(), mac, metav1.GetOptions{})
+	require.NoError(t, err)
+	eventually(t, func(c *assert.CollectT) {
+		heartbeat, err := kube(t).CoordinationV1().Leases(corev1.NamespaceNodeLease).Get(t.Context(), mac, metav1.GetOptions{})
+		require.NoError(c, err)
+		require.Len(c, heartbeat.OwnerReferences, 1)
+		assert.Equal(c, after.UID, heartbeat.OwnerReferences[0].UID)
+	})
 }
 
 // A quota limits how many Macs a namespace leases, also when many ask at once. A Held lease counts, as its Mac is the tenant's.

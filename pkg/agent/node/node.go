@@ -202,6 +202,7 @@ func (n *Node) runRegistered(ctx context.Context, interval time.Duration) error 
 		node.NaiveNodeProvider{}, n.template.DeepCopy(), n.config.Client.CoreV1().Nodes(),
 		node.WithNodeEnableLeaseV1WithRenewInterval(&stampedLeases{
 			LeaseInterface: n.config.Client.CoordinationV1().Leases(corev1.NamespaceNodeLease), clock: n.config.Clock, seconds: seconds,
+			nodes: n.config.Client.CoreV1().Nodes(),
 		}, seconds, interval),
 		node.WithNodeStatusUpdateErrorHandler(func(ctx context.Context, err error) error {
 			if !apierrors.IsNotFound(err) {

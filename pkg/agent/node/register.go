@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/utils/clock"
 
 	"macrack.io/macrack/pkg/agent/host"
@@ -95,6 +96,7 @@ type stampedLeases struct {
 	clock clock.PassiveClock
 	// seconds is the lease's duration; the library keeps that of a Lease that exists.
 	seconds int32
+	nodes   corev1client.NodeInterface
 }
 
 func (s *stampedLeases) stamp(lease *coordinationv1.Lease) *coordinationv1.Lease {
@@ -104,8 +106,16 @@ func (s *stampedLeases) stamp(lease *coordinationv1.Lease) *coordinationv1.Lease
 	return lease
 }
 
+// Create makes the Lease that of the Node as it is now. The library names the one that it has registered, and if that was deleted
+// since, the garbage collector would delete the Lease after each heartbeat.
 func (s *stampedLeases) Create(ctx context.Context, lease *coordinationv1.Lease, o metav1.CreateOptions) (*coordinationv1.Lease, error) {
-	return s.LeaseInterface.Create(ctx, s.stamp(lease), o)
+	node, err := s.nodes.Get(ctx, lease.Name, metav1.GetOptions{})
+	if err != nil {
+		return nil, err
+	}
+	lease = s.stamp(lease)
+	lease.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: node.Name, UID: node.UID}}
+	return s.LeaseInterface.Create(ctx, lease, o)
 }
 
 func (s *stampedLeases) Update(ctx context.Context, lease *coordinationv1.Lease, o metav1.UpdateOptions) (*coordinationv1.Lease, error) {
