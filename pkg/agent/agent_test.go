@@ -51,6 +51,8 @@ const (
 
 // rack is a Mac with an agent, and the APIs that it talks to.
 type rack struct {
+	onKube, onMacRack reactions
+
 	t        *testing.T
 	ctx      context.Context
 	kube     *kubefake.Clientset
@@ -67,6 +69,33 @@ type rack struct {
 	machineIDs []string
 }
 
+// reactions are reactors of a fake client that is in use already, to which none can be added without a race.
+type reactions struct {
+	mu   sync.Mutex
+	list []clienttesting.SimpleReactor
+}
+
+func (r *reactions) prepend(verb, resource string, f clienttesting.ReactionFunc) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.list = append([]clienttesting.SimpleReactor{{Verb: verb, Resource: resource, Reaction: f}}, r.list...)
+}
+
+func (r *reactions) react(action clienttesting.Action) (bool, runtime.Object, error) {
+	r.mu.Lock()
+	list := r.list
+	r.mu.Unlock()
+	for _, reactor := range list {
+		if !reactor.Handles(action) {
+			continue
+		}
+		if handled, obj, err := reactor.React(action); handled {
+			return true, obj, err
+		}
+	}
+	return false, nil, nil
+}
+
 func newRack(t *testing.T, options ...func(*rack)) *rack {
 	t.Helper()
 	r := &rack{t: t, ctx: context.Background(), kube: kubefake.NewClientset(), dir: tempDir(t), host: sim.HostDir(tempDir(t)), clock: clock.RealClock{}, stop: func() {}}
@@ -80,6 +109,8 @@ func newRack(t *testing.T, options ...func(*rack)) *rack {
 		}},
 	)
 	optimisticLocking(r.macrack)
+	r.kube.PrependReactor("*", "*", r.onKube.react)
+	r.macrack.PrependReactor("*", "*", r.onMacRack.react)
 	require.NoError(t, r.host.Init(serial, "boot-1"))
 	r.launcher = &slots.InProcess{Backend: &sim.Backend{Host: r.host, Clock: clock.RealClock{}}, Clock: clock.RealClock{}}
 	for _, o := range options {
@@ -411,7 +442,7 @@ func TestPodBecomesVirtualMachine(t *testing.T) {
 
 	// It stops when asked, and says so only once it is gone.
 	stopped := make(chan int, 1)
-	r.macrack.PrependReactor("update", "macosinstances", func(action clienttesting.Action) (bool, runtime.Object, error) {
+	r.onMacRack.prepend("update", "macosinstances", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		if action.(clienttesting.UpdateAction).GetObject().(*instancev1alpha1.MacOSInstance).Status.Phase == instancev1alpha1.MacOSInstanceStopped {
 			n, _ := r.host.RunningVMs()
 			stopped <- n
@@ -573,7 +604,7 @@ func TestRestartAdopts(t *testing.T) {
 func TestIdentityIsTheRegistrysToAccept(t *testing.T) {
 	var refused []string
 	r := newRack(t, func(r *rack) {
-		r.macrack.PrependReactor("update", "macosinstances", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		r.onMacRack.prepend("update", "macosinstances", func(action clienttesting.Action) (bool, runtime.Object, error) {
 			i := action.(clienttesting.UpdateAction).GetObject().(*instancev1alpha1.MacOSInstance)
 			if i.Status.MachineID == "" || len(refused) >= 2 {
 				return false, nil, nil
@@ -610,7 +641,7 @@ func TestSilenceOfTheAPIEndsNothing(t *testing.T) {
 	r := newRack(t)
 	r.run("a")
 	broken := true
-	r.macrack.PrependReactor("get", "macosinstances", func(clienttesting.Action) (bool, runtime.Object, error) {
+	r.onMacRack.prepend("get", "macosinstances", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return broken, nil, apierrors.NewServiceUnavailable("down")
 	})
 	orphan, ok := r.agent.slots.Find("uid-a")
@@ -943,7 +974,7 @@ func TestHeartbeats(t *testing.T) {
 func TestInstanceGoesAtOnce(t *testing.T) {
 	r := newRack(t)
 	r.run("a")
-	r.macrack.PrependReactor("update", "macosinstances", func(action clienttesting.Action) (bool, runtime.Object, error) {
+	r.onMacRack.prepend("update", "macosinstances", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		i := action.(clienttesting.UpdateAction).GetObject().(*instancev1alpha1.MacOSInstance)
 		if i.Status.Phase != instancev1alpha1.MacOSInstanceStopped {
 			return false, nil, nil

@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -39,7 +40,7 @@ func TestPodThatTheCacheHasNot(t *testing.T) {
 	stop, _, _, err := r.agent.mustStop(r.ctx, i, nil)
 	require.NoError(t, err)
 	assert.False(t, stop, "the API has the pod")
-	r.kube.PrependReactor("list", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
+	r.onKube.prepend("list", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, nil, apierrors.NewServiceUnavailable("down")
 	})
 	_, _, _, err = r.agent.mustStop(r.ctx, i, nil)
@@ -49,9 +50,10 @@ func TestPodThatTheCacheHasNot(t *testing.T) {
 func TestOrphanIsNotForgottenBeforeItIsRecorded(t *testing.T) {
 	r := newRack(t)
 	i := r.run("a")
-	down := true
-	r.macrack.PrependReactor("create", "auditrecords", func(clienttesting.Action) (bool, runtime.Object, error) {
-		return down, nil, apierrors.NewServiceUnavailable("down")
+	var down atomic.Bool
+	down.Store(true)
+	r.onMacRack.prepend("create", "auditrecords", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return down.Load(), nil, apierrors.NewServiceUnavailable("down")
 	})
 	require.NoError(t, r.macrack.Tracker().Delete(instancev1alpha1.SchemeGroupVersion.WithResource("macosinstances"), tenant, "a"))
 	r.eventually(func() bool { s, ok := r.agent.slots.Find(string(i.UID)); return ok && s.Phase == slots.Exited }, func() any { return r.agent.slots.Statuses() })
@@ -59,7 +61,7 @@ func TestOrphanIsNotForgottenBeforeItIsRecorded(t *testing.T) {
 	require.Error(t, r.agent.endOrphan(r.ctx, s))
 	_, err := os.Stat(r.slot(s.Slot).SpecPath())
 	require.NoError(t, err, "still there")
-	down = false
+	down.Store(false)
 	r.eventually(func() bool { return r.recorded("NoInstance") }, func() any { return r.records() })
 	r.waitFree()
 }
@@ -101,10 +103,10 @@ func TestVirtualMachineThatRanUnseen(t *testing.T) {
 	i := newInstance("a")
 	i.Status.Phase, i.Status.MachineID, i.Status.MACAddress = instancev1alpha1.MacOSInstanceStarting, "bQ==", "02:00:00:00:00:01"
 	r.stop()
-	var started []bool
-	r.macrack.PrependReactor("update", "macosinstances", func(action clienttesting.Action) (bool, runtime.Object, error) {
+	started := make(chan bool, 100)
+	r.onMacRack.prepend("update", "macosinstances", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		s := action.(clienttesting.UpdateAction).GetObject().(*instancev1alpha1.MacOSInstance).Status
-		started = append(started, s.StartedAt != nil && !terminal(&instancev1alpha1.MacOSInstance{Status: s}))
+		started <- s.StartedAt != nil && !terminal(&instancev1alpha1.MacOSInstance{Status: s})
 		return false, nil, nil
 	})
 	at := time.Now().Add(-time.Hour)
@@ -116,8 +118,7 @@ func TestVirtualMachineThatRanUnseen(t *testing.T) {
 	r.start()
 	status := r.waitPhase("a", instancev1alpha1.MacOSInstanceFailed)
 	assert.Contains(t, status.Message, "process was killed, or the Mac lost power")
-	require.NotEmpty(t, started)
-	assert.True(t, started[0], "the ledger gets its start before its end")
+	assert.True(t, <-started, "the ledger gets its start before its end")
 	assert.WithinDuration(t, at, status.StartedAt.Time, time.Second)
 	r.waitFree()
 }

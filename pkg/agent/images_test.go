@@ -187,7 +187,7 @@ func TestCredentialsOfImages(t *testing.T) {
 		_, err := r.kube.CoreV1().Secrets(secret.Namespace).Create(r.ctx, secret, metav1.CreateOptions{})
 		require.NoError(t, err)
 	}
-	r.kube.PrependReactor("get", "secrets", func(action clienttesting.Action) (bool, runtime.Object, error) {
+	r.onKube.prepend("get", "secrets", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		if action.GetNamespace() == "globex" {
 			return true, nil, apierrors.NewForbidden(corev1.Resource("secrets"), "robot", errors.New("no relationship found between node and this object"))
 		}

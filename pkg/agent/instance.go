@@ -89,6 +89,9 @@ func (a *Agent) reconcileInstance(ctx context.Context, name types.NamespacedName
 		return err
 	}
 	slot, held := a.slots.Find(string(instance.UID))
+	if held && a.strange(instance, slot) != "" {
+		return nil // It is being stopped. Its end is not the instance's, and brings us back.
+	}
 	switch {
 	case terminal(instance):
 		err = a.clear(ctx, instance, slot, held)

@@ -11,5 +11,7 @@ race: race-faults ## race 64 clients of two servers while processes are killed, 
 race-faults:
 	@go test -tags faults -count=1 -run '^TestWithoutCompare$$' ./test/race
 
+RACE_PACKAGES ?= ./pkg/registry/... ./pkg/ledger ./pkg/controllers/... ./pkg/agent/... ./pkg/vm/... ./test/race
+
 race-detector: ## run what is concurrent under Go's race detector
-	go test -race -p 1 -count=1 -timeout 40m ./pkg/registry/... ./pkg/ledger ./pkg/controllers/... ./pkg/agent/... ./pkg/vm/... ./test/race
+	go test -race -p 1 -count=1 -timeout 40m $(RACE_PACKAGES)

@@ -200,22 +200,20 @@ func TestDuplicates(t *testing.T) {
 // A reservation that comes to nothing is given back.
 func TestSlotsAreGivenBack(t *testing.T) {
 	m := newMac(t)
-	for range 3 {
-		lock, err := m.slot(0).TryLock() // as another process may have it for a moment
+	lockForAMoment := func() { // as another process may
+		lock, err := m.slot(0).TryLock()
 		require.NoError(t, err)
 		go func() {
 			time.Sleep(2 * lockPatience)
 			lock.Unlock()
 		}()
+	}
+	for range 3 {
+		lockForAMoment()
 		require.Error(t, m.EraseFree())
 		assert.Equal(t, Free, m.Statuses()[0].Phase)
 
-		lock, err = m.slot(0).TryLock()
-		require.NoError(t, err)
-		go func() {
-			time.Sleep(2 * lockPatience)
-			lock.Unlock()
-		}()
+		lockForAMoment()
 		require.ErrorIs(t, m.Prepare(spec("a"), fill), contract.ErrLocked)
 		assert.Equal(t, Free, m.Statuses()[0].Phase)
 	}
