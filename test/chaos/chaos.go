@@ -102,6 +102,15 @@ type run struct {
 
 // Run runs the families on a control plane of its own.
 func Run(ctx context.Context, opts Options) error {
+	var known []string
+	for _, f := range families {
+		known = append(known, f.name)
+	}
+	for _, name := range opts.Families {
+		if !slices.Contains(known, name) {
+			return fmt.Errorf("there is no family of faults %q: there are %s", name, strings.Join(known, ", "))
+		}
+	}
 	if opts.OnlyCycles != 0 {
 		opts.Cycles = opts.OnlyCycles
 	}
