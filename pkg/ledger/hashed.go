@@ -30,7 +30,8 @@ func hashed(ctx context.Context, source RecordSource, yield func(record *rack.Au
 	group.Go(func() error {
 		defer close(unhashed)
 		defer close(inOrder)
-		return readBatches(ctx, source, func(b *batch) error {
+		return inBatches(ctx, source, func(records []*rack.AuditRecord) error {
+			b := &batch{records: records, done: make(chan struct{})}
 			for _, to := range []chan<- *batch{inOrder, unhashed} {
 				select {
 				case to <- b:
@@ -68,20 +69,23 @@ func hashed(ctx context.Context, source RecordSource, yield func(record *rack.Au
 	return group.Wait()
 }
 
-func readBatches(ctx context.Context, source RecordSource, send func(*batch) error) error {
-	b := &batch{done: make(chan struct{})}
+// inBatches calls send with the records of a source, many at a time, also with those that came before an error.
+func inBatches(ctx context.Context, source RecordSource, send func([]*rack.AuditRecord) error) error {
+	var records []*rack.AuditRecord
 	err := source(ctx, func(record *rack.AuditRecord) error {
-		if b.records = append(b.records, record); len(b.records) < batchSize {
+		if records = append(records, record); len(records) < batchSize {
 			return nil
 		}
-		full := b
-		b = &batch{records: make([]*rack.AuditRecord, 0, batchSize), done: make(chan struct{})}
+		full := records
+		records = make([]*rack.AuditRecord, 0, batchSize)
 		return send(full)
 	})
-	if err != nil || len(b.records) == 0 {
-		return err
+	if len(records) > 0 {
+		if sendErr := send(records); err == nil {
+			err = sendErr
+		}
 	}
-	return send(b)
+	return err
 }
 
 // hash hashes the records, each of which it encodes in buffer, and returns that for the next batch.

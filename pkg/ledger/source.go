@@ -42,16 +42,9 @@ func Ahead(ctx context.Context, source RecordSource) RecordSource {
 				return ctx.Err()
 			}
 		}
-		var records []*rack.AuditRecord
-		err := source(ctx, func(record *rack.AuditRecord) error {
-			if records = append(records, record); len(records) < batchSize {
-				return nil
-			}
-			full := records
-			records = nil
-			return send(part{records: full})
-		})
-		_ = send(part{records, err})
+		if err := inBatches(ctx, source, func(records []*rack.AuditRecord) error { return send(part{records: records}) }); err != nil {
+			_ = send(part{err: err})
+		}
 	}()
 	return func(_ context.Context, yield func(*rack.AuditRecord) error) error {
 		for p := range parts {

@@ -17,7 +17,7 @@ const reasonOffline = "Offline"
 func healthOf(lease *rackv1alpha1.MacNodeLease, mac *rackv1alpha1.MacNode) *metav1.Condition {
 	c := &metav1.Condition{
 		Type: rackv1alpha1.MacNodeLeaseConditionMacReady, Status: metav1.ConditionTrue, Reason: "Ready",
-		Message: fmt.Sprintf("the Mac %s is back and healthy", mac.Spec.SerialNumber), ObservedGeneration: lease.Generation,
+		Message: fmt.Sprintf("the Mac %s is back and healthy", mac.Spec.SerialNumber),
 	}
 	ready := meta.FindStatusCondition(mac.Status.Conditions, rackv1alpha1.MacNodeReady)
 	switch {
@@ -43,10 +43,6 @@ func (l *lifecycle) tellOfMac(ctx context.Context, lease *rackv1alpha1.MacNodeLe
 	if health == nil {
 		return false, nil
 	}
-	health.LastTransitionTime = metav1.NewTime(l.now())
-	lease = lease.DeepCopy()
-	if !meta.SetStatusCondition(&lease.Status.Conditions, *health) {
-		return false, nil
-	}
-	return true, ignoreNotFound(l.updateState(ctx, lease))
+	told, err = setCondition(ctx, lease, *health, l.now(), l.updateState)
+	return told, ignoreNotFound(err)
 }

@@ -195,18 +195,10 @@ func waitsFor(lease *rackv1alpha1.MacNodeLease, mac *rackv1alpha1.MacNode) (reas
 
 // explain has the lease say what its release waits for.
 func (l *lifecycle) explain(ctx context.Context, lease *rackv1alpha1.MacNodeLease, reason, message string) error {
-	lease = lease.DeepCopy()
-	if !meta.SetStatusCondition(&lease.Status.Conditions, metav1.Condition{
-		Type:               rackv1alpha1.MacNodeLeaseConditionReleased,
-		Status:             metav1.ConditionFalse,
-		Reason:             reason,
-		Message:            message,
-		ObservedGeneration: lease.Generation,
-		LastTransitionTime: metav1.NewTime(l.now()),
-	}) {
-		return nil
-	}
-	return ignoreNotFound(l.updateState(ctx, lease))
+	_, err := setCondition(ctx, lease, metav1.Condition{
+		Type: rackv1alpha1.MacNodeLeaseConditionReleased, Status: metav1.ConditionFalse, Reason: reason, Message: message,
+	}, l.now(), l.updateState)
+	return ignoreNotFound(err)
 }
 
 // stopInstances asks those instances of the lease to stop that are to and have not been asked yet.

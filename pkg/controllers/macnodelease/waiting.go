@@ -9,7 +9,6 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
 
@@ -72,18 +71,10 @@ func (w *waiter) reconcile(ctx context.Context, key string) (time.Time, error) {
 	if err != nil || why.reason == "" {
 		return time.Time{}, err
 	}
-	lease = lease.DeepCopy()
-	if !meta.SetStatusCondition(&lease.Status.Conditions, metav1.Condition{
-		Type:               rackv1alpha1.MacNodeLeaseConditionBound,
-		Status:             metav1.ConditionFalse,
-		Reason:             why.reason,
-		Message:            why.message,
-		ObservedGeneration: lease.Generation,
-		LastTransitionTime: metav1.NewTime(w.now()),
-	}) {
-		return why.due, nil
-	}
-	return why.due, w.updateState(ctx, lease)
+	_, err = setCondition(ctx, lease, metav1.Condition{
+		Type: rackv1alpha1.MacNodeLeaseConditionBound, Status: metav1.ConditionFalse, Reason: why.reason, Message: why.message,
+	}, w.now(), w.updateState)
+	return why.due, err
 }
 
 // explain says why lease has no Mac. The reason is empty if a Mac is free, as the lease is about to be bound then.

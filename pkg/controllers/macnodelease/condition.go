@@ -1,0 +1,21 @@
+package macnodelease
+
+import (
+	"context"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
+)
+
+// setCondition gives a lease a condition, as of now, and says whether that is news. The lease itself, which may be the cache's, stays.
+func setCondition(ctx context.Context, lease *rackv1alpha1.MacNodeLease, c metav1.Condition, now time.Time, update func(context.Context, *rackv1alpha1.MacNodeLease) error) (news bool, err error) {
+	c.ObservedGeneration, c.LastTransitionTime = lease.Generation, metav1.NewTime(now)
+	lease = lease.DeepCopy()
+	if !meta.SetStatusCondition(&lease.Status.Conditions, c) {
+		return false, nil
+	}
+	return true, update(ctx, lease)
+}
