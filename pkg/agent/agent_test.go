@@ -41,6 +41,7 @@ import (
 	"macrack.io/macrack/pkg/rules"
 	"macrack.io/macrack/pkg/vm/contract"
 	"macrack.io/macrack/pkg/vm/sim"
+	"macrack.io/macrack/test/fakes"
 )
 
 const (
@@ -108,7 +109,9 @@ func newRack(t *testing.T, options ...func(*rack)) *rack {
 			Source: imagev1alpha1.ImageSource{Reference: "registry.example.com/macos:26", Digest: "sha256:26"}, DiskSize: resource.MustParse("8Mi"),
 		}},
 	)
-	optimisticLocking(r.macrack)
+	fakes.RefuseStale(r.macrack)
+	fakes.CopyWatched(r.macrack)
+	fakes.CopyWatched(r.kube)
 	r.kube.PrependReactor("*", "*", r.onKube.react)
 	r.macrack.PrependReactor("*", "*", r.onMacRack.react)
 	require.NoError(t, r.host.Init(serial, "boot-1"))
@@ -151,38 +154,6 @@ func tempDir(t *testing.T) string {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
 	return dir
-}
-
-// optimisticLocking makes the fake refuse updates of stale objects, as the server
-// does; an agent that works on a stale cache depends on it.
-func optimisticLocking(client *macrackfake.Clientset) {
-	var mu sync.Mutex
-	version := 1000
-	client.PrependReactor("update", "*", func(action clienttesting.Action) (bool, runtime.Object, error) {
-		mu.Lock()
-		defer mu.Unlock()
-		update := action.(clienttesting.UpdateAction)
-		accessor, err := meta.Accessor(update.GetObject())
-		if err != nil {
-			return true, nil, err
-		}
-		gvr := update.GetResource()
-		stored, err := client.Tracker().Get(gvr, accessor.GetNamespace(), accessor.GetName())
-		if err != nil {
-			return true, nil, err
-		}
-		current, err := meta.Accessor(stored)
-		if err != nil {
-			return true, nil, err
-		}
-		if current.GetResourceVersion() != accessor.GetResourceVersion() {
-			return true, nil, apierrors.NewConflict(gvr.GroupResource(), accessor.GetName(), fmt.Errorf("stale"))
-		}
-		version++
-		accessor.SetResourceVersion(strconv.Itoa(version))
-		err = client.Tracker().Update(gvr, update.GetObject(), accessor.GetNamespace())
-		return true, update.GetObject(), err
-	})
 }
 
 func (r *rack) slot(i int) contract.SlotDir {

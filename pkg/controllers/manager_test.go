@@ -17,16 +17,20 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/sets"
 	kubefake "k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/record"
+	"k8s.io/client-go/util/retry"
 	clocktesting "k8s.io/utils/clock/testing"
 
 	imagev1alpha1 "macrack.io/macrack/pkg/apis/image/v1alpha1"
 	instancev1alpha1 "macrack.io/macrack/pkg/apis/instance/v1alpha1"
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
+	"macrack.io/macrack/pkg/controllers/facts"
 	"macrack.io/macrack/pkg/generated/clientset/versioned/fake"
 	"macrack.io/macrack/pkg/rules"
+	"macrack.io/macrack/test/fakes"
 )
 
 var noon = time.Date(2026, 8, 1, 12, 0, 0, 0, time.UTC)
@@ -36,8 +40,11 @@ type rack struct {
 	t      *testing.T
 	clock  *clocktesting.FakeClock
 	ours   *fake.Clientset
+	store  *fakes.Store
 	core   *kubefake.Clientset
 	events *record.FakeRecorder
+	// manager is what run has started last.
+	manager *Manager
 }
 
 func resourceOf(name string) schema.GroupVersionResource {
@@ -57,6 +64,9 @@ func newRack(t *testing.T) *rack {
 		core:   kubefake.NewClientset(),
 		events: record.NewFakeRecorder(1000),
 	}
+	r.store = fakes.RefuseStale(r.ours)
+	fakes.CopyWatched(r.ours)
+	fakes.CopyWatched(r.core)
 	r.ours.PrependReactor("create", "macnodeleases", r.bindAndRelease)
 	r.ours.PrependReactor("create", "macosinstances", r.stop)
 
@@ -77,10 +87,29 @@ func newRack(t *testing.T) *rack {
 	return r
 }
 
-func (r *rack) update(resource string, object runtime.Object) {
-	accessor, err := meta.Accessor(object)
-	require.NoError(r.t, err)
-	require.NoError(r.t, r.ours.Tracker().Update(resourceOf(resource), object, accessor.GetNamespace()))
+// change changes an object while the controllers may change it too.
+func change[T runtime.Object](r *rack, resource string, get func() T, mutate func(T)) {
+	r.t.Helper()
+	require.NoError(r.t, retry.RetryOnConflict(retry.DefaultRetry, func() error {
+		object := get()
+		mutate(object)
+		return r.store.Update(resourceOf(resource), object)
+	}))
+}
+
+func (r *rack) changeMac(mutate func(*rackv1alpha1.MacNode)) {
+	r.t.Helper()
+	change(r, "macnodes", r.mac, mutate)
+}
+
+func (r *rack) changeLease(name string, mutate func(*rackv1alpha1.MacNodeLease)) {
+	r.t.Helper()
+	change(r, "macnodeleases", func() *rackv1alpha1.MacNodeLease { return r.lease(name) }, mutate)
+}
+
+func (r *rack) changeInstance(name string, mutate func(*instancev1alpha1.MacOSInstance)) {
+	r.t.Helper()
+	change(r, "macosinstances", func() *instancev1alpha1.MacOSInstance { return r.instance(name) }, mutate)
 }
 
 func (r *rack) mac() *rackv1alpha1.MacNode {
@@ -126,26 +155,29 @@ func (r *rack) bindAndRelease(action clienttesting.Action) (bool, runtime.Object
 	switch action.GetSubresource() {
 	case "binding":
 		binding := action.(clienttesting.CreateAction).GetObject().(*rackv1alpha1.MacNodeLeaseBinding)
-		lease, mac := r.lease(name), r.mac()
-		if mac.Status.LeaseRef != nil || lease.Status.Phase != rackv1alpha1.MacNodeLeasePending {
+		if r.mac().Status.LeaseRef != nil || r.lease(name).Status.Phase != rackv1alpha1.MacNodeLeasePending {
 			return true, nil, apierrors.NewConflict(rackv1alpha1.Resource("macnodeleases"), name, fmt.Errorf("not free"))
 		}
 		at, floor := metav1.NewTime(r.clock.Now()), metav1.NewTime(r.clock.Now().Add(24*time.Hour))
-		lease.Status.Phase, lease.Status.NodeName, lease.Status.SerialNumber = rackv1alpha1.MacNodeLeaseBound, mac.Name, "S-1"
-		lease.Status.BoundAt, lease.Status.EarliestReleaseAt = &at, &floor
-		lease.Finalizers = []string{rules.FinalizerFloor}
-		mac.Status.Phase, mac.Status.EarliestReleaseAt = rackv1alpha1.MacNodeLeased, &floor
-		mac.Status.LeaseRef = &rackv1alpha1.LeaseReference{Namespace: "acme", Name: name, UID: lease.UID}
-		r.update("macnodeleases", lease)
-		r.update("macnodes", mac)
+		r.changeLease(name, func(lease *rackv1alpha1.MacNodeLease) {
+			lease.Status.Phase, lease.Status.NodeName, lease.Status.SerialNumber = rackv1alpha1.MacNodeLeaseBound, "mac-1", "S-1"
+			lease.Status.BoundAt, lease.Status.EarliestReleaseAt = &at, &floor
+			lease.Finalizers = []string{rules.FinalizerFloor}
+		})
+		r.changeMac(func(mac *rackv1alpha1.MacNode) {
+			mac.Status.Phase, mac.Status.EarliestReleaseAt = rackv1alpha1.MacNodeLeased, &floor
+			mac.Status.LeaseRef = &rackv1alpha1.LeaseReference{Namespace: "acme", Name: name, UID: r.lease(name).UID}
+		})
 		return true, binding, nil
 	case "release":
 		release := action.(clienttesting.CreateAction).GetObject().(*rackv1alpha1.MacNodeLeaseRelease)
 		assert.Equal(r.t, []string{"macrack.io/unleased:NoSchedule"}, release.NodeTaints)
-		mac := r.mac()
-		mac.Status = rackv1alpha1.MacNodeStatus{Phase: rackv1alpha1.MacNodeAvailable, Conditions: mac.Status.Conditions}
-		require.NoError(r.t, r.ours.Tracker().Delete(resourceOf("macnodeleases"), "acme", name))
-		r.update("macnodes", mac)
+		if err := r.ours.Tracker().Delete(resourceOf("macnodeleases"), "acme", name); err != nil {
+			return true, nil, err
+		}
+		r.changeMac(func(mac *rackv1alpha1.MacNode) {
+			mac.Status = rackv1alpha1.MacNodeStatus{Phase: rackv1alpha1.MacNodeAvailable, Conditions: mac.Status.Conditions}
+		})
 		return true, release, nil
 	}
 	return false, nil, nil
@@ -157,10 +189,12 @@ func (r *rack) stop(action clienttesting.Action) (bool, runtime.Object, error) {
 		return false, nil, nil
 	}
 	create := action.(clienttesting.CreateActionImpl)
-	instance := r.instance(create.Name)
-	instance.Status.StopRequest = &instancev1alpha1.StopRequest{Reason: create.GetObject().(*instancev1alpha1.MacOSInstanceStop).Reason}
-	instance.Status.Phase = instancev1alpha1.MacOSInstanceStopping
-	r.update("macosinstances", instance)
+	r.changeInstance(create.Name, func(instance *instancev1alpha1.MacOSInstance) {
+		if instance.Status.StopRequest == nil && !facts.IsTerminal(instance) {
+			instance.Status.StopRequest = &instancev1alpha1.StopRequest{Reason: create.GetObject().(*instancev1alpha1.MacOSInstanceStop).Reason}
+			instance.Status.Phase = instancev1alpha1.MacOSInstanceStopping
+		}
+	})
 	return true, create.GetObject(), nil
 }
 
@@ -189,21 +223,26 @@ func (r *rack) isReady() string {
 	return ""
 }
 
-func (r *rack) reasons() string {
-	var reasons []string
-	for {
-		select {
-		case event := <-r.events.Events:
-			reasons = append(reasons, strings.Fields(event)[1])
-		default:
-			return strings.Join(reasons, " ")
+// assertEvents waits until there were Events with these reasons; they are recorded after what they tell of.
+func (r *rack) assertEvents(reasons ...string) {
+	r.t.Helper()
+	missing := sets.New(reasons...)
+	r.eventually(fmt.Sprintf("Events tell of %v", reasons), func() bool {
+		for {
+			select {
+			case event := <-r.events.Events:
+				missing.Delete(strings.Fields(event)[1])
+			default:
+				return missing.Len() == 0
+			}
 		}
-	}
+	})
 }
 
 func (r *rack) run() (stop func()) {
 	m, err := New(Config{MacRack: r.ours, Core: r.core, Clock: r.clock, Recorder: r.events})
 	require.NoError(r.t, err)
+	r.manager = m
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- m.Run(ctx) }()
@@ -272,21 +311,22 @@ func TestALeaseFromBeginningToEnd(t *testing.T) {
 	_, err = pods.Update(t.Context(), pod, metav1.UpdateOptions{})
 	require.NoError(t, err)
 	r.eventually("the instance is scheduled", func() bool { return r.instance("vm").Status.Phase == instancev1alpha1.MacOSInstanceScheduled })
-	assertContains(t, r.reasons(), "Heartbeat", "Bound", "WaitingForMac", "Scheduled")
+	r.assertEvents("Heartbeat", "Bound", "WaitingForMac", "Scheduled")
 
 	// The controllers know nothing but what they read.
 	stop()
 	stop = r.run()
 
 	// The lease is deleted after an hour: what runs is stopped.
-	running := r.instance("vm")
-	running.Status.Phase, running.Status.MachineID = instancev1alpha1.MacOSInstanceRunning, "machine"
-	r.update("macosinstances", running)
+	r.changeInstance("vm", func(instance *instancev1alpha1.MacOSInstance) {
+		instance.Status.Phase, instance.Status.MachineID = instancev1alpha1.MacOSInstanceRunning, "machine"
+	})
 	r.clock.Step(time.Hour)
-	held, at := r.lease("first"), metav1.NewTime(r.clock.Now())
-	held.Status.Phase, held.Status.HeldAt, held.DeletionTimestamp = rackv1alpha1.MacNodeLeaseHeld, &at, &at
-	held.Status.Instances = []rackv1alpha1.LeaseSlot{{Name: "vm", UID: "uid-vm"}}
-	r.update("macnodeleases", held)
+	at := metav1.NewTime(r.clock.Now())
+	r.changeLease("first", func(lease *rackv1alpha1.MacNodeLease) {
+		lease.Status.Phase, lease.Status.HeldAt, lease.DeletionTimestamp = rackv1alpha1.MacNodeLeaseHeld, &at, &at
+		lease.Status.Instances = []rackv1alpha1.LeaseSlot{{Name: "vm", UID: "uid-vm"}}
+	})
 	r.eventually("the instance is asked to stop", func() bool { return r.instance("vm").Status.StopRequest != nil })
 	assert.Equal(t, "LeaseHeld", r.instance("vm").Status.StopRequest.Reason)
 	r.eventually("the second lease says that there is a release to wait for", func() bool {
@@ -295,9 +335,9 @@ func TestALeaseFromBeginningToEnd(t *testing.T) {
 	})
 
 	// The agent has stopped it, and the object is deleted.
-	stopped := r.instance("vm")
-	stopped.Status.Phase, stopped.DeletionTimestamp = instancev1alpha1.MacOSInstanceStopped, &at
-	r.update("macosinstances", stopped)
+	r.changeInstance("vm", func(instance *instancev1alpha1.MacOSInstance) {
+		instance.Status.Phase, instance.DeletionTimestamp = instancev1alpha1.MacOSInstanceStopped, &at
+	})
 	r.eventually("the pod is gone", func() bool {
 		_, err := pods.Get(t.Context(), "vm-vm", metav1.GetOptions{})
 		return apierrors.IsNotFound(err)
@@ -306,9 +346,7 @@ func TestALeaseFromBeginningToEnd(t *testing.T) {
 		instance := r.instance("vm")
 		return instance == nil || len(instance.Finalizers) == 0
 	})
-	held = r.lease("first")
-	held.Status.Instances = nil
-	r.update("macnodeleases", held)
+	r.changeLease("first", func(lease *rackv1alpha1.MacNodeLease) { lease.Status.Instances = nil })
 
 	// At the floor the Mac is emptied.
 	r.clock.Step(23*time.Hour - time.Second)
@@ -317,21 +355,24 @@ func TestALeaseFromBeginningToEnd(t *testing.T) {
 	r.eventually("the release begins", func() bool { return r.lease("first").Status.Phase == rackv1alpha1.MacNodeLeaseReleasing })
 
 	now := metav1.NewTime(r.clock.Now())
-	mac := r.mac()
-	mac.Status.Phase, mac.Status.ReleasingSince = rackv1alpha1.MacNodeReleasing, &now
-	r.update("macnodes", mac)
-
-	mac = r.mac()
-	mac.Status.Scrub = &rackv1alpha1.ScrubReport{LeaseUID: "uid-first", FinishedAt: now}
-	meta.SetStatusCondition(&mac.Status.Conditions, metav1.Condition{Type: rackv1alpha1.MacNodeScrubbed, Status: metav1.ConditionTrue, Reason: "Scrubbed"})
-	r.update("macnodes", mac)
+	r.changeMac(func(mac *rackv1alpha1.MacNode) {
+		mac.Status.Phase, mac.Status.ReleasingSince = rackv1alpha1.MacNodeReleasing, &now
+	})
+	r.changeMac(func(mac *rackv1alpha1.MacNode) {
+		mac.Status.Scrub = &rackv1alpha1.ScrubReport{LeaseUID: "uid-first", FinishedAt: now}
+		meta.SetStatusCondition(&mac.Status.Conditions, metav1.Condition{Type: rackv1alpha1.MacNodeScrubbed, Status: metav1.ConditionTrue, Reason: "Scrubbed"})
+	})
 	r.eventually("the lease is released", func() bool { return r.lease("first") == nil })
 	r.eventually("the next lease gets the Mac", func() bool { return r.lease("second").Status.Phase == rackv1alpha1.MacNodeLeaseBound })
 	r.eventually("the Node is the tenant's again", func() bool { return r.taints() == "macrack.io/tenant=acme:NoSchedule" })
-	assertContains(t, r.reasons(), "Held", "Releasing", "Released", "Bound", "Stopped")
+	r.assertEvents("Held", "Releasing", "Released", "Bound", "Stopped")
 
 	// The Node is deleted by hand. An instance waits until the agent has registered the Node anew and it is marked.
 	require.NoError(t, r.core.CoreV1().Nodes().Delete(t.Context(), "mac-1", metav1.DeleteOptions{}))
+	r.eventually("the controllers see that the Node is gone", func() bool {
+		_, err := r.manager.env.Nodes.Lister().Get("mac-1")
+		return apierrors.IsNotFound(err)
+	})
 	again := instance.DeepCopy()
 	again.Name, again.UID, again.Spec.LeaseName = "again", "uid-again", "second"
 	again.OwnerReferences = []metav1.OwnerReference{{Kind: "MacNodeLease", Name: "second", UID: "uid-second"}}
@@ -380,9 +421,9 @@ func TestAnImage(t *testing.T) {
 		image, err := images.Get(t.Context(), "tahoe", metav1.GetOptions{})
 		return err == nil && image.Status.Phase == imagev1alpha1.MacOSImageReady
 	})
-	mac := r.mac()
-	mac.Status.Images = []rackv1alpha1.CachedImage{{Name: "tahoe", Digest: digest, SizeBytes: 50}}
-	r.update("macnodes", mac)
+	r.changeMac(func(mac *rackv1alpha1.MacNode) {
+		mac.Status.Images = []rackv1alpha1.CachedImage{{Name: "tahoe", Digest: digest, SizeBytes: 50}}
+	})
 	r.eventually("the image is on the Mac", func() bool {
 		image, err := images.Get(t.Context(), "tahoe", metav1.GetOptions{})
 		return err == nil && len(image.Status.ReplicatedOn) == 1 && image.Status.SizeBytes == 50
@@ -410,11 +451,4 @@ func TestNew(t *testing.T) {
 	cancel()
 	require.NoError(t, <-done)
 	assert.ErrorContains(t, m.Run(t.Context()), "have run already")
-}
-
-func assertContains(t *testing.T, reasons string, want ...string) {
-	t.Helper()
-	for _, reason := range want {
-		assert.Contains(t, " "+reasons+" ", " "+reason+" ")
-	}
 }
