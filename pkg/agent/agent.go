@@ -236,8 +236,8 @@ func (a *Agent) Run(ctx context.Context) error {
 		for range workers {
 			running.Go(func() { a.work(ctx) })
 		}
-		running.Go(func() { a.tick(ctx) })
-		running.Go(func() { a.watchImages(ctx) })
+		running.Go(func() { a.every(ctx, hostInterval, a.lookAtHost) })
+		running.Go(func() { a.every(ctx, imagesInterval, a.lookAtImages) })
 		a.enqueueSlots()
 	}
 
@@ -384,19 +384,22 @@ func (a *Agent) enqueueAfter(ctx context.Context, k key, wait time.Duration) {
 	}()
 }
 
-// tick looks at the host now and then: what it finds there has no watch.
-func (a *Agent) tick(ctx context.Context) {
-	ticker := a.config.Clock.NewTicker(hostInterval)
+// every calls f at each interval by the agent's clock, until ctx is done.
+func (a *Agent) every(ctx context.Context, interval time.Duration, f func()) {
+	ticker := a.config.Clock.NewTicker(interval)
 	defer ticker.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-ticker.C():
-			a.queue.Add(key{kind: macNodeKey})
+			f()
 		}
 	}
 }
+
+// lookAtHost has the MacNode brought up to date: what changes on the host has no watch.
+func (a *Agent) lookAtHost() { a.queue.Add(key{kind: macNodeKey}) }
 
 func (a *Agent) work(ctx context.Context) {
 	for {

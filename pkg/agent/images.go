@@ -266,27 +266,18 @@ func (a *Agent) imageEvents(on *corev1.ObjectReference) func(images.Event) {
 	}
 }
 
-// watchImages has the MacNode brought up to date when the images on the disk are not
-// what they were: somebody may have removed one.
-func (a *Agent) watchImages(ctx context.Context) {
-	ticker := a.config.Clock.NewTicker(imagesInterval)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C():
-		}
-		cached, err := a.config.Images.List()
-		if err != nil {
-			klog.ErrorS(err, "The images on the disk cannot be listed")
-			continue
-		}
-		macNode, err := a.macNodes.Get(a.config.NodeName)
-		if err == nil && !slices.EqualFunc(cached, macNode.Status.Images, func(c images.Cached, r rackv1alpha1.CachedImage) bool {
-			return c.Name == r.Name && c.Digest == r.Digest
-		}) {
-			a.queue.Add(key{kind: macNodeKey})
-		}
+// lookAtImages has the MacNode brought up to date when the images on the disk are not what they were: somebody may
+// have removed one.
+func (a *Agent) lookAtImages() {
+	cached, err := a.config.Images.List()
+	if err != nil {
+		klog.ErrorS(err, "The images on the disk cannot be listed")
+		return
+	}
+	macNode, err := a.macNodes.Get(a.config.NodeName)
+	if err == nil && !slices.EqualFunc(cached, macNode.Status.Images, func(c images.Cached, r rackv1alpha1.CachedImage) bool {
+		return c.Name == r.Name && c.Digest == r.Digest
+	}) {
+		a.queue.Add(key{kind: macNodeKey})
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"io"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -22,28 +21,16 @@ import (
 	"macrack.io/macrack/pkg/rules"
 	"macrack.io/macrack/pkg/vm/contract"
 	"macrack.io/macrack/pkg/vm/guest"
-	guestagent "macrack.io/macrack/pkg/vm/guest/agent"
+	"macrack.io/macrack/pkg/vm/guest/guesttest"
 	"macrack.io/macrack/pkg/vm/sim"
 )
 
 // TestMain is the guest agent too: simulated guests run this very program.
-func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == "guest-agent" {
-		cmd := guestagent.NewCommand("test")
-		cmd.SetArgs(os.Args[2:])
-		if cmd.Execute() != nil {
-			os.Exit(1)
-		}
-		os.Exit(0)
-	}
-	os.Exit(m.Run())
-}
+func TestMain(m *testing.M) { guesttest.Main(m) }
 
 // withGuestAgent gives guests a shell.
 func withGuestAgent(r *rack) {
-	self, err := os.Executable()
-	require.NoError(r.t, err)
-	r.launcher.Backend = &sim.Backend{Host: r.host, Clock: clock.RealClock{}, GuestAgent: []string{self, "guest-agent"}}
+	r.launcher.Backend = &sim.Backend{Host: r.host, Clock: clock.RealClock{}, GuestAgent: guesttest.Command(r.t)}
 }
 
 func (r *rack) guestReady(name string) {

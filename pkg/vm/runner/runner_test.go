@@ -25,23 +25,13 @@ import (
 
 	"macrack.io/macrack/pkg/vm/contract"
 	"macrack.io/macrack/pkg/vm/guest"
-	guestagent "macrack.io/macrack/pkg/vm/guest/agent"
+	"macrack.io/macrack/pkg/vm/guest/guesttest"
 	"macrack.io/macrack/pkg/vm/runner"
 	"macrack.io/macrack/pkg/vm/sim"
 )
 
 // TestMain is the guest agent too: simulated guests run this very program.
-func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == "guest-agent" {
-		cmd := guestagent.NewCommand("test")
-		cmd.SetArgs(os.Args[2:])
-		if cmd.Execute() != nil {
-			os.Exit(1)
-		}
-		os.Exit(0)
-	}
-	os.Exit(m.Run())
-}
+func TestMain(m *testing.M) { guesttest.Main(m) }
 
 // vm is a running VM, with the real guest agent as a process.
 type vm struct {
@@ -69,9 +59,7 @@ func start(t *testing.T, change func(*contract.Spec)) *vm {
 		change(spec)
 	}
 	require.NoError(t, contract.WriteJSON(dir.SpecPath(), spec))
-	self, err := os.Executable()
-	require.NoError(t, err)
-	backend := &sim.Backend{Host: host, Clock: clock.RealClock{}, GuestAgent: []string{self, "guest-agent"}}
+	backend := &sim.Backend{Host: host, Clock: clock.RealClock{}, GuestAgent: guesttest.Command(t)}
 	v := &vm{t: t, dir: dir, runner: contract.NewClient(dir), result: make(chan *contract.Result, 1)}
 	go func() {
 		result, err := runner.Run(context.Background(), dir, backend, clock.RealClock{})
