@@ -292,12 +292,12 @@ func TestSetup(t *testing.T) {
 	// Whatever is restarted, it does not run again.
 	for _, path := range []string{sim.PathReboot, sim.PathGuestKill} {
 		v.post(path)
-		v.wait(func(contract.State) bool {
+		require.Eventually(t, func() bool {
 			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 			defer cancel()
 			_, err := v.guest().Info(ctx)
 			return err == nil
-		})
+		}, time.Minute, 10*time.Millisecond, "the guest agent is back")
 		result, err := v.guest().Setup(v.ctx(), guest.Setup{InstanceUID: "uid-1", StartupScript: "echo ran >> ran"}, 6, func(b []byte) {
 			assert.Equal(t, "oops\n", string(b), "the output goes on where it was left")
 		})
