@@ -254,7 +254,34 @@ func (f *fleet) bindLeases(ctx context.Context) error {
 			return err
 		}
 	}
-	return sleep(ctx, 10*time.Second) // for what follows a binding
+	return f.awaitNodes(ctx)
+}
+
+// awaitNodes waits until the Nodes admit the tenant's pods: kube-controller-manager takes a minute to find so many new ones ready.
+func (f *fleet) awaitNodes(ctx context.Context) error {
+	deadline := time.Now().Add(5 * time.Minute)
+	for {
+		nodes, err := f.kube.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
+		admitting := 0
+		for _, node := range nodes.Items {
+			if len(node.Spec.Taints) == 1 && node.Spec.Taints[0].Key == rules.TaintTenant {
+				admitting++
+			}
+		}
+		fmt.Fprintf(os.Stderr, "  %d of %d Nodes are ready and the tenant's\n", admitting, f.fleet)
+		if admitting == f.fleet {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("only %d of %d Nodes are ready and the tenant's", admitting, f.fleet)
+		}
+		if err := sleep(ctx, 5*time.Second); err != nil {
+			return err
+		}
+	}
 }
 
 // watch notes when an instance and its pod come to each step.

@@ -5,6 +5,7 @@ package macosinstance
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -267,10 +268,10 @@ func (r *reconciler) showScheduling(ctx context.Context, instance *instancev1alp
 	case "":
 		reason, message := ReasonWaitingForScheduler, "the placeholder pod waits for the scheduler"
 		if c := podScheduled(pod); c != nil && c.Status == corev1.ConditionFalse {
-			reason, message = ReasonUnschedulable, c.Message
-			if err := r.recordRejection(ctx, instance, message); err != nil {
+			if err := r.recordRejection(ctx, instance, c.Message); err != nil {
 				return err
 			}
+			reason, message = ReasonUnschedulable, r.whyUnschedulable(ctx, instance, pod, c.Message)
 		}
 		_, err = r.show(ctx, instance, reason, message)
 	case instance.Status.NodeName:
@@ -279,6 +280,28 @@ func (r *reconciler) showScheduling(ctx context.Context, instance *instancev1alp
 		_, err = r.show(ctx, instance, ReasonUnschedulable, fmt.Sprintf("the placeholder pod was bound to the Node %s instead of %s", pod.Spec.NodeName, instance.Status.NodeName))
 	}
 	return err
+}
+
+// whyUnschedulable names the taints by which the Node keeps the pod away; the scheduler counts Nodes, which tells little to somebody
+// whose pod can only go to one.
+func (r *reconciler) whyUnschedulable(ctx context.Context, instance *instancev1alpha1.MacOSInstance, pod *corev1.Pod, message string) string {
+	node, err := r.getNode(instance.Status.NodeName)
+	if err != nil {
+		return message
+	}
+	var keeping []corev1.Taint
+	for _, taint := range node.Spec.Taints {
+		tolerated := taint.Effect == corev1.TaintEffectPreferNoSchedule || slices.ContainsFunc(pod.Spec.Tolerations, func(t corev1.Toleration) bool {
+			return t.ToleratesTaint(klog.FromContext(ctx), &taint, false)
+		})
+		if !tolerated {
+			keeping = append(keeping, taint)
+		}
+	}
+	if len(keeping) == 0 {
+		return message
+	}
+	return fmt.Sprintf("the Node %s is tainted %s, so the placeholder pod has to wait; the scheduler says: %s", node.Name, strings.Join(facts.TaintStrings(keeping), ", "), message)
 }
 
 // recordRejection puts it into the ledger, once, when the scheduler has kept a rule: it finds no free slot on

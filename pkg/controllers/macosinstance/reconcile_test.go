@@ -203,6 +203,12 @@ func TestReconcile(t *testing.T) {
 			calls: []string{"status Pending vm-1-vm False Unschedulable"}, message: "node(s) were unschedulable",
 		},
 		{
+			name: "unschedulable: the Node is not ready", instance: anInstance(withPod(ReasonCreatingPod, "x")), pod: aPod("", unschedulable("untolerated taint(s)")),
+			node:    node(facts.Tenant("acme"), corev1.Taint{Key: corev1.TaintNodeNotReady, Effect: corev1.TaintEffectNoExecute}, corev1.Taint{Key: corev1.TaintNodeNotReady, Effect: corev1.TaintEffectNoSchedule}, corev1.Taint{Key: "far", Effect: corev1.TaintEffectPreferNoSchedule}),
+			calls:   []string{"status Pending vm-1-vm False Unschedulable"},
+			message: "the Node mac-1 is tainted node.kubernetes.io/not-ready:NoSchedule, so the placeholder pod has to wait; the scheduler says: untolerated taint(s)",
+		},
+		{
 			name: "unschedulable since before", instance: anInstance(withPod(ReasonUnschedulable, full)), pod: aPod("", unschedulable(full)), node: tenants,
 		},
 		{
