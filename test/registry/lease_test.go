@@ -239,6 +239,39 @@ func TestDeletesThatHold(t *testing.T) {
 	})
 }
 
+// Leases that are bound while a tenant deletes all of them become Held like any other, without the tenant asking twice.
+func TestDeletesAllWhileTheyAreBound(t *testing.T) {
+	const rounds, macs = 24, 2
+	f := newFleet(t, 2)
+	leases := f.acme.RackV1alpha1().MacNodeLeases("acme")
+	for round := range rounds {
+		var names []string
+		for n := range macs {
+			name := fmt.Sprintf("%d-%d", round, n)
+			f.mac("mac-"+name, fmt.Sprintf("C07AAAAA%02d%02d", round, n))
+			_, err := leases.Create(t.Context(), newLease("acme", "lease-"+name), metav1.CreateOptions{})
+			require.NoError(t, err)
+			names = append(names, name)
+		}
+		var binding sync.WaitGroup
+		defer binding.Wait()
+		for _, name := range names {
+			binding.Go(func() {
+				if err := f.bind("acme", "lease-"+name, "mac-"+name); err != nil {
+					assert.True(t, apierrors.IsNotFound(err), "it is deleted already: %v", err)
+				}
+			})
+		}
+		require.NoError(t, leases.DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}))
+		binding.Wait()
+		list, err := leases.List(t.Context(), metav1.ListOptions{})
+		require.NoError(t, err)
+		for _, lease := range list.Items {
+			assert.Equal(t, rackv1alpha1.MacNodeLeaseHeld, lease.Status.Phase, lease.Name)
+		}
+	}
+}
+
 // Nobody moves a floor, whatever they write and wherever.
 func TestFloorTampering(t *testing.T) {
 	f := newFleet(t, 1)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metainternalversion "k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/duration"
@@ -76,6 +77,16 @@ func (r *REST) Delete(ctx context.Context, name string, validate rest.ValidateOb
 			rules.OneDay, lease.Name, floor.UTC().Format(time.RFC3339), duration.HumanDuration(remaining)))
 	}
 	return out, gone, err
+}
+
+// DeleteCollection deletes leases. It begins anew when one of them was bound meanwhile, which happens to a lease once.
+func (r *REST) DeleteCollection(ctx context.Context, validate rest.ValidateObjectFunc, options *metav1.DeleteOptions, list *metainternalversion.ListOptions) (runtime.Object, error) {
+	for {
+		out, err := r.REST.DeleteCollection(ctx, validate, options, list)
+		if meanwhile := (boundMeanwhile{}); !errors.As(err, &meanwhile) || ctx.Err() != nil {
+			return out, err
+		}
+	}
 }
 
 // floorFields are the fields of which a refused change is an attempt to move a floor.
