@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
@@ -100,6 +101,7 @@ func (s synced) Synced() bool { return bool(s) }
 func TestTheLeadershipIsGivenBackOnceTheWorkIsDone(t *testing.T) {
 	client := fake.NewClientset()
 	o := fastElection()
+	o.leaderElection.LeaseDuration.Duration = time.Hour // nobody waits until it has run out
 	lock := func(identity string) resourcelock.Interface {
 		lock, err := resourcelock.New(o.leaderElection.ResourceLock, o.leaderElection.ResourceNamespace, o.leaderElection.ResourceName,
 			client.CoreV1(), client.CoordinationV1(), resourcelock.ResourceLockConfig{Identity: identity})
@@ -185,6 +187,34 @@ func TestTheLeadershipIsLost(t *testing.T) {
 		return nil
 	})
 	assert.ErrorIs(t, err, errLeadershipLost)
+}
+
+func TestALeadershipThatIsLostIsGivenBackOnceTheWorkIsDone(t *testing.T) {
+	client := fake.NewClientset()
+	var failing, working atomic.Bool
+	var givenBack atomic.Int32
+	client.PrependReactor("update", "leases", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		holder := action.(clienttesting.UpdateAction).GetObject().(*coordinationv1.Lease).Spec.HolderIdentity
+		if holder == nil || *holder == "" {
+			assert.False(t, working.Load(), "given back while at work")
+			givenBack.Add(1)
+			return false, nil, nil
+		}
+		return failing.Load(), nil, errors.New("unavailable for a while")
+	})
+	o := fastElection()
+	lock, err := resourcelock.New(o.leaderElection.ResourceLock, "n", "l", client.CoreV1(), client.CoordinationV1(), resourcelock.ResourceLockConfig{Identity: "x"})
+	require.NoError(t, err)
+	err = elect(t.Context(), o, lock, &health{}, func(ctx context.Context) error {
+		working.Store(true)
+		failing.Store(true)
+		<-ctx.Done()
+		assert.Zero(t, givenBack.Load(), "given back before the work was told to stop")
+		working.Store(false)
+		return nil
+	})
+	assert.ErrorIs(t, err, errLeadershipLost)
+	assert.Equal(t, int32(1), givenBack.Load())
 }
 
 func TestProbesAndMetrics(t *testing.T) {

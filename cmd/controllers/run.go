@@ -10,12 +10,14 @@ import (
 	"sync/atomic"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/apiserver/pkg/server/healthz"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
+	"k8s.io/client-go/util/retry"
 	"k8s.io/component-base/metrics/legacyregistry"
 	"k8s.io/klog/v2"
 
@@ -101,12 +103,13 @@ func elect(ctx context.Context, o *options, lock resourcelock.Interface, h *heal
 	defer endElection()
 	result := make(chan error, 1)
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
-		Lock:            lock,
-		LeaseDuration:   o.leaderElection.LeaseDuration.Duration,
-		RenewDeadline:   o.leaderElection.RenewDeadline.Duration,
-		RetryPeriod:     o.leaderElection.RetryPeriod.Duration,
-		WatchDog:        h.leader,
-		ReleaseOnCancel: true,
+		Lock:          lock,
+		LeaseDuration: o.leaderElection.LeaseDuration.Duration,
+		RenewDeadline: o.leaderElection.RenewDeadline.Duration,
+		RetryPeriod:   o.leaderElection.RetryPeriod.Duration,
+		WatchDog:      h.leader,
+		// The elector would release it before it tells the work to stop.
+		ReleaseOnCancel: false,
 		Name:            controllers.Name,
 		Callbacks: leaderelection.LeaderCallbacks{
 			OnStartedLeading: func(leading context.Context) {
@@ -145,7 +148,30 @@ func elect(ctx context.Context, o *options, lock resourcelock.Interface, h *heal
 		}
 		return nil
 	}
-	return <-result
+	err = <-result
+	releasing, cancel := context.WithTimeout(context.WithoutCancel(ctx), o.leaderElection.RenewDeadline.Duration)
+	defer cancel()
+	if err := release(releasing, lock); err != nil {
+		klog.FromContext(ctx).Error(err, "The leadership was not given back, it runs out by itself")
+	}
+	return err
+}
+
+// release has nobody lead, if it is this process that does, so that another need not wait until its lease has run out.
+func release(ctx context.Context, lock resourcelock.Interface) error {
+	return retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		record, _, err := lock.Get(ctx)
+		if err != nil || record.HolderIdentity != lock.Identity() {
+			return err
+		}
+		now := metav1.Now()
+		return lock.Update(ctx, resourcelock.LeaderElectionRecord{
+			LeaseDurationSeconds: 1, // 0 is not valid
+			AcquireTime:          now,
+			RenewTime:            now,
+			LeaderTransitions:    record.LeaderTransitions,
+		})
+	})
 }
 
 // health is what the probes ask.
