@@ -227,18 +227,6 @@ func group(name string, storage map[string]rest.Storage) *genericapiserver.APIGr
 	return &info
 }
 
-// writable returns a check that etcd takes writes: one that is full still answers reads.
-func writable(domain *txn.Domain, clock clock.PassiveClock) healthz.HealthChecker {
-	return healthz.NamedCheck("etcd-writable", func(r *http.Request) error {
-		return domain.Transact(r.Context(), func(ctx context.Context, tx *txn.Tx) error {
-			if _, _, err := tx.GetKey(ctx, "health", "write"); err != nil {
-				return err
-			}
-			return tx.PutKey("health", "write", []byte(clock.Now().UTC().Format(time.RFC3339)))
-		})
-	})
-}
-
 // knowsFrontProxy returns a check that the CA of the front proxy has been read. Until then, users who come
 // through a kube-apiserver are taken for anonymous.
 func knowsFrontProxy(config *authenticatorfactory.RequestHeaderConfig) healthz.HealthChecker {
