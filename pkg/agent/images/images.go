@@ -3,6 +3,7 @@
 package images
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -115,7 +116,8 @@ type Store interface {
 	// List returns what the store holds now, by name. An image that is not complete is
 	// not held.
 	List() ([]Cached, error)
-	// Unfinished returns what pulls that are going on or were interrupted have left.
+	// Unfinished returns what pulls that are going on, and pulls and removals that were
+	// interrupted, have left. Of what cannot be told whose it is counts as private.
 	Unfinished() ([]Cached, error)
 	// Progress returns how far the pull of an image is, if there is one.
 	Progress(name string) (Progress, bool)
@@ -123,8 +125,8 @@ type Store interface {
 	Remove(name string) error
 }
 
-// Names of files in the directory of an image. The metadata is written last and
-// removed first: without it the image is not complete.
+// Names of files in the directory of an image. The metadata is written last: without
+// it, or the disk, the image is not complete.
 const (
 	diskName     = "disk.img"
 	auxName      = "nvram.bin"
@@ -214,10 +216,85 @@ func occupied(dir string) (int64, error) {
 	return sum, nil
 }
 
-// remove removes an image, complete or not. Interrupted, it leaves an image that is not complete.
+// remove removes an image, complete or not. Interrupted, it leaves an image that is not complete, and of which
+// unfinished tells whose it is as long as anything is left.
 func remove(dir, name string) error {
-	if err := contract.RemoveFile(filepath.Join(dir, name, metadataName)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	return removeInOrder(filepath.Join(dir, name), contract.RemoveFile)
+}
+
+// removeInOrder removes the disk first, as the image is not complete without, and last what says whether the image is
+// private.
+func removeInOrder(path string, removeFile func(path string) error) error {
+	entries, err := os.ReadDir(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
 		return err
 	}
-	return os.RemoveAll(filepath.Join(dir, name))
+	rank := func(entry fs.DirEntry) int {
+		switch entry.Name() {
+		case diskName:
+			return 0
+		case metadataName, journalName:
+			return 2
+		}
+		return 1
+	}
+	slices.SortStableFunc(entries, func(a, b fs.DirEntry) int { return cmp.Compare(rank(a), rank(b)) })
+	for _, entry := range entries {
+		if entry.IsDir() {
+			continue // none of ours
+		}
+		if err := removeFile(filepath.Join(path, entry.Name())); err != nil {
+			return err
+		}
+	}
+	return os.RemoveAll(path)
+}
+
+// unfinished returns the images of a directory that are not complete, by name.
+func unfinished(dir string) ([]Cached, error) {
+	names, err := names(dir)
+	if err != nil {
+		return nil, err
+	}
+	var all []Cached
+	for _, name := range names {
+		if _, err := read(dir, name); err == nil {
+			continue
+		}
+		c := Cached{Name: name}
+		c.Digest, c.Private = remains(filepath.Join(dir, name))
+		if c.Bytes, err = occupied(filepath.Join(dir, name)); errors.Is(err, fs.ErrNotExist) {
+			continue // it was removed just now
+		} else if err != nil {
+			return nil, err
+		}
+		all = append(all, c)
+	}
+	return all, nil
+}
+
+// remains returns of which image a directory has remains, and whether that is private: it is unless all that can be
+// read says that it is not.
+func remains(path string) (digest string, private bool) {
+	known := false
+	for _, name := range []string{metadataName, journalName} {
+		data, err := os.ReadFile(filepath.Join(path, name))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		var said struct {
+			Digest  string `json:"digest"`
+			Private bool   `json:"private"`
+		}
+		if err == nil {
+			err = json.Unmarshal(data, &said)
+		}
+		known = known || err == nil
+		digest = cmp.Or(said.Digest, digest)
+		private = private || said.Private || err != nil
+	}
+	return digest, private || !known
 }

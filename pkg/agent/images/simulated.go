@@ -45,7 +45,7 @@ func (s *Simulated) Ensure(_ context.Context, image Image, _ Needs) (Cached, err
 	if free, err := disk.Free(s.parent()); err == nil && free < 1<<20 {
 		return Cached{}, fmt.Errorf("image %s needs 1 MiB, %d bytes are free", image.Name, free)
 	}
-	if err := os.RemoveAll(dir); err != nil {
+	if err := remove(s.Dir, image.Name); err != nil {
 		return Cached{}, err
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -83,8 +83,12 @@ func (s *Simulated) List() ([]Cached, error) {
 	return list(s.Dir)
 }
 
-// Unfinished implements Store: what it makes up is there at once.
-func (s *Simulated) Unfinished() ([]Cached, error) { return nil, nil }
+// Unfinished implements Store.
+func (s *Simulated) Unfinished() ([]Cached, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return unfinished(s.Dir)
+}
 
 // Progress implements Store.
 func (s *Simulated) Progress(string) (Progress, bool) { return Progress{}, false }

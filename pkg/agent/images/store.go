@@ -135,28 +135,7 @@ func (s *OCI) writeMetadata(c Cached) error {
 func (s *OCI) List() ([]Cached, error) { return list(s.Dir) }
 
 // Unfinished implements Store.
-func (s *OCI) Unfinished() ([]Cached, error) {
-	all, err := names(s.Dir)
-	if err != nil {
-		return nil, err
-	}
-	var unfinished []Cached
-	for _, name := range all {
-		if _, err := read(s.Dir, name); err == nil {
-			continue
-		}
-		c := Cached{Name: name}
-		j, _ := s.readJournal(name)
-		c.Digest, c.Private = j.Digest, j.Private
-		if c.Bytes, err = occupied(filepath.Join(s.Dir, name)); errors.Is(err, fs.ErrNotExist) {
-			continue // it was removed just now
-		} else if err != nil {
-			return nil, err
-		}
-		unfinished = append(unfinished, c)
-	}
-	return unfinished, nil
-}
+func (s *OCI) Unfinished() ([]Cached, error) { return unfinished(s.Dir) }
 
 func (s *OCI) readJournal(name string) (journal, error) {
 	data, err := os.ReadFile(filepath.Join(s.Dir, name, journalName))
