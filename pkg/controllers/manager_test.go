@@ -2,8 +2,11 @@ package controllers
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -428,6 +431,36 @@ func TestAnImage(t *testing.T) {
 		image, err := images.Get(t.Context(), "tahoe", metav1.GetOptions{})
 		return err == nil && len(image.Status.ReplicatedOn) == 1 && image.Status.SizeBytes == 50
 	})
+}
+
+// The tenant lengthens spec.expireAfter just as it has passed, and the controllers have not heard of it.
+func TestALeaseThatIsGivenMoreTimeIsNotDeleted(t *testing.T) {
+	r := newRack(t)
+	const day = 24 * time.Hour
+	boundAt, floor := metav1.NewTime(noon.Add(-2*day)), metav1.NewTime(noon.Add(-day))
+	require.NoError(t, r.ours.Tracker().Add(&rackv1alpha1.MacNodeLease{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "acme", Name: "a", UID: "uid-a", ResourceVersion: "1", Finalizers: []string{rules.FinalizerFloor}},
+		Spec:       rackv1alpha1.MacNodeLeaseSpec{ClassName: "base", MinimumDuration: &metav1.Duration{Duration: day}, ExpireAfter: &metav1.Duration{Duration: 2 * day}},
+		Status:     rackv1alpha1.MacNodeLeaseStatus{Phase: rackv1alpha1.MacNodeLeaseBound, NodeName: "mac-1", SerialNumber: "S-1", BoundAt: &boundAt, EarliestReleaseAt: &floor},
+	}))
+	var lengthen sync.Once
+	var refused atomic.Int32
+	r.ours.PrependReactor("delete", "macnodeleases", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		lengthen.Do(func() {
+			r.changeLease("a", func(lease *rackv1alpha1.MacNodeLease) { lease.Spec.ExpireAfter.Duration = 3 * day })
+		})
+		wanted := action.(clienttesting.DeleteActionImpl).GetDeleteOptions().Preconditions
+		if lease := r.lease("a"); lease != nil && wanted.ResourceVersion != nil && *wanted.ResourceVersion != lease.ResourceVersion {
+			refused.Add(1)
+			return true, nil, apierrors.NewConflict(rackv1alpha1.Resource("macnodeleases"), "a", errors.New("it has changed"))
+		}
+		return false, nil, nil
+	})
+	defer r.run()()
+	r.eventually("a deletion is refused", func() bool { return refused.Load() > 0 || r.lease("a") == nil })
+	require.NotNil(t, r.lease("a"), "deleted a day early")
+	r.clock.Step(day)
+	r.eventually("the lease is deleted when the new time has passed", func() bool { return r.lease("a") == nil })
 }
 
 func TestNew(t *testing.T) {

@@ -80,8 +80,9 @@ func New(e *env.Env) []*runner.Controller {
 		},
 		deleteLease: func(ctx context.Context, lease *rackv1alpha1.MacNodeLease) error {
 			background := metav1.DeletePropagationBackground
+			// A lease whose expireAfter has been changed meanwhile is another: a deletion cannot be undone.
 			return leases(lease.Namespace).Delete(ctx, lease.Name, metav1.DeleteOptions{
-				Preconditions:     &metav1.Preconditions{UID: &lease.UID},
+				Preconditions:     &metav1.Preconditions{UID: &lease.UID, ResourceVersion: &lease.ResourceVersion},
 				PropagationPolicy: &background,
 			})
 		},
