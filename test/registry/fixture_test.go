@@ -120,21 +120,26 @@ func (f *fleet) setTime(now time.Time) {
 	f.t.Helper()
 	f.clock.SetTime(now)
 	require.Eventually(f.t, func() bool {
-		resp, err := f.etcd.Client.Get(f.t.Context(), "/registry/macrack.io/index/clock/fleet")
-		if err != nil || len(resp.Kvs) == 0 {
-			return false
-		}
-		var readings map[string]struct{ Time time.Time }
-		if json.Unmarshal(resp.Kvs[0].Value, &readings) != nil || len(readings) < len(f.servers) {
-			return false
-		}
+		readings := f.readings()
 		for _, r := range readings {
 			if r.Time.Before(now) {
 				return false
 			}
 		}
-		return true
+		return len(readings) >= len(f.servers)
 	}, 2*time.Minute, 10*time.Millisecond)
+}
+
+// readings returns what the replicas' clocks have left in etcd.
+func (f *fleet) readings() map[string]struct{ Time time.Time } {
+	f.t.Helper()
+	resp, err := f.etcd.Client.Get(f.t.Context(), "/registry/macrack.io/index/clock/fleet")
+	require.NoError(f.t, err)
+	var readings map[string]struct{ Time time.Time }
+	for _, kv := range resp.Kvs {
+		require.NoError(f.t, json.Unmarshal(kv.Value, &readings))
+	}
+	return readings
 }
 
 // report has a Mac's agent write the status of its MacNode.

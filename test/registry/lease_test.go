@@ -20,6 +20,7 @@ import (
 	instancev1alpha1 "macrack.io/macrack/pkg/apis/instance/v1alpha1"
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
 	rackapply "macrack.io/macrack/pkg/generated/applyconfiguration/rack/v1alpha1"
+	"macrack.io/macrack/pkg/generated/clientset/versioned"
 	"macrack.io/macrack/pkg/rules"
 	"macrack.io/macrack/test/registrytest"
 )
@@ -421,15 +422,15 @@ func TestDefaultClass(t *testing.T) {
 // Of two replicas whose clocks disagree, the slower one says when a floor has passed.
 func TestSkewedClocks(t *testing.T) {
 	f := newFleet(t, 1)
-	fast := clocktesting.NewFakeClock(noon.Add(time.Hour))
+	fast := clocktesting.NewFakeClock(noon)
 	ahead := registrytest.StartServer(t, f.etcd, fast)
+	controllers := map[string]versioned.Interface{"ahead": ahead.Client(t, "controllers", "system:masters"), "right": f.controllers}
 	f.mac("mac-1", "C07AAAAA0001")
 	f.lease("acme", "build", "mac-1")
-	f.deleteLease("acme", "build")
-	release := func(s *registrytest.Server) error {
+	release := func(by string) error {
 		lease := f.getLease("acme", "build")
 		lease.Status.Phase = rackv1alpha1.MacNodeLeaseReleasing
-		_, err := s.Client(t, "controllers").RackV1alpha1().MacNodeLeases("acme").UpdateStatus(t.Context(), lease, metav1.UpdateOptions{})
+		_, err := controllers[by].RackV1alpha1().MacNodeLeases("acme").UpdateStatus(t.Context(), lease, metav1.UpdateOptions{})
 		return err
 	}
 	move := func(to time.Time) {
@@ -437,16 +438,73 @@ func TestSkewedClocks(t *testing.T) {
 		fast.SetTime(to.Add(time.Hour))
 	}
 	move(noon.Add(23*time.Hour + 30*time.Minute)) // for the fast one it is half past
+	require.NoError(t, ahead.Client(t, "tenant", "system:masters").RackV1alpha1().MacNodeLeases("acme").Delete(t.Context(), "build", metav1.DeleteOptions{}))
+	require.Equal(t, rackv1alpha1.MacNodeLeaseHeld, f.getLease("acme", "build").Status.Phase, "whichever replica a tenant asks")
 	for range 5 {
-		assert.True(t, apierrors.IsForbidden(release(ahead)), "the other replica knows better")
+		assert.True(t, apierrors.IsForbidden(release("ahead")), "the other replica knows better")
+		assert.True(t, apierrors.IsForbidden(release("right")), "what the fast one has put on record does not move its clock")
 	}
 	assert.Equal(t, rackv1alpha1.MacNodeLeaseHeld, f.getLease("acme", "build").Status.Phase)
 
 	move(noon.Add(24 * time.Hour))
 	require.Eventually(t, func() bool {
 		f.clock.Step(5 * time.Second)
-		return release(ahead) == nil
+		return release("ahead") == nil
 	}, 2*time.Minute, 50*time.Millisecond, "both agree")
+}
+
+// Right after a floor, the other replicas' readings are from before it. To ask too soon for a release is no tampering then.
+func TestReleaseRightAfterTheFloor(t *testing.T) {
+	f := newFleet(t, 2)
+	f.mac("mac-1", "C07AAAAA0001")
+	f.lease("acme", "build", "mac-1")
+	f.deleteLease("acme", "build")
+	f.setTime(noon.Add(24*time.Hour - 2*time.Second))
+	f.clock.Step(2*time.Second + 10*time.Millisecond)
+	require.Eventually(t, func() bool {
+		lease := f.getLease("acme", "build")
+		lease.Status.Phase = rackv1alpha1.MacNodeLeaseReleasing
+		_, err := f.controllers.RackV1alpha1().MacNodeLeases("acme").UpdateStatus(t.Context(), lease, metav1.UpdateOptions{})
+		if err != nil {
+			assert.True(t, apierrors.IsConflict(err), "%v", err)
+			f.clock.Step(time.Second)
+		}
+		return err == nil
+	}, 2*time.Minute, 10*time.Millisecond)
+	for _, record := range f.records("acme") {
+		assert.NotEqual(t, rackv1alpha1.FloorTamperRejected, record.Type)
+	}
+}
+
+// A slow replica does not begin a lease's day before it has begun for the others: it may be gone when the day ends.
+func TestBindBySlowClock(t *testing.T) {
+	f := newFleet(t, 1)
+	clock := clocktesting.NewFakeClock(noon.Add(-time.Hour))
+	slow := registrytest.StartServer(t, f.etcd, clock).Client(t, "controllers", "system:masters")
+	f.clock.SetTime(noon.Add(time.Minute))
+	require.Eventually(t, func() bool {
+		for _, r := range f.readings() {
+			if r.Time.Equal(f.clock.Now()) {
+				return true
+			}
+		}
+		return false
+	}, 2*time.Minute, 10*time.Millisecond)
+	f.mac("mac-1", "C07AAAAA0001")
+	leases := slow.RackV1alpha1().MacNodeLeases("acme")
+	_, err := leases.Create(t.Context(), newLease("acme", "build"), metav1.CreateOptions{})
+	require.NoError(t, err)
+	bind := func() error {
+		_, err := leases.Bind(t.Context(), "build", &rackv1alpha1.MacNodeLeaseBinding{NodeName: "mac-1"}, metav1.CreateOptions{})
+		return err
+	}
+	err = bind()
+	assert.True(t, apierrors.IsServiceUnavailable(err), "%v", err)
+	assert.ErrorContains(t, err, "disagree by 1h1m0s")
+	clock.SetTime(noon.Add(55 * time.Second))
+	require.NoError(t, bind())
+	assert.Equal(t, noon.Add(24*time.Hour+time.Minute), f.getLease("acme", "build").Status.EarliestReleaseAt.UTC(), "by the clock that is ahead")
+	assert.Equal(t, noon.Add(time.Minute), f.records("acme")[0].Time.UTC())
 }
 
 // A replica that is gone does not keep others from releasing for ever.

@@ -1,13 +1,16 @@
-// Package fleetclock keeps a server whose clock is fast from ending a lease early. Each replica leaves its time
-// in etcd every few seconds; a floor has passed when it has passed for every replica that is alive. A slow clock
-// makes releases late, which harms nobody's licence, and says so in the log.
+// Package fleetclock keeps a server whose clock is wrong from shortening a lease. Each replica leaves its time in
+// etcd every few seconds; a lease begins when it has begun for every replica that is alive, and its floor has passed
+// when it has passed for every one. Clocks that disagree so make leases longer, which harms nobody's licence, and
+// say so in the log.
 package fleetclock
 
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
@@ -20,8 +23,8 @@ const (
 	// missedBeats is how many times a replica must have been found as it was before it counts as dead.
 	missedBeats = 6
 
-	// tolerance is how far clocks may be apart before it is worth a warning.
-	tolerance = 2 * interval
+	// Tolerance is how far the readings of clocks that agree may be apart.
+	Tolerance = 2 * interval
 
 	indexKind, indexID = "clock", "fleet"
 )
@@ -41,8 +44,8 @@ type Clock struct {
 	others map[string]observed
 }
 
-// observed is the last beat of another replica, and at which beat of this one it was new.
-type observed struct{ beat, at int64 }
+// observed is the last beat of another replica, and how many times it was found again since.
+type observed struct{ beat, again int64 }
 
 // A reading is what a replica left.
 type reading struct {
@@ -55,7 +58,8 @@ func New(clock clock.WithTicker) *Clock {
 	return &Clock{id: string(uuid.NewUUID()), clock: clock, others: map[string]observed{}}
 }
 
-// Earliest returns now, or the time of the slowest other replica if that is earlier.
+// Earliest returns now, or the time of the slowest replica if that is earlier. This one's own clock counts too: now may come from a
+// record that a faster replica has written.
 func (c *Clock) Earliest(ctx context.Context, tx Tx, now time.Time) (time.Time, error) {
 	readings, err := read(ctx, tx)
 	if err != nil {
@@ -66,16 +70,42 @@ func (c *Clock) Earliest(ctx context.Context, tx Tx, now time.Time) (time.Time, 
 			now = r.Time
 		}
 	}
+	if own := c.clock.Now(); own.Before(now) {
+		now = own
+	}
 	return now, nil
 }
 
+// Latest returns now, or the time of the fastest replica if that is later: what begins then has begun before for nobody. It fails if
+// another replica is ahead of this one by more than Tolerance, as one of the two is wrong and what begins would be, too.
+func (c *Clock) Latest(ctx context.Context, tx Tx, now time.Time) (time.Time, error) {
+	readings, err := read(ctx, tx)
+	if err != nil {
+		return time.Time{}, err
+	}
+	for id, r := range readings {
+		if id == c.id {
+			continue
+		}
+		if d := r.Time.Sub(c.clock.Now()); d > Tolerance {
+			return time.Time{}, apierrors.NewServiceUnavailable(fmt.Sprintf("the clocks of the API servers disagree by %s, and nothing is leased until they agree; see to their NTP", d.Round(time.Second)))
+		}
+		if r.Time.After(now) {
+			now = r.Time
+		}
+	}
+	return now, nil
+}
+
+// Transact commits what a function plans, which is called again if something has changed meanwhile.
+type Transact func(context.Context, func(context.Context, Tx) error) error
+
 // Run leaves the time in etcd, with transact, until ctx is done, and takes it back then.
-func (c *Clock) Run(ctx context.Context, transact func(context.Context, func(context.Context, Tx) error) error) {
+func (c *Clock) Run(ctx context.Context, transact Transact) {
 	ticker := c.clock.NewTicker(interval)
 	defer ticker.Stop()
 	for {
-		c.beat++
-		if err := transact(ctx, c.leave); err != nil && ctx.Err() == nil {
+		if err := c.tick(ctx, transact); err != nil && ctx.Err() == nil {
 			klog.FromContext(ctx).V(2).Info("Cannot leave the time in etcd", "err", err)
 		}
 		select {
@@ -89,30 +119,48 @@ func (c *Clock) Run(ctx context.Context, transact func(context.Context, func(con
 	}
 }
 
-// leave writes this replica's time, and removes replicas that are dead.
-func (c *Clock) leave(ctx context.Context, tx Tx) error {
+func (c *Clock) tick(ctx context.Context, transact Transact) error {
+	c.beat++
+	var seen map[string]observed
+	err := transact(ctx, func(ctx context.Context, tx Tx) (err error) {
+		seen, err = c.leave(ctx, tx)
+		return err
+	})
+	if err == nil {
+		c.others = seen
+	}
+	return err
+}
+
+// leave writes this replica's time, and removes replicas that are dead. It returns what it has seen of the others, which counts once
+// the transaction has succeeded: while etcd is away, nobody beats.
+func (c *Clock) leave(ctx context.Context, tx Tx) (map[string]observed, error) {
 	readings, err := read(ctx, tx)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	now := c.clock.Now()
+	now, seen := c.clock.Now(), map[string]observed{}
 	for id, r := range readings {
 		if id == c.id {
 			continue
 		}
 		last, ok := c.others[id]
-		switch {
-		case !ok || last.beat != r.Beat:
-			c.others[id] = observed{beat: r.Beat, at: c.beat}
-			if d := now.Sub(r.Time).Abs(); d > tolerance {
-				klog.FromContext(ctx).Info("Clocks of API servers disagree; Macs are released when the slower one says so", "by", d.Round(time.Second))
+		if !ok || last.beat != r.Beat {
+			seen[id] = observed{beat: r.Beat}
+			if d := now.Sub(r.Time).Abs(); d > Tolerance {
+				klog.FromContext(ctx).Info("Clocks of API servers disagree; Macs are leased and released when they agree", "by", d.Round(time.Second))
 			}
-		case c.beat-last.at >= missedBeats:
-			delete(readings, id)
+			continue
 		}
+		last.again++
+		if last.again >= missedBeats {
+			delete(readings, id)
+			continue
+		}
+		seen[id] = last
 	}
 	readings[c.id] = reading{Time: now.UTC(), Beat: c.beat}
-	return write(tx, readings)
+	return seen, write(tx, readings)
 }
 
 func (c *Clock) takeBack(ctx context.Context, tx Tx) error {

@@ -180,6 +180,9 @@ func (p *planner) bind(ctx context.Context, tx *txn.Tx, was, is *rack.MacNodeLea
 	if err != nil {
 		return err
 	}
+	if now, err = p.fleet.Latest(ctx, tx, now); err != nil {
+		return err
+	}
 	boundAt := metav1.NewTime(rules.BoundAt(now))
 	floor := metav1.NewTime(rules.EarliestRelease(boundAt.Time, is.Spec.MinimumDuration.Duration))
 	is.Finalizers = append(is.Finalizers, rules.FinalizerFloor)
@@ -239,8 +242,8 @@ func (p *planner) changePhase(ctx context.Context, tx *txn.Tx, was, is *rack.Mac
 	if err != nil {
 		return err
 	}
-	if err := rules.CheckRelease(agreed, is.Status.EarliestReleaseAt.Time); err != nil {
-		return tampered(was, "EarlyRelease", err)
+	if err := p.early(was, agreed, is.Status.EarliestReleaseAt.Time); err != nil {
+		return err
 	}
 	return p.beginRelease(ctx, tx, is, now)
 }
@@ -251,6 +254,19 @@ func (p *planner) agreed(ctx context.Context, tx *txn.Tx, now, floor time.Time) 
 		return now, nil
 	}
 	return p.fleet.Earliest(ctx, tx, now)
+}
+
+// early refuses what would release a lease before its floor. It is on record unless it was asked right after the floor, and only the
+// last readings of other replicas are from before it: nobody has tampered with anything then.
+func (p *planner) early(was *rack.MacNodeLease, agreed, floor time.Time) error {
+	err := rules.CheckRelease(agreed, floor)
+	if err != nil && rules.FloorPassed(p.clock.Now(), floor) && rules.FloorPassed(agreed.Add(fleetclock.Tolerance), floor) {
+		return apierrors.NewConflict(Resource, was.Name, fmt.Errorf("%s: the floor has only just passed, and not every API server knows; try again in a few seconds", rules.OneDay))
+	}
+	if err != nil {
+		return tampered(was, "EarlyRelease", err)
+	}
+	return nil
 }
 
 // beginRelease tells the Mac to be emptied.
@@ -308,8 +324,8 @@ func (p *planner) release(ctx context.Context, tx *txn.Tx, was, is *rack.MacNode
 	if err != nil {
 		return err
 	}
-	if err := rules.CheckRelease(agreed, floor); err != nil {
-		return tampered(was, "EarlyRelease", err)
+	if err := p.early(was, agreed, floor); err != nil {
+		return err
 	}
 	refuse := func(format string, args ...any) error {
 		return apierrors.NewConflict(Resource, was.Name, fmt.Errorf("it cannot be released yet: "+format, args...))

@@ -1,0 +1,111 @@
+package fleetclock
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	clocktesting "k8s.io/utils/clock/testing"
+)
+
+var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+
+// store is a transaction on one key.
+type store struct{ value []byte }
+
+func (s *store) GetKey(context.Context, string, string) ([]byte, bool, error) {
+	return s.value, s.value != nil, nil
+}
+
+func (s *store) PutKey(_, _ string, value []byte) error {
+	s.value = value
+	return nil
+}
+
+// replica is a Clock that beats when it is told.
+type replica struct {
+	*Clock
+	clock *clocktesting.FakeClock
+	store *store
+}
+
+func newReplica(t *testing.T, s *store, at time.Time) *replica {
+	clock := clocktesting.NewFakeClock(at)
+	r := &replica{New(clock), clock, s}
+	require.NoError(t, r.next(nil))
+	return r
+}
+
+// next lets the replica beat once more, or fail to.
+func (r *replica) next(err error) error {
+	r.clock.Step(interval)
+	return r.tick(context.Background(), func(ctx context.Context, plan func(context.Context, Tx) error) error {
+		// The first try meets a conflict, which must not count.
+		return errors.Join(plan(ctx, &store{value: r.store.value}), err, func() error {
+			if err != nil {
+				return nil
+			}
+			return plan(ctx, r.store)
+		}())
+	})
+}
+
+func (r *replica) earliest(t *testing.T, now time.Time) time.Time {
+	t.Helper()
+	at, err := r.Earliest(t.Context(), r.store, now)
+	require.NoError(t, err)
+	return at
+}
+
+func TestEarliestAndLatest(t *testing.T) {
+	s := &store{}
+	before := noon.Add(-interval)
+	right, fast := newReplica(t, s, before), newReplica(t, s, before.Add(time.Hour))
+	future := noon.Add(48 * time.Hour)
+	assert.Equal(t, noon, fast.earliest(t, fast.clock.Now()), "by the other's reading")
+	assert.Equal(t, noon, right.earliest(t, future), "by its own clock, whatever is on record")
+	assert.Equal(t, noon.Add(-time.Second), right.earliest(t, noon.Add(-time.Second)))
+
+	_, err := right.Latest(t.Context(), s, noon)
+	assert.True(t, apierrors.IsServiceUnavailable(err), "%v", err)
+	assert.ErrorContains(t, err, "disagree by 1h0m0s")
+	at, err := fast.Latest(t.Context(), s, fast.clock.Now())
+	require.NoError(t, err, "the other may be gone")
+	assert.Equal(t, fast.clock.Now(), at)
+	right.clock.SetTime(noon.Add(time.Hour - time.Second))
+	at, err = right.Latest(t.Context(), s, right.clock.Now())
+	require.NoError(t, err)
+	assert.Equal(t, noon.Add(time.Hour), at)
+}
+
+// A replica that could not beat because etcd was away is not forgotten, however long that was.
+func TestOutage(t *testing.T) {
+	for missed := range 2 * missedBeats {
+		s := &store{}
+		fast := newReplica(t, s, noon.Add(time.Hour))
+		newReplica(t, s, noon)
+		require.NoError(t, fast.next(nil))
+		for range missed {
+			assert.Error(t, fast.next(errors.New("etcd is away")))
+		}
+		require.NoError(t, fast.next(nil))
+		assert.Equal(t, noon.Add(interval), fast.earliest(t, fast.clock.Now()), "after %d beats", missed)
+	}
+}
+
+// A replica that is gone is forgotten.
+func TestForgets(t *testing.T) {
+	s := &store{}
+	fast := newReplica(t, s, noon.Add(time.Hour))
+	newReplica(t, s, noon)
+	for range missedBeats {
+		require.NoError(t, fast.next(nil))
+		assert.Equal(t, noon.Add(interval), fast.earliest(t, fast.clock.Now()))
+	}
+	require.NoError(t, fast.next(nil))
+	assert.Equal(t, fast.clock.Now(), fast.earliest(t, fast.clock.Now()))
+}
