@@ -400,7 +400,7 @@ func (w *work) fetchOnce(ctx context.Context, chunk format.Chunk, target file) (
 			w.pull.done.Add(-src.count)
 		}
 	}()
-	dst := &sparseWriter{f: target, offset: chunk.Offset, left: chunk.Size}
+	dst := &sparseWriter{f: target, offset: chunk.Offset, left: chunk.Size, room: chunk.Data}
 	if chunk.Content != "" {
 		dst.hash = sha256.New()
 	}
@@ -409,11 +409,12 @@ func (w *work) fetchOnce(ctx context.Context, chunk format.Chunk, target file) (
 	if err == nil {
 		err = dst.flush()
 	}
-	if err == nil {
+	tooMuch := errors.Is(dst.err, errTooMuchData) // the manifest's fault only if the digest is right
+	if err == nil || tooMuch {
 		_, err = io.Copy(io.Discard, buffered) // for the digest
 	}
 	switch {
-	case dst.err != nil:
+	case dst.err != nil && !tooMuch:
 		return dst.err
 	case src.err != nil:
 		return src.err
@@ -421,6 +422,8 @@ func (w *work) fetchOnce(ctx context.Context, chunk format.Chunk, target file) (
 		return &damagedError{fmt.Errorf("decompressing: %w", err)}
 	case hex.EncodeToString(src.hash.Sum(nil)) != chunk.Blob.Digest.Encoded():
 		return &damagedError{&registry.DigestError{Host: w.client.Host(), Want: chunk.Blob.Digest, Got: digest.NewDigest(digest.SHA256, src.hash)}}
+	case tooMuch:
+		return fmt.Errorf("blob %s has more data than the %d bytes that the manifest announces (annotation %s) and room was made for: push the image again", chunk.Blob.Digest, chunk.Data, format.AnnotationData)
 	case dst.left != 0:
 		return fmt.Errorf("blob %s decompresses to %d bytes less than the %d that the manifest says", chunk.Blob.Digest, dst.left, chunk.Size)
 	case dst.hash != nil && digest.NewDigest(digest.SHA256, dst.hash) != chunk.Content:
@@ -463,14 +466,16 @@ type sparseWriter struct {
 	f      file
 	offset int64
 	left   int64
+	room   int64     // how much data may be written
 	hash   hash.Hash // nil if nobody wants it
 	rest   []byte    // less than a block
 	err    error
 }
 
 var (
-	errTooLong = errors.New("the content is longer than the manifest says")
-	zeros      = make([]byte, format.BlockSize)
+	errTooLong     = errors.New("the content is longer than the manifest says")
+	errTooMuchData = errors.New("the content has more data than the manifest says")
+	zeros          = make([]byte, format.BlockSize)
 )
 
 // Write implements io.Writer.
@@ -516,6 +521,9 @@ func (w *sparseWriter) blocks(p []byte) error {
 			length += len(block)
 		}
 		if data {
+			if w.room -= int64(length); w.room < 0 {
+				return errTooMuchData
+			}
 			if _, err := w.f.WriteAt(p[:length], w.offset); err != nil {
 				return err
 			}
