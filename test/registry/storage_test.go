@@ -112,7 +112,7 @@ func TestReadyzKnowsWhetherEtcdIsWritable(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Name: "base"},
 		Spec:       baseClass(),
 	}, metav1.CreateOptions{})
-	assert.ErrorContains(t, err, "the database is full (NOSPACE): nothing was written")
+	assert.ErrorContains(t, err, "the database is full (NOSPACE), outcome unknown")
 	_, err = s.Client(t, "admin", "system:masters").RackV1alpha1().MacNodeClasses().List(t.Context(), metav1.ListOptions{})
 	assert.NoError(t, err, "what is there can be read")
 

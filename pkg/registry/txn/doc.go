@@ -55,9 +55,10 @@
 //   - Writes of one process that write the same companion take turns, so that
 //     many rivals cost one conflict, not one each.
 //   - A write that keeps meeting conflicts ends with status 429, and nothing
-//     is changed. So it is with 503 and 507, when etcd cannot be reached or is
-//     full, unless the message says that the outcome is unknown: a write is
-//     never sent twice.
+//     is changed. So it is with 503, when etcd cannot be reached, unless the
+//     message says that the outcome is unknown: a write is never sent twice.
+//     With 507, when etcd is full, it always is: etcd makes the write with
+//     which it notices, and answers as it does to those that it refuses.
 //
 // # Index keys
 //

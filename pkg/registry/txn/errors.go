@@ -50,10 +50,13 @@ func explain(ctx context.Context, err error, write bool) error {
 		return err
 	case errors.Is(err, rpctypes.ErrNoSpace):
 		return &apierrors.StatusError{ErrStatus: metav1.Status{
-			Status:  metav1.StatusFailure,
-			Code:    http.StatusInsufficientStorage,
-			Reason:  ReasonInsufficientStorage,
-			Message: "the database is full (NOSPACE): nothing was written; an administrator must compact, defragment and disarm the alarm of etcd",
+			Status: metav1.StatusFailure,
+			Code:   http.StatusInsufficientStorage,
+			Reason: ReasonInsufficientStorage,
+			// The write with which the quota is used up is made, and answered like those that are refused
+			// (quotaApplierV3.Txn in etcd/server/etcdserver).
+			Message: "the database is full (NOSPACE), outcome unknown: the change may or may not have been made, read before trying again; " +
+				"an administrator must compact, defragment and disarm the alarm of etcd",
 		}}
 	case errors.Is(err, rpctypes.ErrTooManyRequests):
 		return apierrors.NewTooManyRequests("etcd is overloaded: nothing was changed; try again", 1)

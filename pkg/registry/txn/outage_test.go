@@ -272,7 +272,7 @@ func TestNoSpace(t *testing.T) {
 	_, planned := create(ctx, servers[0].Instances, instance("a", "lease"))
 	_, unplanned := create(cluster, servers[0].Nodes, &Node{ObjectMeta: metav1.ObjectMeta{Name: "node"}})
 	for _, err := range []error{planned, unplanned} {
-		if apierrors.ReasonForError(err) != txn.ReasonInsufficientStorage || !strings.Contains(err.Error(), "nothing was written") {
+		if apierrors.ReasonForError(err) != txn.ReasonInsufficientStorage || !strings.Contains(err.Error(), "outcome unknown") {
 			t.Errorf("full: %v", err)
 		}
 	}
