@@ -49,7 +49,8 @@ type Options struct {
 // Join returns the configuration of a client that is system:node:<NodeName>. Without
 // a certificate it asks for one with the bootstrap kubeconfig, again and again, until
 // one is signed or ctx ends. The certificate is rotated until ctx ends, and the
-// client follows.
+// client follows. If the certificate expires all the same, one that `macrack-agent
+// join` puts into CertDir meanwhile is taken up.
 func Join(ctx context.Context, o Options) (*rest.Config, error) {
 	server, err := o.server()
 	if err != nil {
@@ -74,10 +75,7 @@ func Join(ctx context.Context, o Options) (*rest.Config, error) {
 	manager, err := certificate.NewManager(&certificate.Config{
 		Ctx: &ctx,
 		ClientsetFn: func(current *tls.Certificate) (kubernetes.Interface, error) {
-			if current == nil { // it has expired
-				return o.bootstrapClient()
-			}
-			return kubernetes.NewForConfig(config)
+			return o.renewalClient(store, config, current)
 		},
 		GetTemplate: func() *x509.CertificateRequest {
 			return &x509.CertificateRequest{Subject: *subject(o.NodeName)}
@@ -103,6 +101,9 @@ func (o *Options) bootstrap(ctx context.Context, store *Store) error {
 	klog.InfoS("Asking the cluster for this agent's certificate", "node", o.NodeName)
 	backoff := wait.Backoff{Duration: retryBase, Factor: 2, Jitter: 0.1, Steps: 1 << 30, Cap: retryMax}
 	err = wait.ExponentialBackoffWithContext(ctx, backoff, func(ctx context.Context) (bool, error) {
+		if store.reread(o.NodeName) {
+			return true, nil
+		}
 		err := store.Request(ctx, client, o.NodeName)
 		if err != nil && ctx.Err() == nil {
 			klog.ErrorS(err, "This agent has no certificate; trying again", "node", o.NodeName)
@@ -113,6 +114,16 @@ func (o *Options) bootstrap(ctx context.Context, store *Store) error {
 		return fmt.Errorf("no certificate was signed: %w", err)
 	}
 	return nil
+}
+
+// renewalClient returns the client that asks for the next certificate: as the Node,
+// or with the bootstrap token if there is no certificate any more. current is the
+// manager's; nil if it has expired.
+func (o *Options) renewalClient(store *Store, asNode *rest.Config, current *tls.Certificate) (kubernetes.Interface, error) {
+	if current == nil && !store.reread(o.NodeName) {
+		return o.bootstrapClient()
+	}
+	return kubernetes.NewForConfig(asNode)
 }
 
 func (o *Options) bootstrapClient() (kubernetes.Interface, error) {

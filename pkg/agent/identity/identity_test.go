@@ -231,6 +231,55 @@ func TestExpiredCertificateJoinsAnew(t *testing.T) {
 	assert.Equal(t, "token", s.askers[len(s.askers)-1])
 }
 
+// An agent whose certificate has expired while it runs takes up the one that `macrack-agent join` has got.
+func TestAgentTakesUpCertificateOfJoin(t *testing.T) {
+	s := newSigner(t)
+	o := options(t, s)
+	server, err := o.server()
+	require.NoError(t, err)
+	token, err := o.bootstrapClient()
+	require.NoError(t, err)
+	running, err := OpenStore(o.CertDir)
+	require.NoError(t, err)
+	s.life = -time.Second
+	require.Error(t, running.Request(t.Context(), token, o.NodeName), "it has expired")
+	config, err := running.follow(server)
+	require.NoError(t, err)
+	http, err := rest.HTTPClientFor(config)
+	require.NoError(t, err)
+	resp, err := http.Get(config.Host + "/version") // a connection that shows the expired certificate, and stays
+	require.NoError(t, err)
+	_, _ = io.Copy(io.Discard, resp.Body)
+	resp.Body.Close()
+
+	agent := o
+	agent.BootstrapKubeconfig = ""
+	_, err = agent.renewalClient(running, config, nil)
+	require.ErrorContains(t, err, "join the cluster with `macrack-agent join`")
+
+	s.life = time.Hour
+	joining, err := OpenStore(o.CertDir)
+	require.NoError(t, err)
+	require.NoError(t, joining.Request(t.Context(), token, o.NodeName))
+
+	client, err := agent.renewalClient(running, config, nil)
+	require.NoError(t, err)
+	require.NotNil(t, running.Valid(o.NodeName))
+	_, err = client.Discovery().ServerVersion()
+	require.NoError(t, err)
+	assert.Equal(t, serial(t, o), s.shown[len(s.shown)-1], "the expired certificate is shown on")
+	assert.NotEqual(t, s.shown[0], s.shown[len(s.shown)-1])
+
+	// One of another Node is none.
+	assert.False(t, running.reread("mac-2"))
+	// Nor does it wait for a token that is no longer good.
+	s.refusal = 401
+	waiting, err := OpenStore(o.CertDir)
+	require.NoError(t, err)
+	waiting.current.Store(nil)
+	require.NoError(t, o.bootstrap(t.Context(), waiting))
+}
+
 func TestJoinWithoutAnything(t *testing.T) {
 	dir := t.TempDir()
 	_, err := Join(context.Background(), Options{NodeName: "mac-1", Kubeconfig: filepath.Join(dir, "kubeconfig"), CertDir: dir})

@@ -99,23 +99,45 @@ func (s *Store) Certificate() *x509.Certificate {
 
 // Valid returns the certificate if it is that of the Node and has not expired.
 func (s *Store) Valid(node string) *x509.Certificate {
-	leaf := s.Certificate()
-	if leaf == nil || leaf.Subject.CommonName != rules.NodeUser(node) || !leaf.NotAfter.After(clock.RealClock{}.Now()) {
-		return nil
+	if leaf := s.Certificate(); leaf != nil && validFor(leaf, node) {
+		return leaf
 	}
-	return leaf
+	return nil
 }
 
-// Update implements certificate.Store. Connections that showed the old certificate
+func validFor(leaf *x509.Certificate, node string) bool {
+	return leaf.Subject.CommonName == rules.NodeUser(node) && leaf.NotAfter.After(clock.RealClock{}.Now())
+}
+
+// reread makes sure that the certificate is valid for the Node; if it is not, one is
+// looked for on the disk, where another process may have put it.
+func (s *Store) reread(node string) bool {
+	if s.Valid(node) != nil {
+		return true
+	}
+	pair, err := s.Store.Current()
+	if err != nil || !validFor(pair.Leaf, node) {
+		return false
+	}
+	s.use(pair)
+	return true
+}
+
+// use makes a certificate the one that is shown. Connections that showed the old one
 // are closed, as the server refuses what comes through them once it has expired.
+func (s *Store) use(pair *tls.Certificate) {
+	s.current.Store(pair)
+	s.dialer.CloseAll()
+	klog.InfoS("This agent has a new certificate", "subject", pair.Leaf.Subject.String(), "expires", pair.Leaf.NotAfter)
+}
+
+// Update implements certificate.Store.
 func (s *Store) Update(cert, key []byte) (*tls.Certificate, error) {
 	pair, err := s.Store.Update(cert, key)
 	if err != nil {
 		return nil, err
 	}
-	s.current.Store(pair)
-	s.dialer.CloseAll()
-	klog.InfoS("This agent has a new certificate", "subject", pair.Leaf.Subject.String(), "expires", pair.Leaf.NotAfter)
+	s.use(pair)
 	return pair, nil
 }
 
