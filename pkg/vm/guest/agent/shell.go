@@ -5,6 +5,8 @@ import (
 	"os"
 	"os/exec"
 	"os/user"
+	"runtime"
+	"slices"
 	"strconv"
 	"syscall"
 	"time"
@@ -55,14 +57,35 @@ func UserShell(name, home string) (*Shell, error) {
 	if err != nil {
 		return nil, err
 	}
+	var all []uint32
 	for _, text := range groups {
 		id, err := strconv.ParseUint(text, 10, 32)
 		if err != nil {
 			return nil, err
 		}
-		s.Credential.Groups = append(s.Credential.Groups, uint32(id))
+		all = append(all, uint32(id))
 	}
+	s.Credential.Groups = supplementary(runtime.GOOS, s.Credential.Gid, all)
 	return s, nil
+}
+
+// maxGroupsDarwin is NGROUPS_MAX of macOS: setgroups(2) refuses more with EINVAL.
+// Linux takes 65536.
+const maxGroupsDarwin = 16
+
+// supplementary returns which groups of a user a process of an operating system can
+// have. The primary one is the first; on macOS it takes one of the places.
+func supplementary(system string, primary uint32, groups []uint32) []uint32 {
+	kept := []uint32{primary}
+	for _, id := range groups {
+		if !slices.Contains(kept, id) {
+			kept = append(kept, id)
+		}
+	}
+	if system == "darwin" && len(kept) > maxGroupsDarwin {
+		kept = kept[:maxGroupsDarwin]
+	}
+	return kept
 }
 
 // own gives a file or directory to the shell's user.

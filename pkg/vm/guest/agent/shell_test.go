@@ -1,0 +1,24 @@
+package agent
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+)
+
+func TestSupplementaryGroups(t *testing.T) {
+	var many []uint32
+	for id := range uint32(20) {
+		many = append(many, 100+id)
+	}
+	few := []uint32{12, 20, 61, 20}
+	for _, system := range []string{"darwin", "linux"} {
+		assert.Equal(t, []uint32{20, 12, 61}, supplementary(system, 20, few), "the primary group first, each once")
+		assert.Equal(t, []uint32{20}, supplementary(system, 20, nil))
+	}
+	assert.Len(t, supplementary("linux", 20, many), 21)
+	kept := supplementary("darwin", 20, many)
+	assert.Equal(t, append([]uint32{20}, many[:15]...), kept, "setgroups takes 16")
+	assert.Len(t, supplementary("darwin", 119, many), 16)
+	assert.Equal(t, uint32(119), supplementary("darwin", 119, many)[0], "the primary group is never the one that is left out")
+}
