@@ -116,23 +116,25 @@ func (r *report) during(s span, f func(i int, status *rack.ComplianceReportStatu
 
 // violated adds a violation that lasted for s.
 func (r *report) violated(s span, v rack.ComplianceViolation) {
-	r.during(s, func(_ int, status *rack.ComplianceReportStatus) {
-		switch v.Rule {
-		case RuleOneTenant:
-			status.Overlaps++
-		case RuleFloor:
-			status.FloorBreaches++
-		}
-		at, _ := slices.BinarySearchFunc(status.Violations, v, compareViolations)
-		status.Violations = slices.Insert(status.Violations, at, v)
-		status.Violations = status.Violations[:min(len(status.Violations), maxViolations)]
-		switch {
-		case v.Rule != RuleUnbroken:
-			status.Verdict = rack.ComplianceViolated
-		case status.Verdict != rack.ComplianceViolated:
-			status.Verdict = rack.ComplianceIncomplete
-		}
-	})
+	r.during(s, func(_ int, status *rack.ComplianceReportStatus) { addViolation(status, v) })
+}
+
+func addViolation(status *rack.ComplianceReportStatus, v rack.ComplianceViolation) {
+	switch v.Rule {
+	case RuleOneTenant:
+		status.Overlaps++
+	case RuleFloor:
+		status.FloorBreaches++
+	}
+	at, _ := slices.BinarySearchFunc(status.Violations, v, compareViolations)
+	status.Violations = slices.Insert(status.Violations, at, v)
+	status.Violations = status.Violations[:min(len(status.Violations), maxViolations)]
+	switch {
+	case v.Rule != RuleUnbroken:
+		status.Verdict = rack.ComplianceViolated
+	case status.Verdict != rack.ComplianceViolated:
+		status.Verdict = rack.ComplianceIncomplete
+	}
 }
 
 func compareViolations(a, b rack.ComplianceViolation) int {

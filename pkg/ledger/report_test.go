@@ -448,6 +448,61 @@ func TestReportFindsWhereBranchesPart(t *testing.T) {
 	assert.Equal(t, int64(1), status.BrokenChains)
 }
 
+// Who doubles a stretch of a chain hides nothing from the windows in it: which branch is true nobody knows there.
+func TestAForkHidesNothing(t *testing.T) {
+	m := newMemory()
+	lease, node := newLease("acme", "build"), newNode("mac1")
+	add := func(day int, record *rack.AuditRecord) {
+		m.clock.SetTime(time.Date(2026, 8, day, 12, 0, 0, 0, time.UTC))
+		m.append(t, record)
+	}
+	m.bind(t, lease, node) // on August 1st
+	add(3, NewInstanceStarted(newInstance(lease, "vm-a"), lease, 1))
+	add(5, NewInstanceStarted(newInstance(lease, "vm-b"), lease, 2))
+	add(11, NewInstanceStarted(newInstance(lease, "vm-c"), lease, 3))
+	add(13, NewInstanceStopped(newInstance(lease, "vm-c"), lease, 2))
+	add(21, NewInstanceStopped(newInstance(lease, "vm-b"), lease, 1))
+	add(25, NewInstanceStopped(newInstance(lease, "vm-a"), lease, 0))
+	m.clock.SetTime(time.Date(2026, 9, 1, 0, 0, 0, 0, time.UTC))
+	assert.Equal(t, rack.ComplianceViolated, m.report(t, "2026-08-10..2026-08-15").Verdict)
+
+	previous := ""
+	for sequence := int64(3); sequence <= 5; sequence++ { // August 5th to 13th
+		twin := m.find(t, Name("c07mac1", sequence)).DeepCopy()
+		twin.Details.Message = "twin"
+		if previous != "" {
+			twin.PreviousHash = previous
+		}
+		twin.Hash = Hash(twin)
+		previous = twin.Hash
+		m.records = append(m.records, twin)
+	}
+	for window, want := range map[string]rack.ComplianceVerdict{
+		"2026-08-02..2026-08-05": rack.ComplianceCompliant,
+		"2026-08-05..2026-08-06": rack.ComplianceIncomplete, // where the branches part
+		"2026-08-06..2026-08-10": rack.ComplianceIncomplete, // where there is no record, but a fork
+		"2026-08-10..2026-08-15": rack.ComplianceIncomplete, // where the violation was
+		"2026-08-13..2026-08-14": rack.ComplianceIncomplete, // at the last pair
+		"2026-08-15..2026-08-20": rack.ComplianceIncomplete, // before one record is alone in its place
+		"2026-08-22..2026-08-30": rack.ComplianceCompliant,
+		"2026-08-01..2026-09-01": rack.ComplianceIncomplete,
+	} {
+		status := m.report(t, window)
+		assert.Equal(t, want, status.Verdict, window)
+		if want == rack.ComplianceIncomplete {
+			assert.Equal(t, int64(1), status.BrokenChains, window)
+			if assert.Len(t, status.Violations, 1, "once a window: %s", window) {
+				assert.Contains(t, status.Violations[0].Message, "have the same place in the chain: it was forked")
+			}
+		}
+	}
+
+	for _, end := range []int64{6, 7} { // The last record that is there is one of a pair.
+		m.remove(t, Name("c07mac1", end))
+	}
+	assert.Equal(t, rack.ComplianceIncomplete, reportOn(t, m.source(), nil, "2026-08-22..2026-08-30", m.clock.Now()).Verdict)
+}
+
 // withoutNamespaces checks that records are in the ledger, and returns their names.
 func withoutNamespaces(t *testing.T, m *memory, records []string) (names []string) {
 	t.Helper()

@@ -29,6 +29,8 @@ type chain struct {
 	previous string              // the previousHash of the last record
 	suspect  bool                // whether the last record is known to be bad
 	edited   []pendingBreak
+	forked   *rack.ComplianceViolation // the last pair of a fork that goes on; nil if none does
+	told     windowSet                 // the windows that know of that fork
 
 	pending     *rack.AuditRecord // verified, but not vouched for yet; nil if there is none
 	pendingTime int64
@@ -67,10 +69,15 @@ func (c *chain) add(record *rack.AuditRecord, sequence int64, intact bool) error
 	}
 	at := micros(record)
 	c.resolve(max(c.time, at))
-	switch {
-	case sequence == c.sequence:
+	if sequence == c.sequence {
 		c.fork(record, at)
 		return nil
+	}
+	c.doubt(span{c.time, max(c.time, at)})
+	if len(c.hashes) == 1 {
+		c.forked = nil
+	}
+	switch {
 	case c.sequence != 0 && sequence > c.sequence+1:
 		c.confirm()
 		c.breakOff(span{c.time, at}, record, fmt.Sprintf("%s missing between %s and %s: removed, or never written",
@@ -182,13 +189,33 @@ func (c *chain) fork(record *rack.AuditRecord, at int64) {
 	c.discard()
 	c.chassis.forget()
 	// Both branches of a fork go on: they part once.
-	goesOn := len(c.parents) > 1 && record.PreviousHash != c.previous && slices.Contains(c.parents, record.PreviousHash)
+	goesOn := c.forked != nil && len(c.parents) > 1 && record.PreviousHash != c.previous && slices.Contains(c.parents, record.PreviousHash)
 	if !goesOn {
-		c.breaks(span{min(c.time, at), max(c.time, at)}, record, fmt.Sprintf("%s and %s have the same place in the chain: it was forked",
-			nameIn(c.last[0]), nameIn(record)), nameIn(c.last[0]), nameIn(record))
+		c.told = 0
 	}
+	v := c.violation(record, fmt.Sprintf("%s and %s have the same place in the chain: it was forked",
+		nameIn(c.last[0]), nameIn(record)), nameIn(c.last[0]), nameIn(record))
+	c.forked = &v
 	c.addTwin(record)
+	c.doubt(span{min(c.time, at), max(c.time, at)})
 	c.time = max(c.time, at)
+}
+
+// doubt breaks the chain in those windows of s that do not know yet of the fork that goes on. Which branch is true
+// nobody knows, so that neither counts: until a record is the only one of its place again, anything may have happened.
+func (c *chain) doubt(s span) {
+	if c.forked == nil || len(c.hashes) < 2 {
+		return
+	}
+	c.report.during(s, func(i int, status *rack.ComplianceReportStatus) {
+		if !c.told.add(i) {
+			return
+		}
+		addViolation(status, *c.forked)
+		if c.broken.add(i) {
+			status.BrokenChains++
+		}
+	})
 }
 
 func (c *chain) addTwin(record *rack.AuditRecord) {
@@ -288,6 +315,7 @@ func (c *chain) finish() {
 		c.chassis.forget()
 	}
 	c.resolve(forever)
+	c.doubt(span{c.time, forever})
 	c.confirm()
 	c.chassis.finish()
 }
