@@ -100,6 +100,7 @@ func New(config Config) (*Manager, error) {
 		macnodeclass.New(e),
 		macosimage.New(e),
 		joins,
+		certificates.NewMacs(e),
 	)
 	return m, nil
 }

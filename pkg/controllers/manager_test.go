@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -83,6 +84,7 @@ func newRack(t *testing.T) *rack {
 	} {
 		require.NoError(t, r.ours.Tracker().Add(object))
 	}
+	require.NoError(t, r.core.Tracker().Add(&rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "macrack-macs"}}))
 	require.NoError(t, r.core.Tracker().Add(&corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: "mac-1"},
 		Status:     corev1.NodeStatus{Capacity: corev1.ResourceList{rules.ResourceMacOSVM: resource.MustParse("2")}},
@@ -266,6 +268,10 @@ func TestALeaseFromBeginningToEnd(t *testing.T) {
 	r.eventually("the class is counted", func() bool {
 		class, err := r.ours.RackV1alpha1().MacNodeClasses().Get(t.Context(), "base", metav1.GetOptions{})
 		return err == nil && class.Status == rackv1alpha1.MacNodeClassStatus{Total: 1, Available: 1}
+	})
+	r.eventually("the policies know the Mac", func() bool {
+		binding, err := r.core.RbacV1().ClusterRoleBindings().Get(t.Context(), "macrack-macs", metav1.GetOptions{})
+		return err == nil && len(binding.Subjects) == 1 && binding.Subjects[0].Name == "system:node:mac-1"
 	})
 	assert.Empty(t, r.isReady(), "the Mac has not been heard of")
 	r.beat(1)

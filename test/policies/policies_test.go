@@ -43,7 +43,7 @@ func TestStaticManifests(t *testing.T) {
 		static, err := os.ReadFile(filepath.Join(folder, "static", name))
 		require.NoError(t, err, "run hack/update-policies.sh")
 		text := string(source)
-		for _, policy := range []string{"pods", "bindings", "nodes", "deviceclasses"} {
+		for _, policy := range []string{"pods", "bindings", "nodes", "nodedeletions", "deviceclasses"} {
 			text = strings.ReplaceAll(text, "ame: "+policy+".macrack.io\n", "ame: "+policy+".macrack.io.static.k8s.io\n")
 		}
 		_, have, _ := strings.Cut(string(static), "\n")
@@ -129,15 +129,20 @@ var (
 	replicas    = &user.DefaultInfo{Name: "system:serviceaccount:kube-system:replicaset-controller"}
 	controllers = &user.DefaultInfo{Name: "system:serviceaccount:macrack-system:macrack-controllers"}
 	agent       = &user.DefaultInfo{Name: "system:node:mac-1", Groups: []string{"system:nodes"}}
+	kubelet     = &user.DefaultInfo{Name: "system:node:linux-1", Groups: []string{"system:nodes"}}
+	operator    = &user.DefaultInfo{Name: "operator"} // of Nodes, not of Macs
+	cleaner     = &user.DefaultInfo{Name: "system:serviceaccount:kube-system:cloud-node-lifecycle-controller"}
 	tenant      = &user.DefaultInfo{Name: "acme"}
 	privileged  = &user.DefaultInfo{Name: "privileged"} // a tenant who may bind pods in its namespace, by mistake
 )
 
-// authorize lets those bind pods and list Nodes who do by RBAC.
+// authorize lets those bind pods, list Nodes, be Macs and delete Macs who do by RBAC.
 func authorize(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
 	allowed := map[string][]string{
-		"create pods/binding": {admin.Name, scheduler.Name, daemons.Name, privileged.Name},
-		"list nodes/":         {admin.Name, scheduler.Name, daemons.Name, controllers.Name},
+		"create pods/binding":  {admin.Name, scheduler.Name, daemons.Name, privileged.Name},
+		"list nodes/":          {admin.Name, scheduler.Name, daemons.Name, controllers.Name},
+		"create macnodes/node": {admin.Name, agent.Name},
+		"delete macnodes/":     {admin.Name},
 	}
 	for _, name := range allowed[a.GetVerb()+" "+a.GetResource()+"/"+a.GetSubresource()] {
 		if a.GetUser().GetName() == name {
@@ -291,7 +296,10 @@ func TestPods(t *testing.T) {
 		"a Node by name, in a Deployment":     {user: replicas, spec: func(s *corev1.PodSpec) { s.NodeName = "mac-1" }, refused: "only schedulers set it"},
 		"a Node by name, with rights":         {user: privileged, spec: func(s *corev1.PodSpec) { s.NodeName = "mac-1" }, refused: "only schedulers set it"},
 		"a Node by name, of an administrator": {user: admin, spec: func(s *corev1.PodSpec) { s.NodeName = "linux-1" }},
-		"a Node's own static pod":             {user: agent, namespace: "kube-system", spec: func(s *corev1.PodSpec) { s.NodeName = "mac-1" }},
+		"a Node's own static pod":             {user: kubelet, namespace: "kube-system", spec: func(s *corev1.PodSpec) { s.NodeName = "linux-1" }},
+		"a Node's own static pod, elsewhere":  {user: kubelet, spec: func(s *corev1.PodSpec) { s.NodeName = "linux-1" }},
+		"a Mac's static pod":                  {user: agent, namespace: "kube-system", spec: func(s *corev1.PodSpec) { s.NodeName = "mac-1" }, refused: "Nodes that are no Macs"},
+		"a Mac's static pod, of a tenant":     {user: agent, spec: func(s *corev1.PodSpec) { s.NodeName = "mac-1" }, refused: "Nodes that are no Macs"},
 		"a pod that is scheduled":             {was: func(s *corev1.PodSpec) { s.NodeName = "linux-1" }, spec: func(s *corev1.PodSpec) { s.NodeName = "linux-1" }},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -365,43 +373,49 @@ func TestNodes(t *testing.T) {
 		was, is     *corev1.Node
 		refused     string
 	}{
-		"an agent registers":                  {user: agent, is: newNode("2", unleased)},
-		"an agent registers, not ready":       {user: agent, is: newNode("2", unleased, other)},
-		"without the taint":                   {user: agent, is: newNode("2"), refused: "is registered with the taint"},
-		"as a tenant's":                       {user: agent, is: newNode("2", acme), refused: "is registered with the taint"},
-		"as nobody's and a tenant's":          {user: agent, is: newNode("2", unleased, acme), refused: "is registered with the taint"},
-		"the controllers, as a tenant's":      {user: controllers, is: newNode("2", acme), refused: "is registered with the taint"},
-		"with another effect":                 {user: agent, is: with(newNode("2", unleased), func(n *corev1.Node) { n.Spec.Taints[0].Effect = corev1.TaintEffectPreferNoSchedule }), refused: "is registered with the taint"},
-		"with three":                          {user: agent, is: newNode("3", unleased), refused: "is 2, nothing else"},
-		"with one":                            {user: admin, is: newNode("1", unleased), refused: "is 2, nothing else"},
-		"with three allocatable":              {user: agent, is: with(newNode("2", unleased), func(n *corev1.Node) { n.Status.Allocatable["macrack.io/macos-vm"] = resource.MustParse("3") }), refused: "is 2, nothing else"},
-		"with 2000m":                          {user: agent, is: newNode("2000m", unleased)},
-		"with 2k":                             {user: agent, is: newNode("2k", unleased), refused: "is 2, nothing else"},
-		"by its label alone, without a taint": {user: agent, is: newNode(""), refused: "is registered with the taint"},
-		"as a Linux machine":                  {user: agent, is: with(newNode("2", unleased), func(n *corev1.Node) { n.Labels["kubernetes.io/os"] = "linux" }), refused: "kubernetes.io/os: darwin"},
-		"a Linux machine":                     {user: admin, is: linux()},
-		"a Linux machine, changed":            {user: admin, was: linux(), is: with(linux(), func(n *corev1.Node) { n.Spec.Unschedulable = true })},
-		"a Linux machine that becomes a Mac":  {user: agent, subresource: "status", was: linux(), is: with(linux(), func(n *corev1.Node) { n.Status.Capacity = newNode("2").Status.Capacity }), refused: "at all times"},
-		"raised":                              {user: admin, subresource: "status", was: newNode("2", acme), is: newNode("3", acme), refused: "is 2, nothing else"},
-		"raised by the controllers":           {user: controllers, subresource: "status", was: newNode("2", acme), is: newNode("4", acme), refused: "is 2, nothing else"},
-		"a heartbeat":                         {user: agent, subresource: "status", was: newNode("2", acme), is: newNode("2", acme)},
-		"leased, first step":                  {user: controllers, was: newNode("2", unleased), is: newNode("2", unleased, acme)},
-		"leased, second step":                 {user: controllers, was: newNode("2", unleased, acme), is: newNode("2", acme)},
-		"released, first step":                {user: controllers, was: newNode("2", acme), is: newNode("2", acme, unleased)},
-		"released, second step":               {user: controllers, was: newNode("2", acme, unleased), is: newNode("2", unleased)},
-		"the controllers, no taint":           {user: controllers, was: newNode("2", acme), is: newNode("2"), refused: "at all times"},
-		"the controllers, two tenants":        {user: controllers, was: newNode("2", acme), is: newNode("2", acme, globex), refused: "has one tenant"},
-		"an administrator takes the taint":    {user: admin, was: newNode("2", unleased), is: newNode("2"), refused: "only MacRack's controllers"},
-		"an administrator gives it away":      {user: admin, was: newNode("2", unleased), is: newNode("2", acme), refused: "only MacRack's controllers"},
-		"an administrator adds a tenant":      {user: admin, was: newNode("2", acme), is: newNode("2", acme, globex), refused: "only MacRack's controllers"},
-		"an agent gives itself away":          {user: agent, was: newNode("2", unleased), is: newNode("2", globex), refused: "only MacRack's controllers"},
-		"an administrator weakens it":         {user: admin, was: newNode("2", acme), is: with(newNode("2", acme), func(n *corev1.Node) { n.Spec.Taints[0].Effect = corev1.TaintEffectPreferNoSchedule }), refused: "only MacRack's controllers"},
-		"the node controller":                 {user: &user.DefaultInfo{Name: "system:serviceaccount:kube-system:node-controller"}, was: newNode("2", acme), is: newNode("2", acme, other)},
-		"cordoned":                            {user: admin, was: newNode("2", acme), is: with(newNode("2", acme), func(n *corev1.Node) { n.Spec.Unschedulable = true })},
-		"made a Linux machine":                {user: admin, was: newNode("2", acme), is: with(newNode("2", acme), func(n *corev1.Node) { n.Labels["kubernetes.io/os"] = "linux" }), refused: "kubernetes.io/os: darwin"},
-		"without a label for its system":      {user: admin, was: newNode("2", acme), is: with(newNode("2", acme), func(n *corev1.Node) { delete(n.Labels, "kubernetes.io/os") }), refused: "kubernetes.io/os: darwin"},
-		"made no Mac":                         {user: admin, was: newNode("2", acme), is: with(newNode("2", acme), func(n *corev1.Node) { delete(n.Labels, "macrack.io/mac") }), refused: "a Mac stays one"},
-		"without labels":                      {user: admin, was: newNode("2", acme), is: with(newNode("2", acme), func(n *corev1.Node) { n.Labels = nil }), refused: "rule 2"},
+		"an agent registers":                   {user: agent, is: newNode("2", unleased)},
+		"an agent registers, not ready":        {user: agent, is: newNode("2", unleased, other)},
+		"without the taint":                    {user: agent, is: newNode("2"), refused: "is registered with the taint"},
+		"as a tenant's":                        {user: agent, is: newNode("2", acme), refused: "is registered with the taint"},
+		"as nobody's and a tenant's":           {user: agent, is: newNode("2", unleased, acme), refused: "is registered with the taint"},
+		"the controllers, as a tenant's":       {user: controllers, is: newNode("2", acme), refused: "is registered with the taint"},
+		"with another effect":                  {user: agent, is: with(newNode("2", unleased), func(n *corev1.Node) { n.Spec.Taints[0].Effect = corev1.TaintEffectPreferNoSchedule }), refused: "is registered with the taint"},
+		"with three":                           {user: agent, is: newNode("3", unleased), refused: "is 2, nothing else"},
+		"with one":                             {user: admin, is: newNode("1", unleased), refused: "is 2, nothing else"},
+		"with three allocatable":               {user: agent, is: with(newNode("2", unleased), func(n *corev1.Node) { n.Status.Allocatable["macrack.io/macos-vm"] = resource.MustParse("3") }), refused: "is 2, nothing else"},
+		"with 2000m":                           {user: agent, is: newNode("2000m", unleased)},
+		"with 2k":                              {user: agent, is: newNode("2k", unleased), refused: "is 2, nothing else"},
+		"by its label alone, without a taint":  {user: agent, is: newNode(""), refused: "is registered with the taint"},
+		"as a Linux machine":                   {user: agent, is: with(newNode("2", unleased), func(n *corev1.Node) { n.Labels["kubernetes.io/os"] = "linux" }), refused: "kubernetes.io/os: darwin"},
+		"as a Linux machine, by what it says":  {user: agent, is: linux(), refused: "not as another machine"},
+		"as nothing":                           {user: agent, is: with(newNode(""), func(n *corev1.Node) { n.Labels = nil }), refused: "not as another machine"},
+		"with a capacity and no label":         {user: agent, is: with(newNode("2", unleased), func(n *corev1.Node) { delete(n.Labels, "macrack.io/mac") }), refused: "has the label macrack.io/mac"},
+		"with a capacity later, and no label":  {user: kubelet, subresource: "status", was: linux(), is: with(newNode("2", unleased), func(n *corev1.Node) { delete(n.Labels, "macrack.io/mac") }), refused: "rule 2"},
+		"with something to allocate, no label": {user: agent, is: with(newNode("2", unleased), func(n *corev1.Node) { n.Status.Capacity = nil; delete(n.Labels, "macrack.io/mac") }), refused: "has the label macrack.io/mac"},
+		"a Linux machine registers":            {user: kubelet, is: linux()},
+		"a Linux machine":                      {user: admin, is: linux()},
+		"a Linux machine, changed":             {user: admin, was: linux(), is: with(linux(), func(n *corev1.Node) { n.Spec.Unschedulable = true })},
+		"a Linux machine that becomes a Mac":   {user: agent, subresource: "status", was: linux(), is: with(linux(), func(n *corev1.Node) { n.Status.Capacity = newNode("2").Status.Capacity }), refused: "at all times"},
+		"raised":                               {user: admin, subresource: "status", was: newNode("2", acme), is: newNode("3", acme), refused: "is 2, nothing else"},
+		"raised by the controllers":            {user: controllers, subresource: "status", was: newNode("2", acme), is: newNode("4", acme), refused: "is 2, nothing else"},
+		"a heartbeat":                          {user: agent, subresource: "status", was: newNode("2", acme), is: newNode("2", acme)},
+		"leased, first step":                   {user: controllers, was: newNode("2", unleased), is: newNode("2", unleased, acme)},
+		"leased, second step":                  {user: controllers, was: newNode("2", unleased, acme), is: newNode("2", acme)},
+		"released, first step":                 {user: controllers, was: newNode("2", acme), is: newNode("2", acme, unleased)},
+		"released, second step":                {user: controllers, was: newNode("2", acme, unleased), is: newNode("2", unleased)},
+		"the controllers, no taint":            {user: controllers, was: newNode("2", acme), is: newNode("2"), refused: "at all times"},
+		"the controllers, two tenants":         {user: controllers, was: newNode("2", acme), is: newNode("2", acme, globex), refused: "has one tenant"},
+		"an administrator takes the taint":     {user: admin, was: newNode("2", unleased), is: newNode("2"), refused: "only MacRack's controllers"},
+		"an administrator gives it away":       {user: admin, was: newNode("2", unleased), is: newNode("2", acme), refused: "only MacRack's controllers"},
+		"an administrator adds a tenant":       {user: admin, was: newNode("2", acme), is: newNode("2", acme, globex), refused: "only MacRack's controllers"},
+		"an agent gives itself away":           {user: agent, was: newNode("2", unleased), is: newNode("2", globex), refused: "only MacRack's controllers"},
+		"an administrator weakens it":          {user: admin, was: newNode("2", acme), is: with(newNode("2", acme), func(n *corev1.Node) { n.Spec.Taints[0].Effect = corev1.TaintEffectPreferNoSchedule }), refused: "only MacRack's controllers"},
+		"the node controller":                  {user: &user.DefaultInfo{Name: "system:serviceaccount:kube-system:node-controller"}, was: newNode("2", acme), is: newNode("2", acme, other)},
+		"cordoned":                             {user: admin, was: newNode("2", acme), is: with(newNode("2", acme), func(n *corev1.Node) { n.Spec.Unschedulable = true })},
+		"made a Linux machine":                 {user: admin, was: newNode("2", acme), is: with(newNode("2", acme), func(n *corev1.Node) { n.Labels["kubernetes.io/os"] = "linux" }), refused: "kubernetes.io/os: darwin"},
+		"without a label for its system":       {user: admin, was: newNode("2", acme), is: with(newNode("2", acme), func(n *corev1.Node) { delete(n.Labels, "kubernetes.io/os") }), refused: "kubernetes.io/os: darwin"},
+		"made no Mac":                          {user: admin, was: newNode("2", acme), is: with(newNode("2", acme), func(n *corev1.Node) { delete(n.Labels, "macrack.io/mac") }), refused: "a Mac stays one"},
+		"without labels":                       {user: admin, was: newNode("2", acme), is: with(newNode("2", acme), func(n *corev1.Node) { n.Labels = nil }), refused: "rule 2"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := request{
@@ -413,6 +427,26 @@ func TestNodes(t *testing.T) {
 			}
 			check(t, validate(t, plugin, r), tt.refused)
 		})
+	}
+}
+
+func TestNodesAreDeleted(t *testing.T) {
+	plugin := newPlugin(t)
+	mac := newNode("2", "macrack.io/unleased")
+	linux := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "linux-1"}}
+	const byOthers = "by those who may delete its MacNode"
+	for _, tt := range []struct {
+		user    user.Info
+		node    *corev1.Node
+		refused string
+	}{
+		{admin, mac, ""}, {operator, mac, byOthers}, {cleaner, mac, byOthers}, {agent, mac, byOthers},
+		{operator, linux, ""}, {cleaner, linux, ""},
+	} {
+		check(t, validate(t, plugin, request{
+			user: tt.user, operation: admission.Delete, was: tt.node,
+			resource: corev1.SchemeGroupVersion.WithResource("nodes"), kind: corev1.SchemeGroupVersion.WithKind("Node"),
+		}), tt.refused)
 	}
 }
 

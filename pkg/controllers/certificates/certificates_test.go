@@ -18,6 +18,8 @@ import (
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -126,6 +128,7 @@ func newCluster(t *testing.T, csrs []*certificatesv1.CertificateSigningRequest, 
 	}
 	for _, obj := range []runtime.Object{
 		aNode("mac-1", "10.0.0.1", "127.0.0.1", "10.96.0.1", "10.0.0.100", "0.0.0.0", "10.0.0.3"), aNode("mac-2", "10.0.0.2", "127.0.0.1"), aNode("linux-1", "10.0.0.3"),
+		&rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: macsBinding}},
 		&corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "kubernetes", Namespace: "default"}, Spec: corev1.ServiceSpec{ClusterIPs: []string{"10.96.0.1"}}},
 		&discoveryv1.EndpointSlice{
 			ObjectMeta: metav1.ObjectMeta{Name: "kubernetes", Namespace: "default", Labels: map[string]string{discoveryv1.LabelServiceName: "kubernetes"}},
@@ -284,6 +287,57 @@ func TestATokenIsForOneJoining(t *testing.T) {
 	assert.Equal(t, certificatesv1.CertificateApproved, is, "the same Mac asks again after a crash: %s", message)
 	is, _, message = c.decide(t, "another")
 	assert.Equal(t, certificatesv1.CertificateApproved, is, "an administrator has made another token: %s", message)
+}
+
+// agents returns the users of whom the admission policies know that they are Macs.
+func (c *cluster) agents(t *testing.T) (users []string) {
+	binding, err := c.core.RbacV1().ClusterRoleBindings().Get(t.Context(), macsBinding, metav1.GetOptions{})
+	require.NoError(t, err)
+	for _, subject := range binding.Subjects {
+		assert.Equal(t, rbacv1.Subject{APIGroup: "rbac.authorization.k8s.io", Kind: "User", Name: subject.Name}, subject)
+		users = append(users, subject.Name)
+	}
+	return users
+}
+
+func TestAMacIsKnownAsOneBeforeItHasACertificate(t *testing.T) {
+	mac := macNode("mac-1", metav1.ConditionFalse)
+	c := newCluster(t, []*certificatesv1.CertificateSigningRequest{
+		newCSR(t, newKey(t), "mac-2", "system:bootstrap:abcdef", tokenFor("mac-1"), named("denied")),
+		newCSR(t, newKey(t), "mac-1", "system:bootstrap:abcdef", tokenFor("mac-1"), named("first")),
+		newCSR(t, newKey(t), "mac-1", "system:bootstrap:fedcba", tokenFor("mac-1"), named("second")),
+	}, mac)
+	is, _, _ := c.decide(t, "denied")
+	require.Equal(t, certificatesv1.CertificateDenied, is)
+	assert.Empty(t, c.agents(t))
+	is, _, _ = c.decide(t, "first")
+	require.Equal(t, certificatesv1.CertificateApproved, is)
+	assert.Equal(t, []string{"system:node:mac-1"}, c.agents(t))
+
+	require.NoError(t, c.core.RbacV1().ClusterRoleBindings().Delete(t.Context(), macsBinding, metav1.DeleteOptions{}))
+	_, err := c.reconcile(t.Context(), "second")
+	require.ErrorContains(t, err, "apply artifacts/deploy")
+	csr, err := c.core.CertificatesV1().CertificateSigningRequests().Get(t.Context(), "second", metav1.GetOptions{})
+	require.NoError(t, err)
+	assert.Empty(t, csr.Status.Conditions, "approved, although the policies cannot tell it from a Linux machine")
+}
+
+func TestMacsAreKnown(t *testing.T) {
+	c := newCluster(t, nil)
+	m := &macs{c.core}
+	writes := 0
+	var failure error
+	c.core.PrependReactor("update", "clusterrolebindings", func(clienttesting.Action) (bool, runtime.Object, error) {
+		writes++
+		return failure != nil, nil, failure
+	})
+	require.NoError(t, m.name(t.Context(), "mac-2", "mac-1"))
+	require.NoError(t, m.name(t.Context(), "mac-1", "mac-3"))
+	require.NoError(t, m.name(t.Context(), "mac-2"))
+	assert.Equal(t, []string{"system:node:mac-1", "system:node:mac-2", "system:node:mac-3"}, c.agents(t), "one that has left is kept")
+	assert.Equal(t, 2, writes, "nothing is written that is there")
+	failure = apierrors.NewConflict(rbacv1.Resource("clusterrolebindings"), macsBinding, nil)
+	assert.ErrorIs(t, m.name(t.Context(), "mac-4"), failure)
 }
 
 func TestDecidedRequestsAreLeftAlone(t *testing.T) {

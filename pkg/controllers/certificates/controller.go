@@ -92,7 +92,14 @@ func (r *reconciler) reconcile(ctx context.Context, name string) (time.Time, err
 		}
 		return time.Time{}, r.write(ctx, csr, decideServing(req, f))
 	}
-	return time.Time{}, r.write(ctx, csr, decideClient(req, f))
+	v := decideClient(req, f)
+	if v.approve {
+		// Known as a Mac before it can be anything else.
+		if err := (&macs{r.env.Core}).name(ctx, req.node); err != nil {
+			return time.Time{}, err
+		}
+	}
+	return time.Time{}, r.write(ctx, csr, v)
 }
 
 func (f *facts) registered(name string) bool {

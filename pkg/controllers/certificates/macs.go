@@ -1,0 +1,72 @@
+package certificates
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/klog/v2"
+
+	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
+	"macrack.io/macrack/pkg/controllers/env"
+	"macrack.io/macrack/pkg/controllers/runner"
+	"macrack.io/macrack/pkg/rules"
+)
+
+// macsBinding is the ClusterRoleBinding that names the users who are Macs' agents. By it the admission policies tell them from
+// other Nodes', whose certificates look the same.
+const macsBinding = "macrack-macs"
+
+// NewMacs returns the controller that keeps the users of all Macs in the ClusterRoleBinding macrack-macs. It has one key. A user stays there
+// when its MacNode is deleted: its certificate lives on.
+func NewMacs(e *env.Env) *runner.Controller {
+	m := &macs{e.Core}
+	c := runner.New("macs", e.Clock, func(ctx context.Context, _ string) (time.Time, error) {
+		return time.Time{}, m.name(ctx, e.MacNodes.Informer().GetStore().ListKeys()...)
+	})
+	_, _ = e.MacNodes.Informer().AddEventHandler(runner.Handlers(func(before, _ *rackv1alpha1.MacNode) {
+		if before == nil {
+			c.Enqueue(macsBinding)
+		}
+	}))
+	return c
+}
+
+type macs struct{ core kubernetes.Interface }
+
+// name has the binding name the users of Macs.
+func (m *macs) name(ctx context.Context, names ...string) error {
+	bindings := m.core.RbacV1().ClusterRoleBindings()
+	binding, err := bindings.Get(ctx, macsBinding, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return fmt.Errorf("there is no ClusterRoleBinding %s, by which the admission policies know Macs; apply artifacts/deploy: %w", macsBinding, err)
+	}
+	if err != nil {
+		return err
+	}
+	known := map[string]bool{}
+	for _, subject := range binding.Subjects {
+		known[subject.Name] = known[subject.Name] || subject.Kind == rbacv1.UserKind
+	}
+	slices.Sort(names)
+	var added []string
+	for _, name := range names {
+		if user := rules.NodeUser(name); !known[user] {
+			binding.Subjects = append(binding.Subjects, rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: user})
+			added = append(added, name)
+		}
+	}
+	if len(added) == 0 {
+		return nil
+	}
+	if _, err := bindings.Update(ctx, binding, metav1.UpdateOptions{FieldManager: env.FieldManager}); err != nil {
+		return err
+	}
+	klog.FromContext(ctx).Info("These are Macs from now on", "nodes", added, "clusterRoleBinding", macsBinding)
+	return nil
+}
