@@ -257,3 +257,21 @@ func TestDoubleBindRace(t *testing.T) {
 	}
 	assert.Len(t, f.records("acme"), macs)
 }
+
+// From its start until it has stopped a virtual machine counts, whatever its agent writes meanwhile.
+func TestStartedAtIsKept(t *testing.T) {
+	f := newFleet(t, 1)
+	f.mac("mac-1", "C07AAAAA0001")
+	f.lease("acme", "build", "mac-1")
+	require.NoError(t, f.create(t.Context(), newInstance("acme", "one", "build")))
+	f.start("mac-1", "acme", "one", 1)
+	err := f.write(f.agent("mac-1"), "acme", "one", func(status *instancev1alpha1.MacOSInstanceStatus) {
+		status.Phase, status.StartedAt = instancev1alpha1.MacOSInstanceStopping, nil
+	})
+	assert.True(t, apierrors.IsInvalid(err), "%v", err)
+	assert.ErrorContains(t, err, "never changes")
+	f.stopped("mac-1", "acme", "one")
+	assert.Zero(t, f.node("mac-1").Status.RunningVMs)
+	records := f.records("acme")
+	assert.Equal(t, rackv1alpha1.InstanceStopped, records[len(records)-1].Type)
+}

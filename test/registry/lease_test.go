@@ -273,6 +273,45 @@ func TestDeletesAllWhileTheyAreBound(t *testing.T) {
 	}
 }
 
+// A lease that never had a Mac has no instances that somebody must look after: it goes as any object does. A lease with one stays
+// with its instances, and is not for the garbage collector.
+func TestGarbageCollectorsFinalizers(t *testing.T) {
+	f := newFleet(t, 1)
+	f.mac("mac-1", "C07AAAAA0001")
+	leases := f.acme.RackV1alpha1().MacNodeLeases("acme")
+	for policy, finalizer := range map[metav1.DeletionPropagation]string{
+		metav1.DeletePropagationOrphan:     metav1.FinalizerOrphanDependents,
+		metav1.DeletePropagationForeground: metav1.FinalizerDeleteDependents,
+	} {
+		_, err := leases.Create(t.Context(), newLease("acme", "pending"), metav1.CreateOptions{})
+		require.NoError(t, err)
+		require.NoError(t, leases.Delete(t.Context(), "pending", metav1.DeleteOptions{PropagationPolicy: &policy}))
+		pending := f.getLease("acme", "pending")
+		assert.Equal(t, []string{finalizer}, pending.Finalizers, "the garbage collector finds it by that")
+		pending.Finalizers = nil
+		_, err = f.admin.RackV1alpha1().MacNodeLeases("acme").Update(t.Context(), pending, metav1.UpdateOptions{})
+		require.NoError(t, err)
+		_, err = leases.Get(t.Context(), "pending", metav1.GetOptions{})
+		assert.True(t, apierrors.IsNotFound(err), "%v", err)
+	}
+	foreground := metav1.DeletePropagationForeground
+	f.lease("acme", "build", "mac-1")
+	require.NoError(t, leases.Delete(t.Context(), "build", metav1.DeleteOptions{PropagationPolicy: &foreground}))
+	assert.Equal(t, []string{rules.FinalizerFloor}, f.getLease("acme", "build").Finalizers)
+	require.NoError(t, f.create(t.Context(), newInstance("acme", "late", "build")), "a Held lease takes instances")
+}
+
+// An update that names no class means the class that the lease has.
+func TestClassIsKept(t *testing.T) {
+	f := newFleet(t, 1)
+	lease, err := f.acme.RackV1alpha1().MacNodeLeases("acme").Create(t.Context(), newLease("acme", "build"), metav1.CreateOptions{})
+	require.NoError(t, err)
+	lease.Spec.ClassName = ""
+	lease, err = f.acme.RackV1alpha1().MacNodeLeases("acme").Update(t.Context(), lease, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	assert.Equal(t, "base", lease.Spec.ClassName)
+}
+
 // Nobody moves a floor, whatever they write and wherever.
 func TestFloorTampering(t *testing.T) {
 	f := newFleet(t, 1)

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	"golang.org/x/crypto/ssh"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -28,6 +29,7 @@ const (
 const (
 	maxSSHAuthorizedKeys = 32
 	maxSSHAuthorizedKey  = 16 << 10
+	maxAllAuthorizedKeys = 64 << 10
 	maxStartupScript     = 64 << 10
 	maxMachineID         = 4 << 10
 )
@@ -69,6 +71,7 @@ func ValidateMacOSInstanceStatusUpdate(i, old *instance.MacOSInstance) field.Err
 	errs := check.UpdatedMeta(&i.ObjectMeta, &old.ObjectMeta)
 	errs = append(errs, validatePhase(status, was, path)...)
 	errs = append(errs, validateIdentity(status, was, path)...)
+	errs = append(errs, validateStartedAt(status, was, path.Child("startedAt"))...)
 	errs = append(errs, check.Lines(status.Message, check.MaxMessage, path.Child("message"))...)
 	if status.PodName != "" {
 		errs = append(errs, check.Name(status.PodName, path.Child("podName"))...)
@@ -131,6 +134,9 @@ func validateSSHAuthorizedKeys(keys []string, path *field.Path) field.ErrorList 
 		return field.ErrorList{field.TooMany(path, len(keys), maxSSHAuthorizedKeys)}
 	}
 	var errs field.ErrorList
+	if len(strings.Join(keys, "")) > maxAllAuthorizedKeys {
+		errs = append(errs, field.TooLong(path, "", maxAllAuthorizedKeys))
+	}
 	for i, key := range keys {
 		if len(key) > maxSSHAuthorizedKey {
 			errs = append(errs, field.TooLong(path.Index(i), "", maxSSHAuthorizedKey))
@@ -179,6 +185,19 @@ func validatePhase(status, was *instance.MacOSInstanceStatus, path *field.Path) 
 		}
 	}
 	return errs
+}
+
+// validateStartedAt keeps when a virtual machine started: from then until it has stopped, it counts.
+func validateStartedAt(status, was *instance.MacOSInstanceStatus, path *field.Path) field.ErrorList {
+	switch {
+	case status.StartedAt.Equal(was.StartedAt):
+		return nil
+	case was.StartedAt != nil:
+		return field.ErrorList{field.Forbidden(path, fmt.Sprintf("is %s already, and never changes", was.StartedAt.UTC().Format(time.RFC3339)))}
+	case status.MachineID == "" || status.MACAddress == "":
+		return field.ErrorList{field.Forbidden(path, "a virtual machine has a machine ID and a MAC address before it starts")}
+	}
+	return nil
 }
 
 // validateIdentity checks what makes a virtual machine unlike all others. There is one way to write each

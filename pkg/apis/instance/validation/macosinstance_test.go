@@ -168,6 +168,10 @@ func TestValidateMacOSInstanceStatusUpdate(t *testing.T) {
 	}
 	pulling := instance.MacOSInstanceStatus{Phase: instance.MacOSInstancePulling, PodName: "vm1-vm"}
 	stopped := instance.MacOSInstanceStatus{Phase: instance.MacOSInstanceStopped}
+	early, late := metav1.NewTime(time.Unix(1, 0)), metav1.NewTime(time.Unix(2, 0))
+	starting := instance.MacOSInstanceStatus{Phase: instance.MacOSInstanceStarting, PodName: "vm1-vm", MachineID: machineID, MACAddress: macAddress}
+	started := starting
+	started.StartedAt = &early
 	tests := map[string]struct {
 		old    instance.MacOSInstanceStatus
 		change func(*instance.MacOSInstanceStatus)
@@ -178,6 +182,10 @@ func TestValidateMacOSInstanceStatusUpdate(t *testing.T) {
 		"phase":               {pulling, func(s *instance.MacOSInstanceStatus) { s.Phase = "Paused" }, []string{"status.phase: Unsupported"}},
 		"no phase":            {pulling, func(s *instance.MacOSInstanceStatus) { s.Phase = "" }, []string{"status.phase: Unsupported"}},
 		"runs as nobody":      {pulling, func(s *instance.MacOSInstanceStatus) { s.Phase = instance.MacOSInstanceRunning }, []string{"status.machineID: Required", "status.macAddress: Required"}},
+		"started":             {starting, func(s *instance.MacOSInstanceStatus) { s.StartedAt = &early }, nil},
+		"started as nobody":   {pulling, func(s *instance.MacOSInstanceStatus) { s.StartedAt = &early }, []string{"status.startedAt: Forbidden: a virtual machine has a machine ID and a MAC address before it starts"}},
+		"started anew":        {started, func(s *instance.MacOSInstanceStatus) { s.StartedAt = &late }, []string{"status.startedAt: Forbidden: is 1970-01-01T00:00:01Z already, and never changes"}},
+		"never started":       {started, func(s *instance.MacOSInstanceStatus) { s.StartedAt = nil }, []string{"status.startedAt: Forbidden"}},
 		"new machine ID":      {running, func(s *instance.MacOSInstanceStatus) { s.MachineID = "AAAA" }, []string{"status.machineID: Forbidden: is " + machineID + " already, and never changes"}},
 		"no machine ID":       {running, func(s *instance.MacOSInstanceStatus) { s.MachineID = "" }, []string{"status.machineID: Required", "status.machineID: Forbidden"}},
 		"new MAC address":     {running, func(s *instance.MacOSInstanceStatus) { s.MACAddress = "5e:01:23:45:67:8a" }, []string{"status.macAddress: Forbidden"}},

@@ -22,6 +22,14 @@ import (
 // MaxMessage is how many bytes a message in a status has at most.
 const MaxMessage = 32 << 10
 
+// What metadata holds at most. An object and its companions are written in one transaction, which etcd bounds.
+const (
+	maxLabels          = 64 << 10 // bytes of keys and values together
+	maxAnnotations     = 64 << 10
+	maxFinalizers      = 32
+	maxOwnerReferences = 16
+)
+
 var (
 	serialNumber = regexp.MustCompile(`^[A-Z0-9]{4,20}$`)
 	digest       = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
@@ -33,13 +41,48 @@ func NewMeta(meta *metav1.ObjectMeta, namespaced bool, name apivalidation.Valida
 	if errs := nameLength(meta, path); len(errs) > 0 {
 		return errs
 	}
-	return append(apivalidation.ValidateObjectMeta(meta, namespaced, name, path), newFinalizers(meta.Finalizers, own, path)...)
+	errs := append(apivalidation.ValidateObjectMeta(meta, namespaced, name, path), newFinalizers(meta.Finalizers, own, path)...)
+	return append(errs, bounded(meta, &metav1.ObjectMeta{}, path)...)
 }
 
 // UpdatedMeta checks a change of an object's metadata.
 func UpdatedMeta(meta, old *metav1.ObjectMeta) field.ErrorList {
 	path := field.NewPath("metadata")
-	return append(apivalidation.ValidateObjectMetaUpdate(meta, old, path), newFinalizers(meta.Finalizers, old.Finalizers, path)...)
+	errs := append(apivalidation.ValidateObjectMetaUpdate(meta, old, path), newFinalizers(meta.Finalizers, old.Finalizers, path)...)
+	return append(errs, bounded(meta, old, path)...)
+}
+
+// bounded refuses more metadata than fits, unless there was as much before.
+func bounded(meta, old *metav1.ObjectMeta, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for _, m := range []struct {
+		name    string
+		is, was map[string]string
+		limit   int
+	}{
+		{"labels", meta.Labels, old.Labels, maxLabels},
+		{"annotations", meta.Annotations, old.Annotations, maxAnnotations},
+	} {
+		// Annotations beyond the limit of Kubernetes have an error already.
+		if n := size(m.is); n > m.limit && n > size(m.was) && (m.name != "annotations" || n <= apivalidation.TotalAnnotationSizeLimitB) {
+			errs = append(errs, field.TooLong(path.Child(m.name), "", m.limit))
+		}
+	}
+	if n := len(meta.Finalizers); n > maxFinalizers && n > len(old.Finalizers) {
+		errs = append(errs, field.TooMany(path.Child("finalizers"), n, maxFinalizers))
+	}
+	if n := len(meta.OwnerReferences); n > maxOwnerReferences && n > len(old.OwnerReferences) {
+		errs = append(errs, field.TooMany(path.Child("ownerReferences"), n, maxOwnerReferences))
+	}
+	return errs
+}
+
+func size(m map[string]string) int {
+	n := 0
+	for key, value := range m {
+		n += len(key) + len(value)
+	}
+	return n
 }
 
 // nameLength refuses what is far too long without repeating it, as an error of the other checks would.

@@ -1,6 +1,9 @@
 package check
 
 import (
+	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -9,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"macrack.io/macrack/pkg/apis/internal/check/checktest"
@@ -34,6 +38,10 @@ func TestNewMeta(t *testing.T) {
 		"long name":         {meta: metav1.ObjectMeta{Name: strings.Repeat("a", 1<<20)}, want: []string{"metadata.name: Too long"}},
 		"long prefix":       {meta: metav1.ObjectMeta{Name: "a", GenerateName: strings.Repeat("a", 1<<20)}, want: []string{"metadata.generateName: Too long"}},
 		"long annotation":   {meta: metav1.ObjectMeta{Name: "m1", Annotations: map[string]string{"a": strings.Repeat("a", 1<<20)}}, want: []string{"metadata.annotations: Too long"}},
+		"many labels":       {meta: metav1.ObjectMeta{Name: "m1", Labels: labels(1000)}, want: []string{"metadata.labels: Too long: may not be more than 65536 bytes"}},
+		"many annotations":  {meta: metav1.ObjectMeta{Name: "m1", Annotations: labels(1000)}, want: []string{"metadata.annotations: Too long: may not be more than 65536 bytes"}},
+		"many finalizers":   {meta: metav1.ObjectMeta{Name: "m1", Finalizers: keys(labels(33))}, want: []string{"metadata.finalizers: Too many"}},
+		"many owners":       {meta: metav1.ObjectMeta{Name: "m1", OwnerReferences: owners(17)}, want: []string{"metadata.ownerReferences: Too many"}},
 		"long label":        {meta: metav1.ObjectMeta{Name: "m1", Labels: map[string]string{"a": strings.Repeat("a", 64)}}, want: []string{"metadata.labels: Invalid"}},
 	}
 	for name, tt := range tests {
@@ -45,6 +53,25 @@ func TestNewMeta(t *testing.T) {
 			}
 		})
 	}
+}
+
+// labels returns labels of a hundred bytes each.
+func labels(n int) map[string]string {
+	labels := map[string]string{}
+	for i := range n {
+		labels[fmt.Sprintf("example.com/%028d", i)] = strings.Repeat("a", 60)
+	}
+	return labels
+}
+
+func keys(m map[string]string) []string { return slices.Sorted(maps.Keys(m)) }
+
+func owners(n int) []metav1.OwnerReference {
+	var owners []metav1.OwnerReference
+	for i := range n {
+		owners = append(owners, metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: "c", UID: types.UID(fmt.Sprint(i))})
+	}
+	return owners
 }
 
 func TestUpdatedMeta(t *testing.T) {
@@ -60,6 +87,11 @@ func TestUpdatedMeta(t *testing.T) {
 	renamed := *old.DeepCopy()
 	renamed.UID = "other"
 	checktest.Errors(t, []string{"metadata.uid"}, UpdatedMeta(&renamed, &old))
+
+	large := *old.DeepCopy()
+	large.Labels = labels(1000)
+	checktest.Errors(t, []string{"metadata.labels: Too long"}, UpdatedMeta(&large, &old))
+	checktest.Errors(t, nil, UpdatedMeta(&large, &large))
 }
 
 func TestValues(t *testing.T) {

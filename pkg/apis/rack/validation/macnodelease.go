@@ -31,8 +31,8 @@ func ValidateMacNodeLeaseUpdate(lease, old *rack.MacNodeLease) field.ErrorList {
 	path := field.NewPath("spec")
 	errs := check.UpdatedMeta(&lease.ObjectMeta, &old.ObjectMeta)
 	errs = append(errs, validateMacNodeLeaseSpec(&lease.Spec, path)...)
-	errs = append(errs, check.Immutable(lease.Spec.ClassName, old.Spec.ClassName, path.Child("className"))...)
-	errs = append(errs, check.Immutable(lease.Spec.SerialNumber, old.Spec.SerialNumber, path.Child("serialNumber"))...)
+	errs = append(errs, check.Unchanged(lease.Spec.ClassName, old.Spec.ClassName, "create another lease instead", path.Child("className"))...)
+	errs = append(errs, check.Unchanged(lease.Spec.SerialNumber, old.Spec.SerialNumber, "create another lease instead", path.Child("serialNumber"))...)
 	if is, was := minimumDuration(&lease.Spec), minimumDuration(&old.Spec); is >= rules.MinimumLeaseDuration && is < was {
 		errs = append(errs, field.Invalid(path.Child("minimumDuration"), is.String(),
 			fmt.Sprintf("%s: it is %s and can only be lengthened; ask for %s or more", rules.OneDay, was, was)))
@@ -61,7 +61,7 @@ func validateFloor(is, was *rack.MacNodeLeaseStatus, path *field.Path) field.Err
 	if !is.BoundAt.Equal(was.BoundAt) {
 		errs = append(errs, field.Invalid(path.Child("boundAt"), timeOrNull(is.BoundAt), fmt.Sprintf("%s: it is %s, set by the lease's binding, and never changes", rules.OneDay, timeOrNull(was.BoundAt))))
 	}
-	restored := is.EarliestReleaseAt != nil && was.EarliestReleaseAt != nil && was.EarliestReleaseAt.Before(is.EarliestReleaseAt)
+	restored := is.EarliestReleaseAt != nil && was.BoundAt != nil && (was.EarliestReleaseAt == nil || was.EarliestReleaseAt.Before(is.EarliestReleaseAt))
 	if !is.EarliestReleaseAt.Equal(was.EarliestReleaseAt) && !restored {
 		errs = append(errs, field.Invalid(path.Child("earliestReleaseAt"), timeOrNull(is.EarliestReleaseAt),
 			fmt.Sprintf("%s: it is %s, which follows from the lease's binding, and never moves backwards", rules.OneDay, timeOrNull(was.EarliestReleaseAt))))

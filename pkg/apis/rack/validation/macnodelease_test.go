@@ -35,6 +35,12 @@ func boundLease() *rack.MacNodeLease {
 	return lease
 }
 
+func withoutFloor() *rack.MacNodeLease {
+	lease := boundLease()
+	lease.Status.EarliestReleaseAt = nil
+	return lease
+}
+
 func TestValidateMacNodeLease(t *testing.T) {
 	tests := map[string]struct {
 		change func(*rack.MacNodeLease)
@@ -88,8 +94,8 @@ func TestValidateMacNodeLeaseUpdate(t *testing.T) {
 		"shortened":            {func(l *rack.MacNodeLease) { l.Spec.MinimumDuration = hours(47) }, []string{`spec.minimumDuration: Invalid value: "47h0m0s": rule 3 (24 hours at least): it is 48h0m0s and can only be lengthened; ask for 48h0m0s or more`}},
 		"left out":             {func(l *rack.MacNodeLease) { l.Spec.MinimumDuration = nil }, []string{"spec.minimumDuration: Invalid value: \"24h0m0s\": rule 3"}},
 		"shortened to an hour": {func(l *rack.MacNodeLease) { l.Spec.MinimumDuration = hours(1) }, []string{"a Mac is leased for 24h or more"}},
-		"class":                {func(l *rack.MacNodeLease) { l.Spec.ClassName = "m4" }, []string{"spec.className: Invalid value: \"m4\": field is immutable"}},
-		"serial number":        {func(l *rack.MacNodeLease) { l.Spec.SerialNumber = "C07DR00AQ6NV" }, []string{"spec.serialNumber: Invalid value: \"C07DR00AQ6NV\": field is immutable"}},
+		"class":                {func(l *rack.MacNodeLease) { l.Spec.ClassName = "m4" }, []string{"spec.className: Forbidden: field is immutable; create another lease instead"}},
+		"serial number":        {func(l *rack.MacNodeLease) { l.Spec.SerialNumber = "C07DR00AQ6NV" }, []string{"spec.serialNumber: Forbidden: field is immutable; create another lease instead"}},
 		"forged floor":         {func(l *rack.MacNodeLease) { l.Finalizers = []string{"macrack.io/floor"} }, []string{"metadata.finalizers[0]: Forbidden"}},
 	}
 	for name, tt := range tests {
@@ -119,6 +125,7 @@ func TestValidateMacNodeLeaseStatusUpdate(t *testing.T) {
 		"binding forwards":   {boundLease(), func(s *rack.MacNodeLeaseStatus) { s.BoundAt = at(1) }, []string{"status.boundAt: Invalid"}},
 		"binding cleared":    {boundLease(), func(s *rack.MacNodeLeaseStatus) { s.BoundAt = nil }, []string{"status.boundAt: Invalid value: \"null\""}},
 		"floor backwards":    {boundLease(), func(s *rack.MacNodeLeaseStatus) { s.EarliestReleaseAt = at(47) }, []string{"status.earliestReleaseAt: Invalid value: \"2026-11-03T11:00:00Z\": rule 3 (24 hours at least): it is 2026-11-03T12:00:00Z, which follows from the lease's binding, and never moves backwards"}},
+		"no floor, restored": {withoutFloor(), func(s *rack.MacNodeLeaseStatus) { s.EarliestReleaseAt = at(48) }, nil},
 		"floor cleared":      {boundLease(), func(s *rack.MacNodeLeaseStatus) { s.EarliestReleaseAt = nil }, []string{"status.earliestReleaseAt: Invalid value: \"null\""}},
 		"floor restored":     {boundLease(), func(s *rack.MacNodeLeaseStatus) { s.EarliestReleaseAt = at(49) }, nil},
 		"everything cleared": {boundLease(), func(s *rack.MacNodeLeaseStatus) { *s = rack.MacNodeLeaseStatus{Phase: rack.MacNodeLeasePending} }, []string{"status.boundAt", "status.earliestReleaseAt"}},

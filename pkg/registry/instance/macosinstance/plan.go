@@ -141,9 +141,11 @@ func createdAt(now time.Time, lease *rack.MacNodeLease) time.Time {
 }
 
 func (p *planner) update(ctx context.Context, tx *txn.Tx, was, is *instance.MacOSInstance) error {
-	// An instance goes with its lease, whoever would have it otherwise.
+	// An instance goes with its lease, and its pod with it, whoever would have it otherwise.
 	is.OwnerReferences = was.OwnerReferences
-	is.Finalizers = slices.DeleteFunc(is.Finalizers, func(f string) bool { return f == metav1.FinalizerOrphanDependents })
+	if slices.Contains(was.Finalizers, rules.FinalizerVM) {
+		is.Finalizers = slices.DeleteFunc(is.Finalizers, func(f string) bool { return f == metav1.FinalizerOrphanDependents })
+	}
 	if slices.Contains(was.Finalizers, rules.FinalizerVM) && !slices.Contains(is.Finalizers, rules.FinalizerVM) && !terminal(was) {
 		return apierrors.NewForbidden(Resource, is.Name, fmt.Errorf("the finalizer %s keeps the instance until its virtual machine has stopped, and it is %s; delete the instance and wait", rules.FinalizerVM, was.Status.Phase))
 	}

@@ -92,8 +92,13 @@ func (p *planner) create(ctx context.Context, tx *txn.Tx, is *rack.MacNodeLease)
 }
 
 func (p *planner) update(ctx context.Context, tx *txn.Tx, was, is *rack.MacNodeLease) error {
-	// An instance cannot outlive its lease, so it is not to be orphaned, whoever asks for it.
-	is.Finalizers = slices.DeleteFunc(is.Finalizers, func(f string) bool { return f == metav1.FinalizerOrphanDependents })
+	if hasFloor(was) {
+		// An instance cannot outlive its lease, so it is not to be orphaned, whoever asks for it. Nor is it to be deleted in the
+		// foreground: a Held lease has its instances, and takes new ones, until the floor.
+		is.Finalizers = slices.DeleteFunc(is.Finalizers, func(f string) bool {
+			return f == metav1.FinalizerOrphanDependents || f == metav1.FinalizerDeleteDependents
+		})
+	}
 	if _, binding := bindingFrom(ctx); binding {
 		return p.bind(ctx, tx, was, is)
 	}
@@ -126,6 +131,18 @@ func (p *planner) keepFloor(was, is *rack.MacNodeLease) {
 		floor = *old
 	}
 	is.Status.EarliestReleaseAt = &floor
+}
+
+// floorOf returns the floor of a bound lease, also if the stored one is gone or too short.
+func floorOf(lease *rack.MacNodeLease) time.Time {
+	var floor time.Time
+	if at, minimum := lease.Status.BoundAt, lease.Spec.MinimumDuration; at != nil && minimum != nil {
+		floor = rules.EarliestRelease(at.Time, minimum.Duration)
+	}
+	if stored := lease.Status.EarliestReleaseAt; stored != nil && stored.After(floor) {
+		return stored.Time
+	}
+	return floor
 }
 
 // delete plans that a lease goes for good.
@@ -290,7 +307,7 @@ func (p *planner) lengthen(ctx context.Context, tx *txn.Tx, was, is *rack.MacNod
 	if err != nil {
 		return err
 	}
-	if was.Status.Phase == rack.MacNodeLeaseHeld && rules.FloorPassed(now, was.Status.EarliestReleaseAt.Time) {
+	if was.Status.Phase == rack.MacNodeLeaseHeld && rules.FloorPassed(now, floorOf(was)) {
 		return apierrors.NewForbidden(Resource, is.Name, fmt.Errorf("%s: the lease was deleted and its floor has passed, so it cannot be lengthened; create a new lease", rules.OneDay))
 	}
 	node, err := p.node(ctx, tx, is)
@@ -306,7 +323,7 @@ func (p *planner) release(ctx context.Context, tx *txn.Tx, was, is *rack.MacNode
 	release, releasing := releaseFrom(ctx)
 	if !releasing {
 		return tampered(was, "FloorFinalizerRemoved", fmt.Errorf("%s: the finalizer %s keeps the Mac with its lease and is removed only by its release; deleting the lease is enough, it ends by itself at %s",
-			rules.OneDay, rules.FinalizerFloor, was.Status.EarliestReleaseAt.UTC().Format(time.RFC3339)))
+			rules.OneDay, rules.FinalizerFloor, floorOf(was).UTC().Format(time.RFC3339)))
 	}
 	node, err := p.node(ctx, tx, was)
 	if err != nil {
@@ -316,10 +333,7 @@ func (p *planner) release(ctx context.Context, tx *txn.Tx, was, is *rack.MacNode
 	if err != nil {
 		return err
 	}
-	floor := rules.EarliestRelease(was.Status.BoundAt.Time, was.Spec.MinimumDuration.Duration)
-	if stored := was.Status.EarliestReleaseAt.Time; stored.After(floor) {
-		floor = stored
-	}
+	floor := floorOf(was)
 	agreed, err := p.agreed(ctx, tx, now, floor)
 	if err != nil {
 		return err

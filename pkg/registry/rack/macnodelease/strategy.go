@@ -58,6 +58,9 @@ func (s Strategy) PrepareForCreate(ctx context.Context, obj runtime.Object) {
 func (Strategy) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
 	newMacNodeLease, oldMacNodeLease := obj.(*rack.MacNodeLease), old.(*rack.MacNodeLease)
 	newMacNodeLease.Status = oldMacNodeLease.Status
+	if newMacNodeLease.Spec.ClassName == "" { // the default when it was created may not be the default now
+		newMacNodeLease.Spec.ClassName = oldMacNodeLease.Spec.ClassName
+	}
 	if !equality.Semantic.DeepEqual(newMacNodeLease.Spec, oldMacNodeLease.Spec) {
 		newMacNodeLease.Generation = oldMacNodeLease.Generation + 1
 	}
