@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"net"
 	"net/url"
@@ -169,11 +170,15 @@ func newCommand() *cobra.Command {
 	return cmd
 }
 
-// log has the log in a file if one is wanted; errors are on standard error too.
+// log has the log in a file if one is wanted. Standard error is then left to what ends the agent: nobody keeps what a
+// process writes there small as long as it runs.
 func (o *options) log() {
 	if o.logFile == "" {
 		return
 	}
+	var flags flag.FlagSet
+	klog.InitFlags(&flags)
+	_ = flags.Set("stderrthreshold", "FATAL") // a constant that klog knows
 	klog.LogToStderr(false)
 	klog.SetOutput(&lumberjack.Logger{Filename: o.logFile, MaxSize: logMegabytes, MaxBackups: logFiles})
 }
