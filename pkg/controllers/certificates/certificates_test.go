@@ -1,12 +1,14 @@
 package certificates
 
 import (
+	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"errors"
 	"net"
 	"net/url"
 	"strconv"
@@ -112,6 +114,17 @@ func aNode(name string, ips ...string) *corev1.Node {
 	return node
 }
 
+const clusterInfo = `apiVersion: v1
+kind: Config
+clusters:
+- name: ""
+  cluster: {server: "https://203.0.113.20:6443"}
+- name: named
+  cluster: {server: "https://api.example.com:6443"}
+- name: dev
+  cluster: {server: "https://127.0.0.1:6443"}
+`
+
 // cluster runs the controller's reconciler on what a cluster has.
 type cluster struct {
 	*reconciler
@@ -127,9 +140,19 @@ func newCluster(t *testing.T, csrs []*certificatesv1.CertificateSigningRequest, 
 		require.NoError(t, ours.Tracker().Add(mac))
 	}
 	for _, obj := range []runtime.Object{
-		aNode("mac-1", "10.0.0.1", "127.0.0.1", "10.96.0.1", "10.0.0.100", "0.0.0.0", "10.0.0.3"), aNode("mac-2", "10.0.0.2", "127.0.0.1"), aNode("linux-1", "10.0.0.3"),
+		aNode("mac-1", "10.0.0.1", "127.0.0.1", "10.96.0.1", "10.0.0.100", "0.0.0.0", "10.0.0.3",
+			"10.96.0.10", "fd00::a", "203.0.113.10", "203.0.113.11", "203.0.113.12", "203.0.113.20", "203.0.113.21"), aNode("mac-2", "10.0.0.2", "127.0.0.1"), aNode("linux-1", "10.0.0.3"),
 		&rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: macsBinding}},
 		&corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "kubernetes", Namespace: "default"}, Spec: corev1.ServiceSpec{ClusterIPs: []string{"10.96.0.1"}}},
+		&corev1.Service{
+			ObjectMeta: metav1.ObjectMeta{Name: "kube-dns", Namespace: "kube-system"},
+			Spec: corev1.ServiceSpec{
+				ClusterIP: "10.96.0.10", ClusterIPs: []string{"10.96.0.10", "fd00::a"}, ExternalIPs: []string{"203.0.113.11"}, LoadBalancerIP: "203.0.113.12",
+			},
+			Status: corev1.ServiceStatus{LoadBalancer: corev1.LoadBalancerStatus{Ingress: []corev1.LoadBalancerIngress{{Hostname: "lb"}, {IP: "203.0.113.10"}}}},
+		},
+		&corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "macrack-etcd", Namespace: "macrack-system"}, Spec: corev1.ServiceSpec{ClusterIP: "None", ClusterIPs: []string{"None"}}},
+		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "cluster-info", Namespace: "kube-public"}, Data: map[string]string{"kubeconfig": clusterInfo}},
 		&discoveryv1.EndpointSlice{
 			ObjectMeta: metav1.ObjectMeta{Name: "kubernetes", Namespace: "default", Labels: map[string]string{discoveryv1.LabelServiceName: "kubernetes"}},
 			Endpoints:  []discoveryv1.Endpoint{{Addresses: []string{"10.0.0.100"}}},
@@ -150,7 +173,12 @@ func newCluster(t *testing.T, csrs []*certificatesv1.CertificateSigningRequest, 
 	_, err = New(e)
 	require.NoError(t, err)
 	require.NoError(t, e.Start(t.Context()))
-	return &cluster{newReconciler(e), core}
+	c := &cluster{newReconciler(e), core}
+	c.lookup = func(_ context.Context, name string) ([]string, error) {
+		assert.Equal(t, "api.example.com", name)
+		return []string{"203.0.113.21"}, nil
+	}
+	return c
 }
 
 // decide reconciles a request and returns what came of it.
@@ -248,6 +276,14 @@ func TestDecisions(t *testing.T) {
 		{"an address that is said to be a name", "mac-1", "system:node:mac-1", nodeGroups, []option{serving(nil, "10.9.9.9")}, denied, "the Node does not have it"},
 		{"kube-apiserver's service", "mac-1", "system:node:mac-1", nodeGroups, []option{serving(nil, "10.96.0.1")}, denied, "kube-apiserver has it"},
 		{"kube-apiserver's address", "mac-1", "system:node:mac-1", nodeGroups, []option{serving(nil, "10.0.0.100")}, denied, "kube-apiserver has it"},
+		{"kube-apiserver's load balancer", "mac-1", "system:node:mac-1", nodeGroups, []option{serving(nil, "203.0.113.20")}, denied, "kube-apiserver has it"},
+		{"kube-apiserver's load balancer, by its name", "mac-1", "system:node:mac-1", nodeGroups, []option{serving(nil, "203.0.113.21")}, denied, "kube-apiserver has it"},
+		{"a Service", "mac-1", "system:node:mac-1", nodeGroups, []option{serving(nil, "10.0.0.1", "10.96.0.10")}, denied, "Service kube-system/kube-dns has it"},
+		{"a Service's second address", "mac-1", "system:node:mac-1", nodeGroups, []option{serving(nil, "fd00::a")}, denied, "Service kube-system/kube-dns has it"},
+		{"a Service's load balancer", "mac-1", "system:node:mac-1", nodeGroups, []option{serving(nil, "203.0.113.10")}, denied, "Service kube-system/kube-dns has it"},
+		{"a Service's load balancer that is wanted", "mac-1", "system:node:mac-1", nodeGroups, []option{serving(nil, "203.0.113.12")}, denied, "Service kube-system/kube-dns has it"},
+		{"a Service's external address", "mac-1", "system:node:mac-1", nodeGroups, []option{serving(nil, "203.0.113.11")}, denied, "Service kube-system/kube-dns has it"},
+		{"a loopback address, as kube-apiserver's", "mac-1", "system:node:mac-1", nodeGroups, []option{serving(nil, "127.0.0.1")}, approved, ""},
 		{"every address", "mac-1", "system:node:mac-1", nodeGroups, []option{serving(nil, "0.0.0.0")}, denied, "it is no host's"},
 		{"kube-apiserver's name", "mac-1", "system:node:mac-1", nodeGroups, []option{serving([]string{"mac-1", "kubernetes.default.svc"})}, denied, `DNS name "kubernetes.default.svc" is not the Mac's: "mac-1" is`},
 		{"another's name", "mac-1", "system:node:mac-1", nodeGroups, []option{serving([]string{"mac-2"})}, denied, `DNS name "mac-2"`},
@@ -349,6 +385,33 @@ func TestDecidedRequestsAreLeftAlone(t *testing.T) {
 	assert.Equal(t, "ByHand", reason)
 	_, err := c.reconcile(t.Context(), "gone")
 	assert.NoError(t, err)
+}
+
+func TestServingWhenKubeAPIServersPlaceIsNotKnown(t *testing.T) {
+	for name, spoil := range map[string]func(*cluster){
+		"no cluster-info": func(c *cluster) {
+			require.NoError(t, c.core.Tracker().Delete(corev1.SchemeGroupVersion.WithResource("configmaps"), "kube-public", "cluster-info"))
+		},
+		"a name that is not resolved": func(c *cluster) {
+			c.lookup = func(ctx context.Context, _ string) ([]string, error) {
+				_, bounded := ctx.Deadline()
+				assert.True(t, bounded, "it may wait for ever")
+				return nil, errors.New("no such host")
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newCluster(t, []*certificatesv1.CertificateSigningRequest{
+				newCSR(t, newKey(t), "mac-1", "system:node:mac-1", nodeGroups, serving([]string{"mac-1"}, "10.0.0.1"), named("own")),
+				newCSR(t, newKey(t), "mac-1", "system:node:mac-1", nodeGroups, serving(nil, "10.96.0.10"), named("service")),
+			}, macNode("mac-1", metav1.ConditionTrue))
+			spoil(c)
+			is, _, message := c.decide(t, "own")
+			assert.Equal(t, certificatesv1.CertificateApproved, is, message)
+			is, _, _ = c.decide(t, "service")
+			assert.Equal(t, certificatesv1.CertificateDenied, is)
+		})
+	}
 }
 
 func TestServingWaitsForTheNode(t *testing.T) {

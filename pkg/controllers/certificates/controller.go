@@ -6,6 +6,8 @@ package certificates
 import (
 	"context"
 	"fmt"
+	"net"
+	"net/url"
 	"sync"
 	"time"
 
@@ -17,6 +19,8 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/clientcmd"
+	bootstrapapi "k8s.io/cluster-bootstrap/token/api"
 	"k8s.io/klog/v2"
 
 	"macrack.io/macrack/pkg/controllers/env"
@@ -29,6 +33,8 @@ const (
 	registering = 5 * time.Second
 	// rememberedFor is how long an approval is remembered until the informer has it.
 	rememberedFor = 10 * time.Minute
+	// resolving is how long kube-apiserver's name may take to be resolved.
+	resolving = 2 * time.Second
 )
 
 // New returns the controller. Its keys are names of CertificateSigningRequests.
@@ -54,6 +60,8 @@ type reconciler struct {
 	nodes corelisters.NodeLister
 	// requests are those of the informer, and those that were approved here and are not there yet.
 	requests cache.MutationCache
+	// lookup resolves a name to addresses.
+	lookup func(ctx context.Context, name string) ([]string, error)
 	// deciding makes sure that a token is not used twice at a time.
 	deciding sync.Mutex
 }
@@ -64,6 +72,7 @@ func newReconciler(e *env.Env) *reconciler {
 		env:      e,
 		nodes:    e.Nodes.Lister(),
 		requests: cache.NewIntegerResourceVersionMutationCache(klog.Background(), informer.GetStore(), informer.GetIndexer(), rememberedFor, true),
+		lookup:   net.DefaultResolver.LookupHost,
 	}
 }
 
@@ -127,7 +136,7 @@ func (r *reconciler) facts(ctx context.Context, req *request) (facts, error) {
 		if f.nodes, err = r.nodes.List(labels.Everything()); err != nil {
 			return f, err
 		}
-		f.servers, err = r.servers(ctx)
+		f.taken, err = r.taken(ctx)
 		return f, err
 	}
 	f.spent, err = r.spent(req)
@@ -155,26 +164,84 @@ func (r *reconciler) spent(req *request) (*certificatesv1.CertificateSigningRequ
 	return nil, nil
 }
 
-// servers returns the addresses at which pods find the API servers.
-func (r *reconciler) servers(ctx context.Context) ([]string, error) {
-	const name = "kubernetes"
-	var addresses []string
-	service, err := r.env.Core.CoreV1().Services(corev1.NamespaceDefault).Get(ctx, name, metav1.GetOptions{})
-	if err == nil {
-		addresses = append(addresses, service.Spec.ClusterIPs...)
-	} else if !apierrors.IsNotFound(err) {
-		return nil, err
+// taken returns the addresses of API servers and Services: whoever serves there could answer in their place.
+func (r *reconciler) taken(ctx context.Context) ([]address, error) {
+	const kubernetes = "kubernetes"
+	var taken []address
+	add := func(holder string, addresses ...string) {
+		for _, a := range addresses {
+			if ip := net.ParseIP(a); ip != nil { // "None" and "" are none
+				taken = append(taken, address{ip, holder})
+			}
+		}
 	}
 	slices, err := r.env.Core.DiscoveryV1().EndpointSlices(corev1.NamespaceDefault).List(ctx, metav1.ListOptions{
-		LabelSelector: discoveryv1.LabelServiceName + "=" + name,
+		LabelSelector: discoveryv1.LabelServiceName + "=" + kubernetes,
 	})
 	if err != nil {
 		return nil, err
 	}
 	for _, slice := range slices.Items {
 		for _, endpoint := range slice.Endpoints {
-			addresses = append(addresses, endpoint.Addresses...)
+			add(apiServer, endpoint.Addresses...)
 		}
+	}
+	outside, err := r.outside(ctx)
+	if err != nil {
+		return nil, err
+	}
+	add(apiServer, outside...)
+	services, err := r.env.Core.CoreV1().Services(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, err
+	}
+	for _, service := range services.Items {
+		holder := fmt.Sprintf("Service %s/%s", service.Namespace, service.Name)
+		if service.Namespace == corev1.NamespaceDefault && service.Name == kubernetes {
+			holder = apiServer
+		}
+		add(holder, service.Spec.ClusterIP, service.Spec.LoadBalancerIP)
+		add(holder, service.Spec.ClusterIPs...)
+		add(holder, service.Spec.ExternalIPs...)
+		for _, ingress := range service.Status.LoadBalancer.Ingress {
+			add(holder, ingress.IP)
+		}
+	}
+	return taken, nil
+}
+
+// outside returns the addresses at which machines find the API servers, as kubeadm publishes them: those of a load balancer, say.
+func (r *reconciler) outside(ctx context.Context) ([]string, error) {
+	info, err := r.env.Core.CoreV1().ConfigMaps(metav1.NamespacePublic).Get(ctx, bootstrapapi.ConfigMapClusterInfo, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	logger := klog.FromContext(ctx)
+	config, err := clientcmd.Load([]byte(info.Data[bootstrapapi.KubeConfigKey]))
+	if err != nil {
+		logger.Error(err, "ConfigMap kube-public/cluster-info does not say where kube-apiserver is, so its address may be given to a Mac")
+		return nil, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, resolving)
+	defer cancel()
+	var addresses []string
+	for _, cluster := range config.Clusters {
+		server, err := url.Parse(cluster.Server)
+		if err != nil || server.Hostname() == "" {
+			continue
+		}
+		if net.ParseIP(server.Hostname()) != nil {
+			addresses = append(addresses, server.Hostname())
+			continue
+		}
+		resolved, err := r.lookup(ctx, server.Hostname())
+		if err != nil {
+			logger.Error(err, "kube-apiserver's name in ConfigMap kube-public/cluster-info is not resolved, so its address may be given to a Mac", "name", server.Hostname())
+		}
+		addresses = append(addresses, resolved...)
 	}
 	return addresses, nil
 }

@@ -52,8 +52,17 @@ type facts struct {
 	spent *certificatesv1.CertificateSigningRequest
 	// nodes are all Nodes.
 	nodes []*corev1.Node
-	// servers are the addresses of the cluster's API servers.
-	servers []string
+	// taken are the addresses of the cluster's API servers and Services.
+	taken []address
+}
+
+// apiServer is the holder of the addresses of API servers.
+const apiServer = "kube-apiserver"
+
+// address is an IP address and who has it.
+type address struct {
+	ip     net.IP
+	holder string
 }
 
 // decideClient decides about a certificate with which its holder is a Mac's agent.
@@ -147,8 +156,11 @@ func refuseAddress(node string, ip net.IP, f facts) string {
 		return "the Node does not have it"
 	case ip.IsUnspecified() || ip.IsMulticast():
 		return "it is no host's"
-	case !ip.IsLoopback() && slices.ContainsFunc(f.servers, func(s string) bool { return ip.Equal(net.ParseIP(s)) }):
-		return "kube-apiserver has it"
+	case ip.IsLoopback():
+		return ""
+	}
+	if i := slices.IndexFunc(f.taken, func(a address) bool { return a.ip.Equal(ip) }); i >= 0 {
+		return f.taken[i].holder + " has it"
 	}
 	return ""
 }
