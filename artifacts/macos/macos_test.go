@@ -125,6 +125,7 @@ func TestScripts(t *testing.T) {
 	for slot := range rules.MaxVMsPerMac {
 		assert.Contains(t, string(script), slots.SlotLabel(slot))
 	}
+	assert.Contains(t, string(script), `defaults write "$sharing" bootpd -dict DHCPLeaseTimeSecs -int 600`, "or addresses run out")
 	logs, err := os.ReadFile("newsyslog.conf")
 	require.NoError(t, err)
 	assert.Contains(t, string(logs), "\n"+agent.StandardErrorPath+" ")

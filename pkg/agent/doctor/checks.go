@@ -28,6 +28,9 @@ const (
 	failFree = 10 << 30
 	warnFree = 60 << 30
 
+	// warnLease is long for a guest's address: macOS hands out those of a /24, and every instance asks for a new one.
+	warnLease = time.Hour
+
 	// warnSkew is small beside what certificates bear, and large beside what NTP leaves.
 	warnSkew = 5 * time.Second
 
@@ -162,6 +165,18 @@ func (d *Doctor) reboot(ctx context.Context) {
 		d.say(Warn, "install the package anew: it writes /etc/sudoers.d/macrack", "the agent may not reboot this Mac; that matters if RackConfig has spec.quarantine.reboot: WhenEmpty")
 	default:
 		d.say(OK, "", "the agent may reboot this Mac when it is in quarantine and empty")
+	}
+}
+
+func (d *Doctor) guestAddresses(ctx context.Context) {
+	lease, err := d.Host.AddressLease(ctx)
+	switch {
+	case err != nil:
+		d.unknown(err)
+	case lease > warnLease:
+		d.say(Warn, "sudo defaults write "+sharingPreferences+" bootpd -dict DHCPLeaseTimeSecs -int 600", "an instance's address is kept for %s, also when the instance is gone: after some 250 instances within that time the next has none", lease)
+	default:
+		d.say(OK, "", "an instance's address is kept for %s", lease)
 	}
 }
 

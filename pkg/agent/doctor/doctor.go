@@ -52,6 +52,8 @@ type Host interface {
 	// VirtualMachines counts the processes of Virtualization.framework, whoever started them.
 	VirtualMachines(ctx context.Context) (int, error)
 	MayReboot(ctx context.Context) (bool, error)
+	// AddressLease is for how long a guest behind the Mac's NAT keeps its address.
+	AddressLease(ctx context.Context) (time.Duration, error)
 }
 
 // Storage is what the checks ask the file system of the agent's state.
@@ -127,6 +129,7 @@ func (d *Doctor) Run(ctx context.Context) []Result {
 		{"auto-login", true, d.autoLogin},
 		{"sleep", true, d.sleep},
 		{"reboot", true, d.reboot},
+		{"guest-addresses", true, d.guestAddresses},
 		{"state-dir", false, d.stateDir},
 		{"disk", false, d.disk},
 		{"clone", false, d.clone},

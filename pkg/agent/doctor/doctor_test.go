@@ -30,6 +30,7 @@ type fakeMac struct {
 	uid                                  int
 	mode                                 uint32
 	free                                 int64
+	lease                                time.Duration
 	clones                               bool
 	locked                               map[string]bool
 	node                                 string
@@ -43,7 +44,7 @@ type fakeMac struct {
 func healthy() *fakeMac {
 	return &fakeMac{
 		system: "darwin", arch: "arm64", version: "26.1", login: "rack", console: 501, entitled: true, mayReboot: true,
-		uid: 501, mode: 0o700, free: 200 << 30, clones: true, locked: map[string]bool{"/v/agent.lock": true},
+		uid: 501, mode: 0o700, free: 200 << 30, lease: 10 * time.Minute, clones: true, locked: map[string]bool{"/v/agent.lock": true},
 		node: "mac-1", from: noon.Add(-24 * time.Hour), to: noon.Add(24 * time.Hour),
 		mac: Mac{Server: "https://k", SerialNumber: "S-1", Phase: "Available"}, registries: []string{"registry.example.com"},
 	}
@@ -63,6 +64,10 @@ func (f *fakeMac) JobLoaded(_ context.Context, domain, label string) (bool, erro
 }
 func (f *fakeMac) VirtualMachines(context.Context) (int, error) { return f.vms, f.hostErr }
 func (f *fakeMac) MayReboot(context.Context) (bool, error)      { return f.mayReboot, f.hostErr }
+
+func (f *fakeMac) AddressLease(context.Context) (time.Duration, error) {
+	return f.lease, f.hostErr
+}
 
 func (f *fakeMac) Owner(string) (int, uint32, error) { return f.uid, f.mode, f.storageErr }
 func (f *fakeMac) Free(string) (int64, error)        { return f.free, f.storageErr }
@@ -90,7 +95,7 @@ func TestHealthy(t *testing.T) {
 		assert.NotEmpty(t, r.Message)
 	}
 	assert.Equal(t, OK, Worst(results))
-	assert.Len(t, results, 17)
+	assert.Len(t, results, 18)
 }
 
 func TestFindings(t *testing.T) {
@@ -116,6 +121,7 @@ func TestFindings(t *testing.T) {
 		{"no automatic login", func(f *fakeMac, _ *Doctor) { f.login = "" }, "auto-login", Warn, "nobody is logged in automatically", "Automatically log in"},
 		{"sleeps", func(f *fakeMac, _ *Doctor) { f.sleeps = true }, "sleep", Fail, "goes to sleep", "pmset -a sleep 0"},
 		{"may not reboot", func(f *fakeMac, _ *Doctor) { f.mayReboot = false }, "reboot", Warn, "may not reboot", "sudoers.d"},
+		{"addresses are kept for long", func(f *fakeMac, _ *Doctor) { f.lease = 24 * time.Hour }, "guest-addresses", Warn, "kept for 24h0m0s", "bootpd -dict DHCPLeaseTimeSecs -int 600"},
 		{"no state directory", func(f *fakeMac, _ *Doctor) { f.storageErr = fs.ErrNotExist }, "state-dir", Fail, "/v does not exist", "install -d -m 0700 -o 501 /v"},
 		{"another's state directory", func(f *fakeMac, _ *Doctor) { f.uid = 0 }, "state-dir", Fail, "belongs to user 0", "chown -R 501"},
 		{"open state directory", func(f *fakeMac, _ *Doctor) { f.mode = 0o755 }, "state-dir", Fail, "open to others (mode 0755)", "chmod 0700 /v"},
@@ -225,6 +231,13 @@ func TestCommands(t *testing.T) {
 	login, err = c.AutoLogin(ctx)
 	require.NoError(t, err)
 	assert.Equal(t, "rack", login)
+	lease, err := c.AddressLease(ctx)
+	require.NoError(t, err)
+	assert.Equal(t, 24*time.Hour, lease, "there is no such setting")
+	outputs["/usr/bin/plutil -extract bootpd.DHCPLeaseTimeSecs raw -o - /Library/Preferences/SystemConfiguration/com.apple.InternetSharing.default.plist"] = "600\n"
+	lease, err = c.AddressLease(ctx)
+	require.NoError(t, err)
+	assert.Equal(t, 10*time.Minute, lease)
 	outputs["/usr/bin/pmset -g"] = " sleep                1\n"
 	is(true)(c.Sleeps(ctx))
 	outputs["/usr/bin/fdesetup status"] = "FileVault is On.\n"

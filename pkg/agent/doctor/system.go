@@ -144,6 +144,28 @@ func (c Commands) MayReboot(ctx context.Context) (bool, error) {
 	return c.succeeds(ctx, "/usr/bin/sudo", "-n", "-l", "/sbin/shutdown", "-r", "now")
 }
 
+const (
+	// sharingPreferences has the settings of bootpd(8), which serves DHCP to guests behind NAT.
+	sharingPreferences = "/Library/Preferences/SystemConfiguration/com.apple.InternetSharing.default.plist"
+	// defaultLease is bootpd's.
+	defaultLease = 24 * time.Hour
+)
+
+// AddressLease implements Host.
+func (c Commands) AddressLease(ctx context.Context) (time.Duration, error) {
+	args := []string{"-extract", "bootpd.DHCPLeaseTimeSecs", "raw", "-o", "-", sharingPreferences}
+	set, err := c.succeeds(ctx, "/usr/bin/plutil", args...)
+	if err != nil || !set {
+		return defaultLease, err
+	}
+	out, err := c.run(ctx, "/usr/bin/plutil", args...)
+	if err != nil {
+		return 0, err
+	}
+	seconds, err := strconv.ParseInt(out, 10, 32)
+	return time.Duration(seconds) * time.Second, err
+}
+
 // Files asks the file system.
 type Files struct{}
 
