@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"runtime"
 	"sync"
 
 	"github.com/klauspost/compress/zstd"
@@ -46,8 +47,9 @@ type PushOptions struct {
 	// OnProgress is told how much of the disk is pushed; nil if nobody wants to know.
 	OnProgress func(Progress)
 
-	// chunkSize is for tests.
+	// chunkSize and readHoles are for tests.
 	chunkSize int64
+	readHoles bool
 }
 
 // Pushed is an image in a registry.
@@ -72,6 +74,8 @@ func Push(ctx context.Context, opts PushOptions) (Pushed, error) {
 	if opts.Parallel == 0 {
 		opts.Parallel = 4
 	}
+	// APFS has been seen to tell of holes where there was data (coreutils, pull request 68). Zeros are found all the same.
+	opts.readHoles = opts.readHoles || runtime.GOOS == "darwin"
 	encoder, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(opts.Parallel), zstd.WithEncoderCRC(false), zstd.WithWindowSize(pushWindow))
 	if err != nil {
 		return Pushed{}, err
@@ -161,13 +165,13 @@ func (p *pusher) pushDisk(ctx context.Context, source *os.File, size int64) ([]f
 			offset := int64(i) * length
 			covers := min(length, size-offset)
 			defer p.report(covers)
-			if hole, err := isHole(source, offset, offset+covers); hole || err != nil {
+			if hole, err := p.isHole(source, offset, offset+covers); hole || err != nil {
 				return err
 			}
 			buffer := buffers.Get().(*[]byte)
 			defer buffers.Put(buffer)
 			content := (*buffer)[:covers]
-			if err := readSparse(source, content, offset); err != nil {
+			if err := p.readSparse(source, content, offset); err != nil {
 				return err
 			}
 			if dataOf(content) == 0 {
@@ -209,18 +213,26 @@ func (p *pusher) pushChunk(ctx context.Context, content []byte) (*format.Chunk, 
 	return chunk, p.client.PushBlob(ctx, chunk.Blob, compressed)
 }
 
+// eachExtent calls do for each part of a file that may have data.
+func (p *pusher) eachExtent(f *os.File, offset, end int64, do func(start, end int64) error) error {
+	if p.opts.readHoles {
+		return do(offset, end)
+	}
+	return disk.EachExtent(f, offset, end, do)
+}
+
 // isHole tells whether the file system holds nothing for a part of a file.
-func isHole(f *os.File, start, end int64) (bool, error) {
+func (p *pusher) isHole(f *os.File, start, end int64) (bool, error) {
 	hole := true
-	err := disk.EachExtent(f, start, end, func(int64, int64) error { hole = false; return nil })
+	err := p.eachExtent(f, start, end, func(int64, int64) error { hole = false; return nil })
 	return hole, err
 }
 
-// readSparse fills p from a file, and reads no holes.
-func readSparse(f *os.File, p []byte, offset int64) error {
-	clear(p)
-	return disk.EachExtent(f, offset, offset+int64(len(p)), func(start, end int64) error {
-		_, err := io.ReadFull(io.NewSectionReader(f, start, end-start), p[start-offset:end-offset])
+// readSparse fills content from a file, and reads no holes.
+func (p *pusher) readSparse(f *os.File, content []byte, offset int64) error {
+	clear(content)
+	return p.eachExtent(f, offset, offset+int64(len(content)), func(start, end int64) error {
+		_, err := io.ReadFull(io.NewSectionReader(f, start, end-start), content[start-offset:end-offset])
 		return err
 	})
 }

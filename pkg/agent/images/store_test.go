@@ -210,6 +210,36 @@ func TestImageOfZeros(t *testing.T) {
 	w.check(cached)
 }
 
+// Where holes are not to be trusted, everything is read, and the image is the same.
+func TestPushReadsHoles(t *testing.T) {
+	w := newWorld(t)
+	path := filepath.Join(t.TempDir(), "disk.img")
+	f, err := os.Create(path)
+	require.NoError(t, err)
+	require.NoError(t, f.Truncate(3*testChunk+1))
+	_, err = f.WriteAt([]byte("data"), testChunk+100_000)
+	require.NoError(t, err)
+	require.NoError(t, f.Close())
+	opts := PushOptions{Disk: path, Reference: w.host() + "/macos/26:holes", Clock: clock.RealClock{}, chunkSize: testChunk}
+	want, err := Push(t.Context(), opts)
+	require.NoError(t, err)
+	opts.readHoles = true
+	got, err := Push(t.Context(), opts)
+	require.NoError(t, err)
+	assert.Equal(t, want, got)
+	assert.EqualValues(t, 64<<10, got.Bytes)
+
+	f, err = os.Open(path)
+	require.NoError(t, err)
+	defer f.Close()
+	for _, readHoles := range []bool{false, true} {
+		p := &pusher{opts: PushOptions{readHoles: readHoles}}
+		hole, err := p.isHole(f, 2*testChunk, 3*testChunk)
+		require.NoError(t, err)
+		assert.Equal(t, !readHoles, hole)
+	}
+}
+
 func TestPulledOnceForMany(t *testing.T) {
 	w := newWorld(t)
 	var all sync.WaitGroup
