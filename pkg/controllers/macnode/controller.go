@@ -5,6 +5,7 @@ import (
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
@@ -18,7 +19,10 @@ import (
 
 // New returns the controller. Its keys are names of MacNodes.
 func New(e *env.Env) *runner.Controller {
-	h := newHeartbeats(e.Clock.Now)
+	return newController(e, newHeartbeats(e.Clock.Now))
+}
+
+func newController(e *env.Env, h *heartbeats) *runner.Controller {
 	r := &reconciler{
 		now:        e.Clock.Now,
 		heartbeats: h,
@@ -58,6 +62,16 @@ func New(e *env.Env) *runner.Controller {
 	_, _ = e.Heartbeats.Informer().AddEventHandler(cache.ResourceEventHandlerDetailedFuncs{
 		AddFunc:    observe,
 		UpdateFunc: func(_, obj any) { observe(obj, false) },
+		DeleteFunc: func(obj any) {
+			key, err := cache.DeletionHandlingObjectToName(obj)
+			if err != nil {
+				return
+			}
+			// The silence of a Mac does not begin anew.
+			if _, err := e.MacNodes.Lister().Get(key.Name); apierrors.IsNotFound(err) {
+				h.forget(key.Name)
+			}
+		},
 	})
 	_, _ = e.RackConfigs.Informer().AddEventHandler(runner.Handlers(func(_, _ *configv1alpha1.RackConfig) {
 		for _, name := range e.MacNodes.Informer().GetStore().ListKeys() {

@@ -3,6 +3,8 @@ package macnode
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
 	"testing"
 	"time"
 
@@ -12,10 +14,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kubefake "k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/tools/record"
 	clocktesting "k8s.io/utils/clock/testing"
 
 	configv1alpha1 "macrack.io/macrack/pkg/apis/config/v1alpha1"
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
+	"macrack.io/macrack/pkg/controllers/env"
+	"macrack.io/macrack/pkg/generated/clientset/versioned/fake"
 )
 
 // noon is when the controller begins to watch, by its own clock.
@@ -190,4 +196,33 @@ func TestOfflineAfter(t *testing.T) {
 	assert.Equal(t, time.Minute, offlineAfter(&configv1alpha1.RackConfig{}))
 	assert.Equal(t, 5*time.Minute, offlineAfter(config(10*time.Second, 5*time.Minute)))
 	assert.Equal(t, 90*time.Second, offlineAfter(config(30*time.Second, time.Minute)), "three heartbeats at least")
+}
+
+// What the cluster's other Nodes leave behind is not kept for ever.
+func TestLeasesThatAreDeletedAreForgotten(t *testing.T) {
+	core, ours := kubefake.NewClientset(), fake.NewSimpleClientset(&rackv1alpha1.MacNode{ObjectMeta: metav1.ObjectMeta{Name: "mac-1"}})
+	leases := core.CoordinationV1().Leases(corev1.NamespaceNodeLease)
+	for _, name := range []string{"mac-1", "linux-1", "linux-2"} {
+		lease := renewed(noon)
+		lease.Name = name
+		_, err := leases.Create(t.Context(), lease, metav1.CreateOptions{})
+		require.NoError(t, err)
+	}
+	e, err := env.New(ours, core, clocktesting.NewFakeClock(noon), record.NewFakeRecorder(10))
+	require.NoError(t, err)
+	h := newHeartbeats(e.Clock.Now)
+	newController(e, h)
+	require.NoError(t, e.Start(t.Context()))
+	have := func(names ...string) func() bool {
+		return func() bool {
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			return slices.Equal(names, slices.Sorted(maps.Keys(h.last)))
+		}
+	}
+	require.Eventually(t, have("linux-1", "linux-2", "mac-1"), time.Minute, time.Millisecond)
+	for _, name := range []string{"mac-1", "linux-1"} {
+		require.NoError(t, leases.Delete(t.Context(), name, metav1.DeleteOptions{}))
+	}
+	require.Eventually(t, have("linux-2", "mac-1"), time.Minute, time.Millisecond, "the silence of a Mac does not begin anew")
 }
