@@ -57,16 +57,16 @@ func (c *Config) New() (*Server, error) {
 		return nil, err
 	}
 	if lives != nil {
-		planners[macnodelease.Resource] = lives.Beginning(c.Clock, planners[macnodelease.Resource])
+		planners[macnodelease.Resource] = lives.Leases(c.Clock, planners[macnodelease.Resource])
+		planners[macosinstance.Resource] = lives.Instances(planners[macosinstance.Resource])
 	}
 	domain := txn.NewDomain(c.Generic.RESTOptionsGetter, planners, txn.WithoutWatchCache(auditrecord.Resource))
 	c.Generic.RESTOptionsGetter = domain
 	c.Generic.AddReadyzChecks(writable(domain, c.Clock), knowsFrontProxy(c.Generic.Authentication.RequestHeaderConfig))
 
 	rejections := ledger.NewRejections(c.Clock, func(ctx context.Context, record *rack.AuditRecord) error {
-		return domain.Transact(ctx, func(ctx context.Context, tx *txn.Tx) error {
-			return ledger.Append(ctx, tx, c.Clock, record)
-		})
+		plan := ledger.AppendOnce(c.Clock, record)
+		return domain.Transact(ctx, func(ctx context.Context, tx *txn.Tx) error { return plan(ctx, tx) })
 	})
 	groups, expirer, err := c.groups(domain, fleet, rejections)
 	if err != nil {

@@ -85,6 +85,46 @@ func TestForcedDeletion(t *testing.T) {
 	}
 }
 
+// Whoever takes the finalizers of a namespace away, and makes one of its name for the next customer, does not give them the Mac.
+func TestNamespaceIsFinalized(t *testing.T) {
+	reset(t)
+	const doomed = "forced"
+	kubectl(t, admin, "create", "namespace", doomed)
+	create(t, admin, leaseManifest("old"), "--namespace="+doomed)
+	kubectl(t, admin, "wait", "--namespace="+doomed, "--for=condition=Bound", leases+"/old", "--timeout="+patience.String())
+	lease := getLease(t, doomed, "old")
+	kubectl(t, admin, "delete", "namespace", doomed, "--wait=false")
+	kubectl(t, admin, "wait", "--namespace="+doomed, "--for=jsonpath={.status.phase}=Held", leases+"/old", "--timeout="+patience.String())
+	eventually(t, func(c *assert.CollectT) {
+		namespace, err := kube(t).CoreV1().Namespaces().Get(t.Context(), doomed, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			return
+		}
+		require.NoError(c, err)
+		namespace.Spec.Finalizers = nil
+		_, err = kube(t).CoreV1().Namespaces().Finalize(t.Context(), namespace, metav1.UpdateOptions{})
+		require.NoError(c, err)
+		assert.Fail(c, "it is there")
+	})
+
+	kubectl(t, admin, "create", "namespace", doomed)
+	said := createFails(t, admin, instanceManifest("vm", "old"), "--namespace="+doomed)
+	assert.Contains(t, said, "rule 2")
+	assert.Contains(t, said, "is from an earlier namespace")
+	assert.Len(t, records(t, doomed, rackv1alpha1.InstanceRejected, "old"), 1)
+	create(t, admin, leaseManifest("new"), "--namespace="+doomed)
+	kubectl(t, admin, "wait", "--namespace="+doomed, "--for=condition=Bound", leases+"/new", "--timeout="+patience.String())
+	assert.Contains(t, createFails(t, admin, instanceManifest("vm", "old"), "--namespace="+doomed), "is from an earlier namespace", "after the new life has begun, too")
+	create(t, admin, instanceManifest("vm", "new"), "--namespace="+doomed)
+	kubectl(t, admin, "wait", "--namespace="+doomed, "--for=jsonpath={.status.phase}=Running", instances+"/vm", "--timeout="+patience.String())
+
+	kubectl(t, admin, "delete", "namespace", doomed, "--wait=false")
+	toFloor(t, lease, 0)
+	toFloor(t, getLease(t, doomed, "new"), 0)
+	kubectl(t, admin, "wait", "--for=delete", "namespace/"+doomed, "--timeout="+patience.String())
+	assertCompliant(t)
+}
+
 // A namespace that is deleted keeps its leases, and so itself, until their floors.
 func TestNamespaceDeletion(t *testing.T) {
 	reset(t)

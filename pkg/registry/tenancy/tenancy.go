@@ -1,11 +1,13 @@
 // Package tenancy tells namespaces of the same name apart. Records outlive their namespace, and whoever gets the name next
 // is another tenant: what was there before is none of its business. So the first lease in the life of a namespace writes
 // down that the life has begun, in the transaction that creates the lease, and the namespace's users read the records
-// that are younger than that.
+// that are younger than that. A lease itself can outlive its namespace when somebody takes the namespace's finalizers
+// away: it then holds its Mac until the floor, and runs nothing for the next owner of the name.
 package tenancy
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"strconv"
 	"strings"
@@ -18,12 +20,21 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/utils/clock"
 
+	"macrack.io/macrack/pkg/apis/instance"
 	"macrack.io/macrack/pkg/apis/rack"
+	"macrack.io/macrack/pkg/ledger"
+	"macrack.io/macrack/pkg/registry/rejection"
 	"macrack.io/macrack/pkg/registry/txn"
+	"macrack.io/macrack/pkg/rules"
 )
+
+var leases = rack.Resource("macnodeleases")
 
 // Kind is the kind of the index keys that hold the UID of each namespace, and since when it leases Macs.
 const Kind = "namespace-life"
+
+// LeaseKind is the kind of the index keys that hold, for the UID of each lease, the UID of the namespace it was created in.
+const LeaseKind = "lease-namespace"
 
 // foldedLate is how long after a rejection the count of identical ones may come: a minute, and time to write it.
 const foldedLate = 2 * time.Minute
@@ -41,11 +52,15 @@ type Lives struct {
 	SeesAll func(ctx context.Context) (bool, error)
 }
 
-// Beginning returns planner, which plans the creation of the first object in the life of a namespace to begin it.
-func (l *Lives) Beginning(clock clock.PassiveClock, planner txn.Planner) txn.Planner {
+// Leases returns planner, the planner of leases, which has the first lease in the life of a namespace begin it, and
+// notes for each lease whose it is.
+func (l *Lives) Leases(clock clock.PassiveClock, planner txn.Planner) txn.Planner {
 	return func(ctx context.Context, tx *txn.Tx, old, new runtime.Object) error {
-		if err := planner(ctx, tx, old, new); err != nil || old != nil {
+		if err := planner(ctx, tx, old, new); err != nil || old != nil && new != nil {
 			return err
+		}
+		if new == nil {
+			return forget(ctx, tx, old)
 		}
 		m, err := meta.Accessor(new)
 		if err != nil {
@@ -53,6 +68,9 @@ func (l *Lives) Beginning(clock clock.PassiveClock, planner txn.Planner) txn.Pla
 		}
 		uid, err := l.Namespaces(ctx, m.GetNamespace())
 		if err != nil || uid == "" {
+			return err
+		}
+		if err := tx.CreateKey(LeaseKind, string(m.GetUID()), []byte(uid)); err != nil {
 			return err
 		}
 		value, exists, err := tx.GetKey(ctx, Kind, m.GetNamespace())
@@ -63,6 +81,46 @@ func (l *Lives) Beginning(clock clock.PassiveClock, planner txn.Planner) txn.Pla
 			return nil
 		}
 		return tx.PutKey(Kind, m.GetNamespace(), encode(uid, clock.Now()))
+	}
+}
+
+func forget(ctx context.Context, tx *txn.Tx, lease runtime.Object) error {
+	m, err := meta.Accessor(lease)
+	if err != nil {
+		return err
+	}
+	_, exists, err := tx.GetKey(ctx, LeaseKind, string(m.GetUID()))
+	if err != nil || !exists {
+		return err
+	}
+	return tx.DeleteKey(LeaseKind, string(m.GetUID()))
+}
+
+// Instances returns planner, the planner of instances, which refuses to run one on a lease of another tenant whose
+// namespace had the same name.
+func (l *Lives) Instances(planner txn.Planner) txn.Planner {
+	return func(ctx context.Context, tx *txn.Tx, old, new runtime.Object) error {
+		if err := planner(ctx, tx, old, new); err != nil || old != nil {
+			return err
+		}
+		is, ok := new.(*instance.MacOSInstance)
+		if !ok {
+			return fmt.Errorf("a %T is no instance", new)
+		}
+		lease := &rack.MacNodeLease{}
+		if err := tx.Get(ctx, leases, is.Namespace, is.Spec.LeaseName, lease); err != nil {
+			return err
+		}
+		owner, exists, err := tx.GetKey(ctx, LeaseKind, string(lease.UID))
+		if err != nil || !exists {
+			return err
+		}
+		uid, err := l.Namespaces(ctx, is.Namespace)
+		if err != nil || uid == types.UID(owner) {
+			return err
+		}
+		cause := fmt.Errorf("%s: lease %q is from an earlier namespace %q, which was another tenant's, and ends by itself; create a lease of your own", rules.OneTenant, lease.Name, is.Namespace)
+		return rejection.Forbidden(instance.Resource("macosinstances"), is.Name, cause, ledger.NewInstanceRejected(is, lease, rack.LayerRegistry, "LeaseOfEarlierNamespace", cause.Error()))
 	}
 }
 
