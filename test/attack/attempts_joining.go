@@ -11,10 +11,12 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"time"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
@@ -54,6 +56,7 @@ func (w *world) joining() []attempt {
 		{family, "another Mac, with the certificate of one", "agent", csr("", client, node(other)), forbidden(""), ""},
 		{family, "to serve as another Mac", "agent", csr("", serving, node(other), other), forbidden(""), ""},
 		{family, "to serve as kube-apiserver", "agent", csr("", serving, node(w.acmeMac), w.acmeMac, "kubernetes.default.svc"), denied(`DNS name "kubernetes.default.svc" is not the Mac's`), ""},
+		{family, "to serve at a Service's address", "agent", w.atService(func(ip string) step { return csr("", serving, node(w.acmeMac), ip) }), denied("Service default/attack-x has it"), ""},
 		{family, "to serve under another Mac's name", "agent", csr("", serving, node(w.acmeMac), other), denied("is not the Mac's"), ""},
 		{family, "a Mac", "acme", csr("", client, node(w.acmeMac)), noRight(), ""},
 		{family, "a Mac", "acme-admin", csr("", client, node(w.acmeMac)), noRight(), ""},
@@ -133,9 +136,9 @@ func eventuallyKnown(ctx context.Context, w *world, who, bearer string, do func(
 }
 
 // csr asks for a certificate, waits until somebody decides, and answers with what is stored then.
-func csr(bearer, signer string, subject pkix.Name, dns ...string) step {
+func csr(bearer, signer string, subject pkix.Name, names ...string) step {
 	return func(ctx context.Context, w *world, who string) answer {
-		made := postCSR(bearer, signer, subject, dns...)(ctx, w, who)
+		made := postCSR(bearer, signer, subject, names...)(ctx, w, who)
 		if made.code != http.StatusCreated {
 			return made
 		}
@@ -163,19 +166,45 @@ func csr(bearer, signer string, subject pkix.Name, dns ...string) step {
 	}
 }
 
+// atService makes a Service and has somebody do something with its address.
+func (w *world) atService(do func(ip string) step) step {
+	return func(ctx context.Context, w *world, who string) answer {
+		const services = "/api/v1/namespaces/default/services"
+		made := post(services, `{"apiVersion":"v1","kind":"Service","metadata":{"name":"attack-x"},"spec":{"ports":[{"port":443}]}}`)(ctx, w, "admin")
+		if made.code != http.StatusCreated {
+			return answer{err: fmt.Errorf("making a Service: %d %s", made.code, made.text())}
+		}
+		defer remove(services+"/attack-x")(ctx, w, "admin")
+		service := corev1.Service{}
+		if err := json.Unmarshal([]byte(made.body), &service); err != nil {
+			return answer{err: err}
+		}
+		return do(service.Spec.ClusterIP)(ctx, w, who)
+	}
+}
+
 func csrPath(made answer) (string, error) {
 	request := certificatesv1.CertificateSigningRequest{}
 	err := json.Unmarshal([]byte(made.body), &request)
 	return csrsPath + "/" + request.Name, err
 }
 
-func postCSR(bearer, signer string, subject pkix.Name, dns ...string) step {
+// postCSR asks for a certificate with names and IP addresses.
+func postCSR(bearer, signer string, subject pkix.Name, names ...string) step {
 	return func(ctx context.Context, w *world, who string) answer {
 		key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 		if err != nil {
 			return answer{err: err}
 		}
-		der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: subject, DNSNames: dns}, key)
+		template := &x509.CertificateRequest{Subject: subject}
+		for _, name := range names {
+			if ip := net.ParseIP(name); ip != nil {
+				template.IPAddresses = append(template.IPAddresses, ip)
+			} else {
+				template.DNSNames = append(template.DNSNames, name)
+			}
+		}
+		der, err := x509.CreateCertificateRequest(rand.Reader, template, key)
 		if err != nil {
 			return answer{err: err}
 		}

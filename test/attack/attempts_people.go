@@ -73,7 +73,8 @@ func (w *world) leaks() []attempt {
 		{family, "profiles", "acme", call{method: "GET", path: "/debug/pprof/heap", replica: 1}.do, noRight(), ""},
 		{family, "flags", "acme", call{method: "GET", path: "/flagz", replica: 1}.do, hidden(403, 404), ""},
 		{family, "leases of all tenants, directly", "acme", call{method: "GET", path: rackPath + "/macnodeleases", replica: 2}.do, noRight(), ""},
-		{family, "catalogue of images, with whose Macs have them", "acme", get(imagePath + "/macosimages?fieldSelector=metadata.name%3Dnone"), hidden(200), ""},
+		// The catalogue has the serial numbers of the Macs that hold an image. Whose they are, and what they are called, it does not say.
+		{family, "whose Macs have the images of the catalogue", "acme", get(imagePath + "/macosimages"), want{codes: []int{200}, says: macOSImage, lacks: []string{w.globexUID, w.globexMac, "globex"}}, ""},
 		{family, "leases", "anonymous", get(leases("acme")), noRight(), ""},
 		{family, "leases", "hardware", get(records("acme")), noRight(), ""},
 		{family, "instances", "auditor", get(instances("acme")), noRight(), ""},
@@ -131,6 +132,12 @@ func (w *world) podsAndNodes() []attempt {
 		{family, "the status of another Mac's Node", "agent", patch(mergePatch, another+"/status", `{"status":{"capacity":{"macrack.io/macos-vm":"2"}}}`), forbidden(""), ""},
 		{family, "a Node", "acme", patch(mergePatch, node, `{"metadata":{"labels":{"attack":"x"}}}`), noRight(), ""},
 		{family, "a Node of one's own making", "agent", post("/api/v1/nodes", `{"apiVersion":"v1","kind":"Node","metadata":{"name":"attack-x","labels":{"macrack.io/mac":"true"}}}`), forbidden(""), ""},
+		{family, "its own Node as a Linux machine's", "agent", post("/api/v1/nodes", `{"apiVersion":"v1","kind":"Node","metadata":{"name":"`+w.acmeMac+`","labels":{"kubernetes.io/os":"linux"}}}`), forbidden("registers as the Node of a Mac"), ""},
+		{family, "a Node with virtual machines that does not say that it is a Mac", "root", post("/api/v1/nodes", `{"apiVersion":"v1","kind":"Node","metadata":{"name":"attack-x","labels":{"kubernetes.io/os":"darwin"}},"spec":{"taints":[{"key":"macrack.io/unleased","effect":"NoSchedule"}]},"status":{"capacity":{"macrack.io/macos-vm":"2"}}}`), rule2, ""},
+		{family, "that it is a Mac, forgotten", "agent", patch(mergePatch, rbacPath+"/clusterrolebindings/macrack-macs", `{"subjects":null}`), noRight(), ""},
+		{family, "a role but that of Macs, for itself", "controllers", post(rbacPath+"/clusterrolebindings", `{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"ClusterRoleBinding","metadata":{"name":"attack-x"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"cluster-admin"},"subjects":[{"kind":"ServiceAccount","namespace":"macrack-system","name":"macrack-controllers"}]}`), noRight(), ""},
+		{family, "a mirror pod that a Service of the system selects", "agent", mirrorPod("kube-system"), forbidden("Nodes that are no Macs"), ""},
+		{family, "a mirror pod that a Service of a tenant selects", "agent", mirrorPod("globex"), forbidden("Nodes that are no Macs"), ""},
 		{family, "a Node that is a Mac without a taint", "root", post("/api/v1/nodes", `{"apiVersion":"v1","kind":"Node","metadata":{"name":"attack-x","labels":{"macrack.io/mac":"true","kubernetes.io/os":"darwin"}}}`), rule2, ""},
 		{family, "devices that hand out virtual machines", "root", post("/apis/resource.k8s.io/v1/deviceclasses", `{"apiVersion":"resource.k8s.io/v1","kind":"DeviceClass","metadata":{"name":"attack-x"},"spec":{"extendedResourceName":"macrack.io/macos-vm"}}`), rule1, ""},
 		{family, "the pods of another tenant's Mac, by the Node's proxy", "acme", get("/api/v1/nodes/" + w.globexMac + "/proxy/pods"), noRight(), ""},
@@ -139,6 +146,19 @@ func (w *world) podsAndNodes() []attempt {
 		{family, "the policy on pods deleted", "root", remove("/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies/pods.macrack.io"), notFound(), ""},
 	}
 	return attempts
+}
+
+// mirrorPod makes a pod as kubelets do for their static pods, with a label by which a Service finds it.
+func mirrorPod(namespace string) step {
+	return func(ctx context.Context, w *world, who string) answer {
+		node := map[string]any{}
+		if a := get("/api/v1/nodes/"+w.acmeMac)(ctx, w, "admin"); json.Unmarshal([]byte(a.body), &node) != nil || a.code != http.StatusOK {
+			return answer{err: fmt.Errorf("reading the Node: %d %s", a.code, short(a.text()))}
+		}
+		metadata := fmt.Sprintf(`"name":"attack-x","labels":{"k8s-app":"kube-dns"},"annotations":{"kubernetes.io/config.mirror":"x"},`+
+			`"ownerReferences":[{"apiVersion":"v1","kind":"Node","name":%q,"uid":%q,"controller":true}]`, w.acmeMac, fmt.Sprint(dig(node, "metadata", "uid")))
+		return post("/api/v1/namespaces/"+namespace+"/pods", podBody(metadata, `"nodeName":"`+w.acmeMac+`"`))(ctx, w, who)
+	}
 }
 
 func (w *world) recordBody(layer, node string) string {

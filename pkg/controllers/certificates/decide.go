@@ -152,15 +152,15 @@ func refuseAddress(node string, ip net.IP, f facts) string {
 		}
 	}
 	switch {
-	case !own:
-		return "the Node does not have it"
 	case ip.IsUnspecified() || ip.IsMulticast():
 		return "it is no host's"
-	case ip.IsLoopback():
-		return ""
+	case !ip.IsLoopback():
+		if i := slices.IndexFunc(f.taken, func(a address) bool { return a.ip.Equal(ip) }); i >= 0 {
+			return f.taken[i].holder + " has it"
+		}
 	}
-	if i := slices.IndexFunc(f.taken, func(a address) bool { return a.ip.Equal(ip) }); i >= 0 {
-		return f.taken[i].holder + " has it"
+	if !own {
+		return "the Node does not have it"
 	}
 	return ""
 }
