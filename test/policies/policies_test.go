@@ -13,6 +13,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	certificatesv1 "k8s.io/api/certificates/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/meta/testrestmapper"
@@ -43,7 +45,7 @@ func TestStaticManifests(t *testing.T) {
 		static, err := os.ReadFile(filepath.Join(folder, "static", name))
 		require.NoError(t, err, "run hack/update-policies.sh")
 		text := string(source)
-		for _, policy := range []string{"pods", "bindings", "nodes", "nodedeletions", "deviceclasses"} {
+		for _, policy := range []string{"pods", "bindings", "nodes", "nodedeletions", "deviceclasses", "retired"} {
 			text = strings.ReplaceAll(text, "ame: "+policy+".macrack.io\n", "ame: "+policy+".macrack.io.static.k8s.io\n")
 		}
 		_, have, _ := strings.Cut(string(static), "\n")
@@ -76,7 +78,7 @@ func newPlugin(t *testing.T) *validating.Plugin {
 	plugin.SetAPIServerID("test")
 	plugin.SetManifestLoaders(&initializer.ManifestLoaders{LoadValidatingPolicyManifests: load})
 	var namespaces []runtime.Object
-	for _, name := range []string{"acme", "kube-system", "monitoring"} {
+	for _, name := range []string{"acme", "kube-system", "kube-node-lease", "monitoring"} {
 		namespaces = append(namespaces, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})
 	}
 	client := fake.NewClientset(namespaces...)
@@ -129,6 +131,7 @@ var (
 	replicas    = &user.DefaultInfo{Name: "system:serviceaccount:kube-system:replicaset-controller"}
 	controllers = &user.DefaultInfo{Name: "system:serviceaccount:macrack-system:macrack-controllers"}
 	agent       = &user.DefaultInfo{Name: "system:node:mac-1", Groups: []string{"system:nodes"}}
+	retired     = &user.DefaultInfo{Name: "system:node:mac-9", Groups: []string{"system:nodes"}}
 	kubelet     = &user.DefaultInfo{Name: "system:node:linux-1", Groups: []string{"system:nodes"}}
 	operator    = &user.DefaultInfo{Name: "operator"} // of Nodes, not of Macs
 	cleaner     = &user.DefaultInfo{Name: "system:serviceaccount:kube-system:cloud-node-lifecycle-controller"}
@@ -136,12 +139,13 @@ var (
 	privileged  = &user.DefaultInfo{Name: "privileged"} // a tenant who may bind pods in its namespace, by mistake
 )
 
-// authorize lets those bind pods, list Nodes, be Macs and delete Macs who do by RBAC.
+// authorize lets those bind pods, list Nodes, be Macs, be retired and delete Macs who do by RBAC.
 func authorize(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
 	allowed := map[string][]string{
 		"create pods/binding":  {admin.Name, scheduler.Name, daemons.Name, privileged.Name},
 		"list nodes/":          {admin.Name, scheduler.Name, daemons.Name, controllers.Name},
-		"create macnodes/node": {admin.Name, agent.Name},
+		"create macnodes/node": {admin.Name, agent.Name, retired.Name},
+		"retire macnodes/node": {admin.Name, retired.Name},
 		"delete macnodes/":     {admin.Name},
 	}
 	for _, name := range allowed[a.GetVerb()+" "+a.GetResource()+"/"+a.GetSubresource()] {
@@ -447,6 +451,25 @@ func TestNodesAreDeleted(t *testing.T) {
 			user: tt.user, operation: admission.Delete, was: tt.node,
 			resource: corev1.SchemeGroupVersion.WithResource("nodes"), kind: corev1.SchemeGroupVersion.WithKind("Node"),
 		}), tt.refused)
+	}
+}
+
+func TestRetired(t *testing.T) {
+	plugin := newPlugin(t)
+	csr := &certificatesv1.CertificateSigningRequest{ObjectMeta: metav1.ObjectMeta{Name: "x"}}
+	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "x", Namespace: "kube-node-lease"}}
+	node := newNode("2", "macrack.io/unleased")
+	for _, r := range []request{
+		{operation: admission.Create, is: csr, resource: certificatesv1.SchemeGroupVersion.WithResource("certificatesigningrequests"), kind: certificatesv1.SchemeGroupVersion.WithKind("CertificateSigningRequest")},
+		{operation: admission.Create, is: node, resource: corev1.SchemeGroupVersion.WithResource("nodes"), kind: corev1.SchemeGroupVersion.WithKind("Node")},
+		{operation: admission.Update, subresource: "status", is: node, was: node, resource: corev1.SchemeGroupVersion.WithResource("nodes"), kind: corev1.SchemeGroupVersion.WithKind("Node")},
+		{operation: admission.Update, namespace: "kube-node-lease", is: lease, was: lease, resource: coordinationv1.SchemeGroupVersion.WithResource("leases"), kind: coordinationv1.SchemeGroupVersion.WithKind("Lease")},
+		{operation: admission.Delete, namespace: "acme", was: newPod("acme", func(*corev1.PodSpec) {}), resource: corev1.SchemeGroupVersion.WithResource("pods"), kind: corev1.SchemeGroupVersion.WithKind("Pod")},
+	} {
+		for who, refused := range map[user.Info]string{retired: "has been retired", agent: "", admin: ""} {
+			r.user = who
+			check(t, validate(t, plugin, r), refused)
+		}
 	}
 }
 
