@@ -515,6 +515,21 @@ func TestReleaseRightAfterTheFloor(t *testing.T) {
 	}
 }
 
+// What was there when a lease was held is stopped, also if it was created by a replica whose clock is a little ahead.
+func TestHeldAfterItsInstances(t *testing.T) {
+	f := newFleet(t, 1)
+	ahead := registrytest.StartServer(t, f.etcd, clocktesting.NewFakeClock(noon.Add(3*time.Second))).Client(t, "acme", "system:authenticated")
+	f.mac("mac-1", "C07AAAAA0001")
+	f.lease("acme", "build", "mac-1")
+	_, err := ahead.InstanceV1alpha1().MacOSInstances("acme").Create(t.Context(), newInstance("acme", "one", "build"), metav1.CreateOptions{})
+	require.NoError(t, err)
+	f.deleteLease("acme", "build")
+	require.NoError(t, f.create(t.Context(), newInstance("acme", "two", "build")))
+	held := f.getLease("acme", "build").Status.HeldAt
+	assert.False(t, f.getInstance("acme", "one").CreationTimestamp.After(held.Time))
+	assert.True(t, f.getInstance("acme", "two").CreationTimestamp.After(held.Time))
+}
+
 // A slow replica does not begin a lease's day before it has begun for the others: it may be gone when the day ends.
 func TestBindBySlowClock(t *testing.T) {
 	f := newFleet(t, 1)

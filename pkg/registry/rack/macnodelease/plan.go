@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/clock"
 
+	"macrack.io/macrack/pkg/apis/instance"
 	"macrack.io/macrack/pkg/apis/rack"
 	"macrack.io/macrack/pkg/ledger"
 	"macrack.io/macrack/pkg/registry/fleetclock"
@@ -239,10 +240,31 @@ func (p *planner) deleted(ctx context.Context, tx *txn.Tx, was, is *rack.MacNode
 		is.Status.Phase = rack.MacNodeLeaseReleasing
 		return p.beginRelease(ctx, tx, is, now)
 	}
-	heldAt := metav1.NewTime(now.Truncate(time.Second))
+	heldAt, err := p.heldAt(ctx, tx, was, now)
+	if err != nil {
+		return err
+	}
 	is.Status.Phase = rack.MacNodeLeaseHeld
 	is.Status.HeldAt = &heldAt
 	return ledger.Append(ctx, tx, ledger.At(now), ledger.NewLeaseHeld(is, now))
+}
+
+// heldAt returns the second at which a lease is held: none before one in which one of its instances was created, by whichever
+// replica's clock, as what was there then is stopped and what comes after is not.
+func (p *planner) heldAt(ctx context.Context, tx *txn.Tx, was *rack.MacNodeLease, now time.Time) (metav1.Time, error) {
+	at := now.Truncate(time.Second)
+	for _, slot := range was.Status.Instances {
+		i := &instance.MacOSInstance{}
+		if err := tx.Get(ctx, instance.Resource("macosinstances"), was.Namespace, slot.Name, i); apierrors.IsNotFound(err) {
+			continue
+		} else if err != nil {
+			return metav1.Time{}, err
+		}
+		if created := i.CreationTimestamp.Time; created.After(at) {
+			at = created
+		}
+	}
+	return metav1.NewTime(at), nil
 }
 
 // changePhase lets a lease go from Held to Releasing once the floor has passed, and refuses any other change
