@@ -145,7 +145,7 @@ func (p *planner) quarantine(ctx context.Context, was, is *rack.MacNode) *rack.A
 			return nil
 		}
 		is.Status.Quarantine = nil
-		return ledger.NewNodeRecovered(is, "Rebooted", fmt.Sprintf("the Mac has rebooted since it was quarantined (%s), as its new boot ID proves", was.Status.Quarantine.Reason))
+		return ledger.NewNodeRecovered(is, "Rebooted", fmt.Sprintf("the Mac has rebooted since it was quarantined (%s): its agent reports a new boot ID", was.Status.Quarantine.Reason))
 	case is.Status.Quarantine == nil:
 		// Whoever may write the status and is no agent is an administrator. What the agent reported stands until
 		// it reports anew, so take it back, or the quarantine would begin again.
