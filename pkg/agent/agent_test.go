@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -11,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -62,6 +64,7 @@ type rack struct {
 	dir      string
 	clock    clock.WithTicker
 	launcher *slots.InProcess
+	launch   slots.Launcher // in launcher's place
 	images   images.Store
 	agent    *Agent
 	stop     func()
@@ -162,10 +165,14 @@ func (r *rack) slot(i int) contract.SlotDir {
 
 func (r *rack) start() {
 	r.t.Helper()
+	launch := r.launch
+	if launch == nil {
+		launch = r.launcher
+	}
 	a, err := New(Config{
 		NodeName: nodeName, Kube: r.kube, Macrack: r.macrack, StateDir: r.dir,
 		Host:     &host.Simulated{Dir: r.host, StateDir: r.dir},
-		Launcher: r.launcher,
+		Launcher: launch,
 		NewMachineID: func(context.Context) (string, error) {
 			r.mu.Lock()
 			defer r.mu.Unlock()
@@ -663,6 +670,83 @@ func TestEndings(t *testing.T) {
 			r.waitFree()
 		})
 	}
+}
+
+// deadLauncher starts nothing.
+type deadLauncher struct{ tries atomic.Int32 }
+
+func (l *deadLauncher) Launch(contract.SlotDir) (<-chan error, error) {
+	l.tries.Add(1)
+	return nil, errors.New("launchctl was killed")
+}
+
+// waitPrepared waits until the instance's launch has failed and the next try waits for the clock.
+func (r *rack) waitPrepared(i *instancev1alpha1.MacOSInstance, dead *deadLauncher) {
+	r.t.Helper()
+	r.eventually(func() bool {
+		if dead.tries.Load() < 2 {
+			return false
+		}
+		s, ok := r.agent.slots.Find(string(i.UID))
+		return ok && s.Phase == slots.Prepared
+	}, func() any { return dead.tries.Load() })
+}
+
+// A runner that is started although its launcher has failed is not forgotten.
+func TestStopOfALateRunner(t *testing.T) {
+	for name, late := range map[string]bool{"it is there": true, "it has not come": false} {
+		t.Run(name, func(t *testing.T) {
+			dead := &deadLauncher{}
+			r := newRack(t, func(r *rack) { r.clock, r.launch = clocktesting.NewFakeClock(time.Now()), dead })
+			i := newInstance("a")
+			r.create(i, newPod(i))
+			r.waitPrepared(i, dead)
+			if late {
+				_, err := r.launcher.Launch(r.slot(0))
+				require.NoError(t, err)
+				r.eventually(func() bool { return r.running() == 1 }, func() any { return nil })
+			}
+			running := make(chan int, 100)
+			r.onMacRack.prepend("update", "macosinstances", func(action clienttesting.Action) (bool, runtime.Object, error) {
+				if terminal(action.(clienttesting.UpdateAction).GetObject().(*instancev1alpha1.MacOSInstance)) {
+					n, _ := r.host.RunningVMs()
+					running <- n
+				}
+				return false, nil, nil
+			})
+			r.changeInstance("a", func(i *instancev1alpha1.MacOSInstance) {
+				i.Status.StopRequest = &instancev1alpha1.StopRequest{At: metav1.Now(), Reason: "Asked", GracePeriodSeconds: 30}
+			})
+			status := r.waitPhase("a", instancev1alpha1.MacOSInstanceStopped)
+			assert.Equal(t, 0, <-running, "stopped means that the VM is gone")
+			assert.Equal(t, late, status.StartedAt != nil)
+			if late {
+				assert.Equal(t, "Asked", status.Message)
+			} else {
+				assert.Equal(t, "Asked; the virtual machine had not started", status.Message)
+			}
+			r.waitFree()
+		})
+	}
+}
+
+// Before the slot that held it is erased, the API has been told that the instance ends.
+func TestStopOfWhatHasNotStartedIsTakenUpAgain(t *testing.T) {
+	dead := &deadLauncher{}
+	r := newRack(t, func(r *rack) { r.clock, r.launch = clocktesting.NewFakeClock(time.Now()), dead })
+	i := newInstance("a")
+	r.create(i, newPod(i))
+	r.waitPrepared(i, dead)
+	var down atomic.Bool
+	down.Store(true)
+	r.onMacRack.prepend("update", "macosinstances", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		return down.Load() && terminal(action.(clienttesting.UpdateAction).GetObject().(*instancev1alpha1.MacOSInstance)), nil, apierrors.NewServiceUnavailable("down")
+	})
+	require.NoError(t, r.kube.CoreV1().Pods(tenant).Delete(r.ctx, "pod-a", metav1.DeleteOptions{}))
+	r.waitFree()
+	r.restart()
+	down.Store(false)
+	r.waitPhase("a", instancev1alpha1.MacOSInstanceStopped)
 }
 
 func TestStopBeforeStart(t *testing.T) {

@@ -236,7 +236,7 @@ func (a *Agent) advance(ctx context.Context, instance *instancev1alpha1.MacOSIns
 	switch slot.Phase {
 	case slots.Prepared:
 		if stop {
-			return a.finish(ctx, instance, instancev1alpha1.MacOSInstanceStopped, why+"; the virtual machine had not started")
+			return a.withdraw(ctx, instance, slot, why)
 		}
 		return a.launch(ctx, instance, slot)
 	case slots.Attached:
@@ -265,6 +265,25 @@ func (a *Agent) advance(ctx context.Context, instance *instancev1alpha1.MacOSIns
 		return a.ended(ctx, instance, slot, stop, why)
 	}
 	return nil // a change of the slot's brings us back
+}
+
+// withdraw ends a virtual machine that has not started. It is erased before that is
+// said: a runner that is late finds nothing to run, and one that was first has the
+// slot, so that the virtual machine is stopped as any other. That it stops is said
+// before, as nothing but the slot knows afterwards that there was one.
+func (a *Agent) withdraw(ctx context.Context, instance *instancev1alpha1.MacOSInstance, slot slots.Status, why string) error {
+	stopping, err := a.updated(ctx, instance, func(s *instancev1alpha1.MacOSInstanceStatus) {
+		if s.Phase != instancev1alpha1.MacOSInstanceStopping {
+			s.Phase, s.Message = instancev1alpha1.MacOSInstanceStopping, why
+		}
+	})
+	if err != nil {
+		return err
+	}
+	if err := a.erase(slot); err != nil {
+		return err
+	}
+	return a.finish(ctx, stopping, instancev1alpha1.MacOSInstanceStopped, why+"; the virtual machine had not started")
 }
 
 // mustStop tells whether the virtual machine must not go on, with which grace,
@@ -505,6 +524,9 @@ func (a *Agent) launch(ctx context.Context, instance *instancev1alpha1.MacOSInst
 		a.enqueueAfter(ctx, key{instanceKey, types.NamespacedName{Namespace: instance.Namespace, Name: instance.Name}}, wait)
 		return nil
 	case l.tries >= maxLaunches:
+		if err := a.erase(slot); err != nil { // a runner that is late may have the slot
+			return err
+		}
 		return a.finish(ctx, instance, instancev1alpha1.MacOSInstanceFailed, fmt.Sprintf("The virtual machine's process did not run in %d tries: %v", l.tries, slot.Err))
 	}
 	a.starting.RLock()

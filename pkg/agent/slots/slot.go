@@ -151,7 +151,10 @@ func (s *slot) launch() error {
 	ended, err := s.manager.config.Launcher.Launch(s.dir)
 	faults.At("launch: after")
 	if err != nil {
-		s.set(Status{Phase: Prepared, Spec: status.Spec, Err: err})
+		// A launcher that fails or hangs may have started the runner nevertheless.
+		s.fail(err)
+		s.look(context.Background())
+		s.poke()
 		return err
 	}
 	s.setEnded(ended)
@@ -199,6 +202,10 @@ func (s *slot) erase() error {
 		s.set(Status{Phase: Free})
 	case s.get().Phase == Preparing:
 		s.giveBack()
+	case errors.Is(err, contract.ErrLocked):
+		// A runner that was started late has it.
+		s.look(context.Background())
+		s.poke()
 	}
 	return err
 }
@@ -209,6 +216,13 @@ func (s *slot) wipeLocked() error {
 		return err
 	}
 	defer release()
+	if s.get().Phase == Prepared {
+		if found := s.unlocked(context.Background()); found.Phase == Exited || found.Phase == Silent {
+			s.set(found)
+			s.poke()
+			return fmt.Errorf("%w: it may have run meanwhile, and slot %d is %s", ErrNotHere, s.number, found.Phase)
+		}
+	}
 	return s.wipe()
 }
 

@@ -254,7 +254,8 @@ func (m *Manager) Prepare(spec *contract.Spec, fill func(contract.SlotDir) error
 	return ErrNoFreeSlot
 }
 
-// Launch starts a runner for a Prepared instance.
+// Launch starts a runner for a Prepared instance. After an error the slot is what it
+// turns out to be: a launcher that fails may have started the runner.
 func (m *Manager) Launch(uid string) error {
 	s, err := m.find(uid, Prepared)
 	if err != nil {
@@ -317,7 +318,9 @@ type Removed struct {
 	Bytes int64
 }
 
-// Erase removes all that is left of an instance that has Exited or never ran.
+// Erase removes all that is left of an instance that has Exited or never ran. A
+// runner that was started late may have a Prepared one: then nothing is removed, the
+// error is contract.ErrLocked or ErrNotHere, and the slot is what it turns out to be.
 func (m *Manager) Erase(uid string) error {
 	s, err := m.find(uid, Exited, Prepared)
 	if err != nil {
@@ -326,7 +329,8 @@ func (m *Manager) Erase(uid string) error {
 	return s.erase()
 }
 
-// EraseSlot removes all that a slot holds that has Exited, never ran or is Garbled.
+// EraseSlot removes all that a slot holds that has Exited, never ran or is Garbled;
+// see Erase for one that a runner has meanwhile.
 func (m *Manager) EraseSlot(slot int) error {
 	s := m.slots[slot]
 	switch phase := s.get().Phase; phase {

@@ -499,6 +499,79 @@ func TestTwoRunnersForOneSlot(t *testing.T) {
 	assert.Equal(t, 0, m.running(), "a spec that has run is not run again")
 }
 
+// hungLauncher starts no runner and says so, or starts one and says that it has not.
+type hungLauncher struct {
+	Launcher
+	starts bool
+}
+
+func (l *hungLauncher) Launch(dir contract.SlotDir) (<-chan error, error) {
+	if l.starts {
+		l.late(dir)
+	}
+	return nil, errors.New("launchctl was killed")
+}
+
+// late starts a runner that the slots know nothing of, and returns when it has the slot.
+func (l *hungLauncher) late(dir contract.SlotDir) {
+	if _, err := l.Launcher.Launch(dir); err != nil {
+		panic(err)
+	}
+	for {
+		if started, err := dir.ReadStarted(); err == nil && started != nil {
+			return
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+func TestRunnerThatIsStartedNevertheless(t *testing.T) {
+	setUp := func(t *testing.T, starts bool) (*mac, *hungLauncher) {
+		m := newMac(t)
+		l := &hungLauncher{Launcher: m.config.Launcher, starts: starts}
+		m.restart(func(c *Config) { c.Launcher = l })
+		require.NoError(t, m.Prepare(spec("a"), fill))
+		require.ErrorContains(t, m.Launch("a"), "launchctl was killed")
+		return m, l
+	}
+	t.Run("before its launcher gives up", func(t *testing.T) {
+		m, _ := setUp(t, true)
+		status, _ := m.Find("a")
+		assert.Equal(t, Attached, status.Phase)
+		require.NoError(t, m.Kill(context.Background(), "a"))
+		assert.Equal(t, contract.ExitKilled, m.wait("a", exited).Result.Reason)
+	})
+	t.Run("after it has given up", func(t *testing.T) {
+		m, l := setUp(t, false)
+		require.ErrorContains(t, m.wait("a", prepared).Err, "launchctl was killed")
+		l.late(m.slot(0))
+		require.ErrorIs(t, m.Erase("a"), contract.ErrLocked)
+		status, _ := m.Find("a")
+		assert.Equal(t, Attached, status.Phase)
+		m.wait("a", ready)
+		require.NoError(t, m.Kill(context.Background(), "a"))
+		assert.Equal(t, contract.ExitKilled, m.wait("a", exited).Result.Reason)
+	})
+	t.Run("and has ended", func(t *testing.T) {
+		m, l := setUp(t, false)
+		l.late(m.slot(0))
+		_, err := contract.NewClient(m.slot(0)).Kill(context.Background())
+		require.NoError(t, err)
+		waitUnlocked(t, m.slot(0))
+		require.ErrorIs(t, m.Erase("a"), ErrNotHere, "what has run is reported before it is erased")
+		assert.Equal(t, contract.ExitKilled, m.wait("a", exited).Result.Reason)
+		require.NoError(t, m.Erase("a"))
+	})
+	t.Run("after the slot was erased", func(t *testing.T) {
+		m, l := setUp(t, false)
+		require.NoError(t, m.Erase("a"))
+		ended, err := l.Launcher.Launch(m.slot(0))
+		require.NoError(t, err)
+		require.NoError(t, <-ended)
+		assert.Equal(t, 0, m.running())
+	})
+}
+
 func TestSocketPathTooLong(t *testing.T) {
 	_, err := Open(config(filepath.Join(t.TempDir(), strings.Repeat("x", 100)), "", ""))
 	require.ErrorContains(t, err, "use a shorter state directory")
