@@ -281,6 +281,25 @@ func TestHijackedSocket(t *testing.T) {
 	m.wait("b", attached)
 }
 
+// A runner that hangs while its slot still counts as Attached keeps nobody waiting.
+func TestOrdersToAHungRunnerEnd(t *testing.T) {
+	m := newMac(t)
+	m.start(spec("a"))
+	status := m.wait("a", ready)
+	m.restart(func(c *Config) { c.AnswerTimeout, c.ProbeInterval = 500*time.Millisecond, time.Hour })
+	m.wait("a", attached)
+	require.NoError(t, syscall.Kill(status.State.PID, syscall.SIGSTOP))
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	require.Error(t, m.Stop(ctx, "a", time.Second))
+	require.Error(t, m.StopSlot(ctx, status.Slot, time.Second))
+	require.Error(t, m.Kill(ctx, "a"))
+	require.NoError(t, ctx.Err(), "an order waited for the caller's patience")
+	assert.Equal(t, Attached, m.Statuses()[status.Slot].Phase)
+	require.NoError(t, m.KillRunner(ctx, status.Slot))
+	m.wait("a", exited)
+}
+
 func TestRunnerThatDoesNotObeyIsEnded(t *testing.T) {
 	m := newMac(t)
 	m.start(spec("a"))

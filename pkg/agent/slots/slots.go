@@ -274,18 +274,20 @@ func (m *Manager) Relaunch(uid string) error {
 	return s.relaunch()
 }
 
-// Stop asks the guest to shut down, and has the plug pulled after grace.
+// Stop asks the guest to shut down, and has the plug pulled after grace. The runner
+// confirms the order at once, and has AnswerTimeout to do so.
 func (m *Manager) Stop(ctx context.Context, uid string, grace time.Duration) error {
 	s, err := m.find(uid, Attached)
 	if err != nil {
 		return err
 	}
-	_, err = s.client.Stop(ctx, grace)
-	return err
+	return m.StopSlot(ctx, s.number, grace)
 }
 
 // StopSlot is Stop for whatever runs in a slot.
 func (m *Manager) StopSlot(ctx context.Context, slot int, grace time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, m.config.AnswerTimeout)
+	defer cancel()
 	_, err := m.slots[slot].client.Stop(ctx, grace)
 	return err
 }
@@ -300,12 +302,14 @@ func (m *Manager) KillRunner(ctx context.Context, slot int) error {
 	return s.dir.KillRunner(ctx)
 }
 
-// Kill pulls the plug.
+// Kill pulls the plug. The runner has AnswerTimeout to confirm the order.
 func (m *Manager) Kill(ctx context.Context, uid string) error {
 	s, err := m.find(uid, Attached)
 	if err != nil {
 		return err
 	}
+	ctx, cancel := context.WithTimeout(ctx, m.config.AnswerTimeout)
+	defer cancel()
 	_, err = s.client.Kill(ctx)
 	return err
 }
