@@ -140,6 +140,38 @@ func TestUnknownVirtualMachine(t *testing.T) {
 	assert.Equal(t, 1, r.running())
 }
 
+// A stop does not make it known either.
+func TestStopOfAnUnknownVirtualMachine(t *testing.T) {
+	r := newRack(t)
+	i := r.run("a")
+	slot := r.slotOf(i)
+	r.stop()
+	r.post(slot, sim.PathHang)
+	require.NoError(t, os.WriteFile(r.slot(slot).SpecPath(), []byte("{"), 0o600))
+	var running atomic.Int32
+	r.onMacRack.prepend("update", "macosinstances", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		if terminal(action.(clienttesting.UpdateAction).GetObject().(*instancev1alpha1.MacOSInstance)) {
+			n, _ := r.host.RunningVMs()
+			running.Add(int32(n))
+		}
+		return false, nil, nil
+	})
+	r.changeInstance("a", func(i *instancev1alpha1.MacOSInstance) {
+		i.Status.Phase = instancev1alpha1.MacOSInstanceStopping
+		i.Status.StopRequest = &instancev1alpha1.StopRequest{At: metav1.Now(), Reason: "Asked", GracePeriodSeconds: 30}
+	})
+	r.start()
+	r.eventually(func() bool {
+		s := r.instance("a").Status
+		return strings.Contains(s.Message, "cannot tell") || s.Phase == instancev1alpha1.MacOSInstanceStopped
+	}, func() any { return r.instance("a").Status })
+	assert.Equal(t, instancev1alpha1.MacOSInstanceStopping, r.instance("a").Status.Phase)
+	r.post(slot, sim.PathWake)
+	assert.Equal(t, "Asked", r.waitPhase("a", instancev1alpha1.MacOSInstanceStopped).Message)
+	assert.Zero(t, running.Load(), "stopped means that the VM is gone")
+	r.waitFree()
+}
+
 func TestGarbledSlot(t *testing.T) {
 	r := newRack(t)
 	i := r.run("a")

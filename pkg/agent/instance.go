@@ -574,9 +574,6 @@ func (a *Agent) conclude(ctx context.Context, instance *instancev1alpha1.MacOSIn
 
 // begin starts an instance that holds no slot, if it should run.
 func (a *Agent) begin(ctx context.Context, instance *instancev1alpha1.MacOSInstance, pod *corev1.Pod) error {
-	if stop, _ := stopAsked(instance); stop {
-		return a.finish(ctx, instance, instancev1alpha1.MacOSInstanceStopped, "Stopped as asked; there is no virtual machine")
-	}
 	if instance.Status.MachineID != "" {
 		for _, slot := range a.slots.Statuses() {
 			if slot.Phase == slots.Silent && slot.Spec == nil {
@@ -585,6 +582,9 @@ func (a *Agent) begin(ctx context.Context, instance *instancev1alpha1.MacOSInsta
 				})
 			}
 		}
+	}
+	if stop, _ := stopAsked(instance); stop {
+		return a.finish(ctx, instance, instancev1alpha1.MacOSInstanceStopped, "Stopped as asked; there is no virtual machine")
 	}
 	if instance.Status.StartedAt != nil {
 		return a.finish(ctx, instance, instancev1alpha1.MacOSInstanceFailed, "The virtual machine is gone from the Mac")

@@ -135,6 +135,27 @@ func TestGarbledSpecOfARunningVM(t *testing.T) {
 	require.NoError(t, syscall.Kill(after.State.PID, syscall.SIGCONT))
 }
 
+// What is known of a running VM is not forgotten when its runner falls silent.
+func TestSilentRunnerWhoseSpecIsGarbled(t *testing.T) {
+	for name, garble := range map[string]func(path string) error{
+		"garbled": func(path string) error { return os.WriteFile(path, []byte("{"), 0o600) },
+		"gone":    os.Remove,
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := newMac(t)
+			m.start(spec("a"))
+			pid := m.wait("a", ready).State.PID
+			m.restart(func(c *Config) { c.AnswerTimeout, c.ProbeInterval = 500*time.Millisecond, 100*time.Millisecond })
+			m.wait("a", attached)
+			require.NoError(t, garble(m.slot(0).SpecPath()))
+			require.NoError(t, syscall.Kill(pid, syscall.SIGSTOP))
+			assert.Equal(t, "a", m.phase(Silent).UID())
+			require.NoError(t, syscall.Kill(pid, syscall.SIGCONT))
+			m.wait("a", attached)
+		})
+	}
+}
+
 func TestGarbledLock(t *testing.T) {
 	m := newMac(t)
 	m.stop()

@@ -133,14 +133,16 @@ func (s *slot) inspect(ctx context.Context) (status Status, ok bool) {
 			return s.unlocked(ctx), true
 		}
 		spec, readErr := s.readSpec()
+		// The runner says what it runs, and until it does that is what is known.
+		held := s.known(spec, readErr)
 		state, askErr := s.ask(ctx, max(deadline.Sub(s.manager.config.Clock.Now()), time.Millisecond))
 		switch {
 		case ctx.Err() != nil:
 			return Status{}, false
 		case !errors.Is(err, contract.ErrLocked):
-			return Status{Phase: Silent, Spec: spec, Err: err}, true
+			return Status{Phase: Silent, Spec: held, Err: err}, true
 		case readErr != nil && !errors.Is(readErr, contract.ErrGarbled):
-			return Status{Phase: Silent, Err: readErr}, true
+			return Status{Phase: Silent, Spec: held, Err: readErr}, true
 		case askErr == nil && state.VM == contract.VMStopped:
 			// The runner is about to let go of the lock.
 		case askErr == nil && spec == nil && state.InstanceUID != "":
@@ -154,7 +156,7 @@ func (s *slot) inspect(ctx context.Context) (status Status, ok bool) {
 			return Status{Phase: Silent, Spec: spec, Err: fmt.Errorf("the runner (pid %d) runs instance %s, which is not this slot's", state.PID, state.InstanceUID)}, true
 		}
 		if !s.manager.config.Clock.Now().Before(deadline) {
-			return Status{Phase: Silent, Spec: spec, Err: fmt.Errorf("the slot is locked and its runner does not answer: %w", errors.Join(askErr, readErr))}, true
+			return Status{Phase: Silent, Spec: held, Err: fmt.Errorf("the slot is locked and its runner does not answer: %w", errors.Join(askErr, readErr))}, true
 		}
 		select {
 		case <-ctx.Done():
@@ -176,11 +178,20 @@ func (s *slot) readSpec() (*contract.Spec, error) {
 	return spec, nil
 }
 
+// known returns spec, or if that could not be read or is gone what was known before:
+// what a runner has is known, whatever has become of the file.
+func (s *slot) known(spec *contract.Spec, err error) *contract.Spec {
+	if status := s.get(); (err != nil || spec == nil) && status.owned() && status.Spec != nil {
+		return status.Spec
+	}
+	return spec
+}
+
 // unlocked tells what a slot holds that no runner owns. The lock is held.
 func (s *slot) unlocked(ctx context.Context) Status {
 	spec, err := s.readSpec()
-	if known := s.get(); known.owned() && known.Spec != nil && (errors.Is(err, contract.ErrGarbled) || err == nil && spec == nil) {
-		spec, err = known.Spec, nil // what ran here is known, whatever has become of the file
+	if known := s.known(spec, err); known != spec && (err == nil || errors.Is(err, contract.ErrGarbled)) {
+		spec, err = known, nil
 	}
 	// A runner closes its socket before it lets go of the lock. If somebody answers,
 	// the lock is not the one that the runner has.
