@@ -135,6 +135,7 @@ func (w *world) podsAndNodes() []attempt {
 		{family, "its own Node as a Linux machine's", "agent", post("/api/v1/nodes", `{"apiVersion":"v1","kind":"Node","metadata":{"name":"`+w.acmeMac+`","labels":{"kubernetes.io/os":"linux"}}}`), forbidden("registers as the Node of a Mac"), ""},
 		{family, "a Node with virtual machines that does not say that it is a Mac", "root", post("/api/v1/nodes", `{"apiVersion":"v1","kind":"Node","metadata":{"name":"attack-x","labels":{"kubernetes.io/os":"darwin"}},"spec":{"taints":[{"key":"macrack.io/unleased","effect":"NoSchedule"}]},"status":{"capacity":{"macrack.io/macos-vm":"2"}}}`), rule2, ""},
 		{family, "that it is a Mac, forgotten", "agent", patch(mergePatch, rbacPath+"/clusterrolebindings/macrack-macs", `{"subjects":null}`), noRight(), ""},
+		{family, "a certificate and a Node of a Mac that has been retired", "root", retired, forbidden("has been retired"), ""},
 		{family, "a role but that of Macs, for itself", "controllers", post(rbacPath+"/clusterrolebindings", `{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"ClusterRoleBinding","metadata":{"name":"attack-x"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"cluster-admin"},"subjects":[{"kind":"ServiceAccount","namespace":"macrack-system","name":"macrack-controllers"}]}`), noRight(), ""},
 		{family, "a mirror pod that a Service of the system selects", "agent", mirrorPod("kube-system"), forbidden("Nodes that are no Macs"), ""},
 		{family, "a mirror pod that a Service of a tenant selects", "agent", mirrorPod("globex"), forbidden("Nodes that are no Macs"), ""},
@@ -146,6 +147,42 @@ func (w *world) podsAndNodes() []attempt {
 		{family, "the policy on pods deleted", "root", remove("/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies/pods.macrack.io"), notFound(), ""},
 	}
 	return attempts
+}
+
+// retired retires a Mac that there is not, and answers with what its certificate would get once the policies know.
+func retired(ctx context.Context, w *world, who string) answer {
+	const bindings, user = rbacPath + "/clusterrolebindings", "system:node:attack-retired" // a name that no other attempt registers as a Mac
+	made := post(bindings, `{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"ClusterRoleBinding","metadata":{"name":"attack-x"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"macrack-retired"},"subjects":[{"kind":"User","apiGroup":"rbac.authorization.k8s.io","name":"`+user+`"}]}`)(ctx, w, "admin")
+	if made.code != http.StatusCreated {
+		return answer{err: fmt.Errorf("retiring: %d %s", made.code, made.text())}
+	}
+	defer remove(bindings+"/attack-x")(ctx, w, "admin")
+	as := func(path, body string) answer {
+		return call{method: http.MethodPost, path: path + "?dryRun=All", body: body, header: map[string]string{"Impersonate-User": user, "Impersonate-Group": "system:nodes"}}.do(ctx, w, who)
+	}
+	isRefused := func(a answer) bool {
+		return a.code == http.StatusForbidden && strings.Contains(a.body, "has been retired")
+	}
+	var a answer
+	err := eventually(ctx, func() error {
+		if a = as("/api/v1/nodes", `{"apiVersion":"v1","kind":"Node","metadata":{"name":"attack-retired"}}`); !isRefused(a) {
+			return fmt.Errorf("it makes a Node: %d %s", a.code, short(a.text()))
+		}
+		return nil
+	})
+	if err != nil {
+		return a
+	}
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return answer{err: err}
+	}
+	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: pkix.Name{CommonName: user, Organization: []string{"system:nodes"}}}, key)
+	if err != nil {
+		return answer{err: err}
+	}
+	request := base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}))
+	return as(csrsPath, `{"apiVersion":"certificates.k8s.io/v1","kind":"CertificateSigningRequest","metadata":{"name":"attack-x"},"spec":{"request":"`+request+`","signerName":"kubernetes.io/kube-apiserver-client-kubelet","usages":["digital signature","client auth"]}}`)
 }
 
 // mirrorPod makes a pod as kubelets do for their static pods, with a label by which a Service finds it.
