@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strconv"
@@ -8,6 +9,7 @@ import (
 	"time"
 	"unicode"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -124,7 +126,7 @@ func (s standing) Since(t time.Time) time.Duration { return time.Time(s).Sub(t) 
 
 // Append makes the transaction create record as the next of its chain. It fills in when and who (the user of
 // the request; if ctx has none, the record's actor stays), the request's ID, the place in the chain, and the
-// metadata. A transaction can have one record.
+// metadata; a UID that it has stays. A transaction can have one record.
 func Append(ctx context.Context, tx Tx, clock clock.PassiveClock, record *rack.AuditRecord) error {
 	head, err := readHead(ctx, tx, Chain(record))
 	if err != nil {
@@ -134,7 +136,7 @@ func Append(ctx context.Context, tx Tx, clock clock.PassiveClock, record *rack.A
 	record.ObjectMeta = metav1.ObjectMeta{
 		Namespace:         Namespace(record),
 		Name:              Name(Chain(record), head.Sequence+1),
-		UID:               uuid.NewUUID(),
+		UID:               cmp.Or(record.UID, uuid.NewUUID()),
 		CreationTimestamp: metav1.NewTime(now.Truncate(time.Second)),
 	}
 	record.Time = metav1.NewMicroTime(now)
@@ -147,6 +149,30 @@ func Append(ctx context.Context, tx Tx, clock clock.PassiveClock, record *rack.A
 		return err
 	}
 	return tx.Create(ctx, auditRecords, record)
+}
+
+// A ReadingTx can read objects besides.
+type ReadingTx interface {
+	Tx
+	// Get reads an object and makes the transaction depend on it.
+	Get(ctx context.Context, resource schema.GroupResource, namespace, name string, into runtime.Object) error
+}
+
+// AppendOnce returns a plan that Appends record, unless an earlier AppendOnce of it has, whose outcome nobody knew.
+func AppendOnce(clock clock.PassiveClock, record *rack.AuditRecord) func(ctx context.Context, tx ReadingTx) error {
+	earlier := record.ObjectMeta
+	return func(ctx context.Context, tx ReadingTx) error {
+		if earlier.UID != "" && earlier.Name != "" {
+			stored := &rack.AuditRecord{}
+			switch err := tx.Get(ctx, auditRecords, earlier.Namespace, earlier.Name, stored); {
+			case err == nil && stored.UID == earlier.UID:
+				return nil
+			case err != nil && !apierrors.IsNotFound(err):
+				return err
+			}
+		}
+		return Append(ctx, tx, clock, record)
+	}
 }
 
 func readHead(ctx context.Context, tx Tx, chain string) (Head, error) {

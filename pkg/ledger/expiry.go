@@ -26,9 +26,7 @@ const expiryKind = "ledger-expiry"
 
 // ExpiryTx is what expiry needs of a transaction.
 type ExpiryTx interface {
-	Tx
-	// Get reads an object and makes the transaction depend on it.
-	Get(ctx context.Context, resource schema.GroupResource, namespace, name string, into runtime.Object) error
+	ReadingTx
 	// Delete makes the transaction delete an object that Get has read.
 	Delete(resource schema.GroupResource, obj runtime.Object) error
 }

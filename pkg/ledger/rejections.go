@@ -1,8 +1,11 @@
 package ledger
 
 import (
+	"cmp"
 	"container/list"
 	"context"
+	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -20,25 +23,36 @@ const (
 	// for the object. Those of further objects fold together: names cost a hostile tenant nothing.
 	maxObjects = 16
 
-	// maxFolds bounds how many different rejections are remembered.
+	// maxSeparate is how many rejections that differ are recorded one by one, within foldFor, of one namespace, or by
+	// the agent of one Mac. Further ones fold by their type and reason: users cost a hostile tenant nothing either.
+	maxSeparate = 30
+
+	// maxFolds bounds how many different rejections are remembered, and how many counts that could not be written.
 	maxFolds = 4096
 
-	// writeTimeout is how long a rejection may take to be written.
+	// writeTimeout is how long a rejection may take to be written, and all counts whose minutes have ended.
 	writeTimeout = 10 * time.Second
+
+	// lastTimeout is how long all counts together may take to be written that are left when Run ends.
+	lastTimeout = 5 * time.Second
 )
 
 // Rejections makes rejections durable. The first of its kind is written before Reject returns; identical ones
-// within a minute are counted, and one further record has their number.
+// within a minute are counted, and one further record has their number. So are all that are beyond what one namespace
+// may have recorded one by one. What was counted within the last minute dies with a process that is killed.
 type Rejections struct {
 	clock clock.Clock
 	write func(context.Context, *rack.AuditRecord) error
 	wake  chan struct{} // has a token when there may be a fold to wait for
 
-	mu      sync.Mutex
-	folds   map[foldKey]*fold
-	byAge   *list.List    // of *fold, the first to end in front
-	objects map[cause]int // how many folds there are for a cause
-	stopped bool          // whether nobody flushes any more
+	mu        sync.Mutex
+	folds     map[foldKey]*fold
+	byAge     *list.List          // of *fold, the first to end in front
+	objects   map[cause]int       // how many folds there are for a cause
+	separate  map[account]int     // how many folds there are on an account
+	unwritten []*rack.AuditRecord // counts that could not be written, or nobody knows
+	retryAt   time.Time           // when these are written again
+	stopped   bool                // whether nobody flushes any more
 }
 
 // A cause is what rejections have in common, whatever their objects.
@@ -49,13 +63,19 @@ type cause struct {
 	source        string
 	layer         rack.AuditLayer
 	reason        string
+	field         string // that somebody tampered with
 }
 
 // A foldKey is what identical rejections have in common. All objects beyond maxObjects have empty names.
 type foldKey struct {
 	cause
 	lease, instance string
+	crowd           bool // They are identical in type and reason alone, being beyond maxSeparate.
 }
+
+// An account is what maxSeparate is about: the namespace that the rejected come from. What an agent reports is on its
+// Mac's account, whatever namespaces it names, lest it has a tenant's own rejections fold.
+type account struct{ namespace, mac string }
 
 // A fold is a rejection that was or is being written, and the number of identical ones since.
 type fold struct {
@@ -67,15 +87,17 @@ type fold struct {
 	done    chan struct{} // closed when the first is written, or cannot be
 }
 
-// NewRejections returns Rejections that write with write, which makes a record durable: it Appends it.
+// NewRejections returns Rejections that write with write, which makes a record durable with AppendOnce: a record whose
+// writing failed may be given to it again as it is.
 func NewRejections(clock clock.Clock, write func(ctx context.Context, record *rack.AuditRecord) error) *Rejections {
 	return &Rejections{
-		clock:   clock,
-		write:   write,
-		wake:    make(chan struct{}, 1),
-		folds:   map[foldKey]*fold{},
-		byAge:   list.New(),
-		objects: map[cause]int{},
+		clock:    clock,
+		write:    write,
+		wake:     make(chan struct{}, 1),
+		folds:    map[foldKey]*fold{},
+		byAge:    list.New(),
+		objects:  map[cause]int{},
+		separate: map[account]int{},
 	}
 }
 
@@ -89,7 +111,7 @@ func (r *Rejections) Reject(ctx context.Context, record *rack.AuditRecord) error
 	for {
 		f, mine, ended := r.join(record)
 		if ended != nil {
-			r.flush(context.Background(), ended) // It was another's request.
+			r.flush(context.Background(), writeTimeout, counted(ended)) // It was another's request.
 		}
 		if mine {
 			err := r.store(ctx, record)
@@ -110,11 +132,11 @@ func (r *Rejections) Run(ctx context.Context) {
 		timer, stop := r.timer()
 		select {
 		case <-timer:
-			r.flush(context.WithoutCancel(ctx), r.takeEnded()...)
+			r.flush(context.WithoutCancel(ctx), writeTimeout, r.takeEnded()...)
 		case <-r.wake:
 		case <-ctx.Done():
 			stop()
-			r.flush(context.WithoutCancel(ctx), r.takeAll()...)
+			r.flush(context.WithoutCancel(ctx), lastTimeout, r.takeAll()...)
 			return
 		}
 		stop()
@@ -133,6 +155,9 @@ func (r *Rejections) join(record *rack.AuditRecord) (f *fold, mine bool, ended *
 	key := keyOf(record)
 	if r.folds[key] == nil && r.objects[key.cause] >= maxObjects {
 		key = foldKey{cause: key.cause}
+	}
+	if r.folds[key] == nil && r.separate[accountOf(record)] >= maxSeparate {
+		key = crowdOf(record)
 	}
 	if f := r.folds[key]; f != nil {
 		select {
@@ -169,6 +194,13 @@ func (r *Rejections) insert(f *fold) {
 	f.element = r.byAge.PushBack(f)
 	r.folds[f.key] = f
 	r.objects[f.key.cause]++
+	if !f.key.crowd {
+		r.separate[accountOf(f.record)]++
+	}
+	r.wakeUp()
+}
+
+func (r *Rejections) wakeUp() {
 	select {
 	case r.wake <- struct{}{}:
 	default:
@@ -185,85 +217,129 @@ func (r *Rejections) remove(f *fold) {
 	if r.objects[f.key.cause]--; r.objects[f.key.cause] == 0 {
 		delete(r.objects, f.key.cause)
 	}
+	if f.key.crowd {
+		return
+	}
+	a := accountOf(f.record)
+	if r.separate[a]--; r.separate[a] == 0 {
+		delete(r.separate, a)
+	}
 }
 
-// timer returns a channel that receives when the next fold ends: never, if there is none.
+// timer returns a channel that receives when the next fold ends, or counts are to be written again: never, if there
+// are none.
 func (r *Rejections) timer() (<-chan time.Time, func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	front := r.byAge.Front()
-	if front == nil {
+	var next time.Time
+	if front := r.byAge.Front(); front != nil {
+		next = front.Value.(*fold).until
+	}
+	if len(r.unwritten) > 0 && (next.IsZero() || r.retryAt.Before(next)) {
+		next = r.retryAt
+	}
+	if next.IsZero() {
 		return nil, func() {}
 	}
-	timer := r.clock.NewTimer(front.Value.(*fold).until.Sub(r.clock.Now()))
+	timer := r.clock.NewTimer(next.Sub(r.clock.Now()))
+	if !r.clock.Now().Before(next) { // The timer of a clock that is turned by hand may have missed it.
+		timer.Stop()
+		due := make(chan time.Time)
+		close(due)
+		return due, func() {}
+	}
 	return timer.C(), func() { timer.Stop() }
 }
 
-func (r *Rejections) takeEnded() []*fold {
+// takeEnded returns the counts that are to be written now.
+func (r *Rejections) takeEnded() []*rack.AuditRecord {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := r.clock.Now()
-	var ended []*fold
+	var records []*rack.AuditRecord
+	if !now.Before(r.retryAt) {
+		records, r.unwritten = r.unwritten, nil
+	}
 	for front := r.byAge.Front(); front != nil; front = r.byAge.Front() {
 		f := front.Value.(*fold)
 		if now.Before(f.until) {
 			break
 		}
 		r.remove(f)
-		ended = append(ended, f)
+		records = append(records, counted(f))
 	}
-	return ended
+	return records
 }
 
-func (r *Rejections) takeAll() []*fold {
+// takeAll returns all counts that are left.
+func (r *Rejections) takeAll() []*rack.AuditRecord {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.stopped = true
-	var all []*fold
+	records := r.unwritten
+	r.unwritten = nil
 	for front := r.byAge.Front(); front != nil; front = r.byAge.Front() {
 		f := front.Value.(*fold)
 		r.remove(f)
-		all = append(all, f)
+		records = append(records, counted(f))
 	}
-	return all
+	return records
 }
 
-// flush writes what folds have counted. What cannot be written is counted on, if there is room.
-func (r *Rejections) flush(ctx context.Context, folds ...*fold) {
-	for _, f := range folds {
-		r.mu.Lock()
-		count := f.count
-		r.mu.Unlock()
-		if count == 0 {
+// counted returns the record of what a fold that is among the folds no more has counted, or nil if that is nothing.
+func counted(f *fold) *rack.AuditRecord {
+	if f.count == 0 {
+		return nil
+	}
+	record := f.record.DeepCopy()
+	record.Details.Count = f.count
+	switch {
+	case f.key.crowd:
+		record.Actor, record.RequestID = rack.AuditActor{}, "" // They were many.
+		record.Chassis, record.Lease, record.Instance = f.key.chassis, nil, nil
+		record.Details = rack.AuditDetails{
+			Count: f.count, Layer: f.key.layer, SourceNamespace: f.key.source, Reason: f.key.reason,
+			Message: fmt.Sprintf("%d rejections beyond the %d a minute of %s that each server records one by one, whoever was refused, and whatever they named",
+				f.count, maxSeparate, accountOf(f.record)),
+		}
+	case f.key == foldKey{cause: f.key.cause}:
+		record.Lease, record.Instance = nil, nil // They were many.
+	}
+	return record
+}
+
+// flush writes counts, all within a time. What cannot be written is written later, if there is room.
+func (r *Rejections) flush(ctx context.Context, timeout time.Duration, records ...*rack.AuditRecord) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	for _, record := range records {
+		if record == nil {
 			continue
 		}
-		record := f.record.DeepCopy()
-		record.Details.Count = count
-		if f.key == (foldKey{cause: f.key.cause}) {
-			record.Lease, record.Instance = nil, nil // They were many.
+		err := ctx.Err()
+		if err == nil {
+			err = r.store(ctx, record)
 		}
-		err := r.store(ctx, record)
 		if err == nil {
 			continue
 		}
-		kept := r.putBack(f, count)
+		kept := r.writeLater(record)
 		klog.FromContext(ctx).Error(err, "Could not record folded rejections", "type", record.Type, "tenant", record.Tenant,
-			"serialNumber", record.Chassis.SerialNumber, "reason", record.Details.Reason, "count", count, "willRetry", kept)
+			"serialNumber", record.Chassis.SerialNumber, "reason", record.Details.Reason, "count", record.Details.Count, "willRetry", kept)
 	}
 }
 
-func (r *Rejections) putBack(f *fold, count int64) bool {
+func (r *Rejections) writeLater(record *rack.AuditRecord) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if have := r.folds[f.key]; have != nil {
-		have.count += count
-		return true
-	}
-	if len(r.folds) >= maxFolds {
+	if r.stopped || len(r.unwritten) >= maxFolds {
 		return false
 	}
-	f.count, f.until = count, r.clock.Now().Add(foldFor)
-	r.insert(f)
+	if len(r.unwritten) == 0 {
+		r.retryAt = r.clock.Now().Add(foldFor)
+	}
+	r.unwritten = append(r.unwritten, record)
+	r.wakeUp()
 	return true
 }
 
@@ -283,10 +359,53 @@ func keyOf(record *rack.AuditRecord) foldKey {
 			source:     record.Details.SourceNamespace,
 			layer:      record.Details.Layer,
 			reason:     record.Details.Reason,
+			field:      fieldOf(record),
 		},
 		lease:    nameOf(record.Lease),
 		instance: nameOf(record.Instance),
 	}
+}
+
+// crowdOf returns what a rejection has in common with all of its account that are for the same reason, and go at the
+// same tenant.
+func crowdOf(record *rack.AuditRecord) foldKey {
+	key := foldKey{crowd: true, cause: cause{
+		recordType: record.Type,
+		tenant:     record.Tenant,
+		source:     record.Details.SourceNamespace,
+		layer:      record.Details.Layer,
+		reason:     record.Details.Reason,
+	}}
+	if accountOf(record).mac != "" {
+		key.chassis = record.Chassis
+	}
+	return key
+}
+
+func accountOf(record *rack.AuditRecord) account {
+	switch record.Details.Layer {
+	case rack.LayerAgent, rack.LayerKernel:
+		return account{mac: record.Chassis.NodeName}
+	}
+	return account{namespace: cmp.Or(record.Details.SourceNamespace, record.Tenant)}
+}
+
+func (a account) String() string {
+	if a.mac != "" {
+		return "Mac " + a.mac
+	}
+	return "namespace " + a.namespace
+}
+
+// fieldOf returns the field that a message begins with, if somebody tampered with one.
+func fieldOf(record *rack.AuditRecord) string {
+	if record.Type != rack.FloorTamperRejected {
+		return ""
+	}
+	if field, _, ok := strings.Cut(record.Details.Message, ": "); ok && !strings.ContainsAny(field, " \n") {
+		return field
+	}
+	return ""
 }
 
 func nameOf(r *rack.AuditReference) string {

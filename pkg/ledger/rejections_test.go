@@ -278,3 +278,172 @@ func TestCountsThatCannotBeWrittenAreKept(t *testing.T) {
 	stop()
 	assert.Equal(t, []int64{0, 4}, b.counts())
 }
+
+// A namespace has only so many records of its own, whatever its users are called and whatever they name.
+func TestOneNamespaceCannotFloodTheLedger(t *testing.T) {
+	for name, attempt := range map[string]func(i int) (user string, record *rack.AuditRecord){
+		"users that are made up": func(i int) (string, *rack.AuditRecord) {
+			return fmt.Sprint("system:serviceaccount:acme:s", i), refusal("acme", "build", "third")
+		},
+		"users and names": func(i int) (string, *rack.AuditRecord) {
+			return fmt.Sprint("system:serviceaccount:acme:s", i%100), refusal("acme", "build", fmt.Sprint("vm-", i))
+		},
+		"Macs of another": func(i int) (string, *rack.AuditRecord) {
+			node := newNode(fmt.Sprint("mac", i))
+			node.Status.LeaseRef = &rack.LeaseReference{Namespace: "globex", Name: "theirs"}
+			return "alice", NewCrossTenantRejected("acme", node, rack.LayerRegistry, "MacIsLeased", "no")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			clock := testingclock.NewFakeClock(start)
+			b := &book{}
+			r := NewRejections(clock, b.write)
+			stop := run(r)
+			const rivals = 20_000
+			for i := range rivals {
+				user, record := attempt(i)
+				require.NoError(t, r.Reject(as(user), record))
+			}
+			assert.Len(t, b.counts(), maxSeparate+1, "the first of all others too")
+			require.NoError(t, r.Reject(as("bob"), refusal("initech", "build", "vm")))
+			assert.Len(t, b.counts(), maxSeparate+2, "another namespace has its own")
+			tooBig := refusal("acme", "build", "vm-1")
+			tooBig.Details.Reason = "TooBig"
+			require.NoError(t, r.Reject(as("alice"), tooBig))
+			assert.Len(t, b.counts(), maxSeparate+3, "the first for another reason is recorded as it is")
+			assert.Equal(t, "alice", b.records[maxSeparate+2].Actor.Username)
+			stop()
+			assert.Equal(t, int64(rivals+2), b.total(), "all are counted")
+			assert.LessOrEqual(t, len(b.records), 2*maxSeparate+4)
+			assert.Empty(t, r.separate)
+
+			last := b.records[len(b.records)-1]
+			assert.Greater(t, last.Details.Count, int64(1000))
+			assert.Empty(t, last.Actor, "they were many")
+			assert.Empty(t, last.Chassis)
+			assert.Nil(t, last.Lease)
+			assert.Nil(t, last.Instance)
+			assert.Contains(t, last.Details.Message, "beyond the 30 a minute of namespace acme")
+			_, record := attempt(0)
+			assert.Equal(t, record.Type, last.Type)
+			assert.Equal(t, record.Tenant, last.Tenant)
+			assert.Equal(t, record.Details.Reason, last.Details.Reason)
+			assert.Equal(t, record.Details.SourceNamespace, last.Details.SourceNamespace)
+		})
+	}
+}
+
+// What an agent reports is on its Mac's account: it does not have the rejections of the namespace fold that it names.
+func TestAnAgentSpendsNoNamespacesRecords(t *testing.T) {
+	b := &book{}
+	r := NewRejections(testingclock.NewFakeClock(start), b.write)
+	stop := run(r)
+	for i := range 100 {
+		record := refusal("acme", "build", "third")
+		record.Details.Layer, record.Details.Reason = rack.LayerAgent, fmt.Sprint("reason-", i%50)
+		record.Chassis = rack.AuditChassis{NodeName: "mac1", SerialNumber: "C07MAC1"}
+		require.NoError(t, r.Reject(as("system:node:mac1"), record))
+	}
+	before := len(b.counts())
+	for i := range maxSeparate {
+		require.NoError(t, r.Reject(as(fmt.Sprint("user-", i)), refusal("acme", "build", "third")))
+	}
+	assert.Len(t, b.counts(), before+maxSeparate)
+	stop()
+	assert.Equal(t, int64(100+maxSeparate), b.total())
+	last := b.records[len(b.records)-1]
+	assert.Equal(t, "C07MAC1", last.Chassis.SerialNumber)
+	assert.Contains(t, last.Details.Message, "of Mac mac1")
+}
+
+func TestAttemptsAtDifferentFieldsDoNotFold(t *testing.T) {
+	b := &book{}
+	r := NewRejections(testingclock.NewFakeClock(start), b.write)
+	for _, message := range []string{
+		"status.boundAt: it is set once", "status.earliestReleaseAt: it never moves back", "status.boundAt: it is set once, to 12:00",
+		"it is 12:00: the floor is at 13:00", "it is 12:01: the floor is at 13:00",
+	} {
+		require.NoError(t, r.Reject(as("alice"), NewFloorTamperRejected(newLease("acme", "build"), "FloorMoved", message)))
+	}
+	assert.Equal(t, []int64{0, 0, 0}, b.counts())
+}
+
+// Counts whose writing nobody knows the outcome of are in the ledger once.
+func TestCountsOfUnknownOutcomeAreCountedOnce(t *testing.T) {
+	unknown := errors.New("outcome unknown")
+	for name, lost := range map[string]bool{"the answer was lost": false, "the write was lost": true} {
+		t.Run(name, func(t *testing.T) {
+			clock := testingclock.NewFakeClock(start)
+			m := newMemory()
+			outcomes := make(chan error, 10)
+			wrote := make(chan struct{}, 10)
+			r := NewRejections(clock, func(ctx context.Context, record *rack.AuditRecord) error {
+				defer func() { wrote <- struct{}{} }()
+				outcome := <-outcomes
+				tx := m
+				if outcome != nil && lost {
+					tx = newMemory()
+				}
+				if err := AppendOnce(clock, record)(ctx, tx); err != nil {
+					return err
+				}
+				return outcome
+			})
+			stop := run(r)
+			outcomes <- nil
+			for range 5 {
+				require.NoError(t, r.Reject(as("alice"), refusal("acme", "build", "third")))
+			}
+			<-wrote
+			outcomes <- unknown // when the minute ends
+			require.Eventually(t, clock.HasWaiters, time.Minute, time.Millisecond)
+			clock.Step(time.Minute)
+			<-wrote
+
+			outcomes <- nil
+			require.NoError(t, r.Reject(as("alice"), refusal("acme", "build", "third")), "the first of the next minute")
+			<-wrote
+			outcomes <- nil
+			require.Eventually(t, clock.HasWaiters, time.Minute, time.Millisecond)
+			clock.Step(time.Minute)
+			<-wrote // again
+			stop()
+
+			var total int64
+			for _, record := range m.records {
+				total += max(1, record.Details.Count)
+			}
+			assert.Equal(t, int64(6), total)
+			assert.Len(t, m.records, 3)
+			assert.Equal(t, rack.ComplianceCompliant, m.report(t, "7d").Verdict)
+		})
+	}
+}
+
+// With etcd away, a server that is to end does not wait for each count by itself.
+func TestTheLastCountsHaveOneDeadline(t *testing.T) {
+	b := &book{}
+	var deadlines []time.Time
+	ending := false
+	r := NewRejections(testingclock.NewFakeClock(start), func(ctx context.Context, record *rack.AuditRecord) error {
+		if !ending {
+			return b.write(ctx, record)
+		}
+		deadline, _ := ctx.Deadline()
+		deadlines = append(deadlines, deadline)
+		return errors.New("etcd is down")
+	})
+	for i := range 10 {
+		for range 2 {
+			require.NoError(t, r.Reject(as("alice"), refusal(fmt.Sprint("tenant-", i), "build", "third")))
+		}
+	}
+	ending = true
+	began := time.Now()
+	run(r)()
+	require.Len(t, deadlines, 10)
+	for _, deadline := range deadlines {
+		assert.Equal(t, deadlines[0], deadline)
+	}
+	assert.WithinRange(t, deadlines[0], began, time.Now().Add(lastTimeout))
+}
