@@ -112,6 +112,8 @@ type Agent struct {
 	refusals map[types.UID]time.Time          // when the kernel first refused
 	launches map[types.UID]launches
 	stops    map[int]*stopping // by slot
+	// owed are the rejections of pods, by their names, that the ledger has not taken yet.
+	owed map[types.NamespacedName][]*rackv1alpha1.AuditRecord
 }
 
 type kind int
@@ -150,6 +152,7 @@ func New(config Config) (*Agent, error) {
 		refusals: map[types.UID]time.Time{},
 		launches: map[types.UID]launches{},
 		stops:    map[int]*stopping{},
+		owed:     map[types.NamespacedName][]*rackv1alpha1.AuditRecord{},
 	}
 	a.minimumFree.Store(configv1alpha1.DefaultMinimumFree)
 	return a, nil

@@ -791,10 +791,14 @@ func TestStuckKernelQuota(t *testing.T) {
 	c := meta.FindStatusCondition(r.macNode().Status.Conditions, rackv1alpha1.MacNodeSlotsHealthy)
 	require.NotNil(t, c)
 	assert.Equal(t, metav1.ConditionTrue, c.Status, "one refusal is no proof")
+	ledger := r.ledgerFails(apierrors.NewServiceUnavailable("down"))
 	r.eventually(func() bool {
 		fake.Step(time.Second)
-		return r.instance("a").Status.Phase == instancev1alpha1.MacOSInstanceFailed
+		return ledger.tries.Load() > 1
 	}, func() any { return r.instance("a").Status })
+	assert.Equal(t, instancev1alpha1.MacOSInstanceStarting, r.instance("a").Status.Phase, "it is on record before it has failed")
+	ledger.away.Store(false)
+	r.waitPhase("a", instancev1alpha1.MacOSInstanceFailed)
 	c = r.waitCondition(rackv1alpha1.MacNodeSlotsHealthy, metav1.ConditionFalse, rackv1alpha1.ReasonKernelQuotaStuck)
 	assert.Contains(t, c.Message, "although 0 of 2 run")
 	assert.Equal(t, rackv1alpha1.LayerKernel, r.records()[0].Details.Layer)

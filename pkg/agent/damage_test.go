@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -64,6 +65,51 @@ func TestOrphanIsNotForgottenBeforeItIsRecorded(t *testing.T) {
 	down.Store(false)
 	r.eventually(func() bool { return r.recorded("NoInstance") }, func() any { return r.records() })
 	r.waitFree()
+}
+
+// ledger takes records, or not: it may be away or overloaded.
+type ledger struct {
+	away  atomic.Bool
+	tries atomic.Int32
+}
+
+func (r *rack) ledgerFails(err error) *ledger {
+	l := &ledger{}
+	l.away.Store(true)
+	r.onMacRack.prepend("create", "auditrecords", func(clienttesting.Action) (bool, runtime.Object, error) {
+		l.tries.Add(1)
+		return l.away.Load(), nil, err
+	})
+	return l
+}
+
+func TestInstanceIsNotRefusedBeforeItIsRecorded(t *testing.T) {
+	r := newRack(t)
+	ledger := r.ledgerFails(apierrors.NewTooManyRequests("too many rejections", 0))
+	i := newInstance("a")
+	i.Spec.LeaseName = "lease-2"
+	r.create(i, newPod(i))
+	r.eventually(func() bool { return ledger.tries.Load() > 1 }, func() any { return r.instance("a").Status })
+	assert.Equal(t, instancev1alpha1.MacOSInstanceScheduled, r.instance("a").Status.Phase)
+	ledger.away.Store(false)
+	r.waitPhase("a", instancev1alpha1.MacOSInstanceFailed)
+	assert.True(t, r.recorded("ForeignPod"))
+}
+
+// A foreign pod does not stay because the ledger is away, and is recorded when it is back.
+func TestForeignPodIsRecordedLater(t *testing.T) {
+	r := newRack(t)
+	ledger := r.ledgerFails(apierrors.NewServiceUnavailable("down"))
+	pod := newPod(newInstance("nobody"))
+	r.create(nil, pod)
+	r.eventually(func() bool { return r.pod(pod.Name).Status.Phase == corev1.PodFailed }, func() any { return r.pod(pod.Name).Status })
+	require.NoError(t, r.kube.CoreV1().Pods(tenant).Delete(r.ctx, pod.Name, metav1.DeleteOptions{}))
+	assert.Empty(t, r.records())
+	ledger.away.Store(false)
+	r.eventually(func() bool { return len(r.records()) > 0 }, func() any { return nil })
+	require.Len(t, r.records(), 1)
+	assert.Equal(t, "ForeignPod", r.records()[0].Details.Reason)
+	assert.Equal(t, "nobody", r.records()[0].Instance.Name)
 }
 
 func TestVirtualMachineOfAnotherIdentity(t *testing.T) {

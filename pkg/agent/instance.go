@@ -483,7 +483,9 @@ func (a *Agent) kernelRefused(ctx context.Context, instance *instancev1alpha1.Ma
 		return err
 	}
 	a.queue.Add(key{kind: macNodeKey})
-	_ = a.recordRejection(ctx, rackv1alpha1.LayerKernel, instance.Namespace, reference(instance), rackv1alpha1.ReasonKernelQuotaStuck, message)
+	if err := a.recordRejection(ctx, rackv1alpha1.LayerKernel, instance.Namespace, reference(instance), rackv1alpha1.ReasonKernelQuotaStuck, message); isTransient(err) {
+		return err
+	}
 	return a.finish(ctx, instance, instancev1alpha1.MacOSInstanceFailed, message)
 }
 

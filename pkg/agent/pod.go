@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -83,8 +84,34 @@ func (a *Agent) podGone(ctx context.Context, instance *instancev1alpha1.MacOSIns
 }
 
 // reconcilePod refuses a pod that is nobody's placeholder, and lets go of one that
-// is being deleted.
+// is being deleted. Neither waits for the ledger: what it has not taken is written
+// when it does, even if the pod is gone then.
 func (a *Agent) reconcilePod(ctx context.Context, name types.NamespacedName) error {
+	recordErr := a.recordOwed(ctx, name)
+	return errors.Join(recordErr, a.settlePod(ctx, name))
+}
+
+// recordOwed writes the rejections of a pod that the ledger has not taken yet.
+func (a *Agent) recordOwed(ctx context.Context, name types.NamespacedName) error {
+	a.mu.Lock()
+	owed := a.owed[name]
+	a.mu.Unlock()
+	var err error
+	for len(owed) > 0 {
+		if err = a.create(ctx, owed[0]); isTransient(err) {
+			break
+		}
+		owed, err = owed[1:], nil
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.owed[name] = owed; len(owed) == 0 {
+		delete(a.owed, name)
+	}
+	return err
+}
+
+func (a *Agent) settlePod(ctx context.Context, name types.NamespacedName) error {
 	pod, err := a.node.Pods().Pods(name.Namespace).Get(name.Name)
 	if apierrors.IsNotFound(err) {
 		return nil
@@ -112,16 +139,26 @@ func (a *Agent) reconcilePod(ctx context.Context, name types.NamespacedName) err
 	}
 	// A pod that never claimed to be a virtual machine is a matter for the ledger only if it
 	// reaches for another tenant's Mac.
+	var record *rackv1alpha1.AuditRecord
 	switch claimed := pod.Labels[rules.LabelInstance]; {
 	case claimed != "":
-		_ = a.recordRejection(ctx, rackv1alpha1.LayerAgent, pod.Namespace, &rackv1alpha1.AuditReference{
+		record = a.rejection(rackv1alpha1.LayerAgent, pod.Namespace, &rackv1alpha1.AuditReference{
 			Namespace: pod.Namespace, Name: claimed, UID: types.UID(pod.Annotations[rules.AnnotationInstanceUID]),
 		}, reasonForeignPod, why)
 	case a.leasedToAnother(pod.Namespace):
-		_ = a.recordRejection(ctx, rackv1alpha1.LayerAgent, pod.Namespace, nil, reasonForeignPod, fmt.Sprintf("pod %s: %s", pod.Name, why))
+		record = a.rejection(rackv1alpha1.LayerAgent, pod.Namespace, nil, reasonForeignPod, fmt.Sprintf("pod %s: %s", pod.Name, why))
+	}
+	if record != nil {
+		if err = a.create(ctx, record); isTransient(err) {
+			a.mu.Lock()
+			a.owed[name] = append(a.owed[name], record)
+			a.mu.Unlock()
+		} else {
+			err = nil
+		}
 	}
 	a.failPod(pod, reasonForeignPod, why)
-	return nil
+	return err
 }
 
 // leasedToAnother tells whether the Mac belongs to a tenant other than a namespace.
@@ -156,9 +193,12 @@ func (a *Agent) instanceOf(ctx context.Context, pod *corev1.Pod) (*instancev1alp
 	return instance, "", nil
 }
 
-// refuse fails an instance and its pod, and leaves a record.
+// refuse fails an instance and its pod, and leaves a record. The record comes first:
+// while the ledger cannot take it, the instance is refused again and again.
 func (a *Agent) refuse(ctx context.Context, instance *instancev1alpha1.MacOSInstance, pod *corev1.Pod, reason, message string) error {
-	_ = a.recordRejection(ctx, rackv1alpha1.LayerAgent, pod.Namespace, reference(instance), reason, message)
+	if err := a.recordRejection(ctx, rackv1alpha1.LayerAgent, pod.Namespace, reference(instance), reason, message); isTransient(err) {
+		return err
+	}
 	if _, err := a.conclude(ctx, instance, instancev1alpha1.MacOSInstanceFailed, reason+": "+message); err != nil {
 		return err
 	}
@@ -175,10 +215,16 @@ func (a *Agent) failPod(pod *corev1.Pod, reason, message string) {
 	})
 }
 
-// recordRejection writes the rejection to the ledger, as CrossTenantRejected if
-// the Mac is another tenant's. The ledger's own failure does not let anything
-// through: what was refused stays refused.
+// recordRejection writes a rejection to the ledger. The ledger's own failure does not
+// let anything through: what was refused stays refused, and is recorded later if
+// the error isTransient.
 func (a *Agent) recordRejection(ctx context.Context, layer rackv1alpha1.AuditLayer, namespace string, instance *rackv1alpha1.AuditReference, reason, message string) error {
+	return a.create(ctx, a.rejection(layer, namespace, instance, reason, message))
+}
+
+// rejection returns the record of a rejection, CrossTenantRejected if the Mac is
+// another tenant's.
+func (a *Agent) rejection(layer rackv1alpha1.AuditLayer, namespace string, instance *rackv1alpha1.AuditReference, reason, message string) *rackv1alpha1.AuditRecord {
 	record := &rackv1alpha1.AuditRecord{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, GenerateName: "rejection-"},
 		Type:       rackv1alpha1.InstanceRejected,
@@ -196,9 +242,13 @@ func (a *Agent) recordRejection(ctx context.Context, layer rackv1alpha1.AuditLay
 			}
 		}
 	}
-	_, err := a.config.Macrack.RackV1alpha1().AuditRecords(namespace).Create(ctx, record, metav1.CreateOptions{})
+	return record
+}
+
+func (a *Agent) create(ctx context.Context, record *rackv1alpha1.AuditRecord) error {
+	_, err := a.config.Macrack.RackV1alpha1().AuditRecords(record.Namespace).Create(ctx, record, metav1.CreateOptions{})
 	if err != nil {
-		klog.ErrorS(err, "The rejection was not recorded", "namespace", namespace, "reason", reason, "message", message)
+		klog.ErrorS(err, "The rejection was not recorded", "namespace", record.Namespace, "reason", record.Details.Reason, "message", record.Details.Message)
 	}
 	return err
 }
