@@ -10,6 +10,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
@@ -20,6 +21,10 @@ import (
 // ExpiryInterval is how often records past their retention are looked for. What is found is deleted one interval later,
 // by when every report that has not seen its checkpoint is over.
 const ExpiryInterval = 6 * time.Hour
+
+// firstLook is how long after its start a server looks first, or up to twice as long, so that servers that start
+// together do not all at once: also one that never runs for an ExpiryInterval has its turn.
+const firstLook = 2 * time.Minute
 
 // expiryKind is the kind of the index key that says, in seconds since 1970, when records were last looked for.
 const expiryKind = "ledger-expiry"
@@ -34,7 +39,7 @@ type ExpiryTx interface {
 // An Expirer deletes the records that are past their retention, behind checkpoints that vouch for them: it signs
 // off only what it has verified. A chain that is broken keeps all records from the break on, as evidence.
 type Expirer struct {
-	Clock clock.WithTicker
+	Clock clock.Clock
 	// Earliest, if set, returns the time by the slowest clock of all servers, so that a fast one expires nothing early.
 	Earliest func(ctx context.Context, tx Tx, now time.Time) (time.Time, error)
 	// Retention returns for how long records are kept. No less than 90 days count.
@@ -48,12 +53,12 @@ type Expirer struct {
 
 // Run expires records until ctx ends. Of several servers, one at a time does.
 func (e *Expirer) Run(ctx context.Context) {
-	ticker := e.Clock.NewTicker(ExpiryInterval)
-	defer ticker.Stop()
-	for {
+	for after := wait.Jitter(firstLook, 1); ; after = ExpiryInterval {
+		timer := e.Clock.NewTimer(after)
 		select {
-		case <-ticker.C():
+		case <-timer.C():
 		case <-ctx.Done():
+			timer.Stop()
 			return
 		}
 		now, mine, err := e.claim(ctx)

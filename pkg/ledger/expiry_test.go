@@ -228,6 +228,7 @@ func TestExpirerRuns(t *testing.T) {
 	await, stop := runExpirer(t, e)
 	clock.Step(ExpiryInterval)
 	await(1 + 2) // the claim and two checkpoints
+	require.Eventually(t, clock.HasWaiters, time.Minute, time.Millisecond)
 	clock.Step(ExpiryInterval)
 	await(1 + 20) // the claim and the records
 	stop()
@@ -244,4 +245,26 @@ func TestExpirerLeavesItToAnother(t *testing.T) {
 	await(1)
 	stop()
 	assert.Nil(t, m.anchors()["c07mac1"].Checkpoint)
+}
+
+// Servers that never run for an ExpiryInterval expire records all the same, and no sooner than others.
+func TestExpirersThatRestartOften(t *testing.T) {
+	m := daily(t, 100)
+	m.step(-2 * ExpiryInterval)
+	clock := testingclock.NewFakeClock(m.clock.Now())
+	for range 7 { // six hours
+		e := m.expirer(t, 0)
+		e.Clock = clock
+		await, stop := runExpirer(t, e)
+		clock.Step(2 * firstLook)
+		await(1)
+		require.Eventually(t, clock.HasWaiters, time.Minute, time.Millisecond, "it looks again later")
+		require.NotNil(t, m.anchors()["c07mac1"].Checkpoint)
+		stop()
+		if clock.Now().Sub(m.clock.Now()) < 5*time.Hour {
+			require.Len(t, m.records, 200, "a report may be under way that has not seen the checkpoint")
+		}
+		clock.Step(time.Hour - 2*firstLook)
+	}
+	assert.Len(t, m.records, 180)
 }
