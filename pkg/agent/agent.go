@@ -109,7 +109,7 @@ type Agent struct {
 
 	mu       sync.Mutex
 	pulls    map[types.UID]context.CancelFunc // image pulls in progress
-	refusals map[types.UID]time.Time          // when the kernel first refused
+	refusals map[types.UID]refusals
 	launches map[types.UID]launches
 	stops    map[int]*stopping // by slot
 	// owed are the rejections of pods, by their names, that the ledger has not taken yet.
@@ -149,7 +149,7 @@ func New(config Config) (*Agent, error) {
 		config:   config,
 		queue:    workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[key](100*time.Millisecond, 30*time.Second)),
 		pulls:    map[types.UID]context.CancelFunc{},
-		refusals: map[types.UID]time.Time{},
+		refusals: map[types.UID]refusals{},
 		launches: map[types.UID]launches{},
 		stops:    map[int]*stopping{},
 		owed:     map[types.NamespacedName][]*rackv1alpha1.AuditRecord{},

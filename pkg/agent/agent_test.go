@@ -800,7 +800,7 @@ func TestStuckKernelQuota(t *testing.T) {
 	ledger.away.Store(false)
 	r.waitPhase("a", instancev1alpha1.MacOSInstanceFailed)
 	c = r.waitCondition(rackv1alpha1.MacNodeSlotsHealthy, metav1.ConditionFalse, rackv1alpha1.ReasonKernelQuotaStuck)
-	assert.Contains(t, c.Message, "although 0 of 2 run")
+	assert.Regexp(t, `has refused a virtual machine ([7-9]|\d\d+) times in \S+ although 0 of 2 run`, c.Message)
 	assert.Equal(t, rackv1alpha1.LayerKernel, r.records()[0].Details.Layer)
 
 	// Nothing more is started, also by an agent that starts anew.
@@ -834,6 +834,30 @@ func TestRefusalThatPasses(t *testing.T) {
 		return r.instance("a").Status.Phase == instancev1alpha1.MacOSInstanceRunning
 	}, func() any { return r.instance("a").Status })
 	r.waitCondition(rackv1alpha1.MacNodeSlotsHealthy, metav1.ConditionTrue, "SlotsObtainable")
+}
+
+// Time in which nothing was tried is no proof against the kernel, and a try does not wait for the API.
+func TestRefusalWhileTheAPIIsAway(t *testing.T) {
+	fake := clocktesting.NewFakeClock(time.Now())
+	r := newRack(t, func(r *rack) {
+		r.clock = fake
+		require.NoError(t, r.host.Leak(2))
+	})
+	var reports atomic.Int32
+	r.onMacRack.prepend("update", "macosinstances", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		if !strings.Contains(action.(clienttesting.UpdateAction).GetObject().(*instancev1alpha1.MacOSInstance).Status.Message, "refuses") {
+			return false, nil, nil
+		}
+		reports.Add(1)
+		return true, nil, apierrors.NewServiceUnavailable("down")
+	})
+	i := newInstance("a")
+	r.create(i, newPod(i))
+	r.eventually(func() bool { return reports.Load() > 0 }, func() any { return r.instance("a").Status })
+	require.NoError(t, r.host.Reboot("boot-2")) // the kernel finds its slots again
+	fake.Step(2 * refusalWindow)
+	r.waitPhase("a", instancev1alpha1.MacOSInstanceRunning)
+	assert.Nil(t, r.agent.state.get().Unhealthy)
 }
 
 func TestAdministratorEndsQuarantine(t *testing.T) {

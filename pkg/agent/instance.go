@@ -33,9 +33,11 @@ import (
 
 const (
 	// refusalWindow is how long the kernel may refuse a VM that should fit before
-	// its quota counts as stuck, and refusalPause is the time between tries.
+	// its quota counts as stuck, and refusalPause is the time between tries. Of those
+	// there are at least minRefusals: time that passes without any proves nothing.
 	refusalWindow = time.Minute
 	refusalPause  = 5 * time.Second
+	minRefusals   = 6
 	// maxLaunches is how often a runner that does not run is started. The pause
 	// doubles with each: a package that is being upgraded has no runner for a moment.
 	maxLaunches = 6
@@ -437,32 +439,37 @@ func (a *Agent) ended(ctx context.Context, instance *instancev1alpha1.MacOSInsta
 	return a.finish(ctx, instance, phase, message)
 }
 
+// refusals are the kernel's of one virtual machine.
+type refusals struct {
+	since time.Time // the first one
+	tries int       // after it
+}
+
 // kernelRefused tries again for a while: the kernel may be slow to let go of a VM.
 // If it goes on refusing although fewer than two VMs run, its quota is stuck, and
 // only a reboot helps.
 func (a *Agent) kernelRefused(ctx context.Context, instance *instancev1alpha1.MacOSInstance, slot slots.Status) error {
 	a.mu.Lock()
-	since, refused := a.refusals[instance.UID]
+	r, refused := a.refusals[instance.UID]
 	if !refused {
-		since = a.config.Clock.Now()
-		a.refusals[instance.UID] = since
+		r.since = a.config.Clock.Now()
+		a.refusals[instance.UID] = r
 	}
 	a.mu.Unlock()
-	waited := a.config.Clock.Since(since)
-	instanceRef := types.NamespacedName{Namespace: instance.Namespace, Name: instance.Name}
-	if waited < refusalWindow {
-		if err := a.update(ctx, instance, func(s *instancev1alpha1.MacOSInstanceStatus) {
-			s.Message = "The kernel of the Mac refuses the virtual machine; trying again"
-		}); err != nil {
-			return err
-		}
+	waited := a.config.Clock.Since(r.since)
+	if waited < refusalWindow || r.tries < minRefusals {
 		// The first refusal waits; each later look, whatever caused it, tries at most
 		// once per pause.
+		var err error
 		if next := a.nextTry(slot.Result.EndedAt); next > 0 {
-			a.enqueueAfter(ctx, key{instanceKey, instanceRef}, next)
-			return nil
+			a.enqueueAfter(ctx, key{instanceKey, types.NamespacedName{Namespace: instance.Namespace, Name: instance.Name}}, next)
+		} else {
+			err = a.tryAgain(instance, slot)
 		}
-		return a.relaunch(slot)
+		// The try does not wait for the API, which may be away.
+		return errors.Join(err, a.update(ctx, instance, func(s *instancev1alpha1.MacOSInstanceStatus) {
+			s.Message = "The kernel of the Mac refuses the virtual machine; trying again"
+		}))
 	}
 	running := 0
 	for _, s := range a.slots.Statuses() {
@@ -470,7 +477,7 @@ func (a *Agent) kernelRefused(ctx context.Context, instance *instancev1alpha1.Ma
 			running++
 		}
 	}
-	message := fmt.Sprintf("The kernel has refused a virtual machine for %s although %d of %d run: %v", waited.Truncate(time.Second), running, rules.MaxVMsPerMac, slot.Result.Error)
+	message := fmt.Sprintf("The kernel has refused a virtual machine %d times in %s although %d of %d run: %v", r.tries+1, waited.Truncate(time.Second), running, rules.MaxVMsPerMac, slot.Result.Error)
 	info, err := a.config.Host.Info()
 	if err != nil {
 		return err
@@ -495,10 +502,20 @@ func (a *Agent) nextTry(lastTry time.Time) time.Duration {
 	return min(refusalPause, refusalPause-a.config.Clock.Since(lastTry))
 }
 
-func (a *Agent) relaunch(slot slots.Status) error {
+// tryAgain relaunches a virtual machine that the kernel has refused.
+func (a *Agent) tryAgain(instance *instancev1alpha1.MacOSInstance, slot slots.Status) error {
 	a.starting.RLock()
 	defer a.starting.RUnlock()
-	return a.slots.Relaunch(slot.UID())
+	if err := a.slots.Relaunch(slot.UID()); err != nil {
+		return err
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if r, refused := a.refusals[instance.UID]; refused {
+		r.tries++
+		a.refusals[instance.UID] = r
+	}
+	return nil
 }
 
 // launches are the tries to start a runner.
