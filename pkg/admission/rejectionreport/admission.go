@@ -70,6 +70,9 @@ func (p *plugin) Admit(ctx context.Context, a admission.Attributes, _ admission.
 	}
 	record.Chassis.SerialNumber = mac.Spec.SerialNumber
 	complete(record, mac, a.GetNamespace())
+	if node, isAgent := identity.AgentOf(a.GetUserInfo()); isAgent {
+		attribute(record, node, a.GetNamespace())
+	}
 	return nil
 }
 
@@ -126,5 +129,14 @@ func complete(record *rack.AuditRecord, mac *rack.MacNode, namespace string) {
 	record.Lease = &rack.AuditReference{Namespace: ref.Namespace, Name: ref.Name, UID: ref.UID}
 	if ref.Namespace != namespace {
 		record.Type, record.Details.SourceNamespace = rack.CrossTenantRejected, namespace
+	}
+}
+
+// attribute has a record say whose word it is that somebody of a namespace reached for a Mac which that namespace does
+// not have. Any pod may get to a Mac, so that an agent must be able to report those of any namespace; but that there was
+// one only the agent knows, and it may be another tenant who speaks for it.
+func attribute(record *rack.AuditRecord, agent, namespace string) {
+	if record.Lease == nil || record.Lease.Namespace != namespace {
+		record.Details.Message = fmt.Sprintf("reported by the agent of Mac %s, and not known otherwise: %s", agent, record.Details.Message)
 	}
 }

@@ -147,3 +147,27 @@ func TestLimit(t *testing.T) {
 	now.SetTime(now.Now().Add(-time.Hour))
 	assert.NoError(t, send(agent, "mac-1", false), "a clock that was set back locks nobody out")
 }
+
+// What an agent says of a namespace that does not have its Mac is on record as what the agent says.
+func TestAnAgentsWordOfStrangers(t *testing.T) {
+	const attributed = "reported by the agent of Mac mac-1, and not known otherwise: a pod"
+	nobodys := &user.DefaultInfo{Name: "system:node:mac-2", Groups: []string{"system:nodes"}}
+	for name, tt := range map[string]struct {
+		user      user.Info
+		layer     rack.AuditLayer
+		node      string
+		namespace string
+		message   string
+	}{
+		"of the Mac's tenant":              {agent, rack.LayerAgent, "mac-1", "acme", "a pod"},
+		"of another namespace":             {agent, rack.LayerAgent, "mac-1", "globex", attributed},
+		"of another namespace, the kernel": {agent, rack.LayerKernel, "mac-1", "globex", attributed},
+		"of any, the Mac being nobody's":   {nobodys, rack.LayerAgent, "mac-2", "acme", "reported by the agent of Mac mac-2, and not known otherwise: a pod"},
+		"the controllers":                  {controllers, rack.LayerScheduler, "mac-1", "globex", "a pod"},
+	} {
+		record := report(tt.layer, tt.node)
+		record.Details.Message = "a pod"
+		assert.NoError(t, admit(t, tt.user, tt.namespace, record), name)
+		assert.Equal(t, tt.message, record.Details.Message, name)
+	}
+}
