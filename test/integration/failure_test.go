@@ -98,7 +98,7 @@ func testEtcdIsAway(t *testing.T) {
 
 // When etcd is full, the server says so in words, is not ready, has lost nothing that it acknowledged, and works again when etcd has room.
 func TestEtcdIsFull(t *testing.T) {
-	const quota = 8 << 20
+	const quota, size = 8 << 20, 60 << 10 // 64 KiB of annotations are the most that are accepted
 	etcd := startEtcd(t, quota)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -120,7 +120,7 @@ func TestEtcdIsFull(t *testing.T) {
 
 	acknowledged := map[string]string{}
 	class := func(n int) *instancev1alpha1.InstanceClass {
-		note := make([]byte, 100<<10)
+		note := make([]byte, size)
 		for i := range note {
 			note[i] = 'a' + byte(rand.IntN(26)) // does not compress
 		}
@@ -138,7 +138,7 @@ func TestEtcdIsFull(t *testing.T) {
 	var refusal error
 	var refused *instancev1alpha1.InstanceClass
 	for n := 0; refusal == nil; n++ {
-		require.Less(t, n, 2*quota/(100<<10), "the quota is never reached")
+		require.Less(t, n, 2*quota/size, "the quota is never reached")
 		next := class(n % 5)
 		updated, err := classes.Update(t.Context(), next, metav1.UpdateOptions{})
 		if refusal = err; err == nil {
