@@ -8,7 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
 	"macrack.io/macrack/pkg/vm/contract"
@@ -76,7 +75,7 @@ func (r *runner) answered(info *guest.Info) {
 func (r *runner) silent(err error) {
 	if r.State().GuestReady {
 		r.console.Printf("the guest agent does not answer any more")
-		klog.InfoS("The guest agent does not answer any more", "uid", r.spec.InstanceUID, "err", err)
+		r.guestLog.trouble("The guest agent does not answer any more", err)
 		r.update(func(s *contract.State) { s.GuestReady = false })
 	}
 }
@@ -133,7 +132,7 @@ func (r *runner) setUp(ctx context.Context) {
 				return
 			}
 			if ctx.Err() == nil {
-				klog.ErrorS(err, "The guest is not set up yet", "uid", r.spec.InstanceUID)
+				r.guestLog.trouble("The guest is not set up yet", err)
 			}
 		}
 		select {
@@ -191,7 +190,7 @@ func (r *runner) askToShutDown(ctx context.Context) {
 		if err == nil || ctx.Err() != nil {
 			return
 		}
-		klog.ErrorS(err, "The guest cannot be asked to shut down; the plug is pulled when its grace ends", "uid", r.spec.InstanceUID)
+		r.guestLog.trouble("The guest cannot be asked to shut down; the plug is pulled when its grace ends", err)
 		select {
 		case <-ctx.Done():
 			return

@@ -73,6 +73,7 @@ type runner struct {
 	console   *Console
 	connector *connector
 	guest     *guest.Client
+	guestLog  *guestLog
 
 	mu       sync.Mutex
 	state    contract.State
@@ -113,6 +114,7 @@ func Run(ctx context.Context, dir contract.SlotDir, backend Backend, clk clock.C
 		clock:    clk,
 		spec:     spec,
 		console:  console,
+		guestLog: newGuestLog(clk, spec.InstanceUID),
 		changed:  make(chan struct{}),
 		stopping: make(chan struct{}, 1),
 		state: contract.State{
