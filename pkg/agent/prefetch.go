@@ -14,12 +14,11 @@ import (
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
 )
 
-// enqueuePrefetch has the images fetched that the Mac's lease asks for beforehand.
+// enqueuePrefetch has the images fetched that the Mac's lease asks for beforehand. That
+// the Mac has one of the name means nothing: it may be an earlier image's.
 func (a *Agent) enqueuePrefetch(macNode *rackv1alpha1.MacNode) {
 	for _, name := range macNode.Status.PrefetchImages {
-		if !holds(macNode, name) {
-			a.queue.Add(key{prefetchKey, types.NamespacedName{Name: name}})
-		}
+		a.queue.Add(key{prefetchKey, types.NamespacedName{Name: name}})
 	}
 }
 
@@ -29,7 +28,7 @@ func (a *Agent) reconcilePrefetch(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	if !slices.Contains(macNode.Status.PrefetchImages, name) || macNode.Status.LeaseRef == nil || macNode.Status.ReleasingSince != nil || holds(macNode, name) {
+	if !slices.Contains(macNode.Status.PrefetchImages, name) || macNode.Status.LeaseRef == nil || macNode.Status.ReleasingSince != nil {
 		return nil
 	}
 	image, err := a.config.Macrack.ImageV1alpha1().MacOSImages().Get(ctx, name, metav1.GetOptions{})
@@ -39,6 +38,10 @@ func (a *Agent) reconcilePrefetch(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
+	wanted := source(image, macNode.Status.LeaseRef.Namespace)
+	if holds(macNode, wanted) {
+		return nil
+	}
 	if image.Status.Phase != imagev1alpha1.MacOSImageReady {
 		return fmt.Errorf("image %s is not Ready yet", name)
 	}
@@ -47,7 +50,7 @@ func (a *Agent) reconcilePrefetch(ctx context.Context, name string) error {
 		return nil
 	}
 	defer a.prefetching.Unlock()
-	if _, err := a.config.Images.Ensure(ctx, source(image, macNode.Status.LeaseRef.Namespace), images.Needs{
+	if _, err := a.config.Images.Ensure(ctx, wanted, images.Needs{
 		Credentials: a.credentials(image),
 		MinimumFree: a.minimumFree.Load(),
 		// What the lease asks for beforehand is not evicted for one another.
@@ -60,6 +63,6 @@ func (a *Agent) reconcilePrefetch(ctx context.Context, name string) error {
 	return nil
 }
 
-func holds(macNode *rackv1alpha1.MacNode, image string) bool {
-	return slices.ContainsFunc(macNode.Status.Images, func(c rackv1alpha1.CachedImage) bool { return c.Name == image })
+func holds(macNode *rackv1alpha1.MacNode, image images.Image) bool {
+	return slices.ContainsFunc(macNode.Status.Images, func(c rackv1alpha1.CachedImage) bool { return c.Name == image.Name && c.Digest == image.Digest })
 }

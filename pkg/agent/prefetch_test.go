@@ -21,11 +21,28 @@ func TestPrefetch(t *testing.T) {
 	image.Status.Phase, image.Status.Digest = imagev1alpha1.MacOSImageReady, image.Spec.Source.Digest
 	_, err = r.macrack.ImageV1alpha1().MacOSImages().UpdateStatus(r.ctx, image, metav1.UpdateOptions{})
 	require.NoError(t, err)
-	require.EventuallyWithT(t, func(c *assert.CollectT) {
+	r.waitImage("macos-26", "sha256:26")
+
+	// An image that was made anew under its name is another one.
+	require.NoError(t, r.macrack.ImageV1alpha1().MacOSImages().Delete(r.ctx, "macos-26", metav1.DeleteOptions{}))
+	_, err = r.macrack.ImageV1alpha1().MacOSImages().Create(r.ctx, &imagev1alpha1.MacOSImage{
+		ObjectMeta: metav1.ObjectMeta{Name: "macos-26"},
+		Spec:       imagev1alpha1.MacOSImageSpec{Source: imagev1alpha1.ImageSource{Digest: "sha256:26.1"}, DiskSize: image.Spec.DiskSize},
+		Status:     imagev1alpha1.MacOSImageStatus{Phase: imagev1alpha1.MacOSImageReady, Digest: "sha256:26.1"},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	r.lease(tenant, "lease-2")
+	r.waitImage("macos-26", "sha256:26.1")
+}
+
+// waitImage waits until the Mac has this one image.
+func (r *rack) waitImage(name, digest string) {
+	r.t.Helper()
+	require.EventuallyWithT(r.t, func(c *assert.CollectT) {
 		images := r.macNode().Status.Images
 		if assert.Len(c, images, 1) {
-			assert.Equal(c, "macos-26", images[0].Name)
-			assert.Equal(c, "sha256:26", images[0].Digest)
+			assert.Equal(c, name, images[0].Name)
+			assert.Equal(c, digest, images[0].Digest)
 		}
 	}, time.Minute, 20*time.Millisecond)
 }
