@@ -343,6 +343,9 @@ func (a *Agent) enqueueInstance(instance *instancev1alpha1.MacOSInstance) {
 		}
 		a.mu.Unlock()
 	}
+	if terminal(instance) {
+		a.queue.Add(key{kind: macNodeKey}) // a scrub waits for its end
+	}
 	a.queue.Add(key{instanceKey, types.NamespacedName{Namespace: instance.Namespace, Name: instance.Name}})
 }
 

@@ -954,6 +954,27 @@ func TestScrubWaitsForVirtualMachines(t *testing.T) {
 	r.waitCondition(rackv1alpha1.MacNodeScrubbed, metav1.ConditionTrue, "NothingLeft")
 }
 
+// The end of an instance is all that the scrub waits for, and no slot tells of it.
+func TestScrubWaitsForInstances(t *testing.T) {
+	r := newRack(t)
+	r.create(newInstance("a"), nil)
+	r.changeMacNode(func(m *rackv1alpha1.MacNode) { m.Status.ReleasingSince = ptr(metav1.Now()) })
+	r.eventually(func() bool {
+		m := r.macNode().Status
+		return m.Hardware != nil
+	}, func() any { return r.macNode().Status })
+	seen := func() bool {
+		m, err := r.agent.macNodes.Get(nodeName)
+		_, instanceErr := r.agent.instances.MacOSInstances(tenant).Get("a")
+		return err == nil && instanceErr == nil && m.ResourceVersion == r.macNode().ResourceVersion
+	}
+	r.eventually(seen, func() any { return r.macNode().Status })
+	require.NoError(t, r.agent.reconcileMacNode(r.ctx))
+	assert.Nil(t, r.macNode().Status.Scrub)
+	r.changeInstance("a", func(i *instancev1alpha1.MacOSInstance) { i.Status.Phase = instancev1alpha1.MacOSInstanceFailed })
+	r.waitCondition(rackv1alpha1.MacNodeScrubbed, metav1.ConditionTrue, "NothingLeft")
+}
+
 func TestSerialNumberOfAnotherMac(t *testing.T) {
 	r := newRack(t, func(r *rack) {
 		r.host = sim.HostDir(tempDir(r.t))
