@@ -25,7 +25,7 @@ const (
 
 	// maxSeparate is how many rejections that differ are recorded one by one, within foldFor, of one namespace, or by
 	// the agent of one Mac. Further ones fold by their type and reason: users cost a hostile tenant nothing either.
-	maxSeparate = 30
+	maxSeparate = 60
 
 	// maxFolds bounds how many different rejections are remembered, and how many counts that could not be written.
 	maxFolds = 4096

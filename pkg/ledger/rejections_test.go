@@ -323,7 +323,7 @@ func TestOneNamespaceCannotFloodTheLedger(t *testing.T) {
 			assert.Empty(t, last.Chassis)
 			assert.Nil(t, last.Lease)
 			assert.Nil(t, last.Instance)
-			assert.Contains(t, last.Details.Message, "beyond the 30 a minute of namespace acme")
+			assert.Contains(t, last.Details.Message, "beyond the 60 a minute of namespace acme")
 			_, record := attempt(0)
 			assert.Equal(t, record.Type, last.Type)
 			assert.Equal(t, record.Tenant, last.Tenant)
@@ -338,9 +338,9 @@ func TestAnAgentSpendsNoNamespacesRecords(t *testing.T) {
 	b := &book{}
 	r := NewRejections(testingclock.NewFakeClock(start), b.write)
 	stop := run(r)
-	for i := range 100 {
+	for i := range 200 {
 		record := refusal("acme", "build", "third")
-		record.Details.Layer, record.Details.Reason = rack.LayerAgent, fmt.Sprint("reason-", i%50)
+		record.Details.Layer, record.Details.Reason = rack.LayerAgent, fmt.Sprint("reason-", i%100)
 		record.Chassis = rack.AuditChassis{NodeName: "mac1", SerialNumber: "C07MAC1"}
 		require.NoError(t, r.Reject(as("system:node:mac1"), record))
 	}
@@ -350,7 +350,7 @@ func TestAnAgentSpendsNoNamespacesRecords(t *testing.T) {
 	}
 	assert.Len(t, b.counts(), before+maxSeparate)
 	stop()
-	assert.Equal(t, int64(100+maxSeparate), b.total())
+	assert.Equal(t, int64(200+maxSeparate), b.total())
 	last := b.records[len(b.records)-1]
 	assert.Equal(t, "C07MAC1", last.Chassis.SerialNumber)
 	assert.Contains(t, last.Details.Message, "of Mac mac1")
