@@ -66,7 +66,7 @@ type Result struct {
 	// Successes, Refusals and Conflicts are those of which the outcome is known. A conflict is lost to somebody
 	// who was faster, and may be tried again.
 	Successes, Refusals, Conflicts int64
-	// Violations is how often something did not hold, and First are the first of them.
+	// Violations is how often something did not hold, and First are the first of each rule.
 	Violations int64
 	First      []check.Violation
 

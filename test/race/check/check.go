@@ -77,8 +77,8 @@ func (v Violation) String() string {
 	return fmt.Sprintf("%s: revision %d: %s: %s", v.Rule, v.Revision, v.Subject, v.Message)
 }
 
-// maxViolations bounds how many violations are kept. All are counted.
-const maxViolations = 1000
+// maxViolations bounds how many violations of a rule are kept: one that is broken a thousand times hides no other. All are counted.
+const maxViolations = 100
 
 // A Checker replays the history of an etcd. It is not safe for concurrent use.
 type Checker struct {
@@ -109,6 +109,7 @@ type Checker struct {
 	checkpoints map[string]int64 // the last records that may have expired, by chain
 
 	violations []Violation
+	kept       map[string]int // violations of each rule
 	current    *revision
 	revisions  int64
 }
@@ -149,7 +150,7 @@ func New() *Checker {
 		images: map[string]*imagev1alpha1.MacOSImage{}, index: map[string]string{}, want: map[string]string{}, chains: map[string]*chain{}, places: map[string]*chain{}, checkpoints: map[string]int64{},
 		live: map[string]map[string]types.UID{}, running: map[string]map[types.UID]bool{}, mods: map[string]int64{}, proved: map[change]int64{},
 		written: map[write]uint64{}, created: map[string]bool{}, gone: map[types.UID]bool{}, bound: map[string]string{},
-		released: map[string]bool{}, stopped: map[string]bool{}, counts: map[rackv1alpha1.AuditRecordType]int64{},
+		released: map[string]bool{}, stopped: map[string]bool{}, counts: map[rackv1alpha1.AuditRecordType]int64{}, kept: map[string]int{},
 	}
 }
 
@@ -241,7 +242,7 @@ func (c *Checker) Finish(ctx context.Context, etcd *clientv3.Client) error {
 	return nil
 }
 
-// Violations returns how many violations there are, and the first of them.
+// Violations returns how many violations there are, and the first of each rule.
 func (c *Checker) Violations() (int64, []Violation) { return c.total, c.violations }
 
 // Revisions returns how many revisions were checked.
@@ -252,7 +253,7 @@ func (c *Checker) Records() map[rackv1alpha1.AuditRecordType]int64 { return maps
 
 func (c *Checker) violate(subject, rule, format string, args ...any) {
 	c.total++
-	if len(c.violations) < maxViolations {
+	if c.kept[rule]++; c.kept[rule] <= maxViolations {
 		c.violations = append(c.violations, Violation{c.rev, strings.TrimPrefix(subject, prefix), rule, fmt.Sprintf(format, args...)})
 	}
 }

@@ -567,3 +567,16 @@ func TestHistories(t *testing.T) {
 	n, _ := c.Violations()
 	assert.EqualValues(t, 1, n)
 }
+
+// A rule that is broken again and again does not keep another's violation from being told.
+func TestViolationsOfEachRule(t *testing.T) {
+	c := New()
+	for range 5000 {
+		c.violate("a", "Slots", "again")
+	}
+	c.violate("b", "Index", "once")
+	n, violations := c.Violations()
+	assert.EqualValues(t, 5001, n)
+	assert.Len(t, violations, maxViolations+1)
+	assert.Equal(t, "Index", violations[maxViolations].Rule)
+}
