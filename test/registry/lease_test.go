@@ -527,6 +527,9 @@ func TestHeldAfterItsInstances(t *testing.T) {
 	require.NoError(t, f.create(t.Context(), newInstance("acme", "two", "build")))
 	held := f.getLease("acme", "build").Status.HeldAt
 	assert.False(t, f.getInstance("acme", "one").CreationTimestamp.After(held.Time))
+	records := f.records("acme")
+	assert.Equal(t, rackv1alpha1.LeaseHeld, records[len(records)-1].Type)
+	assert.Equal(t, held.UTC(), records[len(records)-1].Time.UTC(), "the record says the same")
 	assert.True(t, f.getInstance("acme", "two").CreationTimestamp.After(held.Time))
 }
 

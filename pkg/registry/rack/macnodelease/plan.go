@@ -244,6 +244,9 @@ func (p *planner) deleted(ctx context.Context, tx *txn.Tx, was, is *rack.MacNode
 	if err != nil {
 		return err
 	}
+	if heldAt.After(now) {
+		now = heldAt.Time // the record says what the lease says
+	}
 	is.Status.Phase = rack.MacNodeLeaseHeld
 	is.Status.HeldAt = &heldAt
 	return ledger.Append(ctx, tx, ledger.At(now), ledger.NewLeaseHeld(is, now))
