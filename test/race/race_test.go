@@ -39,23 +39,42 @@ func runRace(t *testing.T, change func(*Options)) *Result {
 
 // The race proof, short: make race runs it at length.
 func TestRace(t *testing.T) {
-	result := runRace(t, func(o *Options) { o.Attempts, o.KillEvery = 5000, 3*time.Second })
-	assert.Zero(t, result.Violations, "%v", result.First)
-	assert.GreaterOrEqual(t, result.Attempts, int64(5000))
-	assert.Zero(t, result.Undecided)
-	assert.Equal(t, rackv1alpha1.ComplianceCompliant, result.Report.Verdict)
-	// It proves nothing unless there were races.
-	assert.NotZero(t, result.Kills)
+	// It proves nothing unless there were races, and all that is to be raced for is not seen in every run this short.
+	var missing []string
+	for range 5 {
+		result := runRace(t, func(o *Options) { o.Attempts, o.KillEvery = 5000, 3*time.Second })
+		require.Zero(t, result.Violations, "%v", result.First)
+		assert.GreaterOrEqual(t, result.Attempts, int64(5000))
+		assert.Zero(t, result.Undecided)
+		assert.Equal(t, rackv1alpha1.ComplianceCompliant, result.Report.Verdict)
+		if missing = unseen(result); len(missing) == 0 {
+			break
+		}
+		t.Log("again, as this was not seen:", missing)
+	}
+	assert.Empty(t, missing)
+}
+
+// unseen returns what did not happen in a run.
+func unseen(result *Result) []string {
+	var missing []string
+	if result.Kills == 0 {
+		missing = append(missing, "kills")
+	}
 	for _, kind := range []rackv1alpha1.AuditRecordType{
 		rackv1alpha1.LeaseBound, rackv1alpha1.LeaseHeld, rackv1alpha1.LeaseReleased, rackv1alpha1.InstanceStarted, rackv1alpha1.InstanceStopped,
 		rackv1alpha1.InstanceRejected, rackv1alpha1.FloorTamperRejected,
 	} {
-		assert.NotZero(t, result.Records[kind], kind)
+		if result.Records[kind] == 0 {
+			missing = append(missing, string(kind))
+		}
 	}
 	for _, kind := range []string{"instance/create", "lease/bind", "node/create", "instance/identify"} {
-		assert.NotZero(t, result.Kinds[kind][0], "%s: successes", kind)
-		assert.NotZero(t, result.Kinds[kind][1], "%s: refusals", kind)
+		if result.Kinds[kind][0] == 0 || result.Kinds[kind][1] == 0 {
+			missing = append(missing, kind+": successes or refusals")
+		}
 	}
+	return missing
 }
 
 // Servers that do not compare what their decisions rest on are found out. It takes another program, as none
