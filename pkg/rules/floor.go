@@ -20,6 +20,15 @@ func EarliestRelease(boundAt time.Time, minimum time.Duration) time.Time {
 	return boundAt.Add(max(minimum, MinimumLeaseDuration))
 }
 
+// Floor returns the floor that a lease is held to: the stored one, or what follows from its binding if that is later, as a stored
+// floor that is gone (the zero time) or too short shortens nothing.
+func Floor(boundAt time.Time, minimum time.Duration, stored time.Time) time.Time {
+	if floor := EarliestRelease(boundAt, minimum); floor.After(stored) {
+		return floor
+	}
+	return stored
+}
+
 // FloorPassed says whether the floor has elapsed.
 func FloorPassed(now, earliestRelease time.Time) bool {
 	return !now.Before(earliestRelease)

@@ -3,6 +3,9 @@ package facts
 import (
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
 	"macrack.io/macrack/pkg/rules"
 )
@@ -13,15 +16,8 @@ func Floor(lease *rackv1alpha1.MacNodeLease) time.Time {
 	if lease.Status.BoundAt == nil {
 		return time.Time{}
 	}
-	var minimum time.Duration
-	if lease.Spec.MinimumDuration != nil {
-		minimum = lease.Spec.MinimumDuration.Duration
-	}
-	floor := rules.EarliestRelease(lease.Status.BoundAt.Time, minimum)
-	if stored := lease.Status.EarliestReleaseAt; stored != nil && stored.After(floor) {
-		return stored.Time
-	}
-	return floor
+	minimum, stored := ptr.Deref(lease.Spec.MinimumDuration, metav1.Duration{}), ptr.Deref(lease.Status.EarliestReleaseAt, metav1.Time{})
+	return rules.Floor(lease.Status.BoundAt.Time, minimum.Duration, stored.Time)
 }
 
 // Expiry returns when the lease deletes itself, never before its floor; the zero time if it does not.

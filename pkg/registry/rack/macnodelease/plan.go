@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
 
 	"macrack.io/macrack/pkg/apis/instance"
 	"macrack.io/macrack/pkg/apis/rack"
@@ -127,24 +128,17 @@ func (p *planner) update(ctx context.Context, tx *txn.Tx, was, is *rack.MacNodeL
 // floor that was ever stored too short is restored by the next write.
 func (p *planner) keepFloor(was, is *rack.MacNodeLease) {
 	is.Status.BoundAt = was.Status.BoundAt
-	floor := metav1.NewTime(rules.EarliestRelease(was.Status.BoundAt.Time, is.Spec.MinimumDuration.Duration))
-	if old := was.Status.EarliestReleaseAt; old != nil && floor.Before(old) {
-		floor = *old
-	}
+	floor := metav1.NewTime(rules.Floor(was.Status.BoundAt.Time, is.Spec.MinimumDuration.Duration, timeOf(was.Status.EarliestReleaseAt)))
 	is.Status.EarliestReleaseAt = &floor
 }
 
 // floorOf returns the floor of a bound lease, also if the stored one is gone or too short.
 func floorOf(lease *rack.MacNodeLease) time.Time {
-	var floor time.Time
-	if at, minimum := lease.Status.BoundAt, lease.Spec.MinimumDuration; at != nil && minimum != nil {
-		floor = rules.EarliestRelease(at.Time, minimum.Duration)
-	}
-	if stored := lease.Status.EarliestReleaseAt; stored != nil && stored.After(floor) {
-		return stored.Time
-	}
-	return floor
+	return rules.Floor(timeOf(lease.Status.BoundAt), ptr.Deref(lease.Spec.MinimumDuration, metav1.Duration{}).Duration, timeOf(lease.Status.EarliestReleaseAt))
 }
+
+// timeOf returns the time, or the zero time if there is none.
+func timeOf(t *metav1.Time) time.Time { return ptr.Deref(t, metav1.Time{}).Time }
 
 // delete plans that a lease goes for good.
 func (p *planner) delete(ctx context.Context, tx *txn.Tx, was *rack.MacNodeLease) error {
