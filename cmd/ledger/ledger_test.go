@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -177,17 +178,135 @@ func TestExportFromAServer(t *testing.T) {
 	assert.Contains(t, out, "ledger: records=1200 chains=2 broken=0")
 }
 
-func TestVerifySortsWhatIsNotInOrder(t *testing.T) {
+func TestExportIsInOrder(t *testing.T) {
 	s := newServer(t)
-	path := filepath.Join(t.TempDir(), "listed.jsonl") // as from kubectl get -A
-	file, err := os.Create(path)
+	var listed bytes.Buffer // as from kubectl get -A: namespace by namespace
+	_, err := ledger.Export(context.Background(), records(s.list), &listed, ledger.JSONLines)
 	require.NoError(t, err)
-	_, err = ledger.Export(context.Background(), records(s.list), file, ledger.JSONLines)
-	require.NoError(t, errors.Join(err, file.Close()))
-	out, err := run("", "verify", path)
+	out, err := run(listed.String(), "verify", "-")
+	assert.EqualError(t, err, "the file is not an export of a ledger")
+	assert.Equal(t, 1, exitCode(err))
+	assert.Regexp(t, `^malformed: line \d+ is out of order: record .*; names must increase\nledger: not verified\n$`, out)
+	_, err = run("", "verify", export(t, s, "jsonl"))
 	require.NoError(t, err)
-	assert.Contains(t, out, "ledger: records=1200 chains=2 broken=0")
-	assert.Regexp(t, `c07mac1 +600 +1 +600 `, out)
+}
+
+func TestVerifyExpectsTheKnownHeads(t *testing.T) {
+	s := newServer(t)
+	for _, format := range []string{"jsonl", "csv"} {
+		t.Run(format, func(t *testing.T) {
+			path := export(t, s, format)
+			content, err := os.ReadFile(path)
+			require.NoError(t, err)
+			file := string(content)
+			heads := filepath.Join(t.TempDir(), "heads.txt")
+
+			out, err := run("", "verify", path, "--heads", heads)
+			require.NoError(t, err)
+			written, err := os.ReadFile(heads)
+			require.NoError(t, err)
+			assert.Contains(t, out, fmt.Sprintf("heads: chains=2 sha256=%x\nledger: records=1200 chains=2 broken=0\n", sha256.Sum256(written)))
+			out, err = run(file, "verify", "-", "--expect", heads)
+			require.NoError(t, err)
+			assert.Contains(t, out, "expected: the heads of 2 chains, written 2026-09-15T12:00:00Z\nledger: records=1200 chains=2 broken=0\n")
+			_, err = run("", "report", path, "--expect", heads)
+			require.NoError(t, err)
+
+			lines := strings.SplitAfter(strings.TrimSuffix(file, "\n"), "\n")
+			title := len(lines) - 1200
+			for name, test := range map[string]struct {
+				file  string
+				lines []string // of the output
+				err   string
+			}{
+				"empty":   {"", []string{"gone: all records of c07mac0, which were 1 to 600", "ledger: records=0 chains=0 broken=2"}, "the ledger is broken"},
+				"a title": {strings.Join(lines[:title], ""), []string{"ledger: records=0 chains=0 broken=2"}, "the ledger is broken"},
+				"no tail": {strings.Join(lines[:1190+title], ""), []string{"broken: records 591 to 600 are missing at the end of the chain c07mac1: its head says that there were 600",
+					"ledger: records=1190 chains=2 broken=1"}, "the ledger is broken"},
+				"no chain": {strings.Join(lines[:600+title], ""), []string{"gone: all records of c07mac1, which were 1 to 600", "ledger: records=600 chains=1 broken=1"}, "the ledger is broken"},
+				"no beginning": {strings.Join(slices.Delete(slices.Clone(lines), title, title+2), ""), []string{"gone: records 1 to 2 of c07mac0, which were there",
+					"broken: records 1 to 2 are missing before acme/c07mac0-000000000003, and no checkpoint says that they were expired", "ledger: records=1198 chains=2 broken=1"}, "the ledger is broken"},
+				"half a line": {file[:len(file)-20], []string{"ledger: not verified"}, "the file is not an export of a ledger"},
+			} {
+				for _, flag := range []string{"--expect", "--heads"} {
+					out, err := run(test.file, "verify", "-", flag, heads)
+					assert.EqualError(t, err, test.err, name)
+					assert.Equal(t, 1, exitCode(err), name)
+					for _, line := range test.lines {
+						assert.Contains(t, out, line+"\n", name)
+					}
+					left, err := os.ReadFile(heads)
+					require.NoError(t, err)
+					assert.Equal(t, string(written), string(left), "%s: the heads stay", name)
+				}
+				_, err = run(test.file, "report", "-", "--expect", heads)
+				assert.Error(t, err, name)
+				assert.Equal(t, 1, exitCode(err), name)
+			}
+
+			require.NoError(t, os.WriteFile(heads, written[:len(written)-100], 0o600))
+			_, err = run(file, "verify", "-", "--expect", heads)
+			assert.ErrorContains(t, err, "truncated or edited")
+			assert.Equal(t, 2, exitCode(err))
+		})
+	}
+}
+
+func TestHeadsFollowTheLedger(t *testing.T) {
+	s := newServer(t)
+	heads, old := filepath.Join(t.TempDir(), "heads.txt"), filepath.Join(t.TempDir(), "old.txt")
+	before := export(t, s, "jsonl")
+	_, err := run("", "verify", before, "--heads", heads)
+	require.NoError(t, err)
+	first, err := os.ReadFile(heads)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(old, first, 0o600))
+
+	node := &rack.MacNode{ObjectMeta: metav1.ObjectMeta{Name: "mac-0"}, Spec: rack.MacNodeSpec{SerialNumber: "C07MAC0"}}
+	require.NoError(t, ledger.Append(context.Background(), s, testingclock.NewFakePassiveClock(now), ledger.NewNodeRecovered(node, "Rebooted", "")))
+	var after bytes.Buffer
+	require.NoError(t, (&exportOptions{format: "jsonl", output: "-"}).run(context.Background(), s.list, &after, &bytes.Buffer{}))
+	_, err = run(after.String(), "verify", "-", "--heads", heads)
+	require.NoError(t, err)
+	second, err := os.ReadFile(heads)
+	require.NoError(t, err)
+	assert.NotEqual(t, first, second)
+
+	out, err := run("", "verify", before, "--heads", heads)
+	assert.EqualError(t, err, "the ledger is broken", "an export that was rolled back")
+	assert.Contains(t, out, "broken: record 601 is missing at the end of the chain c07mac0")
+	_, err = run(after.String(), "verify", "-", "--heads", heads, "--expect", old)
+	assert.ErrorContains(t, err, "exists and is not the file of --expect")
+	assert.Equal(t, 2, exitCode(err))
+	out, err = run(after.String(), "verify", "-", "--expect", old)
+	require.NoError(t, err, "older heads than the last are continued also: what they say when they were written is printed")
+	assert.Contains(t, out, "expected: the heads of 2 chains, written 2026-09-15T12:00:00Z")
+}
+
+func TestEmptyFilesVerifyNothing(t *testing.T) {
+	var header bytes.Buffer
+	_, err := ledger.Export(context.Background(), ledger.Records(), &header, ledger.CSV)
+	require.NoError(t, err)
+	heads := filepath.Join(t.TempDir(), "heads.txt")
+	for _, file := range []string{"", header.String()} {
+		out, err := run(file, "verify", "-", "--heads", heads)
+		assert.EqualError(t, err, "the file has no records; nothing was verified")
+		assert.Equal(t, 1, exitCode(err))
+		assert.Contains(t, out, "ledger: records=0 chains=0 broken=0\n")
+		assert.NoFileExists(t, heads)
+		_, err = run(file, "report", "-")
+		assert.EqualError(t, err, "the file has no records to report on")
+	}
+}
+
+func TestWhatIsPrintedIsPrintable(t *testing.T) {
+	s := newServer(t)
+	content, err := os.ReadFile(export(t, s, "jsonl"))
+	require.NoError(t, err)
+	edited := strings.Replace(string(content), `"namespace":"acme"`, `"namespace":"a\u001b[2J`+"\u202e"+`"`, 1)
+	out, err := run(edited, "verify", "-")
+	assert.Error(t, err)
+	assert.Contains(t, out, `broken: a\x1b[2J\u202e/c07mac0-000000000001 is misplaced`)
 }
 
 func TestExportLeavesNoHalfFile(t *testing.T) {
@@ -209,7 +328,14 @@ func TestRefusals(t *testing.T) {
 	_, err = run("", "verify", filepath.Join(t.TempDir(), "none"))
 	assert.ErrorIs(t, err, os.ErrNotExist)
 	_, err = run("hello\n", "verify", "-")
-	assert.ErrorContains(t, err, "neither JSON Lines nor a CSV of AuditRecords")
+	assert.EqualError(t, err, "the file is not an export of a ledger")
+	assert.Equal(t, 1, exitCode(err))
+	_, err = run("", "verify", "ledger.jsonl", "--retention", "24h")
+	assert.ErrorContains(t, err, "records are kept for 2160h0m0s at least")
+	assert.Equal(t, 2, exitCode(err))
+	_, err = run("", "verify", "ledger.jsonl", "--expect", filepath.Join(t.TempDir(), "none"))
+	assert.ErrorIs(t, err, os.ErrNotExist)
+	assert.Equal(t, 2, exitCode(err))
 	_, err = run("", "export", "--kubeconfig", filepath.Join(t.TempDir(), "none"))
 	assert.Error(t, err)
 }

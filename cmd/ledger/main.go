@@ -2,6 +2,8 @@
 package main
 
 import (
+	"errors"
+	"fmt"
 	"os"
 	"runtime/debug"
 
@@ -13,7 +15,23 @@ import (
 func main() {
 	// Records are garbage once they are counted, and little else is in memory: collecting seldom costs some tens of MB.
 	debug.SetGCPercent(400)
-	os.Exit(cli.Run(newCommand(clock.RealClock{})))
+	err := cli.RunNoErrOutput(newCommand(clock.RealClock{}))
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "Error: %v\n", err)
+	}
+	os.Exit(exitCode(err))
+}
+
+// exitCode returns 0 for success, 1 for a ledger that is not as it should be, and 2 for what could not be done.
+func exitCode(err error) int {
+	var v verdict
+	switch {
+	case err == nil:
+		return 0
+	case errors.As(err, &v):
+		return 1
+	}
+	return 2
 }
 
 func newCommand(clock clock.PassiveClock) *cobra.Command {

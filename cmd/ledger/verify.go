@@ -2,13 +2,17 @@ package main
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"maps"
 	"os"
+	"path/filepath"
 	"slices"
+	"strconv"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -20,86 +24,176 @@ import (
 	"macrack.io/macrack/pkg/apis/rack"
 	"macrack.io/macrack/pkg/apis/rack/v1alpha1"
 	"macrack.io/macrack/pkg/ledger"
+	"macrack.io/macrack/pkg/rules"
 )
 
 func newVerifyCommand(clock clock.PassiveClock) *cobra.Command {
-	return &cobra.Command{
+	var heads string
+	var expected expectation
+	cmd := &cobra.Command{
 		Use:   "verify FILE",
-		Short: "Check the hashes and the order of the records in a file",
-		Long: `Check that each record in an export (JSON Lines or CSV; - is the standard input) is as the server wrote it and has
-its place in the chain of its Mac. Prints each chain with its last hash, which vouches for all of the chain: compare it with
-the one of an earlier export. Exits with 1 if a chain is broken.`,
+		Short: "Check that a file is an export of an unbroken ledger",
+		Long: `Check that each line of an export (JSON Lines or CSV; - is the standard input) is, byte by byte, as the server wrote
+it, and that each record has its place in the chain of its Mac.
+
+The records alone do not show whether the last ones, or whole chains, are missing. --heads FILE writes the end of each
+chain to a file; --expect FILE fails unless the ledger continues the ends in that file. --heads does the same
+with a FILE that exists before it replaces it, so that one command, run on a schedule, does for both. Keep the file where the
+operators of the ledger cannot write.
+
+The last line of the output is "ledger: records=N chains=N broken=0", and the exit code is 0, only if all of that holds.
+It is 1 if the file is not that of an unbroken ledger, and 2 if nothing could be checked: a file that
+cannot be read, a file of heads that was edited, a wrong flag.`,
+		Example: `  macrack-ledger verify ledger.jsonl --heads heads.txt
+  macrack-ledger verify ledger.jsonl --expect heads-of-last-week.txt`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return verify(cmd.Context(), args[0], cmd.InOrStdin(), cmd.OutOrStdout(), clock.Now())
+			return verify(cmd.Context(), args[0], heads, expected, cmd.InOrStdin(), cmd.OutOrStdout(), clock.Now())
 		},
 	}
+	cmd.Flags().StringVar(&heads, "heads", "", "File to write the end of each chain to if the ledger is unbroken. One that exists is replaced only if the ledger continues it.")
+	expected.addFlags(cmd)
+	return cmd
 }
 
-// A chain is what a file has of the records of a Mac or a tenant.
-type chain struct {
-	records     int64
-	first, last *rack.AuditRecord
+// An expectation is what the ledger must continue.
+type expectation struct {
+	file      string
+	retention time.Duration
 }
 
-func verify(ctx context.Context, path string, stdin io.Reader, stdout io.Writer, now time.Time) error {
-	var chains map[string]*chain
-	status, err := reportOn(ctx, path, stdin, ledger.Everything(now), func() { chains = map[string]*chain{} }, func(record *rack.AuditRecord) {
+func (e *expectation) addFlags(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&e.file, "expect", "", "File of heads, as verify --heads writes it. The ledger is broken if it does not continue them.")
+	cmd.Flags().DurationVar(&e.retention, "retention", rules.MinimumAuditRetention,
+		"How long the server keeps records (audit.retention of the RackConfig), in hours. Those that --expect knows may be missing only after that.")
+}
+
+// read returns the heads that are expected; nil if none are.
+func (e *expectation) read() (*ledger.Heads, error) {
+	if e.retention < rules.MinimumAuditRetention {
+		return nil, fmt.Errorf("--retention %s is too short; records are kept for %s at least", e.retention, rules.MinimumAuditRetention)
+	}
+	if e.file == "" {
+		return nil, nil
+	}
+	content, err := os.ReadFile(e.file)
+	if err != nil {
+		return nil, err
+	}
+	heads, err := ledger.DecodeHeads(content)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", e.file, err)
+	}
+	return heads, nil
+}
+
+// A verdict is the error of a ledger that was checked and is not as it should be.
+type verdict string
+
+func (v verdict) Error() string { return string(v) }
+
+func verify(ctx context.Context, path, headsPath string, expected expectation, stdin io.Reader, stdout io.Writer, now time.Time) error {
+	if _, err := os.Stat(headsPath); err == nil && expected.file == "" {
+		expected.file = headsPath
+	} else if err == nil && filepath.Clean(headsPath) != filepath.Clean(expected.file) {
+		return fmt.Errorf("%s exists and is not the file of --expect; write the heads to a new file, or expect those of this one", headsPath)
+	}
+	known, err := expected.read()
+	if err != nil {
+		return err
+	}
+	heads := ledger.NewHeads(now)
+	counts, records := map[string]int64{}, 0
+	status, err := reportOn(ctx, path, stdin, known, expected.retention, ledger.Everything(now), now, func(record *rack.AuditRecord) {
 		name, _, _ := ledger.SplitName(record.Name)
-		c := chains[name]
-		if c == nil {
-			c = &chain{first: record}
-			chains[name] = c
-		}
-		c.records++
-		c.last = record
+		counts[name]++
+		records++
+		heads.Add(record)
 	})
+	var malformed *ledger.MalformedError
+	if errors.As(err, &malformed) {
+		fmt.Fprintf(stdout, "malformed: %v\nledger: not verified\n", err)
+		return verdict("the file is not an export of a ledger")
+	}
 	if err != nil {
 		return err
 	}
 
 	table := tabwriter.NewWriter(stdout, 0, 8, 2, ' ', 0)
 	fmt.Fprintln(table, "CHAIN\tRECORDS\tFIRST\tLAST\tSINCE\tUNTIL\tLAST-HASH")
-	for _, name := range slices.Sorted(maps.Keys(chains)) {
-		c := chains[name]
-		fmt.Fprintf(table, "%s\t%d\t%d\t%d\t%s\t%s\t%s\n", name, c.records, c.first.Sequence, c.last.Sequence,
-			c.first.Time.UTC().Format(time.RFC3339), c.last.Time.UTC().Format(time.RFC3339), c.last.Hash)
+	for _, name := range slices.Sorted(maps.Keys(heads.Chains)) {
+		c := heads.Chains[name]
+		fmt.Fprintf(table, "%s\t%d\t%d\t%d\t%s\t%s\t%s\n", printable(name), counts[name], c.First, c.Sequence,
+			c.FirstTime.Format(time.RFC3339), c.Time.Format(time.RFC3339), printable(c.Hash))
 	}
 	if err := table.Flush(); err != nil {
 		return err
 	}
-	for _, violation := range status.Violations {
-		if violation.Rule == ledger.RuleUnbroken {
-			fmt.Fprintf(stdout, "broken: %s\n", violation.Message)
+	if known != nil {
+		fmt.Fprintf(stdout, "expected: the heads of %d chains, written %s\n", len(known.Chains), known.Written.Format(time.RFC3339))
+		for _, name := range slices.Sorted(maps.Keys(known.Chains)) {
+			if was, is := known.Chains[name], heads.Chains[name]; is.First > was.First {
+				fmt.Fprintf(stdout, "gone: records %d to %d of %s, which were there\n", was.First, is.First-1, name)
+			} else if is.First == 0 {
+				fmt.Fprintf(stdout, "gone: all records of %s, which were %d to %d\n", name, was.First, was.Sequence)
+			}
 		}
 	}
-	fmt.Fprintf(stdout, "ledger: records=%d chains=%d broken=%d\n", status.Records, len(chains), status.BrokenChains)
-	if status.BrokenChains > 0 {
-		return errors.New("the ledger is broken")
+	for _, violation := range status.Violations {
+		if violation.Rule == ledger.RuleUnbroken {
+			fmt.Fprintf(stdout, "broken: %s\n", printable(violation.Message))
+		}
+	}
+	if status.BrokenChains == 0 && records > 0 && headsPath != "" {
+		content := heads.Encode()
+		err := writeFile(headsPath, func(w io.Writer) error {
+			_, err := w.Write(content)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(stdout, "heads: chains=%d sha256=%x\n", len(heads.Chains), sha256.Sum256(content))
+	}
+	fmt.Fprintf(stdout, "ledger: records=%d chains=%d broken=%d\n", records, len(heads.Chains), status.BrokenChains)
+	switch {
+	case status.BrokenChains > 0:
+		return verdict("the ledger is broken")
+	case records == 0:
+		return verdict("the file has no records; nothing was verified")
 	}
 	return nil
 }
 
+// printable returns s without what a terminal would act on.
+func printable(s string) string {
+	quoted := strconv.QuoteToGraphic(s)
+	return strings.ReplaceAll(quoted[1:len(quoted)-1], `\"`, `"`)
+}
+
 func newReportCommand(clock clock.PassiveClock) *cobra.Command {
 	var window, format string
+	var expected expectation
 	cmd := &cobra.Command{
 		Use:   "report FILE",
 		Short: "Report from the records in a file whether the three rules held",
 		Long: `Print the ComplianceReport that the server would give from the records in an export (JSON Lines or CSV; - is the
-standard input). Exits with 1 unless the verdict is Compliant.`,
+standard input). --expect FILE makes the verdict Incomplete unless the ledger continues the heads in that file.
+The exit code is 0 if the verdict is Compliant, 1 if it is another or the file is not an export, and 2 if it could not be read.`,
 		Example: `  macrack-ledger report ledger.jsonl --window 90d
   macrack-ledger report ledger.csv --window 2026-08-01..2026-11-01 --format json`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return report(cmd.Context(), args[0], cmd.InOrStdin(), cmd.OutOrStdout(), window, format, clock.Now())
+			return report(cmd.Context(), args[0], expected, cmd.InOrStdin(), cmd.OutOrStdout(), window, format, clock.Now())
 		},
 	}
 	cmd.Flags().StringVar(&window, "window", "90d", "Hours or days back from now, such as 24h or 90d, or two dates such as 2026-08-01..2026-11-01.")
 	cmd.Flags().StringVar(&format, "format", "yaml", "Format of the report: yaml or json.")
+	expected.addFlags(cmd)
 	return cmd
 }
 
-func report(ctx context.Context, path string, stdin io.Reader, stdout io.Writer, window, format string, now time.Time) error {
+func report(ctx context.Context, path string, expected expectation, stdin io.Reader, stdout io.Writer, window, format string, now time.Time) error {
 	w, err := ledger.ParseWindow(window, now)
 	if err != nil {
 		return err
@@ -115,9 +209,20 @@ func report(ctx context.Context, path string, stdin io.Reader, stdout io.Writer,
 	default:
 		return fmt.Errorf("unknown format %q: use yaml or json", format)
 	}
-	status, err := reportOn(ctx, path, stdin, w, func() {}, func(*rack.AuditRecord) {})
+	known, err := expected.read()
 	if err != nil {
 		return err
+	}
+	empty := true
+	status, err := reportOn(ctx, path, stdin, known, expected.retention, w, now, func(*rack.AuditRecord) { empty = false })
+	if malformed := (*ledger.MalformedError)(nil); errors.As(err, &malformed) {
+		return verdict(fmt.Sprintf("the file is not an export of a ledger: %v", err))
+	}
+	if err != nil {
+		return err
+	}
+	if empty {
+		return verdict("the file has no records to report on")
 	}
 	external := &v1alpha1.ComplianceReport{}
 	internal := &rack.ComplianceReport{ObjectMeta: metav1.ObjectMeta{Name: w.Name, CreationTimestamp: metav1.NewTime(now.UTC().Truncate(time.Second))}, Status: status}
@@ -133,30 +238,27 @@ func report(ctx context.Context, path string, stdin io.Reader, stdout io.Writer,
 		return err
 	}
 	if status.Verdict != rack.ComplianceCompliant {
-		return fmt.Errorf("the verdict is %s", status.Verdict)
+		return verdict(fmt.Sprintf("the verdict is %s", status.Verdict))
 	}
 	return nil
 }
 
-// reportOn makes a report on the records of a file, and shows each to see. Before the records come, it calls begin:
-// twice, if the file turns out not to be in order and must be sorted.
-func reportOn(ctx context.Context, path string, stdin io.Reader, window ledger.Window, begin func(), see func(*rack.AuditRecord)) (rack.ComplianceReportStatus, error) {
-	try := func(source ledger.RecordSource) (rack.ComplianceReportStatus, error) {
-		begin()
-		statuses, err := ledger.Report(ctx, seen(source, see), nil, window)
-		if err != nil {
-			return rack.ComplianceReportStatus{}, err
-		}
-		return statuses[0], nil
-	}
+// reportOn makes a report on the records of a file, and shows each to see.
+func reportOn(ctx context.Context, path string, stdin io.Reader, known *ledger.Heads, retention time.Duration, window ledger.Window, now time.Time,
+	see func(*rack.AuditRecord)) (rack.ComplianceReportStatus, error) {
+	source := fileSource(path)
 	if path == "-" {
-		return try(ledger.Sorted(ledger.ReadFrom(stdin)))
+		source = ledger.ReadFrom(stdin)
 	}
-	status, err := try(fileSource(path))
-	if errors.Is(err, ledger.ErrNotInOrder) {
-		return try(ledger.Sorted(fileSource(path)))
+	var anchors ledger.Anchors
+	if known != nil {
+		anchors = known.Anchors(now, retention)
 	}
-	return status, err
+	statuses, err := ledger.Report(ctx, seen(source, see), anchors, window)
+	if err != nil {
+		return rack.ComplianceReportStatus{}, err
+	}
+	return statuses[0], nil
 }
 
 func fileSource(path string) ledger.RecordSource {

@@ -18,6 +18,8 @@ type Anchor struct {
 	Head *Head
 	// Checkpoint is the last of the records that were expired: those that are left must follow it.
 	Checkpoint *Head
+	// Since, if set, is the sequence number of the first record that must be there: those before may have been expired.
+	Since int64
 }
 
 // Anchors are the anchors of all chains. Without any (nil), the first and the last record of a chain that are

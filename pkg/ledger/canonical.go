@@ -148,7 +148,11 @@ func appendTime(b []byte, t time.Time, micros bool) []byte {
 	year, month, day := t.Date()
 	hour, minute, second := t.Clock()
 	b = append(b, '"')
-	b = appendDigits(b, year, 4)
+	if year < 0 || year > 9999 { // No record of the server's: its hash must not be that of another year.
+		b = strconv.AppendInt(b, int64(year), 10)
+	} else {
+		b = appendDigits(b, year, 4)
+	}
 	b = appendDigits(append(b, '-'), int(month), 2)
 	b = appendDigits(append(b, '-'), day, 2)
 	b = appendDigits(append(b, 'T'), hour, 2)

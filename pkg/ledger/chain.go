@@ -1,10 +1,12 @@
 package ledger
 
 import (
+	"bytes"
 	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
-	"strconv"
 	"strings"
 	"time"
 	"unicode"
@@ -60,21 +62,21 @@ func (h Head) Encode() []byte {
 	return fmt.Appendf(nil, "%d %s %d", h.Sequence, h.Hash, h.Time.UnixMicro())
 }
 
-// DecodeHead returns the head that Encode has encoded.
+// DecodeHead returns the head that Encode has encoded. Anything else is an error.
 func DecodeHead(value []byte) (Head, error) {
-	fields := strings.Fields(string(value))
-	if len(fields) != 3 {
+	var head Head
+	var micros int64
+	_, err := fmt.Sscanf(string(value), "%d %s %d", &head.Sequence, &head.Hash, &micros)
+	head.Time = time.UnixMicro(micros).UTC()
+	if err != nil || head.Sequence < 1 || !isHash(head.Hash) || !bytes.Equal(head.Encode(), value) {
 		return Head{}, fmt.Errorf("ledger: %q is not the head of a chain", value)
 	}
-	sequence, err := strconv.ParseInt(fields[0], 10, 64)
-	if err != nil {
-		return Head{}, fmt.Errorf("ledger: %q is not the head of a chain: %w", value, err)
-	}
-	micros, err := strconv.ParseInt(fields[2], 10, 64)
-	if err != nil {
-		return Head{}, fmt.Errorf("ledger: %q is not the head of a chain: %w", value, err)
-	}
-	return Head{Sequence: sequence, Hash: fields[1], Time: time.UnixMicro(micros).UTC()}, nil
+	return head, nil
+}
+
+func isHash(s string) bool {
+	sum, err := hex.DecodeString(s)
+	return err == nil && len(sum) == sha256.Size && strings.ToLower(s) == s
 }
 
 // Chain returns the chain of a record: its Mac's, or its tenant's if it concerns no Mac.

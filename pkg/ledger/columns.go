@@ -21,7 +21,6 @@ type column struct {
 var columns = []column{
 	text("namespace", func(r *rack.AuditRecord) *string { return &r.Namespace }),
 	text("name", func(r *rack.AuditRecord) *string { return &r.Name }),
-	text("uid", func(r *rack.AuditRecord) *string { return (*string)(&r.UID) }),
 	microTime("time", func(r *rack.AuditRecord) *metav1.MicroTime { return &r.Time }),
 	text("type", func(r *rack.AuditRecord) *string { return (*string)(&r.Type) }),
 	text("actor.username", func(r *rack.AuditRecord) *string { return &r.Actor.Username }),

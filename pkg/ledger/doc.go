@@ -27,5 +27,8 @@
 //
 //	jq -cjS 'del(.apiVersion, .kind, .metadata, .hash)' record.json | sha256sum
 //
+// In a file that Export has written, apiVersion, kind and the name and namespace in metadata are all that is not hashed, and
+// ReadFrom accepts no other value of them than the one that follows from the rest.
+//
 // previousHash and sequence are among what is hashed, so the last hash of a chain vouches for all of it.
 package ledger

@@ -3,18 +3,24 @@ package ledger
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/csv"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"macrack.io/macrack/pkg/apis/rack"
 	"macrack.io/macrack/pkg/apis/rack/v1alpha1"
 )
 
-// A Format is a form of records in a file. Both keep all that is hashed.
+// A Format is a form of records in a file. Both hold what is hashed, the hash, and the namespace and the name, which
+// follow from what is hashed. Nothing else of a record is in a file, so nothing in a file can change unnoticed.
 type Format string
 
 const (
@@ -25,8 +31,20 @@ const (
 	CSV Format = "csv"
 )
 
-// maxLine bounds a line of a file, in bytes.
-const maxLine = 1 << 20
+// maxLine bounds a line of a file, in bytes. A record that etcd can store is shorter.
+const maxLine = 4 << 20
+
+// A MalformedError is the error of a file that is not as Export writes it.
+type MalformedError struct {
+	Line    int // counted from 1
+	Message string
+}
+
+func (e *MalformedError) Error() string { return fmt.Sprintf("line %d %s", e.Line, e.Message) }
+
+func malformed(line int, format string, args ...any) error {
+	return &MalformedError{line, fmt.Sprintf(format, args...)}
+}
 
 // A RecordWriter writes records one by one; Flush writes what is buffered.
 type RecordWriter interface {
@@ -45,7 +63,12 @@ func NewRecordWriter(w io.Writer, format Format) (RecordWriter, error) {
 	return nil, fmt.Errorf("unknown format %q: use %s or %s", format, JSONLines, CSV)
 }
 
-// ReadFrom returns a source of the records that were written to r, in whichever format. It can be used once.
+// ReadFrom returns a source of the records that Export wrote to r, in either format. It can be used once.
+//
+// Its records end with a MalformedError at the first line that is not, byte by byte, as Export writes the record that
+// it holds, or that is out of order: what another reader could understand otherwise is not accepted. Only three changes of
+// white space are allowed: a carriage return before a line feed, empty lines between records, and a last
+// line without its line feed.
 func ReadFrom(r io.Reader) RecordSource {
 	return func(ctx context.Context, yield func(*rack.AuditRecord) error) error {
 		buffered := bufio.NewReaderSize(r, 1<<16)
@@ -60,7 +83,15 @@ func ReadFrom(r io.Reader) RecordSource {
 		if first[0] == '{' {
 			read = readJSON
 		}
-		return read(buffered, func(record *rack.AuditRecord) error {
+		var namespace, name string
+		return read(buffered, func(line int, record *rack.AuditRecord) error {
+			if cmp.Or(strings.Compare(record.Name, name), strings.Compare(record.Namespace, namespace)) <= 0 {
+				return malformed(line, "is out of order: record %s comes after %s/%s; names must increase", nameIn(record), namespace, name)
+			}
+			namespace, name = record.Namespace, record.Name
+			if _, _, ok := SplitName(name); !ok {
+				return malformed(line, "has %q for the name of a record", name)
+			}
 			if err := ctx.Err(); err != nil {
 				return err
 			}
@@ -104,40 +135,95 @@ func (w *jsonWriter) Write(record *rack.AuditRecord) error {
 
 func (w *jsonWriter) Flush() error { return w.buffered.Flush() }
 
-func readJSON(r io.Reader, yield func(*rack.AuditRecord) error) error {
-	lines := bufio.NewScanner(r)
-	lines.Buffer(nil, maxLine)
-	for number := 1; lines.Scan(); number++ {
-		if len(bytes.TrimSpace(lines.Bytes())) == 0 {
-			continue
-		}
-		var external v1alpha1.AuditRecord
-		decoder := json.NewDecoder(bytes.NewReader(lines.Bytes()))
-		decoder.DisallowUnknownFields()
-		if err := decoder.Decode(&external); err != nil {
-			return fmt.Errorf("line %d is not an AuditRecord: %w", number, err)
-		}
-		if external.Kind != "AuditRecord" || external.APIVersion != v1alpha1.SchemeGroupVersion.String() {
-			return fmt.Errorf("line %d is not an AuditRecord of %s, but %s of %s", number, v1alpha1.SchemeGroupVersion, external.Kind, external.APIVersion)
-		}
-		record, err := FromAPI(&external)
-		if err != nil {
-			return fmt.Errorf("line %d: %w", number, err)
-		}
-		if err := yield(record); err != nil {
+func readJSON(r io.Reader, yield func(line int, record *rack.AuditRecord) error) error {
+	var again bytes.Buffer
+	writer := newJSONWriter(&again)
+	return decodeJSONLines(r, func(number int, line []byte, record *rack.AuditRecord) error {
+		again.Reset()
+		if err := errors.Join(writer.Write(record), writer.Flush()); err != nil {
 			return err
 		}
+		if want := trimLineEnd(again.Bytes()); !bytes.Equal(line, want) {
+			return malformed(number, "%s", difference(line, want))
+		}
+		return yield(number, record)
+	})
+}
+
+func decodeJSONLines(r io.Reader, yield func(number int, line []byte, record *rack.AuditRecord) error) error {
+	lines := bufio.NewScanner(r)
+	lines.Buffer(nil, maxLine)
+	lines.Split(wholeLines)
+	number := 1
+	for ; lines.Scan(); number++ {
+		line := trimLineEnd(lines.Bytes())
+		if len(line) == 0 {
+			continue
+		}
+		record, err := decodeJSON(line)
+		if err != nil {
+			return malformed(number, "%v", err)
+		}
+		if err := yield(number, line, record); err != nil {
+			return err
+		}
+	}
+	if errors.Is(lines.Err(), bufio.ErrTooLong) {
+		return malformed(number, "is longer than %d bytes", maxLine)
 	}
 	return lines.Err()
 }
 
+func decodeJSON(line []byte) (*rack.AuditRecord, error) {
+	var external v1alpha1.AuditRecord
+	decoder := json.NewDecoder(bytes.NewReader(line))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(&external); err != nil {
+		return nil, fmt.Errorf("is not an AuditRecord: %w", err)
+	}
+	if external.Kind != "AuditRecord" || external.APIVersion != v1alpha1.SchemeGroupVersion.String() {
+		return nil, fmt.Errorf("is not an AuditRecord of %s, but kind %q of %q", v1alpha1.SchemeGroupVersion, external.Kind, external.APIVersion)
+	}
+	return FromAPI(&external)
+}
+
+// wholeLines splits after each line feed, which is kept: bufio.ScanLines hides more than the format allows.
+func wholeLines(data []byte, atEOF bool) (int, []byte, error) {
+	if end := bytes.IndexByte(data, '\n') + 1; end > 0 {
+		return end, data[:end], nil
+	}
+	if atEOF && len(data) > 0 {
+		return len(data), data, nil
+	}
+	return 0, nil, nil
+}
+
+// trimLineEnd cuts off a line feed, and a carriage return before it.
+func trimLineEnd(line []byte) []byte {
+	if trimmed, ok := bytes.CutSuffix(line, []byte("\n")); ok {
+		return bytes.TrimSuffix(trimmed, []byte("\r"))
+	}
+	return line
+}
+
+// difference describes where a line is not as Export writes the record in it.
+func difference(got, want []byte) string {
+	at := 0
+	for at < len(got) && at < len(want) && got[at] == want[at] {
+		at++
+	}
+	excerpt := func(b []byte) []byte { return b[min(at, len(b)):min(at+32, len(b))] }
+	return fmt.Sprintf("is not as macrack-ledger export writes its record: byte %d begins %q, not %q", at+1, excerpt(got), excerpt(want))
+}
+
+// toAPI returns a record as files hold it.
 func toAPI(record *rack.AuditRecord) (*v1alpha1.AuditRecord, error) {
 	external := &v1alpha1.AuditRecord{}
 	if err := v1alpha1.Convert_rack_AuditRecord_To_v1alpha1_AuditRecord(record, external, nil); err != nil {
 		return nil, err
 	}
 	external.SetGroupVersionKind(v1alpha1.SchemeGroupVersion.WithKind("AuditRecord"))
-	external.ManagedFields, external.ResourceVersion = nil, ""
+	external.ObjectMeta = metav1.ObjectMeta{Namespace: record.Namespace, Name: record.Name} // The rest is not hashed.
 	return external, nil
 }
 
@@ -154,10 +240,15 @@ type csvWriter struct {
 
 func newCSVWriter(w io.Writer) (*csvWriter, error) {
 	writer := &csvWriter{csv: csv.NewWriter(w), cells: make([]string, len(columns))}
+	return writer, writer.csv.Write(header())
+}
+
+func header() []string {
+	names := make([]string, len(columns))
 	for i, column := range columns {
-		writer.cells[i] = column.name
+		names[i] = column.name
 	}
-	return writer, writer.csv.Write(writer.cells)
+	return names
 }
 
 func (w *csvWriter) Write(record *rack.AuditRecord) error {
@@ -172,49 +263,102 @@ func (w *csvWriter) Flush() error {
 	return w.csv.Error()
 }
 
-func readCSV(r io.Reader, yield func(*rack.AuditRecord) error) error {
-	reader := csv.NewReader(r)
+func readCSV(r io.Reader, yield func(line int, record *rack.AuditRecord) error) error {
+	recorded := &recorder{r: r}
+	reader := csv.NewReader(recorded)
 	reader.ReuseRecord = true
-	header, err := reader.Read()
+	reader.FieldsPerRecord = len(columns)
+	var again bytes.Buffer
+	writer, err := newCSVWriter(&again)
 	if err != nil {
-		return fmt.Errorf("neither JSON Lines nor CSV: %w", err)
+		return err
 	}
-	byName := map[string]column{}
-	for _, column := range columns {
-		byName[column.name] = column
-	}
-	var order []column
-	for _, name := range header {
-		column, ok := byName[name]
-		if !ok {
-			return fmt.Errorf("neither JSON Lines nor a CSV of AuditRecords: %q is not a field of one", name)
+	line := 1 // of the end of what was read
+	check := func() error {
+		if err := writer.Flush(); err != nil {
+			return err
 		}
-		delete(byName, name)
-		order = append(order, column)
-	}
-	for _, column := range columns {
-		if _, missing := byName[column.name]; missing {
-			return fmt.Errorf("the CSV has no field %s: records cannot be verified without", column.name)
+		got := recorded.until(reader.InputOffset())
+		line += bytes.Count(got, []byte("\n"))
+		got, want := trimCSV(got), trimLineEnd(again.Bytes())
+		if !bytes.Equal(got, want) {
+			first, _ := reader.FieldPos(0)
+			return malformed(first, "%s", difference(got, want))
 		}
+		again.Reset()
+		return nil
+	}
+	names, err := reader.Read()
+	if err != nil && !errors.Is(err, csv.ErrFieldCount) {
+		return malformed(line, "is neither JSON Lines nor CSV: %v", err)
+	}
+	if !slices.Equal(names, header()) {
+		return malformed(line, "is neither JSON Lines nor the header of a CSV of AuditRecords: %s", strings.Join(header(), ","))
+	}
+	if err := check(); err != nil {
+		return err
 	}
 	for {
 		cells, err := reader.Read()
 		if errors.Is(err, io.EOF) {
+			if rest := trimCSV(recorded.until(reader.InputOffset())); len(rest) > 0 {
+				return malformed(line, "is not a record: %q", rest)
+			}
 			return nil
+		}
+		var syntax *csv.ParseError
+		if errors.As(err, &syntax) {
+			return malformed(syntax.Line, "is not a record: %v", syntax.Err)
 		}
 		if err != nil {
 			return err
 		}
+		first, _ := reader.FieldPos(0)
 		record := &rack.AuditRecord{}
-		for i, column := range order {
+		for i, column := range columns {
 			if err := column.set(record, unguard(cells[i])); err != nil {
-				line, _ := reader.FieldPos(i)
-				return fmt.Errorf("line %d, field %s: %w", line, column.name, err)
+				return malformed(first, "has an invalid field %s: %v", column.name, err)
 			}
 		}
 		record.Lease, record.Instance = cleanReference(record.Lease), cleanReference(record.Instance)
-		if err := yield(record); err != nil {
+		if err := writer.Write(record); err != nil {
+			return err
+		}
+		if err := check(); err != nil {
+			return err
+		}
+		if err := yield(first, record); err != nil {
 			return err
 		}
 	}
+}
+
+// trimCSV returns what of a file is a record, without what the format allows: empty lines before it, a carriage return
+// before each line feed (also one in a field: records hold no carriage returns), and the line feed at its end.
+func trimCSV(record []byte) []byte {
+	if bytes.IndexByte(record, '\r') >= 0 {
+		record = bytes.ReplaceAll(record, []byte("\r\n"), []byte("\n"))
+	}
+	return bytes.TrimSuffix(bytes.TrimLeft(record, "\n"), []byte("\n"))
+}
+
+// A recorder keeps what is read from r until it is asked for.
+type recorder struct {
+	r    io.Reader
+	kept []byte
+	base int64 // how many bytes were asked for
+}
+
+func (r *recorder) Read(p []byte) (int, error) {
+	n, err := r.r.Read(p)
+	r.kept = append(r.kept, p[:n]...)
+	return n, err
+}
+
+// until returns the bytes up to an offset of the file that it has not returned yet. They are good until the next Read.
+func (r *recorder) until(offset int64) []byte {
+	n := offset - r.base
+	bytes := r.kept[:n]
+	r.kept, r.base = r.kept[n:], offset
+	return bytes
 }

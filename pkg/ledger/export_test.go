@@ -55,7 +55,7 @@ func TestExportIsReadBackTheSame(t *testing.T) {
 			require.NoError(t, err)
 			assert.Equal(t, count, int64(len(m.records)))
 			if format == JSONLines {
-				assert.Contains(t, again.String(), `"creationTimestamp":"2026-08-01T12:00:00Z"`)
+				assert.Contains(t, again.String(), `"metadata":{"name":"c07mac0-000000000001","namespace":"acme"}`, "no metadata that is not hashed")
 			} else {
 				assert.Contains(t, again.String(), `"'=HYPERLINK(""x"")",''quoted`, "no formula for a spreadsheet")
 			}
@@ -89,32 +89,105 @@ func TestAnEditOfAnExportShows(t *testing.T) {
 }
 
 func TestReadFromRefuses(t *testing.T) {
-	var file bytes.Buffer
-	_, err := Export(context.Background(), history(t).source(), &file, CSV)
-	require.NoError(t, err)
-	header, rest, _ := strings.Cut(file.String(), "\n")
-	first, _, _ := strings.Cut(rest, "\n")
-	for name, test := range map[string]struct{ file, message string }{
-		"no record":            {"hello\n", `"hello" is not a field of one`},
-		"JSON of another kind": {`{"kind":"Pod","apiVersion":"v1"}`, "is not an AuditRecord of rack.macrack.io/v1alpha1, but Pod of v1"},
-		"half a line":          {`{"kind":"AuditR`, "line 1 is not an AuditRecord"},
-		"an unknown field":     {`{"kind":"AuditRecord","apiVersion":"rack.macrack.io/v1alpha1","extra":1}`, `unknown field "extra"`},
-		"a CSV without hashes": {"namespace,name\nacme,x\n", "the CSV has no field uid"},
-		"a field twice":        {header + ",name\n", `"name" is not a field`},
-		"a bad time":           {header + "\n" + strings.Replace(first, "2026-08-01T12:00:00.000000Z", "yesterday", 1), "line 2, field time"},
-		"a bad number":         {header + "\n" + strings.Replace(first, ",1,,", ",one,,", 1), "line 2, field sequence"},
-		"a short line":         {header + "\nacme,x\n", "wrong number of fields"},
-	} {
-		err := ReadFrom(strings.NewReader(test.file))(context.Background(), func(*rack.AuditRecord) error { return nil })
-		assert.ErrorContains(t, err, test.message, name)
+	m := history(t)
+	export := func(format Format) (lines []string) {
+		var file bytes.Buffer
+		_, err := Export(t.Context(), m.source(), &file, format)
+		require.NoError(t, err)
+		return strings.SplitAfter(file.String(), "\n")
 	}
-	require.NoError(t, ReadFrom(strings.NewReader(""))(context.Background(), func(*rack.AuditRecord) error { return nil }))
-	_, err = Export(context.Background(), Records(), &file, "xml")
+	jsonLines, csvLines := export(JSONLines), export(CSV)
+	one := jsonLines[0]
+	object := strings.TrimSuffix(one, "\n")
+	header, first := csvLines[0], csvLines[1]
+	const other = "is not as macrack-ledger export writes its record: byte "
+	swap := func(s, old, new string) string {
+		require.Contains(t, s, old)
+		return strings.Replace(s, old, new, 1)
+	}
+	for name, test := range map[string]struct{ file, message string }{
+		"no record":                {"hello\n", "line 1 is neither JSON Lines nor the header of a CSV"},
+		"JSON of another kind":     {`{"kind":"Pod","apiVersion":"v1"}`, `is not an AuditRecord of rack.macrack.io/v1alpha1, but kind "Pod" of "v1"`},
+		"half a line":              {`{"kind":"AuditR`, "line 1 is not an AuditRecord"},
+		"an unknown field":         {swap(one, `{"kind"`, `{"extra":1,"kind"`), `unknown field "extra"`},
+		"a key in capitals":        {swap(one, `"tenant":`, `"Tenant":`), other},
+		"a key twice":              {swap(one, `"tenant":"acme"`, `"tenant":"globex","tenant":"acme"`), other},
+		"a key twice, in capitals": {swap(one, `"tenant":"acme"`, `"TENANT":"globex","tenant":"acme"`), other},
+		"an empty key twice":       {swap(one, `"tenant":"acme"`, `"tenant":null,"tenant":"acme"`), other},
+		"keys in another order":    {swap(one, `"name":"c07mac1-000000000001","namespace":"acme"`, `"namespace":"acme","name":"c07mac1-000000000001"`), other},
+		"text after an object":     {object + " hello\n", other},
+		"two objects in a line":    {object + jsonLines[1], other},
+		"a space":                  {swap(one, `":`, `": `), other},
+		"a space at the end":       {object + " \n", other},
+		"a line of spaces":         {one + "  \n", "line 2 is not an AuditRecord"},
+		"an escape":                {swap(one, "acme", `\u0061cme`), other},
+		"a byte that is no text":   {swap(one, `"tenant":"acme"`, "\"tenant\":\"acme\xff\""), other},
+		"a label":                  {swap(one, `"metadata":{`, `"metadata":{"labels":{"a":"b"},`), other},
+		"a UID":                    {swap(one, `"metadata":{`, `"metadata":{"uid":"0",`), other},
+		"a creation time":          {swap(one, `"metadata":{`, `"metadata":{"creationTimestamp":"2026-08-01T12:00:00Z",`), other},
+		"a fraction of a second":   {swap(one, `"boundAt":"2026-08-01T12:00:00Z"`, `"boundAt":"2026-08-01T12:00:00.5Z"`), other},
+		"nanoseconds":              {swap(one, `12:00:00.000000Z"`, `12:00:00.000000001Z"`), "line 1 is not an AuditRecord"},
+		"another time zone":        {swap(one, `"boundAt":"2026-08-01T12:00:00Z"`, `"boundAt":"2026-08-01T14:00:00+02:00"`), other},
+		"a number with a point":    {swap(one, `"sequence":1`, `"sequence":1.0`), "line 1 is not an AuditRecord"},
+		"a byte order mark":        {"\ufeff" + one, "line 1 is neither"},
+		"an array":                 {"[" + object + "]", "line 1 is neither"},
+		"lines swapped":            {jsonLines[1] + one, "line 2 is out of order"},
+		"a line twice":             {one + one, "line 2 is out of order"},
+		"no name":                  {swap(one, `"name":"c07mac1-000000000001"`, `"name":"one"`), `has "one" for the name of a record`},
+		"a long line":              {one + "{" + strings.Repeat(" ", maxLine), fmt.Sprintf("line 2 is longer than %d bytes", maxLine)},
+
+		"a CSV without hashes":         {"namespace,name\nacme,x\n", "line 1 is neither"},
+		"a field twice":                {swap(header, "\n", ",name\n"), "line 1 is neither"},
+		"columns swapped":              {swap(header, "namespace,name", "name,namespace") + swap(first, "acme,c07mac1-000000000001", "c07mac1-000000000001,acme"), "line 1 is neither"},
+		"a bad time":                   {header + swap(first, "2026-08-01T12:00:00.000000Z", "yesterday"), "line 2 has an invalid field time"},
+		"a bad number":                 {header + swap(first, ",1,,", ",one,,"), "line 2 has an invalid field sequence"},
+		"a number with a sign":         {header + swap(first, ",1,,", ",+1,,"), "line 2 " + other},
+		"a short line":                 {header + "acme,x\n", "line 2 is not a record: wrong number of fields"},
+		"half a quoted text":           {header + first[:len(first)-2] + "\"", "line 2 is not a record"},
+		"quotes that are not needed":   {header + swap(first, "acme,", `"acme",`), "line 2 " + other},
+		"quotes in the header":         {swap(header, "namespace,", `"namespace",`) + first, "line 1 " + other},
+		"an apostrophe":                {header + swap(first, "acme,", `'acme,`), "line 2 " + other},
+		"a fraction, CSV":              {header + swap(first, ",2026-08-01T12:00:00Z,", ",2026-08-01T12:00:00.5Z,"), "line 2 " + other},
+		"lines swapped, CSV":           {header + csvLines[2] + first, "line 3 is out of order"},
+		"a line of spaces, CSV":        {header + first + "  \n", "line 3 is not a record: wrong number of fields"},
+		"a line of tabs at the end":    {header + first + "\t", "line 3 is not a record: wrong number of fields"},
+		"a carriage return for a line": {header + first + "\r" + csvLines[2], "line 3 "},
+	} {
+		err := ReadFrom(strings.NewReader(test.file))(t.Context(), func(*rack.AuditRecord) error { return nil })
+		assert.ErrorContains(t, err, test.message, name)
+		assert.ErrorAs(t, err, new(*MalformedError), name)
+	}
+	require.NoError(t, ReadFrom(strings.NewReader(""))(t.Context(), func(*rack.AuditRecord) error { return nil }))
+	_, err := Export(t.Context(), Records(), &bytes.Buffer{}, "xml")
 	assert.ErrorContains(t, err, `unknown format "xml": use jsonl or csv`)
 
 	full := errors.New("disk full")
-	_, err = Export(context.Background(), history(t).source(), failingWriter{full}, JSONLines)
+	_, err = Export(t.Context(), m.source(), failingWriter{full}, JSONLines)
 	assert.ErrorIs(t, err, full)
+}
+
+// TestWhiteSpaceThatTheFormatAllows has all changes of an export that do not matter.
+func TestWhiteSpaceThatTheFormatAllows(t *testing.T) {
+	m := history(t)
+	m.append(t, NewNodeRecovered(newNode("mac3"), "Rebooted", "two\n\nlines"))
+	for _, format := range []Format{JSONLines, CSV} {
+		var file, again bytes.Buffer
+		_, err := Export(t.Context(), m.source(), &file, format)
+		require.NoError(t, err)
+		text := file.String()
+		for name, changed := range map[string]string{
+			"nothing":                  text,
+			"carriage returns":         strings.ReplaceAll(text, "\n", "\r\n"),
+			"no line feed at the end":  strings.TrimSuffix(text, "\n"),
+			"empty lines at the end":   text + "\n\r\n",
+			"empty lines before lines": strings.ReplaceAll(strings.ReplaceAll(text, "\n{", "\n\r\n\n{"), "\nacme,", "\n\r\n\nacme,"),
+		} {
+			again.Reset()
+			_, err = Export(t.Context(), ReadFrom(strings.NewReader(changed)), &again, format)
+			require.NoError(t, err, "%s: %s", format, name)
+			assert.Equal(t, text, again.String(), "%s: %s", format, name)
+		}
+	}
 }
 
 type failingWriter struct{ err error }

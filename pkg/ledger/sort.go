@@ -46,7 +46,7 @@ func spool(ctx context.Context, source RecordSource, file *os.File) (runs []Reco
 		}
 		from, length := begin, out.n-begin
 		runs = append(runs, func(_ context.Context, yield func(*rack.AuditRecord) error) error {
-			return readJSON(io.NewSectionReader(file, from, length), yield)
+			return decodeJSONLines(io.NewSectionReader(file, from, length), func(_ int, _ []byte, record *rack.AuditRecord) error { return yield(record) })
 		})
 		begin = out.n
 		return nil

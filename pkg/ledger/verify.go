@@ -3,7 +3,6 @@ package ledger
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -53,7 +52,7 @@ func newChain(r *report, name string) *chain {
 
 // add adds the next record of the chain; intact says whether its hash is that of its content.
 func (c *chain) add(record *rack.AuditRecord, sequence int64, intact bool) error {
-	if c.serial == "" && strings.EqualFold(record.Chassis.SerialNumber, c.name) {
+	if c.serial == "" && record.Chassis.SerialNumber != "" && Chain(record) == c.name {
 		c.serial = record.Chassis.SerialNumber
 	}
 	if c.sequence == 0 {
@@ -108,14 +107,11 @@ func (c *chain) begin(record *rack.AuditRecord, sequence int64) {
 			w.since = max(w.since, at)
 		}
 	}
-	checkpoint := c.checkpoint()
-	switch {
-	case c.report.anchors == nil, sequence == 1:
-	case checkpoint == nil || sequence > checkpoint.Sequence+1:
-		first := int64(1)
-		if checkpoint != nil {
-			first = checkpoint.Sequence + 1
-		}
+	first := max(1, c.report.anchors[c.name].Since)
+	if checkpoint := c.checkpoint(); checkpoint != nil {
+		first = max(first, checkpoint.Sequence+1)
+	}
+	if c.report.anchors != nil && sequence > first {
 		c.breaks(span{always, at}, record, fmt.Sprintf("%s missing before %s, and no checkpoint says that they were expired",
 			missing(first, sequence-1), nameIn(record)), nameIn(record))
 	}
@@ -149,12 +145,10 @@ func (c *chain) flaw(record *rack.AuditRecord, sequence int64, intact bool) stri
 	return ""
 }
 
-// isOf says whether record is of this chain.
+// isOf reports whether record is of this chain.
 func (c *chain) isOf(record *rack.AuditRecord) bool {
-	if serial := record.Chassis.SerialNumber; serial != "" {
-		return strings.EqualFold(serial, c.name)
-	}
-	return Chain(record) == c.name
+	serial := record.Chassis.SerialNumber
+	return serial != "" && serial == c.serial || Chain(record) == c.name
 }
 
 // addEdited adds a record that is known to be bad: only its place is believed.
