@@ -12,6 +12,7 @@ include test/test.mk
 include test/race/race.mk
 include test/bench/bench.mk
 include test/attack/attack.mk
+include test/conformance/conformance.mk
 include test/chaos/chaos.mk
 
 BINARIES := macrack-apiserver macrack-controllers macrack-agent macrack-vm macrack-guest-agent macrack-ledger

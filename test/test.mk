@@ -4,6 +4,7 @@
 
 test: ## run all tests
 	go test -p 1 -timeout 60m ./...
+	go test -C test/conformance ./...
 
 integration: ## run the tests on a real control plane
 	go test -timeout 40m -v ./test/integration/

@@ -1,0 +1,112 @@
+// Conformance runs a table of behaviours for every kind, with the clients and tools that people use, against a running cluster.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+
+	"k8s.io/klog/v2"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"macrack.io/macrack/test/cluster"
+)
+
+func main() {
+	opts := options{}
+	flag.BoolVar(&opts.own, "own", false, "start a cluster for the suite alone, and stop it at the end")
+	flag.BoolVar(&opts.reuse, "reuse", false, "use the dev cluster as it runs, without bringing it up")
+	flag.StringVar(&opts.kind, "kind", "", "run the behaviours of this kind only")
+	flag.StringVar(&opts.behaviour, "behaviour", "", "run the behaviours whose name contains this")
+	flag.BoolVar(&opts.verbose, "verbose", false, "print passed behaviours, and those that do not apply, with the reason")
+	flag.Parse()
+	log.SetLogger(klog.Background())
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, os.Stdout, opts); err != nil {
+		fmt.Fprintln(os.Stderr, "error:", err)
+		os.Exit(1)
+	}
+}
+
+type options struct {
+	own, reuse      bool
+	verbose         bool
+	kind, behaviour string
+}
+
+func run(ctx context.Context, out io.Writer, opts options) (err error) {
+	kinds, err := loadKinds()
+	if err != nil {
+		return err
+	}
+	c, err := open(ctx, opts)
+	if err != nil {
+		return err
+	}
+	w, err := prepare(ctx, c, opts.leases())
+	if errors.Is(err, errNoFreeMac) && !opts.own {
+		fmt.Fprintf(out, "%v: starting a cluster for the suite alone\n", err)
+		opts.own = true
+		if c, err = open(ctx, opts); err == nil {
+			w, err = prepare(ctx, c, opts.leases())
+		}
+	}
+	if opts.own && c != nil {
+		defer func() { err = errors.Join(err, c.Stop()) }()
+	}
+	if err != nil {
+		return err
+	}
+	defer w.close()
+	r := &report{out: out, options: opts}
+	for _, k := range kinds {
+		k.world = w
+		for _, b := range behaviours {
+			r.run(ctx, w, k, b)
+		}
+	}
+	for _, b := range scenarios {
+		r.run(ctx, w, nil, b)
+	}
+	return errors.Join(r.end(len(kinds)), ctx.Err())
+}
+
+// leases returns how many Macs the suite leases while it runs, besides the one that all behaviours share.
+func (o options) leases() int {
+	if o.kind == "" || o.kind == allKinds {
+		return macs - 2
+	}
+	return 0
+}
+
+// macs is how many Macs a cluster of the suite's own has: one for each lease that is bound, and one that stays free.
+const macs = 5
+
+// open returns the dev cluster, brought up, or one of the suite's own.
+func open(ctx context.Context, opts options) (*cluster.Cluster, error) {
+	if opts.own {
+		return cluster.Start(ctx, cluster.Options{Apiservers: 2, Controllers: 1, Macs: macs, Example: true})
+	}
+	root, err := cluster.RepoRoot()
+	if err != nil {
+		return nil, err
+	}
+	if opts.reuse {
+		return cluster.Reopen(filepath.Join(root, ".dev"), os.Stderr)
+	}
+	up := exec.CommandContext(ctx, "go", "run", "./hack/dev", "up")
+	up.Dir, up.Stdout, up.Stderr = root, os.Stderr, os.Stderr
+	up.Cancel = func() error { return up.Process.Signal(os.Interrupt) }
+	if err := up.Run(); err != nil {
+		return nil, fmt.Errorf("hack/dev up: %w", err)
+	}
+	return cluster.Reopen(filepath.Join(root, ".dev"), os.Stderr)
+}

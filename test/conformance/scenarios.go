@@ -1,0 +1,394 @@
+package main
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/cli-utils/pkg/kstatus/status"
+	"sigs.k8s.io/yaml"
+)
+
+// scenarios concern several kinds and are tried once.
+var scenarios = []behaviour{
+	{name: "get macrack ends with 0 for a tenant, and macrack-admin for an operator", do: func(t *T, _ *kind) { categories(t) }},
+	{name: "a quota counts leases and says so", do: func(t *T, _ *kind) { quota(t) }},
+	{name: "durations in days are taken and kept", do: func(t *T, _ *kind) { days(t) }},
+	{name: "a duration that is none names the field and the units", do: func(t *T, _ *kind) { noDuration(t) }},
+	{name: "a lease of a class without Macs is Stalled for kstatus", do: func(t *T, _ *kind) { stalled(t) }},
+	{name: "a namespace with a pending lease is deleted whole", do: func(t *T, _ *kind) { namespaceDeleted(t) }},
+	{name: "exec waits for a guest that is about to answer", do: func(t *T, _ *kind) { execEarly(t) }},
+	{name: "a lease and its instance in one file", do: func(t *T, _ *kind) { pair(t) }},
+	{name: "a Held lease still has its conditions", do: func(t *T, _ *kind) { held(t) }},
+	{name: "a namespace is restored into itself and into a fresh one", do: func(t *T, _ *kind) { restoreNamespace(t) }},
+	{name: "helm installs, upgrades, replaces, rolls back and uninstalls a tenant's chart", do: func(t *T, _ *kind) { helmTenant(t) }},
+	{name: "helm installs, upgrades and uninstalls an operator's chart", do: func(t *T, _ *kind) { helmOperator(t) }},
+	{name: "kustomize builds artifacts, and applying them twice changes nothing", do: func(t *T, _ *kind) { kustomizations(t) }},
+	{name: "restarts of the controllers and the servers change no object", do: func(t *T, _ *kind) { restarts(t) }},
+	{name: "nothing of all this is a tenant's tampering in the ledger", do: func(t *T, _ *kind) { honest(t) }},
+}
+
+// namespaceFor makes a namespace for a scenario; its bound leases outlive it.
+func namespaceFor(t *T, what string) string {
+	name := "conformance-" + what + "-" + t.world.run
+	t.world.makeNamespace(t, name)
+	return name
+}
+
+func categories(t *T) {
+	out := t.try(tenant, "get", "macrack", "-o", "name")
+	assert.Zero(t, out.code, "kubectl get macrack: %s", out)
+	assert.Empty(t, out.stderr)
+	assert.Contains(t, out.stdout, "macnodelease.rack.macrack.io/settled")
+	assert.Contains(t, out.stdout, "macosinstance.instance.macrack.io/settled")
+	out = t.try(admin, "get", "macrack-admin", "-o", "name")
+	assert.Zero(t, out.code, "kubectl get macrack-admin: %s", out)
+	for _, kind := range []string{"macnode", "rackconfig", "compliancereport"} {
+		assert.Contains(t, out.stdout, kind+".")
+	}
+}
+
+func quota(t *T) {
+	namespace := namespaceFor(t, "quota")
+	t.cleanup(func() { t.try(admin, "delete", "namespace", namespace, "--wait=false") })
+	t.apply(admin, fmt.Sprintf(`{apiVersion: v1, kind: ResourceQuota, metadata: {name: macs, namespace: %s}, spec: {hard: {count/macnodeleases.rack.macrack.io: "1"}}}`, namespace))
+	used := func(want string) {
+		require.NoError(t, t.eventually(func() error {
+			is := t.kubectl(admin, "get", "quota", "macs", "--namespace="+namespace, "-o", `jsonpath={.status.used.count/macnodeleases\.rack\.macrack\.io}`).stdout
+			if is != want {
+				return fmt.Errorf("the quota says %q used, not %q", is, want)
+			}
+			return nil
+		}))
+	}
+	used("0")
+	leases := t.dynamic(tenant).Resource(leaseResource).Namespace(namespace)
+	_, err := leases.Create(t, t.world.lease("first", "studio"), metav1Create)
+	require.NoError(t, err)
+	used("1")
+	_, err = leases.Create(t, t.world.lease("second", "studio"), metav1Create)
+	status := statusOf(t, err)
+	assert.Equal(t, int32(403), status.Code)
+	assert.Contains(t, status.Message, "exceeded quota: macs")
+	assert.Contains(t, status.Message, "count/macnodeleases.rack.macrack.io=1")
+	require.NoError(t, leases.Delete(t, "first", metav1Delete))
+	used("0")
+}
+
+func days(t *T) {
+	lease := t.world.lease(t.world.name(), "studio")
+	lease.Object["spec"].(map[string]any)["expireAfter"] = "3d"
+	leases := t.dynamic(tenant).Resource(leaseResource).Namespace(t.world.namespace)
+	created, err := leases.Create(t, lease, metav1Create)
+	require.NoError(t, err)
+	assert.Equal(t, "3d", field(created, "spec.expireAfter"))
+	require.NoError(t, leases.Delete(t, lease.GetName(), metav1Delete))
+}
+
+func noDuration(t *T) {
+	for _, value := range []string{"soon", "24", "1w"} {
+		lease := t.world.lease(t.world.name(), "studio")
+		lease.Object["spec"].(map[string]any)["expireAfter"] = value
+		_, err := t.dynamic(tenant).Resource(leaseResource).Namespace(t.world.namespace).Create(t, lease, metav1Create)
+		status := statusOf(t, err)
+		assert.Contains(t, []int32{400, 422}, status.Code)
+		assert.Contains(t, status.Message, "expireAfter", value)
+		assert.Regexp(t, `\bh\b|hours|24h|72h`, status.Message, "the units that are taken, for %q", value)
+	}
+}
+
+func stalled(t *T) {
+	name := t.world.name()
+	leases := t.dynamic(tenant).Resource(leaseResource).Namespace(t.world.namespace)
+	_, err := leases.Create(t, t.world.lease(name, "studio"), metav1Create)
+	require.NoError(t, err)
+	t.cleanup(func() { _ = leases.Delete(t, name, metav1Delete) })
+	assert.NoError(t, t.eventually(func() error {
+		lease, err := leases.Get(t, name, metav1Get)
+		if err != nil {
+			return err
+		}
+		result, err := status.Compute(lease)
+		if err == nil && result.Status != status.FailedStatus {
+			err = fmt.Errorf("kstatus says %s: %s", result.Status, result.Message)
+		}
+		return err
+	}))
+}
+
+func namespaceDeleted(t *T) {
+	namespace := namespaceFor(t, "deleted")
+	_, err := t.dynamic(tenant).Resource(leaseResource).Namespace(namespace).Create(t, t.world.lease("pending", "studio"), metav1Create)
+	require.NoError(t, err)
+	out := t.try(admin, "delete", "namespace", namespace, "--timeout=90s")
+	assert.Zero(t, out.code, "delete namespace: %s", out)
+}
+
+func execEarly(t *T) {
+	name := t.world.name()
+	instances := t.dynamic(tenant).Resource(instanceResource).Namespace(t.world.namespace)
+	_, err := instances.Create(t, t.world.instance(name, "settled"), metav1Create)
+	require.NoError(t, err)
+	t.cleanup(func() { t.try(tenant, "delete", "macosinstances", name, "--timeout=60s") })
+	pod := ""
+	require.NoError(t, t.eventually(func() error {
+		instance, err := instances.Get(t, name, metav1Get)
+		if err != nil {
+			return err
+		}
+		if pod = field(instance, "status.podName"); field(instance, "status.phase") != "Running" || pod == "" {
+			return fmt.Errorf("the instance is %s", field(instance, "status.phase"))
+		}
+		return nil
+	}))
+	out := t.try(tenant, "exec", pod, "--", "echo", "hello")
+	assert.Zero(t, out.code, "kubectl exec as soon as the instance is Running: %s", out)
+	assert.Equal(t, "hello\n", out.stdout)
+}
+
+// pairNamespace has a bound lease and its instance, both named pair, after the scenario pair.
+func (w *world) pairNamespace() string { return "conformance-pair-" + w.run }
+
+func (w *world) pairObjects() []*unstructured.Unstructured {
+	return []*unstructured.Unstructured{w.lease("pair", "base"), w.instance("pair", "pair")}
+}
+
+func pair(t *T) {
+	namespace := "--namespace=" + namespaceFor(t, "pair")
+	file := manifest(t, t.world.pairObjects()...)
+	out := t.try(tenant, "apply", "--dry-run=server", "-f", file, namespace)
+	assert.Zero(t, out.code, "a dry run of the pair: %s", out)
+	out = t.try(tenant, "apply", "-f", file, namespace)
+	assert.Zero(t, out.code, "the pair: %s", out)
+	for _, object := range []string{"macnodeleases/pair", "macosinstances/pair"} {
+		out = t.try(tenant, "wait", "--for=condition=Ready", object, "--timeout=60s", namespace)
+		assert.Zero(t, out.code, "wait for %s: %s", object, out)
+	}
+	out = t.try(tenant, "apply", "-f", file, namespace)
+	assert.Equal(t, 2, strings.Count(out.stdout, "unchanged"), "apply again: %s", out)
+	records := t.kubectl(tenant, "get", "auditrecords", "--field-selector=type=InstanceRejected", "-o", "name", namespace)
+	assert.Empty(t, records.stdout, "the pair is no rejection in the ledger")
+}
+
+// held uses the pair that the scenario before has made, or makes one.
+func held(t *T) {
+	namespace := ensurePair(t)
+	t.kubectl(tenant, "delete", "macnodeleases", "pair", "--wait=false", "--namespace="+namespace)
+	leases := t.dynamic(tenant).Resource(leaseResource).Namespace(namespace)
+	require.NoError(t, t.eventually(func() error {
+		lease, err := leases.Get(t, "pair", metav1Get)
+		if err == nil && field(lease, "status.phase") != "Held" {
+			err = fmt.Errorf("the lease is %s", field(lease, "status.phase"))
+		}
+		return err
+	}))
+	out := t.try(tenant, "wait", "--for=condition=Bound", "macnodeleases/pair", "--timeout=20s", "--namespace="+namespace)
+	assert.Zero(t, out.code, "wait for Bound of a Held lease: %s", out)
+	out = t.try(tenant, "label", "macnodeleases", "pair", "held=yes", "--namespace="+namespace)
+	assert.Zero(t, out.code, out)
+}
+
+// ensurePair returns the namespace of a pair, which it makes one object after the other unless it is there.
+func ensurePair(t *T) string {
+	namespace := namespaceFor(t, "pair")
+	leases, instances := t.dynamic(tenant).Resource(leaseResource).Namespace(namespace), t.dynamic(tenant).Resource(instanceResource).Namespace(namespace)
+	objects := t.world.pairObjects()
+	if _, err := leases.Get(t, "pair", metav1Get); isNotFound(err) {
+		_, err := leases.Create(t, objects[0], metav1Create)
+		require.NoError(t, err)
+	}
+	require.NoError(t, t.eventually(func() error {
+		lease, err := leases.Get(t, "pair", metav1Get)
+		if err == nil && field(lease, "status.nodeName") == "" {
+			err = fmt.Errorf("the lease is %s", field(lease, "status.phase"))
+		}
+		return err
+	}))
+	if _, err := instances.Get(t, "pair", metav1Get); isNotFound(err) {
+		_, err := instances.Create(t, objects[1], metav1Create)
+		require.NoError(t, err)
+	}
+	return namespace
+}
+
+// restoreNamespace backs up the namespace of the suite, restores what is lost of it, and restores it all into a fresh one.
+func restoreNamespace(t *T) {
+	leases, instances := t.dynamic(tenant).Resource(leaseResource), t.dynamic(tenant).Resource(instanceResource)
+	from := ensurePair(t)
+	lease, err := leases.Namespace(from).Get(t, "pair", metav1Get)
+	require.NoError(t, err)
+	instance, err := instances.Namespace(from).Get(t, "pair", metav1Get)
+	require.NoError(t, err)
+
+	out := t.try(tenant, "delete", "macosinstances", "pair", "--timeout=60s", "--namespace="+from)
+	require.Zero(t, out.code, out)
+	_, err = leases.Namespace(from).Create(t, exported(lease), metav1Create)
+	assert.Equal(t, int32(409), statusOf(t, err).Code, "what is there is left alone")
+	restored, err := instances.Namespace(from).Create(t, exported(instance), metav1Create)
+	require.NoError(t, err, "the instance, into its own namespace")
+	assert.Equal(t, instance.Object["spec"], restored.Object["spec"])
+
+	to := namespaceFor(t, "restored")
+	freshLease, freshInstance := exported(lease), exported(instance)
+	freshLease.SetNamespace(to)
+	freshInstance.SetNamespace(to)
+	_, err = leases.Namespace(to).Create(t, freshLease, metav1Create)
+	require.NoError(t, err, "the lease, into a fresh namespace")
+	_, err = instances.Namespace(to).Create(t, freshInstance, metav1Create)
+	require.NoError(t, err, "the instance, into a fresh namespace")
+	out = t.try(tenant, "wait", "--for=condition=GuestReady", "macosinstances/pair", "--timeout=60s", "--namespace="+to)
+	assert.Zero(t, out.code, "the restored instance: %s", out)
+}
+
+func (t *T) helm(user string, args ...string) output {
+	return t.command(user, "", nil, "helm", args...)
+}
+
+func helmTenant(t *T) {
+	namespace := namespaceFor(t, "helm")
+	chart := filepath.Join(t.world.root, "test", "conformance", "testdata", "chart")
+	helm := func(args ...string) output {
+		return t.helm(tenant, append(args, "--namespace="+namespace, "--timeout=100s")...)
+	}
+	values := "--set=image=" + t.world.values["image"]
+	step := func(what string, out output) {
+		require.Zero(t, out.code, "helm %s: %s", what, out)
+		assert.NotContains(t, strings.ToLower(out.stderr), "warning", what)
+	}
+	step("install --wait", helm("install", "builds", chart, values, "--wait"))
+	step("upgrade --wait", helm("upgrade", "builds", chart, values, "--set=expireAfter=96h", "--set=team=macos", "--wait"))
+	step("upgrade that changes nothing", helm("upgrade", "builds", chart, values, "--set=expireAfter=96h", "--set=team=macos", "--wait"))
+	step("upgrade --force-replace", helm("upgrade", "builds", chart, values, "--set=expireAfter=97h", "--force-replace", "--server-side=false", "--wait"))
+	step("rollback --wait", helm("rollback", "builds", "1", "--wait"))
+	lease, err := t.dynamic(tenant).Resource(leaseResource).Namespace(namespace).Get(t, "builds", metav1Get)
+	require.NoError(t, err)
+	assert.Equal(t, "72h", field(lease, "spec.expireAfter"), "after the rollback")
+	assert.Equal(t, "ios", lease.GetLabels()["team"])
+	assert.Contains(t, lease.GetFinalizers(), "macrack.io/floor")
+	step("uninstall", helm("uninstall", "builds"))
+	assert.NoError(t, t.eventually(func() error {
+		lease, err := t.dynamic(tenant).Resource(leaseResource).Namespace(namespace).Get(t, "builds", metav1Get)
+		if err == nil && field(lease, "status.phase") != "Held" {
+			err = fmt.Errorf("the lease is %s", field(lease, "status.phase"))
+		}
+		return err
+	}), "after uninstall the lease is Held")
+}
+
+func helmOperator(t *T) {
+	chart := filepath.Join(t.world.root, "test", "conformance", "testdata", "catalogue")
+	name := t.world.name()
+	t.cleanup(func() { t.helm(admin, "uninstall", name, "--namespace="+t.world.namespace, "--ignore-not-found") })
+	for _, args := range [][]string{
+		{"install", name, chart, "--wait"},
+		{"upgrade", name, chart, "--set=sku=two", "--wait"},
+		{"upgrade", name, chart, "--set=sku=three", "--force-replace", "--server-side=false", "--wait"},
+		{"rollback", name, "1", "--wait"},
+		{"uninstall", name, "--wait", "--cascade=foreground"},
+	} {
+		out := t.helm(admin, append(args, "--namespace="+t.world.namespace, "--timeout=60s")...)
+		require.Zero(t, out.code, "helm %s: %s", strings.Join(args, " "), out)
+	}
+}
+
+// kustomizations builds what the repository ships, and applies the example as the cluster has it.
+func kustomizations(t *T) {
+	for _, dir := range []string{"artifacts/example", "artifacts/deploy", "artifacts/policies"} {
+		out := t.command(admin, "", nil, "kustomize", "build", filepath.Join(t.world.root, dir))
+		require.Zero(t, out.code, "kustomize build %s: %s", dir, out)
+		assert.Empty(t, out.stderr, "kustomize build %s", dir)
+		if dir == "artifacts/example" {
+			continue
+		}
+		applied := t.command(admin, out.stdout, nil, "kubectl", "apply", "--server-side", "--force-conflicts", "--field-manager=macrack-dev", "--dry-run=server", "-f", "-")
+		assert.Zero(t, applied.code, "apply of %s: %s", dir, applied)
+		assert.Empty(t, applied.stderr, "apply of %s", dir)
+	}
+	example := filepath.Join(t.world.cluster.Dir(), "example")
+	before := t.versions()
+	out := t.try(admin, "apply", "--server-side", "--force-conflicts", "--field-manager=macrack-dev", "-k", example)
+	require.Zero(t, out.code, out)
+	assert.Empty(t, out.stderr, "apply -k of the example")
+	assert.Equal(t, before, t.versions(), "resourceVersions after the example was applied again")
+
+	// As a user who has applied the example by kubectl apply -k.
+	first := t.try(admin, "apply", "-k", example)
+	assert.Zero(t, first.code, first)
+	second := t.try(admin, "apply", "-k", example)
+	assert.Zero(t, second.code, second)
+	assert.Empty(t, second.stderr, "apply -k for the second time")
+	for line := range strings.Lines(second.stdout) {
+		assert.Contains(t, line, "unchanged")
+	}
+}
+
+// versions returns the generations of all that the example has.
+func (t *T) versions() map[string]int64 {
+	out := map[string]int64{}
+	list := t.kubectl(admin, "get", "macnodeclasses,instanceclasses,macosimages,macnodes,rackconfigs", "-o", "yaml")
+	parsed := unstructured.UnstructuredList{}
+	require.NoError(t, yaml.Unmarshal([]byte(list.stdout), &parsed))
+	for _, item := range parsed.Items {
+		out[item.GetKind()+"/"+item.GetName()] = item.GetGeneration()
+	}
+	return out
+}
+
+func restarts(t *T) {
+	lease := func() *unstructured.Unstructured {
+		is, err := t.dynamic(tenant).Resource(leaseResource).Namespace(t.world.namespace).Get(t, "settled", metav1Get)
+		require.NoError(t, err)
+		return is
+	}
+	instance := func() *unstructured.Unstructured {
+		is, err := t.dynamic(tenant).Resource(instanceResource).Namespace(t.world.namespace).Get(t, "settled", metav1Get)
+		require.NoError(t, err)
+		return is
+	}
+	beforeLease, beforeInstance := lease(), instance()
+	names := t.world.cluster.Names()
+	for _, name := range names {
+		if strings.HasPrefix(name, "macrack-controllers-") || strings.HasPrefix(name, "macrack-apiserver-") {
+			require.NoError(t, t.world.cluster.Restart(t, name), "restart %s", name)
+		}
+	}
+	require.True(t, slices.ContainsFunc(names, func(n string) bool { return strings.HasPrefix(n, "macrack-controllers-") }))
+	// A new lease is looked at, so the controllers are at work.
+	name := t.world.name()
+	leases := t.dynamic(tenant).Resource(leaseResource).Namespace(t.world.namespace)
+	require.NoError(t, t.eventually(func() error {
+		_, err := leases.Create(t, t.world.lease(name, "studio"), metav1Create)
+		return err
+	}))
+	t.cleanup(func() { _ = leases.Delete(t, name, metav1Delete) })
+	require.NoError(t, t.eventually(func() error {
+		is, err := leases.Get(t, name, metav1Get)
+		if err == nil && field(is, "status.conditions") == "" {
+			err = errStillWritten
+		}
+		return err
+	}), "the controllers report on a new lease")
+	select {
+	case <-time.After(3 * time.Second):
+	case <-t.Done():
+	}
+	assert.Equal(t, beforeLease.GetResourceVersion(), lease().GetResourceVersion(), "the lease was written: %s", changes(beforeLease, lease()))
+	assert.Equal(t, beforeInstance.GetResourceVersion(), instance().GetResourceVersion(), "the instance was written: %s", changes(beforeInstance, instance()))
+}
+
+// honest looks for records that call what the suite's tenant did tampering, or reaching for another tenant's Mac.
+func honest(t *T) {
+	list, err := t.dynamic(admin).Resource(recordResource).List(t, metav1List)
+	require.NoError(t, err)
+	for _, record := range list.Items {
+		kind, actor := field(&record, "type"), field(&record, "actor.username")
+		if actor == tenant && (kind == "FloorTamperRejected" || kind == "CrossTenantRejected") {
+			t.Errorf("record %s/%s is %s: %s: %s", record.GetNamespace(), record.GetName(), kind, field(&record, "details.reason"), field(&record, "details.message"))
+		}
+	}
+}
