@@ -25,6 +25,7 @@ import (
 	instancev1alpha1 "macrack.io/macrack/pkg/apis/instance/v1alpha1"
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
 	generatedopenapi "macrack.io/macrack/pkg/generated/openapi"
+	"macrack.io/macrack/pkg/registry/tenancy"
 )
 
 // etcdPrefix is where the server's objects are in its etcd.
@@ -44,6 +45,9 @@ type Options struct {
 
 	// Clock is what the rules about time go by. It is no flag: what is shipped goes by the real time.
 	Clock clock.WithTicker
+
+	// Namespaces finds namespaces for tests; nil for those of the cluster.
+	Namespaces tenancy.Namespaces
 }
 
 // NewOptions returns the options that the server has if nothing else is said.
@@ -107,7 +111,7 @@ func (o *Options) Config() (*Config, error) {
 	if err := o.applyEtcd(config); err != nil {
 		return nil, err
 	}
-	return &Config{Generic: config, Clock: o.Clock}, nil
+	return &Config{Generic: config, Clock: o.Clock, Namespaces: o.Namespaces}, nil
 }
 
 // applyEtcd has objects stored in protobuf.

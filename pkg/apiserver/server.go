@@ -33,6 +33,8 @@ import (
 	"macrack.io/macrack/pkg/registry/rack/macnode"
 	"macrack.io/macrack/pkg/registry/rack/macnodeclass"
 	"macrack.io/macrack/pkg/registry/rack/macnodelease"
+	"macrack.io/macrack/pkg/registry/rejection"
+	"macrack.io/macrack/pkg/registry/tenancy"
 	"macrack.io/macrack/pkg/registry/txn"
 )
 
@@ -41,6 +43,8 @@ type Config struct {
 	Generic *genericapiserver.RecommendedConfig
 	// Clock is what the rules about time go by.
 	Clock clock.WithTicker
+	// Namespaces finds namespaces; nil for those of the cluster.
+	Namespaces tenancy.Namespaces
 }
 
 // Server is the API server.
@@ -52,11 +56,14 @@ type Server struct {
 func (c *Config) New() (*Server, error) {
 	fleet := fleetclock.New(c.Clock)
 	planners := Planners(c.Clock, fleet)
+	c.nameRequests()
 	lives, err := c.lives()
 	if err != nil {
 		return nil, err
 	}
+	var own rejection.Filter
 	if lives != nil {
+		own = lives.Own
 		planners[macnodelease.Resource] = lives.Leases(c.Clock, planners[macnodelease.Resource])
 		planners[macosinstance.Resource] = lives.Instances(planners[macosinstance.Resource])
 	}
@@ -68,7 +75,7 @@ func (c *Config) New() (*Server, error) {
 		plan := ledger.AppendOnce(c.Clock, record)
 		return domain.Transact(ctx, func(ctx context.Context, tx *txn.Tx) error { return plan(ctx, tx) })
 	})
-	groups, expirer, err := c.groups(domain, fleet, rejections)
+	groups, expirer, err := c.groups(domain, fleet, rejections, own)
 	if err != nil {
 		return nil, err
 	}
@@ -109,8 +116,8 @@ func Planners(clock clock.PassiveClock, fleet *fleetclock.Clock) map[schema.Grou
 	}
 }
 
-// groups returns what the server serves, and what expires its records.
-func (c *Config) groups(domain *txn.Domain, fleet *fleetclock.Clock, rejections *ledger.Rejections) ([]*genericapiserver.APIGroupInfo, *ledger.Expirer, error) {
+// groups returns what the server serves, leases and instances to those who own them, and what expires its records.
+func (c *Config) groups(domain *txn.Domain, fleet *fleetclock.Clock, rejections *ledger.Rejections, own rejection.Filter) ([]*genericapiserver.APIGroupInfo, *ledger.Expirer, error) {
 	rackConfigs, err := rackconfig.NewStorage(Scheme, domain, c.Clock, rejections)
 	if err != nil {
 		return nil, nil, err
@@ -138,11 +145,11 @@ func (c *Config) groups(domain *txn.Domain, fleet *fleetclock.Clock, rejections 
 		}
 		return obj.(*config.RackConfig).Spec.DefaultClassName
 	}
-	leases, err := macnodelease.NewStorage(Scheme, domain, c.Clock, rejections, defaultClass)
+	leases, err := macnodelease.NewStorage(Scheme, domain, c.Clock, rejections, defaultClass, own)
 	if err != nil {
 		return nil, nil, err
 	}
-	instances, instancesStatus, err := macosinstance.NewStorage(Scheme, domain, c.Clock, rejections)
+	instances, instancesStatus, err := macosinstance.NewStorage(Scheme, domain, c.Clock, rejections, own)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -19,22 +19,19 @@ func Hash(record *rack.AuditRecord) string {
 
 // AppendCanonical appends what of a record is hashed to b: canonical JSON, as the package comment describes.
 func AppendCanonical(b []byte, r *rack.AuditRecord) []byte {
-	b = append(b, `{"actor":{`...)
+	b = appendActor(append(b, `{"actor":`...), &r.Actor)
+	b = append(b, `,"chassis":{`...)
 	first := true
-	b = appendStrings(b, &first, "groups", r.Actor.Groups)
-	b = appendString(b, &first, "uid", r.Actor.UID)
-	b = appendString(b, &first, "username", r.Actor.Username)
-
-	b = append(b, `},"chassis":{`...)
-	first = true
 	b = appendString(b, &first, "nodeName", r.Chassis.NodeName)
 	b = appendString(b, &first, "serialNumber", r.Chassis.SerialNumber)
 
-	b = append(b, `},"details":{`...)
+	b = append(b, '}')
+	first = false
+	b = appendString(b, &first, "claimedRequestID", r.ClaimedRequestID)
+	b = append(b, `,"details":{`...)
 	b = appendDetails(b, &r.Details)
 	b = append(b, '}')
 
-	first = false
 	b = appendReference(b, "instance", r.Instance)
 	b = appendReference(b, "lease", r.Lease)
 	b = appendString(b, &first, "previousHash", r.PreviousHash)
@@ -67,10 +64,21 @@ func appendDetails(b []byte, d *rack.AuditDetails) []byte {
 	b = appendString(b, &first, "machineID", d.MachineID)
 	b = appendString(b, &first, "message", d.Message)
 	b = appendStrings(b, &first, "nodeTaints", d.NodeTaints)
+	b = appendSeconds(b, &first, "previousEarliestReleaseAt", d.PreviousEarliestReleaseAt)
 	b = appendString(b, &first, "reason", d.Reason)
 	b = appendSeconds(b, &first, "releasedAt", d.ReleasedAt)
 	b = appendDuration(b, &first, "remaining", d.Remaining)
+	if d.RequestedBy != nil {
+		b = appendActor(appendKey(b, &first, "requestedBy"), d.RequestedBy)
+	}
 	return appendString(b, &first, "sourceNamespace", d.SourceNamespace)
+}
+
+func appendActor(b []byte, a *rack.AuditActor) []byte {
+	first := true
+	b = appendStrings(append(b, '{'), &first, "groups", a.Groups)
+	b = appendString(b, &first, "uid", a.UID)
+	return append(appendString(b, &first, "username", a.Username), '}')
 }
 
 func appendReference(b []byte, key string, r *rack.AuditReference) []byte {

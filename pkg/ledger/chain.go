@@ -9,18 +9,19 @@ import (
 	"fmt"
 	"strings"
 	"time"
-	"unicode"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/apiserver/pkg/audit"
 	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/utils/clock"
 
 	"macrack.io/macrack/pkg/apis/rack"
+	"macrack.io/macrack/pkg/printable"
 )
 
 const (
@@ -36,6 +37,9 @@ const (
 	// maxText bounds, in bytes, each text that a record takes over, and maxTexts how many a list has.
 	maxText  = 4096
 	maxTexts = 64
+
+	// maxRequestID bounds the ID of a request.
+	maxRequestID = 64
 )
 
 var auditRecords = schema.GroupResource{Group: rack.GroupName, Resource: "auditrecords"}
@@ -194,6 +198,13 @@ func (h Head) next(clock clock.PassiveClock) time.Time {
 }
 
 // identify fills in who asked for what is recorded, if ctx is that of a request.
+type claimedRequestID struct{}
+
+// WithClaimedRequestID returns a context in which records note the ID that the request came with.
+func WithClaimedRequestID(ctx context.Context, id string) context.Context {
+	return context.WithValue(ctx, claimedRequestID{}, id)
+}
+
 func identify(ctx context.Context, record *rack.AuditRecord) {
 	if user, ok := genericapirequest.UserFrom(ctx); ok {
 		record.Actor = rack.AuditActor{Username: user.GetName(), UID: user.GetUID(), Groups: user.GetGroups()}
@@ -201,41 +212,39 @@ func identify(ctx context.Context, record *rack.AuditRecord) {
 	if id := audit.GetAuditIDTruncated(ctx); id != "" {
 		record.RequestID = id
 	}
+	if id, ok := ctx.Value(claimedRequestID{}).(string); ok {
+		record.ClaimedRequestID = id
+	}
 }
 
-// clean makes the texts of a record such that every encoding of it reads back the same.
+// clean makes the texts of a record such that every encoding of it reads back the same, and that readers see every character.
 func clean(record *rack.AuditRecord) {
 	d := &record.Details
 	for _, s := range []*string{
-		&record.RequestID, &record.Actor.Username, &record.Actor.UID,
 		&record.Chassis.NodeName, &record.Chassis.SerialNumber, &record.Tenant,
-		&d.MachineID, &d.MACAddress, (*string)(&d.Layer), &d.SourceNamespace, &d.Reason, &d.Message,
+		&d.MachineID, &d.MACAddress, (*string)(&d.Layer), &d.SourceNamespace, &d.Reason,
 	} {
-		*s = cleanText(*s)
+		*s = printable.Line(*s, maxText)
 	}
-	record.Actor.Groups = cleanTexts(record.Actor.Groups)
+	record.RequestID = printable.ASCII(record.RequestID, maxRequestID)
+	record.ClaimedRequestID = printable.ASCII(record.ClaimedRequestID, maxRequestID)
+	record.Actor = cleanActor(record.Actor)
+	d.RequestedBy = cleanRequester(d.RequestedBy)
+	d.Message = printable.Lines(d.Message, maxText)
 	d.NodeTaints = cleanTexts(d.NodeTaints)
 	record.Lease = cleanReference(record.Lease)
 	record.Instance = cleanReference(record.Instance)
 }
 
-func cleanText(s string) string {
-	if strings.IndexFunc(s, needsCleaning) >= 0 {
-		s = strings.Map(func(r rune) rune {
-			if r != unicode.ReplacementChar && needsCleaning(r) {
-				return -1
-			}
-			return r
-		}, strings.ToValidUTF8(s, string(unicode.ReplacementChar)))
-	}
-	if len(s) > maxText {
-		s = strings.ToValidUTF8(s[:maxText], "")
-	}
-	return s
+func cleanActor(a rack.AuditActor) rack.AuditActor {
+	return rack.AuditActor{Username: printable.Line(a.Username, maxText), UID: printable.Line(a.UID, maxText), Groups: cleanTexts(a.Groups)}
 }
 
-func needsCleaning(r rune) bool {
-	return r == unicode.ReplacementChar || unicode.IsControl(r) && r != '\n' && r != '\t'
+func cleanRequester(a *rack.AuditActor) *rack.AuditActor {
+	if a == nil || a.Username == "" && a.UID == "" {
+		return nil
+	}
+	return &rack.AuditActor{Username: printable.Line(a.Username, maxText), UID: printable.Line(a.UID, maxText)}
 }
 
 func cleanTexts(texts []string) []string {
@@ -244,7 +253,7 @@ func cleanTexts(texts []string) []string {
 	}
 	cleaned := make([]string, 0, min(len(texts), maxTexts))
 	for _, s := range texts[:min(len(texts), maxTexts)] {
-		cleaned = append(cleaned, cleanText(s))
+		cleaned = append(cleaned, printable.Line(s, maxText))
 	}
 	return cleaned
 }
@@ -253,7 +262,7 @@ func cleanReference(r *rack.AuditReference) *rack.AuditReference {
 	if r == nil || *r == (rack.AuditReference{}) {
 		return nil
 	}
-	return &rack.AuditReference{Namespace: cleanText(r.Namespace), Name: cleanText(r.Name), UID: r.UID}
+	return &rack.AuditReference{Namespace: printable.Line(r.Namespace, maxText), Name: printable.Line(r.Name, maxText), UID: types.UID(printable.Line(string(r.UID), maxText))}
 }
 
 // SplitName returns the chain and the sequence number of the record with a name, and whether it is the name of one.

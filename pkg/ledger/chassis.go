@@ -58,8 +58,8 @@ func (s *chassis) apply(record *rack.AuditRecord, at int64) {
 		})
 	case rack.LeaseBound:
 		s.bind(record, at)
-	case rack.LeaseHeld:
-		s.hold(record, at)
+	case rack.LeaseHeld, rack.FloorLengthened:
+		s.raise(record, at)
 	case rack.LeaseReleased:
 		s.release(record, at)
 	case rack.InstanceStarted:
@@ -109,7 +109,8 @@ func (s *chassis) vmsOfOthers(tenant string) (strangers []use) {
 	return strangers
 }
 
-func (s *chassis) hold(record *rack.AuditRecord, at int64) {
+// raise keeps the longest floor that a lease has had.
+func (s *chassis) raise(record *rack.AuditRecord, at int64) {
 	s.adopt(record, at)
 	if i := find(s.leases, objectOf(record.Lease)); i >= 0 {
 		s.leases[i].raise(floorOf(record))

@@ -27,6 +27,7 @@ var columns = []column{
 	text("actor.uid", func(r *rack.AuditRecord) *string { return &r.Actor.UID }),
 	texts("actor.groups", func(r *rack.AuditRecord) *[]string { return &r.Actor.Groups }),
 	text("requestID", func(r *rack.AuditRecord) *string { return &r.RequestID }),
+	text("claimedRequestID", func(r *rack.AuditRecord) *string { return &r.ClaimedRequestID }),
 	text("chassis.nodeName", func(r *rack.AuditRecord) *string { return &r.Chassis.NodeName }),
 	text("chassis.serialNumber", func(r *rack.AuditRecord) *string { return &r.Chassis.SerialNumber }),
 	text("tenant", func(r *rack.AuditRecord) *string { return &r.Tenant }),
@@ -71,6 +72,9 @@ var columns = []column{
 	text("details.reason", func(r *rack.AuditRecord) *string { return &r.Details.Reason }),
 	text("details.message", func(r *rack.AuditRecord) *string { return &r.Details.Message }),
 	integer("details.count", func(r *rack.AuditRecord) *int64 { return &r.Details.Count }),
+	moment("details.previousEarliestReleaseAt", func(r *rack.AuditRecord) **metav1.Time { return &r.Details.PreviousEarliestReleaseAt }),
+	ofRequester("details.requestedBy.username", func(a *rack.AuditActor) *string { return &a.Username }),
+	ofRequester("details.requestedBy.uid", func(a *rack.AuditActor) *string { return &a.UID }),
 }
 
 func lease(r *rack.AuditRecord) **rack.AuditReference { return &r.Lease }
@@ -98,6 +102,28 @@ func ofReference(name string, reference func(*rack.AuditRecord) **rack.AuditRefe
 				*reference(r) = &rack.AuditReference{}
 			}
 			*field(*reference(r)) = strings.Clone(s)
+			return nil
+		},
+	}
+}
+
+func ofRequester(name string, field func(*rack.AuditActor) *string) column {
+	return column{
+		name: name,
+		get: func(r *rack.AuditRecord) string {
+			if r.Details.RequestedBy == nil {
+				return ""
+			}
+			return *field(r.Details.RequestedBy)
+		},
+		set: func(r *rack.AuditRecord, s string) error {
+			if s == "" {
+				return nil
+			}
+			if r.Details.RequestedBy == nil {
+				r.Details.RequestedBy = &rack.AuditActor{}
+			}
+			*field(r.Details.RequestedBy) = strings.Clone(s)
 			return nil
 		},
 	}

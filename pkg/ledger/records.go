@@ -15,6 +15,18 @@ func NewLeaseBound(lease *rack.MacNodeLease, node *rack.MacNode) *rack.AuditReco
 	record.Chassis = chassisOf(node)
 	record.Details.BoundAt = lease.Status.BoundAt.DeepCopy()
 	record.Details.EarliestReleaseAt = lease.Status.EarliestReleaseAt.DeepCopy()
+	if by := lease.Status.RequestedBy; by != nil {
+		record.Details.RequestedBy = &rack.AuditActor{Username: by.Username, UID: by.UID}
+	}
+	return record
+}
+
+// NewFloorLengthened returns the record of a lease's floor that was moved forward from a time, which is nil if there was none.
+func NewFloorLengthened(lease *rack.MacNodeLease, from *metav1.Time) *rack.AuditRecord {
+	record := ofLease(rack.FloorLengthened, lease)
+	record.Details.BoundAt = lease.Status.BoundAt.DeepCopy()
+	record.Details.EarliestReleaseAt = lease.Status.EarliestReleaseAt.DeepCopy()
+	record.Details.PreviousEarliestReleaseAt = from.DeepCopy()
 	return record
 }
 

@@ -295,7 +295,7 @@ func counted(f *fold) *rack.AuditRecord {
 	record.Details.Count = f.count
 	switch {
 	case f.key.crowd:
-		record.Actor, record.RequestID = rack.AuditActor{}, "" // They were many.
+		record.Actor, record.RequestID, record.ClaimedRequestID = rack.AuditActor{}, "", "" // They were many.
 		record.Chassis, record.Lease, record.Instance = f.key.chassis, nil, nil
 		record.Details = rack.AuditDetails{
 			Count: f.count, Layer: f.key.layer, SourceNamespace: f.key.source, Reason: f.key.reason,

@@ -268,6 +268,20 @@ func TestReportFindsWhatIsPlanted(t *testing.T) {
 			},
 			rack.ComplianceViolated, RuleFloor, mac("mac1", 12, 14), "23h0m0s before its floor", "C07MAC1",
 		},
+		"a release before a floor that was lengthened": {
+			func(t *testing.T, m *memory) {
+				lease := newLease("acme", "third")
+				m.bind(t, lease, newNode("mac1"))
+				floor := lease.Status.EarliestReleaseAt
+				lease.Status.EarliestReleaseAt = &metav1.Time{Time: floor.Add(24 * time.Hour)}
+				m.append(t, NewFloorLengthened(lease, floor))
+				lease.Status.EarliestReleaseAt = floor
+				m.append(t, NewLeaseHeld(lease, m.clock.Now()))
+				m.step(25 * time.Hour)
+				m.release(t, lease)
+			},
+			rack.ComplianceViolated, RuleFloor, mac("mac1", 12, 15), "23h0m0s before its floor", "C07MAC1",
+		},
 		"a release before 24 hours with a floor that was too short": {
 			func(t *testing.T, m *memory) {
 				lease, node := newLease("acme", "third"), newNode("mac1")

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -23,7 +24,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/user"
-	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
 	restclient "k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 
@@ -148,8 +149,20 @@ func newServer(etcd []string, listener net.Listener, clock clock.WithTicker, cha
 		}
 		return &authenticator.Response{User: &user.DefaultInfo{Name: name, UID: "uid-of-" + name, Groups: req.Header.Values(GroupHeader)}}, true, nil
 	})
-	config.Generic.Authorization.Authorizer = authorizerfactory.NewAlwaysAllowAuthorizer()
+	config.Generic.Authorization.Authorizer = authorizer.AuthorizerFunc(authorize)
 	return config.New()
+}
+
+// authorize lets users do everything, but tenants only in a namespace what is in namespaces. Tenants are those without a group or name of the system.
+func authorize(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+	tenant := !strings.HasPrefix(a.GetUser().GetName(), "system:") && !slices.Contains(a.GetUser().GetGroups(), user.SystemPrivilegedGroup)
+	switch a.GetResource() {
+	case "macnodeleases", "macosinstances", "auditrecords":
+		if tenant && a.GetNamespace() == "" {
+			return authorizer.DecisionDeny, "tenants have rights in namespaces alone", nil
+		}
+	}
+	return authorizer.DecisionAllow, "", nil
 }
 
 // StartServer runs a server for the time of the test, with its options changed if need be.

@@ -3,6 +3,7 @@ package instance
 import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
@@ -82,6 +83,9 @@ type MacOSInstanceStatus struct {
 	StopRequest  *StopRequest
 	Startup      *StartupResult
 	Conditions   []metav1.Condition
+
+	// NamespaceUID is the UID of the namespace that the instance was created in, set by the server.
+	NamespaceUID types.UID
 }
 
 // IPAddress is an address with where it was learnt.

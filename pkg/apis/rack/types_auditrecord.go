@@ -13,28 +13,32 @@ type AuditRecord struct {
 	metav1.TypeMeta
 	metav1.ObjectMeta
 
-	Time         metav1.MicroTime
-	Type         AuditRecordType
-	Actor        AuditActor
-	RequestID    string
-	Chassis      AuditChassis
-	Tenant       string
-	Lease        *AuditReference
-	Instance     *AuditReference
-	Sequence     int64
-	PreviousHash string
-	Hash         string
-	Details      AuditDetails
+	Time      metav1.MicroTime
+	Type      AuditRecordType
+	Actor     AuditActor
+	RequestID string
+	// ClaimedRequestID is the ID that the request came with.
+	ClaimedRequestID string
+	Chassis          AuditChassis
+	Tenant           string
+	Lease            *AuditReference
+	Instance         *AuditReference
+	Sequence         int64
+	PreviousHash     string
+	Hash             string
+	Details          AuditDetails
 }
 
 // AuditRecordType says what happened.
 type AuditRecordType string
 
 const (
-	// LeaseBound: a Mac became a tenant's. Details: boundAt, earliestReleaseAt.
+	// LeaseBound: a Mac became a tenant's. Details: boundAt, earliestReleaseAt, requestedBy.
 	LeaseBound AuditRecordType = "LeaseBound"
 	// LeaseHeld: a lease was deleted before its floor. Details: attemptedAt, earliestReleaseAt, remaining.
 	LeaseHeld AuditRecordType = "LeaseHeld"
+	// FloorLengthened: a lease's floor was moved forward. Details: boundAt, earliestReleaseAt, previousEarliestReleaseAt.
+	FloorLengthened AuditRecordType = "FloorLengthened"
 	// LeaseReleased: a Mac stopped being a tenant's. Details: boundAt, earliestReleaseAt, releasedAt, duration, nodeTaints.
 	LeaseReleased AuditRecordType = "LeaseReleased"
 	// InstanceStarted: a virtual machine runs. Details: localVMs, machineID, macAddress.
@@ -104,6 +108,11 @@ type AuditDetails struct {
 	Reason            string
 	Message           string
 	Count             int64
+
+	// PreviousEarliestReleaseAt is the floor that FloorLengthened replaced.
+	PreviousEarliestReleaseAt *metav1.Time
+	// RequestedBy is the user who created the lease that was bound, without groups.
+	RequestedBy *AuditActor
 }
 
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object

@@ -64,6 +64,17 @@ type MacNodeLeaseStatus struct {
 	SerialNumber      string
 	Instances         []LeaseSlot
 	Conditions        []metav1.Condition
+
+	// NamespaceUID is the UID of the namespace that the lease was created in, set by the server.
+	NamespaceUID types.UID
+	// RequestedBy is the user who created the lease, set by the server.
+	RequestedBy *LeaseRequester
+}
+
+// LeaseRequester is the user who created a lease.
+type LeaseRequester struct {
+	Username string
+	UID      string
 }
 
 // LeaseSlot is a slot of a lease that an instance has taken.

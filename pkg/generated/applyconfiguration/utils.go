@@ -78,6 +78,8 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &applyconfigurationrackv1alpha1.CachedImageApplyConfiguration{}
 	case rackv1alpha1.SchemeGroupVersion.WithKind("LeaseReference"):
 		return &applyconfigurationrackv1alpha1.LeaseReferenceApplyConfiguration{}
+	case rackv1alpha1.SchemeGroupVersion.WithKind("LeaseRequester"):
+		return &applyconfigurationrackv1alpha1.LeaseRequesterApplyConfiguration{}
 	case rackv1alpha1.SchemeGroupVersion.WithKind("LeaseSlot"):
 		return &applyconfigurationrackv1alpha1.LeaseSlotApplyConfiguration{}
 	case rackv1alpha1.SchemeGroupVersion.WithKind("MachineResources"):

@@ -115,6 +115,7 @@ func GetOpenAPIDefinitions(ref common.ReferenceCallback) map[string]common.OpenA
 		rackv1alpha1.ComplianceReportStatus{}.OpenAPIModelName():     schema_pkg_apis_rack_v1alpha1_ComplianceReportStatus(ref),
 		rackv1alpha1.ComplianceViolation{}.OpenAPIModelName():        schema_pkg_apis_rack_v1alpha1_ComplianceViolation(ref),
 		rackv1alpha1.LeaseReference{}.OpenAPIModelName():             schema_pkg_apis_rack_v1alpha1_LeaseReference(ref),
+		rackv1alpha1.LeaseRequester{}.OpenAPIModelName():             schema_pkg_apis_rack_v1alpha1_LeaseRequester(ref),
 		rackv1alpha1.LeaseSlot{}.OpenAPIModelName():                  schema_pkg_apis_rack_v1alpha1_LeaseSlot(ref),
 		rackv1alpha1.MacNode{}.OpenAPIModelName():                    schema_pkg_apis_rack_v1alpha1_MacNode(ref),
 		rackv1alpha1.MacNodeClass{}.OpenAPIModelName():               schema_pkg_apis_rack_v1alpha1_MacNodeClass(ref),
@@ -3911,6 +3912,13 @@ func schema_pkg_apis_instance_v1alpha1_MacOSInstanceStatus(ref common.ReferenceC
 							},
 						},
 					},
+					"namespaceUID": {
+						SchemaProps: spec.SchemaProps{
+							Description: "namespaceUID is the UID of the namespace that the instance was created in. The server sets it once. Users of a later namespace of the same name have nothing to do with the instance.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
 				},
 			},
 		},
@@ -4240,11 +4248,23 @@ func schema_pkg_apis_rack_v1alpha1_AuditDetails(ref common.ReferenceCallback) co
 							Format:      "int64",
 						},
 					},
+					"previousEarliestReleaseAt": {
+						SchemaProps: spec.SchemaProps{
+							Description: "previousEarliestReleaseAt is the floor that a longer one replaced.",
+							Ref:         ref(v1.Time{}.OpenAPIModelName()),
+						},
+					},
+					"requestedBy": {
+						SchemaProps: spec.SchemaProps{
+							Description: "requestedBy is the user who created the lease that was bound, without groups.",
+							Ref:         ref(rackv1alpha1.AuditActor{}.OpenAPIModelName()),
+						},
+					},
 				},
 			},
 		},
 		Dependencies: []string{
-			v1.Duration{}.OpenAPIModelName(), v1.Time{}.OpenAPIModelName()},
+			v1.Duration{}.OpenAPIModelName(), v1.Time{}.OpenAPIModelName(), rackv1alpha1.AuditActor{}.OpenAPIModelName()},
 	}
 }
 
@@ -4299,7 +4319,7 @@ func schema_pkg_apis_rack_v1alpha1_AuditRecord(ref common.ReferenceCallback) com
 					},
 					"requestID": {
 						SchemaProps: spec.SchemaProps{
-							Description: "requestID is the audit ID of the request.",
+							Description: "requestID is the ID that the server gave the request, which is also in its audit log.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
@@ -4356,6 +4376,13 @@ func schema_pkg_apis_rack_v1alpha1_AuditRecord(ref common.ReferenceCallback) com
 							Description: "details are the particulars of the type.",
 							Default:     map[string]interface{}{},
 							Ref:         ref(rackv1alpha1.AuditDetails{}.OpenAPIModelName()),
+						},
+					},
+					"claimedRequestID": {
+						SchemaProps: spec.SchemaProps{
+							Description: "claimedRequestID is the ID that the request came with: that of the kube-apiserver that passed it on, or whatever the client sent as Audit-ID. It finds the request in other logs, and proves nothing.",
+							Type:        []string{"string"},
+							Format:      "",
 						},
 					},
 				},
@@ -4813,6 +4840,33 @@ func schema_pkg_apis_rack_v1alpha1_LeaseReference(ref common.ReferenceCallback) 
 					},
 				},
 				Required: []string{"namespace", "name", "uid"},
+			},
+		},
+	}
+}
+
+func schema_pkg_apis_rack_v1alpha1_LeaseRequester(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "LeaseRequester is the user who created a lease.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"username": {
+						SchemaProps: spec.SchemaProps{
+							Description: "username is the name of the user.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"uid": {
+						SchemaProps: spec.SchemaProps{
+							Description: "uid is the UID of the user.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+				},
 			},
 		},
 	}
@@ -5564,11 +5618,24 @@ func schema_pkg_apis_rack_v1alpha1_MacNodeLeaseStatus(ref common.ReferenceCallba
 							},
 						},
 					},
+					"namespaceUID": {
+						SchemaProps: spec.SchemaProps{
+							Description: "namespaceUID is the UID of the namespace that the lease was created in. The server sets it once. Users of a later namespace of the same name have nothing to do with the lease.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"requestedBy": {
+						SchemaProps: spec.SchemaProps{
+							Description: "requestedBy is the user who created the lease. The server sets it once.",
+							Ref:         ref(rackv1alpha1.LeaseRequester{}.OpenAPIModelName()),
+						},
+					},
 				},
 			},
 		},
 		Dependencies: []string{
-			v1.Condition{}.OpenAPIModelName(), v1.Time{}.OpenAPIModelName(), rackv1alpha1.LeaseSlot{}.OpenAPIModelName()},
+			v1.Condition{}.OpenAPIModelName(), v1.Time{}.OpenAPIModelName(), rackv1alpha1.LeaseRequester{}.OpenAPIModelName(), rackv1alpha1.LeaseSlot{}.OpenAPIModelName()},
 	}
 }
 

@@ -8,6 +8,8 @@ import (
 
 	"k8s.io/apiserver/pkg/authentication/user"
 	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
+
+	"macrack.io/macrack/pkg/printable"
 )
 
 const (
@@ -40,12 +42,21 @@ func IsAdministrator(ctx context.Context) bool {
 	return in(ctx, user.SystemPrivilegedGroup)
 }
 
-// Username returns the name of the user who makes the request.
-func Username(ctx context.Context) string {
+// maxName bounds what objects note of a user, in bytes.
+const maxName = 1024
+
+// User returns the name and the UID of the user who makes the request, as they can be shown.
+func User(ctx context.Context) (name, uid string) {
 	if u, ok := genericapirequest.UserFrom(ctx); ok {
-		return u.GetName()
+		return printable.Line(u.GetName(), maxName), printable.Line(u.GetUID(), maxName)
 	}
-	return ""
+	return "", ""
+}
+
+// Username returns the name of the user who makes the request, as it can be shown.
+func Username(ctx context.Context) string {
+	name, _ := User(ctx)
+	return name
 }
 
 func in(ctx context.Context, group string) bool {

@@ -51,10 +51,11 @@ func Check(ctx context.Context, recorder Recorder, err error, dryRun []string) e
 }
 
 // A Store is a [registry.Store] that has its refusals recorded. Classify, if set, may turn an error that no
-// planner made, such as a failed validation, into an [Error].
+// planner made, such as a failed validation, into an [Error]. Filter, if set, hides objects from users.
 type Store struct {
 	*registry.Store
 	Recorder Recorder
+	Filter   Filter
 	Classify func(ctx context.Context, obj runtime.Object, name string, err error) error
 }
 
@@ -66,12 +67,18 @@ func (s *Store) Create(ctx context.Context, obj runtime.Object, validate rest.Va
 
 // Update is [registry.Store.Update], with refusals recorded.
 func (s *Store) Update(ctx context.Context, name string, info rest.UpdatedObjectInfo, create rest.ValidateObjectFunc, update rest.ValidateObjectUpdateFunc, allowCreate bool, options *metav1.UpdateOptions) (runtime.Object, bool, error) {
+	if err := s.find(ctx, name, allowCreate); err != nil {
+		return nil, false, err
+	}
 	out, created, err := s.Store.Update(ctx, name, info, create, update, allowCreate, options)
 	return out, created, s.check(ctx, nil, name, err, options.DryRun)
 }
 
 // Delete is [registry.Store.Delete], with refusals recorded.
 func (s *Store) Delete(ctx context.Context, name string, validate rest.ValidateObjectFunc, options *metav1.DeleteOptions) (runtime.Object, bool, error) {
+	if err := s.find(ctx, name, false); err != nil {
+		return nil, false, err
+	}
 	out, gone, err := s.Store.Delete(ctx, name, validate, options)
 	return out, gone, s.check(ctx, nil, name, err, options.DryRun)
 }

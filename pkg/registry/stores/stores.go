@@ -46,6 +46,9 @@ type Kind struct {
 
 	Attrs storage.AttrFunc
 	Table rest.TableConvertor
+
+	// Filter hides objects from users; nil hides none.
+	Filter rejection.Filter
 }
 
 // REST is the storage of a kind.
@@ -121,14 +124,14 @@ func New(kind Kind, getter generic.RESTOptionsGetter, recorder rejection.Recorde
 	if err := store.CompleteWithOptions(&generic.StoreOptions{RESTOptions: getter, AttrFunc: kind.Attrs}); err != nil {
 		return nil, nil, err
 	}
-	main := &REST{&rejection.Store{Store: store, Recorder: recorder}, kind.ShortNames}
+	main := &REST{&rejection.Store{Store: store, Recorder: recorder, Filter: kind.Filter}, kind.ShortNames}
 	if kind.Status == nil {
 		return main, nil, nil
 	}
 	status := *store
 	status.UpdateStrategy = kind.Status
 	status.ResetFieldsStrategy = kind.Status
-	return main, &StatusREST{&rejection.Store{Store: &status, Recorder: recorder}}, nil
+	return main, &StatusREST{&rejection.Store{Store: &status, Recorder: recorder, Filter: kind.Filter}}, nil
 }
 
 // Classify has the errors of both storages turned into rejections by f; see [rejection.Store].

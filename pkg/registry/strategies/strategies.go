@@ -4,6 +4,7 @@ package strategies
 import (
 	"context"
 	"fmt"
+	"math"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -13,6 +14,8 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/apiserver/pkg/storage/names"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
+
+	"macrack.io/macrack/pkg/printable"
 )
 
 // Base has the behaviour of most kinds: names can be generated, PUT does not create, an update without a
@@ -80,19 +83,16 @@ func ResetFields(version string, paths ...[]string) map[fieldpath.APIVersion]*fi
 // Path names a field by the names on the way to it.
 func Path(names ...string) []string { return names }
 
-// Cut returns the beginning of s as valid UTF-8 of limit bytes at most. It is for what somebody reports and
-// somebody else made up: refusing it would let the latter keep the former from reporting.
-func Cut(s string, limit int) string {
-	s = strings.ToValidUTF8(s, "?")
-	if len(s) > limit {
-		s = strings.ToValidUTF8(s[:limit], "")
-	}
-	return s
-}
+// Cut returns the beginning of s, limit bytes at most, with characters that do not print escaped. It is for text that
+// one user reports and another wrote: to refuse it would let the writer keep the reporter from reporting.
+func Cut(s string, limit int) string { return printable.Lines(s, limit) }
 
 // CutEnd returns the end of s as Cut returns the beginning.
 func CutEnd(s string, limit int) string {
-	s = strings.ToValidUTF8(s, "?")
+	if from := len(s) - limit; from > 0 {
+		s = s[from:] // escaping makes it no shorter
+	}
+	s = printable.Lines(s, math.MaxInt)
 	if len(s) > limit {
 		s = strings.ToValidUTF8(s[len(s)-limit:], "")
 	}

@@ -16,7 +16,9 @@ func TestCut(t *testing.T) {
 		{"abcd", 3, "abc", "bcd"},
 		{"üüü", 5, "üü", "üü"},
 		{"üüü", 6, "üüü", "üüü"},
-		{"a\xffb", 3, "a?b", "a?b"},
+		{"a\xffb", 5, "a\uFFFDb", "a\uFFFDb"},
+		{"\u202eab", 8, `\u202eab`, `\u202eab`},
+		{"\x1b[31m\nx", 100, "\\x1b[31m\nx", "\\x1b[31m\nx"},
 		{"", 3, "", ""},
 	}
 	for _, tt := range tests {

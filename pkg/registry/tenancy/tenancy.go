@@ -1,8 +1,8 @@
 // Package tenancy tells namespaces of the same name apart. Records outlive their namespace, and whoever gets the name next
 // is another tenant: what was there before is none of its business. So the first lease in the life of a namespace writes
 // down that the life has begun, in the transaction that creates the lease, and the namespace's users read the records
-// that are younger than that. A lease itself can outlive its namespace when somebody takes the namespace's finalizers
-// away: it then holds its Mac until the floor, and runs nothing for the next owner of the name.
+// that are younger than that. Leases and instances can outlive their namespace when a user removes the namespace's finalizers: the lease then holds its
+// Mac until the floor. Each notes the UID of its namespace, and does not exist for users of a later namespace of the same name.
 package tenancy
 
 import (
@@ -13,8 +13,10 @@ import (
 	"strings"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/meta"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/storage"
@@ -28,13 +30,13 @@ import (
 	"macrack.io/macrack/pkg/rules"
 )
 
-var leases = rack.Resource("macnodeleases")
+var (
+	leases     = rack.Resource("macnodeleases")
+	namespaces = schema.GroupResource{Resource: "namespaces"}
+)
 
 // Kind is the kind of the index keys that hold the UID of each namespace, and since when it leases Macs.
 const Kind = "namespace-life"
-
-// LeaseKind is the kind of the index keys that hold, for the UID of each lease, the UID of the namespace it was created in.
-const LeaseKind = "lease-namespace"
 
 // foldedLate is how long after a rejection the count of identical ones may come: a minute, and time to write it.
 const foldedLate = 2 * time.Minute
@@ -50,54 +52,42 @@ type Lives struct {
 	Key func(ctx context.Context, kind, id string) (value []byte, revision int64, err error)
 	// SeesAll says whether the user of a request may read the records of all namespaces.
 	SeesAll func(ctx context.Context) (bool, error)
+	// Everywhere reports whether the user of a request may do in all namespaces what the request asks for.
+	Everywhere func(ctx context.Context) (bool, error)
 }
 
-// Leases returns planner, the planner of leases, which has the first lease in the life of a namespace begin it, and
-// notes for each lease whose it is.
+// Leases returns planner, the planner of leases, which makes the first lease in the life of a namespace begin that life, and notes in each lease
+// which namespace it belongs to.
 func (l *Lives) Leases(clock clock.PassiveClock, planner txn.Planner) txn.Planner {
 	return func(ctx context.Context, tx *txn.Tx, old, new runtime.Object) error {
-		if err := planner(ctx, tx, old, new); err != nil || old != nil && new != nil {
+		if err := planner(ctx, tx, old, new); err != nil || old != nil {
 			return err
 		}
-		if new == nil {
-			return forget(ctx, tx, old)
+		lease, ok := new.(*rack.MacNodeLease)
+		if !ok {
+			return fmt.Errorf("a %T is not a lease", new)
 		}
-		m, err := meta.Accessor(new)
+		uid, err := l.Namespaces(ctx, lease.Namespace)
 		if err != nil {
 			return err
 		}
-		uid, err := l.Namespaces(ctx, m.GetNamespace())
-		if err != nil || uid == "" {
-			return err
+		if uid == "" {
+			return apierrors.NewNotFound(namespaces, lease.Namespace)
 		}
-		if err := tx.CreateKey(LeaseKind, string(m.GetUID()), []byte(uid)); err != nil {
-			return err
-		}
-		value, exists, err := tx.GetKey(ctx, Kind, m.GetNamespace())
+		lease.Status.NamespaceUID = uid
+		value, exists, err := tx.GetKey(ctx, Kind, lease.Namespace)
 		if err != nil {
 			return err
 		}
 		if was, _ := decode(value); exists && was == uid {
 			return nil
 		}
-		return tx.PutKey(Kind, m.GetNamespace(), encode(uid, clock.Now()))
+		return tx.PutKey(Kind, lease.Namespace, encode(uid, clock.Now()))
 	}
 }
 
-func forget(ctx context.Context, tx *txn.Tx, lease runtime.Object) error {
-	m, err := meta.Accessor(lease)
-	if err != nil {
-		return err
-	}
-	_, exists, err := tx.GetKey(ctx, LeaseKind, string(m.GetUID()))
-	if err != nil || !exists {
-		return err
-	}
-	return tx.DeleteKey(LeaseKind, string(m.GetUID()))
-}
-
-// Instances returns planner, the planner of instances, which refuses to run one on a lease of another tenant whose
-// namespace had the same name.
+// Instances returns planner, the planner of instances, which refuses to run an instance on a lease of another tenant whose namespace had the
+// same name, and notes in each instance which namespace it belongs to.
 func (l *Lives) Instances(planner txn.Planner) txn.Planner {
 	return func(ctx context.Context, tx *txn.Tx, old, new runtime.Object) error {
 		if err := planner(ctx, tx, old, new); err != nil || old != nil {
@@ -105,23 +95,44 @@ func (l *Lives) Instances(planner txn.Planner) txn.Planner {
 		}
 		is, ok := new.(*instance.MacOSInstance)
 		if !ok {
-			return fmt.Errorf("a %T is no instance", new)
+			return fmt.Errorf("a %T is not an instance", new)
 		}
 		lease := &rack.MacNodeLease{}
 		if err := tx.Get(ctx, leases, is.Namespace, is.Spec.LeaseName, lease); err != nil {
 			return err
 		}
-		owner, exists, err := tx.GetKey(ctx, LeaseKind, string(lease.UID))
-		if err != nil || !exists {
-			return err
-		}
 		uid, err := l.Namespaces(ctx, is.Namespace)
-		if err != nil || uid == types.UID(owner) {
+		if err != nil {
 			return err
 		}
-		cause := fmt.Errorf("%s: lease %q is from an earlier namespace %q, which was another tenant's, and ends by itself; create a lease of your own", rules.OneTenant, lease.Name, is.Namespace)
-		return rejection.Forbidden(instance.Resource("macosinstances"), is.Name, cause, ledger.NewInstanceRejected(is, lease, rack.LayerRegistry, "LeaseOfEarlierNamespace", cause.Error()))
+		if uid == "" || uid != lease.Status.NamespaceUID {
+			cause := fmt.Errorf("%s: lease %q is from an earlier namespace %q, which belonged to another tenant, and ends by itself; create a lease of your own", rules.OneTenant, lease.Name, is.Namespace)
+			return rejection.Forbidden(instance.Resource("macosinstances"), is.Name, cause, ledger.NewInstanceRejected(is, lease, rack.LayerRegistry, "LeaseOfEarlierNamespace", cause.Error()))
+		}
+		is.Status.NamespaceUID = uid
+		return nil
 	}
+}
+
+// Own is a [rejection.Filter] of leases and instances. A user of a namespace has to do with the objects of that namespace, and not with those of an
+// earlier namespace of the same name, whatever the verb. A user who may do in all namespaces what the request asks for has to do with all: among them
+// are administrators, the controllers, and what deletes the contents of namespaces.
+func (l *Lives) Own(ctx context.Context) (fields.Selector, error) {
+	namespace := genericapirequest.NamespaceValue(ctx)
+	if namespace == "" {
+		return nil, nil // authorized for all namespaces
+	}
+	if everywhere, err := l.Everywhere(ctx); err != nil || everywhere {
+		return nil, err
+	}
+	uid, err := l.Namespaces(ctx, namespace)
+	if err != nil {
+		return nil, err
+	}
+	if uid == "" {
+		return fields.Nothing(), nil
+	}
+	return fields.OneTermEqualSelector("status.namespaceUID", string(uid)), nil
 }
 
 // Visible returns which records of the request's namespace its user may read; nil for all.

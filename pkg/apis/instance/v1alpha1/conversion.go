@@ -10,7 +10,7 @@ import (
 // addFieldLabelConversionFuncs says by which fields the kinds can be selected.
 func addFieldLabelConversionFuncs(scheme *runtime.Scheme) error {
 	for kind, labels := range map[string][]string{
-		"MacOSInstance": {"metadata.name", "metadata.namespace", "spec.leaseName", "status.phase", "status.nodeName"},
+		"MacOSInstance": {"metadata.name", "metadata.namespace", "spec.leaseName", "status.phase", "status.nodeName", "status.namespaceUID"},
 	} {
 		convert := func(label, value string) (string, string, error) {
 			if !slices.Contains(labels, label) {

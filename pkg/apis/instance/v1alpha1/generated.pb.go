@@ -15,6 +15,8 @@ import (
 	math_bits "math/bits"
 	reflect "reflect"
 	strings "strings"
+
+	k8s_io_apimachinery_pkg_types "k8s.io/apimachinery/pkg/types"
 )
 
 func (m *Display) Reset() { *m = Display{} }
@@ -544,6 +546,11 @@ func (m *MacOSInstanceStatus) MarshalToSizedBuffer(dAtA []byte) (int, error) {
 	_ = i
 	var l int
 	_ = l
+	i -= len(m.NamespaceUID)
+	copy(dAtA[i:], m.NamespaceUID)
+	i = encodeVarintGenerated(dAtA, i, uint64(len(m.NamespaceUID)))
+	i--
+	dAtA[i] = 0x7a
 	if len(m.Conditions) > 0 {
 		for iNdEx := len(m.Conditions) - 1; iNdEx >= 0; iNdEx-- {
 			{
@@ -1016,6 +1023,8 @@ func (m *MacOSInstanceStatus) Size() (n int) {
 			n += 1 + l + sovGenerated(uint64(l))
 		}
 	}
+	l = len(m.NamespaceUID)
+	n += 1 + l + sovGenerated(uint64(l))
 	return n
 }
 
@@ -1234,6 +1243,7 @@ func (this *MacOSInstanceStatus) String() string {
 		`StopRequest:` + strings.Replace(this.StopRequest.String(), "StopRequest", "StopRequest", 1) + `,`,
 		`Startup:` + strings.Replace(this.Startup.String(), "StartupResult", "StartupResult", 1) + `,`,
 		`Conditions:` + repeatedStringForConditions + `,`,
+		`NamespaceUID:` + fmt.Sprintf("%v", this.NamespaceUID) + `,`,
 		`}`,
 	}, "")
 	return s
@@ -3227,6 +3237,38 @@ func (m *MacOSInstanceStatus) Unmarshal(dAtA []byte) error {
 			if err := m.Conditions[len(m.Conditions)-1].Unmarshal(dAtA[iNdEx:postIndex]); err != nil {
 				return err
 			}
+			iNdEx = postIndex
+		case 15:
+			if wireType != 2 {
+				return fmt.Errorf("proto: wrong wireType = %d for field NamespaceUID", wireType)
+			}
+			var stringLen uint64
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return ErrIntOverflowGenerated
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				stringLen |= uint64(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
+			intStringLen := int(stringLen)
+			if intStringLen < 0 {
+				return ErrInvalidLengthGenerated
+			}
+			postIndex := iNdEx + intStringLen
+			if postIndex < 0 {
+				return ErrInvalidLengthGenerated
+			}
+			if postIndex > l {
+				return io.ErrUnexpectedEOF
+			}
+			m.NamespaceUID = k8s_io_apimachinery_pkg_types.UID(dAtA[iNdEx:postIndex])
 			iNdEx = postIndex
 		default:
 			iNdEx = preIndex

@@ -3,6 +3,7 @@ package v1alpha1
 import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // +genclient
@@ -133,6 +134,10 @@ type MacOSInstanceStatus struct {
 	// +patchMergeKey=type
 	// +optional
 	Conditions []metav1.Condition `json:"conditions,omitempty" patchStrategy:"merge" patchMergeKey:"type" protobuf:"bytes,14,rep,name=conditions"`
+	// namespaceUID is the UID of the namespace that the instance was created in. The server sets it once. Users of a later namespace of the same
+	// name have nothing to do with the instance.
+	// +optional
+	NamespaceUID types.UID `json:"namespaceUID,omitempty" protobuf:"bytes,15,opt,name=namespaceUID,casttype=k8s.io/apimachinery/pkg/types.UID"`
 }
 
 // IPAddress is an address with where it was learnt.

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode"
 	"unicode/utf8"
 
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -17,6 +16,8 @@ import (
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"macrack.io/macrack/pkg/printable"
 )
 
 // MaxMessage is how many bytes a message in a status has at most.
@@ -189,7 +190,7 @@ func Text(text string, limit int, path *field.Path) field.ErrorList {
 	if errs := Lines(text, limit, path); len(errs) > 0 {
 		return errs
 	}
-	if strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }) {
+	if !printable.IsLine(text) {
 		return field.ErrorList{field.Invalid(path, text, "must be printable characters on one line")}
 	}
 	return nil

@@ -11,7 +11,7 @@ import (
 func addFieldLabelConversionFuncs(scheme *runtime.Scheme) error {
 	for kind, labels := range map[string][]string{
 		"MacNode":      {"metadata.name", "spec.className", "spec.serialNumber", "status.phase"},
-		"MacNodeLease": {"metadata.name", "metadata.namespace", "spec.className", "status.phase", "status.nodeName", "status.serialNumber"},
+		"MacNodeLease": {"metadata.name", "metadata.namespace", "spec.className", "status.phase", "status.nodeName", "status.serialNumber", "status.namespaceUID"},
 		"AuditRecord":  {"metadata.name", "metadata.namespace", "type", "tenant", "chassis.serialNumber"},
 	} {
 		convert := func(label, value string) (string, string, error) {

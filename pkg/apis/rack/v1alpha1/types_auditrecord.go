@@ -26,7 +26,7 @@ type AuditRecord struct {
 	// actor is who asked for it.
 	// +optional
 	Actor AuditActor `json:"actor,omitempty" protobuf:"bytes,4,opt,name=actor"`
-	// requestID is the audit ID of the request.
+	// requestID is the ID that the server gave the request, which is also in its audit log.
 	// +optional
 	RequestID string `json:"requestID,omitempty" protobuf:"bytes,5,opt,name=requestID"`
 	// chassis is the Mac that it happened to.
@@ -53,16 +53,22 @@ type AuditRecord struct {
 	// details are the particulars of the type.
 	// +optional
 	Details AuditDetails `json:"details,omitempty" protobuf:"bytes,13,opt,name=details"`
+	// claimedRequestID is the ID that the request came with: that of the kube-apiserver that passed it on, or whatever the client sent as
+	// Audit-ID. It finds the request in other logs, and proves nothing.
+	// +optional
+	ClaimedRequestID string `json:"claimedRequestID,omitempty" protobuf:"bytes,14,opt,name=claimedRequestID"`
 }
 
 // AuditRecordType says what happened.
 type AuditRecordType string
 
 const (
-	// LeaseBound: a Mac became a tenant's. Details: boundAt, earliestReleaseAt.
+	// LeaseBound: a Mac became a tenant's. Details: boundAt, earliestReleaseAt, requestedBy.
 	LeaseBound AuditRecordType = "LeaseBound"
 	// LeaseHeld: a lease was deleted before its floor. Details: attemptedAt, earliestReleaseAt, remaining.
 	LeaseHeld AuditRecordType = "LeaseHeld"
+	// FloorLengthened: a lease's floor was moved forward. Details: boundAt, earliestReleaseAt, previousEarliestReleaseAt.
+	FloorLengthened AuditRecordType = "FloorLengthened"
 	// LeaseReleased: a Mac stopped being a tenant's. Details: boundAt, earliestReleaseAt, releasedAt, duration, nodeTaints.
 	LeaseReleased AuditRecordType = "LeaseReleased"
 	// InstanceStarted: a virtual machine runs. Details: localVMs, machineID, macAddress.
@@ -180,6 +186,12 @@ type AuditDetails struct {
 	// count is how many identical rejections within a minute the record stands for; 0 means 1.
 	// +optional
 	Count int64 `json:"count,omitempty" protobuf:"varint,15,opt,name=count"`
+	// previousEarliestReleaseAt is the floor that a longer one replaced.
+	// +optional
+	PreviousEarliestReleaseAt *metav1.Time `json:"previousEarliestReleaseAt,omitempty" protobuf:"bytes,16,opt,name=previousEarliestReleaseAt"`
+	// requestedBy is the user who created the lease that was bound, without groups.
+	// +optional
+	RequestedBy *AuditActor `json:"requestedBy,omitempty" protobuf:"bytes,17,opt,name=requestedBy"`
 }
 
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object

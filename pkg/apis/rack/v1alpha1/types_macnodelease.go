@@ -108,6 +108,23 @@ type MacNodeLeaseStatus struct {
 	// +patchMergeKey=type
 	// +optional
 	Conditions []metav1.Condition `json:"conditions,omitempty" patchStrategy:"merge" patchMergeKey:"type" protobuf:"bytes,9,rep,name=conditions"`
+	// namespaceUID is the UID of the namespace that the lease was created in. The server sets it once. Users of a later namespace of the same name
+	// have nothing to do with the lease.
+	// +optional
+	NamespaceUID types.UID `json:"namespaceUID,omitempty" protobuf:"bytes,10,opt,name=namespaceUID,casttype=k8s.io/apimachinery/pkg/types.UID"`
+	// requestedBy is the user who created the lease. The server sets it once.
+	// +optional
+	RequestedBy *LeaseRequester `json:"requestedBy,omitempty" protobuf:"bytes,11,opt,name=requestedBy"`
+}
+
+// LeaseRequester is the user who created a lease.
+type LeaseRequester struct {
+	// username is the name of the user.
+	// +optional
+	Username string `json:"username,omitempty" protobuf:"bytes,1,opt,name=username"`
+	// uid is the UID of the user.
+	// +optional
+	UID string `json:"uid,omitempty" protobuf:"bytes,2,opt,name=uid"`
 }
 
 // LeaseSlot is a slot of a lease that an instance has taken.

@@ -66,6 +66,11 @@ func (in LeaseReference) OpenAPIModelName() string {
 }
 
 // OpenAPIModelName returns the OpenAPI model name for this type.
+func (in LeaseRequester) OpenAPIModelName() string {
+	return "io.macrack.rack.v1alpha1.LeaseRequester"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
 func (in LeaseSlot) OpenAPIModelName() string {
 	return "io.macrack.rack.v1alpha1.LeaseSlot"
 }

@@ -85,6 +85,8 @@ func validateRejection(recordType rack.AuditRecordType, details *rack.AuditDetai
 		{"localVMs", details.LocalVMs != nil},
 		{"machineID", details.MachineID != ""},
 		{"macAddress", details.MACAddress != ""},
+		{"previousEarliestReleaseAt", details.PreviousEarliestReleaseAt != nil},
+		{"requestedBy", details.RequestedBy != nil},
 	} {
 		if detail.set {
 			errs = append(errs, field.Forbidden(path.Child(detail.name), "only the server puts this on record"))

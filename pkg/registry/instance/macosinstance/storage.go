@@ -10,8 +10,8 @@ import (
 	"macrack.io/macrack/pkg/registry/stores"
 )
 
-// NewStorage returns the storage of MacOSInstance objects and of their status.
-func NewStorage(typer runtime.ObjectTyper, getter generic.RESTOptionsGetter, clock clock.PassiveClock, recorder rejection.Recorder) (*stores.REST, *stores.StatusREST, error) {
+// NewStorage returns the storage of MacOSInstance objects and of their status. The filter hides instances from users.
+func NewStorage(typer runtime.ObjectTyper, getter generic.RESTOptionsGetter, clock clock.PassiveClock, recorder rejection.Recorder, filter rejection.Filter) (*stores.REST, *stores.StatusREST, error) {
 	strategy := NewStrategy(typer)
 	main, status, err := stores.New(stores.Kind{
 		Resource:   instance.Resource("macosinstances"),
@@ -23,6 +23,7 @@ func NewStorage(typer runtime.ObjectTyper, getter generic.RESTOptionsGetter, clo
 		Status:     NewStatusStrategy(strategy),
 		Attrs:      GetAttrs,
 		Table:      NewTableConvertor(clock),
+		Filter:     filter,
 	}, getter, recorder)
 	return main, status, err
 }

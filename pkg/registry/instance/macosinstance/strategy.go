@@ -80,6 +80,7 @@ func (StatusStrategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
 		strategies.Path("status", "nodeName"),
 		strategies.Path("status", "serialNumber"),
 		strategies.Path("status", "stopRequest"),
+		strategies.Path("status", "namespaceUID"),
 	)
 }
 
@@ -92,6 +93,7 @@ func (StatusStrategy) PrepareForUpdate(_ context.Context, obj, old runtime.Objec
 	newMacOSInstance.Status.NodeName = oldMacOSInstance.Status.NodeName
 	newMacOSInstance.Status.SerialNumber = oldMacOSInstance.Status.SerialNumber
 	newMacOSInstance.Status.StopRequest = oldMacOSInstance.Status.StopRequest
+	newMacOSInstance.Status.NamespaceUID = oldMacOSInstance.Status.NamespaceUID
 	fitReport(&newMacOSInstance.Status)
 }
 
@@ -119,6 +121,7 @@ func SelectableFields(macOSInstance *instance.MacOSInstance) fields.Set {
 	set["spec.leaseName"] = macOSInstance.Spec.LeaseName
 	set["status.phase"] = string(macOSInstance.Status.Phase)
 	set["status.nodeName"] = macOSInstance.Status.NodeName
+	set["status.namespaceUID"] = string(macOSInstance.Status.NamespaceUID)
 	return set
 }
 

@@ -36,7 +36,7 @@ func stored() *instance.MacOSInstance {
 			Resources: instance.InstanceResources{Requests: instance.ResourceList{rules.ResourceMacOSVM: resource.MustParse("1")}},
 		},
 		Status: instance.MacOSInstanceStatus{
-			Phase: instance.MacOSInstanceStopping, NodeName: "mac-a1", SerialNumber: "C07DR00AQ6NV",
+			Phase: instance.MacOSInstanceStopping, NamespaceUID: "ns-1", NodeName: "mac-a1", SerialNumber: "C07DR00AQ6NV",
 			StopRequest: &instance.StopRequest{At: metav1.NewTime(time.Unix(1, 0)), By: "acme"},
 		},
 	}
@@ -99,7 +99,7 @@ func TestGuestsCannotSpoilReports(t *testing.T) {
 	assert.Len(t, i.Status.Message, 32<<10)
 	assert.Len(t, i.Status.Conditions[0].Message, 32<<10)
 	assert.Len(t, i.Status.Startup.Output, 4096)
-	assert.True(t, strings.HasSuffix(i.Status.Startup.Output, "o?end\n"), "the end of the output counts")
+	assert.True(t, strings.HasSuffix(i.Status.Startup.Output, "o\uFFFDend\n"), "the end of the output counts")
 	assert.Nil(t, i.Status.IPAddress)
 
 	i = stored()
@@ -121,7 +121,7 @@ func TestSelectableFields(t *testing.T) {
 	_, set, err := GetAttrs(stored())
 	require.NoError(t, err)
 	strategytest.Selectors(t, newScheme(), v1alpha1.SchemeGroupVersion.WithKind("MacOSInstance"), set)
-	assert.Len(t, set, 5)
+	assert.Len(t, set, 6)
 	predicate := storage.SelectionPredicate{Label: labels.Everything(), Field: fields.OneTermEqualSelector("status.nodeName", "mac-a1"), GetAttrs: GetAttrs}
 	match, err := predicate.Matches(stored())
 	require.NoError(t, err)

@@ -37,7 +37,7 @@ func (Strategy) PrepareForCreate(_ context.Context, obj runtime.Object) {
 	auditRecord.ObjectMeta = metav1.ObjectMeta{Namespace: auditRecord.Namespace}
 	auditRecord.Time = metav1.MicroTime{}
 	auditRecord.Actor = rack.AuditActor{}
-	auditRecord.RequestID = ""
+	auditRecord.RequestID, auditRecord.ClaimedRequestID = "", ""
 	auditRecord.Tenant = auditRecord.Namespace
 	if auditRecord.Type == rack.CrossTenantRejected && auditRecord.Lease != nil {
 		auditRecord.Tenant = auditRecord.Lease.Namespace

@@ -48,7 +48,7 @@ func TestStrategy(t *testing.T) {
 		Type:       rack.InstanceRejected,
 		Chassis:    rack.AuditChassis{NodeName: "mac-a1"},
 		Tenant:     "acme",
-		Instance:   &rack.AuditReference{Namespace: "acme", Name: "Not_a.name?", UID: types.UID(strings.Repeat("u", 253))},
+		Instance:   &rack.AuditReference{Namespace: "acme", Name: "Not_a.name\uFFFD", UID: types.UID(strings.Repeat("u", 253))},
 		Details:    rack.AuditDetails{Layer: rack.LayerAgent, Reason: "ThirdVM", Message: strings.Repeat("ü", 1<<11)},
 	}, record)
 	assert.Empty(t, strategy.Validate(t.Context(), record), "whatever was refused, its refusal is on record")

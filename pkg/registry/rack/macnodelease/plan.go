@@ -317,7 +317,7 @@ func (p *planner) beginRelease(ctx context.Context, tx *txn.Tx, is *rack.MacNode
 	return tx.Update(ctx, macnode.Resource, node)
 }
 
-// lengthen moves a floor forward, on the Mac too.
+// lengthen moves a floor forward, on the Mac too, on record.
 func (p *planner) lengthen(ctx context.Context, tx *txn.Tx, was, is *rack.MacNodeLease) error {
 	if was.Status.Phase != rack.MacNodeLeaseBound && was.Status.Phase != rack.MacNodeLeaseHeld {
 		return apierrors.NewForbidden(Resource, is.Name, fmt.Errorf("%s: the lease is %s, which cannot be lengthened; create a new lease", rules.OneDay, was.Status.Phase))
@@ -334,7 +334,10 @@ func (p *planner) lengthen(ctx context.Context, tx *txn.Tx, was, is *rack.MacNod
 		return err
 	}
 	node.Status.EarliestReleaseAt = is.Status.EarliestReleaseAt
-	return tx.Update(ctx, macnode.Resource, node)
+	if err := tx.Update(ctx, macnode.Resource, node); err != nil {
+		return err
+	}
+	return ledger.Append(ctx, tx, ledger.At(now), ledger.NewFloorLengthened(is, was.Status.EarliestReleaseAt))
 }
 
 // release parts the lease and its Mac. is is nil if the lease goes with the last finalizer.

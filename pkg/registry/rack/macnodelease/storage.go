@@ -38,8 +38,8 @@ type REST struct {
 }
 
 // NewStorage returns the storage of MacNodeLeases. The function defaultClass returns the class of leases that
-// name none, or an empty string.
-func NewStorage(typer runtime.ObjectTyper, domain *txn.Domain, clock clock.PassiveClock, recorder rejection.Recorder, defaultClass func(context.Context) string) (*Storage, error) {
+// name none, or an empty string. The filter hides leases from users.
+func NewStorage(typer runtime.ObjectTyper, domain *txn.Domain, clock clock.PassiveClock, recorder rejection.Recorder, defaultClass func(context.Context) string, filter rejection.Filter) (*Storage, error) {
 	strategy := NewStrategy(typer, defaultClass)
 	main, status, err := stores.New(stores.Kind{
 		Resource:   Resource,
@@ -51,6 +51,7 @@ func NewStorage(typer runtime.ObjectTyper, domain *txn.Domain, clock clock.Passi
 		Status:     NewStatusStrategy(strategy),
 		Attrs:      GetAttrs,
 		Table:      NewTableConvertor(clock),
+		Filter:     filter,
 	}, domain, recorder)
 	if err != nil {
 		return nil, err

@@ -15,6 +15,7 @@ import (
 	"macrack.io/macrack/pkg/apis/rack"
 	"macrack.io/macrack/pkg/apis/rack/v1alpha1"
 	"macrack.io/macrack/pkg/apis/rack/validation"
+	"macrack.io/macrack/pkg/registry/identity"
 	"macrack.io/macrack/pkg/registry/strategies"
 )
 
@@ -51,7 +52,16 @@ func (s Strategy) PrepareForCreate(ctx context.Context, obj runtime.Object) {
 	if macNodeLease.Spec.ClassName == "" {
 		macNodeLease.Spec.ClassName = s.defaultClass(ctx)
 	}
-	macNodeLease.Status = rack.MacNodeLeaseStatus{Phase: rack.MacNodeLeasePending}
+	macNodeLease.Status = rack.MacNodeLeaseStatus{Phase: rack.MacNodeLeasePending, RequestedBy: requester(ctx)}
+}
+
+// requester returns the user who creates a lease.
+func requester(ctx context.Context) *rack.LeaseRequester {
+	username, uid := identity.User(ctx)
+	if username == "" {
+		return nil
+	}
+	return &rack.LeaseRequester{Username: username, UID: uid}
 }
 
 // PrepareForUpdate keeps the status, and counts the generations of the spec.
@@ -96,6 +106,8 @@ func (StatusStrategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
 		strategies.Path("status", "nodeName"),
 		strategies.Path("status", "serialNumber"),
 		strategies.Path("status", "instances"),
+		strategies.Path("status", "namespaceUID"),
+		strategies.Path("status", "requestedBy"),
 	)
 }
 
@@ -109,6 +121,8 @@ func (StatusStrategy) PrepareForUpdate(_ context.Context, obj, old runtime.Objec
 	newMacNodeLease.Status.NodeName = oldMacNodeLease.Status.NodeName
 	newMacNodeLease.Status.SerialNumber = oldMacNodeLease.Status.SerialNumber
 	newMacNodeLease.Status.Instances = oldMacNodeLease.Status.Instances
+	newMacNodeLease.Status.NamespaceUID = oldMacNodeLease.Status.NamespaceUID
+	newMacNodeLease.Status.RequestedBy = oldMacNodeLease.Status.RequestedBy
 }
 
 // ValidateUpdate says what is wrong with a change of a MacNodeLease's status.
@@ -123,6 +137,7 @@ func SelectableFields(macNodeLease *rack.MacNodeLease) fields.Set {
 	set["status.phase"] = string(macNodeLease.Status.Phase)
 	set["status.nodeName"] = macNodeLease.Status.NodeName
 	set["status.serialNumber"] = macNodeLease.Status.SerialNumber
+	set["status.namespaceUID"] = string(macNodeLease.Status.NamespaceUID)
 	return set
 }
 

@@ -34,7 +34,7 @@ func stored() *rack.MacNodeLease {
 		ObjectMeta: metav1.ObjectMeta{Name: "ci", Namespace: "acme", UID: "u1", ResourceVersion: "1", Generation: 1, Finalizers: []string{"macrack.io/floor"}},
 		Spec:       rack.MacNodeLeaseSpec{ClassName: "m4"},
 		Status: rack.MacNodeLeaseStatus{
-			Phase: rack.MacNodeLeaseHeld, BoundAt: &boundAt, EarliestReleaseAt: &floor, HeldAt: &boundAt, NodeName: "mac-a1", SerialNumber: "C07DR00AQ6NV",
+			Phase: rack.MacNodeLeaseHeld, BoundAt: &boundAt, EarliestReleaseAt: &floor, HeldAt: &boundAt, NamespaceUID: "ns-1", NodeName: "mac-a1", SerialNumber: "C07DR00AQ6NV",
 			Instances: []rack.LeaseSlot{{Name: "vm1", UID: "u2"}},
 		},
 	}
@@ -103,7 +103,7 @@ func TestSelectableFields(t *testing.T) {
 	_, set, err := GetAttrs(stored())
 	require.NoError(t, err)
 	strategytest.Selectors(t, newScheme(), v1alpha1.SchemeGroupVersion.WithKind("MacNodeLease"), set)
-	assert.Len(t, set, 6)
+	assert.Len(t, set, 7)
 	predicate := storage.SelectionPredicate{Label: labels.Everything(), Field: fields.OneTermEqualSelector("status.phase", "Held"), GetAttrs: GetAttrs}
 	match, err := predicate.Matches(stored())
 	require.NoError(t, err)

@@ -4,6 +4,7 @@ package v1alpha1
 
 import (
 	v1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	types "k8s.io/apimachinery/pkg/types"
 	metav1 "k8s.io/client-go/applyconfigurations/meta/v1"
 	instancev1alpha1 "macrack.io/macrack/pkg/apis/instance/v1alpha1"
 )
@@ -41,6 +42,9 @@ type MacOSInstanceStatusApplyConfiguration struct {
 	Startup *StartupResultApplyConfiguration `json:"startup,omitempty"`
 	// conditions are Scheduled, ImageReady and GuestReady.
 	Conditions []metav1.ConditionApplyConfiguration `json:"conditions,omitempty"`
+	// namespaceUID is the UID of the namespace that the instance was created in. The server sets it once. Users of a later namespace of the same
+	// name have nothing to do with the instance.
+	NamespaceUID *types.UID `json:"namespaceUID,omitempty"`
 }
 
 // MacOSInstanceStatusApplyConfiguration constructs a declarative configuration of the MacOSInstanceStatus type for use with
@@ -163,5 +167,13 @@ func (b *MacOSInstanceStatusApplyConfiguration) WithConditions(values ...*metav1
 		}
 		b.Conditions = append(b.Conditions, *values[i])
 	}
+	return b
+}
+
+// WithNamespaceUID sets the NamespaceUID field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the NamespaceUID field is set to the value of the last call.
+func (b *MacOSInstanceStatusApplyConfiguration) WithNamespaceUID(value types.UID) *MacOSInstanceStatusApplyConfiguration {
+	b.NamespaceUID = &value
 	return b
 }

@@ -4,6 +4,7 @@ package v1alpha1
 
 import (
 	v1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	types "k8s.io/apimachinery/pkg/types"
 	metav1 "k8s.io/client-go/applyconfigurations/meta/v1"
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
 )
@@ -32,6 +33,11 @@ type MacNodeLeaseStatusApplyConfiguration struct {
 	// conditions has Bound, which says why a lease is pending; MacReady, which says what is wrong with its Mac; and Released, which says why it
 	// is still releasing.
 	Conditions []metav1.ConditionApplyConfiguration `json:"conditions,omitempty"`
+	// namespaceUID is the UID of the namespace that the lease was created in. The server sets it once. Users of a later namespace of the same name
+	// have nothing to do with the lease.
+	NamespaceUID *types.UID `json:"namespaceUID,omitempty"`
+	// requestedBy is the user who created the lease. The server sets it once.
+	RequestedBy *LeaseRequesterApplyConfiguration `json:"requestedBy,omitempty"`
 }
 
 // MacNodeLeaseStatusApplyConfiguration constructs a declarative configuration of the MacNodeLeaseStatus type for use with
@@ -119,5 +125,21 @@ func (b *MacNodeLeaseStatusApplyConfiguration) WithConditions(values ...*metav1.
 		}
 		b.Conditions = append(b.Conditions, *values[i])
 	}
+	return b
+}
+
+// WithNamespaceUID sets the NamespaceUID field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the NamespaceUID field is set to the value of the last call.
+func (b *MacNodeLeaseStatusApplyConfiguration) WithNamespaceUID(value types.UID) *MacNodeLeaseStatusApplyConfiguration {
+	b.NamespaceUID = &value
+	return b
+}
+
+// WithRequestedBy sets the RequestedBy field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the RequestedBy field is set to the value of the last call.
+func (b *MacNodeLeaseStatusApplyConfiguration) WithRequestedBy(value *LeaseRequesterApplyConfiguration) *MacNodeLeaseStatusApplyConfiguration {
+	b.RequestedBy = value
 	return b
 }

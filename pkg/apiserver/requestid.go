@@ -1,0 +1,31 @@
+package apiserver
+
+import (
+	"net/http"
+
+	"k8s.io/apimachinery/pkg/util/uuid"
+	auditinternal "k8s.io/apiserver/pkg/apis/audit"
+	genericapiserver "k8s.io/apiserver/pkg/server"
+
+	"macrack.io/macrack/pkg/ledger"
+)
+
+// nameRequests makes the server give every request an ID of its own.
+func (c *Config) nameRequests() {
+	build := c.Generic.BuildHandlerChainFunc
+	c.Generic.BuildHandlerChainFunc = func(api http.Handler, config *genericapiserver.Config) http.Handler {
+		return withOwnRequestID(build(api, config))
+	}
+}
+
+// withOwnRequestID replaces the ID that a request comes with, which any client chooses, by a new one: for the audit log, the answer and the
+// ledger. The ledger notes the former as a claim.
+func withOwnRequestID(handler http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if claimed := r.Header.Get(auditinternal.HeaderAuditID); claimed != "" {
+			r = r.WithContext(ledger.WithClaimedRequestID(r.Context(), claimed))
+		}
+		r.Header.Set(auditinternal.HeaderAuditID, string(uuid.NewUUID()))
+		handler.ServeHTTP(w, r)
+	})
+}
