@@ -35,7 +35,7 @@ func (w *world) forgedCreations() []attempt {
 		{family, "a lease of another version in its body", "acme", post(leases("acme"), strings.Replace(leaseBody(`"name":"attack-x"`, base), "v1alpha1", "v1", 1)), badRequest(""), ""},
 		{family, "a lease of the Mac of another tenant, by its serial number", "acme", lease("", base+`,"serialNumber":"`+w.globexSerial+`"`), forbidden("rule 2"), "CrossTenantRejected/MacIsLeased"},
 		{family, "another lease of the same Mac", "acme", lease("", base+`,"serialNumber":"`+w.acmeSerial+`"`), forbidden("already belongs to lease"), ""},
-		{family, "a lease of a Mac that is none", "acme", lease("", base+`,"serialNumber":"SIM9999999"`), invalid("no Mac with this serial number"), ""},
+		{family, "a lease of a Mac that is none", "acme", lease("", base+`,"serialNumber":"SIM9999999"`), forbidden("there is none, or it belongs to another lease"), ""},
 		{family, "a lease of a class that is none", "acme", lease("", `"className":"free"`), invalid("there is no such class"), ""},
 		{family, "a lease with a field that is none, strictly", "acme", post(leases("acme")+"?fieldValidation=Strict", leaseBody(`"name":"attack-x"`, base+`,"nodeName":"`+w.globexMac+`"`)), badRequest("unknown field"), ""},
 		{family, "a lease with the same field twice, strictly", "acme", post(leases("acme")+"?fieldValidation=Strict", leaseBody(`"name":"attack-x"`, base+`,"minimumDuration":"24h","minimumDuration":"1h"`)), badRequest("duplicate field"), ""},
@@ -398,7 +398,7 @@ func (w *world) dryRuns() []attempt {
 	const release = `{"apiVersion":"rack.macrack.io/v1alpha1","kind":"MacNodeLeaseRelease","nodeTaints":["macrack.io/unleased:NoSchedule"]}`
 	return []attempt{
 		{family, "a lease", "acme", post(leases("acme")+"?dryRun=All", body), says(201, "Pending"), "none"},
-		{family, "a lease of another tenant's Mac", "acme", post(leases("acme")+"?dryRun=All", leaseBody(`"name":"attack-dry"`, base+`,"serialNumber":"`+w.globexSerial+`"`)), forbidden("rule 2"), "none"},
+		{family, "a lease of another tenant's Mac", "acme", post(leases("acme")+"?dryRun=All", leaseBody(`"name":"attack-dry"`, base+`,"serialNumber":"`+w.globexSerial+`"`)), forbidden("there is none, or it belongs to another lease"), "CrossTenantRejected/MacIsLeased"},
 		{family, "an instance", "globex", post(instances("globex")+"?dryRun=All", instanceBody(`"name":"attack-dry"`, `"leaseName":"attack-globex"`)), says(201, "Pending"), "none"},
 		{family, "a third instance", "acme", post(instances("acme")+"?dryRun=All", instanceBody(`"name":"attack-dry"`, `"leaseName":"attack-acme"`)), forbidden("rule 1"), "none"},
 		{family, "to delete a lease", "acme", remove(w.acmeLease() + "?dryRun=All"), ignored(), "none"},

@@ -91,7 +91,7 @@ func TestBadInput(t *testing.T) {
 		// What is out of bounds.
 		"no class and no default":           {path: leasesPath, body: leaseSpecJSON(`{}`), code: 422, says: "spec.className"},
 		"an unknown class":                  {path: leasesPath, body: leaseSpecJSON(`{"className":"quantum"}`), code: 422, says: "there is no such class"},
-		"an unknown serial":                 {path: leasesPath, body: leaseSpecJSON(`{"className":"base","serialNumber":"NOSUCH0001"}`), code: 422, says: "no Mac with this serial number"},
+		"an unknown serial":                 {path: leasesPath, body: leaseSpecJSON(`{"className":"base","serialNumber":"NOSUCH0001"}`), code: 403, says: "with serial number NOSUCH0001 is for lease"},
 		"a serial of another class":         {path: leasesPath, body: leaseSpecJSON(`{"className":"pro","serialNumber":"` + lease.Status.SerialNumber + `"}`), code: 422, says: `of class "base"`},
 		"a serial that is a path":           {path: leasesPath, body: leaseSpecJSON(`{"className":"base","serialNumber":"../macnodes/mac-1"}`), code: 422, says: "spec.serialNumber"},
 		"under a day":                       {path: leasesPath, body: leaseSpecJSON(`{"className":"base","minimumDuration":"23h59m59s"}`), code: 422, says: "rule 3 (24 hours at least)"},

@@ -117,3 +117,55 @@ func TestUsersWithStrangeNames(t *testing.T) {
 	assert.Equal(t, shown, held.Actor.Username)
 	assert.Contains(t, held.Actor.Groups, `gr\u2066oup`)
 }
+
+// What a tenant learns by asking for a serial number is the same in a dry run and without, and no more than whether the Mac is free for it.
+func TestSerialNumbersTellNothing(t *testing.T) {
+	f, n := newFleetWithNamespaces(t)
+	f.mac("mac-1", "C07AAAAA0001")
+	f.mac("mac-2", "C07AAAAA0002")
+	f.mac("mac-3", "C07AAAAA0003")
+	_, err := f.admin.RackV1alpha1().MacNodeClasses().Create(t.Context(), &rackv1alpha1.MacNodeClass{ObjectMeta: metav1.ObjectMeta{Name: "other"}, Spec: baseClass()}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	f.lease("acme", "build", "mac-1")
+	ask := func(namespace, class, serial string, dryRun ...string) error {
+		lease := newLease(namespace, "asked")
+		lease.Spec.ClassName, lease.Spec.SerialNumber = class, serial
+		_, err := f.globex.RackV1alpha1().MacNodeLeases(namespace).Create(t.Context(), lease, metav1.CreateOptions{DryRun: dryRun})
+		return err
+	}
+	recorded := func() int { return len(f.records("macrack-system")) }
+	for name, tt := range map[string]struct{ class, serial string }{
+		"another tenant's Mac":                     {"base", "C07AAAAA0001"},
+		"another tenant's Mac, of the wrong class": {"other", "C07AAAAA0001"},
+		"a Mac of another class":                   {"other", "C07AAAAA0002"},
+		"no Mac":                                   {"base", "C07AAAAA0009"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f.clock.Step(2 * time.Minute) // no rejection folds with that of another case
+			before := recorded()
+			errs := []error{ask("globex", tt.class, tt.serial, metav1.DryRunAll), ask("globex", tt.class, tt.serial)}
+			for _, err := range errs {
+				require.Error(t, err)
+				want := strings.NewReplacer("C07AAAAA0009", tt.serial, `"base"`, `"`+tt.class+`"`).Replace(`macnodeleases.rack.macrack.io "asked" is forbidden: rule 2 (one tenant per Mac): no Mac of class "base" with serial number C07AAAAA0009 is for lease: there is none, or it belongs to another lease; leave spec.serialNumber out to get any free Mac of the class`)
+				assert.Equal(t, want, err.Error())
+			}
+			if strings.HasPrefix(name, "another") {
+				assert.Greater(t, recorded(), before, "the dry run is on record")
+				records := f.records("macrack-system")
+				assert.Contains(t, records[len(records)-1].Details.Message, "(a dry run)")
+			} else {
+				assert.Equal(t, before, recorded())
+			}
+		})
+	}
+	assert.NoError(t, ask("globex", "base", "C07AAAAA0003", metav1.DryRunAll), "it is free")
+
+	assert.ErrorContains(t, ask("acme", "base", "C07AAAAA0001"), `already belongs to lease "build" of this namespace`)
+	n.make("acme", "acme-2")
+	f.clock.Step(2 * time.Minute)
+	before := recorded()
+	err = ask("acme", "base", "C07AAAAA0001")
+	assert.ErrorContains(t, err, "there is none, or it belongs to another lease")
+	assert.NotContains(t, err.Error(), "build", "the former owner's lease is not the next owner's")
+	assert.Equal(t, before+1, recorded())
+}

@@ -20,11 +20,9 @@ import (
 const (
 	// ReasonUnknownClass means that there is no MacNodeClass of that name.
 	ReasonUnknownClass = "UnknownClass"
-	// ReasonUnknownSerialNumber means that no Mac of the class has that serial number.
-	ReasonUnknownSerialNumber = "UnknownSerialNumber"
 	// ReasonNoMacAvailable means that no Mac of the class is free.
 	ReasonNoMacAvailable = "NoMacAvailable"
-	// ReasonMacNotAvailable means that the Mac with the serial number is not free.
+	// ReasonMacNotAvailable means that no Mac of the class with the serial number is free. Tenants do not learn why.
 	ReasonMacNotAvailable = "MacNotAvailable"
 )
 
@@ -82,7 +80,7 @@ func (w *waiter) explain(lease *rackv1alpha1.MacNodeLease) (summary, error) {
 	class := lease.Spec.ClassName
 	if lease.Spec.SerialNumber != "" {
 		macs, err := w.macsOf(class)
-		return w.explainSerial(class, lease.Spec.SerialNumber, macs), err
+		return explainSerial(class, lease.Spec.SerialNumber, macs), err
 	}
 	// The lock is held while a class is looked at, so that many leases look at it once.
 	w.mu.Lock()
@@ -114,20 +112,15 @@ func (w *waiter) explainClass(class string, macs []*rackv1alpha1.MacNode) (summa
 	if slices.ContainsFunc(macs, facts.IsAvailable) {
 		return summary{}, nil
 	}
-	when, due := w.earliest("the earliest", macs)
+	when, due := w.earliest(macs)
 	return summary{ReasonNoMacAvailable, fmt.Sprintf("waiting for a Mac of class %s: %s%s", class, w.count(macs), when), due}, nil
 }
 
-func (w *waiter) explainSerial(class, serial string, macs []*rackv1alpha1.MacNode) summary {
-	i := slices.IndexFunc(macs, func(mac *rackv1alpha1.MacNode) bool { return mac.Spec.SerialNumber == serial })
-	switch {
-	case i < 0:
-		return summary{reason: ReasonUnknownSerialNumber, message: fmt.Sprintf("class %s has no Mac with the serial number %s (any more)", class, serial)}
-	case facts.IsAvailable(macs[i]):
+func explainSerial(class, serial string, macs []*rackv1alpha1.MacNode) summary {
+	if slices.ContainsFunc(macs, func(mac *rackv1alpha1.MacNode) bool { return mac.Spec.SerialNumber == serial && facts.IsAvailable(mac) }) {
 		return summary{}
 	}
-	when, due := w.earliest("it", macs[i:i+1])
-	return summary{ReasonMacNotAvailable, fmt.Sprintf("waiting for the Mac %s of class %s, which is %s%s", serial, class, w.state(macs[i]), when), due}
+	return summary{reason: ReasonMacNotAvailable, message: fmt.Sprintf("no Mac of class %s with serial number %s is free; to get any free Mac of the class, create a lease without spec.serialNumber", class, serial)}
 }
 
 const stateHeld = string(rackv1alpha1.MacNodeLeaseHeld)
@@ -185,8 +178,8 @@ func (w *waiter) count(macs []*rackv1alpha1.MacNode) string {
 	return strings.Join(list, ", ")
 }
 
-// earliest says when the first of macs, called subject, is released, and when that sentence is no longer true.
-func (w *waiter) earliest(subject string, macs []*rackv1alpha1.MacNode) (sentence string, due time.Time) {
+// earliest says when the first of macs is released, and when that sentence is no longer true.
+func (w *waiter) earliest(macs []*rackv1alpha1.MacNode) (sentence string, due time.Time) {
 	now := w.now()
 	var earliest time.Time
 	var certain, leased bool
@@ -196,7 +189,7 @@ func (w *waiter) earliest(subject string, macs []*rackv1alpha1.MacNode) (sentenc
 		}
 		leased = true
 		if mac.Status.ReleasingSince != nil {
-			return "; " + subject + " is being released now", time.Time{}
+			return "; the earliest is being released now", time.Time{}
 		}
 		at, sure := w.releaseTime(mac)
 		// A time that has passed says nothing: the tenant may delete the lease now, or in a year.
@@ -210,9 +203,9 @@ func (w *waiter) earliest(subject string, macs []*rackv1alpha1.MacNode) (sentenc
 	case earliest.IsZero():
 		return "; the floor has passed, and the Mac is released when its tenant deletes the lease", time.Time{}
 	case certain:
-		return "; " + subject + " is released at " + earliest.UTC().Format(time.RFC3339), earliest
+		return "; the earliest is released at " + earliest.UTC().Format(time.RFC3339), earliest
 	default:
-		return "; " + subject + " can be released at " + earliest.UTC().Format(time.RFC3339), earliest
+		return "; the earliest can be released at " + earliest.UTC().Format(time.RFC3339), earliest
 	}
 }
 

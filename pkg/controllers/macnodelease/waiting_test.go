@@ -105,15 +105,15 @@ func TestWaiting(t *testing.T) {
 		},
 		{
 			name: "the Mac asked for is leased", lease: aLease("a", 0, serial("S-mac-1")), macs: []*rackv1alpha1.MacNode{aMac("mac-1", leasedBy(held)), aMac("mac-2")},
-			reason: ReasonMacNotAvailable, message: "waiting for the Mac S-mac-1 of class base, which is Held; it is released at 2026-08-01T16:00:00Z", due: at(4),
+			reason: ReasonMacNotAvailable, message: "no Mac of class base with serial number S-mac-1 is free; to get any free Mac of the class, create a lease without spec.serialNumber",
 		},
 		{
 			name: "the Mac asked for is in maintenance", lease: aLease("a", 0, serial("S-mac-1")), macs: []*rackv1alpha1.MacNode{aMac("mac-1", phase(rackv1alpha1.MacNodeMaintenance)), aMac("mac-2")},
-			reason: ReasonMacNotAvailable, message: "waiting for the Mac S-mac-1 of class base, which is Maintenance",
+			reason: ReasonMacNotAvailable, message: "no Mac of class base with serial number S-mac-1 is free; to get any free Mac of the class, create a lease without spec.serialNumber",
 		},
 		{
 			name: "the Mac asked for is unknown", lease: aLease("a", 0, serial("S-mac-9")), macs: []*rackv1alpha1.MacNode{aMac("mac-1")},
-			reason: ReasonUnknownSerialNumber, message: "class base has no Mac with the serial number S-mac-9 (any more)",
+			reason: ReasonMacNotAvailable, message: "no Mac of class base with serial number S-mac-9 is free; to get any free Mac of the class, create a lease without spec.serialNumber",
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

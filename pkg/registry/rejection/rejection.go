@@ -35,16 +35,21 @@ type Recorder interface {
 	Reject(ctx context.Context, record *rack.AuditRecord) error
 }
 
-// Check returns err, once its record is durable if it is an Error. A dry run records nothing.
+// Check returns err, once its record is durable if it is an Error. A dry run records nothing, unless a tenant learns from it that a Mac is another's:
+// no tenant learns that off the record.
 func Check(ctx context.Context, recorder Recorder, err error, dryRun []string) error {
 	var refused *Error
 	if !errors.As(err, &refused) || refused.Record == nil {
 		return err
 	}
+	record := refused.Record
 	if len(dryRun) > 0 {
-		return refused.StatusError
+		if record.Type != rack.CrossTenantRejected {
+			return refused.StatusError
+		}
+		record.Details.Message += " (a dry run)"
 	}
-	if recordErr := recorder.Reject(ctx, refused.Record); recordErr != nil {
+	if recordErr := recorder.Reject(ctx, record); recordErr != nil {
 		return apierrors.NewInternalError(fmt.Errorf("%w; besides, the ledger could not record this: %w", refused.StatusError, recordErr))
 	}
 	return refused.StatusError

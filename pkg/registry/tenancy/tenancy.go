@@ -60,8 +60,8 @@ type Lives struct {
 // which namespace it belongs to.
 func (l *Lives) Leases(clock clock.PassiveClock, planner txn.Planner) txn.Planner {
 	return func(ctx context.Context, tx *txn.Tx, old, new runtime.Object) error {
-		if err := planner(ctx, tx, old, new); err != nil || old != nil {
-			return err
+		if old != nil {
+			return planner(ctx, tx, old, new)
 		}
 		lease, ok := new.(*rack.MacNodeLease)
 		if !ok {
@@ -75,6 +75,9 @@ func (l *Lives) Leases(clock clock.PassiveClock, planner txn.Planner) txn.Planne
 			return apierrors.NewNotFound(namespaces, lease.Namespace)
 		}
 		lease.Status.NamespaceUID = uid
+		if err := planner(ctx, tx, old, new); err != nil {
+			return err
+		}
 		value, exists, err := tx.GetKey(ctx, Kind, lease.Namespace)
 		if err != nil {
 			return err

@@ -64,33 +64,54 @@ func (p *planner) create(ctx context.Context, tx *txn.Tx, is *rack.MacNodeLease)
 	if err != nil || is.Spec.SerialNumber == "" {
 		return err
 	}
-	serial := field.NewPath("spec", "serialNumber")
+	return p.checkSerialNumber(ctx, tx, is)
+}
+
+// checkSerialNumber refuses a lease that asks for a Mac which it cannot have. Whether there is no such Mac, one of another class, or one of another
+// tenant, is the same answer. That a tenant asked for another's Mac is on record.
+func (p *planner) checkSerialNumber(ctx context.Context, tx *txn.Tx, is *rack.MacNodeLease) error {
+	cause := fmt.Errorf("%s: no Mac of class %q with serial number %s is for lease: there is none, or it belongs to another lease; leave spec.serialNumber out to get any free Mac of the class",
+		rules.OneTenant, is.Spec.ClassName, is.Spec.SerialNumber)
+	refused := apierrors.NewForbidden(Resource, is.Name, cause)
 	name, exists, err := tx.GetKey(ctx, macnode.IndexSerialNumber, is.Spec.SerialNumber)
 	if err != nil {
 		return err
 	}
-	unknown := field.Invalid(serial, is.Spec.SerialNumber, "no Mac with this serial number is for lease; leave the field out to get any Mac of the class")
 	if !exists {
-		return invalid(unknown)
+		return refused
 	}
 	node := &rack.MacNode{}
 	if err := tx.Get(ctx, macnode.Resource, "", string(name), node); apierrors.IsNotFound(err) {
-		return invalid(unknown)
+		return refused
 	} else if err != nil {
 		return err
 	}
-	if node.Spec.ClassName != is.Spec.ClassName {
-		return invalid(field.Invalid(serial, is.Spec.SerialNumber, fmt.Sprintf("the Mac is of class %q, not %q; name its class, or leave the serial number out", node.Spec.ClassName, is.Spec.ClassName)))
-	}
 	if ref := node.Status.LeaseRef; ref != nil {
-		cause := fmt.Errorf("%s: the Mac with serial number %s belongs to another lease; leave spec.serialNumber out to get a free Mac of the class, or try again when it is released", rules.OneTenant, is.Spec.SerialNumber)
-		if ref.Namespace == is.Namespace {
-			cause = fmt.Errorf("%s: the Mac with serial number %s already belongs to lease %q of this namespace; use that", rules.OneTenant, is.Spec.SerialNumber, ref.Name)
-			return apierrors.NewForbidden(Resource, is.Name, cause)
+		if ref.Namespace != is.Namespace {
+			return rejection.Forbidden(Resource, is.Name, cause, ledger.NewCrossTenantRejected(is.Namespace, node, rack.LayerRegistry, "MacIsLeased", cause.Error()))
 		}
-		return rejection.Forbidden(Resource, is.Name, cause, ledger.NewCrossTenantRejected(is.Namespace, node, rack.LayerRegistry, "MacIsLeased", cause.Error()))
+		return p.refuseLeased(ctx, tx, is, node, cause)
+	}
+	if node.Spec.ClassName != is.Spec.ClassName {
+		return refused
 	}
 	return nil
+}
+
+// refuseLeased refuses a lease of a Mac that a lease of the same name of a namespace has: the tenant's own, or that of an earlier namespace.
+func (p *planner) refuseLeased(ctx context.Context, tx *txn.Tx, is *rack.MacNodeLease, node *rack.MacNode, cause error) error {
+	ref := node.Status.LeaseRef
+	if ref.Name == is.Name {
+		return apierrors.NewAlreadyExists(Resource, is.Name)
+	}
+	lease := &rack.MacNodeLease{}
+	if err := tx.Get(ctx, Resource, ref.Namespace, ref.Name, lease); err != nil && !apierrors.IsNotFound(err) {
+		return err
+	}
+	if lease.UID != ref.UID || lease.Status.NamespaceUID != is.Status.NamespaceUID {
+		return rejection.Forbidden(Resource, is.Name, cause, ledger.NewCrossTenantRejected(is.Namespace, node, rack.LayerRegistry, "MacIsLeased", cause.Error()))
+	}
+	return apierrors.NewForbidden(Resource, is.Name, fmt.Errorf("%s: the Mac with serial number %s already belongs to lease %q of this namespace; use that", rules.OneTenant, is.Spec.SerialNumber, ref.Name))
 }
 
 func (p *planner) update(ctx context.Context, tx *txn.Tx, was, is *rack.MacNodeLease) error {
