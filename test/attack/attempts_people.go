@@ -115,8 +115,6 @@ func (w *world) podsAndNodes() []attempt {
 		{family, "a pod bound by a binding of the namespace", "acme-admin", post("/api/v1/namespaces/acme/bindings", `{"apiVersion":"v1","kind":"Binding","metadata":{"name":"attack-x"},"target":{"kind":"Node","name":"`+w.acmeMac+`"}}`), forbidden(""), ""},
 		{family, "a pod in the product's namespace", "acme", post("/api/v1/namespaces/macrack-system/pods", podBody(`"name":"attack-x"`, `"serviceAccountName":"macrack-controllers"`)), noRight(), ""},
 		{family, "a placeholder pod of one's own making", "acme", post(pods, podBody(`"name":"attack-x","labels":{"macrack.io/instance":"attack-1"},"annotations":{"macrack.io/instance-uid":"x"}`, `"tolerations":[{"key":"macrack.io/tenant","operator":"Equal","value":"acme","effect":"NoSchedule"}]`)), rule2, ""},
-		{family, "a placeholder pod for another tenant's Mac", "controllers", pod(`"tolerations":[{"key":"macrack.io/tenant","operator":"Equal","value":"globex","effect":"NoSchedule"}]`), rule2, ""},
-		{family, "a placeholder pod for nobody's Mac", "controllers", pod(`"tolerations":[{"key":"macrack.io/unleased","operator":"Exists","effect":"NoSchedule"}]`), rule2, ""},
 		{family, "tolerations added to a placeholder pod", "acme", patch(strategicPatch, pods+"/attack-1-vm", `{"spec":{"tolerations":[{"key":"macrack.io/unleased","operator":"Exists","effect":"NoSchedule"}]}}`), want{codes: []int{403, 422}}, ""},
 		{family, "the Node of a Mac without its tenant", "root", patch(mergePatch, node, `{"spec":{"taints":null}}`), rule2, ""},
 		{family, "the Node of a Mac as another tenant's", "root", patch(mergePatch, node, `{"spec":{"taints":[{"key":"macrack.io/tenant","value":"globex","effect":"NoSchedule"}]}}`), rule2, ""},

@@ -45,7 +45,7 @@ func TestStaticManifests(t *testing.T) {
 		static, err := os.ReadFile(filepath.Join(folder, "static", name))
 		require.NoError(t, err, "run hack/update-policies.sh")
 		text := string(source)
-		for _, policy := range []string{"pods", "bindings", "nodes", "nodedeletions", "deviceclasses", "retired"} {
+		for _, policy := range []string{"pods", "bindings", "nodes", "nodedeletions", "deviceclasses", "retired", "controllers.pods", "controllers.nodes"} {
 			text = strings.ReplaceAll(text, "ame: "+policy+".macrack.io\n", "ame: "+policy+".macrack.io.static.k8s.io\n")
 		}
 		_, have, _ := strings.Cut(string(static), "\n")
@@ -78,7 +78,7 @@ func newPlugin(t *testing.T) *validating.Plugin {
 	plugin.SetAPIServerID("test")
 	plugin.SetManifestLoaders(&initializer.ManifestLoaders{LoadValidatingPolicyManifests: load})
 	var namespaces []runtime.Object
-	for _, name := range []string{"acme", "kube-system", "kube-node-lease", "monitoring"} {
+	for _, name := range []string{"acme", "kube-system", "kube-node-lease", "macrack-system", "macrack-images", "monitoring"} {
 		namespaces = append(namespaces, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})
 	}
 	client := fake.NewClientset(namespaces...)
@@ -216,25 +216,8 @@ func TestPods(t *testing.T) {
 		refused   string
 	}{
 		"an ordinary pod": {spec: plain},
-		"a placeholder": {user: controllers, spec: func(s *corev1.PodSpec) {
-			s.Containers[0].Resources = corev1.ResourceRequirements{Requests: vm, Limits: vm}
-			s.Tolerations = []corev1.Toleration{own}
-		}},
-		"a placeholder for two": {user: controllers, spec: func(s *corev1.PodSpec) {
-			s.Containers[0].Resources.Limits = corev1.ResourceList{"macrack.io/macos-vm": resource.MustParse("2")}
-		}, refused: "is one virtual machine"},
-		"a placeholder of two containers": {user: controllers, spec: func(s *corev1.PodSpec) {
-			s.Containers = append(s.Containers, corev1.Container{Name: "b"})
-			for i := range s.Containers {
-				s.Containers[i].Resources.Limits = vm
-			}
-		}, refused: "is one virtual machine"},
-		"a placeholder by its overhead": {user: controllers, spec: func(s *corev1.PodSpec) { s.Overhead = vm }, refused: "is one virtual machine"},
-		"a placeholder of another's":    {user: controllers, spec: tolerating(theirs), refused: "the taint of its own namespace"},
-		"a placeholder on a free Mac":   {user: controllers, spec: tolerating(own, unleased), refused: "the taint of its own namespace"},
-
-		"a request": {spec: func(s *corev1.PodSpec) { s.Containers[0].Resources.Requests = vm }, refused: "rule 1"},
-		"a limit":   {spec: func(s *corev1.PodSpec) { s.Containers[0].Resources.Limits = vm }, refused: "rule 1"},
+		"a request":       {spec: func(s *corev1.PodSpec) { s.Containers[0].Resources.Requests = vm }, refused: "rule 1"},
+		"a limit":         {spec: func(s *corev1.PodSpec) { s.Containers[0].Resources.Limits = vm }, refused: "rule 1"},
 		"a request for none": {spec: func(s *corev1.PodSpec) {
 			s.Containers[0].Resources.Limits = corev1.ResourceList{"macrack.io/macos-vm": resource.MustParse("0")}
 		}, refused: "rule 1"},
@@ -293,8 +276,7 @@ func TestPods(t *testing.T) {
 			s.Tolerations = []corev1.Toleration{all}
 			s.Affinity = requiring(expression("kubernetes.io/os", "NotIn", "linux"))
 		}, refused: "tolerates every taint"},
-		"every taint, of the system":    {user: daemons, namespace: "kube-system", spec: tolerating(all)},
-		"every taint, of a placeholder": {user: controllers, spec: tolerating(all), refused: "tolerates every taint"},
+		"every taint, of the system": {user: daemons, namespace: "kube-system", spec: tolerating(all)},
 
 		"a Node by name":                      {spec: func(s *corev1.PodSpec) { s.NodeName = "mac-1" }, refused: "only schedulers set it"},
 		"a Node by name, in a Deployment":     {user: replicas, spec: func(s *corev1.PodSpec) { s.NodeName = "mac-1" }, refused: "only schedulers set it"},
@@ -382,7 +364,6 @@ func TestNodes(t *testing.T) {
 		"without the taint":                    {user: agent, is: newNode("2"), refused: "is registered with the taint"},
 		"as a tenant's":                        {user: agent, is: newNode("2", acme), refused: "is registered with the taint"},
 		"as nobody's and a tenant's":           {user: agent, is: newNode("2", unleased, acme), refused: "is registered with the taint"},
-		"the controllers, as a tenant's":       {user: controllers, is: newNode("2", acme), refused: "is registered with the taint"},
 		"with another effect":                  {user: agent, is: with(newNode("2", unleased), func(n *corev1.Node) { n.Spec.Taints[0].Effect = corev1.TaintEffectPreferNoSchedule }), refused: "is registered with the taint"},
 		"with three":                           {user: agent, is: newNode("3", unleased), refused: "is 2, nothing else"},
 		"with one":                             {user: admin, is: newNode("1", unleased), refused: "is 2, nothing else"},
@@ -401,7 +382,6 @@ func TestNodes(t *testing.T) {
 		"a Linux machine, changed":             {user: admin, was: linux(), is: with(linux(), func(n *corev1.Node) { n.Spec.Unschedulable = true })},
 		"a Linux machine that becomes a Mac":   {user: agent, subresource: "status", was: linux(), is: with(linux(), func(n *corev1.Node) { n.Status.Capacity = newNode("2").Status.Capacity }), refused: "at all times"},
 		"raised":                               {user: admin, subresource: "status", was: newNode("2", acme), is: newNode("3", acme), refused: "is 2, nothing else"},
-		"raised by the controllers":            {user: controllers, subresource: "status", was: newNode("2", acme), is: newNode("4", acme), refused: "is 2, nothing else"},
 		"a heartbeat":                          {user: agent, subresource: "status", was: newNode("2", acme), is: newNode("2", acme)},
 		"leased, first step":                   {user: controllers, was: newNode("2", unleased), is: newNode("2", unleased, acme)},
 		"leased, second step":                  {user: controllers, was: newNode("2", unleased, acme), is: newNode("2", acme)},

@@ -50,7 +50,7 @@ func describeScheduling(before, after *instancev1alpha1.MacOSInstance) (eventTyp
 		return "", "", ""
 	}
 	switch is.Reason {
-	case ReasonPodRefused, ReasonUnschedulable:
+	case ReasonPodNameTaken, ReasonPodRefused, ReasonUnschedulable:
 		return corev1.EventTypeWarning, is.Reason, is.Message
 	case ReasonWaitingForNode:
 		return corev1.EventTypeNormal, is.Reason, is.Message

@@ -32,14 +32,25 @@ const (
 
 // PodName returns the name of the placeholder pod of the instance of that name. If there is no room for the
 // suffix in a DNS label, a hash of the instance's name takes the place of its end.
-func PodName(instance string) string {
-	const room = validation.DNS1123LabelMaxLength - len(podSuffix)
-	if len(instance) > room {
-		sum := sha256.Sum256([]byte(instance))
-		hash := "-" + hex.EncodeToString(sum[:])[:10]
-		instance = instance[:room-len(hash)] + hash
+func PodName(instance string) string { return withSuffix(instance, podSuffix) }
+
+// nextPodName returns the name that the placeholder pod gets if another pod has the one that it was to have. It
+// follows from the instance's UID, so no pod can be made under it before there is the instance.
+func nextPodName(instance *instancev1alpha1.MacOSInstance) string {
+	return withSuffix(instance.Name, podSuffix+"-"+hash(string(instance.UID)+"/"+instance.Status.PodName))
+}
+
+func withSuffix(name, suffix string) string {
+	if room := validation.DNS1123LabelMaxLength - len(suffix); len(name) > room {
+		end := "-" + hash(name)
+		name = name[:room-len(end)] + end
 	}
-	return instance + podSuffix
+	return name + suffix
+}
+
+func hash(s string) string {
+	sum := sha256.Sum256([]byte(s))
+	return hex.EncodeToString(sum[:])[:10]
 }
 
 // pullSecrets returns the Secret of the image if it is in the instance's namespace: a pod that names it lets its
@@ -51,14 +62,14 @@ func pullSecrets(instance *instancev1alpha1.MacOSInstance, image *imagev1alpha1.
 	return nil
 }
 
-// placeholder returns the pod that stands for the instance's virtual machine in Kubernetes: it takes one
+// Placeholder returns the pod that stands for the instance's virtual machine in Kubernetes: it takes one
 // slot of the lease's Node, and the Node's agent runs the machine while it is there.
-func placeholder(instance *instancev1alpha1.MacOSInstance, image *imagev1alpha1.MacOSImage) *corev1.Pod {
+func Placeholder(instance *instancev1alpha1.MacOSInstance, image *imagev1alpha1.MacOSImage) *corev1.Pod {
 	slot := corev1.ResourceList{rules.ResourceMacOSVM: *resource.NewQuantity(1, resource.DecimalSI)}
 	tenant := facts.Tenant(instance.Namespace)
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
-			Name:        PodName(instance.Name),
+			Name:        instance.Status.PodName,
 			Namespace:   instance.Namespace,
 			Labels:      map[string]string{rules.LabelInstance: instance.Name},
 			Annotations: map[string]string{rules.AnnotationInstanceUID: string(instance.UID)},

@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
 	psaapi "k8s.io/pod-security-admission/api"
 	"k8s.io/pod-security-admission/policy"
@@ -24,18 +25,18 @@ func TestPlaceholderMeetsRestrictedPodSecurity(t *testing.T) {
 	evaluate := func(pod *corev1.Pod) policy.AggregateCheckResult {
 		return policy.AggregateCheckResults(evaluator.EvaluatePod(level, &pod.ObjectMeta, &pod.Spec))
 	}
-	result := evaluate(placeholder(anInstance(), anImage()))
+	result := evaluate(Placeholder(anInstance(named), anImage()))
 	assert.True(t, result.Allowed, result.ForbiddenDetail())
 
 	// The evaluator is no rubber stamp.
-	loose := placeholder(anInstance(), anImage())
+	loose := Placeholder(anInstance(named), anImage())
 	loose.Spec.Containers[0].SecurityContext = nil
 	assert.False(t, evaluate(loose).Allowed)
 }
 
 func TestPlaceholder(t *testing.T) {
-	instance := anInstance()
-	pod := placeholder(instance, anImage())
+	instance := anInstance(named)
+	pod := Placeholder(instance, anImage())
 
 	assert.Equal(t, "acme", pod.Namespace)
 	assert.Equal(t, "vm-1-vm", pod.Name)
@@ -58,15 +59,15 @@ func TestPlaceholder(t *testing.T) {
 // A Secret of another namespace's is not named: there could be one of that name in the instance's.
 func TestPlaceholderNamesTheTenantsPullSecret(t *testing.T) {
 	image := anImage()
-	assert.Empty(t, placeholder(anInstance(), image).Spec.ImagePullSecrets)
+	assert.Empty(t, Placeholder(anInstance(named), image).Spec.ImagePullSecrets)
 	image.Spec.PullSecretRef = &imagev1alpha1.SecretReference{Namespace: "acme", Name: "robot"}
-	assert.Equal(t, []corev1.LocalObjectReference{{Name: "robot"}}, placeholder(anInstance(), image).Spec.ImagePullSecrets)
+	assert.Equal(t, []corev1.LocalObjectReference{{Name: "robot"}}, Placeholder(anInstance(named), image).Spec.ImagePullSecrets)
 	image.Spec.PullSecretRef.Namespace = "macrack-images"
-	assert.Empty(t, placeholder(anInstance(), image).Spec.ImagePullSecrets)
+	assert.Empty(t, Placeholder(anInstance(named), image).Spec.ImagePullSecrets)
 }
 
 func TestPlaceholderFitsItsNodeOnly(t *testing.T) {
-	pod := placeholder(anInstance(), anImage())
+	pod := Placeholder(anInstance(named), anImage())
 	for _, tt := range []struct {
 		name   string
 		node   string
@@ -118,8 +119,8 @@ func TestNamesOfAnyLength(t *testing.T) {
 	seen := map[string]bool{}
 	for _, name := range []string{"a", strings.Repeat("a", 60), strings.Repeat("a", 61), strings.Repeat("a", 62), strings.Repeat("a", 63)} {
 		instance := anInstance()
-		instance.Name = name
-		pod := placeholder(instance, anImage())
+		instance.Name, instance.Status.PodName = name, PodName(name)
+		pod := Placeholder(instance, anImage())
 		assert.Empty(t, validation.IsDNS1123Label(pod.Name), pod.Name)
 		assert.Equal(t, name, pod.Labels["macrack.io/instance"])
 		assert.Empty(t, validation.IsValidLabelValue(pod.Labels["macrack.io/instance"]))
@@ -127,4 +128,22 @@ func TestNamesOfAnyLength(t *testing.T) {
 		seen[pod.Name] = true
 	}
 	assert.Equal(t, PodName(strings.Repeat("a", 63)), PodName(strings.Repeat("a", 63)))
+}
+
+func TestNamesOfPodsThatNobodyTakesBeforehand(t *testing.T) {
+	seen := map[string]bool{}
+	for _, name := range []string{"a", strings.Repeat("a", 60), strings.Repeat("a", 63)} {
+		for _, uid := range []types.UID{"uid-1", "uid-2"} {
+			instance := anInstance()
+			instance.Name, instance.UID, instance.Status.PodName = name, uid, PodName(name)
+			for range 3 {
+				next := nextPodName(instance)
+				assert.Equal(t, next, nextPodName(instance), "an old state of the instance leads to the same name")
+				assert.Empty(t, validation.IsDNS1123Label(next), next)
+				assert.False(t, seen[next], next)
+				seen[next] = true
+				instance.Status.PodName = next
+			}
+		}
+	}
 }

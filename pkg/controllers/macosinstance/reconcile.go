@@ -30,6 +30,9 @@ const (
 	ReasonWaitingForNode = "WaitingForNode"
 	// ReasonCreatingPod means that the placeholder pod is about to be created.
 	ReasonCreatingPod = "CreatingPod"
+	// ReasonPodNameTaken means that a pod that is not the instance's has the name of the placeholder pod, which
+	// is about to be created under another name.
+	ReasonPodNameTaken = "PodNameTaken"
 	// ReasonPodRefused means that the API server refuses the placeholder pod, because of a quota for example.
 	ReasonPodRefused = "PodRefused"
 	// ReasonWaitingForScheduler means that the scheduler has not looked at the placeholder pod yet.
@@ -124,7 +127,7 @@ func podIsToBeCreated(instance *instancev1alpha1.MacOSInstance, pod *corev1.Pod)
 		return false
 	}
 	condition := meta.FindStatusCondition(instance.Status.Conditions, instancev1alpha1.MacOSInstanceScheduledCondition)
-	return condition == nil || condition.Reason == ReasonCreatingPod || condition.Reason == ReasonPodRefused
+	return condition == nil || slices.Contains([]string{ReasonCreatingPod, ReasonPodNameTaken, ReasonPodRefused}, condition.Reason)
 }
 
 // cleanUp takes away what is left of an instance that has ended: its pod, and if it is being deleted, our finalizer.
@@ -220,7 +223,7 @@ func (r *reconciler) start(ctx context.Context, instance *instancev1alpha1.MacOS
 		return err
 	}
 	if instance.Status.PodName == "" {
-		if instance, err = r.show(ctx, instance, ReasonCreatingPod, "the placeholder pod is being created"); err != nil {
+		if instance, err = r.showAs(ctx, instance, PodName(instance.Name), ReasonCreatingPod, "the placeholder pod is being created"); err != nil {
 			return err
 		}
 	}
@@ -229,22 +232,33 @@ func (r *reconciler) start(ctx context.Context, instance *instancev1alpha1.MacOS
 	if err != nil {
 		return err
 	}
-	pod, err := r.createPod(ctx, placeholder(instance, image))
+	pod, err := r.createPod(ctx, Placeholder(instance, image))
 	switch {
 	case err == nil:
 		klog.FromContext(ctx).V(1).Info("Created the placeholder pod", "pod", klog.KObj(pod), "node", instance.Status.NodeName)
 		return nil
 	case apierrors.IsAlreadyExists(err):
-		existing, err := r.readPod(ctx, instance.Namespace, instance.Status.PodName)
-		if err != nil || isPodOf(existing, instance) {
-			return err
-		}
-		return r.refused(ctx, instance, fmt.Errorf("there is a pod %s already that is not this instance's; delete that pod, or name the instance differently", existing.Name))
+		return r.nameIsTaken(ctx, instance)
 	case apierrors.IsForbidden(err) || apierrors.IsInvalid(err):
 		return r.refused(ctx, instance, err)
 	default:
 		return err
 	}
+}
+
+// nameIsTaken gives the placeholder pod another name, if a pod that is not the instance's has the one that it was
+// to have. The pod of an earlier instance of this name is waited for while it may still be about to go.
+func (r *reconciler) nameIsTaken(ctx context.Context, instance *instancev1alpha1.MacOSInstance) error {
+	existing, err := r.readPod(ctx, instance.Namespace, instance.Status.PodName)
+	if err != nil || isPodOf(existing, instance) {
+		return err
+	}
+	if existing.DeletionTimestamp != nil && r.now().Before(existing.DeletionTimestamp.Add(stopMargin)) {
+		return r.refused(ctx, instance, fmt.Errorf("the pod %s, which is not this instance's, is being deleted", existing.Name))
+	}
+	name := nextPodName(instance)
+	_, err = r.showAs(ctx, instance, name, ReasonPodNameTaken, fmt.Sprintf("another pod has the name %s, so the placeholder pod is called %s", existing.Name, name))
+	return err
 }
 
 // holdsMac says whether the lease's Mac may still be used.
@@ -353,8 +367,14 @@ func podScheduled(pod *corev1.Pod) *corev1.PodCondition {
 
 // show writes what is known of the scheduling, if that changes anything, and returns the instance as it is then.
 func (r *reconciler) show(ctx context.Context, before *instancev1alpha1.MacOSInstance, reason, message string) (*instancev1alpha1.MacOSInstance, error) {
+	return r.showAs(ctx, before, before.Status.PodName, reason, message)
+}
+
+// showAs is show, and notes the name of the placeholder pod.
+func (r *reconciler) showAs(ctx context.Context, before *instancev1alpha1.MacOSInstance, podName, reason, message string) (*instancev1alpha1.MacOSInstance, error) {
 	message = cut(message)
 	instance := before.DeepCopy()
+	instance.Status.PodName = podName
 	condition := metav1.Condition{
 		Type:               instancev1alpha1.MacOSInstanceScheduledCondition,
 		Status:             metav1.ConditionFalse,
@@ -370,9 +390,6 @@ func (r *reconciler) show(ctx context.Context, before *instancev1alpha1.MacOSIns
 			instance.Status.Phase = instancev1alpha1.MacOSInstanceScheduled
 			instance.Status.Message = ""
 		}
-	case ReasonCreatingPod:
-		instance.Status.PodName = PodName(instance.Name)
-		fallthrough
 	default:
 		instance.Status.Message = message
 	}

@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	imagev1alpha1 "macrack.io/macrack/pkg/apis/image/v1alpha1"
 	instancev1alpha1 "macrack.io/macrack/pkg/apis/instance/v1alpha1"
@@ -59,6 +60,9 @@ func withPod(reason, message string) change {
 	}
 }
 
+// named notes the usual name of the pod.
+func named(i *instancev1alpha1.MacOSInstance) { i.Status.PodName = "vm-1-vm" }
+
 func withMachine(i *instancev1alpha1.MacOSInstance) { i.Status.MachineID = "machine" }
 func stopAsked(i *instancev1alpha1.MacOSInstance) {
 	i.Status.StopRequest = &instancev1alpha1.StopRequest{By: "acme", Reason: "Asked"}
@@ -72,7 +76,7 @@ func anImage() *imagev1alpha1.MacOSImage {
 
 // aPod returns the placeholder pod of anInstance, which is on the Node if one is given.
 func aPod(node string, conditions ...corev1.PodCondition) *corev1.Pod {
-	pod := placeholder(anInstance(), anImage())
+	pod := Placeholder(anInstance(named), anImage())
 	pod.UID = "uid-pod"
 	pod.Spec.NodeName = node
 	pod.Status.Conditions = conditions
@@ -101,6 +105,10 @@ func TestReconcile(t *testing.T) {
 	bound, tenants := lease(rackv1alpha1.MacNodeLeaseBound), node(facts.Tenant("acme"))
 	stranger := aPod("")
 	stranger.OwnerReferences = nil
+	strangerGoing, strangerStaying := stranger.DeepCopy(), stranger.DeepCopy()
+	strangerGoing.DeletionTimestamp = &noon
+	strangerStaying.DeletionTimestamp = ptr.To(metav1.NewTime(noon.Add(-stopMargin)))
+	next := nextPodName(anInstance(named))
 	going := aPod("mac-1")
 	going.DeletionTimestamp = &noon
 	unschedulable := func(message string) corev1.PodCondition {
@@ -169,10 +177,23 @@ func TestReconcile(t *testing.T) {
 			calls: []string{"create vm-1-vm", "read vm-1-vm"},
 		},
 		{
-			name: "the name is taken", instance: anInstance(withPod(ReasonCreatingPod, "x")), lease: bound, node: tenants, podNow: stranger, fail: map[string]error{"create": exists},
+			name: "the name is taken: another is noted", instance: anInstance(withPod(ReasonCreatingPod, "x")), lease: bound, node: tenants, podNow: stranger, fail: map[string]error{"create": exists},
+			calls:   []string{"create vm-1-vm", "read vm-1-vm", "status Pending " + next + " False PodNameTaken"},
+			message: "another pod has the name vm-1-vm, so the placeholder pod is called " + next,
+		},
+		{
+			name: "the name is another: the pod gets it", instance: anInstance(withPod(ReasonPodNameTaken, "x"), func(i *instancev1alpha1.MacOSInstance) { i.Status.PodName = next }), lease: bound, node: tenants,
+			calls: []string{"create " + next},
+		},
+		{
+			name: "an earlier instance's pod has the name, and is about to go", instance: anInstance(withPod(ReasonCreatingPod, "x")), lease: bound, node: tenants, podNow: strangerGoing, fail: map[string]error{"create": exists},
 			calls:   []string{"create vm-1-vm", "read vm-1-vm", "status Pending vm-1-vm False PodRefused"},
-			message: "the placeholder pod is refused: there is a pod vm-1-vm already that is not this instance's; delete that pod, or name the instance differently",
-			err:     errors.New("not this instance's"),
+			message: "the placeholder pod is refused: the pod vm-1-vm, which is not this instance's, is being deleted",
+			err:     errors.New("is being deleted"),
+		},
+		{
+			name: "a pod that does not go has the name", instance: anInstance(withPod(ReasonPodRefused, "x")), lease: bound, node: tenants, podNow: strangerStaying, fail: map[string]error{"create": exists},
+			calls: []string{"create vm-1-vm", "read vm-1-vm", "status Pending " + next + " False PodNameTaken"},
 		},
 		{
 			name: "the pod is refused", instance: anInstance(), lease: bound, node: tenants, fail: map[string]error{"create": forbidden},

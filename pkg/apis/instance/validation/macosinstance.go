@@ -76,7 +76,8 @@ func ValidateMacOSInstanceStatusUpdate(i, old *instance.MacOSInstance) field.Err
 	if status.PodName != "" {
 		errs = append(errs, check.Name(status.PodName, path.Child("podName"))...)
 	}
-	if was.PodName != "" && status.PodName != was.PodName {
+	// Before the pod is there, its name may turn out to be taken.
+	if was.PodName != "" && status.PodName != was.PodName && (status.PodName == "" || status.Phase != instance.MacOSInstancePending || was.Phase != instance.MacOSInstancePending) {
 		errs = append(errs, field.Invalid(path.Child("podName"), status.PodName, fmt.Sprintf("is %s already: an instance has one placeholder pod in its life", was.PodName)))
 	}
 	if status.IPAddress != nil {
