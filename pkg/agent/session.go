@@ -13,15 +13,12 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	utilexec "k8s.io/utils/exec"
 
+	"macrack.io/macrack/pkg/agent/node"
 	"macrack.io/macrack/pkg/agent/slots"
 	"macrack.io/macrack/pkg/rules"
 	"macrack.io/macrack/pkg/vm/contract"
 	"macrack.io/macrack/pkg/vm/guest"
 )
-
-// maxSessions is how many commands and forwarded connections the agent serves for
-// one virtual machine at a time.
-const maxSessions = 16
 
 var errVMStopped = errors.New("the virtual machine has stopped, or is stopping")
 
@@ -155,7 +152,8 @@ func once(conn net.Conn) func(context.Context) (net.Conn, error) {
 	}
 }
 
-// sessions counts what goes on with each virtual machine.
+// sessions counts the commands and forwarded connections of each virtual machine: one request of kubectl port-forward has
+// many connections, which the limit of streams does not count.
 type sessions struct {
 	mu  sync.Mutex
 	now map[string]int
@@ -164,8 +162,8 @@ type sessions struct {
 func (s *sessions) enter(uid string) (leave func(), err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.now[uid] >= maxSessions {
-		return nil, fmt.Errorf("%d commands and forwarded connections of this virtual machine are open, which is the limit: end one first", maxSessions)
+	if s.now[uid] >= node.MaxSessions {
+		return nil, fmt.Errorf("this virtual machine has %d open commands and forwarded connections, the limit is %d; end one of them first", s.now[uid], node.MaxSessions)
 	}
 	if s.now == nil {
 		s.now = map[string]int{}

@@ -17,6 +17,7 @@ import (
 	"k8s.io/utils/clock"
 	utilexec "k8s.io/utils/exec"
 
+	"macrack.io/macrack/pkg/agent/node"
 	instancev1alpha1 "macrack.io/macrack/pkg/apis/instance/v1alpha1"
 	"macrack.io/macrack/pkg/rules"
 	"macrack.io/macrack/pkg/vm/contract"
@@ -211,13 +212,13 @@ func TestSessionsEndWithTheMachine(t *testing.T) {
 func TestSessionsAreLimited(t *testing.T) {
 	var s sessions
 	var leaves []func()
-	for range maxSessions {
+	for range node.MaxSessions {
 		leave, err := s.enter("a")
 		require.NoError(t, err)
 		leaves = append(leaves, leave)
 	}
 	_, err := s.enter("a")
-	require.ErrorContains(t, err, "which is the limit")
+	require.ErrorContains(t, err, "the limit is 16; end one of them first")
 	other, err := s.enter("b")
 	require.NoError(t, err, "each machine has a limit of its own")
 	other()

@@ -80,7 +80,7 @@ func (n *Node) Serve(ctx context.Context, listener net.Listener, config ServerCo
 	router.Handle("/portForward/{namespace}/{pod}", api.HandlePortForward(config.PortForward,
 		api.WithPortForwardStreamIdleTimeout(streamIdle), api.WithPortForwardCreationTimeout(streamCreation))).Methods(http.MethodPost, http.MethodGet)
 	router.PathPrefix("/").Handler(pods)
-	server := &http.Server{Handler: router, ReadHeaderTimeout: 30 * time.Second, TLSConfig: tlsConfig}
+	server := &http.Server{Handler: new(streamLimit).wrap(router), ReadHeaderTimeout: 30 * time.Second, TLSConfig: tlsConfig}
 	stop := context.AfterFunc(ctx, func() { _ = server.Close() })
 	defer stop()
 	if err := server.ServeTLS(listener, "", ""); !errors.Is(err, http.ErrServerClosed) {

@@ -86,11 +86,14 @@ func serve(t *testing.T, config ServerConfig) string {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	config.ClientNames = []string{DefaultClientName}
-	config.Logs = func(_ context.Context, namespace, pod, _ string, _ api.ContainerLogOpts) (io.ReadCloser, error) {
+	logs := func(_ context.Context, namespace, pod, _ string, _ api.ContainerLogOpts) (io.ReadCloser, error) {
 		if pod != "vm" {
 			return nil, errdefs.AsNotFound(errNoPod)
 		}
 		return io.NopCloser(strings.NewReader("console of " + namespace)), nil
+	}
+	if config.Logs == nil {
+		config.Logs = logs
 	}
 	config.Exec = func(_ context.Context, namespace, _, _ string, command []string, streams api.AttachIO) error {
 		in, err := io.ReadAll(streams.Stdin())
