@@ -16,10 +16,11 @@ mkdir -p "$GOBIN"
 
 protobuf() {
     # go-to-protobuf wants the sources of its imports in one tree, and writes there; so give it one of links.
-    local tree="$root/.dev/codegen/src" apimachinery api packages=()
+    local tree="$root/.dev/codegen/src" apimachinery api
     apimachinery=$(go list -m -f '{{.Dir}}' k8s.io/apimachinery)
     rm -rf "$tree" && mkdir -p "$tree/k8s.io" "$tree/$(dirname $module)"
     cp -r "$apimachinery" "$tree/k8s.io/apimachinery" && chmod -R u+w "$tree"
+    local packages=("$module/pkg/apis/scalar")
     for g in "${apis[@]}"; do packages+=("$module/pkg/apis/$g/v1alpha1"); done
     go mod download github.com/gogo/protobuf
     go install k8s.io/code-generator/cmd/go-to-protobuf k8s.io/code-generator/cmd/go-to-protobuf/protoc-gen-gogo golang.org/x/tools/cmd/goimports

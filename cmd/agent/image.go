@@ -24,6 +24,7 @@ import (
 
 	"macrack.io/macrack/pkg/agent/images"
 	imagev1alpha1 "macrack.io/macrack/pkg/apis/image/v1alpha1"
+	"macrack.io/macrack/pkg/apis/scalar"
 )
 
 func newImageCommand() *cobra.Command {
@@ -102,7 +103,7 @@ func (o *pushOptions) push(ctx context.Context, out, progress io.Writer) error {
 	fmt.Fprintf(progress, "%s: disk of %s with %s of data, %s in the registry, in %s\n",
 		pushed.Digest, images.Size(pushed.DiskSize), images.Size(pushed.Bytes), images.Size(pushed.Compressed), o.Clock.Since(began).Round(time.Millisecond))
 	image.Spec.Source.Digest = pushed.Digest.String()
-	image.Spec.DiskSize = *resource.NewQuantity(pushed.DiskSize, resource.BinarySI)
+	image.Spec.DiskSize = scalar.NewQuantity(pushed.DiskSize, resource.BinarySI)
 	return printImage(out, image)
 }
 

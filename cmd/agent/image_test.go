@@ -58,7 +58,7 @@ func TestImagePush(t *testing.T) {
 
 	state := filepath.Join(dir, "state")
 	store := &images.OCI{Dir: filepath.Join(state, "images"), Clock: clock.RealClock{}}
-	_, err = store.Ensure(t.Context(), images.Image{Name: image.Name, Reference: reference, Digest: image.Spec.Source.Digest, DiskSize: image.Spec.DiskSize.Value()}, images.Needs{})
+	_, err = store.Ensure(t.Context(), images.Image{Name: image.Name, Reference: reference, Digest: image.Spec.Source.Digest, DiskSize: image.Spec.DiskSize.Int64()}, images.Needs{})
 	require.NoError(t, err)
 	listed, err := run(t, "list", "--state-dir", state)
 	require.NoError(t, err)

@@ -312,11 +312,11 @@ func (a *Agent) startInformers(ctx context.Context, running *sync.WaitGroup) ([]
 
 // configure does what the fleet's configuration says.
 func (a *Agent) configure(config *configv1alpha1.RackConfig) {
-	if interval := config.Spec.Agent.HeartbeatInterval; interval != nil {
-		a.node.SetHeartbeat(interval.Duration)
+	if interval := config.Spec.Agent.HeartbeatInterval.Value(); interval > 0 {
+		a.node.SetHeartbeat(interval)
 	}
 	if minimum := config.Spec.ImageCache.MinimumFree; minimum != nil {
-		a.minimumFree.Store(minimum.Value())
+		a.minimumFree.Store(minimum.Int64())
 	}
 	a.reboots.set(config.Spec.Quarantine.Reboot)
 	a.queue.Add(key{kind: macNodeKey})

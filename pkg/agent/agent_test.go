@@ -23,7 +23,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -39,6 +38,7 @@ import (
 	imagev1alpha1 "macrack.io/macrack/pkg/apis/image/v1alpha1"
 	instancev1alpha1 "macrack.io/macrack/pkg/apis/instance/v1alpha1"
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
+	"macrack.io/macrack/pkg/apis/scalar"
 	macrackfake "macrack.io/macrack/pkg/generated/clientset/versioned/fake"
 	"macrack.io/macrack/pkg/rules"
 	"macrack.io/macrack/pkg/vm/contract"
@@ -106,10 +106,10 @@ func newRack(t *testing.T, options ...func(*rack)) *rack {
 	r.macrack = macrackfake.NewSimpleClientset(
 		&rackv1alpha1.MacNode{ObjectMeta: metav1.ObjectMeta{Name: nodeName}, Spec: rackv1alpha1.MacNodeSpec{SerialNumber: serial, ClassName: "base"}},
 		&instancev1alpha1.InstanceClass{ObjectMeta: metav1.ObjectMeta{Name: "small"}, Spec: instancev1alpha1.InstanceClassSpec{Resources: instancev1alpha1.InstanceClassResources{
-			CPU: resource.MustParse("4"), Memory: resource.MustParse("8Gi"), Storage: resource.MustParse("16Mi"),
+			CPU: scalar.MustParse("4"), Memory: scalar.MustParse("8Gi"), Storage: scalar.MustParse("16Mi"),
 		}}},
 		&imagev1alpha1.MacOSImage{ObjectMeta: metav1.ObjectMeta{Name: "macos-26"}, Spec: imagev1alpha1.MacOSImageSpec{
-			Source: imagev1alpha1.ImageSource{Reference: "registry.example.com/macos:26", Digest: "sha256:26"}, DiskSize: resource.MustParse("8Mi"),
+			Source: imagev1alpha1.ImageSource{Reference: "registry.example.com/macos:26", Digest: "sha256:26"}, DiskSize: scalar.MustParse("8Mi"),
 		}},
 	)
 	fakes.RefuseStale(r.macrack)
@@ -895,7 +895,7 @@ func TestScrub(t *testing.T) {
 	_, err := r.macrack.ImageV1alpha1().MacOSImages().Create(r.ctx, &imagev1alpha1.MacOSImage{
 		ObjectMeta: metav1.ObjectMeta{Name: "private"},
 		Spec: imagev1alpha1.MacOSImageSpec{
-			Source: imagev1alpha1.ImageSource{Digest: "sha256:private"}, DiskSize: resource.MustParse("8Mi"),
+			Source: imagev1alpha1.ImageSource{Digest: "sha256:private"}, DiskSize: scalar.MustParse("8Mi"),
 			PullSecretRef: &imagev1alpha1.SecretReference{Namespace: tenant, Name: "pull"},
 		},
 	}, metav1.CreateOptions{})
@@ -1066,7 +1066,7 @@ func TestHeartbeats(t *testing.T) {
 	// The interval is the fleet's.
 	_, err := r.macrack.ConfigV1alpha1().RackConfigs().Create(r.ctx, &configv1alpha1.RackConfig{
 		ObjectMeta: metav1.ObjectMeta{Name: "default"},
-		Spec:       configv1alpha1.RackConfigSpec{Agent: configv1alpha1.AgentConfig{HeartbeatInterval: &metav1.Duration{Duration: time.Second}}},
+		Spec:       configv1alpha1.RackConfigSpec{Agent: configv1alpha1.AgentConfig{HeartbeatInterval: scalar.NewDuration(time.Second)}},
 	}, metav1.CreateOptions{})
 	require.NoError(t, err)
 	r.eventually(func() bool { return *lease().Spec.LeaseDurationSeconds == 4 }, func() any { return lease() })

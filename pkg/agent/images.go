@@ -188,7 +188,7 @@ func source(image *imagev1alpha1.MacOSImage, tenant string) images.Image {
 	}
 	return images.Image{
 		Name: image.Name, Reference: image.Spec.Source.Reference, Digest: digest,
-		DiskSize: image.Spec.DiskSize.Value(),
+		DiskSize: image.Spec.DiskSize.Int64(),
 		// With a Secret of the provider's it is everybody's image.
 		Private: image.Spec.PullSecretRef != nil && image.Spec.PullSecretRef.Namespace == tenant,
 	}

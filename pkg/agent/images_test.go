@@ -15,7 +15,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	clienttesting "k8s.io/client-go/testing"
@@ -27,6 +26,7 @@ import (
 	imagev1alpha1 "macrack.io/macrack/pkg/apis/image/v1alpha1"
 	instancev1alpha1 "macrack.io/macrack/pkg/apis/instance/v1alpha1"
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
+	"macrack.io/macrack/pkg/apis/scalar"
 )
 
 // slowStore is a store whose pulls the test leads.
@@ -230,7 +230,7 @@ func TestMinimumFreeIsConfigured(t *testing.T) {
 	r, s := slowRack(t, nil)
 	_, err := r.macrack.ConfigV1alpha1().RackConfigs().Create(r.ctx, &configv1alpha1.RackConfig{
 		ObjectMeta: metav1.ObjectMeta{Name: configv1alpha1.RackConfigName},
-		Spec:       configv1alpha1.RackConfigSpec{ImageCache: configv1alpha1.ImageCacheConfig{MinimumFree: ptr(resource.MustParse("7Gi"))}},
+		Spec:       configv1alpha1.RackConfigSpec{ImageCache: configv1alpha1.ImageCacheConfig{MinimumFree: ptr(scalar.MustParse("7Gi"))}},
 	}, metav1.CreateOptions{})
 	require.NoError(t, err)
 	r.eventually(func() bool { return r.agent.minimumFree.Load() == 7<<30 }, func() any { return r.agent.minimumFree.Load() })
@@ -275,7 +275,7 @@ func TestPrefetchesTakeTurns(t *testing.T) {
 	for _, name := range names {
 		_, err := r.macrack.ImageV1alpha1().MacOSImages().Create(r.ctx, &imagev1alpha1.MacOSImage{
 			ObjectMeta: metav1.ObjectMeta{Name: name},
-			Spec:       imagev1alpha1.MacOSImageSpec{Source: imagev1alpha1.ImageSource{Digest: "sha256:" + name}, DiskSize: resource.MustParse("1Mi")},
+			Spec:       imagev1alpha1.MacOSImageSpec{Source: imagev1alpha1.ImageSource{Digest: "sha256:" + name}, DiskSize: scalar.MustParse("1Mi")},
 			Status:     imagev1alpha1.MacOSImageStatus{Phase: imagev1alpha1.MacOSImageReady},
 		}, metav1.CreateOptions{})
 		require.NoError(t, err)

@@ -13,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
@@ -730,7 +729,7 @@ func (a *Agent) fill(instance *instancev1alpha1.MacOSInstance, class *instancev1
 	spec := &contract.Spec{
 		InstanceUID: string(instance.UID), Namespace: instance.Namespace, Name: instance.Name,
 		MachineID: instance.Status.MachineID, MACAddress: instance.Status.MACAddress,
-		CPU: int(resources.CPU.Value()), MemoryBytes: resources.Memory.Value(),
+		CPU: int(resources.CPU.Int64()), MemoryBytes: resources.Memory.Int64(),
 		HardwareModel:     cmp.Or(image.Spec.HardwareModel, cached.HardwareModel),
 		SSHAuthorizedKeys: slices.Clone(instance.Spec.SSHAuthorizedKeys),
 		StartupScript:     instance.Spec.StartupScript,
@@ -739,15 +738,15 @@ func (a *Agent) fill(instance *instancev1alpha1.MacOSInstance, class *instancev1
 		spec.Display = &contract.Display{Width: display.Width, Height: display.Height, PixelsPerInch: display.PixelsPerInch}
 	}
 	if err := a.slots.Prepare(spec, func(dir contract.SlotDir) error {
-		return clone(cached, dir, resources.Storage)
+		return clone(cached, dir, resources.Storage.Int64())
 	}); err != nil {
 		return err
 	}
 	return a.slots.Launch(spec.InstanceUID)
 }
 
-func clone(image images.Cached, dir contract.SlotDir, size resource.Quantity) error {
-	if _, err := disk.Clone(image.Disk, dir.DiskPath(), size.Value()); err != nil {
+func clone(image images.Cached, dir contract.SlotDir, size int64) error {
+	if _, err := disk.Clone(image.Disk, dir.DiskPath(), size); err != nil {
 		return err
 	}
 	_, err := disk.Clone(image.Aux, dir.AuxPath(), 0)

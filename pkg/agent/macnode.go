@@ -15,6 +15,7 @@ import (
 	"macrack.io/macrack/pkg/agent/host"
 	"macrack.io/macrack/pkg/agent/slots"
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
+	"macrack.io/macrack/pkg/apis/scalar"
 	"macrack.io/macrack/pkg/vm/faults"
 )
 
@@ -92,10 +93,10 @@ func (a *Agent) describe(macNode *rackv1alpha1.MacNode, info host.Info, scrub *r
 	status.Hardware = &rackv1alpha1.MacNodeHardware{
 		ModelIdentifier: info.ModelIdentifier,
 		SerialNumber:    info.SerialNumber,
-		CPU:             *resource.NewQuantity(info.CPU, resource.DecimalSI),
-		Memory:          *resource.NewQuantity(info.Memory, resource.BinarySI),
-		Storage:         *resource.NewQuantity(info.Storage, resource.BinarySI),
-		FreeStorage:     *resource.NewQuantity(info.FreeStorage>>30<<30, resource.BinarySI),
+		CPU:             scalar.NewQuantity(info.CPU, resource.DecimalSI),
+		Memory:          scalar.NewQuantity(info.Memory, resource.BinarySI),
+		Storage:         scalar.NewQuantity(info.Storage, resource.BinarySI),
+		FreeStorage:     scalar.NewQuantity(info.FreeStorage>>30<<30, resource.BinarySI),
 		MacOSVersion:    info.MacOSVersion,
 		AgentVersion:    a.config.Version,
 	}

@@ -36,6 +36,7 @@ import (
 	"macrack.io/macrack/pkg/registry/rejection"
 	"macrack.io/macrack/pkg/registry/tenancy"
 	"macrack.io/macrack/pkg/registry/txn"
+	"macrack.io/macrack/pkg/rules"
 )
 
 // Config is what a server is made from.
@@ -208,7 +209,7 @@ func retention(ctx context.Context, rackConfigs rest.Getter) (time.Duration, err
 		return 0, err
 	}
 	if configured := obj.(*config.RackConfig).Spec.Audit.Retention; configured != nil {
-		return configured.Duration, nil
+		return max(configured.Value(), rules.MinimumAuditRetention), nil
 	}
 	return configv1alpha1.DefaultAuditRetention, nil
 }

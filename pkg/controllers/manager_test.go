@@ -31,6 +31,7 @@ import (
 	imagev1alpha1 "macrack.io/macrack/pkg/apis/image/v1alpha1"
 	instancev1alpha1 "macrack.io/macrack/pkg/apis/instance/v1alpha1"
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
+	"macrack.io/macrack/pkg/apis/scalar"
 	"macrack.io/macrack/pkg/controllers/facts"
 	"macrack.io/macrack/pkg/generated/clientset/versioned/fake"
 	"macrack.io/macrack/pkg/rules"
@@ -281,7 +282,7 @@ func TestALeaseFromBeginningToEnd(t *testing.T) {
 	pending := func(name string, second int) *rackv1alpha1.MacNodeLease {
 		return &rackv1alpha1.MacNodeLease{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "acme", Name: name, UID: "uid-" + "a", CreationTimestamp: metav1.NewTime(noon.Add(time.Duration(second) * time.Second))},
-			Spec:       rackv1alpha1.MacNodeLeaseSpec{ClassName: "base", MinimumDuration: &metav1.Duration{Duration: 24 * time.Hour}},
+			Spec:       rackv1alpha1.MacNodeLeaseSpec{ClassName: "base", MinimumDuration: scalar.NewDuration(24 * time.Hour)},
 			Status:     rackv1alpha1.MacNodeLeaseStatus{Phase: rackv1alpha1.MacNodeLeasePending},
 		}
 	}
@@ -446,14 +447,14 @@ func TestALeaseThatIsGivenMoreTimeIsNotDeleted(t *testing.T) {
 	boundAt, floor := metav1.NewTime(noon.Add(-2*day)), metav1.NewTime(noon.Add(-day))
 	require.NoError(t, r.ours.Tracker().Add(&rackv1alpha1.MacNodeLease{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "acme", Name: "a", UID: "uid-a", ResourceVersion: "1", Finalizers: []string{rules.FinalizerFloor}},
-		Spec:       rackv1alpha1.MacNodeLeaseSpec{ClassName: "base", MinimumDuration: &metav1.Duration{Duration: day}, ExpireAfter: &metav1.Duration{Duration: 2 * day}},
+		Spec:       rackv1alpha1.MacNodeLeaseSpec{ClassName: "base", MinimumDuration: scalar.NewDuration(day), ExpireAfter: scalar.NewDuration(2 * day)},
 		Status:     rackv1alpha1.MacNodeLeaseStatus{Phase: rackv1alpha1.MacNodeLeaseBound, NodeName: "mac-1", SerialNumber: "S-1", BoundAt: &boundAt, EarliestReleaseAt: &floor},
 	}))
 	var lengthen sync.Once
 	var refused atomic.Int32
 	r.ours.PrependReactor("delete", "macnodeleases", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		lengthen.Do(func() {
-			r.changeLease("a", func(lease *rackv1alpha1.MacNodeLease) { lease.Spec.ExpireAfter.Duration = 3 * day })
+			r.changeLease("a", func(lease *rackv1alpha1.MacNodeLease) { lease.Spec.ExpireAfter = scalar.NewDuration(3 * day) })
 		})
 		wanted := action.(clienttesting.DeleteActionImpl).GetDeleteOptions().Preconditions
 		if lease := r.lease("a"); lease != nil && wanted.ResourceVersion != nil && *wanted.ResourceVersion != lease.ResourceVersion {

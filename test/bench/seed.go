@@ -13,7 +13,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -24,6 +23,7 @@ import (
 	imagev1alpha1 "macrack.io/macrack/pkg/apis/image/v1alpha1"
 	instancev1alpha1 "macrack.io/macrack/pkg/apis/instance/v1alpha1"
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
+	"macrack.io/macrack/pkg/apis/scalar"
 	"macrack.io/macrack/pkg/apiserver"
 	"macrack.io/macrack/pkg/rules"
 	"macrack.io/macrack/test/cluster"
@@ -131,7 +131,7 @@ func (b *bench) prepare(ctx context.Context) error {
 	}
 
 	amount := func(cpu, memory, storage string) rackv1alpha1.MachineResources {
-		return rackv1alpha1.MachineResources{CPU: resource.MustParse(cpu), Memory: resource.MustParse(memory), Storage: resource.MustParse(storage)}
+		return rackv1alpha1.MachineResources{CPU: scalar.MustParse(cpu), Memory: scalar.MustParse(memory), Storage: scalar.MustParse(storage)}
 	}
 	class, err := stored(rackv1alpha1.SchemeGroupVersion, &rackv1alpha1.MacNodeClass{ObjectMeta: meta("", className),
 		Spec: rackv1alpha1.MacNodeClassSpec{Model: "Mac mini (2024)", Chip: "Apple M4", Capacity: amount("10", "24Gi", "512Gi"), HostReserved: amount("2", "4Gi", "64Gi")}})
@@ -178,7 +178,7 @@ func newLease(namespace string, n int) *rackv1alpha1.MacNodeLease {
 	lease.Finalizers = []string{rules.FinalizerFloor}
 	bound := metav1.NewTime(time.Now().Truncate(time.Second))
 	floor := metav1.NewTime(bound.Add(rules.MinimumLeaseDuration))
-	lease.Spec = rackv1alpha1.MacNodeLeaseSpec{ClassName: className, MinimumDuration: &metav1.Duration{Duration: rules.MinimumLeaseDuration}}
+	lease.Spec = rackv1alpha1.MacNodeLeaseSpec{ClassName: className, MinimumDuration: scalar.NewDuration(rules.MinimumLeaseDuration)}
 	lease.Status = rackv1alpha1.MacNodeLeaseStatus{
 		Phase: rackv1alpha1.MacNodeLeaseBound, BoundAt: &bound, EarliestReleaseAt: &floor, NodeName: macName(n), SerialNumber: serialOf(n),
 	}
@@ -219,7 +219,7 @@ func newInstance(namespace string, n, lease int) *instancev1alpha1.MacOSInstance
 	}
 	i.Spec = instancev1alpha1.MacOSInstanceSpec{
 		LeaseName: leaseName(lease), ClassName: className, ImageName: imageName,
-		Resources: instancev1alpha1.InstanceResources{Requests: instancev1alpha1.ResourceList{rules.ResourceMacOSVM: resource.MustParse("1")}},
+		Resources: instancev1alpha1.InstanceResources{Requests: instancev1alpha1.ResourceList{rules.ResourceMacOSVM: scalar.MustParse("1")}},
 	}
 	condition := func(kind, reason string) metav1.Condition {
 		return metav1.Condition{Type: kind, Status: metav1.ConditionTrue, Reason: reason, LastTransitionTime: now}

@@ -23,7 +23,6 @@ import (
 
 	admissionv1 "k8s.io/api/admission/v1"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -34,6 +33,7 @@ import (
 
 	instancev1alpha1 "macrack.io/macrack/pkg/apis/instance/v1alpha1"
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
+	"macrack.io/macrack/pkg/apis/scalar"
 	"macrack.io/macrack/pkg/rules"
 )
 
@@ -49,9 +49,9 @@ func schemaOf(t reflect.Type) map[string]any {
 	switch t {
 	case reflect.TypeFor[metav1.Time]():
 		return map[string]any{"type": "string", "format": "date-time"}
-	case reflect.TypeFor[metav1.Duration]():
+	case reflect.TypeFor[metav1.Duration](), reflect.TypeFor[scalar.Duration]():
 		return map[string]any{"type": "string"}
-	case reflect.TypeFor[resource.Quantity]():
+	case reflect.TypeFor[scalar.Quantity]():
 		return map[string]any{"x-kubernetes-int-or-string": true}
 	}
 	switch t.Kind() {

@@ -15,10 +15,10 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/server/v3/embed"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	instancev1alpha1 "macrack.io/macrack/pkg/apis/instance/v1alpha1"
+	"macrack.io/macrack/pkg/apis/scalar"
 	"macrack.io/macrack/pkg/generated/clientset/versioned"
 	"macrack.io/macrack/test/cluster"
 )
@@ -127,7 +127,7 @@ func TestEtcdIsFull(t *testing.T) {
 		return &instancev1alpha1.InstanceClass{
 			ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("class-%d", n), Annotations: map[string]string{"note": string(note)}},
 			Spec: instancev1alpha1.InstanceClassSpec{Resources: instancev1alpha1.InstanceClassResources{
-				CPU: resource.MustParse("1"), Memory: resource.MustParse("4Gi"), Storage: resource.MustParse("64Gi")}},
+				CPU: scalar.MustParse("1"), Memory: scalar.MustParse("4Gi"), Storage: scalar.MustParse("64Gi")}},
 		}
 	}
 	for n := range 5 {

@@ -21,12 +21,12 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	imagev1alpha1 "macrack.io/macrack/pkg/apis/image/v1alpha1"
 	instancev1alpha1 "macrack.io/macrack/pkg/apis/instance/v1alpha1"
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
+	"macrack.io/macrack/pkg/apis/scalar"
 	"macrack.io/macrack/test/race/check"
 )
 
@@ -206,7 +206,7 @@ func newImage(name string) *imagev1alpha1.MacOSImage {
 		Spec: imagev1alpha1.MacOSImageSpec{
 			Contents: []imagev1alpha1.ImageContent{{Name: "macOS", Version: "26.1", Build: "25B78"}, {Name: "guest-agent", Version: "1.0"}},
 			Source:   imagev1alpha1.ImageSource{Reference: "registry.example.com/macos:26.1", Digest: "sha256:" + strings.Repeat("26", 32)},
-			DiskSize: resource.MustParse("60Gi"),
+			DiskSize: scalar.MustParse("60Gi"),
 		},
 	}
 }
@@ -222,8 +222,8 @@ func (r *race) fill(ctx context.Context) error {
 		ObjectMeta: metav1.ObjectMeta{Name: "base"},
 		Spec: rackv1alpha1.MacNodeClassSpec{
 			Model: "Mac mini (2024)", ModelIdentifiers: []string{"Mac16,10"}, Chip: "Apple M4",
-			Capacity:     rackv1alpha1.MachineResources{CPU: resource.MustParse("64"), Memory: resource.MustParse("512Gi"), Storage: resource.MustParse("8Ti")},
-			HostReserved: rackv1alpha1.MachineResources{CPU: resource.MustParse("2"), Memory: resource.MustParse("4Gi"), Storage: resource.MustParse("64Gi")},
+			Capacity:     rackv1alpha1.MachineResources{CPU: scalar.MustParse("64"), Memory: scalar.MustParse("512Gi"), Storage: scalar.MustParse("8Ti")},
+			HostReserved: rackv1alpha1.MachineResources{CPU: scalar.MustParse("2"), Memory: scalar.MustParse("4Gi"), Storage: scalar.MustParse("64Gi")},
 		},
 	}, metav1.CreateOptions{}); err != nil {
 		return err
@@ -231,7 +231,7 @@ func (r *race) fill(ctx context.Context) error {
 	if _, err := client.InstanceV1alpha1().InstanceClasses().Create(ctx, &instancev1alpha1.InstanceClass{
 		ObjectMeta: metav1.ObjectMeta{Name: "small"},
 		Spec: instancev1alpha1.InstanceClassSpec{Resources: instancev1alpha1.InstanceClassResources{
-			CPU: resource.MustParse("4"), Memory: resource.MustParse("8Gi"), Storage: resource.MustParse("64Gi"),
+			CPU: scalar.MustParse("4"), Memory: scalar.MustParse("8Gi"), Storage: scalar.MustParse("64Gi"),
 		}},
 	}, metav1.CreateOptions{}); err != nil {
 		return err

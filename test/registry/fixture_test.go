@@ -10,13 +10,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clocktesting "k8s.io/utils/clock/testing"
 
 	imagev1alpha1 "macrack.io/macrack/pkg/apis/image/v1alpha1"
 	instancev1alpha1 "macrack.io/macrack/pkg/apis/instance/v1alpha1"
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
+	"macrack.io/macrack/pkg/apis/scalar"
 	"macrack.io/macrack/pkg/apiserver"
 	"macrack.io/macrack/pkg/generated/clientset/versioned"
 	"macrack.io/macrack/test/registrytest"
@@ -57,7 +57,7 @@ func newFleet(t testing.TB, replicas int, change ...func(*apiserver.Options)) *f
 		_, err := f.admin.InstanceV1alpha1().InstanceClasses().Create(ctx, &instancev1alpha1.InstanceClass{
 			ObjectMeta: metav1.ObjectMeta{Name: name},
 			Spec: instancev1alpha1.InstanceClassSpec{Resources: instancev1alpha1.InstanceClassResources{
-				CPU: resource.MustParse(size[0]), Memory: resource.MustParse(size[1]), Storage: resource.MustParse("64Gi"),
+				CPU: scalar.MustParse(size[0]), Memory: scalar.MustParse(size[1]), Storage: scalar.MustParse("64Gi"),
 			}},
 		}, metav1.CreateOptions{})
 		require.NoError(t, err)
@@ -69,8 +69,8 @@ func newFleet(t testing.TB, replicas int, change ...func(*apiserver.Options)) *f
 func baseClass() rackv1alpha1.MacNodeClassSpec {
 	return rackv1alpha1.MacNodeClassSpec{
 		Model: "Mac mini (2024)", ModelIdentifiers: []string{"Mac16,10"}, Chip: "Apple M4",
-		Capacity:     rackv1alpha1.MachineResources{CPU: resource.MustParse("10"), Memory: resource.MustParse("24Gi"), Storage: resource.MustParse("512Gi")},
-		HostReserved: rackv1alpha1.MachineResources{CPU: resource.MustParse("2"), Memory: resource.MustParse("4Gi"), Storage: resource.MustParse("64Gi")},
+		Capacity:     rackv1alpha1.MachineResources{CPU: scalar.MustParse("10"), Memory: scalar.MustParse("24Gi"), Storage: scalar.MustParse("512Gi")},
+		HostReserved: rackv1alpha1.MachineResources{CPU: scalar.MustParse("2"), Memory: scalar.MustParse("4Gi"), Storage: scalar.MustParse("64Gi")},
 	}
 }
 
@@ -83,7 +83,7 @@ func (f *fleet) image(name string, ready bool) {
 		Spec: imagev1alpha1.MacOSImageSpec{
 			Contents: []imagev1alpha1.ImageContent{{Name: "macOS", Version: "26.1", Build: "25B78"}, {Name: "guest-agent", Version: "1.0"}},
 			Source:   imagev1alpha1.ImageSource{Reference: "registry.example.com/macos:26.1", Digest: "sha256:" + fmt.Sprintf("%064x", 26)},
-			DiskSize: resource.MustParse("60Gi"),
+			DiskSize: scalar.MustParse("60Gi"),
 		},
 	}, metav1.CreateOptions{})
 	require.NoError(f.t, err)

@@ -1,8 +1,9 @@
 package config
 
 import (
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"macrack.io/macrack/pkg/apis/scalar"
 )
 
 // RackConfigName is the name of the only RackConfig.
@@ -30,18 +31,18 @@ type RackConfigSpec struct {
 
 // AuditConfig configures the ledger.
 type AuditConfig struct {
-	Retention *metav1.Duration
+	Retention *scalar.Duration
 }
 
 // ImageCacheConfig configures the images on the Macs' disks.
 type ImageCacheConfig struct {
-	MinimumFree *resource.Quantity
+	MinimumFree *scalar.Quantity
 }
 
 // AgentConfig configures how the Macs' agents are watched.
 type AgentConfig struct {
-	HeartbeatInterval *metav1.Duration
-	OfflineAfter      *metav1.Duration
+	HeartbeatInterval *scalar.Duration
+	OfflineAfter      *scalar.Duration
 }
 
 // RebootPolicy says when a Mac in quarantine is rebooted.

@@ -1,8 +1,9 @@
 package image
 
 import (
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"macrack.io/macrack/pkg/apis/scalar"
 )
 
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
@@ -21,7 +22,7 @@ type MacOSImage struct {
 type MacOSImageSpec struct {
 	Contents      []ImageContent
 	Source        ImageSource
-	DiskSize      resource.Quantity
+	DiskSize      scalar.Quantity
 	HardwareModel string
 	PullSecretRef *SecretReference
 }

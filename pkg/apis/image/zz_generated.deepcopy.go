@@ -111,7 +111,7 @@ func (in *MacOSImageSpec) DeepCopyInto(out *MacOSImageSpec) {
 		copy(*out, *in)
 	}
 	out.Source = in.Source
-	out.DiskSize = in.DiskSize.DeepCopy()
+	out.DiskSize = in.DiskSize
 	if in.PullSecretRef != nil {
 		in, out := &in.PullSecretRef, &out.PullSecretRef
 		*out = new(SecretReference)

@@ -1,8 +1,9 @@
 package instance
 
 import (
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"macrack.io/macrack/pkg/apis/scalar"
 )
 
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
@@ -23,9 +24,9 @@ type InstanceClassSpec struct {
 
 // InstanceClassResources is what a virtual machine is given.
 type InstanceClassResources struct {
-	CPU     resource.Quantity
-	Memory  resource.Quantity
-	Storage resource.Quantity
+	CPU     scalar.Quantity
+	Memory  scalar.Quantity
+	Storage scalar.Quantity
 }
 
 // Display is the screen of a virtual machine.

@@ -1,9 +1,10 @@
 package instance
 
 import (
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"macrack.io/macrack/pkg/apis/scalar"
 )
 
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
@@ -28,7 +29,7 @@ type MacOSInstanceSpec struct {
 }
 
 // ResourceList is a set of named amounts.
-type ResourceList map[string]resource.Quantity
+type ResourceList map[string]scalar.Quantity
 
 // InstanceResources is what an instance asks of its Mac.
 type InstanceResources struct {

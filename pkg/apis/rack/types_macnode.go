@@ -1,9 +1,10 @@
 package rack
 
 import (
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"macrack.io/macrack/pkg/apis/scalar"
 )
 
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
@@ -121,10 +122,10 @@ type ScrubReport struct {
 type MacNodeHardware struct {
 	ModelIdentifier string
 	SerialNumber    string
-	CPU             resource.Quantity
-	Memory          resource.Quantity
-	Storage         resource.Quantity
-	FreeStorage     resource.Quantity
+	CPU             scalar.Quantity
+	Memory          scalar.Quantity
+	Storage         scalar.Quantity
+	FreeStorage     scalar.Quantity
 	MacOSVersion    string
 	AgentVersion    string
 }

@@ -1,8 +1,9 @@
 package rack
 
 import (
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"macrack.io/macrack/pkg/apis/scalar"
 )
 
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
@@ -28,9 +29,9 @@ type MacNodeClassSpec struct {
 
 // MachineResources are amounts of what a Mac or a virtual machine is made of.
 type MachineResources struct {
-	CPU     resource.Quantity
-	Memory  resource.Quantity
-	Storage resource.Quantity
+	CPU     scalar.Quantity
+	Memory  scalar.Quantity
+	Storage scalar.Quantity
 }
 
 // MacNodeClassStatus counts the Macs of a class, each in exactly one of the counts but total.

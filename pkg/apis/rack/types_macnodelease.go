@@ -3,6 +3,8 @@ package rack
 import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"macrack.io/macrack/pkg/apis/scalar"
 )
 
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
@@ -21,9 +23,9 @@ type MacNodeLease struct {
 type MacNodeLeaseSpec struct {
 	ClassName       string
 	SerialNumber    string
-	MinimumDuration *metav1.Duration
+	MinimumDuration *scalar.Duration
 	PrefetchImages  []string
-	ExpireAfter     *metav1.Duration
+	ExpireAfter     *scalar.Duration
 }
 
 // MacNodeLeasePhase is where a lease is in its life.

@@ -16,8 +16,8 @@ func Floor(lease *rackv1alpha1.MacNodeLease) time.Time {
 	if lease.Status.BoundAt == nil {
 		return time.Time{}
 	}
-	minimum, stored := ptr.Deref(lease.Spec.MinimumDuration, metav1.Duration{}), ptr.Deref(lease.Status.EarliestReleaseAt, metav1.Time{})
-	return rules.Floor(lease.Status.BoundAt.Time, minimum.Duration, stored.Time)
+	stored := ptr.Deref(lease.Status.EarliestReleaseAt, metav1.Time{})
+	return rules.Floor(lease.Status.BoundAt.Time, lease.Spec.MinimumDuration.Value(), stored.Time)
 }
 
 // Expiry returns when the lease deletes itself, never before its floor; the zero time if it does not.
@@ -25,7 +25,7 @@ func Expiry(lease *rackv1alpha1.MacNodeLease) time.Time {
 	if lease.Status.BoundAt == nil || lease.Spec.ExpireAfter == nil {
 		return time.Time{}
 	}
-	expiry := lease.Status.BoundAt.Add(lease.Spec.ExpireAfter.Duration)
+	expiry := lease.Status.BoundAt.Add(lease.Spec.ExpireAfter.Value())
 	if floor := Floor(lease); expiry.Before(floor) {
 		return floor
 	}

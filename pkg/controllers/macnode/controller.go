@@ -1,6 +1,7 @@
 package macnode
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -88,11 +89,9 @@ func isReady(mac *rackv1alpha1.MacNode) bool {
 // offlineAfter returns how long an agent may be silent: several heartbeats at least, whatever the configuration says.
 func offlineAfter(config *configv1alpha1.RackConfig) time.Duration {
 	interval, after := configv1alpha1.DefaultHeartbeatInterval, configv1alpha1.DefaultOfflineAfter
-	if config != nil && config.Spec.Agent.HeartbeatInterval != nil {
-		interval = config.Spec.Agent.HeartbeatInterval.Duration
-	}
-	if config != nil && config.Spec.Agent.OfflineAfter != nil {
-		after = config.Spec.Agent.OfflineAfter.Duration
+	if config != nil {
+		interval = cmp.Or(config.Spec.Agent.HeartbeatInterval.Value(), interval)
+		after = cmp.Or(config.Spec.Agent.OfflineAfter.Value(), after)
 	}
 	return max(after, rules.MinimumMissedHeartbeats*interval)
 }

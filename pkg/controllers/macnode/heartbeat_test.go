@@ -20,6 +20,7 @@ import (
 
 	configv1alpha1 "macrack.io/macrack/pkg/apis/config/v1alpha1"
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
+	"macrack.io/macrack/pkg/apis/scalar"
 	"macrack.io/macrack/pkg/controllers/env"
 	"macrack.io/macrack/pkg/generated/clientset/versioned/fake"
 )
@@ -189,7 +190,7 @@ func TestNoEventWithoutAWrite(t *testing.T) {
 func TestOfflineAfter(t *testing.T) {
 	config := func(interval, after time.Duration) *configv1alpha1.RackConfig {
 		return &configv1alpha1.RackConfig{Spec: configv1alpha1.RackConfigSpec{Agent: configv1alpha1.AgentConfig{
-			HeartbeatInterval: &metav1.Duration{Duration: interval}, OfflineAfter: &metav1.Duration{Duration: after},
+			HeartbeatInterval: scalar.NewDuration(interval), OfflineAfter: scalar.NewDuration(after),
 		}}}
 	}
 	assert.Equal(t, time.Minute, offlineAfter(nil))

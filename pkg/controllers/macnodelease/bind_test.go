@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
+	"macrack.io/macrack/pkg/apis/scalar"
 )
 
 var noon = time.Date(2026, 8, 1, 12, 0, 0, 0, time.UTC)
@@ -24,7 +25,7 @@ func aLease(name string, seconds int, changes ...func(*rackv1alpha1.MacNodeLease
 			Namespace: "acme", Name: name, UID: types.UID("uid-" + name),
 			CreationTimestamp: metav1.NewTime(noon.Add(time.Duration(seconds) * time.Second)),
 		},
-		Spec:   rackv1alpha1.MacNodeLeaseSpec{ClassName: "base", MinimumDuration: &metav1.Duration{Duration: 24 * time.Hour}},
+		Spec:   rackv1alpha1.MacNodeLeaseSpec{ClassName: "base", MinimumDuration: scalar.NewDuration(24 * time.Hour)},
 		Status: rackv1alpha1.MacNodeLeaseStatus{Phase: rackv1alpha1.MacNodeLeasePending},
 	}
 	for _, change := range changes {

@@ -95,7 +95,7 @@ func New(e *env.Env) []*runner.Controller {
 			e.Recorder.Eventf(lease, corev1.EventTypeNormal, eventReleased, "the Mac %s is empty, scrubbed, and no longer the tenant's", lease.Status.SerialNumber)
 		},
 		expired: func(lease *rackv1alpha1.MacNodeLease) {
-			e.Recorder.Eventf(lease, corev1.EventTypeNormal, eventExpired, "deleted, as %s have passed since it was bound (spec.expireAfter)", lease.Spec.ExpireAfter.Duration)
+			e.Recorder.Eventf(lease, corev1.EventTypeNormal, eventExpired, "deleted, as %s have passed since it was bound (spec.expireAfter)", lease.Spec.ExpireAfter)
 		},
 	}).reconcile)
 

@@ -15,6 +15,7 @@ import (
 
 	instancev1alpha1 "macrack.io/macrack/pkg/apis/instance/v1alpha1"
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
+	"macrack.io/macrack/pkg/apis/scalar"
 	"macrack.io/macrack/pkg/controllers/facts"
 )
 
@@ -111,7 +112,7 @@ func TestLifecycle(t *testing.T) {
 		{name: "expires, and cannot be deleted", lease: lease(boundAt(2*day), expires(2*day)), fail: refused, calls: []string{"delete a"}, err: refused},
 		{
 			name:  "never expires before its floor",
-			lease: lease(boundAt(2*day), expires(2*day), func(lease *rackv1alpha1.MacNodeLease) { lease.Spec.MinimumDuration.Duration = 3 * day }, floorAt(noon.Add(day))),
+			lease: lease(boundAt(2*day), expires(2*day), func(lease *rackv1alpha1.MacNodeLease) { lease.Spec.MinimumDuration = scalar.NewDuration(3 * day) }, floorAt(noon.Add(day))),
 			due:   noon.Add(day),
 		},
 
@@ -131,7 +132,7 @@ func TestLifecycle(t *testing.T) {
 		{name: "the floor is too short", lease: lease(boundAt(time.Hour), floorAt(noon)), calls: []string{"status Bound 2026-08-02T11:00:00Z"}},
 		{
 			name:  "the floor is shorter than the minimum duration",
-			lease: lease(boundAt(time.Hour), func(lease *rackv1alpha1.MacNodeLease) { lease.Spec.MinimumDuration.Duration = 2 * day }),
+			lease: lease(boundAt(time.Hour), func(lease *rackv1alpha1.MacNodeLease) { lease.Spec.MinimumDuration = scalar.NewDuration(2 * day) }),
 			calls: []string{"status Bound 2026-08-03T11:00:00Z"},
 		},
 		{name: "the floor is gone", lease: lease(boundAt(time.Hour), heldAt(0), func(lease *rackv1alpha1.MacNodeLease) { lease.Status.EarliestReleaseAt = nil }),

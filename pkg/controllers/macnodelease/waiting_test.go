@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
+	"macrack.io/macrack/pkg/apis/scalar"
 )
 
 // boundAt makes a lease Bound since some time before noon.
@@ -33,7 +34,7 @@ func heldAt(before time.Duration) func(*rackv1alpha1.MacNodeLease) {
 
 func expires(after time.Duration) func(*rackv1alpha1.MacNodeLease) {
 	return func(lease *rackv1alpha1.MacNodeLease) {
-		lease.Spec.ExpireAfter = &metav1.Duration{Duration: after}
+		lease.Spec.ExpireAfter = scalar.NewDuration(after)
 	}
 }
 

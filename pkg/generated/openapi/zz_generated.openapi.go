@@ -16,6 +16,7 @@ import (
 	imagev1alpha1 "macrack.io/macrack/pkg/apis/image/v1alpha1"
 	instancev1alpha1 "macrack.io/macrack/pkg/apis/instance/v1alpha1"
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
+	scalar "macrack.io/macrack/pkg/apis/scalar"
 )
 
 func GetOpenAPIDefinitions(ref common.ReferenceCallback) map[string]common.OpenAPIDefinition {
@@ -136,6 +137,10 @@ func GetOpenAPIDefinitions(ref common.ReferenceCallback) map[string]common.OpenA
 		rackv1alpha1.MachineResources{}.OpenAPIModelName():           schema_pkg_apis_rack_v1alpha1_MachineResources(ref),
 		rackv1alpha1.Quarantine{}.OpenAPIModelName():                 schema_pkg_apis_rack_v1alpha1_Quarantine(ref),
 		rackv1alpha1.ScrubReport{}.OpenAPIModelName():                schema_pkg_apis_rack_v1alpha1_ScrubReport(ref),
+		scalar.Duration{}.OpenAPIModelName():                         schema_macrack_pkg_apis_scalar_Duration(ref),
+		scalar.ProtoDuration{}.OpenAPIModelName():                    schema_macrack_pkg_apis_scalar_ProtoDuration(ref),
+		scalar.ProtoQuantity{}.OpenAPIModelName():                    schema_macrack_pkg_apis_scalar_ProtoQuantity(ref),
+		scalar.Quantity{}.OpenAPIModelName():                         schema_macrack_pkg_apis_scalar_Quantity(ref),
 	}
 }
 
@@ -2822,21 +2827,21 @@ func schema_pkg_apis_config_v1alpha1_AgentConfig(ref common.ReferenceCallback) c
 				Properties: map[string]spec.Schema{
 					"heartbeatInterval": {
 						SchemaProps: spec.SchemaProps{
-							Description: "heartbeatInterval is how often an agent renews its Node's Lease; 10s by default.",
-							Ref:         ref(v1.Duration{}.OpenAPIModelName()),
+							Description: "heartbeatInterval is how often an agent renews its Node's Lease: 1s to 5m, 10s by default. A duration such as 10s or 1m30s; the units are d, h, m and s.",
+							Ref:         ref(scalar.Duration{}.OpenAPIModelName()),
 						},
 					},
 					"offlineAfter": {
 						SchemaProps: spec.SchemaProps{
-							Description: "offlineAfter is how long an agent may be silent before its Mac counts as offline: three heartbeats or more, 60s by default.",
-							Ref:         ref(v1.Duration{}.OpenAPIModelName()),
+							Description: "offlineAfter is how long an agent may be silent before its Mac counts as offline: three heartbeats or more, 1m by default. A duration such as 60s or 2m; the units are d, h, m and s.",
+							Ref:         ref(scalar.Duration{}.OpenAPIModelName()),
 						},
 					},
 				},
 			},
 		},
 		Dependencies: []string{
-			v1.Duration{}.OpenAPIModelName()},
+			scalar.Duration{}.OpenAPIModelName()},
 	}
 }
 
@@ -2849,15 +2854,15 @@ func schema_pkg_apis_config_v1alpha1_AuditConfig(ref common.ReferenceCallback) c
 				Properties: map[string]spec.Schema{
 					"retention": {
 						SchemaProps: spec.SchemaProps{
-							Description: "retention is how long records are kept: 2160h (90 days) or more, 9600h (400 days) by default.",
-							Ref:         ref(v1.Duration{}.OpenAPIModelName()),
+							Description: "retention is how long records are kept: 90d or more, 400d by default. A duration such as 90d or 2160h; the units are d (24 hours), h, m and s.",
+							Ref:         ref(scalar.Duration{}.OpenAPIModelName()),
 						},
 					},
 				},
 			},
 		},
 		Dependencies: []string{
-			v1.Duration{}.OpenAPIModelName()},
+			scalar.Duration{}.OpenAPIModelName()},
 	}
 }
 
@@ -2870,15 +2875,15 @@ func schema_pkg_apis_config_v1alpha1_ImageCacheConfig(ref common.ReferenceCallba
 				Properties: map[string]spec.Schema{
 					"minimumFree": {
 						SchemaProps: spec.SchemaProps{
-							Description: "minimumFree is how much of a Mac's disk is kept free, in bytes; 20Gi by default.",
-							Ref:         ref(resource.Quantity{}.OpenAPIModelName()),
+							Description: "minimumFree is how much of a Mac's disk is kept free, in bytes, such as 20Gi, which is the default.",
+							Ref:         ref(scalar.Quantity{}.OpenAPIModelName()),
 						},
 					},
 				},
 			},
 		},
 		Dependencies: []string{
-			resource.Quantity{}.OpenAPIModelName()},
+			scalar.Quantity{}.OpenAPIModelName()},
 	}
 }
 
@@ -3249,7 +3254,7 @@ func schema_pkg_apis_image_v1alpha1_MacOSImageSpec(ref common.ReferenceCallback)
 					"diskSize": {
 						SchemaProps: spec.SchemaProps{
 							Description: "diskSize is the size of the image's disk in bytes, such as 60Gi.",
-							Ref:         ref(resource.Quantity{}.OpenAPIModelName()),
+							Ref:         ref(scalar.Quantity{}.OpenAPIModelName()),
 						},
 					},
 					"hardwareModel": {
@@ -3270,7 +3275,7 @@ func schema_pkg_apis_image_v1alpha1_MacOSImageSpec(ref common.ReferenceCallback)
 			},
 		},
 		Dependencies: []string{
-			resource.Quantity{}.OpenAPIModelName(), imagev1alpha1.ImageContent{}.OpenAPIModelName(), imagev1alpha1.ImageSource{}.OpenAPIModelName(), imagev1alpha1.SecretReference{}.OpenAPIModelName()},
+			imagev1alpha1.ImageContent{}.OpenAPIModelName(), imagev1alpha1.ImageSource{}.OpenAPIModelName(), imagev1alpha1.SecretReference{}.OpenAPIModelName(), scalar.Quantity{}.OpenAPIModelName()},
 	}
 }
 
@@ -3540,20 +3545,20 @@ func schema_pkg_apis_instance_v1alpha1_InstanceClassResources(ref common.Referen
 				Properties: map[string]spec.Schema{
 					"cpu": {
 						SchemaProps: spec.SchemaProps{
-							Description: "cpu is a whole number of processor cores.",
-							Ref:         ref(resource.Quantity{}.OpenAPIModelName()),
+							Description: "cpu is a whole number of processor cores, such as 4.",
+							Ref:         ref(scalar.Quantity{}.OpenAPIModelName()),
 						},
 					},
 					"memory": {
 						SchemaProps: spec.SchemaProps{
-							Description: "memory is an amount in bytes, such as 8Gi.",
-							Ref:         ref(resource.Quantity{}.OpenAPIModelName()),
+							Description: "memory is an amount in bytes, in whole MiB, such as 8Gi or 8192Mi.",
+							Ref:         ref(scalar.Quantity{}.OpenAPIModelName()),
 						},
 					},
 					"storage": {
 						SchemaProps: spec.SchemaProps{
 							Description: "storage is the size of the disk in bytes, such as 64Gi. An image's disk is grown to it.",
-							Ref:         ref(resource.Quantity{}.OpenAPIModelName()),
+							Ref:         ref(scalar.Quantity{}.OpenAPIModelName()),
 						},
 					},
 				},
@@ -3561,7 +3566,7 @@ func schema_pkg_apis_instance_v1alpha1_InstanceClassResources(ref common.Referen
 			},
 		},
 		Dependencies: []string{
-			resource.Quantity{}.OpenAPIModelName()},
+			scalar.Quantity{}.OpenAPIModelName()},
 	}
 }
 
@@ -3609,7 +3614,7 @@ func schema_pkg_apis_instance_v1alpha1_InstanceResources(ref common.ReferenceCal
 								Allows: true,
 								Schema: &spec.Schema{
 									SchemaProps: spec.SchemaProps{
-										Ref: ref(resource.Quantity{}.OpenAPIModelName()),
+										Ref: ref(scalar.Quantity{}.OpenAPIModelName()),
 									},
 								},
 							},
@@ -3619,7 +3624,7 @@ func schema_pkg_apis_instance_v1alpha1_InstanceResources(ref common.ReferenceCal
 			},
 		},
 		Dependencies: []string{
-			resource.Quantity{}.OpenAPIModelName()},
+			scalar.Quantity{}.OpenAPIModelName()},
 	}
 }
 
@@ -5219,25 +5224,25 @@ func schema_pkg_apis_rack_v1alpha1_MacNodeHardware(ref common.ReferenceCallback)
 					"cpu": {
 						SchemaProps: spec.SchemaProps{
 							Description: "cpu is the number of processor cores.",
-							Ref:         ref(resource.Quantity{}.OpenAPIModelName()),
+							Ref:         ref(scalar.Quantity{}.OpenAPIModelName()),
 						},
 					},
 					"memory": {
 						SchemaProps: spec.SchemaProps{
 							Description: "memory is the main memory, in bytes.",
-							Ref:         ref(resource.Quantity{}.OpenAPIModelName()),
+							Ref:         ref(scalar.Quantity{}.OpenAPIModelName()),
 						},
 					},
 					"storage": {
 						SchemaProps: spec.SchemaProps{
 							Description: "storage is the size of the disk, in bytes.",
-							Ref:         ref(resource.Quantity{}.OpenAPIModelName()),
+							Ref:         ref(scalar.Quantity{}.OpenAPIModelName()),
 						},
 					},
 					"freeStorage": {
 						SchemaProps: spec.SchemaProps{
 							Description: "freeStorage is what is free on the disk, in bytes, rounded down to GiB.",
-							Ref:         ref(resource.Quantity{}.OpenAPIModelName()),
+							Ref:         ref(scalar.Quantity{}.OpenAPIModelName()),
 						},
 					},
 					"macOSVersion": {
@@ -5258,7 +5263,7 @@ func schema_pkg_apis_rack_v1alpha1_MacNodeHardware(ref common.ReferenceCallback)
 			},
 		},
 		Dependencies: []string{
-			resource.Quantity{}.OpenAPIModelName()},
+			scalar.Quantity{}.OpenAPIModelName()},
 	}
 }
 
@@ -5485,8 +5490,8 @@ func schema_pkg_apis_rack_v1alpha1_MacNodeLeaseSpec(ref common.ReferenceCallback
 					},
 					"minimumDuration": {
 						SchemaProps: spec.SchemaProps{
-							Description: "minimumDuration is how long the Mac stays the tenant's at least, from the moment of binding: 24h or more, 24h by default. It can only be lengthened.",
-							Ref:         ref(v1.Duration{}.OpenAPIModelName()),
+							Description: "minimumDuration is the time, from the binding on, for which the Mac belongs to the tenant at least: 24h or more, 24h by default. It can only be lengthened. A duration such as 24h, 36h30m or 3d; the units are d (24 hours), h, m and s.",
+							Ref:         ref(scalar.Duration{}.OpenAPIModelName()),
 						},
 					},
 					"prefetchImages": {
@@ -5510,15 +5515,15 @@ func schema_pkg_apis_rack_v1alpha1_MacNodeLeaseSpec(ref common.ReferenceCallback
 					},
 					"expireAfter": {
 						SchemaProps: spec.SchemaProps{
-							Description: "expireAfter is how long after binding the lease deletes itself; no less than minimumDuration. Unset means never.",
-							Ref:         ref(v1.Duration{}.OpenAPIModelName()),
+							Description: "expireAfter is the time, from the binding on, after which the lease deletes itself: minimumDuration or more. Unset means never. A duration such as 72h or 3d; the units are d (24 hours), h, m and s.",
+							Ref:         ref(scalar.Duration{}.OpenAPIModelName()),
 						},
 					},
 				},
 			},
 		},
 		Dependencies: []string{
-			v1.Duration{}.OpenAPIModelName()},
+			scalar.Duration{}.OpenAPIModelName()},
 	}
 }
 
@@ -5915,27 +5920,27 @@ func schema_pkg_apis_rack_v1alpha1_MachineResources(ref common.ReferenceCallback
 				Properties: map[string]spec.Schema{
 					"cpu": {
 						SchemaProps: spec.SchemaProps{
-							Description: "cpu is a number of processor cores.",
-							Ref:         ref(resource.Quantity{}.OpenAPIModelName()),
+							Description: "cpu is a number of processor cores, such as 10.",
+							Ref:         ref(scalar.Quantity{}.OpenAPIModelName()),
 						},
 					},
 					"memory": {
 						SchemaProps: spec.SchemaProps{
-							Description: "memory is an amount in bytes, such as 16Gi.",
-							Ref:         ref(resource.Quantity{}.OpenAPIModelName()),
+							Description: "memory is an amount in bytes, such as 16Gi or 16384Mi.",
+							Ref:         ref(scalar.Quantity{}.OpenAPIModelName()),
 						},
 					},
 					"storage": {
 						SchemaProps: spec.SchemaProps{
-							Description: "storage is an amount of disk in bytes, such as 256Gi.",
-							Ref:         ref(resource.Quantity{}.OpenAPIModelName()),
+							Description: "storage is an amount of disk in bytes, such as 256Gi or 512G.",
+							Ref:         ref(scalar.Quantity{}.OpenAPIModelName()),
 						},
 					},
 				},
 			},
 		},
 		Dependencies: []string{
-			resource.Quantity{}.OpenAPIModelName()},
+			scalar.Quantity{}.OpenAPIModelName()},
 	}
 }
 
@@ -6049,4 +6054,96 @@ func schema_pkg_apis_rack_v1alpha1_ScrubReport(ref common.ReferenceCallback) com
 		Dependencies: []string{
 			v1.Time{}.OpenAPIModelName()},
 	}
+}
+
+func schema_macrack_pkg_apis_scalar_Duration(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "Duration is a length of time such as 24h, 1h30m or 3d. The units are d (24 hours), h, m and s.",
+				Type:        scalar.Duration{}.OpenAPISchemaType(),
+				Format:      scalar.Duration{}.OpenAPISchemaFormat(),
+			},
+		},
+	}
+}
+
+func schema_macrack_pkg_apis_scalar_ProtoDuration(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "ProtoDuration is the encoding of a Duration in protobuf. It has the value in the field of metav1.Duration, so that objects can be read that were stored before the text was, and by servers that do not know the text.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"nanoseconds": {
+						SchemaProps: spec.SchemaProps{
+							Description: "nanoseconds is the length of time, or 0 if the text is not a duration.",
+							Default:     0,
+							Type:        []string{"integer"},
+							Format:      "int64",
+						},
+					},
+					"text": {
+						SchemaProps: spec.SchemaProps{
+							Description: "text is the duration as it was written. If it is empty, nanoseconds counts.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+				},
+				Required: []string{"nanoseconds", "text"},
+			},
+		},
+	}
+}
+
+func schema_macrack_pkg_apis_scalar_ProtoQuantity(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "ProtoQuantity is the encoding of a Quantity in protobuf, in which resource.Quantity has the text alone.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"text": {
+						SchemaProps: spec.SchemaProps{
+							Description: "text is the amount as it was written.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"number": {
+						SchemaProps: spec.SchemaProps{
+							Description: "number says that the amount was written as a JSON number.",
+							Default:     false,
+							Type:        []string{"boolean"},
+							Format:      "",
+						},
+					},
+				},
+				Required: []string{"text", "number"},
+			},
+		},
+	}
+}
+
+func schema_macrack_pkg_apis_scalar_Quantity(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.EmbedOpenAPIDefinitionIntoV2Extension(common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "Quantity is an amount such as 4, 8Gi or 512G. Its suffixes are Ki, Mi, Gi, Ti and Pi for powers of 1024, and k, M, G, T and P for powers of 1000. A number without a suffix may also be given as a JSON number.",
+				OneOf:       common.GenerateOpenAPIV3OneOfSchema(scalar.Quantity{}.OpenAPIV3OneOfTypes()),
+				Format:      scalar.Quantity{}.OpenAPISchemaFormat(),
+			},
+		},
+	}, common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "Quantity is an amount such as 4, 8Gi or 512G. Its suffixes are Ki, Mi, Gi, Ti and Pi for powers of 1024, and k, M, G, T and P for powers of 1000. A number without a suffix may also be given as a JSON number.",
+				Type:        scalar.Quantity{}.OpenAPISchemaType(),
+				Format:      scalar.Quantity{}.OpenAPISchemaFormat(),
+			},
+		},
+	})
 }

@@ -9,12 +9,13 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/duration"
 	"k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/utils/clock"
+
+	"macrack.io/macrack/pkg/apis/scalar"
 )
 
 // None is what a cell without a value shows, as in kubectl.
@@ -149,11 +150,19 @@ func Remaining(clock clock.PassiveClock, t *metav1.Time) string {
 }
 
 // Quantity returns the amount as it was written, or <none> if it is zero.
-func Quantity(q resource.Quantity) string {
-	if q.IsZero() {
+func Quantity(q scalar.Quantity) string {
+	if value := q.Value(); value.IsZero() {
 		return None
 	}
-	return q.String()
+	return q.Text
+}
+
+// Duration returns the duration as it was written, or <none>.
+func Duration(d *scalar.Duration) string {
+	if d == nil {
+		return None
+	}
+	return d.Text
 }
 
 // Bytes returns a measured number of bytes in Gi or Mi, or <none> if it is zero or less.

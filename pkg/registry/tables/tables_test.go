@@ -10,13 +10,13 @@ import (
 	"github.com/stretchr/testify/require"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	clocktesting "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
 
 	"macrack.io/macrack/pkg/apis/rack"
+	"macrack.io/macrack/pkg/apis/scalar"
 )
 
 var now = time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC)
@@ -95,9 +95,9 @@ func TestCells(t *testing.T) {
 		"a day remaining":   {"24h", Remaining(clock, at(24*time.Hour))},
 		"passed":            {"0s", Remaining(clock, at(-time.Hour))},
 		"not bound":         {"-", Remaining(clock, nil)},
-		"quantity":          {"16Gi", Quantity(resource.MustParse("16Gi"))},
-		"decimal quantity":  {"512G", Quantity(resource.MustParse("512G"))},
-		"no quantity":       {"<none>", Quantity(resource.Quantity{})},
+		"quantity":          {"16Gi", Quantity(scalar.MustParse("16Gi"))},
+		"decimal quantity":  {"512G", Quantity(scalar.MustParse("512G"))},
+		"no quantity":       {"<none>", Quantity(scalar.Quantity{})},
 		"gibibytes":         {"60Gi", Bytes(60 << 30)},
 		"broken gibibytes":  {"1.5Gi", Bytes(3 << 29)},
 		"rounded down":      {"93Gi", Bytes(100_000_000_000)},

@@ -415,11 +415,7 @@ func holds(lease *rackv1alpha1.MacNodeLease) bool {
 }
 
 func floorOf(lease *rackv1alpha1.MacNodeLease) time.Time {
-	minimum := floor
-	if d := lease.Spec.MinimumDuration; d != nil && d.Duration > minimum {
-		minimum = d.Duration
-	}
-	return lease.Status.BoundAt.Add(minimum)
+	return lease.Status.BoundAt.Add(max(floor, lease.Spec.MinimumDuration.Value()))
 }
 
 var leasePhases = []rackv1alpha1.MacNodeLeasePhase{rackv1alpha1.MacNodeLeasePending, rackv1alpha1.MacNodeLeaseBound, rackv1alpha1.MacNodeLeaseHeld, rackv1alpha1.MacNodeLeaseReleasing, rackv1alpha1.MacNodeLeaseReleased}

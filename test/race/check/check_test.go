@@ -21,6 +21,7 @@ import (
 	imagev1alpha1 "macrack.io/macrack/pkg/apis/image/v1alpha1"
 	instancev1alpha1 "macrack.io/macrack/pkg/apis/instance/v1alpha1"
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
+	"macrack.io/macrack/pkg/apis/scalar"
 )
 
 var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
@@ -409,7 +410,7 @@ func TestPlanted(t *testing.T) {
 		}, "OneDay", "has its floor at"},
 		"a floor that moves back": {func(s *story) {
 			l, n := lease(s, bound).DeepCopy(), node(s, bound).DeepCopy()
-			l.Spec.MinimumDuration = &metav1.Duration{Duration: 48 * time.Hour}
+			l.Spec.MinimumDuration = scalar.NewDuration(48 * time.Hour)
 			l.Status.EarliestReleaseAt, n.Status.EarliestReleaseAt = at(48), at(48)
 			s.steps = append(s.steps[:bound+1:bound+1], map[string]any{leaseKey: l, nodeKey: n}, map[string]any{leaseKey: lease(s, bound), nodeKey: node(s, bound)})
 		}, "OneDay", "its floor moves back"},

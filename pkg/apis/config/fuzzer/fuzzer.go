@@ -3,30 +3,26 @@
 package fuzzer
 
 import (
-	"time"
-
-	"k8s.io/apimachinery/pkg/api/resource"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	runtimeserializer "k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/randfill"
 
 	"macrack.io/macrack/pkg/apis/config"
+	"macrack.io/macrack/pkg/apis/scalar"
+	scalarfuzzer "macrack.io/macrack/pkg/apis/scalar/fuzzer"
 )
 
 // Funcs returns the functions that fill in objects.
 var Funcs = func(runtimeserializer.CodecFactory) []any {
-	return []any{
+	return append([]any{
 		func(spec *config.RackConfigSpec, c randfill.Continue) {
 			c.FillNoCustom(spec)
-			spec.Audit.Retention = duration(c)
-			spec.ImageCache.MinimumFree = resource.NewQuantity(c.Int63n(1000), resource.DecimalSI)
-			spec.Agent.HeartbeatInterval = duration(c)
-			spec.Agent.OfflineAfter = duration(c)
+			spec.ImageCache.MinimumFree = ptr.To(scalarfuzzer.Quantity(c))
+			for _, d := range []**scalar.Duration{&spec.Audit.Retention, &spec.Agent.HeartbeatInterval, &spec.Agent.OfflineAfter} {
+				*d = &scalar.Duration{}
+				c.Fill(*d)
+			}
 			spec.Quarantine.Reboot = config.RebootWhenEmpty
 		},
-	}
-}
-
-func duration(c randfill.Continue) *metav1.Duration {
-	return &metav1.Duration{Duration: time.Duration(c.Int63())}
+	}, scalarfuzzer.Funcs...)
 }

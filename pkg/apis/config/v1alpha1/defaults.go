@@ -4,7 +4,8 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/resource"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"macrack.io/macrack/pkg/apis/scalar"
 )
 
 // Defaults of a RackConfig.
@@ -22,16 +23,17 @@ const (
 // SetDefaults_RackConfigSpec fills in what a configuration leaves open.
 func SetDefaults_RackConfigSpec(spec *RackConfigSpec) {
 	if spec.Audit.Retention == nil {
-		spec.Audit.Retention = &metav1.Duration{Duration: DefaultAuditRetention}
+		spec.Audit.Retention = scalar.NewDays(DefaultAuditRetention)
 	}
 	if spec.ImageCache.MinimumFree == nil {
-		spec.ImageCache.MinimumFree = resource.NewQuantity(DefaultMinimumFree, resource.BinarySI)
+		minimumFree := scalar.NewQuantity(DefaultMinimumFree, resource.BinarySI)
+		spec.ImageCache.MinimumFree = &minimumFree
 	}
 	if spec.Agent.HeartbeatInterval == nil {
-		spec.Agent.HeartbeatInterval = &metav1.Duration{Duration: DefaultHeartbeatInterval}
+		spec.Agent.HeartbeatInterval = scalar.NewDuration(DefaultHeartbeatInterval)
 	}
 	if spec.Agent.OfflineAfter == nil {
-		spec.Agent.OfflineAfter = &metav1.Duration{Duration: DefaultOfflineAfter}
+		spec.Agent.OfflineAfter = scalar.NewDuration(DefaultOfflineAfter)
 	}
 	if spec.Quarantine.Reboot == "" {
 		spec.Quarantine.Reboot = RebootNever

@@ -8,12 +8,11 @@ import (
 
 	io "io"
 
-	resource "k8s.io/apimachinery/pkg/api/resource"
-	v1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	math_bits "math/bits"
 	reflect "reflect"
 	strings "strings"
+
+	scalar "macrack.io/macrack/pkg/apis/scalar"
 )
 
 func (m *AgentConfig) Reset() { *m = AgentConfig{} }
@@ -458,8 +457,8 @@ func (this *AgentConfig) String() string {
 		return "nil"
 	}
 	s := strings.Join([]string{`&AgentConfig{`,
-		`HeartbeatInterval:` + strings.Replace(fmt.Sprintf("%v", this.HeartbeatInterval), "Duration", "v1.Duration", 1) + `,`,
-		`OfflineAfter:` + strings.Replace(fmt.Sprintf("%v", this.OfflineAfter), "Duration", "v1.Duration", 1) + `,`,
+		`HeartbeatInterval:` + strings.Replace(fmt.Sprintf("%v", this.HeartbeatInterval), "Duration", "scalar.Duration", 1) + `,`,
+		`OfflineAfter:` + strings.Replace(fmt.Sprintf("%v", this.OfflineAfter), "Duration", "scalar.Duration", 1) + `,`,
 		`}`,
 	}, "")
 	return s
@@ -469,7 +468,7 @@ func (this *AuditConfig) String() string {
 		return "nil"
 	}
 	s := strings.Join([]string{`&AuditConfig{`,
-		`Retention:` + strings.Replace(fmt.Sprintf("%v", this.Retention), "Duration", "v1.Duration", 1) + `,`,
+		`Retention:` + strings.Replace(fmt.Sprintf("%v", this.Retention), "Duration", "scalar.Duration", 1) + `,`,
 		`}`,
 	}, "")
 	return s
@@ -479,7 +478,7 @@ func (this *ImageCacheConfig) String() string {
 		return "nil"
 	}
 	s := strings.Join([]string{`&ImageCacheConfig{`,
-		`MinimumFree:` + strings.Replace(fmt.Sprintf("%v", this.MinimumFree), "Quantity", "resource.Quantity", 1) + `,`,
+		`MinimumFree:` + strings.Replace(fmt.Sprintf("%v", this.MinimumFree), "Quantity", "scalar.Quantity", 1) + `,`,
 		`}`,
 	}, "")
 	return s
@@ -602,7 +601,7 @@ func (m *AgentConfig) Unmarshal(dAtA []byte) error {
 				return io.ErrUnexpectedEOF
 			}
 			if m.HeartbeatInterval == nil {
-				m.HeartbeatInterval = &v1.Duration{}
+				m.HeartbeatInterval = &scalar.Duration{}
 			}
 			if err := m.HeartbeatInterval.Unmarshal(dAtA[iNdEx:postIndex]); err != nil {
 				return err
@@ -638,7 +637,7 @@ func (m *AgentConfig) Unmarshal(dAtA []byte) error {
 				return io.ErrUnexpectedEOF
 			}
 			if m.OfflineAfter == nil {
-				m.OfflineAfter = &v1.Duration{}
+				m.OfflineAfter = &scalar.Duration{}
 			}
 			if err := m.OfflineAfter.Unmarshal(dAtA[iNdEx:postIndex]); err != nil {
 				return err
@@ -724,7 +723,7 @@ func (m *AuditConfig) Unmarshal(dAtA []byte) error {
 				return io.ErrUnexpectedEOF
 			}
 			if m.Retention == nil {
-				m.Retention = &v1.Duration{}
+				m.Retention = &scalar.Duration{}
 			}
 			if err := m.Retention.Unmarshal(dAtA[iNdEx:postIndex]); err != nil {
 				return err
@@ -810,7 +809,7 @@ func (m *ImageCacheConfig) Unmarshal(dAtA []byte) error {
 				return io.ErrUnexpectedEOF
 			}
 			if m.MinimumFree == nil {
-				m.MinimumFree = &resource.Quantity{}
+				m.MinimumFree = &scalar.Quantity{}
 			}
 			if err := m.MinimumFree.Unmarshal(dAtA[iNdEx:postIndex]); err != nil {
 				return err

@@ -1,8 +1,9 @@
 package v1alpha1
 
 import (
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"macrack.io/macrack/pkg/apis/scalar"
 )
 
 // RackConfigName is the name of the only RackConfig.
@@ -47,26 +48,29 @@ type RackConfigSpec struct {
 
 // AuditConfig configures the ledger.
 type AuditConfig struct {
-	// retention is how long records are kept: 2160h (90 days) or more, 9600h (400 days) by default.
+	// retention is how long records are kept: 90d or more, 400d by default. A duration such as 90d or 2160h; the units are
+	// d (24 hours), h, m and s.
 	// +optional
-	Retention *metav1.Duration `json:"retention,omitempty" protobuf:"bytes,1,opt,name=retention"`
+	Retention *scalar.Duration `json:"retention,omitempty" protobuf:"bytes,1,opt,name=retention"`
 }
 
 // ImageCacheConfig configures the images on the Macs' disks.
 type ImageCacheConfig struct {
-	// minimumFree is how much of a Mac's disk is kept free, in bytes; 20Gi by default.
+	// minimumFree is how much of a Mac's disk is kept free, in bytes, such as 20Gi, which is the default.
 	// +optional
-	MinimumFree *resource.Quantity `json:"minimumFree,omitempty" protobuf:"bytes,1,opt,name=minimumFree"`
+	MinimumFree *scalar.Quantity `json:"minimumFree,omitempty" protobuf:"bytes,1,opt,name=minimumFree"`
 }
 
 // AgentConfig configures how the Macs' agents are watched.
 type AgentConfig struct {
-	// heartbeatInterval is how often an agent renews its Node's Lease; 10s by default.
+	// heartbeatInterval is how often an agent renews its Node's Lease: 1s to 5m, 10s by default. A duration such as 10s or
+	// 1m30s; the units are d, h, m and s.
 	// +optional
-	HeartbeatInterval *metav1.Duration `json:"heartbeatInterval,omitempty" protobuf:"bytes,1,opt,name=heartbeatInterval"`
-	// offlineAfter is how long an agent may be silent before its Mac counts as offline: three heartbeats or more, 60s by default.
+	HeartbeatInterval *scalar.Duration `json:"heartbeatInterval,omitempty" protobuf:"bytes,1,opt,name=heartbeatInterval"`
+	// offlineAfter is how long an agent may be silent before its Mac counts as offline: three heartbeats or more, 1m by
+	// default. A duration such as 60s or 2m; the units are d, h, m and s.
 	// +optional
-	OfflineAfter *metav1.Duration `json:"offlineAfter,omitempty" protobuf:"bytes,2,opt,name=offlineAfter"`
+	OfflineAfter *scalar.Duration `json:"offlineAfter,omitempty" protobuf:"bytes,2,opt,name=offlineAfter"`
 }
 
 // RebootPolicy says when a Mac in quarantine is rebooted.

@@ -7,11 +7,11 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/resource"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"macrack.io/macrack/pkg/apis/config"
 	"macrack.io/macrack/pkg/apis/internal/check"
+	"macrack.io/macrack/pkg/apis/scalar"
 	"macrack.io/macrack/pkg/rules"
 )
 
@@ -42,7 +42,7 @@ func ValidateRackConfigUpdate(c, old *config.RackConfig) field.ErrorList {
 }
 
 func validateRackConfigSpec(spec *config.RackConfigSpec, path *field.Path) field.ErrorList {
-	errs := validateDuration(spec.Audit.Retention, rules.MinimumAuditRetention, rules.MaxAuditRetention, path.Child("audit", "retention"))
+	errs := check.Duration(spec.Audit.Retention, rules.MinimumAuditRetention, rules.MaxAuditRetention, path.Child("audit", "retention"))
 	if spec.ImageCache.MinimumFree == nil {
 		errs = append(errs, field.Required(path.Child("imageCache", "minimumFree"), ""))
 	} else {
@@ -58,21 +58,14 @@ func validateRackConfigSpec(spec *config.RackConfigSpec, path *field.Path) field
 
 func validateAgentConfig(agent *config.AgentConfig, path *field.Path) field.ErrorList {
 	heartbeat, offline := path.Child("heartbeatInterval"), path.Child("offlineAfter")
-	errs := validateDuration(agent.HeartbeatInterval, minHeartbeatInterval, maxHeartbeatInterval, heartbeat)
-	errs = append(errs, validateDuration(agent.OfflineAfter, rules.MinimumMissedHeartbeats*minHeartbeatInterval, maxOfflineAfter, offline)...)
+	errs := check.Duration(agent.HeartbeatInterval, minHeartbeatInterval, maxHeartbeatInterval, heartbeat)
+	errs = append(errs, check.Duration(agent.OfflineAfter, rules.MinimumMissedHeartbeats*minHeartbeatInterval, maxOfflineAfter, offline)...)
 	if len(errs) > 0 {
 		return errs
 	}
-	if least := rules.MinimumMissedHeartbeats * agent.HeartbeatInterval.Duration; agent.OfflineAfter.Duration < least {
-		errs = append(errs, field.Invalid(offline, agent.OfflineAfter.Duration.String(),
-			fmt.Sprintf("must be %d heartbeats, %s, or more: one that is late is no reason to call a Mac offline", rules.MinimumMissedHeartbeats, least)))
+	if least := rules.MinimumMissedHeartbeats * agent.HeartbeatInterval.Value(); agent.OfflineAfter.Value() < least {
+		errs = append(errs, field.Invalid(offline, agent.OfflineAfter.Text,
+			fmt.Sprintf("must be %d heartbeats, %s, or more: one that is late is no reason to call a Mac offline", rules.MinimumMissedHeartbeats, scalar.NewDuration(least))))
 	}
 	return errs
-}
-
-func validateDuration(d *metav1.Duration, low, high time.Duration, path *field.Path) field.ErrorList {
-	if d == nil {
-		return field.ErrorList{field.Required(path, "")}
-	}
-	return check.Duration(d.Duration, low, high, path)
 }

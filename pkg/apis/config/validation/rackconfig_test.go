@@ -4,22 +4,22 @@ import (
 	"testing"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
 	"macrack.io/macrack/pkg/apis/config"
 	"macrack.io/macrack/pkg/apis/internal/check/checktest"
+	"macrack.io/macrack/pkg/apis/scalar"
 )
 
-func duration(d time.Duration) *metav1.Duration { return &metav1.Duration{Duration: d} }
+func duration(d time.Duration) *scalar.Duration { return scalar.NewDuration(d) }
 
 func validConfig() *config.RackConfig {
 	return &config.RackConfig{
 		ObjectMeta: metav1.ObjectMeta{Name: "default", ResourceVersion: "1"},
 		Spec: config.RackConfigSpec{
 			Audit:            config.AuditConfig{Retention: duration(400 * 24 * time.Hour)},
-			ImageCache:       config.ImageCacheConfig{MinimumFree: ptr.To(resource.MustParse("20Gi"))},
+			ImageCache:       config.ImageCacheConfig{MinimumFree: ptr.To(scalar.MustParse("20Gi"))},
 			Agent:            config.AgentConfig{HeartbeatInterval: duration(10 * time.Second), OfflineAfter: duration(time.Minute)},
 			Quarantine:       config.QuarantineConfig{Reboot: config.RebootNever},
 			DefaultClassName: "m4",
@@ -34,12 +34,15 @@ func TestValidateRackConfig(t *testing.T) {
 	}{
 		"valid":                  {func(*config.RackConfigSpec) {}, nil},
 		"90 days":                {func(s *config.RackConfigSpec) { s.Audit.Retention = duration(90 * 24 * time.Hour) }, nil},
-		"89 days":                {func(s *config.RackConfigSpec) { s.Audit.Retention = duration(89 * 24 * time.Hour) }, []string{"spec.audit.retention: Invalid value: \"2136h0m0s\": must be 2160h0m0s to 175200h0m0s"}},
+		"89 days":                {func(s *config.RackConfigSpec) { s.Audit.Retention = duration(89 * 24 * time.Hour) }, []string{"spec.audit.retention: Invalid value: \"2136h\": must be 90d to 7300d"}},
+		"days":                   {func(s *config.RackConfigSpec) { s.Audit.Retention = &scalar.Duration{Text: "90d"} }, nil},
+		"years":                  {func(s *config.RackConfigSpec) { s.Audit.Retention = &scalar.Duration{Text: "1y"} }, []string{"spec.audit.retention: Invalid value: \"1y\": must be a duration such as 90s, 24h, 1h30m or 3d; accepted units: d"}},
+		"a dozen":                {func(s *config.RackConfigSpec) { s.ImageCache.MinimumFree = &scalar.Quantity{Text: "a dozen"} }, []string{"spec.imageCache.minimumFree: Invalid value: \"a dozen\": must be an amount such as 4, 8Gi or 512G; accepted suffixes: Ki, Mi"}},
 		"a century":              {func(s *config.RackConfigSpec) { s.Audit.Retention = duration(100 * 365 * 24 * time.Hour) }, []string{"spec.audit.retention: Invalid"}},
 		"no retention":           {func(s *config.RackConfigSpec) { s.Audit.Retention = nil }, []string{"spec.audit.retention: Required"}},
-		"no room":                {func(s *config.RackConfigSpec) { s.ImageCache.MinimumFree = ptr.To(resource.MustParse("0")) }, []string{"spec.imageCache.minimumFree: Invalid value: \"0\": must be 1Gi to 16Ti"}},
+		"no room":                {func(s *config.RackConfigSpec) { s.ImageCache.MinimumFree = ptr.To(scalar.MustParse("0")) }, []string{"spec.imageCache.minimumFree: Invalid value: \"0\": must be 1Gi to 16Ti"}},
 		"no minimum":             {func(s *config.RackConfigSpec) { s.ImageCache.MinimumFree = nil }, []string{"spec.imageCache.minimumFree: Required"}},
-		"hasty heartbeat":        {func(s *config.RackConfigSpec) { s.Agent.HeartbeatInterval = duration(time.Second / 2) }, []string{"spec.agent.heartbeatInterval: Invalid value: \"500ms\": must be 1s to 5m0s"}},
+		"hasty heartbeat":        {func(s *config.RackConfigSpec) { s.Agent.HeartbeatInterval = duration(time.Second / 2) }, []string{"spec.agent.heartbeatInterval: Invalid value: \"500ms\": must be 1s to 5m"}},
 		"slow heartbeat":         {func(s *config.RackConfigSpec) { s.Agent.HeartbeatInterval = duration(6 * time.Minute) }, []string{"spec.agent.heartbeatInterval: Invalid"}},
 		"three heartbeats":       {func(s *config.RackConfigSpec) { s.Agent.OfflineAfter = duration(30 * time.Second) }, nil},
 		"two heartbeats":         {func(s *config.RackConfigSpec) { s.Agent.OfflineAfter = duration(20 * time.Second) }, []string{"spec.agent.offlineAfter: Invalid value: \"20s\": must be 3 heartbeats, 30s, or more"}},

@@ -555,7 +555,7 @@ func (this *MacOSImageSpec) String() string {
 	s := strings.Join([]string{`&MacOSImageSpec{`,
 		`Contents:` + repeatedStringForContents + `,`,
 		`Source:` + strings.Replace(strings.Replace(this.Source.String(), "ImageSource", "ImageSource", 1), `&`, ``, 1) + `,`,
-		`DiskSize:` + strings.Replace(strings.Replace(fmt.Sprintf("%v", this.DiskSize), "Quantity", "resource.Quantity", 1), `&`, ``, 1) + `,`,
+		`DiskSize:` + strings.Replace(strings.Replace(fmt.Sprintf("%v", this.DiskSize), "Quantity", "scalar.Quantity", 1), `&`, ``, 1) + `,`,
 		`HardwareModel:` + fmt.Sprintf("%v", this.HardwareModel) + `,`,
 		`PullSecretRef:` + strings.Replace(this.PullSecretRef.String(), "SecretReference", "SecretReference", 1) + `,`,
 		`}`,

@@ -1,8 +1,9 @@
 package v1alpha1
 
 import (
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"macrack.io/macrack/pkg/apis/scalar"
 )
 
 // +genclient
@@ -33,7 +34,7 @@ type MacOSImageSpec struct {
 	// source is where the image comes from.
 	Source ImageSource `json:"source" protobuf:"bytes,2,opt,name=source"`
 	// diskSize is the size of the image's disk in bytes, such as 60Gi.
-	DiskSize resource.Quantity `json:"diskSize" protobuf:"bytes,3,opt,name=diskSize"`
+	DiskSize scalar.Quantity `json:"diskSize,omitzero" protobuf:"bytes,3,opt,name=diskSize"`
 	// hardwareModel is the hardware model that Virtualization.framework is to emulate, in base64.
 	// +optional
 	HardwareModel string `json:"hardwareModel,omitempty" protobuf:"bytes,4,opt,name=hardwareModel"`

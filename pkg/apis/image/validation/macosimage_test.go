@@ -8,12 +8,12 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"oras.land/oras-go/v2/registry"
 
 	"macrack.io/macrack/pkg/apis/image"
 	"macrack.io/macrack/pkg/apis/internal/check/checktest"
+	"macrack.io/macrack/pkg/apis/scalar"
 )
 
 const sha = "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
@@ -28,7 +28,7 @@ func validImage() *image.MacOSImage {
 				{Name: image.ContentGuestAgent, Version: "0.4.0"},
 			},
 			Source:        image.ImageSource{Reference: "registry.example.com/macos/26:macos-26.1-xcode-26.2-beta3", Digest: sha},
-			DiskSize:      resource.MustParse("60Gi"),
+			DiskSize:      scalar.MustParse("60Gi"),
 			HardwareModel: base64.StdEncoding.EncodeToString([]byte("model")),
 			PullSecretRef: &image.SecretReference{Namespace: "macrack-system", Name: "registry"},
 		},
@@ -106,7 +106,7 @@ func TestValidateMacOSImage(t *testing.T) {
 		"Cyrillic tag":        {from("registry.example.com/macos:xсode"), []string{"must be an OCI reference"}},
 		"no digest":           {func(s *image.MacOSImageSpec) { s.Source.Digest = "" }, []string{"spec.source.digest: Required"}},
 		"MD5":                 {func(s *image.MacOSImageSpec) { s.Source.Digest = "md5:0123" }, []string{"spec.source.digest: Invalid"}},
-		"no disk":             {func(s *image.MacOSImageSpec) { s.DiskSize = resource.Quantity{} }, []string{"spec.diskSize: Invalid"}},
+		"no disk":             {func(s *image.MacOSImageSpec) { s.DiskSize = scalar.Quantity{} }, []string{"spec.diskSize: Required value: must be 1Mi to 1Pi"}},
 		"hardware model":      {func(s *image.MacOSImageSpec) { s.HardwareModel = "Mac16,10" }, []string{"spec.hardwareModel: Invalid"}},
 		"secret of none":      {func(s *image.MacOSImageSpec) { s.PullSecretRef = &image.SecretReference{} }, []string{"spec.pullSecretRef.namespace: Required", "spec.pullSecretRef.name: Required"}},
 		"no secret":           {func(s *image.MacOSImageSpec) { s.PullSecretRef = nil }, nil},
@@ -165,14 +165,14 @@ func TestForeignInTag(t *testing.T) {
 
 func TestValidateMacOSImageUpdate(t *testing.T) {
 	i := validImage()
-	i.Spec.DiskSize = resource.MustParse("61440Mi")
+	i.Spec.DiskSize = scalar.MustParse("61440Mi")
 	i.Labels = map[string]string{"a": "b"}
 	ready := validImage()
 	ready.Status.Phase = image.MacOSImageReady
 	checktest.Errors(t, nil, ValidateMacOSImageUpdate(i, ready))
 
 	i.Spec.Contents[1].Version = "26.3"
-	checktest.Errors(t, []string{"spec: Forbidden: field is immutable; the image is Ready: a new macOS or Xcode is a new MacOSImage"}, ValidateMacOSImageUpdate(i, ready))
+	checktest.Errors(t, []string{"spec.contents[1].version: Forbidden: field is immutable; the image is Ready: a new macOS or Xcode is a new MacOSImage"}, ValidateMacOSImageUpdate(i, ready))
 
 	i.Spec.Source.Reference = "registry.example.com/macos"
 	checktest.Errors(t, nil, ValidateMacOSImageUpdate(i, validImage()))

@@ -3,27 +3,27 @@
 package fuzzer
 
 import (
-	"k8s.io/apimachinery/pkg/api/resource"
 	runtimeserializer "k8s.io/apimachinery/pkg/runtime/serializer"
 	"sigs.k8s.io/randfill"
 
 	"macrack.io/macrack/pkg/apis/instance"
+	scalarfuzzer "macrack.io/macrack/pkg/apis/scalar/fuzzer"
 )
 
 // Funcs returns the functions that fill in objects.
 var Funcs = func(runtimeserializer.CodecFactory) []any {
-	return []any{
+	return append([]any{
 		func(spec *instance.InstanceClassSpec, c randfill.Continue) {
 			c.FillNoCustom(spec)
 			spec.Display = &instance.Display{Width: c.Int31(), Height: c.Int31(), PixelsPerInch: 1 + c.Int31n(600)}
 		},
 		func(resources *instance.InstanceResources, c randfill.Continue) {
-			resources.Requests = instance.ResourceList{c.String(0): *resource.NewQuantity(c.Int63n(1000), resource.DecimalSI)}
+			resources.Requests = instance.ResourceList{c.String(0): scalarfuzzer.Quantity(c)}
 		},
 		func(stop *instance.MacOSInstanceStop, c randfill.Continue) {
 			c.FillNoCustom(stop)
 			seconds := c.Int63()
 			stop.GracePeriodSeconds = &seconds
 		},
-	}
+	}, scalarfuzzer.Funcs...)
 }

@@ -1,8 +1,7 @@
 package v1alpha1
 
 import (
-	"k8s.io/apimachinery/pkg/api/resource"
-
+	"macrack.io/macrack/pkg/apis/scalar"
 	"macrack.io/macrack/pkg/rules"
 )
 
@@ -19,7 +18,7 @@ func SetDefaults_InstanceClass(obj *InstanceClass) {
 // SetDefaults_MacOSInstance sets the one amount that an instance can ask for.
 func SetDefaults_MacOSInstance(obj *MacOSInstance) {
 	if len(obj.Spec.Resources.Requests) == 0 {
-		obj.Spec.Resources.Requests = ResourceList{rules.ResourceMacOSVM: *resource.NewQuantity(1, resource.DecimalSI)}
+		obj.Spec.Resources.Requests = ResourceList{rules.ResourceMacOSVM: scalar.MustParse("1")}
 	}
 }
 

@@ -9,7 +9,6 @@ import (
 	io "io"
 	"sort"
 
-	resource "k8s.io/apimachinery/pkg/api/resource"
 	v1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	math_bits "math/bits"
@@ -17,6 +16,7 @@ import (
 	strings "strings"
 
 	k8s_io_apimachinery_pkg_types "k8s.io/apimachinery/pkg/types"
+	scalar "macrack.io/macrack/pkg/apis/scalar"
 )
 
 func (m *Display) Reset() { *m = Display{} }
@@ -1138,9 +1138,9 @@ func (this *InstanceClassResources) String() string {
 		return "nil"
 	}
 	s := strings.Join([]string{`&InstanceClassResources{`,
-		`CPU:` + strings.Replace(strings.Replace(fmt.Sprintf("%v", this.CPU), "Quantity", "resource.Quantity", 1), `&`, ``, 1) + `,`,
-		`Memory:` + strings.Replace(strings.Replace(fmt.Sprintf("%v", this.Memory), "Quantity", "resource.Quantity", 1), `&`, ``, 1) + `,`,
-		`Storage:` + strings.Replace(strings.Replace(fmt.Sprintf("%v", this.Storage), "Quantity", "resource.Quantity", 1), `&`, ``, 1) + `,`,
+		`CPU:` + strings.Replace(strings.Replace(fmt.Sprintf("%v", this.CPU), "Quantity", "scalar.Quantity", 1), `&`, ``, 1) + `,`,
+		`Memory:` + strings.Replace(strings.Replace(fmt.Sprintf("%v", this.Memory), "Quantity", "scalar.Quantity", 1), `&`, ``, 1) + `,`,
+		`Storage:` + strings.Replace(strings.Replace(fmt.Sprintf("%v", this.Storage), "Quantity", "scalar.Quantity", 1), `&`, ``, 1) + `,`,
 		`}`,
 	}, "")
 	return s
@@ -2113,7 +2113,7 @@ func (m *InstanceResources) Unmarshal(dAtA []byte) error {
 				m.Requests = make(ResourceList)
 			}
 			var mapkey string
-			mapvalue := &resource.Quantity{}
+			mapvalue := &scalar.Quantity{}
 			for iNdEx < postIndex {
 				entryPreIndex := iNdEx
 				var wire uint64
@@ -2187,7 +2187,7 @@ func (m *InstanceResources) Unmarshal(dAtA []byte) error {
 					if postmsgIndex > l {
 						return io.ErrUnexpectedEOF
 					}
-					mapvalue = &resource.Quantity{}
+					mapvalue = &scalar.Quantity{}
 					if err := mapvalue.Unmarshal(dAtA[iNdEx:postmsgIndex]); err != nil {
 						return err
 					}

@@ -1,8 +1,9 @@
 package v1alpha1
 
 import (
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"macrack.io/macrack/pkg/apis/scalar"
 )
 
 // +genclient
@@ -32,13 +33,13 @@ type InstanceClassSpec struct {
 
 // InstanceClassResources is what a virtual machine is given.
 type InstanceClassResources struct {
-	// cpu is a whole number of processor cores.
-	CPU resource.Quantity `json:"cpu" protobuf:"bytes,1,opt,name=cpu"`
-	// memory is an amount in bytes, such as 8Gi.
-	Memory resource.Quantity `json:"memory" protobuf:"bytes,2,opt,name=memory"`
+	// cpu is a whole number of processor cores, such as 4.
+	CPU scalar.Quantity `json:"cpu,omitzero" protobuf:"bytes,1,opt,name=cpu"`
+	// memory is an amount in bytes, in whole MiB, such as 8Gi or 8192Mi.
+	Memory scalar.Quantity `json:"memory,omitzero" protobuf:"bytes,2,opt,name=memory"`
 	// storage is the size of the disk in bytes, such as 64Gi. An image's disk is grown to it.
 	// +optional
-	Storage resource.Quantity `json:"storage,omitempty" protobuf:"bytes,3,opt,name=storage"`
+	Storage scalar.Quantity `json:"storage,omitempty,omitzero" protobuf:"bytes,3,opt,name=storage"`
 }
 
 // Display is the screen of a virtual machine.

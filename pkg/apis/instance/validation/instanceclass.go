@@ -9,6 +9,7 @@ import (
 
 	"macrack.io/macrack/pkg/apis/instance"
 	"macrack.io/macrack/pkg/apis/internal/check"
+	"macrack.io/macrack/pkg/apis/scalar"
 )
 
 // Bounds of a virtual machine. The framework takes memory in whole MiB only.
@@ -44,12 +45,12 @@ func ValidateInstanceClassUpdate(class, old *instance.InstanceClass) field.Error
 	return append(errs, check.Unchanged(class.Spec, old.Spec, "a new size is a new InstanceClass", field.NewPath("spec"))...)
 }
 
-func validateMemory(memory resource.Quantity, path *field.Path) field.ErrorList {
+func validateMemory(memory scalar.Quantity, path *field.Path) field.ErrorList {
 	if errs := check.Amount(memory, mebibyte, maxMemory, path); len(errs) > 0 {
 		return errs
 	}
-	if memory.Value()%mebibyte.Value() != 0 {
-		return field.ErrorList{field.Invalid(path, memory.String(), "must be whole MiB, such as 8Gi or 6144Mi")}
+	if memory.Int64()%mebibyte.Value() != 0 {
+		return field.ErrorList{field.Invalid(path, memory.Text, "must be whole MiB, such as 8Gi or 6144Mi")}
 	}
 	return nil
 }

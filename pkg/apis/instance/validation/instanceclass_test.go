@@ -3,18 +3,18 @@ package validation
 import (
 	"testing"
 
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"macrack.io/macrack/pkg/apis/instance"
 	"macrack.io/macrack/pkg/apis/internal/check/checktest"
+	"macrack.io/macrack/pkg/apis/scalar"
 )
 
 func validClass() *instance.InstanceClass {
 	return &instance.InstanceClass{
 		ObjectMeta: metav1.ObjectMeta{Name: "small", ResourceVersion: "1"},
 		Spec: instance.InstanceClassSpec{
-			Resources: instance.InstanceClassResources{CPU: resource.MustParse("4"), Memory: resource.MustParse("8Gi"), Storage: resource.MustParse("64Gi")},
+			Resources: instance.InstanceClassResources{CPU: scalar.MustParse("4"), Memory: scalar.MustParse("8Gi"), Storage: scalar.MustParse("64Gi")},
 			Display:   &instance.Display{Width: 1920, Height: 1200, PixelsPerInch: 144},
 		},
 	}
@@ -25,17 +25,20 @@ func TestValidateInstanceClass(t *testing.T) {
 		change func(*instance.InstanceClassSpec)
 		want   []string
 	}{
-		"valid":            {func(*instance.InstanceClassSpec) {}, nil},
-		"image's disk":     {func(s *instance.InstanceClassSpec) { s.Resources.Storage = resource.Quantity{} }, nil},
-		"no display":       {func(s *instance.InstanceClassSpec) { s.Display = nil }, nil},
-		"no cores":         {func(s *instance.InstanceClassSpec) { s.Resources.CPU = resource.Quantity{} }, []string{"spec.resources.cpu: Invalid"}},
-		"half a core":      {func(s *instance.InstanceClassSpec) { s.Resources.CPU = resource.MustParse("2500m") }, []string{"spec.resources.cpu: Invalid value: \"2500m\": must be a whole number"}},
-		"no memory":        {func(s *instance.InstanceClassSpec) { s.Resources.Memory = resource.Quantity{} }, []string{"spec.resources.memory: Invalid"}},
-		"uneven memory":    {func(s *instance.InstanceClassSpec) { s.Resources.Memory = resource.MustParse("8G") }, []string{"spec.resources.memory: Invalid value: \"8G\": must be whole MiB"}},
-		"negative storage": {func(s *instance.InstanceClassSpec) { s.Resources.Storage = resource.MustParse("-1") }, []string{"spec.resources.storage: Invalid"}},
-		"no width":         {func(s *instance.InstanceClassSpec) { s.Display.Width = 0 }, []string{"spec.display.width: Invalid"}},
-		"16K":              {func(s *instance.InstanceClassSpec) { s.Display.Height = 8640 }, []string{"spec.display.height: Invalid value: 8640: must be 240 to 4320"}},
-		"density":          {func(s *instance.InstanceClassSpec) { s.Display.PixelsPerInch = 1000 }, []string{"spec.display.pixelsPerInch: Invalid"}},
+		"valid":             {func(*instance.InstanceClassSpec) {}, nil},
+		"image's disk":      {func(s *instance.InstanceClassSpec) { s.Resources.Storage = scalar.Quantity{} }, nil},
+		"no display":        {func(s *instance.InstanceClassSpec) { s.Display = nil }, nil},
+		"no cores":          {func(s *instance.InstanceClassSpec) { s.Resources.CPU = scalar.Quantity{} }, []string{"spec.resources.cpu: Required value: must be 1 to 1024"}},
+		"half a core":       {func(s *instance.InstanceClassSpec) { s.Resources.CPU = scalar.MustParse("2500m") }, []string{"spec.resources.cpu: Invalid value: \"2500m\": must be a whole number"}},
+		"no memory":         {func(s *instance.InstanceClassSpec) { s.Resources.Memory = scalar.Quantity{} }, []string{"spec.resources.memory: Required value: must be 1Mi to 16Ti"}},
+		"memory in words":   {func(s *instance.InstanceClassSpec) { s.Resources.Memory = scalar.Quantity{Text: "8 gigabytes"} }, []string{"spec.resources.memory: Invalid value: \"8 gigabytes\": must be an amount such as 4, 8Gi or 512G; accepted suffixes: Ki"}},
+		"cores as a number": {func(s *instance.InstanceClassSpec) { s.Resources.CPU = scalar.Quantity{Text: "4", Number: true} }, nil},
+		"no text":           {func(s *instance.InstanceClassSpec) { s.Resources.CPU = scalar.Quantity{Text: `""`} }, []string{"spec.resources.cpu: Invalid"}},
+		"uneven memory":     {func(s *instance.InstanceClassSpec) { s.Resources.Memory = scalar.MustParse("8G") }, []string{"spec.resources.memory: Invalid value: \"8G\": must be whole MiB"}},
+		"negative storage":  {func(s *instance.InstanceClassSpec) { s.Resources.Storage = scalar.MustParse("-1") }, []string{"spec.resources.storage: Invalid"}},
+		"no width":          {func(s *instance.InstanceClassSpec) { s.Display.Width = 0 }, []string{"spec.display.width: Invalid"}},
+		"16K":               {func(s *instance.InstanceClassSpec) { s.Display.Height = 8640 }, []string{"spec.display.height: Invalid value: 8640: must be 240 to 4320"}},
+		"density":           {func(s *instance.InstanceClassSpec) { s.Display.PixelsPerInch = 1000 }, []string{"spec.display.pixelsPerInch: Invalid"}},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -49,8 +52,8 @@ func TestValidateInstanceClass(t *testing.T) {
 func TestValidateInstanceClassUpdate(t *testing.T) {
 	class := validClass()
 	class.Labels = map[string]string{"a": "b"}
-	class.Spec.Resources.Memory = resource.MustParse("8192Mi")
+	class.Spec.Resources.Memory = scalar.MustParse("8192Mi")
 	checktest.Errors(t, nil, ValidateInstanceClassUpdate(class, validClass()))
-	class.Spec.Resources.Memory = resource.MustParse("16Gi")
-	checktest.Errors(t, []string{"spec: Forbidden: field is immutable; a new size is a new InstanceClass"}, ValidateInstanceClassUpdate(class, validClass()))
+	class.Spec.Resources.Memory = scalar.MustParse("16Gi")
+	checktest.Errors(t, []string{"spec.resources.memory: Forbidden: field is immutable; a new size is a new InstanceClass"}, ValidateInstanceClassUpdate(class, validClass()))
 }

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"golang.org/x/crypto/ssh"
-	"k8s.io/apimachinery/pkg/api/resource"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -113,8 +112,12 @@ func validateRequests(requests instance.ResourceList, path *field.Path) field.Er
 	if !found {
 		return append(errs, field.Required(path.Key(rules.ResourceMacOSVM), "must be 1, which is also the default"))
 	}
-	if amount.Cmp(resource.MustParse("1")) != 0 {
-		errs = append(errs, field.Invalid(path.Key(rules.ResourceMacOSVM), amount.String(),
+	value, invalid := check.ParsedAmount(amount, path.Key(rules.ResourceMacOSVM))
+	if len(invalid) > 0 {
+		return append(errs, invalid...)
+	}
+	if value.Cmp(one) != 0 {
+		errs = append(errs, field.Invalid(path.Key(rules.ResourceMacOSVM), amount.Text,
 			fmt.Sprintf("%s: one instance is one virtual machine, so that it must be 1; for two, create two instances", rules.TwoVMs)))
 	}
 	return errs

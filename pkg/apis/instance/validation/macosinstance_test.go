@@ -10,12 +10,12 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"golang.org/x/crypto/ssh"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
 	"macrack.io/macrack/pkg/apis/instance"
 	"macrack.io/macrack/pkg/apis/internal/check/checktest"
+	"macrack.io/macrack/pkg/apis/scalar"
 	"macrack.io/macrack/pkg/rules"
 )
 
@@ -53,7 +53,7 @@ func validInstance() *instance.MacOSInstance {
 }
 
 func requests(amount string) instance.ResourceList {
-	return instance.ResourceList{rules.ResourceMacOSVM: resource.MustParse(amount)}
+	return instance.ResourceList{rules.ResourceMacOSVM: scalar.MustParse(amount)}
 }
 
 func TestValidateMacOSInstance(t *testing.T) {
@@ -79,10 +79,10 @@ func TestValidateMacOSInstance(t *testing.T) {
 		"no requests":     {func(i *instance.MacOSInstance) { i.Spec.Resources.Requests = nil }, []string{resources + "Required"}},
 		"cpu as well": {func(i *instance.MacOSInstance) {
 			i.Spec.Resources.Requests = requests("1")
-			i.Spec.Resources.Requests["cpu"] = resource.MustParse("4")
+			i.Spec.Resources.Requests["cpu"] = scalar.MustParse("4")
 		}, []string{`spec.resources.requests: Unsupported value: "cpu": supported values: "macrack.io/macos-vm"`}},
 		"cpu instead": {func(i *instance.MacOSInstance) {
-			i.Spec.Resources.Requests = instance.ResourceList{"cpu": resource.MustParse("1")}
+			i.Spec.Resources.Requests = instance.ResourceList{"cpu": scalar.MustParse("1")}
 		}, []string{"spec.resources.requests: Unsupported", resources + "Required"}},
 		"empty key":  {func(i *instance.MacOSInstance) { i.Spec.SSHAuthorizedKeys = []string{""} }, []string{"spec.sshAuthorizedKeys[0]: Invalid"}},
 		"comment":    {func(i *instance.MacOSInstance) { i.Spec.SSHAuthorizedKeys = []string{"# " + publicKey} }, []string{"spec.sshAuthorizedKeys[0]: Invalid"}},
@@ -116,18 +116,18 @@ func TestPrivateKeysAreNotRepeated(t *testing.T) {
 
 func TestValidateMacOSInstanceUpdate(t *testing.T) {
 	changes := map[string]func(*instance.MacOSInstanceSpec){
-		"lease":  func(s *instance.MacOSInstanceSpec) { s.LeaseName = "other" },
-		"class":  func(s *instance.MacOSInstanceSpec) { s.ClassName = "large" },
-		"image":  func(s *instance.MacOSInstanceSpec) { s.ImageName = "macos-27" },
-		"keys":   func(s *instance.MacOSInstanceSpec) { s.SSHAuthorizedKeys = nil },
-		"script": func(s *instance.MacOSInstanceSpec) { s.StartupScript = "" },
-		"VMs":    func(s *instance.MacOSInstanceSpec) { s.Resources.Requests = requests("2") },
+		"leaseName":         func(s *instance.MacOSInstanceSpec) { s.LeaseName = "other" },
+		"className":         func(s *instance.MacOSInstanceSpec) { s.ClassName = "large" },
+		"imageName":         func(s *instance.MacOSInstanceSpec) { s.ImageName = "macos-27" },
+		"sshAuthorizedKeys": func(s *instance.MacOSInstanceSpec) { s.SSHAuthorizedKeys = nil },
+		"startupScript":     func(s *instance.MacOSInstanceSpec) { s.StartupScript = "" },
+		"resources.requests[macrack.io/macos-vm]": func(s *instance.MacOSInstanceSpec) { s.Resources.Requests = requests("2") },
 	}
 	for name, change := range changes {
 		t.Run(name, func(t *testing.T) {
 			i := validInstance()
 			change(&i.Spec)
-			checktest.Errors(t, []string{"spec: Forbidden: field is immutable; create another instance instead"}, ValidateMacOSInstanceUpdate(i, validInstance()))
+			checktest.Errors(t, []string{"spec." + name + ": Forbidden: field is immutable; create another instance instead"}, ValidateMacOSInstanceUpdate(i, validInstance()))
 		})
 	}
 	i := validInstance()
@@ -262,8 +262,8 @@ func FuzzValidateMacOSInstance(f *testing.F) {
 			return
 		}
 		if len(ValidateMacOSInstance(i)) == 0 {
-			amount := i.Spec.Resources.Requests[rules.ResourceMacOSVM]
-			if len(i.Spec.Resources.Requests) != 1 || amount.MilliValue() != 1000 {
+			amount := i.Spec.Resources.Requests[rules.ResourceMacOSVM].Value()
+			if len(i.Spec.Resources.Requests) != 1 || amount.Cmp(one) != 0 {
 				t.Errorf("requests %v are valid", i.Spec.Resources.Requests)
 			}
 			for _, key := range i.Spec.SSHAuthorizedKeys {

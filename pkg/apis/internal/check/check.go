@@ -9,7 +9,6 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/resource"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -17,6 +16,7 @@ import (
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"macrack.io/macrack/pkg/apis/scalar"
 	"macrack.io/macrack/pkg/printable"
 )
 
@@ -242,33 +242,78 @@ func Between[T ~int32 | ~int64](n, low, high T, path *field.Path) field.ErrorLis
 }
 
 // Amount checks that an amount is whole, low at least and high at most.
-func Amount(q resource.Quantity, low, high resource.Quantity, path *field.Path) field.ErrorList {
-	if q.Cmp(low) < 0 || q.Cmp(high) > 0 {
-		return field.ErrorList{field.Invalid(path, q.String(), fmt.Sprintf("must be %s to %s", low.String(), high.String()))}
-	}
-	if q.Cmp(*resource.NewQuantity(q.Value(), q.Format)) != 0 {
-		return field.ErrorList{field.Invalid(path, q.String(), "must be a whole number")}
-	}
-	return nil
-}
-
-// Duration checks a duration of low at least and high at most, in whole seconds.
-func Duration(d, low, high time.Duration, path *field.Path) field.ErrorList {
+func Amount(q scalar.Quantity, low, high resource.Quantity, path *field.Path) field.ErrorList {
+	between := fmt.Sprintf("must be %s to %s", low.String(), high.String())
+	value, errs := ParsedAmount(q, path)
 	switch {
-	case d < low || d > high:
-		return field.ErrorList{field.Invalid(path, d.String(), fmt.Sprintf("must be %s to %s", low, high))}
-	case d%time.Second != 0:
-		return field.ErrorList{field.Invalid(path, d.String(), "must be whole seconds")}
+	case len(errs) > 0:
+		return errs
+	case q.IsZero() && low.Sign() > 0:
+		return field.ErrorList{field.Required(path, between)}
+	case value.Cmp(low) < 0 || value.Cmp(high) > 0:
+		return field.ErrorList{field.Invalid(path, q.Text, between)}
+	case value.Cmp(*resource.NewQuantity(value.Value(), value.Format)) != 0:
+		return field.ErrorList{field.Invalid(path, q.Text, "must be a whole number")}
 	}
 	return nil
 }
 
-// Immutable checks that a value is as it was.
-func Immutable(value, old any, path *field.Path) field.ErrorList {
-	if equality.Semantic.DeepEqual(value, old) {
-		return nil
+// ParsedAmount returns the value of an amount, which is 0 if none was written.
+func ParsedAmount(q scalar.Quantity, path *field.Path) (resource.Quantity, field.ErrorList) {
+	value, err := q.Parse()
+	if err != nil {
+		return value, field.ErrorList{field.Invalid(path, short(q.Text), err.Error())}
 	}
-	return field.ErrorList{field.Invalid(path, value, apivalidation.FieldImmutableErrorMsg)}
+	return value, nil
+}
+
+// Duration checks a required duration of low at least and high at most, in whole seconds.
+func Duration(d *scalar.Duration, low, high time.Duration, path *field.Path) field.ErrorList {
+	between := fmt.Sprintf("must be %s to %s", bound(low), bound(high))
+	if d == nil {
+		return field.ErrorList{field.Required(path, between)}
+	}
+	value, errs := ParsedDuration(d, path)
+	switch {
+	case len(errs) > 0:
+		return errs
+	case value < low || value > high:
+		return field.ErrorList{field.Invalid(path, d.Text, between)}
+	}
+	return WholeSeconds(d, path)
+}
+
+// bound returns a limit in days where it is some whole ones.
+func bound(d time.Duration) *scalar.Duration {
+	if d > 24*time.Hour && d%(24*time.Hour) == 0 {
+		return scalar.NewDays(d)
+	}
+	return scalar.NewDuration(d)
+}
+
+// ParsedDuration returns the value of a duration.
+func ParsedDuration(d *scalar.Duration, path *field.Path) (time.Duration, field.ErrorList) {
+	value, err := d.Parse()
+	if err != nil {
+		return 0, field.ErrorList{field.Invalid(path, short(d.Text), err.Error())}
+	}
+	return value, nil
+}
+
+// WholeSeconds checks that a duration is in whole seconds.
+func WholeSeconds(d *scalar.Duration, path *field.Path) field.ErrorList {
+	if d.Value()%time.Second != 0 {
+		return field.ErrorList{field.Invalid(path, d.Text, "must be whole seconds")}
+	}
+	return nil
+}
+
+// short returns a text that did not parse, cut to what helps to find it.
+func short(text string) string {
+	if len(text) > 64 {
+		return strings.ToValidUTF8(text[:64], "") + "..."
+	}
+	return text
 }
 
 // Conditions checks the conditions of a status, 32 at most.
@@ -277,12 +322,4 @@ func Conditions(conditions []metav1.Condition, path *field.Path) field.ErrorList
 		return field.ErrorList{field.TooMany(path, len(conditions), 32)}
 	}
 	return metav1validation.ValidateConditions(conditions, path)
-}
-
-// Unchanged checks that a whole spec is as it was, and says what to do instead.
-func Unchanged(value, old any, instead string, path *field.Path) field.ErrorList {
-	if equality.Semantic.DeepEqual(value, old) {
-		return nil
-	}
-	return field.ErrorList{field.Forbidden(path, apivalidation.FieldImmutableErrorMsg+"; "+instead)}
 }

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"macrack.io/macrack/pkg/apis/internal/check/checktest"
+	"macrack.io/macrack/pkg/apis/scalar"
 )
 
 var path = field.NewPath("f")
@@ -40,7 +41,7 @@ func TestNewMeta(t *testing.T) {
 		"long annotation":   {meta: metav1.ObjectMeta{Name: "m1", Annotations: map[string]string{"a": strings.Repeat("a", 1<<20)}}, want: []string{"metadata.annotations: Too long"}},
 		"many labels":       {meta: metav1.ObjectMeta{Name: "m1", Labels: labels(1000)}, want: []string{"metadata.labels: Too long: may not be more than 65536 bytes"}},
 		"many annotations":  {meta: metav1.ObjectMeta{Name: "m1", Annotations: labels(1000)}, want: []string{"metadata.annotations: Too long: may not be more than 65536 bytes"}},
-		"many finalizers":   {meta: metav1.ObjectMeta{Name: "m1", Finalizers: keys(labels(33))}, want: []string{"metadata.finalizers: Too many"}},
+		"many finalizers":   {meta: metav1.ObjectMeta{Name: "m1", Finalizers: sortedKeys(labels(33))}, want: []string{"metadata.finalizers: Too many"}},
 		"many owners":       {meta: metav1.ObjectMeta{Name: "m1", OwnerReferences: owners(17)}, want: []string{"metadata.ownerReferences: Too many"}},
 		"long label":        {meta: metav1.ObjectMeta{Name: "m1", Labels: map[string]string{"a": strings.Repeat("a", 64)}}, want: []string{"metadata.labels: Invalid"}},
 	}
@@ -64,7 +65,7 @@ func labels(n int) map[string]string {
 	return labels
 }
 
-func keys(m map[string]string) []string { return slices.Sorted(maps.Keys(m)) }
+func sortedKeys(m map[string]string) []string { return slices.Sorted(maps.Keys(m)) }
 
 func owners(n int) []metav1.OwnerReference {
 	var owners []metav1.OwnerReference
@@ -95,7 +96,8 @@ func TestUpdatedMeta(t *testing.T) {
 }
 
 func TestValues(t *testing.T) {
-	q := resource.MustParse
+	q, written := resource.MustParse, scalar.MustParse
+	d := scalar.NewDuration
 	sha := "sha256:" + strings.Repeat("0a", 32)
 	tests := map[string]struct {
 		errs field.ErrorList
@@ -129,21 +131,23 @@ func TestValues(t *testing.T) {
 		"lines":                    {Lines("a\nb", 3, path), nil},
 		"enum":                     {Enum("a", path, "a", "b"), nil},
 		"not in the enum":          {Enum("c", path, "a", "b"), []string{`Unsupported value: "c": supported values: "a", "b"`}},
-		"amount":                   {Amount(q("16Gi"), q("1"), q("1Ti"), path), nil},
-		"zero amount":              {Amount(q("0"), q("1"), q("1Ti"), path), []string{"must be 1 to 1Ti"}},
-		"negative amount":          {Amount(q("-1"), q("0"), q("1Ti"), path), []string{"must be 0 to 1Ti"}},
-		"huge amount":              {Amount(q("1e30"), q("0"), q("1Ti"), path), []string{"must be 0 to 1Ti"}},
-		"fraction":                 {Amount(q("1500m"), q("0"), q("1Ti"), path), []string{"whole number"}},
-		"duration":                 {Duration(time.Minute, time.Second, time.Hour, path), nil},
-		"short duration":           {Duration(time.Millisecond, time.Second, time.Hour, path), []string{"must be 1s to 1h0m0s"}},
-		"long duration":            {Duration(2*time.Hour, time.Second, time.Hour, path), []string{"must be 1s to 1h0m0s"}},
-		"uneven duration":          {Duration(1500*time.Millisecond, time.Second, time.Hour, path), []string{"whole seconds"}},
+		"amount":                   {Amount(written("16Gi"), q("1"), q("1Ti"), path), nil},
+		"zero amount":              {Amount(written("0"), q("1"), q("1Ti"), path), []string{"must be 1 to 1Ti"}},
+		"negative amount":          {Amount(written("-1"), q("0"), q("1Ti"), path), []string{"must be 0 to 1Ti"}},
+		"huge amount":              {Amount(written("1e30"), q("0"), q("1Ti"), path), []string{"must be 0 to 1Ti"}},
+		"fraction":                 {Amount(written("1500m"), q("0"), q("1Ti"), path), []string{"whole number"}},
+		"duration":                 {Duration(d(time.Minute), time.Second, time.Hour, path), nil},
+		"short duration":           {Duration(d(time.Second), 2*time.Second, time.Hour, path), []string{"must be 2s to 1h"}},
+		"long duration":            {Duration(d(2*time.Hour), time.Second, time.Hour, path), []string{"must be 1s to 1h"}},
+		"uneven duration":          {Duration(d(1500*time.Millisecond), time.Second, time.Hour, path), []string{"whole seconds"}},
 		"in range":                 {Between(int32(2), 0, 2, path), nil},
 		"out of range":             {Between(int32(3), 0, 2, path), []string{"must be 0 to 2"}},
 		"negative count":           {NotNegative(int64(-1), path), []string{"greater than or equal to 0"}},
-		"same":                     {Immutable("a", "a", path), nil},
-		"changed":                  {Immutable("a", "b", path), []string{"field is immutable"}},
-		"same amount":              {Unchanged(q("1Gi"), q("1024Mi"), "", path), nil},
+		"unset amount":             {Amount(scalar.Quantity{}, q("1"), q("1Ti"), path), []string{"f: Required value: must be 1 to 1Ti"}},
+		"unset, optional amount":   {Amount(scalar.Quantity{}, q("0"), q("1Ti"), path), nil},
+		"amount in words":          {Amount(scalar.Quantity{Text: "a lot"}, q("0"), q("1Ti"), path), []string{`f: Invalid value: "a lot": must be an amount such as 4, 8Gi or 512G; accepted suffixes: Ki,`}},
+		"duration in words":        {Duration(&scalar.Duration{Text: "3 weeks"}, time.Second, time.Hour, path), []string{`f: Invalid value: "3 weeks": must be a duration such as 90s, 24h, 1h30m or 3d; accepted units: d (days of 24 hours), h, m, s`}},
+		"no duration":              {Duration(nil, time.Second, 90*24*time.Hour, path), []string{"f: Required value: must be 1s to 90d"}},
 		"spec changed":             {Unchanged("a", "b", "make another", path), []string{"field is immutable; make another"}},
 		"too many conditions":      {Conditions(make([]metav1.Condition, 33), path), []string{"Too many"}},
 	}

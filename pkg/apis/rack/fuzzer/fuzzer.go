@@ -3,21 +3,21 @@
 package fuzzer
 
 import (
-	"time"
-
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	runtimeserializer "k8s.io/apimachinery/pkg/runtime/serializer"
 	"sigs.k8s.io/randfill"
 
 	"macrack.io/macrack/pkg/apis/rack"
+	"macrack.io/macrack/pkg/apis/scalar"
+	scalarfuzzer "macrack.io/macrack/pkg/apis/scalar/fuzzer"
 )
 
 // Funcs returns the functions that fill in objects.
 var Funcs = func(runtimeserializer.CodecFactory) []any {
-	return []any{
+	return append([]any{
 		func(spec *rack.MacNodeLeaseSpec, c randfill.Continue) {
 			c.FillNoCustom(spec)
-			spec.MinimumDuration = &metav1.Duration{Duration: time.Duration(c.Int63())}
+			spec.MinimumDuration = &scalar.Duration{}
+			c.Fill(spec.MinimumDuration)
 		},
-	}
+	}, scalarfuzzer.Funcs...)
 }

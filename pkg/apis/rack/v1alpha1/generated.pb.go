@@ -15,6 +15,7 @@ import (
 	strings "strings"
 
 	k8s_io_apimachinery_pkg_types "k8s.io/apimachinery/pkg/types"
+	scalar "macrack.io/macrack/pkg/apis/scalar"
 )
 
 func (m *AuditActor) Reset() { *m = AuditActor{} }
@@ -3149,10 +3150,10 @@ func (this *MacNodeHardware) String() string {
 	s := strings.Join([]string{`&MacNodeHardware{`,
 		`ModelIdentifier:` + fmt.Sprintf("%v", this.ModelIdentifier) + `,`,
 		`SerialNumber:` + fmt.Sprintf("%v", this.SerialNumber) + `,`,
-		`CPU:` + strings.Replace(strings.Replace(fmt.Sprintf("%v", this.CPU), "Quantity", "resource.Quantity", 1), `&`, ``, 1) + `,`,
-		`Memory:` + strings.Replace(strings.Replace(fmt.Sprintf("%v", this.Memory), "Quantity", "resource.Quantity", 1), `&`, ``, 1) + `,`,
-		`Storage:` + strings.Replace(strings.Replace(fmt.Sprintf("%v", this.Storage), "Quantity", "resource.Quantity", 1), `&`, ``, 1) + `,`,
-		`FreeStorage:` + strings.Replace(strings.Replace(fmt.Sprintf("%v", this.FreeStorage), "Quantity", "resource.Quantity", 1), `&`, ``, 1) + `,`,
+		`CPU:` + strings.Replace(strings.Replace(fmt.Sprintf("%v", this.CPU), "Quantity", "scalar.Quantity", 1), `&`, ``, 1) + `,`,
+		`Memory:` + strings.Replace(strings.Replace(fmt.Sprintf("%v", this.Memory), "Quantity", "scalar.Quantity", 1), `&`, ``, 1) + `,`,
+		`Storage:` + strings.Replace(strings.Replace(fmt.Sprintf("%v", this.Storage), "Quantity", "scalar.Quantity", 1), `&`, ``, 1) + `,`,
+		`FreeStorage:` + strings.Replace(strings.Replace(fmt.Sprintf("%v", this.FreeStorage), "Quantity", "scalar.Quantity", 1), `&`, ``, 1) + `,`,
 		`MacOSVersion:` + fmt.Sprintf("%v", this.MacOSVersion) + `,`,
 		`AgentVersion:` + fmt.Sprintf("%v", this.AgentVersion) + `,`,
 		`}`,
@@ -3216,9 +3217,9 @@ func (this *MacNodeLeaseSpec) String() string {
 	s := strings.Join([]string{`&MacNodeLeaseSpec{`,
 		`ClassName:` + fmt.Sprintf("%v", this.ClassName) + `,`,
 		`SerialNumber:` + fmt.Sprintf("%v", this.SerialNumber) + `,`,
-		`MinimumDuration:` + strings.Replace(fmt.Sprintf("%v", this.MinimumDuration), "Duration", "v1.Duration", 1) + `,`,
+		`MinimumDuration:` + strings.Replace(fmt.Sprintf("%v", this.MinimumDuration), "Duration", "scalar.Duration", 1) + `,`,
 		`PrefetchImages:` + fmt.Sprintf("%v", this.PrefetchImages) + `,`,
-		`ExpireAfter:` + strings.Replace(fmt.Sprintf("%v", this.ExpireAfter), "Duration", "v1.Duration", 1) + `,`,
+		`ExpireAfter:` + strings.Replace(fmt.Sprintf("%v", this.ExpireAfter), "Duration", "scalar.Duration", 1) + `,`,
 		`}`,
 	}, "")
 	return s
@@ -3330,9 +3331,9 @@ func (this *MachineResources) String() string {
 		return "nil"
 	}
 	s := strings.Join([]string{`&MachineResources{`,
-		`CPU:` + strings.Replace(strings.Replace(fmt.Sprintf("%v", this.CPU), "Quantity", "resource.Quantity", 1), `&`, ``, 1) + `,`,
-		`Memory:` + strings.Replace(strings.Replace(fmt.Sprintf("%v", this.Memory), "Quantity", "resource.Quantity", 1), `&`, ``, 1) + `,`,
-		`Storage:` + strings.Replace(strings.Replace(fmt.Sprintf("%v", this.Storage), "Quantity", "resource.Quantity", 1), `&`, ``, 1) + `,`,
+		`CPU:` + strings.Replace(strings.Replace(fmt.Sprintf("%v", this.CPU), "Quantity", "scalar.Quantity", 1), `&`, ``, 1) + `,`,
+		`Memory:` + strings.Replace(strings.Replace(fmt.Sprintf("%v", this.Memory), "Quantity", "scalar.Quantity", 1), `&`, ``, 1) + `,`,
+		`Storage:` + strings.Replace(strings.Replace(fmt.Sprintf("%v", this.Storage), "Quantity", "scalar.Quantity", 1), `&`, ``, 1) + `,`,
 		`}`,
 	}, "")
 	return s
@@ -8154,7 +8155,7 @@ func (m *MacNodeLeaseSpec) Unmarshal(dAtA []byte) error {
 				return io.ErrUnexpectedEOF
 			}
 			if m.MinimumDuration == nil {
-				m.MinimumDuration = &v1.Duration{}
+				m.MinimumDuration = &scalar.Duration{}
 			}
 			if err := m.MinimumDuration.Unmarshal(dAtA[iNdEx:postIndex]); err != nil {
 				return err
@@ -8222,7 +8223,7 @@ func (m *MacNodeLeaseSpec) Unmarshal(dAtA []byte) error {
 				return io.ErrUnexpectedEOF
 			}
 			if m.ExpireAfter == nil {
-				m.ExpireAfter = &v1.Duration{}
+				m.ExpireAfter = &scalar.Duration{}
 			}
 			if err := m.ExpireAfter.Unmarshal(dAtA[iNdEx:postIndex]); err != nil {
 				return err

@@ -1,9 +1,10 @@
 package v1alpha1
 
 import (
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"macrack.io/macrack/pkg/apis/scalar"
 )
 
 // +genclient
@@ -32,7 +33,7 @@ type MacNodeSpec struct {
 	ClassName string `json:"className" protobuf:"bytes,2,opt,name=className"`
 	// location says where the Mac stands.
 	// +optional
-	Location MacNodeLocation `json:"location,omitempty" protobuf:"bytes,3,opt,name=location"`
+	Location MacNodeLocation `json:"location,omitempty,omitzero" protobuf:"bytes,3,opt,name=location"`
 	// maintenance takes the Mac out of the pool as soon as it is free. It does not end a lease.
 	// +optional
 	Maintenance bool `json:"maintenance,omitempty" protobuf:"varint,4,opt,name=maintenance"`
@@ -196,16 +197,16 @@ type MacNodeHardware struct {
 	SerialNumber string `json:"serialNumber,omitempty" protobuf:"bytes,2,opt,name=serialNumber"`
 	// cpu is the number of processor cores.
 	// +optional
-	CPU resource.Quantity `json:"cpu,omitempty" protobuf:"bytes,3,opt,name=cpu"`
+	CPU scalar.Quantity `json:"cpu,omitempty,omitzero" protobuf:"bytes,3,opt,name=cpu"`
 	// memory is the main memory, in bytes.
 	// +optional
-	Memory resource.Quantity `json:"memory,omitempty" protobuf:"bytes,4,opt,name=memory"`
+	Memory scalar.Quantity `json:"memory,omitempty,omitzero" protobuf:"bytes,4,opt,name=memory"`
 	// storage is the size of the disk, in bytes.
 	// +optional
-	Storage resource.Quantity `json:"storage,omitempty" protobuf:"bytes,5,opt,name=storage"`
+	Storage scalar.Quantity `json:"storage,omitempty,omitzero" protobuf:"bytes,5,opt,name=storage"`
 	// freeStorage is what is free on the disk, in bytes, rounded down to GiB.
 	// +optional
-	FreeStorage resource.Quantity `json:"freeStorage,omitempty" protobuf:"bytes,6,opt,name=freeStorage"`
+	FreeStorage scalar.Quantity `json:"freeStorage,omitempty,omitzero" protobuf:"bytes,6,opt,name=freeStorage"`
 	// macOSVersion is the version of macOS on the host, such as "26.1".
 	// +optional
 	MacOSVersion string `json:"macOSVersion,omitempty" protobuf:"bytes,7,opt,name=macOSVersion"`

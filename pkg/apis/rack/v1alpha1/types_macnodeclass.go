@@ -1,8 +1,9 @@
 package v1alpha1
 
 import (
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"macrack.io/macrack/pkg/apis/scalar"
 )
 
 // +genclient
@@ -37,7 +38,7 @@ type MacNodeClassSpec struct {
 	Capacity MachineResources `json:"capacity" protobuf:"bytes,4,opt,name=capacity"`
 	// hostReserved is what the host keeps for itself; the rest is for at most two virtual machines together.
 	// +optional
-	HostReserved MachineResources `json:"hostReserved,omitempty" protobuf:"bytes,5,opt,name=hostReserved"`
+	HostReserved MachineResources `json:"hostReserved,omitempty,omitzero" protobuf:"bytes,5,opt,name=hostReserved"`
 	// sku is the article that is billed: one dedicated Mac for 24 hours.
 	// +optional
 	SKU string `json:"sku,omitempty" protobuf:"bytes,6,opt,name=sku"`
@@ -45,15 +46,15 @@ type MacNodeClassSpec struct {
 
 // MachineResources are amounts of what a Mac or a virtual machine is made of.
 type MachineResources struct {
-	// cpu is a number of processor cores.
+	// cpu is a number of processor cores, such as 10.
 	// +optional
-	CPU resource.Quantity `json:"cpu,omitempty" protobuf:"bytes,1,opt,name=cpu"`
-	// memory is an amount in bytes, such as 16Gi.
+	CPU scalar.Quantity `json:"cpu,omitempty,omitzero" protobuf:"bytes,1,opt,name=cpu"`
+	// memory is an amount in bytes, such as 16Gi or 16384Mi.
 	// +optional
-	Memory resource.Quantity `json:"memory,omitempty" protobuf:"bytes,2,opt,name=memory"`
-	// storage is an amount of disk in bytes, such as 256Gi.
+	Memory scalar.Quantity `json:"memory,omitempty,omitzero" protobuf:"bytes,2,opt,name=memory"`
+	// storage is an amount of disk in bytes, such as 256Gi or 512G.
 	// +optional
-	Storage resource.Quantity `json:"storage,omitempty" protobuf:"bytes,3,opt,name=storage"`
+	Storage scalar.Quantity `json:"storage,omitempty,omitzero" protobuf:"bytes,3,opt,name=storage"`
 }
 
 // MacNodeClassStatus counts the Macs of a class, each in exactly one of the counts but total.

@@ -3,6 +3,8 @@ package v1alpha1
 import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"macrack.io/macrack/pkg/apis/scalar"
 )
 
 // +genclient
@@ -33,16 +35,18 @@ type MacNodeLeaseSpec struct {
 	// serialNumber asks for this very Mac. It cannot be changed.
 	// +optional
 	SerialNumber string `json:"serialNumber,omitempty" protobuf:"bytes,2,opt,name=serialNumber"`
-	// minimumDuration is how long the Mac stays the tenant's at least, from the moment of binding: 24h or more, 24h by default. It can only be lengthened.
+	// minimumDuration is the time, from the binding on, for which the Mac belongs to the tenant at least: 24h or more, 24h
+	// by default. It can only be lengthened. A duration such as 24h, 36h30m or 3d; the units are d (24 hours), h, m and s.
 	// +optional
-	MinimumDuration *metav1.Duration `json:"minimumDuration,omitempty" protobuf:"bytes,3,opt,name=minimumDuration"`
+	MinimumDuration *scalar.Duration `json:"minimumDuration,omitempty" protobuf:"bytes,3,opt,name=minimumDuration"`
 	// prefetchImages names MacOSImages to pull onto the Mac as soon as the lease is bound.
 	// +listType=set
 	// +optional
 	PrefetchImages []string `json:"prefetchImages,omitempty" protobuf:"bytes,4,rep,name=prefetchImages"`
-	// expireAfter is how long after binding the lease deletes itself; no less than minimumDuration. Unset means never.
+	// expireAfter is the time, from the binding on, after which the lease deletes itself: minimumDuration or more. Unset
+	// means never. A duration such as 72h or 3d; the units are d (24 hours), h, m and s.
 	// +optional
-	ExpireAfter *metav1.Duration `json:"expireAfter,omitempty" protobuf:"bytes,5,opt,name=expireAfter"`
+	ExpireAfter *scalar.Duration `json:"expireAfter,omitempty" protobuf:"bytes,5,opt,name=expireAfter"`
 }
 
 // MacNodeLeasePhase is where a lease is in its life.
@@ -135,7 +139,7 @@ type LeaseSlot struct {
 	UID types.UID `json:"uid" protobuf:"bytes,2,opt,name=uid,casttype=k8s.io/apimachinery/pkg/types.UID"`
 	// resources is what the instance's class gives it: cores, bytes of memory, bytes of storage.
 	// +optional
-	Resources MachineResources `json:"resources,omitempty" protobuf:"bytes,3,opt,name=resources"`
+	Resources MachineResources `json:"resources,omitempty,omitzero" protobuf:"bytes,3,opt,name=resources"`
 }
 
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object

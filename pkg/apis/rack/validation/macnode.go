@@ -25,7 +25,7 @@ func ValidateMacNodeUpdate(node, old *rack.MacNode) field.ErrorList {
 	path := field.NewPath("spec")
 	errs := check.UpdatedMeta(&node.ObjectMeta, &old.ObjectMeta)
 	errs = append(errs, validateMacNodeSpec(&node.Spec, path)...)
-	return append(errs, check.Immutable(node.Spec.SerialNumber, old.Spec.SerialNumber, path.Child("serialNumber"))...)
+	return append(errs, check.Unchanged(node.Spec.SerialNumber, old.Spec.SerialNumber, "another chassis is another MacNode", path.Child("serialNumber"))...)
 }
 
 // ValidateMacNodeStatusUpdate says what is wrong with a change of a MacNode's status.

@@ -6,11 +6,11 @@ import (
 	"testing"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"macrack.io/macrack/pkg/apis/internal/check/checktest"
 	"macrack.io/macrack/pkg/apis/rack"
+	"macrack.io/macrack/pkg/apis/scalar"
 )
 
 var (
@@ -30,7 +30,7 @@ func validNode() *rack.MacNode {
 			BootID:     "b1",
 			Quarantine: &rack.Quarantine{Reason: rack.ReasonScrubFailed, Since: now},
 			Scrub:      &rack.ScrubReport{LeaseUID: "u0", FinishedAt: now, Removed: []string{"slot 0"}},
-			Hardware:   &rack.MacNodeHardware{ModelIdentifier: "Mac16,11", SerialNumber: "C07DR00AQ6NV", CPU: resource.MustParse("12"), FreeStorage: resource.MustParse("100Gi")},
+			Hardware:   &rack.MacNodeHardware{ModelIdentifier: "Mac16,11", SerialNumber: "C07DR00AQ6NV", CPU: scalar.MustParse("12"), FreeStorage: scalar.MustParse("100Gi")},
 			Images:     []rack.CachedImage{{Name: "macos-26", Digest: sha, SizeBytes: 1}},
 			Conditions: []metav1.Condition{condition},
 		},
@@ -65,7 +65,7 @@ func TestValidateMacNodeUpdate(t *testing.T) {
 	node.Spec.Location.Shelf = "4"
 	checktest.Errors(t, nil, ValidateMacNodeUpdate(node, validNode()))
 	node.Spec.SerialNumber = "C07DR00AQ6NW"
-	checktest.Errors(t, []string{"spec.serialNumber: Invalid value: \"C07DR00AQ6NW\": field is immutable"}, ValidateMacNodeUpdate(node, validNode()))
+	checktest.Errors(t, []string{"spec.serialNumber: Forbidden: field is immutable; another chassis is another MacNode"}, ValidateMacNodeUpdate(node, validNode()))
 }
 
 func TestValidateMacNodeStatusUpdate(t *testing.T) {
@@ -87,7 +87,7 @@ func TestValidateMacNodeStatusUpdate(t *testing.T) {
 		"65 removed":         {func(s *rack.MacNodeStatus) { s.Scrub.Removed = make([]string, 65) }, []string{"status.scrub.removed: Too many"}},
 		"long remaining":     {func(s *rack.MacNodeStatus) { s.Scrub.Remaining = []string{strings.Repeat("r", 4097)} }, []string{"status.scrub.remaining[0]: Too long"}},
 		"odd name removed":   {func(s *rack.MacNodeStatus) { s.Scrub.Removed = []string{"a\nb\x1b"} }, nil},
-		"negative hardware":  {func(s *rack.MacNodeStatus) { s.Hardware.CPU = resource.MustParse("-1") }, []string{"status.hardware.cpu: Invalid"}},
+		"negative hardware":  {func(s *rack.MacNodeStatus) { s.Hardware.CPU = scalar.MustParse("-1") }, []string{"status.hardware.cpu: Invalid"}},
 		"image twice":        {func(s *rack.MacNodeStatus) { s.Images = append(s.Images, s.Images[0]) }, []string{"status.images[1].name: Duplicate"}},
 		"image's digest":     {func(s *rack.MacNodeStatus) { s.Images[0].Digest = "md5:1" }, []string{"status.images[0].digest: Invalid"}},
 		"no digest yet":      {func(s *rack.MacNodeStatus) { s.Images[0].Digest = "" }, nil},

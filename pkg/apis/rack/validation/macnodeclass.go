@@ -12,6 +12,7 @@ import (
 
 	"macrack.io/macrack/pkg/apis/internal/check"
 	"macrack.io/macrack/pkg/apis/rack"
+	"macrack.io/macrack/pkg/apis/scalar"
 )
 
 // Bounds of what one Mac has, far above any that is made, so that a slip of the pen is noticed.
@@ -85,7 +86,7 @@ func validateMacNodeClassSpec(spec *rack.MacNodeClassSpec, path *field.Path) fie
 	capacity, reserved := path.Child("capacity"), path.Child("hostReserved")
 	for _, r := range []struct {
 		name               string
-		capacity, reserved resource.Quantity
+		capacity, reserved scalar.Quantity
 		maximum            resource.Quantity
 	}{
 		{"cpu", spec.Capacity.CPU, spec.HostReserved.CPU, maxCPU},
@@ -94,8 +95,8 @@ func validateMacNodeClassSpec(spec *rack.MacNodeClassSpec, path *field.Path) fie
 	} {
 		errs = append(errs, check.Amount(r.capacity, one, r.maximum, capacity.Child(r.name))...)
 		errs = append(errs, check.Amount(r.reserved, zero, r.maximum, reserved.Child(r.name))...)
-		if r.reserved.Cmp(r.capacity) >= 0 {
-			errs = append(errs, field.Invalid(reserved.Child(r.name), r.reserved.String(), fmt.Sprintf("must be less than the capacity, %s: the rest is for virtual machines", r.capacity.String())))
+		if total, kept := r.capacity.Value(), r.reserved.Value(); kept.Sign() > 0 && kept.Cmp(total) >= 0 {
+			errs = append(errs, field.Invalid(reserved.Child(r.name), r.reserved.Text, fmt.Sprintf("must be less than the capacity, %s: the rest is for virtual machines", total.String())))
 		}
 	}
 	return errs

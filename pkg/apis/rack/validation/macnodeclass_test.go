@@ -3,11 +3,11 @@ package validation
 import (
 	"testing"
 
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"macrack.io/macrack/pkg/apis/internal/check/checktest"
 	"macrack.io/macrack/pkg/apis/rack"
+	"macrack.io/macrack/pkg/apis/scalar"
 )
 
 func validClass() *rack.MacNodeClass {
@@ -17,8 +17,8 @@ func validClass() *rack.MacNodeClass {
 			Model:            "Mac mini (2024)",
 			ModelIdentifiers: []string{"Mac16,10", "Mac16,11"},
 			Chip:             "Apple M4 Pro",
-			Capacity:         rack.MachineResources{CPU: resource.MustParse("12"), Memory: resource.MustParse("24Gi"), Storage: resource.MustParse("512G")},
-			HostReserved:     rack.MachineResources{CPU: resource.MustParse("2"), Memory: resource.MustParse("4Gi"), Storage: resource.MustParse("60Gi")},
+			Capacity:         rack.MachineResources{CPU: scalar.MustParse("12"), Memory: scalar.MustParse("24Gi"), Storage: scalar.MustParse("512G")},
+			HostReserved:     rack.MachineResources{CPU: scalar.MustParse("2"), Memory: scalar.MustParse("4Gi"), Storage: scalar.MustParse("60Gi")},
 			SKU:              "mac-m4-pro-24h",
 		},
 	}
@@ -37,11 +37,13 @@ func TestValidateMacNodeClass(t *testing.T) {
 		"model identifier":     {func(c *rack.MacNodeClass) { c.Spec.ModelIdentifiers[1] = "Mac16" }, []string{"spec.modelIdentifiers[1]"}},
 		"identifier twice":     {func(c *rack.MacNodeClass) { c.Spec.ModelIdentifiers[1] = "Mac16,10" }, []string{"spec.modelIdentifiers[1]: Duplicate"}},
 		"too many identifiers": {func(c *rack.MacNodeClass) { c.Spec.ModelIdentifiers = make([]string, 65) }, []string{"spec.modelIdentifiers: Too many"}},
-		"no memory":            {func(c *rack.MacNodeClass) { c.Spec.Capacity.Memory = resource.Quantity{} }, []string{"spec.capacity.memory: Invalid", "spec.hostReserved.memory: Invalid"}},
-		"half a core":          {func(c *rack.MacNodeClass) { c.Spec.Capacity.CPU = resource.MustParse("11500m") }, []string{"spec.capacity.cpu: Invalid"}},
-		"negative reserve":     {func(c *rack.MacNodeClass) { c.Spec.HostReserved.CPU = resource.MustParse("-1") }, []string{"spec.hostReserved.cpu: Invalid"}},
-		"all of it reserved":   {func(c *rack.MacNodeClass) { c.Spec.HostReserved.Memory = resource.MustParse("24Gi") }, []string{"spec.hostReserved.memory: Invalid value: \"24Gi\": must be less than the capacity, 24Gi"}},
-		"exabytes":             {func(c *rack.MacNodeClass) { c.Spec.Capacity.Storage = resource.MustParse("7E") }, []string{"spec.capacity.storage: Invalid value: \"7E\": must be 1 to 1Pi"}},
+		"no memory":            {func(c *rack.MacNodeClass) { c.Spec.Capacity.Memory = scalar.Quantity{} }, []string{"spec.capacity.memory: Required", "spec.hostReserved.memory: Invalid"}},
+		"no reserve":           {func(c *rack.MacNodeClass) { c.Spec.HostReserved = rack.MachineResources{} }, nil},
+		"memory in words":      {func(c *rack.MacNodeClass) { c.Spec.HostReserved.Memory = scalar.Quantity{Text: "some"} }, []string{"spec.hostReserved.memory: Invalid value: \"some\": must be an amount such as"}},
+		"half a core":          {func(c *rack.MacNodeClass) { c.Spec.Capacity.CPU = scalar.MustParse("11500m") }, []string{"spec.capacity.cpu: Invalid"}},
+		"negative reserve":     {func(c *rack.MacNodeClass) { c.Spec.HostReserved.CPU = scalar.MustParse("-1") }, []string{"spec.hostReserved.cpu: Invalid"}},
+		"all of it reserved":   {func(c *rack.MacNodeClass) { c.Spec.HostReserved.Memory = scalar.MustParse("24Gi") }, []string{"spec.hostReserved.memory: Invalid value: \"24Gi\": must be less than the capacity, 24Gi"}},
+		"exabytes":             {func(c *rack.MacNodeClass) { c.Spec.Capacity.Storage = scalar.MustParse("7E") }, []string{"spec.capacity.storage: Invalid value: \"7E\": must be 1 to 1Pi"}},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

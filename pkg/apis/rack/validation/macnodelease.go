@@ -12,6 +12,7 @@ import (
 
 	"macrack.io/macrack/pkg/apis/internal/check"
 	"macrack.io/macrack/pkg/apis/rack"
+	"macrack.io/macrack/pkg/apis/scalar"
 	"macrack.io/macrack/pkg/rules"
 )
 
@@ -33,8 +34,8 @@ func ValidateMacNodeLeaseUpdate(lease, old *rack.MacNodeLease) field.ErrorList {
 	errs = append(errs, validateMacNodeLeaseSpec(&lease.Spec, path)...)
 	errs = append(errs, check.Unchanged(lease.Spec.ClassName, old.Spec.ClassName, "create another lease instead", path.Child("className"))...)
 	errs = append(errs, check.Unchanged(lease.Spec.SerialNumber, old.Spec.SerialNumber, "create another lease instead", path.Child("serialNumber"))...)
-	if is, was := minimumDuration(&lease.Spec), minimumDuration(&old.Spec); is >= rules.MinimumLeaseDuration && is < was {
-		errs = append(errs, field.Invalid(path.Child("minimumDuration"), is.String(),
+	if is, was := minimumDuration(&lease.Spec), minimumDuration(&old.Spec); is.Value() >= rules.MinimumLeaseDuration && is.Value() < was.Value() {
+		errs = append(errs, field.Invalid(path.Child("minimumDuration"), is.Text,
 			fmt.Sprintf("%s: it is %s and can only be lengthened; ask for %s or more", rules.OneDay, was, was)))
 	}
 	return errs
@@ -94,11 +95,11 @@ func ValidateMacNodeLeaseRelease(release *rack.MacNodeLeaseRelease) field.ErrorL
 	return errs
 }
 
-func minimumDuration(spec *rack.MacNodeLeaseSpec) time.Duration {
+func minimumDuration(spec *rack.MacNodeLeaseSpec) *scalar.Duration {
 	if spec.MinimumDuration == nil {
-		return rules.MinimumLeaseDuration
+		return scalar.NewDuration(rules.MinimumLeaseDuration)
 	}
-	return spec.MinimumDuration.Duration
+	return spec.MinimumDuration
 }
 
 func validateMacNodeLeaseSpec(spec *rack.MacNodeLeaseSpec, path *field.Path) field.ErrorList {
@@ -114,32 +115,35 @@ func validateMacNodeLeaseSpec(spec *rack.MacNodeLeaseSpec, path *field.Path) fie
 	errs = append(errs, check.Names(spec.PrefetchImages, maxPrefetchImages, path.Child("prefetchImages"))...)
 
 	minimum, at := minimumDuration(spec), path.Child("minimumDuration")
-	if err := rules.CheckMinimumDuration(minimum); err != nil {
-		errs = append(errs, field.Invalid(at, minimum.String(), err.Error()))
-	} else {
-		errs = append(errs, wholeSeconds(spec.MinimumDuration, at)...)
-	}
+	errs = append(errs, validateMinimumDuration(minimum, at)...)
 	if spec.ExpireAfter != nil {
 		errs = append(errs, validateExpireAfter(spec.ExpireAfter, minimum, path.Child("expireAfter"))...)
 	}
 	return errs
 }
 
-func validateExpireAfter(expireAfter *metav1.Duration, minimum time.Duration, path *field.Path) field.ErrorList {
-	switch d := expireAfter.Duration; {
-	case d < minimum:
-		return field.ErrorList{field.Invalid(path, d.String(), fmt.Sprintf("must be spec.minimumDuration, %s, or more; leave the field out for a lease that does not end by itself", minimum))}
-	case d > rules.MaxLeaseDuration:
-		return field.ErrorList{field.Invalid(path, d.String(), fmt.Sprintf("must be %s or less; leave the field out for a lease that does not end by itself", rules.MaxLeaseDuration))}
+func validateMinimumDuration(minimum *scalar.Duration, path *field.Path) field.ErrorList {
+	value, errs := check.ParsedDuration(minimum, path)
+	if len(errs) > 0 {
+		return errs
 	}
-	return wholeSeconds(expireAfter, path)
+	if err := rules.CheckMinimumDuration(value); err != nil {
+		return field.ErrorList{field.Invalid(path, minimum.Text, err.Error())}
+	}
+	return check.WholeSeconds(minimum, path)
 }
 
-func wholeSeconds(d *metav1.Duration, path *field.Path) field.ErrorList {
-	if d != nil && d.Duration%time.Second != 0 {
-		return field.ErrorList{field.Invalid(path, d.Duration.String(), "must be whole seconds")}
+func validateExpireAfter(expireAfter, minimum *scalar.Duration, path *field.Path) field.ErrorList {
+	value, errs := check.ParsedDuration(expireAfter, path)
+	switch {
+	case len(errs) > 0:
+		return errs
+	case value < minimum.Value():
+		return field.ErrorList{field.Invalid(path, expireAfter.Text, fmt.Sprintf("must be spec.minimumDuration, %s, or more; leave the field out for a lease that does not end by itself", minimum))}
+	case value > rules.MaxLeaseDuration:
+		return field.ErrorList{field.Invalid(path, expireAfter.Text, fmt.Sprintf("must be %s or less; leave the field out for a lease that does not end by itself", scalar.NewDuration(rules.MaxLeaseDuration)))}
 	}
-	return nil
+	return check.WholeSeconds(expireAfter, path)
 }
 
 // validateTaint checks a taint in the form of kubectl, key=value:effect or key:effect.

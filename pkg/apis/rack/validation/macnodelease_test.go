@@ -10,10 +10,11 @@ import (
 
 	"macrack.io/macrack/pkg/apis/internal/check/checktest"
 	"macrack.io/macrack/pkg/apis/rack"
+	"macrack.io/macrack/pkg/apis/scalar"
 )
 
-func hours(n int) *metav1.Duration {
-	return &metav1.Duration{Duration: time.Duration(n) * time.Hour}
+func hours(n int) *scalar.Duration {
+	return scalar.NewDuration(time.Duration(n) * time.Hour)
 }
 
 func at(h int) *metav1.Time {
@@ -59,19 +60,24 @@ func TestValidateMacNodeLease(t *testing.T) {
 		"no class":          {func(l *rack.MacNodeLease) { l.Spec.ClassName = "" }, []string{"spec.className: Required value: name a MacNodeClass"}},
 		"class":             {func(l *rack.MacNodeLease) { l.Spec.ClassName = "M4" }, []string{"spec.className: Invalid"}},
 		"bad serial number": {func(l *rack.MacNodeLease) { l.Spec.SerialNumber = "x" }, []string{"spec.serialNumber: Invalid"}},
-		"one hour":          {func(l *rack.MacNodeLease) { l.Spec.MinimumDuration = hours(1) }, []string{`spec.minimumDuration: Invalid value: "1h0m0s": rule 3 (24 hours at least): a Mac is leased for 24h or more, not 1h0m0s; leave the field out for 24h`}},
+		"one hour":          {func(l *rack.MacNodeLease) { l.Spec.MinimumDuration = hours(1) }, []string{`spec.minimumDuration: Invalid value: "1h": rule 3 (24 hours at least): a Mac is leased for 24h or more, not 1h0m0s; leave the field out for 24h`}},
 		"a second short": {func(l *rack.MacNodeLease) {
-			l.Spec.MinimumDuration = &metav1.Duration{Duration: 24*time.Hour - time.Second}
+			l.Spec.MinimumDuration = scalar.NewDuration(24*time.Hour - time.Second)
 		}, []string{"rule 3"}},
-		"zero":             {func(l *rack.MacNodeLease) { l.Spec.MinimumDuration = &metav1.Duration{} }, []string{"rule 3"}},
-		"negative":         {func(l *rack.MacNodeLease) { l.Spec.MinimumDuration = hours(-24) }, []string{"rule 3"}},
-		"longest there is": {func(l *rack.MacNodeLease) { l.Spec.MinimumDuration = &metav1.Duration{Duration: 1<<63 - 1} }, []string{"at most 26280h"}},
-		"half seconds":     {func(l *rack.MacNodeLease) { l.Spec.MinimumDuration.Duration += time.Second / 2 }, []string{"spec.minimumDuration: Invalid value: \"48h0m0.5s\": must be whole seconds"}},
-		"expires early":    {func(l *rack.MacNodeLease) { l.Spec.ExpireAfter = hours(47) }, []string{"spec.expireAfter: Invalid value: \"47h0m0s\": must be spec.minimumDuration, 48h0m0s, or more"}},
-		"expires late":     {func(l *rack.MacNodeLease) { l.Spec.ExpireAfter = hours(3*365*24 + 1) }, []string{"spec.expireAfter: Invalid"}},
-		"expires unevenly": {func(l *rack.MacNodeLease) { l.Spec.ExpireAfter = &metav1.Duration{Duration: 48*time.Hour + 1} }, []string{"spec.expireAfter: Invalid"}},
-		"17 images":        {func(l *rack.MacNodeLease) { l.Spec.PrefetchImages = make([]string, 17) }, []string{"spec.prefetchImages: Too many: 17: must have at most 16"}},
-		"image twice":      {func(l *rack.MacNodeLease) { l.Spec.PrefetchImages = []string{"a", "a"} }, []string{"spec.prefetchImages[1]: Duplicate"}},
+		"zero":              {func(l *rack.MacNodeLease) { l.Spec.MinimumDuration = &scalar.Duration{Text: "0s"} }, []string{"rule 3"}},
+		"negative":          {func(l *rack.MacNodeLease) { l.Spec.MinimumDuration = hours(-24) }, []string{"rule 3"}},
+		"longest there is":  {func(l *rack.MacNodeLease) { l.Spec.MinimumDuration = &scalar.Duration{Text: "106751d"} }, []string{"at most 26280h"}},
+		"half seconds":      {func(l *rack.MacNodeLease) { l.Spec.MinimumDuration = scalar.NewDuration(48*time.Hour + time.Second/2) }, []string{"spec.minimumDuration: Invalid value: \"48h0m0.5s\": must be whole seconds"}},
+		"expires early":     {func(l *rack.MacNodeLease) { l.Spec.ExpireAfter = hours(47) }, []string{"spec.expireAfter: Invalid value: \"47h\": must be spec.minimumDuration, 48h, or more"}},
+		"expires late":      {func(l *rack.MacNodeLease) { l.Spec.ExpireAfter = hours(3*365*24 + 1) }, []string{"spec.expireAfter: Invalid"}},
+		"expires unevenly":  {func(l *rack.MacNodeLease) { l.Spec.ExpireAfter = scalar.NewDuration(48*time.Hour + 1) }, []string{"spec.expireAfter: Invalid"}},
+		"days":              {func(l *rack.MacNodeLease) { l.Spec.MinimumDuration = &scalar.Duration{Text: "3d"} }, nil},
+		"minutes":           {func(l *rack.MacNodeLease) { l.Spec.MinimumDuration = &scalar.Duration{Text: "1440m"} }, nil},
+		"weeks":             {func(l *rack.MacNodeLease) { l.Spec.MinimumDuration = &scalar.Duration{Text: "3 weeks"} }, []string{`spec.minimumDuration: Invalid value: "3 weeks": must be a duration such as 90s, 24h, 1h30m or 3d; accepted units: d (days of 24 hours), h, m, s`}},
+		"no text":           {func(l *rack.MacNodeLease) { l.Spec.MinimumDuration = &scalar.Duration{} }, []string{`spec.minimumDuration: Invalid value: ""`}},
+		"expires in a word": {func(l *rack.MacNodeLease) { l.Spec.ExpireAfter = &scalar.Duration{Text: strings.Repeat("1d", 1<<20)} }, []string{`spec.expireAfter: Invalid value: "1d1d`}},
+		"17 images":         {func(l *rack.MacNodeLease) { l.Spec.PrefetchImages = make([]string, 17) }, []string{"spec.prefetchImages: Too many: 17: must have at most 16"}},
+		"image twice":       {func(l *rack.MacNodeLease) { l.Spec.PrefetchImages = []string{"a", "a"} }, []string{"spec.prefetchImages[1]: Duplicate"}},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -91,9 +97,11 @@ func TestValidateMacNodeLeaseUpdate(t *testing.T) {
 		"lengthened":           {func(l *rack.MacNodeLease) { l.Spec.MinimumDuration = hours(72) }, nil},
 		"images":               {func(l *rack.MacNodeLease) { l.Spec.PrefetchImages = nil }, nil},
 		"ends by itself":       {func(l *rack.MacNodeLease) { l.Spec.ExpireAfter = hours(96) }, nil},
-		"shortened":            {func(l *rack.MacNodeLease) { l.Spec.MinimumDuration = hours(47) }, []string{`spec.minimumDuration: Invalid value: "47h0m0s": rule 3 (24 hours at least): it is 48h0m0s and can only be lengthened; ask for 48h0m0s or more`}},
-		"left out":             {func(l *rack.MacNodeLease) { l.Spec.MinimumDuration = nil }, []string{"spec.minimumDuration: Invalid value: \"24h0m0s\": rule 3"}},
+		"shortened":            {func(l *rack.MacNodeLease) { l.Spec.MinimumDuration = hours(47) }, []string{`spec.minimumDuration: Invalid value: "47h": rule 3 (24 hours at least): it is 48h and can only be lengthened; ask for 48h or more`}},
+		"left out":             {func(l *rack.MacNodeLease) { l.Spec.MinimumDuration = nil }, []string{"spec.minimumDuration: Invalid value: \"24h\": rule 3"}},
 		"shortened to an hour": {func(l *rack.MacNodeLease) { l.Spec.MinimumDuration = hours(1) }, []string{"a Mac is leased for 24h or more"}},
+		"the same in days":     {func(l *rack.MacNodeLease) { l.Spec.MinimumDuration = &scalar.Duration{Text: "2d"} }, nil},
+		"lengthened by a word": {func(l *rack.MacNodeLease) { l.Spec.MinimumDuration = &scalar.Duration{Text: "2 weeks"} }, []string{"spec.minimumDuration: Invalid value: \"2 weeks\": must be a duration"}},
 		"class":                {func(l *rack.MacNodeLease) { l.Spec.ClassName = "m4" }, []string{"spec.className: Forbidden: field is immutable; create another lease instead"}},
 		"serial number":        {func(l *rack.MacNodeLease) { l.Spec.SerialNumber = "C07DR00AQ6NV" }, []string{"spec.serialNumber: Forbidden: field is immutable; create another lease instead"}},
 		"forged floor":         {func(l *rack.MacNodeLease) { l.Finalizers = []string{"macrack.io/floor"} }, []string{"metadata.finalizers[0]: Forbidden"}},
@@ -184,8 +192,8 @@ func FuzzValidateMacNodeLease(f *testing.F) {
 		if json.Unmarshal(data, lease) != nil {
 			return
 		}
-		if len(ValidateMacNodeLease(lease)) == 0 && lease.Spec.MinimumDuration != nil && lease.Spec.MinimumDuration.Duration < 24*time.Hour {
-			t.Errorf("a lease for %s is valid", lease.Spec.MinimumDuration.Duration)
+		if len(ValidateMacNodeLease(lease)) == 0 && lease.Spec.MinimumDuration != nil && lease.Spec.MinimumDuration.Value() < 24*time.Hour {
+			t.Errorf("a lease for %s is valid", lease.Spec.MinimumDuration.Value())
 		}
 		ValidateMacNodeLeaseUpdate(lease, old)
 		ValidateMacNodeLeaseUpdate(old, lease)

@@ -6,13 +6,13 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"macrack.io/macrack/pkg/apis/config"
 	"macrack.io/macrack/pkg/apis/config/install"
 	"macrack.io/macrack/pkg/apis/config/v1alpha1"
+	"macrack.io/macrack/pkg/apis/scalar"
 	"macrack.io/macrack/pkg/registry/strategies/strategytest"
 )
 
@@ -24,13 +24,13 @@ func newScheme() *runtime.Scheme {
 
 func TestStrategy(t *testing.T) {
 	stored := func() *config.RackConfig {
-		minimumFree := resource.MustParse("20Gi")
+		minimumFree := scalar.MustParse("20Gi")
 		return &config.RackConfig{
 			ObjectMeta: metav1.ObjectMeta{Name: "default", UID: "u1", ResourceVersion: "1", Generation: 1},
 			Spec: config.RackConfigSpec{
-				Audit:      config.AuditConfig{Retention: &metav1.Duration{Duration: 400 * 24 * time.Hour}},
+				Audit:      config.AuditConfig{Retention: scalar.NewDuration(400 * 24 * time.Hour)},
 				ImageCache: config.ImageCacheConfig{MinimumFree: &minimumFree},
-				Agent:      config.AgentConfig{HeartbeatInterval: &metav1.Duration{Duration: 10 * time.Second}, OfflineAfter: &metav1.Duration{Duration: time.Minute}},
+				Agent:      config.AgentConfig{HeartbeatInterval: scalar.NewDuration(10 * time.Second), OfflineAfter: scalar.NewDuration(time.Minute)},
 				Quarantine: config.QuarantineConfig{Reboot: config.RebootNever},
 			},
 		}
@@ -50,7 +50,7 @@ func TestStrategy(t *testing.T) {
 	require.NoError(t, strategytest.Update(t, strategy, c, stored()))
 	assert.EqualValues(t, 2, c.Generation)
 
-	c.Spec.Audit.Retention = &metav1.Duration{Duration: time.Hour}
+	c.Spec.Audit.Retention = scalar.NewDuration(time.Hour)
 	assert.ErrorContains(t, strategytest.Update(t, strategy, c, stored()), "spec.audit.retention")
 
 	_, set, err := GetAttrs(stored())

@@ -1,10 +1,7 @@
 package rackconfig
 
 import (
-	"time"
-
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/duration"
 	"k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/utils/clock"
 
@@ -32,25 +29,13 @@ func NewTableConvertor(clock clock.PassiveClock) rest.TableConvertor {
 		}
 		return []any{
 			c.Name,
-			period(c.Spec.Audit.Retention),
-			period(c.Spec.Agent.HeartbeatInterval),
-			period(c.Spec.Agent.OfflineAfter),
+			tables.Duration(c.Spec.Audit.Retention),
+			tables.Duration(c.Spec.Agent.HeartbeatInterval),
+			tables.Duration(c.Spec.Agent.OfflineAfter),
 			tables.Text(c.Spec.DefaultClassName),
 			tables.Age(clock, c.CreationTimestamp),
 			minimumFree,
 			tables.Text(string(c.Spec.Quarantine.Reboot)),
 		}
 	})
-}
-
-// period returns a duration as 400d, or as it was written if it is no whole number of days.
-func period(d *metav1.Duration) string {
-	switch {
-	case d == nil:
-		return tables.None
-	case d.Duration >= 24*time.Hour && d.Duration%(24*time.Hour) == 0:
-		return duration.HumanDuration(d.Duration)
-	default:
-		return d.Duration.String()
-	}
 }

@@ -5,24 +5,24 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"macrack.io/macrack/pkg/apis/config"
+	"macrack.io/macrack/pkg/apis/scalar"
 	"macrack.io/macrack/pkg/registry/tables/tabletest"
 )
 
 func TestTable(t *testing.T) {
 	now := time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC)
-	minimumFree := resource.MustParse("20Gi")
+	minimumFree := scalar.MustParse("20Gi")
 	list := &config.RackConfigList{Items: []config.RackConfig{
 		{
 			ObjectMeta: metav1.ObjectMeta{Name: "default", CreationTimestamp: metav1.NewTime(now.Add(-time.Hour))},
 			Spec: config.RackConfigSpec{
-				Audit:            config.AuditConfig{Retention: &metav1.Duration{Duration: 400 * 24 * time.Hour}},
+				Audit:            config.AuditConfig{Retention: scalar.NewDays(400 * 24 * time.Hour)},
 				ImageCache:       config.ImageCacheConfig{MinimumFree: &minimumFree},
-				Agent:            config.AgentConfig{HeartbeatInterval: &metav1.Duration{Duration: 10 * time.Second}, OfflineAfter: &metav1.Duration{Duration: 90 * time.Second}},
+				Agent:            config.AgentConfig{HeartbeatInterval: scalar.NewDuration(10 * time.Second), OfflineAfter: &scalar.Duration{Text: "90s"}},
 				Quarantine:       config.QuarantineConfig{Reboot: config.RebootNever},
 				DefaultClassName: "m4",
 			},
@@ -31,7 +31,7 @@ func TestTable(t *testing.T) {
 	}}
 	assert.Equal(t, []string{
 		"NAME     RETENTION  HEARTBEAT  OFFLINE-AFTER  DEFAULT-CLASS  AGE        |  MINIMUM-FREE  REBOOT",
-		"default  400d       10s        1m30s          m4             60m        |  20Gi          Never",
+		"default  400d       10s        90s            m4             60m        |  20Gi          Never",
 		"bare     <none>     <none>     <none>         <none>         <unknown>  |  <none>        <none>",
 	}, tabletest.Print(t, NewTableConvertor(clocktesting.NewFakePassiveClock(now)), list))
 }

@@ -5,7 +5,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
@@ -13,6 +12,7 @@ import (
 	"macrack.io/macrack/pkg/apis/image"
 	"macrack.io/macrack/pkg/apis/image/install"
 	"macrack.io/macrack/pkg/apis/image/v1alpha1"
+	"macrack.io/macrack/pkg/apis/scalar"
 	"macrack.io/macrack/pkg/registry/strategies/strategytest"
 )
 
@@ -30,7 +30,7 @@ func stored(phase image.MacOSImagePhase) *image.MacOSImage {
 		Spec: image.MacOSImageSpec{
 			Contents: []image.ImageContent{{Name: "macOS", Version: "26.1"}, {Name: "guest-agent", Version: "0.4.0"}},
 			Source:   image.ImageSource{Reference: "registry.example.com/macos:26.1", Digest: digest},
-			DiskSize: resource.MustParse("60Gi"),
+			DiskSize: scalar.MustParse("60Gi"),
 		},
 		Status: image.MacOSImageStatus{Phase: phase, Message: "m", Digest: digest, SizeBytes: 1, ReplicatedOn: []string{"C07DR00AQ6NV"}},
 	}
@@ -51,7 +51,7 @@ func TestStrategy(t *testing.T) {
 	assert.Equal(t, stored(image.MacOSImageFailed).Status, i.Status)
 	assert.EqualValues(t, 1, i.Generation)
 
-	i.Spec.DiskSize = resource.MustParse("80Gi")
+	i.Spec.DiskSize = scalar.MustParse("80Gi")
 	require.NoError(t, strategytest.Update(t, strategy, i, stored(image.MacOSImageFailed)))
 	assert.Equal(t, image.MacOSImageStatus{Phase: image.MacOSImagePending, SizeBytes: 1, ReplicatedOn: []string{"C07DR00AQ6NV"}}, i.Status, "a new spec is checked anew")
 	assert.EqualValues(t, 2, i.Generation)
@@ -62,7 +62,7 @@ func TestStrategy(t *testing.T) {
 func TestStatusStrategy(t *testing.T) {
 	strategy := NewStatusStrategy(NewStrategy(newScheme()))
 	i := stored(image.MacOSImageReady)
-	i.Spec.DiskSize = resource.MustParse("80Gi")
+	i.Spec.DiskSize = scalar.MustParse("80Gi")
 	i.Status.SizeBytes = 2
 	require.NoError(t, strategytest.Update(t, strategy, i, stored(image.MacOSImagePending)))
 	assert.Equal(t, stored("").Spec, i.Spec)

@@ -5,13 +5,13 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"macrack.io/macrack/pkg/apis/instance"
 	"macrack.io/macrack/pkg/apis/instance/install"
 	"macrack.io/macrack/pkg/apis/instance/v1alpha1"
+	"macrack.io/macrack/pkg/apis/scalar"
 	"macrack.io/macrack/pkg/registry/strategies/strategytest"
 )
 
@@ -25,7 +25,7 @@ func TestStrategy(t *testing.T) {
 	stored := func() *instance.InstanceClass {
 		return &instance.InstanceClass{
 			ObjectMeta: metav1.ObjectMeta{Name: "small", UID: "u1", ResourceVersion: "1", Generation: 1},
-			Spec:       instance.InstanceClassSpec{Resources: instance.InstanceClassResources{CPU: resource.MustParse("4"), Memory: resource.MustParse("8Gi")}},
+			Spec:       instance.InstanceClassSpec{Resources: instance.InstanceClassResources{CPU: scalar.MustParse("4"), Memory: scalar.MustParse("8Gi")}},
 		}
 	}
 	strategy := NewStrategy(newScheme())
@@ -36,11 +36,11 @@ func TestStrategy(t *testing.T) {
 
 	class = stored()
 	class.Labels = map[string]string{"a": "b"}
-	class.Spec.Resources.Memory = resource.MustParse("8192Mi")
+	class.Spec.Resources.Memory = scalar.MustParse("8192Mi")
 	require.NoError(t, strategytest.Update(t, strategy, class, stored()))
 	assert.EqualValues(t, 1, class.Generation, "8192Mi are 8Gi")
 
-	class.Spec.Resources.CPU = resource.MustParse("8")
+	class.Spec.Resources.CPU = scalar.MustParse("8")
 	assert.ErrorContains(t, strategytest.Update(t, strategy, class, stored()), "field is immutable")
 
 	_, set, err := GetAttrs(stored())

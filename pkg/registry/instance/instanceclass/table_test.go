@@ -5,11 +5,11 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"macrack.io/macrack/pkg/apis/instance"
+	"macrack.io/macrack/pkg/apis/scalar"
 	"macrack.io/macrack/pkg/registry/tables/tabletest"
 )
 
@@ -18,7 +18,7 @@ func TestTable(t *testing.T) {
 	list := &instance.InstanceClassList{Items: []instance.InstanceClass{
 		{
 			ObjectMeta: metav1.ObjectMeta{Name: "small", CreationTimestamp: metav1.NewTime(now.Add(-time.Minute))},
-			Spec:       instance.InstanceClassSpec{Resources: instance.InstanceClassResources{CPU: resource.MustParse("4"), Memory: resource.MustParse("8Gi")}},
+			Spec:       instance.InstanceClassSpec{Resources: instance.InstanceClassResources{CPU: scalar.MustParse("4"), Memory: scalar.MustParse("8Gi")}},
 		},
 	}}
 	assert.Equal(t, []string{

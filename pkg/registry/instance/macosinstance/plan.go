@@ -108,9 +108,9 @@ func (p *planner) create(ctx context.Context, tx *txn.Tx, is *instance.MacOSInst
 	asked := rack.MachineResources(class.Spec.Resources)
 	used := rules.Resources{}
 	for _, slot := range lease.Status.Instances {
-		used = used.Add(rules.Resources(slot.Resources))
+		used = used.Add(amounts(slot.Resources))
 	}
-	if err := rules.CheckFit(macClass.Name, rules.Resources(macClass.Spec.Capacity), rules.Resources(macClass.Spec.HostReserved), used, rules.Resources(asked)); err != nil {
+	if err := rules.CheckFit(macClass.Name, amounts(macClass.Spec.Capacity), amounts(macClass.Spec.HostReserved), used, amounts(asked)); err != nil {
 		return p.reject(is, lease, "DoesNotFit", err)
 	}
 	owner := leaseReference(lease.Name, lease.UID)
@@ -128,6 +128,10 @@ func (p *planner) create(ctx context.Context, tx *txn.Tx, is *instance.MacOSInst
 		return err
 	}
 	return tx.Update(ctx, macnodelease.Resource, lease)
+}
+
+func amounts(r rack.MachineResources) rules.Resources {
+	return rules.Resources{CPU: r.CPU.Value(), Memory: r.Memory.Value(), Storage: r.Storage.Value()}
 }
 
 // createdAt returns when an instance was created that is created now. What was there when its lease was held is

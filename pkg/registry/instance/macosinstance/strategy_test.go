@@ -7,7 +7,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
@@ -18,6 +17,7 @@ import (
 	"macrack.io/macrack/pkg/apis/instance"
 	"macrack.io/macrack/pkg/apis/instance/install"
 	"macrack.io/macrack/pkg/apis/instance/v1alpha1"
+	"macrack.io/macrack/pkg/apis/scalar"
 	"macrack.io/macrack/pkg/registry/strategies/strategytest"
 	"macrack.io/macrack/pkg/rules"
 )
@@ -33,7 +33,7 @@ func stored() *instance.MacOSInstance {
 		ObjectMeta: metav1.ObjectMeta{Name: "vm1", Namespace: "acme", UID: "u1", ResourceVersion: "1", Generation: 1, Finalizers: []string{rules.FinalizerVM}},
 		Spec: instance.MacOSInstanceSpec{
 			LeaseName: "ci", ClassName: "small", ImageName: "macos-26",
-			Resources: instance.InstanceResources{Requests: instance.ResourceList{rules.ResourceMacOSVM: resource.MustParse("1")}},
+			Resources: instance.InstanceResources{Requests: instance.ResourceList{rules.ResourceMacOSVM: scalar.MustParse("1")}},
 		},
 		Status: instance.MacOSInstanceStatus{
 			Phase: instance.MacOSInstanceStopping, NamespaceUID: "ns-1", NodeName: "mac-a1", SerialNumber: "C07DR00AQ6NV",

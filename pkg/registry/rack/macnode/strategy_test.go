@@ -6,7 +6,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/storage"
@@ -15,6 +14,7 @@ import (
 	"macrack.io/macrack/pkg/apis/rack"
 	"macrack.io/macrack/pkg/apis/rack/install"
 	"macrack.io/macrack/pkg/apis/rack/v1alpha1"
+	"macrack.io/macrack/pkg/apis/scalar"
 	"macrack.io/macrack/pkg/registry/strategies/strategytest"
 )
 
@@ -62,7 +62,7 @@ func TestStatusStrategy(t *testing.T) {
 	node.Status = rack.MacNodeStatus{
 		Phase: rack.MacNodeAvailable, RunningVMs: 2, BootID: "b1",
 		Quarantine: &rack.Quarantine{Reason: "KernelQuotaStuck", Since: metav1.NewTime(time.Unix(1, 0))},
-		Hardware:   &rack.MacNodeHardware{CPU: resource.MustParse("10")},
+		Hardware:   &rack.MacNodeHardware{CPU: scalar.MustParse("10")},
 	}
 	want := stored().Status
 	want.BootID, want.Quarantine, want.Hardware = node.Status.BootID, node.Status.Quarantine, node.Status.Hardware

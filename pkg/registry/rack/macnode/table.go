@@ -53,7 +53,7 @@ func NewTableConvertor(clock clock.PassiveClock) rest.TableConvertor {
 			tables.Text(location(n.Spec.Location)),
 			tables.Text(hardware.MacOSVersion),
 			tables.Text(hardware.AgentVersion),
-			tables.Bytes(hardware.FreeStorage.Value()),
+			tables.Bytes(hardware.FreeStorage.Int64()),
 		}
 	})
 }

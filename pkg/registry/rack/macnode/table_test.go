@@ -5,11 +5,11 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"macrack.io/macrack/pkg/apis/rack"
+	"macrack.io/macrack/pkg/apis/scalar"
 	"macrack.io/macrack/pkg/registry/tables/tabletest"
 )
 
@@ -22,7 +22,7 @@ func TestTable(t *testing.T) {
 			Spec:       rack.MacNodeSpec{SerialNumber: "C07DR00AQ6NV", ClassName: "m4", Location: rack.MacNodeLocation{Site: "fra1", Rack: "7", Shelf: "3"}},
 			Status: rack.MacNodeStatus{
 				Phase: rack.MacNodeLeased, LeaseRef: &rack.LeaseReference{Namespace: "acme", Name: "ci"}, EarliestReleaseAt: &floor, RunningVMs: 1,
-				Hardware: &rack.MacNodeHardware{MacOSVersion: "26.1", AgentVersion: "v0.1.0", FreeStorage: resource.MustParse("123Gi")},
+				Hardware: &rack.MacNodeHardware{MacOSVersion: "26.1", AgentVersion: "v0.1.0", FreeStorage: scalar.MustParse("123Gi")},
 			},
 		},
 		{

@@ -5,7 +5,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
@@ -13,6 +12,7 @@ import (
 	"macrack.io/macrack/pkg/apis/rack"
 	"macrack.io/macrack/pkg/apis/rack/install"
 	"macrack.io/macrack/pkg/apis/rack/v1alpha1"
+	"macrack.io/macrack/pkg/apis/scalar"
 	"macrack.io/macrack/pkg/registry/strategies/strategytest"
 )
 
@@ -27,7 +27,7 @@ func stored() *rack.MacNodeClass {
 		ObjectMeta: metav1.ObjectMeta{Name: "m4", UID: "u1", ResourceVersion: "1", Generation: 1, Labels: map[string]string{"a": "b"}},
 		Spec: rack.MacNodeClassSpec{
 			Model: "Mac mini (2024)", Chip: "Apple M4",
-			Capacity: rack.MachineResources{CPU: resource.MustParse("10"), Memory: resource.MustParse("16Gi"), Storage: resource.MustParse("256G")},
+			Capacity: rack.MachineResources{CPU: scalar.MustParse("10"), Memory: scalar.MustParse("16Gi"), Storage: scalar.MustParse("256G")},
 		},
 		Status: rack.MacNodeClassStatus{Total: 2, Available: 1},
 	}

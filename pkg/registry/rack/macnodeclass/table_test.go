@@ -5,11 +5,11 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"macrack.io/macrack/pkg/apis/rack"
+	"macrack.io/macrack/pkg/apis/scalar"
 	"macrack.io/macrack/pkg/registry/tables/tabletest"
 )
 
@@ -20,7 +20,7 @@ func TestTable(t *testing.T) {
 			ObjectMeta: metav1.ObjectMeta{Name: "m4-pro", CreationTimestamp: metav1.NewTime(now.Add(-5 * 24 * time.Hour))},
 			Spec: rack.MacNodeClassSpec{
 				Model: "Mac mini (2024)", Chip: "Apple M4 Pro", SKU: "m4-pro-24h",
-				Capacity: rack.MachineResources{CPU: resource.MustParse("12"), Memory: resource.MustParse("24Gi"), Storage: resource.MustParse("512G")},
+				Capacity: rack.MachineResources{CPU: scalar.MustParse("12"), Memory: scalar.MustParse("24Gi"), Storage: scalar.MustParse("512G")},
 			},
 			Status: rack.MacNodeClassStatus{Total: 10, Available: 4},
 		},

@@ -149,13 +149,13 @@ func (p *planner) update(ctx context.Context, tx *txn.Tx, was, is *rack.MacNodeL
 // floor that was ever stored too short is restored by the next write.
 func (p *planner) keepFloor(was, is *rack.MacNodeLease) {
 	is.Status.BoundAt = was.Status.BoundAt
-	floor := metav1.NewTime(rules.Floor(was.Status.BoundAt.Time, is.Spec.MinimumDuration.Duration, timeOf(was.Status.EarliestReleaseAt)))
+	floor := metav1.NewTime(rules.Floor(was.Status.BoundAt.Time, is.Spec.MinimumDuration.Value(), timeOf(was.Status.EarliestReleaseAt)))
 	is.Status.EarliestReleaseAt = &floor
 }
 
 // floorOf returns the floor of a bound lease, also if the stored one is gone or too short.
 func floorOf(lease *rack.MacNodeLease) time.Time {
-	return rules.Floor(timeOf(lease.Status.BoundAt), ptr.Deref(lease.Spec.MinimumDuration, metav1.Duration{}).Duration, timeOf(lease.Status.EarliestReleaseAt))
+	return rules.Floor(timeOf(lease.Status.BoundAt), lease.Spec.MinimumDuration.Value(), timeOf(lease.Status.EarliestReleaseAt))
 }
 
 // timeOf returns the time, or the zero time if there is none.
@@ -217,7 +217,7 @@ func (p *planner) bind(ctx context.Context, tx *txn.Tx, was, is *rack.MacNodeLea
 		return err
 	}
 	boundAt := metav1.NewTime(rules.BoundAt(now))
-	floor := metav1.NewTime(rules.EarliestRelease(boundAt.Time, is.Spec.MinimumDuration.Duration))
+	floor := metav1.NewTime(rules.EarliestRelease(boundAt.Time, is.Spec.MinimumDuration.Value()))
 	is.Finalizers = append(is.Finalizers, rules.FinalizerFloor)
 	is.Status.Phase = rack.MacNodeLeaseBound
 	is.Status.BoundAt = &boundAt

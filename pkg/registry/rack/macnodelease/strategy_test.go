@@ -18,6 +18,7 @@ import (
 	"macrack.io/macrack/pkg/apis/rack"
 	"macrack.io/macrack/pkg/apis/rack/install"
 	"macrack.io/macrack/pkg/apis/rack/v1alpha1"
+	"macrack.io/macrack/pkg/apis/scalar"
 	"macrack.io/macrack/pkg/registry/strategies/strategytest"
 )
 
@@ -54,7 +55,7 @@ func TestStrategy(t *testing.T) {
 	assert.ErrorContains(t, strategytest.Create(t, strategy, lease), "only the server adds finalizers of macrack.io")
 
 	lease = stored()
-	lease.Spec.MinimumDuration = &metav1.Duration{Duration: 48 * time.Hour}
+	lease.Spec.MinimumDuration = scalar.NewDuration(48 * time.Hour)
 	lease.Status = rack.MacNodeLeaseStatus{}
 	require.NoError(t, strategytest.Update(t, strategy, lease, stored()))
 	assert.Equal(t, stored().Status, lease.Status, "a floor cannot be written here")

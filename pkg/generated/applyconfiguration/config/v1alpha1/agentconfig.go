@@ -3,7 +3,7 @@
 package v1alpha1
 
 import (
-	v1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	scalar "macrack.io/macrack/pkg/apis/scalar"
 )
 
 // AgentConfigApplyConfiguration represents a declarative configuration of the AgentConfig type for use
@@ -11,10 +11,12 @@ import (
 //
 // AgentConfig configures how the Macs' agents are watched.
 type AgentConfigApplyConfiguration struct {
-	// heartbeatInterval is how often an agent renews its Node's Lease; 10s by default.
-	HeartbeatInterval *v1.Duration `json:"heartbeatInterval,omitempty"`
-	// offlineAfter is how long an agent may be silent before its Mac counts as offline: three heartbeats or more, 60s by default.
-	OfflineAfter *v1.Duration `json:"offlineAfter,omitempty"`
+	// heartbeatInterval is how often an agent renews its Node's Lease: 1s to 5m, 10s by default. A duration such as 10s or
+	// 1m30s; the units are d, h, m and s.
+	HeartbeatInterval *scalar.Duration `json:"heartbeatInterval,omitempty"`
+	// offlineAfter is how long an agent may be silent before its Mac counts as offline: three heartbeats or more, 1m by
+	// default. A duration such as 60s or 2m; the units are d, h, m and s.
+	OfflineAfter *scalar.Duration `json:"offlineAfter,omitempty"`
 }
 
 // AgentConfigApplyConfiguration constructs a declarative configuration of the AgentConfig type for use with
@@ -26,7 +28,7 @@ func AgentConfig() *AgentConfigApplyConfiguration {
 // WithHeartbeatInterval sets the HeartbeatInterval field in the declarative configuration to the given value
 // and returns the receiver, so that objects can be built by chaining "With" function invocations.
 // If called multiple times, the HeartbeatInterval field is set to the value of the last call.
-func (b *AgentConfigApplyConfiguration) WithHeartbeatInterval(value v1.Duration) *AgentConfigApplyConfiguration {
+func (b *AgentConfigApplyConfiguration) WithHeartbeatInterval(value scalar.Duration) *AgentConfigApplyConfiguration {
 	b.HeartbeatInterval = &value
 	return b
 }
@@ -34,7 +36,7 @@ func (b *AgentConfigApplyConfiguration) WithHeartbeatInterval(value v1.Duration)
 // WithOfflineAfter sets the OfflineAfter field in the declarative configuration to the given value
 // and returns the receiver, so that objects can be built by chaining "With" function invocations.
 // If called multiple times, the OfflineAfter field is set to the value of the last call.
-func (b *AgentConfigApplyConfiguration) WithOfflineAfter(value v1.Duration) *AgentConfigApplyConfiguration {
+func (b *AgentConfigApplyConfiguration) WithOfflineAfter(value scalar.Duration) *AgentConfigApplyConfiguration {
 	b.OfflineAfter = &value
 	return b
 }

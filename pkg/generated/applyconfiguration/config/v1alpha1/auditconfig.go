@@ -3,7 +3,7 @@
 package v1alpha1
 
 import (
-	v1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	scalar "macrack.io/macrack/pkg/apis/scalar"
 )
 
 // AuditConfigApplyConfiguration represents a declarative configuration of the AuditConfig type for use
@@ -11,8 +11,9 @@ import (
 //
 // AuditConfig configures the ledger.
 type AuditConfigApplyConfiguration struct {
-	// retention is how long records are kept: 2160h (90 days) or more, 9600h (400 days) by default.
-	Retention *v1.Duration `json:"retention,omitempty"`
+	// retention is how long records are kept: 90d or more, 400d by default. A duration such as 90d or 2160h; the units are
+	// d (24 hours), h, m and s.
+	Retention *scalar.Duration `json:"retention,omitempty"`
 }
 
 // AuditConfigApplyConfiguration constructs a declarative configuration of the AuditConfig type for use with
@@ -24,7 +25,7 @@ func AuditConfig() *AuditConfigApplyConfiguration {
 // WithRetention sets the Retention field in the declarative configuration to the given value
 // and returns the receiver, so that objects can be built by chaining "With" function invocations.
 // If called multiple times, the Retention field is set to the value of the last call.
-func (b *AuditConfigApplyConfiguration) WithRetention(value v1.Duration) *AuditConfigApplyConfiguration {
+func (b *AuditConfigApplyConfiguration) WithRetention(value scalar.Duration) *AuditConfigApplyConfiguration {
 	b.Retention = &value
 	return b
 }

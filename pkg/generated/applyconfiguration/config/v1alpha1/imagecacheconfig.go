@@ -3,7 +3,7 @@
 package v1alpha1
 
 import (
-	resource "k8s.io/apimachinery/pkg/api/resource"
+	scalar "macrack.io/macrack/pkg/apis/scalar"
 )
 
 // ImageCacheConfigApplyConfiguration represents a declarative configuration of the ImageCacheConfig type for use
@@ -11,8 +11,8 @@ import (
 //
 // ImageCacheConfig configures the images on the Macs' disks.
 type ImageCacheConfigApplyConfiguration struct {
-	// minimumFree is how much of a Mac's disk is kept free, in bytes; 20Gi by default.
-	MinimumFree *resource.Quantity `json:"minimumFree,omitempty"`
+	// minimumFree is how much of a Mac's disk is kept free, in bytes, such as 20Gi, which is the default.
+	MinimumFree *scalar.Quantity `json:"minimumFree,omitempty"`
 }
 
 // ImageCacheConfigApplyConfiguration constructs a declarative configuration of the ImageCacheConfig type for use with
@@ -24,7 +24,7 @@ func ImageCacheConfig() *ImageCacheConfigApplyConfiguration {
 // WithMinimumFree sets the MinimumFree field in the declarative configuration to the given value
 // and returns the receiver, so that objects can be built by chaining "With" function invocations.
 // If called multiple times, the MinimumFree field is set to the value of the last call.
-func (b *ImageCacheConfigApplyConfiguration) WithMinimumFree(value resource.Quantity) *ImageCacheConfigApplyConfiguration {
+func (b *ImageCacheConfigApplyConfiguration) WithMinimumFree(value scalar.Quantity) *ImageCacheConfigApplyConfiguration {
 	b.MinimumFree = &value
 	return b
 }

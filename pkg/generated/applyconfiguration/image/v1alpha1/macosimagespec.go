@@ -3,7 +3,7 @@
 package v1alpha1
 
 import (
-	resource "k8s.io/apimachinery/pkg/api/resource"
+	scalar "macrack.io/macrack/pkg/apis/scalar"
 )
 
 // MacOSImageSpecApplyConfiguration represents a declarative configuration of the MacOSImageSpec type for use
@@ -16,7 +16,7 @@ type MacOSImageSpecApplyConfiguration struct {
 	// source is where the image comes from.
 	Source *ImageSourceApplyConfiguration `json:"source,omitempty"`
 	// diskSize is the size of the image's disk in bytes, such as 60Gi.
-	DiskSize *resource.Quantity `json:"diskSize,omitempty"`
+	DiskSize *scalar.Quantity `json:"diskSize,omitempty"`
 	// hardwareModel is the hardware model that Virtualization.framework is to emulate, in base64.
 	HardwareModel *string `json:"hardwareModel,omitempty"`
 	// pullSecretRef names the Secret, of type kubernetes.io/dockerconfigjson, with the credentials for the source.
@@ -53,7 +53,7 @@ func (b *MacOSImageSpecApplyConfiguration) WithSource(value *ImageSourceApplyCon
 // WithDiskSize sets the DiskSize field in the declarative configuration to the given value
 // and returns the receiver, so that objects can be built by chaining "With" function invocations.
 // If called multiple times, the DiskSize field is set to the value of the last call.
-func (b *MacOSImageSpecApplyConfiguration) WithDiskSize(value resource.Quantity) *MacOSImageSpecApplyConfiguration {
+func (b *MacOSImageSpecApplyConfiguration) WithDiskSize(value scalar.Quantity) *MacOSImageSpecApplyConfiguration {
 	b.DiskSize = &value
 	return b
 }

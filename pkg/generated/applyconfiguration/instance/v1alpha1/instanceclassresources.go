@@ -3,7 +3,7 @@
 package v1alpha1
 
 import (
-	resource "k8s.io/apimachinery/pkg/api/resource"
+	scalar "macrack.io/macrack/pkg/apis/scalar"
 )
 
 // InstanceClassResourcesApplyConfiguration represents a declarative configuration of the InstanceClassResources type for use
@@ -11,12 +11,12 @@ import (
 //
 // InstanceClassResources is what a virtual machine is given.
 type InstanceClassResourcesApplyConfiguration struct {
-	// cpu is a whole number of processor cores.
-	CPU *resource.Quantity `json:"cpu,omitempty"`
-	// memory is an amount in bytes, such as 8Gi.
-	Memory *resource.Quantity `json:"memory,omitempty"`
+	// cpu is a whole number of processor cores, such as 4.
+	CPU *scalar.Quantity `json:"cpu,omitempty"`
+	// memory is an amount in bytes, in whole MiB, such as 8Gi or 8192Mi.
+	Memory *scalar.Quantity `json:"memory,omitempty"`
 	// storage is the size of the disk in bytes, such as 64Gi. An image's disk is grown to it.
-	Storage *resource.Quantity `json:"storage,omitempty"`
+	Storage *scalar.Quantity `json:"storage,omitempty"`
 }
 
 // InstanceClassResourcesApplyConfiguration constructs a declarative configuration of the InstanceClassResources type for use with
@@ -28,7 +28,7 @@ func InstanceClassResources() *InstanceClassResourcesApplyConfiguration {
 // WithCPU sets the CPU field in the declarative configuration to the given value
 // and returns the receiver, so that objects can be built by chaining "With" function invocations.
 // If called multiple times, the CPU field is set to the value of the last call.
-func (b *InstanceClassResourcesApplyConfiguration) WithCPU(value resource.Quantity) *InstanceClassResourcesApplyConfiguration {
+func (b *InstanceClassResourcesApplyConfiguration) WithCPU(value scalar.Quantity) *InstanceClassResourcesApplyConfiguration {
 	b.CPU = &value
 	return b
 }
@@ -36,7 +36,7 @@ func (b *InstanceClassResourcesApplyConfiguration) WithCPU(value resource.Quanti
 // WithMemory sets the Memory field in the declarative configuration to the given value
 // and returns the receiver, so that objects can be built by chaining "With" function invocations.
 // If called multiple times, the Memory field is set to the value of the last call.
-func (b *InstanceClassResourcesApplyConfiguration) WithMemory(value resource.Quantity) *InstanceClassResourcesApplyConfiguration {
+func (b *InstanceClassResourcesApplyConfiguration) WithMemory(value scalar.Quantity) *InstanceClassResourcesApplyConfiguration {
 	b.Memory = &value
 	return b
 }
@@ -44,7 +44,7 @@ func (b *InstanceClassResourcesApplyConfiguration) WithMemory(value resource.Qua
 // WithStorage sets the Storage field in the declarative configuration to the given value
 // and returns the receiver, so that objects can be built by chaining "With" function invocations.
 // If called multiple times, the Storage field is set to the value of the last call.
-func (b *InstanceClassResourcesApplyConfiguration) WithStorage(value resource.Quantity) *InstanceClassResourcesApplyConfiguration {
+func (b *InstanceClassResourcesApplyConfiguration) WithStorage(value scalar.Quantity) *InstanceClassResourcesApplyConfiguration {
 	b.Storage = &value
 	return b
 }

@@ -3,7 +3,7 @@
 package v1alpha1
 
 import (
-	resource "k8s.io/apimachinery/pkg/api/resource"
+	scalar "macrack.io/macrack/pkg/apis/scalar"
 )
 
 // MachineResourcesApplyConfiguration represents a declarative configuration of the MachineResources type for use
@@ -11,12 +11,12 @@ import (
 //
 // MachineResources are amounts of what a Mac or a virtual machine is made of.
 type MachineResourcesApplyConfiguration struct {
-	// cpu is a number of processor cores.
-	CPU *resource.Quantity `json:"cpu,omitempty"`
-	// memory is an amount in bytes, such as 16Gi.
-	Memory *resource.Quantity `json:"memory,omitempty"`
-	// storage is an amount of disk in bytes, such as 256Gi.
-	Storage *resource.Quantity `json:"storage,omitempty"`
+	// cpu is a number of processor cores, such as 10.
+	CPU *scalar.Quantity `json:"cpu,omitempty"`
+	// memory is an amount in bytes, such as 16Gi or 16384Mi.
+	Memory *scalar.Quantity `json:"memory,omitempty"`
+	// storage is an amount of disk in bytes, such as 256Gi or 512G.
+	Storage *scalar.Quantity `json:"storage,omitempty"`
 }
 
 // MachineResourcesApplyConfiguration constructs a declarative configuration of the MachineResources type for use with
@@ -28,7 +28,7 @@ func MachineResources() *MachineResourcesApplyConfiguration {
 // WithCPU sets the CPU field in the declarative configuration to the given value
 // and returns the receiver, so that objects can be built by chaining "With" function invocations.
 // If called multiple times, the CPU field is set to the value of the last call.
-func (b *MachineResourcesApplyConfiguration) WithCPU(value resource.Quantity) *MachineResourcesApplyConfiguration {
+func (b *MachineResourcesApplyConfiguration) WithCPU(value scalar.Quantity) *MachineResourcesApplyConfiguration {
 	b.CPU = &value
 	return b
 }
@@ -36,7 +36,7 @@ func (b *MachineResourcesApplyConfiguration) WithCPU(value resource.Quantity) *M
 // WithMemory sets the Memory field in the declarative configuration to the given value
 // and returns the receiver, so that objects can be built by chaining "With" function invocations.
 // If called multiple times, the Memory field is set to the value of the last call.
-func (b *MachineResourcesApplyConfiguration) WithMemory(value resource.Quantity) *MachineResourcesApplyConfiguration {
+func (b *MachineResourcesApplyConfiguration) WithMemory(value scalar.Quantity) *MachineResourcesApplyConfiguration {
 	b.Memory = &value
 	return b
 }
@@ -44,7 +44,7 @@ func (b *MachineResourcesApplyConfiguration) WithMemory(value resource.Quantity)
 // WithStorage sets the Storage field in the declarative configuration to the given value
 // and returns the receiver, so that objects can be built by chaining "With" function invocations.
 // If called multiple times, the Storage field is set to the value of the last call.
-func (b *MachineResourcesApplyConfiguration) WithStorage(value resource.Quantity) *MachineResourcesApplyConfiguration {
+func (b *MachineResourcesApplyConfiguration) WithStorage(value scalar.Quantity) *MachineResourcesApplyConfiguration {
 	b.Storage = &value
 	return b
 }

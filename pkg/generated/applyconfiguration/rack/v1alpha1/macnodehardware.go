@@ -3,7 +3,7 @@
 package v1alpha1
 
 import (
-	resource "k8s.io/apimachinery/pkg/api/resource"
+	scalar "macrack.io/macrack/pkg/apis/scalar"
 )
 
 // MacNodeHardwareApplyConfiguration represents a declarative configuration of the MacNodeHardware type for use
@@ -16,13 +16,13 @@ type MacNodeHardwareApplyConfiguration struct {
 	// serialNumber is the serial number that the host reports.
 	SerialNumber *string `json:"serialNumber,omitempty"`
 	// cpu is the number of processor cores.
-	CPU *resource.Quantity `json:"cpu,omitempty"`
+	CPU *scalar.Quantity `json:"cpu,omitempty"`
 	// memory is the main memory, in bytes.
-	Memory *resource.Quantity `json:"memory,omitempty"`
+	Memory *scalar.Quantity `json:"memory,omitempty"`
 	// storage is the size of the disk, in bytes.
-	Storage *resource.Quantity `json:"storage,omitempty"`
+	Storage *scalar.Quantity `json:"storage,omitempty"`
 	// freeStorage is what is free on the disk, in bytes, rounded down to GiB.
-	FreeStorage *resource.Quantity `json:"freeStorage,omitempty"`
+	FreeStorage *scalar.Quantity `json:"freeStorage,omitempty"`
 	// macOSVersion is the version of macOS on the host, such as "26.1".
 	MacOSVersion *string `json:"macOSVersion,omitempty"`
 	// agentVersion is the version of the agent.
@@ -54,7 +54,7 @@ func (b *MacNodeHardwareApplyConfiguration) WithSerialNumber(value string) *MacN
 // WithCPU sets the CPU field in the declarative configuration to the given value
 // and returns the receiver, so that objects can be built by chaining "With" function invocations.
 // If called multiple times, the CPU field is set to the value of the last call.
-func (b *MacNodeHardwareApplyConfiguration) WithCPU(value resource.Quantity) *MacNodeHardwareApplyConfiguration {
+func (b *MacNodeHardwareApplyConfiguration) WithCPU(value scalar.Quantity) *MacNodeHardwareApplyConfiguration {
 	b.CPU = &value
 	return b
 }
@@ -62,7 +62,7 @@ func (b *MacNodeHardwareApplyConfiguration) WithCPU(value resource.Quantity) *Ma
 // WithMemory sets the Memory field in the declarative configuration to the given value
 // and returns the receiver, so that objects can be built by chaining "With" function invocations.
 // If called multiple times, the Memory field is set to the value of the last call.
-func (b *MacNodeHardwareApplyConfiguration) WithMemory(value resource.Quantity) *MacNodeHardwareApplyConfiguration {
+func (b *MacNodeHardwareApplyConfiguration) WithMemory(value scalar.Quantity) *MacNodeHardwareApplyConfiguration {
 	b.Memory = &value
 	return b
 }
@@ -70,7 +70,7 @@ func (b *MacNodeHardwareApplyConfiguration) WithMemory(value resource.Quantity) 
 // WithStorage sets the Storage field in the declarative configuration to the given value
 // and returns the receiver, so that objects can be built by chaining "With" function invocations.
 // If called multiple times, the Storage field is set to the value of the last call.
-func (b *MacNodeHardwareApplyConfiguration) WithStorage(value resource.Quantity) *MacNodeHardwareApplyConfiguration {
+func (b *MacNodeHardwareApplyConfiguration) WithStorage(value scalar.Quantity) *MacNodeHardwareApplyConfiguration {
 	b.Storage = &value
 	return b
 }
@@ -78,7 +78,7 @@ func (b *MacNodeHardwareApplyConfiguration) WithStorage(value resource.Quantity)
 // WithFreeStorage sets the FreeStorage field in the declarative configuration to the given value
 // and returns the receiver, so that objects can be built by chaining "With" function invocations.
 // If called multiple times, the FreeStorage field is set to the value of the last call.
-func (b *MacNodeHardwareApplyConfiguration) WithFreeStorage(value resource.Quantity) *MacNodeHardwareApplyConfiguration {
+func (b *MacNodeHardwareApplyConfiguration) WithFreeStorage(value scalar.Quantity) *MacNodeHardwareApplyConfiguration {
 	b.FreeStorage = &value
 	return b
 }

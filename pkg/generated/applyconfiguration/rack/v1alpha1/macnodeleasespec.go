@@ -3,7 +3,7 @@
 package v1alpha1
 
 import (
-	v1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	scalar "macrack.io/macrack/pkg/apis/scalar"
 )
 
 // MacNodeLeaseSpecApplyConfiguration represents a declarative configuration of the MacNodeLeaseSpec type for use
@@ -15,12 +15,14 @@ type MacNodeLeaseSpecApplyConfiguration struct {
 	ClassName *string `json:"className,omitempty"`
 	// serialNumber asks for this very Mac. It cannot be changed.
 	SerialNumber *string `json:"serialNumber,omitempty"`
-	// minimumDuration is how long the Mac stays the tenant's at least, from the moment of binding: 24h or more, 24h by default. It can only be lengthened.
-	MinimumDuration *v1.Duration `json:"minimumDuration,omitempty"`
+	// minimumDuration is the time, from the binding on, for which the Mac belongs to the tenant at least: 24h or more, 24h
+	// by default. It can only be lengthened. A duration such as 24h, 36h30m or 3d; the units are d (24 hours), h, m and s.
+	MinimumDuration *scalar.Duration `json:"minimumDuration,omitempty"`
 	// prefetchImages names MacOSImages to pull onto the Mac as soon as the lease is bound.
 	PrefetchImages []string `json:"prefetchImages,omitempty"`
-	// expireAfter is how long after binding the lease deletes itself; no less than minimumDuration. Unset means never.
-	ExpireAfter *v1.Duration `json:"expireAfter,omitempty"`
+	// expireAfter is the time, from the binding on, after which the lease deletes itself: minimumDuration or more. Unset
+	// means never. A duration such as 72h or 3d; the units are d (24 hours), h, m and s.
+	ExpireAfter *scalar.Duration `json:"expireAfter,omitempty"`
 }
 
 // MacNodeLeaseSpecApplyConfiguration constructs a declarative configuration of the MacNodeLeaseSpec type for use with
@@ -48,7 +50,7 @@ func (b *MacNodeLeaseSpecApplyConfiguration) WithSerialNumber(value string) *Mac
 // WithMinimumDuration sets the MinimumDuration field in the declarative configuration to the given value
 // and returns the receiver, so that objects can be built by chaining "With" function invocations.
 // If called multiple times, the MinimumDuration field is set to the value of the last call.
-func (b *MacNodeLeaseSpecApplyConfiguration) WithMinimumDuration(value v1.Duration) *MacNodeLeaseSpecApplyConfiguration {
+func (b *MacNodeLeaseSpecApplyConfiguration) WithMinimumDuration(value scalar.Duration) *MacNodeLeaseSpecApplyConfiguration {
 	b.MinimumDuration = &value
 	return b
 }
@@ -66,7 +68,7 @@ func (b *MacNodeLeaseSpecApplyConfiguration) WithPrefetchImages(values ...string
 // WithExpireAfter sets the ExpireAfter field in the declarative configuration to the given value
 // and returns the receiver, so that objects can be built by chaining "With" function invocations.
 // If called multiple times, the ExpireAfter field is set to the value of the last call.
-func (b *MacNodeLeaseSpecApplyConfiguration) WithExpireAfter(value v1.Duration) *MacNodeLeaseSpecApplyConfiguration {
+func (b *MacNodeLeaseSpecApplyConfiguration) WithExpireAfter(value scalar.Duration) *MacNodeLeaseSpecApplyConfiguration {
 	b.ExpireAfter = &value
 	return b
 }
