@@ -106,7 +106,7 @@ The cluster is up (%s). Logs are in %s. Type:
 
   export KUBECONFIG=%s PATH=%s:$PATH
 
-  kubectl get macrack -A                                       # as admin: everything of ours
+  kubectl get macrack,macrack-admin -A                         # as admin: everything of ours
   kubectl get macnodes,nodes
   kubectl --context acme apply -f - <<'EOF'                    # as a tenant: rent a Mac
   apiVersion: rack.macrack.io/v1alpha1

@@ -34,7 +34,7 @@ var kinds = []struct {
 	{"instanceclasses", false, []string{"ic"}, "NAME CPU MEMORY STORAGE AGE |"},
 	{"macosinstances", true, []string{"mi"}, "NAME LEASE IMAGE CLASS PHASE IP AGE | NODE SERIAL MAC MACHINE-ID"},
 	{"macosimages", false, []string{"mimg"}, "NAME MACOS XCODE PHASE SIZE REPLICAS AGE |"},
-	{"rackconfigs", false, []string{"rc"}, ""},
+	{"rackconfigs", false, nil, ""},
 }
 
 func TestKubectlSurface(t *testing.T) {
@@ -66,9 +66,6 @@ func TestKubectlSurface(t *testing.T) {
 				long, _ := kubectl(t, admin, "get", kind.resource, "-A", "-o", "name")
 				stdout, _ := kubectl(t, "direct", "get", short, "-A", "-o", "name")
 				assert.Equal(t, long, stdout, short)
-				if short == "rc" { // is the cluster's own, of ReplicationControllers
-					short = "rc.config.macrack.io"
-				}
 				stdout, _ = kubectl(t, admin, "get", short, "-A", "-o", "name")
 				assert.Equal(t, long, stdout, short)
 			}
@@ -79,11 +76,13 @@ func TestKubectlSurface(t *testing.T) {
 		assert.Equal(t, "macnodelease.rack.macrack.io/surface\n", stdout)
 		stdout, _ = kubectl(t, admin, "get", "leases", "--namespace=kube-node-lease", "-o", "name")
 		assert.Contains(t, stdout, "lease.coordination.k8s.io/mac-1", "the cluster's own name is not hijacked")
-		stdout, _ = kubectl(t, admin, "get", "macrack", "-A", "-o", "name")
+		stdout, _ = kubectl(t, acme, "get", "macrack", "-o", "name")
+		assert.Contains(t, stdout, "macnodelease.rack.macrack.io/surface\n")
+		stdout, _ = kubectl(t, admin, "get", "macrack,macrack-admin", "-A", "-o", "name")
 		for _, want := range []string{"macnode.", "macnodeclass.", "macnodelease.", "auditrecord.", "compliancereport.", "instanceclass.", "macosinstance.", "macosimage.", "rackconfig."} {
 			assert.Contains(t, stdout, want)
 		}
-		stdout, _ = kubectl(t, admin, "api-resources", "--categories=macrack", "-o", "name")
+		stdout, _ = kubectl(t, admin, "api-resources", "--categories=macrack,macrack-admin", "-o", "name")
 		for _, kind := range kinds {
 			assert.Contains(t, stdout, kind.resource+".")
 		}

@@ -31,11 +31,23 @@ type StatusStrategy interface {
 	rest.ResetFieldsStrategy
 }
 
+// Category is a set of kinds that kubectl gets at once.
+type Category string
+
+const (
+	// Tenants are the kinds that a tenant may list in its namespace, with the catalogue.
+	Tenants Category = "macrack"
+	// Operators are the kinds that operators alone may list.
+	Operators Category = "macrack-admin"
+)
+
 // Kind describes the storage of a kind.
 type Kind struct {
 	Resource   schema.GroupResource
 	Singular   string
 	ShortNames []string
+	// Category is what kubectl gets the kind with, besides its names.
+	Category Category
 
 	New     func() runtime.Object
 	NewList func() runtime.Object
@@ -55,6 +67,7 @@ type Kind struct {
 type REST struct {
 	*rejection.Store
 	shortNames []string
+	category   Category
 }
 
 var (
@@ -67,8 +80,8 @@ var (
 // ShortNames returns the short names of the kind.
 func (r *REST) ShortNames() []string { return r.shortNames }
 
-// Categories returns the category that all kinds are in.
-func (r *REST) Categories() []string { return []string{"macrack"} }
+// Categories returns the category that the kind is in.
+func (r *REST) Categories() []string { return []string{string(r.category)} }
 
 // StatusREST is the storage of a kind's subresource status.
 type StatusREST struct {
@@ -124,7 +137,7 @@ func New(kind Kind, getter generic.RESTOptionsGetter, recorder rejection.Recorde
 	if err := store.CompleteWithOptions(&generic.StoreOptions{RESTOptions: getter, AttrFunc: kind.Attrs}); err != nil {
 		return nil, nil, err
 	}
-	main := &REST{&rejection.Store{Store: store, Recorder: recorder, Filter: kind.Filter}, kind.ShortNames}
+	main := &REST{&rejection.Store{Store: store, Recorder: recorder, Filter: kind.Filter}, kind.ShortNames, kind.Category}
 	if kind.Status == nil {
 		return main, nil, nil
 	}

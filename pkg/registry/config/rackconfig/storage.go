@@ -16,7 +16,7 @@ func NewStorage(typer runtime.ObjectTyper, getter generic.RESTOptionsGetter, clo
 	main, _, err := stores.New(stores.Kind{
 		Resource:   config.Resource("rackconfigs"),
 		Singular:   "rackconfig",
-		ShortNames: []string{"rc"},
+		Category:   stores.Operators,
 		New:        func() runtime.Object { return &config.RackConfig{} },
 		NewList:    func() runtime.Object { return &config.RackConfigList{} },
 		Strategy:   strategy,

@@ -17,6 +17,7 @@ func NewStorage(typer runtime.ObjectTyper, getter generic.RESTOptionsGetter, clo
 		Resource:   image.Resource("macosimages"),
 		Singular:   "macosimage",
 		ShortNames: []string{"mimg"},
+		Category:   stores.Tenants,
 		New:        func() runtime.Object { return &image.MacOSImage{} },
 		NewList:    func() runtime.Object { return &image.MacOSImageList{} },
 		Strategy:   strategy,

@@ -17,6 +17,7 @@ func NewStorage(typer runtime.ObjectTyper, getter generic.RESTOptionsGetter, clo
 		Resource:   instance.Resource("instanceclasses"),
 		Singular:   "instanceclass",
 		ShortNames: []string{"ic"},
+		Category:   stores.Tenants,
 		New:        func() runtime.Object { return &instance.InstanceClass{} },
 		NewList:    func() runtime.Object { return &instance.InstanceClassList{} },
 		Strategy:   strategy,

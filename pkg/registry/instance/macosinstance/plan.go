@@ -60,7 +60,7 @@ type planner struct{ clock clock.PassiveClock }
 func (p *planner) create(ctx context.Context, tx *txn.Tx, is *instance.MacOSInstance) error {
 	lease := &rack.MacNodeLease{}
 	if err := tx.Get(ctx, macnodelease.Resource, is.Namespace, is.Spec.LeaseName, lease); apierrors.IsNotFound(err) {
-		return p.reject(is, nil, "NoSuchLease", fmt.Errorf("%s: namespace %q has no lease %q, and an instance runs only on a lease of its own namespace; see: kubectl get leases.rack.macrack.io",
+		return p.reject(is, nil, "NoSuchLease", fmt.Errorf("%s: namespace %q has no lease %q, and an instance runs only on a lease of its own namespace; see: kubectl get macnodeleases",
 			rules.OneTenant, is.Namespace, is.Spec.LeaseName))
 	} else if err != nil {
 		return err

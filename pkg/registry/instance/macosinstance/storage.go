@@ -17,6 +17,7 @@ func NewStorage(typer runtime.ObjectTyper, getter generic.RESTOptionsGetter, clo
 		Resource:   instance.Resource("macosinstances"),
 		Singular:   "macosinstance",
 		ShortNames: []string{"mi"},
+		Category:   stores.Tenants,
 		New:        func() runtime.Object { return &instance.MacOSInstance{} },
 		NewList:    func() runtime.Object { return &instance.MacOSInstanceList{} },
 		Strategy:   strategy,

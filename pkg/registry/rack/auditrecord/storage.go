@@ -53,6 +53,7 @@ func NewStorage(typer runtime.ObjectTyper, getter generic.RESTOptionsGetter, clo
 		Resource:   Resource,
 		Singular:   "auditrecord",
 		ShortNames: []string{"ar"},
+		Category:   stores.Tenants,
 		New:        func() runtime.Object { return &rack.AuditRecord{} },
 		NewList:    func() runtime.Object { return &rack.AuditRecordList{} },
 		Strategy:   immutable{strategy},
@@ -88,7 +89,7 @@ func (r *REST) NamespaceScoped() bool { return true }
 // ShortNames returns the short name of records.
 func (r *REST) ShortNames() []string { return r.store.ShortNames() }
 
-// Categories returns the category that all kinds are in.
+// Categories returns the category that records are in.
 func (r *REST) Categories() []string { return r.store.Categories() }
 
 // GetSingularName returns the name of one record.

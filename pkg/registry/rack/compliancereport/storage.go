@@ -14,6 +14,7 @@ import (
 
 	"macrack.io/macrack/pkg/apis/rack"
 	"macrack.io/macrack/pkg/ledger"
+	"macrack.io/macrack/pkg/registry/stores"
 )
 
 // Resource is the resource of ComplianceReports.
@@ -69,8 +70,8 @@ func (r *REST) NamespaceScoped() bool { return false }
 // GetSingularName returns the name of one report.
 func (r *REST) GetSingularName() string { return "compliancereport" }
 
-// Categories returns the category that all kinds are in.
-func (r *REST) Categories() []string { return []string{"macrack"} }
+// Categories returns the category that reports are in.
+func (r *REST) Categories() []string { return []string{string(stores.Operators)} }
 
 // Get computes the report on the window that is its name. A name that is no window is not found.
 func (r *REST) Get(ctx context.Context, name string, _ *metav1.GetOptions) (runtime.Object, error) {

@@ -17,6 +17,7 @@ func NewStorage(typer runtime.ObjectTyper, getter generic.RESTOptionsGetter, clo
 		Resource:   rack.Resource("macnodes"),
 		Singular:   "macnode",
 		ShortNames: []string{"mn"},
+		Category:   stores.Operators,
 		New:        func() runtime.Object { return &rack.MacNode{} },
 		NewList:    func() runtime.Object { return &rack.MacNodeList{} },
 		Strategy:   strategy,

@@ -17,6 +17,7 @@ func NewStorage(typer runtime.ObjectTyper, getter generic.RESTOptionsGetter, clo
 		Resource:   rack.Resource("macnodeclasses"),
 		Singular:   "macnodeclass",
 		ShortNames: []string{"mnc"},
+		Category:   stores.Tenants,
 		New:        func() runtime.Object { return &rack.MacNodeClass{} },
 		NewList:    func() runtime.Object { return &rack.MacNodeClassList{} },
 		Strategy:   strategy,

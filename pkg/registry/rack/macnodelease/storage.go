@@ -45,6 +45,7 @@ func NewStorage(typer runtime.ObjectTyper, domain *txn.Domain, clock clock.Passi
 		Resource:   Resource,
 		Singular:   "macnodelease",
 		ShortNames: []string{"mnl", "leases"},
+		Category:   stores.Tenants,
 		New:        func() runtime.Object { return &rack.MacNodeLease{} },
 		NewList:    func() runtime.Object { return &rack.MacNodeLeaseList{} },
 		Strategy:   strategy,
