@@ -18,6 +18,7 @@ import (
 
 	"macrack.io/macrack/pkg/agent/identity"
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
+	"macrack.io/macrack/pkg/clientconfig"
 	"macrack.io/macrack/pkg/generated/clientset/versioned"
 )
 
@@ -71,6 +72,7 @@ func (o *tokenOptions) create(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
+	config = clientconfig.Protobuf(config)
 	kube, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return err

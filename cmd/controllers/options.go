@@ -15,6 +15,7 @@ import (
 	componentbaseconfig "k8s.io/component-base/config"
 	componentbaseoptions "k8s.io/component-base/config/options"
 
+	"macrack.io/macrack/pkg/clientconfig"
 	"macrack.io/macrack/pkg/controllers"
 )
 
@@ -88,7 +89,7 @@ func (o *options) validate() error {
 	return utilerrors.NewAggregate(errs)
 }
 
-// configs returns how the two API servers are reached. The macrack.io API speaks protobuf.
+// configs returns how the two API servers are reached. Both speak protobuf.
 func (o *options) configs() (core, macrack *rest.Config, err error) {
 	core, err = o.config(o.kubeconfig)
 	if err != nil {
@@ -108,9 +109,7 @@ func (o *options) config(kubeconfig string) (*rest.Config, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading the kubeconfig %q: %w", kubeconfig, err)
 	}
-	const protobuf = "application/vnd.kubernetes.protobuf"
-	config.ContentType = protobuf
-	config.AcceptContentTypes = protobuf + ",application/json"
+	config = clientconfig.Protobuf(config)
 	config.QPS, config.Burst = o.qps, o.burst
 	return rest.AddUserAgent(config, controllers.Name), nil
 }

@@ -14,6 +14,7 @@ import (
 
 	"macrack.io/macrack/pkg/apis/rack"
 	"macrack.io/macrack/pkg/apis/rack/v1alpha1"
+	"macrack.io/macrack/pkg/clientconfig"
 	"macrack.io/macrack/pkg/generated/clientset/versioned"
 	"macrack.io/macrack/pkg/ledger"
 )
@@ -62,7 +63,7 @@ func (o *exportOptions) lister() (lister, error) {
 	if err != nil {
 		return nil, err
 	}
-	client, err := versioned.NewForConfig(config)
+	client, err := versioned.NewForConfig(clientconfig.Protobuf(config))
 	if err != nil {
 		return nil, err
 	}

@@ -36,6 +36,7 @@ import (
 	"macrack.io/macrack/pkg/registry/rejection"
 	"macrack.io/macrack/pkg/registry/tenancy"
 	"macrack.io/macrack/pkg/registry/txn"
+	"macrack.io/macrack/pkg/registry/values"
 	"macrack.io/macrack/pkg/rules"
 )
 
@@ -68,7 +69,7 @@ func (c *Config) New() (*Server, error) {
 		planners[macnodelease.Resource] = lives.Leases(c.Clock, planners[macnodelease.Resource])
 		planners[macosinstance.Resource] = lives.Instances(planners[macosinstance.Resource])
 	}
-	domain := txn.NewDomain(c.Generic.RESTOptionsGetter, planners, txn.WithoutWatchCache(auditrecord.Resource))
+	domain := txn.NewDomain(c.Generic.RESTOptionsGetter, planners, txn.WithoutWatchCache(auditrecord.Resource), txn.WithCodec(values.NewCodec))
 	c.Generic.RESTOptionsGetter = domain
 	c.Generic.AddReadyzChecks(writable(domain, c.Clock), knowsFrontProxy(c.Generic.Authentication.RequestHeaderConfig))
 

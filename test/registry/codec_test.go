@@ -12,18 +12,18 @@ import (
 )
 
 // storageSerializer reads and writes what is in etcd.
-func storageSerializer(t *testing.T) runtime.Serializer {
+func storageSerializer(t testing.TB) runtime.Serializer {
 	info, ok := runtime.SerializerInfoForMediaType(apiserver.Codecs.SupportedMediaTypes(), runtime.ContentTypeProtobuf)
 	require.True(t, ok)
 	return info.Serializer
 }
 
-func decode(t *testing.T, data []byte, into runtime.Object) {
+func decode(t testing.TB, data []byte, into runtime.Object) {
 	t.Helper()
 	require.NoError(t, runtime.DecodeInto(storageSerializer(t), data, into))
 }
 
-func encode(t *testing.T, obj runtime.Object) []byte {
+func encode(t testing.TB, obj runtime.Object) []byte {
 	t.Helper()
 	data, err := runtime.Encode(apiserver.Codecs.EncoderForVersion(storageSerializer(t), rackv1alpha1.SchemeGroupVersion), obj)
 	require.NoError(t, err)

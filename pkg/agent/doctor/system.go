@@ -28,6 +28,7 @@ import (
 
 	"macrack.io/macrack/pkg/agent/disk"
 	"macrack.io/macrack/pkg/agent/identity"
+	"macrack.io/macrack/pkg/clientconfig"
 	"macrack.io/macrack/pkg/generated/clientset/versioned"
 	"macrack.io/macrack/pkg/vm/contract"
 )
@@ -267,7 +268,7 @@ func (k *Kubeconfig) Mac(ctx context.Context, node string) (Mac, error) {
 	if err := k.skew(ctx, config, &mac); err != nil {
 		return mac, err
 	}
-	client, err := versioned.NewForConfig(config)
+	client, err := versioned.NewForConfig(clientconfig.Protobuf(config))
 	if err != nil {
 		return mac, err
 	}
@@ -309,7 +310,7 @@ func (k *Kubeconfig) Registries(ctx context.Context) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	client, err := versioned.NewForConfig(config)
+	client, err := versioned.NewForConfig(clientconfig.Protobuf(config))
 	if err != nil {
 		return nil, err
 	}

@@ -22,6 +22,7 @@ import (
 	"k8s.io/client-go/util/certificate"
 	"k8s.io/klog/v2"
 
+	"macrack.io/macrack/pkg/clientconfig"
 	"macrack.io/macrack/pkg/vm/contract"
 )
 
@@ -123,7 +124,7 @@ func (o *Options) renewalClient(store *Store, asNode *rest.Config, current *tls.
 	if current == nil && !store.reread(o.NodeName) {
 		return o.bootstrapClient()
 	}
-	return kubernetes.NewForConfig(asNode)
+	return kubernetes.NewForConfig(clientconfig.Protobuf(asNode))
 }
 
 func (o *Options) bootstrapClient() (kubernetes.Interface, error) {
@@ -134,7 +135,7 @@ func (o *Options) bootstrapClient() (kubernetes.Interface, error) {
 	if err != nil {
 		return nil, err
 	}
-	return kubernetes.NewForConfig(config)
+	return kubernetes.NewForConfig(clientconfig.Protobuf(config))
 }
 
 // server returns the cluster's address and CA, without credentials: from the

@@ -42,6 +42,7 @@ type Domain struct {
 	delegate generic.RESTOptionsGetter
 	planners map[schema.GroupResource]Planner
 	uncached map[schema.GroupResource]bool
+	codec    func(schema.GroupResource, runtime.Codec) runtime.Codec // nil if the delegate's codecs stay
 
 	turns  turns
 	recent *recent
@@ -64,6 +65,12 @@ func WithoutWatchCache(resources ...schema.GroupResource) Option {
 			d.uncached[gr] = true
 		}
 	}
+}
+
+// WithCodec has wrap decorate the codec with which the objects of each resource are stored, main objects and
+// companions alike.
+func WithCodec(wrap func(gr schema.GroupResource, codec runtime.Codec) runtime.Codec) Option {
+	return func(d *Domain) { d.codec = wrap }
 }
 
 // NewDomain returns a domain of the resources that delegate has options for.
@@ -103,6 +110,11 @@ func (d *Domain) GetRESTOptions(gr schema.GroupResource, example runtime.Object)
 	opts, err := d.delegate.GetRESTOptions(gr, example)
 	if err != nil {
 		return opts, err
+	}
+	if d.codec != nil {
+		config := *opts.StorageConfig
+		config.Codec = d.codec(gr, config.Codec)
+		opts.StorageConfig = &config
 	}
 	r, err := d.add(gr, example, opts)
 	if err != nil {

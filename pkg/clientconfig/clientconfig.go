@@ -1,0 +1,15 @@
+// Package clientconfig configures the clients of all programs alike.
+package clientconfig
+
+import "k8s.io/client-go/rest"
+
+const protobuf = "application/vnd.kubernetes.protobuf"
+
+// Protobuf returns a copy of config for a client that speaks protobuf, and reads JSON from servers that do not. It
+// is for clients of built-in types and of macrack.io.
+func Protobuf(config *rest.Config) *rest.Config {
+	config = rest.CopyConfig(config)
+	config.ContentType = protobuf
+	config.AcceptContentTypes = protobuf + ",application/json"
+	return config
+}
