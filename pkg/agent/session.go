@@ -7,10 +7,12 @@ import (
 	"io"
 	"net"
 	"sync"
+	"time"
 
 	"github.com/virtual-kubelet/virtual-kubelet/errdefs"
 	"github.com/virtual-kubelet/virtual-kubelet/node/api"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/utils/clock"
 	utilexec "k8s.io/utils/exec"
 
 	"macrack.io/macrack/pkg/agent/node"
@@ -18,6 +20,13 @@ import (
 	"macrack.io/macrack/pkg/rules"
 	"macrack.io/macrack/pkg/vm/contract"
 	"macrack.io/macrack/pkg/vm/guest"
+)
+
+const (
+	// guestPatience is how long a session waits for a guest agent that does not listen yet.
+	guestPatience = 10 * time.Second
+	// guestRetry is the time between two attempts to connect.
+	guestRetry = 200 * time.Millisecond
 )
 
 var errVMStopped = errors.New("the virtual machine has stopped, or is stopping")
@@ -117,7 +126,7 @@ func (a *Agent) session(ctx context.Context, namespace, name string, do func(con
 	defer leave()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	conn, err := a.slots.Connect(ctx, uid, guest.Port)
+	conn, err := connectGuest(ctx, a.config.Clock, func(ctx context.Context) (net.Conn, error) { return a.slots.Connect(ctx, uid, guest.Port) })
 	if err != nil {
 		return fmt.Errorf("%w: %w", guest.ErrSilent, err)
 	}
@@ -134,6 +143,25 @@ func (a *Agent) session(ctx context.Context, namespace, name string, do func(con
 		}
 	}
 	return err
+}
+
+// connectGuest connects to a guest agent. A guest agent starts to listen a moment after its virtual
+// machine runs, so connectGuest retries for guestPatience.
+func connectGuest(ctx context.Context, clock clock.Clock, connect func(context.Context) (net.Conn, error)) (net.Conn, error) {
+	deadline := clock.After(guestPatience)
+	for {
+		conn, err := connect(ctx)
+		if err == nil || errors.Is(err, slots.ErrNotHere) {
+			return conn, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, err
+		case <-deadline:
+			return nil, err
+		case <-clock.After(guestRetry):
+		}
+	}
 }
 
 // once hands out a connection that there is, and no other after it: what a session

@@ -3,7 +3,9 @@ package agent
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io"
+	"net"
 	"strings"
 	"testing"
 	"time"
@@ -15,9 +17,11 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
+	clocktesting "k8s.io/utils/clock/testing"
 	utilexec "k8s.io/utils/exec"
 
 	"macrack.io/macrack/pkg/agent/node"
+	"macrack.io/macrack/pkg/agent/slots"
 	instancev1alpha1 "macrack.io/macrack/pkg/apis/instance/v1alpha1"
 	"macrack.io/macrack/pkg/rules"
 	"macrack.io/macrack/pkg/vm/contract"
@@ -240,6 +244,54 @@ func TestGuestWithoutCommands(t *testing.T) {
 	ctx, cancel := context.WithTimeout(r.ctx, 100*time.Millisecond)
 	defer cancel()
 	require.ErrorIs(t, r.agent.Exec(ctx, tenant, "pod-a", "vm", []string{"true"}, &streams{}), guest.ErrSilent)
+}
+
+// skipping is a clock on which every wait is over at once.
+type skipping struct{ *clocktesting.FakeClock }
+
+func (c skipping) After(d time.Duration) <-chan time.Time {
+	after := c.FakeClock.After(d)
+	if d == guestRetry {
+		c.Step(d)
+	}
+	return after
+}
+
+func TestSessionsWaitForTheGuest(t *testing.T) {
+	refused := errors.New("connection refused")
+	tests := map[string]struct {
+		answers []error // the last one is repeated
+		want    error
+		tries   int
+	}{
+		"answers":        {[]error{nil}, nil, 1},
+		"answers soon":   {[]error{refused, refused, nil}, nil, 3},
+		"never answers":  {[]error{refused}, refused, int(guestPatience / guestRetry)},
+		"is not here":    {[]error{slots.ErrNotHere}, slots.ErrNotHere, 1},
+		"stops meantime": {[]error{refused, slots.ErrNotHere}, slots.ErrNotHere, 2},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			tries := 0
+			_, err := connectGuest(t.Context(), skipping{clocktesting.NewFakeClock(time.Now())}, func(context.Context) (net.Conn, error) {
+				tries++
+				return nil, tt.answers[min(tries, len(tt.answers))-1]
+			})
+			assert.Equal(t, tt.want, err)
+			if tt.want == refused { // the end and a retry may be due at once
+				assert.GreaterOrEqual(t, tries, tt.tries)
+				return
+			}
+			assert.Equal(t, tt.tries, tries)
+		})
+	}
+
+	ctx, cancel := context.WithCancel(t.Context())
+	_, err := connectGuest(ctx, clocktesting.NewFakeClock(time.Now()), func(context.Context) (net.Conn, error) {
+		cancel()
+		return nil, refused
+	})
+	assert.Equal(t, refused, err, "the client is gone")
 }
 
 func TestConsole(t *testing.T) {

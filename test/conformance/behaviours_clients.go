@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -107,21 +108,23 @@ func encodings(t *T, k *kind) {
 	}
 }
 
-// gates turns on what client-go keeps off by default.
+// prefersCBOR is whether client-go prefers CBOR, as it will by default one day.
+var prefersCBOR atomic.Bool
+
+// gates are client-go's, but for CBOR.
 type gates struct{ clientfeatures.Gates }
 
 func (g gates) Enabled(key clientfeatures.Feature) bool {
 	if key == clientfeatures.ClientsAllowCBOR || key == clientfeatures.ClientsPreferCBOR {
-		return true
+		return prefersCBOR.Load()
 	}
 	return g.Gates.Enabled(key)
 }
 
-// cborClient returns a dynamic client that prefers CBOR, as client-go will by default one day.
+// cborClient returns a dynamic client that prefers CBOR until the behaviour ends.
 func cborClient(t *T, user string) dynamic.Interface {
-	before := clientfeatures.FeatureGates()
-	clientfeatures.ReplaceFeatureGates(gates{before})
-	defer clientfeatures.ReplaceFeatureGates(before)
+	prefersCBOR.Store(true)
+	t.cleanup(func() { prefersCBOR.Store(false) })
 	client, err := dynamic.NewForConfig(t.config(user))
 	require.NoError(t, err)
 	return client

@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"syscall"
 
+	clientfeatures "k8s.io/client-go/features"
 	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
@@ -27,6 +28,7 @@ func main() {
 	flag.StringVar(&opts.behaviour, "behaviour", "", "run the behaviours whose name contains this")
 	flag.BoolVar(&opts.verbose, "verbose", false, "print passed behaviours, and those that do not apply, with the reason")
 	flag.Parse()
+	clientfeatures.ReplaceFeatureGates(gates{clientfeatures.FeatureGates()})
 	log.SetLogger(klog.Background())
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
