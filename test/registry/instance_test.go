@@ -75,9 +75,11 @@ func TestInstanceCreate(t *testing.T) {
 	assert.ErrorContains(t, f.create(t.Context(), big), "asks for 8 cpu, but a Mac of class \"base\" has 4 left", "both instances together must fit")
 
 	before := f.etcd.Revision(t)
-	_, err = f.acme.InstanceV1alpha1().MacOSInstances("acme").Create(t.Context(), newInstance("acme", "second", "build"), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+	dry, err := f.acme.InstanceV1alpha1().MacOSInstances("acme").Create(t.Context(), newInstance("acme", "second", "build"), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 	require.NoError(t, err)
 	assert.Equal(t, before, f.etcd.Revision(t), "a dry run writes nothing")
+	assert.Equal(t, first.OwnerReferences, dry.OwnerReferences, "a dry run answers as the real request")
+	assert.Equal(t, first.Status, dry.Status, "a dry run answers as the real request")
 
 	require.NoError(t, f.create(t.Context(), newInstance("acme", "second", "build")))
 	err = f.create(t.Context(), newInstance("acme", "third", "build"))

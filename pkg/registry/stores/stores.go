@@ -12,9 +12,11 @@ import (
 	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
 	"k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/apiserver/pkg/storage"
+	"k8s.io/apiserver/pkg/util/dryrun"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
 	"macrack.io/macrack/pkg/registry/rejection"
+	"macrack.io/macrack/pkg/registry/txn"
 )
 
 // Strategy is how the objects of a kind are created, updated and deleted.
@@ -68,6 +70,8 @@ type REST struct {
 	*rejection.Store
 	shortNames []string
 	category   Category
+	// planned returns what a write would store; nil in a store without planners.
+	planned func(ctx context.Context, gr schema.GroupResource, old, new runtime.Object) (runtime.Object, error)
 }
 
 var (
@@ -76,6 +80,15 @@ var (
 	_ rest.CategoriesProvider   = &REST{}
 	_ rest.SingularNameProvider = &REST{}
 )
+
+// Create is [rejection.Store.Create]. The answer to a dry run has what the planner sets, as that to the real request has.
+func (r *REST) Create(ctx context.Context, obj runtime.Object, validate rest.ValidateObjectFunc, options *metav1.CreateOptions) (runtime.Object, error) {
+	out, err := r.Store.Create(ctx, obj, validate, options)
+	if err != nil || r.planned == nil || !dryrun.IsDryRun(options.DryRun) {
+		return out, err
+	}
+	return r.planned(ctx, r.DefaultQualifiedResource, nil, out)
+}
 
 // ShortNames returns the short names of the kind.
 func (r *REST) ShortNames() []string { return r.shortNames }
@@ -137,7 +150,10 @@ func New(kind Kind, getter generic.RESTOptionsGetter, recorder rejection.Recorde
 	if err := store.CompleteWithOptions(&generic.StoreOptions{RESTOptions: getter, AttrFunc: kind.Attrs}); err != nil {
 		return nil, nil, err
 	}
-	main := &REST{&rejection.Store{Store: store, Recorder: recorder, Filter: kind.Filter}, kind.ShortNames, kind.Category}
+	main := &REST{Store: &rejection.Store{Store: store, Recorder: recorder, Filter: kind.Filter}, shortNames: kind.ShortNames, category: kind.Category}
+	if domain, ok := getter.(*txn.Domain); ok {
+		main.planned = domain.Planned
+	}
 	if kind.Status == nil {
 		return main, nil, nil
 	}

@@ -19,11 +19,17 @@ import (
 // planner would refuse it with. old and new are as for a [Planner], complete
 // with namespace and name, and stay as they are. It is for dry runs, which never get to the storage.
 func (d *Domain) Preflight(ctx context.Context, gr schema.GroupResource, old, new runtime.Object) error {
+	_, err := d.Planned(ctx, gr, old, new)
+	return err
+}
+
+// Planned is Preflight, and returns the object that the write would store: new, as the planner changes it.
+func (d *Domain) Planned(ctx context.Context, gr schema.GroupResource, old, new runtime.Object) (runtime.Object, error) {
 	d.mu.RLock()
 	r := d.resources[gr]
 	d.mu.RUnlock()
 	if r == nil || r.store.Load() == nil {
-		return nil
+		return new, nil
 	}
 	s := r.store.Load()
 	main := new
@@ -32,26 +38,26 @@ func (d *Domain) Preflight(ctx context.Context, gr schema.GroupResource, old, ne
 		main, old = old, old.DeepCopyObject()
 		var err error
 		if rev, err = versioner.ObjectResourceVersion(old); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	m, err := meta.Accessor(main)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	_, _, key, err := d.locate(gr, m.GetNamespace(), m.GetName())
 	if err != nil {
-		return err
+		return nil, err
 	}
 	tx := &Tx{domain: d, client: s.client, main: r, mainKey: key, fresh: true}
-	_, err = s.plan(ctx, tx, rev, old, new)
+	planned, err := s.plan(ctx, tx, rev, old, new)
 	if conflict := (*conflictError)(nil); !errors.As(err, &conflict) {
-		return err
+		return planned, err
 	}
 	if old == nil {
-		return apierrors.NewAlreadyExists(gr, m.GetName())
+		return nil, apierrors.NewAlreadyExists(gr, m.GetName())
 	}
-	return apierrors.NewConflict(gr, m.GetName(), errors.New("it has changed since it was read"))
+	return nil, apierrors.NewConflict(gr, m.GetName(), errors.New("it has changed since it was read"))
 }
 
 // DryRunAdmission returns the admission plugin that has dry runs of planned
