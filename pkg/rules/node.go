@@ -1,5 +1,7 @@
 package rules
 
+import "fmt"
+
 // NodeFacts are what a Mac's phase follows from.
 type NodeFacts struct {
 	// Seen: an agent has reported for the Mac.
@@ -35,6 +37,11 @@ func NodePhase(f NodeFacts) string {
 	default:
 		return "Available"
 	}
+}
+
+// HealthyMac is the message of leases and instances whose Mac is as it should be.
+func HealthyMac(serialNumber string) string {
+	return fmt.Sprintf("Mac %s is online and healthy", serialNumber)
 }
 
 // CheckBind refuses to bind a lease to a Mac that is not free. holder names the lease that has the Mac, if any.

@@ -64,8 +64,32 @@ const (
 	MacOSInstanceScheduledCondition = "Scheduled"
 	// MacOSInstanceImageReady is True when the image is on the Mac's disk.
 	MacOSInstanceImageReady = "ImageReady"
-	// MacOSInstanceGuestReady is True when the guest agent answers.
+	// MacOSInstanceGuestReady is True when the guest agent answers. An instance whose image has no guest agent does not have it.
 	MacOSInstanceGuestReady = "GuestReady"
+	// MacOSInstanceMacReady is False while the instance's Mac is offline or in quarantine, and says which.
+	MacOSInstanceMacReady = "MacReady"
+	// MacOSInstanceReady is True while the virtual machine runs and its guest agent, if it has one, answers.
+	MacOSInstanceReady = "Ready"
+	// MacOSInstanceReconciling is True while the instance is not Ready and may become so by itself, or stops; absent otherwise.
+	MacOSInstanceReconciling = "Reconciling"
+	// MacOSInstanceStalled is True while the instance does not become Ready by itself; absent otherwise.
+	MacOSInstanceStalled = "Stalled"
+)
+
+// Reasons of the condition ImageReady=False.
+const (
+	// ReasonPulling means that the image is being fetched; the message says how much of it is there.
+	ReasonPulling = "Pulling"
+	// ReasonPullFailed means that the image could not be fetched; the agent tries again.
+	ReasonPullFailed = "PullFailed"
+	// ReasonImageNotFound means that the registry does not have the image.
+	ReasonImageNotFound = "ImageNotFound"
+	// ReasonImageInvalid means that the image is not one that a virtual machine can start from.
+	ReasonImageInvalid = "ImageInvalid"
+	// ReasonPullUnauthorized means that the registry, or the cluster, refuses the image's credentials.
+	ReasonPullUnauthorized = "PullUnauthorized"
+	// ReasonInsufficientStorage means that the image does not fit on the Mac's disk.
+	ReasonInsufficientStorage = "InsufficientStorage"
 )
 
 // MacOSInstanceStatus is what is known of a virtual machine.

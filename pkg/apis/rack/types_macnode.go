@@ -55,8 +55,10 @@ const (
 
 // Types of conditions of a MacNode.
 const (
-	// MacNodeReady is True while the Mac's agent is heard of. The controllers write it.
+	// MacNodeReady is True while the Mac's agent sends heartbeats, and Unknown until the first one. The controllers write it.
 	MacNodeReady = "Ready"
+	// MacNodeStalled is True while the Mac is in quarantine; absent otherwise.
+	MacNodeStalled = "Stalled"
 	// MacNodeSlotsHealthy is True when the kernel gives the Mac as many virtual machines as it should. The agent writes it.
 	MacNodeSlotsHealthy = "SlotsHealthy"
 	// MacNodeStorageHealthy is True when the Mac's disk has room and answers. The agent writes it.

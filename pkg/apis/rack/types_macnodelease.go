@@ -48,12 +48,34 @@ const (
 const (
 	// MacNodeLeaseConditionBound says whether the lease has a Mac, and if not, why.
 	MacNodeLeaseConditionBound = "Bound"
-	// MacNodeLeaseConditionMacReady is False while the lease's Mac is not heard of or in quarantine, and says so. It is
-	// absent as long as the Mac was never either.
+	// MacNodeLeaseConditionMacReady is False while the lease's Mac is offline or in quarantine, and says which. A lease
+	// without a Mac does not have it.
 	MacNodeLeaseConditionMacReady = "MacReady"
 	// MacNodeLeaseConditionReleased is False on a lease that is Releasing, and says what its release waits for.
 	MacNodeLeaseConditionReleased = "Released"
+	// MacNodeLeaseConditionReady is True while the lease has a Mac that is ready: instances can run on it.
+	MacNodeLeaseConditionReady = "Ready"
+	// MacNodeLeaseConditionReconciling is True while the lease is not Ready and may become so by itself; absent otherwise.
+	MacNodeLeaseConditionReconciling = "Reconciling"
+	// MacNodeLeaseConditionStalled is True while the lease does not become Ready by itself; absent otherwise.
+	MacNodeLeaseConditionStalled = "Stalled"
 )
+
+// Reasons of the condition Bound=False.
+const (
+	// ReasonUnknownClass means that there is no MacNodeClass of that name.
+	ReasonUnknownClass = "UnknownClass"
+	// ReasonEmptyClass means that the class has no Macs.
+	ReasonEmptyClass = "EmptyClass"
+	// ReasonNoMacAvailable means that no Mac of the class is free.
+	ReasonNoMacAvailable = "NoMacAvailable"
+	// ReasonMacNotAvailable means that no Mac of the class with the serial number is free. Tenants do not learn why.
+	ReasonMacNotAvailable = "MacNotAvailable"
+)
+
+// ReasonMacOffline is the reason of the condition MacReady=False while the Mac is offline. The reason is that of the
+// quarantine while the Mac is in one.
+const ReasonMacOffline = "Offline"
 
 // MacNodeLeaseStatus is what a tenant has got.
 type MacNodeLeaseStatus struct {

@@ -24,6 +24,8 @@ const (
 	ReasonHeartbeat = "Heartbeat"
 	// ReasonHeartbeatMissing means that the agent has been silent for longer than RackConfig allows.
 	ReasonHeartbeatMissing = "HeartbeatMissing"
+
+	messageHeartbeat = "the agent sends heartbeats"
 )
 
 // heartbeats remembers when each agent was last heard of, by the clock of this process: the clocks of the Macs
@@ -115,39 +117,44 @@ func (r *reconciler) reconcile(ctx context.Context, name string) (time.Time, err
 		if !last.heard {
 			return last.since.Add(allowed), nil
 		}
-		return last.since.Add(allowed), r.write(ctx, mac, metav1.ConditionTrue, ReasonHeartbeat, "the agent is heard of")
+		return last.since.Add(allowed), r.write(ctx, mac, metav1.ConditionTrue, ReasonHeartbeat, messageHeartbeat)
 	case silent >= 2*allowed:
 		// This is looked at as soon as the time is up. If that was long ago, it is this process that has slept, or
 		// the clock that was set, and the silence proves nothing.
 		r.heartbeats.restart(name)
 		return now.Add(allowed), nil
-	case last.renewed.IsZero() && meta.FindStatusCondition(mac.Status.Conditions, rackv1alpha1.MacNodeReady) == nil:
+	case last.renewed.IsZero() && !wasSeen(mac):
 		// Never heard of at all: the Mac is Pending.
 		return time.Time{}, nil
 	}
-	message := fmt.Sprintf("the agent has not been heard of for %s", allowed)
+	message := fmt.Sprintf("the agent has sent no heartbeat for %s", allowed)
 	if !last.renewed.IsZero() {
-		message += "; its last heartbeat is of " + last.renewed.UTC().Format(time.RFC3339)
+		message += "; the last one was at " + last.renewed.UTC().Format(time.RFC3339)
 	}
 	return time.Time{}, r.write(ctx, mac, metav1.ConditionFalse, ReasonHeartbeatMissing, message)
 }
 
-// write sets the condition Ready, if it is not so already.
+// wasSeen says whether the agent of the Mac was ever heard of: until then the condition Ready is Unknown, or absent.
+func wasSeen(mac *rackv1alpha1.MacNode) bool {
+	ready := meta.FindStatusCondition(mac.Status.Conditions, rackv1alpha1.MacNodeReady)
+	return ready != nil && ready.Status != metav1.ConditionUnknown
+}
+
+// write keeps the condition Ready true, and tells of a change of its status.
 func (r *reconciler) write(ctx context.Context, mac *rackv1alpha1.MacNode, status metav1.ConditionStatus, reason, message string) error {
-	was := meta.FindStatusCondition(mac.Status.Conditions, rackv1alpha1.MacNodeReady)
-	if was != nil && was.Status == status {
-		return nil
-	}
+	turned := !meta.IsStatusConditionPresentAndEqual(mac.Status.Conditions, rackv1alpha1.MacNodeReady, status)
 	mac = mac.DeepCopy()
-	meta.SetStatusCondition(&mac.Status.Conditions, metav1.Condition{
+	if !meta.SetStatusCondition(&mac.Status.Conditions, metav1.Condition{
 		Type:               rackv1alpha1.MacNodeReady,
 		Status:             status,
 		Reason:             reason,
 		Message:            message,
 		ObservedGeneration: mac.Generation,
 		LastTransitionTime: metav1.NewTime(r.now()),
-	})
-	if err := r.updateState(ctx, mac); err != nil {
+	}) {
+		return nil
+	}
+	if err := r.updateState(ctx, mac); err != nil || !turned {
 		return err
 	}
 	eventType := corev1.EventTypeNormal

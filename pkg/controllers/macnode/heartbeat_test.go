@@ -91,6 +91,11 @@ func TestHeartbeats(t *testing.T) {
 			{after: minute},
 			{after: minute / 2, beat: at(90), due: minute + 90*time.Second, write: "True Heartbeat"},
 		}},
+		{"never heard of, as the server says of a new Mac", "Unknown", []step{
+			{due: minute},
+			{after: minute},
+			{after: minute / 2, beat: at(90), due: minute + 90*time.Second, write: "True Heartbeat"},
+		}},
 		{"this process has slept, or the clock was set: the time begins anew", "True", []step{
 			{beat: at(0), due: minute},
 			{after: 24 * time.Hour, due: 24*time.Hour + minute},
@@ -110,7 +115,7 @@ func TestHeartbeats(t *testing.T) {
 			clock := clocktesting.NewFakeClock(noon)
 			mac := &rackv1alpha1.MacNode{ObjectMeta: metav1.ObjectMeta{Name: "mac-1"}}
 			if tt.ready != "" {
-				mac.Status.Conditions = []metav1.Condition{{Type: "Ready", Status: metav1.ConditionStatus(tt.ready)}}
+				mac.Status.Conditions = []metav1.Condition{{Type: "Ready", Status: metav1.ConditionStatus(tt.ready), Reason: ReasonHeartbeat, Message: messageHeartbeat}}
 			}
 			var write string
 			var events []string
@@ -185,6 +190,27 @@ func TestNoEventWithoutAWrite(t *testing.T) {
 	}
 	_, err := r.reconcile(t.Context(), "mac-1")
 	assert.ErrorIs(t, err, refused)
+}
+
+// A condition is brought up to date also where its status stays, and that is no news.
+func TestReadyFollowsTheGeneration(t *testing.T) {
+	h := newHeartbeats(func() time.Time { return noon })
+	h.observe(renewed(noon), false)
+	mac := &rackv1alpha1.MacNode{ObjectMeta: metav1.ObjectMeta{Name: "mac-1", Generation: 3}}
+	mac.Status.Conditions = []metav1.Condition{{Type: "Ready", Status: metav1.ConditionTrue, Reason: ReasonHeartbeat, Message: "of an earlier version", ObservedGeneration: 2}}
+	writes := 0
+	r := &reconciler{
+		now: func() time.Time { return noon }, heartbeats: h, offlineAfter: func() time.Duration { return time.Minute },
+		getMac:      func(string) (*rackv1alpha1.MacNode, error) { return mac, nil },
+		updateState: func(_ context.Context, updated *rackv1alpha1.MacNode) error { mac = updated; writes++; return nil },
+		event:       func(*rackv1alpha1.MacNode, string, string, string) { t.Error("an event for what did not happen") },
+	}
+	for range 2 {
+		_, err := r.reconcile(t.Context(), "mac-1")
+		require.NoError(t, err)
+		assert.Equal(t, []metav1.Condition{{Type: "Ready", Status: metav1.ConditionTrue, Reason: ReasonHeartbeat, Message: messageHeartbeat, ObservedGeneration: 3}}, mac.Status.Conditions)
+	}
+	assert.Equal(t, 1, writes)
 }
 
 func TestOfflineAfter(t *testing.T) {

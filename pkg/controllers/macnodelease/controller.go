@@ -147,7 +147,7 @@ func New(e *env.Env) []*runner.Controller {
 
 // binding returns what of a lease can change which Macs are free, and when.
 func binding(lease *rackv1alpha1.MacNodeLease) any {
-	return []any{lease.UID, lease.Status.Phase, lease.DeletionTimestamp == nil, lease.Status.EarliestReleaseAt, lease.Spec.ExpireAfter}
+	return []any{lease.UID, lease.Generation, lease.Status.Phase, lease.DeletionTimestamp == nil, lease.Status.EarliestReleaseAt}
 }
 
 // availability returns what of a Mac can change which lease is bound to it, and when.

@@ -65,6 +65,8 @@ func (l *lifecycle) reconcile(ctx context.Context, key string) (time.Time, error
 		if restored, err := l.restoreFloor(ctx, lease); restored || err != nil {
 			return time.Time{}, err
 		}
+		fallthrough
+	case rackv1alpha1.MacNodeLeaseReleasing:
 		if told, err := l.tellOfMac(ctx, lease); told || err != nil {
 			return time.Time{}, err
 		}
@@ -99,6 +101,16 @@ func (l *lifecycle) restoreFloor(ctx context.Context, lease *rackv1alpha1.MacNod
 		logger.Info("Restored the floor of the lease, which was too short")
 	}
 	return true, err
+}
+
+// tellOfMac keeps the lease's condition MacReady true.
+func (l *lifecycle) tellOfMac(ctx context.Context, lease *rackv1alpha1.MacNodeLease) (told bool, err error) {
+	mac, err := l.getMac(lease.Status.NodeName)
+	if err != nil {
+		return false, ignoreNotFound(err)
+	}
+	told, err = setCondition(ctx, lease, facts.MacReady(mac), l.now(), l.updateState)
+	return told, ignoreNotFound(err)
 }
 
 // bound deletes a lease that expires.

@@ -3,6 +3,7 @@ package macnodelease
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -91,6 +93,7 @@ func TestLifecycle(t *testing.T) {
 	for _, tt := range []struct {
 		name      string
 		lease     *rackv1alpha1.MacNodeLease
+		untold    bool // the lease does not tell of the Mac yet
 		instances []*instancev1alpha1.MacOSInstance
 		mac       *rackv1alpha1.MacNode
 		node      *corev1.Node
@@ -116,18 +119,24 @@ func TestLifecycle(t *testing.T) {
 			due:   noon.Add(day),
 		},
 
-		{name: "bound: the Mac is away", lease: lease(boundAt(time.Hour)), mac: aMac("mac-1", away),
-			calls: []string{"status Bound 2026-08-02T11:00:00Z: MacReady=False: Offline: the Mac S-mac-1 is away (silent); what runs on it may go on, and it stays the tenant's"}},
-		{name: "held: the Mac is in quarantine", lease: lease(boundAt(time.Hour), heldAt(0)),
+		{name: "bound: the Mac is away", untold: true, lease: lease(boundAt(time.Hour)), mac: aMac("mac-1", away),
+			calls: []string{"status Bound 2026-08-02T11:00:00Z: MacReady=False: Offline: Mac S-mac-1 is away (silent); virtual machines on it may still run, and it stays the tenant's"}},
+		{name: "held: the Mac is in quarantine", untold: true, lease: lease(boundAt(time.Hour), heldAt(0)),
 			mac: aMac("mac-1", func(mac *rackv1alpha1.MacNode) {
 				mac.Status.Quarantine = &rackv1alpha1.Quarantine{Reason: "KernelQuotaStuck", Message: "the kernel refuses"}
 			}),
-			calls: []string{"status Held 2026-08-02T11:00:00Z: MacReady=False: KernelQuotaStuck: the Mac S-mac-1 is in quarantine, and no instance starts on it: the kernel refuses"}},
+			calls: []string{"status Held 2026-08-02T11:00:00Z: MacReady=False: KernelQuotaStuck: Mac S-mac-1 is in quarantine, and no instance starts on it: the kernel refuses"}},
 		{name: "bound: the Mac was away", lease: lease(boundAt(time.Hour), condition("MacReady", metav1.ConditionFalse, "Offline", "")), mac: aMac("mac-1"),
-			calls: []string{"status Bound 2026-08-02T11:00:00Z: MacReady=True: Ready: the Mac S-mac-1 is back and healthy"}},
+			calls: []string{"status Bound 2026-08-02T11:00:00Z: MacReady=True: Ready: Mac S-mac-1 is online and healthy"}},
 		{name: "bound: the Mac was away, which is known", mac: aMac("mac-1"),
-			lease: lease(boundAt(time.Hour), condition("MacReady", metav1.ConditionTrue, "Ready", "the Mac S-mac-1 is back and healthy"))},
-		{name: "bound: nothing was ever wrong with the Mac", lease: lease(boundAt(time.Hour)), mac: aMac("mac-1")},
+			lease: lease(boundAt(time.Hour), condition("MacReady", metav1.ConditionTrue, "Ready", "Mac S-mac-1 is online and healthy"))},
+		{name: "bound before leases told of their Mac", untold: true, lease: lease(boundAt(time.Hour)), mac: aMac("mac-1"),
+			calls: []string{"status Bound 2026-08-02T11:00:00Z: MacReady=True: Ready: Mac S-mac-1 is online and healthy"}},
+		{name: "releasing: the Mac is back", lease: releasing(condition("MacReady", metav1.ConditionFalse, "Offline", "")), mac: scrubbed(),
+			calls: []string{"status Releasing 2026-08-01T06:00:00Z: MacReady=True: Ready: Mac S-mac-1 is online and healthy"}},
+		{name: "bound: the spec has changed since", mac: aMac("mac-1"),
+			lease: lease(boundAt(time.Hour), condition("MacReady", metav1.ConditionTrue, "Ready", "Mac S-mac-1 is online and healthy"), func(lease *rackv1alpha1.MacNodeLease) { lease.Generation = 2 }),
+			calls: []string{"status Bound 2026-08-02T11:00:00Z: MacReady=True: Ready: Mac S-mac-1 is online and healthy"}},
 
 		{name: "the floor is too short", lease: lease(boundAt(time.Hour), floorAt(noon)), calls: []string{"status Bound 2026-08-02T11:00:00Z"}},
 		{
@@ -223,6 +232,9 @@ func TestLifecycle(t *testing.T) {
 				calls = append(calls, s)
 				return tt.fail
 			}
+			if tt.mac != nil && !tt.untold && meta.FindStatusCondition(tt.lease.Status.Conditions, "MacReady") == nil {
+				tt.lease.Status.Conditions = append(tt.lease.Status.Conditions, facts.MacReady(tt.mac))
+			}
 			original := tt.lease.DeepCopy()
 			l := &lifecycle{
 				now: func() time.Time { return noon },
@@ -263,6 +275,9 @@ func TestLifecycle(t *testing.T) {
 				updateState: func(_ context.Context, lease *rackv1alpha1.MacNodeLease) error {
 					s := "status " + string(lease.Status.Phase) + " " + lease.Status.EarliestReleaseAt.UTC().Format(time.RFC3339)
 					for _, c := range lease.Status.Conditions {
+						if slices.Contains(original.Status.Conditions, c) {
+							continue
+						}
 						s += ": " + c.Type + "=" + string(c.Status) + ": " + c.Reason + ": " + c.Message
 					}
 					return call(s)

@@ -16,16 +16,6 @@ import (
 	"macrack.io/macrack/pkg/controllers/facts"
 )
 
-// Reasons of the condition Bound=False.
-const (
-	// ReasonUnknownClass means that there is no MacNodeClass of that name.
-	ReasonUnknownClass = "UnknownClass"
-	// ReasonNoMacAvailable means that no Mac of the class is free.
-	ReasonNoMacAvailable = "NoMacAvailable"
-	// ReasonMacNotAvailable means that no Mac of the class with the serial number is free. Tenants do not learn why.
-	ReasonMacNotAvailable = "MacNotAvailable"
-)
-
 // waiter says on a pending lease why it is pending. Its keys are leases that the binder found no Mac for.
 type waiter struct {
 	now         func() time.Time
@@ -106,21 +96,22 @@ func (w *waiter) explain(lease *rackv1alpha1.MacNodeLease) (summary, error) {
 func (w *waiter) explainClass(class string, macs []*rackv1alpha1.MacNode) (summary, error) {
 	if len(macs) == 0 {
 		if exists, err := w.classExists(class); err != nil || !exists {
-			return summary{reason: ReasonUnknownClass, message: fmt.Sprintf("there is no MacNodeClass %q; see kubectl get macnodeclasses", class)}, err
+			return summary{reason: rackv1alpha1.ReasonUnknownClass, message: fmt.Sprintf("there is no MacNodeClass %q; see kubectl get macnodeclasses", class)}, err
 		}
+		return summary{reason: rackv1alpha1.ReasonEmptyClass, message: fmt.Sprintf("MacNodeClass %q has no Macs; an administrator must add one, or create the lease with another class", class)}, nil
 	}
 	if slices.ContainsFunc(macs, facts.IsAvailable) {
 		return summary{}, nil
 	}
 	when, due := w.earliest(macs)
-	return summary{ReasonNoMacAvailable, fmt.Sprintf("waiting for a Mac of class %s: %s%s", class, w.count(macs), when), due}, nil
+	return summary{rackv1alpha1.ReasonNoMacAvailable, fmt.Sprintf("waiting for a Mac of class %s: %s%s", class, w.count(macs), when), due}, nil
 }
 
 func explainSerial(class, serial string, macs []*rackv1alpha1.MacNode) summary {
 	if slices.ContainsFunc(macs, func(mac *rackv1alpha1.MacNode) bool { return mac.Spec.SerialNumber == serial && facts.IsAvailable(mac) }) {
 		return summary{}
 	}
-	return summary{reason: ReasonMacNotAvailable, message: fmt.Sprintf("no Mac of class %s with serial number %s is free; to get any free Mac of the class, create a lease without spec.serialNumber", class, serial)}
+	return summary{reason: rackv1alpha1.ReasonMacNotAvailable, message: fmt.Sprintf("no Mac of class %s with serial number %s is free; to get any free Mac of the class, create a lease without spec.serialNumber", class, serial)}
 }
 
 const stateHeld = string(rackv1alpha1.MacNodeLeaseHeld)

@@ -67,11 +67,11 @@ func TestWaiting(t *testing.T) {
 		{name: "the Mac asked for is free", lease: aLease("a", 0, serial("S-mac-2")), macs: []*rackv1alpha1.MacNode{aMac("mac-1", leasedBy(open)), aMac("mac-2")}},
 		{
 			name: "no such class", lease: aLease("a", 0), noClass: true,
-			reason: ReasonUnknownClass, message: `there is no MacNodeClass "base"; see kubectl get macnodeclasses`,
+			reason: rackv1alpha1.ReasonUnknownClass, message: `there is no MacNodeClass "base"; see kubectl get macnodeclasses`,
 		},
 		{
 			name: "no Mac at all", lease: aLease("a", 0),
-			reason: ReasonNoMacAvailable, message: "waiting for a Mac of class base: 0 Available",
+			reason: rackv1alpha1.ReasonEmptyClass, message: `MacNodeClass "base" has no Macs; an administrator must add one, or create the lease with another class`,
 		},
 		{
 			name: "counted by phase, with the earliest release", lease: aLease("a", 0),
@@ -80,41 +80,41 @@ func TestWaiting(t *testing.T) {
 				aMac("mac-5", phase(rackv1alpha1.MacNodeOffline)), aMac("mac-6", phase(rackv1alpha1.MacNodeQuarantined)),
 				aMac("mac-7", phase(rackv1alpha1.MacNodeMaintenance)), aMac("mac-8", phase("")), aMac("mac-9", phase(rackv1alpha1.MacNodePending)),
 			},
-			reason:  ReasonNoMacAvailable,
+			reason:  rackv1alpha1.ReasonNoMacAvailable,
 			message: "waiting for a Mac of class base: 3 Leased, 1 Held, 1 Quarantined, 1 Offline, 1 Maintenance, 2 Pending, 0 Available; the earliest is released at 2026-08-01T16:00:00Z",
 			due:     at(4),
 		},
 		{
 			name: "only the tenant knows", lease: aLease("a", 0), macs: []*rackv1alpha1.MacNode{aMac("mac-1", leasedBy(expirer)), aMac("mac-2", leasedBy(open))},
-			reason: ReasonNoMacAvailable, message: "waiting for a Mac of class base: 2 Leased, 0 Available; the earliest can be released at 2026-08-02T10:00:00Z", due: at(22),
+			reason: rackv1alpha1.ReasonNoMacAvailable, message: "waiting for a Mac of class base: 2 Leased, 0 Available; the earliest can be released at 2026-08-02T10:00:00Z", due: at(22),
 		},
 		{
 			name: "one that expires", lease: aLease("a", 0), macs: []*rackv1alpha1.MacNode{aMac("mac-1", leasedBy(expirer)), aMac("mac-2", leasedBy(older))},
-			reason: ReasonNoMacAvailable, message: "waiting for a Mac of class base: 2 Leased, 0 Available; the earliest is released at 2026-08-03T02:00:00Z", due: at(38),
+			reason: rackv1alpha1.ReasonNoMacAvailable, message: "waiting for a Mac of class base: 2 Leased, 0 Available; the earliest is released at 2026-08-03T02:00:00Z", due: at(38),
 		},
 		{
 			name: "all past their floor", lease: aLease("a", 0), macs: []*rackv1alpha1.MacNode{aMac("mac-1", leasedBy(older))},
-			reason: ReasonNoMacAvailable, message: "waiting for a Mac of class base: 1 Leased, 0 Available; the floor has passed, and the Mac is released when its tenant deletes the lease",
+			reason: rackv1alpha1.ReasonNoMacAvailable, message: "waiting for a Mac of class base: 1 Leased, 0 Available; the floor has passed, and the Mac is released when its tenant deletes the lease",
 		},
 		{
 			name: "one is being released", lease: aLease("a", 0), macs: []*rackv1alpha1.MacNode{aMac("mac-1", leasedBy(older), isReleasing), aMac("mac-2", leasedBy(held))},
-			reason: ReasonNoMacAvailable, message: "waiting for a Mac of class base: 1 Held, 1 Releasing, 0 Available; the earliest is being released now",
+			reason: rackv1alpha1.ReasonNoMacAvailable, message: "waiting for a Mac of class base: 1 Held, 1 Releasing, 0 Available; the earliest is being released now",
 		},
 		{
 			name: "a lease that is not in the cache", lease: aLease("a", 0), macs: []*rackv1alpha1.MacNode{aMac("mac-1", leasedBy(aLease("unknown", 0, boundAt(time.Hour))))},
-			reason: ReasonNoMacAvailable, message: "waiting for a Mac of class base: 1 Leased, 0 Available; the earliest can be released at 2026-08-02T11:00:00Z", due: at(23),
+			reason: rackv1alpha1.ReasonNoMacAvailable, message: "waiting for a Mac of class base: 1 Leased, 0 Available; the earliest can be released at 2026-08-02T11:00:00Z", due: at(23),
 		},
 		{
 			name: "the Mac asked for is leased", lease: aLease("a", 0, serial("S-mac-1")), macs: []*rackv1alpha1.MacNode{aMac("mac-1", leasedBy(held)), aMac("mac-2")},
-			reason: ReasonMacNotAvailable, message: "no Mac of class base with serial number S-mac-1 is free; to get any free Mac of the class, create a lease without spec.serialNumber",
+			reason: rackv1alpha1.ReasonMacNotAvailable, message: "no Mac of class base with serial number S-mac-1 is free; to get any free Mac of the class, create a lease without spec.serialNumber",
 		},
 		{
 			name: "the Mac asked for is in maintenance", lease: aLease("a", 0, serial("S-mac-1")), macs: []*rackv1alpha1.MacNode{aMac("mac-1", phase(rackv1alpha1.MacNodeMaintenance)), aMac("mac-2")},
-			reason: ReasonMacNotAvailable, message: "no Mac of class base with serial number S-mac-1 is free; to get any free Mac of the class, create a lease without spec.serialNumber",
+			reason: rackv1alpha1.ReasonMacNotAvailable, message: "no Mac of class base with serial number S-mac-1 is free; to get any free Mac of the class, create a lease without spec.serialNumber",
 		},
 		{
 			name: "the Mac asked for is unknown", lease: aLease("a", 0, serial("S-mac-9")), macs: []*rackv1alpha1.MacNode{aMac("mac-1")},
-			reason: ReasonMacNotAvailable, message: "no Mac of class base with serial number S-mac-9 is free; to get any free Mac of the class, create a lease without spec.serialNumber",
+			reason: rackv1alpha1.ReasonMacNotAvailable, message: "no Mac of class base with serial number S-mac-9 is free; to get any free Mac of the class, create a lease without spec.serialNumber",
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

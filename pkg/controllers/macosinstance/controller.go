@@ -24,6 +24,7 @@ func New(e *env.Env) *runner.Controller {
 			return e.MacOSInstances.Lister().MacOSInstances(namespace).Get(name)
 		},
 		getLease: e.GetLease,
+		getMac:   e.MacNodes.Lister().Get,
 		getNode:  e.Nodes.Lister().Get,
 		getImage: e.MacOSImages.Lister().Get,
 		getPod: func(namespace, name string) (*corev1.Pod, error) {
@@ -78,6 +79,20 @@ func New(e *env.Env) *runner.Controller {
 	_, _ = e.Nodes.Informer().AddEventHandler(runner.Handlers(func(before, after *corev1.Node) {
 		if before == nil || after == nil || !equality.Semantic.DeepEqual(before.Spec.Taints, after.Spec.Taints) {
 			enqueueWaiting(e.InstancesOn(runner.Newest(before, after).Name))
+		}
+	}))
+	_, _ = e.MacNodes.Informer().AddEventHandler(runner.Handlers(func(before, after *rackv1alpha1.MacNode) {
+		if !healthChanged(before, after) {
+			return
+		}
+		list, err := e.InstancesOn(after.Name)
+		if err != nil {
+			return
+		}
+		for _, instance := range list {
+			if !facts.IsTerminal(instance) {
+				c.Enqueue(env.Key(instance))
+			}
 		}
 	}))
 	_, _ = e.MacNodeLeases.Informer().AddEventHandler(runner.Handlers(func(before, after *rackv1alpha1.MacNodeLease) {

@@ -55,6 +55,7 @@ type reconciler struct {
 	now         func() time.Time
 	getInstance func(namespace, name string) (*instancev1alpha1.MacOSInstance, error)
 	getLease    func(namespace, name string) (*rackv1alpha1.MacNodeLease, error)
+	getMac      func(name string) (*rackv1alpha1.MacNode, error)
 	getNode     func(name string) (*corev1.Node, error)
 	getImage    func(name string) (*imagev1alpha1.MacOSImage, error)
 	getPod      func(namespace, name string) (*corev1.Pod, error)
@@ -78,6 +79,11 @@ func (r *reconciler) reconcile(ctx context.Context, key string) (time.Time, erro
 	}
 	if err != nil {
 		return time.Time{}, err
+	}
+	if !facts.IsTerminal(instance) {
+		if told, err := r.tellOfMac(ctx, instance); told || err != nil {
+			return time.Time{}, err
+		}
 	}
 	pod, err := r.findPod(instance)
 	if err != nil {

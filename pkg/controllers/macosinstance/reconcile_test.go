@@ -70,6 +70,21 @@ func stopAsked(i *instancev1alpha1.MacOSInstance) {
 }
 func deleted(i *instancev1alpha1.MacOSInstance) { i.DeletionTimestamp = &noon }
 
+// aMac returns the Mac mac-1, with the condition Ready.
+func aMac(ready metav1.ConditionStatus) *rackv1alpha1.MacNode {
+	return &rackv1alpha1.MacNode{
+		ObjectMeta: metav1.ObjectMeta{Name: "mac-1"}, Spec: rackv1alpha1.MacNodeSpec{SerialNumber: "S-1"},
+		Status: rackv1alpha1.MacNodeStatus{Conditions: []metav1.Condition{{Type: "Ready", Status: ready, Message: "silent"}}},
+	}
+}
+
+// told has an instance tell of its Mac.
+func told(mac *rackv1alpha1.MacNode) change {
+	return func(i *instancev1alpha1.MacOSInstance) {
+		i.Status.Conditions = append(i.Status.Conditions, facts.MacReady(mac))
+	}
+}
+
 func anImage() *imagev1alpha1.MacOSImage {
 	return &imagev1alpha1.MacOSImage{ObjectMeta: metav1.ObjectMeta{Name: "tahoe"}}
 }
@@ -120,6 +135,7 @@ func TestReconcile(t *testing.T) {
 		name     string
 		instance *instancev1alpha1.MacOSInstance
 		lease    *rackv1alpha1.MacNodeLease
+		mac      *rackv1alpha1.MacNode
 		node     *corev1.Node
 		pod      *corev1.Pod // in the cache
 		podNow   *corev1.Pod // at the server
@@ -310,6 +326,18 @@ func TestReconcile(t *testing.T) {
 		},
 		{name: "stopping a machine is the agent's", instance: anInstance(withPod(ReasonScheduled, ""), stopAsked, withMachine, deleted)},
 
+		// The Mac.
+		{
+			name: "running: the Mac is away", instance: anInstance(inPhase("Running"), withMachine), mac: aMac(metav1.ConditionFalse),
+			calls: []string{"status Running - False Offline"},
+		},
+		{name: "running: the Mac is away, which is known", instance: anInstance(inPhase("Running"), withMachine, told(aMac(metav1.ConditionFalse))), mac: aMac(metav1.ConditionFalse)},
+		{
+			name: "stopping: the Mac is back", instance: anInstance(stopAsked, withMachine, told(aMac(metav1.ConditionFalse))), mac: aMac(metav1.ConditionTrue),
+			calls: []string{"status Stopping - True Ready"},
+		},
+		{name: "ended: the Mac is the next tenant's", instance: anInstance(inPhase("Stopped"), withMachine), mac: aMac(metav1.ConditionFalse)},
+
 		// Ended.
 		{
 			name: "ended: the pod goes, the instance stays to be read", instance: anInstance(withPod(ReasonScheduled, ""), inPhase(instancev1alpha1.MacOSInstanceStopped), withMachine), pod: aPod("mac-1"),
@@ -348,6 +376,7 @@ func TestReconcile(t *testing.T) {
 				},
 				getLease: func(_, name string) (*rackv1alpha1.MacNodeLease, error) { return orNotFound(tt.lease, notFound) },
 				getImage: func(string) (*imagev1alpha1.MacOSImage, error) { return anImage(), nil },
+				getMac:   func(string) (*rackv1alpha1.MacNode, error) { return orNotFound(tt.mac, notFound) },
 				getNode:  func(name string) (*corev1.Node, error) { return orNotFound(tt.node, notFound) },
 				getPod:   func(_, name string) (*corev1.Pod, error) { return orNotFound(tt.pod, notFound) },
 				readPod: func(_ context.Context, _, name string) (*corev1.Pod, error) {

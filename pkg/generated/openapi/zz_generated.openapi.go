@@ -3906,7 +3906,7 @@ func schema_pkg_apis_instance_v1alpha1_MacOSInstanceStatus(ref common.ReferenceC
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "conditions are Scheduled, ImageReady and GuestReady.",
+							Description: "conditions are Ready, Scheduled, ImageReady, GuestReady and MacReady, and Reconciling or Stalled while the instance is not Ready.",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{
@@ -5612,7 +5612,7 @@ func schema_pkg_apis_rack_v1alpha1_MacNodeLeaseStatus(ref common.ReferenceCallba
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "conditions has Bound, which says why a lease is pending; MacReady, which says what is wrong with its Mac; and Released, which says why it is still releasing.",
+							Description: "conditions are Ready, Bound (why the lease is pending), MacReady (what is wrong with its Mac), Released (why it is still releasing), and Reconciling or Stalled while it is not Ready.",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{
@@ -5892,7 +5892,7 @@ func schema_pkg_apis_rack_v1alpha1_MacNodeStatus(ref common.ReferenceCallback) c
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "conditions are Ready, SlotsHealthy, StorageHealthy and Scrubbed.",
+							Description: "conditions are Ready, SlotsHealthy, StorageHealthy and Scrubbed, and Stalled while the Mac is in quarantine.",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{

@@ -74,8 +74,10 @@ const (
 
 // Types of conditions of a MacNode.
 const (
-	// MacNodeReady is True while the Mac's agent is heard of. The controllers write it.
+	// MacNodeReady is True while the Mac's agent sends heartbeats, and Unknown until the first one. The controllers write it.
 	MacNodeReady = "Ready"
+	// MacNodeStalled is True while the Mac is in quarantine; absent otherwise.
+	MacNodeStalled = "Stalled"
 	// MacNodeSlotsHealthy is True when the kernel gives the Mac as many virtual machines as it should. The agent writes it.
 	MacNodeSlotsHealthy = "SlotsHealthy"
 	// MacNodeStorageHealthy is True when the Mac's disk has room and answers. The agent writes it.
@@ -138,7 +140,7 @@ type MacNodeStatus struct {
 	// +patchMergeKey=name
 	// +optional
 	Images []CachedImage `json:"images,omitempty" patchStrategy:"merge" patchMergeKey:"name" protobuf:"bytes,10,rep,name=images"`
-	// conditions are Ready, SlotsHealthy, StorageHealthy and Scrubbed.
+	// conditions are Ready, SlotsHealthy, StorageHealthy and Scrubbed, and Stalled while the Mac is in quarantine.
 	// +listType=map
 	// +listMapKey=type
 	// +patchStrategy=merge

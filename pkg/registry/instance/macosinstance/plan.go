@@ -7,6 +7,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -43,14 +44,19 @@ func NewPlanner(clock clock.PassiveClock) txn.Planner {
 	return func(ctx context.Context, tx *txn.Tx, old, new runtime.Object) error {
 		was, _ := old.(*instance.MacOSInstance)
 		is, _ := new.(*instance.MacOSInstance)
+		var err error
 		switch {
 		case was == nil:
-			return p.create(ctx, tx, is)
+			err = p.create(ctx, tx, is)
 		case is == nil:
 			return p.delete(was)
 		default:
-			return p.update(ctx, tx, was, is)
+			err = p.update(ctx, tx, was, is)
 		}
+		if err == nil {
+			deriveConditions(is, p.clock.Now())
+		}
+		return err
 	}
 }
 
@@ -123,6 +129,9 @@ func (p *planner) create(ctx context.Context, tx *txn.Tx, is *instance.MacOSInst
 	is.CreationTimestamp = metav1.NewTime(createdAt(now, lease))
 	is.Status.NodeName = lease.Status.NodeName
 	is.Status.SerialNumber = lease.Status.SerialNumber
+	if mac := meta.FindStatusCondition(lease.Status.Conditions, rack.MacNodeLeaseConditionMacReady); mac != nil {
+		meta.SetStatusCondition(&is.Status.Conditions, *mac)
+	}
 	lease.Status.Instances = append(lease.Status.Instances, rack.LeaseSlot{Name: is.Name, UID: is.UID, Resources: asked})
 	if err := tx.CreateKey(macosimage.IndexUse, macosimage.UseID(is.Spec.ImageName, is.UID), []byte(is.Namespace+"/"+is.Name)); err != nil {
 		return err
@@ -161,6 +170,9 @@ func (p *planner) update(ctx context.Context, tx *txn.Tx, was, is *instance.MacO
 			return apierrors.NewConflict(Resource, is.Name, fmt.Errorf("it has ended (%s) and does not start again", was.Status.Phase))
 		}
 		return nil
+	}
+	if was.Status.StopRequest != nil && is.Status.Phase == instance.MacOSInstanceStopping && is.Status.Message == stopMessage(was) {
+		is.Status.Message = stopMessage(is) // the Mac may have gone or come back
 	}
 	if terminal(is) { // what has ended needs no identity
 		is.Status.MachineID, is.Status.MACAddress = was.Status.MachineID, was.Status.MACAddress
@@ -297,7 +309,20 @@ func requestStop(is *instance.MacOSInstance, request instance.StopRequest) {
 		return
 	}
 	is.Status.Phase = instance.MacOSInstanceStopping
-	is.Status.Message = fmt.Sprintf("asked to stop by %s (%s)", request.By, request.Reason)
+	is.Status.Message = stopMessage(is)
+}
+
+// stopMessage returns the message of an instance that was asked to stop: by whom, and whether its Mac is there to do it.
+func stopMessage(i *instance.MacOSInstance) string {
+	request := i.Status.StopRequest
+	if request == nil {
+		return ""
+	}
+	message := fmt.Sprintf("asked to stop by %s (%s)", request.By, request.Reason)
+	if mac := meta.FindStatusCondition(i.Status.Conditions, instance.MacOSInstanceMacReady); mac != nil && mac.Status == metav1.ConditionFalse && mac.Reason == rack.ReasonMacOffline {
+		message += "; it stops when its Mac is back: " + mac.Message
+	}
+	return message
 }
 
 // terminal says whether an instance has ended.

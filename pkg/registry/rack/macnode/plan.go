@@ -33,14 +33,19 @@ func NewPlanner(clock clock.PassiveClock) txn.Planner {
 	return func(ctx context.Context, tx *txn.Tx, old, new runtime.Object) error {
 		was, _ := old.(*rack.MacNode)
 		is, _ := new.(*rack.MacNode)
+		var err error
 		switch {
 		case was == nil:
-			return p.create(ctx, tx, is)
+			err = p.create(ctx, tx, is)
 		case is == nil:
 			return p.delete(ctx, tx, was)
 		default:
-			return p.update(ctx, tx, was, is)
+			err = p.update(ctx, tx, was, is)
 		}
+		if err == nil {
+			deriveConditions(is, p.clock.Now())
+		}
+		return err
 	}
 }
 
@@ -151,7 +156,10 @@ func (p *planner) quarantine(ctx context.Context, was, is *rack.MacNode) *rack.A
 		// it reports anew, so take it back, or the quarantine would begin again.
 		for _, t := range []string{rack.MacNodeSlotsHealthy, rack.MacNodeScrubbed} {
 			if c := meta.FindStatusCondition(is.Status.Conditions, t); c != nil && c.Status == metav1.ConditionFalse {
-				meta.SetStatusCondition(&is.Status.Conditions, metav1.Condition{Type: t, Status: metav1.ConditionUnknown, Reason: "QuarantineCleared", Message: "an administrator ended the quarantine"})
+				meta.SetStatusCondition(&is.Status.Conditions, metav1.Condition{
+					Type: t, Status: metav1.ConditionUnknown, Reason: "QuarantineCleared", Message: "an administrator ended the quarantine",
+					LastTransitionTime: metav1.NewTime(p.clock.Now()),
+				})
 			}
 		}
 		return ledger.NewNodeRecovered(is, "Administrator", fmt.Sprintf("an administrator ended the quarantine (%s)", was.Status.Quarantine.Reason))

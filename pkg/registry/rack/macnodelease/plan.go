@@ -36,14 +36,19 @@ func NewPlanner(clock clock.PassiveClock, fleet *fleetclock.Clock) txn.Planner {
 	return func(ctx context.Context, tx *txn.Tx, old, new runtime.Object) error {
 		was, _ := old.(*rack.MacNodeLease)
 		is, _ := new.(*rack.MacNodeLease)
+		var err error
 		switch {
 		case was == nil:
-			return p.create(ctx, tx, is)
+			err = p.create(ctx, tx, is)
 		case is == nil:
 			return p.delete(ctx, tx, was)
 		default:
-			return p.update(ctx, tx, was, is)
+			err = p.update(ctx, tx, was, is)
 		}
+		if err == nil {
+			deriveConditions(is, p.clock.Now())
+		}
+		return err
 	}
 }
 
@@ -224,9 +229,9 @@ func (p *planner) bind(ctx context.Context, tx *txn.Tx, was, is *rack.MacNodeLea
 	is.Status.EarliestReleaseAt = &floor
 	is.Status.NodeName = node.Name
 	is.Status.SerialNumber = node.Spec.SerialNumber
-	meta.SetStatusCondition(&is.Status.Conditions, metav1.Condition{
-		Type: rack.MacNodeLeaseConditionBound, Status: metav1.ConditionTrue, Reason: "Bound", ObservedGeneration: is.Generation, LastTransitionTime: metav1.NewTime(now),
-		Message: fmt.Sprintf("Mac %s is leased until %s at least", node.Spec.SerialNumber, floor.UTC().Format(time.RFC3339)),
+	meta.SetStatusCondition(&is.Status.Conditions, metav1.Condition{ // the Mac is Available; the controllers tell of what changes
+		Type: rack.MacNodeLeaseConditionMacReady, Status: metav1.ConditionTrue, Reason: "Ready", LastTransitionTime: metav1.NewTime(now),
+		Message: rules.HealthyMac(node.Spec.SerialNumber),
 	})
 	node.Status.LeaseRef = &rack.LeaseReference{Namespace: is.Namespace, Name: is.Name, UID: is.UID}
 	node.Status.EarliestReleaseAt = &floor

@@ -40,7 +40,7 @@ type MacOSInstanceStatusApplyConfiguration struct {
 	StopRequest *StopRequestApplyConfiguration `json:"stopRequest,omitempty"`
 	// startup is how the startup script went.
 	Startup *StartupResultApplyConfiguration `json:"startup,omitempty"`
-	// conditions are Scheduled, ImageReady and GuestReady.
+	// conditions are Ready, Scheduled, ImageReady, GuestReady and MacReady, and Reconciling or Stalled while the instance is not Ready.
 	Conditions []metav1.ConditionApplyConfiguration `json:"conditions,omitempty"`
 	// namespaceUID is the UID of the namespace that the instance was created in. The server sets it once. Users of a later namespace of the same
 	// name have nothing to do with the instance.

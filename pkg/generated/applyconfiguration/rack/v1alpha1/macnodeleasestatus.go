@@ -30,8 +30,8 @@ type MacNodeLeaseStatusApplyConfiguration struct {
 	SerialNumber *string `json:"serialNumber,omitempty"`
 	// instances is the slot table: the instances that have not ended, two at most.
 	Instances []LeaseSlotApplyConfiguration `json:"instances,omitempty"`
-	// conditions has Bound, which says why a lease is pending; MacReady, which says what is wrong with its Mac; and Released, which says why it
-	// is still releasing.
+	// conditions are Ready, Bound (why the lease is pending), MacReady (what is wrong with its Mac), Released (why it is
+	// still releasing), and Reconciling or Stalled while it is not Ready.
 	Conditions []metav1.ConditionApplyConfiguration `json:"conditions,omitempty"`
 	// namespaceUID is the UID of the namespace that the lease was created in. The server sets it once. Users of a later namespace of the same name
 	// have nothing to do with the lease.

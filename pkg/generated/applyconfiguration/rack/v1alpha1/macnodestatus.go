@@ -35,7 +35,7 @@ type MacNodeStatusApplyConfiguration struct {
 	Hardware *MacNodeHardwareApplyConfiguration `json:"hardware,omitempty"`
 	// images are the images on the Mac's disk.
 	Images []CachedImageApplyConfiguration `json:"images,omitempty"`
-	// conditions are Ready, SlotsHealthy, StorageHealthy and Scrubbed.
+	// conditions are Ready, SlotsHealthy, StorageHealthy and Scrubbed, and Stalled while the Mac is in quarantine.
 	Conditions []metav1.ConditionApplyConfiguration `json:"conditions,omitempty"`
 }
 

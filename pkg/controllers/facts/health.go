@@ -1,0 +1,29 @@
+package facts
+
+import (
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
+	"macrack.io/macrack/pkg/rules"
+)
+
+// MacReady returns the condition MacReady by which leases and instances tell their tenant, who cannot see the Mac, how it is.
+func MacReady(mac *rackv1alpha1.MacNode) metav1.Condition {
+	c := metav1.Condition{
+		Type: rackv1alpha1.MacNodeLeaseConditionMacReady, Status: metav1.ConditionTrue, Reason: "Ready",
+		Message: rules.HealthyMac(mac.Spec.SerialNumber),
+	}
+	ready := meta.FindStatusCondition(mac.Status.Conditions, rackv1alpha1.MacNodeReady)
+	switch {
+	case ready != nil && ready.Status == metav1.ConditionFalse:
+		c.Status, c.Reason = metav1.ConditionFalse, rackv1alpha1.ReasonMacOffline
+		c.Message = fmt.Sprintf("Mac %s is away (%s); virtual machines on it may still run, and it stays the tenant's", mac.Spec.SerialNumber, ready.Message)
+	case mac.Status.Quarantine != nil:
+		c.Status, c.Reason = metav1.ConditionFalse, mac.Status.Quarantine.Reason
+		c.Message = fmt.Sprintf("Mac %s is in quarantine, and no instance starts on it: %s", mac.Spec.SerialNumber, mac.Status.Quarantine.Message)
+	}
+	return c
+}

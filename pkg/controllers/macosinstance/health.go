@@ -1,0 +1,37 @@
+package macosinstance
+
+import (
+	"context"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	instancev1alpha1 "macrack.io/macrack/pkg/apis/instance/v1alpha1"
+	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
+	"macrack.io/macrack/pkg/controllers/facts"
+)
+
+// tellOfMac keeps the instance's condition MacReady true: an agent that is away cannot say so itself.
+func (r *reconciler) tellOfMac(ctx context.Context, instance *instancev1alpha1.MacOSInstance) (told bool, err error) {
+	mac, err := r.getMac(instance.Status.NodeName)
+	if err != nil {
+		return false, ignoreNotFound(err)
+	}
+	c := facts.MacReady(mac)
+	c.ObservedGeneration, c.LastTransitionTime = instance.Generation, metav1.NewTime(r.now())
+	instance = instance.DeepCopy()
+	if !meta.SetStatusCondition(&instance.Status.Conditions, c) {
+		return false, nil
+	}
+	_, err = r.updateState(ctx, instance)
+	return true, ignoreNotFound(err)
+}
+
+// healthChanged says whether the instances on a Mac have something new to tell of it.
+func healthChanged(before, after *rackv1alpha1.MacNode) bool {
+	if before == nil || after == nil {
+		return after != nil
+	}
+	return !equality.Semantic.DeepEqual(facts.MacReady(before), facts.MacReady(after))
+}

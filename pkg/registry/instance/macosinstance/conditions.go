@@ -1,0 +1,71 @@
+package macosinstance
+
+import (
+	"cmp"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"macrack.io/macrack/pkg/apis/instance"
+	"macrack.io/macrack/pkg/apis/rack"
+	"macrack.io/macrack/pkg/registry/conditions"
+)
+
+// deriveConditions makes those conditions of an instance that neither its agent nor the controllers write follow from
+// the rest of it. The spec of an instance never changes, so that all conditions are those of its generation.
+func deriveConditions(i *instance.MacOSInstance, now time.Time) {
+	summarize(i).Set(&i.Status.Conditions, now)
+	conditions.Observe(i.Status.Conditions, i.Generation)
+}
+
+// lasting are the reasons of ImageReady=False that do not pass by themselves.
+var lasting = map[string]bool{
+	instance.ReasonImageNotFound:       true,
+	instance.ReasonImageInvalid:        true,
+	instance.ReasonPullUnauthorized:    true,
+	instance.ReasonInsufficientStorage: true,
+}
+
+// summarize returns whether the virtual machine of an instance runs and answers, and if not, whether that changes by itself.
+func summarize(i *instance.MacOSInstance) conditions.Summary {
+	condition := func(name string) metav1.Condition {
+		return ptr.Deref(meta.FindStatusCondition(i.Status.Conditions, name), metav1.Condition{})
+	}
+	image, guest, mac := condition(instance.MacOSInstanceImageReady), condition(instance.MacOSInstanceGuestReady), condition(instance.MacOSInstanceMacReady)
+	offline := mac.Status == metav1.ConditionFalse && mac.Reason == rack.ReasonMacOffline
+	quarantined := mac.Status == metav1.ConditionFalse && !offline
+	s := conditions.Summary{
+		Ready: metav1.ConditionFalse, Abnormal: conditions.Reconciling,
+		Reason: cmp.Or(string(i.Status.Phase), string(instance.MacOSInstancePending)), Message: i.Status.Message,
+	}
+	switch i.Status.Phase {
+	case instance.MacOSInstanceStopped, instance.MacOSInstanceFailed:
+		s.Abnormal = conditions.Stalled // it does not start again
+	case instance.MacOSInstanceStopping:
+	case instance.MacOSInstanceRunning:
+		switch {
+		case offline: // the virtual machine may run on
+			s.Ready, s.Reason, s.Message = metav1.ConditionUnknown, mac.Reason, mac.Message
+		case guest.Status == metav1.ConditionFalse || guest.Status == metav1.ConditionUnknown:
+			s.Reason, s.Message = guest.Reason, cmp.Or(s.Message, guest.Message)
+		default:
+			s.Ready, s.Abnormal = metav1.ConditionTrue, ""
+			s.Message = "the virtual machine runs"
+			if guest.Status == metav1.ConditionTrue {
+				s.Reason, s.Message = guest.Reason, "the virtual machine runs, and its guest agent answers"
+			}
+		}
+	default:
+		switch {
+		case image.Status == metav1.ConditionFalse && lasting[image.Reason]:
+			s.Abnormal, s.Reason, s.Message = conditions.Stalled, image.Reason, image.Message
+		case quarantined:
+			s.Abnormal, s.Reason, s.Message = conditions.Stalled, mac.Reason, mac.Message
+		case offline:
+			s.Reason, s.Message = mac.Reason, mac.Message
+		}
+	}
+	return s
+}

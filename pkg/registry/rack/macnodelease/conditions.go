@@ -1,0 +1,74 @@
+package macnodelease
+
+import (
+	"cmp"
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"macrack.io/macrack/pkg/apis/rack"
+	"macrack.io/macrack/pkg/registry/conditions"
+)
+
+// deriveConditions makes the conditions of a lease follow from the rest of it. Those that the controllers write, why it
+// has no Mac, what is wrong with its Mac and what its release waits for, depend on nothing of the spec that can change.
+func deriveConditions(lease *rack.MacNodeLease, now time.Time) {
+	list := &lease.Status.Conditions
+	set := func(name string, status metav1.ConditionStatus, reason, message string) {
+		meta.SetStatusCondition(list, metav1.Condition{
+			Type: name, Status: status, Reason: reason, Message: message, LastTransitionTime: metav1.NewTime(now),
+		})
+	}
+	serial, floor := lease.Status.SerialNumber, timeOf(lease.Status.EarliestReleaseAt).UTC().Format(time.RFC3339)
+	switch lease.Status.Phase {
+	case rack.MacNodeLeaseBound:
+		set(rack.MacNodeLeaseConditionBound, metav1.ConditionTrue, "Bound", fmt.Sprintf("Mac %s is leased until %s at least", serial, floor))
+	case rack.MacNodeLeaseHeld:
+		set(rack.MacNodeLeaseConditionBound, metav1.ConditionTrue, "Held", fmt.Sprintf("Mac %s is leased until %s, and released then, as the lease was deleted", serial, floor))
+	case rack.MacNodeLeaseReleasing:
+		set(rack.MacNodeLeaseConditionBound, metav1.ConditionTrue, "Releasing", fmt.Sprintf("Mac %s is being released", serial))
+	case rack.MacNodeLeaseReleased:
+		message := fmt.Sprintf("Mac %s was released at %s", serial, timeOf(lease.Status.ReleasedAt).UTC().Format(time.RFC3339))
+		set(rack.MacNodeLeaseConditionBound, metav1.ConditionFalse, "Released", message)
+		set(rack.MacNodeLeaseConditionReleased, metav1.ConditionTrue, "Released", message)
+		meta.RemoveStatusCondition(list, rack.MacNodeLeaseConditionMacReady)
+	}
+	summarize(lease).Set(list, now)
+	conditions.Observe(*list, lease.Generation)
+}
+
+// summarize returns whether instances can run on the Mac of a lease, and if not, whether that changes by itself.
+func summarize(lease *rack.MacNodeLease) conditions.Summary {
+	condition := func(name string) metav1.Condition {
+		return ptr.Deref(meta.FindStatusCondition(lease.Status.Conditions, name), metav1.Condition{})
+	}
+	bound, mac, released := condition(rack.MacNodeLeaseConditionBound), condition(rack.MacNodeLeaseConditionMacReady), condition(rack.MacNodeLeaseConditionReleased)
+	s := conditions.Summary{Ready: metav1.ConditionFalse, Abnormal: conditions.Reconciling}
+	switch lease.Status.Phase {
+	case rack.MacNodeLeaseBound, rack.MacNodeLeaseHeld:
+		if mac.Status != metav1.ConditionFalse {
+			return conditions.Summary{Ready: metav1.ConditionTrue, Reason: bound.Reason, Message: bound.Message}
+		}
+		s.Reason, s.Message = mac.Reason, mac.Message
+		if mac.Reason != rack.ReasonMacOffline { // a quarantine ends with a reboot or by an administrator
+			s.Abnormal = conditions.Stalled
+		}
+	case rack.MacNodeLeaseReleasing:
+		s.Reason, s.Message = cmp.Or(released.Reason, bound.Reason), cmp.Or(released.Message, bound.Message)
+		if released.Reason == rack.ReasonScrubFailed {
+			s.Abnormal = conditions.Stalled
+		}
+	case rack.MacNodeLeaseReleased:
+		s.Reason, s.Message, s.Abnormal = bound.Reason, bound.Message, ""
+	default:
+		s.Reason, s.Message = cmp.Or(bound.Reason, string(rack.MacNodeLeasePending)), cmp.Or(bound.Message, "waiting for a Mac")
+		switch bound.Reason {
+		case rack.ReasonUnknownClass, rack.ReasonEmptyClass:
+			s.Abnormal = conditions.Stalled
+		}
+	}
+	return s
+}
