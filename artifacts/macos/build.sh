@@ -25,8 +25,9 @@ mkdir -p "$payload/usr/local/bin" "$payload/usr/local/share/macrack/launchd" "$o
 
 cd "$root"
 export GOOS=darwin GOARCH=arm64 MACOSX_DEPLOYMENT_TARGET=13.0
-CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X main.version=$version" -o "$payload/usr/local/bin/macrack-agent" ./cmd/agent
-CGO_ENABLED=1 go build -trimpath -ldflags "-s -w" -o "$payload/usr/local/bin/macrack-vm" ./cmd/vm
+flags="-s -w -X macrack.io/macrack/pkg/version.Version=$version"
+CGO_ENABLED=0 go build -trimpath -ldflags "$flags" -o "$payload/usr/local/bin/macrack-agent" ./cmd/agent
+CGO_ENABLED=1 go build -trimpath -ldflags "$flags" -o "$payload/usr/local/bin/macrack-vm" ./cmd/vm
 cp "$macos"/launchd/*.plist "$payload/usr/local/share/macrack/launchd/"
 cp "$macos/newsyslog.conf" "$payload/usr/local/share/macrack/"
 cp "$macos/scripts/preinstall" "$macos/scripts/postinstall" "$out/scripts/"

@@ -27,12 +27,10 @@ import (
 	"macrack.io/macrack/pkg/agent/slots"
 	"macrack.io/macrack/pkg/clientconfig"
 	"macrack.io/macrack/pkg/generated/clientset/versioned"
+	"macrack.io/macrack/pkg/version"
 	"macrack.io/macrack/pkg/vm/contract"
 	"macrack.io/macrack/pkg/vm/sim"
 )
-
-// version is the agent's version, which is also the Node's kubelet version.
-var version = "v0.1.0"
 
 const (
 	backendSim = "sim"
@@ -148,7 +146,7 @@ func newCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:          "macrack-agent",
 		Short:        "The agent of a Mac in a MacRack fleet",
-		Version:      version,
+		Version:      version.String(),
 		SilenceUsage: true,
 	}
 	o := &options{backend: backendVZ, stateDir: defaultStateDir, rotateServerCert: true}
@@ -271,7 +269,7 @@ func (o *options) clusterCA() (string, error) {
 // platform is what depends on the backend.
 func (o *options) platform() (*agent.Config, error) {
 	config := &agent.Config{
-		NodeName: o.nodeName, StateDir: o.stateDir, Clock: clock.RealClock{}, Version: version,
+		NodeName: o.nodeName, StateDir: o.stateDir, Clock: clock.RealClock{}, Version: version.Version,
 		Address: o.nodeAddress, ClientCAFile: o.clientCAFile, ClientNames: o.clientNames,
 	}
 	process := &slots.Process{Binary: o.vmBinary, Args: []string{"--backend=" + o.backend}}

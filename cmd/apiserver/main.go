@@ -15,9 +15,9 @@ import (
 	"k8s.io/component-base/logs"
 	logsapi "k8s.io/component-base/logs/api/v1"
 	_ "k8s.io/component-base/logs/json/register"
-	"k8s.io/component-base/version/verflag"
 
 	"macrack.io/macrack/pkg/apiserver"
+	"macrack.io/macrack/pkg/version"
 )
 
 func init() {
@@ -43,8 +43,8 @@ whatever would break one of the three rules: two virtual machines on a Mac, one 
 It runs behind a kube-apiserver, as its APIServices, and keeps its objects in an etcd of its own.`,
 		Args:         cobra.NoArgs,
 		SilenceUsage: true,
+		Version:      version.String(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			verflag.PrintAndExitIfRequested()
 			if err := logsapi.ValidateAndApply(logging, utilfeature.DefaultFeatureGate); err != nil {
 				return err
 			}
@@ -64,7 +64,6 @@ It runs behind a kube-apiserver, as its APIServices, and keeps its objects in an
 	}
 	options.AddFlags(cmd.Flags())
 	logsapi.AddFlags(logging, cmd.Flags())
-	verflag.AddFlags(cmd.Flags())
 	utilfeature.DefaultMutableFeatureGate.AddFlag(cmd.Flags())
 	return cmd
 }

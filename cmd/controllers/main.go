@@ -14,7 +14,8 @@ import (
 	_ "k8s.io/component-base/logs/json/register"
 	_ "k8s.io/component-base/metrics/prometheus/clientgo"
 	_ "k8s.io/component-base/metrics/prometheus/version"
-	"k8s.io/component-base/version/verflag"
+
+	"macrack.io/macrack/pkg/version"
 )
 
 func init() {
@@ -34,8 +35,8 @@ keep the taints of Nodes in step with them, make placeholder pods for instances,
 Several may run; one of them leads and the others wait. Each decision is checked by macrack-apiserver.`,
 		Args:         cobra.NoArgs,
 		SilenceUsage: true,
+		Version:      version.String(),
 		RunE: func(*cobra.Command, []string) error {
-			verflag.PrintAndExitIfRequested()
 			if err := logsapi.ValidateAndApply(logging, utilfeature.DefaultFeatureGate); err != nil {
 				return err
 			}
@@ -47,6 +48,5 @@ Several may run; one of them leads and the others wait. Each decision is checked
 	}
 	options.addFlags(cmd.Flags())
 	logsapi.AddFlags(logging, cmd.Flags())
-	verflag.AddFlags(cmd.Flags())
 	return cmd
 }

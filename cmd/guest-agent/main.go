@@ -10,7 +10,4 @@ import (
 	"macrack.io/macrack/pkg/vm/guest/agent"
 )
 
-// version is the guest agent's version.
-var version = "v0.1.0"
-
-func main() { os.Exit(cli.Run(agent.NewCommand(version))) }
+func main() { os.Exit(cli.Run(agent.NewCommand())) }

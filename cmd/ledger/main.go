@@ -10,6 +10,8 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/component-base/cli"
 	"k8s.io/utils/clock"
+
+	"macrack.io/macrack/pkg/version"
 )
 
 func main() {
@@ -42,6 +44,7 @@ func newCommand(clock clock.PassiveClock) *cobra.Command {
 that no record of a Mac is missing, edited, forked or out of order, and report on any window of time whether
 the three rules held: two virtual machines on a Mac, one tenant, 24 hours at least.`,
 		SilenceUsage: true,
+		Version:      version.String(),
 	}
 	cmd.AddCommand(newExportCommand(), newVerifyCommand(clock), newReportCommand(clock))
 	return cmd

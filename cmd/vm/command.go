@@ -11,6 +11,7 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
+	"macrack.io/macrack/pkg/version"
 	"macrack.io/macrack/pkg/vm/contract"
 	"macrack.io/macrack/pkg/vm/runner"
 	"macrack.io/macrack/pkg/vm/sim"
@@ -56,6 +57,7 @@ func newCommand() *cobra.Command {
 		Use:          "macrack-vm",
 		Short:        "Runs one macOS virtual machine in one slot of a Mac",
 		SilenceUsage: true,
+		Version:      version.String(),
 	}
 	cmd.PersistentFlags().StringVar(&o.backend, "backend", o.backend, "The hypervisor: vz (Virtualization.framework) or sim (simulated).")
 	cmd.PersistentFlags().StringVar(&o.simHostDir, "sim-host-dir", o.simHostDir, "Directory of the simulated Mac. Required with --backend=sim.")

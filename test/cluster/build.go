@@ -131,16 +131,27 @@ func BuildProduct(ctx context.Context, progress io.Writer) (string, error) {
 		return "", err
 	}
 	defer unlock()
+	stamp := "-X macrack.io/macrack/pkg/version.Commit=" + commit(ctx, root)
 	for _, folder := range slices.Sorted(maps.Keys(macrackPrograms)) {
 		if mains, _ := filepath.Glob(filepath.Join(root, "cmd", folder, "*.go")); len(mains) == 0 {
 			continue
 		}
 		name := macrackPrograms[folder]
-		if err := goBuild(ctx, root, progress, name, "-o", filepath.Join(bin, name), "./cmd/"+folder); err != nil {
+		if err := goBuild(ctx, root, progress, name, "-ldflags", stamp, "-o", filepath.Join(bin, name), "./cmd/"+folder); err != nil {
 			return "", err
 		}
 	}
 	return bin, goBuild(ctx, root, progress, "dev", "-o", filepath.Join(bin, "dev"), "./hack/dev")
+}
+
+// commit returns the commit of the checkout, with -dirty if files have changed since, or nothing where git does not know. The stamps of
+// go build itself fail in a folder that another user owns.
+func commit(ctx context.Context, root string) string {
+	out, err := exec.CommandContext(ctx, "git", "-C", root, "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*").Output()
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(out))
 }
 
 // goBuild runs go build in a module's folder and reports while it takes long. The target is replaced only when it changed.

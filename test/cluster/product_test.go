@@ -27,6 +27,17 @@ func TestProduct(t *testing.T) {
 			assert.NoError(t, c.Stop())
 		}
 	})
+	root, err := cluster.RepoRoot()
+	require.NoError(t, err)
+	programs, err := filepath.Glob(filepath.Join(root, ".dev/bin/macrack-*"))
+	require.NoError(t, err)
+	require.Len(t, programs, 6)
+	for _, program := range programs {
+		out, err := exec.CommandContext(ctx, program, "--version").CombinedOutput()
+		require.NoError(t, err, "%s", out)
+		assert.Regexp(t, "^"+filepath.Base(program)+` version v\S+ \(commit [0-9a-f]{40}(-dirty)?\)\n$`, string(out))
+	}
+
 	get := func(user string, args ...string) string {
 		t.Helper()
 		stdout, _, err := c.Kubectl(ctx, user, append([]string{"get", "-n", "acme"}, args...)...)

@@ -19,6 +19,7 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
+	"macrack.io/macrack/pkg/version"
 	"macrack.io/macrack/pkg/vm/guest"
 	"macrack.io/macrack/pkg/vm/guest/vsock"
 )
@@ -38,7 +39,7 @@ type options struct {
 }
 
 // NewCommand returns the program macrack-guest-agent.
-func NewCommand(version string) *cobra.Command {
+func NewCommand() *cobra.Command {
 	o := &options{
 		listen: "vsock:" + strconv.Itoa(guest.Port), stateDir: "/var/lib/macrack", shutdownCommand: "/sbin/shutdown -h now",
 	}
@@ -48,13 +49,13 @@ func NewCommand(version string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:          "macrack-guest-agent",
 		Short:        "Runs in a virtual machine of MacRack and does what its host asks",
-		Version:      version,
+		Version:      version.String(),
 		Args:         cobra.NoArgs,
 		SilenceUsage: true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, cancel := signal.NotifyContext(cmd.Context(), syscall.SIGTERM, syscall.SIGINT)
 			defer cancel()
-			return o.run(ctx, version)
+			return o.run(ctx)
 		},
 	}
 	flags := cmd.Flags()
@@ -69,7 +70,7 @@ func NewCommand(version string) *cobra.Command {
 	return cmd
 }
 
-func (o *options) run(ctx context.Context, version string) error {
+func (o *options) run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	if err := os.Setenv("PATH", searchPath); err != nil {
@@ -79,7 +80,7 @@ func (o *options) run(ctx context.Context, version string) error {
 	if err != nil {
 		return fmt.Errorf("--user: %w", err)
 	}
-	config := Config{Version: version, StateDir: o.stateDir, Shell: shell, Clock: clock.RealClock{}, Shutdown: o.shutdown(cancel)}
+	config := Config{Version: version.Version, StateDir: o.stateDir, Shell: shell, Clock: clock.RealClock{}, Shutdown: o.shutdown(cancel)}
 	if len(o.addresses) > 0 {
 		if config.Addresses, err = fixed(o.addresses); err != nil {
 			return fmt.Errorf("--addresses: %w", err)
@@ -109,7 +110,7 @@ func (o *options) run(ctx context.Context, version string) error {
 			cancel()
 		}()
 	}
-	klog.InfoS("Guest agent serves", "version", version, "listen", o.listen, "user", o.user)
+	klog.InfoS("Guest agent serves", "version", version.Version, "listen", o.listen, "user", o.user)
 	return agent.Serve(ctx, listener)
 }
 

@@ -16,7 +16,7 @@ func Main(m *testing.M) {
 	if len(os.Args) < 2 || os.Args[1] != command {
 		os.Exit(m.Run())
 	}
-	cmd := guestagent.NewCommand("test")
+	cmd := guestagent.NewCommand()
 	cmd.SetArgs(os.Args[2:])
 	if cmd.Execute() != nil {
 		os.Exit(1)
