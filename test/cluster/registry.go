@@ -108,10 +108,13 @@ var exampleImages = []struct {
 
 const exampleDiskSize = 60 << 30 // as in artifacts/example
 
+// exampleMacs are the Macs of artifacts/example, which need its classes.
+const exampleMacs = "artifacts/example/macs"
+
 // applyExample applies artifacts/example. If there are Macs, its images are pushed to the cluster's registry and come from there.
 func (c *Cluster) applyExample(ctx context.Context) error {
 	if c.opts.Macs == 0 {
-		return c.Apply(ctx, "artifacts/example")
+		return errors.Join(c.Apply(ctx, "artifacts/example"), c.Apply(ctx, exampleMacs))
 	}
 	fmt.Fprintln(c.progress, "pushing images")
 	sources := make([]imageSource, len(exampleImages))
@@ -129,7 +132,7 @@ func (c *Cluster) applyExample(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	kustomization := "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresources:\n- " + base + "\nsortOptions:\n  order: fifo\npatches:\n"
+	kustomization := "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresources:\n- " + base + "\npatches:\n"
 	for i, image := range exampleImages {
 		kustomization += fmt.Sprintf(`- target: {kind: MacOSImage, name: %s}
   patch: |-
@@ -150,7 +153,7 @@ func (c *Cluster) applyExample(ctx context.Context) error {
 		}
 		return err
 	}
-	return nil
+	return c.Apply(ctx, exampleMacs)
 }
 
 type imageSource struct{ Reference, Digest string }

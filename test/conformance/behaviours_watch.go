@@ -39,10 +39,12 @@ func next(t *T, w watch.Interface) watch.Event {
 }
 
 func watchFrom(t *T, k *kind) {
-	k.create(t)
+	obj := k.object(t)
+	k.vacate(t, obj)
 	list, err := k.client(t).List(t, metav1List)
 	require.NoError(t, err)
-	obj := k.create2(t)
+	obj, err = k.client(t).Create(t, obj, metav1Create)
+	require.NoError(t, err)
 	w, err := k.client(t).Watch(t, metav1.ListOptions{ResourceVersion: list.GetResourceVersion(), LabelSelector: runLabel + "=" + obj.GetName(), AllowWatchBookmarks: true})
 	require.NoError(t, err)
 	defer w.Stop()
@@ -63,20 +65,6 @@ func watchFrom(t *T, k *kind) {
 	for event = next(t, w); event.Type == watch.Modified; event = next(t, w) {
 	}
 	assert.Equal(t, watch.Deleted, event.Type)
-}
-
-// create2 creates an object beside another one, where a kind can have two.
-func (k *kind) create2(t *T) *unstructured.Unstructured {
-	if k.Name != "" {
-		list, err := k.client(t).List(t, metav1List)
-		require.NoError(t, err)
-		require.NoError(t, k.client(t).Delete(t, k.Name, metav1Delete))
-		_ = list
-		obj, err := k.client(t).Create(t, k.object(t), metav1Create)
-		require.NoError(t, err)
-		return obj
-	}
-	return k.create(t)
 }
 
 func watchList(t *T, k *kind) {

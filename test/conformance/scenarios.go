@@ -298,12 +298,12 @@ func helmOperator(t *T) {
 
 // kustomizations builds what the repository ships, and applies the example as the cluster has it.
 func kustomizations(t *T) {
-	for _, dir := range []string{"artifacts/example", "artifacts/deploy", "artifacts/policies"} {
+	for _, dir := range []string{"artifacts/example", "artifacts/example/macs", "artifacts/deploy", "artifacts/policies"} {
 		out := t.command(admin, "", nil, "kustomize", "build", filepath.Join(t.world.root, dir))
 		require.Zero(t, out.code, "kustomize build %s: %s", dir, out)
 		assert.Empty(t, out.stderr, "kustomize build %s", dir)
 		if dir == "artifacts/example" {
-			continue
+			continue // the cluster has images of its own
 		}
 		applied := t.command(admin, out.stdout, nil, "kubectl", "apply", "--server-side", "--force-conflicts", "--field-manager=macrack-dev", "--dry-run=server", "-f", "-")
 		assert.Zero(t, applied.code, "apply of %s: %s", dir, applied)

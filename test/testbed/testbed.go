@@ -131,8 +131,10 @@ func (tb *Testbed) start(ctx context.Context, macs int) error {
 	if err := tb.Cluster.WaitForAPI(ctx); err != nil {
 		return err
 	}
-	if err := tb.apply(ctx, "artifacts/example"); err != nil {
-		return err
+	for _, path := range []string{"artifacts/example", "artifacts/example/macs"} {
+		if err := tb.apply(ctx, path); err != nil {
+			return err
+		}
 	}
 	if err := tb.StartControllers(); err != nil {
 		return err
