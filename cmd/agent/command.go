@@ -25,6 +25,7 @@ import (
 	"macrack.io/macrack/pkg/agent/identity"
 	"macrack.io/macrack/pkg/agent/node"
 	"macrack.io/macrack/pkg/agent/slots"
+	"macrack.io/macrack/pkg/apiclient"
 	"macrack.io/macrack/pkg/clientconfig"
 	"macrack.io/macrack/pkg/generated/clientset/versioned"
 	"macrack.io/macrack/pkg/version"
@@ -209,6 +210,7 @@ func (o *options) run(ctx context.Context) error {
 		}
 	}
 	client = clientconfig.Protobuf(client)
+	client = apiclient.BoundRequests(client, apiclient.RequestTimeout)
 	if config.Kube, err = kubernetes.NewForConfig(client); err != nil {
 		return err
 	}

@@ -15,6 +15,7 @@ import (
 	componentbaseconfig "k8s.io/component-base/config"
 	componentbaseoptions "k8s.io/component-base/config/options"
 
+	"macrack.io/macrack/pkg/apiclient"
 	"macrack.io/macrack/pkg/clientconfig"
 	"macrack.io/macrack/pkg/controllers"
 )
@@ -111,5 +112,5 @@ func (o *options) config(kubeconfig string) (*rest.Config, error) {
 	}
 	config = clientconfig.Protobuf(config)
 	config.QPS, config.Burst = o.qps, o.burst
-	return rest.AddUserAgent(config, controllers.Name), nil
+	return rest.AddUserAgent(apiclient.BoundRequests(config, apiclient.RequestTimeout), controllers.Name), nil
 }

@@ -49,6 +49,9 @@ const (
 	// stopTimeout bounds the end. Informers that cannot reach the API sleep until their
 	// next try, for up to half a minute, and nothing that an agent does needs to finish.
 	stopTimeout = 3 * time.Second
+	// ownWrites is how long the agent's own writes are taken for newer than its caches. An API that was restored to an earlier
+	// state has older versions for good.
+	ownWrites = 10 * time.Second
 	// hostInterval is how often the host is looked at: free storage, boot ID.
 	hostInterval = time.Minute
 )
@@ -89,10 +92,14 @@ type Config struct {
 type Agent struct {
 	config    Config
 	queue     workqueue.TypedRateLimitingInterface[key]
+	stopQueue workqueue.TypedRateLimitingInterface[int] // of slots
 	node      *node.Node
 	slots     *slots.Manager
 	instances instancelisters.MacOSInstanceLister
 	macNodes  racklisters.MacNodeLister
+	// written has what the agent wrote to instances and its MacNode, for as long as instances and macNodes may not have it.
+	written   cache.MutationCache
+	wroteNode cache.MutationCache
 	state     *state
 	sessions  sessions
 	recorder  record.EventRecorder
@@ -114,6 +121,8 @@ type Agent struct {
 	stops    map[int]*stopping // by slot
 	// owed are the rejections of pods, by their names, that the ledger has not taken yet.
 	owed map[types.NamespacedName][]*rackv1alpha1.AuditRecord
+	// unknown are the virtual machines that run and have no instance, by slot.
+	unknown map[int]unknownVM
 }
 
 type kind int
@@ -146,13 +155,15 @@ func New(config Config) (*Agent, error) {
 		config.ClientNames = []string{node.DefaultClientName}
 	}
 	a := &Agent{
-		config:   config,
-		queue:    workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[key](100*time.Millisecond, 30*time.Second)),
-		pulls:    map[types.UID]context.CancelFunc{},
-		refusals: map[types.UID]refusals{},
-		launches: map[types.UID]launches{},
-		stops:    map[int]*stopping{},
-		owed:     map[types.NamespacedName][]*rackv1alpha1.AuditRecord{},
+		config:    config,
+		queue:     workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[key](100*time.Millisecond, 30*time.Second)),
+		stopQueue: workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[int](100*time.Millisecond, 5*time.Second)),
+		unknown:   map[int]unknownVM{},
+		pulls:     map[types.UID]context.CancelFunc{},
+		refusals:  map[types.UID]refusals{},
+		launches:  map[types.UID]launches{},
+		stops:     map[int]*stopping{},
+		owed:      map[types.NamespacedName][]*rackv1alpha1.AuditRecord{},
 	}
 	a.minimumFree.Store(configv1alpha1.DefaultMinimumFree)
 	return a, nil
@@ -239,6 +250,9 @@ func (a *Agent) Run(ctx context.Context) error {
 		for range workers {
 			running.Go(func() { a.work(ctx) })
 		}
+		for range rules.MaxVMsPerMac {
+			running.Go(func() { a.stopSlots(ctx) })
+		}
 		running.Go(func() { a.every(ctx, hostInterval, a.lookAtHost) })
 		running.Go(func() { a.every(ctx, imagesInterval, a.lookAtImages) })
 		a.enqueueSlots()
@@ -250,6 +264,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	case err = <-failed:
 	}
 	a.queue.ShutDown()
+	a.stopQueue.ShutDown()
 	return err
 }
 
@@ -287,6 +302,8 @@ func (a *Agent) startInformers(ctx context.Context, running *sync.WaitGroup) ([]
 	nodeFactory := externalversions.NewSharedInformerFactoryWithOptions(a.config.Macrack, 0, only("metadata.name"))
 	instances, macNodes := instanceFactory.Instance().V1alpha1().MacOSInstances(), nodeFactory.Rack().V1alpha1().MacNodes()
 	a.instances, a.macNodes = instances.Lister(), macNodes.Lister()
+	a.written = cache.NewIntegerResourceVersionMutationCache(klog.Background(), instances.Informer().GetStore(), nil, ownWrites, false)
+	a.wroteNode = cache.NewIntegerResourceVersionMutationCache(klog.Background(), macNodes.Informer().GetStore(), nil, ownWrites, false)
 
 	onInstance, err := instances.Informer().AddEventHandler(handler(a.enqueueInstance))
 	if err != nil {
@@ -343,6 +360,7 @@ func (a *Agent) enqueueInstance(instance *instancev1alpha1.MacOSInstance) {
 		}
 		a.mu.Unlock()
 	}
+	a.enqueueStops(string(instance.UID))
 	if terminal(instance) {
 		a.queue.Add(key{kind: macNodeKey}) // a scrub waits for its end
 	}
@@ -350,6 +368,7 @@ func (a *Agent) enqueueInstance(instance *instancev1alpha1.MacOSInstance) {
 }
 
 func (a *Agent) enqueuePod(pod *corev1.Pod) {
+	a.enqueueStops(pod.Annotations[rules.AnnotationInstanceUID])
 	a.queue.Add(key{podKey, types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}})
 	if name := pod.Labels[rules.LabelInstance]; name != "" {
 		a.queue.Add(key{instanceKey, types.NamespacedName{Namespace: pod.Namespace, Name: name}})
@@ -364,6 +383,7 @@ func (a *Agent) enqueueSlots() {
 	}
 	for _, s := range a.slots.Statuses() {
 		if s.Spec != nil {
+			a.stopQueue.Add(s.Slot)
 			a.queue.Add(key{instanceKey, types.NamespacedName{Namespace: s.Spec.Namespace, Name: s.Spec.Name}})
 		}
 	}

@@ -55,6 +55,7 @@ const (
 // rack is a Mac with an agent, and the APIs that it talks to.
 type rack struct {
 	onKube, onMacRack reactions
+	judge             fakes.Judge // of what is written to the API; grant unless set
 
 	t        *testing.T
 	ctx      context.Context
@@ -71,6 +72,7 @@ type rack struct {
 	// machineIDs are handed out, newest last.
 	mu         sync.Mutex
 	machineIDs []string
+	edits      int
 }
 
 // reactions are reactors of a fake client that is in use already, to which none can be added without a race.
@@ -102,7 +104,7 @@ func (r *reactions) react(action clienttesting.Action) (bool, runtime.Object, er
 
 func newRack(t *testing.T, options ...func(*rack)) *rack {
 	t.Helper()
-	r := &rack{t: t, ctx: context.Background(), kube: kubefake.NewClientset(), dir: tempDir(t), host: sim.HostDir(tempDir(t)), clock: clock.RealClock{}, stop: func() {}}
+	r := &rack{t: t, ctx: context.Background(), kube: kubefake.NewClientset(), dir: tempDir(t), host: sim.HostDir(tempDir(t)), clock: clock.RealClock{}, stop: func() {}, judge: grant}
 	r.macrack = macrackfake.NewSimpleClientset(
 		&rackv1alpha1.MacNode{ObjectMeta: metav1.ObjectMeta{Name: nodeName}, Spec: rackv1alpha1.MacNodeSpec{SerialNumber: serial, ClassName: "base"}},
 		&instancev1alpha1.InstanceClass{ObjectMeta: metav1.ObjectMeta{Name: "small"}, Spec: instancev1alpha1.InstanceClassSpec{Resources: instancev1alpha1.InstanceClassResources{
@@ -112,7 +114,7 @@ func newRack(t *testing.T, options ...func(*rack)) *rack {
 			Source: imagev1alpha1.ImageSource{Reference: "registry.example.com/macos:26", Digest: "sha256:26"}, DiskSize: scalar.MustParse("8Mi"),
 		}},
 	)
-	fakes.RefuseStale(r.macrack)
+	fakes.RefuseStale(r.macrack, func(old, obj runtime.Object) error { return r.judge(old, obj) })
 	fakes.CopyWatched(r.macrack)
 	fakes.CopyWatched(r.kube)
 	r.kube.PrependReactor("*", "*", r.onKube.react)
@@ -149,6 +151,41 @@ func newRack(t *testing.T, options ...func(*rack)) *rack {
 		}
 	})
 	return r
+}
+
+// grant does what the registry does with an identity: it grants the start.
+func grant(old, obj runtime.Object) error {
+	if err := sameIdentity(old, obj); err != nil {
+		return err
+	}
+	if i, ok := obj.(*instancev1alpha1.MacOSInstance); ok && i.Status.MachineID != "" && i.Status.StartGrantedAt == nil && !terminal(i) {
+		i.Status.StartGrantedAt = ptr(metav1.NewTime(time.Now().Truncate(time.Second)))
+	}
+	return nil
+}
+
+// sameIdentity refuses another identity, and another start, as the registry does.
+func sameIdentity(old, obj runtime.Object) error {
+	was, ok := old.(*instancev1alpha1.MacOSInstance)
+	if !ok {
+		return nil
+	}
+	if i := obj.(*instancev1alpha1.MacOSInstance); was.Status.MachineID != "" && was.Status.MachineID != i.Status.MachineID {
+		return apierrors.NewInvalid(instancev1alpha1.SchemeGroupVersion.WithKind("MacOSInstance").GroupKind(), i.Name, nil)
+	}
+	return nil
+}
+
+// patched returns what the patch of an instance would store.
+func (r *rack) patched(action clienttesting.Action) *instancev1alpha1.MacOSInstance {
+	patch := action.(clienttesting.PatchAction)
+	stored, err := r.macrack.Tracker().Get(action.GetResource(), action.GetNamespace(), patch.GetName())
+	if err != nil {
+		return &instancev1alpha1.MacOSInstance{}
+	}
+	obj, err := fakes.Patched(stored, patch)
+	require.NoError(r.t, err)
+	return obj.(*instancev1alpha1.MacOSInstance)
 }
 
 func tempDir(t *testing.T) string {
@@ -420,8 +457,8 @@ func TestPodBecomesVirtualMachine(t *testing.T) {
 
 	// It stops when asked, and says so only once it is gone.
 	stopped := make(chan int, 1)
-	r.onMacRack.prepend("update", "macosinstances", func(action clienttesting.Action) (bool, runtime.Object, error) {
-		if action.(clienttesting.UpdateAction).GetObject().(*instancev1alpha1.MacOSInstance).Status.Phase == instancev1alpha1.MacOSInstanceStopped {
+	r.onMacRack.prepend("patch", "macosinstances", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		if r.patched(action).Status.Phase == instancev1alpha1.MacOSInstanceStopped {
 			n, _ := r.host.RunningVMs()
 			stopped <- n
 		}
@@ -582,8 +619,8 @@ func TestRestartAdopts(t *testing.T) {
 func TestIdentityIsTheRegistrysToAccept(t *testing.T) {
 	var refused []string
 	r := newRack(t, func(r *rack) {
-		r.onMacRack.prepend("update", "macosinstances", func(action clienttesting.Action) (bool, runtime.Object, error) {
-			i := action.(clienttesting.UpdateAction).GetObject().(*instancev1alpha1.MacOSInstance)
+		r.onMacRack.prepend("patch", "macosinstances", func(action clienttesting.Action) (bool, runtime.Object, error) {
+			i := r.patched(action)
 			if i.Status.MachineID == "" || len(refused) >= 2 {
 				return false, nil, nil
 			}
@@ -602,17 +639,76 @@ func TestIdentityIsTheRegistrysToAccept(t *testing.T) {
 	assert.Equal(t, i.Status.MachineID, spec.MachineID)
 }
 
+func (r *rack) loseInstance(name string) {
+	r.t.Helper()
+	require.NoError(r.t, r.macrack.Tracker().Delete(instancev1alpha1.SchemeGroupVersion.WithResource("macosinstances"), tenant, name))
+}
+
+// A virtual machine without an instance means that the API has lost state: it is not the agent's to end.
 func TestVirtualMachineWithoutInstance(t *testing.T) {
+	for name, test := range map[string]struct {
+		now func(r *rack, lost *instancev1alpha1.MacOSInstance)
+		why string
+	}{
+		"no such instance": {func(*rack, *instancev1alpha1.MacOSInstance) {}, "the API has no such instance"},
+		"another one of its name": {func(r *rack, lost *instancev1alpha1.MacOSInstance) {
+			other := newInstance("a")
+			other.UID = "uid-other"
+			r.create(other, nil)
+		}, "the API has another instance of that name (UID uid-other)"},
+		"it is on another Mac": {func(r *rack, lost *instancev1alpha1.MacOSInstance) {
+			elsewhere := lost.DeepCopy()
+			elsewhere.ResourceVersion, elsewhere.Status.NodeName = "", "mac-2"
+			r.create(elsewhere, nil)
+		}, `the API has the instance on Mac "mac-2"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRack(t)
+			lost := r.run("a")
+			r.loseInstance("a")
+			test.now(r, lost)
+			r.eventually(func() bool {
+				c := meta.FindStatusCondition(r.macNode().Status.Conditions, rackv1alpha1.MacNodeSlotsHealthy)
+				return c != nil && c.Reason == rackv1alpha1.ReasonUnknownInstance && strings.Contains(c.Message, test.why)
+			}, func() any { return r.macNode().Status.Conditions })
+			c := r.waitCondition(rackv1alpha1.MacNodeSlotsHealthy, metav1.ConditionFalse, rackv1alpha1.ReasonUnknownInstance)
+			assert.Contains(t, c.Message, "slot 0 runs acme/a (UID uid-a) since "+lost.Status.StartedAt.UTC().Format(time.RFC3339))
+			r.changeMacNode(func(m *rackv1alpha1.MacNode) {
+				m.Status.Quarantine = &rackv1alpha1.Quarantine{Reason: rackv1alpha1.ReasonUnknownInstance, Since: metav1.Now(), EndInstances: []string{"uid-b"}}
+			})
+
+			// Nothing new starts, also with an agent that has just started, and the virtual machine continues to run.
+			r.restart()
+			b := newInstance("b")
+			r.create(b, newPod(b))
+			r.eventually(func() bool { return strings.Contains(r.instance("b").Status.Message, "quarantined") }, func() any { return r.instance("b").Status })
+			r.waitCondition(rackv1alpha1.MacNodeSlotsHealthy, metav1.ConditionFalse, rackv1alpha1.ReasonUnknownInstance)
+			assert.Equal(t, 1, r.running())
+			assert.Empty(t, r.records())
+
+			// An administrator decides.
+			r.changeMacNode(func(m *rackv1alpha1.MacNode) { m.Status.Quarantine.EndInstances = []string{"uid-a"} })
+			r.waitFree()
+			assert.Equal(t, 0, r.running())
+			assert.True(t, r.recorded("UnknownInstance"))
+			r.waitCondition(rackv1alpha1.MacNodeSlotsHealthy, metav1.ConditionTrue, "SlotsObtainable")
+			r.changeMacNode(func(m *rackv1alpha1.MacNode) { m.Status.Quarantine = nil })
+			r.waitPhase("b", instancev1alpha1.MacOSInstanceRunning)
+		})
+	}
+}
+
+// An API that has its state back has its instance back.
+func TestUnknownInstanceReturns(t *testing.T) {
 	r := newRack(t)
-	i := r.run("a")
-	r.eventually(func() bool { return r.pod("pod-a").Status.Phase == corev1.PodRunning }, func() any { return r.pod("pod-a").Status })
-	require.NoError(t, r.macrack.Tracker().Delete(instancev1alpha1.SchemeGroupVersion.WithResource("macosinstances"), tenant, "a"))
-	r.waitFree()
-	assert.Equal(t, 0, r.running())
-	require.Len(t, r.records(), 1)
-	assert.Equal(t, "NoInstance", r.records()[0].Details.Reason)
-	assert.Equal(t, i.UID, r.records()[0].Instance.UID)
-	r.eventually(func() bool { return r.pod("pod-a").Status.Reason == "InstanceGone" }, func() any { return r.pod("pod-a").Status })
+	lost := r.run("a")
+	r.loseInstance("a")
+	r.waitCondition(rackv1alpha1.MacNodeSlotsHealthy, metav1.ConditionFalse, rackv1alpha1.ReasonUnknownInstance)
+	lost.ResourceVersion = ""
+	r.create(lost, nil)
+	r.waitCondition(rackv1alpha1.MacNodeSlotsHealthy, metav1.ConditionTrue, "SlotsObtainable")
+	assert.Equal(t, instancev1alpha1.MacOSInstanceRunning, r.instance("a").Status.Phase)
+	assert.Equal(t, 1, r.running())
 }
 
 func TestSilenceOfTheAPIEndsNothing(t *testing.T) {
@@ -622,15 +718,94 @@ func TestSilenceOfTheAPIEndsNothing(t *testing.T) {
 	r.onMacRack.prepend("get", "macosinstances", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return broken, nil, apierrors.NewServiceUnavailable("down")
 	})
-	orphan, ok := r.agent.slots.Find("uid-a")
+	slot, ok := r.agent.slots.Find("uid-a")
 	require.True(t, ok)
-	require.Error(t, r.agent.endOrphan(r.ctx, orphan))
+	require.Error(t, r.agent.syncMismatch(r.ctx, slot))
 	broken = false
-	require.NoError(t, r.agent.endOrphan(r.ctx, orphan), "the API knows the instance")
+	require.NoError(t, r.agent.syncMismatch(r.ctx, slot), "the API knows the instance")
 	assert.Equal(t, 1, r.running())
 	still, ok := r.agent.slots.Find("uid-a")
 	require.True(t, ok)
 	assert.Equal(t, contract.VMRunning, still.State.VM)
+}
+
+// edit changes an instance as others do, past the fake client, which a reactor that hangs blocks.
+func (r *rack) edit(i *instancev1alpha1.MacOSInstance, change func(*instancev1alpha1.MacOSInstance)) {
+	r.t.Helper()
+	i = i.DeepCopy()
+	change(i)
+	r.edits++
+	i.ResourceVersion = strconv.Itoa(1_000_000 + r.edits)
+	require.NoError(r.t, r.macrack.Tracker().Update(instancev1alpha1.SchemeGroupVersion.WithResource("macosinstances"), i, i.Namespace))
+}
+
+// What has to stop does not wait for a report, whether that is refused or has no answer.
+func TestStopDoesNotWaitForTheAPI(t *testing.T) {
+	stop := func(i *instancev1alpha1.MacOSInstance) {
+		i.Status.StopRequest = &instancev1alpha1.StopRequest{At: metav1.Now(), Reason: "Asked", GracePeriodSeconds: 30}
+	}
+	gone := func(r *rack) {
+		r.eventually(func() bool { return r.running() == 0 }, func() any { return r.agent.slots.Statuses() })
+	}
+	for name, refusal := range map[string]error{
+		"conflicts":   apierrors.NewConflict(instancev1alpha1.Resource("macosinstances"), "a", errors.New("stale")),
+		"unavailable": apierrors.NewServiceUnavailable("down"),
+		"forbidden":   apierrors.NewForbidden(instancev1alpha1.Resource("macosinstances"), "a", errors.New("no")),
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRack(t)
+			i := r.run("a")
+			r.onMacRack.prepend("*", "*", func(action clienttesting.Action) (bool, runtime.Object, error) {
+				return action.GetVerb() != "watch", nil, refusal
+			})
+			r.edit(i, stop)
+			gone(r)
+		})
+	}
+	t.Run("no answer to an earlier report", func(t *testing.T) {
+		r := newRack(t)
+		i := r.run("a")
+		hangs, answer := make(chan struct{}), make(chan struct{})
+		t.Cleanup(func() { close(answer) })
+		hang := sync.OnceFunc(func() { close(hangs) })
+		r.onMacRack.prepend("patch", "macosinstances", func(clienttesting.Action) (bool, runtime.Object, error) {
+			hang()
+			<-answer
+			return true, nil, apierrors.NewServiceUnavailable("down")
+		})
+		r.edit(i, func(i *instancev1alpha1.MacOSInstance) { i.Status.Message = "of somebody else" })
+		<-hangs // the agent reports that there is nothing to say
+		r.edit(i, stop)
+		gone(r)
+	})
+}
+
+// Nothing is launched before the registry has granted it.
+func TestLaunchWaitsForTheGrant(t *testing.T) {
+	var withheld atomic.Bool
+	withheld.Store(true)
+	asked := make(chan struct{}, 1000)
+	r := newRack(t, func(r *rack) {
+		r.judge = func(old, obj runtime.Object) error {
+			if i, ok := obj.(*instancev1alpha1.MacOSInstance); ok && i.Status.MachineID != "" && withheld.Load() {
+				asked <- struct{}{}
+				return sameIdentity(old, obj)
+			}
+			return grant(old, obj)
+		}
+	})
+	i := newInstance("a")
+	r.create(i, newPod(i))
+	for range 3 {
+		<-asked
+	}
+	assert.Equal(t, instancev1alpha1.MacOSInstanceStarting, r.instance("a").Status.Phase)
+	for _, s := range r.agent.slots.Statuses() {
+		assert.Equal(t, slots.Free, s.Phase)
+	}
+	withheld.Store(false)
+	r.waitPhase("a", instancev1alpha1.MacOSInstanceRunning)
+	assert.Len(t, r.machineIDs, 1, "the identity is the first one's")
 }
 
 func TestEndings(t *testing.T) {
@@ -707,8 +882,8 @@ func TestStopOfALateRunner(t *testing.T) {
 				r.eventually(func() bool { return r.running() == 1 }, func() any { return nil })
 			}
 			running := make(chan int, 100)
-			r.onMacRack.prepend("update", "macosinstances", func(action clienttesting.Action) (bool, runtime.Object, error) {
-				if terminal(action.(clienttesting.UpdateAction).GetObject().(*instancev1alpha1.MacOSInstance)) {
+			r.onMacRack.prepend("patch", "macosinstances", func(action clienttesting.Action) (bool, runtime.Object, error) {
+				if terminal(r.patched(action)) {
 					n, _ := r.host.RunningVMs()
 					running <- n
 				}
@@ -730,7 +905,7 @@ func TestStopOfALateRunner(t *testing.T) {
 	}
 }
 
-// Before the slot that held it is erased, the API has been told that the instance ends.
+// The slot is erased before anything is reported, and an agent that ends in between has only the API to go by.
 func TestStopOfWhatHasNotStartedIsTakenUpAgain(t *testing.T) {
 	dead := &deadLauncher{}
 	r := newRack(t, func(r *rack) { r.clock, r.launch = clocktesting.NewFakeClock(time.Now()), dead })
@@ -739,8 +914,8 @@ func TestStopOfWhatHasNotStartedIsTakenUpAgain(t *testing.T) {
 	r.waitPrepared(i, dead)
 	var down atomic.Bool
 	down.Store(true)
-	r.onMacRack.prepend("update", "macosinstances", func(action clienttesting.Action) (bool, runtime.Object, error) {
-		return down.Load() && terminal(action.(clienttesting.UpdateAction).GetObject().(*instancev1alpha1.MacOSInstance)), nil, apierrors.NewServiceUnavailable("down")
+	r.onMacRack.prepend("patch", "macosinstances", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		return down.Load() && terminal(r.patched(action)), nil, apierrors.NewServiceUnavailable("down")
 	})
 	require.NoError(t, r.kube.CoreV1().Pods(tenant).Delete(r.ctx, "pod-a", metav1.DeleteOptions{}))
 	r.waitFree()
@@ -844,8 +1019,8 @@ func TestRefusalWhileTheAPIIsAway(t *testing.T) {
 		require.NoError(t, r.host.Leak(2))
 	})
 	var reports atomic.Int32
-	r.onMacRack.prepend("update", "macosinstances", func(action clienttesting.Action) (bool, runtime.Object, error) {
-		if !strings.Contains(action.(clienttesting.UpdateAction).GetObject().(*instancev1alpha1.MacOSInstance).Status.Message, "refuses") {
+	r.onMacRack.prepend("patch", "macosinstances", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		if !strings.Contains(r.patched(action).Status.Message, "refuses") {
 			return false, nil, nil
 		}
 		reports.Add(1)
@@ -1019,7 +1194,7 @@ func TestNothingNewIsNotWritten(t *testing.T) {
 	writes := func() int {
 		n := 0
 		for _, action := range r.macrack.Actions() {
-			if action.GetVerb() == "update" {
+			if action.GetVerb() == "patch" {
 				n++
 			}
 		}
@@ -1078,8 +1253,8 @@ func TestHeartbeats(t *testing.T) {
 func TestInstanceGoesAtOnce(t *testing.T) {
 	r := newRack(t)
 	r.run("a")
-	r.onMacRack.prepend("update", "macosinstances", func(action clienttesting.Action) (bool, runtime.Object, error) {
-		i := action.(clienttesting.UpdateAction).GetObject().(*instancev1alpha1.MacOSInstance)
+	r.onMacRack.prepend("patch", "macosinstances", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		i := r.patched(action)
 		if i.Status.Phase != instancev1alpha1.MacOSInstanceStopped {
 			return false, nil, nil
 		}

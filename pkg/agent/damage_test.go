@@ -48,7 +48,7 @@ func TestPodThatTheCacheHasNot(t *testing.T) {
 	require.Error(t, err, "silence of the API ends nothing")
 }
 
-func TestOrphanIsNotForgottenBeforeItIsRecorded(t *testing.T) {
+func TestUnknownInstanceIsNotForgottenBeforeItIsRecorded(t *testing.T) {
 	r := newRack(t)
 	i := r.run("a")
 	var down atomic.Bool
@@ -56,14 +56,17 @@ func TestOrphanIsNotForgottenBeforeItIsRecorded(t *testing.T) {
 	r.onMacRack.prepend("create", "auditrecords", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return down.Load(), nil, apierrors.NewServiceUnavailable("down")
 	})
-	require.NoError(t, r.macrack.Tracker().Delete(instancev1alpha1.SchemeGroupVersion.WithResource("macosinstances"), tenant, "a"))
+	r.changeMacNode(func(m *rackv1alpha1.MacNode) {
+		m.Status.Quarantine = &rackv1alpha1.Quarantine{Reason: rackv1alpha1.ReasonUnknownInstance, Since: metav1.Now(), EndInstances: []string{"uid-a"}}
+	})
+	r.loseInstance("a")
 	r.eventually(func() bool { s, ok := r.agent.slots.Find(string(i.UID)); return ok && s.Phase == slots.Exited }, func() any { return r.agent.slots.Statuses() })
 	s, _ := r.agent.slots.Find(string(i.UID))
-	require.Error(t, r.agent.endOrphan(r.ctx, s))
+	require.Error(t, r.agent.syncMismatch(r.ctx, s))
 	_, err := os.Stat(r.slot(s.Slot).SpecPath())
 	require.NoError(t, err, "still there")
 	down.Store(false)
-	r.eventually(func() bool { return r.recorded("NoInstance") }, func() any { return r.records() })
+	r.eventually(func() bool { return r.recorded("UnknownInstance") }, func() any { return r.records() })
 	r.waitFree()
 }
 
@@ -150,8 +153,8 @@ func TestVirtualMachineThatRanUnseen(t *testing.T) {
 	i.Status.Phase, i.Status.MachineID, i.Status.MACAddress = instancev1alpha1.MacOSInstanceStarting, "bQ==", "02:00:00:00:00:01"
 	r.stop()
 	started := make(chan bool, 100)
-	r.onMacRack.prepend("update", "macosinstances", func(action clienttesting.Action) (bool, runtime.Object, error) {
-		s := action.(clienttesting.UpdateAction).GetObject().(*instancev1alpha1.MacOSInstance).Status
+	r.onMacRack.prepend("patch", "macosinstances", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		s := r.patched(action).Status
 		started <- s.StartedAt != nil && !terminal(&instancev1alpha1.MacOSInstance{Status: s})
 		return false, nil, nil
 	})
@@ -195,8 +198,8 @@ func TestStopOfAnUnknownVirtualMachine(t *testing.T) {
 	r.post(slot, sim.PathHang)
 	require.NoError(t, os.WriteFile(r.slot(slot).SpecPath(), []byte("{"), 0o600))
 	var running atomic.Int32
-	r.onMacRack.prepend("update", "macosinstances", func(action clienttesting.Action) (bool, runtime.Object, error) {
-		if terminal(action.(clienttesting.UpdateAction).GetObject().(*instancev1alpha1.MacOSInstance)) {
+	r.onMacRack.prepend("patch", "macosinstances", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		if terminal(r.patched(action)) {
 			n, _ := r.host.RunningVMs()
 			running.Add(int32(n))
 		}

@@ -121,14 +121,6 @@ func pullFailed(instance *instancev1alpha1.MacOSInstance) bool {
 // show writes to the status of an instance whose image is being fetched, and returns the instance as it is then.
 func (a *Agent) show(ctx context.Context, instance *instancev1alpha1.MacOSInstance, change func(*instancev1alpha1.MacOSInstanceStatus)) *instancev1alpha1.MacOSInstance {
 	written, err := a.updated(ctx, instance, change)
-	if apierrors.IsConflict(err) {
-		live, getErr := a.config.Macrack.InstanceV1alpha1().MacOSInstances(instance.Namespace).Get(ctx, instance.Name, metav1.GetOptions{})
-		if getErr != nil || live.UID != instance.UID || live.Status.Phase != instancev1alpha1.MacOSInstancePulling {
-			return instance
-		}
-		instance = live
-		written, err = a.updated(ctx, live, change)
-	}
 	if err != nil {
 		klog.ErrorS(err, "How an image gets on was not reported", "instance", klog.KObj(instance))
 		return instance

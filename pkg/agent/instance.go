@@ -22,6 +22,7 @@ import (
 	"macrack.io/macrack/pkg/agent/identity"
 	"macrack.io/macrack/pkg/agent/images"
 	"macrack.io/macrack/pkg/agent/slots"
+	"macrack.io/macrack/pkg/apiclient"
 	imagev1alpha1 "macrack.io/macrack/pkg/apis/image/v1alpha1"
 	instancev1alpha1 "macrack.io/macrack/pkg/apis/instance/v1alpha1"
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
@@ -61,22 +62,44 @@ func stopAsked(instance *instancev1alpha1.MacOSInstance) (bool, time.Duration) {
 
 // reconcileInstance brings the virtual machine and the instance into line.
 func (a *Agent) reconcileInstance(ctx context.Context, name types.NamespacedName) error {
-	instance, err := a.instances.MacOSInstances(name.Namespace).Get(name.Name)
+	instance, err := a.getInstance(name)
 	if apierrors.IsNotFound(err) || (err == nil && instance.Status.NodeName != a.config.NodeName) {
 		instance = nil
 	} else if err != nil {
 		return err
 	}
+	// What is wrong with a namesake does not keep the instance waiting.
+	return errors.Join(a.syncInstance(ctx, name, instance), a.syncMismatches(ctx, name, instance))
+}
+
+// getInstance returns an instance as it was seen, or as the agent has just written it.
+func (a *Agent) getInstance(name types.NamespacedName) (*instancev1alpha1.MacOSInstance, error) {
+	obj, exists, err := a.written.GetByKey(name.Namespace + "/" + name.Name)
+	if err != nil {
+		return nil, err
+	}
+	if !exists {
+		return nil, apierrors.NewNotFound(instancev1alpha1.Resource("macosinstances"), name.Name)
+	}
+	return obj.(*instancev1alpha1.MacOSInstance), nil
+}
+
+// syncMismatches deals with the virtual machines that have the name of an instance and are not its own.
+func (a *Agent) syncMismatches(ctx context.Context, name types.NamespacedName, instance *instancev1alpha1.MacOSInstance) error {
+	var errs []error
 	for _, slot := range a.slots.Statuses() {
-		if slot.Spec == nil || slot.Spec.Namespace != name.Namespace || slot.Spec.Name != name.Name {
-			continue
-		}
-		if a.strange(instance, slot) != "" {
-			if err := a.endOrphan(ctx, slot); err != nil {
-				return err
-			}
+		switch {
+		case slot.Spec == nil || slot.Spec.Namespace != name.Namespace || slot.Spec.Name != name.Name:
+		case a.mismatch(instance, slot) != "":
+			errs = append(errs, a.syncMismatch(ctx, slot))
+		default:
+			a.forgetUnknown(slot)
 		}
 	}
+	return errors.Join(errs...)
+}
+
+func (a *Agent) syncInstance(ctx context.Context, name types.NamespacedName, instance *instancev1alpha1.MacOSInstance) error {
 	if instance == nil {
 		// Its pod may have waited for it.
 		pods, err := a.node.Pods().Pods(name.Namespace).List(labels.Everything())
@@ -90,7 +113,7 @@ func (a *Agent) reconcileInstance(ctx context.Context, name types.NamespacedName
 		return err
 	}
 	slot, held := a.slots.Find(string(instance.UID))
-	if held && a.strange(instance, slot) != "" {
+	if held && a.mismatch(instance, slot) != "" {
 		return nil // It is being stopped. Its end is not the instance's, and brings us back.
 	}
 	switch {
@@ -107,11 +130,11 @@ func (a *Agent) reconcileInstance(ctx context.Context, name types.NamespacedName
 	return a.reportPod(ctx, instance, pod)
 }
 
-// strange says why the virtual machine in a slot is not the instance's, which may
+// mismatch says why the virtual machine in a slot is not the instance's, which may
 // be nil; empty if it is.
-func (a *Agent) strange(instance *instancev1alpha1.MacOSInstance, slot slots.Status) string {
+func (a *Agent) mismatch(instance *instancev1alpha1.MacOSInstance, slot slots.Status) string {
 	if instance == nil || string(instance.UID) != slot.UID() || instance.Status.NodeName != a.config.NodeName {
-		return reasonNoInstance
+		return reasonUnknownInstance
 	}
 	if of, ok := a.slots.Find(slot.UID()); ok && of.Slot != slot.Slot {
 		return reasonDuplicateIdentity
@@ -123,27 +146,36 @@ func (a *Agent) strange(instance *instancev1alpha1.MacOSInstance, slot slots.Sta
 	return ""
 }
 
-// endOrphan stops, records and erases a virtual machine that is no instance's. The
-// API is asked once more: a cache may be behind, a VM is not.
-func (a *Agent) endOrphan(ctx context.Context, slot slots.Status) error {
+// syncMismatch ends a virtual machine that is a copy of an instance's, and erases it once that is recorded. One without an
+// instance continues to run: see unknownVMs. The API is asked once more: a cache may be stale.
+func (a *Agent) syncMismatch(ctx context.Context, slot slots.Status) error {
 	live, err := a.config.Macrack.InstanceV1alpha1().MacOSInstances(slot.Spec.Namespace).Get(ctx, slot.Spec.Name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
+	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) { // there is none, or it is on another Mac
 		live = nil
 	} else if err != nil {
 		return err
 	}
-	why := a.strange(live, slot)
+	why := a.mismatch(live, slot)
+	if why == reasonUnknownInstance {
+		return a.syncUnknown(ctx, live, slot)
+	}
+	a.forgetUnknown(slot)
 	if why == "" {
 		return nil
 	}
+	return a.reap(ctx, slot, why, mismatchMessages[why])
+}
+
+// reap stops a virtual machine, and erases it once the reason is recorded.
+func (a *Agent) reap(ctx context.Context, slot slots.Status, reason, message string) error {
 	switch slot.Phase {
 	case slots.Attached, slots.Silent:
-		klog.InfoS("Stopping a VM that is no instance's", "instance", klog.KRef(slot.Spec.Namespace, slot.Spec.Name), "uid", slot.UID(), "slot", slot.Slot, "reason", why)
+		klog.InfoS("Stopping a VM that is not its instance's", "instance", klog.KRef(slot.Spec.Namespace, slot.Spec.Name), "uid", slot.UID(), "slot", slot.Slot, "reason", reason)
 		return a.stop(ctx, slot, rules.DefaultStopGrace)
 	case slots.Exited, slots.Prepared:
 		if err := a.recordRejection(ctx, rackv1alpha1.LayerAgent, slot.Spec.Namespace, &rackv1alpha1.AuditReference{
 			Namespace: slot.Spec.Namespace, Name: slot.Spec.Name, UID: types.UID(slot.UID()),
-		}, why, strangeMessages[why]); isTransient(err) {
+		}, reason, message); isTransient(err) {
 			return err // what is erased without a record is forgotten
 		}
 		return a.erase(slot)
@@ -151,8 +183,7 @@ func (a *Agent) endOrphan(ctx context.Context, slot slots.Status) error {
 	return nil // a change of the slot's brings us back
 }
 
-var strangeMessages = map[string]string{
-	reasonNoInstance:        "a virtual machine on the Mac had no MacOSInstance; it was stopped and erased",
+var mismatchMessages = map[string]string{
 	reasonDuplicateIdentity: "a second virtual machine on the Mac was a copy of the MacOSInstance's; it was stopped and erased",
 	reasonForeignIdentity:   "a virtual machine on the Mac had another machine ID or MAC address than its MacOSInstance; it was stopped and erased",
 }
@@ -188,6 +219,7 @@ func (a *Agent) stop(ctx context.Context, slot slots.Status, grace time.Duration
 	a.mu.Unlock()
 	if wake {
 		a.enqueueAfter(ctx, key{instanceKey, types.NamespacedName{Namespace: slot.Spec.Namespace, Name: slot.Spec.Name}}, due.Sub(now))
+		a.stopAfter(ctx, slot.Slot, due.Sub(now))
 	}
 	var err error
 	if slot.Phase == slots.Attached {
@@ -244,15 +276,14 @@ func (a *Agent) advance(ctx context.Context, instance *instancev1alpha1.MacOSIns
 		if !stop {
 			return a.report(ctx, instance, slot)
 		}
-		if err := a.update(ctx, instance, func(s *instancev1alpha1.MacOSInstanceStatus) {
+		// In this order: the API may refuse the report, or not answer.
+		err := a.stop(ctx, slot, grace)
+		return errors.Join(err, a.update(ctx, instance, func(s *instancev1alpha1.MacOSInstanceStatus) {
 			if s.Phase != instancev1alpha1.MacOSInstanceStopping {
 				s.Phase, s.Message = instancev1alpha1.MacOSInstanceStopping, why
 			}
 			s.IPAddress = nil
-		}); err != nil {
-			return err
-		}
-		return a.stop(ctx, slot, grace)
+		}))
 	case slots.Silent:
 		if stop {
 			if err := a.stop(ctx, slot, grace); err != nil {
@@ -268,23 +299,14 @@ func (a *Agent) advance(ctx context.Context, instance *instancev1alpha1.MacOSIns
 	return nil // a change of the slot's brings us back
 }
 
-// withdraw ends a virtual machine that has not started. It is erased before that is
-// said: a runner that is late finds nothing to run, and one that was first has the
-// slot, so that the virtual machine is stopped as any other. That it stops is said
-// before, as nothing but the slot knows afterwards that there was one.
+// withdraw ends a virtual machine that has not started. It is erased before anything
+// is reported: a runner that is late finds nothing to run, and one that was first has
+// the slot, so that the virtual machine is stopped as any other.
 func (a *Agent) withdraw(ctx context.Context, instance *instancev1alpha1.MacOSInstance, slot slots.Status, why string) error {
-	stopping, err := a.updated(ctx, instance, func(s *instancev1alpha1.MacOSInstanceStatus) {
-		if s.Phase != instancev1alpha1.MacOSInstanceStopping {
-			s.Phase, s.Message = instancev1alpha1.MacOSInstanceStopping, why
-		}
-	})
-	if err != nil {
-		return err
-	}
 	if err := a.erase(slot); err != nil {
 		return err
 	}
-	return a.finish(ctx, stopping, instancev1alpha1.MacOSInstanceStopped, why+"; the virtual machine had not started")
+	return a.finish(ctx, instance, instancev1alpha1.MacOSInstanceStopped, why+"; the virtual machine had not started")
 }
 
 // mustStop tells whether the virtual machine must not go on, with which grace,
@@ -300,19 +322,32 @@ func (a *Agent) mustStop(ctx context.Context, instance *instancev1alpha1.MacOSIn
 		}
 		return true, grace, why, nil
 	}
-	if pod == nil {
-		gone, err := a.podGone(ctx, instance)
-		return gone, rules.DefaultStopGrace, "The placeholder pod was deleted", err
+	if pod != nil && pod.DeletionTimestamp != nil {
+		return true, graceOf(pod), messagePodDeleted, nil
 	}
-	if pod.DeletionTimestamp != nil {
-		grace := rules.DefaultStopGrace
-		if pod.DeletionGracePeriodSeconds != nil {
-			grace = time.Duration(*pod.DeletionGracePeriodSeconds) * time.Second
-		}
-		return true, grace, "The placeholder pod was deleted", nil
-	}
+	// Each question is asked, whether the other has an answer or not.
 	foreign, err := a.foreign(ctx, instance)
-	return foreign != "", rules.DefaultStopGrace, foreign, err
+	if foreign != "" {
+		return true, rules.DefaultStopGrace, foreign, nil
+	}
+	if pod == nil {
+		gone, podErr := a.podGone(ctx, instance)
+		if gone {
+			return true, rules.DefaultStopGrace, messagePodDeleted, nil
+		}
+		err = errors.Join(err, podErr)
+	}
+	return false, 0, "", err
+}
+
+const messagePodDeleted = "The placeholder pod was deleted"
+
+// graceOf returns how long the guest may take whose pod is being deleted.
+func graceOf(pod *corev1.Pod) time.Duration {
+	if pod.DeletionGracePeriodSeconds == nil {
+		return rules.DefaultStopGrace
+	}
+	return time.Duration(*pod.DeletionGracePeriodSeconds) * time.Second
 }
 
 // foreign says why this Mac is not the instance's, or nothing if it is. Before it
@@ -463,7 +498,7 @@ func (a *Agent) kernelRefused(ctx context.Context, instance *instancev1alpha1.Ma
 		if next := a.nextTry(slot.Result.EndedAt); next > 0 {
 			a.enqueueAfter(ctx, key{instanceKey, types.NamespacedName{Namespace: instance.Namespace, Name: instance.Name}}, next)
 		} else {
-			err = a.tryAgain(instance, slot)
+			err = a.tryAgain(ctx, instance, slot)
 		}
 		// The try does not wait for the API, which may be away.
 		return errors.Join(err, a.update(ctx, instance, func(s *instancev1alpha1.MacOSInstanceStatus) {
@@ -502,7 +537,10 @@ func (a *Agent) nextTry(lastTry time.Time) time.Duration {
 }
 
 // tryAgain relaunches a virtual machine that the kernel has refused.
-func (a *Agent) tryAgain(instance *instancev1alpha1.MacOSInstance, slot slots.Status) error {
+func (a *Agent) tryAgain(ctx context.Context, instance *instancev1alpha1.MacOSInstance, slot slots.Status) error {
+	if _, err := a.confirmStart(ctx, instance); err != nil {
+		return err
+	}
 	a.starting.RLock()
 	defer a.starting.RUnlock()
 	if err := a.slots.Relaunch(slot.UID()); err != nil {
@@ -546,6 +584,9 @@ func (a *Agent) launch(ctx context.Context, instance *instancev1alpha1.MacOSInst
 			return err
 		}
 		return a.finish(ctx, instance, instancev1alpha1.MacOSInstanceFailed, fmt.Sprintf("The virtual machine's process did not run in %d tries: %v", l.tries, slot.Err))
+	}
+	if _, err := a.confirmStart(ctx, instance); err != nil {
+		return err
 	}
 	a.starting.RLock()
 	defer a.starting.RUnlock()
@@ -607,6 +648,14 @@ func (a *Agent) begin(ctx context.Context, instance *instancev1alpha1.MacOSInsta
 	if instance.Status.StartedAt != nil {
 		return a.finish(ctx, instance, instancev1alpha1.MacOSInstanceFailed, "The virtual machine is gone from the Mac")
 	}
+	if instance.Status.MachineID != "" {
+		// An end that was interrupted between the slot and its report.
+		if stop, _, why, err := a.mustStop(ctx, instance, pod); err != nil {
+			return err
+		} else if stop {
+			return a.finish(ctx, instance, instancev1alpha1.MacOSInstanceStopped, why+"; there is no virtual machine")
+		}
+	}
 	if pod == nil || pod.DeletionTimestamp != nil || podEnded(pod) {
 		return nil // it was not asked for yet, or no more
 	}
@@ -630,10 +679,13 @@ func (a *Agent) room(ctx context.Context, instance *instancev1alpha1.MacOSInstan
 	if err != nil {
 		return true, err
 	}
-	if u := a.state.get().Unhealthy; u != nil || macNode.Status.Quarantine != nil {
+	if u := a.state.get().Unhealthy; u != nil || macNode.Status.Quarantine != nil || a.unknownVMs() != "" {
 		return true, a.update(ctx, instance, func(s *instancev1alpha1.MacOSInstanceStatus) {
 			s.Message = fmt.Sprintf("MacNode %s is quarantined and starts no virtual machine until it has been rebooted or an administrator has cleared it", macNode.Name)
 		})
+	}
+	if slot, found := a.unchecked(); found {
+		return true, fmt.Errorf("slot %d runs a virtual machine whose instance has not been found yet", slot.Slot)
 	}
 	for _, slot := range a.slots.Statuses() {
 		if slot.Phase == slots.Free {
@@ -678,7 +730,7 @@ func (a *Agent) start(ctx context.Context, instance *instancev1alpha1.MacOSInsta
 	if err != nil {
 		return err
 	}
-	if instance, err = a.identify(ctx, instance, cached); err != nil {
+	if instance, err = a.claimStart(ctx, instance, cached); err != nil {
 		return err
 	}
 	err = a.fill(instance, class, image, cached)
@@ -693,10 +745,12 @@ func (a *Agent) start(ctx context.Context, instance *instancev1alpha1.MacOSInsta
 	return err
 }
 
-// identify gives the instance a machine ID and a MAC address, which the registry
-// takes only if no other instance has them. Refused, it returns an error, and the
-// next try makes up others.
-func (a *Agent) identify(ctx context.Context, instance *instancev1alpha1.MacOSInstance, image images.Cached) (*instancev1alpha1.MacOSInstance, error) {
+// claimStart gives the instance a machine ID and a MAC address, which the registry
+// accepts only if no other instance has them, and only if one more virtual machine may
+// start on the Mac: it counts it and records the start in the same transaction. Nothing
+// is launched before that has been answered. Refused, claimStart returns an error, and
+// the next try makes up another identity.
+func (a *Agent) claimStart(ctx context.Context, instance *instancev1alpha1.MacOSInstance, image images.Cached) (*instancev1alpha1.MacOSInstance, error) {
 	machineID, macAddress := instance.Status.MachineID, instance.Status.MACAddress
 	if machineID == "" {
 		var err error
@@ -707,11 +761,34 @@ func (a *Agent) identify(ctx context.Context, instance *instancev1alpha1.MacOSIn
 	if macAddress == "" {
 		macAddress = identity.NewMACAddress()
 	}
-	return a.updated(ctx, instance, func(s *instancev1alpha1.MacOSInstanceStatus) {
+	claimed, err := a.updated(ctx, instance, func(s *instancev1alpha1.MacOSInstanceStatus) {
 		s.Phase, s.Message = instancev1alpha1.MacOSInstanceStarting, ""
 		s.MachineID, s.MACAddress, s.ImageDigest = machineID, macAddress, image.Digest
 		a.condition(s, instance, instancev1alpha1.MacOSInstanceImageReady, metav1.ConditionTrue, reasonCached, "")
 	})
+	if err != nil {
+		return nil, err
+	}
+	return a.confirmStart(ctx, claimed)
+}
+
+// confirmStart makes sure that the registry has granted the start. An instance that got its identity from a registry that
+// did not grant starts yet is granted one with the next write of its agent.
+func (a *Agent) confirmStart(ctx context.Context, instance *instancev1alpha1.MacOSInstance) (*instancev1alpha1.MacOSInstance, error) {
+	if instance.Status.StartGrantedAt != nil || instance.Status.StartedAt != nil {
+		return instance, nil
+	}
+	faults.At("grant: before")
+	patch := fmt.Appendf(nil, `{"metadata":{"uid":%q},"status":{"phase":%q}}`, instance.UID, instance.Status.Phase)
+	granted, err := a.patch(ctx, instance, patch)
+	faults.At("grant: after")
+	if err != nil {
+		return nil, err
+	}
+	if granted.Status.StartGrantedAt == nil {
+		return nil, errors.New("the registry has not granted the start of the virtual machine")
+	}
+	return granted, nil
 }
 
 // fill puts the virtual machine into a slot and starts it.
@@ -780,9 +857,28 @@ func (a *Agent) updated(ctx context.Context, instance *instancev1alpha1.MacOSIns
 		return instance, nil
 	}
 	faults.At("report " + string(next.Status.Phase) + ": before")
-	written, err := a.config.Macrack.InstanceV1alpha1().MacOSInstances(next.Namespace).UpdateStatus(ctx, next, metav1.UpdateOptions{})
+	written, err := a.patchStatus(ctx, instance, next)
 	faults.At("report " + string(next.Status.Phase) + ": after")
 	return written, err
+}
+
+// patchStatus writes what differs between two versions of an instance's status, whatever others have written meanwhile: the
+// registry judges.
+func (a *Agent) patchStatus(ctx context.Context, before, after *instancev1alpha1.MacOSInstance) (*instancev1alpha1.MacOSInstance, error) {
+	patch, err := apiclient.StatusPatch(before, after)
+	if err != nil {
+		return nil, err
+	}
+	return a.patch(ctx, after, patch)
+}
+
+func (a *Agent) patch(ctx context.Context, instance *instancev1alpha1.MacOSInstance, patch []byte) (*instancev1alpha1.MacOSInstance, error) {
+	written, err := a.config.Macrack.InstanceV1alpha1().MacOSInstances(instance.Namespace).Patch(ctx, instance.Name, apiclient.PatchType, patch, metav1.PatchOptions{}, "status")
+	if err != nil {
+		return nil, err
+	}
+	a.written.Mutation(written)
+	return written, nil
 }
 
 // instancesHere returns the instances of a namespace that are on this Mac.

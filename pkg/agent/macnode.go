@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"k8s.io/apimachinery/pkg/api/equality"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -14,6 +13,7 @@ import (
 
 	"macrack.io/macrack/pkg/agent/host"
 	"macrack.io/macrack/pkg/agent/slots"
+	"macrack.io/macrack/pkg/apiclient"
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
 	"macrack.io/macrack/pkg/apis/scalar"
 	"macrack.io/macrack/pkg/vm/faults"
@@ -26,14 +26,15 @@ const minimumFree = 10 << 30
 // reconcileMacNode reports the Mac, and scrubs it when its lease ends. It writes
 // only what has changed.
 func (a *Agent) reconcileMacNode(ctx context.Context) error {
-	macNode, err := a.macNodes.Get(a.config.NodeName)
-	if apierrors.IsNotFound(err) {
+	obj, exists, err := a.wroteNode.GetByKey(a.config.NodeName)
+	if err == nil && !exists {
 		klog.V(2).InfoS("There is no MacNode for this Mac yet", "node", a.config.NodeName)
 		return nil
 	}
 	if err != nil {
 		return err
 	}
+	macNode := obj.(*rackv1alpha1.MacNode)
 	info, err := a.config.Host.Info()
 	if err != nil {
 		return fmt.Errorf("host: %w", err)
@@ -61,9 +62,16 @@ func (a *Agent) reconcileMacNode(ctx context.Context) error {
 	if scrub != nil {
 		faults.At("scrub: report: before")
 	}
-	_, err = a.config.Macrack.RackV1alpha1().MacNodes().UpdateStatus(ctx, next, metav1.UpdateOptions{})
+	patch, err := apiclient.StatusPatch(macNode, next)
+	if err != nil {
+		return err
+	}
+	written, err := a.config.Macrack.RackV1alpha1().MacNodes().Patch(ctx, next.Name, apiclient.PatchType, patch, metav1.PatchOptions{}, "status")
 	if scrub != nil {
 		faults.At("scrub: report: after")
+	}
+	if err == nil {
+		a.wroteNode.Mutation(written)
 	}
 	return err
 }
@@ -146,6 +154,9 @@ func (a *Agent) setSlotsHealthy(macNode *rackv1alpha1.MacNode, info host.Info) {
 	}
 	if u := a.state.get().Unhealthy; u != nil {
 		unhealthy(u.Reason, u.Message)
+	}
+	if unknown := a.unknownVMs(); unknown != "" {
+		unhealthy(rackv1alpha1.ReasonUnknownInstance, unknown)
 	}
 	if info.SerialNumber != macNode.Spec.SerialNumber {
 		unhealthy(rackv1alpha1.ReasonSerialMismatch, fmt.Sprintf("the Mac's serial number is %s, the MacNode says %s", info.SerialNumber, macNode.Spec.SerialNumber))

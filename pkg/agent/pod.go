@@ -24,8 +24,8 @@ import (
 const (
 	// reasonForeignPod: the pod is not the placeholder of an instance of this Mac's lease.
 	reasonForeignPod = "ForeignPod"
-	// reasonNoInstance: a virtual machine on the Mac is no instance's.
-	reasonNoInstance = "NoInstance"
+	// reasonUnknownInstance: a virtual machine on the Mac belongs to no instance of the API.
+	reasonUnknownInstance = rackv1alpha1.ReasonUnknownInstance
 	// reasonDuplicateIdentity: the identity is that of another virtual machine on the Mac.
 	reasonDuplicateIdentity = "DuplicateIdentity"
 	// reasonForeignIdentity: a virtual machine has not the identity of its instance.
@@ -131,6 +131,9 @@ func (a *Agent) settlePod(ctx context.Context, name types.NamespacedName) error 
 	}
 	if podEnded(pod) || a.node.Ended(pod) {
 		return nil
+	}
+	if _, held := a.slots.Find(pod.Annotations[rules.AnnotationInstanceUID]); held && pod.Status.Phase == corev1.PodRunning {
+		return nil // its virtual machine may still run, though its instance is unknown
 	}
 	if pod.Status.Phase == corev1.PodRunning {
 		// It was an instance's, which is gone.

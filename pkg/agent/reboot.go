@@ -13,6 +13,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/klog/v2"
 
 	"macrack.io/macrack/pkg/agent/host"
@@ -55,7 +56,7 @@ type reboot struct {
 func (a *Agent) rebootIfItHelps(ctx context.Context, macNode *rackv1alpha1.MacNode, info host.Info) error {
 	q := macNode.Status.Quarantine
 	rebooter, can := a.config.Host.(host.Rebooter)
-	if !can || !a.reboots.whenEmpty.Load() || q == nil || q.BootID != info.BootID || !slices.Contains(curable, q.Reason) || macNode.Status.RunningVMs > 0 {
+	if !can || !a.reboots.whenEmpty.Load() || q == nil || q.BootID != info.BootID || !slices.Contains(curable, q.Reason) {
 		return nil
 	}
 	// Nothing is put into a slot meanwhile.
@@ -65,6 +66,20 @@ func (a *Agent) rebootIfItHelps(ctx context.Context, macNode *rackv1alpha1.MacNo
 		if slot.Phase != slots.Free {
 			return nil // a change of the slot's brings us back
 		}
+	}
+	// What has begun to run, and has no slot, is reported first. What waits for its launch may wait.
+	all, err := a.instances.List(labels.Everything())
+	if err != nil {
+		return err
+	}
+	waiting := int32(0)
+	for _, instance := range all {
+		if s := instance.Status; s.NodeName == a.config.NodeName && s.StartGrantedAt != nil && s.StartedAt == nil && !terminal(instance) {
+			waiting++
+		}
+	}
+	if macNode.Status.RunningVMs > waiting {
+		return nil
 	}
 	path := filepath.Join(a.config.StateDir, rebootsFile)
 	history, err := readReboots(path)

@@ -68,6 +68,13 @@ func TestNoReboot(t *testing.T) {
 			m.Status.Quarantine.Reason = rackv1alpha1.ReasonCannotReattach
 		}, false},
 		{"a virtual machine runs", func(_ *rack, m *rackv1alpha1.MacNode) { m.Status.RunningVMs = 1 }, false},
+		{"an instance waits for its launch", func(r *rack, m *rackv1alpha1.MacNode) {
+			m.Status.RunningVMs = 1
+			i := newInstance("waits")
+			i.Status.StartGrantedAt = ptr(metav1.Now())
+			r.create(i, nil)
+			r.eventually(func() bool { _, err := r.agent.instances.MacOSInstances(tenant).Get("waits"); return err == nil }, func() any { return nil })
+		}, true},
 		{"the configuration says never", func(r *rack, _ *rackv1alpha1.MacNode) { r.agent.reboots.set(configv1alpha1.RebootNever) }, false},
 		{"the configuration says nothing", func(r *rack, _ *rackv1alpha1.MacNode) { r.agent.reboots.set("") }, false},
 		{"the history is garbled", func(r *rack, _ *rackv1alpha1.MacNode) {

@@ -214,8 +214,10 @@ func TestBuilders(t *testing.T) {
 	vm.Status.Phase = instance.MacOSInstanceFailed
 	vm.Status.Message = "the guest panicked"
 	assert.Equal(t, rack.AuditDetails{
-		LocalVMs: ptr.To[int32](0), MachineID: "id-vm", MACAddress: "06:00:00:00:00:01", Reason: "Failed", Message: "the guest panicked",
+		LocalVMs: ptr.To[int32](0), MachineID: "id-vm", MACAddress: "06:00:00:00:00:01", Reason: "Failed", Message: "its virtual machine never ran: the guest panicked",
 	}, NewInstanceStopped(vm, lease, 0).Details)
+	vm.Status.StartedAt = ptr.To(metav1.Now())
+	assert.Equal(t, "the guest panicked", NewInstanceStopped(vm, lease, 0).Details.Message)
 	vm.Status.StopRequest = &instance.StopRequest{Reason: "LeaseHeld"}
 	assert.Equal(t, "LeaseHeld", NewInstanceStopped(vm, nil, 0).Details.Reason)
 

@@ -55,8 +55,8 @@ func NewLeaseReleased(lease *rack.MacNodeLease, releasedAt time.Time, nodeTaints
 	return record
 }
 
-// NewInstanceStarted returns the record of an instance that has begun to run. localVMs is how many virtual
-// machines the Mac runs with it. The lease may be nil if it is not at hand.
+// NewInstanceStarted returns the record of an instance whose virtual machine may start, which its agent launches only after that.
+// localVMs is how many virtual machines the Mac runs with it, at most. The lease may be nil if it is not at hand.
 func NewInstanceStarted(i *instance.MacOSInstance, lease *rack.MacNodeLease, localVMs int32) *rack.AuditRecord {
 	record := ofInstance(rack.InstanceStarted, i, lease)
 	record.Details.LocalVMs = &localVMs
@@ -65,14 +65,20 @@ func NewInstanceStarted(i *instance.MacOSInstance, lease *rack.MacNodeLease, loc
 	return record
 }
 
-// NewInstanceStopped returns the record of an instance that has run and has ended. localVMs is how many virtual
-// machines the Mac runs without it. The lease may be nil if it is not at hand.
+// neverRan begins the message of the record of an instance that was allowed to start and did not.
+const neverRan = "its virtual machine never ran: "
+
+// NewInstanceStopped returns the record of an instance that was allowed to start and has ended. If it never ran, the message says
+// so. localVMs is how many virtual machines the Mac runs without it, at most. The lease may be nil if it is not at hand.
 func NewInstanceStopped(i *instance.MacOSInstance, lease *rack.MacNodeLease, localVMs int32) *rack.AuditRecord {
 	record := ofInstance(rack.InstanceStopped, i, lease)
 	record.Details.LocalVMs = &localVMs
 	record.Details.MachineID = i.Status.MachineID
 	record.Details.MACAddress = i.Status.MACAddress
 	record.Details.Message = i.Status.Message
+	if i.Status.StartedAt == nil {
+		record.Details.Message = neverRan + i.Status.Message
+	}
 	switch {
 	case i.Status.StopRequest != nil && i.Status.StopRequest.Reason != "":
 		record.Details.Reason = i.Status.StopRequest.Reason

@@ -12,6 +12,7 @@ import (
 	"macrack.io/macrack/pkg/agent/host"
 	"macrack.io/macrack/pkg/agent/images"
 	"macrack.io/macrack/pkg/agent/slots"
+	"macrack.io/macrack/pkg/apiclient"
 	"macrack.io/macrack/pkg/generated/clientset/versioned"
 	"macrack.io/macrack/pkg/vm/faults"
 	"macrack.io/macrack/pkg/vm/sim"
@@ -33,6 +34,7 @@ func RunAgent(ctx context.Context, o AgentOptions) error {
 	if err != nil {
 		return err
 	}
+	client = apiclient.BoundRequests(client, apiclient.RequestTimeout)
 	kube, err := kubernetes.NewForConfig(client)
 	if err != nil {
 		return err

@@ -483,7 +483,7 @@ func (r *run) smallDisk(ctx context.Context) error {
 	return r.mac.startAgent()
 }
 
-// orphans plants virtual machines that are no instance's.
+// orphans plants virtual machines that are not those of their instances.
 func orphans(ctx context.Context, r *run) error {
 	plant := func(slot int, change func(*contract.Spec)) error {
 		dir := r.mac.slot(slot)
@@ -498,8 +498,9 @@ func orphans(ctx context.Context, r *run) error {
 		return r.mac.startRunner(dir)
 	}
 	r.fault("a virtual machine without an instance", func() error {
+		var unknown string
 		r.mac.killAgent()
-		if err := plant(0, func(*contract.Spec) {}); err != nil {
+		if err := plant(0, func(s *contract.Spec) { unknown = s.InstanceUID }); err != nil {
 			return err
 		}
 		if err := wait(ctx, func() error {
@@ -510,7 +511,16 @@ func orphans(ctx context.Context, r *run) error {
 		}); err != nil {
 			return err
 		}
-		return errors.Join(r.mac.startAgent(), r.recorded(ctx, "NoInstance"), r.clear(ctx), r.settle(ctx))
+		if err := errors.Join(r.mac.startAgent(), r.quarantined(ctx, rackv1alpha1.ReasonUnknownInstance)); err != nil {
+			return err
+		}
+		// It continues to run, also with an agent that has just started, until an administrator decides.
+		r.mac.killAgent()
+		err := errors.Join(r.mac.startAgent(), r.quarantined(ctx, rackv1alpha1.ReasonUnknownInstance))
+		if n := len(r.mac.vms(ctx)); n != 1 {
+			err = errors.Join(err, fmt.Errorf("%d virtual machines run, wanted the unknown one", n))
+		}
+		return errors.Join(err, r.decide(ctx, unknown), r.recorded(ctx, "UnknownInstance"), r.unquarantine(ctx), r.clear(ctx), r.settle(ctx))
 	})
 	i, err := r.start(ctx)
 	if err != nil {

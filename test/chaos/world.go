@@ -316,6 +316,8 @@ func (w *world) agree(ctx context.Context) error {
 				return fmt.Errorf("%s is %s, and runs (pid %d)", i.Name, i.Status.Phase, v.PID)
 			}
 			continue
+		case runs && i.Status.StartGrantedAt == nil:
+			return fmt.Errorf("%s runs, and its start was not granted", i.Name)
 		case i.Status.Phase != instancev1alpha1.MacOSInstanceRunning:
 			return fmt.Errorf("%s is %s: %s", i.Name, i.Status.Phase, i.Status.Message)
 		case !runs:
@@ -369,8 +371,8 @@ func (w *world) pids(ctx context.Context) map[string]int {
 	return pids
 }
 
-// ledger checks that each virtual machine that ran has one start and one end on
-// record, as it has none that did not.
+// ledger checks that each virtual machine that was allowed to start has one start and one
+// end on record.
 func (w *world) ledger(ctx context.Context) error {
 	records, err := w.admin.RackV1alpha1().AuditRecords(tenant).List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -412,6 +414,29 @@ func (w *world) recorded(ctx context.Context, reason string) error {
 		}
 		return nil
 	})
+}
+
+// decide has an administrator end a virtual machine without an instance, and waits until it is gone.
+func (w *world) decide(ctx context.Context, uid string) error {
+	if err := w.patchNode(ctx, fmt.Sprintf(`{"status":{"quarantine":{"endInstances":[%q]}}}`, uid)); err != nil {
+		return err
+	}
+	return wait(ctx, func() error {
+		node, err := w.node(ctx)
+		if err == nil && !meta.IsStatusConditionTrue(node.Status.Conditions, rackv1alpha1.MacNodeSlotsHealthy) {
+			err = errors.New("the Mac is not healthy")
+		}
+		return err
+	})
+}
+
+func (w *world) patchNode(ctx context.Context, patch string) error {
+	node, err := w.node(ctx)
+	if err != nil {
+		return err
+	}
+	_, err = w.admin.RackV1alpha1().MacNodes().Patch(ctx, node.Name, types.MergePatchType, []byte(patch), metav1.PatchOptions{}, "status")
+	return err
 }
 
 func terminal(i *instancev1alpha1.MacOSInstance) bool {

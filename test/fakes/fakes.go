@@ -2,14 +2,20 @@
 package fakes
 
 import (
+	"encoding/json"
 	"errors"
+	"fmt"
+	"reflect"
 	"strconv"
 	"sync"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	"k8s.io/apimachinery/pkg/watch"
 	clienttesting "k8s.io/client-go/testing"
 )
@@ -25,16 +31,25 @@ type Client interface {
 // a writer overwrites what another one has written since it read.
 type Store struct {
 	tracker clienttesting.ObjectTracker
+	judges  []Judge
 	mu      sync.Mutex
 	version int
 }
 
-// RefuseStale makes the updates through client answer Conflict if they are of a stale object.
-func RefuseStale(client Client) *Store {
-	s := &Store{tracker: client.Tracker(), version: 1000}
+// A Judge changes or refuses a write of an object, as a registry does.
+type Judge func(old, new runtime.Object) error
+
+// RefuseStale makes the updates through client answer Conflict if they are of a stale object, and its patches as a server does:
+// they are made of what is stored, and answer Conflict only if they name another UID or resource version.
+func RefuseStale(client Client, judges ...Judge) *Store {
+	s := &Store{tracker: client.Tracker(), judges: judges, version: 1000}
 	client.PrependReactor("update", "*", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		obj := action.(clienttesting.UpdateAction).GetObject()
 		return true, obj, s.Update(action.GetResource(), obj)
+	})
+	client.PrependReactor("patch", "*", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		obj, err := s.patch(action.(clienttesting.PatchAction))
+		return true, obj, err
 	})
 	return s
 }
@@ -51,6 +66,14 @@ func (s *Store) Update(gvr schema.GroupVersionResource, obj runtime.Object) erro
 	if err != nil {
 		return err
 	}
+	return s.replace(gvr, stored, obj)
+}
+
+func (s *Store) replace(gvr schema.GroupVersionResource, stored, obj runtime.Object) error {
+	accessor, err := meta.Accessor(obj)
+	if err != nil {
+		return err
+	}
 	current, err := meta.Accessor(stored)
 	if err != nil {
 		return err
@@ -58,9 +81,59 @@ func (s *Store) Update(gvr schema.GroupVersionResource, obj runtime.Object) erro
 	if current.GetResourceVersion() != accessor.GetResourceVersion() {
 		return apierrors.NewConflict(gvr.GroupResource(), accessor.GetName(), errors.New("stale"))
 	}
+	for _, judge := range s.judges {
+		if err := judge(stored, obj); err != nil {
+			return err
+		}
+	}
+	if equality.Semantic.DeepEqual(stored, obj) {
+		return nil // nothing is written
+	}
 	s.version++
 	accessor.SetResourceVersion(strconv.Itoa(s.version))
 	return s.tracker.Update(gvr, obj, accessor.GetNamespace())
+}
+
+func (s *Store) patch(action clienttesting.PatchAction) (runtime.Object, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	stored, err := s.tracker.Get(action.GetResource(), action.GetNamespace(), action.GetName())
+	if err != nil {
+		return nil, err
+	}
+	obj, err := Patched(stored, action)
+	if err != nil {
+		return nil, err
+	}
+	was, err := meta.Accessor(stored)
+	if err != nil {
+		return nil, err
+	}
+	is, err := meta.Accessor(obj)
+	if err != nil {
+		return nil, err
+	}
+	if was.GetUID() != is.GetUID() {
+		return nil, apierrors.NewConflict(action.GetResource().GroupResource(), action.GetName(), errors.New("another object of the name"))
+	}
+	return obj, s.replace(action.GetResource(), stored, obj)
+}
+
+// Patched returns what a strategic merge patch makes of an object.
+func Patched(stored runtime.Object, action clienttesting.PatchAction) (runtime.Object, error) {
+	if action.GetPatchType() != types.StrategicMergePatchType {
+		return nil, fmt.Errorf("a patch of type %s is not supported", action.GetPatchType())
+	}
+	before, err := json.Marshal(stored)
+	if err != nil {
+		return nil, err
+	}
+	obj := reflect.New(reflect.TypeOf(stored).Elem()).Interface().(runtime.Object)
+	after, err := strategicpatch.StrategicMergePatch(before, action.GetPatch(), obj)
+	if err != nil {
+		return nil, err
+	}
+	return obj, json.Unmarshal(after, obj)
 }
 
 // CopyWatched gives watchers copies of the objects. A fake clientset hands them its own, which an informer's transform then changes

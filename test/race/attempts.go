@@ -128,6 +128,10 @@ var attempts = []attempt{
 	{"instance/deletecollection", when(1, func(v view) bool { return len(v.instances) > 0 }), deleteInstances},
 	{"instance/unfinalize", when(1, func(v view) bool { return len(v.live) > 0 }), unfinalize},
 
+	// Whoever writes metadata keeps nobody from anything.
+	{"instance/annotate", when(6, func(v view) bool { return len(v.live) > 0 }), annotateInstance},
+	{"lease/annotate", when(6, leased), annotateLease},
+
 	// Images.
 	{"image/delete", always(1), deleteImage},
 
@@ -592,6 +596,36 @@ func deleteInstances(w *worker, ctx context.Context, v view) {
 		metav1.ListOptions{FieldSelector: "spec.leaseName=" + i.Spec.LeaseName})
 	w.tried("instance/deletecollection", err)
 	w.lookAtInstances(ctx, v)
+}
+
+// burst is how many times metadata is written at once.
+const burst = 4
+
+func annotateInstance(w *worker, ctx context.Context, v view) {
+	i := pick(v.live)
+	for range burst {
+		written, err := w.client().InstanceV1alpha1().MacOSInstances(i.Namespace).Patch(asTenant(ctx, i.Namespace), i.Name, types.MergePatchType, annotation(), metav1.PatchOptions{})
+		if w.tried("instance/annotate", err) != success {
+			w.lookAtInstance(ctx, v.mac, i)
+			return
+		}
+		w.wrote(written)
+		v.mac.sawInstance(written)
+	}
+}
+
+func annotateLease(w *worker, ctx context.Context, v view) {
+	for range burst {
+		written, err := w.client().RackV1alpha1().MacNodeLeases(v.lease.Namespace).Patch(asTenant(ctx, v.lease.Namespace), v.lease.Name, types.MergePatchType, annotation(), metav1.PatchOptions{})
+		if w.tried("lease/annotate", err) != success {
+			return
+		}
+		w.wrote(written)
+	}
+}
+
+func annotation() []byte {
+	return fmt.Appendf(nil, `{"metadata":{"annotations":{"flood":"%d"}}}`, rand.Int64())
 }
 
 // Images

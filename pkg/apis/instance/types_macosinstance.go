@@ -110,7 +110,8 @@ type MacOSInstanceStatus struct {
 	Conditions   []metav1.Condition
 
 	// NamespaceUID is the UID of the namespace that the instance was created in, set by the server.
-	NamespaceUID types.UID
+	NamespaceUID   types.UID
+	StartGrantedAt *metav1.Time
 }
 
 // IPAddress is an address with where it was learnt.

@@ -79,6 +79,8 @@ const (
 	ReasonScrubFailed = "ScrubFailed"
 	// ReasonScrubAsserted means that it was not the agent who said that the Mac is scrubbed.
 	ReasonScrubAsserted = "ScrubAsserted"
+	// ReasonUnknownInstance means that a virtual machine runs that has no MacOSInstance: the API has lost state.
+	ReasonUnknownInstance = "UnknownInstance"
 )
 
 // MacNodeStatus is what the agent and the registry know of a Mac.
@@ -106,10 +108,11 @@ type LeaseReference struct {
 
 // Quarantine says why nothing is placed on a Mac.
 type Quarantine struct {
-	Reason  string
-	Message string
-	Since   metav1.Time
-	BootID  string
+	Reason       string
+	Message      string
+	Since        metav1.Time
+	BootID       string
+	EndInstances []string
 }
 
 // ScrubReport is an agent's proof that nothing of a tenant is left.

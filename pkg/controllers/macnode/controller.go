@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
 
+	"macrack.io/macrack/pkg/apiclient"
 	configv1alpha1 "macrack.io/macrack/pkg/apis/config/v1alpha1"
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
 	"macrack.io/macrack/pkg/controllers/env"
@@ -35,8 +36,12 @@ func newController(e *env.Env, h *heartbeats) *runner.Controller {
 			return offlineAfter(config)
 		},
 		getMac: e.MacNodes.Lister().Get,
-		updateState: func(ctx context.Context, mac *rackv1alpha1.MacNode) error {
-			_, err := e.MacRack.RackV1alpha1().MacNodes().UpdateStatus(ctx, mac, metav1.UpdateOptions{FieldManager: env.FieldManager})
+		updateState: func(ctx context.Context, before, after *rackv1alpha1.MacNode) error {
+			patch, err := apiclient.StatusPatch(before, after)
+			if err != nil {
+				return err
+			}
+			_, err = e.MacRack.RackV1alpha1().MacNodes().Patch(ctx, after.Name, apiclient.PatchType, patch, metav1.PatchOptions{FieldManager: env.FieldManager}, "status")
 			return err
 		},
 		event: func(mac *rackv1alpha1.MacNode, eventType, reason, message string) {

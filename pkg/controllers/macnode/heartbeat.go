@@ -97,7 +97,7 @@ type reconciler struct {
 	heartbeats   *heartbeats
 	offlineAfter func() time.Duration
 	getMac       func(name string) (*rackv1alpha1.MacNode, error)
-	updateState  func(ctx context.Context, mac *rackv1alpha1.MacNode) error
+	updateState  func(ctx context.Context, before, after *rackv1alpha1.MacNode) error
 	event        func(mac *rackv1alpha1.MacNode, eventType, reason, message string)
 }
 
@@ -143,8 +143,8 @@ func wasSeen(mac *rackv1alpha1.MacNode) bool {
 // write keeps the condition Ready true, and tells of a change of its status.
 func (r *reconciler) write(ctx context.Context, mac *rackv1alpha1.MacNode, status metav1.ConditionStatus, reason, message string) error {
 	turned := !meta.IsStatusConditionPresentAndEqual(mac.Status.Conditions, rackv1alpha1.MacNodeReady, status)
-	mac = mac.DeepCopy()
-	if !meta.SetStatusCondition(&mac.Status.Conditions, metav1.Condition{
+	after := mac.DeepCopy()
+	if !meta.SetStatusCondition(&after.Status.Conditions, metav1.Condition{
 		Type:               rackv1alpha1.MacNodeReady,
 		Status:             status,
 		Reason:             reason,
@@ -154,7 +154,7 @@ func (r *reconciler) write(ctx context.Context, mac *rackv1alpha1.MacNode, statu
 	}) {
 		return nil
 	}
-	if err := r.updateState(ctx, mac); err != nil || !turned {
+	if err := r.updateState(ctx, mac, after); err != nil || !turned {
 		return err
 	}
 	eventType := corev1.EventTypeNormal

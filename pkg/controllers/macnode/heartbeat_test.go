@@ -124,7 +124,7 @@ func TestHeartbeats(t *testing.T) {
 				heartbeats:   newHeartbeats(clock.Now),
 				offlineAfter: func() time.Duration { return time.Minute },
 				getMac:       func(string) (*rackv1alpha1.MacNode, error) { return mac, nil },
-				updateState: func(_ context.Context, updated *rackv1alpha1.MacNode) error {
+				updateState: func(_ context.Context, _, updated *rackv1alpha1.MacNode) error {
 					require.Len(t, updated.Status.Conditions, 1)
 					c := updated.Status.Conditions[0]
 					write = string(c.Status) + " " + c.Reason
@@ -185,7 +185,7 @@ func TestNoEventWithoutAWrite(t *testing.T) {
 	r := &reconciler{
 		now: func() time.Time { return noon }, heartbeats: h, offlineAfter: func() time.Duration { return time.Minute },
 		getMac:      func(string) (*rackv1alpha1.MacNode, error) { return &rackv1alpha1.MacNode{}, nil },
-		updateState: func(context.Context, *rackv1alpha1.MacNode) error { return refused },
+		updateState: func(_ context.Context, _, _ *rackv1alpha1.MacNode) error { return refused },
 		event:       func(*rackv1alpha1.MacNode, string, string, string) { t.Error("an event for what did not happen") },
 	}
 	_, err := r.reconcile(t.Context(), "mac-1")
@@ -202,7 +202,7 @@ func TestReadyFollowsTheGeneration(t *testing.T) {
 	r := &reconciler{
 		now: func() time.Time { return noon }, heartbeats: h, offlineAfter: func() time.Duration { return time.Minute },
 		getMac:      func(string) (*rackv1alpha1.MacNode, error) { return mac, nil },
-		updateState: func(_ context.Context, updated *rackv1alpha1.MacNode) error { mac = updated; writes++; return nil },
+		updateState: func(_ context.Context, _, updated *rackv1alpha1.MacNode) error { mac = updated; writes++; return nil },
 		event:       func(*rackv1alpha1.MacNode, string, string, string) { t.Error("an event for what did not happen") },
 	}
 	for range 2 {

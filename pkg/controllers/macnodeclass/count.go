@@ -8,6 +8,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"macrack.io/macrack/pkg/apiclient"
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
 	"macrack.io/macrack/pkg/controllers/env"
 	"macrack.io/macrack/pkg/controllers/runner"
@@ -19,8 +20,12 @@ func New(e *env.Env) *runner.Controller {
 		getClass: e.MacNodeClasses.Lister().Get,
 		macsOf:   e.MacsOf,
 		getLease: e.GetLease,
-		updateState: func(ctx context.Context, class *rackv1alpha1.MacNodeClass) error {
-			_, err := e.MacRack.RackV1alpha1().MacNodeClasses().UpdateStatus(ctx, class, metav1.UpdateOptions{FieldManager: env.FieldManager})
+		updateState: func(ctx context.Context, before, after *rackv1alpha1.MacNodeClass) error {
+			patch, err := apiclient.StatusPatch(before, after)
+			if err != nil {
+				return err
+			}
+			_, err = e.MacRack.RackV1alpha1().MacNodeClasses().Patch(ctx, after.Name, apiclient.PatchType, patch, metav1.PatchOptions{FieldManager: env.FieldManager}, "status")
 			return err
 		},
 	}
@@ -53,7 +58,7 @@ type reconciler struct {
 	getClass    func(name string) (*rackv1alpha1.MacNodeClass, error)
 	macsOf      func(class string) ([]*rackv1alpha1.MacNode, error)
 	getLease    func(namespace, name string) (*rackv1alpha1.MacNodeLease, error)
-	updateState func(ctx context.Context, class *rackv1alpha1.MacNodeClass) error
+	updateState func(ctx context.Context, before, after *rackv1alpha1.MacNodeClass) error
 }
 
 func (r *reconciler) reconcile(ctx context.Context, name string) (time.Time, error) {
@@ -72,9 +77,9 @@ func (r *reconciler) reconcile(ctx context.Context, name string) (time.Time, err
 	if class.Status == status {
 		return time.Time{}, nil
 	}
-	class = class.DeepCopy()
-	class.Status = status
-	return time.Time{}, r.updateState(ctx, class)
+	counted := class.DeepCopy()
+	counted.Status = status
+	return time.Time{}, r.updateState(ctx, class, counted)
 }
 
 // count puts each Mac into one of the counts.

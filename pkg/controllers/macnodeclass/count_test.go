@@ -73,7 +73,7 @@ func TestReconcile(t *testing.T) {
 					}
 					return nil, notFound
 				},
-				updateState: func(_ context.Context, class *rackv1alpha1.MacNodeClass) error {
+				updateState: func(_ context.Context, _, class *rackv1alpha1.MacNodeClass) error {
 					written = &class.Status
 					return nil
 				},

@@ -11,11 +11,11 @@ import (
 )
 
 // setCondition gives a lease a condition, as of now, and says whether that is news. The lease itself, which may be the cache's, stays.
-func setCondition(ctx context.Context, lease *rackv1alpha1.MacNodeLease, c metav1.Condition, now time.Time, update func(context.Context, *rackv1alpha1.MacNodeLease) error) (news bool, err error) {
+func setCondition(ctx context.Context, lease *rackv1alpha1.MacNodeLease, c metav1.Condition, now time.Time, update func(ctx context.Context, before, after *rackv1alpha1.MacNodeLease) error) (news bool, err error) {
 	c.ObservedGeneration, c.LastTransitionTime = lease.Generation, metav1.NewTime(now)
-	lease = lease.DeepCopy()
-	if !meta.SetStatusCondition(&lease.Status.Conditions, c) {
+	after := lease.DeepCopy()
+	if !meta.SetStatusCondition(&after.Status.Conditions, c) {
 		return false, nil
 	}
-	return true, update(ctx, lease)
+	return true, update(ctx, lease, after)
 }

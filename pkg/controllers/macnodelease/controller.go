@@ -9,6 +9,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"macrack.io/macrack/pkg/apiclient"
 	instancev1alpha1 "macrack.io/macrack/pkg/apis/instance/v1alpha1"
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
 	"macrack.io/macrack/pkg/controllers/env"
@@ -20,8 +21,12 @@ import (
 func New(e *env.Env) []*runner.Controller {
 	leases := e.MacRack.RackV1alpha1().MacNodeLeases
 	created := metav1.CreateOptions{FieldManager: env.FieldManager}
-	updateState := func(ctx context.Context, lease *rackv1alpha1.MacNodeLease) error {
-		_, err := leases(lease.Namespace).UpdateStatus(ctx, lease, metav1.UpdateOptions{FieldManager: env.FieldManager})
+	updateState := func(ctx context.Context, before, after *rackv1alpha1.MacNodeLease) error {
+		patch, err := apiclient.StatusPatch(before, after)
+		if err != nil {
+			return err
+		}
+		_, err = leases(before.Namespace).Patch(ctx, after.Name, apiclient.PatchType, patch, metav1.PatchOptions{FieldManager: env.FieldManager}, "status")
 		return err
 	}
 	classExists := func(class string) (bool, error) {
@@ -77,6 +82,9 @@ func New(e *env.Env) []*runner.Controller {
 		stop: func(ctx context.Context, instance *instancev1alpha1.MacOSInstance, reason string) error {
 			_, err := e.MacRack.InstanceV1alpha1().MacOSInstances(instance.Namespace).Stop(ctx, instance.Name, &instancev1alpha1.MacOSInstanceStop{ObjectMeta: metav1.ObjectMeta{UID: instance.UID}, Reason: reason}, created)
 			return err
+		},
+		readLease: func(ctx context.Context, namespace, name string) (*rackv1alpha1.MacNodeLease, error) {
+			return leases(namespace).Get(ctx, name, metav1.GetOptions{})
 		},
 		deleteLease: func(ctx context.Context, lease *rackv1alpha1.MacNodeLease) error {
 			background := metav1.DeletePropagationBackground

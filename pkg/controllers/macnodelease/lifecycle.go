@@ -39,10 +39,12 @@ type lifecycle struct {
 	getMac      func(name string) (*rackv1alpha1.MacNode, error)
 	getNode     func(name string) (*corev1.Node, error)
 	// readNode asks the server, not the cache.
-	readNode    func(ctx context.Context, name string) (*corev1.Node, error)
-	stop        func(ctx context.Context, instance *instancev1alpha1.MacOSInstance, reason string) error
+	readNode func(ctx context.Context, name string) (*corev1.Node, error)
+	stop     func(ctx context.Context, instance *instancev1alpha1.MacOSInstance, reason string) error
+	// readLease asks the server, not the cache.
+	readLease   func(ctx context.Context, namespace, name string) (*rackv1alpha1.MacNodeLease, error)
 	deleteLease func(ctx context.Context, lease *rackv1alpha1.MacNodeLease) error
-	updateState func(ctx context.Context, lease *rackv1alpha1.MacNodeLease) error
+	updateState func(ctx context.Context, before, after *rackv1alpha1.MacNodeLease) error
 	release     func(ctx context.Context, lease *rackv1alpha1.MacNodeLease, nodeTaints []string) error
 	released    func(lease *rackv1alpha1.MacNodeLease)
 	expired     func(lease *rackv1alpha1.MacNodeLease)
@@ -60,6 +62,13 @@ func (l *lifecycle) reconcile(ctx context.Context, key string) (time.Time, error
 	if err != nil {
 		return time.Time{}, err
 	}
+	// What has to stop does not wait for what is reported, nor the other way round.
+	stopErr := l.stopWhatEnds(ctx, lease)
+	due, err := l.advance(ctx, lease)
+	return due, errors.Join(stopErr, err)
+}
+
+func (l *lifecycle) advance(ctx context.Context, lease *rackv1alpha1.MacNodeLease) (time.Time, error) {
 	switch lease.Status.Phase {
 	case rackv1alpha1.MacNodeLeaseBound, rackv1alpha1.MacNodeLeaseHeld:
 		if restored, err := l.restoreFloor(ctx, lease); restored || err != nil {
@@ -92,7 +101,7 @@ func (l *lifecycle) restoreFloor(ctx context.Context, lease *rackv1alpha1.MacNod
 	logger := klog.FromContext(ctx).WithValues("lease", klog.KObj(lease), "stored", fmt.Sprint(lease.Status.EarliestReleaseAt), "floor", floor)
 	mended := lease.DeepCopy()
 	mended.Status.EarliestReleaseAt = &metav1.Time{Time: floor}
-	err = l.updateState(ctx, mended)
+	err = l.updateState(ctx, lease, mended)
 	if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) {
 		logger.Error(err, "The stored floor of the lease is too short and cannot be restored, going by the real one")
 		return false, nil
@@ -122,20 +131,52 @@ func (l *lifecycle) bound(ctx context.Context, lease *rackv1alpha1.MacNodeLease)
 	if l.now().Before(expiry) {
 		return expiry, nil
 	}
-	if err := l.deleteLease(ctx, lease); err != nil {
+	err := l.deleteLease(ctx, lease)
+	for range deletionTries {
+		if !apierrors.IsConflict(err) {
+			break
+		}
+		// Someone has written to the lease, and may have changed when it expires.
+		current, readErr := l.readLease(ctx, lease.Namespace, lease.Name)
+		if readErr != nil || current.UID != lease.UID || current.DeletionTimestamp != nil {
+			return time.Time{}, ignoreNotFound(readErr)
+		}
+		if expiry := facts.Expiry(current); expiry.IsZero() || l.now().Before(expiry) {
+			return time.Time{}, nil // the change brings it back
+		}
+		lease, err = current, l.deleteLease(ctx, current)
+	}
+	if err != nil {
 		return time.Time{}, ignoreNotFound(err)
 	}
 	l.expired(lease)
 	return time.Time{}, nil
 }
 
-// held stops what ran when the lease was deleted, and begins the release at the floor.
+// deletionTries is how often the deletion of an expired lease is tried again at once whose metadata someone keeps writing.
+const deletionTries = 20
+
+// stopWhatEnds asks the instances of a lease that is held or being released to stop.
+func (l *lifecycle) stopWhatEnds(ctx context.Context, lease *rackv1alpha1.MacNodeLease) error {
+	switch lease.Status.Phase {
+	case rackv1alpha1.MacNodeLeaseHeld:
+		heldAt := lease.Status.HeldAt
+		return l.stopInstances(ctx, lease, StopReasonHeld, func(instance *instancev1alpha1.MacOSInstance) bool {
+			return heldAt == nil || !instance.CreationTimestamp.After(heldAt.Time)
+		})
+	case rackv1alpha1.MacNodeLeaseReleasing:
+		return l.stopInstances(ctx, lease, StopReasonReleasing, func(*instancev1alpha1.MacOSInstance) bool { return true })
+	}
+	return nil
+}
+
+// held begins the release at the floor.
 func (l *lifecycle) held(ctx context.Context, lease *rackv1alpha1.MacNodeLease) (time.Time, error) {
 	floor := facts.Floor(lease)
 	if rules.FloorPassed(l.now(), floor) {
-		lease = lease.DeepCopy()
-		lease.Status.Phase = rackv1alpha1.MacNodeLeaseReleasing
-		err := l.updateState(ctx, lease)
+		releasing := lease.DeepCopy()
+		releasing.Status.Phase = rackv1alpha1.MacNodeLeaseReleasing
+		err := l.updateState(ctx, lease, releasing)
 		if apierrors.IsForbidden(err) {
 			// By the server's clock the floor has not passed. Each attempt goes on record, so do not insist.
 			klog.FromContext(ctx).Info("The release of the lease is refused, asking again later", "lease", klog.KObj(lease), "reason", err)
@@ -143,19 +184,12 @@ func (l *lifecycle) held(ctx context.Context, lease *rackv1alpha1.MacNodeLease) 
 		}
 		return time.Time{}, err
 	}
-	heldAt := lease.Status.HeldAt
-	return floor, l.stopInstances(ctx, lease, StopReasonHeld, func(instance *instancev1alpha1.MacOSInstance) bool {
-		return heldAt == nil || !instance.CreationTimestamp.After(heldAt.Time)
-	})
+	return floor, nil
 }
 
-// releasing stops everything, waits until the Mac is empty and scrubbed and its Node is marked as nobody's,
+// releasing waits until the Mac is empty and scrubbed and its Node is marked as nobody's,
 // and then parts the lease and the Mac.
 func (l *lifecycle) releasing(ctx context.Context, lease *rackv1alpha1.MacNodeLease) (time.Time, error) {
-	all := func(*instancev1alpha1.MacOSInstance) bool { return true }
-	if err := l.stopInstances(ctx, lease, StopReasonReleasing, all); err != nil {
-		return time.Time{}, err
-	}
 	if floor := facts.Floor(lease); !rules.FloorPassed(l.now(), floor) {
 		return floor, nil
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -272,7 +274,7 @@ func TestLifecycle(t *testing.T) {
 					return call("stop " + instance.Name + " " + reason)
 				},
 				deleteLease: func(_ context.Context, lease *rackv1alpha1.MacNodeLease) error { return call("delete " + lease.Name) },
-				updateState: func(_ context.Context, lease *rackv1alpha1.MacNodeLease) error {
+				updateState: func(_ context.Context, _, lease *rackv1alpha1.MacNodeLease) error {
 					s := "status " + string(lease.Status.Phase) + " " + lease.Status.EarliestReleaseAt.UTC().Format(time.RFC3339)
 					for _, c := range lease.Status.Conditions {
 						if slices.Contains(original.Status.Conditions, c) {
@@ -301,6 +303,78 @@ func TestLifecycle(t *testing.T) {
 			}
 			assert.Equal(t, tt.calls, calls)
 			assert.Equal(t, original, tt.lease, "the cache was changed")
+		})
+	}
+}
+
+// A tenant who keeps writing to a lease does not keep it from expiring, but may change when it does.
+func TestExpiryOfALeaseThatChanges(t *testing.T) {
+	for name, tt := range map[string]struct {
+		change  func(*rackv1alpha1.MacNodeLease)
+		deleted bool
+	}{
+		"its metadata":     {func(*rackv1alpha1.MacNodeLease) {}, true},
+		"its expiry":       {expires(9 * 24 * time.Hour), false},
+		"it never expires": {func(l *rackv1alpha1.MacNodeLease) { l.Spec.ExpireAfter = nil }, false},
+		"it is another":    {func(l *rackv1alpha1.MacNodeLease) { l.UID = "another" }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			lease := aLease("a", 0, boundAt(48*time.Hour), expires(48*time.Hour))
+			version, deleted := 1, false
+			lease.ResourceVersion = "1"
+			l := &lifecycle{
+				now:         func() time.Time { return noon },
+				getLease:    func(string, string) (*rackv1alpha1.MacNodeLease, error) { return lease, nil },
+				instancesOf: func(string, string) ([]*instancev1alpha1.MacOSInstance, error) { return nil, nil },
+				getMac:      func(string) (*rackv1alpha1.MacNode, error) { return nil, errNotFound },
+				readLease: func(context.Context, string, string) (*rackv1alpha1.MacNodeLease, error) {
+					current := lease.DeepCopy()
+					tt.change(current)
+					current.ResourceVersion = strconv.Itoa(version)
+					return current, nil
+				},
+				deleteLease: func(_ context.Context, l *rackv1alpha1.MacNodeLease) error {
+					if version++; version < 5 {
+						return apierrors.NewConflict(rackv1alpha1.Resource("macnodeleases"), "a", errors.New("the precondition"))
+					}
+					assert.Equal(t, strconv.Itoa(version-1), l.ResourceVersion)
+					deleted = true
+					return nil
+				},
+				expired: func(*rackv1alpha1.MacNodeLease) {},
+			}
+			_, err := l.reconcile(t.Context(), "acme/a")
+			require.NoError(t, err)
+			assert.Equal(t, tt.deleted, deleted)
+		})
+	}
+}
+
+// What has to stop does not wait until it is known that the floor or the Mac's health were reported.
+func TestStopDoesNotWaitForReports(t *testing.T) {
+	unavailable := errors.New("unavailable")
+	for name, lease := range map[string]*rackv1alpha1.MacNodeLease{
+		"held, with a floor to restore": aLease("a", 0, boundAt(time.Hour), heldAt(0), func(l *rackv1alpha1.MacNodeLease) { l.Status.EarliestReleaseAt = nil }),
+		"held, past the floor":          aLease("a", 0, boundAt(30*time.Hour), heldAt(0)),
+	} {
+		t.Run(name, func(t *testing.T) {
+			var stopped []string
+			l := &lifecycle{
+				now:      func() time.Time { return noon },
+				getLease: func(string, string) (*rackv1alpha1.MacNodeLease, error) { return lease, nil },
+				instancesOf: func(string, string) ([]*instancev1alpha1.MacOSInstance, error) {
+					return []*instancev1alpha1.MacOSInstance{anInstance("vm", 48*time.Hour)}, nil
+				},
+				getMac: func(string) (*rackv1alpha1.MacNode, error) { return nil, unavailable },
+				stop: func(_ context.Context, i *instancev1alpha1.MacOSInstance, _ string) error {
+					stopped = append(stopped, i.Name)
+					return nil
+				},
+				updateState: func(_ context.Context, _, _ *rackv1alpha1.MacNodeLease) error { return unavailable },
+			}
+			_, err := l.reconcile(t.Context(), "acme/a")
+			require.ErrorIs(t, err, unavailable)
+			assert.Equal(t, []string{"vm"}, stopped)
 		})
 	}
 }

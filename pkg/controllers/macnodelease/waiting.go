@@ -22,7 +22,7 @@ type waiter struct {
 	getLease    func(namespace, name string) (*rackv1alpha1.MacNodeLease, error)
 	classExists func(class string) (bool, error)
 	macsOf      func(class string) ([]*rackv1alpha1.MacNode, error)
-	updateState func(ctx context.Context, lease *rackv1alpha1.MacNodeLease) error
+	updateState func(ctx context.Context, before, after *rackv1alpha1.MacNodeLease) error
 
 	// summaries are what was found of classes, as many leases may wait for one class of many Macs.
 	mu        sync.Mutex

@@ -127,7 +127,7 @@ func TestWaiting(t *testing.T) {
 				},
 				classExists: func(string) (bool, error) { return !tt.noClass, nil },
 				macsOf:      func(string) ([]*rackv1alpha1.MacNode, error) { return tt.macs, nil },
-				updateState: func(_ context.Context, lease *rackv1alpha1.MacNodeLease) error {
+				updateState: func(_ context.Context, _, lease *rackv1alpha1.MacNodeLease) error {
 					written = lease
 					return nil
 				},
@@ -158,7 +158,7 @@ func TestWaiting(t *testing.T) {
 			macsOf: func(string) ([]*rackv1alpha1.MacNode, error) {
 				return []*rackv1alpha1.MacNode{aMac("mac-1", leasedBy(open))}, nil
 			},
-			updateState: func(_ context.Context, written *rackv1alpha1.MacNodeLease) error {
+			updateState: func(_ context.Context, _, written *rackv1alpha1.MacNodeLease) error {
 				lease = written
 				writes++
 				return nil
@@ -184,7 +184,7 @@ func TestWaiting(t *testing.T) {
 				looks++
 				return []*rackv1alpha1.MacNode{aMac("mac-1", leasedBy(open))}, nil
 			},
-			updateState: func(context.Context, *rackv1alpha1.MacNodeLease) error { return nil },
+			updateState: func(_ context.Context, _, _ *rackv1alpha1.MacNodeLease) error { return nil },
 		}
 		for _, step := range []struct {
 			at    time.Time

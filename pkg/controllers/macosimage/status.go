@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"oras.land/oras-go/v2/registry"
 
+	"macrack.io/macrack/pkg/apiclient"
 	imagev1alpha1 "macrack.io/macrack/pkg/apis/image/v1alpha1"
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
 	"macrack.io/macrack/pkg/controllers/env"
@@ -26,8 +27,12 @@ func New(e *env.Env) *runner.Controller {
 	r := &reconciler{
 		getImage: e.MacOSImages.Lister().Get,
 		listMacs: func() ([]*rackv1alpha1.MacNode, error) { return e.MacNodes.Lister().List(labels.Everything()) },
-		updateState: func(ctx context.Context, image *imagev1alpha1.MacOSImage) error {
-			_, err := e.MacRack.ImageV1alpha1().MacOSImages().UpdateStatus(ctx, image, metav1.UpdateOptions{FieldManager: env.FieldManager})
+		updateState: func(ctx context.Context, before, after *imagev1alpha1.MacOSImage) error {
+			patch, err := apiclient.StatusPatch(before, after)
+			if err != nil {
+				return err
+			}
+			_, err = e.MacRack.ImageV1alpha1().MacOSImages().Patch(ctx, after.Name, apiclient.PatchType, patch, metav1.PatchOptions{FieldManager: env.FieldManager}, "status")
 			return err
 		},
 	}
@@ -79,7 +84,7 @@ func changedImages(before, after *rackv1alpha1.MacNode) []string {
 type reconciler struct {
 	getImage    func(name string) (*imagev1alpha1.MacOSImage, error)
 	listMacs    func() ([]*rackv1alpha1.MacNode, error)
-	updateState func(ctx context.Context, image *imagev1alpha1.MacOSImage) error
+	updateState func(ctx context.Context, before, after *imagev1alpha1.MacOSImage) error
 }
 
 func (r *reconciler) reconcile(ctx context.Context, name string) (time.Time, error) {
@@ -100,7 +105,7 @@ func (r *reconciler) reconcile(ctx context.Context, name string) (time.Time, err
 	if equality.Semantic.DeepEqual(image.Status, updated.Status) {
 		return time.Time{}, nil
 	}
-	return time.Time{}, r.updateState(ctx, updated)
+	return time.Time{}, r.updateState(ctx, image, updated)
 }
 
 // setPhase makes an image Ready whose source is pinned to content that can be verified, which each Mac does

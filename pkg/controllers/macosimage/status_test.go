@@ -89,7 +89,7 @@ func TestReconcile(t *testing.T) {
 					return tt.image, nil
 				},
 				listMacs: func() ([]*rackv1alpha1.MacNode, error) { return tt.macs, nil },
-				updateState: func(_ context.Context, image *imagev1alpha1.MacOSImage) error {
+				updateState: func(_ context.Context, _, image *imagev1alpha1.MacOSImage) error {
 					written = &image.Status
 					return nil
 				},

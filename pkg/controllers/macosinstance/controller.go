@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"macrack.io/macrack/pkg/apiclient"
 	instancev1alpha1 "macrack.io/macrack/pkg/apis/instance/v1alpha1"
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
 	"macrack.io/macrack/pkg/controllers/env"
@@ -17,7 +18,7 @@ import (
 // New returns the controller. Its keys are instances.
 func New(e *env.Env) *runner.Controller {
 	instances := e.MacRack.InstanceV1alpha1().MacOSInstances
-	created, updated := metav1.CreateOptions{FieldManager: env.FieldManager}, metav1.UpdateOptions{FieldManager: env.FieldManager}
+	created, patched := metav1.CreateOptions{FieldManager: env.FieldManager}, metav1.PatchOptions{FieldManager: env.FieldManager}
 	r := &reconciler{
 		now: e.Clock.Now,
 		getInstance: func(namespace, name string) (*instancev1alpha1.MacOSInstance, error) {
@@ -39,12 +40,20 @@ func New(e *env.Env) *runner.Controller {
 		deletePod: func(ctx context.Context, pod *corev1.Pod) error {
 			return e.Core.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &pod.UID}})
 		},
-		update: func(ctx context.Context, instance *instancev1alpha1.MacOSInstance) error {
-			_, err := instances(instance.Namespace).Update(ctx, instance, updated)
+		update: func(ctx context.Context, before, after *instancev1alpha1.MacOSInstance) error {
+			patch, err := apiclient.Patch(before, after)
+			if err != nil {
+				return err
+			}
+			_, err = instances(before.Namespace).Patch(ctx, after.Name, apiclient.PatchType, patch, patched)
 			return err
 		},
-		updateState: func(ctx context.Context, instance *instancev1alpha1.MacOSInstance) (*instancev1alpha1.MacOSInstance, error) {
-			return instances(instance.Namespace).UpdateStatus(ctx, instance, updated)
+		updateState: func(ctx context.Context, before, after *instancev1alpha1.MacOSInstance) (*instancev1alpha1.MacOSInstance, error) {
+			patch, err := apiclient.StatusPatch(before, after)
+			if err != nil {
+				return nil, err
+			}
+			return instances(before.Namespace).Patch(ctx, after.Name, apiclient.PatchType, patch, patched, "status")
 		},
 		record: func(ctx context.Context, record *rackv1alpha1.AuditRecord) error {
 			_, err := e.MacRack.RackV1alpha1().AuditRecords(record.Namespace).Create(ctx, record, created)

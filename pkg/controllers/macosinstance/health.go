@@ -20,11 +20,11 @@ func (r *reconciler) tellOfMac(ctx context.Context, instance *instancev1alpha1.M
 	}
 	c := facts.MacReady(mac)
 	c.ObservedGeneration, c.LastTransitionTime = instance.Generation, metav1.NewTime(r.now())
-	instance = instance.DeepCopy()
-	if !meta.SetStatusCondition(&instance.Status.Conditions, c) {
+	after := instance.DeepCopy()
+	if !meta.SetStatusCondition(&after.Status.Conditions, c) {
 		return false, nil
 	}
-	_, err = r.updateState(ctx, instance)
+	_, err = r.updateState(ctx, instance, after)
 	return true, ignoreNotFound(err)
 }
 

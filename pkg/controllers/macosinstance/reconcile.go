@@ -63,8 +63,8 @@ type reconciler struct {
 	readPod     func(ctx context.Context, namespace, name string) (*corev1.Pod, error)
 	createPod   func(ctx context.Context, pod *corev1.Pod) (*corev1.Pod, error)
 	deletePod   func(ctx context.Context, pod *corev1.Pod) error
-	update      func(ctx context.Context, instance *instancev1alpha1.MacOSInstance) error
-	updateState func(ctx context.Context, instance *instancev1alpha1.MacOSInstance) (*instancev1alpha1.MacOSInstance, error)
+	update      func(ctx context.Context, before, after *instancev1alpha1.MacOSInstance) error
+	updateState func(ctx context.Context, before, after *instancev1alpha1.MacOSInstance) (*instancev1alpha1.MacOSInstance, error)
 	record      func(ctx context.Context, record *rackv1alpha1.AuditRecord) error
 }
 
@@ -144,11 +144,11 @@ func (r *reconciler) cleanUp(ctx context.Context, instance *instancev1alpha1.Mac
 	if instance.DeletionTimestamp == nil {
 		return nil
 	}
-	instance = instance.DeepCopy()
-	if !removeFinalizer(instance, rules.FinalizerVM) {
+	released := instance.DeepCopy()
+	if !removeFinalizer(released, rules.FinalizerVM) {
 		return nil
 	}
-	return ignoreNotFound(r.update(ctx, instance))
+	return ignoreNotFound(r.update(ctx, instance, released))
 }
 
 func (r *reconciler) removePod(ctx context.Context, pod *corev1.Pod) error {
@@ -199,10 +199,10 @@ func (r *reconciler) podIsReallyGone(ctx context.Context, instance *instancev1al
 }
 
 func (r *reconciler) markStopped(ctx context.Context, instance *instancev1alpha1.MacOSInstance, message string) error {
-	instance = instance.DeepCopy()
-	instance.Status.Phase = instancev1alpha1.MacOSInstanceStopped
-	instance.Status.Message = message
-	_, err := r.updateState(ctx, instance)
+	stopped := instance.DeepCopy()
+	stopped.Status.Phase = instancev1alpha1.MacOSInstanceStopped
+	stopped.Status.Message = message
+	_, err := r.updateState(ctx, instance, stopped)
 	return err
 }
 
@@ -403,7 +403,7 @@ func (r *reconciler) showAs(ctx context.Context, before *instancev1alpha1.MacOSI
 	if equality.Semantic.DeepEqual(before.Status, instance.Status) {
 		return before, nil
 	}
-	return r.updateState(ctx, instance)
+	return r.updateState(ctx, before, instance)
 }
 
 // cut shortens a message that comes from elsewhere to what a status may hold.

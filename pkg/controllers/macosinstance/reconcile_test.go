@@ -387,10 +387,10 @@ func TestReconcile(t *testing.T) {
 				},
 				createPod: func(_ context.Context, pod *corev1.Pod) (*corev1.Pod, error) { return pod, call("create", pod.Name) },
 				deletePod: func(_ context.Context, pod *corev1.Pod) error { return call("delete", pod.Name) },
-				update: func(_ context.Context, i *instancev1alpha1.MacOSInstance) error {
+				update: func(_ context.Context, _, i *instancev1alpha1.MacOSInstance) error {
 					return call("finalizers", strings.Join(i.Finalizers, " "))
 				},
-				updateState: func(_ context.Context, i *instancev1alpha1.MacOSInstance) (*instancev1alpha1.MacOSInstance, error) {
+				updateState: func(_ context.Context, _, i *instancev1alpha1.MacOSInstance) (*instancev1alpha1.MacOSInstance, error) {
 					written = i
 					podName, condition := "-", "-"
 					if i.Status.PodName != "" {

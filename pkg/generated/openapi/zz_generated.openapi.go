@@ -3924,6 +3924,12 @@ func schema_pkg_apis_instance_v1alpha1_MacOSInstanceStatus(ref common.ReferenceC
 							Format:      "",
 						},
 					},
+					"startGrantedAt": {
+						SchemaProps: spec.SchemaProps{
+							Description: "startGrantedAt is when the registry granted the start of the virtual machine, before which it is not launched. From then until it has ended it counts as running on its Mac. The registry sets it.",
+							Ref:         ref(v1.Time{}.OpenAPIModelName()),
+						},
+					},
 				},
 			},
 		},
@@ -4676,7 +4682,7 @@ func schema_pkg_apis_rack_v1alpha1_ComplianceReportStatus(ref common.ReferenceCa
 					},
 					"vmStarts": {
 						SchemaProps: spec.SchemaProps{
-							Description: "vmStarts is the number of virtual machines that started in the window.",
+							Description: "vmStarts is the number of virtual machines that were allowed to start in the window, failed launches included.",
 							Default:     0,
 							Type:        []string{"integer"},
 							Format:      "int64",
@@ -4684,7 +4690,7 @@ func schema_pkg_apis_rack_v1alpha1_ComplianceReportStatus(ref common.ReferenceCa
 					},
 					"maxVMs": {
 						SchemaProps: spec.SchemaProps{
-							Description: "maxVMs is the highest number of virtual machines that one Mac ran at a time.",
+							Description: "maxVMs is the highest number of virtual machines that one Mac was allowed to run at a time: never fewer than it ran.",
 							Default:     0,
 							Type:        []string{"integer"},
 							Format:      "int64",
@@ -5977,6 +5983,25 @@ func schema_pkg_apis_rack_v1alpha1_Quarantine(ref common.ReferenceCallback) comm
 							Description: "bootID is the boot during which the quarantine began.",
 							Type:        []string{"string"},
 							Format:      "",
+						},
+					},
+					"endInstances": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-type": "set",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "endInstances are the UIDs of virtual machines without a MacOSInstance that the agent is to stop and erase, at most 8. An administrator writes them; until then such a virtual machine continues to run.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Type:   []string{"string"},
+										Format: "",
+									},
+								},
+							},
 						},
 					},
 				},

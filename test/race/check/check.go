@@ -579,8 +579,9 @@ func ended(i *instancev1alpha1.MacOSInstance) bool {
 	return i.Status.Phase == instancev1alpha1.MacOSInstanceStopped || i.Status.Phase == instancev1alpha1.MacOSInstanceFailed
 }
 
+// runs says whether an instance counts: from the grant of its start until its end.
 func runs(i *instancev1alpha1.MacOSInstance) bool {
-	return i != nil && i.Status.StartedAt != nil && !ended(i)
+	return i != nil && i.Status.StartGrantedAt != nil && !ended(i)
 }
 
 func (c *Checker) instance(name string, value []byte, deleted bool) error {
@@ -620,6 +621,12 @@ func (c *Checker) instance(name string, value []byte, deleted bool) error {
 	}
 	if runs(was) && !runs(is) {
 		c.current.changes[change{rackv1alpha1.InstanceStopped, string(is.UID)}]++
+	}
+	if is.Status.StartGrantedAt == nil && (is.Status.MachineID != "" || is.Status.StartedAt != nil) {
+		c.violate(key, "Grant", "it has a machine ID, or runs, and its start was not granted")
+	}
+	if !runs(was) && runs(is) && (is.Status.StopRequest != nil || is.Status.Phase != instancev1alpha1.MacOSInstanceStarting) {
+		c.violate(key, "Grant", "its start is granted while it is %s, stop request %v", is.Status.Phase, is.Status.StopRequest)
 	}
 	if runs(is) && (is.Status.MachineID == "" || is.Status.MACAddress == "") {
 		c.violate(key, "Identity", "it runs without a machine ID or MAC address")

@@ -156,13 +156,6 @@ func tell(t *testing.T) *story {
 		}),
 		indexPrefix + "image-use/macos%2Finstance": "acme/vm",
 	})
-	s.step(map[string]any{
-		instanceKey: instance(func(i *instancev1alpha1.MacOSInstance) {
-			i.Status.Phase, i.Status.MachineID, i.Status.MACAddress = instancev1alpha1.MacOSInstanceStarting, "bWFj", "02:00:00:00:00:01"
-		}),
-		indexPrefix + "machine-id/bWFj":               "acme/vm",
-		indexPrefix + "mac-address/02:00:00:00:00:01": "acme/vm",
-	})
 	ofInstance := func(vms int32) func(*rackv1alpha1.AuditRecord) {
 		return func(r *rackv1alpha1.AuditRecord) {
 			r.Instance = &rackv1alpha1.AuditReference{Namespace: "acme", Name: "vm", UID: "instance"}
@@ -172,10 +165,18 @@ func tell(t *testing.T) *story {
 	key, record = s.append(rackv1alpha1.InstanceStarted, at(2), ofInstance(1))
 	s.step(map[string]any{
 		instanceKey: instance(func(i *instancev1alpha1.MacOSInstance) {
+			i.Status.Phase, i.Status.MachineID, i.Status.MACAddress = instancev1alpha1.MacOSInstanceStarting, "bWFj", "02:00:00:00:00:01"
+			i.Status.StartGrantedAt = at(2)
+		}),
+		nodeKey:                         node(func(n *rackv1alpha1.MacNode) { n.Status.RunningVMs = 1 }),
+		indexPrefix + "machine-id/bWFj": "acme/vm",
+		indexPrefix + "mac-address/02:00:00:00:00:01": "acme/vm",
+		key: record, headKey: head(record),
+	})
+	s.step(map[string]any{
+		instanceKey: instance(func(i *instancev1alpha1.MacOSInstance) {
 			i.Status.Phase, i.Status.StartedAt = instancev1alpha1.MacOSInstanceRunning, at(2)
 		}),
-		nodeKey: node(func(n *rackv1alpha1.MacNode) { n.Status.RunningVMs = 1 }),
-		key:     record, headKey: head(record),
 	})
 	key, record = s.append(rackv1alpha1.LeaseHeld, at(3), func(r *rackv1alpha1.AuditRecord) { r.Details.AttemptedAt, r.Details.EarliestReleaseAt = at(3), at(24) })
 	s.step(map[string]any{
@@ -366,7 +367,7 @@ func TestPlanted(t *testing.T) {
 			s.steps = append(s.steps[:bound+1:bound+1], map[string]any{nodeKey: nil, indexPrefix + "serial-number/C07X": nil})
 		}, "OneTenant", "is deleted"},
 		"a Mac that was not available": {func(s *story) { node(s, seen).Status.Phase = rackv1alpha1.MacNodeMaintenance }, "OneTenant", "leased while it is Maintenance"},
-		"a wrong count of VMs":         {func(s *story) { node(s, started).Status.RunningVMs = 0 }, "RunningVMs", "it counts 0 virtual machines, and 1 run"},
+		"a wrong count of VMs":         {func(s *story) { node(s, identified).Status.RunningVMs = 0 }, "RunningVMs", "it counts 0 virtual machines, and 1 run"},
 		"an identity that is not taken": {func(s *story) {
 			delete(s.steps[identified], indexPrefix+"machine-id/bWFj")
 		}, "Index", `the index key is "", not "acme/vm"`},
@@ -377,6 +378,10 @@ func TestPlanted(t *testing.T) {
 			another(s, identified, "vm-2", false)
 			s.steps[identified][instancePrefix+"acme/vm-2"].(*instancev1alpha1.MacOSInstance).Status.MachineID = "bWFj"
 		}, "Unique", "machine-id bWFj is that of"},
+		"a start that was not granted": {func(s *story) { instance(s, identified).Status.StartGrantedAt = nil }, "Grant", "its start was not granted"},
+		"a start that is granted to what is to stop": {func(s *story) {
+			instance(s, identified).Status.StopRequest = &instancev1alpha1.StopRequest{At: *at(1)}
+		}, "Grant", "its start is granted while it is Starting"},
 		"a serial number of two": {func(s *story) {
 			s.steps[seen][nodePrefix+"mac-2"] = &rackv1alpha1.MacNode{ObjectMeta: metav1.ObjectMeta{Name: "mac-2", UID: "node-2"}, Spec: rackv1alpha1.MacNodeSpec{SerialNumber: "C07X"}}
 			delete(s.steps[seen], nodeKey)
@@ -467,7 +472,7 @@ func TestPlanted(t *testing.T) {
 			s.hash(r)
 			step[headKey] = head(r)
 		}, "Ledger", "before the last record's"},
-		"a head that is wrong": {func(s *story) { s.steps[started][headKey] = "2 x 0" }, "Index", "ledger-head"},
+		"a head that is wrong": {func(s *story) { s.steps[identified][headKey] = "2 x 0" }, "Index", "ledger-head"},
 		"a wrong number on record": {func(s *story) {
 			step, _, r := record(s, 2)
 			r.Details.LocalVMs = ptr.To[int32](2)

@@ -546,6 +546,20 @@ func (m *MacOSInstanceStatus) MarshalToSizedBuffer(dAtA []byte) (int, error) {
 	_ = i
 	var l int
 	_ = l
+	if m.StartGrantedAt != nil {
+		{
+			size, err := m.StartGrantedAt.MarshalToSizedBuffer(dAtA[:i])
+			if err != nil {
+				return 0, err
+			}
+			i -= size
+			i = encodeVarintGenerated(dAtA, i, uint64(size))
+		}
+		i--
+		dAtA[i] = 0x1
+		i--
+		dAtA[i] = 0x82
+	}
 	i -= len(m.NamespaceUID)
 	copy(dAtA[i:], m.NamespaceUID)
 	i = encodeVarintGenerated(dAtA, i, uint64(len(m.NamespaceUID)))
@@ -1025,6 +1039,10 @@ func (m *MacOSInstanceStatus) Size() (n int) {
 	}
 	l = len(m.NamespaceUID)
 	n += 1 + l + sovGenerated(uint64(l))
+	if m.StartGrantedAt != nil {
+		l = m.StartGrantedAt.Size()
+		n += 2 + l + sovGenerated(uint64(l))
+	}
 	return n
 }
 
@@ -1244,6 +1262,7 @@ func (this *MacOSInstanceStatus) String() string {
 		`Startup:` + strings.Replace(this.Startup.String(), "StartupResult", "StartupResult", 1) + `,`,
 		`Conditions:` + repeatedStringForConditions + `,`,
 		`NamespaceUID:` + fmt.Sprintf("%v", this.NamespaceUID) + `,`,
+		`StartGrantedAt:` + strings.Replace(fmt.Sprintf("%v", this.StartGrantedAt), "Time", "v1.Time", 1) + `,`,
 		`}`,
 	}, "")
 	return s
@@ -3269,6 +3288,42 @@ func (m *MacOSInstanceStatus) Unmarshal(dAtA []byte) error {
 				return io.ErrUnexpectedEOF
 			}
 			m.NamespaceUID = k8s_io_apimachinery_pkg_types.UID(dAtA[iNdEx:postIndex])
+			iNdEx = postIndex
+		case 16:
+			if wireType != 2 {
+				return fmt.Errorf("proto: wrong wireType = %d for field StartGrantedAt", wireType)
+			}
+			var msglen int
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return ErrIntOverflowGenerated
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				msglen |= int(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
+			if msglen < 0 {
+				return ErrInvalidLengthGenerated
+			}
+			postIndex := iNdEx + msglen
+			if postIndex < 0 {
+				return ErrInvalidLengthGenerated
+			}
+			if postIndex > l {
+				return io.ErrUnexpectedEOF
+			}
+			if m.StartGrantedAt == nil {
+				m.StartGrantedAt = &v1.Time{}
+			}
+			if err := m.StartGrantedAt.Unmarshal(dAtA[iNdEx:postIndex]); err != nil {
+				return err
+			}
 			iNdEx = postIndex
 		default:
 			iNdEx = preIndex

@@ -163,6 +163,10 @@ type MacOSInstanceStatus struct {
 	// name have nothing to do with the instance.
 	// +optional
 	NamespaceUID types.UID `json:"namespaceUID,omitempty" protobuf:"bytes,15,opt,name=namespaceUID,casttype=k8s.io/apimachinery/pkg/types.UID"`
+	// startGrantedAt is when the registry granted the start of the virtual machine, before which it is not launched. From then
+	// until it has ended it counts as running on its Mac. The registry sets it.
+	// +optional
+	StartGrantedAt *metav1.Time `json:"startGrantedAt,omitempty" protobuf:"bytes,16,opt,name=startGrantedAt"`
 }
 
 // IPAddress is an address with where it was learnt.

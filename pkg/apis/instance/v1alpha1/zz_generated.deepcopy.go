@@ -286,6 +286,10 @@ func (in *MacOSInstanceStatus) DeepCopyInto(out *MacOSInstanceStatus) {
 			(*in)[i].DeepCopyInto(&(*out)[i])
 		}
 	}
+	if in.StartGrantedAt != nil {
+		in, out := &in.StartGrantedAt, &out.StartGrantedAt
+		*out = (*in).DeepCopy()
+	}
 	return
 }
 

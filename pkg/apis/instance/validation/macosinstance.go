@@ -191,7 +191,7 @@ func validatePhase(status, was *instance.MacOSInstanceStatus, path *field.Path) 
 	return errs
 }
 
-// validateStartedAt keeps when a virtual machine started: from then until it has stopped, it counts.
+// validateStartedAt keeps when a virtual machine started.
 func validateStartedAt(status, was *instance.MacOSInstanceStatus, path *field.Path) field.ErrorList {
 	switch {
 	case status.StartedAt.Equal(was.StartedAt):
@@ -225,6 +225,9 @@ func validateIdentity(status, was *instance.MacOSInstanceStatus, path *field.Pat
 		default:
 			errs = append(errs, id.valid(id.is, at)...)
 		}
+	}
+	if len(errs) == 0 && (status.MachineID == "") != (status.MACAddress == "") && (was.MachineID == "") == (was.MACAddress == "") {
+		errs = append(errs, field.Required(path.Child("macAddress"), "a machine ID and a MAC address are given together: they make one virtual machine unlike all others"))
 	}
 	return errs
 }

@@ -198,6 +198,7 @@ func TestValidateMacOSInstanceStatusUpdate(t *testing.T) {
 		"MAC with dashes":                  {pulling, func(s *instance.MacOSInstanceStatus) { s.MACAddress = "5e-01-23-45-67-89" }, []string{"status.macAddress: Invalid"}},
 		"MAC of eight bytes":               {pulling, func(s *instance.MacOSInstanceStatus) { s.MACAddress = "5e:01:23:45:67:89:ab:cd" }, []string{"status.macAddress: Invalid"}},
 		"Apple's MAC":                      {pulling, func(s *instance.MacOSInstanceStatus) { s.MACAddress = "a4:83:e7:00:00:01" }, []string{"status.macAddress: Invalid value: \"a4:83:e7:00:00:01\": must be a locally administered unicast address"}},
+		"half an identity":                 {pulling, func(s *instance.MacOSInstanceStatus) { s.MachineID = machineID }, []string{"status.macAddress: Required value: a machine ID and a MAC address are given together"}},
 		"multicast MAC":                    {pulling, func(s *instance.MacOSInstanceStatus) { s.MACAddress = "5f:01:23:45:67:89" }, []string{"status.macAddress: Invalid"}},
 		"another pod":                      {pulling, func(s *instance.MacOSInstanceStatus) { s.PodName = "vm1-vm2" }, []string{"status.podName: Invalid value: \"vm1-vm2\": is vm1-vm already"}},
 		"another pod, before there is one": {instance.MacOSInstanceStatus{Phase: instance.MacOSInstancePending, PodName: "vm1-vm"}, func(s *instance.MacOSInstanceStatus) { s.PodName = "vm1-vm-x2x2x" }, nil},

@@ -2029,6 +2029,15 @@ func (m *Quarantine) MarshalToSizedBuffer(dAtA []byte) (int, error) {
 	_ = i
 	var l int
 	_ = l
+	if len(m.EndInstances) > 0 {
+		for iNdEx := len(m.EndInstances) - 1; iNdEx >= 0; iNdEx-- {
+			i -= len(m.EndInstances[iNdEx])
+			copy(dAtA[i:], m.EndInstances[iNdEx])
+			i = encodeVarintGenerated(dAtA, i, uint64(len(m.EndInstances[iNdEx])))
+			i--
+			dAtA[i] = 0x2a
+		}
+	}
 	i -= len(m.BootID)
 	copy(dAtA[i:], m.BootID)
 	i = encodeVarintGenerated(dAtA, i, uint64(len(m.BootID)))
@@ -2822,6 +2831,12 @@ func (m *Quarantine) Size() (n int) {
 	n += 1 + l + sovGenerated(uint64(l))
 	l = len(m.BootID)
 	n += 1 + l + sovGenerated(uint64(l))
+	if len(m.EndInstances) > 0 {
+		for _, s := range m.EndInstances {
+			l = len(s)
+			n += 1 + l + sovGenerated(uint64(l))
+		}
+	}
 	return n
 }
 
@@ -3347,6 +3362,7 @@ func (this *Quarantine) String() string {
 		`Message:` + fmt.Sprintf("%v", this.Message) + `,`,
 		`Since:` + strings.Replace(strings.Replace(fmt.Sprintf("%v", this.Since), "Time", "v1.Time", 1), `&`, ``, 1) + `,`,
 		`BootID:` + fmt.Sprintf("%v", this.BootID) + `,`,
+		`EndInstances:` + fmt.Sprintf("%v", this.EndInstances) + `,`,
 		`}`,
 	}, "")
 	return s
@@ -9861,6 +9877,38 @@ func (m *Quarantine) Unmarshal(dAtA []byte) error {
 				return io.ErrUnexpectedEOF
 			}
 			m.BootID = string(dAtA[iNdEx:postIndex])
+			iNdEx = postIndex
+		case 5:
+			if wireType != 2 {
+				return fmt.Errorf("proto: wrong wireType = %d for field EndInstances", wireType)
+			}
+			var stringLen uint64
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return ErrIntOverflowGenerated
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				stringLen |= uint64(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
+			intStringLen := int(stringLen)
+			if intStringLen < 0 {
+				return ErrInvalidLengthGenerated
+			}
+			postIndex := iNdEx + intStringLen
+			if postIndex < 0 {
+				return ErrInvalidLengthGenerated
+			}
+			if postIndex > l {
+				return io.ErrUnexpectedEOF
+			}
+			m.EndInstances = append(m.EndInstances, string(dAtA[iNdEx:postIndex]))
 			iNdEx = postIndex
 		default:
 			iNdEx = preIndex

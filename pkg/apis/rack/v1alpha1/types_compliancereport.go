@@ -57,10 +57,10 @@ type ComplianceReportStatus struct {
 	// leases is the number of leases that held a Mac at some time in the window.
 	// +optional
 	Leases int64 `json:"leases" protobuf:"varint,7,opt,name=leases"`
-	// vmStarts is the number of virtual machines that started in the window.
+	// vmStarts is the number of virtual machines that were allowed to start in the window, failed launches included.
 	// +optional
 	VMStarts int64 `json:"vmStarts" protobuf:"varint,8,opt,name=vmStarts"`
-	// maxVMs is the highest number of virtual machines that one Mac ran at a time.
+	// maxVMs is the highest number of virtual machines that one Mac was allowed to run at a time: never fewer than it ran.
 	// +optional
 	MaxVMs int64 `json:"maxVMs" protobuf:"varint,9,opt,name=maxVMs"`
 	// overlaps is the number of times that a Mac was used by two tenants at once.

@@ -98,6 +98,8 @@ const (
 	ReasonScrubFailed = "ScrubFailed"
 	// ReasonScrubAsserted means that it was not the agent who said that the Mac is scrubbed.
 	ReasonScrubAsserted = "ScrubAsserted"
+	// ReasonUnknownInstance means that a virtual machine runs that has no MacOSInstance: the API has lost state.
+	ReasonUnknownInstance = "UnknownInstance"
 )
 
 // MacNodeStatus is what the agent and the registry know of a Mac.
@@ -171,6 +173,11 @@ type Quarantine struct {
 	// bootID is the boot during which the quarantine began.
 	// +optional
 	BootID string `json:"bootID,omitempty" protobuf:"bytes,4,opt,name=bootID"`
+	// endInstances are the UIDs of virtual machines without a MacOSInstance that the agent is to stop and erase, at most 8. An
+	// administrator writes them; until then such a virtual machine continues to run.
+	// +listType=set
+	// +optional
+	EndInstances []string `json:"endInstances,omitempty" protobuf:"bytes,5,rep,name=endInstances"`
 }
 
 // ScrubReport is an agent's proof that nothing of a tenant is left.

@@ -876,6 +876,11 @@ func (in *MachineResources) DeepCopy() *MachineResources {
 func (in *Quarantine) DeepCopyInto(out *Quarantine) {
 	*out = *in
 	in.Since.DeepCopyInto(&out.Since)
+	if in.EndInstances != nil {
+		in, out := &in.EndInstances, &out.EndInstances
+		*out = make([]string, len(*in))
+		copy(*out, *in)
+	}
 	return
 }
 

@@ -12,6 +12,7 @@ import (
 const (
 	maxCachedImages = 256
 	maxScrubEntries = 64
+	maxEndInstances = 8
 )
 
 // ValidateMacNode says what is wrong with a new MacNode.
@@ -72,6 +73,13 @@ func validateQuarantine(quarantine *rack.Quarantine, path *field.Path) field.Err
 	errs := check.RequiredText(quarantine.Reason, 128, path.Child("reason"))
 	errs = append(errs, check.Lines(quarantine.Message, check.MaxMessage, path.Child("message"))...)
 	errs = append(errs, check.Text(quarantine.BootID, 128, path.Child("bootID"))...)
+	if len(quarantine.EndInstances) > maxEndInstances {
+		errs = append(errs, field.TooMany(path.Child("endInstances"), len(quarantine.EndInstances), maxEndInstances))
+	} else {
+		for i, uid := range quarantine.EndInstances {
+			errs = append(errs, check.RequiredText(uid, 128, path.Child("endInstances").Index(i))...)
+		}
+	}
 	if quarantine.Since.IsZero() {
 		errs = append(errs, field.Required(path.Child("since"), ""))
 	}

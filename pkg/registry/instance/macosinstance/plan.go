@@ -2,6 +2,7 @@ package macosinstance
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -180,16 +181,33 @@ func (p *planner) update(ctx context.Context, tx *txn.Tx, was, is *instance.MacO
 	if err := p.claimIdentity(ctx, tx, was, is); err != nil {
 		return err
 	}
-	if is.Status.Phase == instance.MacOSInstanceRunning && is.Status.StartedAt == nil {
-		is.Status.StartedAt = ptr.To(metav1.NewTime(p.clock.Now()))
-	}
 	if terminal(is) {
 		return p.end(ctx, tx, was, is)
 	}
-	if !counts(was) && counts(is) {
-		return p.count(ctx, tx, is, 1, ledger.NewInstanceStarted)
+	if is.Status.Phase == instance.MacOSInstanceRunning && is.Status.StartedAt == nil {
+		is.Status.StartedAt = ptr.To(metav1.NewTime(p.clock.Now()))
+	}
+	if !counts(was) && hasIdentity(is) && (!hasIdentity(was) || identity.IsAgent(ctx)) {
+		return p.grant(ctx, tx, was, is)
 	}
 	return nil
+}
+
+// grant lets the virtual machine of an instance start: it counts from here on, and that is recorded before its agent may
+// launch it.
+func (p *planner) grant(ctx context.Context, tx *txn.Tx, was, is *instance.MacOSInstance) error {
+	// An instance that got its identity before starts were granted may run already: then it is counted, whatever has come in between.
+	if !hasIdentity(was) {
+		if is.Status.StopRequest != nil || is.DeletionTimestamp != nil {
+			return apierrors.NewConflict(Resource, is.Name, errors.New("it is to stop, so that its virtual machine may not start"))
+		}
+		if is.Status.Phase != instance.MacOSInstanceStarting || is.Status.StartedAt != nil {
+			return p.reject(is, nil, "StartNotGranted", fmt.Errorf("a virtual machine runs after its start was granted: report a machine ID and a MAC address in phase %s first, and launch it once that is accepted",
+				instance.MacOSInstanceStarting))
+		}
+	}
+	is.Status.StartGrantedAt = ptr.To(metav1.NewTime(p.clock.Now()))
+	return p.count(ctx, tx, is, 1, ledger.NewInstanceStarted)
 }
 
 // delete refuses that an instance goes before its virtual machine has stopped.
@@ -282,6 +300,14 @@ func (p *planner) count(ctx context.Context, tx *txn.Tx, is *instance.MacOSInsta
 	if ref := node.Status.LeaseRef; ref == nil || ref.UID != lease.UID {
 		return p.reject(is, lease, "MacIsNotLeased", fmt.Errorf("%s: Mac %q does not belong to the instance's lease", rules.OneTenant, node.Name))
 	}
+	if by > 0 && is.Status.StartedAt == nil {
+		if q := node.Status.Quarantine; q != nil {
+			return p.reject(is, lease, "MacQuarantined", fmt.Errorf("Mac %q is in quarantine (%s) and starts no virtual machine; it ends with a reboot, or an administrator ends it", node.Name, q.Reason))
+		}
+		if node.Status.ReleasingSince != nil {
+			return p.reject(is, lease, "MacReleasing", fmt.Errorf("Mac %q is being released and starts no virtual machine", node.Name))
+		}
+	}
 	node.Status.RunningVMs += by
 	if err := rules.CheckRunning(node.Name, node.Status.RunningVMs); err != nil {
 		return p.reject(is, lease, "ThirdVM", err)
@@ -330,9 +356,15 @@ func terminal(i *instance.MacOSInstance) bool {
 	return i.Status.Phase == instance.MacOSInstanceStopped || i.Status.Phase == instance.MacOSInstanceFailed
 }
 
-// counts says whether an instance's virtual machine counts as running on its Mac.
+// hasIdentity reports whether an instance has what its virtual machine needs to start.
+func hasIdentity(i *instance.MacOSInstance) bool {
+	return i.Status.MachineID != "" && i.Status.MACAddress != ""
+}
+
+// counts reports whether an instance's virtual machine counts as running on its Mac: from the grant of its start until its
+// end. One that was stored before starts were granted counts if it has started.
 func counts(i *instance.MacOSInstance) bool {
-	return i.Status.StartedAt != nil && !terminal(i)
+	return (i.Status.StartGrantedAt != nil || i.Status.StartedAt != nil) && !terminal(i)
 }
 
 func leaseReference(name string, uid types.UID) metav1.OwnerReference {

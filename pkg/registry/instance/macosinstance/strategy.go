@@ -81,6 +81,7 @@ func (StatusStrategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
 		strategies.Path("status", "serialNumber"),
 		strategies.Path("status", "stopRequest"),
 		strategies.Path("status", "namespaceUID"),
+		strategies.Path("status", "startGrantedAt"),
 	)
 }
 
@@ -94,6 +95,7 @@ func (StatusStrategy) PrepareForUpdate(_ context.Context, obj, old runtime.Objec
 	newMacOSInstance.Status.SerialNumber = oldMacOSInstance.Status.SerialNumber
 	newMacOSInstance.Status.StopRequest = oldMacOSInstance.Status.StopRequest
 	newMacOSInstance.Status.NamespaceUID = oldMacOSInstance.Status.NamespaceUID
+	newMacOSInstance.Status.StartGrantedAt = oldMacOSInstance.Status.StartGrantedAt
 	fitReport(&newMacOSInstance.Status)
 }
 

@@ -164,7 +164,10 @@ func (p *planner) quarantine(ctx context.Context, was, is *rack.MacNode) *rack.A
 		}
 		return ledger.NewNodeRecovered(is, "Administrator", fmt.Sprintf("an administrator ended the quarantine (%s)", was.Status.Quarantine.Reason))
 	default:
-		is.Status.Quarantine = was.Status.Quarantine
+		// Which of the unknown virtual machines are to end is an administrator's decision. The rest stays.
+		end := is.Status.Quarantine.EndInstances
+		is.Status.Quarantine = was.Status.Quarantine.DeepCopy()
+		is.Status.Quarantine.EndInstances = end
 		return nil
 	}
 }

@@ -45,6 +45,9 @@ type MacOSInstanceStatusApplyConfiguration struct {
 	// namespaceUID is the UID of the namespace that the instance was created in. The server sets it once. Users of a later namespace of the same
 	// name have nothing to do with the instance.
 	NamespaceUID *types.UID `json:"namespaceUID,omitempty"`
+	// startGrantedAt is when the registry granted the start of the virtual machine, before which it is not launched. From then
+	// until it has ended it counts as running on its Mac. The registry sets it.
+	StartGrantedAt *v1.Time `json:"startGrantedAt,omitempty"`
 }
 
 // MacOSInstanceStatusApplyConfiguration constructs a declarative configuration of the MacOSInstanceStatus type for use with
@@ -175,5 +178,13 @@ func (b *MacOSInstanceStatusApplyConfiguration) WithConditions(values ...*metav1
 // If called multiple times, the NamespaceUID field is set to the value of the last call.
 func (b *MacOSInstanceStatusApplyConfiguration) WithNamespaceUID(value types.UID) *MacOSInstanceStatusApplyConfiguration {
 	b.NamespaceUID = &value
+	return b
+}
+
+// WithStartGrantedAt sets the StartGrantedAt field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the StartGrantedAt field is set to the value of the last call.
+func (b *MacOSInstanceStatusApplyConfiguration) WithStartGrantedAt(value v1.Time) *MacOSInstanceStatusApplyConfiguration {
+	b.StartGrantedAt = &value
 	return b
 }

@@ -19,6 +19,9 @@ type QuarantineApplyConfiguration struct {
 	Since *v1.Time `json:"since,omitempty"`
 	// bootID is the boot during which the quarantine began.
 	BootID *string `json:"bootID,omitempty"`
+	// endInstances are the UIDs of virtual machines without a MacOSInstance that the agent is to stop and erase, at most 8. An
+	// administrator writes them; until then such a virtual machine continues to run.
+	EndInstances []string `json:"endInstances,omitempty"`
 }
 
 // QuarantineApplyConfiguration constructs a declarative configuration of the Quarantine type for use with
@@ -56,5 +59,15 @@ func (b *QuarantineApplyConfiguration) WithSince(value v1.Time) *QuarantineApply
 // If called multiple times, the BootID field is set to the value of the last call.
 func (b *QuarantineApplyConfiguration) WithBootID(value string) *QuarantineApplyConfiguration {
 	b.BootID = &value
+	return b
+}
+
+// WithEndInstances adds the given value to the EndInstances field in the declarative configuration
+// and returns the receiver, so that objects can be build by chaining "With" function invocations.
+// If called multiple times, values provided by each call will be appended to the EndInstances field.
+func (b *QuarantineApplyConfiguration) WithEndInstances(values ...string) *QuarantineApplyConfiguration {
+	for i := range values {
+		b.EndInstances = append(b.EndInstances, values[i])
+	}
 	return b
 }

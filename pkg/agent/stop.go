@@ -1,0 +1,92 @@
+package agent
+
+import (
+	"context"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/klog/v2"
+
+	"macrack.io/macrack/pkg/agent/slots"
+	instancev1alpha1 "macrack.io/macrack/pkg/apis/instance/v1alpha1"
+	"macrack.io/macrack/pkg/rules"
+)
+
+// enqueueStops looks at the slots that hold an instance.
+func (a *Agent) enqueueStops(uid string) {
+	if a.slots == nil {
+		return // still opening
+	}
+	for _, s := range a.slots.Statuses() {
+		if s.Spec != nil && s.UID() == uid {
+			a.stopQueue.Add(s.Slot)
+		}
+	}
+}
+
+// stopAfter looks at a slot again, by the agent's clock.
+func (a *Agent) stopAfter(ctx context.Context, slot int, wait time.Duration) {
+	after := a.config.Clock.After(wait)
+	go func() {
+		select {
+		case <-ctx.Done():
+		case <-after:
+			a.stopQueue.Add(slot)
+		}
+	}()
+}
+
+// stopSlots stops what is known to have to stop. It has a queue of its own and calls no API, so that no
+// report that hangs and no image that is being fetched delays a stop. What only the API can tell is for reconcileInstance,
+// which also reports.
+func (a *Agent) stopSlots(ctx context.Context) {
+	for {
+		n, shutdown := a.stopQueue.Get()
+		if shutdown {
+			return
+		}
+		if err := a.stopSlot(ctx, a.slots.Statuses()[n]); err != nil {
+			klog.V(2).InfoS("Failed to stop a virtual machine; trying again", "slot", n, "err", err)
+			a.stopQueue.AddRateLimited(n)
+		} else {
+			a.stopQueue.Forget(n)
+		}
+		a.stopQueue.Done(n)
+	}
+}
+
+func (a *Agent) stopSlot(ctx context.Context, slot slots.Status) error {
+	if slot.Spec == nil || slot.Phase != slots.Attached && slot.Phase != slots.Silent {
+		return nil
+	}
+	instance, err := a.instances.MacOSInstances(slot.Spec.Namespace).Get(slot.Spec.Name)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil || string(instance.UID) != slot.UID() || instance.Status.NodeName != a.config.NodeName {
+		return err
+	}
+	pod, err := a.placeholder(instance)
+	if err != nil {
+		return err
+	}
+	if a.mismatch(instance, slot) != "" {
+		return a.stop(ctx, slot, rules.DefaultStopGrace) // a copy: no instance changes its identity
+	}
+	if stop, grace := knownStop(instance, pod); stop {
+		return a.stop(ctx, slot, grace)
+	}
+	return nil
+}
+
+// knownStop reports whether an instance's virtual machine has to stop by what has been seen of the API, and with which grace.
+func knownStop(instance *instancev1alpha1.MacOSInstance, pod *corev1.Pod) (bool, time.Duration) {
+	if stop, grace := stopAsked(instance); stop {
+		return true, grace
+	}
+	if pod != nil && pod.DeletionTimestamp != nil {
+		return true, graceOf(pod)
+	}
+	return terminal(instance), rules.DefaultStopGrace
+}

@@ -1,0 +1,221 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/kubernetes"
+	kubescheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/tools/remotecommand"
+)
+
+const (
+	// flooders are the connections that write metadata as fast as they can, on the instance, its lease and its pod.
+	flooders = 12
+	// floodRounds is how often the stopwatch runs, each time without the flood and with it.
+	floodRounds = 3
+)
+
+// starts are attempts at the record of a virtual machine, and at its stop, by those who may write its status.
+func (w *world) starts() []attempt {
+	const family = "starts"
+	status := instances("acme") + "/attack-1/status"
+	mac := w.acmeNode() + "/status"
+	attempts := []attempt{
+		{family, "an agent whose view is stale: Starting again", "agent", patch(strategicPatch, status, `{"status":{"phase":"Starting"}}`), invalid("does not go back"), ""},
+		{family, "an agent whose view is stale: it never started", "agent", patch(strategicPatch, status, `{"status":{"startedAt":null}}`), invalid("never changes"), ""},
+		{family, "an agent that writes to an earlier instance of the name", "agent", patch(strategicPatch, status, `{"metadata":{"uid":"earlier"},"status":{"message":"x"}}`), want{codes: []int{409, 422}}, ""},
+		{family, "another Mac's agent: a report", "other-agent", patch(strategicPatch, status, `{"status":{"message":"x"}}`), forbidden("is not on Mac"), ""},
+		{family, "controllers gone wrong: it has ended", "controllers", patch(strategicPatch, status, `{"status":{"phase":"Stopped"}}`), forbidden("only the agent"), ""},
+		{family, "controllers gone wrong: another machine ID", "controllers", patch(strategicPatch, status, `{"status":{"machineID":"AAAA","macAddress":"02:00:00:00:00:01"}}`), want{codes: []int{403, 422}}, ""},
+		{family, "a tenant: a report", "acme", patch(strategicPatch, status, `{"status":{"phase":"Running"}}`), noRight(), ""},
+		{family, "the end of a virtual machine, by a tenant", "acme", patch(mergePatch, mac, `{"status":{"quarantine":{"endInstances":["x"]}}}`), noRight(), ""},
+		{family, "the end of a virtual machine, by a hardware admin", "hardware", patch(mergePatch, mac, `{"status":{"quarantine":{"endInstances":["x"]}}}`), noRight(), ""},
+		{family, "the end of a virtual machine, by the controllers", "controllers", patch(mergePatch, mac, `{"status":{"quarantine":{"reason":"UnknownInstance","since":"2026-01-01T00:00:00Z","endInstances":["x"]}}}`), forbidden("its agent all else"), ""},
+		{family, "the end of a virtual machine, by its agent", "agent", patch(mergePatch, mac, `{"status":{"quarantine":{"reason":"UnknownInstance","since":"2026-01-01T00:00:00Z","endInstances":["x"]}}}`), ignored(), ""},
+	}
+	for _, who := range []string{"agent", "controllers", "root"} {
+		attempts = append(attempts,
+			attempt{family, "a start that was not granted", who, patch(strategicPatch, status, `{"status":{"startGrantedAt":null}}`), ignored(), ""},
+			attempt{family, "a start that was granted at another time", who, patch(strategicPatch, status, `{"status":{"startGrantedAt":"2026-01-01T00:00:00Z"}}`), ignored(), ""},
+			attempt{family, "a stop that was not asked for", who, patch(strategicPatch, status, `{"status":{"stopRequest":{"at":"2026-01-01T00:00:00Z","by":"nobody"}}}`), ignored(), ""},
+		)
+	}
+	return attempts
+}
+
+// flood takes the time of an instance's life while its tenant writes metadata as fast as it can, beside that without.
+func (r *report) flood(ctx context.Context, w *world) {
+	const family = "flood"
+	if ctx.Err() != nil || r.family != "" && r.family != family {
+		return
+	}
+	took := map[bool]map[string][]time.Duration{false: {}, true: {}}
+	writes := int64(0)
+	for n := range 2 * floodRounds {
+		flooding := n%2 == 1
+		l := &floodedLife{world: w, name: fmt.Sprintf("attack-flood-%d", n), took: took[flooding]}
+		end := func() int64 { return 0 }
+		if flooding {
+			end = l.flood(ctx)
+		}
+		r.legitimate++
+		err := l.run(ctx)
+		writes += end()
+		if err != nil {
+			r.broken++
+			r.line("✗", family, "globex", "a life of an instance", err.Error())
+			return
+		}
+	}
+	if writes == 0 {
+		r.broken++
+		r.line("✗", family, "globex", "metadata as fast as it can be written", "nothing was written")
+	}
+	for _, step := range floodSteps {
+		calm, flooded := median(took[false][step]), median(took[true][step])
+		r.line("✓", family, "globex", step+", while 12 connections write metadata",
+			fmt.Sprintf("%s, %s without: %.1f times", flooded.Round(time.Millisecond), calm.Round(time.Millisecond), float64(flooded)/float64(calm)))
+	}
+	r.line("✓", family, "globex", "metadata that was written meanwhile", fmt.Sprint(writes))
+}
+
+func median(d []time.Duration) time.Duration {
+	d = slices.Sorted(slices.Values(d))
+	return d[len(d)/2]
+}
+
+var floodSteps = []string{"start", "exec", "stop", "delete"}
+
+type floodedLife struct {
+	world *world
+	name  string
+	took  map[string][]time.Duration
+}
+
+func (l *floodedLife) path() string { return instances("globex") + "/" + l.name }
+
+// flood writes metadata until end is called, which says how often it was written.
+func (l *floodedLife) flood(ctx context.Context) (end func() int64) {
+	ctx, cancel := context.WithCancel(ctx)
+	var group sync.WaitGroup
+	var written atomic.Int64
+	for n := range flooders {
+		target := []call{
+			{path: l.path(), replica: 1 + n%2}, {path: leases("globex") + "/attack-globex", replica: 1 + n%2}, {path: "/api/v1/namespaces/globex/pods/" + l.name + "-vm"},
+		}[n%3]
+		target.method, target.contentType = http.MethodPatch, mergePatch
+		group.Go(func() {
+			for i := 0; ctx.Err() == nil; i++ {
+				target.body = fmt.Sprintf(`{"metadata":{"annotations":{"example.com/flood-%d":"%d"}}}`, n, i)
+				if target.do(ctx, l.world, "globex").code == http.StatusOK {
+					written.Add(1)
+				}
+			}
+		})
+	}
+	return func() int64 {
+		cancel()
+		group.Wait()
+		return written.Load()
+	}
+}
+
+func (l *floodedLife) run(ctx context.Context) error {
+	w := l.world
+	is := func(text string) func() error {
+		return func() error {
+			if a := get(l.path())(ctx, w, "globex"); !strings.Contains(a.body, text) {
+				return fmt.Errorf("instance %s does not become %s: %s", l.name, text, short(a.text()))
+			}
+			return nil
+		}
+	}
+	does := func(do step, code int) error {
+		if a := do(ctx, w, "globex"); a.code != code {
+			return fmt.Errorf("instance %s: %d %s", l.name, a.code, short(a.text()))
+		}
+		return nil
+	}
+	for _, s := range []struct {
+		name string
+		do   func() error
+		done func() error
+	}{
+		{"start", func() error {
+			return does(post(instances("globex"), instanceBody(`"name":"`+l.name+`"`, `"leaseName":"attack-globex"`)), http.StatusCreated)
+		}, is(`"phase":"Running"`)},
+		{"exec", func() error { return nil }, func() error { return l.exec(ctx) }},
+		{"stop", func() error {
+			return does(post(l.path()+"/stop", `{"apiVersion":"instance.macrack.io/v1alpha1","kind":"MacOSInstanceStop","gracePeriodSeconds":30,"reason":"done"}`), http.StatusCreated)
+		}, is(`"phase":"Stopped"`)},
+		{"delete", func() error { return does(remove(l.path()), http.StatusOK) }, func() error {
+			if a := get(l.path())(ctx, w, "globex"); a.code != http.StatusNotFound {
+				return fmt.Errorf("instance %s does not go: %d %s", l.name, a.code, short(a.text()))
+			}
+			return nil
+		}},
+	} {
+		began := time.Now()
+		if err := s.do(); err != nil {
+			return fmt.Errorf("%s: %w", s.name, err)
+		}
+		err := s.done()
+		for ; err != nil && time.Since(began) < settling; err = s.done() {
+			if err := sleep(ctx, 20*time.Millisecond); err != nil {
+				return err
+			}
+		}
+		if err != nil {
+			return fmt.Errorf("%s, after %s: %w", s.name, settling, err)
+		}
+		l.took[s.name] = append(l.took[s.name], time.Since(began))
+	}
+	return l.recorded(ctx)
+}
+
+// recorded says that the instance has one start and one end on record.
+func (l *floodedLife) recorded(ctx context.Context) error {
+	a := get(records("globex"))(ctx, l.world, "globex")
+	for _, kind := range []string{"InstanceStarted", "InstanceStopped"} {
+		n := 0
+		for _, record := range strings.Split(a.body, `"kind":"AuditRecord"`) {
+			if strings.Contains(record, `"type":"`+kind+`"`) && strings.Contains(record, `"name":"`+l.name+`"`) {
+				n++
+			}
+		}
+		if n == 0 {
+			return errors.New("no " + kind + " of instance " + l.name + " is on record")
+		}
+	}
+	return nil
+}
+
+func (l *floodedLife) exec(ctx context.Context) error {
+	config, err := l.world.cluster.RESTConfig("globex")
+	if err != nil {
+		return err
+	}
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return err
+	}
+	url := client.CoreV1().RESTClient().Get().Namespace("globex").Resource("pods").Name(l.name+"-vm").SubResource("exec").
+		VersionedParams(&corev1.PodExecOptions{Command: []string{"true"}, Stdout: true}, kubescheme.ParameterCodec).URL()
+	executor, err := remotecommand.NewWebSocketExecutor(config, http.MethodGet, url.String())
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	return executor.StreamWithContext(ctx, remotecommand.StreamOptions{Stdout: io.Discard})
+}

@@ -1,0 +1,235 @@
+package registry
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	instancev1alpha1 "macrack.io/macrack/pkg/apis/instance/v1alpha1"
+	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
+	"macrack.io/macrack/pkg/generated/clientset/versioned"
+)
+
+// patchStatus writes an instance's status as agents and controllers do.
+func (f *fleet) patchStatus(as versioned.Interface, name, patch string) (*instancev1alpha1.MacOSInstance, error) {
+	return as.InstanceV1alpha1().MacOSInstances("acme").Patch(f.t.Context(), name, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{}, "status")
+}
+
+func claim(n int) string {
+	id, mac := identityOf(n)
+	return fmt.Sprintf(`{"status":{"phase":"Starting","machineID":%q,"macAddress":%q}}`, id, mac)
+}
+
+// A start is granted, counted and recorded in the transaction that gives the virtual machine its identity.
+func TestStartIsGranted(t *testing.T) {
+	f := newFleet(t, 1)
+	f.mac("mac-1", "C07AAAAA0001")
+	f.lease("acme", "build", "mac-1")
+	agent := f.agent("mac-1")
+	require.NoError(t, f.create(t.Context(), newInstance("acme", "one", "build")))
+	before := len(f.records("acme"))
+	one, err := f.patchStatus(agent, "one", claim(1))
+	require.NoError(t, err)
+	require.NotNil(t, one.Status.StartGrantedAt)
+	assert.Nil(t, one.Status.StartedAt, "it does not run yet")
+	assert.EqualValues(t, 1, f.node("mac-1").Status.RunningVMs)
+	records := f.records("acme")
+	require.Len(t, records, before+1)
+	assert.Equal(t, rackv1alpha1.InstanceStarted, records[before].Type)
+
+	again, err := f.patchStatus(agent, "one", `{"status":{"phase":"Starting"}}`)
+	require.NoError(t, err)
+	assert.Equal(t, one.Status.StartGrantedAt, again.Status.StartGrantedAt)
+	for name, patch := range map[string]string{
+		"no grant": `{"status":{"startGrantedAt":null}}`, "a later grant": `{"status":{"startGrantedAt":"2030-01-01T00:00:00Z"}}`,
+	} {
+		kept, err := f.patchStatus(agent, "one", patch)
+		require.NoError(t, err, name)
+		assert.Equal(t, one.Status.StartGrantedAt, kept.Status.StartGrantedAt, name)
+	}
+	f.write(agent, "acme", "one", func(s *instancev1alpha1.MacOSInstanceStatus) { s.Phase = instancev1alpha1.MacOSInstanceRunning })
+	require.Len(t, f.records("acme"), before+1, "counted once")
+	f.stopped("mac-1", "acme", "one")
+	assert.Zero(t, f.node("mac-1").Status.RunningVMs)
+
+	t.Run("a launch that fails", func(t *testing.T) {
+		require.NoError(t, f.create(t.Context(), newInstance("acme", "two", "build")))
+		_, err := f.patchStatus(agent, "two", claim(2))
+		require.NoError(t, err)
+		_, err = f.patchStatus(agent, "two", `{"status":{"phase":"Failed","message":"the disk is full"}}`)
+		require.NoError(t, err)
+		assert.Zero(t, f.node("mac-1").Status.RunningVMs)
+		records := f.records("acme")
+		last := records[len(records)-1]
+		assert.Equal(t, rackv1alpha1.InstanceStopped, last.Type)
+		assert.Equal(t, "its virtual machine never ran: the disk is full", last.Details.Message)
+	})
+}
+
+// Whatever may not start is granted nothing.
+func TestStartIsNotGranted(t *testing.T) {
+	quarantine := func(f *fleet) {
+		f.report("mac-1", func(s *rackv1alpha1.MacNodeStatus) {
+			meta.SetStatusCondition(&s.Conditions, metav1.Condition{Type: rackv1alpha1.MacNodeSlotsHealthy, Status: metav1.ConditionFalse, Reason: rackv1alpha1.ReasonUnknownInstance, Message: "slot 0"})
+		})
+	}
+	stop := func(f *fleet) {
+		_, err := f.acme.InstanceV1alpha1().MacOSInstances("acme").Stop(f.t.Context(), "one", &instancev1alpha1.MacOSInstanceStop{}, metav1.CreateOptions{})
+		require.NoError(f.t, err)
+	}
+	id, mac := identityOf(1)
+	for name, test := range map[string]struct {
+		prepare func(*fleet)
+		patch   string
+		says    string
+		record  string
+	}{
+		"a Mac in quarantine":       {quarantine, claim(1), "is in quarantine (UnknownInstance)", "MacQuarantined"},
+		"a stop was asked for":      {stop, fmt.Sprintf(`{"status":{"machineID":%q,"macAddress":%q}}`, id, mac), "it is to stop", ""},
+		"a stop, in phase Starting": {stop, claim(1), "does not go back", ""},
+		"it runs already":           {func(*fleet) {}, fmt.Sprintf(`{"status":{"phase":"Running","machineID":%q,"macAddress":%q}}`, id, mac), "after its start was granted", "StartNotGranted"},
+		"it has started already":    {func(*fleet) {}, fmt.Sprintf(`{"status":{"phase":"Starting","startedAt":"2026-01-01T00:00:00Z","machineID":%q,"macAddress":%q}}`, id, mac), "after its start was granted", "StartNotGranted"},
+		"half an identity":          {func(*fleet) {}, fmt.Sprintf(`{"status":{"phase":"Starting","machineID":%q}}`, id), "are given together", ""},
+		"Running without identity":  {func(*fleet) {}, `{"status":{"phase":"Running"}}`, "a virtual machine that runs has one", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFleet(t, 1)
+			f.mac("mac-1", "C07AAAAA0001")
+			f.lease("acme", "build", "mac-1")
+			require.NoError(t, f.create(t.Context(), newInstance("acme", "one", "build")))
+			// Its pod is there, so that a stop is for the agent to carry out.
+			_, err := f.patchStatus(f.controllers, "one", `{"status":{"podName":"one-vm"}}`)
+			require.NoError(t, err)
+			test.prepare(f)
+			_, err = f.patchStatus(f.agent("mac-1"), "one", test.patch)
+			require.ErrorContains(t, err, test.says)
+			assert.Empty(t, f.getInstance("acme", "one").Status.MachineID)
+			assert.Zero(t, f.node("mac-1").Status.RunningVMs)
+			reasons := []string{}
+			for _, r := range f.records("acme") {
+				if r.Type == rackv1alpha1.InstanceRejected {
+					reasons = append(reasons, r.Details.Reason)
+				}
+			}
+			if test.record == "" {
+				assert.Empty(t, reasons)
+			} else {
+				assert.Equal(t, []string{test.record}, reasons)
+			}
+		})
+	}
+}
+
+// Writers that do not see each other cannot take back what the other has written.
+func TestPatchesOfStaleWriters(t *testing.T) {
+	f := newFleet(t, 1)
+	f.mac("mac-1", "C07AAAAA0001")
+	f.lease("acme", "build", "mac-1")
+	agent := f.agent("mac-1")
+	require.NoError(t, f.create(t.Context(), newInstance("acme", "one", "build")))
+	condition := func(kind string) string {
+		return fmt.Sprintf(`{"status":{"conditions":[{"type":%q,"status":"True","reason":"Said","message":"","lastTransitionTime":"2026-01-01T00:00:00Z"}]}}`, kind)
+	}
+	for as, kind := range map[versioned.Interface]string{f.controllers: instancev1alpha1.MacOSInstanceScheduledCondition, agent: instancev1alpha1.MacOSInstanceImageReady} {
+		_, err := f.patchStatus(as, "one", condition(kind))
+		require.NoError(t, err)
+	}
+	one := f.getInstance("acme", "one")
+	assert.True(t, meta.IsStatusConditionTrue(one.Status.Conditions, instancev1alpha1.MacOSInstanceScheduledCondition))
+	assert.True(t, meta.IsStatusConditionTrue(one.Status.Conditions, instancev1alpha1.MacOSInstanceImageReady))
+
+	_, err := f.patchStatus(agent, "one", `{"metadata":{"uid":"another"},"status":{"message":"of another"}}`)
+	require.Error(t, err)
+	assert.True(t, apierrors.IsConflict(err) || apierrors.IsInvalid(err), "%v", err)
+	assert.Empty(t, f.getInstance("acme", "one").Status.Message, "an instance of the same name that came later")
+
+	f.start("mac-1", "acme", "one", 1)
+	_, err = f.acme.InstanceV1alpha1().MacOSInstances("acme").Stop(t.Context(), "one", &instancev1alpha1.MacOSInstanceStop{}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	stopping := f.getInstance("acme", "one")
+	for name, patch := range map[string]string{
+		"Running again": `{"status":{"phase":"Running"}}`, "Starting again": `{"status":{"phase":"Starting"}}`,
+		"it never started": `{"status":{"startedAt":null}}`, "another identity": claim(2),
+	} {
+		_, err := f.patchStatus(agent, "one", patch)
+		require.Error(t, err, name)
+	}
+	kept, err := f.patchStatus(agent, "one", `{"status":{"stopRequest":null,"nodeName":"mac-9"}}`)
+	require.NoError(t, err)
+	assert.Equal(t, stopping.Status, kept.Status)
+	_, err = f.patchStatus(f.controllers, "one", `{"status":{"phase":"Stopped"}}`)
+	require.Error(t, err, "the controllers do not know that it has ended")
+	assert.EqualValues(t, 1, f.node("mac-1").Status.RunningVMs)
+}
+
+// A tenant who writes metadata as fast as it can, through two replicas, makes no write of a status fail.
+func TestStatusWritesDoNotConflict(t *testing.T) {
+	const writers, reports = 12, 10
+	f := newFleet(t, 2)
+	f.mac("mac-1", "C07AAAAA0001")
+	f.lease("acme", "build", "mac-1")
+	require.NoError(t, f.create(t.Context(), newInstance("acme", "one", "build")))
+	flood, end := context.WithCancel(t.Context())
+	var group sync.WaitGroup
+	for n := range writers {
+		client := f.servers[n%2].Client(t, "acme")
+		group.Go(func() {
+			for i := 0; flood.Err() == nil; i++ {
+				patch := fmt.Appendf(nil, `{"metadata":{"annotations":{"flood-%d":"%d"}}}`, n, i)
+				_, _ = client.InstanceV1alpha1().MacOSInstances("acme").Patch(flood, "one", types.MergePatchType, patch, metav1.PatchOptions{})
+				_, _ = client.RackV1alpha1().MacNodeLeases("acme").Patch(flood, "build", types.MergePatchType, patch, metav1.PatchOptions{})
+			}
+		})
+	}
+	agent := f.agent("mac-1")
+	_, err := f.patchStatus(agent, "one", claim(1))
+	require.NoError(t, err)
+	for i := range reports {
+		_, err := f.patchStatus(agent, "one", fmt.Sprintf(`{"status":{"phase":"Running","message":"%d"}}`, i))
+		require.NoError(t, err)
+	}
+	_, err = f.acme.InstanceV1alpha1().MacOSInstances("acme").Stop(t.Context(), "one", &instancev1alpha1.MacOSInstanceStop{}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	_, err = f.patchStatus(agent, "one", `{"status":{"phase":"Stopped"}}`)
+	require.NoError(t, err)
+	end()
+	group.Wait()
+	assert.Zero(t, f.node("mac-1").Status.RunningVMs)
+}
+
+// Which unknown virtual machines are to end is for an administrator alone to say.
+func TestEndOfUnknownInstances(t *testing.T) {
+	f := newFleet(t, 1)
+	f.mac("mac-1", "C07AAAAA0001")
+	f.lease("acme", "build", "mac-1")
+	f.report("mac-1", func(s *rackv1alpha1.MacNodeStatus) {
+		meta.SetStatusCondition(&s.Conditions, metav1.Condition{Type: rackv1alpha1.MacNodeSlotsHealthy, Status: metav1.ConditionFalse, Reason: rackv1alpha1.ReasonUnknownInstance, Message: "slot 0 runs acme/one"})
+	})
+	quarantine := f.node("mac-1").Status.Quarantine
+	require.NotNil(t, quarantine)
+	assert.Equal(t, rackv1alpha1.ReasonUnknownInstance, quarantine.Reason)
+	records := f.records("acme")
+	last := records[len(records)-1]
+	assert.Equal(t, rackv1alpha1.NodeQuarantined, last.Type)
+	assert.Equal(t, "UnknownInstance: slot 0 runs acme/one", last.Details.Reason+": "+last.Details.Message)
+	decide := func(as versioned.Interface) error {
+		_, err := as.RackV1alpha1().MacNodes().Patch(t.Context(), "mac-1", types.MergePatchType,
+			[]byte(`{"status":{"quarantine":{"reason":"Other","endInstances":["uid-1"]}}}`), metav1.PatchOptions{}, "status")
+		return err
+	}
+	_ = decide(f.agent("mac-1"))
+	require.Error(t, decide(f.controllers))
+	assert.Equal(t, quarantine, f.node("mac-1").Status.Quarantine)
+	require.NoError(t, decide(f.admin))
+	decided := f.node("mac-1").Status.Quarantine
+	assert.Equal(t, []string{"uid-1"}, decided.EndInstances)
+	assert.Equal(t, quarantine.Reason, decided.Reason)
+}
