@@ -34,16 +34,14 @@ const (
 
 // Reasons of the condition ImageReady.
 const (
-	// reasonPulling: the image is being fetched; the message says how far it is.
-	reasonPulling = "Pulling"
 	// reasonCached: the image is on the Mac.
 	reasonCached = "Cached"
-	// reasonPullFailed: the image could not be fetched; it is tried again.
-	reasonPullFailed = "PullFailed"
-	// reasonUnauthorized: the registry, or the cluster, refuses the image's credentials.
-	reasonUnauthorized = "PullUnauthorized"
-	// reasonNoRoom: the image does not fit on the Mac's disk.
-	reasonNoRoom = "InsufficientStorage"
+
+	reasonPulling      = instancev1alpha1.ReasonPulling
+	reasonPullFailed   = instancev1alpha1.ReasonPullFailed
+	reasonNotFound     = instancev1alpha1.ReasonImageNotFound
+	reasonUnauthorized = instancev1alpha1.ReasonPullUnauthorized
+	reasonNoRoom       = instancev1alpha1.ReasonInsufficientStorage
 )
 
 // pull makes sure that the image is on the Mac, and says meanwhile how far it is. A
@@ -146,6 +144,8 @@ func (a *Agent) showPullError(ctx context.Context, instance *instancev1alpha1.Ma
 		reason = reasonNoRoom
 	case registry.IsUnauthorized(err), apierrors.IsForbidden(err):
 		reason = reasonUnauthorized
+	case registry.IsNotFound(err):
+		reason = reasonNotFound
 	}
 	message := cut(fmt.Sprintf("Image %s could not be fetched: %v", image.Name, err))
 	before := meta.FindStatusCondition(instance.Status.Conditions, instancev1alpha1.MacOSInstanceImageReady)

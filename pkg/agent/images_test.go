@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -158,6 +159,7 @@ func TestWhyAnImageIsMissing(t *testing.T) {
 		"no room":      {&images.NoRoomError{Image: "macos-26", Needed: 60 << 30, Free: 10 << 30}, reasonNoRoom},
 		"unauthorized": {&registry.StatusError{Host: "registry.example.com", Code: 401}, reasonUnauthorized},
 		"no rights":    {apierrors.NewForbidden(corev1.Resource("secrets"), "robot", errors.New("no relationship found")), reasonUnauthorized},
+		"not there":    {fmt.Errorf("pulling: %w", &registry.StatusError{Host: "registry.example.com", Code: 404}), reasonNotFound},
 		"else":         {errors.New(strings.Repeat("x", 3000)), reasonPullFailed},
 	} {
 		t.Run(name, func(t *testing.T) {

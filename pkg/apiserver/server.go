@@ -155,6 +155,7 @@ func (c *Config) groups(domain *txn.Domain, fleet *fleetclock.Clock, rejections 
 	if err != nil {
 		return nil, nil, err
 	}
+	nodeClasses.WarnOnDelete, instanceClasses.WarnOnDelete = macnodeclass.WarnOnDelete(nodes), instanceclass.WarnOnDelete(instances)
 	records, err := auditrecord.NewStorage(Scheme, domain, c.Clock, rejections)
 	if err != nil {
 		return nil, nil, err

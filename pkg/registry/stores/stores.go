@@ -13,6 +13,7 @@ import (
 	"k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/apiserver/pkg/util/dryrun"
+	"k8s.io/apiserver/pkg/warning"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
 	"macrack.io/macrack/pkg/registry/rejection"
@@ -72,6 +73,8 @@ type REST struct {
 	category   Category
 	// planned returns what a write would store; nil in a store without planners.
 	planned func(ctx context.Context, gr schema.GroupResource, old, new runtime.Object) (runtime.Object, error)
+	// WarnOnDelete, if set, returns what the deletion of an object of that name breaks, or nothing.
+	WarnOnDelete func(ctx context.Context, name string) (string, error)
 }
 
 var (
@@ -95,6 +98,22 @@ func (r *REST) ShortNames() []string { return r.shortNames }
 
 // Categories returns the category that the kind is in.
 func (r *REST) Categories() []string { return []string{string(r.category)} }
+
+// Delete deletes an object, and warns of what that breaks.
+func (r *REST) Delete(ctx context.Context, name string, validate rest.ValidateObjectFunc, options *metav1.DeleteOptions) (runtime.Object, bool, error) {
+	var text string
+	if r.WarnOnDelete != nil {
+		var err error
+		if text, err = r.WarnOnDelete(ctx, name); err != nil {
+			return nil, false, err
+		}
+	}
+	out, gone, err := r.Store.Delete(ctx, name, validate, options)
+	if err == nil && text != "" {
+		warning.AddWarning(ctx, "", text)
+	}
+	return out, gone, err
+}
 
 // StatusREST is the storage of a kind's subresource status.
 type StatusREST struct {

@@ -188,6 +188,12 @@ func IsUnauthorized(err error) bool {
 	return errors.As(err, &status) && (status.Code == http.StatusUnauthorized || status.Code == http.StatusForbidden)
 }
 
+// IsNotFound reports whether the registry does not have what was asked for.
+func IsNotFound(err error) bool {
+	var status *StatusError
+	return errors.As(err, &status) && status.Code == http.StatusNotFound
+}
+
 // permanent is an error that another attempt will not cure.
 type permanent struct{ error }
 

@@ -103,8 +103,6 @@ const (
 	ReasonPullFailed = "PullFailed"
 	// ReasonImageNotFound means that the registry does not have the image.
 	ReasonImageNotFound = "ImageNotFound"
-	// ReasonImageInvalid means that the image is not one that a virtual machine can start from.
-	ReasonImageInvalid = "ImageInvalid"
 	// ReasonPullUnauthorized means that the registry, or the cluster, refuses the image's credentials.
 	ReasonPullUnauthorized = "PullUnauthorized"
 	// ReasonInsufficientStorage means that the image does not fit on the Mac's disk.

@@ -14,14 +14,14 @@ import (
 func NewStorage(typer runtime.ObjectTyper, getter generic.RESTOptionsGetter, clock clock.PassiveClock, recorder rejection.Recorder) (*stores.REST, error) {
 	strategy := NewStrategy(typer)
 	main, _, err := stores.New(stores.Kind{
-		Resource:   config.Resource("rackconfigs"),
-		Singular:   "rackconfig",
-		Category:   stores.Operators,
-		New:        func() runtime.Object { return &config.RackConfig{} },
-		NewList:    func() runtime.Object { return &config.RackConfigList{} },
-		Strategy:   strategy,
-		Attrs:      GetAttrs,
-		Table:      NewTableConvertor(clock),
+		Resource: config.Resource("rackconfigs"),
+		Singular: "rackconfig",
+		Category: stores.Operators,
+		New:      func() runtime.Object { return &config.RackConfig{} },
+		NewList:  func() runtime.Object { return &config.RackConfigList{} },
+		Strategy: strategy,
+		Attrs:    GetAttrs,
+		Table:    NewTableConvertor(clock),
 	}, getter, recorder)
 	return main, err
 }

@@ -23,7 +23,6 @@ func deriveConditions(i *instance.MacOSInstance, now time.Time) {
 // lasting are the reasons of ImageReady=False that do not pass by themselves.
 var lasting = map[string]bool{
 	instance.ReasonImageNotFound:       true,
-	instance.ReasonImageInvalid:        true,
 	instance.ReasonPullUnauthorized:    true,
 	instance.ReasonInsufficientStorage: true,
 }

@@ -46,7 +46,6 @@ func TestDeriveConditions(t *testing.T) {
 		{"pulls", "Pulling", list{image("Pulling")}, []string{"Ready=False Pulling: why", "Reconciling=True Pulling: why"}, "InProgress"},
 		{"the pull failed, and may do next time", "Pulling", list{image("PullFailed")}, []string{"Ready=False Pulling: why", "Reconciling=True Pulling: why"}, "InProgress"},
 		{"no such image in the registry", "Pulling", list{image("ImageNotFound")}, []string{"Ready=False ImageNotFound: no image", "Stalled=True ImageNotFound: no image"}, "Failed"},
-		{"not an image of macOS", "Pulling", list{image("ImageInvalid")}, []string{"Ready=False ImageInvalid: no image", "Stalled=True ImageInvalid: no image"}, "Failed"},
 		{"wrong credentials", "Pulling", list{image("PullUnauthorized")}, []string{"Ready=False PullUnauthorized: no image", "Stalled=True PullUnauthorized: no image"}, "Failed"},
 		{"the disk is full", "Pulling", list{image("InsufficientStorage")}, []string{"Ready=False InsufficientStorage: no image", "Stalled=True InsufficientStorage: no image"}, "Failed"},
 		{"pulls again", "Pulling", list{image("Pulling"), condition("Stalled", metav1.ConditionTrue, "ImageNotFound", "before")}, []string{"Ready=False Pulling: why", "Reconciling=True Pulling: why"}, "InProgress"},

@@ -1,11 +1,16 @@
 package macosinstance
 
 import (
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/utils/clock"
 
 	"macrack.io/macrack/pkg/apis/instance"
+	"macrack.io/macrack/pkg/registry/conditions"
+	"macrack.io/macrack/pkg/registry/strategies"
 	"macrack.io/macrack/pkg/registry/tables"
 )
 
@@ -21,6 +26,19 @@ var columns = []metav1.TableColumnDefinition{
 	tables.Wide(tables.Column("Serial", "Serial number of the Mac.")),
 	tables.Wide(tables.Column("MAC", "Network address of the virtual machine.")),
 	tables.Wide(tables.Column("Machine-ID", "Machine identifier of the virtual machine.")),
+	tables.Wide(tables.Column("Message", "Why the instance is not Ready, or how it ended.")),
+}
+
+// maxMessage is how many bytes of a message a table shows.
+const maxMessage = 200
+
+// message returns why an instance is not Ready, on one line.
+func message(i *instance.MacOSInstance) string {
+	text := i.Status.Message
+	if ready := meta.FindStatusCondition(i.Status.Conditions, conditions.Ready); ready != nil && ready.Status != metav1.ConditionTrue {
+		text = ready.Message
+	}
+	return strings.Join(strings.Fields(text), " ")
 }
 
 // NewTableConvertor returns what prints MacOSInstances.
@@ -42,6 +60,7 @@ func NewTableConvertor(clock clock.PassiveClock) rest.TableConvertor {
 			tables.Text(i.Status.SerialNumber),
 			tables.Text(i.Status.MACAddress),
 			tables.Text(i.Status.MachineID),
+			tables.Text(strategies.Cut(message(i), maxMessage)),
 		}
 	})
 }

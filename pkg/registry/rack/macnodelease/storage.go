@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/duration"
 	"k8s.io/apiserver/pkg/registry/rest"
+	"k8s.io/apiserver/pkg/util/dryrun"
 	"k8s.io/apiserver/pkg/warning"
 	"k8s.io/utils/clock"
 
@@ -72,13 +73,21 @@ func (r *REST) Delete(ctx context.Context, name string, validate rest.ValidateOb
 	if meanwhile := (boundMeanwhile{}); errors.As(err, &meanwhile) { // a lease is bound once
 		out, gone, err = r.REST.Delete(ctx, name, validate, options)
 	}
-	if lease, ok := out.(*rack.MacNodeLease); err == nil && ok && lease.Status.Phase == rack.MacNodeLeaseHeld {
-		floor := lease.Status.EarliestReleaseAt
+	if lease, ok := out.(*rack.MacNodeLease); err == nil && ok && r.held(lease, options) {
+		floor := floorOf(lease)
 		remaining := max(0, floor.Sub(r.clock.Now()))
 		warning.AddWarning(ctx, "", fmt.Sprintf("%s: lease %q is Held, and its Mac stays yours, until %s (in %s); it is released by itself then. There is no need to wait for it: use --wait=false",
 			rules.OneDay, lease.Name, floor.UTC().Format(time.RFC3339), duration.HumanDuration(remaining)))
 	}
 	return out, gone, err
+}
+
+// held reports whether a lease is Held after its deletion. A dry run leaves it Bound, and warns as if it had not.
+func (r *REST) held(lease *rack.MacNodeLease, options *metav1.DeleteOptions) bool {
+	if options != nil && dryrun.IsDryRun(options.DryRun) && lease.Status.Phase == rack.MacNodeLeaseBound {
+		return !rules.FloorPassed(r.clock.Now(), floorOf(lease))
+	}
+	return lease.Status.Phase == rack.MacNodeLeaseHeld
 }
 
 // DeleteCollection deletes leases. It begins anew when one of them was bound meanwhile, which happens to a lease once.

@@ -3,6 +3,8 @@ package macnodelease
 
 import (
 	"context"
+	"fmt"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/fields"
@@ -17,6 +19,7 @@ import (
 	"macrack.io/macrack/pkg/apis/rack/validation"
 	"macrack.io/macrack/pkg/registry/identity"
 	"macrack.io/macrack/pkg/registry/strategies"
+	"macrack.io/macrack/pkg/rules"
 )
 
 // Strategy says what of a MacNodeLease a client may write.
@@ -84,6 +87,17 @@ func (Strategy) Validate(_ context.Context, obj runtime.Object) field.ErrorList 
 // ValidateUpdate says what is wrong with a change of a MacNodeLease.
 func (Strategy) ValidateUpdate(_ context.Context, obj, old runtime.Object) field.ErrorList {
 	return validation.ValidateMacNodeLeaseUpdate(obj.(*rack.MacNodeLease), old.(*rack.MacNodeLease))
+}
+
+// WarningsOnUpdate warns of a longer floor of a lease that was deleted: nothing but time ends it.
+func (Strategy) WarningsOnUpdate(_ context.Context, obj, old runtime.Object) []string {
+	newMacNodeLease, oldMacNodeLease := obj.(*rack.MacNodeLease), old.(*rack.MacNodeLease)
+	before, after := floorOf(oldMacNodeLease), floorOf(newMacNodeLease)
+	if oldMacNodeLease.Status.Phase != rack.MacNodeLeaseHeld || !after.After(before) {
+		return nil
+	}
+	return []string{fmt.Sprintf("%s: lease %q is Held; its Mac stays yours, and is billed, until %s instead of %s, and this cannot be taken back",
+		rules.OneDay, oldMacNodeLease.Name, after.UTC().Format(time.RFC3339), before.UTC().Format(time.RFC3339))}
 }
 
 // StatusStrategy says what of a MacNodeLease's status a client may write.
