@@ -111,7 +111,7 @@ func (a answer) row(name string) map[string]string {
 	header := strings.Fields(lines[0])
 	for _, line := range lines[1:] {
 		cells := strings.Fields(line)
-		if len(cells) == len(header) && cells[0] == name {
+		if len(cells) >= len(header) && cells[0] == name { // a message, the last cell, has spaces
 			row := map[string]string{}
 			for i, column := range header {
 				row[column] = cells[i]

@@ -32,7 +32,7 @@ var kinds = []struct {
 	{"auditrecords", true, []string{"ar"}, ""},
 	{"compliancereports", false, nil, "NAME CHASSIS LEASES VM-STARTS MAX-VMS OVERLAPS FLOOR-BREACHES REJECTED VERDICT |"},
 	{"instanceclasses", false, []string{"ic"}, "NAME CPU MEMORY STORAGE AGE |"},
-	{"macosinstances", true, []string{"mi"}, "NAME LEASE IMAGE CLASS PHASE IP AGE | NODE SERIAL MAC MACHINE-ID"},
+	{"macosinstances", true, []string{"mi"}, "NAME LEASE IMAGE CLASS PHASE IP AGE | NODE SERIAL MAC MACHINE-ID MESSAGE"},
 	{"macosimages", false, []string{"mimg"}, "NAME MACOS XCODE PHASE SIZE REPLICAS AGE |"},
 	{"rackconfigs", false, nil, ""},
 }
