@@ -8,6 +8,9 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"macrack.io/macrack/pkg/apis/rack/validation"
+	"macrack.io/macrack/pkg/registry/strategies"
 )
 
 // Types of conditions.
@@ -43,6 +46,24 @@ func (s Summary) Set(conditions *[]metav1.Condition, now time.Time) {
 		}
 	}
 }
+
+// Fit cuts the longest messages so that the conditions are as small as validation asks.
+func Fit(conditions []metav1.Condition) {
+	limit := validation.MaxConditionsSize
+	var messages []*string
+	for i := range conditions {
+		c := &conditions[i]
+		c.Message = strategies.Cut(c.Message, validation.MaxMessage)
+		withoutMessage := *c
+		withoutMessage.Message = ""
+		limit -= withoutMessage.Size() + lengthOverhead
+		messages = append(messages, &c.Message)
+	}
+	strategies.Fit(max(limit, 0), messages...)
+}
+
+// lengthOverhead is the maximum number of bytes by which the stored lengths of a condition and of its message grow with the message.
+const lengthOverhead = 4
 
 // Observe marks all conditions as those of a generation. It is for kinds whose conditions depend on nothing of the spec
 // that can change, or are derived in the same write.

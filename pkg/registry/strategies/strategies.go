@@ -2,9 +2,11 @@
 package strategies
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -86,6 +88,15 @@ func Path(names ...string) []string { return names }
 // Cut returns the beginning of s, limit bytes at most, with characters that do not print escaped. It is for text that
 // one user reports and another wrote: to refuse it would let the writer keep the reporter from reporting.
 func Cut(s string, limit int) string { return printable.Lines(s, limit) }
+
+// Fit cuts the longest of texts, as Cut does, so that all of them have limit bytes at most together.
+func Fit(limit int, texts ...*string) {
+	slices.SortStableFunc(texts, func(a, b *string) int { return cmp.Compare(len(*a), len(*b)) })
+	for i, text := range texts {
+		*text = Cut(*text, limit/(len(texts)-i))
+		limit -= len(*text)
+	}
+}
 
 // CutEnd returns the end of s as Cut returns the beginning.
 func CutEnd(s string, limit int) string {

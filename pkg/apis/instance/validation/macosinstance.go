@@ -88,7 +88,7 @@ func ValidateMacOSInstanceStatusUpdate(i, old *instance.MacOSInstance) field.Err
 	if status.Startup != nil {
 		errs = append(errs, check.Lines(status.Startup.Output, MaxStartupOutput, path.Child("startup", "output"))...)
 	}
-	return append(errs, check.Conditions(status.Conditions, path.Child("conditions"))...)
+	return append(errs, check.Conditions(status.Conditions, old.Status.Conditions, path.Child("conditions"))...)
 }
 
 // ValidateMacOSInstanceStop says what is wrong with a MacOSInstanceStop.

@@ -23,12 +23,18 @@ import (
 // MaxMessage is how many bytes a message in a status has at most.
 const MaxMessage = 32 << 10
 
-// What metadata holds at most. An object and its companions are written in one transaction, which etcd bounds.
+// Limits of metadata and conditions. An object and its companions are written in one transaction, which etcd bounds.
 const (
-	maxLabels          = 64 << 10 // bytes of keys and values together
+	maxLabels          = 64 << 10 // bytes, as stored
 	maxAnnotations     = 64 << 10
 	maxFinalizers      = 32
 	maxOwnerReferences = 16
+	maxOwnersSize      = 16 << 10
+	maxSelfLink        = 1 << 10
+	maxConditions      = 32
+
+	// MaxConditionsSize is the maximum size of the conditions of a status, in bytes as stored.
+	MaxConditionsSize = 64 << 10
 )
 
 var (
@@ -49,6 +55,9 @@ func NewMeta(meta *metav1.ObjectMeta, namespaced bool, name apivalidation.Valida
 // UpdatedMeta checks a change of an object's metadata.
 func UpdatedMeta(meta, old *metav1.ObjectMeta) field.ErrorList {
 	path := field.NewPath("metadata")
+	if errs := nameLength(meta, path); len(errs) > 0 && len(meta.GenerateName) > len(old.GenerateName) {
+		return errs
+	}
 	errs := append(apivalidation.ValidateObjectMetaUpdate(meta, old, path), newFinalizers(meta.Finalizers, old.Finalizers, path)...)
 	return append(errs, bounded(meta, old, path)...)
 }
@@ -75,13 +84,31 @@ func bounded(meta, old *metav1.ObjectMeta, path *field.Path) field.ErrorList {
 	if n := len(meta.OwnerReferences); n > maxOwnerReferences && n > len(old.OwnerReferences) {
 		errs = append(errs, field.TooMany(path.Child("ownerReferences"), n, maxOwnerReferences))
 	}
+	if n := ownersSize(meta.OwnerReferences); n > maxOwnersSize && n > ownersSize(old.OwnerReferences) {
+		errs = append(errs, field.TooLong(path.Child("ownerReferences"), "", maxOwnersSize))
+	}
+	if n := len(meta.SelfLink); n > maxSelfLink && n > len(old.SelfLink) {
+		errs = append(errs, field.TooLong(path.Child("selfLink"), "", maxSelfLink))
+	}
 	return errs
 }
 
+// entryOverhead is the maximum number of bytes that protobuf adds to an entry of a map of valid labels or annotations.
+const entryOverhead = 12
+
+// size returns the number of bytes of a map, as stored.
 func size(m map[string]string) int {
 	n := 0
 	for key, value := range m {
-		n += len(key) + len(value)
+		n += len(key) + len(value) + entryOverhead
+	}
+	return n
+}
+
+func ownersSize(owners []metav1.OwnerReference) int {
+	n := 0
+	for i := range owners {
+		n += owners[i].Size()
 	}
 	return n
 }
@@ -316,10 +343,22 @@ func short(text string) string {
 	return text
 }
 
-// Conditions checks the conditions of a status, 32 at most.
-func Conditions(conditions []metav1.Condition, path *field.Path) field.ErrorList {
-	if len(conditions) > 32 {
-		return field.ErrorList{field.TooMany(path, len(conditions), 32)}
+// Conditions checks a change of the conditions of a status. They may be as many as before, as the server adds some.
+func Conditions(conditions, old []metav1.Condition, path *field.Path) field.ErrorList {
+	if n := len(conditions); n > maxConditions && n > len(old) {
+		return field.ErrorList{field.TooMany(path, n, maxConditions)}
+	}
+	if n := ConditionsSize(conditions); n > MaxConditionsSize && n > ConditionsSize(old) {
+		return field.ErrorList{field.TooLong(path, "", MaxConditionsSize)}
 	}
 	return metav1validation.ValidateConditions(conditions, path)
+}
+
+// ConditionsSize returns the number of bytes of conditions, as stored.
+func ConditionsSize(conditions []metav1.Condition) int {
+	n := 0
+	for i := range conditions {
+		n += conditions[i].Size()
+	}
+	return n
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -41,6 +42,9 @@ func TestNewMeta(t *testing.T) {
 		"long annotation":   {meta: metav1.ObjectMeta{Name: "m1", Annotations: map[string]string{"a": strings.Repeat("a", 1<<20)}}, want: []string{"metadata.annotations: Too long"}},
 		"many labels":       {meta: metav1.ObjectMeta{Name: "m1", Labels: labels(1000)}, want: []string{"metadata.labels: Too long: may not be more than 65536 bytes"}},
 		"many annotations":  {meta: metav1.ObjectMeta{Name: "m1", Annotations: labels(1000)}, want: []string{"metadata.annotations: Too long: may not be more than 65536 bytes"}},
+		"short annotations": {meta: metav1.ObjectMeta{Name: "m1", Annotations: shortEntries(8 << 10)}, want: []string{"metadata.annotations: Too long: may not be more than 65536 bytes"}},
+		"long owner":        {meta: metav1.ObjectMeta{Name: "m1", OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: strings.Repeat("c", 16<<10), UID: "u"}}}, want: []string{"metadata.ownerReferences: Too long: may not be more than 16384 bytes"}},
+		"long self link":    {meta: metav1.ObjectMeta{Name: "m1", SelfLink: strings.Repeat("a", 1<<20)}, want: []string{"metadata.selfLink: Too long"}},
 		"many finalizers":   {meta: metav1.ObjectMeta{Name: "m1", Finalizers: sortedKeys(labels(33))}, want: []string{"metadata.finalizers: Too many"}},
 		"many owners":       {meta: metav1.ObjectMeta{Name: "m1", OwnerReferences: owners(17)}, want: []string{"metadata.ownerReferences: Too many"}},
 		"long label":        {meta: metav1.ObjectMeta{Name: "m1", Labels: map[string]string{"a": strings.Repeat("a", 64)}}, want: []string{"metadata.labels: Invalid"}},
@@ -63,6 +67,15 @@ func labels(n int) map[string]string {
 		labels[fmt.Sprintf("example.com/%028d", i)] = strings.Repeat("a", 60)
 	}
 	return labels
+}
+
+// shortEntries returns a map of entries that are larger as stored than their keys and values.
+func shortEntries(n int) map[string]string {
+	m := map[string]string{}
+	for i := range n {
+		m[strconv.FormatInt(int64(i), 36)] = ""
+	}
+	return m
 }
 
 func sortedKeys(m map[string]string) []string { return slices.Sorted(maps.Keys(m)) }
@@ -93,6 +106,21 @@ func TestUpdatedMeta(t *testing.T) {
 	large.Labels = labels(1000)
 	checktest.Errors(t, []string{"metadata.labels: Too long"}, UpdatedMeta(&large, &old))
 	checktest.Errors(t, nil, UpdatedMeta(&large, &large))
+
+	long := *old.DeepCopy()
+	long.GenerateName = strings.Repeat("a", 1<<20)
+	checktest.Errors(t, []string{"metadata.generateName: Too long"}, UpdatedMeta(&long, &old))
+	checktest.Errors(t, nil, UpdatedMeta(&long, &long))
+}
+
+func conditions(n, message int) []metav1.Condition {
+	var conditions []metav1.Condition
+	for i := range n {
+		conditions = append(conditions, metav1.Condition{
+			Type: fmt.Sprintf("C%d", i), Status: metav1.ConditionTrue, Reason: "R", Message: strings.Repeat("m", message), LastTransitionTime: metav1.NewTime(time.Unix(1, 0)),
+		})
+	}
+	return conditions
 }
 
 func TestValues(t *testing.T) {
@@ -149,7 +177,10 @@ func TestValues(t *testing.T) {
 		"duration in words":        {Duration(&scalar.Duration{Text: "3 weeks"}, time.Second, time.Hour, path), []string{`f: Invalid value: "3 weeks": must be a duration such as 90s, 24h, 1h30m or 3d; accepted units: d (days of 24 hours), h, m, s`}},
 		"no duration":              {Duration(nil, time.Second, 90*24*time.Hour, path), []string{"f: Required value: must be 1s to 90d"}},
 		"spec changed":             {Unchanged("a", "b", "make another", path), []string{"field is immutable; make another"}},
-		"too many conditions":      {Conditions(make([]metav1.Condition, 33), path), []string{"Too many"}},
+		"too many conditions":      {Conditions(make([]metav1.Condition, 33), make([]metav1.Condition, 32), path), []string{"Too many"}},
+		"too long conditions":      {Conditions(conditions(3, 30<<10), conditions(2, 30<<10), path), []string{"f: Too long: may not be more than 65536 bytes"}},
+		"as long as before":        {Conditions(conditions(3, 30<<10), conditions(3, 30<<10), path), nil},
+		"as many as before":        {Conditions(conditions(33, 0), conditions(33, 0), path), nil},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) { checktest.Errors(t, tt.want, tt.errs) })

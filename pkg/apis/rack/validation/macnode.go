@@ -1,12 +1,25 @@
 package validation
 
 import (
+	"strings"
+
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"macrack.io/macrack/pkg/apis/internal/check"
 	"macrack.io/macrack/pkg/apis/rack"
 	"macrack.io/macrack/pkg/rules"
+)
+
+const (
+	// MaxMessage is the maximum number of bytes of a message of a status, or of a condition.
+	MaxMessage = check.MaxMessage
+	// MaxConditionsSize is the maximum size of the conditions of a status, in bytes as stored.
+	MaxConditionsSize = check.MaxConditionsSize
+	// MaxScrubEntry is the maximum number of bytes of an entry of a scrub report.
+	MaxScrubEntry = 4 << 10
+	// MaxScrubText is the maximum number of bytes of the entries of a scrub report together.
+	MaxScrubText = 64 << 10
 )
 
 const (
@@ -51,7 +64,7 @@ func ValidateMacNodeStatusUpdate(node, old *rack.MacNode) field.ErrorList {
 		errs = append(errs, validateHardware(status.Hardware, path.Child("hardware"))...)
 	}
 	errs = append(errs, validateCachedImages(status.Images, path.Child("images"))...)
-	return append(errs, check.Conditions(status.Conditions, path.Child("conditions"))...)
+	return append(errs, check.Conditions(status.Conditions, old.Status.Conditions, path.Child("conditions"))...)
 }
 
 func validateMacNodeSpec(spec *rack.MacNodeSpec, path *field.Path) field.ErrorList {
@@ -91,6 +104,9 @@ func validateScrub(scrub *rack.ScrubReport, path *field.Path) field.ErrorList {
 	if scrub.FinishedAt.IsZero() {
 		errs = append(errs, field.Required(path.Child("finishedAt"), ""))
 	}
+	if len(strings.Join(scrub.Removed, ""))+len(strings.Join(scrub.Remaining, "")) > MaxScrubText {
+		return append(errs, field.TooLong(path, "", MaxScrubText))
+	}
 	errs = append(errs, validateScrubEntries(scrub.Removed, path.Child("removed"))...)
 	return append(errs, validateScrubEntries(scrub.Remaining, path.Child("remaining"))...)
 }
@@ -101,7 +117,7 @@ func validateScrubEntries(entries []string, path *field.Path) field.ErrorList {
 	}
 	var errs field.ErrorList
 	for i, entry := range entries {
-		errs = append(errs, check.Lines(entry, 4096, path.Index(i))...)
+		errs = append(errs, check.Lines(entry, MaxScrubEntry, path.Index(i))...)
 	}
 	return errs
 }

@@ -53,7 +53,7 @@ func ValidateMacNodeLeaseStatusUpdate(lease, old *rack.MacNodeLease) field.Error
 		errs = append(errs, field.Forbidden(path.Child("phase"), fmt.Sprintf("the lease has no Mac, and leaves %s only by its binding", was)))
 	}
 	errs = append(errs, validateFloor(&lease.Status, &old.Status, path)...)
-	return append(errs, check.Conditions(lease.Status.Conditions, path.Child("conditions"))...)
+	return append(errs, check.Conditions(lease.Status.Conditions, old.Status.Conditions, path.Child("conditions"))...)
 }
 
 // validateFloor refuses to set, clear or move the floor, but for restoring one that is too short.

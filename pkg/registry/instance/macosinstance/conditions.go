@@ -18,6 +18,7 @@ import (
 func deriveConditions(i *instance.MacOSInstance, now time.Time) {
 	summarize(i).Set(&i.Status.Conditions, now)
 	conditions.Observe(i.Status.Conditions, i.Generation)
+	conditions.Fit(i.Status.Conditions)
 }
 
 // lasting are the reasons of ImageReady=False that do not pass by themselves.

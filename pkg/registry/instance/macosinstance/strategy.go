@@ -14,6 +14,7 @@ import (
 	"macrack.io/macrack/pkg/apis/instance"
 	"macrack.io/macrack/pkg/apis/instance/v1alpha1"
 	"macrack.io/macrack/pkg/apis/instance/validation"
+	"macrack.io/macrack/pkg/registry/conditions"
 	"macrack.io/macrack/pkg/registry/strategies"
 	"macrack.io/macrack/pkg/rules"
 )
@@ -101,9 +102,7 @@ func (StatusStrategy) PrepareForUpdate(_ context.Context, obj, old runtime.Objec
 
 func fitReport(status *instance.MacOSInstanceStatus) {
 	status.Message = strategies.Cut(status.Message, validation.MaxMessage)
-	for i := range status.Conditions {
-		status.Conditions[i].Message = strategies.Cut(status.Conditions[i].Message, validation.MaxMessage)
-	}
+	conditions.Fit(status.Conditions)
 	if status.Startup != nil {
 		status.Startup.Output = strategies.CutEnd(status.Startup.Output, validation.MaxStartupOutput)
 	}

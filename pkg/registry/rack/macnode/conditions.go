@@ -28,4 +28,5 @@ func deriveConditions(node *rack.MacNode, now time.Time) {
 		meta.RemoveStatusCondition(list, rack.MacNodeStalled)
 	}
 	conditions.Observe(*list, node.Generation)
+	conditions.Fit(*list)
 }

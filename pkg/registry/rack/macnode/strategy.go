@@ -14,6 +14,7 @@ import (
 	"macrack.io/macrack/pkg/apis/rack"
 	"macrack.io/macrack/pkg/apis/rack/v1alpha1"
 	"macrack.io/macrack/pkg/apis/rack/validation"
+	"macrack.io/macrack/pkg/registry/conditions"
 	"macrack.io/macrack/pkg/registry/strategies"
 )
 
@@ -85,7 +86,8 @@ func (StatusStrategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
 	)
 }
 
-// PrepareForUpdate keeps everything but the status, and what the server keeps in it.
+// PrepareForUpdate keeps everything but the status, and what the server keeps in it. Texts that are too long are cut:
+// a report that is refused would hide the state of the Mac.
 func (StatusStrategy) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
 	newMacNode, oldMacNode := obj.(*rack.MacNode), old.(*rack.MacNode)
 	strategies.KeepMetadata(&newMacNode.ObjectMeta, &oldMacNode.ObjectMeta)
@@ -96,6 +98,24 @@ func (StatusStrategy) PrepareForUpdate(_ context.Context, obj, old runtime.Objec
 	newMacNode.Status.PrefetchImages = oldMacNode.Status.PrefetchImages
 	newMacNode.Status.ReleasingSince = oldMacNode.Status.ReleasingSince
 	newMacNode.Status.RunningVMs = oldMacNode.Status.RunningVMs
+	fitReport(&newMacNode.Status)
+}
+
+func fitReport(status *rack.MacNodeStatus) {
+	conditions.Fit(status.Conditions)
+	if status.Quarantine != nil {
+		status.Quarantine.Message = strategies.Cut(status.Quarantine.Message, validation.MaxMessage)
+	}
+	if status.Scrub != nil {
+		var entries []*string
+		for _, list := range [][]string{status.Scrub.Removed, status.Scrub.Remaining} {
+			for i := range list {
+				list[i] = strategies.Cut(list[i], validation.MaxScrubEntry)
+				entries = append(entries, &list[i])
+			}
+		}
+		strategies.Fit(validation.MaxScrubText, entries...)
+	}
 }
 
 // ValidateUpdate says what is wrong with a change of a MacNode's status.

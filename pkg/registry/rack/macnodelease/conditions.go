@@ -38,6 +38,7 @@ func deriveConditions(lease *rack.MacNodeLease, now time.Time) {
 	}
 	summarize(lease).Set(list, now)
 	conditions.Observe(*list, lease.Generation)
+	conditions.Fit(*list)
 }
 
 // summarize returns whether instances can run on the Mac of a lease, and if not, whether that changes by itself.

@@ -17,6 +17,7 @@ import (
 	"macrack.io/macrack/pkg/apis/rack"
 	"macrack.io/macrack/pkg/apis/rack/v1alpha1"
 	"macrack.io/macrack/pkg/apis/rack/validation"
+	"macrack.io/macrack/pkg/registry/conditions"
 	"macrack.io/macrack/pkg/registry/identity"
 	"macrack.io/macrack/pkg/registry/strategies"
 	"macrack.io/macrack/pkg/rules"
@@ -137,6 +138,7 @@ func (StatusStrategy) PrepareForUpdate(_ context.Context, obj, old runtime.Objec
 	newMacNodeLease.Status.Instances = oldMacNodeLease.Status.Instances
 	newMacNodeLease.Status.NamespaceUID = oldMacNodeLease.Status.NamespaceUID
 	newMacNodeLease.Status.RequestedBy = oldMacNodeLease.Status.RequestedBy
+	conditions.Fit(newMacNodeLease.Status.Conditions)
 }
 
 // ValidateUpdate says what is wrong with a change of a MacNodeLease's status.
