@@ -151,7 +151,7 @@ func (c *Config) groups(domain *txn.Domain, fleet *fleetclock.Clock, rejections 
 	if err != nil {
 		return nil, nil, err
 	}
-	instances, instancesStatus, err := macosinstance.NewStorage(Scheme, domain, c.Clock, rejections, own)
+	instances, instancesStatus, err := macosinstance.NewStorage(Scheme, domain, c.Clock, rejections, own, leases.Lease, nodes)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -189,7 +189,7 @@ func (c *Config) groups(domain *txn.Domain, fleet *fleetclock.Clock, rejections 
 			"instanceclasses":       instanceClasses,
 			"macosinstances":        instances,
 			"macosinstances/status": instancesStatus,
-			"macosinstances/stop":   macosinstance.NewStopREST(Scheme, instances, domain, c.Clock),
+			"macosinstances/stop":   macosinstance.NewStopREST(Scheme, instances.REST, domain, c.Clock),
 		}),
 		group(image.GroupName, map[string]rest.Storage{
 			"macosimages":        images,

@@ -54,7 +54,11 @@ func (s *chassis) apply(record *rack.AuditRecord, at int64) {
 	switch record.Type {
 	case rack.InstanceRejected, rack.CrossTenantRejected, rack.FloorTamperRejected:
 		report.during(span{at, at}, func(_ int, status *rack.ComplianceReportStatus) {
-			status.Rejected += max(1, record.Details.Count)
+			count := &status.Rejected
+			if record.Type == rack.InstanceRejected && !rules.IsRuleReason(record.Details.Reason) {
+				count = &status.OtherRejections
+			}
+			*count += max(1, record.Details.Count)
 		})
 	case rack.LeaseBound:
 		s.bind(record, at)

@@ -14,6 +14,8 @@ const (
 	OneDay Rule = "rule 3 (24 hours at least)"
 	// Fit is not of the licence: the virtual machines of a Mac share what it has.
 	Fit Rule = "no room"
+	// NotYet is not of the licence: only time is missing.
+	NotYet Rule = "not yet"
 )
 
 // A Refusal says which rule refuses something, what was asked, what is allowed and what to do.

@@ -27,7 +27,7 @@ func CheckAcceptsInstance(lease, phase string, earliestRelease, now time.Time) e
 		return refuse(OneDay, "lease %q was deleted and its floor passed at %s; create a new lease and use that",
 			lease, earliestRelease.UTC().Format(time.RFC3339))
 	case leasePending, "":
-		return refuse(OneTenant, "lease %q has no Mac yet (Pending); wait until it is Bound: kubectl wait --for=condition=Bound macnodeleases/%s", lease, lease)
+		return refuse(NotYet, "lease %q has no Mac yet (Pending); wait until it is Bound: kubectl wait --for=condition=Bound macnodeleases/%s", lease, lease)
 	case leaseReleasing:
 		return refuse(OneDay, "lease %q is being released; create a new lease and use that", lease)
 	default:

@@ -40,8 +40,10 @@ type ComplianceReportStatus struct {
 	Overlaps      int64
 	FloorBreaches int64
 	Rejected      int64
-	BrokenChains  int64
-	Violations    []ComplianceViolation
+	// OtherRejections are refused instances that broke no rule.
+	OtherRejections int64
+	BrokenChains    int64
+	Violations      []ComplianceViolation
 }
 
 // ComplianceViolation is one violation and the records that show it.

@@ -4746,6 +4746,13 @@ func schema_pkg_apis_rack_v1alpha1_ComplianceReportStatus(ref common.ReferenceCa
 							},
 						},
 					},
+					"otherRejections": {
+						SchemaProps: spec.SchemaProps{
+							Description: "otherRejections is the number of instances that were refused and broke no rule: a lease that is missing or not bound yet, an image or a class that is missing, no room on the Mac. rejected does not count them.",
+							Type:        []string{"integer"},
+							Format:      "int64",
+						},
+					},
 				},
 			},
 		},

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
+	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/apiserver/pkg/storage/names"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
@@ -56,6 +57,33 @@ func KeepMetadata(obj, old *metav1.ObjectMeta) {
 	obj.Annotations = old.Annotations
 	obj.Finalizers = old.Finalizers
 	obj.OwnerReferences = old.OwnerReferences
+}
+
+// Restore drops from the metadata of a new object what only the server sets, and what an object that was exported has: its version, and the
+// server's own finalizers.
+func Restore(obj *metav1.ObjectMeta, own ...string) {
+	obj.ResourceVersion = ""
+	obj.Finalizers = slices.DeleteFunc(slices.Clone(obj.Finalizers), func(f string) bool { return slices.Contains(own, f) })
+}
+
+// KeepFinalizer keeps the server's own finalizer on an object that a client writes whole, from a manifest that does not have the finalizer or has it too
+// early. The same goes for a list of the client's own finalizers in a patch. A patch that leaves no finalizer can mean nothing but the removal of the
+// server's, and is for the planner to refuse.
+func KeepFinalizer(ctx context.Context, obj, old *metav1.ObjectMeta, own string) {
+	is, was := slices.Contains(obj.Finalizers, own), slices.Contains(old.Finalizers, own)
+	switch {
+	case is == was:
+	case is:
+		obj.Finalizers = slices.DeleteFunc(slices.Clone(obj.Finalizers), func(f string) bool { return f == own })
+	case len(obj.Finalizers) == 0 && isPatch(ctx):
+	default:
+		obj.Finalizers = append(slices.Clone(obj.Finalizers), own)
+	}
+}
+
+func isPatch(ctx context.Context) bool {
+	info, ok := genericapirequest.RequestInfoFrom(ctx)
+	return ok && info.Verb == "patch"
 }
 
 // Attrs returns the function that returns the labels of an object of type T, and the fields by which it can be selected.

@@ -101,7 +101,9 @@ func (l *Lives) Instances(planner txn.Planner) txn.Planner {
 			return fmt.Errorf("a %T is not an instance", new)
 		}
 		lease := &rack.MacNodeLease{}
-		if err := tx.Get(ctx, leases, is.Namespace, is.Spec.LeaseName, lease); err != nil {
+		if err := tx.Get(ctx, leases, is.Namespace, is.Spec.LeaseName, lease); apierrors.IsNotFound(err) {
+			return nil // a dry run, or refused by the planner
+		} else if err != nil {
 			return err
 		}
 		uid, err := l.Namespaces(ctx, is.Namespace)

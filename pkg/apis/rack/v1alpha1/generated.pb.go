@@ -702,6 +702,9 @@ func (m *ComplianceReportStatus) MarshalToSizedBuffer(dAtA []byte) (int, error) 
 	_ = i
 	var l int
 	_ = l
+	i = encodeVarintGenerated(dAtA, i, uint64(m.OtherRejections))
+	i--
+	dAtA[i] = 0x78
 	if len(m.Violations) > 0 {
 		for iNdEx := len(m.Violations) - 1; iNdEx >= 0; iNdEx-- {
 			{
@@ -2379,6 +2382,7 @@ func (m *ComplianceReportStatus) Size() (n int) {
 			n += 1 + l + sovGenerated(uint64(l))
 		}
 	}
+	n += 1 + sovGenerated(uint64(m.OtherRejections))
 	return n
 }
 
@@ -3035,6 +3039,7 @@ func (this *ComplianceReportStatus) String() string {
 		`Rejected:` + fmt.Sprintf("%v", this.Rejected) + `,`,
 		`BrokenChains:` + fmt.Sprintf("%v", this.BrokenChains) + `,`,
 		`Violations:` + repeatedStringForViolations + `,`,
+		`OtherRejections:` + fmt.Sprintf("%v", this.OtherRejections) + `,`,
 		`}`,
 	}, "")
 	return s
@@ -5780,6 +5785,25 @@ func (m *ComplianceReportStatus) Unmarshal(dAtA []byte) error {
 				return err
 			}
 			iNdEx = postIndex
+		case 15:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field OtherRejections", wireType)
+			}
+			m.OtherRejections = 0
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return ErrIntOverflowGenerated
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				m.OtherRejections |= int64(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
 		default:
 			iNdEx = preIndex
 			skippy, err := skipGenerated(dAtA[iNdEx:])

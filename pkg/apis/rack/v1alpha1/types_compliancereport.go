@@ -79,6 +79,10 @@ type ComplianceReportStatus struct {
 	// +listType=atomic
 	// +optional
 	Violations []ComplianceViolation `json:"violations,omitempty" protobuf:"bytes,14,rep,name=violations"`
+	// otherRejections is the number of instances that were refused and broke no rule: a lease that is missing or not bound yet, an image or a class
+	// that is missing, no room on the Mac. rejected does not count them.
+	// +optional
+	OtherRejections int64 `json:"otherRejections,omitempty" protobuf:"varint,15,opt,name=otherRejections"`
 }
 
 // ComplianceViolation is one violation and the records that show it.

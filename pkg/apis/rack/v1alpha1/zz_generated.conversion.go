@@ -8,6 +8,7 @@ package v1alpha1
 import (
 	unsafe "unsafe"
 
+	v1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	conversion "k8s.io/apimachinery/pkg/conversion"
 	runtime "k8s.io/apimachinery/pkg/runtime"
 	rack "macrack.io/macrack/pkg/apis/rack"
@@ -581,7 +582,17 @@ func Convert_rack_ComplianceReport_To_v1alpha1_ComplianceReport(in *rack.Complia
 
 func autoConvert_v1alpha1_ComplianceReportList_To_rack_ComplianceReportList(in *ComplianceReportList, out *rack.ComplianceReportList, s conversion.Scope) error {
 	out.ListMeta = in.ListMeta
-	out.Items = *(*[]rack.ComplianceReport)(unsafe.Pointer(&in.Items))
+	if in.Items != nil {
+		in, out := &in.Items, &out.Items
+		*out = make([]rack.ComplianceReport, len(*in))
+		for i := range *in {
+			if err := Convert_v1alpha1_ComplianceReport_To_rack_ComplianceReport(&(*in)[i], &(*out)[i], s); err != nil {
+				return err
+			}
+		}
+	} else {
+		out.Items = nil
+	}
 	return nil
 }
 
@@ -592,7 +603,17 @@ func Convert_v1alpha1_ComplianceReportList_To_rack_ComplianceReportList(in *Comp
 
 func autoConvert_rack_ComplianceReportList_To_v1alpha1_ComplianceReportList(in *rack.ComplianceReportList, out *ComplianceReportList, s conversion.Scope) error {
 	out.ListMeta = in.ListMeta
-	out.Items = *(*[]ComplianceReport)(unsafe.Pointer(&in.Items))
+	if in.Items != nil {
+		in, out := &in.Items, &out.Items
+		*out = make([]ComplianceReport, len(*in))
+		for i := range *in {
+			if err := Convert_rack_ComplianceReport_To_v1alpha1_ComplianceReport(&(*in)[i], &(*out)[i], s); err != nil {
+				return err
+			}
+		}
+	} else {
+		out.Items = nil
+	}
 	return nil
 }
 
@@ -602,7 +623,21 @@ func Convert_rack_ComplianceReportList_To_v1alpha1_ComplianceReportList(in *rack
 }
 
 func autoConvert_v1alpha1_ComplianceReportStatus_To_rack_ComplianceReportStatus(in *ComplianceReportStatus, out *rack.ComplianceReportStatus, s conversion.Scope) error {
-	*out = *(*rack.ComplianceReportStatus)(unsafe.Pointer(in))
+	out.Verdict = rack.ComplianceVerdict(in.Verdict)
+	out.From = in.From
+	out.To = in.To
+	out.CoveredSince = (*v1.Time)(unsafe.Pointer(in.CoveredSince))
+	out.Records = in.Records
+	out.Chassis = in.Chassis
+	out.Leases = in.Leases
+	out.VMStarts = in.VMStarts
+	out.MaxVMs = in.MaxVMs
+	out.Overlaps = in.Overlaps
+	out.FloorBreaches = in.FloorBreaches
+	out.Rejected = in.Rejected
+	out.BrokenChains = in.BrokenChains
+	out.Violations = *(*[]rack.ComplianceViolation)(unsafe.Pointer(&in.Violations))
+	out.OtherRejections = in.OtherRejections
 	return nil
 }
 
@@ -612,7 +647,21 @@ func Convert_v1alpha1_ComplianceReportStatus_To_rack_ComplianceReportStatus(in *
 }
 
 func autoConvert_rack_ComplianceReportStatus_To_v1alpha1_ComplianceReportStatus(in *rack.ComplianceReportStatus, out *ComplianceReportStatus, s conversion.Scope) error {
-	*out = *(*ComplianceReportStatus)(unsafe.Pointer(in))
+	out.Verdict = ComplianceVerdict(in.Verdict)
+	out.From = in.From
+	out.To = in.To
+	out.CoveredSince = (*v1.Time)(unsafe.Pointer(in.CoveredSince))
+	out.Records = in.Records
+	out.Chassis = in.Chassis
+	out.Leases = in.Leases
+	out.VMStarts = in.VMStarts
+	out.MaxVMs = in.MaxVMs
+	out.Overlaps = in.Overlaps
+	out.FloorBreaches = in.FloorBreaches
+	out.Rejected = in.Rejected
+	out.OtherRejections = in.OtherRejections
+	out.BrokenChains = in.BrokenChains
+	out.Violations = *(*[]ComplianceViolation)(unsafe.Pointer(&in.Violations))
 	return nil
 }
 

@@ -35,8 +35,9 @@ func ValidateMacNodeLeaseUpdate(lease, old *rack.MacNodeLease) field.ErrorList {
 	errs = append(errs, check.Unchanged(lease.Spec.ClassName, old.Spec.ClassName, "create another lease instead", path.Child("className"))...)
 	errs = append(errs, check.Unchanged(lease.Spec.SerialNumber, old.Spec.SerialNumber, "create another lease instead", path.Child("serialNumber"))...)
 	if is, was := minimumDuration(&lease.Spec), minimumDuration(&old.Spec); is.Value() >= rules.MinimumLeaseDuration && is.Value() < was.Value() {
-		errs = append(errs, field.Invalid(path.Child("minimumDuration"), is.Text,
-			fmt.Sprintf("%s: it is %s and can only be lengthened; ask for %s or more", rules.OneDay, was, was)))
+		// Not invalid as such: a manifest that is older than the lengthening says so.
+		errs = append(errs, field.Forbidden(path.Child("minimumDuration"),
+			fmt.Sprintf("%s: it is %s and can only be lengthened; ask for %s or more, not %s", rules.OneDay, was, was, is)))
 	}
 	return errs
 }

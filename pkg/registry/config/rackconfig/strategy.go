@@ -31,6 +31,7 @@ func (Strategy) NamespaceScoped() bool { return false }
 // PrepareForCreate begins to count the generations of the spec.
 func (Strategy) PrepareForCreate(_ context.Context, obj runtime.Object) {
 	rackConfig := obj.(*config.RackConfig)
+	strategies.Restore(&rackConfig.ObjectMeta)
 	rackConfig.Generation = 1
 }
 

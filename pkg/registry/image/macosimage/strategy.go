@@ -38,6 +38,7 @@ func (Strategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
 // PrepareForCreate drops the status: an image is Pending until it has been checked.
 func (Strategy) PrepareForCreate(_ context.Context, obj runtime.Object) {
 	macOSImage := obj.(*image.MacOSImage)
+	strategies.Restore(&macOSImage.ObjectMeta)
 	macOSImage.Generation = 1
 	macOSImage.Status = image.MacOSImageStatus{Phase: image.MacOSImagePending}
 }

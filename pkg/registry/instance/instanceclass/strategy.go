@@ -30,6 +30,7 @@ func (Strategy) NamespaceScoped() bool { return false }
 // PrepareForCreate sets the one generation that the spec has.
 func (Strategy) PrepareForCreate(_ context.Context, obj runtime.Object) {
 	instanceClass := obj.(*instance.InstanceClass)
+	strategies.Restore(&instanceClass.ObjectMeta)
 	instanceClass.Generation = 1
 }
 

@@ -67,7 +67,11 @@ type planner struct{ clock clock.PassiveClock }
 func (p *planner) create(ctx context.Context, tx *txn.Tx, is *instance.MacOSInstance) error {
 	lease := &rack.MacNodeLease{}
 	if err := tx.Get(ctx, macnodelease.Resource, is.Namespace, is.Spec.LeaseName, lease); apierrors.IsNotFound(err) {
-		return p.reject(is, nil, "NoSuchLease", fmt.Errorf("%s: namespace %q has no lease %q, and an instance runs only on a lease of its own namespace; see: kubectl get macnodeleases",
+		if foreseen(ctx) {
+			_, err := p.catalogue(ctx, tx, is, nil)
+			return err
+		}
+		return p.reject(is, nil, rules.ReasonNoSuchLease, fmt.Errorf("%s: namespace %q has no lease %q, and an instance runs only on a lease of its own namespace; see: kubectl get macnodeleases",
 			rules.OneTenant, is.Namespace, is.Spec.LeaseName))
 	} else if err != nil {
 		return err
@@ -81,8 +85,12 @@ func (p *planner) create(ctx context.Context, tx *txn.Tx, is *instance.MacOSInst
 			return err
 		}
 	}
-	if err := rules.CheckAcceptsInstance(lease.Name, string(lease.Status.Phase), floor, now); err != nil {
-		return p.reject(is, lease, "LeaseNotUsable", err)
+	if err := rules.CheckAcceptsInstance(lease.Name, string(lease.Status.Phase), floor, now); err != nil && !(isPending(lease) && foreseen(ctx)) {
+		reason := rules.ReasonLeaseNotUsable
+		if isPending(lease) {
+			reason = rules.ReasonLeasePending
+		}
+		return p.reject(is, lease, reason, err)
 	}
 	var taken []string
 	for _, slot := range lease.Status.Instances {
@@ -91,24 +99,13 @@ func (p *planner) create(ctx context.Context, tx *txn.Tx, is *instance.MacOSInst
 	if err := rules.CheckSlot(lease.Name, taken); err != nil {
 		return p.reject(is, lease, "NoFreeSlot", err)
 	}
-	img := &image.MacOSImage{}
-	if err := tx.Get(ctx, macosimage.Resource, "", is.Spec.ImageName, img); apierrors.IsNotFound(err) {
-		return p.reject(is, lease, "NoSuchImage", fmt.Errorf("there is no image %q; see: kubectl get macosimages", is.Spec.ImageName))
-	} else if err != nil {
-		return err
-	}
-	if img.Status.Phase != image.MacOSImageReady || img.DeletionTimestamp != nil {
-		return p.reject(is, lease, "ImageNotReady", fmt.Errorf("image %q is %s, not Ready; see: kubectl describe macosimage %s", img.Name, img.Status.Phase, img.Name))
-	}
-	class := &instance.InstanceClass{}
-	if err := tx.Get(ctx, instance.Resource("instanceclasses"), "", is.Spec.ClassName, class); apierrors.IsNotFound(err) {
-		return p.reject(is, lease, "NoSuchClass", fmt.Errorf("there is no instance class %q; see: kubectl get instanceclasses", is.Spec.ClassName))
-	} else if err != nil {
+	class, err := p.catalogue(ctx, tx, is, lease)
+	if err != nil {
 		return err
 	}
 	macClass := &rack.MacNodeClass{}
 	if err := tx.Get(ctx, rack.Resource("macnodeclasses"), "", lease.Spec.ClassName, macClass); apierrors.IsNotFound(err) {
-		return p.reject(is, lease, "NoSuchMacClass", fmt.Errorf("the class %q of the lease's Mac is no longer in the catalogue, so that nobody knows what fits; ask an administrator to restore it", lease.Spec.ClassName))
+		return p.reject(is, lease, rules.ReasonNoSuchMacClass, fmt.Errorf("the class %q of the lease's Mac is no longer in the catalogue, so that nobody knows what fits; ask an administrator to restore it", lease.Spec.ClassName))
 	} else if err != nil {
 		return err
 	}
@@ -118,12 +115,12 @@ func (p *planner) create(ctx context.Context, tx *txn.Tx, is *instance.MacOSInst
 		used = used.Add(amounts(slot.Resources))
 	}
 	if err := rules.CheckFit(macClass.Name, amounts(macClass.Spec.Capacity), amounts(macClass.Spec.HostReserved), used, amounts(asked)); err != nil {
-		return p.reject(is, lease, "DoesNotFit", err)
+		return p.reject(is, lease, rules.ReasonDoesNotFit, err)
 	}
 	owner := leaseReference(lease.Name, lease.UID)
 	for _, ref := range is.OwnerReferences {
-		if ref.UID != lease.UID {
-			return p.reject(is, lease, "ForeignOwner", fmt.Errorf("an instance is owned by its lease alone, not by %s %q; leave ownerReferences out", ref.Kind, ref.Name))
+		if ref.UID != lease.UID && !sameLease(ref, owner) {
+			return p.reject(is, lease, rules.ReasonForeignOwner, fmt.Errorf("an instance is owned by its lease alone, not by %s %q; leave ownerReferences out", ref.Kind, ref.Name))
 		}
 	}
 	is.OwnerReferences = []metav1.OwnerReference{owner}
@@ -142,6 +139,26 @@ func (p *planner) create(ctx context.Context, tx *txn.Tx, is *instance.MacOSInst
 
 func amounts(r rack.MachineResources) rules.Resources {
 	return rules.Resources{CPU: r.CPU.Value(), Memory: r.Memory.Value(), Storage: r.Storage.Value()}
+}
+
+// catalogue returns the class of an instance, whose image must be Ready. The lease may be nil if there is none.
+func (p *planner) catalogue(ctx context.Context, tx *txn.Tx, is *instance.MacOSInstance, lease *rack.MacNodeLease) (*instance.InstanceClass, error) {
+	img := &image.MacOSImage{}
+	if err := tx.Get(ctx, macosimage.Resource, "", is.Spec.ImageName, img); apierrors.IsNotFound(err) {
+		return nil, p.reject(is, lease, rules.ReasonNoSuchImage, fmt.Errorf("there is no image %q; see: kubectl get macosimages", is.Spec.ImageName))
+	} else if err != nil {
+		return nil, err
+	}
+	if img.Status.Phase != image.MacOSImageReady || img.DeletionTimestamp != nil {
+		return nil, p.reject(is, lease, rules.ReasonImageNotReady, fmt.Errorf("image %q is %s, not Ready; see: kubectl describe macosimage %s", img.Name, img.Status.Phase, img.Name))
+	}
+	class := &instance.InstanceClass{}
+	if err := tx.Get(ctx, instance.Resource("instanceclasses"), "", is.Spec.ClassName, class); apierrors.IsNotFound(err) {
+		return nil, p.reject(is, lease, rules.ReasonNoSuchClass, fmt.Errorf("there is no instance class %q; see: kubectl get instanceclasses", is.Spec.ClassName))
+	} else if err != nil {
+		return nil, err
+	}
+	return class, nil
 }
 
 // createdAt returns when an instance was created that is created now. What was there when its lease was held is
@@ -365,6 +382,11 @@ func hasIdentity(i *instance.MacOSInstance) bool {
 // end. One that was stored before starts were granted counts if it has started.
 func counts(i *instance.MacOSInstance) bool {
 	return (i.Status.StartGrantedAt != nil || i.Status.StartedAt != nil) && !terminal(i)
+}
+
+// sameLease reports whether two references name the same lease, whichever life of it: an instance that is restored names the lease that it had.
+func sameLease(a, b metav1.OwnerReference) bool {
+	return a.APIVersion == b.APIVersion && a.Kind == b.Kind && a.Name == b.Name
 }
 
 func leaseReference(name string, uid types.UID) metav1.OwnerReference {

@@ -3,6 +3,7 @@ package macosinstance
 import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/registry/generic"
+	"k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/utils/clock"
 
 	"macrack.io/macrack/pkg/apis/instance"
@@ -11,7 +12,7 @@ import (
 )
 
 // NewStorage returns the storage of MacOSInstance objects and of their status. The filter hides instances from users.
-func NewStorage(typer runtime.ObjectTyper, getter generic.RESTOptionsGetter, clock clock.PassiveClock, recorder rejection.Recorder, filter rejection.Filter) (*stores.REST, *stores.StatusREST, error) {
+func NewStorage(typer runtime.ObjectTyper, getter generic.RESTOptionsGetter, clock clock.Clock, recorder rejection.Recorder, filter rejection.Filter, leases Leases, nodes rest.Lister) (*REST, *stores.StatusREST, error) {
 	strategy := NewStrategy(typer)
 	main, status, err := stores.New(stores.Kind{
 		Resource:   instance.Resource("macosinstances"),
@@ -26,5 +27,5 @@ func NewStorage(typer runtime.ObjectTyper, getter generic.RESTOptionsGetter, clo
 		Table:      NewTableConvertor(clock),
 		Filter:     filter,
 	}, getter, recorder)
-	return main, status, err
+	return &REST{REST: main, clock: clock, leases: leases, nodes: nodes, waiting: map[string]int{}}, status, err
 }

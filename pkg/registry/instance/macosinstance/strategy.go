@@ -3,7 +3,6 @@ package macosinstance
 
 import (
 	"context"
-	"slices"
 
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -42,15 +41,17 @@ func (Strategy) PrepareForCreate(_ context.Context, obj runtime.Object) {
 	macOSInstance := obj.(*instance.MacOSInstance)
 	macOSInstance.Generation = 1
 	macOSInstance.Status = instance.MacOSInstanceStatus{Phase: instance.MacOSInstancePending}
-	if !slices.Contains(macOSInstance.Finalizers, rules.FinalizerVM) {
-		macOSInstance.Finalizers = append(macOSInstance.Finalizers, rules.FinalizerVM)
-	}
+	strategies.Restore(&macOSInstance.ObjectMeta, rules.FinalizerVM)
+	macOSInstance.Finalizers = append(macOSInstance.Finalizers, rules.FinalizerVM)
 }
 
-// PrepareForUpdate keeps the status. The spec never changes.
-func (Strategy) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
+// PrepareForUpdate keeps the status, and the finalizer until the instance has ended. The spec never changes.
+func (Strategy) PrepareForUpdate(ctx context.Context, obj, old runtime.Object) {
 	newMacOSInstance, oldMacOSInstance := obj.(*instance.MacOSInstance), old.(*instance.MacOSInstance)
 	newMacOSInstance.Status = oldMacOSInstance.Status
+	if !terminal(oldMacOSInstance) {
+		strategies.KeepFinalizer(ctx, &newMacOSInstance.ObjectMeta, &oldMacOSInstance.ObjectMeta, rules.FinalizerVM)
+	}
 }
 
 // Validate says what is wrong with a new MacOSInstance.

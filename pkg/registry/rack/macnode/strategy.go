@@ -39,6 +39,7 @@ func (Strategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
 // PrepareForCreate drops the status: a Mac is Pending until its agent reports.
 func (Strategy) PrepareForCreate(_ context.Context, obj runtime.Object) {
 	macNode := obj.(*rack.MacNode)
+	strategies.Restore(&macNode.ObjectMeta)
 	macNode.Generation = 1
 	macNode.Status = rack.MacNodeStatus{Phase: rack.MacNodePending}
 }

@@ -38,6 +38,7 @@ func (Strategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
 // PrepareForCreate drops the status.
 func (Strategy) PrepareForCreate(_ context.Context, obj runtime.Object) {
 	macNodeClass := obj.(*rack.MacNodeClass)
+	strategies.Restore(&macNodeClass.ObjectMeta)
 	macNodeClass.Generation = 1
 	macNodeClass.Status = rack.MacNodeClassStatus{}
 }

@@ -107,7 +107,8 @@ var floorFields = map[string]bool{
 	"status.earliestReleaseAt": true,
 }
 
-// classifier returns a function that puts failed validations of a floor on record.
+// classifier returns a function that puts failed validations of a floor on record. That a duration is shorter than it was, which is forbidden, is not:
+// an older manifest of the lease has it.
 func classifier(store *stores.REST) func(context.Context, runtime.Object, string, error) error {
 	return func(ctx context.Context, _ runtime.Object, name string, err error) error {
 		var status *apierrors.StatusError
@@ -115,7 +116,7 @@ func classifier(store *stores.REST) func(context.Context, runtime.Object, string
 			return err
 		}
 		for _, cause := range status.ErrStatus.Details.Causes {
-			if !floorFields[cause.Field] {
+			if !floorFields[cause.Field] || cause.Type == metav1.CauseTypeForbidden {
 				continue
 			}
 			obj, getErr := store.Get(ctx, name, &metav1.GetOptions{})

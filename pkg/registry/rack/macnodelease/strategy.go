@@ -52,6 +52,7 @@ func (Strategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
 // PrepareForCreate drops the status, as a lease is Pending until it is bound, and fills in the default class.
 func (s Strategy) PrepareForCreate(ctx context.Context, obj runtime.Object) {
 	macNodeLease := obj.(*rack.MacNodeLease)
+	strategies.Restore(&macNodeLease.ObjectMeta, rules.FinalizerFloor)
 	macNodeLease.Generation = 1
 	if macNodeLease.Spec.ClassName == "" {
 		macNodeLease.Spec.ClassName = s.defaultClass(ctx)
@@ -68,10 +69,11 @@ func requester(ctx context.Context) *rack.LeaseRequester {
 	return &rack.LeaseRequester{Username: username, UID: uid}
 }
 
-// PrepareForUpdate keeps the status, and counts the generations of the spec.
-func (Strategy) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
+// PrepareForUpdate keeps the status and the finalizer, and counts the generations of the spec.
+func (Strategy) PrepareForUpdate(ctx context.Context, obj, old runtime.Object) {
 	newMacNodeLease, oldMacNodeLease := obj.(*rack.MacNodeLease), old.(*rack.MacNodeLease)
 	newMacNodeLease.Status = oldMacNodeLease.Status
+	strategies.KeepFinalizer(ctx, &newMacNodeLease.ObjectMeta, &oldMacNodeLease.ObjectMeta, rules.FinalizerFloor)
 	if newMacNodeLease.Spec.ClassName == "" { // the default when it was created may not be the default now
 		newMacNodeLease.Spec.ClassName = oldMacNodeLease.Spec.ClassName
 	}

@@ -50,8 +50,12 @@ func TestStrategy(t *testing.T) {
 	assert.EqualValues(t, 1, lease.Generation)
 	assert.Equal(t, rest.DeleteDependents, strategy.DefaultGarbageCollectionPolicy(t.Context()))
 
+	lease = stored() // as it was exported
+	require.NoError(t, strategytest.Create(t, strategy, lease))
+	assert.Empty(t, lease.Finalizers)
+	assert.Empty(t, lease.ResourceVersion)
 	lease = stored()
-	lease.ResourceVersion = ""
+	lease.Finalizers = []string{"rack.macrack.io/floor"}
 	assert.ErrorContains(t, strategytest.Create(t, strategy, lease), "only the server adds finalizers of macrack.io")
 
 	lease = stored()

@@ -1,0 +1,193 @@
+package macosinstance
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metainternalversion "k8s.io/apimachinery/pkg/apis/meta/internalversion"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/registry/rest"
+	"k8s.io/apiserver/pkg/util/dryrun"
+	"k8s.io/apiserver/pkg/warning"
+	"k8s.io/utils/clock"
+
+	"macrack.io/macrack/pkg/apis/instance"
+	"macrack.io/macrack/pkg/apis/rack"
+	"macrack.io/macrack/pkg/registry/stores"
+)
+
+const (
+	// bindingWait is how long a request waits for a lease that is about to be bound.
+	bindingWait = 2 * time.Second
+	// retryAfter is after how many seconds a client tries again.
+	retryAfter = 1
+
+	// maxWaiting bounds the requests that wait, of all namespaces and of one, as each takes a seat of priority and fairness.
+	maxWaiting             = 32
+	maxWaitingOfANamespace = 8
+)
+
+// Leases are what instances read of leases.
+type Leases interface {
+	rest.Getter
+	rest.Watcher
+}
+
+// REST is the storage of MacOSInstances. It holds an instance on a lease that is about to be bound until the lease is.
+type REST struct {
+	*stores.REST
+	clock  clock.Clock
+	leases Leases
+	nodes  rest.Lister
+
+	mu      sync.Mutex
+	waiting map[string]int // by namespace
+	all     int
+}
+
+// Create creates an instance. If its lease is Pending and a Mac for it is free, only time is missing: the request waits for the binding, and a
+// client for whom that took too long is told to try again, which clients do by themselves.
+func (r *REST) Create(ctx context.Context, obj runtime.Object, validate rest.ValidateObjectFunc, options *metav1.CreateOptions) (runtime.Object, error) {
+	i, ok := obj.(*instance.MacOSInstance)
+	if !ok {
+		return nil, fmt.Errorf("a %T is not an instance", obj)
+	}
+	lease, err := r.lease(ctx, i.Spec.LeaseName)
+	if err != nil {
+		return nil, err
+	}
+	dry := dryrun.IsDryRun(options.DryRun)
+	switch {
+	case lease == nil && dry:
+		warning.AddWarning(ctx, "", fmt.Sprintf("there is no lease %q: a dry run does not store one that is in the same file, so this instance was checked without its lease", i.Spec.LeaseName))
+		ctx = foresee(ctx)
+	case lease != nil && isPending(lease):
+		free, err := r.isMacFree(ctx, lease)
+		if err != nil {
+			return nil, err
+		}
+		switch {
+		case free && dry:
+			ctx = foresee(ctx)
+		case free:
+			if err := r.wait(ctx, lease); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return r.REST.Create(ctx, obj, validate, options)
+}
+
+type foreseenKey struct{}
+
+// foresee returns the context of a dry run on a lease that would be Bound by the time of the real run.
+func foresee(ctx context.Context) context.Context {
+	return context.WithValue(ctx, foreseenKey{}, true)
+}
+
+func foreseen(ctx context.Context) bool { return ctx.Value(foreseenKey{}) != nil }
+
+func isPending(lease *rack.MacNodeLease) bool {
+	return (lease.Status.Phase == rack.MacNodeLeasePending || lease.Status.Phase == "") && lease.DeletionTimestamp == nil
+}
+
+// lease returns a lease of the request's namespace, or nil if there is none. One that is not Pending may be as of some recent time.
+func (r *REST) lease(ctx context.Context, name string) (*rack.MacNodeLease, error) {
+	for _, version := range []string{"0", ""} {
+		obj, err := r.leases.Get(ctx, name, &metav1.GetOptions{ResourceVersion: version})
+		if err != nil && !apierrors.IsNotFound(err) {
+			return nil, err
+		}
+		lease, ok := obj.(*rack.MacNodeLease)
+		if err == nil && ok && (version == "" || !isPending(lease)) {
+			return lease, nil
+		}
+	}
+	return nil, nil
+}
+
+// isMacFree reports whether a Mac that a lease can be bound to is free.
+func (r *REST) isMacFree(ctx context.Context, lease *rack.MacNodeLease) (bool, error) {
+	selector := fields.Set{"status.phase": string(rack.MacNodeAvailable), "spec.className": lease.Spec.ClassName}
+	if lease.Spec.SerialNumber != "" {
+		selector["spec.serialNumber"] = lease.Spec.SerialNumber
+	}
+	macs, err := r.nodes.List(genericapirequest.WithNamespace(ctx, ""), &metainternalversion.ListOptions{FieldSelector: fields.SelectorFromSet(selector)})
+	if err != nil {
+		return false, err
+	}
+	return meta.LenList(macs) > 0, nil
+}
+
+// wait returns when a lease is no longer Pending, or when no Mac for it is free any more. It returns an error that makes clients try again if the
+// lease is Pending for longer than a request waits, or too many requests wait.
+func (r *REST) wait(ctx context.Context, lease *rack.MacNodeLease) error {
+	again := apierrors.NewTooManyRequests(fmt.Sprintf("lease %q is Pending and is about to get its Mac; try again", lease.Name), retryAfter)
+	if !r.enter(lease.Namespace) {
+		return again
+	}
+	defer r.leave(lease.Namespace)
+	timer := r.clock.NewTimer(bindingWait)
+	defer timer.Stop()
+	changes, err := r.leases.Watch(ctx, &metainternalversion.ListOptions{
+		FieldSelector: fields.OneTermEqualSelector("metadata.name", lease.Name), ResourceVersion: lease.ResourceVersion,
+	})
+	if err != nil {
+		return again
+	}
+	defer changes.Stop()
+	events := changes.ResultChan()
+	for {
+		select {
+		case event, open := <-events:
+			if !open {
+				events = nil
+				continue
+			}
+			object := event.Object
+			if cached, ok := object.(runtime.CacheableObject); ok { // shared with other watchers
+				object = cached.GetObject()
+			}
+			changed, ok := object.(*rack.MacNodeLease)
+			if ok && (event.Type == watch.Deleted || !isPending(changed)) {
+				return nil
+			}
+		case <-timer.C():
+			if free, err := r.isMacFree(ctx, lease); err == nil && !free {
+				return nil // refused, on record
+			}
+			return again
+		case <-ctx.Done():
+			return again
+		}
+	}
+}
+
+// enter takes one of the places of requests that wait, if there is one.
+func (r *REST) enter(namespace string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.all >= maxWaiting || r.waiting[namespace] >= maxWaitingOfANamespace {
+		return false
+	}
+	r.all++
+	r.waiting[namespace]++
+	return true
+}
+
+func (r *REST) leave(namespace string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.all--
+	if r.waiting[namespace]--; r.waiting[namespace] == 0 {
+		delete(r.waiting, namespace)
+	}
+}

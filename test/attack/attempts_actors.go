@@ -1,0 +1,163 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+)
+
+// actors are attempts to be another: the former owner of a namespace, another user on record, or one who asks without being seen.
+func (w *world) actors() []attempt {
+	const family = "actors"
+	const forged = `"namespaceUID":"00000000-0000-0000-0000-000000000001","requestedBy":{"username":"root","uid":"0"}`
+	asked := func(serial string) step {
+		return post(leases("acme")+"?dryRun=All", leaseBody(`"name":"attack-x"`, base+`,"serialNumber":"`+serial+`"`))
+	}
+	return []attempt{
+		{family, "the lease of the former owner of a namespace, by every verb", "acme", w.nextOwner, want{codes: []int{http.StatusNotFound}, lacks: []string{"attack-former-secret"}}, ""},
+		{family, "a lease that somebody else asked for, in another namespace", "acme", stored(leases("acme"), leaseWith(`"name":"attack-x"`, studio, forged)),
+			dropped(all(field("acme", "status", "requestedBy", "username"), not("00000000-0000-0000-0000-000000000001", "status", "namespaceUID"))), ""},
+		{family, "who asked for a lease, and where, by the status", "controllers", patch(mergePatch, w.acmeLease()+"/status", `{"status":{`+forged+`}}`), ignored(), ""},
+		{family, "who asked for a lease, by the status", "root", patch(mergePatch, w.acmeLease()+"/status", `{"status":{"requestedBy":null,"namespaceUID":null}}`), ignored(), ""},
+		{family, "where an instance belongs, by its agent", "agent", patch(mergePatch, instances("acme")+"/attack-1/status", `{"status":{"namespaceUID":"00000000-0000-0000-0000-000000000001"}}`), ignored(), ""},
+		{family, "the ID of one's request on record, by Audit-ID", "globex", requestIDs("attack-id-1", "c0ffee00-0000-0000-0000-000000000000"),
+			want{codes: []int{http.StatusForbidden}, says: `"claimedRequestID":"c0ffee00-0000-0000-0000-000000000000"`, lacks: []string{`"requestID":"c0ffee00`}}, "InstanceRejected/NoSuchImage"},
+		{family, "an ID that reads backwards", "globex", requestIDs("attack-id-2", "a\u202eb\u200bc"),
+			want{codes: []int{http.StatusForbidden}, says: `"claimedRequestID":"a\\u202eb\\u200bc"`, lacks: []string{"\u202e", "\u200b"}}, "InstanceRejected/NoSuchImage"},
+		{family, "an ID of ten thousand characters", "globex", requestIDs("attack-id-3", strings.Repeat("x", 10000)),
+			want{codes: []int{http.StatusForbidden}, lacks: []string{strings.Repeat("x", 65)}}, "InstanceRejected/NoSuchImage"},
+		{family, "a reason that reads backwards", "acme", post(instances("acme")+"/attack-1/stop?dryRun=All", `{"apiVersion":"instance.macrack.io/v1alpha1","kind":"MacOSInstanceStop","reason":"a\u202eb"}`), invalid("printable"), ""},
+		{family, "a reason that nobody sees", "acme", post(instances("acme")+"/attack-1/stop?dryRun=All", `{"apiVersion":"instance.macrack.io/v1alpha1","kind":"MacOSInstanceStop","reason":"\u3164"}`), invalid("printable"), ""},
+		{family, "whether a Mac is there, by a dry run", "acme", same(asked(w.globexSerial), asked("SIM9999999"), w.globexSerial, "SIM9999999"), forbidden("there is none, or it belongs to another lease"), "CrossTenantRejected/MacIsLeased"},
+		{family, "whether a Mac is there, by asking for the wrong class", "acme",
+			same(post(leases("acme")+"?dryRun=All", leaseBody(`"name":"attack-x"`, studio+`,"serialNumber":"`+w.globexSerial+`"`)),
+				post(leases("acme")+"?dryRun=All", leaseBody(`"name":"attack-x"`, studio+`,"serialNumber":"SIM9999999"`)), w.globexSerial, "SIM9999999"), forbidden("there is none, or it belongs to another lease"), ""},
+	}
+}
+
+// same does two things, and answers with the first if the answers are the same but for a text that each names.
+func same(first, second step, ofFirst, ofSecond string) step {
+	return func(ctx context.Context, w *world, who string) answer {
+		a, b := first(ctx, w, who), second(ctx, w, who)
+		if a.code != b.code || strings.ReplaceAll(a.body, ofFirst, ofSecond) != b.body {
+			return answer{code: a.code, err: fmt.Errorf("%d %s is not %d %s", a.code, short(a.text()), b.code, short(b.text()))}
+		}
+		return a
+	}
+}
+
+// requestIDs creates an instance that is refused, with an Audit-ID, and answers with the record of that.
+func requestIDs(name, id string) step {
+	return func(ctx context.Context, w *world, who string) answer {
+		body := strings.Replace(instanceBody(`"name":"`+name+`"`, `"leaseName":"attack-`+who+`"`), macOSImage, "attack-no-image", 1)
+		a := call{method: http.MethodPost, path: instances(who), body: body, header: map[string]string{"Audit-ID": id}}.do(ctx, w, who)
+		if a.code != http.StatusForbidden {
+			return a
+		}
+		list := struct {
+			Items []json.RawMessage `json:"items"`
+		}{}
+		all := get(records(who))(ctx, w, "admin")
+		if err := json.Unmarshal([]byte(all.body), &list); err != nil {
+			return answer{err: err}
+		}
+		found := answer{err: errors.New("there is no such record")}
+		for _, item := range list.Items {
+			if strings.Contains(string(item), `"instance":{"namespace":"`+who+`","name":"`+name+`"`) {
+				found = answer{code: a.code, body: string(item)}
+			}
+		}
+		return found
+	}
+}
+
+// nextOwner has a namespace with a lease taken away by its finalizers, and made again for a user who then tries every verb on the lease. It answers
+// with 404 if each did not find it.
+func (w *world) nextOwner(ctx context.Context, _ *world, who string) (result answer) {
+	const namespace, secret = "attack-next", "attack-former-secret"
+	path := "/api/v1/namespaces/" + namespace
+	lease := leases(namespace) + "/former"
+	if err := w.make(ctx, "/api/v1/namespaces", `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"`+namespace+`"}}`); err != nil {
+		return answer{err: err}
+	}
+	defer func() {
+		patch(mergePatch, lease, `{"metadata":{"finalizers":null}}`)(ctx, w, "admin")
+		remove(path)(ctx, w, "admin")
+		if err := w.gone(ctx, path); err != nil && result.err == nil {
+			result = answer{err: err}
+		}
+	}()
+	// A finalizer of its own keeps a lease without a Mac, as its floor keeps one with a Mac.
+	if err := w.make(ctx, leases(namespace), leaseBody(`"name":"former","finalizers":["example.com/keep"],"labels":{"secret":"`+secret+`"}`, studio)); err != nil {
+		return answer{err: err}
+	}
+	remove(path)(ctx, w, "admin")
+	err := eventually(ctx, func() error {
+		if a := get(lease)(ctx, w, "admin"); !strings.Contains(a.body, `"deletionTimestamp"`) {
+			return fmt.Errorf("the lease is not being deleted: %d %s", a.code, short(a.text()))
+		}
+		put(path+"/finalize", `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"`+namespace+`"},"spec":{"finalizers":[]}}`)(ctx, w, "admin")
+		return w.goneNow(ctx, path)
+	})
+	if err != nil {
+		return answer{err: err}
+	}
+	if err := w.make(ctx, "/api/v1/namespaces", `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"`+namespace+`"}}`); err != nil {
+		return answer{err: err}
+	}
+	if err := w.make(ctx, rbacPath+"/namespaces/"+namespace+"/rolebindings", `{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"RoleBinding","metadata":{"name":"attack"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"edit"},"subjects":[{"kind":"User","apiGroup":"rbac.authorization.k8s.io","name":"`+w.username(who)+`"}]}`); err != nil {
+		return answer{err: err}
+	}
+	// The rights of the user come with a delay.
+	if err := eventually(ctx, func() error {
+		if a := get(leases(namespace))(ctx, w, who); a.code != http.StatusOK {
+			return fmt.Errorf("%d %s", a.code, short(a.text()))
+		}
+		return nil
+	}); err != nil {
+		return answer{err: err}
+	}
+	result = answer{code: http.StatusNotFound}
+	for _, try := range []struct {
+		name string
+		step step
+		code int
+	}{
+		{"get", get(lease), 404},
+		{"list", get(leases(namespace)), 200},
+		{"list from the cache", get(leases(namespace) + "?resourceVersion=0"), 200},
+		{"watch", get(leases(namespace) + "?watch=1&timeoutSeconds=1&resourceVersion=0"), 200},
+		{"lengthen", patch(mergePatch, lease, `{"spec":{"minimumDuration":"9000h"}}`), 404},
+		{"lengthen by a JSON patch", patch(jsonPatch, lease, `[{"op":"add","path":"/spec/minimumDuration","value":"9000h"}]`), 404},
+		{"lengthen by PUT", put(lease, leaseBody(`"name":"former"`, studio+`,"minimumDuration":"9000h"`)), 404},
+		{"lengthen by apply", patch(applyPatch, lease, leaseBody(`"name":"former"`, studio+`,"minimumDuration":"9000h"`)), 409},
+		{"remove its finalizer", patch(mergePatch, lease, `{"metadata":{"finalizers":null}}`), 404},
+		{"delete", remove(lease), 404},
+		{"delete all", remove(leases(namespace)), 200},
+		{"create under its name", post(leases(namespace), leaseBody(`"name":"former"`, studio)), 409},
+	} {
+		a := try.step(ctx, w, who)
+		if a.code != try.code || strings.Contains(a.text(), secret) {
+			return answer{code: a.code, body: fmt.Sprintf("%s: %d, wanted %d: %s", try.name, a.code, try.code, short(a.text()))}
+		}
+	}
+	if a := get(lease)(ctx, w, "admin"); a.code != http.StatusOK || strings.Contains(a.body, "9000h") {
+		return answer{err: fmt.Errorf("the lease was changed: %d %s", a.code, short(a.text()))}
+	}
+	return result
+}
+
+func (w *world) goneNow(ctx context.Context, path string) error {
+	if a := get(path)(ctx, w, "admin"); a.code != http.StatusNotFound {
+		return fmt.Errorf("%s is there: %d", path, a.code)
+	}
+	return nil
+}
+
+// gone waits until an object is.
+func (w *world) gone(ctx context.Context, path string) error {
+	return eventually(ctx, func() error { return w.goneNow(ctx, path) })
+}

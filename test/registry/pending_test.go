@@ -1,0 +1,130 @@
+package registry
+
+import (
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
+)
+
+func (f *fleet) pending(name string) {
+	f.t.Helper()
+	_, err := f.acme.RackV1alpha1().MacNodeLeases("acme").Create(f.t.Context(), newLease("acme", name), metav1.CreateOptions{})
+	require.NoError(f.t, err)
+}
+
+// An instance in the same file as its lease is created while the lease is about to get its Mac.
+func TestInstanceOfPendingLease(t *testing.T) {
+	f := newFleet(t, 1)
+	f.mac("mac-1", "C07AAAAA0001")
+	f.pending("build")
+
+	type response struct {
+		code             int
+		retryAfter, body string
+		err              error
+	}
+	// post creates an instance without trying again, as client-go would.
+	post := func(name, query string) <-chan response {
+		done := make(chan response, 1)
+		client := f.servers[0].HTTPClient(t, "acme", "system:authenticated")
+		body := `{"apiVersion":"instance.macrack.io/v1alpha1","kind":"MacOSInstance","metadata":{"name":"` + name + `"},"spec":{"leaseName":"build","className":"small","imageName":"macos-26"}}`
+		go func() {
+			resp, err := client.Post(f.servers[0].URL("/apis/instance.macrack.io/v1alpha1/namespaces/acme/macosinstances%s", query), "application/json", strings.NewReader(body))
+			if err != nil {
+				done <- response{err: err}
+				return
+			}
+			defer resp.Body.Close()
+			data, err := io.ReadAll(resp.Body)
+			done <- response{resp.StatusCode, resp.Header.Get("Retry-After"), string(data), err}
+		}()
+		return done
+	}
+	// inTime turns the clock until there is an answer.
+	inTime := func(done <-chan response) response {
+		for {
+			select {
+			case r := <-done:
+				require.NoError(t, r.err)
+				return r
+			case <-time.After(10 * time.Millisecond):
+				f.clock.Step(time.Second)
+			}
+		}
+	}
+
+	r := inTime(post("vm", ""))
+	assert.Equal(t, http.StatusTooManyRequests, r.code, r.body)
+	assert.Equal(t, "1", r.retryAfter, "clients try again by themselves")
+	assert.Empty(t, f.records("acme"), "nothing was refused by a rule")
+
+	dry := <-post("vm", "?dryRun=All")
+	assert.Equal(t, http.StatusCreated, dry.code, "a dry run need not wait: %s", dry.body)
+
+	timers := f.clock.Waiters()
+	waiting := post("vm", "")
+	require.Eventually(t, func() bool { return f.clock.Waiters() > timers }, time.Minute, time.Millisecond, "it waits")
+	require.NoError(t, f.bind("acme", "build", "mac-1"))
+	r = <-waiting
+	assert.Equal(t, http.StatusCreated, r.code, r.body)
+	assert.Len(t, f.getLease("acme", "build").Status.Instances, 1)
+	assert.Equal(t, []rackv1alpha1.AuditRecordType{rackv1alpha1.LeaseBound}, typesOf(f.records("acme")))
+}
+
+// Where no Mac is free, an instance is refused at once. That is on record and no rule's rejection.
+func TestInstanceOfLeaseThatWaits(t *testing.T) {
+	f := newFleet(t, 1)
+	f.mac("mac-1", "C07AAAAA0001")
+	f.lease("globex", "first", "mac-1")
+	f.pending("build")
+	for _, dryRun := range [][]string{{metav1.DryRunAll}, nil} {
+		_, err := f.acme.InstanceV1alpha1().MacOSInstances("acme").Create(t.Context(), newInstance("acme", "vm", "build"), metav1.CreateOptions{DryRun: dryRun})
+		assert.True(t, apierrors.IsForbidden(err), "%v", err)
+		assert.ErrorContains(t, err, `not yet: lease "build" has no Mac yet`)
+		assert.NotContains(t, err.Error(), "rule")
+	}
+	assert.True(t, apierrors.IsForbidden(f.create(t.Context(), newInstance("acme", "vm", "none"))))
+	reasons := map[string]int{}
+	for _, record := range f.records("acme") {
+		reasons[record.Details.Reason]++
+	}
+	assert.Equal(t, map[string]int{"LeasePending": 1, "NoSuchLease": 1}, reasons)
+	report := f.compliance("24h")
+	assert.Zero(t, report.Rejected)
+	assert.EqualValues(t, 2, report.OtherRejections)
+
+	require.NoError(t, f.create(t.Context(), newInstance("globex", "one", "first")))
+	require.NoError(t, f.create(t.Context(), newInstance("globex", "two", "first")))
+	assert.True(t, apierrors.IsForbidden(f.create(t.Context(), newInstance("globex", "three", "first"))))
+	assert.EqualValues(t, 1, f.compliance("24h").Rejected, "a rule's")
+}
+
+// A dry run of a lease and its instance passes when the two would. It stores no lease, so the instance is checked without it.
+func TestDryRunOfPair(t *testing.T) {
+	f := newFleet(t, 1)
+	f.mac("mac-1", "C07AAAAA0001")
+	before := f.etcd.Revision(t)
+	dry := metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}
+	_, err := f.acme.RackV1alpha1().MacNodeLeases("acme").Create(t.Context(), newLease("acme", "build"), dry)
+	require.NoError(t, err)
+	create := func(image, class string) error {
+		i := newInstance("acme", "vm", "build")
+		i.Spec.ImageName, i.Spec.ClassName = image, class
+		_, err := f.acme.InstanceV1alpha1().MacOSInstances("acme").Create(t.Context(), i, dry)
+		return err
+	}
+	assert.NoError(t, create("macos-26", "small"))
+	assert.ErrorContains(t, create("macos-9", "small"), "there is no image")
+	assert.ErrorContains(t, create("macos-26", "tiny"), "there is no instance class")
+	assert.Equal(t, before, f.etcd.Revision(t))
+}
