@@ -370,8 +370,8 @@ func (a *Agent) enqueueInstance(instance *instancev1alpha1.MacOSInstance) {
 func (a *Agent) enqueuePod(pod *corev1.Pod) {
 	a.enqueueStops(pod.Annotations[rules.AnnotationInstanceUID])
 	a.queue.Add(key{podKey, types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}})
-	if name := pod.Labels[rules.LabelInstance]; name != "" {
-		a.queue.Add(key{instanceKey, types.NamespacedName{Namespace: pod.Namespace, Name: name}})
+	if instance, _ := a.ownerOf(pod); instance != nil {
+		a.queue.Add(key{instanceKey, types.NamespacedName{Namespace: instance.Namespace, Name: instance.Name}})
 	}
 }
 

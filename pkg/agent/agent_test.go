@@ -479,6 +479,46 @@ func TestPodBecomesVirtualMachine(t *testing.T) {
 
 func ptr[T any](v T) *T { return &v }
 
+// What a tenant makes of the metadata of its pod ends nothing.
+func TestMetadataOfPodsIsNotTheirIdentity(t *testing.T) {
+	for name, change := range map[string]func(*corev1.Pod){
+		"label removed":      func(p *corev1.Pod) { p.Labels = nil },
+		"label changed":      func(p *corev1.Pod) { p.Labels[rules.LabelInstance] = "b" },
+		"annotation removed": func(p *corev1.Pod) { p.Annotations = nil },
+		"annotation changed": func(p *corev1.Pod) { p.Annotations[rules.AnnotationInstanceUID] = "other" },
+		"owner removed":      func(p *corev1.Pod) { p.OwnerReferences = nil },
+		"adopted by a ReplicaSet": func(p *corev1.Pod) {
+			p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "b", UID: "b", Controller: ptr(true)}}
+		},
+		"all of it removed": func(p *corev1.Pod) { p.Labels, p.Annotations, p.OwnerReferences = nil, nil, nil },
+		"given a finalizer": func(p *corev1.Pod) { p.Finalizers = []string{"example.com/x"} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRack(t, withGuestAgent)
+			r.run("a")
+			r.guestReady("a")
+			pod := r.pod("pod-a")
+			change(pod)
+			_, err := r.kube.CoreV1().Pods(tenant).Update(r.ctx, pod, metav1.UpdateOptions{})
+			require.NoError(t, err)
+			r.eventually(func() bool {
+				seen, err := r.agent.node.Pods().Pods(tenant).Get("pod-a")
+				return err == nil && assert.ObjectsAreEqual(pod.ObjectMeta.Labels, seen.Labels) && assert.ObjectsAreEqual(pod.Annotations, seen.Annotations) &&
+					len(pod.OwnerReferences) == len(seen.OwnerReferences) && len(pod.Finalizers) == len(seen.Finalizers)
+			}, func() any { return "the agent has not seen the change" })
+			require.NoError(t, r.agent.settlePod(r.ctx, types.NamespacedName{Namespace: tenant, Name: "pod-a"}))
+			require.NoError(t, r.agent.reconcileInstance(r.ctx, types.NamespacedName{Namespace: tenant, Name: "a"}))
+			assert.Equal(t, instancev1alpha1.MacOSInstanceRunning, r.instance("a").Status.Phase)
+			assert.Equal(t, corev1.PodRunning, r.pod("pod-a").Status.Phase)
+			assert.Equal(t, 1, r.running())
+			text, err := r.sh("echo reached")
+			require.NoError(t, err)
+			assert.Equal(t, "reached\n", text)
+			assert.Empty(t, r.records())
+		})
+	}
+}
+
 func TestForeignPodsAreRefused(t *testing.T) {
 	tests := []struct {
 		name     string
@@ -492,7 +532,7 @@ func TestForeignPodsAreRefused(t *testing.T) {
 	}{
 		{name: "no virtual machine at all", pod: func(p *corev1.Pod) { p.Labels, p.Annotations = nil, nil }, message: "a Mac runs only placeholder pods"},
 		{name: "a system's agent for every Node", pod: func(p *corev1.Pod) { p.Namespace, p.Labels, p.Annotations = "kube-system", nil, nil }, message: "a Mac runs only placeholder pods", kind: rackv1alpha1.CrossTenantRejected},
-		{name: "no such instance", pod: func(p *corev1.Pod) { p.Labels[rules.LabelInstance] = "b" }, message: "there is no MacOSInstance acme/b", kind: rackv1alpha1.InstanceRejected},
+		{name: "no such instance", pod: func(p *corev1.Pod) { p.Name, p.Labels[rules.LabelInstance] = "pod-b", "b" }, message: "there is no MacOSInstance acme/b", kind: rackv1alpha1.InstanceRejected},
 		{name: "an earlier instance of the name", pod: func(p *corev1.Pod) { p.Annotations[rules.AnnotationInstanceUID] = "other" }, message: "which has UID uid-a", kind: rackv1alpha1.InstanceRejected},
 		{name: "a second pod for an instance", pod: func(p *corev1.Pod) { p.Name = "impostor" }, message: `and pod "pod-a"`, kind: rackv1alpha1.InstanceRejected},
 		{name: "another Mac's instance", instance: func(i *instancev1alpha1.MacOSInstance) { i.Status.NodeName = "mac-2" }, message: `but on "mac-2"`, kind: rackv1alpha1.InstanceRejected},
@@ -815,7 +855,7 @@ func TestEndings(t *testing.T) {
 		phase   instancev1alpha1.MacOSInstancePhase
 		message string
 	}{
-		{name: "pod deleted", phase: instancev1alpha1.MacOSInstanceStopped, message: "The placeholder pod was deleted", act: func(r *rack, i *instancev1alpha1.MacOSInstance) {
+		{name: "pod deleted", phase: instancev1alpha1.MacOSInstanceStopped, message: "the placeholder pod pod-a was deleted", act: func(r *rack, i *instancev1alpha1.MacOSInstance) {
 			require.NoError(r.t, r.kube.CoreV1().Pods(tenant).Delete(r.ctx, "pod-a", metav1.DeleteOptions{}))
 		}},
 		{name: "instance deleted", phase: instancev1alpha1.MacOSInstanceStopped, message: "Stopped as asked", act: func(r *rack, i *instancev1alpha1.MacOSInstance) {

@@ -323,7 +323,7 @@ func (a *Agent) mustStop(ctx context.Context, instance *instancev1alpha1.MacOSIn
 		return true, grace, why, nil
 	}
 	if pod != nil && pod.DeletionTimestamp != nil {
-		return true, graceOf(pod), messagePodDeleted, nil
+		return true, graceOf(pod), rules.DescribeDeletion(pod), nil
 	}
 	// Each question is asked, whether the other has an answer or not.
 	foreign, err := a.foreign(ctx, instance)
@@ -333,14 +333,12 @@ func (a *Agent) mustStop(ctx context.Context, instance *instancev1alpha1.MacOSIn
 	if pod == nil {
 		gone, podErr := a.podGone(ctx, instance)
 		if gone {
-			return true, rules.DefaultStopGrace, messagePodDeleted, nil
+			return true, rules.DefaultStopGrace, rules.DescribeLoss(instance.Status.PodName), nil
 		}
 		err = errors.Join(err, podErr)
 	}
 	return false, 0, "", err
 }
-
-const messagePodDeleted = "The placeholder pod was deleted"
 
 // graceOf returns how long the guest may take whose pod is being deleted.
 func graceOf(pod *corev1.Pod) time.Duration {

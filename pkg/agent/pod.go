@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -42,32 +41,36 @@ func podEnded(pod *corev1.Pod) bool {
 	return pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodSucceeded
 }
 
-// belongs tells whether the pod is the placeholder of the instance. Anybody may
-// write the label and the annotation; the instance's status is the controllers'.
+// belongs tells whether the pod is the placeholder of the instance. Its name is in the instance's status, which is
+// the controllers'. The pod of an earlier instance may still have that name, so it proves itself by a UID, until the
+// instance has a machine ID: what a tenant makes of the labels, annotations and owners of its pod later changes nothing.
 func belongs(pod *corev1.Pod, instance *instancev1alpha1.MacOSInstance) bool {
-	return pod.Namespace == instance.Namespace &&
-		pod.Labels[rules.LabelInstance] == instance.Name &&
-		pod.Annotations[rules.AnnotationInstanceUID] == string(instance.UID) &&
-		(instance.Status.PodName == "" || instance.Status.PodName == pod.Name)
+	return pod.Namespace == instance.Namespace && pod.Name == instance.Status.PodName &&
+		(instance.Status.MachineID != "" ||
+			pod.Annotations[rules.AnnotationInstanceUID] == string(instance.UID) || metav1.IsControlledBy(pod, instance))
 }
 
 // placeholder returns the instance's pod on this Mac; nil if there is none.
 func (a *Agent) placeholder(instance *instancev1alpha1.MacOSInstance) (*corev1.Pod, error) {
-	pods, err := a.node.Pods().Pods(instance.Namespace).List(labels.SelectorFromSet(labels.Set{rules.LabelInstance: instance.Name}))
+	pod, err := a.node.Pods().Pods(instance.Namespace).Get(instance.Status.PodName)
+	if apierrors.IsNotFound(err) || err == nil && !belongs(pod, instance) {
+		return nil, nil
+	}
+	return pod, err
+}
+
+// ownerOf returns the instance on this Mac whose placeholder the pod is, from the cache; nil if there is none.
+func (a *Agent) ownerOf(pod *corev1.Pod) (*instancev1alpha1.MacOSInstance, error) {
+	instances, err := a.instances.MacOSInstances(pod.Namespace).List(labels.Everything())
 	if err != nil {
 		return nil, err
 	}
-	pods = slices.DeleteFunc(pods, func(p *corev1.Pod) bool { return !belongs(p, instance) })
-	if len(pods) == 0 {
-		return nil, nil
-	}
-	// Without a podName the oldest is it.
-	return slices.MinFunc(pods, func(a, b *corev1.Pod) int {
-		if c := a.CreationTimestamp.Compare(b.CreationTimestamp.Time); c != 0 {
-			return c
+	for _, instance := range instances {
+		if instance.Status.NodeName == a.config.NodeName && belongs(pod, instance) {
+			return instance, nil
 		}
-		return strings.Compare(a.Name, b.Name)
-	}), nil
+	}
+	return nil, nil
 }
 
 // podGone tells whether the instance has no pod on this Mac. It asks the API: the
@@ -75,7 +78,6 @@ func (a *Agent) placeholder(instance *instancev1alpha1.MacOSInstance) (*corev1.P
 func (a *Agent) podGone(ctx context.Context, instance *instancev1alpha1.MacOSInstance) (bool, error) {
 	pods, err := a.config.Kube.CoreV1().Pods(instance.Namespace).List(ctx, metav1.ListOptions{
 		FieldSelector: fields.OneTermEqualSelector("spec.nodeName", a.config.NodeName).String(),
-		LabelSelector: labels.SelectorFromSet(labels.Set{rules.LabelInstance: instance.Name}).String(),
 	})
 	if err != nil {
 		return false, err
@@ -173,14 +175,18 @@ func (a *Agent) leasedToAnother(namespace string) bool {
 // instanceOf returns the instance whose placeholder the pod is, or says why it is
 // no one's. A cache that is behind makes it ask the API.
 func (a *Agent) instanceOf(ctx context.Context, pod *corev1.Pod) (*instancev1alpha1.MacOSInstance, string, error) {
+	instance, err := a.ownerOf(pod)
+	if instance != nil || err != nil {
+		return instance, "", err
+	}
 	name := pod.Labels[rules.LabelInstance]
-	if name == "" || pod.Annotations[rules.AnnotationInstanceUID] == "" {
-		return nil, fmt.Sprintf("rule 2 (one tenant per Mac): a Mac runs only placeholder pods of MacOSInstances; this pod has no label %s and annotation %s", rules.LabelInstance, rules.AnnotationInstanceUID), nil
+	if owner := metav1.GetControllerOf(pod); owner != nil && owner.Kind == "MacOSInstance" {
+		name = owner.Name
 	}
-	instance, err := a.instances.MacOSInstances(pod.Namespace).Get(name)
-	if err != nil || !belongs(pod, instance) || instance.Status.NodeName != a.config.NodeName {
-		instance, err = a.config.Macrack.InstanceV1alpha1().MacOSInstances(pod.Namespace).Get(ctx, name, metav1.GetOptions{})
+	if name == "" {
+		return nil, "rule 2 (one tenant per Mac): a Mac runs only placeholder pods of MacOSInstances; this pod has none", nil
 	}
+	instance, err = a.config.Macrack.InstanceV1alpha1().MacOSInstances(pod.Namespace).Get(ctx, name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
 		return nil, fmt.Sprintf("there is no MacOSInstance %s/%s", pod.Namespace, name), nil

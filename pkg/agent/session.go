@@ -11,13 +11,11 @@ import (
 
 	"github.com/virtual-kubelet/virtual-kubelet/errdefs"
 	"github.com/virtual-kubelet/virtual-kubelet/node/api"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/utils/clock"
 	utilexec "k8s.io/utils/exec"
 
 	"macrack.io/macrack/pkg/agent/node"
 	"macrack.io/macrack/pkg/agent/slots"
-	"macrack.io/macrack/pkg/rules"
 	"macrack.io/macrack/pkg/vm/contract"
 	"macrack.io/macrack/pkg/vm/guest"
 )
@@ -31,21 +29,20 @@ const (
 
 var errVMStopped = errors.New("the virtual machine has stopped, or is stopping")
 
-// machineOf finds the virtual machine whose placeholder a pod is. Anybody who may
-// write pods in a namespace can give one the UID of an instance elsewhere, so the
-// pod's word is not taken for it: the instance must be of the pod's namespace and
-// name the pod, and the slot must hold that instance.
+// machineOf finds the virtual machine whose placeholder a pod is. A tenant can give
+// a pod of its own the UID of an instance elsewhere, so the instance must be of the
+// pod's namespace and name the pod, and the slot must hold that instance.
 func (a *Agent) machineOf(namespace, name string) (slots.Status, error) {
 	pod, err := a.node.Pods().Pods(namespace).Get(name)
 	if err != nil {
 		return slots.Status{}, errdefs.AsNotFound(err)
 	}
-	instance, err := a.instances.MacOSInstances(namespace).Get(pod.Labels[rules.LabelInstance])
+	instance, err := a.ownerOf(pod)
 	switch {
-	case apierrors.IsNotFound(err) || err == nil && !belongs(pod, instance):
-		return slots.Status{}, errdefs.NotFoundf("pod %s is not the placeholder of a MacOSInstance on this Mac", name)
 	case err != nil:
 		return slots.Status{}, err
+	case instance == nil:
+		return slots.Status{}, errdefs.NotFoundf("pod %s is not the placeholder of a MacOSInstance on this Mac", name)
 	}
 	slot, ok := a.slots.Find(string(instance.UID))
 	if !ok || slot.Spec.Namespace != namespace || slot.Spec.Name != instance.Name {

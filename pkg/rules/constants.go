@@ -54,4 +54,7 @@ const (
 
 	// AnnotationInstanceUID is the annotation by which a placeholder pod names its instance's UID.
 	AnnotationInstanceUID = "macrack.io/instance-uid"
+
+	// AnnotationMaintenance is the annotation of a placeholder pod whose Mac is in maintenance: its pod may be deleted.
+	AnnotationMaintenance = "macrack.io/maintenance"
 )

@@ -5,8 +5,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/utils/ptr"
@@ -30,9 +32,10 @@ func newPlaceholder(namespace string, changes ...func(*corev1.Pod)) *corev1.Pod 
 	return pod
 }
 
+// podRequest is a request of acme's unless a pod says otherwise.
 func podRequest(who user.Info, operation admission.Operation, subresource string, is, was *corev1.Pod) request {
 	r := request{
-		user: who, operation: operation, subresource: subresource,
+		user: who, operation: operation, subresource: subresource, namespace: "acme",
 		resource: corev1.SchemeGroupVersion.WithResource("pods"), kind: corev1.SchemeGroupVersion.WithKind("Pod"),
 	}
 	if is != nil {
@@ -172,6 +175,9 @@ func TestControllersAndPodsOfOthers(t *testing.T) {
 	plugin := newPlugin(t)
 	plain := newPod("kube-system", func(*corev1.PodSpec) {})
 	ours := newPlaceholder("acme")
+	unlabelled := newPod("acme", func(*corev1.PodSpec) {})
+	labelled := unlabelled.DeepCopy()
+	labelled.Labels, labelled.Annotations, labelled.OwnerReferences = ours.Labels, ours.Annotations, ours.OwnerReferences
 	for name, tt := range map[string]struct {
 		request request
 		refused string
@@ -179,12 +185,23 @@ func TestControllersAndPodsOfOthers(t *testing.T) {
 		"a pod of nobody":              {podRequest(controllers, admission.Create, "", newPod("acme", func(*corev1.PodSpec) {}), nil), "placeholder pods"},
 		"an eviction of the system's":  {podRequest(controllers, admission.Create, "eviction", plain, nil), "system's namespaces"},
 		"a placeholder deleted":        {podRequest(controllers, admission.Delete, "", nil, ours), ""},
-		"a pod of the system deleted":  {podRequest(controllers, admission.Delete, "", nil, plain), "delete only placeholder pods"},
-		"a pod of a tenant deleted":    {podRequest(controllers, admission.Delete, "", nil, newPod("acme", func(*corev1.PodSpec) {})), "delete only placeholder pods"},
-		"another image":                {podRequest(controllers, admission.Update, "", newPod("kube-system", func(s *corev1.PodSpec) { s.Containers[0].Image = "evil" }), plain), "change no pods"},
-		"another image, in the middle": {podRequest(controllers, admission.Update, "resize", plain, plain), "change no pods"},
-		"a container more":             {podRequest(controllers, admission.Update, "ephemeralcontainers", plain, plain), "change no pods"},
-		"a status":                     {podRequest(controllers, admission.Update, "status", plain, plain), "change no pods"},
+		"a pod of the system deleted":  {podRequest(controllers, admission.Delete, "", nil, plain), "change and delete only placeholder pods"},
+		"a pod of a tenant deleted":    {podRequest(controllers, admission.Delete, "", nil, newPod("acme", func(*corev1.PodSpec) {})), "change and delete only placeholder pods"},
+		"another image":                {podRequest(controllers, admission.Update, "", newPod("kube-system", func(s *corev1.PodSpec) { s.Containers[0].Image = "evil" }), plain), "controllers c"},
+		"another image, in the middle": {podRequest(controllers, admission.Update, "resize", plain, plain), "change nothing of a pod"},
+		"a container more":             {podRequest(controllers, admission.Update, "ephemeralcontainers", plain, plain), "change nothing of a pod"},
+		"a status":                     {podRequest(controllers, admission.Update, "status", ours, ours), "change nothing of a pod"},
+		"a pod of another as it is":    {podRequest(controllers, admission.Update, "", plain, plain), "controllers c"},
+		"a pod made a placeholder":     {podRequest(controllers, admission.Update, "", labelled, unlabelled), "change and delete only placeholder pods"},
+		"a placeholder mended":         {podRequest(controllers, admission.Update, "", ours, newPlaceholder("acme", func(p *corev1.Pod) { p.Labels, p.Annotations, p.OwnerReferences = nil, nil, nil })), ""},
+		"a placeholder in maintenance": {podRequest(controllers, admission.Update, "", newPlaceholder("acme", func(p *corev1.Pod) { p.Annotations["macrack.io/maintenance"] = "true" }), ours), ""},
+		"a placeholder given away":     {podRequest(controllers, admission.Update, "", newPlaceholder("acme", func(p *corev1.Pod) { p.OwnerReferences[0].Kind = "ReplicaSet" }), ours), "which one MacOSInstance owns"},
+		"its image":                    {podRequest(controllers, admission.Update, "", newPlaceholder("acme", func(p *corev1.Pod) { p.Spec.Containers[0].Image = "evil" }), ours), "change nothing of a pod"},
+		"its tolerations":              {podRequest(controllers, admission.Update, "", newPlaceholder("acme", func(p *corev1.Pod) { p.Spec.Tolerations = append(p.Spec.Tolerations, p.Spec.Tolerations[0]) }), ours), "change nothing of a pod"},
+		"a label of the tenant's":      {podRequest(controllers, admission.Update, "", newPlaceholder("acme", func(p *corev1.Pod) { p.Labels["app"] = "web" }), ours), "change nothing of a pod"},
+		"a label taken away":           {podRequest(controllers, admission.Update, "", ours, newPlaceholder("acme", func(p *corev1.Pod) { p.Labels["app"] = "web" })), "change nothing of a pod"},
+		"a finalizer":                  {podRequest(controllers, admission.Update, "", newPlaceholder("acme", func(p *corev1.Pod) { p.Finalizers = []string{"a.b/c"} }), ours), "change nothing of a pod"},
+		"all pods deleted":             {podRequest(controllers, admission.Delete, "", nil, nil), "change and delete only placeholder pods"},
 		"others delete what they may":  {podRequest(admin, admission.Delete, "", nil, plain), ""},
 		"others change what they may":  {podRequest(admin, admission.Update, "", newPod("kube-system", func(s *corev1.PodSpec) { s.Containers[0].Image = "b" }), plain), ""},
 	} {
@@ -233,6 +250,53 @@ func TestControllersAndNodes(t *testing.T) {
 			}
 			if r.operation == admission.Delete {
 				tt.refused = "Node"
+			}
+			checkRefused(t, validate(t, plugin, r), tt.refused)
+		})
+	}
+}
+
+func TestControllersAndDisruptionBudgets(t *testing.T) {
+	plugin := newPlugin(t)
+	budget := func(changes ...func(*policyv1.PodDisruptionBudget)) *policyv1.PodDisruptionBudget {
+		b := &policyv1.PodDisruptionBudget{
+			ObjectMeta: newPlaceholder("acme").ObjectMeta,
+			Spec: policyv1.PodDisruptionBudgetSpec{
+				MinAvailable: ptr.To(intstr.FromInt32(1)), Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"macrack.io/instance": "x"}},
+			},
+		}
+		for _, change := range changes {
+			change(b)
+		}
+		return b
+	}
+	foreign := budget(func(b *policyv1.PodDisruptionBudget) { b.OwnerReferences = nil })
+	const owned, alone = "but those that a MacOSInstance owns", "of the owner alone"
+	for name, tt := range map[string]struct {
+		operation admission.Operation
+		is, was   *policyv1.PodDisruptionBudget
+		refused   string
+	}{
+		"its own":              {admission.Create, budget(), nil, ""},
+		"its own, deleted":     {admission.Delete, nil, budget(), ""},
+		"its own, changed":     {admission.Update, budget(), budget(), owned},
+		"of nobody":            {admission.Create, foreign, nil, owned},
+		"another's, deleted":   {admission.Delete, nil, foreign, owned},
+		"of a Deployment":      {admission.Create, budget(func(b *policyv1.PodDisruptionBudget) { b.OwnerReferences[0].Kind = "Deployment" }), nil, owned},
+		"for all pods":         {admission.Create, budget(func(b *policyv1.PodDisruptionBudget) { b.Spec.Selector.MatchLabels = nil }), nil, alone},
+		"for another instance": {admission.Create, budget(func(b *policyv1.PodDisruptionBudget) { b.Spec.Selector.MatchLabels["macrack.io/instance"] = "y" }), nil, alone},
+		"for a hundred":        {admission.Create, budget(func(b *policyv1.PodDisruptionBudget) { b.Spec.MinAvailable = ptr.To(intstr.FromInt32(100)) }), nil, alone},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := request{
+				user: controllers, operation: tt.operation, namespace: "acme",
+				resource: policyv1.SchemeGroupVersion.WithResource("poddisruptionbudgets"), kind: policyv1.SchemeGroupVersion.WithKind("PodDisruptionBudget"),
+			}
+			if tt.is != nil {
+				r.is = tt.is
+			}
+			if tt.was != nil {
+				r.was = tt.was
 			}
 			checkRefused(t, validate(t, plugin, r), tt.refused)
 		})

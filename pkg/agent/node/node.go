@@ -147,7 +147,7 @@ func (n *Node) podController() (*node.PodController, error) {
 	// nothing, and a node may not list Secrets: these are never started.
 	unused := informers.NewSharedInformerFactory(n.config.Client, 0)
 	return node.NewPodController(node.PodControllerConfig{
-		PodClient:                 n.config.Client.CoreV1(),
+		PodClient:                 statusPatcher{n.config.Client.CoreV1(), n.Pods()},
 		PodInformer:               n.pods,
 		EventRecorder:             n.config.Recorder,
 		Provider:                  n.provider,

@@ -12,6 +12,7 @@ import (
 	certificatesv1informers "k8s.io/client-go/informers/certificates/v1"
 	coordinationv1informers "k8s.io/client-go/informers/coordination/v1"
 	corev1informers "k8s.io/client-go/informers/core/v1"
+	policyv1informers "k8s.io/client-go/informers/policy/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
@@ -37,6 +38,7 @@ const (
 	byClass = "class"
 	byLease = "lease"
 	byNode  = "node"
+	byPod   = "pod"
 )
 
 // Env is what the controllers share.
@@ -56,6 +58,8 @@ type Env struct {
 	Nodes corev1informers.NodeInformer
 	// Pods are the placeholder pods only.
 	Pods corev1informers.PodInformer
+	// Budgets are the PodDisruptionBudgets of the placeholder pods.
+	Budgets policyv1informers.PodDisruptionBudgetInformer
 	// Heartbeats are the Leases in kube-node-lease.
 	Heartbeats coordinationv1informers.LeaseInformer
 	// Certificates are the requests for certificates.
@@ -93,6 +97,7 @@ func New(macrack versioned.Interface, core kubernetes.Interface, clock clock.Wit
 		RackConfigs:    ours.Config().V1alpha1().RackConfigs(),
 		Nodes:          nodes.Core().V1().Nodes(),
 		Pods:           pods.Core().V1().Pods(),
+		Budgets:        pods.Policy().V1().PodDisruptionBudgets(),
 		Heartbeats:     heartbeats.Coordination().V1().Leases(),
 		Certificates:   nodes.Certificates().V1().CertificateSigningRequests(),
 		factories:      []factory{ours, nodes, pods, heartbeats},
@@ -112,6 +117,9 @@ func New(macrack versioned.Interface, core kubernetes.Interface, clock clock.Wit
 				return []string{instance.Namespace + "/" + instance.Spec.LeaseName}
 			}),
 			byNode: runner.IndexFunc(func(instance *instancev1alpha1.MacOSInstance) []string { return []string{instance.Status.NodeName} }),
+			byPod: runner.IndexFunc(func(instance *instancev1alpha1.MacOSInstance) []string {
+				return []string{instance.Namespace + "/" + instance.Status.PodName}
+			}),
 		}},
 	} {
 		if err := index.informer.AddIndexers(index.indexers); err != nil {
@@ -164,6 +172,11 @@ func (e *Env) InstancesOf(namespace, leaseName string) ([]*instancev1alpha1.MacO
 // InstancesOn returns the instances of a Node.
 func (e *Env) InstancesOn(nodeName string) ([]*instancev1alpha1.MacOSInstance, error) {
 	return runner.ByIndex[instancev1alpha1.MacOSInstance](e.MacOSInstances.Informer().GetIndexer(), byNode, nodeName)
+}
+
+// InstancesOfPod returns the instances that name a placeholder pod.
+func (e *Env) InstancesOfPod(namespace, podName string) ([]*instancev1alpha1.MacOSInstance, error) {
+	return runner.ByIndex[instancev1alpha1.MacOSInstance](e.MacOSInstances.Informer().GetIndexer(), byPod, namespace+"/"+podName)
 }
 
 // Key returns namespace/name of an object.

@@ -4,8 +4,10 @@ import (
 	"context"
 
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"macrack.io/macrack/pkg/apiclient"
 	instancev1alpha1 "macrack.io/macrack/pkg/apis/instance/v1alpha1"
@@ -13,6 +15,7 @@ import (
 	"macrack.io/macrack/pkg/controllers/env"
 	"macrack.io/macrack/pkg/controllers/facts"
 	"macrack.io/macrack/pkg/controllers/runner"
+	"macrack.io/macrack/pkg/rules"
 )
 
 // New returns the controller. Its keys are instances.
@@ -36,6 +39,20 @@ func New(e *env.Env) *runner.Controller {
 		},
 		createPod: func(ctx context.Context, pod *corev1.Pod) (*corev1.Pod, error) {
 			return e.Core.CoreV1().Pods(pod.Namespace).Create(ctx, pod, created)
+		},
+		patchPod: func(ctx context.Context, pod *corev1.Pod, patch []byte) error {
+			_, err := e.Core.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: env.FieldManager})
+			return err
+		},
+		getBudget: func(namespace, name string) (*policyv1.PodDisruptionBudget, error) {
+			return e.Budgets.Lister().PodDisruptionBudgets(namespace).Get(name)
+		},
+		createBudget: func(ctx context.Context, budget *policyv1.PodDisruptionBudget) error {
+			_, err := e.Core.PolicyV1().PodDisruptionBudgets(budget.Namespace).Create(ctx, budget, created)
+			return err
+		},
+		deleteBudget: func(ctx context.Context, budget *policyv1.PodDisruptionBudget) error {
+			return e.Core.PolicyV1().PodDisruptionBudgets(budget.Namespace).Delete(ctx, budget.Name, metav1.DeleteOptions{})
 		},
 		deletePod: func(ctx context.Context, pod *corev1.Pod) error {
 			return e.Core.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &pod.UID}})
@@ -72,6 +89,17 @@ func New(e *env.Env) *runner.Controller {
 		pod := runner.Newest(before, after)
 		if ref := metav1.GetControllerOf(pod); ref != nil && ref.Kind == "MacOSInstance" {
 			c.Enqueue(pod.Namespace + "/" + ref.Name)
+		}
+		// It may have lost its owner.
+		if instances, err := e.InstancesOfPod(pod.Namespace, pod.Name); err == nil {
+			for _, instance := range instances {
+				c.Enqueue(env.Key(instance))
+			}
+		}
+	}))
+	_, _ = e.Budgets.Informer().AddEventHandler(runner.Handlers(func(before, after *policyv1.PodDisruptionBudget) {
+		if budget := runner.Newest(before, after); budget.Labels[rules.LabelInstance] != "" {
+			c.Enqueue(budget.Namespace + "/" + budget.Labels[rules.LabelInstance])
 		}
 	}))
 	// Only instances that have no virtual machine yet depend on their Node and lease.

@@ -28,10 +28,10 @@ func (r *reconciler) tellOfMac(ctx context.Context, instance *instancev1alpha1.M
 	return true, ignoreNotFound(err)
 }
 
-// healthChanged says whether the instances on a Mac have something new to tell of it.
+// healthChanged says whether the instances on a Mac have something new to tell of it, or may be evicted now or no longer.
 func healthChanged(before, after *rackv1alpha1.MacNode) bool {
 	if before == nil || after == nil {
 		return after != nil
 	}
-	return !equality.Semantic.DeepEqual(facts.MacReady(before), facts.MacReady(after))
+	return before.Spec.Maintenance != after.Spec.Maintenance || !equality.Semantic.DeepEqual(facts.MacReady(before), facts.MacReady(after))
 }

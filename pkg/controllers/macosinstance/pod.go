@@ -62,21 +62,26 @@ func pullSecrets(instance *instancev1alpha1.MacOSInstance, image *imagev1alpha1.
 	return nil
 }
 
+// placeholderMeta returns what the placeholder pod says of its instance.
+func placeholderMeta(instance *instancev1alpha1.MacOSInstance) metav1.ObjectMeta {
+	return metav1.ObjectMeta{
+		Name:        instance.Status.PodName,
+		Namespace:   instance.Namespace,
+		Labels:      map[string]string{rules.LabelInstance: instance.Name},
+		Annotations: map[string]string{rules.AnnotationInstanceUID: string(instance.UID)},
+		OwnerReferences: []metav1.OwnerReference{
+			*metav1.NewControllerRef(instance, instancev1alpha1.SchemeGroupVersion.WithKind("MacOSInstance")),
+		},
+	}
+}
+
 // Placeholder returns the pod that stands for the instance's virtual machine in Kubernetes: it takes one
 // slot of the lease's Node, and the Node's agent runs the machine while it is there.
 func Placeholder(instance *instancev1alpha1.MacOSInstance, image *imagev1alpha1.MacOSImage) *corev1.Pod {
 	slot := corev1.ResourceList{rules.ResourceMacOSVM: *resource.NewQuantity(1, resource.DecimalSI)}
 	tenant := facts.Tenant(instance.Namespace)
 	return &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{
-			Name:        instance.Status.PodName,
-			Namespace:   instance.Namespace,
-			Labels:      map[string]string{rules.LabelInstance: instance.Name},
-			Annotations: map[string]string{rules.AnnotationInstanceUID: string(instance.UID)},
-			OwnerReferences: []metav1.OwnerReference{
-				*metav1.NewControllerRef(instance, instancev1alpha1.SchemeGroupVersion.WithKind("MacOSInstance")),
-			},
-		},
+		ObjectMeta: placeholderMeta(instance),
 		Spec: corev1.PodSpec{
 			RestartPolicy:                 corev1.RestartPolicyNever,
 			ImagePullSecrets:              pullSecrets(instance, image),
@@ -108,9 +113,9 @@ func Placeholder(instance *instancev1alpha1.MacOSInstance, image *imagev1alpha1.
 			}},
 			Tolerations: []corev1.Toleration{
 				{Key: tenant.Key, Operator: corev1.TolerationOpEqual, Value: tenant.Value, Effect: tenant.Effect},
-				// A Mac that is not heard of keeps its virtual machines: nothing is failed on silence alone.
-				{Key: corev1.TaintNodeNotReady, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute},
-				{Key: corev1.TaintNodeUnreachable, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute},
+				// No taint ends a virtual machine, because it cannot move elsewhere; those of a Mac that is not reachable
+				// least of all: nothing is failed on silence alone.
+				{Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute},
 			},
 		},
 	}

@@ -83,6 +83,8 @@ func TestPlaceholderFitsItsNodeOnly(t *testing.T) {
 			facts.Tenant("acme"),
 			{Key: corev1.TaintNodeUnreachable, Effect: corev1.TaintEffectNoExecute}, {Key: corev1.TaintNodeNotReady, Effect: corev1.TaintEffectNoExecute},
 		}, true},
+		{"a Node that is to be emptied", "mac-1", []corev1.Taint{facts.Tenant("acme"), {Key: "example.com/repair", Value: "x", Effect: corev1.TaintEffectNoExecute}}, true},
+		{"a Node that takes nothing new", "mac-1", []corev1.Taint{facts.Tenant("acme"), {Key: "example.com/repair", Effect: corev1.TaintEffectNoSchedule}}, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: tt.node}, Spec: corev1.NodeSpec{Taints: tt.taints}}
@@ -105,7 +107,7 @@ func tolerates(pod *corev1.Pod, node *corev1.Node) bool {
 		tolerated := false
 		for j := range pod.Spec.Tolerations {
 			toleration, taint := &pod.Spec.Tolerations[j], &node.Spec.Taints[i]
-			tolerated = tolerated || toleration.Effect == taint.Effect && toleration.Key == taint.Key &&
+			tolerated = tolerated || toleration.Effect == taint.Effect && (toleration.Key == taint.Key || toleration.Key == "") &&
 				(toleration.Operator == corev1.TolerationOpExists || toleration.Value == taint.Value)
 		}
 		if !tolerated {

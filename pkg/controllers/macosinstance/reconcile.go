@@ -10,6 +10,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -44,8 +45,7 @@ const (
 )
 
 const (
-	messageStopped    = "stopped before it had started"
-	messagePodDeleted = "the placeholder pod was deleted"
+	messageStopped = "stopped before it had started"
 
 	// maxMessage is how many bytes a message has at most.
 	maxMessage = 1024
@@ -55,14 +55,20 @@ type reconciler struct {
 	now         func() time.Time
 	getInstance func(namespace, name string) (*instancev1alpha1.MacOSInstance, error)
 	getLease    func(namespace, name string) (*rackv1alpha1.MacNodeLease, error)
-	getMac      func(name string) (*rackv1alpha1.MacNode, error)
 	getNode     func(name string) (*corev1.Node, error)
 	getImage    func(name string) (*imagev1alpha1.MacOSImage, error)
 	getPod      func(namespace, name string) (*corev1.Pod, error)
 	// readPod asks the server, not the cache.
-	readPod     func(ctx context.Context, namespace, name string) (*corev1.Pod, error)
-	createPod   func(ctx context.Context, pod *corev1.Pod) (*corev1.Pod, error)
-	deletePod   func(ctx context.Context, pod *corev1.Pod) error
+	readPod   func(ctx context.Context, namespace, name string) (*corev1.Pod, error)
+	createPod func(ctx context.Context, pod *corev1.Pod) (*corev1.Pod, error)
+	patchPod  func(ctx context.Context, pod *corev1.Pod, patch []byte) error
+	deletePod func(ctx context.Context, pod *corev1.Pod) error
+	getMac    func(name string) (*rackv1alpha1.MacNode, error)
+
+	getBudget    func(namespace, name string) (*policyv1.PodDisruptionBudget, error)
+	createBudget func(ctx context.Context, budget *policyv1.PodDisruptionBudget) error
+	deleteBudget func(ctx context.Context, budget *policyv1.PodDisruptionBudget) error
+
 	update      func(ctx context.Context, before, after *instancev1alpha1.MacOSInstance) error
 	updateState func(ctx context.Context, before, after *instancev1alpha1.MacOSInstance) (*instancev1alpha1.MacOSInstance, error)
 	record      func(ctx context.Context, record *rackv1alpha1.AuditRecord) error
@@ -94,7 +100,7 @@ func (r *reconciler) reconcile(ctx context.Context, key string) (time.Time, erro
 		return time.Time{}, r.cleanUp(ctx, instance, pod)
 	case instance.Status.MachineID != "":
 		// There is, or was, a virtual machine: only the agent knows what becomes of it.
-		return time.Time{}, nil
+		return time.Time{}, r.keep(ctx, instance, pod)
 	case isToStop(instance):
 		return time.Time{}, r.stop(ctx, instance, pod)
 	case instance.Status.PodName == "" || podIsToBeCreated(instance, pod):
@@ -102,6 +108,9 @@ func (r *reconciler) reconcile(ctx context.Context, key string) (time.Time, erro
 	case pod == nil:
 		return time.Time{}, r.podIsGone(ctx, instance)
 	default:
+		if err := r.keep(ctx, instance, pod); err != nil {
+			return time.Time{}, err
+		}
 		return time.Time{}, r.showScheduling(ctx, instance, pod)
 	}
 }
@@ -118,8 +127,19 @@ func (r *reconciler) findPod(instance *instancev1alpha1.MacOSInstance) (*corev1.
 	return pod, err
 }
 
+// isPodOf says whether pod is the placeholder of instance. Its name is in the instance's status; the pod of an earlier
+// instance may still have it, so a UID must agree until there is a virtual machine. After that it is known by asking for
+// one, which no other pod does. What else it says of its instance, keep restores.
 func isPodOf(pod *corev1.Pod, instance *instancev1alpha1.MacOSInstance) bool {
-	return metav1.IsControlledBy(pod, instance)
+	return pod.Name == instance.Status.PodName && (instance.Status.MachineID != "" && asksForVM(pod) ||
+		metav1.IsControlledBy(pod, instance) || pod.Annotations[rules.AnnotationInstanceUID] == string(instance.UID))
+}
+
+func asksForVM(pod *corev1.Pod) bool {
+	return slices.ContainsFunc(pod.Spec.Containers, func(c corev1.Container) bool {
+		_, asks := c.Resources.Limits[rules.ResourceMacOSVM]
+		return asks
+	})
 }
 
 func isToStop(instance *instancev1alpha1.MacOSInstance) bool {
@@ -139,6 +159,9 @@ func podIsToBeCreated(instance *instancev1alpha1.MacOSInstance, pod *corev1.Pod)
 // cleanUp takes away what is left of an instance that has ended: its pod, and if it is being deleted, our finalizer.
 func (r *reconciler) cleanUp(ctx context.Context, instance *instancev1alpha1.MacOSInstance, pod *corev1.Pod) error {
 	if err := r.removePod(ctx, pod); err != nil {
+		return err
+	}
+	if err := r.keepBudget(ctx, instance); err != nil {
 		return err
 	}
 	if instance.DeletionTimestamp == nil {
@@ -167,7 +190,7 @@ func (r *reconciler) stop(ctx context.Context, instance *instancev1alpha1.MacOSI
 		}
 		return nil
 	}
-	if gone, err := r.podIsReallyGone(ctx, instance); !gone {
+	if pod, err := r.podNow(ctx, instance); pod != nil || err != nil {
 		return err
 	}
 	return r.markStopped(ctx, instance, messageStopped)
@@ -180,22 +203,26 @@ func (r *reconciler) podIsGone(ctx context.Context, instance *instancev1alpha1.M
 	default:
 		return nil
 	}
-	if gone, err := r.podIsReallyGone(ctx, instance); !gone {
+	pod, err := r.podNow(ctx, instance)
+	if err != nil {
 		return err
 	}
-	return r.markStopped(ctx, instance, messagePodDeleted)
+	if pod != nil {
+		return r.keep(ctx, instance, pod)
+	}
+	return r.markStopped(ctx, instance, rules.DescribeLoss(instance.Status.PodName))
 }
 
-// podIsReallyGone asks the server whether the pod is gone, as the cache may not have seen it yet.
-func (r *reconciler) podIsReallyGone(ctx context.Context, instance *instancev1alpha1.MacOSInstance) (bool, error) {
+// podNow returns the instance's pod from the server, as the cache may not have seen it yet; nil if it is gone.
+func (r *reconciler) podNow(ctx context.Context, instance *instancev1alpha1.MacOSInstance) (*corev1.Pod, error) {
 	if instance.Status.PodName == "" {
-		return true, nil
+		return nil, nil
 	}
 	pod, err := r.readPod(ctx, instance.Namespace, instance.Status.PodName)
-	if apierrors.IsNotFound(err) {
-		return true, nil
+	if apierrors.IsNotFound(err) || err == nil && !isPodOf(pod, instance) {
+		return nil, nil
 	}
-	return err == nil && !isPodOf(pod, instance), err
+	return pod, err
 }
 
 func (r *reconciler) markStopped(ctx context.Context, instance *instancev1alpha1.MacOSInstance, message string) error {
@@ -238,7 +265,11 @@ func (r *reconciler) start(ctx context.Context, instance *instancev1alpha1.MacOS
 	if err != nil {
 		return err
 	}
-	pod, err := r.createPod(ctx, Placeholder(instance, image))
+	err = r.keepBudget(ctx, instance)
+	var pod *corev1.Pod
+	if err == nil {
+		pod, err = r.createPod(ctx, Placeholder(instance, image))
+	}
 	switch {
 	case err == nil:
 		klog.FromContext(ctx).V(1).Info("Created the placeholder pod", "pod", klog.KObj(pod), "node", instance.Status.NodeName)

@@ -11,14 +11,17 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 
 	imagev1alpha1 "macrack.io/macrack/pkg/apis/image/v1alpha1"
 	instancev1alpha1 "macrack.io/macrack/pkg/apis/instance/v1alpha1"
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
 	"macrack.io/macrack/pkg/controllers/facts"
+	"macrack.io/macrack/pkg/rules"
 )
 
 var noon = metav1.Date(2026, 8, 1, 12, 0, 0, 0, time.UTC)
@@ -119,11 +122,22 @@ func TestReconcile(t *testing.T) {
 	}
 	bound, tenants := lease(rackv1alpha1.MacNodeLeaseBound), node(facts.Tenant("acme"))
 	stranger := aPod("")
-	stranger.OwnerReferences = nil
+	stranger.OwnerReferences, stranger.Annotations = nil, nil
+	stranger.Spec.Containers[0].Resources.Limits = nil
 	strangerGoing, strangerStaying := stranger.DeepCopy(), stranger.DeepCopy()
 	strangerGoing.DeletionTimestamp = &noon
 	strangerStaying.DeletionTimestamp = ptr.To(metav1.NewTime(noon.Add(-stopMargin)))
 	next := nextPodName(anInstance(named))
+	running := inPhase(instancev1alpha1.MacOSInstanceRunning)
+	maintained := aMac(metav1.ConditionTrue)
+	maintained.Spec.Maintenance = true
+	metaChanged := func(change func(*metav1.ObjectMeta)) *corev1.Pod {
+		pod := aPod("mac-1")
+		change(&pod.ObjectMeta)
+		return pod
+	}
+	weak := disruptionBudget(anInstance(named))
+	weak.Spec.MinAvailable = ptr.To(intstr.FromInt32(0))
 	going := aPod("mac-1")
 	going.DeletionTimestamp = &noon
 	unschedulable := func(message string) corev1.PodCondition {
@@ -139,12 +153,100 @@ func TestReconcile(t *testing.T) {
 		node     *corev1.Node
 		pod      *corev1.Pod // in the cache
 		podNow   *corev1.Pod // at the server
-		fail     map[string]error
-		calls    []string
-		message  string // that is written
-		err      error
+		// Of an instance that has ended there is no budget; of others there is the right one, unless it is unprotected.
+		unprotected bool
+		budget      *policyv1.PodDisruptionBudget
+		fail        map[string]error
+		calls       []string
+		message     string // that is written
+		err         error
 	}{
 		{name: "gone"},
+
+		// What others make of the pod.
+		{
+			name: "the label is removed: the pod is not in the cache, and gets it back", instance: anInstance(withPod(ReasonScheduled, ""), withMachine, running),
+			podNow: metaChanged(func(m *metav1.ObjectMeta) { m.Labels = nil }), calls: []string{"read vm-1-vm", "patch vm-1-vm"},
+		},
+		{
+			name: "the label names another instance", instance: anInstance(withPod(ReasonScheduled, ""), withMachine, running),
+			pod: metaChanged(func(m *metav1.ObjectMeta) { m.Labels["macrack.io/instance"] = "other" }), calls: []string{"patch vm-1-vm"},
+		},
+		{
+			name: "the annotation is removed", instance: anInstance(withPod(ReasonScheduled, ""), withMachine, running),
+			pod: metaChanged(func(m *metav1.ObjectMeta) { m.Annotations = nil }), calls: []string{"patch vm-1-vm"},
+		},
+		{
+			name: "the annotation names another instance", instance: anInstance(withPod(ReasonScheduled, ""), withMachine, running),
+			pod: metaChanged(func(m *metav1.ObjectMeta) { m.Annotations["macrack.io/instance-uid"] = "other" }), calls: []string{"patch vm-1-vm"},
+		},
+		{
+			name: "the owner is removed", instance: anInstance(withPod(ReasonScheduled, ""), withMachine, running),
+			pod: metaChanged(func(m *metav1.ObjectMeta) { m.OwnerReferences = nil }), calls: []string{"patch vm-1-vm"},
+		},
+		{
+			name: "the owner is removed before there is a virtual machine", instance: anInstance(withPod(ReasonScheduled, "")),
+			pod: metaChanged(func(m *metav1.ObjectMeta) { m.OwnerReferences = nil }), calls: []string{"patch vm-1-vm", "status Scheduled vm-1-vm True Scheduled"},
+		},
+		{
+			name: "a ReplicaSet adopts the pod", instance: anInstance(withPod(ReasonScheduled, ""), withMachine, running),
+			pod: metaChanged(func(m *metav1.ObjectMeta) {
+				m.OwnerReferences[0].Kind, m.OwnerReferences[0].UID = "ReplicaSet", "other"
+			}), calls: []string{"patch vm-1-vm"},
+		},
+		{
+			name: "a second owner keeps the pod", instance: anInstance(withPod(ReasonScheduled, ""), withMachine, running),
+			pod: metaChanged(func(m *metav1.ObjectMeta) {
+				m.OwnerReferences = append(m.OwnerReferences, metav1.OwnerReference{UID: "other"})
+			}), calls: []string{"patch vm-1-vm"},
+		},
+		{
+			name: "all is removed", instance: anInstance(withPod(ReasonScheduled, ""), withMachine, running),
+			podNow: metaChanged(func(m *metav1.ObjectMeta) { m.Labels, m.Annotations, m.OwnerReferences = nil, nil, nil }), calls: []string{"read vm-1-vm", "patch vm-1-vm"},
+		},
+		{
+			name: "labels and finalizers of others stay", instance: anInstance(withPod(ReasonScheduled, ""), withMachine, running),
+			pod: metaChanged(func(m *metav1.ObjectMeta) { m.Labels["team"], m.Finalizers = "ios", []string{"example.com/x"} }),
+		},
+		{
+			name: "a pod that goes is left alone", instance: anInstance(withPod(ReasonScheduled, ""), withMachine, running),
+			pod: metaChanged(func(m *metav1.ObjectMeta) { m.Labels["macrack.io/instance"], m.DeletionTimestamp = "other", &noon }),
+		},
+		{
+			name: "an instance that is being deleted leaves its pod to the garbage collector", instance: anInstance(withPod(ReasonScheduled, ""), withMachine, running, deleted),
+			pod: metaChanged(func(m *metav1.ObjectMeta) { m.OwnerReferences = nil }),
+		},
+		{name: "a pod that is gone", instance: anInstance(withPod(ReasonScheduled, ""), withMachine, running), calls: []string{"read vm-1-vm"}},
+
+		// Evictions.
+		{
+			name: "a new instance is protected before it has a pod", instance: anInstance(), lease: bound, node: tenants, unprotected: true,
+			calls: []string{"status Pending vm-1-vm False CreatingPod", "protect vm-1", "create vm-1-vm"},
+		},
+		{
+			name: "the protection was taken away", instance: anInstance(withPod(ReasonScheduled, ""), withMachine, running), pod: aPod("mac-1"), unprotected: true,
+			calls: []string{"protect vm-1"},
+		},
+		{
+			name: "the protection was weakened", instance: anInstance(withPod(ReasonScheduled, ""), withMachine, running), pod: aPod("mac-1"), budget: weak,
+			calls: []string{"unprotect vm-1"},
+		},
+		{
+			name: "the Mac is in maintenance", instance: anInstance(withPod(ReasonScheduled, ""), withMachine, running, told(maintained)), pod: aPod("mac-1"), mac: maintained,
+			calls: []string{"unprotect vm-1", "patch vm-1-vm"},
+		},
+		{
+			name: "the Mac is in maintenance already", instance: anInstance(withPod(ReasonScheduled, ""), withMachine, running, told(maintained)), unprotected: true, mac: maintained,
+			pod: metaChanged(func(m *metav1.ObjectMeta) { m.Annotations["macrack.io/maintenance"] = "true" }),
+		},
+		{
+			name: "the Mac is no longer in maintenance", instance: anInstance(withPod(ReasonScheduled, ""), withMachine, running), unprotected: true,
+			pod: metaChanged(func(m *metav1.ObjectMeta) { m.Annotations["macrack.io/maintenance"] = "true" }), calls: []string{"protect vm-1", "patch vm-1-vm"},
+		},
+		{
+			name: "an instance that has ended is not protected", instance: anInstance(withPod(ReasonScheduled, ""), inPhase(instancev1alpha1.MacOSInstanceStopped)), budget: disruptionBudget(anInstance(named)),
+			calls: []string{"unprotect vm-1"},
+		},
 
 		// Beginning.
 		{
@@ -281,11 +383,11 @@ func TestReconcile(t *testing.T) {
 		// The pod is deleted.
 		{
 			name: "the pod is gone before anything ran", instance: anInstance(withPod(ReasonScheduled, ""), inPhase(instancev1alpha1.MacOSInstanceScheduled)),
-			calls: []string{"read vm-1-vm", "status Stopped vm-1-vm True Scheduled"}, message: "the placeholder pod was deleted",
+			calls: []string{"read vm-1-vm", "status Stopped vm-1-vm True Scheduled"}, message: rules.DescribeLoss("vm-1-vm"),
 		},
 		{
 			name: "an unscheduled pod is gone, and not made again", instance: anInstance(withPod(ReasonWaitingForScheduler, "x")), lease: bound, node: tenants,
-			calls: []string{"read vm-1-vm", "status Stopped vm-1-vm False WaitingForScheduler"}, message: "the placeholder pod was deleted",
+			calls: []string{"read vm-1-vm", "status Stopped vm-1-vm False WaitingForScheduler"}, message: rules.DescribeLoss("vm-1-vm"),
 		},
 		{
 			name: "the pod is there, and only the cache has not seen it", instance: anInstance(withPod(ReasonScheduled, ""), inPhase(instancev1alpha1.MacOSInstanceScheduled)), podNow: aPod("mac-1"),
@@ -296,7 +398,7 @@ func TestReconcile(t *testing.T) {
 			calls: []string{"read vm-1-vm"}, err: broken,
 		},
 		{name: "the pod is gone while the agent is at it", instance: anInstance(withPod(ReasonScheduled, ""), inPhase(instancev1alpha1.MacOSInstancePulling))},
-		{name: "the pod is gone, and there is a machine", instance: anInstance(withPod(ReasonScheduled, ""), inPhase(instancev1alpha1.MacOSInstanceRunning), withMachine)},
+		{name: "the pod is gone, and there is a machine", instance: anInstance(withPod(ReasonScheduled, ""), inPhase(instancev1alpha1.MacOSInstanceRunning), withMachine), calls: []string{"read vm-1-vm"}},
 
 		// Stopping.
 		{
@@ -369,6 +471,9 @@ func TestReconcile(t *testing.T) {
 				return tt.fail[verb]
 			}
 			original := tt.instance.DeepCopy()
+			if tt.budget == nil && !tt.unprotected && tt.instance != nil && !facts.IsTerminal(tt.instance) {
+				tt.budget = disruptionBudget(anInstance(named))
+			}
 			r := &reconciler{
 				now: noon.Time.UTC,
 				getInstance: func(_, name string) (*instancev1alpha1.MacOSInstance, error) {
@@ -387,6 +492,19 @@ func TestReconcile(t *testing.T) {
 				},
 				createPod: func(_ context.Context, pod *corev1.Pod) (*corev1.Pod, error) { return pod, call("create", pod.Name) },
 				deletePod: func(_ context.Context, pod *corev1.Pod) error { return call("delete", pod.Name) },
+				patchPod:  func(_ context.Context, pod *corev1.Pod, _ []byte) error { return call("patch", pod.Name) },
+				getBudget: func(_, name string) (*policyv1.PodDisruptionBudget, error) {
+					assert.Equal(t, "vm-1-vm-"+hash("uid-vm-1"), name)
+					return orNotFound(tt.budget, notFound)
+				},
+				createBudget: func(_ context.Context, budget *policyv1.PodDisruptionBudget) error {
+					assert.Equal(t, disruptionBudget(anInstance(named)), budget)
+					return call("protect", budget.Labels["macrack.io/instance"])
+				},
+				deleteBudget: func(_ context.Context, budget *policyv1.PodDisruptionBudget) error {
+					assert.Equal(t, budgetName(anInstance()), budget.Name)
+					return call("unprotect", budget.Labels["macrack.io/instance"])
+				},
 				update: func(_ context.Context, _, i *instancev1alpha1.MacOSInstance) error {
 					return call("finalizers", strings.Join(i.Finalizers, " "))
 				},
@@ -468,4 +586,23 @@ func TestDescribe(t *testing.T) {
 			assert.Equal(t, tt.want, []string{eventType, reason, message})
 		})
 	}
+}
+
+func TestMend(t *testing.T) {
+	pod := aPod("mac-1")
+	pod.ResourceVersion = "7"
+	none, err := mend(anInstance(named), pod, false)
+	require.NoError(t, err)
+	assert.Nil(t, none)
+	pod.Labels = map[string]string{"team": "ios"}
+	pod.Annotations = map[string]string{"note": "x", "macrack.io/maintenance": "true"}
+	pod.OwnerReferences = nil
+	patch, err := mend(anInstance(named), pod, false)
+	require.NoError(t, err)
+	assert.JSONEq(t, `{"metadata":{"uid":"uid-pod","resourceVersion":"7","labels":{"macrack.io/instance":"vm-1"},
+		"annotations":{"macrack.io/instance-uid":"uid-vm-1","macrack.io/maintenance":null},
+		"ownerReferences":[{"apiVersion":"instance.macrack.io/v1alpha1","kind":"MacOSInstance","name":"vm-1","uid":"uid-vm-1","controller":true,"blockOwnerDeletion":true}]}}`, string(patch))
+	patch, err = mend(anInstance(named), aPod("mac-1"), true)
+	require.NoError(t, err)
+	assert.Contains(t, string(patch), `"macrack.io/maintenance":"true"`)
 }

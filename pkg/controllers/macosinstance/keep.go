@@ -1,0 +1,120 @@
+package macosinstance
+
+import (
+	"context"
+	"encoding/json"
+
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/ptr"
+
+	instancev1alpha1 "macrack.io/macrack/pkg/apis/instance/v1alpha1"
+	"macrack.io/macrack/pkg/controllers/facts"
+	"macrack.io/macrack/pkg/rules"
+)
+
+// keep restores what the placeholder pod says of its instance, should somebody have changed it, and keeps it from
+// being evicted unless its Mac is in maintenance. A pod that has lost its label is not in the cache.
+func (r *reconciler) keep(ctx context.Context, instance *instancev1alpha1.MacOSInstance, pod *corev1.Pod) error {
+	if err := r.keepBudget(ctx, instance); err != nil {
+		return err
+	}
+	if instance.DeletionTimestamp != nil {
+		return nil // whether to orphan the pod is up to the garbage collector
+	}
+	if pod == nil {
+		var err error
+		if pod, err = r.podNow(ctx, instance); pod == nil || err != nil {
+			return err
+		}
+	}
+	if pod.DeletionTimestamp != nil {
+		return nil
+	}
+	patch, err := mend(instance, pod, r.inMaintenance(instance))
+	if err != nil || patch == nil {
+		return err
+	}
+	klog.FromContext(ctx).Info("Restoring the metadata of the placeholder pod", "pod", klog.KObj(pod), "instance", klog.KObj(instance))
+	return ignoreNotFound(r.patchPod(ctx, pod, patch))
+}
+
+// mend returns the merge patch that gives pod the label, the annotations and the owner of instance's placeholder;
+// nil if it has them. Labels and annotations of others stay.
+func mend(instance *instancev1alpha1.MacOSInstance, pod *corev1.Pod, maintenance bool) ([]byte, error) {
+	want := placeholderMeta(instance)
+	mended := pod.ObjectMeta.DeepCopy()
+	metav1.SetMetaDataLabel(mended, rules.LabelInstance, want.Labels[rules.LabelInstance])
+	metav1.SetMetaDataAnnotation(mended, rules.AnnotationInstanceUID, want.Annotations[rules.AnnotationInstanceUID])
+	delete(mended.Annotations, rules.AnnotationMaintenance)
+	if maintenance {
+		metav1.SetMetaDataAnnotation(mended, rules.AnnotationMaintenance, "true")
+	}
+	if len(pod.OwnerReferences) != 1 || !metav1.IsControlledBy(pod, instance) {
+		mended.OwnerReferences = want.OwnerReferences
+	}
+	if equality.Semantic.DeepEqual(mended, &pod.ObjectMeta) {
+		return nil, nil
+	}
+	annotations := map[string]any{rules.AnnotationInstanceUID: mended.Annotations[rules.AnnotationInstanceUID], rules.AnnotationMaintenance: nil}
+	if maintenance {
+		annotations[rules.AnnotationMaintenance] = "true"
+	}
+	return json.Marshal(map[string]any{"metadata": map[string]any{
+		"uid":             pod.UID,
+		"resourceVersion": pod.ResourceVersion,
+		"labels":          map[string]any{rules.LabelInstance: mended.Labels[rules.LabelInstance]},
+		"annotations":     annotations,
+		"ownerReferences": mended.OwnerReferences,
+	}})
+}
+
+// inMaintenance says whether the instance's Mac is in maintenance, and its virtual machines may be evicted.
+func (r *reconciler) inMaintenance(instance *instancev1alpha1.MacOSInstance) bool {
+	mac, err := r.getMac(instance.Status.NodeName)
+	return err == nil && mac.Spec.Maintenance
+}
+
+// budgetName returns the name of the PodDisruptionBudget of instance, which nobody can take before there is the instance.
+func budgetName(instance *instancev1alpha1.MacOSInstance) string {
+	return withSuffix(instance.Name, podSuffix+"-"+hash(string(instance.UID)))
+}
+
+// disruptionBudget returns the PodDisruptionBudget that keeps the placeholder pod of instance from being evicted.
+func disruptionBudget(instance *instancev1alpha1.MacOSInstance) *policyv1.PodDisruptionBudget {
+	meta := placeholderMeta(instance)
+	meta.Name, meta.Annotations = budgetName(instance), nil
+	return &policyv1.PodDisruptionBudget{
+		ObjectMeta: meta,
+		Spec: policyv1.PodDisruptionBudgetSpec{
+			MinAvailable: ptr.To(intstr.FromInt32(1)),
+			Selector:     &metav1.LabelSelector{MatchLabels: map[string]string{rules.LabelInstance: instance.Name}},
+		},
+	}
+}
+
+// keepBudget creates the PodDisruptionBudget of an instance that has not ended, and deletes it while its Mac is in
+// maintenance, or if it is not as it should be.
+func (r *reconciler) keepBudget(ctx context.Context, instance *instancev1alpha1.MacOSInstance) error {
+	wanted := !facts.IsTerminal(instance) && !r.inMaintenance(instance)
+	budget, err := r.getBudget(instance.Namespace, budgetName(instance))
+	switch {
+	case apierrors.IsNotFound(err) && wanted:
+		if err = r.createBudget(ctx, disruptionBudget(instance)); apierrors.IsAlreadyExists(err) {
+			return nil // it is not in the cache yet
+		}
+		return err
+	case apierrors.IsNotFound(err):
+		return nil
+	case err != nil:
+		return err
+	case budget.DeletionTimestamp == nil && (!wanted || !equality.Semantic.DeepEqual(budget.Spec, disruptionBudget(instance).Spec)):
+		return ignoreNotFound(r.deleteBudget(ctx, budget))
+	}
+	return nil
+}

@@ -1,0 +1,141 @@
+package policies
+
+import (
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/utils/ptr"
+)
+
+var (
+	collector  = &user.DefaultInfo{Name: "system:serviceaccount:kube-system:generic-garbage-collector"}
+	namespaces = &user.DefaultInfo{Name: "system:serviceaccount:kube-system:namespace-controller"}
+	podGC      = &user.DefaultInfo{Name: "system:serviceaccount:kube-system:pod-garbage-collector"}
+	taints     = &user.DefaultInfo{Name: "system:serviceaccount:kube-system:node-controller"}
+	otherAgent = &user.DefaultInfo{Name: "system:node:mac-2", Groups: []string{"system:nodes"}}
+)
+
+func TestMetadataOfPlaceholders(t *testing.T) {
+	plugin := newPlugin(t)
+	const set, stay, owner, own, finalizers = "only MacRack's controllers set them", "stay as they are", "is its MacOSInstance, and stays", "owns no pod but its placeholder", "takes no finalizers"
+	meta := func(change func(*metav1.ObjectMeta)) func(*corev1.Pod) {
+		return func(p *corev1.Pod) { change(&p.ObjectMeta) }
+	}
+	placeholder := func(*corev1.Pod) {}
+	for name, tt := range map[string]struct {
+		user        user.Info // tenant
+		subresource string
+		was, is     func(*corev1.Pod) // of a placeholder
+		refused     string
+	}{
+		"as it is":                        {is: placeholder},
+		"a label of one's own":            {is: meta(func(m *metav1.ObjectMeta) { m.Labels["team"] = "ios" })},
+		"an annotation of one's own":      {is: meta(func(m *metav1.ObjectMeta) { m.Annotations["note"] = "x" })},
+		"a label of one's own taken":      {was: meta(func(m *metav1.ObjectMeta) { m.Labels["team"] = "ios" }), is: placeholder},
+		"the label changed":               {is: meta(func(m *metav1.ObjectMeta) { m.Labels["macrack.io/instance"] = "y" }), refused: set},
+		"the label changed by an admin":   {user: admin, is: meta(func(m *metav1.ObjectMeta) { m.Labels["macrack.io/instance"] = "y" }), refused: set},
+		"the label changed by its Mac":    {user: agent, subresource: "status", is: meta(func(m *metav1.ObjectMeta) { m.Labels["macrack.io/instance"] = "y" }), refused: set},
+		"the label changed by a status":   {user: admin, subresource: "status", is: meta(func(m *metav1.ObjectMeta) { m.Labels = nil }), refused: stay},
+		"the label removed":               {is: meta(func(m *metav1.ObjectMeta) { delete(m.Labels, "macrack.io/instance") }), refused: stay},
+		"all labels removed":              {is: meta(func(m *metav1.ObjectMeta) { m.Labels = nil }), refused: stay},
+		"the annotation changed":          {is: meta(func(m *metav1.ObjectMeta) { m.Annotations["macrack.io/instance-uid"] = "y" }), refused: set},
+		"the annotation removed":          {is: meta(func(m *metav1.ObjectMeta) { m.Annotations = nil }), refused: stay},
+		"a label more of the prefix":      {is: meta(func(m *metav1.ObjectMeta) { m.Labels["macrack.io/other"] = "y" }), refused: set},
+		"said to be in maintenance":       {is: meta(func(m *metav1.ObjectMeta) { m.Annotations["macrack.io/maintenance"] = "true" }), refused: set},
+		"owners cleared":                  {is: meta(func(m *metav1.ObjectMeta) { m.OwnerReferences = nil }), refused: owner},
+		"owners cleared by an admin":      {user: admin, is: meta(func(m *metav1.ObjectMeta) { m.OwnerReferences = nil }), refused: owner},
+		"owners cleared by the collector": {user: collector, is: meta(func(m *metav1.ObjectMeta) { m.OwnerReferences = nil })},
+		"an owner more": {is: meta(func(m *metav1.ObjectMeta) {
+			m.OwnerReferences = append(m.OwnerReferences, metav1.OwnerReference{Kind: "Job", Name: "a"})
+		}), refused: owner},
+		"adopted by a ReplicaSet": {user: replicas, is: meta(func(m *metav1.ObjectMeta) {
+			m.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "a", UID: "a", Controller: ptr.To(true)}}
+		}), refused: owner},
+		"a finalizer":                 {is: meta(func(m *metav1.ObjectMeta) { m.Finalizers = []string{"a.b/c"} }), refused: finalizers},
+		"a finalizer taken away":      {was: meta(func(m *metav1.ObjectMeta) { m.Finalizers = []string{"a.b/c"} }), is: placeholder},
+		"a finalizer that was there":  {was: meta(func(m *metav1.ObjectMeta) { m.Finalizers = []string{"a.b/c"} }), is: meta(func(m *metav1.ObjectMeta) { m.Finalizers = []string{"a.b/c"} })},
+		"replaced by a bare manifest": {is: meta(func(m *metav1.ObjectMeta) { *m = metav1.ObjectMeta{Name: m.Name, Namespace: m.Namespace} }), refused: stay},
+		"a status":                    {user: agent, subresource: "status", is: placeholder},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if tt.was == nil {
+				tt.was = placeholder
+			}
+			if tt.user == nil {
+				tt.user = tenant
+			}
+			checkRefused(t, validate(t, plugin, podRequest(tt.user, admission.Update, tt.subresource, newPlaceholder("acme", tt.is), newPlaceholder("acme", tt.was))), tt.refused)
+		})
+	}
+	plain := func(change func(*metav1.ObjectMeta)) *corev1.Pod {
+		pod := newPod("acme", func(*corev1.PodSpec) {})
+		change(&pod.ObjectMeta)
+		return pod
+	}
+	label := plain(func(m *metav1.ObjectMeta) { m.Labels = map[string]string{"macrack.io/instance": "x"} })
+	annotation := plain(func(m *metav1.ObjectMeta) { m.Annotations = map[string]string{"macrack.io/instance-uid": "uid"} })
+	owned := plain(func(m *metav1.ObjectMeta) { m.OwnerReferences = newPlaceholder("acme").OwnerReferences })
+	free := plain(func(m *metav1.ObjectMeta) {
+		m.Labels = map[string]string{"app.kubernetes.io/part-of": "macrack", "notmacrack.io/x": "y"}
+	})
+	for _, tt := range []struct {
+		name    string
+		request request
+		refused string
+	}{
+		{"another's pod with the label", podRequest(tenant, admission.Create, "", label, nil), set},
+		{"another's pod with the annotation", podRequest(admin, admission.Create, "", annotation, nil), set},
+		{"another's pod of the instance", podRequest(tenant, admission.Create, "", owned, nil), own},
+		{"another's pod, later with the label", podRequest(tenant, admission.Update, "", label, free), set},
+		{"another's pod, later of the instance", podRequest(tenant, admission.Update, "", owned, free), own},
+		{"another's pod from before", podRequest(tenant, admission.Update, "", owned, owned), ""},
+		{"another's pod, label taken away", podRequest(tenant, admission.Update, "", free, label), ""},
+		{"another's pod", podRequest(tenant, admission.Create, "", free, nil), ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) { checkRefused(t, validate(t, plugin, tt.request), tt.refused) })
+	}
+}
+
+func TestDeletionsOfPlaceholders(t *testing.T) {
+	plugin := newPlugin(t)
+	const stays = "a placeholder pod stays while its MacOSInstance does"
+	running := func(p *corev1.Pod) { p.Spec.NodeName, p.Status.Phase = "mac-1", corev1.PodRunning }
+	pending := func(p *corev1.Pod) { p.Status.Phase = corev1.PodPending }
+	in := func(phase corev1.PodPhase) func(*corev1.Pod) {
+		return func(p *corev1.Pod) { p.Spec.NodeName, p.Status.Phase = "mac-1", phase }
+	}
+	for name, tt := range map[string]struct {
+		user    user.Info
+		pod     func(*corev1.Pod)
+		refused string
+	}{
+		"by its tenant":                   {tenant, running, stays},
+		"by its tenant, before it runs":   {tenant, pending, stays},
+		"by an administrator":             {admin, running, stays},
+		"by the scheduler's preemption":   {scheduler, running, stays},
+		"by a taint":                      {taints, running, stays},
+		"as its Node is gone":             {podGC, running, stays},
+		"by a ReplicaSet":                 {replicas, running, stays},
+		"by another Mac":                  {otherAgent, running, stays},
+		"by the controllers":              {controllers, running, ""},
+		"by its Mac":                      {agent, running, ""},
+		"with its instance":               {collector, running, ""},
+		"with an owner that never was":    {collector, func(p *corev1.Pod) { running(p); p.OwnerReferences[0].Kind = "ReplicaSet" }, stays},
+		"with its namespace":              {namespaces, running, ""},
+		"once it has stopped":             {tenant, in(corev1.PodSucceeded), ""},
+		"once it has failed":              {podGC, in(corev1.PodFailed), ""},
+		"again, when it is being deleted": {podGC, func(p *corev1.Pod) { running(p); p.DeletionTimestamp = &metav1.Time{} }, ""},
+		"in maintenance":                  {admin, func(p *corev1.Pod) { running(p); p.Annotations["macrack.io/maintenance"] = "true" }, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			checkRefused(t, validate(t, plugin, podRequest(tt.user, admission.Delete, "", nil, newPlaceholder("acme", tt.pod))), tt.refused)
+		})
+	}
+	for _, who := range []user.Info{tenant, admin, scheduler, podGC, taints} {
+		checkRefused(t, validate(t, plugin, podRequest(who, admission.Delete, "", nil, newPod("acme", func(*corev1.PodSpec) {}))), "")
+		checkRefused(t, validate(t, plugin, podRequest(who, admission.Delete, "", nil, nil)), "")
+	}
+}
