@@ -44,6 +44,10 @@ type pushOptions struct {
 	guestAgent string
 	pullSecret string
 	quiet      bool
+
+	kubeconfig  string
+	context     string
+	serverCheck bool
 }
 
 func newImagePushCommand() *cobra.Command {
@@ -52,6 +56,7 @@ func newImagePushCommand() *cobra.Command {
 		Use:   "push --disk FILE --macos VERSION[:BUILD] --guest-agent VERSION [flags] REFERENCE",
 		Short: "Push a disk to a registry, and print the MacOSImage to apply",
 		Long: "Push compresses a raw disk in chunks and pushes those that are not all zeros and that the registry does not have yet. " +
+			"First it checks the files and the MacOSImage that it will print, and asks the API server for a dry run of it, if there is a kubeconfig. " +
 			"It writes the MacOSImage, pinned by the image's digest, to standard output. The same disk gives the same digest. " +
 			"Credentials are taken from where docker and podman keep them ($DOCKER_CONFIG or ~/.docker, credential helpers included).",
 		Example: "  macrack-agent image push --disk disk.img --aux nvram.bin --hardware-model \"$(cat model.b64)\" \\\n" +
@@ -66,8 +71,8 @@ func newImagePushCommand() *cobra.Command {
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&o.Disk, "disk", "", "Raw disk image of a virtual machine that is shut down. Required.")
-	flags.StringVar(&o.Aux, "aux", "", "Auxiliary storage (NVRAM) of the virtual machine.")
-	flags.StringVar(&o.HardwareModel, "hardware-model", "", "VZMacHardwareModel of the virtual machine, in base64.")
+	flags.StringVar(&o.Aux, "aux", "", "Auxiliary storage (NVRAM) of the virtual machine. Required.")
+	flags.StringVar(&o.HardwareModel, "hardware-model", "", "VZMacHardwareModel of the virtual machine, in base64. Required.")
 	flags.StringVar(&o.macOS, "macos", "", "Version of macOS in the image, and its build, such as 26.1:25B78. Required.")
 	flags.StringVar(&o.xcode, "xcode", "", "Version of Xcode in the image, and its build, such as 26.1:17B55; empty for none.")
 	flags.StringVar(&o.guestAgent, "guest-agent", "", "Version of the guest agent in the image. Required.")
@@ -75,7 +80,10 @@ func newImagePushCommand() *cobra.Command {
 	flags.StringVar(&o.pullSecret, "pull-secret", "", "Secret with which Macs pull the image, as NAMESPACE/NAME; empty for none.")
 	flags.IntVar(&o.Parallel, "parallel", 4, "How many chunks are compressed and pushed at once. Each takes up to 200 MiB of memory.")
 	flags.BoolVarP(&o.quiet, "quiet", "q", false, "Do not show progress.")
-	for _, name := range []string{"disk", "macos", "guest-agent"} {
+	flags.BoolVar(&o.serverCheck, "server-check", true, "Ask the API server for a dry run of the MacOSImage before anything is pushed.")
+	flags.StringVar(&o.kubeconfig, "kubeconfig", "", "Kubeconfig for the dry run. If empty, KUBECONFIG or ~/.kube/config, if there is one.")
+	flags.StringVar(&o.context, "context", "", "Context of the kubeconfig. If empty, the current one.")
+	for _, name := range []string{"disk", "aux", "hardware-model", "macos", "guest-agent"} {
 		_ = cmd.MarkFlagRequired(name)
 	}
 	return cmd
@@ -84,6 +92,9 @@ func newImagePushCommand() *cobra.Command {
 func (o *pushOptions) push(ctx context.Context, out, progress io.Writer) error {
 	image, err := o.image()
 	if err != nil {
+		return err
+	}
+	if err := o.check(ctx, image, progress); err != nil {
 		return err
 	}
 	store, err := credentials.NewStoreFromDocker(credentials.StoreOptions{})
@@ -100,8 +111,8 @@ func (o *pushOptions) push(ctx context.Context, out, progress io.Writer) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(progress, "%s: disk of %s with %s of data, %s in the registry, in %s\n",
-		pushed.Digest, images.Size(pushed.DiskSize), images.Size(pushed.Bytes), images.Size(pushed.Compressed), o.Clock.Since(began).Round(time.Millisecond))
+	fmt.Fprintf(progress, "%s: disk of %s with %s of data, %s in the registry, of which %s were uploaded, in %s\n",
+		pushed.Digest, images.Size(pushed.DiskSize), images.Size(pushed.Bytes), images.Size(pushed.Compressed), images.Size(pushed.Uploaded), o.Clock.Since(began).Round(time.Millisecond))
 	image.Spec.Source.Digest = pushed.Digest.String()
 	image.Spec.DiskSize = scalar.NewQuantity(pushed.DiskSize, resource.BinarySI)
 	return printImage(out, image)

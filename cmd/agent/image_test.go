@@ -2,18 +2,26 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
 	"io"
 	"log"
+	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/google/go-containerregistry/pkg/registry"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"k8s.io/utils/clock"
+	"macrack.io/macrack/pkg/apis/scalar"
 	orasregistry "oras.land/oras-go/v2/registry"
 	"sigs.k8s.io/yaml"
 
@@ -24,6 +32,9 @@ import (
 func run(t *testing.T, args ...string) (string, error) {
 	t.Helper()
 	t.Setenv("DOCKER_CONFIG", t.TempDir())
+	if os.Getenv("KUBECONFIG") == "" {
+		t.Setenv("KUBECONFIG", filepath.Join(t.TempDir(), "none"))
+	}
 	cmd := newImageCommand()
 	var out bytes.Buffer
 	cmd.SetOut(&out)
@@ -44,7 +55,10 @@ func TestImagePush(t *testing.T) {
 	require.NoError(t, os.WriteFile(disk, []byte("macOS"), 0o600))
 	require.NoError(t, os.Truncate(disk, 3<<20))
 
-	printed, err := run(t, "push", "--disk", disk, "--hardware-model", "bW9kZWw=", "--macos", "26.1:25B78", "--xcode", "26.1:17B55", "--guest-agent", "0.1.0",
+	aux := filepath.Join(dir, "nvram.bin")
+	require.NoError(t, os.WriteFile(aux, []byte("nvram"), 0o600))
+
+	printed, err := run(t, "push", "--disk", disk, "--aux", aux, "--hardware-model", "bW9kZWw=", "--macos", "26.1:25B78", "--xcode", "26.1:17B55", "--guest-agent", "0.1.0",
 		"--pull-secret", "macrack-images/robot", reference)
 	require.NoError(t, err)
 	assert.NotContains(t, printed, "status")
@@ -70,24 +84,147 @@ func TestImagePush(t *testing.T) {
 	assert.NotContains(t, listed, "macos")
 }
 
+// Whatever is wrong is said before the registry is asked: nothing listens on the port of these references.
 func TestImagePushRefusals(t *testing.T) {
-	disk := filepath.Join(t.TempDir(), "disk.img")
-	require.NoError(t, os.WriteFile(disk, nil, 0o600))
-	flags := []string{"push", "--disk", disk, "--macos", "26.1", "--guest-agent", "0.1.0"}
+	dir := t.TempDir()
+	disk, aux, empty := filepath.Join(dir, "disk.img"), filepath.Join(dir, "nvram.bin"), filepath.Join(dir, "empty.img")
+	require.NoError(t, os.WriteFile(disk, []byte("macOS"), 0o600))
+	require.NoError(t, os.Truncate(disk, 3<<20))
+	require.NoError(t, os.WriteFile(aux, []byte("nvram"), 0o600))
+	require.NoError(t, os.WriteFile(empty, nil, 0o600))
+	required := []string{"push", "--disk", disk, "--aux", aux, "--hardware-model", "bW9kZWw=", "--macos", "26.1", "--guest-agent", "0.1.0"}
+	push := func(args ...string) []string { return append(required[:len(required):len(required)], args...) }
+	const here = "127.0.0.1:1/macos"
 	for says, args := range map[string][]string{
-		"is not a reference such as":     append(flags[:7:7], "macos"),
-		"has a digest":                   append(flags[:7:7], "127.0.0.1:1/macos@sha256:"+strings.Repeat("0", 64)),
-		"must be NAMESPACE/NAME":         append(flags[:7:7], "--pull-secret", "robot", "127.0.0.1:1/macos"),
-		"the hardware model is not":      append(flags[:7:7], "--hardware-model", "?", "127.0.0.1:1/macos"),
-		"is no disk image":               append(flags[:7:7], "127.0.0.1:1/macos"),
-		`required flag(s) "macos" not`:   {"push", "--disk", disk, "--guest-agent", "0.1.0", "127.0.0.1:1/macos"},
-		"accepts 1 arg(s), received 0":   flags,
-		`"state-dir" not set`:            {"list"},
-		"is not the name of a MacOSImag": {"remove", "--state-dir", t.TempDir(), "../x"},
+		"is not a reference such as":                 push("macos"),
+		"has a digest":                               push(here + "@sha256:" + strings.Repeat("0", 64)),
+		"must be NAMESPACE/NAME":                     push("--pull-secret", "robot", here),
+		"the hardware model is not":                  push("--hardware-model", "?", here),
+		"the hardware model is missing":              push("--hardware-model", "", here),
+		"the auxiliary storage (NVRAM) is missing":   push("--aux", "", here),
+		"is not a disk image":                        push("--disk", empty, here),
+		"spec.contents[0].version: Forbidden":        push("--macos", "tahoe", here),
+		"spec.contents[0].build: Forbidden":          push("--macos", "26.1:beta", here),
+		"spec.contents[1].version: Forbidden":        push("--guest-agent", "latest", here),
+		`"runner" in the tag`:                        push(here + ":runner"),
+		"metadata.name: Invalid":                     push("--name", "No_Name", here),
+		"spec.pullSecretRef.name: Invalid":           push("--pull-secret", "a/B", here),
+		`required flag(s) "aux", "hardware-model", `: {"push", "--disk", disk, "--guest-agent", "0.1.0", here},
+		"accepts 1 arg(s), received 0":               required,
+		`"state-dir" not set`:                        {"list"},
+		"is not the name of a MacOSImag":             {"remove", "--state-dir", t.TempDir(), "../x"},
 	} {
 		_, err := run(t, args...)
 		require.ErrorContains(t, err, says)
+		assert.NotContains(t, err.Error(), "connect", "the registry was asked")
 	}
+	_, err := run(t, push("--macos", "tahoe", "--name", "No_Name", "--hardware-model", "?", here)...)
+	for _, says := range []string{"nothing was pushed: ", "hardware model", "metadata.name", "contents[0].version"} {
+		assert.ErrorContains(t, err, says, "all at once")
+	}
+}
+
+// The API server is asked before the registry is.
+func TestImagePushAsksTheAPIServer(t *testing.T) {
+	dir := t.TempDir()
+	disk, aux := filepath.Join(dir, "disk.img"), filepath.Join(dir, "nvram.bin")
+	require.NoError(t, os.WriteFile(disk, []byte("macOS"), 0o600))
+	require.NoError(t, os.Truncate(disk, 3<<20))
+	require.NoError(t, os.WriteFile(aux, []byte("nvram"), 0o600))
+	var pushes atomic.Int64
+	backend := registry.New(registry.Logger(log.New(io.Discard, "", 0)))
+	images := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		pushes.Add(1)
+		backend.ServeHTTP(w, r)
+	}))
+	defer images.Close()
+	reference := strings.TrimPrefix(images.URL, "http://") + "/macos/26"
+
+	existing := &imagev1alpha1.MacOSImage{
+		TypeMeta: metav1.TypeMeta{APIVersion: "image.macrack.io/v1alpha1", Kind: "MacOSImage"}, ObjectMeta: metav1.ObjectMeta{Name: "macos-26"},
+		Spec: imagev1alpha1.MacOSImageSpec{
+			Contents: []imagev1alpha1.ImageContent{{Name: "macOS", Version: "26.1"}, {Name: "guest-agent", Version: "0.1.0"}},
+			Source:   imagev1alpha1.ImageSource{Reference: reference, Digest: "sha256:" + strings.Repeat("1", 64)},
+			DiskSize: scalar.MustParse("3Mi"), HardwareModel: "bW9kZWw=",
+		},
+		Status: imagev1alpha1.MacOSImageStatus{Phase: imagev1alpha1.MacOSImageReady},
+	}
+	other := existing.DeepCopy()
+	other.Spec.Contents[0].Version = "26.0"
+	pending := other.DeepCopy()
+	pending.Status.Phase = imagev1alpha1.MacOSImagePending
+	invalid := apierrors.NewInvalid(imagev1alpha1.SchemeGroupVersion.WithKind("MacOSImage").GroupKind(), "macos-26", nil)
+	exists := apierrors.NewAlreadyExists(imagev1alpha1.Resource("macosimages"), "macos-26")
+	for name, tt := range map[string]struct {
+		answer   *apierrors.StatusError // to the dry run
+		existing *imagev1alpha1.MacOSImage
+		flags    []string
+		says     string // empty: it is pushed
+	}{
+		"it takes it":                 {},
+		"it takes it not":             {answer: invalid, says: "is invalid"},
+		"it is not to be asked":       {answer: invalid, flags: []string{"--server-check=false"}},
+		"the same is Ready":           {answer: exists, existing: existing},
+		"another is Ready":            {answer: exists, existing: other, says: "is Ready and differs, so it cannot be changed; give another name with --name"},
+		"another can be corrected":    {answer: exists, existing: pending},
+		"no right to make images":     {answer: apierrors.NewForbidden(imagev1alpha1.Resource("macosimages"), "x", nil), says: "is forbidden"},
+		"a server without MacRack":    {answer: apierrors.NewNotFound(imagev1alpha1.Resource("macosimages"), ""), says: "not found"},
+		"a context that is not there": {flags: []string{"--context", "none"}, says: `context "none" does not exist`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			asked := 0
+			api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				w.Header().Set("Content-Type", "application/json")
+				switch {
+				case r.Method == http.MethodPost:
+					asked++
+					assert.Equal(t, "/apis/image.macrack.io/v1alpha1/macosimages", r.URL.Path)
+					assert.Equal(t, "All", r.URL.Query().Get("dryRun"))
+					if tt.answer != nil {
+						w.WriteHeader(int(tt.answer.ErrStatus.Code))
+						status := tt.answer.Status()
+						status.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}
+						_ = json.NewEncoder(w).Encode(status)
+						return
+					}
+					body, _ := io.ReadAll(r.Body)
+					w.WriteHeader(http.StatusCreated)
+					_, _ = w.Write(body)
+				default:
+					_ = json.NewEncoder(w).Encode(tt.existing)
+				}
+			}))
+			defer api.Close()
+			kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
+			require.NoError(t, clientcmd.WriteToFile(clientcmdapi.Config{
+				Clusters: map[string]*clientcmdapi.Cluster{"rack": {Server: api.URL}}, CurrentContext: "admin",
+				Contexts: map[string]*clientcmdapi.Context{"admin": {Cluster: "rack"}},
+			}, kubeconfig))
+			pushes.Store(0)
+			args := append([]string{"push", "--disk", disk, "--aux", aux, "--hardware-model", "bW9kZWw=", "--macos", "26.1", "--guest-agent", "0.1.0", "--kubeconfig", kubeconfig}, tt.flags...)
+			_, err := run(t, append(args, reference)...)
+			if tt.says == "" {
+				require.NoError(t, err)
+				assert.Positive(t, pushes.Load())
+				return
+			}
+			assert.ErrorContains(t, err, tt.says)
+			assert.ErrorContains(t, err, "nothing was pushed")
+			assert.Zero(t, pushes.Load())
+		})
+	}
+
+	// A cluster that nobody has named is asked, but need not know MacRack.
+	api := httptest.NewServer(http.NotFoundHandler())
+	defer api.Close()
+	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
+	require.NoError(t, clientcmd.WriteToFile(clientcmdapi.Config{
+		Clusters: map[string]*clientcmdapi.Cluster{"rack": {Server: api.URL}}, CurrentContext: "admin",
+		Contexts: map[string]*clientcmdapi.Context{"admin": {Cluster: "rack"}},
+	}, kubeconfig))
+	t.Setenv("KUBECONFIG", kubeconfig)
+	_, err := run(t, "push", "--disk", disk, "--aux", aux, "--hardware-model", "bW9kZWw=", "--macos", "26.1", "--guest-agent", "0.1.0", reference)
+	assert.NoError(t, err)
 }
 
 func TestNameOf(t *testing.T) {

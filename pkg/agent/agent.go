@@ -114,6 +114,8 @@ type Agent struct {
 	// writing while the Mac is scrubbed: neither happens during the other.
 	starting sync.RWMutex
 
+	checks imageChecks
+
 	mu       sync.Mutex
 	pulls    map[types.UID]context.CancelFunc // image pulls in progress
 	refusals map[types.UID]refusals
@@ -255,6 +257,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		}
 		running.Go(func() { a.every(ctx, hostInterval, a.lookAtHost) })
 		running.Go(func() { a.every(ctx, imagesInterval, a.lookAtImages) })
+		running.Go(func() { a.every(ctx, imageCheckInterval, func() { a.verifyImages(ctx) }) })
 		a.enqueueSlots()
 	}
 

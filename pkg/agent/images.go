@@ -16,10 +16,10 @@ import (
 	"k8s.io/klog/v2"
 
 	"macrack.io/macrack/pkg/agent/images"
-	"macrack.io/macrack/pkg/agent/images/registry"
 	imagev1alpha1 "macrack.io/macrack/pkg/apis/image/v1alpha1"
 	instancev1alpha1 "macrack.io/macrack/pkg/apis/instance/v1alpha1"
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
+	"macrack.io/macrack/pkg/images/ociclient"
 	"macrack.io/macrack/pkg/rules"
 )
 
@@ -73,6 +73,12 @@ func (a *Agent) pull(ctx context.Context, instance *instancev1alpha1.MacOSInstan
 	defer ticker.Stop()
 	done := make(chan result, 1)
 	go func() {
+		if awaitsMac(image) {
+			if err := a.verifyImage(pullCtx, image, instance.Namespace); err != nil {
+				done <- result{err: err}
+				return
+			}
+		}
 		cached, err := a.config.Images.Ensure(pullCtx, source(image, instance.Namespace), images.Needs{
 			Credentials: a.credentials(image),
 			MinimumFree: a.minimumFree.Load(),
@@ -142,9 +148,9 @@ func (a *Agent) showPullError(ctx context.Context, instance *instancev1alpha1.Ma
 	switch {
 	case errors.As(err, &noRoom):
 		reason = reasonNoRoom
-	case registry.IsUnauthorized(err), apierrors.IsForbidden(err):
+	case ociclient.IsUnauthorized(err), apierrors.IsForbidden(err):
 		reason = reasonUnauthorized
-	case registry.IsNotFound(err):
+	case ociclient.IsNotFound(err):
 		reason = reasonNotFound
 	}
 	message := cut(fmt.Sprintf("Image %s could not be fetched: %v", image.Name, err))
@@ -180,7 +186,7 @@ func source(image *imagev1alpha1.MacOSImage, tenant string) images.Image {
 	}
 	return images.Image{
 		Name: image.Name, Reference: image.Spec.Source.Reference, Digest: digest,
-		DiskSize: image.Spec.DiskSize.Int64(),
+		DiskSize: image.Spec.DiskSize.Int64(), HardwareModel: image.Spec.HardwareModel,
 		// With a Secret of the provider's it is everybody's image.
 		Private: image.Spec.PullSecretRef != nil && image.Spec.PullSecretRef.Namespace == tenant,
 	}

@@ -22,12 +22,12 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"macrack.io/macrack/pkg/agent/images"
-	"macrack.io/macrack/pkg/agent/images/registry"
 	configv1alpha1 "macrack.io/macrack/pkg/apis/config/v1alpha1"
 	imagev1alpha1 "macrack.io/macrack/pkg/apis/image/v1alpha1"
 	instancev1alpha1 "macrack.io/macrack/pkg/apis/instance/v1alpha1"
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
 	"macrack.io/macrack/pkg/apis/scalar"
+	"macrack.io/macrack/pkg/images/ociclient"
 )
 
 // slowStore is a store whose pulls the test leads.
@@ -157,9 +157,9 @@ func TestWhyAnImageIsMissing(t *testing.T) {
 		reason string
 	}{
 		"no room":      {&images.NoRoomError{Image: "macos-26", Needed: 60 << 30, Free: 10 << 30}, reasonNoRoom},
-		"unauthorized": {&registry.StatusError{Host: "registry.example.com", Code: 401}, reasonUnauthorized},
+		"unauthorized": {&ociclient.StatusError{Host: "registry.example.com", Code: 401}, reasonUnauthorized},
 		"no rights":    {apierrors.NewForbidden(corev1.Resource("secrets"), "robot", errors.New("no relationship found")), reasonUnauthorized},
-		"not there":    {fmt.Errorf("pulling: %w", &registry.StatusError{Host: "registry.example.com", Code: 404}), reasonNotFound},
+		"not there":    {fmt.Errorf("pulling: %w", &ociclient.StatusError{Host: "registry.example.com", Code: 404}), reasonNotFound},
 		"else":         {errors.New(strings.Repeat("x", 3000)), reasonPullFailed},
 	} {
 		t.Run(name, func(t *testing.T) {

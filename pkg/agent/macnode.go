@@ -119,6 +119,7 @@ func (a *Agent) describe(macNode *rackv1alpha1.MacNode, info host.Info, scrub *r
 			Name: image.Name, Digest: image.Digest, SizeBytes: image.Bytes, LastUsedAt: &lastUsedAt,
 		})
 	}
+	status.ImageChecks = a.checks.list()
 	if scrub != nil {
 		status.Scrub = scrub
 	}

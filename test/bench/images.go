@@ -22,7 +22,7 @@ import (
 
 	"macrack.io/macrack/pkg/agent/disk"
 	"macrack.io/macrack/pkg/agent/images"
-	imageregistry "macrack.io/macrack/pkg/agent/images/registry"
+	imageregistry "macrack.io/macrack/pkg/images/ociclient"
 	"macrack.io/macrack/test/cluster"
 )
 
@@ -99,8 +99,12 @@ func (p *pulls) push(ctx context.Context, sizeMiB int) (*pushedImage, error) {
 		return nil, err
 	}
 	defer os.Remove(path)
+	aux := filepath.Join(p.dir, "nvram.bin")
+	if err := os.WriteFile(aux, []byte("bench"), 0o600); err != nil {
+		return nil, err
+	}
 	reference := p.host + "/macos/26:bench"
-	pushed, err := images.Push(ctx, images.PushOptions{Disk: path, Reference: reference, Clock: clock.RealClock{}})
+	pushed, err := images.Push(ctx, images.PushOptions{Disk: path, Aux: aux, HardwareModel: "YmVuY2g=", Reference: reference, Clock: clock.RealClock{}})
 	if err != nil {
 		return nil, err
 	}
@@ -143,7 +147,7 @@ func (p *pulls) pushRaw(ctx context.Context, path, reference string, size int64)
 			return nil, err
 		}
 		blob := ocispec.Descriptor{MediaType: "application/octet-stream", Digest: digest.FromBytes(piece), Size: int64(len(piece))}
-		if err := client.PushBlob(ctx, blob, piece); err != nil {
+		if _, err := client.PushBlob(ctx, blob, piece); err != nil {
 			return nil, err
 		}
 		blobs = append(blobs, blob)

@@ -279,7 +279,7 @@ func (c *Cluster) Up(ctx context.Context) error {
 		}
 	}
 	if c.opts.Example {
-		if err := c.applyExample(ctx); err != nil {
+		if err := c.ApplyExample(ctx); err != nil {
 			return err
 		}
 	}

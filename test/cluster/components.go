@@ -116,7 +116,7 @@ func (c *Cluster) plan() (err error) {
 		name := fmt.Sprintf("macrack-controllers-%d", n)
 		c.addControllers(name, port(name), kubeconfig(controllersUser))
 	}
-	if c.opts.Macs > 0 {
+	if c.opts.Macs > 0 || c.opts.Example {
 		c.add(stageEtcd, "registry", "dev", []int{port("registry")}, c.answers("http://"+loopback(port("registry"))+"/v2/", "", ""),
 			"registry", "--listen="+loopback(port("registry")), "--dir="+filepath.Join(c.dir, "registry"))
 		for n := 1; n <= c.opts.Macs; n++ {

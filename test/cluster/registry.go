@@ -3,6 +3,7 @@ package cluster
 import (
 	"bytes"
 	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"hash/fnv"
@@ -15,13 +16,14 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
 
 	"github.com/google/go-containerregistry/pkg/registry"
-	"sigs.k8s.io/yaml"
+	"k8s.io/utils/clock"
+
+	"macrack.io/macrack/pkg/agent/images"
 )
 
 // ServeRegistry serves an OCI registry whose content is kept in a folder, until ctx ends.
@@ -97,13 +99,10 @@ func restoreManifests(handler http.Handler, dir string) error {
 	})
 }
 
-// exampleImages are the images of artifacts/example, as they are pushed.
-var exampleImages = []struct {
-	name, repository string
-	flags            []string
-}{
-	{"macos-15-xcode-16", "macos/15:xcode-16", []string{"--macos=15.6:24G84", "--xcode=16.4:16F6", "--guest-agent=0.1.0"}},
-	{"macos-26-xcode-26", "macos/26:xcode-26", []string{"--macos=26.1:25B78", "--xcode=26.1:17B55", "--guest-agent=0.1.0"}},
+// exampleImages are the images of artifacts/example, and the repositories that they are pushed to.
+var exampleImages = []struct{ name, repository string }{
+	{"macos-15-xcode-16", "macos/15:xcode-16"},
+	{"macos-26-xcode-26", "macos/26:xcode-26"},
 }
 
 const exampleDiskSize = 60 << 30 // as in artifacts/example
@@ -111,11 +110,8 @@ const exampleDiskSize = 60 << 30 // as in artifacts/example
 // exampleMacs are the Macs of artifacts/example, which need its classes.
 const exampleMacs = "artifacts/example/macs"
 
-// applyExample applies artifacts/example. If there are Macs, its images are pushed to the cluster's registry and come from there.
-func (c *Cluster) applyExample(ctx context.Context) error {
-	if c.opts.Macs == 0 {
-		return errors.Join(c.Apply(ctx, "artifacts/example"), c.Apply(ctx, exampleMacs))
-	}
+// ApplyExample applies artifacts/example. Its images are pushed to the cluster's registry, which must be served, and come from there.
+func (c *Cluster) ApplyExample(ctx context.Context) error {
 	fmt.Fprintln(c.progress, "pushing images")
 	sources := make([]imageSource, len(exampleImages))
 	var wg sync.WaitGroup
@@ -158,7 +154,7 @@ func (c *Cluster) applyExample(ctx context.Context) error {
 
 type imageSource struct{ Reference, Digest string }
 
-// pushExample makes a disk and pushes it as an administrator would.
+// pushExample makes a disk and pushes it.
 func (c *Cluster) pushExample(ctx context.Context, i int) (imageSource, error) {
 	image := exampleImages[i]
 	dir, err := os.MkdirTemp(c.dir, "push-")
@@ -170,19 +166,14 @@ func (c *Cluster) pushExample(ctx context.Context, i int) (imageSource, error) {
 	if err := errors.Join(writeExampleDisk(disk, image.name), os.WriteFile(aux, []byte(image.name), 0o600)); err != nil {
 		return imageSource{}, err
 	}
-	args := append([]string{"image", "push", "--quiet", "--disk=" + disk, "--aux=" + aux, "--name=" + image.name}, image.flags...)
-	cmd := exec.CommandContext(ctx, filepath.Join(c.bin, macrackPrograms["agent"]), append(args, loopback(c.Port("registry"))+"/"+image.repository)...)
-	cmd.Env = append(os.Environ(), "DOCKER_CONFIG="+dir) // nobody's credentials
-	var stdout, stderr bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	if err := cmd.Run(); err != nil {
-		return imageSource{}, fmt.Errorf("pushing image %s: %w: %s", image.name, err, strings.TrimSpace(stderr.String()))
+	reference := loopback(c.Port("registry")) + "/" + image.repository
+	pushed, err := images.Push(ctx, images.PushOptions{
+		Disk: disk, Aux: aux, HardwareModel: base64.StdEncoding.EncodeToString([]byte("simulated")), Reference: reference, Clock: clock.RealClock{},
+	})
+	if err != nil {
+		return imageSource{}, fmt.Errorf("pushing image %s: %w", image.name, err)
 	}
-	var manifest struct {
-		Spec struct{ Source imageSource }
-	}
-	err = yaml.Unmarshal(stdout.Bytes(), &manifest)
-	return manifest.Spec.Source, err
+	return imageSource{Reference: reference, Digest: pushed.Digest.String()}, nil
 }
 
 // writeExampleDisk makes a large disk with little in it, the same each time.

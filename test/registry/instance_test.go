@@ -14,8 +14,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	imagev1alpha1 "macrack.io/macrack/pkg/apis/image/v1alpha1"
 	instancev1alpha1 "macrack.io/macrack/pkg/apis/instance/v1alpha1"
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
+	"macrack.io/macrack/pkg/apis/scalar"
 	"macrack.io/macrack/pkg/rules"
 )
 
@@ -178,6 +180,85 @@ func TestImageInUse(t *testing.T) {
 	assert.ErrorContains(t, err, "acme/first")
 	require.NoError(t, f.acme.InstanceV1alpha1().MacOSInstances("acme").Delete(t.Context(), "first", metav1.DeleteOptions{}))
 	assert.NoError(t, images.Delete(t.Context(), "macos-26", metav1.DeleteOptions{}))
+}
+
+// An image that the controllers cannot verify, as its Secret belongs to the tenant, is verified by the Mac that runs an instance.
+func TestImageThatOnlyTheTenantsMacCanVerify(t *testing.T) {
+	f := newFleet(t, 1)
+	f.mac("mac-1", "C07AAAAA0001")
+	f.lease("acme", "build", "mac-1")
+	images := f.admin.ImageV1alpha1().MacOSImages()
+	image, err := images.Get(t.Context(), "macos-26", metav1.GetOptions{})
+	require.NoError(t, err)
+	image.ObjectMeta, image.Status = metav1.ObjectMeta{Name: "private"}, imagev1alpha1.MacOSImageStatus{}
+	image.Spec.PullSecretRef = &imagev1alpha1.SecretReference{Namespace: "globex", Name: "robot"}
+	image, err = images.Create(t.Context(), image, metav1.CreateOptions{})
+	require.NoError(t, err)
+	onImage := func(name string) error {
+		i := newInstance("acme", name, "build")
+		i.Spec.ImageName = "private"
+		return f.create(t.Context(), i)
+	}
+	report := func(reason string) {
+		t.Helper()
+		image.Status.Conditions = []metav1.Condition{{Type: imagev1alpha1.MacOSImageReadyCondition, Status: metav1.ConditionFalse, Reason: reason,
+			ObservedGeneration: image.Generation, LastTransitionTime: metav1.Now()}}
+		image, err = images.UpdateStatus(t.Context(), image, metav1.UpdateOptions{})
+		require.NoError(t, err)
+	}
+	assert.ErrorContains(t, onImage("early"), "not Ready")
+	report(imagev1alpha1.ReasonPullSecretUnreadable)
+	assert.ErrorContains(t, onImage("others"), "not Ready", "the Secret is another tenant's")
+	image.Spec.PullSecretRef.Namespace = "acme"
+	image, err = images.Update(t.Context(), image, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	assert.EqualValues(t, 2, image.Generation)
+	assert.ErrorContains(t, onImage("stale"), "not Ready", "the finding is about another spec")
+	report(imagev1alpha1.ReasonUnreachable)
+	assert.ErrorContains(t, onImage("away"), "not Ready")
+	report(imagev1alpha1.ReasonPullSecretUnreadable)
+	require.NoError(t, onImage("first"))
+
+	image.Spec.DiskSize = scalar.MustParse("80Gi")
+	_, err = images.Update(t.Context(), image, metav1.UpdateOptions{})
+	assert.True(t, apierrors.IsConflict(err), "%v", err)
+	assert.ErrorContains(t, err, "acme/first", "what an instance uses stays as it is")
+	require.NoError(t, f.acme.InstanceV1alpha1().MacOSInstances("acme").Delete(t.Context(), "first", metav1.DeleteOptions{}))
+	image, err = images.Update(t.Context(), image, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	assert.Equal(t, imagev1alpha1.MacOSImagePending, image.Status.Phase)
+}
+
+// The spec can be corrected until the image is Ready.
+func TestImageIsCorrectedUntilReady(t *testing.T) {
+	f := newFleet(t, 1)
+	images := f.admin.ImageV1alpha1().MacOSImages()
+	f.image("typo", false)
+	image, err := images.Get(t.Context(), "typo", metav1.GetOptions{})
+	require.NoError(t, err)
+	condition := metav1.Condition{Type: imagev1alpha1.MacOSImageReadyCondition, Status: metav1.ConditionFalse, Reason: imagev1alpha1.ReasonManifestUnknown,
+		ObservedGeneration: 1, LastTransitionTime: metav1.Now()}
+	image.Status.Phase, image.Status.Message, image.Status.Conditions = imagev1alpha1.MacOSImageFailed, "no such manifest", []metav1.Condition{condition}
+	image, err = images.UpdateStatus(t.Context(), image, metav1.UpdateOptions{})
+	require.NoError(t, err)
+
+	image.Spec.Source.Digest = "sha256:" + fmt.Sprintf("%064x", 27)
+	image, err = images.Update(t.Context(), image, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	assert.EqualValues(t, 2, image.Generation)
+	assert.Equal(t, imagev1alpha1.MacOSImagePending, image.Status.Phase)
+	assert.Empty(t, image.Status.Message)
+
+	condition.Status, condition.Reason, condition.ObservedGeneration = metav1.ConditionTrue, imagev1alpha1.ReasonVerified, 2
+	image.Status.Conditions = []metav1.Condition{condition}
+	_, err = images.UpdateStatus(t.Context(), image, metav1.UpdateOptions{})
+	assert.ErrorContains(t, err, "Ready may be True only in phase Ready")
+	image.Status.Phase, image.Status.Digest = imagev1alpha1.MacOSImageReady, image.Spec.Source.Digest
+	image, err = images.UpdateStatus(t.Context(), image, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	image.Spec.Source.Digest = "sha256:" + fmt.Sprintf("%064x", 28)
+	_, err = images.Update(t.Context(), image, metav1.UpdateOptions{})
+	assert.ErrorContains(t, err, "the image is Ready")
 }
 
 // 64 clients of two replicas race for two slots, again and again, while others free them.

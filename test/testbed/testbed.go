@@ -131,10 +131,11 @@ func (tb *Testbed) start(ctx context.Context, macs int) error {
 	if err := tb.Cluster.WaitForAPI(ctx); err != nil {
 		return err
 	}
-	for _, path := range []string{"artifacts/example", "artifacts/example/macs"} {
-		if err := tb.apply(ctx, path); err != nil {
-			return err
-		}
+	if err := tb.serveRegistry(); err != nil {
+		return err
+	}
+	if err := tb.Cluster.ApplyExample(ctx); err != nil {
+		return err
 	}
 	if err := tb.StartControllers(); err != nil {
 		return err
@@ -176,15 +177,16 @@ func (tb *Testbed) waitForTenants(ctx context.Context) error {
 	return nil
 }
 
-func (tb *Testbed) apply(ctx context.Context, path string) error {
-	root, err := cluster.RepoRoot()
+// serveRegistry serves the registry that the images of the example are pushed to.
+func (tb *Testbed) serveRegistry() error {
+	listener, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", tb.Cluster.Port("registry")))
 	if err != nil {
 		return err
 	}
-	if _, err := os.Stat(filepath.Join(root, path)); errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	return tb.Cluster.Apply(ctx, path)
+	tb.run("registry", func(ctx context.Context) error {
+		return cluster.ServeRegistry(ctx, listener, filepath.Join(tb.Cluster.Dir(), "registry"))
+	})
+	return nil
 }
 
 // Stop ends everything.

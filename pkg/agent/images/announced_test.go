@@ -17,14 +17,14 @@ import (
 	"k8s.io/utils/clock"
 
 	"macrack.io/macrack/pkg/agent/disk"
-	"macrack.io/macrack/pkg/agent/images/format"
-	"macrack.io/macrack/pkg/agent/images/registry"
+	"macrack.io/macrack/pkg/images/format"
+	"macrack.io/macrack/pkg/images/ociclient"
 )
 
 // manifest returns the manifest that the world has pushed.
-func (w *world) manifest() (m ocispec.Manifest, client *registry.Client) {
+func (w *world) manifest() (m ocispec.Manifest, client *ociclient.Client) {
 	w.t.Helper()
-	client, err := registry.New(registry.Options{Reference: w.image.Reference, Clock: clock.RealClock{}})
+	client, err := ociclient.New(ociclient.Options{Reference: w.image.Reference, Clock: clock.RealClock{}})
 	require.NoError(w.t, err)
 	data, err := client.Manifest(w.t.Context(), digest.Digest(w.image.Digest), format.MaxManifest)
 	require.NoError(w.t, err)

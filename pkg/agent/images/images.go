@@ -28,6 +28,8 @@ type Image struct {
 	Digest    string
 	// DiskSize is the size of its disk in bytes.
 	DiskSize int64
+	// HardwareModel is the one that the MacOSImage says, in base64; empty if it leaves that to the image.
+	HardwareModel string
 	// Private: the image was fetched with the tenant's own credentials, and leaves the
 	// Mac with its tenant.
 	Private bool
@@ -113,6 +115,9 @@ type Store interface {
 	// Ensure returns the image, fetched and verified first if the store does not hold
 	// it. A *NoRoomError means that the disk is too full.
 	Ensure(ctx context.Context, image Image, needs Needs) (Cached, error)
+	// Check verifies an image in its registry, as its manifest and its config describe it. verify.Reason says what kind of error
+	// it returns. Whether the store holds the image does not matter.
+	Check(ctx context.Context, image Image, needs Needs) error
 	// List returns what the store holds now, by name. An image that is not complete is
 	// not held.
 	List() ([]Cached, error)

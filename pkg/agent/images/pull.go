@@ -25,8 +25,10 @@ import (
 	"oras.land/oras-go/v2/registry/remote/credentials"
 
 	"macrack.io/macrack/pkg/agent/images/applelz4"
-	"macrack.io/macrack/pkg/agent/images/format"
-	"macrack.io/macrack/pkg/agent/images/registry"
+	imagev1alpha1 "macrack.io/macrack/pkg/apis/image/v1alpha1"
+	"macrack.io/macrack/pkg/images/format"
+	"macrack.io/macrack/pkg/images/ociclient"
+	"macrack.io/macrack/pkg/images/verify"
 	"macrack.io/macrack/pkg/vm/contract"
 )
 
@@ -50,22 +52,11 @@ func (s *OCI) pull(ctx context.Context, image Image, pinned digest.Digest, needs
 	if err != nil {
 		return Cached{}, err
 	}
-	manifest, err := client.Manifest(ctx, pinned, format.MaxManifest)
+	layout, hardwareModel, err := verify.Layout(ctx, client, pinned)
 	if err != nil {
 		return Cached{}, err
 	}
-	layout, err := format.Parse(manifest)
-	if err != nil {
-		return Cached{}, err
-	}
-	config, err := client.Blob(ctx, layout.Config, format.MaxConfig)
-	if err != nil {
-		return Cached{}, err
-	}
-	cached := Cached{Name: image.Name, Digest: image.Digest, Private: image.Private}
-	if cached.HardwareModel, err = layout.Complete(config); err != nil {
-		return Cached{}, err
-	}
+	cached := Cached{Name: image.Name, Digest: image.Digest, Private: image.Private, HardwareModel: hardwareModel}
 	if layout.DiskSize > image.DiskSize {
 		return Cached{}, fmt.Errorf("the image's disk has %d bytes, spec.diskSize of MacOSImage %s says %d", layout.DiskSize, image.Name, image.DiskSize)
 	}
@@ -128,8 +119,8 @@ func pullingMessage(image Image, p Progress) string {
 }
 
 // client talks to the image's registry.
-func (s *OCI) client(ctx context.Context, image Image, needs Needs) (*registry.Client, error) {
-	opts := registry.Options{
+func (s *OCI) client(ctx context.Context, image Image, needs Needs) (*ociclient.Client, error) {
+	opts := ociclient.Options{
 		Reference: image.Reference, Clock: s.Clock, Transport: s.transport, Stall: s.stall, Wait: s.wait,
 		Retrying: func(err error, wait time.Duration) {
 			klog.InfoS("Registry failed, trying again", "image", image.Name, "err", err, "wait", wait)
@@ -138,18 +129,19 @@ func (s *OCI) client(ctx context.Context, image Image, needs Needs) (*registry.C
 	if needs.Credentials != nil {
 		config, err := needs.Credentials(ctx)
 		if err != nil {
-			return nil, err
+			return nil, &verify.ReasonError{Reason: imagev1alpha1.ReasonPullSecretUnreadable, Err: err}
 		}
 		if config != nil {
 			store, err := credentials.NewMemoryStoreFromDockerConfig(config)
 			if err != nil {
 				// The error could quote what it cannot read.
-				return nil, errors.New("the credentials are not in the form of kubernetes.io/dockerconfigjson")
+				return nil, &verify.ReasonError{Reason: imagev1alpha1.ReasonPullSecretUnreadable,
+					Err: errors.New("the credentials are not in the form of kubernetes.io/dockerconfigjson")}
 			}
 			opts.Credential = credentials.Credential(store)
 		}
 	}
-	return registry.New(opts)
+	return ociclient.New(opts)
 }
 
 // resume returns the journal of an interrupted pull of the same image, or a new one in an empty directory.
@@ -186,7 +178,7 @@ func (s *OCI) auxThere(dir string, layout *format.Layout) bool {
 // work is what there is to do for a pull.
 type work struct {
 	store  *OCI
-	client *registry.Client
+	client *ociclient.Client
 	pull   *pull
 	dir    string
 	chunks []format.Chunk
@@ -421,7 +413,7 @@ func (w *work) fetchOnce(ctx context.Context, chunk format.Chunk, target file) (
 	case err != nil:
 		return &damagedError{fmt.Errorf("decompressing: %w", err)}
 	case hex.EncodeToString(src.hash.Sum(nil)) != chunk.Blob.Digest.Encoded():
-		return &damagedError{&registry.DigestError{Host: w.client.Host(), Want: chunk.Blob.Digest, Got: digest.NewDigest(digest.SHA256, src.hash)}}
+		return &damagedError{&ociclient.DigestError{Host: w.client.Host(), Want: chunk.Blob.Digest, Got: digest.NewDigest(digest.SHA256, src.hash)}}
 	case tooMuch:
 		return fmt.Errorf("blob %s has more data than the %d bytes that the manifest announces (annotation %s) and room was made for: push the image again", chunk.Blob.Digest, chunk.Data, format.AnnotationData)
 	case dst.left != 0:

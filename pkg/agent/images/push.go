@@ -4,9 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"encoding/base64"
 	"encoding/json"
-	"fmt"
 	"io"
 	"os"
 	"runtime"
@@ -20,8 +18,8 @@ import (
 	"oras.land/oras-go/v2/registry/remote/auth"
 
 	"macrack.io/macrack/pkg/agent/disk"
-	"macrack.io/macrack/pkg/agent/images/format"
-	"macrack.io/macrack/pkg/agent/images/registry"
+	"macrack.io/macrack/pkg/images/format"
+	"macrack.io/macrack/pkg/images/ociclient"
 )
 
 const (
@@ -34,9 +32,9 @@ const (
 
 // PushOptions say what is pushed where.
 type PushOptions struct {
-	// Disk is the path of the disk, a raw image; Aux that of the auxiliary storage, empty for none.
+	// Disk is the path of the disk, a raw image; Aux that of the auxiliary storage.
 	Disk, Aux string
-	// HardwareModel is the one that the virtual machine was made for, in base64; empty if unknown.
+	// HardwareModel is the one that the virtual machine was made for, in base64.
 	HardwareModel string
 	// Reference is where to push to, such as registry.example.com/macos/26:xcode-26.
 	Reference  string
@@ -44,7 +42,8 @@ type PushOptions struct {
 	Clock      clock.WithTicker
 	// Parallel is how many chunks are compressed and pushed at once: 4 by default.
 	Parallel int
-	// OnProgress is told how much of the disk is pushed; nil if nobody wants to know.
+	// OnProgress is told how much of the disk is pushed, and that all is once the registry has the manifest; nil if nobody wants
+	// to know.
 	OnProgress func(Progress)
 
 	// chunkSize and readHoles are for tests.
@@ -57,17 +56,17 @@ type Pushed struct {
 	Digest digest.Digest
 	// DiskSize is the size of the disk, and Bytes what its data takes, in bytes.
 	DiskSize, Bytes int64
-	// Compressed is the size of all blobs in bytes.
-	Compressed int64
+	// Compressed is the size of all blobs in bytes, and Uploaded that of those that the registry did not have.
+	Compressed, Uploaded int64
 }
 
 // Push pushes an image in MacRack's format. The same files give the same digest; what the registry has of them is
 // not pushed again.
 func Push(ctx context.Context, opts PushOptions) (Pushed, error) {
-	if _, err := base64.StdEncoding.DecodeString(opts.HardwareModel); err != nil {
-		return Pushed{}, fmt.Errorf("the hardware model is not base64: %w", err)
+	if _, err := Inspect(opts); err != nil {
+		return Pushed{}, err
 	}
-	client, err := registry.New(registry.Options{Reference: opts.Reference, Credential: opts.Credential, Clock: opts.Clock})
+	client, err := ociclient.New(ociclient.Options{Reference: opts.Reference, Credential: opts.Credential, Clock: opts.Clock})
 	if err != nil {
 		return Pushed{}, err
 	}
@@ -84,12 +83,13 @@ func Push(ctx context.Context, opts PushOptions) (Pushed, error) {
 }
 
 type pusher struct {
-	client  *registry.Client
+	client  *ociclient.Client
 	encoder *zstd.Encoder
 	opts    PushOptions
 
 	mu       sync.Mutex
 	progress Progress
+	uploaded int64
 }
 
 func (p *pusher) push(ctx context.Context) (Pushed, error) {
@@ -102,9 +102,6 @@ func (p *pusher) push(ctx context.Context) (Pushed, error) {
 	if err != nil {
 		return Pushed{}, err
 	}
-	if !info.Mode().IsRegular() || info.Size() == 0 {
-		return Pushed{}, fmt.Errorf("%s is no disk image", p.opts.Disk)
-	}
 	pushed := Pushed{DiskSize: info.Size()}
 	p.progress.Total = info.Size()
 	chunks, err := p.pushDisk(ctx, source, info.Size())
@@ -115,23 +112,21 @@ func (p *pusher) push(ctx context.Context) (Pushed, error) {
 		pushed.Bytes += chunk.Data
 		pushed.Compressed += chunk.Blob.Size
 	}
-	var aux *format.Chunk
-	if p.opts.Aux != "" {
-		content, err := os.ReadFile(p.opts.Aux)
-		if err != nil {
-			return Pushed{}, err
-		}
-		if aux, err = p.pushChunk(ctx, content); err != nil {
-			return Pushed{}, err
-		}
-		pushed.Compressed += aux.Blob.Size
+	content, err := os.ReadFile(p.opts.Aux)
+	if err != nil {
+		return Pushed{}, err
 	}
+	aux, err := p.pushChunk(ctx, content)
+	if err != nil {
+		return Pushed{}, err
+	}
+	pushed.Compressed += aux.Blob.Size
 	config, err := json.Marshal(format.Config{DiskSize: info.Size(), HardwareModel: p.opts.HardwareModel})
 	if err != nil {
 		return Pushed{}, err
 	}
 	configBlob := descriptor(format.MediaTypeConfig, config)
-	if err := p.client.PushBlob(ctx, configBlob, config); err != nil {
+	if err := p.pushBlob(ctx, configBlob, config); err != nil {
 		return Pushed{}, err
 	}
 	manifest, err := format.Manifest(configBlob, chunks, aux)
@@ -140,7 +135,14 @@ func (p *pusher) push(ctx context.Context) (Pushed, error) {
 	}
 	manifestBlob := descriptor(ocispec.MediaTypeImageManifest, manifest)
 	pushed.Digest = manifestBlob.Digest
-	return pushed, p.client.PushManifest(ctx, manifestBlob, manifest)
+	if err := p.client.PushManifest(ctx, manifestBlob, manifest); err != nil {
+		return Pushed{}, err
+	}
+	pushed.Uploaded = p.uploaded
+	if p.opts.OnProgress != nil {
+		p.opts.OnProgress(p.progress)
+	}
+	return pushed, nil
 }
 
 func descriptor(mediaType string, content []byte) ocispec.Descriptor {
@@ -161,10 +163,14 @@ func (p *pusher) pushDisk(ctx context.Context, source *os.File, size int64) ([]f
 		if inGroup.Err() != nil {
 			break
 		}
-		group.Go(func() error {
+		group.Go(func() (err error) {
 			offset := int64(i) * length
 			covers := min(length, size-offset)
-			defer p.report(covers)
+			defer func() {
+				if err == nil {
+					p.report(covers)
+				}
+			}()
 			if hole, err := p.isHole(source, offset, offset+covers); hole || err != nil {
 				return err
 			}
@@ -201,7 +207,7 @@ func (p *pusher) report(pushed int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.progress.Done += pushed
-	if p.opts.OnProgress != nil {
+	if p.opts.OnProgress != nil && p.progress.Done < p.progress.Total {
 		p.opts.OnProgress(p.progress)
 	}
 }
@@ -210,7 +216,17 @@ func (p *pusher) report(pushed int64) {
 func (p *pusher) pushChunk(ctx context.Context, content []byte) (*format.Chunk, error) {
 	compressed := p.encoder.EncodeAll(content, nil)
 	chunk := &format.Chunk{Blob: descriptor("application/octet-stream", compressed), Size: int64(len(content)), Data: dataOf(content)}
-	return chunk, p.client.PushBlob(ctx, chunk.Blob, compressed)
+	return chunk, p.pushBlob(ctx, chunk.Blob, compressed)
+}
+
+func (p *pusher) pushBlob(ctx context.Context, blob ocispec.Descriptor, data []byte) error {
+	uploaded, err := p.client.PushBlob(ctx, blob, data)
+	if uploaded && err == nil {
+		p.mu.Lock()
+		p.uploaded += blob.Size
+		p.mu.Unlock()
+	}
+	return err
 }
 
 // eachExtent calls do for each part of a file that may have data.

@@ -14,9 +14,13 @@ import (
 	"time"
 
 	"github.com/opencontainers/go-digest"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/utils/clock"
 
 	"macrack.io/macrack/pkg/agent/disk"
+	imagev1alpha1 "macrack.io/macrack/pkg/apis/image/v1alpha1"
+	"macrack.io/macrack/pkg/apis/scalar"
+	"macrack.io/macrack/pkg/images/verify"
 	"macrack.io/macrack/pkg/vm/contract"
 )
 
@@ -102,6 +106,22 @@ func (s *OCI) tryLock(name string) (unlock func(), ok bool) {
 	}
 }
 
+// Check implements Store.
+func (s *OCI) Check(ctx context.Context, image Image, needs Needs) error {
+	spec := &imagev1alpha1.MacOSImageSpec{
+		Source:   imagev1alpha1.ImageSource{Reference: image.Reference, Digest: image.Digest},
+		DiskSize: scalar.NewQuantity(image.DiskSize, resource.BinarySI), HardwareModel: image.HardwareModel,
+	}
+	if err := verify.Source(spec.Source); err != nil {
+		return err
+	}
+	client, err := s.client(ctx, image, needs)
+	if err != nil {
+		return err
+	}
+	return verify.Image(ctx, client, spec)
+}
+
 // Ensure implements Store. If the image is being fetched already, it waits for that.
 func (s *OCI) Ensure(ctx context.Context, image Image, needs Needs) (Cached, error) {
 	if err := checkName(image.Name); err != nil {
@@ -109,7 +129,7 @@ func (s *OCI) Ensure(ctx context.Context, image Image, needs Needs) (Cached, err
 	}
 	pinned, err := digest.Parse(image.Digest)
 	if err != nil || pinned.Algorithm() != digest.SHA256 {
-		return Cached{}, fmt.Errorf("digest %q of image %s is not sha256: and 64 hexadecimal digits", image.Digest, image.Name)
+		return Cached{}, fmt.Errorf("digest %q of image %s is not sha256: and 64 hexadecimal digits in lower case", image.Digest, image.Name)
 	}
 	unlock, err := s.lock(ctx, image.Name)
 	if err != nil {

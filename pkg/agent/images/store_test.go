@@ -34,7 +34,8 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"macrack.io/macrack/pkg/agent/disk"
-	"macrack.io/macrack/pkg/agent/images/registry"
+	"macrack.io/macrack/pkg/images/format"
+	"macrack.io/macrack/pkg/images/ociclient"
 )
 
 const (
@@ -220,12 +221,17 @@ func TestPushReadsHoles(t *testing.T) {
 	_, err = f.WriteAt([]byte("data"), testChunk+100_000)
 	require.NoError(t, err)
 	require.NoError(t, f.Close())
-	opts := PushOptions{Disk: path, Reference: w.host() + "/macos/26:holes", Clock: clock.RealClock{}, chunkSize: testChunk}
+	aux := filepath.Join(t.TempDir(), "nvram.bin")
+	require.NoError(t, os.WriteFile(aux, []byte("another"), 0o600))
+	opts := PushOptions{Disk: path, Aux: aux, HardwareModel: "bW9kZWw=", Reference: w.host() + "/macos/26:holes", Clock: clock.RealClock{}, chunkSize: testChunk}
 	want, err := Push(t.Context(), opts)
 	require.NoError(t, err)
 	opts.readHoles = true
 	got, err := Push(t.Context(), opts)
 	require.NoError(t, err)
+	assert.Equal(t, want.Compressed+configSize(t, opts), want.Uploaded)
+	assert.Zero(t, got.Uploaded, "the registry has it")
+	want.Uploaded = 0
 	assert.Equal(t, want, got)
 	assert.EqualValues(t, 64<<10, got.Bytes)
 
@@ -575,7 +581,7 @@ func TestAnotherManifestIsRefused(t *testing.T) {
 		return false
 	})
 	_, err := w.ensure()
-	var wrong *registry.DigestError
+	var wrong *ociclient.DigestError
 	require.ErrorAs(t, err, &wrong)
 	assert.Equal(t, w.image.Digest, wrong.Want.String())
 	assert.NoDirExists(t, filepath.Join(w.store.Dir, w.image.Name))
@@ -643,7 +649,7 @@ func TestCredentials(t *testing.T) {
 				_, err := w.store.Ensure(t.Context(), w.image, needs)
 				require.ErrorContains(t, err, "401 Unauthorized")
 				require.ErrorContains(t, err, "see spec.pullSecretRef")
-				assert.True(t, registry.IsUnauthorized(err))
+				assert.True(t, ociclient.IsUnauthorized(err))
 				assert.NotContains(t, err.Error(), "wrong")
 			}
 			_, err := w.store.Ensure(t.Context(), w.image, Needs{Credentials: func(context.Context) ([]byte, error) { return []byte(password), nil }})
@@ -928,4 +934,12 @@ func TestPullsDoNotShareRoom(t *testing.T) {
 	assert.ErrorContains(t, err, "of which other images that are being fetched take")
 	close(release)
 	require.NoError(t, <-done)
+}
+
+func configSize(t *testing.T, opts PushOptions) int64 {
+	info, err := os.Stat(opts.Disk)
+	require.NoError(t, err)
+	config, err := json.Marshal(format.Config{DiskSize: info.Size(), HardwareModel: opts.HardwareModel})
+	require.NoError(t, err)
+	return int64(len(config))
 }

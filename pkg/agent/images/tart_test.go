@@ -16,7 +16,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"macrack.io/macrack/pkg/agent/disk"
-	"macrack.io/macrack/pkg/agent/images/registry"
+	"macrack.io/macrack/pkg/images/ociclient"
 )
 
 // appleLZ4 compresses as tart does: in blocks of 64 KiB, with what does not compress as it is.
@@ -45,11 +45,12 @@ const tartLayer = 5 * testChunk / 2 // 512 MiB in tart; not a multiple of anythi
 // pushTart pushes the world's disk as tart lays it out, but for what change changes.
 func (w *world) pushTart(config map[string]any, change func(*ocispec.Manifest)) {
 	w.t.Helper()
-	client, err := registry.New(registry.Options{Reference: w.host() + "/tart/macos:latest", Clock: clock.RealClock{}})
+	client, err := ociclient.New(ociclient.Options{Reference: w.host() + "/tart/macos:latest", Clock: clock.RealClock{}})
 	require.NoError(w.t, err)
 	blob := func(mediaType string, data []byte) ocispec.Descriptor {
 		d := descriptor(mediaType, data)
-		require.NoError(w.t, client.PushBlob(w.t.Context(), d, data))
+		_, err := client.PushBlob(w.t.Context(), d, data)
+		require.NoError(w.t, err)
 		return d
 	}
 	settings := map[string]any{"version": 1, "os": "darwin", "arch": "arm64", "cpuCount": 4, "ecid": "ZWNpZA==", "hardwareModel": "dGFydA==", "macAddress": "5a:94:ef:e4:0c:ee"}

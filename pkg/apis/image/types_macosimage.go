@@ -68,6 +68,13 @@ const (
 	MacOSImageFailed MacOSImagePhase = "Failed"
 )
 
+// MacOSImageReadyCondition is True when the manifest was verified in its registry.
+const MacOSImageReadyCondition = "Ready"
+
+// ReasonPullSecretUnreadable is the reason of the condition Ready of an image that the controllers cannot verify, as they may
+// not read its Secret.
+const ReasonPullSecretUnreadable = "PullSecretUnreadable"
+
 // MacOSImageStatus says whether an image can be used, and which Macs hold it.
 type MacOSImageStatus struct {
 	Phase        MacOSImagePhase
@@ -75,6 +82,7 @@ type MacOSImageStatus struct {
 	Digest       string
 	SizeBytes    int64
 	ReplicatedOn []string
+	Conditions   []metav1.Condition
 }
 
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object

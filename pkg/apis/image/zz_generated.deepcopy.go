@@ -6,6 +6,7 @@
 package image
 
 import (
+	v1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	runtime "k8s.io/apimachinery/pkg/runtime"
 )
 
@@ -137,6 +138,13 @@ func (in *MacOSImageStatus) DeepCopyInto(out *MacOSImageStatus) {
 		in, out := &in.ReplicatedOn, &out.ReplicatedOn
 		*out = make([]string, len(*in))
 		copy(*out, *in)
+	}
+	if in.Conditions != nil {
+		in, out := &in.Conditions, &out.Conditions
+		*out = make([]v1.Condition, len(*in))
+		for i := range *in {
+			(*in)[i].DeepCopyInto(&(*out)[i])
+		}
 	}
 	return
 }

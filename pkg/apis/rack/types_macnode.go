@@ -97,6 +97,7 @@ type MacNodeStatus struct {
 	Hardware          *MacNodeHardware
 	Images            []CachedImage
 	Conditions        []metav1.Condition
+	ImageChecks       []ImageCheck
 }
 
 // LeaseReference names a MacNodeLease.
@@ -141,6 +142,14 @@ type CachedImage struct {
 	Digest     string
 	SizeBytes  int64
 	LastUsedAt *metav1.Time
+}
+
+// ImageCheck is what an agent found when it verified the manifest of an image in its registry.
+type ImageCheck struct {
+	Name               string
+	ObservedGeneration int64
+	Reason             string
+	Message            string
 }
 
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object

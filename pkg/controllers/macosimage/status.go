@@ -1,4 +1,4 @@
-// Package macosimage says which images can be used, and which Macs hold them.
+// Package macosimage verifies images in their registries, and notes which Macs hold them.
 package macosimage
 
 import (
@@ -8,12 +8,12 @@ import (
 	"slices"
 	"time"
 
-	"github.com/opencontainers/go-digest"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"oras.land/oras-go/v2/registry"
 
 	"macrack.io/macrack/pkg/apiclient"
 	imagev1alpha1 "macrack.io/macrack/pkg/apis/image/v1alpha1"
@@ -24,6 +24,9 @@ import (
 
 // New returns the controller. Its keys are names of MacOSImages.
 func New(e *env.Env) *runner.Controller {
+	secrets := func(ctx context.Context, ref *imagev1alpha1.SecretReference) (*corev1.Secret, error) {
+		return e.Core.CoreV1().Secrets(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
+	}
 	r := &reconciler{
 		getImage: e.MacOSImages.Lister().Get,
 		listMacs: func() ([]*rackv1alpha1.MacNode, error) { return e.MacNodes.Lister().List(labels.Everything()) },
@@ -37,9 +40,14 @@ func New(e *env.Env) *runner.Controller {
 		},
 	}
 	c := runner.New("macosimage", e.Clock, r.reconcile)
-	_, _ = e.MacOSImages.Informer().AddEventHandler(runner.Handlers(func(_, after *imagev1alpha1.MacOSImage) {
+	r.verifications = newVerifications(e.Clock, func(ctx context.Context, spec *imagev1alpha1.MacOSImageSpec) error {
+		return verifyImage(ctx, spec, secrets)
+	}, c.Enqueue)
+	_, _ = e.MacOSImages.Informer().AddEventHandler(runner.Handlers(func(before, after *imagev1alpha1.MacOSImage) {
 		if after != nil {
 			c.Enqueue(after.Name)
+		} else {
+			r.verifications.forget(before.Name)
 		}
 	}))
 	_, _ = e.MacNodes.Informer().AddEventHandler(runner.Handlers(func(before, after *rackv1alpha1.MacNode) {
@@ -50,17 +58,23 @@ func New(e *env.Env) *runner.Controller {
 	return c
 }
 
-// changedImages returns the names of the images of which a Mac holds something else than before.
+// changedImages returns the names of the images of which a Mac holds something else than before, or found something else.
 func changedImages(before, after *rackv1alpha1.MacNode) []string {
-	type held struct {
+	type known struct {
 		digest, serial string
 		size           int64
+		check          rackv1alpha1.ImageCheck
 	}
-	images := func(mac *rackv1alpha1.MacNode) map[string]held {
-		set := map[string]held{}
+	images := func(mac *rackv1alpha1.MacNode) map[string]known {
+		set := map[string]known{}
 		if mac != nil {
 			for _, image := range mac.Status.Images {
-				set[image.Name] = held{image.Digest, mac.Spec.SerialNumber, image.SizeBytes}
+				set[image.Name] = known{digest: image.Digest, serial: mac.Spec.SerialNumber, size: image.SizeBytes}
+			}
+			for _, check := range mac.Status.ImageChecks {
+				k := set[check.Name]
+				k.check = check
+				set[check.Name] = k
 			}
 		}
 		return set
@@ -85,6 +99,8 @@ type reconciler struct {
 	getImage    func(name string) (*imagev1alpha1.MacOSImage, error)
 	listMacs    func() ([]*rackv1alpha1.MacNode, error)
 	updateState func(ctx context.Context, before, after *imagev1alpha1.MacOSImage) error
+
+	verifications *verifications
 }
 
 func (r *reconciler) reconcile(ctx context.Context, name string) (time.Time, error) {
@@ -100,42 +116,93 @@ func (r *reconciler) reconcile(ctx context.Context, name string) (time.Time, err
 		return time.Time{}, err
 	}
 	updated := image.DeepCopy()
-	setPhase(updated)
 	setReplicas(updated, macs)
+	due := r.setReady(ctx, updated, macs)
 	if equality.Semantic.DeepEqual(image.Status, updated.Status) {
-		return time.Time{}, nil
+		return due, nil
 	}
-	return time.Time{}, r.updateState(ctx, image, updated)
+	return due, r.updateState(ctx, image, updated)
 }
 
-// setPhase makes an image Ready whose source is pinned to content that can be verified, which each Mac does
-// as it pulls it. Ready is final.
-func setPhase(image *imagev1alpha1.MacOSImage) {
+// setReady writes down what the verification of the image has found, and returns when it is verified again. Ready is final.
+func (r *reconciler) setReady(ctx context.Context, image *imagev1alpha1.MacOSImage, macs []*rackv1alpha1.MacNode) time.Time {
+	if image.Status.Phase == imagev1alpha1.MacOSImageReady {
+		r.verifications.forget(image.Name)
+		if !meta.IsStatusConditionTrue(image.Status.Conditions, imagev1alpha1.MacOSImageReadyCondition) {
+			r.write(image, finding{imagev1alpha1.ReasonAsserted, "The phase was set to Ready by another client than macrack-controllers"})
+		}
+		return time.Time{}
+	}
+	found, due := r.verifications.of(ctx, image)
+	if isTemporary(found.reason) {
+		found = orOfMacs(found, image, macs)
+	}
+	r.write(image, found)
+	if found.reason == imagev1alpha1.ReasonVerified {
+		r.verifications.forget(image.Name)
+		return time.Time{}
+	}
+	return due
+}
+
+// write writes a finding to the status of an image.
+func (r *reconciler) write(image *imagev1alpha1.MacOSImage, found finding) {
 	status := &image.Status
-	if status.Phase == imagev1alpha1.MacOSImageReady {
-		return
+	condition := metav1.Condition{
+		Type: imagev1alpha1.MacOSImageReadyCondition, Status: metav1.ConditionFalse, ObservedGeneration: image.Generation,
+		Reason: found.reason, Message: found.message, LastTransitionTime: metav1.NewTime(r.verifications.clock.Now()).Rfc3339Copy(),
 	}
-	if err := checkSource(image.Spec.Source); err != nil {
-		status.Phase, status.Message, status.Digest = imagev1alpha1.MacOSImageFailed, err.Error(), ""
-		return
+	switch {
+	case found.reason == imagev1alpha1.ReasonVerified, found.reason == imagev1alpha1.ReasonAsserted:
+		status.Phase, status.Message, status.Digest = imagev1alpha1.MacOSImageReady, "", image.Spec.Source.Digest
+		condition.Status = metav1.ConditionTrue
+	case isTemporary(found.reason):
+		status.Phase, status.Message, status.Digest = imagev1alpha1.MacOSImagePending, found.message, ""
+	default:
+		status.Phase, status.Message, status.Digest = imagev1alpha1.MacOSImageFailed, found.message, ""
 	}
-	status.Phase, status.Message, status.Digest = imagev1alpha1.MacOSImageReady, "", image.Spec.Source.Digest
+	meta.SetStatusCondition(&status.Conditions, condition)
 }
 
-func checkSource(source imagev1alpha1.ImageSource) error {
-	pinned, err := digest.Parse(source.Digest)
-	if err != nil || pinned.Algorithm() != digest.SHA256 {
-		return fmt.Errorf("spec.source.digest %q is not sha256: and 64 hexadecimal digits, so the content cannot be verified", source.Digest)
+// isTemporary reports whether an image that is not Ready for a reason is Pending, not Failed.
+func isTemporary(reason string) bool {
+	switch reason {
+	case imagev1alpha1.ReasonVerifying, imagev1alpha1.ReasonUnreachable, imagev1alpha1.ReasonUnauthorized, imagev1alpha1.ReasonPullSecretUnreadable:
+		return true
 	}
-	reference, err := registry.ParseReference(source.Reference)
-	if err != nil {
-		return fmt.Errorf("spec.source.reference %q is not an OCI reference such as registry.example.com/macos/26:xcode-26: %w", source.Reference, err)
-	}
-	if other, err := reference.Digest(); err == nil && other != pinned {
-		return fmt.Errorf("spec.source.reference names the digest %s, but spec.source.digest is %s", other, pinned)
-	}
-	return nil
+	return false
 }
+
+// orOfMacs returns what a Mac has found, if that settles whether the image can be used; else what the controllers have found.
+// Of several Macs, one that has verified the image wins, then the one whose name is first.
+func orOfMacs(found finding, image *imagev1alpha1.MacOSImage, macs []*rackv1alpha1.MacNode) finding {
+	var settled *finding
+	var by string
+	for _, mac := range macs {
+		for _, check := range mac.Status.ImageChecks {
+			if check.Name != image.Name || check.ObservedGeneration != image.Generation || isTemporary(check.Reason) {
+				continue
+			}
+			verified := check.Reason == imagev1alpha1.ReasonVerified
+			best := settled == nil || verified && settled.reason != imagev1alpha1.ReasonVerified ||
+				verified == (settled.reason == imagev1alpha1.ReasonVerified) && mac.Name < by
+			if best {
+				settled, by = &finding{check.Reason, check.Message}, mac.Name
+			}
+		}
+	}
+	switch {
+	case settled == nil:
+		return found
+	case settled.reason == imagev1alpha1.ReasonVerified:
+		return finding{settled.reason, fmt.Sprintf("Verified by Mac %s", by)}
+	case !slices.Contains(permanent, settled.reason): // of another version of the agent
+		return found
+	}
+	return finding{settled.reason, cut(fmt.Sprintf("Mac %s: %s", by, settled.message))}
+}
+
+var permanent = []string{imagev1alpha1.ReasonManifestUnknown, imagev1alpha1.ReasonMalformed, imagev1alpha1.ReasonIncomplete, imagev1alpha1.ReasonDiskTooLarge}
 
 // setReplicas notes which Macs hold the image as it is pinned, and how much room it takes on the Mac where it
 // takes most. The size is kept when no Mac holds the image any more.

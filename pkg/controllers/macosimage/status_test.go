@@ -2,16 +2,23 @@ package macosimage
 
 import (
 	"context"
+	"errors"
+	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	testingclock "k8s.io/utils/clock/testing"
 
 	imagev1alpha1 "macrack.io/macrack/pkg/apis/image/v1alpha1"
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
+	"macrack.io/macrack/pkg/images/ociclient"
+	"macrack.io/macrack/pkg/images/verify"
 )
 
 var (
@@ -34,73 +41,249 @@ func aMac(serial string, images ...rackv1alpha1.CachedImage) *rackv1alpha1.MacNo
 	}
 }
 
-func TestReconcile(t *testing.T) {
-	const ref = "registry.example.com/macos/26:xcode-26"
-	pending := imagev1alpha1.MacOSImageStatus{Phase: imagev1alpha1.MacOSImagePending}
-	ready := func(size int64, serials ...string) imagev1alpha1.MacOSImageStatus {
-		return imagev1alpha1.MacOSImageStatus{Phase: imagev1alpha1.MacOSImageReady, Digest: digestA, SizeBytes: size, ReplicatedOn: serials}
+// A fixture reconciles one image. Its verifications end before of returns.
+type fixture struct {
+	*reconciler
+	clock    *testingclock.FakeClock
+	image    *imagev1alpha1.MacOSImage
+	macs     []*rackv1alpha1.MacNode
+	result   error // of verifications
+	verified int
+	enqueued int
+}
+
+func newFixture(image *imagev1alpha1.MacOSImage, macs ...*rackv1alpha1.MacNode) *fixture {
+	f := &fixture{clock: testingclock.NewFakeClock(time.Date(2026, 9, 15, 12, 0, 0, 0, time.UTC)), image: image, macs: macs}
+	f.reconciler = &reconciler{
+		getImage: func(name string) (*imagev1alpha1.MacOSImage, error) {
+			if f.image == nil {
+				return nil, apierrors.NewNotFound(imagev1alpha1.Resource("macosimages"), name)
+			}
+			return f.image, nil
+		},
+		listMacs: func() ([]*rackv1alpha1.MacNode, error) { return f.macs, nil },
+		updateState: func(_ context.Context, _, image *imagev1alpha1.MacOSImage) error {
+			f.image = image
+			return nil
+		},
+		verifications: newVerifications(f.clock, func(_ context.Context, spec *imagev1alpha1.MacOSImageSpec) error {
+			f.verified++
+			if err := verify.Source(spec.Source); err != nil {
+				return err
+			}
+			return f.result
+		}, func(string) { f.enqueued++ }),
 	}
-	failed := func(message string) imagev1alpha1.MacOSImageStatus {
-		return imagev1alpha1.MacOSImageStatus{Phase: imagev1alpha1.MacOSImageFailed, Message: message}
+	f.verifications.start = func(verification func()) { verification() }
+	return f
+}
+
+// run reconciles, and returns for how long the image is left alone; zero for ever.
+func (f *fixture) run(t *testing.T) time.Duration {
+	t.Helper()
+	original := f.image.DeepCopy()
+	cached := f.image
+	due, err := f.reconcile(t.Context(), "tahoe")
+	require.NoError(t, err)
+	assert.Equal(t, original, cached, "the cache was changed")
+	if due.IsZero() {
+		return 0
 	}
+	return due.Sub(f.clock.Now())
+}
+
+func (f *fixture) ready(t *testing.T) *metav1.Condition {
+	t.Helper()
+	c := meta.FindStatusCondition(f.image.Status.Conditions, imagev1alpha1.MacOSImageReadyCondition)
+	require.NotNil(t, c)
+	assert.Equal(t, f.image.Generation, c.ObservedGeneration)
+	assert.Equal(t, f.image.Status.Phase == imagev1alpha1.MacOSImageReady, c.Status == metav1.ConditionTrue)
+	return c
+}
+
+const ref = "registry.example.com/macos/26:xcode-26"
+
+func TestReady(t *testing.T) {
+	unknown := &ociclient.StatusError{Host: "registry.example.com", Code: http.StatusNotFound, Message: "manifest unknown"}
+	for _, tt := range []struct {
+		name              string
+		reference, digest string
+		result            error
+		phase             imagev1alpha1.MacOSImagePhase
+		reason, message   string
+		again             [2]time.Duration // at least and at most; zero for never
+	}{
+		{"verified", ref, digestA, nil, "Ready", "Verified", "", [2]time.Duration{}},
+		{"pinned twice", "registry.example.com/macos/26@" + digestA, digestA, nil, "Ready", "Verified", "", [2]time.Duration{}},
+		{"no digest", ref, "", nil, "Failed", "Malformed", `spec.source.digest "" is not sha256: and 64 hexadecimal digits in lower case, so the content cannot be verified`, [2]time.Duration{}},
+		{"an upper-case digest", ref, "sha256:" + strings.Repeat("A", 64), nil, "Failed", "Malformed", "in lower case", [2]time.Duration{}},
+		{"a digest of another kind", ref, "sha512:" + strings.Repeat("a", 128), nil, "Failed", "Malformed", "is not sha256:", [2]time.Duration{}},
+		{"no reference", "tahoe", digestA, nil, "Failed", "Malformed", `spec.source.reference "tahoe" is not an OCI reference`, [2]time.Duration{}},
+		{"pinned to two things", "registry.example.com/macos/26@" + digestB, digestA, nil, "Failed", "Malformed",
+			"spec.source.reference names the digest " + digestB + ", but spec.source.digest is " + digestA, [2]time.Duration{}},
+		{"unknown", ref, digestA, unknown, "Failed", "ManifestUnknown", "registry registry.example.com answers 404 Not Found: manifest unknown", [2]time.Duration{unknownRetry, unknownRetry}},
+		{"no image", ref, digestA, &verify.ReasonError{Reason: "Malformed", Err: errors.New("no image")}, "Failed", "Malformed", "no image", [2]time.Duration{}},
+		{"half an image", ref, digestA, &verify.ReasonError{Reason: "Incomplete", Err: errors.New("no aux")}, "Failed", "Incomplete", "no aux", [2]time.Duration{}},
+		{"refused", ref, digestA, &ociclient.StatusError{Host: "r", Code: http.StatusForbidden}, "Pending", "Unauthorized", "403 Forbidden", [2]time.Duration{minRetry / 2, minRetry}},
+		{"away", ref, digestA, errors.New("connection refused"), "Pending", "Unreachable", "connection refused", [2]time.Duration{minRetry / 2, minRetry}},
+		{"overloaded", ref, digestA, &ociclient.StatusError{Host: "r", Code: http.StatusServiceUnavailable}, "Pending", "Unreachable", "503", [2]time.Duration{minRetry / 2, minRetry}},
+		{"a long message", ref, digestA, errors.New(strings.Repeat("ß", 4000)), "Pending", "Unreachable", "ß...", [2]time.Duration{minRetry / 2, minRetry}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			f := newFixture(anImage(tt.reference, tt.digest, imagev1alpha1.MacOSImageStatus{Phase: imagev1alpha1.MacOSImagePending}))
+			f.result = tt.result
+			again := f.run(t)
+			assert.Equal(t, 1, f.verified)
+			assert.Equal(t, 1, f.enqueued)
+			assert.Equal(t, tt.phase, f.image.Status.Phase)
+			c := f.ready(t)
+			assert.Equal(t, tt.reason, c.Reason)
+			assert.Contains(t, c.Message, tt.message)
+			assert.Equal(t, c.Message, f.image.Status.Message)
+			assert.LessOrEqual(t, len(c.Message), maxMessage)
+			if tt.phase == imagev1alpha1.MacOSImageReady {
+				assert.Equal(t, tt.digest, f.image.Status.Digest)
+			} else {
+				assert.Empty(t, f.image.Status.Digest)
+			}
+			assert.GreaterOrEqual(t, again, tt.again[0])
+			assert.LessOrEqual(t, again, tt.again[1])
+
+			f.run(t)
+			assert.Equal(t, 1, f.verified, "not before it is due")
+		})
+	}
+}
+
+func TestAnImageThatFailsIsVerifiedAgain(t *testing.T) {
+	f := newFixture(anImage(ref, digestA, imagev1alpha1.MacOSImageStatus{}))
+	f.result = errors.New("connection refused")
+	longest := time.Duration(0)
+	for n := range 20 {
+		again := f.run(t)
+		assert.Equal(t, n+1, f.verified)
+		assert.Equal(t, "Unreachable", f.ready(t).Reason)
+		assert.Positive(t, again)
+		longest = max(longest, again)
+		f.clock.Step(again)
+	}
+	assert.LessOrEqual(t, longest, maxRetry)
+	assert.GreaterOrEqual(t, longest, maxRetry/2)
+	f.result = nil
+	assert.Zero(t, f.run(t))
+	assert.Equal(t, "Verified", f.ready(t).Reason)
+	assert.Empty(t, f.image.Status.Message)
+	assert.Empty(t, f.verifications.images, "nothing is kept of what is Ready")
+}
+
+func TestACorrectedSpecIsVerifiedAtOnce(t *testing.T) {
+	f := newFixture(anImage(ref, digestA, imagev1alpha1.MacOSImageStatus{}))
+	f.result = &ociclient.StatusError{Code: http.StatusNotFound}
+	f.run(t)
+	assert.Equal(t, "ManifestUnknown", f.ready(t).Reason)
+
+	f.image = f.image.DeepCopy() // as the registry does
+	f.image.Spec.Source.Digest, f.image.Generation, f.image.Status.Phase, f.result = digestB, 2, imagev1alpha1.MacOSImagePending, nil
+	f.run(t)
+	assert.Equal(t, 2, f.verified)
+	assert.Equal(t, "Verified", f.ready(t).Reason)
+	assert.Equal(t, digestB, f.image.Status.Digest)
+
+	again := newFixture(anImage(ref, digestA, imagev1alpha1.MacOSImageStatus{}))
+	again.result = errors.New("away")
+	again.run(t)
+	again.image = again.image.DeepCopy()
+	again.image.UID = "another of the same name"
+	again.run(t)
+	assert.Equal(t, 2, again.verified)
+}
+
+func TestVerificationRunsBesides(t *testing.T) {
+	f := newFixture(anImage(ref, digestA, imagev1alpha1.MacOSImageStatus{}))
+	var running func()
+	f.verifications.start = func(verification func()) { running = verification }
+	assert.Zero(t, f.run(t))
+	assert.Equal(t, imagev1alpha1.MacOSImagePending, f.image.Status.Phase)
+	assert.Equal(t, "Verifying", f.ready(t).Reason)
+	f.run(t)
+	assert.Zero(t, f.verified, "one at a time")
+	running()
+	assert.Equal(t, 1, f.enqueued)
+	f.run(t)
+	assert.Equal(t, "Verified", f.ready(t).Reason)
+}
+
+func TestReadyIsFinal(t *testing.T) {
+	f := newFixture(anImage(ref, digestA, imagev1alpha1.MacOSImageStatus{Phase: imagev1alpha1.MacOSImageReady, Digest: digestA}))
+	f.result = errors.New("away")
+	f.run(t)
+	assert.Zero(t, f.verified)
+	assert.Equal(t, "Asserted", f.ready(t).Reason, "nobody has verified it")
+	before := f.image
+	f.run(t)
+	assert.Same(t, before, f.image)
+
+	f.image = nil
+	assert.Zero(t, f.run(t), "gone")
+}
+
+func TestMacsVerifyWhatTheControllersCannot(t *testing.T) {
+	check := func(generation int64, reason string) rackv1alpha1.ImageCheck {
+		return rackv1alpha1.ImageCheck{Name: "tahoe", ObservedGeneration: generation, Reason: reason, Message: "why"}
+	}
+	mac := func(name string, checks ...rackv1alpha1.ImageCheck) *rackv1alpha1.MacNode {
+		return &rackv1alpha1.MacNode{ObjectMeta: metav1.ObjectMeta{Name: name}, Status: rackv1alpha1.MacNodeStatus{ImageChecks: checks}}
+	}
+	away := errors.New("away")
+	for name, tt := range map[string]struct {
+		result          error
+		macs            []*rackv1alpha1.MacNode
+		phase           imagev1alpha1.MacOSImagePhase
+		reason, message string
+	}{
+		"a Mac verified it":             {away, []*rackv1alpha1.MacNode{mac("mac-1"), mac("mac-2", check(3, "Verified"))}, "Ready", "Verified", "Verified by Mac mac-2"},
+		"another generation of it":      {away, []*rackv1alpha1.MacNode{mac("mac-2", check(2, "Verified"))}, "Pending", "Unreachable", "away"},
+		"another image":                 {away, []*rackv1alpha1.MacNode{mac("mac-2", rackv1alpha1.ImageCheck{Name: "sonoma", ObservedGeneration: 3, Reason: "Verified"})}, "Pending", "Unreachable", "away"},
+		"the Mac cannot either":         {away, []*rackv1alpha1.MacNode{mac("mac-2", check(3, "Unreachable"))}, "Pending", "Unreachable", "away"},
+		"it is unknown there":           {away, []*rackv1alpha1.MacNode{mac("mac-2", check(3, "ManifestUnknown")), mac("mac-1", check(3, "Malformed"))}, "Failed", "Malformed", "Mac mac-1: why"},
+		"one Mac verified it":           {away, []*rackv1alpha1.MacNode{mac("mac-1", check(3, "ManifestUnknown")), mac("mac-2", check(3, "Verified"))}, "Ready", "Verified", "Verified by Mac mac-2"},
+		"a reason that nobody knows":    {away, []*rackv1alpha1.MacNode{mac("mac-2", check(3, "Whatever"))}, "Pending", "Unreachable", "away"},
+		"a reason that is the server's": {away, []*rackv1alpha1.MacNode{mac("mac-2", check(3, "Asserted"))}, "Pending", "Unreachable", "away"},
+		"the controllers know better":   {&verify.ReasonError{Reason: "Malformed", Err: errors.New("no image")}, []*rackv1alpha1.MacNode{mac("mac-2", check(3, "Verified"))}, "Failed", "Malformed", "no image"},
+		"the Secret is the tenant's":    {&verify.ReasonError{Reason: "PullSecretUnreadable", Err: errors.New("forbidden")}, []*rackv1alpha1.MacNode{mac("mac-2", check(3, "Verified"))}, "Ready", "Verified", "mac-2"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			image := anImage(ref, digestA, imagev1alpha1.MacOSImageStatus{})
+			image.Generation = 3
+			f := newFixture(image, tt.macs...)
+			f.result = tt.result
+			f.run(t)
+			assert.Equal(t, tt.phase, f.image.Status.Phase)
+			assert.Equal(t, tt.reason, f.ready(t).Reason)
+			assert.Contains(t, f.ready(t).Message, tt.message)
+		})
+	}
+}
+
+func TestReplicas(t *testing.T) {
 	held := func(name, digest string, size int64) rackv1alpha1.CachedImage {
 		return rackv1alpha1.CachedImage{Name: name, Digest: digest, SizeBytes: size}
 	}
+	f := newFixture(anImage(ref, digestA, imagev1alpha1.MacOSImageStatus{}),
+		aMac("S-2", held("tahoe", digestA, 40)), aMac("S-1", held("sonoma", digestA, 90), held("tahoe", digestA, 50)),
+		aMac("S-3", held("tahoe", digestB, 60)), aMac("S-4", held("sonoma", digestA, 70)), aMac("S-5"))
+	f.run(t)
+	assert.Equal(t, []string{"S-1", "S-2"}, f.image.Status.ReplicatedOn)
+	assert.EqualValues(t, 50, f.image.Status.SizeBytes)
 
-	for _, tt := range []struct {
-		name  string
-		image *imagev1alpha1.MacOSImage
-		macs  []*rackv1alpha1.MacNode
-		want  *imagev1alpha1.MacOSImageStatus
-	}{
-		{name: "gone"},
-		{name: "new", image: anImage(ref, digestA, imagev1alpha1.MacOSImageStatus{}), want: new(ready(0))},
-		{name: "pending", image: anImage(ref, digestA, pending), want: new(ready(0))},
-		{name: "mended", image: anImage(ref, digestA, failed("why")), want: new(ready(0))},
-		{name: "unchanged", image: anImage(ref, digestA, ready(0))},
-		{name: "ready is final", image: anImage("?", digestA, ready(0))},
-		{name: "no digest", image: anImage(ref, "", pending), want: new(failed(`spec.source.digest "" is not sha256: and 64 hexadecimal digits, so the content cannot be verified`))},
-		{name: "a digest of another kind", image: anImage(ref, "sha512:"+strings.Repeat("a", 128), pending),
-			want: new(failed(`spec.source.digest "sha512:` + strings.Repeat("a", 128) + `" is not sha256: and 64 hexadecimal digits, so the content cannot be verified`))},
-		{name: "no reference", image: anImage("tahoe", digestA, pending),
-			want: new(failed(`spec.source.reference "tahoe" is not an OCI reference such as registry.example.com/macos/26:xcode-26: invalid reference: missing registry or repository`))},
-		{name: "pinned twice", image: anImage("registry.example.com/macos/26@"+digestA, digestA, pending), want: new(ready(0))},
-		{name: "pinned to two things", image: anImage("registry.example.com/macos/26@"+digestB, digestA, pending),
-			want: new(failed("spec.source.reference names the digest " + digestB + ", but spec.source.digest is " + digestA))},
-		{
-			name: "held by some", image: anImage(ref, digestA, ready(0)),
-			macs: []*rackv1alpha1.MacNode{
-				aMac("S-2", held("tahoe", digestA, 40)), aMac("S-1", held("sonoma", digestA, 90), held("tahoe", digestA, 50)),
-				aMac("S-3", held("tahoe", digestB, 60)), aMac("S-4", held("sonoma", digestA, 70)), aMac("S-5"),
-			},
-			want: new(ready(50, "S-1", "S-2")),
-		},
-		{name: "held by the same as before", image: anImage(ref, digestA, ready(50, "S-1")), macs: []*rackv1alpha1.MacNode{aMac("S-1", held("tahoe", digestA, 50))}},
-		{name: "held by none any more", image: anImage(ref, digestA, ready(50, "S-1")), macs: []*rackv1alpha1.MacNode{aMac("S-1")}, want: new(ready(50))},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			var written *imagev1alpha1.MacOSImageStatus
-			original := tt.image.DeepCopy()
-			r := &reconciler{
-				getImage: func(name string) (*imagev1alpha1.MacOSImage, error) {
-					if tt.image == nil {
-						return nil, apierrors.NewNotFound(imagev1alpha1.Resource("macosimages"), name)
-					}
-					return tt.image, nil
-				},
-				listMacs: func() ([]*rackv1alpha1.MacNode, error) { return tt.macs, nil },
-				updateState: func(_ context.Context, _, image *imagev1alpha1.MacOSImage) error {
-					written = &image.Status
-					return nil
-				},
-			}
-			due, err := r.reconcile(t.Context(), "tahoe")
-			require.NoError(t, err)
-			assert.Zero(t, due)
-			assert.Equal(t, tt.want, written)
-			assert.Equal(t, original, tt.image, "the cache was changed")
-		})
-	}
+	f.macs = []*rackv1alpha1.MacNode{aMac("S-1")}
+	f.run(t)
+	assert.Empty(t, f.image.Status.ReplicatedOn)
+	assert.EqualValues(t, 50, f.image.Status.SizeBytes, "the size is kept")
+}
+
+func checking(checks ...rackv1alpha1.ImageCheck) *rackv1alpha1.MacNode {
+	return &rackv1alpha1.MacNode{Status: rackv1alpha1.MacNodeStatus{ImageChecks: checks}}
 }
 
 func TestChangedImages(t *testing.T) {
@@ -117,6 +300,8 @@ func TestChangedImages(t *testing.T) {
 		{"unchanged", aMac("S", a, b), aMac("S", b, a), nil},
 		{"one came, one went", aMac("S", a), aMac("S", b), []string{"a", "b"}},
 		{"another digest", aMac("S", a, b), aMac("S", newA, b), []string{"a"}},
+		{"another finding", checking(rackv1alpha1.ImageCheck{Name: "a", Reason: "Unreachable"}), checking(rackv1alpha1.ImageCheck{Name: "a", Reason: "Verified"}), []string{"a"}},
+		{"the same finding", checking(rackv1alpha1.ImageCheck{Name: "a"}), checking(rackv1alpha1.ImageCheck{Name: "a"}), nil},
 	} {
 		assert.Equal(t, tt.want, changedImages(tt.before, tt.after), tt.name)
 	}

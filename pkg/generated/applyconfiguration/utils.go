@@ -76,6 +76,8 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		// Group=rack.macrack.io, Version=v1alpha1
 	case rackv1alpha1.SchemeGroupVersion.WithKind("CachedImage"):
 		return &applyconfigurationrackv1alpha1.CachedImageApplyConfiguration{}
+	case rackv1alpha1.SchemeGroupVersion.WithKind("ImageCheck"):
+		return &applyconfigurationrackv1alpha1.ImageCheckApplyConfiguration{}
 	case rackv1alpha1.SchemeGroupVersion.WithKind("LeaseReference"):
 		return &applyconfigurationrackv1alpha1.LeaseReferenceApplyConfiguration{}
 	case rackv1alpha1.SchemeGroupVersion.WithKind("LeaseRequester"):

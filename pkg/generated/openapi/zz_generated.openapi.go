@@ -115,6 +115,7 @@ func GetOpenAPIDefinitions(ref common.ReferenceCallback) map[string]common.OpenA
 		rackv1alpha1.ComplianceReportList{}.OpenAPIModelName():       schema_pkg_apis_rack_v1alpha1_ComplianceReportList(ref),
 		rackv1alpha1.ComplianceReportStatus{}.OpenAPIModelName():     schema_pkg_apis_rack_v1alpha1_ComplianceReportStatus(ref),
 		rackv1alpha1.ComplianceViolation{}.OpenAPIModelName():        schema_pkg_apis_rack_v1alpha1_ComplianceViolation(ref),
+		rackv1alpha1.ImageCheck{}.OpenAPIModelName():                 schema_pkg_apis_rack_v1alpha1_ImageCheck(ref),
 		rackv1alpha1.LeaseReference{}.OpenAPIModelName():             schema_pkg_apis_rack_v1alpha1_LeaseReference(ref),
 		rackv1alpha1.LeaseRequester{}.OpenAPIModelName():             schema_pkg_apis_rack_v1alpha1_LeaseRequester(ref),
 		rackv1alpha1.LeaseSlot{}.OpenAPIModelName():                  schema_pkg_apis_rack_v1alpha1_LeaseSlot(ref),
@@ -3120,7 +3121,7 @@ func schema_pkg_apis_image_v1alpha1_MacOSImage(ref common.ReferenceCallback) com
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "MacOSImage is one version of macOS, the Xcode that belongs on it, and the guest agent. Once Ready it cannot be changed: a new macOS or Xcode is a new MacOSImage.",
+				Description: "MacOSImage is one version of macOS, the Xcode that belongs on it, and the guest agent. It becomes Ready when its manifest was verified in the registry. Then it cannot be changed: a new macOS or Xcode is a new MacOSImage.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"kind": {
@@ -3333,9 +3334,34 @@ func schema_pkg_apis_image_v1alpha1_MacOSImageStatus(ref common.ReferenceCallbac
 							},
 						},
 					},
+					"conditions": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-map-keys": []interface{}{
+									"type",
+								},
+								"x-kubernetes-list-type":       "map",
+								"x-kubernetes-patch-merge-key": "type",
+								"x-kubernetes-patch-strategy":  "merge",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "conditions are Ready.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Ref: ref(v1.Condition{}.OpenAPIModelName()),
+									},
+								},
+							},
+						},
+					},
 				},
 			},
 		},
+		Dependencies: []string{
+			v1.Condition{}.OpenAPIModelName()},
 	}
 }
 
@@ -4825,6 +4851,51 @@ func schema_pkg_apis_rack_v1alpha1_ComplianceViolation(ref common.ReferenceCallb
 	}
 }
 
+func schema_pkg_apis_rack_v1alpha1_ImageCheck(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "ImageCheck is what an agent found when it verified the manifest of an image in its registry.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"name": {
+						SchemaProps: spec.SchemaProps{
+							Description: "name is the name of the MacOSImage.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"observedGeneration": {
+						SchemaProps: spec.SchemaProps{
+							Description: "observedGeneration is the generation of the MacOSImage that was verified.",
+							Default:     0,
+							Type:        []string{"integer"},
+							Format:      "int64",
+						},
+					},
+					"reason": {
+						SchemaProps: spec.SchemaProps{
+							Description: "reason is Verified, or why the image is not, as in the condition Ready of the MacOSImage.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"message": {
+						SchemaProps: spec.SchemaProps{
+							Description: "message says more about the reason.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+				},
+				Required: []string{"name", "observedGeneration", "reason"},
+			},
+		},
+	}
+}
+
 func schema_pkg_apis_rack_v1alpha1_LeaseReference(ref common.ReferenceCallback) common.OpenAPIDefinition {
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
@@ -5916,11 +5987,34 @@ func schema_pkg_apis_rack_v1alpha1_MacNodeStatus(ref common.ReferenceCallback) c
 							},
 						},
 					},
+					"imageChecks": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-map-keys": []interface{}{
+									"name",
+								},
+								"x-kubernetes-list-type":       "map",
+								"x-kubernetes-patch-merge-key": "name",
+								"x-kubernetes-patch-strategy":  "merge",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "imageChecks are what the agent found in the registries of images that the controllers cannot verify themselves.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Ref: ref(rackv1alpha1.ImageCheck{}.OpenAPIModelName()),
+									},
+								},
+							},
+						},
+					},
 				},
 			},
 		},
 		Dependencies: []string{
-			v1.Condition{}.OpenAPIModelName(), v1.Time{}.OpenAPIModelName(), rackv1alpha1.CachedImage{}.OpenAPIModelName(), rackv1alpha1.LeaseReference{}.OpenAPIModelName(), rackv1alpha1.MacNodeHardware{}.OpenAPIModelName(), rackv1alpha1.Quarantine{}.OpenAPIModelName(), rackv1alpha1.ScrubReport{}.OpenAPIModelName()},
+			v1.Condition{}.OpenAPIModelName(), v1.Time{}.OpenAPIModelName(), rackv1alpha1.CachedImage{}.OpenAPIModelName(), rackv1alpha1.ImageCheck{}.OpenAPIModelName(), rackv1alpha1.LeaseReference{}.OpenAPIModelName(), rackv1alpha1.MacNodeHardware{}.OpenAPIModelName(), rackv1alpha1.Quarantine{}.OpenAPIModelName(), rackv1alpha1.ScrubReport{}.OpenAPIModelName()},
 	}
 }
 

@@ -10,8 +10,8 @@ import (
 // +genclient:nonNamespaced
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
 
-// MacOSImage is one version of macOS, the Xcode that belongs on it, and the guest agent. Once Ready it
-// cannot be changed: a new macOS or Xcode is a new MacOSImage.
+// MacOSImage is one version of macOS, the Xcode that belongs on it, and the guest agent. It becomes Ready when its
+// manifest was verified in the registry. Then it cannot be changed: a new macOS or Xcode is a new MacOSImage.
 type MacOSImage struct {
 	metav1.TypeMeta `json:",inline"`
 	// metadata is the standard metadata of objects.
@@ -84,12 +84,40 @@ type SecretReference struct {
 type MacOSImagePhase string
 
 const (
-	// MacOSImagePending means that the image has not been checked yet.
+	// MacOSImagePending means that the image could not be verified yet; it is tried again.
 	MacOSImagePending MacOSImagePhase = "Pending"
-	// MacOSImageReady means that instances can start from the image.
+	// MacOSImageReady means that the manifest was verified in its registry, and that instances can start from the image.
 	MacOSImageReady MacOSImagePhase = "Ready"
-	// MacOSImageFailed means that the image cannot be used; message says why.
+	// MacOSImageFailed means that the image cannot be used as the spec is; message says why. A new spec is verified again.
 	MacOSImageFailed MacOSImagePhase = "Failed"
+)
+
+// MacOSImageReadyCondition is True when the manifest was verified in its registry. The controllers write it.
+const MacOSImageReadyCondition = "Ready"
+
+// Reasons of the condition Ready of a MacOSImage. The phase is Failed with those that only a change of the spec or of
+// the registry can end, Pending with those that are tried again.
+const (
+	// ReasonVerified: the manifest is in the registry and describes an image that can be used.
+	ReasonVerified = "Verified"
+	// ReasonAsserted: somebody else than the controllers has made the image Ready.
+	ReasonAsserted = "Asserted"
+	// ReasonVerifying: the image is being verified. Pending.
+	ReasonVerifying = "Verifying"
+	// ReasonUnreachable: the registry does not answer, or with errors of its own. Pending.
+	ReasonUnreachable = "Unreachable"
+	// ReasonUnauthorized: the registry refuses the credentials, or wants some. Pending.
+	ReasonUnauthorized = "Unauthorized"
+	// ReasonPullSecretUnreadable: the Secret is missing, is no kubernetes.io/dockerconfigjson, or may not be read. Pending.
+	ReasonPullSecretUnreadable = "PullSecretUnreadable"
+	// ReasonManifestUnknown: the repository has no manifest of this digest. Failed.
+	ReasonManifestUnknown = "ManifestUnknown"
+	// ReasonMalformed: what has this digest is not an image of macOS, or the reference is none. Failed.
+	ReasonMalformed = "Malformed"
+	// ReasonIncomplete: the image lacks its auxiliary storage or its hardware model. Failed.
+	ReasonIncomplete = "Incomplete"
+	// ReasonDiskTooLarge: the disk is larger than spec.diskSize. Failed.
+	ReasonDiskTooLarge = "DiskTooLarge"
 )
 
 // MacOSImageStatus says whether an image can be used, and which Macs hold it.
@@ -110,6 +138,13 @@ type MacOSImageStatus struct {
 	// +listType=set
 	// +optional
 	ReplicatedOn []string `json:"replicatedOn,omitempty" protobuf:"bytes,5,rep,name=replicatedOn"`
+	// conditions are Ready.
+	// +listType=map
+	// +listMapKey=type
+	// +patchStrategy=merge
+	// +patchMergeKey=type
+	// +optional
+	Conditions []metav1.Condition `json:"conditions,omitempty" patchStrategy:"merge" patchMergeKey:"type" protobuf:"bytes,6,rep,name=conditions"`
 }
 
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object

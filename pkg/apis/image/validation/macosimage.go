@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -65,6 +66,14 @@ func ValidateMacOSImageStatusUpdate(i, old *image.MacOSImage) field.ErrorList {
 	}
 	if status.Phase == image.MacOSImageReady && status.Digest != i.Spec.Source.Digest {
 		errs = append(errs, field.Invalid(path.Child("digest"), status.Digest, "must be spec.source.digest, "+i.Spec.Source.Digest+", for the image to be Ready"))
+	}
+	errs = append(errs, check.Conditions(status.Conditions, old.Status.Conditions, path.Child("conditions"))...)
+	if meta.IsStatusConditionTrue(status.Conditions, image.MacOSImageReadyCondition) && status.Phase != image.MacOSImageReady {
+		errs = append(errs, field.Forbidden(path.Child("conditions"), "Ready may be True only in phase Ready"))
+	}
+	if ready := meta.FindStatusCondition(status.Conditions, image.MacOSImageReadyCondition); ready != nil && ready.ObservedGeneration != i.Generation &&
+		status.Phase == image.MacOSImageReady && old.Status.Phase != image.MacOSImageReady {
+		errs = append(errs, field.Forbidden(phase, fmt.Sprintf("generation %d of the spec was verified, not %d", ready.ObservedGeneration, i.Generation)))
 	}
 	errs = append(errs, check.Lines(status.Message, check.MaxMessage, path.Child("message"))...)
 	errs = append(errs, check.NotNegative(status.SizeBytes, path.Child("sizeBytes"))...)

@@ -190,6 +190,17 @@ func TestValidateMacOSImageStatusUpdate(t *testing.T) {
 		"ready":           {image.MacOSImageStatus{Phase: image.MacOSImagePending}, func(s *image.MacOSImageStatus) { *s = ready }, nil},
 		"failed":          {image.MacOSImageStatus{Phase: image.MacOSImagePending}, func(s *image.MacOSImageStatus) { s.Phase, s.Message = image.MacOSImageFailed, "no such digest" }, nil},
 		"ready after all": {image.MacOSImageStatus{Phase: image.MacOSImageFailed}, func(s *image.MacOSImageStatus) { *s = ready }, nil},
+		"ready condition": {image.MacOSImageStatus{Phase: image.MacOSImagePending}, func(s *image.MacOSImageStatus) { *s = ready; s.Conditions = readyCondition(metav1.ConditionTrue) }, nil},
+		"another spec": {image.MacOSImageStatus{Phase: image.MacOSImagePending}, func(s *image.MacOSImageStatus) {
+			*s = ready
+			s.Conditions = readyCondition(metav1.ConditionTrue)
+			s.Conditions[0].ObservedGeneration = 7
+		}, []string{"status.phase: Forbidden"}},
+		"pending ready": {image.MacOSImageStatus{Phase: image.MacOSImagePending}, func(s *image.MacOSImageStatus) { s.Conditions = readyCondition(metav1.ConditionTrue) }, []string{"status.conditions: Forbidden"}},
+		"pending not":   {image.MacOSImageStatus{Phase: image.MacOSImagePending}, func(s *image.MacOSImageStatus) { s.Conditions = readyCondition(metav1.ConditionFalse) }, nil},
+		"condition twice": {image.MacOSImageStatus{Phase: image.MacOSImagePending}, func(s *image.MacOSImageStatus) {
+			s.Conditions = append(readyCondition(metav1.ConditionFalse), readyCondition(metav1.ConditionFalse)...)
+		}, []string{"status.conditions[1]: Duplicate"}},
 		"replicated":      {ready, func(s *image.MacOSImageStatus) { s.ReplicatedOn = append(s.ReplicatedOn, "C07DR00AQ6NW") }, nil},
 		"no longer ready": {ready, func(s *image.MacOSImageStatus) { s.Phase = image.MacOSImagePending }, []string{"status.phase: Forbidden: Ready is final"}},
 		"phase":           {ready, func(s *image.MacOSImageStatus) { s.Phase = "Done" }, []string{"status.phase: Unsupported", "status.phase: Forbidden"}},
@@ -234,4 +245,8 @@ func FuzzValidateReference(f *testing.F) {
 			}
 		}
 	})
+}
+
+func readyCondition(status metav1.ConditionStatus) []metav1.Condition {
+	return []metav1.Condition{{Type: image.MacOSImageReadyCondition, Status: status, Reason: "Verified", LastTransitionTime: metav1.Unix(1, 0)}}
 }

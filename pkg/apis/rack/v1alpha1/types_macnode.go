@@ -149,6 +149,13 @@ type MacNodeStatus struct {
 	// +patchMergeKey=type
 	// +optional
 	Conditions []metav1.Condition `json:"conditions,omitempty" patchStrategy:"merge" patchMergeKey:"type" protobuf:"bytes,11,rep,name=conditions"`
+	// imageChecks are what the agent found in the registries of images that the controllers cannot verify themselves.
+	// +listType=map
+	// +listMapKey=name
+	// +patchStrategy=merge
+	// +patchMergeKey=name
+	// +optional
+	ImageChecks []ImageCheck `json:"imageChecks,omitempty" patchStrategy:"merge" patchMergeKey:"name" protobuf:"bytes,14,rep,name=imageChecks"`
 }
 
 // LeaseReference names a MacNodeLease.
@@ -237,6 +244,19 @@ type CachedImage struct {
 	// lastUsedAt is when an instance last started from the image.
 	// +optional
 	LastUsedAt *metav1.Time `json:"lastUsedAt,omitempty" protobuf:"bytes,4,opt,name=lastUsedAt"`
+}
+
+// ImageCheck is what an agent found when it verified the manifest of an image in its registry.
+type ImageCheck struct {
+	// name is the name of the MacOSImage.
+	Name string `json:"name" protobuf:"bytes,1,opt,name=name"`
+	// observedGeneration is the generation of the MacOSImage that was verified.
+	ObservedGeneration int64 `json:"observedGeneration" protobuf:"varint,2,opt,name=observedGeneration"`
+	// reason is Verified, or why the image is not, as in the condition Ready of the MacOSImage.
+	Reason string `json:"reason" protobuf:"bytes,3,opt,name=reason"`
+	// message says more about the reason.
+	// +optional
+	Message string `json:"message,omitempty" protobuf:"bytes,4,opt,name=message"`
 }
 
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object

@@ -61,6 +61,11 @@ func (in ComplianceViolation) OpenAPIModelName() string {
 }
 
 // OpenAPIModelName returns the OpenAPI model name for this type.
+func (in ImageCheck) OpenAPIModelName() string {
+	return "io.macrack.rack.v1alpha1.ImageCheck"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
 func (in LeaseReference) OpenAPIModelName() string {
 	return "io.macrack.rack.v1alpha1.LeaseReference"
 }

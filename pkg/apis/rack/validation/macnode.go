@@ -24,6 +24,8 @@ const (
 
 const (
 	maxCachedImages = 256
+	maxImageChecks  = 32
+	maxCheckMessage = 1 << 10
 	maxScrubEntries = 64
 	maxEndInstances = 8
 )
@@ -64,6 +66,7 @@ func ValidateMacNodeStatusUpdate(node, old *rack.MacNode) field.ErrorList {
 		errs = append(errs, validateHardware(status.Hardware, path.Child("hardware"))...)
 	}
 	errs = append(errs, validateCachedImages(status.Images, path.Child("images"))...)
+	errs = append(errs, validateImageChecks(status.ImageChecks, path.Child("imageChecks"))...)
 	return append(errs, check.Conditions(status.Conditions, old.Status.Conditions, path.Child("conditions"))...)
 }
 
@@ -150,6 +153,26 @@ func validateCachedImages(images []rack.CachedImage, path *field.Path) field.Err
 			errs = append(errs, check.Digest(image.Digest, at.Child("digest"))...)
 		}
 		errs = append(errs, check.NotNegative(image.SizeBytes, at.Child("sizeBytes"))...)
+	}
+	return errs
+}
+
+func validateImageChecks(checks []rack.ImageCheck, path *field.Path) field.ErrorList {
+	if len(checks) > maxImageChecks {
+		return field.ErrorList{field.TooMany(path, len(checks), maxImageChecks)}
+	}
+	var errs field.ErrorList
+	seen := map[string]bool{}
+	for i, c := range checks {
+		at := path.Index(i)
+		errs = append(errs, check.Name(c.Name, at.Child("name"))...)
+		if seen[c.Name] {
+			errs = append(errs, field.Duplicate(at.Child("name"), c.Name))
+		}
+		seen[c.Name] = true
+		errs = append(errs, check.NotNegative(c.ObservedGeneration, at.Child("observedGeneration"))...)
+		errs = append(errs, check.RequiredText(c.Reason, 64, at.Child("reason"))...)
+		errs = append(errs, check.Lines(c.Message, maxCheckMessage, at.Child("message"))...)
 	}
 	return errs
 }

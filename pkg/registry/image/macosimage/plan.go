@@ -4,7 +4,9 @@ import (
 	"context"
 	"fmt"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -25,11 +27,26 @@ func UseID(imageName string, instance types.UID) string {
 
 func usePrefix(imageName string) string { return imageName + "/" }
 
-// Plan refuses to delete an image that an instance uses.
+// Usable reports whether an instance in a namespace may use an image: it is Ready, or only a Mac that runs the instance can
+// verify it, because the Secret for its registry belongs to the tenant. Such an image is fetched by its digest all the same.
+func Usable(i *image.MacOSImage, namespace string) bool {
+	if i.DeletionTimestamp != nil {
+		return false
+	}
+	if i.Status.Phase == image.MacOSImageReady {
+		return true
+	}
+	ready := meta.FindStatusCondition(i.Status.Conditions, image.MacOSImageReadyCondition)
+	return i.Status.Phase == image.MacOSImagePending && ready != nil && ready.ObservedGeneration == i.Generation &&
+		ready.Reason == image.ReasonPullSecretUnreadable && i.Spec.PullSecretRef != nil && i.Spec.PullSecretRef.Namespace == namespace
+}
+
+// Plan refuses to delete, and to change the spec of, an image that an instance uses.
 func Plan(ctx context.Context, tx *txn.Tx, old, new runtime.Object) error {
 	was, _ := old.(*image.MacOSImage)
 	is, _ := new.(*image.MacOSImage)
-	if was == nil || was.DeletionTimestamp != nil || is != nil && is.DeletionTimestamp == nil {
+	changed := was != nil && is != nil && !equality.Semantic.DeepEqual(was.Spec, is.Spec)
+	if !changed && (was == nil || was.DeletionTimestamp != nil || is != nil && is.DeletionTimestamp == nil) {
 		return nil
 	}
 	user, used, err := tx.AnyKey(ctx, IndexUse, usePrefix(was.Name))
@@ -37,7 +54,7 @@ func Plan(ctx context.Context, tx *txn.Tx, old, new runtime.Object) error {
 		return err
 	}
 	if used {
-		return apierrors.NewConflict(Resource, was.Name, fmt.Errorf("instance %s uses it; it can be deleted when no instance that has not ended does", user))
+		return apierrors.NewConflict(Resource, was.Name, fmt.Errorf("instance %s uses it; it can be deleted, or its spec changed, when no instance that has not ended does", user))
 	}
 	return nil
 }

@@ -149,7 +149,7 @@ func (p *planner) catalogue(ctx context.Context, tx *txn.Tx, is *instance.MacOSI
 	} else if err != nil {
 		return nil, err
 	}
-	if img.Status.Phase != image.MacOSImageReady || img.DeletionTimestamp != nil {
+	if !macosimage.Usable(img, is.Namespace) {
 		return nil, p.reject(is, lease, rules.ReasonImageNotReady, fmt.Errorf("image %q is %s, not Ready; see: kubectl describe macosimage %s", img.Name, img.Status.Phase, img.Name))
 	}
 	class := &instance.InstanceClass{}

@@ -11,8 +11,8 @@ import (
 // MacOSImageApplyConfiguration represents a declarative configuration of the MacOSImage type for use
 // with apply.
 //
-// MacOSImage is one version of macOS, the Xcode that belongs on it, and the guest agent. Once Ready it
-// cannot be changed: a new macOS or Xcode is a new MacOSImage.
+// MacOSImage is one version of macOS, the Xcode that belongs on it, and the guest agent. It becomes Ready when its
+// manifest was verified in the registry. Then it cannot be changed: a new macOS or Xcode is a new MacOSImage.
 type MacOSImageApplyConfiguration struct {
 	v1.TypeMetaApplyConfiguration `json:""`
 	// metadata is the standard metadata of objects.

@@ -3,6 +3,7 @@
 package v1alpha1
 
 import (
+	v1 "k8s.io/client-go/applyconfigurations/meta/v1"
 	imagev1alpha1 "macrack.io/macrack/pkg/apis/image/v1alpha1"
 )
 
@@ -21,6 +22,8 @@ type MacOSImageStatusApplyConfiguration struct {
 	SizeBytes *int64 `json:"sizeBytes,omitempty"`
 	// replicatedOn lists the serial numbers of the Macs that hold the image.
 	ReplicatedOn []string `json:"replicatedOn,omitempty"`
+	// conditions are Ready.
+	Conditions []v1.ConditionApplyConfiguration `json:"conditions,omitempty"`
 }
 
 // MacOSImageStatusApplyConfiguration constructs a declarative configuration of the MacOSImageStatus type for use with
@@ -67,6 +70,19 @@ func (b *MacOSImageStatusApplyConfiguration) WithSizeBytes(value int64) *MacOSIm
 func (b *MacOSImageStatusApplyConfiguration) WithReplicatedOn(values ...string) *MacOSImageStatusApplyConfiguration {
 	for i := range values {
 		b.ReplicatedOn = append(b.ReplicatedOn, values[i])
+	}
+	return b
+}
+
+// WithConditions adds the given value to the Conditions field in the declarative configuration
+// and returns the receiver, so that objects can be build by chaining "With" function invocations.
+// If called multiple times, values provided by each call will be appended to the Conditions field.
+func (b *MacOSImageStatusApplyConfiguration) WithConditions(values ...*v1.ConditionApplyConfiguration) *MacOSImageStatusApplyConfiguration {
+	for i := range values {
+		if values[i] == nil {
+			panic("nil value passed to WithConditions")
+		}
+		b.Conditions = append(b.Conditions, *values[i])
 	}
 	return b
 }

@@ -37,6 +37,8 @@ type MacNodeStatusApplyConfiguration struct {
 	Images []CachedImageApplyConfiguration `json:"images,omitempty"`
 	// conditions are Ready, SlotsHealthy, StorageHealthy and Scrubbed, and Stalled while the Mac is in quarantine.
 	Conditions []metav1.ConditionApplyConfiguration `json:"conditions,omitempty"`
+	// imageChecks are what the agent found in the registries of images that the controllers cannot verify themselves.
+	ImageChecks []ImageCheckApplyConfiguration `json:"imageChecks,omitempty"`
 }
 
 // MacNodeStatusApplyConfiguration constructs a declarative configuration of the MacNodeStatus type for use with
@@ -149,6 +151,19 @@ func (b *MacNodeStatusApplyConfiguration) WithConditions(values ...*metav1.Condi
 			panic("nil value passed to WithConditions")
 		}
 		b.Conditions = append(b.Conditions, *values[i])
+	}
+	return b
+}
+
+// WithImageChecks adds the given value to the ImageChecks field in the declarative configuration
+// and returns the receiver, so that objects can be build by chaining "With" function invocations.
+// If called multiple times, values provided by each call will be appended to the ImageChecks field.
+func (b *MacNodeStatusApplyConfiguration) WithImageChecks(values ...*ImageCheckApplyConfiguration) *MacNodeStatusApplyConfiguration {
+	for i := range values {
+		if values[i] == nil {
+			panic("nil value passed to WithImageChecks")
+		}
+		b.ImageChecks = append(b.ImageChecks, *values[i])
 	}
 	return b
 }

@@ -1,4 +1,4 @@
-package registry
+package ociclient
 
 import (
 	"bytes"
@@ -7,14 +7,16 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 )
 
-// PushBlob pushes a blob, unless the repository has it.
-func (c *Client) PushBlob(ctx context.Context, blob ocispec.Descriptor, data []byte) error {
-	return c.Retry(ctx, func(ctx context.Context) error {
+// PushBlob pushes a blob, unless the repository has it, and reports whether it did.
+func (c *Client) PushBlob(ctx context.Context, blob ocispec.Descriptor, data []byte) (uploaded bool, err error) {
+	err = c.Retry(ctx, func(ctx context.Context) error {
 		if found, err := c.repo.Blobs().Exists(ctx, blob); found || err != nil {
 			return err
 		}
+		uploaded = true // also if only the answer was lost
 		return c.repo.Blobs().Push(ctx, blob, bytes.NewReader(data))
 	})
+	return uploaded, err
 }
 
 // PushManifest pushes a manifest, and has the tag of the client's reference point at it, if there is one.

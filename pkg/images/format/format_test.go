@@ -3,6 +3,7 @@ package format
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/opencontainers/go-digest"
@@ -67,6 +68,7 @@ func TestManifestsThatAreNotRight(t *testing.T) {
 		"two nvrams":          {func(m *ocispec.Manifest) { m.Layers = append(m.Layers, m.Layers[2]) }, "there is a second"},
 		"a huge nvram":        {annotate(2, AnnotationSize, fmt.Sprint(2<<30)), "the auxiliary storage has 2147483648 bytes"},
 		"something else":      {func(m *ocispec.Manifest) { m.Layers[1].MediaType = "text/plain" }, `layer 1 is of type "text/plain"`},
+		"upper case":          {func(m *ocispec.Manifest) { m.Layers[0].Digest = digest.Digest("sha256:" + strings.Repeat("A", 64)) }, "in lower case"},
 		"sha512":              {func(m *ocispec.Manifest) { m.Layers[0].Digest = digest.SHA512.FromString("x") }, "only sha256 is supported"},
 		"a bomb backwards":    {func(m *ocispec.Manifest) { m.Layers[1].Size = 1 << 40 }, "bytes, at most"},
 		"a huge config":       {func(m *ocispec.Manifest) { m.Config.Size = 2 << 20 }, "at most 1048576 are possible"},

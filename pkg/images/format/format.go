@@ -51,8 +51,10 @@ const (
 	MaxManifest = 4 << 20
 	MaxConfig   = 1 << 20
 
+	// MaxAux is the size in bytes of the largest auxiliary storage.
+	MaxAux = 1 << 30
+
 	maxDisk = 1 << 50
-	maxAux  = 1 << 30
 )
 
 // Codec is how a blob is compressed.
@@ -212,8 +214,8 @@ func (l *Layout) setAux(chunk Chunk) error {
 	switch {
 	case l.Aux != nil:
 		return fmt.Errorf("there is a second %s", chunk.Blob.MediaType)
-	case chunk.Size < 1 || chunk.Size > maxAux:
-		return fmt.Errorf("the auxiliary storage has %d bytes, 1 to %d are possible", chunk.Size, maxAux)
+	case chunk.Size < 1 || chunk.Size > MaxAux:
+		return fmt.Errorf("the auxiliary storage has %d bytes, 1 to %d are possible", chunk.Size, MaxAux)
 	}
 	l.Aux = &chunk
 	return nil
@@ -222,7 +224,7 @@ func (l *Layout) setAux(chunk Chunk) error {
 func (l *Layout) checkBlobs() error {
 	check := func(d ocispec.Descriptor, most int64) error {
 		if d.Digest.Validate() != nil || d.Digest.Algorithm() != digest.SHA256 {
-			return fmt.Errorf("a blob of type %s has the digest %q: only sha256 is supported", d.MediaType, d.Digest)
+			return fmt.Errorf("a blob of type %s has the digest %q, but only sha256 is supported, with 64 hexadecimal digits in lower case", d.MediaType, d.Digest)
 		}
 		if d.Size < 0 || d.Size > most {
 			return fmt.Errorf("blob %s has %d bytes, at most %d are possible", d.Digest, d.Size, most)

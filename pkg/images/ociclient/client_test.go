@@ -1,4 +1,4 @@
-package registry
+package ociclient
 
 import (
 	"context"
@@ -61,7 +61,11 @@ func TestTLS(t *testing.T) {
 	blob := ocispec.Descriptor{Digest: digest.FromBytes(content), Size: int64(len(content))}
 	handler := ggcr.New(ggcr.Logger(log.New(io.Discard, "", 0)))
 	c := client(t, elsewhere(t, handler, true))
-	require.NoError(t, c.PushBlob(t.Context(), blob, content))
+	for _, want := range []bool{true, false} {
+		uploaded, err := c.PushBlob(t.Context(), blob, content)
+		require.NoError(t, err)
+		assert.Equal(t, want, uploaded)
+	}
 	got, err := c.Blob(t.Context(), blob, 100)
 	require.NoError(t, err)
 	assert.Equal(t, content, got)

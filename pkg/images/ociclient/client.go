@@ -1,6 +1,6 @@
-// Package registry talks to OCI registries over networks that fail: it tries again, goes on where a transfer broke
+// Package ociclient talks to OCI registries over networks that fail: it tries again, goes on where a transfer broke
 // off, gives up on what will not get better, and says why.
-package registry
+package ociclient
 
 import (
 	"context"
@@ -105,7 +105,7 @@ func New(opts Options) (*Client, error) {
 	scheme := "https"
 	c.auth = &auth.Client{
 		Client:     &http.Client{Transport: &secured{base: opts.Transport, plain: plain}},
-		Header:     http.Header{"User-Agent": {"macrack-agent"}},
+		Header:     http.Header{"User-Agent": {"macrack"}},
 		Credential: opts.Credential,
 		Cache:      auth.NewCache(),
 	}
@@ -156,7 +156,11 @@ func (s *secured) RoundTrip(req *http.Request) (*http.Response, error) {
 	if req.URL.Scheme != "https" && (!s.plain || !Plain(req.URL.Host)) {
 		return nil, permanent{fmt.Errorf("refused to talk to %s without TLS: only registries on this machine may do without", req.URL.Host)}
 	}
-	return s.base.RoundTrip(req)
+	resp, err := s.base.RoundTrip(req)
+	if err == nil && resp.StatusCode == http.StatusUnauthorized {
+		preferBearer(resp.Header)
+	}
+	return resp, err
 }
 
 // StatusError is a registry's refusal.
@@ -219,7 +223,7 @@ func retryable(err error) bool {
 func (c *Client) explain(err error) error {
 	var response *errcode.ErrorResponse
 	if errors.As(err, &response) {
-		return &StatusError{Host: response.URL.Host, Code: response.StatusCode, Message: oneLine(response.Errors.Error())}
+		return &StatusError{Host: response.URL.Host, Code: response.StatusCode, Message: messageOf(response.Errors)}
 	}
 	if errors.Is(err, auth.ErrBasicCredentialNotFound) {
 		return &StatusError{Host: c.ref.Host(), Code: http.StatusUnauthorized, Message: "no credentials are given"}
@@ -325,6 +329,9 @@ func (c *Client) small(ctx context.Context, path string, header http.Header, wan
 			return err
 		}
 		defer func() { _ = t.Close() }()
+		if t.html {
+			return fmt.Errorf("registry %s answers a request for %s with %s", c.ref.Host(), want, htmlMessage)
+		}
 		if data, err = io.ReadAll(io.LimitReader(t, limit+1)); err != nil {
 			return err
 		}
@@ -353,6 +360,7 @@ func (e *DigestError) Error() string {
 type transfer struct {
 	io.ReadCloser
 	status int
+	html   bool
 	beat   chan struct{}
 	cancel context.CancelCauseFunc
 	ctx    context.Context
@@ -379,7 +387,7 @@ func (c *Client) get(ctx context.Context, path string, header http.Header) (*tra
 		cancel(nil)
 		return nil, err
 	}
-	t.ReadCloser, t.status = resp.Body, resp.StatusCode
+	t.ReadCloser, t.status, t.html = resp.Body, resp.StatusCode, isHTML(resp.Header)
 	if resp.StatusCode != http.StatusOK && resp.StatusCode != http.StatusPartialContent {
 		defer func() { _ = t.Close() }()
 		return nil, c.statusError(resp)
@@ -448,8 +456,10 @@ func (c *Client) statusError(resp *http.Response) error {
 	var body struct {
 		Errors errcode.Errors `json:"errors"`
 	}
-	if data, err := io.ReadAll(io.LimitReader(resp.Body, 8<<10)); err == nil && json.Unmarshal(data, &body) == nil && len(body.Errors) > 0 {
-		e.Message = oneLine(body.Errors.Error())
+	if isHTML(resp.Header) {
+		e.Message = htmlMessage
+	} else if data, err := io.ReadAll(io.LimitReader(resp.Body, 8<<10)); err == nil && json.Unmarshal(data, &body) == nil {
+		e.Message = messageOf(body.Errors)
 	}
 	return e
 }

@@ -1,0 +1,155 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/klog/v2"
+
+	"macrack.io/macrack/pkg/agent/images"
+	imagev1alpha1 "macrack.io/macrack/pkg/apis/image/v1alpha1"
+	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
+	"macrack.io/macrack/pkg/images/verify"
+	"macrack.io/macrack/pkg/rules"
+)
+
+const (
+	// imageCheckInterval is how often the agent looks for images that the controllers cannot verify. It is also the wait before an
+	// image is verified again, which doubles, to maxImageCheckWait.
+	imageCheckInterval = 15 * time.Second
+	maxImageCheckWait  = 10 * time.Minute
+	// imageCheckTimeout bounds one verification, whatever the registry does.
+	imageCheckTimeout = time.Minute
+	// maxImageChecks is how many findings a MacNode takes.
+	maxImageChecks = 32
+)
+
+// imageChecks are what the agent found of images that the controllers cannot verify, by their names. The MacNode reports them.
+type imageChecks struct {
+	mu    sync.Mutex
+	known map[string]*imageCheck
+}
+
+type imageCheck struct {
+	found    rackv1alpha1.ImageCheck
+	failures int
+	next     time.Time
+}
+
+// awaitsMac reports whether the controllers could not verify an image, so that a Mac has to.
+func awaitsMac(image *imagev1alpha1.MacOSImage) bool {
+	ready := meta.FindStatusCondition(image.Status.Conditions, imagev1alpha1.MacOSImageReadyCondition)
+	if image.Status.Phase != imagev1alpha1.MacOSImagePending || ready == nil || ready.ObservedGeneration != image.Generation {
+		return false
+	}
+	switch ready.Reason {
+	case imagev1alpha1.ReasonUnreachable, imagev1alpha1.ReasonUnauthorized, imagev1alpha1.ReasonPullSecretUnreadable:
+		return true
+	}
+	return false
+}
+
+// verifyImages verifies the images that await a Mac. Those with a Secret of a tenant's are verified by the Mac that runs an
+// instance of the tenant, as only that may read the Secret.
+func (a *Agent) verifyImages(ctx context.Context) {
+	list, err := a.config.Macrack.ImageV1alpha1().MacOSImages().List(ctx, metav1.ListOptions{
+		FieldSelector:   fields.OneTermEqualSelector("status.phase", string(imagev1alpha1.MacOSImagePending)).String(),
+		ResourceVersion: "0",
+	})
+	if err != nil {
+		klog.ErrorS(err, "Failed to list the images to verify")
+		return
+	}
+	awaiting := map[string]int64{}
+	for i := range list.Items {
+		image := &list.Items[i]
+		if !awaitsMac(image) {
+			continue
+		}
+		awaiting[image.Name] = image.Generation
+		if ref := image.Spec.PullSecretRef; ref != nil && ref.Namespace != rules.NamespaceImages || !a.checks.due(image, a.config.Clock.Now()) {
+			continue
+		}
+		if err := a.verifyImage(ctx, image, ""); err != nil {
+			klog.InfoS("Image not verified", "image", image.Name, "reference", image.Spec.Source.Reference, "digest", image.Spec.Source.Digest, "err", err)
+		}
+	}
+	if a.checks.prune(awaiting) {
+		a.queue.Add(key{kind: macNodeKey})
+	}
+}
+
+// verifyImage verifies an image in its registry, for a tenant or for all, and reports what it found.
+func (a *Agent) verifyImage(ctx context.Context, image *imagev1alpha1.MacOSImage, tenant string) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, imageCheckTimeout, fmt.Errorf("the registry took more than %s", imageCheckTimeout))
+	defer cancel()
+	err := a.config.Images.Check(ctx, source(image, tenant), images.Needs{Credentials: a.credentials(image)})
+	found := rackv1alpha1.ImageCheck{Name: image.Name, ObservedGeneration: image.Generation, Reason: verify.Reason(err)}
+	if err != nil {
+		found.Message = cut(err.Error())
+	}
+	if a.checks.add(found, a.config.Clock.Now()) {
+		a.queue.Add(key{kind: macNodeKey})
+	}
+	return err
+}
+
+// due reports whether an image is to be verified, for the first time or again.
+func (c *imageChecks) due(image *imagev1alpha1.MacOSImage, now time.Time) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	check := c.known[image.Name]
+	return check == nil || check.found.ObservedGeneration != image.Generation || !now.Before(check.next)
+}
+
+// add notes what was found, and reports whether it is news.
+func (c *imageChecks) add(found rackv1alpha1.ImageCheck, now time.Time) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	check := c.known[found.Name]
+	if check == nil || check.found.ObservedGeneration != found.ObservedGeneration {
+		check = &imageCheck{}
+	}
+	news := check.found != found
+	check.found = found
+	check.next = now.Add(min(imageCheckInterval<<min(check.failures, 16), maxImageCheckWait))
+	check.failures++
+	if c.known == nil {
+		c.known = map[string]*imageCheck{}
+	}
+	c.known[found.Name] = check
+	return news
+}
+
+// prune drops what was found of other images than those that await a Mac, by name and generation, and reports whether anything
+// was dropped.
+func (c *imageChecks) prune(awaiting map[string]int64) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	before := len(c.known)
+	maps.DeleteFunc(c.known, func(name string, check *imageCheck) bool {
+		generation, found := awaiting[name]
+		return !found || generation != check.found.ObservedGeneration
+	})
+	return len(c.known) != before
+}
+
+// list returns what was found, by name.
+func (c *imageChecks) list() []rackv1alpha1.ImageCheck {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var found []rackv1alpha1.ImageCheck
+	for _, check := range c.known {
+		found = append(found, check.found)
+	}
+	slices.SortFunc(found, func(a, b rackv1alpha1.ImageCheck) int { return strings.Compare(a.Name, b.Name) })
+	return found[:min(len(found), maxImageChecks)]
+}

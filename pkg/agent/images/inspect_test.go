@@ -1,0 +1,117 @@
+package images
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"k8s.io/utils/clock"
+
+	"macrack.io/macrack/pkg/images/format"
+)
+
+// TestNothingIsPushedThatCannotRun pushes what is not an image to a registry that must not be asked.
+func TestNothingIsPushedThatCannotRun(t *testing.T) {
+	var requests atomic.Int64
+	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { requests.Add(1) }))
+	defer server.Close()
+	dir := t.TempDir()
+	file := func(content string) string {
+		f, err := os.CreateTemp(dir, "")
+		require.NoError(t, err)
+		_, err = f.WriteString(content)
+		require.NoError(t, err)
+		require.NoError(t, f.Close())
+		return f.Name()
+	}
+	disk, aux, model := file(strings.Repeat("macOS", 1000)), file("nvram"), "bW9kZWw="
+	large := file("")
+	require.NoError(t, os.Truncate(large, format.MaxAux+1))
+	for name, tt := range map[string]struct {
+		disk, aux, model string
+		message          string
+	}{
+		"qcow2":               {file("QFI\xfb\x00\x00\x00\x03" + strings.Repeat("\x00", 1000)), aux, model, "is a qcow2 disk, not a raw disk; convert it with: qemu-img convert -O raw"},
+		"ASIF":                {file("shdw" + strings.Repeat("\x00", 1000)), aux, model, "is an Apple sparse image (ASIF), not a raw disk"},
+		"a sparse image":      {file("sprs" + strings.Repeat("\x00", 1000)), aux, model, "is an Apple sparse image, not a raw disk"},
+		"VMDK":                {file("KDMV\x01"), aux, model, "is a VMDK disk"},
+		"VHDX":                {file("vhdxfile"), aux, model, "is a VHDX disk"},
+		"VDI":                 {file("<<< Oracle VM VirtualBox Disk Image >>>"), aux, model, "is a VDI disk"},
+		"gzip":                {file("\x1f\x8b\x08"), aux, model, "is compressed with gzip"},
+		"Zstandard":           {file("\x28\xb5\x2f\xfd"), aux, model, "is compressed with Zstandard"},
+		"UDIF":                {file(strings.Repeat("\x00", 512) + "koly" + strings.Repeat("\x00", 508)), aux, model, "is a compressed disk image (UDIF)"},
+		"an empty disk":       {file(""), aux, model, "is not a disk image"},
+		"a folder":            {dir, aux, model, "is not a disk image"},
+		"no disk":             {filepath.Join(dir, "none"), aux, model, "no such file"},
+		"no aux":              {disk, "", model, "the auxiliary storage (NVRAM) is missing"},
+		"an aux that is not":  {disk, filepath.Join(dir, "none"), model, "auxiliary storage: stat"},
+		"an empty aux":        {disk, file(""), model, "is not an auxiliary storage"},
+		"an aux too large":    {disk, large, model, "is not an auxiliary storage"},
+		"no model":            {disk, aux, "", "the hardware model is missing"},
+		"a model that is not": {disk, aux, "?", "the hardware model is not base64"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			progressed := false
+			_, err := Push(t.Context(), PushOptions{
+				Disk: tt.disk, Aux: tt.aux, HardwareModel: tt.model, Reference: strings.TrimPrefix(server.URL, "http://") + "/macos", Clock: clock.RealClock{},
+				OnProgress: func(Progress) { progressed = true },
+			})
+			assert.ErrorContains(t, err, tt.message)
+			assert.False(t, progressed)
+		})
+	}
+	_, err := Inspect(PushOptions{Disk: filepath.Join(dir, "none"), HardwareModel: "?"})
+	assert.ErrorContains(t, err, "disk: ")
+	assert.ErrorContains(t, err, "auxiliary storage")
+	assert.ErrorContains(t, err, "hardware model", "all that is wrong is said at once")
+	assert.Zero(t, requests.Load(), "the registry was asked")
+}
+
+// TestProgressEndsWithThePush has a registry that takes no manifest, or no blob.
+func TestProgressEndsWithThePush(t *testing.T) {
+	for name, refused := range map[string]string{"": "all", "blobs": "/blobs/", "the manifest": "/manifests/"} {
+		w := newWorld(t)
+		target := w.host()
+		if name != "" {
+			backend := w.registry
+			server := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+				if r.Method != http.MethodHead && r.Method != http.MethodGet && strings.Contains(r.URL.Path, refused) {
+					rw.WriteHeader(http.StatusForbidden)
+					return
+				}
+				backend.ServeHTTP(rw, r)
+			}))
+			defer server.Close()
+			target = strings.TrimPrefix(server.URL, "http://")
+		}
+		dir := t.TempDir()
+		disk, aux := filepath.Join(dir, "disk.img"), filepath.Join(dir, "nvram.bin")
+		require.NoError(t, os.WriteFile(disk, []byte(strings.Repeat("macOS", testChunk)), 0o600))
+		require.NoError(t, os.WriteFile(aux, []byte("nvram"), 0o600))
+		var last Progress
+		complete := 0
+		_, err := Push(t.Context(), PushOptions{
+			Disk: disk, Aux: aux, HardwareModel: "bW9kZWw=", Reference: target + "/progress:x", Clock: clock.RealClock{}, chunkSize: testChunk,
+			OnProgress: func(p Progress) {
+				last = p
+				if p.Done == p.Total {
+					complete++
+				}
+			},
+		})
+		if name == "" {
+			require.NoError(t, err)
+			assert.Equal(t, last.Total, last.Done)
+			assert.Equal(t, 1, complete)
+			continue
+		}
+		assert.ErrorContains(t, err, "403", name)
+		assert.Zero(t, complete, "%s: 100%% was shown of a push that failed", name)
+	}
+}

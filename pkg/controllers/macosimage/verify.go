@@ -1,0 +1,168 @@
+package macosimage
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+
+	imagev1alpha1 "macrack.io/macrack/pkg/apis/image/v1alpha1"
+	"macrack.io/macrack/pkg/images/ociclient"
+	"macrack.io/macrack/pkg/images/verify"
+)
+
+const (
+	// verifyTimeout bounds one verification, whatever the registry does.
+	verifyTimeout = time.Minute
+	// maxVerifying is how many images are verified at once.
+	maxVerifying = 8
+	// minRetry and maxRetry bound the wait before an image is verified again that is Pending.
+	minRetry = 2 * time.Second
+	maxRetry = 5 * time.Minute
+	// unknownRetry is the wait before an image is verified again whose manifest was unknown: it may be pushed yet.
+	unknownRetry = 10 * time.Minute
+
+	maxMessage = 1024
+)
+
+// A finding is the result of a verification: the reason and the message of the condition Ready.
+type finding struct{ reason, message string }
+
+// verifications are the images that are being verified, and those that are not Ready, with what was found last.
+type verifications struct {
+	clock   clock.PassiveClock
+	verify  func(ctx context.Context, spec *imagev1alpha1.MacOSImageSpec) error
+	enqueue func(name string)
+	// start runs a verification beside the caller, as registries may be slow.
+	start func(verification func())
+	slots chan struct{}
+
+	mu     sync.Mutex
+	images map[string]*verification
+}
+
+// A verification is that of one generation of an image.
+type verification struct {
+	uid        types.UID
+	generation int64
+	running    bool
+	failures   int
+	found      finding
+	next       time.Time // zero: never again
+}
+
+func newVerifications(clock clock.PassiveClock, verify func(ctx context.Context, spec *imagev1alpha1.MacOSImageSpec) error, enqueue func(name string)) *verifications {
+	return &verifications{
+		clock: clock, verify: verify, enqueue: enqueue,
+		start:  func(verification func()) { go verification() },
+		slots:  make(chan struct{}, maxVerifying),
+		images: map[string]*verification{},
+	}
+}
+
+// of returns what is known of an image, and begins to verify it if that is due; the image is enqueued when that has ended.
+// due is when it is to be asked for again.
+func (v *verifications) of(ctx context.Context, image *imagev1alpha1.MacOSImage) (found finding, due time.Time) {
+	v.mu.Lock()
+	current := v.images[image.Name]
+	if current == nil || current.uid != image.UID || current.generation != image.Generation {
+		current = &verification{uid: image.UID, generation: image.Generation, found: finding{reason: imagev1alpha1.ReasonVerifying}, next: v.clock.Now()}
+		v.images[image.Name] = current
+	}
+	begin := !current.running && !current.next.IsZero() && !v.clock.Now().Before(current.next)
+	current.running = current.running || begin
+	v.mu.Unlock()
+	if begin {
+		v.start(func() { v.run(ctx, image.Name, image.Spec.DeepCopy(), current) })
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if current.running {
+		return current.found, time.Time{}
+	}
+	return current.found, current.next
+}
+
+// run verifies an image.
+func (v *verifications) run(ctx context.Context, name string, spec *imagev1alpha1.MacOSImageSpec, current *verification) {
+	select {
+	case v.slots <- struct{}{}:
+		defer func() { <-v.slots }()
+	case <-ctx.Done():
+	}
+	limited, cancel := context.WithTimeoutCause(ctx, verifyTimeout, fmt.Errorf("the registry took more than %s", verifyTimeout))
+	defer cancel()
+	err := v.verify(limited, spec)
+	if ctx.Err() == nil && limited.Err() != nil {
+		err = context.Cause(limited)
+	}
+	klog.FromContext(ctx).V(2).Info("Image verified", "image", name, "reference", spec.Source.Reference, "digest", spec.Source.Digest, "err", err)
+
+	v.mu.Lock()
+	current.running = false
+	current.found = finding{reason: verify.Reason(err)}
+	if err != nil {
+		current.found.message = cut(err.Error())
+	}
+	current.next = v.next(current)
+	v.mu.Unlock()
+	v.enqueue(name)
+}
+
+// next returns when an image is verified again.
+func (v *verifications) next(current *verification) time.Time {
+	switch {
+	case isTemporary(current.found.reason):
+		wait := min(minRetry<<min(current.failures, 16), maxRetry)
+		current.failures++
+		return v.clock.Now().Add(wait/2 + rand.N(wait/2+1))
+	case current.found.reason == imagev1alpha1.ReasonManifestUnknown:
+		return v.clock.Now().Add(unknownRetry)
+	}
+	return time.Time{}
+}
+
+func (v *verifications) forget(name string) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	delete(v.images, name)
+}
+
+// verifyImage verifies an image in its registry.
+func verifyImage(ctx context.Context, spec *imagev1alpha1.MacOSImageSpec, getSecret func(context.Context, *imagev1alpha1.SecretReference) (*corev1.Secret, error)) error {
+	if err := verify.Source(spec.Source); err != nil {
+		return err
+	}
+	options := ociclient.Options{Reference: spec.Source.Reference, Clock: clock.RealClock{}, Stall: 10 * time.Second, Attempts: 3}
+	if ref := spec.PullSecretRef; ref != nil {
+		secret, err := getSecret(ctx, ref)
+		if err != nil {
+			return &verify.ReasonError{Reason: imagev1alpha1.ReasonPullSecretUnreadable,
+				Err: fmt.Errorf("reading Secret %s/%s (spec.pullSecretRef): %w", ref.Namespace, ref.Name, err)}
+		}
+		if options.Credential, err = verify.Credential(secret); err != nil {
+			return err
+		}
+	}
+	client, err := ociclient.New(options)
+	if err != nil {
+		return &verify.ReasonError{Reason: imagev1alpha1.ReasonMalformed, Err: err}
+	}
+	return verify.Image(ctx, client, spec)
+}
+
+// cut makes of a message that comes from elsewhere one that a status takes.
+func cut(message string) string {
+	message = strings.ToValidUTF8(message, "?")
+	if len(message) <= maxMessage {
+		return message
+	}
+	return strings.ToValidUTF8(message[:maxMessage-len("...")], "") + "..."
+}
