@@ -66,9 +66,9 @@ func TestValuesThatAReaderCannotCarryAreRefused(t *testing.T) {
 			refused(err, "metadata.managedFields[0].time", seconds)
 
 			node := f.node("mac-1")
-			node.Status.Conditions[0].LastTransitionTime = farTime(seconds)
+			meta.FindStatusCondition(node.Status.Conditions, rackv1alpha1.MacNodeSlotsHealthy).LastTransitionTime = farTime(seconds)
 			_, err = f.agent("mac-1").RackV1alpha1().MacNodes().UpdateStatus(t.Context(), node, metav1.UpdateOptions{DryRun: dryRun})
-			refused(err, "status.conditions[0].lastTransitionTime", seconds)
+			refused(err, "].lastTransitionTime", seconds)
 
 			i = f.getInstance("acme", "first")
 			meta.SetStatusCondition(&i.Status.Conditions, metav1.Condition{Type: "Poisoned", Status: metav1.ConditionTrue, Reason: "Poisoned", LastTransitionTime: farTime(seconds)})

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/url"
+	"path"
 	"sync"
 	"time"
 
@@ -83,7 +84,8 @@ func newRawStorage(c *storagebackend.ConfigForResource, resourcePrefix string, n
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	cli.KV = etcd3.NewETCDLatencyTracker(&boundKV{KV: cli.KV, conn: cli.ActiveConnection()})
+	cli.KV = sieveKV{etcd3.NewETCDLatencyTracker(&boundKV{KV: cli.KV, conn: cli.ActiveConnection()})}
+	cli.Watcher = sieveWatcher{cli.Watcher}
 	cli.Kubernetes = &client{Interface: cli.Kubernetes, kv: cli.KV}
 
 	var compactor etcd3.Compactor // stays a nil interface if there is none
@@ -102,14 +104,18 @@ func newRawStorage(c *storagebackend.ConfigForResource, resourcePrefix string, n
 		transformer = etcd3.WithCorruptObjErrorHandlingTransformer(transformer)
 		decoder = etcd3.WithCorruptObjErrorHandlingDecoder(decoder)
 	}
+	decoder = sieveDecoder{decoder}
 	raw, err := etcd3.New(cli, compactor, c.Codec, newFunc, newListFunc, c.Prefix, resourcePrefix, c.GroupResource, transformer, c.LeaseManagerConfig, decoder, versioner)
 	if err != nil {
 		stopCompactor()
 		return nil, nil, nil, errors.Join(err, cli.Close())
 	}
-	var s storage.Interface = raw
+	var s storage.Interface = &sieveStore{
+		Interface: raw, kv: cli.KV, prefix: path.Join("/", c.Prefix, resourcePrefix) + "/",
+		sieve: &sieve{resource: c.GroupResource, codec: c.Codec, transformer: transformer, newFunc: newFunc, known: map[string]int64{}},
+	}
 	if unsafeDelete {
-		s = etcd3.NewStoreWithUnsafeCorruptObjectDeletion(raw, c.GroupResource)
+		s = etcd3.NewStoreWithUnsafeCorruptObjectDeletion(s, c.GroupResource)
 	}
 	return s, cli, func() {
 		stopCompactor()

@@ -148,7 +148,7 @@ func (d *Domain) add(gr schema.GroupResource, example runtime.Object, opts gener
 		root:        root,
 		prefix:      prefix,
 		codec:       c.Codec,
-		decoder:     etcd3.NewDefaultDecoder(c.Codec, versioner),
+		decoder:     sieveDecoder{etcd3.NewDefaultDecoder(c.Codec, versioner)},
 		transformer: c.Transformer,
 	}
 	if r.transformer == nil {

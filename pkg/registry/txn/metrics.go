@@ -14,6 +14,14 @@ var (
 		StabilityLevel: metrics.ALPHA,
 	}, []string{"resource"})
 
+	undecodable = metrics.NewCounterVec(&metrics.CounterOpts{
+		Namespace:      "macrack",
+		Subsystem:      "storage",
+		Name:           "undecodable_objects_total",
+		Help:           "Number of stored objects that could not be decoded and that lists and watches leave out, by resource. Each revision of an object counts once in a server.",
+		StabilityLevel: metrics.ALPHA,
+	}, []string{"resource"})
+
 	retries = metrics.NewHistogram(&metrics.HistogramOpts{
 		Namespace:      "macrack",
 		Subsystem:      "txn",
@@ -34,5 +42,5 @@ var (
 )
 
 func init() {
-	legacyregistry.MustRegister(conflicts, retries, duration)
+	legacyregistry.MustRegister(conflicts, undecodable, retries, duration)
 }

@@ -7,6 +7,7 @@ import (
 
 	"macrack.io/macrack/pkg/apis/rack"
 	"macrack.io/macrack/pkg/apis/rack/v1alpha1"
+	"macrack.io/macrack/pkg/registry/values"
 )
 
 // A Decoder decodes stored records in half the time that the codec takes, which a report on a million of them needs. Its zero
@@ -37,5 +38,9 @@ func (d *Decoder) Decode(data []byte, into *rack.AuditRecord) bool {
 	if external.Unmarshal(e.Raw) != nil {
 		return false
 	}
-	return v1alpha1.Convert_v1alpha1_AuditRecord_To_rack_AuditRecord(&external, into, nil) == nil
+	if v1alpha1.Convert_v1alpha1_AuditRecord_To_rack_AuditRecord(&external, into, nil) != nil {
+		return false
+	}
+	values.Repair(into)
+	return true
 }

@@ -14,6 +14,7 @@ import (
 	"macrack.io/macrack/pkg/apis/rack"
 	rackfuzzer "macrack.io/macrack/pkg/apis/rack/fuzzer"
 	"macrack.io/macrack/pkg/apis/rack/v1alpha1"
+	"macrack.io/macrack/pkg/registry/values"
 )
 
 // The decoder reads what the codec reads, record after record.
@@ -22,7 +23,8 @@ func TestDecoderIsTheCodec(t *testing.T) {
 	codec := func(mediaType string) runtime.Codec {
 		info, ok := runtime.SerializerInfoForMediaType(codecs.SupportedMediaTypes(), mediaType)
 		require.True(t, ok)
-		return codecs.CodecForVersions(info.Serializer, info.Serializer, v1alpha1.SchemeGroupVersion, runtime.InternalGroupVersioner)
+		stored := codecs.CodecForVersions(info.Serializer, info.Serializer, v1alpha1.SchemeGroupVersion, runtime.InternalGroupVersioner)
+		return values.NewCodec(Resource, stored)
 	}
 	protobuf := codec(runtime.ContentTypeProtobuf)
 	fill := fuzzer.FuzzerFor(fuzzer.MergeFuzzerFuncs(metafuzzer.Funcs, rackfuzzer.Funcs), rand.NewSource(1), codecs)
@@ -42,6 +44,15 @@ func TestDecoderIsTheCodec(t *testing.T) {
 		clear(data)
 	}
 	assert.Equal(t, want, kept, "neither the next record nor the next use of the data changes one")
+
+	poisoned := &v1alpha1.AuditRecord{Hash: "a\xff"}
+	poisoned.SetGroupVersionKind(v1alpha1.SchemeGroupVersion.WithKind("AuditRecord"))
+	info, _ := runtime.SerializerInfoForMediaType(codecs.SupportedMediaTypes(), runtime.ContentTypeProtobuf)
+	data, err := runtime.Encode(info.Serializer, poisoned)
+	require.NoError(t, err)
+	repaired := &rack.AuditRecord{}
+	require.True(t, decoder.Decode(data, repaired))
+	assert.Equal(t, "a\uFFFD", repaired.Hash)
 
 	record := &rack.AuditRecord{}
 	asJSON, err := runtime.Encode(codec(runtime.ContentTypeJSON), want[0])

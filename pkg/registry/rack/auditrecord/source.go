@@ -3,6 +3,8 @@ package auditrecord
 import (
 	"context"
 
+	"k8s.io/klog/v2"
+
 	"macrack.io/macrack/pkg/apis/rack"
 	"macrack.io/macrack/pkg/ledger"
 	"macrack.io/macrack/pkg/registry/txn"
@@ -66,7 +68,8 @@ func namespaceSource(scan *txn.Scan, namespace, from, to string) ledger.RecordSo
 			record := &rack.AuditRecord{}
 			if !decoder.Decode(value.Data, record) {
 				if err := scan.Decode(value, record); err != nil {
-					return err
+					klog.ErrorS(err, "Audit record cannot be decoded; its chain has a gap")
+					continue
 				}
 			}
 			if err := yield(record); err != nil {
