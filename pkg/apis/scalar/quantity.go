@@ -112,10 +112,14 @@ func (q Quantity) ToUnstructured() any {
 	return n
 }
 
-// isNumber reports whether the text is a number in JSON.
+// isNumber reports whether the text is a number in JSON that readers can hold.
 func isNumber(text string) bool {
 	var n json.Number
-	return json.Unmarshal([]byte(text), &n) == nil && n.String() == text
+	if json.Unmarshal([]byte(text), &n) != nil || n.String() != text {
+		return false
+	}
+	_, err := n.Float64()
+	return err == nil
 }
 
 // OpenAPISchemaType returns the type in the OpenAPI schema.

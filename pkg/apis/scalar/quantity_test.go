@@ -76,7 +76,7 @@ func TestQuantityNotWritten(t *testing.T) {
 }
 
 func TestForgedNumber(t *testing.T) {
-	for _, text := range []string{"8Gi", `{"a":1}`, "08", "", "NaN"} {
+	for _, text := range []string{"8Gi", `{"a":1}`, "08", "", "NaN", "1e1000000000", "-1e999"} {
 		stored, err := (&ProtoQuantity{Text: text, Number: true}).Marshal()
 		require.NoError(t, err)
 		var q Quantity

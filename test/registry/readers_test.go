@@ -1,0 +1,121 @@
+package registry
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"math/rand"
+	"net/http"
+	"path"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer/cbor"
+	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/randfill"
+
+	configv1alpha1 "macrack.io/macrack/pkg/apis/config/v1alpha1"
+	imagev1alpha1 "macrack.io/macrack/pkg/apis/image/v1alpha1"
+	instancev1alpha1 "macrack.io/macrack/pkg/apis/instance/v1alpha1"
+	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
+	"macrack.io/macrack/pkg/generated/clientset/versioned/scheme"
+)
+
+var hostileTexts = []string{"", "a", "a\x00b", "\xff", "\xed\xa0\x80", "\u202e", "\u2028", "-1", "1e1000000000", "null", "{", "%!s(MISSING)", "<script>", "\U0010FFFF"}
+
+// hostile returns a filler of objects with values that readers may not be able to carry.
+func hostile(seed int64) *randfill.Filler {
+	return randfill.NewWithSeed(seed).NilChance(0.3).NumElements(0, 3).MaxDepth(12).Funcs(
+		func(*metav1.TypeMeta, randfill.Continue) {},
+		func(s *string, c randfill.Continue) {
+			if *s = c.String(8); c.Bool() {
+				*s = hostileTexts[c.Intn(len(hostileTexts))]
+			}
+		},
+		func(at *metav1.Time, c randfill.Continue) {
+			*at = farTime(c.Int63n(1 << 33))
+			if c.Bool() {
+				*at = farTime(farTimes[c.Intn(len(farTimes))])
+			}
+		},
+		func(fields *metav1.FieldsV1, c randfill.Continue) {
+			fields.SetRawString([]string{"{}", "{", `{"x":{}}`, "", `{"f:a":{}}`, "null", "{\"f:\xff\":{}}"}[c.Intn(7)])
+		},
+	)
+}
+
+// Random objects in etcd, of all kinds and with values that no writer may store, are read by all: as JSON, YAML, protocol buffers, tables, by typed
+// clients, and can be written as CBOR.
+func TestRandomObjectsAreReadByAll(t *testing.T) {
+	const each = 40
+	f := newFleet(t, 1)
+	serializer := protobuf.NewSerializer(scheme.Scheme, scheme.Scheme)
+	random := rand.New(rand.NewSource(1))
+	kinds := []struct {
+		version   schema.GroupVersion
+		resource  string
+		namespace string
+		newObject func() runtime.Object
+		newList   func() runtime.Object
+	}{
+		{rackv1alpha1.SchemeGroupVersion, "macnodes", "", func() runtime.Object { return &rackv1alpha1.MacNode{} }, func() runtime.Object { return &rackv1alpha1.MacNodeList{} }},
+		{rackv1alpha1.SchemeGroupVersion, "macnodeclasses", "", func() runtime.Object { return &rackv1alpha1.MacNodeClass{} }, func() runtime.Object { return &rackv1alpha1.MacNodeClassList{} }},
+		{rackv1alpha1.SchemeGroupVersion, "macnodeleases", "acme", func() runtime.Object { return &rackv1alpha1.MacNodeLease{} }, func() runtime.Object { return &rackv1alpha1.MacNodeLeaseList{} }},
+		{rackv1alpha1.SchemeGroupVersion, "auditrecords", "acme", func() runtime.Object { return &rackv1alpha1.AuditRecord{} }, func() runtime.Object { return &rackv1alpha1.AuditRecordList{} }},
+		{instancev1alpha1.SchemeGroupVersion, "macosinstances", "acme", func() runtime.Object { return &instancev1alpha1.MacOSInstance{} }, func() runtime.Object { return &instancev1alpha1.MacOSInstanceList{} }},
+		{instancev1alpha1.SchemeGroupVersion, "instanceclasses", "", func() runtime.Object { return &instancev1alpha1.InstanceClass{} }, func() runtime.Object { return &instancev1alpha1.InstanceClassList{} }},
+		{imagev1alpha1.SchemeGroupVersion, "macosimages", "", func() runtime.Object { return &imagev1alpha1.MacOSImage{} }, func() runtime.Object { return &imagev1alpha1.MacOSImageList{} }},
+		{configv1alpha1.SchemeGroupVersion, "rackconfigs", "", func() runtime.Object { return &configv1alpha1.RackConfig{} }, func() runtime.Object { return &configv1alpha1.RackConfigList{} }},
+	}
+	for _, kind := range kinds {
+		for n := range each {
+			obj := kind.newObject()
+			hostile(random.Int63()).Fill(obj)
+			accessor, err := meta.Accessor(obj)
+			require.NoError(t, err)
+			accessor.SetName(fmt.Sprintf("random-%d", n))
+			accessor.SetNamespace(kind.namespace)
+			gvks, _, err := scheme.Scheme.ObjectKinds(obj)
+			require.NoError(t, err)
+			obj.GetObjectKind().SetGroupVersionKind(gvks[0])
+			var data bytes.Buffer
+			require.NoError(t, serializer.Encode(obj, &data))
+			key := path.Join("/registry", kind.version.Group, kind.resource, kind.namespace, accessor.GetName())
+			_, err = f.etcd.Client.Put(t.Context(), key, data.String())
+			require.NoError(t, err)
+		}
+	}
+	for _, kind := range kinds {
+		url := f.servers[0].URL("/apis/%s/%s", kind.version, kind.resource)
+		for _, accept := range []string{"application/json", "application/yaml", runtime.ContentTypeProtobuf,
+			"application/json;as=Table;v=v1;g=meta.k8s.io", "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"} {
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+			require.NoError(t, err)
+			req.Header.Set("Accept", accept)
+			resp, err := f.servers[0].HTTPClient(t, "admin", "system:masters").Do(req)
+			require.NoError(t, err)
+			body, err := io.ReadAll(resp.Body)
+			resp.Body.Close()
+			require.NoError(t, err)
+			assert.Equal(t, http.StatusOK, resp.StatusCode, "%s as %s: %.1000s", kind.resource, accept, body)
+		}
+		for _, contentType := range []string{runtime.ContentTypeJSON, runtime.ContentTypeProtobuf} {
+			config := rest.CopyConfig(f.servers[0].Config("admin", "system:masters"))
+			config.ContentType, config.AcceptContentTypes = contentType, contentType
+			config.GroupVersion, config.APIPath, config.NegotiatedSerializer = &kind.version, "/apis", scheme.Codecs.WithoutConversion()
+			client, err := rest.RESTClientFor(config)
+			require.NoError(t, err)
+			list := kind.newList()
+			if assert.NoError(t, client.Get().Resource(kind.resource).Do(t.Context()).Into(list), "%s as %s", kind.resource, contentType) {
+				assert.GreaterOrEqual(t, meta.LenList(list), each, "%s as %s", kind.resource, contentType)
+				assert.NoError(t, cbor.NewSerializer(scheme.Scheme, scheme.Scheme).Encode(list, io.Discard), "%s as CBOR", kind.resource)
+			}
+		}
+	}
+}
