@@ -26,6 +26,7 @@ const (
 )
 
 const (
+	maxRequests          = 16
 	maxSSHAuthorizedKeys = 32
 	maxSSHAuthorizedKey  = 16 << 10
 	maxAllAuthorizedKeys = 64 << 10
@@ -102,6 +103,9 @@ func ValidateMacOSInstanceStop(stop *instance.MacOSInstanceStop) field.ErrorList
 
 // validateRequests refuses anything but one macrack.io/macos-vm: an instance is one virtual machine.
 func validateRequests(requests instance.ResourceList, path *field.Path) field.ErrorList {
+	if n := len(requests); n > maxRequests {
+		return field.ErrorList{field.TooMany(path, n, maxRequests)}
+	}
 	var errs field.ErrorList
 	for _, name := range sortedNames(requests) {
 		if name != rules.ResourceMacOSVM {

@@ -28,6 +28,7 @@ const (
 	maxLabels          = 64 << 10 // bytes, as stored
 	maxAnnotations     = 64 << 10
 	maxFinalizers      = 32
+	maxFinalizer       = utilvalidation.DNS1123SubdomainMaxLength + 1 + 63 // of a qualified name
 	maxOwnerReferences = 16
 	maxOwnersSize      = 16 << 10
 	maxSelfLink        = 1 << 10
@@ -45,11 +46,10 @@ var (
 // NewMeta checks the metadata of a new object. Finalizers of macrack.io are refused but for those in own, which the server adds.
 func NewMeta(meta *metav1.ObjectMeta, namespaced bool, name apivalidation.ValidateNameFunc, own ...string) field.ErrorList {
 	path := field.NewPath("metadata")
-	if errs := nameLength(meta, path); len(errs) > 0 {
-		return errs
+	if errs := append(nameLength(meta, path), bounded(meta, &metav1.ObjectMeta{}, path)...); len(errs) > 0 {
+		return errs // the checks below cost more than what is far too long is worth
 	}
-	errs := append(apivalidation.ValidateObjectMeta(meta, namespaced, name, path), newFinalizers(meta.Finalizers, own, path)...)
-	return append(errs, bounded(meta, &metav1.ObjectMeta{}, path)...)
+	return append(apivalidation.ValidateObjectMeta(meta, namespaced, name, path), newFinalizers(meta.Finalizers, own, path)...)
 }
 
 // UpdatedMeta checks a change of an object's metadata.
@@ -58,8 +58,10 @@ func UpdatedMeta(meta, old *metav1.ObjectMeta) field.ErrorList {
 	if errs := nameLength(meta, path); len(errs) > 0 && len(meta.GenerateName) > len(old.GenerateName) {
 		return errs
 	}
-	errs := append(apivalidation.ValidateObjectMetaUpdate(meta, old, path), newFinalizers(meta.Finalizers, old.Finalizers, path)...)
-	return append(errs, bounded(meta, old, path)...)
+	if errs := bounded(meta, old, path); len(errs) > 0 {
+		return errs
+	}
+	return append(apivalidation.ValidateObjectMetaUpdate(meta, old, path), newFinalizers(meta.Finalizers, old.Finalizers, path)...)
 }
 
 // bounded refuses more metadata than fits, unless there was as much before.
@@ -80,6 +82,11 @@ func bounded(meta, old *metav1.ObjectMeta, path *field.Path) field.ErrorList {
 	}
 	if n := len(meta.Finalizers); n > maxFinalizers && n > len(old.Finalizers) {
 		errs = append(errs, field.TooMany(path.Child("finalizers"), n, maxFinalizers))
+	}
+	for i, finalizer := range meta.Finalizers[:min(len(meta.Finalizers), maxFinalizers)] {
+		if len(finalizer) > maxFinalizer && !slices.Contains(old.Finalizers, finalizer) {
+			return append(errs, field.TooLong(path.Child("finalizers").Index(i), "", maxFinalizer))
+		}
 	}
 	if n := len(meta.OwnerReferences); n > maxOwnerReferences && n > len(old.OwnerReferences) {
 		errs = append(errs, field.TooMany(path.Child("ownerReferences"), n, maxOwnerReferences))
@@ -118,6 +125,9 @@ func nameLength(meta *metav1.ObjectMeta, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if len(meta.Name) > utilvalidation.DNS1123SubdomainMaxLength {
 		errs = append(errs, field.TooLong(path.Child("name"), "", utilvalidation.DNS1123SubdomainMaxLength))
+	}
+	if len(meta.Namespace) > utilvalidation.DNS1123LabelMaxLength {
+		errs = append(errs, field.TooLong(path.Child("namespace"), "", utilvalidation.DNS1123LabelMaxLength))
 	}
 	if len(meta.GenerateName) > utilvalidation.DNS1123SubdomainMaxLength {
 		errs = append(errs, field.TooLong(path.Child("generateName"), "", utilvalidation.DNS1123SubdomainMaxLength))

@@ -23,6 +23,9 @@ func Unchanged(value, old any, instead string, path *field.Path) field.ErrorList
 	return errs
 }
 
+// maxNamedKeys is the maximum size of a map whose changed keys are named one by one.
+const maxNamedKeys = 64
+
 // changes returns the paths of the fields in which two values of a type differ.
 func changes(value, old reflect.Value, path *field.Path) []*field.Path {
 	if sameValue.DeepEqual(value.Interface(), old.Interface()) {
@@ -46,6 +49,9 @@ func changes(value, old reflect.Value, path *field.Path) []*field.Path {
 		}
 		return paths
 	case reflect.Map:
+		if value.Len() > maxNamedKeys {
+			break
+		}
 		for _, key := range keys(value, old) {
 			at, k := path.Key(key), reflect.ValueOf(key).Convert(value.Type().Key())
 			is, was := value.MapIndex(k), old.MapIndex(k)

@@ -21,8 +21,10 @@ const (
 // own layer refused. All else is on record by the change itself. The server names the record. What the record
 // refers to need not exist, nor have a name that could, as it may be made up by whoever was refused.
 func ValidateAuditRecord(record *rack.AuditRecord) field.ErrorList {
-	errs := check.Label(record.Namespace, field.NewPath("metadata", "namespace"))
-	errs = append(errs, check.Enum(record.Type, field.NewPath("type"), rack.InstanceRejected, rack.CrossTenantRejected)...)
+	if errs := check.Label(record.Namespace, field.NewPath("metadata", "namespace")); len(errs) > 0 {
+		return errs
+	}
+	errs := check.Enum(record.Type, field.NewPath("type"), rack.InstanceRejected, rack.CrossTenantRejected)
 
 	chassis := field.NewPath("chassis")
 	errs = append(errs, check.Name(record.Chassis.NodeName, chassis.Child("nodeName"))...)
