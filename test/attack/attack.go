@@ -20,7 +20,7 @@ func (w *world) attack(ctx context.Context, r *report) {
 	for _, family := range [][]attempt{
 		w.forgedCreations(), w.forgedUpdates(), w.forgedStatuses(), w.finalizers(), w.deletions(), w.times(), w.names(), w.crossNamespace(),
 		w.dryRuns(), w.leaks(), w.podsAndNodes(), w.stolenControllers(), w.agents(), w.joining(), w.directly(), w.etcdAccess(), w.impersonation(), w.escalation(), w.quotas(),
-		w.ledger(), w.images(), w.configuration(), w.floods(), w.starts(), w.actors(),
+		w.ledger(), w.images(), w.configuration(), w.values(), w.floods(), w.starts(), w.actors(),
 	} {
 		r.try(ctx, w, family...)
 	}

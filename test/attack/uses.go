@@ -138,6 +138,11 @@ func both(first, second step) step {
 
 // life is that of an instance.
 func (w *world) life(ctx context.Context, _ *world, who string) answer {
+	return w.live(ctx, who, func(context.Context, *world, string) answer { return answer{code: http.StatusOK} })
+}
+
+// live is the life of an instance that has a step made while it runs.
+func (w *world) live(ctx context.Context, who string, meanwhile step) answer {
 	path := instances(who) + "/attack-life"
 	if a := post(instances(who), instanceBody(`"name":"attack-life"`, `"leaseName":"attack-`+who+`","startupScript":"true"`))(ctx, w, who); a.code != http.StatusCreated {
 		return a
@@ -156,6 +161,9 @@ func (w *world) life(ctx context.Context, _ *world, who string) answer {
 		return a
 	}
 	if a := reaches("Running"); a.err != nil {
+		return a
+	}
+	if a := meanwhile(ctx, w, who); a.code != http.StatusOK {
 		return a
 	}
 	if a := post(path+"/stop", `{"apiVersion":"instance.macrack.io/v1alpha1","kind":"MacOSInstanceStop","gracePeriodSeconds":1,"reason":"done"}`)(ctx, w, who); a.code != http.StatusCreated {
