@@ -456,7 +456,7 @@ func TestReconcile(t *testing.T) {
 		},
 		{name: "ended and deleted, and ours is gone", instance: anInstance(inPhase(instancev1alpha1.MacOSInstanceStopped), deleted, func(i *instancev1alpha1.MacOSInstance) { i.Finalizers = []string{"a/b"} })},
 		{
-			name: "the pod of another, of the name that the placeholder had, is left alone",
+			name:     "the pod of another, of the name that the placeholder had, is left alone",
 			instance: anInstance(withPod(ReasonScheduled, ""), inPhase(instancev1alpha1.MacOSInstanceStopped), withMachine), pod: stranger,
 		},
 		{
