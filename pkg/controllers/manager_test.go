@@ -417,6 +417,7 @@ func TestAMacThatFallsSilent(t *testing.T) {
 	r.eventually("the Mac is back", func() bool { return r.isReady() == "True" })
 }
 
+// A Mac verifies the image, as the controllers do not reach its registry.
 func TestAnImage(t *testing.T) {
 	r := newRack(t)
 	defer r.run()()
@@ -424,9 +425,20 @@ func TestAnImage(t *testing.T) {
 	digest := "sha256:" + strings.Repeat("a", 64)
 	_, err := images.Create(t.Context(), &imagev1alpha1.MacOSImage{
 		ObjectMeta: metav1.ObjectMeta{Name: "tahoe"},
-		Spec:       imagev1alpha1.MacOSImageSpec{Source: imagev1alpha1.ImageSource{Reference: "registry.example.com/macos/26", Digest: digest}},
+		Spec:       imagev1alpha1.MacOSImageSpec{Source: imagev1alpha1.ImageSource{Reference: "127.0.0.1:1/macos/26", Digest: digest}},
 	}, metav1.CreateOptions{})
 	require.NoError(t, err)
+	r.eventually("the controllers do not reach the registry", func() bool {
+		image, err := images.Get(t.Context(), "tahoe", metav1.GetOptions{})
+		if err != nil || image.Status.Phase != imagev1alpha1.MacOSImagePending {
+			return false
+		}
+		ready := meta.FindStatusCondition(image.Status.Conditions, imagev1alpha1.MacOSImageReadyCondition)
+		return ready != nil && ready.Reason == imagev1alpha1.ReasonUnreachable
+	})
+	r.changeMac(func(mac *rackv1alpha1.MacNode) {
+		mac.Status.ImageChecks = []rackv1alpha1.ImageCheck{{Name: "tahoe", Reason: imagev1alpha1.ReasonVerified}}
+	})
 	r.eventually("the image is ready", func() bool {
 		image, err := images.Get(t.Context(), "tahoe", metav1.GetOptions{})
 		return err == nil && image.Status.Phase == imagev1alpha1.MacOSImageReady
