@@ -94,7 +94,7 @@ func bounded(meta, old *metav1.ObjectMeta, path *field.Path) field.ErrorList {
 	if n := ownersSize(meta.OwnerReferences); n > maxOwnersSize && n > ownersSize(old.OwnerReferences) {
 		errs = append(errs, field.TooLong(path.Child("ownerReferences"), "", maxOwnersSize))
 	}
-	if n := len(meta.SelfLink); n > maxSelfLink && n > len(old.SelfLink) {
+	if n := len(meta.SelfLink); n > maxSelfLink && n > len(old.SelfLink) { //nolint:staticcheck // deprecated, and still stored
 		errs = append(errs, field.TooLong(path.Child("selfLink"), "", maxSelfLink))
 	}
 	return errs

@@ -44,7 +44,7 @@ func TestNewMeta(t *testing.T) {
 		"many annotations":  {meta: metav1.ObjectMeta{Name: "m1", Annotations: labels(1000)}, want: []string{"metadata.annotations: Too long: may not be more than 65536 bytes"}},
 		"short annotations": {meta: metav1.ObjectMeta{Name: "m1", Annotations: shortEntries(8 << 10)}, want: []string{"metadata.annotations: Too long: may not be more than 65536 bytes"}},
 		"long owner":        {meta: metav1.ObjectMeta{Name: "m1", OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: strings.Repeat("c", 16<<10), UID: "u"}}}, want: []string{"metadata.ownerReferences: Too long: may not be more than 16384 bytes"}},
-		"long self link":    {meta: metav1.ObjectMeta{Name: "m1", SelfLink: strings.Repeat("a", 1<<20)}, want: []string{"metadata.selfLink: Too long"}},
+		"long self link":    {meta: metav1.ObjectMeta{Name: "m1", SelfLink: strings.Repeat("a", 1<<20)}, want: []string{"metadata.selfLink: Too long"}}, //nolint:staticcheck // deprecated, and still stored
 		"many finalizers":   {meta: metav1.ObjectMeta{Name: "m1", Finalizers: sortedKeys(labels(33))}, want: []string{"metadata.finalizers: Too many"}},
 		"many owners":       {meta: metav1.ObjectMeta{Name: "m1", OwnerReferences: owners(17)}, want: []string{"metadata.ownerReferences: Too many"}},
 		"long label":        {meta: metav1.ObjectMeta{Name: "m1", Labels: map[string]string{"a": strings.Repeat("a", 64)}}, want: []string{"metadata.labels: Invalid"}},

@@ -85,7 +85,7 @@ func (p *planner) create(ctx context.Context, tx *txn.Tx, is *instance.MacOSInst
 			return err
 		}
 	}
-	if err := rules.CheckAcceptsInstance(lease.Name, string(lease.Status.Phase), floor, now); err != nil && !(isPending(lease) && foreseen(ctx)) {
+	if err := rules.CheckAcceptsInstance(lease.Name, string(lease.Status.Phase), floor, now); err != nil && (!isPending(lease) || !foreseen(ctx)) {
 		reason := rules.ReasonLeaseNotUsable
 		if isPending(lease) {
 			reason = rules.ReasonLeasePending
