@@ -178,7 +178,11 @@ func (a *Agent) reap(ctx context.Context, slot slots.Status, reason, message str
 		}, reason, message); isTransient(err) {
 			return err // what is erased without a record is forgotten
 		}
-		return a.erase(slot)
+		if err := a.erase(slot); err != nil {
+			return err
+		}
+		// The free slot names no instance any more, so its change does not bring us back to the one that waited for it.
+		a.queue.Add(key{instanceKey, types.NamespacedName{Namespace: slot.Spec.Namespace, Name: slot.Spec.Name}})
 	}
 	return nil // a change of the slot's brings us back
 }

@@ -51,6 +51,20 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
+// freeze stops a process, and returns when none of its threads runs any more: until then it may answer.
+func freeze(t *testing.T, pid int) {
+	t.Helper()
+	require.NoError(t, syscall.Kill(pid, syscall.SIGSTOP))
+	require.Eventually(t, func() bool {
+		tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+		return err == nil && !slices.ContainsFunc(tasks, func(path string) bool {
+			stat, err := os.ReadFile(path)
+			_, state, _ := strings.Cut(string(stat), ") ")
+			return err == nil && !strings.HasPrefix(state, "T")
+		})
+	}, time.Minute, time.Millisecond)
+}
+
 // mac is a simulated Mac with the slots of one agent.
 type mac struct {
 	t       *testing.T
@@ -395,7 +409,7 @@ func TestSilentRunner(t *testing.T) {
 	m.start(spec("a"))
 	status := m.wait("a", ready)
 	impatient := func(c *Config) { c.AnswerTimeout, c.ProbeInterval = 300*time.Millisecond, 100*time.Millisecond }
-	require.NoError(t, syscall.Kill(status.State.PID, syscall.SIGSTOP))
+	freeze(t, status.State.PID)
 
 	m.restart(impatient)
 	got := m.wait("a", silent)
