@@ -150,16 +150,16 @@ spec: {className: base, serialNumber: `+lease.Status.SerialNumber+`}
 		_, err = c.UpdateStatus(t.Context(), emptied, metav1.UpdateOptions{})
 		assertTampering(t, err, "emptied")
 
-		for name, patch := range map[string]string{
-			"finalizers removed":      `{"metadata":{"finalizers":null}}`,
-			"finalizer replaced":      `{"metadata":{"finalizers":["example.com/other"]}}`,
-			"finalizer of a deletion": `{"metadata":{"finalizers":["orphan"]}}`,
-		} {
-			_, err := c.Patch(t.Context(), "main-job", types.MergePatchType, []byte(patch), metav1.PatchOptions{})
-			assertTampering(t, err, name)
-		}
+		_, err = c.Patch(t.Context(), "main-job", types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
+		assertTampering(t, err, "finalizers removed")
 		_, err = c.Patch(t.Context(), "main-job", types.JSONPatchType, []byte(`[{"op":"remove","path":"/metadata/finalizers"}]`), metav1.PatchOptions{})
 		assertTampering(t, err, "finalizers removed by a JSON patch")
+		// A list of finalizers without the floor's is what tools write that know only their own: the server keeps its own.
+		for _, finalizer := range []string{"example.com/other", "orphan"} {
+			patched, err := c.Patch(t.Context(), "main-job", types.MergePatchType, []byte(`{"metadata":{"finalizers":["`+finalizer+`"]}}`), metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}})
+			require.NoError(t, err, finalizer)
+			assert.Subset(t, patched.Finalizers, lease.Finalizers, finalizer)
+		}
 
 		now := getLease(t, acme, "main-job")
 		assert.Equal(t, lease.Status.BoundAt, now.Status.BoundAt)

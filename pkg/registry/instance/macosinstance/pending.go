@@ -102,7 +102,7 @@ func isPending(lease *rack.MacNodeLease) bool {
 
 // lease returns a lease of the request's namespace, or nil if there is none. One that is not Pending may be as of some recent time.
 func (r *REST) lease(ctx context.Context, name string) (*rack.MacNodeLease, error) {
-	if len(path.IsValidPathSegmentName(name)) > 0 {
+	if name == "" || len(path.IsValidPathSegmentName(name)) > 0 {
 		return nil, nil // Validation names the field.
 	}
 	for _, version := range []string{"0", ""} {
