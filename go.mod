@@ -30,10 +30,12 @@ require (
 	golang.org/x/tools v0.49.0
 	google.golang.org/grpc v1.83.2
 	google.golang.org/protobuf v1.36.12
+	howett.net/plist v1.0.1
 	k8s.io/api v0.37.2
 	k8s.io/apimachinery v0.37.2
 	k8s.io/apiserver v0.37.2
 	k8s.io/client-go v0.37.2
+	k8s.io/cluster-bootstrap v0.37.2
 	k8s.io/component-base v0.37.2
 	k8s.io/klog/v2 v2.140.0
 	k8s.io/kube-openapi v0.0.0-20260721132016-d427ff9ee9ad
@@ -46,11 +48,7 @@ require (
 	sigs.k8s.io/yaml v1.6.0
 )
 
-require (
-	gopkg.in/go-jose/go-jose.v2 v2.6.3 // indirect
-	howett.net/plist v1.0.1 // indirect
-	k8s.io/cluster-bootstrap v0.37.2 // indirect
-)
+require gopkg.in/go-jose/go-jose.v2 v2.6.3 // indirect
 
 require (
 	cel.dev/expr v0.25.2 // indirect
@@ -147,7 +145,7 @@ require (
 	google.golang.org/grpc/cmd/protoc-gen-go-grpc v1.6.2 // indirect
 	gopkg.in/evanphx/json-patch.v4 v4.13.0 // indirect
 	gopkg.in/inf.v0 v0.9.1 // indirect
-	gopkg.in/natefinch/lumberjack.v2 v2.2.1 // indirect
+	gopkg.in/natefinch/lumberjack.v2 v2.2.1
 	k8s.io/code-generator v0.37.2 // indirect
 	k8s.io/gengo/v2 v2.0.0-20260408192533-25e2208e0dc3 // indirect
 	k8s.io/kms v0.37.2 // indirect
