@@ -175,8 +175,8 @@ func TestImagePushAsksTheAPIServer(t *testing.T) {
 			asked := 0
 			api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				w.Header().Set("Content-Type", "application/json")
-				switch {
-				case r.Method == http.MethodPost:
+				switch r.Method {
+				case http.MethodPost:
 					asked++
 					assert.Equal(t, "/apis/image.macrack.io/v1alpha1/macosimages", r.URL.Path)
 					assert.Equal(t, "All", r.URL.Query().Get("dryRun"))

@@ -8,7 +8,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/api/validation/path"
+	"k8s.io/apimachinery/pkg/api/validate/content"
 	metainternalversion "k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -102,7 +102,7 @@ func isPending(lease *rack.MacNodeLease) bool {
 
 // lease returns a lease of the request's namespace, or nil if there is none. One that is not Pending may be as of some recent time.
 func (r *REST) lease(ctx context.Context, name string) (*rack.MacNodeLease, error) {
-	if name == "" || len(path.IsValidPathSegmentName(name)) > 0 {
+	if name == "" || len(content.IsPathSegmentName(name)) > 0 {
 		return nil, nil // Validation names the field.
 	}
 	for _, version := range []string{"0", ""} {
