@@ -270,7 +270,9 @@ func helmTenant(t *T) {
 	assert.Equal(t, "72h", field(lease, "spec.expireAfter"), "after the rollback")
 	assert.Equal(t, "ios", lease.GetLabels()["team"])
 	assert.Contains(t, lease.GetFinalizers(), "macrack.io/floor")
-	step("uninstall", helm("uninstall", "builds"))
+	out := helm("uninstall", "builds")
+	assert.Zero(t, out.code, "uninstall: %s", out)
+	assert.Contains(t, out.String(), "rule 3 (24 hours at least)", "uninstall says that the lease stays until its floor")
 	assert.NoError(t, t.eventually(func() error {
 		lease, err := t.dynamic(tenant).Resource(leaseResource).Namespace(namespace).Get(t, "builds", metav1Get)
 		if err == nil && field(lease, "status.phase") != "Held" {
