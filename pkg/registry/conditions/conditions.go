@@ -8,6 +8,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"macrack.io/macrack/pkg/apis/rack/validation"
 	"macrack.io/macrack/pkg/registry/strategies"
@@ -32,19 +33,26 @@ type Summary struct {
 
 // Set sets Ready to what the summary says, and of Reconciling and Stalled the one that it names; the other is removed.
 func (s Summary) Set(conditions *[]metav1.Condition, now time.Time) {
-	set := func(name string, status metav1.ConditionStatus) {
-		meta.SetStatusCondition(conditions, metav1.Condition{
-			Type: name, Status: status, Reason: s.Reason, Message: s.Message, LastTransitionTime: metav1.NewTime(now),
-		})
-	}
-	set(Ready, s.Ready)
+	Set(conditions, now, Ready, s.Ready, s.Reason, s.Message)
 	for _, name := range []string{Reconciling, Stalled} {
 		if name == s.Abnormal {
-			set(name, metav1.ConditionTrue)
+			Set(conditions, now, name, metav1.ConditionTrue, s.Reason, s.Message)
 		} else {
 			meta.RemoveStatusCondition(conditions, name)
 		}
 	}
+}
+
+// Set sets the condition of a type. Its time of transition is now if its status changes.
+func Set(conditions *[]metav1.Condition, now time.Time, name string, status metav1.ConditionStatus, reason, message string) {
+	meta.SetStatusCondition(conditions, metav1.Condition{
+		Type: name, Status: status, Reason: reason, Message: message, LastTransitionTime: metav1.NewTime(now),
+	})
+}
+
+// Get returns the condition of a type; the zero value if there is none.
+func Get(conditions []metav1.Condition, name string) metav1.Condition {
+	return ptr.Deref(meta.FindStatusCondition(conditions, name), metav1.Condition{})
 }
 
 // Fit cuts the longest messages so that the conditions are as small as validation asks.

@@ -4,9 +4,7 @@ import (
 	"cmp"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/ptr"
 
 	"macrack.io/macrack/pkg/apis/instance"
 	"macrack.io/macrack/pkg/apis/rack"
@@ -31,7 +29,7 @@ var lasting = map[string]bool{
 // summarize returns whether the virtual machine of an instance runs and answers, and if not, whether that changes by itself.
 func summarize(i *instance.MacOSInstance) conditions.Summary {
 	condition := func(name string) metav1.Condition {
-		return ptr.Deref(meta.FindStatusCondition(i.Status.Conditions, name), metav1.Condition{})
+		return conditions.Get(i.Status.Conditions, name)
 	}
 	image, guest, mac := condition(instance.MacOSInstanceImageReady), condition(instance.MacOSInstanceGuestReady), condition(instance.MacOSInstanceMacReady)
 	offline := mac.Status == metav1.ConditionFalse && mac.Reason == rack.ReasonMacOffline

@@ -14,16 +14,11 @@ import (
 // rest of it. What they write depends on nothing of the spec that can change.
 func deriveConditions(node *rack.MacNode, now time.Time) {
 	list := &node.Status.Conditions
-	set := func(name string, status metav1.ConditionStatus, reason, message string) {
-		meta.SetStatusCondition(list, metav1.Condition{
-			Type: name, Status: status, Reason: reason, Message: message, LastTransitionTime: metav1.NewTime(now),
-		})
-	}
 	if meta.FindStatusCondition(*list, rack.MacNodeReady) == nil {
-		set(rack.MacNodeReady, metav1.ConditionUnknown, "NeverSeen", "the agent of the Mac has not sent a heartbeat yet")
+		conditions.Set(list, now, rack.MacNodeReady, metav1.ConditionUnknown, "NeverSeen", "the agent of the Mac has not sent a heartbeat yet")
 	}
 	if q := node.Status.Quarantine; q != nil {
-		set(rack.MacNodeStalled, metav1.ConditionTrue, "Quarantined", q.Reason+": "+q.Message)
+		conditions.Set(list, now, rack.MacNodeStalled, metav1.ConditionTrue, "Quarantined", q.Reason+": "+q.Message)
 	} else {
 		meta.RemoveStatusCondition(list, rack.MacNodeStalled)
 	}

@@ -7,7 +7,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/ptr"
 
 	"macrack.io/macrack/pkg/apis/rack"
 	"macrack.io/macrack/pkg/registry/conditions"
@@ -18,9 +17,7 @@ import (
 func deriveConditions(lease *rack.MacNodeLease, now time.Time) {
 	list := &lease.Status.Conditions
 	set := func(name string, status metav1.ConditionStatus, reason, message string) {
-		meta.SetStatusCondition(list, metav1.Condition{
-			Type: name, Status: status, Reason: reason, Message: message, LastTransitionTime: metav1.NewTime(now),
-		})
+		conditions.Set(list, now, name, status, reason, message)
 	}
 	serial, floor := lease.Status.SerialNumber, timeOf(lease.Status.EarliestReleaseAt).UTC().Format(time.RFC3339)
 	switch lease.Status.Phase {
@@ -44,7 +41,7 @@ func deriveConditions(lease *rack.MacNodeLease, now time.Time) {
 // summarize returns whether instances can run on the Mac of a lease, and if not, whether that changes by itself.
 func summarize(lease *rack.MacNodeLease) conditions.Summary {
 	condition := func(name string) metav1.Condition {
-		return ptr.Deref(meta.FindStatusCondition(lease.Status.Conditions, name), metav1.Condition{})
+		return conditions.Get(lease.Status.Conditions, name)
 	}
 	bound, mac, released := condition(rack.MacNodeLeaseConditionBound), condition(rack.MacNodeLeaseConditionMacReady), condition(rack.MacNodeLeaseConditionReleased)
 	s := conditions.Summary{Ready: metav1.ConditionFalse, Abnormal: conditions.Reconciling}
