@@ -26,7 +26,6 @@ import (
 	"macrack.io/macrack/pkg/agent/node"
 	"macrack.io/macrack/pkg/agent/slots"
 	"macrack.io/macrack/pkg/apiclient"
-	"macrack.io/macrack/pkg/clientconfig"
 	"macrack.io/macrack/pkg/generated/clientset/versioned"
 	"macrack.io/macrack/pkg/version"
 	"macrack.io/macrack/pkg/vm/contract"
@@ -209,7 +208,7 @@ func (o *options) run(ctx context.Context) error {
 			return err
 		}
 	}
-	client = clientconfig.Protobuf(client)
+	client = apiclient.Protobuf(client)
 	client = apiclient.BoundRequests(client, apiclient.RequestTimeout)
 	if config.Kube, err = kubernetes.NewForConfig(client); err != nil {
 		return err

@@ -24,8 +24,8 @@ import (
 
 	"macrack.io/macrack/pkg/agent/host"
 	"macrack.io/macrack/pkg/agent/identity"
+	"macrack.io/macrack/pkg/apiclient"
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
-	"macrack.io/macrack/pkg/clientconfig"
 	"macrack.io/macrack/pkg/generated/clientset/versioned"
 )
 
@@ -154,7 +154,7 @@ func (o *joinOptions) run(ctx context.Context) error {
 	fmt.Fprintf(o.out, "%s is the cluster that the token is of. Asking for the certificate of %s.\n", o.server, o.nodeName)
 	asToken := rest.CopyConfig(server)
 	asToken.BearerToken = token.Bearer()
-	client, err := kubernetes.NewForConfig(clientconfig.Protobuf(asToken))
+	client, err := kubernetes.NewForConfig(apiclient.Protobuf(asToken))
 	if err != nil {
 		return err
 	}
@@ -222,7 +222,7 @@ func ownMacNode(ctx context.Context, kubeconfig, name string) (*rackv1alpha1.Mac
 	if err != nil {
 		return nil, err
 	}
-	client, err := versioned.NewForConfig(clientconfig.Protobuf(config))
+	client, err := versioned.NewForConfig(apiclient.Protobuf(config))
 	if err != nil {
 		return nil, err
 	}

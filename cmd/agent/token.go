@@ -17,8 +17,8 @@ import (
 	"k8s.io/utils/clock"
 
 	"macrack.io/macrack/pkg/agent/identity"
+	"macrack.io/macrack/pkg/apiclient"
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
-	"macrack.io/macrack/pkg/clientconfig"
 	"macrack.io/macrack/pkg/generated/clientset/versioned"
 )
 
@@ -72,7 +72,7 @@ func (o *tokenOptions) create(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	config = clientconfig.Protobuf(config)
+	config = apiclient.Protobuf(config)
 	kube, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return err

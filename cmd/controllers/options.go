@@ -16,7 +16,6 @@ import (
 	componentbaseoptions "k8s.io/component-base/config/options"
 
 	"macrack.io/macrack/pkg/apiclient"
-	"macrack.io/macrack/pkg/clientconfig"
 	"macrack.io/macrack/pkg/controllers"
 )
 
@@ -110,7 +109,7 @@ func (o *options) config(kubeconfig string) (*rest.Config, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading the kubeconfig %q: %w", kubeconfig, err)
 	}
-	config = clientconfig.Protobuf(config)
+	config = apiclient.Protobuf(config)
 	config.QPS, config.Burst = o.qps, o.burst
 	return rest.AddUserAgent(apiclient.BoundRequests(config, apiclient.RequestTimeout), controllers.Name), nil
 }

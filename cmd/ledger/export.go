@@ -12,9 +12,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"macrack.io/macrack/pkg/apiclient"
 	"macrack.io/macrack/pkg/apis/rack"
 	"macrack.io/macrack/pkg/apis/rack/v1alpha1"
-	"macrack.io/macrack/pkg/clientconfig"
 	"macrack.io/macrack/pkg/generated/clientset/versioned"
 	"macrack.io/macrack/pkg/ledger"
 )
@@ -63,7 +63,7 @@ func (o *exportOptions) lister() (lister, error) {
 	if err != nil {
 		return nil, err
 	}
-	client, err := versioned.NewForConfig(clientconfig.Protobuf(config))
+	client, err := versioned.NewForConfig(apiclient.Protobuf(config))
 	if err != nil {
 		return nil, err
 	}

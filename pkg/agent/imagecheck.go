@@ -15,6 +15,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"macrack.io/macrack/pkg/agent/images"
+	"macrack.io/macrack/pkg/apiclient"
 	imagev1alpha1 "macrack.io/macrack/pkg/apis/image/v1alpha1"
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
 	"macrack.io/macrack/pkg/images/verify"
@@ -94,7 +95,7 @@ func (a *Agent) verifyImage(ctx context.Context, image *imagev1alpha1.MacOSImage
 	err := a.config.Images.Check(ctx, source(image, tenant), images.Needs{Credentials: a.credentials(image)})
 	found := rackv1alpha1.ImageCheck{Name: image.Name, ObservedGeneration: image.Generation, Reason: verify.Reason(err)}
 	if err != nil {
-		found.Message = cut(err.Error())
+		found.Message = apiclient.Message(err.Error())
 	}
 	if a.checks.add(found, a.config.Clock.Now()) {
 		a.queue.Add(key{kind: macNodeKey})

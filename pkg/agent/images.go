@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -16,6 +15,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"macrack.io/macrack/pkg/agent/images"
+	"macrack.io/macrack/pkg/apiclient"
 	imagev1alpha1 "macrack.io/macrack/pkg/apis/image/v1alpha1"
 	instancev1alpha1 "macrack.io/macrack/pkg/apis/instance/v1alpha1"
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
@@ -28,8 +28,6 @@ const (
 	progressInterval = 5 * time.Second
 	// imagesInterval is how often the images on the disk are looked at.
 	imagesInterval = 10 * time.Second
-	// maxMessage is how many bytes a message that comes from elsewhere has at most.
-	maxMessage = 1024
 )
 
 // Reasons of the condition ImageReady.
@@ -153,7 +151,7 @@ func (a *Agent) showPullError(ctx context.Context, instance *instancev1alpha1.Ma
 	case ociclient.IsNotFound(err):
 		reason = reasonNotFound
 	}
-	message := cut(fmt.Sprintf("Image %s could not be fetched: %v", image.Name, err))
+	message := apiclient.Message(fmt.Sprintf("Image %s could not be fetched: %v", image.Name, err))
 	before := meta.FindStatusCondition(instance.Status.Conditions, instancev1alpha1.MacOSInstanceImageReady)
 	if before == nil || before.Reason != reason || before.Message != message {
 		a.event(instanceRef(instance), corev1.EventTypeWarning, reason, message)
@@ -162,15 +160,6 @@ func (a *Agent) showPullError(ctx context.Context, instance *instancev1alpha1.Ma
 		s.Message = message
 		a.condition(s, instance, instancev1alpha1.MacOSInstanceImageReady, metav1.ConditionFalse, reason, message)
 	})
-}
-
-// cut shortens a message that comes from elsewhere.
-func cut(message string) string {
-	message = strings.ToValidUTF8(message, "?")
-	if len(message) <= maxMessage {
-		return message
-	}
-	return strings.ToValidUTF8(message[:maxMessage-len("...")], "") + "..."
 }
 
 func (a *Agent) isCached(image *imagev1alpha1.MacOSImage) bool {
@@ -247,7 +236,7 @@ func macNodeRef(macNode *rackv1alpha1.MacNode) *corev1.ObjectReference {
 }
 
 func (a *Agent) event(on *corev1.ObjectReference, eventType, reason, message string) {
-	a.recorder.Event(on, eventType, reason, cut(message))
+	a.recorder.Event(on, eventType, reason, apiclient.Message(message))
 }
 
 // imageEvents returns what makes Kubernetes' events of the store's: of a pull on the

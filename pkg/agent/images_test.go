@@ -22,6 +22,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"macrack.io/macrack/pkg/agent/images"
+	"macrack.io/macrack/pkg/apiclient"
 	configv1alpha1 "macrack.io/macrack/pkg/apis/config/v1alpha1"
 	imagev1alpha1 "macrack.io/macrack/pkg/apis/image/v1alpha1"
 	instancev1alpha1 "macrack.io/macrack/pkg/apis/instance/v1alpha1"
@@ -171,7 +172,7 @@ func TestWhyAnImageIsMissing(t *testing.T) {
 			condition := r.imageReady("one")
 			assert.Equal(t, metav1.ConditionFalse, condition.Status)
 			assert.Contains(t, condition.Message, "Image macos-26 could not be fetched: "+tc.err.Error()[:20])
-			assert.LessOrEqual(t, len(condition.Message), maxMessage)
+			assert.LessOrEqual(t, len(condition.Message), apiclient.MaxMessage)
 			r.waitEvent("MacOSInstance", "one", tc.reason+": Image macos-26 could not be fetched")
 			s.fate <- nil // it is tried again
 			r.waitPhase("one", instancev1alpha1.MacOSInstanceRunning)

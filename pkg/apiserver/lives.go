@@ -13,8 +13,8 @@ import (
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/client-go/kubernetes"
 
+	"macrack.io/macrack/pkg/apiclient"
 	"macrack.io/macrack/pkg/apis/rack/v1alpha1"
-	"macrack.io/macrack/pkg/clientconfig"
 	"macrack.io/macrack/pkg/registry/rack/auditrecord"
 	"macrack.io/macrack/pkg/registry/tenancy"
 )
@@ -63,7 +63,7 @@ func (c *Config) namespaces() (tenancy.Namespaces, error) {
 	if c.Generic.SharedInformerFactory == nil || c.Generic.ClientConfig == nil {
 		return nil, nil
 	}
-	client, err := kubernetes.NewForConfig(clientconfig.Protobuf(c.Generic.ClientConfig))
+	client, err := kubernetes.NewForConfig(apiclient.Protobuf(c.Generic.ClientConfig))
 	if err != nil {
 		return nil, fmt.Errorf("cannot make a client of the cluster: %w", err)
 	}

@@ -28,7 +28,7 @@ import (
 
 	"macrack.io/macrack/pkg/agent/disk"
 	"macrack.io/macrack/pkg/agent/identity"
-	"macrack.io/macrack/pkg/clientconfig"
+	"macrack.io/macrack/pkg/apiclient"
 	"macrack.io/macrack/pkg/generated/clientset/versioned"
 	"macrack.io/macrack/pkg/vm/contract"
 )
@@ -268,7 +268,7 @@ func (k *Kubeconfig) Mac(ctx context.Context, node string) (Mac, error) {
 	if err := k.skew(ctx, config, &mac); err != nil {
 		return mac, err
 	}
-	client, err := versioned.NewForConfig(clientconfig.Protobuf(config))
+	client, err := versioned.NewForConfig(apiclient.Protobuf(config))
 	if err != nil {
 		return mac, err
 	}
@@ -310,7 +310,7 @@ func (k *Kubeconfig) Registries(ctx context.Context) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	client, err := versioned.NewForConfig(clientconfig.Protobuf(config))
+	client, err := versioned.NewForConfig(apiclient.Protobuf(config))
 	if err != nil {
 		return nil, err
 	}

@@ -22,7 +22,7 @@ import (
 	"k8s.io/client-go/util/certificate"
 	"k8s.io/klog/v2"
 
-	"macrack.io/macrack/pkg/clientconfig"
+	"macrack.io/macrack/pkg/apiclient"
 	"macrack.io/macrack/pkg/vm/contract"
 )
 
@@ -124,7 +124,7 @@ func (o *Options) renewalClient(store *Store, asNode *rest.Config, current *tls.
 	if current == nil && !store.reread(o.NodeName) {
 		return o.bootstrapClient()
 	}
-	return kubernetes.NewForConfig(clientconfig.Protobuf(asNode))
+	return kubernetes.NewForConfig(apiclient.Protobuf(asNode))
 }
 
 func (o *Options) bootstrapClient() (kubernetes.Interface, error) {
@@ -135,7 +135,7 @@ func (o *Options) bootstrapClient() (kubernetes.Interface, error) {
 	if err != nil {
 		return nil, err
 	}
-	return kubernetes.NewForConfig(clientconfig.Protobuf(config))
+	return kubernetes.NewForConfig(apiclient.Protobuf(config))
 }
 
 // server returns the cluster's address and CA, without credentials: from the

@@ -199,7 +199,7 @@ func orOfMacs(found finding, image *imagev1alpha1.MacOSImage, macs []*rackv1alph
 	case !slices.Contains(permanent, settled.reason): // of another version of the agent
 		return found
 	}
-	return finding{settled.reason, cut(fmt.Sprintf("Mac %s: %s", by, settled.message))}
+	return finding{settled.reason, apiclient.Message(fmt.Sprintf("Mac %s: %s", by, settled.message))}
 }
 
 var permanent = []string{imagev1alpha1.ReasonManifestUnknown, imagev1alpha1.ReasonMalformed, imagev1alpha1.ReasonIncomplete, imagev1alpha1.ReasonDiskTooLarge}

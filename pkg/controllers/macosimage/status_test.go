@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	testingclock "k8s.io/utils/clock/testing"
 
+	"macrack.io/macrack/pkg/apiclient"
 	imagev1alpha1 "macrack.io/macrack/pkg/apis/image/v1alpha1"
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
 	"macrack.io/macrack/pkg/images/ociclient"
@@ -140,7 +141,7 @@ func TestReady(t *testing.T) {
 			assert.Equal(t, tt.reason, c.Reason)
 			assert.Contains(t, c.Message, tt.message)
 			assert.Equal(t, c.Message, f.image.Status.Message)
-			assert.LessOrEqual(t, len(c.Message), maxMessage)
+			assert.LessOrEqual(t, len(c.Message), apiclient.MaxMessage)
 			if tt.phase == imagev1alpha1.MacOSImageReady {
 				assert.Equal(t, tt.digest, f.image.Status.Digest)
 			} else {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"strings"
 	"sync"
 	"time"
 
@@ -13,6 +12,7 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
+	"macrack.io/macrack/pkg/apiclient"
 	imagev1alpha1 "macrack.io/macrack/pkg/apis/image/v1alpha1"
 	"macrack.io/macrack/pkg/images/ociclient"
 	"macrack.io/macrack/pkg/images/verify"
@@ -28,8 +28,6 @@ const (
 	maxRetry = 5 * time.Minute
 	// unknownRetry is the wait before an image is verified again whose manifest was unknown: it may be pushed yet.
 	unknownRetry = 10 * time.Minute
-
-	maxMessage = 1024
 )
 
 // A finding is the result of a verification: the reason and the message of the condition Ready.
@@ -109,7 +107,7 @@ func (v *verifications) run(ctx context.Context, name string, spec *imagev1alpha
 	current.running = false
 	current.found = finding{reason: verify.Reason(err)}
 	if err != nil {
-		current.found.message = cut(err.Error())
+		current.found.message = apiclient.Message(err.Error())
 	}
 	current.next = v.next(current)
 	v.mu.Unlock()
@@ -156,13 +154,4 @@ func verifyImage(ctx context.Context, spec *imagev1alpha1.MacOSImageSpec, getSec
 		return &verify.ReasonError{Reason: imagev1alpha1.ReasonMalformed, Err: err}
 	}
 	return verify.Image(ctx, client, spec)
-}
-
-// cut makes of a message that comes from elsewhere one that a status takes.
-func cut(message string) string {
-	message = strings.ToValidUTF8(message, "?")
-	if len(message) <= maxMessage {
-		return message
-	}
-	return strings.ToValidUTF8(message[:maxMessage-len("...")], "") + "..."
 }

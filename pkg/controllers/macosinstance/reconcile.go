@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
+	"macrack.io/macrack/pkg/apiclient"
 	imagev1alpha1 "macrack.io/macrack/pkg/apis/image/v1alpha1"
 	instancev1alpha1 "macrack.io/macrack/pkg/apis/instance/v1alpha1"
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
@@ -46,9 +47,6 @@ const (
 
 const (
 	messageStopped = "stopped before it had started"
-
-	// maxMessage is how many bytes a message has at most.
-	maxMessage = 1024
 )
 
 type reconciler struct {
@@ -409,7 +407,7 @@ func (r *reconciler) show(ctx context.Context, before *instancev1alpha1.MacOSIns
 
 // showAs is show, and notes the name of the placeholder pod.
 func (r *reconciler) showAs(ctx context.Context, before *instancev1alpha1.MacOSInstance, podName, reason, message string) (*instancev1alpha1.MacOSInstance, error) {
-	message = cut(message)
+	message = apiclient.Message(message)
 	instance := before.DeepCopy()
 	instance.Status.PodName = podName
 	condition := metav1.Condition{
@@ -435,15 +433,6 @@ func (r *reconciler) showAs(ctx context.Context, before *instancev1alpha1.MacOSI
 		return before, nil
 	}
 	return r.updateState(ctx, before, instance)
-}
-
-// cut shortens a message that comes from elsewhere to what a status may hold.
-func cut(message string) string {
-	message = strings.ToValidUTF8(message, "?")
-	if len(message) <= maxMessage {
-		return message
-	}
-	return strings.ToValidUTF8(message[:maxMessage-len("...")], "") + "..."
 }
 
 func removeFinalizer(obj metav1.Object, finalizer string) bool {

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 
+	"macrack.io/macrack/pkg/apiclient"
 	imagev1alpha1 "macrack.io/macrack/pkg/apis/image/v1alpha1"
 	instancev1alpha1 "macrack.io/macrack/pkg/apis/instance/v1alpha1"
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
@@ -555,11 +556,11 @@ func orNotFound[T any](object *T, notFound error) (*T, error) {
 }
 
 func TestCut(t *testing.T) {
-	assert.Equal(t, "short", cut("short"))
-	long := cut(strings.Repeat("é", 1000))
+	assert.Equal(t, "short", apiclient.Message("short"))
+	long := apiclient.Message(strings.Repeat("é", 1000))
 	assert.LessOrEqual(t, len(long), 1024)
 	assert.True(t, strings.HasSuffix(long, "é..."))
-	assert.Equal(t, "a?b", cut("a\xffb"))
+	assert.Equal(t, "a?b", apiclient.Message("a\xffb"))
 }
 
 func TestDescribe(t *testing.T) {

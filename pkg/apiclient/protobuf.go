@@ -1,5 +1,4 @@
-// Package clientconfig configures the clients of all programs alike.
-package clientconfig
+package apiclient
 
 import "k8s.io/client-go/rest"
 
