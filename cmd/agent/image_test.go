@@ -195,11 +195,7 @@ func TestImagePushAsksTheAPIServer(t *testing.T) {
 				}
 			}))
 			defer api.Close()
-			kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
-			require.NoError(t, clientcmd.WriteToFile(clientcmdapi.Config{
-				Clusters: map[string]*clientcmdapi.Cluster{"rack": {Server: api.URL}}, CurrentContext: "admin",
-				Contexts: map[string]*clientcmdapi.Context{"admin": {Cluster: "rack"}},
-			}, kubeconfig))
+			kubeconfig := kubeconfigOf(t, api.URL)
 			pushes.Store(0)
 			args := append([]string{"push", "--disk", disk, "--aux", aux, "--hardware-model", "bW9kZWw=", "--macos", "26.1", "--guest-agent", "0.1.0", "--kubeconfig", kubeconfig}, tt.flags...)
 			_, err := run(t, append(args, reference)...)
@@ -214,14 +210,10 @@ func TestImagePushAsksTheAPIServer(t *testing.T) {
 		})
 	}
 
-	// A cluster that nobody has named is asked, but need not know MacRack.
+	// The default cluster is also asked, but does not have to serve MacRack.
 	api := httptest.NewServer(http.NotFoundHandler())
 	defer api.Close()
-	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
-	require.NoError(t, clientcmd.WriteToFile(clientcmdapi.Config{
-		Clusters: map[string]*clientcmdapi.Cluster{"rack": {Server: api.URL}}, CurrentContext: "admin",
-		Contexts: map[string]*clientcmdapi.Context{"admin": {Cluster: "rack"}},
-	}, kubeconfig))
+	kubeconfig := kubeconfigOf(t, api.URL)
 	t.Setenv("KUBECONFIG", kubeconfig)
 	_, err := run(t, "push", "--disk", disk, "--aux", aux, "--hardware-model", "bW9kZWw=", "--macos", "26.1", "--guest-agent", "0.1.0", reference)
 	assert.NoError(t, err)
@@ -237,4 +229,15 @@ func TestNameOf(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, want, nameOf(parsed))
 	}
+}
+
+// kubeconfigOf returns a kubeconfig for the API server at a URL.
+func kubeconfigOf(t *testing.T, server string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "kubeconfig")
+	require.NoError(t, clientcmd.WriteToFile(clientcmdapi.Config{
+		Clusters: map[string]*clientcmdapi.Cluster{"rack": {Server: server}}, CurrentContext: "admin",
+		Contexts: map[string]*clientcmdapi.Context{"admin": {Cluster: "rack"}},
+	}, path))
+	return path
 }

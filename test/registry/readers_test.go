@@ -95,15 +95,8 @@ func TestRandomObjectsAreReadByAll(t *testing.T) {
 		url := f.servers[0].URL("/apis/%s/%s", kind.version, kind.resource)
 		for _, accept := range []string{"application/json", "application/yaml", runtime.ContentTypeProtobuf,
 			"application/json;as=Table;v=v1;g=meta.k8s.io", "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"} {
-			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
-			require.NoError(t, err)
-			req.Header.Set("Accept", accept)
-			resp, err := f.servers[0].HTTPClient(t, "admin", "system:masters").Do(req)
-			require.NoError(t, err)
-			body, err := io.ReadAll(resp.Body)
-			resp.Body.Close()
-			require.NoError(t, err)
-			assert.Equal(t, http.StatusOK, resp.StatusCode, "%s as %s: %.1000s", kind.resource, accept, body)
+			code, body := f.getAs(t, url, accept)
+			assert.Equal(t, http.StatusOK, code, "%s as %s: %.1000s", kind.resource, accept, body)
 		}
 		for _, contentType := range []string{runtime.ContentTypeJSON, runtime.ContentTypeProtobuf} {
 			config := rest.CopyConfig(f.servers[0].Config("admin", "system:masters"))
@@ -118,4 +111,18 @@ func TestRandomObjectsAreReadByAll(t *testing.T) {
 			}
 		}
 	}
+}
+
+// getAs returns the status code and the body of the first server's answer to an administrator who accepts one media type.
+func (f *fleet) getAs(t *testing.T, url, accept string) (code int, body []byte) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+	require.NoError(t, err)
+	req.Header.Set("Accept", accept)
+	resp, err := f.servers[0].HTTPClient(t, "admin", "system:masters").Do(req)
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	body, err = io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	return resp.StatusCode, body
 }

@@ -3,7 +3,6 @@ package registry
 import (
 	"context"
 
-	"io"
 	"math"
 	"net/http"
 	"testing"
@@ -175,15 +174,8 @@ func TestPoisonInEtcdBlindsNoReader(t *testing.T) {
 	}
 	for _, accept := range []string{"application/json", "application/yaml", runtime.ContentTypeProtobuf, "application/json;as=Table;v=v1;g=meta.k8s.io"} {
 		for _, path := range []string{"/apis/instance.macrack.io/v1alpha1/macosinstances", "/apis/rack.macrack.io/v1alpha1/macnodeleases", "/apis/rack.macrack.io/v1alpha1/macnodes"} {
-			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, f.servers[0].URL("%s", path), nil)
-			require.NoError(t, err)
-			req.Header.Set("Accept", accept)
-			resp, err := f.servers[0].HTTPClient(t, "admin", "system:masters").Do(req)
-			require.NoError(t, err)
-			body, err := io.ReadAll(resp.Body)
-			resp.Body.Close()
-			require.NoError(t, err)
-			assert.Equal(t, http.StatusOK, resp.StatusCode, "%s of %s: %s", accept, path, body)
+			code, body := f.getAs(t, f.servers[0].URL("%s", path), accept)
+			assert.Equal(t, http.StatusOK, code, "%s of %s: %s", accept, path, body)
 		}
 	}
 
