@@ -21,7 +21,7 @@ import (
 	"macrack.io/macrack/pkg/images/ociclient"
 )
 
-// checkedStore is a store whose registry says what the test says.
+// checkedStore is a store whose registry answers as the test sets.
 type checkedStore struct {
 	images.Store
 	mu      sync.Mutex
@@ -96,7 +96,7 @@ func TestImagesThatAwaitAMac(t *testing.T) {
 	assert.Equal(t, []string{"provider", "refused", "unknown"}, names)
 }
 
-// The Mac that runs an instance verifies its image first, if nobody else could, and reports it.
+// An image that the controllers cannot verify is verified and reported by the Mac that runs an instance of it.
 func TestAnInstanceVerifiesItsImage(t *testing.T) {
 	store := &checkedStore{results: map[string]error{"macos-26": errors.New("no auxiliary storage")}}
 	r := newRack(t, func(r *rack) {

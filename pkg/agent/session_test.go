@@ -246,7 +246,7 @@ func TestGuestWithoutCommands(t *testing.T) {
 	require.ErrorIs(t, r.agent.Exec(ctx, tenant, "pod-a", "vm", []string{"true"}, &streams{}), guest.ErrSilent)
 }
 
-// skipping is a clock on which every wait is over at once.
+// skipping is a clock on which every wait ends at once.
 type skipping struct{ *clocktesting.FakeClock }
 
 func (c skipping) After(d time.Duration) <-chan time.Time {

@@ -34,8 +34,8 @@ func StatusPatch[T any, P Object[T]](before, after P) ([]byte, error) {
 	return json.Marshal(patch)
 }
 
-// replaceStructs makes a patch replace the structs of a status that it changes as a whole: half of one writer's report and
-// half of another's is nobody's.
+// replaceStructs makes a patch replace each struct of a status that it changes as a whole, because a mix of two writers'
+// reports is true of neither.
 func replaceStructs(patch map[string]any, before, after any) error {
 	changed, _ := patch["status"].(map[string]any)
 	was, err := statusOf(before)

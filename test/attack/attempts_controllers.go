@@ -10,7 +10,7 @@ import (
 
 const controllersShape = "controllers create only placeholder pods"
 
-// stolenControllers is what somebody tries with the credentials of macrack-controllers: to run pods of their own, to get at the Secrets and
+// stolenControllers are the attempts with stolen credentials of macrack-controllers: to run pods of their own, to get at the Secrets and
 // tokens of others, and to do what the controllers never do.
 func (w *world) stolenControllers() []attempt {
 	const family, who = "controllers", "controllers"

@@ -107,7 +107,7 @@ func serverSideTwice(t *T, k *kind) {
 	assert.Equal(t, before.GetResourceVersion(), after.GetResourceVersion(), "resourceVersion; what changed: %s", changes(before, after))
 }
 
-// quiet waits until nobody writes the object by himself.
+// quiet waits until the server's own clients no longer write to the object.
 func (k *kind) quiet(t *T, name string) {
 	last, since := "", time.Now()
 	require.NoError(t, t.eventually(func() error {

@@ -128,7 +128,7 @@ var attempts = []attempt{
 	{"instance/deletecollection", when(1, func(v view) bool { return len(v.instances) > 0 }), deleteInstances},
 	{"instance/unfinalize", when(1, func(v view) bool { return len(v.live) > 0 }), unfinalize},
 
-	// Whoever writes metadata keeps nobody from anything.
+	// Writes of metadata keep no other request from being served.
 	{"instance/annotate", when(6, func(v view) bool { return len(v.live) > 0 }), annotateInstance},
 	{"lease/annotate", when(6, leased), annotateLease},
 

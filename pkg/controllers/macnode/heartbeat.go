@@ -134,7 +134,7 @@ func (r *reconciler) reconcile(ctx context.Context, name string) (time.Time, err
 	return time.Time{}, r.write(ctx, mac, metav1.ConditionFalse, ReasonHeartbeatMissing, message)
 }
 
-// wasSeen says whether the agent of the Mac was ever heard of: until then the condition Ready is Unknown, or absent.
+// wasSeen reports whether the agent of the Mac has ever sent a heartbeat. Until then the condition Ready is Unknown, or absent.
 func wasSeen(mac *rackv1alpha1.MacNode) bool {
 	ready := meta.FindStatusCondition(mac.Status.Conditions, rackv1alpha1.MacNodeReady)
 	return ready != nil && ready.Status != metav1.ConditionUnknown

@@ -28,7 +28,7 @@ func (r *reconciler) tellOfMac(ctx context.Context, instance *instancev1alpha1.M
 	return true, ignoreNotFound(err)
 }
 
-// healthChanged says whether the instances on a Mac have something new to tell of it, or may be evicted now or no longer.
+// healthChanged reports whether the condition MacReady of the instances on a Mac changes, or whether they may be evicted.
 func healthChanged(before, after *rackv1alpha1.MacNode) bool {
 	if before == nil || after == nil {
 		return after != nil

@@ -18,7 +18,7 @@ import (
 	"macrack.io/macrack/pkg/rules"
 )
 
-// keep restores what the placeholder pod says of its instance, should somebody have changed it, and keeps it from
+// keep restores the metadata of the placeholder pod that names its instance, and keeps the pod from
 // being evicted unless its Mac is in maintenance. A pod that has lost its label is not in the cache.
 func (r *reconciler) keep(ctx context.Context, instance *instancev1alpha1.MacOSInstance, pod *corev1.Pod) error {
 	if err := r.keepBudget(ctx, instance); err != nil {
@@ -74,13 +74,13 @@ func mend(instance *instancev1alpha1.MacOSInstance, pod *corev1.Pod, maintenance
 	}})
 }
 
-// inMaintenance says whether the instance's Mac is in maintenance, and its virtual machines may be evicted.
+// inMaintenance reports whether the instance's Mac is in maintenance, so that its virtual machines may be evicted.
 func (r *reconciler) inMaintenance(instance *instancev1alpha1.MacOSInstance) bool {
 	mac, err := r.getMac(instance.Status.NodeName)
 	return err == nil && mac.Spec.Maintenance
 }
 
-// budgetName returns the name of the PodDisruptionBudget of instance, which nobody can take before there is the instance.
+// budgetName returns the name of the PodDisruptionBudget of instance. It follows from the UID, so it cannot be taken in advance.
 func budgetName(instance *instancev1alpha1.MacOSInstance) string {
 	return withSuffix(instance.Name, podSuffix+"-"+hash(string(instance.UID)))
 }

@@ -49,7 +49,7 @@ type Kind struct {
 	Resource   schema.GroupResource
 	Singular   string
 	ShortNames []string
-	// Category is what kubectl gets the kind with, besides its names.
+	// Category is the group of kinds, such as macrack, in which kubectl gets the kind.
 	Category Category
 
 	New     func() runtime.Object

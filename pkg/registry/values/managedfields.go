@@ -9,7 +9,7 @@ import (
 )
 
 // What an object keeps of who wrote which of its fields. An object and its companions are written in one
-// transaction, which etcd bounds, and nobody's writes may be refused for what others have written.
+// transaction, which etcd bounds, and no write may be refused for what other managers have written.
 const (
 	maxManagers      = 64
 	maxManagedFields = 64 << 10 // bytes, as stored

@@ -579,7 +579,7 @@ func ended(i *instancev1alpha1.MacOSInstance) bool {
 	return i.Status.Phase == instancev1alpha1.MacOSInstanceStopped || i.Status.Phase == instancev1alpha1.MacOSInstanceFailed
 }
 
-// runs says whether an instance counts: from the grant of its start until its end.
+// runs reports whether an instance counts: from the grant of its start until its end.
 func runs(i *instancev1alpha1.MacOSInstance) bool {
 	return i != nil && i.Status.StartGrantedAt != nil && !ended(i)
 }

@@ -100,7 +100,7 @@ const MacOSImageReadyCondition = "Ready"
 const (
 	// ReasonVerified: the manifest is in the registry and describes an image that can be used.
 	ReasonVerified = "Verified"
-	// ReasonAsserted: somebody else than the controllers has made the image Ready.
+	// ReasonAsserted: another client than the controllers set the phase to Ready.
 	ReasonAsserted = "Asserted"
 	// ReasonVerifying: the image is being verified. Pending.
 	ReasonVerifying = "Verifying"
@@ -112,7 +112,7 @@ const (
 	ReasonPullSecretUnreadable = "PullSecretUnreadable"
 	// ReasonManifestUnknown: the repository has no manifest of this digest. Failed.
 	ReasonManifestUnknown = "ManifestUnknown"
-	// ReasonMalformed: what has this digest is not an image of macOS, or the reference is none. Failed.
+	// ReasonMalformed: the content of this digest is not an image of macOS, or the reference is invalid. Failed.
 	ReasonMalformed = "Malformed"
 	// ReasonIncomplete: the image lacks its auxiliary storage or its hardware model. Failed.
 	ReasonIncomplete = "Incomplete"
