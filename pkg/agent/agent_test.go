@@ -705,6 +705,10 @@ func TestVirtualMachineWithoutInstance(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := newRack(t)
 			lost := r.run("a")
+			// The agent's last write is newer than all that an API has that was restored to an earlier state.
+			written := lost.DeepCopy()
+			written.ResourceVersion = "1000000"
+			r.agent.written.Mutation(written)
 			r.loseInstance("a")
 			test.now(r, lost)
 			r.eventually(func() bool {
@@ -717,7 +721,14 @@ func TestVirtualMachineWithoutInstance(t *testing.T) {
 				m.Status.Quarantine = &rackv1alpha1.Quarantine{Reason: rackv1alpha1.ReasonUnknownInstance, Since: metav1.Now(), EndInstances: []string{"uid-b"}}
 			})
 
-			// Nothing new starts, also with an agent that has just started, and the virtual machine continues to run.
+			// Nothing new starts, also with an agent that has just started, and the virtual machine continues to run. Until the
+			// agent has looked up its instance, it does not report the slots as healthy.
+			r.onMacRack.prepend("patch", "macnodes", func(action clienttesting.Action) (bool, runtime.Object, error) {
+				if patch := string(action.(clienttesting.PatchAction).GetPatch()); strings.Contains(patch, "SlotsObtainable") {
+					assert.Equal(t, 0, r.running(), patch)
+				}
+				return false, nil, nil
+			})
 			r.restart()
 			b := newInstance("b")
 			r.create(b, newPod(b))

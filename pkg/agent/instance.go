@@ -72,16 +72,25 @@ func (a *Agent) reconcileInstance(ctx context.Context, name types.NamespacedName
 	return errors.Join(a.syncInstance(ctx, name, instance), a.syncMismatches(ctx, name, instance))
 }
 
-// getInstance returns an instance as it was seen, or as the agent has just written it.
+// getInstance returns an instance from the cache, or as the agent has just written it if the cache is behind.
 func (a *Agent) getInstance(name types.NamespacedName) (*instancev1alpha1.MacOSInstance, error) {
-	obj, exists, err := a.written.GetByKey(name.Namespace + "/" + name.Name)
+	cached, err := a.instances.MacOSInstances(name.Namespace).Get(name.Name)
 	if err != nil {
 		return nil, err
 	}
-	if !exists {
-		return nil, apierrors.NewNotFound(instancev1alpha1.Resource("macosinstances"), name.Name)
+	obj, exists, err := a.written.GetByKey(name.String())
+	if err != nil || !exists {
+		return cached, err
 	}
-	return obj.(*instancev1alpha1.MacOSInstance), nil
+	written := obj.(*instancev1alpha1.MacOSInstance)
+	if written.UID != cached.UID {
+		return cached, nil
+	}
+	if written != cached {
+		// The cache has no later event for the agent if the API was restored to an earlier state.
+		a.queue.AddAfter(key{instanceKey, name}, ownWrites)
+	}
+	return written, nil
 }
 
 // syncMismatches deals with the virtual machines that have the name of an instance and are not its own.

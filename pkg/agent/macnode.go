@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -22,6 +23,9 @@ import (
 // minimumFree is what a Mac's disk must have left to be healthy: less, and neither
 // a VM's writes nor macOS itself are safe.
 const minimumFree = 10 << 30
+
+// uncheckedPause is the time between looks at a virtual machine whose instance is not in the cache.
+const uncheckedPause = 200 * time.Millisecond
 
 // reconcileMacNode reports the Mac, and scrubs it when its lease ends. It writes
 // only what has changed.
@@ -87,7 +91,10 @@ func (a *Agent) recover(macNode *rackv1alpha1.MacNode, info host.Info) error {
 	switch {
 	case u.BootID != info.BootID, u.Quarantined && !quarantined:
 		klog.InfoS("Slots are trusted again", "reason", u.Reason, "rebooted", u.BootID != info.BootID)
-		return a.state.change(func(m *memory) { m.Unhealthy = nil })
+		if err := a.state.change(func(m *memory) { m.Unhealthy = nil }); err != nil {
+			return err
+		}
+		a.enqueueAll() // instances wait for it
 	case quarantined && !u.Quarantined:
 		return a.state.change(func(m *memory) { m.Unhealthy.Quarantined = true })
 	}
@@ -161,6 +168,11 @@ func (a *Agent) setSlotsHealthy(macNode *rackv1alpha1.MacNode, info host.Info) {
 	}
 	if info.SerialNumber != macNode.Spec.SerialNumber {
 		unhealthy(rackv1alpha1.ReasonSerialMismatch, fmt.Sprintf("the Mac's serial number is %s, the MacNode says %s", info.SerialNumber, macNode.Spec.SerialNumber))
+	}
+	if _, found := a.unchecked(); found && status == metav1.ConditionTrue {
+		// An agent that has just started does not vouch for a virtual machine whose instance it has not looked up.
+		a.queue.AddAfter(key{kind: macNodeKey}, uncheckedPause)
+		return
 	}
 	a.setCondition(macNode, rackv1alpha1.MacNodeSlotsHealthy, status, reason, message)
 }

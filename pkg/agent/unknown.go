@@ -68,7 +68,7 @@ func (a *Agent) forgetUnknown(slot slots.Status) {
 	delete(a.unknown, slot.Slot)
 	a.mu.Unlock()
 	if known {
-		a.queue.Add(key{kind: macNodeKey})
+		a.enqueueAll() // instances wait for it, and the MacNode may never have reported it
 	}
 }
 
@@ -93,7 +93,7 @@ func (a *Agent) unchecked() (slots.Status, bool) {
 			continue
 		}
 		instance, err := a.instances.MacOSInstances(slot.Spec.Namespace).Get(slot.Spec.Name)
-		if err != nil || string(instance.UID) != slot.UID() {
+		if err != nil || string(instance.UID) != slot.UID() || instance.Status.NodeName != a.config.NodeName {
 			return slot, true
 		}
 	}
