@@ -62,7 +62,7 @@ func newUninstallCommand() *cobra.Command {
 		Short: "Remove the agent, its keys and all it keeps from this Mac",
 		Long: `Uninstall removes the agent's jobs, its certificates and keys, the images, and what is left of virtual machines. It refuses while a lease
 has the Mac, or a virtual machine runs. With --force it goes on: the virtual machines are ended as by pulling the plug, their disks are
-removed, and the lease keeps the Mac, which is Offline, until an administrator ends that (docs/security.md, "When an agent never comes back").`,
+removed, and the lease keeps the Mac, which is Offline, until an administrator ends that (docs/runbooks.md, "Lost Mac").`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var err error

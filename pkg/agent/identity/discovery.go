@@ -168,7 +168,7 @@ func (d *Discovery) fetch(ctx context.Context, client *http.Client) (*corev1.Con
 	switch resp.StatusCode {
 	case http.StatusOK:
 	case http.StatusNotFound, http.StatusForbidden, http.StatusUnauthorized:
-		return nil, fmt.Errorf("%s does not show ConfigMap %s in namespace %s to strangers (%s): clusters made by kubeadm do; for others, docs/security.md says how to make it",
+		return nil, fmt.Errorf("%s does not show ConfigMap %s in namespace %s to strangers (%s): clusters made by kubeadm do; for others, see docs/certificates.md",
 			d.Server, bootstrapapi.ConfigMapClusterInfo, metav1.NamespacePublic, resp.Status)
 	default:
 		return nil, fmt.Errorf("%s answers %s: is it kube-apiserver, and ready?", d.Server, resp.Status)
