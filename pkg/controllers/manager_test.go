@@ -335,7 +335,7 @@ func TestALeaseFromBeginningToEnd(t *testing.T) {
 	at := metav1.NewTime(r.clock.Now())
 	r.changeLease("first", func(lease *rackv1alpha1.MacNodeLease) {
 		lease.Status.Phase, lease.Status.HeldAt, lease.DeletionTimestamp = rackv1alpha1.MacNodeLeaseHeld, &at, &at
-		lease.Status.Instances = []rackv1alpha1.LeaseSlot{{Name: "vm", UID: "uid-vm"}}
+		lease.Status.Instances = []rackv1alpha1.LeaseSlot{{Name: "vm", UID: "uid-vm", Stop: true}}
 	})
 	r.eventually("the instance is asked to stop", func() bool { return r.instance("vm").Status.StopRequest != nil })
 	assert.Equal(t, "LeaseHeld", r.instance("vm").Status.StopRequest.Reason)

@@ -106,6 +106,8 @@ type LeaseSlot struct {
 	Name      string
 	UID       types.UID
 	Resources MachineResources
+	// Stop is set at the hold of the lease: the instance must stop.
+	Stop bool
 }
 
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object

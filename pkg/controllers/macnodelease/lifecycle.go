@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -160,9 +161,10 @@ const deletionTries = 20
 func (l *lifecycle) stopWhatEnds(ctx context.Context, lease *rackv1alpha1.MacNodeLease) error {
 	switch lease.Status.Phase {
 	case rackv1alpha1.MacNodeLeaseHeld:
-		heldAt := lease.Status.HeldAt
 		return l.stopInstances(ctx, lease, StopReasonHeld, func(instance *instancev1alpha1.MacOSInstance) bool {
-			return heldAt == nil || !instance.CreationTimestamp.After(heldAt.Time)
+			return slices.ContainsFunc(lease.Status.Instances, func(slot rackv1alpha1.LeaseSlot) bool {
+				return slot.Stop && slot.UID == instance.UID
+			})
 		})
 	case rackv1alpha1.MacNodeLeaseReleasing:
 		return l.stopInstances(ctx, lease, StopReasonReleasing, func(*instancev1alpha1.MacOSInstance) bool { return true })

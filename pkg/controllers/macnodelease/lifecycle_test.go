@@ -44,17 +44,19 @@ func instancePhase(p instancev1alpha1.MacOSInstancePhase) func(*instancev1alpha1
 	return func(instance *instancev1alpha1.MacOSInstance) { instance.Status.Phase = p }
 }
 
+// slots gives a lease these instances.
+func slots(names ...string) func(*rackv1alpha1.MacNodeLease) {
+	return func(lease *rackv1alpha1.MacNodeLease) {
+		for _, name := range names {
+			lease.Status.Instances = append(lease.Status.Instances, rackv1alpha1.LeaseSlot{Name: name, UID: types.UID("uid-" + name)})
+		}
+	}
+}
+
 func TestLifecycle(t *testing.T) {
 	type change = func(*rackv1alpha1.MacNodeLease)
 	const day = 24 * time.Hour
 	lease := func(changes ...change) *rackv1alpha1.MacNodeLease { return aLease("a", -1000, changes...) }
-	slots := func(names ...string) change {
-		return func(lease *rackv1alpha1.MacNodeLease) {
-			for _, name := range names {
-				lease.Status.Instances = append(lease.Status.Instances, rackv1alpha1.LeaseSlot{Name: name})
-			}
-		}
-	}
 	leasePhase := func(p rackv1alpha1.MacNodeLeasePhase) change {
 		return func(lease *rackv1alpha1.MacNodeLease) { lease.Status.Phase = p }
 	}
@@ -156,24 +158,30 @@ func TestLifecycle(t *testing.T) {
 			calls: []string{"status Releasing 2026-07-25T12:00:00Z: Released=False: StoppingInstances: waits for instances to stop: vm"}},
 
 		{
-			name: "held: what existed is stopped, what came after is not", lease: lease(boundAt(2*time.Hour), heldAt(time.Hour), slots("before", "after")),
+			name: "held: what existed is stopped, what came after is not", lease: lease(boundAt(2*time.Hour), slots("before"), heldAt(time.Hour), slots("after")),
 			instances: []*instancev1alpha1.MacOSInstance{
-				anInstance("before", 90*time.Minute), anInstance("just", time.Hour), anInstance("after", 59*time.Minute),
+				anInstance("before", 0), anInstance("after", 90*time.Minute), anInstance("unlisted", 90*time.Minute),
+			},
+			calls: []string{"stop before LeaseHeld"},
+			due:   noon.Add(22 * time.Hour),
+		},
+		{
+			name: "held: what has ended or was asked is left alone", lease: lease(boundAt(2*time.Hour), slots("stopped", "failed", "asked", "earlier"), heldAt(time.Hour)),
+			instances: []*instancev1alpha1.MacOSInstance{
 				anInstance("stopped", 90*time.Minute, instancePhase(instancev1alpha1.MacOSInstanceStopped)),
 				anInstance("failed", 90*time.Minute, instancePhase(instancev1alpha1.MacOSInstanceFailed)),
 				anInstance("asked", 90*time.Minute, stopAsked),
 				anInstance("earlier", 90*time.Minute, ofEarlierLease),
 			},
-			calls: []string{"stop before LeaseHeld", "stop just LeaseHeld"},
-			due:   noon.Add(22 * time.Hour),
+			due: noon.Add(22 * time.Hour),
 		},
 		{
-			name: "held: an instance is gone", lease: lease(boundAt(2*time.Hour), heldAt(time.Hour)), fail: errNotFound,
+			name: "held: an instance is gone", lease: lease(boundAt(2*time.Hour), slots("vm"), heldAt(time.Hour)), fail: errNotFound,
 			instances: []*instancev1alpha1.MacOSInstance{anInstance("vm", 90*time.Minute)},
 			calls:     []string{"stop vm LeaseHeld"}, due: noon.Add(22 * time.Hour),
 		},
 		{
-			name: "held: one that cannot be stopped does not save the other", lease: lease(boundAt(2*time.Hour), heldAt(time.Hour)), fail: refused,
+			name: "held: one that cannot be stopped does not save the other", lease: lease(boundAt(2*time.Hour), slots("vm-1", "vm-2"), heldAt(time.Hour)), fail: refused,
 			instances: []*instancev1alpha1.MacOSInstance{anInstance("vm-1", 90*time.Minute), anInstance("vm-2", 90*time.Minute)},
 			calls:     []string{"stop vm-1 LeaseHeld", "stop vm-2 LeaseHeld"}, err: refused, due: noon.Add(22 * time.Hour),
 		},
@@ -354,8 +362,8 @@ func TestExpiryOfALeaseThatChanges(t *testing.T) {
 func TestStopDoesNotWaitForReports(t *testing.T) {
 	unavailable := errors.New("unavailable")
 	for name, lease := range map[string]*rackv1alpha1.MacNodeLease{
-		"held, with a floor to restore": aLease("a", 0, boundAt(time.Hour), heldAt(0), func(l *rackv1alpha1.MacNodeLease) { l.Status.EarliestReleaseAt = nil }),
-		"held, past the floor":          aLease("a", 0, boundAt(30*time.Hour), heldAt(0)),
+		"held, with a floor to restore": aLease("a", 0, boundAt(time.Hour), slots("vm"), heldAt(0), func(l *rackv1alpha1.MacNodeLease) { l.Status.EarliestReleaseAt = nil }),
+		"held, past the floor":          aLease("a", 0, boundAt(30*time.Hour), slots("vm"), heldAt(0)),
 	} {
 		t.Run(name, func(t *testing.T) {
 			var stopped []string

@@ -29,6 +29,9 @@ func heldAt(before time.Duration) func(*rackv1alpha1.MacNodeLease) {
 		at := metav1.NewTime(noon.Add(-before))
 		lease.Status.Phase = rackv1alpha1.MacNodeLeaseHeld
 		lease.Status.HeldAt, lease.DeletionTimestamp = &at, &at
+		for n := range lease.Status.Instances {
+			lease.Status.Instances[n].Stop = true
+		}
 	}
 }
 

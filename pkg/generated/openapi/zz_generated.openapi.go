@@ -4991,6 +4991,13 @@ func schema_pkg_apis_rack_v1alpha1_LeaseSlot(ref common.ReferenceCallback) commo
 							Ref:         ref(rackv1alpha1.MachineResources{}.OpenAPIModelName()),
 						},
 					},
+					"stop": {
+						SchemaProps: spec.SchemaProps{
+							Description: "stop is true if the instance was in the slot when the lease was held: the controllers stop the instance. Instances created on a Held lease continue to run until the floor.",
+							Type:        []string{"boolean"},
+							Format:      "",
+						},
+					},
 				},
 				Required: []string{"name", "uid"},
 			},

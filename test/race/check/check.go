@@ -409,6 +409,19 @@ func (c *Checker) lease(name string, value []byte, deleted bool) error {
 	return nil
 }
 
+// checkStops checks that a hold marks the instances that were in the lease, and nothing else does.
+func (c *Checker) checkStops(key string, old, new *rackv1alpha1.MacNodeLease) {
+	marked := map[types.UID]bool{}
+	for _, slot := range old.Status.Instances {
+		marked[slot.UID] = slot.Stop || old.Status.Phase == rackv1alpha1.MacNodeLeaseBound && new.Status.Phase == rackv1alpha1.MacNodeLeaseHeld
+	}
+	for _, slot := range new.Status.Instances {
+		if slot.Stop != marked[slot.UID] {
+			c.violate(key, "Slots", "the mark of instance %s is %t, wanted %t", slot.Name, slot.Stop, marked[slot.UID])
+		}
+	}
+}
+
 // holds says whether a lease has a Mac.
 func holds(lease *rackv1alpha1.MacNodeLease) bool {
 	return lease != nil && lease.Status.NodeName != "" && lease.Status.Phase != rackv1alpha1.MacNodeLeaseReleased
@@ -449,6 +462,7 @@ func (c *Checker) checkLife(key string, was, is *rackv1alpha1.MacNodeLease) {
 	if was.Status.Phase != rackv1alpha1.MacNodeLeaseHeld && is.Status.Phase == rackv1alpha1.MacNodeLeaseHeld {
 		c.current.changes[change{rackv1alpha1.LeaseHeld, uid}]++
 	}
+	c.checkStops(key, was, is)
 	if slices.Index(leasePhases, is.Status.Phase) < slices.Index(leasePhases, was.Status.Phase) {
 		c.violate(key, "Phase", "it goes back from %s to %s", was.Status.Phase, is.Status.Phase)
 	}
@@ -684,8 +698,6 @@ func (c *Checker) checkCreation(key string, is *instancev1alpha1.MacOSInstance) 
 		return
 	case lease.Status.Phase != rackv1alpha1.MacNodeLeaseBound && lease.Status.Phase != rackv1alpha1.MacNodeLeaseHeld:
 		c.violate(key, "OneDay", "it is created while its lease %s is %s", name, lease.Status.Phase)
-	case lease.Status.Phase == rackv1alpha1.MacNodeLeaseHeld && !lease.Status.HeldAt.Before(&is.CreationTimestamp):
-		c.violate(key, "OneDay", "it is created at %s, not after the hold of its lease at %s", is.CreationTimestamp, lease.Status.HeldAt)
 	case lease.Status.Phase == rackv1alpha1.MacNodeLeaseHeld && lease.Status.EarliestReleaseAt.Before(&is.CreationTimestamp):
 		c.violate(key, "OneDay", "it is created at %s, after the floor of its lease at %s", is.CreationTimestamp, lease.Status.EarliestReleaseAt)
 	}

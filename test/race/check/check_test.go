@@ -182,6 +182,7 @@ func tell(t *testing.T) *story {
 	s.step(map[string]any{
 		leaseKey: lease(func(l *rackv1alpha1.MacNodeLease) {
 			l.DeletionTimestamp, l.Status.Phase, l.Status.HeldAt = at(3), rackv1alpha1.MacNodeLeaseHeld, at(3)
+			l.Status.Instances[0].Stop = true
 		}),
 		key: record, headKey: head(record),
 	})
@@ -393,11 +394,8 @@ func TestPlanted(t *testing.T) {
 		"an instance at a lease that is released": {func(s *story) {
 			s.steps = append(s.steps[:releasing+1:releasing+1], map[string]any{instanceKey: instance(s, created)})
 		}, "OneDay", "created while its lease acme/build is Releasing"},
-		"an instance of before the hold": {func(s *story) {
-			i := instance(s, created).DeepCopy()
-			i.CreationTimestamp, i.UID = *at(3), "late"
-			s.steps = append(s.steps[:gone+1:gone+1], map[string]any{instanceKey: i})
-		}, "OneDay", "not after the hold"},
+		"a hold that does not mark an instance": {func(s *story) { lease(s, held).Status.Instances[0].Stop = false }, "Slots", "the mark of instance vm is false, wanted true"},
+		"a mark without a hold":                 {func(s *story) { lease(s, created).Status.Instances[0].Stop = true }, "Slots", "the mark of instance vm is true, wanted false"},
 		"an instance of after the floor": {func(s *story) {
 			i := instance(s, created).DeepCopy()
 			i.CreationTimestamp, i.UID = *at(25), "late"

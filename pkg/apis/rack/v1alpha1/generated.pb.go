@@ -977,6 +977,14 @@ func (m *LeaseSlot) MarshalToSizedBuffer(dAtA []byte) (int, error) {
 	_ = i
 	var l int
 	_ = l
+	i--
+	if m.Stop {
+		dAtA[i] = 1
+	} else {
+		dAtA[i] = 0
+	}
+	i--
+	dAtA[i] = 0x20
 	{
 		size, err := m.Resources.MarshalToSizedBuffer(dAtA[:i])
 		if err != nil {
@@ -2522,6 +2530,7 @@ func (m *LeaseSlot) Size() (n int) {
 	n += 1 + l + sovGenerated(uint64(l))
 	l = m.Resources.Size()
 	n += 1 + l + sovGenerated(uint64(l))
+	n += 2
 	return n
 }
 
@@ -3181,6 +3190,7 @@ func (this *LeaseSlot) String() string {
 		`Name:` + fmt.Sprintf("%v", this.Name) + `,`,
 		`UID:` + fmt.Sprintf("%v", this.UID) + `,`,
 		`Resources:` + strings.Replace(strings.Replace(this.Resources.String(), "MachineResources", "MachineResources", 1), `&`, ``, 1) + `,`,
+		`Stop:` + fmt.Sprintf("%v", this.Stop) + `,`,
 		`}`,
 	}, "")
 	return s
@@ -6685,6 +6695,26 @@ func (m *LeaseSlot) Unmarshal(dAtA []byte) error {
 				return err
 			}
 			iNdEx = postIndex
+		case 4:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field Stop", wireType)
+			}
+			var v int
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return ErrIntOverflowGenerated
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				v |= int(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
+			m.Stop = bool(v != 0)
 		default:
 			iNdEx = preIndex
 			skippy, err := skipGenerated(dAtA[iNdEx:])

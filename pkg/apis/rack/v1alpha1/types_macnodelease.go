@@ -162,6 +162,10 @@ type LeaseSlot struct {
 	// resources is what the instance's class gives it: cores, bytes of memory, bytes of storage.
 	// +optional
 	Resources MachineResources `json:"resources,omitempty,omitzero" protobuf:"bytes,3,opt,name=resources"`
+	// stop is true if the instance was in the slot when the lease was held: the controllers stop the instance.
+	// Instances created on a Held lease continue to run until the floor.
+	// +optional
+	Stop bool `json:"stop,omitempty" protobuf:"varint,4,opt,name=stop"`
 }
 
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object

@@ -78,6 +78,7 @@ func (p *planner) create(ctx context.Context, tx *txn.Tx, is *instance.MacOSInst
 	}
 	var floor time.Time
 	now := p.clock.Now()
+	is.CreationTimestamp = metav1.NewTime(now) // by the clock that the floor goes by
 	if lease.Status.EarliestReleaseAt != nil {
 		floor = lease.Status.EarliestReleaseAt.Time
 		var err error
@@ -124,7 +125,6 @@ func (p *planner) create(ctx context.Context, tx *txn.Tx, is *instance.MacOSInst
 		}
 	}
 	is.OwnerReferences = []metav1.OwnerReference{owner}
-	is.CreationTimestamp = metav1.NewTime(createdAt(now, lease))
 	is.Status.NodeName = lease.Status.NodeName
 	is.Status.SerialNumber = lease.Status.SerialNumber
 	if mac := meta.FindStatusCondition(lease.Status.Conditions, rack.MacNodeLeaseConditionMacReady); mac != nil {
@@ -159,16 +159,6 @@ func (p *planner) catalogue(ctx context.Context, tx *txn.Tx, is *instance.MacOSI
 		return nil, err
 	}
 	return class, nil
-}
-
-// createdAt returns when an instance was created that is created now. What was there when its lease was held is
-// stopped, and what came after is not: the two are told apart by their creation, in full seconds, so what comes
-// after never has the second of the hold.
-func createdAt(now time.Time, lease *rack.MacNodeLease) time.Time {
-	if held := lease.Status.HeldAt; held != nil && !now.Truncate(time.Second).After(held.Time) {
-		return held.Add(time.Second)
-	}
-	return now
 }
 
 func (p *planner) update(ctx context.Context, tx *txn.Tx, was, is *instance.MacOSInstance) error {

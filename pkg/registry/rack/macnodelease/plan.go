@@ -16,7 +16,6 @@ import (
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 
-	"macrack.io/macrack/pkg/apis/instance"
 	"macrack.io/macrack/pkg/apis/rack"
 	"macrack.io/macrack/pkg/ledger"
 	"macrack.io/macrack/pkg/registry/fleetclock"
@@ -260,34 +259,12 @@ func (p *planner) deleted(ctx context.Context, tx *txn.Tx, was, is *rack.MacNode
 		is.Status.Phase = rack.MacNodeLeaseReleasing
 		return p.beginRelease(ctx, tx, is, now)
 	}
-	heldAt, err := p.heldAt(ctx, tx, was, now)
-	if err != nil {
-		return err
-	}
-	if heldAt.After(now) {
-		now = heldAt.Time // the record says what the lease says
-	}
 	is.Status.Phase = rack.MacNodeLeaseHeld
-	is.Status.HeldAt = &heldAt
-	return ledger.Append(ctx, tx, ledger.At(now), ledger.NewLeaseHeld(is, now))
-}
-
-// heldAt returns the second at which a lease is held: none before one in which one of its instances was created, by whichever
-// replica's clock, as what was there then is stopped and what comes after is not.
-func (p *planner) heldAt(ctx context.Context, tx *txn.Tx, was *rack.MacNodeLease, now time.Time) (metav1.Time, error) {
-	at := now.Truncate(time.Second)
-	for _, slot := range was.Status.Instances {
-		i := &instance.MacOSInstance{}
-		if err := tx.Get(ctx, instance.Resource("macosinstances"), was.Namespace, slot.Name, i); apierrors.IsNotFound(err) {
-			continue
-		} else if err != nil {
-			return metav1.Time{}, err
-		}
-		if created := i.CreationTimestamp.Time; created.After(at) {
-			at = created
-		}
+	is.Status.HeldAt = ptr.To(metav1.NewTime(now.Truncate(time.Second)))
+	for n := range is.Status.Instances {
+		is.Status.Instances[n].Stop = true
 	}
-	return metav1.NewTime(at), nil
+	return ledger.Append(ctx, tx, ledger.At(now), ledger.NewLeaseHeld(is, now))
 }
 
 // changePhase lets a lease go from Held to Releasing once the floor has passed, and refuses any other change

@@ -17,6 +17,9 @@ type LeaseSlotApplyConfiguration struct {
 	UID *types.UID `json:"uid,omitempty"`
 	// resources is what the instance's class gives it: cores, bytes of memory, bytes of storage.
 	Resources *MachineResourcesApplyConfiguration `json:"resources,omitempty"`
+	// stop is true if the instance was in the slot when the lease was held: the controllers stop the instance.
+	// Instances created on a Held lease continue to run until the floor.
+	Stop *bool `json:"stop,omitempty"`
 }
 
 // LeaseSlotApplyConfiguration constructs a declarative configuration of the LeaseSlot type for use with
@@ -46,5 +49,13 @@ func (b *LeaseSlotApplyConfiguration) WithUID(value types.UID) *LeaseSlotApplyCo
 // If called multiple times, the Resources field is set to the value of the last call.
 func (b *LeaseSlotApplyConfiguration) WithResources(value *MachineResourcesApplyConfiguration) *LeaseSlotApplyConfiguration {
 	b.Resources = value
+	return b
+}
+
+// WithStop sets the Stop field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Stop field is set to the value of the last call.
+func (b *LeaseSlotApplyConfiguration) WithStop(value bool) *LeaseSlotApplyConfiguration {
+	b.Stop = &value
 	return b
 }
