@@ -140,7 +140,7 @@ func verify(ctx context.Context, path, headsPath string, expected expectation, s
 		}
 	}
 	for _, violation := range status.Violations {
-		if violation.Rule == ledger.RuleUnbroken {
+		if violation.Rule == string(rules.UnbrokenLedger) {
 			fmt.Fprintf(stdout, "broken: %s\n", printable(violation.Message))
 		}
 	}

@@ -364,7 +364,7 @@ func (a *Agent) enqueueInstance(instance *instancev1alpha1.MacOSInstance) {
 		a.mu.Unlock()
 	}
 	a.enqueueStops(string(instance.UID))
-	if terminal(instance) {
+	if rules.InstanceEnded(instance.Status.Phase) {
 		a.queue.Add(key{kind: macNodeKey}) // a scrub waits for its end
 	}
 	a.queue.Add(key{instanceKey, types.NamespacedName{Namespace: instance.Namespace, Name: instance.Name}})

@@ -158,7 +158,7 @@ func grant(old, obj runtime.Object) error {
 	if err := sameIdentity(old, obj); err != nil {
 		return err
 	}
-	if i, ok := obj.(*instancev1alpha1.MacOSInstance); ok && i.Status.MachineID != "" && i.Status.StartGrantedAt == nil && !terminal(i) {
+	if i, ok := obj.(*instancev1alpha1.MacOSInstance); ok && i.Status.MachineID != "" && i.Status.StartGrantedAt == nil && !rules.InstanceEnded(i.Status.Phase) {
 		i.Status.StartGrantedAt = ptr(metav1.NewTime(time.Now().Truncate(time.Second)))
 	}
 	return nil
@@ -299,8 +299,11 @@ func (r *rack) pod(name string) *corev1.Pod {
 
 func newInstance(name string) *instancev1alpha1.MacOSInstance {
 	return &instancev1alpha1.MacOSInstance{
-		ObjectMeta: metav1.ObjectMeta{Namespace: tenant, Name: name, UID: types.UID("uid-" + name)},
-		Spec:       instancev1alpha1.MacOSInstanceSpec{LeaseName: "lease-1", ClassName: "small", ImageName: "macos-26"},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: tenant, Name: name, UID: types.UID("uid-" + name),
+			OwnerReferences: []metav1.OwnerReference{{Kind: "MacNodeLease", Name: "lease-1", UID: "uid-lease-1"}},
+		},
+		Spec: instancev1alpha1.MacOSInstanceSpec{LeaseName: "lease-1", ClassName: "small", ImageName: "macos-26"},
 		Status: instancev1alpha1.MacOSInstanceStatus{
 			Phase: instancev1alpha1.MacOSInstanceScheduled, NodeName: nodeName, SerialNumber: serial, PodName: "pod-" + name,
 		},
@@ -537,7 +540,8 @@ func TestForeignPodsAreRefused(t *testing.T) {
 		{name: "a second pod for an instance", pod: func(p *corev1.Pod) { p.Name = "impostor" }, message: `and pod "pod-a"`, kind: rackv1alpha1.InstanceRejected},
 		{name: "another Mac's instance", instance: func(i *instancev1alpha1.MacOSInstance) { i.Status.NodeName = "mac-2" }, message: `but on "mac-2"`, kind: rackv1alpha1.InstanceRejected},
 		{name: "another namespace", pod: func(p *corev1.Pod) { p.Namespace = "globex" }, message: "there is no MacOSInstance globex/a", kind: rackv1alpha1.CrossTenantRejected},
-		{name: "another lease of the tenant", instance: func(i *instancev1alpha1.MacOSInstance) { i.Spec.LeaseName = "lease-2" }, message: "belongs to lease lease-1, the instance to lease lease-2", fails: true, kind: rackv1alpha1.InstanceRejected},
+		{name: "another lease of the tenant", instance: func(i *instancev1alpha1.MacOSInstance) { i.Spec.LeaseName = "lease-2" }, message: "belongs to lease lease-1 (UID uid-lease-1), and the instance to another lease named lease-2", fails: true, kind: rackv1alpha1.InstanceRejected},
+		{name: "an earlier lease of the name", instance: func(i *instancev1alpha1.MacOSInstance) { i.OwnerReferences[0].UID = "uid-earlier" }, message: "and the instance to another lease named lease-1", fails: true, kind: rackv1alpha1.InstanceRejected},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -934,7 +938,7 @@ func TestStopOfALateRunner(t *testing.T) {
 			}
 			running := make(chan int, 100)
 			r.onMacRack.prepend("patch", "macosinstances", func(action clienttesting.Action) (bool, runtime.Object, error) {
-				if terminal(r.patched(action)) {
+				if rules.InstanceEnded(r.patched(action).Status.Phase) {
 					n, _ := r.host.RunningVMs()
 					running <- n
 				}
@@ -966,7 +970,7 @@ func TestStopOfWhatHasNotStartedIsTakenUpAgain(t *testing.T) {
 	var down atomic.Bool
 	down.Store(true)
 	r.onMacRack.prepend("patch", "macosinstances", func(action clienttesting.Action) (bool, runtime.Object, error) {
-		return down.Load() && terminal(r.patched(action)), nil, apierrors.NewServiceUnavailable("down")
+		return down.Load() && rules.InstanceEnded(r.patched(action).Status.Phase), nil, apierrors.NewServiceUnavailable("down")
 	})
 	require.NoError(t, r.kube.CoreV1().Pods(tenant).Delete(r.ctx, "pod-a", metav1.DeleteOptions{}))
 	r.waitFree()

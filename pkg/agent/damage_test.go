@@ -21,6 +21,7 @@ import (
 	"macrack.io/macrack/pkg/agent/slots"
 	instancev1alpha1 "macrack.io/macrack/pkg/apis/instance/v1alpha1"
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
+	"macrack.io/macrack/pkg/rules"
 	"macrack.io/macrack/pkg/vm/contract"
 	"macrack.io/macrack/pkg/vm/sim"
 )
@@ -155,7 +156,7 @@ func TestVirtualMachineThatRanUnseen(t *testing.T) {
 	started := make(chan bool, 100)
 	r.onMacRack.prepend("patch", "macosinstances", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		s := r.patched(action).Status
-		started <- s.StartedAt != nil && !terminal(&instancev1alpha1.MacOSInstance{Status: s})
+		started <- s.StartedAt != nil && !rules.InstanceEnded(s.Phase)
 		return false, nil, nil
 	})
 	at := time.Now().Add(-time.Hour)
@@ -199,7 +200,7 @@ func TestStopOfAnUnknownVirtualMachine(t *testing.T) {
 	require.NoError(t, os.WriteFile(r.slot(slot).SpecPath(), []byte("{"), 0o600))
 	var running atomic.Int32
 	r.onMacRack.prepend("patch", "macosinstances", func(action clienttesting.Action) (bool, runtime.Object, error) {
-		if terminal(r.patched(action)) {
+		if rules.InstanceEnded(r.patched(action).Status.Phase) {
 			n, _ := r.host.RunningVMs()
 			running.Add(int32(n))
 		}

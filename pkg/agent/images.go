@@ -215,7 +215,7 @@ func (a *Agent) imagesInUse(more ...string) ([]string, error) {
 		return nil, err
 	}
 	for _, instance := range all {
-		if instance.Status.NodeName == a.config.NodeName && !terminal(instance) {
+		if instance.Status.NodeName == a.config.NodeName && !rules.InstanceEnded(instance.Status.Phase) {
 			more = append(more, instance.Spec.ImageName)
 		}
 	}

@@ -47,10 +47,6 @@ const (
 	stopMargin = time.Minute
 )
 
-func terminal(instance *instancev1alpha1.MacOSInstance) bool {
-	return instance.Status.Phase == instancev1alpha1.MacOSInstanceStopped || instance.Status.Phase == instancev1alpha1.MacOSInstanceFailed
-}
-
 // stopAsked tells whether the tenant or a controller wants the instance to stop,
 // and with which grace.
 func stopAsked(instance *instancev1alpha1.MacOSInstance) (bool, time.Duration) {
@@ -126,7 +122,7 @@ func (a *Agent) syncInstance(ctx context.Context, name types.NamespacedName, ins
 		return nil // It is being stopped. Its end is not the instance's, and brings us back.
 	}
 	switch {
-	case terminal(instance):
+	case rules.InstanceEnded(instance.Status.Phase):
 		err = a.clear(ctx, instance, slot, held)
 	case held:
 		err = a.advance(ctx, instance, pod, slot)
@@ -385,8 +381,8 @@ func foreignTo(macNode *rackv1alpha1.MacNode, instance *instancev1alpha1.MacOSIn
 		return fmt.Sprintf("MacNode %s is not leased", macNode.Name)
 	case lease.Namespace != instance.Namespace:
 		return fmt.Sprintf("MacNode %s is leased to another tenant", macNode.Name)
-	case lease.Name != instance.Spec.LeaseName:
-		return fmt.Sprintf("MacNode %s belongs to lease %s, the instance to lease %s", macNode.Name, lease.Name, instance.Spec.LeaseName)
+	case !rules.BelongsToLease(instance, instance.Spec.LeaseName, rules.LeaseID{Namespace: lease.Namespace, Name: lease.Name, UID: lease.UID}):
+		return fmt.Sprintf("MacNode %s belongs to lease %s (UID %s), and the instance to another lease named %s", macNode.Name, lease.Name, lease.UID, instance.Spec.LeaseName)
 	case macNode.Status.ReleasingSince != nil:
 		return fmt.Sprintf("MacNode %s is being released", macNode.Name)
 	}
@@ -711,7 +707,7 @@ func (a *Agent) room(ctx context.Context, instance *instancev1alpha1.MacOSInstan
 		if err != nil && !apierrors.IsNotFound(err) {
 			return true, err
 		}
-		if err != nil || string(holder.UID) != slot.UID() || terminal(holder) {
+		if err != nil || string(holder.UID) != slot.UID() || rules.InstanceEnded(holder.Status.Phase) {
 			return true, errSlotsBusy // it is being cleared
 		}
 	}

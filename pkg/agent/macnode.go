@@ -17,6 +17,7 @@ import (
 	"macrack.io/macrack/pkg/apiclient"
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
 	"macrack.io/macrack/pkg/apis/scalar"
+	"macrack.io/macrack/pkg/rules"
 	"macrack.io/macrack/pkg/vm/faults"
 )
 
@@ -228,7 +229,7 @@ func (a *Agent) scrub(macNode *rackv1alpha1.MacNode) (*rackv1alpha1.ScrubReport,
 		return nil, err
 	}
 	for _, instance := range here {
-		if !terminal(instance) {
+		if !rules.InstanceEnded(instance.Status.Phase) {
 			return nil, nil // its end is reported first
 		}
 	}

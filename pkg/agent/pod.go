@@ -184,7 +184,7 @@ func (a *Agent) instanceOf(ctx context.Context, pod *corev1.Pod) (*instancev1alp
 		name = owner.Name
 	}
 	if name == "" {
-		return nil, "rule 2 (one tenant per Mac): a Mac runs only placeholder pods of MacOSInstances; this pod has none", nil
+		return nil, rules.OneTenantPerChassis.String() + ": a Mac runs only placeholder pods of MacOSInstances, and this pod has no MacOSInstance", nil
 	}
 	instance, err = a.config.Macrack.InstanceV1alpha1().MacOSInstances(pod.Namespace).Get(ctx, name, metav1.GetOptions{})
 	switch {
@@ -274,7 +274,7 @@ func (a *Agent) reportPod(ctx context.Context, seen *instancev1alpha1.MacOSInsta
 	// What reconcileInstance has just written comes back as an event; until then the
 	// pod keeps the status of what was seen.
 	_, held := a.slots.Find(string(seen.UID))
-	if pod.DeletionTimestamp != nil && terminal(seen) && !held {
+	if pod.DeletionTimestamp != nil && rules.InstanceEnded(seen.Status.Phase) && !held {
 		a.node.SetPodStatus(pod, podStatus(seen, pod))
 		return a.node.Forget(ctx, pod)
 	}

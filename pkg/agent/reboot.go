@@ -20,6 +20,7 @@ import (
 	"macrack.io/macrack/pkg/agent/slots"
 	configv1alpha1 "macrack.io/macrack/pkg/apis/config/v1alpha1"
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
+	"macrack.io/macrack/pkg/rules"
 	"macrack.io/macrack/pkg/vm/contract"
 )
 
@@ -74,7 +75,7 @@ func (a *Agent) rebootIfItHelps(ctx context.Context, macNode *rackv1alpha1.MacNo
 	}
 	waiting := int32(0)
 	for _, instance := range all {
-		if s := instance.Status; s.NodeName == a.config.NodeName && s.StartGrantedAt != nil && s.StartedAt == nil && !terminal(instance) {
+		if s := instance.Status; s.NodeName == a.config.NodeName && s.StartGrantedAt != nil && s.StartedAt == nil && !rules.InstanceEnded(instance.Status.Phase) {
 			waiting++
 		}
 	}

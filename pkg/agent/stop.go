@@ -88,5 +88,5 @@ func knownStop(instance *instancev1alpha1.MacOSInstance, pod *corev1.Pod) (bool,
 	if pod != nil && pod.DeletionTimestamp != nil {
 		return true, graceOf(pod)
 	}
-	return terminal(instance), rules.DefaultStopGrace
+	return rules.InstanceEnded(instance.Status.Phase), rules.DefaultStopGrace
 }

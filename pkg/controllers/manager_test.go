@@ -32,7 +32,6 @@ import (
 	instancev1alpha1 "macrack.io/macrack/pkg/apis/instance/v1alpha1"
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
 	"macrack.io/macrack/pkg/apis/scalar"
-	"macrack.io/macrack/pkg/controllers/facts"
 	"macrack.io/macrack/pkg/generated/clientset/versioned/fake"
 	"macrack.io/macrack/pkg/rules"
 	"macrack.io/macrack/test/fakes"
@@ -196,7 +195,7 @@ func (r *rack) stop(action clienttesting.Action) (bool, runtime.Object, error) {
 	}
 	create := action.(clienttesting.CreateActionImpl)
 	r.changeInstance(create.Name, func(instance *instancev1alpha1.MacOSInstance) {
-		if instance.Status.StopRequest == nil && !facts.IsTerminal(instance) {
+		if instance.Status.StopRequest == nil && !rules.InstanceEnded(instance.Status.Phase) {
 			instance.Status.StopRequest = &instancev1alpha1.StopRequest{Reason: create.GetObject().(*instancev1alpha1.MacOSInstanceStop).Reason}
 			instance.Status.Phase = instancev1alpha1.MacOSInstanceStopping
 		}

@@ -86,12 +86,12 @@ func (s *chassis) bind(record *rack.AuditRecord, at int64) {
 		first := s.leases[0]
 		message := fmt.Sprintf("the Mac was bound to lease %s of %s while lease %s of %s had it",
 			lease, lease.tenant, first, first.tenant)
-		s.begin(RuleOneTenant, lease.object, others, record, at, message, records)
+		s.begin(rules.OneTenantPerChassis, lease.object, others, record, at, message, records)
 	} else if strangers := s.vmsOfOthers(record.Tenant); len(strangers) > 0 {
 		others, records = describe(strangers)
 		message := fmt.Sprintf("the Mac was bound to lease %s of %s while instance %s of %s still ran on it",
 			lease, lease.tenant, strangers[0], strangers[0].tenant)
-		s.begin(RuleOneTenant, lease.object, others, record, at, message, records)
+		s.begin(rules.OneTenantPerChassis, lease.object, others, record, at, message, records)
 	}
 	s.addLease(lease)
 }
@@ -141,7 +141,7 @@ func (s *chassis) release(record *rack.AuditRecord, at int64) {
 		releasedAt = t.UTC()
 	}
 	if !rules.FloorPassed(releasedAt, floor) {
-		s.chain.report.violated(span{at, at}, s.violation(RuleFloor, record, fmt.Sprintf(
+		s.chain.report.violated(span{at, at}, s.violation(rules.TwentyFourHours, record, fmt.Sprintf(
 			"lease %s of %s was released at %s, %s before its floor at %s", objectOf(record.Lease), record.Tenant,
 			releasedAt.Format(time.RFC3339Nano), floor.Sub(releasedAt), floor.UTC().Format(time.RFC3339)), records))
 	}
@@ -170,7 +170,7 @@ func (s *chassis) checkTenant(vm use, record *rack.AuditRecord, at int64) {
 		owner = s.leases[0].tenant
 	}
 	others, records := describe(s.leases)
-	s.begin(RuleOneTenant, vm.object, others, record, at,
+	s.begin(rules.OneTenantPerChassis, vm.object, others, record, at,
 		fmt.Sprintf("instance %s of %s ran on the Mac, which %s had leased", vm, vm.tenant, owner), records)
 }
 
@@ -200,7 +200,7 @@ func (s *chassis) recount(record *rack.AuditRecord, at int64) {
 				records = append(records, vm.record)
 			}
 		}
-		s.begin(RuleTwoVMs, object{}, nil, record, at, fmt.Sprintf("the Mac ran %d virtual machines at once; %d is the most that it may run",
+		s.begin(rules.TwoVMsPerChassis, object{}, nil, record, at, fmt.Sprintf("the Mac ran %d virtual machines at once; %d is the most that it may run",
 			count, rules.MaxVMsPerMac), records)
 		s.open[len(s.open)-1].tooMany = true
 	}
@@ -287,7 +287,7 @@ func (s *chassis) leased(lease use, until int64) {
 }
 
 // begin notes a violation that a record begins.
-func (s *chassis) begin(rule string, subject object, others []object, record *rack.AuditRecord, at int64, message string, records []string) {
+func (s *chassis) begin(rule rules.Rule, subject object, others []object, record *rack.AuditRecord, at int64, message string, records []string) {
 	if len(s.open) == maxUses {
 		oldest := &s.open[0]
 		s.endIf(at, func(o *openViolation) bool { return o == oldest })
@@ -321,8 +321,8 @@ func (s *chassis) endIf(at int64, ended func(*openViolation) bool) {
 	s.open = kept
 }
 
-func (s *chassis) violation(rule string, record *rack.AuditRecord, message string, records []string) rack.ComplianceViolation {
-	return rack.ComplianceViolation{Rule: rule, SerialNumber: s.chain.serial, Time: record.Time, Message: message, Records: records}
+func (s *chassis) violation(rule rules.Rule, record *rack.AuditRecord, message string, records []string) rack.ComplianceViolation {
+	return rack.ComplianceViolation{Rule: string(rule), SerialNumber: s.chain.serial, Time: record.Time, Message: message, Records: records}
 }
 
 func newUse(record *rack.AuditRecord, of *rack.AuditReference, at int64) use {

@@ -11,14 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"macrack.io/macrack/pkg/apis/rack"
-)
-
-// The rules that a violation names.
-const (
-	RuleTwoVMs    = "TwoVMsPerChassis"
-	RuleOneTenant = "OneTenantPerChassis"
-	RuleFloor     = "TwentyFourHours"
-	RuleUnbroken  = "UnbrokenLedger"
+	"macrack.io/macrack/pkg/rules"
 )
 
 // maxViolations is how many violations a report describes; it counts all.
@@ -120,17 +113,17 @@ func (r *report) violated(s span, v rack.ComplianceViolation) {
 }
 
 func addViolation(status *rack.ComplianceReportStatus, v rack.ComplianceViolation) {
-	switch v.Rule {
-	case RuleOneTenant:
+	switch rules.Rule(v.Rule) {
+	case rules.OneTenantPerChassis:
 		status.Overlaps++
-	case RuleFloor:
+	case rules.TwentyFourHours:
 		status.FloorBreaches++
 	}
 	at, _ := slices.BinarySearchFunc(status.Violations, v, compareViolations)
 	status.Violations = slices.Insert(status.Violations, at, v)
 	status.Violations = status.Violations[:min(len(status.Violations), maxViolations)]
 	switch {
-	case v.Rule != RuleUnbroken:
+	case v.Rule != string(rules.UnbrokenLedger):
 		status.Verdict = rack.ComplianceViolated
 	case status.Verdict != rack.ComplianceViolated:
 		status.Verdict = rack.ComplianceIncomplete

@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"macrack.io/macrack/pkg/apis/rack"
+	"macrack.io/macrack/pkg/rules"
 )
 
 // history is two honest days of two Macs; each test spoils it in one way.
@@ -154,7 +155,7 @@ func TestReportFindsWhatIsPlanted(t *testing.T) {
 	for name, test := range map[string]struct {
 		spoil   func(*testing.T, *memory)
 		verdict rack.ComplianceVerdict
-		rule    string
+		rule    rules.Rule
 		records []string // without namespaces
 		message string
 		serial  string
@@ -167,11 +168,11 @@ func TestReportFindsWhatIsPlanted(t *testing.T) {
 				m.step(25 * time.Hour)
 				m.release(t, lease)
 			},
-			rack.ComplianceViolated, RuleOneTenant, mac("mac2", 1, 5), "lease globex/intruder (globex-intruder) of globex while lease acme/other (acme-other) of acme had it", "C07MAC2",
+			rack.ComplianceViolated, rules.OneTenantPerChassis, mac("mac2", 1, 5), "lease globex/intruder (globex-intruder) of globex while lease acme/other (acme-other) of acme had it", "C07MAC2",
 		},
 		"two leases of one tenant at once": {
 			func(t *testing.T, m *memory) { m.bind(t, newLease("acme", "twin"), newNode("mac2")) },
-			rack.ComplianceViolated, RuleOneTenant, mac("mac2", 1, 5), "had it", "C07MAC2",
+			rack.ComplianceViolated, rules.OneTenantPerChassis, mac("mac2", 1, 5), "had it", "C07MAC2",
 		},
 		"two leases of one name at once": {
 			func(t *testing.T, m *memory) {
@@ -179,7 +180,7 @@ func TestReportFindsWhatIsPlanted(t *testing.T) {
 				lease.UID = "made anew"
 				m.bind(t, lease, newNode("mac2"))
 			},
-			rack.ComplianceViolated, RuleOneTenant, mac("mac2", 1, 5), "(made anew) of acme while lease acme/other (acme-other) of acme had it", "C07MAC2",
+			rack.ComplianceViolated, rules.OneTenantPerChassis, mac("mac2", 1, 5), "(made anew) of acme while lease acme/other (acme-other) of acme had it", "C07MAC2",
 		},
 		"an instance of another tenant": {
 			func(t *testing.T, m *memory) {
@@ -187,7 +188,7 @@ func TestReportFindsWhatIsPlanted(t *testing.T) {
 				lease.Status.SerialNumber = "C07MAC2"
 				m.append(t, NewInstanceStarted(newInstance(lease, "vm-z"), lease, 2))
 			},
-			rack.ComplianceViolated, RuleOneTenant, mac("mac2", 1, 5), "which acme had leased", "C07MAC2",
+			rack.ComplianceViolated, rules.OneTenantPerChassis, mac("mac2", 1, 5), "which acme had leased", "C07MAC2",
 		},
 		"an instance on a Mac that nobody has leased": {
 			func(t *testing.T, m *memory) {
@@ -195,7 +196,7 @@ func TestReportFindsWhatIsPlanted(t *testing.T) {
 				lease.Status.SerialNumber = "C07MAC1"
 				m.append(t, NewInstanceStarted(newInstance(lease, "late"), lease, 1))
 			},
-			rack.ComplianceViolated, RuleOneTenant, mac("mac1", 12), "which nobody had leased", "C07MAC1",
+			rack.ComplianceViolated, rules.OneTenantPerChassis, mac("mac1", 12), "which nobody had leased", "C07MAC1",
 		},
 		"an instance that outlives its lease into the next": {
 			func(t *testing.T, m *memory) {
@@ -204,7 +205,7 @@ func TestReportFindsWhatIsPlanted(t *testing.T) {
 				m.release(t, lease)
 				m.bind(t, newLease("globex", "next"), newNode("mac2"))
 			},
-			rack.ComplianceViolated, RuleOneTenant, mac("mac2", 4, 6), "instance acme/vm-d (acme-vm-d) of acme still ran", "C07MAC2",
+			rack.ComplianceViolated, rules.OneTenantPerChassis, mac("mac2", 4, 6), "instance acme/vm-d (acme-vm-d) of acme still ran", "C07MAC2",
 		},
 		"three virtual machines": {
 			func(t *testing.T, m *memory) {
@@ -216,13 +217,13 @@ func TestReportFindsWhatIsPlanted(t *testing.T) {
 				m.append(t, NewInstanceStopped(newInstance(lease, "vm-g"), lease, 2))
 				m.append(t, NewInstanceStopped(newInstance(lease, "vm-f"), lease, 2))
 			},
-			rack.ComplianceViolated, RuleTwoVMs, mac("mac2", 4, 5, 6), "ran 3 virtual machines at once; 2 is the most", "C07MAC2",
+			rack.ComplianceViolated, rules.TwoVMsPerChassis, mac("mac2", 4, 5, 6), "ran 3 virtual machines at once; 2 is the most", "C07MAC2",
 		},
 		"three virtual machines, as the server says": {
 			func(t *testing.T, m *memory) {
 				m.rewrite(t, "c07mac1-000000000009", func(r *rack.AuditRecord) { *r.Details.LocalVMs = 3 })
 			},
-			rack.ComplianceViolated, RuleTwoVMs, mac("mac1", 9), "ran 3 virtual machines at once", "C07MAC1",
+			rack.ComplianceViolated, rules.TwoVMsPerChassis, mac("mac1", 9), "ran 3 virtual machines at once", "C07MAC1",
 		},
 		"a release before the floor": {
 			func(t *testing.T, m *memory) {
@@ -231,7 +232,7 @@ func TestReportFindsWhatIsPlanted(t *testing.T) {
 				m.step(24*time.Hour - time.Second)
 				m.release(t, lease)
 			},
-			rack.ComplianceViolated, RuleFloor, mac("mac1", 12, 13), "1s before its floor", "C07MAC1",
+			rack.ComplianceViolated, rules.TwentyFourHours, mac("mac1", 12, 13), "1s before its floor", "C07MAC1",
 		},
 		"a release before a longer floor": {
 			func(t *testing.T, m *memory) {
@@ -241,7 +242,7 @@ func TestReportFindsWhatIsPlanted(t *testing.T) {
 				m.step(25 * time.Hour)
 				m.release(t, lease)
 			},
-			rack.ComplianceViolated, RuleFloor, mac("mac1", 12, 13), "23h0m0s before its floor", "C07MAC1",
+			rack.ComplianceViolated, rules.TwentyFourHours, mac("mac1", 12, 13), "23h0m0s before its floor", "C07MAC1",
 		},
 		"a release before a floor that was moved back": {
 			func(t *testing.T, m *memory) {
@@ -253,7 +254,7 @@ func TestReportFindsWhatIsPlanted(t *testing.T) {
 				lease.Status.EarliestReleaseAt = &now
 				m.release(t, lease)
 			},
-			rack.ComplianceViolated, RuleFloor, mac("mac1", 12, 13), "23h0m0s before its floor", "C07MAC1",
+			rack.ComplianceViolated, rules.TwentyFourHours, mac("mac1", 12, 13), "23h0m0s before its floor", "C07MAC1",
 		},
 		"a release before the floor that the tenant was told when it was held": {
 			func(t *testing.T, m *memory) {
@@ -266,7 +267,7 @@ func TestReportFindsWhatIsPlanted(t *testing.T) {
 				m.step(25 * time.Hour)
 				m.release(t, lease)
 			},
-			rack.ComplianceViolated, RuleFloor, mac("mac1", 12, 14), "23h0m0s before its floor", "C07MAC1",
+			rack.ComplianceViolated, rules.TwentyFourHours, mac("mac1", 12, 14), "23h0m0s before its floor", "C07MAC1",
 		},
 		"a release before a floor that was lengthened": {
 			func(t *testing.T, m *memory) {
@@ -280,7 +281,7 @@ func TestReportFindsWhatIsPlanted(t *testing.T) {
 				m.step(25 * time.Hour)
 				m.release(t, lease)
 			},
-			rack.ComplianceViolated, RuleFloor, mac("mac1", 12, 15), "23h0m0s before its floor", "C07MAC1",
+			rack.ComplianceViolated, rules.TwentyFourHours, mac("mac1", 12, 15), "23h0m0s before its floor", "C07MAC1",
 		},
 		"a release before 24 hours with a floor that was too short": {
 			func(t *testing.T, m *memory) {
@@ -291,7 +292,7 @@ func TestReportFindsWhatIsPlanted(t *testing.T) {
 				m.step(2 * time.Hour)
 				m.release(t, lease)
 			},
-			rack.ComplianceViolated, RuleFloor, mac("mac1", 12, 13), "22h0m0s before its floor", "C07MAC1",
+			rack.ComplianceViolated, rules.TwentyFourHours, mac("mac1", 12, 13), "22h0m0s before its floor", "C07MAC1",
 		},
 		"a release before the floor that says it was later": {
 			func(t *testing.T, m *memory) {
@@ -300,62 +301,62 @@ func TestReportFindsWhatIsPlanted(t *testing.T) {
 				m.step(time.Hour)
 				m.append(t, NewLeaseReleased(lease, m.clock.Now().Add(24*time.Hour), nil))
 			},
-			rack.ComplianceViolated, RuleFloor, mac("mac1", 12, 13), "23h0m0s before its floor", "C07MAC1",
+			rack.ComplianceViolated, rules.TwentyFourHours, mac("mac1", 12, 13), "23h0m0s before its floor", "C07MAC1",
 		},
 		"a missing record": {
 			func(t *testing.T, m *memory) { m.remove(t, "c07mac1-000000000007") },
-			rack.ComplianceIncomplete, RuleUnbroken, mac("mac1", 6, 8), "record 7 is missing", "C07MAC1",
+			rack.ComplianceIncomplete, rules.UnbrokenLedger, mac("mac1", 6, 8), "record 7 is missing", "C07MAC1",
 		},
 		"several missing records": {
 			func(t *testing.T, m *memory) { m.remove(t, mac("mac1", 2, 3, 4, 5)...) },
-			rack.ComplianceIncomplete, RuleUnbroken, mac("mac1", 1, 6), "records 2 to 5 are missing", "C07MAC1",
+			rack.ComplianceIncomplete, rules.UnbrokenLedger, mac("mac1", 1, 6), "records 2 to 5 are missing", "C07MAC1",
 		},
 		"the first records missing": {
 			func(t *testing.T, m *memory) { m.remove(t, mac("mac1", 1, 2)...) },
-			rack.ComplianceIncomplete, RuleUnbroken, mac("mac1", 3), "records 1 to 2 are missing before", "C07MAC1",
+			rack.ComplianceIncomplete, rules.UnbrokenLedger, mac("mac1", 3), "records 1 to 2 are missing before", "C07MAC1",
 		},
 		"the last records missing": {
 			func(t *testing.T, m *memory) { m.remove(t, mac("mac1", 10, 11)...) },
-			rack.ComplianceIncomplete, RuleUnbroken, mac("mac1", 9), "records 10 to 11 are missing at the end", "C07MAC1",
+			rack.ComplianceIncomplete, rules.UnbrokenLedger, mac("mac1", 9), "records 10 to 11 are missing at the end", "C07MAC1",
 		},
 		"a whole chain missing": {
 			func(t *testing.T, m *memory) { m.remove(t, mac("mac2", 1, 2, 3, 4)...) },
-			rack.ComplianceIncomplete, RuleUnbroken, nil, "records 1 to 4 are missing at the end of the chain c07mac2", "",
+			rack.ComplianceIncomplete, rules.UnbrokenLedger, nil, "records 1 to 4 are missing at the end of the chain c07mac2", "",
 		},
 		"an edited record": {
 			func(t *testing.T, m *memory) { m.find(t, "c07mac1-000000000008").Tenant = "acme" },
-			rack.ComplianceIncomplete, RuleUnbroken, mac("mac1", 8), "was edited", "C07MAC1",
+			rack.ComplianceIncomplete, rules.UnbrokenLedger, mac("mac1", 8), "was edited", "C07MAC1",
 		},
 		"an edited record that is moved with its tenant": {
 			func(t *testing.T, m *memory) {
 				m.find(t, "c07mac1-000000000008").Tenant = "acme"
 				m.find(t, "c07mac1-000000000008").Namespace = "acme"
 			},
-			rack.ComplianceIncomplete, RuleUnbroken, mac("mac1", 8), "was edited", "C07MAC1",
+			rack.ComplianceIncomplete, rules.UnbrokenLedger, mac("mac1", 8), "was edited", "C07MAC1",
 		},
 		"an edited record that is dated back": {
 			func(t *testing.T, m *memory) {
 				m.find(t, "c07mac1-000000000008").Time = metav1.NewMicroTime(start.Add(-time.Hour))
 			},
-			rack.ComplianceIncomplete, RuleUnbroken, mac("mac1", 8), "was edited", "C07MAC1",
+			rack.ComplianceIncomplete, rules.UnbrokenLedger, mac("mac1", 8), "was edited", "C07MAC1",
 		},
 		"an edited first record": {
 			func(t *testing.T, m *memory) { m.find(t, "c07mac1-000000000001").Chassis.SerialNumber = "ANOTHER" },
-			rack.ComplianceIncomplete, RuleUnbroken, mac("mac1", 1), "was edited", "C07MAC1",
+			rack.ComplianceIncomplete, rules.UnbrokenLedger, mac("mac1", 1), "was edited", "C07MAC1",
 		},
 		"an edited last record": {
 			func(t *testing.T, m *memory) {
 				m.find(t, "c07mac1-000000000011").Details.ReleasedAt = nil
 			},
-			rack.ComplianceIncomplete, RuleUnbroken, mac("mac1", 11), "was edited", "C07MAC1",
+			rack.ComplianceIncomplete, rules.UnbrokenLedger, mac("mac1", 11), "was edited", "C07MAC1",
 		},
 		"an edited hash": {
 			func(t *testing.T, m *memory) { m.find(t, "c07mac1-000000000008").Hash = "0000" },
-			rack.ComplianceIncomplete, RuleUnbroken, mac("mac1", 8), "was edited", "C07MAC1",
+			rack.ComplianceIncomplete, rules.UnbrokenLedger, mac("mac1", 8), "was edited", "C07MAC1",
 		},
 		"an edited sequence": {
 			func(t *testing.T, m *memory) { m.find(t, "c07mac1-000000000008").Sequence = 9 },
-			rack.ComplianceIncomplete, RuleUnbroken, mac("mac1", 8), "was edited", "C07MAC1",
+			rack.ComplianceIncomplete, rules.UnbrokenLedger, mac("mac1", 8), "was edited", "C07MAC1",
 		},
 		"a replaced record": { // with a hash that fits its content
 			func(t *testing.T, m *memory) {
@@ -363,7 +364,7 @@ func TestReportFindsWhatIsPlanted(t *testing.T) {
 				record.Tenant, record.Namespace = "globex", "globex"
 				record.Hash = Hash(record)
 			},
-			rack.ComplianceIncomplete, RuleUnbroken, mac("mac1", 1, 2), "does not follow", "C07MAC1",
+			rack.ComplianceIncomplete, rules.UnbrokenLedger, mac("mac1", 1, 2), "does not follow", "C07MAC1",
 		},
 		"a replaced last record": {
 			func(t *testing.T, m *memory) {
@@ -371,7 +372,7 @@ func TestReportFindsWhatIsPlanted(t *testing.T) {
 				record.Details.ReleasedAt = &metav1.Time{Time: start}
 				record.Hash = Hash(record)
 			},
-			rack.ComplianceIncomplete, RuleUnbroken, mac("mac1", 11), "was replaced: the head", "C07MAC1",
+			rack.ComplianceIncomplete, rules.UnbrokenLedger, mac("mac1", 11), "was replaced: the head", "C07MAC1",
 		},
 		"a record in another's place": {
 			func(t *testing.T, m *memory) {
@@ -380,11 +381,11 @@ func TestReportFindsWhatIsPlanted(t *testing.T) {
 				record.Name = "c07mac1-000000000010"
 				m.records = append(m.records, record)
 			},
-			rack.ComplianceIncomplete, RuleUnbroken, mac("mac1", 10), "is misplaced: it says that it is c07mac2-000000000004", "C07MAC1",
+			rack.ComplianceIncomplete, rules.UnbrokenLedger, mac("mac1", 10), "is misplaced: it says that it is c07mac2-000000000004", "C07MAC1",
 		},
 		"a record in another namespace": {
 			func(t *testing.T, m *memory) { m.find(t, "c07mac1-000000000010").Namespace = "acme" },
-			rack.ComplianceIncomplete, RuleUnbroken, mac("mac1", 10), "belongs in namespace globex", "C07MAC1",
+			rack.ComplianceIncomplete, rules.UnbrokenLedger, mac("mac1", 10), "belongs in namespace globex", "C07MAC1",
 		},
 		"a first record that had one before it": {
 			func(t *testing.T, m *memory) {
@@ -392,7 +393,7 @@ func TestReportFindsWhatIsPlanted(t *testing.T) {
 				record.PreviousHash = "00"
 				record.Hash = Hash(record)
 			},
-			rack.ComplianceIncomplete, RuleUnbroken, mac("mac2", 1), "is the first of its chain", "C07MAC2",
+			rack.ComplianceIncomplete, rules.UnbrokenLedger, mac("mac2", 1), "is the first of its chain", "C07MAC2",
 		},
 		"a forked chain": {
 			func(t *testing.T, m *memory) {
@@ -401,7 +402,7 @@ func TestReportFindsWhatIsPlanted(t *testing.T) {
 				twin.Hash = Hash(twin)
 				m.records = append(m.records, twin)
 			},
-			rack.ComplianceIncomplete, RuleUnbroken, mac("mac1", 8, 8), "forked", "C07MAC1",
+			rack.ComplianceIncomplete, rules.UnbrokenLedger, mac("mac1", 8, 8), "forked", "C07MAC1",
 		},
 		"a forked chain, the false record first": {
 			func(t *testing.T, m *memory) {
@@ -410,7 +411,7 @@ func TestReportFindsWhatIsPlanted(t *testing.T) {
 				twin.Hash = Hash(twin)
 				m.records = append([]*rack.AuditRecord{twin}, m.records...)
 			},
-			rack.ComplianceIncomplete, RuleUnbroken, mac("mac1", 8, 8), "forked", "C07MAC1",
+			rack.ComplianceIncomplete, rules.UnbrokenLedger, mac("mac1", 8, 8), "forked", "C07MAC1",
 		},
 		"a record out of time order": {
 			func(t *testing.T, m *memory) {
@@ -418,7 +419,7 @@ func TestReportFindsWhatIsPlanted(t *testing.T) {
 					r.Time = metav1.NewMicroTime(r.Time.Add(-2 * time.Hour))
 				})
 			},
-			rack.ComplianceIncomplete, RuleUnbroken, mac("mac1", 8, 9), "before the record that it follows", "C07MAC1",
+			rack.ComplianceIncomplete, rules.UnbrokenLedger, mac("mac1", 8, 9), "before the record that it follows", "C07MAC1",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -427,16 +428,16 @@ func TestReportFindsWhatIsPlanted(t *testing.T) {
 			status := m.report(t, "7d")
 			require.Len(t, status.Violations, 1, "%v", status.Violations)
 			violation := status.Violations[0]
-			assert.Equal(t, test.rule, violation.Rule)
+			assert.Equal(t, string(test.rule), violation.Rule)
 			assert.Equal(t, test.serial, violation.SerialNumber)
 			assert.Contains(t, violation.Message, test.message)
 			assert.False(t, violation.Time.Time.Before(start) || violation.Time.After(m.clock.Now()), violation.Time)
 			assert.Equal(t, test.records, withoutNamespaces(t, m, violation.Records))
 			assert.Equal(t, test.verdict, status.Verdict)
-			assert.Equal(t, test.rule == RuleOneTenant, status.Overlaps == 1)
-			assert.Equal(t, test.rule == RuleFloor, status.FloorBreaches == 1)
-			assert.Equal(t, test.rule == RuleUnbroken, status.BrokenChains == 1)
-			assert.Equal(t, test.rule == RuleTwoVMs, status.MaxVMs > 2)
+			assert.Equal(t, test.rule == rules.OneTenantPerChassis, status.Overlaps == 1)
+			assert.Equal(t, test.rule == rules.TwentyFourHours, status.FloorBreaches == 1)
+			assert.Equal(t, test.rule == rules.UnbrokenLedger, status.BrokenChains == 1)
+			assert.Equal(t, test.rule == rules.TwoVMsPerChassis, status.MaxVMs > 2)
 		})
 	}
 }
@@ -544,7 +545,7 @@ func TestReportAfterMissingRecords(t *testing.T) {
 		m.remove(t, names...)
 		status := m.report(t, "7d")
 		require.Len(t, status.Violations, 1, status.Violations)
-		assert.Equal(t, RuleUnbroken, status.Violations[0].Rule)
+		assert.Equal(t, string(rules.UnbrokenLedger), status.Violations[0].Rule)
 		return status
 	}
 	t.Run("stops", func(t *testing.T) {
@@ -760,23 +761,23 @@ func TestReportClips(t *testing.T) {
 		m.clock.SetTime(at(10 * 24 * time.Hour))
 		m.append(t, NewInstanceStopped(newInstance(third, vms[0]), third, 2)) // to the 11th
 		m.clock.SetTime(at(40 * 24 * time.Hour))
-		for window, want := range map[string][]string{
+		for window, want := range map[string][]rules.Rule{
 			"2026-08-01..2026-08-03": nil,
-			"2026-08-03..2026-08-04": {RuleOneTenant},
-			"2026-08-04..2026-08-05": {RuleOneTenant},
-			"2026-08-06..2026-08-07": {RuleOneTenant},
+			"2026-08-03..2026-08-04": {rules.OneTenantPerChassis},
+			"2026-08-04..2026-08-05": {rules.OneTenantPerChassis},
+			"2026-08-06..2026-08-07": {rules.OneTenantPerChassis},
 			"2026-08-07..2026-08-09": nil,
-			"2026-08-09..2026-08-10": {RuleTwoVMs},
-			"2026-08-10..2026-08-11": {RuleTwoVMs},
-			"2026-08-11..2026-08-12": {RuleTwoVMs},
+			"2026-08-09..2026-08-10": {rules.TwoVMsPerChassis},
+			"2026-08-10..2026-08-11": {rules.TwoVMsPerChassis},
+			"2026-08-11..2026-08-12": {rules.TwoVMsPerChassis},
 			"2026-08-12..2026-08-13": nil,
 			"24h":                    nil,
-			"90d":                    {RuleOneTenant, RuleTwoVMs},
+			"90d":                    {rules.OneTenantPerChassis, rules.TwoVMsPerChassis},
 		} {
-			var found []string
+			var found []rules.Rule
 			status := m.report(t, window)
 			for _, v := range status.Violations {
-				found = append(found, v.Rule)
+				found = append(found, rules.Rule(v.Rule))
 			}
 			assert.Equal(t, want, found, window)
 			assert.Equal(t, len(want) > 0, status.Verdict == rack.ComplianceViolated, window)

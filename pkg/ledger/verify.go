@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"macrack.io/macrack/pkg/apis/rack"
+	"macrack.io/macrack/pkg/rules"
 )
 
 // maxForks bounds how many records with one sequence number are told apart.
@@ -276,7 +277,7 @@ func (c *chain) addBreak(s span, v rack.ComplianceViolation) {
 }
 
 func (c *chain) violation(record *rack.AuditRecord, message string, records ...string) rack.ComplianceViolation {
-	return rack.ComplianceViolation{Rule: RuleUnbroken, SerialNumber: c.serial, Time: record.Time, Message: message, Records: records}
+	return rack.ComplianceViolation{Rule: string(rules.UnbrokenLedger), SerialNumber: c.serial, Time: record.Time, Message: message, Records: records}
 }
 
 // resolve adds the breaks of edited records, which were written at the time of the next good one at the latest.
@@ -301,7 +302,7 @@ func (c *chain) finish() {
 			names = append(names, nameIn(record))
 		}
 		v := rack.ComplianceViolation{
-			Rule: RuleUnbroken, SerialNumber: c.serial, Time: metav1.NewMicroTime(head.Time), Records: names,
+			Rule: string(rules.UnbrokenLedger), SerialNumber: c.serial, Time: metav1.NewMicroTime(head.Time), Records: names,
 			Message: fmt.Sprintf("%s missing at the end of the chain %s: its head says that there were %d",
 				missing(last+1, head.Sequence), c.name, head.Sequence),
 		}

@@ -3,7 +3,9 @@ package rules
 import (
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
+	"k8s.io/utils/ptr"
 )
 
 // BoundAt returns the moment of binding that is stored for a lease that is bound now: the next full second,
@@ -29,6 +31,15 @@ func Floor(boundAt time.Time, minimum time.Duration, stored time.Time) time.Time
 	return stored
 }
 
+// LeaseFloor is Floor of what a lease has stored: boundAt and earliestReleaseAt may be nil. The floor of a lease that was never
+// bound is the zero time.
+func LeaseFloor(boundAt *metav1.Time, minimum time.Duration, earliestReleaseAt *metav1.Time) time.Time {
+	if boundAt == nil {
+		return time.Time{}
+	}
+	return Floor(boundAt.Time, minimum, ptr.Deref(earliestReleaseAt, metav1.Time{}).Time)
+}
+
 // FloorPassed says whether the floor has elapsed.
 func FloorPassed(now, earliestRelease time.Time) bool {
 	return !now.Before(earliestRelease)
@@ -39,17 +50,17 @@ func CheckRelease(now, earliestRelease time.Time) error {
 	if FloorPassed(now, earliestRelease) {
 		return nil
 	}
-	return refuse(OneDay, "the Mac stays with its lease until %s, in %s; it is released by itself then",
+	return refuse(TwentyFourHours, "the Mac stays with its lease until %s, in %s; it is released by itself then",
 		earliestRelease.UTC().Format(time.RFC3339), duration.HumanDuration(earliestRelease.Sub(now)))
 }
 
 // CheckMinimumDuration refuses a minimum duration below 24 hours or out of proportion.
 func CheckMinimumDuration(asked time.Duration) error {
 	if asked < MinimumLeaseDuration {
-		return refuse(OneDay, "a Mac is leased for 24h or more, not %s; leave the field out for 24h", asked)
+		return refuse(TwentyFourHours, "a Mac is leased for 24h or more, not %s; leave the field out for 24h", asked)
 	}
 	if asked > MaxLeaseDuration {
-		return refuse(OneDay, "a Mac is leased for at most %dh at a time, not %s; use a shorter duration and lengthen it later",
+		return refuse(TwentyFourHours, "a Mac is leased for at most %dh at a time, not %s; use a shorter duration and lengthen it later",
 			int64(MaxLeaseDuration.Hours()), asked)
 	}
 	return nil

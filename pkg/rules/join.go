@@ -5,6 +5,9 @@ import "strings"
 // BootstrapGroup is the group of bootstrap tokens with which Macs join. A token that has it alone can become nothing.
 const BootstrapGroup = "system:bootstrappers:macrack"
 
+// NodesGroup is the group of the agents, as of all kubelets.
+const NodesGroup = "system:nodes"
+
 // nodeUserPrefix begins the name of the user that a Node is.
 const nodeUserPrefix = "system:node:"
 

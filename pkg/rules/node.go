@@ -18,6 +18,9 @@ type NodeFacts struct {
 	Maintenance bool
 }
 
+// macAvailable is the phase of a Mac that can be leased.
+const macAvailable = "Available"
+
 // NodePhase returns the phase of a Mac. What matters most to those who read it comes first: a leased Mac
 // that is in quarantine is Quarantined, and still leased.
 func NodePhase(f NodeFacts) string {
@@ -35,22 +38,11 @@ func NodePhase(f NodeFacts) string {
 	case !f.Seen:
 		return "Pending"
 	default:
-		return "Available"
+		return macAvailable
 	}
 }
 
 // HealthyMac is the message of leases and instances whose Mac is as it should be.
 func HealthyMac(serialNumber string) string {
 	return fmt.Sprintf("Mac %s is online and healthy", serialNumber)
-}
-
-// CheckBind refuses to bind a lease to a Mac that is not free. holder names the lease that has the Mac, if any.
-func CheckBind(node, phase, holder string) error {
-	if holder != "" {
-		return refuse(OneTenant, "Mac %q belongs to another lease; it is free when that one is released", node)
-	}
-	if phase != "Available" {
-		return refuse(OneTenant, "Mac %q is %s; only a Mac that is Available can be leased", node, phase)
-	}
-	return nil
 }

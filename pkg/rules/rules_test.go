@@ -126,11 +126,3 @@ func TestNodePhase(t *testing.T) {
 		}
 	}
 }
-
-func TestCheckBind(t *testing.T) {
-	assert.NoError(t, CheckBind("mac-1", "Available", ""))
-	assert.Error(t, CheckBind("mac-1", "Available", "acme/build"), "whatever the phase says")
-	for _, phase := range []string{"", "Pending", "Leased", "Releasing", "Offline", "Maintenance", "Quarantined"} {
-		assert.Error(t, CheckBind("mac-1", phase, ""), phase)
-	}
-}

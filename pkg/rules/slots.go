@@ -24,14 +24,14 @@ func CheckAcceptsInstance(lease, phase string, earliestRelease, now time.Time) e
 		if !FloorPassed(now, earliestRelease) {
 			return nil
 		}
-		return refuse(OneDay, "lease %q was deleted and its floor passed at %s; create a new lease and use that",
+		return refuse(TwentyFourHours, "lease %q was deleted and its floor passed at %s; create a new lease and use that",
 			lease, earliestRelease.UTC().Format(time.RFC3339))
 	case leasePending, "":
 		return refuse(NotYet, "lease %q has no Mac yet (Pending); wait until it is Bound: kubectl wait --for=condition=Bound macnodeleases/%s", lease, lease)
 	case leaseReleasing:
-		return refuse(OneDay, "lease %q is being released; create a new lease and use that", lease)
+		return refuse(TwentyFourHours, "lease %q is being released; create a new lease and use that", lease)
 	default:
-		return refuse(OneTenant, "lease %q has ended (%s); create a new lease and use that", lease, phase)
+		return refuse(OneTenantPerChassis, "lease %q has ended (%s); create a new lease and use that", lease, phase)
 	}
 }
 
@@ -40,7 +40,7 @@ func CheckSlot(lease string, taken []string) error {
 	if len(taken) < MaxVMsPerMac {
 		return nil
 	}
-	return refuse(TwoVMs, "lease %q has %d of %d instances (%q); stop or delete one of them, or lease another Mac",
+	return refuse(TwoVMsPerChassis, "lease %q has %d of %d instances (%q); stop or delete one of them, or lease another Mac",
 		lease, len(taken), MaxVMsPerMac, taken)
 }
 
@@ -49,7 +49,7 @@ func CheckRunning(node string, running int32) error {
 	if running <= MaxVMsPerMac {
 		return nil
 	}
-	return refuse(TwoVMs, "Mac %q would run %d virtual machines, of %d allowed", node, running, MaxVMsPerMac)
+	return refuse(TwoVMsPerChassis, "Mac %q would run %d virtual machines, of %d allowed", node, running, MaxVMsPerMac)
 }
 
 // Resources are what a Mac has, or a virtual machine takes. A zero storage means no claim.

@@ -298,14 +298,14 @@ func (r *run) place(ctx context.Context, mode string) error {
 	if !down {
 		var i *instancev1alpha1.MacOSInstance
 		if err := wait(ctx, func() (err error) {
-			if i, err = r.get(ctx, name); err == nil && !terminal(i) && i.Status.Phase != instancev1alpha1.MacOSInstanceRunning {
+			if i, err = r.get(ctx, name); err == nil && !rules.InstanceEnded(i.Status.Phase) && i.Status.Phase != instancev1alpha1.MacOSInstanceRunning {
 				err = fmt.Errorf("%s is %s: %s", name, i.Status.Phase, i.Status.Message)
 			}
 			return err
 		}); err != nil {
 			return err
 		}
-		if mode == endAgent && terminal(i) {
+		if mode == endAgent && rules.InstanceEnded(i.Status.Phase) {
 			return fmt.Errorf("only the agent was killed, and %s is %s: %s", name, i.Status.Phase, i.Status.Message)
 		}
 		if err := errors.Join(r.settle(ctx), r.same(ctx, before)); err != nil {

@@ -182,7 +182,7 @@ func (w *world) runs(ctx context.Context, name string) (instance *instancev1alph
 // ends waits until an instance has ended.
 func (w *world) ends(ctx context.Context, name string) (instance *instancev1alpha1.MacOSInstance, err error) {
 	return instance, wait(ctx, func() error {
-		if instance, err = w.get(ctx, name); err == nil && !terminal(instance) {
+		if instance, err = w.get(ctx, name); err == nil && !rules.InstanceEnded(instance.Status.Phase) {
 			err = fmt.Errorf("%s is %s: %s", name, instance.Status.Phase, instance.Status.Message)
 		}
 		return err
@@ -311,7 +311,7 @@ func (w *world) agree(ctx context.Context) error {
 		}
 		v, runs := vms[i.UID]
 		switch {
-		case terminal(&i):
+		case rules.InstanceEnded(i.Status.Phase):
 			if runs {
 				return fmt.Errorf("%s is %s, and runs (pid %d)", i.Name, i.Status.Phase, v.PID)
 			}
@@ -437,10 +437,6 @@ func (w *world) patchNode(ctx context.Context, patch string) error {
 	}
 	_, err = w.admin.RackV1alpha1().MacNodes().Patch(ctx, node.Name, types.MergePatchType, []byte(patch), metav1.PatchOptions{}, "status")
 	return err
-}
-
-func terminal(i *instancev1alpha1.MacOSInstance) bool {
-	return i.Status.Phase == instancev1alpha1.MacOSInstanceStopped || i.Status.Phase == instancev1alpha1.MacOSInstanceFailed
 }
 
 // attached counts how often the agent has taken on a virtual machine.

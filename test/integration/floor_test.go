@@ -142,8 +142,8 @@ func TestMinimumDuration(t *testing.T) {
 	floor := getLease(t, acme, "longer").Status.EarliestReleaseAt
 	assert.Equal(t, 36*time.Hour, floor.Sub(lease.Status.BoundAt.Time))
 	assert.True(t, floor.Equal(getMac(t, lease.Status.NodeName).Status.EarliestReleaseAt), "the Mac's says the same")
-	assert.Contains(t, kubectlFails(t, acme, "patch", leases, "longer", "--type=merge", "-p", `{"spec":{"minimumDuration":"24h"}}`), string(rules.OneDay))
-	assert.Contains(t, kubectlFails(t, acme, "patch", leases, "longer", "--type=merge", "-p", `{"spec":{"minimumDuration":null}}`), string(rules.OneDay))
+	assert.Contains(t, kubectlFails(t, acme, "patch", leases, "longer", "--type=merge", "-p", `{"spec":{"minimumDuration":"24h"}}`), rules.TwentyFourHours.String())
+	assert.Contains(t, kubectlFails(t, acme, "patch", leases, "longer", "--type=merge", "-p", `{"spec":{"minimumDuration":null}}`), rules.TwentyFourHours.String())
 
 	tb.Advance(36*time.Hour + time.Minute)
 	assert.Equal(t, rackv1alpha1.MacNodeLeaseBound, getLease(t, acme, "longer").Status.Phase)

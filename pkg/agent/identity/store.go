@@ -159,7 +159,7 @@ func (s *Store) follow(server *rest.Config) (*rest.Config, error) {
 }
 
 func subject(node string) *pkix.Name {
-	return &pkix.Name{CommonName: rules.NodeUser(node), Organization: []string{"system:nodes"}}
+	return &pkix.Name{CommonName: rules.NodeUser(node), Organization: []string{rules.NodesGroup}}
 }
 
 // Request asks for the first certificate of a Node and waits until it is signed or

@@ -47,7 +47,7 @@ func newKey(t *testing.T) *ecdsa.PrivateKey {
 type option func(*x509.CertificateRequest, *certificatesv1.CertificateSigningRequest)
 
 func newCSR(t *testing.T, key *ecdsa.PrivateKey, node, user string, groups []string, options ...option) *certificatesv1.CertificateSigningRequest {
-	template := &x509.CertificateRequest{Subject: pkix.Name{CommonName: rules.NodeUser(node), Organization: []string{nodesGroup}}}
+	template := &x509.CertificateRequest{Subject: pkix.Name{CommonName: rules.NodeUser(node), Organization: []string{rules.NodesGroup}}}
 	csr := &certificatesv1.CertificateSigningRequest{
 		ObjectMeta: metav1.ObjectMeta{Name: "csr-x", UID: "uid-x", ResourceVersion: "1", CreationTimestamp: metav1.NewTime(noon)},
 		Spec: certificatesv1.CertificateSigningRequestSpec{
@@ -84,7 +84,7 @@ func named(name string) option {
 
 var (
 	tokenGroups = []string{"system:authenticated", tokensGroup, rules.BootstrapGroup}
-	nodeGroups  = []string{"system:authenticated", nodesGroup}
+	nodeGroups  = []string{"system:authenticated", rules.NodesGroup}
 )
 
 // tokenFor are the groups of a bootstrap token for Macs.

@@ -14,7 +14,6 @@ import (
 )
 
 const (
-	nodesGroup = "system:nodes"
 	// tokenUserPrefix begins the name of the user that a bootstrap token is.
 	tokenUserPrefix = "system:bootstrap:"
 	tokensGroup     = "system:bootstrappers"
@@ -57,7 +56,7 @@ func (r *request) token() string {
 
 // asker returns the name of the Node that asks, or nothing if it is none.
 func (r *request) asker() string {
-	if !slices.Contains(r.Spec.Groups, nodesGroup) {
+	if !slices.Contains(r.Spec.Groups, rules.NodesGroup) {
 		return ""
 	}
 	return rules.NodeOfUser(r.Spec.Username)
@@ -77,8 +76,8 @@ func (r *request) check() error {
 	if len(r.x509.EmailAddresses)+len(r.x509.URIs) > 0 {
 		return errors.New("a certificate of a Node has no mail addresses and no URIs")
 	}
-	if r.node == "" || !slices.Equal(r.x509.Subject.Organization, []string{nodesGroup}) {
-		return fmt.Errorf("the subject is %q, must be O=%s,CN=%s", r.x509.Subject, nodesGroup, rules.NodeUser("<name>"))
+	if r.node == "" || !slices.Equal(r.x509.Subject.Organization, []string{rules.NodesGroup}) {
+		return fmt.Errorf("the subject is %q, must be O=%s,CN=%s", r.x509.Subject, rules.NodesGroup, rules.NodeUser("<name>"))
 	}
 	for _, u := range r.Spec.Usages {
 		if u != usage && u != certificatesv1.UsageDigitalSignature && u != certificatesv1.UsageKeyEncipherment {

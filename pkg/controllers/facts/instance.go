@@ -1,33 +1,12 @@
 package facts
 
 import (
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	instancev1alpha1 "macrack.io/macrack/pkg/apis/instance/v1alpha1"
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
+	"macrack.io/macrack/pkg/rules"
 )
 
-// IsTerminal says whether the instance has ended for good.
-func IsTerminal(instance *instancev1alpha1.MacOSInstance) bool {
-	switch instance.Status.Phase {
-	case instancev1alpha1.MacOSInstanceStopped, instancev1alpha1.MacOSInstanceFailed:
-		return true
-	}
-	return false
-}
-
-// BelongsTo says whether the instance runs in this very lease, not in an earlier one of the same name.
+// BelongsTo reports whether the instance belongs to this very lease, not to an earlier one of the same name.
 func BelongsTo(instance *instancev1alpha1.MacOSInstance, lease *rackv1alpha1.MacNodeLease) bool {
-	return instance.Namespace == lease.Namespace &&
-		instance.Spec.LeaseName == lease.Name &&
-		isOwned(instance, lease)
-}
-
-func isOwned(instance, owner metav1.Object) bool {
-	for _, ref := range instance.GetOwnerReferences() {
-		if ref.UID == owner.GetUID() {
-			return true
-		}
-	}
-	return false
+	return rules.BelongsToLease(instance, instance.Spec.LeaseName, rules.LeaseID{Namespace: lease.Namespace, Name: lease.Name, UID: lease.UID})
 }

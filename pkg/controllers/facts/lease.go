@@ -3,9 +3,6 @@ package facts
 import (
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/ptr"
-
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
 	"macrack.io/macrack/pkg/rules"
 )
@@ -13,11 +10,7 @@ import (
 // Floor returns when the floor of the lease elapses: what is stored, or boundAt and the minimum duration if that
 // is later. It is the zero time for a lease that was never bound.
 func Floor(lease *rackv1alpha1.MacNodeLease) time.Time {
-	if lease.Status.BoundAt == nil {
-		return time.Time{}
-	}
-	stored := ptr.Deref(lease.Status.EarliestReleaseAt, metav1.Time{})
-	return rules.Floor(lease.Status.BoundAt.Time, lease.Spec.MinimumDuration.Value(), stored.Time)
+	return rules.LeaseFloor(lease.Status.BoundAt, lease.Spec.MinimumDuration.Value(), lease.Status.EarliestReleaseAt)
 }
 
 // Expiry returns when the lease deletes itself, never before its floor; the zero time if it does not.

@@ -1,10 +1,7 @@
-// Package facts has what several controllers ask of objects: is this Node ready for its tenant, is that Mac
-// empty, does this instance belong to that lease. Nothing here reads a clock or an API.
+// Package facts hands what the controllers read of objects to the decisions of pkg/rules. It reads no clock and no API.
 package facts
 
 import (
-	"slices"
-
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
@@ -13,73 +10,60 @@ import (
 	"macrack.io/macrack/pkg/rules"
 )
 
-// Unleased returns the taint of a Node whose Mac belongs to nobody.
-func Unleased() corev1.Taint {
-	return corev1.Taint{Key: rules.TaintUnleased, Effect: corev1.TaintEffectNoSchedule}
-}
-
-// Tenant returns the taint of a Node whose Mac belongs to the tenant.
-func Tenant(namespace string) corev1.Taint {
-	return corev1.Taint{Key: rules.TaintTenant, Value: namespace, Effect: corev1.TaintEffectNoSchedule}
-}
-
-// IsOurs says whether the taint has one of the two keys.
-func IsOurs(t corev1.Taint) bool {
-	return t.Key == rules.TaintUnleased || t.Key == rules.TaintTenant
-}
-
-// IsMac says whether the Node claims to run macOS virtual machines.
+// IsMac reports whether the Node claims to run macOS virtual machines.
 func IsMac(node *corev1.Node) bool {
 	_, ok := node.Status.Capacity[rules.ResourceMacOSVM]
 	return ok
 }
 
-// AdmitsTenant says whether the Node is marked as the tenant's and as nobody else's.
+// AdmitsTenant reports whether the Node admits pods of the tenant, and of no other.
 func AdmitsTenant(node *corev1.Node, namespace string) bool {
-	return onlyOurs(node, Tenant(namespace))
+	return rules.HasOnlyTaint(node.Spec.Taints, rules.TenantTaint(namespace))
 }
 
-// AdmitsNobody says whether the Node is marked as unleased and as nobody's.
-func AdmitsNobody(node *corev1.Node) bool {
-	return onlyOurs(node, Unleased())
+// Scrubbed reports whether the agent has proved that nothing of the lease, which is being released, is left on the Mac.
+func Scrubbed(mac *rackv1alpha1.MacNode, leaseUID types.UID) bool {
+	return rules.Scrubbed(scrub(mac, leaseUID))
 }
 
-// onlyOurs says whether taint is the one of ours that node has.
-func onlyOurs(node *corev1.Node, taint corev1.Taint) bool {
-	found := false
-	for _, t := range node.Spec.Taints {
-		if !IsOurs(t) {
-			continue
-		}
-		if t.Key != taint.Key || t.Value != taint.Value || t.Effect != taint.Effect {
-			return false
-		}
-		found = true
+func scrub(mac *rackv1alpha1.MacNode, leaseUID types.UID) rules.ScrubFacts {
+	facts := rules.ScrubFacts{
+		Releasing: mac.Status.ReleasingSince != nil, RunningVMs: mac.Status.RunningVMs, LeaseUID: leaseUID,
+		Scrubbed: meta.IsStatusConditionTrue(mac.Status.Conditions, rackv1alpha1.MacNodeScrubbed),
 	}
-	return found
-}
-
-// TaintStrings returns the taints as key=value:effect, or key:effect if the value is empty, in order.
-func TaintStrings(taints []corev1.Taint) []string {
-	list := make([]string, 0, len(taints))
-	for _, t := range taints {
-		list = append(list, t.ToString())
+	if report := mac.Status.Scrub; report != nil {
+		facts.ReportedLease, facts.Remaining = report.LeaseUID, report.Remaining
 	}
-	slices.Sort(list)
-	return list
+	return facts
 }
 
-// Emptied says whether the agent has proved that nothing of the lease, which is being released, is left on the Mac.
-func Emptied(mac *rackv1alpha1.MacNode, leaseUID types.UID) bool {
-	return mac.Status.ReleasingSince != nil &&
-		mac.Status.RunningVMs == 0 &&
-		mac.Status.Scrub != nil &&
-		mac.Status.Scrub.LeaseUID == leaseUID &&
-		len(mac.Status.Scrub.Remaining) == 0 &&
-		meta.IsStatusConditionTrue(mac.Status.Conditions, rackv1alpha1.MacNodeScrubbed)
+// BlocksRelease returns what keeps the Mac with a lease whose floor has passed, as a reason and a message; both are empty if
+// nothing does.
+func BlocksRelease(lease *rackv1alpha1.MacNodeLease, mac *rackv1alpha1.MacNode, taints []corev1.Taint) (reason, message string) {
+	facts := rules.ReleaseFacts{
+		Releasing: lease.Status.Phase == rackv1alpha1.MacNodeLeaseReleasing, Phase: string(lease.Status.Phase),
+		SerialNumber: mac.Spec.SerialNumber, Scrub: scrub(mac, lease.UID), Node: mac.Name, Taints: taints,
+	}
+	for _, slot := range lease.Status.Instances {
+		facts.Instances = append(facts.Instances, slot.Name)
+	}
+	return rules.BlocksRelease(facts)
 }
 
-// IsAvailable says whether a lease can be bound to the Mac.
+// IsAvailable reports whether a lease of the Mac's class can be bound to the Mac.
 func IsAvailable(mac *rackv1alpha1.MacNode) bool {
-	return mac.Status.Phase == rackv1alpha1.MacNodeAvailable && mac.Status.LeaseRef == nil && mac.DeletionTimestamp == nil
+	return rules.CheckBind(bind(mac, mac.Spec.ClassName, "")) == nil
+}
+
+// Suits reports whether the lease can be bound to the Mac.
+func Suits(lease *rackv1alpha1.MacNodeLease, mac *rackv1alpha1.MacNode) bool {
+	return rules.CheckBind(bind(mac, lease.Spec.ClassName, lease.Spec.SerialNumber)) == nil
+}
+
+func bind(mac *rackv1alpha1.MacNode, wantedClass, wantedSerialNumber string) rules.BindFacts {
+	return rules.BindFacts{
+		Mac: mac.Name, Phase: string(mac.Status.Phase), Leased: mac.Status.LeaseRef != nil, Deleting: mac.DeletionTimestamp != nil,
+		Class: mac.Spec.ClassName, SerialNumber: mac.Spec.SerialNumber,
+		WantedClass: wantedClass, WantedSerialNumber: wantedSerialNumber,
+	}
 }

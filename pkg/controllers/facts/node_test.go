@@ -10,11 +10,12 @@ import (
 
 	instancev1alpha1 "macrack.io/macrack/pkg/apis/instance/v1alpha1"
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
+	"macrack.io/macrack/pkg/rules"
 )
 
 func TestAdmits(t *testing.T) {
 	other := corev1.Taint{Key: "node.kubernetes.io/unschedulable", Effect: corev1.TaintEffectNoSchedule}
-	soft := Tenant("acme")
+	soft := rules.TenantTaint("acme")
 	soft.Effect = corev1.TaintEffectPreferNoSchedule
 	for _, tt := range []struct {
 		name           string
@@ -22,20 +23,20 @@ func TestAdmits(t *testing.T) {
 		tenant, nobody bool
 	}{
 		{name: "no taints"},
-		{name: "the tenant's", taints: []corev1.Taint{other, Tenant("acme")}, tenant: true},
-		{name: "another's", taints: []corev1.Taint{Tenant("globex")}},
-		{name: "both", taints: []corev1.Taint{Tenant("acme"), Unleased()}},
+		{name: "the tenant's", taints: []corev1.Taint{other, rules.TenantTaint("acme")}, tenant: true},
+		{name: "another's", taints: []corev1.Taint{rules.TenantTaint("globex")}},
+		{name: "both", taints: []corev1.Taint{rules.TenantTaint("acme"), rules.UnleasedTaint()}},
 		{name: "the tenant's, softly", taints: []corev1.Taint{soft}},
-		{name: "unleased", taints: []corev1.Taint{Unleased(), other}, nobody: true},
+		{name: "unleased", taints: []corev1.Taint{rules.UnleasedTaint(), other}, nobody: true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			node := &corev1.Node{Spec: corev1.NodeSpec{Taints: tt.taints}}
 			assert.Equal(t, tt.tenant, AdmitsTenant(node, "acme"))
-			assert.Equal(t, tt.nobody, AdmitsNobody(node))
+			assert.Equal(t, tt.nobody, rules.HasOnlyTaint(node.Spec.Taints, rules.UnleasedTaint()))
 		})
 	}
 	assert.Equal(t, []string{"macrack.io/tenant=acme:NoSchedule", "macrack.io/unleased:NoSchedule"},
-		TaintStrings([]corev1.Taint{Unleased(), Tenant("acme")}))
+		rules.FormatTaints([]corev1.Taint{rules.UnleasedTaint(), rules.TenantTaint("acme")}))
 }
 
 func TestIsAvailable(t *testing.T) {

@@ -121,12 +121,9 @@ func isRefusal(err error) bool {
 // number; else one that holds most of the images it is going to need; else one that no other lease asks for by its
 // serial number.
 func choose(lease *rackv1alpha1.MacNodeLease, free []*rackv1alpha1.MacNode, askedFor map[string]bool) *rackv1alpha1.MacNode {
-	fits := func(mac *rackv1alpha1.MacNode) bool {
-		return lease.Spec.SerialNumber == "" || lease.Spec.SerialNumber == mac.Spec.SerialNumber
-	}
 	var best *rackv1alpha1.MacNode
 	for _, mac := range free {
-		if fits(mac) && (best == nil || compareMacs(lease, mac, best, askedFor) < 0) {
+		if facts.Suits(lease, mac) && (best == nil || compareMacs(lease, mac, best, askedFor) < 0) {
 			best = mac
 		}
 	}

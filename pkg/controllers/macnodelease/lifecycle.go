@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -199,41 +198,41 @@ func (l *lifecycle) releasing(ctx context.Context, lease *rackv1alpha1.MacNodeLe
 	if err != nil {
 		return time.Time{}, err
 	}
-	if reason, message := waitsFor(lease, mac); reason != "" {
+	node, err := l.getNode(mac.Name)
+	if apierrors.IsNotFound(err) {
+		node = &corev1.Node{}
+	} else if err != nil {
+		return time.Time{}, err
+	}
+	if reason, message := waitsFor(lease, mac, node.Spec.Taints); reason != "" {
 		return time.Time{}, l.explain(ctx, lease, reason, message)
 	}
-	if node, err := l.getNode(mac.Name); ignoreNotFound(err) != nil {
-		return time.Time{}, err
-	} else if err != nil || !facts.AdmitsNobody(node) {
-		return time.Time{}, l.explain(ctx, lease, "TaintingNode", fmt.Sprintf("waits for the Node %s to be tainted %s, so that nothing is scheduled there", mac.Name, rules.TaintUnleased))
-	}
-	node, err := l.readNode(ctx, mac.Name)
-	if err != nil || !facts.AdmitsNobody(node) {
+	node, err = l.readNode(ctx, mac.Name)
+	if err != nil {
 		return time.Time{}, ignoreNotFound(err)
 	}
-	if err := l.release(ctx, lease, facts.TaintStrings(node.Spec.Taints)); err != nil {
+	if reason, _ := facts.BlocksRelease(lease, mac, node.Spec.Taints); reason != "" {
+		return time.Time{}, nil // the change of the Node brings it back
+	}
+	if err := l.release(ctx, lease, rules.FormatTaints(node.Spec.Taints)); err != nil {
 		return time.Time{}, ignoreNotFound(err)
 	}
 	l.released(lease)
 	return time.Time{}, nil
 }
 
-// waitsFor says what the release of a lease waits for, as far as its instances and its Mac go. The reason is empty if it waits for nothing.
-func waitsFor(lease *rackv1alpha1.MacNodeLease, mac *rackv1alpha1.MacNode) (reason, message string) {
-	if slots := lease.Status.Instances; len(slots) > 0 {
-		names := make([]string, 0, len(slots))
-		for _, slot := range slots {
-			names = append(names, slot.Name)
-		}
-		reason, message = "StoppingInstances", "waits for instances to stop: "+strings.Join(names, ", ")
-	} else if !facts.Emptied(mac, lease.UID) {
-		reason, message = "Scrubbing", fmt.Sprintf("waits for the Mac %s to prove that nothing of the tenant is left on it", mac.Spec.SerialNumber)
+// waitsFor returns what the release of a lease waits for. The reason is empty if it waits for nothing.
+func waitsFor(lease *rackv1alpha1.MacNodeLease, mac *rackv1alpha1.MacNode, taints []corev1.Taint) (reason, message string) {
+	reason, message = facts.BlocksRelease(lease, mac, taints)
+	switch reason {
+	case rules.ReasonStoppingInstances:
+	case rules.ReasonScrubbing:
 		scrubbed := meta.FindStatusCondition(mac.Status.Conditions, rackv1alpha1.MacNodeScrubbed)
 		if scrubbed != nil && scrubbed.Status == metav1.ConditionFalse && scrubbed.Reason == rackv1alpha1.ReasonScrubFailed {
 			reason, message = scrubbed.Reason, message+", which failed: "+scrubbed.Message
 		}
-	} else {
-		return "", ""
+	default:
+		return reason, message
 	}
 	if ready := meta.FindStatusCondition(mac.Status.Conditions, rackv1alpha1.MacNodeReady); ready != nil && ready.Status == metav1.ConditionFalse {
 		reason, message = "MacOffline", fmt.Sprintf("%s; the Mac %s is away (%s)", message, mac.Spec.SerialNumber, ready.Message)
@@ -257,7 +256,7 @@ func (l *lifecycle) stopInstances(ctx context.Context, lease *rackv1alpha1.MacNo
 	}
 	var errs []error
 	for _, instance := range instances {
-		if !facts.BelongsTo(instance, lease) || facts.IsTerminal(instance) || instance.Status.StopRequest != nil || !isTo(instance) {
+		if !facts.BelongsTo(instance, lease) || rules.InstanceEnded(instance.Status.Phase) || instance.Status.StopRequest != nil || !isTo(instance) {
 			continue
 		}
 		if err := l.stop(ctx, instance, reason); ignoreNotFound(err) != nil {

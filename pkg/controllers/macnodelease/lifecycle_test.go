@@ -21,6 +21,7 @@ import (
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
 	"macrack.io/macrack/pkg/apis/scalar"
 	"macrack.io/macrack/pkg/controllers/facts"
+	"macrack.io/macrack/pkg/rules"
 )
 
 // anInstance returns a running instance of lease acme/a, created so long before noon.
@@ -196,43 +197,43 @@ func TestLifecycle(t *testing.T) {
 		{
 			name: "releasing: everything is stopped", lease: releasing(heldAt(time.Hour), leasePhase(rackv1alpha1.MacNodeLeaseReleasing), slots("after")),
 			instances: []*instancev1alpha1.MacOSInstance{anInstance("after", 0), anInstance("asked", 0, stopAsked), anInstance("earlier", 0, ofEarlierLease)},
-			mac:       scrubbed(), node: node(facts.Unleased()),
+			mac:       scrubbed(), node: node(rules.UnleasedTaint()),
 			calls: []string{"stop after LeaseReleasing", "status Releasing 2026-08-01T06:00:00Z: Released=False: StoppingInstances: waits for instances to stop: after"},
 		},
-		{name: "releasing: before the floor, as this clock sees it", lease: releasing(floorAt(noon.Add(time.Hour))), mac: scrubbed(), node: node(facts.Unleased()), due: noon.Add(time.Hour)},
-		{name: "releasing: slots are taken", lease: releasing(slots("vm", "other")), mac: scrubbed(), node: node(facts.Unleased()),
+		{name: "releasing: before the floor, as this clock sees it", lease: releasing(floorAt(noon.Add(time.Hour))), mac: scrubbed(), node: node(rules.UnleasedTaint()), due: noon.Add(time.Hour)},
+		{name: "releasing: slots are taken", lease: releasing(slots("vm", "other")), mac: scrubbed(), node: node(rules.UnleasedTaint()),
 			calls: []string{status + "StoppingInstances: waits for instances to stop: vm, other"}},
-		{name: "releasing: not scrubbed", lease: releasing(), mac: scrubbed(func(mac *rackv1alpha1.MacNode) { mac.Status.Scrub = nil }), node: node(facts.Unleased()),
+		{name: "releasing: not scrubbed", lease: releasing(), mac: scrubbed(func(mac *rackv1alpha1.MacNode) { mac.Status.Scrub = nil }), node: node(rules.UnleasedTaint()),
 			calls: []string{status + scrubbing}},
 		{name: "releasing: not scrubbed, which is known", lease: releasing(condition("Released", metav1.ConditionFalse, "Scrubbing", strings.TrimPrefix(scrubbing, "Scrubbing: "))),
-			mac: scrubbed(func(mac *rackv1alpha1.MacNode) { mac.Status.Scrub = nil }), node: node(facts.Unleased())},
-		{name: "releasing: a VM runs", lease: releasing(), mac: scrubbed(func(mac *rackv1alpha1.MacNode) { mac.Status.RunningVMs = 1 }), node: node(facts.Unleased()),
+			mac: scrubbed(func(mac *rackv1alpha1.MacNode) { mac.Status.Scrub = nil }), node: node(rules.UnleasedTaint())},
+		{name: "releasing: a VM runs", lease: releasing(), mac: scrubbed(func(mac *rackv1alpha1.MacNode) { mac.Status.RunningVMs = 1 }), node: node(rules.UnleasedTaint()),
 			calls: []string{status + scrubbing}},
 		{name: "releasing: the scrub failed", lease: releasing(), mac: scrubbed(func(mac *rackv1alpha1.MacNode) {
 			mac.Status.Conditions = []metav1.Condition{{Type: rackv1alpha1.MacNodeScrubbed, Status: metav1.ConditionFalse, Reason: rackv1alpha1.ReasonScrubFailed, Message: "a disk is busy"}}
-		}), node: node(facts.Unleased()),
+		}), node: node(rules.UnleasedTaint()),
 			calls: []string{status + "ScrubFailed: waits for the Mac S-mac-1 to prove that nothing of the tenant is left on it, which failed: a disk is busy"}},
-		{name: "releasing: the Mac is away", lease: releasing(slots("vm")), mac: scrubbed(away), node: node(facts.Unleased()),
+		{name: "releasing: the Mac is away", lease: releasing(slots("vm")), mac: scrubbed(away), node: node(rules.UnleasedTaint()),
 			calls: []string{status + "MacOffline: waits for instances to stop: vm; the Mac S-mac-1 is away (silent)"}},
-		{name: "releasing: the Mac is unknown", lease: releasing(), node: node(facts.Unleased()), err: errNotFound},
+		{name: "releasing: the Mac is unknown", lease: releasing(), node: node(rules.UnleasedTaint()), err: errNotFound},
 		{name: "releasing: the Node does not exist", lease: releasing(), mac: scrubbed(), calls: []string{status + tainting}},
-		{name: "releasing: the Node is still the tenant's", lease: releasing(), mac: scrubbed(), node: node(facts.Tenant("acme")), calls: []string{status + tainting}},
-		{name: "releasing: the Node is both", lease: releasing(), mac: scrubbed(), node: node(facts.Tenant("acme"), facts.Unleased()), calls: []string{status + tainting}},
+		{name: "releasing: the Node is still the tenant's", lease: releasing(), mac: scrubbed(), node: node(rules.TenantTaint("acme")), calls: []string{status + tainting}},
+		{name: "releasing: the Node is both", lease: releasing(), mac: scrubbed(), node: node(rules.TenantTaint("acme"), rules.UnleasedTaint()), calls: []string{status + tainting}},
 		{
-			name: "releasing: the Node is not what the cache says", lease: releasing(), mac: scrubbed(), node: node(facts.Unleased()), nodeNow: node(),
+			name: "releasing: the Node is not what the cache says", lease: releasing(), mac: scrubbed(), node: node(rules.UnleasedTaint()), nodeNow: node(),
 			calls: []string{"read mac-1"},
 		},
 		{
-			name: "released, with the taints read back", lease: releasing(), mac: scrubbed(), node: node(facts.Unleased()),
-			nodeNow: node(facts.Unleased(), corev1.Taint{Key: "a", Value: "b", Effect: corev1.TaintEffectNoExecute}),
+			name: "released, with the taints read back", lease: releasing(), mac: scrubbed(), node: node(rules.UnleasedTaint()),
+			nodeNow: node(rules.UnleasedTaint(), corev1.Taint{Key: "a", Value: "b", Effect: corev1.TaintEffectNoExecute}),
 			calls:   []string{"read mac-1", "release a a=b:NoExecute macrack.io/unleased:NoSchedule", "released a"},
 		},
 		{
-			name: "released meanwhile", lease: releasing(), mac: scrubbed(), node: node(facts.Unleased()), fail: errNotFound,
+			name: "released meanwhile", lease: releasing(), mac: scrubbed(), node: node(rules.UnleasedTaint()), fail: errNotFound,
 			calls: []string{"read mac-1", "release a macrack.io/unleased:NoSchedule"},
 		},
 		{
-			name: "the release is refused", lease: releasing(), mac: scrubbed(), node: node(facts.Unleased()), fail: errForbidden,
+			name: "the release is refused", lease: releasing(), mac: scrubbed(), node: node(rules.UnleasedTaint()), fail: errForbidden,
 			calls: []string{"read mac-1", "release a macrack.io/unleased:NoSchedule"}, err: errForbidden,
 		},
 	} {

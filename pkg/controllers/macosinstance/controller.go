@@ -13,7 +13,6 @@ import (
 	instancev1alpha1 "macrack.io/macrack/pkg/apis/instance/v1alpha1"
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
 	"macrack.io/macrack/pkg/controllers/env"
-	"macrack.io/macrack/pkg/controllers/facts"
 	"macrack.io/macrack/pkg/controllers/runner"
 	"macrack.io/macrack/pkg/rules"
 )
@@ -108,7 +107,7 @@ func New(e *env.Env) *runner.Controller {
 			return
 		}
 		for _, instance := range list {
-			if instance.Status.MachineID == "" && !facts.IsTerminal(instance) {
+			if instance.Status.MachineID == "" && !rules.InstanceEnded(instance.Status.Phase) {
 				c.Enqueue(env.Key(instance))
 			}
 		}
@@ -127,7 +126,7 @@ func New(e *env.Env) *runner.Controller {
 			return
 		}
 		for _, instance := range list {
-			if !facts.IsTerminal(instance) {
+			if !rules.InstanceEnded(instance.Status.Phase) {
 				c.Enqueue(env.Key(instance))
 			}
 		}

@@ -14,7 +14,6 @@ import (
 	"k8s.io/utils/ptr"
 
 	instancev1alpha1 "macrack.io/macrack/pkg/apis/instance/v1alpha1"
-	"macrack.io/macrack/pkg/controllers/facts"
 	"macrack.io/macrack/pkg/rules"
 )
 
@@ -101,7 +100,7 @@ func disruptionBudget(instance *instancev1alpha1.MacOSInstance) *policyv1.PodDis
 // keepBudget creates the PodDisruptionBudget of an instance that has not ended, and deletes it while its Mac is in
 // maintenance, or if it is not as it should be.
 func (r *reconciler) keepBudget(ctx context.Context, instance *instancev1alpha1.MacOSInstance) error {
-	wanted := !facts.IsTerminal(instance) && !r.inMaintenance(instance)
+	wanted := !rules.InstanceEnded(instance.Status.Phase) && !r.inMaintenance(instance)
 	budget, err := r.getBudget(instance.Namespace, budgetName(instance))
 	switch {
 	case apierrors.IsNotFound(err) && wanted:

@@ -13,7 +13,6 @@ import (
 
 	imagev1alpha1 "macrack.io/macrack/pkg/apis/image/v1alpha1"
 	instancev1alpha1 "macrack.io/macrack/pkg/apis/instance/v1alpha1"
-	"macrack.io/macrack/pkg/controllers/facts"
 	"macrack.io/macrack/pkg/rules"
 )
 
@@ -79,7 +78,7 @@ func placeholderMeta(instance *instancev1alpha1.MacOSInstance) metav1.ObjectMeta
 // slot of the lease's Node, and the Node's agent runs the machine while it is there.
 func Placeholder(instance *instancev1alpha1.MacOSInstance, image *imagev1alpha1.MacOSImage) *corev1.Pod {
 	slot := corev1.ResourceList{rules.ResourceMacOSVM: *resource.NewQuantity(1, resource.DecimalSI)}
-	tenant := facts.Tenant(instance.Namespace)
+	tenant := rules.TenantTaint(instance.Namespace)
 	return &corev1.Pod{
 		ObjectMeta: placeholderMeta(instance),
 		Spec: corev1.PodSpec{

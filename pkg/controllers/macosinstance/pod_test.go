@@ -15,7 +15,7 @@ import (
 	"k8s.io/pod-security-admission/policy"
 
 	imagev1alpha1 "macrack.io/macrack/pkg/apis/image/v1alpha1"
-	"macrack.io/macrack/pkg/controllers/facts"
+	"macrack.io/macrack/pkg/rules"
 )
 
 func TestPlaceholderMeetsRestrictedPodSecurity(t *testing.T) {
@@ -74,17 +74,17 @@ func TestPlaceholderFitsItsNodeOnly(t *testing.T) {
 		taints []corev1.Taint
 		want   bool
 	}{
-		{"its Node", "mac-1", []corev1.Taint{facts.Tenant("acme")}, true},
-		{"another Node", "mac-2", []corev1.Taint{facts.Tenant("acme")}, false},
-		{"a Node of another tenant", "mac-1", []corev1.Taint{facts.Tenant("globex")}, false},
-		{"a Node of nobody", "mac-1", []corev1.Taint{facts.Unleased()}, false},
-		{"a Node of both", "mac-1", []corev1.Taint{facts.Tenant("acme"), facts.Unleased()}, false},
+		{"its Node", "mac-1", []corev1.Taint{rules.TenantTaint("acme")}, true},
+		{"another Node", "mac-2", []corev1.Taint{rules.TenantTaint("acme")}, false},
+		{"a Node of another tenant", "mac-1", []corev1.Taint{rules.TenantTaint("globex")}, false},
+		{"a Node of nobody", "mac-1", []corev1.Taint{rules.UnleasedTaint()}, false},
+		{"a Node of both", "mac-1", []corev1.Taint{rules.TenantTaint("acme"), rules.UnleasedTaint()}, false},
 		{"a Node that is silent", "mac-1", []corev1.Taint{
-			facts.Tenant("acme"),
+			rules.TenantTaint("acme"),
 			{Key: corev1.TaintNodeUnreachable, Effect: corev1.TaintEffectNoExecute}, {Key: corev1.TaintNodeNotReady, Effect: corev1.TaintEffectNoExecute},
 		}, true},
-		{"a Node that is to be emptied", "mac-1", []corev1.Taint{facts.Tenant("acme"), {Key: "example.com/repair", Value: "x", Effect: corev1.TaintEffectNoExecute}}, true},
-		{"a Node that takes nothing new", "mac-1", []corev1.Taint{facts.Tenant("acme"), {Key: "example.com/repair", Effect: corev1.TaintEffectNoSchedule}}, false},
+		{"a Node that is to be emptied", "mac-1", []corev1.Taint{rules.TenantTaint("acme"), {Key: "example.com/repair", Value: "x", Effect: corev1.TaintEffectNoExecute}}, true},
+		{"a Node that takes nothing new", "mac-1", []corev1.Taint{rules.TenantTaint("acme"), {Key: "example.com/repair", Effect: corev1.TaintEffectNoSchedule}}, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: tt.node}, Spec: corev1.NodeSpec{Taints: tt.taints}}

@@ -84,7 +84,7 @@ func (r *reconciler) reconcile(ctx context.Context, key string) (time.Time, erro
 	if err != nil {
 		return time.Time{}, err
 	}
-	if !facts.IsTerminal(instance) {
+	if !rules.InstanceEnded(instance.Status.Phase) {
 		if told, err := r.tellOfMac(ctx, instance); told || err != nil {
 			return time.Time{}, err
 		}
@@ -94,7 +94,7 @@ func (r *reconciler) reconcile(ctx context.Context, key string) (time.Time, erro
 		return time.Time{}, err
 	}
 	switch {
-	case facts.IsTerminal(instance):
+	case rules.InstanceEnded(instance.Status.Phase):
 		return time.Time{}, r.cleanUp(ctx, instance, pod)
 	case instance.Status.MachineID != "":
 		// There is, or was, a virtual machine: only the agent knows what becomes of it.
@@ -350,7 +350,7 @@ func (r *reconciler) whyUnschedulable(ctx context.Context, instance *instancev1a
 	if len(keeping) == 0 {
 		return message
 	}
-	return fmt.Sprintf("the Node %s is tainted %s, so the placeholder pod has to wait; the scheduler says: %s", node.Name, strings.Join(facts.TaintStrings(keeping), ", "), message)
+	return fmt.Sprintf("the Node %s is tainted %s, so the placeholder pod has to wait; the scheduler says: %s", node.Name, strings.Join(rules.FormatTaints(keeping), ", "), message)
 }
 
 // recordRejection puts it into the ledger, once, when the scheduler has kept a rule: it finds no free slot on

@@ -121,7 +121,7 @@ func TestReconcile(t *testing.T) {
 	node := func(taints ...corev1.Taint) *corev1.Node {
 		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "mac-1"}, Spec: corev1.NodeSpec{Taints: taints}}
 	}
-	bound, tenants := lease(rackv1alpha1.MacNodeLeaseBound), node(facts.Tenant("acme"))
+	bound, tenants := lease(rackv1alpha1.MacNodeLeaseBound), node(rules.TenantTaint("acme"))
 	stranger := aPod("")
 	stranger.OwnerReferences, stranger.Annotations = nil, nil
 	stranger.Spec.Containers[0].Resources.Limits = nil
@@ -267,15 +267,15 @@ func TestReconcile(t *testing.T) {
 			message: "the Node mac-1 does not exist: the agent of the Mac has not registered it",
 		},
 		{
-			name: "the Node is unleased", instance: anInstance(), lease: bound, node: node(facts.Unleased()),
+			name: "the Node is unleased", instance: anInstance(), lease: bound, node: node(rules.UnleasedTaint()),
 			calls: []string{"status Pending - False WaitingForNode"}, message: "the Node mac-1 is about to be marked as the tenant's",
 		},
 		{
-			name: "the Node is both", instance: anInstance(), lease: bound, node: node(facts.Tenant("acme"), facts.Unleased()),
+			name: "the Node is both", instance: anInstance(), lease: bound, node: node(rules.TenantTaint("acme"), rules.UnleasedTaint()),
 			calls: []string{"status Pending - False WaitingForNode"},
 		},
 		{
-			name: "the Node is another tenant's", instance: anInstance(), lease: bound, node: node(facts.Tenant("globex")),
+			name: "the Node is another tenant's", instance: anInstance(), lease: bound, node: node(rules.TenantTaint("globex")),
 			calls: []string{"status Pending - False WaitingForNode"},
 		},
 		{
@@ -344,7 +344,7 @@ func TestReconcile(t *testing.T) {
 		},
 		{
 			name: "unschedulable: the Node is not ready", instance: anInstance(withPod(ReasonCreatingPod, "x")), pod: aPod("", unschedulable("untolerated taint(s)")),
-			node:    node(facts.Tenant("acme"), corev1.Taint{Key: corev1.TaintNodeNotReady, Effect: corev1.TaintEffectNoExecute}, corev1.Taint{Key: corev1.TaintNodeNotReady, Effect: corev1.TaintEffectNoSchedule}, corev1.Taint{Key: "far", Effect: corev1.TaintEffectPreferNoSchedule}),
+			node:    node(rules.TenantTaint("acme"), corev1.Taint{Key: corev1.TaintNodeNotReady, Effect: corev1.TaintEffectNoExecute}, corev1.Taint{Key: corev1.TaintNodeNotReady, Effect: corev1.TaintEffectNoSchedule}, corev1.Taint{Key: "far", Effect: corev1.TaintEffectPreferNoSchedule}),
 			calls:   []string{"status Pending vm-1-vm False Unschedulable"},
 			message: "the Node mac-1 is tainted node.kubernetes.io/not-ready:NoSchedule, so the placeholder pod has to wait; the scheduler says: untolerated taint(s)",
 		},
@@ -356,7 +356,7 @@ func TestReconcile(t *testing.T) {
 			calls: []string{"record InstanceRejected Scheduler mac-1 build vm-1", "status Pending vm-1-vm False Unschedulable"}, message: full,
 		},
 		{
-			name: "the scheduler keeps the second rule: on record", instance: anInstance(withPod(ReasonCreatingPod, "x")), pod: aPod("", unschedulable("untolerated taint")), node: node(facts.Tenant("globex")),
+			name: "the scheduler keeps the second rule: on record", instance: anInstance(withPod(ReasonCreatingPod, "x")), pod: aPod("", unschedulable("untolerated taint")), node: node(rules.TenantTaint("globex")),
 			calls: []string{"record InstanceRejected Scheduler mac-1 build vm-1", "status Pending vm-1-vm False Unschedulable"},
 		},
 		{
@@ -476,7 +476,7 @@ func TestReconcile(t *testing.T) {
 				return tt.fail[verb]
 			}
 			original := tt.instance.DeepCopy()
-			if tt.budget == nil && !tt.unprotected && tt.instance != nil && !facts.IsTerminal(tt.instance) {
+			if tt.budget == nil && !tt.unprotected && tt.instance != nil && !rules.InstanceEnded(tt.instance.Status.Phase) {
 				tt.budget = disruptionBudget(anInstance(named))
 			}
 			r := &reconciler{

@@ -18,6 +18,7 @@ import (
 	"macrack.io/macrack/pkg/controllers/env"
 	"macrack.io/macrack/pkg/controllers/facts"
 	"macrack.io/macrack/pkg/controllers/runner"
+	"macrack.io/macrack/pkg/rules"
 )
 
 // New returns the controller. Its keys are names of Nodes.
@@ -69,10 +70,10 @@ func (r *reconciler) reconcile(ctx context.Context, name string) (time.Time, err
 
 // wanted returns the taint of ours that the Node of mac is to have; of no Mac, if mac is nil.
 func wanted(mac *rackv1alpha1.MacNode) corev1.Taint {
-	if mac == nil || mac.Status.LeaseRef == nil || facts.Emptied(mac, mac.Status.LeaseRef.UID) {
-		return facts.Unleased()
+	if mac == nil || mac.Status.LeaseRef == nil || facts.Scrubbed(mac, mac.Status.LeaseRef.UID) {
+		return rules.UnleasedTaint()
 	}
-	return facts.Tenant(mac.Status.LeaseRef.Namespace)
+	return rules.TenantTaint(mac.Status.LeaseRef.Namespace)
 }
 
 // setTaint gives node the taint and takes away every other one of ours, in this order: in between, the Node
@@ -89,7 +90,7 @@ func (r *reconciler) setTaint(ctx context.Context, node *corev1.Node, taint core
 		}
 		node = patched
 	}
-	others := func(t corev1.Taint) bool { return facts.IsOurs(t) && !same(taint)(t) }
+	others := func(t corev1.Taint) bool { return rules.IsTenancyTaint(t) && !same(taint)(t) }
 	if !slices.ContainsFunc(node.Spec.Taints, others) {
 		return nil
 	}
@@ -108,7 +109,7 @@ func (r *reconciler) patchTaints(ctx context.Context, node *corev1.Node, taints 
 	}
 	patched, err := r.patchNode(ctx, node.Name, patch)
 	if err == nil {
-		klog.FromContext(ctx).V(1).Info("Set the taints of the Node", "node", klog.KObj(node), "taints", facts.TaintStrings(taints))
+		klog.FromContext(ctx).V(1).Info("Set the taints of the Node", "node", klog.KObj(node), "taints", rules.FormatTaints(taints))
 	}
 	return patched, err
 }

@@ -14,7 +14,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
-	"macrack.io/macrack/pkg/controllers/facts"
 	"macrack.io/macrack/pkg/rules"
 )
 
@@ -24,9 +23,9 @@ func notFound(name string) error {
 
 func TestReconcile(t *testing.T) {
 	var (
-		unleased = facts.Unleased()
-		acme     = facts.Tenant("acme")
-		globex   = facts.Tenant("globex")
+		unleased = rules.UnleasedTaint()
+		acme     = rules.TenantTaint("acme")
+		globex   = rules.TenantTaint("globex")
 		notReady = corev1.Taint{Key: "node.kubernetes.io/not-ready", Effect: corev1.TaintEffectNoExecute}
 		now      = metav1.Now()
 	)
@@ -121,7 +120,7 @@ func TestReconcile(t *testing.T) {
 }
 
 func TestReconcileStopsAtARefusedPatch(t *testing.T) {
-	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "mac-1"}, Spec: corev1.NodeSpec{Taints: []corev1.Taint{facts.Unleased()}}}
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "mac-1"}, Spec: corev1.NodeSpec{Taints: []corev1.Taint{rules.UnleasedTaint()}}}
 	mac := &rackv1alpha1.MacNode{Status: rackv1alpha1.MacNodeStatus{LeaseRef: &rackv1alpha1.LeaseReference{Namespace: "acme"}}}
 	refused := errors.New("refused")
 	patches := 0

@@ -4,37 +4,29 @@ package identity
 import (
 	"context"
 	"slices"
-	"strings"
 
 	"k8s.io/apiserver/pkg/authentication/user"
 	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
 
 	"macrack.io/macrack/pkg/printable"
+	"macrack.io/macrack/pkg/rules"
 )
 
-const (
-	// Controllers is the user that macrack-controllers is.
-	Controllers = "system:serviceaccount:macrack-system:macrack-controllers"
-
-	agentPrefix = "system:node:"
-)
+// Controllers is the user that macrack-controllers is.
+const Controllers = "system:serviceaccount:macrack-system:macrack-controllers"
 
 // IsAgent says whether a Mac's agent makes the request: it has the identity of its Node.
 func IsAgent(ctx context.Context) bool {
-	return in(ctx, user.NodesGroup)
+	return in(ctx, rules.NodesGroup)
 }
 
 // AgentOf returns the name of the Node whose agent a user is, and whether it is one. The name is empty if the user
 // is in the group of agents without being that of a Node.
 func AgentOf(u user.Info) (node string, isAgent bool) {
-	if u == nil || !slices.Contains(u.GetGroups(), user.NodesGroup) {
+	if u == nil || !slices.Contains(u.GetGroups(), rules.NodesGroup) {
 		return "", false
 	}
-	node, _ = strings.CutPrefix(u.GetName(), agentPrefix)
-	if node == u.GetName() {
-		return "", true
-	}
-	return node, true
+	return rules.NodeOfUser(u.GetName()), true
 }
 
 // IsAdministrator says whether somebody makes the request who may do everything in the cluster.

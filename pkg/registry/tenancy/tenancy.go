@@ -111,7 +111,7 @@ func (l *Lives) Instances(planner txn.Planner) txn.Planner {
 			return err
 		}
 		if uid == "" || uid != lease.Status.NamespaceUID {
-			cause := fmt.Errorf("%s: lease %q is from an earlier namespace %q, which belonged to another tenant, and ends by itself; create a lease of your own", rules.OneTenant, lease.Name, is.Namespace)
+			cause := fmt.Errorf("%s: lease %q is from an earlier namespace %q, which belonged to another tenant, and ends by itself; create a lease of your own", rules.OneTenantPerChassis, lease.Name, is.Namespace)
 			return rejection.Forbidden(instance.Resource("macosinstances"), is.Name, cause, ledger.NewInstanceRejected(is, lease, rack.LayerRegistry, "LeaseOfEarlierNamespace", cause.Error()))
 		}
 		is.Status.NamespaceUID = uid

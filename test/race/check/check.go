@@ -365,7 +365,7 @@ func (c *Checker) node(name string, value []byte, deleted bool) error {
 		if ref := was.Status.LeaseRef; ref != nil {
 			c.current.leases[ref.Namespace+"/"+ref.Name] = true
 			if is == nil {
-				c.violate(NodeKey(name), "OneTenant", "a Mac of lease %s/%s is deleted", ref.Namespace, ref.Name)
+				c.violate(NodeKey(name), "OneTenantPerChassis", "a Mac of lease %s/%s is deleted", ref.Namespace, ref.Name)
 			}
 		}
 	}
@@ -437,7 +437,7 @@ var leasePhases = []rackv1alpha1.MacNodeLeasePhase{rackv1alpha1.MacNodeLeasePend
 func (c *Checker) checkLife(key string, was, is *rackv1alpha1.MacNodeLease) {
 	if was == nil {
 		if holds(is) || is.Status.Phase != rackv1alpha1.MacNodeLeasePending {
-			c.violate(key, "OneTenant", "it is created %s", is.Status.Phase)
+			c.violate(key, "OneTenantPerChassis", "it is created %s", is.Status.Phase)
 		}
 		return
 	}
@@ -450,10 +450,10 @@ func (c *Checker) checkLife(key string, was, is *rackv1alpha1.MacNodeLease) {
 		c.released[key] = true
 		c.current.changes[change{rackv1alpha1.LeaseReleased, uid}]++
 		if was.Status.Phase != rackv1alpha1.MacNodeLeaseReleasing {
-			c.violate(key, "OneDay", "it is released while it is %s", was.Status.Phase)
+			c.violate(key, "TwentyFourHours", "it is released while it is %s", was.Status.Phase)
 		}
 		if n := len(c.live[strings.TrimPrefix(key, leasePrefix)]); n > 0 {
-			c.violate(key, "OneTenant", "it is released while %d instances have not ended", n)
+			c.violate(key, "OneTenantPerChassis", "it is released while %d instances have not ended", n)
 		}
 	}
 	if is == nil {
@@ -468,18 +468,18 @@ func (c *Checker) checkLife(key string, was, is *rackv1alpha1.MacNodeLease) {
 	}
 	if holds(was) && holds(is) {
 		if !is.Status.BoundAt.Equal(was.Status.BoundAt) || is.Status.EarliestReleaseAt.Before(was.Status.EarliestReleaseAt) {
-			c.violate(key, "OneDay", "its floor moves back from %s to %s", was.Status.EarliestReleaseAt, is.Status.EarliestReleaseAt)
+			c.violate(key, "TwentyFourHours", "its floor moves back from %s to %s", was.Status.EarliestReleaseAt, is.Status.EarliestReleaseAt)
 		}
 		if is.Status.NodeName != was.Status.NodeName {
-			c.violate(key, "OneTenant", "it moves from %s to %s", was.Status.NodeName, is.Status.NodeName)
+			c.violate(key, "OneTenantPerChassis", "it moves from %s to %s", was.Status.NodeName, is.Status.NodeName)
 		}
 	}
 	if holds(is) {
 		if is.Status.BoundAt == nil || is.Status.EarliestReleaseAt == nil || is.Status.EarliestReleaseAt.Time.Before(floorOf(is)) {
-			c.violate(key, "OneDay", "it is bound at %s and has its floor at %s", is.Status.BoundAt, is.Status.EarliestReleaseAt)
+			c.violate(key, "TwentyFourHours", "it is bound at %s and has its floor at %s", is.Status.BoundAt, is.Status.EarliestReleaseAt)
 		}
 		if !slices.Contains(is.Finalizers, floorFinalizer) {
-			c.violate(key, "OneDay", "it has a Mac and no finalizer")
+			c.violate(key, "TwentyFourHours", "it has a Mac and no finalizer")
 		}
 		if is.DeletionTimestamp != nil && is.Status.Phase == rackv1alpha1.MacNodeLeaseBound {
 			c.violate(key, "Phase", "it is deleted and Bound")
@@ -498,10 +498,10 @@ func (c *Checker) checkLease(name string) {
 		return
 	}
 	if n := len(lease.Status.Instances); n > slotsPerMac {
-		c.violate(key, "TwoVMs", "%d slots are taken", n)
+		c.violate(key, "TwoVMsPerChassis", "%d slots are taken", n)
 	}
 	if len(live) > slotsPerMac {
-		c.violate(key, "TwoVMs", "%d instances have not ended", len(live))
+		c.violate(key, "TwoVMsPerChassis", "%d instances have not ended", len(live))
 	}
 	for _, slot := range lease.Status.Instances {
 		if live[slot.Name] != slot.UID {
@@ -514,31 +514,31 @@ func (c *Checker) checkLease(name string) {
 		}
 	}
 	if len(live) > 0 && !holds(lease) {
-		c.violate(key, "OneTenant", "it has %d instances and no Mac", len(live))
+		c.violate(key, "OneTenantPerChassis", "it has %d instances and no Mac", len(live))
 	}
 	if !holds(lease) {
 		return
 	}
 	node := c.nodes[lease.Status.NodeName]
 	if node == nil {
-		c.violate(key, "OneTenant", "its Mac %s is not there", lease.Status.NodeName)
+		c.violate(key, "OneTenantPerChassis", "its Mac %s is not there", lease.Status.NodeName)
 		return
 	}
 	if ref := node.Status.LeaseRef; ref == nil || ref.UID != lease.UID {
-		c.violate(key, "OneTenant", "its Mac %s has lease %v", node.Name, ref)
+		c.violate(key, "OneTenantPerChassis", "its Mac %s has lease %v", node.Name, ref)
 	}
 	if node.Spec.SerialNumber != lease.Status.SerialNumber || node.Spec.ClassName != lease.Spec.ClassName ||
 		lease.Spec.SerialNumber != "" && lease.Spec.SerialNumber != node.Spec.SerialNumber {
-		c.violate(key, "OneTenant", "it has Mac %s of class %s for %s of class %s", node.Spec.SerialNumber, node.Spec.ClassName, lease.Status.SerialNumber, lease.Spec.ClassName)
+		c.violate(key, "OneTenantPerChassis", "it has Mac %s of class %s for %s of class %s", node.Spec.SerialNumber, node.Spec.ClassName, lease.Status.SerialNumber, lease.Spec.ClassName)
 	}
 	if !node.Status.EarliestReleaseAt.Equal(lease.Status.EarliestReleaseAt) {
-		c.violate(key, "OneDay", "its floor is %s, its Mac's %s", lease.Status.EarliestReleaseAt, node.Status.EarliestReleaseAt)
+		c.violate(key, "TwentyFourHours", "its floor is %s, its Mac's %s", lease.Status.EarliestReleaseAt, node.Status.EarliestReleaseAt)
 	}
 	if (node.Status.ReleasingSince != nil) != (lease.Status.Phase == rackv1alpha1.MacNodeLeaseReleasing) {
 		c.violate(key, "Phase", "it is %s, and its Mac is releasing since %s", lease.Status.Phase, node.Status.ReleasingSince)
 	}
 	if since := node.Status.ReleasingSince; since != nil && since.Before(lease.Status.EarliestReleaseAt) {
-		c.violate(key, "OneDay", "its Mac is releasing since %s, before the floor %s", since, lease.Status.EarliestReleaseAt)
+		c.violate(key, "TwentyFourHours", "its Mac is releasing since %s, before the floor %s", since, lease.Status.EarliestReleaseAt)
 	}
 }
 
@@ -548,12 +548,12 @@ func (c *Checker) checkNode(name string) {
 	running := len(c.running[name])
 	if node == nil {
 		if running > 0 {
-			c.violate(key, "TwoVMs", "it is gone, and %d virtual machines run on it", running)
+			c.violate(key, "TwoVMsPerChassis", "it is gone, and %d virtual machines run on it", running)
 		}
 		return
 	}
 	if running > slotsPerMac || node.Status.RunningVMs > slotsPerMac {
-		c.violate(key, "TwoVMs", "%d virtual machines run, and it counts %d", running, node.Status.RunningVMs)
+		c.violate(key, "TwoVMsPerChassis", "%d virtual machines run, and it counts %d", running, node.Status.RunningVMs)
 	}
 	if running != int(node.Status.RunningVMs) {
 		c.violate(key, "RunningVMs", "it counts %d virtual machines, and %d run", node.Status.RunningVMs, running)
@@ -565,7 +565,7 @@ func (c *Checker) checkNode(name string) {
 	ref := node.Status.LeaseRef
 	if ref == nil {
 		if running > 0 {
-			c.violate(key, "OneTenant", "it has no lease, and %d virtual machines run", running)
+			c.violate(key, "OneTenantPerChassis", "it has no lease, and %d virtual machines run", running)
 		}
 		if was != nil && was.Status.LeaseRef != nil {
 			if was.Status.Scrub == nil || was.Status.Scrub.LeaseUID != was.Status.LeaseRef.UID || len(was.Status.Scrub.Remaining) > 0 {
@@ -576,15 +576,15 @@ func (c *Checker) checkNode(name string) {
 	}
 	lease := c.leases[ref.Namespace+"/"+ref.Name]
 	if lease == nil || lease.UID != ref.UID || !holds(lease) || lease.Status.NodeName != name {
-		c.violate(key, "OneTenant", "it has lease %s/%s (%s), which does not have it", ref.Namespace, ref.Name, ref.UID)
+		c.violate(key, "OneTenantPerChassis", "it has lease %s/%s (%s), which does not have it", ref.Namespace, ref.Name, ref.UID)
 	}
 	switch {
 	case was == nil:
-		c.violate(key, "OneTenant", "it is created with a lease")
+		c.violate(key, "OneTenantPerChassis", "it is created with a lease")
 	case was.Status.LeaseRef == nil && was.Status.Phase != rackv1alpha1.MacNodeAvailable:
-		c.violate(key, "OneTenant", "it is leased while it is %s", was.Status.Phase)
+		c.violate(key, "OneTenantPerChassis", "it is leased while it is %s", was.Status.Phase)
 	case was.Status.LeaseRef != nil && was.Status.LeaseRef.UID != ref.UID:
-		c.violate(key, "OneTenant", "it goes from lease %s to lease %s", was.Status.LeaseRef.UID, ref.UID)
+		c.violate(key, "OneTenantPerChassis", "it goes from lease %s to lease %s", was.Status.LeaseRef.UID, ref.UID)
 	}
 }
 
@@ -694,18 +694,18 @@ func (c *Checker) checkCreation(key string, is *instancev1alpha1.MacOSInstance) 
 	lease := c.leases[name]
 	switch {
 	case lease == nil:
-		c.violate(key, "OneTenant", "it is created without its lease %s", name)
+		c.violate(key, "OneTenantPerChassis", "it is created without its lease %s", name)
 		return
 	case lease.Status.Phase != rackv1alpha1.MacNodeLeaseBound && lease.Status.Phase != rackv1alpha1.MacNodeLeaseHeld:
-		c.violate(key, "OneDay", "it is created while its lease %s is %s", name, lease.Status.Phase)
+		c.violate(key, "TwentyFourHours", "it is created while its lease %s is %s", name, lease.Status.Phase)
 	case lease.Status.Phase == rackv1alpha1.MacNodeLeaseHeld && lease.Status.EarliestReleaseAt.Before(&is.CreationTimestamp):
-		c.violate(key, "OneDay", "it is created at %s, after the floor of its lease at %s", is.CreationTimestamp, lease.Status.EarliestReleaseAt)
+		c.violate(key, "TwentyFourHours", "it is created at %s, after the floor of its lease at %s", is.CreationTimestamp, lease.Status.EarliestReleaseAt)
 	}
 	if is.Status.NodeName != lease.Status.NodeName || is.Status.SerialNumber != lease.Status.SerialNumber {
-		c.violate(key, "OneTenant", "it is on Mac %s, its lease has %s", is.Status.NodeName, lease.Status.NodeName)
+		c.violate(key, "OneTenantPerChassis", "it is on Mac %s, its lease has %s", is.Status.NodeName, lease.Status.NodeName)
 	}
 	if len(is.OwnerReferences) != 1 || is.OwnerReferences[0].UID != lease.UID {
-		c.violate(key, "OneTenant", "it is not owned by its lease")
+		c.violate(key, "OneTenantPerChassis", "it is not owned by its lease")
 	}
 }
 

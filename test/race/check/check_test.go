@@ -348,7 +348,7 @@ func TestPlanted(t *testing.T) {
 			another(s, created+1, "vm-2", true)
 			s.steps[created+2][leaseKey] = s.steps[created+1][leaseKey]
 			another(s, created+2, "vm-3", true)
-		}, "TwoVMs", "3 slots are taken"},
+		}, "TwoVMsPerChassis", "3 slots are taken"},
 		"an instance without a slot": {func(s *story) { lease(s, created).Status.Instances = nil }, "Slots", "has no slot"},
 		"a slot without an instance": {func(s *story) { lease(s, finished).Status.Instances = lease(s, held).Status.Instances }, "Slots", "has ended or never was"},
 		"two leases on a Mac": {func(s *story) {
@@ -358,16 +358,16 @@ func TestPlanted(t *testing.T) {
 			*pending = *other
 			pending.Finalizers, pending.Status = nil, rackv1alpha1.MacNodeLeaseStatus{Phase: rackv1alpha1.MacNodeLeasePending}
 			s.steps = append(s.steps[:bound+1:bound+1], map[string]any{leasePrefix + "acme/other": pending}, map[string]any{leasePrefix + "acme/other": other})
-		}, "OneTenant", "its Mac mac-1 has lease"},
+		}, "OneTenantPerChassis", "its Mac mac-1 has lease"},
 		"a Mac that goes to another lease": {func(s *story) {
 			n := node(s, bound).DeepCopy()
 			n.Status.LeaseRef.UID, n.Status.LeaseRef.Name = "other", "other"
 			s.steps = append(s.steps[:bound+1:bound+1], map[string]any{nodeKey: n})
-		}, "OneTenant", "it goes from lease lease to lease other"},
+		}, "OneTenantPerChassis", "it goes from lease lease to lease other"},
 		"a leased Mac that is deleted": {func(s *story) {
 			s.steps = append(s.steps[:bound+1:bound+1], map[string]any{nodeKey: nil, indexPrefix + "serial-number/C07X": nil})
-		}, "OneTenant", "is deleted"},
-		"a Mac that was not available": {func(s *story) { node(s, seen).Status.Phase = rackv1alpha1.MacNodeMaintenance }, "OneTenant", "leased while it is Maintenance"},
+		}, "OneTenantPerChassis", "is deleted"},
+		"a Mac that was not available": {func(s *story) { node(s, seen).Status.Phase = rackv1alpha1.MacNodeMaintenance }, "OneTenantPerChassis", "leased while it is Maintenance"},
 		"a wrong count of VMs":         {func(s *story) { node(s, identified).Status.RunningVMs = 0 }, "RunningVMs", "it counts 0 virtual machines, and 1 run"},
 		"an identity that is not taken": {func(s *story) {
 			delete(s.steps[identified], indexPrefix+"machine-id/bWFj")
@@ -390,18 +390,18 @@ func TestPlanted(t *testing.T) {
 		"an image that is deleted in use": {func(s *story) { s.steps[identified][imagePrefix+"macos"] = nil }, "Image", "deleted while it is used"},
 		"an instance on a pending lease": {func(s *story) {
 			s.steps = append(s.steps[:asked+1:asked+1], s.steps[created])
-		}, "OneTenant", ""},
+		}, "OneTenantPerChassis", ""},
 		"an instance at a lease that is released": {func(s *story) {
 			s.steps = append(s.steps[:releasing+1:releasing+1], map[string]any{instanceKey: instance(s, created)})
-		}, "OneDay", "created while its lease acme/build is Releasing"},
+		}, "TwentyFourHours", "created while its lease acme/build is Releasing"},
 		"a hold that does not mark an instance": {func(s *story) { lease(s, held).Status.Instances[0].Stop = false }, "Slots", "the mark of instance vm is false, wanted true"},
 		"a mark without a hold":                 {func(s *story) { lease(s, created).Status.Instances[0].Stop = true }, "Slots", "the mark of instance vm is true, wanted false"},
 		"an instance of after the floor": {func(s *story) {
 			i := instance(s, created).DeepCopy()
 			i.CreationTimestamp, i.UID = *at(25), "late"
 			s.steps = append(s.steps[:gone+1:gone+1], map[string]any{instanceKey: i})
-		}, "OneDay", "after the floor"},
-		"a lease on another's Mac": {func(s *story) { instance(s, created).Status.NodeName = "mac-9" }, "OneTenant", "it is on Mac mac-9"},
+		}, "TwentyFourHours", "after the floor"},
+		"a lease on another's Mac": {func(s *story) { instance(s, created).Status.NodeName = "mac-9" }, "OneTenantPerChassis", "it is on Mac mac-9"},
 		"an instance that starts again": {func(s *story) {
 			s.steps = append(s.steps[:finished+1:finished+1], map[string]any{instanceKey: instance(s, started)})
 		}, "Phase", "it has ended as Stopped"},
@@ -410,13 +410,13 @@ func TestPlanted(t *testing.T) {
 		}, "Slots", "gone before it has ended"},
 		"a short floor": {func(s *story) {
 			lease(s, bound).Status.EarliestReleaseAt, node(s, bound).Status.EarliestReleaseAt = at(23), at(23)
-		}, "OneDay", "has its floor at"},
+		}, "TwentyFourHours", "has its floor at"},
 		"a floor that moves back": {func(s *story) {
 			l, n := lease(s, bound).DeepCopy(), node(s, bound).DeepCopy()
 			l.Spec.MinimumDuration = scalar.NewDuration(48 * time.Hour)
 			l.Status.EarliestReleaseAt, n.Status.EarliestReleaseAt = at(48), at(48)
 			s.steps = append(s.steps[:bound+1:bound+1], map[string]any{leaseKey: l, nodeKey: n}, map[string]any{leaseKey: lease(s, bound), nodeKey: node(s, bound)})
-		}, "OneDay", "its floor moves back"},
+		}, "TwentyFourHours", "its floor moves back"},
 		"an early release": {func(s *story) {
 			step, _, r := record(s, 5)
 			r.Time, r.Details.ReleasedAt = metav1.NewMicroTime(noon.Add(23*time.Hour)), at(23)
@@ -426,8 +426,8 @@ func TestPlanted(t *testing.T) {
 		"a release without a scrub": {func(s *story) { node(s, scrubbed).Status.Scrub.LeaseUID = "other" }, "Release", "not scrubbed"},
 		"a release of a bound lease": {func(s *story) {
 			s.steps = append(s.steps[:bound+1:bound+1], map[string]any{leaseKey: nil})
-		}, "OneDay", "released while it is Bound"},
-		"a lease without its finalizer": {func(s *story) { lease(s, created).Finalizers = nil }, "OneDay", "no finalizer"},
+		}, "TwentyFourHours", "released while it is Bound"},
+		"a lease without its finalizer": {func(s *story) { lease(s, created).Finalizers = nil }, "TwentyFourHours", "no finalizer"},
 		"a record that is missing": {func(s *story) {
 			step, key, _ := record(s, 1)
 			delete(step, key)

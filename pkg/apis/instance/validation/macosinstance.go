@@ -122,7 +122,7 @@ func validateRequests(requests instance.ResourceList, path *field.Path) field.Er
 	}
 	if value.Cmp(one) != 0 {
 		errs = append(errs, field.Invalid(path.Key(rules.ResourceMacOSVM), amount.Text,
-			fmt.Sprintf("%s: one instance is one virtual machine, so that it must be 1; for two, create two instances", rules.TwoVMs)))
+			fmt.Sprintf("%s: one instance is one virtual machine, so that it must be 1; for two, create two instances", rules.TwoVMsPerChassis)))
 	}
 	return errs
 }
@@ -166,10 +166,6 @@ func checkSSHAuthorizedKey(key string) error {
 	return nil
 }
 
-func terminal(phase instance.MacOSInstancePhase) bool {
-	return phase == instance.MacOSInstanceStopped || phase == instance.MacOSInstanceFailed
-}
-
 // validatePhase refuses to go back: what has ended does not start again.
 func validatePhase(status, was *instance.MacOSInstanceStatus, path *field.Path) field.ErrorList {
 	at := path.Child("phase")
@@ -178,7 +174,7 @@ func validatePhase(status, was *instance.MacOSInstanceStatus, path *field.Path) 
 	}
 	switch {
 	case status.Phase == was.Phase:
-	case terminal(was.Phase):
+	case rules.InstanceEnded(was.Phase):
 		return field.ErrorList{field.Invalid(at, status.Phase, fmt.Sprintf("%s is final; create another instance instead", was.Phase))}
 	case slices.Index(phases, status.Phase) < slices.Index(phases, was.Phase):
 		return field.ErrorList{field.Invalid(at, status.Phase, fmt.Sprintf("is %s already, and does not go back", was.Phase))}
@@ -224,7 +220,7 @@ func validateIdentity(status, was *instance.MacOSInstanceStatus, path *field.Pat
 		case id.is == id.was:
 		case id.was != "":
 			errs = append(errs, field.Forbidden(at, fmt.Sprintf("is %s already, and never changes", id.was)))
-		case terminal(was.Phase):
+		case rules.InstanceEnded(was.Phase):
 			errs = append(errs, field.Forbidden(at, fmt.Sprintf("the instance is %s: its virtual machine may not start", was.Phase)))
 		default:
 			errs = append(errs, id.valid(id.is, at)...)

@@ -37,7 +37,7 @@ func ValidateMacNodeLeaseUpdate(lease, old *rack.MacNodeLease) field.ErrorList {
 	if is, was := minimumDuration(&lease.Spec), minimumDuration(&old.Spec); is.Value() >= rules.MinimumLeaseDuration && is.Value() < was.Value() {
 		// Not invalid as such: a manifest that is older than the lengthening says so.
 		errs = append(errs, field.Forbidden(path.Child("minimumDuration"),
-			fmt.Sprintf("%s: it is %s and can only be lengthened; ask for %s or more, not %s", rules.OneDay, was, was, is)))
+			fmt.Sprintf("%s: it is %s and can only be lengthened; ask for %s or more, not %s", rules.TwentyFourHours, was, was, is)))
 	}
 	return errs
 }
@@ -61,12 +61,12 @@ func ValidateMacNodeLeaseStatusUpdate(lease, old *rack.MacNodeLease) field.Error
 func validateFloor(is, was *rack.MacNodeLeaseStatus, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if !is.BoundAt.Equal(was.BoundAt) {
-		errs = append(errs, field.Invalid(path.Child("boundAt"), timeOrNull(is.BoundAt), fmt.Sprintf("%s: it is %s, set by the lease's binding, and never changes", rules.OneDay, timeOrNull(was.BoundAt))))
+		errs = append(errs, field.Invalid(path.Child("boundAt"), timeOrNull(is.BoundAt), fmt.Sprintf("%s: it is %s, set by the lease's binding, and never changes", rules.TwentyFourHours, timeOrNull(was.BoundAt))))
 	}
 	restored := is.EarliestReleaseAt != nil && was.BoundAt != nil && (was.EarliestReleaseAt == nil || was.EarliestReleaseAt.Before(is.EarliestReleaseAt))
 	if !is.EarliestReleaseAt.Equal(was.EarliestReleaseAt) && !restored {
 		errs = append(errs, field.Invalid(path.Child("earliestReleaseAt"), timeOrNull(is.EarliestReleaseAt),
-			fmt.Sprintf("%s: it is %s, which follows from the lease's binding, and never moves backwards", rules.OneDay, timeOrNull(was.EarliestReleaseAt))))
+			fmt.Sprintf("%s: it is %s, which follows from the lease's binding, and never moves backwards", rules.TwentyFourHours, timeOrNull(was.EarliestReleaseAt))))
 	}
 	return errs
 }

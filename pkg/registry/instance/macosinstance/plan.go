@@ -72,7 +72,7 @@ func (p *planner) create(ctx context.Context, tx *txn.Tx, is *instance.MacOSInst
 			return err
 		}
 		return p.reject(is, nil, rules.ReasonNoSuchLease, fmt.Errorf("%s: namespace %q has no lease %q, and an instance runs only on a lease of its own namespace; see: kubectl get macnodeleases",
-			rules.OneTenant, is.Namespace, is.Spec.LeaseName))
+			rules.OneTenantPerChassis, is.Namespace, is.Spec.LeaseName))
 	} else if err != nil {
 		return err
 	}
@@ -167,13 +167,13 @@ func (p *planner) update(ctx context.Context, tx *txn.Tx, was, is *instance.MacO
 	if slices.Contains(was.Finalizers, rules.FinalizerVM) {
 		is.Finalizers = slices.DeleteFunc(is.Finalizers, func(f string) bool { return f == metav1.FinalizerOrphanDependents })
 	}
-	if slices.Contains(was.Finalizers, rules.FinalizerVM) && !slices.Contains(is.Finalizers, rules.FinalizerVM) && !terminal(was) {
+	if slices.Contains(was.Finalizers, rules.FinalizerVM) && !slices.Contains(is.Finalizers, rules.FinalizerVM) && !rules.InstanceEnded(was.Status.Phase) {
 		return apierrors.NewForbidden(Resource, is.Name, fmt.Errorf("the finalizer %s keeps the instance until its virtual machine has stopped, and it is %s; delete the instance and wait", rules.FinalizerVM, was.Status.Phase))
 	}
 	if was.DeletionTimestamp == nil && is.DeletionTimestamp != nil {
 		requestStop(is, instance.StopRequest{At: metav1.NewTime(p.clock.Now()), By: identity.Username(ctx), Reason: "Deleted", GracePeriodSeconds: int64(rules.DefaultStopGrace.Seconds())})
 	}
-	if terminal(was) {
+	if rules.InstanceEnded(was.Status.Phase) {
 		if is.Status.MachineID != was.Status.MachineID || is.Status.MACAddress != was.Status.MACAddress {
 			return apierrors.NewConflict(Resource, is.Name, fmt.Errorf("it has ended (%s) and does not start again", was.Status.Phase))
 		}
@@ -182,13 +182,13 @@ func (p *planner) update(ctx context.Context, tx *txn.Tx, was, is *instance.MacO
 	if was.Status.StopRequest != nil && is.Status.Phase == instance.MacOSInstanceStopping && is.Status.Message == stopMessage(was) {
 		is.Status.Message = stopMessage(is) // the Mac may have gone or come back
 	}
-	if terminal(is) { // what has ended needs no identity
+	if rules.InstanceEnded(is.Status.Phase) { // what has ended needs no identity
 		is.Status.MachineID, is.Status.MACAddress = was.Status.MachineID, was.Status.MACAddress
 	}
 	if err := p.claimIdentity(ctx, tx, was, is); err != nil {
 		return err
 	}
-	if terminal(is) {
+	if rules.InstanceEnded(is.Status.Phase) {
 		return p.end(ctx, tx, was, is)
 	}
 	if is.Status.Phase == instance.MacOSInstanceRunning && is.Status.StartedAt == nil {
@@ -219,7 +219,7 @@ func (p *planner) grant(ctx context.Context, tx *txn.Tx, was, is *instance.MacOS
 
 // delete refuses that an instance goes before its virtual machine has stopped.
 func (p *planner) delete(was *instance.MacOSInstance) error {
-	if !terminal(was) {
+	if !rules.InstanceEnded(was.Status.Phase) {
 		return apierrors.NewForbidden(Resource, was.Name, fmt.Errorf("its virtual machine has not stopped, it is %s", was.Status.Phase))
 	}
 	return nil
@@ -305,7 +305,7 @@ func (p *planner) count(ctx context.Context, tx *txn.Tx, is *instance.MacOSInsta
 		return err
 	}
 	if ref := node.Status.LeaseRef; ref == nil || ref.UID != lease.UID {
-		return p.reject(is, lease, "MacIsNotLeased", fmt.Errorf("%s: Mac %q does not belong to the instance's lease", rules.OneTenant, node.Name))
+		return p.reject(is, lease, "MacIsNotLeased", fmt.Errorf("%s: Mac %q does not belong to the instance's lease", rules.OneTenantPerChassis, node.Name))
 	}
 	if by > 0 && is.Status.StartedAt == nil {
 		if q := node.Status.Quarantine; q != nil {
@@ -332,7 +332,7 @@ func (p *planner) reject(is *instance.MacOSInstance, lease *rack.MacNodeLease, r
 
 // requestStop has an instance stop, if it has not ended. What nobody has begun to run has stopped already.
 func requestStop(is *instance.MacOSInstance, request instance.StopRequest) {
-	if terminal(is) || is.Status.StopRequest != nil {
+	if rules.InstanceEnded(is.Status.Phase) || is.Status.StopRequest != nil {
 		return
 	}
 	is.Status.StopRequest = &request
@@ -358,11 +358,6 @@ func stopMessage(i *instance.MacOSInstance) string {
 	return message
 }
 
-// terminal says whether an instance has ended.
-func terminal(i *instance.MacOSInstance) bool {
-	return i.Status.Phase == instance.MacOSInstanceStopped || i.Status.Phase == instance.MacOSInstanceFailed
-}
-
 // hasIdentity reports whether an instance has what its virtual machine needs to start.
 func hasIdentity(i *instance.MacOSInstance) bool {
 	return i.Status.MachineID != "" && i.Status.MACAddress != ""
@@ -371,7 +366,7 @@ func hasIdentity(i *instance.MacOSInstance) bool {
 // counts reports whether an instance's virtual machine counts as running on its Mac: from the grant of its start until its
 // end. One that was stored before starts were granted counts if it has started.
 func counts(i *instance.MacOSInstance) bool {
-	return (i.Status.StartGrantedAt != nil || i.Status.StartedAt != nil) && !terminal(i)
+	return (i.Status.StartGrantedAt != nil || i.Status.StartedAt != nil) && !rules.InstanceEnded(i.Status.Phase)
 }
 
 // sameLease reports whether two references name the same lease, whichever life of it: an instance that is restored names the lease that it had.

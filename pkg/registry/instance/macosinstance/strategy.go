@@ -49,7 +49,7 @@ func (Strategy) PrepareForCreate(_ context.Context, obj runtime.Object) {
 func (Strategy) PrepareForUpdate(ctx context.Context, obj, old runtime.Object) {
 	newMacOSInstance, oldMacOSInstance := obj.(*instance.MacOSInstance), old.(*instance.MacOSInstance)
 	newMacOSInstance.Status = oldMacOSInstance.Status
-	if !terminal(oldMacOSInstance) {
+	if !rules.InstanceEnded(oldMacOSInstance.Status.Phase) {
 		strategies.KeepFinalizer(ctx, &newMacOSInstance.ObjectMeta, &oldMacOSInstance.ObjectMeta, rules.FinalizerVM)
 	}
 }

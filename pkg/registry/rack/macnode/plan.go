@@ -91,7 +91,7 @@ func refuseLeased(was *rack.MacNode) error {
 	if ref == nil {
 		return nil
 	}
-	return apierrors.NewConflict(Resource, was.Name, fmt.Errorf("%s: the Mac belongs to lease %s/%s until that is released", rules.OneTenant, ref.Namespace, ref.Name))
+	return apierrors.NewConflict(Resource, was.Name, fmt.Errorf("%s: the Mac belongs to lease %s/%s until that is released", rules.OneTenantPerChassis, ref.Namespace, ref.Name))
 }
 
 func (p *planner) update(ctx context.Context, tx *txn.Tx, was, is *rack.MacNode) error {
@@ -103,7 +103,7 @@ func (p *planner) update(ctx context.Context, tx *txn.Tx, was, is *rack.MacNode)
 	}
 	if was.Spec.ClassName != is.Spec.ClassName {
 		if ref := was.Status.LeaseRef; ref != nil {
-			return apierrors.NewConflict(Resource, was.Name, fmt.Errorf("%s: the class cannot be changed while the Mac belongs to lease %s/%s", rules.OneTenant, ref.Namespace, ref.Name))
+			return apierrors.NewConflict(Resource, was.Name, fmt.Errorf("%s: the class cannot be changed while the Mac belongs to lease %s/%s", rules.OneTenantPerChassis, ref.Namespace, ref.Name))
 		}
 		if err := tx.Get(ctx, rack.Resource("macnodeclasses"), "", is.Spec.ClassName, &rack.MacNodeClass{}); apierrors.IsNotFound(err) {
 			return apierrors.NewInvalid(rack.Kind("MacNode"), is.Name, field.ErrorList{field.NotFound(field.NewPath("spec", "className"), is.Spec.ClassName)})

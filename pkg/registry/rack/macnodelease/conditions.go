@@ -7,6 +7,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"macrack.io/macrack/pkg/apis/rack"
 	"macrack.io/macrack/pkg/registry/conditions"
@@ -19,7 +20,7 @@ func deriveConditions(lease *rack.MacNodeLease, now time.Time) {
 	set := func(name string, status metav1.ConditionStatus, reason, message string) {
 		conditions.Set(list, now, name, status, reason, message)
 	}
-	serial, floor := lease.Status.SerialNumber, timeOf(lease.Status.EarliestReleaseAt).UTC().Format(time.RFC3339)
+	serial, floor := lease.Status.SerialNumber, format(lease.Status.EarliestReleaseAt)
 	switch lease.Status.Phase {
 	case rack.MacNodeLeaseBound:
 		set(rack.MacNodeLeaseConditionBound, metav1.ConditionTrue, "Bound", fmt.Sprintf("Mac %s is leased until %s at least", serial, floor))
@@ -28,7 +29,7 @@ func deriveConditions(lease *rack.MacNodeLease, now time.Time) {
 	case rack.MacNodeLeaseReleasing:
 		set(rack.MacNodeLeaseConditionBound, metav1.ConditionTrue, "Releasing", fmt.Sprintf("Mac %s is being released", serial))
 	case rack.MacNodeLeaseReleased:
-		message := fmt.Sprintf("Mac %s was released at %s", serial, timeOf(lease.Status.ReleasedAt).UTC().Format(time.RFC3339))
+		message := fmt.Sprintf("Mac %s was released at %s", serial, format(lease.Status.ReleasedAt))
 		set(rack.MacNodeLeaseConditionBound, metav1.ConditionFalse, "Released", message)
 		set(rack.MacNodeLeaseConditionReleased, metav1.ConditionTrue, "Released", message)
 		meta.RemoveStatusCondition(list, rack.MacNodeLeaseConditionMacReady)
@@ -70,3 +71,6 @@ func summarize(lease *rack.MacNodeLease) conditions.Summary {
 	}
 	return s
 }
+
+// format returns a time as objects have it; the zero time if there is none.
+func format(t *metav1.Time) string { return ptr.Deref(t, metav1.Time{}).UTC().Format(time.RFC3339) }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -75,7 +74,7 @@ func (p *planner) create(ctx context.Context, tx *txn.Tx, is *rack.MacNodeLease)
 // tenant, is the same answer. That a tenant asked for another's Mac is on record.
 func (p *planner) checkSerialNumber(ctx context.Context, tx *txn.Tx, is *rack.MacNodeLease) error {
 	cause := fmt.Errorf("%s: no Mac of class %q with serial number %s is for lease: there is none, or it belongs to another lease; leave spec.serialNumber out to get any free Mac of the class",
-		rules.OneTenant, is.Spec.ClassName, is.Spec.SerialNumber)
+		rules.OneTenantPerChassis, is.Spec.ClassName, is.Spec.SerialNumber)
 	refused := apierrors.NewForbidden(Resource, is.Name, cause)
 	name, exists, err := tx.GetKey(ctx, macnode.IndexSerialNumber, is.Spec.SerialNumber)
 	if err != nil {
@@ -115,7 +114,7 @@ func (p *planner) refuseLeased(ctx context.Context, tx *txn.Tx, is *rack.MacNode
 	if lease.UID != ref.UID || lease.Status.NamespaceUID != is.Status.NamespaceUID {
 		return rejection.Forbidden(Resource, is.Name, cause, ledger.NewCrossTenantRejected(is.Namespace, node, rack.LayerRegistry, "MacIsLeased", cause.Error()))
 	}
-	return apierrors.NewForbidden(Resource, is.Name, fmt.Errorf("%s: the Mac with serial number %s already belongs to lease %q of this namespace; use that", rules.OneTenant, is.Spec.SerialNumber, ref.Name))
+	return apierrors.NewForbidden(Resource, is.Name, fmt.Errorf("%s: the Mac with serial number %s already belongs to lease %q of this namespace; use that", rules.OneTenantPerChassis, is.Spec.SerialNumber, ref.Name))
 }
 
 func (p *planner) update(ctx context.Context, tx *txn.Tx, was, is *rack.MacNodeLease) error {
@@ -131,7 +130,7 @@ func (p *planner) update(ctx context.Context, tx *txn.Tx, was, is *rack.MacNodeL
 	}
 	if !bound(was) {
 		if bound(is) || hasFloor(is) {
-			return apierrors.NewForbidden(Resource, is.Name, fmt.Errorf("%s: only the subresource binding gives a lease its Mac", rules.OneTenant))
+			return apierrors.NewForbidden(Resource, is.Name, fmt.Errorf("%s: only the subresource binding gives a lease its Mac", rules.OneTenantPerChassis))
 		}
 		return nil
 	}
@@ -153,17 +152,14 @@ func (p *planner) update(ctx context.Context, tx *txn.Tx, was, is *rack.MacNodeL
 // floor that was ever stored too short is restored by the next write.
 func (p *planner) keepFloor(was, is *rack.MacNodeLease) {
 	is.Status.BoundAt = was.Status.BoundAt
-	floor := metav1.NewTime(rules.Floor(was.Status.BoundAt.Time, is.Spec.MinimumDuration.Value(), timeOf(was.Status.EarliestReleaseAt)))
+	floor := metav1.NewTime(rules.LeaseFloor(was.Status.BoundAt, is.Spec.MinimumDuration.Value(), was.Status.EarliestReleaseAt))
 	is.Status.EarliestReleaseAt = &floor
 }
 
 // floorOf returns the floor of a bound lease, also if the stored one is gone or too short.
 func floorOf(lease *rack.MacNodeLease) time.Time {
-	return rules.Floor(timeOf(lease.Status.BoundAt), lease.Spec.MinimumDuration.Value(), timeOf(lease.Status.EarliestReleaseAt))
+	return rules.LeaseFloor(lease.Status.BoundAt, lease.Spec.MinimumDuration.Value(), lease.Status.EarliestReleaseAt)
 }
-
-// timeOf returns the time, or the zero time if there is none.
-func timeOf(t *metav1.Time) time.Time { return ptr.Deref(t, metav1.Time{}).Time }
 
 // delete plans that a lease goes for good.
 func (p *planner) delete(ctx context.Context, tx *txn.Tx, was *rack.MacNodeLease) error {
@@ -175,7 +171,7 @@ func (p *planner) delete(ctx context.Context, tx *txn.Tx, was *rack.MacNodeLease
 		return p.release(ctx, tx, was, nil)
 	}
 	if bound(was) && was.Status.ReleasedAt == nil {
-		return tampered(was, "FloorFinalizerMissing", fmt.Errorf("%s: the lease has a Mac, which must be released first", rules.OneDay))
+		return tampered(was, "FloorFinalizerMissing", fmt.Errorf("%s: the lease has a Mac, which must be released first", rules.TwentyFourHours))
 	}
 	return nil
 }
@@ -197,21 +193,12 @@ func (p *planner) bind(ctx context.Context, tx *txn.Tx, was, is *rack.MacNodeLea
 	if err := tx.Get(ctx, macnode.Resource, "", binding.NodeName, node); err != nil {
 		return err
 	}
-	holder := ""
-	if ref := node.Status.LeaseRef; ref != nil {
-		holder = ref.Namespace + "/" + ref.Name
-	}
-	if err := rules.CheckBind(node.Name, string(node.Status.Phase), holder); err != nil {
+	if err := rules.CheckBind(rules.BindFacts{
+		Mac: node.Name, Phase: string(node.Status.Phase), Leased: node.Status.LeaseRef != nil, Deleting: node.DeletionTimestamp != nil,
+		Class: node.Spec.ClassName, SerialNumber: node.Spec.SerialNumber,
+		WantedClass: was.Spec.ClassName, WantedSerialNumber: was.Spec.SerialNumber,
+	}); err != nil {
 		return apierrors.NewConflict(Resource, was.Name, err)
-	}
-	if node.DeletionTimestamp != nil {
-		return apierrors.NewConflict(Resource, was.Name, fmt.Errorf("Mac %q is being taken out of the fleet", node.Name))
-	}
-	if node.Spec.ClassName != was.Spec.ClassName {
-		return apierrors.NewConflict(Resource, was.Name, fmt.Errorf("Mac %q is of class %q, the lease asks for %q", node.Name, node.Spec.ClassName, was.Spec.ClassName))
-	}
-	if was.Spec.SerialNumber != "" && node.Spec.SerialNumber != was.Spec.SerialNumber {
-		return apierrors.NewConflict(Resource, was.Name, fmt.Errorf("Mac %q has serial number %s, the lease asks for %s", node.Name, node.Spec.SerialNumber, was.Spec.SerialNumber))
 	}
 	now, err := ledger.Now(ctx, tx, p.clock, node.Spec.SerialNumber)
 	if err != nil {
@@ -271,7 +258,7 @@ func (p *planner) deleted(ctx context.Context, tx *txn.Tx, was, is *rack.MacNode
 // of phase that somebody writes.
 func (p *planner) changePhase(ctx context.Context, tx *txn.Tx, was, is *rack.MacNodeLease) error {
 	if was.Status.Phase != rack.MacNodeLeaseHeld || is.Status.Phase != rack.MacNodeLeaseReleasing {
-		return tampered(was, "PhaseTampered", fmt.Errorf("%s: the phase goes from Held to Releasing at the floor, not from %s to %s", rules.OneDay, was.Status.Phase, is.Status.Phase))
+		return tampered(was, "PhaseTampered", fmt.Errorf("%s: the phase goes from Held to Releasing at the floor, not from %s to %s", rules.TwentyFourHours, was.Status.Phase, is.Status.Phase))
 	}
 	now, err := ledger.Now(ctx, tx, p.clock, was.Status.SerialNumber)
 	if err != nil {
@@ -300,7 +287,7 @@ func (p *planner) agreed(ctx context.Context, tx *txn.Tx, now, floor time.Time) 
 func (p *planner) early(was *rack.MacNodeLease, agreed, floor time.Time) error {
 	err := rules.CheckRelease(agreed, floor)
 	if err != nil && rules.FloorPassed(p.clock.Now(), floor) && rules.FloorPassed(agreed.Add(fleetclock.Tolerance), floor) {
-		return apierrors.NewConflict(Resource, was.Name, fmt.Errorf("%s: the floor has only just passed, and not every API server knows; try again in a few seconds", rules.OneDay))
+		return apierrors.NewConflict(Resource, was.Name, fmt.Errorf("%s: the floor has only just passed, and not every API server knows; try again in a few seconds", rules.TwentyFourHours))
 	}
 	if err != nil {
 		return tampered(was, "EarlyRelease", err)
@@ -323,14 +310,14 @@ func (p *planner) beginRelease(ctx context.Context, tx *txn.Tx, is *rack.MacNode
 // lengthen moves a floor forward, on the Mac too, on record.
 func (p *planner) lengthen(ctx context.Context, tx *txn.Tx, was, is *rack.MacNodeLease) error {
 	if was.Status.Phase != rack.MacNodeLeaseBound && was.Status.Phase != rack.MacNodeLeaseHeld {
-		return apierrors.NewForbidden(Resource, is.Name, fmt.Errorf("%s: the lease is %s, which cannot be lengthened; create a new lease", rules.OneDay, was.Status.Phase))
+		return apierrors.NewForbidden(Resource, is.Name, fmt.Errorf("%s: the lease is %s, which cannot be lengthened; create a new lease", rules.TwentyFourHours, was.Status.Phase))
 	}
 	now, err := ledger.Now(ctx, tx, p.clock, was.Status.SerialNumber)
 	if err != nil {
 		return err
 	}
 	if was.Status.Phase == rack.MacNodeLeaseHeld && rules.FloorPassed(now, floorOf(was)) {
-		return apierrors.NewForbidden(Resource, is.Name, fmt.Errorf("%s: the lease was deleted and its floor has passed, so it cannot be lengthened; create a new lease", rules.OneDay))
+		return apierrors.NewForbidden(Resource, is.Name, fmt.Errorf("%s: the lease was deleted and its floor has passed, so it cannot be lengthened; create a new lease", rules.TwentyFourHours))
 	}
 	node, err := p.node(ctx, tx, is)
 	if err != nil {
@@ -348,7 +335,7 @@ func (p *planner) release(ctx context.Context, tx *txn.Tx, was, is *rack.MacNode
 	release, releasing := releaseFrom(ctx)
 	if !releasing {
 		return tampered(was, "FloorFinalizerRemoved", fmt.Errorf("%s: the finalizer %s keeps the Mac with its lease and is removed only by its release; deleting the lease is enough, it ends by itself at %s",
-			rules.OneDay, rules.FinalizerFloor, floorOf(was).UTC().Format(time.RFC3339)))
+			rules.TwentyFourHours, rules.FinalizerFloor, floorOf(was).UTC().Format(time.RFC3339)))
 	}
 	node, err := p.node(ctx, tx, was)
 	if err != nil {
@@ -366,24 +353,8 @@ func (p *planner) release(ctx context.Context, tx *txn.Tx, was, is *rack.MacNode
 	if err := p.early(was, agreed, floor); err != nil {
 		return err
 	}
-	refuse := func(format string, args ...any) error {
-		return apierrors.NewConflict(Resource, was.Name, fmt.Errorf("it cannot be released yet: "+format, args...))
-	}
-	scrub := node.Status.Scrub
-	switch {
-	case was.Status.Phase != rack.MacNodeLeaseReleasing || was.DeletionTimestamp == nil:
-		return refuse("it is %s and must be deleted and Releasing", was.Status.Phase)
-	case len(was.Status.Instances) > 0:
-		return refuse("it has %d instances that have not ended", len(was.Status.Instances))
-	case node.Status.RunningVMs != 0:
-		return refuse("%d virtual machines run on Mac %q", node.Status.RunningVMs, node.Name)
-	case scrub == nil || scrub.LeaseUID != was.UID || !meta.IsStatusConditionTrue(node.Status.Conditions, rack.MacNodeScrubbed):
-		return refuse("the agent of Mac %q has not reported that it is scrubbed of this lease", node.Name)
-	case len(scrub.Remaining) > 0:
-		return refuse("after the scrub of Mac %q there remain %q", node.Name, scrub.Remaining)
-	}
-	if err := checkTaints(release.NodeTaints); err != nil {
-		return refuse("%w", err)
+	if _, message := rules.BlocksRelease(releaseFacts(was, node, release.NodeTaints)); message != "" {
+		return apierrors.NewConflict(Resource, was.Name, fmt.Errorf("it cannot be released yet: %s", message))
 	}
 	releasedAt := metav1.NewTime(now.Truncate(time.Second))
 	if is != nil {
@@ -401,22 +372,23 @@ func (p *planner) release(ctx context.Context, tx *txn.Tx, was, is *rack.MacNode
 	return ledger.Append(ctx, tx, ledger.At(now), ledger.NewLeaseReleased(was, releasedAt.Time, release.NodeTaints))
 }
 
-// checkTaints refuses to release a Mac whose Node others could not be kept from, or that still admits the tenant.
-func checkTaints(taints []string) error {
-	const unleased = rules.TaintUnleased + ":NoSchedule"
-	found := false
-	for _, taint := range taints {
-		key, _, _ := strings.Cut(taint, ":") // a taint is key=value:effect
-		key, _, _ = strings.Cut(key, "=")
-		if key == rules.TaintTenant {
-			return fmt.Errorf("the Node still has the taint %s", taint)
-		}
-		found = found || taint == unleased || taint == rules.TaintUnleased+"=:NoSchedule"
+func releaseFacts(lease *rack.MacNodeLease, node *rack.MacNode, taints []string) rules.ReleaseFacts {
+	facts := rules.ReleaseFacts{
+		Releasing: lease.Status.Phase == rack.MacNodeLeaseReleasing && lease.DeletionTimestamp != nil, Phase: string(lease.Status.Phase),
+		SerialNumber: node.Spec.SerialNumber,
+		Scrub: rules.ScrubFacts{
+			Releasing: node.Status.ReleasingSince != nil, RunningVMs: node.Status.RunningVMs, LeaseUID: lease.UID,
+			Scrubbed: meta.IsStatusConditionTrue(node.Status.Conditions, rack.MacNodeScrubbed),
+		},
+		Node: node.Name, Taints: rules.ParseTaints(taints),
 	}
-	if !found {
-		return fmt.Errorf("the Node does not have the taint %s", unleased)
+	for _, slot := range lease.Status.Instances {
+		facts.Instances = append(facts.Instances, slot.Name)
 	}
-	return nil
+	if scrub := node.Status.Scrub; scrub != nil {
+		facts.Scrub.ReportedLease, facts.Scrub.Remaining = scrub.LeaseUID, scrub.Remaining
+	}
+	return facts
 }
 
 // node returns the lease's Mac, which must know the lease.

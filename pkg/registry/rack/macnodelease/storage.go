@@ -77,7 +77,7 @@ func (r *REST) Delete(ctx context.Context, name string, validate rest.ValidateOb
 		floor := floorOf(lease)
 		remaining := max(0, floor.Sub(r.clock.Now()))
 		warning.AddWarning(ctx, "", fmt.Sprintf("%s: lease %q is Held, and its Mac stays yours, until %s (in %s); it is released by itself then. There is no need to wait for it: use --wait=false",
-			rules.OneDay, lease.Name, floor.UTC().Format(time.RFC3339), duration.HumanDuration(remaining)))
+			rules.TwentyFourHours, lease.Name, floor.UTC().Format(time.RFC3339), duration.HumanDuration(remaining)))
 	}
 	return out, gone, err
 }

@@ -100,7 +100,7 @@ func (Strategy) WarningsOnUpdate(_ context.Context, obj, old runtime.Object) []s
 		return nil
 	}
 	return []string{fmt.Sprintf("%s: lease %q is Held; its Mac stays yours, and is billed, until %s instead of %s, and this cannot be taken back",
-		rules.OneDay, oldMacNodeLease.Name, after.UTC().Format(time.RFC3339), before.UTC().Format(time.RFC3339))}
+		rules.TwentyFourHours, oldMacNodeLease.Name, after.UTC().Format(time.RFC3339), before.UTC().Format(time.RFC3339))}
 }
 
 // StatusStrategy says what of a MacNodeLease's status a client may write.

@@ -1,0 +1,74 @@
+package rules
+
+import (
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Reasons for which a Mac is not released yet.
+const (
+	// ReasonNotReleasing: the lease was not deleted, or its floor has not passed.
+	ReasonNotReleasing = "NotReleasing"
+	// ReasonStoppingInstances: instances of the lease have not stopped.
+	ReasonStoppingInstances = "StoppingInstances"
+	// ReasonScrubbing: the agent has not reported the Mac as scrubbed of the lease.
+	ReasonScrubbing = "Scrubbing"
+	// ReasonTaintingNode: the Node of the Mac still admits the tenant, or does not keep others away.
+	ReasonTaintingNode = "TaintingNode"
+)
+
+// ScrubFacts decide whether a Mac is free of everything of a lease.
+type ScrubFacts struct {
+	// Releasing: the lease has ended and the Mac was told to erase everything of it.
+	Releasing bool
+	// RunningVMs is how many virtual machines count as running on the Mac.
+	RunningVMs int32
+	// LeaseUID is the UID of the lease.
+	LeaseUID types.UID
+	// ReportedLease is the lease that the agent's scrub report is about; empty without a report.
+	ReportedLease types.UID
+	// Scrubbed: the condition Scrubbed of the Mac is True.
+	Scrubbed bool
+	// Remaining are the files that the scrub could not remove.
+	Remaining []string
+}
+
+// Scrubbed reports whether the agent has proved that nothing of the lease is left on the Mac.
+func Scrubbed(f ScrubFacts) bool {
+	return f.Releasing && f.RunningVMs == 0 && f.LeaseUID != "" && f.ReportedLease == f.LeaseUID && f.Scrubbed && len(f.Remaining) == 0
+}
+
+// ReleaseFacts decide whether a Mac may leave its lease, once the floor has passed.
+type ReleaseFacts struct {
+	// Releasing: the lease is deleted and its phase is Releasing.
+	Releasing bool
+	// Phase is the phase of the lease.
+	Phase string
+	// Instances are the names of the instances that have a slot of the lease.
+	Instances []string
+	// SerialNumber is that of the Mac.
+	SerialNumber string
+	Scrub        ScrubFacts
+	// Node is the name of the Mac's Node, and Taints are its taints.
+	Node   string
+	Taints []corev1.Taint
+}
+
+// BlocksRelease returns what keeps a Mac with its lease after the floor, as a reason and a message. Both are empty if the
+// Mac may be released.
+func BlocksRelease(f ReleaseFacts) (reason, message string) {
+	switch {
+	case !f.Releasing:
+		return ReasonNotReleasing, fmt.Sprintf("the lease is %s and must be deleted and Releasing", f.Phase)
+	case len(f.Instances) > 0:
+		return ReasonStoppingInstances, "waits for instances to stop: " + strings.Join(f.Instances, ", ")
+	case !Scrubbed(f.Scrub):
+		return ReasonScrubbing, fmt.Sprintf("waits for the Mac %s to prove that nothing of the tenant is left on it", f.SerialNumber)
+	case !HasOnlyTaint(f.Taints, UnleasedTaint()):
+		return ReasonTaintingNode, fmt.Sprintf("waits for the Node %s to be tainted %s, so that nothing is scheduled there", f.Node, TaintUnleased)
+	}
+	return "", ""
+}
