@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -357,11 +358,7 @@ func handler[T any](on func(T)) cache.ResourceEventHandler {
 
 func (a *Agent) enqueueInstance(instance *instancev1alpha1.MacOSInstance) {
 	if stop, _ := stopAsked(instance); stop {
-		a.mu.Lock()
-		if cancel := a.pulls[instance.UID]; cancel != nil {
-			cancel()
-		}
-		a.mu.Unlock()
+		a.cancelPull(instance.UID)
 	}
 	a.enqueueStops(string(instance.UID))
 	if rules.InstanceEnded(instance.Status.Phase) {
@@ -374,6 +371,10 @@ func (a *Agent) enqueuePod(pod *corev1.Pod) {
 	a.enqueueStops(pod.Annotations[rules.AnnotationInstanceUID])
 	a.queue.Add(key{podKey, types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}})
 	if instance, _ := a.ownerOf(pod); instance != nil {
+		if pod.DeletionTimestamp != nil {
+			a.cancelPull(instance.UID)
+		}
+		a.enqueueStops(string(instance.UID)) // a tenant may have changed the pod's annotations
 		a.queue.Add(key{instanceKey, types.NamespacedName{Namespace: instance.Namespace, Name: instance.Name}})
 	}
 }
@@ -388,6 +389,21 @@ func (a *Agent) enqueueSlots() {
 		if s.Spec != nil {
 			a.stopQueue.Add(s.Slot)
 			a.queue.Add(key{instanceKey, types.NamespacedName{Namespace: s.Spec.Namespace, Name: s.Spec.Name}})
+		}
+	}
+	a.enqueueWaiting()
+}
+
+// enqueueWaiting has a look at the instances that have no slot: one may have become free.
+func (a *Agent) enqueueWaiting() {
+	statuses := a.slots.Statuses()
+	if a.instances == nil || !slices.ContainsFunc(statuses[:], func(s slots.Status) bool { return s.Phase == slots.Free }) {
+		return
+	}
+	all, _ := a.instances.List(labels.Everything())
+	for _, instance := range all {
+		if _, held := a.slots.Find(string(instance.UID)); !held && !rules.InstanceEnded(instance.Status.Phase) {
+			a.queue.Add(key{instanceKey, types.NamespacedName{Namespace: instance.Namespace, Name: instance.Name}})
 		}
 	}
 }

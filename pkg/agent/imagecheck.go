@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -90,9 +91,12 @@ func (a *Agent) verifyImages(ctx context.Context) {
 
 // verifyImage verifies an image in its registry, for a tenant or for all, and reports what it found.
 func (a *Agent) verifyImage(ctx context.Context, image *imagev1alpha1.MacOSImage, tenant string) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, imageCheckTimeout, fmt.Errorf("the registry took more than %s", imageCheckTimeout))
+	checkCtx, cancel := context.WithTimeoutCause(ctx, imageCheckTimeout, fmt.Errorf("the registry took more than %s", imageCheckTimeout))
 	defer cancel()
-	err := a.config.Images.Check(ctx, source(image, tenant), images.Needs{Credentials: a.credentials(image)})
+	err := a.config.Images.Check(checkCtx, source(image, tenant), images.Needs{Credentials: a.credentials(image)})
+	if ctx.Err() != nil {
+		return ctx.Err() // a check that was canceled has found nothing
+	}
 	found := rackv1alpha1.ImageCheck{Name: image.Name, ObservedGeneration: image.Generation, Reason: verify.Reason(err)}
 	if err != nil {
 		found.Message = apiclient.Message(err.Error())
@@ -143,7 +147,7 @@ func (c *imageChecks) prune(awaiting map[string]int64) bool {
 	return len(c.known) != before
 }
 
-// list returns what was found, by name.
+// list returns what was found, by name. If that is too much for a MacNode, images that were verified come first: they become Ready.
 func (c *imageChecks) list() []rackv1alpha1.ImageCheck {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -151,6 +155,19 @@ func (c *imageChecks) list() []rackv1alpha1.ImageCheck {
 	for _, check := range c.known {
 		found = append(found, check.found)
 	}
-	slices.SortFunc(found, func(a, b rackv1alpha1.ImageCheck) int { return strings.Compare(a.Name, b.Name) })
-	return found[:min(len(found), maxImageChecks)]
+	byName := func(a, b rackv1alpha1.ImageCheck) int { return strings.Compare(a.Name, b.Name) }
+	slices.SortFunc(found, byName)
+	if len(found) > maxImageChecks {
+		slices.SortStableFunc(found, func(a, b rackv1alpha1.ImageCheck) int { return cmp.Compare(rank(a), rank(b)) })
+		found = found[:maxImageChecks]
+		slices.SortFunc(found, byName)
+	}
+	return found
+}
+
+func rank(check rackv1alpha1.ImageCheck) int {
+	if check.Reason == verify.Reason(nil) {
+		return 0
+	}
+	return 1
 }

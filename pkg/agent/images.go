@@ -47,12 +47,16 @@ const (
 func (a *Agent) pull(ctx context.Context, instance *instancev1alpha1.MacOSInstance, image *imagev1alpha1.MacOSImage) (*instancev1alpha1.MacOSInstance, images.Cached, error) {
 	pullCtx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	uid := instance.UID
 	a.mu.Lock()
-	a.pulls[instance.UID] = cancel
+	a.pulls[uid] = cancel
 	a.mu.Unlock()
+	if a.mayNotStart(instance) {
+		cancel() // the stop came before there was anything to cancel
+	}
 	defer func() {
 		a.mu.Lock()
-		delete(a.pulls, instance.UID)
+		delete(a.pulls, uid)
 		a.mu.Unlock()
 	}()
 	// What the last try failed with stays to be read until this one gets on.

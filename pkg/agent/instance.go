@@ -186,8 +186,13 @@ func (a *Agent) reap(ctx context.Context, slot slots.Status, reason, message str
 		if err := a.erase(slot); err != nil {
 			return err
 		}
-		// The free slot names no instance any more, so its change does not bring us back to the one that waited for it.
+		// The free slot names no instance any more, so its change does not bring us back to those that waited for it.
 		a.queue.Add(key{instanceKey, types.NamespacedName{Namespace: slot.Spec.Namespace, Name: slot.Spec.Name}})
+		pods, err := a.node.Pods().Pods(slot.Spec.Namespace).List(labels.Everything())
+		for _, pod := range pods {
+			a.queue.Add(key{podKey, types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}})
+		}
+		return err
 	}
 	return nil // a change of the slot's brings us back
 }
@@ -578,9 +583,6 @@ func (a *Agent) launch(ctx context.Context, instance *instancev1alpha1.MacOSInst
 		pause := launchPause << (l.tries - 1)
 		wait = min(pause, l.last.Add(pause).Sub(now))
 	}
-	if wait <= 0 {
-		a.launches[instance.UID] = launches{l.tries + 1, now}
-	}
 	a.mu.Unlock()
 	switch {
 	case wait > 0:
@@ -595,6 +597,9 @@ func (a *Agent) launch(ctx context.Context, instance *instancev1alpha1.MacOSInst
 	if _, err := a.confirmStart(ctx, instance); err != nil {
 		return err
 	}
+	a.mu.Lock()
+	a.launches[instance.UID] = launches{l.tries + 1, now}
+	a.mu.Unlock()
 	a.starting.RLock()
 	defer a.starting.RUnlock()
 	if err := a.slots.Launch(slot.UID()); err != nil {
@@ -734,7 +739,7 @@ func (a *Agent) start(ctx context.Context, instance *instancev1alpha1.MacOSInsta
 		return err
 	}
 	instance, cached, err := a.pull(ctx, instance, image)
-	if err != nil {
+	if err != nil || a.mayNotStart(instance) {
 		return err
 	}
 	if instance, err = a.claimStart(ctx, instance, cached); err != nil {
@@ -775,6 +780,16 @@ func (a *Agent) claimStart(ctx context.Context, instance *instancev1alpha1.MacOS
 	})
 	if err != nil {
 		return nil, err
+	}
+	if claimed == instance {
+		// Nothing was written, so that the registry has not judged. The cache may have forgotten the agent's report of the end.
+		claimed, err = a.config.Macrack.InstanceV1alpha1().MacOSInstances(instance.Namespace).Get(ctx, instance.Name, metav1.GetOptions{})
+		if err != nil {
+			return nil, err
+		}
+		if claimed.UID != instance.UID || rules.InstanceEnded(claimed.Status.Phase) {
+			return nil, fmt.Errorf("MacOSInstance %s has ended, and the cache is behind", klog.KObj(instance))
+		}
 	}
 	return a.confirmStart(ctx, claimed)
 }

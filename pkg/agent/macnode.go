@@ -44,7 +44,12 @@ func (a *Agent) reconcileMacNode(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("host: %w", err)
 	}
-	if err := a.recover(macNode, info); err != nil {
+	// By the cache alone: an own write that is newer is forgotten after a while, and a quarantine with it.
+	cached, err := a.macNodes.Get(a.config.NodeName)
+	if err != nil {
+		return err
+	}
+	if err := a.recover(cached, info); err != nil {
 		return err
 	}
 	if lease := macNode.Status.LeaseRef; lease != nil {

@@ -128,14 +128,14 @@ func (a *Agent) settlePod(ctx context.Context, name types.NamespacedName) error 
 	if instance != nil {
 		return nil // reconcileInstance reports it
 	}
+	if _, held := a.slots.Find(pod.Annotations[rules.AnnotationInstanceUID]); held && (pod.Status.Phase == corev1.PodRunning || pod.DeletionTimestamp != nil) {
+		return nil // its virtual machine may still run, though its instance is unknown
+	}
 	if pod.DeletionTimestamp != nil {
 		return a.node.Forget(ctx, pod)
 	}
 	if podEnded(pod) || a.node.Ended(pod) {
 		return nil
-	}
-	if _, held := a.slots.Find(pod.Annotations[rules.AnnotationInstanceUID]); held && pod.Status.Phase == corev1.PodRunning {
-		return nil // its virtual machine may still run, though its instance is unknown
 	}
 	if pod.Status.Phase == corev1.PodRunning {
 		// It was an instance's, which is gone.

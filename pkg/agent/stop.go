@@ -6,6 +6,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
 	"macrack.io/macrack/pkg/agent/slots"
@@ -78,6 +79,29 @@ func (a *Agent) stopSlot(ctx context.Context, slot slots.Status) error {
 		return a.stop(ctx, slot, grace)
 	}
 	return nil
+}
+
+// mayNotStart reports whether the caches have a reason for an instance to stop, or no longer have the instance.
+func (a *Agent) mayNotStart(instance *instancev1alpha1.MacOSInstance) bool {
+	cached, err := a.instances.MacOSInstances(instance.Namespace).Get(instance.Name)
+	if err != nil || cached.UID != instance.UID {
+		return true
+	}
+	pod, err := a.placeholder(cached)
+	if err != nil {
+		return true
+	}
+	stop, _ := knownStop(cached, pod)
+	return stop
+}
+
+// cancelPull ends the pull of an image for an instance that has to stop.
+func (a *Agent) cancelPull(uid types.UID) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if cancel := a.pulls[uid]; cancel != nil {
+		cancel()
+	}
 }
 
 // knownStop reports whether an instance's virtual machine has to stop by what has been seen of the API, and with which grace.

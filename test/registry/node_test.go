@@ -170,7 +170,7 @@ func TestMacThatLeaves(t *testing.T) {
 	require.NoError(t, nodes.Delete(t.Context(), "mac-1", metav1.DeleteOptions{PropagationPolicy: &foreground}))
 	_, err := f.acme.RackV1alpha1().MacNodeLeases("acme").Create(t.Context(), newLease("acme", "build"), metav1.CreateOptions{})
 	require.NoError(t, err)
-	assert.ErrorContains(t, f.bind("acme", "build", "mac-1"), "taken out of the fleet")
+	assert.ErrorContains(t, f.bind("acme", "build", "mac-1"), "removed from the fleet")
 
 	f.mac("mac-2", "C07AAAAA0002")
 	f.report("mac-2", func(s *rackv1alpha1.MacNodeStatus) {
