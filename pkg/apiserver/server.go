@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authentication/authenticatorfactory"
+	"k8s.io/apiserver/pkg/authentication/user"
 	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/rest"
 	genericapiserver "k8s.io/apiserver/pkg/server"
@@ -25,6 +27,7 @@ import (
 	"macrack.io/macrack/pkg/ledger"
 	"macrack.io/macrack/pkg/registry/config/rackconfig"
 	"macrack.io/macrack/pkg/registry/fleetclock"
+	"macrack.io/macrack/pkg/registry/identity"
 	"macrack.io/macrack/pkg/registry/image/macosimage"
 	"macrack.io/macrack/pkg/registry/instance/instanceclass"
 	"macrack.io/macrack/pkg/registry/instance/macosinstance"
@@ -54,6 +57,15 @@ type Server struct {
 	Generic *genericapiserver.GenericAPIServer
 }
 
+// writeLimit is more than a person or a pipeline needs to change one object. Agents and controllers are not held back.
+var writeLimit = txn.WriteLimit{
+	Rate: 5, Burst: 5,
+	Exempt: func(u user.Info) bool {
+		_, isAgent := identity.AgentOf(u)
+		return isAgent || u.GetName() == identity.Controllers || slices.Contains(u.GetGroups(), user.SystemPrivilegedGroup)
+	},
+}
+
 // New returns a server that can be prepared and run.
 func (c *Config) New() (*Server, error) {
 	fleet := fleetclock.New(c.Clock)
@@ -69,7 +81,7 @@ func (c *Config) New() (*Server, error) {
 		planners[macnodelease.Resource] = lives.Leases(c.Clock, planners[macnodelease.Resource])
 		planners[macosinstance.Resource] = lives.Instances(planners[macosinstance.Resource])
 	}
-	domain := txn.NewDomain(c.Generic.RESTOptionsGetter, planners, txn.WithoutWatchCache(auditrecord.Resource), txn.WithCodec(values.NewCodec))
+	domain := txn.NewDomain(c.Generic.RESTOptionsGetter, planners, txn.WithoutWatchCache(auditrecord.Resource), txn.WithCodec(values.NewCodec), txn.WithWriteLimit(writeLimit))
 	c.Generic.RESTOptionsGetter = domain
 	c.Generic.AddReadyzChecks(writable(domain, c.Clock), knowsFrontProxy(c.Generic.Authentication.RequestHeaderConfig))
 

@@ -32,21 +32,39 @@ func companions(ctx context.Context, key string) *Tx {
 func (c *client) OptimisticPut(ctx context.Context, key string, val []byte, rev int64, opts kubernetes.PutOptions) (kubernetes.PutResponse, error) {
 	tx := companions(ctx, key)
 	if tx == nil {
-		return c.Interface.OptimisticPut(ctx, key, val, rev, opts)
+		resp, err := c.Interface.OptimisticPut(ctx, key, val, rev, opts)
+		noteMain(ctx, key, rev, clientv3.OpPut(key, string(val)), resp, err)
+		return resp, err
 	}
 	if opts.LeaseID != 0 {
 		return kubernetes.PutResponse{}, errors.New("txn: an object with companions cannot have a TTL")
 	}
-	return c.commit(ctx, tx, rev, opts.GetOnFailure, clientv3.OpPut(key, string(val)))
+	put := clientv3.OpPut(key, string(val))
+	resp, err := c.commit(ctx, tx, rev, opts.GetOnFailure, put)
+	noteMain(ctx, key, rev, put, resp, err)
+	return resp, err
 }
 
 func (c *client) OptimisticDelete(ctx context.Context, key string, rev int64, opts kubernetes.DeleteOptions) (kubernetes.DeleteResponse, error) {
 	tx := companions(ctx, key)
 	if tx == nil {
-		return c.Interface.OptimisticDelete(ctx, key, rev, opts)
+		resp, err := c.Interface.OptimisticDelete(ctx, key, rev, opts)
+		noteMain(ctx, key, rev, clientv3.OpDelete(key), kubernetes.PutResponse(resp), err)
+		return resp, err
 	}
-	resp, err := c.commit(ctx, tx, rev, opts.GetOnFailure, clientv3.OpDelete(key))
+	del := clientv3.OpDelete(key)
+	resp, err := c.commit(ctx, tx, rev, opts.GetOnFailure, del)
+	noteMain(ctx, key, rev, del, resp, err)
 	return kubernetes.DeleteResponse(resp), err
+}
+
+// noteMain takes note of the write of a main object that was there before, so that the next write of
+// this process does not begin with an object from a watch cache that has yet to learn of it.
+func noteMain(ctx context.Context, key string, rev int64, write clientv3.Op, resp kubernetes.PutResponse, err error) {
+	tx, _ := ctx.Value(contextKey{}).(*Tx)
+	if tx != nil && tx.mainKey == key && rev != 0 && err == nil && resp.Succeeded {
+		tx.domain.recent.saw(key, written(&write, resp.Revision), resp.Revision)
+	}
 }
 
 // commit writes the main object and its companions if all are at the revisions

@@ -52,8 +52,9 @@
 //     reads from the watch caches, which are cheap but may be stale: staleness
 //     is found by the commit's comparison. A refusal that rests on such a read
 //     counts for nothing; the planner is called again with reads from etcd.
-//   - Writes of one process that write the same companion take turns, so that
-//     many rivals cost one conflict, not one each.
+//   - Writes of one process that write the same object, as the main object or as
+//     a companion, take turns, so that many rivals cost one conflict, not one
+//     each. Users have the same share of the turns, however many writes each sends.
 //   - A write that keeps meeting conflicts ends with status 429, and nothing
 //     is changed. So it is with 503, when etcd cannot be reached, unless the
 //     message says that the outcome is unknown: a write is never sent twice.
@@ -69,7 +70,7 @@
 //
 // tx.go is what planners use, index.go its part for index keys. store.go has
 // writes planned, client.go commits them, retry.go tries again, turns.go lets
-// rivals wait. recent.go is what is remembered between transactions. domain.go
+// rivals wait, pacer.go holds back users who write one object too fast. recent.go is what is remembered between transactions. domain.go
 // and decorator.go put it all under the generic registry, scan.go reads what is too much for a list, etcd.go and errors.go
 // deal with an etcd in trouble, and dryrun.go with writes that are none.
 //

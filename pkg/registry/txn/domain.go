@@ -44,9 +44,11 @@ type Domain struct {
 	uncached map[schema.GroupResource]bool
 	codec    func(schema.GroupResource, runtime.Codec) runtime.Codec // nil if the delegate's codecs stay
 
-	turns  turns
-	recent *recent
-	follow sync.Once // has recent follow the index keys
+	pacer   *pacer // nil if users may write as fast as they can
+	writers *turns // of main objects, from before they are read
+	turns   *turns // of all that is written, from before the commit
+	recent  *recent
+	follow  sync.Once // has recent follow the index keys
 
 	mu        sync.RWMutex
 	servers   []string
@@ -80,7 +82,8 @@ func NewDomain(delegate generic.RESTOptionsGetter, planners map[schema.GroupReso
 		delegate:  delegate,
 		planners:  planners,
 		uncached:  map[schema.GroupResource]bool{},
-		turns:     turns{lines: map[string][]chan struct{}{}},
+		writers:   newTurns(),
+		turns:     newTurns(),
 		recent:    newRecent(),
 		resources: map[schema.GroupResource]*resource{},
 	}

@@ -30,6 +30,8 @@ func (e *conflictError) Error() string {
 // writes meet when etcd has reached its quota.
 const ReasonInsufficientStorage metav1.StatusReason = "InsufficientStorage"
 
+var errTooFast = apierrors.NewTooManyRequests("you change this object faster than allowed; nothing was changed; try again later", 1)
+
 var errLineTooLong = apierrors.NewTooManyRequests("too many requests are waiting to change the same object; nothing was changed; try again later", 1)
 
 func errTooManyConflicts(gr schema.GroupResource, operation string) error {

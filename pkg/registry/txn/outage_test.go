@@ -109,6 +109,10 @@ func proxied(t testing.TB) (*clientv3.Client, *proxy, *Server) {
 	s := startServer(t, p.endpoint())
 	settle(t, s.Leases, mustCreate(t, cluster, s.Leases, &Lease{ObjectMeta: metav1.ObjectMeta{Name: "lease"}}))
 	mustCreate(t, ctx, s.Instances, instance("first", "lease")) // what it reads is remembered
+	// Writes of a lease itself do not stand in line with those of its instances.
+	for _, name := range []string{"updated", "deleted"} {
+		settle(t, s.Leases, mustCreate(t, cluster, s.Leases, &Lease{ObjectMeta: metav1.ObjectMeta{Name: name}}))
+	}
 	return etcd, p, s
 }
 
@@ -121,10 +125,10 @@ func requests(t testing.TB, s *Server) map[string]func() error {
 	return map[string]func() error{
 		"planned create": func() error { _, err := create(ctx, s.Instances, instance("a", "lease")); return err },
 		"planned update": func() error {
-			_, err := change(cluster, s.Leases, "lease", func(l *Lease) { l.Labels = map[string]string{"a": "b"} })
+			_, err := change(cluster, s.Leases, "updated", func(l *Lease) { l.Labels = map[string]string{"a": "b"} })
 			return err
 		},
-		"planned delete": func() error { return remove(cluster, s.Leases, "lease") },
+		"planned delete": func() error { return remove(cluster, s.Leases, "deleted") },
 		"unplanned create": func() error {
 			_, err := create(cluster, s.Nodes, &Node{ObjectMeta: metav1.ObjectMeta{Name: "a"}})
 			return err

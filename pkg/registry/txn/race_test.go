@@ -131,6 +131,31 @@ func TestTurns(t *testing.T) {
 	}
 }
 
+// Writes of one object by one server come one after the other, so that each is planned once.
+func TestWritersOfOneObject(t *testing.T) {
+	_, servers := newLease(t, 1)
+	const writers, writes = 8, 10
+	var tries atomic.Int64
+	var wg sync.WaitGroup
+	for g := range writers {
+		wg.Go(func() {
+			for i := range writes {
+				_, err := change(cluster, servers[0].Leases, "lease", func(l *Lease) {
+					tries.Add(1)
+					metav1.SetMetaDataAnnotation(&l.ObjectMeta, fmt.Sprint("writer-", g), fmt.Sprint(i))
+				})
+				if err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if got := tries.Load(); got != writers*writes {
+		t.Errorf("%d writes took %d tries", writers*writes, got)
+	}
+}
+
 func TestBind(t *testing.T) {
 	endpoint, etcd := startEtcd(t, false)
 	servers := []*Server{startServer(t, endpoint), startServer(t, endpoint)}

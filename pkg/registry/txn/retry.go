@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"strings"
 	"time"
 
+	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/klog/v2"
 )
 
@@ -30,10 +32,11 @@ func (s *store) retry(ctx context.Context, operation, path string, write func(co
 func (s *store) retryKey(ctx context.Context, operation, key string, write func(context.Context, *Tx) error) error {
 	start := time.Now()
 	tx := &Tx{domain: s.domain, client: s.client, main: s.resource, mainKey: key, deadline: start.Add(patience)}
+	tx.flow = flow(ctx)
 	ctx = context.WithValue(ctx, contextKey{}, tx)
 	attempt := 1
 	defer func() {
-		s.domain.turns.leave(tx)
+		tx.leave()
 		retries.Observe(float64(attempt - 1))
 		duration.WithLabelValues(s.resource.gr.String(), operation).Observe(time.Since(start).Seconds())
 	}()
@@ -59,4 +62,17 @@ func (s *store) retryKey(ctx context.Context, operation, key string, write func(
 		case <-time.After(rand.N(time.Millisecond << min(attempt-2, 6))): // up to 4, 8, ... 64 ms
 		}
 	}
+}
+
+// flow returns what shares the turns at a key with others: the requests of a user that do the same. So a user who
+// changes an object again and again can still stop or delete it.
+func flow(ctx context.Context) string {
+	var name, verb, subresource string
+	if u, ok := genericapirequest.UserFrom(ctx); ok {
+		name = u.GetName()
+	}
+	if info, ok := genericapirequest.RequestInfoFrom(ctx); ok {
+		verb, subresource = info.Verb, info.Subresource
+	}
+	return strings.Join([]string{name, verb, subresource}, "\n")
 }

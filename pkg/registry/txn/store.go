@@ -35,6 +35,9 @@ func (s *store) Create(ctx context.Context, key string, obj, out runtime.Object,
 
 func (s *store) Delete(ctx context.Context, key string, out runtime.Object, preconditions *storage.Preconditions, validate storage.ValidateObjectFunc, cached runtime.Object, opts storage.DeleteOptions) error {
 	return s.retry(ctx, "delete", key, func(ctx context.Context, tx *Tx) error {
+		if err := tx.enqueue(ctx); err != nil {
+			return err
+		}
 		return s.Interface.Delete(ctx, key, out, preconditions, func(ctx context.Context, obj runtime.Object) error {
 			tx.restart()
 			if err := validate(ctx, obj); err != nil {
@@ -55,6 +58,9 @@ func (s *store) Delete(ctx context.Context, key string, out runtime.Object, prec
 
 func (s *store) GuaranteedUpdate(ctx context.Context, key string, out runtime.Object, ignoreNotFound bool, preconditions *storage.Preconditions, update storage.UpdateFunc, cached runtime.Object) error {
 	return s.retry(ctx, "update", key, func(ctx context.Context, tx *Tx) error {
+		if err := tx.enqueue(ctx); err != nil {
+			return err
+		}
 		err := s.Interface.GuaranteedUpdate(ctx, key, out, ignoreNotFound, preconditions, func(in runtime.Object, res storage.ResponseMeta) (runtime.Object, *uint64, error) {
 			var old runtime.Object
 			if res.ResourceVersion != 0 {
@@ -87,6 +93,11 @@ func (s *store) GuaranteedUpdate(ctx context.Context, key string, out runtime.Ob
 // stands in the way of the commit, and returns the object to write.
 func (s *store) propose(ctx context.Context, tx *Tx, rev uint64, old, new runtime.Object) (runtime.Object, error) {
 	for {
+		if old != nil {
+			if _, newer := s.domain.recent.outruns(tx.mainKey, int64(rev)); newer {
+				return nil, &conflictError{keys: []string{tx.mainKey}} // the storage reads it again
+			}
+		}
 		planned, err := s.plan(ctx, tx, rev, old, new)
 		if err != nil {
 			return nil, err

@@ -2,106 +2,143 @@ package txn
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
 )
 
-// maxLine bounds how many writes wait for one key.
+// maxLine bounds how many writes of one flow wait for one key.
 const maxLine = 512
 
 // turns are the lines of writes that wait for keys. Writes of one process that
-// write the same companion take turns at it, from before the commit until they
-// are done, as they would only conflict. The first of a line has its turn; its
-// channel may be open or closed, those of the others are open.
+// write the same key take turns at it, as they would only conflict. The first of
+// a line has its turn; its channel may be open or closed, those of the others
+// are open.
+//
+// Flows, which are the users, share a line fairly: a write goes behind those of
+// other flows only if they came before it and have had as few turns. So a user who
+// keeps a line full delays the one write of an agent by one turn, not by all.
 type turns struct {
 	mu    sync.Mutex
-	lines map[string][]chan struct{}
+	lines map[string][]turn
 }
 
 // A turn is a place in the line for a key.
 type turn struct {
 	key   string
+	flow  string
+	round int // the line is sorted by it; the writes of one flow have different ones
 	ready chan struct{}
 }
 
-// claim takes tx's turn at the companions that it writes if nobody is in line
-// for them. Otherwise it returns false.
+func newTurns() *turns { return &turns{lines: map[string][]turn{}} }
+
+// claim takes tx's turn at the keys that it writes if nobody is in line for
+// them. Otherwise it returns false.
 func (q *turns) claim(tx *Tx) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	var claimed []turn
-	for _, key := range tx.written() {
+	for _, key := range tx.exclusive() {
 		switch {
 		case slices.ContainsFunc(tx.turn, func(t turn) bool { return t.key == key }):
 		case len(q.lines[key]) > 0:
 			return false
 		default:
-			claimed = append(claimed, turn{key, make(chan struct{})})
+			claimed = append(claimed, turn{key: key, flow: tx.flow, ready: make(chan struct{})})
 		}
 	}
 	for _, t := range claimed {
-		q.lines[t.key] = []chan struct{}{t.ready}
+		q.lines[t.key] = []turn{t}
 	}
 	tx.turn = append(tx.turn, claimed...)
 	return true
 }
 
-// wait gets in line for the companions that tx writes, until it is its turn at
-// all of them. It gives up those that tx has: as all writes wait for keys in
-// the same order, none waits for another in a circle.
+// wait gets in line for the keys that tx writes, until it is its turn at all of
+// them. It gives up those that tx has: as all writes wait for keys in the same
+// order, none waits for another in a circle.
 func (q *turns) wait(ctx context.Context, tx *Tx) error {
 	q.leave(tx)
-	keys := tx.written()
+	keys := tx.exclusive()
 	slices.Sort(keys)
 	patient, cancel := context.WithDeadline(ctx, tx.deadline)
 	defer cancel()
 	for _, key := range keys {
-		t := turn{key, make(chan struct{})}
-		first, err := q.join(t)
+		t, err := q.take(patient, key, tx.flow)
+		if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+			return errTooManyConflicts(tx.main.gr, "write")
+		}
 		if err != nil {
 			return err
 		}
 		tx.turn = append(tx.turn, t)
-		if first {
-			continue
-		}
-		select {
-		case <-t.ready:
-		case <-patient.Done():
-			if ctx.Err() != nil {
-				return ctx.Err()
-			}
-			return errTooManyConflicts(tx.main.gr, "write")
-		}
 	}
 	return nil
 }
 
-func (q *turns) join(t turn) (first bool, err error) {
+// take waits for a flow's turn at a key.
+func (q *turns) take(ctx context.Context, key, flow string) (turn, error) {
+	t, first, err := q.join(key, flow)
+	if err != nil || first {
+		return t, err
+	}
+	select {
+	case <-t.ready:
+		return t, nil
+	case <-ctx.Done():
+		q.release(t)
+		return turn{}, ctx.Err()
+	}
+}
+
+// join gets in line as start-time fair queuing does: the round of a write is the
+// one that the line is in, or the one after that of the flow's last write in it.
+func (q *turns) join(key, flow string) (t turn, first bool, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	line := q.lines[t.key]
-	if len(line) >= maxLine {
-		return false, errLineTooLong
+	t = turn{key: key, flow: flow, ready: make(chan struct{})}
+	line := q.lines[key]
+	if len(line) > 0 {
+		t.round = line[0].round
 	}
-	q.lines[t.key] = append(line, t.ready)
-	return len(line) == 0, nil
+	waiting := 0
+	for _, other := range line {
+		if other.flow == flow {
+			t.round = other.round + 1
+			waiting++
+		}
+	}
+	if waiting >= maxLine {
+		return turn{}, false, errLineTooLong
+	}
+	at := len(line)
+	for at > 1 && line[at-1].round > t.round { // never before the first, whose turn it is
+		at--
+	}
+	q.lines[key] = slices.Insert(line, at, t)
+	return t, len(line) == 0, nil
 }
 
 // leave takes tx out of all lines, and lets the next ones have their turn.
 func (q *turns) leave(tx *Tx) {
+	q.release(tx.turn...)
+	tx.turn = nil
+}
+
+// release gives up places in line, and lets the next ones have their turn.
+func (q *turns) release(turns ...turn) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for _, t := range tx.turn {
+	for _, t := range turns {
 		line := q.lines[t.key]
-		i := slices.Index(line, t.ready)
+		i := slices.IndexFunc(line, func(other turn) bool { return other.ready == t.ready })
 		line = slices.Delete(line, i, i+1)
 		q.lines[t.key] = line
 		if len(line) == 0 {
 			delete(q.lines, t.key)
 		} else if i == 0 {
-			close(line[0])
+			close(line[0].ready)
 		}
 	}
-	tx.turn = nil
 }

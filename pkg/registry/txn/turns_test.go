@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -23,8 +24,6 @@ func writer(keys ...string) *Tx {
 	}
 	return tx
 }
-
-func newTurns() *turns { return &turns{lines: map[string][]chan struct{}{}} }
 
 // waiting returns how many are in line for a key, the first included.
 func (q *turns) waiting(key string) int {
@@ -104,7 +103,7 @@ func TestTurnGivenUp(t *testing.T) {
 func TestLineIsBounded(t *testing.T) {
 	q := newTurns()
 	for range maxLine {
-		if _, err := q.join(turn{"a", make(chan struct{})}); err != nil {
+		if _, _, err := q.join("a", ""); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -115,6 +114,52 @@ func TestLineIsBounded(t *testing.T) {
 	q.leave(tx)
 	if got := q.waiting("a"); got != maxLine {
 		t.Errorf("%d in line", got)
+	}
+	if _, _, err := q.join("a", "another"); err != nil {
+		t.Errorf("the line is too long for another user: %v", err)
+	}
+}
+
+// A user who fills a line has as many turns as each of the others, however many writes wait.
+func TestTurnsAreFair(t *testing.T) {
+	q := newTurns()
+	who := map[chan struct{}]string{}
+	join := func(user string, n int) {
+		for i := range n {
+			place, _, err := q.join("a", user)
+			if err != nil {
+				t.Fatal(err)
+			}
+			who[place.ready] = fmt.Sprint(user, i)
+		}
+	}
+	serve := func(n int) (order []string) {
+		for range n {
+			first := q.lines["a"][0]
+			order = append(order, who[first.ready])
+			q.release(first)
+			if line := q.lines["a"]; len(line) > 0 {
+				select {
+				case <-line[0].ready:
+				default:
+					t.Errorf("%s does not know that it is its turn", who[line[0].ready])
+				}
+			}
+		}
+		return order
+	}
+	join("tenant", 6)
+	join("agent", 1)
+	join("controllers", 2)
+	if got, want := serve(5), []string{"tenant0", "agent0", "controllers0", "tenant1", "controllers1"}; !slices.Equal(got, want) {
+		t.Errorf("order %v, want %v", got, want)
+	}
+	join("agent", 1) // again, while the tenant waits
+	if got, want := serve(5), []string{"tenant2", "agent0", "tenant3", "tenant4", "tenant5"}; !slices.Equal(got, want) {
+		t.Errorf("order %v, want %v", got, want)
+	}
+	if len(q.lines) != 0 {
+		t.Errorf("left %v", q.lines)
 	}
 }
 

@@ -2,6 +2,7 @@ package txn
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"reflect"
 	"time"
@@ -33,6 +34,9 @@ type Tx struct {
 	next  *snapshot // what the last commit, which failed, found
 	known []string  // the keys of the last plan, to be read along with the first
 	turn  []turn    // the places in line that this write has
+	flow  string    // the user and what the request does; each flow has the same share of turns
+	paced bool      // whether the user may write now
+	first *turn     // the turn at an existing main object, if it was waited for
 
 	foresaw  bool      // whether a commit was put off because it was known to fail
 	deadline time.Time // until when this write may wait
@@ -287,6 +291,49 @@ func (t *Tx) outrun() bool {
 		}
 	}
 	return false
+}
+
+// exclusive returns the keys that the plan writes and that others may write too: those of
+// the companions, and of the main object unless it is being created.
+func (t *Tx) exclusive() []string {
+	keys := t.written()
+	if t.first != nil {
+		keys = append(keys, t.mainKey)
+	}
+	return keys
+}
+
+// enqueue holds back what its user writes too fast, and waits for the turn at the main object, which is about to be read. If that does not come
+// in time, because a write before it is slow, the write goes ahead: whether it conflicts is for etcd to say.
+func (t *Tx) enqueue(ctx context.Context) error {
+	if t.first != nil {
+		return nil
+	}
+	patient, cancel := context.WithDeadline(ctx, t.deadline)
+	defer cancel()
+	if !t.paced {
+		if err := t.domain.pacer.wait(patient, t.mainKey); err != nil {
+			return err
+		}
+		t.paced = true
+	}
+	first, err := t.domain.writers.take(patient, t.mainKey, t.flow)
+	if err != nil && (ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded)) {
+		return err
+	}
+	if err == nil {
+		t.first = &first
+	}
+	return nil
+}
+
+// leave gives up all places in line.
+func (t *Tx) leave() {
+	t.domain.turns.leave(t)
+	if t.first != nil {
+		t.domain.writers.release(*t.first)
+		t.first = nil
+	}
 }
 
 // written returns the keys of the companions that the plan writes.

@@ -209,6 +209,32 @@ type sieveStore struct {
 	prefix string // of all keys of the resource
 }
 
+// GuaranteedUpdate reads the object itself if the watch cache is known to be behind.
+func (s *sieveStore) GuaranteedUpdate(ctx context.Context, key string, destination runtime.Object, ignoreNotFound bool, preconditions *storage.Preconditions, update storage.UpdateFunc, cached runtime.Object) error {
+	return s.Interface.GuaranteedUpdate(ctx, key, destination, ignoreNotFound, preconditions, update, current(ctx, cached))
+}
+
+// Delete reads the object itself if the watch cache is known to be behind.
+func (s *sieveStore) Delete(ctx context.Context, key string, out runtime.Object, preconditions *storage.Preconditions, validate storage.ValidateObjectFunc, cached runtime.Object, opts storage.DeleteOptions) error {
+	return s.Interface.Delete(ctx, key, out, preconditions, validate, current(ctx, cached), opts)
+}
+
+// current returns the main object of a write as the watch cache has it, or nil if this process knows of a newer one.
+func current(ctx context.Context, cached runtime.Object) runtime.Object {
+	tx, _ := ctx.Value(contextKey{}).(*Tx)
+	if tx == nil || cached == nil {
+		return cached
+	}
+	rev, err := versioner.ObjectResourceVersion(cached)
+	if err != nil {
+		return nil
+	}
+	if _, newer := tx.domain.recent.outruns(tx.mainKey, int64(rev)); newer {
+		return nil
+	}
+	return cached
+}
+
 func (s *sieveStore) Watch(ctx context.Context, key string, opts storage.ListOptions) (watch.Interface, error) {
 	return s.Interface.Watch(context.WithValue(ctx, sieveKey{}, s.sieve), key, opts)
 }

@@ -1,0 +1,103 @@
+package txn
+
+import (
+	"context"
+	"sync"
+
+	"golang.org/x/time/rate"
+
+	"k8s.io/apiserver/pkg/authentication/user"
+	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/utils/lru"
+)
+
+const (
+	// maxPaced bounds the writes of one user that are held back at once, as each takes a seat of priority and fairness.
+	maxPaced = 16
+	// maxLimiters bounds the pairs of user and object whose rate is remembered: those that were written last.
+	maxLimiters = 1 << 12
+)
+
+// A WriteLimit bounds how fast a user writes one object. Writes of an object come one after the other, and each of
+// them is sent to all who watch it, so a user who repeats one as fast as it goes would slow down all others.
+//
+// It is for updates and patches of the object itself. Those of its subresources, and deletions, are not held back:
+// they end what a user has started.
+type WriteLimit struct {
+	Rate   rate.Limit // a second, in one server
+	Burst  int
+	Exempt func(user.Info) bool
+}
+
+// WithWriteLimit has writes beyond the limit wait, and refuses them with status 429 if they would wait too long.
+func WithWriteLimit(limit WriteLimit) Option {
+	return func(d *Domain) { d.pacer = newPacer(limit) }
+}
+
+// A pacer keeps a WriteLimit.
+type pacer struct {
+	limit    WriteLimit
+	limiters *lru.Cache // of *rate.Limiter, by user and key
+
+	mu      sync.Mutex
+	waiting map[string]int // by user
+}
+
+func newPacer(limit WriteLimit) *pacer {
+	return &pacer{limit: limit, limiters: lru.New(maxLimiters), waiting: map[string]int{}}
+}
+
+// wait holds back a request that is about to write a key, until it may. A nil pacer holds nothing back.
+func (p *pacer) wait(ctx context.Context, key string) error {
+	u, ok := genericapirequest.UserFrom(ctx)
+	if p == nil || !ok || !changes(ctx) || p.limit.Exempt(u) {
+		return nil
+	}
+	limiter := p.limiter(u.GetName() + "\n" + key)
+	if limiter.Allow() {
+		return nil
+	}
+	if !p.enter(u.GetName()) {
+		return errTooFast
+	}
+	defer p.exit(u.GetName())
+	if err := limiter.Wait(ctx); err != nil {
+		return errTooFast
+	}
+	return nil
+}
+
+// changes reports whether the request is an update or a patch of an object itself.
+func changes(ctx context.Context) bool {
+	info, ok := genericapirequest.RequestInfoFrom(ctx)
+	return ok && info.Subresource == "" && (info.Verb == "update" || info.Verb == "patch")
+}
+
+func (p *pacer) limiter(id string) *rate.Limiter {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if l, ok := p.limiters.Get(id); ok {
+		return l.(*rate.Limiter)
+	}
+	l := rate.NewLimiter(p.limit.Rate, p.limit.Burst)
+	p.limiters.Add(id, l)
+	return l
+}
+
+func (p *pacer) enter(user string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.waiting[user] >= maxPaced {
+		return false
+	}
+	p.waiting[user]++
+	return true
+}
+
+func (p *pacer) exit(user string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.waiting[user]--; p.waiting[user] == 0 {
+		delete(p.waiting, user)
+	}
+}
