@@ -149,7 +149,7 @@ func (n *Node) podController() (*node.PodController, error) {
 	return node.NewPodController(node.PodControllerConfig{
 		PodClient:                 statusPatcher{n.config.Client.CoreV1(), n.Pods()},
 		PodInformer:               n.pods,
-		EventRecorder:             n.config.Recorder,
+		EventRecorder:             podRecorder{n.config.Recorder},
 		Provider:                  n.provider,
 		ConfigMapInformer:         unused.Core().V1().ConfigMaps(),
 		SecretInformer:            unused.Core().V1().Secrets(),
