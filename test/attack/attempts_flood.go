@@ -22,7 +22,7 @@ const (
 	// flooders are the connections that write metadata as fast as they can, on the instance, its lease and its pod.
 	flooders = 12
 	// floodRounds is how often the stopwatch runs, each time without the flood and with it.
-	floodRounds = 3
+	floodRounds = 5
 )
 
 // starts are attempts at the record of a virtual machine, and at its stop, by those who may write its status.
