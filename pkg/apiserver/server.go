@@ -113,6 +113,11 @@ func (c *Config) New() (*Server, error) {
 	if err := whileServing(generic, "macrack-expire-records", expirer.Run); err != nil {
 		return nil, err
 	}
+	if lives != nil {
+		if err := backfill(generic, tenancy.Backfill{Domain: domain}); err != nil {
+			return nil, err
+		}
+	}
 	return &Server{generic}, whileServing(generic, "macrack-fleet-clock", func(ctx context.Context) {
 		fleet.Run(ctx, func(ctx context.Context, plan func(context.Context, fleetclock.Tx) error) error {
 			return domain.Transact(ctx, func(ctx context.Context, tx *txn.Tx) error { return plan(ctx, tx) })
@@ -258,6 +263,19 @@ func knowsFrontProxy(config *authenticatorfactory.RequestHeaderConfig) healthz.H
 		}
 		return nil
 	})
+}
+
+// backfill makes the server ready only after it has tried to fill in the owners of what earlier versions stored: until then, tenants miss
+// their own objects, and a refusal for that reason would be on record.
+func backfill(server *genericapiserver.GenericAPIServer, b tenancy.Backfill) error {
+	const name = "macrack-backfill-namespaces"
+	if err := server.AddPostStartHook(name+"-once", func(hook genericapiserver.PostStartHookContext) error {
+		b.Once(hook.Context)
+		return nil
+	}); err != nil {
+		return err
+	}
+	return whileServing(server, name, b.Run)
 }
 
 // whileServing has run run while the server does: from its start until it is asked to stop, which waits for it.

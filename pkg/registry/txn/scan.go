@@ -106,7 +106,9 @@ func (s *Scan) firstOfStream(ctx context.Context, from string, options []clientv
 // A Value is an object as it is stored: encoded, but not encrypted. Its bytes are the reader's until the next one.
 type Value struct {
 	Key, Data []byte
-	revision  int64
+	// Created is the revision at which the object was created.
+	Created  int64
+	revision int64
 }
 
 // Values returns the objects of a namespace whose names are not before from, and before to unless that is empty, in the order of their
@@ -131,7 +133,7 @@ func (s *Scan) Values(ctx context.Context, namespace, from, to string) iter.Seq2
 					yield(Value{}, storage.NewInternalError(fmt.Errorf("%s: %w", kv.Key, err)))
 					return
 				}
-				if !yield(Value{kv.Key, data, kv.ModRevision}, nil) {
+				if !yield(Value{kv.Key, data, kv.CreateRevision, kv.ModRevision}, nil) {
 					return
 				}
 			}
