@@ -129,7 +129,7 @@ func (w *world) endlessNumbers(family, dryRun string) []attempt {
 	return attempts
 }
 
-// managed lives the life of an instance while 26 managers apply thousands of annotations to it and to its lease each.
+// managed lives the life of an instance while 26 managers apply a thousand annotations to it and to its lease each.
 func (w *world) managed(ctx context.Context, _ *world, who string) answer {
 	lease := leases(who) + "/attack-" + who
 	if a := applied(lease, rackv1alpha1.SchemeGroupVersion.String(), "MacNodeLease")(ctx, w, who); a.code != http.StatusOK {
@@ -146,7 +146,7 @@ func (w *world) managed(ctx context.Context, _ *world, who string) answer {
 func applied(path, apiVersion, kind string) step {
 	return func(ctx context.Context, w *world, who string) answer {
 		annotations := map[string]string{}
-		for i := range 2000 {
+		for i := range 1000 {
 			annotations[fmt.Sprintf("note-%d", i)] = "x"
 		}
 		name := path[strings.LastIndex(path, "/")+1:]

@@ -2,8 +2,9 @@
 
 .PHONY: bench
 
-bench: ## measure macrack beside custom resources with a webhook, and write .dev/bench.json
+bench: ## measure macrack beside custom resources with a webhook, write .dev/bench.json, and measure the worst requests
 	@mkdir -p .dev/bin
 	@go build -C test/bench/sqlite -o $(CURDIR)/.dev/bin/bench-sqlite .
 	@go build -o .dev/bin/bench ./test/bench
 	@.dev/bin/bench $(BENCH_FLAGS)
+	@go test ./test/cost -run '^$$' -bench . -benchtime 1x

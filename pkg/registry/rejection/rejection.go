@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -13,6 +14,7 @@ import (
 	"k8s.io/apiserver/pkg/registry/generic/registry"
 	"k8s.io/apiserver/pkg/registry/rest"
 
+	"macrack.io/macrack/pkg/apis/metadata"
 	"macrack.io/macrack/pkg/apis/rack"
 )
 
@@ -75,6 +77,7 @@ func (s *Store) Update(ctx context.Context, name string, info rest.UpdatedObject
 	if err := s.find(ctx, name, allowCreate); err != nil {
 		return nil, false, err
 	}
+	info = rest.WrapUpdatedObjectInfo(info, s.refuseOversized)
 	out, created, err := s.Store.Update(ctx, name, info, create, update, allowCreate, options)
 	return out, created, s.check(ctx, nil, name, err, options.DryRun)
 }
@@ -86,6 +89,20 @@ func (s *Store) Delete(ctx context.Context, name string, validate rest.ValidateO
 	}
 	out, gone, err := s.Store.Delete(ctx, name, validate, options)
 	return out, gone, s.check(ctx, nil, name, err, options.DryRun)
+}
+
+// refuseOversized refuses metadata that the checks of Kubernetes, which come first in an update, would take long for.
+func (s *Store) refuseOversized(_ context.Context, obj, old runtime.Object) (runtime.Object, error) {
+	is, ok := obj.(metav1.ObjectMetaAccessor)
+	was, wasOK := old.(metav1.ObjectMetaAccessor)
+	if !ok || !wasOK {
+		return obj, nil
+	}
+	if errs := metadata.Oversized(is, was); len(errs) > 0 {
+		kind := schema.GroupKind{Group: s.DefaultQualifiedResource.Group, Kind: reflect.TypeOf(obj).Elem().Name()}
+		return nil, apierrors.NewInvalid(kind, is.GetObjectMeta().GetName(), errs)
+	}
+	return obj, nil
 }
 
 func (s *Store) check(ctx context.Context, obj runtime.Object, name string, err error, dryRun []string) error {

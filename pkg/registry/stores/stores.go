@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/registry/generic"
 	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
 	"k8s.io/apiserver/pkg/registry/rest"
@@ -16,6 +17,7 @@ import (
 	"k8s.io/apiserver/pkg/warning"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
+	"macrack.io/macrack/pkg/apis/metadata"
 	"macrack.io/macrack/pkg/registry/rejection"
 	"macrack.io/macrack/pkg/registry/txn"
 )
@@ -160,8 +162,8 @@ func New(kind Kind, getter generic.RESTOptionsGetter, recorder rejection.Recorde
 		NewListFunc:               kind.NewList,
 		DefaultQualifiedResource:  kind.Resource,
 		SingularQualifiedResource: schema.GroupResource{Group: kind.Resource.Group, Resource: kind.Singular},
-		CreateStrategy:            kind.Strategy,
-		UpdateStrategy:            kind.Strategy,
+		CreateStrategy:            fewErrors{kind.Strategy},
+		UpdateStrategy:            fewErrorsOfUpdate{kind.Strategy},
 		DeleteStrategy:            kind.Strategy,
 		ResetFieldsStrategy:       kind.Strategy,
 		TableConvertor:            kind.Table,
@@ -177,9 +179,22 @@ func New(kind Kind, getter generic.RESTOptionsGetter, recorder rejection.Recorde
 		return main, nil, nil
 	}
 	status := *store
-	status.UpdateStrategy = kind.Status
+	status.UpdateStrategy = fewErrorsOfUpdate{kind.Status}
 	status.ResetFieldsStrategy = kind.Status
 	return main, &StatusREST{&rejection.Store{Store: &status, Recorder: recorder, Filter: kind.Filter}}, nil
+}
+
+// fewErrors is a strategy with a bounded number of errors, as an answer with all of them costs the square of their number.
+type fewErrors struct{ rest.RESTCreateStrategy }
+
+func (s fewErrors) Validate(ctx context.Context, obj runtime.Object) field.ErrorList {
+	return metadata.Brief(s.RESTCreateStrategy.Validate(ctx, obj))
+}
+
+type fewErrorsOfUpdate struct{ rest.RESTUpdateStrategy }
+
+func (s fewErrorsOfUpdate) ValidateUpdate(ctx context.Context, obj, old runtime.Object) field.ErrorList {
+	return metadata.Brief(s.RESTUpdateStrategy.ValidateUpdate(ctx, obj, old))
 }
 
 // Classify has the errors of both storages turned into rejections by f; see [rejection.Store].

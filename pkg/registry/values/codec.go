@@ -23,6 +23,7 @@ type storageCodec struct {
 
 // Encode writes an object, or returns an error with status 422 that names the values that cannot be stored.
 func (c storageCodec) Encode(obj runtime.Object, w io.Writer) error {
+	obj = withBoundedManagedFields(obj) // before the check, which parses what is kept
 	if errs := Check(obj); len(errs) > 0 {
 		var objName string
 		if m, err := meta.Accessor(obj); err == nil {
@@ -31,7 +32,7 @@ func (c storageCodec) Encode(obj runtime.Object, w io.Writer) error {
 		kind := schema.GroupKind{Group: c.resource.Group, Kind: reflect.TypeOf(obj).Elem().Name()}
 		return apierrors.NewInvalid(kind, objName, errs)
 	}
-	return c.Codec.Encode(withBoundedManagedFields(obj), w)
+	return c.Codec.Encode(obj, w)
 }
 
 // Decode reads an object, and repairs it.

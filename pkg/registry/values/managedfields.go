@@ -1,6 +1,7 @@
 package values
 
 import (
+	"cmp"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -35,32 +36,46 @@ func withBoundedManagedFields(obj runtime.Object) runtime.Object {
 
 // bound returns the entries that there is room for: the largest go first, then the oldest.
 func bound(entries []metav1.ManagedFieldsEntry) []metav1.ManagedFieldsEntry {
-	size := 0
+	size, sizes := 0, make([]int, len(entries))
 	for i := range entries {
-		size += entries[i].Size()
+		sizes[i] = entries[i].Size()
+		size += sizes[i]
 	}
 	if size <= maxManagedFields && len(entries) <= maxManagers {
 		return entries
 	}
-	kept := slices.Clone(entries)
-	for size > maxManagedFields {
-		largest := 0
-		for i := range kept {
-			if kept[i].Size() > kept[largest].Size() {
-				largest = i
-			}
-		}
-		size -= kept[largest].Size()
-		kept = slices.Delete(kept, largest, largest+1)
+	order := make([]int, len(entries)) // of what goes first
+	for i := range order {
+		order[i] = i
 	}
-	for len(kept) > maxManagers {
-		oldest := 0
-		for i := range kept {
-			if kept[i].Time.Before(kept[oldest].Time) {
-				oldest = i
-			}
+	drop := make([]bool, len(entries))
+	left := len(entries)
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(sizes[b], sizes[a]) })
+	for _, i := range order {
+		if size <= maxManagedFields {
+			break
 		}
-		kept = slices.Delete(kept, oldest, oldest+1)
+		drop[i], size, left = true, size-sizes[i], left-1
+	}
+	slices.SortStableFunc(order, func(a, b int) int {
+		switch ta, tb := entries[a].Time, entries[b].Time; {
+		case ta.Before(tb):
+			return -1
+		case tb.Before(ta):
+			return 1
+		}
+		return cmp.Compare(a, b)
+	})
+	for _, i := range order {
+		if left > maxManagers && !drop[i] {
+			drop[i], left = true, left-1
+		}
+	}
+	kept := make([]metav1.ManagedFieldsEntry, 0, left)
+	for i := range entries {
+		if !drop[i] {
+			kept = append(kept, entries[i])
+		}
 	}
 	return kept
 }

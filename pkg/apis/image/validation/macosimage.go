@@ -19,6 +19,7 @@ import (
 )
 
 const (
+	maxContents      = 16
 	maxReference     = 512
 	maxHardwareModel = 4 << 10
 	maxReplicas      = 10000
@@ -83,7 +84,8 @@ func ValidateMacOSImageStatusUpdate(i, old *image.MacOSImage) field.ErrorList {
 func validateMacOSImageSpec(spec *image.MacOSImageSpec, path *field.Path) field.ErrorList {
 	errs := validateContents(spec.Contents, path.Child("contents"))
 	source := path.Child("source")
-	errs = append(errs, validateReference(spec.Source.Reference, spec.Contents, source.Child("reference"))...)
+	known := spec.Contents[:min(len(spec.Contents), maxContents)]
+	errs = append(errs, validateReference(spec.Source.Reference, known, source.Child("reference"))...)
 	errs = append(errs, check.Digest(spec.Source.Digest, source.Child("digest"))...)
 	errs = append(errs, check.Amount(spec.DiskSize, minDiskSize, maxDiskSize, path.Child("diskSize"))...)
 	errs = append(errs, validateHardwareModel(spec.HardwareModel, path.Child("hardwareModel"))...)
@@ -97,9 +99,8 @@ func validateMacOSImageSpec(spec *image.MacOSImageSpec, path *field.Path) field.
 
 // validateContents checks that an image has one macOS, one guest agent, perhaps one Xcode, and nothing else.
 func validateContents(contents []image.ImageContent, path *field.Path) field.ErrorList {
-	const limit = 16
-	if len(contents) > limit {
-		return field.ErrorList{field.TooMany(path, len(contents), limit)}
+	if len(contents) > maxContents {
+		return field.ErrorList{field.TooMany(path, len(contents), maxContents)}
 	}
 	var errs field.ErrorList
 	count := map[string]int{}

@@ -27,11 +27,14 @@ const MaxMessage = 32 << 10
 const (
 	maxLabels          = 64 << 10 // bytes, as stored
 	maxAnnotations     = 64 << 10
+	maxEntries         = 1024 // labels, and annotations
 	maxFinalizers      = 32
 	maxFinalizer       = utilvalidation.DNS1123SubdomainMaxLength + 1 + 63 // of a qualified name
 	maxOwnerReferences = 16
 	maxOwnersSize      = 16 << 10
 	maxSelfLink        = 1 << 10
+	maxManager         = 1 << 10
+	maxManagedFields   = 1024 // entries of a request; fewer are stored
 	maxConditions      = 32
 
 	// MaxConditionsSize is the maximum size of the conditions of a status, in bytes as stored.
@@ -46,7 +49,7 @@ var (
 // NewMeta checks the metadata of a new object. Finalizers of macrack.io are refused but for those in own, which the server adds.
 func NewMeta(meta *metav1.ObjectMeta, namespaced bool, name apivalidation.ValidateNameFunc, own ...string) field.ErrorList {
 	path := field.NewPath("metadata")
-	if errs := append(nameLength(meta, path), bounded(meta, &metav1.ObjectMeta{}, path)...); len(errs) > 0 {
+	if errs := append(NameLength(meta, path), Bounded(meta, &metav1.ObjectMeta{}, path)...); len(errs) > 0 {
 		return errs // the checks below cost more than what is far too long is worth
 	}
 	return append(apivalidation.ValidateObjectMeta(meta, namespaced, name, path), newFinalizers(meta.Finalizers, own, path)...)
@@ -55,17 +58,17 @@ func NewMeta(meta *metav1.ObjectMeta, namespaced bool, name apivalidation.Valida
 // UpdatedMeta checks a change of an object's metadata.
 func UpdatedMeta(meta, old *metav1.ObjectMeta) field.ErrorList {
 	path := field.NewPath("metadata")
-	if errs := nameLength(meta, path); len(errs) > 0 && len(meta.GenerateName) > len(old.GenerateName) {
+	if errs := NameLength(meta, path); len(errs) > 0 && len(meta.GenerateName) > len(old.GenerateName) {
 		return errs
 	}
-	if errs := bounded(meta, old, path); len(errs) > 0 {
+	if errs := Bounded(meta, old, path); len(errs) > 0 {
 		return errs
 	}
 	return append(apivalidation.ValidateObjectMetaUpdate(meta, old, path), newFinalizers(meta.Finalizers, old.Finalizers, path)...)
 }
 
-// bounded refuses more metadata than fits, unless there was as much before.
-func bounded(meta, old *metav1.ObjectMeta, path *field.Path) field.ErrorList {
+// Bounded refuses more metadata than fits, unless there was as much before.
+func Bounded(meta, old *metav1.ObjectMeta, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for _, m := range []struct {
 		name    string
@@ -75,9 +78,16 @@ func bounded(meta, old *metav1.ObjectMeta, path *field.Path) field.ErrorList {
 		{"labels", meta.Labels, old.Labels, maxLabels},
 		{"annotations", meta.Annotations, old.Annotations, maxAnnotations},
 	} {
-		// Annotations beyond the limit of Kubernetes have an error already.
-		if n := size(m.is); n > m.limit && n > size(m.was) && (m.name != "annotations" || n <= apivalidation.TotalAnnotationSizeLimitB) {
+		if n := size(m.is); n > m.limit && n > size(m.was) {
 			errs = append(errs, field.TooLong(path.Child(m.name), "", m.limit))
+		}
+	}
+	for _, m := range []struct {
+		name    string
+		is, was int
+	}{{"labels", len(meta.Labels), len(old.Labels)}, {"annotations", len(meta.Annotations), len(old.Annotations)}} {
+		if m.is > maxEntries && m.is > m.was && len(errs) == 0 {
+			errs = append(errs, field.TooMany(path.Child(m.name), m.is, maxEntries))
 		}
 	}
 	if n := len(meta.Finalizers); n > maxFinalizers && n > len(old.Finalizers) {
@@ -93,6 +103,14 @@ func bounded(meta, old *metav1.ObjectMeta, path *field.Path) field.ErrorList {
 	}
 	if n := ownersSize(meta.OwnerReferences); n > maxOwnersSize && n > ownersSize(old.OwnerReferences) {
 		errs = append(errs, field.TooLong(path.Child("ownerReferences"), "", maxOwnersSize))
+	}
+	if n := len(meta.ManagedFields); n > maxManagedFields && n > len(old.ManagedFields) {
+		errs = append(errs, field.TooMany(path.Child("managedFields"), n, maxManagedFields))
+	}
+	for i, entry := range meta.ManagedFields[:min(len(meta.ManagedFields), maxManagedFields)] {
+		if len(entry.Manager)+len(entry.Operation)+len(entry.APIVersion)+len(entry.FieldsType)+len(entry.Subresource) > maxManager {
+			return append(errs, field.TooLong(path.Child("managedFields").Index(i), "", maxManager))
+		}
 	}
 	if n := len(meta.SelfLink); n > maxSelfLink && n > len(old.SelfLink) { //nolint:staticcheck // deprecated, and still stored
 		errs = append(errs, field.TooLong(path.Child("selfLink"), "", maxSelfLink))
@@ -120,8 +138,8 @@ func ownersSize(owners []metav1.OwnerReference) int {
 	return n
 }
 
-// nameLength refuses what is far too long without repeating it, as an error of the other checks would.
-func nameLength(meta *metav1.ObjectMeta, path *field.Path) field.ErrorList {
+// NameLength refuses what is far too long without repeating it, as an error of the other checks would.
+func NameLength(meta *metav1.ObjectMeta, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if len(meta.Name) > utilvalidation.DNS1123SubdomainMaxLength {
 		errs = append(errs, field.TooLong(path.Child("name"), "", utilvalidation.DNS1123SubdomainMaxLength))

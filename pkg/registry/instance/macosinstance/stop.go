@@ -11,6 +11,7 @@ import (
 
 	"macrack.io/macrack/pkg/apis/instance"
 	"macrack.io/macrack/pkg/apis/instance/validation"
+	"macrack.io/macrack/pkg/apis/metadata"
 	"macrack.io/macrack/pkg/registry/identity"
 	"macrack.io/macrack/pkg/registry/stores"
 	"macrack.io/macrack/pkg/registry/txn"
@@ -46,7 +47,7 @@ func (r *StopREST) Create(ctx context.Context, name string, obj runtime.Object, 
 		return nil, err
 	}
 	if errs := validation.ValidateMacOSInstanceStop(stop); len(errs) > 0 {
-		return nil, apierrors.NewInvalid(instance.Kind("MacOSInstanceStop"), name, errs)
+		return nil, apierrors.NewInvalid(instance.Kind("MacOSInstanceStop"), name, metadata.Brief(errs))
 	}
 	if err := validate(ctx, obj.DeepCopyObject()); err != nil {
 		return nil, err

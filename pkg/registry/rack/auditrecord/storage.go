@@ -16,6 +16,7 @@ import (
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
+	"macrack.io/macrack/pkg/apis/metadata"
 	"macrack.io/macrack/pkg/apis/rack"
 	"macrack.io/macrack/pkg/registry/rejection"
 	"macrack.io/macrack/pkg/registry/stores"
@@ -151,7 +152,7 @@ func (r *REST) Create(ctx context.Context, obj runtime.Object, validate rest.Val
 	}
 	r.strategy.PrepareForCreate(ctx, record)
 	if errs := r.strategy.Validate(ctx, record); len(errs) > 0 {
-		return nil, apierrors.NewInvalid(rack.Kind("AuditRecord"), record.Name, errs)
+		return nil, apierrors.NewInvalid(rack.Kind("AuditRecord"), record.Name, metadata.Brief(errs))
 	}
 	if err := validate(ctx, record.DeepCopyObject()); err != nil {
 		return nil, err

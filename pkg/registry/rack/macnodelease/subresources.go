@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/registry/rest"
 
+	"macrack.io/macrack/pkg/apis/metadata"
 	"macrack.io/macrack/pkg/apis/rack"
 	"macrack.io/macrack/pkg/apis/rack/validation"
 	"macrack.io/macrack/pkg/registry/stores"
@@ -53,7 +54,7 @@ func (r *BindingREST) Create(ctx context.Context, name string, obj runtime.Objec
 		return nil, err
 	}
 	if errs := validation.ValidateMacNodeLeaseBinding(binding); len(errs) > 0 {
-		return nil, apierrors.NewInvalid(rack.Kind("MacNodeLeaseBinding"), name, errs)
+		return nil, apierrors.NewInvalid(rack.Kind("MacNodeLeaseBinding"), name, metadata.Brief(errs))
 	}
 	if err := validate(ctx, obj.DeepCopyObject()); err != nil {
 		return nil, err
@@ -83,7 +84,7 @@ func (r *ReleaseREST) Create(ctx context.Context, name string, obj runtime.Objec
 		return nil, err
 	}
 	if errs := validation.ValidateMacNodeLeaseRelease(release); len(errs) > 0 {
-		return nil, apierrors.NewInvalid(rack.Kind("MacNodeLeaseRelease"), name, errs)
+		return nil, apierrors.NewInvalid(rack.Kind("MacNodeLeaseRelease"), name, metadata.Brief(errs))
 	}
 	if err := validate(ctx, obj.DeepCopyObject()); err != nil {
 		return nil, err
