@@ -9,7 +9,7 @@ import (
 	"unicode/utf8"
 )
 
-// Line returns text on one line, cut to limit bytes. Characters that do not print, line breaks and tabs among them, are escaped as in Go, such as
+// Line returns text on one line, cut to limit bytes, which end with three dots then. Characters that do not print, line breaks and tabs among them, are escaped as in Go, such as
 // \u202e. Bytes that are not UTF-8 become U+FFFD.
 func Line(text string, limit int) string { return escape(text, limit, visible) }
 
@@ -35,6 +35,9 @@ func visible(r rune) bool {
 
 const brailleBlank = '\u2800' // a symbol that looks like a space
 
+// cut is the end of a text that was longer: two texts that differ later must not look complete and the same.
+const cut = "..."
+
 func escape(text string, limit int, keep func(rune) bool) string {
 	text = strings.ToValidUTF8(text, string(unicode.ReplacementChar))
 	if strings.IndexFunc(text, func(r rune) bool { return !keep(r) }) >= 0 {
@@ -53,7 +56,8 @@ func escape(text string, limit int, keep func(rune) bool) string {
 		text = b.String()
 	}
 	if len(text) > limit {
-		text = strings.ToValidUTF8(text[:limit], "")
+		end := cut[:min(len(cut), limit)]
+		text = strings.ToValidUTF8(text[:limit-len(end)], "") + end
 	}
 	return text
 }
