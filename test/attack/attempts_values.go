@@ -70,7 +70,9 @@ func (w *world) values() []attempt {
 				obj.SetManagedFields(fields)
 			}
 			condition := metav1.Condition{Type: "Attack", Status: metav1.ConditionTrue, Reason: "Attack", LastTransitionTime: at}
-			kept := want{codes: []int{http.StatusOK, http.StatusUnprocessableEntity}} // a write of status may ignore managed fields; an answer in JSON cannot have such a time
+			// A write of a status keeps the managed fields that are stored, so the late time is dropped with the rest of the metadata that was sent. An
+			// answer in JSON cannot have such a time: 200 shows that it is not there.
+			kept := ignored()
 			name := fmt.Sprintf(" at second %d%s", year, dryRun)
 			attempts = append(attempts,
 				attempt{family, "an instance managed" + name, "acme", changeEncoded(one, one+dryRun, newMacOSInstance, func(i *instancev1alpha1.MacOSInstance) { late(i) }), invalid("metadata.managedFields[0].time"), ""},
@@ -94,12 +96,64 @@ func (w *world) values() []attempt {
 		}
 		attempts = append(attempts, w.endlessNumbers(family, dryRun)...)
 	}
+	checks := func(names ...string) step {
+		var all []string
+		for _, name := range names {
+			all = append(all, `{"name":"`+name+`","observedGeneration":1,"reason":"ImageInvalid","message":"attack"}`)
+		}
+		return patch(mergePatch, mac+"/status", `{"status":{"imageChecks":[`+strings.Join(all, ",")+`]}}`)
+	}
+	var many []string
+	for i := range 33 {
+		many = append(many, fmt.Sprintf("attack-%d", i))
+	}
 	return append(attempts,
+		attempt{family, "an agent that finds the Ready image of others invalid", "agent", unchangedBy(imagePath+"/macosimages/"+macOSImage, checks(macOSImage)), ignored(), ""},
+		attempt{family, "an agent that checks an image that does not exist", "agent", unchangedBy(imagePath+"/macosimages", checks("attack-none")), ignored(), ""},
+		attempt{family, "an agent that checks more images than one", "agent", checks(many...), invalid("status.imageChecks: Too many: 33"), ""},
+		attempt{family, "an agent that checks one image twice", "agent", checks("attack-none", "attack-none"), invalid("Duplicate"), ""},
+		attempt{family, "an agent that says a megabyte of an image", "agent", patch(mergePatch, mac+"/status", `{"status":{"imageChecks":[{"name":"attack-none","observedGeneration":1,"reason":"ImageInvalid","message":"`+strings.Repeat("x", 1<<20)+`"}]}}`), invalid("imageChecks[0].message: Too long"), ""},
+		attempt{family, "labels that are wrong ten thousand times", "acme", labels(one, 10_000), invalid("metadata.labels: Too long"), ""},
+		attempt{family, "labels that are wrong a thousand times", "acme", labels(one, 1000), want{codes: []int{http.StatusUnprocessableEntity}, says: "errors: Too many: "}, ""},
 		attempt{family, "an annotation with a NUL, by a merge patch", "acme", patch(mergePatch, one, `{"metadata":{"annotations":{"attack":"a\u0000b"}}}`), invalid("metadata.annotations[attack]"), ""},
 		attempt{family, "a generateName of a megabyte", "acme", patch(mergePatch, lease, `{"metadata":{"generateName":"`+strings.Repeat("a", 1<<20)+`"}}`), invalid("metadata.generateName: Too long"), ""},
 		attempt{family, "a selfLink of a megabyte", "acme", patch(mergePatch, lease, `{"metadata":{"selfLink":"`+strings.Repeat("a", 1<<20)+`"}}`), invalid("metadata.selfLink: Too long"), ""},
 		attempt{family, "an owner with a name of a megabyte", "acme", patch(mergePatch, lease, `{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"ConfigMap","uid":"u","name":"`+strings.Repeat("a", 1<<20)+`"}]}}`), invalid("metadata.ownerReferences: Too long"), ""},
 	)
+}
+
+// labels puts labels with invalid names on an object. An answer that named all of them would take a processor seconds or minutes.
+func labels(path string, n int) step {
+	var all []string
+	for i := range n {
+		all = append(all, fmt.Sprintf(`"-%d":""`, i))
+	}
+	return patch(mergePatch, path, `{"metadata":{"labels":{`+strings.Join(all, ",")+`}}}`)
+}
+
+// unchangedBy does something, waits until controllers must have seen it, and answers with an error if an object has changed since.
+func unchangedBy(path string, do step) step {
+	return func(ctx context.Context, w *world, who string) answer {
+		before := get(path)(ctx, w, "admin")
+		done := do(ctx, w, who)
+		if done.code != http.StatusOK {
+			return done
+		}
+		time.Sleep(3 * time.Second)
+		after := get(path)(ctx, w, "admin")
+		if before.code != http.StatusOK || statuses(before.body) != statuses(after.body) {
+			return answer{code: after.code, err: fmt.Errorf("%s changed from %s to %s", path, short(before.text()), short(after.text()))}
+		}
+		return done
+	}
+}
+
+// statuses returns what an object, or a list, says but for the resource version of a list.
+func statuses(body string) string {
+	if at := strings.Index(body, `"items"`); at >= 0 {
+		return body[at:]
+	}
+	return body
 }
 
 // endlessNumbers are quantities and durations that take a processor minutes, unless their digits and exponents are bounded. A call waits
