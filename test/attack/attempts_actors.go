@@ -16,7 +16,22 @@ func (w *world) actors() []attempt {
 	asked := func(serial string) step {
 		return post(leases("acme")+"?dryRun=All", leaseBody(`"name":"attack-x"`, base+`,"serialNumber":"`+serial+`"`))
 	}
+	// Names are stored cut, with dots: a refusal would keep the user of a long name from leases, and a rejection off the record.
+	long := strings.Repeat("n", 100<<10)
+	groups := "system:masters"
+	for i := range 100 {
+		groups += fmt.Sprintf("\ngroup-%d-%s", i, strings.Repeat("g", 1<<10))
+	}
+	longName := map[string]string{"Impersonate-User": long, "Impersonate-Group": "system:masters"}
 	return []attempt{
+		{family, "a lease asked for by a user with a name of 100 kB", "admin", call{method: http.MethodPost, path: leases("acme") + "?dryRun=All", body: leaseBody(`"name":"attack-x"`, base), header: longName}.do,
+			want{codes: []int{http.StatusCreated}, says: `"username":"nnn`, lacks: []string{long[:1025]}, holds: cutAt(`n..."`)}, ""},
+		{family, "a refusal of a user with a name of 100 kB", "admin", onRecord("attack-long-name", "globex", longName),
+			want{codes: []int{http.StatusForbidden}, says: `"username":"nnn`, lacks: []string{long[:4097]}, holds: cutAt(`n..."`)}, "InstanceRejected/NoSuchImage"},
+		{family, "a refusal of a user in groups of 100 kB", "admin", onRecord("attack-long-groups", "globex", map[string]string{"Impersonate-User": "attack-x", "Impersonate-Group": groups}),
+			want{codes: []int{http.StatusForbidden}, says: `"group-62-`, lacks: []string{`"group-63-`}}, "InstanceRejected/NoSuchImage"},
+		{family, "a refusal of a user with an extra of 100 kB", "admin", onRecord("attack-long-extra", "globex", map[string]string{"Impersonate-User": "attack-x", "Impersonate-Group": "system:masters", "Impersonate-Extra-Attack": long}),
+			want{codes: []int{http.StatusForbidden}, says: `"username":"attack-x"`, lacks: []string{long[:64]}}, "InstanceRejected/NoSuchImage"},
 		{family, "the lease of the former owner of a namespace, by every verb", "acme", w.nextOwner, want{codes: []int{http.StatusNotFound}, lacks: []string{"attack-former-secret"}}, ""},
 		{family, "a lease that somebody else asked for, in another namespace", "acme", stored(leases("acme"), leaseWith(`"name":"attack-x"`, studio, forged)),
 			dropped(all(field("acme", "status", "requestedBy", "username"), not("00000000-0000-0000-0000-000000000001", "status", "namespaceUID"))), ""},
@@ -38,6 +53,16 @@ func (w *world) actors() []attempt {
 	}
 }
 
+// cutAt wants a text that says that what is before it was cut.
+func cutAt(text string) func(string) error {
+	return func(body string) error {
+		if !strings.Contains(body, text) {
+			return fmt.Errorf("%s is not there", text)
+		}
+		return nil
+	}
+}
+
 // same does two things, and answers with the first if the answers are the same but for a text that each names.
 func same(first, second step, ofFirst, ofSecond string) step {
 	return func(ctx context.Context, w *world, who string) answer {
@@ -51,22 +76,27 @@ func same(first, second step, ofFirst, ofSecond string) step {
 
 // requestIDs creates an instance that is refused, with an Audit-ID, and answers with the record of that.
 func requestIDs(name, id string) step {
+	return onRecord(name, "globex", map[string]string{"Audit-ID": id})
+}
+
+// onRecord creates an instance that is refused, in a namespace, with headers, and answers with the record of that.
+func onRecord(name, namespace string, header map[string]string) step {
 	return func(ctx context.Context, w *world, who string) answer {
-		body := strings.Replace(instanceBody(`"name":"`+name+`"`, `"leaseName":"attack-`+who+`"`), macOSImage, "attack-no-image", 1)
-		a := call{method: http.MethodPost, path: instances(who), body: body, header: map[string]string{"Audit-ID": id}}.do(ctx, w, who)
+		body := strings.Replace(instanceBody(`"name":"`+name+`"`, `"leaseName":"attack-`+namespace+`"`), macOSImage, "attack-no-image", 1)
+		a := call{method: http.MethodPost, path: instances(namespace), body: body, header: header}.do(ctx, w, who)
 		if a.code != http.StatusForbidden {
 			return a
 		}
 		list := struct {
 			Items []json.RawMessage `json:"items"`
 		}{}
-		all := get(records(who))(ctx, w, "admin")
+		all := get(records(namespace))(ctx, w, "admin")
 		if err := json.Unmarshal([]byte(all.body), &list); err != nil {
 			return answer{err: err}
 		}
 		found := answer{err: errors.New("there is no such record")}
 		for _, item := range list.Items {
-			if strings.Contains(string(item), `"instance":{"namespace":"`+who+`","name":"`+name+`"`) {
+			if strings.Contains(string(item), `"instance":{"namespace":"`+namespace+`","name":"`+name+`"`) {
 				found = answer{code: a.code, body: string(item)}
 			}
 		}
