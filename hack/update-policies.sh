@@ -3,7 +3,7 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../artifacts/policies"
 mkdir -p static
-for file in controllers devices nodes placeholders pods retired; do
+for file in controllers devices names nodes placeholders pods retired; do
 	{
 		echo "# Made from ../$file.yaml by hack/update-policies.sh."
 		sed -E 's/^(  (name|policyName): [a-z.]+\.macrack\.io)$/\1.static.k8s.io/' "$file.yaml"

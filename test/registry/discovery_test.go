@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/yaml"
@@ -76,4 +77,41 @@ func tenantRoles(t *testing.T) []*rbacv1.ClusterRole {
 	}
 	require.NotEmpty(t, roles)
 	return roles
+}
+
+// TestPoliciesKnowTheResources compares the lists of the policies that warn of unknown resources with what is served.
+func TestPoliciesKnowTheResources(t *testing.T) {
+	data, err := os.ReadFile("../../artifacts/policies/names.yaml")
+	require.NoError(t, err)
+	known := map[string]sets.Set[string]{}
+	for _, document := range strings.Split(string(data), "\n---\n") {
+		var policy admissionregistrationv1.ValidatingAdmissionPolicy
+		require.NoError(t, yaml.Unmarshal([]byte(document), &policy))
+		for _, variable := range policy.Spec.Variables {
+			if variable.Name == "served" {
+				var names []string
+				require.NoError(t, yaml.Unmarshal([]byte(variable.Expression), &names), "the expression is a list of texts")
+				known[policy.Name] = sets.New(names...)
+			}
+		}
+	}
+
+	f := newFleet(t, 1)
+	_, lists, err := f.admin.Discovery().ServerGroupsAndResources()
+	require.NoError(t, err)
+	all, namespaced := sets.New("macnodes/node.rack.macrack.io"), sets.New[string]()
+	for _, list := range lists {
+		group, _, _ := strings.Cut(list.GroupVersion, "/")
+		for _, resource := range list.APIResources {
+			if !strings.HasSuffix(group, ".macrack.io") {
+				continue
+			}
+			all.Insert(resource.Name + "." + group)
+			if resource.Namespaced && !strings.Contains(resource.Name, "/") {
+				namespaced.Insert(resource.Name + "." + group)
+			}
+		}
+	}
+	assert.ElementsMatch(t, sets.List(all), sets.List(known["roles.macrack.io"]))
+	assert.ElementsMatch(t, sets.List(namespaced), sets.List(known["quotas.macrack.io"]))
 }
