@@ -131,7 +131,7 @@ func Planners(clock clock.PassiveClock, fleet *fleetclock.Clock) map[schema.Grou
 		macnode.Resource:       macnode.NewPlanner(clock),
 		macnodelease.Resource:  macnodelease.NewPlanner(clock, fleet),
 		macosinstance.Resource: macosinstance.NewPlanner(clock),
-		macosimage.Resource:    macosimage.Plan,
+		macosimage.Resource:    macosimage.NewPlanner(clock),
 	}
 }
 

@@ -71,6 +71,9 @@ const (
 // MacOSImageReadyCondition is True when the manifest was verified in its registry.
 const MacOSImageReadyCondition = "Ready"
 
+// ReasonVerifying is the reason of the condition Ready of an image that has not been verified yet.
+const ReasonVerifying = "Verifying"
+
 // ReasonPullSecretUnreadable is the reason of the condition Ready of an image that the controllers cannot verify, as they may
 // not read its Secret.
 const ReasonPullSecretUnreadable = "PullSecretUnreadable"

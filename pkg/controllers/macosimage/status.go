@@ -49,6 +49,9 @@ func New(e *env.Env) *runner.Controller {
 		} else {
 			r.verifications.forget(before.Name)
 		}
+		if eventType, reason, message := describe(before, after); reason != "" {
+			e.Recorder.Event(after, eventType, reason, message)
+		}
 	}))
 	_, _ = e.MacNodes.Informer().AddEventHandler(runner.Handlers(func(before, after *rackv1alpha1.MacNode) {
 		for _, name := range changedImages(before, after) {

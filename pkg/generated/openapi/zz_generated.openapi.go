@@ -3346,7 +3346,7 @@ func schema_pkg_apis_image_v1alpha1_MacOSImageStatus(ref common.ReferenceCallbac
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "conditions are Ready.",
+							Description: "conditions are Ready, and Reconciling or Stalled while the image is not Ready.",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{

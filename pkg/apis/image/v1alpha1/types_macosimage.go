@@ -92,7 +92,8 @@ const (
 	MacOSImageFailed MacOSImagePhase = "Failed"
 )
 
-// MacOSImageReadyCondition is True when the manifest was verified in its registry. The controllers write it.
+// MacOSImageReadyCondition is True when the manifest was verified in its registry, and Unknown before the first attempt. The
+// controllers write it.
 const MacOSImageReadyCondition = "Ready"
 
 // Reasons of the condition Ready of a MacOSImage. The phase is Failed with those that only a change of the spec or of
@@ -138,7 +139,7 @@ type MacOSImageStatus struct {
 	// +listType=set
 	// +optional
 	ReplicatedOn []string `json:"replicatedOn,omitempty" protobuf:"bytes,5,rep,name=replicatedOn"`
-	// conditions are Ready.
+	// conditions are Ready, and Reconciling or Stalled while the image is not Ready.
 	// +listType=map
 	// +listMapKey=type
 	// +patchStrategy=merge

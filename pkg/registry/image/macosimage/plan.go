@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
 
 	"macrack.io/macrack/pkg/apis/image"
 	"macrack.io/macrack/pkg/registry/txn"
@@ -41,10 +42,23 @@ func Usable(i *image.MacOSImage, namespace string) bool {
 		ready.Reason == image.ReasonPullSecretUnreadable && i.Spec.PullSecretRef != nil && i.Spec.PullSecretRef.Namespace == namespace
 }
 
-// Plan refuses to delete, and to change the spec of, an image that an instance uses.
-func Plan(ctx context.Context, tx *txn.Tx, old, new runtime.Object) error {
-	was, _ := old.(*image.MacOSImage)
-	is, _ := new.(*image.MacOSImage)
+// NewPlanner returns the rule of MacOSImages that spans objects: an image that an instance uses cannot
+// be deleted, and its spec cannot change.
+func NewPlanner(clock clock.PassiveClock) txn.Planner {
+	return func(ctx context.Context, tx *txn.Tx, old, new runtime.Object) error {
+		was, _ := old.(*image.MacOSImage)
+		is, _ := new.(*image.MacOSImage)
+		if err := checkUse(ctx, tx, was, is); err != nil {
+			return err
+		}
+		if is != nil {
+			deriveConditions(is, clock.Now())
+		}
+		return nil
+	}
+}
+
+func checkUse(ctx context.Context, tx *txn.Tx, was, is *image.MacOSImage) error {
 	changed := was != nil && is != nil && !equality.Semantic.DeepEqual(was.Spec, is.Spec)
 	if !changed && (was == nil || was.DeletionTimestamp != nil || is != nil && is.DeletionTimestamp == nil) {
 		return nil

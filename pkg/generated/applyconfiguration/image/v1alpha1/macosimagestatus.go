@@ -22,7 +22,7 @@ type MacOSImageStatusApplyConfiguration struct {
 	SizeBytes *int64 `json:"sizeBytes,omitempty"`
 	// replicatedOn lists the serial numbers of the Macs that hold the image.
 	ReplicatedOn []string `json:"replicatedOn,omitempty"`
-	// conditions are Ready.
+	// conditions are Ready, and Reconciling or Stalled while the image is not Ready.
 	Conditions []v1.ConditionApplyConfiguration `json:"conditions,omitempty"`
 }
 

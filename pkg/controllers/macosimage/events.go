@@ -1,0 +1,27 @@
+package macosimage
+
+import (
+	"cmp"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+
+	imagev1alpha1 "macrack.io/macrack/pkg/apis/image/v1alpha1"
+)
+
+// describe returns the Event for a new result of the verification of an image. The reason is empty if there is none.
+func describe(before, after *imagev1alpha1.MacOSImage) (eventType, reason, message string) {
+	if before == nil || after == nil || before.UID != after.UID {
+		return "", "", ""
+	}
+	was := meta.FindStatusCondition(before.Status.Conditions, imagev1alpha1.MacOSImageReadyCondition)
+	is := meta.FindStatusCondition(after.Status.Conditions, imagev1alpha1.MacOSImageReadyCondition)
+	switch {
+	case is == nil || is.Reason == imagev1alpha1.ReasonVerifying,
+		was != nil && was.Reason == is.Reason && was.ObservedGeneration == is.ObservedGeneration:
+		return "", "", ""
+	case after.Status.Phase == imagev1alpha1.MacOSImageReady:
+		return corev1.EventTypeNormal, is.Reason, cmp.Or(is.Message, "Manifest verified in its registry")
+	}
+	return corev1.EventTypeWarning, is.Reason, is.Message
+}
