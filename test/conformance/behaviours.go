@@ -3,7 +3,7 @@ package main
 import "slices"
 
 // behaviours are tried for every kind.
-var behaviours = slices.Concat(reading, applying, writing, deleting, watching, clients)
+var behaviours = slices.Concat(reading, applying, writing, deleting, watching, clients, tools)
 
 var (
 	read   = []string{"get", "list"}

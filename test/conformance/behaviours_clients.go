@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	clientfeatures "k8s.io/client-go/features"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/cli-utils/pkg/kstatus/status"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -196,35 +197,43 @@ func (k *kind) key(name string) types.NamespacedName {
 	return types.NamespacedName{Namespace: k.namespace(), Name: name}
 }
 
+// runtimeCache reads the object and its metadata alone from informers that speak JSON, and protobuf.
 func runtimeCache(t *T, k *kind) {
 	name := k.settled(t).GetName()
 	options := cache.Options{Scheme: scheme.Scheme}
 	if k.Namespaced {
 		options.DefaultNamespaces = map[string]cache.Config{k.namespace(): {}}
 	}
-	c, err := cache.New(t.config(k.User), options)
-	require.NoError(t, err)
-	ctx, cancel := context.WithCancel(t)
-	defer cancel()
-	go func() { _ = c.Start(ctx) }()
-	require.True(t, c.WaitForCacheSync(ctx))
-	obj := k.new(t)
-	require.NoError(t, c.Get(t, k.key(name), obj))
-	assert.Equal(t, name, obj.GetName())
-	if !k.serves("patch") {
-		return
+	for _, contentType := range []string{"application/json", "application/vnd.kubernetes.protobuf"} {
+		config := rest.CopyConfig(t.config(k.User))
+		config.ContentType, config.AcceptContentTypes = contentType, contentType+",application/json"
+		c, err := cache.New(config, options)
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancel(t)
+		defer cancel()
+		go func() { _ = c.Start(ctx) }()
+		require.True(t, c.WaitForCacheSync(ctx))
+		meta := &metav1.PartialObjectMetadata{}
+		meta.SetGroupVersionKind(k.gvk())
+		for _, obj := range []client.Object{k.new(t), meta} {
+			require.NoError(t, c.Get(t, k.key(name), obj))
+			assert.Equal(t, name, obj.GetName())
+			if !k.serves("patch") {
+				continue
+			}
+			value := t.world.name()
+			t.kubectl(k.User, "annotate", k.resource(), name, "cached="+value, "--overwrite")
+			require.NoError(t, t.eventually(func() error {
+				if err := c.Get(t, k.key(name), obj); err != nil {
+					return err
+				}
+				if obj.GetAnnotations()["cached"] != value {
+					return errStillWritten
+				}
+				return nil
+			}), "the cache follows")
+		}
 	}
-	value := t.world.name()
-	t.kubectl(k.User, "annotate", k.resource(), name, "cached="+value, "--overwrite")
-	require.NoError(t, t.eventually(func() error {
-		if err := c.Get(t, k.key(name), obj); err != nil {
-			return err
-		}
-		if obj.GetAnnotations()["cached"] != value {
-			return errStillWritten
-		}
-		return nil
-	}), "the cache follows")
 }
 
 func createOrUpdate(t *T, k *kind) {

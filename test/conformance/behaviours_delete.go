@@ -1,6 +1,7 @@
 package main
 
 import (
+	"strings"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -59,6 +60,13 @@ func deleteCollection(t *T, k *kind) {
 	after, err := k.client(t).List(t, metav1.ListOptions{LabelSelector: runLabel + "!=" + obj.GetName()})
 	require.NoError(t, err)
 	assert.Len(t, after.Items, len(others.Items), "what is not selected stays")
+
+	if k.Name == "" {
+		byField := k.create(t).GetName()
+		out := t.kubectl(k.User, "delete", k.resource(), "--field-selector=metadata.name="+byField, "--timeout=60s")
+		assert.Equal(t, 1, strings.Count(out.stdout, "deleted"), out)
+		k.gone(t, byField)
+	}
 }
 
 func finalizers(t *T, k *kind) {

@@ -364,6 +364,8 @@ func events(t *T, k *kind) {
 	_, list, _ := strings.Cut(out.stdout, "Events:")
 	assert.NotEqual(t, "<none>", strings.TrimSpace(list), "the events of %s", name)
 	assert.Contains(t, list, "Normal")
+	out = t.kubectl(k.User, append(k.scope(), "events", "--for="+k.resource()+"/"+name)...)
+	assert.Contains(t, out.stdout, k.Kind+"/"+name, "kubectl events --for")
 }
 
 // rest returns a REST client for the kind as a user that speaks a content type.

@@ -55,6 +55,8 @@ type kind struct {
 	Status map[string]any `json:"status"`
 	// Conditions are those that a settled object has with status True.
 	Conditions []string `json:"conditions"`
+	// Fails is a merge patch of a new object with which it fails for good; nil if no spec does that.
+	Fails map[string]any `json:"fails"`
 	// Fields are the fields by which objects can be selected besides the metadata, each with its path.
 	Fields []string `json:"fields"`
 	// Except maps behaviours that do not apply to the reason.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -21,6 +22,12 @@ var scenarios = []behaviour{
 	{name: "durations in days are taken and kept", do: func(t *T, _ *kind) { days(t) }},
 	{name: "a duration that is none names the field and the units", do: func(t *T, _ *kind) { noDuration(t) }},
 	{name: "a lease of a class without Macs is Stalled for kstatus", do: func(t *T, _ *kind) { stalled(t) }},
+	{name: "an instance that was stopped is Stalled for kstatus", do: func(t *T, _ *kind) { stopped(t) }},
+	{name: "a Mac in quarantine is Stalled for kstatus", do: func(t *T, _ *kind) { quarantined(t) }},
+	{name: "an image that no registry has says so in its Events and to who wants an instance of it", do: func(t *T, _ *kind) { imageUnknown(t) }},
+	{name: "a lease and its instance in one file, where no Mac is free", do: func(t *T, _ *kind) { pairWithoutMac(t) }},
+	{name: "the placeholder pod is its instance's, and takes logs, exec and cp", do: func(t *T, _ *kind) { placeholderPod(t) }},
+	{name: "drain, eviction and a NoExecute taint leave the instance running", do: func(t *T, _ *kind) { drain(t) }},
 	{name: "a namespace with a pending lease is deleted whole", do: func(t *T, _ *kind) { namespaceDeleted(t) }},
 	{name: "exec waits for a guest that is about to answer", do: func(t *T, _ *kind) { execEarly(t) }},
 	{name: "a lease and its instance in one file", do: func(t *T, _ *kind) { pair(t) }},
@@ -121,6 +128,150 @@ func stalled(t *T) {
 	}))
 }
 
+func stopped(t *T) {
+	name := t.world.name()
+	instances := t.dynamic(tenant).Resource(instanceResource).Namespace(t.world.namespace)
+	_, err := instances.Create(t, t.world.instance(name, "settled"), metav1Create)
+	require.NoError(t, err)
+	t.cleanup(func() { t.try(tenant, "delete", "macosinstances", name, "--timeout=60s") })
+	out := t.try(tenant, "wait", "--for=condition=Ready", "macosinstances/"+name, "--timeout=60s")
+	require.Zero(t, out.code, out)
+	stop := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "instance.macrack.io/v1alpha1", "kind": "MacOSInstanceStop", "metadata": map[string]any{"name": name}}}
+	_, err = instances.Create(t, stop, metav1Create, "stop")
+	require.NoError(t, err)
+	require.NoError(t, t.eventually(func() error {
+		instance, err := instances.Get(t, name, metav1Get)
+		if err != nil {
+			return err
+		}
+		is := kstatusOf(t, instance)
+		assert.NotEqual(t, status.CurrentStatus, is, "as soon as it is asked to stop")
+		if is != status.FailedStatus {
+			return fmt.Errorf("kstatus says %s", is)
+		}
+		return nil
+	}))
+	out = t.try(tenant, "wait", "--for=condition=Stalled", "macosinstances/"+name, "--timeout=10s")
+	assert.Zero(t, out.code, out)
+}
+
+func quarantined(t *T) {
+	name := t.world.name()
+	t.apply(admin, fmt.Sprintf(`{apiVersion: rack.macrack.io/v1alpha1, kind: MacNode, metadata: {name: %s}, spec: {className: base, serialNumber: CONF%d}}`, name, t.world.next()))
+	t.cleanup(func() { t.try(admin, "delete", "macnode", name) })
+	t.kubectl(admin, "patch", "macnode", name, "--subresource=status", "--type=merge", "-p",
+		`{"status":{"conditions":[{"type":"SlotsHealthy","status":"False","reason":"KernelQuotaStuck","message":"stuck","lastTransitionTime":"2026-01-01T00:00:00Z"}]}}`)
+	mac, err := t.dynamic(admin).Resource(macResource).Get(t, name, metav1Get)
+	require.NoError(t, err)
+	assert.Equal(t, status.FailedStatus, kstatusOf(t, mac), field(mac, "status"))
+}
+
+func imageUnknown(t *T) {
+	name := t.world.name()
+	t.apply(admin, fmt.Sprintf(`{apiVersion: image.macrack.io/v1alpha1, kind: MacOSImage, metadata: {name: %s}, spec: {contents: [{name: macOS, version: "26.1"}, {name: Xcode, version: "26.1"}, {name: guest-agent, version: 0.1.0}],
+  source: {reference: %q, digest: "sha256:%064x"}, diskSize: 60Gi}}`, name, t.world.values["reference"], t.world.next()))
+	t.cleanup(func() { t.try(admin, "delete", "macosimage", name) })
+	out := t.try(admin, "wait", "--for=condition=Stalled", "macosimage/"+name, "--timeout=30s")
+	assert.Zero(t, out.code, out)
+	out = t.kubectl(tenant, "describe", "macosimage", name)
+	assert.Contains(t, out.stdout, "manifest unknown")
+	require.NoError(t, t.eventually(func() error {
+		if out := t.kubectl(admin, "events", "--all-namespaces", "--for=macosimage/"+name); !strings.Contains(out.stdout, "ManifestUnknown") {
+			return fmt.Errorf("no event: %s", out)
+		}
+		return nil
+	}))
+	instance := t.world.instance(t.world.name(), "settled")
+	instance.Object["spec"].(map[string]any)["imageName"] = name
+	out = t.try(tenant, "apply", "-f", manifest(t, instance))
+	assert.NotZero(t, out.code)
+	assert.Contains(t, out.stderr, fmt.Sprintf("image %q is Failed, not Ready; see: kubectl describe macosimage %s", name, name))
+}
+
+func pairWithoutMac(t *T) {
+	name := t.world.name()
+	file := manifest(t, t.world.lease(name, t.world.values["empty"]), t.world.instance(name, name))
+	t.cleanup(func() { t.try(tenant, "delete", "macnodelease", name, "--ignore-not-found") })
+	out := t.try(tenant, "apply", "--dry-run=server", "-f", file)
+	assert.Zero(t, out.code, out)
+	assert.Contains(t, out.stderr, "this instance was checked without its lease")
+	for range 2 {
+		out = t.try(tenant, "apply", "-f", file)
+		assert.NotZero(t, out.code)
+		assert.Contains(t, out.stdout, "macnodelease.rack.macrack.io/"+name)
+		assert.Contains(t, out.stderr, "wait until it is Bound: kubectl wait --for=condition=Bound macnodeleases/"+name)
+	}
+}
+
+// settledPod returns the name of the placeholder pod of the instance that all behaviours share.
+func settledPod(t *T) string {
+	instance, err := t.dynamic(tenant).Resource(instanceResource).Namespace(t.world.namespace).Get(t, "settled", metav1Get)
+	require.NoError(t, err)
+	pod := field(instance, "status.podName")
+	require.NotEmpty(t, pod)
+	return pod
+}
+
+func placeholderPod(t *T) {
+	pod := settledPod(t)
+	t.kubectl(tenant, "label", "pod", pod, "team=ios", "--overwrite")
+	t.kubectl(tenant, "annotate", "pod", pod, "team=ios", "--overwrite")
+	for _, user := range []string{tenant, admin} {
+		namespace := "--namespace=" + t.world.namespace
+		for _, tt := range []struct {
+			args    []string
+			refused string
+		}{
+			{[]string{"label", "pod", pod, "macrack.io/instance=other", "--overwrite"}, "use another prefix"},
+			{[]string{"annotate", "pod", pod, "macrack.io/instance-uid-"}, "keep them"},
+			{[]string{"patch", "pod", pod, "--type=merge", "-p", `{"metadata":{"ownerReferences":null}}`}, "delete or stop the MacOSInstance instead"},
+			{[]string{"delete", "pod", pod, "--wait=false"}, "delete the MacOSInstance or stop it"},
+			{[]string{"delete", "pod", pod, "--grace-period=0", "--force", "--wait=false"}, "delete the MacOSInstance or stop it"},
+		} {
+			out := t.try(user, append(tt.args, namespace)...)
+			assert.NotZero(t, out.code, "%s: kubectl %s", user, strings.Join(tt.args, " "))
+			assert.Contains(t, out.stderr, tt.refused, "%s: kubectl %s", user, strings.Join(tt.args, " "))
+		}
+	}
+	out := t.try(tenant, "exec", pod, "-c", "absent", "--", "true")
+	assert.Contains(t, out.stderr, "container absent is not valid for pod "+pod)
+	assert.NotEmpty(t, t.kubectl(tenant, "logs", pod, "--tail=1").stdout)
+	out = t.try(tenant, "attach", pod)
+	assert.NotZero(t, out.code)
+	assert.Contains(t, out.stderr, "use kubectl exec to run a command in it")
+
+	there, back := filepath.Join(t.world.dir, "there"), filepath.Join(t.world.dir, "back")
+	require.NoError(t, os.WriteFile(there, []byte("hello\n"), 0o600))
+	t.kubectl(tenant, "cp", there, pod+":copied")
+	assert.Equal(t, "hello\n", t.kubectl(tenant, "exec", pod, "--", "cat", "copied").stdout)
+	t.kubectl(tenant, "cp", pod+":copied", back)
+	copied, err := os.ReadFile(back)
+	require.NoError(t, err)
+	assert.Equal(t, "hello\n", string(copied))
+}
+
+func drain(t *T) {
+	pod, mac := settledPod(t), t.world.values["mac"]
+	t.cleanup(func() {
+		t.try(admin, "uncordon", mac)
+		t.try(admin, "taint", "node", mac, "conformance-")
+	})
+	out := t.try(admin, "drain", mac, "--ignore-daemonsets", "--timeout=3s")
+	assert.NotZero(t, out.code)
+	assert.Contains(t, out.stderr, "Cannot evict pod as it would violate the pod's disruption budget")
+	t.kubectl(admin, "uncordon", mac)
+	t.kubectl(admin, "taint", "node", mac, "conformance=x:NoExecute")
+	select {
+	case <-time.After(3 * time.Second):
+	case <-t.Done():
+	}
+	live := t.kubectl(tenant, "get", "pod", pod, "-o", "jsonpath={.status.phase}{.metadata.deletionTimestamp}")
+	assert.Equal(t, "Running", live.stdout)
+	instance, err := t.dynamic(tenant).Resource(instanceResource).Namespace(t.world.namespace).Get(t, "settled", metav1Get)
+	require.NoError(t, err)
+	assert.Equal(t, "Running", field(instance, "status.phase"))
+}
+
 func namespaceDeleted(t *T) {
 	namespace := namespaceFor(t, "deleted")
 	_, err := t.dynamic(tenant).Resource(leaseResource).Namespace(namespace).Create(t, t.world.lease("pending", "studio"), metav1Create)
@@ -151,9 +302,7 @@ func execEarly(t *T) {
 	assert.Equal(t, "hello\n", out.stdout)
 }
 
-// pairNamespace has a bound lease and its instance, both named pair, after the scenario pair.
-func (w *world) pairNamespace() string { return "conformance-pair-" + w.run }
-
+// pairObjects are a lease and its instance, both named pair.
 func (w *world) pairObjects() []*unstructured.Unstructured {
 	return []*unstructured.Unstructured{w.lease("pair", "base"), w.instance("pair", "pair")}
 }

@@ -9,7 +9,8 @@ import (
 	imagev1alpha1 "macrack.io/macrack/pkg/apis/image/v1alpha1"
 )
 
-// describe returns the Event for a new result of the verification of an image. The reason is empty if there is none.
+// describe returns the Event for a new result of the verification of an image. The reason is empty
+// without one.
 func describe(before, after *imagev1alpha1.MacOSImage) (eventType, reason, message string) {
 	if before == nil || after == nil || before.UID != after.UID {
 		return "", "", ""
