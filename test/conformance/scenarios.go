@@ -312,6 +312,8 @@ func pair(t *T) {
 	file := manifest(t, t.world.pairObjects()...)
 	out := t.try(tenant, "apply", "--dry-run=server", "-f", file, namespace)
 	assert.Zero(t, out.code, "a dry run of the pair: %s", out)
+	out = t.try(tenant, "apply", "--server-side", "--dry-run=server", "-f", file, namespace)
+	assert.Zero(t, out.code, "a dry run of the pair by server-side apply: %s", out)
 	out = t.try(tenant, "apply", "-f", file, namespace)
 	assert.Zero(t, out.code, "the pair: %s", out)
 	for _, object := range []string{"macnodeleases/pair", "macosinstances/pair"} {

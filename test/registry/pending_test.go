@@ -50,6 +50,27 @@ func TestInstanceOfPendingLease(t *testing.T) {
 		}()
 		return done
 	}
+	// apply creates an instance by server-side apply, as helm and GitOps tools do.
+	apply := func(name, query string) <-chan response {
+		done := make(chan response, 1)
+		client := f.servers[0].HTTPClient(t, "acme", "system:authenticated")
+		body := `{"apiVersion":"instance.macrack.io/v1alpha1","kind":"MacOSInstance","metadata":{"name":"` + name + `"},"spec":{"leaseName":"build","className":"small","imageName":"macos-26"}}`
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPatch,
+			f.servers[0].URL("/apis/instance.macrack.io/v1alpha1/namespaces/acme/macosinstances/%s?fieldManager=helm%s", name, query), strings.NewReader(body))
+		require.NoError(t, err)
+		req.Header.Set("Content-Type", "application/apply-patch+yaml")
+		go func() {
+			resp, err := client.Do(req)
+			if err != nil {
+				done <- response{err: err}
+				return
+			}
+			defer resp.Body.Close()
+			data, err := io.ReadAll(resp.Body)
+			done <- response{resp.StatusCode, resp.Header.Get("Retry-After"), string(data), err}
+		}()
+		return done
+	}
 	// inTime turns the clock until there is an answer.
 	inTime := func(done <-chan response) response {
 		for {
@@ -66,6 +87,11 @@ func TestInstanceOfPendingLease(t *testing.T) {
 	r := inTime(post("vm", ""))
 	assert.Equal(t, http.StatusTooManyRequests, r.code, r.body)
 	assert.Equal(t, "1", r.retryAfter, "clients try again by themselves")
+	r = inTime(apply("vm", ""))
+	assert.Equal(t, http.StatusTooManyRequests, r.code, r.body)
+	assert.Equal(t, "1", r.retryAfter, "clients try again by themselves")
+	r = inTime(apply("vm", "&dryRun=All"))
+	assert.Equal(t, http.StatusCreated, r.code, r.body)
 	assert.Empty(t, f.records("acme"), "nothing was refused by a rule")
 
 	dry := <-post("vm", "?dryRun=All")

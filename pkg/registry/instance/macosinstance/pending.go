@@ -54,47 +54,79 @@ type REST struct {
 	all     int
 }
 
-// Create creates an instance. If its lease is Pending and a Mac for it is free, only time is missing: the request waits for the binding, and a
-// client for whom that took too long is told to try again, which clients do by themselves.
+// Create creates an instance, after its lease has got a free Mac.
 func (r *REST) Create(ctx context.Context, obj runtime.Object, validate rest.ValidateObjectFunc, options *metav1.CreateOptions) (runtime.Object, error) {
-	i, ok := obj.(*instance.MacOSInstance)
-	if !ok {
-		return nil, fmt.Errorf("a %T is not an instance", obj)
-	}
-	lease, err := r.lease(ctx, i.Spec.LeaseName)
-	if err != nil {
+	ctx = withForesight(ctx)
+	if err := r.await(ctx, obj, dryrun.IsDryRun(options.DryRun)); err != nil {
 		return nil, err
-	}
-	dry := dryrun.IsDryRun(options.DryRun)
-	switch {
-	case lease == nil && dry:
-		warning.AddWarning(ctx, "", fmt.Sprintf("there is no lease %q: a dry run does not store one that is in the same file, so this instance was checked without its lease", i.Spec.LeaseName))
-		ctx = foresee(ctx)
-	case lease != nil && isPending(lease):
-		free, err := r.isMacFree(ctx, lease)
-		if err != nil {
-			return nil, err
-		}
-		switch {
-		case free && dry:
-			ctx = foresee(ctx)
-		case free:
-			if err := r.wait(ctx, lease); err != nil {
-				return nil, err
-			}
-		}
 	}
 	return r.REST.Create(ctx, obj, validate, options)
 }
 
-type foreseenKey struct{}
-
-// foresee returns the context of a dry run on a lease that would be Bound by the time of the real run.
-func foresee(ctx context.Context) context.Context {
-	return context.WithValue(ctx, foreseenKey{}, true)
+// Update updates an instance. Server-side apply creates by it what does not exist, which waits as
+// Create does.
+func (r *REST) Update(ctx context.Context, name string, info rest.UpdatedObjectInfo, validateCreate rest.ValidateObjectFunc, validateUpdate rest.ValidateObjectUpdateFunc,
+	forceAllowCreate bool, options *metav1.UpdateOptions,
+) (runtime.Object, bool, error) {
+	ctx = withForesight(ctx)
+	awaited := func(ctx context.Context, obj runtime.Object) error {
+		if err := r.await(ctx, obj, dryrun.IsDryRun(options.DryRun)); err != nil {
+			return err
+		}
+		return validateCreate(ctx, obj)
+	}
+	return r.REST.Update(ctx, name, info, awaited, validateUpdate, forceAllowCreate, options)
 }
 
-func foreseen(ctx context.Context) bool { return ctx.Value(foreseenKey{}) != nil }
+// await returns when a new instance can be created or refused. If its lease is Pending and a Mac for
+// it is free, it waits for the binding. After that it returns an error that makes clients try again.
+func (r *REST) await(ctx context.Context, obj runtime.Object, dry bool) error {
+	i, ok := obj.(*instance.MacOSInstance)
+	if !ok {
+		return fmt.Errorf("a %T is not an instance", obj)
+	}
+	lease, err := r.lease(ctx, i.Spec.LeaseName)
+	if err != nil {
+		return err
+	}
+	if lease == nil && dry {
+		warning.AddWarning(ctx, "", fmt.Sprintf("there is no lease %q: a dry run does not store one that is in the same file, so this instance was checked without its lease", i.Spec.LeaseName))
+		foresee(ctx)
+	}
+	if lease == nil || !isPending(lease) {
+		return nil
+	}
+	free, err := r.isMacFree(ctx, lease)
+	switch {
+	case err != nil:
+		return err
+	case free && dry:
+		foresee(ctx)
+	case free:
+		return r.wait(ctx, lease)
+	}
+	return nil
+}
+
+type foresightKey struct{}
+
+// withForesight returns the context of a request that can turn out to be a dry run on a lease that
+// would be Bound by the time of the real run.
+func withForesight(ctx context.Context) context.Context {
+	return context.WithValue(ctx, foresightKey{}, new(bool))
+}
+
+// foresee marks a request as such a dry run.
+func foresee(ctx context.Context) {
+	if foresight, ok := ctx.Value(foresightKey{}).(*bool); ok {
+		*foresight = true
+	}
+}
+
+func foreseen(ctx context.Context) bool {
+	foresight, ok := ctx.Value(foresightKey{}).(*bool)
+	return ok && *foresight
+}
 
 func isPending(lease *rack.MacNodeLease) bool {
 	return (lease.Status.Phase == rack.MacNodeLeasePending || lease.Status.Phase == "") && lease.DeletionTimestamp == nil
