@@ -13,8 +13,9 @@ func TestCut(t *testing.T) {
 		begin, end string
 	}{
 		{"abc", 3, "abc", "abc"},
-		{"abcd", 3, "abc", "bcd"},
-		{"üüü", 5, "üü", "üü"},
+		{"abcd", 3, "...", "bcd"},
+		{"abcdefgh", 5, "ab...", "defgh"},
+		{"üüü", 5, "ü...", "üü"},
 		{"üüü", 6, "üüü", "üüü"},
 		{"a\xffb", 5, "a\uFFFDb", "a\uFFFDb"},
 		{"\u202eab", 8, `\u202eab`, `\u202eab`},
