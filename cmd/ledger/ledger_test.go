@@ -283,6 +283,83 @@ func TestHeadsFollowTheLedger(t *testing.T) {
 	assert.Contains(t, out, "expected: the heads of 2 chains, written 2026-09-15T12:00:00Z")
 }
 
+// forged returns a JSON Lines export of a server whose records are all forged, with hashes and links that fit, from a time on.
+func forged(t *testing.T, s *server, from time.Time, edit func(*rack.AuditRecord)) string {
+	var file bytes.Buffer
+	writer, err := ledger.NewRecordWriter(&file, ledger.JSONLines)
+	require.NoError(t, err)
+	chain, previous := "", ""
+	require.NoError(t, ledger.Sorted(records(s.list))(t.Context(), func(record *rack.AuditRecord) error {
+		if ledger.Chain(record) != chain {
+			chain, previous = ledger.Chain(record), ""
+		}
+		record.Time.Time = from.Add(time.Duration(record.Sequence) * time.Second)
+		record.PreviousHash = previous
+		edit(record)
+		record.Hash = ledger.Hash(record)
+		previous = record.Hash
+		return writer.Write(record)
+	}))
+	require.NoError(t, writer.Flush())
+	return file.String()
+}
+
+func TestForgedLedgersDoNotContinueTheHeads(t *testing.T) {
+	s := newServer(t)
+	heads := filepath.Join(t.TempDir(), "heads.txt")
+	path := export(t, s, "jsonl")
+	_, err := run("", "verify", path, "--heads", heads)
+	require.NoError(t, err)
+	written, err := os.ReadFile(heads)
+	require.NoError(t, err)
+	for date, from := range map[string]time.Time{
+		"before 1970": time.Date(1969, 12, 31, 0, 0, 0, 0, time.UTC), "1970": time.Unix(0, 0), "60 days ago": now.Add(-60 * 24 * time.Hour), "now": now,
+		"year 9999": time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC),
+	} {
+		file := forged(t, s, from, func(*rack.AuditRecord) {})
+		for _, flag := range []string{"--expect", "--heads"} {
+			out, err := run(file, "verify", "-", flag, heads)
+			assert.Error(t, err, date)
+			assert.Equal(t, 1, exitCode(err), date)
+			assert.NotContains(t, out, "broken=0", date)
+			left, err := os.ReadFile(heads)
+			require.NoError(t, err)
+			assert.Equal(t, string(written), string(left), "%s: the heads stay", date)
+		}
+		for _, window := range []string{"24h", "90d", "2026-06-01..2026-06-28", "2026-08-01..2026-08-02"} {
+			out, err := run(file, "report", "-", "--expect", heads, "--window", window)
+			assert.Error(t, err, "%s, window %s", date, window)
+			assert.Equal(t, 1, exitCode(err), "%s, window %s", date, window)
+			assert.NotContains(t, out, "verdict: Compliant", "%s, window %s", date, window)
+		}
+	}
+
+	content, err := os.ReadFile(path)
+	require.NoError(t, err)
+	oneChain := strings.Join(strings.SplitAfter(string(content), "\n")[:600], "")
+	_, err = run(oneChain, "report", "-", "--expect", heads, "--window", "24h")
+	assert.EqualError(t, err, "the verdict is Incomplete", "a chain is missing whose last record is older than the window")
+}
+
+// TestHeadsCanBeReadAgain has exports that would make heads which cannot be decoded.
+func TestHeadsCanBeReadAgain(t *testing.T) {
+	s := newServer(t)
+	for name, serial := range map[string]string{"a space": "c07 mac1", "a line feed": "c07\nmac1", "a letter that is no ASCII": "c07m\u00e4c1", "a full stop": ".c07mac1"} {
+		heads := filepath.Join(t.TempDir(), "heads.txt")
+		file := forged(t, s, now, func(record *rack.AuditRecord) {
+			if record.Chassis.SerialNumber == "C07MAC1" {
+				record.Chassis.SerialNumber = serial
+				record.Name = ledger.Name(serial, record.Sequence)
+			}
+		})
+		file = strings.Join(slices.Sorted(strings.SplitAfterSeq(file, "\n")), "")
+		out, err := run(file, "verify", "-", "--heads", heads)
+		assert.EqualError(t, err, "the file is not an export of a ledger", name)
+		assert.Contains(t, out, "for the name of a chain; it must be a DNS subdomain", name)
+		assert.NoFileExists(t, heads, name)
+	}
+}
+
 func TestEmptyFilesVerifyNothing(t *testing.T) {
 	var header bytes.Buffer
 	_, err := ledger.Export(context.Background(), ledger.Records(), &header, ledger.CSV)

@@ -146,6 +146,9 @@ func verify(ctx context.Context, path, headsPath string, expected expectation, s
 	}
 	if status.BrokenChains == 0 && records > 0 && headsPath != "" {
 		content := heads.Encode()
+		if _, err := ledger.DecodeHeads(content); err != nil {
+			return fmt.Errorf("heads not written, because they could not be read again: %w", err)
+		}
 		err := writeFile(headsPath, func(w io.Writer) error {
 			_, err := w.Write(content)
 			return err

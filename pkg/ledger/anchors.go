@@ -20,6 +20,9 @@ type Anchor struct {
 	Checkpoint *Head
 	// Since, if set, is the sequence number of the first record that must be there: those before may have been expired.
 	Since int64
+	// Audited means that an auditor has kept the head apart from the records. Records that the head does not vouch for may then
+	// be forgeries, whatever times they have.
+	Audited bool
 }
 
 // Anchors are the anchors of all chains. Without any (nil), the first and the last record of a chain that are

@@ -12,8 +12,10 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"macrack.io/macrack/pkg/apis/rack"
 	"macrack.io/macrack/pkg/apis/rack/v1alpha1"
@@ -83,14 +85,22 @@ func ReadFrom(r io.Reader) RecordSource {
 		if first[0] == '{' {
 			read = readJSON
 		}
-		var namespace, name string
+		var namespace, name, chain string
 		return read(buffered, func(line int, record *rack.AuditRecord) error {
 			if cmp.Or(strings.Compare(record.Name, name), strings.Compare(record.Namespace, namespace)) <= 0 {
 				return malformed(line, "is out of order: record %s comes after %s/%s; names must increase", nameIn(record), namespace, name)
 			}
 			namespace, name = record.Namespace, record.Name
-			if _, _, ok := SplitName(name); !ok {
+			recordChain, _, ok := SplitName(name)
+			if !ok {
 				return malformed(line, "has %q for the name of a record", name)
+			}
+			if recordChain != chain && len(validation.IsDNS1123Subdomain(recordChain)) > 0 {
+				return malformed(line, "has %q for the name of a chain; it must be a DNS subdomain", recordChain)
+			}
+			chain = recordChain
+			if record.Time.UnixMicro() < 0 {
+				return malformed(line, "has a record of %s; no record is from before 1970", record.Time.UTC().Format(time.RFC3339))
 			}
 			if err := ctx.Err(); err != nil {
 				return err
@@ -264,7 +274,7 @@ func (w *csvWriter) Flush() error {
 }
 
 func readCSV(r io.Reader, yield func(line int, record *rack.AuditRecord) error) error {
-	recorded := &recorder{r: r}
+	recorded := &recorder{r: r, limit: maxLine}
 	reader := csv.NewReader(recorded)
 	reader.ReuseRecord = true
 	reader.FieldsPerRecord = len(columns)
@@ -310,6 +320,9 @@ func readCSV(r io.Reader, yield func(line int, record *rack.AuditRecord) error) 
 		if errors.As(err, &syntax) {
 			return malformed(syntax.Line, "is not a record: %v", syntax.Err)
 		}
+		if errors.Is(err, errTooLong) {
+			return malformed(line, "is longer than %d bytes, with the empty lines before it", maxLine)
+		}
 		if err != nil {
 			return err
 		}
@@ -342,14 +355,21 @@ func trimCSV(record []byte) []byte {
 	return bytes.TrimSuffix(bytes.TrimLeft(record, "\n"), []byte("\n"))
 }
 
+// errTooLong is the error of a record that does not fit in a recorder.
+var errTooLong = errors.New("the record is too long")
+
 // A recorder keeps what is read from r until it is asked for.
 type recorder struct {
-	r    io.Reader
-	kept []byte
-	base int64 // how many bytes were asked for
+	r     io.Reader
+	limit int // of the bytes that it keeps when it reads more
+	kept  []byte
+	base  int64 // how many bytes were asked for
 }
 
 func (r *recorder) Read(p []byte) (int, error) {
+	if len(r.kept) > r.limit {
+		return 0, errTooLong
+	}
 	n, err := r.r.Read(p)
 	r.kept = append(r.kept, p[:n]...)
 	return n, err

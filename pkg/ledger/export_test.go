@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"testing"
 
@@ -136,6 +137,11 @@ func TestReadFromRefuses(t *testing.T) {
 		"no name":                  {swap(one, `"name":"c07mac1-000000000001"`, `"name":"one"`), `has "one" for the name of a record`},
 		"a long line":              {one + "{" + strings.Repeat(" ", maxLine), fmt.Sprintf("line 2 is longer than %d bytes", maxLine)},
 
+		"a chain with a space": {swap(one, `"name":"c07mac1-`, `"name":"c07 mac1-`), `has "c07 mac1" for the name of a chain; it must be a DNS subdomain`},
+		"a chain in capitals":  {swap(one, `"name":"c07mac1-`, `"name":"C07MAC1-`), `has "C07MAC1" for the name of a chain`},
+		"a chain of two lines": {swap(one, `"name":"c07mac1-`, `"name":"c07\nmac1-`), `for the name of a chain`},
+
+		"a chain with a space, CSV":    {header + swap(first, "acme,c07mac1-", "acme,c07 mac1-"), `has "c07 mac1" for the name of a chain`},
 		"a CSV without hashes":         {"namespace,name\nacme,x\n", "line 1 is neither"},
 		"a field twice":                {swap(header, "\n", ",name\n"), "line 1 is neither"},
 		"columns swapped":              {swap(header, "namespace,name", "name,namespace") + swap(first, "acme,c07mac1-000000000001", "c07mac1-000000000001,acme"), "line 1 is neither"},
@@ -188,6 +194,43 @@ func TestWhiteSpaceThatTheFormatAllows(t *testing.T) {
 			assert.Equal(t, text, again.String(), "%s: %s", format, name)
 		}
 	}
+}
+
+// A quoted field that does not end.
+type openQuote struct{ read int }
+
+func (q *openQuote) Read(p []byte) (int, error) {
+	const line = "a line of text\n"
+	n := copy(p, strings.Repeat(line, len(p)/len(line)+1))
+	q.read += n
+	if q.read > 64*maxLine {
+		return 0, errors.New("all of the file was read")
+	}
+	return n, nil
+}
+
+func TestARecordOfACSVIsBounded(t *testing.T) {
+	m := history(t)
+	lines := strings.SplitAfter(exported(t, m, CSV), "\n")
+	for name, test := range map[string]struct{ before, message string }{
+		"in a record":   {lines[0] + lines[1] + `acme,"`, fmt.Sprintf("line 3 is longer than %d bytes", maxLine)},
+		"in the header": {`namespace,"`, "line 1 is neither JSON Lines nor CSV"},
+	} {
+		rest := &openQuote{}
+		err := ReadFrom(io.MultiReader(strings.NewReader(test.before), rest))(t.Context(), func(*rack.AuditRecord) error { return nil })
+		assert.ErrorContains(t, err, test.message, name)
+		assert.ErrorAs(t, err, new(*MalformedError), name)
+		assert.Less(t, rest.read, 2*maxLine, "%s: what was read of the file", name)
+	}
+
+	text := strings.Repeat("long text\n", maxLine/20)
+	m.append(t, &rack.AuditRecord{Type: rack.NodeRecovered, Chassis: rack.AuditChassis{SerialNumber: "C07MAC9"}, Details: rack.AuditDetails{Reason: text}})
+	long := m.records[len(m.records)-1]
+	long.Details.Reason = text // Append shortens it.
+	long.Hash = Hash(long)
+	var read *rack.AuditRecord
+	require.NoError(t, ReadFrom(strings.NewReader(exported(t, m, CSV)))(t.Context(), func(r *rack.AuditRecord) error { read = r; return nil }))
+	assert.Equal(t, text, read.Details.Reason, "a record within the limit is read whole")
 }
 
 type failingWriter struct{ err error }

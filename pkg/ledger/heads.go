@@ -96,7 +96,7 @@ func (h *Heads) Anchors(now time.Time, retention time.Duration) Anchors {
 	expired := now.Add(-retention)
 	anchors := Anchors{}
 	for name, c := range h.Chains {
-		anchor := Anchor{Head: &c.Head, Since: c.First}
+		anchor := Anchor{Head: &c.Head, Since: c.First, Audited: true}
 		if c.FirstTime.Before(expired) {
 			anchor.Since = c.Sequence
 		}

@@ -170,9 +170,136 @@ func FuzzTamperedExport(f *testing.F) {
 
 func TestAChainHasOneName(t *testing.T) {
 	m := small(t)
-	renamed := strings.ReplaceAll(exported(t, m, JSONLines), `"name":"c07mac1-`, `"name":"C07MAC1-`)
-	statuses, err := Report(t.Context(), ReadFrom(strings.NewReader(renamed)), nil, Everything(m.clock.Now()))
+	for _, record := range m.records {
+		record.Name = strings.ReplaceAll(record.Name, "c07mac1-", "C07MAC1-")
+	}
+	statuses, err := Report(t.Context(), m.source(), nil, Everything(m.clock.Now()))
 	require.NoError(t, err)
 	require.EqualValues(t, 1, statuses[0].BrokenChains)
 	assert.Contains(t, statuses[0].Violations[0].Message, "acme/C07MAC1-000000000001 is misplaced: it says that it is c07mac1-000000000001")
+}
+
+// forgedDates are times that a forger can give to the first record of a chain.
+var forgedDates = map[string]time.Time{
+	"year 1":         time.Date(1, 1, 1, 0, 0, 1, 0, time.UTC),
+	"before 1970":    time.Date(1969, 12, 31, 0, 0, 0, 0, time.UTC),
+	"1970":           time.Date(1970, 1, 1, 0, 0, 0, 0, time.UTC),
+	"60 days before": start.Add(-60 * 24 * time.Hour),
+	"the same":       start,
+	"a year later":   start.Add(365 * 24 * time.Hour),
+	"year 9999":      time.Date(9999, 12, 30, 0, 0, 0, 0, time.UTC),
+}
+
+// forge returns the records with another tenant, dated from a time on, and with hashes and links that fit, but for those that keep
+// chooses: these are as they were.
+func forge(records []*rack.AuditRecord, from time.Time, keep func(*rack.AuditRecord) bool) []*rack.AuditRecord {
+	previous := map[string]string{}
+	var forged []*rack.AuditRecord
+	for i, record := range records {
+		record = record.DeepCopy()
+		if !keep(record) {
+			record.Details.Message = "forged"
+			record.Time.Time = from.Add(time.Duration(i) * time.Second)
+			record.PreviousHash = previous[Chain(record)]
+			record.Hash = Hash(record)
+		}
+		previous[Chain(record)] = record.Hash
+		forged = append(forged, record)
+	}
+	return forged
+}
+
+// TestNoForgeryContinuesTheHeads forges records of any dates, with all hashes, and reports on them in each window. Where a
+// window has no break, all of its records must be genuine.
+func TestNoForgeryContinuesTheHeads(t *testing.T) {
+	m := daily(t, 10)
+	heads := headsOf(t, m)
+	last := func(r *rack.AuditRecord) bool { return r.Sequence == 10 }
+	without := func(drop func(*rack.AuditRecord) bool) func([]*rack.AuditRecord) []*rack.AuditRecord {
+		return func(records []*rack.AuditRecord) []*rack.AuditRecord { return slices.DeleteFunc(records, drop) }
+	}
+	none := func(*rack.AuditRecord) bool { return false }
+	longer := &memory{clock: m.clock, keys: m.keys, records: slices.Clone(m.records)}
+	for range 3 {
+		longer.append(t, NewNodeQuarantined(newNode("mac1")))
+		longer.append(t, NewNodeQuarantined(newNode("mac2")))
+	}
+	now := m.clock.Now()
+	for name, test := range map[string]struct {
+		records []*rack.AuditRecord
+		keep    func(*rack.AuditRecord) bool
+		edit    func([]*rack.AuditRecord) []*rack.AuditRecord
+		until   time.Time // windows from then on may be compliant; zero: none
+	}{
+		"all records":                   {m.records, none, nil, time.Time{}},
+		"all records and more":          {longer.records, none, nil, time.Time{}},
+		"all but the tail":              {m.records, none, without(func(r *rack.AuditRecord) bool { return r.Sequence > 6 }), time.Time{}},
+		"all, and one chain is missing": {m.records, none, without(func(r *rack.AuditRecord) bool { return r.Chassis.NodeName == "mac2" }), time.Time{}},
+		"all, without the head":         {longer.records, none, without(last), time.Time{}},
+		"all, from behind the head":     {longer.records, none, without(func(r *rack.AuditRecord) bool { return r.Sequence < 12 }), time.Time{}},
+		"all, with the hash of the head": {longer.records, none, func(records []*rack.AuditRecord) []*rack.AuditRecord {
+			hashes := map[string]string{}
+			for _, r := range records {
+				switch r.Sequence {
+				case 10:
+					r.Hash = heads.Chains[Chain(r)].Hash
+				case 11:
+					r.PreviousHash = heads.Chains[Chain(r)].Hash
+					r.Hash = Hash(r)
+				case 12, 13:
+					r.PreviousHash = hashes[Chain(r)]
+					r.Hash = Hash(r)
+				}
+				hashes[Chain(r)] = r.Hash
+			}
+			return records
+		}, time.Time{}},
+		"all but the head":                     {m.records, last, nil, now.Add(-24 * time.Hour)},
+		"the first five":                       {m.records, func(r *rack.AuditRecord) bool { return r.Sequence > 5 }, nil, start.Add(5 * 24 * time.Hour)},
+		"the first five, without the earliest": {m.records, func(r *rack.AuditRecord) bool { return r.Sequence > 5 }, without(func(r *rack.AuditRecord) bool { return r.Sequence < 3 }), start.Add(5 * 24 * time.Hour)},
+	} {
+		for date, from := range forgedDates {
+			forged := forge(test.records, from, test.keep)
+			if test.edit != nil {
+				forged = test.edit(forged)
+			}
+			for _, age := range []time.Duration{0, 30 * 24 * time.Hour, 200 * 24 * time.Hour} {
+				now := now.Add(age)
+				file := exported(t, &memory{records: forged}, JSONLines)
+				assert.False(t, verifies(t.Context(), file, heads, now), "%s, %s, after %s", name, date, age)
+
+				windows := []Window{Everything(now)}
+				for _, window := range []string{"24h", "90d", "300d", "2026-05-01..2026-06-15", "2026-08-02..2026-08-05", "2026-08-08..2026-08-11"} {
+					w, err := ParseWindow(window, now)
+					require.NoError(t, err)
+					windows = append(windows, w)
+				}
+				// Also a reader that takes records of any time.
+				statuses, err := Report(t.Context(), (&memory{records: forged}).source(), heads.Anchors(now, rules.MinimumAuditRetention), windows...)
+				require.NoError(t, err)
+				for i, w := range windows {
+					if test.until.IsZero() || w.From.Before(test.until) {
+						assert.Equal(t, rack.ComplianceIncomplete, statuses[i].Verdict, "%s, %s, after %s, window %s", name, date, age, w.Name)
+						assert.Positive(t, statuses[i].BrokenChains, "%s, %s, after %s, window %s", name, date, age, w.Name)
+					}
+				}
+			}
+		}
+	}
+}
+
+func TestReadFromRefusesTimesBefore1970(t *testing.T) {
+	m := small(t)
+	for date, refused := range map[string]bool{"year 1": true, "before 1970": true, "1970": false, "60 days before": false} {
+		for _, format := range []Format{JSONLines, CSV} {
+			file := exported(t, &memory{records: forge(m.records, forgedDates[date], func(*rack.AuditRecord) bool { return false })}, format)
+			err := ReadFrom(strings.NewReader(file))(t.Context(), func(*rack.AuditRecord) error { return nil })
+			if refused {
+				assert.ErrorContains(t, err, "no record is from before 1970", date)
+				assert.ErrorAs(t, err, new(*MalformedError), date)
+			} else {
+				assert.NoError(t, err, date)
+			}
+		}
+	}
 }

@@ -35,6 +35,10 @@ type chain struct {
 	pending     *rack.AuditRecord // verified, but not vouched for yet; nil if there is none
 	pendingTime int64
 
+	first      int64 // the sequence number of the first record
+	headSeen   bool  // whether the record of the known head was there, with its hash
+	unanchored bool  // whether the chain is known not to continue its anchors
+
 	broken, seen windowSet
 	chassis      chassis
 }
@@ -57,16 +61,23 @@ func (c *chain) add(record *rack.AuditRecord, sequence int64, intact bool) error
 		c.serial = record.Chassis.SerialNumber
 	}
 	if c.sequence == 0 {
+		c.first = sequence
 		c.begin(record, sequence)
 	} else if sequence < c.sequence {
 		return fmt.Errorf("%w: %s comes after sequence %d", ErrNotInOrder, record.Name, c.sequence)
 	}
 	c.count(record)
 
+	isHead := c.head() != nil && c.head().Sequence == sequence
 	if flaw := c.flaw(record, sequence, intact); flaw != "" {
-		c.addEdited(record, sequence, flaw)
+		c.addEdited(record, sequence, flaw, isHead && !c.headSeen)
 		return nil
 	}
+	if flaw := c.anchorFlaw(record, sequence); flaw != "" {
+		c.addEdited(record, sequence, flaw, true)
+		return nil
+	}
+	c.headSeen = c.headSeen || isHead
 	at := micros(record)
 	c.resolve(max(c.time, at))
 	if sequence == c.sequence {
@@ -80,11 +91,11 @@ func (c *chain) add(record *rack.AuditRecord, sequence int64, intact bool) error
 	switch {
 	case c.sequence != 0 && sequence > c.sequence+1:
 		c.confirm()
-		c.breakOff(span{c.time, at}, record, fmt.Sprintf("%s missing between %s and %s: removed, or never written",
+		c.breakOff(span{c.since(sequence), at}, record, fmt.Sprintf("%s missing between %s and %s: removed, or never written",
 			missing(c.sequence+1, sequence-1), nameIn(c.last[0]), nameIn(record)), nameIn(c.last[0]), nameIn(record))
 	case c.sequence != 0 && !c.suspect && !slices.Contains(c.hashes, record.PreviousHash):
 		c.discard()
-		c.breakOff(span{c.time, at}, record, fmt.Sprintf("%s does not follow %s, whose hash is another: one of them was replaced",
+		c.breakOff(span{c.since(sequence), at}, record, fmt.Sprintf("%s does not follow %s, whose hash is another: one of them was replaced",
 			nameIn(record), nameIn(c.last[0])), nameIn(c.last[0]), nameIn(record))
 	default:
 		c.confirm()
@@ -113,13 +124,20 @@ func (c *chain) begin(record *rack.AuditRecord, sequence int64) {
 		first = max(first, checkpoint.Sequence+1)
 	}
 	if c.report.anchors != nil && sequence > first {
-		c.breaks(span{always, at}, record, fmt.Sprintf("%s missing before %s, and no checkpoint says that they were expired",
+		// The known head vouches for the times of the records before it only.
+		lasted := span{always, at}
+		if head := c.head(); head == nil || sequence > head.Sequence {
+			lasted, c.unanchored = allTime, true
+		}
+		c.breaks(lasted, record, fmt.Sprintf("%s missing before %s, and no checkpoint says that they were expired",
 			missing(first, sequence-1), nameIn(record)), nameIn(record))
 	}
 	c.chassis.unknown = sequence > 1
 }
 
 func (c *chain) checkpoint() *Head { return c.report.anchors[c.name].Checkpoint }
+
+func (c *chain) head() *Head { return c.report.anchors[c.name].Head }
 
 // flaw says what is wrong with a record by itself, if anything is.
 func (c *chain) flaw(record *rack.AuditRecord, sequence int64, intact bool) string {
@@ -133,7 +151,12 @@ func (c *chain) flaw(record *rack.AuditRecord, sequence int64, intact bool) stri
 	case sequence == 1 && record.PreviousHash != "":
 		return "is the first of its chain, but says that another was before it"
 	}
-	if anchor := c.report.anchors[c.name]; anchor.Head != nil && anchor.Head.Sequence == sequence && anchor.Head.Hash != record.Hash {
+	return ""
+}
+
+// anchorFlaw describes how a record that is good by itself contradicts the anchors of the chain, if it does.
+func (c *chain) anchorFlaw(record *rack.AuditRecord, sequence int64) string {
+	if head := c.head(); head != nil && head.Sequence == sequence && head.Hash != record.Hash {
 		return "was replaced: the head of its chain has another hash"
 	}
 	checkpoint := c.checkpoint()
@@ -152,8 +175,9 @@ func (c *chain) isOf(record *rack.AuditRecord) bool {
 	return serial != "" && serial == c.serial || Chain(record) == c.name
 }
 
-// addEdited adds a record that is known to be bad: only its place is believed.
-func (c *chain) addEdited(record *rack.AuditRecord, sequence int64, flaw string) {
+// addEdited adds a record that is known to be bad: only its place is believed. If it takes the place of an anchor, nothing
+// vouches for the times around it, so the break is in all windows.
+func (c *chain) addEdited(record *rack.AuditRecord, sequence int64, flaw string, isAnchor bool) {
 	if sequence == c.sequence {
 		c.discard()
 	} else {
@@ -169,7 +193,13 @@ func (c *chain) addEdited(record *rack.AuditRecord, sequence int64, flaw string)
 	if len(c.edited) == maxViolations {
 		c.resolve(forever)
 	}
-	c.edited = append(c.edited, pendingBreak{from: c.time, violation: v})
+	if isAnchor {
+		c.unanchored = true
+		v.SerialNumber = c.serial
+		c.addBreak(allTime, v)
+	} else {
+		c.edited = append(c.edited, pendingBreak{from: c.since(sequence), violation: v})
+	}
 	c.chassis.forget()
 	if sequence == c.sequence {
 		c.addTwin(record)
@@ -295,24 +325,49 @@ func (c *chain) finish() {
 	if checkpoint := c.checkpoint(); checkpoint != nil {
 		last = max(last, checkpoint.Sequence)
 	}
-	if head := c.report.anchors[c.name].Head; head != nil && last < head.Sequence {
-		c.confirm()
-		var names []string
-		for _, record := range c.last {
-			names = append(names, nameIn(record))
-		}
-		v := rack.ComplianceViolation{
-			Rule: string(rules.UnbrokenLedger), SerialNumber: c.serial, Time: metav1.NewMicroTime(head.Time), Records: names,
-			Message: fmt.Sprintf("%s missing at the end of the chain %s: its head says that there were %d",
-				missing(last+1, head.Sequence), c.name, head.Sequence),
-		}
-		c.addBreak(span{min(c.time, head.Time.UnixMicro()), head.Time.UnixMicro()}, v)
-		c.chassis.forget()
+	switch head := c.head(); {
+	case head == nil:
+	case last < head.Sequence:
+		c.endUnknown(fmt.Sprintf("%s missing at the end of the chain %s: its head says that there were %d",
+			missing(last+1, head.Sequence), c.name, head.Sequence))
+	case !c.reachesHead() && !c.unanchored:
+		c.endUnknown(fmt.Sprintf("the chain %s does not hold record %d as its head knows it: the records around it were replaced",
+			c.name, head.Sequence))
 	}
 	c.resolve(forever)
 	c.doubt(span{c.time, forever})
 	c.confirm()
 	c.chassis.finish()
+}
+
+// since returns when a break before the record with a sequence number can have begun: after the record before the break. An
+// auditor's head does not vouch for that record, whose time may be forged, so the break then has no beginning.
+func (c *chain) since(sequence int64) int64 {
+	if anchor := c.report.anchors[c.name]; anchor.Audited && sequence <= anchor.Head.Sequence {
+		return always
+	}
+	return c.time
+}
+
+// reachesHead reports whether the records of the chain hold its known head, or begin after it because it was expired.
+func (c *chain) reachesHead() bool {
+	checkpoint := c.checkpoint()
+	expired := checkpoint != nil && checkpoint.Sequence >= c.head().Sequence
+	return c.headSeen || expired && (c.sequence == 0 || c.first > checkpoint.Sequence)
+}
+
+// endUnknown breaks the chain in all windows: no record in it has a time that the known head vouches for.
+func (c *chain) endUnknown(message string) {
+	c.unanchored = true
+	c.confirm()
+	var names []string
+	for _, record := range c.last {
+		names = append(names, nameIn(record))
+	}
+	c.addBreak(allTime, rack.ComplianceViolation{
+		Rule: string(rules.UnbrokenLedger), SerialNumber: c.serial, Time: metav1.NewMicroTime(c.head().Time), Records: names, Message: message,
+	})
+	c.chassis.forget()
 }
 
 func micros(record *rack.AuditRecord) int64 { return record.Time.UnixMicro() }

@@ -19,11 +19,12 @@ type Window struct {
 	Name     string
 	From, To time.Time // To is not in the window, unless it is now
 	ongoing  bool      // To is now: all that was recorded until now is in the window
+	all      bool      // records and breaks of any time are in the window
 }
 
 // Everything returns the window of all that was ever recorded.
 func Everything(now time.Time) Window {
-	return Window{Name: "everything", From: time.UnixMicro(0).UTC(), To: now.UTC(), ongoing: true}
+	return Window{Name: "everything", From: time.UnixMicro(0).UTC(), To: now.UTC(), ongoing: true, all: true}
 }
 
 var backFromNow = regexp.MustCompile(`^([1-9][0-9]{0,5})([hd])$`)
@@ -87,7 +88,13 @@ type span struct{ from, to int64 }
 
 const always, forever = math.MinInt64, math.MaxInt64
 
+// allTime meets every window.
+var allTime = span{always, forever}
+
 func (w Window) span() span {
+	if w.all {
+		return allTime
+	}
 	if w.ongoing {
 		return span{w.From.UnixMicro(), forever}
 	}
