@@ -13,8 +13,11 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"slices"
+	"strings"
 	"time"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -53,8 +56,8 @@ func (w *world) joining() []attempt {
 		{family, "a Mac's serving certificate, with a token", "anonymous", token(asks(serving, node(w.acmeMac), w.acmeMac), w.acmeMac), denied("may not serve"), ""},
 		{family, "Macs, with a token", "anonymous", token(reads(rackPath+"/macnodes"), w.acmeMac), noRight(), ""},
 		{family, "other tokens, with a token", "anonymous", token(reads("/api/v1/namespaces/kube-system/secrets"), w.acmeMac), noRight(), ""},
-		{family, "another Mac, with the certificate of one", "agent", csr("", client, node(other)), forbidden(""), ""},
-		{family, "to serve as another Mac", "agent", csr("", serving, node(other), other), forbidden(""), ""},
+		{family, "another Mac, with the certificate of one", "agent", csr("", client, node(other)), forbidden("can only create a node CSR"), ""},
+		{family, "to serve as another Mac", "agent", csr("", serving, node(other), other), forbidden("can only create a node CSR"), ""},
 		{family, "to serve as kube-apiserver", "agent", csr("", serving, node(w.acmeMac), w.acmeMac, "kubernetes.default.svc"), denied(`DNS name "kubernetes.default.svc" is not the Mac's`), ""},
 		{family, "to serve at a Service's address", "agent", w.atService(func(ip string) step { return csr("", serving, node(w.acmeMac), ip) }), denied("Service default/attack-x has it"), ""},
 		{family, "to serve under another Mac's name", "agent", csr("", serving, node(w.acmeMac), other), denied("is not the Mac's"), ""},
@@ -62,7 +65,7 @@ func (w *world) joining() []attempt {
 		{family, "a Mac", "acme-admin", csr("", client, node(w.acmeMac)), noRight(), ""},
 		{family, "a Mac", "auditor", csr("", client, node(w.acmeMac)), noRight(), ""},
 		{family, "a Mac, by one who may ask for certificates", "asker", csr("", client, node(other)), denied("only a bootstrap token"), ""},
-		{family, "that somebody becomes an administrator", "controllers", approving("kubernetes.io/kube-apiserver-client"), forbidden(""), ""},
+		{family, "that somebody becomes an administrator", "controllers", approving("kubernetes.io/kube-apiserver-client"), forbidden("not permitted to approve"), ""},
 		{family, "another's request approved", "agent", approving(client), noRight(), ""},
 	}
 }
@@ -113,11 +116,35 @@ func (w *world) asToken(mac string, groups []string, do func(bearer string) step
 		defer remove(secret)(ctx, w, "admin")
 		for _, group := range groups {
 			if a := patch(mergePatch, secret, `{"stringData":{"auth-extra-groups":"`+group+`"}}`)(ctx, w, "admin"); a.code != http.StatusOK {
-				return a
+				return answer{err: fmt.Errorf("setting the groups of a token: %d %s", a.code, short(a.text()))}
 			}
+		}
+		if err := w.knowsGroups(ctx, who, token.Bearer(), groups); err != nil {
+			return answer{err: err}
 		}
 		return eventuallyKnown(ctx, w, who, token.Bearer(), do)
 	}
+}
+
+// knowsGroups waits until kube-apiserver has heard of the groups that a token was given after it was made.
+func (w *world) knowsGroups(ctx context.Context, who, bearer string, groups []string) error {
+	if len(groups) == 0 {
+		return nil
+	}
+	const review = `{"apiVersion":"authentication.k8s.io/v1","kind":"SelfSubjectReview"}`
+	return eventually(ctx, func() error {
+		a := withBearer(http.MethodPost, "/apis/authentication.k8s.io/v1/selfsubjectreviews", review, bearer)(ctx, w, who)
+		is := authenticationv1.SelfSubjectReview{}
+		if err := json.Unmarshal([]byte(a.body), &is); err != nil || a.code != http.StatusCreated {
+			return fmt.Errorf("asking for the groups of a token: %d %s", a.code, short(a.text()))
+		}
+		for _, group := range is.Status.UserInfo.Groups {
+			if strings.HasPrefix(group, "system:bootstrappers:") && !slices.Contains(groups, group) {
+				return fmt.Errorf("the token still has the group %s", group)
+			}
+		}
+		return nil
+	})
 }
 
 // eventuallyKnown waits until kube-apiserver has heard of a token.
@@ -130,7 +157,7 @@ func eventuallyKnown(ctx context.Context, w *world, who, bearer string, do func(
 		return nil
 	})
 	if err != nil {
-		a.err = err
+		return answer{err: err}
 	}
 	return a
 }

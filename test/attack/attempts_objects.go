@@ -32,7 +32,7 @@ func (w *world) forgedCreations() []attempt {
 		{family, "a lease with a resourceVersion", "acme", stored(leases("acme"), leaseBody(`"name":"attack-x","resourceVersion":"1"`, studio)), dropped(not("1", "metadata", "resourceVersion")), ""},
 		{family, "a lease whose body is of another namespace", "acme", lease(`,"namespace":"globex"`, base), badRequest("namespace"), ""},
 		{family, "a lease of another kind in its body", "acme", post(leases("acme"), strings.Replace(leaseBody(`"name":"attack-x"`, base), "MacNodeLease", "MacNode", 1)), badRequest("MacNode"), ""},
-		{family, "a lease of another version in its body", "acme", post(leases("acme"), strings.Replace(leaseBody(`"name":"attack-x"`, base), "v1alpha1", "v1", 1)), badRequest(""), ""},
+		{family, "a lease of another version in its body", "acme", post(leases("acme"), strings.Replace(leaseBody(`"name":"attack-x"`, base), "v1alpha1", "v1", 1)), badRequest("no kind"), ""},
 		{family, "a lease of the Mac of another tenant, by its serial number", "acme", lease("", base+`,"serialNumber":"`+w.globexSerial+`"`), forbidden("rule 2"), "CrossTenantRejected/MacIsLeased"},
 		{family, "another lease of the same Mac", "acme", lease("", base+`,"serialNumber":"`+w.acmeSerial+`"`), forbidden("already belongs to lease"), ""},
 		{family, "a lease of a Mac that is none", "acme", lease("", base+`,"serialNumber":"SIM9999999"`), forbidden("there is none, or it belongs to another lease"), ""},
@@ -45,7 +45,7 @@ func (w *world) forgedCreations() []attempt {
 		{family, "a lease by apply, with its finalizer", "acme", call{method: "PATCH", path: leases("acme") + "/attack-x?fieldManager=attack&dryRun=All", contentType: applyPatch, body: leaseBody(`"name":"attack-x","finalizers":["macrack.io/floor"]`, base)}.do, dropped(field(nil, "metadata", "finalizers")), ""},
 		{family, "a third instance", "acme", post(instances("acme"), instanceBody(`"name":"attack-3"`, `"leaseName":"attack-acme"`)), forbidden("rule 1"), "InstanceRejected/NoFreeSlot"},
 		{family, "a third instance, directly at the second server", "acme", call{method: "POST", path: instances("acme"), body: instanceBody(`"name":"attack-4"`, `"leaseName":"attack-acme"`), replica: 2}.do, forbidden("rule 1"), "InstanceRejected/NoFreeSlot"},
-		{family, "an instance of the name of one that there is", "acme", post(instances("acme"), instanceBody(`"name":"attack-1"`, `"leaseName":"attack-acme"`)), want{codes: []int{403, 409}}, ""},
+		{family, "an instance of the name of one that there is", "acme", post(instances("acme"), instanceBody(`"name":"attack-1"`, `"leaseName":"attack-acme"`)), conflict("already exists"), ""},
 		{family, "an instance that asks for two virtual machines", "globex", requests(`"macrack.io/macos-vm":"2"`), invalid("rule 1"), ""},
 		{family, "an instance that asks for none", "globex", requests(`"macrack.io/macos-vm":"0"`), invalid("rule 1"), ""},
 		{family, "an instance that asks for half a one", "globex", requests(`"macrack.io/macos-vm":"500m"`), invalid("rule 1"), ""},
@@ -90,25 +90,26 @@ func (w *world) forgedUpdates() []attempt {
 		{family, "another class, by apply with force", "acme", patch(applyPatch, lease, leaseBody(`"name":"attack-acme"`, `"className":"pro"`)), invalid("immutable"), ""},
 		{family, "no class", "acme", patch(mergePatch, lease, `{"spec":{"className":null}}`), dropped(field("base", "spec", "className")), ""},
 		{family, "the serial number of another tenant's Mac", "acme", patch(mergePatch, lease, `{"spec":{"serialNumber":"`+w.globexSerial+`"}}`), invalid("immutable"), ""},
-		{family, "a shorter minimumDuration, by replace", "acme", change(lease, lease, spec("minimumDuration", "24h")), invalid("can only be lengthened"), ""},
-		{family, "a shorter minimumDuration, by a merge patch", "acme", patch(mergePatch, lease, `{"spec":{"minimumDuration":"24h0m1s"}}`), invalid("can only be lengthened"), ""},
+		{family, "a shorter minimumDuration, by replace", "acme", change(lease, lease, spec("minimumDuration", "24h")), invalid("can only be lengthened"), "none"},
+		{family, "a shorter minimumDuration, by a merge patch", "acme", patch(mergePatch, lease, `{"spec":{"minimumDuration":"24h0m1s"}}`), invalid("can only be lengthened"), "none"},
+		{family, "a shorter minimumDuration, by a strategic merge patch", "acme", patch(strategicPatch, lease, `{"spec":{"minimumDuration":"24h0m2s"}}`), invalid("can only be lengthened"), "none"},
+		{family, "a shorter minimumDuration, by apply with force", "acme", patch(applyPatch, lease, leaseBody(`"name":"attack-acme"`, base+`,"minimumDuration":"24h0m3s"`)), invalid("can only be lengthened"), "none"},
+		{family, "no minimumDuration, which is 24h", "acme", patch(mergePatch, lease, `{"spec":{"minimumDuration":null}}`), invalid("can only be lengthened"), "none"},
+		{family, "a shorter minimumDuration", "root", patch(mergePatch, lease, `{"spec":{"minimumDuration":"24h"}}`), invalid("can only be lengthened"), "none"},
+		{family, "a shorter minimumDuration, directly", "admin", call{method: "PATCH", path: lease, body: `{"spec":{"minimumDuration":"24h"}}`, contentType: mergePatch, replica: 2}.do, invalid("can only be lengthened"), "none"},
+		{family, "a shorter minimumDuration", "controllers", patch(mergePatch, lease, `{"spec":{"minimumDuration":"24h"}}`), noRight(), "none"},
+		// Rejections that fold into the record of this one would go unnoticed after it.
 		{family, "a shorter minimumDuration, by a JSON patch", "acme", patch(jsonPatch, lease, `[{"op":"replace","path":"/spec/minimumDuration","value":"1h"}]`), invalid("24h or more"), "FloorTamperRejected/FloorMoved"},
-		{family, "a shorter minimumDuration, by a strategic merge patch", "acme", patch(strategicPatch, lease, `{"spec":{"minimumDuration":"24h0m2s"}}`), invalid("can only be lengthened"), ""},
-		{family, "a shorter minimumDuration, by apply with force", "acme", patch(applyPatch, lease, leaseBody(`"name":"attack-acme"`, base+`,"minimumDuration":"24h0m3s"`)), invalid("can only be lengthened"), ""},
-		{family, "no minimumDuration, which is 24h", "acme", patch(mergePatch, lease, `{"spec":{"minimumDuration":null}}`), invalid("can only be lengthened"), ""},
-		{family, "a shorter minimumDuration", "root", patch(mergePatch, lease, `{"spec":{"minimumDuration":"24h"}}`), invalid("can only be lengthened"), ""},
-		{family, "a shorter minimumDuration, directly", "admin", call{method: "PATCH", path: lease, body: `{"spec":{"minimumDuration":"24h"}}`, contentType: mergePatch, replica: 2}.do, invalid("can only be lengthened"), ""},
-		{family, "a shorter minimumDuration", "controllers", patch(mergePatch, lease, `{"spec":{"minimumDuration":"24h"}}`), noRight(), ""},
-		{family, "a lease as it was long ago", "acme", change(lease, lease, func(obj map[string]any) { obj["metadata"].(map[string]any)["resourceVersion"] = "1" }), conflict(""), ""},
-		{family, "a lease of a resourceVersion that is none", "acme", change(lease, lease, func(obj map[string]any) { obj["metadata"].(map[string]any)["resourceVersion"] = "١" }), want{codes: []int{400, 409, 422}}, ""},
-		{family, "a lease under another UID", "acme", patch(mergePatch, lease, `{"metadata":{"uid":"`+w.globexUID+`"}}`), want{codes: []int{409, 422}}, ""},
-		{family, "a lease under another name", "acme", patch(mergePatch, lease, `{"metadata":{"name":"other"}}`), want{codes: []int{400, 422}}, ""},
-		{family, "a lease moved to another namespace", "acme", patch(mergePatch, lease, `{"metadata":{"namespace":"globex"}}`), want{codes: []int{400, 422}}, ""},
-		{family, "a lease created at another time", "acme", patch(mergePatch, lease, `{"metadata":{"creationTimestamp":"2001-01-01T00:00:00Z"}}`), want{codes: []int{200, 422}}, ""},
-		{family, "a lease deleted by writing it", "acme", patch(mergePatch, lease, `{"metadata":{"deletionTimestamp":"2001-01-01T00:00:00Z"}}`), want{codes: []int{200, 422}}, ""},
+		{family, "a lease as it was long ago", "acme", change(lease, lease, func(obj map[string]any) { obj["metadata"].(map[string]any)["resourceVersion"] = "1" }), conflict("has been modified"), ""},
+		{family, "a lease of a resourceVersion that is none", "acme", change(lease, lease, func(obj map[string]any) { obj["metadata"].(map[string]any)["resourceVersion"] = "١" }), badRequest("metadata.resourceVersion"), ""},
+		{family, "a lease under another UID", "acme", patch(mergePatch, lease, `{"metadata":{"uid":"`+w.globexUID+`"}}`), invalid("metadata.uid"), ""},
+		{family, "a lease under another name", "acme", patch(mergePatch, lease, `{"metadata":{"name":"other"}}`), badRequest("does not match the name"), ""},
+		{family, "a lease moved to another namespace", "acme", patch(mergePatch, lease, `{"metadata":{"namespace":"globex"}}`), badRequest("does not match the namespace"), ""},
+		{family, "a lease created at another time", "acme", patch(mergePatch, lease, `{"metadata":{"creationTimestamp":"2001-01-01T00:00:00Z"}}`), ignored(), ""},
+		{family, "a lease deleted by writing it", "acme", patch(mergePatch, lease, `{"metadata":{"deletionTimestamp":"2001-01-01T00:00:00Z"}}`), invalid("metadata.deletionTimestamp"), ""},
 		{family, "the status, in an update of the spec", "acme", patch(mergePatch, lease, `{"status":{"earliestReleaseAt":"2020-01-01T00:00:00Z","phase":"Pending"}}`), ignored(), ""},
 		{family, "the status, in an update of the spec", "root", change(lease, lease, func(obj map[string]any) { delete(obj, "status") }), ignored(), ""},
-		{family, "the scale of a lease", "acme", patch(mergePatch, lease+"/scale", `{"spec":{"replicas":3}}`), want{codes: []int{403, 404}}, ""},
+		{family, "the scale of a lease", "acme", patch(mergePatch, lease+"/scale", `{"spec":{"replicas":3}}`), noRight(), ""},
 		{family, "the scale of a lease", "admin", put(lease+"/scale", `{"apiVersion":"autoscaling/v1","kind":"Scale","metadata":{"name":"attack-acme","namespace":"acme"},"spec":{"replicas":3}}`), notFound(), ""},
 		{family, "a serial number of a Mac", "hardware", patch(mergePatch, w.acmeNode(), `{"spec":{"serialNumber":"SIM8888888"}}`), invalid("immutable"), ""},
 		{family, "the class of a leased Mac", "hardware", patch(mergePatch, w.acmeNode(), `{"spec":{"className":"pro"}}`), conflict("rule 2"), ""},
@@ -142,10 +143,10 @@ func (w *world) forgedStatuses() []attempt {
 		{family, "binding", "acme-admin", post(w.acmeLease()+"/binding", binding(w.globexMac)), noRight(), ""},
 		{family, "release", "acme-admin", post(w.acmeLease()+"/release", release), noRight(), ""},
 		{family, "release", "hardware", post(w.acmeLease()+"/release", release), noRight(), ""},
-		{family, "release", "agent", post(w.acmeLease()+"/release", release), forbidden(""), ""},
+		{family, "release", "agent", post(w.acmeLease()+"/release", release), noRight(), ""},
 		{family, "binding to another Mac", "controllers", post(w.acmeLease()+"/binding", binding(w.globexMac)), conflict("bound to Mac"), ""},
-		{family, "binding to no Mac", "controllers", post(w.acmeLease()+"/binding", binding("")), want{codes: []int{422}}, ""},
-		{family, "binding, from the body of a path", "controllers", post(w.acmeLease()+"/binding", binding("../macnodes/x")), want{codes: []int{422}}, ""},
+		{family, "binding to no Mac", "controllers", post(w.acmeLease()+"/binding", binding("")), invalid("nodeName: Required"), ""},
+		{family, "binding, from the body of a path", "controllers", post(w.acmeLease()+"/binding", binding("../macnodes/x")), invalid("nodeName: Invalid"), ""},
 		{family, "a release before the floor", "controllers", post(w.acmeLease()+"/release", release), forbidden("rule 3"), tampered + "/EarlyRelease"},
 		{family, "a release before the floor", "root", post(w.acmeLease()+"/release", release), forbidden("rule 3"), tampered + "/EarlyRelease"},
 		{family, "a release with a forged taint", "controllers", post(w.acmeLease()+"/release", strings.Replace(release, "NoSchedule", "Never", 1)), invalid("nodeTaints"), ""},
@@ -157,22 +158,22 @@ func (w *world) forgedStatuses() []attempt {
 		{family, "the floor far ahead", "controllers", patch(mergePatch, lease, `{"status":{"earliestReleaseAt":"9999-12-31T23:59:59Z"}}`), ignored(), ""},
 		{family, "whose a Mac is", "acme-admin", patch(mergePatch, mac, `{"status":{"leaseRef":null}}`), noRight(), ""},
 		{family, "whose a Mac is", "hardware", patch(mergePatch, mac, `{"status":{"leaseRef":null}}`), noRight(), ""},
-		{family, "whose a Mac is", "controllers", patch(mergePatch, mac, `{"status":{"leaseRef":null}}`), want{codes: []int{200, 403}}, ""},
+		{family, "whose a Mac is", "controllers", patch(mergePatch, mac, `{"status":{"leaseRef":null}}`), ignored(), ""},
 		{family, "whose a Mac is, by a merge patch", "root", patch(mergePatch, mac, `{"status":{"leaseRef":null,"earliestReleaseAt":null,"phase":"Available"}}`), ignored(), ""},
 		{family, "whose a Mac is, by a JSON patch", "root", patch(jsonPatch, mac, `[{"op":"remove","path":"/status/leaseRef"}]`), ignored(), ""},
 		{family, "that a Mac is another tenant's", "root", patch(mergePatch, mac, `{"status":{"leaseRef":{"namespace":"globex","name":"attack-globex","uid":"`+w.globexUID+`"}}}`), ignored(), ""},
 		{family, "that a Mac is being released", "root", patch(mergePatch, mac, `{"status":{"releasingSince":"2020-01-01T00:00:00Z","phase":"Releasing"}}`), ignored(), ""},
 		{family, "that nothing runs on a Mac", "root", patch(mergePatch, mac, `{"status":{"runningVMs":0}}`), ignored(), ""},
-		{family, "that three run on a Mac", "root", patch(mergePatch, mac, `{"status":{"runningVMs":3}}`), want{codes: []int{200, 422}}, ""},
+		{family, "that three run on a Mac", "root", patch(mergePatch, mac, `{"status":{"runningVMs":3}}`), ignored(), ""},
 		{family, "that a Mac is scrubbed", "controllers", patch(mergePatch, mac, `{"status":{"scrub":{"leaseUID":"`+w.acmeUID+`","finishedAt":"2026-01-01T00:00:00Z"}}}`), forbidden("its agent all else"), ""},
 		{family, "that a Mac has other hardware", "controllers", patch(mergePatch, mac, `{"status":{"bootID":"forged"}}`), forbidden("its agent all else"), ""},
 		{family, "that an instance stopped", "acme-admin", patch(mergePatch, one, `{"status":{"phase":"Stopped"}}`), noRight(), ""},
 		{family, "that an instance whose virtual machine runs stopped", "controllers", patch(mergePatch, one, `{"status":{"phase":"Stopped"}}`), forbidden("only the agent"), ""},
 		{family, "that an instance failed", "controllers", patch(mergePatch, one, `{"status":{"phase":"Failed"}}`), forbidden("when the agent"), ""},
-		{family, "that an instance is Pending again", "controllers", patch(mergePatch, one, `{"status":{"phase":"Pending"}}`), want{codes: []int{403, 422}}, ""},
+		{family, "that an instance is Pending again", "controllers", patch(mergePatch, one, `{"status":{"phase":"Pending"}}`), invalid("does not go back"), ""},
 		{family, "that an instance is Pending again", "root", patch(mergePatch, one, `{"status":{"phase":"Pending"}}`), invalid("does not go back"), ""},
 		{family, "that an instance is on another Mac", "root", patch(mergePatch, one, `{"status":{"nodeName":"`+w.globexMac+`","serialNumber":"`+w.globexSerial+`"}}`), ignored(), ""},
-		{family, "another machine ID", "controllers", patch(mergePatch, one, `{"status":{"machineID":"AAAA"}}`), want{codes: []int{403, 422}}, ""},
+		{family, "another machine ID", "controllers", patch(mergePatch, one, `{"status":{"machineID":"AAAA"}}`), invalid("never changes"), ""},
 		{family, "another machine ID", "root", patch(mergePatch, one, `{"status":{"machineID":"AAAA"}}`), invalid("never changes"), ""},
 		{family, "no machine ID", "root", patch(mergePatch, one, `{"status":{"machineID":null}}`), invalid("never changes"), ""},
 		{family, "another placeholder pod", "controllers", patch(mergePatch, one, `{"status":{"podName":"other"}}`), invalid("one placeholder pod"), ""},
@@ -202,8 +203,8 @@ func (w *world) finalizers() []attempt {
 	}
 	removed := forbidden("macrack.io/floor")
 	attempts := []attempt{
-		{family, "the floor's replaced by one that looks like it", "acme", patch(mergePatch, lease, `{"metadata":{"finalizers":["macrack.io/fIoor"]}}`), want{codes: []int{403, 422}}, ""},
-		{family, "the floor's with a blank", "acme", patch(mergePatch, lease, `{"metadata":{"finalizers":["macrack.io/floor "]}}`), want{codes: []int{403, 422}}, ""},
+		{family, "the floor's replaced by one that looks like it", "acme", patch(mergePatch, lease, `{"metadata":{"finalizers":["macrack.io/fIoor"]}}`), invalid("only the server adds finalizers"), ""},
+		{family, "the floor's with a blank", "acme", patch(mergePatch, lease, `{"metadata":{"finalizers":["macrack.io/floor "]}}`), invalid("metadata.finalizers"), ""},
 		{family, "the floor's replaced by another's", "acme", patch(mergePatch, lease+"?dryRun=All", `{"metadata":{"finalizers":["example.com/floor"]}}`), says(200, "macrack.io/floor"), "none"},
 		{family, "the floor's, by the subresource finalizers", "root", put(lease+"/finalizers", leaseBody(`"name":"attack-acme"`, base)), notFound(), ""},
 		{family, "that of an instance whose virtual machine runs", "acme", patch(mergePatch, one, `{"metadata":{"finalizers":null}}`), forbidden("macrack.io/vm"), ""},
@@ -217,15 +218,18 @@ func (w *world) finalizers() []attempt {
 		{family, "two owners of a lease that both control it", "acme", patch(mergePatch, lease, `{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"A","name":"a","uid":"1","controller":true},{"apiVersion":"v1","kind":"B","name":"b","uid":"2","controller":true}]}}`), invalid("ownerReferences"), ""},
 	}
 	attempts = append(attempts,
-		attempt{family, "the floor's removed, by a merge patch", "controllers", patch(mergePatch, lease, `{"metadata":{"finalizers":null}}`), noRight(), ""},
-		attempt{family, "the floor's removed, by replace", "controllers", change(lease, lease, finalizers(nil)), noRight(), ""},
+		attempt{family, "the floor's removed, by a merge patch", "controllers", patch(mergePatch, lease, `{"metadata":{"finalizers":null}}`), noRight(), "none"},
+		attempt{family, "the floor's removed, by replace", "controllers", change(lease, lease, finalizers(nil)), noRight(), "none"},
 	)
-	for _, who := range []string{"acme", "root", "admin"} {
+	people := []string{"acme", "root", "admin"}
+	for _, who := range people { // before the rejections: a record of the same kind would fold into theirs
+		attempts = append(attempts, attempt{family, "the floor's removed, by replace", who, change(lease, lease, finalizers(nil)), says(200, "macrack.io/floor"), "none"})
+	}
+	for _, who := range people {
 		attempts = append(attempts,
 			attempt{family, "the floor's removed, by a merge patch", who, patch(mergePatch, lease, `{"metadata":{"finalizers":null}}`), removed, record},
 			attempt{family, "the floor's removed, by a JSON patch", who, patch(jsonPatch, lease, `[{"op":"remove","path":"/metadata/finalizers"}]`), removed, record},
 			attempt{family, "the floor's removed, by a strategic merge patch", who, patch(strategicPatch, lease, `{"metadata":{"$deleteFromPrimitiveList/finalizers":["macrack.io/floor"]}}`), removed, record},
-			attempt{family, "the floor's removed, by replace", who, change(lease, lease, finalizers(nil)), says(200, "macrack.io/floor"), ""},
 		)
 	}
 	return attempts
@@ -236,28 +240,28 @@ func (w *world) deletions() []attempt {
 	attempts := []attempt{
 		{family, "another tenant's lease", "acme", remove(w.globexLease()), noRight(), ""},
 		{family, "another tenant's leases, all", "acme", remove(leases("globex")), noRight(), ""},
-		{family, "the leases of all namespaces", "acme", remove(rackPath + "/macnodeleases"), want{codes: []int{403, 405}}, ""},
+		{family, "the leases of all namespaces", "acme", remove(rackPath + "/macnodeleases"), noRight(), ""},
 		{family, "the leases of all namespaces", "root", remove(rackPath + "/macnodeleases"), noSuchVerb(), ""},
 		{family, "a lease under the UID of another", "acme", removeWith(w.acmeLease(), `{"apiVersion":"v1","kind":"DeleteOptions","preconditions":{"uid":"`+w.globexUID+`"}}`), conflict("UID"), ""},
-		{family, "a lease as it was long ago", "acme", removeWith(w.acmeLease(), `{"apiVersion":"v1","kind":"DeleteOptions","preconditions":{"resourceVersion":"1"}}`), conflict(""), ""},
-		{family, "a lease with contradicting options", "acme", removeWith(w.acmeLease(), `{"apiVersion":"v1","kind":"DeleteOptions","orphanDependents":true,"propagationPolicy":"Background"}`), want{codes: []int{400, 422}}, ""},
-		{family, "a lease with a policy that is none", "acme", remove(w.acmeLease() + "?propagationPolicy=Never"), want{codes: []int{400, 422}}, ""},
-		{family, "a lease, as a part of it", "acme", remove(w.acmeLease() + "/status"), want{codes: []int{403, 405}}, ""},
+		{family, "a lease as it was long ago", "acme", removeWith(w.acmeLease(), `{"apiVersion":"v1","kind":"DeleteOptions","preconditions":{"resourceVersion":"1"}}`), conflict("ResourceVersion in the precondition"), ""},
+		{family, "a lease with contradicting options", "acme", removeWith(w.acmeLease(), `{"apiVersion":"v1","kind":"DeleteOptions","orphanDependents":true,"propagationPolicy":"Background"}`), invalid("propagationPolicy"), ""},
+		{family, "a lease with a policy that is none", "acme", remove(w.acmeLease() + "?propagationPolicy=Never"), invalid("propagationPolicy"), ""},
+		{family, "a lease, as a part of it", "acme", remove(w.acmeLease() + "/status"), noRight(), ""},
 		{family, "a binding", "root", remove(w.acmeLease() + "/binding"), noSuchVerb(), ""},
 		{family, "a leased Mac", "hardware", remove(w.acmeNode()), conflict("rule 2"), ""},
 		{family, "a leased Mac", "root", remove(w.globexNode() + "?gracePeriodSeconds=0&propagationPolicy=Orphan"), conflict("rule 2"), ""},
 		{family, "leased Macs, by a collection", "root", remove(rackPath + "/macnodes?fieldSelector=metadata.name%3D" + w.acmeMac), conflict("rule 2"), ""},
 		{family, "a leased Mac", "acme-admin", remove(w.acmeNode()), noRight(), ""},
-		{family, "the Mac of an agent", "agent", remove(w.acmeNode()), forbidden(""), ""},
-		{family, "an image that an instance uses", "hardware", remove(imagePath + "/macosimages/" + macOSImage), conflict(""), ""},
-		{family, "an image that an instance uses", "root", remove(imagePath + "/macosimages/" + macOSImage + "?gracePeriodSeconds=0&propagationPolicy=Foreground"), conflict(""), ""},
+		{family, "the Mac of an agent", "agent", remove(w.acmeNode()), noRight(), ""},
+		{family, "an image that an instance uses", "hardware", remove(imagePath + "/macosimages/" + macOSImage), conflict("uses it"), ""},
+		{family, "an image that an instance uses", "root", remove(imagePath + "/macosimages/" + macOSImage + "?gracePeriodSeconds=0&propagationPolicy=Foreground"), conflict("uses it"), ""},
 		{family, "an image", "acme", remove(imagePath + "/macosimages/" + macOSImage), noRight(), ""},
 		{family, "an instance of another tenant", "globex", remove(instances("acme") + "/attack-1"), noRight(), ""},
 		{family, "instances of another tenant, all", "globex", remove(instances("acme")), noRight(), ""},
-		{family, "an instance", "agent", remove(instances("acme") + "/attack-1"), forbidden(""), ""},
+		{family, "an instance", "agent", remove(instances("acme") + "/attack-1"), noRight(), ""},
 		{family, "the configuration", "hardware", remove(configPath + "/rackconfigs/default"), noRight(), ""},
 		{family, "a report", "root", remove(rackPath + "/compliancereports/90d"), noSuchVerb(), ""},
-		{family, "everything of a group", "root", remove(rackPath), want{codes: []int{404, 405}}, ""},
+		{family, "everything of a group", "root", remove(rackPath), noSuchVerb(), ""},
 		{family, "a lease", "anonymous", remove(w.acmeLease()), noRight(), ""},
 	}
 	return attempts
@@ -313,31 +317,35 @@ func (w *world) times() []attempt {
 	attempts = append(attempts, attempt{family, "a lease lengthened beyond all time", "acme",
 		patch(mergePatch, w.acmeLease(), `{"spec":{"minimumDuration":"2562047h47m16s"}}`), invalid("at most"), ""})
 	for _, t := range []struct {
-		value string
-		code  []int
+		value  string
+		isTime bool
 	}{
-		{`"2016-12-31T23:59:60Z"`, []int{400, 422}}, // a leap second
-		{`"2026-02-29T00:00:00Z"`, []int{400, 422}},
-		{`"2026-11-29T24:00:00Z"`, []int{400, 422}},
-		{`"2026-11-29 12:00:00Z"`, []int{400, 422}},
-		{`"2026-11-29T12:00:00"`, []int{400, 422}},
-		{`"2026-11-29t12:00:00z"`, []int{400, 422}},
-		{`"2026-11-29T12:00:00+25:00"`, []int{400, 422}},
-		{`"10000-01-01T00:00:00Z"`, []int{400, 422}},
-		{`"-001-01-01T00:00:00Z"`, []int{400, 422}},
-		{`"0000-01-01T00:00:00Z"`, []int{422}},
-		{`"0001-01-01T00:00:00Z"`, []int{422}},
-		{`"1969-12-31T23:59:59Z"`, []int{422}},
-		{`"1970-01-01T00:00:00Z"`, []int{422}},
-		{`"2020-01-01T00:00:00+23:59"`, []int{422}},
-		{`"2020-01-01T00:00:00.999999999-12:00"`, []int{422}},
-		{`1700000000`, []int{400, 422}},
-		{`""`, []int{400, 422}},
-		{`{}`, []int{400, 422}},
+		{`"2016-12-31T23:59:60Z"`, false}, // a leap second
+		{`"2026-02-29T00:00:00Z"`, false},
+		{`"2026-11-29T24:00:00Z"`, false},
+		{`"2026-11-29 12:00:00Z"`, false},
+		{`"2026-11-29T12:00:00"`, false},
+		{`"2026-11-29t12:00:00z"`, false},
+		{`"2026-11-29T12:00:00+25:00"`, false},
+		{`"10000-01-01T00:00:00Z"`, false},
+		{`"-001-01-01T00:00:00Z"`, false},
+		{`"0000-01-01T00:00:00Z"`, true},
+		{`"0001-01-01T00:00:00Z"`, true},
+		{`"1969-12-31T23:59:59Z"`, true},
+		{`"1970-01-01T00:00:00Z"`, true},
+		{`"2020-01-01T00:00:00+23:59"`, true},
+		{`"2020-01-01T00:00:00.999999999-12:00"`, true},
+		{`1700000000`, false},
+		{`""`, false},
+		{`{}`, false},
 	} {
 		for _, field := range []string{"boundAt", "earliestReleaseAt"} {
+			refused, record := invalid("patch: Invalid value"), ""
+			if t.isTime {
+				refused, record = invalid("rule 3"), "FloorTamperRejected/FloorMoved"
+			}
 			attempts = append(attempts, attempt{family, field + " at " + t.value, "controllers",
-				patch(mergePatch, w.acmeLease()+"/status", `{"status":{"`+field+`":`+t.value+`}}`), want{codes: t.code}, ""})
+				patch(mergePatch, w.acmeLease()+"/status", `{"status":{"`+field+`":`+t.value+`}}`), refused, record})
 		}
 	}
 	return attempts
@@ -352,7 +360,7 @@ func (w *world) names() []attempt {
 		"attack\u0131", strings.Repeat("a", 64), strings.Repeat("a", 300), "",
 	} {
 		attempts = append(attempts, attempt{family, fmt.Sprintf("a lease named %+.20q", name), "acme",
-			post(leases("acme"), leaseBody(`"name":`+jsonText(name), base)), want{codes: []int{400, 422}}, ""})
+			post(leases("acme"), leaseBody(`"name":`+jsonText(name), base)), invalid("metadata.name"), ""})
 	}
 	for _, serial := range []string{"sim0000001", "SIM000000１", "SIM0000001\n", " SIM0000001", "SIМ0000001", "SIM0000001\u200b", "SIM-0000001", "../SIM0000001", "*", "%", strings.Repeat("S", 21)} {
 		attempts = append(attempts, attempt{family, fmt.Sprintf("a lease of the Mac %+q", serial), "acme",
@@ -367,10 +375,10 @@ func (w *world) names() []attempt {
 			post(instances("acme"), instanceBody(`"name":"attack-x"`, `"leaseName":`+jsonText(lease))), invalid("spec.leaseName"), ""})
 	}
 	return append(attempts,
-		attempt{family, "a generated name of a path", "acme", post(leases("acme"), leaseBody(`"generateName":"../globex/"`, base)), want{codes: []int{400, 422}}, ""},
-		attempt{family, "a generated name in another script", "acme", post(leases("acme"), leaseBody(`"generateName":"аttack-"`, base)), want{codes: []int{400, 422}}, ""},
-		attempt{family, "a namespace in another script", "acme", post(leases("%D0%B0cme"), leaseBody(`"name":"attack-x"`, base)), want{codes: []int{400, 403, 404}}, ""},
-		attempt{family, "a namespace in capitals", "acme", post(leases("ACME"), leaseBody(`"name":"attack-x"`, base)), want{codes: []int{400, 403, 404}}, ""},
+		attempt{family, "a generated name of a path", "acme", post(leases("acme"), leaseBody(`"generateName":"../globex/"`, base)), invalid("metadata.generateName"), ""},
+		attempt{family, "a generated name in another script", "acme", post(leases("acme"), leaseBody(`"generateName":"аttack-"`, base)), invalid("metadata.generateName"), ""},
+		attempt{family, "a namespace in another script", "acme", post(leases("%D0%B0cme"), leaseBody(`"name":"attack-x"`, base)), noRight(), ""},
+		attempt{family, "a namespace in capitals", "acme", post(leases("ACME"), leaseBody(`"name":"attack-x"`, base)), noRight(), ""},
 		attempt{family, "a namespace that is a path", "acme", call{method: "GET", path: rackPath + "/namespaces/acme%2F..%2Fglobex/macnodeleases", raw: true}.do, want{codes: []int{301, 400, 403, 404}, lacks: w.secrets()}, ""},
 		attempt{family, "an object that is a path", "acme", call{method: "GET", path: leases("acme") + "/..%2F..%2Fglobex%2Fmacnodeleases%2Fattack-globex", raw: true}.do, want{codes: []int{301, 400, 403, 404}, lacks: w.secrets()}, ""},
 		attempt{family, "a path up from a namespace", "acme", call{method: "GET", path: leases("acme") + "/../../globex/macnodeleases", raw: true}.do, want{codes: []int{301, 307, 400, 403, 404}, lacks: w.secrets()}, ""},
@@ -388,8 +396,8 @@ func (w *world) crossNamespace() []attempt {
 		{family, "an instance on another tenant's lease, the namespace in the name", "root", post(instances("acme"), instanceBody(`"name":"attack-x","namespace":"globex"`, `"leaseName":"attack-globex"`)), badRequest("namespace"), ""},
 		{family, "an instance in another tenant's namespace", "acme", post(instances("globex"), instanceBody(`"name":"attack-x"`, `"leaseName":"attack-globex"`)), noRight(), ""},
 		{family, "a lease in another tenant's namespace", "acme", post(leases("globex"), leaseBody(`"name":"attack-x"`, base)), noRight(), ""},
-		{family, "a lease in a namespace that is none", "root", post(leases("attack-nowhere"), leaseBody(`"name":"attack-x"`, base)), want{codes: []int{403, 404}}, ""},
-		{family, "a lease without a namespace", "root", post(rackPath+"/macnodeleases", leaseBody(`"name":"attack-x"`, base)), want{codes: []int{400, 403, 404, 405, 422}}, ""},
+		{family, "a lease in a namespace that is none", "root", post(leases("attack-nowhere"), leaseBody(`"name":"attack-x"`, base)), notFound(), ""},
+		{family, "a lease without a namespace", "root", post(rackPath+"/macnodeleases", leaseBody(`"name":"attack-x"`, base)), noSuchVerb(), ""},
 		{family, "to stop another tenant's instance", "globex", post(instances("acme")+"/attack-1/stop", `{"apiVersion":"instance.macrack.io/v1alpha1","kind":"MacOSInstanceStop"}`), noRight(), ""},
 		{family, "to change another tenant's lease", "globex", patch(mergePatch, w.acmeLease(), `{"spec":{"minimumDuration":"48h"}}`), noRight(), ""},
 		{family, "to stop an instance of one's own that is none", "globex", post(instances("globex")+"/attack-1/stop", `{"apiVersion":"instance.macrack.io/v1alpha1","kind":"MacOSInstanceStop"}`), notFound(), ""},
@@ -418,7 +426,7 @@ func (w *world) dryRuns() []attempt {
 		{family, "to delete a leased Mac", "hardware", remove(w.acmeNode() + "?dryRun=All"), conflict("rule 2"), "none"},
 		{family, "to add a Mac", "hardware", post(rackPath+"/macnodes?dryRun=All", macNodeBody("attack-dry", "SIM8888888")), says(201, "Pending"), "none"},
 		{family, "to put a Mac in quarantine", "agent", patch(mergePatch, w.acmeNode()+"/status?dryRun=All", `{"status":{"bootID":"dry"}}`), ignored(), "none"},
-		{family, "a kind of dry run that is none", "acme", post(leases("acme")+"?dryRun=Some", body), want{codes: []int{400, 422}}, "none"},
+		{family, "a kind of dry run that is none", "acme", post(leases("acme")+"?dryRun=Some", body), invalid("dryRun"), "none"},
 		{family, "a report of a rejection", "agent", post(records("acme")+"?dryRun=All", w.recordBody("Agent", w.acmeMac)), says(201, ""), "none"},
 	}
 }

@@ -111,11 +111,11 @@ func (w *world) podsAndNodes() []attempt {
 		{family, "a pod that names another tenant's Mac", "acme-admin", pod(`"nodeName":"` + w.globexMac + `"`), rule2, ""},
 		{family, "a pod that asks for a virtual machine", "acme", asking(`"containers":[{"name":"c","image":"c","resources":{"requests":{"macrack.io/macos-vm":"1"},"limits":{"macrack.io/macos-vm":"1"}}}]`), rule1, ""},
 		{family, "a pod whose first container asks for one", "acme", asking(`"initContainers":[{"name":"i","image":"c","resources":{"limits":{"macrack.io/macos-vm":"1"}}}],"containers":[{"name":"c","image":"c"}]`), rule1, ""},
-		{family, "a pod bound by its binding", "acme-admin", post(pods+"/attack-x/binding", `{"apiVersion":"v1","kind":"Binding","metadata":{"name":"attack-x"},"target":{"kind":"Node","name":"`+w.acmeMac+`"}}`), forbidden(""), ""},
-		{family, "a pod bound by a binding of the namespace", "acme-admin", post("/api/v1/namespaces/acme/bindings", `{"apiVersion":"v1","kind":"Binding","metadata":{"name":"attack-x"},"target":{"kind":"Node","name":"`+w.acmeMac+`"}}`), forbidden(""), ""},
+		{family, "a pod bound by its binding", "acme-admin", post(pods+"/attack-x/binding", `{"apiVersion":"v1","kind":"Binding","metadata":{"name":"attack-x"},"target":{"kind":"Node","name":"`+w.acmeMac+`"}}`), noRight(), ""},
+		{family, "a pod bound by a binding of the namespace", "acme-admin", post("/api/v1/namespaces/acme/bindings", `{"apiVersion":"v1","kind":"Binding","metadata":{"name":"attack-x"},"target":{"kind":"Node","name":"`+w.acmeMac+`"}}`), noRight(), ""},
 		{family, "a pod in the product's namespace", "acme", post("/api/v1/namespaces/macrack-system/pods", podBody(`"name":"attack-x"`, `"serviceAccountName":"macrack-controllers"`)), noRight(), ""},
 		{family, "a placeholder pod of one's own making", "acme", post(pods, podBody(`"name":"attack-x","labels":{"macrack.io/instance":"attack-1"},"annotations":{"macrack.io/instance-uid":"x"}`, `"tolerations":[{"key":"macrack.io/tenant","operator":"Equal","value":"acme","effect":"NoSchedule"}]`)), forbidden("only MacRack's controllers set them"), ""},
-		{family, "tolerations added to a placeholder pod", "acme", patch(strategicPatch, pods+"/attack-1-vm", `{"spec":{"tolerations":[{"key":"macrack.io/unleased","operator":"Exists","effect":"NoSchedule"}]}}`), want{codes: []int{403, 422}}, ""},
+		{family, "tolerations added to a placeholder pod", "acme", patch(strategicPatch, pods+"/attack-1-vm", `{"spec":{"tolerations":[{"key":"macrack.io/unleased","operator":"Exists","effect":"NoSchedule"}]}}`), invalid("spec.tolerations"), ""},
 		{family, "the Node of a Mac without its tenant", "root", patch(mergePatch, node, `{"spec":{"taints":null}}`), rule2, ""},
 		{family, "the Node of a Mac as another tenant's", "root", patch(mergePatch, node, `{"spec":{"taints":[{"key":"macrack.io/tenant","value":"globex","effect":"NoSchedule"}]}}`), rule2, ""},
 		{family, "the Node of a Mac as nobody's", "admin", patch(mergePatch, node, `{"spec":{"taints":[{"key":"macrack.io/unleased","effect":"NoSchedule"}]}}`), rule2, ""},
@@ -125,11 +125,11 @@ func (w *world) podsAndNodes() []attempt {
 		{family, "the Node of a Mac for three virtual machines", "agent", patch(mergePatch, node+"/status", `{"status":{"capacity":{"macrack.io/macos-vm":"3"},"allocatable":{"macrack.io/macos-vm":"3"}}}`), rule1, ""},
 		{family, "the Node of a Mac as one of another system", "root", patch(mergePatch, node, `{"metadata":{"labels":{"kubernetes.io/os":"linux"}}}`), rule2, ""},
 		{family, "the Node of a Mac as no Mac", "root", patch(mergePatch, node, `{"metadata":{"labels":{"macrack.io/mac":null}}}`), rule2, ""},
-		{family, "the taints of its own Node", "agent", patch(mergePatch, node, `{"spec":{"taints":null}}`), forbidden(""), ""},
-		{family, "the Node of another Mac", "agent", patch(mergePatch, another, `{"metadata":{"labels":{"attack":"x"}}}`), forbidden(""), ""},
-		{family, "the status of another Mac's Node", "agent", patch(mergePatch, another+"/status", `{"status":{"capacity":{"macrack.io/macos-vm":"2"}}}`), forbidden(""), ""},
+		{family, "the taints of its own Node", "agent", patch(mergePatch, node, `{"spec":{"taints":null}}`), forbidden("not allowed to modify taints"), ""},
+		{family, "the Node of another Mac", "agent", patch(mergePatch, another, `{"metadata":{"labels":{"attack":"x"}}}`), forbidden("is not allowed to modify node"), ""},
+		{family, "the status of another Mac's Node", "agent", patch(mergePatch, another+"/status", `{"status":{"capacity":{"macrack.io/macos-vm":"2"}}}`), forbidden("is not allowed to modify node"), ""},
 		{family, "a Node", "acme", patch(mergePatch, node, `{"metadata":{"labels":{"attack":"x"}}}`), noRight(), ""},
-		{family, "a Node of one's own making", "agent", post("/api/v1/nodes", `{"apiVersion":"v1","kind":"Node","metadata":{"name":"attack-x","labels":{"macrack.io/mac":"true"}}}`), forbidden(""), ""},
+		{family, "a Node of one's own making", "agent", post("/api/v1/nodes", `{"apiVersion":"v1","kind":"Node","metadata":{"name":"attack-x","labels":{"macrack.io/mac":"true"}}}`), forbidden("is not allowed to modify node"), ""},
 		{family, "its own Node as a Linux machine's", "agent", post("/api/v1/nodes", `{"apiVersion":"v1","kind":"Node","metadata":{"name":"`+w.acmeMac+`","labels":{"kubernetes.io/os":"linux"}}}`), forbidden("registers as the Node of a Mac"), ""},
 		{family, "a Node with virtual machines that does not say that it is a Mac", "root", post("/api/v1/nodes", `{"apiVersion":"v1","kind":"Node","metadata":{"name":"attack-x","labels":{"kubernetes.io/os":"darwin"}},"spec":{"taints":[{"key":"macrack.io/unleased","effect":"NoSchedule"}]},"status":{"capacity":{"macrack.io/macos-vm":"2"}}}`), rule2, ""},
 		{family, "that it is a Mac, forgotten", "agent", patch(mergePatch, rbacPath+"/clusterrolebindings/macrack-macs", `{"subjects":null}`), noRight(), ""},
@@ -202,7 +202,7 @@ func (w *world) recordBody(layer, node string) string {
 
 func (w *world) agents() []attempt {
 	const family = "agents"
-	none := forbidden("")
+	none := noRight()
 	mac, one := w.acmeNode()+"/status", instances("acme")+"/attack-1"
 	return []attempt{
 		{family, "another Mac", "agent", get(w.globexNode()), none, ""},
@@ -218,7 +218,7 @@ func (w *world) agents() []attempt {
 		{family, "records", "agent", get(records("acme")), none, ""},
 		{family, "that an instance on another Mac stopped", "other-agent", patch(mergePatch, one+"/status", `{"status":{"phase":"Stopped"}}`), none, ""},
 		{family, "that another Mac is scrubbed", "other-agent", patch(mergePatch, mac, `{"status":{"scrub":{"leaseUID":"`+w.acmeUID+`","finishedAt":"2026-01-01T00:00:00Z"}}}`), none, ""},
-		{family, "that its own Mac is Ready", "agent", patch(mergePatch, mac, `{"status":{"conditions":[{"type":"Ready","status":"True","reason":"Forged","message":"","lastTransitionTime":"2026-01-01T00:00:00Z"}]}}`), none, ""},
+		{family, "that its own Mac is Ready", "agent", patch(mergePatch, mac, `{"status":{"conditions":[{"type":"Ready","status":"True","reason":"Forged","message":"","lastTransitionTime":"2026-01-01T00:00:00Z"}]}}`), forbidden("follows from its agent's heartbeats"), ""},
 		{family, "that its own Mac is nobody's", "agent", patch(mergePatch, mac, `{"status":{"leaseRef":null,"earliestReleaseAt":null}}`), ignored(), ""},
 		{family, "that its own Mac is another tenant's", "agent", patch(mergePatch, mac, `{"status":{"leaseRef":{"namespace":"globex","name":"attack-globex","uid":"`+w.globexUID+`"}}}`), ignored(), ""},
 		{family, "that its own Mac is free", "agent", patch(mergePatch, mac, `{"status":{"phase":"Available","releasingSince":"2026-01-01T00:00:00Z"}}`), ignored(), ""},
@@ -228,7 +228,7 @@ func (w *world) agents() []attempt {
 		{family, "labels of its own Mac, by its status", "agent", patch(mergePatch, mac, `{"metadata":{"labels":{"attack":"x"},"finalizers":["example.com/x"]}}`), ignored(), ""},
 		{family, "a machine ID that an instance has for life", "agent", patch(mergePatch, one+"/status", `{"status":{"machineID":"AAAA"}}`), invalid("never changes"), ""},
 		{family, "that an instance is Starting again", "agent", patch(mergePatch, one+"/status", `{"status":{"phase":"Starting"}}`), invalid("does not go back"), ""},
-		{family, "the placeholder pod of an instance", "agent", patch(mergePatch, one+"/status", `{"status":{"podName":"other"}}`), want{codes: []int{403, 422}}, ""},
+		{family, "the placeholder pod of an instance", "agent", patch(mergePatch, one+"/status", `{"status":{"podName":"other"}}`), invalid("one placeholder pod"), ""},
 		{family, "the Mac of an instance", "agent", patch(mergePatch, one+"/status", `{"status":{"nodeName":"`+w.globexMac+`"}}`), ignored(), ""},
 		{family, "the spec of an instance", "agent", patch(mergePatch, one, `{"spec":{"imageName":"other"}}`), none, ""},
 		{family, "to stop an instance", "agent", post(one+"/stop", `{"apiVersion":"instance.macrack.io/v1alpha1","kind":"MacOSInstanceStop"}`), none, ""},
@@ -355,7 +355,7 @@ func (w *world) etcdAccess() []attempt {
 		{family, "written with the controllers' certificate", "-", dial(of("controllers"), url, write), closed, ""},
 		{family, "emptied with an agent's certificate", "-", dial(of("agent"), url, deletion), closed, ""},
 		{family, "read with a certificate of a foreign authority", "-", dial(with(func(*world) (tls.Certificate, error) { return forgedCertificate("root") }), url, read), closed, ""},
-		{family, "read without TLS", "-", dial(with(nil), func(w *world) string { return strings.Replace(url(w), "https", "http", 1) }, read), want{codes: []int{0, 400}, lacks: w.ours()}, ""},
+		{family, "read without TLS", "-", dial(with(nil), func(w *world) string { return strings.Replace(url(w), "https", "http", 1) }, read), anyOf([]int{0, 400}, "connection reset by peer", "EOF", "HTTP request to an HTTPS server"), ""},
 	}
 }
 
@@ -378,7 +378,7 @@ func (w *world) impersonation() []attempt {
 		{family, "an administrator", "controllers", as(0, "User", "admin", "Group", "system:masters"), forbidden("cannot impersonate"), ""},
 		{family, "an administrator", "hardware", as(0, "User", "admin", "Group", "system:masters"), forbidden("cannot impersonate"), ""},
 		{family, "an administrator", "anonymous", as(0, "User", "admin", "Group", "system:masters"), forbidden("cannot impersonate"), ""},
-		{family, "an administrator, directly", "acme", as(1, "User", "admin", "Group", "system:masters"), forbidden(""), ""},
+		{family, "an administrator, directly", "acme", as(1, "User", "admin", "Group", "system:masters"), noRight(), ""},
 		{family, "a UID alone", "acme", as(0, "Uid", "1"), want{codes: []int{400, 403, 500}, lacks: w.ours()}, ""},
 		{family, "another tenant, with headers of the front proxy", "acme", call{method: "GET", path: leases("globex"), header: map[string]string{"X-Remote-User": "globex", "X-Remote-Group": "system:masters"}}.do, noRight(), ""},
 		{family, "an administrator, with extra headers", "acme", call{method: "GET", path: leases("globex"), header: map[string]string{"X-Remote-Extra-Scopes": "admin", "X-Remote-User": "admin"}}.do, noRight(), ""},
@@ -399,15 +399,15 @@ func (w *world) escalation() []attempt {
 		{family, "a role that writes statuses", "acme-admin", post(roles, role(`{"apiGroups":["rack.macrack.io","instance.macrack.io"],"resources":["*/status"],"verbs":["*"]}`)), forbidden("grant"), ""},
 		{family, "a role that may everything", "acme-admin", post(roles, role(`{"apiGroups":["*"],"resources":["*"],"verbs":["*"]}`)), forbidden("grant"), ""},
 		{family, "a role that writes records", "acme-admin", post(roles, role(`{"apiGroups":["rack.macrack.io"],"resources":["auditrecords"],"verbs":["create","delete"]}`)), forbidden("grant"), ""},
-		{family, "the role of the controllers", "acme-admin", post(bindings, binding("ClusterRole", "macrack-controllers")), forbidden(""), ""},
-		{family, "the role of agents", "acme-admin", post(bindings, binding("ClusterRole", "macrack-agent")), forbidden(""), ""},
-		{family, "the role of the hardware's administrators", "acme-admin", post(bindings, binding("ClusterRole", "macrack-hardware-admin")), forbidden(""), ""},
-		{family, "the role of administrators, in one's own namespace", "acme-admin", post(bindings, binding("ClusterRole", "cluster-admin")), forbidden(""), ""},
+		{family, "the role of the controllers", "acme-admin", post(bindings, binding("ClusterRole", "macrack-controllers")), forbidden("is attempting to grant"), ""},
+		{family, "the role of agents", "acme-admin", post(bindings, binding("ClusterRole", "macrack-agent")), forbidden("is attempting to grant"), ""},
+		{family, "the role of the hardware's administrators", "acme-admin", post(bindings, binding("ClusterRole", "macrack-hardware-admin")), forbidden("is attempting to grant"), ""},
+		{family, "the role of administrators, in one's own namespace", "acme-admin", post(bindings, binding("ClusterRole", "cluster-admin")), forbidden("is attempting to grant"), ""},
 		{family, "a role in another namespace", "acme-admin", post(rbacPath+"/namespaces/globex/rolebindings", binding("ClusterRole", "edit")), noRight(), ""},
 		{family, "a role of the cluster that is added to edit", "acme-admin", post(rbacPath+"/clusterroles", `{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"ClusterRole","metadata":{"name":"attack-x","labels":{"rbac.authorization.k8s.io/aggregate-to-edit":"true"}},"rules":[]}`), noRight(), ""},
 		{family, "a binding of the cluster", "hardware", post(rbacPath+"/clusterrolebindings", strings.Replace(binding("ClusterRole", "cluster-admin"), "RoleBinding", "ClusterRoleBinding", 1)), noRight(), ""},
 		{family, "a token of the controllers", "acme-admin", post("/api/v1/namespaces/macrack-system/serviceaccounts/macrack-controllers/token", `{"apiVersion":"authentication.k8s.io/v1","kind":"TokenRequest","spec":{}}`), noRight(), ""},
-		{family, "a token of the controllers", "agent", post("/api/v1/namespaces/macrack-system/serviceaccounts/macrack-controllers/token", `{"apiVersion":"authentication.k8s.io/v1","kind":"TokenRequest","spec":{}}`), forbidden(""), ""},
+		{family, "a token of the controllers", "agent", post("/api/v1/namespaces/macrack-system/serviceaccounts/macrack-controllers/token", `{"apiVersion":"authentication.k8s.io/v1","kind":"TokenRequest","spec":{}}`), noRight(), ""},
 		{family, "Secrets of the product", "acme-admin", get("/api/v1/namespaces/macrack-system/secrets"), noRight(), ""},
 		{family, "Secrets of the product", "hardware", get("/api/v1/namespaces/macrack-system/secrets"), noRight(), ""},
 		{family, "Secrets of a tenant", "controllers", get("/api/v1/namespaces/acme/secrets"), noRight(), ""},
@@ -454,13 +454,19 @@ func (w *world) quotas() []attempt {
 					return answer{code: -1, body: a.text()}
 				}
 			}
-			times(n, each)(ctx, w, who)
+			codes := countCodes(ctx, w, who, n, each)
+			if codes[http.StatusCreated]+codes[http.StatusForbidden] != n {
+				return answer{code: -1, err: fmt.Errorf("not all requests were granted or refused: codes %v", codes)}
+			}
 			is := get(leases(namespace))(ctx, w, "admin")
 			list := struct {
 				Items []json.RawMessage `json:"items"`
 			}{}
 			if err := json.Unmarshal([]byte(is.body), &list); err != nil {
 				return answer{code: -1, err: err}
+			}
+			if is.code != http.StatusOK || len(list.Items) != codes[http.StatusCreated] {
+				return answer{code: -1, body: fmt.Sprintf("%d leases are listed, of %d that were created: %d %s", len(list.Items), codes[http.StatusCreated], is.code, short(is.text()))}
 			}
 			if len(list.Items) > limit {
 				return answer{code: -1, body: fmt.Sprintf("%d leases with a quota of %d", len(list.Items), limit)}
@@ -503,10 +509,10 @@ func (w *world) ledger() []attempt {
 		{family, "a record with a time of binding", "agent", post(records("acme"), strings.Replace(w.recordBody("Agent", w.acmeMac), `"details":{`, `"details":{"boundAt":"2020-01-01T00:00:00Z",`, 1)), invalid("only the server"), ""},
 		{family, "a record with a number, a hash, a time and an actor of one's own", "agent", post(records("acme"), strings.Replace(w.recordBody("Agent", w.acmeMac), `"type"`, `"sequence":1,"previousHash":"00","hash":"00","time":"2001-01-01T00:00:00.000000Z","actor":{"username":"admin"},"requestID":"x","metadata":{"name":"`+name+`","uid":"x"},"type"`, 1)),
 			dropped(all(not("00", "hash"), not(float64(1), "sequence"), not("2001-01-01T00:00:00.000000Z", "time"), not("admin", "actor", "username"), not(name, "metadata", "name"))), ""},
-		{family, "a record under the name of one that there is", "root", post(records("acme"), bare), forbidden(""), ""},
+		{family, "a record under the name of one that there is", "root", post(records("acme"), bare), forbidden("written by the server"), ""},
 	}
 	for _, who := range []string{"acme-admin", "hardware", "auditor", "agent", "controllers", "root", "admin"} {
-		refused := want{codes: []int{403, 405}}
+		refused := noRight()
 		if who == "root" || who == "admin" {
 			refused = noSuchVerb()
 		}
@@ -523,10 +529,10 @@ func (w *world) ledger() []attempt {
 		attempt{family, "the records of all namespaces deleted", "admin", remove(rackPath + "/auditrecords?gracePeriodSeconds=0"), noSuchVerb(), ""},
 		attempt{family, "a record deleted although it cannot be read", "admin", remove(one + "?ignoreStoreReadErrorWithClusterBreakingPotential=true"), noSuchVerb(), ""},
 		attempt{family, "a report", "root", post(rackPath+"/compliancereports", `{"apiVersion":"rack.macrack.io/v1alpha1","kind":"ComplianceReport","metadata":{"name":"90d"}}`), noSuchVerb(), ""},
-		attempt{family, "a report of less than no time", "auditor", get(rackPath + "/compliancereports/-1d"), want{codes: []int{400, 404, 422}}, ""},
-		attempt{family, "a report of all time and more", "auditor", get(rackPath + "/compliancereports/9999999999999999999d"), want{codes: []int{400, 404, 422}}, ""},
-		attempt{family, "a report of a window that runs backwards", "auditor", get(rackPath + "/compliancereports/2026-11-01..2026-08-01"), want{codes: []int{400, 404, 422}}, ""},
-		attempt{family, "a report of days that are none", "auditor", get(rackPath + "/compliancereports/2026-02-30..2026-13-45"), want{codes: []int{400, 404, 422}}, ""},
-		attempt{family, "a report of a day without hours", "auditor", get(rackPath + "/compliancereports/NaNd"), want{codes: []int{400, 404, 422}}, ""},
+		attempt{family, "a report of less than no time", "auditor", get(rackPath + "/compliancereports/-1d"), says(404, "named after its window"), ""},
+		attempt{family, "a report of all time and more", "auditor", get(rackPath + "/compliancereports/9999999999999999999d"), says(404, "named after its window"), ""},
+		attempt{family, "a report of a window that runs backwards", "auditor", get(rackPath + "/compliancereports/2026-11-01..2026-08-01"), says(404, "ends before it begins"), ""},
+		attempt{family, "a report of days that are none", "auditor", get(rackPath + "/compliancereports/2026-02-30..2026-13-45"), says(404, "is not a date"), ""},
+		attempt{family, "a report of a day without hours", "auditor", get(rackPath + "/compliancereports/NaNd"), says(404, "named after its window"), ""},
 	)
 }

@@ -142,7 +142,7 @@ func unchangedBy(path string, do step) step {
 		time.Sleep(3 * time.Second)
 		after := get(path)(ctx, w, "admin")
 		if before.code != http.StatusOK || statuses(before.body) != statuses(after.body) {
-			return answer{code: after.code, err: fmt.Errorf("%s changed from %s to %s", path, short(before.text()), short(after.text()))}
+			return answer{err: fmt.Errorf("%s changed from %s to %s", path, short(before.text()), short(after.text()))}
 		}
 		return done
 	}

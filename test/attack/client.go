@@ -6,8 +6,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 )
@@ -159,6 +161,9 @@ func stored(path, body string) step {
 		if gone := remove(at)(ctx, w, "admin"); gone.code >= 300 {
 			return answer{err: fmt.Errorf("deleting what was made: %d %s", gone.code, gone.text())}
 		}
+		if is.code != http.StatusOK {
+			return answer{err: fmt.Errorf("reading what was made: %d %s", is.code, is.text())}
+		}
 		is.code = made.code
 		return is
 	}
@@ -167,23 +172,27 @@ func stored(path, body string) step {
 // times makes a request many times at once, and answers with the lowest code and how often each came.
 func times(n int, each func(i int) step) step {
 	return func(ctx context.Context, w *world, who string) answer {
-		answers := make(chan answer, n)
-		limit := make(chan struct{}, 32)
-		for i := range n {
-			go func() {
-				limit <- struct{}{}
-				defer func() { <-limit }()
-				answers <- each(i)(ctx, w, who)
-			}()
-		}
-		codes, least := map[int]int{}, 1000
-		for range n {
-			a := <-answers
-			codes[a.code]++
-			least = min(least, a.code)
-		}
-		return answer{code: least, body: fmt.Sprintf("codes %v", codes)}
+		codes := countCodes(ctx, w, who, n, each)
+		return answer{code: slices.Min(slices.Collect(maps.Keys(codes))), body: fmt.Sprintf("codes %v", codes)}
 	}
+}
+
+// countCodes makes a request many times at once, and returns how often each code came.
+func countCodes(ctx context.Context, w *world, who string, n int, each func(i int) step) map[int]int {
+	answers := make(chan answer, n)
+	limit := make(chan struct{}, 32)
+	for i := range n {
+		go func() {
+			limit <- struct{}{}
+			defer func() { <-limit }()
+			answers <- each(i)(ctx, w, who)
+		}()
+	}
+	codes := map[int]int{}
+	for range n {
+		codes[(<-answers).code]++
+	}
+	return codes
 }
 
 // dial makes a TLS connection of its own, and a request on it.

@@ -32,6 +32,9 @@ type want struct {
 }
 
 func (x want) check(a answer) error {
+	if a.err != nil && a.code > 0 {
+		return fmt.Errorf("answer %d could not be used: %w", a.code, a.err)
+	}
 	for _, code := range x.codes {
 		if a.code != code {
 			continue
