@@ -514,9 +514,16 @@ func orphans(ctx context.Context, r *run) error {
 		if err := errors.Join(r.mac.startAgent(), r.quarantined(ctx, rackv1alpha1.ReasonUnknownInstance)); err != nil {
 			return err
 		}
-		// It continues to run, also with an agent that has just started, until an administrator decides.
+		// It continues to run, also with an agent that has just started, until an administrator decides. The Mac is already in
+		// quarantine, so only the new agent's log shows when that agent has looked at the virtual machine.
 		r.mac.killAgent()
-		err := errors.Join(r.mac.startAgent(), r.quarantined(ctx, rackv1alpha1.ReasonUnknownInstance))
+		looked := r.leftAlone(unknown)
+		err := errors.Join(r.mac.startAgent(), wait(ctx, func() error {
+			if r.leftAlone(unknown) <= looked {
+				return errors.New("the new agent has not left the unknown virtual machine alone")
+			}
+			return nil
+		}), r.quarantined(ctx, rackv1alpha1.ReasonUnknownInstance))
 		if n := len(r.mac.vms(ctx)); n != 1 {
 			err = errors.Join(err, fmt.Errorf("%d virtual machines run, wanted the unknown one", n))
 		}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -444,6 +445,18 @@ func (w *world) attached(uid types.UID) int {
 	n := 0
 	for _, place := range w.mac.trace() {
 		if strings.TrimPrefix(place, "attached ") == string(uid) {
+			n++
+		}
+	}
+	return n
+}
+
+// leftAlone returns how many agents have logged that they leave a virtual machine without an instance alone.
+func (w *world) leftAlone(uid string) int {
+	log, _ := os.ReadFile(w.mac.log())
+	n := 0
+	for line := range strings.Lines(string(log)) {
+		if strings.Contains(line, "has no instance; it is left alone") && strings.Contains(line, uid) {
 			n++
 		}
 	}
