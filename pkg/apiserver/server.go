@@ -70,6 +70,7 @@ var writeLimit = txn.WriteLimit{
 func (c *Config) New() (*Server, error) {
 	fleet := fleetclock.New(c.Clock)
 	planners := Planners(c.Clock, fleet)
+	c.boundPatches()
 	c.nameRequests()
 	lives, err := c.lives()
 	if err != nil {
@@ -250,6 +251,7 @@ func anchors(domain *txn.Domain) compliancereport.AnchorSource {
 
 func group(name string, storage map[string]rest.Storage) *genericapiserver.APIGroupInfo {
 	info := genericapiserver.NewDefaultAPIGroupInfo(name, Scheme, metav1.ParameterCodec, Codecs)
+	info.NegotiatedSerializer = boundedSerializer{info.NegotiatedSerializer}
 	info.VersionedResourcesStorageMap["v1alpha1"] = storage
 	return &info
 }

@@ -58,7 +58,17 @@ func (w *world) values() []attempt {
 	attempts := []attempt{
 		{family, "so many managers of a lease and of an instance that neither can be written, stopped or deleted", "globex", w.managed, says(200, "Stopped"), ""},
 	}
+	const managers = 15_000
 	for _, dryRun := range []string{"", "?dryRun=All"} {
+		entry := `{"manager":"attack","operation":"Apply","apiVersion":"rack.macrack.io/v1alpha1","time":"2026-01-01T00:00:00Z","fieldsType":"FieldsV1","fieldsV1":{"f:metadata":{"f:annotations":{"f:x":{}}}}}`
+		entries, tooMany := "["+strings.Repeat(entry+",", managers)+entry+"]", "metadata.managedFields: Too many"
+		attempts = append(attempts,
+			attempt{family, "a lease with thousands of managers" + dryRun, "acme", post(leases("acme")+dryRun, leaseBody(`"name":"attack-x","managedFields":`+entries, `"className":"studio"`)), badRequest(tooMany), ""},
+			attempt{family, "a change of a lease with thousands of managers" + dryRun, "acme", changeEncoded(lease, lease+dryRun, newMacNodeLease, func(l *rackv1alpha1.MacNodeLease) { l.ManagedFields = manyManagers(managers) }), badRequest(tooMany), ""},
+			attempt{family, "a merge patch with thousands of managers" + dryRun, "acme", patch(mergePatch, lease+dryRun, `{"metadata":{"managedFields":`+entries+`}}`), badRequest(tooMany), ""},
+			attempt{family, "a strategic merge patch with thousands of managers" + dryRun, "acme", patch(strategicPatch, lease+dryRun, `{"metadata":{"managedFields":`+entries+`}}`), badRequest(tooMany), ""},
+			attempt{family, "a JSON patch with thousands of managers" + dryRun, "acme", patch(jsonPatch, lease+dryRun, `[{"op":"add","path":"/metadata/managedFields","value":`+entries+`}]`), invalid(tooMany), ""},
+		)
 		for _, year := range []int64{253402300800, math.MaxInt64} { // the first second of the year 10000, and one whose year wraps around
 			at := metav1.NewTime(time.Unix(year, 0))
 			late := func(obj metav1.Object) {
@@ -154,6 +164,18 @@ func statuses(body string) string {
 		return body[at:]
 	}
 	return body
+}
+
+// manyManagers are the managed fields of n managers, which cost seconds, unless their number is bounded. A call waits 30 seconds for its answer.
+func manyManagers(n int) []metav1.ManagedFieldsEntry {
+	entries := make([]metav1.ManagedFieldsEntry, n)
+	for i := range entries {
+		entries[i] = metav1.ManagedFieldsEntry{
+			Manager: fmt.Sprint(i), Operation: metav1.ManagedFieldsOperationApply, APIVersion: rackv1alpha1.SchemeGroupVersion.String(),
+			FieldsType: "FieldsV1", FieldsV1: metav1.NewFieldsV1(`{"f:metadata":{"f:annotations":{"f:x":{}}}}`),
+		}
+	}
+	return entries
 }
 
 // endlessNumbers are quantities and durations that take a processor minutes, unless their digits and exponents are bounded. A call waits

@@ -34,9 +34,10 @@ const (
 	maxOwnersSize      = 16 << 10
 	maxSelfLink        = 1 << 10
 	maxManager         = 1 << 10
-	maxManagedFields   = 1024 // entries of a request; fewer are stored
 	maxConditions      = 32
 
+	// MaxManagedFields is the maximum number of managed fields in a request. Fewer are stored, and each write adds one at most.
+	MaxManagedFields = 256
 	// MaxConditionsSize is the maximum size of the conditions of a status, in bytes as stored.
 	MaxConditionsSize = 64 << 10
 )
@@ -104,10 +105,10 @@ func Bounded(meta, old *metav1.ObjectMeta, path *field.Path) field.ErrorList {
 	if n := ownersSize(meta.OwnerReferences); n > maxOwnersSize && n > ownersSize(old.OwnerReferences) {
 		errs = append(errs, field.TooLong(path.Child("ownerReferences"), "", maxOwnersSize))
 	}
-	if n := len(meta.ManagedFields); n > maxManagedFields && n > len(old.ManagedFields) {
-		errs = append(errs, field.TooMany(path.Child("managedFields"), n, maxManagedFields))
+	if n := len(meta.ManagedFields); n > MaxManagedFields && n > len(old.ManagedFields) {
+		errs = append(errs, field.TooMany(path.Child("managedFields"), n, MaxManagedFields))
 	}
-	for i, entry := range meta.ManagedFields[:min(len(meta.ManagedFields), maxManagedFields)] {
+	for i, entry := range meta.ManagedFields[:min(len(meta.ManagedFields), MaxManagedFields)] {
 		if len(entry.Manager)+len(entry.Operation)+len(entry.APIVersion)+len(entry.FieldsType)+len(entry.Subresource) > maxManager {
 			return append(errs, field.TooLong(path.Child("managedFields").Index(i), "", maxManager))
 		}

@@ -107,6 +107,11 @@ func TestUpdatedMeta(t *testing.T) {
 	checktest.Errors(t, []string{"metadata.labels: Too long"}, UpdatedMeta(&large, &old))
 	checktest.Errors(t, nil, UpdatedMeta(&large, &large))
 
+	managed := *old.DeepCopy()
+	managed.ManagedFields = slices.Repeat([]metav1.ManagedFieldsEntry{{Manager: "m", Operation: metav1.ManagedFieldsOperationApply, FieldsType: "FieldsV1"}}, 257)
+	checktest.Errors(t, []string{"metadata.managedFields: Too many: 257: must have at most 256 items"}, UpdatedMeta(&managed, &old))
+	checktest.Errors(t, nil, UpdatedMeta(&managed, &managed))
+
 	long := *old.DeepCopy()
 	long.GenerateName = strings.Repeat("a", 1<<20)
 	checktest.Errors(t, []string{"metadata.generateName: Too long"}, UpdatedMeta(&long, &old))

@@ -16,6 +16,8 @@ const (
 	MaxMessage = check.MaxMessage
 	// MaxConditionsSize is the maximum size of the conditions of a status, in bytes as stored.
 	MaxConditionsSize = check.MaxConditionsSize
+	// MaxManagedFields is the maximum number of managed fields in a request.
+	MaxManagedFields = check.MaxManagedFields
 	// MaxScrubEntry is the maximum number of bytes of an entry of a scrub report.
 	MaxScrubEntry = 4 << 10
 	// MaxScrubText is the maximum number of bytes of the entries of a scrub report together.
