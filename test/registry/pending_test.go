@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"encoding/json"
 	"io"
 	"net/http"
 	"strings"
@@ -12,7 +13,9 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
+	instancev1alpha1 "macrack.io/macrack/pkg/apis/instance/v1alpha1"
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
 )
 
@@ -22,8 +25,20 @@ func (f *fleet) pending(name string) {
 	require.NoError(f.t, err)
 }
 
+// pairRequests are the requests that create an instance.
+var pairRequests = map[string]struct{ method, path, query, contentType string }{
+	"create":            {http.MethodPost, "", "?", "application/json"},
+	"server-side apply": {http.MethodPatch, "/vm", "?fieldManager=helm&", "application/apply-patch+yaml"},
+}
+
 // An instance in the same file as its lease is created while the lease is about to get its Mac.
 func TestInstanceOfPendingLease(t *testing.T) {
+	for name := range pairRequests {
+		t.Run(name, func(t *testing.T) { testInstanceOfPendingLease(t, name) })
+	}
+}
+
+func testInstanceOfPendingLease(t *testing.T, verb string) {
 	f := newFleet(t, 1)
 	f.mac("mac-1", "C07AAAAA0001")
 	f.pending("build")
@@ -39,7 +54,14 @@ func TestInstanceOfPendingLease(t *testing.T) {
 		client := f.servers[0].HTTPClient(t, "acme", "system:authenticated")
 		body := `{"apiVersion":"instance.macrack.io/v1alpha1","kind":"MacOSInstance","metadata":{"name":"` + name + `"},"spec":{"leaseName":"build","className":"small","imageName":"macos-26"}}`
 		go func() {
-			resp, err := client.Post(f.servers[0].URL("/apis/instance.macrack.io/v1alpha1/namespaces/acme/macosinstances%s", query), "application/json", strings.NewReader(body))
+			request := pairRequests[verb]
+			req, err := http.NewRequestWithContext(t.Context(), request.method, f.servers[0].URL("/apis/instance.macrack.io/v1alpha1/namespaces/acme/macosinstances%s", request.path+request.query+query), strings.NewReader(body))
+			if err != nil {
+				done <- response{err: err}
+				return
+			}
+			req.Header.Set("Content-Type", request.contentType)
+			resp, err := client.Do(req)
 			if err != nil {
 				done <- response{err: err}
 				return
@@ -94,8 +116,9 @@ func TestInstanceOfPendingLease(t *testing.T) {
 	assert.Equal(t, http.StatusCreated, r.code, r.body)
 	assert.Empty(t, f.records("acme"), "nothing was refused by a rule")
 
-	dry := <-post("vm", "?dryRun=All")
+	dry := <-post("vm", "dryRun=All")
 	assert.Equal(t, http.StatusCreated, dry.code, "a dry run need not wait: %s", dry.body)
+	assert.Contains(t, dry.body, `"kind":"MacNodeLease"`, "its answer has the owner that the planner sets")
 
 	timers := f.clock.Waiters()
 	waiting := post("vm", "")
@@ -143,14 +166,27 @@ func TestDryRunOfPair(t *testing.T) {
 	dry := metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}
 	_, err := f.acme.RackV1alpha1().MacNodeLeases("acme").Create(t.Context(), newLease("acme", "build"), dry)
 	require.NoError(t, err)
-	create := func(image, class string) error {
-		i := newInstance("acme", "vm", "build")
-		i.Spec.ImageName, i.Spec.ClassName = image, class
-		_, err := f.acme.InstanceV1alpha1().MacOSInstances("acme").Create(t.Context(), i, dry)
-		return err
+	instances := f.acme.InstanceV1alpha1().MacOSInstances("acme")
+	for name, request := range map[string]func(i *instancev1alpha1.MacOSInstance) error{
+		"create": func(i *instancev1alpha1.MacOSInstance) error {
+			_, err := instances.Create(t.Context(), i, dry)
+			return err
+		},
+		"server-side apply": func(i *instancev1alpha1.MacOSInstance) error {
+			body, err := json.Marshal(map[string]any{"apiVersion": "instance.macrack.io/v1alpha1", "kind": "MacOSInstance", "metadata": map[string]any{"name": i.Name}, "spec": i.Spec})
+			require.NoError(t, err)
+			_, err = instances.Patch(t.Context(), i.Name, types.ApplyPatchType, body, metav1.PatchOptions{FieldManager: "helm", DryRun: dry.DryRun})
+			return err
+		},
+	} {
+		create := func(image, class string) error {
+			i := newInstance("acme", "vm", "build")
+			i.Spec.ImageName, i.Spec.ClassName = image, class
+			return request(i)
+		}
+		assert.NoError(t, create("macos-26", "small"), name)
+		assert.ErrorContains(t, create("macos-9", "small"), "there is no image", name)
+		assert.ErrorContains(t, create("macos-26", "tiny"), "there is no instance class", name)
 	}
-	assert.NoError(t, create("macos-26", "small"))
-	assert.ErrorContains(t, create("macos-9", "small"), "there is no image")
-	assert.ErrorContains(t, create("macos-26", "tiny"), "there is no instance class")
 	assert.Equal(t, before, f.etcd.Revision(t))
 }

@@ -89,10 +89,32 @@ var (
 // Create is [rejection.Store.Create]. The answer to a dry run has what the planner sets, as that to the real request has.
 func (r *REST) Create(ctx context.Context, obj runtime.Object, validate rest.ValidateObjectFunc, options *metav1.CreateOptions) (runtime.Object, error) {
 	out, err := r.Store.Create(ctx, obj, validate, options)
-	if err != nil || r.planned == nil || !dryrun.IsDryRun(options.DryRun) {
+	if err != nil {
 		return out, err
 	}
-	return r.planned(ctx, r.DefaultQualifiedResource, nil, out)
+	return r.created(ctx, out, options.DryRun)
+}
+
+// Update is [rejection.Store.Update]. The answer to a dry run that creates has what the planner sets.
+func (r *REST) Update(ctx context.Context, name string, info rest.UpdatedObjectInfo, create rest.ValidateObjectFunc, update rest.ValidateObjectUpdateFunc, allowCreate bool, options *metav1.UpdateOptions) (runtime.Object, bool, error) {
+	out, created, err := r.Store.Update(ctx, name, info, create, update, allowCreate, options)
+	if err != nil || !created {
+		return out, created, err
+	}
+	out, err = r.created(ctx, out, options.DryRun)
+	return out, err == nil, err
+}
+
+// created returns the answer to a request that has created obj. A dry run is planned again for it: the first plan went no further than admission.
+func (r *REST) created(ctx context.Context, obj runtime.Object, dryRun []string) (runtime.Object, error) {
+	if r.planned == nil || !dryrun.IsDryRun(dryRun) {
+		return obj, nil
+	}
+	planned, err := r.planned(ctx, r.DefaultQualifiedResource, nil, obj)
+	if err != nil {
+		return nil, rejection.Check(ctx, r.Recorder, err, dryRun)
+	}
+	return planned, nil
 }
 
 // ShortNames returns the short names of the kind.

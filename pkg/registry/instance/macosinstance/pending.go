@@ -3,11 +3,11 @@ package macosinstance
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/validate/content"
 	metainternalversion "k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -160,7 +160,12 @@ func (r *REST) isMacFree(ctx context.Context, lease *rack.MacNodeLease) (bool, e
 	if err != nil {
 		return false, err
 	}
-	return meta.LenList(macs) > 0, nil
+	list, ok := macs.(*rack.MacNodeList)
+	if !ok {
+		return false, fmt.Errorf("a %T is not a list of Macs", macs)
+	}
+	// Until the controllers notice, the phase of a Mac that is being deleted or has just been leased is Available.
+	return slices.ContainsFunc(list.Items, func(mac rack.MacNode) bool { return mac.DeletionTimestamp == nil && mac.Status.LeaseRef == nil }), nil
 }
 
 // wait returns when a lease is no longer Pending, or when no Mac for it is free any more. It returns an error that makes clients try again if the
@@ -173,7 +178,7 @@ func (r *REST) wait(ctx context.Context, lease *rack.MacNodeLease) error {
 	defer r.leave(lease.Namespace)
 	timer := r.clock.NewTimer(bindingWait)
 	defer timer.Stop()
-	changes, err := r.leases.Watch(ctx, &metainternalversion.ListOptions{
+	changes, err := r.leases.Watch(withRequestedName(ctx, lease.Name), &metainternalversion.ListOptions{
 		FieldSelector: fields.OneTermEqualSelector("metadata.name", lease.Name), ResourceVersion: lease.ResourceVersion,
 	})
 	if err != nil {
@@ -205,6 +210,18 @@ func (r *REST) wait(ctx context.Context, lease *rack.MacNodeLease) error {
 			return again
 		}
 	}
+}
+
+// withRequestedName returns the context of a request with another name of the object that it is about: the watch cache sends only the events of that object,
+// and the name in a patch is that of the instance.
+func withRequestedName(ctx context.Context, name string) context.Context {
+	info, ok := genericapirequest.RequestInfoFrom(ctx)
+	if !ok {
+		return ctx
+	}
+	named := *info
+	named.Name = name
+	return genericapirequest.WithRequestInfo(ctx, &named)
 }
 
 // enter takes one of the places of requests that wait, if there is one.

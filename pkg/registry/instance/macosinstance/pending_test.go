@@ -40,6 +40,8 @@ func (f fakeLeases) Watch(_ context.Context, options *metainternalversion.ListOp
 type fakeMacs struct {
 	rest.Lister
 	free int
+	// others have the phase of free Macs.
+	others []rack.MacNode
 }
 
 func (f *fakeMacs) List(_ context.Context, options *metainternalversion.ListOptions) (runtime.Object, error) {
@@ -47,7 +49,7 @@ func (f *fakeMacs) List(_ context.Context, options *metainternalversion.ListOpti
 	if s := options.FieldSelector; !s.Matches(mac) || len(s.Requirements()) != len(mac) {
 		return nil, apierrors.NewBadRequest("another selector: " + s.String())
 	}
-	return &rack.MacNodeList{Items: make([]rack.MacNode, f.free)}, nil
+	return &rack.MacNodeList{Items: append(make([]rack.MacNode, f.free), f.others...)}, nil
 }
 
 func pendingLease(namespace string) *rack.MacNodeLease {
@@ -178,4 +180,23 @@ func TestWaitIsBounded(t *testing.T) {
 	_, done := w.begin(t.Context(), "e")
 	w.clock.Step(2 * time.Second)
 	assert.True(t, apierrors.IsTooManyRequests(<-done), "there are places again")
+}
+
+// A Mac that no lease gets is no reason to try again.
+func TestMacThatIsNotFree(t *testing.T) {
+	w := newWaiting()
+	now := metav1.Now()
+	for name, mac := range map[string]rack.MacNode{
+		"being deleted": {ObjectMeta: metav1.ObjectMeta{DeletionTimestamp: &now}},
+		"leased":        {Status: rack.MacNodeStatus{LeaseRef: &rack.LeaseReference{Name: "other"}}},
+	} {
+		w.macs.free, w.macs.others = 0, []rack.MacNode{mac}
+		free, err := w.isMacFree(t.Context(), pendingLease("acme"))
+		require.NoError(t, err)
+		assert.False(t, free, name)
+		w.macs.free = 1
+		free, err = w.isMacFree(t.Context(), pendingLease("acme"))
+		require.NoError(t, err)
+		assert.True(t, free, "another Mac is free")
+	}
 }
