@@ -2,15 +2,21 @@ package facts
 
 import (
 	"fmt"
+	"regexp"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"macrack.io/macrack/pkg/apiclient"
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
 	"macrack.io/macrack/pkg/rules"
 )
 
-// MacReady returns the condition MacReady by which leases and instances tell their tenant, who cannot see the Mac, how it is.
+// conditionReason matches the reasons that conditions may have. That of a quarantine may be any text.
+var conditionReason = regexp.MustCompile(`^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$`)
+
+// MacReady returns the condition MacReady by which leases and instances tell their tenant, who cannot see the Mac, how it is. The API server stores its
+// reason and message as they are, so that a controller that compares them writes each change once.
 func MacReady(mac *rackv1alpha1.MacNode) metav1.Condition {
 	c := metav1.Condition{
 		Type: rackv1alpha1.MacNodeLeaseConditionMacReady, Status: metav1.ConditionTrue, Reason: "Ready",
@@ -23,7 +29,11 @@ func MacReady(mac *rackv1alpha1.MacNode) metav1.Condition {
 		c.Message = fmt.Sprintf("Mac %s is away (%s); virtual machines on it may still run, and it stays the tenant's", mac.Spec.SerialNumber, ready.Message)
 	case mac.Status.Quarantine != nil:
 		c.Status, c.Reason = metav1.ConditionFalse, mac.Status.Quarantine.Reason
+		if !conditionReason.MatchString(c.Reason) {
+			c.Reason = "Quarantined"
+		}
 		c.Message = fmt.Sprintf("Mac %s is in quarantine, and no instance starts on it: %s", mac.Spec.SerialNumber, mac.Status.Quarantine.Message)
 	}
+	c.Message = apiclient.Message(c.Message)
 	return c
 }

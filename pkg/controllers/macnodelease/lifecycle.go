@@ -76,10 +76,15 @@ func (l *lifecycle) advance(ctx context.Context, lease *rackv1alpha1.MacNodeLeas
 		}
 		fallthrough
 	case rackv1alpha1.MacNodeLeaseReleasing:
-		if told, err := l.tellOfMac(ctx, lease); told || err != nil {
-			return time.Time{}, err
-		}
+		// What is shown of the Mac holds up nothing: statuses are written as patches of what has changed.
+		err := l.tellOfMac(ctx, lease)
+		due, advanceErr := l.advancePhase(ctx, lease)
+		return due, errors.Join(err, advanceErr)
 	}
+	return time.Time{}, nil
+}
+
+func (l *lifecycle) advancePhase(ctx context.Context, lease *rackv1alpha1.MacNodeLease) (time.Time, error) {
 	switch lease.Status.Phase {
 	case rackv1alpha1.MacNodeLeaseBound:
 		return l.bound(ctx, lease)
@@ -113,13 +118,13 @@ func (l *lifecycle) restoreFloor(ctx context.Context, lease *rackv1alpha1.MacNod
 }
 
 // tellOfMac keeps the lease's condition MacReady true.
-func (l *lifecycle) tellOfMac(ctx context.Context, lease *rackv1alpha1.MacNodeLease) (told bool, err error) {
+func (l *lifecycle) tellOfMac(ctx context.Context, lease *rackv1alpha1.MacNodeLease) error {
 	mac, err := l.getMac(lease.Status.NodeName)
 	if err != nil {
-		return false, ignoreNotFound(err)
+		return ignoreNotFound(err)
 	}
-	told, err = setCondition(ctx, lease, facts.MacReady(mac), l.now(), l.updateState)
-	return told, ignoreNotFound(err)
+	_, err = setCondition(ctx, lease, facts.MacReady(mac), l.now(), l.updateState)
+	return ignoreNotFound(err)
 }
 
 // bound deletes a lease that expires.

@@ -130,7 +130,15 @@ func TestLifecycle(t *testing.T) {
 			mac: aMac("mac-1", func(mac *rackv1alpha1.MacNode) {
 				mac.Status.Quarantine = &rackv1alpha1.Quarantine{Reason: "KernelQuotaStuck", Message: "the kernel refuses"}
 			}),
-			calls: []string{"status Held 2026-08-02T11:00:00Z: MacReady=False: KernelQuotaStuck: Mac S-mac-1 is in quarantine, and no instance starts on it: the kernel refuses"}},
+			calls: []string{"status Held 2026-08-02T11:00:00Z: MacReady=False: KernelQuotaStuck: Mac S-mac-1 is in quarantine, and no instance starts on it: the kernel refuses"}, due: noon.Add(23 * time.Hour)},
+		{name: "held, past the floor: the release does not wait until the tenant is told of the Mac", untold: true, lease: lease(boundAt(30*time.Hour), heldAt(0)),
+			mac: aMac("mac-1", func(mac *rackv1alpha1.MacNode) {
+				mac.Status.Quarantine = &rackv1alpha1.Quarantine{Reason: "KernelQuotaStuck", Message: "the kernel refuses"}
+			}),
+			calls: []string{
+				"status Held 2026-08-01T06:00:00Z: MacReady=False: KernelQuotaStuck: Mac S-mac-1 is in quarantine, and no instance starts on it: the kernel refuses",
+				"status Releasing 2026-08-01T06:00:00Z",
+			}},
 		{name: "bound: the Mac was away", lease: lease(boundAt(time.Hour), condition("MacReady", metav1.ConditionFalse, "Offline", "")), mac: aMac("mac-1"),
 			calls: []string{"status Bound 2026-08-02T11:00:00Z: MacReady=True: Ready: Mac S-mac-1 is online and healthy"}},
 		{name: "bound: the Mac was away, which is known", mac: aMac("mac-1"),
@@ -138,7 +146,7 @@ func TestLifecycle(t *testing.T) {
 		{name: "bound before leases told of their Mac", untold: true, lease: lease(boundAt(time.Hour)), mac: aMac("mac-1"),
 			calls: []string{"status Bound 2026-08-02T11:00:00Z: MacReady=True: Ready: Mac S-mac-1 is online and healthy"}},
 		{name: "releasing: the Mac is back", lease: releasing(condition("MacReady", metav1.ConditionFalse, "Offline", "")), mac: scrubbed(),
-			calls: []string{"status Releasing 2026-08-01T06:00:00Z: MacReady=True: Ready: Mac S-mac-1 is online and healthy"}},
+			calls: []string{"status Releasing 2026-08-01T06:00:00Z: MacReady=True: Ready: Mac S-mac-1 is online and healthy", status + tainting}},
 		{name: "bound: the spec has changed since", mac: aMac("mac-1"),
 			lease: lease(boundAt(time.Hour), condition("MacReady", metav1.ConditionTrue, "Ready", "Mac S-mac-1 is online and healthy"), func(lease *rackv1alpha1.MacNodeLease) { lease.Generation = 2 }),
 			calls: []string{"status Bound 2026-08-02T11:00:00Z: MacReady=True: Ready: Mac S-mac-1 is online and healthy"}},

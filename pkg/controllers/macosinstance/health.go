@@ -13,19 +13,19 @@ import (
 )
 
 // tellOfMac keeps the instance's condition MacReady true: an agent that is away cannot say so itself.
-func (r *reconciler) tellOfMac(ctx context.Context, instance *instancev1alpha1.MacOSInstance) (told bool, err error) {
+func (r *reconciler) tellOfMac(ctx context.Context, instance *instancev1alpha1.MacOSInstance) error {
 	mac, err := r.getMac(instance.Status.NodeName)
 	if err != nil {
-		return false, ignoreNotFound(err)
+		return ignoreNotFound(err)
 	}
 	c := facts.MacReady(mac)
 	c.ObservedGeneration, c.LastTransitionTime = instance.Generation, metav1.NewTime(r.now())
 	after := instance.DeepCopy()
 	if !meta.SetStatusCondition(&after.Status.Conditions, c) {
-		return false, nil
+		return nil
 	}
 	_, err = r.updateState(ctx, instance, after)
-	return true, ignoreNotFound(err)
+	return ignoreNotFound(err)
 }
 
 // healthChanged reports whether the condition MacReady of the instances on a Mac changes, or whether they may be evicted.

@@ -4,6 +4,7 @@ package macosinstance
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -84,11 +85,17 @@ func (r *reconciler) reconcile(ctx context.Context, key string) (time.Time, erro
 	if err != nil {
 		return time.Time{}, err
 	}
+	// What is shown of the Mac holds up nothing: statuses are written as patches of what has changed.
+	var toldErr error
 	if !rules.InstanceEnded(instance.Status.Phase) {
-		if told, err := r.tellOfMac(ctx, instance); told || err != nil {
-			return time.Time{}, err
-		}
+		toldErr = r.tellOfMac(ctx, instance)
 	}
+	due, err := r.advance(ctx, instance)
+	return due, errors.Join(toldErr, err)
+}
+
+// advance takes an instance to the next step of its life.
+func (r *reconciler) advance(ctx context.Context, instance *instancev1alpha1.MacOSInstance) (time.Time, error) {
 	pod, err := r.findPod(instance)
 	if err != nil {
 		return time.Time{}, err

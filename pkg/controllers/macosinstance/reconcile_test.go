@@ -17,7 +17,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 
-	"macrack.io/macrack/pkg/apiclient"
 	imagev1alpha1 "macrack.io/macrack/pkg/apis/image/v1alpha1"
 	instancev1alpha1 "macrack.io/macrack/pkg/apis/instance/v1alpha1"
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
@@ -553,14 +552,6 @@ func orNotFound[T any](object *T, notFound error) (*T, error) {
 		return nil, notFound
 	}
 	return object, nil
-}
-
-func TestCut(t *testing.T) {
-	assert.Equal(t, "short", apiclient.Message("short"))
-	long := apiclient.Message(strings.Repeat("é", 1000))
-	assert.LessOrEqual(t, len(long), 1024)
-	assert.True(t, strings.HasSuffix(long, "é..."))
-	assert.Equal(t, "a?b", apiclient.Message("a\xffb"))
 }
 
 func TestDescribe(t *testing.T) {

@@ -114,7 +114,7 @@ func Parse(manifest []byte) (*Layout, error) {
 		return nil, fmt.Errorf("the manifest is not JSON: %w", err)
 	}
 	if m.MediaType != "" && m.MediaType != ocispec.MediaTypeImageManifest {
-		return nil, fmt.Errorf("the digest is that of a %s, not of an image's manifest (%s): pin the manifest itself", m.MediaType, ocispec.MediaTypeImageManifest)
+		return nil, fmt.Errorf("the digest is that of a %q, not of an image's manifest (%s): pin the manifest itself", m.MediaType, ocispec.MediaTypeImageManifest)
 	}
 	var l *Layout
 	var err error
@@ -205,7 +205,7 @@ func parseTart(m *ocispec.Manifest) (*Layout, error) {
 	case len(l.Disk) == 0:
 		return nil, fmt.Errorf("there is no layer of type %s", tartDisk)
 	case given && size != strconv.FormatInt(l.DiskSize, 10):
-		return nil, fmt.Errorf("the layers of the disk have %d bytes together, annotation %s says %s", l.DiskSize, tartDiskSize, size)
+		return nil, fmt.Errorf("the layers of the disk have %d bytes together, annotation %s says %q", l.DiskSize, tartDiskSize, size)
 	}
 	return l, nil
 }
@@ -213,7 +213,7 @@ func parseTart(m *ocispec.Manifest) (*Layout, error) {
 func (l *Layout) setAux(chunk Chunk) error {
 	switch {
 	case l.Aux != nil:
-		return fmt.Errorf("there is a second %s", chunk.Blob.MediaType)
+		return fmt.Errorf("there is a second %q", chunk.Blob.MediaType)
 	case chunk.Size < 1 || chunk.Size > MaxAux:
 		return fmt.Errorf("the auxiliary storage has %d bytes, 1 to %d are possible", chunk.Size, MaxAux)
 	}
@@ -224,7 +224,7 @@ func (l *Layout) setAux(chunk Chunk) error {
 func (l *Layout) checkBlobs() error {
 	check := func(d ocispec.Descriptor, most int64) error {
 		if d.Digest.Validate() != nil || d.Digest.Algorithm() != digest.SHA256 {
-			return fmt.Errorf("a blob of type %s has the digest %q, but only sha256 is supported, with 64 hexadecimal digits in lower case", d.MediaType, d.Digest)
+			return fmt.Errorf("a blob of type %q has the digest %q, but only sha256 is supported, with 64 hexadecimal digits in lower case", d.MediaType, d.Digest)
 		}
 		if d.Size < 0 || d.Size > most {
 			return fmt.Errorf("blob %s has %d bytes, at most %d are possible", d.Digest, d.Size, most)
@@ -249,11 +249,11 @@ func (l *Layout) Complete(config []byte) (hardwareModel string, err error) {
 		}
 		switch {
 		case c.OS != "" && c.OS != "darwin":
-			return "", fmt.Errorf("the image is of %s, not of macOS", c.OS)
+			return "", fmt.Errorf("the image is of %q, not of macOS", c.OS)
 		case c.Arch != "" && c.Arch != "arm64":
-			return "", fmt.Errorf("the image is for %s, not for arm64", c.Arch)
+			return "", fmt.Errorf("the image is for %q, not for arm64", c.Arch)
 		case c.DiskFormat != "" && c.DiskFormat != "raw":
-			return "", fmt.Errorf("the disk is in format %s: only raw disks can be read", c.DiskFormat)
+			return "", fmt.Errorf("the disk is in format %q: only raw disks can be read", c.DiskFormat)
 		}
 		return c.HardwareModel, checkHardwareModel(c.HardwareModel)
 	}

@@ -115,7 +115,7 @@ func Layout(ctx context.Context, client *ociclient.Client, pinned digest.Digest)
 func Credential(secret *corev1.Secret) (auth.CredentialFunc, error) {
 	config := secret.Data[corev1.DockerConfigJsonKey]
 	if secret.Type != corev1.SecretTypeDockerConfigJson || len(config) == 0 {
-		return nil, because(imagev1alpha1.ReasonPullSecretUnreadable, fmt.Errorf("Secret %s/%s (spec.pullSecretRef) has the type %s: it must be %s",
+		return nil, because(imagev1alpha1.ReasonPullSecretUnreadable, fmt.Errorf("Secret %s/%s (spec.pullSecretRef) has the type %q: it must be %s",
 			secret.Namespace, secret.Name, secret.Type, corev1.SecretTypeDockerConfigJson))
 	}
 	store, err := credentials.NewMemoryStoreFromDockerConfig(config)

@@ -36,6 +36,9 @@ var (
 	build = regexp.MustCompile(`^[0-9]{1,3}[A-Z][0-9]{1,5}[a-z]?$`)
 )
 
+// MaxMessage is the maximum number of bytes of a message of a status, or of a condition.
+const MaxMessage = check.MaxMessage
+
 // ValidateMacOSImage says what is wrong with a new MacOSImage.
 func ValidateMacOSImage(i *image.MacOSImage) field.ErrorList {
 	errs := check.NewMeta(&i.ObjectMeta, false, apivalidation.NameIsDNSSubdomain)
@@ -76,7 +79,7 @@ func ValidateMacOSImageStatusUpdate(i, old *image.MacOSImage) field.ErrorList {
 		status.Phase == image.MacOSImageReady && old.Status.Phase != image.MacOSImageReady {
 		errs = append(errs, field.Forbidden(phase, fmt.Sprintf("generation %d of the spec was verified, not %d", ready.ObservedGeneration, i.Generation)))
 	}
-	errs = append(errs, check.Lines(status.Message, check.MaxMessage, path.Child("message"))...)
+	errs = append(errs, check.Lines(status.Message, MaxMessage, path.Child("message"))...)
 	errs = append(errs, check.NotNegative(status.SizeBytes, path.Child("sizeBytes"))...)
 	return append(errs, validateReplicas(status.ReplicatedOn, path.Child("replicatedOn"))...)
 }

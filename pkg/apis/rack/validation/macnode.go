@@ -18,6 +18,8 @@ const (
 	MaxConditionsSize = check.MaxConditionsSize
 	// MaxManagedFields is the maximum number of managed fields in a request.
 	MaxManagedFields = check.MaxManagedFields
+	// MaxCheckMessage is the maximum number of bytes of the message of an image check.
+	MaxCheckMessage = 1 << 10
 	// MaxScrubEntry is the maximum number of bytes of an entry of a scrub report.
 	MaxScrubEntry = 4 << 10
 	// MaxScrubText is the maximum number of bytes of the entries of a scrub report together.
@@ -27,7 +29,6 @@ const (
 const (
 	maxCachedImages = 256
 	maxImageChecks  = 32
-	maxCheckMessage = 1 << 10
 	maxScrubEntries = 64
 	maxEndInstances = 8
 )
@@ -174,7 +175,7 @@ func validateImageChecks(checks []rack.ImageCheck, path *field.Path) field.Error
 		seen[c.Name] = true
 		errs = append(errs, check.NotNegative(c.ObservedGeneration, at.Child("observedGeneration"))...)
 		errs = append(errs, check.RequiredText(c.Reason, 64, at.Child("reason"))...)
-		errs = append(errs, check.Lines(c.Message, maxCheckMessage, at.Child("message"))...)
+		errs = append(errs, check.Lines(c.Message, MaxCheckMessage, at.Child("message"))...)
 	}
 	return errs
 }

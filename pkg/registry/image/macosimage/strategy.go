@@ -14,6 +14,7 @@ import (
 	"macrack.io/macrack/pkg/apis/image"
 	"macrack.io/macrack/pkg/apis/image/v1alpha1"
 	"macrack.io/macrack/pkg/apis/image/validation"
+	"macrack.io/macrack/pkg/registry/conditions"
 	"macrack.io/macrack/pkg/registry/strategies"
 )
 
@@ -85,11 +86,13 @@ func (StatusStrategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
 	)
 }
 
-// PrepareForUpdate keeps everything but the status.
+// PrepareForUpdate keeps everything but the status. Texts are made to fit, because they repeat what a registry says.
 func (StatusStrategy) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
 	newMacOSImage, oldMacOSImage := obj.(*image.MacOSImage), old.(*image.MacOSImage)
 	strategies.KeepMetadata(&newMacOSImage.ObjectMeta, &oldMacOSImage.ObjectMeta)
 	newMacOSImage.Spec = oldMacOSImage.Spec
+	newMacOSImage.Status.Message = strategies.Cut(newMacOSImage.Status.Message, validation.MaxMessage)
+	conditions.Fit(newMacOSImage.Status.Conditions)
 }
 
 // ValidateUpdate says what is wrong with a change of a MacOSImage's status.

@@ -1,7 +1,9 @@
 package macosimage
 
 import (
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -14,6 +16,7 @@ import (
 	"macrack.io/macrack/pkg/apis/image/v1alpha1"
 	"macrack.io/macrack/pkg/apis/scalar"
 	"macrack.io/macrack/pkg/registry/strategies/strategytest"
+	"macrack.io/macrack/pkg/registry/values"
 )
 
 func newScheme() *runtime.Scheme {
@@ -69,6 +72,18 @@ func TestStatusStrategy(t *testing.T) {
 	assert.Equal(t, image.MacOSImageReady, i.Status.Phase)
 	assert.EqualValues(t, 2, i.Status.SizeBytes)
 	strategytest.KeepsMetadata(t, strategy, stored(image.MacOSImageReady))
+}
+
+// What a registry says, and the controllers repeat, keeps no image from being Failed.
+func TestReportFits(t *testing.T) {
+	strategy := NewStatusStrategy(NewStrategy(newScheme()))
+	i := stored(image.MacOSImageFailed)
+	i.Status.Digest = ""
+	i.Status.Message = "\x00\u202e" + strings.Repeat("m", 1<<20)
+	i.Status.Conditions = []metav1.Condition{{Type: image.MacOSImageReadyCondition, Status: metav1.ConditionFalse, Reason: "Malformed", Message: i.Status.Message, LastTransitionTime: metav1.NewTime(time.Unix(1, 0))}}
+	require.NoError(t, strategytest.Update(t, strategy, i, stored(image.MacOSImagePending)))
+	assert.Empty(t, values.Check(i), "it can be stored")
+	assert.Contains(t, i.Status.Message, `\x00\u202em`)
 }
 
 func TestResetFields(t *testing.T) {

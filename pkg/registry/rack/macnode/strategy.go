@@ -107,6 +107,10 @@ func fitReport(status *rack.MacNodeStatus) {
 	if status.Quarantine != nil {
 		status.Quarantine.Message = strategies.Cut(status.Quarantine.Message, validation.MaxMessage)
 	}
+	for i := range status.ImageChecks {
+		check := &status.ImageChecks[i] // its message repeats what a registry says
+		check.Message = strategies.Cut(check.Message, validation.MaxCheckMessage)
+	}
 	if status.Scrub != nil {
 		var entries []*string
 		for _, list := range [][]string{status.Scrub.Removed, status.Scrub.Remaining} {

@@ -1,6 +1,7 @@
 package macnode
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 	"macrack.io/macrack/pkg/apis/rack/v1alpha1"
 	"macrack.io/macrack/pkg/apis/scalar"
 	"macrack.io/macrack/pkg/registry/strategies/strategytest"
+	"macrack.io/macrack/pkg/registry/values"
 )
 
 func newScheme() *runtime.Scheme {
@@ -71,6 +73,19 @@ func TestStatusStrategy(t *testing.T) {
 	assert.False(t, node.Spec.Maintenance)
 	assert.EqualValues(t, 1, node.Generation)
 	strategytest.KeepsMetadata(t, strategy, stored())
+}
+
+// What a registry or a guest says, and an agent repeats, keeps no agent from reporting.
+func TestReportFits(t *testing.T) {
+	strategy := NewStatusStrategy(NewStrategy(newScheme()))
+	node := stored()
+	text := "\x00\u202e" + strings.Repeat("m", 1<<20)
+	node.Status.ImageChecks = []rack.ImageCheck{{Name: "macos-26", ObservedGeneration: 1, Reason: "Malformed", Message: text}}
+	node.Status.Quarantine = &rack.Quarantine{Reason: "KernelQuotaStuck", Message: text, Since: metav1.NewTime(time.Unix(1, 0))}
+	node.Status.Conditions = []metav1.Condition{{Type: "Scrubbed", Status: metav1.ConditionFalse, Reason: "ScrubFailed", Message: text, LastTransitionTime: metav1.NewTime(time.Unix(1, 0))}}
+	node.Status.Scrub = &rack.ScrubReport{LeaseUID: "u2", FinishedAt: metav1.NewTime(time.Unix(1, 0)), Remaining: []string{text}}
+	require.NoError(t, strategytest.Update(t, strategy, node, stored()))
+	assert.Empty(t, values.Check(node), "it can be stored")
 }
 
 func TestResetFields(t *testing.T) {
