@@ -256,21 +256,38 @@ func TestControllersAndNodes(t *testing.T) {
 	}
 }
 
+// newBudget returns the PodDisruptionBudget of the instance x.
+func newBudget(changes ...func(*policyv1.PodDisruptionBudget)) *policyv1.PodDisruptionBudget {
+	b := &policyv1.PodDisruptionBudget{
+		ObjectMeta: newPlaceholder("acme").ObjectMeta,
+		Spec: policyv1.PodDisruptionBudgetSpec{
+			MinAvailable: ptr.To(intstr.FromInt32(1)), Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"macrack.io/instance": "x"}},
+		},
+	}
+	for _, change := range changes {
+		change(b)
+	}
+	return b
+}
+
+// budgetRequest returns a request for a PodDisruptionBudget, which is and was so.
+func budgetRequest(user user.Info, operation admission.Operation, is, was *policyv1.PodDisruptionBudget) request {
+	r := request{
+		user: user, operation: operation, namespace: "acme",
+		resource: policyv1.SchemeGroupVersion.WithResource("poddisruptionbudgets"), kind: policyv1.SchemeGroupVersion.WithKind("PodDisruptionBudget"),
+	}
+	if is != nil {
+		r.is = is
+	}
+	if was != nil {
+		r.was = was
+	}
+	return r
+}
+
 func TestControllersAndDisruptionBudgets(t *testing.T) {
 	plugin := newPlugin(t)
-	budget := func(changes ...func(*policyv1.PodDisruptionBudget)) *policyv1.PodDisruptionBudget {
-		b := &policyv1.PodDisruptionBudget{
-			ObjectMeta: newPlaceholder("acme").ObjectMeta,
-			Spec: policyv1.PodDisruptionBudgetSpec{
-				MinAvailable: ptr.To(intstr.FromInt32(1)), Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"macrack.io/instance": "x"}},
-			},
-		}
-		for _, change := range changes {
-			change(b)
-		}
-		return b
-	}
-	foreign := budget(func(b *policyv1.PodDisruptionBudget) { b.OwnerReferences = nil })
+	budget, foreign := newBudget, newBudget(func(b *policyv1.PodDisruptionBudget) { b.OwnerReferences = nil })
 	const owned, alone = "but those that a MacOSInstance owns", "of the owner alone"
 	for name, tt := range map[string]struct {
 		operation admission.Operation
@@ -288,17 +305,7 @@ func TestControllersAndDisruptionBudgets(t *testing.T) {
 		"for a hundred":        {admission.Create, budget(func(b *policyv1.PodDisruptionBudget) { b.Spec.MinAvailable = ptr.To(intstr.FromInt32(100)) }), nil, alone},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := request{
-				user: controllers, operation: tt.operation, namespace: "acme",
-				resource: policyv1.SchemeGroupVersion.WithResource("poddisruptionbudgets"), kind: policyv1.SchemeGroupVersion.WithKind("PodDisruptionBudget"),
-			}
-			if tt.is != nil {
-				r.is = tt.is
-			}
-			if tt.was != nil {
-				r.was = tt.was
-			}
-			checkRefused(t, validate(t, plugin, r), tt.refused)
+			checkRefused(t, validate(t, plugin, budgetRequest(controllers, tt.operation, tt.is, tt.was)), tt.refused)
 		})
 	}
 }

@@ -4,7 +4,9 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/utils/ptr"
@@ -137,5 +139,42 @@ func TestDeletionsOfPlaceholders(t *testing.T) {
 	for _, who := range []user.Info{tenant, admin, scheduler, podGC, taints} {
 		checkRefused(t, validate(t, plugin, podRequest(who, admission.Delete, "", nil, newPod("acme", func(*corev1.PodSpec) {}))), "")
 		checkRefused(t, validate(t, plugin, podRequest(who, admission.Delete, "", nil, nil)), "")
+	}
+}
+
+// Nobody whose pod it is takes away what keeps a placeholder pod from being evicted.
+func TestBudgetsOfPlaceholders(t *testing.T) {
+	plugin := newPlugin(t)
+	disruption := &user.DefaultInfo{Name: "system:serviceaccount:kube-system:disruption-controller"}
+	weak := newBudget(func(b *policyv1.PodDisruptionBudget) { b.Spec.MinAvailable = ptr.To(intstr.FromInt32(0)) })
+	orphan := newBudget(func(b *policyv1.PodDisruptionBudget) { b.OwnerReferences = nil })
+	const stays = "stays while the instance does"
+	for name, tt := range map[string]struct {
+		user        user.Info
+		operation   admission.Operation
+		subresource string
+		is, was     *policyv1.PodDisruptionBudget
+		refused     string
+	}{
+		"deleted by the tenant":                    {tenant, admission.Delete, "", nil, newBudget(), stays},
+		"weakened by the tenant":                   {tenant, admission.Update, "", weak, newBudget(), stays},
+		"taken from its owner by the tenant":       {tenant, admission.Update, "", orphan, newBudget(), stays},
+		"another count by the tenant":              {tenant, admission.Update, "status", newBudget(), newBudget(), stays},
+		"deleted by a Mac":                         {agent, admission.Delete, "", nil, newBudget(), stays},
+		"deleted by the controllers":               {controllers, admission.Delete, "", nil, newBudget(), ""},
+		"deleted by the garbage collector":         {collector, admission.Delete, "", nil, newBudget(), ""},
+		"deleted with its namespace":               {namespaces, admission.Delete, "", nil, newBudget(), ""},
+		"deleted by an admin":                      {admin, admission.Delete, "", nil, newBudget(), ""},
+		"counted by the disruption controller":     {disruption, admission.Update, "status", newBudget(), newBudget(), ""},
+		"weakened by the disruption controller":    {disruption, admission.Update, "", weak, newBudget(), stays},
+		"the tenant's own, deleted":                {tenant, admission.Delete, "", nil, orphan, ""},
+		"the tenant's own, changed":                {tenant, admission.Update, "", orphan, orphan, ""},
+		"a collection, of which there are objects": {tenant, admission.Delete, "", nil, nil, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := budgetRequest(tt.user, tt.operation, tt.is, tt.was)
+			r.subresource = tt.subresource
+			checkRefused(t, validate(t, plugin, r), tt.refused)
+		})
 	}
 }

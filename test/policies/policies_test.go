@@ -45,7 +45,7 @@ func TestStaticManifests(t *testing.T) {
 		static, err := os.ReadFile(filepath.Join(folder, "static", name))
 		require.NoError(t, err, "run hack/update-policies.sh")
 		text := string(source)
-		for _, policy := range []string{"pods", "bindings", "nodes", "nodedeletions", "deviceclasses", "retired", "controllers.pods", "controllers.nodes", "controllers.poddisruptionbudgets", "placeholders", "placeholderdeletions", "quotas", "roles"} {
+		for _, policy := range []string{"pods", "bindings", "nodes", "nodedeletions", "deviceclasses", "retired", "controllers.pods", "controllers.nodes", "controllers.poddisruptionbudgets", "placeholders", "placeholderdeletions", "placeholderbudgets", "quotas", "roles"} {
 			text = strings.ReplaceAll(text, "ame: "+policy+".macrack.io\n", "ame: "+policy+".macrack.io.static.k8s.io\n")
 		}
 		_, have, _ := strings.Cut(string(static), "\n")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"runtime/debug"
 	"sync"
 	"time"
 
@@ -97,7 +98,7 @@ func (v *verifications) run(ctx context.Context, name string, spec *imagev1alpha
 	}
 	limited, cancel := context.WithTimeoutCause(ctx, verifyTimeout, fmt.Errorf("the registry took more than %s", verifyTimeout))
 	defer cancel()
-	err := v.verify(limited, spec)
+	err := v.recovered(limited, spec)
 	if ctx.Err() == nil && limited.Err() != nil {
 		err = context.Cause(limited)
 	}
@@ -112,6 +113,17 @@ func (v *verifications) run(ctx context.Context, name string, spec *imagev1alpha
 	current.next = v.next(current)
 	v.mu.Unlock()
 	v.enqueue(name)
+}
+
+// recovered returns the result of a verification. A panic of one is an error of that image: what a registry answers must not end the controllers.
+func (v *verifications) recovered(ctx context.Context, spec *imagev1alpha1.MacOSImageSpec) (err error) {
+	defer func() {
+		if reason := recover(); reason != nil {
+			klog.FromContext(ctx).Error(nil, "Verification of an image panicked", "reference", spec.Source.Reference, "panic", reason, "stack", string(debug.Stack()))
+			err = &verify.ReasonError{Reason: imagev1alpha1.ReasonMalformed, Err: fmt.Errorf("the verification failed: %v", reason)}
+		}
+	}()
+	return v.verify(ctx, spec)
 }
 
 // next returns when an image is verified again.

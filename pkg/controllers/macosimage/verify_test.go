@@ -131,3 +131,21 @@ func TestFewVerificationsRunAtOnce(t *testing.T) {
 	assert.Equal(t, maxVerifying, most)
 	assert.Equal(t, 3*maxVerifying, ended)
 }
+
+// A panic while an image is verified is a finding about that image, and does not end the controllers.
+func TestVerificationPanics(t *testing.T) {
+	enqueued := 0
+	v := newVerifications(testingclock.NewFakePassiveClock(time.Unix(0, 0)), func(context.Context, *imagev1alpha1.MacOSImageSpec) error {
+		var layout *format.Layout
+		_, err := layout.Complete([]byte("{}"))
+		return err
+	}, func(string) { enqueued++ })
+	v.start = func(verification func()) { verification() }
+	image := &imagev1alpha1.MacOSImage{}
+	found, due := v.of(t.Context(), image)
+	assert.Equal(t, imagev1alpha1.ReasonMalformed, found.reason)
+	assert.Contains(t, found.message, "the verification failed: runtime error")
+	assert.Zero(t, due)
+	assert.Equal(t, 1, enqueued)
+	assert.Empty(t, v.slots, "others are verified")
+}

@@ -3,6 +3,7 @@ package macosinstance
 import (
 	"context"
 	"encoding/json"
+	"errors"
 
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
@@ -20,9 +21,10 @@ import (
 // keep restores the metadata of the placeholder pod that names its instance, and keeps the pod from
 // being evicted unless its Mac is in maintenance. A pod that has lost its label is not in the cache.
 func (r *reconciler) keep(ctx context.Context, instance *instancev1alpha1.MacOSInstance, pod *corev1.Pod) error {
-	if err := r.keepBudget(ctx, instance); err != nil {
-		return err
-	}
+	return errors.Join(r.keepMeta(ctx, instance, pod), r.keepBudget(ctx, instance))
+}
+
+func (r *reconciler) keepMeta(ctx context.Context, instance *instancev1alpha1.MacOSInstance, pod *corev1.Pod) error {
 	if instance.DeletionTimestamp != nil {
 		return nil // whether to orphan the pod is up to the garbage collector
 	}

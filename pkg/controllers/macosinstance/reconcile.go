@@ -113,10 +113,7 @@ func (r *reconciler) advance(ctx context.Context, instance *instancev1alpha1.Mac
 	case pod == nil:
 		return time.Time{}, r.podIsGone(ctx, instance)
 	default:
-		if err := r.keep(ctx, instance, pod); err != nil {
-			return time.Time{}, err
-		}
-		return time.Time{}, r.showScheduling(ctx, instance, pod)
+		return time.Time{}, errors.Join(r.keep(ctx, instance, pod), r.showScheduling(ctx, instance, pod))
 	}
 }
 

@@ -228,12 +228,17 @@ func TestReconcile(t *testing.T) {
 			calls: []string{"protect vm-1"},
 		},
 		{
+			name: "the protection is refused, by a quota for example: the metadata of the pod is restored all the same", instance: anInstance(withPod(ReasonScheduled, ""), withMachine, running), unprotected: true,
+			pod: metaChanged(func(m *metav1.ObjectMeta) { m.Labels = nil }), fail: map[string]error{"protect": forbidden},
+			calls: []string{"patch vm-1-vm", "protect vm-1"}, err: forbidden,
+		},
+		{
 			name: "the protection was weakened", instance: anInstance(withPod(ReasonScheduled, ""), withMachine, running), pod: aPod("mac-1"), budget: weak,
 			calls: []string{"unprotect vm-1"},
 		},
 		{
 			name: "the Mac is in maintenance", instance: anInstance(withPod(ReasonScheduled, ""), withMachine, running, told(maintained)), pod: aPod("mac-1"), mac: maintained,
-			calls: []string{"unprotect vm-1", "patch vm-1-vm"},
+			calls: []string{"patch vm-1-vm", "unprotect vm-1"},
 		},
 		{
 			name: "the Mac is in maintenance already", instance: anInstance(withPod(ReasonScheduled, ""), withMachine, running, told(maintained)), unprotected: true, mac: maintained,
@@ -241,7 +246,7 @@ func TestReconcile(t *testing.T) {
 		},
 		{
 			name: "the Mac is no longer in maintenance", instance: anInstance(withPod(ReasonScheduled, ""), withMachine, running), unprotected: true,
-			pod: metaChanged(func(m *metav1.ObjectMeta) { m.Annotations["macrack.io/maintenance"] = "true" }), calls: []string{"protect vm-1", "patch vm-1-vm"},
+			pod: metaChanged(func(m *metav1.ObjectMeta) { m.Annotations["macrack.io/maintenance"] = "true" }), calls: []string{"patch vm-1-vm", "protect vm-1"},
 		},
 		{
 			name: "an instance that has ended is not protected", instance: anInstance(withPod(ReasonScheduled, ""), inPhase(instancev1alpha1.MacOSInstanceStopped)), budget: disruptionBudget(anInstance(named)),
