@@ -12,6 +12,9 @@ import (
 	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/client-go/kubernetes"
+	corev1listers "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
 
 	"macrack.io/macrack/pkg/apiclient"
 	"macrack.io/macrack/pkg/apis/rack/v1alpha1"
@@ -21,10 +24,10 @@ import (
 
 // lives returns what tells namespaces of the same name apart, or nil for a server without a cluster.
 func (c *Config) lives() (*tenancy.Lives, error) {
-	namespaces := c.Namespaces
+	namespaces, live := c.Namespaces, tenancy.Namespaces(nil)
 	if namespaces == nil {
 		var err error
-		if namespaces, err = c.namespaces(); err != nil || namespaces == nil {
+		if namespaces, live, err = c.namespaces(); err != nil || namespaces == nil {
 			return nil, err
 		}
 	}
@@ -40,6 +43,7 @@ func (c *Config) lives() (*tenancy.Lives, error) {
 	}
 	return &tenancy.Lives{
 		Namespaces: namespaces,
+		Live:       live,
 		SeesAll: func(ctx context.Context) (bool, error) {
 			user, ok := genericapirequest.UserFrom(ctx)
 			if !ok {
@@ -58,21 +62,24 @@ func (c *Config) lives() (*tenancy.Lives, error) {
 	}, nil
 }
 
-// namespaces returns what finds the namespaces of the cluster, or nil for a server without a cluster.
-func (c *Config) namespaces() (tenancy.Namespaces, error) {
+// Requests to the kube-apiserver for namespaces per second, for all users.
+const (
+	namespacesQPS   = 50
+	namespacesBurst = 100
+)
+
+// namespaces returns what finds the namespaces of the cluster, in a cache and without one, or nil for a server without a cluster.
+func (c *Config) namespaces() (namespaces, live tenancy.Namespaces, err error) {
 	if c.Generic.SharedInformerFactory == nil || c.Generic.ClientConfig == nil {
-		return nil, nil
+		return nil, nil, nil
 	}
-	client, err := kubernetes.NewForConfig(apiclient.Protobuf(c.Generic.ClientConfig))
+	config := rest.CopyConfig(apiclient.Protobuf(c.Generic.ClientConfig))
+	config.QPS, config.Burst, config.RateLimiter = namespacesQPS, namespacesBurst, nil
+	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
-		return nil, fmt.Errorf("cannot make a client of the cluster: %w", err)
+		return nil, nil, fmt.Errorf("cannot make a client of the cluster: %w", err)
 	}
-	cached := c.Generic.SharedInformerFactory.Core().V1().Namespaces().Lister()
-	// A namespace that is missing or terminating in the cache may have been created again.
-	return func(ctx context.Context, name string) (types.UID, error) {
-		if namespace, err := cached.Get(name); err == nil && namespace.DeletionTimestamp == nil {
-			return namespace.UID, nil
-		}
+	live = func(ctx context.Context, name string) (types.UID, error) {
 		namespace, err := client.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
 			return "", nil
@@ -81,7 +88,19 @@ func (c *Config) namespaces() (tenancy.Namespaces, error) {
 			return "", err
 		}
 		return namespace.UID, nil
-	}, nil
+	}
+	cached := c.Generic.SharedInformerFactory.Core().V1().Namespaces().Lister()
+	return cachedNamespaces(cached, tenancy.Remember(clock.RealClock{}, live)), live, nil
+}
+
+// cachedNamespaces returns what finds namespaces in a cache. A namespace that is missing or terminating there may have been created again: live tells.
+func cachedNamespaces(cached corev1listers.NamespaceLister, live tenancy.Namespaces) tenancy.Namespaces {
+	return func(ctx context.Context, name string) (types.UID, error) {
+		if namespace, err := cached.Get(name); err == nil && namespace.DeletionTimestamp == nil {
+			return namespace.UID, nil
+		}
+		return live(ctx, name)
+	}
 }
 
 // limitRecords has users read the records that are visible to them.

@@ -22,6 +22,11 @@ func (s *Store) Get(ctx context.Context, name string, options *metav1.GetOptions
 	if err != nil {
 		return nil, err
 	}
+	return s.get(ctx, name, options, selector)
+}
+
+// get returns an object that a selector selects; nil selects all objects.
+func (s *Store) get(ctx context.Context, name string, options *metav1.GetOptions, selector fields.Selector) (runtime.Object, error) {
 	obj, err := s.Store.Get(ctx, name, options)
 	if err != nil || selector == nil {
 		return obj, err
@@ -87,10 +92,11 @@ func (s *Store) filtered(ctx context.Context, options *metainternalversion.ListO
 // find returns an error unless an object that is to be written exists for the user, or may be created. An object keeps its identity, so it
 // cannot come to exist for another user before the write.
 func (s *Store) find(ctx context.Context, name string, mayCreate bool) error {
-	if s.Filter == nil {
-		return nil
+	selector, err := s.selector(ctx)
+	if err != nil || selector == nil {
+		return err
 	}
-	_, err := s.Get(ctx, name, &metav1.GetOptions{})
+	_, err = s.get(ctx, name, &metav1.GetOptions{}, selector)
 	if !mayCreate || !apierrors.IsNotFound(err) {
 		return err
 	}

@@ -11,6 +11,7 @@ import (
 	"math"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -48,12 +49,47 @@ type Namespaces func(ctx context.Context, name string) (types.UID, error)
 type Lives struct {
 	// Namespaces returns the namespaces that there are now.
 	Namespaces Namespaces
+	// Live returns the same without a cache, which may lag behind; nil if Namespaces has none.
+	Live Namespaces
 	// Key reads an index key, and the revision of its last write, which is 0 if there is none.
 	Key func(ctx context.Context, kind, id string) (value []byte, revision int64, err error)
 	// SeesAll says whether the user of a request may read the records of all namespaces.
 	SeesAll func(ctx context.Context) (bool, error)
 	// Everywhere reports whether the user of a request may do in all namespaces what the request asks for.
 	Everywhere func(ctx context.Context) (bool, error)
+
+	once sync.Once
+	// recentLive and recentKeys return what Live and Key have answered within the last second.
+	recentLive, recentKeys Namespaces
+}
+
+// confirm returns the UID of a namespace of which a cache has one UID and the life key another, so that the cache may lag behind the replica that wrote the
+// key. It asks live if the two differ.
+func confirm(ctx context.Context, live Namespaces, name string, cached, key types.UID) (types.UID, error) {
+	if live == nil || cached == key {
+		return cached, nil
+	}
+	return live(ctx, name)
+}
+
+// confirmed returns uid, the UID of a namespace by the cache, or the UID by the API server if the life key of the namespace, as of a second ago, is another's.
+func (l *Lives) confirmed(ctx context.Context, name string, uid types.UID) (types.UID, error) {
+	if l.Live == nil {
+		return uid, nil
+	}
+	l.once.Do(func() {
+		l.recentLive = Remember(clock.RealClock{}, l.Live)
+		l.recentKeys = Remember(clock.RealClock{}, func(ctx context.Context, name string) (types.UID, error) {
+			value, _, err := l.Key(ctx, Kind, name)
+			key, _ := decode(value)
+			return key, err
+		})
+	})
+	key, err := l.recentKeys(ctx, name)
+	if err != nil || key == "" {
+		return uid, err
+	}
+	return confirm(ctx, l.recentLive, name, uid, key)
 }
 
 // Leases returns planner, the planner of leases, which makes the first lease in the life of a namespace begin that life, and notes in each lease
@@ -71,6 +107,14 @@ func (l *Lives) Leases(clock clock.PassiveClock, planner txn.Planner) txn.Planne
 		if err != nil {
 			return err
 		}
+		value, exists, err := tx.GetKey(ctx, Kind, lease.Namespace)
+		if err != nil {
+			return err
+		}
+		was, _ := decode(value)
+		if uid, err = confirm(ctx, l.Live, lease.Namespace, uid, was); err != nil {
+			return err
+		}
 		if uid == "" {
 			return apierrors.NewNotFound(namespaces, lease.Namespace)
 		}
@@ -78,11 +122,7 @@ func (l *Lives) Leases(clock clock.PassiveClock, planner txn.Planner) txn.Planne
 		if err := planner(ctx, tx, old, new); err != nil {
 			return err
 		}
-		value, exists, err := tx.GetKey(ctx, Kind, lease.Namespace)
-		if err != nil {
-			return err
-		}
-		if was, _ := decode(value); exists && was == uid {
+		if exists && was == uid {
 			return nil
 		}
 		return tx.PutKey(Kind, lease.Namespace, encode(uid, clock.Now()))
@@ -110,6 +150,9 @@ func (l *Lives) Instances(planner txn.Planner) txn.Planner {
 		if err != nil {
 			return err
 		}
+		if uid, err = confirm(ctx, l.Live, is.Namespace, uid, lease.Status.NamespaceUID); err != nil {
+			return err
+		}
 		if uid == "" || uid != lease.Status.NamespaceUID {
 			cause := fmt.Errorf("%s: lease %q is from an earlier namespace %q, which belonged to another tenant, and ends by itself; create a lease of your own", rules.OneTenantPerChassis, lease.Name, is.Namespace)
 			return rejection.Forbidden(instance.Resource("macosinstances"), is.Name, cause, ledger.NewInstanceRejected(is, lease, rack.LayerRegistry, "LeaseOfEarlierNamespace", cause.Error()))
@@ -132,6 +175,9 @@ func (l *Lives) Own(ctx context.Context) (fields.Selector, error) {
 	}
 	uid, err := l.Namespaces(ctx, namespace)
 	if err != nil {
+		return nil, err
+	}
+	if uid, err = l.confirmed(ctx, namespace, uid); err != nil {
 		return nil, err
 	}
 	if uid == "" {
