@@ -5,16 +5,20 @@ import (
 	"fmt"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
 	instancev1alpha1 "macrack.io/macrack/pkg/apis/instance/v1alpha1"
+	"macrack.io/macrack/pkg/apis/rack"
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
+	"macrack.io/macrack/pkg/apiserver"
 	"macrack.io/macrack/pkg/generated/clientset/versioned"
 )
 
@@ -232,4 +236,55 @@ func TestEndOfUnknownInstances(t *testing.T) {
 	decided := f.node("mac-1").Status.Quarantine
 	assert.Equal(t, []string{"uid-1"}, decided.EndInstances)
 	assert.Equal(t, quarantine.Reason, decided.Reason)
+}
+
+// A virtual machine that an older API server has counted twice does not keep its Mac from being released.
+func TestVMCountedTwice(t *testing.T) {
+	for name, again := range map[string]func(f *fleet, count func()){
+		"before it stops": func(f *fleet, count func()) {
+			count()
+			f.stopped("mac-1", "acme", "one")
+			assert.Zero(t, f.node("mac-1").Status.RunningVMs, "no slot is taken")
+		},
+		"and its lease is to be released": func(f *fleet, count func()) {
+			f.stopped("mac-1", "acme", "one")
+			count()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFleet(t, 1)
+			f.mac("mac-1", "C07AAAAA0001")
+			f.lease("acme", "build", "mac-1")
+			require.NoError(t, f.create(t.Context(), newInstance("acme", "one", "build")))
+			f.start("mac-1", "acme", "one", 1)
+			again(f, func() { f.count("mac-1", 1) })
+			require.NoError(t, f.acme.RackV1alpha1().MacNodeLeases("acme").Delete(t.Context(), "build", metav1.DeleteOptions{}))
+			f.setTime(noon.Add(25 * time.Hour))
+			lease := f.getLease("acme", "build")
+			lease.Status.Phase = rackv1alpha1.MacNodeLeaseReleasing
+			_, err := f.controllers.RackV1alpha1().MacNodeLeases("acme").UpdateStatus(t.Context(), lease, metav1.UpdateOptions{})
+			require.NoError(t, err)
+			f.scrub("mac-1")
+			assert.Zero(t, f.node("mac-1").Status.RunningVMs)
+			assert.NoError(t, f.release("acme", "build", "macrack.io/unleased:NoSchedule"))
+		})
+	}
+}
+
+// count changes the number of virtual machines of a Mac in etcd.
+func (f *fleet) count(name string, by int32) {
+	f.t.Helper()
+	key := "/registry/rack.macrack.io/macnodes/" + name
+	resp, err := f.etcd.Client.Get(f.t.Context(), key)
+	require.NoError(f.t, err)
+	require.Len(f.t, resp.Kvs, 1)
+	codec := apiserver.Codecs.LegacyCodec(rackv1alpha1.SchemeGroupVersion)
+	obj, _, err := codec.Decode(resp.Kvs[0].Value, nil, nil)
+	require.NoError(f.t, err)
+	obj.(*rack.MacNode).Status.RunningVMs += by
+	info, _ := runtime.SerializerInfoForMediaType(apiserver.Codecs.SupportedMediaTypes(), runtime.ContentTypeProtobuf)
+	data, err := runtime.Encode(apiserver.Codecs.EncoderForVersion(info.Serializer, rackv1alpha1.SchemeGroupVersion), obj)
+	require.NoError(f.t, err)
+	_, err = f.etcd.Client.Put(f.t.Context(), key, string(data))
+	require.NoError(f.t, err)
 }

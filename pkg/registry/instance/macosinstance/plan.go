@@ -316,6 +316,11 @@ func (p *planner) count(ctx context.Context, tx *txn.Tx, is *instance.MacOSInsta
 		}
 	}
 	node.Status.RunningVMs += by
+	if by < 0 {
+		// A virtual machine runs only in a slot, and this one has left its own. An older API server may have counted one twice.
+		others := slices.DeleteFunc(slices.Clone(lease.Status.Instances), func(slot rack.LeaseSlot) bool { return slot.UID == is.UID })
+		node.Status.RunningVMs = min(node.Status.RunningVMs, int32(len(others)))
+	}
 	if err := rules.CheckRunning(node.Name, node.Status.RunningVMs); err != nil {
 		return p.reject(is, lease, "ThirdVM", err)
 	}

@@ -114,12 +114,36 @@ func (p *planner) update(ctx context.Context, tx *txn.Tx, was, is *rack.MacNode)
 	if is.Status.Scrub != nil && was.Status.ReleasingSince == nil && !equality.Semantic.DeepEqual(was.Status.Scrub, is.Status.Scrub) {
 		return apierrors.NewConflict(Resource, was.Name, errors.New("a Mac is scrubbed once its lease has ended, which status.releasingSince says"))
 	}
+	if err := p.recount(ctx, tx, is); err != nil {
+		return err
+	}
 	record := p.quarantine(ctx, was, is)
 	DerivePhase(is)
 	if record == nil {
 		return nil
 	}
 	return ledger.Append(ctx, tx, p.clock, record)
+}
+
+// recount mends the number of virtual machines of a Mac that is scrubbed of its lease: none runs if no slot of the lease is taken, because a virtual machine
+// counts in the transaction that needs its slot. An older API server may have counted one twice, and the Mac could never be released.
+func (p *planner) recount(ctx context.Context, tx *txn.Tx, is *rack.MacNode) error {
+	ref, scrub := is.Status.LeaseRef, is.Status.Scrub
+	if is.Status.RunningVMs == 0 || is.Status.ReleasingSince == nil || ref == nil || scrub == nil || scrub.LeaseUID != ref.UID || len(scrub.Remaining) > 0 ||
+		!meta.IsStatusConditionTrue(is.Status.Conditions, rack.MacNodeScrubbed) {
+		return nil
+	}
+	lease := &rack.MacNodeLease{}
+	if err := tx.Get(ctx, rack.Resource("macnodeleases"), ref.Namespace, ref.Name, lease); err != nil {
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		return err
+	}
+	if lease.UID == ref.UID && len(lease.Status.Instances) == 0 {
+		is.Status.RunningVMs = 0
+	}
+	return nil
 }
 
 // quarantine begins or ends a quarantine, and returns the record of it.
