@@ -10,12 +10,12 @@ import (
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
 )
 
-// setCondition gives a lease a condition, as of now, and says whether that is news. The lease itself, which may be the cache's, stays.
-func setCondition(ctx context.Context, lease *rackv1alpha1.MacNodeLease, c metav1.Condition, now time.Time, update func(ctx context.Context, before, after *rackv1alpha1.MacNodeLease) error) (news bool, err error) {
+// setCondition gives a lease a condition, as of now, if that is news. The lease itself, which may be the cache's, stays.
+func setCondition(ctx context.Context, lease *rackv1alpha1.MacNodeLease, c metav1.Condition, now time.Time, update func(ctx context.Context, before, after *rackv1alpha1.MacNodeLease) error) error {
 	c.ObservedGeneration, c.LastTransitionTime = lease.Generation, metav1.NewTime(now)
 	after := lease.DeepCopy()
 	if !meta.SetStatusCondition(&after.Status.Conditions, c) {
-		return false, nil
+		return nil
 	}
-	return true, update(ctx, lease, after)
+	return update(ctx, lease, after)
 }

@@ -123,8 +123,7 @@ func (l *lifecycle) tellOfMac(ctx context.Context, lease *rackv1alpha1.MacNodeLe
 	if err != nil {
 		return ignoreNotFound(err)
 	}
-	_, err = setCondition(ctx, lease, facts.MacReady(mac), l.now(), l.updateState)
-	return ignoreNotFound(err)
+	return ignoreNotFound(setCondition(ctx, lease, facts.MacReady(mac), l.now(), l.updateState))
 }
 
 // bound deletes a lease that expires.
@@ -247,7 +246,7 @@ func waitsFor(lease *rackv1alpha1.MacNodeLease, mac *rackv1alpha1.MacNode, taint
 
 // explain has the lease say what its release waits for.
 func (l *lifecycle) explain(ctx context.Context, lease *rackv1alpha1.MacNodeLease, reason, message string) error {
-	_, err := setCondition(ctx, lease, metav1.Condition{
+	err := setCondition(ctx, lease, metav1.Condition{
 		Type: rackv1alpha1.MacNodeLeaseConditionReleased, Status: metav1.ConditionFalse, Reason: reason, Message: message,
 	}, l.now(), l.updateState)
 	return ignoreNotFound(err)

@@ -59,7 +59,7 @@ func (w *waiter) reconcile(ctx context.Context, key string) (time.Time, error) {
 	if err != nil || why.reason == "" {
 		return time.Time{}, err
 	}
-	_, err = setCondition(ctx, lease, metav1.Condition{
+	err = setCondition(ctx, lease, metav1.Condition{
 		Type: rackv1alpha1.MacNodeLeaseConditionBound, Status: metav1.ConditionFalse, Reason: why.reason, Message: why.message,
 	}, w.now(), w.updateState)
 	return why.due, err

@@ -90,30 +90,29 @@ func (r *reconciler) reconcile(ctx context.Context, key string) (time.Time, erro
 	if !rules.InstanceEnded(instance.Status.Phase) {
 		toldErr = r.tellOfMac(ctx, instance)
 	}
-	due, err := r.advance(ctx, instance)
-	return due, errors.Join(toldErr, err)
+	return time.Time{}, errors.Join(toldErr, r.advance(ctx, instance))
 }
 
 // advance takes an instance to the next step of its life.
-func (r *reconciler) advance(ctx context.Context, instance *instancev1alpha1.MacOSInstance) (time.Time, error) {
+func (r *reconciler) advance(ctx context.Context, instance *instancev1alpha1.MacOSInstance) error {
 	pod, err := r.findPod(instance)
 	if err != nil {
-		return time.Time{}, err
+		return err
 	}
 	switch {
 	case rules.InstanceEnded(instance.Status.Phase):
-		return time.Time{}, r.cleanUp(ctx, instance, pod)
+		return r.cleanUp(ctx, instance, pod)
 	case instance.Status.MachineID != "":
 		// There is, or was, a virtual machine: only the agent knows what becomes of it.
-		return time.Time{}, r.keep(ctx, instance, pod)
+		return r.keep(ctx, instance, pod)
 	case isToStop(instance):
-		return time.Time{}, r.stop(ctx, instance, pod)
+		return r.stop(ctx, instance, pod)
 	case instance.Status.PodName == "" || podIsToBeCreated(instance, pod):
-		return time.Time{}, r.start(ctx, instance)
+		return r.start(ctx, instance)
 	case pod == nil:
-		return time.Time{}, r.podIsGone(ctx, instance)
+		return r.podIsGone(ctx, instance)
 	default:
-		return time.Time{}, errors.Join(r.keep(ctx, instance, pod), r.showScheduling(ctx, instance, pod))
+		return errors.Join(r.keep(ctx, instance, pod), r.showScheduling(ctx, instance, pod))
 	}
 }
 
