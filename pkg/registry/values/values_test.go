@@ -1,6 +1,7 @@
 package values
 
 import (
+	"fmt"
 	"math"
 	"testing"
 	"time"
@@ -122,5 +123,20 @@ func BenchmarkCheck(b *testing.B) {
 		if len(Check(record)) > 0 {
 			b.Fatal("it is sound")
 		}
+	}
+}
+
+func BenchmarkBound(b *testing.B) {
+	for _, n := range []int{2_000, 20_000, 200_000} {
+		entries := make([]metav1.ManagedFieldsEntry, n)
+		for i := range entries {
+			time := at(int64(i * 7919 % n))
+			entries[i] = metav1.ManagedFieldsEntry{Manager: fmt.Sprint(i), Operation: metav1.ManagedFieldsOperationApply, Time: &time, FieldsV1: metav1.NewFieldsV1("{}")}
+		}
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			for b.Loop() {
+				bound(entries)
+			}
+		})
 	}
 }
