@@ -25,7 +25,7 @@ const maxRequest = 1536 << 10
 // full returns metadata at its limits: many short entries, which protobuf doubles, and long ones.
 func full(namespace, name string) metav1.ObjectMeta {
 	meta := metav1.ObjectMeta{Namespace: namespace, Name: name, GenerateName: strings.Repeat("g", 63), Labels: map[string]string{}, Annotations: map[string]string{}}
-	const overhead, short = 12, 600 // bytes of an entry as stored, and entries
+	const overhead, short = 12, 200 // bytes of an entry as stored, and entries
 	room := 64 << 10
 	for i := 0; room > 3+63+overhead; i++ {
 		key, value := strconv.FormatInt(int64(36*36+i), 36), ""

@@ -48,8 +48,8 @@ func TestStrategy(t *testing.T) {
 		Type:       rack.InstanceRejected,
 		Chassis:    rack.AuditChassis{NodeName: "mac-a1"},
 		Tenant:     "acme",
-		Instance:   &rack.AuditReference{Namespace: "acme", Name: "Not_a.name\uFFFD", UID: types.UID(strings.Repeat("u", 253))},
-		Details:    rack.AuditDetails{Layer: rack.LayerAgent, Reason: "ThirdVM", Message: strings.Repeat("ü", 1<<11)},
+		Instance:   &rack.AuditReference{Namespace: "acme", Name: "Not_a.name\uFFFD", UID: types.UID(strings.Repeat("u", 250) + "...")},
+		Details:    rack.AuditDetails{Layer: rack.LayerAgent, Reason: "ThirdVM", Message: strings.Repeat("ü", 1<<11-2) + "..."},
 	}, record)
 	assert.Empty(t, strategy.Validate(t.Context(), record), "whatever was refused, its refusal is on record")
 
