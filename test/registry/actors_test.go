@@ -2,6 +2,7 @@ package registry
 
 import (
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -57,7 +58,7 @@ func TestRequestIDs(t *testing.T) {
 		"an ID":          {"c0ffee00-0000-0000-0000-000000000000", "c0ffee00-0000-0000-0000-000000000000"},
 		"none":           {"", ""},
 		"no ASCII":       {"a\u202eb\u200bü\x1b[2J", `a\u202eb\u200b\u00fc\x1b[2J`},
-		"a long one":     {strings.Repeat("x", 4096), strings.Repeat("x", 64)},
+		"a long one":     {strings.Repeat("x", 4096), strings.Repeat("x", 61) + "..."},
 		"another's name": {"system:admin", "system:admin"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -133,7 +134,14 @@ func TestSerialNumbersTellNothing(t *testing.T) {
 		_, err := f.globex.RackV1alpha1().MacNodeLeases(namespace).Create(t.Context(), lease, metav1.CreateOptions{DryRun: dryRun})
 		return err
 	}
-	recorded := func() int { return len(f.records("macrack-system")) }
+	recorded := func() (n int) { // without the counts of folded rejections, which come when their minute has passed
+		for _, record := range f.records("macrack-system") {
+			if record.Details.Count == 0 {
+				n++
+			}
+		}
+		return n
+	}
 	for name, tt := range map[string]struct{ class, serial string }{
 		"another tenant's Mac":                     {"base", "C07AAAAA0001"},
 		"another tenant's Mac, of the wrong class": {"other", "C07AAAAA0001"},
@@ -152,7 +160,7 @@ func TestSerialNumbersTellNothing(t *testing.T) {
 			if strings.HasPrefix(name, "another") {
 				assert.Greater(t, recorded(), before, "the dry run is on record")
 				records := f.records("macrack-system")
-				assert.Contains(t, records[len(records)-1].Details.Message, "(a dry run)")
+				assert.True(t, slices.ContainsFunc(records[before:], func(r rackv1alpha1.AuditRecord) bool { return strings.Contains(r.Details.Message, "(a dry run)") }))
 			} else {
 				assert.Equal(t, before, recorded())
 			}
