@@ -34,7 +34,7 @@ type slot struct {
 // just being started has the descriptors of its parent until it runs its program,
 // and so a lock that its parent has given up meanwhile.
 const (
-	lockPatience = 200 * time.Millisecond
+	lockPatience = 2 * time.Second
 	lockPause    = 10 * time.Millisecond
 )
 
