@@ -37,7 +37,7 @@ darwin: ## check the code for macOS: types of all that runs there, tests include
 	GOOS=darwin GOARCH=arm64 CGO_ENABLED=0 go build -o /dev/null ./cmd/guest-agent
 
 .PHONY: lint
-lint: .dev/bin/golangci-lint ## run the linters
+lint: prose .dev/bin/golangci-lint ## run the linters
 	.dev/bin/golangci-lint run ./...
 
 .dev/bin/golangci-lint: hack/tools/go.mod hack/tools/go.sum

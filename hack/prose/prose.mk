@@ -1,0 +1,16 @@
+# The guard of prose: Vale with the rules in hack/prose/styles reads documents, comments and messages.
+
+.PHONY: prose
+
+PROSE_GO = $(shell git ls-files '*.go' | grep -vE '^pkg/generated/|zz_generated|generated\.pb\.go')
+
+prose: .dev/bin/vale ## check the language of documents, comments and messages
+	@rm -rf .dev/prose && go run ./hack/prose .dev/prose $(filter-out %_test.go test/%,$(PROSE_GO))
+	.dev/bin/vale --config hack/prose/vale.ini --output line README.md CONTRIBUTING.md docs artifacts
+	.dev/bin/vale --config hack/prose/vale.ini --output line $(PROSE_GO)
+	.dev/bin/vale --config hack/prose/vale.ini --output line .dev/prose
+
+.dev/bin/vale: hack/tools/vale/go.mod hack/tools/vale/go.sum
+	@echo "building vale (two minutes, once)"
+	cd hack/tools/vale && go build -o $(CURDIR)/$@ github.com/errata-ai/vale/v3/cmd/vale
+	@touch $@
