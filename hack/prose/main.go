@@ -1,5 +1,6 @@
-// Command prose copies the messages of Go sources, one to a line and each at the line that it has in the source, to text
-// files in a folder, where Vale reads them. A message is a string of three words or more.
+// Command prose prepares Go sources for Vale, which reads comments but no strings. It copies each
+// message, a string of three words or more, to a text file in a folder, at the line of the source.
+// It fails if a comment is too wide.
 //
 //	go run ./hack/prose FOLDER FILE.go...
 package main
@@ -24,11 +25,23 @@ func main() {
 		fmt.Fprintln(os.Stderr, "usage: prose FOLDER FILE.go...")
 		os.Exit(2)
 	}
+	wide := 0
 	for _, source := range os.Args[2:] {
-		if err := extract(os.Args[1], source); err != nil {
+		found, err := tooWide(source)
+		if err == nil {
+			err = extract(os.Args[1], source)
+		}
+		if err != nil {
 			fmt.Fprintln(os.Stderr, "prose:", err)
 			os.Exit(1)
 		}
+		for _, line := range found {
+			fmt.Println(line)
+		}
+		wide += len(found)
+	}
+	if wide > 0 {
+		os.Exit(1)
 	}
 }
 
