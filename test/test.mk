@@ -1,4 +1,4 @@
-# Tests. What is heavy runs a real control plane, one at a time.
+# Tests. Heavy tests run a real control plane, one at a time.
 
 .PHONY: test testbed integration
 

@@ -1,6 +1,6 @@
-// Package controllers runs the controllers of MacRack: they bind leases to Macs, hold and release them, keep the
-// taints of Nodes in step, make placeholder pods, and tell which Macs are heard of. They decide nothing that the
-// registry does not check, and keep nothing that cannot be read again: any of them may be killed at any time.
+// Package controllers runs the controllers of MacRack: they bind leases to Macs, hold and release them, keep the taints
+// of Nodes in step, create placeholder pods, and report which Macs are online. The registry checks each of their
+// decisions, and they keep no state that cannot be read again, so they may be killed at any time.
 package controllers
 
 import (
@@ -32,25 +32,24 @@ import (
 	macrackscheme "macrack.io/macrack/pkg/generated/clientset/versioned/scheme"
 )
 
-// Name is the name of the component, in Events and elsewhere.
+// Name is the name of the component, for example in Events.
 const Name = "macrack-controllers"
 
-// defaultWorkers is how many objects of one kind are reconciled at a time.
+// defaultWorkers is the number of objects of one kind that are reconciled at a time.
 const defaultWorkers = 5
 
-// Config is what the controllers need.
+// Config is the configuration of the controllers.
 type Config struct {
-	// MacRack and Core are clients of the macrack.io API and of the cluster's own.
+	// MacRack and Core are clients of the macrack.io API and of the Kubernetes API.
 	MacRack versioned.Interface
 	Core    kubernetes.Interface
-	// Events is where Events are written to; Core by default. A client of its own keeps a flood of Events from
-	// holding up the rest.
+	// Events writes Events; Core by default. With a separate client, a flood of Events does not delay other requests.
 	Events corev1client.EventsGetter
-	// Recorder takes Events; by default they are written to Events.
+	// Recorder records Events; by default it writes them to Events.
 	Recorder record.EventRecorder
-	// Clock is the time; the real one by default. All floors and timers follow it. Waiting after an error does not.
+	// Clock is the time; the real one by default. All floors and timers follow it; the backoff after an error does not.
 	Clock clock.WithDelayedExecution
-	// Workers is how many objects of one kind are reconciled at a time; 5 by default.
+	// Workers is the number of objects of one kind that are reconciled at a time; 5 by default.
 	Workers int
 }
 
@@ -68,7 +67,7 @@ type Manager struct {
 // New returns a manager that is not running. It fails if a client is missing.
 func New(config Config) (*Manager, error) {
 	if config.MacRack == nil || config.Core == nil {
-		return nil, errors.New("the controllers need a client of the macrack.io API and one of the cluster's own")
+		return nil, errors.New("a client of the macrack.io API and a client of the Kubernetes API are required")
 	}
 	m := &Manager{workers: config.Workers, events: config.Events}
 	if config.Clock == nil {
@@ -113,11 +112,11 @@ func eventScheme() *runtime.Scheme {
 	return s
 }
 
-// Run runs the controllers until ctx is done, and returns when all of them have finished what they were at. It
-// fails if ctx ends before the state of the cluster could be read. A manager runs once.
+// Run runs the controllers until ctx is done, and returns when all of them have finished their current objects. It fails
+// if ctx ends before the caches have synced. A manager runs once.
 func (m *Manager) Run(ctx context.Context) error {
 	if m.started.Swap(true) {
-		return errors.New("the controllers have run already: make new ones")
+		return errors.New("the manager has already run; create a new one")
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -126,10 +125,10 @@ func (m *Manager) Run(ctx context.Context) error {
 		defer m.broadcaster.Shutdown()
 	}
 	logger := klog.FromContext(ctx)
-	logger.Info("Starting the controllers", "controllers", len(m.controllers))
-	defer logger.Info("The controllers have stopped")
+	logger.Info("Starting controllers", "controllers", len(m.controllers))
+	defer logger.Info("Controllers stopped")
 
-	// Informers stop last: what is being finished may still look something up.
+	// Informers stop last: a reconciliation that is ending may still read from them.
 	defer m.env.Wait()
 	defer cancel()
 	if err := m.env.Start(ctx); err != nil {
@@ -137,7 +136,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	}
 	m.synced.Store(true)
 	defer m.synced.Store(false)
-	logger.Info("The controllers have read what there is")
+	logger.Info("Caches synced")
 
 	var wg sync.WaitGroup
 	for _, c := range m.controllers {
@@ -147,5 +146,5 @@ func (m *Manager) Run(ctx context.Context) error {
 	return nil
 }
 
-// Synced says whether the controllers run and have read what there is.
+// Synced reports whether the controllers run and their caches have synced.
 func (m *Manager) Synced() bool { return m.synced.Load() }

@@ -39,7 +39,7 @@ import (
 
 var noon = time.Date(2026, 8, 1, 12, 0, 0, 0, time.UTC)
 
-// rack is a fleet of one Mac, with the little of the registry that the controllers talk to.
+// rack is a fleet of one Mac, with the parts of the registry that the controllers need.
 type rack struct {
 	t      *testing.T
 	clock  *clocktesting.FakeClock
@@ -47,7 +47,7 @@ type rack struct {
 	store  *fakes.Store
 	core   *kubefake.Clientset
 	events *record.FakeRecorder
-	// manager is what run has started last.
+	// manager is the manager that run started last.
 	manager *Manager
 }
 
@@ -92,7 +92,7 @@ func newRack(t *testing.T) *rack {
 	return r
 }
 
-// change changes an object while the controllers may change it too.
+// change changes an object, with retries because the controllers may change it too.
 func change[T runtime.Object](r *rack, resource string, get func() T, mutate func(T)) {
 	r.t.Helper()
 	require.NoError(r.t, retry.RetryOnConflict(retry.DefaultRetry, func() error {
@@ -151,7 +151,7 @@ func (r *rack) taints() string {
 	return strings.Join(list, " ")
 }
 
-// bindAndRelease joins and parts leases and the Mac, as the registry does.
+// bindAndRelease binds leases to the Mac and releases it, as the registry does.
 func (r *rack) bindAndRelease(action clienttesting.Action) (bool, runtime.Object, error) {
 	name := ""
 	if create, ok := action.(clienttesting.CreateActionImpl); ok {
@@ -188,7 +188,7 @@ func (r *rack) bindAndRelease(action clienttesting.Action) (bool, runtime.Object
 	return false, nil, nil
 }
 
-// stop asks an instance to stop, as the registry does.
+// stop requests the stop of an instance, as the registry does.
 func (r *rack) stop(action clienttesting.Action) (bool, runtime.Object, error) {
 	if action.GetSubresource() != "stop" {
 		return false, nil, nil
@@ -228,7 +228,7 @@ func (r *rack) isReady() string {
 	return ""
 }
 
-// assertEvents waits until there were Events with these reasons; they are recorded after what they tell of.
+// assertEvents waits for Events with these reasons; they are recorded after the change they report.
 func (r *rack) assertEvents(reasons ...string) {
 	r.t.Helper()
 	missing := sets.New(reasons...)
@@ -260,11 +260,11 @@ func (r *rack) run() (stop func()) {
 	return stop
 }
 
-// TestALeaseFromBeginningToEnd walks through a lease's life, with the controllers stopped and started anew on the way.
+// TestALeaseFromBeginningToEnd walks through a lease's life. The controllers are restarted on the way.
 func TestALeaseFromBeginningToEnd(t *testing.T) {
 	r := newRack(t)
 	stop := r.run()
-	r.eventually("the Node of a free Mac is marked", func() bool { return r.taints() == "macrack.io/unleased:NoSchedule" })
+	r.eventually("the Node of a free Mac is tainted", func() bool { return r.taints() == "macrack.io/unleased:NoSchedule" })
 	r.eventually("the class is counted", func() bool {
 		class, err := r.ours.RackV1alpha1().MacNodeClasses().Get(t.Context(), "base", metav1.GetOptions{})
 		return err == nil && class.Status == rackv1alpha1.MacNodeClassStatus{Total: 1, Available: 1}
@@ -273,11 +273,11 @@ func TestALeaseFromBeginningToEnd(t *testing.T) {
 		binding, err := r.core.RbacV1().ClusterRoleBindings().Get(t.Context(), "macrack-macs", metav1.GetOptions{})
 		return err == nil && len(binding.Subjects) == 1 && binding.Subjects[0].Name == "system:node:mac-1"
 	})
-	assert.Empty(t, r.isReady(), "the Mac has not been heard of")
+	assert.Empty(t, r.isReady(), "the Mac has never been online")
 	r.beat(1)
-	r.eventually("the Mac is heard of", func() bool { return r.isReady() == "True" })
+	r.eventually("the Mac is online", func() bool { return r.isReady() == "True" })
 
-	// A lease is bound, the next one waits and says why.
+	// A lease is bound; the next one waits and reports the reason.
 	pending := func(name string, second int) *rackv1alpha1.MacNodeLease {
 		return &rackv1alpha1.MacNodeLease{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "acme", Name: name, UID: "uid-" + "a", CreationTimestamp: metav1.NewTime(noon.Add(time.Duration(second) * time.Second))},
@@ -291,11 +291,11 @@ func TestALeaseFromBeginningToEnd(t *testing.T) {
 	r.eventually("the first lease is bound", func() bool { return r.lease("first").Status.Phase == rackv1alpha1.MacNodeLeaseBound })
 	require.NoError(t, r.ours.Tracker().Add(second))
 	waits := "waiting for a Mac of class base: 1 Leased, 0 Available; the earliest can be released at 2026-08-02T12:00:00Z"
-	r.eventually("the second lease says why it waits", func() bool {
+	r.eventually("the second lease reports the reason of its wait", func() bool {
 		c := meta.FindStatusCondition(r.lease("second").Status.Conditions, "Bound")
 		return c != nil && c.Message == waits
 	})
-	r.eventually("the Node is the tenant's", func() bool { return r.taints() == "macrack.io/tenant=acme:NoSchedule" })
+	r.eventually("the Node has the tenant's taint", func() bool { return r.taints() == "macrack.io/tenant=acme:NoSchedule" })
 
 	// An instance gets its placeholder pod.
 	_, err := r.ours.ImageV1alpha1().MacOSImages().Create(t.Context(), &imagev1alpha1.MacOSImage{ObjectMeta: metav1.ObjectMeta{Name: "tahoe"}}, metav1.CreateOptions{})
@@ -322,11 +322,11 @@ func TestALeaseFromBeginningToEnd(t *testing.T) {
 	r.eventually("the instance is scheduled", func() bool { return r.instance("vm").Status.Phase == instancev1alpha1.MacOSInstanceScheduled })
 	r.assertEvents("Heartbeat", "Bound", "WaitingForMac", "Scheduled")
 
-	// The controllers know nothing but what they read.
+	// The controllers keep no state of their own.
 	stop()
 	stop = r.run()
 
-	// The lease is deleted after an hour: what runs is stopped.
+	// The lease is deleted after an hour: its instances are stopped.
 	r.changeInstance("vm", func(instance *instancev1alpha1.MacOSInstance) {
 		instance.Status.Phase, instance.Status.MachineID = instancev1alpha1.MacOSInstanceRunning, "machine"
 	})
@@ -338,7 +338,7 @@ func TestALeaseFromBeginningToEnd(t *testing.T) {
 	})
 	r.eventually("the instance is asked to stop", func() bool { return r.instance("vm").Status.StopRequest != nil })
 	assert.Equal(t, "LeaseHeld", r.instance("vm").Status.StopRequest.Reason)
-	r.eventually("the second lease says that there is a release to wait for", func() bool {
+	r.eventually("the second lease reports the time of the release", func() bool {
 		c := meta.FindStatusCondition(r.lease("second").Status.Conditions, "Bound")
 		return c.Message == "waiting for a Mac of class base: 1 Held, 0 Available; the earliest is released at 2026-08-02T12:00:00Z"
 	})
@@ -347,11 +347,11 @@ func TestALeaseFromBeginningToEnd(t *testing.T) {
 	r.changeInstance("vm", func(instance *instancev1alpha1.MacOSInstance) {
 		instance.Status.Phase, instance.DeletionTimestamp = instancev1alpha1.MacOSInstanceStopped, &at
 	})
-	r.eventually("the pod is gone", func() bool {
+	r.eventually("the pod is deleted", func() bool {
 		_, err := pods.Get(t.Context(), "vm-vm", metav1.GetOptions{})
 		return apierrors.IsNotFound(err)
 	})
-	r.eventually("the instance can go", func() bool {
+	r.eventually("the instance is deleted", func() bool {
 		instance := r.instance("vm")
 		return instance == nil || len(instance.Finalizers) == 0
 	})
@@ -373,12 +373,12 @@ func TestALeaseFromBeginningToEnd(t *testing.T) {
 	})
 	r.eventually("the lease is released", func() bool { return r.lease("first") == nil })
 	r.eventually("the next lease gets the Mac", func() bool { return r.lease("second").Status.Phase == rackv1alpha1.MacNodeLeaseBound })
-	r.eventually("the Node is the tenant's again", func() bool { return r.taints() == "macrack.io/tenant=acme:NoSchedule" })
+	r.eventually("the Node has the tenant's taint again", func() bool { return r.taints() == "macrack.io/tenant=acme:NoSchedule" })
 	r.assertEvents("Held", "Releasing", "Released", "Bound", "Stopped")
 
-	// The Node is deleted by hand. An instance waits until the agent has registered the Node anew and it is marked.
+	// The Node is deleted by hand. An instance waits until the agent has registered the Node again and it is tainted.
 	require.NoError(t, r.core.CoreV1().Nodes().Delete(t.Context(), "mac-1", metav1.DeleteOptions{}))
-	r.eventually("the controllers see that the Node is gone", func() bool {
+	r.eventually("the controllers see the deletion of the Node", func() bool {
 		_, err := r.manager.env.Nodes.Lister().Get("mac-1")
 		return apierrors.IsNotFound(err)
 	})
@@ -386,15 +386,15 @@ func TestALeaseFromBeginningToEnd(t *testing.T) {
 	again.Name, again.UID, again.Spec.LeaseName = "again", "uid-again", "second"
 	again.OwnerReferences = []metav1.OwnerReference{{Kind: "MacNodeLease", Name: "second", UID: "uid-second"}}
 	require.NoError(t, r.ours.Tracker().Add(again))
-	r.eventually("the instance says what it waits for", func() bool {
-		return strings.HasPrefix(r.instance("again").Status.Message, "the Node mac-1 does not exist")
+	r.eventually("the instance reports the missing Node", func() bool {
+		return strings.HasPrefix(r.instance("again").Status.Message, "Node mac-1 not found")
 	})
 	_, err = r.core.CoreV1().Nodes().Create(t.Context(), &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: "mac-1"},
 		Spec:       corev1.NodeSpec{Taints: []corev1.Taint{{Key: rules.TaintUnleased, Effect: corev1.TaintEffectNoSchedule}}},
 	}, metav1.CreateOptions{})
 	require.NoError(t, err)
-	r.eventually("the Node is the tenant's once more", func() bool { return r.taints() == "macrack.io/tenant=acme:NoSchedule" })
+	r.eventually("the Node has the tenant's taint once more", func() bool { return r.taints() == "macrack.io/tenant=acme:NoSchedule" })
 	r.eventually("the pod is created", func() bool {
 		_, err := pods.Get(t.Context(), "again-vm", metav1.GetOptions{})
 		return err == nil
@@ -406,7 +406,7 @@ func TestAMacThatFallsSilent(t *testing.T) {
 	r := newRack(t)
 	defer r.run()()
 	r.beat(1)
-	r.eventually("the Mac is heard of", func() bool { return r.isReady() == "True" })
+	r.eventually("the Mac is online", func() bool { return r.isReady() == "True" })
 	r.eventually("it is watched", r.clock.HasWaiters)
 	r.clock.Step(59 * time.Second)
 	require.Equal(t, "True", r.isReady())
@@ -416,7 +416,7 @@ func TestAMacThatFallsSilent(t *testing.T) {
 	r.eventually("the Mac is back", func() bool { return r.isReady() == "True" })
 }
 
-// A Mac verifies the image, as the controllers do not reach its registry.
+// A Mac verifies the image, because the controllers cannot reach its registry.
 func TestAnImage(t *testing.T) {
 	r := newRack(t)
 	defer r.run()()
@@ -451,7 +451,7 @@ func TestAnImage(t *testing.T) {
 	})
 }
 
-// The tenant lengthens spec.expireAfter just as it has passed, and the controllers have not heard of it.
+// The tenant extends spec.expireAfter just after it has passed, and the cache of the controllers is stale.
 func TestALeaseThatIsGivenMoreTimeIsNotDeleted(t *testing.T) {
 	r := newRack(t)
 	const day = 24 * time.Hour
@@ -483,7 +483,7 @@ func TestALeaseThatIsGivenMoreTimeIsNotDeleted(t *testing.T) {
 
 func TestNew(t *testing.T) {
 	_, err := New(Config{})
-	assert.ErrorContains(t, err, "need a client")
+	assert.ErrorContains(t, err, "a client of the Kubernetes API")
 
 	// Without a recorder, Events are written to the cluster.
 	core := kubefake.NewClientset()
@@ -501,5 +501,5 @@ func TestNew(t *testing.T) {
 	}, 2*time.Minute, time.Millisecond)
 	cancel()
 	require.NoError(t, <-done)
-	assert.ErrorContains(t, m.Run(t.Context()), "have run already")
+	assert.ErrorContains(t, m.Run(t.Context()), "has already run")
 }

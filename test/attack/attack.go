@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// attack makes all attempts and all legitimate uses. What changes the leases for good comes last.
+// attack makes all attempts and all legitimate uses. Attempts that change the leases for good come last.
 func (w *world) attack(ctx context.Context, r *report) {
 	if r.family == "" {
 		r.use(ctx, w, w.usesOfTenants()...)
@@ -72,13 +72,13 @@ func notFound() want { return want{codes: []int{http.StatusNotFound}} }
 
 func noSuchVerb() want { return want{codes: []int{http.StatusMethodNotAllowed}} }
 
-// ignored is an answer without an error to what changed nothing.
+// ignored is an answer without an error to a request that changed nothing.
 func ignored() want { return want{codes: []int{http.StatusOK}} }
 
-// noRight is the answer of RBAC.
+// noRight is the answer of RBAC to a user without the right.
 func noRight() want { return forbidden("cannot ") }
 
-// dropped wants that an object was made, and that a check of it as it is stored holds.
+// dropped wants that an object was created, and that a check of the stored object holds.
 func dropped(check func(obj map[string]any) error) want {
 	return want{codes: []int{http.StatusCreated, http.StatusOK}, holds: func(body string) error {
 		obj := map[string]any{}
@@ -89,7 +89,7 @@ func dropped(check func(obj map[string]any) error) want {
 	}}
 }
 
-// field wants a field of an object to have a value, nil for none.
+// field wants a field of an object to have a value; nil for an absent field.
 func field(value any, path ...string) func(map[string]any) error {
 	return func(obj map[string]any) error {
 		if is := dig(obj, path...); is != value {
@@ -110,7 +110,7 @@ func all(checks ...func(map[string]any) error) func(map[string]any) error {
 	}
 }
 
-// not wants that a field has another value.
+// not wants a field to have a different value.
 func not(value any, path ...string) func(map[string]any) error {
 	return func(obj map[string]any) error {
 		if is := dig(obj, path...); is == value {

@@ -1,4 +1,4 @@
-# The attack on a running cluster. ATTACK_FLAGS are flags of test/attack: --own starts a cluster for it alone.
+# The attack on a running cluster. ATTACK_FLAGS are flags of test/attack: --own starts a separate cluster.
 
 .PHONY: attack
 attack: ## attack the dev cluster with real credentials, and check that nothing gets through

@@ -9,14 +9,14 @@ import (
 	"strings"
 )
 
-// actors are attempts to be another: the former owner of a namespace, another user on record, or one who asks without being seen.
+// actors are attempts to pass for another user: the former owner of a namespace, another user in the ledger, or an unrecorded user.
 func (w *world) actors() []attempt {
 	const family = "actors"
 	const forged = `"namespaceUID":"00000000-0000-0000-0000-000000000001","requestedBy":{"username":"root","uid":"0"}`
 	asked := func(serial string) step {
 		return post(leases("acme")+"?dryRun=All", leaseBody(`"name":"attack-x"`, base+`,"serialNumber":"`+serial+`"`))
 	}
-	// Names are stored cut, with dots: a refusal would keep the user of a long name from leases, and a rejection off the record.
+	// Names are stored cut, with dots: a refusal would keep the user of a long name from leases, and a rejection out of the ledger.
 	long := strings.Repeat("n", 100<<10)
 	groups := "system:masters"
 	for i := range 100 {
@@ -25,7 +25,7 @@ func (w *world) actors() []attempt {
 	// The record is by the impersonated user; onRecord returns it.
 	longName := map[string]string{"Impersonate-User": long, "Impersonate-Group": "system:masters"}
 	return []attempt{
-		{family, "a lease asked for by a user with a name of 100 kB", "admin", call{method: http.MethodPost, path: leases("acme") + "?dryRun=All", body: leaseBody(`"name":"attack-x"`, base), header: longName}.do,
+		{family, "a lease requested by a user with a name of 100 kB", "admin", call{method: http.MethodPost, path: leases("acme") + "?dryRun=All", body: leaseBody(`"name":"attack-x"`, base), header: longName}.do,
 			want{codes: []int{http.StatusCreated}, says: `"username":"nnn`, lacks: []string{long[:1025]}, holds: cutAt(`n..."`)}, ""},
 		{family, "a refusal of a user with a name of 100 kB", "admin", onRecord("attack-long-name", "globex", longName),
 			want{codes: []int{http.StatusForbidden}, says: `"username":"nnn`, lacks: []string{long[:4097]}, holds: cutAt(`n..."`)}, ""},
@@ -34,14 +34,14 @@ func (w *world) actors() []attempt {
 		{family, "a refusal of a user with an extra of 100 kB", "admin", onRecord("attack-long-extra", "globex", map[string]string{"Impersonate-User": "attack-x", "Impersonate-Group": "system:masters", "Impersonate-Extra-Attack": long}),
 			want{codes: []int{http.StatusForbidden}, says: `"username":"attack-x"`, lacks: []string{long[:64]}}, ""},
 		{family, "the lease of the former owner of a namespace, by every verb", "acme", w.nextOwner, want{codes: []int{http.StatusNotFound}, lacks: []string{"attack-former-secret"}}, ""},
-		{family, "a lease that somebody else asked for, in another namespace", "acme", stored(leases("acme"), leaseWith(`"name":"attack-x"`, studio, forged)),
+		{family, "a lease at another user's request, in another namespace", "acme", stored(leases("acme"), leaseWith(`"name":"attack-x"`, studio, forged)),
 			dropped(all(field("acme", "status", "requestedBy", "username"), not("00000000-0000-0000-0000-000000000001", "status", "namespaceUID"))), ""},
-		{family, "who asked for a lease, and where, by the status", "controllers", patch(mergePatch, w.acmeLease()+"/status", `{"status":{`+forged+`}}`), ignored(), ""},
-		{family, "who asked for a lease, by the status", "root", patch(mergePatch, w.acmeLease()+"/status", `{"status":{"requestedBy":null,"namespaceUID":null}}`), ignored(), ""},
-		{family, "where an instance belongs, by its agent", "agent", patch(mergePatch, instances("acme")+"/attack-1/status", `{"status":{"namespaceUID":"00000000-0000-0000-0000-000000000001"}}`), ignored(), ""},
-		{family, "the ID of one's request on record, by Audit-ID", "globex", requestIDs("attack-id-1", "c0ffee00-0000-0000-0000-000000000000"),
+		{family, "the requester and the namespace UID of a lease, by the status", "controllers", patch(mergePatch, w.acmeLease()+"/status", `{"status":{`+forged+`}}`), ignored(), ""},
+		{family, "the requester of a lease, by the status", "root", patch(mergePatch, w.acmeLease()+"/status", `{"status":{"requestedBy":null,"namespaceUID":null}}`), ignored(), ""},
+		{family, "the namespace UID of an instance, by its agent", "agent", patch(mergePatch, instances("acme")+"/attack-1/status", `{"status":{"namespaceUID":"00000000-0000-0000-0000-000000000001"}}`), ignored(), ""},
+		{family, "the ID of one's request in the record, by Audit-ID", "globex", requestIDs("attack-id-1", "c0ffee00-0000-0000-0000-000000000000"),
 			want{codes: []int{http.StatusForbidden}, says: `"claimedRequestID":"c0ffee00-0000-0000-0000-000000000000"`, lacks: []string{`"requestID":"c0ffee00`}}, "InstanceRejected/NoSuchImage"},
-		{family, "an ID that reads backwards", "globex", requestIDs("attack-id-2", "a\u202eb\u200bc"),
+		{family, "an ID in reversed direction", "globex", requestIDs("attack-id-2", "a\u202eb\u200bc"),
 			want{codes: []int{http.StatusForbidden}, says: `"claimedRequestID":"a\\u202eb\\u200bc"`, lacks: []string{"\u202e", "\u200b"}}, "InstanceRejected/NoSuchImage"},
 		{family, "an ID of ten thousand characters", "globex", requestIDs("attack-id-3", strings.Repeat("x", 10000)),
 			want{codes: []int{http.StatusForbidden}, says: `"claimedRequestID":"xxxx`, lacks: []string{strings.Repeat("x", 65)}}, "InstanceRejected/NoSuchImage"},
@@ -54,7 +54,7 @@ func (w *world) actors() []attempt {
 	}
 }
 
-// cutAt wants a text that says that what is before it was cut.
+// cutAt wants a text with a mark where it was cut.
 func cutAt(text string) func(string) error {
 	return func(body string) error {
 		if !strings.Contains(body, text) {
@@ -64,7 +64,7 @@ func cutAt(text string) func(string) error {
 	}
 }
 
-// same does two things, and answers with the first if the answers are the same but for a text that each names.
+// same takes two steps, and answers with the first if the answers differ in one given text only.
 func same(first, second step, ofFirst, ofSecond string) step {
 	return func(ctx context.Context, w *world, who string) answer {
 		a, b := first(ctx, w, who), second(ctx, w, who)
@@ -75,12 +75,12 @@ func same(first, second step, ofFirst, ofSecond string) step {
 	}
 }
 
-// requestIDs creates an instance that is refused, with an Audit-ID, and answers with the record of that.
+// requestIDs creates an instance that is refused, with an Audit-ID, and answers with its record.
 func requestIDs(name, id string) step {
 	return onRecord(name, "globex", map[string]string{"Audit-ID": id})
 }
 
-// onRecord creates an instance that is refused, in a namespace, with headers, and answers with the record of that.
+// onRecord creates an instance that is refused, in a namespace, with headers, and answers with its record.
 func onRecord(name, namespace string, header map[string]string) step {
 	return func(ctx context.Context, w *world, who string) answer {
 		body := strings.Replace(instanceBody(`"name":"`+name+`"`, `"leaseName":"attack-`+namespace+`"`), macOSImage, "attack-no-image", 1)
@@ -95,7 +95,7 @@ func onRecord(name, namespace string, header map[string]string) step {
 		if err := json.Unmarshal([]byte(all.body), &list); err != nil {
 			return answer{err: err}
 		}
-		found := answer{err: errors.New("there is no such record")}
+		found := answer{err: errors.New("record not found")}
 		for _, item := range list.Items {
 			if strings.Contains(string(item), `"instance":{"namespace":"`+namespace+`","name":"`+name+`"`) {
 				found = answer{code: a.code, body: string(item)}
@@ -105,8 +105,8 @@ func onRecord(name, namespace string, header map[string]string) step {
 	}
 }
 
-// nextOwner has a namespace with a lease taken away by its finalizers, and made again for a user who then tries every verb on the lease. It answers
-// with 404 if each did not find it.
+// nextOwner removes the finalizers of a deleted namespace with a lease, and creates it again for a user who tries every verb on the lease. It answers
+// with 404 if no verb finds the lease.
 func (w *world) nextOwner(ctx context.Context, _ *world, who string) (result answer) {
 	const namespace, secret = "attack-next", "attack-former-secret"
 	path := "/api/v1/namespaces/" + namespace
@@ -121,7 +121,7 @@ func (w *world) nextOwner(ctx context.Context, _ *world, who string) (result ans
 			result = answer{err: err}
 		}
 	}()
-	// A finalizer of its own keeps a lease without a Mac, as its floor keeps one with a Mac.
+	// An additional finalizer keeps a lease without a Mac, as the floor keeps one with a Mac.
 	if err := w.make(ctx, leases(namespace), leaseBody(`"name":"former","finalizers":["example.com/keep"],"labels":{"secret":"`+secret+`"}`, studio)); err != nil {
 		return answer{err: err}
 	}
@@ -142,7 +142,7 @@ func (w *world) nextOwner(ctx context.Context, _ *world, who string) (result ans
 	if err := w.make(ctx, rbacPath+"/namespaces/"+namespace+"/rolebindings", `{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"RoleBinding","metadata":{"name":"attack"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"edit"},"subjects":[{"kind":"User","apiGroup":"rbac.authorization.k8s.io","name":"`+w.username(who)+`"}]}`); err != nil {
 		return answer{err: err}
 	}
-	// The rights of the user come with a delay.
+	// The rights of the user take effect after a delay.
 	if err := eventually(ctx, func() error {
 		if a := get(leases(namespace))(ctx, w, who); a.code != http.StatusOK {
 			return fmt.Errorf("%d %s", a.code, short(a.text()))
@@ -183,12 +183,12 @@ func (w *world) nextOwner(ctx context.Context, _ *world, who string) (result ans
 
 func (w *world) goneNow(ctx context.Context, path string) error {
 	if a := get(path)(ctx, w, "admin"); a.code != http.StatusNotFound {
-		return fmt.Errorf("%s is there: %d", path, a.code)
+		return fmt.Errorf("%s still exists: %d", path, a.code)
 	}
 	return nil
 }
 
-// gone waits until an object is.
+// gone waits until an object is deleted.
 func (w *world) gone(ctx context.Context, path string) error {
 	return eventually(ctx, func() error { return w.goneNow(ctx, path) })
 }

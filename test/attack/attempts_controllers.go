@@ -51,7 +51,7 @@ func (w *world) stolenControllers() []attempt {
 		{family, "a placeholder pod of two containers", who, placeholder(`"containers":[`, `"containers":[{"name":"c","image":"registry.example.com/evil:1"},`), container, ""},
 		{family, "a placeholder pod that begins with another container", who, placeholder(`"restartPolicy":"Never"`, `"restartPolicy":"Never","initContainers":[{"name":"i","image":"registry.example.com/evil:1"}]`), container, ""},
 		{family, "a placeholder pod for two virtual machines", who, placeholder(`"macrack.io/macos-vm":"1"`, `"macrack.io/macos-vm":"2"`), slot, ""},
-		{family, "a placeholder pod for none", who, placeholder(`"macrack.io/macos-vm":"1"`, `"cpu":"1"`), slot, ""},
+		{family, "a placeholder pod without a virtual machine", who, placeholder(`"macrack.io/macos-vm":"1"`, `"cpu":"1"`), slot, ""},
 		{family, "a placeholder pod for another tenant's Mac", who, placeholder(`"value":"acme"`, `"value":"globex"`), taint, ""},
 		{family, "a placeholder pod for an unleased Mac", who, placeholder(`"key":"macrack.io/tenant","operator":"Equal","value":"acme"`, `"key":"macrack.io/unleased","operator":"Exists"`), taint, ""},
 		{family, "a placeholder pod that tolerates the control plane's taint", who, placeholder(`"tolerations":[`, `"tolerations":[{"key":"node-role.kubernetes.io/control-plane","operator":"Exists"},`), taint, ""},
@@ -74,8 +74,8 @@ func (w *world) stolenControllers() []attempt {
 		{family, "a label on the Node of a Mac", who, patch(mergePatch, node, `{"metadata":{"labels":{"node-role.kubernetes.io/control-plane":""}}}`), forbidden("nothing of a Node but its taints"), ""},
 		{family, "the Node of a Mac cordoned", who, patch(mergePatch, node, `{"spec":{"unschedulable":true}}`), forbidden("nothing of a Node but its taints"), ""},
 		{family, "the status of a Mac's Node", who, patch(mergePatch, node+"/status", `{"status":{"capacity":{"macrack.io/macos-vm":"2"}}}`), noRight(), ""},
-		{family, "a taint on a Node that is no Mac", who, w.withLinuxNode(patch(mergePatch, "/api/v1/nodes/attack-linux", `{"spec":{"taints":[{"key":"macrack.io/unleased","effect":"NoSchedule"}]}}`)), forbidden("to no Node but to those of Macs"), ""},
-		// Others, and what placeholder pods say of their instances.
+		{family, "a taint on a Node that is not a Mac", who, w.withLinuxNode(patch(mergePatch, "/api/v1/nodes/attack-linux", `{"spec":{"taints":[{"key":"macrack.io/unleased","effect":"NoSchedule"}]}}`)), forbidden("to no Node but to those of Macs"), ""},
+		// Other objects, and the metadata of placeholder pods.
 		{family, "the instance of a placeholder pod changed", "acme", patch(mergePatch, pods+"/attack-1-vm", `{"metadata":{"labels":{"macrack.io/instance":"attack-2"}}}`), forbidden("only MacRack's controllers set them"), ""},
 		{family, "the instance of a placeholder pod removed", "root", patch(mergePatch, pods+"/attack-1-vm", `{"metadata":{"labels":null,"annotations":null}}`), forbidden("stay as they are"), ""},
 		{family, "the instance of a placeholder pod removed, by its status", "agent", patch(mergePatch, pods+"/attack-1-vm/status", `{"metadata":{"annotations":null}}`), forbidden("stay as they are"), ""},
@@ -145,7 +145,7 @@ func (w *world) withPod(do step) step {
 	}
 }
 
-// withLinuxNode does it while there is a Node that is no Mac.
+// withLinuxNode runs the step while there is a Node that is not a Mac.
 func (w *world) withLinuxNode(do step) step {
 	return func(ctx context.Context, w *world, who string) answer {
 		if err := w.make(ctx, "/api/v1/nodes", `{"apiVersion":"v1","kind":"Node","metadata":{"name":"attack-linux","labels":{"kubernetes.io/os":"linux"}},"spec":{"unschedulable":true}}`); err != nil {

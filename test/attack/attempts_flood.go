@@ -20,13 +20,13 @@ import (
 )
 
 const (
-	// flooders are the connections that write metadata as fast as they can, on the instance, its lease and its pod.
+	// flooders is the number of connections that write metadata as fast as they can, on the instance, its lease and its pod.
 	flooders = 12
-	// floodRounds is how often the stopwatch runs, each time without the flood and with it.
+	// floodRounds is the number of measurements, each without the flood and with it.
 	floodRounds = 5
 )
 
-// starts are attempts at the record of a virtual machine, and at its stop, by those who may write its status.
+// starts are attempts at the record of a virtual machine, and at its stop, by users who may write its status.
 func (w *world) starts() []attempt {
 	const family = "starts"
 	status := instances("acme") + "/attack-1/status"
@@ -48,13 +48,13 @@ func (w *world) starts() []attempt {
 		attempts = append(attempts,
 			attempt{family, "a start that was not granted", who, patch(strategicPatch, status, `{"status":{"startGrantedAt":null}}`), ignored(), ""},
 			attempt{family, "a start that was granted at another time", who, patch(strategicPatch, status, `{"status":{"startGrantedAt":"2026-01-01T00:00:00Z"}}`), ignored(), ""},
-			attempt{family, "a stop that was not asked for", who, patch(strategicPatch, status, `{"status":{"stopRequest":{"at":"2026-01-01T00:00:00Z","by":"nobody"}}}`), ignored(), ""},
+			attempt{family, "a stop without a request", who, patch(strategicPatch, status, `{"status":{"stopRequest":{"at":"2026-01-01T00:00:00Z","by":"nobody"}}}`), ignored(), ""},
 		)
 	}
 	return attempts
 }
 
-// flood takes the time of an instance's life while its tenant writes metadata as fast as it can, beside that without.
+// flood compares the duration of an instance's life while its tenant floods its metadata with the duration without a flood.
 func (r *report) flood(ctx context.Context, w *world) {
 	const family = "flood"
 	if ctx.Err() != nil || r.family != "" && r.family != family {
@@ -80,7 +80,7 @@ func (r *report) flood(ctx context.Context, w *world) {
 	}
 	if writes == 0 {
 		r.broken++
-		r.line("✗", family, "globex", "metadata as fast as it can be written", "nothing was written")
+		r.line("✗", family, "globex", "metadata as fast as it can be written", "no write succeeded")
 	}
 	for _, step := range floodSteps {
 		calm, flooded := median(took[false][step]), median(took[true][step])
@@ -105,7 +105,7 @@ type floodedLife struct {
 
 func (l *floodedLife) path() string { return instances("globex") + "/" + l.name }
 
-// flood writes metadata until end is called, which says how often it was written.
+// flood writes metadata until end is called; end returns the number of writes.
 func (l *floodedLife) flood(ctx context.Context) (end func() int64) {
 	ctx, cancel := context.WithCancel(ctx)
 	var group sync.WaitGroup
@@ -184,7 +184,7 @@ func (l *floodedLife) run(ctx context.Context) error {
 	return l.recorded(ctx)
 }
 
-// recorded says that the instance has one start and one end on record.
+// recorded checks that the ledger has one start and one end of the instance.
 func (l *floodedLife) recorded(ctx context.Context) error {
 	a := get(records("globex"))(ctx, l.world, "globex")
 	list := struct {

@@ -16,7 +16,7 @@ func imageBody(name, contents, reference string) string {
 		name, contents, jsonText(reference), strings.Repeat("ab", 32))
 }
 
-// images are attempts to have something in an image that may not be there, or to say so in its reference.
+// images are attempts to put forbidden content into an image, or to claim it in the reference.
 func (w *world) images() []attempt {
 	const family = "images"
 	const path = imagePath + "/macosimages"
@@ -63,26 +63,26 @@ func (w *world) images() []attempt {
 		attempt{family, "an image", "acme", post(path, imageBody("attack-x", goodContents, goodReference)), noRight(), ""},
 		attempt{family, "a Ready image with other contents", "hardware", patch(mergePatch, ready, `{"spec":{"contents":[{"name":"macOS","version":"27.0"},{"name":"guest-agent","version":"0.1.0"}]}}`), invalid("the image is Ready"), ""},
 		attempt{family, "a Ready image with another digest", "root", patch(jsonPatch, ready, `[{"op":"replace","path":"/spec/source/digest","value":"sha256:`+strings.Repeat("cd", 32)+`"}]`), invalid("the image is Ready"), ""},
-		attempt{family, "a Ready image that is Ready no more", "root", patch(mergePatch, ready+"/status", `{"status":{"phase":"Pending"}}`), invalid("Ready is final"), ""},
+		attempt{family, "a Ready image set back from Ready", "root", patch(mergePatch, ready+"/status", `{"status":{"phase":"Pending"}}`), invalid("Ready is final"), ""},
 		attempt{family, "a Ready image with another digest in its status", "controllers", patch(mergePatch, ready+"/status", `{"status":{"digest":"sha256:`+strings.Repeat("cd", 32)+`"}}`), invalid("must be spec.source.digest"), ""},
 		attempt{family, "the status of an image", "hardware", patch(mergePatch, ready+"/status", `{"status":{"phase":"Failed"}}`), noRight(), ""},
 	)
 }
 
-// configuration are attempts to have the configuration touch a rule.
+// configuration are attempts to make the configuration break a rule.
 func (w *world) configuration() []attempt {
 	const family = "configuration"
 	const path = configPath + "/rackconfigs"
 	spec := func(s string) step { return patch(mergePatch, path+"/default", `{"spec":{`+s+`}}`) }
 	return []attempt{
 		{family, "records kept for an hour", "hardware", spec(`"audit":{"retention":"1h"}`), invalid("spec.audit.retention"), ""},
-		{family, "records kept for less than no time", "hardware", spec(`"audit":{"retention":"-2562047h"}`), invalid("spec.audit.retention"), ""},
+		{family, "records kept for a negative time", "hardware", spec(`"audit":{"retention":"-2562047h"}`), invalid("spec.audit.retention"), ""},
 		{family, "records kept a second short of 90 days", "root", spec(`"audit":{"retention":"2159h59m59s"}`), invalid("spec.audit.retention"), ""},
 		{family, "Macs offline after one heartbeat", "hardware", spec(`"agent":{"heartbeatInterval":"60s","offlineAfter":"60s"}`), invalid("heartbeats"), ""},
 		{family, "Macs offline at once", "hardware", spec(`"agent":{"offlineAfter":"0s"}`), invalid("spec.agent.offlineAfter"), ""},
 		{family, "a field that lowers a rule", "hardware", patch(mergePatch, path+"/default?fieldValidation=Strict", `{"spec":{"minimumLeaseDuration":"1h","maxVMsPerMac":3}}`), invalid("unknown field"), ""},
 		{family, "a second configuration", "hardware", post(path, `{"apiVersion":"config.macrack.io/v1alpha1","kind":"RackConfig","metadata":{"name":"attack-x"},"spec":{"imageCache":{"minimumFree":"20Gi"}}}`), invalid("Unsupported value"), ""},
-		{family, "a Mac rebooted when it likes", "hardware", spec(`"quarantine":{"reboot":"Always"}`), invalid("Unsupported value"), ""},
+		{family, "an unknown reboot policy", "hardware", spec(`"quarantine":{"reboot":"Always"}`), invalid("Unsupported value"), ""},
 		{family, "no room kept free", "hardware", spec(`"imageCache":{"minimumFree":"0"}`), invalid("spec.imageCache.minimumFree"), ""},
 		{family, "the configuration", "acme-admin", spec(`"defaultClassName":"studio"`), noRight(), ""},
 		{family, "a kind in the reserved group", "root", post("/apis/workload.macrack.io/v1alpha1/namespaces/acme/runners", `{}`), notFound(), ""},
@@ -96,7 +96,7 @@ func (w *world) configuration() []attempt {
 // floods are many requests, or large ones.
 func (w *world) floods() []attempt {
 	const family = "floods"
-	// A flood leaves few records, however large it is.
+	// A flood must leave few records, however large it is.
 	few := func(flood step) step {
 		return func(ctx context.Context, w *world, who string) answer {
 			before, err := w.records(ctx)

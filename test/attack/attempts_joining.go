@@ -29,7 +29,7 @@ import (
 
 const csrsPath = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
 
-// joining are ways to become a Mac, or to serve as another.
+// joining are ways to become a Mac, or to serve under another name.
 func (w *world) joining() []attempt {
 	const family = "joining"
 	client, serving := certificatesv1.KubeAPIServerClientKubeletSignerName, certificatesv1.KubeletServingSignerName
@@ -48,10 +48,10 @@ func (w *world) joining() []attempt {
 	}
 	return []attempt{
 		{family, "another Mac, with a token for one's own", "anonymous", token(asks(client, node(other)), w.acmeMac), denied("is for Mac " + w.acmeMac + ", not for " + other), ""},
-		{family, "a Mac that is heard of, with a token for it", "anonymous", token(asks(client, node(other)), other), denied("the name is taken"), ""},
+		{family, "an online Mac, with a token for it", "anonymous", token(asks(client, node(other)), other), denied("name already in use"), ""},
 		{family, "a Mac, with a token for no Mac", "anonymous", token(asks(client, node(other)), other, "system:bootstrappers:macrack"), denied("is for no Mac"), ""},
 		{family, "a Mac, with a token for Linux machines", "anonymous", token(asks(client, node(other)), other, "system:bootstrappers:attack"), noRight(), ""},
-		{family, "a Mac that nobody has registered", "anonymous", token(asks(client, node("attack-x")), "attack-x"), denied("there is no MacNode"), ""},
+		{family, "an unregistered Mac", "anonymous", token(asks(client, node("attack-x")), "attack-x"), denied(`MacNode "attack-x" not found`), ""},
 		{family, "an administrator, with a token", "anonymous", token(asks(client, pkix.Name{CommonName: "system:node:" + w.acmeMac, Organization: []string{"system:masters"}}), w.acmeMac), denied("must be O=system:nodes"), ""},
 		{family, "a Mac's serving certificate, with a token", "anonymous", token(asks(serving, node(w.acmeMac), w.acmeMac), w.acmeMac), denied("may not serve"), ""},
 		{family, "Macs, with a token", "anonymous", token(reads(rackPath+"/macnodes"), w.acmeMac), noRight(), ""},
@@ -60,7 +60,7 @@ func (w *world) joining() []attempt {
 		{family, "to serve as another Mac", "agent", csr("", serving, node(other), other), forbidden("can only create a node CSR"), ""},
 		{family, "to serve as kube-apiserver", "agent", csr("", serving, node(w.acmeMac), w.acmeMac, "kubernetes.default.svc"), denied(`DNS name "kubernetes.default.svc" is not the Mac's`), ""},
 		{family, "to serve at a Service's address", "agent", w.atService(func(ip string) step { return csr("", serving, node(w.acmeMac), ip) }), denied("Service default/attack-x has it"), ""},
-		{family, "to serve under another Mac's name", "agent", csr("", serving, node(w.acmeMac), other), denied("is not the Mac's"), ""},
+		{family, "to serve under another Mac's name", "agent", csr("", serving, node(w.acmeMac), other), denied("does not belong to the Mac"), ""},
 		{family, "a Mac", "acme", csr("", client, node(w.acmeMac)), noRight(), ""},
 		{family, "a Mac", "acme-admin", csr("", client, node(w.acmeMac)), noRight(), ""},
 		{family, "a Mac", "auditor", csr("", client, node(w.acmeMac)), noRight(), ""},
@@ -70,7 +70,7 @@ func (w *world) joining() []attempt {
 	}
 }
 
-// denied wants a request for a certificate that was denied in these words, and of which no certificate came.
+// denied wants a certificate request that was denied with this message, and that got no certificate.
 func denied(text string) want {
 	return want{codes: []int{http.StatusOK}, says: "", holds: func(body string) error {
 		request := certificatesv1.CertificateSigningRequest{}
@@ -97,7 +97,7 @@ func withBearer(method, path, body, bearer string) step {
 	return c.do
 }
 
-// asToken makes a token for a Mac, with other groups if any are given, and has it do something.
+// asToken creates a token for a Mac, or with the given groups, and runs a step with it.
 func (w *world) asToken(mac string, groups []string, do func(bearer string) step) step {
 	return func(ctx context.Context, w *world, who string) answer {
 		config, err := w.cluster.RESTConfig(cluster.Admin)
@@ -162,7 +162,7 @@ func eventuallyKnown(ctx context.Context, w *world, who, bearer string, do func(
 	return a
 }
 
-// csr asks for a certificate, waits until somebody decides, and answers with what is stored then.
+// csr requests a certificate, waits for the decision, and answers with the stored request.
 func csr(bearer, signer string, subject pkix.Name, names ...string) step {
 	return func(ctx context.Context, w *world, who string) answer {
 		made := postCSR(bearer, signer, subject, names...)(ctx, w, who)
@@ -193,7 +193,7 @@ func csr(bearer, signer string, subject pkix.Name, names ...string) step {
 	}
 }
 
-// atService makes a Service and has somebody do something with its address.
+// atService creates a Service and runs a step with its address.
 func (w *world) atService(do func(ip string) step) step {
 	return func(ctx context.Context, w *world, who string) answer {
 		const services = "/api/v1/namespaces/default/services"
@@ -216,7 +216,7 @@ func csrPath(made answer) (string, error) {
 	return csrsPath + "/" + request.Name, err
 }
 
-// postCSR asks for a certificate with names and IP addresses.
+// postCSR requests a certificate with names and IP addresses.
 func postCSR(bearer, signer string, subject pkix.Name, names ...string) step {
 	return func(ctx context.Context, w *world, who string) answer {
 		key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -254,12 +254,12 @@ func postCSR(bearer, signer string, subject pkix.Name, names ...string) step {
 	}
 }
 
-// approving approves a request that an administrator has made for somebody with no rights.
+// approving approves a certificate request that an administrator has created for a user without rights.
 func approving(signer string) step {
 	return func(ctx context.Context, w *world, who string) answer {
 		subject := pkix.Name{CommonName: "attack"}
 		if signer == certificatesv1.KubeAPIServerClientKubeletSignerName {
-			subject = pkix.Name{CommonName: "system:node:attack-y", Organization: []string{"system:nodes"}} // no Mac: nobody decides
+			subject = pkix.Name{CommonName: "system:node:attack-y", Organization: []string{"system:nodes"}} // not a Mac: no controller decides
 		}
 		made := postCSR("", signer, subject)(ctx, w, "admin")
 		if made.code != http.StatusCreated {

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-const base, studio = `"className":"base"`, `"className":"studio"` // there are Macs of the first, none of the second
+const base, studio = `"className":"base"`, `"className":"studio"` // only the first has Macs
 
 func (w *world) acmeLease() string   { return leases("acme") + "/attack-acme" }
 func (w *world) globexLease() string { return leases("globex") + "/attack-globex" }
@@ -24,8 +24,8 @@ func (w *world) forgedCreations() []attempt {
 	forgedStatus := `"phase":"Bound","nodeName":"` + w.acmeMac + `","boundAt":"2020-01-01T00:00:00Z","earliestReleaseAt":"2020-01-02T00:00:00Z"`
 	return []attempt{
 		{family, "a lease with the floor's finalizer", "acme", stored(leases("acme"), leaseBody(`"name":"attack-x","finalizers":["macrack.io/floor"]`, studio)), dropped(field(nil, "metadata", "finalizers")), ""},
-		{family, "a lease with a finalizer of a subdomain of ours", "acme", lease(`,"finalizers":["rack.macrack.io/floor"]`, base), invalid("only the server adds finalizers"), ""},
-		{family, "a lease with a status that says it is bound", "acme", stored(leases("acme"), leaseWith(`"name":"attack-x"`, studio, forgedStatus)),
+		{family, "a lease with a finalizer of a MacRack subdomain", "acme", lease(`,"finalizers":["rack.macrack.io/floor"]`, base), invalid("only the server adds finalizers"), ""},
+		{family, "a lease with the status Bound", "acme", stored(leases("acme"), leaseWith(`"name":"attack-x"`, studio, forgedStatus)),
 			dropped(all(field("Pending", "status", "phase"), field(nil, "status", "nodeName"), field(nil, "status", "boundAt"), field(nil, "status", "earliestReleaseAt"))), ""},
 		{family, "a lease with the system's metadata forged", "acme", stored(leases("acme"), leaseBody(`"name":"attack-x","uid":"00000000-0000-0000-0000-000000000001","creationTimestamp":"2001-01-01T00:00:00Z","deletionTimestamp":"2001-01-01T00:00:00Z","deletionGracePeriodSeconds":0,"generation":99,"selfLink":"/x"`, studio)),
 			dropped(all(not("00000000-0000-0000-0000-000000000001", "metadata", "uid"), not("2001-01-01T00:00:00Z", "metadata", "creationTimestamp"), field(nil, "metadata", "deletionTimestamp"), field(float64(1), "metadata", "generation"))), ""},
@@ -35,12 +35,12 @@ func (w *world) forgedCreations() []attempt {
 		{family, "a lease of another version in its body", "acme", post(leases("acme"), strings.Replace(leaseBody(`"name":"attack-x"`, base), "v1alpha1", "v1", 1)), badRequest("no kind"), ""},
 		{family, "a lease of the Mac of another tenant, by its serial number", "acme", lease("", base+`,"serialNumber":"`+w.globexSerial+`"`), forbidden("rule 2"), "CrossTenantRejected/MacIsLeased"},
 		{family, "another lease of the same Mac", "acme", lease("", base+`,"serialNumber":"`+w.acmeSerial+`"`), forbidden("already belongs to lease"), ""},
-		{family, "a lease of a Mac that is none", "acme", lease("", base+`,"serialNumber":"SIM9999999"`), forbidden("there is none, or it belongs to another lease"), ""},
-		{family, "a lease of a class that is none", "acme", lease("", `"className":"free"`), invalid("there is no such class"), ""},
-		{family, "a lease with a field that is none, strictly", "acme", post(leases("acme")+"?fieldValidation=Strict", leaseBody(`"name":"attack-x"`, base+`,"nodeName":"`+w.globexMac+`"`)), badRequest("unknown field"), ""},
+		{family, "a lease of an unknown Mac", "acme", lease("", base+`,"serialNumber":"SIM9999999"`), forbidden("there is none, or it belongs to another lease"), ""},
+		{family, "a lease of an unknown class", "acme", lease("", `"className":"free"`), invalid("there is no such class"), ""},
+		{family, "a lease with an unknown field, strictly", "acme", post(leases("acme")+"?fieldValidation=Strict", leaseBody(`"name":"attack-x"`, base+`,"nodeName":"`+w.globexMac+`"`)), badRequest("unknown field"), ""},
 		{family, "a lease with the same field twice, strictly", "acme", post(leases("acme")+"?fieldValidation=Strict", leaseBody(`"name":"attack-x"`, base+`,"minimumDuration":"24h","minimumDuration":"1h"`)), badRequest("duplicate field"), ""},
 		{family, "a lease with the same field twice", "acme", lease("", base+`,"minimumDuration":"24h","minimumDuration":"1h"`), invalid("24h or more"), ""},
-		{family, "a lease of the name of one that there is", "acme", post(leases("acme"), leaseBody(`"name":"attack-acme"`, base)), conflict("already exists"), ""},
+		{family, "a lease with the name of an existing one", "acme", post(leases("acme"), leaseBody(`"name":"attack-acme"`, base)), conflict("already exists"), ""},
 		{family, "a lease by PUT", "acme", put(leases("acme")+"/attack-x", leaseBody(`"name":"attack-x"`, base)), notFound(), ""},
 		{family, "a lease by apply, with its finalizer", "acme", call{method: "PATCH", path: leases("acme") + "/attack-x?fieldManager=attack&dryRun=All", contentType: applyPatch, body: leaseBody(`"name":"attack-x","finalizers":["macrack.io/floor"]`, base)}.do, dropped(field(nil, "metadata", "finalizers")), ""},
 		{family, "a third instance", "acme", post(instances("acme"), instanceBody(`"name":"attack-3"`, `"leaseName":"attack-acme"`)), forbidden("rule 1"), "InstanceRejected/NoFreeSlot"},
@@ -56,17 +56,17 @@ func (w *world) forgedCreations() []attempt {
 		{family, "an instance that asks under a name in capitals", "globex", requests(`"macrack.io/MacOS-VM":"1"`), invalid("Unsupported value"), ""},
 		{family, "an instance owned by somebody else's object", "globex", post(instances("globex"), instanceBody(`"name":"attack-x","ownerReferences":[{"apiVersion":"v1","kind":"ConfigMap","name":"x","uid":"00000000-0000-0000-0000-000000000001"}]`, `"leaseName":"attack-globex"`)), forbidden("owned by its lease alone"), "InstanceRejected/ForeignOwner"},
 		{family, "an instance owned by another tenant's lease", "globex", post(instances("globex"), instanceBody(`"name":"attack-x","ownerReferences":[{"apiVersion":"rack.macrack.io/v1alpha1","kind":"MacNodeLease","name":"attack-acme","uid":"`+w.acmeUID+`"}]`, `"leaseName":"attack-globex"`)), forbidden("owned by its lease alone"), "InstanceRejected/ForeignOwner"},
-		{family, "an instance with a finalizer of ours", "globex", post(instances("globex"), instanceBody(`"name":"attack-x","finalizers":["macrack.io/floor"]`, `"leaseName":"attack-globex"`)), invalid("only the server adds finalizers"), ""},
+		{family, "an instance with a MacRack finalizer", "globex", post(instances("globex"), instanceBody(`"name":"attack-x","finalizers":["macrack.io/floor"]`, `"leaseName":"attack-globex"`)), invalid("only the server adds finalizers"), ""},
 		{family, "an instance on a Mac of its choice, strictly", "globex", post(instances("globex")+"?fieldValidation=Strict", instanceBody(`"name":"attack-x"`, `"leaseName":"attack-globex","nodeName":"`+w.acmeMac+`"`)), badRequest("unknown field"), ""},
-		{family, "an instance with a status, tried out", "globex", post(instances("globex")+"?dryRun=All", strings.TrimSuffix(instanceBody(`"name":"attack-x"`, `"leaseName":"attack-globex"`), "}")+`,"status":{"phase":"Running","nodeName":"`+w.acmeMac+`","machineID":"AAAA","podName":"x"}}`),
+		{family, "an instance with a status, as a dry run", "globex", post(instances("globex")+"?dryRun=All", strings.TrimSuffix(instanceBody(`"name":"attack-x"`, `"leaseName":"attack-globex"`), "}")+`,"status":{"phase":"Running","nodeName":"`+w.acmeMac+`","machineID":"AAAA","podName":"x"}}`),
 			dropped(all(field("Pending", "status", "phase"), not(w.acmeMac, "status", "nodeName"), field(nil, "status", "machineID"), field(nil, "status", "podName"))), ""},
-		{family, "an instance of an image that is none", "globex", mine(`"imageName":"gitlab-runner"`), forbidden("there is no image"), "InstanceRejected/NoSuchImage"},
+		{family, "an instance of an unknown image", "globex", mine(`"imageName":"gitlab-runner"`), forbidden("there is no image"), "InstanceRejected/NoSuchImage"},
 		{family, "an instance too large for its Mac", "globex", mine(`"className":"large"`), forbidden("no room"), "InstanceRejected/DoesNotFit"},
 		{family, "an instance with a private key as a public one", "globex", mine(`"sshAuthorizedKeys":["-----BEGIN OPENSSH PRIVATE KEY-----\nAAAA"]`), want{codes: []int{422}, says: "(not shown)", lacks: []string{"BEGIN OPENSSH"}}, ""},
 		{family, "an instance with a startup script of a megabyte", "globex", mine(`"startupScript":"` + strings.Repeat("x", 1<<20) + `"`), invalid("Too long"), ""},
 		{family, "a Mac", "acme", post(rackPath+"/macnodes", macNodeBody("attack-x", "SIM8888888")), noRight(), ""},
-		{family, "a Mac with a serial number that is another's", "hardware", post(rackPath+"/macnodes", macNodeBody("attack-x", w.acmeSerial)), invalid("a chassis is in the fleet once"), ""},
-		{family, "a Mac with a status that says whose it is", "hardware", stored(rackPath+"/macnodes", strings.TrimSuffix(macNodeBody("attack-x", "SIM8888888"), "}")+`,"status":{"phase":"Available","leaseRef":{"namespace":"acme","name":"attack-acme","uid":"`+w.acmeUID+`"},"hardware":{"serialNumber":"SIM8888888"}}}`),
+		{family, "a Mac with another Mac's serial number", "hardware", post(rackPath+"/macnodes", macNodeBody("attack-x", w.acmeSerial)), invalid("a chassis is in the fleet once"), ""},
+		{family, "a Mac with a status that names its tenant", "hardware", stored(rackPath+"/macnodes", strings.TrimSuffix(macNodeBody("attack-x", "SIM8888888"), "}")+`,"status":{"phase":"Available","leaseRef":{"namespace":"acme","name":"attack-acme","uid":"`+w.acmeUID+`"},"hardware":{"serialNumber":"SIM8888888"}}}`),
 			dropped(all(field("Pending", "status", "phase"), field(nil, "status", "leaseRef"), field(nil, "status", "hardware"))), ""},
 		{family, "a Mac of more virtual machines, strictly", "hardware", post(rackPath+"/macnodes?fieldValidation=Strict", strings.Replace(macNodeBody("attack-x", "SIM8888888"), `"spec":{`, `"spec":{"maxVMs":3,`, 1)), badRequest("unknown field"), ""},
 	}
@@ -113,13 +113,13 @@ func (w *world) forgedUpdates() []attempt {
 		{family, "the scale of a lease", "admin", put(lease+"/scale", `{"apiVersion":"autoscaling/v1","kind":"Scale","metadata":{"name":"attack-acme","namespace":"acme"},"spec":{"replicas":3}}`), notFound(), ""},
 		{family, "a serial number of a Mac", "hardware", patch(mergePatch, w.acmeNode(), `{"spec":{"serialNumber":"SIM8888888"}}`), invalid("immutable"), ""},
 		{family, "the class of a leased Mac", "hardware", patch(mergePatch, w.acmeNode(), `{"spec":{"className":"pro"}}`), conflict("rule 2"), ""},
-		{family, "whose a Mac is, in an update of its spec", "hardware", patch(mergePatch, w.acmeNode(), `{"status":{"leaseRef":null}}`), ignored(), ""},
+		{family, "the lease of a Mac, in an update of its spec", "hardware", patch(mergePatch, w.acmeNode(), `{"status":{"leaseRef":null}}`), ignored(), ""},
 		{family, "the lease of an instance", "acme", patch(mergePatch, one, `{"spec":{"leaseName":"attack-globex"}}`), invalid("create another instance"), ""},
 		{family, "the image of an instance", "acme", patch(jsonPatch, one, `[{"op":"replace","path":"/spec/imageName","value":"macos-15-xcode-16"}]`), invalid("create another instance"), ""},
 		{family, "the request of an instance", "acme", patch(strategicPatch, one, `{"spec":{"resources":{"requests":{"macrack.io/macos-vm":"2"}}}}`), invalid("create another instance"), ""},
 		{family, "the keys of an instance", "acme", patch(mergePatch, one, `{"spec":{"sshAuthorizedKeys":["ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJdD7y3aLq454yWBdwLWbieU1ebz9/cu7/QEXn9OIeZJ x"]}}`), invalid("create another instance"), ""},
 		{family, "the class of an instance", "root", patch(mergePatch, one, `{"spec":{"className":"large"}}`), invalid("create another instance"), ""},
-		{family, "a stop with less than no grace", "acme", post(one+"/stop", `{"apiVersion":"instance.macrack.io/v1alpha1","kind":"MacOSInstanceStop","gracePeriodSeconds":-1}`), invalid("gracePeriodSeconds"), ""},
+		{family, "a stop with a negative grace period", "acme", post(one+"/stop", `{"apiVersion":"instance.macrack.io/v1alpha1","kind":"MacOSInstanceStop","gracePeriodSeconds":-1}`), invalid("gracePeriodSeconds"), ""},
 		{family, "a stop of another name than the path's", "acme", post(one+"/stop", `{"apiVersion":"instance.macrack.io/v1alpha1","kind":"MacOSInstanceStop","metadata":{"name":"attack-2"}}`), badRequest("does not match"), ""},
 	}
 }
@@ -177,7 +177,7 @@ func (w *world) forgedStatuses() []attempt {
 		{family, "another machine ID", "root", patch(mergePatch, one, `{"status":{"machineID":"AAAA"}}`), invalid("never changes"), ""},
 		{family, "no machine ID", "root", patch(mergePatch, one, `{"status":{"machineID":null}}`), invalid("never changes"), ""},
 		{family, "another placeholder pod", "controllers", patch(mergePatch, one, `{"status":{"podName":"other"}}`), invalid("one placeholder pod"), ""},
-		{family, "another phase than there is", "root", patch(mergePatch, one, `{"status":{"phase":"Paused"}}`), invalid("Unsupported value"), ""},
+		{family, "an unknown phase", "root", patch(mergePatch, one, `{"status":{"phase":"Paused"}}`), invalid("Unsupported value"), ""},
 	}
 	for _, who := range []string{"controllers", "root", "admin"} {
 		attempts = append(attempts,
@@ -211,7 +211,7 @@ func (w *world) finalizers() []attempt {
 		{family, "that of an instance whose virtual machine runs", "root", patch(jsonPatch, one, `[{"op":"remove","path":"/metadata/finalizers"}]`), forbidden("macrack.io/vm"), ""},
 		{family, "that of an instance whose virtual machine runs", "controllers", change(one, one, finalizers([]string{})), noRight(), ""},
 		{family, "that of an instance whose virtual machine runs, by a patch", "controllers", patch(mergePatch, one, `{"metadata":{"finalizers":null}}`), forbidden("macrack.io/vm"), ""},
-		{family, "the owner of an instance, taken away", "acme", patch(mergePatch, one, `{"metadata":{"ownerReferences":null}}`), ignored(), ""},
+		{family, "the owner of an instance, removed", "acme", patch(mergePatch, one, `{"metadata":{"ownerReferences":null}}`), ignored(), ""},
 		{family, "the owner of an instance, replaced by an object that is gone", "acme", patch(mergePatch, one, `{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"ConfigMap","name":"gone","uid":"00000000-0000-0000-0000-000000000002"}]}}`), ignored(), ""},
 		{family, "the owner of an instance, replaced by another tenant's lease", "root", patch(mergePatch, one, `{"metadata":{"ownerReferences":[{"apiVersion":"rack.macrack.io/v1alpha1","kind":"MacNodeLease","name":"attack-globex","uid":"`+w.globexUID+`"}]}}`), ignored(), ""},
 		{family, "an orphaning finalizer on a lease", "acme", patch(mergePatch, lease, `{"metadata":{"finalizers":["macrack.io/floor","orphan"]}}`), ignored(), ""},
@@ -267,7 +267,7 @@ func (w *world) deletions() []attempt {
 	return attempts
 }
 
-// times are attempts with durations and times that are none, or none that anybody should be given.
+// times are attempts with durations and times that are invalid or out of bounds.
 func (w *world) times() []attempt {
 	const family = "times"
 	var attempts []attempt
@@ -385,7 +385,7 @@ func (w *world) names() []attempt {
 		attempt{family, "a path with two slashes", "acme", call{method: "GET", path: rackPath + "//namespaces/globex/macnodeleases", raw: true}.do, want{codes: []int{301, 307, 400, 403, 404}, lacks: w.secrets()}, ""},
 		attempt{family, "a Mac's name in another script", "hardware", post(rackPath+"/macnodes", macNodeBody("mаc-1", "SIM8888888")), invalid("metadata.name"), ""},
 		attempt{family, "a Mac's serial number in another script", "hardware", post(rackPath+"/macnodes", macNodeBody("attack-x", "SIМ0000001")), invalid("spec.serialNumber"), ""},
-		attempt{family, "a label that is none", "acme", patch(mergePatch, w.acmeLease(), `{"metadata":{"labels":{"a b":"c"}}}`), invalid("metadata.labels"), ""},
+		attempt{family, "an invalid label", "acme", patch(mergePatch, w.acmeLease(), `{"metadata":{"labels":{"a b":"c"}}}`), invalid("metadata.labels"), ""},
 	)
 }
 
@@ -400,7 +400,7 @@ func (w *world) crossNamespace() []attempt {
 		{family, "a lease without a namespace", "root", post(rackPath+"/macnodeleases", leaseBody(`"name":"attack-x"`, base)), noSuchVerb(), ""},
 		{family, "to stop another tenant's instance", "globex", post(instances("acme")+"/attack-1/stop", `{"apiVersion":"instance.macrack.io/v1alpha1","kind":"MacOSInstanceStop"}`), noRight(), ""},
 		{family, "to change another tenant's lease", "globex", patch(mergePatch, w.acmeLease(), `{"spec":{"minimumDuration":"48h"}}`), noRight(), ""},
-		{family, "to stop an instance of one's own that is none", "globex", post(instances("globex")+"/attack-1/stop", `{"apiVersion":"instance.macrack.io/v1alpha1","kind":"MacOSInstanceStop"}`), notFound(), ""},
+		{family, "to stop an absent instance of its own", "globex", post(instances("globex")+"/attack-1/stop", `{"apiVersion":"instance.macrack.io/v1alpha1","kind":"MacOSInstanceStop"}`), notFound(), ""},
 		{family, "a MacNode in a namespace", "root", get(rackPath + "/namespaces/acme/macnodes"), notFound(), ""},
 	}
 }
@@ -431,7 +431,7 @@ func (w *world) dryRuns() []attempt {
 	}
 }
 
-// jsonText is a text as JSON has it.
+// jsonText returns a text as a JSON string.
 func jsonText(s string) string {
 	var b strings.Builder
 	b.WriteByte('"')

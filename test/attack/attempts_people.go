@@ -16,10 +16,10 @@ import (
 	"strings"
 )
 
-// secrets are what only tenant globex and administrators know.
+// secrets are known only to tenant globex and administrators.
 func (w *world) secrets() []string { return []string{w.globexUID, w.globexSerial} }
 
-// ours are what only tenant acme, its agent and administrators know.
+// ours is known only to tenant acme, its agent and administrators.
 func (w *world) ours() []string { return []string{w.acmeUID, w.acmeSerial} }
 
 func (w *world) leaks() []attempt {
@@ -47,14 +47,14 @@ func (w *world) leaks() []attempt {
 		{family, "leases as of a revision exactly", "acme", get(leases("acme") + "?resourceVersion=2&resourceVersionMatch=Exact"), hidden(200, 400, 410), ""},
 		{family, "leases of a revision far ahead", "acme", get(leases("acme") + "?resourceVersion=999999999999&resourceVersionMatch=NotOlderThan&timeoutSeconds=1"), hidden(400, 504, 500), ""},
 		{family, "leases watched from the beginning", "acme", watch(leases("acme") + "?resourceVersion=1&"), hidden(200, 410), ""},
-		{family, "leases watched with all that there are", "acme", watch(leases("acme") + "?sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true&"), hidden(200), ""},
-		{family, "records watched with all that there are", "acme", watch(records("acme") + "?sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true&"), hidden(200), ""},
+		{family, "leases watched with their initial events", "acme", watch(leases("acme") + "?sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true&"), hidden(200), ""},
+		{family, "records watched with their initial events", "acme", watch(records("acme") + "?sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true&"), hidden(200), ""},
 		{family, "leases watched as a table", "acme", call{method: "GET", path: leases("acme") + "?watch=1&timeoutSeconds=1&resourceVersion=0", accept: table}.do, hidden(200), ""},
 		{family, "a table with the objects in it", "acme", call{method: "GET", path: leases("acme") + "?includeObject=Object", accept: table}.do, hidden(200), ""},
 		{family, "a continuation into another namespace", "acme", get(leases("acme") + "?limit=1&continue=" + token(`{"v":"meta.k8s.io/v1","rv":-1,"start":"../globex/a"}`)), hidden(400, 410), ""},
 		{family, "a continuation of nothing, into another namespace", "acme", get(leases("acme") + "?limit=500&continue=" + token(`{"v":"meta.k8s.io/v1","rv":1,"start":"/../globex/"}`)), hidden(400, 410), ""},
 		{family, "a continuation past one's own namespace", "acme", get(leases("acme") + "?limit=500&continue=" + token(`{"v":"meta.k8s.io/v1","rv":-1,"start":"zzz"}`)), hidden(200, 400, 410), ""},
-		{family, "a continuation that is none", "acme", get(leases("acme") + "?limit=1&continue=xxx"), hidden(400), ""},
+		{family, "an invalid continue token", "acme", get(leases("acme") + "?limit=1&continue=xxx"), hidden(400), ""},
 		{family, "a continuation of records into another namespace", "acme", get(records("acme") + "?limit=1&continue=" + token(`{"v":"meta.k8s.io/v1","rv":-1,"start":"../globex/a"}`)), hidden(400, 410), ""},
 		{family, "another tenant's records", "acme", get(records("globex")), noRight(), ""},
 		{family, "another tenant's records in one's own namespace", "acme", get(records("acme")), hidden(200), ""},
@@ -67,20 +67,20 @@ func (w *world) leaks() []attempt {
 		{family, "the configuration", "acme", get(configPath + "/rackconfigs/default"), noRight(), ""},
 		{family, "another tenant's instances", "globex", get(instances("acme")), noRight(), ""},
 		{family, "the instances of all tenants, by their Mac", "globex", get(instancePath + "/macosinstances?fieldSelector=status.nodeName%3D" + w.acmeMac), noRight(), ""},
-		{family, "what the groups serve", "acme", get(rackPath), hidden(200), ""},
-		{family, "what is said of the schema", "acme", get("/openapi/v3/apis/rack.macrack.io/v1alpha1"), hidden(200), ""},
+		{family, "the discovery of the groups", "acme", get(rackPath), hidden(200), ""},
+		{family, "the OpenAPI schema", "acme", get("/openapi/v3/apis/rack.macrack.io/v1alpha1"), hidden(200), ""},
 		{family, "metrics", "acme", call{method: "GET", path: "/metrics", replica: 1}.do, noRight(), ""},
 		{family, "profiles", "acme", call{method: "GET", path: "/debug/pprof/heap", replica: 1}.do, noRight(), ""},
 		{family, "flags", "acme", call{method: "GET", path: "/flagz", replica: 1}.do, hidden(403, 404), ""},
 		{family, "leases of all tenants, directly", "acme", call{method: "GET", path: rackPath + "/macnodeleases", replica: 2}.do, noRight(), ""},
-		// The catalogue has the serial numbers of the Macs that hold an image. Whose they are, and what they are called, it does not say.
-		{family, "whose Macs have the images of the catalogue", "acme", get(imagePath + "/macosimages"), want{codes: []int{200}, says: macOSImage, lacks: []string{w.globexUID, w.globexMac, "globex"}}, ""},
+		// The catalogue has the serial numbers of the Macs that hold an image. It must not show their tenants or names.
+		{family, "the tenants of the Macs with the images of the catalogue", "acme", get(imagePath + "/macosimages"), want{codes: []int{200}, says: macOSImage, lacks: []string{w.globexUID, w.globexMac, "globex"}}, ""},
 		{family, "leases", "anonymous", get(leases("acme")), noRight(), ""},
 		{family, "leases", "hardware", get(records("acme")), noRight(), ""},
 		{family, "instances", "auditor", get(instances("acme")), noRight(), ""},
 	}
 	for _, selector := range []string{"spec.prefetchImages%3Dx", "status.instances%3Dx", "metadata.uid%3D" + w.globexUID, "status.instances", "spec..className%3D"} {
-		attempts = append(attempts, attempt{family, "leases by a field that is none: " + selector, "acme", get(leases("acme") + "?fieldSelector=" + selector), hidden(400), ""})
+		attempts = append(attempts, attempt{family, "leases by an unknown field: " + selector, "acme", get(leases("acme") + "?fieldSelector=" + selector), hidden(400), ""})
 	}
 	return attempts
 }
@@ -100,7 +100,7 @@ func (w *world) podsAndNodes() []attempt {
 	another := "/api/v1/nodes/" + w.globexMac
 	rule2, rule1 := forbidden("rule 2"), forbidden("rule 1")
 	attempts := []attempt{
-		{family, "a pod that tolerates Macs that are nobody's", "acme", pod(`"tolerations":[{"key":"macrack.io/unleased","operator":"Exists","effect":"NoSchedule"}]`), rule2, ""},
+		{family, "a pod that tolerates unleased Macs", "acme", pod(`"tolerations":[{"key":"macrack.io/unleased","operator":"Exists","effect":"NoSchedule"}]`), rule2, ""},
 		{family, "a pod that tolerates its own tenant's Mac", "acme", pod(`"tolerations":[{"key":"macrack.io/tenant","operator":"Equal","value":"acme","effect":"NoSchedule"}]`), rule2, ""},
 		{family, "a pod that tolerates another tenant's Mac", "acme", pod(`"tolerations":[{"key":"macrack.io/tenant","operator":"Equal","value":"globex","effect":"NoSchedule"}]`), rule2, ""},
 		{family, "a pod that tolerates any tenant's Mac", "acme", pod(`"tolerations":[{"key":"macrack.io/tenant","operator":"Exists"}]`), rule2, ""},
@@ -118,7 +118,7 @@ func (w *world) podsAndNodes() []attempt {
 		{family, "tolerations added to a placeholder pod", "acme", patch(strategicPatch, pods+"/attack-1-vm", `{"spec":{"tolerations":[{"key":"macrack.io/unleased","operator":"Exists","effect":"NoSchedule"}]}}`), invalid("spec.tolerations"), ""},
 		{family, "the Node of a Mac without its tenant", "root", patch(mergePatch, node, `{"spec":{"taints":null}}`), rule2, ""},
 		{family, "the Node of a Mac as another tenant's", "root", patch(mergePatch, node, `{"spec":{"taints":[{"key":"macrack.io/tenant","value":"globex","effect":"NoSchedule"}]}}`), rule2, ""},
-		{family, "the Node of a Mac as nobody's", "admin", patch(mergePatch, node, `{"spec":{"taints":[{"key":"macrack.io/unleased","effect":"NoSchedule"}]}}`), rule2, ""},
+		{family, "the Node of a Mac as unleased", "admin", patch(mergePatch, node, `{"spec":{"taints":[{"key":"macrack.io/unleased","effect":"NoSchedule"}]}}`), rule2, ""},
 		{family, "the Node of a Mac as two tenants'", "controllers", patch(mergePatch, node, `{"spec":{"taints":[{"key":"macrack.io/tenant","value":"acme","effect":"NoSchedule"},{"key":"macrack.io/tenant","value":"globex","effect":"NoExecute"}]}}`), rule2, ""},
 		{family, "the Node of a Mac without any taint", "controllers", patch(mergePatch, node, `{"spec":{"taints":null}}`), rule2, ""},
 		{family, "the Node of a Mac for three virtual machines", "root", patch(mergePatch, node+"/status", `{"status":{"capacity":{"macrack.io/macos-vm":"3"}}}`), rule1, ""},
@@ -131,10 +131,10 @@ func (w *world) podsAndNodes() []attempt {
 		{family, "a Node", "acme", patch(mergePatch, node, `{"metadata":{"labels":{"attack":"x"}}}`), noRight(), ""},
 		{family, "a Node of one's own making", "agent", post("/api/v1/nodes", `{"apiVersion":"v1","kind":"Node","metadata":{"name":"attack-x","labels":{"macrack.io/mac":"true"}}}`), forbidden("is not allowed to modify node"), ""},
 		{family, "its own Node as a Linux machine's", "agent", post("/api/v1/nodes", `{"apiVersion":"v1","kind":"Node","metadata":{"name":"`+w.acmeMac+`","labels":{"kubernetes.io/os":"linux"}}}`), forbidden("registers as the Node of a Mac"), ""},
-		{family, "a Node with virtual machines that does not say that it is a Mac", "root", post("/api/v1/nodes", `{"apiVersion":"v1","kind":"Node","metadata":{"name":"attack-x","labels":{"kubernetes.io/os":"darwin"}},"spec":{"taints":[{"key":"macrack.io/unleased","effect":"NoSchedule"}]},"status":{"capacity":{"macrack.io/macos-vm":"2"}}}`), rule2, ""},
+		{family, "a Node with virtual machines but without the label of a Mac", "root", post("/api/v1/nodes", `{"apiVersion":"v1","kind":"Node","metadata":{"name":"attack-x","labels":{"kubernetes.io/os":"darwin"}},"spec":{"taints":[{"key":"macrack.io/unleased","effect":"NoSchedule"}]},"status":{"capacity":{"macrack.io/macos-vm":"2"}}}`), rule2, ""},
 		{family, "that it is a Mac, forgotten", "agent", patch(mergePatch, rbacPath+"/clusterrolebindings/macrack-macs", `{"subjects":null}`), noRight(), ""},
 		{family, "a certificate and a Node of a Mac that has been retired", "root", retired, forbidden("has been retired"), ""},
-		{family, "a role but that of Macs, for itself", "controllers", post(rbacPath+"/clusterrolebindings", `{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"ClusterRoleBinding","metadata":{"name":"attack-x"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"cluster-admin"},"subjects":[{"kind":"ServiceAccount","namespace":"macrack-system","name":"macrack-controllers"}]}`), noRight(), ""},
+		{family, "a role other than that of Macs, for itself", "controllers", post(rbacPath+"/clusterrolebindings", `{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"ClusterRoleBinding","metadata":{"name":"attack-x"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"cluster-admin"},"subjects":[{"kind":"ServiceAccount","namespace":"macrack-system","name":"macrack-controllers"}]}`), noRight(), ""},
 		{family, "a mirror pod that a Service of the system selects", "agent", mirrorPod("kube-system"), forbidden("Nodes that are no Macs"), ""},
 		{family, "a mirror pod that a Service of a tenant selects", "agent", mirrorPod("globex"), forbidden("Nodes that are no Macs"), ""},
 		{family, "a Node that is a Mac without a taint", "root", post("/api/v1/nodes", `{"apiVersion":"v1","kind":"Node","metadata":{"name":"attack-x","labels":{"macrack.io/mac":"true","kubernetes.io/os":"darwin"}}}`), rule2, ""},
@@ -147,7 +147,7 @@ func (w *world) podsAndNodes() []attempt {
 	return attempts
 }
 
-// retired retires a Mac that there is not, and answers with what its certificate would get once the policies know.
+// retired retires a Mac that does not exist, and answers with the rights of its certificate once the policies know it.
 func retired(ctx context.Context, w *world, who string) answer {
 	const bindings, user = rbacPath + "/clusterrolebindings", "system:node:attack-retired" // a name that no other attempt registers as a Mac
 	made := post(bindings, `{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"ClusterRoleBinding","metadata":{"name":"attack-x"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"macrack-retired"},"subjects":[{"kind":"User","apiGroup":"rbac.authorization.k8s.io","name":"`+user+`"}]}`)(ctx, w, "admin")
@@ -183,7 +183,7 @@ func retired(ctx context.Context, w *world, who string) answer {
 	return as(csrsPath, `{"apiVersion":"certificates.k8s.io/v1","kind":"CertificateSigningRequest","metadata":{"name":"attack-x"},"spec":{"request":"`+request+`","signerName":"kubernetes.io/kube-apiserver-client-kubelet","usages":["digital signature","client auth"]}}`)
 }
 
-// mirrorPod makes a pod as kubelets do for their static pods, with a label by which a Service finds it.
+// mirrorPod creates a pod as kubelets do for their static pods, with a label that a Service selects.
 func mirrorPod(namespace string) step {
 	return func(ctx context.Context, w *world, who string) answer {
 		node := map[string]any{}
@@ -226,7 +226,7 @@ func (w *world) agents() []attempt {
 		{family, "the spec of its own Mac", "agent", patch(mergePatch, w.acmeNode(), `{"spec":{"className":"studio"}}`), none, ""},
 		{family, "the spec of its own Mac, by its status", "agent", patch(mergePatch, mac, `{"spec":{"maintenance":true,"serialNumber":"SIM8888888"}}`), ignored(), ""},
 		{family, "labels of its own Mac, by its status", "agent", patch(mergePatch, mac, `{"metadata":{"labels":{"attack":"x"},"finalizers":["example.com/x"]}}`), ignored(), ""},
-		{family, "a machine ID that an instance has for life", "agent", patch(mergePatch, one+"/status", `{"status":{"machineID":"AAAA"}}`), invalid("never changes"), ""},
+		{family, "a changed machine ID", "agent", patch(mergePatch, one+"/status", `{"status":{"machineID":"AAAA"}}`), invalid("never changes"), ""},
 		{family, "that an instance is Starting again", "agent", patch(mergePatch, one+"/status", `{"status":{"phase":"Starting"}}`), invalid("does not go back"), ""},
 		{family, "the placeholder pod of an instance", "agent", patch(mergePatch, one+"/status", `{"status":{"podName":"other"}}`), invalid("one placeholder pod"), ""},
 		{family, "the Mac of an instance", "agent", patch(mergePatch, one+"/status", `{"status":{"nodeName":"`+w.globexMac+`"}}`), ignored(), ""},
@@ -244,7 +244,7 @@ func (w *world) agents() []attempt {
 	}
 }
 
-// certificateOfAnother asks for the certificate of another Node.
+// certificateOfAnother requests the certificate of another Node.
 func certificateOfAnother(ctx context.Context, w *world, who string) answer {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -260,7 +260,7 @@ func certificateOfAnother(ctx context.Context, w *world, who string) answer {
 	return post("/apis/certificates.k8s.io/v1/certificatesigningrequests", `{"apiVersion":"certificates.k8s.io/v1","kind":"CertificateSigningRequest","metadata":{"name":"attack-x"},"spec":{"request":"`+request+`","signerName":"kubernetes.io/kube-apiserver-client-kubelet","usages":["digital signature","client auth"]}}`)(ctx, w, who)
 }
 
-// show has a client show a certificate, also to a server that says that it trusts other authorities.
+// show makes a client present a certificate, also to a server that trusts other authorities.
 func show(config *tls.Config, pair tls.Certificate) {
 	config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &pair, nil }
 }
@@ -276,7 +276,7 @@ func (w *world) directly() []attempt {
 	agent := func(w *world) string { return fmt.Sprintf("https://127.0.0.1:%d", w.cluster.Port(w.acmeMac)) }
 	trusting := func(certificate func(w *world) (tls.Certificate, error)) func(w *world) (*tls.Config, error) {
 		return func(w *world) (*tls.Config, error) {
-			config := &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12} // the attacker does not mind whom it talks to
+			config := &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12} // the attacker trusts any server
 			if certificate == nil {
 				return config, nil
 			}
@@ -308,9 +308,9 @@ func (w *world) directly() []attempt {
 		{family, "leases, as an administrator of a foreign authority", "-", dial(forged("admin", "system:masters"), one, list), failed, ""},
 		{family, "a floor's finalizer, as the front proxy with an agent's certificate", "-", dial(as("agent"), one, floor), refused, ""},
 		{family, "leases, without TLS", "-", dial(nobody, plain, fronted), failed, ""},
-		{family, "leases, with a token that is none", "-", dial(nobody, one, call{method: "GET", path: list.path, header: map[string]string{"Authorization": "Bearer eyJhbGciOiJub25lIn0.eyJzdWIiOiJhZG1pbiJ9."}}), refused, ""},
+		{family, "leases, with an invalid token", "-", dial(nobody, one, call{method: "GET", path: list.path, header: map[string]string{"Authorization": "Bearer eyJhbGciOiJub25lIn0.eyJzdWIiOiJhZG1pbiJ9."}}), refused, ""},
 		{family, "leases, with a password", "-", dial(nobody, one, call{method: "GET", path: list.path, header: map[string]string{"Authorization": "Basic YWRtaW46YWRtaW4="}}), refused, ""},
-		{family, "leases, with TLS of long ago", "-", dial(func(*world) (*tls.Config, error) {
+		{family, "leases, with an old TLS version", "-", dial(func(*world) (*tls.Config, error) {
 			return &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS11}, nil
 		}, one, list), says(0, "protocol version not supported"), ""},
 		{family, "leases, with headers of another host", "-", dial(nobody, one, call{method: "GET", path: list.path, header: map[string]string{"X-Forwarded-For": "127.0.0.1", "X-Original-Url": rackPath, "Forwarded": "for=127.0.0.1"}}), refused, ""},
@@ -373,7 +373,7 @@ func (w *world) impersonation() []attempt {
 		{family, "an administrator", "acme", as(0, "User", "admin", "Group", "system:masters"), forbidden("cannot impersonate"), ""},
 		{family, "the controllers", "acme-admin", as(0, "User", controllers), forbidden("cannot impersonate"), ""},
 		{family, "another tenant", "acme", as(0, "User", "globex"), forbidden("cannot impersonate"), ""},
-		{family, "oneself, in another group", "acme", as(0, "User", "acme", "Group", "system:masters"), forbidden("cannot impersonate"), ""},
+		{family, "its own user, in another group", "acme", as(0, "User", "acme", "Group", "system:masters"), forbidden("cannot impersonate"), ""},
 		{family, "the group of agents", "agent", as(0, "User", "system:node:"+w.globexMac, "Group", "system:nodes"), forbidden("cannot impersonate"), ""},
 		{family, "an administrator", "controllers", as(0, "User", "admin", "Group", "system:masters"), forbidden("cannot impersonate"), ""},
 		{family, "an administrator", "hardware", as(0, "User", "admin", "Group", "system:masters"), forbidden("cannot impersonate"), ""},
@@ -397,7 +397,7 @@ func (w *world) escalation() []attempt {
 	return []attempt{
 		{family, "a role that binds and releases", "acme-admin", post(roles, role(`{"apiGroups":["rack.macrack.io"],"resources":["macnodeleases/binding","macnodeleases/release"],"verbs":["create"]}`)), forbidden("grant"), ""},
 		{family, "a role that writes statuses", "acme-admin", post(roles, role(`{"apiGroups":["rack.macrack.io","instance.macrack.io"],"resources":["*/status"],"verbs":["*"]}`)), forbidden("grant"), ""},
-		{family, "a role that may everything", "acme-admin", post(roles, role(`{"apiGroups":["*"],"resources":["*"],"verbs":["*"]}`)), forbidden("grant"), ""},
+		{family, "a role with every right", "acme-admin", post(roles, role(`{"apiGroups":["*"],"resources":["*"],"verbs":["*"]}`)), forbidden("grant"), ""},
 		{family, "a role that writes records", "acme-admin", post(roles, role(`{"apiGroups":["rack.macrack.io"],"resources":["auditrecords"],"verbs":["create","delete"]}`)), forbidden("grant"), ""},
 		{family, "the role of the controllers", "acme-admin", post(bindings, binding("ClusterRole", "macrack-controllers")), forbidden("is attempting to grant"), ""},
 		{family, "the role of agents", "acme-admin", post(bindings, binding("ClusterRole", "macrack-agent")), forbidden("is attempting to grant"), ""},
@@ -411,8 +411,8 @@ func (w *world) escalation() []attempt {
 		{family, "Secrets of the product", "acme-admin", get("/api/v1/namespaces/macrack-system/secrets"), noRight(), ""},
 		{family, "Secrets of the product", "hardware", get("/api/v1/namespaces/macrack-system/secrets"), noRight(), ""},
 		{family, "Secrets of a tenant", "controllers", get("/api/v1/namespaces/acme/secrets"), noRight(), ""},
-		{family, "who serves the API", "acme-admin", patch(mergePatch, "/apis/apiregistration.k8s.io/v1/apiservices/v1alpha1.rack.macrack.io", `{"spec":{"insecureSkipTLSVerify":true,"caBundle":null}}`), noRight(), ""},
-		{family, "who serves the API", "controllers", patch(mergePatch, "/apis/apiregistration.k8s.io/v1/apiservices/v1alpha1.rack.macrack.io", `{"spec":{"insecureSkipTLSVerify":true,"caBundle":null}}`), noRight(), ""},
+		{family, "the APIService", "acme-admin", patch(mergePatch, "/apis/apiregistration.k8s.io/v1/apiservices/v1alpha1.rack.macrack.io", `{"spec":{"insecureSkipTLSVerify":true,"caBundle":null}}`), noRight(), ""},
+		{family, "the APIService", "controllers", patch(mergePatch, "/apis/apiregistration.k8s.io/v1/apiservices/v1alpha1.rack.macrack.io", `{"spec":{"insecureSkipTLSVerify":true,"caBundle":null}}`), noRight(), ""},
 		{family, "a webhook on leases", "acme-admin", post("/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations", `{"apiVersion":"admissionregistration.k8s.io/v1","kind":"MutatingWebhookConfiguration","metadata":{"name":"attack-x"}}`), noRight(), ""},
 		{family, "the namespace, deleted", "acme-admin", remove("/api/v1/namespaces/acme"), noRight(), ""},
 	}
@@ -426,7 +426,8 @@ func (w *world) quotas() []attempt {
 		body := fmt.Sprintf(`{"apiVersion":"v1","kind":"ResourceQuota","metadata":{"name":"macs"},"spec":{"hard":{"count/macnodeleases.rack.macrack.io":"%d"}}}`, limit)
 		return patch(applyPatch, path+"/macs", body)(ctx, w, "admin")
 	}
-	// closed waits until both servers know of a quota of none. What they learn of a larger one comes later, which only refuses more.
+	// closed waits until both servers know of a quota of zero. If they learn of a larger one later, they only refuse
+	// more.
 	closed := func(ctx context.Context, w *world) error {
 		if a := set(ctx, w, 0); a.code >= 300 || a.err != nil {
 			return fmt.Errorf("setting a quota: %d %s", a.code, short(a.text()))
@@ -478,8 +479,8 @@ func (w *world) quotas() []attempt {
 		return post(leases(namespace), leaseBody(fmt.Sprintf(`"name":"attack-%d"`, i), studio))
 	}
 	return []attempt{
-		{family, "a lease with a quota of none", "acme", within(0, 1, pending), says(200, "no more than"), ""},
-		{family, "a lease with a quota of none, by its generated name", "acme", within(0, 3, func(int) step { return post(leases(namespace), leaseBody(`"generateName":"attack-"`, studio)) }), says(200, "no more than"), ""},
+		{family, "a lease with a quota of zero", "acme", within(0, 1, pending), says(200, "no more than"), ""},
+		{family, "a lease with a quota of zero, by its generated name", "acme", within(0, 3, func(int) step { return post(leases(namespace), leaseBody(`"generateName":"attack-"`, studio)) }), says(200, "no more than"), ""},
 		{family, "thirty leases at once with a quota of two, at both servers", "acme", within(2, 30, func(i int) step {
 			return call{method: "POST", path: leases(namespace), body: leaseBody(fmt.Sprintf(`"name":"attack-%d"`, i), studio), replica: 1 + i%2}.do
 		}), says(200, "no more than"), ""},
@@ -502,7 +503,7 @@ func (w *world) ledger() []attempt {
 		{family, "a record of the scheduler's layer", "agent", post(records("acme"), w.recordBody("Scheduler", w.acmeMac)), forbidden("layers"), ""},
 		{family, "a record of the kernel's layer", "controllers", post(records("acme"), w.recordBody("Kernel", w.acmeMac)), forbidden("layers"), ""},
 		{family, "a record of another Mac", "agent", post(records("acme"), w.recordBody("Agent", w.globexMac)), forbidden("its own Mac"), ""},
-		{family, "a record of a Mac that is none", "controllers", post(records("acme"), w.recordBody("Scheduler", "mac-none")), forbidden("no MacNode"), ""},
+		{family, "a record of an unknown Mac", "controllers", post(records("acme"), w.recordBody("Scheduler", "mac-none")), forbidden("no MacNode"), ""},
 		{family, "a record under another Mac's serial number", "agent", post(records("acme"), strings.Replace(w.recordBody("Agent", w.acmeMac), `"chassis":{`, `"chassis":{"serialNumber":"`+w.globexSerial+`",`, 1)), forbidden("serial number"), ""},
 		{family, "a record that a lease was released", "agent", post(records("acme"), strings.Replace(w.recordBody("Agent", w.acmeMac), "InstanceRejected", "LeaseReleased", 1)), invalid("Unsupported value"), ""},
 		{family, "a record that a Mac recovered", "controllers", post(records("acme"), strings.Replace(w.recordBody("Scheduler", w.acmeMac), "InstanceRejected", "NodeRecovered", 1)), invalid("Unsupported value"), ""},

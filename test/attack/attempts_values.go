@@ -51,12 +51,13 @@ func newMacOSInstance() *instancev1alpha1.MacOSInstance { return &instancev1alph
 func newMacNodeLease() *rackv1alpha1.MacNodeLease       { return &rackv1alpha1.MacNodeLease{} }
 func newMacNode() *rackv1alpha1.MacNode                 { return &rackv1alpha1.MacNode{} }
 
-// values are attempts to store what another reader cannot carry, what takes long to read, or so much that nothing else can be written.
+// values are attempts to store values that other readers cannot decode, that take long to read, or that leave no room
+// for others.
 func (w *world) values() []attempt {
 	const family = "values"
 	one, lease, mac := instances("acme")+"/attack-1", w.acmeLease(), w.acmeNode()
 	attempts := []attempt{
-		{family, "so many managers of a lease and of an instance that neither can be written, stopped or deleted", "globex", w.managed, says(200, "Stopped"), ""},
+		{family, "too many managers of a lease and of an instance", "globex", w.managed, says(200, "Stopped"), ""},
 	}
 	const managers = 15_000
 	for _, dryRun := range []string{"", "?dryRun=All"} {
@@ -80,8 +81,8 @@ func (w *world) values() []attempt {
 				obj.SetManagedFields(fields)
 			}
 			condition := metav1.Condition{Type: "Attack", Status: metav1.ConditionTrue, Reason: "Attack", LastTransitionTime: at}
-			// A write of a status keeps the managed fields that are stored, so the late time is dropped with the rest of the metadata that was sent. An
-			// answer in JSON cannot have such a time: 200 shows that it is not there.
+			// A write of a status keeps the stored managed fields, so the late time is dropped with the rest of the
+			// metadata sent. JSON cannot carry such a time: an answer with 200 shows that it is absent.
 			kept := ignored()
 			name := fmt.Sprintf(" at second %d%s", year, dryRun)
 			attempts = append(attempts,
@@ -132,7 +133,7 @@ func (w *world) values() []attempt {
 	)
 }
 
-// labels puts labels with invalid names on an object. An answer that named all of them would take a processor seconds or minutes.
+// labels puts labels with invalid names on an object. An answer with all of them would take seconds or minutes of CPU.
 func labels(path string, n int) step {
 	var all []string
 	for i := range n {
@@ -141,7 +142,8 @@ func labels(path string, n int) step {
 	return patch(mergePatch, path, `{"metadata":{"labels":{`+strings.Join(all, ",")+`}}}`)
 }
 
-// unchangedBy does something, waits until controllers must have seen it, and answers with an error if an object has changed since.
+// unchangedBy runs a step, waits until controllers must have seen it, and answers with an error if an object has changed
+// since.
 func unchangedBy(path string, do step) step {
 	return func(ctx context.Context, w *world, who string) answer {
 		before := get(path)(ctx, w, "admin")
@@ -158,7 +160,7 @@ func unchangedBy(path string, do step) step {
 	}
 }
 
-// statuses returns what an object, or a list, says but for the resource version of a list.
+// statuses returns an object or a list without the resource version of a list.
 func statuses(body string) string {
 	if at := strings.Index(body, `"items"`); at >= 0 {
 		return body[at:]
@@ -205,7 +207,7 @@ func (w *world) endlessNumbers(family, dryRun string) []attempt {
 	return attempts
 }
 
-// managed lives the life of an instance while 26 managers apply a thousand annotations to it and to its lease each.
+// managed runs the life of an instance while 26 managers each apply a thousand annotations to it and to its lease.
 func (w *world) managed(ctx context.Context, _ *world, who string) answer {
 	lease := leases(who) + "/attack-" + who
 	if a := applied(lease, rackv1alpha1.SchemeGroupVersion.String(), "MacNodeLease")(ctx, w, who); a.code != http.StatusOK {
@@ -218,7 +220,7 @@ func (w *world) managed(ctx context.Context, _ *world, who string) answer {
 	return a
 }
 
-// applied has 26 managers apply the same annotations to an object, and answers with the first error.
+// applied applies the same annotations to an object as 26 managers, and answers with the first error.
 func applied(path, apiVersion, kind string) step {
 	return func(ctx context.Context, w *world, who string) answer {
 		annotations := map[string]string{}

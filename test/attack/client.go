@@ -16,7 +16,7 @@ import (
 
 const maxAnswer = 4 << 20
 
-// An answer is that of a server, or why there is none.
+// An answer is a server's response, or the error for which there is no response.
 type answer struct {
 	code int // 0: no answer
 	body string
@@ -30,7 +30,7 @@ func (a answer) text() string {
 	return a.body
 }
 
-// A step is what somebody does.
+// A step is one action of a user.
 type step func(ctx context.Context, w *world, who string) answer
 
 // A call is one request.
@@ -40,7 +40,7 @@ type call struct {
 	accept             string
 	header             map[string]string
 	replica            int  // of macrack-apiserver, asked directly; 0: through kube-apiserver
-	raw                bool // the path goes as it is
+	raw                bool // the path is sent unchanged
 }
 
 func (c call) do(ctx context.Context, w *world, who string) answer {
@@ -124,7 +124,8 @@ func patch(kind, path, body string) step {
 	return call{method: http.MethodPatch, path: path, body: body, contentType: kind}.do
 }
 
-// change reads an object, changes it and writes it back, as kubectl replace does. The path that is written may be that of a subresource.
+// change reads an object, changes it and writes it back, as kubectl replace does. The written path may be that of a
+// subresource.
 func change(read, write string, edit func(obj map[string]any)) step {
 	return func(ctx context.Context, w *world, who string) answer {
 		is := get(read)(ctx, w, "admin")
@@ -141,7 +142,7 @@ func change(read, write string, edit func(obj map[string]any)) step {
 	}
 }
 
-// stored creates an object, answers with it as it is stored, and deletes it again.
+// stored creates an object, answers with it as stored, and deletes it again.
 func stored(path, body string) step {
 	return func(ctx context.Context, w *world, who string) answer {
 		made := post(path, body)(ctx, w, who)
@@ -169,7 +170,7 @@ func stored(path, body string) step {
 	}
 }
 
-// times makes a request many times at once, and answers with the lowest code and how often each came.
+// times makes a request many times at once, and answers with the lowest code and the number of each code.
 func times(n int, each func(i int) step) step {
 	return func(ctx context.Context, w *world, who string) answer {
 		codes := countCodes(ctx, w, who, n, each)
@@ -210,7 +211,7 @@ func dial(config func(w *world) (*tls.Config, error), base func(w *world) string
 
 func noRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
-// inZone returns a time as it is called fourteen hours further east.
+// inZone returns the same time in a zone fourteen hours further east.
 func inZone(text string) (string, error) {
 	t, err := time.Parse(time.RFC3339, text)
 	return t.In(time.FixedZone("", 14*60*60)).Format(time.RFC3339), err

@@ -1,6 +1,6 @@
-// Attack goes at a running cluster with real credentials: tenants, administrators, agents, the controllers and strangers try, one way after the
-// other, to get around the three rules, at each other's objects, and at the ledger. Each attempt must be refused in words, change nothing
-// of what macrack stores, and be on record where it has to be. What people legitimately do must go on working.
+// Attack tests a running cluster with real credentials. Tenants, administrators, agents, the controllers and strangers
+// try to break the three rules, to reach each other's objects, and to change the ledger. Each attempt must be refused
+// with a message, change no stored object, and be recorded where required. Legitimate uses must still work.
 package main
 
 import (
@@ -19,8 +19,8 @@ import (
 )
 
 func main() {
-	own := flag.Bool("own", false, "start a cluster for the attack alone, and stop it at the end")
-	family := flag.String("family", "", "make the attempts of this family alone")
+	own := flag.Bool("own", false, "start a separate cluster for the attack, and stop it at the end")
+	family := flag.String("family", "", "make the attempts of this family only")
 	verbose := flag.Bool("verbose", false, "print every answer")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -38,7 +38,7 @@ func run(ctx context.Context, out io.Writer, own bool, family string, verbose bo
 	}
 	w, err := prepare(ctx, c)
 	if errors.Is(err, errNoFreeMac) && !own {
-		fmt.Fprintf(out, "%v: a cluster is started for the attack alone\n", err)
+		fmt.Fprintf(out, "%v: starting a separate cluster for the attack\n", err)
 		own = true
 		if c, err = open(ctx, own); err == nil {
 			w, err = prepare(ctx, c)
@@ -56,7 +56,7 @@ func run(ctx context.Context, out io.Writer, own bool, family string, verbose bo
 	return errors.Join(r.end(), ctx.Err())
 }
 
-// open returns the dev cluster, brought up, or one of its own.
+// open starts the dev cluster, or a separate one.
 func open(ctx context.Context, own bool) (*cluster.Cluster, error) {
 	if own {
 		return cluster.Start(ctx, cluster.Options{Apiservers: 2, Controllers: 1, Macs: 3, Example: true})

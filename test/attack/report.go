@@ -8,12 +8,12 @@ import (
 	"time"
 )
 
-// An attempt must not succeed: its answer is as wanted, and what macrack stores is the same before and after.
+// An attempt must not succeed: its answer is as wanted, and the stored objects are the same before and after.
 type attempt struct {
 	family, name, who string
 	do                step
 	want              want
-	record            string // type/reason of the record that must be in the ledger, by this actor; "none": no record may be made
+	record            string // type/reason of the record by this actor that must be in the ledger; "none": no record is allowed
 }
 
 // A use is legitimate and must work.
@@ -23,12 +23,12 @@ type use struct {
 	want      want
 }
 
-// want says what an answer must be.
+// want is the expected answer.
 type want struct {
-	codes []int                   // one of these
-	says  string                  // this is in the answer
-	lacks []string                // none of these is
-	holds func(body string) error // and this holds
+	codes []int                   // the allowed codes
+	says  string                  // the answer contains this text
+	lacks []string                // the answer contains none of these
+	holds func(body string) error // and this check succeeds
 }
 
 func (x want) check(a answer) error {
@@ -75,7 +75,7 @@ func (r *report) line(mark, family, who, name, result string) {
 	fmt.Fprintf(r.out, "%s %-14s %-12s %-78s %s\n", mark, family, who, name, result)
 }
 
-// try makes attempts one after the other, and compares what is stored before and after each.
+// try makes attempts one after the other, and compares the stored objects before and after each.
 func (r *report) try(ctx context.Context, w *world, attempts ...attempt) {
 	if r.skips(attempts) {
 		return
@@ -83,7 +83,7 @@ func (r *report) try(ctx context.Context, w *world, attempts ...attempt) {
 	before, err := w.snapshot(ctx)
 	if err != nil {
 		r.through++
-		r.line("✗", "-", "-", "a snapshot of what is stored", err.Error())
+		r.line("✗", "-", "-", "snapshot of the stored objects", err.Error())
 		return
 	}
 	for _, a := range attempts {
@@ -106,7 +106,7 @@ func (r *report) try(ctx context.Context, w *world, attempts ...attempt) {
 		after, err := w.snapshot(ctx)
 		if err == nil {
 			if changes := before.compare(after); len(changes) > 0 {
-				problem = fmt.Errorf("changed what is stored: %s; answer %d: %s", strings.Join(changes, "; "), got.code, short(got.text()))
+				problem = fmt.Errorf("stored objects changed: %s; answer %d: %s", strings.Join(changes, "; "), got.code, short(got.text()))
 			}
 			before = after
 		} else if problem == nil {

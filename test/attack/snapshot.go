@@ -18,14 +18,15 @@ import (
 	"macrack.io/macrack/pkg/generated/clientset/versioned/scheme"
 )
 
-// A snapshot is what macrack's etcd holds, and what the cluster holds of Nodes and Pods, without what changes by itself: heartbeats, conditions,
-// counts, managed fields and the ledger.
+// A snapshot has the content of macrack's etcd and the cluster's Nodes and Pods, without values that change by
+// themselves: heartbeats, conditions, counts, managed fields and the ledger.
 type snapshot map[string]string
 
-// unstable are parts of keys whose values change by themselves: records and the heads of their chains, the servers' health, clocks and pacing.
+// unstable are parts of keys whose values change by themselves: records, the heads of their chains, and the servers'
+// health, clocks and pacing.
 var unstable = []string{"/auditrecords/", "macrack.io/index/"}
 
-// identities are the index keys that say what belongs to what.
+// identities are the index keys that map objects to their owners.
 var identities = []string{"macrack.io/index/serial-number/", "macrack.io/index/machine-id/", "macrack.io/index/mac-address/", "macrack.io/index/image-use/"}
 
 func (w *world) snapshot(ctx context.Context) (snapshot, error) {
@@ -62,7 +63,7 @@ func (w *world) snapshot(ctx context.Context) (snapshot, error) {
 	)
 }
 
-// add adds what is stable of a list of the cluster's own objects.
+// add adds the stable parts of a list of Kubernetes objects.
 func (s snapshot) add(ctx context.Context, w *world, path string, stable func(obj map[string]any) any) error {
 	a := get(path)(ctx, w, "admin")
 	list := struct {
@@ -81,7 +82,7 @@ func (s snapshot) add(ctx context.Context, w *world, path string, stable func(ob
 	return nil
 }
 
-// decode returns an object of ours without what changes by itself.
+// decode returns a macrack object without the fields that change by themselves.
 func decode(value []byte) (string, error) {
 	obj, _, err := serializer.NewCodecFactory(scheme.Scheme).UniversalDeserializer().Decode(value, nil, nil)
 	if err != nil {
@@ -95,7 +96,7 @@ func decode(value []byte) (string, error) {
 		delete(meta, "managedFields")
 		delete(meta, "resourceVersion")
 		if finalizers, ok := meta["finalizers"].([]any); ok {
-			meta["finalizers"] = slices.DeleteFunc(finalizers, func(f any) bool { return f == "foregroundDeletion" }) // what is asked for when Held
+			meta["finalizers"] = slices.DeleteFunc(finalizers, func(f any) bool { return f == "foregroundDeletion" }) // a finalizer that a deletion may request
 		}
 	}
 	if status, ok := content["status"].(map[string]any); ok {
@@ -103,7 +104,7 @@ func decode(value []byte) (string, error) {
 			"total", "available", "leased", "held", "quarantined", "offline", "imageDigest"} {
 			delete(status, field)
 		}
-		if status["phase"] == "Offline" { // on a machine that is too busy for heartbeats
+		if status["phase"] == "Offline" { // as on a machine that is too busy for heartbeats
 			delete(status, "phase")
 		}
 	}
@@ -111,14 +112,14 @@ func decode(value []byte) (string, error) {
 	return string(data), err
 }
 
-// compare says what differs.
+// compare returns the differences.
 func (s snapshot) compare(after snapshot) []string {
 	var changes []string
 	for key, was := range s {
 		is, ok := after[key]
 		switch {
 		case !ok:
-			changes = append(changes, key+" is gone")
+			changes = append(changes, key+" was deleted")
 		case is != was && !offline(was, is):
 			changes = append(changes, fmt.Sprintf("%s was %s and is %s", key, difference(was, is), difference(is, was)))
 		}
@@ -132,7 +133,7 @@ func (s snapshot) compare(after snapshot) []string {
 	return changes
 }
 
-// offline says whether two texts differ in a phase that is left out of one of them.
+// offline reports whether two texts differ only in a phase that one of them omits.
 func offline(a, b string) bool {
 	without := func(s string) string {
 		for _, phase := range []string{"Available", "Leased"} {
@@ -144,7 +145,7 @@ func offline(a, b string) bool {
 	return strings.Contains(a, `"kind":"MacNode"`) && (!strings.Contains(a, `"phase"`) || !strings.Contains(b, `"phase"`)) && without(a) == without(b)
 }
 
-// difference returns where a begins to differ from b.
+// difference returns the part of a from its first difference to b on.
 func difference(a, b string) string {
 	i := 0
 	for i < len(a) && i < len(b) && a[i] == b[i] {
@@ -165,7 +166,7 @@ func dig(obj map[string]any, path ...string) any {
 	return is
 }
 
-// auditRecord is what is looked at of a record.
+// auditRecord has the fields of a record that are checked.
 type auditRecord struct {
 	Time  time.Time `json:"time"`
 	Type  string    `json:"type"`
@@ -190,10 +191,10 @@ func (w *world) records(ctx context.Context) ([]auditRecord, error) {
 	return list.Items, nil
 }
 
-// folded is how long identical rejections fold into one record.
+// folded is the period in which identical rejections fold into one record.
 const folded = time.Minute
 
-// countRecords counts the records by the actor of an attempt that must not make any.
+// countRecords counts the records by the actor of an attempt that must leave no record.
 func (w *world) countRecords(ctx context.Context, a attempt) (int, error) {
 	if a.record != "none" {
 		return 0, nil
@@ -201,7 +202,7 @@ func (w *world) countRecords(ctx context.Context, a attempt) (int, error) {
 	return w.recordsOf(ctx, a, time.Time{}, "")
 }
 
-// recordsOf counts the records by the actor of an attempt, of a type and a reason ("type/reason") or of all.
+// recordsOf counts the records by the actor of an attempt: all, or those of a type and a reason ("type/reason").
 func (w *world) recordsOf(ctx context.Context, a attempt, since time.Time, wanted string) (int, error) {
 	recordType, reason, _ := strings.Cut(wanted, "/")
 	all, err := w.records(ctx)
@@ -215,7 +216,7 @@ func (w *world) recordsOf(ctx context.Context, a attempt, since time.Time, wante
 	return n, err
 }
 
-// checkRecord says that a record of an attempt is missing, or that there is one of what should leave none.
+// checkRecord returns an error if a record of an attempt is missing, or if there is a forbidden one.
 func (w *world) checkRecord(ctx context.Context, a attempt, began time.Time, before int) error {
 	switch a.record {
 	case "":
@@ -223,7 +224,7 @@ func (w *world) checkRecord(ctx context.Context, a attempt, began time.Time, bef
 	case "none":
 		n, err := w.recordsOf(ctx, a, time.Time{}, "")
 		if err == nil && n != before {
-			err = fmt.Errorf("%d records were made, and none may be", n-before)
+			err = fmt.Errorf("%d records were written, wanted 0", n-before)
 		}
 		return err
 	}

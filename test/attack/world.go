@@ -35,9 +35,10 @@ const (
 	settling   = 3 * time.Minute
 )
 
-var errNoFreeMac = errors.New("the attack needs a Mac that is free for each of two leases")
+var errNoFreeMac = errors.New("the attack needs a free Mac for each of two leases")
 
-// A world is the cluster that is attacked, and the people in it. Tenant acme has a lease with two instances on it, tenant globex one with none.
+// A world is the attacked cluster and its users. Tenant acme has a lease with two instances, tenant globex one without
+// instances.
 type world struct {
 	cluster *cluster.Cluster
 	etcd    *clientv3.Client
@@ -54,7 +55,7 @@ type user struct {
 	kubeURL      string
 }
 
-// people are the users by what the tables call them.
+// people are the users by their names in the tables.
 var people = map[string]struct {
 	name   string
 	groups []string
@@ -72,7 +73,7 @@ var people = map[string]struct {
 	"stranger":    {name: "front-proxy-client"},
 }
 
-// rights are what people have besides those of artifacts/example, made for the attack and taken away after it.
+// rights are created for the attack in addition to those of artifacts/example, and removed after it.
 var rights = []struct{ path, name, role, user string }{
 	{"/namespaces/acme/rolebindings", "attack-acme-admin", "admin", "attack-acme-admin"},
 	{"/clusterrolebindings", "attack-hardware", "macrack-hardware-admin", "attack-hardware"},
@@ -126,7 +127,7 @@ func (w *world) newUser(name string, groups []string) (*user, error) {
 	return u, err
 }
 
-// anonymous shows no certificate.
+// anonymous presents no certificate.
 func (w *world) anonymous() (*user, error) {
 	kube, err := w.cluster.RESTConfig(cluster.Admin)
 	if err != nil {
@@ -152,7 +153,7 @@ func httpClient(config *rest.Config) (*http.Client, error) {
 	return client, err
 }
 
-// prepare makes the world, or finds it as an earlier attack left it.
+// prepare creates the world, or continues with the one that an earlier attack left.
 func prepare(ctx context.Context, c *cluster.Cluster) (_ *world, err error) {
 	w := &world{cluster: c, users: map[string]*user{}}
 	access := c.MacrackEtcd()
@@ -198,7 +199,7 @@ func prepare(ctx context.Context, c *cluster.Cluster) (_ *world, err error) {
 	return w, w.settle(ctx)
 }
 
-// close takes the rights away that people had for the attack. The leases stay: their Macs are the tenants' for a day.
+// close removes the rights that were granted for the attack. The leases stay: their floors are a day away.
 func (w *world) close() {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
@@ -209,7 +210,7 @@ func (w *world) close() {
 	w.etcd.Close()
 }
 
-// make creates an object as admin, unless there is one.
+// make creates an object as admin, unless it exists.
 func (w *world) make(ctx context.Context, path, body string) error {
 	a := post(path, body)(ctx, w, "admin")
 	if a.code != http.StatusCreated && a.code != http.StatusConflict {
@@ -229,7 +230,7 @@ type leaseObject struct {
 	} `json:"status"`
 }
 
-// lease has a tenant lease a Mac, and waits until it is bound.
+// lease leases a Mac for a tenant, and waits until the lease is bound.
 func (w *world) lease(ctx context.Context, tenant string, mac, serial, uid *string) error {
 	path := leases(tenant) + "/attack-" + tenant
 	is := leaseObject{}
@@ -280,7 +281,7 @@ func (w *world) freeMacs(ctx context.Context) (int, error) {
 	return free, err
 }
 
-// instance has tenant acme run a virtual machine, and waits until it runs.
+// instance creates an instance of tenant acme, and waits until it runs.
 func (w *world) instance(ctx context.Context, name string) error {
 	path := instances("acme") + "/" + name
 	return eventually(ctx, func() error {
@@ -303,7 +304,7 @@ func (w *world) instance(ctx context.Context, name string) error {
 	})
 }
 
-// settle waits until nothing changes by itself.
+// settle waits until no object changes by itself.
 func (w *world) settle(ctx context.Context) error {
 	before, err := w.snapshot(ctx)
 	if err != nil {
@@ -326,7 +327,7 @@ func (w *world) settle(ctx context.Context) error {
 	})
 }
 
-// eventually waits until check has no error.
+// eventually waits until check returns no error.
 func eventually(ctx context.Context, check func() error) error {
 	deadline := time.Now().Add(settling)
 	for {
@@ -369,12 +370,12 @@ func leaseWith(metadata, spec, status string) string {
 	return `{"apiVersion":"rack.macrack.io/v1alpha1","kind":"MacNodeLease","metadata":{` + metadata + `},"spec":{` + spec + `}` + status + `}`
 }
 
-// instanceBody is an instance of class small and an image that there is, besides what spec says.
+// instanceBody is an instance of class small and an existing image, with the given spec added.
 func instanceBody(metadata, spec string) string {
 	return `{"apiVersion":"instance.macrack.io/v1alpha1","kind":"MacOSInstance","metadata":{` + metadata + `},"spec":{"className":"small","imageName":"` + macOSImage + `",` + spec + `}}`
 }
 
-// etcdTLS returns the TLS configuration of a client of macrack's etcd, with its certificate or without.
+// etcdTLS returns the TLS configuration of a client of macrack's etcd, with or without its certificate.
 func etcdTLS(access cluster.EtcdClient, certificate bool) (*tls.Config, error) {
 	ca, err := os.ReadFile(access.CAFile)
 	if err != nil {
@@ -390,7 +391,7 @@ func etcdTLS(access cluster.EtcdClient, certificate bool) (*tls.Config, error) {
 	return config, err
 }
 
-// certificateOf returns what a user shows.
+// certificateOf returns the certificate of a user.
 func (w *world) certificateOf(who string) (tls.Certificate, error) {
 	config, err := w.cluster.RESTConfig(w.username(who), people[who].groups...)
 	if err != nil {
@@ -414,7 +415,7 @@ func (w *world) certificateOf(who string) (tls.Certificate, error) {
 	return *pair, nil
 }
 
-// forgedCertificate is signed by an authority that nobody has heard of, for any name and groups.
+// forgedCertificate returns a certificate for any name and groups, signed by an unknown authority.
 func forgedCertificate(name string, groups ...string) (tls.Certificate, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

@@ -19,18 +19,18 @@ import (
 	"macrack.io/macrack/test/cluster"
 )
 
-// Bounds of what an agent may take. They are compared with, as there is no peer whose virtual machines outlive its agent.
+// Bounds of an agent. They replace a peer, because no peer's virtual machines outlive its agent.
 const (
 	adoptionBound = time.Second
 	idleCPUBound  = 600 * time.Millisecond // a minute: 1 % of a core
 	idleRSSBound  = 96                     // MiB
 )
 
-// ticksPerSecond is the unit of times in /proc, which is the same on every Linux.
+// ticksPerSecond is the unit of times in /proc, the same on every Linux.
 const ticksPerSecond = 100
 
-// measureAgent measures an agent with two virtual machines: how long it takes from its process' start until it has taken them on, and
-// what it costs while nothing happens.
+// measureAgent measures an agent with two virtual machines: the time from its process' start to their adoption, and its
+// cost while idle.
 func (b *bench) measureAgent(ctx context.Context) (err error) {
 	const name, lease = "mac-1", "bench"
 	c, err := cluster.Start(ctx, cluster.Options{Apiservers: 1, Controllers: 1, Macs: 1, Example: true})
@@ -91,13 +91,13 @@ func (b *bench) measureAgent(ctx context.Context) (err error) {
 			d, err = adoption(c.LogFile(name), len(log), c.PID(name))
 			return d > 0, err
 		}); err != nil {
-			return fmt.Errorf("the agent does not say that it runs: %w", err)
+			return fmt.Errorf("the agent does not report that it runs: %w", err)
 		}
 		took = append(took, d)
 	}
 	b.less("agent: start to adoption of two VMs, median", "ms", ms(median(took)), ms(adoptionBound), 1)
 
-	// What it does after its start is not idleness.
+	// The work after a start is not idleness.
 	if err := sleep(ctx, b.idle/4); err != nil {
 		return err
 	}
@@ -121,7 +121,7 @@ func (b *bench) measureAgent(ctx context.Context) (err error) {
 	return nil
 }
 
-// until polls until is returns true; its errors are for the report of a wait that was in vain.
+// until polls until is returns true; its errors explain a timeout.
 func until(ctx context.Context, is func() (bool, error)) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
@@ -145,8 +145,8 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// adoption returns the time from the start of an agent's process to the line in its log that says that it has taken on two virtual
-// machines; 0 if there is none yet. What the log had before counts from skip on.
+// adoption returns the time from the start of an agent's process to the log line about the adoption of two virtual
+// machines; 0 if there is no such line yet. Only the log from skip on counts.
 func adoption(path string, skip, pid int) (time.Duration, error) {
 	log, err := os.ReadFile(path)
 	if err != nil || len(log) < skip {
@@ -158,7 +158,7 @@ func adoption(path string, skip, pid int) (time.Duration, error) {
 			continue
 		}
 		if !strings.Contains(text, "adopted=2") {
-			return 0, fmt.Errorf("the agent has not both: %s", text)
+			return 0, fmt.Errorf("the agent has not adopted both: %s", text)
 		}
 		// I1129 17:09:09.689160 ...
 		at, err := time.ParseInLocation("20060102 15:04:05.000000", fmt.Sprintf("%d%s", time.Now().Year(), text[1:len("I1129 17:09:09.689160")]), time.Local)

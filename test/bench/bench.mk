@@ -1,8 +1,8 @@
-# Benchmarks, side by side with what is usual. BENCH_FLAGS are flags of test/bench, such as -short.
+# Benchmarks, compared with common alternatives. BENCH_FLAGS are flags of test/bench, such as -short.
 
 .PHONY: bench
 
-bench: ## measure macrack beside custom resources with a webhook, write .dev/bench.json, and measure the worst requests
+bench: ## compare macrack with custom resources with a webhook, write .dev/bench.json, and measure the worst requests
 	@mkdir -p .dev/bin
 	@go build -C test/bench/sqlite -o $(CURDIR)/.dev/bin/bench-sqlite .
 	@go build -o .dev/bin/bench ./test/bench

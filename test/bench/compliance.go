@@ -33,12 +33,12 @@ import (
 )
 
 const (
-	reportCommand = "report-of" // how this program is started to report in a process of its own
+	reportCommand = "report-of" // starts this program as a separate reporting process
 	reportWindow  = "90d"
-	breachOnEvery = 100 // of so many Macs, one has a lease that was released before its floor
+	breachOnEvery = 100 // one in so many Macs has a lease that was released before its floor
 )
 
-// life is the ledger of one Mac in the making: a transaction that commits at once.
+// life builds the ledger of one Mac: a transaction that commits at once.
 type life struct {
 	clock   *testingclock.FakePassiveClock
 	head    []byte
@@ -59,7 +59,8 @@ func (l *life) Create(_ context.Context, _ schema.GroupResource, obj apiruntime.
 	return nil
 }
 
-// live records most of the 90 days before now of Mac n, at least count records: leases of three days, in each ten pairs of instances.
+// live records most of the 90 days before now for Mac n, at least count records: leases of three days, each with ten
+// pairs of instances.
 func live(ctx context.Context, n, count int, now time.Time) (*life, error) {
 	const days = 90
 	l := &life{clock: testingclock.NewFakePassiveClock(now.Add(-days*24*time.Hour + time.Hour).Truncate(time.Second))}
@@ -112,7 +113,7 @@ func live(ctx context.Context, n, count int, now time.Time) (*life, error) {
 	return l, err
 }
 
-// records is the ledger of the fleet: as keys and values of etcd, one after the other, and as rows for SQLite.
+// records is the ledger of the fleet, as consecutive keys and values of etcd, and as rows for SQLite.
 type records struct {
 	stored, rows, heads string // files
 	count               int64
@@ -176,7 +177,7 @@ func createFile(path string) (*file, error) {
 	return &file{f, bufio.NewWriterSize(f, 1<<20)}, nil
 }
 
-// close writes what is left; errors of earlier writes come up here.
+// close writes the rest; it also returns the errors of earlier writes.
 func (f *file) close() error { return errors.Join(f.w.Flush(), f.f.Close()) }
 
 func (f *file) pair(p pair) {
@@ -201,7 +202,7 @@ func (f *file) row(r *rack.AuditRecord) {
 		unix(r.Details.BoundAt), unix(r.Details.EarliestReleaseAt), unix(r.Details.ReleasedAt))
 }
 
-// readPairs calls f with each pair of a file. The slices are f's only until it returns.
+// readPairs calls f with each pair of a file. The slices are valid only until f returns.
 func readPairs(path string, f func(key string, value []byte) error) error {
 	in, err := os.Open(path)
 	if err != nil {
@@ -233,12 +234,12 @@ func readPairs(path string, f func(key string, value []byte) error) error {
 	}
 }
 
-// answer is what a process that reports prints. SQLite's has the same fields.
+// answer is the output of a reporting process. SQLite's has the same fields.
 type answer struct {
 	Records, Chassis, MaxVMs, Overlaps, FloorBreaches int64
 
-	Seconds float64 // on the clock
-	CPU     float64 // seconds of processors, which tell more than the clock on a machine that does other things
+	Seconds float64 // elapsed
+	CPU     float64 // CPU seconds, which are more reliable on a busy machine
 	PeakRSS int64   // bytes
 }
 
@@ -267,7 +268,7 @@ func reportChild(path, at string) error {
 	return json.NewEncoder(os.Stdout).Encode(a)
 }
 
-// storedRecords is the source of the records of a file. They are decoded in pages, several at once, as those of several namespaces are.
+// storedRecords reads the records of a file. It decodes several pages at once, as those of several namespaces.
 func storedRecords(path string) ledger.RecordSource {
 	type page struct {
 		values  [][]byte
@@ -323,7 +324,7 @@ func storedRecords(path string) ledger.RecordSource {
 	}
 }
 
-// cpuTime returns how much time of processors this process has had.
+// cpuTime returns the CPU time of this process.
 func cpuTime() time.Duration {
 	var usage syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
@@ -332,7 +333,7 @@ func cpuTime() time.Duration {
 	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }
 
-// peakRSS returns the most memory that this process has had. What getrusage says would include that of the process which started it.
+// peakRSS returns the peak memory of this process. The value of getrusage would include that of the parent process.
 func peakRSS() (int64, error) {
 	status, err := os.ReadFile("/proc/self/status")
 	if err != nil {
@@ -344,8 +345,9 @@ func peakRSS() (int64, error) {
 	return kib << 10, err
 }
 
-// measureCompliance compares the report on a ledger with SQL on the same rows. Both read what is on the disk (in the system's cache, in fact):
-// ours decodes the stored records and proves each hash and each chain, SQLite reads columns that were loaded before and proves nothing.
+// measureCompliance compares the report on a ledger with SQL on the same rows. Both read from the system's cache of the
+// disk. MacRack decodes the stored records and verifies each hash and each chain; SQLite reads prepared columns and
+// verifies nothing.
 func (b *bench) measureCompliance(ctx context.Context) error {
 	records, err := b.records(ctx)
 	if err != nil {

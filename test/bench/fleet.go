@@ -39,7 +39,7 @@ import (
 	"macrack.io/macrack/test/cluster"
 )
 
-// macsCommand is what this program is called with to be many Macs.
+// macsCommand starts this program as many Macs.
 const macsCommand = "macs"
 
 const (
@@ -51,8 +51,8 @@ const (
 func fleetMac(n int) string    { return fmt.Sprintf("bench-%04d", n) }
 func fleetSerial(n int) string { return fmt.Sprintf("BENCH%06d", n) }
 
-// runMacs is this program as the agents of many Macs, until it is told to end. The agents, their kubelets and their slots are the real
-// ones; their guests boot at once, inside this process.
+// runMacs runs the agents of many Macs in this program, until it is terminated. The agents, their kubelets and their
+// slots are the real ones; their guests boot at once, inside this process.
 func runMacs(args []string) error {
 	flags := flag.NewFlagSet(macsCommand, flag.ContinueOnError)
 	dir, kube := flags.String("dir", "", "state of the Macs"), flags.String("kube", "", "folder of the kubeconfigs")
@@ -60,7 +60,7 @@ func runMacs(args []string) error {
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	klog.SetLogger(klog.Logger{}) // of that many, nobody reads the logs
+	klog.SetLogger(klog.Logger{}) // the logs of so many agents would slow them down
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	ended := make(chan error, *to-*from)
@@ -75,7 +75,7 @@ func runMacs(args []string) error {
 	fmt.Println("started")
 	select {
 	case <-ctx.Done():
-		return nil // what runs in here ends with this process
+		return nil // all agents end with this process
 	case err := <-ended:
 		return fmt.Errorf("an agent has ended: %w", err)
 	}
@@ -109,13 +109,13 @@ func newBenchMac(dir, kubeconfig string, n int) (*agent.Agent, error) {
 	})
 }
 
-// start is when an instance came to each step of its start, as a client sees it.
+// start has the times at which an instance reached each step of its start, as seen by a client.
 type start struct {
 	asked, created, scheduled, bound, identified, running time.Time
 }
 
-// measureFleet measures how long it takes from the creation of an instance until it runs, on a fleet of Macs that get two each: at a
-// steady rate, the whole control plane and the fleet sharing this machine.
+// measureFleet measures the time from the creation of an instance until it runs. Every Mac of the fleet gets two
+// instances, at a steady rate. The whole control plane and the fleet share this machine.
 func (b *bench) measureFleet(ctx context.Context) (err error) {
 	c, err := cluster.Start(ctx, cluster.Options{Apiservers: 1, Controllers: 1, Example: true})
 	if err != nil {
@@ -173,7 +173,7 @@ func (f *fleet) startMacs(ctx context.Context) (stop func(), err error) {
 		}
 		_ = os.RemoveAll(dir)
 	}
-	// Each Mac has a disk of its own: that of this machine is not what is measured.
+	// Each Mac has its own simulated disk: the disk of this machine is not measured.
 	base := "/dev/shm"
 	if _, err := os.Stat(base); err != nil {
 		base = f.dir
@@ -215,7 +215,7 @@ func (f *fleet) startMacs(ctx context.Context) (stop func(), err error) {
 		}
 		processes = append(processes, cmd)
 		if line, err := bufio.NewReader(out).ReadString('\n'); err != nil {
-			return stop, fmt.Errorf("the Macs from %d on say %q: %w", from, line, err)
+			return stop, fmt.Errorf("the Macs from %d on printed %q: %w", from, line, err)
 		}
 	}
 	return stop, nil
@@ -257,7 +257,8 @@ func (f *fleet) bindLeases(ctx context.Context) error {
 	return f.awaitNodes(ctx)
 }
 
-// awaitNodes waits until the Nodes admit the tenant's pods: kube-controller-manager takes a minute to find so many new ones ready.
+// awaitNodes waits until the Nodes admit the tenant's pods: kube-controller-manager takes a minute to mark so many new
+// Nodes ready.
 func (f *fleet) awaitNodes(ctx context.Context) error {
 	deadline := time.Now().Add(5 * time.Minute)
 	for {
@@ -271,12 +272,12 @@ func (f *fleet) awaitNodes(ctx context.Context) error {
 				admitting++
 			}
 		}
-		fmt.Fprintf(os.Stderr, "  %d of %d Nodes are ready and the tenant's\n", admitting, f.fleet)
+		fmt.Fprintf(os.Stderr, "  %d of %d Nodes are ready and admit the tenant\n", admitting, f.fleet)
 		if admitting == f.fleet {
 			return nil
 		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf("only %d of %d Nodes are ready and the tenant's", admitting, f.fleet)
+			return fmt.Errorf("only %d of %d Nodes are ready and admit the tenant", admitting, f.fleet)
 		}
 		if err := sleep(ctx, 5*time.Second); err != nil {
 			return err
@@ -284,7 +285,7 @@ func (f *fleet) awaitNodes(ctx context.Context) error {
 	}
 }
 
-// watch notes when an instance and its pod come to each step.
+// watch records when an instance and its pod reach each step.
 func (f *fleet) watch(ctx context.Context) error {
 	note := func(name string, when func(s *start) *time.Time) {
 		f.mu.Lock()
@@ -334,7 +335,7 @@ func (f *fleet) watch(ctx context.Context) error {
 	return nil
 }
 
-// startVMs asks for the instances at the rate, and waits until all run.
+// startVMs creates the instances at the rate, and waits until all run.
 func (f *fleet) startVMs(ctx context.Context) error {
 	ticker := time.NewTicker(time.Duration(float64(time.Second) / f.rate))
 	defer ticker.Stop()
@@ -395,7 +396,7 @@ func (f *fleet) startVMs(ctx context.Context) error {
 	return nil
 }
 
-// report adds the results: the whole, and where the time goes.
+// report adds the results: the total, and the time of each step.
 func (f *fleet) report(total int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -417,7 +418,7 @@ func (f *fleet) report(total int) {
 			if d := steps[i].to(s).Sub(steps[i].from(s)); d > 0 {
 				steps[i].took = append(steps[i].took, d)
 			} else {
-				steps[i].took = append(steps[i].took, 0) // seen in another order than it happened
+				steps[i].took = append(steps[i].took, 0) // the events arrived out of order
 			}
 		}
 	}

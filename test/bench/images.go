@@ -28,12 +28,11 @@ import (
 
 const (
 	mib = 1 << 20
-	// pullers is how many blobs each side fetches at once.
+	// pullers is the number of blobs that each side fetches at once.
 	pullers = 4
 )
 
-// measureImages measures what it takes to get an image onto a Mac beside a plain download of the same blobs, and
-// what it takes to clone it.
+// measureImages compares the pull of an image to a Mac with a plain download of the same blobs, and measures clones.
 func (b *bench) measureImages(ctx context.Context) error {
 	dir := filepath.Join(b.dir, "images")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -57,7 +56,7 @@ func (b *bench) measureImages(ctx context.Context) error {
 	const gigabit = 125 * 1000 * 1000 // bytes a second
 	for _, m := range []struct {
 		name  string
-		rate  int64 // of the link, in bytes a second; 0 for no limit
+		rate  int64 // rate of the link, in bytes a second; 0 for no limit
 		blobs []ocispec.Descriptor
 		goal  float64
 	}{
@@ -88,11 +87,11 @@ type pulls struct {
 type pushedImage struct {
 	images.Image
 	data, compressed int64
-	// blobs are the image's, raw are the disk's data in pieces of as many bytes, not compressed.
+	// blobs are the image's; raw has the disk's data in pieces of as many bytes, uncompressed.
 	blobs, raw []ocispec.Descriptor
 }
 
-// push pushes a disk, as an image and as it is.
+// push pushes a disk as an image and as raw data.
 func (p *pulls) push(ctx context.Context, sizeMiB int) (*pushedImage, error) {
 	path := filepath.Join(p.dir, "source.img")
 	if err := writeDisk(path, sizeMiB); err != nil {
@@ -128,7 +127,7 @@ func (p *pulls) push(ctx context.Context, sizeMiB int) (*pushedImage, error) {
 	return image, nil
 }
 
-// pushRaw pushes the beginning of a disk, where its data is, in pieces as large as an image's chunks.
+// pushRaw pushes the first part of a disk, which has its data, in pieces as large as an image's chunks.
 func (p *pulls) pushRaw(ctx context.Context, path, reference string, size int64) ([]ocispec.Descriptor, error) {
 	client, err := imageregistry.New(imageregistry.Options{Reference: reference, Clock: clock.RealClock{}})
 	if err != nil {
@@ -155,8 +154,8 @@ func (p *pulls) pushRaw(ctx context.Context, path, reference string, size int64)
 	return blobs, nil
 }
 
-// writeDisk writes a disk whose first half is data, and the rest zeros. Of the data a half is noise, which does not
-// compress, and a half machine code: this program.
+// writeDisk writes a disk whose first half is data, and the rest zeros. Half of the data is noise, which does not
+// compress, and half is machine code: this program.
 func writeDisk(path string, sizeMiB int) error {
 	self, err := os.Executable()
 	if err != nil {
@@ -186,7 +185,7 @@ func writeDisk(path string, sizeMiB int) error {
 	return errors.Join(f.Truncate(int64(sizeMiB)*mib), f.Sync())
 }
 
-// compare returns the medians of pulls of ours and of plain downloads, which take turns, over a link of that rate.
+// compare returns the medians of alternating image pulls and plain downloads over a link of that rate.
 func (p *pulls) compare(ctx context.Context, image *pushedImage, blobs []ocispec.Descriptor, rate int64) (ours, plain time.Duration, err error) {
 	front, err := p.limit(rate)
 	if err != nil {
@@ -275,7 +274,7 @@ func get(ctx context.Context, client *http.Client, url string) ([]byte, error) {
 	return io.ReadAll(resp.Body)
 }
 
-// limit forwards connections to the registry, together at no more than rate bytes a second; 0 for no limit.
+// limit forwards connections to the registry at a total of at most rate bytes a second; 0 for no limit.
 func (p *pulls) limit(rate int64) (net.Listener, error) {
 	front, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -318,7 +317,7 @@ func (l *limited) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// newBucket returns a channel that gives leave to send, 64 KiB at a time.
+// newBucket returns a channel of permits to send 64 KiB each.
 func newBucket(rate int64) chan int64 {
 	bucket := make(chan int64, 64)
 	if rate == 0 {
@@ -332,14 +331,14 @@ func newBucket(rate int64) chan int64 {
 			if ahead := time.Duration(float64(given)/float64(rate)*1e9) - time.Since(start); ahead > time.Millisecond {
 				time.Sleep(ahead)
 			} else if ahead < -20*time.Millisecond {
-				start, given = time.Now(), 0 // what was not used is gone
+				start, given = time.Now(), 0 // unused permits expire
 			}
 		}
 	}()
 	return bucket
 }
 
-// measureClones measures clones of disks with more and more data beside plain copies.
+// measureClones compares clones of disks of growing size with plain copies.
 func (b *bench) measureClones(dir string) error {
 	source, target := filepath.Join(dir, "golden.img"), filepath.Join(dir, "clone.img")
 	for _, sizeMiB := range []int{b.imageMiB / 16, b.imageMiB / 4, b.imageMiB} {
@@ -366,7 +365,7 @@ func (b *bench) measureClones(dir string) error {
 	return os.Remove(source)
 }
 
-// copyFile copies the data itself: io.Copy of two files would have the file system share blocks, if it can.
+// copyFile copies the data itself: io.Copy of two files would let the file system share blocks.
 func copyFile(source, target string) error {
 	in, err := os.Open(source)
 	if err != nil {

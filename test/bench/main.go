@@ -1,6 +1,6 @@
-// Command bench measures macrack beside what is usual: custom resources with a validating webhook on the same kube-apiserver, separate
-// writes in place of one transaction, and SQLite in place of the ledger. It starts a control plane of its own, whose etcds sync to disk,
-// alternates between the two sides, prints a table, and writes .dev/bench.json.
+// Command bench compares macrack with common alternatives: custom resources with a validating webhook on the same
+// kube-apiserver, separate writes in place of one transaction, and SQLite in place of the ledger. It starts a separate
+// control plane whose etcds sync to disk, alternates between the two sides, prints a table, and writes .dev/bench.json.
 package main
 
 import (
@@ -18,15 +18,15 @@ import (
 	"macrack.io/macrack/test/cluster"
 )
 
-// sizes is how much is measured.
+// sizes are the sizes of the measurements.
 type sizes struct {
 	rounds   int           // of each side, in turn
 	slice    time.Duration // how long clients write in a round
 	planned  int           // creates of each variant
-	rivals   time.Duration // how long 64 clients fight for a lease
+	rivals   time.Duration // how long 64 clients compete for a lease
 	listed   int           // instances
 	watchers int
-	events   int // that each watcher gets
+	events   int // events for each watcher
 	macs     int
 	perMac   int // records of each Mac
 	imageMiB int // the disk of an image
@@ -41,7 +41,7 @@ var (
 	short = sizes{rounds: 2, slice: time.Second, planned: 30, rivals: time.Second, listed: 500, watchers: 20, events: 20, macs: 50, perMac: 1000, imageMiB: 512, adoptions: 3, idle: 15 * time.Second, fleet: 20}
 )
 
-// bench is a run.
+// bench is the state of a run.
 type bench struct {
 	sizes
 	dir     string // for files
@@ -100,7 +100,7 @@ func (b *bench) run(ctx context.Context, parts []string, out string) (err error)
 	}
 	defer os.RemoveAll(b.dir)
 	defer func() { printResults(os.Stdout, b.results) }()
-	// Those that need no cluster, or one of their own, want the machine for themselves.
+	// Parts without a cluster, or with their own, run while the machine is idle.
 	if err := b.measure(ctx, out, parts, []part{{"images", b.measureImages}, {"agent", b.measureAgent}, {"fleet", b.measureFleet}}); err != nil {
 		return err
 	}
@@ -128,13 +128,13 @@ func (b *bench) run(ctx context.Context, parts []string, out string) (err error)
 	return b.measure(ctx, out, parts, shared)
 }
 
-// part is something to measure.
+// part is a measurement.
 type part struct {
 	name string
 	run  func(context.Context) error
 }
 
-// measure runs those of the parts that are wanted.
+// measure runs the selected parts.
 func (b *bench) measure(ctx context.Context, out string, wanted []string, parts []part) error {
 	for _, part := range parts {
 		if !slices.Contains(wanted, part.name) {
@@ -144,7 +144,7 @@ func (b *bench) measure(ctx context.Context, out string, wanted []string, parts 
 		if err := part.run(ctx); err != nil {
 			return fmt.Errorf("%s: %w", part.name, err)
 		}
-		// What was measured is kept if a later part fails.
+		// The results of earlier parts are kept if a later part fails.
 		if err := writeResults(out, b.results); err != nil {
 			return err
 		}

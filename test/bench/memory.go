@@ -15,7 +15,8 @@ import (
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
 )
 
-// measureMemory measures the memory of a macrack-apiserver with a fleet: after it has been started, listed everything, and reported.
+// measureMemory measures the memory of a macrack-apiserver with a fleet: after its start, lists of all kinds, and a
+// report.
 func (b *bench) measureMemory(ctx context.Context) error {
 	if err := b.clear(ctx); err != nil {
 		return err
@@ -57,7 +58,7 @@ func (b *bench) measureMemory(ctx context.Context) error {
 	stop()
 	highest := <-peak
 	if reportErr != nil { // the server gives up after a minute, on a machine that does other things
-		fmt.Fprintln(os.Stderr, "the report was not made:", reportErr)
+		fmt.Fprintln(os.Stderr, "the report failed:", reportErr)
 	}
 	now, err := rss(ctx, b.cluster.PID(server))
 	if err != nil {
@@ -72,7 +73,7 @@ func (b *bench) measureMemory(ctx context.Context) error {
 	return nil
 }
 
-// clear removes what other measurements left.
+// clear removes objects that other measurements have left.
 func (b *bench) clear(ctx context.Context) error {
 	for _, prefix := range []string{
 		"/bench/", key("instance.macrack.io", "macosinstances") + "/", key("rack.macrack.io", "macnodeleases") + "/", key("rack.macrack.io", "macnodes") + "/",
@@ -162,7 +163,7 @@ func rss(ctx context.Context, pid int) (float64, error) {
 	return kib / 1024, err
 }
 
-// peakOf returns the most memory that a process was seen to have until ctx ended.
+// peakOf returns the highest memory of a process that was seen until ctx ended.
 func peakOf(ctx context.Context, pid int) float64 {
 	highest := 0.0
 	tick := time.NewTicker(200 * time.Millisecond)

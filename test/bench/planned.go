@@ -40,7 +40,8 @@ var (
 	recordResource   = rack.Resource("auditrecords")
 )
 
-// registry is the stores of three kinds on macrack's etcd, in this process: what is compared is transactions, so that the strategies do nothing.
+// registry has the stores of three kinds on macrack's etcd, in this process. Only transactions are compared, so the
+// strategies do nothing.
 type registry struct {
 	instances, leases, records *genericregistry.Store
 }
@@ -75,7 +76,7 @@ func (c restOptions) GetRESTOptions(gr schema.GroupResource, _ runtime.Object) (
 	}, nil
 }
 
-// newRegistry returns stores that keep their objects below a prefix of their own.
+// newRegistry returns stores with a separate key prefix.
 func (b *bench) newRegistry(ctx context.Context, prefix string, planners map[schema.GroupResource]txn.Planner) (*registry, error) {
 	stored := schema.GroupVersions{rackv1alpha1.SchemeGroupVersion, instancev1alpha1.SchemeGroupVersion}
 	codec := apiserver.Codecs.CodecForVersions(storageSerializer, storageSerializer, stored, runtime.InternalGroupVersioner)
@@ -122,7 +123,7 @@ func (r *registry) destroy() {
 	}
 }
 
-// planSlot takes or gives back a slot of the lease, on record.
+// planSlot takes or frees a slot of the lease, with a record.
 func planSlot(ctx context.Context, tx *txn.Tx, old, new runtime.Object) error {
 	was, _ := old.(*instance.MacOSInstance)
 	is, _ := new.(*instance.MacOSInstance)
@@ -174,7 +175,7 @@ func internalLease(name string) *rack.MacNodeLease {
 	return &rack.MacNodeLease{ObjectMeta: metav1.ObjectMeta{Namespace: tenant, Name: name}, Status: rack.MacNodeLeaseStatus{NodeName: name, SerialNumber: name}}
 }
 
-// inTurn writes what a planned create writes, one after the other.
+// inTurn makes the writes of a planned create one after the other.
 func (r *registry) inTurn(ctx context.Context, i *instance.MacOSInstance) error {
 	lease := &rack.MacNodeLease{}
 	_, _, err := r.leases.Update(requestContext(ctx), i.Spec.LeaseName, rest.DefaultUpdatedObjectInfo(nil, func(_ context.Context, _, old runtime.Object) (runtime.Object, error) {
@@ -240,7 +241,8 @@ func (b *bench) measurePlanned(ctx context.Context) error {
 	return b.measureRivals(ctx)
 }
 
-// measureRivals has 64 clients of two servers create and delete instances of one lease with two slots, each as fast as it can.
+// measureRivals lets 64 clients of two servers create and delete instances of one lease with two slots, each as fast as
+// it can.
 func (b *bench) measureRivals(ctx context.Context) error {
 	const clients, lease = 64, "contended"
 	var servers [2]*registry
@@ -301,7 +303,7 @@ func (b *bench) measureRivals(ctx context.Context) error {
 	return nil
 }
 
-// conflicts returns how many transactions of this process did not commit because something had changed.
+// conflicts returns the number of transactions of this process that failed because their inputs had changed.
 func conflicts() (float64, error) {
 	families, err := legacyregistry.DefaultGatherer.Gather()
 	if err != nil {

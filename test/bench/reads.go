@@ -24,7 +24,7 @@ const (
 	acceptTable    = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
 )
 
-// read gets a URL and returns its body as it came over the wire.
+// read gets a URL and returns its body as transferred.
 func (s *side) read(ctx context.Context, address, accept string, compressed bool) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
 	if err != nil {
@@ -45,12 +45,12 @@ func (s *side) read(ctx context.Context, address, accept string, compressed bool
 	}
 	if served := resp.Header.Get("Content-Type"); !strings.HasPrefix(served, strings.Split(accept, ";")[0]) {
 		resp.Body.Close()
-		return nil, fmt.Errorf("%s: %s was asked for and %s came", s.name, accept, served)
+		return nil, fmt.Errorf("%s: requested %s, got %s", s.name, accept, served)
 	}
 	return resp, nil
 }
 
-// list reads all instances at once, as informers do, and returns how long it took and how many bytes came.
+// list reads all instances at once, as informers do, and returns the time and the number of bytes.
 func (s *side) list(ctx context.Context, accept string, compressed bool) (time.Duration, int64, error) {
 	start := time.Now()
 	resp, err := s.read(ctx, s.instances(listedIn)+"?resourceVersion=0", accept, compressed)
@@ -62,8 +62,8 @@ func (s *side) list(ctx context.Context, accept string, compressed bool) (time.D
 	return time.Since(start), size, err
 }
 
-// table reads all instances as rows, in pages of 500, as kubectl does, and returns how long it took, without what the client did with them,
-// and how many bytes came.
+// table reads all instances as rows, in pages of 500, as kubectl does. It returns the time without the client's own
+// work, and the number of bytes.
 func (s *side) table(ctx context.Context, want int) (took time.Duration, size int64, err error) {
 	rows, next := 0, ""
 	for {
@@ -97,8 +97,8 @@ func (s *side) table(ctx context.Context, want int) (took time.Duration, size in
 	}
 }
 
-// settle waits until a server's cache has all that was written: keys that were written at once are of one revision, and a server takes its
-// cache for current when it has the first of them.
+// settle waits until a server's cache is complete. Keys written at once have one revision, and a server takes its cache
+// for current with the first of them.
 func (s *side) settle(ctx context.Context, want int) error {
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(200 * time.Millisecond) {
 		_, _, err := s.table(ctx, want)
@@ -184,11 +184,11 @@ func (b *bench) bothStored(i *instancev1alpha1.MacOSInstance) (ours, twin pair, 
 	return ours, pair{key(twinGroup, "macosinstances", i.Namespace, i.Name), value}, nil
 }
 
-// watchersOnConnection is how many watches share a connection.
+// watchersOnConnection is the number of watches that share a connection.
 const watchersOnConnection = 20
 
-// fanOut opens watches, changes instances, and returns how long it took until all watchers have got all changes, and how many bytes
-// came.
+// fanOut opens watches, changes instances, and returns the time until all watchers have received all changes, and the
+// number of bytes.
 func (b *bench) fanOut(ctx context.Context, which int, s *side, accept string, number int) (time.Duration, int64, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
@@ -222,7 +222,7 @@ func (b *bench) fanOut(ctx context.Context, which int, s *side, accept string, n
 			got, err := events(resp.Body, accept, b.events)
 			size.Add(got)
 			if err != nil {
-				failed <- fmt.Errorf("%s: a watch: %w", s.name, err)
+				failed <- fmt.Errorf("%s: watching: %w", s.name, err)
 				cancel()
 			}
 		})
@@ -250,7 +250,7 @@ func (b *bench) fanOut(ctx context.Context, which int, s *side, accept string, n
 	}
 }
 
-// events reads as many events of a watch, and returns their size.
+// events reads a number of events of a watch, and returns their size.
 func events(body io.Reader, accept string, count int) (size int64, err error) {
 	reader := bufio.NewReader(body)
 	for range count {

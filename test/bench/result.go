@@ -11,24 +11,24 @@ import (
 	"time"
 )
 
-// Result is one comparison. Of a bound on ours alone, the peer is the bound.
+// Result is one comparison. For a bound without a peer, the peer is the bound.
 type Result struct {
 	Name string  `json:"name"`
 	Unit string  `json:"unit"`
 	Ours float64 `json:"ours"`
 	Peer float64 `json:"peer"`
-	// Ratio is ours to the peer's, or of throughput the peer's to ours: the smaller the better.
+	// Ratio is ours to the peer's, or for throughput the peer's to ours: smaller is better.
 	Ratio float64 `json:"ratio"`
-	// Goal is what the ratio should be at most; absent if the result is for information.
+	// Goal is the upper bound of the ratio; absent if the result is for information only.
 	Goal float64 `json:"goal,omitempty"`
 }
 
-// less adds a result of which less is better.
+// less adds a result for which less is better.
 func (b *bench) less(name, unit string, ours, peer, goal float64) {
 	b.results = append(b.results, Result{name, unit, ours, peer, ours / peer, goal})
 }
 
-// more adds a result of which more is better.
+// more adds a result for which more is better.
 func (b *bench) more(name, unit string, ours, peer, goal float64) {
 	b.results = append(b.results, Result{name, unit, ours, peer, peer / ours, goal})
 }
@@ -60,7 +60,7 @@ func printResults(out io.Writer, results []Result) {
 	_ = w.Flush()
 }
 
-// quantile returns the value below which a part q of the values is.
+// quantile returns the q-quantile of values.
 func quantile(values []time.Duration, q float64) time.Duration {
 	if len(values) == 0 {
 		return 0

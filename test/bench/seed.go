@@ -30,8 +30,8 @@ import (
 )
 
 const (
-	tenant    = "bench"        // the namespace that is written in
-	listedIn  = "bench-listed" // the namespace that is listed and watched
+	tenant    = "bench"        // the namespace for writes
+	listedIn  = "bench-listed" // the namespace for lists and watches
 	className = "bench"
 	imageName = "bench"
 )
@@ -39,7 +39,7 @@ const (
 var storageSerializer = func() runtime.Serializer {
 	info, ok := runtime.SerializerInfoForMediaType(apiserver.Codecs.SupportedMediaTypes(), runtime.ContentTypeProtobuf)
 	if !ok {
-		panic("there is no serializer of protobuf")
+		panic("no serializer for protobuf")
 	}
 	return info.Serializer
 }()
@@ -76,7 +76,7 @@ func (b *bench) etcdClient(server string) (*clientv3.Client, error) {
 	return clientv3.New(clientv3.Config{Endpoints: []string{server}, TLS: config, Logger: zap.NewNop()})
 }
 
-// batch is how many keys are written at once; etcd takes 128 at most.
+// batch is the number of keys written at once; etcd accepts at most 128.
 const batch = 100
 
 type pair struct {
@@ -171,7 +171,7 @@ func serialOf(n int) string    { return fmt.Sprintf("BENCH%05d", n) }
 func leaseName(n int) string   { return fmt.Sprintf("lease-%04d", n) }
 func leaseUID(n int) types.UID { return types.UID(fmt.Sprintf("11111111-0000-4000-8000-%012d", n)) }
 
-// newLease returns a lease that is bound to Mac n.
+// newLease returns a lease bound to Mac n.
 func newLease(namespace string, n int) *rackv1alpha1.MacNodeLease {
 	lease := &rackv1alpha1.MacNodeLease{ObjectMeta: meta(namespace, leaseName(n))}
 	lease.UID = leaseUID(n)
@@ -202,8 +202,8 @@ func newMac(namespace string, n int) *rackv1alpha1.MacNode {
 	}
 }
 
-// newInstance returns a running instance as it is after its agent has reported, with the managed fields of those who wrote it. It has no owner:
-// the garbage collector would look for it.
+// newInstance returns a running instance as reported by its agent, with the managed fields of its writers. It has no
+// owner, because the garbage collector would look for it.
 func newInstance(namespace string, n, lease int) *instancev1alpha1.MacOSInstance {
 	i := &instancev1alpha1.MacOSInstance{ObjectMeta: meta(namespace, fmt.Sprintf("vm-%05d", n))}
 	i.Finalizers = []string{rules.FinalizerVM}

@@ -37,8 +37,8 @@ import (
 	"macrack.io/macrack/pkg/rules"
 )
 
-// The twin is the same kinds as custom resources, with the same columns, a webhook that enforces the rule of the third instance when one
-// is created, and a rule in the schema that keeps an instance in its lease.
+// The twin has the same kinds as custom resources, with the same columns. A webhook enforces the limit of two instances
+// at creation, and a rule in the schema keeps an instance in its lease.
 const (
 	twinGroup   = "twin.example.com"
 	twinVersion = twinGroup + "/v1alpha1"
@@ -78,7 +78,7 @@ func schemaOf(t reflect.Type) map[string]any {
 	panic(fmt.Sprintf("%s has no schema", t))
 }
 
-// never returns the rule that some texts of a structure never change.
+// never returns a validation rule that makes some text fields of a structure immutable.
 func never(names ...string) map[string]any {
 	var same []string
 	for _, name := range names {
@@ -160,7 +160,7 @@ func (b *bench) installTwin(ctx context.Context, config *rest.Config) error {
 	}
 }
 
-// probe sees that instances are listed, and that the webhook is asked.
+// probe checks that instances are listed, and that the webhook is called.
 func (s *side) probe(ctx context.Context) error {
 	if _, err := s.do(ctx, http.MethodGet, s.instances(tenant), "", nil); err != nil {
 		return err
@@ -168,15 +168,15 @@ func (s *side) probe(ctx context.Context) error {
 	_, err := s.do(ctx, http.MethodPost, s.instances(tenant)+"?dryRun=All", "application/json", fmt.Appendf(nil,
 		`{"apiVersion":%q,"kind":"MacOSInstance","metadata":{"name":"probe"},"spec":{"leaseName":%q}}`, s.version, noLease))
 	if err == nil || !strings.Contains(err.Error(), "has no lease") {
-		return fmt.Errorf("the webhook is not asked yet: %w", err)
+		return fmt.Errorf("the webhook is not called yet: %w", err)
 	}
 	return nil
 }
 
-// noLease is the name of a lease that the webhook refuses unasked.
+// noLease is the name of a lease that the webhook always refuses.
 const noLease = "none"
 
-// installWebhook serves the webhook in this process, as its operator would in its own.
+// installWebhook serves the webhook in this process, as its operator would in a separate one.
 func (b *bench) installWebhook(ctx context.Context, config *rest.Config) error {
 	certificate, caBundle, err := selfSigned()
 	if err != nil {
@@ -235,8 +235,8 @@ func (b *bench) installWebhook(ctx context.Context, config *rest.Config) error {
 	return err
 }
 
-// admit refuses the third instance of a lease, going by those that there are now. (Two that are created at once slip through, which is what
-// webhooks cannot help.)
+// admit refuses the third instance of a lease, based on the current ones. Two concurrent creations can slip through,
+// which a webhook cannot prevent.
 func admit(ctx context.Context, instances dynamic.NamespaceableResourceInterface, request *admissionv1.AdmissionRequest) error {
 	var i instancev1alpha1.MacOSInstance
 	if err := json.Unmarshal(request.Object.Raw, &i); err != nil {

@@ -22,7 +22,7 @@ import (
 	"macrack.io/macrack/test/cluster"
 )
 
-// A side is one of the two implementations, as clients of kube-apiserver see it.
+// A side is one of the two implementations, as seen by clients of kube-apiserver.
 type side struct {
 	name    string
 	version string // group/version of its MacOSInstances
@@ -30,7 +30,7 @@ type side struct {
 	tls     *tls.Config
 	http    *http.Client
 	etcd    *clientv3.Client // where its objects are stored
-	again   *atomic.Int64    // how often it was asked again
+	again   *atomic.Int64    // number of retries
 }
 
 func newSide(name string, config *rest.Config, version string, etcd *clientv3.Client) (*side, error) {
@@ -43,7 +43,7 @@ func newSide(name string, config *rest.Config, version string, etcd *clientv3.Cl
 	return s, nil
 }
 
-// newClient returns a client with a connection of its own.
+// newClient returns a client with its own connection.
 func (s *side) newClient() *http.Client {
 	return &http.Client{Transport: &http.Transport{TLSClientConfig: s.tls.Clone(), ForceAttemptHTTP2: true, DisableCompression: true}}
 }
@@ -52,8 +52,8 @@ func (s *side) instances(namespace string) string {
 	return s.host + "/apis/" + s.version + "/namespaces/" + namespace + "/macosinstances"
 }
 
-// do sends a request and returns the body of its answer, which must be 200 or 201. A server that is too busy (429) or out of reach (503) is
-// asked again, on the client's time.
+// do sends a request and returns the body of the answer, which must be 200 or 201. After 429 (busy) or 503 (unavailable)
+// it retries, on the client's time.
 func (s *side) do(ctx context.Context, method, url, contentType string, body []byte) ([]byte, error) {
 	const backOff, attempts = 100 * time.Millisecond, 300
 	for n := 1; ; n++ {
@@ -91,7 +91,8 @@ func (s *side) once(ctx context.Context, method, url, contentType string, body [
 
 var operations = []string{"create", "update", "delete"}
 
-// cycle creates an instance, changes it, deletes it, and removes the finalizer that either side has on it. It returns what the first three took.
+// cycle creates an instance, changes it, deletes it, and removes the finalizer that either side has on it. It returns
+// the durations of the first three.
 func (s *side) cycle(ctx context.Context, name, lease string) ([3]time.Duration, error) {
 	var took [3]time.Duration
 	manifest := fmt.Appendf(nil, `{"apiVersion":%q,"kind":"MacOSInstance","metadata":{"name":%q,"namespace":%q,"finalizers":[%q]},"spec":{"leaseName":%q,"className":%q,"imageName":%q}}`,
@@ -129,14 +130,14 @@ func (s *side) cycle(ctx context.Context, name, lease string) ([3]time.Duration,
 	return took, err
 }
 
-// load is what a side did under a number of clients.
+// load is the result of a side under a number of clients.
 type load struct {
 	took    [3][]time.Duration
 	cycles  int
 	elapsed time.Duration
 }
 
-// write has clients, each with a lease of its own, go through cycles for some time.
+// write runs cycles for some time with several clients, each with its own lease.
 func (s *side) write(ctx context.Context, clients int, during time.Duration, round string, into *load) error {
 	var mu sync.Mutex
 	var firstErr error
@@ -165,7 +166,7 @@ func (s *side) write(ctx context.Context, clients int, during time.Duration, rou
 	return firstErr
 }
 
-// checkRule sees that a side refuses the third instance of a lease, and leaves nothing behind.
+// checkRule checks that a side refuses the third instance of a lease, and leaves nothing behind.
 func (s *side) checkRule(ctx context.Context) error {
 	lease := leaseName(0)
 	var refusal error
@@ -185,14 +186,14 @@ func (s *side) checkRule(ctx context.Context) error {
 			return err
 		}
 		_, err := s.do(ctx, http.MethodPatch, one, "application/merge-patch+json", []byte(`{"metadata":{"finalizers":null}}`))
-		if err != nil && !strings.Contains(err.Error(), "404") { // the twin's had none
+		if err != nil && !strings.Contains(err.Error(), "404") { // the twin's instance had no finalizer
 			return err
 		}
 	}
 	return nil
 }
 
-// direct returns ours without the kube-apiserver before it, which tells how much of the time is the way there.
+// direct returns macrack without the kube-apiserver in front of it, to show the share of time of the way there.
 func (b *bench) direct() (*side, error) {
 	config, err := b.cluster.ReplicaRESTConfig(1, cluster.Admin)
 	if err != nil {
@@ -203,8 +204,8 @@ func (b *bench) direct() (*side, error) {
 
 var clientCounts = []int{1, 16, 64}
 
-// measureWrites compares creating, updating and deleting instances through kube-apiserver: in our registry, with the rules, and as custom
-// resources with a webhook that enforces one of them.
+// measureWrites compares create, update and delete of instances through kube-apiserver: in MacRack's registry, with the
+// rules, and as custom resources with a webhook that enforces one of them.
 func (b *bench) measureWrites(ctx context.Context) error {
 	most := clientCounts[len(clientCounts)-1]
 	var ours, twins []pair
@@ -266,7 +267,7 @@ func (b *bench) measureWrites(ctx context.Context) error {
 	}
 	for _, s := range sides {
 		if n := s.again.Load(); n > 0 {
-			fmt.Fprintf(os.Stderr, "%s answered 429 or 503 %d times and was asked again\n", s.name, n)
+			fmt.Fprintf(os.Stderr, "%s answered 429 or 503 %d times; the requests were retried\n", s.name, n)
 		}
 	}
 	return nil

@@ -23,12 +23,11 @@ type AgentOptions struct {
 	NodeName, Kubeconfig, StateDir, HostDir, VMBinary string
 }
 
-// answerTimeout is how long a runner may be silent: shorter than by default, for the
-// sake of the time that the tests take.
+// answerTimeout is the time that a runner may be silent. It is shorter than the default, to keep the tests short.
 const answerTimeout = 2 * time.Second
 
-// RunAgent is the agent of a Mac, as macrack-agent runs it but for joining the
-// cluster: it has a kubeconfig already, and its images are made up.
+// RunAgent runs the agent of a Mac like macrack-agent, but without joining the cluster: it already has a kubeconfig, and
+// its images are generated.
 func RunAgent(ctx context.Context, o AgentOptions) error {
 	client, err := clientcmd.BuildConfigFromFlags("", o.Kubeconfig)
 	if err != nil {

@@ -1,8 +1,6 @@
-// Package chaos breaks a Mac in every way that there is a place for: its agent and
-// the processes of its virtual machines are killed between any two steps, power is
-// lost, the disk is full, files are torn, sockets are hijacked, the API is out of
-// reach, clocks jump. After each fault it compares what the API says with what the
-// system says.
+// Package chaos breaks a Mac at every place of its programs. It kills the agent and the processes of its virtual
+// machines between any two steps. Power is lost, the disk is full, files are torn, sockets are hijacked, the API is
+// unreachable, and clocks jump. After each fault it compares the state in the API with the state of the system.
 package chaos
 
 import (
@@ -20,20 +18,20 @@ import (
 	"macrack.io/macrack/test/cluster"
 )
 
-// Sizes are how many faults of each family there are.
+// Sizes are the numbers of faults of each family.
 type Sizes struct {
 	AgentKills  int
 	RunnerKills int
-	// Places is how many places of the programs are armed, in each way; 0: all.
+	// Places is the number of places that are armed, in each way; 0: all.
 	Places int
-	// Scrubs is the same for the places of a scrub.
+	// Scrubs is the number of armed places of a scrub; 0: all.
 	Scrubs int
-	// Torn is how many kinds of damage there are for each file; 0: all.
+	// Torn is the number of kinds of damage for each file; 0: all.
 	Torn      int
 	Outage    time.Duration
 	Cycles    int
 	APICycles int
-	// Patient is for faults that are given a minute before something is done.
+	// Patient enables faults that the agent tolerates for a minute before it acts.
 	Patient bool
 }
 
@@ -46,21 +44,21 @@ var (
 // Options of a run.
 type Options struct {
 	Sizes
-	// Families are the names of those to run; all if empty.
+	// Families are the names of the families to run; all if empty.
 	Families []string
-	// Place, if not empty, is a part of the names of the places that are tried.
+	// Place, if not empty, is a part of the names of the places to try.
 	Place string
-	// OnlyCycles, if not 0, takes the place of Sizes.Cycles.
+	// OnlyCycles, if not 0, overrides Sizes.Cycles.
 	OnlyCycles int
-	// Binaries is a folder with the programs chaos and macrack-vm, built with the tag
-	// "faults". They are built if it is empty.
+	// Binaries is a folder with the programs chaos and macrack-vm, built with the tag "faults". If it is empty, they are
+	// built.
 	Binaries string
-	// Keep gets the logs when there are violations.
+	// Keep is the folder for the logs if there are violations.
 	Keep string
 	Out  io.Writer
 }
 
-// ErrViolations is that something did not survive.
+// ErrViolations means that a fault was not survived.
 var ErrViolations = errors.New("there were violations")
 
 // family is a kind of fault.
@@ -69,8 +67,7 @@ type family struct {
 	run  func(context.Context, *run) error
 }
 
-// families in the order in which they run. Those that need time to pass, or leave
-// quarantines behind, come last.
+// families are in the order in which they run. Families that need time to pass, or leave quarantines behind, come last.
 var families = []family{
 	{"agent-kills", agentKills},
 	{"runner-kills", runnerKills},
@@ -87,12 +84,11 @@ var families = []family{
 	{"scrub", scrubs},
 }
 
-// run is one run.
+// run is the state of one run.
 type run struct {
 	Options
 	*world
-	// reached is the instance with which a place was reached, down that it was being
-	// deleted then.
+	// reached is the instance with which a place was reached; down means that it was being deleted.
 	reached string
 	down    bool
 
@@ -100,7 +96,7 @@ type run struct {
 	violations       []string
 }
 
-// Run runs the families on a control plane of its own.
+// Run runs the families on a separate control plane.
 func Run(ctx context.Context, opts Options) error {
 	var known []string
 	for _, f := range families {
@@ -108,7 +104,7 @@ func Run(ctx context.Context, opts Options) error {
 	}
 	for _, name := range opts.Families {
 		if !slices.Contains(known, name) {
-			return fmt.Errorf("there is no family of faults %q: there are %s", name, strings.Join(known, ", "))
+			return fmt.Errorf("unknown family of faults %q; use one of %s", name, strings.Join(known, ", "))
 		}
 	}
 	if opts.OnlyCycles != 0 {
@@ -132,10 +128,10 @@ func Run(ctx context.Context, opts Options) error {
 		err = errors.Join(err, r.keep(opts.Keep))
 	}
 	if stopErr := w.stop(); stopErr != nil {
-		r.violation("the control plane ended badly: %v", stopErr)
+		r.violation("stopping the control plane failed: %v", stopErr)
 	}
 	if err != nil {
-		r.violation("the run ended early: %v", err)
+		r.violation("the run was aborted: %v", err)
 	}
 	for _, v := range r.violations {
 		fmt.Fprintln(opts.Out, "violation:", v)
@@ -161,8 +157,7 @@ func (r *run) all(ctx context.Context) error {
 	return nil
 }
 
-// fault is one fault with what must hold after it: check returns an error for what
-// does not.
+// fault runs one fault and checks its result: check returns an error for each broken condition.
 func (r *run) fault(name string, check func() error) {
 	r.faults++
 	if err := check(); err != nil {
@@ -178,7 +173,7 @@ func (r *run) violation(format string, args ...any) {
 	r.violations = append(r.violations, v)
 }
 
-// keep copies the logs, and what the Macs have on disk.
+// keep copies the logs and the state folders of the Macs.
 func (r *run) keep(dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err

@@ -38,7 +38,7 @@ func (m *mac) startRunner(dir contract.SlotDir) error {
 	return nil
 }
 
-// tears are what can become of a file.
+// tears are kinds of damage to a file.
 var tears = []struct {
 	name string
 	tear func(path string, data []byte) error
@@ -61,22 +61,21 @@ var tears = []struct {
 	{"gone", func(string, []byte) error { return nil }},
 }
 
-// tornFiles tears files under an agent that starts, with one virtual machine that
-// runs and one that has ended.
+// tornFiles damages files while the agent is stopped, with one running and one ended virtual machine.
 func tornFiles(ctx context.Context, r *run) error {
 	files := []struct {
 		name string
 		path func(running, ended contract.SlotDir) string
-		// mayEnd: the one that runs may be lost with the file.
+		// mayEnd means that the running virtual machine may be lost with the file.
 		mayEnd bool
 	}{
-		{"spec.json of one that runs", func(running, _ contract.SlotDir) string { return running.SpecPath() }, false},
-		{"started.json of one that runs", func(running, _ contract.SlotDir) string { return running.StartedPath() }, false},
-		{"spec.json of one that has ended", func(_, ended contract.SlotDir) string { return ended.SpecPath() }, false},
-		{"result.json of one that has ended", func(_, ended contract.SlotDir) string { return ended.ResultPath() }, false},
-		{"started.json of one that has ended", func(_, ended contract.SlotDir) string { return ended.StartedPath() }, false},
-		{"lock of one that has ended", func(_, ended contract.SlotDir) string { return ended.LockPath() }, false},
-		{"vm.sock of one that has ended", func(_, ended contract.SlotDir) string { return ended.SocketPath() }, false},
+		{"spec.json of a running VM", func(running, _ contract.SlotDir) string { return running.SpecPath() }, false},
+		{"started.json of a running VM", func(running, _ contract.SlotDir) string { return running.StartedPath() }, false},
+		{"spec.json of an ended VM", func(_, ended contract.SlotDir) string { return ended.SpecPath() }, false},
+		{"result.json of an ended VM", func(_, ended contract.SlotDir) string { return ended.ResultPath() }, false},
+		{"started.json of an ended VM", func(_, ended contract.SlotDir) string { return ended.StartedPath() }, false},
+		{"lock of an ended VM", func(_, ended contract.SlotDir) string { return ended.LockPath() }, false},
+		{"vm.sock of an ended VM", func(_, ended contract.SlotDir) string { return ended.SocketPath() }, false},
 		{"state.json", func(running, _ contract.SlotDir) string {
 			return filepath.Join(filepath.Dir(filepath.Dir(string(running))), "state.json")
 		}, false},
@@ -129,8 +128,8 @@ func tornFiles(ctx context.Context, r *run) error {
 	return nil
 }
 
-// Hijack is what a foreign user's process does: it listens at a socket in place of
-// a runner, and says that it runs what it is asked to say.
+// Hijack is the process of a foreign user. It listens at a socket in place of a runner, and claims to run the requested
+// instance.
 func Hijack(ctx context.Context, socket, uid string) error {
 	_ = os.Remove(socket)
 	listener, err := net.Listen("unix", socket)
@@ -153,9 +152,9 @@ func Hijack(ctx context.Context, socket, uid string) error {
 
 const nobody = 65534
 
-// hijacker runs Hijack as nobody.
+// hijacker runs Hijack as a user without rights.
 func (m *mac) hijacker(dir contract.SlotDir, uid string) (stop func(), err error) {
-	// Somebody has left the door open.
+	// The permissions of the folders have been opened by mistake.
 	for path := string(dir); path != "/" && len(path) > len("/tmp"); path = filepath.Dir(path) {
 		if err := os.Chmod(path, 0o777); err != nil {
 			return nil, err
@@ -181,16 +180,16 @@ func (m *mac) hijacker(dir contract.SlotDir, uid string) (stop func(), err error
 	}
 	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || line != "listening\n" {
 		stop()
-		return nil, fmt.Errorf("the hijacker says %q: %w", line, err)
+		return nil, fmt.Errorf("the hijacker printed %q: %w", line, err)
 	}
 	return stop, nil
 }
 
-// hijack has a foreign user listen at the sockets of a free slot, and of one that
-// runs. Only root can become somebody else.
+// hijack listens as a foreign user at the sockets of a free slot and of a running VM. Only root can switch to another
+// user.
 func hijack(ctx context.Context, r *run) error {
 	if os.Geteuid() != 0 {
-		fmt.Fprintln(r.Out, "hijack: needs root, who alone can be another user")
+		fmt.Fprintln(r.Out, "hijack: skipped; it needs root to switch to another user")
 		return nil
 	}
 	r.fault("a foreign process at the socket of a free slot", func() error {
@@ -219,7 +218,7 @@ func hijack(ctx context.Context, r *run) error {
 	if err != nil {
 		return err
 	}
-	r.fault("a foreign process at the socket of one that runs", func() error {
+	r.fault("a foreign process at the socket of a running VM", func() error {
 		slot := r.mac.vms(ctx)[0].slot
 		pids := r.mac.runners()
 		r.mac.killAgent()
@@ -231,7 +230,7 @@ func hijack(ctx context.Context, r *run) error {
 		if err := r.mac.startAgent(); err != nil {
 			return err
 		}
-		// The VM runs on, and nobody can reach it: that is said, and nothing else is done.
+		// The VM continues to run but cannot be reached: this must be reported, and nothing else may happen.
 		if err := r.quarantined(ctx, rackv1alpha1.ReasonCannotReattach); err != nil {
 			return err
 		}
@@ -252,8 +251,8 @@ func hijack(ctx context.Context, r *run) error {
 	return r.clear(ctx)
 }
 
-// cycles starts and stops virtual machines many times, and looks for what leaks:
-// first in the slots alone, then through the whole control plane.
+// cycles starts and stops virtual machines many times, and looks for leaks: first in the slots alone, then through the
+// whole control plane.
 func cycles(ctx context.Context, r *run) error {
 	r.fault(fmt.Sprintf("%d cycles of slots", r.Cycles), func() error { return r.slotCycles(ctx) })
 	r.fault(fmt.Sprintf("%d cycles of instances", r.APICycles), func() error { return r.instanceCycles(ctx) })
@@ -386,7 +385,7 @@ func ownUsage() usage {
 	return usage{len(fds), runtime.NumGoroutine(), m.HeapAlloc}
 }
 
-// What may come and go by chance, as connections to the API do.
+// Connections to the API and the like may come and go by chance.
 const (
 	spareFDs        = 30
 	spareGoroutines = 100
@@ -401,7 +400,7 @@ func grown(before, after usage) error {
 	return nil
 }
 
-// instanceCycles has instances come and go, and looks at the agent's process.
+// instanceCycles creates and deletes instances, and measures the agent's process.
 func (r *run) instanceCycles(ctx context.Context) error {
 	cycle := func(n int) error {
 		for range n {

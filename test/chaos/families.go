@@ -54,7 +54,7 @@ func (r *run) same(ctx context.Context, before map[string]int) error {
 	return nil
 }
 
-// adopted waits until an agent that was just started has the virtual machines.
+// adopted waits until an agent that was just started has adopted the virtual machines.
 func (r *run) adopted(ctx context.Context, seen map[string]int) error {
 	return wait(ctx, func() error {
 		for name, before := range seen {
@@ -63,7 +63,7 @@ func (r *run) adopted(ctx context.Context, seen map[string]int) error {
 				return err
 			}
 			if r.attached(i.UID) <= before {
-				return fmt.Errorf("the agent has not taken on %s", name)
+				return fmt.Errorf("the agent has not adopted %s", name)
 			}
 		}
 		return nil
@@ -148,7 +148,7 @@ func runnerKills(ctx context.Context, r *run) error {
 	return nil
 }
 
-// How processes end at a place.
+// Ways in which processes end at a place.
 const (
 	endAgent  = "agent"
 	endRunner = "runner"
@@ -158,7 +158,7 @@ const (
 
 // places ends processes at each place of the life of a virtual machine.
 func places(ctx context.Context, r *run) error {
-	// One life, to see which places there are.
+	// One life collects the places.
 	if err := r.mac.set("trace", ""); err != nil {
 		return err
 	}
@@ -206,12 +206,12 @@ func places(ctx context.Context, r *run) error {
 				}
 			}
 			if !reached {
-				fmt.Fprintf(r.Out, "nobody came to %q in five lives\n", place)
+				fmt.Fprintf(r.Out, "no process reached %q in five lives\n", place)
 				r.mac.disarm()
 				continue
 			}
 			r.fault(mode+" at "+place, func() error { return r.place(ctx, mode) })
-			// Whatever became of it, the next one has a Mac that works.
+			// Regardless of its outcome, the next instance finds a working Mac.
 			if !r.mac.agentRuns() {
 				if err := r.mac.startAgent(); err != nil {
 					return err
@@ -225,20 +225,20 @@ func places(ctx context.Context, r *run) error {
 	return nil
 }
 
-// runnerPlace tells whether it is a runner that comes to a place.
+// runnerPlace reports whether a place belongs to a runner.
 func runnerPlace(place string) bool {
 	return strings.HasPrefix(place, "runner:") || strings.HasPrefix(place, "write started.json") || strings.HasPrefix(place, "write result.json") || strings.HasPrefix(place, "write setup.json")
 }
 
-// booted tells whether the guest has come up.
+// booted reports whether the guest has booted.
 func booted(i *instancev1alpha1.MacOSInstance) bool {
 	return i.Status.Phase == instancev1alpha1.MacOSInstanceRunning && meta.IsStatusConditionTrue(i.Status.Conditions, instancev1alpha1.MacOSInstanceGuestReady)
 }
 
-// reach has an instance live until a process has come to a place, on the way up or
-// on the way down, and says whether one has: some depend on who is faster.
+// reach runs an instance until a process has reached a place, on the way up or
+// on the way down, and reports whether one has: some places depend on timing.
 func (r *run) reach(ctx context.Context, place string) (bool, error) {
-	if strings.HasPrefix(place, "report Pulling") { // only an image that is not there is fetched
+	if strings.HasPrefix(place, "report Pulling") { // only a missing image is fetched
 		if err := os.RemoveAll(filepath.Join(r.mac.state(), "images")); err != nil {
 			return false, err
 		}
@@ -269,7 +269,7 @@ func (r *run) reach(ctx context.Context, place string) (bool, error) {
 				return err
 			}
 		}
-		return fmt.Errorf("nobody comes to %q; %s is %s", place, name, i.Status.Phase)
+		return fmt.Errorf("no process reaches %q; %s is %s", place, name, i.Status.Phase)
 	})
 	if err == nil && !hit {
 		_, hit = r.mac.hit()
@@ -315,7 +315,7 @@ func (r *run) place(ctx context.Context, mode string) error {
 	return errors.Join(r.clear(ctx), r.settle(ctx))
 }
 
-// end ends what a mode says. The process that was hit does not go on in any.
+// end ends the processes of a mode. The process that was hit continues in no mode.
 func (r *run) end(hit int, mode string) error {
 	switch mode {
 	case endPower:
@@ -343,7 +343,7 @@ func diskFull(ctx context.Context, r *run) error {
 			if err != nil {
 				return err
 			}
-			// It waits, or it fails and says why; and it does not run.
+			// It waits, or it fails with a message; and it does not run.
 			if err := wait(ctx, func() error {
 				i, err := r.get(ctx, name)
 				if err == nil && (i.Status.Message == "" || i.Status.Phase == instancev1alpha1.MacOSInstanceRunning) {
@@ -357,7 +357,7 @@ func diskFull(ctx context.Context, r *run) error {
 			r.mac.unset("full")
 			return r.settle(ctx)
 		}},
-		{"of a running one, that stops", func() error {
+		{"under a running VM that stops", func() error {
 			r.mac.unset("full")
 			i, err := r.start(ctx)
 			if err != nil {
@@ -369,7 +369,7 @@ func diskFull(ctx context.Context, r *run) error {
 			if err := r.delete(ctx, i.Name); err != nil {
 				return err
 			}
-			// Its slot is free at once: on a full disk that is what helps.
+			// Its slot must be free at once: this frees space on the full disk.
 			return wait(ctx, func() error {
 				if left := r.mac.leftovers(); len(left) > 0 {
 					return fmt.Errorf("left: %v", left)
@@ -377,7 +377,7 @@ func diskFull(ctx context.Context, r *run) error {
 				return nil
 			})
 		}},
-		{"under a running one, and the agent is killed", func() error {
+		{"under a running VM, and the agent is killed", func() error {
 			r.mac.unset("full")
 			if _, err := r.start(ctx); err != nil {
 				return err
@@ -393,7 +393,7 @@ func diskFull(ctx context.Context, r *run) error {
 			r.mac.killAgent()
 			return errors.Join(r.mac.startAgent(), r.adopted(ctx, seen), r.settle(ctx), r.same(ctx, before))
 		}},
-		{"under a running one that crashes", func() error {
+		{"under a running VM that crashes", func() error {
 			r.mac.unset("full")
 			i, err := r.start(ctx)
 			if err != nil {
@@ -427,7 +427,7 @@ func diskFull(ctx context.Context, r *run) error {
 	return nil
 }
 
-// smallDisk has a file system of its own for the slots, which is full.
+// smallDisk uses a separate, full file system for the slots.
 func (r *run) smallDisk(ctx context.Context) error {
 	dir := filepath.Join(r.mac.state(), "slots")
 	r.mac.killAgent()
@@ -435,14 +435,14 @@ func (r *run) smallDisk(ctx context.Context) error {
 		return err
 	}
 	if err := errors.Join(os.MkdirAll(dir, 0o700), syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=256k,mode=0700")); err != nil {
-		fmt.Fprintf(r.Out, "no file system can be mounted here (%v): a full one is not tried\n", err)
+		fmt.Fprintf(r.Out, "no file system can be mounted here (%v): full file systems are not tried\n", err)
 		return r.mac.startAgent()
 	}
 	defer func() { _ = syscall.Unmount(dir, syscall.MNT_DETACH) }()
 	if err := r.mac.startAgent(); err != nil {
 		return err
 	}
-	// The agent empties its slots when it starts, of what is to fill them too.
+	// The agent empties its slots when it starts, which would remove the filler too.
 	if _, err := r.start(ctx); err != nil {
 		return err
 	}
@@ -483,7 +483,7 @@ func (r *run) smallDisk(ctx context.Context) error {
 	return r.mac.startAgent()
 }
 
-// orphans plants virtual machines that are not those of their instances.
+// orphans plants virtual machines that belong to no instance.
 func orphans(ctx context.Context, r *run) error {
 	plant := func(slot int, change func(*contract.Spec)) error {
 		dir := r.mac.slot(slot)
@@ -551,10 +551,10 @@ func orphans(ctx context.Context, r *run) error {
 	return r.clear(ctx)
 }
 
-// stopLimit is how long an agent may take to end, whatever it waits for.
+// stopLimit bounds the shutdown of an agent, even if it waits for the API.
 const stopLimit = 6 * time.Second
 
-// outage cuts the Mac off.
+// outage cuts the Mac off from the API.
 func outage(ctx context.Context, r *run) error {
 	before, err := r.two(ctx)
 	if err != nil {
@@ -564,7 +564,7 @@ func outage(ctx context.Context, r *run) error {
 		if how == "silent" && r.Places != 0 {
 			continue
 		}
-		r.fault("the API "+how+", an agent that is told to end", func() (err error) {
+		r.fault("the API "+how+", an agent that is shut down", func() (err error) {
 			mend := func() error { r.mac.link.setCut(false); return nil }
 			if how == "silent" {
 				r.mac.link.setCut(true)
@@ -613,7 +613,7 @@ func outage(ctx context.Context, r *run) error {
 	return r.clear(ctx)
 }
 
-// clockSteps has the Mac's clock jump, under running virtual machines, starts and stops.
+// clockSteps moves the Mac's clock during runs, starts and stops of virtual machines.
 func clockSteps(ctx context.Context, r *run) error {
 	base := r.tb.Clock.Offset()
 	defer func() { _ = r.mac.set("clock", base.String()) }()
@@ -638,7 +638,7 @@ func clockSteps(ctx context.Context, r *run) error {
 			if err := errors.Join(r.settle(ctx), r.same(ctx, before), r.delete(ctx, other.Name)); err != nil {
 				return err
 			}
-			// Back, in the middle of a stop.
+			// The clock jumps back in the middle of a stop.
 			if err := r.admin.InstanceV1alpha1().MacOSInstances(tenant).Delete(ctx, i.Name, metav1.DeleteOptions{}); err != nil {
 				return err
 			}
@@ -648,7 +648,7 @@ func clockSteps(ctx context.Context, r *run) error {
 	return nil
 }
 
-// hungRunner has a runner that does nothing that it is told.
+// hungRunner uses a runner that ignores requests.
 func hungRunner(ctx context.Context, r *run) error {
 	if !r.Patient {
 		return nil
@@ -674,7 +674,7 @@ func hungRunner(ctx context.Context, r *run) error {
 	return r.clear(ctx)
 }
 
-// stuckKernel has the kernel lose track of its slots, which only a reboot heals.
+// stuckKernel makes the kernel lose track of its slots, which only a reboot repairs.
 func stuckKernel(ctx context.Context, r *run) error {
 	if !r.Patient {
 		return nil
@@ -700,7 +700,7 @@ func stuckKernel(ctx context.Context, r *run) error {
 		if err := errors.Join(r.quarantined(ctx, rackv1alpha1.ReasonKernelQuotaStuck), r.recorded(ctx, rackv1alpha1.ReasonKernelQuotaStuck)); err != nil {
 			return err
 		}
-		// Another agent is no cure.
+		// A restart of the agent must not help.
 		r.mac.killAgent()
 		if err := r.mac.startAgent(); err != nil {
 			return err
@@ -752,7 +752,7 @@ func (r *run) scrub(ctx context.Context, place, mode string) error {
 	if _, err := r.start(ctx); err != nil {
 		return err
 	}
-	// What an interrupted act may have left, and what nobody knows.
+	// Plant leftovers of interrupted acts, and unknown files.
 	stray := filepath.Join(r.mac.state(), "slots", "copy-of-a-disk")
 	if err := os.WriteFile(stray, []byte("secret"), 0o600); err != nil {
 		return err
@@ -779,7 +779,7 @@ func (r *run) scrub(ctx context.Context, place, mode string) error {
 		ended <- wait(over, func() error {
 			pid, hit := r.mac.hit()
 			if !hit {
-				return fmt.Errorf("nobody comes to %q", place)
+				return fmt.Errorf("no process reaches %q", place)
 			}
 			if err := r.end(pid, mode); err != nil {
 				return err
@@ -812,7 +812,7 @@ func (r *run) scrub(ctx context.Context, place, mode string) error {
 		} else if err == nil && node.Status.Phase != rackv1alpha1.MacNodeAvailable {
 			err = fmt.Errorf("the Mac is %s: quarantine %+v", node.Status.Phase, node.Status.Quarantine)
 		}
-		// From the first moment at which another may have it, nothing is left.
+		// From the first moment at which another tenant can lease the Mac, no data is left.
 		if err == nil {
 			if left := r.mac.leftovers(); len(left) > 0 {
 				available = fmt.Errorf("the Mac is Available, and has %v", left)

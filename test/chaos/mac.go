@@ -27,7 +27,7 @@ import (
 	"macrack.io/macrack/test/cluster"
 )
 
-// mac is a simulated Mac, whose agent and runners are processes of their own.
+// mac is a simulated Mac. Its agent and its runners are separate processes.
 type mac struct {
 	name       string
 	dir        string
@@ -123,7 +123,7 @@ func (m *mac) killAgent() {
 	}
 }
 
-// stopAgent has the agent end, and says how long that took.
+// stopAgent shuts the agent down, and returns how long that took.
 func (m *mac) stopAgent() time.Duration {
 	began := time.Now()
 	if m.agentRuns() {
@@ -133,8 +133,7 @@ func (m *mac) stopAgent() time.Duration {
 	return time.Since(began)
 }
 
-// runners are the live runner processes of the Mac by what the system says, not by
-// what the slots say.
+// runners returns the live runner processes of the Mac according to the system, not to the slots.
 func (m *mac) runners() []int {
 	entries, _ := os.ReadDir("/proc")
 	var pids []int
@@ -160,13 +159,13 @@ func (m *mac) killRunners(pids ...int) {
 	}
 }
 
-// vm is a virtual machine as its runner shows it.
+// vm is a virtual machine as reported by its runner.
 type vm struct {
 	slot int
 	contract.State
 }
 
-// vms asks every slot's socket.
+// vms reads every slot's socket.
 func (m *mac) vms(ctx context.Context) []vm {
 	var all []vm
 	for n := range rules.MaxVMsPerMac {
@@ -179,7 +178,7 @@ func (m *mac) vms(ctx context.Context) []vm {
 	return all
 }
 
-// leftovers are the files of the slots but for the locks.
+// leftovers are the files of the slots other than the locks.
 func (m *mac) leftovers() []string {
 	var paths []string
 	_ = filepath.WalkDir(filepath.Join(m.state(), "slots"), func(path string, entry fs.DirEntry, err error) error {
@@ -191,7 +190,7 @@ func (m *mac) leftovers() []string {
 	return paths
 }
 
-// hit waits until a process has come to the armed place, and returns its PID.
+// hit waits until a process has reached the armed place, and returns its PID.
 func (m *mac) hit() (int, bool) {
 	data, err := os.ReadFile(m.fault("hit"))
 	if err != nil {
@@ -208,15 +207,14 @@ func (m *mac) disarm() {
 	}
 }
 
-// losePower ends everything at once, takes back what was not on the disk yet, and
-// boots the Mac anew.
+// losePower ends all processes at once, reverts unsynced writes, and boots the Mac again.
 func (m *mac) losePower() error {
 	if m.agentRuns() {
 		_ = m.cmd.Process.Kill()
 	}
 	m.killRunners(m.runners()...)
 	m.killAgent()
-	m.killRunners(m.runners()...) // one that was just being started
+	m.killRunners(m.runners()...) // a runner that was just being started
 	entries, err := os.ReadDir(m.fault("undo"))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -250,7 +248,7 @@ func (m *mac) losePower() error {
 	return m.host.Reboot(string(uuid.NewUUID()))
 }
 
-// trace returns the places that processes of the Mac have been at.
+// trace returns the places that processes of the Mac have reached.
 func (m *mac) trace() []string {
 	data, _ := os.ReadFile(m.fault("trace"))
 	return strings.Split(strings.TrimSpace(string(data)), "\n")
@@ -289,7 +287,7 @@ func (l *link) listen(address string) (err error) {
 
 func (l *link) address() string { return l.listener.Addr().String() }
 
-// refuse has connections refused, as when no server runs, until mend is called.
+// refuse makes connections fail at once, as without a server, until mend is called.
 func (l *link) refuse() (mend func() error) {
 	_ = l.listener.Close()
 	l.setCut(false)
@@ -299,7 +297,7 @@ func (l *link) refuse() (mend func() error) {
 func (l *link) serve(from net.Conn) {
 	defer from.Close()
 	if !l.add(from) {
-		// Nothing is refused, nothing is answered: the worst of outages.
+		// Connections are neither refused nor answered: the worst kind of outage.
 		_, _ = io.Copy(io.Discard, from)
 		return
 	}
@@ -333,7 +331,7 @@ func (l *link) remove(conn net.Conn) {
 	delete(l.conns, conn)
 }
 
-// setCut cuts the link, or mends it. Connections do not outlive either.
+// setCut cuts or mends the link. Existing connections end in both cases.
 func (l *link) setCut(cut bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -343,13 +341,13 @@ func (l *link) setCut(cut bool) {
 	}
 }
 
-// usage is what a process has in use.
+// usage is the resource usage of a process.
 type usage struct {
 	fds, goroutines int
 	heap            uint64
 }
 
-// agentUsage asks the agent's process.
+// agentUsage reads the usage from the agent's process.
 func (m *mac) agentUsage(ctx context.Context) (usage, error) {
 	m.unset("stats")
 	if err := m.cmd.Process.Signal(syscall.SIGUSR1); err != nil {
@@ -368,7 +366,7 @@ func (m *mac) agentUsage(ctx context.Context) (usage, error) {
 		}
 		select {
 		case <-ctx.Done():
-			return usage{}, fmt.Errorf("the agent says nothing of itself: %w", ctx.Err())
+			return usage{}, fmt.Errorf("the agent does not report its usage: %w", ctx.Err())
 		case <-time.After(5 * time.Millisecond):
 		}
 	}

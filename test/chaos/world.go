@@ -27,12 +27,12 @@ const (
 	tenant = "acme"
 	class  = "small"
 	image  = "macos-26-xcode-26"
-	// patience is how long anything may take. A busy machine takes most of it.
+	// patience is the timeout of every wait. A busy machine needs most of it.
 	patience = 2 * time.Minute
 	poll     = 20 * time.Millisecond
 )
 
-// world is a control plane, and one Mac that is leased to a tenant.
+// world is a control plane with one Mac that is leased to a tenant.
 type world struct {
 	tb    *testbed.Testbed
 	admin *versioned.Clientset
@@ -44,8 +44,8 @@ type world struct {
 	unwatch  context.CancelFunc
 
 	mu         sync.Mutex
-	most       int                  // virtual machines at a time, by the kernel
-	identities map[string]types.UID // of machine IDs and MAC addresses, ever seen
+	most       int                  // most virtual machines at a time, according to the kernel
+	identities map[string]types.UID // UIDs by machine ID or MAC address ever seen
 }
 
 func newWorld(ctx context.Context, binaries string) (w *world, err error) {
@@ -58,7 +58,7 @@ func newWorld(ctx context.Context, binaries string) (w *world, err error) {
 			err = errors.Join(err, w.stop())
 		}
 	}()
-	// Past kube-apiserver, whose cache may be behind.
+	// The client bypasses kube-apiserver, whose cache may be stale.
 	if w.admin, err = w.tb.Clientset("direct"); err != nil {
 		return nil, err
 	}
@@ -74,7 +74,7 @@ func newWorld(ctx context.Context, binaries string) (w *world, err error) {
 	return w, w.bind(ctx)
 }
 
-// stop ends everything, and forgets.
+// stop ends all processes and removes their files.
 func (w *world) stop() error {
 	if w.unwatch != nil {
 		w.unwatch()
@@ -87,8 +87,7 @@ func (w *world) stop() error {
 	return w.tb.Stop()
 }
 
-// countVMs looks all the time at how many virtual machines there are, by the locks
-// that the simulated kernel holds and by the processes that there are.
+// countVMs continuously counts the virtual machines, by the locks of the simulated kernel and by processes.
 func (w *world) countVMs(ctx context.Context) {
 	for {
 		n, err := w.mac.host.RunningVMs()
@@ -142,7 +141,7 @@ func (w *world) bind(ctx context.Context) error {
 	})
 }
 
-// create asks for an instance.
+// create creates an instance.
 func (w *world) create(ctx context.Context) (string, error) {
 	w.names++
 	name := fmt.Sprintf("vm-%d", w.names)
@@ -158,7 +157,7 @@ func (w *world) create(ctx context.Context) (string, error) {
 	})
 }
 
-// start asks for an instance and waits until it runs.
+// start creates an instance and waits until it runs.
 func (w *world) start(ctx context.Context) (*instancev1alpha1.MacOSInstance, error) {
 	name, err := w.create(ctx)
 	if err != nil {
@@ -205,7 +204,7 @@ func (w *world) delete(ctx context.Context, name string) error {
 	})
 }
 
-// clear deletes all instances, and waits until nothing is left of them.
+// clear deletes all instances, and waits until the slots are empty.
 func (w *world) clear(ctx context.Context) error {
 	all, err := w.all(ctx)
 	if err != nil {
@@ -236,7 +235,7 @@ func (w *world) node(ctx context.Context) (*rackv1alpha1.MacNode, error) {
 	return w.admin.RackV1alpha1().MacNodes().Get(ctx, w.mac.name, metav1.GetOptions{})
 }
 
-// unquarantine is an administrator who has looked at the Mac.
+// unquarantine ends the quarantine, as an administrator does after a look at the Mac.
 func (w *world) unquarantine(ctx context.Context) error {
 	return wait(ctx, func() error {
 		node, err := w.node(ctx)
@@ -252,7 +251,7 @@ func (w *world) unquarantine(ctx context.Context) error {
 		if _, err := w.admin.RackV1alpha1().MacNodes().Patch(ctx, node.Name, types.MergePatchType, []byte(`{"status":{"quarantine":null}}`), metav1.PatchOptions{}, "status"); err != nil {
 			return err
 		}
-		return errors.New("the quarantine was just ended")
+		return errors.New("the quarantine has just ended")
 	})
 }
 
@@ -266,8 +265,7 @@ func (w *world) quarantined(ctx context.Context, reason string) error {
 	})
 }
 
-// settle waits until what the API says is what the system says, and fails if that
-// does not come to be, or if there ever was what must never be.
+// settle waits until the API agrees with the system. It fails if that does not happen, or if a rule was ever broken.
 func (w *world) settle(ctx context.Context) error {
 	if err := wait(ctx, func() error { return w.agree(ctx) }); err != nil {
 		return err
@@ -275,10 +273,10 @@ func (w *world) settle(ctx context.Context) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.most > rules.MaxVMsPerMac {
-		return fmt.Errorf("%d virtual machines ran at a time", w.most)
+		return fmt.Errorf("%d virtual machines ran at the same time", w.most)
 	}
 	if slices.Contains(w.mac.trace(), "kernel: refused") {
-		return errors.New("a third virtual machine was tried, and refused by the kernel")
+		return errors.New("the start of a third virtual machine was refused by the kernel")
 	}
 	return nil
 }
@@ -331,7 +329,7 @@ func (w *world) agree(ctx context.Context) error {
 	}
 	pids := w.mac.runners()
 	if len(vms) != running || kernel != running || int(node.Status.RunningVMs) != running || len(pids) != running {
-		return fmt.Errorf("%d instances run, %d virtual machines answer, the kernel has %d, processes %v, the MacNode says %d", running, len(vms), kernel, pids, node.Status.RunningVMs)
+		return fmt.Errorf("%d instances run, %d virtual machines answer, the kernel has %d, processes %v, the MacNode has %d", running, len(vms), kernel, pids, node.Status.RunningVMs)
 	}
 	lease, err := w.admin.RackV1alpha1().MacNodeLeases(tenant).Get(ctx, w.lease, metav1.GetOptions{})
 	if err != nil {
@@ -342,12 +340,12 @@ func (w *world) agree(ctx context.Context) error {
 		held[slot.UID] = true
 	}
 	if !maps.Equal(held, live) {
-		return fmt.Errorf("the lease's slots are of %v, and %v run", held, live)
+		return fmt.Errorf("the lease has slots for %v, and %v run", held, live)
 	}
 	return nil
 }
 
-// identity checks that no two instances ever have had the same identity.
+// identity checks that no two instances have ever had the same identity.
 func (w *world) identity(i *instancev1alpha1.MacOSInstance) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -372,8 +370,7 @@ func (w *world) pids(ctx context.Context) map[string]int {
 	return pids
 }
 
-// ledger checks that each virtual machine that was allowed to start has one start and one
-// end on record.
+// ledger checks that each virtual machine with a granted start has one start and one end in the ledger.
 func (w *world) ledger(ctx context.Context) error {
 	records, err := w.admin.RackV1alpha1().AuditRecords(tenant).List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -390,16 +387,16 @@ func (w *world) ledger(ctx context.Context) error {
 	}
 	for uid, n := range starts {
 		if n != 1 || stops[uid] != 1 {
-			return fmt.Errorf("instance %s has %d starts and %d ends on record", uid, n, stops[uid])
+			return fmt.Errorf("the ledger has %[2]d starts and %[3]d ends of instance %[1]s", uid, n, stops[uid])
 		}
 	}
 	if len(stops) != len(starts) {
-		return fmt.Errorf("%d instances have a start on record, %d an end", len(starts), len(stops))
+		return fmt.Errorf("the ledger has starts of %d instances, and ends of %d", len(starts), len(stops))
 	}
 	return nil
 }
 
-// recorded returns the reasons of the rejections on record.
+// recorded returns the reasons of the rejections in the ledger.
 func (w *world) recorded(ctx context.Context, reason string) error {
 	return wait(ctx, func() error {
 		records, err := w.admin.RackV1alpha1().AuditRecords(tenant).List(ctx, metav1.ListOptions{})
@@ -411,13 +408,13 @@ func (w *world) recorded(ctx context.Context, reason string) error {
 			reasons = append(reasons, record.Details.Reason)
 		}
 		if !slices.Contains(reasons, reason) {
-			return fmt.Errorf("no rejection for %s is on record", reason)
+			return fmt.Errorf("the ledger has no rejection for %s", reason)
 		}
 		return nil
 	})
 }
 
-// decide has an administrator end a virtual machine without an instance, and waits until it is gone.
+// decide ends a virtual machine without an instance, as an administrator does, and waits until it has stopped.
 func (w *world) decide(ctx context.Context, uid string) error {
 	if err := w.patchNode(ctx, fmt.Sprintf(`{"status":{"quarantine":{"endInstances":[%q]}}}`, uid)); err != nil {
 		return err
@@ -440,7 +437,7 @@ func (w *world) patchNode(ctx context.Context, patch string) error {
 	return err
 }
 
-// attached counts how often the agent has taken on a virtual machine.
+// attached counts the agent's adoptions of virtual machines.
 func (w *world) attached(uid types.UID) int {
 	n := 0
 	for _, place := range w.mac.trace() {

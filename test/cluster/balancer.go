@@ -20,9 +20,9 @@ const (
 	probeTimeout  = 2 * time.Second
 )
 
-// Balance forwards the connections of l in turn to the backends (host:port) that are ready, until ctx ends. It is what a Service is in a
-// real cluster: EndpointSlices admit no loopback address. TLS passes through untouched. A connection that comes while no backend is
-// ready is closed.
+// Balance forwards the connections of l in turn to the ready backends (host:port), until ctx ends. It replaces the
+// Service of a real cluster, because EndpointSlices admit no loopback address. TLS passes through untouched. A
+// connection is closed if no backend is ready.
 func Balance(ctx context.Context, l net.Listener, backends []string, ready func(ctx context.Context, addr string) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -108,7 +108,7 @@ func (b *balancer) serve(ctx context.Context, client net.Conn) {
 	both.Wait()
 }
 
-// dial connects to the next backend that is ready and accepts; nil if there is none.
+// dial connects to the next backend that is ready and accepts; nil if no backend does.
 func (b *balancer) dial(ctx context.Context) net.Conn {
 	first := int(b.next.Add(1))
 	for n := range b.backends {

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// backend says its name to whoever connects, then echoes.
+// backend sends its name to each client, then echoes.
 func backend(t *testing.T, name string) net.Listener {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -33,7 +33,7 @@ func backend(t *testing.T, name string) net.Listener {
 	return l
 }
 
-// ask connects, sends a word, closes its half, and returns all that came back.
+// ask connects, sends a word, closes its half, and returns the whole answer.
 func ask(t *testing.T, addr string) string {
 	conn, err := net.Dial("tcp", addr)
 	require.NoError(t, err)
@@ -67,7 +67,7 @@ func TestBalance(t *testing.T) {
 	}
 	assert.Equal(t, map[string]int{"one hello": 5, "two hello": 5}, answers)
 
-	// A replica that accepts connections but is not ready gets none, and gets them again when it is.
+	// A replica that accepts connections but is not ready gets none until it is ready.
 	down.Store(two.Addr().String(), true)
 	eventually(t, front, "one hello", "one hello", "one hello", "one hello")
 	down.Delete(two.Addr().String())
@@ -82,7 +82,7 @@ func TestBalance(t *testing.T) {
 	require.NoError(t, err)
 	defer conn.Close()
 	answer, _ := io.ReadAll(conn)
-	assert.Empty(t, answer, "nobody is left")
+	assert.Empty(t, answer, "no backend is left")
 
 	cancel()
 	assert.NoError(t, <-done)
@@ -90,7 +90,7 @@ func TestBalance(t *testing.T) {
 	assert.Error(t, err)
 }
 
-// eventually waits until as many connections in a row are answered like this, in any order.
+// eventually waits until several connections in a row are answered like this, in any order.
 func eventually(t *testing.T, front net.Listener, want ...string) {
 	t.Helper()
 	require.EventuallyWithT(t, func(collect *assert.CollectT) {

@@ -19,7 +19,8 @@ import (
 	"time"
 )
 
-// kubeVersion is the version of k8s.io/kubernetes that hack/devcluster requires; kubeRelease is what a binary found elsewhere must be of.
+// kubeVersion is the version of k8s.io/kubernetes in hack/devcluster; kubeRelease is the required release of binaries
+// found elsewhere.
 const (
 	kubeVersion = "v1.37.2"
 	kubeRelease = "v1.37."
@@ -27,10 +28,11 @@ const (
 
 const heartbeat = 15 * time.Second
 
-// controlPlanePrograms are what the cluster runs of Kubernetes and etcd. The first five may be taken from elsewhere.
+// controlPlanePrograms are the programs of Kubernetes and etcd in the cluster. The first five may be taken from
+// elsewhere.
 var controlPlanePrograms = []string{"etcd", "kube-apiserver", "kube-scheduler", "kube-controller-manager", "kubectl", "etcdctl", "etcdutl"}
 
-// macrackPrograms are the product's binaries by the folder in cmd that each is built from.
+// macrackPrograms are the product's binaries by their folder in cmd.
 var macrackPrograms = map[string]string{
 	"apiserver":   "macrack-apiserver",
 	"controllers": "macrack-controllers",
@@ -40,7 +42,7 @@ var macrackPrograms = map[string]string{
 	"guest-agent": "macrack-guest-agent",
 }
 
-// RepoRoot returns the root of this repository, found upwards from the working directory.
+// RepoRoot returns the root of this repository, searched upwards from the working directory.
 func RepoRoot() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {
@@ -59,15 +61,15 @@ func RepoRoot() (string, error) {
 	}
 }
 
-// BinDir is where binaries are built: .dev/bin of the repository.
+// BinDir is the folder of built binaries: .dev/bin of the repository.
 func BinDir() (string, error) {
 	root, err := RepoRoot()
 	return filepath.Join(root, ".dev", "bin"), err
 }
 
-// ControlPlane returns the folder with etcd, kube-apiserver, kube-scheduler, kube-controller-manager and kubectl. Programs of the right
-// version in $KUBEBUILDER_ASSETS or $PATH are used if all of them are there; otherwise they are built from hack/devcluster, which takes
-// minutes, once: until its sources change.
+// ControlPlane returns the folder with etcd, kube-apiserver, kube-scheduler, kube-controller-manager and kubectl.
+// Programs in $KUBEBUILDER_ASSETS or $PATH are used if all exist in the right version. Otherwise they are built from
+// hack/devcluster, which takes minutes, but only after changes of its sources.
 func ControlPlane(ctx context.Context, progress io.Writer) (string, error) {
 	root, err := RepoRoot()
 	if err != nil {
@@ -103,7 +105,7 @@ func ControlPlane(ctx context.Context, progress io.Writer) (string, error) {
 		}
 	} else {
 		const version = "k8s.io/component-base/version"
-		fmt.Fprintf(progress, "building Kubernetes %s and etcd from hack/devcluster: the first time takes 6 to 16 minutes on 2 cores, later none\n", kubeVersion)
+		fmt.Fprintf(progress, "building Kubernetes %s and etcd from hack/devcluster: the first build takes 6 to 16 minutes on 2 cores\n", kubeVersion)
 		err := goBuild(ctx, source, progress, "the control plane", "-o", filepath.Join(bin, "controlplane"),
 			"-ldflags", fmt.Sprintf("-s -w -X %[1]s.gitVersion=%[2]s -X %[1]s.gitMajor=1 -X %[1]s.gitMinor=37 -X %[1]s.gitTreeState=clean", version, kubeVersion), ".")
 		if err != nil {
@@ -118,8 +120,8 @@ func ControlPlane(ctx context.Context, progress io.Writer) (string, error) {
 	return bin, writeFile(stamp, []byte(want), 0o644)
 }
 
-// BuildProduct builds the macrack binaries into .dev/bin, and the helper program hack/dev as `dev`. Folders under cmd that do not exist
-// are left out. It returns that folder.
+// BuildProduct builds the macrack binaries into .dev/bin, and the helper program hack/dev as `dev`. Missing folders
+// under cmd are skipped. It returns that folder.
 func BuildProduct(ctx context.Context, progress io.Writer) (string, error) {
 	root, err := RepoRoot()
 	if err != nil {
@@ -144,8 +146,8 @@ func BuildProduct(ctx context.Context, progress io.Writer) (string, error) {
 	return bin, goBuild(ctx, root, progress, "dev", "-o", filepath.Join(bin, "dev"), "./hack/dev")
 }
 
-// commit returns the commit of the checkout, with -dirty if files have changed since, or nothing where git does not know. The stamps of
-// go build itself fail in a folder that another user owns.
+// commit returns the commit of the checkout, with -dirty after changes, or "" if git does not know it. The VCS stamps of
+// go build fail in a folder that another user owns.
 func commit(ctx context.Context, root string) string {
 	out, err := exec.CommandContext(ctx, "git", "-C", root, "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*").Output()
 	if err != nil {
@@ -154,11 +156,11 @@ func commit(ctx context.Context, root string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// goBuild runs go build in a module's folder and reports while it takes long. The target is replaced only when it changed.
+// goBuild runs go build in a module's folder and reports progress. The target is replaced only if it changed.
 func goBuild(ctx context.Context, dir string, progress io.Writer, what string, args ...string) error {
 	tool, err := exec.LookPath("go")
 	if err != nil {
-		return fmt.Errorf("the go tool is needed to build %s and is not in $PATH: install Go 1.26 or later (https://go.dev/dl/)", what)
+		return fmt.Errorf("the go tool, which is needed to build %s, is not in $PATH; install Go 1.26 or later (https://go.dev/dl/)", what)
 	}
 	cmd := exec.CommandContext(ctx, tool, append([]string{"build", "-v", "-buildvcs=false"}, args...)...)
 	cmd.Dir = dir
@@ -214,7 +216,8 @@ func goBuild(ctx context.Context, dir string, progress io.Writer, what string, a
 	return nil
 }
 
-// findPrograms looks for all programs of the control plane in $KUBEBUILDER_ASSETS and $PATH; nil if any is missing or of another release.
+// findPrograms searches all programs of the control plane in $KUBEBUILDER_ASSETS and $PATH; nil if any is missing or of
+// another release.
 func findPrograms(ctx context.Context, bin string) map[string]string {
 	dirs := append([]string{os.Getenv("KUBEBUILDER_ASSETS")}, filepath.SplitList(os.Getenv("PATH"))...)
 	found := map[string]string{}
@@ -251,7 +254,7 @@ func rightVersion(ctx context.Context, name, path string) bool {
 	return err == nil && strings.Contains(string(out), want)
 }
 
-// controlPlaneStamp identifies what the control plane is made from.
+// controlPlaneStamp identifies the sources of the control plane.
 func controlPlaneStamp(ctx context.Context, source string, found map[string]string) (string, error) {
 	h := sha256.New()
 	if found != nil {
@@ -291,7 +294,8 @@ func relink(target, link string) error {
 	return os.Symlink(target, link)
 }
 
-// lockFile takes the lock on a file, and waits while another process has it. The system drops the lock of a process that dies.
+// lockFile locks a file, and waits while another process holds the lock. The system releases the lock of a process that
+// dies.
 func lockFile(ctx context.Context, path string, progress io.Writer) (unlock func(), err error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, err
@@ -306,7 +310,7 @@ func lockFile(ctx context.Context, path string, progress io.Writer) (unlock func
 		if errors.Is(err, syscall.EWOULDBLOCK) {
 			if !said {
 				owner, _ := io.ReadAll(io.NewSectionReader(f, 0, 64))
-				fmt.Fprintf(progress, "waiting for process %s, which is at the same work\n", strings.TrimSpace(string(owner)))
+				fmt.Fprintf(progress, "waiting for process %s, which does the same work\n", strings.TrimSpace(string(owner)))
 				said = true
 			}
 			return false, nil

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Programs that are there already are used, if all are, and all of the right release.
+// Existing programs are used if all of them exist in the right release.
 func TestFindPrograms(t *testing.T) {
 	dir := t.TempDir()
 	program := func(name, says string) {

@@ -1,5 +1,6 @@
-// Package cluster runs a real Kubernetes control plane and macrack on loopback, each component as a process of its own with real TLS and
-// real RBAC: for `make up` in the repository's .dev folder on fixed ports, and for tests in a temporary folder on free ones.
+// Package cluster runs a real Kubernetes control plane and macrack on loopback. Each component is a separate process,
+// with real TLS and real RBAC. `make up` uses the repository's .dev folder and fixed ports; tests use a temporary folder
+// and free ports.
 package cluster
 
 import (
@@ -19,39 +20,41 @@ import (
 	"time"
 )
 
-// Options says what a cluster consists of. The zero value is a control plane, and an etcd for macrack, in a temporary folder on free ports.
+// Options are the parts of a cluster. The zero value is a control plane, and an etcd for macrack, in a temporary folder
+// on free ports.
 type Options struct {
-	// Dir holds the state: keys, data, logs, pid files. A cluster that is there already is continued. Empty: a temporary folder, which
-	// Stop removes.
+	// Dir holds the state: keys, data, logs, pid files. The cluster of an existing folder is continued. Empty: a
+	// temporary folder, which Stop removes.
 	Dir string `json:"-"`
-	// PortBase is the first of the fixed ports to use. 0: free ports, which stay the same for the life of Dir.
+	// PortBase is the first of the fixed ports. 0: free ports, which stay the same for the life of Dir.
 	PortBase int `json:"portBase,omitempty"`
 
-	// EtcdMembers of macrack's own etcd: 1 (the default) or 3.
+	// EtcdMembers is the size of macrack's own etcd: 1 (the default) or 3.
 	EtcdMembers int `json:"etcdMembers,omitempty"`
-	// Apiservers is how many replicas of macrack-apiserver run. With any, artifacts/deploy's parts that a cluster on loopback can use are
-	// applied, and the API is served through kube-apiserver.
+	// Apiservers is the number of replicas of macrack-apiserver. If there are any, the applicable parts of
+	// artifacts/deploy are applied, and the API is served through kube-apiserver.
 	Apiservers int `json:"apiservers,omitempty"`
-	// Controllers is how many replicas of macrack-controllers run, one of them leading.
+	// Controllers is the number of replicas of macrack-controllers, one of them the leader.
 	Controllers int `json:"controllers,omitempty"`
-	// Macs is how many agents with simulated Macs run, named mac-1, mac-2, ...
+	// Macs is the number of agents with simulated Macs, named mac-1, mac-2, ...
 	Macs int `json:"macs,omitempty"`
 	// Example applies artifacts/example: the catalogue, two tenants and three Macs.
 	Example bool `json:"example,omitempty"`
-	// Sync makes etcd write to the disk as in production. Without, data survives the death of processes, not of the machine.
+	// Sync makes etcd sync to the disk as in production. Without it, data survives the death of processes, but not of
+	// the machine.
 	Sync bool `json:"sync,omitempty"`
-	// ExtraArgs are added to a component's command line, by the component's name without its number (macrack-apiserver).
+	// ExtraArgs are added to the command line of a component, by its name without a number (macrack-apiserver).
 	ExtraArgs map[string][]string `json:"extraArgs,omitempty"`
 
-	// Detach leaves the balancer to a process of its own, so that everything outlives this program, and starts the keeper, which starts
-	// components again that crashed, as a kubelet or launchd would.
+	// Detach runs the balancer as a separate process, so that the cluster outlives this program. It also starts the
+	// keeper, which restarts crashed components as a kubelet or launchd would.
 	Detach bool `json:"detach,omitempty"`
 
-	// Progress is told what is going on. Default: standard error.
+	// Progress receives progress messages. Default: standard error.
 	Progress io.Writer `json:"-"`
 }
 
-// Cluster is a running cluster, or the state of one that ran.
+// Cluster is a running cluster, or the state of a stopped one.
 type Cluster struct {
 	opts      Options
 	dir       string
@@ -69,7 +72,7 @@ type Cluster struct {
 	guardState
 }
 
-// component is a process with its place in the order of starting.
+// component is a process with its place in the start order.
 type component struct {
 	process
 	stage stage
@@ -87,14 +90,14 @@ const (
 	stageKeeper
 )
 
-// readyTimeout is how long a stage may take until all of it serves; a busy machine with two cores needs most of a minute.
+// readyTimeout is the time in which a stage must serve; a busy machine with two cores needs most of a minute.
 const readyTimeout = 4 * time.Minute
 
-// healthyWithin is how long a component that runs already may take to answer before it is started again.
+// healthyWithin is the time in which a running component must answer before it is restarted.
 const healthyWithin = 15 * time.Second
 
-// Start starts a cluster and returns when all of it serves. When that fails it stops what it started, and the error has the end of the log
-// of the component that failed.
+// Start starts a cluster and returns when all of it serves. On failure it stops what it started, and the error quotes
+// the end of the failed component's log.
 func Start(ctx context.Context, opts Options) (*Cluster, error) {
 	c, err := Open(opts)
 	if err != nil {
@@ -108,12 +111,12 @@ func Start(ctx context.Context, opts Options) (*Cluster, error) {
 
 func (c *Cluster) stopAfterFailure() error {
 	if c.opts.Detach {
-		return nil // what runs is kept for a look, and for the next try
+		return nil // running components are kept for inspection and for the next attempt
 	}
 	return c.Stop()
 }
 
-// Open prepares the state of a cluster (keys, ports, kubeconfigs) and starts nothing.
+// Open prepares the state of a cluster (keys, ports, kubeconfigs) without starting it.
 func Open(opts Options) (*Cluster, error) {
 	if err := opts.complete(); err != nil {
 		return nil, err
@@ -153,17 +156,17 @@ func Open(opts Options) (*Cluster, error) {
 	return c, c.save()
 }
 
-// ErrNoCluster means that a folder holds no state of a cluster.
+// ErrNoCluster means that a folder holds no cluster state.
 var ErrNoCluster = errors.New("there is no cluster")
 
-// StatePaths are the names of what a cluster keeps in its folder.
+// StatePaths are the names of a cluster's files in its folder.
 var StatePaths = []string{"cluster.json", "kubeconfig", "up.lock", "data", "deploy", "example", "kube", "kubectl-cache", "log", "macs", "pki", "registry", "run"}
 
-// Reopen is Open with the options that the cluster in dir was last opened with.
+// Reopen is Open with the options of the last Open of the cluster in dir.
 func Reopen(dir string, progress io.Writer) (*Cluster, error) {
 	data, err := os.ReadFile(filepath.Join(dir, stateFile))
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("%w in %s: start one with `make up`", ErrNoCluster, dir)
+		return nil, fmt.Errorf("%w in %s; start one with `make up`", ErrNoCluster, dir)
 	}
 	if err != nil {
 		return nil, err
@@ -185,11 +188,11 @@ func (o *Options) complete() error {
 	}
 	switch {
 	case o.EtcdMembers != 1 && o.EtcdMembers != maxEtcdMembers:
-		return fmt.Errorf("%d etcd members: 1 or %d are possible", o.EtcdMembers, maxEtcdMembers)
+		return fmt.Errorf("invalid number of etcd members %d; use 1 or %d", o.EtcdMembers, maxEtcdMembers)
 	case o.Apiservers < 0 || o.Apiservers > maxReplicas || o.Controllers < 0 || o.Controllers > maxReplicas:
-		return fmt.Errorf("%d macrack-apiservers and %d macrack-controllers: 0 to %d of each are possible", o.Apiservers, o.Controllers, maxReplicas)
+		return fmt.Errorf("invalid number of replicas: %d macrack-apiservers and %d macrack-controllers; use 0 to %d of each", o.Apiservers, o.Controllers, maxReplicas)
 	case o.Macs < 0 || o.Macs > maxMacs:
-		return fmt.Errorf("%d Macs: 0 to %d are possible", o.Macs, maxMacs)
+		return fmt.Errorf("invalid number of Macs %d; use 0 to %d", o.Macs, maxMacs)
 	case o.Apiservers == 0 && (o.Controllers > 0 || o.Macs > 0 || o.Example):
 		return errors.New("controllers, Macs and the example need at least one macrack-apiserver")
 	}
@@ -230,7 +233,7 @@ func (c *Cluster) save() error {
 	return writeFile(filepath.Join(c.dir, stateFile), append(data, '\n'), 0o644)
 }
 
-// Up starts whatever of the cluster does not run, or is not what it should be, and leaves alone what runs and is well.
+// Up starts every component that does not run, or runs with other arguments. Healthy components keep running.
 func (c *Cluster) Up(ctx context.Context) error {
 	unlock, err := lockFile(ctx, filepath.Join(c.dir, "up.lock"), c.progress)
 	if err != nil {
@@ -337,7 +340,7 @@ func (c *Cluster) startStage(ctx context.Context, s stage) error {
 	return each(starting, func(comp *component) error { return comp.waitReady(ctx) })
 }
 
-// leaveRunning says whether the component runs and is well. If it runs otherwise, it is stopped.
+// leaveRunning reports whether the component runs and is healthy. If it runs but is not healthy, it is stopped.
 func (c *Cluster) leaveRunning(ctx context.Context, comp *component) (bool, error) {
 	if _, ok := comp.running(); !ok {
 		return false, nil
@@ -350,11 +353,11 @@ func (c *Cluster) leaveRunning(ctx context.Context, comp *component) (bool, erro
 	if ctx.Err() != nil {
 		return false, context.Cause(ctx)
 	}
-	fmt.Fprintf(c.progress, "%s runs but does not answer: starting it again\n", comp.name)
+	fmt.Fprintf(c.progress, "%s runs but does not answer: restarting it\n", comp.name)
 	return false, c.locked(ctx, comp.name, func() error { return comp.stop(ctx) })
 }
 
-// stopComponents stops what runs of the components that match, clients before their servers.
+// stopComponents stops the running components that match, clients before their servers.
 func (c *Cluster) stopComponents(ctx context.Context, match func(*component) bool) error {
 	var errs error
 	for s := stageKeeper; s >= stageEtcd; s-- {
@@ -387,7 +390,7 @@ func (c *Cluster) unknown() ([]*process, error) {
 	return slices.DeleteFunc(all, func(p *process) bool { return c.component(p.name) != nil }), err
 }
 
-// recorded returns the processes that have a pid file, whether they run or not.
+// recorded returns the processes that have a pid file, running or not.
 func recorded(dir string) ([]*process, error) {
 	files, err := filepath.Glob(filepath.Join(dir, "run", "*.pid"))
 	var all []*process
@@ -408,7 +411,7 @@ func (c *Cluster) locked(ctx context.Context, name string, f func() error) error
 	return f()
 }
 
-// Kill ends a component as a crash would (SIGKILL), and leaves it down until Restart or Up.
+// Kill ends a component like a crash (SIGKILL). It stays down until Restart or Up.
 func (c *Cluster) Kill(ctx context.Context, name string) error {
 	comp, err := c.find(name)
 	if err != nil {
@@ -417,7 +420,7 @@ func (c *Cluster) Kill(ctx context.Context, name string) error {
 	return c.locked(ctx, name, func() error { return comp.kill(ctx) })
 }
 
-// Shutdown ends a component gracefully (SIGTERM), and leaves it down until Restart or Up.
+// Shutdown ends a component gracefully (SIGTERM). It stays down until Restart or Up.
 func (c *Cluster) Shutdown(ctx context.Context, name string) error {
 	comp, err := c.find(name)
 	if err != nil {
@@ -426,7 +429,7 @@ func (c *Cluster) Shutdown(ctx context.Context, name string) error {
 	return c.locked(ctx, name, func() error { return comp.stop(ctx) })
 }
 
-// Signal sends a signal to a component: SIGSTOP and SIGCONT make one that hangs.
+// Signal sends a signal to a component; SIGSTOP and SIGCONT simulate a hang.
 func (c *Cluster) Signal(name string, sig syscall.Signal) error {
 	comp, err := c.find(name)
 	if err != nil {
@@ -454,8 +457,8 @@ func (c *Cluster) Restart(ctx context.Context, name string) error {
 	return comp.waitReady(ctx)
 }
 
-// Stop ends every process of the cluster, the simulated VMs included, and removes a temporary folder. State in a folder that was asked for
-// stays.
+// Stop ends every process of the cluster, including the simulated VMs, and removes a temporary folder. State in a given
+// folder stays.
 func (c *Cluster) Stop() error {
 	ctx := context.Background()
 	unlock, err := lockFile(ctx, filepath.Join(c.dir, "up.lock"), c.progress)
@@ -480,7 +483,7 @@ func (c *Cluster) Stop() error {
 	return err
 }
 
-// Status is what is known about one component.
+// Status is the state of one component.
 type Status struct {
 	Name  string
 	PID   int // 0: does not run
@@ -489,7 +492,7 @@ type Status struct {
 	Log   string
 }
 
-// Status asks every component.
+// Status checks every component.
 func (c *Cluster) Status(ctx context.Context) []Status {
 	ctx, cancel := context.WithTimeout(ctx, healthyWithin)
 	defer cancel()
@@ -517,7 +520,7 @@ func (c *Cluster) Dir() string { return c.dir }
 // Bin returns the folder with the binaries.
 func (c *Cluster) Bin() string { return c.bin }
 
-// Names returns the components in the order of starting.
+// Names returns the components in their start order.
 func (c *Cluster) Names() []string {
 	var names []string
 	for _, comp := range c.components {
@@ -539,7 +542,7 @@ func (c *Cluster) PID(name string) int {
 	return 0
 }
 
-// Port returns the loopback port of a listener by the name of its component. It panics on a name that is none.
+// Port returns the loopback port of a listener by the name of its component. It panics on an unknown name.
 func (c *Cluster) Port(name string) int {
 	port, err := c.ports.of(name)
 	if err != nil {
@@ -561,10 +564,10 @@ func (c *Cluster) find(name string) (*component, error) {
 	if comp := c.component(name); comp != nil {
 		return comp, nil
 	}
-	return nil, fmt.Errorf("there is no component %q: there are %s", name, strings.Join(c.Names(), ", "))
+	return nil, fmt.Errorf("unknown component %q; use one of %s", name, strings.Join(c.Names(), ", "))
 }
 
-// startBalancer runs the balancer inside this program unless a process of its own does.
+// startBalancer runs the balancer in this program, unless a separate process does.
 func (c *Cluster) startBalancer() error {
 	if c.opts.Detach || c.cancel != nil {
 		return nil
@@ -575,7 +578,7 @@ func (c *Cluster) startBalancer() error {
 	}
 	port := c.Port("balancer")
 	if err := portFree(port); err != nil {
-		return fmt.Errorf("the balancer cannot start: %w", err)
+		return fmt.Errorf("starting the balancer: %w", err)
 	}
 	l, err := net.Listen("tcp", loopback(port))
 	if err != nil {

@@ -28,7 +28,8 @@ import (
 	"macrack.io/macrack/test/cluster"
 )
 
-// A control plane starts in a temporary folder, checks who asks, survives the death of its API server, and leaves nothing behind.
+// A control plane starts in a temporary folder, authenticates its clients, survives the death of its API server, and
+// leaves nothing behind.
 func TestControlPlane(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Minute) // the first run on a machine builds Kubernetes
 	defer cancel()
@@ -51,7 +52,7 @@ func TestControlPlane(t *testing.T) {
 	_, err = client(t, c, "acme").CoreV1().Namespaces().List(ctx, metav1.ListOptions{})
 	assert.True(t, apierrors.IsForbidden(err), "a user without a role must be refused, got %v", err)
 
-	// kube-controller-manager is at work: every namespace gets its service account.
+	// kube-controller-manager works: every namespace gets its service account.
 	require.EventuallyWithT(t, func(t *assert.CollectT) {
 		_, err := admin.CoreV1().ServiceAccounts("kept").Get(ctx, "default", metav1.GetOptions{})
 		assert.NoError(t, err)
@@ -79,7 +80,7 @@ func TestControlPlane(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, "namespace/kept\n", stdout)
 
-	// Up leaves alone what runs, and starts again what does not.
+	// Up keeps running components, and restarts the others.
 	apiserver, etcd := c.PID("kube-apiserver"), c.PID("etcd")
 	require.NoError(t, c.Kill(ctx, "kube-scheduler"))
 	require.NoError(t, c.Up(ctx))
@@ -95,8 +96,8 @@ func TestControlPlane(t *testing.T) {
 	assert.NoDirExists(t, c.Dir())
 }
 
-// A stand-in for macrack-apiserver that runs in this program gets the requests for our groups: over TLS that kube-apiserver checks, with the
-// identity of whoever asked, vouched for by the front proxy's certificate.
+// A stand-in for macrack-apiserver in this program gets the requests for macrack's groups. They come over TLS that
+// kube-apiserver verifies, with the identity of the user, vouched for by the front proxy's certificate.
 func testAggregation(t *testing.T, c *cluster.Cluster) {
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
@@ -156,7 +157,8 @@ func testAggregation(t *testing.T, c *cluster.Cluster) {
 	testDeployment(t, c)
 }
 
-// artifacts/deploy with certificates is what a cluster accepts, and its pods meet the restricted pod security standard of their namespace.
+// A cluster accepts artifacts/deploy with certificates, and its pods meet the restricted pod security standard of their
+// namespace.
 func testDeployment(t *testing.T, c *cluster.Cluster) {
 	dir := t.TempDir()
 	require.NoError(t, cluster.WriteDeployment(dir))
@@ -172,7 +174,7 @@ func testDeployment(t *testing.T, c *cluster.Cluster) {
 	}
 }
 
-// What the roles of artifacts/deploy allow, as kube-apiserver answers macrack-apiserver.
+// kube-apiserver answers macrack-apiserver according to the roles of artifacts/deploy.
 func testRoles(t *testing.T, c *cluster.Cluster) {
 	ctx := t.Context()
 	admin := client(t, c, cluster.Admin)
@@ -242,7 +244,7 @@ func testRoles(t *testing.T, c *cluster.Cluster) {
 	}
 }
 
-// Somebody else's program on a port of ours is named, and is not touched.
+// A foreign program on a port of the cluster is named in the error, and is not touched.
 func TestPortInUse(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -251,7 +253,7 @@ func TestPortInUse(t *testing.T) {
 
 	_, err = cluster.Start(t.Context(), cluster.Options{Dir: t.TempDir(), PortBase: base, Progress: testWriter{t}})
 	require.Error(t, err)
-	assert.Contains(t, err.Error(), "etcd cannot start: port")
+	assert.Contains(t, err.Error(), "starting etcd: port")
 	if _, procErr := os.Stat("/proc/net/tcp"); procErr == nil {
 		assert.Contains(t, err.Error(), "cluster.test")
 	}
@@ -262,7 +264,7 @@ func TestUnknownComponent(t *testing.T) {
 	require.NoError(t, err)
 	err = c.Kill(t.Context(), "kubelet")
 	require.Error(t, err)
-	assert.Contains(t, err.Error(), "there are etcd, kube-apiserver")
+	assert.Contains(t, err.Error(), "use one of etcd, kube-apiserver")
 }
 
 func client(t *testing.T, c *cluster.Cluster, user string) kubernetes.Interface {

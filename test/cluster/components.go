@@ -20,7 +20,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// Namespace is where the product lives.
+// Namespace is the product's namespace.
 const Namespace = "macrack-system"
 
 // Users of the components.
@@ -32,10 +32,10 @@ const (
 	kubeControllerUser = "system:kube-controller-manager"
 )
 
-// Names of authorities and certificates in the pki.
+// Names of authorities and certificates.
 const (
-	clusterCA    = "cluster-ca"     // signs the control plane's serving certificates and everybody's client certificates
-	frontProxyCA = "front-proxy-ca" // signs what kube-apiserver shows when it forwards a request
+	clusterCA    = "cluster-ca"     // signs the control plane's serving certificates and all client certificates
+	frontProxyCA = "front-proxy-ca" // signs the client certificate with which kube-apiserver forwards requests
 	etcdCA       = "etcd-ca"
 	servingCA    = "macrack-ca" // signs macrack-apiserver's serving certificate: the APIServices' caBundle
 
@@ -72,9 +72,9 @@ func (c *Cluster) writePKI() error {
 	)
 }
 
-// plan lays down every component's command line.
+// plan returns the command lines of all components.
 func (c *Cluster) plan() (err error) {
-	// Ports and kubeconfigs can fail; the first failure is what plan returns.
+	// Ports and kubeconfigs can fail; plan returns the first failure.
 	port := func(name string) int {
 		n, portErr := c.ports.of(name)
 		err = errors.Join(err, portErr)
@@ -185,7 +185,7 @@ func (c *Cluster) addKubeAPIServer(port int, etcd string) {
 		"--bind-address=127.0.0.1",
 		"--advertise-address=127.0.0.1",
 		fmt.Sprintf("--secure-port=%d", port),
-		// The Endpoints of the service `kubernetes` may not be a loopback address.
+		// The Endpoints of the service `kubernetes` must not be a loopback address.
 		"--endpoint-reconciler-type=none",
 		"--service-cluster-ip-range=10.96.0.0/16",
 		"--etcd-servers="+etcd,
@@ -218,8 +218,8 @@ func (c *Cluster) addKubeAPIServer(port int, etcd string) {
 	)
 }
 
-// admissionConfig returns the file that has kube-apiserver load our admission policies from the repository, where no user of the API can
-// delete them.
+// admissionConfig returns the file that makes kube-apiserver load macrack's admission policies from the repository,
+// where no API user can delete them.
 func (c *Cluster) admissionConfig() string { return filepath.Join(c.dir, "kube", "admission.yaml") }
 
 func (c *Cluster) writeAdmissionConfig() error {
@@ -277,7 +277,7 @@ func (c *Cluster) addControllers(name string, port int, kubeconfig string) {
 
 func (c *Cluster) macDir(name string) string { return filepath.Join(c.dir, "macs", name) }
 
-// agentKubeconfig is where an agent that has joined keeps its kubeconfig.
+// agentKubeconfig is the path of the kubeconfig of an agent that has joined.
 func (c *Cluster) agentKubeconfig(name string) string {
 	return filepath.Join(c.macDir(name), "state", "kubeconfig")
 }
@@ -293,7 +293,7 @@ func (c *Cluster) addAgent(name string, port int, serial string) {
 		"--state-dir="+filepath.Join(dir, "state"),
 		"--vm-binary="+filepath.Join(c.bin, macrackPrograms["vm"]),
 		"--backend=sim",
-		// What tenants run in their guests runs on this host: this is a development cluster.
+		// Commands of tenants in their guests run on this host: this is a development cluster.
 		"--sim-guest-agent="+filepath.Join(c.bin, macrackPrograms["guest-agent"]),
 		"--sim-host-dir="+filepath.Join(dir, "host"),
 		"--sim-serial-number="+serial,
@@ -322,9 +322,9 @@ func (c *Cluster) answers(url, ca, client string) func(context.Context) error {
 	}
 }
 
-// get wants status 200.
+// get expects status 200.
 func get(ctx context.Context, url string, config *tls.Config) error {
-	// A transport of its own: a connection that is kept could outlive the process that is asked about.
+	// A separate transport avoids a kept connection that could outlive the checked process.
 	client := &http.Client{Transport: &http.Transport{TLSClientConfig: config, DisableKeepAlives: true}, Timeout: 5 * time.Second}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
@@ -352,7 +352,7 @@ func dialable(port int) func(context.Context) error {
 	}
 }
 
-// nodeReady returns a readiness check that wants the Node to be Ready, and the agent that runs now to have said so.
+// nodeReady returns a readiness check that requires a Ready Node, reported by the agent that runs now.
 func (c *Cluster) nodeReady(name string) func(context.Context) error {
 	return func(ctx context.Context) error {
 		started, err := os.Stat(filepath.Join(c.dir, "run", name+".pid"))
@@ -387,7 +387,7 @@ func (c *Cluster) nodeReady(name string) func(context.Context) error {
 	}
 }
 
-// EtcdClient is what a client of an etcd needs.
+// EtcdClient has the access data of an etcd.
 type EtcdClient struct {
 	Servers                   []string
 	CAFile, CertFile, KeyFile string
@@ -402,7 +402,7 @@ func (c *Cluster) MacrackEtcd() EtcdClient {
 	return EtcdClient{Servers: servers, CAFile: c.pki.certFile(etcdCA), CertFile: c.pki.certFile(etcdClientCert), KeyFile: c.pki.keyFile(etcdClientCert)}
 }
 
-// ServingFiles returns the certificate and the key that macrack-apiserver serves with on loopback.
+// ServingFiles returns the certificate and the key of macrack-apiserver on loopback.
 func (c *Cluster) ServingFiles() (certFile, keyFile string) {
 	return c.pki.certFile(servingCert), c.pki.keyFile(servingCert)
 }

@@ -9,8 +9,9 @@ import (
 	"strings"
 )
 
-// WriteDeployment writes a kustomization into dir that is artifacts/deploy with what every cluster has for itself: the Secrets with
-// certificates, of authorities made here, and the APIServices' caBundle. What is in dir already is used again.
+// WriteDeployment writes a kustomization into dir: artifacts/deploy with the parts that each cluster has for itself.
+// These are the Secrets with certificates, whose authorities are created here, and the APIServices' caBundle. Existing
+// files in dir are reused.
 func WriteDeployment(dir string) error {
 	root, err := RepoRoot()
 	if err != nil {

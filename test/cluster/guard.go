@@ -8,15 +8,15 @@ import (
 	"syscall"
 )
 
-// guardScript waits until its standard input ends, which the system sees to when the program at the other end dies, and then ends what
-// runs from $BIN with a path in $DIR on its command line.
+// guardScript waits for the end of its standard input, which the system closes when the program at the other end dies.
+// Then it ends the programs from $BIN that have a path in $DIR on their command line.
 const guardScript = `cat >/dev/null
 ps -axww -o pid=,args= | while read -r pid args; do
 	case "$args" in "$BIN"/*"$DIR"/*) kill -9 "$pid" ;; esac
 done
 [ -z "$REMOVE" ] || rm -rf "$DIR"`
 
-// guard has the cluster end with this program, also when the program has no time to say so: a test that is killed or runs out of time.
+// guard ends the cluster with this program, even if a test is killed or runs out of time.
 func (c *Cluster) guard() error {
 	if c.opts.Detach || c.guardPipe != nil {
 		return nil
@@ -42,7 +42,7 @@ func (c *Cluster) guard() error {
 	return nil
 }
 
-// release ends the guard after all else has ended.
+// release ends the guard after everything else has ended.
 func (c *Cluster) release() error {
 	if c.guardPipe == nil {
 		return nil

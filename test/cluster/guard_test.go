@@ -45,14 +45,14 @@ func TestGuard(t *testing.T) {
 	assert.Eventually(t, func() bool {
 		_, err := processBegan(pid)
 		return err != nil
-	}, 2*time.Minute, 50*time.Millisecond, "the component ends with the program that started it")
+	}, 2*time.Minute, 50*time.Millisecond, "the component must end with the program that started it")
 	assert.Eventually(t, func() bool {
 		_, err := os.Stat(filepath.Join(dir, "cluster"))
 		return os.IsNotExist(err)
-	}, 2*time.Minute, 50*time.Millisecond, "and so does the temporary folder")
+	}, 2*time.Minute, 50*time.Millisecond, "the temporary folder must be removed")
 }
 
-// startGuarded starts a component with a guard, says its pid, and waits to be killed.
+// startGuarded starts a component with a guard, prints its pid, and waits to be killed.
 func startGuarded(t *testing.T, dir string) {
 	shell, err := exec.LookPath("sh")
 	require.NoError(t, err)

@@ -12,13 +12,13 @@ import (
 
 const (
 	keepInterval = time.Second
-	// A component that ended within steadyAfter of its start waits before the next one, twice as long each time.
+	// A component that ended within steadyAfter of its start waits before the next start, twice as long each time.
 	steadyAfter = time.Minute
 	maxBackOff  = 30 * time.Second
 )
 
-// Keep starts components of the cluster in dir again, as they were started, when they end without having been asked to, until ctx ends. It is
-// what a kubelet or launchd does elsewhere. Kill, Shutdown and Stop remove a component's pid file, and so from Keep's care.
+// Keep restarts components of the cluster in dir that end unexpectedly, until ctx ends. Elsewhere, a kubelet or launchd
+// does this. Kill, Shutdown and Stop remove a component's pid file, and so exclude it from Keep.
 func Keep(ctx context.Context, dir string, log io.Writer) error {
 	k := keeper{dir: dir, log: log, backOff: map[string]time.Duration{}, started: map[string]time.Time{}}
 	tick := time.NewTicker(keepInterval)
@@ -45,7 +45,7 @@ type keeper struct {
 	dir     string
 	log     io.Writer
 	backOff map[string]time.Duration
-	started map[string]time.Time // by us
+	started map[string]time.Time // by this keeper
 }
 
 func (k *keeper) restart(ctx context.Context, p *process) {
@@ -61,7 +61,7 @@ func (k *keeper) restart(ctx context.Context, p *process) {
 		return
 	}
 	defer unlock()
-	// It may have been started, or stopped for good, while the lock was awaited.
+	// It may have been started, or stopped for good, during the wait for the lock.
 	data, err := os.ReadFile(p.pidFile)
 	var rec pidRecord
 	if err != nil || json.Unmarshal(data, &rec) != nil {
@@ -73,7 +73,7 @@ func (k *keeper) restart(ctx context.Context, p *process) {
 	p.program, p.args = rec.Program, rec.Args
 	k.started[p.name] = time.Now()
 	k.backOff[p.name] = min(maxBackOff, max(keepInterval, 2*k.backOff[p.name]))
-	fmt.Fprintf(k.log, "%s %s has ended: starting it again\n", time.Now().Format(time.RFC3339), p.name)
+	fmt.Fprintf(k.log, "%s %s has ended: restarting it\n", time.Now().Format(time.RFC3339), p.name)
 	if err := p.start(); err != nil {
 		fmt.Fprintln(k.log, err)
 	}

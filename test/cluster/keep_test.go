@@ -37,11 +37,11 @@ func TestKeep(t *testing.T) {
 	require.Eventually(t, func() bool {
 		after, ok := crashed.running()
 		return ok && after.PID != before.PID
-	}, 2*time.Minute, 50*time.Millisecond, "what crashed is started again")
+	}, 2*time.Minute, 50*time.Millisecond, "a crashed component must be restarted")
 	after, _ := crashed.running()
 	assert.Equal(t, before.Args, after.Args)
 	_, ok = killed.running()
-	assert.False(t, ok, "what was killed on purpose is not")
+	assert.False(t, ok, "a component that was killed on purpose must stay down")
 
 	cancel()
 	assert.NoError(t, <-done)

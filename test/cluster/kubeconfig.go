@@ -19,8 +19,9 @@ import (
 // Tenants are the users of artifacts/example, each with rights in the namespace of the same name.
 var Tenants = []string{"acme", "globex"}
 
-// Kubeconfig returns the path of a kubeconfig for kube-apiserver with a client certificate of the user, made if it does not exist. Groups
-// that follow from the name (system:masters for admin, those of service accounts and nodes) are added.
+// Kubeconfig returns the path of a kubeconfig for kube-apiserver with a client certificate of the user, and creates it
+// if necessary. Groups that follow from the name (system:masters for admin, those of service accounts and nodes) are
+// added.
 func (c *Cluster) Kubeconfig(user string, groups ...string) (string, error) {
 	return c.kubeconfig("kube", urlOf(c.Port("kube-apiserver")), clusterCA, user, groups)
 }
@@ -75,7 +76,7 @@ func (c *Cluster) kubeconfig(kind, server, ca, user string, groups []string) (st
 	return c.writeKubeconfig(filepath.Join(c.dir, "kube", kind+"-"+filepath.Base(cert)+".kubeconfig"), config)
 }
 
-// writeKubeconfig leaves a file that says the same alone: components read them at any time.
+// writeKubeconfig does not rewrite an unchanged file, because components read these files at any time.
 func (c *Cluster) writeKubeconfig(path string, config *clientcmdapi.Config) (string, error) {
 	data, err := clientcmd.Write(*config)
 	if err != nil {
@@ -137,8 +138,9 @@ func (c *Cluster) addContext(config *clientcmdapi.Config, name, server, ca, user
 	return nil
 }
 
-// WriteUserKubeconfig writes the kubeconfig for people and returns its path. Contexts: admin, the tenants, and the same straight at
-// macrack-apiserver, where `kubectl get leases` means ours: direct (admin), direct-acme, direct-globex.
+// WriteUserKubeconfig writes the kubeconfig for people and returns its path. Its contexts are admin and the tenants, and
+// the same directly at macrack-apiserver, where `kubectl get leases` means MacRack's leases: direct (admin),
+// direct-acme, direct-globex.
 func (c *Cluster) WriteUserKubeconfig() (string, error) {
 	config := clientcmdapi.NewConfig()
 	for _, user := range append([]string{Admin}, Tenants...) {
@@ -164,7 +166,8 @@ func (c *Cluster) WriteUserKubeconfig() (string, error) {
 	return c.writeKubeconfig(filepath.Join(c.dir, "kubeconfig"), config)
 }
 
-// repointAgent has an agent that has joined find kube-apiserver on its port, which may be another one by now.
+// repointAgent updates the address of kube-apiserver in the kubeconfig of a joined agent, because the port may have
+// changed.
 func (c *Cluster) repointAgent(name string) error {
 	path := c.agentKubeconfig(name)
 	config, err := clientcmd.LoadFromFile(path)

@@ -30,7 +30,7 @@ import (
 // Groups are the API groups that macrack-apiserver serves, all in version v1alpha1.
 var Groups = []string{"rack.macrack.io", "instance.macrack.io", "image.macrack.io", "config.macrack.io"}
 
-// Kubectl runs kubectl as a user against kube-apiserver. The error of a failed command has what it wrote to standard error.
+// Kubectl runs kubectl as a user against kube-apiserver. The error of a failed command quotes its standard error.
 func (c *Cluster) Kubectl(ctx context.Context, user string, args ...string) (stdout, stderr string, err error) {
 	kubeconfig, err := c.Kubeconfig(user)
 	if err != nil {
@@ -53,14 +53,14 @@ func (c *Cluster) Apply(ctx context.Context, path string) error {
 		path = filepath.Join(c.root, path)
 	}
 	if _, err := os.Stat(filepath.Join(path, "kustomization.yaml")); errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("nothing to apply: %s has no kustomization.yaml", path)
+		return fmt.Errorf("%s has no kustomization.yaml", path)
 	}
 	shown := path
 	if rel, err := filepath.Rel(c.root, path); err == nil && filepath.IsLocal(rel) {
 		shown = rel
 	}
 	fmt.Fprintf(c.progress, "applying %s\n", shown)
-	// What a kind just registered takes a moment to be found.
+	// Discovery takes a moment to find a kind that was just registered.
 	ctx, cancel := context.WithTimeoutCause(ctx, readyTimeout, fmt.Errorf("waited %s", readyTimeout))
 	defer cancel()
 	var last error
@@ -82,7 +82,7 @@ func (c *Cluster) Apply(ctx context.Context, path string) error {
 	return err
 }
 
-// prepareKubernetes creates what a new control plane lacks.
+// prepareKubernetes creates the objects that a new control plane lacks.
 func (c *Cluster) prepareKubernetes(ctx context.Context) error {
 	if _, err := c.WriteUserKubeconfig(); err != nil {
 		return err
@@ -90,7 +90,8 @@ func (c *Cluster) prepareKubernetes(ctx context.Context) error {
 	return c.publishClusterInfo(ctx)
 }
 
-// publishClusterInfo makes the ConfigMap by which a Mac that joins finds the cluster, as kubeadm does; kube-controller-manager signs it.
+// publishClusterInfo creates the ConfigMap by which a joining Mac finds the cluster, as kubeadm does;
+// kube-controller-manager signs it.
 func (c *Cluster) publishClusterInfo(ctx context.Context) error {
 	ca, err := os.ReadFile(c.pki.certFile(clusterCA))
 	if err != nil {
@@ -136,8 +137,8 @@ func (c *Cluster) publishClusterInfo(ctx context.Context) error {
 	})
 }
 
-// join has the nth Mac join as a Mac in a rack does: an administrator registers it and makes a token, and the Mac shows that. A Mac that
-// has joined is left alone.
+// join joins the nth Mac like a Mac in a rack: an administrator registers it and creates a token, which the Mac
+// presents. A Mac that has joined is left alone.
 func (c *Cluster) join(ctx context.Context, n int) error {
 	name := macName(n)
 	if _, err := os.Stat(c.agentKubeconfig(name)); err == nil {
@@ -175,7 +176,7 @@ func (c *Cluster) join(ctx context.Context, n int) error {
 		"--node-name", name, "--state-dir", filepath.Join(c.macDir(name), "state"))
 	join.Stdin = bytes.NewReader(token)
 	if _, err := join.Output(); err != nil {
-		return fmt.Errorf("%s does not join: %w: %s", name, err, stderrOf(err))
+		return fmt.Errorf("joining %s: %w: %s", name, err, stderrOf(err))
 	}
 	return nil
 }
@@ -188,8 +189,9 @@ func stderrOf(err error) string {
 	return ""
 }
 
-// AggregateTo applies what the product needs in Kubernetes (namespace, roles, APIServices) and has kube-apiserver forward our groups to
-// whatever serves on the loopback port with a certificate of caBundle (PEM). It does not wait until the API is available: WaitForAPI does.
+// AggregateTo applies the product's objects in Kubernetes (namespace, roles, APIServices). It makes kube-apiserver
+// forward macrack's groups to the server on the loopback port, with a certificate of caBundle (PEM). It does not wait
+// until the API is available: WaitForAPI does.
 func (c *Cluster) AggregateTo(ctx context.Context, port int, caBundle []byte) error {
 	dir := filepath.Join(c.dir, "deploy")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -221,7 +223,7 @@ patches:
 	return c.Apply(ctx, dir)
 }
 
-// WaitForAPI waits until kube-apiserver serves all of our groups.
+// WaitForAPI waits until kube-apiserver serves all of macrack's groups.
 func (c *Cluster) WaitForAPI(ctx context.Context) error {
 	config, err := c.RESTConfig(Admin)
 	if err != nil {
@@ -236,7 +238,7 @@ func (c *Cluster) WaitForAPI(ctx context.Context) error {
 	var missing []string
 	err = poll(ctx, func(context.Context) (bool, error) {
 		missing = slices.Clone(Groups)
-		// An error here is a group that does not answer; what does is listed all the same.
+		// An error here means that a group does not answer; the other groups are listed all the same.
 		_, lists, _ := client.ServerGroupsAndResources()
 		for _, list := range lists {
 			group, _, _ := strings.Cut(list.GroupVersion, "/")

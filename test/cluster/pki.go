@@ -25,10 +25,10 @@ import (
 const (
 	caLifetime   = 10 * 365 * 24 * time.Hour
 	leafLifetime = 365 * 24 * time.Hour
-	leafRenewal  = 30 * 24 * time.Hour // a leaf with less than this left is issued anew
+	leafRenewal  = 30 * 24 * time.Hour // a leaf with less than this left is issued again
 )
 
-// pki is a directory of certificates: <name>.crt and <name>.key. What is there already is used again.
+// pki is a directory of certificates: <name>.crt and <name>.key. Existing certificates are reused.
 type pki struct{ dir string }
 
 func (p pki) certFile(name string) string { return filepath.Join(p.dir, name+".crt") }
@@ -42,7 +42,7 @@ type authority struct {
 	key  crypto.Signer
 }
 
-// authority returns the authority of this name, made if it does not exist.
+// authority returns the authority of this name, and creates it if necessary.
 func (p pki) authority(name string) (*authority, error) {
 	if c, key, err := p.load(name); err == nil {
 		return &authority{pki: p, name: name, cert: c, key: key}, nil
@@ -67,7 +67,8 @@ func (p pki) authority(name string) (*authority, error) {
 	return &authority{pki: p, name: name, cert: c, key: key}, nil
 }
 
-// server issues a serving certificate for loopback and further DNS names. It is good as a client's too: etcd members are both.
+// server issues a serving certificate for loopback and further DNS names. It is also a client certificate, because etcd
+// members are both.
 func (a *authority) server(name string, dnsNames ...string) error {
 	return a.issue(name, &x509.Certificate{
 		Subject:     pkix.Name{CommonName: name},
@@ -152,7 +153,7 @@ func (p pki) load(name string) (*x509.Certificate, crypto.Signer, error) {
 	return certs[0], signer, nil
 }
 
-// signingKey makes the key pair that signs service account tokens: <name>.key and <name>.pub.
+// signingKey creates the key pair that signs service account tokens: <name>.key and <name>.pub.
 func (p pki) signingKey(name string) (private, public string, err error) {
 	private, public = p.keyFile(name), filepath.Join(p.dir, name+".pub")
 	if _, err := os.Stat(public); err == nil {

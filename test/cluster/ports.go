@@ -44,7 +44,8 @@ var portOffsets = map[string]int{
 
 const agentOffset = 20
 
-// ports gives every listener of a cluster its loopback port: at a fixed place behind base, or any free one if base is 0.
+// ports assigns a loopback port to every listener of a cluster: at a fixed offset from base, or any free port if base is
+// 0.
 type ports struct {
 	Base int            `json:"base"`
 	Used map[string]int `json:"used"`
@@ -57,7 +58,7 @@ func (p *ports) of(name string) (int, error) {
 		}
 		var mac int
 		if _, err := fmt.Sscanf(name, "mac-%d", &mac); err != nil {
-			return 0, fmt.Errorf("no port is set aside for %q", name)
+			return 0, fmt.Errorf("no port is reserved for %q", name)
 		}
 		return p.Base + agentOffset + mac - 1, nil
 	}
@@ -75,8 +76,8 @@ func (p *ports) of(name string) (int, error) {
 	return port, nil
 }
 
-// pick finds a free port below the range from which systems take the ports of outgoing connections: one taken from within it
-// could be gone again when the component that it is for starts, or restarts.
+// pick finds a free port below the ephemeral range: a port from that range could be taken before its component starts or
+// restarts.
 func (p *ports) pick() (int, error) {
 	taken := map[int]bool{}
 	for _, port := range p.Used {
@@ -91,7 +92,7 @@ func (p *ports) pick() (int, error) {
 	return 0, fmt.Errorf("no free loopback port found between 20000 and 32000")
 }
 
-// portFree returns an error that names the owner if somebody listens on the loopback port.
+// portFree returns an error that names the owner if the loopback port is in use.
 func portFree(port int) error {
 	// Right after a kill the kernel may need a moment.
 	var err error
@@ -104,14 +105,14 @@ func portFree(port int) error {
 	}
 	owner := listenerOwner(port)
 	if owner == "" {
-		return fmt.Errorf("port %d on 127.0.0.1 cannot be used: %w", port, err)
+		return fmt.Errorf("checking port %d on 127.0.0.1: %w", port, err)
 	}
 	return fmt.Errorf("port %d on 127.0.0.1 is in use by %s; end that program, or choose other ports", port, owner)
 }
 
 func loopback(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
 
-// listenerOwner names the process that listens on a port, or is empty if that cannot be known.
+// listenerOwner names the process that listens on a port, or returns "" if it cannot be determined.
 func listenerOwner(port int) string {
 	if inode := listenerInode(port); inode != "" {
 		fds, _ := filepath.Glob("/proc/[0-9]*/fd/*")

@@ -21,8 +21,8 @@ import (
 	"time"
 )
 
-// process is one program that runs in a session of its own, so that it outlives whoever started it. What is known about it is in its pid
-// file; the pid counts as ours only while the process that has it began when ours did, since pids are used again.
+// process is a program that runs in its own session, so that it outlives its starter. Its data are in its pid file.
+// Since pids are reused, a pid counts only if its process began at the recorded time.
 type process struct {
 	name    string
 	program string   // path of the binary
@@ -32,7 +32,7 @@ type process struct {
 	pidFile string
 	logFile string
 
-	// ready says whether the program serves.
+	// ready reports whether the program serves.
 	ready func(context.Context) error
 }
 
@@ -45,7 +45,7 @@ type pidRecord struct {
 	Args    []string `json:"args"`
 }
 
-// stopGrace is how long a program may take to end after SIGTERM before it is killed.
+// stopGrace is the time between SIGTERM and SIGKILL.
 const stopGrace = 20 * time.Second
 
 const (
@@ -66,7 +66,7 @@ func (p *process) running() (rec pidRecord, ok bool) {
 	return rec, err == nil && began == rec.Began
 }
 
-// outdated says whether the process runs and is not what would be started now: the same binary with the same arguments.
+// outdated reports whether the process runs with another binary or other arguments than a new start would use.
 func (p *process) outdated() bool {
 	rec, ok := p.running()
 	if !ok {
@@ -80,15 +80,15 @@ func (p *process) outdated() bool {
 func (p *process) start() error {
 	for _, port := range p.ports {
 		if err := portFree(port); err != nil {
-			return fmt.Errorf("%s cannot start: %w", p.name, err)
+			return fmt.Errorf("starting %s: %w", p.name, err)
 		}
 	}
 	digest, err := fileDigest(p.program)
 	if errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("%s cannot start: there is no program %s", p.name, p.program)
+		return fmt.Errorf("starting %s: program %s not found", p.name, p.program)
 	}
 	if err != nil {
-		return fmt.Errorf("%s cannot start: %w", p.name, err)
+		return fmt.Errorf("starting %s: %w", p.name, err)
 	}
 	if info, err := os.Stat(p.logFile); err == nil && info.Size() > maxLogSize {
 		if err := os.Rename(p.logFile, p.logFile+".old"); err != nil {
@@ -132,7 +132,7 @@ func (p *process) start() error {
 		err = writeFile(p.pidFile, append(data, '\n'), 0o644)
 	}
 	if err != nil {
-		// Without a pid file nobody could stop it later.
+		// Without a pid file the process could not be stopped later.
 		_ = cmd.Process.Kill()
 		return err
 	}
@@ -161,7 +161,7 @@ func (p *process) waitReady(ctx context.Context) error {
 	return err
 }
 
-// stop ends the program: SIGTERM, then SIGKILL after stopGrace. A program that does not run is no error.
+// stop ends the program: SIGTERM, then SIGKILL after stopGrace. It is not an error if the program does not run.
 func (p *process) stop(ctx context.Context) error {
 	rec, ok := p.running()
 	if !ok {
@@ -178,7 +178,7 @@ func (p *process) stop(ctx context.Context) error {
 	return p.kill(ctx)
 }
 
-// kill ends the program as a crash would, and returns when it is gone.
+// kill ends the program like a crash, and returns when it is gone.
 func (p *process) kill(ctx context.Context) error {
 	rec, ok := p.running()
 	if !ok {
@@ -190,7 +190,7 @@ func (p *process) kill(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, stopGrace)
 	defer cancel()
 	if err := p.waitEnded(ctx, rec); err != nil {
-		return fmt.Errorf("%s (pid %d) is still there after SIGKILL: %w", p.name, rec.PID, err)
+		return fmt.Errorf("%s (pid %d) still runs after SIGKILL: %w", p.name, rec.PID, err)
 	}
 	return removeIfExists(p.pidFile)
 }
@@ -250,7 +250,7 @@ func lastLines(path string, n int) ([]string, error) {
 	return lines[max(0, len(lines)-n):], nil
 }
 
-// processBegan identifies the process that has a pid now, by when it began. It fails for a pid that nobody has, and for a zombie.
+// processBegan identifies the process with a pid by its start time. It fails for an unused pid, and for a zombie.
 func processBegan(pid int) (string, error) {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -262,7 +262,8 @@ func processBegan(pid int) (string, error) {
 	if err != nil {
 		return "", os.ErrProcessDone
 	}
-	// The second field, the command in parentheses, may hold anything; the third is the state and the 22nd the start in clock ticks.
+	// The second field, the command in parentheses, may contain any character; the third is the state and the 22nd the
+	// start in clock ticks.
 	_, rest, _ := strings.Cut(string(stat[bytes.LastIndexByte(stat, ')'):]), ") ")
 	fields := strings.Fields(rest)
 	if len(fields) < 20 || fields[0] == "Z" || fields[0] == "X" {
@@ -285,8 +286,8 @@ func processBeganPS(pid int) (string, error) {
 	return strings.TrimSpace(began), nil
 }
 
-// stopStrays ends processes of a program whose command line names dir: those that a component started and left behind, such as the
-// simulated VMs, which outlive their agent by design.
+// stopStrays ends processes of a program whose command line names dir: leftovers of a component, such as the simulated
+// VMs, which outlive their agent by design.
 func stopStrays(ctx context.Context, program, dir string) error {
 	out, err := exec.CommandContext(ctx, "ps", "-axww", "-o", "pid=,args=").Output()
 	if err != nil {
@@ -338,7 +339,7 @@ func fileDigest(path string) (string, error) {
 	return digests[key], nil
 }
 
-// writeFile replaces a file at once, so that a reader never sees half of it.
+// writeFile replaces a file atomically.
 func writeFile(path string, data []byte, mode fs.FileMode) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
@@ -363,7 +364,7 @@ func removeIfExists(path string) error {
 	return nil
 }
 
-// poll calls done five times a second until it says true, fails, or ctx ends.
+// poll calls done five times a second until it returns true or an error, or ctx ends.
 func poll(ctx context.Context, done func(context.Context) (bool, error)) error {
 	tick := time.NewTicker(200 * time.Millisecond)
 	defer tick.Stop()

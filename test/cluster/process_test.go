@@ -39,7 +39,7 @@ func TestProcessStartStop(t *testing.T) {
 	require.NoError(t, p.stop(t.Context()), "stopping again is no error")
 }
 
-// A pid that somebody else has by now must not be signalled.
+// A pid that another process has reused must not be signalled.
 func TestProcessForeignPID(t *testing.T) {
 	p := testProcess(t, "exec sleep 600")
 	other := exec.Command("sleep", "600")
@@ -57,7 +57,7 @@ func TestProcessForeignPID(t *testing.T) {
 	require.NoError(t, p.kill(t.Context()))
 
 	_, err = processBegan(other.Process.Pid)
-	assert.NoError(t, err, "the other process lives")
+	assert.NoError(t, err, "the other process must live")
 	require.NoError(t, other.Process.Kill())
 	<-ended
 	_, err = processBegan(other.Process.Pid)

@@ -15,7 +15,8 @@ import (
 	"macrack.io/macrack/test/cluster"
 )
 
-// All of the product: a tenant rents a Mac, runs a virtual machine in it, and notices nothing when a replica of the API server dies.
+// The whole product: a tenant leases a Mac and runs a virtual machine on it, undisturbed by the death of a replica of
+// the API server.
 func TestProduct(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 25*time.Minute) // the first run on a machine builds Kubernetes
 	defer cancel()
@@ -83,7 +84,8 @@ spec: {leaseName: build, className: small, imageName: macos-26-xcode-26}
 		require.NoError(t, c.Restart(ctx, replica))
 	}
 
-	// The kubeconfig for people: through kube-apiserver `leases` are Kubernetes' own, straight at macrack-apiserver they are ours.
+	// In the kubeconfig for people, `leases` are Kubernetes' own through kube-apiserver, and MacRack's directly at
+	// macrack-apiserver.
 	kubeconfig := filepath.Join(c.Dir(), "kubeconfig")
 	kubectl := func(context string) string {
 		t.Helper()
@@ -95,7 +97,7 @@ spec: {leaseName: build, className: small, imageName: macos-26-xcode-26}
 	assert.Equal(t, "macnodelease.rack.macrack.io/build\n", kubectl("direct-acme"))
 	assert.Empty(t, kubectl("direct-globex"))
 
-	// Restarting the agent leaves the virtual machine running.
+	// A restart of the agent leaves the virtual machine running.
 	started := get("acme", "macosinstance.instance.macrack.io/vm", "-o", "jsonpath={.status.startedAt}")
 	require.NotEmpty(t, started)
 	require.NoError(t, c.Kill(ctx, "mac-1"))

@@ -45,7 +45,7 @@ func ServeRegistry(ctx context.Context, l net.Listener, dir string) error {
 	return nil
 }
 
-// keepManifests writes the manifests that are pushed to files, as the registry has them in memory alone.
+// keepManifests writes pushed manifests to files, because the registry keeps them in memory only.
 func keepManifests(handler http.Handler, dir string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodPut || !strings.Contains(r.URL.Path, "/manifests/") {
@@ -93,7 +93,7 @@ func restoreManifests(handler http.Handler, dir string) error {
 		r.Header.Set("Content-Type", mediaType)
 		answer := httptest.NewRecorder()
 		if handler.ServeHTTP(answer, r); answer.Code != http.StatusCreated {
-			return fmt.Errorf("manifest %s is not taken back: %d %s", at, answer.Code, answer.Body)
+			return fmt.Errorf("restoring manifest %s: %d %s", at, answer.Code, answer.Body)
 		}
 		return nil
 	})
@@ -110,7 +110,7 @@ const exampleDiskSize = 60 << 30 // as in artifacts/example
 // exampleMacs are the Macs of artifacts/example, which need its classes.
 const exampleMacs = "artifacts/example/macs"
 
-// ApplyExample applies artifacts/example. Its images are pushed to the cluster's registry, which must be served, and come from there.
+// ApplyExample applies artifacts/example. Its images are pushed to the cluster's registry, which must be running.
 func (c *Cluster) ApplyExample(ctx context.Context) error {
 	fmt.Fprintln(c.progress, "pushing images")
 	sources := make([]imageSource, len(exampleImages))
@@ -135,7 +135,7 @@ func (c *Cluster) ApplyExample(ctx context.Context) error {
     - {op: replace, path: /spec/source, value: {reference: %q, digest: %q}}
 `, image.name, sources[i].Reference, sources[i].Digest)
 	}
-	// All Macs are on this machine, whose disk may not be large.
+	// All Macs share this machine, whose disk may be small.
 	kustomization += `- target: {kind: RackConfig}
   patch: |-
     - {op: replace, path: /spec/imageCache/minimumFree, value: 1Gi}
@@ -145,7 +145,7 @@ func (c *Cluster) ApplyExample(ctx context.Context) error {
 	}
 	if err := c.Apply(ctx, dir); err != nil {
 		if strings.Contains(err.Error(), "the image is Ready") {
-			err = fmt.Errorf("%w\nThe state in %s was made with other ports or by another version: throw it away (make clean)", err, c.dir)
+			err = fmt.Errorf("%w\nThe state in %s is from other ports or another version; delete it (make clean)", err, c.dir)
 		}
 		return err
 	}
@@ -154,7 +154,7 @@ func (c *Cluster) ApplyExample(ctx context.Context) error {
 
 type imageSource struct{ Reference, Digest string }
 
-// pushExample makes a disk and pushes it.
+// pushExample creates a disk and pushes it.
 func (c *Cluster) pushExample(ctx context.Context, i int) (imageSource, error) {
 	image := exampleImages[i]
 	dir, err := os.MkdirTemp(c.dir, "push-")
@@ -176,7 +176,7 @@ func (c *Cluster) pushExample(ctx context.Context, i int) (imageSource, error) {
 	return imageSource{Reference: reference, Digest: pushed.Digest.String()}, nil
 }
 
-// writeExampleDisk makes a large disk with little in it, the same each time.
+// writeExampleDisk creates a large disk with little data, the same each time.
 func writeExampleDisk(path, name string) error {
 	f, err := os.Create(path)
 	if err != nil {

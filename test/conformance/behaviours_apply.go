@@ -16,8 +16,8 @@ import (
 )
 
 var applying = []behaviour{
-	{name: "apply twice says unchanged", verbs: create, do: applyTwice},
-	{name: "what was written is what is read", verbs: create, do: asWritten},
+	{name: "a second apply prints unchanged", verbs: create, do: applyTwice},
+	{name: "an object reads as it was written", verbs: create, do: asWritten},
 	{name: "diff is empty after apply", verbs: create, do: diffEmpty},
 	{name: "server-side apply after apply conflicts with nothing", verbs: create, do: serverSideAfterApply},
 	{name: "server-side apply twice keeps the resourceVersion", verbs: create, do: serverSideTwice},
@@ -55,7 +55,7 @@ func applyTwice(t *T, k *kind) {
 	assert.EqualValues(t, 1, k.get(t, obj.GetName()).GetGeneration(), "generation")
 }
 
-// asWritten writes values in odd forms and reads them with every way of writing and reading.
+// asWritten writes values in unusual forms and reads them in every encoding.
 func asWritten(t *T, k *kind) {
 	obj, file := applied(t, k)
 	check := func(when string) {
@@ -67,7 +67,7 @@ func asWritten(t *T, k *kind) {
 	err := t.rest(k.User, k, "application/vnd.kubernetes.protobuf").Get().AbsPath(k.path(obj.GetName())).Do(t).Into(typed)
 	require.NoError(t, err)
 	assert.Subset(t, toUnstructured(t, typed)["spec"], obj.Object["spec"], "read in protobuf")
-	typed.SetResourceVersion("") // whoever reports the status may write at any time
+	typed.SetResourceVersion("") // the reporter of the status may write at any time
 	err = t.rest(k.User, k, "application/vnd.kubernetes.protobuf").Put().AbsPath(k.path(obj.GetName())).Body(typed).Do(t).Error()
 	require.NoError(t, err, "update in protobuf")
 	check("after an update in protobuf")
@@ -77,7 +77,7 @@ func asWritten(t *T, k *kind) {
 
 func diffEmpty(t *T, k *kind) {
 	obj, file := applied(t, k)
-	k.quiet(t, obj.GetName()) // kubectl diff reads the object twice, and also shows a status that is written in between
+	k.quiet(t, obj.GetName()) // kubectl diff reads the object twice, and shows a status written in between
 	out := t.try(k.User, "diff", "-f", file)
 	assert.Zero(t, out.code, "kubectl diff: %s", out)
 	t.kubectl(k.User, "delete", "-f", file)
@@ -106,10 +106,10 @@ func serverSideTwice(t *T, k *kind) {
 	before := k.get(t, obj.GetName())
 	t.kubectl(k.User, "apply", "--server-side", "-f", file)
 	after := k.get(t, obj.GetName())
-	assert.Equal(t, before.GetResourceVersion(), after.GetResourceVersion(), "resourceVersion; what changed: %s", changes(before, after))
+	assert.Equal(t, before.GetResourceVersion(), after.GetResourceVersion(), "resourceVersion; changes: %s", changes(before, after))
 }
 
-// quiet waits until the server's own clients no longer write to the object.
+// quiet waits until the server's own clients have stopped writing to the object.
 func (k *kind) quiet(t *T, name string) {
 	last, since := "", time.Now()
 	require.NoError(t, t.eventually(func() error {
@@ -240,7 +240,7 @@ func applySet(t *T, k *kind) {
 	keep := configMap(t, nil)
 	parent := "configmap/" + t.world.name()
 	t.cleanup(func() { t.try(admin, "delete", parent, "--namespace="+t.world.namespace, "--ignore-not-found") })
-	if !k.Namespaced { // members of cluster scope need a parent of cluster scope, or a parent that lists none
+	if !k.Namespaced { // cluster-scoped members need a cluster-scoped parent, or a parent without a member list
 		keep.SetNamespace(t.world.namespace)
 	}
 	apply := func(objects ...*unstructured.Unstructured) output {
@@ -259,26 +259,26 @@ func applySet(t *T, k *kind) {
 	k.gone(t, obj.GetName())
 }
 
-// gone waits until an object is gone.
+// gone waits until an object is deleted.
 func (k *kind) gone(t *T, name string) {
 	out := t.try(k.User, "wait", "--for=delete", k.resource()+"/"+name, "--timeout=60s")
 	assert.Zero(t, out.code, "wait --for=delete: %s", out)
 }
 
-// argo computes the diff that GitOps tools show: last applied, desired and live.
+// argo computes the diff of GitOps tools: last applied, desired and live.
 func argo(t *T, k *kind) {
 	obj, _ := applied(t, k)
 	k.quiet(t, obj.GetName())
 	live := k.get(t, obj.GetName())
 	last := live.GetAnnotations()["kubectl.kubernetes.io/last-applied-configuration"]
 	require.NotEmpty(t, last)
-	last = strings.Replace(last, `"annotations":{},`, "", 1) // kubectl's own, which GitOps tools do not write
+	last = strings.Replace(last, `"annotations":{},`, "", 1) // written by kubectl only
 	patch, err := jsonmergepatch.CreateThreeWayJSONMergePatch([]byte(last), []byte(toJSON(obj)), []byte(toJSON(live)))
 	require.NoError(t, err)
 	assert.JSONEq(t, `{}`, string(patch), "live differs from desired")
 }
 
-// terraform plans by a dry run of server-side apply, and compares with the state that it has kept of the last apply.
+// terraform plans by a dry run of server-side apply, and compares the plan with the state of its last apply.
 func terraform(t *T, k *kind) {
 	obj := k.object(t)
 	k.vacate(t, obj)
@@ -289,7 +289,7 @@ func terraform(t *T, k *kind) {
 	}
 	planned := apply(metav1.DryRunAll)
 	state := apply()
-	assert.Equal(t, planned.Object["spec"], state.Object["spec"], "what was planned is what was made: Terraform calls anything else an inconsistent result")
+	assert.Equal(t, planned.Object["spec"], state.Object["spec"], "the result must equal the plan; Terraform reports any difference as an inconsistent result")
 	k.quiet(t, obj.GetName())
 	again := apply(metav1.DryRunAll)
 	live := k.get(t, obj.GetName())
@@ -299,7 +299,8 @@ func terraform(t *T, k *kind) {
 	assert.Equal(t, live.GetLabels(), again.GetLabels(), "labels")
 }
 
-// exported returns an object as Velero restores it: without status, and of the metadata what it keeps, finalizers and managed fields included.
+// exported returns an object as Velero restores it: without status, and with a part of the metadata, finalizers and
+// managed fields included.
 func exported(obj *unstructured.Unstructured) *unstructured.Unstructured {
 	out := obj.DeepCopy()
 	unstructured.RemoveNestedField(out.Object, "status")
@@ -326,7 +327,7 @@ func exportRestore(t *T, k *kind) {
 	assert.Equal(t, backup.Object["spec"], restored.Object["spec"])
 	k.quiet(t, obj.GetName())
 	out := t.try(k.User, "diff", "-f", file)
-	assert.NotContains(t, out.stdout, " spec:", "the manifest that made it still fits")
+	assert.NotContains(t, out.stdout, " spec:", "the original manifest must still match")
 	assert.LessOrEqual(t, out.code, 1, out)
 }
 

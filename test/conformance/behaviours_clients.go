@@ -36,7 +36,7 @@ var clients = []behaviour{
 	{name: "controller-runtime's cache has the object", verbs: []string{"get", "list", "watch"}, do: runtimeCache},
 	{name: "controller-runtime's CreateOrUpdate settles", verbs: update, do: createOrUpdate},
 	{name: "controller-runtime's patches and apply", verbs: update, do: runtimePatches},
-	{name: "kstatus says Current of a settled object", verbs: read, do: kstatusCurrent},
+	{name: "kstatus reports Current for a settled object", verbs: read, do: kstatusCurrent},
 }
 
 func statusError(err error) apierrors.APIStatus {
@@ -95,7 +95,7 @@ func encodings(t *T, k *kind) {
 		}
 		last = ""
 		for what, obj := range map[string]client.Object{"protobuf": inProtobuf, "YAML": inYAML, "CBOR": k.typed(t, inCBOR)} {
-			if k.Resource == "compliancereports" { // is computed each time, with the time
+			if k.Resource == "compliancereports" { // computed for each read, with the time
 				obj.SetCreationTimestamp(inJSON.GetCreationTimestamp())
 			}
 			if !equality.Semantic.DeepEqual(inJSON, obj) {
@@ -105,14 +105,14 @@ func encodings(t *T, k *kind) {
 		return nil
 	}))
 	if k.Resource != "compliancereports" {
-		assert.Empty(t, last, "what differs from JSON")
+		assert.Empty(t, last, "differences from JSON")
 	}
 }
 
-// prefersCBOR is whether client-go prefers CBOR, as it will by default one day.
+// prefersCBOR is client-go's preference for CBOR, which may become its default.
 var prefersCBOR atomic.Bool
 
-// gates are client-go's, but for CBOR.
+// gates are client-go's feature gates, with CBOR overridden.
 type gates struct{ clientfeatures.Gates }
 
 func (g gates) Enabled(key clientfeatures.Feature) bool {
@@ -197,7 +197,7 @@ func (k *kind) key(name string) types.NamespacedName {
 	return types.NamespacedName{Namespace: k.namespace(), Name: name}
 }
 
-// runtimeCache reads the object and its metadata alone from informers that speak JSON, and protobuf.
+// runtimeCache reads the object, and only its metadata, from informers that use JSON and protobuf.
 func runtimeCache(t *T, k *kind) {
 	name := k.settled(t).GetName()
 	options := cache.Options{Scheme: scheme.Scheme}
@@ -291,7 +291,7 @@ func runtimePatches(t *T, k *kind) {
 	assert.EqualValues(t, 1, after.GetGeneration(), "generation")
 }
 
-// applyConfiguration is what a controller that owns the spec applies.
+// applyConfiguration is the apply configuration of a controller that owns the spec.
 func applyConfiguration(obj *unstructured.Unstructured) *unstructured.Unstructured {
 	out := &unstructured.Unstructured{Object: map[string]any{"apiVersion": obj.GetAPIVersion(), "kind": obj.GetKind(), "spec": obj.Object["spec"]}}
 	out.SetName(obj.GetName())
@@ -305,7 +305,7 @@ func kstatusCurrent(t *T, k *kind) {
 		result, err := status.Compute(k.get(t, name))
 		require.NoError(t, err)
 		if result.Status != status.CurrentStatus {
-			return fmt.Errorf("kstatus says %s: %s", result.Status, result.Message)
+			return fmt.Errorf("kstatus reports %s: %s", result.Status, result.Message)
 		}
 		return nil
 	})

@@ -14,9 +14,9 @@ var deleting = []behaviour{
 	{name: "wait --for=create and --for=delete", verbs: create, do: waits},
 	{name: "delete with every cascade option", verbs: create, do: cascades},
 	{name: "deletecollection takes a selector", verbs: []string{"create", "deletecollection"}, do: deleteCollection},
-	{name: "a finalizer of the user's is kept, and keeps the object", verbs: update, do: finalizers},
+	{name: "a user's finalizer is kept, and keeps the object", verbs: update, do: finalizers},
 	{name: "is collected with its owner", verbs: create, applies: needsNamespace, do: collected},
-	{name: "what it owns is collected with it", verbs: create, do: collects},
+	{name: "its dependents are collected with it", verbs: create, do: collects},
 	{name: "the ways of a deletion with a wrong UID or --ignore-not-found", verbs: create, do: deletePreconditions},
 }
 
@@ -59,7 +59,7 @@ func deleteCollection(t *T, k *kind) {
 	k.gone(t, obj.GetName())
 	after, err := k.client(t).List(t, metav1.ListOptions{LabelSelector: runLabel + "!=" + obj.GetName()})
 	require.NoError(t, err)
-	assert.Len(t, after.Items, len(others.Items), "what is not selected stays")
+	assert.Len(t, after.Items, len(others.Items), "unselected objects stay")
 
 	if k.Name == "" {
 		byField := k.create(t).GetName()
@@ -85,12 +85,12 @@ func finalizers(t *T, k *kind) {
 			return errStillWritten
 		}
 		return nil
-	}), "the finalizers of the server's go when their work is done")
+	}), "the server's finalizers are removed when their work is done")
 	k.quiet(t, obj.GetName())
 	kept := k.get(t, obj.GetName())
 	kept.SetFinalizers(append(kept.GetFinalizers(), "conformance.example.com/late"))
 	_, err = k.client(t).Update(t, kept, metav1Update)
-	assert.Contains(t, []metav1.StatusReason{metav1.StatusReasonInvalid, metav1.StatusReasonForbidden}, statusOf(t, err).Reason, "no finalizer is added to what is being deleted")
+	assert.Contains(t, []metav1.StatusReason{metav1.StatusReasonInvalid, metav1.StatusReasonForbidden}, statusOf(t, err).Reason, "a finalizer cannot be added to an object that is being deleted")
 	k.mustPatch(t, obj.GetName(), map[string]any{"metadata": map[string]any{"finalizers": []any{}}})
 	k.gone(t, obj.GetName())
 }

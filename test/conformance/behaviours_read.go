@@ -20,7 +20,7 @@ var reading = []behaviour{
 	{name: "discovery shows names, scope, category, verbs and subresources", do: discovered},
 	{name: "aggregated discovery has the kind", do: aggregated},
 	{name: "api-resources lists the kind", do: apiResources},
-	{name: "short names are the kind's and nobody else's", verbs: read, do: shortNames},
+	{name: "short names belong to the kind alone", verbs: read, do: shortNames},
 	{name: "get in every output format", verbs: read, do: formats},
 	{name: "explain describes every field", do: explained},
 	{name: "describe", verbs: read, do: described},
@@ -83,7 +83,7 @@ func apiResources(t *T, k *kind) {
 	assert.Empty(t, out.stderr)
 }
 
-// shortNames checks that kubectl finds the kind by its short names, and that no kind of another group has one of them.
+// shortNames checks that kubectl finds the kind by its short names, and that no kind of another group uses them.
 func shortNames(t *T, k *kind) {
 	client, err := discovery.NewDiscoveryClientForConfig(t.config(admin))
 	require.NoError(t, err)
@@ -99,7 +99,7 @@ func shortNames(t *T, k *kind) {
 				}
 			}
 		}
-		if short == "leases" { // the name of coordination.k8s.io, and ours where macrack-apiserver is asked directly
+		if short == "leases" { // the name of coordination.k8s.io's kind; MacRack's only directly at macrack-apiserver
 			assert.Equal(t, want, t.kubectl(k.User, "get", "leases."+k.Group, "-o", "name").stdout)
 			continue
 		}
@@ -133,7 +133,7 @@ func formats(t *T, k *kind) {
 	assert.Equal(t, withoutNow(fromJSON), withoutNow(fromYAML), "JSON and YAML")
 }
 
-// withoutNow drops what a controller may write, or a report may compute, between two reads.
+// withoutNow drops fields that may change between two reads.
 func withoutNow(obj map[string]any) map[string]any {
 	obj = maps.Clone(obj)
 	delete(obj, "status")
@@ -190,7 +190,7 @@ func explained(t *T, k *kind) {
 	walk(k.Kind, doc.Components.Schemas[root])
 }
 
-// references returns the names of the schemas that a schema refers to, those of its properties apart.
+// references returns the names of the schemas that a schema refers to, excluding those of its properties.
 func references(schema map[string]any) map[string]bool {
 	found := map[string]bool{}
 	add := func(value any) {

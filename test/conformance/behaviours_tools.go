@@ -15,11 +15,11 @@ import (
 )
 
 var tools = []behaviour{
-	{name: "roles and quotas for the kind are stored, and those for what it is not called warn", verbs: read, do: namesInRolesAndQuotas},
+	{name: "roles and quotas for the kind are stored, and wrong names cause a warning", verbs: read, do: namesInRolesAndQuotas},
 	{name: "kstatus follows an object from its creation to its deletion", verbs: update, do: kstatusLife},
 	{name: "kubectl get sorts, and lists in chunks", verbs: read, do: sorted},
 	{name: "a list at a resourceVersion", verbs: []string{"list", "watch"}, do: listAt},
-	{name: "commands that are for other kinds end with an error", verbs: read, do: misfits},
+	{name: "commands for other kinds end with an error", verbs: read, do: misfits},
 	{name: "kubectl get -o yaml, delete and create -f", verbs: create, do: rawRestore},
 }
 
@@ -74,7 +74,7 @@ func (k *kind) becomes(t *T, name string, want status.Status) {
 	assert.NoError(t, t.eventually(func() error {
 		obj := k.get(t, name)
 		if is := kstatusOf(t, obj); is != want {
-			return fmt.Errorf("kstatus says %s, not %s: %s", is, want, field(obj, "status.conditions"))
+			return fmt.Errorf("kstatus reports %s, not %s: %s", is, want, field(obj, "status.conditions"))
 		}
 		return nil
 	}))
@@ -179,6 +179,6 @@ func rawRestore(t *T, k *kind) {
 	parsed := map[string]any{}
 	require.NoError(t, yaml.Unmarshal([]byte(text), &parsed))
 	out = t.command(k.User, text, nil, "kubectl", "replace", "-f", "-")
-	assert.NotZero(t, out.code, "what was read of another object is not written to this one")
+	assert.NotZero(t, out.code, "the export of another object must not replace this one")
 	assert.Contains(t, out.stderr, "Conflict")
 }

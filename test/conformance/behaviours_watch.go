@@ -17,12 +17,12 @@ var errStillWritten = errors.New("not settled yet")
 var watching = []behaviour{
 	{name: "watch from a resourceVersion shows every change once", verbs: append([]string{"watch"}, update...), do: watchFrom},
 	{name: "a watch that streams the list ends it with a bookmark", verbs: []string{"watch", "list"}, do: watchList},
-	{name: "a watch from a resourceVersion that is too old or none is refused", verbs: []string{"watch"}, do: watchRefused},
+	{name: "a watch from an expired or invalid resourceVersion is refused", verbs: []string{"watch"}, do: watchRefused},
 	{name: "kubectl get --watch", verbs: []string{"watch", "list"}, do: kubectlWatch},
-	{name: "list and watch of the metadata alone", verbs: []string{"watch", "list"}, do: metadataOnly},
+	{name: "list and watch of the metadata only", verbs: []string{"watch", "list"}, do: metadataOnly},
 }
 
-// next returns the next event that is no bookmark.
+// next returns the next event other than bookmarks.
 func next(t *T, w watch.Interface) watch.Event {
 	for {
 		select {
@@ -60,7 +60,7 @@ func watchFrom(t *T, k *kind) {
 			break
 		}
 	}
-	// What no longer is selected is gone, for this watch.
+	// An object that no longer matches the selector is deleted for this watch.
 	k.mustPatch(t, obj.GetName(), map[string]any{"metadata": map[string]any{"labels": map[string]any{runLabel: "other"}}})
 	for event = next(t, w); event.Type == watch.Modified; event = next(t, w) {
 	}
@@ -98,7 +98,7 @@ func watchRefused(t *T, k *kind) {
 	_, err := k.client(t).Watch(t, metav1.ListOptions{ResourceVersion: "soon"})
 	_, configMapErr := t.dynamic(admin).Resource(configMaps).Namespace(t.world.namespace).Watch(t, metav1.ListOptions{ResourceVersion: "soon"})
 	status, want := statusOf(t, err), statusOf(t, configMapErr)
-	assert.Equal(t, want.Code, status.Code, "a resourceVersion that is no number, as with a ConfigMap")
+	assert.Equal(t, want.Code, status.Code, "an invalid resourceVersion, as with a ConfigMap")
 	assert.Equal(t, want.Message, status.Message)
 	w, err := k.client(t).Watch(t, metav1.ListOptions{ResourceVersion: "1"})
 	if err != nil {
@@ -107,7 +107,7 @@ func watchRefused(t *T, k *kind) {
 	}
 	defer w.Stop()
 	event := next(t, w)
-	if event.Type == watch.Error { // else the history is all there
+	if event.Type == watch.Error { // otherwise the history is complete
 		assert.Equal(t, int32(http.StatusGone), event.Object.(*metav1.Status).Code)
 	}
 }

@@ -24,8 +24,8 @@ var writing = []behaviour{
 	{name: "a stale resourceVersion is a 409", verbs: update, do: staleVersion},
 	{name: "an update without a resourceVersion is unconditional", verbs: update, do: unconditional},
 	{name: "the status is not written through the main resource", verbs: update, applies: needsStatus, do: statusIgnored},
-	{name: "unknown fields are warned about, or refused when asked", verbs: create, do: unknownFields},
-	{name: "a second object of the name is a 409", verbs: create, do: alreadyExists},
+	{name: "unknown fields cause a warning, or an error on request", verbs: create, do: unknownFields},
+	{name: "a second object of the same name is a 409", verbs: create, do: alreadyExists},
 	{name: "an invalid value is a 422 that names the field", verbs: update, do: invalidValue},
 	{name: "a change of an immutable field is a 422 that names the field", verbs: update, applies: needsImmutable, do: immutableField},
 	{name: "the generation counts changes of the spec only", verbs: update, do: generations},
@@ -75,7 +75,7 @@ func patches(t *T, k *kind) {
 func labelAndAnnotate(t *T, k *kind) {
 	name := k.create(t).GetName()
 	t.kubectl(k.User, "label", k.resource(), name, "team=ios")
-	assert.NotZero(t, t.try(k.User, "label", k.resource(), name, "team=macos").code, "a label is not overwritten unasked")
+	assert.NotZero(t, t.try(k.User, "label", k.resource(), name, "team=macos").code, "a label is not overwritten without --overwrite")
 	t.kubectl(k.User, "label", k.resource(), name, "team=macos", "--overwrite")
 	t.kubectl(k.User, "annotate", k.resource(), name, "note=hello world")
 	live := k.get(t, name)
@@ -99,7 +99,7 @@ func dryRuns(t *T, k *kind) {
 	would, err := client.Create(t, obj, metav1.CreateOptions{DryRun: dry})
 	require.NoError(t, err, "dry run of create")
 	_, err = client.Get(t, name, metav1Get)
-	assert.True(t, isNotFound(err), "a dry run of create made it")
+	assert.True(t, isNotFound(err), "a dry run of create stored the object")
 	is, err := client.Create(t, obj, metav1Create)
 	require.NoError(t, err)
 	assert.Equal(t, answer(would), answer(is), "create")
@@ -144,7 +144,7 @@ func dryRuns(t *T, k *kind) {
 	assert.Equal(t, before.GetResourceVersion(), k.get(t, name).GetResourceVersion(), "kubectl --dry-run=server wrote")
 }
 
-// answer is an object without what differs between two requests.
+// answer returns an object without the fields that differ between two requests.
 func answer(obj *unstructured.Unstructured) map[string]any {
 	out := obj.DeepCopy()
 	for _, drop := range []string{"uid", "resourceVersion", "creationTimestamp", "managedFields"} {
@@ -184,7 +184,7 @@ func generateName(t *T, k *kind) {
 	require.NoError(t, err)
 	t.cleanup(func() { k.remove(t, created.GetName()) })
 	assert.Regexp(t, "^generated-[a-z0-9]{5}$", created.GetName())
-	k.remove(t, created.GetName()) // a lease has room for one more instance, not for two
+	k.remove(t, created.GetName()) // a lease has room for one more instance only
 	out := t.command(k.User, toJSON(obj), nil, "kubectl", append(k.scope(), "create", "--dry-run=server", "-o", "name", "-f", "-")...)
 	assert.Zero(t, out.code, out)
 	assert.Contains(t, out.stdout, "/generated-")
@@ -215,7 +215,7 @@ func unconditional(t *T, k *kind) {
 	updated, err := k.client(t).Update(t, obj, metav1Update)
 	require.NoError(t, err)
 	assert.Equal(t, "yes", updated.GetAnnotations()["unconditional"])
-	assert.NotContains(t, updated.GetLabels(), "newer", "an update replaces")
+	assert.NotContains(t, updated.GetLabels(), "newer", "an update replaces the object")
 }
 
 func statusIgnored(t *T, k *kind) {
@@ -238,7 +238,7 @@ func statusIgnored(t *T, k *kind) {
 	assert.Equal(t, status, patched.Object["status"], "patch")
 	if k.User == tenant {
 		_, err = k.client(t).UpdateStatus(t, live, metav1Update)
-		assert.Equal(t, metav1.StatusReasonForbidden, statusOf(t, err).Reason, "a tenant writes no status")
+		assert.Equal(t, metav1.StatusReasonForbidden, statusOf(t, err).Reason, "a tenant must not write a status")
 	}
 }
 
@@ -304,7 +304,7 @@ func invalidValue(t *T, k *kind) {
 	if k.Change != nil {
 		k.refuses(t, k.create(t).GetName(), k.Invalid)
 	}
-	// At creation too.
+	// It is refused at creation too.
 	obj := k.object(t)
 	merged := merge(obj.Object, t.world.expand(k.Invalid.Patch).(map[string]any))
 	name := k.Name

@@ -1,4 +1,4 @@
-# What people's clients and tools see, for every kind. CONFORMANCE_FLAGS are flags of test/conformance: --own starts a cluster for it alone.
+# The behaviour of every kind with common clients and tools. CONFORMANCE_FLAGS are flags of test/conformance: --own starts a separate cluster.
 
 .PHONY: conformance
 conformance: ## run the behaviours that clients and tools rely on, for every kind, on the dev cluster

@@ -19,10 +19,10 @@ import (
 //go:embed testdata/kinds/*.yaml
 var kindFiles embed.FS
 
-// A kind is what testdata/kinds says about one of the served kinds.
+// A kind has the data in testdata/kinds about one of the served kinds.
 //
-// In specs and patches, ${namespace}, ${lease}, ${class}, ${serial}, ${reference} and ${digest} stand for what the world has, and ${n}
-// for a number that grows with every use.
+// In specs and patches, ${namespace}, ${lease}, ${class}, ${serial}, ${reference} and ${digest} stand for values of the
+// world. ${n} stands for a number that grows with every use.
 type kind struct {
 	Group      string   `json:"group"`
 	Kind       string   `json:"kind"`
@@ -30,36 +30,36 @@ type kind struct {
 	Namespaced bool     `json:"namespaced"`
 	ShortNames []string `json:"shortNames"`
 	Category   string   `json:"category"`
-	// User works with the kind: the tenant, or admin.
+	// User is the user that works with the kind: the tenant, or admin.
 	User string `json:"user"`
-	// Verbs are all that discovery must show.
+	// Verbs are all verbs that discovery must show.
 	Verbs []string `json:"verbs"`
-	// Subresources are all that discovery must show.
+	// Subresources are all subresources that discovery must show.
 	Subresources []string `json:"subresources"`
 
-	// ReadOnly is why people cannot create objects of the kind, if they cannot.
+	// ReadOnly is the reason why users cannot create objects of the kind, if they cannot.
 	ReadOnly string `json:"readOnly"`
-	// Name is the only name that the kind can have, if there is one.
+	// Name is the only name that an object of the kind can have, if there is one.
 	Name string `json:"name"`
-	// Spec is valid, and has durations and quantities in odd forms.
+	// Spec is valid, with durations and quantities in unusual forms.
 	Spec map[string]any `json:"spec"`
-	// Settled names an object of the kind that the cluster has, with all conditions.
+	// Settled is the name of an existing object of the kind with all conditions.
 	Settled string `json:"settled"`
-	// Change is a merge patch of a settled object that is allowed, each time a new one.
+	// Change is an allowed merge patch of a settled object, a new one each time.
 	Change map[string]any `json:"change"`
 	// Immutable is a merge patch of a fixed field of a settled object.
 	Immutable *refused `json:"immutable"`
-	// Invalid is a merge patch that the kind refuses.
+	// Invalid is a merge patch with an invalid value.
 	Invalid *refused `json:"invalid"`
 	// Status is a merge patch of a status.
 	Status map[string]any `json:"status"`
-	// Conditions are those that a settled object has with status True.
+	// Conditions are the conditions that are True on a settled object.
 	Conditions []string `json:"conditions"`
-	// Fails is a merge patch of a new object with which it fails for good; nil if no spec does that.
+	// Fails is a merge patch of a new object that makes it fail permanently; nil if no spec does.
 	Fails map[string]any `json:"fails"`
-	// Fields are the fields by which objects can be selected besides the metadata, each with its path.
+	// Fields are the field selectors other than those of the metadata, each with its path.
 	Fields []string `json:"fields"`
-	// Except maps behaviours that do not apply to the reason.
+	// Except maps inapplicable behaviours to the reason.
 	Except map[string]string `json:"except"`
 
 	world *world
@@ -91,7 +91,7 @@ func loadKinds() ([]*kind, error) {
 	return kinds, nil
 }
 
-// serves reports whether people can use the verb.
+// serves reports whether users can use the verb.
 func (k *kind) serves(verb string) bool {
 	return slices.Contains(k.Verbs, verb) && (k.ReadOnly == "" || slices.Contains([]string{"get", "list", "watch"}, verb))
 }
@@ -104,10 +104,10 @@ func (k *kind) gvk() schema.GroupVersionKind {
 	return schema.GroupVersionKind{Group: k.Group, Version: "v1alpha1", Kind: k.Kind}
 }
 
-// resource is how kubectl is told the kind, without doubt.
+// resource returns the unambiguous name of the kind for kubectl.
 func (k *kind) resource() string { return k.Resource + "." + k.Group }
 
-// path returns the path of the collection, or of an object in it.
+// path returns the path of the collection, or of an object.
 func (k *kind) path(name ...string) string {
 	p := "/apis/" + k.Group + "/v1alpha1/"
 	if k.Namespaced {
@@ -130,12 +130,12 @@ func (k *kind) in(client dynamic.Interface) dynamic.ResourceInterface {
 	return client.Resource(k.gvr())
 }
 
-// client is the dynamic client of the kind's user.
+// client returns the dynamic client of the kind's user.
 func (k *kind) client(t *T) dynamic.ResourceInterface {
 	return k.in(t.dynamic(k.User))
 }
 
-// object returns an object that is not created yet.
+// object returns a new object that has not been created.
 func (k *kind) object(t *T) *unstructured.Unstructured {
 	name := k.Name
 	if name == "" {
@@ -154,7 +154,7 @@ func (k *kind) named(t *T, name string) *unstructured.Unstructured {
 	return obj
 }
 
-// create creates an object, to be deleted at the end.
+// create creates an object, which is deleted at the end.
 func (k *kind) create(t *T) *unstructured.Unstructured {
 	obj := k.object(t)
 	k.vacate(t, obj)
@@ -163,12 +163,12 @@ func (k *kind) create(t *T) *unstructured.Unstructured {
 	return created
 }
 
-// vacate makes room for an object to be made, and deletes at the end what there is then.
+// vacate makes room for a new object, and restores the former one at the end.
 func (k *kind) vacate(t *T, obj *unstructured.Unstructured) {
 	name := obj.GetName()
 	if k.Name != "" {
 		original, err := k.client(t).Get(t, name, metav1Get)
-		require.NoError(t, err, "the object that the cluster has")
+		require.NoError(t, err, "get the existing object")
 		require.NoError(t, k.client(t).Delete(t, name, metav1Delete))
 		t.cleanup(func() {
 			_ = k.client(t).Delete(t, name, metav1Delete)
@@ -177,7 +177,7 @@ func (k *kind) vacate(t *T, obj *unstructured.Unstructured) {
 				"metadata": map[string]any{"name": name, "labels": original.Object["metadata"].(map[string]any)["labels"]}, "spec": original.Object["spec"],
 			}}
 			_, err := k.client(t).Create(t, restored, metav1Create)
-			require.NoError(t, err, "restore what the cluster had")
+			require.NoError(t, err, "restore the former object")
 		})
 		return
 	}
@@ -186,7 +186,7 @@ func (k *kind) vacate(t *T, obj *unstructured.Unstructured) {
 	})
 }
 
-// remove deletes an object, finalizers of the suite's included, and waits until it is gone.
+// remove deletes an object, including the suite's finalizers, and waits until it is gone.
 func (k *kind) remove(t *T, name string) {
 	k.in(t.dynamic(k.User))
 	client := k.in(t.dynamic(admin))
@@ -206,14 +206,14 @@ func (k *kind) remove(t *T, name string) {
 				return err
 			}
 		}
-		return fmt.Errorf("%s %s is still there, with finalizers %v", k.Kind, name, obj.GetFinalizers())
+		return fmt.Errorf("%s %s still exists, with finalizers %v", k.Kind, name, obj.GetFinalizers())
 	})
 	if err != nil {
 		t.Errorf("cleaning up: %v", err)
 	}
 }
 
-// settled returns an object of the kind that the cluster has and that has settled.
+// settled returns an existing, settled object of the kind.
 func (k *kind) settled(t *T) *unstructured.Unstructured {
 	name := t.world.text(k.Settled)
 	if name == "" {
@@ -232,7 +232,7 @@ func (k *kind) settled(t *T) *unstructured.Unstructured {
 	return obj
 }
 
-// manifest writes the object to a file as a user has it, and returns the path.
+// manifest writes the object to a file, as a user would, and returns the path.
 func manifest(t *T, objects ...*unstructured.Unstructured) string {
 	var docs []string
 	for _, obj := range objects {
@@ -248,7 +248,7 @@ func manifest(t *T, objects ...*unstructured.Unstructured) string {
 	return f.Name()
 }
 
-// expand fills in what stands for something of the world.
+// expand replaces the variables by values of the world.
 func (w *world) expand(value any) any {
 	switch v := value.(type) {
 	case string:

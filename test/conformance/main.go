@@ -1,4 +1,4 @@
-// Conformance runs a table of behaviours for every kind, with the clients and tools that people use, against a running cluster.
+// Conformance runs a table of behaviours for every kind, with common clients and tools, against a running cluster.
 package main
 
 import (
@@ -22,11 +22,11 @@ import (
 
 func main() {
 	opts := options{}
-	flag.BoolVar(&opts.own, "own", false, "start a cluster for the suite alone, and stop it at the end")
-	flag.BoolVar(&opts.reuse, "reuse", false, "use the dev cluster as it runs, without bringing it up")
+	flag.BoolVar(&opts.own, "own", false, "start a separate cluster for the suite, and stop it at the end")
+	flag.BoolVar(&opts.reuse, "reuse", false, "use the running dev cluster, without starting it")
 	flag.StringVar(&opts.kind, "kind", "", "run the behaviours of this kind only")
-	flag.StringVar(&opts.behaviour, "behaviour", "", "run the behaviours whose name contains this")
-	flag.BoolVar(&opts.verbose, "verbose", false, "print passed behaviours, and those that do not apply, with the reason")
+	flag.StringVar(&opts.behaviour, "behaviour", "", "run the behaviours whose name contains this text")
+	flag.BoolVar(&opts.verbose, "verbose", false, "also print behaviours that passed, and those that do not apply, with the reason")
 	flag.Parse()
 	clientfeatures.ReplaceFeatureGates(gates{clientfeatures.FeatureGates()})
 	log.SetLogger(klog.Background())
@@ -55,7 +55,7 @@ func run(ctx context.Context, out io.Writer, opts options) (err error) {
 	}
 	w, err := prepare(ctx, c, opts.leases())
 	if errors.Is(err, errNoFreeMac) && !opts.own {
-		fmt.Fprintf(out, "%v: starting a cluster for the suite alone\n", err)
+		fmt.Fprintf(out, "%v: starting a separate cluster for the suite\n", err)
 		opts.own = true
 		if c, err = open(ctx, opts); err == nil {
 			w, err = prepare(ctx, c, opts.leases())
@@ -81,7 +81,7 @@ func run(ctx context.Context, out io.Writer, opts options) (err error) {
 	return errors.Join(r.end(len(kinds)), ctx.Err())
 }
 
-// leases returns how many Macs the suite leases while it runs, besides the one that all behaviours share.
+// leases returns the number of Macs that the suite leases while it runs, in addition to the shared one.
 func (o options) leases() int {
 	if o.kind == "" || o.kind == allKinds {
 		return macs - 2
@@ -89,10 +89,10 @@ func (o options) leases() int {
 	return 0
 }
 
-// macs is how many Macs a cluster of the suite's own has: one for each lease that is bound, and one that stays free.
+// macs returns the number of Macs in a separate cluster: one for each bound lease, and one that stays free.
 const macs = 5
 
-// open returns the dev cluster, brought up, or one of the suite's own.
+// open returns the dev cluster, started, or a separate one.
 func open(ctx context.Context, opts options) (*cluster.Cluster, error) {
 	if opts.own {
 		return cluster.Start(ctx, cluster.Options{Apiservers: 2, Controllers: 1, Macs: macs, Example: true})

@@ -11,10 +11,10 @@ import (
 	"time"
 )
 
-// A behaviour is one thing that a client or tool must see. It applies to every kind that has the verbs it needs.
+// A behaviour is one observation of a client or tool. It applies to every kind with the verbs it needs.
 type behaviour struct {
 	name string
-	// verbs are those that the kind must serve.
+	// verbs are the verbs that the kind must serve.
 	verbs []string
 	// applies returns why the behaviour does not apply to a kind, or "". Nil: it applies to every kind with the verbs.
 	applies func(k *kind) string
@@ -59,12 +59,12 @@ func (t *T) Errorf(format string, args ...any) {
 // FailNow ends the behaviour.
 func (t *T) FailNow() { runtime.Goexit() }
 
-// Helper is for testify.
+// Helper implements testify's interface.
 func (t *T) Helper() {}
 
 func (t *T) cleanup(f func()) { t.cleanups = append(t.cleanups, f) }
 
-// within gives a behaviour an end; the slowest waits for a virtual machine to start and stop.
+// within bounds a behaviour; the slowest waits for a virtual machine to start and stop.
 const within = 4 * time.Minute
 
 func (b behaviour) run(ctx context.Context, w *world, k *kind) []string {
@@ -137,7 +137,7 @@ func (r *report) run(ctx context.Context, w *world, k *kind, b behaviour) {
 
 var traceLine = regexp.MustCompile(`\.(go|s):\d+$`)
 
-// readable returns the lines of a failure, without testify's trace and with an end.
+// readable returns the lines of a failure, without testify's trace and shortened.
 func readable(failure string) []string {
 	const most = 30
 	var lines []string
@@ -154,7 +154,7 @@ func readable(failure string) []string {
 	return lines
 }
 
-// clip shortens a line that is too long to be read.
+// clip shortens a long line.
 func clip(line string) string {
 	const most = 1500
 	if len(line) > most {

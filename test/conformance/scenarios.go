@@ -15,21 +15,21 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// scenarios concern several kinds and are tried once.
+// scenarios concern several kinds and run once.
 var scenarios = []behaviour{
 	{name: "get macrack ends with 0 for a tenant, and macrack-admin for an operator", do: func(t *T, _ *kind) { categories(t) }},
-	{name: "a quota counts leases and says so", do: func(t *T, _ *kind) { quota(t) }},
-	{name: "durations in days are taken and kept", do: func(t *T, _ *kind) { days(t) }},
-	{name: "a duration that is none names the field and the units", do: func(t *T, _ *kind) { noDuration(t) }},
+	{name: "a quota counts leases and shows the count", do: func(t *T, _ *kind) { quota(t) }},
+	{name: "durations in days are accepted and kept", do: func(t *T, _ *kind) { days(t) }},
+	{name: "an invalid duration is refused with the field and the units", do: func(t *T, _ *kind) { noDuration(t) }},
 	{name: "a lease of a class without Macs is Stalled for kstatus", do: func(t *T, _ *kind) { stalled(t) }},
 	{name: "an instance that was stopped is Stalled for kstatus", do: func(t *T, _ *kind) { stopped(t) }},
 	{name: "a Mac in quarantine is Stalled for kstatus", do: func(t *T, _ *kind) { quarantined(t) }},
-	{name: "an image that no registry has says so in its Events and to who wants an instance of it", do: func(t *T, _ *kind) { imageUnknown(t) }},
+	{name: "an image that no registry has reports it in its Events and to users who create an instance of it", do: func(t *T, _ *kind) { imageUnknown(t) }},
 	{name: "a lease and its instance in one file, where no Mac is free", do: func(t *T, _ *kind) { pairWithoutMac(t) }},
-	{name: "the placeholder pod is its instance's, and takes logs, exec and cp", do: func(t *T, _ *kind) { placeholderPod(t) }},
+	{name: "the placeholder pod belongs to its instance, and supports logs, exec and cp", do: func(t *T, _ *kind) { placeholderPod(t) }},
 	{name: "drain, eviction and a NoExecute taint leave the instance running", do: func(t *T, _ *kind) { drain(t) }},
 	{name: "a namespace with a pending lease is deleted whole", do: func(t *T, _ *kind) { namespaceDeleted(t) }},
-	{name: "exec waits for a guest that is about to answer", do: func(t *T, _ *kind) { execEarly(t) }},
+	{name: "exec waits for a guest that is booting", do: func(t *T, _ *kind) { execEarly(t) }},
 	{name: "a lease and its instance in one file", do: func(t *T, _ *kind) { pair(t) }},
 	{name: "a Held lease still has its conditions", do: func(t *T, _ *kind) { held(t) }},
 	{name: "a namespace is restored into itself and into a fresh one", do: func(t *T, _ *kind) { restoreNamespace(t) }},
@@ -37,10 +37,10 @@ var scenarios = []behaviour{
 	{name: "helm installs, upgrades and uninstalls an operator's chart", do: func(t *T, _ *kind) { helmOperator(t) }},
 	{name: "kustomize builds artifacts, and applying them twice changes nothing", do: func(t *T, _ *kind) { kustomizations(t) }},
 	{name: "restarts of the controllers and the servers change no object", do: func(t *T, _ *kind) { restarts(t) }},
-	{name: "nothing of all this is a tenant's tampering in the ledger", do: func(t *T, _ *kind) { honest(t) }},
+	{name: "the ledger has no tampering by the tenant", do: func(t *T, _ *kind) { honest(t) }},
 }
 
-// namespaceFor makes a namespace for a scenario; its bound leases outlive it.
+// namespaceFor creates a namespace for a scenario; its bound leases outlive it.
 func namespaceFor(t *T, what string) string {
 	name := "conformance-" + what + "-" + t.world.run
 	t.world.makeNamespace(t, name)
@@ -68,7 +68,7 @@ func quota(t *T) {
 		require.NoError(t, t.eventually(func() error {
 			is := t.kubectl(admin, "get", "quota", "macs", "--namespace="+namespace, "-o", `jsonpath={.status.used.count/macnodeleases\.rack\.macrack\.io}`).stdout
 			if is != want {
-				return fmt.Errorf("the quota says %q used, not %q", is, want)
+				return fmt.Errorf("the quota shows %q used, not %q", is, want)
 			}
 			return nil
 		}))
@@ -105,7 +105,7 @@ func noDuration(t *T) {
 		status := statusOf(t, err)
 		assert.Contains(t, []int32{400, 422}, status.Code)
 		assert.Contains(t, status.Message, "expireAfter", value)
-		assert.Regexp(t, `\bh\b|hours|24h|72h`, status.Message, "the units that are taken, for %q", value)
+		assert.Regexp(t, `\bh\b|hours|24h|72h`, status.Message, "the accepted units, for %q", value)
 	}
 }
 
@@ -122,7 +122,7 @@ func stalled(t *T) {
 		}
 		result, err := status.Compute(lease)
 		if err == nil && result.Status != status.FailedStatus {
-			err = fmt.Errorf("kstatus says %s: %s", result.Status, result.Message)
+			err = fmt.Errorf("kstatus reports %s: %s", result.Status, result.Message)
 		}
 		return err
 	}))
@@ -145,9 +145,9 @@ func stopped(t *T) {
 			return err
 		}
 		is := kstatusOf(t, instance)
-		assert.NotEqual(t, status.CurrentStatus, is, "as soon as it is asked to stop")
+		assert.NotEqual(t, status.CurrentStatus, is, "as soon as its stop is requested")
 		if is != status.FailedStatus {
-			return fmt.Errorf("kstatus says %s", is)
+			return fmt.Errorf("kstatus reports %s", is)
 		}
 		return nil
 	}))
@@ -203,7 +203,7 @@ func pairWithoutMac(t *T) {
 	}
 }
 
-// settledPod returns the name of the placeholder pod of the instance that all behaviours share.
+// settledPod returns the name of the placeholder pod of the shared instance.
 func settledPod(t *T) string {
 	instance, err := t.dynamic(tenant).Resource(instanceResource).Namespace(t.world.namespace).Get(t, "settled", metav1Get)
 	require.NoError(t, err)
@@ -323,10 +323,10 @@ func pair(t *T) {
 	out = t.try(tenant, "apply", "-f", file, namespace)
 	assert.Equal(t, 2, strings.Count(out.stdout, "unchanged"), "apply again: %s", out)
 	records := t.kubectl(tenant, "get", "auditrecords", "--field-selector=type=InstanceRejected", "-o", "name", namespace)
-	assert.Empty(t, records.stdout, "the pair is no rejection in the ledger")
+	assert.Empty(t, records.stdout, "the pair must not cause a rejection in the ledger")
 }
 
-// held uses the pair that the scenario before has made, or makes one.
+// held uses the pair of the previous scenario, or creates one.
 func held(t *T) {
 	namespace := ensurePair(t)
 	t.kubectl(tenant, "delete", "macnodeleases", "pair", "--wait=false", "--namespace="+namespace)
@@ -344,7 +344,7 @@ func held(t *T) {
 	assert.Zero(t, out.code, out)
 }
 
-// ensurePair returns the namespace of a pair, which it makes one object after the other unless it is there.
+// ensurePair returns the namespace of a pair, which it creates object by object unless it exists.
 func ensurePair(t *T) string {
 	namespace := namespaceFor(t, "pair")
 	leases, instances := t.dynamic(tenant).Resource(leaseResource).Namespace(namespace), t.dynamic(tenant).Resource(instanceResource).Namespace(namespace)
@@ -367,7 +367,8 @@ func ensurePair(t *T) string {
 	return namespace
 }
 
-// restoreNamespace backs up the namespace of the suite, restores what is lost of it, and restores it all into a fresh one.
+// restoreNamespace backs up the namespace of the suite, restores its lost objects, and restores all objects into a fresh
+// namespace.
 func restoreNamespace(t *T) {
 	leases, instances := t.dynamic(tenant).Resource(leaseResource), t.dynamic(tenant).Resource(instanceResource)
 	from := ensurePair(t)
@@ -379,7 +380,7 @@ func restoreNamespace(t *T) {
 	out := t.try(tenant, "delete", "macosinstances", "pair", "--timeout=60s", "--namespace="+from)
 	require.Zero(t, out.code, out)
 	_, err = leases.Namespace(from).Create(t, exported(lease), metav1Create)
-	assert.Equal(t, int32(409), statusOf(t, err).Code, "what is there is left alone")
+	assert.Equal(t, int32(409), statusOf(t, err).Code, "an existing object is left alone")
 	restored, err := instances.Namespace(from).Create(t, exported(instance), metav1Create)
 	require.NoError(t, err, "the instance, into its own namespace")
 	assert.Equal(t, instance.Object["spec"], restored.Object["spec"])
@@ -423,7 +424,7 @@ func helmTenant(t *T) {
 	assert.Contains(t, lease.GetFinalizers(), "macrack.io/floor")
 	out := helm("uninstall", "builds")
 	assert.Zero(t, out.code, "uninstall: %s", out)
-	assert.Contains(t, out.String(), "rule 3 (24 hours at least)", "uninstall says that the lease stays until its floor")
+	assert.Contains(t, out.String(), "rule 3 (24 hours at least)", "uninstall warns that the lease stays until its floor")
 	assert.NoError(t, t.eventually(func() error {
 		lease, err := t.dynamic(tenant).Resource(leaseResource).Namespace(namespace).Get(t, "builds", metav1Get)
 		if err == nil && field(lease, "status.phase") != "Held" {
@@ -449,14 +450,14 @@ func helmOperator(t *T) {
 	}
 }
 
-// kustomizations builds what the repository ships, and applies the example as the cluster has it.
+// kustomizations builds the shipped kustomizations, and applies the example with the cluster's images.
 func kustomizations(t *T) {
 	for _, dir := range []string{"artifacts/example", "artifacts/example/macs", "artifacts/deploy", "artifacts/policies"} {
 		out := t.command(admin, "", nil, "kustomize", "build", filepath.Join(t.world.root, dir))
 		require.Zero(t, out.code, "kustomize build %s: %s", dir, out)
 		assert.Empty(t, out.stderr, "kustomize build %s", dir)
 		if dir == "artifacts/example" {
-			continue // the cluster has images of its own
+			continue // the cluster has its own images
 		}
 		applied := t.command(admin, out.stdout, nil, "kubectl", "apply", "--server-side", "--force-conflicts", "--field-manager=macrack-dev", "--dry-run=server", "-f", "-")
 		assert.Zero(t, applied.code, "apply of %s: %s", dir, applied)
@@ -469,7 +470,7 @@ func kustomizations(t *T) {
 	assert.Empty(t, out.stderr, "apply -k of the example")
 	assert.Equal(t, before, t.versions(), "resourceVersions after the example was applied again")
 
-	// As a user who has applied the example by kubectl apply -k.
+	// Apply the example as a user of kubectl apply -k.
 	first := t.try(admin, "apply", "-k", example)
 	assert.Zero(t, first.code, first)
 	second := t.try(admin, "apply", "-k", example)
@@ -480,7 +481,7 @@ func kustomizations(t *T) {
 	}
 }
 
-// versions returns the generations of all that the example has.
+// versions returns the generations of all objects of the example.
 func (t *T) versions() map[string]int64 {
 	out := map[string]int64{}
 	list := t.kubectl(admin, "get", "macnodeclasses,instanceclasses,macosimages,macnodes,rackconfigs", "-o", "yaml")
@@ -511,7 +512,7 @@ func restarts(t *T) {
 		}
 	}
 	require.True(t, slices.ContainsFunc(names, func(n string) bool { return strings.HasPrefix(n, "macrack-controllers-") }))
-	// A new lease is looked at, so the controllers are at work.
+	// The controllers report on a new lease, so they work.
 	name := t.world.name()
 	leases := t.dynamic(tenant).Resource(leaseResource).Namespace(t.world.namespace)
 	require.NoError(t, t.eventually(func() error {
@@ -534,7 +535,7 @@ func restarts(t *T) {
 	assert.Equal(t, beforeInstance.GetResourceVersion(), instance().GetResourceVersion(), "the instance was written: %s", changes(beforeInstance, instance()))
 }
 
-// honest looks for records that call what the suite's tenant did tampering, or reaching for another tenant's Mac.
+// honest looks for records that count the suite's tenant as tampering, or as reaching for another tenant's Mac.
 func honest(t *T) {
 	list, err := t.dynamic(admin).Resource(recordResource).List(t, metav1List)
 	require.NoError(t, err)

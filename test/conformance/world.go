@@ -34,7 +34,7 @@ const (
 	finalizer = "conformance.example.com/keep"
 
 	mergePatch = types.MergePatchType
-	// patience is how long something that must come by itself may take on a busy machine.
+	// patience is the timeout of every wait on a busy machine.
 	patience = time.Minute
 )
 
@@ -55,7 +55,8 @@ var (
 	recordResource   = schema.GroupVersionResource{Group: "rack.macrack.io", Version: "v1alpha1", Resource: "auditrecords"}
 )
 
-// A world is the cluster with what all behaviours share: the tenant, whose namespace has a bound lease with one instance.
+// A world is the cluster with the objects that all behaviours share: the tenant's namespace with a bound lease and one
+// instance.
 type world struct {
 	cluster   *cluster.Cluster
 	root, dir string
@@ -68,7 +69,7 @@ type world struct {
 
 func (w *world) next() int64 { return w.count.Add(1) }
 
-// name returns a name that no other object has.
+// name returns a unique name.
 func (w *world) name() string { return fmt.Sprintf("c-%s-%d", w.run, w.next()) }
 
 func prepare(ctx context.Context, c *cluster.Cluster, leases int) (_ *world, err error) {
@@ -78,7 +79,7 @@ func prepare(ctx context.Context, c *cluster.Cluster, leases int) (_ *world, err
 	}
 	w := &world{cluster: c, root: root, namespace: tenant, clients: map[string]dynamic.Interface{}, values: map[string]string{},
 		run: fmt.Sprintf("%x", time.Now().Unix()&0xffffff)}
-	w.count.Store(3000 + time.Now().Unix()%3000) // hours from 3000 on are valid durations of every field, and differ from those of the last run
+	w.count.Store(3000 + time.Now().Unix()%3000) // from 3000 hours on, durations are valid in every field, and differ from those of the last run
 	if w.dir, err = os.MkdirTemp("", "conformance-"); err != nil {
 		return nil, err
 	}
@@ -124,7 +125,8 @@ func (w *world) build(ctx context.Context) error {
 
 func (w *world) bin(name string) string { return filepath.Join(w.root, ".dev", "bin", name) }
 
-// furnish makes what all behaviours share, or finds it as an earlier run left it. It fails without the Macs that scenarios need.
+// furnish creates the shared objects, or reuses those of an earlier run. It fails if too few Macs are free for the
+// scenarios.
 func (w *world) furnish(t *T, needed int) {
 	w.makeNamespace(t, w.namespace)
 	list, err := t.dynamic(admin).Resource(macResource).List(t, metav1List)
@@ -220,7 +222,7 @@ func (w *world) lease(name, class string) *unstructured.Unstructured {
 	return obj
 }
 
-// makeNamespace makes a namespace that the tenant has the role edit in.
+// makeNamespace creates a namespace in which the tenant has the role edit.
 func (w *world) makeNamespace(t *T, name string) {
 	t.apply(admin, fmt.Sprintf(`
 apiVersion: v1
@@ -247,7 +249,7 @@ func (t *T) config(user string) *rest.Config {
 	return config
 }
 
-// output is what a command wrote, and how it ended.
+// output is the output and the exit code of a command.
 type output struct {
 	stdout, stderr string
 	code           int
@@ -279,23 +281,23 @@ func (t *T) kubectl(user string, args ...string) output {
 	return out
 }
 
-// try runs kubectl.
+// try runs kubectl, which may fail.
 func (t *T) try(user string, args ...string) output {
 	if user == tenant && !slices.ContainsFunc(args, func(a string) bool { return strings.HasPrefix(a, "--namespace=") || a == "-A" }) {
-		// Before a `--` that ends the flags.
+		// The flags go before a `--`, which ends the flags.
 		args = append([]string{"--namespace=" + t.world.namespace}, args...)
 	}
 	return t.command(user, "", nil, "kubectl", args...)
 }
 
-// apply applies a manifest as text.
+// apply applies a manifest given as text.
 func (t *T) apply(user, text string, args ...string) output {
 	out := t.command(user, text, nil, "kubectl", append([]string{"apply", "-f", "-"}, args...)...)
 	require.Zero(t, out.code, "kubectl apply: %s", out)
 	return out
 }
 
-// eventually waits until check has no error.
+// eventually waits until check returns no error.
 func (t *T) eventually(check func() error) error {
 	deadline := time.Now().Add(patience)
 	for {

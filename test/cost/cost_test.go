@@ -18,15 +18,15 @@ import (
 	"macrack.io/macrack/pkg/apis/metadata"
 )
 
-// Limits of the validation of one request, with its answer.
+// Limits of the validation of one request, including its answer.
 const (
 	maxBytes       = 10_000_000
 	maxAllocations = 150_000
 	maxAnswer      = 16 << 10
-	maxTime        = 10 * time.Millisecond // which benchmarks report and no test checks
+	maxTime        = 10 * time.Millisecond // reported by benchmarks, not checked by tests
 )
 
-// A cost is what one validation takes.
+// A cost is the cost of one validation.
 type cost struct {
 	bytes, allocations uint64
 	answer             int // the length of the message
@@ -48,8 +48,8 @@ func measure(v validator, in input) cost {
 	return cost{after.TotalAlloc - before.TotalAlloc, after.Mallocs - before.Mallocs, answer, took}
 }
 
-// Whatever a request has, validation allocates little and answers briefly. It counts, so that it does not depend on the machine: what takes long here
-// has always been a copy or a list of errors that grows with the request.
+// Validation of any request allocates little and answers briefly. The test counts allocations, so it does not depend on
+// the machine: slow validations have always been caused by a copy or a list of errors that grows with the request.
 func TestCostOfValidation(t *testing.T) {
 	for _, v := range validators {
 		t.Run(v.name, func(t *testing.T) {
@@ -74,7 +74,7 @@ func BenchmarkValidation(b *testing.B) {
 				worst, slowest = cost{}, ""
 				for _, in := range all {
 					c := measure(v, in)
-					for range 5 { // other processes make it slower, nothing makes it faster
+					for range 5 { // other processes make it slower, so the minimum counts
 						if c.time > worst.time {
 							c.time = min(c.time, measure(v, in).time)
 						}

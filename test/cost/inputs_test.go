@@ -29,10 +29,10 @@ import (
 	"macrack.io/macrack/pkg/registry/values"
 )
 
-// request is the maximum size of the body of a request, in bytes.
+// request is the maximum size of a request's body, in bytes.
 const request = 3 << 20
 
-// A validator is one of the functions that judge an object, and an object that it accepts.
+// A validator is a validation function, and an object that it accepts.
 type validator struct {
 	name     string
 	valid    func() runtime.Object
@@ -43,7 +43,7 @@ func created[T runtime.Object](name string, valid func() runtime.Object, f func(
 	return validator{name, valid, func(obj, _ runtime.Object) field.ErrorList { return f(obj.(T)) }}
 }
 
-// oversized is what the store of every kind refuses of an update, before its validator.
+// oversized is the store's check of the size of an update, before the validator.
 func oversized(obj, old runtime.Object) field.ErrorList {
 	return metadata.Oversized(obj.(metav1.ObjectMetaAccessor), old.(metav1.ObjectMetaAccessor))
 }
@@ -57,7 +57,7 @@ func updated[T runtime.Object](name string, valid func() runtime.Object, f func(
 	}}
 }
 
-// validators are all that judge what is in a request. TestEveryValidatorIsMeasured compares them with the code.
+// validators are all validation functions for requests. TestEveryValidatorIsMeasured compares them with the code.
 var validators = []validator{
 	created("ValidateRackConfig", rackConfig, configvalidation.ValidateRackConfig),
 	updated("ValidateRackConfigUpdate", rackConfig, configvalidation.ValidateRackConfigUpdate),
@@ -85,7 +85,7 @@ var validators = []validator{
 	created("ValidateMacNodeLeaseRelease", func() runtime.Object {
 		return &rack.MacNodeLeaseRelease{NodeTaints: []string{"macrack.io/unleased:NoSchedule"}}
 	}, rackvalidation.ValidateMacNodeLeaseRelease),
-	// What is refused before the checks of Kubernetes, and by the codec of the storage.
+	// Refused before the checks of Kubernetes, and by the codec of the storage.
 	{"metadata.Oversized", macOSInstance, oversized},
 	{"values.Codec", macOSInstance, func(obj, _ runtime.Object) field.ErrorList {
 		obj.(*instance.MacOSInstance).Status = instance.MacOSInstanceStatus{} // as PrepareForCreate does
@@ -99,7 +99,7 @@ var validators = []validator{
 	}},
 }
 
-// noCodec encodes nothing.
+// noCodec encodes every object as nothing.
 type noCodec struct{ runtime.Codec }
 
 func (noCodec) Encode(runtime.Object, io.Writer) error { return nil }
@@ -169,27 +169,27 @@ func macNodeLease() runtime.Object {
 	return &rack.MacNodeLease{ObjectMeta: objectMeta("acme", "build"), Spec: rack.MacNodeLeaseSpec{ClassName: "base"}, Status: rack.MacNodeLeaseStatus{Phase: rack.MacNodeLeasePending}}
 }
 
-// patterns are the texts that fields are filled with, repeated up to a length: those that parsers and patterns of names, versions, amounts, keys
-// and references take furthest.
+// patterns are the texts that fill fields, repeated up to a length: the most expensive ones for the parsers and patterns
+// of names, versions, amounts, keys and references.
 var patterns = []string{"a", "1", "a.", "-", "26.1-", "=", "\xff", "A1", "\"", "ssh-ed25519 ", "d1h", "é", "0.0e"}
 
-// texts are the texts that are short and costly.
+// texts are short and expensive texts.
 var texts = []string{"1e1000000000", "-1e-999999999", "9223372036854775807d9223372036854775807h", "1e99", "1e-99", "999999999999999999999999999999999999999999999999999999999999999P", "0." + strings.Repeat("0", 60) + "1"}
 
-// An input is a change that makes an object costly.
+// An input is a change that makes an object expensive.
 type input struct {
 	name  string
 	apply func(runtime.Object)
 }
 
-// inputs returns, for each text, list and map of the objects of a type, the ones that fill a request with it, and those that are as large as the limit
-// of no more than one of its parts allows.
+// inputs returns inputs for each text, list and map of a type: some fill a whole request, others are as large as the
+// limit of one of their parts allows.
 func inputs(v validator) []input {
 	var all []input
 	example := v.valid()
 	for _, path := range leaves(reflect.TypeOf(example).Elem(), nil, "") {
 		if strings.HasPrefix(path.name, ".ObjectMeta") && !checksAllMetadata[v.name] {
-			continue // the same code checks the metadata of all kinds; extremes are tried on each
+			continue // the same code checks the metadata of all kinds; extremes cover each kind
 		}
 		switch path.kind {
 		case reflect.String:
@@ -220,7 +220,7 @@ func inputs(v validator) []input {
 	return append(all, extremes(example)...)
 }
 
-// checksAllMetadata has the validators that are tried with each part of the metadata.
+// checksAllMetadata names the validators that are tried with each part of the metadata.
 var checksAllMetadata = map[string]bool{"ValidateMacOSInstance": true, "ValidateMacOSInstanceStatusUpdate": true, "values.Codec": true, "metadata.Oversized": true}
 
 // A leaf is a text, a list or a map of a type.
@@ -261,7 +261,7 @@ func leaves(t reflect.Type, steps []int, name string) []leaf {
 	return nil
 }
 
-// at returns the value of a leaf, making what is on the way.
+// at returns the value of a leaf, and creates the values on the way.
 func (l leaf) at(obj runtime.Object) reflect.Value {
 	v := reflect.ValueOf(obj).Elem()
 	deref := func() {
@@ -378,7 +378,7 @@ func conditionsOf(obj runtime.Object) *[]metav1.Condition {
 func TestValidObjectsAreValid(t *testing.T) {
 	for _, v := range validators {
 		if v.name == "ValidateAuditRecord" {
-			continue // it names its namespace alone
+			continue // it only names its namespace
 		}
 		require.Empty(t, v.validate(v.valid(), v.valid()), v.name)
 	}

@@ -1,4 +1,4 @@
-// Package fakes makes the fake clients of client-go behave as a server does where a test depends on it.
+// Package fakes makes client-go's fake clients behave like a server where tests depend on it.
 package fakes
 
 import (
@@ -27,8 +27,8 @@ type Client interface {
 	Tracker() clienttesting.ObjectTracker
 }
 
-// Store writes to the objects of a fake clientset with optimistic locking, which fake clientsets do not have: without it,
-// a writer overwrites what another one has written since it read.
+// Store writes to the objects of a fake clientset with optimistic locking. Fake clientsets have none: a writer would
+// overwrite the changes of others since its read.
 type Store struct {
 	tracker clienttesting.ObjectTracker
 	judges  []Judge
@@ -36,11 +36,11 @@ type Store struct {
 	version int
 }
 
-// A Judge changes or refuses a write of an object, as a registry does.
+// A Judge changes or refuses a write of an object, like a registry.
 type Judge func(old, new runtime.Object) error
 
-// RefuseStale makes the updates through client answer Conflict if they are of a stale object, and its patches as a server does:
-// they are made of what is stored, and answer Conflict only if they name another UID or resource version.
+// RefuseStale makes updates of a stale object through client fail with Conflict. Patches apply to the stored object, and
+// fail with Conflict only if they name another UID or resource version.
 func RefuseStale(client Client, judges ...Judge) *Store {
 	s := &Store{tracker: client.Tracker(), judges: judges, version: 1000}
 	client.PrependReactor("update", "*", func(action clienttesting.Action) (bool, runtime.Object, error) {
@@ -87,7 +87,7 @@ func (s *Store) replace(gvr schema.GroupVersionResource, stored, obj runtime.Obj
 		}
 	}
 	if equality.Semantic.DeepEqual(stored, obj) {
-		return nil // nothing is written
+		return nil // no change, no write
 	}
 	s.version++
 	accessor.SetResourceVersion(strconv.Itoa(s.version))
@@ -114,12 +114,12 @@ func (s *Store) patch(action clienttesting.PatchAction) (runtime.Object, error) 
 		return nil, err
 	}
 	if was.GetUID() != is.GetUID() {
-		return nil, apierrors.NewConflict(action.GetResource().GroupResource(), action.GetName(), errors.New("another object of the name"))
+		return nil, apierrors.NewConflict(action.GetResource().GroupResource(), action.GetName(), errors.New("another object has this name"))
 	}
 	return obj, s.replace(action.GetResource(), stored, obj)
 }
 
-// Patched returns what a strategic merge patch makes of an object.
+// Patched returns the result of a strategic merge patch of an object.
 func Patched(stored runtime.Object, action clienttesting.PatchAction) (runtime.Object, error) {
 	if action.GetPatchType() != types.StrategicMergePatchType {
 		return nil, fmt.Errorf("a patch of type %s is not supported", action.GetPatchType())
@@ -136,8 +136,8 @@ func Patched(stored runtime.Object, action clienttesting.PatchAction) (runtime.O
 	return obj, json.Unmarshal(after, obj)
 }
 
-// CopyWatched gives watchers copies of the objects. A fake clientset hands them its own, which an informer's transform then changes
-// while others read them.
+// CopyWatched gives watchers copies of the objects. A fake clientset shares its own objects, which an informer's
+// transform changes while others read them.
 func CopyWatched(client Client) {
 	client.PrependWatchReactor("*", func(action clienttesting.Action) (bool, watch.Interface, error) {
 		w, err := client.Tracker().Watch(action.GetResource(), action.GetNamespace(), action.(clienttesting.WatchActionImpl).ListOptions)

@@ -14,7 +14,8 @@ import (
 	"macrack.io/macrack/pkg/rules"
 )
 
-// However a lease is deleted before its floor, it is Held: the Mac stays, and what runs on it is stopped and stays with its lease.
+// A lease deleted before its floor is Held, however it is deleted: it keeps the Mac, and its instances are stopped and
+// stay with it.
 func TestForcedDeletion(t *testing.T) {
 	deleteAs := func(options metav1.DeleteOptions) func(*testing.T, string) {
 		return func(t *testing.T, name string) {
@@ -39,9 +40,10 @@ func TestForcedDeletion(t *testing.T) {
 			require.NoError(t, client(t, acme).RackV1alpha1().MacNodeLeases(acme).DeleteCollection(t.Context(),
 				metav1.DeleteOptions{GracePeriodSeconds: new(int64), PropagationPolicy: ptr.To(metav1.DeletePropagationOrphan)}, metav1.ListOptions{}))
 		}},
-		{"orphanDependents", deleteAs(metav1.DeleteOptions{OrphanDependents: ptr.To(true), GracePeriodSeconds: new(int64)})}, //nolint:staticcheck // deprecated, and still there to try
-		{"ignoring that it cannot be read", func(t *testing.T, name string) {
-			// Unsafe deletion is for objects that cannot be read, and for those who may; a tenant is refused, and the lease is deleted as usual.
+		{"orphanDependents", deleteAs(metav1.DeleteOptions{OrphanDependents: ptr.To(true), GracePeriodSeconds: new(int64)})}, //nolint:staticcheck // deprecated, but still accepted
+		{"ignoring store read errors", func(t *testing.T, name string) {
+			// Unsafe deletion is for unreadable objects, and needs a right of its own. A tenant is refused, and the
+			// lease is deleted as usual.
 			err := client(t, acme).RackV1alpha1().MacNodeLeases(acme).Delete(t.Context(), name, metav1.DeleteOptions{IgnoreStoreReadErrorWithClusterBreakingPotential: ptr.To(true)})
 			assert.Error(t, err)
 			assert.Nil(t, getLease(t, acme, name).DeletionTimestamp)
@@ -72,7 +74,7 @@ func TestForcedDeletion(t *testing.T) {
 			}
 			eventually(t, func(c *assert.CollectT) {
 				now, err := client(t, admin).InstanceV1alpha1().MacOSInstances(acme).Get(t.Context(), name, metav1.GetOptions{})
-				if apierrors.IsNotFound(err) { // foreground deletion has taken it, after it stopped
+				if apierrors.IsNotFound(err) { // foreground deletion has deleted it after its stop
 					assert.Empty(c, getLease(t, acme, name).Status.Instances)
 					return
 				}
@@ -85,7 +87,8 @@ func TestForcedDeletion(t *testing.T) {
 	}
 }
 
-// Whoever takes the finalizers of a namespace away, and makes one of its name for the next customer, does not give them the Mac.
+// A namespace that loses its finalizers and is created again for the next customer does not get the Macs of the former
+// one.
 func TestNamespaceIsFinalized(t *testing.T) {
 	reset(t)
 	const doomed = "forced"
@@ -104,7 +107,7 @@ func TestNamespaceIsFinalized(t *testing.T) {
 		namespace.Spec.Finalizers = nil
 		_, err = kube(t).CoreV1().Namespaces().Finalize(t.Context(), namespace, metav1.UpdateOptions{})
 		require.NoError(c, err)
-		assert.Fail(c, "it is there")
+		assert.Fail(c, "it still exists")
 	})
 
 	kubectl(t, admin, "create", "namespace", doomed)
@@ -114,7 +117,7 @@ func TestNamespaceIsFinalized(t *testing.T) {
 	assert.Len(t, records(t, doomed, rackv1alpha1.InstanceRejected, "old"), 1)
 	create(t, admin, leaseManifest("new"), "--namespace="+doomed)
 	kubectl(t, admin, "wait", "--namespace="+doomed, "--for=condition=Bound", leases+"/new", "--timeout="+patience.String())
-	assert.Contains(t, createFails(t, admin, instanceManifest("vm", "old"), "--namespace="+doomed), "is from an earlier namespace", "after the new life has begun, too")
+	assert.Contains(t, createFails(t, admin, instanceManifest("vm", "old"), "--namespace="+doomed), "is from an earlier namespace", "also after the namespace was created again")
 	create(t, admin, instanceManifest("vm", "new"), "--namespace="+doomed)
 	kubectl(t, admin, "wait", "--namespace="+doomed, "--for=jsonpath={.status.phase}=Running", instances+"/vm", "--timeout="+patience.String())
 
@@ -125,7 +128,7 @@ func TestNamespaceIsFinalized(t *testing.T) {
 	assertCompliant(t)
 }
 
-// A namespace that is deleted keeps its leases, and so itself, until their floors.
+// A deleted namespace keeps its leases, and so itself, until their floors.
 func TestNamespaceDeletion(t *testing.T) {
 	reset(t)
 	const doomed = "doomed"

@@ -20,7 +20,7 @@ import (
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
 )
 
-// Whoever gets a namespace's name after its end reads nothing of what was there before.
+// The next owner of a namespace's name reads nothing of the former one.
 func TestNamesake(t *testing.T) {
 	reset(t)
 	const name = "reborn"
@@ -43,7 +43,7 @@ func TestNamesake(t *testing.T) {
 	readAs := func(user string) []rackv1alpha1.AuditRecord {
 		t.Helper()
 		var list *rackv1alpha1.AuditRecordList
-		eventually(t, func(c *assert.CollectT) { // a RoleBinding takes a moment to be seen
+		eventually(t, func(c *assert.CollectT) { // a RoleBinding takes a moment to take effect
 			var err error
 			list, err = client(t, user).RackV1alpha1().AuditRecords(name).List(t.Context(), metav1.ListOptions{})
 			require.NoError(c, err)
@@ -76,13 +76,14 @@ func TestNamesake(t *testing.T) {
 	defer w.Stop()
 	event := <-w.ResultChan()
 	require.Equal(t, watch.Added, event.Type)
-	assert.Equal(t, "second", event.Object.(*rackv1alpha1.AuditRecord).Lease.Name, "a watch from the past shows no more of it")
+	assert.Equal(t, "second", event.Object.(*rackv1alpha1.AuditRecord).Lease.Name, "a watch from an old revision shows no records of the former owner")
 	assert.Len(t, readAs(admin), 4, "an administrator reads all")
 	kubectl(t, admin, "delete", "namespace", name, "--wait=false")
 	assertCompliant(t)
 }
 
-// The pod of a virtual machine is deleted by one whom the policies let: the machine stops, says so, and no other pod is made.
+// The policies let one user delete the pod of a virtual machine. The machine stops, the instance reports the cause, and
+// no other pod is created.
 func TestPlaceholderIsDeleted(t *testing.T) {
 	reset(t)
 	leaseMac(t, acme, "build")
@@ -102,7 +103,7 @@ func TestPlaceholderIsDeleted(t *testing.T) {
 	assert.Equal(t, "next-vm", pods.Items[0].Name)
 }
 
-// A lease whose class is deleted goes on and ends as any other; what needs the class is refused.
+// A lease whose class is deleted continues and ends as any other; requests that need the class are refused.
 func TestClassIsDeleted(t *testing.T) {
 	reset(t)
 	classes := client(t, admin).RackV1alpha1().MacNodeClasses()
@@ -126,7 +127,8 @@ func TestClassIsDeleted(t *testing.T) {
 	assertCompliant(t)
 }
 
-// Whoever deletes the Node of a leased Mac has it come back as nobody's, and then as the tenant's: at no moment is it open to others.
+// The deleted Node of a leased Mac is registered again as unleased, and then gets the tenant's taint: it is never open
+// to others.
 func TestNodeIsDeleted(t *testing.T) {
 	reset(t)
 	lease := leaseMac(t, acme, "build")
@@ -151,7 +153,7 @@ func TestNodeIsDeleted(t *testing.T) {
 				ours = append(ours, taint.ToString())
 			}
 		}
-		require.NotEmpty(t, ours, "the Node is open to everybody")
+		require.NotEmpty(t, ours, "the Node is open to all tenants")
 		seen = append(seen, ours)
 		if node.UID != before.UID && len(ours) == 1 && ours[0] == "macrack.io/tenant=acme:NoSchedule" {
 			break
@@ -160,7 +162,7 @@ func TestNodeIsDeleted(t *testing.T) {
 	assert.Contains(t, seen, []string{unleased})
 	startInstance(t, acme, "vm", "build")
 
-	// Its heartbeats are those of the new Node: the Lease is its, and stays.
+	// The heartbeats belong to the new Node: it owns the Lease, which stays.
 	after, err := kube(t).CoreV1().Nodes().Get(t.Context(), mac, metav1.GetOptions{})
 	require.NoError(t, err)
 	eventually(t, func(c *assert.CollectT) {
@@ -171,7 +173,8 @@ func TestNodeIsDeleted(t *testing.T) {
 	})
 }
 
-// A quota limits how many Macs a namespace leases, also when many ask at once. A Held lease counts, as its Mac is the tenant's.
+// A quota limits the number of Macs that a namespace leases, even under concurrent requests. A Held lease counts,
+// because it keeps its Mac.
 func TestQuota(t *testing.T) {
 	reset(t)
 	quotas := kube(t).CoreV1().ResourceQuotas(acme)
@@ -188,7 +191,7 @@ func TestQuota(t *testing.T) {
 		q, err := quotas.Get(t.Context(), name, metav1.GetOptions{})
 		return err == nil && len(q.Status.Used) == 2
 	}
-	// The cluster counts what it has discovered: every half minute it looks for more.
+	// The cluster counts only discovered resources: it discovers new ones every half minute.
 	require.Eventually(t, func() bool {
 		if !counted() {
 			_ = quotas.Delete(t.Context(), name, metav1.DeleteOptions{})
@@ -222,7 +225,7 @@ func TestQuota(t *testing.T) {
 	described, _ := kubectl(t, acme, "describe", "quota", name)
 	assert.Regexp(t, `count/macnodeleases\.rack\.macrack\.io +2 +2`, described)
 
-	t.Run("what is refused is not charged for", func(t *testing.T) {
+	t.Run("a refused request is not charged", func(t *testing.T) {
 		startInstance(t, acme, "one", build)
 		startInstance(t, acme, "two", build)
 		for range 3 {
@@ -235,7 +238,8 @@ func TestQuota(t *testing.T) {
 	eventually(t, func(c *assert.CollectT) { assert.Equal(c, "1 leases, 0 instances", used(c)) })
 }
 
-// What is for a Mac and no placeholder is refused by the cluster, and what only the agent can refuse, by the agent, on record.
+// The cluster refuses pods on a Mac that are not placeholders. The agent refuses, and records, the ones that only it can
+// detect.
 func TestForeignPods(t *testing.T) {
 	reset(t)
 	lease := leaseMac(t, acme, "build")
@@ -254,12 +258,12 @@ func TestForeignPods(t *testing.T) {
 		assert.True(t, apierrors.IsForbidden(err), "%s: %v", name, err)
 		assert.ErrorContains(t, err, "rule 2 (one tenant per Mac)", name)
 	}
-	t.Run("nobody deletes the policies", func(t *testing.T) {
+	t.Run("the policies cannot be deleted", func(t *testing.T) {
 		listed, _ := kubectl(t, admin, "get", "validatingadmissionpolicies,validatingadmissionpolicybindings", "-o", "name")
 		assert.NotContains(t, listed, "macrack")
 		kubectl(t, admin, "apply", "--dry-run=server", "-k", "../../artifacts/policies")
 	})
-	t.Run("what slips through is refused by the agent", func(t *testing.T) {
+	t.Run("a pod that slips through is refused by the agent", func(t *testing.T) {
 		before := len(crossings(t))
 		_, err := kube(t).CoreV1().Pods("kube-system").Create(t.Context(), pod("kube-system", corev1.PodSpec{NodeName: lease.Status.NodeName}), metav1.CreateOptions{})
 		require.NoError(t, err)
@@ -283,7 +287,7 @@ func TestForeignPods(t *testing.T) {
 	})
 }
 
-// crossings returns the records of tenants who reached for another's Mac.
+// crossings returns the records of tenants that tried to use another tenant's Mac.
 func crossings(t *testing.T) []rackv1alpha1.AuditRecord {
 	t.Helper()
 	list, err := client(t, admin).RackV1alpha1().AuditRecords("macrack-system").List(t.Context(), metav1.ListOptions{FieldSelector: "type=CrossTenantRejected"})

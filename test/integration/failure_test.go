@@ -25,7 +25,8 @@ import (
 
 const etcdMember = "macrack-etcd-1"
 
-// When etcd is killed, callers are told within seconds, virtual machines go on, and all is as before when etcd is back, without anybody's doing.
+// When etcd is killed, requests fail within seconds and virtual machines continue to run. When etcd is back, the former
+// state is restored without intervention.
 func TestEtcdIsKilled(t *testing.T) {
 	reset(t)
 	leaseMac(t, acme, "outage")
@@ -45,7 +46,7 @@ func TestEtcdIsKilled(t *testing.T) {
 		now, err := client(t, acme).RackV1alpha1().MacNodeLeases(acme).Get(t.Context(), "outage", metav1.GetOptions{})
 		require.NoError(c, err)
 		assert.Equal(c, lease.Status, now.Status)
-		assert.Nil(c, now.DeletionTimestamp, "what was refused has not happened")
+		assert.Nil(c, now.DeletionTimestamp, "the refused deletion has not happened")
 		code, body, err := tb.APIServer.Ready(t.Context())
 		require.NoError(c, err)
 		assert.Equal(c, http.StatusOK, code, body)
@@ -55,8 +56,8 @@ func TestEtcdIsKilled(t *testing.T) {
 	after, err := client(t, acme).InstanceV1alpha1().MacOSInstances(acme).Get(t.Context(), "vm", metav1.GetOptions{})
 	require.NoError(t, err)
 	assert.Equal(t, before.Status.StartedAt, after.Status.StartedAt)
-	assert.Equal(t, instancev1alpha1.MacOSInstanceRunning, after.Status.Phase, "nothing is failed on silence alone")
-	another := startInstance(t, acme, "vm2", "outage") // controllers and agents go on by themselves
+	assert.Equal(t, instancev1alpha1.MacOSInstanceRunning, after.Status.Phase, "silence alone fails no instance")
+	another := startInstance(t, acme, "vm2", "outage") // controllers and agents recover by themselves
 	assert.Equal(t, lease.Status.SerialNumber, another.Status.SerialNumber)
 	assertCompliant(t)
 }
@@ -68,7 +69,7 @@ func testEtcdIsAway(t *testing.T) {
 		"create, through kube-apiserver": {acme, http.MethodPost, leasesPath, leaseJSON("during", "")},
 		"create, direct":                 {"direct-acme", http.MethodPost, leasesPath, leaseJSON("during", "")},
 		"change":                         {"direct-acme", http.MethodDelete, leasesPath + "/outage", ""},
-		"read what may not be old":       {"direct-acme", http.MethodGet, leasesPath + "/outage", ""},
+		"consistent read":                {"direct-acme", http.MethodGet, leasesPath + "/outage", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -96,9 +97,10 @@ func testEtcdIsAway(t *testing.T) {
 	})
 }
 
-// When etcd is full, the server says so in words, is not ready, has lost nothing that it acknowledged, and works again when etcd has room.
+// When etcd is full, the server reports it, is not ready, and has lost no acknowledged write. It works again when etcd
+// has room.
 func TestEtcdIsFull(t *testing.T) {
-	const quota, size = 8 << 20, 60 << 10 // 64 KiB of annotations are the most that are accepted
+	const quota, size = 8 << 20, 60 << 10 // at most 64 KiB of annotations are accepted
 	etcd := startEtcd(t, quota)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -151,22 +153,22 @@ func TestEtcdIsFull(t *testing.T) {
 	assert.ErrorContains(t, refusal, "full")
 	assert.ErrorContains(t, refusal, "outcome unknown")
 	if found, err := classes.Get(t.Context(), refused.Name, metav1.GetOptions{}); assert.NoError(t, err) && found.Annotations["note"] == refused.Annotations["note"] {
-		acknowledged[refused.Name] = refused.Annotations["note"] // It was made: etcd was full with it.
+		acknowledged[refused.Name] = refused.Annotations["note"] // it was created: etcd became full with it
 	}
 	eventually(t, func(c *assert.CollectT) {
 		assert.Contains(c, ready(c, http.StatusInternalServerError), "[-]etcd-writable")
 	})
 	assertKept := func() {
 		list, err := classes.List(t.Context(), metav1.ListOptions{})
-		require.NoError(t, err, "what is there can be read")
+		require.NoError(t, err, "existing objects can be read")
 		assert.Len(t, list.Items, len(acknowledged))
 		for _, item := range list.Items {
-			assert.True(t, acknowledged[item.Name] == item.Annotations["note"], "%s is not what was acknowledged", item.Name)
+			assert.True(t, acknowledged[item.Name] == item.Annotations["note"], "%s differs from the acknowledged object", item.Name)
 		}
 	}
 	assertKept()
 
-	// What the message tells an administrator to do.
+	// Follow the instructions of the message to the administrator.
 	status, err := etcd.Status(t.Context(), etcd.Endpoints()[0])
 	require.NoError(t, err)
 	_, err = etcd.Compact(t.Context(), status.Header.Revision, clientv3.WithCompactPhysical())
@@ -184,7 +186,7 @@ func TestEtcdIsFull(t *testing.T) {
 	assertKept()
 }
 
-// startEtcd starts an etcd that takes so many bytes, and returns a client of it.
+// startEtcd starts an etcd with a quota in bytes, and returns a client of it.
 func startEtcd(t *testing.T, quota int64) *clientv3.Client {
 	t.Helper()
 	config := embed.NewConfig()

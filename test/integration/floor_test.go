@@ -16,7 +16,7 @@ import (
 	"macrack.io/macrack/pkg/rules"
 )
 
-// toFloor puts the clock forward to so much before (or after, if negative) a lease's floor.
+// toFloor puts the clock to a duration before a lease's floor, or after it if negative.
 func toFloor(t *testing.T, lease *rackv1alpha1.MacNodeLease, before time.Duration) {
 	t.Helper()
 	left := lease.Status.EarliestReleaseAt.Sub(tb.Clock.Now()) - before
@@ -24,8 +24,8 @@ func toFloor(t *testing.T, lease *rackv1alpha1.MacNodeLease, before time.Duratio
 	tb.Advance(left)
 }
 
-// A lease that is deleted after three hours is Held for the 21 that are left, in which its Mac may be used, and only then does another tenant
-// get the Mac, emptied.
+// A lease deleted after three hours is Held for the remaining 21, in which its Mac may still be used. Only then does
+// another tenant get the Mac, emptied.
 func TestFloorOf24Hours(t *testing.T) {
 	reset(t)
 	lease := leaseMac(t, acme, "floor")
@@ -43,7 +43,7 @@ func TestFloorOf24Hours(t *testing.T) {
 	assert.Equal(t, rackv1alpha1.MacNodeLeaseHeld, held.Status.Phase)
 	assert.NotNil(t, held.DeletionTimestamp)
 	assert.WithinDuration(t, before, held.Status.HeldAt.Time, 30*time.Second)
-	assert.True(t, lease.Status.EarliestReleaseAt.Equal(held.Status.EarliestReleaseAt), "deleting changes no floor")
+	assert.True(t, lease.Status.EarliestReleaseAt.Equal(held.Status.EarliestReleaseAt), "a deletion does not change the floor")
 	on := records(t, acme, rackv1alpha1.LeaseHeld, "floor")
 	require.Len(t, on, 1)
 	assert.Equal(t, "acme", on[0].Actor.Username)
@@ -57,7 +57,7 @@ func TestFloorOf24Hours(t *testing.T) {
 		assert.Empty(c, getLease(t, acme, "floor").Status.Instances, "the slot is free")
 	})
 
-	// +10 h: the Mac may be used, by the tenant alone.
+	// +10 h: only the tenant may use the Mac.
 	tb.Advance(7 * time.Hour)
 	created := startInstance(t, acme, "while-held", "floor")
 	assert.Equal(t, lease.Status.SerialNumber, created.Status.SerialNumber)
@@ -68,12 +68,12 @@ metadata: {name: greedy}
 spec: {className: base, serialNumber: `+lease.Status.SerialNumber+`}
 `), "rule 2 (one tenant per Mac)")
 
-	// A minute before the floor all is as it was.
+	// A minute before the floor nothing has changed.
 	toFloor(t, held, time.Minute)
 	assert.Equal(t, rackv1alpha1.MacNodeLeaseHeld, getLease(t, acme, "floor").Status.Phase)
 	assert.Equal(t, instancev1alpha1.MacOSInstanceRunning, instancePhase(t, acme, "while-held"))
 
-	// The floor, while no controller is there to act on it: refused all the same.
+	// At the floor, while no controller acts on it: new instances are refused.
 	tb.StopControllers()
 	start := sync.OnceValue(tb.StartControllers)
 	t.Cleanup(func() { assert.NoError(t, start()) })
@@ -84,7 +84,7 @@ spec: {className: base, serialNumber: `+lease.Status.SerialNumber+`}
 
 	eventually(t, func(c *assert.CollectT) {
 		_, err := client(t, admin).RackV1alpha1().MacNodeLeases(acme).Get(t.Context(), "floor", metav1.GetOptions{})
-		assert.True(c, apierrors.IsNotFound(err), "the lease goes by itself: %v", err)
+		assert.True(c, apierrors.IsNotFound(err), "the lease is deleted automatically: %v", err)
 	})
 	mac := getMac(t, macName)
 	assert.Nil(t, mac.Status.LeaseRef)
@@ -93,7 +93,7 @@ spec: {className: base, serialNumber: `+lease.Status.SerialNumber+`}
 	assert.Equal(t, rackv1alpha1.MacNodeAvailable, mac.Status.Phase)
 	require.NotNil(t, mac.Status.Scrub)
 	assert.Equal(t, lease.UID, mac.Status.Scrub.LeaseUID)
-	assert.NotEmpty(t, mac.Status.Scrub.Removed, "what the instances left was removed")
+	assert.NotEmpty(t, mac.Status.Scrub.Removed, "the files of the instances were removed")
 	assert.Empty(t, mac.Status.Scrub.Remaining)
 	assert.True(t, meta.IsStatusConditionTrue(mac.Status.Conditions, rackv1alpha1.MacNodeScrubbed))
 	assert.Equal(t, []string{unleased}, ourTaints(t, t, macName))
@@ -104,7 +104,7 @@ spec: {className: base, serialNumber: `+lease.Status.SerialNumber+`}
 	assert.False(t, on[0].Details.ReleasedAt.Time.Before(lease.Status.EarliestReleaseAt.Time))
 	assert.Contains(t, on[0].Details.NodeTaints, unleased)
 
-	// The very Mac is globex's now, and nothing of acme's is on it.
+	// The same Mac now belongs to globex, without any data of acme's.
 	create(t, globex, `
 apiVersion: rack.macrack.io/v1alpha1
 kind: MacNodeLease
@@ -134,14 +134,14 @@ func TestDeletedAfterTheFloor(t *testing.T) {
 	assert.GreaterOrEqual(t, released[0].Details.Duration.Duration, 34*time.Hour)
 }
 
-// A minimum duration can be lengthened and not shortened, and expireAfter ends a lease by itself, not before its floor.
+// A minimum duration can be extended but not shortened; expireAfter ends a lease by itself, but not before its floor.
 func TestMinimumDuration(t *testing.T) {
 	reset(t)
 	lease := leaseMac(t, acme, "longer")
 	kubectl(t, acme, "patch", leases, "longer", "--type=merge", "-p", `{"spec":{"minimumDuration":"36h","expireAfter":"40h"}}`)
 	floor := getLease(t, acme, "longer").Status.EarliestReleaseAt
 	assert.Equal(t, 36*time.Hour, floor.Sub(lease.Status.BoundAt.Time))
-	assert.True(t, floor.Equal(getMac(t, lease.Status.NodeName).Status.EarliestReleaseAt), "the Mac's says the same")
+	assert.True(t, floor.Equal(getMac(t, lease.Status.NodeName).Status.EarliestReleaseAt), "the Mac has the same floor")
 	assert.Contains(t, kubectlFails(t, acme, "patch", leases, "longer", "--type=merge", "-p", `{"spec":{"minimumDuration":"24h"}}`), rules.TwentyFourHours.String())
 	assert.Contains(t, kubectlFails(t, acme, "patch", leases, "longer", "--type=merge", "-p", `{"spec":{"minimumDuration":null}}`), rules.TwentyFourHours.String())
 
@@ -162,7 +162,7 @@ func instancePhase(t *testing.T, namespace, name string) instancev1alpha1.MacOSI
 	return i.Status.Phase
 }
 
-// assertCompliant reads the ledger: whatever was tried, no rule was broken.
+// assertCompliant reads the ledger: no rule was broken.
 func assertCompliant(t *testing.T) {
 	t.Helper()
 	report, err := client(t, admin).RackV1alpha1().ComplianceReports().Get(t.Context(), "90d", metav1.GetOptions{})

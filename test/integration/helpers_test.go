@@ -29,7 +29,7 @@ const (
 	leases    = "leases.rack.macrack.io"
 	instances = "macosinstances"
 
-	// patience is how long a condition may take on a busy machine.
+	// patience is the timeout of every condition, on a busy machine.
 	patience = 3 * time.Minute
 
 	macs = 3 // of the testbed
@@ -43,7 +43,7 @@ func kubectl(t *testing.T, user string, args ...string) (stdout, stderr string) 
 	return stdout, stderr
 }
 
-// kubectlFails runs kubectl as a user, which must fail, and returns what it says.
+// kubectlFails runs kubectl as a user, which must fail, and returns its standard error.
 func kubectlFails(t *testing.T, user string, args ...string) string {
 	t.Helper()
 	stdout, stderr, err := tb.Kubectl(t.Context(), user, args...)
@@ -58,7 +58,7 @@ func create(t *testing.T, user, manifest string, args ...string) {
 	require.NoError(t, err)
 }
 
-// createFails does the same and must fail; it returns what kubectl says.
+// createFails is create, but must fail; it returns kubectl's standard error.
 func createFails(t *testing.T, user, manifest string, args ...string) string {
 	t.Helper()
 	stdout, stderr, err := tb.KubectlInput(t.Context(), manifest, user, append([]string{"create", "-f", "-"}, args...)...)
@@ -80,7 +80,7 @@ func kube(t *testing.T) *kubernetes.Clientset {
 	return c
 }
 
-// eventually waits until check makes no complaint.
+// eventually waits until check reports no failure.
 func eventually(t *testing.T, check func(c *assert.CollectT)) {
 	t.Helper()
 	require.EventuallyWithT(t, check, patience, 100*time.Millisecond)
@@ -104,7 +104,7 @@ spec: {leaseName: %s, className: small, imageName: macos-15-xcode-16}
 `, name, lease)
 }
 
-// leaseMac has a tenant lease a Mac, and returns the lease when it is Bound and its Node lets the tenant in.
+// leaseMac leases a Mac for a tenant, and returns the lease when it is Bound and its Node admits the tenant.
 func leaseMac(t *testing.T, tenant, name string) *rackv1alpha1.MacNodeLease {
 	t.Helper()
 	create(t, tenant, leaseManifest(name))
@@ -116,7 +116,7 @@ func leaseMac(t *testing.T, tenant, name string) *rackv1alpha1.MacNodeLease {
 	return lease
 }
 
-// startInstance has a tenant start an instance, and returns it when it is Running, answers and has an address.
+// startInstance starts an instance of a tenant, and returns it when it is Running, answers and has an address.
 func startInstance(t *testing.T, tenant, name, lease string) *instancev1alpha1.MacOSInstance {
 	t.Helper()
 	create(t, tenant, instanceManifest(name, lease))
@@ -142,7 +142,7 @@ func getMac(t *testing.T, name string) *rackv1alpha1.MacNode {
 	return mac
 }
 
-// ourTaints returns the taints of a Node that are ours, as kubectl writes them.
+// ourTaints returns MacRack's taints of a Node, as kubectl writes them.
 func ourTaints(c require.TestingT, t *testing.T, name string) []string {
 	node, err := kube(t).CoreV1().Nodes().Get(t.Context(), name, metav1.GetOptions{})
 	require.NoError(c, err)
@@ -157,7 +157,7 @@ func ourTaints(c require.TestingT, t *testing.T, name string) []string {
 
 var unleased = (&corev1.Taint{Key: rules.TaintUnleased, Effect: corev1.TaintEffectNoSchedule}).ToString()
 
-// records returns the records of a type about a lease, in the order of the chain.
+// records returns the records of a type about a lease, in chain order.
 func records(t *testing.T, namespace string, recordType rackv1alpha1.AuditRecordType, lease string) []rackv1alpha1.AuditRecord {
 	t.Helper()
 	list, err := client(t, admin).RackV1alpha1().AuditRecords(namespace).List(t.Context(), metav1.ListOptions{FieldSelector: "type=" + string(recordType)})
@@ -171,7 +171,7 @@ func records(t *testing.T, namespace string, recordType rackv1alpha1.AuditRecord
 	return all
 }
 
-// reset has all leases deleted and released at the end of a test, so that the next one finds all Macs free.
+// reset deletes and releases all leases at the end of a test, so that the next one finds all Macs free.
 func reset(t *testing.T) {
 	t.Helper()
 	t.Cleanup(func() {
@@ -199,12 +199,12 @@ func reset(t *testing.T) {
 			all, err := c.RackV1alpha1().MacNodeLeases("").List(ctx, metav1.ListOptions{})
 			require.NoError(collect, err)
 			for _, lease := range all.Items {
-				assert.Fail(collect, "a lease is still there", "%s/%s %+v", lease.Namespace, lease.Name, lease.Status)
+				assert.Fail(collect, "a lease still exists", "%s/%s %+v", lease.Namespace, lease.Name, lease.Status)
 			}
 			left, err := c.InstanceV1alpha1().MacOSInstances("").List(ctx, metav1.ListOptions{})
 			require.NoError(collect, err)
 			for _, i := range left.Items {
-				assert.Fail(collect, "an instance is still there", "%s/%s %+v", i.Namespace, i.Name, i.Status)
+				assert.Fail(collect, "an instance still exists", "%s/%s %+v", i.Namespace, i.Name, i.Status)
 			}
 			for n := 1; n <= macs; n++ {
 				mac, err := c.RackV1alpha1().MacNodes().Get(ctx, testbed.MacName(n), metav1.GetOptions{})

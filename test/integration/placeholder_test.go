@@ -19,10 +19,11 @@ import (
 	"macrack.io/macrack/pkg/rules"
 )
 
-// collector is whom the policies on placeholder pods let through: what it does is what others can do in a cluster without the policies.
+// collector is a user that the policies on placeholder pods admit. It stands for any user in a cluster without the
+// policies.
 const collector = "system:serviceaccount:kube-system:generic-garbage-collector"
 
-// as returns a client of a user that has no context.
+// as returns a client of a user without a context.
 func as(t *testing.T, user string) *kubernetes.Clientset {
 	t.Helper()
 	config, err := tb.Cluster.RESTConfig(user)
@@ -32,7 +33,7 @@ func as(t *testing.T, user string) *kubernetes.Clientset {
 	return c
 }
 
-// runs checks that the virtual machine of an instance runs on and answers through its pod.
+// runs checks that the virtual machine of an instance still runs and answers through its pod.
 func runs(c require.TestingT, t *testing.T, name, pod string) {
 	i, err := client(t, acme).InstanceV1alpha1().MacOSInstances(acme).Get(t.Context(), name, metav1.GetOptions{})
 	require.NoError(c, err)
@@ -45,7 +46,8 @@ func runs(c require.TestingT, t *testing.T, name, pod string) {
 	assert.NotEmpty(c, out)
 }
 
-// What a placeholder pod says of its instance stays, whoever changes it and however, and neither its tenant nor an administrator deletes it.
+// The metadata of a placeholder pod stay, whichever user changes them and however. Neither its tenant nor an
+// administrator can delete it.
 func TestPlaceholderStaysWhatItIs(t *testing.T) {
 	reset(t)
 	leaseMac(t, acme, "build")
@@ -84,7 +86,8 @@ func TestPlaceholderStaysWhatItIs(t *testing.T) {
 	runs(t, t, "vm", "vm-vm")
 }
 
-// Without the policies a tenant can change all of that. Its virtual machine runs on, and the controllers restore what the pod says.
+// Without the policies a tenant can change all of that. Its virtual machine continues to run, and the controllers
+// restore the metadata.
 func TestPlaceholderIsMended(t *testing.T) {
 	reset(t)
 	leaseMac(t, acme, "build")
@@ -113,7 +116,7 @@ func TestPlaceholderIsMended(t *testing.T) {
 		})
 		runs(t, t, "vm", "vm-vm")
 	}
-	// The finalizer holds the pod, not the instance, and not the next one of the name.
+	// The finalizer holds the pod, but neither the instance nor the next instance of the same name.
 	kubectl(t, acme, "delete", instances, "vm", "--timeout="+patience.String())
 	_, err = pods.Patch(t.Context(), "vm-vm", types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
 	require.NoError(t, err)
@@ -121,7 +124,7 @@ func TestPlaceholderIsMended(t *testing.T) {
 	assertCompliant(t)
 }
 
-// A Mac is drained when it is in maintenance, and not before; then the instance says what ended it.
+// A Mac can be drained only in maintenance; then the instance reports the cause of its end.
 func TestDrain(t *testing.T) {
 	reset(t)
 	lease := leaseMac(t, acme, "build")
@@ -171,7 +174,7 @@ func budgets(c require.TestingT, t *testing.T) []policyv1.PodDisruptionBudget {
 	return list.Items
 }
 
-// A taint that empties a Node ends no virtual machine: taint-based eviction finds it tolerated.
+// A NoExecute taint on a Node ends no virtual machine: its pod tolerates the taint.
 func TestNoExecute(t *testing.T) {
 	reset(t)
 	lease := leaseMac(t, acme, "build")
@@ -180,12 +183,12 @@ func TestNoExecute(t *testing.T) {
 	t.Cleanup(func() {
 		_, _, _ = tb.Kubectl(context.Background(), admin, "taint", "node", lease.Status.NodeName, "example.com/repair-")
 	})
-	// A second instance is scheduled there, so the taint is in force, and the first one is tolerated.
+	// A second instance tolerates the taint and is scheduled, while the taint is in force.
 	startInstance(t, acme, "second", "build")
 	runs(t, t, "vm", "vm-vm")
 }
 
-// A pod that has the name of the placeholder beforehand does not keep the instance from running, which says what it is called instead.
+// An existing pod with the name of the placeholder does not block the instance, which reports the new name.
 func TestPodNameIsTaken(t *testing.T) {
 	reset(t)
 	leaseMac(t, acme, "build")
@@ -207,14 +210,14 @@ spec:
 		events, err := kube(t).CoreV1().Events(acme).List(t.Context(), metav1.ListOptions{FieldSelector: "reason=PodNameTaken,involvedObject.uid=" + string(i.UID)})
 		require.NoError(c, err)
 		if assert.NotEmpty(c, events.Items) {
-			assert.Contains(c, events.Items[0].Message, "another pod has the name vm-vm, so the placeholder pod is called "+i.Status.PodName)
+			assert.Contains(c, events.Items[0].Message, "pod name vm-vm already in use; the placeholder pod is named "+i.Status.PodName)
 		}
 	})
 	_, err := kube(t).CoreV1().Pods(acme).Get(t.Context(), "vm-vm", metav1.GetOptions{})
 	require.NoError(t, err, "the pod of the tenant stays")
 }
 
-// Readers of a console are limited, and beyond the limit the answer says so; commands have a limit of their own.
+// The number of readers of a console is limited, and the refusal reports the limit; commands have their own limit.
 func TestConsoleReadersAreLimited(t *testing.T) {
 	reset(t)
 	leaseMac(t, acme, "build")

@@ -19,7 +19,7 @@ import (
 	instancev1alpha1 "macrack.io/macrack/pkg/apis/instance/v1alpha1"
 )
 
-// kinds are all kinds with their short names and columns; the wide ones are behind the bar.
+// kinds are all kinds with their short names and columns; the wide columns follow the bar.
 var kinds = []struct {
 	resource   string
 	namespaced bool
@@ -71,7 +71,7 @@ func TestKubectlSurface(t *testing.T) {
 			}
 		}
 		stdout, _ := kubectl(t, "direct-acme", "get", "leases", "-o", "name")
-		assert.Equal(t, "macnodelease.rack.macrack.io/surface\n", stdout, "straight at the server, the name is ours")
+		assert.Equal(t, "macnodelease.rack.macrack.io/surface\n", stdout, "directly at macrack-apiserver, the short name is MacRack's")
 		stdout, _ = kubectl(t, acme, "get", leases, "-o", "name")
 		assert.Equal(t, "macnodelease.rack.macrack.io/surface\n", stdout)
 		stdout, _ = kubectl(t, admin, "get", "leases", "--namespace=kube-node-lease", "-o", "name")
@@ -129,7 +129,7 @@ func TestKubectlSurface(t *testing.T) {
 		startInstance(t, acme, "vm2", "surface")
 		recorded := len(records(t, acme, "InstanceRejected", "surface"))
 		said := createFails(t, acme, instanceManifest("dry", "surface"), "--dry-run=server")
-		assert.Contains(t, said, "rule 1 (two VMs per Mac)", "a dry run is refused what the run would be")
+		assert.Contains(t, said, "rule 1 (two VMs per Mac)", "a dry run is refused like the real request")
 		assert.Len(t, records(t, acme, "InstanceRejected", "surface"), recorded, "a dry run records nothing")
 		kubectl(t, acme, "delete", leases, "surface", "--dry-run=server")
 		assert.Nil(t, getLease(t, acme, "surface").DeletionTimestamp)
@@ -153,7 +153,7 @@ func TestExplain(t *testing.T) {
 			stdout, _ := kubectl(t, admin, "explain", kind.resource, "--recursive")
 			_, tree, ok := strings.Cut(stdout, "FIELDS:\n")
 			require.True(t, ok, stdout)
-			// The paths of the fields that have fields.
+			// paths of the fields that have subfields.
 			var path []string
 			fields := 0
 			for line := range strings.Lines(tree) {
@@ -180,7 +180,7 @@ func TestExplain(t *testing.T) {
 	assert.Contains(t, stdout, "24")
 }
 
-// Who applies a spec owns it, and whoever reports the status owns that.
+// The client that applies a spec owns it, and the reporter of the status owns the status.
 func TestServerSideApply(t *testing.T) {
 	reset(t)
 	applied := `
@@ -202,7 +202,7 @@ status: {phase: Bound, nodeName: mac-1}
 	assert.Equal(t, version, getLease(t, acme, "applied").ResourceVersion, "applying the same again changes nothing")
 	owned := owners(t, getLease(t, acme, "applied").ManagedFields)
 	assert.Contains(t, owned["kubectl"], "f:prefetchImages")
-	assert.NotContains(t, owned["kubectl"], "f:status", "what is not let through is not owned")
+	assert.NotContains(t, owned["kubectl"], "f:status", "dropped fields have no owner")
 
 	apply(t, strings.ReplaceAll(applied, "team: ios", "team: macos"))
 	assert.Equal(t, "macos", getLease(t, acme, "applied").Labels["team"])
@@ -224,7 +224,7 @@ status: {phase: Bound, nodeName: mac-1}
 	assert.NotContains(t, owned["status"], "f:spec")
 }
 
-// owners returns the fields, as JSON, by manager; those who write the subresource status together.
+// owners returns the fields, as JSON, by manager; the writers of the subresource status are merged.
 func owners(t *testing.T, entries []metav1.ManagedFieldsEntry) map[string]string {
 	t.Helper()
 	owned := map[string]string{}
@@ -238,7 +238,7 @@ func owners(t *testing.T, entries []metav1.ManagedFieldsEntry) map[string]string
 	return owned
 }
 
-// The wire and the store speak protobuf, tables and streamed lists.
+// Transfer and storage use protobuf, tables and streamed lists.
 func TestWire(t *testing.T) {
 	reset(t)
 	leaseMac(t, acme, "wire")
@@ -280,7 +280,7 @@ func TestWire(t *testing.T) {
 	}
 	assert.Greater(t, stored, 10)
 
-	// A list that is streamed: first what there is, then a bookmark, then what changes.
+	// A streamed list: first the existing objects, then a bookmark, then changes.
 	stream := get(path+"?watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true", "application/json")
 	events := bufio.NewScanner(stream.Body)
 	events.Buffer(nil, 1<<20)

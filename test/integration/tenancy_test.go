@@ -16,8 +16,8 @@ import (
 	"macrack.io/macrack/test/cluster"
 )
 
-// The main job: a tenant leases a Mac, runs two virtual machines on it, and no third; nobody else sees or gets anything of it; and nobody
-// gets around the floor.
+// The main scenario. A tenant leases a Mac and runs two virtual machines on it; a third is refused. No other tenant sees
+// or uses any of it, and the floor holds.
 func TestMainJob(t *testing.T) {
 	reset(t)
 	lease := leaseMac(t, acme, "main-job")
@@ -51,7 +51,7 @@ func TestMainJob(t *testing.T) {
 	}
 	assert.Len(t, records(t, acme, rackv1alpha1.InstanceStarted, "main-job"), 2)
 
-	t.Run("a third is refused", func(t *testing.T) {
+	t.Run("a third instance is refused", func(t *testing.T) {
 		for _, user := range []string{acme, admin} {
 			said := createFails(t, user, instanceManifest("three", "main-job"), "--namespace="+acme)
 			assert.Contains(t, said, `rule 1 (two VMs per Mac): lease "main-job" has 2 of 2 instances (["one" "two"]); stop or delete one of them, or lease another Mac`)
@@ -67,7 +67,7 @@ func TestMainJob(t *testing.T) {
 		assertNone(t, acme, "three")
 	})
 
-	t.Run("another tenant gets nothing of it", func(t *testing.T) {
+	t.Run("another tenant cannot use it", func(t *testing.T) {
 		said := createFails(t, globex, instanceManifest("parasite", "main-job"))
 		assert.Contains(t, said, `rule 2 (one tenant per Mac): namespace "globex" has no lease "main-job"`)
 		said = createFails(t, globex, instanceManifest("parasite", "main-job"), "--namespace="+acme)
@@ -79,8 +79,8 @@ metadata: {name: build}
 spec: {className: base, serialNumber: `+lease.Status.SerialNumber+`}
 `)
 		assert.Contains(t, said, "rule 2 (one tenant per Mac)")
-		assert.NotContains(t, said, "acme", "whose the Mac is, is nobody's business")
-		crossed := records(t, cluster.Namespace, rackv1alpha1.CrossTenantRejected, "main-job") // no tenant reads it there
+		assert.NotContains(t, said, "acme", "the message must not name the Mac's tenant")
+		crossed := records(t, cluster.Namespace, rackv1alpha1.CrossTenantRejected, "main-job") // a namespace that no tenant reads
 		require.Len(t, crossed, 1)
 		assert.Equal(t, lease.Status.SerialNumber, crossed[0].Chassis.SerialNumber)
 		assert.Equal(t, globex, crossed[0].Details.SourceNamespace)
@@ -89,7 +89,7 @@ spec: {className: base, serialNumber: `+lease.Status.SerialNumber+`}
 		assertNone(t, globex, "parasite")
 	})
 
-	t.Run("another tenant sees nothing of it", func(t *testing.T) {
+	t.Run("another tenant cannot see it", func(t *testing.T) {
 		c := client(t, globex)
 		_, err := c.RackV1alpha1().MacNodeLeases(acme).Get(t.Context(), "main-job", metav1.GetOptions{})
 		assert.True(t, apierrors.IsForbidden(err), "%v", err)
@@ -111,7 +111,7 @@ spec: {className: base, serialNumber: `+lease.Status.SerialNumber+`}
 		stdout, _ := kubectl(t, globex, "get", leases+","+instances+",auditrecords", "-o", "yaml")
 		assert.NotContains(t, stdout, string(lease.UID))
 		_, err = c.RackV1alpha1().MacNodeClasses().List(t.Context(), metav1.ListOptions{})
-		assert.NoError(t, err, "the catalogue is everybody's")
+		assert.NoError(t, err, "all users may read the catalogue")
 	})
 
 	t.Run("tenants write no status and no binding", func(t *testing.T) {
@@ -154,7 +154,7 @@ spec: {className: base, serialNumber: `+lease.Status.SerialNumber+`}
 		assertTampering(t, err, "finalizers removed")
 		_, err = c.Patch(t.Context(), "main-job", types.JSONPatchType, []byte(`[{"op":"remove","path":"/metadata/finalizers"}]`), metav1.PatchOptions{})
 		assertTampering(t, err, "finalizers removed by a JSON patch")
-		// A list of finalizers without the floor's is what tools write that know only their own: the server keeps its own.
+		// Tools that know only their own finalizers write a list without the floor's: the server keeps its own.
 		for _, finalizer := range []string{"example.com/other", "orphan"} {
 			patched, err := c.Patch(t.Context(), "main-job", types.MergePatchType, []byte(`{"metadata":{"finalizers":["`+finalizer+`"]}}`), metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}})
 			require.NoError(t, err, finalizer)
@@ -173,7 +173,7 @@ spec: {className: base, serialNumber: `+lease.Status.SerialNumber+`}
 		}
 	})
 
-	t.Run("nobody parts or joins by hand", func(t *testing.T) {
+	t.Run("tenants cannot bind or release by hand", func(t *testing.T) {
 		for subresource, body := range map[string]string{
 			"release": `{"apiVersion":"rack.macrack.io/v1alpha1","kind":"MacNodeLeaseRelease","nodeTaints":["macrack.io/unleased:NoSchedule"]}`,
 			"binding": `{"apiVersion":"rack.macrack.io/v1alpha1","kind":"MacNodeLeaseBinding","nodeName":"mac-3"}`,
@@ -186,7 +186,7 @@ spec: {className: base, serialNumber: `+lease.Status.SerialNumber+`}
 		}
 		assert.Equal(t, lease.UID, getMac(t, mac.Name).Status.LeaseRef.UID)
 		_, err := client(t, admin).RackV1alpha1().MacNodes().Patch(t.Context(), mac.Name, types.MergePatchType, []byte(`{"status":{"leaseRef":null,"runningVMs":0,"phase":"Available"}}`), metav1.PatchOptions{}, "status")
-		require.NoError(t, err, "what the server keeps is kept, not refused")
+		require.NoError(t, err, "the server keeps its fields without an error")
 		kept := getMac(t, mac.Name)
 		assert.Equal(t, lease.UID, kept.Status.LeaseRef.UID)
 		assert.EqualValues(t, 2, kept.Status.RunningVMs)
@@ -195,7 +195,7 @@ spec: {className: base, serialNumber: `+lease.Status.SerialNumber+`}
 		assert.Error(t, err, "a leased Mac cannot be taken away")
 	})
 
-	t.Run("a slot is free when the virtual machine has stopped", func(t *testing.T) {
+	t.Run("a slot is free after its virtual machine has stopped", func(t *testing.T) {
 		kubectl(t, acme, "delete", instances, "one", "--timeout="+patience.String())
 		three := startInstance(t, acme, "three", "main-job")
 		assert.NotEqual(t, one.Status.MachineID, three.Status.MachineID)
@@ -205,21 +205,21 @@ spec: {className: base, serialNumber: `+lease.Status.SerialNumber+`}
 	assertCompliant(t)
 }
 
-// assertTampering asserts that a write was refused by the name of the rule.
+// assertTampering asserts that a write was refused with the name of the rule.
 func assertTampering(t *testing.T, err error, what string) {
 	t.Helper()
 	assert.True(t, apierrors.IsForbidden(err) || apierrors.IsInvalid(err), "%s: %v", what, err)
 	assert.ErrorContains(t, err, "rule 3 (24 hours at least)", what)
 }
 
-// assertNone asserts that there is no such instance.
+// assertNone asserts that the instance does not exist.
 func assertNone(t *testing.T, namespace, name string) {
 	t.Helper()
 	_, err := client(t, admin).InstanceV1alpha1().MacOSInstances(namespace).Get(t.Context(), name, metav1.GetOptions{})
 	assert.True(t, apierrors.IsNotFound(err), "%v", err)
 }
 
-// A lease that finds no Mac says why, and gets one when one is released.
+// A lease without a Mac reports the reason, and gets a Mac when one is released.
 func TestNoMacIsFree(t *testing.T) {
 	reset(t)
 	first := leaseMac(t, acme, "first")
@@ -233,7 +233,7 @@ func TestNoMacIsFree(t *testing.T) {
 		require.NotEmpty(c, waiting.Status.Conditions)
 		assert.Equal(c, metav1.ConditionFalse, waiting.Status.Conditions[0].Status)
 		assert.Contains(c, string(message), "3", "the chassis of the class are counted")
-		assert.NotContains(c, string(message), acme, "whose they are, is nobody's business")
+		assert.NotContains(c, string(message), acme, "the message must not name their tenants")
 	})
 	said := createFails(t, globex, instanceManifest("early", "fourth"))
 	assert.Contains(t, said, `lease "fourth" has no Mac yet`)

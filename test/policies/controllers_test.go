@@ -18,7 +18,7 @@ import (
 	"macrack.io/macrack/pkg/controllers/macosinstance"
 )
 
-// newPlaceholder returns the pod that the controllers create, in a namespace, changed.
+// newPlaceholder returns the pod that the controllers create, with a change.
 func newPlaceholder(namespace string, changes ...func(*corev1.Pod)) *corev1.Pod {
 	instance := &instancev1alpha1.MacOSInstance{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "x", UID: "uid"},
@@ -32,7 +32,7 @@ func newPlaceholder(namespace string, changes ...func(*corev1.Pod)) *corev1.Pod 
 	return pod
 }
 
-// podRequest is a request of acme's unless a pod says otherwise.
+// podRequest is a request in namespace acme unless a pod has another namespace.
 func podRequest(who user.Info, operation admission.Operation, subresource string, is, was *corev1.Pod) request {
 	r := request{
 		user: who, operation: operation, subresource: subresource, namespace: "acme",
@@ -47,7 +47,7 @@ func podRequest(who user.Info, operation admission.Operation, subresource string
 	return r
 }
 
-// checkRefused is check for what no rule of the three refuses.
+// checkRefused is check for refusals by none of the three rules.
 func checkRefused(t *testing.T, err error, refused string) {
 	t.Helper()
 	if refused == "" {
@@ -76,9 +76,9 @@ func TestControllersCreatePlaceholders(t *testing.T) {
 		change    func(*corev1.Pod)
 		refused   string
 	}{
-		"as they do":                    {change: func(*corev1.Pod) {}},
+		"as the controllers create it":  {change: func(*corev1.Pod) {}},
 		"in a namespace with a default": {change: limited("cpu", "1")},
-		"with what admission adds": {change: spec(func(s *corev1.PodSpec) {
+		"with the defaults of admission": {change: spec(func(s *corev1.PodSpec) {
 			s.ServiceAccountName, s.DeprecatedServiceAccount, s.SchedulerName, s.Priority = "default", "default", "default-scheduler", ptr.To[int32](0)
 			s.PreemptionPolicy, s.DNSPolicy, s.PriorityClassName = ptr.To(corev1.PreemptLowerPriority), corev1.DNSClusterFirst, "ordinary"
 			s.Containers[0].ImagePullPolicy, s.Containers[0].TerminationMessagePath = corev1.PullIfNotPresent, "/dev/termination-log"
@@ -99,27 +99,27 @@ func TestControllersCreatePlaceholders(t *testing.T) {
 		"without labels":    {change: func(p *corev1.Pod) { p.Labels = nil }, refused: owner},
 		"without UID":       {change: func(p *corev1.Pod) { p.Annotations = nil }, refused: owner},
 
-		"with another image":   {change: container(func(c *corev1.Container) { c.Image = "evil" }), refused: shape},
-		"with a command":       {change: container(func(c *corev1.Container) { c.Command = []string{"sh"} }), refused: shape},
-		"with arguments":       {change: container(func(c *corev1.Container) { c.Args = []string{"sh"} }), refused: shape},
-		"with a variable":      {change: container(func(c *corev1.Container) { c.Env = []corev1.EnvVar{{Name: "A", Value: "b"}} }), refused: shape},
-		"with a Secret":        {change: container(func(c *corev1.Container) { c.EnvFrom = []corev1.EnvFromSource{{}} }), refused: shape},
-		"with a port":          {change: container(func(c *corev1.Container) { c.Ports = []corev1.ContainerPort{{HostPort: 22}} }), refused: shape},
-		"with a mount":         {change: container(func(c *corev1.Container) { c.VolumeMounts = []corev1.VolumeMount{{}} }), refused: shape},
-		"with a device":        {change: container(func(c *corev1.Container) { c.VolumeDevices = []corev1.VolumeDevice{{}} }), refused: shape},
-		"with a hook":          {change: container(func(c *corev1.Container) { c.Lifecycle = &corev1.Lifecycle{} }), refused: shape},
-		"with a probe":         {change: container(func(c *corev1.Container) { c.LivenessProbe = &corev1.Probe{} }), refused: shape},
-		"with a second one":    {change: spec(func(s *corev1.PodSpec) { s.Containers = append(s.Containers, corev1.Container{Name: "b"}) }), refused: shape},
-		"with an init one":     {change: spec(func(s *corev1.PodSpec) { s.InitContainers = []corev1.Container{{Name: "b"}} }), refused: shape},
-		"with an ephemeral":    {change: spec(func(s *corev1.PodSpec) { s.EphemeralContainers = []corev1.EphemeralContainer{{}} }), refused: shape},
-		"for two":              {change: limited("macrack.io/macos-vm", "2"), refused: slot},
-		"for none":             {change: limited("macrack.io/macos-vm", "0"), refused: slot},
-		"with a GPU":           {change: limited("example.com/gpu", "1"), refused: slot},
-		"without resources":    {change: container(func(c *corev1.Container) { c.Resources = corev1.ResourceRequirements{} }), refused: slot},
-		"with no limit":        {change: container(func(c *corev1.Container) { c.Resources.Limits = nil }), refused: slot},
-		"with claims":          {change: container(func(c *corev1.Container) { c.Resources.Claims = []corev1.ResourceClaim{{Name: "a"}} }), refused: slot},
-		"with the pod's claim": {change: spec(func(s *corev1.PodSpec) { s.ResourceClaims = []corev1.PodResourceClaim{{Name: "a"}} }), refused: slot},
-		"with resources":       {change: spec(func(s *corev1.PodSpec) { s.Resources = &corev1.ResourceRequirements{} }), refused: slot},
+		"with another image":      {change: container(func(c *corev1.Container) { c.Image = "evil" }), refused: shape},
+		"with a command":          {change: container(func(c *corev1.Container) { c.Command = []string{"sh"} }), refused: shape},
+		"with arguments":          {change: container(func(c *corev1.Container) { c.Args = []string{"sh"} }), refused: shape},
+		"with a variable":         {change: container(func(c *corev1.Container) { c.Env = []corev1.EnvVar{{Name: "A", Value: "b"}} }), refused: shape},
+		"with a Secret":           {change: container(func(c *corev1.Container) { c.EnvFrom = []corev1.EnvFromSource{{}} }), refused: shape},
+		"with a port":             {change: container(func(c *corev1.Container) { c.Ports = []corev1.ContainerPort{{HostPort: 22}} }), refused: shape},
+		"with a mount":            {change: container(func(c *corev1.Container) { c.VolumeMounts = []corev1.VolumeMount{{}} }), refused: shape},
+		"with a device":           {change: container(func(c *corev1.Container) { c.VolumeDevices = []corev1.VolumeDevice{{}} }), refused: shape},
+		"with a hook":             {change: container(func(c *corev1.Container) { c.Lifecycle = &corev1.Lifecycle{} }), refused: shape},
+		"with a probe":            {change: container(func(c *corev1.Container) { c.LivenessProbe = &corev1.Probe{} }), refused: shape},
+		"with a second container": {change: spec(func(s *corev1.PodSpec) { s.Containers = append(s.Containers, corev1.Container{Name: "b"}) }), refused: shape},
+		"with an init container":  {change: spec(func(s *corev1.PodSpec) { s.InitContainers = []corev1.Container{{Name: "b"}} }), refused: shape},
+		"with an ephemeral":       {change: spec(func(s *corev1.PodSpec) { s.EphemeralContainers = []corev1.EphemeralContainer{{}} }), refused: shape},
+		"for two":                 {change: limited("macrack.io/macos-vm", "2"), refused: slot},
+		"for none":                {change: limited("macrack.io/macos-vm", "0"), refused: slot},
+		"with a GPU":              {change: limited("example.com/gpu", "1"), refused: slot},
+		"without resources":       {change: container(func(c *corev1.Container) { c.Resources = corev1.ResourceRequirements{} }), refused: slot},
+		"with no limit":           {change: container(func(c *corev1.Container) { c.Resources.Limits = nil }), refused: slot},
+		"with claims":             {change: container(func(c *corev1.Container) { c.Resources.Claims = []corev1.ResourceClaim{{Name: "a"}} }), refused: slot},
+		"with the pod's claim":    {change: spec(func(s *corev1.PodSpec) { s.ResourceClaims = []corev1.PodResourceClaim{{Name: "a"}} }), refused: slot},
+		"with resources":          {change: spec(func(s *corev1.PodSpec) { s.Resources = &corev1.ResourceRequirements{} }), refused: slot},
 
 		"with a volume":     {change: spec(func(s *corev1.PodSpec) { s.Volumes = []corev1.Volume{{Name: "a"}} }), refused: secrets},
 		"with a token":      {change: spec(func(s *corev1.PodSpec) { s.AutomountServiceAccountToken = ptr.To(true) }), refused: secrets},
@@ -137,7 +137,7 @@ func TestControllersCreatePlaceholders(t *testing.T) {
 		"privileged":            {change: container(func(c *corev1.Container) { c.SecurityContext.Privileged = ptr.To(true) }), refused: privileges},
 		"escalating":            {change: container(func(c *corev1.Container) { c.SecurityContext.AllowPrivilegeEscalation = nil }), refused: privileges},
 		"as root, container":    {change: container(func(c *corev1.Container) { c.SecurityContext.RunAsUser = ptr.To[int64](0) }), refused: privileges},
-		"as root or not":        {change: container(func(c *corev1.Container) { c.SecurityContext.RunAsNonRoot = ptr.To(false) }), refused: privileges},
+		"allowing root":         {change: container(func(c *corev1.Container) { c.SecurityContext.RunAsNonRoot = ptr.To(false) }), refused: privileges},
 		"with a capability":     {change: container(func(c *corev1.Container) { c.SecurityContext.Capabilities.Add = []corev1.Capability{"SYS_ADMIN"} }), refused: privileges},
 		"without its context":   {change: container(func(c *corev1.Container) { c.SecurityContext = nil }), refused: privileges},
 		"tolerating control": {change: spec(func(s *corev1.PodSpec) {
@@ -182,28 +182,28 @@ func TestControllersAndPodsOfOthers(t *testing.T) {
 		request request
 		refused string
 	}{
-		"a pod of nobody":              {podRequest(controllers, admission.Create, "", newPod("acme", func(*corev1.PodSpec) {}), nil), "placeholder pods"},
-		"an eviction of the system's":  {podRequest(controllers, admission.Create, "eviction", plain, nil), "system's namespaces"},
-		"a placeholder deleted":        {podRequest(controllers, admission.Delete, "", nil, ours), ""},
-		"a pod of the system deleted":  {podRequest(controllers, admission.Delete, "", nil, plain), "change and delete only placeholder pods"},
-		"a pod of a tenant deleted":    {podRequest(controllers, admission.Delete, "", nil, newPod("acme", func(*corev1.PodSpec) {})), "change and delete only placeholder pods"},
-		"another image":                {podRequest(controllers, admission.Update, "", newPod("kube-system", func(s *corev1.PodSpec) { s.Containers[0].Image = "evil" }), plain), "controllers c"},
-		"another image, in the middle": {podRequest(controllers, admission.Update, "resize", plain, plain), "change nothing of a pod"},
-		"a container more":             {podRequest(controllers, admission.Update, "ephemeralcontainers", plain, plain), "change nothing of a pod"},
-		"a status":                     {podRequest(controllers, admission.Update, "status", ours, ours), "change nothing of a pod"},
-		"a pod of another as it is":    {podRequest(controllers, admission.Update, "", plain, plain), "controllers c"},
-		"a pod made a placeholder":     {podRequest(controllers, admission.Update, "", labelled, unlabelled), "change and delete only placeholder pods"},
-		"a placeholder mended":         {podRequest(controllers, admission.Update, "", ours, newPlaceholder("acme", func(p *corev1.Pod) { p.Labels, p.Annotations, p.OwnerReferences = nil, nil, nil })), ""},
-		"a placeholder in maintenance": {podRequest(controllers, admission.Update, "", newPlaceholder("acme", func(p *corev1.Pod) { p.Annotations["macrack.io/maintenance"] = "true" }), ours), ""},
-		"a placeholder given away":     {podRequest(controllers, admission.Update, "", newPlaceholder("acme", func(p *corev1.Pod) { p.OwnerReferences[0].Kind = "ReplicaSet" }), ours), "which one MacOSInstance owns"},
-		"its image":                    {podRequest(controllers, admission.Update, "", newPlaceholder("acme", func(p *corev1.Pod) { p.Spec.Containers[0].Image = "evil" }), ours), "change nothing of a pod"},
-		"its tolerations":              {podRequest(controllers, admission.Update, "", newPlaceholder("acme", func(p *corev1.Pod) { p.Spec.Tolerations = append(p.Spec.Tolerations, p.Spec.Tolerations[0]) }), ours), "change nothing of a pod"},
-		"a label of the tenant's":      {podRequest(controllers, admission.Update, "", newPlaceholder("acme", func(p *corev1.Pod) { p.Labels["app"] = "web" }), ours), "change nothing of a pod"},
-		"a label taken away":           {podRequest(controllers, admission.Update, "", ours, newPlaceholder("acme", func(p *corev1.Pod) { p.Labels["app"] = "web" })), "change nothing of a pod"},
-		"a finalizer":                  {podRequest(controllers, admission.Update, "", newPlaceholder("acme", func(p *corev1.Pod) { p.Finalizers = []string{"a.b/c"} }), ours), "change nothing of a pod"},
-		"all pods deleted":             {podRequest(controllers, admission.Delete, "", nil, nil), "change and delete only placeholder pods"},
-		"others delete what they may":  {podRequest(admin, admission.Delete, "", nil, plain), ""},
-		"others change what they may":  {podRequest(admin, admission.Update, "", newPod("kube-system", func(s *corev1.PodSpec) { s.Containers[0].Image = "b" }), plain), ""},
+		"a pod without an owner":            {podRequest(controllers, admission.Create, "", newPod("acme", func(*corev1.PodSpec) {}), nil), "placeholder pods"},
+		"an eviction of the system's":       {podRequest(controllers, admission.Create, "eviction", plain, nil), "system's namespaces"},
+		"a placeholder deleted":             {podRequest(controllers, admission.Delete, "", nil, ours), ""},
+		"a pod of the system deleted":       {podRequest(controllers, admission.Delete, "", nil, plain), "change and delete only placeholder pods"},
+		"a pod of a tenant deleted":         {podRequest(controllers, admission.Delete, "", nil, newPod("acme", func(*corev1.PodSpec) {})), "change and delete only placeholder pods"},
+		"another image":                     {podRequest(controllers, admission.Update, "", newPod("kube-system", func(s *corev1.PodSpec) { s.Containers[0].Image = "evil" }), plain), "controllers c"},
+		"another image, by a resize":        {podRequest(controllers, admission.Update, "resize", plain, plain), "change nothing of a pod"},
+		"an ephemeral container":            {podRequest(controllers, admission.Update, "ephemeralcontainers", plain, plain), "change nothing of a pod"},
+		"a status":                          {podRequest(controllers, admission.Update, "status", ours, ours), "change nothing of a pod"},
+		"an unchanged pod of another owner": {podRequest(controllers, admission.Update, "", plain, plain), "controllers c"},
+		"a pod made a placeholder":          {podRequest(controllers, admission.Update, "", labelled, unlabelled), "change and delete only placeholder pods"},
+		"a placeholder restored":            {podRequest(controllers, admission.Update, "", ours, newPlaceholder("acme", func(p *corev1.Pod) { p.Labels, p.Annotations, p.OwnerReferences = nil, nil, nil })), ""},
+		"a placeholder in maintenance":      {podRequest(controllers, admission.Update, "", newPlaceholder("acme", func(p *corev1.Pod) { p.Annotations["macrack.io/maintenance"] = "true" }), ours), ""},
+		"a placeholder given away":          {podRequest(controllers, admission.Update, "", newPlaceholder("acme", func(p *corev1.Pod) { p.OwnerReferences[0].Kind = "ReplicaSet" }), ours), "which one MacOSInstance owns"},
+		"its image":                         {podRequest(controllers, admission.Update, "", newPlaceholder("acme", func(p *corev1.Pod) { p.Spec.Containers[0].Image = "evil" }), ours), "change nothing of a pod"},
+		"its tolerations":                   {podRequest(controllers, admission.Update, "", newPlaceholder("acme", func(p *corev1.Pod) { p.Spec.Tolerations = append(p.Spec.Tolerations, p.Spec.Tolerations[0]) }), ours), "change nothing of a pod"},
+		"a label of the tenant's":           {podRequest(controllers, admission.Update, "", newPlaceholder("acme", func(p *corev1.Pod) { p.Labels["app"] = "web" }), ours), "change nothing of a pod"},
+		"a label removed":                   {podRequest(controllers, admission.Update, "", ours, newPlaceholder("acme", func(p *corev1.Pod) { p.Labels["app"] = "web" })), "change nothing of a pod"},
+		"a finalizer":                       {podRequest(controllers, admission.Update, "", newPlaceholder("acme", func(p *corev1.Pod) { p.Finalizers = []string{"a.b/c"} }), ours), "change nothing of a pod"},
+		"all pods deleted":                  {podRequest(controllers, admission.Delete, "", nil, nil), "change and delete only placeholder pods"},
+		"an administrator deletes a pod":    {podRequest(admin, admission.Delete, "", nil, plain), ""},
+		"an administrator changes a pod":    {podRequest(admin, admission.Update, "", newPod("kube-system", func(s *corev1.PodSpec) { s.Containers[0].Image = "b" }), plain), ""},
 	} {
 		t.Run(name, func(t *testing.T) { checkRefused(t, validate(t, plugin, tt.request), tt.refused) })
 	}
@@ -220,19 +220,19 @@ func TestControllersAndNodes(t *testing.T) {
 		was, is     *corev1.Node
 		refused     string
 	}{
-		"a Linux machine":            {was: linux(), is: with(linux(), func(n *corev1.Node) { n.Spec.Taints = newNode("", acme).Spec.Taints }), refused: "write to no Node but to those of Macs"},
-		"a Linux machine as a Mac":   {was: linux(), is: newNode("2", "macrack.io/unleased"), refused: "write to no Node but to those of Macs"},
-		"a new Node":                 {operation: admission.Create, is: newNode("2", "macrack.io/unleased"), refused: "write to no Node"},
-		"a Node deleted":             {operation: admission.Delete, was: mac(), refused: ""},
-		"a status":                   {subresource: "status", was: mac(), is: mac(), refused: "write to no Node"},
-		"its own taints":             {was: mac(), is: newNode("2", "node.kubernetes.io/not-ready", "macrack.io/unleased")},
-		"another's taint taken away": {was: mac(), is: newNode("2", acme), refused: nothing},
-		"another's taint":            {was: mac(), is: newNode("2", acme, "node.kubernetes.io/not-ready", "evil"), refused: nothing},
-		"a label":                    {was: mac(), is: with(mac(), func(n *corev1.Node) { n.Labels["node-role.kubernetes.io/control-plane"] = "" }), refused: nothing},
-		"an annotation":              {was: mac(), is: with(mac(), func(n *corev1.Node) { n.Annotations = map[string]string{"a": "b"} }), refused: nothing},
-		"a finalizer":                {was: mac(), is: with(mac(), func(n *corev1.Node) { n.Finalizers = []string{"a.b/c"} }), refused: nothing},
-		"an owner":                   {was: mac(), is: with(mac(), func(n *corev1.Node) { n.OwnerReferences = []metav1.OwnerReference{{Name: "a"}} }), refused: nothing},
-		"cordoned":                   {was: mac(), is: with(mac(), func(n *corev1.Node) { n.Spec.Unschedulable = true }), refused: nothing},
+		"a Linux machine":               {was: linux(), is: with(linux(), func(n *corev1.Node) { n.Spec.Taints = newNode("", acme).Spec.Taints }), refused: "write to no Node but to those of Macs"},
+		"a Linux machine as a Mac":      {was: linux(), is: newNode("2", "macrack.io/unleased"), refused: "write to no Node but to those of Macs"},
+		"a new Node":                    {operation: admission.Create, is: newNode("2", "macrack.io/unleased"), refused: "write to no Node"},
+		"a Node deleted":                {operation: admission.Delete, was: mac(), refused: ""},
+		"a status":                      {subresource: "status", was: mac(), is: mac(), refused: "write to no Node"},
+		"its own taints":                {was: mac(), is: newNode("2", "node.kubernetes.io/not-ready", "macrack.io/unleased")},
+		"another owner's taint removed": {was: mac(), is: newNode("2", acme), refused: nothing},
+		"another's taint":               {was: mac(), is: newNode("2", acme, "node.kubernetes.io/not-ready", "evil"), refused: nothing},
+		"a label":                       {was: mac(), is: with(mac(), func(n *corev1.Node) { n.Labels["node-role.kubernetes.io/control-plane"] = "" }), refused: nothing},
+		"an annotation":                 {was: mac(), is: with(mac(), func(n *corev1.Node) { n.Annotations = map[string]string{"a": "b"} }), refused: nothing},
+		"a finalizer":                   {was: mac(), is: with(mac(), func(n *corev1.Node) { n.Finalizers = []string{"a.b/c"} }), refused: nothing},
+		"an owner":                      {was: mac(), is: with(mac(), func(n *corev1.Node) { n.OwnerReferences = []metav1.OwnerReference{{Name: "a"}} }), refused: nothing},
+		"cordoned":                      {was: mac(), is: with(mac(), func(n *corev1.Node) { n.Spec.Unschedulable = true }), refused: nothing},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := request{

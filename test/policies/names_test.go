@@ -20,7 +20,7 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 )
 
-// A recorder keeps the warnings that a user would see.
+// A recorder collects the warnings to a user.
 type recorder struct {
 	mu   sync.Mutex
 	text []string
@@ -33,7 +33,7 @@ func (r *recorder) AddWarning(_, text string) {
 	r.text = append(r.text, text)
 }
 
-// warnings returns the warning that a user gets who writes an object.
+// warnings returns the warnings to a user who writes an object.
 func warnings(t *testing.T, plugin *validating.Plugin, r request) string {
 	t.Helper()
 	var all recorder
@@ -66,7 +66,7 @@ func TestQuotas(t *testing.T) {
 		"pods":                                     "",
 		"count/leases.rack.macrack.io":             "leases.rack.macrack.io",
 		"count/macnodelease.rack.macrack.io":       "macnodelease.rack.macrack.io",
-		"count/macnodes.rack.macrack.io":           "macnodes.rack.macrack.io", // is in no namespace
+		"count/macnodes.rack.macrack.io":           "macnodes.rack.macrack.io", // cluster-scoped
 		"count/macnodeleases.racks.macrack.io":     "macnodeleases.racks.macrack.io",
 		"count/macnodeleases":                      "macnodeleases",
 	} {
@@ -96,29 +96,29 @@ func TestRoles(t *testing.T) {
 		groups, resources string
 		unknown           string
 	}{
-		"a resource":                            {groups: "rack.macrack.io", resources: "macnodeleases"},
-		"a subresource":                         {groups: "rack.macrack.io", resources: "macnodes/status macnodeleases/binding"},
-		"finalizers, which are not served":      {groups: "instance.macrack.io", resources: "macosinstances/finalizers"},
-		"the rights by which Macs are known":    {groups: "rack.macrack.io", resources: "macnodes/node"},
-		"all resources":                         {groups: "rack.macrack.io", resources: "*"},
-		"all statuses":                          {groups: "rack.macrack.io", resources: "*/status"},
-		"all groups":                            {groups: "*", resources: "leases"},
-		"resources of two groups":               {groups: "rack.macrack.io instance.macrack.io", resources: "macnodeleases macosinstances"},
-		"Kubernetes' leases":                    {groups: "coordination.k8s.io", resources: "leases"},
-		"Kubernetes' leases, beside ours":       {groups: "coordination.k8s.io rack.macrack.io", resources: "leases macnodeleases"},
-		"the core group":                        {groups: "_", resources: "pods pods/exec"},
-		"the core group, beside ours":           {groups: "_ rack.macrack.io", resources: "pods macnodeleases"},
-		"others' groups":                        {groups: "notmacrack.io", resources: "leases"},
-		"no resource":                           {},
-		"leases":                                {groups: "rack.macrack.io", resources: "leases", unknown: "leases in rack.macrack.io"},
-		"leases, beside what there is":          {groups: "rack.macrack.io", resources: "macnodes leases", unknown: "leases in rack.macrack.io"},
-		"a short name, and one of its own kind": {groups: "rack.macrack.io", resources: "mnl macnodelease", unknown: "mnl in rack.macrack.io; macnodelease in rack.macrack.io"},
-		"the wrong group of ours":               {groups: "rack.macrack.io", resources: "macosinstances", unknown: "macosinstances in rack.macrack.io"},
-		"a group that is none":                  {groups: "macrack.io", resources: "macnodeleases", unknown: "macnodeleases in macrack.io"},
-		"a subresource that is none":            {groups: "instance.macrack.io", resources: "macosinstances/exec", unknown: "macosinstances/exec in instance.macrack.io"},
-		"all subresources, which grants none":   {groups: "rack.macrack.io", resources: "macnodes/*", unknown: "macnodes/* in rack.macrack.io"},
-		"finalizers of what is none":            {groups: "rack.macrack.io", resources: "leases/finalizers", unknown: "leases in rack.macrack.io"},
-		"ours in the core group":                {groups: "_", resources: "macnodeleases pods", unknown: "macnodeleases in the core group"},
+		"a resource":                             {groups: "rack.macrack.io", resources: "macnodeleases"},
+		"a subresource":                          {groups: "rack.macrack.io", resources: "macnodes/status macnodeleases/binding"},
+		"finalizers, which are not served":       {groups: "instance.macrack.io", resources: "macosinstances/finalizers"},
+		"the rights that identify Macs":          {groups: "rack.macrack.io", resources: "macnodes/node"},
+		"all resources":                          {groups: "rack.macrack.io", resources: "*"},
+		"all statuses":                           {groups: "rack.macrack.io", resources: "*/status"},
+		"all groups":                             {groups: "*", resources: "leases"},
+		"resources of two groups":                {groups: "rack.macrack.io instance.macrack.io", resources: "macnodeleases macosinstances"},
+		"Kubernetes' leases":                     {groups: "coordination.k8s.io", resources: "leases"},
+		"Kubernetes' leases, with ours":          {groups: "coordination.k8s.io rack.macrack.io", resources: "leases macnodeleases"},
+		"the core group":                         {groups: "_", resources: "pods pods/exec"},
+		"the core group, with ours":              {groups: "_ rack.macrack.io", resources: "pods macnodeleases"},
+		"others' groups":                         {groups: "notmacrack.io", resources: "leases"},
+		"no resource":                            {},
+		"leases":                                 {groups: "rack.macrack.io", resources: "leases", unknown: "leases in rack.macrack.io"},
+		"leases, with an existing resource":      {groups: "rack.macrack.io", resources: "macnodes leases", unknown: "leases in rack.macrack.io"},
+		"a short name, and one of its own kind":  {groups: "rack.macrack.io", resources: "mnl macnodelease", unknown: "mnl in rack.macrack.io; macnodelease in rack.macrack.io"},
+		"the wrong group of ours":                {groups: "rack.macrack.io", resources: "macosinstances", unknown: "macosinstances in rack.macrack.io"},
+		"an unknown group":                       {groups: "macrack.io", resources: "macnodeleases", unknown: "macnodeleases in macrack.io"},
+		"an unknown subresource":                 {groups: "instance.macrack.io", resources: "macosinstances/exec", unknown: "macosinstances/exec in instance.macrack.io"},
+		"all subresources, which grants nothing": {groups: "rack.macrack.io", resources: "macnodes/*", unknown: "macnodes/* in rack.macrack.io"},
+		"finalizers of an unknown resource":      {groups: "rack.macrack.io", resources: "leases/finalizers", unknown: "leases in rack.macrack.io"},
+		"ours in the core group":                 {groups: "_", resources: "macnodeleases pods", unknown: "macnodeleases in the core group"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			groups := strings.Fields(tt.groups)

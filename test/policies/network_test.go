@@ -60,14 +60,14 @@ func matches(t *testing.T, selector *metav1.LabelSelector, set map[string]string
 	return s.Matches(labels.Set(set))
 }
 
-// pod is one that connects to another.
+// pod is the source of a connection.
 type pod struct {
 	namespace       string
 	namespaceLabels map[string]string
 	labels          map[string]string
 }
 
-// lets says whether a policy lets a pod connect to a port of the pods that it selects.
+// lets reports whether a policy admits a connection of a pod to a port of the selected pods.
 func lets(t *testing.T, policy *networkingv1.NetworkPolicy, port int32, from pod) bool {
 	t.Helper()
 	ns := map[string]string{corev1.LabelMetadataName: from.namespace}
@@ -134,7 +134,7 @@ func TestNetworkPolicies(t *testing.T) {
 	assert.Equal(t, want, have)
 }
 
-// kube-apiserver is in the network of its machine; pods are not let in by their addresses.
+// kube-apiserver is in the network of its machine; the policy must not admit pods by their addresses.
 func TestNetworkPolicyOfKubeAPIServer(t *testing.T) {
 	policies, _ := deployed(t)
 	for _, policy := range policies {

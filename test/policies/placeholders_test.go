@@ -33,10 +33,10 @@ func TestMetadataOfPlaceholders(t *testing.T) {
 		was, is     func(*corev1.Pod) // of a placeholder
 		refused     string
 	}{
-		"as it is":                        {is: placeholder},
-		"a label of one's own":            {is: meta(func(m *metav1.ObjectMeta) { m.Labels["team"] = "ios" })},
-		"an annotation of one's own":      {is: meta(func(m *metav1.ObjectMeta) { m.Annotations["note"] = "x" })},
-		"a label of one's own taken":      {was: meta(func(m *metav1.ObjectMeta) { m.Labels["team"] = "ios" }), is: placeholder},
+		"unchanged":                       {is: placeholder},
+		"a label of the tenant":           {is: meta(func(m *metav1.ObjectMeta) { m.Labels["team"] = "ios" })},
+		"an annotation of the tenant":     {is: meta(func(m *metav1.ObjectMeta) { m.Annotations["note"] = "x" })},
+		"a label of the tenant removed":   {was: meta(func(m *metav1.ObjectMeta) { m.Labels["team"] = "ios" }), is: placeholder},
 		"the label changed":               {is: meta(func(m *metav1.ObjectMeta) { m.Labels["macrack.io/instance"] = "y" }), refused: set},
 		"the label changed by an admin":   {user: admin, is: meta(func(m *metav1.ObjectMeta) { m.Labels["macrack.io/instance"] = "y" }), refused: set},
 		"the label changed by its Mac":    {user: agent, subresource: "status", is: meta(func(m *metav1.ObjectMeta) { m.Labels["macrack.io/instance"] = "y" }), refused: set},
@@ -45,20 +45,20 @@ func TestMetadataOfPlaceholders(t *testing.T) {
 		"all labels removed":              {is: meta(func(m *metav1.ObjectMeta) { m.Labels = nil }), refused: stay},
 		"the annotation changed":          {is: meta(func(m *metav1.ObjectMeta) { m.Annotations["macrack.io/instance-uid"] = "y" }), refused: set},
 		"the annotation removed":          {is: meta(func(m *metav1.ObjectMeta) { m.Annotations = nil }), refused: stay},
-		"a label more of the prefix":      {is: meta(func(m *metav1.ObjectMeta) { m.Labels["macrack.io/other"] = "y" }), refused: set},
-		"said to be in maintenance":       {is: meta(func(m *metav1.ObjectMeta) { m.Annotations["macrack.io/maintenance"] = "true" }), refused: set},
+		"another label with the prefix":   {is: meta(func(m *metav1.ObjectMeta) { m.Labels["macrack.io/other"] = "y" }), refused: set},
+		"marked as in maintenance":        {is: meta(func(m *metav1.ObjectMeta) { m.Annotations["macrack.io/maintenance"] = "true" }), refused: set},
 		"owners cleared":                  {is: meta(func(m *metav1.ObjectMeta) { m.OwnerReferences = nil }), refused: owner},
 		"owners cleared by an admin":      {user: admin, is: meta(func(m *metav1.ObjectMeta) { m.OwnerReferences = nil }), refused: owner},
 		"owners cleared by the collector": {user: collector, is: meta(func(m *metav1.ObjectMeta) { m.OwnerReferences = nil })},
-		"an owner more": {is: meta(func(m *metav1.ObjectMeta) {
+		"an additional owner": {is: meta(func(m *metav1.ObjectMeta) {
 			m.OwnerReferences = append(m.OwnerReferences, metav1.OwnerReference{Kind: "Job", Name: "a"})
 		}), refused: owner},
 		"adopted by a ReplicaSet": {user: replicas, is: meta(func(m *metav1.ObjectMeta) {
 			m.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "a", UID: "a", Controller: ptr.To(true)}}
 		}), refused: owner},
 		"a finalizer":                 {is: meta(func(m *metav1.ObjectMeta) { m.Finalizers = []string{"a.b/c"} }), refused: finalizers},
-		"a finalizer taken away":      {was: meta(func(m *metav1.ObjectMeta) { m.Finalizers = []string{"a.b/c"} }), is: placeholder},
-		"a finalizer that was there":  {was: meta(func(m *metav1.ObjectMeta) { m.Finalizers = []string{"a.b/c"} }), is: meta(func(m *metav1.ObjectMeta) { m.Finalizers = []string{"a.b/c"} })},
+		"a finalizer removed":         {was: meta(func(m *metav1.ObjectMeta) { m.Finalizers = []string{"a.b/c"} }), is: placeholder},
+		"an existing finalizer":       {was: meta(func(m *metav1.ObjectMeta) { m.Finalizers = []string{"a.b/c"} }), is: meta(func(m *metav1.ObjectMeta) { m.Finalizers = []string{"a.b/c"} })},
 		"replaced by a bare manifest": {is: meta(func(m *metav1.ObjectMeta) { *m = metav1.ObjectMeta{Name: m.Name, Namespace: m.Namespace} }), refused: stay},
 		"a status":                    {user: agent, subresource: "status", is: placeholder},
 	} {
@@ -94,7 +94,7 @@ func TestMetadataOfPlaceholders(t *testing.T) {
 		{"another's pod, later with the label", podRequest(tenant, admission.Update, "", label, free), set},
 		{"another's pod, later of the instance", podRequest(tenant, admission.Update, "", owned, free), own},
 		{"another's pod from before", podRequest(tenant, admission.Update, "", owned, owned), ""},
-		{"another's pod, label taken away", podRequest(tenant, admission.Update, "", free, label), ""},
+		{"another's pod, label removed", podRequest(tenant, admission.Update, "", free, label), ""},
 		{"another's pod", podRequest(tenant, admission.Create, "", free, nil), ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) { checkRefused(t, validate(t, plugin, tt.request), tt.refused) })
@@ -114,23 +114,23 @@ func TestDeletionsOfPlaceholders(t *testing.T) {
 		pod     func(*corev1.Pod)
 		refused string
 	}{
-		"by its tenant":                   {tenant, running, stays},
-		"by its tenant, before it runs":   {tenant, pending, stays},
-		"by an administrator":             {admin, running, stays},
-		"by the scheduler's preemption":   {scheduler, running, stays},
-		"by a taint":                      {taints, running, stays},
-		"as its Node is gone":             {podGC, running, stays},
-		"by a ReplicaSet":                 {replicas, running, stays},
-		"by another Mac":                  {otherAgent, running, stays},
-		"by the controllers":              {controllers, running, ""},
-		"by its Mac":                      {agent, running, ""},
-		"with its instance":               {collector, running, ""},
-		"with an owner that never was":    {collector, func(p *corev1.Pod) { running(p); p.OwnerReferences[0].Kind = "ReplicaSet" }, stays},
-		"with its namespace":              {namespaces, running, ""},
-		"once it has stopped":             {tenant, in(corev1.PodSucceeded), ""},
-		"once it has failed":              {podGC, in(corev1.PodFailed), ""},
-		"again, when it is being deleted": {podGC, func(p *corev1.Pod) { running(p); p.DeletionTimestamp = &metav1.Time{} }, ""},
-		"in maintenance":                  {admin, func(p *corev1.Pod) { running(p); p.Annotations["macrack.io/maintenance"] = "true" }, ""},
+		"by its tenant":                    {tenant, running, stays},
+		"by its tenant, before it runs":    {tenant, pending, stays},
+		"by an administrator":              {admin, running, stays},
+		"by the scheduler's preemption":    {scheduler, running, stays},
+		"by a taint":                       {taints, running, stays},
+		"after the end of its Node":        {podGC, running, stays},
+		"by a ReplicaSet":                  {replicas, running, stays},
+		"by another Mac":                   {otherAgent, running, stays},
+		"by the controllers":               {controllers, running, ""},
+		"by its Mac":                       {agent, running, ""},
+		"with its instance":                {collector, running, ""},
+		"with an owner that never existed": {collector, func(p *corev1.Pod) { running(p); p.OwnerReferences[0].Kind = "ReplicaSet" }, stays},
+		"with its namespace":               {namespaces, running, ""},
+		"once it has stopped":              {tenant, in(corev1.PodSucceeded), ""},
+		"once it has failed":               {podGC, in(corev1.PodFailed), ""},
+		"again, while it is being deleted": {podGC, func(p *corev1.Pod) { running(p); p.DeletionTimestamp = &metav1.Time{} }, ""},
+		"in maintenance":                   {admin, func(p *corev1.Pod) { running(p); p.Annotations["macrack.io/maintenance"] = "true" }, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			checkRefused(t, validate(t, plugin, podRequest(tt.user, admission.Delete, "", nil, newPlaceholder("acme", tt.pod))), tt.refused)

@@ -1,4 +1,5 @@
-// Package policies tests the admission policies in artifacts/policies with the plugin that kube-apiserver evaluates them with.
+// Package policies tests the admission policies in artifacts/policies with the plugin that evaluates them in
+// kube-apiserver.
 package policies
 
 import (
@@ -37,7 +38,7 @@ import (
 
 const folder = "../../artifacts/policies"
 
-// The static manifests are the same policies under the names that kube-apiserver wants of files.
+// The static manifests are the same policies under the names that kube-apiserver requires in files.
 func TestStaticManifests(t *testing.T) {
 	for _, name := range files(t) {
 		source, err := os.ReadFile(filepath.Join(folder, name))
@@ -136,10 +137,10 @@ var (
 	operator    = &user.DefaultInfo{Name: "operator"} // of Nodes, not of Macs
 	cleaner     = &user.DefaultInfo{Name: "system:serviceaccount:kube-system:cloud-node-lifecycle-controller"}
 	tenant      = &user.DefaultInfo{Name: "acme"}
-	privileged  = &user.DefaultInfo{Name: "privileged"} // a tenant who may bind pods in its namespace, by mistake
+	privileged  = &user.DefaultInfo{Name: "privileged"} // a tenant that may bind pods in its namespace by mistake
 )
 
-// authorize lets those bind pods, list Nodes, be Macs, be retired and delete Macs who do by RBAC.
+// authorize implements RBAC: binding pods, listing Nodes, being a Mac, being retired and deleting Macs.
 func authorize(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
 	allowed := map[string][]string{
 		"create pods/binding":  {admin.Name, scheduler.Name, daemons.Name, privileged.Name},
@@ -218,7 +219,7 @@ func TestPods(t *testing.T) {
 		"an ordinary pod": {spec: plain},
 		"a request":       {spec: func(s *corev1.PodSpec) { s.Containers[0].Resources.Requests = vm }, refused: "rule 1"},
 		"a limit":         {spec: func(s *corev1.PodSpec) { s.Containers[0].Resources.Limits = vm }, refused: "rule 1"},
-		"a request for none": {spec: func(s *corev1.PodSpec) {
+		"a request for zero": {spec: func(s *corev1.PodSpec) {
 			s.Containers[0].Resources.Limits = corev1.ResourceList{"macrack.io/macos-vm": resource.MustParse("0")}
 		}, refused: "rule 1"},
 		"an init container": {spec: func(s *corev1.PodSpec) {
@@ -236,22 +237,22 @@ func TestPods(t *testing.T) {
 			s.Containers[0].Resources.Limits = corev1.ResourceList{"cpu": resource.MustParse("1")}
 		}},
 
-		"the tenant's taint":          {spec: tolerating(own), refused: "alone; create a MacOSInstance"},
-		"any tenant's taint":          {spec: tolerating(corev1.Toleration{Key: "macrack.io/tenant", Operator: corev1.TolerationOpExists}), refused: "alone; create a MacOSInstance"},
-		"a free Mac's taint":          {spec: tolerating(unleased), refused: "alone; create a MacOSInstance"},
-		"a taint that will be":        {spec: tolerating(corev1.Toleration{Key: "macrack.io/other", Operator: corev1.TolerationOpExists}), refused: "alone; create a MacOSInstance"},
-		"other taints":                {spec: tolerating(corev1.Toleration{Key: "gpu", Operator: corev1.TolerationOpExists}, corev1.Toleration{Key: "notmacrack.io/x", Operator: corev1.TolerationOpExists})},
-		"a taint, added later":        {was: plain, spec: tolerating(own), refused: "alone; create a MacOSInstance"},
-		"another taint, added later":  {was: tolerating(own), spec: tolerating(own, unleased), refused: "alone; create a MacOSInstance"},
-		"a placeholder, labelled":     {was: tolerating(own), spec: tolerating(own)},
-		"a placeholder, evicted soon": {was: tolerating(own), spec: tolerating(own, corev1.Toleration{Key: "node.kubernetes.io/not-ready", Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute})},
+		"the tenant's taint":         {spec: tolerating(own), refused: "alone; create a MacOSInstance"},
+		"any tenant's taint":         {spec: tolerating(corev1.Toleration{Key: "macrack.io/tenant", Operator: corev1.TolerationOpExists}), refused: "alone; create a MacOSInstance"},
+		"a free Mac's taint":         {spec: tolerating(unleased), refused: "alone; create a MacOSInstance"},
+		"a future taint":             {spec: tolerating(corev1.Toleration{Key: "macrack.io/other", Operator: corev1.TolerationOpExists}), refused: "alone; create a MacOSInstance"},
+		"other taints":               {spec: tolerating(corev1.Toleration{Key: "gpu", Operator: corev1.TolerationOpExists}, corev1.Toleration{Key: "notmacrack.io/x", Operator: corev1.TolerationOpExists})},
+		"a taint, added later":       {was: plain, spec: tolerating(own), refused: "alone; create a MacOSInstance"},
+		"another taint, added later": {was: tolerating(own), spec: tolerating(own, unleased), refused: "alone; create a MacOSInstance"},
+		"a placeholder, labelled":    {was: tolerating(own), spec: tolerating(own)},
+		"a placeholder, with a toleration added by the cluster": {was: tolerating(own), spec: tolerating(own, corev1.Toleration{Key: "node.kubernetes.io/not-ready", Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute})},
 
-		"every taint":                     {spec: tolerating(all), refused: "tolerates every taint"},
-		"every taint not to be scheduled": {spec: tolerating(corev1.Toleration{Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule}), refused: "tolerates every taint"},
-		"every taint to be evicted":       {spec: tolerating(corev1.Toleration{Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute})},
-		"every taint, added later":        {was: plain, spec: tolerating(all), refused: "tolerates every taint"},
-		"every taint, from before":        {was: tolerating(all), spec: tolerating(all)},
-		"every taint, in a DaemonSet":     {user: daemons, namespace: "monitoring", spec: tolerating(all), refused: "nodeSelector kubernetes.io/os: linux"},
+		"every taint":                 {spec: tolerating(all), refused: "tolerates every taint"},
+		"every NoSchedule taint":      {spec: tolerating(corev1.Toleration{Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule}), refused: "tolerates every taint"},
+		"every NoExecute taint":       {spec: tolerating(corev1.Toleration{Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute})},
+		"every taint, added later":    {was: plain, spec: tolerating(all), refused: "tolerates every taint"},
+		"every taint, from before":    {was: tolerating(all), spec: tolerating(all)},
+		"every taint, in a DaemonSet": {user: daemons, namespace: "monitoring", spec: tolerating(all), refused: "nodeSelector kubernetes.io/os: linux"},
 		"every taint, on Linux": {user: daemons, namespace: "monitoring", spec: func(s *corev1.PodSpec) {
 			s.Tolerations = []corev1.Toleration{all}
 			s.NodeSelector = map[string]string{"kubernetes.io/os": "linux"}
@@ -328,7 +329,7 @@ func TestBindings(t *testing.T) {
 	}
 }
 
-// newNode returns the Node of a Mac with a taint, as text.
+// newNode returns the Node of a Mac with taints, given as text.
 func newNode(vms string, taints ...string) *corev1.Node {
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "mac-1", Labels: map[string]string{"kubernetes.io/os": "darwin", "macrack.io/mac": "true"}}}
 	if vms != "" {
@@ -359,47 +360,47 @@ func TestNodes(t *testing.T) {
 		was, is     *corev1.Node
 		refused     string
 	}{
-		"an agent registers":                   {user: agent, is: newNode("2", unleased)},
-		"an agent registers, not ready":        {user: agent, is: newNode("2", unleased, other)},
-		"without the taint":                    {user: agent, is: newNode("2"), refused: "is registered with the taint"},
-		"as a tenant's":                        {user: agent, is: newNode("2", acme), refused: "is registered with the taint"},
-		"as nobody's and a tenant's":           {user: agent, is: newNode("2", unleased, acme), refused: "is registered with the taint"},
-		"with another effect":                  {user: agent, is: with(newNode("2", unleased), func(n *corev1.Node) { n.Spec.Taints[0].Effect = corev1.TaintEffectPreferNoSchedule }), refused: "is registered with the taint"},
-		"with three":                           {user: agent, is: newNode("3", unleased), refused: "is 2, nothing else"},
-		"with one":                             {user: admin, is: newNode("1", unleased), refused: "is 2, nothing else"},
-		"with three allocatable":               {user: agent, is: with(newNode("2", unleased), func(n *corev1.Node) { n.Status.Allocatable["macrack.io/macos-vm"] = resource.MustParse("3") }), refused: "is 2, nothing else"},
-		"with 2000m":                           {user: agent, is: newNode("2000m", unleased)},
-		"with 2k":                              {user: agent, is: newNode("2k", unleased), refused: "is 2, nothing else"},
-		"by its label alone, without a taint":  {user: agent, is: newNode(""), refused: "is registered with the taint"},
-		"as a Linux machine":                   {user: agent, is: with(newNode("2", unleased), func(n *corev1.Node) { n.Labels["kubernetes.io/os"] = "linux" }), refused: "kubernetes.io/os: darwin"},
-		"as a Linux machine, by what it says":  {user: agent, is: linux(), refused: "not as another machine"},
-		"as nothing":                           {user: agent, is: with(newNode(""), func(n *corev1.Node) { n.Labels = nil }), refused: "not as another machine"},
-		"with a capacity and no label":         {user: agent, is: with(newNode("2", unleased), func(n *corev1.Node) { delete(n.Labels, "macrack.io/mac") }), refused: "has the label macrack.io/mac"},
-		"with a capacity later, and no label":  {user: kubelet, subresource: "status", was: linux(), is: with(newNode("2", unleased), func(n *corev1.Node) { delete(n.Labels, "macrack.io/mac") }), refused: "rule 2"},
-		"with something to allocate, no label": {user: agent, is: with(newNode("2", unleased), func(n *corev1.Node) { n.Status.Capacity = nil; delete(n.Labels, "macrack.io/mac") }), refused: "has the label macrack.io/mac"},
-		"a Linux machine registers":            {user: kubelet, is: linux()},
-		"a Linux machine":                      {user: admin, is: linux()},
-		"a Linux machine, changed":             {user: admin, was: linux(), is: with(linux(), func(n *corev1.Node) { n.Spec.Unschedulable = true })},
-		"a Linux machine that becomes a Mac":   {user: agent, subresource: "status", was: linux(), is: with(linux(), func(n *corev1.Node) { n.Status.Capacity = newNode("2").Status.Capacity }), refused: "at all times"},
-		"raised":                               {user: admin, subresource: "status", was: newNode("2", acme), is: newNode("3", acme), refused: "is 2, nothing else"},
-		"a heartbeat":                          {user: agent, subresource: "status", was: newNode("2", acme), is: newNode("2", acme)},
-		"leased, first step":                   {user: controllers, was: newNode("2", unleased), is: newNode("2", unleased, acme)},
-		"leased, second step":                  {user: controllers, was: newNode("2", unleased, acme), is: newNode("2", acme)},
-		"released, first step":                 {user: controllers, was: newNode("2", acme), is: newNode("2", acme, unleased)},
-		"released, second step":                {user: controllers, was: newNode("2", acme, unleased), is: newNode("2", unleased)},
-		"the controllers, no taint":            {user: controllers, was: newNode("2", acme), is: newNode("2"), refused: "at all times"},
-		"the controllers, two tenants":         {user: controllers, was: newNode("2", acme), is: newNode("2", acme, globex), refused: "has one tenant"},
-		"an administrator takes the taint":     {user: admin, was: newNode("2", unleased), is: newNode("2"), refused: "only MacRack's controllers"},
-		"an administrator gives it away":       {user: admin, was: newNode("2", unleased), is: newNode("2", acme), refused: "only MacRack's controllers"},
-		"an administrator adds a tenant":       {user: admin, was: newNode("2", acme), is: newNode("2", acme, globex), refused: "only MacRack's controllers"},
-		"an agent gives itself away":           {user: agent, was: newNode("2", unleased), is: newNode("2", globex), refused: "only MacRack's controllers"},
-		"an administrator weakens it":          {user: admin, was: newNode("2", acme), is: with(newNode("2", acme), func(n *corev1.Node) { n.Spec.Taints[0].Effect = corev1.TaintEffectPreferNoSchedule }), refused: "only MacRack's controllers"},
-		"the node controller":                  {user: &user.DefaultInfo{Name: "system:serviceaccount:kube-system:node-controller"}, was: newNode("2", acme), is: newNode("2", acme, other)},
-		"cordoned":                             {user: admin, was: newNode("2", acme), is: with(newNode("2", acme), func(n *corev1.Node) { n.Spec.Unschedulable = true })},
-		"made a Linux machine":                 {user: admin, was: newNode("2", acme), is: with(newNode("2", acme), func(n *corev1.Node) { n.Labels["kubernetes.io/os"] = "linux" }), refused: "kubernetes.io/os: darwin"},
-		"without a label for its system":       {user: admin, was: newNode("2", acme), is: with(newNode("2", acme), func(n *corev1.Node) { delete(n.Labels, "kubernetes.io/os") }), refused: "kubernetes.io/os: darwin"},
-		"made no Mac":                          {user: admin, was: newNode("2", acme), is: with(newNode("2", acme), func(n *corev1.Node) { delete(n.Labels, "macrack.io/mac") }), refused: "a Mac stays one"},
-		"without labels":                       {user: admin, was: newNode("2", acme), is: with(newNode("2", acme), func(n *corev1.Node) { n.Labels = nil }), refused: "rule 2"},
+		"an agent registers":                     {user: agent, is: newNode("2", unleased)},
+		"an agent registers, not ready":          {user: agent, is: newNode("2", unleased, other)},
+		"without the taint":                      {user: agent, is: newNode("2"), refused: "is registered with the taint"},
+		"with a tenant's taint":                  {user: agent, is: newNode("2", acme), refused: "is registered with the taint"},
+		"with unleased and a tenant's taint":     {user: agent, is: newNode("2", unleased, acme), refused: "is registered with the taint"},
+		"with another effect":                    {user: agent, is: with(newNode("2", unleased), func(n *corev1.Node) { n.Spec.Taints[0].Effect = corev1.TaintEffectPreferNoSchedule }), refused: "is registered with the taint"},
+		"with three":                             {user: agent, is: newNode("3", unleased), refused: "is 2, nothing else"},
+		"with one":                               {user: admin, is: newNode("1", unleased), refused: "is 2, nothing else"},
+		"with three allocatable":                 {user: agent, is: with(newNode("2", unleased), func(n *corev1.Node) { n.Status.Allocatable["macrack.io/macos-vm"] = resource.MustParse("3") }), refused: "is 2, nothing else"},
+		"with 2000m":                             {user: agent, is: newNode("2000m", unleased)},
+		"with 2k":                                {user: agent, is: newNode("2k", unleased), refused: "is 2, nothing else"},
+		"by its label alone, without a taint":    {user: agent, is: newNode(""), refused: "is registered with the taint"},
+		"as a Linux machine":                     {user: agent, is: with(newNode("2", unleased), func(n *corev1.Node) { n.Labels["kubernetes.io/os"] = "linux" }), refused: "kubernetes.io/os: darwin"},
+		"as a Linux machine, by its labels":      {user: agent, is: linux(), refused: "not as another machine"},
+		"registered without labels":              {user: agent, is: with(newNode(""), func(n *corev1.Node) { n.Labels = nil }), refused: "not as another machine"},
+		"with a capacity and no label":           {user: agent, is: with(newNode("2", unleased), func(n *corev1.Node) { delete(n.Labels, "macrack.io/mac") }), refused: "has the label macrack.io/mac"},
+		"with a capacity later, and no label":    {user: kubelet, subresource: "status", was: linux(), is: with(newNode("2", unleased), func(n *corev1.Node) { delete(n.Labels, "macrack.io/mac") }), refused: "rule 2"},
+		"with something to allocate, no label":   {user: agent, is: with(newNode("2", unleased), func(n *corev1.Node) { n.Status.Capacity = nil; delete(n.Labels, "macrack.io/mac") }), refused: "has the label macrack.io/mac"},
+		"a Linux machine registers":              {user: kubelet, is: linux()},
+		"a Linux machine":                        {user: admin, is: linux()},
+		"a Linux machine, changed":               {user: admin, was: linux(), is: with(linux(), func(n *corev1.Node) { n.Spec.Unschedulable = true })},
+		"a Linux machine that becomes a Mac":     {user: agent, subresource: "status", was: linux(), is: with(linux(), func(n *corev1.Node) { n.Status.Capacity = newNode("2").Status.Capacity }), refused: "at all times"},
+		"raised":                                 {user: admin, subresource: "status", was: newNode("2", acme), is: newNode("3", acme), refused: "is 2, nothing else"},
+		"a heartbeat":                            {user: agent, subresource: "status", was: newNode("2", acme), is: newNode("2", acme)},
+		"leased, first step":                     {user: controllers, was: newNode("2", unleased), is: newNode("2", unleased, acme)},
+		"leased, second step":                    {user: controllers, was: newNode("2", unleased, acme), is: newNode("2", acme)},
+		"released, first step":                   {user: controllers, was: newNode("2", acme), is: newNode("2", acme, unleased)},
+		"released, second step":                  {user: controllers, was: newNode("2", acme, unleased), is: newNode("2", unleased)},
+		"the controllers, no taint":              {user: controllers, was: newNode("2", acme), is: newNode("2"), refused: "at all times"},
+		"the controllers, two tenants":           {user: controllers, was: newNode("2", acme), is: newNode("2", acme, globex), refused: "has one tenant"},
+		"an administrator removes the taint":     {user: admin, was: newNode("2", unleased), is: newNode("2"), refused: "only MacRack's controllers"},
+		"an administrator sets a tenant's taint": {user: admin, was: newNode("2", unleased), is: newNode("2", acme), refused: "only MacRack's controllers"},
+		"an administrator adds a tenant":         {user: admin, was: newNode("2", acme), is: newNode("2", acme, globex), refused: "only MacRack's controllers"},
+		"an agent sets a tenant's taint":         {user: agent, was: newNode("2", unleased), is: newNode("2", globex), refused: "only MacRack's controllers"},
+		"an administrator weakens the effect":    {user: admin, was: newNode("2", acme), is: with(newNode("2", acme), func(n *corev1.Node) { n.Spec.Taints[0].Effect = corev1.TaintEffectPreferNoSchedule }), refused: "only MacRack's controllers"},
+		"the node controller":                    {user: &user.DefaultInfo{Name: "system:serviceaccount:kube-system:node-controller"}, was: newNode("2", acme), is: newNode("2", acme, other)},
+		"cordoned":                               {user: admin, was: newNode("2", acme), is: with(newNode("2", acme), func(n *corev1.Node) { n.Spec.Unschedulable = true })},
+		"made a Linux machine":                   {user: admin, was: newNode("2", acme), is: with(newNode("2", acme), func(n *corev1.Node) { n.Labels["kubernetes.io/os"] = "linux" }), refused: "kubernetes.io/os: darwin"},
+		"without a label for its system":         {user: admin, was: newNode("2", acme), is: with(newNode("2", acme), func(n *corev1.Node) { delete(n.Labels, "kubernetes.io/os") }), refused: "kubernetes.io/os: darwin"},
+		"made no Mac":                            {user: admin, was: newNode("2", acme), is: with(newNode("2", acme), func(n *corev1.Node) { delete(n.Labels, "macrack.io/mac") }), refused: "a Mac stays one"},
+		"without labels":                         {user: admin, was: newNode("2", acme), is: with(newNode("2", acme), func(n *corev1.Node) { n.Labels = nil }), refused: "rule 2"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := request{

@@ -23,8 +23,9 @@ import (
 // A right is "verb group/resource", or "verb group/resource/subresource".
 type rights = sets.Set[string]
 
-// TestRolesAreTheCallsThatAreMade compares what each of our programs may do with what it does: every call of a typed client and every
-// informer in its code and in the libraries that it gives its clients to. A right without a call, and a call without the right, are refused.
+// TestRolesAreTheCallsThatAreMade compares the rights of each of MacRack's programs with its calls: every call of a
+// typed client and every informer in its code, and in the libraries that use its clients. A right without a call fails
+// the test, and so does a call without a right.
 func TestRolesAreTheCallsThatAreMade(t *testing.T) {
 	const ours, client = "macrack.io/macrack/", "k8s.io/client-go/"
 	calls := callsOf(t,
@@ -37,23 +38,23 @@ func TestRolesAreTheCallsThatAreMade(t *testing.T) {
 		subject rbacv1.Subject
 		code    []string
 		groups  func(group string) bool
-		// also has the calls that are not in such code, and the rights that are no calls; not has the calls that are never reached.
+		// also has calls outside of this code, and rights other than calls; not has calls that are never reached.
 		also, not map[string]string
 	}{
 		{
 			account: "macrack-controllers", subject: rbacv1.Subject{Kind: "ServiceAccount", Name: "macrack-controllers", Namespace: "macrack-system"},
 			code: []string{ours + "pkg/controllers/", client + "tools/leaderelection/resourcelock"},
 			also: map[string]string{
-				"create /events": "tools/record", "patch /events": "tools/record: one that happens again",
+				"create /events": "tools/record", "patch /events": "tools/record: a repeated Event",
 				"update instance.macrack.io/macosinstances/finalizers": "a placeholder pod's ownerReference blocks the deletion of the instance: OwnerReferencesPermissionEnforcement",
 				"approve certificates.k8s.io/signers":                  "approval of a certificate: CertificateApproval",
-				"bind rbac.authorization.k8s.io/clusterroles":          "a subject more of the ClusterRoleBinding macrack-macs",
+				"bind rbac.authorization.k8s.io/clusterroles":          "an additional subject of the ClusterRoleBinding macrack-macs",
 			},
 		},
 		{
 			account: "macrack-agent", subject: rbacv1.Subject{Kind: "Group", Name: "system:nodes"},
 			code: []string{ours + "pkg/agent/"},
-			// What a Node may do with the cluster's own kinds, the Node authorizer decides.
+			// The Node authorizer decides about Nodes' access to Kubernetes' own kinds.
 			groups: func(group string) bool { return strings.HasSuffix(group, ".macrack.io") },
 		},
 		{
@@ -86,7 +87,7 @@ func TestRolesAreTheCallsThatAreMade(t *testing.T) {
 			want.Delete(slices.Collect(maps.Keys(tt.not))...)
 			have := rightsOf(t, tt.subject)
 			assert.Empty(t, sets.List(want.Difference(have)), "calls without a right: %s would be refused", tt.account)
-			// Whoever updates a status may patch it, which is no more.
+			// A right to update a status implies the right to patch it, and the other way round.
 			for right := range want {
 				if status, ok := strings.CutPrefix(right, "update "); ok && strings.HasSuffix(status, "/status") {
 					want.Insert("patch " + status)
@@ -94,12 +95,12 @@ func TestRolesAreTheCallsThatAreMade(t *testing.T) {
 					want.Insert("update " + status)
 				}
 			}
-			assert.Empty(t, sets.List(have.Difference(want)), "rights without a call: take them from %s", tt.account)
+			assert.Empty(t, sets.List(have.Difference(want)), "rights without a call: remove them from %s", tt.account)
 		})
 	}
 }
 
-// rightsOf returns what the roles in artifacts/deploy that are bound to a subject allow.
+// rightsOf returns the rights that the roles in artifacts/deploy grant to a subject.
 func rightsOf(t *testing.T, subject rbacv1.Subject) rights {
 	t.Helper()
 	rules, bound := map[string][]rbacv1.PolicyRule{}, []string{}
@@ -154,7 +155,7 @@ var groups = map[string]string{
 	"rbac": "rbac.authorization.k8s.io", "admissionregistration": "admissionregistration.k8s.io", "flowcontrol": "flowcontrol.apiserver.k8s.io",
 }
 
-// verbs are what the methods of typed clients do, by verb and subresource.
+// verbs maps the methods of typed clients to verbs and subresources.
 var verbs = map[string]string{
 	"Get": "get", "List": "list", "Watch": "watch", "Create": "create", "Update": "update", "Patch": "patch", "Apply": "patch",
 	"Delete": "delete", "DeleteCollection": "deletecollection",
@@ -165,7 +166,7 @@ var verbs = map[string]string{
 // isVersion matches the methods of an informer factory's groups.
 var isVersion = regexp.MustCompile(`^V[0-9]+(alpha[0-9]+|beta[0-9]+)?$`)
 
-// callsOf returns the calls of typed clients, and the informers, by the package that makes them.
+// callsOf returns the calls of typed clients, and the informers, by the calling package.
 func callsOf(t *testing.T, patterns ...string) map[string]rights {
 	t.Helper()
 	loaded, err := packages.Load(&packages.Config{
@@ -198,7 +199,8 @@ func callsOf(t *testing.T, patterns ...string) map[string]rights {
 	return calls
 }
 
-// add adds what a selector x.Method calls, if x is a typed client or an informer of a version. Of a patch, it may have the subresource.
+// add adds the call of a selector x.Method, if x is a typed client or an informer of a version. The call of a patch may
+// have the subresource.
 func add(t *testing.T, made rights, selection *types.Selection, patched constant.Value) {
 	named, ok := types.Unalias(selection.Recv()).(*types.Named)
 	if !ok || named.Obj().Pkg() == nil {
@@ -228,7 +230,7 @@ func add(t *testing.T, made rights, selection *types.Selection, patched constant
 	}
 }
 
-// plural returns the resource of a typed client, by the method of its group that returns it.
+// plural returns the resource of a typed client, from the method of its group that returns it.
 func plural(t *testing.T, client *types.Named) string {
 	t.Helper()
 	scope := client.Obj().Pkg().Scope()

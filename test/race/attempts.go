@@ -18,10 +18,10 @@ import (
 	"macrack.io/macrack/test/race/check"
 )
 
-// An attempt is one request that somebody may lose a race with.
+// An attempt is one request that another client may win a race against.
 type attempt struct {
 	name string
-	// weight is how likely it is, as things stand.
+	// weight is its relative frequency in the current state.
 	weight func(view) int
 	do     func(*worker, context.Context, view)
 }
@@ -128,14 +128,14 @@ var attempts = []attempt{
 	{"instance/deletecollection", when(1, func(v view) bool { return len(v.instances) > 0 }), deleteInstances},
 	{"instance/unfinalize", when(1, func(v view) bool { return len(v.live) > 0 }), unfinalize},
 
-	// Writes of metadata keep no other request from being served.
+	// Writes of metadata must not block other requests.
 	{"instance/annotate", when(6, func(v view) bool { return len(v.live) > 0 }), annotateInstance},
 	{"lease/annotate", when(6, leased), annotateLease},
 
 	// Images.
 	{"image/delete", always(1), deleteImage},
 
-	// What is read is compared with what was written before and after. It counts as no attempt.
+	// Reads are compared with writes before and after. They do not count as attempts.
 	{"read", always(4), read},
 }
 
@@ -159,7 +159,7 @@ func (w *worker) attempt(ctx context.Context, v view) {
 
 func pick[T any](items []T) T { return items[rand.IntN(len(items))] }
 
-// pickInstance picks an instance, rather one that is as asked for.
+// pickInstance picks an instance, preferably one that matches.
 func pickInstance(items []*instancev1alpha1.MacOSInstance, is func(*instancev1alpha1.MacOSInstance) bool) *instancev1alpha1.MacOSInstance {
 	for range 4 {
 		if i := pick(items); is(i) {
@@ -192,7 +192,7 @@ func deleteNode(w *worker, ctx context.Context, v view) {
 	}
 }
 
-// writeNode writes the status of a MacNode, as it is known.
+// writeNode writes the status of a MacNode from the last known state.
 func (w *worker) writeNode(ctx context.Context, kind string, v view, change func(*rackv1alpha1.MacNodeStatus)) {
 	if v.node == nil {
 		w.lookAtNode(ctx, v.mac)
@@ -215,7 +215,7 @@ func report(w *worker, ctx context.Context, v view) {
 		if s.BootID == "" {
 			s.BootID = "boot-0"
 		}
-		// An agent that tries to write what is not its own: it is without effect.
+		// An agent that tries to write fields of other owners must have no effect.
 		s.RunningVMs, s.LeaseRef, s.Phase = 0, nil, rackv1alpha1.MacNodeAvailable
 	})
 }
@@ -269,7 +269,7 @@ func createLease(w *worker, ctx context.Context, v view) {
 	}
 }
 
-// bind binds one of few leases to the Mac, so that others are likely to bind the same.
+// bind binds one of few leases to the Mac, so that other clients are likely to bind the same one.
 func bind(w *worker, ctx context.Context, v view) {
 	lease, ok := w.pending.at(rand.IntN(4))
 	if !ok {
@@ -279,7 +279,7 @@ func bind(w *worker, ctx context.Context, v view) {
 	w.bind(ctx, "lease/bind", v.mac, lease)
 }
 
-// rebind binds the Mac's lease again, to whatever Mac.
+// rebind binds the Mac's lease again, to any Mac.
 func rebind(w *worker, ctx context.Context, v view) {
 	w.bind(ctx, "lease/rebind", pick(w.macs), v.lease)
 }
@@ -309,7 +309,7 @@ func (w *worker) bind(ctx context.Context, kind string, m *mac, lease *rackv1alp
 	w.lookAtLease(ctx, lease)
 }
 
-// withdraw deletes a lease that has no Mac, as far as is known.
+// withdraw deletes a lease without a known Mac.
 func withdraw(w *worker, ctx context.Context, v view) {
 	if lease, ok := w.pending.at(rand.IntN(8)); ok {
 		w.deleteLease(ctx, "lease/withdraw", lease)
@@ -352,7 +352,7 @@ func lengthen(w *worker, ctx context.Context, v view) {
 	}
 }
 
-// writeLease writes the status of the Mac's lease, as it is known.
+// writeLease writes the status of the Mac's lease from the last known state.
 func (w *worker) writeLease(ctx context.Context, kind string, v view, change func(*rackv1alpha1.MacNodeLeaseStatus)) {
 	lease := v.lease.DeepCopy()
 	change(&lease.Status)
@@ -365,7 +365,7 @@ func (w *worker) writeLease(ctx context.Context, kind string, v view, change fun
 	w.lookAtLease(ctx, v.lease)
 }
 
-// tamper tries to move a floor, and to free a slot that is taken.
+// tamper tries to move a floor, and to free a used slot.
 func tamper(w *worker, ctx context.Context, v view) {
 	w.writeLease(ctx, "lease/tamper", v, func(s *rackv1alpha1.MacNodeLeaseStatus) {
 		s.Instances = nil
@@ -408,11 +408,11 @@ func release(w *worker, ctx context.Context, v view) {
 func createInstance(w *worker, ctx context.Context, v view) {
 	name := fmt.Sprintf("i%d", w.names.Add(1))
 	if rand.IntN(8) == 0 {
-		name = fmt.Sprintf("%s-%d", v.lease.Name, rand.IntN(3)) // somebody else may want it
+		name = fmt.Sprintf("%s-%d", v.lease.Name, rand.IntN(3)) // another client may choose it
 	}
 	tenant := v.lease.Namespace
 	if rand.IntN(100) == 0 {
-		tenant = pick(w.tenants) // who may not have such a lease
+		tenant = pick(w.tenants) // a tenant that may not have such a lease
 	}
 	i := &instancev1alpha1.MacOSInstance{
 		ObjectMeta: metav1.ObjectMeta{Namespace: tenant, Name: name},
@@ -445,7 +445,7 @@ func createInstance(w *worker, ctx context.Context, v view) {
 	}
 }
 
-// writeInstance writes the status of an instance, as it is known, or whatever it is by now.
+// writeInstance writes the status of an instance from the last known or the current state.
 func (w *worker) writeInstance(ctx context.Context, kind string, v view, i *instancev1alpha1.MacOSInstance, change func(*instancev1alpha1.MacOSInstanceStatus), patch string) {
 	start := time.Now()
 	instances := w.client().InstanceV1alpha1().MacOSInstances(i.Namespace)
@@ -461,7 +461,7 @@ func (w *worker) writeInstance(ctx context.Context, kind string, v view, i *inst
 	w.wroteInstance(ctx, kind, v.mac, i, written, start, err)
 }
 
-// wroteInstance takes note of how a write of an instance went that may have ended it.
+// wroteInstance records the outcome of a write that may have ended an instance.
 func (w *worker) wroteInstance(ctx context.Context, kind string, m *mac, i, written *instancev1alpha1.MacOSInstance, start time.Time, err error) {
 	outcome := w.tried(kind, err)
 	if w.watched(i.Spec.LeaseName) && (outcome == unknown || outcome == success && (written == nil || over(written))) {
@@ -477,7 +477,7 @@ func (w *worker) wroteInstance(ctx context.Context, kind string, m *mac, i, writ
 	}
 }
 
-// identify gives an instance an identity that others are likely to want just now.
+// identify gives an instance an identity that other clients are likely to choose now.
 func identify(w *worker, ctx context.Context, v view) {
 	i := pickInstance(v.live, func(i *instancev1alpha1.MacOSInstance) bool {
 		return i.Status.MachineID == "" && i.Status.StopRequest == nil
@@ -512,7 +512,7 @@ func stopped(w *worker, ctx context.Context, v view) {
 	}, fmt.Sprintf(`{"status":{"phase":%q}}`, phase))
 }
 
-// abandon has the controllers say that an instance has ended, which they do not know if it may have run.
+// abandon reports as the controllers that an instance has ended, which they cannot know if it may have run.
 func abandon(w *worker, ctx context.Context, v view) {
 	w.writeInstance(asControllers(ctx), "instance/abandon", v, pick(v.live), func(s *instancev1alpha1.MacOSInstanceStatus) {
 		s.Phase = instancev1alpha1.MacOSInstanceStopped
@@ -528,7 +528,7 @@ func stop(w *worker, ctx context.Context, v view) {
 		w.ack(check.Stopped, keyOf(i), "")
 	}
 	if w.watched(i.Spec.LeaseName) && outcome == success {
-		err = context.Canceled // whether it has ended is not in the answer
+		err = context.Canceled // the answer does not show whether it has ended
 	}
 	if w.watched(i.Spec.LeaseName) {
 		w.history(check.LeaseKey(i.Namespace, i.Spec.LeaseName), start, check.Drop, err, i.Namespace+"/"+i.Name)
@@ -561,7 +561,7 @@ func (w *worker) deleteInstance(ctx context.Context, m *mac, i *instancev1alpha1
 	}
 }
 
-// finish has an instance that has ended go.
+// finish deletes an instance that has ended.
 func finish(w *worker, ctx context.Context, v view) { w.finish(ctx, v.mac, pick(v.ended)) }
 
 func (w *worker) finish(ctx context.Context, m *mac, i *instancev1alpha1.MacOSInstance) {
@@ -572,7 +572,7 @@ func (w *worker) finish(ctx context.Context, m *mac, i *instancev1alpha1.MacOSIn
 	w.unfinalize(ctx, m, i)
 }
 
-// unfinalize tries to have an instance go that has not ended.
+// unfinalize tries to delete an instance that has not ended.
 func unfinalize(w *worker, ctx context.Context, v view) { w.unfinalize(ctx, v.mac, pick(v.live)) }
 
 func (w *worker) unfinalize(ctx context.Context, m *mac, i *instancev1alpha1.MacOSInstance) {
@@ -585,8 +585,8 @@ func (w *worker) unfinalize(ctx context.Context, m *mac, i *instancev1alpha1.Mac
 	w.lookAtInstance(ctx, m, i)
 }
 
-// deleteInstances deletes all instances of a lease, unless the history of its slots is looked at: the answer
-// does not say which.
+// deleteInstances deletes all instances of a lease, unless the history of its slots is checked: the answer does not name
+// the deleted instances.
 func deleteInstances(w *worker, ctx context.Context, v view) {
 	i := pick(v.instances)
 	if w.watched(i.Spec.LeaseName) {
@@ -598,7 +598,7 @@ func deleteInstances(w *worker, ctx context.Context, v view) {
 	w.lookAtInstances(ctx, v)
 }
 
-// burst is how many times metadata is written at once.
+// burst is the number of metadata writes in one attempt.
 const burst = 4
 
 func annotateInstance(w *worker, ctx context.Context, v view) {
@@ -638,7 +638,7 @@ func deleteImage(w *worker, ctx context.Context, _ view) {
 	}
 }
 
-// restoreImage makes an image that was deleted anew.
+// restoreImage creates a deleted image again.
 func (w *worker) restoreImage(ctx context.Context, name string) {
 	images := w.client().ImageV1alpha1().MacOSImages()
 	image, err := images.Create(asAdmin(ctx), newImage(name), metav1.CreateOptions{})

@@ -13,10 +13,10 @@ import (
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
 )
 
-// A mac is what the clients know of a Mac, its lease and its instances. It may be out of date; so are clients.
+// A mac is the clients' knowledge of a Mac, its lease and its instances. It may be stale, as clients' caches are.
 type mac struct {
 	name    string
-	serials []string // that it is created with; other Macs are, too
+	serials []string // serial numbers that this and other Macs are created with
 
 	mu        sync.Mutex
 	node      *rackv1alpha1.MacNode
@@ -24,7 +24,7 @@ type mac struct {
 	instances map[string]*instancev1alpha1.MacOSInstance // of the lease
 }
 
-// A view is what is known of a mac at a moment.
+// A view is the known state of a mac at a moment.
 type view struct {
 	*mac
 	node      *rackv1alpha1.MacNode
@@ -52,7 +52,7 @@ func over(i *instancev1alpha1.MacOSInstance) bool {
 	return i.Status.Phase == instancev1alpha1.MacOSInstanceStopped || i.Status.Phase == instancev1alpha1.MacOSInstanceFailed
 }
 
-// phase is that of the lease, or "" if there is none.
+// phase returns the phase of the lease, or "" without a lease.
 func (v view) phase() rackv1alpha1.MacNodeLeasePhase {
 	if v.lease == nil {
 		return ""
@@ -60,7 +60,7 @@ func (v view) phase() rackv1alpha1.MacNodeLeasePhase {
 	return v.lease.Status.Phase
 }
 
-// newer says whether an object is newer than what is known.
+// newer reports whether an object is newer than the known one.
 func newer(obj, known metav1.Object) bool {
 	is, _ := strconv.ParseInt(obj.GetResourceVersion(), 10, 64)
 	was, _ := strconv.ParseInt(known.GetResourceVersion(), 10, 64)
@@ -86,7 +86,7 @@ func (m *mac) lostNode(uid string) {
 	}
 }
 
-// sawLease returns the instances of the lease that the Mac had before.
+// sawLease returns the instances of the Mac's previous lease.
 func (m *mac) sawLease(lease *rackv1alpha1.MacNodeLease) (left []*instancev1alpha1.MacOSInstance) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -152,7 +152,7 @@ func (p *pool[T]) len() int {
 	return len(p.items)
 }
 
-// at returns the nth item, which stays.
+// at returns the nth item, which stays in the pool.
 func (p *pool[T]) at(n int) (item T, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -162,7 +162,7 @@ func (p *pool[T]) at(n int) (item T, ok bool) {
 	return p.items[n%len(p.items)], true
 }
 
-// take returns the nth item, which goes.
+// take returns the nth item and removes it.
 func (p *pool[T]) take(n int) (item T, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -44,7 +44,7 @@ func asAgent(ctx context.Context, node string) context.Context {
 	return as(ctx, "system:node:"+node, "system:nodes", "system:authenticated")
 }
 
-// newClient returns a client of a server, with connections of its own.
+// newClient returns a client of a server, with its own connections.
 func newClient(address string) (versioned.Interface, error) {
 	config := &restclient.Config{
 		Host:            "https://" + address,
@@ -75,15 +75,15 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
 
-// An outcome is how an attempt went.
+// An outcome is the result of an attempt.
 type outcome int
 
 const (
 	success  outcome = iota
-	refusal          // the server says no
-	conflict         // somebody was faster
-	unknown          // nobody knows whether it was done: cancelled, or something has died
-	unsent           // it never got to a server
+	refusal          // the server refused it
+	conflict         // another client was faster
+	unknown          // it may have happened: it was cancelled, or a process died
+	unsent           // it reached no server
 )
 
 func outcomeOf(err error) outcome {
@@ -113,7 +113,7 @@ type worker struct {
 	acks    []check.Ack
 }
 
-// client returns a client of some server, rather of one that is up.
+// client returns a client of some server, preferably a live one.
 func (w *worker) client() versioned.Interface {
 	n := rand.IntN(len(w.clients))
 	if w.down[n].Load() {
@@ -130,7 +130,7 @@ func (w *worker) request(ctx context.Context) (context.Context, context.CancelFu
 	return context.WithTimeout(ctx, time.Minute)
 }
 
-// counts are how attempts of a kind went.
+// counts are the outcomes of a kind of attempts.
 type counts struct {
 	attempts, successes, refusals, conflicts, unknown atomic.Int64
 }
@@ -163,7 +163,7 @@ func (w *worker) tried(kind string, err error) outcome {
 	return o
 }
 
-// sample keeps what refusals say, for those who want to see that they are the right ones.
+// sample keeps examples of refusals, to check that they are the expected ones.
 func (w *worker) sample(kind string, err error) {
 	w.samplesMu.Lock()
 	defer w.samplesMu.Unlock()
@@ -172,7 +172,7 @@ func (w *worker) sample(kind string, err error) {
 	}
 }
 
-// keyOf returns the key in etcd of an object.
+// keyOf returns the etcd key of an object.
 func keyOf(obj any) string {
 	switch o := obj.(type) {
 	case *rackv1alpha1.MacNode:
@@ -194,7 +194,7 @@ type object interface {
 	Unmarshal([]byte) error
 }
 
-// wrote takes note of an object that a server has returned as stored.
+// wrote records an object that a server has returned as stored.
 func (w *worker) wrote(obj object) {
 	if gone(obj) {
 		w.acks = append(w.acks, check.Ack{Kind: check.Gone, Key: keyOf(obj), UID: obj.GetUID()})
@@ -208,12 +208,12 @@ func (w *worker) ack(kind check.AckKind, key, node string) {
 	w.acks = append(w.acks, check.Ack{Kind: kind, Key: key, Node: node})
 }
 
-// gone says whether what a server has returned was the last of an object.
+// gone reports whether the object returned by a server was its last version.
 func gone(obj metav1.Object) bool {
 	return obj.GetDeletionTimestamp() != nil && len(obj.GetFinalizers()) == 0
 }
 
-// remove deletes an object. It returns what is left of it, or nil if nothing is.
+// remove deletes an object. It returns the remaining object, or nil.
 func remove[T object](ctx context.Context, client restclient.Interface, resource, namespace, name string, key string, w *worker) (T, error) {
 	var none T
 	result, err := client.Delete().NamespaceIfScoped(namespace, namespace != "").Resource(resource).Name(name).Body(&metav1.DeleteOptions{}).Do(ctx).Get()
@@ -232,7 +232,7 @@ func remove[T object](ctx context.Context, client restclient.Interface, resource
 	return none, nil
 }
 
-// history takes note of an operation on a table, which went as err says.
+// history records an operation on a table with the outcome of err.
 func (w *worker) history(key string, since time.Time, kind check.OpKind, err error, items ...string) {
 	op := check.Op{Kind: kind, Items: items, Client: w.id, Call: since.Sub(w.began), Return: time.Since(w.began)}
 	switch outcomeOf(err) {
@@ -248,7 +248,7 @@ func (w *worker) history(key string, since time.Time, kind check.OpKind, err err
 	w.histories.Add(key, op)
 }
 
-// sampled says whether the history of an object is checked, which takes every nth.
+// sampled reports whether the history of an object is checked, which is the case for every nth.
 func sampled(name string, n int) bool {
 	sum := 0
 	for _, c := range []byte(name) {
@@ -259,5 +259,5 @@ func sampled(name string, n int) bool {
 
 var particular = regexp.MustCompile(`"[^"]*"|\b(?:i|l|mac-|tenant-|macos-)[0-9]+(?:-[0-9])?\b|C07A[A-Z0-9]+|[0-9a-f]{8}-[0-9a-f-]{27}|[0-9]{4}-[0-9-]+T[0-9:]+Z|\b[0-9]+[hms][0-9hms]*\b|02:00[0-9a-f:]+|bWFj[A-Za-z0-9=+/]+`)
 
-// Generalize returns a message without what is particular in it.
+// Generalize returns a message without its specific parts.
 func Generalize(message string) string { return particular.ReplaceAllString(message, "*") }

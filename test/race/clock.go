@@ -9,7 +9,7 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// fileClock is the real time, moved by what a file says. All processes of a race have the same file.
+// fileClock is the real time plus an offset in a file that all processes of a race share.
 type fileClock struct {
 	clock.RealClock
 	file *os.File
@@ -27,7 +27,7 @@ func openClock(path string, skew time.Duration) (*fileClock, error) {
 func (c *fileClock) offset() time.Duration {
 	var b [8]byte
 	if _, err := c.file.ReadAt(b[:], 0); err != nil {
-		return 0 // nobody has moved it
+		return 0 // the clock was not moved
 	}
 	return time.Duration(binary.LittleEndian.Uint64(b[:]))
 }
@@ -42,17 +42,17 @@ func (c *fileClock) move(by time.Duration) error {
 
 func (c *fileClock) Now() time.Time { return time.Now().Round(0).Add(c.offset() + c.skew) }
 
-// poll is how often timers look whether the clock was moved.
+// poll is the interval at which timers check whether the clock was moved.
 const poll = 20 * time.Millisecond
 
-// NewTimer returns a timer that goes by this clock.
+// NewTimer returns a timer that follows this clock.
 func (c *fileClock) NewTimer(d time.Duration) clock.Timer {
 	t := &timer{clock: c, c: make(chan time.Time, 1)}
 	t.Reset(d)
 	return t
 }
 
-// NewTicker returns a ticker that goes by this clock: however far it is moved, it ticks once.
+// NewTicker returns a ticker that follows this clock: however far the clock is moved, it ticks once.
 func (c *fileClock) NewTicker(d time.Duration) clock.Ticker {
 	t := &timer{clock: c, c: make(chan time.Time, 1), every: d}
 	t.Reset(d)
@@ -68,7 +68,7 @@ type timer struct {
 	every time.Duration
 
 	mu   sync.Mutex
-	stop chan struct{} // nil if it is not running
+	stop chan struct{} // nil if the timer is stopped
 }
 
 func (t *timer) C() <-chan time.Time { return t.c }

@@ -13,7 +13,7 @@ import (
 	"macrack.io/macrack/test/race/check"
 )
 
-// watched says whether the history of a lease or a Mac is checked.
+// watched reports whether the history of a lease or a Mac is checked.
 func (w *worker) watched(name string) bool { return sampled(name, w.Sample) }
 
 func read(w *worker, ctx context.Context, v view) {
@@ -24,7 +24,7 @@ func read(w *worker, ctx context.Context, v view) {
 	w.lookAtNode(ctx, v.mac)
 }
 
-// fresh returns a context for a look after a request that may have been cancelled.
+// fresh returns a context for a read after a request that may have been cancelled.
 func fresh(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(asAdmin(context.WithoutCancel(ctx)), 10*time.Second)
 }
@@ -129,13 +129,13 @@ func (w *worker) lookAtInstances(ctx context.Context, v view) {
 	}
 }
 
-// sweep has an instance go that its lease has left behind.
+// sweep deletes an instance that its lease has left behind.
 func (w *worker) sweep(ctx context.Context) bool {
 	i, ok := w.leftovers.take(rand.IntN(16))
 	if !ok {
 		return false
 	}
-	m := &mac{} // of no lease any more
+	m := &mac{} // without a lease
 	if i = w.lookAtInstance(ctx, m, i); i != nil {
 		w.finish(ctx, m, i)
 		w.leftovers.add(i)

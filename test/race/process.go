@@ -20,10 +20,10 @@ import (
 	"macrack.io/macrack/test/registrytest"
 )
 
-// childEnv has the role of a process that this program has started by executing itself.
+// childEnv has the role of a child process, which runs the same binary.
 const childEnv = "MACRACK_RACE_CHILD"
 
-// A role is what a child process is: a server, or a member of etcd.
+// A role is that of a child process: a server, or a member of etcd.
 type role struct {
 	Listen string // host:port
 
@@ -36,14 +36,14 @@ type role struct {
 	Member, Peer, Cluster, Dir string
 }
 
-// Child runs this process as a part of a race and does not return, if it was started for that. Programs that
-// call Run must call it first.
+// Child runs this process as a part of a race if it was started for that, and does not return then. Programs that call
+// Run must call it first.
 func Child() {
 	value := os.Getenv(childEnv)
 	if value == "" {
 		return
 	}
-	go func() { // The parent holds the other end as long as it lives.
+	go func() { // the parent holds the other end while it lives
 		_, _ = io.Copy(io.Discard, os.Stdin)
 		os.Exit(1)
 	}()
@@ -54,7 +54,7 @@ func Child() {
 	} else if err == nil {
 		err = r.runServer()
 	}
-	fmt.Fprintln(os.Stderr, "race: the process ends:", err)
+	fmt.Fprintln(os.Stderr, "race: the process failed:", err)
 	os.Exit(1)
 }
 
@@ -78,7 +78,7 @@ func (r *role) runEtcd() error {
 	config.ListenClientUrls, config.AdvertiseClientUrls = []url.URL{client}, []url.URL{client}
 	config.ListenPeerUrls, config.AdvertisePeerUrls = []url.URL{peer}, []url.URL{peer}
 	config.InitialCluster = r.Cluster
-	config.UnsafeNoFsync = true // what dies are processes, not the machine
+	config.UnsafeNoFsync = true // only processes die, not the machine
 	config.QuotaBackendBytes = 16 << 30
 	logger, err := zap.NewProduction(zap.IncreaseLevel(zap.WarnLevel))
 	if err != nil {
@@ -92,7 +92,7 @@ func (r *role) runEtcd() error {
 	return <-server.Err()
 }
 
-// A process is a child that can be killed and started again.
+// A process is a child that can be killed and restarted.
 type process struct {
 	name string
 	role role
@@ -154,7 +154,7 @@ func (p *process) kill() {
 	p.cmd = nil
 }
 
-// dead says whether the process has ended by itself.
+// dead reports whether the process has ended by itself.
 func (p *process) dead() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -169,7 +169,7 @@ func (p *process) dead() bool {
 	}
 }
 
-// await waits until check is satisfied with the process.
+// await waits until check succeeds for the process.
 func (p *process) await(ctx context.Context, check func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
@@ -189,7 +189,7 @@ func (p *process) await(ctx context.Context, check func(context.Context) error) 
 	}
 }
 
-// freeAddresses returns n addresses on loopback that nobody listened on.
+// freeAddresses returns n unused addresses on loopback.
 func freeAddresses(n int) ([]string, error) {
 	var addresses []string
 	for range n {

@@ -1,6 +1,6 @@
-// Package race proves that the three rules and the ledger hold when clients race: many clients of two servers,
-// on an etcd of three members, all in processes of their own that are killed at random, while a clock that they
-// share jumps from floor to floor. A checker that shares no code with the servers replays what etcd went through.
+// Package race proves that the three rules and the ledger hold when clients race. Many clients use two servers on an
+// etcd of three members. All servers and members are separate processes that are killed at random, while their shared
+// clock jumps from floor to floor. A checker that shares no code with the servers replays the history of etcd.
 package race
 
 import (
@@ -30,27 +30,27 @@ import (
 	"macrack.io/macrack/test/race/check"
 )
 
-// Options say how to race.
+// Options are the parameters of a race.
 type Options struct {
-	// Attempts is how many requests are made in all.
+	// Attempts is the total number of requests.
 	Attempts int64
-	// Limit is how long they are made at most; 0 for as long as it takes.
+	// Limit bounds the time of the requests; 0 for no limit.
 	Limit time.Duration
-	// Clients is how many clients make them at the same time.
+	// Clients is the number of concurrent clients.
 	Clients int
-	// Macs is how many Macs there are.
+	// Macs is the number of Macs.
 	Macs int
-	// Servers and Members are how many servers there are, and members of etcd.
+	// Servers and Members are the numbers of servers and of etcd members.
 	Servers, Members int
-	// KillEvery is how often a process is killed; 0 for never.
+	// KillEvery is the interval at which a process is killed; 0 for never.
 	KillEvery time.Duration
-	// Cancel is how many of a hundred requests are cancelled.
+	// Cancel is the percentage of cancelled requests.
 	Cancel int
-	// Sample has the history of every nth lease and Mac checked for linearizability.
+	// Sample selects every nth lease and Mac, whose history is checked for linearizability.
 	Sample int
-	// Dir is where the data and the logs are.
+	// Dir is the directory of the data and the logs.
 	Dir string
-	// Out is told how it goes.
+	// Out receives progress messages.
 	Out io.Writer
 }
 
@@ -59,31 +59,31 @@ func NewOptions(dir string) Options {
 	return Options{Attempts: 10000, Clients: 64, Macs: 50, Servers: 2, Members: 3, KillEvery: 5 * time.Second, Cancel: 3, Sample: 4, Dir: dir, Out: io.Discard}
 }
 
-// A Result is how a race went.
+// A Result is the result of a race.
 type Result struct {
-	// Attempts are all requests that a server may have got.
+	// Attempts counts all requests that may have reached a server.
 	Attempts int64
-	// Successes, Refusals and Conflicts are those of which the outcome is known. A conflict is lost to somebody
-	// who was faster, and may be tried again.
+	// Successes, Refusals and Conflicts count requests with a known outcome. In a conflict another client was faster;
+	// the request may be tried again.
 	Successes, Refusals, Conflicts int64
-	// Violations is how often something did not hold, and First are the first of each rule.
+	// Violations is the number of violations, and First has the first ones of each rule.
 	Violations int64
 	First      []check.Violation
 
-	// Kinds says how each kind of attempt went.
+	// Kinds has the outcomes of each kind of attempt.
 	Kinds map[string][4]int64
-	// Refused has examples of what refusals of each kind said.
+	// Refused has examples of the refusals of each kind.
 	Refused map[string][]string
-	// Kills is how many processes were killed.
+	// Kills is the number of killed processes.
 	Kills int64
-	// Records is how many records of each type there are.
+	// Records is the number of records of each type.
 	Records map[rackv1alpha1.AuditRecordType]int64
-	// Revisions, Acks, Tables and Operations are how much was checked; Undecided tables took too long.
+	// Revisions, Acks, Tables and Operations count the checked items; Undecided tables took too long.
 	Revisions                           int64
 	Acks, Tables, Operations, Undecided int
-	// Report is what the servers themselves say at the end.
+	// Report is the servers' own compliance report at the end.
 	Report rackv1alpha1.ComplianceReportStatus
-	// Took is how long the clients raced.
+	// Took is the time in which the clients raced.
 	Took time.Duration
 }
 
@@ -92,13 +92,13 @@ func (r *Result) String() string {
 	return fmt.Sprintf("race: attempts=%d successes=%d refusals=%d conflicts=%d violations=%d", r.Attempts, r.Successes, r.Refusals, r.Conflicts, r.Violations)
 }
 
-// race is what all clients share.
+// race is the state that all clients share.
 type race struct {
 	Options
 	clock   *fileClock
 	servers []*process
 	members []*process
-	down    []atomic.Bool // servers that are known to be
+	down    []atomic.Bool // servers known to be down
 	began   time.Time
 
 	macs      []*mac
@@ -118,7 +118,7 @@ type race struct {
 	samples   map[string][]string
 }
 
-// Run races. An error means that it could not be run, not that something did not hold.
+// Run runs a race. An error means that it could not run, not that a rule was violated.
 func Run(ctx context.Context, options Options) (*Result, error) {
 	r := &race{Options: options, byName: map[string]*mac{}, samples: map[string][]string{}, down: make([]atomic.Bool, options.Servers)}
 	for n := range options.Macs {
@@ -249,7 +249,7 @@ func (r *race) fill(ctx context.Context) error {
 	return nil
 }
 
-// run has the clients race, and checks.
+// run runs the clients and the checks.
 func (r *race) run(ctx context.Context) (*Result, error) {
 	etcd, err := r.etcd(r.members...)
 	if err != nil {
@@ -300,7 +300,7 @@ func (r *race) run(ctx context.Context) (*Result, error) {
 	if result.Report, err = r.report(ctx); err != nil {
 		return nil, err
 	}
-	// What was asked for may still be done, by a server that has lost its client.
+	// A server that has lost its client may still carry out its last request.
 	for _, server := range r.servers {
 		server.kill()
 	}
@@ -329,7 +329,7 @@ func (r *race) run(ctx context.Context) (*Result, error) {
 	return result, nil
 }
 
-// report has a server read the whole ledger.
+// report requests a report on the whole ledger from a server.
 func (r *race) report(ctx context.Context) (rackv1alpha1.ComplianceReportStatus, error) {
 	ctx = asAdmin(ctx)
 	name := fmt.Sprintf("2026-01-01..%s", r.clock.Now().AddDate(0, 0, 1).Format(time.DateOnly))
@@ -348,7 +348,7 @@ func (r *race) report(ctx context.Context) (rackv1alpha1.ComplianceReportStatus,
 	return rackv1alpha1.ComplianceReportStatus{}, errors.Join(errs...)
 }
 
-// run makes attempts until there are enough, and something was killed.
+// run makes attempts until there are enough and a process was killed.
 func (w *worker) run(ctx context.Context) {
 	for ctx.Err() == nil && (w.Limit == 0 || time.Since(w.began) < w.Limit) && (w.total.attempts.Load() < w.Attempts || w.KillEvery > 0 && w.kills.Load() == 0) {
 		before := w.total.attempts.Load()
@@ -356,12 +356,12 @@ func (w *worker) run(ctx context.Context) {
 			w.attempt(ctx, w.target().view())
 		}
 		if w.total.attempts.Load() == before {
-			time.Sleep(time.Millisecond) // nobody is there
+			time.Sleep(time.Millisecond) // all servers are down
 		}
 	}
 }
 
-// target returns a Mac, rather one of the few that the others have in mind too.
+// target returns a Mac, preferably one of the few that the other clients choose too.
 func (w *worker) target() *mac {
 	const few = 6
 	if rand.IntN(10) == 0 {
@@ -371,8 +371,8 @@ func (w *worker) target() *mac {
 	return w.macs[(start+rand.IntN(few))%len(w.macs)]
 }
 
-// turnClock moves the clock to just before the floor of some lease, or to hours before it, again and again, and
-// sometimes back a little.
+// turnClock repeatedly moves the clock to just before the floor of a lease, or to hours before it, and sometimes back a
+// little.
 func (r *race) turnClock(ctx context.Context) error {
 	for {
 		select {
@@ -406,7 +406,7 @@ func (r *race) turnClock(ctx context.Context) error {
 	}
 }
 
-// killAll kills a process now and then: a server, or a member of etcd, and starts it again.
+// killAll repeatedly kills and restarts a server or a member of etcd.
 func (r *race) killAll(ctx context.Context) error {
 	if r.KillEvery == 0 {
 		return nil
@@ -436,7 +436,7 @@ func (r *race) killAll(ctx context.Context) error {
 	}
 }
 
-// revive starts a process again, even if somebody has taken its port for a while.
+// revive restarts a process, even if another program has its port for a while.
 func (r *race) revive(ctx context.Context, p *process, check func(context.Context) error) error {
 	time.Sleep(rand.N(500 * time.Millisecond))
 	ctx = context.WithoutCancel(ctx)
@@ -473,7 +473,7 @@ func (r *race) etcd(members ...*process) (*clientv3.Client, error) {
 	return clientv3.New(clientv3.Config{Endpoints: endpoints, DialTimeout: 10 * time.Second, DialKeepAliveTime: 5 * time.Second, DialKeepAliveTimeout: 5 * time.Second, Logger: zap.NewNop()})
 }
 
-// healthy says whether a member of etcd answers for the cluster.
+// healthy reports whether a member of etcd answers for the cluster.
 func (p *process) healthy(ctx context.Context) error {
 	client, err := clientv3.New(clientv3.Config{Endpoints: []string{p.role.Listen}, Logger: zap.NewNop()})
 	if err != nil {
@@ -486,7 +486,7 @@ func (p *process) healthy(ctx context.Context) error {
 	return err
 }
 
-// ready says whether a server serves.
+// ready reports whether a server serves.
 func (p *process) ready(ctx context.Context) error {
 	client, err := newClient(p.role.Listen)
 	if err != nil {

@@ -7,11 +7,11 @@ race: race-faults ## race 64 clients of two servers while processes are killed, 
 	@go build -o .dev/bin/race ./test/race/cmd
 	@.dev/bin/race $(RACE_FLAGS)
 
-# What checks must be seen to fail: servers that do not compare what their decisions rest on.
+# The checker must detect faulty servers, which do not compare the inputs of their decisions.
 race-faults:
 	@go test -tags faults -count=1 -run '^TestWithoutCompare$$' ./test/race
 
 RACE_PACKAGES ?= ./pkg/registry/... ./pkg/ledger ./pkg/controllers/... ./pkg/agent/... ./pkg/vm/... ./test/race
 
-race-detector: ## run what is concurrent under Go's race detector
+race-detector: ## run the concurrent packages under Go's race detector
 	go test -race -p 1 -count=1 -timeout 40m $(RACE_PACKAGES)

@@ -37,9 +37,9 @@ func runRace(t *testing.T, change func(*Options)) *Result {
 	return result
 }
 
-// The race proof, short: make race runs it at length.
+// A short race proof: make race runs the long one.
 func TestRace(t *testing.T) {
-	// It proves nothing unless there were races, and all that is to be raced for is not seen in every run this short.
+	// It proves nothing without races, and a run this short does not see all kinds of them.
 	var missing []string
 	for range 5 {
 		result := runRace(t, func(o *Options) { o.Attempts, o.KillEvery = 5000, 3*time.Second })
@@ -50,12 +50,12 @@ func TestRace(t *testing.T) {
 		if missing = unseen(result); len(missing) == 0 {
 			break
 		}
-		t.Log("again, as this was not seen:", missing)
+		t.Log("retrying; not seen in this run:", missing)
 	}
 	assert.Empty(t, missing)
 }
 
-// unseen returns what did not happen in a run.
+// unseen returns the outcomes that did not occur in a run.
 func unseen(result *Result) []string {
 	var missing []string
 	if result.Kills == 0 {
@@ -77,8 +77,8 @@ func unseen(result *Result) []string {
 	return missing
 }
 
-// Servers that do not compare what their decisions rest on are found out. It takes another program, as none
-// that is shipped can do that.
+// Servers that do not compare the inputs of their decisions are detected. That takes another program, because no shipped
+// program can skip the comparison.
 func TestCheckerSeesFaults(t *testing.T) {
 	cmd := exec.CommandContext(t.Context(), "go", "test", "-tags=faults", "-count=1", "-v", "-run=^TestWithoutCompare$", ".")
 	out, err := cmd.CombinedOutput()

@@ -18,7 +18,7 @@ import (
 	"macrack.io/macrack/pkg/printable"
 )
 
-// Lengthening a lease moves its floor on the record of who did it.
+// An extension of a lease moves its floor; the record names the user who extended it.
 func TestLengtheningIsOnRecord(t *testing.T) {
 	f := newFleet(t, 1)
 	f.mac("mac-1", "C07AAAAA0001")
@@ -46,10 +46,10 @@ func TestLengtheningIsOnRecord(t *testing.T) {
 
 	_, err := f.acme.RackV1alpha1().MacNodeLeases("acme").Patch(t.Context(), "build", types.MergePatchType, []byte(`{"spec":{"minimumDuration":"72h"},"metadata":{"labels":{"a":"b"}}}`), metav1.PatchOptions{})
 	require.NoError(t, err)
-	assert.Len(t, f.records("acme"), 4, "what does not move the floor is not on record")
+	assert.Len(t, f.records("acme"), 4, "changes that do not move the floor are not recorded")
 }
 
-// A record names its request as the server does, and what the client calls it as a claim.
+// A record has the request ID of the server, and the client's ID as a claim.
 func TestRequestIDs(t *testing.T) {
 	f := newFleet(t, 1)
 	f.mac("mac-1", "C07AAAAA0001")
@@ -69,7 +69,7 @@ func TestRequestIDs(t *testing.T) {
 				req.Header["Audit-Id"] = []string{strings.ReplaceAll(tt.sent, "\x1b", "")}
 				tt.claimed = strings.ReplaceAll(tt.claimed, `\x1b`, "")
 			}
-			// A user of its own for each case, as identical rejections fold.
+			// Each case has its own user, because identical rejections fold.
 			resp, err := f.servers[0].HTTPClient(t, "user-"+strings.ReplaceAll(name, " ", "-"), "system:authenticated").Do(req)
 			require.NoError(t, err)
 			resp.Body.Close()
@@ -80,7 +80,7 @@ func TestRequestIDs(t *testing.T) {
 			assert.Equal(t, tt.claimed, last.ClaimedRequestID)
 			assert.Regexp(t, `^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$`, last.RequestID)
 			assert.NotEqual(t, tt.sent, last.RequestID)
-			assert.Equal(t, last.RequestID, resp.Header.Get("Audit-Id"), "the client can find its record")
+			assert.Equal(t, last.RequestID, resp.Header.Get("Audit-Id"), "the client must be able to find its record")
 		})
 	}
 }
@@ -119,7 +119,7 @@ func TestUsersWithStrangeNames(t *testing.T) {
 	assert.Contains(t, held.Actor.Groups, `gr\u2066oup`)
 }
 
-// What a tenant learns by asking for a serial number is the same in a dry run and without, and no more than whether the Mac is free for it.
+// A tenant that requests a serial number learns only whether the Mac is free for it, and the same in a dry run.
 func TestSerialNumbersTellNothing(t *testing.T) {
 	f, n := newFleetWithNamespaces(t)
 	f.mac("mac-1", "C07AAAAA0001")
@@ -149,7 +149,7 @@ func TestSerialNumbersTellNothing(t *testing.T) {
 		"no Mac":                                   {"base", "C07AAAAA0009"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f.clock.Step(2 * time.Minute) // no rejection folds with that of another case
+			f.clock.Step(2 * time.Minute) // keeps rejections of two cases from folding
 			before := recorded()
 			errs := []error{ask("globex", tt.class, tt.serial, metav1.DryRunAll), ask("globex", tt.class, tt.serial)}
 			for _, err := range errs {
@@ -158,7 +158,7 @@ func TestSerialNumbersTellNothing(t *testing.T) {
 				assert.Equal(t, want, err.Error())
 			}
 			if strings.HasPrefix(name, "another") {
-				assert.Greater(t, recorded(), before, "the dry run is on record")
+				assert.Greater(t, recorded(), before, "the dry run is recorded")
 				records := f.records("macrack-system")
 				assert.True(t, slices.ContainsFunc(records[before:], func(r rackv1alpha1.AuditRecord) bool { return strings.Contains(r.Details.Message, "(a dry run)") }))
 			} else {
@@ -166,7 +166,7 @@ func TestSerialNumbersTellNothing(t *testing.T) {
 			}
 		})
 	}
-	assert.NoError(t, ask("globex", "base", "C07AAAAA0003", metav1.DryRunAll), "it is free")
+	assert.NoError(t, ask("globex", "base", "C07AAAAA0003", metav1.DryRunAll), "the Mac is free")
 
 	assert.ErrorContains(t, ask("acme", "base", "C07AAAAA0001"), `already belongs to lease "build" of this namespace`)
 	n.make("acme", "acme-2")
@@ -174,6 +174,6 @@ func TestSerialNumbersTellNothing(t *testing.T) {
 	before := recorded()
 	err = ask("acme", "base", "C07AAAAA0001")
 	assert.ErrorContains(t, err, "there is none, or it belongs to another lease")
-	assert.NotContains(t, err.Error(), "build", "the former owner's lease is not the next owner's")
+	assert.NotContains(t, err.Error(), "build", "the next owner must not learn the former owner's lease")
 	assert.Equal(t, before+1, recorded())
 }

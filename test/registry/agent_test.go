@@ -15,7 +15,7 @@ import (
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
 )
 
-// An agent that is hostile can do harm to its own Mac, and to nothing else.
+// A hostile agent can damage its own Mac, and no other object.
 func TestAgentIsKeptToItsMac(t *testing.T) {
 	f := newFleet(t, 1)
 	f.mac("mac-1", "C07AAAAA0001")
@@ -74,7 +74,7 @@ func TestAgentIsKeptToItsMac(t *testing.T) {
 	_, err = instances.MacOSInstances("acme").Stop(t.Context(), "mine", &instancev1alpha1.MacOSInstanceStop{}, metav1.CreateOptions{})
 	forbidden(err)
 
-	t.Run("it cannot take back the past", func(t *testing.T) {
+	t.Run("it cannot revert reported facts", func(t *testing.T) {
 		f.start("mac-1", "acme", "mine", 1)
 		f.stopped("mac-1", "acme", "mine")
 		for _, phase := range []instancev1alpha1.MacOSInstancePhase{instancev1alpha1.MacOSInstanceRunning, instancev1alpha1.MacOSInstancePending, instancev1alpha1.MacOSInstanceFailed} {
@@ -82,7 +82,7 @@ func TestAgentIsKeptToItsMac(t *testing.T) {
 		}
 		assert.Zero(t, f.node("mac-1").Status.RunningVMs)
 	})
-	t.Run("it cannot report the virtual machine of another's instance", func(t *testing.T) {
+	t.Run("it cannot report the virtual machine of another Mac's instance", func(t *testing.T) {
 		before := f.getInstance("globex", "theirs")
 		forbidden(f.write(agent, "globex", "theirs", func(s *instancev1alpha1.MacOSInstanceStatus) {
 			s.Phase = instancev1alpha1.MacOSInstanceStarting
@@ -92,7 +92,7 @@ func TestAgentIsKeptToItsMac(t *testing.T) {
 	})
 }
 
-// The ledger takes reports from those who refuse, about what they refuse.
+// The ledger accepts reports of rejections only from the components that reject, and about their own rejections.
 func TestReports(t *testing.T) {
 	f := newFleet(t, 1)
 	f.mac("mac-1", "C07AAAAA0001")
@@ -101,7 +101,7 @@ func TestReports(t *testing.T) {
 	report := func(layer rackv1alpha1.AuditLayer, node string) *rackv1alpha1.AuditRecord {
 		return &rackv1alpha1.AuditRecord{
 			Type: rackv1alpha1.InstanceRejected, Chassis: rackv1alpha1.AuditChassis{NodeName: node},
-			Details: rackv1alpha1.AuditDetails{Layer: layer, Reason: "ForeignPod", Message: "a pod that is no placeholder"},
+			Details: rackv1alpha1.AuditDetails{Layer: layer, Reason: "ForeignPod", Message: "a pod that is not a placeholder"},
 		}
 	}
 	agent := f.agent("mac-1").RackV1alpha1()
@@ -113,7 +113,7 @@ func TestReports(t *testing.T) {
 	assert.Equal(t, rackv1alpha1.AuditChassis{NodeName: "mac-1", SerialNumber: "C07AAAAA0001"}, own.Chassis)
 	assert.Equal(t, "system:node:mac-1", own.Actor.Username)
 
-	// The namespace of a pod that does not belong here is the source; the record is neither tenant's to read.
+	// The source is the namespace of the foreign pod; neither tenant may read the record.
 	_, err = agent.AuditRecords("globex").Create(t.Context(), report(rackv1alpha1.LayerAgent, "mac-1"), metav1.CreateOptions{})
 	require.NoError(t, err)
 	assert.Empty(t, f.records("globex"))
@@ -161,7 +161,7 @@ func TestReports(t *testing.T) {
 	assert.Len(t, f.records(""), count)
 }
 
-// Controllers that go wrong cannot say for an agent that a Mac is well, scrubbed, or running something.
+// Faulty controllers cannot report in place of an agent that a Mac is healthy, scrubbed, or running virtual machines.
 func TestControllersAreNoAgents(t *testing.T) {
 	f := newFleet(t, 1)
 	f.mac("mac-1", "C07AAAAA0001")

@@ -11,7 +11,7 @@ import (
 	"macrack.io/macrack/pkg/apiserver"
 )
 
-// storageSerializer reads and writes what is in etcd.
+// storageSerializer reads and writes objects as stored in etcd.
 func storageSerializer(t testing.TB) runtime.Serializer {
 	info, ok := runtime.SerializerInfoForMediaType(apiserver.Codecs.SupportedMediaTypes(), runtime.ContentTypeProtobuf)
 	require.True(t, ok)

@@ -20,8 +20,8 @@ import (
 	"macrack.io/macrack/pkg/rules"
 )
 
-// conditionsOf asserts that the conditions of an object are those of its generation, as kubectl wait demands, and
-// returns their statuses.
+// conditionsOf asserts that the conditions of an object have its generation, as kubectl wait requires, and returns their
+// statuses.
 func conditionsOf(t *testing.T, object metav1.Object, conditions []metav1.Condition, generation int64) map[string]string {
 	t.Helper()
 	assert.Equal(t, generation, object.GetGeneration(), "generation")
@@ -57,7 +57,7 @@ func TestConditionsOfALease(t *testing.T) {
 	type statuses = map[string]string
 
 	created := newLease("acme", "build")
-	created.Finalizers = []string{"example.com/kept"} // to be read when it is released
+	created.Finalizers = []string{"example.com/kept"} // keeps it readable after its release
 	lease, err := leases.Create(t.Context(), created, metav1.CreateOptions{})
 	require.NoError(t, err)
 	assert.Equal(t, statuses{"Ready": "False", "Reconciling": "True"}, conditionsOf(t, lease, lease.Status.Conditions, 1))
@@ -87,11 +87,11 @@ func TestConditionsOfALease(t *testing.T) {
 	lease = patch(`{"spec": {"prefetchImages": null, "expireAfter": "72h"}}`)
 	assert.Equal(t, ready, conditionsOf(t, lease, lease.Status.Conditions, 4))
 	lease = patch(`{"metadata": {"annotations": {"a": "b"}}}`)
-	assert.Equal(t, ready, conditionsOf(t, lease, lease.Status.Conditions, 4), "metadata are no spec")
+	assert.Equal(t, ready, conditionsOf(t, lease, lease.Status.Conditions, 4), "metadata do not change the generation")
 	before := lease.ResourceVersion
 	assert.Equal(t, before, patch(`{"metadata": {"annotations": {"a": "b"}}}`).ResourceVersion, "nothing to write")
 
-	// A controller that is late, and does not know that the lease was bound.
+	// A late controller does not know yet that the lease was bound.
 	late := waits.DeepCopy()
 	late.ResourceVersion, late.Status.Phase, late.Status.BoundAt, late.Status.EarliestReleaseAt = "", lease.Status.Phase, lease.Status.BoundAt, lease.Status.EarliestReleaseAt
 	lease, err = f.controllers.RackV1alpha1().MacNodeLeases("acme").UpdateStatus(t.Context(), late, metav1.UpdateOptions{})
@@ -207,7 +207,7 @@ func TestConditionsOfAnInstance(t *testing.T) {
 	require.NoError(t, f.write(agent, "acme", "vm", condition("GuestReady", metav1.ConditionTrue, "GuestAgentAnswers")))
 	check(statuses{"ImageReady": "True", "GuestReady": "True", "Ready": "True"}, 1, "Current")
 
-	// The Mac goes away, and comes back after the tenant has deleted the instance.
+	// The Mac goes offline, and comes back after the tenant has deleted the instance.
 	require.NoError(t, f.write(f.controllers, "acme", "vm", condition("MacReady", metav1.ConditionFalse, rackv1alpha1.ReasonMacOffline)))
 	check(statuses{"ImageReady": "True", "GuestReady": "True", "MacReady": "False", "Ready": "Unknown", "Reconciling": "True"}, 1, "InProgress")
 	require.NoError(t, f.acme.InstanceV1alpha1().MacOSInstances("acme").Delete(t.Context(), "vm", metav1.DeleteOptions{}))
@@ -223,7 +223,7 @@ func TestConditionsOfAnInstance(t *testing.T) {
 	check(statuses{"ImageReady": "True", "GuestReady": "True", "MacReady": "False", "Ready": "False", "Stalled": "True"}, 2, "Terminating")
 }
 
-// The catalogue and the configuration are as their spec asks as soon as they are stored.
+// The catalogue and the configuration are settled as soon as they are stored.
 func TestKStatusOfKindsWithoutConditions(t *testing.T) {
 	f := newFleet(t, 1)
 	class, err := f.admin.RackV1alpha1().MacNodeClasses().Get(t.Context(), "base", metav1.GetOptions{})
@@ -240,6 +240,6 @@ func TestKStatusOfKindsWithoutConditions(t *testing.T) {
 	updated.Status.Total = 3
 	updated, err = f.admin.RackV1alpha1().MacNodeClasses().UpdateStatus(t.Context(), updated, metav1.UpdateOptions{})
 	require.NoError(t, err)
-	assert.EqualValues(t, 2, updated.Generation, "a status is no spec")
+	assert.EqualValues(t, 2, updated.Generation, "a status does not change the generation")
 	assert.Equal(t, "Current", kstatus(t, updated))
 }

@@ -24,7 +24,7 @@ import (
 
 var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
-// fleet is a server with a catalogue, and who talks to it.
+// fleet is a server with a catalogue, and its clients.
 type fleet struct {
 	t     testing.TB
 	clock *clocktesting.FakeClock
@@ -94,7 +94,7 @@ func (f *fleet) image(name string, ready bool) {
 	}
 }
 
-// mac adds a Mac to the fleet, whose agent has reported.
+// mac adds a Mac to the fleet, with a first report of its agent.
 func (f *fleet) mac(name, serial string) {
 	f.t.Helper()
 	_, err := f.admin.RackV1alpha1().MacNodes().Create(f.t.Context(), &rackv1alpha1.MacNode{
@@ -109,13 +109,13 @@ func (f *fleet) mac(name, serial string) {
 	})
 }
 
-// agent returns a client with the identity of a Mac's agent.
+// agent returns a client of a Mac's agent.
 func (f *fleet) agent(node string) versioned.Interface {
 	return f.servers[0].Client(f.t, "system:node:"+node, "system:nodes", "system:authenticated")
 }
 
-// setTime sets the clock, and waits until every replica has left that time in etcd: a floor passes when it has
-// for all of them.
+// setTime sets the clock, and waits until every replica has left that time in etcd: a floor passes only by the clocks of
+// all replicas.
 func (f *fleet) setTime(now time.Time) {
 	f.t.Helper()
 	f.clock.SetTime(now)
@@ -130,7 +130,7 @@ func (f *fleet) setTime(now time.Time) {
 	}, 2*time.Minute, 10*time.Millisecond)
 }
 
-// readings returns what the replicas' clocks have left in etcd.
+// readings returns the times that the replicas have left in etcd.
 func (f *fleet) readings() map[string]struct{ Time time.Time } {
 	f.t.Helper()
 	resp, err := f.etcd.Client.Get(f.t.Context(), "/registry/macrack.io/index/clock/fleet")
@@ -142,7 +142,7 @@ func (f *fleet) readings() map[string]struct{ Time time.Time } {
 	return readings
 }
 
-// report has a Mac's agent write the status of its MacNode.
+// report writes the status of a MacNode as its agent.
 func (f *fleet) report(name string, change func(*rackv1alpha1.MacNodeStatus)) *rackv1alpha1.MacNode {
 	f.t.Helper()
 	nodes := f.agent(name).RackV1alpha1().MacNodes()
@@ -210,7 +210,7 @@ func (f *fleet) getInstance(namespace, name string) *instancev1alpha1.MacOSInsta
 	return i
 }
 
-// write has somebody write the status of an instance.
+// write writes the status of an instance as the given user.
 func (f *fleet) write(as versioned.Interface, namespace, name string, change func(*instancev1alpha1.MacOSInstanceStatus)) error {
 	f.t.Helper()
 	i := f.getInstance(namespace, name)
@@ -219,7 +219,7 @@ func (f *fleet) write(as versioned.Interface, namespace, name string, change fun
 	return err
 }
 
-// start has the agent of a Mac run an instance with an identity that n makes.
+// start reports as the agent of a Mac that an instance runs, with the identity number n.
 func (f *fleet) start(node, namespace, name string, n int) {
 	f.t.Helper()
 	require.NoError(f.t, f.write(f.agent(node), namespace, name, func(status *instancev1alpha1.MacOSInstanceStatus) {
@@ -235,7 +235,7 @@ func identityOf(n int) (machineID, mac string) {
 	return fmt.Sprintf("bWFjaGluZS0%05d", n), fmt.Sprintf("02:00:00:00:%02x:%02x", n/256, n%256)
 }
 
-// stopped has the agent of a Mac report that an instance has stopped.
+// stopped reports as the agent of a Mac that an instance has stopped.
 func (f *fleet) stopped(node, namespace, name string) {
 	f.t.Helper()
 	require.NoError(f.t, f.write(f.agent(node), namespace, name, func(status *instancev1alpha1.MacOSInstanceStatus) {
@@ -243,7 +243,7 @@ func (f *fleet) stopped(node, namespace, name string) {
 	}))
 }
 
-// scrub has the agent of a Mac report that nothing of its lease is left.
+// scrub reports as the agent of a Mac that nothing of its lease is left.
 func (f *fleet) scrub(name string) {
 	f.t.Helper()
 	f.report(name, func(status *rackv1alpha1.MacNodeStatus) {

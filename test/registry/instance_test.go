@@ -90,7 +90,7 @@ func TestInstanceCreate(t *testing.T) {
 	before = f.etcd.Revision(t)
 	_, err = f.acme.InstanceV1alpha1().MacOSInstances("acme").Create(t.Context(), newInstance("acme", "third", "build"), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 	assert.ErrorContains(t, err, "rule 1 (two VMs per Mac)", "a dry run knows")
-	assert.Equal(t, before, f.etcd.Revision(t), "a dry run is not on record")
+	assert.Equal(t, before, f.etcd.Revision(t), "a dry run is not recorded")
 }
 
 func TestInstanceLife(t *testing.T) {
@@ -117,7 +117,7 @@ func TestInstanceLife(t *testing.T) {
 		f.start("mac-1", "acme", "second", 2)
 		assert.EqualValues(t, 2, f.node("mac-1").Status.RunningVMs)
 	})
-	t.Run("nobody but the agent knows that a virtual machine has stopped", func(t *testing.T) {
+	t.Run("only the agent may report that a virtual machine has stopped", func(t *testing.T) {
 		err := f.write(f.controllers, "acme", "second", func(s *instancev1alpha1.MacOSInstanceStatus) { s.Phase = instancev1alpha1.MacOSInstanceStopped })
 		assert.True(t, apierrors.IsForbidden(err), "%v", err)
 		assert.Len(t, f.getLease("acme", "build").Status.Instances, 2)
@@ -135,13 +135,13 @@ func TestInstanceLife(t *testing.T) {
 		require.NotNil(t, second.Status.StopRequest)
 		assert.Equal(t, "acme", second.Status.StopRequest.By)
 		assert.EqualValues(t, 5, second.Status.StopRequest.GracePeriodSeconds)
-		assert.EqualValues(t, 2, f.node("mac-1").Status.RunningVMs, "it runs until the agent says otherwise")
+		assert.EqualValues(t, 2, f.node("mac-1").Status.RunningVMs, "it counts as running until the agent reports its end")
 		assert.Error(t, f.create(t.Context(), newInstance("acme", "third", "build")))
 		f.stopped("mac-1", "acme", "second")
 		assert.EqualValues(t, 1, f.node("mac-1").Status.RunningVMs)
 		assert.Len(t, f.getLease("acme", "build").Status.Instances, 1)
 		err = f.write(agent, "acme", "second", func(s *instancev1alpha1.MacOSInstanceStatus) { s.Phase = instancev1alpha1.MacOSInstanceRunning })
-		assert.Error(t, err, "the past is not taken back")
+		assert.Error(t, err, "a reported end cannot be reverted")
 	})
 	t.Run("delete", func(t *testing.T) {
 		require.NoError(t, instances.Delete(t.Context(), "first", metav1.DeleteOptions{}))
@@ -153,7 +153,7 @@ func TestInstanceLife(t *testing.T) {
 		_, err = instances.Get(t.Context(), "first", metav1.GetOptions{})
 		assert.True(t, apierrors.IsNotFound(err), "%v", err)
 	})
-	t.Run("what never started goes at once", func(t *testing.T) {
+	t.Run("an instance that never started is deleted at once", func(t *testing.T) {
 		require.NoError(t, f.create(t.Context(), newInstance("acme", "fourth", "build")))
 		require.NoError(t, instances.Delete(t.Context(), "fourth", metav1.DeleteOptions{}))
 		assert.Equal(t, instancev1alpha1.MacOSInstanceStopped, f.getInstance("acme", "fourth").Status.Phase)
@@ -182,7 +182,8 @@ func TestImageInUse(t *testing.T) {
 	assert.NoError(t, images.Delete(t.Context(), "macos-26", metav1.DeleteOptions{}))
 }
 
-// An image that the controllers cannot verify, as its Secret belongs to the tenant, is verified by the Mac that runs an instance.
+// An image that the controllers cannot verify, because its Secret belongs to the tenant, is verified by the Mac of its
+// first instance.
 func TestImageThatOnlyTheTenantsMacCanVerify(t *testing.T) {
 	f := newFleet(t, 1)
 	f.mac("mac-1", "C07AAAAA0001")
@@ -208,7 +209,7 @@ func TestImageThatOnlyTheTenantsMacCanVerify(t *testing.T) {
 	}
 	assert.ErrorContains(t, onImage("early"), "not Ready")
 	report(imagev1alpha1.ReasonPullSecretUnreadable)
-	assert.ErrorContains(t, onImage("others"), "not Ready", "the Secret is another tenant's")
+	assert.ErrorContains(t, onImage("others"), "not Ready", "the Secret belongs to another tenant")
 	image.Spec.PullSecretRef.Namespace = "acme"
 	image, err = images.Update(t.Context(), image, metav1.UpdateOptions{})
 	require.NoError(t, err)
@@ -222,7 +223,7 @@ func TestImageThatOnlyTheTenantsMacCanVerify(t *testing.T) {
 	image.Spec.DiskSize = scalar.MustParse("80Gi")
 	_, err = images.Update(t.Context(), image, metav1.UpdateOptions{})
 	assert.True(t, apierrors.IsConflict(err), "%v", err)
-	assert.ErrorContains(t, err, "acme/first", "what an instance uses stays as it is")
+	assert.ErrorContains(t, err, "acme/first", "an image in use is immutable")
 	require.NoError(t, f.acme.InstanceV1alpha1().MacOSInstances("acme").Delete(t.Context(), "first", metav1.DeleteOptions{}))
 	image, err = images.Update(t.Context(), image, metav1.UpdateOptions{})
 	require.NoError(t, err)
@@ -261,7 +262,7 @@ func TestImageIsCorrectedUntilReady(t *testing.T) {
 	assert.ErrorContains(t, err, "the image is Ready")
 }
 
-// 64 clients of two replicas race for two slots, again and again, while others free them.
+// 64 clients of two replicas compete for two slots, while others free them.
 func TestThirdSlotRace(t *testing.T) {
 	const clients, rounds = 64, 6
 	f := newFleet(t, 2)
@@ -341,7 +342,7 @@ func TestDoubleBindRace(t *testing.T) {
 	assert.Len(t, f.records("acme"), macs)
 }
 
-// From its start until it has stopped a virtual machine counts, whatever its agent writes meanwhile.
+// From its start until its end a virtual machine counts, whatever its agent writes in between.
 func TestStartedAtIsKept(t *testing.T) {
 	f := newFleet(t, 1)
 	f.mac("mac-1", "C07AAAAA0001")

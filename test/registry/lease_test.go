@@ -34,7 +34,7 @@ func TestBinding(t *testing.T) {
 	lease := f.lease("acme", "build", "mac-1")
 
 	assert.Equal(t, rackv1alpha1.MacNodeLeaseBound, lease.Status.Phase)
-	assert.True(t, lease.Status.BoundAt.Time.Equal(noon.Add(time.Second)), "a moment is rounded up: %s", lease.Status.BoundAt)
+	assert.True(t, lease.Status.BoundAt.Time.Equal(noon.Add(time.Second)), "a time is rounded up: %s", lease.Status.BoundAt)
 	assert.True(t, lease.Status.EarliestReleaseAt.Time.Equal(noon.Add(24*time.Hour+time.Second)))
 	assert.Equal(t, []string{rules.FinalizerFloor}, lease.Finalizers)
 	assert.Equal(t, "C07AAAAA0001", lease.Status.SerialNumber)
@@ -51,7 +51,7 @@ func TestBinding(t *testing.T) {
 	assert.NotEmpty(t, records[0].RequestID)
 	assert.EqualValues(t, 1, records[0].Sequence)
 
-	t.Run("the Mac knows what to fetch beforehand", func(t *testing.T) {
+	t.Run("the Mac gets the list of images to prefetch", func(t *testing.T) {
 		f.mac("mac-3", "C07AAAAA0003")
 		lease := newLease("acme", "prefetch")
 		lease.Spec.PrefetchImages = []string{"macos-26"}
@@ -60,9 +60,9 @@ func TestBinding(t *testing.T) {
 		require.NoError(t, f.bind("acme", "prefetch", "mac-3"))
 		assert.Equal(t, []string{"macos-26"}, f.node("mac-3").Status.PrefetchImages)
 		f.report("mac-3", func(s *rackv1alpha1.MacNodeStatus) { s.PrefetchImages = nil })
-		assert.Equal(t, []string{"macos-26"}, f.node("mac-3").Status.PrefetchImages, "that is not the agent's to write")
+		assert.Equal(t, []string{"macos-26"}, f.node("mac-3").Status.PrefetchImages, "the agent must not write this field")
 	})
-	t.Run("a Mac has one lease", func(t *testing.T) {
+	t.Run("a Mac has one lease only", func(t *testing.T) {
 		_, err := f.globex.RackV1alpha1().MacNodeLeases("globex").Create(t.Context(), newLease("globex", "late"), metav1.CreateOptions{})
 		require.NoError(t, err)
 		err = f.bind("globex", "late", "mac-1")
@@ -75,12 +75,12 @@ func TestBinding(t *testing.T) {
 		assert.True(t, apierrors.IsConflict(err), "%v", err)
 		assert.ErrorContains(t, err, "another object has its name now")
 	})
-	t.Run("a lease has one Mac", func(t *testing.T) {
+	t.Run("a lease has one Mac only", func(t *testing.T) {
 		f.mac("mac-2", "C07AAAAA0002")
 		assert.True(t, apierrors.IsConflict(f.bind("acme", "build", "mac-2")))
 		assert.Nil(t, f.node("mac-2").Status.LeaseRef)
 	})
-	t.Run("a dry run binds nothing, and knows what is refused", func(t *testing.T) {
+	t.Run("a dry run binds nothing, and is refused like the real request", func(t *testing.T) {
 		leases := f.controllers.RackV1alpha1().MacNodeLeases("globex")
 		before := f.etcd.Revision(t)
 		_, err := leases.Bind(t.Context(), "late", &rackv1alpha1.MacNodeLeaseBinding{NodeName: "mac-1"}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
@@ -89,14 +89,14 @@ func TestBinding(t *testing.T) {
 		assert.NoError(t, err)
 		assert.Equal(t, before, f.etcd.Revision(t))
 	})
-	t.Run("a serial number of another tenant cannot be asked for", func(t *testing.T) {
+	t.Run("another tenant's serial number cannot be requested", func(t *testing.T) {
 		lease := newLease("globex", "that-one")
 		lease.Spec.SerialNumber = "C07AAAAA0001"
 		_, err := f.globex.RackV1alpha1().MacNodeLeases("globex").Create(t.Context(), lease, metav1.CreateOptions{})
 		assert.True(t, apierrors.IsForbidden(err), "%v", err)
-		assert.NotContains(t, err.Error(), "acme", "whose it is, is nobody's business")
+		assert.NotContains(t, err.Error(), "acme", "the message must not name the Mac's tenant")
 		assert.Len(t, f.records("globex"), 0)
-		records := f.records("macrack-system") // neither tenant reads what is of two
+		records := f.records("macrack-system") // neither tenant reads records about both
 		last := records[len(records)-1]
 		assert.Equal(t, rackv1alpha1.CrossTenantRejected, last.Type)
 		assert.Equal(t, "acme", last.Tenant)
@@ -130,11 +130,11 @@ func TestFloor(t *testing.T) {
 	assert.Equal(t, "acme", held.Actor.Username)
 	assert.Equal(t, 21*time.Hour, held.Details.Remaining.Duration)
 
-	f.deleteLease("acme", "build") // again changes nothing
+	f.deleteLease("acme", "build") // a second deletion changes nothing
 	assert.Equal(t, lease.Status, f.getLease("acme", "build").Status)
 
 	f.clock.SetTime(noon.Add(10 * time.Hour))
-	require.NoError(t, f.create(t.Context(), newInstance("acme", "second", "build")), "a held lease is the tenant's still")
+	require.NoError(t, f.create(t.Context(), newInstance("acme", "second", "build")), "the tenant may still use a Held lease")
 
 	phase := func(phase rackv1alpha1.MacNodeLeasePhase) error {
 		lease := f.getLease("acme", "build")
@@ -148,7 +148,7 @@ func TestFloor(t *testing.T) {
 
 	f.clock.SetTime(noon.Add(24 * time.Hour))
 	err = f.create(t.Context(), newInstance("acme", "third", "build"))
-	assert.True(t, apierrors.IsForbidden(err), "the controller is late, the registry is not: %v", err)
+	assert.True(t, apierrors.IsForbidden(err), "the registry must refuse it although the controller is late: %v", err)
 	require.NoError(t, phase(rackv1alpha1.MacNodeLeaseReleasing))
 	node := f.node("mac-1")
 	assert.Equal(t, rackv1alpha1.MacNodeReleasing, node.Status.Phase)
@@ -187,7 +187,7 @@ func TestDeleteUnbound(t *testing.T) {
 	require.NoError(t, err)
 	f.deleteLease("acme", "build")
 	_, err = f.acme.RackV1alpha1().MacNodeLeases("acme").Get(t.Context(), "build", metav1.GetOptions{})
-	assert.True(t, apierrors.IsNotFound(err), "a lease without a Mac goes at once")
+	assert.True(t, apierrors.IsNotFound(err), "a lease without a Mac is deleted at once")
 }
 
 func TestDeleteAfterTheFloor(t *testing.T) {
@@ -202,7 +202,7 @@ func TestDeleteAfterTheFloor(t *testing.T) {
 	assert.Equal(t, rackv1alpha1.MacNodeReleasing, f.node("mac-1").Status.Phase)
 }
 
-// However a lease is deleted before its floor, it becomes Held.
+// A lease deleted before its floor becomes Held, however it is deleted.
 func TestDeletesThatHold(t *testing.T) {
 	zero := int64(0)
 	policy := func(p metav1.DeletionPropagation) metav1.DeleteOptions {
@@ -223,11 +223,11 @@ func TestDeletesThatHold(t *testing.T) {
 			lease := f.getLease("acme", "build")
 			assert.Equal(t, rackv1alpha1.MacNodeLeaseHeld, lease.Status.Phase)
 			assert.Contains(t, lease.Finalizers, rules.FinalizerFloor)
-			assert.NotContains(t, lease.Finalizers, metav1.FinalizerOrphanDependents, "an instance does not outlive its lease")
+			assert.NotContains(t, lease.Finalizers, metav1.FinalizerOrphanDependents, "an instance must not outlive its lease")
 			assert.NotNil(t, f.node("mac-1").Status.LeaseRef)
 		})
 	}
-	t.Run("with all others", func(t *testing.T) {
+	t.Run("in a collection", func(t *testing.T) {
 		f := newFleet(t, 1)
 		f.mac("mac-1", "C07AAAAA0001")
 		f.mac("mac-2", "C07AAAAA0002")
@@ -240,7 +240,7 @@ func TestDeletesThatHold(t *testing.T) {
 	})
 }
 
-// Leases that are bound while a tenant deletes all of them become Held like any other, without the tenant asking twice.
+// Leases that are bound during a tenant's deletion of all leases become Held too, without a second request.
 func TestDeletesAllWhileTheyAreBound(t *testing.T) {
 	const rounds, macs = 24, 2
 	f := newFleet(t, 2)
@@ -259,7 +259,7 @@ func TestDeletesAllWhileTheyAreBound(t *testing.T) {
 		for _, name := range names {
 			binding.Go(func() {
 				if err := f.bind("acme", "lease-"+name, "mac-"+name); err != nil {
-					assert.True(t, apierrors.IsNotFound(err), "it is deleted already: %v", err)
+					assert.True(t, apierrors.IsNotFound(err), "it has already been deleted: %v", err)
 				}
 			})
 		}
@@ -273,8 +273,8 @@ func TestDeletesAllWhileTheyAreBound(t *testing.T) {
 	}
 }
 
-// A lease that never had a Mac has no instances that somebody must look after: it goes as any object does. A lease with one stays
-// with its instances, and is not for the garbage collector.
+// A lease that never had a Mac has no instances, so it is deleted like any object. A lease with a Mac stays until its
+// instances have stopped, out of reach of the garbage collector.
 func TestGarbageCollectorsFinalizers(t *testing.T) {
 	f := newFleet(t, 1)
 	f.mac("mac-1", "C07AAAAA0001")
@@ -287,7 +287,7 @@ func TestGarbageCollectorsFinalizers(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, leases.Delete(t.Context(), "pending", metav1.DeleteOptions{PropagationPolicy: &policy}))
 		pending := f.getLease("acme", "pending")
-		assert.Equal(t, []string{finalizer}, pending.Finalizers, "the garbage collector finds it by that")
+		assert.Equal(t, []string{finalizer}, pending.Finalizers, "the garbage collector finds it by this finalizer")
 		pending.Finalizers = nil
 		_, err = f.admin.RackV1alpha1().MacNodeLeases("acme").Update(t.Context(), pending, metav1.UpdateOptions{})
 		require.NoError(t, err)
@@ -301,7 +301,7 @@ func TestGarbageCollectorsFinalizers(t *testing.T) {
 	require.NoError(t, f.create(t.Context(), newInstance("acme", "late", "build")), "a Held lease takes instances")
 }
 
-// An update that names no class means the class that the lease has.
+// An update that names no class keeps the lease's class.
 func TestClassIsKept(t *testing.T) {
 	f := newFleet(t, 1)
 	lease, err := f.acme.RackV1alpha1().MacNodeLeases("acme").Create(t.Context(), newLease("acme", "build"), metav1.CreateOptions{})
@@ -312,7 +312,7 @@ func TestClassIsKept(t *testing.T) {
 	assert.Equal(t, "base", lease.Spec.ClassName)
 }
 
-// Nobody moves a floor, whatever they write and wherever.
+// No user can move a floor, by any write through any endpoint.
 func TestFloorTampering(t *testing.T) {
 	f := newFleet(t, 1)
 	f.mac("mac-1", "C07AAAAA0001")
@@ -325,15 +325,15 @@ func TestFloorTampering(t *testing.T) {
 		"the floor, backwards": func() error {
 			return patch(types.MergePatchType, `{"status":{"earliestReleaseAt":"2026-03-01T12:00:00Z"}}`, "status")
 		},
-		"the floor, away": func() error { return patch(types.MergePatchType, `{"status":{"earliestReleaseAt":null}}`, "status") },
+		"the floor, removed": func() error { return patch(types.MergePatchType, `{"status":{"earliestReleaseAt":null}}`, "status") },
 		"the floor, by a JSON patch": func() error {
 			return patch(types.JSONPatchType, `[{"op":"remove","path":"/status/earliestReleaseAt"}]`, "status")
 		},
 		"the binding, backwards": func() error {
 			return patch(types.MergePatchType, `{"status":{"boundAt":"2026-02-01T12:00:00Z"}}`, "status")
 		},
-		"the binding, away": func() error { return patch(types.MergePatchType, `{"status":{"boundAt":null}}`, "status") },
-		"all of the status": func() error {
+		"the binding, removed": func() error { return patch(types.MergePatchType, `{"status":{"boundAt":null}}`, "status") },
+		"the whole status": func() error {
 			return patch(types.JSONPatchType, `[{"op":"replace","path":"/status","value":{}}]`, "status")
 		},
 		"the finalizer":        func() error { return patch(types.MergePatchType, `{"metadata":{"finalizers":null}}`) },
@@ -347,12 +347,12 @@ func TestFloorTampering(t *testing.T) {
 			after := f.getLease("acme", "build")
 			assert.Equal(t, lease.ResourceVersion, after.ResourceVersion, "nothing has changed")
 			records := f.records("acme")
-			require.Greater(t, len(records), before, "it is on record: %v", err)
+			require.Greater(t, len(records), before, "it must be recorded: %v", err)
 			assert.Equal(t, rackv1alpha1.FloorTamperRejected, records[len(records)-1].Type)
 			f.clock.Step(2 * time.Minute) // identical rejections within a minute fold
 		})
 	}
-	t.Run("what is not for the status's writers to change stays", func(t *testing.T) {
+	t.Run("fields that writers of the status may not change stay", func(t *testing.T) {
 		require.NoError(t, patch(types.MergePatchType, `{"status":{"nodeName":"mac-9","serialNumber":"X","instances":[{"name":"ghost","uid":"1"}],"heldAt":"2026-03-01T12:00:00Z"}}`, "status"))
 		assert.Equal(t, lease.Status, f.getLease("acme", "build").Status)
 	})
@@ -361,8 +361,8 @@ func TestFloorTampering(t *testing.T) {
 		after := f.getLease("acme", "build")
 		assert.Equal(t, 48*time.Hour, after.Status.EarliestReleaseAt.Sub(after.Status.BoundAt.Time))
 		assert.True(t, f.node("mac-1").Status.EarliestReleaseAt.Equal(after.Status.EarliestReleaseAt))
-		assert.Error(t, patch(types.MergePatchType, `{"spec":{"minimumDuration":"47h"}}`), "and never back")
-		assert.Error(t, patch(types.MergePatchType, `{"spec":{"minimumDuration":null}}`), "nor to the default")
+		assert.Error(t, patch(types.MergePatchType, `{"spec":{"minimumDuration":"47h"}}`), "it must not move back")
+		assert.Error(t, patch(types.MergePatchType, `{"spec":{"minimumDuration":null}}`), "it must not move back to the default")
 	})
 	t.Run("a clock that runs backwards changes nothing", func(t *testing.T) {
 		f.clock.SetTime(noon.Add(-100 * time.Hour))
@@ -373,12 +373,12 @@ func TestFloorTampering(t *testing.T) {
 	})
 }
 
-// A floor that was stored too short, by whatever mistake, is restored by the next write.
+// A floor that was stored too short by a mistake is restored by the next write.
 func TestFloorRestored(t *testing.T) {
 	f := newFleet(t, 1)
 	f.mac("mac-1", "C07AAAAA0001")
 	lease := f.lease("acme", "build", "mac-1")
-	// The mistake is made where the registry is not asked.
+	// The wrong value is written past the registry.
 	key := "/registry/rack.macrack.io/macnodeleases/acme/build"
 	resp, err := f.etcd.Client.Get(t.Context(), key)
 	require.NoError(t, err)
@@ -401,7 +401,7 @@ func TestFloorRestored(t *testing.T) {
 	assert.Equal(t, lease.Status.EarliestReleaseAt.Time.UTC(), f.getLease("acme", "build").Status.EarliestReleaseAt.Time.UTC())
 }
 
-// A tenant deletes leases as the controllers bind them: each goes at once, or becomes Held.
+// A tenant deletes leases while the controllers bind them: each is deleted at once or becomes Held.
 func TestDeleteBindRace(t *testing.T) {
 	const rounds = 60
 	f := newFleet(t, 2)
@@ -433,7 +433,7 @@ func TestDeleteBindRace(t *testing.T) {
 	assert.NotContains(t, typesOf(f.records("acme")), rackv1alpha1.FloorTamperRejected)
 }
 
-// A lease that names no class is of the default class, however it is created.
+// A lease without a class gets the default class, however it is created.
 func TestDefaultClass(t *testing.T) {
 	f := newFleet(t, 1)
 	leases := f.acme.RackV1alpha1().MacNodeLeases("acme")
@@ -458,7 +458,7 @@ func TestDefaultClass(t *testing.T) {
 	assert.Equal(t, "base", applied.Spec.ClassName)
 }
 
-// Of two replicas whose clocks disagree, the slower one says when a floor has passed.
+// If the clocks of two replicas disagree, the floor passes by the slower one.
 func TestSkewedClocks(t *testing.T) {
 	f := newFleet(t, 1)
 	fast := clocktesting.NewFakeClock(noon)
@@ -476,12 +476,12 @@ func TestSkewedClocks(t *testing.T) {
 		f.clock.SetTime(to)
 		fast.SetTime(to.Add(time.Hour))
 	}
-	move(noon.Add(23*time.Hour + 30*time.Minute)) // for the fast one it is half past
+	move(noon.Add(23*time.Hour + 30*time.Minute)) // on the fast replica the floor has passed
 	require.NoError(t, ahead.Client(t, "tenant", "system:masters").RackV1alpha1().MacNodeLeases("acme").Delete(t.Context(), "build", metav1.DeleteOptions{}))
-	require.Equal(t, rackv1alpha1.MacNodeLeaseHeld, f.getLease("acme", "build").Status.Phase, "whichever replica a tenant asks")
+	require.Equal(t, rackv1alpha1.MacNodeLeaseHeld, f.getLease("acme", "build").Status.Phase, "on every replica")
 	for range 5 {
-		assert.True(t, apierrors.IsForbidden(release("ahead")), "the other replica knows better")
-		assert.True(t, apierrors.IsForbidden(release("right")), "what the fast one has put on record does not move its clock")
+		assert.True(t, apierrors.IsForbidden(release("ahead")), "the other replica's clock counts")
+		assert.True(t, apierrors.IsForbidden(release("right")), "the fast replica's record does not move the slow clock")
 	}
 	assert.Equal(t, rackv1alpha1.MacNodeLeaseHeld, f.getLease("acme", "build").Status.Phase)
 
@@ -492,7 +492,8 @@ func TestSkewedClocks(t *testing.T) {
 	}, 2*time.Minute, 50*time.Millisecond, "both agree")
 }
 
-// Right after a floor, the other replicas' readings are from before it. To ask too soon for a release is no tampering then.
+// Just after a floor, the readings of the other replicas are from before it. An early request for a release is not
+// tampering then.
 func TestReleaseRightAfterTheFloor(t *testing.T) {
 	f := newFleet(t, 2)
 	f.mac("mac-1", "C07AAAAA0001")
@@ -515,7 +516,7 @@ func TestReleaseRightAfterTheFloor(t *testing.T) {
 	}
 }
 
-// The hold marks the instances that it ends, and no others.
+// The hold marks exactly the instances that it ends.
 func TestHoldMarksInstances(t *testing.T) {
 	f := newFleet(t, 1)
 	f.mac("mac-1", "C07AAAAA0001")
@@ -536,7 +537,7 @@ func TestHoldMarksInstances(t *testing.T) {
 	assert.Equal(t, map[string]bool{"one": true, "two": false}, stops(), "a second deletion changes nothing")
 }
 
-// A slow replica does not begin a lease's day before it has begun for the others: it may be gone when the day ends.
+// A slow replica must not begin a lease's day before it has begun for the others: it may be gone when the day ends.
 func TestBindBySlowClock(t *testing.T) {
 	f := newFleet(t, 1)
 	clock := clocktesting.NewFakeClock(noon.Add(-time.Hour))
@@ -563,11 +564,11 @@ func TestBindBySlowClock(t *testing.T) {
 	assert.ErrorContains(t, err, "disagree by 1h1m0s")
 	clock.SetTime(noon.Add(55 * time.Second))
 	require.NoError(t, bind())
-	assert.Equal(t, noon.Add(24*time.Hour+time.Minute), f.getLease("acme", "build").Status.EarliestReleaseAt.UTC(), "by the clock that is ahead")
+	assert.Equal(t, noon.Add(24*time.Hour+time.Minute), f.getLease("acme", "build").Status.EarliestReleaseAt.UTC(), "by the fastest clock")
 	assert.Equal(t, noon.Add(time.Minute), f.records("acme")[0].Time.UTC())
 }
 
-// A replica that is gone does not keep others from releasing for ever.
+// A replica that is gone does not block releases for ever.
 func TestDeadClock(t *testing.T) {
 	f := newFleet(t, 1)
 	_, err := f.etcd.Client.Put(t.Context(), "/registry/macrack.io/index/clock/fleet", `{"dead":{"time":"2020-01-01T00:00:00Z","beat":7}}`)
@@ -576,7 +577,7 @@ func TestDeadClock(t *testing.T) {
 	f.lease("acme", "build", "mac-1")
 	f.clock.SetTime(noon.Add(25 * time.Hour))
 	f.deleteLease("acme", "build")
-	assert.Equal(t, rackv1alpha1.MacNodeLeaseHeld, f.getLease("acme", "build").Status.Phase, "it may be alive")
+	assert.Equal(t, rackv1alpha1.MacNodeLeaseHeld, f.getLease("acme", "build").Status.Phase, "the replica may still be alive")
 	require.Eventually(t, func() bool {
 		f.clock.Step(5 * time.Second)
 		lease := f.getLease("acme", "build")
@@ -586,7 +587,7 @@ func TestDeadClock(t *testing.T) {
 	}, 2*time.Minute, 50*time.Millisecond)
 }
 
-// creeping is a clock that goes on whenever it is read.
+// creeping is a clock that advances whenever it is read.
 type creeping struct{ *clocktesting.FakeClock }
 
 func (c creeping) Now() time.Time {
@@ -594,8 +595,8 @@ func (c creeping) Now() time.Time {
 	return c.FakeClock.Now()
 }
 
-// However long a decision takes, the record of it has the time that it was made by: the day of a lease does not
-// begin before its record.
+// A record has the time of its decision, however long the decision takes: the day of a lease does not begin before its
+// record.
 func TestRecordsSayWhenItWasDecided(t *testing.T) {
 	f := newFleet(t, 1)
 	server := registrytest.StartServer(t, f.etcd, creeping{f.clock})
@@ -611,9 +612,9 @@ func TestRecordsSayWhenItWasDecided(t *testing.T) {
 		lease, records := f.getLease("acme", name), f.records("acme")
 		bound, held := records[2*n], records[2*n+1]
 		require.Equal(t, rackv1alpha1.LeaseBound, bound.Type)
-		assert.False(t, lease.Status.BoundAt.Time.Before(bound.Time.Time), "bound at %s, and on record at %s", lease.Status.BoundAt, bound.Time)
+		assert.False(t, lease.Status.BoundAt.Time.Before(bound.Time.Time), "bound at %s, but recorded at %s", lease.Status.BoundAt, bound.Time)
 		assert.Less(t, lease.Status.BoundAt.Sub(bound.Time.Time), time.Second)
 		require.Equal(t, rackv1alpha1.LeaseHeld, held.Type)
-		assert.True(t, lease.Status.HeldAt.Time.Equal(held.Time.Truncate(time.Second)), "held at %s, and on record at %s", lease.Status.HeldAt, held.Time)
+		assert.True(t, lease.Status.HeldAt.Time.Equal(held.Time.Truncate(time.Second)), "held at %s, but recorded at %s", lease.Status.HeldAt, held.Time)
 	}
 }

@@ -22,7 +22,7 @@ import (
 	"macrack.io/macrack/test/registrytest"
 )
 
-// twoTenants has acme and then globex lease mac-1, and acme lease mac-2 for longer.
+// twoTenants leases mac-1 to acme and then to globex, and mac-2 to acme for longer.
 func twoTenants(t *testing.T) *fleet {
 	f := newFleet(t, 2)
 	f.mac("mac-1", "C07AAAAA0001")
@@ -156,9 +156,9 @@ func TestRejectionsOfTwoServersAtOnce(t *testing.T) {
 	}
 	group.Wait()
 	before := f.compliance("24h")
-	assert.Less(t, before.Records, int64(40), "a flood costs a few records")
+	assert.Less(t, before.Records, int64(40), "a flood leaves a few records only")
 	for _, server := range f.servers {
-		server.Stop() // which writes what was counted
+		server.Stop() // which writes the pending counts
 	}
 	records := f.stored()
 	var refused int64
@@ -167,10 +167,10 @@ func TestRejectionsOfTwoServersAtOnce(t *testing.T) {
 			refused += max(1, record.Details.Count)
 		}
 	}
-	assert.EqualValues(t, rivals*each, refused, "every refusal is counted, those of the last minute at the end")
+	assert.EqualValues(t, rivals*each, refused, "every refusal is counted, those of the last minute at the shutdown")
 }
 
-// stored returns the records in etcd, as a server that has just started serves them.
+// stored returns the records in etcd, as served by a server that has just started.
 func (f *fleet) stored() (records []*rack.AuditRecord) {
 	f.t.Helper()
 	f.servers = append(f.servers, registrytest.StartServer(f.t, f.etcd, f.clock))

@@ -19,7 +19,7 @@ import (
 	"macrack.io/macrack/pkg/apis/scalar"
 )
 
-// maxRequest is the maximum size of a request that etcd takes, by default.
+// maxRequest is etcd's default limit for the size of a request.
 const maxRequest = 1536 << 10
 
 // full returns metadata at its limits: many short entries, which protobuf doubles, and long ones.
@@ -77,8 +77,8 @@ func (f *fleet) storedSize(key string) int {
 	return len(resp.Kvs[0].Value)
 }
 
-// Every verb of the life cycle works with objects that are at all of their limits at once: a transaction of an instance, its lease, its Mac and
-// a record fits in what etcd accepts, whatever users and guests have put into each.
+// Every verb of the life cycle works with objects that are at all of their limits at once. A transaction of an instance,
+// its lease, its Mac and a record must fit into etcd's limit, whatever users and guests have put into each.
 func TestLifeCycleAtEveryLimit(t *testing.T) {
 	f := newFleet(t, 1)
 	ctx := t.Context()
@@ -205,5 +205,5 @@ func TestLifeCycleAtEveryLimit(t *testing.T) {
 	node.Finalizers = nil
 	_, err = nodes.Update(ctx, node, metav1.UpdateOptions{})
 	require.NoError(t, err)
-	require.NoError(t, nodes.Delete(ctx, "mac-1", metav1.DeleteOptions{}), "take out of the fleet")
+	require.NoError(t, nodes.Delete(ctx, "mac-1", metav1.DeleteOptions{}), "remove it from the fleet")
 }

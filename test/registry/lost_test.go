@@ -16,8 +16,8 @@ import (
 	"macrack.io/macrack/pkg/rules"
 )
 
-// An agent that never comes back frees nothing by its silence. An administrator may write the Mac off, on record, and
-// the Mac is in quarantine until it proves to have been rebooted.
+// An agent that never comes back frees nothing by its silence. An administrator may write the Mac off, with a record.
+// The Mac is in quarantine until a new boot ID proves a reboot.
 func TestMacIsLost(t *testing.T) {
 	f := newFleet(t, 1)
 	f.mac("mac-1", "C07AAAAA0001")
@@ -37,7 +37,7 @@ func TestMacIsLost(t *testing.T) {
 
 	stopped := func(s *instancev1alpha1.MacOSInstanceStatus) { s.Phase = instancev1alpha1.MacOSInstanceStopped }
 	release := func() error { return f.release("acme", "build", rules.TaintUnleased+":NoSchedule") }
-	assert.True(t, apierrors.IsForbidden(f.write(f.controllers, "acme", "one", stopped)), "only the agent knows")
+	assert.True(t, apierrors.IsForbidden(f.write(f.controllers, "acme", "one", stopped)), "only the agent may report the stop")
 	assert.ErrorContains(t, release(), "waits for instances to stop: one")
 	assert.Len(t, f.getLease("acme", "build").Status.Instances, 1)
 	assert.EqualValues(t, 1, f.node("mac-1").Status.RunningVMs)
@@ -55,7 +55,7 @@ func TestMacIsLost(t *testing.T) {
 
 	node = f.node("mac-1")
 	assert.Nil(t, node.Status.LeaseRef)
-	assert.Equal(t, rackv1alpha1.MacNodeQuarantined, node.Status.Phase, "it may come back with what it ran")
+	assert.Equal(t, rackv1alpha1.MacNodeQuarantined, node.Status.Phase, "it may come back with its virtual machines")
 	records := f.records("acme")
 	assert.Equal(t, []rackv1alpha1.AuditRecordType{
 		rackv1alpha1.LeaseBound, rackv1alpha1.InstanceStarted, rackv1alpha1.InstanceStopped, rackv1alpha1.NodeQuarantined, rackv1alpha1.LeaseReleased,
@@ -70,6 +70,6 @@ func TestMacIsLost(t *testing.T) {
 			meta.SetStatusCondition(&s.Conditions, metav1.Condition{Type: rackv1alpha1.MacNodeSlotsHealthy, Status: metav1.ConditionTrue, Reason: "Healthy"})
 		})
 	}
-	assert.NotNil(t, healthy("boot-1").Status.Quarantine, "it is back, and was not rebooted")
+	assert.NotNil(t, healthy("boot-1").Status.Quarantine, "it is back without a reboot")
 	assert.Nil(t, healthy("boot-2").Status.Quarantine)
 }

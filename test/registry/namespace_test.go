@@ -23,7 +23,7 @@ import (
 	"macrack.io/macrack/pkg/generated/clientset/versioned"
 )
 
-// namespaces are the namespaces that there are, with their UIDs.
+// namespaces are the existing namespaces with their UIDs.
 type namespaces struct {
 	mu   sync.Mutex
 	uids map[string]types.UID
@@ -46,7 +46,8 @@ func newFleetWithNamespaces(t *testing.T) (*fleet, *namespaces) {
 	return newFleet(t, 1, func(o *apiserver.Options) { o.Namespaces = n.find }), n
 }
 
-// A namespace that is created again under its name may belong to another tenant, for whom the leases and instances of the former one do not exist.
+// A namespace created again under its name may belong to another tenant. For this tenant, the leases and instances of
+// the former one do not exist.
 func TestNextOwnerOfNamespace(t *testing.T) {
 	f, n := newFleetWithNamespaces(t)
 	f.mac("mac-1", "C07AAAAA0001")
@@ -114,7 +115,7 @@ func TestNextOwnerOfNamespace(t *testing.T) {
 		{"list from the cache", "GET", rackPath + "?resourceVersion=0", "", "", 200},
 		{"list instances", "GET", instancePath, "", "", 200},
 		{"watch from the beginning", "GET", rackPath + "?watch=1&timeoutSeconds=1&resourceVersion=1", "", "", 200},
-		{"watch with all that there is", "GET", rackPath + "?watch=1&timeoutSeconds=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true", "", "", 200},
+		{"watch with the initial events", "GET", rackPath + "?watch=1&timeoutSeconds=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true", "", "", 200},
 		{"watch instances", "GET", instancePath + "?watch=1&timeoutSeconds=1&resourceVersion=0", "", "", 200},
 		{"run an instance on it", "POST", instancePath, "application/json", `{"apiVersion":"instance.macrack.io/v1alpha1","kind":"MacOSInstance","metadata":{"name":"mine"},"spec":{"leaseName":"old","className":"small","imageName":"macos-26"}}`, 403},
 	} {
@@ -126,11 +127,11 @@ func TestNextOwnerOfNamespace(t *testing.T) {
 			}
 		})
 	}
-	assert.Equal(t, held, f.getLease("acme", "old"), "nothing has changed")
+	assert.Equal(t, held, f.getLease("acme", "old"), "the lease has not changed")
 	assert.Equal(t, vm, f.getInstance("acme", "vm"))
-	assert.Equal(t, before+1, f.etcd.Revision(t), "one record, of the instance")
+	assert.Equal(t, before+1, f.etcd.Revision(t), "one record, for the instance")
 
-	t.Run("what is its own", func(t *testing.T) {
+	t.Run("the new owner uses its own objects", func(t *testing.T) {
 		next := f.lease("acme", "next", "mac-2")
 		assert.EqualValues(t, "acme-2", next.Status.NamespaceUID)
 		list, err := f.acme.RackV1alpha1().MacNodeLeases("acme").List(t.Context(), metav1.ListOptions{})
@@ -153,7 +154,7 @@ func TestNextOwnerOfNamespace(t *testing.T) {
 			}
 		}
 	})
-	t.Run("administrators and controllers bring it to its end", func(t *testing.T) {
+	t.Run("administrators and controllers can end it", func(t *testing.T) {
 		for _, client := range []versioned.Interface{f.admin, f.controllers} {
 			list, err := client.RackV1alpha1().MacNodeLeases("acme").List(t.Context(), metav1.ListOptions{})
 			require.NoError(t, err)
@@ -174,7 +175,7 @@ func TestNextOwnerOfNamespace(t *testing.T) {
 	})
 }
 
-// Only the server says whose a lease and an instance are.
+// Only the server sets the namespace UID of a lease and an instance.
 func TestNamespaceUIDCannotBeForged(t *testing.T) {
 	f, _ := newFleetWithNamespaces(t)
 	f.mac("mac-1", "C07AAAAA0001")

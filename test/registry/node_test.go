@@ -45,7 +45,7 @@ func TestLeasedMacStays(t *testing.T) {
 	before := f.node("mac-1")
 	_, err = nodes.Patch(t.Context(), "mac-1", types.MergePatchType, []byte(`{"status":{"phase":"Available","leaseRef":null,"earliestReleaseAt":null,"runningVMs":0}}`), metav1.PatchOptions{}, "status")
 	require.NoError(t, err)
-	assert.Equal(t, before.Status, f.node("mac-1").Status, "what the registry keeps is not for others to write")
+	assert.Equal(t, before.Status, f.node("mac-1").Status, "clients must not write the registry's fields")
 }
 
 func TestQuarantine(t *testing.T) {
@@ -54,7 +54,7 @@ func TestQuarantine(t *testing.T) {
 	healthy := func(status metav1.ConditionStatus, reason, bootID string) *rackv1alpha1.MacNode {
 		return f.report("mac-1", func(s *rackv1alpha1.MacNodeStatus) {
 			s.BootID = bootID
-			s.Quarantine = nil // an agent cannot end it by leaving it out
+			s.Quarantine = nil // an agent cannot end it by omission
 			meta.SetStatusCondition(&s.Conditions, metav1.Condition{Type: rackv1alpha1.MacNodeSlotsHealthy, Status: status, Reason: reason, Message: "the kernel refuses"})
 		})
 	}
@@ -75,7 +75,7 @@ func TestQuarantine(t *testing.T) {
 	healthy(metav1.ConditionFalse, rackv1alpha1.ReasonCannotReattach, "boot-2")
 	_, err = f.admin.RackV1alpha1().MacNodes().Patch(t.Context(), "mac-1", types.MergePatchType, []byte(`{"status":{"quarantine":null}}`), metav1.PatchOptions{}, "status")
 	require.NoError(t, err)
-	assert.Equal(t, rackv1alpha1.MacNodeAvailable, f.node("mac-1").Status.Phase, "an administrator may")
+	assert.Equal(t, rackv1alpha1.MacNodeAvailable, f.node("mac-1").Status.Phase, "an administrator may end a quarantine")
 
 	var kinds []rackv1alpha1.AuditRecordType
 	for _, r := range f.records("macrack-system") {
@@ -102,7 +102,7 @@ func TestOffline(t *testing.T) {
 	ready(metav1.ConditionFalse)
 	node := f.node("mac-1")
 	assert.Equal(t, rackv1alpha1.MacNodeOffline, node.Status.Phase)
-	assert.NotNil(t, node.Status.LeaseRef, "silence takes nobody's Mac away")
+	assert.NotNil(t, node.Status.LeaseRef, "silence does not end a lease")
 }
 
 func TestRecordsCannotBeChanged(t *testing.T) {
@@ -133,7 +133,7 @@ func TestRecordsCannotBeChanged(t *testing.T) {
 	}
 }
 
-// Identical refusals within a minute cost a few records, however many they are.
+// Identical refusals within a minute leave a few records, however many they are.
 func TestRefusalsFold(t *testing.T) {
 	f := newFleet(t, 1)
 	f.mac("mac-1", "C07AAAAA0001")
@@ -161,7 +161,7 @@ func TestRefusalsFold(t *testing.T) {
 	assert.Equal(t, 4, records, "the first of each minute, and the count of the others")
 }
 
-// A Mac that is leaving the fleet is not leased, and takes its quarantine with it on record.
+// A Mac that is being removed from the fleet is not leased, and its quarantine ends with it, recorded.
 func TestMacThatLeaves(t *testing.T) {
 	f := newFleet(t, 1)
 	f.mac("mac-1", "C07AAAAA0001")
@@ -180,7 +180,7 @@ func TestMacThatLeaves(t *testing.T) {
 	assert.Equal(t, []rackv1alpha1.AuditRecordType{rackv1alpha1.NodeQuarantined, rackv1alpha1.NodeRecovered}, typesOf(f.records("macrack-system")))
 }
 
-// A report that a Mac is scrubbed counts only if it is made after the lease has ended.
+// A scrub report counts only if it is made after the end of the lease.
 func TestScrubbedTooEarly(t *testing.T) {
 	f := newFleet(t, 1)
 	f.mac("mac-1", "C07AAAAA0001")

@@ -48,7 +48,7 @@ func testInstanceOfPendingLease(t *testing.T, verb string) {
 		retryAfter, body string
 		err              error
 	}
-	// post creates an instance without trying again, as client-go would.
+	// post creates an instance without client-go's retries.
 	post := func(name, query string) <-chan response {
 		done := make(chan response, 1)
 		client := f.servers[0].HTTPClient(t, "acme", "system:authenticated")
@@ -93,7 +93,7 @@ func testInstanceOfPendingLease(t *testing.T, verb string) {
 		}()
 		return done
 	}
-	// inTime turns the clock until there is an answer.
+	// inTime advances the clock until there is an answer.
 	inTime := func(done <-chan response) response {
 		for {
 			select {
@@ -114,7 +114,7 @@ func testInstanceOfPendingLease(t *testing.T, verb string) {
 	assert.Equal(t, "1", r.retryAfter, "clients try again by themselves")
 	r = inTime(apply("vm", "&dryRun=All"))
 	assert.Equal(t, http.StatusCreated, r.code, r.body)
-	assert.Empty(t, f.records("acme"), "nothing was refused by a rule")
+	assert.Empty(t, f.records("acme"), "no rule refused a request")
 
 	dry := <-post("vm", "dryRun=All")
 	assert.Equal(t, http.StatusCreated, dry.code, "a dry run need not wait: %s", dry.body)
@@ -130,7 +130,7 @@ func testInstanceOfPendingLease(t *testing.T, verb string) {
 	assert.Equal(t, []rackv1alpha1.AuditRecordType{rackv1alpha1.LeaseBound}, typesOf(f.records("acme")))
 }
 
-// Where no Mac is free, an instance is refused at once. That is on record and no rule's rejection.
+// If no Mac is free, an instance is refused at once. This is not a rejection by a rule, and is not recorded.
 func TestInstanceOfLeaseThatWaits(t *testing.T) {
 	f := newFleet(t, 1)
 	f.mac("mac-1", "C07AAAAA0001")
@@ -158,7 +158,8 @@ func TestInstanceOfLeaseThatWaits(t *testing.T) {
 	assert.EqualValues(t, 1, f.compliance("24h").Rejected, "a rule's")
 }
 
-// A dry run of a lease and its instance passes when the two would. It stores no lease, so the instance is checked without it.
+// A dry run of a lease and its instance succeeds if the real requests would. It stores no lease, so the instance is
+// checked without it.
 func TestDryRunOfPair(t *testing.T) {
 	f := newFleet(t, 1)
 	f.mac("mac-1", "C07AAAAA0001")

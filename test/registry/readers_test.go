@@ -33,7 +33,7 @@ import (
 
 var hostileTexts = []string{"", "a", "a\x00b", "\xff", "\xed\xa0\x80", "\u202e", "\u2028", "-1", "1e1000000000", "null", "{", "%!s(MISSING)", "<script>", "\U0010FFFF"}
 
-// kinds are the kinds that are stored.
+// kinds are the stored kinds.
 var kinds = []struct {
 	version   schema.GroupVersion
 	resource  string
@@ -51,7 +51,7 @@ var kinds = []struct {
 	{configv1alpha1.SchemeGroupVersion, "rackconfigs", "", func() runtime.Object { return &configv1alpha1.RackConfig{} }, func() runtime.Object { return &configv1alpha1.RackConfigList{} }},
 }
 
-// hostile returns a filler of objects with values that readers may not be able to carry.
+// hostile returns a filler of objects with values that readers may not be able to decode.
 func hostile(seed int64) *randfill.Filler {
 	return randfill.NewWithSeed(seed).NilChance(0.3).NumElements(0, 3).MaxDepth(12).Funcs(
 		func(*metav1.TypeMeta, randfill.Continue) {},
@@ -72,8 +72,8 @@ func hostile(seed int64) *randfill.Filler {
 	)
 }
 
-// Random objects in etcd, of all kinds and with values that no writer may store, are read by all: as JSON, YAML, protocol buffers, tables, by typed
-// clients, and can be written as CBOR.
+// Random objects in etcd, of all kinds and with values that no writer may store, can be read in all encodings: as JSON,
+// YAML, protocol buffers and tables, by typed clients, and as CBOR.
 func TestRandomObjectsAreReadByAll(t *testing.T) {
 	const each = 40
 	f := newFleet(t, 1)
@@ -119,7 +119,8 @@ func TestRandomObjectsAreReadByAll(t *testing.T) {
 	}
 }
 
-// FuzzStoredIsRead stores random objects through the codec of the storage. Each that is stored is read back by typed clients, as JSON, YAML and protobuf.
+// FuzzStoredIsRead stores random objects through the codec of the storage. Typed clients must be able to read each
+// stored one, as JSON, YAML and protobuf.
 func FuzzStoredIsRead(f *testing.F) {
 	for n := range int64(200) {
 		f.Add(n, byte(n))
@@ -139,7 +140,7 @@ func FuzzStoredIsRead(f *testing.F) {
 		require.NoError(t, err)
 		filled.GetObjectKind().SetGroupVersionKind(gvks[0])
 
-		var sent bytes.Buffer // as a client sends it
+		var sent bytes.Buffer // the client's encoding
 		require.NoError(t, protobuf.NewSerializer(scheme.Scheme, scheme.Scheme).Encode(filled, &sent))
 		received, err := runtime.Decode(apiserver.Codecs.UniversalDecoder(), sent.Bytes())
 		if err != nil {
@@ -164,7 +165,7 @@ func FuzzStoredIsRead(f *testing.F) {
 			read := kind.newObject()
 			require.NoError(t, runtime.DecodeInto(scheme.Codecs.UniversalDeserializer(), answer, read), "%s: %.2000s", info.MediaType, answer)
 			require.Empty(t, values.Check(read), info.MediaType)
-			if info.MediaType != runtime.ContentTypeProtobuf { // which tells nil from empty otherwise than texts do
+			if info.MediaType != runtime.ContentTypeProtobuf { // protobuf and texts distinguish nil and empty differently
 				if first == nil {
 					first = read
 				}
@@ -182,7 +183,7 @@ func asJSON(t *testing.T, obj runtime.Object) string {
 	return string(data)
 }
 
-// getAs returns the status code and the body of the first server's answer to an administrator who accepts one media type.
+// getAs returns the status code and the body of the first server's answer to an administrator in one media type.
 func (f *fleet) getAs(t *testing.T, url, accept string) (code int, body []byte) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)

@@ -15,8 +15,8 @@ import (
 	"macrack.io/macrack/pkg/rules"
 )
 
-// A tenant that writes its whole manifest again, as kubectl replace and helm do, or patches a list of finalizers of its own, keeps the floor and is not on
-// record for that. Only a patch that removes the finalizer is.
+// kubectl replace and helm write a tenant's whole manifest again; other tools patch their own list of finalizers. The
+// lease keeps its floor in both cases, without a record. Only a patch that removes the finalizer is recorded.
 func TestWholeLeases(t *testing.T) {
 	f := newFleet(t, 1)
 	f.mac("mac-1", "C07AAAAA0001")
@@ -64,7 +64,7 @@ func TestWholeLeases(t *testing.T) {
 	assert.ElementsMatch(t, []string{"FloorFinalizerRemoved", "FloorMoved"}, reasons)
 }
 
-// What was exported is created again, under a new UID, with all that the server sets set by the server.
+// An export is created again under a new UID, and the server sets all of its own fields.
 func TestRestore(t *testing.T) {
 	f := newFleet(t, 1)
 	f.mac("mac-1", "C07AAAAA0001")
@@ -79,7 +79,7 @@ func TestRestore(t *testing.T) {
 	stopped := f.getInstance("acme", "vm")
 	stopped.Finalizers = nil
 	_, err := f.controllers.InstanceV1alpha1().MacOSInstances("acme").Update(t.Context(), stopped, metav1.UpdateOptions{})
-	require.NoError(t, err, "the controllers let an instance go that has ended")
+	require.NoError(t, err, "the controllers release an ended instance")
 	require.NoError(t, f.admin.InstanceV1alpha1().MacOSInstances("acme").Delete(t.Context(), "vm", metav1.DeleteOptions{}))
 	f.scrub("mac-1")
 	require.NoError(t, f.release("acme", "build", unleased))
@@ -108,10 +108,10 @@ func TestRestore(t *testing.T) {
 	assert.Len(t, again.OwnerReferences, 1)
 	assert.Empty(t, again.Status.MachineID)
 	assert.Equal(t, "mac-2", again.Status.NodeName)
-	assert.Len(t, f.records("acme"), before+1, "but for the binding")
+	assert.Len(t, f.records("acme"), before+1, "only the binding adds a record")
 	require.Equal(t, rackv1alpha1.ComplianceCompliant, f.compliance("7d").Verdict)
 
-	// A manifest without what the server added.
+	// manifest drops the fields that the server added.
 	manifest := newInstance("acme", "vm", "build")
 	manifest.Labels = map[string]string{"a": "b"}
 	replaced, err := f.acme.InstanceV1alpha1().MacOSInstances("acme").Update(t.Context(), manifest, metav1.UpdateOptions{})

@@ -78,7 +78,7 @@ func TestStartIsGranted(t *testing.T) {
 	})
 }
 
-// Whatever may not start is granted nothing.
+// An instance that may not start gets no grant.
 func TestStartIsNotGranted(t *testing.T) {
 	quarantine := func(f *fleet) {
 		f.report("mac-1", func(s *rackv1alpha1.MacNodeStatus) {
@@ -97,7 +97,7 @@ func TestStartIsNotGranted(t *testing.T) {
 		record  string
 	}{
 		"a Mac in quarantine":       {quarantine, claim(1), "is in quarantine (UnknownInstance)", "MacQuarantined"},
-		"a stop was asked for":      {stop, fmt.Sprintf(`{"status":{"machineID":%q,"macAddress":%q}}`, id, mac), "it is to stop", ""},
+		"a stop was requested":      {stop, fmt.Sprintf(`{"status":{"machineID":%q,"macAddress":%q}}`, id, mac), "it is to stop", ""},
 		"a stop, in phase Starting": {stop, claim(1), "does not go back", ""},
 		"it runs already":           {func(*fleet) {}, fmt.Sprintf(`{"status":{"phase":"Running","machineID":%q,"macAddress":%q}}`, id, mac), "after its start was granted", "StartNotGranted"},
 		"it has started already":    {func(*fleet) {}, fmt.Sprintf(`{"status":{"phase":"Starting","startedAt":"2026-01-01T00:00:00Z","machineID":%q,"macAddress":%q}}`, id, mac), "after its start was granted", "StartNotGranted"},
@@ -109,7 +109,7 @@ func TestStartIsNotGranted(t *testing.T) {
 			f.mac("mac-1", "C07AAAAA0001")
 			f.lease("acme", "build", "mac-1")
 			require.NoError(t, f.create(t.Context(), newInstance("acme", "one", "build")))
-			// Its pod is there, so that a stop is for the agent to carry out.
+			// Its pod exists, so that the agent has to carry out a stop.
 			_, err := f.patchStatus(f.controllers, "one", `{"status":{"podName":"one-vm"}}`)
 			require.NoError(t, err)
 			test.prepare(f)
@@ -132,7 +132,7 @@ func TestStartIsNotGranted(t *testing.T) {
 	}
 }
 
-// Writers that do not see each other cannot take back what the other has written.
+// Concurrent writers cannot revert each other's writes.
 func TestPatchesOfStaleWriters(t *testing.T) {
 	f := newFleet(t, 1)
 	f.mac("mac-1", "C07AAAAA0001")
@@ -153,7 +153,7 @@ func TestPatchesOfStaleWriters(t *testing.T) {
 	_, err := f.patchStatus(agent, "one", `{"metadata":{"uid":"another"},"status":{"message":"of another"}}`)
 	require.Error(t, err)
 	assert.True(t, apierrors.IsConflict(err) || apierrors.IsInvalid(err), "%v", err)
-	assert.Empty(t, f.getInstance("acme", "one").Status.Message, "an instance of the same name that came later")
+	assert.Empty(t, f.getInstance("acme", "one").Status.Message, "a later instance of the same name")
 
 	f.start("mac-1", "acme", "one", 1)
 	_, err = f.acme.InstanceV1alpha1().MacOSInstances("acme").Stop(t.Context(), "one", &instancev1alpha1.MacOSInstanceStop{}, metav1.CreateOptions{})
@@ -170,11 +170,11 @@ func TestPatchesOfStaleWriters(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, stopping.Status, kept.Status)
 	_, err = f.patchStatus(f.controllers, "one", `{"status":{"phase":"Stopped"}}`)
-	require.Error(t, err, "the controllers do not know that it has ended")
+	require.Error(t, err, "the controllers cannot know that it has ended")
 	assert.EqualValues(t, 1, f.node("mac-1").Status.RunningVMs)
 }
 
-// A tenant who writes metadata as fast as it can, through two replicas, makes no write of a status fail.
+// Constant writes of metadata by a tenant, through two replicas, make no write of a status fail.
 func TestStatusWritesDoNotConflict(t *testing.T) {
 	const writers, reports = 12, 10
 	f := newFleet(t, 2)
@@ -209,7 +209,7 @@ func TestStatusWritesDoNotConflict(t *testing.T) {
 	assert.Zero(t, f.node("mac-1").Status.RunningVMs)
 }
 
-// Which unknown virtual machines are to end is for an administrator alone to say.
+// Only an administrator may order the end of unknown virtual machines.
 func TestEndOfUnknownInstances(t *testing.T) {
 	f := newFleet(t, 1)
 	f.mac("mac-1", "C07AAAAA0001")

@@ -21,7 +21,7 @@ import (
 	"macrack.io/macrack/test/registrytest"
 )
 
-// Encryption at rest covers what planners write too, each object bound to its key.
+// Encryption at rest covers writes by planners too; each object is bound to its key.
 func TestEncryptionAtRest(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "encryption.yaml")
 	require.NoError(t, os.WriteFile(file, fmt.Appendf(nil, `apiVersion: apiserver.config.k8s.io/v1
@@ -45,7 +45,7 @@ resources:
 	objects := 0
 	for _, kv := range resp.Kvs {
 		if bytes.HasPrefix(kv.Key, []byte("/registry/macrack.io/")) {
-			continue // index keys say no more than their names do
+			continue // index keys hold no more than their names do
 		}
 		objects++
 		assert.True(t, bytes.HasPrefix(kv.Value, []byte("k8s:enc:aesgcm:v1:one:")), "%s is in the clear: %q", kv.Key, kv.Value[:min(30, len(kv.Value))])
@@ -77,7 +77,7 @@ func TestProtobufInEtcd(t *testing.T) {
 	}
 }
 
-// A server is not ready when etcd cannot be written, though it can be read.
+// A server is not ready if etcd can be read but not written.
 func TestReadyzKnowsWhetherEtcdIsWritable(t *testing.T) {
 	etcd := registrytest.StartEtcd(t)
 	s := registrytest.StartServer(t, etcd, clocktesting.NewFakeClock(noon))
@@ -100,13 +100,13 @@ func TestReadyzKnowsWhetherEtcdIsWritable(t *testing.T) {
 		code, body = readyz()
 		require.Equal(t, 200, code, body)
 	}
-	assert.LessOrEqual(t, etcd.Revision(t)-before, 10+2*int64(time.Since(began)/time.Second), "who asks does not write")
+	assert.LessOrEqual(t, etcd.Revision(t)-before, 10+2*int64(time.Since(began)/time.Second), "readiness checks must not write")
 
 	etcd.RaiseNoSpace(t)
 	require.Eventually(t, func() bool {
 		code, body = readyz()
 		return code == 500
-	}, time.Minute, 50*time.Millisecond, "what is found is told for a second")
+	}, time.Minute, 50*time.Millisecond, "a result is cached for a second")
 	assert.Contains(t, body, "etcd-writable failed")
 	_, err := s.Client(t, "admin", "system:masters").RackV1alpha1().MacNodeClasses().Create(t.Context(), &rackv1alpha1.MacNodeClass{
 		ObjectMeta: metav1.ObjectMeta{Name: "base"},
@@ -114,7 +114,7 @@ func TestReadyzKnowsWhetherEtcdIsWritable(t *testing.T) {
 	}, metav1.CreateOptions{})
 	assert.ErrorContains(t, err, "the database is full (NOSPACE), outcome unknown")
 	_, err = s.Client(t, "admin", "system:masters").RackV1alpha1().MacNodeClasses().List(t.Context(), metav1.ListOptions{})
-	assert.NoError(t, err, "what is there can be read")
+	assert.NoError(t, err, "existing objects can be read")
 
 	etcd.Disarm(t)
 	require.Eventually(t, func() bool { code, _ := readyz(); return code == 200 }, 2*time.Minute, 50*time.Millisecond)

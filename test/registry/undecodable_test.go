@@ -16,7 +16,7 @@ import (
 	"macrack.io/macrack/test/registrytest"
 )
 
-// corrupt replaces what is stored under a key by data, and returns the function that restores it.
+// corrupt replaces the value of a key by data, and returns the function that restores it.
 func (f *fleet) corrupt(key, data string) (restore func()) {
 	f.t.Helper()
 	key = "/registry/" + key
@@ -51,8 +51,8 @@ func next(t *testing.T, w watch.Interface, name string) watch.Event {
 	}
 }
 
-// An object that cannot be decoded hides no other: lists leave it out, watches show it as deleted. It counts nonetheless: reads of itself fail, and
-// nothing that depends on it is granted.
+// An object that cannot be decoded hides no other: lists omit it, and watches show it as deleted. It still counts: reads
+// of the object fail, and requests that depend on it are refused.
 func TestObjectsThatCannotBeDecodedHideNoOthers(t *testing.T) {
 	f := newFleet(t, 2)
 	ctx := t.Context()
@@ -88,8 +88,8 @@ func TestObjectsThatCannotBeDecodedHideNoOthers(t *testing.T) {
 	assert.Equal(t, watch.Deleted, next(t, watched, "first").Type)
 	assert.Equal(t, watch.Deleted, next(t, selected, "first").Type)
 	require.NoError(t, f.write(f.agent("mac-1"), "acme", "second", func(status *instancev1alpha1.MacOSInstanceStatus) { status.Message = "on" }))
-	assert.Equal(t, watch.Modified, next(t, watched, "second").Type, "the watch goes on")
-	assert.Equal(t, watch.Modified, next(t, selected, "second").Type, "the watch goes on")
+	assert.Equal(t, watch.Modified, next(t, watched, "second").Type, "the watch continues")
+	assert.Equal(t, watch.Modified, next(t, selected, "second").Type, "the watch continues")
 
 	f.servers = append(f.servers, registrytest.StartServer(t, f.etcd, f.clock)) // which reads everything from etcd
 	for replica := range f.servers {

@@ -15,7 +15,7 @@ import (
 	"macrack.io/macrack/test/registrytest"
 )
 
-// forgetNamespace stores a lease, and an instance if it has one, as versions before status.namespaceUID did.
+// forgetNamespace stores a lease, and an instance if given, as versions before status.namespaceUID did.
 func (f *fleet) forgetNamespace(namespace, lease, instance string) {
 	f.t.Helper()
 	l := &rackv1alpha1.MacNodeLease{}
@@ -26,7 +26,7 @@ func (f *fleet) forgetNamespace(namespace, lease, instance string) {
 	}
 }
 
-// seen returns the names of the leases and instances of acme that exist for its tenant.
+// seen returns the names of the leases and instances of acme that its tenant can see.
 func (f *fleet) seen() []string {
 	f.t.Helper()
 	names := []string{}
@@ -43,17 +43,17 @@ func (f *fleet) seen() []string {
 	return names
 }
 
-// upgrade starts a server of this version on what is stored.
+// upgrade starts a server of this version on the stored objects.
 func (f *fleet) upgrade(n *namespaces) {
 	f.t.Helper()
 	f.servers = append(f.servers, registrytest.StartServer(f.t, f.etcd, f.clock, func(o *apiserver.Options) { o.Namespaces = n.find }))
 }
 
-// Leases and instances that were stored before status.namespaceUID existed exist for the tenant that created them, as soon as a server of this
-// version is ready, and for no later owner of the namespace.
+// Leases and instances stored before status.namespaceUID existed belong to the tenant that created them, and to no later
+// owner of the namespace. This holds as soon as a server of this version is ready.
 func TestUpgradeOfObjectsWithoutNamespaceUID(t *testing.T) {
 	for name, test := range map[string]struct {
-		// before and after happen before and after the upgrade.
+		// before and after run before and after the upgrade.
 		before, after func(*fleet, *namespaces)
 		seen          []string
 		lease         types.UID // the namespace UID of the lease after the upgrade
@@ -105,12 +105,12 @@ func TestUpgradeOfObjectsWithoutNamespaceUID(t *testing.T) {
 				test.after(f, n)
 			}
 			require.EventuallyWithT(t, func(c *assert.CollectT) { assert.Equal(c, test.seen, f.seen()) }, time.Minute, 10*time.Millisecond)
-			assert.Len(t, f.records("acme"), records, "the upgrade is not on record")
+			assert.Len(t, f.records("acme"), records, "the upgrade is not recorded")
 		})
 	}
 }
 
-// A tenant still uses a lease from before the upgrade: it runs instances there, and gets no rejection.
+// A tenant still uses a lease from before the upgrade: it runs instances on it without a rejection.
 func TestLeaseWithoutNamespaceUIDRunsInstancesAfterUpgrade(t *testing.T) {
 	f, n := newFleetWithNamespaces(t)
 	f.mac("mac-1", "C07AAAAA0001")
@@ -127,7 +127,7 @@ func TestLeaseWithoutNamespaceUIDRunsInstancesAfterUpgrade(t *testing.T) {
 	assert.Equal(t, rackv1alpha1.MacNodeLeaseHeld, f.getLease("acme", "build").Status.Phase)
 }
 
-// An object that cannot be decoded does not keep the others from being filled in, nor the server from being ready.
+// An object that cannot be decoded blocks neither the upgrade of the others nor the readiness of the server.
 func TestUpgradeWithObjectThatCannotBeDecoded(t *testing.T) {
 	f, n := newFleetWithNamespaces(t)
 	f.mac("mac-1", "C07AAAAA0001")
@@ -140,8 +140,8 @@ func TestUpgradeWithObjectThatCannotBeDecoded(t *testing.T) {
 	require.EqualValues(t, "acme-1", f.getLease("acme", "build").Status.NamespaceUID)
 }
 
-// An instance of a version that granted no starts is in phase Starting with an identity, and without startedAt and startGrantedAt. Its start is
-// counted and recorded with the next write of its agent, and of no other user.
+// An instance of a version without start grants is in phase Starting with an identity, but without startedAt and
+// startGrantedAt. Its start is counted and recorded with the next write of its agent, and of no other user.
 func TestUpgradeOfInstanceInPhaseStarting(t *testing.T) {
 	writes := map[string]string{
 		"it starts still":  `{"status":{"phase":"Starting"}}`,
@@ -173,7 +173,7 @@ func TestUpgradeOfInstanceInPhaseStarting(t *testing.T) {
 				}
 				_, err = f.patchStatus(f.controllers, "one", `{"metadata":{"labels":{"a":"b"}},"status":{"conditions":[{"type":"MacReady","status":"True","reason":"Online","message":"x","lastTransitionTime":"2026-03-01T12:00:00Z"}]}}`)
 				require.NoError(t, err)
-				require.Nil(t, f.getInstance("acme", "one").Status.StartGrantedAt, "only the agent knows that it may run")
+				require.Nil(t, f.getInstance("acme", "one").Status.StartGrantedAt, "only the agent's write may grant it")
 				require.Zero(t, f.node("mac-1").Status.RunningVMs)
 
 				granted, err := f.patchStatus(f.agent("mac-1"), "one", patch)
@@ -191,7 +191,7 @@ func TestUpgradeOfInstanceInPhaseStarting(t *testing.T) {
 						ended++
 					}
 				}
-				assert.Equal(t, []int{1, 1}, []int{started, ended}, "starts and stops on record")
+				assert.Equal(t, []int{1, 1}, []int{started, ended}, "recorded starts and stops")
 			})
 		}
 	}

@@ -21,12 +21,12 @@ import (
 	"macrack.io/macrack/test/registrytest"
 )
 
-// farTimes are times that JSON cannot carry. The years of the last ones wrap around.
+// farTimes are times that JSON cannot represent. The years of the last ones wrap around.
 var farTimes = []int64{253402300800, 1e12, -62167219201, math.MaxInt64, math.MinInt64}
 
 func farTime(seconds int64) metav1.Time { return metav1.NewTime(time.Unix(seconds, 0)) }
 
-// withFarTime gives an object managed fields of a time that JSON cannot carry.
+// withFarTime gives an object managed fields with a time that JSON cannot represent.
 func withFarTime(obj metav1.Object, seconds int64) {
 	at := farTime(seconds)
 	version := rackv1alpha1.SchemeGroupVersion
@@ -39,7 +39,7 @@ func withFarTime(obj metav1.Object, seconds int64) {
 	}})
 }
 
-// What one client can store, every client can read: all else is refused, whoever writes it and however.
+// Every client can read every stored value: other values are refused, for all writers and encodings.
 func TestValuesThatAReaderCannotCarryAreRefused(t *testing.T) {
 	f := newFleet(t, 1)
 	f.mac("mac-1", "C07AAAAA0001")
@@ -99,7 +99,7 @@ func (f *fleet) jsonClient(replica int) versioned.Interface {
 	return client
 }
 
-// rewrite changes an object in etcd, past the server.
+// rewrite changes an object directly in etcd.
 func (f *fleet) rewrite(key string, obj runtime.Object, change func()) {
 	f.t.Helper()
 	key = "/registry/" + key
@@ -116,8 +116,8 @@ func (f *fleet) rewrite(key string, obj runtime.Object, change func()) {
 	require.NoError(f.t, err)
 }
 
-// An object that was stored before such values were refused blinds no reader: not those that list, nor those that
-// watch, nor the server itself. It can still be stopped and deleted, and then it is sound.
+// An object stored before such values were refused breaks no reader: neither lists nor watches nor the server itself. It
+// can still be stopped and deleted, which repairs it.
 func TestPoisonInEtcdBlindsNoReader(t *testing.T) {
 	f := newFleet(t, 2)
 	f.mac("mac-1", "C07AAAAA0001")
@@ -188,6 +188,6 @@ func TestPoisonInEtcdBlindsNoReader(t *testing.T) {
 	require.NoError(t, err)
 	decode(t, resp.Kvs[0].Value, lease)
 	for _, entry := range lease.ManagedFields {
-		assert.LessOrEqual(t, entry.Time.UTC().Year(), 9999, "it is sound once it is written")
+		assert.LessOrEqual(t, entry.Time.UTC().Year(), 9999, "a write must repair it")
 	}
 }

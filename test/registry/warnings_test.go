@@ -14,7 +14,7 @@ import (
 	"macrack.io/macrack/pkg/generated/clientset/versioned"
 )
 
-// warnings collects what a server warns of.
+// warnings collects the warnings of a server.
 type warnings struct {
 	mu   sync.Mutex
 	list []string
@@ -62,14 +62,14 @@ func TestWarningsOfAHeldLease(t *testing.T) {
 	const held = `rule 3 (24 hours at least): lease "build" is Held, and its Mac stays yours, until 2026-03-03T12:00:00Z (in 2d); it is released by itself then. There is no need to wait for it: use --wait=false`
 
 	lengthen("48h")
-	assert.Empty(t, warned.take(), "that is what a tenant does with a Bound lease")
+	assert.Empty(t, warned.take(), "a regular change of a Bound lease")
 	remove(metav1.DryRunAll)
-	assert.Equal(t, []string{held}, warned.take(), "a dry run says what the deletion would")
+	assert.Equal(t, []string{held}, warned.take(), "a dry run warns like the deletion")
 	assert.Equal(t, "Bound", string(f.getLease("acme", "build").Status.Phase))
 	remove()
 	assert.Equal(t, []string{held}, warned.take())
 	remove(metav1.DryRunAll)
-	assert.Equal(t, []string{held}, warned.take(), "it still is")
+	assert.Equal(t, []string{held}, warned.take(), "it is still Held")
 
 	const longer = `rule 3 (24 hours at least): lease "build" is Held; its Mac stays yours, and is billed, until 2026-03-04T12:00:00Z instead of 2026-03-03T12:00:00Z, and this cannot be taken back`
 	lengthen("72h", metav1.DryRunAll)
@@ -77,7 +77,7 @@ func TestWarningsOfAHeldLease(t *testing.T) {
 	lengthen("72h")
 	assert.Equal(t, []string{longer}, warned.take())
 	lengthen("72h")
-	assert.Empty(t, warned.take(), "it is as long already")
+	assert.Empty(t, warned.take(), "it is already that long")
 }
 
 func TestNoWarningPastTheFloor(t *testing.T) {
@@ -102,13 +102,13 @@ func TestWarningsOfClassesInUse(t *testing.T) {
 	const starting = `InstanceClass "small" is the class of 1 instances that have not started yet; they fail unless the class exists again by then`
 	sizes := admin.InstanceV1alpha1().InstanceClasses()
 	require.NoError(t, sizes.Delete(t.Context(), "large", metav1.DeleteOptions{}))
-	assert.Empty(t, warned.take(), "nobody uses it")
+	assert.Empty(t, warned.take(), "the class is unused")
 	require.NoError(t, sizes.Delete(t.Context(), "small", metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}}))
 	assert.Equal(t, []string{starting}, warned.take())
 	f.start("mac-1", "acme", "vm", 1)
 	require.Equal(t, instancev1alpha1.MacOSInstanceRunning, f.getInstance("acme", "vm").Status.Phase)
 	require.NoError(t, sizes.Delete(t.Context(), "small", metav1.DeleteOptions{}))
-	assert.Empty(t, warned.take(), "what runs needs it no more")
+	assert.Empty(t, warned.take(), "a running instance no longer needs it")
 
 	require.NoError(t, admin.RackV1alpha1().MacNodeClasses().Delete(t.Context(), "base", metav1.DeleteOptions{}))
 	assert.Equal(t, []string{`MacNodeClass "base" is the class of 1 Macs, such as "mac-1"; no instance is accepted on them until the class exists again`}, warned.take())

@@ -19,7 +19,7 @@ import (
 // written are objects with durations and quantities in forms that are not canonical.
 var written = []struct {
 	kind, collection, object string
-	// scalars are the fields, as they are written in JSON, and their names in errors.
+	// scalars are the fields as JSON, and their names in errors.
 	scalars map[string]string
 }{
 	{"MacNodeLease", "/apis/rack.macrack.io/v1alpha1/namespaces/acme/macnodeleases",
@@ -63,8 +63,8 @@ var written = []struct {
 		`{"metadata":{"name":"written"},"spec":{"leaseName":"build","className":"small","imageName":"macos-26","resources":{"requests":{"macrack.io/macos-vm":1}}}}`, nil},
 }
 
-// TestWrittenIsRead checks that an object reads as it was written, however it is written and read, and that to apply it
-// again, or as another manager, changes nothing.
+// TestWrittenIsRead checks that an object reads as it was written, in all encodings, and that applying it again, or as
+// another manager, changes nothing.
 func TestWrittenIsRead(t *testing.T) {
 	f := newFleet(t, 1)
 	f.mac("mac-1", "C07AAAAA0001")
@@ -114,7 +114,7 @@ func TestWrittenIsRead(t *testing.T) {
 					message := status["message"].(string)
 					assert.Contains(t, message, name, "%s of %.20s", name, value)
 					assert.Less(t, len(message), 2048, "%s of %.20s", name, value)
-					if w.kind != "InstanceClass" { // its spec cannot be changed at all
+					if w.kind != "InstanceClass" { // its spec is immutable
 						assert.Contains(t, message, "accepted ", "%s of %.20s", name, value)
 					}
 				}
@@ -156,7 +156,7 @@ func resourceVersion(object map[string]any) any {
 	return object["metadata"].(map[string]any)["resourceVersion"]
 }
 
-// assertContains asserts that got has all of want, and perhaps what has a default.
+// assertContains asserts that got has all of want, and possibly defaults.
 func assertContains(t *testing.T, path string, want, got any, how string) {
 	t.Helper()
 	m, ok := want.(map[string]any)

@@ -1,5 +1,5 @@
-// Package registrytest runs the API server alone, on an etcd in the same process, for tests of the registry:
-// several servers on one etcd, users that are whom they say, and a clock that the test turns.
+// Package registrytest runs the API server alone, on an etcd in the same process, for tests of the registry: several
+// servers on one etcd, users by request headers, and a test clock.
 package registrytest
 
 import (
@@ -39,7 +39,7 @@ type Etcd struct {
 	server   *embed.Etcd
 }
 
-// StartEtcd runs an etcd for the time of the test.
+// StartEtcd runs an etcd for the duration of the test.
 func StartEtcd(t testing.TB) *Etcd {
 	t.Helper()
 	cfg := embed.NewConfig()
@@ -73,14 +73,14 @@ func (e *Etcd) Revision(t testing.TB) int64 {
 	return resp.Header.Revision
 }
 
-// RaiseNoSpace has etcd refuse writes, as it does when its quota is used up.
+// RaiseNoSpace makes etcd refuse writes, as it does when its quota is used up.
 func (e *Etcd) RaiseNoSpace(t testing.TB) {
 	t.Helper()
 	_, err := e.server.Server.Alarm(t.Context(), &pb.AlarmRequest{Action: pb.AlarmRequest_ACTIVATE, Alarm: pb.AlarmType_NOSPACE})
 	require.NoError(t, err)
 }
 
-// Disarm has etcd accept writes again.
+// Disarm makes etcd accept writes again.
 func (e *Etcd) Disarm(t testing.TB) {
 	t.Helper()
 	_, err := e.Client.AlarmDisarm(t.Context(), &clientv3.AlarmMember{})
@@ -94,8 +94,7 @@ func loopback(t testing.TB) url.URL {
 	return url.URL{Scheme: "http", Host: l.Addr().String()}
 }
 
-// Server is an API server without a kube-apiserver: it takes its users' word for who they are, and lets
-// them do everything that the registry does.
+// Server is an API server without a kube-apiserver: it trusts the user names in requests, and authorizes every request.
 type Server struct {
 	config *restclient.Config
 	stop   context.CancelFunc
@@ -103,13 +102,14 @@ type Server struct {
 	once   sync.Once
 }
 
-// Headers by which requests say whose they are.
+// Headers with the user of a request.
 const (
 	UserHeader  = "X-Test-User"
 	GroupHeader = "X-Test-Group"
 )
 
-// Serve runs a server on a listener until ctx is done. It is what StartServer runs, for processes of their own.
+// Serve runs a server on a listener until ctx is done. StartServer runs it in the test's process; other programs can run
+// it in separate ones.
 func Serve(ctx context.Context, etcd []string, listener net.Listener, clock clock.WithTicker) error {
 	server, err := newServer(etcd, listener, clock)
 	if err != nil {
@@ -125,7 +125,7 @@ func newServer(etcd []string, listener net.Listener, clock clock.WithTicker, cha
 	r.Authentication, r.Authorization, r.CoreAPI, r.Admission = nil, nil, nil, nil
 	r.Features.EnablePriorityAndFairness = false
 	r.Etcd.StorageConfig.Transport.ServerList = etcd
-	r.Etcd.StorageConfig.CompactionInterval = 0 // tests look at all of the history
+	r.Etcd.StorageConfig.CompactionInterval = 0 // tests need the whole history
 	r.SecureServing.Listener = listener
 	r.SecureServing.ServerCert.CertDirectory = ""
 	r.SecureServing.ServerCert.PairName = "test"
@@ -153,19 +153,20 @@ func newServer(etcd []string, listener net.Listener, clock clock.WithTicker, cha
 	return config.New()
 }
 
-// authorize lets users do everything, but tenants only in a namespace what is in namespaces. Tenants are those without a group or name of the system.
+// authorize lets users do everything; tenants are limited to namespaced resources. Tenants are users without a system
+// group or name.
 func authorize(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
 	tenant := !strings.HasPrefix(a.GetUser().GetName(), "system:") && !slices.Contains(a.GetUser().GetGroups(), user.SystemPrivilegedGroup)
 	switch a.GetResource() {
 	case "macnodeleases", "macosinstances", "auditrecords":
 		if tenant && a.GetNamespace() == "" {
-			return authorizer.DecisionDeny, "tenants have rights in namespaces alone", nil
+			return authorizer.DecisionDeny, "tenants have rights in namespaces only", nil
 		}
 	}
 	return authorizer.DecisionAllow, "", nil
 }
 
-// StartServer runs a server for the time of the test, with its options changed if need be.
+// StartServer runs a server for the duration of the test, optionally with changed options.
 func StartServer(t testing.TB, etcd *Etcd, clock clock.WithTicker, change ...func(*apiserver.Options)) *Server {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -212,7 +213,7 @@ func (s *Server) ready(t testing.TB) bool {
 	return resp.StatusCode == http.StatusOK
 }
 
-// Config returns how a user in groups talks to the server.
+// Config returns the client configuration of a user in groups.
 func (s *Server) Config(name string, groups ...string) *restclient.Config {
 	config := restclient.CopyConfig(s.config)
 	config.Wrap(func(rt http.RoundTripper) http.RoundTripper {

@@ -14,9 +14,9 @@ import (
 	"macrack.io/macrack/test/cluster"
 )
 
-// APIServer is a macrack-apiserver that runs inside this program.
+// APIServer is a macrack-apiserver inside this program.
 type APIServer struct {
-	// Address is where it serves: 127.0.0.1:port.
+	// Address is its address: 127.0.0.1:port.
 	Address string
 
 	tb     *Testbed
@@ -24,8 +24,8 @@ type APIServer struct {
 	ended  chan struct{}
 }
 
-// StartAPIServer starts a macrack-apiserver on listener, with its objects in etcd. It asks kube-apiserver who a caller is and what they may,
-// and goes by the testbed's clock. It does not wait until it serves.
+// StartAPIServer starts a macrack-apiserver on listener, with its objects in etcd. It delegates authentication and
+// authorization to kube-apiserver, and uses the testbed's clock. It does not wait until it serves.
 func (tb *Testbed) StartAPIServer(listener net.Listener, etcd cluster.EtcdClient) (*APIServer, error) {
 	kubeconfig, err := tb.Cluster.APIServerKubeconfig()
 	if err != nil {
@@ -67,7 +67,7 @@ func (tb *Testbed) StartAPIServer(listener net.Listener, etcd cluster.EtcdClient
 	return s, nil
 }
 
-// Stop ends the server and returns when it has ended.
+// Stop stops the server and waits for its end.
 func (s *APIServer) Stop() {
 	s.cancel()
 	<-s.ended
@@ -86,7 +86,7 @@ func (s *APIServer) RESTConfig(user string) (*rest.Config, error) {
 	return config, nil
 }
 
-// Ready returns what /readyz?verbose answers.
+// Ready returns the answer of /readyz?verbose.
 func (s *APIServer) Ready(ctx context.Context) (status int, body string, err error) {
 	config, err := s.RESTConfig(cluster.Admin)
 	if err != nil {

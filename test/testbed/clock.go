@@ -7,8 +7,8 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// Clock is the real time plus an offset. It runs by itself like any clock, and Advance puts it forward: what waits for a time that is passed
-// thereby is woken at once.
+// Clock is the real time plus an offset. It runs by itself, and Advance puts it forward, which fires at once all timers
+// that have become due.
 type Clock struct {
 	mu      sync.Mutex
 	offset  time.Duration
@@ -28,7 +28,7 @@ func NewClock() *Clock { return &Clock{waiting: map[*alarm]struct{}{}} }
 // Advance puts the clock forward by d. It panics if d is negative: time does not run backwards here either.
 func (c *Clock) Advance(d time.Duration) {
 	if d < 0 {
-		panic("testbed: a clock is not put back")
+		panic("testbed: negative duration; a clock is not put back")
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -38,7 +38,7 @@ func (c *Clock) Advance(d time.Duration) {
 	}
 }
 
-// Offset returns by how much the clock has been put forward.
+// Offset returns the total of all advances.
 func (c *Clock) Offset() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -54,34 +54,34 @@ func (c *Clock) Now() time.Time {
 
 func (c *Clock) now() time.Time { return time.Now().Add(c.offset) }
 
-// Since returns how long ago t was.
+// Since returns the time elapsed since t.
 func (c *Clock) Since(t time.Time) time.Duration { return c.Now().Sub(t) }
 
-// Sleep returns when d has passed.
+// Sleep returns after d.
 func (c *Clock) Sleep(d time.Duration) { <-c.After(d) }
 
-// After returns a channel that yields the time when d has passed.
+// After returns a channel that receives the time after d.
 func (c *Clock) After(d time.Duration) <-chan time.Time { return c.NewTimer(d).C() }
 
 // Tick returns the channel of a ticker that cannot be stopped.
 func (c *Clock) Tick(d time.Duration) <-chan time.Time { return c.NewTicker(d).C() }
 
-// NewTimer returns a timer that fires once when d has passed.
+// NewTimer returns a timer that fires once after d.
 func (c *Clock) NewTimer(d time.Duration) clock.Timer {
 	channel := make(chan time.Time, 1)
 	return c.start(d, 0, channel, sendTo(channel))
 }
 
-// AfterFunc calls f in a goroutine of its own when d has passed. The timer's channel is nil.
+// AfterFunc calls f in its own goroutine after d. The timer's channel is nil.
 func (c *Clock) AfterFunc(d time.Duration, f func()) clock.Timer {
 	return c.start(d, 0, nil, func(time.Time) { go f() })
 }
 
-// NewTicker returns a ticker. As with real ones, ticks that nobody has taken when the next is due are dropped: after an Advance by a day it
-// ticks once, and then with its period.
+// NewTicker returns a ticker. As with real tickers, a tick is dropped while the previous one has not been received:
+// after an Advance by a day it ticks once, and then with its period.
 func (c *Clock) NewTicker(period time.Duration) clock.Ticker {
 	if period <= 0 {
-		panic("testbed: a ticker needs a positive period")
+		panic("testbed: the period of a ticker must be positive")
 	}
 	channel := make(chan time.Time, 1)
 	return ticker{c.start(period, period, channel, sendTo(channel))}
@@ -105,7 +105,7 @@ func (c *Clock) start(d, period time.Duration, channel chan time.Time, ring func
 	return a
 }
 
-// alarm is a timer or a ticker. It is in its clock's waiting as long as it is going to ring.
+// alarm is a timer or a ticker. It is in its clock's waiting while it can still fire.
 type alarm struct {
 	clock   *Clock
 	channel chan time.Time
@@ -117,7 +117,7 @@ type alarm struct {
 	real *time.Timer
 }
 
-// arm waits in real time for what is left. clock.mu is held.
+// arm waits in real time for the rest. clock.mu is held.
 func (a *alarm) arm() {
 	if a.real != nil {
 		a.real.Stop()
@@ -145,7 +145,7 @@ func (a *alarm) fire() {
 // C returns the channel on which the time is sent.
 func (a *alarm) C() <-chan time.Time { return a.channel }
 
-// Stop says whether the timer was still to fire, and keeps it from it.
+// Stop prevents the timer from firing, and reports whether it was still to fire.
 func (a *alarm) Stop() bool {
 	a.clock.mu.Lock()
 	defer a.clock.mu.Unlock()
@@ -164,7 +164,7 @@ func (a *alarm) stop() bool {
 	return waits
 }
 
-// Reset has the timer fire when d has passed from now, and says whether it was still to fire.
+// Reset makes the timer fire after d from now, and reports whether it was still to fire.
 func (a *alarm) Reset(d time.Duration) bool {
 	a.clock.mu.Lock()
 	defer a.clock.mu.Unlock()

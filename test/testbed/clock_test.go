@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// received says whether a channel has something, once everybody else in the bubble waits.
+// received reports whether a channel has a value, once all other goroutines of the bubble wait.
 func received(c <-chan time.Time) bool {
 	synctest.Wait()
 	select {
@@ -54,7 +54,7 @@ func TestTimer(t *testing.T) {
 		time.Sleep(48 * time.Hour)
 		assert.False(t, received(put.C()), "once")
 
-		assert.True(t, received(c.After(-time.Second)), "what has passed is due at once")
+		assert.True(t, received(c.After(-time.Second)), "a time in the past is due at once")
 		slept := make(chan time.Time)
 		go func() {
 			c.Sleep(24 * time.Hour)
@@ -63,7 +63,7 @@ func TestTimer(t *testing.T) {
 		synctest.Wait()
 		c.Advance(24 * time.Hour)
 		assert.True(t, received(slept))
-		assert.Empty(t, c.waiting, "nothing is kept of what has fired")
+		assert.Empty(t, c.waiting, "fired timers are dropped")
 	})
 }
 
@@ -120,7 +120,7 @@ func TestTicker(t *testing.T) {
 
 		c.Advance(24*time.Hour + time.Second)
 		assert.True(t, received(ticker.C()))
-		assert.False(t, received(ticker.C()), "a day of ticks that nobody took is one tick")
+		assert.False(t, received(ticker.C()), "a day of unreceived ticks is one tick")
 		time.Sleep(59*time.Second - 1)
 		assert.False(t, received(ticker.C()))
 		time.Sleep(time.Nanosecond)
@@ -134,7 +134,7 @@ func TestTicker(t *testing.T) {
 	})
 }
 
-// Many use one clock while it is put forward: each timer fires, not before its time.
+// Many goroutines use one clock while it is put forward: each timer fires, and not before its time.
 func TestClockConcurrently(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := NewClock()

@@ -6,11 +6,11 @@ import (
 	"time"
 )
 
-// maxAdvance keeps the years that times are written with at four digits.
+// maxAdvance keeps years at four digits.
 const maxAdvance = 10 * 365 * 24 * time.Hour
 
-// ClockHandler answers GET /clock with the time, and POST /clock/advance?d=24h with the time after the clock was put forward. Times are in
-// RFC 3339, in UTC.
+// ClockHandler answers GET /clock with the time, and POST /clock/advance?d=24h with the advanced time. Times are in RFC
+// 3339, in UTC.
 func (tb *Testbed) ClockHandler() http.Handler { return clockHandler(tb.Clock.Now, tb.Advance) }
 
 func clockHandler(now func() time.Time, advance func(time.Duration)) http.Handler {
@@ -21,9 +21,9 @@ func clockHandler(now func() time.Time, advance func(time.Duration)) http.Handle
 		d, err := time.ParseDuration(r.FormValue("d"))
 		switch {
 		case err != nil:
-			http.Error(w, fmt.Sprintf("d is %q: a duration such as 24h or 90m is needed: POST /clock/advance?d=24h", r.FormValue("d")), http.StatusBadRequest)
+			http.Error(w, fmt.Sprintf("d is %q; use a duration such as 24h or 90m: POST /clock/advance?d=24h", r.FormValue("d")), http.StatusBadRequest)
 		case d < 0 || d > maxAdvance:
-			http.Error(w, fmt.Sprintf("d is %s: from 0 to %s is possible; time does not run backwards here either", d, maxAdvance), http.StatusBadRequest)
+			http.Error(w, fmt.Sprintf("d is %s; use 0 to %s, because time does not run backwards", d, maxAdvance), http.StatusBadRequest)
 		default:
 			advance(d)
 			show(w)

@@ -31,10 +31,10 @@ func TestClockOverHTTP(t *testing.T) {
 		assert.WithinDuration(t, began.Add(24*time.Hour+30*time.Minute), c.Now(), 0)
 
 		for target, want := range map[string]string{
-			"/clock/advance":           `a duration such as 24h or 90m is needed`,
+			"/clock/advance":           `use a duration such as 24h or 90m`,
 			"/clock/advance?d=day":     `d is "day"`,
 			"/clock/advance?d=-1h":     "does not run backwards",
-			"/clock/advance?d=999999h": "from 0 to",
+			"/clock/advance?d=999999h": "use 0 to",
 		} {
 			code, answer := ask(http.MethodPost, target)
 			assert.Equal(t, http.StatusBadRequest, code, target)
@@ -44,6 +44,6 @@ func TestClockOverHTTP(t *testing.T) {
 		assert.Equal(t, http.StatusMethodNotAllowed, code)
 		code, _ = ask(http.MethodGet, "/")
 		assert.Equal(t, http.StatusNotFound, code)
-		assert.WithinDuration(t, began.Add(24*time.Hour+30*time.Minute), c.Now(), 0, "nothing else has put it forward")
+		assert.WithinDuration(t, began.Add(24*time.Hour+30*time.Minute), c.Now(), 0, "only the two requests have put it forward")
 	})
 }

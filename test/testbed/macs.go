@@ -28,7 +28,7 @@ import (
 	"macrack.io/macrack/test/cluster"
 )
 
-// StartControllers starts the controllers, after StopControllers. Start has started them.
+// StartControllers starts the controllers after StopControllers. Start has started them before.
 func (tb *Testbed) StartControllers() error {
 	path, err := tb.Cluster.ControllersKubeconfig()
 	if err != nil {
@@ -46,7 +46,7 @@ func (tb *Testbed) StartControllers() error {
 	return nil
 }
 
-// StopControllers stops the controllers, and returns when they have stopped.
+// StopControllers stops the controllers, and waits for their end.
 func (tb *Testbed) StopControllers() { tb.stopControllers() }
 
 // MacName returns the name of the nth Mac; the first is number 1.
@@ -84,7 +84,7 @@ func (tb *Testbed) startMac(ctx context.Context, n int) error {
 	if err != nil {
 		return err
 	}
-	// Only the rules about time go by the clock that can be put forward. Simulated guests boot and end in real time.
+	// Only the time rules follow the adjustable clock. Simulated guests boot and end in real time.
 	runners := &slots.InProcess{Backend: &sim.Backend{Host: hostDir, Clock: clock.RealClock{}}, Clock: clock.RealClock{}}
 	agentConfig := agent.Config{
 		NodeName:     name,
@@ -102,7 +102,7 @@ func (tb *Testbed) startMac(ctx context.Context, n int) error {
 		ClientCAFile: ca,
 	}
 	tb.run("agent of "+name, func(ctx context.Context) (err error) {
-		// kube-apiserver trusts no agent that serves with a certificate of its own making.
+		// kube-apiserver does not trust an agent with a self-signed serving certificate.
 		if agentConfig.ServingCertificate, err = identity.Serving(ctx, kube, name, agentConfig.Address, filepath.Join(state, "pki")); err != nil {
 			return err
 		}
@@ -115,7 +115,7 @@ func (tb *Testbed) startMac(ctx context.Context, n int) error {
 	return nil
 }
 
-// rack registers a Mac that the example does not have.
+// rack registers a Mac that is not in the example.
 func (tb *Testbed) rack(ctx context.Context, n int) error {
 	admin, err := tb.Clientset(cluster.Admin)
 	if err != nil {
@@ -131,7 +131,7 @@ func (tb *Testbed) rack(ctx context.Context, n int) error {
 	return err
 }
 
-// waitForMacs waits until that many Macs, and all images, can be used.
+// waitForMacs waits until all Macs and all images are usable.
 func (tb *Testbed) waitForMacs(ctx context.Context, macs int) error {
 	admin, err := tb.Clientset(cluster.Admin)
 	if err != nil {

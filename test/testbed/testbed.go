@@ -1,5 +1,5 @@
-// Package testbed runs macrack inside this program, against a real Kubernetes control plane, with a clock that can be put forward: what takes
-// 24 hours elsewhere takes a moment here. Nothing that is shipped can do that.
+// Package testbed runs macrack inside this program, against a real Kubernetes control plane, with a clock that can be
+// put forward: 24 hours pass in a moment. No shipped program can do that.
 package testbed
 
 import (
@@ -33,16 +33,16 @@ import (
 	"macrack.io/macrack/test/cluster"
 )
 
-// Options say what a Testbed consists of. The zero value is a control plane in a temporary folder with macrack, the example's catalogue and
-// tenants, and its three Macs.
+// Options are the parts of a Testbed. The zero value is a control plane in a temporary folder with macrack, the
+// example's catalogue and tenants, and its three Macs.
 type Options struct {
 	// Dir holds the state. Empty: a temporary folder, which Stop removes.
 	Dir string
-	// Macs is how many simulated Macs there are, all of class base, named mac-1, mac-2, ... Default: 3, those of the example.
+	// Macs is the number of simulated Macs, all of class base, named mac-1, mac-2, ... Default: 3, those of the example.
 	Macs int
-	// NoAgents leaves it to the caller to run agents for the example's Macs.
+	// NoAgents leaves the agents of the example's Macs to the caller.
 	NoAgents bool
-	// Progress is told what is going on. Default: standard error.
+	// Progress receives progress messages. Default: standard error.
 	Progress io.Writer
 }
 
@@ -50,29 +50,29 @@ type Options struct {
 type Testbed struct {
 	// Cluster is the control plane and macrack's etcd, each component a process.
 	Cluster *cluster.Cluster
-	// Clock is the clock of everything that is macrack's.
+	// Clock is the clock of all macrack components.
 	Clock *Clock
 	// Kubeconfig is the path of a kubeconfig with the contexts admin (current), acme and globex, and direct, direct-acme and direct-globex,
 	// which reach macrack-apiserver without kube-apiserver.
 	Kubeconfig string
 	// APIServer is the macrack-apiserver that kube-apiserver forwards to.
 	APIServer *APIServer
-	// Log is the path of the log of what runs inside this program.
+	// Log is the path of the log of the components inside this program.
 	Log string
 
 	progress        io.Writer
-	stop            []func() // in the order of starting
+	stop            []func() // in the start order
 	stopControllers func()
 
 	mu     sync.Mutex
-	err    error         // the first failure of what runs
-	broken chan struct{} // closed when there is one
+	err    error         // the first failure of a component
+	broken chan struct{} // closed after the first failure
 }
 
-// exampleMacs is how many Macs artifacts/example has.
+// exampleMacs is the number of Macs in artifacts/example.
 const exampleMacs = 3
 
-// startTimeout is how long the parts inside this program may take until they serve.
+// startTimeout is the time in which the components inside this program must serve.
 const startTimeout = 3 * time.Minute
 
 // Start starts a testbed and returns when all Macs can be leased.
@@ -122,7 +122,8 @@ func (tb *Testbed) start(ctx context.Context, macs int) error {
 	}
 	tb.APIServer = server
 	tb.onStop(server.Stop)
-	// A server waits for those who watch. Those who do it through kube-apiserver end with that, which keeps nothing and need not wait either.
+	// A server waits for its watchers. Watchers through kube-apiserver end with this; they keep no state and need not
+	// wait.
 	tb.onStop(func() {
 		if err := tb.Cluster.Kill(context.Background(), "kube-apiserver"); err != nil {
 			tb.failed(err)
@@ -151,7 +152,7 @@ func (tb *Testbed) start(ctx context.Context, macs int) error {
 	return tb.waitForMacs(ctx, macs)
 }
 
-// waitForTenants waits until kube-controller-manager has added our roles to the tenants'.
+// waitForTenants waits until kube-controller-manager has added macrack's roles to the tenants'.
 func (tb *Testbed) waitForTenants(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, startTimeout, fmt.Errorf("waited %s", startTimeout))
 	defer cancel()
@@ -177,7 +178,7 @@ func (tb *Testbed) waitForTenants(ctx context.Context) error {
 	return nil
 }
 
-// serveRegistry serves the registry that the images of the example are pushed to.
+// serveRegistry serves the registry for the images of the example.
 func (tb *Testbed) serveRegistry() error {
 	listener, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", tb.Cluster.Port("registry")))
 	if err != nil {
@@ -189,7 +190,7 @@ func (tb *Testbed) serveRegistry() error {
 	return nil
 }
 
-// Stop ends everything.
+// Stop stops all components.
 func (tb *Testbed) Stop() error {
 	for n := len(tb.stop) - 1; n >= 0; n-- {
 		tb.stop[n]()
@@ -200,14 +201,14 @@ func (tb *Testbed) Stop() error {
 
 func (tb *Testbed) onStop(stop func()) { tb.stop = append(tb.stop, stop) }
 
-// Err returns the first failure of what runs inside this program.
+// Err returns the first failure of a component inside this program.
 func (tb *Testbed) Err() error {
 	tb.mu.Lock()
 	defer tb.mu.Unlock()
 	return tb.err
 }
 
-// Failed returns a channel that is closed when something that runs inside this program ends before Stop.
+// Failed returns a channel that is closed when a component inside this program ends before Stop.
 func (tb *Testbed) Failed() <-chan struct{} { return tb.broken }
 
 func (tb *Testbed) failed(err error) {
@@ -219,7 +220,7 @@ func (tb *Testbed) failed(err error) {
 	}
 }
 
-// run runs f until Stop, or until the function that it returns is called. It fails the testbed when it ends before.
+// run runs f until Stop, or until the returned function is called. The testbed fails if f ends before.
 func (tb *Testbed) run(name string, f func(context.Context) error) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
@@ -228,7 +229,7 @@ func (tb *Testbed) run(name string, f func(context.Context) error) (stop func())
 		err := f(ctx)
 		if ctx.Err() == nil {
 			tb.failed(fmt.Errorf("%s has ended: %w", name, err))
-			klog.ErrorS(err, "Ended before its time", "component", name)
+			klog.ErrorS(err, "Component ended unexpectedly", "component", name)
 		}
 	}()
 	stop = func() {
@@ -239,7 +240,7 @@ func (tb *Testbed) run(name string, f func(context.Context) error) (stop func())
 	return stop
 }
 
-// logToFile has the log of this program, of which there is one, in a file beside those of the other components.
+// logToFile writes the log of this program, of which there is one, to a file beside those of the other components.
 func (tb *Testbed) logToFile() error {
 	f, err := os.OpenFile(tb.Log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
@@ -263,7 +264,7 @@ func (tb *Testbed) logToFile() error {
 	return nil
 }
 
-// users are those of the kubeconfig with their namespaces.
+// users are the users of the kubeconfig with their namespaces.
 var users = []struct{ name, namespace, direct string }{
 	{cluster.Admin, "", "direct"},
 	{cluster.Tenants[0], cluster.Tenants[0], "direct-" + cluster.Tenants[0]},
@@ -301,7 +302,7 @@ func (tb *Testbed) writeKubeconfig() error {
 	return clientcmd.WriteToFile(*all, tb.Kubeconfig)
 }
 
-// Advance puts the clock forward. The Macs were there all the time: their heartbeats are put forward before.
+// Advance puts the clock forward. The Macs were online all the time, so their heartbeats are put forward first.
 func (tb *Testbed) Advance(d time.Duration) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
@@ -310,13 +311,13 @@ func (tb *Testbed) Advance(d time.Duration) {
 	}
 	tb.Clock.Advance(d)
 	if err := os.WriteFile(tb.offsetFile(), []byte(tb.Clock.Offset().String()), 0o644); err != nil {
-		klog.ErrorS(err, "When the testbed is started again in its folder, its time may have run backwards")
+		klog.ErrorS(err, "Failed to store the clock; after a restart of the testbed its time may run backwards")
 	}
 }
 
 func (tb *Testbed) offsetFile() string { return filepath.Join(tb.Cluster.Dir(), "clock-offset") }
 
-// restoreClock has a testbed that goes on in its folder go on in time.
+// restoreClock restores the clock of a testbed that is started again in its folder.
 func (tb *Testbed) restoreClock() error {
 	text, err := os.ReadFile(tb.offsetFile())
 	if errors.Is(err, fs.ErrNotExist) {
@@ -352,7 +353,7 @@ func (tb *Testbed) beatAhead(ctx context.Context, d time.Duration) error {
 	return nil
 }
 
-// Kubectl runs kubectl in a context of Kubeconfig. The error of a failed command has what it wrote to standard error.
+// Kubectl runs kubectl in a context of Kubeconfig. The error of a failed command quotes its standard error.
 func (tb *Testbed) Kubectl(ctx context.Context, context string, args ...string) (stdout, stderr string, err error) {
 	return tb.KubectlInput(ctx, "", context, args...)
 }
@@ -400,7 +401,7 @@ func (tb *Testbed) Kubernetes(context string) (*kubernetes.Clientset, error) {
 	return kubernetes.NewForConfig(config)
 }
 
-// poll calls done until it says true, fails, or ctx ends.
+// poll calls done until it returns true or an error, or ctx ends.
 func poll(ctx context.Context, done func(context.Context) (bool, error)) error {
 	return wait.PollUntilContextCancel(ctx, 200*time.Millisecond, true, done)
 }

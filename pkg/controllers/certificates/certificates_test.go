@@ -87,7 +87,7 @@ var (
 	nodeGroups  = []string{"system:authenticated", rules.NodesGroup}
 )
 
-// tokenFor are the groups of a bootstrap token for Macs.
+// tokenFor returns the groups of a bootstrap token for Macs.
 func tokenFor(macs ...string) []string {
 	groups := append([]string(nil), tokenGroups...)
 	for _, mac := range macs {
@@ -106,7 +106,7 @@ func macNode(name string, ready metav1.ConditionStatus) *rackv1alpha1.MacNode {
 
 func aNode(name string, ips ...string) *corev1.Node {
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
-	// A host name counts for nothing: the agent says what it likes.
+	// A host name must not count, because the agent chooses it.
 	node.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeHostName, Address: "kubernetes.default.svc"}, {Type: corev1.NodeInternalDNS, Address: "10.9.9.9"}}
 	for _, ip := range ips {
 		node.Status.Addresses = append(node.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: ip})
@@ -125,7 +125,7 @@ clusters:
   cluster: {server: "https://127.0.0.1:6443"}
 `
 
-// cluster runs the controller's reconciler on what a cluster has.
+// cluster runs the controller's reconciler against the objects of a cluster.
 type cluster struct {
 	*reconciler
 	core *kubefake.Clientset
@@ -169,7 +169,7 @@ func newCluster(t *testing.T, csrs []*certificatesv1.CertificateSigningRequest, 
 	})
 	e, err := env.New(ours, core, clocktesting.NewFakeClock(noon), record.NewFakeRecorder(10))
 	require.NoError(t, err)
-	// New makes the index; its queue is not run, so that a test says what is reconciled when.
+	// New creates the index. Its queue does not run, so that a test decides what is reconciled and when.
 	_, err = New(e)
 	require.NoError(t, err)
 	require.NoError(t, e.Start(t.Context()))
@@ -181,7 +181,7 @@ func newCluster(t *testing.T, csrs []*certificatesv1.CertificateSigningRequest, 
 	return c
 }
 
-// decide reconciles a request and returns what came of it.
+// decide reconciles a request and returns the outcome.
 func (c *cluster) decide(t *testing.T, name string) (certificatesv1.RequestConditionType, string, string) {
 	_, err := c.reconcile(t.Context(), name)
 	require.NoError(t, err)
@@ -238,42 +238,42 @@ func TestDecisions(t *testing.T) {
 		says    string
 	}{
 		// Joining.
-		{"a token for its Mac", "mac-1", token, tokenFor("mac-1"), nil, approved, "bootstrap token abcdef is made for Mac mac-1, serial number S-mac-1"},
-		{"a token for its Mac that was never heard of", "mac-2", token, tokenFor("mac-2"), nil, approved, ""},
+		{"a token for its Mac", "mac-1", token, tokenFor("mac-1"), nil, approved, "bootstrap token abcdef was created for Mac mac-1, serial number S-mac-1"},
+		{"a token for its Mac, which has never been online", "mac-2", token, tokenFor("mac-2"), nil, approved, ""},
 		{"a token for a Mac with dots in its name", "mac-1.ber.example.com", token, tokenFor("mac-1.ber.example.com"), nil, approved, ""},
 		{"a token for two Macs", "mac-2", token, tokenFor("mac-1", "mac-2"), nil, approved, ""},
 		{"with the usages of an RSA key", "mac-1", token, tokenFor("mac-1"), []option{usage(certificatesv1.UsageKeyEncipherment, certificatesv1.UsageDigitalSignature, certificatesv1.UsageClientAuth)}, approved, ""},
-		{"another Mac's name", "mac-2", token, tokenFor("mac-1"), nil, denied, "bootstrap token abcdef is for Mac mac-1, not for mac-2: make one with `macrack-agent token create mac-2`"},
+		{"another Mac's name", "mac-2", token, tokenFor("mac-1"), nil, denied, "bootstrap token abcdef is for Mac mac-1, not for mac-2; create one with `macrack-agent token create mac-2`"},
 		{"a longer name", "mac-1.ber.example.com", token, tokenFor("mac-1"), nil, denied, "not for mac-1.ber.example.com"},
 		{"a shorter name", "mac-1", token, tokenFor("mac-1.ber.example.com"), nil, denied, "not for mac-1"},
 		{"no Mac's token", "mac-1", token, tokenGroups, nil, denied, "is for no Mac, not for mac-1"},
-		{"a name that is not registered", "mac-3", token, tokenFor("mac-3"), nil, denied, `there is no MacNode "mac-3": an administrator registers`},
-		{"a name that is leaving", "leaving", token, tokenFor("leaving"), nil, denied, "is being deleted"},
-		{"a name that is taken", "live", token, tokenFor("live"), nil, denied, "the name is taken: an agent that is Mac live, serial number S-live, is heard of"},
+		{"a name that is not registered", "mac-3", token, tokenFor("mac-3"), nil, denied, `MacNode "mac-3" not found; an administrator must register`},
+		{"a MacNode that is being deleted", "leaving", token, tokenFor("leaving"), nil, denied, "is being deleted"},
+		{"a name in use", "live", token, tokenFor("live"), nil, denied, "name already in use; the agent of Mac live, serial number S-live, is online"},
 		{"masters", "mac-1", token, tokenFor("mac-1"), []option{subject("system:node:mac-1", "system:masters")}, denied, "must be O=system:nodes"},
 		{"masters too", "mac-1", token, tokenFor("mac-1"), []option{subject("system:node:mac-1", "system:nodes", "system:masters")}, denied, "must be O=system:nodes"},
 		{"no Node", "mac-1", token, tokenFor("mac-1"), []option{subject("mac-1", "system:nodes")}, denied, "must be O=system:nodes,CN=system:node:<name>"},
 		{"a server", "mac-1", token, tokenFor("mac-1"), []option{usage(certificatesv1.UsageServerAuth, certificatesv1.UsageClientAuth)}, denied, `usage "server auth" is not for a Node`},
 		{"no usage", "mac-1", token, tokenFor("mac-1"), []option{usage(certificatesv1.UsageDigitalSignature)}, denied, `usage "client auth" is missing`},
-		{"names besides", "mac-1", token, tokenFor("mac-1"), []option{names("kubernetes")}, denied, "no alternative names"},
+		{"additional names", "mac-1", token, tokenFor("mac-1"), []option{names("kubernetes")}, denied, "no alternative names"},
 		{"URIs", "mac-1", token, tokenFor("mac-1"), []option{uris}, denied, "no URIs"},
-		{"a token that says it is a bootstrap token", "mac-1", token, []string{rules.BootstrapGroup, rules.BootstrapGroupOf("mac-1")}, nil, denied, "may not become Mac mac-1"},
-		// Others who would be a Mac.
+		{"a token with a forged group", "mac-1", token, []string{rules.BootstrapGroup, rules.BootstrapGroupOf("mac-1")}, nil, denied, "may not become Mac mac-1"},
+		// Other users that request a Mac's certificate.
 		{"a token of another kind", "mac-1", token, []string{tokensGroup, "system:bootstrappers:kubeadm:default-node-token"}, nil, denied, "bootstrap token abcdef is not for Macs"},
 		{"a Linux machine's token", "linux-1", token, []string{tokensGroup, "system:bootstrappers:kubeadm:default-node-token"}, nil, pending, ""},
 		{"a renewal", "live", "system:node:live", nodeGroups, nil, pending, ""},
 		{"another Mac", "mac-2", "system:node:mac-1", nodeGroups, nil, denied, "Node mac-1 may not become Mac mac-2"},
 		{"a user named like a Node", "mac-2", "system:node:mac-2", []string{"system:authenticated"}, nil, denied, `user "system:node:mac-2" may not become Mac mac-2`},
-		{"a tenant", "mac-1", "acme", []string{"system:authenticated"}, nil, denied, `user "acme" may not become Mac mac-1: only a bootstrap token`},
+		{"a tenant", "mac-1", "acme", []string{"system:authenticated"}, nil, denied, `user "acme" may not become Mac mac-1; use a bootstrap token`},
 		{"a tenant in the token's group", "mac-1", "acme", tokenFor("mac-1"), nil, denied, `user "acme" may not become Mac mac-1`},
 		{"another signer", "mac-1", "acme", nil, []option{signer(certificatesv1.KubeAPIServerClientSignerName)}, pending, ""},
 		// Serving.
 		{"its name and address", "mac-1", "system:node:mac-1", nodeGroups, []option{serving([]string{"mac-1"}, "10.0.0.1")}, approved, ""},
 		{"a loopback address that others have too", "mac-2", "system:node:mac-2", nodeGroups, []option{serving([]string{"mac-2"}, "127.0.0.1")}, approved, ""},
-		{"another's address", "mac-1", "system:node:mac-1", nodeGroups, []option{serving(nil, "10.0.0.2")}, denied, "IP address 10.0.0.2 is not the Mac's alone: Node mac-2 has it"},
-		{"another's address that it says it has", "mac-1", "system:node:mac-1", nodeGroups, []option{serving(nil, "10.0.0.3")}, denied, "Node linux-1 has it"},
-		{"nobody's address", "mac-1", "system:node:mac-1", nodeGroups, []option{serving(nil, "10.0.0.1", "10.0.0.77")}, denied, "10.0.0.77 is not the Mac's alone: the Node does not have it"},
-		{"an address that is said to be a name", "mac-1", "system:node:mac-1", nodeGroups, []option{serving(nil, "10.9.9.9")}, denied, "the Node does not have it"},
+		{"another's address", "mac-1", "system:node:mac-1", nodeGroups, []option{serving(nil, "10.0.0.2")}, denied, "IP address 10.0.0.2 does not belong to the Mac alone: Node mac-2 has it"},
+		{"another's address, reported by its own agent", "mac-1", "system:node:mac-1", nodeGroups, []option{serving(nil, "10.0.0.3")}, denied, "Node linux-1 has it"},
+		{"an unassigned address", "mac-1", "system:node:mac-1", nodeGroups, []option{serving(nil, "10.0.0.1", "10.0.0.77")}, denied, "10.0.0.77 does not belong to the Mac alone: the Node does not have it"},
+		{"an address reported as a host name", "mac-1", "system:node:mac-1", nodeGroups, []option{serving(nil, "10.9.9.9")}, denied, "the Node does not have it"},
 		{"kube-apiserver's service", "mac-1", "system:node:mac-1", nodeGroups, []option{serving(nil, "10.96.0.1")}, denied, "kube-apiserver has it"},
 		{"kube-apiserver's address", "mac-1", "system:node:mac-1", nodeGroups, []option{serving(nil, "10.0.0.100")}, denied, "kube-apiserver has it"},
 		{"kube-apiserver's load balancer", "mac-1", "system:node:mac-1", nodeGroups, []option{serving(nil, "203.0.113.20")}, denied, "kube-apiserver has it"},
@@ -281,11 +281,11 @@ func TestDecisions(t *testing.T) {
 		{"a Service", "mac-1", "system:node:mac-1", nodeGroups, []option{serving(nil, "10.0.0.1", "10.96.0.10")}, denied, "Service kube-system/kube-dns has it"},
 		{"a Service's second address", "mac-1", "system:node:mac-1", nodeGroups, []option{serving(nil, "fd00::a")}, denied, "Service kube-system/kube-dns has it"},
 		{"a Service's load balancer", "mac-1", "system:node:mac-1", nodeGroups, []option{serving(nil, "203.0.113.10")}, denied, "Service kube-system/kube-dns has it"},
-		{"a Service's load balancer that is wanted", "mac-1", "system:node:mac-1", nodeGroups, []option{serving(nil, "203.0.113.12")}, denied, "Service kube-system/kube-dns has it"},
+		{"a Service's requested load balancer address", "mac-1", "system:node:mac-1", nodeGroups, []option{serving(nil, "203.0.113.12")}, denied, "Service kube-system/kube-dns has it"},
 		{"a Service's external address", "mac-1", "system:node:mac-1", nodeGroups, []option{serving(nil, "203.0.113.11")}, denied, "Service kube-system/kube-dns has it"},
 		{"a loopback address, as kube-apiserver's", "mac-1", "system:node:mac-1", nodeGroups, []option{serving(nil, "127.0.0.1")}, approved, ""},
-		{"every address", "mac-1", "system:node:mac-1", nodeGroups, []option{serving(nil, "0.0.0.0")}, denied, "it is no host's"},
-		{"kube-apiserver's name", "mac-1", "system:node:mac-1", nodeGroups, []option{serving([]string{"mac-1", "kubernetes.default.svc"})}, denied, `DNS name "kubernetes.default.svc" is not the Mac's: "mac-1" is`},
+		{"every address", "mac-1", "system:node:mac-1", nodeGroups, []option{serving(nil, "0.0.0.0")}, denied, "it is not the address of a host"},
+		{"kube-apiserver's name", "mac-1", "system:node:mac-1", nodeGroups, []option{serving([]string{"mac-1", "kubernetes.default.svc"})}, denied, `DNS name "kubernetes.default.svc" does not belong to the Mac; use "mac-1"`},
 		{"another's name", "mac-1", "system:node:mac-1", nodeGroups, []option{serving([]string{"mac-2"})}, denied, `DNS name "mac-2"`},
 		{"no name", "mac-1", "system:node:mac-1", nodeGroups, []option{serving(nil)}, denied, "needs the Node's name"},
 		{"a client's certificate too", "mac-1", "system:node:mac-1", nodeGroups, []option{serving([]string{"mac-1"}), usage(certificatesv1.UsageServerAuth, certificatesv1.UsageClientAuth)}, denied, `usage "client auth"`},
@@ -314,18 +314,18 @@ func TestATokenIsForOneJoining(t *testing.T) {
 	}, macNode("mac-1", metav1.ConditionFalse))
 	is, _, _ := c.decide(t, "first")
 	require.Equal(t, certificatesv1.CertificateApproved, is)
-	// At once, before any informer can know.
+	// The second request comes before any informer can know of the first.
 	is, reason, message := c.decide(t, "second")
 	assert.Equal(t, certificatesv1.CertificateDenied, is)
 	assert.Equal(t, reasonTokenSpent, reason)
 	assert.Contains(t, message, "bootstrap token abcdef has been used at 12:00:00Z")
 	is, _, message = c.decide(t, "again")
-	assert.Equal(t, certificatesv1.CertificateApproved, is, "the same Mac asks again after a crash: %s", message)
+	assert.Equal(t, certificatesv1.CertificateApproved, is, "the same Mac requests again after a crash: %s", message)
 	is, _, message = c.decide(t, "another")
-	assert.Equal(t, certificatesv1.CertificateApproved, is, "an administrator has made another token: %s", message)
+	assert.Equal(t, certificatesv1.CertificateApproved, is, "an administrator has created another token: %s", message)
 }
 
-// agents returns the users of whom the admission policies know that they are Macs.
+// agents returns the users that the admission policies know as Macs.
 func (c *cluster) agents(t *testing.T) (users []string) {
 	binding, err := c.core.RbacV1().ClusterRoleBindings().Get(t.Context(), macsBinding, metav1.GetOptions{})
 	require.NoError(t, err)
@@ -355,7 +355,7 @@ func TestAMacIsKnownAsOneBeforeItHasACertificate(t *testing.T) {
 	require.ErrorContains(t, err, "apply artifacts/deploy")
 	csr, err := c.core.CertificatesV1().CertificateSigningRequests().Get(t.Context(), "second", metav1.GetOptions{})
 	require.NoError(t, err)
-	assert.Empty(t, csr.Status.Conditions, "approved, although the policies cannot tell it from a Linux machine")
+	assert.Empty(t, csr.Status.Conditions, "approved although the policies cannot distinguish it from a Linux machine")
 }
 
 func TestMacsAreKnown(t *testing.T) {
@@ -370,8 +370,8 @@ func TestMacsAreKnown(t *testing.T) {
 	require.NoError(t, m.name(t.Context(), "mac-2", "mac-1"))
 	require.NoError(t, m.name(t.Context(), "mac-1", "mac-3"))
 	require.NoError(t, m.name(t.Context(), "mac-2"))
-	assert.Equal(t, []string{"system:node:mac-1", "system:node:mac-2", "system:node:mac-3"}, c.agents(t), "one that has left is kept")
-	assert.Equal(t, 2, writes, "nothing is written that is there")
+	assert.Equal(t, []string{"system:node:mac-1", "system:node:mac-2", "system:node:mac-3"}, c.agents(t), "the user of a deleted MacNode is kept")
+	assert.Equal(t, 2, writes, "no write without a change")
 	failure = apierrors.NewConflict(rbacv1.Resource("clusterrolebindings"), macsBinding, nil)
 	assert.ErrorIs(t, m.name(t.Context(), "mac-4"), failure)
 }
@@ -392,10 +392,10 @@ func TestServingWhenKubeAPIServersPlaceIsNotKnown(t *testing.T) {
 		"no cluster-info": func(c *cluster) {
 			require.NoError(t, c.core.Tracker().Delete(corev1.SchemeGroupVersion.WithResource("configmaps"), "kube-public", "cluster-info"))
 		},
-		"a name that is not resolved": func(c *cluster) {
+		"a name that does not resolve": func(c *cluster) {
 			c.lookup = func(ctx context.Context, _ string) ([]string, error) {
 				_, bounded := ctx.Deadline()
-				assert.True(t, bounded, "it may wait for ever")
+				assert.True(t, bounded, "the lookup has no deadline")
 				return nil, errors.New("no such host")
 			}
 		},

@@ -1,6 +1,7 @@
-// Package certificates decides who becomes a Mac. A bootstrap token gets a client certificate for the one registered Mac that it is made
-// for, once, and not while that Mac is heard of. An agent gets a serving certificate for its own name and addresses. Renewals of client
-// certificates are left to kube-controller-manager, and requests that concern no Mac to whoever cares.
+// Package certificates approves or denies the certificates of Macs. A bootstrap token gets one client certificate, for
+// the registered Mac that it was created for, unless an agent of that Mac is online. An agent gets a serving certificate
+// for its own name and addresses. Renewals of client certificates are left to kube-controller-manager; requests that
+// concern no Mac are ignored.
 package certificates
 
 import (
@@ -29,11 +30,11 @@ import (
 
 const (
 	byUser = "user"
-	// registering is how long a serving certificate waits at a time for its Node to be there.
+	// registering is the interval at which a serving certificate is tried again until its Node is registered.
 	registering = 5 * time.Second
-	// rememberedFor is how long an approval is remembered until the informer has it.
+	// rememberedFor is how long an approval is kept until the informer has it.
 	rememberedFor = 10 * time.Minute
-	// resolving is how long kube-apiserver's name may take to be resolved.
+	// resolving is the timeout for resolving kube-apiserver's name.
 	resolving = 2 * time.Second
 )
 
@@ -58,11 +59,11 @@ func New(e *env.Env) (*runner.Controller, error) {
 type reconciler struct {
 	env   *env.Env
 	nodes corelisters.NodeLister
-	// requests are those of the informer, and those that were approved here and are not there yet.
+	// requests are those of the informer, and those approved here that the informer does not have yet.
 	requests cache.MutationCache
 	// lookup resolves a name to addresses.
 	lookup func(ctx context.Context, name string) ([]string, error)
-	// deciding makes sure that a token is not used twice at a time.
+	// deciding keeps one token from being used by two requests at once.
 	deciding sync.Mutex
 }
 
@@ -86,7 +87,7 @@ func (r *reconciler) reconcile(ctx context.Context, name string) (time.Time, err
 	}
 	req, err := parse(csr)
 	if err != nil || req == nil {
-		// The API server has refused what cannot be read.
+		// The API server has already refused requests that cannot be parsed.
 		return time.Time{}, err
 	}
 	r.deciding.Lock()
@@ -103,7 +104,7 @@ func (r *reconciler) reconcile(ctx context.Context, name string) (time.Time, err
 	}
 	v := decideClient(req, f)
 	if v.approve {
-		// Known as a Mac before it can be anything else.
+		// The Mac is in the ClusterRoleBinding before its agent has a certificate.
 		if err := (&macs{r.env.Core}).name(ctx, req.node); err != nil {
 			return time.Time{}, err
 		}
@@ -124,7 +125,7 @@ func (r *reconciler) facts(ctx context.Context, req *request) (facts, error) {
 	var f facts
 	var err error
 	if req.node != "" {
-		// Read anew: the Mac may have been registered, or heard of, a moment ago.
+		// The cache may be stale: the Mac may have been registered, or come online, a moment ago.
 		f.mac, err = r.env.MacRack.RackV1alpha1().MacNodes().Get(ctx, req.node, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
 			f.mac = nil
@@ -164,13 +165,13 @@ func (r *reconciler) spent(req *request) (*certificatesv1.CertificateSigningRequ
 	return nil, nil
 }
 
-// taken returns the addresses of API servers and Services: whoever serves there could answer in their place.
+// taken returns the addresses of API servers and Services: a server with such an address could answer in their place.
 func (r *reconciler) taken(ctx context.Context) ([]address, error) {
 	const kubernetes = "kubernetes"
 	var taken []address
 	add := func(holder string, addresses ...string) {
 		for _, a := range addresses {
-			if ip := net.ParseIP(a); ip != nil { // "None" and "" are none
+			if ip := net.ParseIP(a); ip != nil { // "None" and "" are not addresses
 				taken = append(taken, address{ip, holder})
 			}
 		}
@@ -210,7 +211,8 @@ func (r *reconciler) taken(ctx context.Context) ([]address, error) {
 	return taken, nil
 }
 
-// outside returns the addresses at which machines find the API servers, as kubeadm publishes them: those of a load balancer, say.
+// outside returns the addresses at which machines find the API servers, as kubeadm publishes them; a load balancer's,
+// for example.
 func (r *reconciler) outside(ctx context.Context) ([]string, error) {
 	info, err := r.env.Core.CoreV1().ConfigMaps(metav1.NamespacePublic).Get(ctx, bootstrapapi.ConfigMapClusterInfo, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
@@ -222,7 +224,7 @@ func (r *reconciler) outside(ctx context.Context) ([]string, error) {
 	logger := klog.FromContext(ctx)
 	config, err := clientcmd.Load([]byte(info.Data[bootstrapapi.KubeConfigKey]))
 	if err != nil {
-		logger.Error(err, "ConfigMap kube-public/cluster-info does not say where kube-apiserver is, so its address may be given to a Mac")
+		logger.Error(err, "Failed to read kube-apiserver's address from ConfigMap kube-public/cluster-info; a Mac may be given this address")
 		return nil, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, resolving)
@@ -239,7 +241,7 @@ func (r *reconciler) outside(ctx context.Context) ([]string, error) {
 		}
 		resolved, err := r.lookup(ctx, server.Hostname())
 		if err != nil {
-			logger.Error(err, "kube-apiserver's name in ConfigMap kube-public/cluster-info is not resolved, so its address may be given to a Mac", "name", server.Hostname())
+			logger.Error(err, "Failed to resolve kube-apiserver's name from ConfigMap kube-public/cluster-info; a Mac may be given its address", "name", server.Hostname())
 		}
 		addresses = append(addresses, resolved...)
 	}
@@ -263,7 +265,7 @@ func (r *reconciler) write(ctx context.Context, csr *certificatesv1.CertificateS
 		return err
 	}
 	r.requests.Mutation(next)
-	klog.FromContext(ctx).Info("Decided about a certificate", "csr", csr.Name, "user", csr.Spec.Username, "signer", csr.Spec.SignerName,
+	klog.FromContext(ctx).Info("Certificate request decided", "csr", csr.Name, "user", csr.Spec.Username, "signer", csr.Spec.SignerName,
 		"approved", v.approve, "reason", v.reason, "message", v.message)
 	return nil
 }

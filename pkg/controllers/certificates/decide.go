@@ -14,7 +14,7 @@ import (
 	"macrack.io/macrack/pkg/rules"
 )
 
-// Reasons of what is decided.
+// Reasons of decisions.
 const (
 	reasonJoin    = "MacJoins"
 	reasonServing = "MacServes"
@@ -30,7 +30,7 @@ const (
 	reasonForeignName    = "ForeignName"
 )
 
-// A verdict is what is decided about a request. The zero value leaves it to others.
+// A verdict is the decision about a request. The zero value leaves the request to other approvers.
 type verdict struct {
 	approve         bool
 	reason, message string
@@ -44,11 +44,11 @@ func deny(reason, format string, args ...any) verdict {
 	return verdict{false, reason, fmt.Sprintf(format, args...)}
 }
 
-// facts are what a decision depends on besides the request.
+// facts are the inputs of a decision other than the request.
 type facts struct {
-	// mac is the MacNode of the name that is asked for; nil if there is none.
+	// mac is the MacNode with the requested name; nil if it does not exist.
 	mac *rackv1alpha1.MacNode
-	// spent is an approved request of the same token for another key, if any.
+	// spent is an approved request of the same token for another key, or nil.
 	spent *certificatesv1.CertificateSigningRequest
 	// nodes are all Nodes.
 	nodes []*corev1.Node
@@ -59,13 +59,13 @@ type facts struct {
 // apiServer is the holder of the addresses of API servers.
 const apiServer = "kube-apiserver"
 
-// address is an IP address and who has it.
+// address is an IP address and its holder.
 type address struct {
 	ip     net.IP
 	holder string
 }
 
-// decideClient decides about a certificate with which its holder is a Mac's agent.
+// decideClient decides about the client certificate of a Mac's agent.
 func decideClient(r *request, f facts) verdict {
 	token := r.token()
 	switch {
@@ -74,16 +74,17 @@ func decideClient(r *request, f facts) verdict {
 	case r.node == "" || f.mac == nil:
 		return verdict{} // another kind of Node
 	case token != "":
-		return deny(reasonForeignToken, "bootstrap token %s is not for Macs: make one for Mac %s with `macrack-agent token create %[2]s`", token, r.node)
+		return deny(reasonForeignToken, "bootstrap token %s is not for Macs; create one for Mac %s with `macrack-agent token create %[2]s`", token, r.node)
 	case r.asker() == r.node:
 		return verdict{} // a renewal, which kube-controller-manager approves
 	case r.asker() != "":
 		return deny(reasonForeignNode, "Node %s may not become Mac %s", r.asker(), r.node)
 	}
-	return deny(reasonForeignSubject, "user %q may not become Mac %s: only a bootstrap token that is made for it can, see `macrack-agent token create %[2]s`", r.Spec.Username, r.node)
+	return deny(reasonForeignSubject, "user %q may not become Mac %s; use a bootstrap token created for it with `macrack-agent token create %[2]s`", r.Spec.Username, r.node)
 }
 
-// decideJoin decides about the first certificate of a Mac. A token can become the one Mac that it is made for, once.
+// decideJoin decides about the first certificate of a Mac. A token is valid once, for the one Mac that it was created
+// for.
 func decideJoin(r *request, token string, f facts) verdict {
 	if err := r.check(); err != nil {
 		return deny(reasonMalformed, "%v", err)
@@ -93,24 +94,24 @@ func decideJoin(r *request, token string, f facts) verdict {
 		if macs := rules.BootstrapMacs(r.Spec.Groups); len(macs) > 0 {
 			whose = "for Mac " + strings.Join(macs, " and ")
 		}
-		return deny(reasonNotForMac, "bootstrap token %s is %s, not for %s: make one with `macrack-agent token create %[3]s`", token, whose, r.node)
+		return deny(reasonNotForMac, "bootstrap token %s is %s, not for %s; create one with `macrack-agent token create %[3]s`", token, whose, r.node)
 	}
 	switch {
 	case f.mac == nil:
-		return deny(reasonNoMacNode, "there is no MacNode %q: an administrator registers the Mac before it joins", r.node)
+		return deny(reasonNoMacNode, "MacNode %q not found; an administrator must register the Mac before it joins", r.node)
 	case f.mac.DeletionTimestamp != nil:
 		return deny(reasonNoMacNode, "MacNode %q is being deleted", r.node)
 	case meta.IsStatusConditionTrue(f.mac.Status.Conditions, rackv1alpha1.MacNodeReady):
-		return deny(reasonMacIsLive, "the name is taken: an agent that is Mac %s, serial number %s, is heard of. If that is this Mac, stop its agent and join again once the MacNode is not Ready; if not, join under the name of this Mac",
+		return deny(reasonMacIsLive, "name already in use; the agent of Mac %s, serial number %s, is online. If it runs on this Mac, stop it and join again once the MacNode is not Ready; otherwise join under this Mac's own name",
 			r.node, f.mac.Spec.SerialNumber)
 	case f.spent != nil:
-		return deny(reasonTokenSpent, "bootstrap token %s has been used at %s: a token is for one joining, make another with `macrack-agent token create %s`",
+		return deny(reasonTokenSpent, "bootstrap token %s has been used at %s, and a token is valid once; create another with `macrack-agent token create %s`",
 			token, f.spent.CreationTimestamp.UTC().Format("15:04:05Z"), r.node)
 	}
-	return approve(reasonJoin, "bootstrap token %s is made for Mac %s, serial number %s", token, r.node, f.mac.Spec.SerialNumber)
+	return approve(reasonJoin, "bootstrap token %s was created for Mac %s, serial number %s", token, r.node, f.mac.Spec.SerialNumber)
 }
 
-// decideServing decides about a certificate with which a Mac's agent serves logs and commands to kube-apiserver.
+// decideServing decides about the certificate with which a Mac's agent serves logs and commands to kube-apiserver.
 func decideServing(r *request, f facts) verdict {
 	if f.mac == nil {
 		return verdict{} // another kind of Node
@@ -126,19 +127,19 @@ func decideServing(r *request, f facts) verdict {
 	}
 	for _, name := range r.x509.DNSNames {
 		if name != r.node {
-			return deny(reasonForeignName, "DNS name %q is not the Mac's: %q is", name, r.node)
+			return deny(reasonForeignName, "DNS name %q does not belong to the Mac; use %q", name, r.node)
 		}
 	}
 	for _, ip := range r.x509.IPAddresses {
 		if why := refuseAddress(r.node, ip, f); why != "" {
-			return deny(reasonForeignName, "IP address %s is not the Mac's alone: %s", ip, why)
+			return deny(reasonForeignName, "IP address %s does not belong to the Mac alone: %s", ip, why)
 		}
 	}
-	return approve(reasonServing, "the names are those of Mac %s", r.node)
+	return approve(reasonServing, "all names belong to Mac %s", r.node)
 }
 
-// refuseAddress says why a Mac may not serve at an address. The Node's addresses are what its agent says, so they count only if nobody
-// else has them.
+// refuseAddress returns the reason for which a Mac may not serve at an address, or "". The agent itself reports the
+// Node's addresses, so an address counts only if nothing else has it.
 func refuseAddress(node string, ip net.IP, f facts) string {
 	own := false
 	for _, n := range f.nodes {
@@ -147,13 +148,13 @@ func refuseAddress(node string, ip net.IP, f facts) string {
 		}
 		if n.Name == node {
 			own = true
-		} else if !ip.IsLoopback() { // a loopback address leads nobody elsewhere
+		} else if !ip.IsLoopback() { // a loopback address reaches no other host
 			return fmt.Sprintf("Node %s has it", n.Name)
 		}
 	}
 	switch {
 	case ip.IsUnspecified() || ip.IsMulticast():
-		return "it is no host's"
+		return "it is not the address of a host"
 	case !ip.IsLoopback():
 		if i := slices.IndexFunc(f.taken, func(a address) bool { return a.ip.Equal(ip) }); i >= 0 {
 			return f.taken[i].holder + " has it"

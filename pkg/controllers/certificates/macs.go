@@ -18,12 +18,12 @@ import (
 	"macrack.io/macrack/pkg/rules"
 )
 
-// macsBinding is the ClusterRoleBinding that names the users who are Macs' agents. By it the admission policies tell them from
-// other Nodes', whose certificates look the same.
+// macsBinding is the ClusterRoleBinding that names the users of the Macs' agents. The admission policies need it to tell
+// Macs from other Nodes, as their certificates look alike.
 const macsBinding = "macrack-macs"
 
-// NewMacs returns the controller that keeps the users of all Macs in the ClusterRoleBinding macrack-macs. It has one key. A user stays there
-// when its MacNode is deleted: its certificate lives on.
+// NewMacs returns the controller that keeps the users of all Macs in the ClusterRoleBinding macrack-macs. It has one
+// key. A user stays there when its MacNode is deleted, because its certificate stays valid.
 func NewMacs(e *env.Env) *runner.Controller {
 	m := &macs{e.Core}
 	c := runner.New("macs", e.Clock, func(ctx context.Context, _ string) (time.Time, error) {
@@ -39,12 +39,12 @@ func NewMacs(e *env.Env) *runner.Controller {
 
 type macs struct{ core kubernetes.Interface }
 
-// name has the binding name the users of Macs.
+// name adds the users of Macs to the binding.
 func (m *macs) name(ctx context.Context, names ...string) error {
 	bindings := m.core.RbacV1().ClusterRoleBindings()
 	binding, err := bindings.Get(ctx, macsBinding, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		return fmt.Errorf("there is no ClusterRoleBinding %s, by which the admission policies know Macs; apply artifacts/deploy: %w", macsBinding, err)
+		return fmt.Errorf("ClusterRoleBinding %s, which the admission policies need, is missing; apply artifacts/deploy: %w", macsBinding, err)
 	}
 	if err != nil {
 		return err
@@ -67,6 +67,6 @@ func (m *macs) name(ctx context.Context, names ...string) error {
 	if _, err := bindings.Update(ctx, binding, metav1.UpdateOptions{FieldManager: env.FieldManager}); err != nil {
 		return err
 	}
-	klog.FromContext(ctx).Info("These are Macs from now on", "nodes", added, "clusterRoleBinding", macsBinding)
+	klog.FromContext(ctx).Info("Macs added to the ClusterRoleBinding", "nodes", added, "clusterRoleBinding", macsBinding)
 	return nil
 }

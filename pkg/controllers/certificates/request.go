@@ -14,16 +14,16 @@ import (
 )
 
 const (
-	// tokenUserPrefix begins the name of the user that a bootstrap token is.
+	// tokenUserPrefix is the prefix of the user names of bootstrap tokens.
 	tokenUserPrefix = "system:bootstrap:"
 	tokensGroup     = "system:bootstrappers"
 )
 
-// request is a CertificateSigningRequest that has been read.
+// request is a parsed CertificateSigningRequest.
 type request struct {
 	*certificatesv1.CertificateSigningRequest
 	x509 *x509.CertificateRequest
-	// node is the Node that the certificate would be of.
+	// node is the Node that the certificate is for.
 	node string
 }
 
@@ -45,7 +45,7 @@ func parse(csr *certificatesv1.CertificateSigningRequest) (*request, error) {
 	return &request{CertificateSigningRequest: csr, x509: parsed, node: rules.NodeOfUser(parsed.Subject.CommonName)}, nil
 }
 
-// token returns the ID of the bootstrap token that asks, or nothing if it is none.
+// token returns the ID of the requesting bootstrap token, or "" if the user is not a bootstrap token.
 func (r *request) token() string {
 	id, ok := strings.CutPrefix(r.Spec.Username, tokenUserPrefix)
 	if !ok || !slices.Contains(r.Spec.Groups, tokensGroup) {
@@ -54,7 +54,7 @@ func (r *request) token() string {
 	return id
 }
 
-// asker returns the name of the Node that asks, or nothing if it is none.
+// asker returns the name of the requesting Node, or "" if the user is not a Node.
 func (r *request) asker() string {
 	if !slices.Contains(r.Spec.Groups, rules.NodesGroup) {
 		return ""
@@ -62,26 +62,26 @@ func (r *request) asker() string {
 	return rules.NodeOfUser(r.Spec.Username)
 }
 
-// key identifies the key pair that the certificate would be of.
+// key identifies the key pair of the certificate.
 func (r *request) key() string { return string(r.x509.RawSubjectPublicKeyInfo) }
 
-// check says what is wrong with the form of the request.
+// check returns an error if the request is malformed.
 func (r *request) check() error {
 	usage := certificatesv1.UsageClientAuth
 	if r.Spec.SignerName == certificatesv1.KubeletServingSignerName {
 		usage = certificatesv1.UsageServerAuth
 	} else if len(r.x509.DNSNames)+len(r.x509.IPAddresses) > 0 {
-		return errors.New("a client certificate of a Node has no alternative names")
+		return errors.New("a client certificate of a Node must have no alternative names")
 	}
 	if len(r.x509.EmailAddresses)+len(r.x509.URIs) > 0 {
-		return errors.New("a certificate of a Node has no mail addresses and no URIs")
+		return errors.New("a certificate of a Node must have no mail addresses and no URIs")
 	}
 	if r.node == "" || !slices.Equal(r.x509.Subject.Organization, []string{rules.NodesGroup}) {
-		return fmt.Errorf("the subject is %q, must be O=%s,CN=%s", r.x509.Subject, rules.NodesGroup, rules.NodeUser("<name>"))
+		return fmt.Errorf("the subject is %q; it must be O=%s,CN=%s", r.x509.Subject, rules.NodesGroup, rules.NodeUser("<name>"))
 	}
 	for _, u := range r.Spec.Usages {
 		if u != usage && u != certificatesv1.UsageDigitalSignature && u != certificatesv1.UsageKeyEncipherment {
-			return fmt.Errorf("usage %q is not for a Node: %s and %s are", u, certificatesv1.UsageDigitalSignature, usage)
+			return fmt.Errorf("usage %q is not for a Node; use %s and %s", u, certificatesv1.UsageDigitalSignature, usage)
 		}
 	}
 	if !slices.Contains(r.Spec.Usages, usage) {
@@ -90,7 +90,7 @@ func (r *request) check() error {
 	return nil
 }
 
-// decided says whether somebody has approved or denied the request, or tried to sign it.
+// decided reports whether the request has been approved or denied, or has got a certificate.
 func decided(csr *certificatesv1.CertificateSigningRequest) bool {
 	return len(csr.Status.Certificate) > 0 || has(csr, certificatesv1.CertificateApproved) || has(csr, certificatesv1.CertificateDenied)
 }

@@ -1,4 +1,4 @@
-// Package env is what the controllers share: clients, informers with their indexes, the clock, the recorder.
+// Package env has what the controllers share: clients, informers with their indexes, the clock and the event recorder.
 package env
 
 import (
@@ -30,7 +30,7 @@ import (
 	"macrack.io/macrack/pkg/rules"
 )
 
-// FieldManager is the name under which the controllers write.
+// FieldManager is the field manager of the controllers' writes.
 const FieldManager = "macrack-controllers"
 
 // Names of the indexes.
@@ -62,7 +62,7 @@ type Env struct {
 	Budgets policyv1informers.PodDisruptionBudgetInformer
 	// Heartbeats are the Leases in kube-node-lease.
 	Heartbeats coordinationv1informers.LeaseInformer
-	// Certificates are the requests for certificates.
+	// Certificates are the CertificateSigningRequests.
 	Certificates certificatesv1informers.CertificateSigningRequestInformer
 
 	factories []factory
@@ -75,7 +75,7 @@ type factory interface {
 	Shutdown()
 }
 
-// New returns an Env with informers that are not started.
+// New returns an Env whose informers have not been started.
 func New(macrack versioned.Interface, core kubernetes.Interface, clock clock.WithDelayedExecution, recorder record.EventRecorder) (*Env, error) {
 	ours := informers.NewSharedInformerFactoryWithOptions(macrack, 0, informers.WithTransform(trim))
 	nodes := coreinformers.NewSharedInformerFactoryWithOptions(core, 0, coreinformers.WithTransform(trim))
@@ -129,27 +129,27 @@ func New(macrack versioned.Interface, core kubernetes.Interface, clock clock.Wit
 	return e, nil
 }
 
-// Start starts the informers and waits until they have seen what there is. It fails if ctx ends first.
+// Start starts the informers and waits until their caches have synced. It fails if ctx ends first.
 func (e *Env) Start(ctx context.Context) error {
 	for _, f := range e.factories {
 		f.StartWithContext(ctx)
 	}
 	for _, f := range e.factories {
 		if err := f.WaitForCacheSyncWithContext(ctx).AsError(); err != nil {
-			return fmt.Errorf("reading what there is: %w", err)
+			return fmt.Errorf("syncing the informers' caches: %w", err)
 		}
 	}
 	return nil
 }
 
-// Wait waits until the informers have stopped, which they do when the context of Start is done.
+// Wait waits until the informers have stopped. They stop when the context of Start is done.
 func (e *Env) Wait() {
 	for _, f := range e.factories {
 		f.Shutdown()
 	}
 }
 
-// MacsOf returns the Macs of a class. Like all objects of informers they are shared: do not change them.
+// MacsOf returns the Macs of a class. The objects are shared with the informer: do not change them.
 func (e *Env) MacsOf(class string) ([]*rackv1alpha1.MacNode, error) {
 	return runner.ByIndex[rackv1alpha1.MacNode](e.MacNodes.Informer().GetIndexer(), byClass, class)
 }
@@ -179,12 +179,12 @@ func (e *Env) InstancesOfPod(namespace, podName string) ([]*instancev1alpha1.Mac
 	return runner.ByIndex[instancev1alpha1.MacOSInstance](e.MacOSInstances.Informer().GetIndexer(), byPod, namespace+"/"+podName)
 }
 
-// Key returns namespace/name of an object.
+// Key returns the namespace/name of an object.
 func Key(obj metav1.Object) string {
 	return cache.MetaObjectToName(obj).String()
 }
 
-// trim drops what no controller reads, to save memory.
+// trim drops managed fields, which no controller reads, to save memory.
 func trim(obj any) (any, error) {
 	if accessor, err := meta.Accessor(obj); err == nil && accessor.GetManagedFields() != nil {
 		accessor.SetManagedFields(nil)

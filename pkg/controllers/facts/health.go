@@ -26,7 +26,7 @@ func MacReady(mac *rackv1alpha1.MacNode) metav1.Condition {
 	switch {
 	case ready != nil && ready.Status == metav1.ConditionFalse:
 		c.Status, c.Reason = metav1.ConditionFalse, rackv1alpha1.ReasonMacOffline
-		c.Message = fmt.Sprintf("Mac %s is away (%s); virtual machines on it may still run, and it stays the tenant's", mac.Spec.SerialNumber, ready.Message)
+		c.Message = fmt.Sprintf("Mac %s is offline (%s); its virtual machines may still run, and the lease keeps the Mac", mac.Spec.SerialNumber, ready.Message)
 	case mac.Status.Quarantine != nil:
 		c.Status, c.Reason = metav1.ConditionFalse, mac.Status.Quarantine.Reason
 		if !conditionReason.MatchString(c.Reason) {

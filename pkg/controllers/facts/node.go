@@ -1,4 +1,4 @@
-// Package facts hands what the controllers read of objects to the decisions of pkg/rules. It reads no clock and no API.
+// Package facts passes the fields of objects to the decisions of pkg/rules. It reads no clock and no API.
 package facts
 
 import (
@@ -16,12 +16,12 @@ func IsMac(node *corev1.Node) bool {
 	return ok
 }
 
-// AdmitsTenant reports whether the Node admits pods of the tenant, and of no other.
+// AdmitsTenant reports whether the Node admits pods of the tenant and of no other namespace.
 func AdmitsTenant(node *corev1.Node, namespace string) bool {
 	return rules.HasOnlyTaint(node.Spec.Taints, rules.TenantTaint(namespace))
 }
 
-// Scrubbed reports whether the agent has proved that nothing of the lease, which is being released, is left on the Mac.
+// Scrubbed reports whether the agent has proved that nothing of the lease being released is left on the Mac.
 func Scrubbed(mac *rackv1alpha1.MacNode, leaseUID types.UID) bool {
 	return rules.Scrubbed(scrub(mac, leaseUID))
 }
@@ -37,8 +37,8 @@ func scrub(mac *rackv1alpha1.MacNode, leaseUID types.UID) rules.ScrubFacts {
 	return facts
 }
 
-// BlocksRelease returns what keeps the Mac with a lease whose floor has passed, as a reason and a message; both are empty if
-// nothing does.
+// BlocksRelease returns the reason and a message for which a lease whose floor has passed keeps its Mac. Both are empty
+// if nothing blocks the release.
 func BlocksRelease(lease *rackv1alpha1.MacNodeLease, mac *rackv1alpha1.MacNode, taints []corev1.Taint) (reason, message string) {
 	facts := rules.ReleaseFacts{
 		Releasing: lease.Status.Phase == rackv1alpha1.MacNodeLeaseReleasing, Phase: string(lease.Status.Phase),
@@ -55,7 +55,7 @@ func IsAvailable(mac *rackv1alpha1.MacNode) bool {
 	return rules.CheckBind(bind(mac, mac.Spec.ClassName, "")) == nil
 }
 
-// Suits reports whether the lease can be bound to the Mac.
+// Suits reports whether the lease accepts the Mac.
 func Suits(lease *rackv1alpha1.MacNodeLease, mac *rackv1alpha1.MacNode) bool {
 	return rules.CheckBind(bind(mac, lease.Spec.ClassName, lease.Spec.SerialNumber)) == nil
 }

@@ -18,21 +18,21 @@ func TestAdmits(t *testing.T) {
 	soft := rules.TenantTaint("acme")
 	soft.Effect = corev1.TaintEffectPreferNoSchedule
 	for _, tt := range []struct {
-		name           string
-		taints         []corev1.Taint
-		tenant, nobody bool
+		name             string
+		taints           []corev1.Taint
+		tenant, unleased bool
 	}{
 		{name: "no taints"},
 		{name: "the tenant's", taints: []corev1.Taint{other, rules.TenantTaint("acme")}, tenant: true},
 		{name: "another's", taints: []corev1.Taint{rules.TenantTaint("globex")}},
 		{name: "both", taints: []corev1.Taint{rules.TenantTaint("acme"), rules.UnleasedTaint()}},
 		{name: "the tenant's, softly", taints: []corev1.Taint{soft}},
-		{name: "unleased", taints: []corev1.Taint{rules.UnleasedTaint(), other}, nobody: true},
+		{name: "unleased", taints: []corev1.Taint{rules.UnleasedTaint(), other}, unleased: true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			node := &corev1.Node{Spec: corev1.NodeSpec{Taints: tt.taints}}
 			assert.Equal(t, tt.tenant, AdmitsTenant(node, "acme"))
-			assert.Equal(t, tt.nobody, rules.HasOnlyTaint(node.Spec.Taints, rules.UnleasedTaint()))
+			assert.Equal(t, tt.unleased, rules.HasOnlyTaint(node.Spec.Taints, rules.UnleasedTaint()))
 		})
 	}
 	assert.Equal(t, []string{"macrack.io/tenant=acme:NoSchedule", "macrack.io/unleased:NoSchedule"},

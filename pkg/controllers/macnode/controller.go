@@ -60,7 +60,7 @@ func newController(e *env.Env, h *heartbeats) *runner.Controller {
 		if !ok || !h.observe(lease, known) {
 			return
 		}
-		// A timer watches over those that are Ready; a heartbeat changes something for the others only.
+		// Macs that are Ready have a timer; a heartbeat changes the condition of the others only.
 		if mac, err := e.MacNodes.Lister().Get(lease.Name); err == nil && !isReady(mac) {
 			c.Enqueue(lease.Name)
 		}
@@ -73,7 +73,7 @@ func newController(e *env.Env, h *heartbeats) *runner.Controller {
 			if err != nil {
 				return
 			}
-			// The silence of a Mac does not begin anew.
+			// A deleted Lease does not restart the time of silence.
 			if _, err := e.MacNodes.Lister().Get(key.Name); apierrors.IsNotFound(err) {
 				h.forget(key.Name)
 			}
@@ -91,7 +91,8 @@ func isReady(mac *rackv1alpha1.MacNode) bool {
 	return meta.IsStatusConditionTrue(mac.Status.Conditions, rackv1alpha1.MacNodeReady)
 }
 
-// offlineAfter returns how long an agent may be silent: several heartbeats at least, whatever the configuration says.
+// offlineAfter returns how long an agent may be silent: at least several heartbeats, even if the configuration allows
+// less.
 func offlineAfter(config *configv1alpha1.RackConfig) time.Duration {
 	interval, after := configv1alpha1.DefaultHeartbeatInterval, configv1alpha1.DefaultOfflineAfter
 	if config != nil {

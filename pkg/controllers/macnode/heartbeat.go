@@ -1,6 +1,6 @@
-// Package macnode tells which Macs are heard of. An agent's heartbeat is the renewal of its Node's Lease in
-// kube-node-lease. Nothing is failed on silence: a Mac that is not heard of is not leased to anybody, and keeps what
-// it has.
+// Package macnode keeps the condition Ready of MacNodes. An agent's heartbeat is the renewal of its Node's Lease in
+// kube-node-lease. Silence alone fails nothing: an offline Mac gets no new lease, and keeps its lease and its virtual
+// machines.
 package macnode
 
 import (
@@ -20,7 +20,7 @@ import (
 
 // Reasons of the condition Ready.
 const (
-	// ReasonHeartbeat means that the agent is heard of.
+	// ReasonHeartbeat means that the agent is online.
 	ReasonHeartbeat = "Heartbeat"
 	// ReasonHeartbeatMissing means that the agent has been silent for longer than RackConfig allows.
 	ReasonHeartbeatMissing = "HeartbeatMissing"
@@ -28,8 +28,8 @@ const (
 	messageHeartbeat = "the agent sends heartbeats"
 )
 
-// heartbeats remembers when each agent was last heard of, by the clock of this process: the clocks of the Macs
-// are not to be relied on. It knows nothing at the start, and then everybody has the full time to be heard of.
+// heartbeats has the time of each agent's last heartbeat by the clock of this process, because the clocks of the Macs
+// are not reliable. After a start, every agent has the full time to send one.
 type heartbeats struct {
 	now func() time.Time
 
@@ -38,11 +38,11 @@ type heartbeats struct {
 }
 
 type heartbeat struct {
-	// renewed is what the agent has written.
+	// renewed is the time that the agent has written.
 	renewed time.Time
-	// since is when silence began, as far as this process can tell.
+	// since is the time at which the silence began, as far as this process can tell.
 	since time.Time
-	// heard says that the agent was heard of while this process was watching, and not only before.
+	// heard reports that the agent has sent a heartbeat since this process started to watch.
 	heard bool
 }
 
@@ -50,8 +50,8 @@ func newHeartbeats(now func() time.Time) *heartbeats {
 	return &heartbeats{now: now, last: map[string]heartbeat{}}
 }
 
-// observe takes note of a Lease. known says that it was there before this process began to watch: it proves
-// nothing then until it is renewed.
+// observe records a heartbeat. A known Lease existed before this process started to watch; it proves nothing until its
+// next renewal.
 func (h *heartbeats) observe(lease *coordinationv1.Lease, known bool) (beat bool) {
 	if lease.Spec.RenewTime == nil {
 		return false
@@ -66,7 +66,7 @@ func (h *heartbeats) observe(lease *coordinationv1.Lease, known bool) (beat bool
 	return !known
 }
 
-// get returns what is known of a Mac, and begins to wait for its heartbeat if nothing is.
+// get returns the last heartbeat of a Mac. For an unknown Mac, the time of silence begins now.
 func (h *heartbeats) get(name string) heartbeat {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -76,7 +76,7 @@ func (h *heartbeats) get(name string) heartbeat {
 	return h.last[name]
 }
 
-// restart has the time of silence begin anew.
+// restart restarts the time of silence.
 func (h *heartbeats) restart(name string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -119,12 +119,12 @@ func (r *reconciler) reconcile(ctx context.Context, name string) (time.Time, err
 		}
 		return last.since.Add(allowed), r.write(ctx, mac, metav1.ConditionTrue, ReasonHeartbeat, messageHeartbeat)
 	case silent >= 2*allowed:
-		// This is looked at as soon as the time is up. If that was long ago, it is this process that has slept, or
-		// the clock that was set, and the silence proves nothing.
+		// This code runs as soon as the time is up. If that was long ago, this process has slept or the clock was set,
+		// and the silence proves nothing.
 		r.heartbeats.restart(name)
 		return now.Add(allowed), nil
 	case last.renewed.IsZero() && !wasSeen(mac):
-		// Never heard of at all: the Mac is Pending.
+		// The agent has never sent a heartbeat: the Mac is Pending.
 		return time.Time{}, nil
 	}
 	message := fmt.Sprintf("the agent has sent no heartbeat for %s", allowed)
@@ -140,7 +140,7 @@ func wasSeen(mac *rackv1alpha1.MacNode) bool {
 	return ready != nil && ready.Status != metav1.ConditionUnknown
 }
 
-// write keeps the condition Ready true, and tells of a change of its status.
+// write sets the condition Ready, and emits an Event when its status changes.
 func (r *reconciler) write(ctx context.Context, mac *rackv1alpha1.MacNode, status metav1.ConditionStatus, reason, message string) error {
 	turned := !meta.IsStatusConditionPresentAndEqual(mac.Status.Conditions, rackv1alpha1.MacNodeReady, status)
 	after := mac.DeepCopy()

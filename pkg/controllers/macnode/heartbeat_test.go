@@ -25,7 +25,7 @@ import (
 	"macrack.io/macrack/pkg/generated/clientset/versioned/fake"
 )
 
-// noon is when the controller begins to watch, by its own clock.
+// noon is the time at which the controller begins to watch, by its own clock.
 var noon = time.Date(2026, 8, 1, 12, 0, 0, 0, time.UTC)
 
 func renewed(at time.Time) *coordinationv1.Lease {
@@ -37,12 +37,12 @@ func renewed(at time.Time) *coordinationv1.Lease {
 }
 
 func TestHeartbeats(t *testing.T) {
-	// The Mac's own clock is an hour slow throughout: only that it moves on counts.
+	// The Mac's own clock is an hour slow throughout: only its progress counts.
 	slow := noon.Add(-time.Hour)
 
 	type step struct {
 		after time.Duration // since the last step
-		known *time.Time    // the renewal that is there at the start
+		known *time.Time    // the renewal that exists at the start
 		beat  *time.Time
 		due   time.Duration // from the start, 0 for never
 		write string
@@ -73,12 +73,12 @@ func TestHeartbeats(t *testing.T) {
 			{after: 59 * time.Second, beat: at(0), due: minute},
 			{after: time.Second, beat: at(0), write: "False HeartbeatMissing"},
 		}},
-		{"a new leader gives everybody the full time", "True", []step{
+		{"a new leader gives every agent the full time", "True", []step{
 			{known: at(-3600), due: minute},
 			{after: minute - time.Second, due: minute},
 			{after: time.Second, write: "False HeartbeatMissing"},
 		}},
-		{"a new leader believes no old heartbeat", "False", []step{
+		{"a new leader ignores old heartbeats", "False", []step{
 			{known: at(-5), due: minute},
 			{after: 5 * time.Second, beat: at(5), due: 65 * time.Second, write: "True Heartbeat"},
 		}},
@@ -86,17 +86,17 @@ func TestHeartbeats(t *testing.T) {
 			{due: minute},
 			{after: minute, write: "False HeartbeatMissing"},
 		}},
-		{"never heard of", "", []step{
+		{"never online", "", []step{
 			{due: minute},
 			{after: minute},
 			{after: minute / 2, beat: at(90), due: minute + 90*time.Second, write: "True Heartbeat"},
 		}},
-		{"never heard of, as the server says of a new Mac", "Unknown", []step{
+		{"never online, with the server's condition of a new Mac", "Unknown", []step{
 			{due: minute},
 			{after: minute},
 			{after: minute / 2, beat: at(90), due: minute + 90*time.Second, write: "True Heartbeat"},
 		}},
-		{"this process has slept, or the clock was set: the time begins anew", "True", []step{
+		{"this process has slept, or the clock was set: the time restarts", "True", []step{
 			{beat: at(0), due: minute},
 			{after: 24 * time.Hour, due: 24*time.Hour + minute},
 			{after: minute - time.Second, due: 24*time.Hour + minute},
@@ -186,13 +186,13 @@ func TestNoEventWithoutAWrite(t *testing.T) {
 		now: func() time.Time { return noon }, heartbeats: h, offlineAfter: func() time.Duration { return time.Minute },
 		getMac:      func(string) (*rackv1alpha1.MacNode, error) { return &rackv1alpha1.MacNode{}, nil },
 		updateState: func(_ context.Context, _, _ *rackv1alpha1.MacNode) error { return refused },
-		event:       func(*rackv1alpha1.MacNode, string, string, string) { t.Error("an event for what did not happen") },
+		event:       func(*rackv1alpha1.MacNode, string, string, string) { t.Error("an event without a change of status") },
 	}
 	_, err := r.reconcile(t.Context(), "mac-1")
 	assert.ErrorIs(t, err, refused)
 }
 
-// A condition is brought up to date also where its status stays, and that is no news.
+// A condition is updated even if its status stays, but without an Event.
 func TestReadyFollowsTheGeneration(t *testing.T) {
 	h := newHeartbeats(func() time.Time { return noon })
 	h.observe(renewed(noon), false)
@@ -203,7 +203,7 @@ func TestReadyFollowsTheGeneration(t *testing.T) {
 		now: func() time.Time { return noon }, heartbeats: h, offlineAfter: func() time.Duration { return time.Minute },
 		getMac:      func(string) (*rackv1alpha1.MacNode, error) { return mac, nil },
 		updateState: func(_ context.Context, _, updated *rackv1alpha1.MacNode) error { mac = updated; writes++; return nil },
-		event:       func(*rackv1alpha1.MacNode, string, string, string) { t.Error("an event for what did not happen") },
+		event:       func(*rackv1alpha1.MacNode, string, string, string) { t.Error("an event without a change of status") },
 	}
 	for range 2 {
 		_, err := r.reconcile(t.Context(), "mac-1")
@@ -225,7 +225,7 @@ func TestOfflineAfter(t *testing.T) {
 	assert.Equal(t, 90*time.Second, offlineAfter(config(30*time.Second, time.Minute)), "three heartbeats at least")
 }
 
-// What the cluster's other Nodes leave behind is not kept for ever.
+// Heartbeats of the cluster's other Nodes are not kept for ever.
 func TestLeasesThatAreDeletedAreForgotten(t *testing.T) {
 	core, ours := kubefake.NewClientset(), fake.NewSimpleClientset(&rackv1alpha1.MacNode{ObjectMeta: metav1.ObjectMeta{Name: "mac-1"}})
 	leases := core.CoordinationV1().Leases(corev1.NamespaceNodeLease)
@@ -251,5 +251,5 @@ func TestLeasesThatAreDeletedAreForgotten(t *testing.T) {
 	for _, name := range []string{"mac-1", "linux-1"} {
 		require.NoError(t, leases.Delete(t.Context(), name, metav1.DeleteOptions{}))
 	}
-	require.Eventually(t, have("linux-2", "mac-1"), time.Minute, time.Millisecond, "the silence of a Mac does not begin anew")
+	require.Eventually(t, have("linux-2", "mac-1"), time.Minute, time.Millisecond, "the silence of a Mac does not restart")
 }

@@ -82,7 +82,7 @@ func (r *reconciler) reconcile(ctx context.Context, name string) (time.Time, err
 	return time.Time{}, r.updateState(ctx, class, counted)
 }
 
-// count puts each Mac into one of the counts.
+// count adds each Mac to one of the counts.
 func (r *reconciler) count(macs []*rackv1alpha1.MacNode) rackv1alpha1.MacNodeClassStatus {
 	status := rackv1alpha1.MacNodeClassStatus{Total: int32(len(macs))}
 	for _, mac := range macs {

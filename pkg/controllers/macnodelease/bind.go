@@ -1,5 +1,5 @@
-// Package macnodelease has the life of a lease: it is bound to a free Mac, says why it waits while there is
-// none, is held when it is deleted before its floor, and is released when the floor has passed and the Mac is empty.
+// Package macnodelease runs the life of a lease. It binds the lease to a free Mac, or reports why the lease waits. A
+// lease deleted before its floor is held; once the floor has passed and the Mac is empty, the lease is released.
 package macnodelease
 
 import (
@@ -17,18 +17,18 @@ import (
 	"macrack.io/macrack/pkg/controllers/facts"
 )
 
-// binder joins pending leases and free Macs. Its keys are names of MacNodeClasses: the leases of one class are
-// served in the order in which they were created.
+// binder binds pending leases to free Macs. Its keys are names of MacNodeClasses: the leases of one class are served in
+// the order of their creation.
 type binder struct {
 	leasesOf func(class string) ([]*rackv1alpha1.MacNodeLease, error)
 	macsOf   func(class string) ([]*rackv1alpha1.MacNode, error)
-	// readLease and readMac ask the server, not the cache.
+	// readLease and readMac read from the server, not from the cache.
 	readLease func(ctx context.Context, namespace, name string) (*rackv1alpha1.MacNodeLease, error)
 	readMac   func(ctx context.Context, name string) (*rackv1alpha1.MacNode, error)
 	bind      func(ctx context.Context, lease *rackv1alpha1.MacNodeLease, nodeName string) error
-	// refused is told of a lease that the server does not bind although both sides look free.
+	// refused is called for a lease that the server does not bind although both sides look free.
 	refused func(lease *rackv1alpha1.MacNodeLease, nodeName string, err error)
-	// waits is told of each lease that found no Mac.
+	// waits is called for each lease that found no Mac.
 	waits func(lease *rackv1alpha1.MacNodeLease)
 }
 
@@ -61,7 +61,7 @@ func (b *binder) reconcile(ctx context.Context, class string) (time.Time, error)
 	return time.Time{}, errors.Join(errs...)
 }
 
-// inOrder returns the leases that wait for a Mac, the oldest first.
+// inOrder returns the leases that wait for a Mac, oldest first.
 func inOrder(leases []*rackv1alpha1.MacNodeLease) []*rackv1alpha1.MacNodeLease {
 	pending := slices.DeleteFunc(slices.Clone(leases), func(lease *rackv1alpha1.MacNodeLease) bool { return !waits(lease) })
 	slices.SortFunc(pending, func(a, b *rackv1alpha1.MacNodeLease) int {
@@ -74,8 +74,8 @@ func waits(lease *rackv1alpha1.MacNodeLease) bool {
 	return lease.Status.Phase == rackv1alpha1.MacNodeLeasePending && lease.DeletionTimestamp == nil
 }
 
-// bindOne binds lease to one of the free Macs, and returns those that are still free. The cache may be behind:
-// when the server refuses, it is asked what has changed.
+// bindOne binds lease to one of the free Macs, and returns the Macs that are still free. The cache may be stale: after a
+// refusal, the objects are read from the server.
 func (b *binder) bindOne(ctx context.Context, lease *rackv1alpha1.MacNodeLease, free []*rackv1alpha1.MacNode, askedFor map[string]bool) ([]*rackv1alpha1.MacNode, error) {
 	for {
 		mac := choose(lease, free, askedFor)
@@ -111,15 +111,15 @@ func (b *binder) bindOne(ctx context.Context, lease *rackv1alpha1.MacNodeLease, 
 	}
 }
 
-// isRefusal says whether the server has decided against the request, rather than failed.
+// isRefusal reports whether the server has rejected the request, rather than failed.
 func isRefusal(err error) bool {
 	return apierrors.IsConflict(err) || apierrors.IsForbidden(err) || apierrors.IsAlreadyExists(err) ||
 		apierrors.IsNotFound(err) || apierrors.IsInvalid(err)
 }
 
-// choose returns the Mac that suits lease best, or nil if none is free: the one it asks for by its serial
-// number; else one that holds most of the images it is going to need; else one that no other lease asks for by its
-// serial number.
+// choose returns the Mac that suits lease best, or nil if none is free. That is the Mac with the requested serial
+// number; else the one with most of the images that the lease will need; else one whose serial number no other lease
+// requests.
 func choose(lease *rackv1alpha1.MacNodeLease, free []*rackv1alpha1.MacNode, askedFor map[string]bool) *rackv1alpha1.MacNode {
 	var best *rackv1alpha1.MacNode
 	for _, mac := range free {

@@ -94,9 +94,9 @@ func TestBind(t *testing.T) {
 		name   string
 		leases []*rackv1alpha1.MacNodeLease
 		macs   []*rackv1alpha1.MacNode
-		// refuse is what the server answers to lease>mac.
+		// refuse is the server's answer to lease>mac.
 		refuse map[string]error
-		// now are objects that are different at the server than in the cache; gone are those that are gone.
+		// now has the objects that differ between server and cache; gone has the deleted ones.
 		nowLeases []*rackv1alpha1.MacNodeLease
 		nowMacs   []*rackv1alpha1.MacNode
 		gone      []string
@@ -117,7 +117,7 @@ func TestBind(t *testing.T) {
 			waits:    []string{"a"},
 		},
 		{
-			name:   "only what is available",
+			name:   "only available Macs",
 			leases: []*rackv1alpha1.MacNodeLease{aLease("a", 0)},
 			macs: []*rackv1alpha1.MacNode{
 				aMac("mac-1", phase(rackv1alpha1.MacNodeOffline)), aMac("mac-2", phase(rackv1alpha1.MacNodeMaintenance)),
@@ -128,20 +128,20 @@ func TestBind(t *testing.T) {
 			waits: []string{"a"},
 		},
 		{
-			name:     "the Mac that is asked for",
+			name:     "the requested Mac",
 			leases:   []*rackv1alpha1.MacNodeLease{aLease("a", 0, serial("S-mac-2"))},
 			macs:     []*rackv1alpha1.MacNode{aMac("mac-1"), aMac("mac-2")},
 			attempts: []string{"a>mac-2"},
 		},
 		{
-			name:     "a lease that waits for one Mac holds nobody up",
+			name:     "a lease that waits for one Mac does not delay other leases",
 			leases:   []*rackv1alpha1.MacNodeLease{aLease("a", 0, serial("S-mac-9")), aLease("b", 1)},
 			macs:     []*rackv1alpha1.MacNode{aMac("mac-1")},
 			attempts: []string{"b>mac-1"},
 			waits:    []string{"a"},
 		},
 		{
-			name:     "a Mac that nobody asks for is preferred",
+			name:     "a Mac that no lease requests is preferred",
 			leases:   []*rackv1alpha1.MacNodeLease{aLease("a", 0), aLease("b", 1, serial("S-mac-1"))},
 			macs:     []*rackv1alpha1.MacNode{aMac("mac-1"), aMac("mac-2")},
 			attempts: []string{"a>mac-2", "b>mac-1"},
@@ -153,7 +153,7 @@ func TestBind(t *testing.T) {
 			attempts: []string{"a>mac-3"},
 		},
 		{
-			name:     "the cache is behind: the Mac is leased already, so the next one is taken",
+			name:     "the cache is stale: the Mac is already leased, so the next one is taken",
 			leases:   []*rackv1alpha1.MacNodeLease{aLease("a", 0), aLease("b", 1)},
 			macs:     []*rackv1alpha1.MacNode{aMac("mac-1"), aMac("mac-2")},
 			refuse:   map[string]error{"a>mac-1": errForbidden},
@@ -162,7 +162,7 @@ func TestBind(t *testing.T) {
 			waits:    []string{"b"},
 		},
 		{
-			name:     "the cache is behind: the Mac is gone",
+			name:     "the cache is stale: the Mac is gone",
 			leases:   []*rackv1alpha1.MacNodeLease{aLease("a", 0)},
 			macs:     []*rackv1alpha1.MacNode{aMac("mac-1")},
 			refuse:   map[string]error{"a>mac-1": errNotFound},
@@ -171,7 +171,7 @@ func TestBind(t *testing.T) {
 			waits:    []string{"a"},
 		},
 		{
-			name:      "the cache is behind: the lease is bound already, so the Mac is left to the next one",
+			name:      "the cache is stale: the lease is already bound, so the next lease gets the Mac",
 			leases:    []*rackv1alpha1.MacNodeLease{aLease("a", 0), aLease("b", 1)},
 			macs:      []*rackv1alpha1.MacNode{aMac("mac-1")},
 			refuse:    map[string]error{"a>mac-1": errConflict},
@@ -179,7 +179,7 @@ func TestBind(t *testing.T) {
 			attempts:  []string{"a>mac-1", "b>mac-1"},
 		},
 		{
-			name:     "the cache is behind: the lease is gone",
+			name:     "the cache is stale: the lease is gone",
 			leases:   []*rackv1alpha1.MacNodeLease{aLease("a", 0), aLease("b", 1)},
 			macs:     []*rackv1alpha1.MacNode{aMac("mac-1")},
 			refuse:   map[string]error{"a>mac-1": errNotFound},
@@ -187,7 +187,7 @@ func TestBind(t *testing.T) {
 			attempts: []string{"a>mac-1", "b>mac-1"},
 		},
 		{
-			name:      "the cache is behind: the lease is another one of the same name",
+			name:      "the cache is stale: a new lease has the same name",
 			leases:    []*rackv1alpha1.MacNodeLease{aLease("a", 0)},
 			macs:      []*rackv1alpha1.MacNode{aMac("mac-1")},
 			refuse:    map[string]error{"a>mac-1": errConflict},
@@ -195,7 +195,7 @@ func TestBind(t *testing.T) {
 			attempts:  []string{"a>mac-1"},
 		},
 		{
-			name:     "refused for a reason of its own: said, tried again, and nobody is held up",
+			name:     "refused for a reason of its own: reported and retried, without a delay for other leases",
 			leases:   []*rackv1alpha1.MacNodeLease{aLease("a", 0), aLease("b", 1)},
 			macs:     []*rackv1alpha1.MacNode{aMac("mac-1")},
 			refuse:   map[string]error{"a>mac-1": errForbidden},
@@ -204,7 +204,7 @@ func TestBind(t *testing.T) {
 			err:      errForbidden,
 		},
 		{
-			name:     "the server fails: the binding may have happened, so nobody else gets the Mac",
+			name:     "the server fails: the binding may have happened, so no other lease gets the Mac",
 			leases:   []*rackv1alpha1.MacNodeLease{aLease("a", 0), aLease("b", 1)},
 			macs:     []*rackv1alpha1.MacNode{aMac("mac-1")},
 			refuse:   map[string]error{"a>mac-1": errTimeout},

@@ -16,8 +16,8 @@ import (
 	"macrack.io/macrack/pkg/controllers/runner"
 )
 
-// New returns the controllers of leases: the one that binds, the one that says why a lease waits, and the one
-// that takes a bound lease to its end.
+// New returns the controllers of leases: one binds them, one reports why a lease waits, and one takes a bound lease to
+// its end.
 func New(e *env.Env) []*runner.Controller {
 	leases := e.MacRack.RackV1alpha1().MacNodeLeases
 	created := metav1.CreateOptions{FieldManager: env.FieldManager}
@@ -60,12 +60,12 @@ func New(e *env.Env) []*runner.Controller {
 			return err
 		},
 		refused: func(lease *rackv1alpha1.MacNodeLease, nodeName string, err error) {
-			e.Recorder.Eventf(lease, corev1.EventTypeWarning, eventBindFailed, "could not be bound to MacNode %s: %v", nodeName, err)
+			e.Recorder.Eventf(lease, corev1.EventTypeWarning, eventBindFailed, "binding to MacNode %s refused: %v", nodeName, err)
 		},
 		waits: func(lease *rackv1alpha1.MacNodeLease) { waiting.Enqueue(env.Key(lease)) },
 	}
 	bind := runner.New("macnodelease-bind", e.Clock, func(ctx context.Context, class string) (time.Time, error) {
-		// A class is reconciled when anything about it has changed.
+		// A class is reconciled when a Mac or a lease of it has changed.
 		w.classChanged(class)
 		return b.reconcile(ctx, class)
 	})
@@ -88,7 +88,7 @@ func New(e *env.Env) []*runner.Controller {
 		},
 		deleteLease: func(ctx context.Context, lease *rackv1alpha1.MacNodeLease) error {
 			background := metav1.DeletePropagationBackground
-			// A lease whose expireAfter has been changed meanwhile is another: a deletion cannot be undone.
+			// The resourceVersion guards against a change of expireAfter: a deletion cannot be undone.
 			return leases(lease.Namespace).Delete(ctx, lease.Name, metav1.DeleteOptions{
 				Preconditions:     &metav1.Preconditions{UID: &lease.UID, ResourceVersion: &lease.ResourceVersion},
 				PropagationPolicy: &background,
@@ -100,10 +100,10 @@ func New(e *env.Env) []*runner.Controller {
 			return err
 		},
 		released: func(lease *rackv1alpha1.MacNodeLease) {
-			e.Recorder.Eventf(lease, corev1.EventTypeNormal, eventReleased, "the Mac %s is empty, scrubbed, and no longer the tenant's", lease.Status.SerialNumber)
+			e.Recorder.Eventf(lease, corev1.EventTypeNormal, eventReleased, "Mac %s emptied, scrubbed and released", lease.Status.SerialNumber)
 		},
 		expired: func(lease *rackv1alpha1.MacNodeLease) {
-			e.Recorder.Eventf(lease, corev1.EventTypeNormal, eventExpired, "deleted, as %s have passed since it was bound (spec.expireAfter)", lease.Spec.ExpireAfter)
+			e.Recorder.Eventf(lease, corev1.EventTypeNormal, eventExpired, "deleted %s after the lease was bound, as spec.expireAfter demands", lease.Spec.ExpireAfter)
 		},
 	}).reconcile)
 
@@ -153,12 +153,12 @@ func New(e *env.Env) []*runner.Controller {
 	return []*runner.Controller{bind, waiting, life}
 }
 
-// binding returns what of a lease can change which Macs are free, and when.
+// binding returns the fields of a lease that affect which Macs are free, and when.
 func binding(lease *rackv1alpha1.MacNodeLease) any {
 	return []any{lease.UID, lease.Generation, lease.Status.Phase, lease.DeletionTimestamp == nil, lease.Status.EarliestReleaseAt}
 }
 
-// availability returns what of a Mac can change which lease is bound to it, and when.
+// availability returns the fields of a Mac that affect which lease is bound to it, and when.
 func availability(mac *rackv1alpha1.MacNode) any {
 	return []any{mac.UID, mac.Spec, mac.Status.Phase, mac.DeletionTimestamp == nil, mac.Status.LeaseRef, mac.Status.EarliestReleaseAt, mac.Status.ReleasingSince}
 }

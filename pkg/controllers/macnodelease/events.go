@@ -24,7 +24,7 @@ const (
 	eventMacNot     = "MacNotReady"
 )
 
-// describe returns the Event that tells a tenant how the lease has changed, if it has in a way that matters.
+// describe returns the Event for a change of the lease. The reason is empty if the change does not matter to the tenant.
 func describe(before, after *rackv1alpha1.MacNodeLease) (reason, message string) {
 	if before == nil || after == nil || before.UID != after.UID {
 		return "", ""
@@ -38,11 +38,11 @@ func describe(before, after *rackv1alpha1.MacNodeLease) (reason, message string)
 	serial, floor := after.Status.SerialNumber, facts.Floor(after).UTC().Format(time.RFC3339)
 	switch after.Status.Phase {
 	case rackv1alpha1.MacNodeLeaseBound:
-		return eventBound, fmt.Sprintf("bound to the Mac %s (MacNode %s), which is the tenant's until %s at least", serial, after.Status.NodeName, floor)
+		return eventBound, fmt.Sprintf("bound to Mac %s (MacNode %s) until %s at least", serial, after.Status.NodeName, floor)
 	case rackv1alpha1.MacNodeLeaseHeld:
-		return eventHeld, fmt.Sprintf("deleted before its floor: the Mac %s stays the tenant's until %s and is released by itself then; what ran on it is stopped", serial, floor)
+		return eventHeld, fmt.Sprintf("deleted before its floor: the lease keeps Mac %s until %s and is then released automatically; its instances are stopped", serial, floor)
 	case rackv1alpha1.MacNodeLeaseReleasing:
-		return eventReleasing, fmt.Sprintf("the floor passed at %s: the Mac %s is emptied, scrubbed and released", floor, serial)
+		return eventReleasing, fmt.Sprintf("the floor passed at %s: Mac %s is being emptied and scrubbed, and then released", floor, serial)
 	}
 	return "", ""
 }

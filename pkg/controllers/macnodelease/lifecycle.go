@@ -28,7 +28,7 @@ const (
 	StopReasonReleasing = "LeaseReleasing"
 )
 
-// askAgain is how long to wait when the server does not see yet that a floor has passed.
+// askAgain is the delay before another attempt when the server's clock has not reached the floor yet.
 const askAgain = 15 * time.Second
 
 // lifecycle takes a bound lease to its end. Its keys are leases.
@@ -38,10 +38,10 @@ type lifecycle struct {
 	instancesOf func(namespace, leaseName string) ([]*instancev1alpha1.MacOSInstance, error)
 	getMac      func(name string) (*rackv1alpha1.MacNode, error)
 	getNode     func(name string) (*corev1.Node, error)
-	// readNode asks the server, not the cache.
+	// readNode reads from the server, not from the cache.
 	readNode func(ctx context.Context, name string) (*corev1.Node, error)
 	stop     func(ctx context.Context, instance *instancev1alpha1.MacOSInstance, reason string) error
-	// readLease asks the server, not the cache.
+	// readLease reads from the server, not from the cache.
 	readLease   func(ctx context.Context, namespace, name string) (*rackv1alpha1.MacNodeLease, error)
 	deleteLease func(ctx context.Context, lease *rackv1alpha1.MacNodeLease) error
 	updateState func(ctx context.Context, before, after *rackv1alpha1.MacNodeLease) error
@@ -62,7 +62,7 @@ func (l *lifecycle) reconcile(ctx context.Context, key string) (time.Time, error
 	if err != nil {
 		return time.Time{}, err
 	}
-	// What has to stop does not wait for what is reported, nor the other way round.
+	// A failure to stop instances must not delay the conditions, nor the other way round.
 	stopErr := l.stopWhatEnds(ctx, lease)
 	due, err := l.advance(ctx, lease)
 	return due, errors.Join(stopErr, err)
@@ -96,8 +96,8 @@ func (l *lifecycle) advancePhase(ctx context.Context, lease *rackv1alpha1.MacNod
 	return time.Time{}, nil
 }
 
-// restoreFloor mends a stored floor that is too short or gone. Nothing here relies on it: facts.Floor does not
-// believe a floor that is too short.
+// restoreFloor restores a stored floor that is too short or missing. Nothing here relies on it: facts.Floor ignores a
+// stored floor that is too short.
 func (l *lifecycle) restoreFloor(ctx context.Context, lease *rackv1alpha1.MacNodeLease) (restored bool, err error) {
 	floor := facts.Floor(lease)
 	if stored := lease.Status.EarliestReleaseAt; floor.IsZero() || stored != nil && !stored.Time.Before(floor) {
@@ -108,7 +108,7 @@ func (l *lifecycle) restoreFloor(ctx context.Context, lease *rackv1alpha1.MacNod
 	mended.Status.EarliestReleaseAt = &metav1.Time{Time: floor}
 	err = l.updateState(ctx, lease, mended)
 	if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) {
-		logger.Error(err, "The stored floor of the lease is too short and cannot be restored, going by the real one")
+		logger.Error(err, "Failed to restore the floor of the lease, which is stored too short; the computed floor applies")
 		return false, nil
 	}
 	if err == nil {
@@ -126,7 +126,7 @@ func (l *lifecycle) tellOfMac(ctx context.Context, lease *rackv1alpha1.MacNodeLe
 	return ignoreNotFound(setCondition(ctx, lease, facts.MacReady(mac), l.now(), l.updateState))
 }
 
-// bound deletes a lease that expires.
+// bound deletes a lease whose expireAfter has passed.
 func (l *lifecycle) bound(ctx context.Context, lease *rackv1alpha1.MacNodeLease) (time.Time, error) {
 	expiry := facts.Expiry(lease)
 	if expiry.IsZero() || lease.DeletionTimestamp != nil {
@@ -140,13 +140,13 @@ func (l *lifecycle) bound(ctx context.Context, lease *rackv1alpha1.MacNodeLease)
 		if !apierrors.IsConflict(err) {
 			break
 		}
-		// Someone has written to the lease, and may have changed when it expires.
+		// The lease was changed meanwhile, possibly its expireAfter.
 		current, readErr := l.readLease(ctx, lease.Namespace, lease.Name)
 		if readErr != nil || current.UID != lease.UID || current.DeletionTimestamp != nil {
 			return time.Time{}, ignoreNotFound(readErr)
 		}
 		if expiry := facts.Expiry(current); expiry.IsZero() || l.now().Before(expiry) {
-			return time.Time{}, nil // the change brings it back
+			return time.Time{}, nil // the change enqueues the lease again
 		}
 		lease, err = current, l.deleteLease(ctx, current)
 	}
@@ -157,10 +157,11 @@ func (l *lifecycle) bound(ctx context.Context, lease *rackv1alpha1.MacNodeLease)
 	return time.Time{}, nil
 }
 
-// deletionTries is how often the deletion of an expired lease is tried again at once whose metadata someone keeps writing.
+// deletionTries is the number of immediate attempts to delete an expired lease while other clients keep changing its
+// metadata.
 const deletionTries = 20
 
-// stopWhatEnds asks the instances of a lease that is held or being released to stop.
+// stopWhatEnds requests the stop of the instances of a lease that is held or being released.
 func (l *lifecycle) stopWhatEnds(ctx context.Context, lease *rackv1alpha1.MacNodeLease) error {
 	switch lease.Status.Phase {
 	case rackv1alpha1.MacNodeLeaseHeld:
@@ -183,8 +184,8 @@ func (l *lifecycle) held(ctx context.Context, lease *rackv1alpha1.MacNodeLease) 
 		releasing.Status.Phase = rackv1alpha1.MacNodeLeaseReleasing
 		err := l.updateState(ctx, lease, releasing)
 		if apierrors.IsForbidden(err) {
-			// By the server's clock the floor has not passed. Each attempt goes on record, so do not insist.
-			klog.FromContext(ctx).Info("The release of the lease is refused, asking again later", "lease", klog.KObj(lease), "reason", err)
+			// By the server's clock the floor has not passed. Each attempt is recorded, so wait before the next.
+			klog.FromContext(ctx).Info("Release of the lease refused; retrying later", "lease", klog.KObj(lease), "reason", err)
 			return l.now().Add(askAgain), nil
 		}
 		return time.Time{}, err
@@ -192,8 +193,8 @@ func (l *lifecycle) held(ctx context.Context, lease *rackv1alpha1.MacNodeLease) 
 	return floor, nil
 }
 
-// releasing waits until the Mac is empty and scrubbed and its Node is marked as nobody's,
-// and then parts the lease and the Mac.
+// releasing waits until the Mac is empty and scrubbed and its Node has the taint of an unleased Mac. Then it releases
+// the Mac from the lease.
 func (l *lifecycle) releasing(ctx context.Context, lease *rackv1alpha1.MacNodeLease) (time.Time, error) {
 	if floor := facts.Floor(lease); !rules.FloorPassed(l.now(), floor) {
 		return floor, nil
@@ -216,7 +217,7 @@ func (l *lifecycle) releasing(ctx context.Context, lease *rackv1alpha1.MacNodeLe
 		return time.Time{}, ignoreNotFound(err)
 	}
 	if reason, _ := facts.BlocksRelease(lease, mac, node.Spec.Taints); reason != "" {
-		return time.Time{}, nil // the change of the Node brings it back
+		return time.Time{}, nil // the change of the Node enqueues the lease again
 	}
 	if err := l.release(ctx, lease, rules.FormatTaints(node.Spec.Taints)); err != nil {
 		return time.Time{}, ignoreNotFound(err)
@@ -225,7 +226,7 @@ func (l *lifecycle) releasing(ctx context.Context, lease *rackv1alpha1.MacNodeLe
 	return time.Time{}, nil
 }
 
-// waitsFor returns what the release of a lease waits for. The reason is empty if it waits for nothing.
+// waitsFor returns what blocks the release of a lease. The reason is empty if nothing does.
 func waitsFor(lease *rackv1alpha1.MacNodeLease, mac *rackv1alpha1.MacNode, taints []corev1.Taint) (reason, message string) {
 	reason, message = facts.BlocksRelease(lease, mac, taints)
 	switch reason {
@@ -239,12 +240,12 @@ func waitsFor(lease *rackv1alpha1.MacNodeLease, mac *rackv1alpha1.MacNode, taint
 		return reason, message
 	}
 	if ready := meta.FindStatusCondition(mac.Status.Conditions, rackv1alpha1.MacNodeReady); ready != nil && ready.Status == metav1.ConditionFalse {
-		reason, message = "MacOffline", fmt.Sprintf("%s; the Mac %s is away (%s)", message, mac.Spec.SerialNumber, ready.Message)
+		reason, message = "MacOffline", fmt.Sprintf("%s; Mac %s is offline (%s)", message, mac.Spec.SerialNumber, ready.Message)
 	}
 	return reason, message
 }
 
-// explain has the lease say what its release waits for.
+// explain sets the lease's condition Released to what blocks the release.
 func (l *lifecycle) explain(ctx context.Context, lease *rackv1alpha1.MacNodeLease, reason, message string) error {
 	err := setCondition(ctx, lease, metav1.Condition{
 		Type: rackv1alpha1.MacNodeLeaseConditionReleased, Status: metav1.ConditionFalse, Reason: reason, Message: message,
@@ -252,7 +253,7 @@ func (l *lifecycle) explain(ctx context.Context, lease *rackv1alpha1.MacNodeLeas
 	return ignoreNotFound(err)
 }
 
-// stopInstances asks those instances of the lease to stop that are to and have not been asked yet.
+// stopInstances requests the stop of the instances of the lease for which isTo is true, unless it has been requested.
 func (l *lifecycle) stopInstances(ctx context.Context, lease *rackv1alpha1.MacNodeLease, reason string, isTo func(*instancev1alpha1.MacOSInstance) bool) error {
 	instances, err := l.instancesOf(lease.Namespace, lease.Name)
 	if err != nil {

@@ -45,7 +45,7 @@ func instancePhase(p instancev1alpha1.MacOSInstancePhase) func(*instancev1alpha1
 	return func(instance *instancev1alpha1.MacOSInstance) { instance.Status.Phase = p }
 }
 
-// slots gives a lease these instances.
+// slots gives the lease slots for these instances.
 func slots(names ...string) func(*rackv1alpha1.MacNodeLease) {
 	return func(lease *rackv1alpha1.MacNodeLease) {
 		for _, name := range names {
@@ -98,12 +98,12 @@ func TestLifecycle(t *testing.T) {
 	for _, tt := range []struct {
 		name      string
 		lease     *rackv1alpha1.MacNodeLease
-		untold    bool // the lease does not tell of the Mac yet
+		untold    bool // the lease has no condition MacReady yet
 		instances []*instancev1alpha1.MacOSInstance
 		mac       *rackv1alpha1.MacNode
 		node      *corev1.Node
 		nodeNow   *corev1.Node // at the server, if it is different from the cache
-		fail      error        // what every call answers
+		fail      error        // the error of every call
 		calls     []string
 		due       time.Time
 		err       error
@@ -116,7 +116,7 @@ func TestLifecycle(t *testing.T) {
 		{name: "bound, past the floor", lease: lease(boundAt(30 * time.Hour)), instances: []*instancev1alpha1.MacOSInstance{anInstance("vm", 0)}},
 		{name: "expires later", lease: lease(boundAt(time.Hour), expires(2*day)), due: noon.Add(2*day - time.Hour)},
 		{name: "expires now", lease: lease(boundAt(2*day), expires(2*day)), calls: []string{"delete a", "expired a"}},
-		{name: "expires, and somebody was faster", lease: lease(boundAt(2*day), expires(2*day)), fail: errNotFound, calls: []string{"delete a"}},
+		{name: "expires, and has already been deleted", lease: lease(boundAt(2*day), expires(2*day)), fail: errNotFound, calls: []string{"delete a"}},
 		{name: "expires, and cannot be deleted", lease: lease(boundAt(2*day), expires(2*day)), fail: refused, calls: []string{"delete a"}, err: refused},
 		{
 			name:  "never expires before its floor",
@@ -124,8 +124,8 @@ func TestLifecycle(t *testing.T) {
 			due:   noon.Add(day),
 		},
 
-		{name: "bound: the Mac is away", untold: true, lease: lease(boundAt(time.Hour)), mac: aMac("mac-1", away),
-			calls: []string{"status Bound 2026-08-02T11:00:00Z: MacReady=False: Offline: Mac S-mac-1 is away (silent); virtual machines on it may still run, and it stays the tenant's"}},
+		{name: "bound: the Mac is offline", untold: true, lease: lease(boundAt(time.Hour)), mac: aMac("mac-1", away),
+			calls: []string{"status Bound 2026-08-02T11:00:00Z: MacReady=False: Offline: Mac S-mac-1 is offline (silent); its virtual machines may still run, and the lease keeps the Mac"}},
 		{name: "held: the Mac is in quarantine", untold: true, lease: lease(boundAt(time.Hour), heldAt(0)),
 			mac: aMac("mac-1", func(mac *rackv1alpha1.MacNode) {
 				mac.Status.Quarantine = &rackv1alpha1.Quarantine{Reason: "KernelQuotaStuck", Message: "the kernel refuses"}
@@ -141,9 +141,9 @@ func TestLifecycle(t *testing.T) {
 			}},
 		{name: "bound: the Mac was away", lease: lease(boundAt(time.Hour), condition("MacReady", metav1.ConditionFalse, "Offline", "")), mac: aMac("mac-1"),
 			calls: []string{"status Bound 2026-08-02T11:00:00Z: MacReady=True: Ready: Mac S-mac-1 is online and healthy"}},
-		{name: "bound: the Mac was away, which is known", mac: aMac("mac-1"),
+		{name: "bound: the Mac is back online, which is already reported", mac: aMac("mac-1"),
 			lease: lease(boundAt(time.Hour), condition("MacReady", metav1.ConditionTrue, "Ready", "Mac S-mac-1 is online and healthy"))},
-		{name: "bound before leases told of their Mac", untold: true, lease: lease(boundAt(time.Hour)), mac: aMac("mac-1"),
+		{name: "bound before leases had the condition MacReady", untold: true, lease: lease(boundAt(time.Hour)), mac: aMac("mac-1"),
 			calls: []string{"status Bound 2026-08-02T11:00:00Z: MacReady=True: Ready: Mac S-mac-1 is online and healthy"}},
 		{name: "releasing: the Mac is back", lease: releasing(condition("MacReady", metav1.ConditionFalse, "Offline", "")), mac: scrubbed(),
 			calls: []string{"status Releasing 2026-08-01T06:00:00Z: MacReady=True: Ready: Mac S-mac-1 is online and healthy", status + tainting}},
@@ -167,7 +167,7 @@ func TestLifecycle(t *testing.T) {
 			calls: []string{"status Releasing 2026-07-25T12:00:00Z: Released=False: StoppingInstances: waits for instances to stop: vm"}},
 
 		{
-			name: "held: what existed is stopped, what came after is not", lease: lease(boundAt(2*time.Hour), slots("before"), heldAt(time.Hour), slots("after")),
+			name: "held: instances from before the deletion are stopped, later ones are not", lease: lease(boundAt(2*time.Hour), slots("before"), heldAt(time.Hour), slots("after")),
 			instances: []*instancev1alpha1.MacOSInstance{
 				anInstance("before", 0), anInstance("after", 90*time.Minute), anInstance("unlisted", 90*time.Minute),
 			},
@@ -175,7 +175,7 @@ func TestLifecycle(t *testing.T) {
 			due:   noon.Add(22 * time.Hour),
 		},
 		{
-			name: "held: what has ended or was asked is left alone", lease: lease(boundAt(2*time.Hour), slots("stopped", "failed", "asked", "earlier"), heldAt(time.Hour)),
+			name: "held: ended instances and those already asked to stop are left alone", lease: lease(boundAt(2*time.Hour), slots("stopped", "failed", "asked", "earlier"), heldAt(time.Hour)),
 			instances: []*instancev1alpha1.MacOSInstance{
 				anInstance("stopped", 90*time.Minute, instancePhase(instancev1alpha1.MacOSInstanceStopped)),
 				anInstance("failed", 90*time.Minute, instancePhase(instancev1alpha1.MacOSInstanceFailed)),
@@ -190,7 +190,7 @@ func TestLifecycle(t *testing.T) {
 			calls:     []string{"stop vm LeaseHeld"}, due: noon.Add(22 * time.Hour),
 		},
 		{
-			name: "held: one that cannot be stopped does not save the other", lease: lease(boundAt(2*time.Hour), slots("vm-1", "vm-2"), heldAt(time.Hour)), fail: refused,
+			name: "held: an instance that cannot be stopped does not keep the other running", lease: lease(boundAt(2*time.Hour), slots("vm-1", "vm-2"), heldAt(time.Hour)), fail: refused,
 			instances: []*instancev1alpha1.MacOSInstance{anInstance("vm-1", 90*time.Minute), anInstance("vm-2", 90*time.Minute)},
 			calls:     []string{"stop vm-1 LeaseHeld", "stop vm-2 LeaseHeld"}, err: refused, due: noon.Add(22 * time.Hour),
 		},
@@ -213,7 +213,7 @@ func TestLifecycle(t *testing.T) {
 			calls: []string{status + "StoppingInstances: waits for instances to stop: vm, other"}},
 		{name: "releasing: not scrubbed", lease: releasing(), mac: scrubbed(func(mac *rackv1alpha1.MacNode) { mac.Status.Scrub = nil }), node: node(rules.UnleasedTaint()),
 			calls: []string{status + scrubbing}},
-		{name: "releasing: not scrubbed, which is known", lease: releasing(condition("Released", metav1.ConditionFalse, "Scrubbing", strings.TrimPrefix(scrubbing, "Scrubbing: "))),
+		{name: "releasing: not scrubbed, which is already reported", lease: releasing(condition("Released", metav1.ConditionFalse, "Scrubbing", strings.TrimPrefix(scrubbing, "Scrubbing: "))),
 			mac: scrubbed(func(mac *rackv1alpha1.MacNode) { mac.Status.Scrub = nil }), node: node(rules.UnleasedTaint())},
 		{name: "releasing: a VM runs", lease: releasing(), mac: scrubbed(func(mac *rackv1alpha1.MacNode) { mac.Status.RunningVMs = 1 }), node: node(rules.UnleasedTaint()),
 			calls: []string{status + scrubbing}},
@@ -221,14 +221,14 @@ func TestLifecycle(t *testing.T) {
 			mac.Status.Conditions = []metav1.Condition{{Type: rackv1alpha1.MacNodeScrubbed, Status: metav1.ConditionFalse, Reason: rackv1alpha1.ReasonScrubFailed, Message: "a disk is busy"}}
 		}), node: node(rules.UnleasedTaint()),
 			calls: []string{status + "ScrubFailed: waits for the Mac S-mac-1 to prove that nothing of the tenant is left on it, which failed: a disk is busy"}},
-		{name: "releasing: the Mac is away", lease: releasing(slots("vm")), mac: scrubbed(away), node: node(rules.UnleasedTaint()),
-			calls: []string{status + "MacOffline: waits for instances to stop: vm; the Mac S-mac-1 is away (silent)"}},
+		{name: "releasing: the Mac is offline", lease: releasing(slots("vm")), mac: scrubbed(away), node: node(rules.UnleasedTaint()),
+			calls: []string{status + "MacOffline: waits for instances to stop: vm; Mac S-mac-1 is offline (silent)"}},
 		{name: "releasing: the Mac is unknown", lease: releasing(), node: node(rules.UnleasedTaint()), err: errNotFound},
 		{name: "releasing: the Node does not exist", lease: releasing(), mac: scrubbed(), calls: []string{status + tainting}},
-		{name: "releasing: the Node is still the tenant's", lease: releasing(), mac: scrubbed(), node: node(rules.TenantTaint("acme")), calls: []string{status + tainting}},
-		{name: "releasing: the Node is both", lease: releasing(), mac: scrubbed(), node: node(rules.TenantTaint("acme"), rules.UnleasedTaint()), calls: []string{status + tainting}},
+		{name: "releasing: the Node still has the tenant's taint", lease: releasing(), mac: scrubbed(), node: node(rules.TenantTaint("acme")), calls: []string{status + tainting}},
+		{name: "releasing: the Node has both taints", lease: releasing(), mac: scrubbed(), node: node(rules.TenantTaint("acme"), rules.UnleasedTaint()), calls: []string{status + tainting}},
 		{
-			name: "releasing: the Node is not what the cache says", lease: releasing(), mac: scrubbed(), node: node(rules.UnleasedTaint()), nodeNow: node(),
+			name: "releasing: the cached Node is stale", lease: releasing(), mac: scrubbed(), node: node(rules.UnleasedTaint()), nodeNow: node(),
 			calls: []string{"read mac-1"},
 		},
 		{
@@ -324,7 +324,7 @@ func TestLifecycle(t *testing.T) {
 	}
 }
 
-// A tenant who keeps writing to a lease does not keep it from expiring, but may change when it does.
+// Constant writes of a tenant to a lease do not keep it from expiring, but may change its expiry.
 func TestExpiryOfALeaseThatChanges(t *testing.T) {
 	for name, tt := range map[string]struct {
 		change  func(*rackv1alpha1.MacNodeLease)
@@ -333,7 +333,7 @@ func TestExpiryOfALeaseThatChanges(t *testing.T) {
 		"its metadata":     {func(*rackv1alpha1.MacNodeLease) {}, true},
 		"its expiry":       {expires(9 * 24 * time.Hour), false},
 		"it never expires": {func(l *rackv1alpha1.MacNodeLease) { l.Spec.ExpireAfter = nil }, false},
-		"it is another":    {func(l *rackv1alpha1.MacNodeLease) { l.UID = "another" }, false},
+		"it was recreated": {func(l *rackv1alpha1.MacNodeLease) { l.UID = "another" }, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			lease := aLease("a", 0, boundAt(48*time.Hour), expires(48*time.Hour))
@@ -367,7 +367,7 @@ func TestExpiryOfALeaseThatChanges(t *testing.T) {
 	}
 }
 
-// What has to stop does not wait until it is known that the floor or the Mac's health were reported.
+// Instances are stopped even if the floor or the Mac's health cannot be reported.
 func TestStopDoesNotWaitForReports(t *testing.T) {
 	unavailable := errors.New("unavailable")
 	for name, lease := range map[string]*rackv1alpha1.MacNodeLease{
@@ -419,15 +419,15 @@ func TestDescribe(t *testing.T) {
 		{name: "unchanged", before: bound, after: bound},
 		{name: "another of the same name", before: aLease("a", 0), after: aLease("a", 0, boundAt(0), func(l *rackv1alpha1.MacNodeLease) { l.UID = "new" })},
 		{name: "bound", before: aLease("a", 0), after: bound, reason: "Bound",
-			message: "bound to the Mac S-mac-1 (MacNode mac-1), which is the tenant's until 2026-08-02T11:00:00Z at least"},
+			message: "bound to Mac S-mac-1 (MacNode mac-1) until 2026-08-02T11:00:00Z at least"},
 		{name: "held", before: bound, after: held, reason: "Held",
-			message: "deleted before its floor: the Mac S-mac-1 stays the tenant's until 2026-08-02T11:00:00Z and is released by itself then; what ran on it is stopped"},
+			message: "deleted before its floor: the lease keeps Mac S-mac-1 until 2026-08-02T11:00:00Z and is then released automatically; its instances are stopped"},
 		{name: "releasing", before: held, after: releasing, reason: "Releasing",
-			message: "the floor passed at 2026-08-02T11:00:00Z: the Mac S-mac-1 is emptied, scrubbed and released"},
+			message: "the floor passed at 2026-08-02T11:00:00Z: Mac S-mac-1 is being emptied and scrubbed, and then released"},
 		{name: "waiting", before: aLease("a", 0), after: aLease("a", 0, waits("none is free")), reason: "WaitingForMac", message: "none is free"},
 		{name: "waiting for something else", before: aLease("a", 0, waits("none is free")), after: aLease("a", 0, waits("still none")), reason: "WaitingForMac", message: "still none"},
-		{name: "the Mac is away", before: bound, after: aLease("a", 0, boundAt(time.Hour), macReady(metav1.ConditionFalse, "away")), reason: "MacNotReady", message: "away"},
-		{name: "the Mac is still away", before: aLease("a", 0, boundAt(time.Hour), macReady(metav1.ConditionFalse, "away")), after: aLease("a", 1, boundAt(time.Hour), macReady(metav1.ConditionFalse, "away"))},
+		{name: "the Mac is offline", before: bound, after: aLease("a", 0, boundAt(time.Hour), macReady(metav1.ConditionFalse, "away")), reason: "MacNotReady", message: "away"},
+		{name: "the Mac is still offline", before: aLease("a", 0, boundAt(time.Hour), macReady(metav1.ConditionFalse, "away")), after: aLease("a", 1, boundAt(time.Hour), macReady(metav1.ConditionFalse, "away"))},
 		{name: "the Mac is back", before: aLease("a", 0, boundAt(time.Hour), macReady(metav1.ConditionFalse, "away")),
 			after: aLease("a", 0, boundAt(time.Hour), macReady(metav1.ConditionTrue, "back")), reason: "MacReady", message: "back"},
 		{name: "still waiting", before: aLease("a", 0, waits("none is free")), after: aLease("a", 1, waits("none is free"))},

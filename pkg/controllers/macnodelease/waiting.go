@@ -16,7 +16,8 @@ import (
 	"macrack.io/macrack/pkg/controllers/facts"
 )
 
-// waiter says on a pending lease why it is pending. Its keys are leases that the binder found no Mac for.
+// waiter sets the condition of a pending lease to the reason why it waits. Its keys are leases that the binder found no
+// Mac for.
 type waiter struct {
 	now         func() time.Time
 	getLease    func(namespace, name string) (*rackv1alpha1.MacNodeLease, error)
@@ -24,19 +25,19 @@ type waiter struct {
 	macsOf      func(class string) ([]*rackv1alpha1.MacNode, error)
 	updateState func(ctx context.Context, before, after *rackv1alpha1.MacNodeLease) error
 
-	// summaries are what was found of classes, as many leases may wait for one class of many Macs.
+	// summaries are cached by class, because many leases may wait for one class of many Macs.
 	mu        sync.Mutex
 	summaries map[string]summary
 }
 
-// summary says why a lease that asks for any Mac of a class has none. The reason is empty if one is free.
+// summary is the reason why a lease for any Mac of a class waits. It is empty if a Mac is free.
 type summary struct {
 	reason, message string
-	// due is when it reads differently although nothing has changed, or the zero time.
+	// due is the time at which the message changes although nothing else has changed, or the zero time.
 	due time.Time
 }
 
-// classChanged has the summary of a class made anew.
+// classChanged drops the summary of a class.
 func (w *waiter) classChanged(class string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -65,14 +66,14 @@ func (w *waiter) reconcile(ctx context.Context, key string) (time.Time, error) {
 	return why.due, err
 }
 
-// explain says why lease has no Mac. The reason is empty if a Mac is free, as the lease is about to be bound then.
+// explain returns the reason why lease has no Mac. It is empty if a Mac is free, as the lease is about to be bound.
 func (w *waiter) explain(lease *rackv1alpha1.MacNodeLease) (summary, error) {
 	class := lease.Spec.ClassName
 	if lease.Spec.SerialNumber != "" {
 		macs, err := w.macsOf(class)
 		return explainSerial(class, lease.Spec.SerialNumber, macs), err
 	}
-	// The lock is held while a class is looked at, so that many leases look at it once.
+	// The lock is held during the computation, so that one class is summarised once for many leases.
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if known, found := w.summaries[class]; found && (known.due.IsZero() || w.now().Before(known.due)) {
@@ -96,7 +97,7 @@ func (w *waiter) explain(lease *rackv1alpha1.MacNodeLease) (summary, error) {
 func (w *waiter) explainClass(class string, macs []*rackv1alpha1.MacNode) (summary, error) {
 	if len(macs) == 0 {
 		if exists, err := w.classExists(class); err != nil || !exists {
-			return summary{reason: rackv1alpha1.ReasonUnknownClass, message: fmt.Sprintf("there is no MacNodeClass %q; see kubectl get macnodeclasses", class)}, err
+			return summary{reason: rackv1alpha1.ReasonUnknownClass, message: fmt.Sprintf("MacNodeClass %q not found; list the classes with kubectl get macnodeclasses", class)}, err
 		}
 		return summary{reason: rackv1alpha1.ReasonEmptyClass, message: fmt.Sprintf("MacNodeClass %q has no Macs; an administrator must add one, or create the lease with another class", class)}, nil
 	}
@@ -128,7 +129,7 @@ var states = []string{
 	string(rackv1alpha1.MacNodeAvailable),
 }
 
-// state returns the phase of mac, or Held if its lease is.
+// state returns the phase of mac, or Held if its lease is held.
 func (w *waiter) state(mac *rackv1alpha1.MacNode) string {
 	if mac.Status.Phase == rackv1alpha1.MacNodeLeased {
 		if lease := w.leaseOn(mac); lease != nil && lease.Status.Phase == rackv1alpha1.MacNodeLeaseHeld {
@@ -141,7 +142,7 @@ func (w *waiter) state(mac *rackv1alpha1.MacNode) string {
 	return string(mac.Status.Phase)
 }
 
-// leaseOn returns the lease that mac belongs to, or nil if there is none in the cache.
+// leaseOn returns the lease of mac, or nil if the cache does not have it.
 func (w *waiter) leaseOn(mac *rackv1alpha1.MacNode) *rackv1alpha1.MacNodeLease {
 	ref := mac.Status.LeaseRef
 	if ref == nil {
@@ -169,7 +170,7 @@ func (w *waiter) count(macs []*rackv1alpha1.MacNode) string {
 	return strings.Join(list, ", ")
 }
 
-// earliest says when the first of macs is released, and when that sentence is no longer true.
+// earliest returns a sentence about when the first of macs is released, and the time at which this sentence expires.
 func (w *waiter) earliest(macs []*rackv1alpha1.MacNode) (sentence string, due time.Time) {
 	now := w.now()
 	var earliest time.Time
@@ -183,7 +184,7 @@ func (w *waiter) earliest(macs []*rackv1alpha1.MacNode) (sentence string, due ti
 			return "; the earliest is being released now", time.Time{}
 		}
 		at, sure := w.releaseTime(mac)
-		// A time that has passed says nothing: the tenant may delete the lease now, or in a year.
+		// A time in the past is no information: the tenant may delete the lease now, or in a year.
 		if at.After(now) && (earliest.IsZero() || at.Before(earliest)) {
 			earliest, certain = at, sure
 		}
@@ -200,8 +201,8 @@ func (w *waiter) earliest(macs []*rackv1alpha1.MacNode) (sentence string, due ti
 	}
 }
 
-// releaseTime returns when mac is released, and whether that is certain: unless the lease is held or expires,
-// its tenant may keep the Mac for longer.
+// releaseTime returns when mac can be released, and whether that is certain: unless the lease is held or expires, its
+// tenant may keep the Mac longer.
 func (w *waiter) releaseTime(mac *rackv1alpha1.MacNode) (at time.Time, certain bool) {
 	lease := w.leaseOn(mac)
 	if lease == nil || lease.Status.BoundAt == nil {

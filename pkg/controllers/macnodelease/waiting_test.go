@@ -67,10 +67,10 @@ func TestWaiting(t *testing.T) {
 	}{
 		{name: "bound meanwhile", lease: aLease("a", 0, boundAt(0))},
 		{name: "a Mac is free", lease: aLease("a", 0), macs: []*rackv1alpha1.MacNode{aMac("mac-1", leasedBy(open)), aMac("mac-2")}},
-		{name: "the Mac asked for is free", lease: aLease("a", 0, serial("S-mac-2")), macs: []*rackv1alpha1.MacNode{aMac("mac-1", leasedBy(open)), aMac("mac-2")}},
+		{name: "the requested Mac is free", lease: aLease("a", 0, serial("S-mac-2")), macs: []*rackv1alpha1.MacNode{aMac("mac-1", leasedBy(open)), aMac("mac-2")}},
 		{
 			name: "no such class", lease: aLease("a", 0), noClass: true,
-			reason: rackv1alpha1.ReasonUnknownClass, message: `there is no MacNodeClass "base"; see kubectl get macnodeclasses`,
+			reason: rackv1alpha1.ReasonUnknownClass, message: `MacNodeClass "base" not found; list the classes with kubectl get macnodeclasses`,
 		},
 		{
 			name: "no Mac at all", lease: aLease("a", 0),
@@ -88,7 +88,7 @@ func TestWaiting(t *testing.T) {
 			due:     at(4),
 		},
 		{
-			name: "only the tenant knows", lease: aLease("a", 0), macs: []*rackv1alpha1.MacNode{aMac("mac-1", leasedBy(expirer)), aMac("mac-2", leasedBy(open))},
+			name: "the release depends on the tenant", lease: aLease("a", 0), macs: []*rackv1alpha1.MacNode{aMac("mac-1", leasedBy(expirer)), aMac("mac-2", leasedBy(open))},
 			reason: rackv1alpha1.ReasonNoMacAvailable, message: "waiting for a Mac of class base: 2 Leased, 0 Available; the earliest can be released at 2026-08-02T10:00:00Z", due: at(22),
 		},
 		{
@@ -108,15 +108,15 @@ func TestWaiting(t *testing.T) {
 			reason: rackv1alpha1.ReasonNoMacAvailable, message: "waiting for a Mac of class base: 1 Leased, 0 Available; the earliest can be released at 2026-08-02T11:00:00Z", due: at(23),
 		},
 		{
-			name: "the Mac asked for is leased", lease: aLease("a", 0, serial("S-mac-1")), macs: []*rackv1alpha1.MacNode{aMac("mac-1", leasedBy(held)), aMac("mac-2")},
+			name: "the requested Mac is leased", lease: aLease("a", 0, serial("S-mac-1")), macs: []*rackv1alpha1.MacNode{aMac("mac-1", leasedBy(held)), aMac("mac-2")},
 			reason: rackv1alpha1.ReasonMacNotAvailable, message: "no Mac of class base with serial number S-mac-1 is free; to get any free Mac of the class, create a lease without spec.serialNumber",
 		},
 		{
-			name: "the Mac asked for is in maintenance", lease: aLease("a", 0, serial("S-mac-1")), macs: []*rackv1alpha1.MacNode{aMac("mac-1", phase(rackv1alpha1.MacNodeMaintenance)), aMac("mac-2")},
+			name: "the requested Mac is in maintenance", lease: aLease("a", 0, serial("S-mac-1")), macs: []*rackv1alpha1.MacNode{aMac("mac-1", phase(rackv1alpha1.MacNodeMaintenance)), aMac("mac-2")},
 			reason: rackv1alpha1.ReasonMacNotAvailable, message: "no Mac of class base with serial number S-mac-1 is free; to get any free Mac of the class, create a lease without spec.serialNumber",
 		},
 		{
-			name: "the Mac asked for is unknown", lease: aLease("a", 0, serial("S-mac-9")), macs: []*rackv1alpha1.MacNode{aMac("mac-1")},
+			name: "the requested Mac is unknown", lease: aLease("a", 0, serial("S-mac-9")), macs: []*rackv1alpha1.MacNode{aMac("mac-1")},
 			reason: rackv1alpha1.ReasonMacNotAvailable, message: "no Mac of class base with serial number S-mac-9 is free; to get any free Mac of the class, create a lease without spec.serialNumber",
 		},
 	} {
@@ -149,7 +149,7 @@ func TestWaiting(t *testing.T) {
 		})
 	}
 
-	t.Run("nothing is written that is there already", func(t *testing.T) {
+	t.Run("an unchanged condition is not written again", func(t *testing.T) {
 		lease := aLease("a", 0)
 		writes := 0
 		w := &waiter{
@@ -175,7 +175,7 @@ func TestWaiting(t *testing.T) {
 		assert.Equal(t, 1, writes)
 	})
 
-	t.Run("many leases look at their class once, until it changes or time is up", func(t *testing.T) {
+	t.Run("the summary of a class is computed once, until the class changes or the summary expires", func(t *testing.T) {
 		now, looks := noon, 0
 		w := &waiter{
 			now: func() time.Time { return now },

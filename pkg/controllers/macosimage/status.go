@@ -1,4 +1,4 @@
-// Package macosimage verifies images in their registries, and notes which Macs hold them.
+// Package macosimage verifies images in their registries, and records which Macs hold them.
 package macosimage
 
 import (
@@ -61,7 +61,7 @@ func New(e *env.Env) *runner.Controller {
 	return c
 }
 
-// changedImages returns the names of the images of which a Mac holds something else than before, or found something else.
+// changedImages returns the names of the images whose replica or finding on a Mac has changed.
 func changedImages(before, after *rackv1alpha1.MacNode) []string {
 	type known struct {
 		digest, serial string
@@ -127,12 +127,12 @@ func (r *reconciler) reconcile(ctx context.Context, name string) (time.Time, err
 	return due, r.updateState(ctx, image, updated)
 }
 
-// setReady writes down what the verification of the image has found, and returns when it is verified again. Ready is final.
+// setReady writes the result of the image's verification, and returns the time of the next one. Ready is final.
 func (r *reconciler) setReady(ctx context.Context, image *imagev1alpha1.MacOSImage, macs []*rackv1alpha1.MacNode) time.Time {
 	if image.Status.Phase == imagev1alpha1.MacOSImageReady {
 		r.verifications.forget(image.Name)
 		if !meta.IsStatusConditionTrue(image.Status.Conditions, imagev1alpha1.MacOSImageReadyCondition) {
-			r.write(image, finding{imagev1alpha1.ReasonAsserted, "The phase was set to Ready by another client than macrack-controllers"})
+			r.write(image, finding{imagev1alpha1.ReasonAsserted, "Phase set to Ready by a client other than macrack-controllers"})
 		}
 		return time.Time{}
 	}
@@ -167,7 +167,7 @@ func (r *reconciler) write(image *imagev1alpha1.MacOSImage, found finding) {
 	meta.SetStatusCondition(&status.Conditions, condition)
 }
 
-// isTemporary reports whether an image that is not Ready for a reason is Pending, not Failed.
+// isTemporary reports whether an image that is not Ready for this reason is Pending, not Failed.
 func isTemporary(reason string) bool {
 	switch reason {
 	case imagev1alpha1.ReasonVerifying, imagev1alpha1.ReasonUnreachable, imagev1alpha1.ReasonUnauthorized, imagev1alpha1.ReasonPullSecretUnreadable:
@@ -176,8 +176,8 @@ func isTemporary(reason string) bool {
 	return false
 }
 
-// orOfMacs returns what a Mac has found, if that settles whether the image can be used; else what the controllers have found.
-// Of several Macs, one that has verified the image wins, then the one whose name is first.
+// orOfMacs returns a Mac's finding if it settles whether the image can be used; else the controllers' finding. Of
+// several Macs, one that has verified the image wins, then the one whose name is first.
 func orOfMacs(found finding, image *imagev1alpha1.MacOSImage, macs []*rackv1alpha1.MacNode) finding {
 	var settled *finding
 	var by string
@@ -199,7 +199,7 @@ func orOfMacs(found finding, image *imagev1alpha1.MacOSImage, macs []*rackv1alph
 		return found
 	case settled.reason == imagev1alpha1.ReasonVerified:
 		return finding{settled.reason, fmt.Sprintf("Verified by Mac %s", by)}
-	case !slices.Contains(permanent, settled.reason): // of another version of the agent
+	case !slices.Contains(permanent, settled.reason): // from another version of the agent
 		return found
 	}
 	return finding{settled.reason, apiclient.Message(fmt.Sprintf("Mac %s: %s", by, settled.message))}
@@ -207,8 +207,8 @@ func orOfMacs(found finding, image *imagev1alpha1.MacOSImage, macs []*rackv1alph
 
 var permanent = []string{imagev1alpha1.ReasonManifestUnknown, imagev1alpha1.ReasonMalformed, imagev1alpha1.ReasonIncomplete, imagev1alpha1.ReasonDiskTooLarge}
 
-// setReplicas notes which Macs hold the image as it is pinned, and how much room it takes on the Mac where it
-// takes most. The size is kept when no Mac holds the image any more.
+// setReplicas records which Macs hold the pinned image, and its largest size on a Mac. The size stays when no Mac holds
+// the image any longer.
 func setReplicas(image *imagev1alpha1.MacOSImage, macs []*rackv1alpha1.MacNode) {
 	var serials []string
 	var size int64

@@ -48,7 +48,7 @@ type fixture struct {
 	clock    *testingclock.FakeClock
 	image    *imagev1alpha1.MacOSImage
 	macs     []*rackv1alpha1.MacNode
-	result   error // of verifications
+	result   error // the result of verifications
 	verified int
 	enqueued int
 }
@@ -79,7 +79,7 @@ func newFixture(image *imagev1alpha1.MacOSImage, macs ...*rackv1alpha1.MacNode) 
 	return f
 }
 
-// run reconciles, and returns for how long the image is left alone; zero for ever.
+// run reconciles, and returns the wait until the next reconciliation; zero for none.
 func (f *fixture) run(t *testing.T) time.Duration {
 	t.Helper()
 	original := f.image.DeepCopy()
@@ -120,11 +120,11 @@ func TestReady(t *testing.T) {
 		{"an upper-case digest", ref, "sha256:" + strings.Repeat("A", 64), nil, "Failed", "Malformed", "in lower case", [2]time.Duration{}},
 		{"a digest of another kind", ref, "sha512:" + strings.Repeat("a", 128), nil, "Failed", "Malformed", "is not sha256:", [2]time.Duration{}},
 		{"no reference", "tahoe", digestA, nil, "Failed", "Malformed", `spec.source.reference "tahoe" is not an OCI reference`, [2]time.Duration{}},
-		{"pinned to two things", "registry.example.com/macos/26@" + digestB, digestA, nil, "Failed", "Malformed",
+		{"pinned to two digests", "registry.example.com/macos/26@" + digestB, digestA, nil, "Failed", "Malformed",
 			"spec.source.reference names the digest " + digestB + ", but spec.source.digest is " + digestA, [2]time.Duration{}},
 		{"unknown", ref, digestA, unknown, "Failed", "ManifestUnknown", "registry registry.example.com answers 404 Not Found: manifest unknown", [2]time.Duration{unknownRetry, unknownRetry}},
 		{"no image", ref, digestA, &verify.ReasonError{Reason: "Malformed", Err: errors.New("no image")}, "Failed", "Malformed", "no image", [2]time.Duration{}},
-		{"half an image", ref, digestA, &verify.ReasonError{Reason: "Incomplete", Err: errors.New("no aux")}, "Failed", "Incomplete", "no aux", [2]time.Duration{}},
+		{"an incomplete image", ref, digestA, &verify.ReasonError{Reason: "Incomplete", Err: errors.New("no aux")}, "Failed", "Incomplete", "no aux", [2]time.Duration{}},
 		{"refused", ref, digestA, &ociclient.StatusError{Host: "r", Code: http.StatusForbidden}, "Pending", "Unauthorized", "403 Forbidden", [2]time.Duration{minRetry / 2, minRetry}},
 		{"away", ref, digestA, errors.New("connection refused"), "Pending", "Unreachable", "connection refused", [2]time.Duration{minRetry / 2, minRetry}},
 		{"overloaded", ref, digestA, &ociclient.StatusError{Host: "r", Code: http.StatusServiceUnavailable}, "Pending", "Unreachable", "503", [2]time.Duration{minRetry / 2, minRetry}},
@@ -174,7 +174,7 @@ func TestAnImageThatFailsIsVerifiedAgain(t *testing.T) {
 	assert.Zero(t, f.run(t))
 	assert.Equal(t, "Verified", f.ready(t).Reason)
 	assert.Empty(t, f.image.Status.Message)
-	assert.Empty(t, f.verifications.images, "nothing is kept of what is Ready")
+	assert.Empty(t, f.verifications.images, "the findings of a Ready image are dropped")
 }
 
 func TestACorrectedSpecIsVerifiedAtOnce(t *testing.T) {
@@ -219,7 +219,7 @@ func TestReadyIsFinal(t *testing.T) {
 	f.result = errors.New("away")
 	f.run(t)
 	assert.Zero(t, f.verified)
-	assert.Equal(t, "Asserted", f.ready(t).Reason, "nobody has verified it")
+	assert.Equal(t, "Asserted", f.ready(t).Reason, "the image has not been verified")
 	before := f.image
 	f.run(t)
 	assert.Same(t, before, f.image)
@@ -242,16 +242,16 @@ func TestMacsVerifyWhatTheControllersCannot(t *testing.T) {
 		phase           imagev1alpha1.MacOSImagePhase
 		reason, message string
 	}{
-		"a Mac verified it":             {away, []*rackv1alpha1.MacNode{mac("mac-1"), mac("mac-2", check(3, "Verified"))}, "Ready", "Verified", "Verified by Mac mac-2"},
-		"another generation of it":      {away, []*rackv1alpha1.MacNode{mac("mac-2", check(2, "Verified"))}, "Pending", "Unreachable", "away"},
-		"another image":                 {away, []*rackv1alpha1.MacNode{mac("mac-2", rackv1alpha1.ImageCheck{Name: "sonoma", ObservedGeneration: 3, Reason: "Verified"})}, "Pending", "Unreachable", "away"},
-		"the Mac cannot either":         {away, []*rackv1alpha1.MacNode{mac("mac-2", check(3, "Unreachable"))}, "Pending", "Unreachable", "away"},
-		"it is unknown there":           {away, []*rackv1alpha1.MacNode{mac("mac-2", check(3, "ManifestUnknown")), mac("mac-1", check(3, "Malformed"))}, "Failed", "Malformed", "Mac mac-1: why"},
-		"one Mac verified it":           {away, []*rackv1alpha1.MacNode{mac("mac-1", check(3, "ManifestUnknown")), mac("mac-2", check(3, "Verified"))}, "Ready", "Verified", "Verified by Mac mac-2"},
-		"a reason that nobody knows":    {away, []*rackv1alpha1.MacNode{mac("mac-2", check(3, "Whatever"))}, "Pending", "Unreachable", "away"},
-		"a reason that is the server's": {away, []*rackv1alpha1.MacNode{mac("mac-2", check(3, "Asserted"))}, "Pending", "Unreachable", "away"},
-		"the controllers know better":   {&verify.ReasonError{Reason: "Malformed", Err: errors.New("no image")}, []*rackv1alpha1.MacNode{mac("mac-2", check(3, "Verified"))}, "Failed", "Malformed", "no image"},
-		"the Secret is the tenant's":    {&verify.ReasonError{Reason: "PullSecretUnreadable", Err: errors.New("forbidden")}, []*rackv1alpha1.MacNode{mac("mac-2", check(3, "Verified"))}, "Ready", "Verified", "mac-2"},
+		"a Mac verified it":           {away, []*rackv1alpha1.MacNode{mac("mac-1"), mac("mac-2", check(3, "Verified"))}, "Ready", "Verified", "Verified by Mac mac-2"},
+		"another generation of it":    {away, []*rackv1alpha1.MacNode{mac("mac-2", check(2, "Verified"))}, "Pending", "Unreachable", "away"},
+		"another image":               {away, []*rackv1alpha1.MacNode{mac("mac-2", rackv1alpha1.ImageCheck{Name: "sonoma", ObservedGeneration: 3, Reason: "Verified"})}, "Pending", "Unreachable", "away"},
+		"the Mac cannot either":       {away, []*rackv1alpha1.MacNode{mac("mac-2", check(3, "Unreachable"))}, "Pending", "Unreachable", "away"},
+		"it is unknown there":         {away, []*rackv1alpha1.MacNode{mac("mac-2", check(3, "ManifestUnknown")), mac("mac-1", check(3, "Malformed"))}, "Failed", "Malformed", "Mac mac-1: why"},
+		"one Mac verified it":         {away, []*rackv1alpha1.MacNode{mac("mac-1", check(3, "ManifestUnknown")), mac("mac-2", check(3, "Verified"))}, "Ready", "Verified", "Verified by Mac mac-2"},
+		"an unknown reason":           {away, []*rackv1alpha1.MacNode{mac("mac-2", check(3, "Whatever"))}, "Pending", "Unreachable", "away"},
+		"a reason of the server":      {away, []*rackv1alpha1.MacNode{mac("mac-2", check(3, "Asserted"))}, "Pending", "Unreachable", "away"},
+		"the controllers know better": {&verify.ReasonError{Reason: "Malformed", Err: errors.New("no image")}, []*rackv1alpha1.MacNode{mac("mac-2", check(3, "Verified"))}, "Failed", "Malformed", "no image"},
+		"the Secret is the tenant's":  {&verify.ReasonError{Reason: "PullSecretUnreadable", Err: errors.New("forbidden")}, []*rackv1alpha1.MacNode{mac("mac-2", check(3, "Verified"))}, "Ready", "Verified", "mac-2"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			image := anImage(ref, digestA, imagev1alpha1.MacOSImageStatus{})

@@ -20,26 +20,26 @@ import (
 )
 
 const (
-	// verifyTimeout bounds one verification, whatever the registry does.
+	// verifyTimeout bounds one verification, even if the registry does not answer.
 	verifyTimeout = time.Minute
-	// maxVerifying is how many images are verified at once.
+	// maxVerifying is the number of images that are verified at once.
 	maxVerifying = 8
-	// minRetry and maxRetry bound the wait before an image is verified again that is Pending.
+	// minRetry and maxRetry bound the wait before a Pending image is verified again.
 	minRetry = 2 * time.Second
 	maxRetry = 5 * time.Minute
-	// unknownRetry is the wait before an image is verified again whose manifest was unknown: it may be pushed yet.
+	// unknownRetry is the wait before an image with an unknown manifest is verified again, as it may be pushed later.
 	unknownRetry = 10 * time.Minute
 )
 
-// A finding is the result of a verification: the reason and the message of the condition Ready.
+// A finding is the result of a verification: reason and message of the condition Ready.
 type finding struct{ reason, message string }
 
-// verifications are the images that are being verified, and those that are not Ready, with what was found last.
+// verifications has the images being verified, and the last findings of those that are not Ready.
 type verifications struct {
 	clock   clock.PassiveClock
 	verify  func(ctx context.Context, spec *imagev1alpha1.MacOSImageSpec) error
 	enqueue func(name string)
-	// start runs a verification beside the caller, as registries may be slow.
+	// start runs a verification in the background, as registries may be slow.
 	start func(verification func())
 	slots chan struct{}
 
@@ -47,7 +47,7 @@ type verifications struct {
 	images map[string]*verification
 }
 
-// A verification is that of one generation of an image.
+// A verification belongs to one generation of an image.
 type verification struct {
 	uid        types.UID
 	generation int64
@@ -66,8 +66,8 @@ func newVerifications(clock clock.PassiveClock, verify func(ctx context.Context,
 	}
 }
 
-// of returns what is known of an image, and begins to verify it if that is due; the image is enqueued when that has ended.
-// due is when it is to be asked for again.
+// of returns the finding of an image, and starts a verification if one is due; its end enqueues the image. due is the
+// time of the next call.
 func (v *verifications) of(ctx context.Context, image *imagev1alpha1.MacOSImage) (found finding, due time.Time) {
 	v.mu.Lock()
 	current := v.images[image.Name]

@@ -45,7 +45,7 @@ func pushImage(t *testing.T, host string) *imagev1alpha1.MacOSImageSpec {
 	return &imagev1alpha1.MacOSImageSpec{Source: imagev1alpha1.ImageSource{Reference: host + "/macos:26", Digest: d.Digest.String()}, DiskSize: scalar.MustParse("1Mi")}
 }
 
-// TestPrivateImages has a registry that wants a password.
+// TestPrivateImages uses a registry that requires a password.
 func TestPrivateImages(t *testing.T) {
 	backend := ggcr.New(ggcr.Logger(log.New(io.Discard, "", 0)))
 	open := true
@@ -71,13 +71,13 @@ func TestPrivateImages(t *testing.T) {
 		err    error
 		reason string
 	}{
-		"no Secret":              {nil, nil, nil, "Unauthorized"},
-		"the Secret":             {&imagev1alpha1.SecretReference{Namespace: "macrack-images", Name: "robot"}, secret("alice", host), nil, "Verified"},
-		"another's":              {&imagev1alpha1.SecretReference{Namespace: "macrack-images", Name: "robot"}, secret("mallory", host), nil, "Unauthorized"},
-		"of another registry":    {&imagev1alpha1.SecretReference{Namespace: "macrack-images", Name: "robot"}, secret("alice", "registry.example.com"), nil, "Unauthorized"},
-		"one that is not there":  {&imagev1alpha1.SecretReference{Namespace: "macrack-images", Name: "robot"}, nil, apierrors.NewNotFound(corev1.Resource("secrets"), "robot"), "PullSecretUnreadable"},
-		"one that is not for us": {&imagev1alpha1.SecretReference{Namespace: "acme", Name: "robot"}, nil, apierrors.NewForbidden(corev1.Resource("secrets"), "robot", nil), "PullSecretUnreadable"},
-		"of another type":        {&imagev1alpha1.SecretReference{Namespace: "macrack-images", Name: "robot"}, &corev1.Secret{Type: corev1.SecretTypeOpaque}, nil, "PullSecretUnreadable"},
+		"no Secret":               {nil, nil, nil, "Unauthorized"},
+		"the Secret":              {&imagev1alpha1.SecretReference{Namespace: "macrack-images", Name: "robot"}, secret("alice", host), nil, "Verified"},
+		"another's":               {&imagev1alpha1.SecretReference{Namespace: "macrack-images", Name: "robot"}, secret("mallory", host), nil, "Unauthorized"},
+		"of another registry":     {&imagev1alpha1.SecretReference{Namespace: "macrack-images", Name: "robot"}, secret("alice", "registry.example.com"), nil, "Unauthorized"},
+		"one that does not exist": {&imagev1alpha1.SecretReference{Namespace: "macrack-images", Name: "robot"}, nil, apierrors.NewNotFound(corev1.Resource("secrets"), "robot"), "PullSecretUnreadable"},
+		"one that is forbidden":   {&imagev1alpha1.SecretReference{Namespace: "acme", Name: "robot"}, nil, apierrors.NewForbidden(corev1.Resource("secrets"), "robot", nil), "PullSecretUnreadable"},
+		"of another type":         {&imagev1alpha1.SecretReference{Namespace: "macrack-images", Name: "robot"}, &corev1.Secret{Type: corev1.SecretTypeOpaque}, nil, "PullSecretUnreadable"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			private := spec.DeepCopy()
@@ -94,7 +94,7 @@ func TestPrivateImages(t *testing.T) {
 	}
 }
 
-// A registry that is slow holds up neither other images nor, for more than its share, those of its own.
+// A slow registry delays neither images of other registries nor, beyond its share, its own.
 func TestFewVerificationsRunAtOnce(t *testing.T) {
 	var mu sync.Mutex
 	running, most, ended := 0, 0, 0

@@ -89,7 +89,7 @@ func New(e *env.Env) *runner.Controller {
 		if ref := metav1.GetControllerOf(pod); ref != nil && ref.Kind == "MacOSInstance" {
 			c.Enqueue(pod.Namespace + "/" + ref.Name)
 		}
-		// It may have lost its owner.
+		// The pod may have lost its owner reference.
 		if instances, err := e.InstancesOfPod(pod.Namespace, pod.Name); err == nil {
 			for _, instance := range instances {
 				c.Enqueue(env.Key(instance))
@@ -101,7 +101,7 @@ func New(e *env.Env) *runner.Controller {
 			c.Enqueue(budget.Namespace + "/" + budget.Labels[rules.LabelInstance])
 		}
 	}))
-	// Only instances that have no virtual machine yet depend on their Node and lease.
+	// Only instances without a virtual machine depend on their Node and lease.
 	enqueueWaiting := func(list []*instancev1alpha1.MacOSInstance, err error) {
 		if err != nil {
 			return

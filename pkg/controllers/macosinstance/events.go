@@ -10,8 +10,8 @@ import (
 	instancev1alpha1 "macrack.io/macrack/pkg/apis/instance/v1alpha1"
 )
 
-// describe returns the Event that tells a tenant how the instance has changed, if it has in a way that
-// matters. The reason is empty if not. Of images, its agent tells.
+// describe returns the Event for a change of the instance. The reason is empty if the change does not matter to the
+// tenant. The agent emits the Events about images.
 func describe(before, after *instancev1alpha1.MacOSInstance) (eventType, reason, message string) {
 	if before == nil || after == nil || before.UID != after.UID {
 		return "", "", ""
@@ -22,15 +22,15 @@ func describe(before, after *instancev1alpha1.MacOSInstance) (eventType, reason,
 	status := after.Status
 	switch status.Phase {
 	case instancev1alpha1.MacOSInstanceScheduled:
-		return corev1.EventTypeNormal, "Scheduled", fmt.Sprintf("the placeholder pod %s is on the Node %s", status.PodName, status.NodeName)
+		return corev1.EventTypeNormal, "Scheduled", fmt.Sprintf("placeholder pod %s bound to Node %s", status.PodName, status.NodeName)
 	case instancev1alpha1.MacOSInstanceRunning:
-		return corev1.EventTypeNormal, "Started", fmt.Sprintf("the virtual machine runs on the Mac %s", status.SerialNumber)
+		return corev1.EventTypeNormal, "Started", fmt.Sprintf("virtual machine started on Mac %s", status.SerialNumber)
 	case instancev1alpha1.MacOSInstanceStopping:
 		return corev1.EventTypeNormal, "Stopping", describeStop(after)
 	case instancev1alpha1.MacOSInstanceStopped:
 		return corev1.EventTypeNormal, "Stopped", cmp.Or(status.Message, describeStop(after))
 	case instancev1alpha1.MacOSInstanceFailed:
-		return corev1.EventTypeWarning, "Failed", cmp.Or(status.Message, "the virtual machine has failed")
+		return corev1.EventTypeWarning, "Failed", cmp.Or(status.Message, "virtual machine failed")
 	}
 	return "", "", ""
 }
@@ -38,9 +38,9 @@ func describe(before, after *instancev1alpha1.MacOSInstance) (eventType, reason,
 func describeStop(instance *instancev1alpha1.MacOSInstance) string {
 	request := instance.Status.StopRequest
 	if request == nil {
-		return "the virtual machine stops"
+		return "virtual machine stopping"
 	}
-	return fmt.Sprintf("asked to stop by %s (%s)", cmp.Or(request.By, "somebody"), cmp.Or(request.Reason, "no reason given"))
+	return fmt.Sprintf("asked to stop by %s (%s)", cmp.Or(request.By, "an unknown user"), cmp.Or(request.Reason, "no reason given"))
 }
 
 func describeScheduling(before, after *instancev1alpha1.MacOSInstance) (eventType, reason, message string) {

@@ -28,7 +28,8 @@ func (r *reconciler) tellOfMac(ctx context.Context, instance *instancev1alpha1.M
 	return ignoreNotFound(err)
 }
 
-// healthChanged reports whether the condition MacReady of the instances on a Mac changes, or whether they may be evicted.
+// healthChanged reports whether a change of a Mac affects the condition MacReady of its instances, or their protection
+// from eviction.
 func healthChanged(before, after *rackv1alpha1.MacNode) bool {
 	if before == nil || after == nil {
 		return after != nil

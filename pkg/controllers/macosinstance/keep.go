@@ -18,15 +18,15 @@ import (
 	"macrack.io/macrack/pkg/rules"
 )
 
-// keep restores the metadata of the placeholder pod that names its instance, and keeps the pod from
-// being evicted unless its Mac is in maintenance. A pod that has lost its label is not in the cache.
+// keep restores the metadata by which the placeholder pod names its instance, and protects the pod from eviction unless
+// its Mac is in maintenance. A pod without its label is not in the cache.
 func (r *reconciler) keep(ctx context.Context, instance *instancev1alpha1.MacOSInstance, pod *corev1.Pod) error {
 	return errors.Join(r.keepMeta(ctx, instance, pod), r.keepBudget(ctx, instance))
 }
 
 func (r *reconciler) keepMeta(ctx context.Context, instance *instancev1alpha1.MacOSInstance, pod *corev1.Pod) error {
 	if instance.DeletionTimestamp != nil {
-		return nil // whether to orphan the pod is up to the garbage collector
+		return nil // the garbage collector decides whether to orphan the pod
 	}
 	if pod == nil {
 		var err error
@@ -41,12 +41,12 @@ func (r *reconciler) keepMeta(ctx context.Context, instance *instancev1alpha1.Ma
 	if err != nil || patch == nil {
 		return err
 	}
-	klog.FromContext(ctx).Info("Restoring the metadata of the placeholder pod", "pod", klog.KObj(pod), "instance", klog.KObj(instance))
+	klog.FromContext(ctx).Info("Restoring placeholder pod metadata", "pod", klog.KObj(pod), "instance", klog.KObj(instance))
 	return ignoreNotFound(r.patchPod(ctx, pod, patch))
 }
 
-// mend returns the merge patch that gives pod the label, the annotations and the owner of instance's placeholder;
-// nil if it has them. Labels and annotations of others stay.
+// mend returns the merge patch that restores the label, the annotations and the owner of instance's placeholder pod, or
+// nil. Other labels and annotations stay.
 func mend(instance *instancev1alpha1.MacOSInstance, pod *corev1.Pod, maintenance bool) ([]byte, error) {
 	want := placeholderMeta(instance)
 	mended := pod.ObjectMeta.DeepCopy()
@@ -81,12 +81,13 @@ func (r *reconciler) inMaintenance(instance *instancev1alpha1.MacOSInstance) boo
 	return err == nil && mac.Spec.Maintenance
 }
 
-// budgetName returns the name of the PodDisruptionBudget of instance. It follows from the UID, so it cannot be taken in advance.
+// budgetName returns the name of the PodDisruptionBudget of instance. It derives from the UID, so it cannot be taken in
+// advance.
 func budgetName(instance *instancev1alpha1.MacOSInstance) string {
 	return withSuffix(instance.Name, podSuffix+"-"+hash(string(instance.UID)))
 }
 
-// disruptionBudget returns the PodDisruptionBudget that keeps the placeholder pod of instance from being evicted.
+// disruptionBudget returns the PodDisruptionBudget that protects the placeholder pod of instance from eviction.
 func disruptionBudget(instance *instancev1alpha1.MacOSInstance) *policyv1.PodDisruptionBudget {
 	meta := placeholderMeta(instance)
 	meta.Name, meta.Annotations = budgetName(instance), nil
@@ -99,15 +100,15 @@ func disruptionBudget(instance *instancev1alpha1.MacOSInstance) *policyv1.PodDis
 	}
 }
 
-// keepBudget creates the PodDisruptionBudget of an instance that has not ended, and deletes it while its Mac is in
-// maintenance, or if it is not as it should be.
+// keepBudget creates the PodDisruptionBudget of an instance that has not ended. It deletes the budget while the Mac is
+// in maintenance, or if its spec is wrong.
 func (r *reconciler) keepBudget(ctx context.Context, instance *instancev1alpha1.MacOSInstance) error {
 	wanted := !rules.InstanceEnded(instance.Status.Phase) && !r.inMaintenance(instance)
 	budget, err := r.getBudget(instance.Namespace, budgetName(instance))
 	switch {
 	case apierrors.IsNotFound(err) && wanted:
 		if err = r.createBudget(ctx, disruptionBudget(instance)); apierrors.IsAlreadyExists(err) {
-			return nil // it is not in the cache yet
+			return nil // the cache does not have it yet
 		}
 		return err
 	case apierrors.IsNotFound(err):

@@ -20,21 +20,21 @@ const (
 	// placeholderImage is never pulled: no kubelet runs on a Mac.
 	placeholderImage = "macrack.io/macos-vm:placeholder"
 
-	// stopMargin is what a placeholder pod is given on top of the guest's own time to shut down.
+	// stopMargin is added to the guest's own shutdown time in the pod's termination grace period.
 	stopMargin = 30 * time.Second
 
-	// nobody is a user other than root, as the restricted Pod Security Standard demands.
-	nobody = 65532
+	// unprivileged is a user ID other than root's, as the restricted Pod Security Standard demands.
+	unprivileged = 65532
 
 	podSuffix = "-vm"
 )
 
-// PodName returns the name of the placeholder pod of the instance of that name. If there is no room for the
-// suffix in a DNS label, a hash of the instance's name takes the place of its end.
+// PodName returns the name of the placeholder pod of an instance. If the suffix does not fit into a DNS label, a hash
+// replaces the end of the instance's name.
 func PodName(instance string) string { return withSuffix(instance, podSuffix) }
 
-// nextPodName returns the name that the placeholder pod gets if another pod has the one that it was to have. It
-// follows from the instance's UID, so no pod can be made under it before there is the instance.
+// nextPodName returns the name of the placeholder pod if another pod has its first name. It derives from the instance's
+// UID, so no pod can take it in advance.
 func nextPodName(instance *instancev1alpha1.MacOSInstance) string {
 	return withSuffix(instance.Name, podSuffix+"-"+hash(string(instance.UID)+"/"+instance.Status.PodName))
 }
@@ -52,8 +52,8 @@ func hash(s string) string {
 	return hex.EncodeToString(sum[:])[:10]
 }
 
-// pullSecrets returns the Secret of the image if it is in the instance's namespace: a pod that names it lets its
-// Node, and so the Mac's agent, read it.
+// pullSecrets returns the image's Secret if it is in the instance's namespace. A pod that names a Secret lets its Node,
+// and so the Mac's agent, read it.
 func pullSecrets(instance *instancev1alpha1.MacOSInstance, image *imagev1alpha1.MacOSImage) []corev1.LocalObjectReference {
 	if ref := image.Spec.PullSecretRef; ref != nil && ref.Namespace == instance.Namespace {
 		return []corev1.LocalObjectReference{{Name: ref.Name}}
@@ -61,7 +61,7 @@ func pullSecrets(instance *instancev1alpha1.MacOSInstance, image *imagev1alpha1.
 	return nil
 }
 
-// placeholderMeta returns what the placeholder pod says of its instance.
+// placeholderMeta returns the metadata by which the placeholder pod names its instance.
 func placeholderMeta(instance *instancev1alpha1.MacOSInstance) metav1.ObjectMeta {
 	return metav1.ObjectMeta{
 		Name:        instance.Status.PodName,
@@ -74,8 +74,8 @@ func placeholderMeta(instance *instancev1alpha1.MacOSInstance) metav1.ObjectMeta
 	}
 }
 
-// Placeholder returns the pod that stands for the instance's virtual machine in Kubernetes: it takes one
-// slot of the lease's Node, and the Node's agent runs the machine while it is there.
+// Placeholder returns the pod that stands for the instance's virtual machine in Kubernetes. It takes one slot of the
+// lease's Node; the Node's agent runs the virtual machine while the pod exists.
 func Placeholder(instance *instancev1alpha1.MacOSInstance, image *imagev1alpha1.MacOSImage) *corev1.Pod {
 	slot := corev1.ResourceList{rules.ResourceMacOSVM: *resource.NewQuantity(1, resource.DecimalSI)}
 	tenant := rules.TenantTaint(instance.Namespace)
@@ -89,7 +89,7 @@ func Placeholder(instance *instancev1alpha1.MacOSInstance, image *imagev1alpha1.
 			EnableServiceLinks:            ptr.To(false),
 			SecurityContext: &corev1.PodSecurityContext{
 				RunAsNonRoot:   ptr.To(true),
-				RunAsUser:      ptr.To[int64](nobody),
+				RunAsUser:      ptr.To[int64](unprivileged),
 				SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
 			},
 			Containers: []corev1.Container{{
@@ -112,8 +112,8 @@ func Placeholder(instance *instancev1alpha1.MacOSInstance, image *imagev1alpha1.
 			}},
 			Tolerations: []corev1.Toleration{
 				{Key: tenant.Key, Operator: corev1.TolerationOpEqual, Value: tenant.Value, Effect: tenant.Effect},
-				// No taint ends a virtual machine, because it cannot move elsewhere; those of a Mac that is not reachable
-				// least of all: nothing is failed on silence alone.
+				// No taint ends a virtual machine, because it cannot move elsewhere. An unreachable Mac's least of all:
+				// silence alone fails nothing.
 				{Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute},
 			},
 		},

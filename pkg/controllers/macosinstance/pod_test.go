@@ -28,7 +28,7 @@ func TestPlaceholderMeetsRestrictedPodSecurity(t *testing.T) {
 	result := evaluate(Placeholder(anInstance(named), anImage()))
 	assert.True(t, result.Allowed, result.ForbiddenDetail())
 
-	// The evaluator is no rubber stamp.
+	// Prove that the evaluator rejects an unsafe pod.
 	loose := Placeholder(anInstance(named), anImage())
 	loose.Spec.Containers[0].SecurityContext = nil
 	assert.False(t, evaluate(loose).Allowed)
@@ -52,11 +52,11 @@ func TestPlaceholder(t *testing.T) {
 	assert.Equal(t, int64(60), *pod.Spec.TerminationGracePeriodSeconds)
 	assert.False(t, *pod.Spec.AutomountServiceAccountToken)
 	assert.False(t, *pod.Spec.EnableServiceLinks)
-	assert.Empty(t, pod.Spec.NodeName, "the scheduler is one of the stops of the first rule")
+	assert.Empty(t, pod.Spec.NodeName, "the scheduler must enforce the limit of virtual machines per Mac")
 	assert.Empty(t, pod.Spec.PriorityClassName)
 }
 
-// A Secret of another namespace's is not named: there could be one of that name in the instance's.
+// A Secret of another namespace is not named: a Secret of the same name may exist in the instance's namespace.
 func TestPlaceholderNamesTheTenantsPullSecret(t *testing.T) {
 	image := anImage()
 	assert.Empty(t, Placeholder(anInstance(named), image).Spec.ImagePullSecrets)
@@ -77,14 +77,14 @@ func TestPlaceholderFitsItsNodeOnly(t *testing.T) {
 		{"its Node", "mac-1", []corev1.Taint{rules.TenantTaint("acme")}, true},
 		{"another Node", "mac-2", []corev1.Taint{rules.TenantTaint("acme")}, false},
 		{"a Node of another tenant", "mac-1", []corev1.Taint{rules.TenantTaint("globex")}, false},
-		{"a Node of nobody", "mac-1", []corev1.Taint{rules.UnleasedTaint()}, false},
-		{"a Node of both", "mac-1", []corev1.Taint{rules.TenantTaint("acme"), rules.UnleasedTaint()}, false},
-		{"a Node that is silent", "mac-1", []corev1.Taint{
+		{"an unleased Node", "mac-1", []corev1.Taint{rules.UnleasedTaint()}, false},
+		{"a Node with both taints", "mac-1", []corev1.Taint{rules.TenantTaint("acme"), rules.UnleasedTaint()}, false},
+		{"an unreachable Node", "mac-1", []corev1.Taint{
 			rules.TenantTaint("acme"),
 			{Key: corev1.TaintNodeUnreachable, Effect: corev1.TaintEffectNoExecute}, {Key: corev1.TaintNodeNotReady, Effect: corev1.TaintEffectNoExecute},
 		}, true},
 		{"a Node that is to be emptied", "mac-1", []corev1.Taint{rules.TenantTaint("acme"), {Key: "example.com/repair", Value: "x", Effect: corev1.TaintEffectNoExecute}}, true},
-		{"a Node that takes nothing new", "mac-1", []corev1.Taint{rules.TenantTaint("acme"), {Key: "example.com/repair", Effect: corev1.TaintEffectNoSchedule}}, false},
+		{"a Node closed to new pods", "mac-1", []corev1.Taint{rules.TenantTaint("acme"), {Key: "example.com/repair", Effect: corev1.TaintEffectNoSchedule}}, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: tt.node}, Spec: corev1.NodeSpec{Taints: tt.taints}}
@@ -140,7 +140,7 @@ func TestNamesOfPodsThatNobodyTakesBeforehand(t *testing.T) {
 			instance.Name, instance.UID, instance.Status.PodName = name, uid, PodName(name)
 			for range 3 {
 				next := nextPodName(instance)
-				assert.Equal(t, next, nextPodName(instance), "an old state of the instance leads to the same name")
+				assert.Equal(t, next, nextPodName(instance), "a stale instance leads to the same name")
 				assert.Empty(t, validation.IsDNS1123Label(next), next)
 				assert.False(t, seen[next], next)
 				seen[next] = true

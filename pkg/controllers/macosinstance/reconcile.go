@@ -1,5 +1,5 @@
-// Package macosinstance gives each instance its placeholder pod, shows how the pod is scheduled, and takes
-// both away when the virtual machine has ended. What happens to the machine itself is the agent's to say.
+// Package macosinstance creates the placeholder pod of each instance, reports how the pod is scheduled, and removes the
+// pod when the virtual machine has ended. The agent reports the state of the virtual machine.
 package macosinstance
 
 import (
@@ -29,25 +29,25 @@ import (
 
 // Reasons of the condition Scheduled.
 const (
-	// ReasonWaitingForNode means that the Node is not there, or not yet marked as the tenant's.
+	// ReasonWaitingForNode means that the Node does not exist, or does not have the tenant's taint yet.
 	ReasonWaitingForNode = "WaitingForNode"
 	// ReasonCreatingPod means that the placeholder pod is about to be created.
 	ReasonCreatingPod = "CreatingPod"
-	// ReasonPodNameTaken means that a pod that is not the instance's has the name of the placeholder pod, which
-	// is about to be created under another name.
+	// ReasonPodNameTaken means that a pod of another owner has the name of the placeholder pod, which is about to be
+	// created under another name.
 	ReasonPodNameTaken = "PodNameTaken"
-	// ReasonPodRefused means that the API server refuses the placeholder pod, because of a quota for example.
+	// ReasonPodRefused means that the API server refuses the placeholder pod, for example because of a quota.
 	ReasonPodRefused = "PodRefused"
 	// ReasonWaitingForScheduler means that the scheduler has not looked at the placeholder pod yet.
 	ReasonWaitingForScheduler = "WaitingForScheduler"
 	// ReasonUnschedulable means that the scheduler finds the Node unfit for the placeholder pod.
 	ReasonUnschedulable = "Unschedulable"
-	// ReasonScheduled means that the placeholder pod is on the Node.
+	// ReasonScheduled means that the placeholder pod is bound to the Node.
 	ReasonScheduled = "Scheduled"
 )
 
 const (
-	messageStopped = "stopped before it had started"
+	messageStopped = "stopped before its virtual machine started"
 )
 
 type reconciler struct {
@@ -57,7 +57,7 @@ type reconciler struct {
 	getNode     func(name string) (*corev1.Node, error)
 	getImage    func(name string) (*imagev1alpha1.MacOSImage, error)
 	getPod      func(namespace, name string) (*corev1.Pod, error)
-	// readPod asks the server, not the cache.
+	// readPod reads from the server, not from the cache.
 	readPod   func(ctx context.Context, namespace, name string) (*corev1.Pod, error)
 	createPod func(ctx context.Context, pod *corev1.Pod) (*corev1.Pod, error)
 	patchPod  func(ctx context.Context, pod *corev1.Pod, patch []byte) error
@@ -128,9 +128,9 @@ func (r *reconciler) findPod(instance *instancev1alpha1.MacOSInstance) (*corev1.
 	return pod, err
 }
 
-// isPodOf says whether pod is the placeholder of instance. Its name is in the instance's status; the pod of an earlier
-// instance may still have it, so a UID must agree until there is a virtual machine. After that it is known by asking for
-// one, which no other pod does. What else it says of its instance, keep restores.
+// isPodOf reports whether pod is the placeholder of instance. The name is in the instance's status, but the pod of an
+// earlier instance may still have it. So a UID must agree until there is a virtual machine. After that, the pod is known
+// by its request for a virtual machine, which no other pod has; keep restores the rest of its metadata.
 func isPodOf(pod *corev1.Pod, instance *instancev1alpha1.MacOSInstance) bool {
 	return pod.Name == instance.Status.PodName && (instance.Status.MachineID != "" && asksForVM(pod) ||
 		metav1.IsControlledBy(pod, instance) || pod.Annotations[rules.AnnotationInstanceUID] == string(instance.UID))
@@ -147,8 +147,8 @@ func isToStop(instance *instancev1alpha1.MacOSInstance) bool {
 	return instance.DeletionTimestamp != nil || instance.Status.StopRequest != nil || instance.Status.Phase == instancev1alpha1.MacOSInstanceStopping
 }
 
-// podIsToBeCreated says whether the name of the pod is reserved, but the pod is not known to have been there.
-// An instance has one pod in its life: one that was there and is gone is not made again.
+// podIsToBeCreated reports whether the pod's name is reserved and the pod is not known to have existed. An instance has
+// one pod in its life: a deleted pod is not created again.
 func podIsToBeCreated(instance *instancev1alpha1.MacOSInstance, pod *corev1.Pod) bool {
 	if pod != nil || instance.Status.Phase != instancev1alpha1.MacOSInstancePending {
 		return false
@@ -157,7 +157,7 @@ func podIsToBeCreated(instance *instancev1alpha1.MacOSInstance, pod *corev1.Pod)
 	return condition == nil || slices.Contains([]string{ReasonCreatingPod, ReasonPodNameTaken, ReasonPodRefused}, condition.Reason)
 }
 
-// cleanUp takes away what is left of an instance that has ended: its pod, and if it is being deleted, our finalizer.
+// cleanUp removes the pod of an instance that has ended and, if the instance is being deleted, its finalizer.
 func (r *reconciler) cleanUp(ctx context.Context, instance *instancev1alpha1.MacOSInstance, pod *corev1.Pod) error {
 	if err := r.removePod(ctx, pod); err != nil {
 		return err
@@ -182,8 +182,8 @@ func (r *reconciler) removePod(ctx context.Context, pod *corev1.Pod) error {
 	return ignoreNotFound(r.deletePod(ctx, pod))
 }
 
-// stop ends an instance that never had a virtual machine. While its pod is on the Node the agent does it, as
-// it may be about to start one.
+// stop ends an instance that never had a virtual machine. While its pod is bound to the Node, only the agent may end it,
+// as it may be about to start a virtual machine.
 func (r *reconciler) stop(ctx context.Context, instance *instancev1alpha1.MacOSInstance, pod *corev1.Pod) error {
 	if pod != nil {
 		if pod.Spec.NodeName == "" {
@@ -197,7 +197,7 @@ func (r *reconciler) stop(ctx context.Context, instance *instancev1alpha1.MacOSI
 	return r.markStopped(ctx, instance, messageStopped)
 }
 
-// podIsGone ends an instance whose pod somebody has deleted, unless the agent is at it.
+// podIsGone ends an instance whose pod was deleted, unless the agent already acts on it.
 func (r *reconciler) podIsGone(ctx context.Context, instance *instancev1alpha1.MacOSInstance) error {
 	switch instance.Status.Phase {
 	case instancev1alpha1.MacOSInstancePending, instancev1alpha1.MacOSInstanceScheduled:
@@ -214,7 +214,7 @@ func (r *reconciler) podIsGone(ctx context.Context, instance *instancev1alpha1.M
 	return r.markStopped(ctx, instance, rules.DescribeLoss(instance.Status.PodName))
 }
 
-// podNow returns the instance's pod from the server, as the cache may not have seen it yet; nil if it is gone.
+// podNow returns the instance's pod from the server, as the cache may be stale; nil if the pod does not exist.
 func (r *reconciler) podNow(ctx context.Context, instance *instancev1alpha1.MacOSInstance) (*corev1.Pod, error) {
 	if instance.Status.PodName == "" {
 		return nil, nil
@@ -234,8 +234,8 @@ func (r *reconciler) markStopped(ctx context.Context, instance *instancev1alpha1
 	return err
 }
 
-// start creates the placeholder pod once the Node admits it. The pod's name is written down before, so that a
-// pod that was made and is gone is never taken for one that was not made yet.
+// start creates the placeholder pod once the Node admits it. The pod's name is stored first, so that a pod that was
+// created and deleted is not created again.
 func (r *reconciler) start(ctx context.Context, instance *instancev1alpha1.MacOSInstance) error {
 	lease, err := r.getLease(instance.Namespace, instance.Spec.LeaseName)
 	if apierrors.IsNotFound(err) || err == nil && (!facts.BelongsTo(instance, lease) || !holdsMac(lease)) {
@@ -249,11 +249,11 @@ func (r *reconciler) start(ctx context.Context, instance *instancev1alpha1.MacOS
 		return err
 	}
 	if err != nil {
-		_, err := r.show(ctx, instance, ReasonWaitingForNode, fmt.Sprintf("the Node %s does not exist: the agent of the Mac has not registered it", instance.Status.NodeName))
+		_, err := r.show(ctx, instance, ReasonWaitingForNode, fmt.Sprintf("Node %s not found; the agent of the Mac has not registered it", instance.Status.NodeName))
 		return err
 	}
 	if !facts.AdmitsTenant(node, instance.Namespace) {
-		_, err := r.show(ctx, instance, ReasonWaitingForNode, fmt.Sprintf("the Node %s is about to be marked as the tenant's", node.Name))
+		_, err := r.show(ctx, instance, ReasonWaitingForNode, fmt.Sprintf("Node %s does not have the tenant's taint yet", node.Name))
 		return err
 	}
 	if instance.Status.PodName == "" {
@@ -261,7 +261,7 @@ func (r *reconciler) start(ctx context.Context, instance *instancev1alpha1.MacOS
 			return err
 		}
 	}
-	// An instance was only accepted because its image is there: the cache will have it.
+	// The registry accepts an instance only if its image exists, so the cache will have it.
 	image, err := r.getImage(instance.Spec.ImageName)
 	if err != nil {
 		return err
@@ -273,7 +273,7 @@ func (r *reconciler) start(ctx context.Context, instance *instancev1alpha1.MacOS
 	}
 	switch {
 	case err == nil:
-		klog.FromContext(ctx).V(1).Info("Created the placeholder pod", "pod", klog.KObj(pod), "node", instance.Status.NodeName)
+		klog.FromContext(ctx).V(1).Info("Placeholder pod created", "pod", klog.KObj(pod), "node", instance.Status.NodeName)
 		return nil
 	case apierrors.IsAlreadyExists(err):
 		return r.nameIsTaken(ctx, instance)
@@ -284,41 +284,41 @@ func (r *reconciler) start(ctx context.Context, instance *instancev1alpha1.MacOS
 	}
 }
 
-// nameIsTaken gives the placeholder pod another name, if a pod that is not the instance's has the one that it was
-// to have. The pod of an earlier instance of this name is waited for while it may still be about to go.
+// nameIsTaken chooses another name for the placeholder pod if a pod of another owner has its first name. It waits while
+// the pod of an earlier instance of the same name may still be terminating.
 func (r *reconciler) nameIsTaken(ctx context.Context, instance *instancev1alpha1.MacOSInstance) error {
 	existing, err := r.readPod(ctx, instance.Namespace, instance.Status.PodName)
 	if err != nil || isPodOf(existing, instance) {
 		return err
 	}
 	if existing.DeletionTimestamp != nil && r.now().Before(existing.DeletionTimestamp.Add(stopMargin)) {
-		return r.refused(ctx, instance, fmt.Errorf("the pod %s, which is not this instance's, is being deleted", existing.Name))
+		return r.refused(ctx, instance, fmt.Errorf("pod %s of another owner is still being deleted", existing.Name))
 	}
 	name := nextPodName(instance)
-	_, err = r.showAs(ctx, instance, name, ReasonPodNameTaken, fmt.Sprintf("another pod has the name %s, so the placeholder pod is called %s", existing.Name, name))
+	_, err = r.showAs(ctx, instance, name, ReasonPodNameTaken, fmt.Sprintf("pod name %s already in use; the placeholder pod is named %s", existing.Name, name))
 	return err
 }
 
-// holdsMac says whether the lease's Mac may still be used.
+// holdsMac reports whether the lease's Mac may still be used.
 func holdsMac(lease *rackv1alpha1.MacNodeLease) bool {
 	return lease.Status.Phase == rackv1alpha1.MacNodeLeaseBound || lease.Status.Phase == rackv1alpha1.MacNodeLeaseHeld
 }
 
-// refused shows why there is no pod, and returns an error so that it is tried again: nothing tells when a
+// refused shows why there is no pod. It returns an error so that the creation is retried: no event announces that a
 // quota has room.
 func (r *reconciler) refused(ctx context.Context, instance *instancev1alpha1.MacOSInstance, reason error) error {
-	if _, err := r.show(ctx, instance, ReasonPodRefused, "the placeholder pod is refused: "+reason.Error()); err != nil {
+	if _, err := r.show(ctx, instance, ReasonPodRefused, "placeholder pod refused: "+reason.Error()); err != nil {
 		return err
 	}
 	return fmt.Errorf("creating the placeholder pod: %w", reason)
 }
 
-// showScheduling shows on the instance what the scheduler did with its pod.
+// showScheduling shows the scheduling result of the pod on the instance.
 func (r *reconciler) showScheduling(ctx context.Context, instance *instancev1alpha1.MacOSInstance, pod *corev1.Pod) error {
 	var err error
 	switch pod.Spec.NodeName {
 	case "":
-		reason, message := ReasonWaitingForScheduler, "the placeholder pod waits for the scheduler"
+		reason, message := ReasonWaitingForScheduler, "waiting for the scheduler to bind the placeholder pod"
 		if c := podScheduled(pod); c != nil && c.Status == corev1.ConditionFalse {
 			if err := r.recordRejection(ctx, instance, c.Message); err != nil {
 				return err
@@ -329,13 +329,13 @@ func (r *reconciler) showScheduling(ctx context.Context, instance *instancev1alp
 	case instance.Status.NodeName:
 		_, err = r.show(ctx, instance, ReasonScheduled, "")
 	default:
-		_, err = r.show(ctx, instance, ReasonUnschedulable, fmt.Sprintf("the placeholder pod was bound to the Node %s instead of %s", pod.Spec.NodeName, instance.Status.NodeName))
+		_, err = r.show(ctx, instance, ReasonUnschedulable, fmt.Sprintf("placeholder pod bound to Node %s instead of %s", pod.Spec.NodeName, instance.Status.NodeName))
 	}
 	return err
 }
 
-// whyUnschedulable names the taints by which the Node keeps the pod away; the scheduler counts Nodes, which tells little to somebody
-// whose pod can only go to one.
+// whyUnschedulable names the taints of the Node that the pod does not tolerate. The scheduler only counts Nodes, which
+// does not help the tenant of a pod that fits one Node.
 func (r *reconciler) whyUnschedulable(ctx context.Context, instance *instancev1alpha1.MacOSInstance, pod *corev1.Pod, message string) string {
 	node, err := r.getNode(instance.Status.NodeName)
 	if err != nil {
@@ -353,11 +353,11 @@ func (r *reconciler) whyUnschedulable(ctx context.Context, instance *instancev1a
 	if len(keeping) == 0 {
 		return message
 	}
-	return fmt.Sprintf("the Node %s is tainted %s, so the placeholder pod has to wait; the scheduler says: %s", node.Name, strings.Join(rules.FormatTaints(keeping), ", "), message)
+	return fmt.Sprintf("Node %s is tainted %s, so the placeholder pod waits; the scheduler reports: %s", node.Name, strings.Join(rules.FormatTaints(keeping), ", "), message)
 }
 
-// recordRejection puts it into the ledger, once, when the scheduler has kept a rule: it finds no free slot on
-// the Node, or the Node is another tenant's.
+// recordRejection writes one ledger record when the scheduler has enforced a rule: the Node has no free slot, or belongs
+// to another tenant.
 func (r *reconciler) recordRejection(ctx context.Context, instance *instancev1alpha1.MacOSInstance, message string) error {
 	condition := meta.FindStatusCondition(instance.Status.Conditions, instancev1alpha1.MacOSInstanceScheduledCondition)
 	if condition != nil && condition.Reason == ReasonUnschedulable {
@@ -371,7 +371,7 @@ func (r *reconciler) recordRejection(ctx context.Context, instance *instancev1al
 	}
 	err := r.record(ctx, rejection(instance, message))
 	if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err) {
-		klog.FromContext(ctx).Error(err, "The ledger does not take the scheduler's rejection", "instance", klog.KObj(instance))
+		klog.FromContext(ctx).Error(err, "Failed to record the scheduler's rejection", "instance", klog.KObj(instance))
 		return nil
 	}
 	return err
@@ -403,12 +403,12 @@ func podScheduled(pod *corev1.Pod) *corev1.PodCondition {
 	return nil
 }
 
-// show writes what is known of the scheduling, if that changes anything, and returns the instance as it is then.
+// show writes the state of the scheduling if it has changed, and returns the updated instance.
 func (r *reconciler) show(ctx context.Context, before *instancev1alpha1.MacOSInstance, reason, message string) (*instancev1alpha1.MacOSInstance, error) {
 	return r.showAs(ctx, before, before.Status.PodName, reason, message)
 }
 
-// showAs is show, and notes the name of the placeholder pod.
+// showAs is show, and also sets the name of the placeholder pod.
 func (r *reconciler) showAs(ctx context.Context, before *instancev1alpha1.MacOSInstance, podName, reason, message string) (*instancev1alpha1.MacOSInstance, error) {
 	message = apiclient.Message(message)
 	instance := before.DeepCopy()

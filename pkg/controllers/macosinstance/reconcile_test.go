@@ -28,7 +28,7 @@ var noon = metav1.Date(2026, 8, 1, 12, 0, 0, 0, time.UTC)
 
 type change func(*instancev1alpha1.MacOSInstance)
 
-// anInstance returns the instance acme/vm-1 of lease build on mac-1, as it is created.
+// anInstance returns the new instance acme/vm-1 of lease build on mac-1.
 func anInstance(changes ...change) *instancev1alpha1.MacOSInstance {
 	instance := &instancev1alpha1.MacOSInstance{
 		ObjectMeta: metav1.ObjectMeta{
@@ -50,7 +50,7 @@ func inPhase(phase instancev1alpha1.MacOSInstancePhase) change {
 	return func(i *instancev1alpha1.MacOSInstance) { i.Status.Phase = phase }
 }
 
-// withPod notes the pod, and what is known of its scheduling.
+// withPod sets the pod's name and the condition Scheduled.
 func withPod(reason, message string) change {
 	return func(i *instancev1alpha1.MacOSInstance) {
 		i.Status.PodName = "vm-1-vm"
@@ -63,7 +63,7 @@ func withPod(reason, message string) change {
 	}
 }
 
-// named notes the usual name of the pod.
+// named sets the usual name of the pod.
 func named(i *instancev1alpha1.MacOSInstance) { i.Status.PodName = "vm-1-vm" }
 
 func withMachine(i *instancev1alpha1.MacOSInstance) { i.Status.MachineID = "machine" }
@@ -81,7 +81,7 @@ func aMac(ready metav1.ConditionStatus) *rackv1alpha1.MacNode {
 	}
 }
 
-// told has an instance tell of its Mac.
+// told sets the instance's condition MacReady from its Mac.
 func told(mac *rackv1alpha1.MacNode) change {
 	return func(i *instancev1alpha1.MacOSInstance) {
 		i.Status.Conditions = append(i.Status.Conditions, facts.MacReady(mac))
@@ -92,7 +92,7 @@ func anImage() *imagev1alpha1.MacOSImage {
 	return &imagev1alpha1.MacOSImage{ObjectMeta: metav1.ObjectMeta{Name: "tahoe"}}
 }
 
-// aPod returns the placeholder pod of anInstance, which is on the Node if one is given.
+// aPod returns the placeholder pod of anInstance, bound to the Node if one is given.
 func aPod(node string, conditions ...corev1.PodCondition) *corev1.Pod {
 	pod := Placeholder(anInstance(named), anImage())
 	pod.UID = "uid-pod"
@@ -153,17 +153,17 @@ func TestReconcile(t *testing.T) {
 		node     *corev1.Node
 		pod      *corev1.Pod // in the cache
 		podNow   *corev1.Pod // at the server
-		// Of an instance that has ended there is no budget; of others there is the right one, unless it is unprotected.
+		// An ended instance has no budget; others have the right one, unless unprotected is set.
 		unprotected bool
 		budget      *policyv1.PodDisruptionBudget
 		fail        map[string]error
 		calls       []string
-		message     string // that is written
+		message     string // the written message
 		err         error
 	}{
 		{name: "gone"},
 
-		// What others make of the pod.
+		// Changes to the pod by other clients.
 		{
 			name: "the label is removed: the pod is not in the cache, and gets it back", instance: anInstance(withPod(ReasonScheduled, ""), withMachine, running),
 			podNow: metaChanged(func(m *metav1.ObjectMeta) { m.Labels = nil }), calls: []string{"read vm-1-vm", "patch vm-1-vm"},
@@ -209,14 +209,14 @@ func TestReconcile(t *testing.T) {
 			pod: metaChanged(func(m *metav1.ObjectMeta) { m.Labels["team"], m.Finalizers = "ios", []string{"example.com/x"} }),
 		},
 		{
-			name: "a pod that goes is left alone", instance: anInstance(withPod(ReasonScheduled, ""), withMachine, running),
+			name: "a pod that is being deleted is left alone", instance: anInstance(withPod(ReasonScheduled, ""), withMachine, running),
 			pod: metaChanged(func(m *metav1.ObjectMeta) { m.Labels["macrack.io/instance"], m.DeletionTimestamp = "other", &noon }),
 		},
 		{
 			name: "an instance that is being deleted leaves its pod to the garbage collector", instance: anInstance(withPod(ReasonScheduled, ""), withMachine, running, deleted),
 			pod: metaChanged(func(m *metav1.ObjectMeta) { m.OwnerReferences = nil }),
 		},
-		{name: "a pod that is gone", instance: anInstance(withPod(ReasonScheduled, ""), withMachine, running), calls: []string{"read vm-1-vm"}},
+		{name: "a deleted pod", instance: anInstance(withPod(ReasonScheduled, ""), withMachine, running), calls: []string{"read vm-1-vm"}},
 
 		// Evictions.
 		{
@@ -241,7 +241,7 @@ func TestReconcile(t *testing.T) {
 			calls: []string{"patch vm-1-vm", "unprotect vm-1"},
 		},
 		{
-			name: "the Mac is in maintenance already", instance: anInstance(withPod(ReasonScheduled, ""), withMachine, running, told(maintained)), unprotected: true, mac: maintained,
+			name: "the Mac is already in maintenance", instance: anInstance(withPod(ReasonScheduled, ""), withMachine, running, told(maintained)), unprotected: true, mac: maintained,
 			pod: metaChanged(func(m *metav1.ObjectMeta) { m.Annotations["macrack.io/maintenance"] = "true" }),
 		},
 		{
@@ -253,9 +253,9 @@ func TestReconcile(t *testing.T) {
 			calls: []string{"unprotect vm-1"},
 		},
 
-		// Beginning.
+		// Start.
 		{
-			name: "the Node is the tenant's: the pod's name is noted, then it is created", instance: anInstance(), lease: bound, node: tenants,
+			name: "the Node has the tenant's taint: the pod's name is stored, then the pod is created", instance: anInstance(), lease: bound, node: tenants,
 			calls: []string{"status Pending vm-1-vm False CreatingPod", "create vm-1-vm"},
 		},
 		{
@@ -264,34 +264,34 @@ func TestReconcile(t *testing.T) {
 		},
 		{name: "on a lease that is being released", instance: anInstance(), lease: lease(rackv1alpha1.MacNodeLeaseReleasing), node: tenants},
 		{name: "the lease is gone", instance: anInstance(), node: tenants},
-		{name: "the lease is another of the same name", instance: anInstance(), lease: another, node: tenants},
+		{name: "a new lease has the same name", instance: anInstance(), lease: another, node: tenants},
 		{
 			name: "the Node does not exist", instance: anInstance(), lease: bound,
 			calls:   []string{"status Pending - False WaitingForNode"},
-			message: "the Node mac-1 does not exist: the agent of the Mac has not registered it",
+			message: "Node mac-1 not found; the agent of the Mac has not registered it",
 		},
 		{
 			name: "the Node is unleased", instance: anInstance(), lease: bound, node: node(rules.UnleasedTaint()),
-			calls: []string{"status Pending - False WaitingForNode"}, message: "the Node mac-1 is about to be marked as the tenant's",
+			calls: []string{"status Pending - False WaitingForNode"}, message: "Node mac-1 does not have the tenant's taint yet",
 		},
 		{
-			name: "the Node is both", instance: anInstance(), lease: bound, node: node(rules.TenantTaint("acme"), rules.UnleasedTaint()),
+			name: "the Node has both taints", instance: anInstance(), lease: bound, node: node(rules.TenantTaint("acme"), rules.UnleasedTaint()),
 			calls: []string{"status Pending - False WaitingForNode"},
 		},
 		{
-			name: "the Node is another tenant's", instance: anInstance(), lease: bound, node: node(rules.TenantTaint("globex")),
+			name: "the Node has another tenant's taint", instance: anInstance(), lease: bound, node: node(rules.TenantTaint("globex")),
 			calls: []string{"status Pending - False WaitingForNode"},
 		},
 		{
-			name: "the Node is not marked", instance: anInstance(), lease: bound, node: node(),
+			name: "the Node has no taint", instance: anInstance(), lease: bound, node: node(),
 			calls: []string{"status Pending - False WaitingForNode"},
 		},
 		{
-			name: "the name cannot be noted: no pod", instance: anInstance(), lease: bound, node: tenants, fail: map[string]error{"status": conflict},
+			name: "the name cannot be stored: no pod", instance: anInstance(), lease: bound, node: tenants, fail: map[string]error{"status": conflict},
 			calls: []string{"status Pending vm-1-vm False CreatingPod"}, err: conflict,
 		},
 		{
-			name: "the name was noted, but the pod not created", instance: anInstance(withPod(ReasonCreatingPod, "the placeholder pod is being created")), lease: bound, node: tenants,
+			name: "the name was stored, but the pod was not created", instance: anInstance(withPod(ReasonCreatingPod, "the placeholder pod is being created")), lease: bound, node: tenants,
 			calls: []string{"create vm-1-vm"},
 		},
 		{
@@ -300,32 +300,32 @@ func TestReconcile(t *testing.T) {
 			calls: []string{"create vm-1-vm", "read vm-1-vm"},
 		},
 		{
-			name: "the name is taken: another is noted", instance: anInstance(withPod(ReasonCreatingPod, "x")), lease: bound, node: tenants, podNow: stranger, fail: map[string]error{"create": exists},
+			name: "the name is in use: another is stored", instance: anInstance(withPod(ReasonCreatingPod, "x")), lease: bound, node: tenants, podNow: stranger, fail: map[string]error{"create": exists},
 			calls:   []string{"create vm-1-vm", "read vm-1-vm", "status Pending " + next + " False PodNameTaken"},
-			message: "another pod has the name vm-1-vm, so the placeholder pod is called " + next,
+			message: "pod name vm-1-vm already in use; the placeholder pod is named " + next,
 		},
 		{
-			name: "the name is another: the pod gets it", instance: anInstance(withPod(ReasonPodNameTaken, "x"), func(i *instancev1alpha1.MacOSInstance) { i.Status.PodName = next }), lease: bound, node: tenants,
+			name: "the other name is stored: the pod gets it", instance: anInstance(withPod(ReasonPodNameTaken, "x"), func(i *instancev1alpha1.MacOSInstance) { i.Status.PodName = next }), lease: bound, node: tenants,
 			calls: []string{"create " + next},
 		},
 		{
-			name: "an earlier instance's pod has the name, and is about to go", instance: anInstance(withPod(ReasonCreatingPod, "x")), lease: bound, node: tenants, podNow: strangerGoing, fail: map[string]error{"create": exists},
+			name: "an earlier instance's pod has the name, and is terminating", instance: anInstance(withPod(ReasonCreatingPod, "x")), lease: bound, node: tenants, podNow: strangerGoing, fail: map[string]error{"create": exists},
 			calls:   []string{"create vm-1-vm", "read vm-1-vm", "status Pending vm-1-vm False PodRefused"},
-			message: "the placeholder pod is refused: the pod vm-1-vm, which is not this instance's, is being deleted",
-			err:     errors.New("is being deleted"),
+			message: "placeholder pod refused: pod vm-1-vm of another owner is still being deleted",
+			err:     errors.New("is still being deleted"),
 		},
 		{
-			name: "a pod that does not go has the name", instance: anInstance(withPod(ReasonPodRefused, "x")), lease: bound, node: tenants, podNow: strangerStaying, fail: map[string]error{"create": exists},
+			name: "a pod that does not terminate has the name", instance: anInstance(withPod(ReasonPodRefused, "x")), lease: bound, node: tenants, podNow: strangerStaying, fail: map[string]error{"create": exists},
 			calls: []string{"create vm-1-vm", "read vm-1-vm", "status Pending " + next + " False PodNameTaken"},
 		},
 		{
 			name: "the pod is refused", instance: anInstance(), lease: bound, node: tenants, fail: map[string]error{"create": forbidden},
 			calls:   []string{"status Pending vm-1-vm False CreatingPod", "create vm-1-vm", "status Pending vm-1-vm False PodRefused"},
-			message: "the placeholder pod is refused: " + forbidden.Error(), err: forbidden,
+			message: "placeholder pod refused: " + forbidden.Error(), err: forbidden,
 		},
 		{
-			name:     "the pod is refused again: nothing is written",
-			instance: anInstance(withPod(ReasonPodRefused, "the placeholder pod is refused: "+forbidden.Error())), lease: bound, node: tenants, fail: map[string]error{"create": forbidden},
+			name:     "the pod is refused again: no write",
+			instance: anInstance(withPod(ReasonPodRefused, "placeholder pod refused: "+forbidden.Error())), lease: bound, node: tenants, fail: map[string]error{"create": forbidden},
 			calls: []string{"create vm-1-vm"}, err: forbidden,
 		},
 		{
@@ -339,7 +339,7 @@ func TestReconcile(t *testing.T) {
 
 		// Scheduling.
 		{
-			name: "not looked at yet", instance: anInstance(withPod(ReasonCreatingPod, "x")), pod: aPod(""),
+			name: "not seen by the scheduler yet", instance: anInstance(withPod(ReasonCreatingPod, "x")), pod: aPod(""),
 			calls: []string{"status Pending vm-1-vm False WaitingForScheduler"},
 		},
 		{
@@ -350,25 +350,25 @@ func TestReconcile(t *testing.T) {
 			name: "unschedulable: the Node is not ready", instance: anInstance(withPod(ReasonCreatingPod, "x")), pod: aPod("", unschedulable("untolerated taint(s)")),
 			node:    node(rules.TenantTaint("acme"), corev1.Taint{Key: corev1.TaintNodeNotReady, Effect: corev1.TaintEffectNoExecute}, corev1.Taint{Key: corev1.TaintNodeNotReady, Effect: corev1.TaintEffectNoSchedule}, corev1.Taint{Key: "far", Effect: corev1.TaintEffectPreferNoSchedule}),
 			calls:   []string{"status Pending vm-1-vm False Unschedulable"},
-			message: "the Node mac-1 is tainted node.kubernetes.io/not-ready:NoSchedule, so the placeholder pod has to wait; the scheduler says: untolerated taint(s)",
+			message: "Node mac-1 is tainted node.kubernetes.io/not-ready:NoSchedule, so the placeholder pod waits; the scheduler reports: untolerated taint(s)",
 		},
 		{
 			name: "unschedulable since before", instance: anInstance(withPod(ReasonUnschedulable, full)), pod: aPod("", unschedulable(full)), node: tenants,
 		},
 		{
-			name: "the scheduler keeps the first rule: on record", instance: anInstance(withPod(ReasonCreatingPod, "x")), pod: aPod("", unschedulable(full)), node: tenants,
+			name: "the scheduler enforces the slots of the Node: recorded", instance: anInstance(withPod(ReasonCreatingPod, "x")), pod: aPod("", unschedulable(full)), node: tenants,
 			calls: []string{"record InstanceRejected Scheduler mac-1 build vm-1", "status Pending vm-1-vm False Unschedulable"}, message: full,
 		},
 		{
-			name: "the scheduler keeps the second rule: on record", instance: anInstance(withPod(ReasonCreatingPod, "x")), pod: aPod("", unschedulable("untolerated taint")), node: node(rules.TenantTaint("globex")),
+			name: "the scheduler enforces the tenant of the Node: recorded", instance: anInstance(withPod(ReasonCreatingPod, "x")), pod: aPod("", unschedulable("untolerated taint")), node: node(rules.TenantTaint("globex")),
 			calls: []string{"record InstanceRejected Scheduler mac-1 build vm-1", "status Pending vm-1-vm False Unschedulable"},
 		},
 		{
-			name: "it is shown only once it is on record", instance: anInstance(withPod(ReasonCreatingPod, "x")), pod: aPod("", unschedulable(full)), node: tenants, fail: map[string]error{"record": broken},
+			name: "the rejection is shown only after it is recorded", instance: anInstance(withPod(ReasonCreatingPod, "x")), pod: aPod("", unschedulable(full)), node: tenants, fail: map[string]error{"record": broken},
 			calls: []string{"record InstanceRejected Scheduler mac-1 build vm-1"}, err: broken,
 		},
 		{
-			name: "a ledger that does not take it holds nothing up", instance: anInstance(withPod(ReasonCreatingPod, "x")), pod: aPod("", unschedulable(full)), node: tenants, fail: map[string]error{"record": forbidden},
+			name: "a refusal of the record does not block the instance", instance: anInstance(withPod(ReasonCreatingPod, "x")), pod: aPod("", unschedulable(full)), node: tenants, fail: map[string]error{"record": forbidden},
 			calls: []string{"record InstanceRejected Scheduler mac-1 build vm-1", "status Pending vm-1-vm False Unschedulable"},
 		},
 		{
@@ -377,7 +377,7 @@ func TestReconcile(t *testing.T) {
 		},
 		{
 			name: "on another Node", instance: anInstance(withPod(ReasonCreatingPod, "x")), pod: aPod("mac-2"),
-			calls: []string{"status Pending vm-1-vm False Unschedulable"}, message: "the placeholder pod was bound to the Node mac-2 instead of mac-1",
+			calls: []string{"status Pending vm-1-vm False Unschedulable"}, message: "placeholder pod bound to Node mac-2 instead of mac-1",
 		},
 		{name: "scheduled since before", instance: anInstance(withPod(ReasonScheduled, ""), inPhase(instancev1alpha1.MacOSInstanceScheduled)), pod: aPod("mac-1")},
 		{
@@ -391,66 +391,66 @@ func TestReconcile(t *testing.T) {
 			calls: []string{"read vm-1-vm", "status Stopped vm-1-vm True Scheduled"}, message: rules.DescribeLoss("vm-1-vm"),
 		},
 		{
-			name: "an unscheduled pod is gone, and not made again", instance: anInstance(withPod(ReasonWaitingForScheduler, "x")), lease: bound, node: tenants,
+			name: "an unscheduled pod is deleted, and not created again", instance: anInstance(withPod(ReasonWaitingForScheduler, "x")), lease: bound, node: tenants,
 			calls: []string{"read vm-1-vm", "status Stopped vm-1-vm False WaitingForScheduler"}, message: rules.DescribeLoss("vm-1-vm"),
 		},
 		{
-			name: "the pod is there, and only the cache has not seen it", instance: anInstance(withPod(ReasonScheduled, ""), inPhase(instancev1alpha1.MacOSInstanceScheduled)), podNow: aPod("mac-1"),
+			name: "the pod exists, but the cache is stale", instance: anInstance(withPod(ReasonScheduled, ""), inPhase(instancev1alpha1.MacOSInstanceScheduled)), podNow: aPod("mac-1"),
 			calls: []string{"read vm-1-vm"},
 		},
 		{
-			name: "nobody knows whether the pod is there", instance: anInstance(withPod(ReasonScheduled, ""), inPhase(instancev1alpha1.MacOSInstanceScheduled)), fail: map[string]error{"read": broken},
+			name: "the pod cannot be read", instance: anInstance(withPod(ReasonScheduled, ""), inPhase(instancev1alpha1.MacOSInstanceScheduled)), fail: map[string]error{"read": broken},
 			calls: []string{"read vm-1-vm"}, err: broken,
 		},
-		{name: "the pod is gone while the agent is at it", instance: anInstance(withPod(ReasonScheduled, ""), inPhase(instancev1alpha1.MacOSInstancePulling))},
-		{name: "the pod is gone, and there is a machine", instance: anInstance(withPod(ReasonScheduled, ""), inPhase(instancev1alpha1.MacOSInstanceRunning), withMachine), calls: []string{"read vm-1-vm"}},
+		{name: "the pod is deleted while the agent pulls", instance: anInstance(withPod(ReasonScheduled, ""), inPhase(instancev1alpha1.MacOSInstancePulling))},
+		{name: "the pod is deleted, and a virtual machine exists", instance: anInstance(withPod(ReasonScheduled, ""), inPhase(instancev1alpha1.MacOSInstanceRunning), withMachine), calls: []string{"read vm-1-vm"}},
 
-		// Stopping.
+		// Stop.
 		{
 			name: "stopped before there was a pod", instance: anInstance(stopAsked), lease: bound, node: tenants,
-			calls: []string{"status Stopped - -"}, message: "stopped before it had started",
+			calls: []string{"status Stopped - -"}, message: "stopped before its virtual machine started",
 		},
 		{
 			name: "deleted before there was a pod", instance: anInstance(deleted), lease: bound, node: tenants,
-			calls: []string{"status Stopped - -"}, message: "stopped before it had started",
+			calls: []string{"status Stopped - -"}, message: "stopped before its virtual machine started",
 		},
 		{
 			name: "stopped before the pod was created", instance: anInstance(withPod(ReasonCreatingPod, "x"), stopAsked), lease: bound, node: tenants,
-			calls: []string{"read vm-1-vm", "status Stopped vm-1-vm False CreatingPod"}, message: "stopped before it had started",
+			calls: []string{"read vm-1-vm", "status Stopped vm-1-vm False CreatingPod"}, message: "stopped before its virtual machine started",
 		},
 		{
 			name: "stopped while the pod waits for the scheduler: the pod goes first", instance: anInstance(withPod(ReasonUnschedulable, full), stopAsked), pod: aPod(""),
 			calls: []string{"delete vm-1-vm"},
 		},
-		{name: "stopped on the Node: the agent does it", instance: anInstance(withPod(ReasonScheduled, ""), stopAsked), pod: aPod("mac-1")},
+		{name: "stopped on the Node: left to the agent", instance: anInstance(withPod(ReasonScheduled, ""), stopAsked), pod: aPod("mac-1")},
 		{
 			name: "stopped, and the pod is gone", instance: anInstance(withPod(ReasonScheduled, ""), stopAsked),
-			calls: []string{"read vm-1-vm", "status Stopped vm-1-vm True Scheduled"}, message: "stopped before it had started",
+			calls: []string{"read vm-1-vm", "status Stopped vm-1-vm True Scheduled"}, message: "stopped before its virtual machine started",
 		},
 		{
-			name: "stopped, and the pod is there, and only the cache has not seen it", instance: anInstance(withPod(ReasonCreatingPod, "x"), stopAsked), podNow: aPod(""),
+			name: "stopped, and the pod exists, but the cache is stale", instance: anInstance(withPod(ReasonCreatingPod, "x"), stopAsked), podNow: aPod(""),
 			calls: []string{"read vm-1-vm"},
 		},
-		{name: "stopping a machine is the agent's", instance: anInstance(withPod(ReasonScheduled, ""), stopAsked, withMachine, deleted)},
+		{name: "the stop of a virtual machine is left to the agent", instance: anInstance(withPod(ReasonScheduled, ""), stopAsked, withMachine, deleted)},
 
 		// The Mac.
 		{
-			name: "running: the Mac is away", instance: anInstance(inPhase("Running"), withMachine), mac: aMac(metav1.ConditionFalse),
+			name: "running: the Mac is offline", instance: anInstance(inPhase("Running"), withMachine), mac: aMac(metav1.ConditionFalse),
 			calls: []string{"status Running - False Offline"},
 		},
-		{name: "running: the Mac is away, which is known", instance: anInstance(inPhase("Running"), withMachine, told(aMac(metav1.ConditionFalse))), mac: aMac(metav1.ConditionFalse)},
+		{name: "running: the Mac is offline, which is already reported", instance: anInstance(inPhase("Running"), withMachine, told(aMac(metav1.ConditionFalse))), mac: aMac(metav1.ConditionFalse)},
 		{
 			name: "stopping: the Mac is back", instance: anInstance(stopAsked, withMachine, told(aMac(metav1.ConditionFalse))), mac: aMac(metav1.ConditionTrue),
 			calls: []string{"status Stopping - True Ready"},
 		},
-		{name: "ended: the Mac is the next tenant's", instance: anInstance(inPhase("Stopped"), withMachine), mac: aMac(metav1.ConditionFalse)},
+		{name: "ended: the next tenant has the Mac", instance: anInstance(inPhase("Stopped"), withMachine), mac: aMac(metav1.ConditionFalse)},
 
-		// Ended.
+		// End.
 		{
-			name: "ended: the pod goes, the instance stays to be read", instance: anInstance(withPod(ReasonScheduled, ""), inPhase(instancev1alpha1.MacOSInstanceStopped), withMachine), pod: aPod("mac-1"),
+			name: "ended: the pod is deleted, the instance stays readable", instance: anInstance(withPod(ReasonScheduled, ""), inPhase(instancev1alpha1.MacOSInstanceStopped), withMachine), pod: aPod("mac-1"),
 			calls: []string{"delete vm-1-vm"},
 		},
-		{name: "ended, the pod is going", instance: anInstance(withPod(ReasonScheduled, ""), inPhase(instancev1alpha1.MacOSInstanceFailed)), pod: going},
+		{name: "ended, the pod is terminating", instance: anInstance(withPod(ReasonScheduled, ""), inPhase(instancev1alpha1.MacOSInstanceFailed)), pod: going},
 		{
 			name: "ended and deleted", instance: anInstance(withPod(ReasonScheduled, ""), inPhase(instancev1alpha1.MacOSInstanceFailed), deleted, withMachine), pod: aPod("mac-1"),
 			calls: []string{"delete vm-1-vm", "finalizers "},
@@ -459,13 +459,13 @@ func TestReconcile(t *testing.T) {
 			name: "ended and deleted, with finalizers of others", instance: anInstance(inPhase(instancev1alpha1.MacOSInstanceStopped), deleted, func(i *instancev1alpha1.MacOSInstance) { i.Finalizers = []string{"a/b", "macrack.io/vm", "c/d"} }),
 			calls: []string{"finalizers a/b c/d"},
 		},
-		{name: "ended and deleted, and ours is gone", instance: anInstance(inPhase(instancev1alpha1.MacOSInstanceStopped), deleted, func(i *instancev1alpha1.MacOSInstance) { i.Finalizers = []string{"a/b"} })},
+		{name: "ended and deleted, without MacRack's finalizer", instance: anInstance(inPhase(instancev1alpha1.MacOSInstanceStopped), deleted, func(i *instancev1alpha1.MacOSInstance) { i.Finalizers = []string{"a/b"} })},
 		{
-			name:     "the pod of another, of the name that the placeholder had, is left alone",
+			name:     "a pod of another owner with the placeholder's name is left alone",
 			instance: anInstance(withPod(ReasonScheduled, ""), inPhase(instancev1alpha1.MacOSInstanceStopped), withMachine), pod: stranger,
 		},
 		{
-			name: "the pod of another is left alone", instance: anInstance(withPod(ReasonPodRefused, ""), inPhase(instancev1alpha1.MacOSInstanceStopped)), pod: stranger,
+			name: "a pod of another owner is left alone", instance: anInstance(withPod(ReasonPodRefused, ""), inPhase(instancev1alpha1.MacOSInstanceStopped)), pod: stranger,
 		},
 		{
 			name: "the pod cannot be deleted: the instance stays", instance: anInstance(withPod(ReasonScheduled, ""), inPhase(instancev1alpha1.MacOSInstanceStopped), deleted), pod: aPod("mac-1"), fail: map[string]error{"delete": broken},
@@ -570,17 +570,17 @@ func TestDescribe(t *testing.T) {
 		{"new", nil, anInstance(), []string{"", "", ""}},
 		{"gone", anInstance(), nil, []string{"", "", ""}},
 		{"unchanged", anInstance(), anInstance(), []string{"", "", ""}},
-		{"another of the same name", anInstance(), anInstance(inPhase("Running"), func(i *instancev1alpha1.MacOSInstance) { i.UID = "new" }), []string{"", "", ""}},
-		{"scheduled", anInstance(), anInstance(withPod(ReasonScheduled, ""), inPhase("Scheduled")), []string{normal, "Scheduled", "the placeholder pod vm-1-vm is on the Node mac-1"}},
+		{"a new instance of the same name", anInstance(), anInstance(inPhase("Running"), func(i *instancev1alpha1.MacOSInstance) { i.UID = "new" }), []string{"", "", ""}},
+		{"scheduled", anInstance(), anInstance(withPod(ReasonScheduled, ""), inPhase("Scheduled")), []string{normal, "Scheduled", "placeholder pod vm-1-vm bound to Node mac-1"}},
 		{"pulling", anInstance(), anInstance(inPhase("Pulling")), []string{"", "", ""}},
-		{"running", anInstance(), anInstance(inPhase("Running")), []string{normal, "Started", "the virtual machine runs on the Mac S-1"}},
+		{"running", anInstance(), anInstance(inPhase("Running")), []string{normal, "Started", "virtual machine started on Mac S-1"}},
 		{"stopping", anInstance(), anInstance(stopAsked), []string{normal, "Stopping", "asked to stop by acme (Asked)"}},
 		{"stopped", anInstance(), anInstance(inPhase("Stopped"), message("why")), []string{normal, "Stopped", "why"}},
 		{"failed", anInstance(), anInstance(inPhase("Failed"), message("why")), []string{warning, "Failed", "why"}},
 		{"refused", anInstance(), anInstance(withPod(ReasonPodRefused, "quota")), []string{warning, "PodRefused", "quota"}},
 		{"refused again", anInstance(withPod(ReasonPodRefused, "quota")), anInstance(withPod(ReasonPodRefused, "quota")), []string{"", "", ""}},
 		{"unschedulable", anInstance(withPod(ReasonWaitingForScheduler, "")), anInstance(withPod(ReasonUnschedulable, "full")), []string{warning, "Unschedulable", "full"}},
-		{"the Node is not there", anInstance(), anInstance(withPod(ReasonWaitingForNode, "no Node")), []string{normal, "WaitingForNode", "no Node"}},
+		{"the Node does not exist", anInstance(), anInstance(withPod(ReasonWaitingForNode, "no Node")), []string{normal, "WaitingForNode", "no Node"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			eventType, reason, message := describe(tt.before, tt.after)

@@ -1,5 +1,5 @@
-// Package node keeps the taints of Kubernetes Nodes in step with their MacNodes: the Node of a leased Mac
-// admits its tenant's pods only, the Node of any other Mac admits none.
+// Package node keeps the taints of Kubernetes Nodes in step with their MacNodes. The Node of a leased Mac admits pods of
+// its tenant only; the Node of any other Mac admits no pods.
 package node
 
 import (
@@ -68,7 +68,7 @@ func (r *reconciler) reconcile(ctx context.Context, name string) (time.Time, err
 	return time.Time{}, r.setTaint(ctx, node, wanted(mac))
 }
 
-// wanted returns the taint of ours that the Node of mac is to have; of no Mac, if mac is nil.
+// wanted returns MacRack's taint for the Node of mac; that of an unleased Mac if mac is nil.
 func wanted(mac *rackv1alpha1.MacNode) corev1.Taint {
 	if mac == nil || mac.Status.LeaseRef == nil || facts.Scrubbed(mac, mac.Status.LeaseRef.UID) {
 		return rules.UnleasedTaint()
@@ -76,8 +76,8 @@ func wanted(mac *rackv1alpha1.MacNode) corev1.Taint {
 	return rules.TenantTaint(mac.Status.LeaseRef.Namespace)
 }
 
-// setTaint gives node the taint and takes away every other one of ours, in this order: in between, the Node
-// admits too few pods rather than too many.
+// setTaint adds the taint to node before it removes MacRack's other taints: in between, the Node admits too few pods
+// rather than too many.
 func (r *reconciler) setTaint(ctx context.Context, node *corev1.Node, taint corev1.Taint) error {
 	if !slices.ContainsFunc(node.Spec.Taints, same(taint)) {
 		// The API server refuses two taints with one key and effect, so another tenant's is replaced.
@@ -98,7 +98,7 @@ func (r *reconciler) setTaint(ctx context.Context, node *corev1.Node, taint core
 	return err
 }
 
-// patchTaints replaces the taints of node, if it is still the node that was looked at.
+// patchTaints replaces the taints of node, unless the Node has changed since it was read.
 func (r *reconciler) patchTaints(ctx context.Context, node *corev1.Node, taints []corev1.Taint) (*corev1.Node, error) {
 	patch, err := json.Marshal(map[string]any{
 		"metadata": map[string]any{"uid": node.UID, "resourceVersion": node.ResourceVersion},
@@ -109,7 +109,7 @@ func (r *reconciler) patchTaints(ctx context.Context, node *corev1.Node, taints 
 	}
 	patched, err := r.patchNode(ctx, node.Name, patch)
 	if err == nil {
-		klog.FromContext(ctx).V(1).Info("Set the taints of the Node", "node", klog.KObj(node), "taints", rules.FormatTaints(taints))
+		klog.FromContext(ctx).V(1).Info("Node taints set", "node", klog.KObj(node), "taints", rules.FormatTaints(taints))
 	}
 	return patched, err
 }

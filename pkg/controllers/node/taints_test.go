@@ -57,22 +57,22 @@ func TestReconcile(t *testing.T) {
 	}{
 		{name: "the Node does not exist", mac: leased(), noNode: true},
 		{name: "the Node is no Mac", notMac: true},
-		{name: "the Node is a Mac that nobody knows", steps: [][]corev1.Taint{{unleased}}},
-		{name: "free and marked", mac: free, taints: []corev1.Taint{notReady, unleased}},
-		{name: "free and unmarked", mac: free, taints: []corev1.Taint{notReady}, steps: [][]corev1.Taint{{notReady, unleased}}},
-		{name: "free and marked as a tenant's", mac: free, taints: []corev1.Taint{acme}, steps: [][]corev1.Taint{{acme, unleased}, {unleased}}},
-		{name: "bound: the tenant first, then unleased off", mac: leased(), taints: []corev1.Taint{unleased, notReady},
+		{name: "the Node is an unregistered Mac", steps: [][]corev1.Taint{{unleased}}},
+		{name: "free and tainted", mac: free, taints: []corev1.Taint{notReady, unleased}},
+		{name: "free and untainted", mac: free, taints: []corev1.Taint{notReady}, steps: [][]corev1.Taint{{notReady, unleased}}},
+		{name: "free, with a tenant's taint", mac: free, taints: []corev1.Taint{acme}, steps: [][]corev1.Taint{{acme, unleased}, {unleased}}},
+		{name: "bound: the tenant's taint is added before unleased is removed", mac: leased(), taints: []corev1.Taint{unleased, notReady},
 			steps: [][]corev1.Taint{{unleased, notReady, acme}, {notReady, acme}}},
-		{name: "bound, and half done", mac: leased(), taints: []corev1.Taint{unleased, acme}, steps: [][]corev1.Taint{{acme}}},
-		{name: "bound and marked", mac: leased(), taints: []corev1.Taint{acme}},
-		{name: "bound, and the mark was taken away", mac: leased(), steps: [][]corev1.Taint{{acme}}},
-		{name: "bound, and marked as another's", mac: leased(), taints: []corev1.Taint{globex}, steps: [][]corev1.Taint{{acme}}},
-		{name: "releasing and scrubbed: unleased first, then the tenant off", mac: releasing(nil), taints: []corev1.Taint{acme},
+		{name: "bound, with both taints", mac: leased(), taints: []corev1.Taint{unleased, acme}, steps: [][]corev1.Taint{{acme}}},
+		{name: "bound and tainted", mac: leased(), taints: []corev1.Taint{acme}},
+		{name: "bound, and the taint was removed", mac: leased(), steps: [][]corev1.Taint{{acme}}},
+		{name: "bound, with another tenant's taint", mac: leased(), taints: []corev1.Taint{globex}, steps: [][]corev1.Taint{{acme}}},
+		{name: "releasing and scrubbed: unleased is added before the tenant's taint is removed", mac: releasing(nil), taints: []corev1.Taint{acme},
 			steps: [][]corev1.Taint{{acme, unleased}, {unleased}}},
 		{name: "scrubbed, but not releasing", mac: releasing(func(m *rackv1alpha1.MacNode) { m.Status.ReleasingSince = nil }), taints: []corev1.Taint{acme}},
 		{name: "releasing, a VM runs", mac: releasing(func(m *rackv1alpha1.MacNode) { m.Status.RunningVMs = 1 }), taints: []corev1.Taint{acme}},
-		{name: "releasing, scrubbed of an earlier lease", mac: releasing(func(m *rackv1alpha1.MacNode) { m.Status.Scrub.LeaseUID = "other" }), taints: []corev1.Taint{acme}},
-		{name: "releasing, something remains", mac: releasing(func(m *rackv1alpha1.MacNode) { m.Status.Scrub.Remaining = []string{"disk"} }), taints: []corev1.Taint{acme}},
+		{name: "releasing, scrubbed of an earlier lease only", mac: releasing(func(m *rackv1alpha1.MacNode) { m.Status.Scrub.LeaseUID = "other" }), taints: []corev1.Taint{acme}},
+		{name: "releasing, data remains", mac: releasing(func(m *rackv1alpha1.MacNode) { m.Status.Scrub.Remaining = []string{"disk"} }), taints: []corev1.Taint{acme}},
 		{name: "releasing, the scrub failed", mac: releasing(func(m *rackv1alpha1.MacNode) { m.Status.Conditions[0].Status = metav1.ConditionFalse }), taints: []corev1.Taint{acme}},
 		{name: "releasing, no scrub yet", mac: releasing(func(m *rackv1alpha1.MacNode) { m.Status.Scrub = nil }), taints: []corev1.Taint{acme}},
 	} {
@@ -134,5 +134,5 @@ func TestReconcileStopsAtARefusedPatch(t *testing.T) {
 	}
 	_, err := r.reconcile(t.Context(), "mac-1")
 	assert.ErrorIs(t, err, refused)
-	assert.Equal(t, 1, patches, "unleased must not go before the tenant is on")
+	assert.Equal(t, 1, patches, "unleased must stay until the tenant's taint is set")
 }

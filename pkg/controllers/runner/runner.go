@@ -1,5 +1,5 @@
-// Package runner drives the controllers: a queue of keys, workers that reconcile them, a retry with backoff
-// after an error, and a timer per key for what becomes due without anybody changing anything.
+// Package runner drives the controllers: a queue of keys, workers that reconcile them, and retries with backoff after an
+// error. A timer per key covers work that becomes due although nothing changes.
 package runner
 
 import (
@@ -15,21 +15,20 @@ import (
 )
 
 const (
-	// retryBase and retryMax bound the wait before a failed key is tried again. It doubles each time.
+	// retryBase and retryMax bound the wait before a failed key is retried. It doubles each time.
 	retryBase = 20 * time.Millisecond
 	retryMax  = 30 * time.Second
 
-	// maxTimer is for how long a timer is set at once. A timer measures elapsed time, a deadline is a time of
-	// day: when the clock is set forward, a deadline is noticed that much late at most.
+	// maxTimer bounds the duration of one timer. A timer measures elapsed time, a deadline is a time of day: when the
+	// clock is set forward, a deadline is noticed at most this much late.
 	maxTimer = time.Minute
 )
 
-// ReconcileFunc looks at what key names and brings it a step nearer to what it should be. If something is to
-// be done at a known time although nothing changes until then, it returns that time; else the zero time. A
-// key that failed is tried again, with backoff.
+// ReconcileFunc brings the object of key a step nearer to its desired state. If the next step is due at a known time, it
+// returns that time; else the zero time. A key that failed is retried with backoff.
 type ReconcileFunc func(ctx context.Context, key string) (due time.Time, err error)
 
-// Controller calls a ReconcileFunc for keys, never for one key twice at a time.
+// Controller calls a ReconcileFunc for keys, never twice at once for one key.
 type Controller struct {
 	name      string
 	clock     clock.WithDelayedExecution
@@ -46,8 +45,8 @@ type timer struct {
 	stop func() bool
 }
 
-// New returns a controller. Due times are of clock; backoff after errors is always real time, so that it
-// goes on when clock stands still.
+// New returns a controller. Due times follow clock; the backoff after errors is real time, so that it continues while
+// clock stands still.
 func New(name string, clock clock.WithDelayedExecution, reconcile ReconcileFunc) *Controller {
 	return &Controller{
 		name:      name,
@@ -61,14 +60,14 @@ func New(name string, clock clock.WithDelayedExecution, reconcile ReconcileFunc)
 	}
 }
 
-// Enqueue asks for key to be reconciled soon. An empty key is ignored.
+// Enqueue requests the reconciliation of key. An empty key is ignored.
 func (c *Controller) Enqueue(key string) {
 	if key != "" {
 		c.queue.Add(key)
 	}
 }
 
-// Run reconciles with the given number of workers until ctx is done and what they are at is finished.
+// Run reconciles with the given number of workers until ctx is done and their current keys are finished.
 func (c *Controller) Run(ctx context.Context, workers int) {
 	defer utilruntime.HandleCrashWithContext(ctx)
 	logger := klog.FromContext(ctx).WithValues("controller", c.name)
@@ -102,9 +101,9 @@ func (c *Controller) processNext(ctx context.Context) bool {
 	if err != nil {
 		logger := klog.FromContext(ctx)
 		if apierrors.IsConflict(err) {
-			logger.V(4).Info("Something had changed meanwhile, trying again", "key", key, "reason", err)
+			logger.V(4).Info("Conflict, retrying", "key", key, "reason", err)
 		} else if ctx.Err() == nil {
-			logger.Error(err, "Could not reconcile, trying again", "key", key, "failures", c.queue.NumRequeues(key)+1)
+			logger.Error(err, "Reconciliation failed, retrying", "key", key, "failures", c.queue.NumRequeues(key)+1)
 		}
 		c.queue.AddRateLimited(key)
 		return true
@@ -114,7 +113,7 @@ func (c *Controller) processNext(ctx context.Context) bool {
 	return true
 }
 
-// reconcileSafely turns a panic into an error, so that one odd object does not stop the fleet.
+// reconcileSafely turns a panic into an error, so that one bad object does not stop the others.
 func (c *Controller) reconcileSafely(ctx context.Context, key string) (due time.Time, err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -125,7 +124,7 @@ func (c *Controller) reconcileSafely(ctx context.Context, key string) (due time.
 	return c.reconcile(ctx, key)
 }
 
-// setTimer replaces the timer of key. The zero time means none.
+// setTimer replaces the timer of key. The zero time removes it.
 func (c *Controller) setTimer(key string, due time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -141,16 +140,16 @@ func (c *Controller) setTimer(key string, due time.Time) {
 	c.arm(key, t)
 }
 
-// arm starts t, once or as often as it takes to reach its time. c.mu is held.
+// arm starts t, repeatedly if its time is further away than maxTimer. c.mu is held.
 func (c *Controller) arm(key string, t *timer) {
 	wait := t.due.Sub(c.clock.Now())
 	if wait > 0 {
-		// A fake clock calls the function under its own lock, so it must not use the clock itself.
+		// A fake clock calls the function with its own lock held, so the function must not use the clock itself.
 		t.stop = c.clock.AfterFunc(min(wait, maxTimer), func() { go c.fire(key, t) }).Stop
 		if c.clock.Now().Before(t.due) {
 			return
 		}
-		// The clock was set forward in between, and the timer began to count only then.
+		// The clock was set forward before the timer began to count.
 		t.stop()
 	}
 	delete(c.timers, key)

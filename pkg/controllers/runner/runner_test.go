@@ -14,7 +14,7 @@ import (
 
 var noon = time.Date(2026, 8, 1, 12, 0, 0, 0, time.UTC)
 
-// run starts c and returns what stops it and waits for it.
+// run starts c and returns a function that stops it and waits for its end.
 func run(t *testing.T, c *Controller) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
@@ -70,10 +70,10 @@ func TestOneTimerPerKey(t *testing.T) {
 	c.setTimer("b", noon.Add(time.Second))
 	assert.Equal(t, 2, clock.Waiters())
 	c.setTimer("b", time.Time{})
-	assert.Equal(t, 1, clock.Waiters(), "the zero time takes the timer away")
+	assert.Equal(t, 1, clock.Waiters(), "the zero time removes the timer")
 	c.setTimer("a", noon)
 	assert.Zero(t, clock.Waiters())
-	assert.Equal(t, 1, c.queue.Len(), "what is due already is queued at once")
+	assert.Equal(t, 1, c.queue.Len(), "a key that is already due is queued at once")
 
 	c.setTimer("c", noon.Add(time.Hour))
 	replaced := c.timers["c"]
@@ -96,7 +96,7 @@ func TestTriesAgainAfterAnErrorWhileTheClockStands(t *testing.T) {
 		case 1:
 			return time.Time{}, errors.New("not yet")
 		case 2:
-			panic("an odd object")
+			panic("a bad object")
 		}
 		done <- calls
 		return time.Time{}, nil

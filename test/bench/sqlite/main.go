@@ -1,5 +1,5 @@
-// Command sqlite answers from SQLite what a compliance report says: how many virtual machines ran at most, how many leases of different
-// tenants overlapped on a chassis, and how many were released before their floor.
+// Command sqlite answers the questions of a compliance report from SQLite: the highest number of concurrent virtual
+// machines, the overlaps of leases of different tenants on a chassis, and the releases before their floor.
 package main
 
 import (
@@ -23,12 +23,12 @@ CREATE TABLE records (
 	PRIMARY KEY (chassis, sequence)
 ) WITHOUT ROWID`
 
-// Answer is what the program prints.
+// Answer is the output of the program.
 type Answer struct {
 	Records, Chassis, MaxVMs, Overlaps, FloorBreaches int64
 
-	Seconds float64 // on the clock
-	CPU     float64 // seconds of processors
+	Seconds float64 // elapsed
+	CPU     float64 // CPU seconds
 	PeakRSS int64   // bytes
 }
 
@@ -74,7 +74,7 @@ func open(path string) (*sql.DB, error) {
 	return db, err
 }
 
-// load reads rows of tab-separated columns, in which nothing is NULL.
+// load reads rows of tab-separated columns without NULL.
 func load(rows, path string) (err error) {
 	db, err := open(path)
 	if err != nil {
@@ -129,11 +129,11 @@ func query(path string) error {
 	answer.Seconds = time.Since(start).Seconds()
 	after := usage()
 	answer.CPU = float64(after.Utime.Nano()+after.Stime.Nano()-before.Utime.Nano()-before.Stime.Nano()) / 1e9
-	answer.PeakRSS = after.Maxrss << 10 // of Linux; nothing is concluded from it
+	answer.PeakRSS = after.Maxrss << 10 // Linux only; for information
 	return json.NewEncoder(os.Stdout).Encode(answer)
 }
 
-// usage returns what this process has used.
+// usage returns the resource usage of this process.
 func usage() syscall.Rusage {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {

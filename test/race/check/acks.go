@@ -4,26 +4,26 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// An Ack is what a server has told a client it had done.
+// An Ack is an action that a server has acknowledged to a client.
 type Ack struct {
 	Kind AckKind
-	// Key is that of the object in etcd.
+	// Key is the object's key in etcd.
 	Key string
-	// UID, Revision and Sum are those of the object that was returned, if one was.
+	// UID, Revision and Sum describe the returned object, if there is one.
 	UID      types.UID
 	Revision int64
 	Sum      uint64
-	// Node is the MacNode that a lease was bound to.
+	// Node is the MacNode of a binding.
 	Node string
 }
 
-// An AckKind is what was done.
+// An AckKind is the kind of the acknowledged action.
 type AckKind int
 
 const (
-	// Written: the object was returned as it is stored.
+	// Written: the object was returned as stored.
 	Written AckKind = iota
-	// Gone: the object with the UID is no more.
+	// Gone: the object with the UID was deleted.
 	Gone
 	// Bound: the lease was bound to Node.
 	Bound
@@ -33,32 +33,32 @@ const (
 	Stopped
 )
 
-// CheckAcks checks that nothing that was acknowledged is missing from the history. No two objects may have
-// had the key of an Ack that is Bound, Released or Stopped.
+// CheckAcks checks that the history has every acknowledged action. The key of a Bound, Released or Stopped Ack must have
+// had one object only.
 func (c *Checker) CheckAcks(acks []Ack) {
 	for _, ack := range acks {
 		switch ack.Kind {
 		case Written:
 			if sum, ok := c.written[write{ack.Key, ack.Revision}]; !ok {
-				c.violate(ack.Key, "Acknowledged", "revision %d was acknowledged, and is not in the history", ack.Revision)
+				c.violate(ack.Key, "Acknowledged", "revision %d was acknowledged, but is not in the history", ack.Revision)
 			} else if sum != ack.Sum {
-				c.violate(ack.Key, "Acknowledged", "what was acknowledged as revision %d is not what was stored", ack.Revision)
+				c.violate(ack.Key, "Acknowledged", "the object acknowledged as revision %d differs from the stored one", ack.Revision)
 			}
 		case Gone:
 			if !c.gone[ack.UID] {
-				c.violate(ack.Key, "Acknowledged", "the deletion of %s was acknowledged, and is not in the history", ack.UID)
+				c.violate(ack.Key, "Acknowledged", "the deletion of %s was acknowledged, but is not in the history", ack.UID)
 			}
 		case Bound:
 			if node := c.bound[ack.Key]; node != ack.Node {
-				c.violate(ack.Key, "Acknowledged", "its binding to %s was acknowledged, and it was bound to %q", ack.Node, node)
+				c.violate(ack.Key, "Acknowledged", "its binding to %s was acknowledged, but it was bound to %q", ack.Node, node)
 			}
 		case Released:
 			if !c.released[ack.Key] {
-				c.violate(ack.Key, "Acknowledged", "its release was acknowledged, and is not in the history")
+				c.violate(ack.Key, "Acknowledged", "its release was acknowledged, but is not in the history")
 			}
 		case Stopped:
 			if !c.stopped[ack.Key] {
-				c.violate(ack.Key, "Acknowledged", "its stop was acknowledged, and is not in the history")
+				c.violate(ack.Key, "Acknowledged", "its stop was acknowledged, but is not in the history")
 			}
 		}
 	}

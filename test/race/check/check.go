@@ -1,5 +1,5 @@
-// Package check replays what etcd went through, and says where the three rules, the ledger or the index keys
-// did not hold. It knows the types of the API and how they are stored, and shares no code with the server.
+// Package check replays the history of etcd, and reports violations of the three rules, the ledger and the index keys.
+// It knows the types of the API and their storage, and shares no code with the server.
 package check
 
 import (
@@ -22,7 +22,7 @@ import (
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
 )
 
-// The rules, written down once more.
+// The rules, written independently of the server.
 const (
 	slotsPerMac = 2
 	floor       = 24 * time.Hour
@@ -32,7 +32,7 @@ const (
 	systemSpace    = "macrack-system"
 )
 
-// Where things are in etcd.
+// Prefixes of keys in etcd.
 const (
 	prefix          = "/registry/"
 	nodePrefix      = prefix + "rack.macrack.io/macnodes/"
@@ -45,30 +45,30 @@ const (
 	checkpointIndex = "ledger-checkpoint/"
 )
 
-// indexKinds are the kinds of index keys that say something about objects.
+// indexKinds are the kinds of index keys about objects.
 var indexKinds = []string{"serial-number", "machine-id", "mac-address", "image-use", headIndex}
 
-// NodeKey returns where a MacNode is in etcd.
+// NodeKey returns the key of a MacNode in etcd.
 func NodeKey(name string) string { return nodePrefix + name }
 
-// LeaseKey returns where a MacNodeLease is in etcd.
+// LeaseKey returns the key of a MacNodeLease in etcd.
 func LeaseKey(namespace, name string) string { return leasePrefix + namespace + "/" + name }
 
-// InstanceKey returns where a MacOSInstance is in etcd.
+// InstanceKey returns the key of a MacOSInstance in etcd.
 func InstanceKey(namespace, name string) string { return instancePrefix + namespace + "/" + name }
 
-// ImageKey returns where a MacOSImage is in etcd.
+// ImageKey returns the key of a MacOSImage in etcd.
 func ImageKey(name string) string { return imagePrefix + name }
 
-// A Violation is something that must not be.
+// A Violation is a state or a change that a rule forbids.
 type Violation struct {
-	// Revision is the revision of etcd that brought it about; 0 if it is of no one revision.
+	// Revision is the revision of etcd that caused it; 0 if no single revision did.
 	Revision int64
-	// Subject is what it is about: a key of etcd, or a name.
+	// Subject is a key of etcd, or a name.
 	Subject string
-	// Rule is a word for what does not hold.
+	// Rule is the name of the violated rule.
 	Rule string
-	// Message says more.
+	// Message has the details.
 	Message string
 }
 
@@ -77,7 +77,7 @@ func (v Violation) String() string {
 	return fmt.Sprintf("%s: revision %d: %s: %s", v.Rule, v.Revision, v.Subject, v.Message)
 }
 
-// maxViolations bounds how many violations of a rule are kept: one that is broken a thousand times hides no other. All are counted.
+// maxViolations bounds the kept violations of a rule, so that many of one rule hide no others. All are counted.
 const maxViolations = 100
 
 // A Checker replays the history of an etcd. It is not safe for concurrent use.
@@ -89,20 +89,20 @@ type Checker struct {
 	instances map[string]*instancev1alpha1.MacOSInstance // by namespace/name
 	images    map[string]*imagev1alpha1.MacOSImage
 	index     map[string]string                      // index keys, by kind/id
-	want      map[string]string                      // index keys that there should be
+	want      map[string]string                      // expected index keys
 	chains    map[string]*chain                      // their last records
-	places    map[string]*chain                      // records that have not expired, by name
+	places    map[string]*chain                      // unexpired records, by name
 	newest    time.Time                              // of the records
 	live      map[string]map[string]types.UID        // instances that have not ended, by lease and name
 	running   map[string]map[types.UID]bool          // instances that run, by node
-	mods      map[string]int64                       // of every key that exists, when it was written last
-	proved    map[change]int64                       // changes that are on record, and since when
-	written   map[write]uint64                       // sums of all that ever was
-	created   map[string]bool                        // keys of all objects that ever were
-	gone      map[types.UID]bool                     // objects that are no more
+	mods      map[string]int64                       // the last revision of every existing key
+	proved    map[change]int64                       // recorded changes, and the revisions of their records
+	written   map[write]uint64                       // sums of all objects ever written
+	created   map[string]bool                        // keys of all objects ever created
+	gone      map[types.UID]bool                     // deleted objects
 	bound     map[string]string                      // nodes that leases were ever bound to, by key
 	released  map[string]bool                        // leases that were ever released, by key
-	stopped   map[string]bool                        // instances that ever were asked to stop or ended, by key
+	stopped   map[string]bool                        // instances ever asked to stop or ended, by key
 	counts    map[rackv1alpha1.AuditRecordType]int64 // records
 	total     int64                                  // violations
 
@@ -119,7 +119,7 @@ type write struct {
 	rev int64
 }
 
-// A change is something that must be on record: what, and the UID of the lease or instance, or the name of the MacNode.
+// A change must be recorded: its kind, and the UID of the lease or instance, or the name of the MacNode.
 type change struct {
 	kind    rackv1alpha1.AuditRecordType
 	subject string
@@ -131,9 +131,9 @@ type chain struct {
 	time     time.Time
 }
 
-// revision is what one transaction did.
+// revision has the effects of one transaction.
 type revision struct {
-	changes  map[change]int // that must be on record
+	changes  map[change]int // that must be recorded
 	records  []*rackv1alpha1.AuditRecord
 	objects  map[string]int // written, by resource
 	leases   map[string]bool
@@ -143,7 +143,7 @@ type revision struct {
 	oldNode  map[string]*rackv1alpha1.MacNode
 }
 
-// New returns a checker of an etcd that is empty.
+// New returns a checker of an empty etcd.
 func New() *Checker {
 	return &Checker{
 		nodes: map[string]*rackv1alpha1.MacNode{}, leases: map[string]*rackv1alpha1.MacNodeLease{}, instances: map[string]*instancev1alpha1.MacOSInstance{},
@@ -154,9 +154,9 @@ func New() *Checker {
 	}
 }
 
-// Replay checks all that an etcd went through, from its first revision to the first at or after the one that
-// until receives, which must be of a write below /registry/. It may run while the etcd is written to. The
-// history must not have been compacted.
+// Replay checks the history of an etcd from its first revision on. until receives a revision, of a write below
+// /registry/; Replay ends at this revision or the first later one. It may run while the etcd is written to. The history
+// must not have been compacted.
 func (c *Checker) Replay(ctx context.Context, etcd *clientv3.Client, until <-chan int64) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -174,7 +174,7 @@ func (c *Checker) Replay(ctx context.Context, etcd *clientv3.Client, until <-cha
 				if resp.CompactRevision != 0 {
 					return fmt.Errorf("history is missing: %w", err)
 				}
-				// A member was lost. Revisions arrive whole, so that the next one is where to go on.
+				// A member was lost. Revisions arrive whole, so the watch resumes with the next one.
 				events = etcd.Watch(clientv3.WithRequireLeader(ctx), prefix, clientv3.WithPrefix(), clientv3.WithRev(c.rev+1))
 				select {
 				case <-time.After(100 * time.Millisecond):
@@ -189,7 +189,7 @@ func (c *Checker) Replay(ctx context.Context, etcd *clientv3.Client, until <-cha
 	return nil
 }
 
-// applyAll checks events that are of whole revisions.
+// applyAll checks events of whole revisions.
 func (c *Checker) applyAll(events []*clientv3.Event) {
 	for len(events) > 0 {
 		rev := events[0].Kv.ModRevision
@@ -202,7 +202,7 @@ func (c *Checker) applyAll(events []*clientv3.Event) {
 	}
 }
 
-// Finish checks that what was replayed is what etcd has now.
+// Finish compares the replayed state with the content of etcd.
 func (c *Checker) Finish(ctx context.Context, etcd *clientv3.Client) error {
 	have := map[string]int64{}
 	key, options := prefix, []clientv3.OpOption{clientv3.WithRange(clientv3.GetPrefixRangeEnd(prefix)), clientv3.WithKeysOnly(), clientv3.WithLimit(10000), clientv3.WithRev(c.rev)}
@@ -221,7 +221,7 @@ func (c *Checker) Finish(ctx context.Context, etcd *clientv3.Client) error {
 	}
 	for key, rev := range have {
 		if c.mods[key] != rev {
-			c.violate(key, "Replay", "etcd has it at revision %d, the history at %d", rev, c.mods[key])
+			c.violate(key, "Replay", "etcd has revision %d, the history has revision %d", rev, c.mods[key])
 		}
 	}
 	for key, rev := range c.mods {
@@ -236,19 +236,19 @@ func (c *Checker) Finish(ctx context.Context, etcd *clientv3.Client) error {
 	}
 	for key := range c.index {
 		if _, ok := c.want[key]; !ok {
-			c.violate(key, "Index", "the index key is of nothing")
+			c.violate(key, "Index", "the index key belongs to no object")
 		}
 	}
 	return nil
 }
 
-// Violations returns how many violations there are, and the first of each rule.
+// Violations returns the number of violations, and the first ones of each rule.
 func (c *Checker) Violations() (int64, []Violation) { return c.total, c.violations }
 
-// Revisions returns how many revisions were checked.
+// Revisions returns the number of checked revisions.
 func (c *Checker) Revisions() int64 { return c.revisions }
 
-// Records returns how many records of each type there are.
+// Records returns the number of records of each type.
 func (c *Checker) Records() map[rackv1alpha1.AuditRecordType]int64 { return maps.Clone(c.counts) }
 
 func (c *Checker) violate(subject, rule, format string, args ...any) {
@@ -258,7 +258,7 @@ func (c *Checker) violate(subject, rule, format string, args ...any) {
 	}
 }
 
-// Apply checks what one transaction did.
+// Apply checks the effects of one transaction.
 func (c *Checker) Apply(rev int64, events []*clientv3.Event) {
 	if rev <= c.rev {
 		c.violate(string(events[0].Kv.Key), "Replay", "revision %d comes after %d", rev, c.rev)
@@ -303,7 +303,7 @@ func (c *Checker) event(key string, value []byte, deleted bool) error {
 	if id, ok := strings.CutPrefix(key, indexPrefix); ok {
 		if chain, ok := strings.CutPrefix(id, checkpointIndex); ok {
 			if deleted {
-				c.violate(key, "Ledger", "the checkpoint is deleted")
+				c.violate(key, "Ledger", "the checkpoint was deleted")
 				return nil
 			}
 			c.checkpoint(key, chain, string(value))
@@ -330,7 +330,7 @@ func (c *Checker) event(key string, value []byte, deleted bool) error {
 	return nil
 }
 
-// keep decodes a version of an object and takes note of it. It returns nil if the object is deleted.
+// keep decodes and stores a version of an object. It returns nil if the object is deleted.
 func keep[T object](c *Checker, key string, value []byte, deleted bool, old, into T, exists bool) (T, error) {
 	var none T
 	if deleted {
@@ -409,7 +409,7 @@ func (c *Checker) lease(name string, value []byte, deleted bool) error {
 	return nil
 }
 
-// checkStops checks that a hold marks the instances that were in the lease, and nothing else does.
+// checkStops checks that only a hold marks instances, and that it marks exactly those in the lease.
 func (c *Checker) checkStops(key string, old, new *rackv1alpha1.MacNodeLease) {
 	marked := map[types.UID]bool{}
 	for _, slot := range old.Status.Instances {
@@ -422,7 +422,7 @@ func (c *Checker) checkStops(key string, old, new *rackv1alpha1.MacNodeLease) {
 	}
 }
 
-// holds says whether a lease has a Mac.
+// holds reports whether a lease has a Mac.
 func holds(lease *rackv1alpha1.MacNodeLease) bool {
 	return lease != nil && lease.Status.NodeName != "" && lease.Status.Phase != rackv1alpha1.MacNodeLeaseReleased
 }
@@ -433,7 +433,7 @@ func floorOf(lease *rackv1alpha1.MacNodeLease) time.Time {
 
 var leasePhases = []rackv1alpha1.MacNodeLeasePhase{rackv1alpha1.MacNodeLeasePending, rackv1alpha1.MacNodeLeaseBound, rackv1alpha1.MacNodeLeaseHeld, rackv1alpha1.MacNodeLeaseReleasing, rackv1alpha1.MacNodeLeaseReleased}
 
-// checkLife checks how a lease changes.
+// checkLife checks the changes of a lease.
 func (c *Checker) checkLife(key string, was, is *rackv1alpha1.MacNodeLease) {
 	if was == nil {
 		if holds(is) || is.Status.Phase != rackv1alpha1.MacNodeLeasePending {
@@ -487,13 +487,13 @@ func (c *Checker) checkLife(key string, was, is *rackv1alpha1.MacNodeLease) {
 	}
 }
 
-// checkLease checks how a lease stands to its Mac and its instances.
+// checkLease checks a lease against its Mac and its instances.
 func (c *Checker) checkLease(name string) {
 	lease, key := c.leases[name], leasePrefix+name
 	live := c.live[name]
 	if lease == nil {
 		for instance := range live {
-			c.violate(key, "Slots", "it is gone, and its instance %s has not ended", instance)
+			c.violate(key, "Slots", "it was deleted, but its instance %s has not ended", instance)
 		}
 		return
 	}
@@ -521,7 +521,7 @@ func (c *Checker) checkLease(name string) {
 	}
 	node := c.nodes[lease.Status.NodeName]
 	if node == nil {
-		c.violate(key, "OneTenantPerChassis", "its Mac %s is not there", lease.Status.NodeName)
+		c.violate(key, "OneTenantPerChassis", "its Mac %s does not exist", lease.Status.NodeName)
 		return
 	}
 	if ref := node.Status.LeaseRef; ref == nil || ref.UID != lease.UID {
@@ -542,13 +542,13 @@ func (c *Checker) checkLease(name string) {
 	}
 }
 
-// checkNode checks how a Mac stands to its lease and what runs on it.
+// checkNode checks a Mac against its lease and its virtual machines.
 func (c *Checker) checkNode(name string) {
 	node, key := c.nodes[name], NodeKey(name)
 	running := len(c.running[name])
 	if node == nil {
 		if running > 0 {
-			c.violate(key, "TwoVMsPerChassis", "it is gone, and %d virtual machines run on it", running)
+			c.violate(key, "TwoVMsPerChassis", "it was deleted, but %d virtual machines run on it", running)
 		}
 		return
 	}
@@ -588,7 +588,7 @@ func (c *Checker) checkNode(name string) {
 	}
 }
 
-// ended says whether an instance has ended.
+// ended reports whether an instance has ended.
 func ended(i *instancev1alpha1.MacOSInstance) bool {
 	return i.Status.Phase == instancev1alpha1.MacOSInstanceStopped || i.Status.Phase == instancev1alpha1.MacOSInstanceFailed
 }
@@ -611,7 +611,7 @@ func (c *Checker) instance(name string, value []byte, deleted bool) error {
 	if is == nil {
 		delete(c.instances, name)
 		if was != nil && !ended(was) {
-			c.violate(key, "Slots", "it is gone before it has ended: it is %s", was.Status.Phase)
+			c.violate(key, "Slots", "it was deleted before its end, in phase %s", was.Status.Phase)
 		}
 		return nil
 	}
@@ -648,7 +648,7 @@ func (c *Checker) instance(name string, value []byte, deleted bool) error {
 	return nil
 }
 
-// remember takes note of an instance that has not ended.
+// remember adds an instance that has not ended.
 func (c *Checker) remember(key string, i *instancev1alpha1.MacOSInstance) {
 	lease := i.Namespace + "/" + i.Spec.LeaseName
 	if c.live[lease] == nil {
@@ -668,7 +668,7 @@ func (c *Checker) remember(key string, i *instancev1alpha1.MacOSInstance) {
 	c.wants(key, "mac-address", i.Status.MACAddress, name)
 	c.wants(key, "image-use", i.Spec.ImageName+"/"+string(i.UID), name)
 	if c.images[i.Spec.ImageName] == nil {
-		c.violate(key, "Image", "its image %s is not there", i.Spec.ImageName)
+		c.violate(key, "Image", "its image %s does not exist", i.Spec.ImageName)
 	}
 }
 
@@ -688,7 +688,7 @@ func (c *Checker) forget(i *instancev1alpha1.MacOSInstance) {
 	c.unwant("image-use", i.Spec.ImageName+"/"+string(i.UID))
 }
 
-// checkCreation checks that a lease may have a new instance. What was written in the same transaction is known.
+// checkCreation checks that a lease may have a new instance. Other objects of the same transaction are known.
 func (c *Checker) checkCreation(key string, is *instancev1alpha1.MacOSInstance) {
 	name := is.Namespace + "/" + is.Spec.LeaseName
 	lease := c.leases[name]
@@ -728,14 +728,14 @@ func (c *Checker) image(name string, value []byte, deleted bool) error {
 	return nil
 }
 
-// wants takes note of an index key that there should be.
+// wants adds an expected index key.
 func (c *Checker) wants(key, kind, id, value string) {
 	if id == "" {
 		return
 	}
 	at := kind + "/" + url.PathEscape(id)
 	if other, taken := c.want[at]; taken {
-		c.violate(key, "Unique", "%s %s is that of %s too", kind, id, other)
+		c.violate(key, "Unique", "%s %s also belongs to %s", kind, id, other)
 	}
 	c.want[at] = value
 	c.current.index[at] = true

@@ -31,7 +31,7 @@ func at(hours float64) *metav1.Time {
 	return &t
 }
 
-// story is a history, one transaction a step. A nil value is a deletion.
+// story is a history with one transaction per step. A nil value is a deletion.
 type story struct {
 	t     *testing.T
 	steps []map[string]any
@@ -44,7 +44,7 @@ type story struct {
 
 func (s *story) step(writes map[string]any) { s.steps = append(s.steps, writes) }
 
-// append returns the next record of the Mac, and where it is.
+// append returns the next record of the Mac, and its key.
 func (s *story) append(kind rackv1alpha1.AuditRecordType, when *metav1.Time, change func(*rackv1alpha1.AuditRecord)) (string, *rackv1alpha1.AuditRecord) {
 	r := &rackv1alpha1.AuditRecord{
 		Type: kind, Time: metav1.NewMicroTime(when.Time), Tenant: "acme", Sequence: 1,
@@ -96,7 +96,7 @@ const (
 	released
 )
 
-// tell tells what happens to a Mac in a day, as it should.
+// tell returns a regular day of a Mac.
 func tell(t *testing.T) *story {
 	s := &story{t: t}
 	node := func(change func(*rackv1alpha1.MacNode)) *rackv1alpha1.MacNode {
@@ -259,13 +259,13 @@ func TestClean(t *testing.T) {
 	assert.EqualValues(t, 1, c.Records()[rackv1alpha1.LeaseReleased])
 }
 
-// later has somebody be refused when the records of the story are old.
+// later adds a refusal when the records of the story are old.
 func (s *story) later() {
 	key, r := s.append(rackv1alpha1.InstanceRejected, at(100*24), func(*rackv1alpha1.AuditRecord) {})
 	s.step(map[string]any{key: r, headKey: head(r)})
 }
 
-// Old records go behind a checkpoint.
+// Old records are behind a checkpoint.
 func TestExpiry(t *testing.T) {
 	s := tell(t)
 	first := s.steps[bound][recordPrefix+"acme/c07x-000000000001"].(*rackv1alpha1.AuditRecord)
@@ -276,7 +276,7 @@ func TestExpiry(t *testing.T) {
 	assert.Zero(t, n, "%v", violations)
 }
 
-// A Mac that is taken out of the fleet leaves its quarantine, and that is on record.
+// A Mac that is removed from the fleet leaves its quarantine, and that is recorded.
 func TestQuarantinedMacRemoved(t *testing.T) {
 	remove := func(recorded bool) *Checker {
 		s := tell(t)
@@ -299,10 +299,10 @@ func TestQuarantinedMacRemoved(t *testing.T) {
 	assert.Zero(t, n, "%v", violations)
 	n, violations = remove(false).Violations()
 	require.EqualValues(t, 1, n, "%v", violations)
-	assert.Contains(t, violations[0].String(), "NodeRecovered is not on record")
+	assert.Contains(t, violations[0].String(), "NodeRecovered is not recorded")
 }
 
-// Each violation that is planted in the story is found, for what it is.
+// Each planted violation is found and named.
 func TestPlanted(t *testing.T) {
 	lease := func(s *story, step int) *rackv1alpha1.MacNodeLease {
 		return s.steps[step][leaseKey].(*rackv1alpha1.MacNodeLease)
@@ -318,7 +318,7 @@ func TestPlanted(t *testing.T) {
 				return step, key, r
 			}
 		}
-		s.t.Fatalf("there is no record %d", n)
+		s.t.Fatalf("record %d not found", n)
 		return nil, "", nil
 	}
 	// another adds an instance to a step of the story, with a slot or without.
@@ -375,18 +375,18 @@ func TestPlanted(t *testing.T) {
 		"an identity that is not freed": {func(s *story) {
 			delete(s.steps[finished], indexPrefix+"mac-address/02:00:00:00:00:01")
 		}, "Index", `the index key is "acme/vm", not ""`},
-		"an identity of two": {func(s *story) {
+		"an identity of two instances": {func(s *story) {
 			another(s, identified, "vm-2", false)
 			s.steps[identified][instancePrefix+"acme/vm-2"].(*instancev1alpha1.MacOSInstance).Status.MachineID = "bWFj"
-		}, "Unique", "machine-id bWFj is that of"},
+		}, "Unique", "machine-id bWFj also belongs to"},
 		"a start that was not granted": {func(s *story) { instance(s, identified).Status.StartGrantedAt = nil }, "Grant", "its start was not granted"},
-		"a start that is granted to what is to stop": {func(s *story) {
+		"a start granted to a stopping instance": {func(s *story) {
 			instance(s, identified).Status.StopRequest = &instancev1alpha1.StopRequest{At: *at(1)}
 		}, "Grant", "its start is granted while it is Starting"},
-		"a serial number of two": {func(s *story) {
+		"a serial number of two Macs": {func(s *story) {
 			s.steps[seen][nodePrefix+"mac-2"] = &rackv1alpha1.MacNode{ObjectMeta: metav1.ObjectMeta{Name: "mac-2", UID: "node-2"}, Spec: rackv1alpha1.MacNodeSpec{SerialNumber: "C07X"}}
 			delete(s.steps[seen], nodeKey)
-		}, "Unique", "serial-number C07X is that of"},
+		}, "Unique", "serial-number C07X also belongs to"},
 		"an image that is deleted in use": {func(s *story) { s.steps[identified][imagePrefix+"macos"] = nil }, "Image", "deleted while it is used"},
 		"an instance on a pending lease": {func(s *story) {
 			s.steps = append(s.steps[:asked+1:asked+1], s.steps[created])
@@ -396,18 +396,18 @@ func TestPlanted(t *testing.T) {
 		}, "TwentyFourHours", "created while its lease acme/build is Releasing"},
 		"a hold that does not mark an instance": {func(s *story) { lease(s, held).Status.Instances[0].Stop = false }, "Slots", "the mark of instance vm is false, wanted true"},
 		"a mark without a hold":                 {func(s *story) { lease(s, created).Status.Instances[0].Stop = true }, "Slots", "the mark of instance vm is true, wanted false"},
-		"an instance of after the floor": {func(s *story) {
+		"an instance created after the floor": {func(s *story) {
 			i := instance(s, created).DeepCopy()
 			i.CreationTimestamp, i.UID = *at(25), "late"
 			s.steps = append(s.steps[:gone+1:gone+1], map[string]any{instanceKey: i})
 		}, "TwentyFourHours", "after the floor"},
-		"a lease on another's Mac": {func(s *story) { instance(s, created).Status.NodeName = "mac-9" }, "OneTenantPerChassis", "it is on Mac mac-9"},
+		"an instance on another lease's Mac": {func(s *story) { instance(s, created).Status.NodeName = "mac-9" }, "OneTenantPerChassis", "it is on Mac mac-9"},
 		"an instance that starts again": {func(s *story) {
 			s.steps = append(s.steps[:finished+1:finished+1], map[string]any{instanceKey: instance(s, started)})
 		}, "Phase", "it has ended as Stopped"},
-		"an instance that goes too early": {func(s *story) {
+		"an instance deleted too early": {func(s *story) {
 			s.steps = append(s.steps[:started+1:started+1], map[string]any{instanceKey: nil})
-		}, "Slots", "gone before it has ended"},
+		}, "Slots", "deleted before its end"},
 		"a short floor": {func(s *story) {
 			lease(s, bound).Status.EarliestReleaseAt, node(s, bound).Status.EarliestReleaseAt = at(23), at(23)
 		}, "TwentyFourHours", "has its floor at"},
@@ -431,11 +431,11 @@ func TestPlanted(t *testing.T) {
 		"a record that is missing": {func(s *story) {
 			step, key, _ := record(s, 1)
 			delete(step, key)
-		}, "Ledger", "LeaseBound is not on record"},
-		"a record of nothing": {func(s *story) {
+		}, "Ledger", "LeaseBound is not recorded"},
+		"a record without a change": {func(s *story) {
 			key, r := s.append(rackv1alpha1.LeaseBound, at(24), func(*rackv1alpha1.AuditRecord) {})
 			s.step(map[string]any{key: r, headKey: head(r)})
-		}, "Ledger", "of a change that was not made"},
+		}, "Ledger", "a change that was not made"},
 		"a record that is edited": {func(s *story) {
 			step, key, r := record(s, 2)
 			r = r.DeepCopy()
@@ -445,11 +445,11 @@ func TestPlanted(t *testing.T) {
 		"a record that is changed later": {func(s *story) {
 			_, key, r := record(s, 2)
 			s.step(map[string]any{key: r})
-		}, "Ledger", "it is changed"},
+		}, "Ledger", "it was changed"},
 		"a record that is deleted": {func(s *story) {
 			_, key, _ := record(s, 2)
 			s.step(map[string]any{key: nil})
-		}, "Ledger", "it is deleted at the age of 22h"},
+		}, "Ledger", "it was deleted at the age of 22h"},
 		"a record that is deleted without a checkpoint": {func(s *story) {
 			_, key, _ := record(s, 2)
 			s.later()
@@ -471,14 +471,14 @@ func TestPlanted(t *testing.T) {
 			step[headKey] = head(r)
 		}, "Ledger", "before the last record's"},
 		"a head that is wrong": {func(s *story) { s.steps[identified][headKey] = "2 x 0" }, "Index", "ledger-head"},
-		"a wrong number on record": {func(s *story) {
+		"a wrong number in a record": {func(s *story) {
 			step, _, r := record(s, 2)
 			r.Details.LocalVMs = ptr.To[int32](2)
 			s.hash(r)
 			step[headKey] = head(r)
 		}, "Ledger", "counts 1 virtual machines"},
 		"two objects of a resource at once": {func(s *story) { another(s, created, "vm-2", true) }, "OneEvent", "2 objects"},
-		"what is not in protobuf":           {func(s *story) { s.steps[created][instanceKey] = "{}" }, "Encoding", "protobuf"},
+		"an object not in protobuf":         {func(s *story) { s.steps[created][instanceKey] = "{}" }, "Encoding", "protobuf"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := tell(t)
@@ -535,19 +535,19 @@ func TestHistories(t *testing.T) {
 		ops  []Op
 		want bool
 	}{
-		"in turn":                        {[]Op{op(Take, 1, 2, "a"), op(Take, 3, 4, "b"), op(Full, 5, 6, "c"), op(Drop, 7, 8, "a"), op(Take, 9, 10, "c"), op(Read, 11, 12, "b", "c")}, true},
-		"at the same time":               {[]Op{op(Take, 1, 10, "a"), op(Take, 1, 10, "b"), op(Drop, 1, 10, "a"), op(Take, 1, 10, "c")}, true},
-		"three":                          {[]Op{op(Take, 1, 2, "a"), op(Take, 3, 4, "b"), op(Take, 5, 6, "c")}, false},
-		"a refusal without a cause":      {[]Op{op(Take, 1, 2, "a"), op(Full, 3, 4, "b")}, false},
-		"what was read and never there":  {[]Op{op(Take, 1, 2, "a"), op(Read, 3, 4, "a", "b")}, false},
-		"what was read too late":         {[]Op{op(Take, 1, 2, "a"), op(Drop, 3, 4, "a"), op(Read, 5, 6, "a")}, false},
-		"what may have been done":        {[]Op{maybe(op(Take, 1, 2, "vm")), op(Take, 3, 4, "b"), op(Full, 5, 6, "c")}, true},
-		"what may not have been done":    {[]Op{maybe(op(Take, 1, 2, "vm")), op(Read, 3, 4)}, true},
-		"what was not done":              {[]Op{maybe(op(Take, 1, 2, "never")), op(Take, 3, 4, "b"), op(Full, 5, 6, "c")}, false},
-		"what may have been done, later": {[]Op{op(Take, 1, 2, "vm"), maybe(op(Drop, 3, 4, "vm")), op(Read, 5, 6, "vm"), op(Read, 7, 8)}, true},
+		"in turn":                             {[]Op{op(Take, 1, 2, "a"), op(Take, 3, 4, "b"), op(Full, 5, 6, "c"), op(Drop, 7, 8, "a"), op(Take, 9, 10, "c"), op(Read, 11, 12, "b", "c")}, true},
+		"at the same time":                    {[]Op{op(Take, 1, 10, "a"), op(Take, 1, 10, "b"), op(Drop, 1, 10, "a"), op(Take, 1, 10, "c")}, true},
+		"three":                               {[]Op{op(Take, 1, 2, "a"), op(Take, 3, 4, "b"), op(Take, 5, 6, "c")}, false},
+		"a refusal without a cause":           {[]Op{op(Take, 1, 2, "a"), op(Full, 3, 4, "b")}, false},
+		"a read of an item never added":       {[]Op{op(Take, 1, 2, "a"), op(Read, 3, 4, "a", "b")}, false},
+		"a read of a dropped item":            {[]Op{op(Take, 1, 2, "a"), op(Drop, 3, 4, "a"), op(Read, 5, 6, "a")}, false},
+		"a take that may have happened":       {[]Op{maybe(op(Take, 1, 2, "vm")), op(Take, 3, 4, "b"), op(Full, 5, 6, "c")}, true},
+		"a take that may not have happened":   {[]Op{maybe(op(Take, 1, 2, "vm")), op(Read, 3, 4)}, true},
+		"a take that did not happen":          {[]Op{maybe(op(Take, 1, 2, "never")), op(Take, 3, 4, "b"), op(Full, 5, 6, "c")}, false},
+		"a drop that may have happened later": {[]Op{op(Take, 1, 2, "vm"), maybe(op(Drop, 3, 4, "vm")), op(Read, 5, 6, "vm"), op(Read, 7, 8)}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := tell(t).check() // in which there was an instance vm, and no other
+			c := tell(t).check() // with an instance vm and no other
 			h := &Histories{}
 			for _, op := range tt.ops {
 				for i, item := range op.Items {
@@ -562,7 +562,7 @@ func TestHistories(t *testing.T) {
 			assert.Equal(t, tt.want, n == 0)
 		})
 	}
-	// A Mac has room for one.
+	// A Mac has room for one lease.
 	c := tell(t).check()
 	h := &Histories{}
 	h.Add(nodeKey, op(Take, 1, 2, "acme/build"))
@@ -572,7 +572,7 @@ func TestHistories(t *testing.T) {
 	assert.EqualValues(t, 1, n)
 }
 
-// A rule that is broken again and again does not keep another's violation from being told.
+// Many violations of one rule do not hide another's.
 func TestViolationsOfEachRule(t *testing.T) {
 	c := New()
 	for range 5000 {

@@ -20,11 +20,11 @@ type object interface {
 	Unmarshal([]byte) error
 }
 
-// decode reads an object as it is stored: "k8s", a zero, and an envelope with the object, all in protobuf.
+// decode reads a stored object: "k8s", a zero byte, and an envelope with the object, all in protobuf.
 func decode[T object](value []byte, into T) (T, error) {
 	envelope, ok := bytes.CutPrefix(value, []byte("k8s\x00"))
 	if !ok {
-		return into, errors.New("it is not stored in protobuf")
+		return into, errors.New("not stored in protobuf")
 	}
 	unknown := runtime.Unknown{}
 	if err := unknown.Unmarshal(envelope); err != nil {
@@ -33,7 +33,7 @@ func decode[T object](value []byte, into T) (T, error) {
 	return into, into.Unmarshal(unknown.Raw)
 }
 
-// Sum returns a sum of all of an object but its resource version, which is not stored.
+// Sum returns a sum of an object without its resource version, which is not stored.
 func Sum(obj object) uint64 {
 	version := obj.GetResourceVersion()
 	obj.SetResourceVersion("")
@@ -47,8 +47,8 @@ func Sum(obj object) uint64 {
 	return sum.Sum64()
 }
 
-// canonical returns a record in the form that is hashed, as the documentation of the ledger says: the JSON of
-// the API without some keys, the others sorted, without white space.
+// canonical returns a record in the form that is hashed according to the documentation of the ledger: the JSON of the
+// API without some keys, with the others sorted, and without white space.
 func canonical(record any, without ...string) ([]byte, error) {
 	data, err := json.Marshal(record)
 	if err != nil {

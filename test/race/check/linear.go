@@ -10,39 +10,40 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// OpKind is what a client did, or saw.
+// OpKind is an action or an observation of a client.
 type OpKind int
 
 const (
 	// Take: an item was added: an instance to a lease, or a lease to a Mac.
 	Take OpKind = iota
-	// Full: nothing was added, as there was no room.
+	// Full: no item was added, because there was no room.
 	Full
-	// Drop: an item is no more there, whether it was before or not.
+	// Drop: an item is absent afterwards, even if it was absent before.
 	Drop
-	// Read: these items, and no others, were there.
+	// Read: exactly these items were present.
 	Read
 )
 
 // An Op is one operation of a client on the slot table of a lease, or on the lease of a Mac.
 type Op struct {
 	Kind OpKind
-	// Items are those that were read; else the item.
+	// Items are the items of a Read; otherwise the one item.
 	Items []string
-	// Unknown says that nobody knows whether it was done.
+	// Unknown means that the operation may not have happened.
 	Unknown bool
-	// Client did it, from Call to Return, which are times since the start.
+	// Client ran the operation from Call to Return, which are times since the start.
 	Client       int
 	Call, Return time.Duration
 }
 
-// Histories are what clients did on tables: the slots of leases, and the leases of Macs. It is safe for concurrent use.
+// Histories are the clients' operations on tables: the slots of leases, and the leases of Macs. It is safe for
+// concurrent use.
 type Histories struct {
 	mu     sync.Mutex
 	tables map[string][]Op
 }
 
-// Add adds an operation on the table of the object with a key.
+// Add adds an operation on the table of an object.
 func (h *Histories) Add(key string, op Op) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -52,9 +53,8 @@ func (h *Histories) Add(key string, op Op) {
 	h.tables[key] = append(h.tables[key], op)
 }
 
-// CheckHistories checks that what clients saw of each table could have happened one by one, each at a moment
-// between call and return. It returns how many tables and operations it checked, and how many tables it
-// could not decide on in the time that it has for each.
+// CheckHistories checks that the operations on each table could have happened one by one, each at a moment between call
+// and return. It returns the numbers of checked tables, of operations, and of tables left undecided for lack of time.
 func (c *Checker) CheckHistories(h *Histories, each time.Duration) (tables, operations, undecided int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -68,7 +68,7 @@ func (c *Checker) CheckHistories(h *Histories, each time.Duration) (tables, oper
 		operations += len(history)
 		switch porcupine.CheckOperationsTimeout(model(room), history, each) {
 		case porcupine.Illegal:
-			c.violate(key, "Linearizable", "what clients saw in %d operations cannot have happened in any order", len(history))
+			c.violate(key, "Linearizable", "no order of the %d operations explains the clients' observations", len(history))
 		case porcupine.Unknown:
 			undecided++
 		}
@@ -76,7 +76,7 @@ func (c *Checker) CheckHistories(h *Histories, each time.Duration) (tables, oper
 	return tables, operations, undecided
 }
 
-// history leaves out what, as nobody knows whether it was done, need not have been done, and was not.
+// history drops operations of unknown outcome that have no visible effect.
 func (c *Checker) history(key string, ops []Op) []porcupine.Operation {
 	var history []porcupine.Operation
 	for _, op := range ops {
@@ -92,7 +92,7 @@ func (c *Checker) history(key string, ops []Op) []porcupine.Operation {
 	return history
 }
 
-// taken says whether an item was ever in a table.
+// taken reports whether an item was ever in a table.
 func (c *Checker) taken(key, item string) bool {
 	if node, ok := strings.CutPrefix(key, nodePrefix); ok {
 		return c.bound[leasePrefix+item] == node
@@ -100,7 +100,7 @@ func (c *Checker) taken(key, item string) bool {
 	return c.created[instancePrefix+item]
 }
 
-// dropped says whether an item ever left a table.
+// dropped reports whether an item ever left a table.
 func (c *Checker) dropped(key, item string) bool {
 	if strings.HasPrefix(key, nodePrefix) {
 		return c.released[leasePrefix+item]
@@ -108,7 +108,7 @@ func (c *Checker) dropped(key, item string) bool {
 	return c.stopped[instancePrefix+item]
 }
 
-// model is a table with room for items. Its state is the sorted items.
+// model is a table with room for a number of items. Its state is the sorted items.
 func model(room int) porcupine.Model {
 	return porcupine.Model{
 		Init: func() any { return "" },

@@ -12,7 +12,7 @@ import (
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
 )
 
-// record checks a record, and that it is the next of its chain.
+// record checks a record and its place in its chain.
 func (c *Checker) record(name string, value []byte, deleted bool) error {
 	key := recordPrefix + name
 	if deleted {
@@ -25,7 +25,7 @@ func (c *Checker) record(name string, value []byte, deleted bool) error {
 	}
 	c.written[write{key, c.rev}] = Sum(record)
 	if c.created[key] {
-		c.violate(key, "Ledger", "it is changed")
+		c.violate(key, "Ledger", "it was changed")
 	}
 	c.created[key] = true
 	c.counts[record.Type]++
@@ -43,7 +43,7 @@ func (c *Checker) record(name string, value []byte, deleted bool) error {
 		last = &chain{}
 	}
 	if record.Sequence != last.sequence+1 || record.PreviousHash != last.hash {
-		c.violate(key, "Ledger", "it follows %d (%s), and the last of its chain is %d (%s)", record.Sequence-1, record.PreviousHash, last.sequence, last.hash)
+		c.violate(key, "Ledger", "it follows %d (%s), but the last of its chain is %d (%s)", record.Sequence-1, record.PreviousHash, last.sequence, last.hash)
 	}
 	if record.Time.Time.Before(last.time) {
 		c.violate(key, "Ledger", "its time is %s, before the last record's %s", record.Time, last.time)
@@ -69,25 +69,25 @@ func (c *Checker) record(name string, value []byte, deleted bool) error {
 // placeOf returns the name of the record of a chain with a sequence number.
 func placeOf(id string, sequence int64) string { return fmt.Sprintf("%s-%012d", id, sequence) }
 
-// checkExpiry checks that a record goes only when it is old, and behind a checkpoint of its chain, which proves it.
+// checkExpiry checks that only an old record is deleted, and that a checkpoint of its chain proves it.
 func (c *Checker) checkExpiry(key, name string) {
 	_, place, _ := strings.Cut(name, "/")
 	record := c.places[place]
 	if record == nil {
-		c.violate(key, "Ledger", "it is deleted, and never was")
+		c.violate(key, "Ledger", "it was deleted without having existed")
 		return
 	}
 	id := place[:strings.LastIndexByte(place, '-')]
 	if age := c.newest.Sub(record.time); age < retention {
-		c.violate(key, "Ledger", "it is deleted at the age of %s", age)
+		c.violate(key, "Ledger", "it was deleted at the age of %s", age)
 	}
 	if c.checkpoints[id] < record.sequence {
-		c.violate(key, "Ledger", "it is deleted, and the checkpoint of its chain is at %d", c.checkpoints[id])
+		c.violate(key, "Ledger", "it was deleted, but the checkpoint of its chain is at %d", c.checkpoints[id])
 	}
 	delete(c.places, place)
 }
 
-// checkpoint checks that a checkpoint is of a record of its chain, and does not go back.
+// checkpoint checks that a checkpoint belongs to a record of its chain, and does not go back.
 func (c *Checker) checkpoint(key, escaped, value string) {
 	id, err := url.PathUnescape(escaped)
 	var sequence, micros int64
@@ -116,23 +116,23 @@ func chainOf(record *rackv1alpha1.AuditRecord) string {
 	return "tenant-" + systemSpace
 }
 
-// checkRecords checks that the records of a revision are those of its changes.
+// checkRecords checks that a revision has exactly the records of its changes.
 func (c *Checker) checkRecords() {
 	for _, record := range c.current.records {
 		key := recordPrefix + record.Namespace + "/" + record.Name
 		subject, ok := subjectOf(record)
 		if !ok {
-			continue // of a rejection
+			continue // a rejection
 		}
 		proof := change{record.Type, subject}
 		if c.current.changes[proof] == 0 {
-			c.violate(key, "Ledger", "it is of a change that was not made: %s of %s", proof.kind, proof.subject)
+			c.violate(key, "Ledger", "it records a change that was not made: %s of %s", proof.kind, proof.subject)
 			continue
 		}
 		c.current.changes[proof]--
 		if record.Type != rackv1alpha1.NodeQuarantined && record.Type != rackv1alpha1.NodeRecovered {
 			if since, twice := c.proved[proof]; twice {
-				c.violate(key, "Ledger", "%s of %s is on record since revision %d", proof.kind, proof.subject, since)
+				c.violate(key, "Ledger", "%s of %s is recorded since revision %d", proof.kind, proof.subject, since)
 			}
 			c.proved[proof] = c.rev
 		}
@@ -140,12 +140,12 @@ func (c *Checker) checkRecords() {
 	}
 	for proof, n := range c.current.changes {
 		if n != 0 {
-			c.violate(proof.subject, "Ledger", "%s is not on record", proof.kind)
+			c.violate(proof.subject, "Ledger", "%s is not recorded", proof.kind)
 		}
 	}
 }
 
-// subjectOf returns what a record of a change is about. Other records are of rejections.
+// subjectOf returns the subject of a change's record. Other records are rejections.
 func subjectOf(record *rackv1alpha1.AuditRecord) (string, bool) {
 	switch record.Type {
 	case rackv1alpha1.LeaseBound, rackv1alpha1.LeaseHeld, rackv1alpha1.LeaseReleased:
@@ -164,14 +164,14 @@ func subjectOf(record *rackv1alpha1.AuditRecord) (string, bool) {
 	return "", false
 }
 
-// checkDetails checks that a record says what has changed.
+// checkDetails compares the details of a record with the change.
 func (c *Checker) checkDetails(key string, record *rackv1alpha1.AuditRecord) {
 	node := c.nodes[record.Chassis.NodeName]
 	if node == nil && record.Type == rackv1alpha1.NodeRecovered {
-		node = c.current.oldNode[record.Chassis.NodeName] // A Mac taken out of the fleet leaves its quarantine with it.
+		node = c.current.oldNode[record.Chassis.NodeName] // a Mac removed from the fleet leaves its quarantine
 	}
 	if node == nil {
-		c.violate(key, "Ledger", "its Mac %s is not there", record.Chassis.NodeName)
+		c.violate(key, "Ledger", "its Mac %s does not exist", record.Chassis.NodeName)
 		return
 	}
 	wrong := func(format string, args ...any) {
@@ -185,23 +185,23 @@ func (c *Checker) checkDetails(key string, record *rackv1alpha1.AuditRecord) {
 	case rackv1alpha1.LeaseBound, rackv1alpha1.LeaseHeld:
 		lease := c.leases[record.Lease.Namespace+"/"+record.Lease.Name]
 		if lease == nil || record.Tenant != lease.Namespace || lease.Status.NodeName != node.Name || !d.EarliestReleaseAt.Equal(lease.Status.EarliestReleaseAt) {
-			wrong("it is not what the lease says")
+			wrong("it differs from the lease")
 			return
 		}
 		if record.Type == rackv1alpha1.LeaseBound && (!d.BoundAt.Equal(lease.Status.BoundAt) || d.BoundAt.Time.Before(record.Time.Time) || d.BoundAt.Sub(record.Time.Time) >= time.Second) {
-			wrong("it is of %s, and the lease is bound at %s", record.Time, lease.Status.BoundAt)
+			wrong("its time is %s, but the lease is bound at %s", record.Time, lease.Status.BoundAt)
 		}
 		if record.Type == rackv1alpha1.LeaseHeld && (!lease.Status.HeldAt.Equal(d.AttemptedAt) || !lease.Status.HeldAt.Time.Equal(record.Time.Truncate(time.Second))) {
-			wrong("it is of %s, and the lease is held at %s", record.Time, lease.Status.HeldAt)
+			wrong("its time is %s, but the lease is held at %s", record.Time, lease.Status.HeldAt)
 		}
 	case rackv1alpha1.LeaseReleased:
 		was := c.current.oldLease[record.Lease.Namespace+"/"+record.Lease.Name]
 		if was == nil || was.Status.BoundAt == nil || d.ReleasedAt == nil {
-			wrong("there was no such lease")
+			wrong("its lease did not exist")
 			return
 		}
 		if end := floorOf(was); record.Time.Time.Before(end) || d.ReleasedAt.Time.Before(end) || d.ReleasedAt.Time.Before(was.Status.EarliestReleaseAt.Time) {
-			wrong("it is of %s, before the floor at %s", record.Time, end)
+			wrong("its time is %s, before the floor at %s", record.Time, end)
 		}
 		if !slices.Contains(d.NodeTaints, "macrack.io/unleased:NoSchedule") {
 			wrong("the taints were %q", d.NodeTaints)
@@ -209,11 +209,11 @@ func (c *Checker) checkDetails(key string, record *rackv1alpha1.AuditRecord) {
 	case rackv1alpha1.InstanceStarted, rackv1alpha1.InstanceStopped:
 		i := c.instances[record.Instance.Namespace+"/"+record.Instance.Name]
 		if i == nil || i.Status.NodeName != node.Name || d.MachineID != i.Status.MachineID || d.MACAddress != i.Status.MACAddress || record.Tenant != i.Namespace {
-			wrong("it is not what the instance says")
+			wrong("it differs from the instance")
 			return
 		}
 		if d.LocalVMs == nil || *d.LocalVMs != node.Status.RunningVMs {
-			wrong("the Mac counts %d virtual machines, and the record has %v", node.Status.RunningVMs, d.LocalVMs)
+			wrong("the Mac counts %d virtual machines, but the record has %v", node.Status.RunningVMs, d.LocalVMs)
 		}
 	}
 }

@@ -1,5 +1,5 @@
-// Command race runs the race proof. It closes with a line that says how many attempts there were and how many
-// violations, and fails if there are any.
+// Command race runs the race proof. Its last line has the numbers of attempts and of violations; it fails if there are
+// violations.
 package main
 
 import (
@@ -24,22 +24,22 @@ import (
 func main() {
 	race.Child()
 	debug.SetGCPercent(400)
-	logging := flag.NewFlagSet("klog", flag.PanicOnError) // of connections to what is killed, there is much to say
+	logging := flag.NewFlagSet("klog", flag.PanicOnError) // client-go logs every lost connection to a killed process
 	klog.InitFlags(logging)
 	_ = logging.Set("logtostderr", "false")
 	_ = logging.Set("stderrthreshold", "FATAL")
 	klog.SetOutput(io.Discard)
 	options := race.NewOptions("")
 	options.Out = os.Stdout
-	pflag.Int64Var(&options.Attempts, "attempts", 1_000_000, "how many requests are made in all")
-	pflag.DurationVar(&options.Limit, "limit", 0, "how long they are made at most; 0 for as long as it takes")
-	pflag.IntVar(&options.Clients, "clients", options.Clients, "how many clients make them at the same time")
-	pflag.IntVar(&options.Macs, "macs", options.Macs, "how many Macs there are; an even number")
-	pflag.DurationVar(&options.KillEvery, "kill-every", 20*time.Second, "how often a process is killed; 0 for never")
-	pflag.IntVar(&options.Cancel, "cancel", options.Cancel, "how many of a hundred requests are cancelled")
-	pflag.IntVar(&options.Sample, "sample", options.Sample, "the history of every nth lease and Mac is checked for linearizability")
-	pflag.StringVar(&options.Dir, "dir", "", "where the data and the logs are; a temporary directory, which goes if all is well, if empty")
-	refusals := pflag.Bool("refusals", false, "show examples of what refusals said")
+	pflag.Int64Var(&options.Attempts, "attempts", 1_000_000, "total number of requests")
+	pflag.DurationVar(&options.Limit, "limit", 0, "time limit for the requests; 0 for none")
+	pflag.IntVar(&options.Clients, "clients", options.Clients, "number of concurrent clients")
+	pflag.IntVar(&options.Macs, "macs", options.Macs, "number of Macs; an even number")
+	pflag.DurationVar(&options.KillEvery, "kill-every", 20*time.Second, "interval at which a process is killed; 0 for never")
+	pflag.IntVar(&options.Cancel, "cancel", options.Cancel, "percentage of cancelled requests")
+	pflag.IntVar(&options.Sample, "sample", options.Sample, "check the history of every nth lease and Mac for linearizability")
+	pflag.StringVar(&options.Dir, "dir", "", "directory of the data and the logs; if empty, a temporary one, removed on success")
+	refusals := pflag.Bool("refusals", false, "print examples of refusals")
 	pflag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -57,7 +57,7 @@ func run(ctx context.Context, options race.Options, refusals bool) int {
 	}
 	result, err := race.Run(ctx, options)
 	if err != nil {
-		fmt.Fprintf(os.Stderr, "race: it could not be run: %v\nData and logs are in %s\n", err, options.Dir)
+		fmt.Fprintf(os.Stderr, "race: failed to run: %v\nData and logs are in %s\n", err, options.Dir)
 		return 2
 	}
 	fmt.Printf("%-28s %10s %10s %10s %10s\n", "ATTEMPT", "SUCCESSES", "REFUSALS", "CONFLICTS", "UNKNOWN")
