@@ -126,7 +126,7 @@ func (w *world) asToken(mac string, groups []string, do func(bearer string) step
 	}
 }
 
-// knowsGroups waits until kube-apiserver has heard of the groups that a token was given after it was made.
+// knowsGroups waits until kube-apiserver knows the groups that a token was given after its creation.
 func (w *world) knowsGroups(ctx context.Context, who, bearer string, groups []string) error {
 	if len(groups) == 0 {
 		return nil
@@ -147,7 +147,7 @@ func (w *world) knowsGroups(ctx context.Context, who, bearer string, groups []st
 	})
 }
 
-// eventuallyKnown waits until kube-apiserver has heard of a token.
+// eventuallyKnown waits until kube-apiserver knows a token.
 func eventuallyKnown(ctx context.Context, w *world, who, bearer string, do func(bearer string) step) answer {
 	var a answer
 	err := eventually(ctx, func() error {

@@ -142,7 +142,7 @@ func TestDeletionsOfPlaceholders(t *testing.T) {
 	}
 }
 
-// Nobody whose pod it is takes away what keeps a placeholder pod from being evicted.
+// The owner of a placeholder pod cannot remove its protection from evictions.
 func TestBudgetsOfPlaceholders(t *testing.T) {
 	plugin := newPlugin(t)
 	disruption := &user.DefaultInfo{Name: "system:serviceaccount:kube-system:disruption-controller"}

@@ -76,7 +76,7 @@ func (l *lifecycle) advance(ctx context.Context, lease *rackv1alpha1.MacNodeLeas
 		}
 		fallthrough
 	case rackv1alpha1.MacNodeLeaseReleasing:
-		// What is shown of the Mac holds up nothing: statuses are written as patches of what has changed.
+		// The report of the Mac delays nothing: statuses are written as patches of their changes.
 		err := l.tellOfMac(ctx, lease)
 		due, advanceErr := l.advancePhase(ctx, lease)
 		return due, errors.Join(err, advanceErr)

@@ -85,7 +85,7 @@ func (r *reconciler) reconcile(ctx context.Context, key string) (time.Time, erro
 	if err != nil {
 		return time.Time{}, err
 	}
-	// What is shown of the Mac holds up nothing: statuses are written as patches of what has changed.
+	// The report of the Mac delays nothing: statuses are written as patches of their changes.
 	var toldErr error
 	if !rules.InstanceEnded(instance.Status.Phase) {
 		toldErr = r.tellOfMac(ctx, instance)
