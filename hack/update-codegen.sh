@@ -15,7 +15,7 @@ codegen=$(go list -m -f '{{.Dir}}' k8s.io/code-generator)
 mkdir -p "$GOBIN"
 
 protobuf() {
-    # go-to-protobuf wants the sources of its imports in one tree, and writes there; so give it one of links.
+    # go-to-protobuf requires its imports in one tree and writes to it, so it gets a tree of links.
     local tree="$root/.dev/codegen/src" apimachinery api
     apimachinery=$(go list -m -f '{{.Dir}}' k8s.io/apimachinery)
     rm -rf "$tree" && mkdir -p "$tree/k8s.io" "$tree/$(dirname $module)"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Writes artifacts/policies/static: the same policies under the names that kube-apiserver wants of those it loads from files.
+# Writes artifacts/policies/static: the same policies with the names that kube-apiserver requires of policies from files.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../artifacts/policies"
 mkdir -p static

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Checks that the generated code in the tree is what hack/update-codegen.sh generates.
+# Checks that the generated code is up to date with hack/update-codegen.sh.
 set -o errexit -o nounset -o pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)

@@ -5,8 +5,8 @@
 #   INSTALLER_IDENTITY="Developer ID Installer: Example (TEAMID)" \
 #   NOTARY_PROFILE=macrack artifacts/macos/build.sh v0.1.0
 #
-# The identities are in the login keychain; the profile is made once with `xcrun notarytool store-credentials macrack`. Without
-# identities the programs are signed ad hoc, which is enough for a Mac of one's own, and the package is neither signed nor notarized.
+# The identities are in the login keychain; create the profile once with `xcrun notarytool store-credentials macrack`. Without
+# identities the programs are signed ad hoc, which is sufficient for your own Mac, and the package is neither signed nor notarized.
 set -eu
 
 version=${1:?usage: artifacts/macos/build.sh VERSION}

@@ -1,4 +1,4 @@
-// Package macos tests what of the package for Macs can be tested elsewhere.
+// Package macos tests the parts of the macOS package that do not need a Mac.
 package macos
 
 import (
@@ -20,7 +20,7 @@ import (
 	"macrack.io/macrack/pkg/vm/contract"
 )
 
-// job is what launchd reads of the files in launchd.
+// job is the relevant part of a launchd job.
 type job struct {
 	Label                  string
 	ProgramArguments       []string
@@ -80,7 +80,7 @@ func TestJobs(t *testing.T) {
 		dir := contract.SlotDir(flagOf(t, vm, "--slot-dir"))
 		assert.Equal(t, filepath.Join(state, "slots"), filepath.Dir(string(dir)))
 		assert.LessOrEqual(t, len(dir.SocketPath()), contract.MaxSocketPath)
-		// What a runner says of a tenant's virtual machine is erased with it.
+		// The runner's log about a tenant's virtual machine is erased with the slot.
 		assert.Equal(t, filepath.Join(string(dir), "runner.log"), vm.StandardErrorPath)
 		assert.Equal(t, vm.StandardErrorPath, vm.StandardOutPath)
 	}
@@ -116,7 +116,7 @@ func TestScripts(t *testing.T) {
 		require.NoError(t, err)
 		assert.Contains(t, string(text), "set -eu", path)
 	}
-	// What the scripts install and what the jobs say is the same.
+	// The scripts install the files that the jobs name.
 	script, err := os.ReadFile("scripts/postinstall")
 	require.NoError(t, err)
 	agent := readJob(t, slots.AgentLabel)

@@ -62,22 +62,22 @@ type options struct {
 }
 
 func (o *options) addFlags(flags *pflag.FlagSet) {
-	flags.StringVar(&o.nodeName, "node-name", o.nodeName, "Name of the Node, and of the MacNode. Default: the name with which this Mac has joined, or else the host's.")
+	flags.StringVar(&o.nodeName, "node-name", o.nodeName, "Name of the Node and of the MacNode. Default: the name under which this Mac joined, or else the host name.")
 	flags.StringVar(&o.kubeconfig, "kubeconfig", o.kubeconfig, "Kubeconfig of the agent. It is written once the agent has joined. Default: kubeconfig in --state-dir.")
-	flags.StringVar(&o.bootstrapKubeconfig, "bootstrap-kubeconfig", o.bootstrapKubeconfig, "Kubeconfig with a bootstrap token with which the agent joins. Not needed after \"macrack-agent join\".")
-	flags.StringVar(&o.stateDir, "state-dir", o.stateDir, "Directory of the slots, images, keys and state. Keep the path short: sockets are in it.")
-	flags.StringVar(&o.vmBinary, "vm-binary", o.vmBinary, "Path of macrack-vm. Default: beside this program.")
-	flags.StringVar(&o.backend, "backend", o.backend, "The hypervisor: vz (Virtualization.framework) or sim (simulated).")
+	flags.StringVar(&o.bootstrapKubeconfig, "bootstrap-kubeconfig", o.bootstrapKubeconfig, "Kubeconfig with a bootstrap token with which the agent joins. Not required after \"macrack-agent join\".")
+	flags.StringVar(&o.stateDir, "state-dir", o.stateDir, "Directory of the slots, images, keys and state. Keep the path short; it is part of socket paths.")
+	flags.StringVar(&o.vmBinary, "vm-binary", o.vmBinary, "Path of macrack-vm. Default: in the folder of this program.")
+	flags.StringVar(&o.backend, "backend", o.backend, "Hypervisor: vz (Virtualization.framework) or sim (simulated).")
 	flags.StringVar(&o.simHostDir, "sim-host-dir", o.simHostDir, "Directory of the simulated Mac. Required with --backend=sim.")
-	flags.StringVar(&o.simSerialNumber, "sim-serial-number", o.simSerialNumber, "Serial number of the simulated Mac, if its directory is new. Required with --backend=sim.")
-	flags.StringVar(&o.listen, "listen", o.listen, "Address (host:port) of the agent's HTTPS API for the logs of pods and commands in them; empty for none.")
-	flags.StringVar(&o.nodeAddress, "node-address", o.nodeAddress, "IP address at which the cluster reaches the agent. Default: the host of --listen, or else the address that this Mac has towards kube-apiserver.")
-	flags.StringVar(&o.clientCAFile, "client-ca-file", o.clientCAFile, "CA of kube-apiserver's client certificate, which --listen serves alone. Default: the CA of the kubeconfig.")
-	flags.StringSliceVar(&o.clientNames, "client-names", o.clientNames, "Common names of kube-apiserver's client certificate for kubelets. Default: "+node.DefaultClientName+", as in clusters that kubeadm made.")
-	flags.StringVar(&o.simGuestAgent, "sim-guest-agent", o.simGuestAgent, "Path of macrack-guest-agent, which simulated guests then run as a process of this host. For development only: what a tenant runs in such a guest runs here, kept to a directory of the slot as far as Landlock can. Default: none; simulated guests run no commands.")
-	flags.BoolVar(&o.rotateServerCert, "rotate-server-certificates", o.rotateServerCert, "Serve --listen with a certificate that the cluster signs. Otherwise with pki/agent-server.crt in --state-dir, self-signed if there is none.")
-	flags.StringVar(&o.launcher, "launcher", o.launcher, "What starts virtual machines: launchd (the jobs of the package) or process. Default: launchd with --backend=vz, else process.")
-	flags.StringVar(&o.logFile, "log-file", o.logFile, "File for the log, which is kept below 50 MB, and five older ones. Default: standard error.")
+	flags.StringVar(&o.simSerialNumber, "sim-serial-number", o.simSerialNumber, "Serial number of the simulated Mac, used if --sim-host-dir is new. Required with --backend=sim.")
+	flags.StringVar(&o.listen, "listen", o.listen, "Address (host:port) of the agent's HTTPS API for kubectl logs, exec and port-forward. If empty, the API is off.")
+	flags.StringVar(&o.nodeAddress, "node-address", o.nodeAddress, "IP address of the agent in the cluster. Default: the host of --listen, or else the source address of connections to kube-apiserver.")
+	flags.StringVar(&o.clientCAFile, "client-ca-file", o.clientCAFile, "CA of kube-apiserver's client certificate, the only permitted client of --listen. Default: the CA of the kubeconfig.")
+	flags.StringSliceVar(&o.clientNames, "client-names", o.clientNames, "Common names of kube-apiserver's client certificate for kubelets. Default: "+node.DefaultClientName+", as in kubeadm clusters.")
+	flags.StringVar(&o.simGuestAgent, "sim-guest-agent", o.simGuestAgent, "Path of macrack-guest-agent, which simulated guests run as a process of this host. For development only: commands of tenants run on this host, confined to a directory of the slot as far as Landlock can. If empty, simulated guests run no commands.")
+	flags.BoolVar(&o.rotateServerCert, "rotate-server-certificates", o.rotateServerCert, "Serve --listen with a certificate signed by the cluster. Otherwise use pki/agent-server.crt in --state-dir, created self-signed if missing.")
+	flags.StringVar(&o.launcher, "launcher", o.launcher, "Launcher of virtual machines: launchd (the jobs of the package) or process. Default: launchd with --backend=vz, else process.")
+	flags.StringVar(&o.logFile, "log-file", o.logFile, "Log file, rotated at 50 MB, with five older files kept. Default: standard error.")
 }
 
 func (o *options) complete() error {
@@ -107,7 +107,7 @@ func (o *options) complete() error {
 		required("sim-host-dir", o.simHostDir)
 		required("sim-serial-number", o.simSerialNumber)
 	default:
-		errs = append(errs, fmt.Errorf("--backend is %q, must be %s or %s", o.backend, backendVZ, backendSim))
+		errs = append(errs, fmt.Errorf("invalid --backend %q; use %s or %s", o.backend, backendVZ, backendSim))
 	}
 	switch o.launcher {
 	case launcherLaunchd, launcherProcess:
@@ -117,7 +117,7 @@ func (o *options) complete() error {
 			o.launcher = launcherLaunchd
 		}
 	default:
-		errs = append(errs, fmt.Errorf("--launcher is %q, must be %s or %s", o.launcher, launcherLaunchd, launcherProcess))
+		errs = append(errs, fmt.Errorf("invalid --launcher %q; use %s or %s", o.launcher, launcherLaunchd, launcherProcess))
 	}
 	if o.listen != "" && o.nodeAddress == "" {
 		address, _, err := net.SplitHostPort(o.listen)
@@ -128,7 +128,7 @@ func (o *options) complete() error {
 			o.nodeAddress = address
 		}
 	}
-	// Runners are started elsewhere: their paths must not depend on where we are.
+	// Runners start in other working directories, so their paths must be absolute.
 	for _, path := range []*string{&o.stateDir, &o.simHostDir, &o.simGuestAgent, &o.vmBinary, &o.kubeconfig} {
 		if *path == "" {
 			continue
@@ -152,7 +152,7 @@ func newCommand() *cobra.Command {
 	o := &options{backend: backendVZ, stateDir: defaultStateDir, rotateServerCert: true}
 	run := &cobra.Command{
 		Use:   "run",
-		Short: "Join the cluster and run virtual machines until told to end; they run on",
+		Short: "Join the cluster and run virtual machines; they outlive the agent",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := o.complete(); err != nil {
@@ -169,15 +169,15 @@ func newCommand() *cobra.Command {
 	return cmd
 }
 
-// log has the log in a file if one is wanted. Standard error is then left to what ends the agent: nobody keeps what a
-// process writes there small as long as it runs.
+// log writes the log to the log file, if one is set. Standard error then gets only fatal errors,
+// because it is not rotated while the process runs.
 func (o *options) log() {
 	if o.logFile == "" {
 		return
 	}
 	var flags flag.FlagSet
 	klog.InitFlags(&flags)
-	_ = flags.Set("stderrthreshold", "FATAL") // a constant that klog knows
+	_ = flags.Set("stderrthreshold", "FATAL") // a constant that klog accepts
 	klog.LogToStderr(false)
 	klog.SetOutput(&lumberjack.Logger{Filename: o.logFile, MaxSize: logMegabytes, MaxBackups: logFiles})
 }
@@ -215,7 +215,7 @@ func (o *options) run(ctx context.Context) error {
 	}
 	if o.listen != "" && o.nodeAddress == "" {
 		if o.nodeAddress, err = addressTowards(ctx, client.Host); err != nil {
-			return fmt.Errorf("the address of this Mac: %w; give it as --node-address", err)
+			return fmt.Errorf("address of this Mac unknown: %w; set --node-address", err)
 		}
 		config.Address = o.nodeAddress
 	}
@@ -234,7 +234,7 @@ func (o *options) run(ctx context.Context) error {
 	return a.Run(ctx)
 }
 
-// addressTowards returns the address that this host has towards a server. Nothing is sent.
+// addressTowards returns the source address of connections to a server. It sends no packets.
 func addressTowards(ctx context.Context, server string) (string, error) {
 	address, err := url.Parse(server)
 	if err != nil {
@@ -253,8 +253,8 @@ func addressTowards(ctx context.Context, server string) (string, error) {
 	return host, err
 }
 
-// clusterCA returns a file with the CA of the kubeconfig. In most clusters it has
-// also signed kube-apiserver's client certificate.
+// clusterCA returns a file with the CA of the kubeconfig. In most clusters that CA also signed
+// kube-apiserver's client certificate.
 func (o *options) clusterCA() (string, error) {
 	client, err := clientcmd.BuildConfigFromFlags("", o.kubeconfig)
 	if err != nil {
@@ -267,7 +267,7 @@ func (o *options) clusterCA() (string, error) {
 	return path, contract.WriteFile(path, client.CAData)
 }
 
-// platform is what depends on the backend.
+// platform returns the settings that depend on the backend.
 func (o *options) platform() (*agent.Config, error) {
 	config := &agent.Config{
 		NodeName: o.nodeName, StateDir: o.stateDir, Clock: clock.RealClock{}, Version: version.Version,

@@ -16,20 +16,20 @@ import (
 	"macrack.io/macrack/pkg/agent/host"
 )
 
-var errUnfit = errors.New("this Mac is not fit for its work: see the lines with fail")
+var errUnfit = errors.New("this Mac does not meet the requirements; see the lines with fail")
 
 func newDoctorCommand() *cobra.Command {
 	var output, vmBinary, registry string
 	stateDir := defaultStateDir
 	cmd := &cobra.Command{
 		Use:   "doctor",
-		Short: "Check whether this Mac can do its work, and say what to do where it cannot",
-		Long: `Doctor checks the system, the user, the state directory, the disk, the certificate, the cluster, the registries, and what runs.
-It changes nothing. Each line is ok, warn, fail, or skip (not checked, and why). It ends with 1 if anything fails, else with 0.`,
+		Short: "Check whether this Mac meets the requirements, and suggest remedies",
+		Long: `Doctor checks the system, the user, the state directory, the disk, the certificate, the cluster, the registries, and the
+virtual machines. It changes nothing. Each line is ok, warn, fail, or skip (not checked). The exit code is 1 if a check fails, else 0.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if output != "" && output != "json" {
-				return fmt.Errorf("--output is %q, must be json or left out", output)
+				return fmt.Errorf("invalid --output %q; use json, or omit the flag", output)
 			}
 			stateDir, err := filepath.Abs(stateDir)
 			if err != nil {
@@ -63,13 +63,13 @@ It changes nothing. Each line is ok, warn, fail, or skip (not checked, and why).
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&stateDir, "state-dir", stateDir, "The agent's state directory.")
-	flags.StringVar(&vmBinary, "vm-binary", vmBinary, "Path of macrack-vm. Default: beside this program.")
-	flags.StringVar(&registry, "registry", registry, "A registry (host or host:port) to reach, besides those of the catalogue of images.")
-	flags.StringVarP(&output, "output", "o", output, "json, or a line for each check.")
+	flags.StringVar(&vmBinary, "vm-binary", vmBinary, "Path of macrack-vm. Default: in the folder of this program.")
+	flags.StringVar(&registry, "registry", registry, "Registry (host or host:port) to check in addition to those of the image catalogue.")
+	flags.StringVarP(&output, "output", "o", output, "Output format: json. If empty, one line for each check.")
 	return cmd
 }
 
-// besides returns the path of a program in the folder of this one.
+// besides returns the path of a program in the folder of this program.
 func besides(name string) (string, error) {
 	self, err := os.Executable()
 	return filepath.Join(filepath.Dir(self), name), err

@@ -30,7 +30,7 @@ import (
 func newImageCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "image",
-		Short: "Push images of macOS to a registry, and look after those on this Mac",
+		Short: "Push macOS images to a registry, and manage those on this Mac",
 	}
 	cmd.AddCommand(newImagePushCommand(), newImageListCommand(), newImageRemoveCommand())
 	return cmd
@@ -54,11 +54,11 @@ func newImagePushCommand() *cobra.Command {
 	o := &pushOptions{}
 	cmd := &cobra.Command{
 		Use:   "push --disk FILE --macos VERSION[:BUILD] --guest-agent VERSION [flags] REFERENCE",
-		Short: "Push a disk to a registry, and print the MacOSImage to apply",
-		Long: "Push compresses a raw disk in chunks and pushes those that are not all zeros and that the registry does not have yet. " +
-			"First it checks the files and the MacOSImage that it will print, and asks the API server for a dry run of it, if there is a kubeconfig. " +
-			"It writes the MacOSImage, pinned by the image's digest, to standard output. The same disk gives the same digest. " +
-			"Credentials are taken from where docker and podman keep them ($DOCKER_CONFIG or ~/.docker, credential helpers included).",
+		Short: "Push a disk to a registry and print the MacOSImage to apply",
+		Long: "Push compresses a raw disk in chunks. It skips chunks that are all zeros or that the registry already has. " +
+			"Before that, it checks the files and the MacOSImage, with a dry run on the API server if a kubeconfig exists. " +
+			"It writes the MacOSImage, pinned by the image's digest, to standard output. The same disk yields the same digest. " +
+			"Credentials are those of docker and podman ($DOCKER_CONFIG or ~/.docker, credential helpers included).",
 		Example: "  macrack-agent image push --disk disk.img --aux nvram.bin --hardware-model \"$(cat model.b64)\" \\\n" +
 			"    --macos 26.1:25B78 --xcode 26.1:17B55 --guest-agent 0.1.0 registry.example.com/macos/26:xcode-26 | kubectl apply -f -",
 		Args: cobra.ExactArgs(1),
@@ -76,13 +76,13 @@ func newImagePushCommand() *cobra.Command {
 	flags.StringVar(&o.macOS, "macos", "", "Version of macOS in the image, and its build, such as 26.1:25B78. Required.")
 	flags.StringVar(&o.xcode, "xcode", "", "Version of Xcode in the image, and its build, such as 26.1:17B55; empty for none.")
 	flags.StringVar(&o.guestAgent, "guest-agent", "", "Version of the guest agent in the image. Required.")
-	flags.StringVar(&o.name, "name", "", "Name of the MacOSImage. Default: made from REFERENCE, such as macos-26-xcode-26.")
-	flags.StringVar(&o.pullSecret, "pull-secret", "", "Secret with which Macs pull the image, as NAMESPACE/NAME; empty for none.")
-	flags.IntVar(&o.Parallel, "parallel", 4, "How many chunks are compressed and pushed at once. Each takes up to 200 MiB of memory.")
+	flags.StringVar(&o.name, "name", "", "Name of the MacOSImage. Default: derived from REFERENCE, such as macos-26-xcode-26.")
+	flags.StringVar(&o.pullSecret, "pull-secret", "", "Secret for image pulls, as NAMESPACE/NAME; empty for none.")
+	flags.IntVar(&o.Parallel, "parallel", 4, "Number of chunks that are compressed and pushed in parallel. Each takes up to 200 MiB of memory.")
 	flags.BoolVarP(&o.quiet, "quiet", "q", false, "Do not show progress.")
-	flags.BoolVar(&o.serverCheck, "server-check", true, "Ask the API server for a dry run of the MacOSImage before anything is pushed.")
-	flags.StringVar(&o.kubeconfig, "kubeconfig", "", "Kubeconfig for the dry run. If empty, KUBECONFIG or ~/.kube/config, if there is one.")
-	flags.StringVar(&o.context, "context", "", "Context of the kubeconfig. If empty, the current one.")
+	flags.BoolVar(&o.serverCheck, "server-check", true, "Run a dry run of the MacOSImage on the API server before the push.")
+	flags.StringVar(&o.kubeconfig, "kubeconfig", "", "Kubeconfig for the dry run. Default: KUBECONFIG or ~/.kube/config, if it exists.")
+	flags.StringVar(&o.context, "context", "", "Context of the kubeconfig. Default: the current one.")
 	for _, name := range []string{"disk", "aux", "hardware-model", "macos", "guest-agent"} {
 		_ = cmd.MarkFlagRequired(name)
 	}
@@ -99,7 +99,7 @@ func (o *pushOptions) push(ctx context.Context, out, progress io.Writer) error {
 	}
 	store, err := credentials.NewStoreFromDocker(credentials.StoreOptions{})
 	if err != nil {
-		return fmt.Errorf("credentials of docker: %w", err)
+		return fmt.Errorf("docker credentials: %w", err)
 	}
 	o.Credential = credentials.Credential(store)
 	o.Clock = clock.RealClock{}
@@ -118,14 +118,14 @@ func (o *pushOptions) push(ctx context.Context, out, progress io.Writer) error {
 	return printImage(out, image)
 }
 
-// image returns the MacOSImage, but for what the push finds out.
+// image returns the MacOSImage, except for the results of the push.
 func (o *pushOptions) image() (*imagev1alpha1.MacOSImage, error) {
 	reference, err := registry.ParseReference(o.Reference)
 	if err != nil {
-		return nil, fmt.Errorf("%q is not a reference such as registry.example.com/macos/26:xcode-26: %w", o.Reference, err)
+		return nil, fmt.Errorf("invalid reference %q; use one such as registry.example.com/macos/26:xcode-26: %w", o.Reference, err)
 	}
 	if _, err := reference.Digest(); err == nil {
-		return nil, fmt.Errorf("%q has a digest, which is known only when the image is pushed: give a tag, or none", o.Reference)
+		return nil, fmt.Errorf("invalid reference %q; use a tag or none, because the digest is known only after the push", o.Reference)
 	}
 	if o.name == "" {
 		o.name = nameOf(reference)
@@ -146,7 +146,7 @@ func (o *pushOptions) image() (*imagev1alpha1.MacOSImage, error) {
 	if o.pullSecret != "" {
 		namespace, name, found := strings.Cut(o.pullSecret, "/")
 		if !found || namespace == "" || name == "" {
-			return nil, fmt.Errorf("--pull-secret is %q, must be NAMESPACE/NAME", o.pullSecret)
+			return nil, fmt.Errorf("invalid --pull-secret %q; use NAMESPACE/NAME", o.pullSecret)
 		}
 		image.Spec.PullSecretRef = &imagev1alpha1.SecretReference{Namespace: namespace, Name: name}
 	}
@@ -155,7 +155,8 @@ func (o *pushOptions) image() (*imagev1alpha1.MacOSImage, error) {
 
 var notInNames = regexp.MustCompile(`[^a-z0-9.]+`)
 
-// nameOf makes the name of a MacOSImage from a reference: macos-26-xcode-26 from registry.example.com/macos/26:xcode-26.
+// nameOf derives the name of a MacOSImage from a reference: macos-26-xcode-26 from
+// registry.example.com/macos/26:xcode-26.
 func nameOf(reference registry.Reference) string {
 	name := reference.Repository
 	if reference.Reference != "" {
@@ -204,7 +205,7 @@ func newImageListCommand() *cobra.Command {
 				fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", image.Name, image.Digest, images.Size(image.Bytes), image.LastUsedAt.UTC().Format(time.RFC3339))
 			}
 			for _, image := range unfinished {
-				fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", image.Name, image.Digest, images.Size(image.Bytes), "(not complete)")
+				fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", image.Name, image.Digest, images.Size(image.Bytes), "(incomplete)")
 			}
 			return w.Flush()
 		},
@@ -217,7 +218,7 @@ func newImageRemoveCommand() *cobra.Command {
 	var stateDir string
 	cmd := &cobra.Command{
 		Use:   "remove NAME...",
-		Short: "Remove images from this Mac; they are fetched again when an instance needs them",
+		Short: "Remove images from this Mac; they are pulled again when an instance needs them",
 		Args:  cobra.MinimumNArgs(1),
 		RunE: func(_ *cobra.Command, names []string) error {
 			store := imageStore(stateDir)

@@ -45,7 +45,7 @@ func run(t *testing.T, args ...string) (string, error) {
 	return out.String(), err
 }
 
-// What push prints can be applied, and the image it names can be pulled.
+// The printed MacOSImage can be applied, and the image that it names can be pulled.
 func TestImagePush(t *testing.T) {
 	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
 	defer server.Close()
@@ -84,7 +84,8 @@ func TestImagePush(t *testing.T) {
 	assert.NotContains(t, listed, "macos")
 }
 
-// Whatever is wrong is said before the registry is asked: nothing listens on the port of these references.
+// Errors are reported before the first request to the registry: these references have a closed
+// port.
 func TestImagePushRefusals(t *testing.T) {
 	dir := t.TempDir()
 	disk, aux, empty := filepath.Join(dir, "disk.img"), filepath.Join(dir, "nvram.bin"), filepath.Join(dir, "empty.img")
@@ -96,23 +97,23 @@ func TestImagePushRefusals(t *testing.T) {
 	push := func(args ...string) []string { return append(required[:len(required):len(required)], args...) }
 	const here = "127.0.0.1:1/macos"
 	for says, args := range map[string][]string{
-		"is not a reference such as":                 push("macos"),
-		"has a digest":                               push(here + "@sha256:" + strings.Repeat("0", 64)),
-		"must be NAMESPACE/NAME":                     push("--pull-secret", "robot", here),
-		"the hardware model is not":                  push("--hardware-model", "?", here),
-		"the hardware model is missing":              push("--hardware-model", "", here),
-		"the auxiliary storage (NVRAM) is missing":   push("--aux", "", here),
-		"is not a disk image":                        push("--disk", empty, here),
-		"spec.contents[0].version: Forbidden":        push("--macos", "tahoe", here),
-		"spec.contents[0].build: Forbidden":          push("--macos", "26.1:beta", here),
-		"spec.contents[1].version: Forbidden":        push("--guest-agent", "latest", here),
-		`"runner" in the tag`:                        push(here + ":runner"),
-		"metadata.name: Invalid":                     push("--name", "No_Name", here),
-		"spec.pullSecretRef.name: Invalid":           push("--pull-secret", "a/B", here),
-		`required flag(s) "aux", "hardware-model", `: {"push", "--disk", disk, "--guest-agent", "0.1.0", here},
-		"accepts 1 arg(s), received 0":               required,
-		`"state-dir" not set`:                        {"list"},
-		"is not the name of a MacOSImag":             {"remove", "--state-dir", t.TempDir(), "../x"},
+		"invalid reference \"macos\"; use one such as":        push("macos"),
+		"use a tag or none":                                   push(here + "@sha256:" + strings.Repeat("0", 64)),
+		"invalid --pull-secret \"robot\"; use NAMESPACE/NAME": push("--pull-secret", "robot", here),
+		"the hardware model is not":                           push("--hardware-model", "?", here),
+		"the hardware model is missing":                       push("--hardware-model", "", here),
+		"the auxiliary storage (NVRAM) is missing":            push("--aux", "", here),
+		"not a disk image":                                    push("--disk", empty, here),
+		"spec.contents[0].version: Forbidden":                 push("--macos", "tahoe", here),
+		"spec.contents[0].build: Forbidden":                   push("--macos", "26.1:beta", here),
+		"spec.contents[1].version: Forbidden":                 push("--guest-agent", "latest", here),
+		`"runner" in the tag`:                                 push(here + ":runner"),
+		"metadata.name: Invalid":                              push("--name", "No_Name", here),
+		"spec.pullSecretRef.name: Invalid":                    push("--pull-secret", "a/B", here),
+		`required flag(s) "aux", "hardware-model", `:          {"push", "--disk", disk, "--guest-agent", "0.1.0", here},
+		"accepts 1 arg(s), received 0":                        required,
+		`"state-dir" not set`:                                 {"list"},
+		"invalid image name":                                  {"remove", "--state-dir", t.TempDir(), "../x"},
 	} {
 		_, err := run(t, args...)
 		require.ErrorContains(t, err, says)
@@ -124,7 +125,7 @@ func TestImagePushRefusals(t *testing.T) {
 	}
 }
 
-// The API server is asked before the registry is.
+// The dry run comes before the first request to the registry.
 func TestImagePushAsksTheAPIServer(t *testing.T) {
 	dir := t.TempDir()
 	disk, aux := filepath.Join(dir, "disk.img"), filepath.Join(dir, "nvram.bin")
@@ -165,7 +166,7 @@ func TestImagePushAsksTheAPIServer(t *testing.T) {
 		"it takes it not":             {answer: invalid, says: "is invalid"},
 		"it is not to be asked":       {answer: invalid, flags: []string{"--server-check=false"}},
 		"the same is Ready":           {answer: exists, existing: existing},
-		"another is Ready":            {answer: exists, existing: other, says: "is Ready and differs, so it cannot be changed; give another name with --name"},
+		"another is Ready":            {answer: exists, existing: other, says: "is Ready and differs, so it cannot be changed; set another name with --name"},
 		"another can be corrected":    {answer: exists, existing: pending},
 		"no right to make images":     {answer: apierrors.NewForbidden(imagev1alpha1.Resource("macosimages"), "x", nil), says: "is forbidden"},
 		"a server without MacRack":    {answer: apierrors.NewNotFound(imagev1alpha1.Resource("macosimages"), ""), says: "not found"},
@@ -210,7 +211,7 @@ func TestImagePushAsksTheAPIServer(t *testing.T) {
 		})
 	}
 
-	// The default cluster is also asked, but does not have to serve MacRack.
+	// The dry run also uses the default cluster, which need not serve MacRack.
 	api := httptest.NewServer(http.NotFoundHandler())
 	defer api.Close()
 	kubeconfig := kubeconfigOf(t, api.URL)

@@ -22,13 +22,13 @@ import (
 )
 
 const (
-	// serverCheckTimeout is how long the API server may take for the dry run.
+	// serverCheckTimeout bounds the dry run on the API server.
 	serverCheckTimeout = 15 * time.Second
-	// unknownDigest stands for the digest, which is known only when the image was pushed.
+	// unknownDigest is a placeholder: the digest is known only after the push.
 	unknownDigest = "sha256:0000000000000000000000000000000000000000000000000000000000000000"
 )
 
-// check checks the files that are to be pushed and the MacOSImage that is printed in the end, so that no push is in vain.
+// check checks the input files and the resulting MacOSImage before the push.
 func (o *pushOptions) check(ctx context.Context, image *imagev1alpha1.MacOSImage, progress io.Writer) error {
 	diskSize, err := images.Inspect(o.PushOptions)
 	expected := image.DeepCopy()
@@ -37,7 +37,7 @@ func (o *pushOptions) check(ctx context.Context, image *imagev1alpha1.MacOSImage
 	errs := []error{err}
 	for _, fieldErr := range validation.ValidateManifest(expected) {
 		if fieldErr.Field == "spec.diskSize" && diskSize == 0 {
-			continue // the disk could not be read, which is said already
+			continue // the error of the disk is already listed
 		}
 		errs = append(errs, fmt.Errorf("MacOSImage %s: %w", image.Name, fieldErr))
 	}
@@ -49,18 +49,18 @@ func (o *pushOptions) check(ctx context.Context, image *imagev1alpha1.MacOSImage
 	}
 	client, err := o.client()
 	if clientcmd.IsEmptyConfig(err) {
-		return nil // there is no API server to ask
+		return nil // no API server configured
 	}
 	if err != nil {
-		return fmt.Errorf("nothing was pushed: %w; use --server-check=false to push without asking the API server", err)
+		return fmt.Errorf("nothing was pushed: %w; use --server-check=false to push without a dry run", err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, serverCheckTimeout)
 	defer cancel()
 	if err := dryRun(ctx, client, expected); err != nil {
 		if refused := (*refusal)(nil); errors.As(err, &refused) || o.kubeconfig != "" || o.context != "" {
-			return fmt.Errorf("nothing was pushed: %w; use --server-check=false to push without asking the API server", err)
+			return fmt.Errorf("nothing was pushed: %w; use --server-check=false to push without a dry run", err)
 		}
-		fmt.Fprintf(progress, "the API server was not asked whether it takes the MacOSImage: %v\n", err)
+		fmt.Fprintf(progress, "dry run of the MacOSImage skipped: %v\n", err)
 	}
 	return nil
 }
@@ -75,12 +75,12 @@ func (o *pushOptions) client() (versioned.Interface, error) {
 	return versioned.NewForConfig(config)
 }
 
-// A refusal is the error of a server that does not take a MacOSImage.
+// refusal is the error of a server that rejects a MacOSImage.
 type refusal struct{ error }
 
 func (r *refusal) Unwrap() error { return r.error }
 
-// dryRun asks the server whether it takes an image.
+// dryRun returns an error if the server rejects the image.
 func dryRun(ctx context.Context, client versioned.Interface, image *imagev1alpha1.MacOSImage) error {
 	macOSImages := client.ImageV1alpha1().MacOSImages()
 	_, err := macOSImages.Create(ctx, image, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}, FieldValidation: metav1.FieldValidationStrict})
@@ -97,15 +97,15 @@ func dryRun(ctx context.Context, client versioned.Interface, image *imagev1alpha
 	if existing.Status.Phase != imagev1alpha1.MacOSImageReady {
 		return nil
 	}
-	// The same disk again is fine; whether it is the same shows only in the digest.
+	// The same disk may be pushed again; only the digest shows whether it is the same.
 	same := existing.DeepCopy()
 	same.Spec.Source.Digest = image.Spec.Source.Digest
-	if same.Spec.DiskSize.Int64() == image.Spec.DiskSize.Int64() { // however it is written
+	if same.Spec.DiskSize.Int64() == image.Spec.DiskSize.Int64() { // independent of the notation
 		same.Spec.DiskSize = image.Spec.DiskSize
 	}
 	if equality.Semantic.DeepEqual(same.Spec, image.Spec) {
 		return nil
 	}
-	return &refusal{fmt.Errorf("MacOSImage %s is Ready and differs, so it cannot be changed; give another name with --name, or a new tag, in place of %s",
+	return &refusal{fmt.Errorf("MacOSImage %s is Ready and differs, so it cannot be changed; set another name with --name, or use a new tag instead of %s",
 		image.Name, strings.TrimSpace(image.Spec.Source.Reference))}
 }

@@ -30,9 +30,9 @@ import (
 )
 
 const (
-	// defaultStateDir is where the package of artifacts/macos keeps an agent's state.
+	// defaultStateDir is the state directory of the package of artifacts/macos.
 	defaultStateDir = "/usr/local/var/macrack"
-	// kubeconfigName and certDirName are in the state directory.
+	// kubeconfigName and certDirName are names in the state directory.
 	kubeconfigName = "kubeconfig"
 	certDirName    = "pki"
 
@@ -57,9 +57,9 @@ func newJoinCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "join",
 		Short: "Make this Mac a node of a cluster",
-		Long: `Join finds the cluster, makes sure that it is the right one, asks it for this Mac's certificate, and writes the agent's kubeconfig.
-An administrator registers the Mac (a MacNode) and makes the token: macrack-agent token create NAME --print-join-command.
-A token is good for one Mac, once. Join may be called again: it goes on where it was, and does nothing on a Mac that has joined.`,
+		Long: `Join finds the cluster, verifies its identity, requests the certificate of this Mac, and writes the agent's kubeconfig.
+An administrator registers the Mac (a MacNode) and creates the token: macrack-agent token create NAME --print-join-command.
+A token joins one Mac, once. An interrupted join can be repeated; on a Mac that has joined it changes nothing.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, cancel := signal.NotifyContext(cmd.Context(), syscall.SIGTERM, syscall.SIGINT)
@@ -70,18 +70,18 @@ A token is good for one Mac, once. Join may be called again: it goes on where it
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&o.server, "server", o.server, "Address of kube-apiserver, https://host:port. Required.")
-	flags.StringVar(&o.token, "token", o.token, "The bootstrap token, abcdef.0123456789abcdef. Others on this Mac see it while join runs: --token-file hides it.")
+	flags.StringVar(&o.token, "token", o.token, "Bootstrap token, abcdef.0123456789abcdef. Other users of this Mac can see it while join runs; --token-file hides it.")
 	flags.StringVar(&o.tokenFile, "token-file", o.tokenFile, "File with the bootstrap token; - for standard input.")
-	flags.StringSliceVar(&o.caCertHashes, "ca-cert-hash", o.caCertHashes, "Hash of the public key of the cluster's CA, sha256:<hex>. May be given more than once.")
-	flags.BoolVar(&o.unsafeSkipCA, "discovery-token-unsafe-skip-ca-verification", o.unsafeSkipCA, "Join without --ca-cert-hash: whoever knows the token can pass as the cluster.")
-	flags.StringVar(&o.nodeName, "node-name", o.nodeName, "Name of the Node, and of the MacNode. Default: the host's name.")
+	flags.StringSliceVar(&o.caCertHashes, "ca-cert-hash", o.caCertHashes, "Hash of the public key of the cluster's CA, sha256:<hex>. May be repeated.")
+	flags.BoolVar(&o.unsafeSkipCA, "discovery-token-unsafe-skip-ca-verification", o.unsafeSkipCA, "Join without --ca-cert-hash. A server that knows the token can then impersonate the cluster.")
+	flags.StringVar(&o.nodeName, "node-name", o.nodeName, "Name of the Node and of the MacNode. Default: the host name.")
 	flags.StringVar(&o.stateDir, "state-dir", o.stateDir, "The agent's state directory.")
 	flags.DurationVar(&o.timeout, "timeout", o.timeout, "How long to wait for the certificate.")
 	return cmd
 }
 
-// completeNodeName fills in a name that was not given: the one with which the Mac has
-// joined, or else the host's.
+// completeNodeName sets a missing name to that under which the Mac joined, or else to the host
+// name.
 func completeNodeName(name *string, stateDir string) error {
 	if *name != "" {
 		return nil
@@ -103,7 +103,7 @@ func completeNodeName(name *string, stateDir string) error {
 
 func (o *joinOptions) run(ctx context.Context) error {
 	if o.server == "" {
-		return errors.New("--server is required: the address of kube-apiserver, https://host:port")
+		return errors.New("--server is required; use the address of kube-apiserver, https://host:port")
 	}
 	o.server = strings.TrimSuffix(o.server, "/")
 	token, err := o.readToken()
@@ -117,7 +117,7 @@ func (o *joinOptions) run(ctx context.Context) error {
 		return err
 	}
 	if err := os.MkdirAll(o.stateDir, 0o700); err != nil {
-		return fmt.Errorf("the state directory: %w; the installer makes %s for the user who logs in", err, defaultStateDir)
+		return fmt.Errorf("state directory: %w; the installer creates %s for the logged-in user", err, defaultStateDir)
 	}
 	files := identity.Options{
 		NodeName: o.nodeName, Kubeconfig: filepath.Join(o.stateDir, kubeconfigName), CertDir: filepath.Join(o.stateDir, certDirName),
@@ -127,7 +127,7 @@ func (o *joinOptions) run(ctx context.Context) error {
 		return err
 	}
 	if before != "" && before != o.nodeName {
-		return fmt.Errorf("this Mac has joined as %q; to join as %q, first run `macrack-agent uninstall --state-dir %s`, and have the MacNode of the old name deleted", before, o.nodeName, o.stateDir)
+		return fmt.Errorf("this Mac has joined as %q; to join as %q, first run `macrack-agent uninstall --state-dir %s` and delete the old MacNode", before, o.nodeName, o.stateDir)
 	}
 	ctx, cancel := context.WithTimeout(ctx, o.timeout)
 	defer cancel()
@@ -145,13 +145,13 @@ func (o *joinOptions) run(ctx context.Context) error {
 		Server: o.server, Token: token, CACertHashes: o.caCertHashes, UnsafeSkipCAVerification: o.unsafeSkipCA, Clock: o.clock,
 	}
 	if o.unsafeSkipCA && len(o.caCertHashes) == 0 {
-		fmt.Fprintln(o.out, "Warning: without --ca-cert-hash, whoever knows the token can pass as the cluster.")
+		fmt.Fprintln(o.out, "Warning: without --ca-cert-hash, a server that knows the token can impersonate the cluster.")
 	}
 	server, err := discovery.Discover(ctx)
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(o.out, "%s is the cluster that the token is of. Asking for the certificate of %s.\n", o.server, o.nodeName)
+	fmt.Fprintf(o.out, "Cluster at %s verified. Requesting the certificate of %s.\n", o.server, o.nodeName)
 	asToken := rest.CopyConfig(server)
 	asToken.BearerToken = token.Bearer()
 	client, err := kubernetes.NewForConfig(apiclient.Protobuf(asToken))
@@ -162,15 +162,15 @@ func (o *joinOptions) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(o.out, "This Mac is now Node %s. Its certificate ends %s, and the agent renews it before.\n",
+	fmt.Fprintf(o.out, "This Mac is now Node %s. Its certificate expires %s; the agent renews it before that.\n",
 		o.nodeName, store.Certificate().NotAfter.Format(time.RFC3339))
 	o.warnOfSerialNumber(mac)
 	o.sayWhatNext()
 	return nil
 }
 
-// becomeNode gets the certificate, unless there is one that the cluster accepts, and
-// writes the kubeconfig.
+// becomeNode obtains the certificate, unless the cluster accepts an existing one, and writes the
+// kubeconfig.
 func (o *joinOptions) becomeNode(ctx context.Context, store *identity.Store, files identity.Options, server *rest.Config, client kubernetes.Interface) (*rackv1alpha1.MacNode, error) {
 	if store.Valid(o.nodeName) != nil {
 		if err := files.WriteKubeconfig(server); err != nil {
@@ -189,34 +189,34 @@ func (o *joinOptions) becomeNode(ctx context.Context, store *identity.Store, fil
 	}
 	mac, err := ownMacNode(ctx, files.Kubeconfig, o.nodeName)
 	if err != nil {
-		return nil, fmt.Errorf("this Mac has a certificate, but cannot use it: %w", err)
+		return nil, fmt.Errorf("the certificate of this Mac is unusable: %w", err)
 	}
 	return mac, nil
 }
 
-// joined says whether the Mac has joined this cluster already.
+// joined reports whether the Mac has already joined this cluster.
 func (o *joinOptions) joined(ctx context.Context, cert *x509.Certificate, files identity.Options) (bool, error) {
 	config, err := clientcmd.BuildConfigFromFlags("", files.Kubeconfig)
 	if err != nil {
-		return false, nil // interrupted in between, or damaged: it is written anew
+		return false, nil // interrupted or damaged: the kubeconfig is written again
 	}
 	if config.Host != o.server {
-		return false, fmt.Errorf("this Mac has joined the cluster at %s: to leave that, run `macrack-agent uninstall --state-dir %s` first; if it is the same cluster at a new address, change %s",
+		return false, fmt.Errorf("this Mac has joined the cluster at %s; to leave it, run `macrack-agent uninstall --state-dir %s`; if only its address has changed, edit %s",
 			config.Host, o.stateDir, files.Kubeconfig)
 	}
 	_, err = ownMacNode(ctx, files.Kubeconfig, o.nodeName)
 	switch {
 	case apierrors.IsUnauthorized(err):
-		return false, nil // the cluster has another authority now
+		return false, nil // the cluster has another CA now
 	case err != nil:
 		return false, err
 	}
-	fmt.Fprintf(o.out, "This Mac is Node %s already. Its certificate ends %s.\n", o.nodeName, cert.NotAfter.Format(time.RFC3339))
+	fmt.Fprintf(o.out, "This Mac is already Node %s. Its certificate expires %s.\n", o.nodeName, cert.NotAfter.Format(time.RFC3339))
 	o.sayWhatNext()
 	return true, nil
 }
 
-// ownMacNode reads the Mac's MacNode as its agent does.
+// ownMacNode reads the Mac's MacNode with the agent's credentials.
 func ownMacNode(ctx context.Context, kubeconfig, name string) (*rackv1alpha1.MacNode, error) {
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
@@ -232,23 +232,23 @@ func ownMacNode(ctx context.Context, kubeconfig, name string) (*rackv1alpha1.Mac
 func (o *joinOptions) warnOfSerialNumber(mac *rackv1alpha1.MacNode) {
 	here, err := host.New(o.stateDir)
 	if err != nil {
-		return // no Mac
+		return // not a Mac
 	}
 	info, err := here.Info()
 	if err == nil && info.SerialNumber != mac.Spec.SerialNumber {
-		fmt.Fprintf(o.out, "Warning: MacNode %s has serial number %s, this Mac has %s: it will be in quarantine (SerialMismatch). Join under the name of this Mac.\n",
+		fmt.Fprintf(o.out, "Warning: MacNode %s has serial number %s, this Mac has %s. The MacNode will be quarantined (SerialMismatch). Join under the name of this Mac.\n",
 			mac.Name, mac.Spec.SerialNumber, info.SerialNumber)
 	}
 }
 
-// readToken takes the token from where it was given.
+// readToken reads the token from its flag, file or standard input.
 func (o *joinOptions) readToken() (identity.Token, error) {
 	text := o.token
 	switch {
 	case o.token != "" && o.tokenFile != "":
-		return identity.Token{}, errors.New("--token and --token-file: give one of them")
+		return identity.Token{}, errors.New("use either --token or --token-file")
 	case o.token == "" && o.tokenFile == "":
-		return identity.Token{}, errors.New("--token-file or --token is required: an administrator makes a token with `macrack-agent token create`")
+		return identity.Token{}, errors.New("--token-file or --token is required; create a token with `macrack-agent token create`")
 	case o.tokenFile == "-":
 		data, err := io.ReadAll(io.LimitReader(o.in, maxTokenFile))
 		if err != nil {

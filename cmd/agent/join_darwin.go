@@ -8,6 +8,6 @@ import (
 )
 
 func (o *joinOptions) sayWhatNext() {
-	fmt.Fprintf(o.out, "The agent takes this up within a minute, or at once with: launchctl kickstart -k %s/%s\nVirtual machines run on.\nThen: macrack-agent doctor\n",
+	fmt.Fprintf(o.out, "The agent joins within a minute, or at once with: launchctl kickstart -k %s/%s\nVirtual machines continue to run.\nThen run: macrack-agent doctor\n",
 		slots.LaunchdDomain(os.Getuid()), slots.AgentLabel)
 }

@@ -26,11 +26,11 @@ func TestReadToken(t *testing.T) {
 		assert.Equal(t, testToken, token.Bearer())
 	}
 	for says, o := range map[string]*joinOptions{
-		"give one of them":              {token: testToken, tokenFile: file},
-		"--token-file or --token is":    {},
-		"no such file":                  {tokenFile: file + "x"},
-		"not of the form":               {tokenFile: "-", in: strings.NewReader(strings.Repeat("x", 1<<20))},
-		"(6 and 16 characters, a-z and": {token: "abcdef.0123456789ABCDEF"},
+		"use either --token or --token-file": {token: testToken, tokenFile: file},
+		"--token-file or --token is":         {},
+		"no such file":                       {tokenFile: file + "x"},
+		"not of the form":                    {tokenFile: "-", in: strings.NewReader(strings.Repeat("x", 1<<20))},
+		"(6 and 16 characters, a-z and":      {token: "abcdef.0123456789ABCDEF"},
 	} {
 		_, err := o.readToken()
 		require.ErrorContains(t, err, says)
@@ -40,13 +40,13 @@ func TestReadToken(t *testing.T) {
 
 func TestJoinRefuses(t *testing.T) {
 	for says, change := range map[string]func(*joinOptions){
-		"--server is required":                   func(o *joinOptions) { o.server = "" },
-		"must be https://host:port":              func(o *joinOptions) { o.server = "http://127.0.0.1:1" },
-		"a hash of the cluster's CA is needed":   func(o *joinOptions) { o.caCertHashes = nil },
-		"is not reached: check the address":      func(*joinOptions) {},
-		"the state directory: mkdir":             func(o *joinOptions) { o.stateDir = "/dev/null/x" },
-		"give one of them":                       func(o *joinOptions) { o.tokenFile = "-" },
-		"is not of the form sha256:<64 hexadeci": func(o *joinOptions) { o.caCertHashes = []string{"md5:0"} },
+		"--server is required":                    func(o *joinOptions) { o.server = "" },
+		"use https://host:port":                   func(o *joinOptions) { o.server = "http://127.0.0.1:1" },
+		"the hash of the cluster's CA is missing": func(o *joinOptions) { o.caCertHashes = nil },
+		"is not reachable; check the address":     func(*joinOptions) {},
+		"state directory: mkdir":                  func(o *joinOptions) { o.stateDir = "/dev/null/x" },
+		"use either --token or --token-file":      func(o *joinOptions) { o.tokenFile = "-" },
+		"use the form sha256:<64 hexadeci":        func(o *joinOptions) { o.caCertHashes = []string{"md5:0"} },
 	} {
 		out := &bytes.Buffer{}
 		o := &joinOptions{

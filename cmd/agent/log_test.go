@@ -11,7 +11,7 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// With a log file nothing but the agent's end is on standard error, which grows as long as the agent runs.
+// With a log file, standard error contains only the agent's fatal error, because it is not rotated.
 func TestLogFile(t *testing.T) {
 	state := klog.CaptureState()
 	defer state.Restore()

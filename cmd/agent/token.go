@@ -22,7 +22,7 @@ import (
 	"macrack.io/macrack/pkg/generated/clientset/versioned"
 )
 
-// maxTokenTTL bounds how long a token that was forgotten can be used.
+// maxTokenTTL bounds the validity of a forgotten token.
 const maxTokenTTL = 24 * time.Hour
 
 type tokenOptions struct {
@@ -40,11 +40,11 @@ func newTokenCommand() *cobra.Command {
 	o := &tokenOptions{ttl: time.Hour, clock: clock.RealClock{}}
 	create := &cobra.Command{
 		Use:   "create NAME",
-		Short: "Make a token with which the Mac of this name, and no other, joins once",
-		Long: `Create makes a bootstrap token for a Mac that is registered (a MacNode), and prints it. It is for administrators: it needs their
-kubeconfig, the right to read MacNodes, and to create Secrets in kube-system. Without this program the same is done by a Secret
-of type bootstrap.kubernetes.io/token with auth-extra-groups system:bootstrappers:macrack,system:bootstrappers:macrack:NAME
-(dots in NAME become colons).`,
+		Short: "Create a bootstrap token that joins the Mac of this name once",
+		Long: `Create creates a bootstrap token for a registered Mac (a MacNode) and prints it. It is for administrators: it requires
+permission to read MacNodes and to create Secrets in kube-system. The token is a Secret of type
+bootstrap.kubernetes.io/token with auth-extra-groups system:bootstrappers:macrack,system:bootstrappers:macrack:NAME
+(dots in NAME become colons), which can also be created without this command.`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.out, o.errOut = cmd.OutOrStdout(), cmd.ErrOrStderr()
@@ -54,9 +54,9 @@ of type bootstrap.kubernetes.io/token with auth-extra-groups system:bootstrapper
 	flags := create.Flags()
 	flags.StringVar(&o.kubeconfig, "kubeconfig", o.kubeconfig, "Kubeconfig of an administrator. Default: that of kubectl.")
 	flags.StringVar(&o.context, "context", o.context, "Context of the kubeconfig. Default: the current one.")
-	flags.StringVar(&o.server, "server", o.server, "With --print-join-command: address at which the Mac reaches kube-apiserver. Default: that of the kubeconfig.")
-	flags.DurationVar(&o.ttl, "ttl", o.ttl, "How long the token can be used, at most 24h.")
-	flags.BoolVar(&o.joinCommand, "print-join-command", o.joinCommand, "Print the command to be typed on the Mac, instead of the token alone.")
+	flags.StringVar(&o.server, "server", o.server, "With --print-join-command: address of kube-apiserver for the Mac. Default: that of the kubeconfig.")
+	flags.DurationVar(&o.ttl, "ttl", o.ttl, "Validity of the token, at most 24h.")
+	flags.BoolVar(&o.joinCommand, "print-join-command", o.joinCommand, "Print the join command for the Mac instead of the token.")
 	cmd := &cobra.Command{Use: "token", Short: "Manage bootstrap tokens (for administrators)"}
 	cmd.AddCommand(create)
 	return cmd
@@ -64,7 +64,7 @@ of type bootstrap.kubernetes.io/token with auth-extra-groups system:bootstrapper
 
 func (o *tokenOptions) create(ctx context.Context, name string) error {
 	if o.ttl <= 0 || o.ttl > maxTokenTTL {
-		return fmt.Errorf("--ttl is %s, must be more than 0 and at most %s", o.ttl, maxTokenTTL)
+		return fmt.Errorf("invalid --ttl %s; use more than 0 and at most %s", o.ttl, maxTokenTTL)
 	}
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = o.kubeconfig
@@ -83,24 +83,24 @@ func (o *tokenOptions) create(ctx context.Context, name string) error {
 	}
 	mac, err := macrack.RackV1alpha1().MacNodes().Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		return fmt.Errorf("there is no MacNode %q: register the Mac first, by its name, serial number and class: %w", name, err)
+		return fmt.Errorf("MacNode %q does not exist; register the Mac first, with its name, serial number and class: %w", name, err)
 	}
 	if err != nil {
 		return err
 	}
 	if meta.IsStatusConditionTrue(mac.Status.Conditions, rackv1alpha1.MacNodeReady) {
-		fmt.Fprintf(o.errOut, "Warning: an agent that is Mac %s is heard of. The token can be used once it is not, and no more before.\n", name)
+		fmt.Fprintf(o.errOut, "Warning: the agent of Mac %s is online. The token works only after it has gone offline.\n", name)
 	}
 	var hashes []string
 	if o.joinCommand {
 		if hashes, err = identity.Hashes(config); err != nil {
-			return fmt.Errorf("the hash of the cluster's CA: %w", err)
+			return fmt.Errorf("hash of the cluster's CA: %w", err)
 		}
 		if o.server == "" {
 			o.server = config.Host
 		}
 		if !strings.HasPrefix(o.server, "https://") {
-			return errors.New("--server must be https://host:port")
+			return errors.New("invalid --server; use https://host:port")
 		}
 	}
 	token, err := identity.CreateToken(ctx, kube, name, o.clock.Now().Add(o.ttl))

@@ -24,24 +24,25 @@ import (
 )
 
 const (
-	// askTimeout is how long the cluster may take to say whose the Mac is.
+	// askTimeout bounds the request for the lease of the Mac.
 	askTimeout = 20 * time.Second
-	// endTimeout is how long a process may take to end.
+	// endTimeout is how long a process may take to exit.
 	endTimeout = time.Minute
 	endPoll    = 200 * time.Millisecond
 )
 
-// ours are the names of what an agent, and its package, keep in the state directory. Nothing else is removed.
+// ours are the names that an agent and its package create in the state directory. No other file is
+// removed.
 var ours = []string{"slots", "images", "state.json", "state.json.garbled", "reboots.json", kubeconfigName, certDirName, "agent.lock", ".metadata_never_index"}
 
 // jobs are the launchd jobs of this Mac; other systems have none.
 type jobs interface {
-	// stop ends a job, and removes it from the login session and for good.
+	// stop stops a job and removes it permanently from the login session.
 	stop(ctx context.Context, label string) error
-	// labels are the agent's, and those of the slots.
+	// agent returns the labels of the agent's jobs.
 	agent() []string
 	slots() []string
-	// leftFor says what is left for an administrator of the Mac.
+	// leftFor lists the remaining tasks of an administrator of the Mac.
 	leftFor() []string
 }
 
@@ -59,10 +60,10 @@ func newUninstallCommand() *cobra.Command {
 	u := &uninstaller{stateDir: defaultStateDir, jobs: newJobs(), clock: clock.RealClock{}}
 	cmd := &cobra.Command{
 		Use:   "uninstall",
-		Short: "Remove the agent, its keys and all it keeps from this Mac",
-		Long: `Uninstall removes the agent's jobs, its certificates and keys, the images, and what is left of virtual machines. It refuses while a lease
-has the Mac, or a virtual machine runs. With --force it goes on: the virtual machines are ended as by pulling the plug, their disks are
-removed, and the lease keeps the Mac, which is Offline, until an administrator ends that (docs/runbooks.md, "Lost Mac").`,
+		Short: "Remove the agent, its keys and its data from this Mac",
+		Long: `Uninstall removes the agent's jobs, certificates, keys and images, and the files of virtual machines. It refuses while the
+Mac is leased or a virtual machine runs. --force overrides this: it forces the virtual machines off and erases their disks, and the lease
+keeps the Mac, which is Offline, until an administrator releases it (docs/runbooks.md, "Lost Mac").`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var err error
@@ -81,7 +82,7 @@ removed, and the lease keeps the Mac, which is Offline, until an administrator e
 		},
 	}
 	cmd.Flags().StringVar(&u.stateDir, "state-dir", u.stateDir, "The agent's state directory.")
-	cmd.Flags().BoolVar(&u.force, "force", u.force, "Go on although a lease has the Mac, a virtual machine runs, or the cluster does not answer.")
+	cmd.Flags().BoolVar(&u.force, "force", u.force, "Uninstall although the Mac is leased, a virtual machine runs, or the cluster is not reachable.")
 	return cmd
 }
 
@@ -95,7 +96,7 @@ func (u *uninstaller) run(ctx context.Context) error {
 		}
 	}
 	if err := u.waitUnlocked(ctx, filepath.Join(u.stateDir, "agent.lock")); err != nil {
-		return fmt.Errorf("the agent runs: stop it, then uninstall again: %w", err)
+		return fmt.Errorf("the agent is running; stop it, then uninstall again: %w", err)
 	}
 	for slot := range rules.MaxVMsPerMac {
 		if err := u.end(ctx, u.slot(slot)); err != nil {
@@ -115,7 +116,7 @@ func (u *uninstaller) run(ctx context.Context) error {
 	return nil
 }
 
-// mayGo refuses while the Mac is a tenant's, or nobody can tell whether it is.
+// mayGo returns an error while the Mac is leased, or while that is unknown.
 func (u *uninstaller) mayGo(ctx context.Context) error {
 	var why []string
 	if u.node != "" {
@@ -123,30 +124,30 @@ func (u *uninstaller) mayGo(ctx context.Context) error {
 		defer cancel()
 		mac, err := u.mac(asking)
 		switch {
-		case apierrors.IsNotFound(err): // an administrator has taken it out of the fleet
+		case apierrors.IsNotFound(err): // an administrator has removed it from the fleet
 		case err != nil:
-			why = append(why, fmt.Sprintf("the cluster does not say whether a lease has Mac %s: %v", u.node, err))
+			why = append(why, fmt.Sprintf("the lease of Mac %s is unknown: %v", u.node, err))
 		case mac.Status.LeaseRef != nil:
 			lease := mac.Status.LeaseRef
 			until := ""
 			if at := mac.Status.EarliestReleaseAt; at != nil {
-				until = fmt.Sprintf(" until %s at least", at.UTC().Format(time.RFC3339))
+				until = fmt.Sprintf(" until at least %s", at.UTC().Format(time.RFC3339))
 			}
-			why = append(why, fmt.Sprintf("lease %s/%s has Mac %s%s", lease.Namespace, lease.Name, u.node, until))
+			why = append(why, fmt.Sprintf("lease %s/%s holds Mac %s%s", lease.Namespace, lease.Name, u.node, until))
 		}
 	}
 	if running := u.running(); len(running) > 0 {
-		why = append(why, fmt.Sprintf("%d virtual machines run here", len(running)))
+		why = append(why, fmt.Sprintf("%d virtual machines run on this Mac", len(running)))
 	}
 	if len(why) == 0 {
 		return nil
 	}
 	reasons := strings.Join(why, "; ")
 	if !u.force {
-		return fmt.Errorf("refused: %s. Take the Mac out of the pool (kubectl patch macnode NAME --type=merge -p '{\"spec\":{\"maintenance\":true}}'), wait until it is free, and uninstall then. "+
-			"With --force its virtual machines end at once, their disks are lost, and the lease keeps a Mac that is Offline", reasons)
+		return fmt.Errorf("refused: %s. Take the Mac out of the pool (kubectl patch macnode NAME --type=merge -p '{\"spec\":{\"maintenance\":true}}'), wait until it is free, then uninstall. "+
+			"--force stops its virtual machines at once, erases their disks, and leaves the lease with an Offline Mac", reasons)
 	}
-	fmt.Fprintf(u.out, "Forced although %s.\n", reasons)
+	fmt.Fprintf(u.out, "Forced, although %s.\n", reasons)
 	return nil
 }
 
@@ -154,7 +155,7 @@ func (u *uninstaller) slot(n int) contract.SlotDir {
 	return contract.SlotDir(filepath.Join(u.stateDir, "slots", strconv.Itoa(n)))
 }
 
-// running are the slots that a runner has.
+// running returns the slots that a runner holds.
 func (u *uninstaller) running() []int {
 	var running []int
 	for slot := range rules.MaxVMsPerMac {
@@ -165,7 +166,7 @@ func (u *uninstaller) running() []int {
 	return running
 }
 
-// locked does not make the file.
+// locked reports whether a process holds the lock. It does not create the file.
 func locked(path string) bool {
 	if _, err := os.Stat(path); err != nil {
 		return false
@@ -177,7 +178,7 @@ func locked(path string) bool {
 	return errors.Is(err, contract.ErrLocked)
 }
 
-// end pulls the plug of a slot's virtual machine, and waits until its process is gone.
+// end forces the virtual machine of a slot off and waits until its process has exited.
 func (u *uninstaller) end(ctx context.Context, dir contract.SlotDir) error {
 	if !locked(dir.LockPath()) {
 		return nil
@@ -185,10 +186,10 @@ func (u *uninstaller) end(ctx context.Context, dir contract.SlotDir) error {
 	killing, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	if _, err := contract.NewClient(dir).Kill(killing); err != nil {
-		fmt.Fprintf(u.out, "The virtual machine in %s does not answer: %v\n", dir, err)
+		fmt.Fprintf(u.out, "The virtual machine in %s does not respond: %v\n", dir, err)
 	}
 	if err := u.waitUnlocked(ctx, dir.LockPath()); err != nil {
-		return fmt.Errorf("the virtual machine in %s does not end: %w; reboot the Mac, then uninstall again", dir, err)
+		return fmt.Errorf("the virtual machine in %s does not stop: %w; reboot the Mac, then uninstall again", dir, err)
 	}
 	return nil
 }
@@ -208,7 +209,7 @@ func (u *uninstaller) waitUnlocked(ctx context.Context, path string) error {
 	return nil
 }
 
-// remove removes what is the agent's, and returns the names of what is not.
+// remove removes the agent's files and returns the names of other files.
 func (u *uninstaller) remove() ([]string, error) {
 	entries, err := os.ReadDir(u.stateDir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -228,7 +229,7 @@ func (u *uninstaller) remove() ([]string, error) {
 		}
 	}
 	if len(left) == 0 {
-		// The folder that it is in may belong to root, which leaves it, empty.
+		// The parent folder may belong to root; then the empty state directory remains.
 		if err := os.Remove(u.stateDir); err != nil && !errors.Is(err, fs.ErrPermission) {
 			return nil, err
 		}
@@ -237,12 +238,12 @@ func (u *uninstaller) remove() ([]string, error) {
 }
 
 func (u *uninstaller) sayWhatIsLeft(left []string) {
-	fmt.Fprintf(u.out, "The agent's jobs, keys, images and virtual machines are gone from %s.\n", u.stateDir)
+	fmt.Fprintf(u.out, "Removed the agent's jobs, keys, images and virtual machines from %s.\n", u.stateDir)
 	if len(left) > 0 {
-		fmt.Fprintf(u.out, "Not the agent's, and left: %s\n", strings.Join(left, ", "))
+		fmt.Fprintf(u.out, "Kept files that do not belong to the agent: %s\n", strings.Join(left, ", "))
 	}
 	if rest := u.jobs.leftFor(); len(rest) > 0 {
-		fmt.Fprintln(u.out, "Left to do on this Mac, by an administrator:")
+		fmt.Fprintln(u.out, "Remaining tasks of an administrator on this Mac:")
 		for _, line := range rest {
 			fmt.Fprintln(u.out, "  "+line)
 		}
@@ -251,5 +252,5 @@ func (u *uninstaller) sayWhatIsLeft(left []string) {
 	if name == "" {
 		name = "NAME"
 	}
-	fmt.Fprintf(u.out, "Left to do in the cluster, by an administrator:\n  kubectl delete macnode %[1]s   # refused while a lease has it\n  kubectl delete node %[1]s\n", name)
+	fmt.Fprintf(u.out, "Remaining tasks of an administrator in the cluster:\n  kubectl delete macnode %[1]s   # refused while it is leased\n  kubectl delete node %[1]s\n", name)
 }

@@ -36,7 +36,7 @@ func (f *fakeJobs) stop(_ context.Context, label string) error {
 	return nil
 }
 
-// impatient is a clock on which every wait takes its time at once.
+// impatient is a clock whose waits end at once.
 type impatient struct {
 	clock.RealClock
 	now time.Time
@@ -101,7 +101,7 @@ func TestUninstallLeavesWhatIsNotTheAgents(t *testing.T) {
 	require.NoError(t, i.run(t.Context()))
 	assert.FileExists(t, diary)
 	assert.NoFileExists(t, filepath.Join(i.stateDir, "kubeconfig"))
-	assert.Contains(t, i.out.String(), "Not the agent's, and left: "+diary)
+	assert.Contains(t, i.out.String(), "Kept files that do not belong to the agent: "+diary)
 }
 
 func TestUninstallRefuses(t *testing.T) {
@@ -110,20 +110,20 @@ func TestUninstallRefuses(t *testing.T) {
 		change func(*testing.T, *installed)
 		says   string
 	}{
-		{"a lease has it", func(_ *testing.T, i *installed) { i.lease() }, "lease acme/build has Mac mac-1 until 2026-08-01T12:00:00Z at least"},
-		{"the cluster does not answer", func(_ *testing.T, i *installed) { i.err = errors.New("no route") }, "the cluster does not say whether a lease has Mac mac-1: no route"},
+		{"a lease has it", func(_ *testing.T, i *installed) { i.lease() }, "lease acme/build holds Mac mac-1 until at least 2026-08-01T12:00:00Z"},
+		{"the cluster does not answer", func(_ *testing.T, i *installed) { i.err = errors.New("no route") }, "the lease of Mac mac-1 is unknown: no route"},
 		{"a virtual machine runs", func(t *testing.T, i *installed) {
 			lock, err := i.slot(1).TryLock()
 			require.NoError(t, err)
 			t.Cleanup(lock.Unlock)
-		}, "1 virtual machines run here"},
+		}, "1 virtual machines run on this Mac"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			i := newInstalled(t)
 			tt.change(t, i)
 			err := i.run(t.Context())
 			require.ErrorContains(t, err, tt.says)
-			require.ErrorContains(t, err, "With --force its virtual machines end at once")
+			require.ErrorContains(t, err, "--force stops its virtual machines at once")
 			assert.Empty(t, i.jobs.stopped, "a refusal stops nothing")
 			assert.FileExists(t, filepath.Join(i.stateDir, "kubeconfig"))
 			assert.FileExists(t, filepath.Join(i.stateDir, "slots/0/disk/disk.img"))
@@ -137,9 +137,9 @@ func TestUninstallForced(t *testing.T) {
 	i.force = true
 	require.NoError(t, i.run(t.Context()))
 	assert.NoDirExists(t, i.stateDir)
-	assert.Contains(t, i.out.String(), "Forced although lease acme/build has Mac mac-1")
+	assert.Contains(t, i.out.String(), "Forced, although lease acme/build holds Mac mac-1")
 
-	// Its own MacNode is gone: nothing to force.
+	// The MacNode is already deleted, so --force is not needed.
 	i = newInstalled(t)
 	i.mac, i.err = nil, apierrors.NewNotFound(rackv1alpha1.Resource("macnodes"), "mac-1")
 	require.NoError(t, i.run(t.Context()))
@@ -150,7 +150,7 @@ func TestUninstallStopsShortOfWhatRuns(t *testing.T) {
 	i := newInstalled(t)
 	agentLock, err := contract.TryLockFile(filepath.Join(i.stateDir, "agent.lock"))
 	require.NoError(t, err)
-	require.ErrorContains(t, i.run(t.Context()), "the agent runs: stop it")
+	require.ErrorContains(t, i.run(t.Context()), "the agent is running; stop it")
 	assert.FileExists(t, filepath.Join(i.stateDir, "kubeconfig"))
 
 	i.jobs.on = func(label string) {
@@ -162,6 +162,6 @@ func TestUninstallStopsShortOfWhatRuns(t *testing.T) {
 	lock, err := i.slot(0).TryLock()
 	require.NoError(t, err)
 	defer lock.Unlock()
-	require.ErrorContains(t, i.run(t.Context()), "does not end", "nothing is removed under a virtual machine")
+	require.ErrorContains(t, i.run(t.Context()), "does not stop", "nothing is removed under a virtual machine")
 	assert.FileExists(t, filepath.Join(i.stateDir, "slots/0/disk/disk.img"))
 }

@@ -25,7 +25,8 @@ func init() {
 }
 
 func main() {
-	// The heap is small, so Go would collect garbage often: a fifth of all CPU time, when many write.
+	// The default GOGC spends a fifth of the CPU time on garbage collection under many writes,
+	// because the heap is small.
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(300)
 	}
@@ -38,9 +39,9 @@ func newCommand(ctx context.Context) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "macrack-apiserver",
 		Short: "Serve the macrack.io API",
-		Long: `The MacRack API server. It serves leases of whole Macs and the virtual machines in them, and refuses
-whatever would break one of the three rules: two virtual machines on a Mac, one tenant, 24 hours at least.
-It runs behind a kube-apiserver, as its APIServices, and keeps its objects in an etcd of its own.`,
+		Long: `The MacRack API server. It serves leases of whole Macs and the virtual machines in them, and enforces
+the three rules: two virtual machines on a Mac, one tenant, 24 hours at least.
+It runs behind a kube-apiserver, as its APIServices, and stores its objects in its own etcd.`,
 		Args:         cobra.NoArgs,
 		SilenceUsage: true,
 		Version:      version.String(),

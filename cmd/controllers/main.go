@@ -1,4 +1,4 @@
-// Command macrack-controllers binds, holds and releases leases, and does whatever else follows from them.
+// Command macrack-controllers runs the controllers of MacRack, which bind, hold and release leases.
 package main
 
 import (
@@ -30,9 +30,9 @@ func newCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "macrack-controllers",
 		Short: "Run the controllers of MacRack",
-		Long: `The controllers of MacRack. They bind leases to free Macs, say why a lease waits, hold and release leases,
-keep the taints of Nodes in step with them, make placeholder pods for instances, and tell which Macs are heard of.
-Several may run; one of them leads and the others wait. Each decision is checked by macrack-apiserver.`,
+		Long: `The controllers of MacRack. They bind leases to free Macs, report why a lease is pending, and hold and release leases.
+They also maintain the taints of Nodes, create placeholder pods for instances, and mark Macs online or offline.
+Several replicas may run; one leads, and the others wait. macrack-apiserver checks each decision.`,
 		Args:         cobra.NoArgs,
 		SilenceUsage: true,
 		Version:      version.String(),

@@ -101,7 +101,7 @@ func (s synced) Synced() bool { return bool(s) }
 func TestTheLeadershipIsGivenBackOnceTheWorkIsDone(t *testing.T) {
 	client := fake.NewClientset()
 	o := fastElection()
-	o.leaderElection.LeaseDuration.Duration = time.Hour // nobody waits until it has run out
+	o.leaderElection.LeaseDuration.Duration = time.Hour // the test does not wait for its expiry
 	lock := func(identity string) resourcelock.Interface {
 		lock, err := resourcelock.New(o.leaderElection.ResourceLock, o.leaderElection.ResourceNamespace, o.leaderElection.ResourceName,
 			client.CoreV1(), client.CoordinationV1(), resourcelock.ResourceLockConfig{Identity: identity})

@@ -51,16 +51,16 @@ func newOptions() *options {
 }
 
 func (o *options) addFlags(fs *pflag.FlagSet) {
-	fs.StringVar(&o.kubeconfig, "kubeconfig", o.kubeconfig, "The kubeconfig of the cluster. If empty, the service account of the pod is used.")
-	fs.StringVar(&o.macrackKubeconfig, "macrack-kubeconfig", o.macrackKubeconfig, "The kubeconfig by which macrack-apiserver is reached directly. If empty, it is reached through the cluster's own API server.")
-	fs.StringVar(&o.bindAddress, "metrics-bind-address", o.bindAddress, "The host:port at which /healthz, /readyz and /metrics are served over HTTP. If empty, they are not.")
-	fs.IntVar(&o.workers, "workers", o.workers, "How many objects of one kind are worked on at a time.")
-	fs.Float32Var(&o.qps, "kube-api-qps", o.qps, "How many requests a second are sent to each API server.")
-	fs.IntVar(&o.burst, "kube-api-burst", o.burst, "How many requests are sent to each API server at once, before --kube-api-qps holds.")
+	fs.StringVar(&o.kubeconfig, "kubeconfig", o.kubeconfig, "The kubeconfig of the cluster. If empty, the pod's service account is used.")
+	fs.StringVar(&o.macrackKubeconfig, "macrack-kubeconfig", o.macrackKubeconfig, "The kubeconfig for direct connections to macrack-apiserver. If empty, requests go through kube-apiserver.")
+	fs.StringVar(&o.bindAddress, "metrics-bind-address", o.bindAddress, "The host:port that serves /healthz, /readyz and /metrics over HTTP. If empty, they are not served.")
+	fs.IntVar(&o.workers, "workers", o.workers, "Number of objects of one kind that are reconciled in parallel.")
+	fs.Float32Var(&o.qps, "kube-api-qps", o.qps, "Requests per second to each API server.")
+	fs.IntVar(&o.burst, "kube-api-burst", o.burst, "Burst of requests to each API server above --kube-api-qps.")
 	componentbaseoptions.BindLeaderElectionFlags(&o.leaderElection, fs)
 }
 
-// validate says what is wrong with the flags.
+// validate returns an error if the flags are invalid.
 func (o *options) validate() error {
 	var errs []error
 	if o.bindAddress != "" {
@@ -89,7 +89,7 @@ func (o *options) validate() error {
 	return utilerrors.NewAggregate(errs)
 }
 
-// configs returns how the two API servers are reached. Both speak protobuf.
+// configs returns the client configurations of the two API servers. Both use protobuf.
 func (o *options) configs() (core, macrack *rest.Config, err error) {
 	core, err = o.config(o.kubeconfig)
 	if err != nil {

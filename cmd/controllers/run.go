@@ -26,11 +26,11 @@ import (
 )
 
 var (
-	errLeadershipLost = errors.New("another has the leadership now; start again to wait for it")
-	errElectionEnded  = errors.New("the leader election has ended by itself")
+	errLeadershipLost = errors.New("leadership lost to another process; restart to wait for it")
+	errElectionEnded  = errors.New("the leader election ended unexpectedly")
 )
 
-// run runs the controllers, while this process leads, until ctx is done.
+// run runs the controllers while this process leads, until ctx is done.
 func run(ctx context.Context, o *options) error {
 	core, macrack, err := o.configs()
 	if err != nil {
@@ -63,7 +63,7 @@ func newManager(o *options, core, macrack *rest.Config) (*controllers.Manager, e
 	if err != nil {
 		return nil, err
 	}
-	// A client of its own has a rate limit of its own.
+	// Events get their own client, and with it their own rate limit.
 	eventsClient, err := kubernetes.NewForConfig(rest.AddUserAgent(rest.CopyConfig(core), "events"))
 	if err != nil {
 		return nil, err
@@ -75,9 +75,9 @@ func newManager(o *options, core, macrack *rest.Config) (*controllers.Manager, e
 	return controllers.New(controllers.Config{MacRack: macrackClient, Core: coreClient, Events: eventsClient.CoreV1(), Workers: o.workers})
 }
 
-// lead waits for the leadership, and calls work while it has it. The leadership is given back only after work
-// has returned, so that there are never two at work. If the leadership is lost, lead fails: the process has to start anew,
-// with nothing in its head.
+// lead waits for the leadership and calls work while it leads. It releases the leadership only
+// after work has returned, so that two processes never work at the same time. If the leadership is
+// lost, lead fails: the process must restart without its cached state.
 func lead(ctx context.Context, o *options, core *rest.Config, h *health, work func(context.Context) error) error {
 	config := rest.AddUserAgent(rest.CopyConfig(core), "leader-election")
 	config.Timeout = o.leaderElection.RenewDeadline.Duration / 2
@@ -98,7 +98,7 @@ func lead(ctx context.Context, o *options, core *rest.Config, h *health, work fu
 }
 
 func elect(ctx context.Context, o *options, lock resourcelock.Interface, h *health, work func(context.Context) error) error {
-	// The election goes on while work is being finished.
+	// The election continues while work returns.
 	electing, endElection := context.WithCancel(context.WithoutCancel(ctx))
 	defer endElection()
 	result := make(chan error, 1)
@@ -108,7 +108,7 @@ func elect(ctx context.Context, o *options, lock resourcelock.Interface, h *heal
 		RenewDeadline: o.leaderElection.RenewDeadline.Duration,
 		RetryPeriod:   o.leaderElection.RetryPeriod.Duration,
 		WatchDog:      h.leader,
-		// The elector would release it before it tells the work to stop.
+		// The elector would release the leadership before it cancels the work.
 		ReleaseOnCancel: false,
 		Name:            controllers.Name,
 		Callbacks: leaderelection.LeaderCallbacks{
@@ -126,7 +126,7 @@ func elect(ctx context.Context, o *options, lock resourcelock.Interface, h *heal
 			},
 			OnStoppedLeading: func() {},
 			OnNewLeader: func(identity string) {
-				klog.FromContext(ctx).Info("There is a leader", "leader", identity, "self", identity == lock.Identity())
+				klog.FromContext(ctx).Info("Leader elected", "leader", identity, "self", identity == lock.Identity())
 			},
 		},
 	})
@@ -152,12 +152,13 @@ func elect(ctx context.Context, o *options, lock resourcelock.Interface, h *heal
 	releasing, cancel := context.WithTimeout(context.WithoutCancel(ctx), o.leaderElection.RenewDeadline.Duration)
 	defer cancel()
 	if err := release(releasing, lock); err != nil {
-		klog.FromContext(ctx).Error(err, "The leadership was not given back, it runs out by itself")
+		klog.FromContext(ctx).Error(err, "Failed to release the leadership; it expires by itself")
 	}
 	return err
 }
 
-// release has nobody lead, if it is this process that does, so that another need not wait until its lease has run out.
+// release gives up the leadership of this process, so that another process need not wait until its
+// lease expires.
 func release(ctx context.Context, lock resourcelock.Interface) error {
 	return retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 		record, _, err := lock.Get(ctx)
@@ -174,17 +175,18 @@ func release(ctx context.Context, lock resourcelock.Interface) error {
 	})
 }
 
-// health is what the probes ask.
+// health answers the probes.
 type health struct {
 	manager interface{ Synced() bool }
 	leader  *leaderelection.HealthzAdaptor
 	leading atomic.Bool
 }
 
-// ready fails while this process leads, but has not read yet what there is. One that waits for the leadership is ready.
+// ready fails while this process leads and its caches are not synced. A process that waits for the
+// leadership is ready.
 func (h *health) ready(*http.Request) error {
 	if h.leading.Load() && !h.manager.Synced() {
-		return errors.New("the controllers have not read yet what there is")
+		return errors.New("the caches of the controllers are not synced yet")
 	}
 	return nil
 }
@@ -203,7 +205,7 @@ func (h *health) handler() http.Handler {
 	return mux
 }
 
-// serve listens at address and returns what ends it.
+// serve listens at address and returns a function that stops it.
 func serve(ctx context.Context, address string, h *health) (stop func(), err error) {
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
 	if err != nil {
@@ -212,7 +214,7 @@ func serve(ctx context.Context, address string, h *health) (stop func(), err err
 	server := &http.Server{Handler: h.handler(), ReadHeaderTimeout: 10 * time.Second}
 	go func() {
 		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-			klog.FromContext(ctx).Error(err, "The probes and metrics are no longer served")
+			klog.FromContext(ctx).Error(err, "Failed to serve probes and metrics")
 		}
 	}()
 	klog.FromContext(ctx).Info("Serving probes and metrics", "address", listener.Addr().String())

@@ -1,5 +1,4 @@
-// Command macrack-guest-agent runs inside a virtual machine and does what its host
-// asks.
+// Command macrack-guest-agent runs inside a virtual machine and serves its host.
 package main
 
 import (

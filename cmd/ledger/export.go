@@ -19,7 +19,7 @@ import (
 	"macrack.io/macrack/pkg/ledger"
 )
 
-// pageSize is how many records are asked for at a time.
+// pageSize is the number of records in a page.
 const pageSize = 500
 
 type exportOptions struct {
@@ -33,7 +33,7 @@ func newExportCommand() *cobra.Command {
 	options := &exportOptions{}
 	cmd := &cobra.Command{
 		Use:   "export",
-		Short: "Write all records to a file, in the order of their chains",
+		Short: "Write all records to a file, in chain order",
 		Example: `  macrack-ledger export --kubeconfig admin.kubeconfig --output ledger.jsonl
   macrack-ledger export --format csv > ledger.csv`,
 		Args: cobra.NoArgs,
@@ -46,14 +46,14 @@ func newExportCommand() *cobra.Command {
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&options.kubeconfig, "kubeconfig", "", "Path of the kubeconfig to use. If empty, KUBECONFIG or ~/.kube/config.")
-	flags.StringVar(&options.context, "context", "", "Context of the kubeconfig to use. If empty, the current one.")
+	flags.StringVar(&options.kubeconfig, "kubeconfig", "", "Path of the kubeconfig. Default: KUBECONFIG or ~/.kube/config.")
+	flags.StringVar(&options.context, "context", "", "Context of the kubeconfig. Default: the current one.")
 	flags.StringVar(&options.format, "format", string(ledger.JSONLines), "Format of the file: jsonl or csv.")
-	flags.StringVarP(&options.output, "output", "o", "-", "File to write; - is the standard output. It appears only once it is complete.")
+	flags.StringVarP(&options.output, "output", "o", "-", "File to write; - is the standard output. The file appears only when complete.")
 	return cmd
 }
 
-// A lister lists a page of the records of all namespaces.
+// lister lists a page of the records of all namespaces.
 type lister func(ctx context.Context, options metav1.ListOptions) (*v1alpha1.AuditRecordList, error)
 
 func (o *exportOptions) lister() (lister, error) {
@@ -88,7 +88,7 @@ func (o *exportOptions) run(ctx context.Context, list lister, stdout, stderr io.
 	return err
 }
 
-// writeFile makes a file of what write writes, once it is complete.
+// writeFile calls write and creates the file once it is complete.
 func writeFile(path string, write func(io.Writer) error) (err error) {
 	file, err := os.CreateTemp(filepath.Dir(path), ".macrack-ledger-*")
 	if err != nil {
@@ -105,7 +105,8 @@ func writeFile(path string, write func(io.Writer) error) (err error) {
 	return os.Rename(file.Name(), path)
 }
 
-// records returns a source of all records, as of one moment: namespace by namespace, as the API lists them.
+// records returns a source of all records at one revision: namespace by namespace, in the order of
+// the API.
 func records(list lister) ledger.RecordSource {
 	return func(ctx context.Context, yield func(*rack.AuditRecord) error) error {
 		options := metav1.ListOptions{Limit: pageSize}

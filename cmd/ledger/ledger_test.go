@@ -33,7 +33,7 @@ import (
 
 var now = time.Date(2026, 9, 15, 12, 0, 0, 0, time.UTC)
 
-// A server lists the records that were appended to it as the API does: namespace by namespace, in pages.
+// server lists its records as the API does: namespace by namespace, in pages.
 type server struct {
 	heads   map[string][]byte
 	records []v1alpha1.AuditRecord
@@ -102,7 +102,7 @@ func export(t *testing.T, s *server, format string) (path string) {
 	return path
 }
 
-// run runs the command, and returns what it prints.
+// run runs the command and returns its output.
 func run(stdin string, args ...string) (string, error) {
 	cmd := newCommand(testingclock.NewFakePassiveClock(now))
 	var out bytes.Buffer
@@ -224,7 +224,7 @@ func TestVerifyExpectsTheKnownHeads(t *testing.T) {
 				"no tail": {strings.Join(lines[:1190+title], ""), []string{"broken: records 591 to 600 are missing at the end of the chain c07mac1: its head says that there were 600",
 					"ledger: records=1190 chains=2 broken=1"}, "the ledger is broken"},
 				"no chain": {strings.Join(lines[:600+title], ""), []string{"gone: all records of c07mac1, which were 1 to 600", "ledger: records=600 chains=1 broken=1"}, "the ledger is broken"},
-				"no beginning": {strings.Join(slices.Delete(slices.Clone(lines), title, title+2), ""), []string{"gone: records 1 to 2 of c07mac0, which were there",
+				"no beginning": {strings.Join(slices.Delete(slices.Clone(lines), title, title+2), ""), []string{"gone: records 1 to 2 of c07mac0",
 					"broken: records 1 to 2 are missing before acme/c07mac0-000000000003, and no checkpoint says that they were expired", "ledger: records=1198 chains=2 broken=1"}, "the ledger is broken"},
 				"half a line": {file[:len(file)-20], []string{"ledger: not verified"}, "the file is not an export of a ledger"},
 			} {
@@ -408,7 +408,7 @@ func TestRefusals(t *testing.T) {
 	assert.EqualError(t, err, "the file is not an export of a ledger")
 	assert.Equal(t, 1, exitCode(err))
 	_, err = run("", "verify", "ledger.jsonl", "--retention", "24h")
-	assert.ErrorContains(t, err, "records are kept for 2160h0m0s at least")
+	assert.ErrorContains(t, err, "use at least 2160h0m0s")
 	assert.Equal(t, 2, exitCode(err))
 	_, err = run("", "verify", "ledger.jsonl", "--expect", filepath.Join(t.TempDir(), "none"))
 	assert.ErrorIs(t, err, os.ErrNotExist)

@@ -1,4 +1,4 @@
-// Command macrack-ledger exports the records of what was done with every Mac, and checks an export without a server.
+// Command macrack-ledger exports the audit records of every Mac and verifies an export offline.
 package main
 
 import (
@@ -15,7 +15,8 @@ import (
 )
 
 func main() {
-	// Records are garbage once they are counted, and little else is in memory: collecting seldom costs some tens of MB.
+	// Records become garbage once they are counted, and little else is in memory. Rare collections
+	// cost some tens of MB.
 	debug.SetGCPercent(400)
 	err := cli.RunNoErrOutput(newCommand(clock.RealClock{}))
 	if err != nil {
@@ -24,7 +25,7 @@ func main() {
 	os.Exit(exitCode(err))
 }
 
-// exitCode returns 0 for success, 1 for a ledger that is not as it should be, and 2 for what could not be done.
+// exitCode returns 0 for success, 1 for a broken ledger, and 2 for other errors.
 func exitCode(err error) int {
 	var v verdict
 	switch {
@@ -40,8 +41,8 @@ func newCommand(clock clock.PassiveClock) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "macrack-ledger",
 		Short: "Export and verify the ledger of MacRack",
-		Long: `The ledger of MacRack, away from its server. It is exported once, and then anybody who has the file can verify
-that no record of a Mac is missing, edited, forked or out of order, and report on any window of time whether
+		Long: `The ledger of MacRack, without its server. After one export, the file is sufficient to verify that no record
+of a Mac is missing, edited, forked or out of order. It is also sufficient to report, for any period of time, whether
 the three rules held: two virtual machines on a Mac, one tenant, 24 hours at least.`,
 		SilenceUsage: true,
 		Version:      version.String(),

@@ -33,17 +33,17 @@ func newVerifyCommand(clock clock.PassiveClock) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "verify FILE",
 		Short: "Check that a file is an export of an unbroken ledger",
-		Long: `Check that each line of an export (JSON Lines or CSV; - is the standard input) is, byte by byte, as the server wrote
-it, and that each record has its place in the chain of its Mac.
+		Long: `Check that each line of an export (JSON Lines or CSV; - is the standard input) is byte for byte as the server wrote it,
+and that each record has its place in the chain of its Mac.
 
-The records alone do not show whether the last ones, or whole chains, are missing. --heads FILE writes the end of each
-chain to a file; --expect FILE fails unless the ledger continues the ends in that file. --heads does the same
-with a FILE that exists before it replaces it, so that one command, run on a schedule, does for both. Keep the file where the
+The records alone do not show whether the last records, or whole chains, are missing. --heads FILE writes the head of each
+chain to a file; --expect FILE fails unless the ledger continues the heads in that file. If the FILE of --heads exists,
+it is checked in the same way before it is replaced, so one scheduled command is sufficient for both. Store the file where the
 operators of the ledger cannot write.
 
-The last line of the output is "ledger: records=N chains=N broken=0", and the exit code is 0, only if all of that holds.
-It is 1 if the file is not that of an unbroken ledger, and 2 if nothing could be checked: a file that
-cannot be read, a file of heads that was edited, a wrong flag.`,
+If all checks pass, the last line of the output is "ledger: records=N chains=N broken=0" and the exit code is 0.
+The exit code is 1 if the file is not that of an unbroken ledger. It is 2 if the check could not run: a file that
+cannot be read, a file of heads that was edited, an invalid flag.`,
 		Example: `  macrack-ledger verify ledger.jsonl --heads heads.txt
   macrack-ledger verify ledger.jsonl --expect heads-of-last-week.txt`,
 		Args: cobra.ExactArgs(1),
@@ -51,27 +51,27 @@ cannot be read, a file of heads that was edited, a wrong flag.`,
 			return verify(cmd.Context(), args[0], heads, expected, cmd.InOrStdin(), cmd.OutOrStdout(), clock.Now())
 		},
 	}
-	cmd.Flags().StringVar(&heads, "heads", "", "File to write the end of each chain to if the ledger is unbroken. One that exists is replaced only if the ledger continues it.")
+	cmd.Flags().StringVar(&heads, "heads", "", "File to write the head of each chain to if the ledger is unbroken. An existing file is replaced only if the ledger continues it.")
 	expected.addFlags(cmd)
 	return cmd
 }
 
-// An expectation is what the ledger must continue.
+// expectation is the set of heads that the ledger must continue.
 type expectation struct {
 	file      string
 	retention time.Duration
 }
 
 func (e *expectation) addFlags(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&e.file, "expect", "", "File of heads, as verify --heads writes it. The ledger is broken if it does not continue them.")
+	cmd.Flags().StringVar(&e.file, "expect", "", "File of heads written by verify --heads. The ledger is broken if it does not continue them.")
 	cmd.Flags().DurationVar(&e.retention, "retention", rules.MinimumAuditRetention,
-		"How long the server keeps records (audit.retention of the RackConfig), in hours. Those that --expect knows may be missing only after that.")
+		"Retention of records (audit.retention of the RackConfig), in hours. Records known to --expect may be missing only after that.")
 }
 
-// read returns the heads that are expected; nil if none are.
+// read returns the expected heads, or nil.
 func (e *expectation) read() (*ledger.Heads, error) {
 	if e.retention < rules.MinimumAuditRetention {
-		return nil, fmt.Errorf("--retention %s is too short; records are kept for %s at least", e.retention, rules.MinimumAuditRetention)
+		return nil, fmt.Errorf("--retention %s is too short; use at least %s", e.retention, rules.MinimumAuditRetention)
 	}
 	if e.file == "" {
 		return nil, nil
@@ -87,7 +87,7 @@ func (e *expectation) read() (*ledger.Heads, error) {
 	return heads, nil
 }
 
-// A verdict is the error of a ledger that was checked and is not as it should be.
+// verdict is the error of a ledger that is broken or not verified.
 type verdict string
 
 func (v verdict) Error() string { return string(v) }
@@ -96,7 +96,7 @@ func verify(ctx context.Context, path, headsPath string, expected expectation, s
 	if _, err := os.Stat(headsPath); err == nil && expected.file == "" {
 		expected.file = headsPath
 	} else if err == nil && filepath.Clean(headsPath) != filepath.Clean(expected.file) {
-		return fmt.Errorf("%s exists and is not the file of --expect; write the heads to a new file, or expect those of this one", headsPath)
+		return fmt.Errorf("%s exists and is not the file of --expect; write the heads to a new file, or pass this one to --expect", headsPath)
 	}
 	known, err := expected.read()
 	if err != nil {
@@ -133,7 +133,7 @@ func verify(ctx context.Context, path, headsPath string, expected expectation, s
 		fmt.Fprintf(stdout, "expected: the heads of %d chains, written %s\n", len(known.Chains), known.Written.Format(time.RFC3339))
 		for _, name := range slices.Sorted(maps.Keys(known.Chains)) {
 			if was, is := known.Chains[name], heads.Chains[name]; is.First > was.First {
-				fmt.Fprintf(stdout, "gone: records %d to %d of %s, which were there\n", was.First, is.First-1, name)
+				fmt.Fprintf(stdout, "gone: records %d to %d of %s\n", was.First, is.First-1, name)
 			} else if is.First == 0 {
 				fmt.Fprintf(stdout, "gone: all records of %s, which were %d to %d\n", name, was.First, was.Sequence)
 			}
@@ -168,7 +168,7 @@ func verify(ctx context.Context, path, headsPath string, expected expectation, s
 	return nil
 }
 
-// printable returns s without what a terminal would act on.
+// printable returns s without the control characters of terminals.
 func printable(s string) string {
 	quoted := strconv.QuoteToGraphic(s)
 	return strings.ReplaceAll(quoted[1:len(quoted)-1], `\"`, `"`)
@@ -180,9 +180,9 @@ func newReportCommand(clock clock.PassiveClock) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "report FILE",
 		Short: "Report from the records in a file whether the three rules held",
-		Long: `Print the ComplianceReport that the server would give from the records in an export (JSON Lines or CSV; - is the
-standard input). --expect FILE makes the verdict Incomplete unless the ledger continues the heads in that file.
-The exit code is 0 if the verdict is Compliant, 1 if it is another or the file is not an export, and 2 if it could not be read.`,
+		Long: `Print the ComplianceReport of the records in an export (JSON Lines or CSV; - is the standard input), as the server
+computes it. --expect FILE makes the verdict Incomplete unless the ledger continues the heads in that file.
+The exit code is 0 if the verdict is Compliant, 1 if it is not or the file is not an export, and 2 if the file could not be read.`,
 		Example: `  macrack-ledger report ledger.jsonl --window 90d
   macrack-ledger report ledger.csv --window 2026-08-01..2026-11-01 --format json`,
 		Args: cobra.ExactArgs(1),
@@ -210,7 +210,7 @@ func report(ctx context.Context, path string, expected expectation, stdin io.Rea
 			return append(out, '\n'), err
 		}
 	default:
-		return fmt.Errorf("unknown format %q: use yaml or json", format)
+		return fmt.Errorf("unknown format %q; use yaml or json", format)
 	}
 	known, err := expected.read()
 	if err != nil {
@@ -246,7 +246,7 @@ func report(ctx context.Context, path string, expected expectation, stdin io.Rea
 	return nil
 }
 
-// reportOn makes a report on the records of a file, and shows each to see.
+// reportOn builds a report from the records of a file, and calls see for each record.
 func reportOn(ctx context.Context, path string, stdin io.Reader, known *ledger.Heads, retention time.Duration, window ledger.Window, now time.Time,
 	see func(*rack.AuditRecord)) (rack.ComplianceReportStatus, error) {
 	source := fileSource(path)

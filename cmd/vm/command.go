@@ -24,7 +24,7 @@ type options struct {
 	simGuestAgent string
 }
 
-// hypervisor is a runner.Backend that can also make machine identifiers.
+// hypervisor is a runner.Backend that can also generate machine identifiers.
 type hypervisor struct {
 	runner.Backend
 	newMachineID func() (string, error)
@@ -47,7 +47,7 @@ func (o *options) hypervisor() (*hypervisor, error) {
 	case "vz":
 		return newVZ()
 	default:
-		return nil, fmt.Errorf("--backend is %q, must be sim or vz", o.backend)
+		return nil, fmt.Errorf("invalid --backend %q; use sim or vz", o.backend)
 	}
 }
 
@@ -55,13 +55,13 @@ func newCommand() *cobra.Command {
 	o := &options{backend: "vz"}
 	cmd := &cobra.Command{
 		Use:          "macrack-vm",
-		Short:        "Runs one macOS virtual machine in one slot of a Mac",
+		Short:        "Run one macOS virtual machine in one slot of a Mac",
 		SilenceUsage: true,
 		Version:      version.String(),
 	}
-	cmd.PersistentFlags().StringVar(&o.backend, "backend", o.backend, "The hypervisor: vz (Virtualization.framework) or sim (simulated).")
+	cmd.PersistentFlags().StringVar(&o.backend, "backend", o.backend, "Hypervisor: vz (Virtualization.framework) or sim (simulated).")
 	cmd.PersistentFlags().StringVar(&o.simHostDir, "sim-host-dir", o.simHostDir, "Directory of the simulated Mac. Required with --backend=sim.")
-	cmd.PersistentFlags().StringVar(&o.simGuestAgent, "sim-guest-agent", o.simGuestAgent, "Path of macrack-guest-agent, which simulated guests then run as a process of this host. For development only: what a tenant runs in such a guest runs here, kept to a directory of the slot as far as Landlock can. Default: none; simulated guests run no commands.")
+	cmd.PersistentFlags().StringVar(&o.simGuestAgent, "sim-guest-agent", o.simGuestAgent, "Path of macrack-guest-agent, which simulated guests run as a process of this host. For development only: commands of tenants run on this host, confined to a directory of the slot as far as Landlock can. If empty, simulated guests run no commands.")
 	cmd.AddCommand(newRunCommand(o), newMachineIDCommand(o))
 	return cmd
 }
@@ -69,7 +69,7 @@ func newCommand() *cobra.Command {
 func newRunCommand(o *options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run",
-		Short: "Take a slot, run its VM until it ends, and leave the result",
+		Short: "Lock a slot, run its VM until it ends, and write the result",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			backend, err := o.hypervisor()
@@ -89,8 +89,8 @@ func newRunCommand(o *options) *cobra.Command {
 func run(ctx context.Context, dir contract.SlotDir, backend runner.Backend) error {
 	_, err := runner.Run(ctx, dir, backend, clock.RealClock{})
 	if errors.Is(err, contract.ErrLocked) || errors.Is(err, runner.ErrNothingToRun) {
-		// Another runner was faster, or the agent has taken the slot back: there is
-		// nothing to do, and nothing to restart for.
+		// Another runner was faster, or the agent has taken the slot back. Exit code 0 keeps
+		// launchd from a restart.
 		klog.InfoS("Nothing to run", "slot", dir, "reason", err)
 		return nil
 	}

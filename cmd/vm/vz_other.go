@@ -5,5 +5,5 @@ package main
 import "errors"
 
 func newVZ() (*hypervisor, error) {
-	return nil, errors.New("--backend=vz needs a macrack-vm that was built on an Apple silicon Mac with cgo; this one knows only --backend=sim")
+	return nil, errors.New("--backend=vz requires a macrack-vm built with cgo on an Apple silicon Mac; this build supports only --backend=sim")
 }

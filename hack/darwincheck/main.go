@@ -1,14 +1,13 @@
 // Command darwincheck type-checks packages that need cgo on macOS, on any system.
 //
-// No compiler elsewhere can build cgo for macOS, but nothing is needed to check
-// the types: the go command lists the files of each package for darwin/arm64, and
-// go/types checks them, with import "C" faked. Bodies are checked in this module's
-// packages only.
+// Compilers on other systems cannot build cgo for macOS, but type-checking needs no compiler. The go
+// command lists the files of each package for darwin/arm64, and go/types checks them with a fake
+// import "C". Function bodies are checked only in the packages of this module.
 //
 //	go run ./hack/darwincheck ./pkg/vm/vz ./cmd/vm
 //
-// A package of this module must not export a C type, and vz itself must not be
-// named: in a package's own API, a fake C has no types.
+// A package of this module must not export a C type, and vz itself must not be an argument, because
+// the fake C has no types in a package's API.
 package main
 
 import (
@@ -26,7 +25,7 @@ import (
 	"strings"
 )
 
-// listed is what is needed of the output of go list -json.
+// listed is the required part of the output of go list -json.
 type listed struct {
 	ImportPath, Dir, Name string
 	GoFiles, CgoFiles     []string
@@ -61,7 +60,7 @@ func check(patterns []string) (int, error) {
 			continue
 		}
 		if p.Error != nil && !p.DepOnly {
-			// "build constraints exclude all Go files" would pass unseen otherwise.
+			// Without this check, "build constraints exclude all Go files" would pass.
 			errs = append(errs, fmt.Errorf("%s: %s", p.ImportPath, p.Error.Err))
 			continue
 		}
@@ -121,7 +120,7 @@ func (p *listed) check(checked map[string]*types.Package) []error {
 			if dependency := checked[path]; dependency != nil {
 				return dependency, nil
 			}
-			return nil, fmt.Errorf("%s was not listed", path)
+			return nil, fmt.Errorf("package %s is missing from the output of go list", path)
 		}),
 		Error: func(err error) {
 			if !p.DepOnly {

@@ -16,7 +16,7 @@ func TestCheck(t *testing.T) {
 	require.ErrorContains(t, err, "broken.go:9")
 	require.ErrorContains(t, err, "undefined: undefined")
 
-	// A check of nothing must not pass.
+	// A check of no packages must fail.
 	_, err = check([]string{"./testdata/excluded"})
 	require.ErrorContains(t, err, "build constraints exclude all Go files")
 	_, err = check(nil)

@@ -1,4 +1,5 @@
-// Demo tells on the dev cluster what MacRack does, with the commands that one would type, and checks each answer.
+// Demo demonstrates MacRack on the dev cluster with the commands that users type, and checks each
+// response.
 package main
 
 import (
@@ -46,7 +47,7 @@ func run(ctx context.Context, out io.Writer) error {
 	story(ctx, t)
 	fmt.Fprintf(out, "\ndemo: %d steps, %d as expected\n", t.steps, t.asExpected)
 	if t.steps != t.asExpected {
-		return fmt.Errorf("%d of %d steps went otherwise than expected; they are marked with ✗, and the logs are in .dev/log", t.steps-t.asExpected, t.steps)
+		return fmt.Errorf("%d of %d steps failed; they are marked with ✗, and the logs are in .dev/log", t.steps-t.asExpected, t.steps)
 	}
 	return ctx.Err()
 }
@@ -71,8 +72,8 @@ func (t *terminal) freeMacs(ctx context.Context) (int, error) {
 	return len(strings.Fields(a.stdout)), nil
 }
 
-// startAfresh makes a new dev cluster if all Macs are taken by earlier demos: a Mac stays with its lease for 24 hours, and there are three.
-// With leases that somebody else made, it refuses.
+// startAfresh creates a new dev cluster if earlier demos have leased all Macs: a Mac stays with its
+// lease for 24 hours, and there are three. It refuses if other leases exist.
 func (t *terminal) startAfresh(ctx context.Context, root string) error {
 	a := t.quietly(ctx, "", "--context", "admin", "get", "macnodeleases", "--all-namespaces", "--selector", "!"+demoLabel,
 		"-o", `jsonpath={range .items[*]}{.metadata.namespace}/{.metadata.name} {end}`)
@@ -80,11 +81,11 @@ func (t *terminal) startAfresh(ctx context.Context, root string) error {
 		return errors.New(strings.TrimSpace(a.stderr))
 	}
 	if others := strings.TrimSpace(a.stdout); others != "" {
-		return fmt.Errorf("no Mac is free: each belongs to its lease for 24 hours at least (kubectl get macnodes). There are leases that the demo did not make: %s. "+
-			"Wait until a Mac is released, or throw the dev cluster's state away: make clean demo", others)
+		return fmt.Errorf("no Mac is free: each belongs to its lease for at least 24 hours (kubectl get macnodes). Leases exist that the demo did not create: %s. "+
+			"Wait until a Mac is released, or delete the state of the dev cluster: make clean demo", others)
 	}
-	fmt.Fprintln(t.out, "\nNo Mac is free any more: earlier demos leased all of them, and each stays with its lease for 24 hours.")
-	fmt.Fprintln(t.out, "All leases in this cluster are the demo's own, so its state is thrown away (make clean) and the cluster started afresh.")
+	fmt.Fprintln(t.out, "\nNo Mac is free: earlier demos leased all of them, and each stays with its lease for 24 hours.")
+	fmt.Fprintln(t.out, "Only the demo created leases in this cluster, so its state is deleted (make clean) and the cluster is started again.")
 	if err := dev(ctx, root, "clean"); err != nil {
 		return err
 	}

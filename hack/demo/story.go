@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// demoLabel marks the leases that the demo made.
+// demoLabel marks the leases that the demo created.
 const demoLabel = "demo.macrack.io/story"
 
 const (
@@ -20,7 +20,7 @@ const (
 	oneDay    = "rule 3 (24 hours at least)"
 )
 
-// story is told step by step. It ends early when what the rest builds on is not there.
+// story runs the steps of the demo. It stops early if a step fails that later steps depend on.
 func story(ctx context.Context, t *terminal) {
 	lease := leaseMac(ctx, t)
 	if lease == "" {
@@ -108,7 +108,7 @@ func twoInstances(ctx context.Context, t *terminal, lease, first, second string)
 }
 
 func aThird(ctx context.Context, t *terminal, lease string) {
-	t.say("A third is one too many, for whoever asks.")
+	t.say("A third exceeds the limit, for every user.")
 	a := t.kubectlInput(ctx, instance(lease, lease+"-3"), "acme", "create", "-f", "-")
 	t.check("it is refused, by the rule's name", a.failed && strings.Contains(a.stderr, twoVMs))
 	a = t.kubectlInput(ctx, instance(lease, lease+"-3"), "admin", "--namespace", "acme", "create", "-f", "-")
@@ -116,7 +116,7 @@ func aThird(ctx context.Context, t *terminal, lease string) {
 }
 
 func another(ctx context.Context, t *terminal, lease string) {
-	t.say("globex, another tenant, sees nothing of it and gets nothing of it.")
+	t.say("globex, another tenant, can neither see nor use it.")
 	a := t.kubectl(ctx, "globex", "get", leases, lease, "--namespace", "acme")
 	t.check("acme's lease is not shown to globex", a.failed && strings.Contains(a.stderr, "forbidden"))
 	a = t.kubectl(ctx, "globex", "get", leases+",macosinstances,auditrecords")
@@ -130,20 +130,20 @@ func another(ctx context.Context, t *terminal, lease string) {
 func deleteAtOnce(ctx context.Context, t *terminal, lease string) bool {
 	t.say("acme deletes the lease at once.")
 	a := t.kubectl(ctx, "acme", "delete", leases, lease, "--wait=false")
-	t.check("a warning says what that means", !a.failed && strings.Contains(a.stderr, "Warning: "+oneDay) && strings.Contains(a.stderr, "Held"))
+	t.check("a warning explains the effect", !a.failed && strings.Contains(a.stderr, "Warning: "+oneDay) && strings.Contains(a.stderr, "Held"))
 	a = t.kubectl(ctx, "acme", "get", leases, lease)
 	row := a.row(lease)
 	held := t.check("the lease is Held, and RELEASE-AT is 24 hours after BOUND-AT, as before",
 		row["PHASE"] == "Held" && between(row["BOUND-AT"], row["RELEASE-AT"]) == aDay && until(row["RELEASE-AT"]) > aDay-time.Hour)
 	a = t.kubectl(ctx, "acme", "get", "auditrecords", "--field-selector", "type=LeaseHeld",
 		"-o", `jsonpath={range .items[?(@.lease.name=="`+lease+`")]}{.time} {.type} by {.actor.username}, remaining {.details.remaining}{"\n"}{end}`)
-	t.check("the ledger has who asked, and what of the floor remained",
+	t.check("the ledger has the user and the remainder of the floor",
 		strings.Contains(a.stdout, "LeaseHeld by acme, remaining 23h5"))
 	return held
 }
 
 func onHeld(ctx context.Context, t *terminal, lease, first, second string) {
-	t.say("What ran is stopped. The Mac is still acme's until RELEASE-AT, so it may be used.")
+	t.say("The instances are stopped. The Mac belongs to acme until RELEASE-AT and remains usable.")
 	a := t.kubectl(ctx, "acme", "wait", "--for=jsonpath={.status.phase}=Stopped", "macosinstances/"+first, "macosinstances/"+second, patience)
 	t.check("both instances are Stopped", !a.failed)
 	a = t.kubectlInput(ctx, instance(lease, lease+"-4"), "acme", "create", "-f", "-")
@@ -156,7 +156,7 @@ func onHeld(ctx context.Context, t *terminal, lease, first, second string) {
 }
 
 func backdating(ctx context.Context, t *terminal, lease string) {
-	t.say("Nobody gets around the 24 hours, not even an administrator of the whole cluster.")
+	t.say("No user can shorten the 24 hours, not even a cluster administrator.")
 	const early = `{"status":{"earliestReleaseAt":"2020-01-02T00:00:00Z","boundAt":"2020-01-01T00:00:00Z"}}`
 	a := t.kubectl(ctx, "acme", "patch", leases, lease, "--subresource=status", "--type=merge", "-p", early)
 	t.check("a tenant may not write status", a.failed && strings.Contains(a.stderr, "forbidden"))
@@ -178,10 +178,10 @@ func report(ctx context.Context, t *terminal) {
 	t.check("never three virtual machines on a Mac, never two tenants, never a Mac released early: Compliant",
 		row["VERDICT"] == "Compliant" && row["MAX-VMS"] == "2" && row["OVERLAPS"] == "0" && row["FLOOR-BREACHES"] == "0" && !slices.Contains([]string{"", "0"}, row["REJECTED"]))
 	a = t.kubectl(ctx, "admin", "get", "macnodes")
-	t.check("the Mac is acme's until RELEASE-AT", !a.failed && strings.Contains(a.stdout, "acme"))
+	t.check("the Mac belongs to acme until RELEASE-AT", !a.failed && strings.Contains(a.stdout, "acme"))
 }
 
-// between returns how long it is from one time of a table to another.
+// between returns the duration between two times of a table.
 func between(from, to string) time.Duration {
 	a, err := time.Parse(time.RFC3339, from)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// terminal types kubectl commands, shows what they answer, and counts what was as it should be.
+// terminal types kubectl commands, shows their output, and counts the successful steps.
 type terminal struct {
 	out        io.Writer
 	root       string
@@ -21,18 +21,18 @@ type terminal struct {
 	steps, asExpected int
 }
 
-// answer is what a command said.
+// answer is the output of a command.
 type answer struct {
 	stdout, stderr string
 	failed         bool
 }
 
-// say explains what comes next.
+// say explains the next step.
 func (t *terminal) say(format string, args ...any) {
 	fmt.Fprintf(t.out, "\n# "+format+"\n", args...)
 }
 
-// check counts a step, and shows whether it went as expected.
+// check counts a step and shows whether it succeeded.
 func (t *terminal) check(what string, ok bool) bool {
 	t.steps++
 	mark := "✗"
@@ -44,12 +44,13 @@ func (t *terminal) check(what string, ok bool) bool {
 	return ok
 }
 
-// kubectl runs kubectl as a user, who is a context of the dev cluster's kubeconfig, and shows both the command and its answer.
+// kubectl runs kubectl with a context of the dev cluster's kubeconfig, named like the user. It
+// shows the command and its output.
 func (t *terminal) kubectl(ctx context.Context, user string, args ...string) answer {
 	return t.kubectlInput(ctx, "", user, args...)
 }
 
-// kubectlInput is kubectl with a document at standard input.
+// kubectlInput is like kubectl, with a document at standard input.
 func (t *terminal) kubectlInput(ctx context.Context, document, user string, args ...string) answer {
 	args = append([]string{"--context", user}, args...)
 	fmt.Fprintf(t.out, "\n$ kubectl %s", typed(args))
@@ -77,7 +78,7 @@ func (t *terminal) quietly(ctx context.Context, document string, args ...string)
 	return a
 }
 
-// value reads one value by a JSONPath, quietly; empty if there is none.
+// value reads one value with a JSONPath, quietly. It returns an empty string for a missing value.
 func (t *terminal) value(ctx context.Context, user, path string, args ...string) string {
 	a := t.quietly(ctx, "", append([]string{"--context", user, "get", "-o", "jsonpath=" + path}, args...)...)
 	return strings.TrimSpace(a.stdout)
@@ -85,7 +86,7 @@ func (t *terminal) value(ctx context.Context, user, path string, args ...string)
 
 var plain = regexp.MustCompile(`^[A-Za-z0-9_./:,=@%+-]+$`)
 
-// typed writes arguments as one types them at a shell.
+// typed formats arguments as in a shell.
 func typed(args []string) string {
 	words := make([]string, len(args))
 	for i, arg := range args {
@@ -105,13 +106,13 @@ func indent(text string) string {
 	return b.String()
 }
 
-// row returns the cells of the table that a command printed, by column, of the line that begins with name.
+// row returns the cells of the table row that begins with name, by column.
 func (a answer) row(name string) map[string]string {
 	lines := strings.Split(strings.TrimSpace(a.stdout), "\n")
 	header := strings.Fields(lines[0])
 	for _, line := range lines[1:] {
 		cells := strings.Fields(line)
-		if len(cells) >= len(header) && cells[0] == name { // a message, the last cell, has spaces
+		if len(cells) >= len(header) && cells[0] == name { // the message, in the last cell, has spaces
 			row := map[string]string{}
 			for i, column := range header {
 				row[column] = cells[i]

@@ -1,4 +1,4 @@
-# The dev cluster. State, logs and binaries are in .dev; DEV_PORT_BASE chooses the block of 64 ports (default 16440).
+# The dev cluster. State, logs and binaries are in .dev; DEV_PORT_BASE selects the block of 64 ports (default 16440).
 
 .PHONY: up down status clean
 

@@ -1,5 +1,5 @@
-// Dev runs the dev cluster: a Kubernetes control plane, macrack and three simulated Macs, each component as a process of its own on loopback,
-// with its state in .dev.
+// Dev runs the dev cluster: a Kubernetes control plane, macrack and three simulated Macs. Each
+// component is a process on loopback, with its state in .dev.
 package main
 
 import (
@@ -43,7 +43,7 @@ func newCommand() *cobra.Command {
 	root.AddCommand(
 		upCommand(), downCommand(), cleanCommand(), statusCommand(), buildCommand(), certificatesCommand(),
 		actCommand("restart", "Stop a component gracefully and start it again", (*cluster.Cluster).Restart),
-		actCommand("kill", "End a component as a crash would, until restart or up", (*cluster.Cluster).Kill),
+		actCommand("kill", "Kill a component, until restart or up", (*cluster.Cluster).Kill),
 		actCommand("stop", "Stop a component gracefully, until restart or up", (*cluster.Cluster).Shutdown),
 		balanceCommand(), keepCommand(), registryCommand(),
 	)
@@ -57,7 +57,7 @@ func upCommand() *cobra.Command {
 	}
 	cmd := &cobra.Command{
 		Use:   "up",
-		Short: "Start the cluster, or what of it does not run or has changed",
+		Short: "Start the cluster, or the components that do not run or have changed",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return up(cmd.Context(), opts)
@@ -140,7 +140,7 @@ func downCommand() *cobra.Command {
 				return nil
 			}
 			if err == nil {
-				fmt.Println("The cluster is down. Its state is kept: `make up` goes on with it, `make clean` removes it.")
+				fmt.Println("The cluster is down. Its state is kept: `make up` resumes it, `make clean` removes it.")
 			}
 			return err
 		},
@@ -173,7 +173,7 @@ func cleanCommand() *cobra.Command {
 					return err
 				}
 			}
-			fmt.Println("The cluster is down and its state is gone.")
+			fmt.Println("The cluster is down and its state is removed.")
 			return nil
 		},
 	}
@@ -208,7 +208,7 @@ func statusCommand() *cobra.Command {
 				return err
 			}
 			if failing > 0 {
-				return fmt.Errorf("%d components do not serve", failing)
+				return fmt.Errorf("%d components are not ready", failing)
 			}
 			return nil
 		},
@@ -234,7 +234,7 @@ func buildCommand() *cobra.Command {
 func certificatesCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "certificates DIR",
-		Short: "Make the keys that artifacts/deploy mounts, and an overlay of it with them and the APIServices' caBundle",
+		Short: "Create the keys that artifacts/deploy mounts, and an overlay with these keys and the caBundle of the APIServices",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
 			if err := cluster.WriteDeployment(args[0]); err != nil {
@@ -288,7 +288,7 @@ func balanceCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&listen, "listen", "", "address to listen on")
-	cmd.Flags().StringVar(&caFile, "ca-file", "", "authority of the replicas' serving certificates")
+	cmd.Flags().StringVar(&caFile, "ca-file", "", "CA of the replicas' serving certificates")
 	return cmd
 }
 
@@ -316,7 +316,7 @@ func keepCommand() *cobra.Command {
 	var dir string
 	cmd := &cobra.Command{
 		Use:    "keep --dir DIR",
-		Short:  "Start components again that ended without being asked to",
+		Short:  "Restart components that have exited unexpectedly",
 		Hidden: true,
 		Args:   cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -347,12 +347,12 @@ func portBase() (int, error) {
 	}
 	base, err := strconv.Atoi(text)
 	if err != nil || base < 1024 || base > 65000 {
-		return 0, fmt.Errorf("DEV_PORT_BASE is %q: a number from 1024 to 65000 is needed, the first of a block of 64 ports", text)
+		return 0, fmt.Errorf("invalid DEV_PORT_BASE %q; use a number from 1024 to 65000, the first of a block of 64 ports", text)
 	}
 	return base, nil
 }
 
-// relative shortens a path for reading.
+// relative shortens a path for display.
 func relative(path string) string {
 	wd, err := os.Getwd()
 	if err != nil {
@@ -364,7 +364,7 @@ func relative(path string) string {
 	return path
 }
 
-// stopwatch puts the time since the beginning before every line.
+// stopwatch prefixes every line with the elapsed time.
 type stopwatch struct {
 	out   io.Writer
 	began time.Time

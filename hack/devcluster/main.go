@@ -1,6 +1,6 @@
-// Devcluster is a Kubernetes control plane in one binary: it runs as the program it is called as
-// (a symlink named kube-apiserver, say) or, called by any other name, as the one its first argument
-// names. One binary links and fits on disk several times faster than seven.
+// Devcluster is a Kubernetes control plane in one binary. It runs the program named by its own name
+// (a symlink such as kube-apiserver), or else by its first argument. One binary links several times
+// faster than seven and needs less disk space.
 package main
 
 import (
@@ -29,7 +29,7 @@ import (
 	scheduler "k8s.io/kubernetes/cmd/kube-scheduler/app"
 )
 
-// programs run with os.Args set as if each were its own binary, and do not return on failure.
+// programs run with os.Args set as in separate binaries, and do not return on failure.
 var programs = map[string]func(){
 	"etcd":                    func() { etcdmain.Main(os.Args) },
 	"etcdctl":                 ctlv3.MustStart,
@@ -48,7 +48,7 @@ func main() {
 	}
 	run, ok := programs[name]
 	if !ok {
-		fmt.Fprintf(os.Stderr, "%s is none of the programs in this binary: %s\n",
+		fmt.Fprintf(os.Stderr, "unknown program %s; this binary has: %s\n",
 			name, strings.Join(slices.Sorted(maps.Keys(programs)), ", "))
 		os.Exit(2)
 	}

@@ -1,4 +1,4 @@
-# The guard of prose: Vale with the rules in hack/prose/styles reads documents, comments and messages.
+# Vale checks documents, comments and messages against the rules in hack/prose/styles.
 
 .PHONY: prose
 

@@ -1,5 +1,5 @@
-// Package agent turns the placeholder pods of a Mac into virtual machines, and
-// reports what the Mac is and does.
+// Package agent turns the placeholder pods of a Mac into virtual machines and reports the state of
+// the Mac.
 package agent
 
 import (
@@ -45,46 +45,45 @@ import (
 )
 
 const (
-	// workers lets both slots, the MacNode and an image being fetched make progress at the same time.
+	// workers lets both slots, the MacNode and an image pull make progress at the same time.
 	workers = rules.MaxVMsPerMac + 2
-	// stopTimeout bounds the end. Informers that cannot reach the API sleep until their
-	// next try, for up to half a minute, and nothing that an agent does needs to finish.
+	// stopTimeout bounds the agent's shutdown. Informers that cannot reach the API sleep for up to
+	// 30 seconds before they retry, and no work of an agent has to finish.
 	stopTimeout = 3 * time.Second
-	// ownWrites is how long the agent's own writes are taken for newer than its caches. An API that was restored to an earlier
-	// state has older versions for good.
+	// ownWrites is how long the agent prefers its own writes to its caches. The limit matters after
+	// an API restore: the restored objects keep their older versions.
 	ownWrites = 10 * time.Second
-	// hostInterval is how often the host is looked at: free storage, boot ID.
+	// hostInterval is the interval of the checks of free storage and the boot ID.
 	hostInterval = time.Minute
 )
 
-// Config is what an agent needs.
+// Config configures an agent.
 type Config struct {
 	NodeName string
 	Kube     kubernetes.Interface
 	Macrack  versioned.Interface
-	// StateDir holds the slots, and what the agent must not forget. One agent at a
-	// time may use it.
+	// StateDir holds the slots and the agent's persistent state. It belongs to one agent at a time.
 	StateDir string
 	Host     host.Host
 	Launcher slots.Launcher
-	// NewMachineID returns a machine identifier that no other machine has.
+	// NewMachineID returns a unique machine identifier.
 	NewMachineID func(context.Context) (string, error)
 	Images       images.Store
 	Clock        clock.WithTicker
 	// Version is the agent's version.
 	Version string
-	// Address and Listener are where the agent's kubelet-style API is reached. The
-	// agent has none without a Listener.
+	// Address and Listener are the address of the agent's kubelet-style API. Without a Listener the
+	// agent serves no API.
 	Address  string
 	Listener net.Listener
-	// ClientCAFile and ClientNames say who is served there: kube-apiserver. Default of
-	// the names: node.DefaultClientName.
+	// ClientCAFile and ClientNames identify the permitted client: kube-apiserver. ClientNames
+	// defaults to node.DefaultClientName.
 	ClientCAFile string
 	ClientNames  []string
-	// ServingCertificate returns the certificate of that API; nil for one of the
-	// agent's own, which nobody has signed.
+	// ServingCertificate returns the certificate of that API. If it is nil, the agent uses a
+	// self-signed certificate.
 	ServingCertificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)
-	// AnswerTimeout and ProbeInterval are those of the slots; zero for the default.
+	// AnswerTimeout and ProbeInterval configure the slots; zero selects the default.
 	AnswerTimeout time.Duration
 	ProbeInterval time.Duration
 }
@@ -93,26 +92,27 @@ type Config struct {
 type Agent struct {
 	config    Config
 	queue     workqueue.TypedRateLimitingInterface[key]
-	stopQueue workqueue.TypedRateLimitingInterface[int] // of slots
+	stopQueue workqueue.TypedRateLimitingInterface[int] // by slot number
 	node      *node.Node
 	slots     *slots.Manager
 	instances instancelisters.MacOSInstanceLister
 	macNodes  racklisters.MacNodeLister
-	// written has what the agent wrote to instances and its MacNode, for as long as instances and macNodes may not have it.
+	// written and wroteNode hold the agent's writes to instances and to its MacNode until the
+	// caches catch up.
 	written   cache.MutationCache
 	wroteNode cache.MutationCache
 	state     *state
 	sessions  sessions
 	recorder  record.EventRecorder
 
-	// minimumFree is how many bytes of the disk images leave free.
+	// minimumFree is the number of bytes that images must leave free on the disk.
 	minimumFree atomic.Int64
 	reboots     rebootPolicy
-	// prefetching is held while an image is fetched that no instance waits for.
+	// prefetching is locked while the agent pulls an image that no instance waits for.
 	prefetching sync.Mutex
 
-	// starting is held for reading while a VM is being put into a slot, and for
-	// writing while the Mac is scrubbed: neither happens during the other.
+	// starting is read-locked while a VM is placed in a slot and write-locked while the Mac is
+	// scrubbed, so that the two never overlap.
 	starting sync.RWMutex
 
 	checks imageChecks
@@ -122,9 +122,9 @@ type Agent struct {
 	refusals map[types.UID]refusals
 	launches map[types.UID]launches
 	stops    map[int]*stopping // by slot
-	// owed are the rejections of pods, by their names, that the ledger has not taken yet.
+	// owed holds, by pod name, the rejections that are not yet recorded in the ledger.
 	owed map[types.NamespacedName][]*rackv1alpha1.AuditRecord
-	// unknown are the virtual machines that run and have no instance, by slot.
+	// unknown holds, by slot number, the running virtual machines that have no instance.
 	unknown map[int]unknownVM
 }
 
@@ -137,13 +137,13 @@ const (
 	prefetchKey
 )
 
-// key is what there is to reconcile.
+// key identifies an object to reconcile.
 type key struct {
 	kind kind
 	types.NamespacedName
 }
 
-// New returns an agent. Nothing runs before Run.
+// New returns an agent. Run starts it.
 func New(config Config) (*Agent, error) {
 	for name, missing := range map[string]bool{
 		"NodeName": config.NodeName == "", "Kube": config.Kube == nil, "Macrack": config.Macrack == nil, "StateDir": config.StateDir == "",
@@ -172,7 +172,7 @@ func New(config Config) (*Agent, error) {
 	return a, nil
 }
 
-// Run works until ctx ends. The virtual machines outlive it.
+// Run runs the agent until ctx ends. The virtual machines outlive it.
 func (a *Agent) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var running sync.WaitGroup
@@ -184,7 +184,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	}
 	lock, err := contract.TryLockFile(filepath.Join(a.config.StateDir, "agent.lock"))
 	if err != nil {
-		return fmt.Errorf("state directory %s: %w: another agent uses it", a.config.StateDir, err)
+		return fmt.Errorf("state directory %s: %w; it is in use by another agent", a.config.StateDir, err)
 	}
 	defer lock.Unlock()
 	if a.state, err = openState(filepath.Join(a.config.StateDir, "state.json")); err != nil {
@@ -202,9 +202,9 @@ func (a *Agent) Run(ctx context.Context) error {
 		return err
 	}
 
-	// An act that was interrupted may have left a tenant's files in a slot that is free.
+	// An interrupted operation may have left a tenant's files in a free slot.
 	if err := a.slots.EraseFree(); err != nil {
-		klog.ErrorS(err, "Free slots could not be emptied; they are before their next use")
+		klog.ErrorS(err, "Failed to erase free slots; they are erased before their next use")
 	}
 
 	broadcaster := record.NewBroadcaster(record.WithContext(ctx))
@@ -281,7 +281,7 @@ func waitAtMost(running *sync.WaitGroup, limit time.Duration) {
 	select {
 	case <-ended:
 	case <-clock.RealClock{}.After(limit):
-		klog.InfoS("Ending with parts that wait for the API", "waited", limit)
+		klog.InfoS("Shutdown timed out waiting for API calls", "waited", limit)
 	}
 }
 
@@ -295,7 +295,7 @@ func port(l net.Listener) int32 {
 	return 0
 }
 
-// startInformers watches this Mac's MacNode and the instances on it, no others.
+// startInformers watches only this Mac's MacNode and the instances on it.
 func (a *Agent) startInformers(ctx context.Context, running *sync.WaitGroup) ([]cache.InformerSynced, error) {
 	only := func(field string) externalversions.SharedInformerOption {
 		return externalversions.WithTweakListOptions(func(o *metav1.ListOptions) {
@@ -331,7 +331,7 @@ func (a *Agent) startInformers(ctx context.Context, running *sync.WaitGroup) ([]
 	return []cache.InformerSynced{onInstance.HasSynced, onMacNode.HasSynced}, nil
 }
 
-// configure does what the fleet's configuration says.
+// configure applies the RackConfig.
 func (a *Agent) configure(config *configv1alpha1.RackConfig) {
 	if interval := config.Spec.Agent.HeartbeatInterval.Value(); interval > 0 {
 		a.node.SetHeartbeat(interval)
@@ -343,7 +343,7 @@ func (a *Agent) configure(config *configv1alpha1.RackConfig) {
 	a.queue.Add(key{kind: macNodeKey})
 }
 
-// handler calls on with the newest object of every event.
+// handler returns an event handler that calls on with the newest object of every event.
 func handler[T any](on func(T)) cache.ResourceEventHandler {
 	call := func(obj any) {
 		if tombstone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
@@ -362,7 +362,7 @@ func (a *Agent) enqueueInstance(instance *instancev1alpha1.MacOSInstance) {
 	}
 	a.enqueueStops(string(instance.UID))
 	if rules.InstanceEnded(instance.Status.Phase) {
-		a.queue.Add(key{kind: macNodeKey}) // a scrub waits for its end
+		a.queue.Add(key{kind: macNodeKey}) // a scrub waits for the end of the instance
 	}
 	a.queue.Add(key{instanceKey, types.NamespacedName{Namespace: instance.Namespace, Name: instance.Name}})
 }
@@ -379,11 +379,11 @@ func (a *Agent) enqueuePod(pod *corev1.Pod) {
 	}
 }
 
-// enqueueSlots has a look at what the slots hold, and at the MacNode.
+// enqueueSlots queues the instances in the slots, and the MacNode.
 func (a *Agent) enqueueSlots() {
 	a.queue.Add(key{kind: macNodeKey})
 	if a.slots == nil {
-		return // still opening
+		return // not open yet
 	}
 	for _, s := range a.slots.Statuses() {
 		if s.Spec != nil {
@@ -394,7 +394,7 @@ func (a *Agent) enqueueSlots() {
 	a.enqueueWaiting()
 }
 
-// enqueueWaiting has a look at the instances that have no slot: one may have become free.
+// enqueueWaiting queues the instances without a slot, because a slot may have become free.
 func (a *Agent) enqueueWaiting() {
 	statuses := a.slots.Statuses()
 	if a.instances == nil || !slices.ContainsFunc(statuses[:], func(s slots.Status) bool { return s.Phase == slots.Free }) {
@@ -408,7 +408,7 @@ func (a *Agent) enqueueWaiting() {
 	}
 }
 
-// enqueueAll has a look at everything: whose Mac this is may have changed.
+// enqueueAll queues all objects, because the lease of the Mac may have changed.
 func (a *Agent) enqueueAll() {
 	a.enqueueSlots()
 	all, _ := a.instances.List(labels.Everything())
@@ -417,7 +417,7 @@ func (a *Agent) enqueueAll() {
 	}
 }
 
-// enqueueAfter waits by the agent's clock.
+// enqueueAfter queues a key after a wait, measured by the agent's clock.
 func (a *Agent) enqueueAfter(ctx context.Context, k key, wait time.Duration) {
 	after := a.config.Clock.After(wait)
 	go func() {
@@ -429,7 +429,7 @@ func (a *Agent) enqueueAfter(ctx context.Context, k key, wait time.Duration) {
 	}()
 }
 
-// every calls f at each interval by the agent's clock, until ctx is done.
+// every calls f at each interval, measured by the agent's clock, until ctx is done.
 func (a *Agent) every(ctx context.Context, interval time.Duration, f func()) {
 	ticker := a.config.Clock.NewTicker(interval)
 	defer ticker.Stop()
@@ -443,7 +443,7 @@ func (a *Agent) every(ctx context.Context, interval time.Duration, f func()) {
 	}
 }
 
-// lookAtHost has the MacNode brought up to date: what changes on the host has no watch.
+// lookAtHost queues the MacNode, because the state of the host cannot be watched.
 func (a *Agent) lookAtHost() { a.queue.Add(key{kind: macNodeKey}) }
 
 func (a *Agent) work(ctx context.Context) {

@@ -52,7 +52,7 @@ const (
 	serial   = "C02TEST"
 )
 
-// rack is a Mac with an agent, and the APIs that it talks to.
+// rack is a Mac with an agent and its APIs.
 type rack struct {
 	onKube, onMacRack reactions
 	judge             fakes.Judge // of what is written to the API; grant unless set
@@ -69,13 +69,14 @@ type rack struct {
 	images   images.Store
 	agent    *Agent
 	stop     func()
-	// machineIDs are handed out, newest last.
+	// machineIDs are the assigned machine IDs, newest last.
 	mu         sync.Mutex
 	machineIDs []string
 	edits      int
 }
 
-// reactions are reactors of a fake client that is in use already, to which none can be added without a race.
+// reactions are the reactors of a fake client in use, to which reactors cannot be added without a
+// race.
 type reactions struct {
 	mu   sync.Mutex
 	list []clienttesting.SimpleReactor
@@ -137,7 +138,7 @@ func newRack(t *testing.T, options ...func(*rack)) *rack {
 			close(ended)
 		}()
 		for {
-			// A runner that is just starting has no socket yet.
+			// A runner that is starting has no socket yet.
 			for i := range rules.MaxVMsPerMac {
 				ctx, cancel := context.WithTimeout(r.ctx, time.Second)
 				_, _ = contract.NewClient(r.slot(i)).Kill(ctx)
@@ -153,7 +154,7 @@ func newRack(t *testing.T, options ...func(*rack)) *rack {
 	return r
 }
 
-// grant does what the registry does with an identity: it grants the start.
+// grant grants the start of an instance with an identity, as the registry does.
 func grant(old, obj runtime.Object) error {
 	if err := sameIdentity(old, obj); err != nil {
 		return err
@@ -164,7 +165,7 @@ func grant(old, obj runtime.Object) error {
 	return nil
 }
 
-// sameIdentity refuses another identity, and another start, as the registry does.
+// sameIdentity refuses another identity, and a second start, as the registry does.
 func sameIdentity(old, obj runtime.Object) error {
 	was, ok := old.(*instancev1alpha1.MacOSInstance)
 	if !ok {
@@ -176,7 +177,7 @@ func sameIdentity(old, obj runtime.Object) error {
 	return nil
 }
 
-// patched returns what the patch of an instance would store.
+// patched returns the instance after the patch.
 func (r *rack) patched(action clienttesting.Action) *instancev1alpha1.MacOSInstance {
 	patch := action.(clienttesting.PatchAction)
 	stored, err := r.macrack.Tracker().Get(action.GetResource(), action.GetNamespace(), patch.GetName())
@@ -443,7 +444,7 @@ func TestPodBecomesVirtualMachine(t *testing.T) {
 	require.NoError(t, err)
 	text, err := io.ReadAll(log)
 	require.NoError(t, err)
-	assert.Contains(t, string(text), "the guest agent answers")
+	assert.Contains(t, string(text), "the guest agent responds")
 
 	node, err := r.kube.CoreV1().Nodes().Get(r.ctx, nodeName, metav1.GetOptions{})
 	require.NoError(t, err)
@@ -458,7 +459,7 @@ func TestPodBecomesVirtualMachine(t *testing.T) {
 	r.eventually(func() bool { return len(r.macNode().Status.Images) == 1 }, func() any { return r.macNode().Status })
 	assert.Equal(t, "macos-26", r.macNode().Status.Images[0].Name)
 
-	// It stops when asked, and says so only once it is gone.
+	// It stops on request, and is reported as stopped only after its end.
 	stopped := make(chan int, 1)
 	r.onMacRack.prepend("patch", "macosinstances", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		if r.patched(action).Status.Phase == instancev1alpha1.MacOSInstanceStopped {
@@ -482,7 +483,7 @@ func TestPodBecomesVirtualMachine(t *testing.T) {
 
 func ptr[T any](v T) *T { return &v }
 
-// What a tenant makes of the metadata of its pod ends nothing.
+// Changes of a pod's metadata by its tenant do not end the virtual machine.
 func TestMetadataOfPodsIsNotTheirIdentity(t *testing.T) {
 	for name, change := range map[string]func(*corev1.Pod){
 		"label removed":      func(p *corev1.Pod) { p.Labels = nil },
@@ -528,20 +529,20 @@ func TestForeignPodsAreRefused(t *testing.T) {
 		instance func(*instancev1alpha1.MacOSInstance)
 		pod      func(*corev1.Pod)
 		message  string
-		// fails: the instance is at fault too.
+		// fails: the instance fails too.
 		fails bool
-		// kind is the type of the record; empty if there is none.
+		// kind is the type of the record; empty without a record.
 		kind rackv1alpha1.AuditRecordType
 	}{
 		{name: "no virtual machine at all", pod: func(p *corev1.Pod) { p.Labels, p.Annotations = nil, nil }, message: "a Mac runs only placeholder pods"},
 		{name: "a system's agent for every Node", pod: func(p *corev1.Pod) { p.Namespace, p.Labels, p.Annotations = "kube-system", nil, nil }, message: "a Mac runs only placeholder pods", kind: rackv1alpha1.CrossTenantRejected},
-		{name: "no such instance", pod: func(p *corev1.Pod) { p.Name, p.Labels[rules.LabelInstance] = "pod-b", "b" }, message: "there is no MacOSInstance acme/b", kind: rackv1alpha1.InstanceRejected},
+		{name: "no such instance", pod: func(p *corev1.Pod) { p.Name, p.Labels[rules.LabelInstance] = "pod-b", "b" }, message: "MacOSInstance acme/b does not exist", kind: rackv1alpha1.InstanceRejected},
 		{name: "an earlier instance of the name", pod: func(p *corev1.Pod) { p.Annotations[rules.AnnotationInstanceUID] = "other" }, message: "which has UID uid-a", kind: rackv1alpha1.InstanceRejected},
 		{name: "a second pod for an instance", pod: func(p *corev1.Pod) { p.Name = "impostor" }, message: `and pod "pod-a"`, kind: rackv1alpha1.InstanceRejected},
-		{name: "another Mac's instance", instance: func(i *instancev1alpha1.MacOSInstance) { i.Status.NodeName = "mac-2" }, message: `but on "mac-2"`, kind: rackv1alpha1.InstanceRejected},
-		{name: "another namespace", pod: func(p *corev1.Pod) { p.Namespace = "globex" }, message: "there is no MacOSInstance globex/a", kind: rackv1alpha1.CrossTenantRejected},
-		{name: "another lease of the tenant", instance: func(i *instancev1alpha1.MacOSInstance) { i.Spec.LeaseName = "lease-2" }, message: "belongs to lease lease-1 (UID uid-lease-1), and the instance to another lease named lease-2", fails: true, kind: rackv1alpha1.InstanceRejected},
-		{name: "an earlier lease of the name", instance: func(i *instancev1alpha1.MacOSInstance) { i.OwnerReferences[0].UID = "uid-earlier" }, message: "and the instance to another lease named lease-1", fails: true, kind: rackv1alpha1.InstanceRejected},
+		{name: "another Mac's instance", instance: func(i *instancev1alpha1.MacOSInstance) { i.Status.NodeName = "mac-2" }, message: `is on Mac "mac-2"`, kind: rackv1alpha1.InstanceRejected},
+		{name: "another namespace", pod: func(p *corev1.Pod) { p.Namespace = "globex" }, message: "MacOSInstance globex/a does not exist", kind: rackv1alpha1.CrossTenantRejected},
+		{name: "another lease of the tenant", instance: func(i *instancev1alpha1.MacOSInstance) { i.Spec.LeaseName = "lease-2" }, message: "belongs to lease lease-1 (UID uid-lease-1); the instance belongs to another lease named lease-2", fails: true, kind: rackv1alpha1.InstanceRejected},
+		{name: "an earlier lease of the name", instance: func(i *instancev1alpha1.MacOSInstance) { i.OwnerReferences[0].UID = "uid-earlier" }, message: "the instance belongs to another lease named lease-1", fails: true, kind: rackv1alpha1.InstanceRejected},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -625,7 +626,7 @@ func TestThirdVirtualMachineIsRefused(t *testing.T) {
 	assert.Equal(t, 2, r.running())
 	assert.Equal(t, "SlotsFull", r.records()[0].Details.Reason)
 
-	// A slot that is being cleared is waited for.
+	// An instance waits for a slot that is being erased.
 	r.changeInstance("a", func(i *instancev1alpha1.MacOSInstance) {
 		i.Status.StopRequest = &instancev1alpha1.StopRequest{At: metav1.Now(), GracePeriodSeconds: 30}
 	})
@@ -649,7 +650,7 @@ func TestRestartAdopts(t *testing.T) {
 	assert.Equal(t, 2, r.running())
 	assert.Len(t, r.machineIDs, 2, "an adopted VM keeps its identity")
 
-	// It ends while no agent is there.
+	// It ends while no agent runs.
 	r.stop()
 	r.post(0, sim.PathCrash)
 	r.eventually(func() bool { return r.running() == 1 }, func() any { return nil })
@@ -688,7 +689,8 @@ func (r *rack) loseInstance(name string) {
 	require.NoError(r.t, r.macrack.Tracker().Delete(instancev1alpha1.SchemeGroupVersion.WithResource("macosinstances"), tenant, name))
 }
 
-// A virtual machine without an instance means that the API has lost state: it is not the agent's to end.
+// A virtual machine without an instance means that the API has lost state: the agent must not stop
+// it.
 func TestVirtualMachineWithoutInstance(t *testing.T) {
 	for name, test := range map[string]struct {
 		now func(r *rack, lost *instancev1alpha1.MacOSInstance)
@@ -709,7 +711,8 @@ func TestVirtualMachineWithoutInstance(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := newRack(t)
 			lost := r.run("a")
-			// The agent's last write is newer than all that an API has that was restored to an earlier state.
+			// The agent's last write is newer than all objects of an API that was restored to an
+			// earlier state.
 			written := lost.DeepCopy()
 			written.ResourceVersion = "1000000"
 			r.agent.written.Mutation(written)
@@ -720,13 +723,14 @@ func TestVirtualMachineWithoutInstance(t *testing.T) {
 				return c != nil && c.Reason == rackv1alpha1.ReasonUnknownInstance && strings.Contains(c.Message, test.why)
 			}, func() any { return r.macNode().Status.Conditions })
 			c := r.waitCondition(rackv1alpha1.MacNodeSlotsHealthy, metav1.ConditionFalse, rackv1alpha1.ReasonUnknownInstance)
-			assert.Contains(t, c.Message, "slot 0 runs acme/a (UID uid-a) since "+lost.Status.StartedAt.UTC().Format(time.RFC3339))
+			assert.Contains(t, c.Message, "slot 0 has run acme/a (UID uid-a) since "+lost.Status.StartedAt.UTC().Format(time.RFC3339))
 			r.changeMacNode(func(m *rackv1alpha1.MacNode) {
 				m.Status.Quarantine = &rackv1alpha1.Quarantine{Reason: rackv1alpha1.ReasonUnknownInstance, Since: metav1.Now(), EndInstances: []string{"uid-b"}}
 			})
 
-			// Nothing new starts, also with an agent that has just started, and the virtual machine continues to run. Until the
-			// agent has looked up its instance, it does not report the slots as healthy.
+			// No VM starts, even after a restart of the agent, and the virtual machine continues to
+			// run. Until the agent has looked up its instance, it does not report the slots as
+			// healthy.
 			r.onMacRack.prepend("patch", "macnodes", func(action clienttesting.Action) (bool, runtime.Object, error) {
 				if patch := string(action.(clienttesting.PatchAction).GetPatch()); strings.Contains(patch, "SlotsObtainable") {
 					assert.Equal(t, 0, r.running(), patch)
@@ -753,7 +757,7 @@ func TestVirtualMachineWithoutInstance(t *testing.T) {
 	}
 }
 
-// An API that has its state back has its instance back.
+// After the API has been restored, the instance exists again.
 func TestUnknownInstanceReturns(t *testing.T) {
 	r := newRack(t)
 	lost := r.run("a")
@@ -784,7 +788,8 @@ func TestSilenceOfTheAPIEndsNothing(t *testing.T) {
 	assert.Equal(t, contract.VMRunning, still.State.VM)
 }
 
-// edit changes an instance as others do, past the fake client, which a reactor that hangs blocks.
+// edit changes an instance directly in the tracker of the fake client, which a hanging reactor
+// blocks.
 func (r *rack) edit(i *instancev1alpha1.MacOSInstance, change func(*instancev1alpha1.MacOSInstance)) {
 	r.t.Helper()
 	i = i.DeepCopy()
@@ -794,7 +799,7 @@ func (r *rack) edit(i *instancev1alpha1.MacOSInstance, change func(*instancev1al
 	require.NoError(r.t, r.macrack.Tracker().Update(instancev1alpha1.SchemeGroupVersion.WithResource("macosinstances"), i, i.Namespace))
 }
 
-// What has to stop does not wait for a report, whether that is refused or has no answer.
+// A stop does not wait for a report that is refused or hangs.
 func TestStopDoesNotWaitForTheAPI(t *testing.T) {
 	stop := func(i *instancev1alpha1.MacOSInstance) {
 		i.Status.StopRequest = &instancev1alpha1.StopRequest{At: metav1.Now(), Reason: "Asked", GracePeriodSeconds: 30}
@@ -835,7 +840,7 @@ func TestStopDoesNotWaitForTheAPI(t *testing.T) {
 	})
 }
 
-// Nothing is launched before the registry has granted it.
+// No VM is launched before the registry has granted its start.
 func TestLaunchWaitsForTheGrant(t *testing.T) {
 	var withheld atomic.Bool
 	withheld.Store(true)
@@ -873,7 +878,7 @@ func TestEndings(t *testing.T) {
 		{name: "pod deleted", phase: instancev1alpha1.MacOSInstanceStopped, message: "the placeholder pod pod-a was deleted", act: func(r *rack, i *instancev1alpha1.MacOSInstance) {
 			require.NoError(r.t, r.kube.CoreV1().Pods(tenant).Delete(r.ctx, "pod-a", metav1.DeleteOptions{}))
 		}},
-		{name: "instance deleted", phase: instancev1alpha1.MacOSInstanceStopped, message: "Stopped as asked", act: func(r *rack, i *instancev1alpha1.MacOSInstance) {
+		{name: "instance deleted", phase: instancev1alpha1.MacOSInstanceStopped, message: "Stopped as requested", act: func(r *rack, i *instancev1alpha1.MacOSInstance) {
 			r.changeInstance("a", func(i *instancev1alpha1.MacOSInstance) {
 				i.DeletionTimestamp, i.Finalizers = ptr(metav1.Now()), []string{rules.FinalizerVM}
 			})
@@ -884,7 +889,7 @@ func TestEndings(t *testing.T) {
 		{name: "guest shuts down", phase: instancev1alpha1.MacOSInstanceStopped, message: "The guest shut itself down", act: func(r *rack, i *instancev1alpha1.MacOSInstance) {
 			r.post(r.slotOf(i), sim.PathDown)
 		}},
-		{name: "killed on the Mac", phase: instancev1alpha1.MacOSInstanceFailed, message: "unasked by the cluster", act: func(r *rack, i *instancev1alpha1.MacOSInstance) {
+		{name: "killed on the Mac", phase: instancev1alpha1.MacOSInstanceFailed, message: "without a request from the cluster", act: func(r *rack, i *instancev1alpha1.MacOSInstance) {
 			require.NoError(r.t, r.agent.slots.Kill(r.ctx, string(i.UID)))
 		}},
 	}
@@ -902,7 +907,7 @@ func TestEndings(t *testing.T) {
 	}
 }
 
-// deadLauncher starts nothing.
+// deadLauncher starts no runners.
 type deadLauncher struct{ tries atomic.Int32 }
 
 func (l *deadLauncher) Launch(contract.SlotDir) (<-chan error, error) {
@@ -922,7 +927,7 @@ func (r *rack) waitPrepared(i *instancev1alpha1.MacOSInstance, dead *deadLaunche
 	}, func() any { return dead.tries.Load() })
 }
 
-// A runner that is started although its launcher has failed is not forgotten.
+// A runner that starts although its launcher has failed is found.
 func TestStopOfALateRunner(t *testing.T) {
 	for name, late := range map[string]bool{"it is there": true, "it has not come": false} {
 		t.Run(name, func(t *testing.T) {
@@ -960,7 +965,7 @@ func TestStopOfALateRunner(t *testing.T) {
 	}
 }
 
-// The slot is erased before anything is reported, and an agent that ends in between has only the API to go by.
+// The slot is erased before the report, so after an interruption only the API has the instance.
 func TestStopOfWhatHasNotStartedIsTakenUpAgain(t *testing.T) {
 	dead := &deadLauncher{}
 	r := newRack(t, func(r *rack) { r.clock, r.launch = clocktesting.NewFakeClock(time.Now()), dead })
@@ -996,7 +1001,7 @@ func TestLostVirtualMachineFails(t *testing.T) {
 	i.Status.Phase, i.Status.MachineID, i.Status.MACAddress = instancev1alpha1.MacOSInstanceRunning, "bQ==", "02:00:00:00:00:01"
 	i.Status.StartedAt = ptr(metav1.Now())
 	r.create(i, newPod(i))
-	assert.Contains(t, r.waitPhase("a", instancev1alpha1.MacOSInstanceFailed).Message, "gone from the Mac")
+	assert.Contains(t, r.waitPhase("a", instancev1alpha1.MacOSInstanceFailed).Message, "no longer exists on the Mac")
 }
 
 func TestStartGoesOnWithTheAcceptedIdentity(t *testing.T) {
@@ -1030,17 +1035,17 @@ func TestStuckKernelQuota(t *testing.T) {
 	ledger.away.Store(false)
 	r.waitPhase("a", instancev1alpha1.MacOSInstanceFailed)
 	c = r.waitCondition(rackv1alpha1.MacNodeSlotsHealthy, metav1.ConditionFalse, rackv1alpha1.ReasonKernelQuotaStuck)
-	assert.Regexp(t, `has refused a virtual machine ([7-9]|\d\d+) times in \S+ although 0 of 2 run`, c.Message)
+	assert.Regexp(t, `refused a virtual machine ([7-9]|\d\d+) times in \S+ although 0 of 2 run`, c.Message)
 	assert.Equal(t, rackv1alpha1.LayerKernel, r.records()[0].Details.Layer)
 
-	// Nothing more is started, also by an agent that starts anew.
+	// No further VM is started, even after a restart of the agent.
 	r.restart()
 	b := newInstance("b")
 	r.create(b, newPod(b))
 	r.eventually(func() bool { return strings.Contains(r.instance("b").Status.Message, "quarantined") }, func() any { return r.instance("b").Status })
 	r.waitCondition(rackv1alpha1.MacNodeSlotsHealthy, metav1.ConditionFalse, rackv1alpha1.ReasonKernelQuotaStuck)
 
-	// A reboot cures it.
+	// A reboot ends the quarantine.
 	r.stop()
 	require.NoError(t, r.host.Reboot("boot-2"))
 	r.start()
@@ -1066,7 +1071,7 @@ func TestRefusalThatPasses(t *testing.T) {
 	r.waitCondition(rackv1alpha1.MacNodeSlotsHealthy, metav1.ConditionTrue, "SlotsObtainable")
 }
 
-// Time in which nothing was tried is no proof against the kernel, and a try does not wait for the API.
+// Time without tries is no proof against the kernel, and a try does not wait for the API.
 func TestRefusalWhileTheAPIIsAway(t *testing.T) {
 	fake := clocktesting.NewFakeClock(time.Now())
 	r := newRack(t, func(r *rack) {
@@ -1113,7 +1118,7 @@ func TestSilentRunner(t *testing.T) {
 	slot := r.slotOf(i)
 	r.post(slot, sim.PathHang)
 	c := r.waitCondition(rackv1alpha1.MacNodeSlotsHealthy, metav1.ConditionFalse, rackv1alpha1.ReasonCannotReattach)
-	assert.Contains(t, c.Message, "does not answer")
+	assert.Contains(t, c.Message, "does not respond")
 	assert.Equal(t, instancev1alpha1.MacOSInstanceRunning, r.instance("a").Status.Phase, "silence ends nothing")
 	r.post(slot, sim.PathWake)
 	r.waitCondition(rackv1alpha1.MacNodeSlotsHealthy, metav1.ConditionTrue, "SlotsObtainable")
@@ -1167,7 +1172,7 @@ func TestScrubWaitsForVirtualMachines(t *testing.T) {
 	i := r.run("a")
 	r.post(r.slotOf(i), sim.PathHang)
 	r.waitCondition(rackv1alpha1.MacNodeSlotsHealthy, metav1.ConditionFalse, rackv1alpha1.ReasonCannotReattach)
-	// Even an instance that somebody has declared dead leaves a slot that is not.
+	// An instance that was declared dead keeps its slot while its virtual machine runs.
 	r.changeInstance("a", func(i *instancev1alpha1.MacOSInstance) { i.Status.Phase = instancev1alpha1.MacOSInstanceFailed })
 	r.changeMacNode(func(m *rackv1alpha1.MacNode) { m.Status.ReleasingSince = ptr(metav1.Now()) })
 	r.eventually(func() bool {
@@ -1184,7 +1189,7 @@ func TestScrubWaitsForVirtualMachines(t *testing.T) {
 	r.waitCondition(rackv1alpha1.MacNodeScrubbed, metav1.ConditionTrue, "NothingLeft")
 }
 
-// The end of an instance is all that the scrub waits for, and no slot tells of it.
+// The scrub waits only for the end of an instance, and no slot reports that end.
 func TestScrubWaitsForInstances(t *testing.T) {
 	r := newRack(t)
 	r.create(newInstance("a"), nil)
@@ -1226,7 +1231,7 @@ func TestNodeIsRegisteredAnew(t *testing.T) {
 	r.eventually(func() bool { return get() != nil }, func() any { return nil })
 	r.run("a")
 
-	// The controllers' taint survives an agent's restart.
+	// The taint set by the controllers survives a restart of the agent.
 	node := get()
 	tainted := []corev1.Taint{{Key: rules.TaintTenant, Value: tenant, Effect: corev1.TaintEffectNoSchedule}}
 	node.Spec.Taints = tainted
@@ -1293,7 +1298,7 @@ func TestHeartbeats(t *testing.T) {
 	r.eventually(func() bool { return lease() != nil }, func() any { return nil })
 	assert.True(t, lease().Spec.RenewTime.Time.Equal(fake.Now()), "heartbeats carry the agent's time, %s", lease().Spec.RenewTime)
 
-	// The interval is the fleet's.
+	// The interval is that of the RackConfig.
 	_, err := r.macrack.ConfigV1alpha1().RackConfigs().Create(r.ctx, &configv1alpha1.RackConfig{
 		ObjectMeta: metav1.ObjectMeta{Name: "default"},
 		Spec:       configv1alpha1.RackConfigSpec{Agent: configv1alpha1.AgentConfig{HeartbeatInterval: scalar.NewDuration(time.Second)}},
@@ -1304,7 +1309,7 @@ func TestHeartbeats(t *testing.T) {
 	r.eventually(func() bool { return lease().Spec.RenewTime.Time.Equal(fake.Now()) }, func() any { return lease() })
 }
 
-// The instance may be gone before the agent sees its own last change.
+// The instance may be deleted before the agent sees its own last write.
 func TestInstanceGoesAtOnce(t *testing.T) {
 	r := newRack(t)
 	r.run("a")

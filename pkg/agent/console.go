@@ -17,11 +17,11 @@ import (
 	"macrack.io/macrack/pkg/vm/contract"
 )
 
-// Logs opens the console of the virtual machine of a pod. It goes with the virtual
+// Logs opens the console of a pod's virtual machine. The console is deleted with the virtual
 // machine.
 func (a *Agent) Logs(ctx context.Context, namespace, name, _ string, options api.ContainerLogOpts) (io.ReadCloser, error) {
 	if options.Previous {
-		return nil, errdefs.InvalidInput("a virtual machine is never started again, so that it has no previous console")
+		return nil, errdefs.InvalidInput("a virtual machine is never restarted, so it has no previous console")
 	}
 	slot, err := a.machineOf(namespace, name)
 	if err != nil {
@@ -62,13 +62,13 @@ func (a *Agent) Logs(ctx context.Context, namespace, name, _ string, options api
 	return log, nil
 }
 
-// console reads the lines of a console from a time on, with their times or without.
+// console reads the lines of a console from a given time on, with or without timestamps.
 type console struct {
 	lines *bufio.Reader
 	io.Closer
 	since      time.Time
 	timestamps bool
-	rest       []byte // of the present line
+	rest       []byte // of the current line
 }
 
 func (c *console) Read(p []byte) (int, error) {
@@ -94,7 +94,7 @@ type limited struct {
 	io.Closer
 }
 
-// seekTail moves to the beginning of the last n lines.
+// seekTail seeks to the start of the last n lines.
 func seekTail(file *os.File, n int) error {
 	starts := []int64{0} // of the last n lines
 	reader := bufio.NewReader(file)
@@ -109,12 +109,12 @@ func seekTail(file *os.File, n int) error {
 		offset += int64(len(line))
 		starts = append(starts, offset)
 	}
-	// The last start is where the next line will begin.
+	// The last entry is the start of the next line.
 	_, err := file.Seek(starts[max(0, len(starts)-1-n)], io.SeekStart)
 	return err
 }
 
-// follow reads on as the file grows, until it is removed or ctx ends.
+// follow continues to read as the file grows, until the file is removed or ctx ends.
 func follow(ctx context.Context, file *os.File) (io.ReadCloser, error) {
 	watcher, err := fsnotify.NewWatcher()
 	if err != nil {
@@ -138,7 +138,7 @@ func follow(ctx context.Context, file *os.File) (io.ReadCloser, error) {
 				_ = writer.CloseWithError(io.EOF)
 				return
 			case event, ok := <-watcher.Events:
-				// An open file's removal is seen as a change of its mode.
+				// The removal of an open file arrives as a change of its mode.
 				if !ok || event.Has(fsnotify.Remove) || event.Has(fsnotify.Chmod) {
 					_ = writer.CloseWithError(io.EOF)
 					return

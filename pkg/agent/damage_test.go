@@ -35,7 +35,7 @@ func (r *rack) recorded(reason string) bool {
 	return false
 }
 
-// A cache that is behind does not end a virtual machine.
+// A stale cache does not end a virtual machine.
 func TestPodThatTheCacheHasNot(t *testing.T) {
 	r := newRack(t)
 	i := r.run("a")
@@ -71,7 +71,7 @@ func TestUnknownInstanceIsNotForgottenBeforeItIsRecorded(t *testing.T) {
 	r.waitFree()
 }
 
-// ledger takes records, or not: it may be away or overloaded.
+// ledger accepts records, or fails as an unavailable or overloaded one.
 type ledger struct {
 	away  atomic.Bool
 	tries atomic.Int32
@@ -100,7 +100,7 @@ func TestInstanceIsNotRefusedBeforeItIsRecorded(t *testing.T) {
 	assert.True(t, r.recorded("ForeignPod"))
 }
 
-// A foreign pod does not stay because the ledger is away, and is recorded when it is back.
+// A foreign pod is refused even while the ledger is unavailable, and is recorded later.
 func TestForeignPodIsRecordedLater(t *testing.T) {
 	r := newRack(t)
 	ledger := r.ledgerFails(apierrors.NewServiceUnavailable("down"))
@@ -126,7 +126,7 @@ func TestVirtualMachineOfAnotherIdentity(t *testing.T) {
 	spec.MachineID = sim.NewMachineID()
 	require.NoError(t, contract.WriteJSON(r.slot(slot).SpecPath(), spec))
 	r.start()
-	assert.Contains(t, r.waitPhase("a", instancev1alpha1.MacOSInstanceFailed).Message, "gone from the Mac")
+	assert.Contains(t, r.waitPhase("a", instancev1alpha1.MacOSInstanceFailed).Message, "no longer exists on the Mac")
 	assert.True(t, r.recorded("ForeignIdentity"))
 	assert.Equal(t, 0, r.running())
 	r.waitFree()
@@ -147,7 +147,7 @@ func TestCopyOfAVirtualMachine(t *testing.T) {
 	assert.Equal(t, 1, r.running())
 }
 
-// What ran while no agent looked is on record as having run.
+// A virtual machine that ran without an agent is recorded as having run.
 func TestVirtualMachineThatRanUnseen(t *testing.T) {
 	r := newRack(t)
 	i := newInstance("a")
@@ -173,7 +173,7 @@ func TestVirtualMachineThatRanUnseen(t *testing.T) {
 	r.waitFree()
 }
 
-// As long as nobody can tell what a slot runs, no instance is declared gone.
+// No instance is declared gone while the content of a slot is unknown.
 func TestUnknownVirtualMachine(t *testing.T) {
 	r := newRack(t)
 	i := r.run("a")
@@ -183,14 +183,14 @@ func TestUnknownVirtualMachine(t *testing.T) {
 	require.NoError(t, os.WriteFile(r.slot(slot).SpecPath(), []byte("{"), 0o600))
 	r.start()
 	r.waitCondition(rackv1alpha1.MacNodeSlotsHealthy, metav1.ConditionFalse, rackv1alpha1.ReasonCannotReattach)
-	r.eventually(func() bool { return strings.Contains(r.instance("a").Status.Message, "cannot tell") }, func() any { return r.instance("a").Status })
+	r.eventually(func() bool { return strings.Contains(r.instance("a").Status.Message, "cannot determine") }, func() any { return r.instance("a").Status })
 	assert.Equal(t, instancev1alpha1.MacOSInstanceRunning, r.instance("a").Status.Phase)
 	r.post(slot, sim.PathWake)
 	r.eventually(func() bool { return r.instance("a").Status.Message == "" }, func() any { return r.instance("a").Status })
 	assert.Equal(t, 1, r.running())
 }
 
-// A stop does not make it known either.
+// A stop request does not change that.
 func TestStopOfAnUnknownVirtualMachine(t *testing.T) {
 	r := newRack(t)
 	i := r.run("a")
@@ -213,7 +213,7 @@ func TestStopOfAnUnknownVirtualMachine(t *testing.T) {
 	r.start()
 	r.eventually(func() bool {
 		s := r.instance("a").Status
-		return strings.Contains(s.Message, "cannot tell") || s.Phase == instancev1alpha1.MacOSInstanceStopped
+		return strings.Contains(s.Message, "cannot determine") || s.Phase == instancev1alpha1.MacOSInstanceStopped
 	}, func() any { return r.instance("a").Status })
 	assert.Equal(t, instancev1alpha1.MacOSInstanceStopping, r.instance("a").Status.Phase)
 	r.post(slot, sim.PathWake)
@@ -232,7 +232,7 @@ func TestGarbledSlot(t *testing.T) {
 	r.launcher.Wait()
 	require.NoError(t, os.WriteFile(r.slot(slot).SpecPath(), nil, 0o600))
 	r.start()
-	assert.Contains(t, r.waitPhase("a", instancev1alpha1.MacOSInstanceFailed).Message, "gone from the Mac")
+	assert.Contains(t, r.waitPhase("a", instancev1alpha1.MacOSInstanceFailed).Message, "no longer exists on the Mac")
 	r.eventually(func() bool { return r.recorded("GarbledSlot") }, func() any { return r.records() })
 	r.waitFree()
 	r.run("b")
@@ -255,7 +255,7 @@ func TestGarbledState(t *testing.T) {
 	}
 }
 
-// A full disk does not keep anything from being erased.
+// Erasing works on a full disk.
 func TestWhatIsErasedIsRememberedLater(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "gone")
 	s, err := openState(filepath.Join(dir, "state.json"))
@@ -269,7 +269,7 @@ func TestWhatIsErasedIsRememberedLater(t *testing.T) {
 	assert.Equal(t, []string{"slots/0/disk (1 bytes)"}, s.get().Erased)
 }
 
-// A clock that was put back does not make a try wait.
+// A clock that was set back does not delay a try.
 func TestClockPutBack(t *testing.T) {
 	now := time.Now()
 	a := &Agent{config: Config{Clock: clocktesting.NewFakeClock(now)}}

@@ -24,17 +24,19 @@ import (
 )
 
 const (
-	// imageCheckInterval is how often the agent looks for images that the controllers cannot verify. It is also the wait before an
-	// image is verified again, which doubles, to maxImageCheckWait.
+	// imageCheckInterval is the interval at which the agent looks for images that the controllers
+	// cannot verify. It is also the initial wait before a repeated check, which doubles up to
+	// maxImageCheckWait.
 	imageCheckInterval = 15 * time.Second
 	maxImageCheckWait  = 10 * time.Minute
-	// imageCheckTimeout bounds one verification, whatever the registry does.
+	// imageCheckTimeout bounds one check against a slow registry.
 	imageCheckTimeout = time.Minute
-	// maxImageChecks is how many findings a MacNode takes.
+	// maxImageChecks is the limit of results in a MacNode.
 	maxImageChecks = 32
 )
 
-// imageChecks are what the agent found of images that the controllers cannot verify, by their names. The MacNode reports them.
+// imageChecks holds, by image name, the results for images that the controllers cannot verify. The
+// MacNode reports them.
 type imageChecks struct {
 	mu    sync.Mutex
 	known map[string]*imageCheck
@@ -46,7 +48,7 @@ type imageCheck struct {
 	next     time.Time
 }
 
-// awaitsMac reports whether the controllers could not verify an image, so that a Mac has to.
+// awaitsMac reports whether the controllers failed to verify an image, so that a Mac has to.
 func awaitsMac(image *imagev1alpha1.MacOSImage) bool {
 	ready := meta.FindStatusCondition(image.Status.Conditions, imagev1alpha1.MacOSImageReadyCondition)
 	if image.Status.Phase != imagev1alpha1.MacOSImagePending || ready == nil || ready.ObservedGeneration != image.Generation {
@@ -59,8 +61,8 @@ func awaitsMac(image *imagev1alpha1.MacOSImage) bool {
 	return false
 }
 
-// verifyImages verifies the images that await a Mac. Those with a Secret of a tenant's are verified by the Mac that runs an
-// instance of the tenant, as only that may read the Secret.
+// verifyImages verifies the images that await a Mac. It skips images with a tenant's Secret: only a
+// Mac that runs an instance of the tenant may read that Secret.
 func (a *Agent) verifyImages(ctx context.Context) {
 	list, err := a.config.Macrack.ImageV1alpha1().MacOSImages().List(ctx, metav1.ListOptions{
 		FieldSelector:   fields.OneTermEqualSelector("status.phase", string(imagev1alpha1.MacOSImagePending)).String(),
@@ -89,13 +91,13 @@ func (a *Agent) verifyImages(ctx context.Context) {
 	}
 }
 
-// verifyImage verifies an image in its registry, for a tenant or for all, and reports what it found.
+// verifyImage verifies an image in its registry, for one tenant or for all, and reports the result.
 func (a *Agent) verifyImage(ctx context.Context, image *imagev1alpha1.MacOSImage, tenant string) error {
-	checkCtx, cancel := context.WithTimeoutCause(ctx, imageCheckTimeout, fmt.Errorf("the registry took more than %s", imageCheckTimeout))
+	checkCtx, cancel := context.WithTimeoutCause(ctx, imageCheckTimeout, fmt.Errorf("the registry did not respond within %s", imageCheckTimeout))
 	defer cancel()
 	err := a.config.Images.Check(checkCtx, source(image, tenant), images.Needs{Credentials: a.credentials(image)})
 	if ctx.Err() != nil {
-		return ctx.Err() // a check that was canceled has found nothing
+		return ctx.Err() // a canceled check has no result
 	}
 	found := rackv1alpha1.ImageCheck{Name: image.Name, ObservedGeneration: image.Generation, Reason: verify.Reason(err)}
 	if err != nil {
@@ -107,7 +109,7 @@ func (a *Agent) verifyImage(ctx context.Context, image *imagev1alpha1.MacOSImage
 	return err
 }
 
-// due reports whether an image is to be verified, for the first time or again.
+// due reports whether an image must be checked now.
 func (c *imageChecks) due(image *imagev1alpha1.MacOSImage, now time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -115,7 +117,7 @@ func (c *imageChecks) due(image *imagev1alpha1.MacOSImage, now time.Time) bool {
 	return check == nil || check.found.ObservedGeneration != image.Generation || !now.Before(check.next)
 }
 
-// add notes what was found, and reports whether it is news.
+// add stores a result and reports whether it differs from the last one.
 func (c *imageChecks) add(found rackv1alpha1.ImageCheck, now time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -134,8 +136,8 @@ func (c *imageChecks) add(found rackv1alpha1.ImageCheck, now time.Time) bool {
 	return news
 }
 
-// prune drops what was found of other images than those that await a Mac, by name and generation, and reports whether anything
-// was dropped.
+// prune drops the results of images that no longer await a Mac, by name and generation. It reports
+// whether it dropped any.
 func (c *imageChecks) prune(awaiting map[string]int64) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -147,7 +149,8 @@ func (c *imageChecks) prune(awaiting map[string]int64) bool {
 	return len(c.known) != before
 }
 
-// list returns what was found, by name. If that is too much for a MacNode, images that were verified come first: they become Ready.
+// list returns the results by name. Above the limit, verified images take precedence, because they
+// can become Ready.
 func (c *imageChecks) list() []rackv1alpha1.ImageCheck {
 	c.mu.Lock()
 	defer c.mu.Unlock()

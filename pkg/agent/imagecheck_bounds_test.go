@@ -16,7 +16,7 @@ import (
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
 )
 
-// A MacNode takes 32 findings: a report with more would be refused as a whole, heartbeat included.
+// A MacNode accepts 32 results: a larger report would be refused as a whole, heartbeat included.
 func TestImageChecksAreNoMoreThanAMacNodeTakes(t *testing.T) {
 	c := &imageChecks{}
 	for i := range maxImageChecks + 8 {
@@ -28,7 +28,7 @@ func TestImageChecksAreNoMoreThanAMacNodeTakes(t *testing.T) {
 	assert.Equal(t, "image-31", list[31].Name)
 }
 
-// deadlineStore notes until when a verification may take.
+// deadlineStore stores the deadline of a check.
 type deadlineStore struct {
 	*checkedStore
 	deadline time.Time
@@ -40,7 +40,7 @@ func (s *deadlineStore) Check(ctx context.Context, image images.Image, needs ima
 	return s.checkedStore.Check(ctx, image, needs)
 }
 
-// A registry that does not answer holds up the verification of other images for a minute at most.
+// An unresponsive registry delays the verification of other images by at most a minute.
 func TestVerificationOfAnImageIsBounded(t *testing.T) {
 	store := &deadlineStore{checkedStore: &checkedStore{}}
 	a := &Agent{

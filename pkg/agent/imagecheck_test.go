@@ -21,7 +21,7 @@ import (
 	"macrack.io/macrack/pkg/images/ociclient"
 )
 
-// checkedStore is a store whose registry answers as the test sets.
+// checkedStore is a store whose registry responds as the test sets.
 type checkedStore struct {
 	images.Store
 	mu      sync.Mutex
@@ -82,7 +82,7 @@ func TestImagesThatAwaitAMac(t *testing.T) {
 		assert.Len(t, look(), 4)
 	}
 
-	// The spec of one was corrected, another is Ready.
+	// The spec of one image was corrected, and another image is Ready.
 	fixed := pendingImage("refused", "Unreachable", nil)
 	fixed.Generation, fixed.Status.Conditions[0].ObservedGeneration = 3, 3
 	_, err := client.ImageV1alpha1().MacOSImages().Update(t.Context(), fixed, metav1.UpdateOptions{})

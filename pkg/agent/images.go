@@ -24,9 +24,9 @@ import (
 )
 
 const (
-	// progressInterval is how often an instance's status says how far its image is.
+	// progressInterval is the interval at which an instance's status reports pull progress.
 	progressInterval = 5 * time.Second
-	// imagesInterval is how often the images on the disk are looked at.
+	// imagesInterval is the interval at which the images on the disk are listed.
 	imagesInterval = 10 * time.Second
 )
 
@@ -42,8 +42,8 @@ const (
 	reasonNoRoom       = instancev1alpha1.ReasonInsufficientStorage
 )
 
-// pull makes sure that the image is on the Mac, and says meanwhile how far it is. A
-// stop ends it. It returns the instance as it is then.
+// pull makes the image available on the Mac and reports progress meanwhile. A stop of the instance
+// cancels it. It returns the updated instance.
 func (a *Agent) pull(ctx context.Context, instance *instancev1alpha1.MacOSInstance, image *imagev1alpha1.MacOSImage) (*instancev1alpha1.MacOSInstance, images.Cached, error) {
 	pullCtx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -52,14 +52,14 @@ func (a *Agent) pull(ctx context.Context, instance *instancev1alpha1.MacOSInstan
 	a.pulls[uid] = cancel
 	a.mu.Unlock()
 	if a.mayNotStart(instance) {
-		cancel() // the stop came before there was anything to cancel
+		cancel() // the stop came before this pull was registered
 	}
 	defer func() {
 		a.mu.Lock()
 		delete(a.pulls, uid)
 		a.mu.Unlock()
 	}()
-	// What the last try failed with stays to be read until this one gets on.
+	// The error of the last try stays visible until this try makes progress.
 	if instance.Status.MachineID == "" && !pullFailed(instance) && !a.isCached(image) {
 		var err error
 		if instance, err = a.updated(ctx, instance, pulling(a, instance, image, "")); err != nil {
@@ -95,7 +95,7 @@ func (a *Agent) pull(ctx context.Context, instance *instancev1alpha1.MacOSInstan
 			instance = a.showProgress(ctx, instance, image)
 		case r := <-done:
 			if r.err == nil {
-				a.queue.Add(key{kind: macNodeKey}) // the MacNode lists its images
+				a.queue.Add(key{kind: macNodeKey}) // the MacNode lists the images
 				return instance, r.Cached, nil
 			}
 			if pullCtx.Err() == nil {
@@ -106,11 +106,11 @@ func (a *Agent) pull(ctx context.Context, instance *instancev1alpha1.MacOSInstan
 	}
 }
 
-// pulling returns a change of status to Pulling.
+// pulling returns a status change to phase Pulling.
 func pulling(a *Agent, instance *instancev1alpha1.MacOSInstance, image *imagev1alpha1.MacOSImage, progress string) func(*instancev1alpha1.MacOSInstanceStatus) {
 	return func(s *instancev1alpha1.MacOSInstanceStatus) {
 		s.Phase = instancev1alpha1.MacOSInstancePulling
-		s.Message = "Fetching image " + image.Name
+		s.Message = "Pulling image " + image.Name
 		if progress != "" {
 			s.Message += ": " + progress
 		}
@@ -118,24 +118,24 @@ func pulling(a *Agent, instance *instancev1alpha1.MacOSInstance, image *imagev1a
 	}
 }
 
-// pullFailed tells whether the last try to fetch the instance's image failed.
+// pullFailed reports whether the last pull of the instance's image failed.
 func pullFailed(instance *instancev1alpha1.MacOSInstance) bool {
 	c := meta.FindStatusCondition(instance.Status.Conditions, instancev1alpha1.MacOSInstanceImageReady)
 	return c != nil && c.Status == metav1.ConditionFalse && c.Reason != reasonPulling
 }
 
-// show writes to the status of an instance whose image is being fetched, and returns the instance as it is then.
+// show updates the status of an instance during a pull and returns the updated instance.
 func (a *Agent) show(ctx context.Context, instance *instancev1alpha1.MacOSInstance, change func(*instancev1alpha1.MacOSInstanceStatus)) *instancev1alpha1.MacOSInstance {
 	written, err := a.updated(ctx, instance, change)
 	if err != nil {
-		klog.ErrorS(err, "How an image gets on was not reported", "instance", klog.KObj(instance))
+		klog.ErrorS(err, "Failed to report pull progress", "instance", klog.KObj(instance))
 		return instance
 	}
 	return written
 }
 
-// showProgress says how far the image is, and returns the instance as it is then. If
-// it fails, the next time will do.
+// showProgress reports the pull progress and returns the updated instance. A failed report is
+// repeated at the next interval.
 func (a *Agent) showProgress(ctx context.Context, instance *instancev1alpha1.MacOSInstance, image *imagev1alpha1.MacOSImage) *instancev1alpha1.MacOSInstance {
 	progress, found := a.config.Images.Progress(image.Name)
 	if !found || instance.Status.MachineID != "" || (progress.Total == 0 && pullFailed(instance)) {
@@ -155,7 +155,7 @@ func (a *Agent) showPullError(ctx context.Context, instance *instancev1alpha1.Ma
 	case ociclient.IsNotFound(err):
 		reason = reasonNotFound
 	}
-	message := apiclient.Message(fmt.Sprintf("Image %s could not be fetched: %v", image.Name, err))
+	message := apiclient.Message(fmt.Sprintf("Failed to pull image %s: %v", image.Name, err))
 	before := meta.FindStatusCondition(instance.Status.Conditions, instancev1alpha1.MacOSInstanceImageReady)
 	if before == nil || before.Reason != reason || before.Message != message {
 		a.event(instanceRef(instance), corev1.EventTypeWarning, reason, message)
@@ -171,7 +171,7 @@ func (a *Agent) isCached(image *imagev1alpha1.MacOSImage) bool {
 	return err == nil && slices.ContainsFunc(cached, func(c images.Cached) bool { return c.Name == image.Name && c.Digest == image.Spec.Source.Digest })
 }
 
-// source returns what the store needs to know of an image that a tenant wants.
+// source describes an image to the store, for a tenant.
 func source(image *imagev1alpha1.MacOSImage, tenant string) images.Image {
 	digest := image.Status.Digest
 	if digest == "" {
@@ -180,14 +180,14 @@ func source(image *imagev1alpha1.MacOSImage, tenant string) images.Image {
 	return images.Image{
 		Name: image.Name, Reference: image.Spec.Source.Reference, Digest: digest,
 		DiskSize: image.Spec.DiskSize.Int64(), HardwareModel: image.Spec.HardwareModel,
-		// With a Secret of the provider's it is everybody's image.
+		// An image with a Secret of the provider is available to all tenants.
 		Private: image.Spec.PullSecretRef != nil && image.Spec.PullSecretRef.Namespace == tenant,
 	}
 }
 
-// credentials returns what reads the image's Secret; nil if it needs none. The API
-// server lets a node read the Secrets that pods on it name, which the placeholder pod
-// does if the Secret is in its namespace, and those in namespace rules.NamespaceImages.
+// credentials returns a function that reads the image's Secret, or nil if the image needs no
+// Secret. The API server permits a node to read the Secrets in namespace rules.NamespaceImages and
+// those that its pods name. The placeholder pod names the Secret if it is in the pod's namespace.
 func (a *Agent) credentials(image *imagev1alpha1.MacOSImage) func(context.Context) ([]byte, error) {
 	ref := image.Spec.PullSecretRef
 	if ref == nil {
@@ -197,16 +197,16 @@ func (a *Agent) credentials(image *imagev1alpha1.MacOSImage) func(context.Contex
 		secret, err := a.config.Kube.CoreV1().Secrets(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
 		switch {
 		case apierrors.IsForbidden(err):
-			return nil, fmt.Errorf("the Mac may not read Secret %s/%s (spec.pullSecretRef): it may read those in namespace %s, and in the tenant's namespace those of the images of its instances: %w",
+			return nil, fmt.Errorf("the Mac may not read Secret %s/%s (spec.pullSecretRef); use a Secret in namespace %s, or in the namespace of the instance: %w",
 				ref.Namespace, ref.Name, rules.NamespaceImages, err)
 		case apierrors.IsNotFound(err):
-			return nil, fmt.Errorf("there is no Secret %s/%s (spec.pullSecretRef): %w", ref.Namespace, ref.Name, err)
+			return nil, fmt.Errorf("Secret %s/%s (spec.pullSecretRef) does not exist: %w", ref.Namespace, ref.Name, err)
 		case err != nil:
-			return nil, fmt.Errorf("reading Secret %s/%s (spec.pullSecretRef): %w", ref.Namespace, ref.Name, err)
+			return nil, fmt.Errorf("failed to read Secret %s/%s (spec.pullSecretRef): %w", ref.Namespace, ref.Name, err)
 		}
 		config := secret.Data[corev1.DockerConfigJsonKey]
 		if secret.Type != corev1.SecretTypeDockerConfigJson || len(config) == 0 {
-			return nil, fmt.Errorf("Secret %s/%s (spec.pullSecretRef) has the type %s: it must be %s", ref.Namespace, ref.Name, secret.Type, corev1.SecretTypeDockerConfigJson)
+			return nil, fmt.Errorf("Secret %s/%s (spec.pullSecretRef) has type %q; use a Secret of type %s that is not empty", ref.Namespace, ref.Name, secret.Type, corev1.SecretTypeDockerConfigJson)
 		}
 		return config, nil
 	}
@@ -243,8 +243,9 @@ func (a *Agent) event(on *corev1.ObjectReference, eventType, reason, message str
 	a.recorder.Event(on, eventType, reason, apiclient.Message(message))
 }
 
-// imageEvents returns what makes Kubernetes' events of the store's: of a pull on the
-// object that wants the image, of evictions on the MacNode, as they concern its operators.
+// imageEvents returns a function that turns the store's events into Kubernetes events. Pull events
+// go to the object that needs the image; eviction events go to the MacNode, because they concern
+// operators.
 func (a *Agent) imageEvents(on *corev1.ObjectReference) func(images.Event) {
 	return func(e images.Event) {
 		if e.Reason == images.EventEvicted {
@@ -257,12 +258,12 @@ func (a *Agent) imageEvents(on *corev1.ObjectReference) func(images.Event) {
 	}
 }
 
-// lookAtImages has the MacNode brought up to date when the images on the disk are not what they were: somebody may
-// have removed one.
+// lookAtImages queues the MacNode if the images on the disk changed, for example because an
+// operator removed one.
 func (a *Agent) lookAtImages() {
 	cached, err := a.config.Images.List()
 	if err != nil {
-		klog.ErrorS(err, "The images on the disk cannot be listed")
+		klog.ErrorS(err, "Failed to list the images on the disk")
 		return
 	}
 	macNode, err := a.macNodes.Get(a.config.NodeName)

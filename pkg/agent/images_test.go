@@ -31,7 +31,7 @@ import (
 	"macrack.io/macrack/pkg/images/ociclient"
 )
 
-// slowStore is a store whose pulls the test leads.
+// slowStore is a store whose pulls the test controls.
 type slowStore struct {
 	images.Store
 	asked chan images.Needs
@@ -128,7 +128,7 @@ func TestProgressOfImages(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, []string{"macos-26"}, kept, "what an instance uses is not evicted")
 	r.waitPhase("one", instancev1alpha1.MacOSInstancePulling)
-	assert.Equal(t, "Fetching image macos-26", r.imageReady("one").Message)
+	assert.Equal(t, "Pulling image macos-26", r.imageReady("one").Message)
 
 	s.mu.Lock()
 	s.progress = images.Progress{Done: 3 << 30, Total: 12 << 30}
@@ -138,7 +138,7 @@ func TestProgressOfImages(t *testing.T) {
 	assert.Equal(t, before, r.instance("one").ResourceVersion, "it says so now and then only")
 	fake.Step(time.Millisecond)
 	r.eventually(func() bool {
-		return r.imageReady("one").Message == "Fetching image macos-26: 25% (3.0 GiB of 12.0 GiB)"
+		return r.imageReady("one").Message == "Pulling image macos-26: 25% (3.0 GiB of 12.0 GiB)"
 	}, func() any { return r.imageReady("one") })
 	assert.Equal(t, reasonPulling, r.imageReady("one").Reason)
 
@@ -171,9 +171,9 @@ func TestWhyAnImageIsMissing(t *testing.T) {
 			r.eventually(func() bool { return r.imageReady("one").Reason == tc.reason }, func() any { return r.imageReady("one") })
 			condition := r.imageReady("one")
 			assert.Equal(t, metav1.ConditionFalse, condition.Status)
-			assert.Contains(t, condition.Message, "Image macos-26 could not be fetched: "+tc.err.Error()[:20])
+			assert.Contains(t, condition.Message, "Failed to pull image macos-26: "+tc.err.Error()[:20])
 			assert.LessOrEqual(t, len(condition.Message), apiclient.MaxMessage)
-			r.waitEvent("MacOSInstance", "one", tc.reason+": Image macos-26 could not be fetched")
+			r.waitEvent("MacOSInstance", "one", tc.reason+": Failed to pull image macos-26")
 			s.fate <- nil // it is tried again
 			r.waitPhase("one", instancev1alpha1.MacOSInstanceRunning)
 		})
@@ -203,9 +203,9 @@ func TestCredentialsOfImages(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, config, string(data))
 	for says, image := range map[string]*imagev1alpha1.MacOSImage{
-		"the Mac may not read Secret globex/robot (spec.pullSecretRef): it may read those in namespace macrack-images": image("globex", "robot"),
-		"there is no Secret acme/other":                                  image(tenant, "other"),
-		"has the type Opaque: it must be kubernetes.io/dockerconfigjson": image("macrack-images", "opaque"),
+		"the Mac may not read Secret globex/robot (spec.pullSecretRef); use a Secret in namespace macrack-images": image("globex", "robot"),
+		"Secret acme/other (spec.pullSecretRef) does not exist":                                                   image(tenant, "other"),
+		"has type \"Opaque\"; use a Secret of type kubernetes.io/dockerconfigjson":                                image("macrack-images", "opaque"),
 	} {
 		_, err := r.agent.credentials(image)(r.ctx)
 		require.ErrorContains(t, err, says)
@@ -217,7 +217,7 @@ func TestCredentialsOfImages(t *testing.T) {
 	_ = s
 }
 
-// Somebody removes an image under the agent.
+// An image is removed behind the agent's back.
 func TestImagesOnTheMacNodeAreTrue(t *testing.T) {
 	fake := clocktesting.NewFakeClock(time.Now())
 	r := newRack(t, func(r *rack) { r.clock = fake })
@@ -243,7 +243,7 @@ func TestMinimumFreeIsConfigured(t *testing.T) {
 	s.fate <- nil
 }
 
-// A tenant's image that was fetched in part is scrubbed like a whole one.
+// A partial pull of a tenant's image is scrubbed like a complete one.
 func TestScrubRemovesUnfinishedPrivateImages(t *testing.T) {
 	r, s := slowRack(t, nil)
 	dir := filepath.Join(r.dir, "images", "secret")
@@ -258,7 +258,7 @@ func TestScrubRemovesUnfinishedPrivateImages(t *testing.T) {
 	assert.NoDirExists(t, dir)
 }
 
-// A stop does not wait for a pull, and two lots of images that nobody waits for do not keep instances waiting.
+// A stop does not wait for a pull, and prefetches do not delay instances.
 func TestStopEndsAPull(t *testing.T) {
 	r, s := slowRack(t, nil)
 	i := newInstance("one")
@@ -288,7 +288,7 @@ func TestPrefetchesTakeTurns(t *testing.T) {
 	kept, err := needs.Keep()
 	require.NoError(t, err)
 	assert.Equal(t, names, kept, "they are not evicted for one another")
-	// While it is fetched, everything else gets on.
+	// Other work continues during the pull.
 	i := newInstance("one")
 	r.create(i, newPod(i))
 	<-s.asked

@@ -32,23 +32,23 @@ import (
 )
 
 const (
-	// refusalWindow is how long the kernel may refuse a VM that should fit before
-	// its quota counts as stuck, and refusalPause is the time between tries. Of those
-	// there are at least minRefusals: time that passes without any proves nothing.
+	// refusalWindow is how long the kernel may refuse a VM within the limit before its quota counts
+	// as stuck. refusalPause is the time between tries. At least minRefusals tries are required,
+	// because elapsed time alone proves nothing.
 	refusalWindow = time.Minute
 	refusalPause  = 5 * time.Second
 	minRefusals   = 6
-	// maxLaunches is how often a runner that does not run is started. The pause
-	// doubles with each: a package that is being upgraded has no runner for a moment.
+	// maxLaunches is the limit of tries to start a runner. The pause doubles with each try, because
+	// the runner is missing for a moment during a package upgrade.
 	maxLaunches = 6
 	launchPause = time.Second
-	// stopMargin is how long a runner may take to do as it is told, its own time for
-	// pulling the plug included, before it is ended.
+	// stopMargin is how long a runner may take to stop its VM, its own forced stop included. Then
+	// the agent kills the runner.
 	stopMargin = time.Minute
 )
 
-// stopAsked tells whether the tenant or a controller wants the instance to stop,
-// and with which grace.
+// stopAsked reports whether the tenant or a controller wants the instance to stop, and returns the
+// grace period.
 func stopAsked(instance *instancev1alpha1.MacOSInstance) (bool, time.Duration) {
 	if request := instance.Status.StopRequest; request != nil {
 		return true, time.Duration(request.GracePeriodSeconds) * time.Second
@@ -56,7 +56,7 @@ func stopAsked(instance *instancev1alpha1.MacOSInstance) (bool, time.Duration) {
 	return instance.DeletionTimestamp != nil || instance.Status.Phase == instancev1alpha1.MacOSInstanceStopping, rules.DefaultStopGrace
 }
 
-// reconcileInstance brings the virtual machine and the instance into line.
+// reconcileInstance reconciles the virtual machine with the instance.
 func (a *Agent) reconcileInstance(ctx context.Context, name types.NamespacedName) error {
 	instance, err := a.getInstance(name)
 	if apierrors.IsNotFound(err) || (err == nil && instance.Status.NodeName != a.config.NodeName) {
@@ -64,11 +64,11 @@ func (a *Agent) reconcileInstance(ctx context.Context, name types.NamespacedName
 	} else if err != nil {
 		return err
 	}
-	// What is wrong with a namesake does not keep the instance waiting.
+	// An error of a VM with the same name must not delay the instance.
 	return errors.Join(a.syncInstance(ctx, name, instance), a.syncMismatches(ctx, name, instance))
 }
 
-// getInstance returns an instance from the cache, or as the agent has just written it if the cache is behind.
+// getInstance returns an instance from the cache, or the agent's own write if that is newer.
 func (a *Agent) getInstance(name types.NamespacedName) (*instancev1alpha1.MacOSInstance, error) {
 	cached, err := a.instances.MacOSInstances(name.Namespace).Get(name.Name)
 	if err != nil {
@@ -83,13 +83,14 @@ func (a *Agent) getInstance(name types.NamespacedName) (*instancev1alpha1.MacOSI
 		return cached, nil
 	}
 	if written != cached {
-		// The cache has no later event for the agent if the API was restored to an earlier state.
+		// If the API was restored to an earlier state, the cache sends no later event.
 		a.queue.AddAfter(key{instanceKey, name}, ownWrites)
 	}
 	return written, nil
 }
 
-// syncMismatches deals with the virtual machines that have the name of an instance and are not its own.
+// syncMismatches ends the virtual machines that have the name of an instance but do not belong to
+// it.
 func (a *Agent) syncMismatches(ctx context.Context, name types.NamespacedName, instance *instancev1alpha1.MacOSInstance) error {
 	var errs []error
 	for _, slot := range a.slots.Statuses() {
@@ -106,7 +107,7 @@ func (a *Agent) syncMismatches(ctx context.Context, name types.NamespacedName, i
 
 func (a *Agent) syncInstance(ctx context.Context, name types.NamespacedName, instance *instancev1alpha1.MacOSInstance) error {
 	if instance == nil {
-		// Its pod may have waited for it.
+		// A pod of the same name may have waited for the slot.
 		pods, err := a.node.Pods().Pods(name.Namespace).List(labels.Everything())
 		for _, pod := range pods {
 			a.queue.Add(key{podKey, types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}})
@@ -119,7 +120,7 @@ func (a *Agent) syncInstance(ctx context.Context, name types.NamespacedName, ins
 	}
 	slot, held := a.slots.Find(string(instance.UID))
 	if held && a.mismatch(instance, slot) != "" {
-		return nil // It is being stopped. Its end is not the instance's, and brings us back.
+		return nil // It is being stopped. Its exit does not end the instance, and its change is queued.
 	}
 	switch {
 	case rules.InstanceEnded(instance.Status.Phase):
@@ -135,8 +136,8 @@ func (a *Agent) syncInstance(ctx context.Context, name types.NamespacedName, ins
 	return a.reportPod(ctx, instance, pod)
 }
 
-// mismatch says why the virtual machine in a slot is not the instance's, which may
-// be nil; empty if it is.
+// mismatch returns why the virtual machine in a slot does not belong to the instance, which may be
+// nil. It returns an empty string if it does.
 func (a *Agent) mismatch(instance *instancev1alpha1.MacOSInstance, slot slots.Status) string {
 	if instance == nil || string(instance.UID) != slot.UID() || instance.Status.NodeName != a.config.NodeName {
 		return reasonUnknownInstance
@@ -151,11 +152,12 @@ func (a *Agent) mismatch(instance *instancev1alpha1.MacOSInstance, slot slots.St
 	return ""
 }
 
-// syncMismatch ends a virtual machine that is a copy of an instance's, and erases it once that is recorded. One without an
-// instance continues to run: see unknownVMs. The API is asked once more: a cache may be stale.
+// syncMismatch stops a copy of an instance's virtual machine and erases it after the rejection is
+// recorded. A VM without an instance continues to run: see unknownVMs. syncMismatch reads the API,
+// because the cache may be stale.
 func (a *Agent) syncMismatch(ctx context.Context, slot slots.Status) error {
 	live, err := a.config.Macrack.InstanceV1alpha1().MacOSInstances(slot.Spec.Namespace).Get(ctx, slot.Spec.Name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) { // there is none, or it is on another Mac
+	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) { // not in the API, or on another Mac
 		live = nil
 	} else if err != nil {
 		return err
@@ -171,22 +173,23 @@ func (a *Agent) syncMismatch(ctx context.Context, slot slots.Status) error {
 	return a.reap(ctx, slot, why, mismatchMessages[why])
 }
 
-// reap stops a virtual machine, and erases it once the reason is recorded.
+// reap stops a virtual machine, and erases it after the reason is recorded.
 func (a *Agent) reap(ctx context.Context, slot slots.Status, reason, message string) error {
 	switch slot.Phase {
 	case slots.Attached, slots.Silent:
-		klog.InfoS("Stopping a VM that is not its instance's", "instance", klog.KRef(slot.Spec.Namespace, slot.Spec.Name), "uid", slot.UID(), "slot", slot.Slot, "reason", reason)
+		klog.InfoS("Stopping VM that does not match its instance", "instance", klog.KRef(slot.Spec.Namespace, slot.Spec.Name), "uid", slot.UID(), "slot", slot.Slot, "reason", reason)
 		return a.stop(ctx, slot, rules.DefaultStopGrace)
 	case slots.Exited, slots.Prepared:
 		if err := a.recordRejection(ctx, rackv1alpha1.LayerAgent, slot.Spec.Namespace, &rackv1alpha1.AuditReference{
 			Namespace: slot.Spec.Namespace, Name: slot.Spec.Name, UID: types.UID(slot.UID()),
 		}, reason, message); isTransient(err) {
-			return err // what is erased without a record is forgotten
+			return err // erasing first would lose the record
 		}
 		if err := a.erase(slot); err != nil {
 			return err
 		}
-		// The free slot names no instance any more, so its change does not bring us back to those that waited for it.
+		// The free slot no longer names an instance, so its change does not queue the instances
+		// that wait for it.
 		a.queue.Add(key{instanceKey, types.NamespacedName{Namespace: slot.Spec.Namespace, Name: slot.Spec.Name}})
 		pods, err := a.node.Pods().Pods(slot.Spec.Namespace).List(labels.Everything())
 		for _, pod := range pods {
@@ -194,28 +197,28 @@ func (a *Agent) reap(ctx context.Context, slot slots.Status, reason, message str
 		}
 		return err
 	}
-	return nil // a change of the slot's brings us back
+	return nil // a change of the slot queues it again
 }
 
 var mismatchMessages = map[string]string{
-	reasonDuplicateIdentity: "a second virtual machine on the Mac was a copy of the MacOSInstance's; it was stopped and erased",
-	reasonForeignIdentity:   "a virtual machine on the Mac had another machine ID or MAC address than its MacOSInstance; it was stopped and erased",
+	reasonDuplicateIdentity: "a second virtual machine on the Mac was a copy of that of the MacOSInstance; it was stopped and erased",
+	reasonForeignIdentity:   "a virtual machine on the Mac did not have the machine ID or MAC address of its MacOSInstance; it was stopped and erased",
 }
 
-// isTransient tells whether trying again may help.
+// isTransient reports whether a retry may succeed.
 func isTransient(err error) bool {
 	return err != nil && !apierrors.IsForbidden(err) && !apierrors.IsInvalid(err) && !apierrors.IsBadRequest(err) && !apierrors.IsNotFound(err)
 }
 
-// stopping is a stop that was asked for.
+// stopping is a requested stop.
 type stopping struct {
 	uid   string
 	since time.Time
-	wake  time.Time // when the slot is looked at again
+	wake  time.Time // the time of the next check
 }
 
-// stop has the guest shut down, and the plug pulled when its grace ends. A runner
-// that does neither in time is ended itself, and so the VM.
+// stop shuts the guest down; when the grace period ends, the runner forces the VM off. A runner
+// that does neither in time is killed, and the VM with it.
 func (a *Agent) stop(ctx context.Context, slot slots.Status, grace time.Duration) error {
 	grace = min(max(grace, 0), contract.MaxGrace)
 	now := a.config.Clock.Now()
@@ -240,13 +243,13 @@ func (a *Agent) stop(ctx context.Context, slot slots.Status, grace time.Duration
 		err = a.slots.StopSlot(ctx, slot.Slot, grace)
 	}
 	if overdue {
-		klog.InfoS("Ending a runner that does not stop its VM", "slot", slot.Slot, "uid", slot.UID(), "asked", s.since)
+		klog.InfoS("Killing runner that does not stop its VM", "slot", slot.Slot, "uid", slot.UID(), "asked", s.since)
 		err = a.slots.KillRunner(ctx, slot.Slot)
 	}
 	return err
 }
 
-// clear removes what is left of an instance that has ended.
+// clear removes the remains of an instance that has ended.
 func (a *Agent) clear(ctx context.Context, instance *instancev1alpha1.MacOSInstance, slot slots.Status, held bool) error {
 	a.mu.Lock()
 	delete(a.refusals, instance.UID)
@@ -274,7 +277,7 @@ func (a *Agent) erase(slot slots.Status) error {
 	return a.state.keep()
 }
 
-// advance reports a slot's virtual machine and does the next thing to it.
+// advance reports a slot's virtual machine and takes the next step.
 func (a *Agent) advance(ctx context.Context, instance *instancev1alpha1.MacOSInstance, pod *corev1.Pod, slot slots.Status) error {
 	stop, grace, why, err := a.mustStop(ctx, instance, pod)
 	if err != nil {
@@ -290,7 +293,7 @@ func (a *Agent) advance(ctx context.Context, instance *instancev1alpha1.MacOSIns
 		if !stop {
 			return a.report(ctx, instance, slot)
 		}
-		// In this order: the API may refuse the report, or not answer.
+		// Stop first: the API may refuse the report, or not respond.
 		err := a.stop(ctx, slot, grace)
 		return errors.Join(err, a.update(ctx, instance, func(s *instancev1alpha1.MacOSInstanceStatus) {
 			if s.Phase != instancev1alpha1.MacOSInstanceStopping {
@@ -301,21 +304,21 @@ func (a *Agent) advance(ctx context.Context, instance *instancev1alpha1.MacOSIns
 	case slots.Silent:
 		if stop {
 			if err := a.stop(ctx, slot, grace); err != nil {
-				klog.ErrorS(err, "A VM that does not answer could not be ended", "slot", slot.Slot)
+				klog.ErrorS(err, "Failed to kill unresponsive VM", "slot", slot.Slot)
 			}
 		}
 		return a.update(ctx, instance, func(s *instancev1alpha1.MacOSInstanceStatus) {
-			s.Message = fmt.Sprintf("The agent cannot talk to the virtual machine: %v", slot.Err)
+			s.Message = fmt.Sprintf("The virtual machine does not respond to the agent: %v", slot.Err)
 		})
 	case slots.Exited:
 		return a.ended(ctx, instance, slot, stop, why)
 	}
-	return nil // a change of the slot's brings us back
+	return nil // a change of the slot queues it again
 }
 
-// withdraw ends a virtual machine that has not started. It is erased before anything
-// is reported: a runner that is late finds nothing to run, and one that was first has
-// the slot, so that the virtual machine is stopped as any other.
+// withdraw ends a virtual machine that has not started. It erases the slot before it reports, so
+// that a late runner finds nothing to run. If the runner was faster, it holds the slot, and the
+// virtual machine is stopped as usual.
 func (a *Agent) withdraw(ctx context.Context, instance *instancev1alpha1.MacOSInstance, slot slots.Status, why string) error {
 	if err := a.erase(slot); err != nil {
 		return err
@@ -323,23 +326,23 @@ func (a *Agent) withdraw(ctx context.Context, instance *instancev1alpha1.MacOSIn
 	return a.finish(ctx, instance, instancev1alpha1.MacOSInstanceStopped, why+"; the virtual machine had not started")
 }
 
-// mustStop tells whether the virtual machine must not go on, with which grace,
-// and why.
+// mustStop reports whether the virtual machine must stop, and returns the grace period and the
+// reason.
 func (a *Agent) mustStop(ctx context.Context, instance *instancev1alpha1.MacOSInstance, pod *corev1.Pod) (bool, time.Duration, string, error) {
 	if stop, grace := stopAsked(instance); stop {
-		why := "Stopped as asked"
+		why := "Stopped as requested"
 		switch request := instance.Status.StopRequest; {
 		case request != nil && request.Reason != "":
 			why = request.Reason
 		case request == nil && instance.Status.Message != "":
-			why = instance.Status.Message // the agent's own, from an earlier look
+			why = instance.Status.Message // set by the agent earlier
 		}
 		return true, grace, why, nil
 	}
 	if pod != nil && pod.DeletionTimestamp != nil {
 		return true, graceOf(pod), rules.DescribeDeletion(pod), nil
 	}
-	// Each question is asked, whether the other has an answer or not.
+	// Both checks run: an error of one must not hide the result of the other.
 	foreign, err := a.foreign(ctx, instance)
 	if foreign != "" {
 		return true, rules.DefaultStopGrace, foreign, nil
@@ -354,7 +357,7 @@ func (a *Agent) mustStop(ctx context.Context, instance *instancev1alpha1.MacOSIn
 	return false, 0, "", err
 }
 
-// graceOf returns how long the guest may take whose pod is being deleted.
+// graceOf returns the grace period of a pod that is being deleted.
 func graceOf(pod *corev1.Pod) time.Duration {
 	if pod.DeletionGracePeriodSeconds == nil {
 		return rules.DefaultStopGrace
@@ -362,8 +365,8 @@ func graceOf(pod *corev1.Pod) time.Duration {
 	return time.Duration(*pod.DeletionGracePeriodSeconds) * time.Second
 }
 
-// foreign says why this Mac is not the instance's, or nothing if it is. Before it
-// says so it asks the API: the cache may be behind.
+// foreign returns why this Mac does not belong to the instance's lease, or an empty string if it
+// does. It confirms a mismatch with the API, because the cache may be stale.
 func (a *Agent) foreign(ctx context.Context, instance *instancev1alpha1.MacOSInstance) (string, error) {
 	macNode, err := a.macNodes.Get(a.config.NodeName)
 	if err == nil && foreignTo(macNode, instance) == "" {
@@ -371,7 +374,7 @@ func (a *Agent) foreign(ctx context.Context, instance *instancev1alpha1.MacOSIns
 	}
 	macNode, err = a.config.Macrack.RackV1alpha1().MacNodes().Get(ctx, a.config.NodeName, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		return fmt.Sprintf("The Mac has no MacNode %s", a.config.NodeName), nil
+		return fmt.Sprintf("MacNode %s does not exist", a.config.NodeName), nil
 	}
 	if err != nil {
 		return "", err
@@ -387,21 +390,21 @@ func foreignTo(macNode *rackv1alpha1.MacNode, instance *instancev1alpha1.MacOSIn
 	case lease.Namespace != instance.Namespace:
 		return fmt.Sprintf("MacNode %s is leased to another tenant", macNode.Name)
 	case !rules.BelongsToLease(instance, instance.Spec.LeaseName, rules.LeaseID{Namespace: lease.Namespace, Name: lease.Name, UID: lease.UID}):
-		return fmt.Sprintf("MacNode %s belongs to lease %s (UID %s), and the instance to another lease named %s", macNode.Name, lease.Name, lease.UID, instance.Spec.LeaseName)
+		return fmt.Sprintf("MacNode %s belongs to lease %s (UID %s); the instance belongs to another lease named %s", macNode.Name, lease.Name, lease.UID, instance.Spec.LeaseName)
 	case macNode.Status.ReleasingSince != nil:
 		return fmt.Sprintf("MacNode %s is being released", macNode.Name)
 	}
 	return ""
 }
 
-// report says what the running virtual machine does.
+// report reports the state of the running virtual machine.
 func (a *Agent) report(ctx context.Context, instance *instancev1alpha1.MacOSInstance, slot slots.Status) error {
 	vm, phase := slot.State, instancev1alpha1.MacOSInstanceRunning
 	switch vm.VM {
 	case contract.VMRunning:
 	case contract.VMStarting:
 		phase = instancev1alpha1.MacOSInstanceStarting
-	default: // it ends, unasked; its result will say why
+	default: // it ends by itself; its result has the reason
 		return a.update(ctx, instance, func(s *instancev1alpha1.MacOSInstanceStatus) { s.IPAddress = nil })
 	}
 	if phase == instancev1alpha1.MacOSInstanceRunning && instance.Status.Phase != phase {
@@ -409,7 +412,7 @@ func (a *Agent) report(ctx context.Context, instance *instancev1alpha1.MacOSInst
 		delete(a.refusals, instance.UID)
 		delete(a.launches, instance.UID)
 		a.mu.Unlock()
-		klog.InfoS("Virtual machine runs", "instance", klog.KObj(instance), "slot", slot.Slot)
+		klog.InfoS("VM running", "instance", klog.KObj(instance), "slot", slot.Slot)
 	}
 	return a.update(ctx, instance, func(s *instancev1alpha1.MacOSInstanceStatus) {
 		s.Phase, s.Message = phase, ""
@@ -417,7 +420,7 @@ func (a *Agent) report(ctx context.Context, instance *instancev1alpha1.MacOSInst
 			s.StartedAt = &metav1.Time{Time: vm.StartedAt.Truncate(time.Second)}
 		}
 		s.IPAddress = nil
-		if address := vm.Address; address != nil { // which the runner reports anew only now and then
+		if address := vm.Address; address != nil { // the runner refreshes it only at intervals
 			s.IPAddress = &instancev1alpha1.IPAddress{
 				Value: address.Value, Source: string(address.Source),
 				ObservedAt: &metav1.Time{Time: address.ObservedAt.Truncate(time.Second)},
@@ -432,19 +435,18 @@ func (a *Agent) report(ctx context.Context, instance *instancev1alpha1.MacOSInst
 		case vm.GuestReady:
 			a.condition(s, instance, instancev1alpha1.MacOSInstanceGuestReady, metav1.ConditionTrue, "GuestAgentAnswers", "")
 		case vm.GuestSeen:
-			a.condition(s, instance, instancev1alpha1.MacOSInstanceGuestReady, metav1.ConditionFalse, "GuestSilent", "the guest agent does not answer any more")
+			a.condition(s, instance, instancev1alpha1.MacOSInstanceGuestReady, metav1.ConditionFalse, "GuestSilent", "the guest agent no longer responds")
 		default:
-			a.condition(s, instance, instancev1alpha1.MacOSInstanceGuestReady, metav1.ConditionFalse, "GuestBoots", "the guest agent has not answered yet")
+			a.condition(s, instance, instancev1alpha1.MacOSInstanceGuestReady, metav1.ConditionFalse, "GuestBoots", "the guest agent has not responded yet")
 		}
 	})
 }
 
-// ended reports a virtual machine that is gone: the runner has exited and the
-// slot's lock is free.
+// ended reports a virtual machine that has exited: its runner is gone and the slot's lock is free.
 func (a *Agent) ended(ctx context.Context, instance *instancev1alpha1.MacOSInstance, slot slots.Status, stop bool, why string) error {
 	result := slot.Result
 	if result.StartedAt != nil && instance.Status.StartedAt == nil {
-		// It ran while nobody looked: the ledger has to have it before it ends.
+		// The VM ran without an agent: the ledger needs its start before its end.
 		var err error
 		if instance, err = a.updated(ctx, instance, func(s *instancev1alpha1.MacOSInstanceStatus) {
 			s.StartedAt = &metav1.Time{Time: result.StartedAt.Truncate(time.Second)}
@@ -458,7 +460,7 @@ func (a *Agent) ended(ctx context.Context, instance *instancev1alpha1.MacOSInsta
 	phase, message := instancev1alpha1.MacOSInstanceFailed, ""
 	switch result.Reason {
 	case contract.ExitStopped, contract.ExitStoppedByForce, contract.ExitKilled:
-		message = "The virtual machine was stopped on the Mac, unasked by the cluster"
+		message = "The virtual machine was stopped on the Mac, without a request from the cluster"
 	case contract.ExitGuestShutdown:
 		phase, message = instancev1alpha1.MacOSInstanceStopped, "The guest shut itself down"
 	case contract.ExitCrashed:
@@ -468,7 +470,7 @@ func (a *Agent) ended(ctx context.Context, instance *instancev1alpha1.MacOSInsta
 	case contract.ExitVanished:
 		message = "The virtual machine's process was killed, or the Mac lost power"
 		if result.Error != nil {
-			message = "The virtual machine has ended, and why is lost: " + result.Error.Message
+			message = "The virtual machine ended for an unknown reason: " + result.Error.Message
 		}
 	}
 	if stop {
@@ -477,7 +479,7 @@ func (a *Agent) ended(ctx context.Context, instance *instancev1alpha1.MacOSInsta
 		case contract.ExitStopped, contract.ExitKilled:
 			message = why
 		case contract.ExitStoppedByForce:
-			message = why + "; the guest did not shut down in time and the plug was pulled"
+			message = why + "; the guest did not shut down in time and was forced off"
 		default:
 			message = why + "; " + message
 		}
@@ -485,15 +487,14 @@ func (a *Agent) ended(ctx context.Context, instance *instancev1alpha1.MacOSInsta
 	return a.finish(ctx, instance, phase, message)
 }
 
-// refusals are the kernel's of one virtual machine.
+// refusals counts the kernel's refusals of one virtual machine.
 type refusals struct {
-	since time.Time // the first one
-	tries int       // after it
+	since time.Time // the first refusal
+	tries int       // tries after the first refusal
 }
 
-// kernelRefused tries again for a while: the kernel may be slow to let go of a VM.
-// If it goes on refusing although fewer than two VMs run, its quota is stuck, and
-// only a reboot helps.
+// kernelRefused retries for refusalWindow, because the kernel may release a VM late. If it still
+// refuses while fewer than two VMs run, its quota is stuck, and only a reboot helps.
 func (a *Agent) kernelRefused(ctx context.Context, instance *instancev1alpha1.MacOSInstance, slot slots.Status) error {
 	a.mu.Lock()
 	r, refused := a.refusals[instance.UID]
@@ -504,17 +505,17 @@ func (a *Agent) kernelRefused(ctx context.Context, instance *instancev1alpha1.Ma
 	a.mu.Unlock()
 	waited := a.config.Clock.Since(r.since)
 	if waited < refusalWindow || r.tries < minRefusals {
-		// The first refusal waits; each later look, whatever caused it, tries at most
-		// once per pause.
+		// The first refusal waits. Each later check tries at most once per pause, whatever
+		// triggered it.
 		var err error
 		if next := a.nextTry(slot.Result.EndedAt); next > 0 {
 			a.enqueueAfter(ctx, key{instanceKey, types.NamespacedName{Namespace: instance.Namespace, Name: instance.Name}}, next)
 		} else {
 			err = a.tryAgain(ctx, instance, slot)
 		}
-		// The try does not wait for the API, which may be away.
+		// The try does not wait for the API, which may be unreachable.
 		return errors.Join(err, a.update(ctx, instance, func(s *instancev1alpha1.MacOSInstanceStatus) {
-			s.Message = "The kernel of the Mac refuses the virtual machine; trying again"
+			s.Message = "The kernel of the Mac refuses the virtual machine; retrying"
 		}))
 	}
 	running := 0
@@ -523,7 +524,7 @@ func (a *Agent) kernelRefused(ctx context.Context, instance *instancev1alpha1.Ma
 			running++
 		}
 	}
-	message := fmt.Sprintf("The kernel has refused a virtual machine %d times in %s although %d of %d run: %v", r.tries+1, waited.Truncate(time.Second), running, rules.MaxVMsPerMac, slot.Result.Error)
+	message := fmt.Sprintf("The kernel refused a virtual machine %d times in %s although %d of %d run: %v", r.tries+1, waited.Truncate(time.Second), running, rules.MaxVMsPerMac, slot.Result.Error)
 	info, err := a.config.Host.Info()
 	if err != nil {
 		return err
@@ -542,8 +543,8 @@ func (a *Agent) kernelRefused(ctx context.Context, instance *instancev1alpha1.Ma
 	return a.finish(ctx, instance, instancev1alpha1.MacOSInstanceFailed, message)
 }
 
-// nextTry is at most refusalPause: the last try's time is from a file, and the clock
-// may have been put back.
+// nextTry returns at most refusalPause: the time of the last try is from a file, and the clock may
+// have been set back.
 func (a *Agent) nextTry(lastTry time.Time) time.Duration {
 	return min(refusalPause, refusalPause-a.config.Clock.Since(lastTry))
 }
@@ -567,13 +568,13 @@ func (a *Agent) tryAgain(ctx context.Context, instance *instancev1alpha1.MacOSIn
 	return nil
 }
 
-// launches are the tries to start a runner.
+// launches counts the tries to start a runner.
 type launches struct {
 	tries int
 	last  time.Time
 }
 
-// launch starts the runner of a prepared slot, a few times if it does not run.
+// launch starts the runner of a prepared slot, and retries up to maxLaunches times.
 func (a *Agent) launch(ctx context.Context, instance *instancev1alpha1.MacOSInstance, slot slots.Status) error {
 	now := a.config.Clock.Now()
 	a.mu.Lock()
@@ -589,10 +590,10 @@ func (a *Agent) launch(ctx context.Context, instance *instancev1alpha1.MacOSInst
 		a.enqueueAfter(ctx, key{instanceKey, types.NamespacedName{Namespace: instance.Namespace, Name: instance.Name}}, wait)
 		return nil
 	case l.tries >= maxLaunches:
-		if err := a.erase(slot); err != nil { // a runner that is late may have the slot
+		if err := a.erase(slot); err != nil { // a late runner may hold the slot
 			return err
 		}
-		return a.finish(ctx, instance, instancev1alpha1.MacOSInstanceFailed, fmt.Sprintf("The virtual machine's process did not run in %d tries: %v", l.tries, slot.Err))
+		return a.finish(ctx, instance, instancev1alpha1.MacOSInstanceFailed, fmt.Sprintf("The virtual machine's process did not start in %d tries: %v", l.tries, slot.Err))
 	}
 	if _, err := a.confirmStart(ctx, instance); err != nil {
 		return err
@@ -603,13 +604,13 @@ func (a *Agent) launch(ctx context.Context, instance *instancev1alpha1.MacOSInst
 	a.starting.RLock()
 	defer a.starting.RUnlock()
 	if err := a.slots.Launch(slot.UID()); err != nil {
-		klog.ErrorS(err, "The virtual machine's process was not started", "instance", klog.KObj(instance), "try", l.tries+1)
+		klog.ErrorS(err, "Failed to start the VM's process", "instance", klog.KObj(instance), "try", l.tries+1)
 	}
-	return nil // a change of the slot's brings us back
+	return nil // a change of the slot queues it again
 }
 
-// finish reports a terminal phase, and gives the pod its last status at once: the
-// instance may be gone before its change comes back as an event.
+// finish reports a terminal phase and sets the pod's last status at once: the instance may be
+// deleted before its change arrives as an event.
 func (a *Agent) finish(ctx context.Context, instance *instancev1alpha1.MacOSInstance, phase instancev1alpha1.MacOSInstancePhase, message string) error {
 	ended, err := a.conclude(ctx, instance, phase, message)
 	if err != nil {
@@ -622,8 +623,8 @@ func (a *Agent) finish(ctx context.Context, instance *instancev1alpha1.MacOSInst
 	return a.reportPod(ctx, ended, pod)
 }
 
-// conclude reports a terminal phase. What is left is erased afterwards: should the
-// agent end in between, the next one finds both.
+// conclude reports a terminal phase. The slot is erased afterwards: if the agent exits in between,
+// its successor finds both.
 func (a *Agent) conclude(ctx context.Context, instance *instancev1alpha1.MacOSInstance, phase instancev1alpha1.MacOSInstancePhase, message string) (*instancev1alpha1.MacOSInstance, error) {
 	ended, err := a.updated(ctx, instance, func(s *instancev1alpha1.MacOSInstanceStatus) {
 		s.Phase, s.Message, s.IPAddress = phase, message, nil
@@ -638,7 +639,7 @@ func (a *Agent) conclude(ctx context.Context, instance *instancev1alpha1.MacOSIn
 	if err != nil {
 		return nil, err
 	}
-	klog.InfoS("Virtual machine is over", "instance", klog.KObj(instance), "phase", phase, "message", message)
+	klog.InfoS("VM ended", "instance", klog.KObj(instance), "phase", phase, "message", message)
 	slot, held := a.slots.Find(string(instance.UID))
 	return ended, a.clear(ctx, ended, slot, held)
 }
@@ -649,34 +650,34 @@ func (a *Agent) begin(ctx context.Context, instance *instancev1alpha1.MacOSInsta
 		for _, slot := range a.slots.Statuses() {
 			if slot.Phase == slots.Silent && slot.Spec == nil {
 				return a.update(ctx, instance, func(s *instancev1alpha1.MacOSInstanceStatus) {
-					s.Message = fmt.Sprintf("The agent cannot tell whether this is the virtual machine in slot %d: %v", slot.Slot, slot.Err)
+					s.Message = fmt.Sprintf("The agent cannot determine whether slot %d holds this virtual machine: %v", slot.Slot, slot.Err)
 				})
 			}
 		}
 	}
 	if stop, _ := stopAsked(instance); stop {
-		return a.finish(ctx, instance, instancev1alpha1.MacOSInstanceStopped, "Stopped as asked; there is no virtual machine")
+		return a.finish(ctx, instance, instancev1alpha1.MacOSInstanceStopped, "Stopped as requested; the virtual machine did not exist")
 	}
 	if instance.Status.StartedAt != nil {
-		return a.finish(ctx, instance, instancev1alpha1.MacOSInstanceFailed, "The virtual machine is gone from the Mac")
+		return a.finish(ctx, instance, instancev1alpha1.MacOSInstanceFailed, "The virtual machine no longer exists on the Mac")
 	}
 	if instance.Status.MachineID != "" {
-		// An end that was interrupted between the slot and its report.
+		// The agent may have exited after it erased the slot and before it reported the end.
 		if stop, _, why, err := a.mustStop(ctx, instance, pod); err != nil {
 			return err
 		} else if stop {
-			return a.finish(ctx, instance, instancev1alpha1.MacOSInstanceStopped, why+"; there is no virtual machine")
+			return a.finish(ctx, instance, instancev1alpha1.MacOSInstanceStopped, why+"; the virtual machine did not exist")
 		}
 	}
 	if pod == nil || pod.DeletionTimestamp != nil || podEnded(pod) {
-		return nil // it was not asked for yet, or no more
+		return nil // it is not requested yet, or no longer
 	}
 	foreign, err := a.foreign(ctx, instance)
 	if err != nil {
 		return err
 	}
 	if foreign != "" {
-		return a.refuse(ctx, instance, pod, reasonForeignPod, foreign+": the Mac runs only virtual machines of the lease that it is bound to")
+		return a.refuse(ctx, instance, pod, reasonForeignPod, foreign+": a Mac runs only virtual machines of its lease")
 	}
 	if wait, err := a.room(ctx, instance, pod); wait || err != nil {
 		return err
@@ -684,8 +685,8 @@ func (a *Agent) begin(ctx context.Context, instance *instancev1alpha1.MacOSInsta
 	return a.start(ctx, instance, pod)
 }
 
-// room finds out whether the Mac can take one more virtual machine. If it never
-// can, the pod is refused.
+// room reports whether the Mac can run one more virtual machine. If it never can, room refuses the
+// pod.
 func (a *Agent) room(ctx context.Context, instance *instancev1alpha1.MacOSInstance, pod *corev1.Pod) (wait bool, err error) {
 	macNode, err := a.macNodes.Get(a.config.NodeName)
 	if err != nil {
@@ -693,11 +694,11 @@ func (a *Agent) room(ctx context.Context, instance *instancev1alpha1.MacOSInstan
 	}
 	if u := a.state.get().Unhealthy; u != nil || macNode.Status.Quarantine != nil || a.unknownVMs() != "" {
 		return true, a.update(ctx, instance, func(s *instancev1alpha1.MacOSInstanceStatus) {
-			s.Message = fmt.Sprintf("MacNode %s is quarantined and starts no virtual machine until it has been rebooted or an administrator has cleared it", macNode.Name)
+			s.Message = fmt.Sprintf("MacNode %s is quarantined; to start virtual machines, reboot the Mac or clear the quarantine", macNode.Name)
 		})
 	}
 	if slot, found := a.unchecked(); found {
-		return true, fmt.Errorf("slot %d runs a virtual machine whose instance has not been found yet", slot.Slot)
+		return true, fmt.Errorf("slot %d runs a virtual machine whose instance is not found yet", slot.Slot)
 	}
 	for _, slot := range a.slots.Statuses() {
 		if slot.Phase == slots.Free {
@@ -713,16 +714,16 @@ func (a *Agent) room(ctx context.Context, instance *instancev1alpha1.MacOSInstan
 			return true, err
 		}
 		if err != nil || string(holder.UID) != slot.UID() || rules.InstanceEnded(holder.Status.Phase) {
-			return true, errSlotsBusy // it is being cleared
+			return true, errSlotsBusy // one is being erased
 		}
 	}
-	return true, a.refuse(ctx, instance, pod, reasonSlotsFull, fmt.Sprintf("%d virtual machines are on the Mac, which is the limit: stop one first", rules.MaxVMsPerMac))
+	return true, a.refuse(ctx, instance, pod, reasonSlotsFull, fmt.Sprintf("%d virtual machines are on the Mac, which is the limit; stop one first", rules.MaxVMsPerMac))
 }
 
-var errSlotsBusy = errors.New("the Mac's slots are being cleared")
+var errSlotsBusy = errors.New("the Mac's slots are being erased")
 
-// start gets the image, gives the virtual machine its identity, and runs it. It may
-// be interrupted at any point and is then simply done again.
+// start pulls the image, assigns the virtual machine its identity, and launches it. Every step is
+// idempotent, so an interrupted start is repeated.
 func (a *Agent) start(ctx context.Context, instance *instancev1alpha1.MacOSInstance, pod *corev1.Pod) error {
 	class, err := a.config.Macrack.InstanceV1alpha1().InstanceClasses().Get(ctx, instance.Spec.ClassName, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
@@ -751,17 +752,16 @@ func (a *Agent) start(ctx context.Context, instance *instancev1alpha1.MacOSInsta
 	}
 	if err != nil {
 		_ = a.update(ctx, instance, func(s *instancev1alpha1.MacOSInstanceStatus) {
-			s.Message = fmt.Sprintf("The virtual machine could not be prepared; trying again: %v", err)
+			s.Message = fmt.Sprintf("Failed to prepare the virtual machine; retrying: %v", err)
 		})
 	}
 	return err
 }
 
-// claimStart gives the instance a machine ID and a MAC address, which the registry
-// accepts only if no other instance has them, and only if one more virtual machine may
-// start on the Mac: it counts it and records the start in the same transaction. Nothing
-// is launched before that has been answered. Refused, claimStart returns an error, and
-// the next try makes up another identity.
+// claimStart assigns the instance a machine ID and a MAC address. The registry accepts them only if
+// they are unique and the Mac may start one more virtual machine. It counts and records the start
+// in the same transaction, so claimStart completes before the launch. After a refusal, the next try
+// generates another identity.
 func (a *Agent) claimStart(ctx context.Context, instance *instancev1alpha1.MacOSInstance, image images.Cached) (*instancev1alpha1.MacOSInstance, error) {
 	machineID, macAddress := instance.Status.MachineID, instance.Status.MACAddress
 	if machineID == "" {
@@ -782,20 +782,21 @@ func (a *Agent) claimStart(ctx context.Context, instance *instancev1alpha1.MacOS
 		return nil, err
 	}
 	if claimed == instance {
-		// Nothing was written, so that the registry has not judged. The cache may have forgotten the agent's report of the end.
+		// Nothing was written, so the registry has not checked the claim. The cache may miss the
+		// agent's report of the end.
 		claimed, err = a.config.Macrack.InstanceV1alpha1().MacOSInstances(instance.Namespace).Get(ctx, instance.Name, metav1.GetOptions{})
 		if err != nil {
 			return nil, err
 		}
 		if claimed.UID != instance.UID || rules.InstanceEnded(claimed.Status.Phase) {
-			return nil, fmt.Errorf("MacOSInstance %s has ended, and the cache is behind", klog.KObj(instance))
+			return nil, fmt.Errorf("MacOSInstance %s has ended; the cache is stale", klog.KObj(instance))
 		}
 	}
 	return a.confirmStart(ctx, claimed)
 }
 
-// confirmStart makes sure that the registry has granted the start. An instance that got its identity from a registry that
-// did not grant starts yet is granted one with the next write of its agent.
+// confirmStart makes sure that the registry has granted the start. An instance may have its
+// identity from a registry version without grants; the agent's next write obtains one.
 func (a *Agent) confirmStart(ctx context.Context, instance *instancev1alpha1.MacOSInstance) (*instancev1alpha1.MacOSInstance, error) {
 	if instance.Status.StartGrantedAt != nil || instance.Status.StartedAt != nil {
 		return instance, nil
@@ -808,17 +809,17 @@ func (a *Agent) confirmStart(ctx context.Context, instance *instancev1alpha1.Mac
 		return nil, err
 	}
 	if granted.Status.StartGrantedAt == nil {
-		return nil, errors.New("the registry has not granted the start of the virtual machine")
+		return nil, errors.New("the registry did not grant the start of the virtual machine")
 	}
 	return granted, nil
 }
 
-// fill puts the virtual machine into a slot and starts it.
+// fill places the virtual machine in a slot and starts it.
 func (a *Agent) fill(instance *instancev1alpha1.MacOSInstance, class *instancev1alpha1.InstanceClass, image *imagev1alpha1.MacOSImage, cached images.Cached) error {
 	a.starting.RLock()
 	defer a.starting.RUnlock()
-	// The Mac may have begun to be released meanwhile. The scrub waits for us, or we
-	// see that it was asked for.
+	// The release of the Mac may have begun meanwhile. Either the scrub waits for this lock, or the
+	// MacNode shows the release.
 	if macNode, err := a.macNodes.Get(a.config.NodeName); err != nil {
 		return err
 	} else if foreign := foreignTo(macNode, instance); foreign != "" {
@@ -850,7 +851,7 @@ func clone(image images.Cached, dir contract.SlotDir, size int64) error {
 	}
 	_, err := disk.Clone(image.Aux, dir.AuxPath(), 0)
 	if errors.Is(err, os.ErrNotExist) {
-		return nil // the backend makes one
+		return nil // the backend creates one
 	}
 	return err
 }
@@ -866,7 +867,7 @@ func (a *Agent) now() metav1.Time {
 	return metav1.Time{Time: a.config.Clock.Now().Truncate(time.Second)}
 }
 
-// update writes the status if change changes it.
+// update writes the status if change modifies it.
 func (a *Agent) update(ctx context.Context, instance *instancev1alpha1.MacOSInstance, change func(*instancev1alpha1.MacOSInstanceStatus)) error {
 	_, err := a.updated(ctx, instance, change)
 	return err
@@ -884,8 +885,8 @@ func (a *Agent) updated(ctx context.Context, instance *instancev1alpha1.MacOSIns
 	return written, err
 }
 
-// patchStatus writes what differs between two versions of an instance's status, whatever others have written meanwhile: the
-// registry judges.
+// patchStatus writes the difference between two versions of an instance's status, whatever others
+// have written meanwhile: the registry checks it.
 func (a *Agent) patchStatus(ctx context.Context, before, after *instancev1alpha1.MacOSInstance) (*instancev1alpha1.MacOSInstance, error) {
 	patch, err := apiclient.StatusPatch(before, after)
 	if err != nil {
@@ -903,7 +904,7 @@ func (a *Agent) patch(ctx context.Context, instance *instancev1alpha1.MacOSInsta
 	return written, nil
 }
 
-// instancesHere returns the instances of a namespace that are on this Mac.
+// instancesHere returns a namespace's instances on this Mac.
 func (a *Agent) instancesHere(namespace string) ([]*instancev1alpha1.MacOSInstance, error) {
 	all, err := a.instances.MacOSInstances(namespace).List(labels.Everything())
 	return slices.DeleteFunc(all, func(i *instancev1alpha1.MacOSInstance) bool { return i.Status.NodeName != a.config.NodeName }), err

@@ -21,19 +21,19 @@ import (
 	"macrack.io/macrack/pkg/vm/faults"
 )
 
-// minimumFree is what a Mac's disk must have left to be healthy: less, and neither
-// a VM's writes nor macOS itself are safe.
+// minimumFree is the free storage that a healthy Mac needs. With less, writes of VMs and of macOS
+// itself may fail.
 const minimumFree = 10 << 30
 
-// uncheckedPause is the time between looks at a virtual machine whose instance is not in the cache.
+// uncheckedPause is the time between checks of a virtual machine whose instance is not in the
+// cache.
 const uncheckedPause = 200 * time.Millisecond
 
-// reconcileMacNode reports the Mac, and scrubs it when its lease ends. It writes
-// only what has changed.
+// reconcileMacNode reports the Mac, and scrubs it when its lease ends. It writes only changes.
 func (a *Agent) reconcileMacNode(ctx context.Context) error {
 	obj, exists, err := a.wroteNode.GetByKey(a.config.NodeName)
 	if err == nil && !exists {
-		klog.V(2).InfoS("There is no MacNode for this Mac yet", "node", a.config.NodeName)
+		klog.V(2).InfoS("MacNode of this Mac does not exist yet", "node", a.config.NodeName)
 		return nil
 	}
 	if err != nil {
@@ -44,7 +44,7 @@ func (a *Agent) reconcileMacNode(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("host: %w", err)
 	}
-	// By the cache alone: an own write that is newer is forgotten after a while, and a quarantine with it.
+	// Only the cache counts: the agent's own write would expire, and the quarantine with it.
 	cached, err := a.macNodes.Get(a.config.NodeName)
 	if err != nil {
 		return err
@@ -86,8 +86,8 @@ func (a *Agent) reconcileMacNode(ctx context.Context) error {
 	return err
 }
 
-// recover forgets why the slots were not to be trusted once the Mac has rebooted,
-// or an administrator has ended the quarantine.
+// recover ends the distrust of the slots after a reboot of the Mac, or after an administrator has
+// ended the quarantine.
 func (a *Agent) recover(macNode *rackv1alpha1.MacNode, info host.Info) error {
 	u := a.state.get().Unhealthy
 	if u == nil {
@@ -96,7 +96,7 @@ func (a *Agent) recover(macNode *rackv1alpha1.MacNode, info host.Info) error {
 	quarantined := macNode.Status.Quarantine != nil
 	switch {
 	case u.BootID != info.BootID, u.Quarantined && !quarantined:
-		klog.InfoS("Slots are trusted again", "reason", u.Reason, "rebooted", u.BootID != info.BootID)
+		klog.InfoS("Slots trusted again", "reason", u.Reason, "rebooted", u.BootID != info.BootID)
 		if err := a.state.change(func(m *memory) { m.Unhealthy = nil }); err != nil {
 			return err
 		}
@@ -107,7 +107,7 @@ func (a *Agent) recover(macNode *rackv1alpha1.MacNode, info host.Info) error {
 	return nil
 }
 
-// describe fills in the status as the agent sees it.
+// describe sets the status from the agent's observations.
 func (a *Agent) describe(macNode *rackv1alpha1.MacNode, info host.Info, scrub *rackv1alpha1.ScrubReport) error {
 	status := &macNode.Status
 	status.BootID = info.BootID
@@ -139,7 +139,7 @@ func (a *Agent) describe(macNode *rackv1alpha1.MacNode, info host.Info, scrub *r
 	a.setSlotsHealthy(macNode, info)
 	if info.FreeStorage < minimumFree {
 		a.setCondition(macNode, rackv1alpha1.MacNodeStorageHealthy, metav1.ConditionFalse, "DiskFull",
-			fmt.Sprintf("less than %d GiB are free", minimumFree>>30))
+			fmt.Sprintf("less than %d GiB of storage is free", minimumFree>>30))
 	} else {
 		a.setCondition(macNode, rackv1alpha1.MacNodeStorageHealthy, metav1.ConditionTrue, "EnoughFree", "")
 	}
@@ -147,10 +147,10 @@ func (a *Agent) describe(macNode *rackv1alpha1.MacNode, info host.Info, scrub *r
 	case report == nil:
 	case len(report.Remaining) > 0:
 		a.setCondition(macNode, rackv1alpha1.MacNodeScrubbed, metav1.ConditionFalse, rackv1alpha1.ReasonScrubFailed,
-			fmt.Sprintf("%d files of the last tenant are left", len(report.Remaining)))
+			fmt.Sprintf("%d files of the last tenant remain", len(report.Remaining)))
 	default:
 		a.setCondition(macNode, rackv1alpha1.MacNodeScrubbed, metav1.ConditionTrue, "NothingLeft",
-			fmt.Sprintf("nothing of the tenant of lease %s is left", report.LeaseUID))
+			fmt.Sprintf("all files of the tenant of lease %s are erased", report.LeaseUID))
 	}
 	return nil
 }
@@ -164,7 +164,7 @@ func (a *Agent) setSlotsHealthy(macNode *rackv1alpha1.MacNode, info host.Info) {
 		}
 	}
 	if report := macNode.Status.Scrub; report != nil && len(report.Remaining) > 0 {
-		unhealthy(rackv1alpha1.ReasonScrubFailed, fmt.Sprintf("%d files of the last tenant are left", len(report.Remaining)))
+		unhealthy(rackv1alpha1.ReasonScrubFailed, fmt.Sprintf("%d files of the last tenant remain", len(report.Remaining)))
 	}
 	if u := a.state.get().Unhealthy; u != nil {
 		unhealthy(u.Reason, u.Message)
@@ -173,10 +173,11 @@ func (a *Agent) setSlotsHealthy(macNode *rackv1alpha1.MacNode, info host.Info) {
 		unhealthy(rackv1alpha1.ReasonUnknownInstance, unknown)
 	}
 	if info.SerialNumber != macNode.Spec.SerialNumber {
-		unhealthy(rackv1alpha1.ReasonSerialMismatch, fmt.Sprintf("the Mac's serial number is %s, the MacNode says %s", info.SerialNumber, macNode.Spec.SerialNumber))
+		unhealthy(rackv1alpha1.ReasonSerialMismatch, fmt.Sprintf("the Mac has serial number %s, the MacNode has %s", info.SerialNumber, macNode.Spec.SerialNumber))
 	}
 	if _, found := a.unchecked(); found && status == metav1.ConditionTrue {
-		// An agent that has just started does not vouch for a virtual machine whose instance it has not looked up.
+		// An agent that has just started does not vouch for a virtual machine whose instance it has
+		// not looked up yet.
 		a.queue.AddAfter(key{kind: macNodeKey}, uncheckedPause)
 		return
 	}
@@ -190,16 +191,16 @@ func (a *Agent) setCondition(macNode *rackv1alpha1.MacNode, name string, status 
 	})
 }
 
-// clearGarbled erases slots in which nothing runs and of which nobody can tell what
-// they held. An instance that was there is reported as gone when it is looked at.
+// clearGarbled erases unreadable slots in which nothing runs. If one held an instance, that
+// instance's next reconciliation reports its VM as missing.
 func (a *Agent) clearGarbled(ctx context.Context, macNode *rackv1alpha1.MacNode) error {
 	for _, slot := range a.slots.Statuses() {
 		if slot.Phase != slots.Garbled {
 			continue
 		}
-		klog.ErrorS(slot.Err, "Erasing a slot whose files are garbled", "slot", slot.Slot)
+		klog.ErrorS(slot.Err, "Erasing slot with unreadable files", "slot", slot.Slot)
 		if lease := macNode.Status.LeaseRef; lease != nil {
-			message := fmt.Sprintf("slot %d held what cannot be read; nothing ran there, and it was erased: %v", slot.Slot, slot.Err)
+			message := fmt.Sprintf("slot %d held unreadable files; no virtual machine ran there, and the slot was erased: %v", slot.Slot, slot.Err)
 			if err := a.recordRejection(ctx, rackv1alpha1.LayerAgent, lease.Namespace, nil, reasonGarbledSlot, message); isTransient(err) {
 				return err
 			}
@@ -207,13 +208,13 @@ func (a *Agent) clearGarbled(ctx context.Context, macNode *rackv1alpha1.MacNode)
 		if err := a.erase(slot); err != nil {
 			return err
 		}
-		a.enqueueAll() // one of the instances was there
+		a.enqueueAll() // the slot may have held an instance
 	}
 	return nil
 }
 
-// scrub removes all of the tenant that is left, once the lease is being released
-// and no virtual machine is there. It returns nil if there is nothing to do yet.
+// scrub removes the remaining files of the tenant once the lease is being released and no virtual
+// machine is left. It returns nil if the scrub is not due yet.
 func (a *Agent) scrub(macNode *rackv1alpha1.MacNode) (*rackv1alpha1.ScrubReport, error) {
 	lease := macNode.Status.LeaseRef
 	if macNode.Status.ReleasingSince == nil || lease == nil {
@@ -226,7 +227,7 @@ func (a *Agent) scrub(macNode *rackv1alpha1.MacNode) (*rackv1alpha1.ScrubReport,
 	defer a.starting.Unlock()
 	for _, slot := range a.slots.Statuses() {
 		if slot.Phase != slots.Free {
-			return nil, nil // a change of the slot's brings us back
+			return nil, nil // a change of the slot queues it again
 		}
 	}
 	here, err := a.instancesHere(lease.Namespace)
@@ -240,7 +241,7 @@ func (a *Agent) scrub(macNode *rackv1alpha1.MacNode) (*rackv1alpha1.ScrubReport,
 	}
 	faults.At("scrub: begins")
 	if err := a.slots.EraseFree(); err != nil {
-		klog.ErrorS(err, "Scrub could not remove everything")
+		klog.ErrorS(err, "Failed to remove all files in scrub")
 	}
 	faults.At("scrub: erased")
 	remaining, err := a.slots.Leftovers()
@@ -266,8 +267,8 @@ func bounded(list []string) []string {
 	return append(slices.Clone(list[:maxErased-1]), fmt.Sprintf("and %d more", len(list)-maxErased+1))
 }
 
-// removePrivateImages removes the images that were fetched with the tenant's own
-// credentials, also in part, and returns those that are left.
+// removePrivateImages removes the images that were pulled with the tenant's credentials, partial
+// pulls included. It returns those that remain.
 func (a *Agent) removePrivateImages() ([]string, error) {
 	cached, err := a.config.Images.List()
 	if err != nil {

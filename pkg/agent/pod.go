@@ -19,21 +19,21 @@ import (
 	"macrack.io/macrack/pkg/rules"
 )
 
-// Reasons of what the agent refuses.
+// Reasons of rejections.
 const (
 	// reasonForeignPod: the pod is not the placeholder of an instance of this Mac's lease.
 	reasonForeignPod = "ForeignPod"
 	// reasonUnknownInstance: a virtual machine on the Mac belongs to no instance of the API.
 	reasonUnknownInstance = rackv1alpha1.ReasonUnknownInstance
-	// reasonDuplicateIdentity: the identity is that of another virtual machine on the Mac.
+	// reasonDuplicateIdentity: another virtual machine on the Mac has the same identity.
 	reasonDuplicateIdentity = "DuplicateIdentity"
-	// reasonForeignIdentity: a virtual machine has not the identity of its instance.
+	// reasonForeignIdentity: a virtual machine does not have the identity of its instance.
 	reasonForeignIdentity = "ForeignIdentity"
-	// reasonGarbledSlot: what a slot held cannot be read.
+	// reasonGarbledSlot: the files of a slot cannot be read.
 	reasonGarbledSlot = "GarbledSlot"
-	// reasonInstanceGone: the instance was removed under its running virtual machine.
+	// reasonInstanceGone: the instance was removed while its virtual machine ran.
 	reasonInstanceGone = "InstanceGone"
-	// reasonSlotsFull: the pod would be a virtual machine beyond the limit.
+	// reasonSlotsFull: the pod's virtual machine would exceed the limit.
 	reasonSlotsFull = "SlotsFull"
 )
 
@@ -41,16 +41,17 @@ func podEnded(pod *corev1.Pod) bool {
 	return pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodSucceeded
 }
 
-// belongs tells whether the pod is the placeholder of the instance. Its name is in the instance's status, which is
-// the controllers'. The pod of an earlier instance may still have that name, so it proves itself by a UID, until the
-// instance has a machine ID: what a tenant makes of the labels, annotations and owners of its pod later changes nothing.
+// belongs reports whether the pod is the placeholder of the instance. The controllers write its
+// name to the instance's status. A pod of an earlier instance may still have that name, so a UID
+// must match until the instance has a machine ID. Later, changes of the pod's labels, annotations
+// and owners by the tenant have no effect.
 func belongs(pod *corev1.Pod, instance *instancev1alpha1.MacOSInstance) bool {
 	return pod.Namespace == instance.Namespace && pod.Name == instance.Status.PodName &&
 		(instance.Status.MachineID != "" ||
 			pod.Annotations[rules.AnnotationInstanceUID] == string(instance.UID) || metav1.IsControlledBy(pod, instance))
 }
 
-// placeholder returns the instance's pod on this Mac; nil if there is none.
+// placeholder returns the instance's pod on this Mac, or nil.
 func (a *Agent) placeholder(instance *instancev1alpha1.MacOSInstance) (*corev1.Pod, error) {
 	pod, err := a.node.Pods().Pods(instance.Namespace).Get(instance.Status.PodName)
 	if apierrors.IsNotFound(err) || err == nil && !belongs(pod, instance) {
@@ -59,7 +60,8 @@ func (a *Agent) placeholder(instance *instancev1alpha1.MacOSInstance) (*corev1.P
 	return pod, err
 }
 
-// ownerOf returns the instance on this Mac whose placeholder the pod is, from the cache; nil if there is none.
+// ownerOf returns the instance on this Mac that the placeholder pod belongs to, from the cache, or
+// nil.
 func (a *Agent) ownerOf(pod *corev1.Pod) (*instancev1alpha1.MacOSInstance, error) {
 	instances, err := a.instances.MacOSInstances(pod.Namespace).List(labels.Everything())
 	if err != nil {
@@ -73,8 +75,8 @@ func (a *Agent) ownerOf(pod *corev1.Pod) (*instancev1alpha1.MacOSInstance, error
 	return nil, nil
 }
 
-// podGone tells whether the instance has no pod on this Mac. It asks the API: the
-// cache may be behind, as one that was filled from a server that is.
+// podGone reports whether the instance has no pod on this Mac. It reads from the API, because the
+// cache may be stale.
 func (a *Agent) podGone(ctx context.Context, instance *instancev1alpha1.MacOSInstance) (bool, error) {
 	pods, err := a.config.Kube.CoreV1().Pods(instance.Namespace).List(ctx, metav1.ListOptions{
 		FieldSelector: fields.OneTermEqualSelector("spec.nodeName", a.config.NodeName).String(),
@@ -85,15 +87,14 @@ func (a *Agent) podGone(ctx context.Context, instance *instancev1alpha1.MacOSIns
 	return !slices.ContainsFunc(pods.Items, func(p corev1.Pod) bool { return belongs(&p, instance) }), nil
 }
 
-// reconcilePod refuses a pod that is nobody's placeholder, and lets go of one that
-// is being deleted. Neither waits for the ledger: what it has not taken is written
-// when it does, even if the pod is gone then.
+// reconcilePod refuses a pod that is not a placeholder, and releases a pod that is being deleted.
+// Neither waits for the ledger: pending records are written later, even after the pod is deleted.
 func (a *Agent) reconcilePod(ctx context.Context, name types.NamespacedName) error {
 	recordErr := a.recordOwed(ctx, name)
 	return errors.Join(recordErr, a.settlePod(ctx, name))
 }
 
-// recordOwed writes the rejections of a pod that the ledger has not taken yet.
+// recordOwed writes the pending rejections of a pod to the ledger.
 func (a *Agent) recordOwed(ctx context.Context, name types.NamespacedName) error {
 	a.mu.Lock()
 	owed := a.owed[name]
@@ -129,7 +130,7 @@ func (a *Agent) settlePod(ctx context.Context, name types.NamespacedName) error 
 		return nil // reconcileInstance reports it
 	}
 	if _, held := a.slots.Find(pod.Annotations[rules.AnnotationInstanceUID]); held && (pod.Status.Phase == corev1.PodRunning || pod.DeletionTimestamp != nil) {
-		return nil // its virtual machine may still run, though its instance is unknown
+		return nil // its virtual machine may still run, although its instance is unknown
 	}
 	if pod.DeletionTimestamp != nil {
 		return a.node.Forget(ctx, pod)
@@ -138,12 +139,11 @@ func (a *Agent) settlePod(ctx context.Context, name types.NamespacedName) error 
 		return nil
 	}
 	if pod.Status.Phase == corev1.PodRunning {
-		// It was an instance's, which is gone.
+		// The pod was the placeholder of an instance that no longer exists.
 		a.failPod(pod, reasonInstanceGone, why)
 		return nil
 	}
-	// A pod that never claimed to be a virtual machine is a matter for the ledger only if it
-	// reaches for another tenant's Mac.
+	// A pod without an instance label is recorded only if it was bound to another tenant's Mac.
 	var record *rackv1alpha1.AuditRecord
 	switch claimed := pod.Labels[rules.LabelInstance]; {
 	case claimed != "":
@@ -166,14 +166,14 @@ func (a *Agent) settlePod(ctx context.Context, name types.NamespacedName) error 
 	return err
 }
 
-// leasedToAnother tells whether the Mac belongs to a tenant other than a namespace.
+// leasedToAnother reports whether the Mac is leased to another namespace.
 func (a *Agent) leasedToAnother(namespace string) bool {
 	macNode, err := a.macNodes.Get(a.config.NodeName)
 	return err == nil && macNode.Status.LeaseRef != nil && macNode.Status.LeaseRef.Namespace != namespace
 }
 
-// instanceOf returns the instance whose placeholder the pod is, or says why it is
-// no one's. A cache that is behind makes it ask the API.
+// instanceOf returns the instance that the placeholder pod belongs to, or the reason why it belongs
+// to none. It reads the API if the cache has no answer.
 func (a *Agent) instanceOf(ctx context.Context, pod *corev1.Pod) (*instancev1alpha1.MacOSInstance, string, error) {
 	instance, err := a.ownerOf(pod)
 	if instance != nil || err != nil {
@@ -189,7 +189,7 @@ func (a *Agent) instanceOf(ctx context.Context, pod *corev1.Pod) (*instancev1alp
 	instance, err = a.config.Macrack.InstanceV1alpha1().MacOSInstances(pod.Namespace).Get(ctx, name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
-		return nil, fmt.Sprintf("there is no MacOSInstance %s/%s", pod.Namespace, name), nil
+		return nil, fmt.Sprintf("MacOSInstance %s/%s does not exist", pod.Namespace, name), nil
 	case apierrors.IsForbidden(err):
 		return nil, fmt.Sprintf("MacOSInstance %s/%s is not on this Mac", pod.Namespace, name), nil
 	case err != nil:
@@ -197,13 +197,13 @@ func (a *Agent) instanceOf(ctx context.Context, pod *corev1.Pod) (*instancev1alp
 	case !belongs(pod, instance):
 		return nil, fmt.Sprintf("the pod is not the placeholder of MacOSInstance %s/%s, which has UID %s and pod %q", pod.Namespace, name, instance.UID, instance.Status.PodName), nil
 	case instance.Status.NodeName != a.config.NodeName:
-		return nil, fmt.Sprintf("MacOSInstance %s/%s is not on this Mac but on %q", pod.Namespace, name, instance.Status.NodeName), nil
+		return nil, fmt.Sprintf("MacOSInstance %s/%s is on Mac %q, not on this Mac", pod.Namespace, name, instance.Status.NodeName), nil
 	}
 	return instance, "", nil
 }
 
-// refuse fails an instance and its pod, and leaves a record. The record comes first:
-// while the ledger cannot take it, the instance is refused again and again.
+// refuse fails an instance and its pod, and records the rejection. The record comes first: while
+// the ledger is unavailable, the refusal is retried.
 func (a *Agent) refuse(ctx context.Context, instance *instancev1alpha1.MacOSInstance, pod *corev1.Pod, reason, message string) error {
 	if err := a.recordRejection(ctx, rackv1alpha1.LayerAgent, pod.Namespace, reference(instance), reason, message); isTransient(err) {
 		return err
@@ -215,7 +215,7 @@ func (a *Agent) refuse(ctx context.Context, instance *instancev1alpha1.MacOSInst
 	return nil
 }
 
-// failPod gives a pod its last status: what comes after it is not reported.
+// failPod sets a pod's last status. Later statuses are not reported.
 func (a *Agent) failPod(pod *corev1.Pod, reason, message string) {
 	klog.InfoS("Pod refused", "pod", klog.KObj(pod), "reason", reason, "message", message)
 	a.node.SetPodStatus(pod, corev1.PodStatus{
@@ -224,15 +224,14 @@ func (a *Agent) failPod(pod *corev1.Pod, reason, message string) {
 	})
 }
 
-// recordRejection writes a rejection to the ledger. The ledger's own failure does not
-// let anything through: what was refused stays refused, and is recorded later if
-// the error isTransient.
+// recordRejection writes a rejection to the ledger. A failure of the ledger does not revert the
+// rejection: it is recorded later if the error isTransient.
 func (a *Agent) recordRejection(ctx context.Context, layer rackv1alpha1.AuditLayer, namespace string, instance *rackv1alpha1.AuditReference, reason, message string) error {
 	return a.create(ctx, a.rejection(layer, namespace, instance, reason, message))
 }
 
-// rejection returns the record of a rejection, CrossTenantRejected if the Mac is
-// another tenant's.
+// rejection returns the record of a rejection: CrossTenantRejected if the Mac is leased to another
+// tenant.
 func (a *Agent) rejection(layer rackv1alpha1.AuditLayer, namespace string, instance *rackv1alpha1.AuditReference, reason, message string) *rackv1alpha1.AuditRecord {
 	record := &rackv1alpha1.AuditRecord{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, GenerateName: "rejection-"},
@@ -257,7 +256,7 @@ func (a *Agent) rejection(layer rackv1alpha1.AuditLayer, namespace string, insta
 func (a *Agent) create(ctx context.Context, record *rackv1alpha1.AuditRecord) error {
 	_, err := a.config.Macrack.RackV1alpha1().AuditRecords(record.Namespace).Create(ctx, record, metav1.CreateOptions{})
 	if err != nil {
-		klog.ErrorS(err, "The rejection was not recorded", "namespace", record.Namespace, "reason", record.Details.Reason, "message", record.Details.Message)
+		klog.ErrorS(err, "Failed to record rejection", "namespace", record.Namespace, "reason", record.Details.Reason, "message", record.Details.Message)
 	}
 	return err
 }
@@ -266,13 +265,13 @@ func reference(instance *instancev1alpha1.MacOSInstance) *rackv1alpha1.AuditRefe
 	return &rackv1alpha1.AuditReference{Namespace: instance.Namespace, Name: instance.Name, UID: instance.UID}
 }
 
-// reportPod gives the placeholder pod the status of its instance.
+// reportPod sets the status of the placeholder pod from that of its instance.
 func (a *Agent) reportPod(ctx context.Context, seen *instancev1alpha1.MacOSInstance, pod *corev1.Pod) error {
 	if pod == nil {
 		return nil
 	}
-	// What reconcileInstance has just written comes back as an event; until then the
-	// pod keeps the status of what was seen.
+	// The pod keeps the status of the instance as read. The writes of reconcileInstance arrive
+	// later as an event.
 	_, held := a.slots.Find(string(seen.UID))
 	if pod.DeletionTimestamp != nil && rules.InstanceEnded(seen.Status.Phase) && !held {
 		a.node.SetPodStatus(pod, podStatus(seen, pod))

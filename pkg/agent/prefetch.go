@@ -14,15 +14,15 @@ import (
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
 )
 
-// enqueuePrefetch has the images fetched that the Mac's lease asks for beforehand. That
-// the Mac has one of the name means nothing: it may be an earlier image's.
+// enqueuePrefetch queues the images that the Mac's lease prefetches. An image of the same name on
+// the disk does not count: it may be an earlier version.
 func (a *Agent) enqueuePrefetch(macNode *rackv1alpha1.MacNode) {
 	for _, name := range macNode.Status.PrefetchImages {
 		a.queue.Add(key{prefetchKey, types.NamespacedName{Name: name}})
 	}
 }
 
-// reconcilePrefetch fetches an image, if the Mac's lease still asks for it and it can be used.
+// reconcilePrefetch pulls an image if the Mac's lease still wants it and the image is Ready.
 func (a *Agent) reconcilePrefetch(ctx context.Context, name string) error {
 	macNode, err := a.macNodes.Get(a.config.NodeName)
 	if err != nil {
@@ -45,7 +45,7 @@ func (a *Agent) reconcilePrefetch(ctx context.Context, name string) error {
 	if image.Status.Phase != imagev1alpha1.MacOSImageReady {
 		return fmt.Errorf("image %s is not Ready yet", name)
 	}
-	if !a.prefetching.TryLock() { // one at a time, as instances go first
+	if !a.prefetching.TryLock() { // one at a time: instances take precedence
 		a.enqueueAfter(ctx, key{prefetchKey, types.NamespacedName{Name: name}}, progressInterval)
 		return nil
 	}
@@ -53,13 +53,13 @@ func (a *Agent) reconcilePrefetch(ctx context.Context, name string) error {
 	if _, err := a.config.Images.Ensure(ctx, wanted, images.Needs{
 		Credentials: a.credentials(image),
 		MinimumFree: a.minimumFree.Load(),
-		// What the lease asks for beforehand is not evicted for one another.
+		// Prefetched images of the lease must not evict each other.
 		Keep:    func() ([]string, error) { return a.imagesInUse(macNode.Status.PrefetchImages...) },
 		OnEvent: a.imageEvents(macNodeRef(macNode)),
 	}); err != nil {
 		return fmt.Errorf("image %s: %w", name, err)
 	}
-	a.queue.Add(key{kind: macNodeKey}) // the MacNode lists its images
+	a.queue.Add(key{kind: macNodeKey}) // the MacNode lists the images
 	return nil
 }
 

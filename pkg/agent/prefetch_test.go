@@ -12,7 +12,7 @@ import (
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
 )
 
-// The images that a lease asks for beforehand are fetched without any instance, once they are Ready.
+// The images that a lease prefetches are pulled without an instance, once they are Ready.
 func TestPrefetch(t *testing.T) {
 	r := newRack(t)
 	r.changeMacNode(func(m *rackv1alpha1.MacNode) { m.Status.PrefetchImages = []string{"macos-26", "macos-9"} })
@@ -23,7 +23,7 @@ func TestPrefetch(t *testing.T) {
 	require.NoError(t, err)
 	r.waitImage("macos-26", "sha256:26")
 
-	// An image that was made anew under its name is another one.
+	// An image that was created again under its name is another image.
 	require.NoError(t, r.macrack.ImageV1alpha1().MacOSImages().Delete(r.ctx, "macos-26", metav1.DeleteOptions{}))
 	_, err = r.macrack.ImageV1alpha1().MacOSImages().Create(r.ctx, &imagev1alpha1.MacOSImage{
 		ObjectMeta: metav1.ObjectMeta{Name: "macos-26"},

@@ -25,50 +25,50 @@ import (
 )
 
 const (
-	// maxReboots in rebootWindow: a Mac that needs more has something that no reboot
-	// cures, and waits for an administrator.
+	// maxReboots is the limit within rebootWindow. A Mac that needs more has a fault that a reboot
+	// does not fix, and waits for an administrator.
 	maxReboots   = 3
 	rebootWindow = 24 * time.Hour
 
 	rebootsFile = "reboots.json"
 )
 
-// curable are the causes of a quarantine that a reboot can end: the kernel forgets
-// virtual machines it has lost track of, and what ran unseen has ended.
+// curable are the causes of a quarantine that a reboot ends: the kernel's count of virtual machines
+// starts at zero, and unobserved virtual machines have ended.
 var curable = []string{rackv1alpha1.ReasonKernelQuotaStuck, rackv1alpha1.ReasonScrubAsserted}
 
-// rebootPolicy is what RackConfig says about Macs in quarantine.
+// rebootPolicy is the RackConfig's policy for quarantined Macs.
 type rebootPolicy struct{ whenEmpty atomic.Bool }
 
 func (p *rebootPolicy) set(policy configv1alpha1.RebootPolicy) {
 	p.whenEmpty.Store(policy == configv1alpha1.RebootWhenEmpty)
 }
 
-// reboot is one that the agent has asked for.
+// reboot is a reboot that the agent requested.
 type reboot struct {
 	At metav1.Time `json:"at"`
-	// Quarantine is when the quarantine began that it was to end.
+	// Quarantine is the start of the quarantine that the reboot was to end.
 	Quarantine metav1.Time `json:"quarantine"`
 }
 
-// rebootIfItHelps reboots a Mac in quarantine that runs nothing, if the fleet's
-// configuration says so and the cause is one that a reboot can end. It is asked
-// once the API has the Mac's present state.
+// rebootIfItHelps reboots a quarantined Mac that runs no virtual machine, if the RackConfig permits
+// it and a reboot can end the quarantine. The API must have the Mac's current state first.
 func (a *Agent) rebootIfItHelps(ctx context.Context, macNode *rackv1alpha1.MacNode, info host.Info) error {
 	q := macNode.Status.Quarantine
 	rebooter, can := a.config.Host.(host.Rebooter)
 	if !can || !a.reboots.whenEmpty.Load() || q == nil || q.BootID != info.BootID || !slices.Contains(curable, q.Reason) {
 		return nil
 	}
-	// Nothing is put into a slot meanwhile.
+	// No virtual machine may be placed in a slot meanwhile.
 	a.starting.Lock()
 	defer a.starting.Unlock()
 	for _, slot := range a.slots.Statuses() {
 		if slot.Phase != slots.Free {
-			return nil // a change of the slot's brings us back
+			return nil // a change of the slot queues it again
 		}
 	}
-	// What has begun to run, and has no slot, is reported first. What waits for its launch may wait.
+	// An instance that has run and holds no slot must be reported first. Instances that have not
+	// been launched can wait.
 	all, err := a.instances.List(labels.Everything())
 	if err != nil {
 		return err
@@ -89,15 +89,15 @@ func (a *Agent) rebootIfItHelps(ctx context.Context, macNode *rackv1alpha1.MacNo
 	}
 	now := metav1.NewTime(a.config.Clock.Now())
 	if why := refuseReboot(history, q.Since, now); why != "" {
-		klog.V(2).InfoS("This Mac is in quarantine and is not rebooted", "reason", q.Reason, "why", why)
+		klog.V(2).InfoS("Mac quarantined and not rebooted", "reason", q.Reason, "why", why)
 		return nil
 	}
-	// Remembered first: a Mac that dies in between has used the reboot up.
+	// The history is written first: a Mac that fails in between has used up the reboot.
 	history = append(history, reboot{At: now, Quarantine: q.Since})
 	if err := contract.WriteJSON(path, history[max(0, len(history)-maxReboots):]); err != nil {
 		return err
 	}
-	klog.InfoS("Rebooting this Mac: it is in quarantine and runs nothing", "reason", q.Reason, "since", q.Since)
+	klog.InfoS("Rebooting quarantined Mac without virtual machines", "reason", q.Reason, "since", q.Since)
 	if err := rebooter.Reboot(ctx); err != nil {
 		return fmt.Errorf("reboot: %w", err)
 	}
@@ -105,25 +105,25 @@ func (a *Agent) rebootIfItHelps(ctx context.Context, macNode *rackv1alpha1.MacNo
 	return nil
 }
 
-// refuseReboot bounds reboots: one for each quarantine, and maxReboots in
-// rebootWindow. What was in the future was before the clock was set back.
+// refuseReboot limits reboots to one for each quarantine and to maxReboots in rebootWindow. A time
+// in the future is from before the clock was set back.
 func refuseReboot(history []reboot, since, now metav1.Time) string {
 	recent := 0
 	for _, r := range history {
 		if r.Quarantine.Unix() == since.Unix() {
-			return "a reboot did not end it; an administrator is to look at it"
+			return "a reboot did not end the quarantine; an administrator must inspect the Mac"
 		}
 		if now.Sub(r.At.Time) < rebootWindow {
 			recent++
 		}
 	}
 	if recent >= maxReboots {
-		return fmt.Sprintf("it was rebooted %d times within %s; an administrator is to look at it", recent, rebootWindow)
+		return fmt.Sprintf("the Mac was rebooted %d times within %s; an administrator must inspect it", recent, rebootWindow)
 	}
 	return ""
 }
 
-// readReboots fails on a garbled file: without the history there is no bound.
+// readReboots fails on an unreadable file: without the history there is no limit.
 func readReboots(path string) ([]reboot, error) {
 	data, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -134,7 +134,7 @@ func readReboots(path string) ([]reboot, error) {
 	}
 	var history []reboot
 	if err := json.Unmarshal(data, &history); err != nil {
-		return nil, fmt.Errorf("the Mac is not rebooted, as %s cannot be read; remove it once you have looked: %w", path, err)
+		return nil, fmt.Errorf("the Mac is not rebooted because %s cannot be read; inspect the Mac, then remove the file: %w", path, err)
 	}
 	return history, nil
 }

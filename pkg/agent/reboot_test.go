@@ -14,7 +14,7 @@ import (
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
 )
 
-// configureReboot has the fleet's configuration say when Macs are rebooted.
+// configureReboot sets the policy of reboots in the RackConfig.
 func (r *rack) configureReboot(policy configv1alpha1.RebootPolicy) {
 	_, err := r.macrack.ConfigV1alpha1().RackConfigs().Create(r.ctx, &configv1alpha1.RackConfig{
 		ObjectMeta: metav1.ObjectMeta{Name: configv1alpha1.RackConfigName},
@@ -45,7 +45,7 @@ func TestReboot(t *testing.T) {
 	assert.Equal(t, since.Unix(), history[0].Quarantine.Unix())
 }
 
-// An agent that has just reported decides about its Mac as it is.
+// An agent that has just reported decides on the current state of its Mac.
 func TestNoReboot(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
@@ -92,7 +92,7 @@ func TestNoReboot(t *testing.T) {
 			tt.change(r, macNode)
 			err = r.agent.rebootIfItHelps(t.Context(), macNode, info)
 			if tt.name == "the history is garbled" {
-				require.ErrorContains(t, err, "remove it once you have looked")
+				require.ErrorContains(t, err, "inspect the Mac, then remove the file")
 			} else {
 				require.NoError(t, err)
 			}
@@ -126,6 +126,6 @@ func TestRebootsAreBounded(t *testing.T) {
 	assert.Empty(t, refuseReboot([]reboot{at(time.Hour), at(2 * time.Hour)}, now, now))
 	assert.Contains(t, refuseReboot([]reboot{at(time.Hour), at(2 * time.Hour), at(3 * time.Hour)}, now, now), "rebooted 3 times within 24h")
 	assert.Empty(t, refuseReboot([]reboot{at(time.Hour), at(2 * time.Hour), at(25 * time.Hour)}, now, now))
-	assert.Contains(t, refuseReboot([]reboot{at(time.Hour)}, ago(time.Hour+time.Minute), now), "a reboot did not end it")
+	assert.Contains(t, refuseReboot([]reboot{at(time.Hour)}, ago(time.Hour+time.Minute), now), "a reboot did not end the quarantine")
 	assert.Contains(t, refuseReboot([]reboot{at(-time.Hour), at(-2 * time.Hour), at(-3 * time.Hour)}, now, now), "3 times", "the clock was set back")
 }

@@ -21,7 +21,7 @@ import (
 )
 
 const (
-	// guestPatience is how long a session waits for a guest agent that does not listen yet.
+	// guestPatience is how long a session waits until the guest agent listens.
 	guestPatience = 10 * time.Second
 	// guestRetry is the time between two attempts to connect.
 	guestRetry = 200 * time.Millisecond
@@ -29,9 +29,9 @@ const (
 
 var errVMStopped = errors.New("the virtual machine has stopped, or is stopping")
 
-// machineOf finds the virtual machine whose placeholder a pod is. A tenant can give
-// a pod of its own the UID of an instance elsewhere, so the instance must be of the
-// pod's namespace and name the pod, and the slot must hold that instance.
+// machineOf returns the slot of a placeholder pod's virtual machine. A tenant can set the UID of
+// another tenant's instance on a pod. Therefore the instance must be in the pod's namespace and
+// name the pod, and the slot must hold that instance.
 func (a *Agent) machineOf(namespace, name string) (slots.Status, error) {
 	pod, err := a.node.Pods().Pods(namespace).Get(name)
 	if err != nil {
@@ -46,7 +46,7 @@ func (a *Agent) machineOf(namespace, name string) (slots.Status, error) {
 	}
 	slot, ok := a.slots.Find(string(instance.UID))
 	if !ok || slot.Spec.Namespace != namespace || slot.Spec.Name != instance.Name {
-		return slots.Status{}, errdefs.NotFoundf("MacOSInstance %s has no virtual machine on this Mac: it is %s", instance.Name, instance.Status.Phase)
+		return slots.Status{}, errdefs.NotFoundf("MacOSInstance %s has no virtual machine on this Mac; its phase is %s", instance.Name, instance.Status.Phase)
 	}
 	return slot, nil
 }
@@ -65,7 +65,7 @@ func (a *Agent) Exec(ctx context.Context, namespace, name, container string, com
 	})
 }
 
-// writer keeps a stream that is not there from being a writer that is not nil.
+// writer returns nil for a missing stream; a nil WriteCloser in an io.Writer would not equal nil.
 func writer(w io.WriteCloser) io.Writer {
 	if w == nil {
 		return nil
@@ -95,25 +95,25 @@ func sizes(ctx context.Context, io api.AttachIO) <-chan guest.Size {
 	return sizes
 }
 
-// PortForward joins a stream with a TCP port of the guest of a pod's virtual machine.
+// PortForward connects a stream to a TCP port in the guest of a pod's virtual machine.
 func (a *Agent) PortForward(ctx context.Context, namespace, name string, port int32, stream io.ReadWriteCloser) error {
 	if port < 1 || port > 65535 {
-		return fmt.Errorf("port is %d, must be 1 to 65535", port)
+		return fmt.Errorf("port %d is invalid; use a port from 1 to 65535", port)
 	}
 	return a.session(ctx, namespace, name, func(ctx context.Context, c *guest.Client) error {
 		return c.Forward(ctx, uint16(port), stream)
 	})
 }
 
-// session has do talk to the guest agent of a pod's virtual machine, over a
-// connection of its own that ends with the virtual machine.
+// session calls do with a connection to the guest agent of a pod's virtual machine. The connection
+// ends with the virtual machine.
 func (a *Agent) session(ctx context.Context, namespace, name string, do func(context.Context, *guest.Client) error) error {
 	slot, err := a.machineOf(namespace, name)
 	if err != nil {
 		return err
 	}
 	if slot.Phase != slots.Attached || slot.State.VM != contract.VMRunning {
-		return fmt.Errorf("the virtual machine of pod %s does not run", name)
+		return fmt.Errorf("the virtual machine of pod %s is not running", name)
 	}
 	uid := slot.UID()
 	leave, err := a.sessions.enter(uid)
@@ -142,8 +142,8 @@ func (a *Agent) session(ctx context.Context, namespace, name string, do func(con
 	return err
 }
 
-// connectGuest connects to a guest agent. A guest agent starts to listen a moment after its virtual
-// machine runs, so connectGuest retries for guestPatience.
+// connectGuest connects to a guest agent. The guest agent listens a moment after its virtual
+// machine starts, so connectGuest retries for guestPatience.
 func connectGuest(ctx context.Context, clock clock.Clock, connect func(context.Context) (net.Conn, error)) (net.Conn, error) {
 	deadline := clock.After(guestPatience)
 	for {
@@ -161,8 +161,8 @@ func connectGuest(ctx context.Context, clock clock.Clock, connect func(context.C
 	}
 }
 
-// once hands out a connection that there is, and no other after it: what a session
-// has begun does not go on elsewhere.
+// once returns a dialer that hands out conn and then fails: a session must not continue on another
+// connection.
 func once(conn net.Conn) func(context.Context) (net.Conn, error) {
 	var mu sync.Mutex
 	return func(context.Context) (net.Conn, error) {
@@ -177,8 +177,8 @@ func once(conn net.Conn) func(context.Context) (net.Conn, error) {
 	}
 }
 
-// sessions counts the commands and forwarded connections of each virtual machine: one request of kubectl port-forward has
-// many connections, which the limit of streams does not count.
+// sessions counts the commands and forwarded connections of each virtual machine. The limit of
+// streams is not enough: one kubectl port-forward request has many connections.
 type sessions struct {
 	mu  sync.Mutex
 	now map[string]int
@@ -188,7 +188,7 @@ func (s *sessions) enter(uid string) (leave func(), err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.now[uid] >= node.MaxSessions {
-		return nil, fmt.Errorf("this virtual machine has %d open commands and forwarded connections, the limit is %d; end one of them first", s.now[uid], node.MaxSessions)
+		return nil, fmt.Errorf("this virtual machine has %d open commands and forwarded connections, and the limit is %d; close one first", s.now[uid], node.MaxSessions)
 	}
 	if s.now == nil {
 		s.now = map[string]int{}

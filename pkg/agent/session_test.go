@@ -30,7 +30,7 @@ import (
 	"macrack.io/macrack/pkg/vm/sim"
 )
 
-// TestMain is the guest agent too: simulated guests run this very program.
+// TestMain is also the guest agent: simulated guests run this program.
 func TestMain(m *testing.M) { guesttest.Main(m) }
 
 // withGuestAgent gives guests a shell.
@@ -54,7 +54,7 @@ func (r *rack) restartAdopting(name string) {
 	r.guestReady(name)
 }
 
-// streams are a client's.
+// streams are the streams of a client.
 type streams struct {
 	stdin          io.Reader
 	stdout, stderr io.Writer
@@ -111,7 +111,7 @@ func TestExec(t *testing.T) {
 		&streams{stdin: strings.NewReader("\n"), stdout: &out, tty: true, resize: resize}))
 	assert.Contains(t, out.String(), "11 99")
 
-	// An agent that starts anew reaches the guest again.
+	// A restarted agent reaches the guest again.
 	r.restartAdopting("a")
 	text, err := r.sh("echo again")
 	require.NoError(t, err)
@@ -143,7 +143,7 @@ func TestStartupScriptRunsOnce(t *testing.T) {
 	assert.Equal(t, first, r.instance("a").Status.Startup)
 }
 
-// A pod's annotation is its tenant's to write. It opens nobody else's machine.
+// A tenant can write a pod's annotations, but they do not open another tenant's machine.
 func TestForeignPodOpensNothing(t *testing.T) {
 	r := newRack(t)
 	i := r.run("a")
@@ -208,7 +208,7 @@ func TestSessionsEndWithTheMachine(t *testing.T) {
 	}
 	text, err := io.ReadAll(log)
 	require.NoError(t, err)
-	assert.Contains(t, string(text), "asked to shut down")
+	assert.Contains(t, string(text), "requesting shutdown of the guest")
 	r.waitFree()
 	require.ErrorContains(t, r.agent.Exec(r.ctx, tenant, "pod-a", "vm", []string{"true"}, &streams{}), "pod-a")
 }
@@ -222,7 +222,7 @@ func TestSessionsAreLimited(t *testing.T) {
 		leaves = append(leaves, leave)
 	}
 	_, err := s.enter("a")
-	require.ErrorContains(t, err, "the limit is 16; end one of them first")
+	require.ErrorContains(t, err, "the limit is 16; close one first")
 	other, err := s.enter("b")
 	require.NoError(t, err, "each machine has a limit of its own")
 	other()
@@ -246,7 +246,7 @@ func TestGuestWithoutCommands(t *testing.T) {
 	require.ErrorIs(t, r.agent.Exec(ctx, tenant, "pod-a", "vm", []string{"true"}, &streams{}), guest.ErrSilent)
 }
 
-// skipping is a clock on which every wait ends at once.
+// skipping is a clock whose waits end at once.
 type skipping struct{ *clocktesting.FakeClock }
 
 func (c skipping) After(d time.Duration) <-chan time.Time {
@@ -332,5 +332,5 @@ func TestConsole(t *testing.T) {
 	require.NoError(t, r.agent.slots.Stop(r.ctx, "uid-a", time.Minute))
 	n, err = log.Read(buffer)
 	require.NoError(t, err)
-	assert.Equal(t, "the guest is asked to shut down\n", string(buffer[:n]))
+	assert.Equal(t, "requesting shutdown of the guest\n", string(buffer[:n]))
 }

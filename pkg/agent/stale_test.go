@@ -25,7 +25,7 @@ import (
 	"macrack.io/macrack/pkg/images/verify"
 )
 
-// A cache that has forgotten the end of an instance starts nothing: the registry is asked.
+// A cache that has lost the end of an instance starts no VM: the registry decides.
 func TestStartIsNotGrantedTwice(t *testing.T) {
 	r := newRack(t)
 	granted := r.run("a")
@@ -39,7 +39,7 @@ func TestStartIsNotGrantedTwice(t *testing.T) {
 	assert.ErrorContains(t, err, "has ended")
 }
 
-// A stop that comes before there is a pull to cancel ends the pull all the same.
+// A stop that arrives before the pull is registered still cancels the pull.
 func TestStopJustBeforeAPull(t *testing.T) {
 	for name, test := range map[string]struct {
 		stop func(r *rack)
@@ -68,7 +68,7 @@ func TestStopJustBeforeAPull(t *testing.T) {
 	}
 }
 
-// The pod of an unknown virtual machine stays for as long as the virtual machine runs.
+// The pod of an unknown virtual machine remains while the virtual machine runs.
 func TestPodOfUnknownVirtualMachine(t *testing.T) {
 	r := newRack(t)
 	r.run("a")
@@ -96,7 +96,7 @@ func TestPodOfUnknownVirtualMachine(t *testing.T) {
 	assert.Equal(t, 0, r.running())
 }
 
-// A write of the agent's own that the cache does not have yet does not end a quarantine.
+// A write of the agent that the cache does not have yet does not end a quarantine.
 func TestQuarantineEndsByTheCacheAlone(t *testing.T) {
 	r := newRack(t)
 	r.waitCondition(rackv1alpha1.MacNodeStorageHealthy, metav1.ConditionTrue, "EnoughFree")

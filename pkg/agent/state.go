@@ -20,25 +20,25 @@ import (
 // maxErased bounds the list of a scrub report.
 const maxErased = 64
 
-// memory is what an agent must not forget when it starts anew.
+// memory is the state that survives a restart of the agent.
 type memory struct {
-	// Unhealthy is why the slots cannot be trusted until a reboot.
+	// Unhealthy is the reason why the slots cannot be trusted until a reboot.
 	Unhealthy *unhealthy `json:"unhealthy,omitempty"`
-	// LeaseUID is the lease of which Erased is.
+	// LeaseUID is the lease that Erased belongs to.
 	LeaseUID types.UID `json:"leaseUID,omitempty"`
-	// Erased lists what was erased since the lease's beginning.
+	// Erased lists the files erased since the start of the lease.
 	Erased []string `json:"erased,omitempty"`
-	// ErasedMore counts what did not fit into Erased.
+	// ErasedMore counts the files beyond the limit of Erased.
 	ErasedMore int `json:"erasedMore,omitempty"`
 }
 
 type unhealthy struct {
 	Reason  string `json:"reason"`
 	Message string `json:"message"`
-	// BootID is the boot in which it happened: another one cures it.
+	// BootID is the boot in which it happened; another boot clears it.
 	BootID string `json:"bootID"`
-	// Quarantined: the API has shown the quarantine, so that its absence means that
-	// an administrator has ended it.
+	// Quarantined reports whether the API has shown the quarantine. If it has, a missing quarantine
+	// means that an administrator ended it.
 	Quarantined bool `json:"quarantined,omitempty"`
 }
 
@@ -47,12 +47,12 @@ type state struct {
 
 	mu sync.Mutex
 	memory
-	// unwritten: memory has what the file has not.
+	// unwritten reports whether memory is newer than the file.
 	unwritten bool
 }
 
-// openState reads the state. A garbled file is put aside: what it said of a
-// quarantine the API knows too, and virtual machines do not depend on it.
+// openState reads the state. It moves an unreadable file aside: the API also has the quarantine,
+// and virtual machines do not depend on the file.
 func openState(path string) (*state, error) {
 	s := &state{path: path}
 	data, err := os.ReadFile(path)
@@ -68,7 +68,7 @@ func openState(path string) (*state, error) {
 		return nil, err
 	}
 	aside := path + ".garbled"
-	klog.ErrorS(err, "The agent's state cannot be read and is put aside; a new one is begun", "file", path, "aside", aside)
+	klog.ErrorS(err, "Agent state unreadable; file moved aside and new state created", "file", path, "aside", aside)
 	if err := os.RemoveAll(aside); err != nil {
 		return nil, err
 	}
@@ -102,8 +102,8 @@ func (s *state) change(change func(*memory)) error {
 	return nil
 }
 
-// erasing remembers what is about to be removed, for the next scrub report. On a
-// full disk that waits until something has been removed: see keep.
+// erasing remembers the files that are about to be removed, for the next scrub report. On a full
+// disk the state is written after files have been removed: see keep.
 func (s *state) erasing(removed []slots.Removed) {
 	var paths []string
 	for _, r := range removed {
@@ -120,11 +120,11 @@ func (s *state) remember(paths ...string) {
 	}
 	s.unwritten = true
 	if err := s.write(); err != nil {
-		klog.ErrorS(err, "What is erased was not written down yet", "paths", paths)
+		klog.ErrorS(err, "Failed to write the list of erased files", "paths", paths)
 	}
 }
 
-// keep writes what is not written yet.
+// keep writes the state if it is unwritten.
 func (s *state) keep() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -142,7 +142,7 @@ func (s *state) write() error {
 	return nil
 }
 
-// leased begins a new list with a new lease.
+// leased starts a new list for a new lease.
 func (s *state) leased(uid types.UID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -152,13 +152,13 @@ func (s *state) leased(uid types.UID) {
 	s.LeaseUID, s.Erased, s.ErasedMore = uid, nil, 0
 	s.unwritten = true
 	if err := s.write(); err != nil {
-		klog.ErrorS(err, "The Mac's new lease was not written down yet", "leaseUID", uid)
+		klog.ErrorS(err, "Failed to write the Mac's new lease", "leaseUID", uid)
 	}
 }
 
 func (m *memory) add(what string) {
 	if slices.Contains(m.Erased, what) {
-		return // the act was interrupted
+		return // an interrupted erase is repeated
 	}
 	if len(m.Erased) < maxErased-1 {
 		m.Erased = append(m.Erased, what)
@@ -167,7 +167,7 @@ func (m *memory) add(what string) {
 	}
 }
 
-// report is the list for a scrub report.
+// report returns the list for a scrub report.
 func (m *memory) report() []string {
 	list := slices.Clone(m.Erased)
 	if m.ErasedMore > 0 {

@@ -14,10 +14,10 @@ import (
 	"macrack.io/macrack/pkg/rules"
 )
 
-// enqueueStops looks at the slots that hold an instance.
+// enqueueStops queues the slots that hold an instance.
 func (a *Agent) enqueueStops(uid string) {
 	if a.slots == nil {
-		return // still opening
+		return // not open yet
 	}
 	for _, s := range a.slots.Statuses() {
 		if s.Spec != nil && s.UID() == uid {
@@ -26,7 +26,7 @@ func (a *Agent) enqueueStops(uid string) {
 	}
 }
 
-// stopAfter looks at a slot again, by the agent's clock.
+// stopAfter queues a slot after a wait, measured by the agent's clock.
 func (a *Agent) stopAfter(ctx context.Context, slot int, wait time.Duration) {
 	after := a.config.Clock.After(wait)
 	go func() {
@@ -38,9 +38,8 @@ func (a *Agent) stopAfter(ctx context.Context, slot int, wait time.Duration) {
 	}()
 }
 
-// stopSlots stops what is known to have to stop. It has a queue of its own and calls no API, so that no
-// report that hangs and no image that is being fetched delays a stop. What only the API can tell is for reconcileInstance,
-// which also reports.
+// stopSlots stops the virtual machines that have a known reason to stop. It has its own queue and
+// calls no API, so that a hanging report or an image pull does not delay a stop.
 func (a *Agent) stopSlots(ctx context.Context) {
 	for {
 		n, shutdown := a.stopQueue.Get()
@@ -48,7 +47,7 @@ func (a *Agent) stopSlots(ctx context.Context) {
 			return
 		}
 		if err := a.stopSlot(ctx, a.slots.Statuses()[n]); err != nil {
-			klog.V(2).InfoS("Failed to stop a virtual machine; trying again", "slot", n, "err", err)
+			klog.V(2).InfoS("Failed to stop VM; retrying", "slot", n, "err", err)
 			a.stopQueue.AddRateLimited(n)
 		} else {
 			a.stopQueue.Forget(n)
@@ -73,7 +72,7 @@ func (a *Agent) stopSlot(ctx context.Context, slot slots.Status) error {
 		return err
 	}
 	if a.mismatch(instance, slot) != "" {
-		return a.stop(ctx, slot, rules.DefaultStopGrace) // a copy: no instance changes its identity
+		return a.stop(ctx, slot, rules.DefaultStopGrace) // a copy: an instance never changes its identity
 	}
 	if stop, grace := knownStop(instance, pod); stop {
 		return a.stop(ctx, slot, grace)
@@ -81,7 +80,8 @@ func (a *Agent) stopSlot(ctx context.Context, slot slots.Status) error {
 	return nil
 }
 
-// mayNotStart reports whether the caches have a reason for an instance to stop, or no longer have the instance.
+// mayNotStart reports whether the caches have a reason for an instance to stop, or no longer have
+// the instance.
 func (a *Agent) mayNotStart(instance *instancev1alpha1.MacOSInstance) bool {
 	cached, err := a.instances.MacOSInstances(instance.Namespace).Get(instance.Name)
 	if err != nil || cached.UID != instance.UID {
@@ -95,7 +95,7 @@ func (a *Agent) mayNotStart(instance *instancev1alpha1.MacOSInstance) bool {
 	return stop
 }
 
-// cancelPull ends the pull of an image for an instance that has to stop.
+// cancelPull cancels the image pull of an instance that has to stop.
 func (a *Agent) cancelPull(uid types.UID) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -104,7 +104,8 @@ func (a *Agent) cancelPull(uid types.UID) {
 	}
 }
 
-// knownStop reports whether an instance's virtual machine has to stop by what has been seen of the API, and with which grace.
+// knownStop reports whether the cached objects require an instance's virtual machine to stop, and
+// returns the grace period.
 func knownStop(instance *instancev1alpha1.MacOSInstance, pod *corev1.Pod) (bool, time.Duration) {
 	if stop, grace := stopAsked(instance); stop {
 		return true, grace

@@ -12,7 +12,8 @@ import (
 	instancev1alpha1 "macrack.io/macrack/pkg/apis/instance/v1alpha1"
 )
 
-// The stop of a later instance of the name, or of the same instance on another Mac, is not that of the virtual machine: it is unknown, and left alone.
+// A stop of a later instance of the same name, or of the instance on another Mac, does not apply to
+// the virtual machine: it is unknown, and continues to run.
 func TestStopOfAnotherInstanceStopsNothing(t *testing.T) {
 	for name, change := range map[string]func(*instancev1alpha1.MacOSInstance){
 		"a later instance of the name": func(i *instancev1alpha1.MacOSInstance) { i.UID = "uid-later" },

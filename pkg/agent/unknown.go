@@ -13,24 +13,26 @@ import (
 	instancev1alpha1 "macrack.io/macrack/pkg/apis/instance/v1alpha1"
 )
 
-// unknownVM is a virtual machine that runs and has no instance. The finalizer keeps an instance for as long as its virtual
-// machine may run, so the API has lost state. The agent ends no such virtual machine by itself: the Mac goes into quarantine,
-// and an administrator decides.
+// unknownVM is a running virtual machine without an instance. A finalizer keeps an instance while
+// its virtual machine may run, so the API has lost state. The agent does not stop such a VM by
+// itself: the Mac is quarantined, and an administrator decides.
 type unknownVM struct {
 	uid, name string
 	since     time.Time
 	why       string
 }
 
-// syncUnknown deals with a virtual machine that has no instance; live is what the API has under its name, or nil.
+// syncUnknown handles a virtual machine without an instance. live is the API's object of that name,
+// or nil.
 func (a *Agent) syncUnknown(ctx context.Context, live *instancev1alpha1.MacOSInstance, slot slots.Status) error {
 	if slot.Phase != slots.Attached && slot.Phase != slots.Silent {
-		// Nothing runs. The report of an end comes before the slot is erased, so that this is usual after a crash.
+		// The VM has ended. The end is reported before the slot is erased, so this is normal after
+		// a crash.
 		a.forgetUnknown(slot)
-		return a.reap(ctx, slot, reasonUnknownInstance, "what a virtual machine without a MacOSInstance has left on the Mac was erased; it had ended")
+		return a.reap(ctx, slot, reasonUnknownInstance, "the files of a virtual machine without a MacOSInstance were erased; it had ended")
 	}
 	if a.isToEnd(slot.UID()) {
-		return a.reap(ctx, slot, reasonUnknownInstance, "a virtual machine on the Mac had no MacOSInstance; it was stopped and erased, as an administrator decided")
+		return a.reap(ctx, slot, reasonUnknownInstance, "a virtual machine on the Mac had no MacOSInstance; an administrator had it stopped and erased")
 	}
 	why := "the API has no such instance"
 	if live != nil && string(live.UID) != slot.UID() {
@@ -50,13 +52,13 @@ func (a *Agent) syncUnknown(ctx context.Context, live *instancev1alpha1.MacOSIns
 	a.unknown[slot.Slot] = unknown
 	a.mu.Unlock()
 	if before != unknown {
-		klog.InfoS("A VM runs that has no instance; it is left alone, and the Mac goes into quarantine", "instance", unknown.name, "uid", unknown.uid, "slot", slot.Slot, "why", why)
+		klog.InfoS("Running VM has no instance; VM kept and Mac quarantined", "instance", unknown.name, "uid", unknown.uid, "slot", slot.Slot, "why", why)
 		a.queue.Add(key{kind: macNodeKey})
 	}
 	return nil
 }
 
-// isToEnd reports whether an administrator wants an unknown virtual machine to end.
+// isToEnd reports whether an administrator wants an unknown virtual machine to stop.
 func (a *Agent) isToEnd(uid string) bool {
 	macNode, err := a.macNodes.Get(a.config.NodeName)
 	return err == nil && macNode.Status.Quarantine != nil && slices.Contains(macNode.Status.Quarantine.EndInstances, uid)
@@ -68,11 +70,12 @@ func (a *Agent) forgetUnknown(slot slots.Status) {
 	delete(a.unknown, slot.Slot)
 	a.mu.Unlock()
 	if known {
-		a.enqueueAll() // instances wait for it, and the MacNode may never have reported it
+		a.enqueueAll() // instances wait for the slot, and the MacNode may never have reported the VM
 	}
 }
 
-// unknownVMs describes the virtual machines that run and have no instance; empty if there are none.
+// unknownVMs describes the running virtual machines that have no instance; it returns an empty
+// string without any.
 func (a *Agent) unknownVMs() string {
 	var found []string
 	for _, slot := range a.slots.Statuses() {
@@ -80,7 +83,7 @@ func (a *Agent) unknownVMs() string {
 		unknown, ok := a.unknown[slot.Slot]
 		a.mu.Unlock()
 		if ok && slot.UID() == unknown.uid {
-			found = append(found, fmt.Sprintf("slot %d runs %s (UID %s) since %s, and %s", slot.Slot, unknown.name, unknown.uid, unknown.since.UTC().Format(time.RFC3339), unknown.why))
+			found = append(found, fmt.Sprintf("slot %d has run %s (UID %s) since %s, and %s", slot.Slot, unknown.name, unknown.uid, unknown.since.UTC().Format(time.RFC3339), unknown.why))
 		}
 	}
 	return strings.Join(found, "; ")

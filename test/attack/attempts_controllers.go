@@ -14,7 +14,7 @@ func (w *world) stolenControllers() []attempt {
 	const family, who = "controllers", "controllers"
 	const pods, system = "/api/v1/namespaces/acme/pods", "/api/v1/namespaces/kube-system/pods"
 	// The policy names one reason: the first of its validations that fails.
-	reserved, owned := forbidden("controllers create no pods in the system's namespaces"), forbidden("which one MacOSInstance owns")
+	reserved, owned := forbidden("controllers create no pods in the system's namespaces"), forbidden("with one owner, a MacOSInstance")
 	container, account := forbidden("one container of the image macrack.io/macos-vm:placeholder"), forbidden("no ServiceAccount but default")
 	host, placed := forbidden("no namespaces of the host, no root, no privileges"), forbidden("the one Node that its required node affinity names")
 	slot, taint := forbidden("requests and limits of macrack.io/macos-vm are 1"), forbidden("a placeholder pod tolerates the taint of its own namespace")
@@ -58,32 +58,32 @@ func (w *world) stolenControllers() []attempt {
 		{family, "a placeholder pod past the scheduler", who, placeholder(`"restartPolicy":"Never"`, `"restartPolicy":"Never","nodeName":"`+w.acmeMac+`"`), placed, ""},
 		{family, "a placeholder pod for any Node", who, placeholder(`"affinity"`, `"x-affinity"`), placed, ""},
 		{family, "a placeholder pod bound to another Node", who, post(pods+"/attack-1-vm/binding", `{"apiVersion":"v1","kind":"Binding","metadata":{"name":"attack-1-vm"},"target":{"kind":"Node","name":"`+w.globexMac+`"}}`), noRight(), ""},
-		{family, "another image in a placeholder pod", who, patch(strategicPatch, pods+"/attack-1-vm", image), forbidden("change nothing of a pod but"), ""},
+		{family, "another image in a placeholder pod", who, patch(strategicPatch, pods+"/attack-1-vm", image), forbidden("change only the labels and annotations macrack.io/*"), ""},
 		{family, "another image in a pod of a tenant's", who, w.withPod(patch(strategicPatch, pods+"/attack-pod", `{"spec":{"containers":[{"name":"c","image":"registry.example.com/evil:1"}]}}`)), owned, ""},
 		{family, "a tenant's pod deleted", who, w.withPod(remove(pods + "/attack-pod")), forbidden("change and delete only placeholder pods"), ""},
 		{family, "a tenant's pods deleted", who, call{method: http.MethodDelete, path: pods}.do, noRight(), ""},
 		{family, "a command in a placeholder pod", who, post(pods+"/attack-1-vm/exec?command=id&stdout=1", ""), noRight(), ""},
 		{family, "a container added to a pod", who, patch(strategicPatch, pods+"/attack-1-vm/ephemeralcontainers", `{"spec":{"ephemeralContainers":[{"name":"e","image":"registry.example.com/evil:1"}]}}`), noRight(), ""},
 		{family, "an eviction", who, post(pods+"/attack-1-vm/eviction", `{"apiVersion":"policy/v1","kind":"Eviction","metadata":{"name":"attack-1-vm"}}`), noRight(), ""},
-		{family, "a label of a tenant's on a placeholder pod, for a Service to find it", who, patch(mergePatch, pods+"/attack-1-vm", `{"metadata":{"labels":{"app":"web"}}}`), forbidden("change nothing of a pod but"), ""},
+		{family, "a label of a tenant's on a placeholder pod, for a Service to find it", who, patch(mergePatch, pods+"/attack-1-vm", `{"metadata":{"labels":{"app":"web"}}}`), forbidden("change only the labels and annotations macrack.io/*"), ""},
 		{family, "a label of a placeholder pod's on another", who, w.withPod(patch(mergePatch, pods+"/attack-pod", `{"metadata":{"labels":{"macrack.io/instance":"attack-1"}}}`)), owned, ""},
 		{family, "a placeholder pod given to a ReplicaSet", who, patch(mergePatch, pods+"/attack-1-vm", `{"metadata":{"ownerReferences":[{"apiVersion":"apps/v1","kind":"ReplicaSet","name":"x","uid":"x","controller":true}]}}`), owned, ""},
 		{family, "a PodDisruptionBudget for all pods", who, post("/apis/policy/v1/namespaces/acme/poddisruptionbudgets", `{"apiVersion":"policy/v1","kind":"PodDisruptionBudget","metadata":{"name":"attack-x"},"spec":{"minAvailable":1,"selector":{}}}`), forbidden("that a MacOSInstance owns"), ""},
 		{family, "a tenant's Secrets", who, get("/api/v1/namespaces/acme/secrets"), noRight(), ""},
 		{family, "a token of an account in kube-system", who, post("/api/v1/namespaces/kube-system/serviceaccounts/clusterrole-aggregation-controller/token", `{"apiVersion":"authentication.k8s.io/v1","kind":"TokenRequest","spec":{}}`), noRight(), ""},
-		{family, "a label on the Node of a Mac", who, patch(mergePatch, node, `{"metadata":{"labels":{"node-role.kubernetes.io/control-plane":""}}}`), forbidden("nothing of a Node but its taints"), ""},
-		{family, "the Node of a Mac cordoned", who, patch(mergePatch, node, `{"spec":{"unschedulable":true}}`), forbidden("nothing of a Node but its taints"), ""},
+		{family, "a label on the Node of a Mac", who, patch(mergePatch, node, `{"metadata":{"labels":{"node-role.kubernetes.io/control-plane":""}}}`), forbidden("change only the taints macrack.io/*"), ""},
+		{family, "the Node of a Mac cordoned", who, patch(mergePatch, node, `{"spec":{"unschedulable":true}}`), forbidden("change only the taints macrack.io/*"), ""},
 		{family, "the status of a Mac's Node", who, patch(mergePatch, node+"/status", `{"status":{"capacity":{"macrack.io/macos-vm":"2"}}}`), noRight(), ""},
-		{family, "a taint on a Node that is not a Mac", who, w.withLinuxNode(patch(mergePatch, "/api/v1/nodes/attack-linux", `{"spec":{"taints":[{"key":"macrack.io/unleased","effect":"NoSchedule"}]}}`)), forbidden("to no Node but to those of Macs"), ""},
+		{family, "a taint on a Node that is not a Mac", who, w.withLinuxNode(patch(mergePatch, "/api/v1/nodes/attack-linux", `{"spec":{"taints":[{"key":"macrack.io/unleased","effect":"NoSchedule"}]}}`)), forbidden("only to the Nodes of Macs"), ""},
 		// Other objects, and the metadata of placeholder pods.
 		{family, "the instance of a placeholder pod changed", "acme", patch(mergePatch, pods+"/attack-1-vm", `{"metadata":{"labels":{"macrack.io/instance":"attack-2"}}}`), forbidden("only MacRack's controllers set them"), ""},
-		{family, "the instance of a placeholder pod removed", "root", patch(mergePatch, pods+"/attack-1-vm", `{"metadata":{"labels":null,"annotations":null}}`), forbidden("stay as they are"), ""},
-		{family, "the instance of a placeholder pod removed, by its status", "agent", patch(mergePatch, pods+"/attack-1-vm/status", `{"metadata":{"annotations":null}}`), forbidden("stay as they are"), ""},
+		{family, "the instance of a placeholder pod removed", "root", patch(mergePatch, pods+"/attack-1-vm", `{"metadata":{"labels":null,"annotations":null}}`), forbidden("of a placeholder pod cannot be removed"), ""},
+		{family, "the instance of a placeholder pod removed, by its status", "agent", patch(mergePatch, pods+"/attack-1-vm/status", `{"metadata":{"annotations":null}}`), forbidden("of a placeholder pod cannot be removed"), ""},
 		{family, "the owner of a placeholder pod cleared", "acme", patch(mergePatch, pods+"/attack-1-vm", `{"metadata":{"ownerReferences":null}}`), forbidden("the owner of a placeholder pod is its MacOSInstance, and stays"), ""},
-		{family, "a finalizer on a placeholder pod", "acme", patch(mergePatch, pods+"/attack-1-vm", `{"metadata":{"finalizers":["example.com/x"]}}`), forbidden("takes no finalizers"), ""},
+		{family, "a finalizer on a placeholder pod", "acme", patch(mergePatch, pods+"/attack-1-vm", `{"metadata":{"finalizers":["example.com/x"]}}`), forbidden("cannot have finalizers"), ""},
 		{family, "a placeholder pod said to be in maintenance", "acme", patch(mergePatch, pods+"/attack-1-vm", `{"metadata":{"annotations":{"macrack.io/maintenance":"true"}}}`), forbidden("only MacRack's controllers set them"), ""},
-		{family, "a placeholder pod deleted", "acme", remove(pods + "/attack-1-vm"), forbidden("a placeholder pod stays"), ""},
-		{family, "a placeholder pod deleted by force", "root", remove(pods + "/attack-1-vm?gracePeriodSeconds=0"), forbidden("a placeholder pod stays"), ""},
+		{family, "a placeholder pod deleted", "acme", remove(pods + "/attack-1-vm"), forbidden("a placeholder pod cannot be deleted before its MacOSInstance"), ""},
+		{family, "a placeholder pod deleted by force", "root", remove(pods + "/attack-1-vm?gracePeriodSeconds=0"), forbidden("a placeholder pod cannot be deleted before its MacOSInstance"), ""},
 		{family, "a placeholder pod evicted", "root", post(pods+"/attack-1-vm/eviction", `{"apiVersion":"policy/v1","kind":"Eviction","metadata":{"name":"attack-1-vm"}}`), says(http.StatusTooManyRequests, "disruption budget"), ""},
 		{family, "a pod of one's own as an instance's", "acme", post(pods, podBody(`"name":"attack-x","labels":{"macrack.io/instance":"attack-1"}`, `"restartPolicy":"Never"`)), forbidden("only MacRack's controllers set them"), ""},
 		{family, "the Node of a Mac deleted", who, remove(node), noRight(), ""},

@@ -130,13 +130,13 @@ func (w *world) podsAndNodes() []attempt {
 		{family, "the status of another Mac's Node", "agent", patch(mergePatch, another+"/status", `{"status":{"capacity":{"macrack.io/macos-vm":"2"}}}`), forbidden("is not allowed to modify node"), ""},
 		{family, "a Node", "acme", patch(mergePatch, node, `{"metadata":{"labels":{"attack":"x"}}}`), noRight(), ""},
 		{family, "a Node of one's own making", "agent", post("/api/v1/nodes", `{"apiVersion":"v1","kind":"Node","metadata":{"name":"attack-x","labels":{"macrack.io/mac":"true"}}}`), forbidden("is not allowed to modify node"), ""},
-		{family, "its own Node as a Linux machine's", "agent", post("/api/v1/nodes", `{"apiVersion":"v1","kind":"Node","metadata":{"name":"`+w.acmeMac+`","labels":{"kubernetes.io/os":"linux"}}}`), forbidden("registers as the Node of a Mac"), ""},
+		{family, "its own Node as a Linux machine's", "agent", post("/api/v1/nodes", `{"apiVersion":"v1","kind":"Node","metadata":{"name":"`+w.acmeMac+`","labels":{"kubernetes.io/os":"linux"}}}`), forbidden("must register as the Node of a Mac"), ""},
 		{family, "a Node with virtual machines but without the label of a Mac", "root", post("/api/v1/nodes", `{"apiVersion":"v1","kind":"Node","metadata":{"name":"attack-x","labels":{"kubernetes.io/os":"darwin"}},"spec":{"taints":[{"key":"macrack.io/unleased","effect":"NoSchedule"}]},"status":{"capacity":{"macrack.io/macos-vm":"2"}}}`), rule2, ""},
 		{family, "that it is a Mac, forgotten", "agent", patch(mergePatch, rbacPath+"/clusterrolebindings/macrack-macs", `{"subjects":null}`), noRight(), ""},
 		{family, "a certificate and a Node of a Mac that has been retired", "root", retired, forbidden("has been retired"), ""},
 		{family, "a role other than that of Macs, for itself", "controllers", post(rbacPath+"/clusterrolebindings", `{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"ClusterRoleBinding","metadata":{"name":"attack-x"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"cluster-admin"},"subjects":[{"kind":"ServiceAccount","namespace":"macrack-system","name":"macrack-controllers"}]}`), noRight(), ""},
-		{family, "a mirror pod that a Service of the system selects", "agent", mirrorPod("kube-system"), forbidden("Nodes that are no Macs"), ""},
-		{family, "a mirror pod that a Service of a tenant selects", "agent", mirrorPod("globex"), forbidden("Nodes that are no Macs"), ""},
+		{family, "a mirror pod that a Service of the system selects", "agent", mirrorPod("kube-system"), forbidden("Nodes other than Macs"), ""},
+		{family, "a mirror pod that a Service of a tenant selects", "agent", mirrorPod("globex"), forbidden("Nodes other than Macs"), ""},
 		{family, "a Node that is a Mac without a taint", "root", post("/api/v1/nodes", `{"apiVersion":"v1","kind":"Node","metadata":{"name":"attack-x","labels":{"macrack.io/mac":"true","kubernetes.io/os":"darwin"}}}`), rule2, ""},
 		{family, "devices that hand out virtual machines", "root", post("/apis/resource.k8s.io/v1/deviceclasses", `{"apiVersion":"resource.k8s.io/v1","kind":"DeviceClass","metadata":{"name":"attack-x"},"spec":{"extendedResourceName":"macrack.io/macos-vm"}}`), rule1, ""},
 		{family, "the pods of another tenant's Mac, by the Node's proxy", "acme", get("/api/v1/nodes/" + w.globexMac + "/proxy/pods"), noRight(), ""},
@@ -159,7 +159,7 @@ func retired(ctx context.Context, w *world, who string) answer {
 		return call{method: http.MethodPost, path: path + "?dryRun=All", body: body, header: map[string]string{"Impersonate-User": user, "Impersonate-Group": "system:nodes"}}.do(ctx, w, who)
 	}
 	isRefused := func(a answer) bool {
-		return a.code == http.StatusForbidden && strings.Contains(a.body, "has been retired")
+		return a.code == http.StatusForbidden && strings.Contains(a.body, "is retired")
 	}
 	var a answer
 	err := eventually(ctx, func() error {

@@ -225,8 +225,8 @@ func placeholderPod(t *T) {
 			{[]string{"label", "pod", pod, "macrack.io/instance=other", "--overwrite"}, "use another prefix"},
 			{[]string{"annotate", "pod", pod, "macrack.io/instance-uid-"}, "keep them"},
 			{[]string{"patch", "pod", pod, "--type=merge", "-p", `{"metadata":{"ownerReferences":null}}`}, "delete or stop the MacOSInstance instead"},
-			{[]string{"delete", "pod", pod, "--wait=false"}, "delete the MacOSInstance or stop it"},
-			{[]string{"delete", "pod", pod, "--grace-period=0", "--force", "--wait=false"}, "delete the MacOSInstance or stop it"},
+			{[]string{"delete", "pod", pod, "--wait=false"}, "delete or stop the MacOSInstance"},
+			{[]string{"delete", "pod", pod, "--grace-period=0", "--force", "--wait=false"}, "delete or stop the MacOSInstance"},
 		} {
 			out := t.try(user, append(tt.args, namespace)...)
 			assert.NotZero(t, out.code, "%s: kubectl %s", user, strings.Join(tt.args, " "))

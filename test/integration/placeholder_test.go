@@ -58,14 +58,14 @@ func TestPlaceholderStaysWhatItIs(t *testing.T) {
 		refused string
 	}{
 		"label changed":      {[]string{"label", pod, "macrack.io/instance=other", "--overwrite"}, "only MacRack's controllers set them"},
-		"label removed":      {[]string{"label", pod, "macrack.io/instance-"}, "stay as they are"},
+		"label removed":      {[]string{"label", pod, "macrack.io/instance-"}, "of a placeholder pod cannot be removed"},
 		"annotation changed": {[]string{"annotate", pod, "macrack.io/instance-uid=other", "--overwrite"}, "only MacRack's controllers set them"},
-		"annotation removed": {[]string{"annotate", pod, "macrack.io/instance-uid-"}, "stay as they are"},
+		"annotation removed": {[]string{"annotate", pod, "macrack.io/instance-uid-"}, "of a placeholder pod cannot be removed"},
 		"owners cleared":     {[]string{"patch", pod, "--type=merge", "-p", `{"metadata":{"ownerReferences":null}}`}, "stays"},
-		"finalizer added":    {[]string{"patch", pod, "--type=merge", "-p", `{"metadata":{"finalizers":["example.com/x"]}}`}, "takes no finalizers"},
-		"deleted":            {[]string{"delete", pod}, "a placeholder pod stays"},
-		"deleted by force":   {[]string{"delete", pod, "--force", "--grace-period=0"}, "a placeholder pod stays"},
-		"all pods deleted":   {[]string{"delete", "pods", "--all"}, "a placeholder pod stays"},
+		"finalizer added":    {[]string{"patch", pod, "--type=merge", "-p", `{"metadata":{"finalizers":["example.com/x"]}}`}, "cannot have finalizers"},
+		"deleted":            {[]string{"delete", pod}, "a placeholder pod cannot be deleted before its MacOSInstance"},
+		"deleted by force":   {[]string{"delete", pod, "--force", "--grace-period=0"}, "a placeholder pod cannot be deleted before its MacOSInstance"},
+		"all pods deleted":   {[]string{"delete", "pods", "--all"}, "a placeholder pod cannot be deleted before its MacOSInstance"},
 	} {
 		for _, who := range []string{acme, admin} {
 			out, stderr, err := tb.Kubectl(t.Context(), who, append(tt.args, "-n", acme)...)
@@ -137,7 +137,7 @@ func TestDrain(t *testing.T) {
 	out := kubectlFails(t, admin, "drain", mac, "--timeout=5s", "--ignore-daemonsets")
 	assert.Contains(t, out, "disruption budget")
 	out = kubectlFails(t, admin, "drain", mac, "--timeout=5s", "--ignore-daemonsets", "--disable-eviction")
-	assert.Contains(t, out, "a placeholder pod stays")
+	assert.Contains(t, out, "a placeholder pod cannot be deleted before its MacOSInstance")
 	for _, user := range []string{"system:kube-scheduler", "system:serviceaccount:kube-system:node-controller", "system:serviceaccount:kube-system:pod-garbage-collector"} {
 		err := as(t, user).CoreV1().Pods(acme).Delete(t.Context(), "vm-vm", metav1.DeleteOptions{})
 		require.Error(t, err, user)

@@ -59,7 +59,7 @@ func checkRefused(t *testing.T, err error, refused string) {
 
 func TestControllersCreatePlaceholders(t *testing.T) {
 	plugin := newPlugin(t)
-	const shape, secrets, privileges, owner, placed, slot, taints = "one container of the image", "no volumes", "no privileges", "which one MacOSInstance owns", "the scheduler places", "rule 1", "rule 2"
+	const shape, secrets, privileges, owner, placed, slot, taints = "one container of the image", "no volumes", "no privileges", "with one owner, a MacOSInstance", "the scheduler binds the pod", "rule 1", "rule 2"
 	container := func(change func(*corev1.Container)) func(*corev1.Pod) {
 		return func(p *corev1.Pod) { change(&p.Spec.Containers[0]) }
 	}
@@ -182,28 +182,28 @@ func TestControllersAndPodsOfOthers(t *testing.T) {
 		request request
 		refused string
 	}{
-		"a pod without an owner":            {podRequest(controllers, admission.Create, "", newPod("acme", func(*corev1.PodSpec) {}), nil), "placeholder pods"},
-		"an eviction of the system's":       {podRequest(controllers, admission.Create, "eviction", plain, nil), "system's namespaces"},
-		"a placeholder deleted":             {podRequest(controllers, admission.Delete, "", nil, ours), ""},
-		"a pod of the system deleted":       {podRequest(controllers, admission.Delete, "", nil, plain), "change and delete only placeholder pods"},
-		"a pod of a tenant deleted":         {podRequest(controllers, admission.Delete, "", nil, newPod("acme", func(*corev1.PodSpec) {})), "change and delete only placeholder pods"},
-		"another image":                     {podRequest(controllers, admission.Update, "", newPod("kube-system", func(s *corev1.PodSpec) { s.Containers[0].Image = "evil" }), plain), "controllers c"},
-		"another image, by a resize":        {podRequest(controllers, admission.Update, "resize", plain, plain), "change nothing of a pod"},
-		"an ephemeral container":            {podRequest(controllers, admission.Update, "ephemeralcontainers", plain, plain), "change nothing of a pod"},
-		"a status":                          {podRequest(controllers, admission.Update, "status", ours, ours), "change nothing of a pod"},
-		"an unchanged pod of another owner": {podRequest(controllers, admission.Update, "", plain, plain), "controllers c"},
-		"a pod made a placeholder":          {podRequest(controllers, admission.Update, "", labelled, unlabelled), "change and delete only placeholder pods"},
-		"a placeholder restored":            {podRequest(controllers, admission.Update, "", ours, newPlaceholder("acme", func(p *corev1.Pod) { p.Labels, p.Annotations, p.OwnerReferences = nil, nil, nil })), ""},
-		"a placeholder in maintenance":      {podRequest(controllers, admission.Update, "", newPlaceholder("acme", func(p *corev1.Pod) { p.Annotations["macrack.io/maintenance"] = "true" }), ours), ""},
-		"a placeholder given away":          {podRequest(controllers, admission.Update, "", newPlaceholder("acme", func(p *corev1.Pod) { p.OwnerReferences[0].Kind = "ReplicaSet" }), ours), "which one MacOSInstance owns"},
-		"its image":                         {podRequest(controllers, admission.Update, "", newPlaceholder("acme", func(p *corev1.Pod) { p.Spec.Containers[0].Image = "evil" }), ours), "change nothing of a pod"},
-		"its tolerations":                   {podRequest(controllers, admission.Update, "", newPlaceholder("acme", func(p *corev1.Pod) { p.Spec.Tolerations = append(p.Spec.Tolerations, p.Spec.Tolerations[0]) }), ours), "change nothing of a pod"},
-		"a label of the tenant's":           {podRequest(controllers, admission.Update, "", newPlaceholder("acme", func(p *corev1.Pod) { p.Labels["app"] = "web" }), ours), "change nothing of a pod"},
-		"a label removed":                   {podRequest(controllers, admission.Update, "", ours, newPlaceholder("acme", func(p *corev1.Pod) { p.Labels["app"] = "web" })), "change nothing of a pod"},
-		"a finalizer":                       {podRequest(controllers, admission.Update, "", newPlaceholder("acme", func(p *corev1.Pod) { p.Finalizers = []string{"a.b/c"} }), ours), "change nothing of a pod"},
-		"all pods deleted":                  {podRequest(controllers, admission.Delete, "", nil, nil), "change and delete only placeholder pods"},
-		"an administrator deletes a pod":    {podRequest(admin, admission.Delete, "", nil, plain), ""},
-		"an administrator changes a pod":    {podRequest(admin, admission.Update, "", newPod("kube-system", func(s *corev1.PodSpec) { s.Containers[0].Image = "b" }), plain), ""},
+		"a pod of nobody":              {podRequest(controllers, admission.Create, "", newPod("acme", func(*corev1.PodSpec) {}), nil), "placeholder pods"},
+		"an eviction of the system's":  {podRequest(controllers, admission.Create, "eviction", plain, nil), "system's namespaces"},
+		"a placeholder deleted":        {podRequest(controllers, admission.Delete, "", nil, ours), ""},
+		"a pod of the system deleted":  {podRequest(controllers, admission.Delete, "", nil, plain), "change and delete only placeholder pods"},
+		"a pod of a tenant deleted":    {podRequest(controllers, admission.Delete, "", nil, newPod("acme", func(*corev1.PodSpec) {})), "change and delete only placeholder pods"},
+		"another image":                {podRequest(controllers, admission.Update, "", newPod("kube-system", func(s *corev1.PodSpec) { s.Containers[0].Image = "evil" }), plain), "controllers c"},
+		"another image, in the middle": {podRequest(controllers, admission.Update, "resize", plain, plain), "change only the labels and annotations macrack.io/*"},
+		"a container more":             {podRequest(controllers, admission.Update, "ephemeralcontainers", plain, plain), "change only the labels and annotations macrack.io/*"},
+		"a status":                     {podRequest(controllers, admission.Update, "status", ours, ours), "change only the labels and annotations macrack.io/*"},
+		"a pod of another as it is":    {podRequest(controllers, admission.Update, "", plain, plain), "controllers c"},
+		"a pod made a placeholder":     {podRequest(controllers, admission.Update, "", labelled, unlabelled), "change and delete only placeholder pods"},
+		"a placeholder mended":         {podRequest(controllers, admission.Update, "", ours, newPlaceholder("acme", func(p *corev1.Pod) { p.Labels, p.Annotations, p.OwnerReferences = nil, nil, nil })), ""},
+		"a placeholder in maintenance": {podRequest(controllers, admission.Update, "", newPlaceholder("acme", func(p *corev1.Pod) { p.Annotations["macrack.io/maintenance"] = "true" }), ours), ""},
+		"a placeholder given away":     {podRequest(controllers, admission.Update, "", newPlaceholder("acme", func(p *corev1.Pod) { p.OwnerReferences[0].Kind = "ReplicaSet" }), ours), "with one owner, a MacOSInstance"},
+		"its image":                    {podRequest(controllers, admission.Update, "", newPlaceholder("acme", func(p *corev1.Pod) { p.Spec.Containers[0].Image = "evil" }), ours), "change only the labels and annotations macrack.io/*"},
+		"its tolerations":              {podRequest(controllers, admission.Update, "", newPlaceholder("acme", func(p *corev1.Pod) { p.Spec.Tolerations = append(p.Spec.Tolerations, p.Spec.Tolerations[0]) }), ours), "change only the labels and annotations macrack.io/*"},
+		"a label of the tenant's":      {podRequest(controllers, admission.Update, "", newPlaceholder("acme", func(p *corev1.Pod) { p.Labels["app"] = "web" }), ours), "change only the labels and annotations macrack.io/*"},
+		"a label taken away":           {podRequest(controllers, admission.Update, "", ours, newPlaceholder("acme", func(p *corev1.Pod) { p.Labels["app"] = "web" })), "change only the labels and annotations macrack.io/*"},
+		"a finalizer":                  {podRequest(controllers, admission.Update, "", newPlaceholder("acme", func(p *corev1.Pod) { p.Finalizers = []string{"a.b/c"} }), ours), "change only the labels and annotations macrack.io/*"},
+		"all pods deleted":             {podRequest(controllers, admission.Delete, "", nil, nil), "change and delete only placeholder pods"},
+		"others delete what they may":  {podRequest(admin, admission.Delete, "", nil, plain), ""},
+		"others change what they may":  {podRequest(admin, admission.Update, "", newPod("kube-system", func(s *corev1.PodSpec) { s.Containers[0].Image = "b" }), plain), ""},
 	} {
 		t.Run(name, func(t *testing.T) { checkRefused(t, validate(t, plugin, tt.request), tt.refused) })
 	}
@@ -211,7 +211,7 @@ func TestControllersAndPodsOfOthers(t *testing.T) {
 
 func TestControllersAndNodes(t *testing.T) {
 	plugin := newPlugin(t)
-	const acme, nothing = "macrack.io/tenant=acme", "change nothing of a Node but"
+	const acme, nothing = "macrack.io/tenant=acme", "change only the taints macrack.io/*"
 	linux := func() *corev1.Node { return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "linux-1"}} }
 	mac := func() *corev1.Node { return newNode("2", acme, "node.kubernetes.io/not-ready") }
 	for name, tt := range map[string]struct {
@@ -220,19 +220,19 @@ func TestControllersAndNodes(t *testing.T) {
 		was, is     *corev1.Node
 		refused     string
 	}{
-		"a Linux machine":               {was: linux(), is: with(linux(), func(n *corev1.Node) { n.Spec.Taints = newNode("", acme).Spec.Taints }), refused: "write to no Node but to those of Macs"},
-		"a Linux machine as a Mac":      {was: linux(), is: newNode("2", "macrack.io/unleased"), refused: "write to no Node but to those of Macs"},
-		"a new Node":                    {operation: admission.Create, is: newNode("2", "macrack.io/unleased"), refused: "write to no Node"},
-		"a Node deleted":                {operation: admission.Delete, was: mac(), refused: ""},
-		"a status":                      {subresource: "status", was: mac(), is: mac(), refused: "write to no Node"},
-		"its own taints":                {was: mac(), is: newNode("2", "node.kubernetes.io/not-ready", "macrack.io/unleased")},
-		"another owner's taint removed": {was: mac(), is: newNode("2", acme), refused: nothing},
-		"another's taint":               {was: mac(), is: newNode("2", acme, "node.kubernetes.io/not-ready", "evil"), refused: nothing},
-		"a label":                       {was: mac(), is: with(mac(), func(n *corev1.Node) { n.Labels["node-role.kubernetes.io/control-plane"] = "" }), refused: nothing},
-		"an annotation":                 {was: mac(), is: with(mac(), func(n *corev1.Node) { n.Annotations = map[string]string{"a": "b"} }), refused: nothing},
-		"a finalizer":                   {was: mac(), is: with(mac(), func(n *corev1.Node) { n.Finalizers = []string{"a.b/c"} }), refused: nothing},
-		"an owner":                      {was: mac(), is: with(mac(), func(n *corev1.Node) { n.OwnerReferences = []metav1.OwnerReference{{Name: "a"}} }), refused: nothing},
-		"cordoned":                      {was: mac(), is: with(mac(), func(n *corev1.Node) { n.Spec.Unschedulable = true }), refused: nothing},
+		"a Linux machine":            {was: linux(), is: with(linux(), func(n *corev1.Node) { n.Spec.Taints = newNode("", acme).Spec.Taints }), refused: "write only to the Nodes of Macs"},
+		"a Linux machine as a Mac":   {was: linux(), is: newNode("2", "macrack.io/unleased"), refused: "write only to the Nodes of Macs"},
+		"a new Node":                 {operation: admission.Create, is: newNode("2", "macrack.io/unleased"), refused: "write only to the Nodes of Macs"},
+		"a Node deleted":             {operation: admission.Delete, was: mac(), refused: ""},
+		"a status":                   {subresource: "status", was: mac(), is: mac(), refused: "write only to the Nodes of Macs"},
+		"its own taints":             {was: mac(), is: newNode("2", "node.kubernetes.io/not-ready", "macrack.io/unleased")},
+		"another's taint taken away": {was: mac(), is: newNode("2", acme), refused: nothing},
+		"another's taint":            {was: mac(), is: newNode("2", acme, "node.kubernetes.io/not-ready", "evil"), refused: nothing},
+		"a label":                    {was: mac(), is: with(mac(), func(n *corev1.Node) { n.Labels["node-role.kubernetes.io/control-plane"] = "" }), refused: nothing},
+		"an annotation":              {was: mac(), is: with(mac(), func(n *corev1.Node) { n.Annotations = map[string]string{"a": "b"} }), refused: nothing},
+		"a finalizer":                {was: mac(), is: with(mac(), func(n *corev1.Node) { n.Finalizers = []string{"a.b/c"} }), refused: nothing},
+		"an owner":                   {was: mac(), is: with(mac(), func(n *corev1.Node) { n.OwnerReferences = []metav1.OwnerReference{{Name: "a"}} }), refused: nothing},
+		"cordoned":                   {was: mac(), is: with(mac(), func(n *corev1.Node) { n.Spec.Unschedulable = true }), refused: nothing},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := request{
@@ -287,8 +287,20 @@ func budgetRequest(user user.Info, operation admission.Operation, is, was *polic
 
 func TestControllersAndDisruptionBudgets(t *testing.T) {
 	plugin := newPlugin(t)
-	budget, foreign := newBudget, newBudget(func(b *policyv1.PodDisruptionBudget) { b.OwnerReferences = nil })
-	const owned, alone = "but those that a MacOSInstance owns", "of the owner alone"
+	budget := func(changes ...func(*policyv1.PodDisruptionBudget)) *policyv1.PodDisruptionBudget {
+		b := &policyv1.PodDisruptionBudget{
+			ObjectMeta: newPlaceholder("acme").ObjectMeta,
+			Spec: policyv1.PodDisruptionBudgetSpec{
+				MinAvailable: ptr.To(intstr.FromInt32(1)), Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"macrack.io/instance": "x"}},
+			},
+		}
+		for _, change := range changes {
+			change(b)
+		}
+		return b
+	}
+	foreign := budget(func(b *policyv1.PodDisruptionBudget) { b.OwnerReferences = nil })
+	const owned, alone = "only PodDisruptionBudgets that a MacOSInstance owns", "only for the placeholder pod of the owner"
 	for name, tt := range map[string]struct {
 		operation admission.Operation
 		is, was   *policyv1.PodDisruptionBudget

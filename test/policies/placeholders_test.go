@@ -22,7 +22,7 @@ var (
 
 func TestMetadataOfPlaceholders(t *testing.T) {
 	plugin := newPlugin(t)
-	const set, stay, owner, own, finalizers = "only MacRack's controllers set them", "stay as they are", "is its MacOSInstance, and stays", "owns no pod but its placeholder", "takes no finalizers"
+	const set, stay, owner, own, finalizers = "only MacRack's controllers set them", "of a placeholder pod cannot be removed", "is its MacOSInstance and cannot be changed", "owns only its placeholder pod", "cannot have finalizers"
 	meta := func(change func(*metav1.ObjectMeta)) func(*corev1.Pod) {
 		return func(p *corev1.Pod) { change(&p.ObjectMeta) }
 	}
@@ -103,7 +103,7 @@ func TestMetadataOfPlaceholders(t *testing.T) {
 
 func TestDeletionsOfPlaceholders(t *testing.T) {
 	plugin := newPlugin(t)
-	const stays = "a placeholder pod stays while its MacOSInstance does"
+	const stays = "a placeholder pod cannot be deleted before its MacOSInstance"
 	running := func(p *corev1.Pod) { p.Spec.NodeName, p.Status.Phase = "mac-1", corev1.PodRunning }
 	pending := func(p *corev1.Pod) { p.Status.Phase = corev1.PodPending }
 	in := func(phase corev1.PodPhase) func(*corev1.Pod) {

@@ -237,15 +237,15 @@ func TestPods(t *testing.T) {
 			s.Containers[0].Resources.Limits = corev1.ResourceList{"cpu": resource.MustParse("1")}
 		}},
 
-		"the tenant's taint":         {spec: tolerating(own), refused: "alone; create a MacOSInstance"},
-		"any tenant's taint":         {spec: tolerating(corev1.Toleration{Key: "macrack.io/tenant", Operator: corev1.TolerationOpExists}), refused: "alone; create a MacOSInstance"},
-		"a free Mac's taint":         {spec: tolerating(unleased), refused: "alone; create a MacOSInstance"},
-		"a future taint":             {spec: tolerating(corev1.Toleration{Key: "macrack.io/other", Operator: corev1.TolerationOpExists}), refused: "alone; create a MacOSInstance"},
-		"other taints":               {spec: tolerating(corev1.Toleration{Key: "gpu", Operator: corev1.TolerationOpExists}, corev1.Toleration{Key: "notmacrack.io/x", Operator: corev1.TolerationOpExists})},
-		"a taint, added later":       {was: plain, spec: tolerating(own), refused: "alone; create a MacOSInstance"},
-		"another taint, added later": {was: tolerating(own), spec: tolerating(own, unleased), refused: "alone; create a MacOSInstance"},
-		"a placeholder, labelled":    {was: tolerating(own), spec: tolerating(own)},
-		"a placeholder, with a toleration added by the cluster": {was: tolerating(own), spec: tolerating(own, corev1.Toleration{Key: "node.kubernetes.io/not-ready", Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute})},
+		"the tenant's taint":          {spec: tolerating(own), refused: "; create a MacOSInstance"},
+		"any tenant's taint":          {spec: tolerating(corev1.Toleration{Key: "macrack.io/tenant", Operator: corev1.TolerationOpExists}), refused: "; create a MacOSInstance"},
+		"a free Mac's taint":          {spec: tolerating(unleased), refused: "; create a MacOSInstance"},
+		"a taint that will be":        {spec: tolerating(corev1.Toleration{Key: "macrack.io/other", Operator: corev1.TolerationOpExists}), refused: "; create a MacOSInstance"},
+		"other taints":                {spec: tolerating(corev1.Toleration{Key: "gpu", Operator: corev1.TolerationOpExists}, corev1.Toleration{Key: "notmacrack.io/x", Operator: corev1.TolerationOpExists})},
+		"a taint, added later":        {was: plain, spec: tolerating(own), refused: "; create a MacOSInstance"},
+		"another taint, added later":  {was: tolerating(own), spec: tolerating(own, unleased), refused: "; create a MacOSInstance"},
+		"a placeholder, labelled":     {was: tolerating(own), spec: tolerating(own)},
+		"a placeholder, evicted soon": {was: tolerating(own), spec: tolerating(own, corev1.Toleration{Key: "node.kubernetes.io/not-ready", Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute})},
 
 		"every taint":                 {spec: tolerating(all), refused: "tolerates every taint"},
 		"every NoSchedule taint":      {spec: tolerating(corev1.Toleration{Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule}), refused: "tolerates every taint"},
@@ -279,14 +279,14 @@ func TestPods(t *testing.T) {
 		}, refused: "tolerates every taint"},
 		"every taint, of the system": {user: daemons, namespace: "kube-system", spec: tolerating(all)},
 
-		"a Node by name":                      {spec: func(s *corev1.PodSpec) { s.NodeName = "mac-1" }, refused: "only schedulers set it"},
-		"a Node by name, in a Deployment":     {user: replicas, spec: func(s *corev1.PodSpec) { s.NodeName = "mac-1" }, refused: "only schedulers set it"},
-		"a Node by name, with rights":         {user: privileged, spec: func(s *corev1.PodSpec) { s.NodeName = "mac-1" }, refused: "only schedulers set it"},
+		"a Node by name":                      {spec: func(s *corev1.PodSpec) { s.NodeName = "mac-1" }, refused: "only schedulers and Nodes other than Macs may set it"},
+		"a Node by name, in a Deployment":     {user: replicas, spec: func(s *corev1.PodSpec) { s.NodeName = "mac-1" }, refused: "only schedulers and Nodes other than Macs may set it"},
+		"a Node by name, with rights":         {user: privileged, spec: func(s *corev1.PodSpec) { s.NodeName = "mac-1" }, refused: "only schedulers and Nodes other than Macs may set it"},
 		"a Node by name, of an administrator": {user: admin, spec: func(s *corev1.PodSpec) { s.NodeName = "linux-1" }},
 		"a Node's own static pod":             {user: kubelet, namespace: "kube-system", spec: func(s *corev1.PodSpec) { s.NodeName = "linux-1" }},
 		"a Node's own static pod, elsewhere":  {user: kubelet, spec: func(s *corev1.PodSpec) { s.NodeName = "linux-1" }},
-		"a Mac's static pod":                  {user: agent, namespace: "kube-system", spec: func(s *corev1.PodSpec) { s.NodeName = "mac-1" }, refused: "Nodes that are no Macs"},
-		"a Mac's static pod, of a tenant":     {user: agent, spec: func(s *corev1.PodSpec) { s.NodeName = "mac-1" }, refused: "Nodes that are no Macs"},
+		"a Mac's static pod":                  {user: agent, namespace: "kube-system", spec: func(s *corev1.PodSpec) { s.NodeName = "mac-1" }, refused: "Nodes other than Macs"},
+		"a Mac's static pod, of a tenant":     {user: agent, spec: func(s *corev1.PodSpec) { s.NodeName = "mac-1" }, refused: "Nodes other than Macs"},
 		"a pod that is scheduled":             {was: func(s *corev1.PodSpec) { s.NodeName = "linux-1" }, spec: func(s *corev1.PodSpec) { s.NodeName = "linux-1" }},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -360,47 +360,47 @@ func TestNodes(t *testing.T) {
 		was, is     *corev1.Node
 		refused     string
 	}{
-		"an agent registers":                     {user: agent, is: newNode("2", unleased)},
-		"an agent registers, not ready":          {user: agent, is: newNode("2", unleased, other)},
-		"without the taint":                      {user: agent, is: newNode("2"), refused: "is registered with the taint"},
-		"with a tenant's taint":                  {user: agent, is: newNode("2", acme), refused: "is registered with the taint"},
-		"with unleased and a tenant's taint":     {user: agent, is: newNode("2", unleased, acme), refused: "is registered with the taint"},
-		"with another effect":                    {user: agent, is: with(newNode("2", unleased), func(n *corev1.Node) { n.Spec.Taints[0].Effect = corev1.TaintEffectPreferNoSchedule }), refused: "is registered with the taint"},
-		"with three":                             {user: agent, is: newNode("3", unleased), refused: "is 2, nothing else"},
-		"with one":                               {user: admin, is: newNode("1", unleased), refused: "is 2, nothing else"},
-		"with three allocatable":                 {user: agent, is: with(newNode("2", unleased), func(n *corev1.Node) { n.Status.Allocatable["macrack.io/macos-vm"] = resource.MustParse("3") }), refused: "is 2, nothing else"},
-		"with 2000m":                             {user: agent, is: newNode("2000m", unleased)},
-		"with 2k":                                {user: agent, is: newNode("2k", unleased), refused: "is 2, nothing else"},
-		"by its label alone, without a taint":    {user: agent, is: newNode(""), refused: "is registered with the taint"},
-		"as a Linux machine":                     {user: agent, is: with(newNode("2", unleased), func(n *corev1.Node) { n.Labels["kubernetes.io/os"] = "linux" }), refused: "kubernetes.io/os: darwin"},
-		"as a Linux machine, by its labels":      {user: agent, is: linux(), refused: "not as another machine"},
-		"registered without labels":              {user: agent, is: with(newNode(""), func(n *corev1.Node) { n.Labels = nil }), refused: "not as another machine"},
-		"with a capacity and no label":           {user: agent, is: with(newNode("2", unleased), func(n *corev1.Node) { delete(n.Labels, "macrack.io/mac") }), refused: "has the label macrack.io/mac"},
-		"with a capacity later, and no label":    {user: kubelet, subresource: "status", was: linux(), is: with(newNode("2", unleased), func(n *corev1.Node) { delete(n.Labels, "macrack.io/mac") }), refused: "rule 2"},
-		"with something to allocate, no label":   {user: agent, is: with(newNode("2", unleased), func(n *corev1.Node) { n.Status.Capacity = nil; delete(n.Labels, "macrack.io/mac") }), refused: "has the label macrack.io/mac"},
-		"a Linux machine registers":              {user: kubelet, is: linux()},
-		"a Linux machine":                        {user: admin, is: linux()},
-		"a Linux machine, changed":               {user: admin, was: linux(), is: with(linux(), func(n *corev1.Node) { n.Spec.Unschedulable = true })},
-		"a Linux machine that becomes a Mac":     {user: agent, subresource: "status", was: linux(), is: with(linux(), func(n *corev1.Node) { n.Status.Capacity = newNode("2").Status.Capacity }), refused: "at all times"},
-		"raised":                                 {user: admin, subresource: "status", was: newNode("2", acme), is: newNode("3", acme), refused: "is 2, nothing else"},
-		"a heartbeat":                            {user: agent, subresource: "status", was: newNode("2", acme), is: newNode("2", acme)},
-		"leased, first step":                     {user: controllers, was: newNode("2", unleased), is: newNode("2", unleased, acme)},
-		"leased, second step":                    {user: controllers, was: newNode("2", unleased, acme), is: newNode("2", acme)},
-		"released, first step":                   {user: controllers, was: newNode("2", acme), is: newNode("2", acme, unleased)},
-		"released, second step":                  {user: controllers, was: newNode("2", acme, unleased), is: newNode("2", unleased)},
-		"the controllers, no taint":              {user: controllers, was: newNode("2", acme), is: newNode("2"), refused: "at all times"},
-		"the controllers, two tenants":           {user: controllers, was: newNode("2", acme), is: newNode("2", acme, globex), refused: "has one tenant"},
-		"an administrator removes the taint":     {user: admin, was: newNode("2", unleased), is: newNode("2"), refused: "only MacRack's controllers"},
-		"an administrator sets a tenant's taint": {user: admin, was: newNode("2", unleased), is: newNode("2", acme), refused: "only MacRack's controllers"},
-		"an administrator adds a tenant":         {user: admin, was: newNode("2", acme), is: newNode("2", acme, globex), refused: "only MacRack's controllers"},
-		"an agent sets a tenant's taint":         {user: agent, was: newNode("2", unleased), is: newNode("2", globex), refused: "only MacRack's controllers"},
-		"an administrator weakens the effect":    {user: admin, was: newNode("2", acme), is: with(newNode("2", acme), func(n *corev1.Node) { n.Spec.Taints[0].Effect = corev1.TaintEffectPreferNoSchedule }), refused: "only MacRack's controllers"},
-		"the node controller":                    {user: &user.DefaultInfo{Name: "system:serviceaccount:kube-system:node-controller"}, was: newNode("2", acme), is: newNode("2", acme, other)},
-		"cordoned":                               {user: admin, was: newNode("2", acme), is: with(newNode("2", acme), func(n *corev1.Node) { n.Spec.Unschedulable = true })},
-		"made a Linux machine":                   {user: admin, was: newNode("2", acme), is: with(newNode("2", acme), func(n *corev1.Node) { n.Labels["kubernetes.io/os"] = "linux" }), refused: "kubernetes.io/os: darwin"},
-		"without a label for its system":         {user: admin, was: newNode("2", acme), is: with(newNode("2", acme), func(n *corev1.Node) { delete(n.Labels, "kubernetes.io/os") }), refused: "kubernetes.io/os: darwin"},
-		"made no Mac":                            {user: admin, was: newNode("2", acme), is: with(newNode("2", acme), func(n *corev1.Node) { delete(n.Labels, "macrack.io/mac") }), refused: "a Mac stays one"},
-		"without labels":                         {user: admin, was: newNode("2", acme), is: with(newNode("2", acme), func(n *corev1.Node) { n.Labels = nil }), refused: "rule 2"},
+		"an agent registers":                   {user: agent, is: newNode("2", unleased)},
+		"an agent registers, not ready":        {user: agent, is: newNode("2", unleased, other)},
+		"without the taint":                    {user: agent, is: newNode("2"), refused: "must be registered as unleased"},
+		"as a tenant's":                        {user: agent, is: newNode("2", acme), refused: "must be registered as unleased"},
+		"as nobody's and a tenant's":           {user: agent, is: newNode("2", unleased, acme), refused: "must be registered as unleased"},
+		"with another effect":                  {user: agent, is: with(newNode("2", unleased), func(n *corev1.Node) { n.Spec.Taints[0].Effect = corev1.TaintEffectPreferNoSchedule }), refused: "must be registered as unleased"},
+		"with three":                           {user: agent, is: newNode("3", unleased), refused: "must be 2"},
+		"with one":                             {user: admin, is: newNode("1", unleased), refused: "must be 2"},
+		"with three allocatable":               {user: agent, is: with(newNode("2", unleased), func(n *corev1.Node) { n.Status.Allocatable["macrack.io/macos-vm"] = resource.MustParse("3") }), refused: "must be 2"},
+		"with 2000m":                           {user: agent, is: newNode("2000m", unleased)},
+		"with 2k":                              {user: agent, is: newNode("2k", unleased), refused: "must be 2"},
+		"by its label alone, without a taint":  {user: agent, is: newNode(""), refused: "must be registered as unleased"},
+		"as a Linux machine":                   {user: agent, is: with(newNode("2", unleased), func(n *corev1.Node) { n.Labels["kubernetes.io/os"] = "linux" }), refused: "kubernetes.io/os: darwin"},
+		"as a Linux machine, by what it says":  {user: agent, is: linux(), refused: "must register as the Node of a Mac"},
+		"as nothing":                           {user: agent, is: with(newNode(""), func(n *corev1.Node) { n.Labels = nil }), refused: "must register as the Node of a Mac"},
+		"with a capacity and no label":         {user: agent, is: with(newNode("2", unleased), func(n *corev1.Node) { delete(n.Labels, "macrack.io/mac") }), refused: "must have the label macrack.io/mac"},
+		"with a capacity later, and no label":  {user: kubelet, subresource: "status", was: linux(), is: with(newNode("2", unleased), func(n *corev1.Node) { delete(n.Labels, "macrack.io/mac") }), refused: "rule 2"},
+		"with something to allocate, no label": {user: agent, is: with(newNode("2", unleased), func(n *corev1.Node) { n.Status.Capacity = nil; delete(n.Labels, "macrack.io/mac") }), refused: "must have the label macrack.io/mac"},
+		"a Linux machine registers":            {user: kubelet, is: linux()},
+		"a Linux machine":                      {user: admin, is: linux()},
+		"a Linux machine, changed":             {user: admin, was: linux(), is: with(linux(), func(n *corev1.Node) { n.Spec.Unschedulable = true })},
+		"a Linux machine that becomes a Mac":   {user: agent, subresource: "status", was: linux(), is: with(linux(), func(n *corev1.Node) { n.Status.Capacity = newNode("2").Status.Capacity }), refused: "must always have the taint"},
+		"raised":                               {user: admin, subresource: "status", was: newNode("2", acme), is: newNode("3", acme), refused: "must be 2"},
+		"a heartbeat":                          {user: agent, subresource: "status", was: newNode("2", acme), is: newNode("2", acme)},
+		"leased, first step":                   {user: controllers, was: newNode("2", unleased), is: newNode("2", unleased, acme)},
+		"leased, second step":                  {user: controllers, was: newNode("2", unleased, acme), is: newNode("2", acme)},
+		"released, first step":                 {user: controllers, was: newNode("2", acme), is: newNode("2", acme, unleased)},
+		"released, second step":                {user: controllers, was: newNode("2", acme, unleased), is: newNode("2", unleased)},
+		"the controllers, no taint":            {user: controllers, was: newNode("2", acme), is: newNode("2"), refused: "must always have the taint"},
+		"the controllers, two tenants":         {user: controllers, was: newNode("2", acme), is: newNode("2", acme, globex), refused: "must have only one tenant"},
+		"an administrator takes the taint":     {user: admin, was: newNode("2", unleased), is: newNode("2"), refused: "only MacRack's controllers"},
+		"an administrator gives it away":       {user: admin, was: newNode("2", unleased), is: newNode("2", acme), refused: "only MacRack's controllers"},
+		"an administrator adds a tenant":       {user: admin, was: newNode("2", acme), is: newNode("2", acme, globex), refused: "only MacRack's controllers"},
+		"an agent gives itself away":           {user: agent, was: newNode("2", unleased), is: newNode("2", globex), refused: "only MacRack's controllers"},
+		"an administrator weakens it":          {user: admin, was: newNode("2", acme), is: with(newNode("2", acme), func(n *corev1.Node) { n.Spec.Taints[0].Effect = corev1.TaintEffectPreferNoSchedule }), refused: "only MacRack's controllers"},
+		"the node controller":                  {user: &user.DefaultInfo{Name: "system:serviceaccount:kube-system:node-controller"}, was: newNode("2", acme), is: newNode("2", acme, other)},
+		"cordoned":                             {user: admin, was: newNode("2", acme), is: with(newNode("2", acme), func(n *corev1.Node) { n.Spec.Unschedulable = true })},
+		"made a Linux machine":                 {user: admin, was: newNode("2", acme), is: with(newNode("2", acme), func(n *corev1.Node) { n.Labels["kubernetes.io/os"] = "linux" }), refused: "kubernetes.io/os: darwin"},
+		"without a label for its system":       {user: admin, was: newNode("2", acme), is: with(newNode("2", acme), func(n *corev1.Node) { delete(n.Labels, "kubernetes.io/os") }), refused: "kubernetes.io/os: darwin"},
+		"made no Mac":                          {user: admin, was: newNode("2", acme), is: with(newNode("2", acme), func(n *corev1.Node) { delete(n.Labels, "macrack.io/mac") }), refused: "cannot be removed; delete the Node"},
+		"without labels":                       {user: admin, was: newNode("2", acme), is: with(newNode("2", acme), func(n *corev1.Node) { n.Labels = nil }), refused: "rule 2"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := request{
@@ -419,7 +419,7 @@ func TestNodesAreDeleted(t *testing.T) {
 	plugin := newPlugin(t)
 	mac := newNode("2", "macrack.io/unleased")
 	linux := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "linux-1"}}
-	const byOthers = "by those who may delete its MacNode"
+	const byOthers = "only users who may delete the MacNode"
 	for _, tt := range []struct {
 		user    user.Info
 		node    *corev1.Node
@@ -447,7 +447,7 @@ func TestRetired(t *testing.T) {
 		{operation: admission.Update, namespace: "kube-node-lease", is: lease, was: lease, resource: coordinationv1.SchemeGroupVersion.WithResource("leases"), kind: coordinationv1.SchemeGroupVersion.WithKind("Lease")},
 		{operation: admission.Delete, namespace: "acme", was: newPod("acme", func(*corev1.PodSpec) {}), resource: corev1.SchemeGroupVersion.WithResource("pods"), kind: corev1.SchemeGroupVersion.WithKind("Pod")},
 	} {
-		for who, refused := range map[user.Info]string{retired: "has been retired", agent: "", admin: ""} {
+		for who, refused := range map[user.Info]string{retired: "is retired", agent: "", admin: ""} {
 			r.user = who
 			check(t, validate(t, plugin, r), refused)
 		}
@@ -456,7 +456,7 @@ func TestRetired(t *testing.T) {
 
 func TestDeviceClasses(t *testing.T) {
 	plugin := newPlugin(t)
-	for name, refused := range map[string]string{"macrack.io/macos-vm": "are what the Nodes of Macs have", "example.com/gpu": "", "": ""} {
+	for name, refused := range map[string]string{"macrack.io/macos-vm": "belong to the Nodes of Macs", "example.com/gpu": "", "": ""} {
 		class := &resourcev1.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "x"}}
 		if name != "" {
 			class.Spec.ExtendedResourceName = &name

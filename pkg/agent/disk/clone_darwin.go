@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// cloneFile shares the blocks of src with dst; errors.ErrUnsupported if the file
-// system cannot.
+// cloneFile makes dst share the blocks of src. It returns errors.ErrUnsupported if the file system
+// cannot do so.
 func cloneFile(src, dst string) error {
 	err := unix.Clonefile(src, dst, unix.CLONE_NOFOLLOW)
 	if errors.Is(err, unix.ENOTSUP) || errors.Is(err, unix.EXDEV) {

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// cloneFile shares the blocks of src with dst; errors.ErrUnsupported if the file
-// system cannot.
+// cloneFile makes dst share the blocks of src. It returns errors.ErrUnsupported if the file system
+// cannot do so.
 func cloneFile(src, dst string) error {
 	in, err := os.Open(src)
 	if err != nil {

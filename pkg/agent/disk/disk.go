@@ -1,4 +1,4 @@
-// Package disk makes and grows the disks of virtual machines.
+// Package disk clones and grows the disks of virtual machines.
 package disk
 
 import (
@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Method is how a file was cloned.
+// Method is the way in which a file was cloned.
 type Method string
 
 const (
@@ -22,9 +22,8 @@ const (
 	SparseCopy Method = "SparseCopy"
 )
 
-// Clone makes dst, which must not exist, a clone of src, and grows it to size
-// bytes if it is smaller. It returns once dst is durable, and leaves no dst
-// behind if it fails.
+// Clone clones src to dst, which must not exist, and grows dst to size bytes if it is smaller. It
+// returns once dst is durable. On failure it removes dst.
 func Clone(src, dst string, size int64) (method Method, err error) {
 	defer func() {
 		if err != nil && !errors.Is(err, os.ErrExist) {
@@ -51,7 +50,7 @@ func Clone(src, dst string, size int64) (method Method, err error) {
 		return "", err
 	}
 	if info.Size() > size && size > 0 {
-		return "", fmt.Errorf("image disk has %d bytes, the class allows %d: use a class with more storage", info.Size(), size)
+		return "", fmt.Errorf("image disk has %d bytes, and the class allows %d; use a class with more storage", info.Size(), size)
 	}
 	if info.Size() < size {
 		if err := f.Truncate(size); err != nil {
@@ -61,7 +60,7 @@ func Clone(src, dst string, size int64) (method Method, err error) {
 	return method, f.Sync()
 }
 
-// sparseCopy copies the data of src and skips its holes.
+// sparseCopy copies the data of src and keeps its holes.
 func sparseCopy(src, dst string) error {
 	in, err := os.Open(src)
 	if err != nil {
@@ -86,13 +85,13 @@ func sparseCopy(src, dst string) error {
 	})
 }
 
-// EachExtent calls do with the start and the end of each part of a file, from
-// offset on and up to end, that the file system holds data for. The rest is holes.
+// EachExtent calls do for each extent of data in a file between offset and end. The rest of the
+// range is holes.
 func EachExtent(f *os.File, offset, end int64, do func(start, end int64) error) error {
 	for offset < end {
 		start, err := unix.Seek(int(f.Fd()), offset, unix.SEEK_DATA)
 		if errors.Is(err, unix.ENXIO) || (err == nil && start >= end) {
-			return nil // only a hole is left
+			return nil // only a hole remains
 		}
 		if err != nil {
 			return fmt.Errorf("find data in %s: %w", filepath.Base(f.Name()), err)
@@ -107,8 +106,8 @@ func EachExtent(f *os.File, offset, end int64, do func(start, end int64) error) 
 	return nil
 }
 
-// Zero makes size bytes of a file from offset on zeros, and gives their room back
-// where the file system can.
+// Zero writes zeros to size bytes of a file from offset on. It frees their blocks where the file
+// system supports it.
 func Zero(f *os.File, offset, size int64) error {
 	err := punchHole(f, offset, size)
 	if !errors.Is(err, errors.ErrUnsupported) {
@@ -125,8 +124,7 @@ func Zero(f *os.File, offset, size int64) error {
 	})
 }
 
-// Allocated returns how many bytes a file occupies, which for a sparse file is
-// less than its size.
+// Allocated returns the bytes that a file occupies, which for a sparse file is less than its size.
 func Allocated(info os.FileInfo) int64 {
 	if stat, ok := info.Sys().(*syscall.Stat_t); ok {
 		return stat.Blocks * 512
@@ -134,7 +132,7 @@ func Allocated(info os.FileInfo) int64 {
 	return info.Size()
 }
 
-// Free returns how many bytes the file system of path has left for this user.
+// Free returns the bytes that this user can still write to the file system of path.
 func Free(path string) (int64, error) {
 	var s unix.Statfs_t
 	if err := unix.Statfs(path, &s); err != nil {

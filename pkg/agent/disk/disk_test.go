@@ -53,7 +53,7 @@ func TestCloneRefusesWhatDoesNotFit(t *testing.T) {
 	src := makeSparse(t, 4<<20, nil)
 	dst := filepath.Join(t.TempDir(), "dst.img")
 	_, err := Clone(src, dst, 1<<20)
-	require.ErrorContains(t, err, "image disk has 4194304 bytes, the class allows 1048576")
+	require.ErrorContains(t, err, "image disk has 4194304 bytes, and the class allows 1048576")
 	assert.NoFileExists(t, dst, "a failed clone leaves nothing behind")
 
 	require.NoError(t, os.WriteFile(dst, []byte("precious"), 0o600))

@@ -16,31 +16,34 @@ import (
 )
 
 const (
-	// minimumMacOS is the first that runs macOS in a virtual machine.
+	// minimumMacOS is the first version that runs macOS in a virtual machine.
 	minimumMacOS = 12
-	// sessionMacOS is the first that wants a login session of the user who starts one.
+	// sessionMacOS is the first version that requires a login session of the user who starts a
+	// virtual machine.
 	sessionMacOS = 15
 
 	entitlement = "com.apple.security.virtualization"
 
-	// failFree and warnFree are bytes: less than the first and the Mac is not
-	// StorageHealthy; less than the second and hardly an image fits.
+	// failFree and warnFree are in bytes. Below failFree the Mac is not StorageHealthy; below
+	// warnFree there is hardly room for an image.
 	failFree = 10 << 30
 	warnFree = 60 << 30
 
-	// warnLease is long for a guest's address: macOS hands out those of a /24, and every instance asks for a new one.
+	// warnLease is too long for guests: macOS hands out the addresses of a /24, and every instance
+	// needs a new one.
 	warnLease = time.Hour
 
-	// warnSkew is small beside what certificates bear, and large beside what NTP leaves.
+	// warnSkew is small compared to the tolerance of certificates, and large compared to the error
+	// of NTP.
 	warnSkew = 5 * time.Second
 
-	joinAdvice = "an administrator makes a token (macrack-agent token create NAME --print-join-command); then macrack-agent join"
+	joinAdvice = "ask an administrator for a token (macrack-agent token create NAME --print-join-command); then run macrack-agent join"
 )
 
 func (d *Doctor) macOS(ctx context.Context) {
 	_, arch := d.Host.Platform()
 	if arch != "arm64" {
-		d.say(Fail, "use a Mac with Apple silicon", "this is a Mac with %s: macOS runs in virtual machines on Apple silicon only", arch)
+		d.say(Fail, "use a Mac with Apple silicon", "this Mac has %s; macOS virtual machines need Apple silicon", arch)
 		return
 	}
 	version, err := d.Host.MacOSVersion(ctx)
@@ -51,11 +54,11 @@ func (d *Doctor) macOS(ctx context.Context) {
 	major, err := strconv.Atoi(strings.SplitN(version, ".", 2)[0])
 	switch {
 	case err != nil:
-		d.say(Warn, "", "the version %q is not understood", version)
+		d.say(Warn, "", "unknown version %q", version)
 	case major < minimumMacOS:
-		d.say(Fail, "update macOS", "macOS %s runs no macOS in virtual machines: %d does", version, minimumMacOS)
+		d.say(Fail, "update macOS", "macOS %s does not support macOS virtual machines; macOS %d does", version, minimumMacOS)
 	case major < sessionMacOS:
-		d.say(Warn, "update macOS: an image newer than its host may not start", "macOS %s on Apple silicon", version)
+		d.say(Warn, "update macOS; an image that is newer than its host may not start", "macOS %s on Apple silicon", version)
 	default:
 		d.say(OK, "", "macOS %s on Apple silicon", version)
 	}
@@ -67,7 +70,7 @@ func (d *Doctor) user(context.Context) {
 	case d.UID != 0:
 		d.say(OK, "", "runs as user %d", d.UID)
 	case system == "darwin":
-		d.say(Fail, "run this, and the agent, as the user who is logged in: not with sudo", "runs as root, who may start no virtual machine")
+		d.say(Fail, "run this command and the agent as the logged-in user, without sudo", "runs as root, which cannot start virtual machines")
 	default:
 		d.say(Warn, "run the agent as a user of its own", "runs as root")
 	}
@@ -79,9 +82,9 @@ func (d *Doctor) loginSession(ctx context.Context) {
 	case err != nil:
 		d.unknown(err)
 	case uid == 0:
-		d.say(Fail, "log the agent's user in at the screen, by Screen Sharing, or by automatic login", "nobody is logged in at the screen: since macOS 15 no virtual machine starts without")
+		d.say(Fail, "log the agent's user in at the screen, with Screen Sharing, or with automatic login", "no user is logged in at the screen; since macOS 15, virtual machines start only in a login session")
 	case uid != d.UID:
-		d.say(Fail, "log that user out, and the agent's in", "user %d is logged in at the screen, the agent's user is %d", uid, d.UID)
+		d.say(Fail, "log that user out, and log the agent's user in", "user %d is logged in at the screen, the agent's user is %d", uid, d.UID)
 	default:
 		d.say(OK, "", "the agent's user is logged in at the screen")
 	}
@@ -91,7 +94,7 @@ func (d *Doctor) entitlement(ctx context.Context) {
 	entitled, err := d.Host.Entitled(ctx, d.VMBinary, entitlement)
 	switch {
 	case err != nil:
-		d.say(Fail, "install the package anew", "%s: %v", d.VMBinary, err)
+		d.say(Fail, "reinstall the package", "%s: %v", d.VMBinary, err)
 	case !entitled:
 		d.say(Fail, "sign it: codesign --force --options runtime --entitlements vm.entitlements --sign IDENTITY "+d.VMBinary, "%s has no entitlement %s", d.VMBinary, entitlement)
 	default:
@@ -117,7 +120,7 @@ func (d *Doctor) jobs(ctx context.Context) {
 		}
 	}
 	if len(missing) > 0 {
-		d.say(Fail, fmt.Sprintf("launchctl bootstrap %s ~/Library/LaunchAgents/%s.plist", domain, missing[0]), "not loaded in %s: %s", domain, strings.Join(missing, ", "))
+		d.say(Fail, fmt.Sprintf("launchctl bootstrap %s ~/Library/LaunchAgents/%s.plist", domain, missing[0]), "jobs not loaded in %s: %s", domain, strings.Join(missing, ", "))
 		return
 	}
 	d.say(OK, "", "the agent's job and those of %d slots are loaded in %s", rules.MaxVMsPerMac, domain)
@@ -130,7 +133,7 @@ func (d *Doctor) autoLogin(ctx context.Context) {
 		return
 	}
 	if on {
-		d.say(Warn, "sudo fdesetup disable, then switch automatic login on", "FileVault is on: after a reboot the Mac waits for a password, and is Offline until then")
+		d.say(Warn, "run sudo fdesetup disable, then enable automatic login", "FileVault is on; after a reboot the Mac waits for a password and is Offline until then")
 		return
 	}
 	user, err := d.Host.AutoLogin(ctx)
@@ -138,9 +141,9 @@ func (d *Doctor) autoLogin(ctx context.Context) {
 	case err != nil:
 		d.unknown(err)
 	case user == "":
-		d.say(Warn, "System Settings > Users & Groups > Automatically log in as", "nobody is logged in automatically: after a reboot the Mac is Offline until somebody logs in")
+		d.say(Warn, "System Settings > Users & Groups > Automatically log in as", "automatic login is off; after a reboot the Mac is Offline until a user logs in")
 	default:
-		d.say(OK, "", "%s is logged in after a boot", user)
+		d.say(OK, "", "%s is logged in automatically", user)
 	}
 }
 
@@ -150,7 +153,7 @@ func (d *Doctor) sleep(ctx context.Context) {
 	case err != nil:
 		d.unknown(err)
 	case sleeps:
-		d.say(Fail, "sudo pmset -a sleep 0 disksleep 0 autorestart 1", "this Mac goes to sleep by itself, and its virtual machines with it")
+		d.say(Fail, "sudo pmset -a sleep 0 disksleep 0 autorestart 1", "this Mac goes to sleep, and its virtual machines with it")
 	default:
 		d.say(OK, "", "this Mac does not go to sleep")
 	}
@@ -162,7 +165,7 @@ func (d *Doctor) reboot(ctx context.Context) {
 	case err != nil:
 		d.unknown(err)
 	case !may:
-		d.say(Warn, "install the package anew: it writes /etc/sudoers.d/macrack", "the agent may not reboot this Mac; that matters if RackConfig has spec.quarantine.reboot: WhenEmpty")
+		d.say(Warn, "reinstall the package; it writes /etc/sudoers.d/macrack", "the agent may not reboot this Mac, as required for spec.quarantine.reboot: WhenEmpty of the RackConfig")
 	default:
 		d.say(OK, "", "the agent may reboot this Mac when it is in quarantine and empty")
 	}
@@ -174,9 +177,9 @@ func (d *Doctor) guestAddresses(ctx context.Context) {
 	case err != nil:
 		d.unknown(err)
 	case lease > warnLease:
-		d.say(Warn, "sudo defaults write "+sharingPreferences+" bootpd -dict DHCPLeaseTimeSecs -int 600", "an instance's address is kept for %s, also when the instance is gone: after some 250 instances within that time the next has none", lease)
+		d.say(Warn, "sudo defaults write "+sharingPreferences+" bootpd -dict DHCPLeaseTimeSecs -int 600", "DHCP leases last %s, even after the instance has ended; about 250 instances within that time use up all addresses", lease)
 	default:
-		d.say(OK, "", "an instance's address is kept for %s", lease)
+		d.say(OK, "", "DHCP leases last %s", lease)
 	}
 }
 
@@ -191,11 +194,11 @@ func (d *Doctor) stateDir(context.Context) {
 	case uid != d.UID:
 		d.say(Fail, fmt.Sprintf("sudo chown -R %d %s", d.UID, d.StateDir), "%s belongs to user %d, not to %d", d.StateDir, uid, d.UID)
 	case mode&0o077 != 0:
-		d.say(Fail, "chmod 0700 "+d.StateDir, "%s is open to others (mode %04o): keys and sockets are in it", d.StateDir, mode)
+		d.say(Fail, "chmod 0700 "+d.StateDir, "%s is accessible to other users (mode %04o); it contains keys and sockets", d.StateDir, mode)
 	case len(socket) > contract.MaxSocketPath:
-		d.say(Fail, "use a shorter --state-dir", "the path of a slot's socket has %d bytes, and %d are possible: %s", len(socket), contract.MaxSocketPath, socket)
+		d.say(Fail, "use a shorter --state-dir", "the path of a slot's socket has %d bytes, and the limit is %d: %s", len(socket), contract.MaxSocketPath, socket)
 	default:
-		d.say(OK, "", "%s is the agent's alone", d.StateDir)
+		d.say(OK, "", "%s is accessible only to the agent's user", d.StateDir)
 	}
 }
 
@@ -205,9 +208,9 @@ func (d *Doctor) disk(context.Context) {
 	case err != nil:
 		d.unknown(err)
 	case free < failFree:
-		d.say(Fail, "make room: the Mac is not StorageHealthy", "%d GiB are free of the disk of %s, %d are needed", free>>30, d.StateDir, failFree>>30)
+		d.say(Fail, "free storage; the Mac is not StorageHealthy", "%d GiB are free on the disk of %s, and %d are required", free>>30, d.StateDir, failFree>>30)
 	case free < warnFree:
-		d.say(Warn, "make room: an image of macOS takes 30 to 80 GiB", "%d GiB are free of the disk of %s", free>>30, d.StateDir)
+		d.say(Warn, "free storage; a macOS image takes 30 to 80 GiB", "%d GiB are free on the disk of %s", free>>30, d.StateDir)
 	default:
 		d.say(OK, "", "%d GiB are free", free>>30)
 	}
@@ -219,7 +222,7 @@ func (d *Doctor) clone(context.Context) {
 	case err != nil:
 		d.unknown(err)
 	case !can:
-		d.say(Warn, "put the state directory on APFS (macOS), or on a file system with reflinks, such as XFS or Btrfs (Linux)", "files cannot be cloned: each virtual machine copies its image, which takes minutes and as much disk")
+		d.say(Warn, "put the state directory on APFS (macOS), or on a file system with reflinks, such as XFS or Btrfs (Linux)", "files cannot be cloned; each virtual machine copies its image, which takes minutes and the full size of the image")
 	default:
 		d.say(OK, "", "files can be cloned")
 	}
@@ -234,11 +237,11 @@ func (d *Doctor) certificate(context.Context) {
 	case err != nil:
 		d.say(Fail, joinAdvice, "%v", err)
 	case !now.Before(to):
-		d.say(Fail, "check the clock; then: "+joinAdvice, "the certificate of Node %s ended %s", node, to.Format(time.RFC3339))
+		d.say(Fail, "check the clock; then: "+joinAdvice, "the certificate of Node %s expired %s", node, to.Format(time.RFC3339))
 	case now.Before(from):
-		d.say(Fail, "set the clock: sudo sntp -sS time.apple.com", "the certificate of Node %s begins %s, and it is %s", node, from.Format(time.RFC3339), now.Format(time.RFC3339))
+		d.say(Fail, "set the clock: sudo sntp -sS time.apple.com", "the certificate of Node %s is valid from %s, and it is %s", node, from.Format(time.RFC3339), now.Format(time.RFC3339))
 	case to.Sub(now) < to.Sub(from)/20:
-		d.say(Warn, "look at the agent's log, and at `kubectl get csr`", "the certificate of Node %s ends %s and has not been renewed", node, to.Format(time.RFC3339))
+		d.say(Warn, "check the agent's log and `kubectl get csr`", "the certificate of Node %s expires %s and has not been renewed", node, to.Format(time.RFC3339))
 	default:
 		d.say(OK, "", "Node %s until %s", node, to.Format(time.RFC3339))
 	}
@@ -253,14 +256,14 @@ func (d *Doctor) server(ctx context.Context) {
 	mac, err := d.Cluster.Mac(ctx, node)
 	switch {
 	case err != nil:
-		d.say(Fail, "check the network of the Mac and the address in "+d.path("kubeconfig"), "the cluster does not answer: %v", err)
+		d.say(Fail, "check the network of the Mac and the address in "+d.path("kubeconfig"), "the cluster is not reachable: %v", err)
 		return
 	case mac.Skew.Abs() > identity.MaxClockSkew:
-		d.say(Fail, "sudo sntp -sS time.apple.com, and let the Mac keep time by NTP", "the clock is off by %s against %s", mac.Skew.Round(time.Second), mac.Server)
+		d.say(Fail, "run sudo sntp -sS time.apple.com, and enable NTP", "the clock differs by %s from that of %s", mac.Skew.Round(time.Second), mac.Server)
 	case mac.Skew.Abs() > warnSkew:
-		d.say(Warn, "let the Mac keep time by NTP", "the clock is off by %s against %s", mac.Skew.Round(time.Second), mac.Server)
+		d.say(Warn, "enable NTP", "the clock differs by %s from that of %s", mac.Skew.Round(time.Second), mac.Server)
 	default:
-		d.say(OK, "", "%s answers, and the clocks agree", mac.Server)
+		d.say(OK, "", "%s is reachable, and the clocks agree", mac.Server)
 	}
 	switch {
 	case d.SerialNumber != "" && mac.SerialNumber != d.SerialNumber:
@@ -279,15 +282,15 @@ func (d *Doctor) registry(ctx context.Context) {
 	}
 	hosts, err := d.Cluster.Registries(ctx)
 	if err != nil {
-		d.say(Skip, "", "not checked: the catalogue of images cannot be read: %v", err)
+		d.say(Skip, "", "not checked: the image catalogue cannot be read: %v", err)
 		return
 	}
 	if len(hosts) == 0 {
-		d.say(Skip, "", "not checked: the catalogue has no images")
+		d.say(Skip, "", "not checked: the image catalogue is empty")
 	}
 	for _, host := range hosts {
 		if err := d.Cluster.Reach(ctx, host); err != nil {
-			d.say(Warn, "check the name, the network and the firewall; images that are on the Mac already go on working", "registry %s does not answer: %v", host, err)
+			d.say(Warn, "check the name, the network and the firewall; images on the Mac remain usable", "registry %s is not reachable: %v", host, err)
 			continue
 		}
 		d.say(OK, "", "registry %s answers", host)
@@ -307,11 +310,11 @@ func (d *Doctor) leftovers(context.Context) {
 	}
 	switch {
 	case agent:
-		d.say(OK, "", "the agent runs, with %d virtual machines", running)
+		d.say(OK, "", "the agent runs; running virtual machines: %d", running)
 	case running > 0:
-		d.say(Warn, "start the agent: it takes them over as they are", "%d virtual machines run, and no agent", running)
+		d.say(Warn, "start the agent; it adopts them without a restart", "%d virtual machines run without an agent", running)
 	default:
-		d.say(OK, "", "no virtual machine runs, and no agent")
+		d.say(OK, "", "no agent and no virtual machine runs")
 	}
 }
 
@@ -340,8 +343,8 @@ func (d *Doctor) foreignVMs(ctx context.Context) {
 	case err != nil:
 		d.unknown(err)
 	case all > ours:
-		d.say(Fail, "end them: they take slots of the kernel, and a Mac in a fleet runs nothing else", "%d virtual machines run that are not MacRack's", all-ours)
+		d.say(Fail, "stop them; they use up the kernel's limit of virtual machines", "%d virtual machines run that do not belong to MacRack", all-ours)
 	default:
-		d.say(OK, "", "no virtual machine runs that is not MacRack's")
+		d.say(OK, "", "no foreign virtual machine runs")
 	}
 }

@@ -1,4 +1,4 @@
-// Package doctor checks whether a Mac can do what its agent will ask of it, and says what to do where it cannot.
+// Package doctor checks whether a Mac meets the requirements of its agent, and suggests remedies.
 package doctor
 
 import (
@@ -10,81 +10,81 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// Status is how a check ended.
+// Status is the outcome of a check.
 type Status string
 
 const (
 	// OK: nothing to do.
 	OK Status = "ok"
-	// Warn: it works, and something is to be looked at.
+	// Warn: the agent works, but an administrator should look at the result.
 	Warn Status = "warn"
-	// Fail: the agent cannot do its work.
+	// Fail: the agent cannot work.
 	Fail Status = "fail"
-	// Skip: it was not checked; the message says why.
+	// Skip: the check did not run; the message has the reason.
 	Skip Status = "skip"
 )
 
-// Result is what a check found.
+// Result is the result of a check.
 type Result struct {
 	Check  string `json:"check"`
 	Status Status `json:"status"`
-	// Message is what was found.
+	// Message is the finding.
 	Message string `json:"message"`
-	// Advice is what to do about it; empty if there is nothing.
+	// Advice is the remedy, or empty.
 	Advice string `json:"advice,omitempty"`
 }
 
-// Host is what the checks of a Mac ask the system.
+// Host answers the checks of a Mac about its system.
 type Host interface {
 	// Platform returns GOOS and GOARCH.
 	Platform() (system, arch string)
 	MacOSVersion(ctx context.Context) (string, error)
-	// Entitled says whether a program is signed with an entitlement.
+	// Entitled reports whether a program is signed with an entitlement.
 	Entitled(ctx context.Context, program, entitlement string) (bool, error)
-	// ConsoleUID is the user who is logged in at the screen; 0 for nobody.
+	// ConsoleUID returns the user who is logged in at the screen, or 0.
 	ConsoleUID(ctx context.Context) (int, error)
-	// AutoLogin is the name of the user who is logged in after a boot; empty for nobody.
+	// AutoLogin returns the name of the user who is logged in automatically, or an empty string.
 	AutoLogin(ctx context.Context) (string, error)
 	FileVault(ctx context.Context) (bool, error)
-	// Sleeps says whether the Mac goes to sleep by itself.
+	// Sleeps reports whether the Mac goes to sleep by itself.
 	Sleeps(ctx context.Context) (bool, error)
 	JobLoaded(ctx context.Context, domain, label string) (bool, error)
-	// VirtualMachines counts the processes of Virtualization.framework, whoever started them.
+	// VirtualMachines counts the processes of Virtualization.framework, of all users.
 	VirtualMachines(ctx context.Context) (int, error)
 	MayReboot(ctx context.Context) (bool, error)
-	// AddressLease is for how long a guest behind the Mac's NAT keeps its address.
+	// AddressLease returns the DHCP lease time of guests behind the Mac's NAT.
 	AddressLease(ctx context.Context) (time.Duration, error)
 }
 
-// Storage is what the checks ask the file system of the agent's state.
+// Storage answers the checks about the file system of the agent's state.
 type Storage interface {
 	// Owner returns the owner and the permissions of a file.
 	Owner(path string) (uid int, mode uint32, err error)
 	Free(path string) (int64, error)
-	// CanClone says whether files in a directory can share their blocks.
+	// CanClone reports whether files in a directory can share their blocks.
 	CanClone(dir string) (bool, error)
-	// Locked says whether a process has the lock on a file.
+	// Locked reports whether a process holds the lock on a file.
 	Locked(lockFile string) (bool, error)
-	// Answers says whether a process listens at a unix socket.
+	// Answers reports whether a process listens on a unix socket.
 	Answers(socket string) (bool, error)
 }
 
-// Cluster is what the checks ask over the network.
+// Cluster answers the checks that need the network.
 type Cluster interface {
-	// Certificate returns whose certificate the agent has, and from when to when it is valid.
+	// Certificate returns the Node of the agent's certificate and the period of its validity.
 	Certificate() (node string, from, to time.Time, err error)
-	// Mac asks the cluster about the Mac as its agent does.
+	// Mac reads the Mac from the cluster, with the agent's credentials.
 	Mac(ctx context.Context, node string) (Mac, error)
 	// Registries returns the hosts of the images in the catalogue.
 	Registries(ctx context.Context) ([]string, error)
-	// Reach says whether a registry answers.
+	// Reach returns an error if a registry does not respond.
 	Reach(ctx context.Context, registry string) error
 }
 
-// Mac is what the cluster has on a Mac.
+// Mac is the cluster's view of the Mac.
 type Mac struct {
 	Server string
-	// Skew is by how much this Mac's clock is ahead of the server's.
+	// Skew is the lead of this Mac's clock over the server's.
 	Skew         time.Duration
 	SerialNumber string
 	Phase        string
@@ -101,17 +101,17 @@ type Doctor struct {
 	Storage Storage
 	Cluster Cluster
 	Clock   clock.PassiveClock
-	// SerialNumber of this Mac; empty if it is not known.
+	// SerialNumber is that of this Mac; empty if unknown.
 	SerialNumber string
 
 	results []Result
 	check   string
 }
 
-// checkTimeout bounds one check: a command or a server may hang.
+// checkTimeout bounds one check, because a command or a server may hang.
 const checkTimeout = 20 * time.Second
 
-// Run runs all checks. It says what it did not check, too.
+// Run runs all checks. Checks that do not apply are reported as skipped.
 func (d *Doctor) Run(ctx context.Context) []Result {
 	d.results = nil
 	system, arch := d.Host.Platform()
@@ -151,7 +151,7 @@ func (d *Doctor) Run(ctx context.Context) []Result {
 	return d.results
 }
 
-// Worst is the worst of the results: Fail, Warn or OK.
+// Worst returns the worst status of the results: Fail, Warn or OK.
 func Worst(results []Result) Status {
 	worst := OK
 	for _, r := range results {
@@ -169,8 +169,8 @@ func (d *Doctor) say(status Status, advice, format string, args ...any) {
 	d.results = append(d.results, Result{Check: d.check, Status: status, Message: fmt.Sprintf(format, args...), Advice: advice})
 }
 
-// unknown is said when the system does not answer.
-func (d *Doctor) unknown(err error) { d.say(Warn, "", "could not be checked: %v", err) }
+// unknown reports a failed query of the system.
+func (d *Doctor) unknown(err error) { d.say(Warn, "", "check failed: %v", err) }
 
 func (d *Doctor) path(elem ...string) string {
 	return filepath.Join(append([]string{d.StateDir}, elem...)...)

@@ -21,7 +21,7 @@ import (
 
 var noon = time.Date(2026, 8, 1, 12, 0, 0, 0, time.UTC)
 
-// fakeMac is a Mac on which all is well, until a test changes it.
+// fakeMac is a Mac that passes all checks until a test changes it.
 type fakeMac struct {
 	system, arch, version, login         string
 	console, vms                         int
@@ -108,45 +108,45 @@ func TestFindings(t *testing.T) {
 		says   string
 		advice string
 	}{
-		{"Intel", func(f *fakeMac, _ *Doctor) { f.arch = "amd64" }, "macos", Fail, "Apple silicon only", "Apple silicon"},
-		{"old", func(f *fakeMac, _ *Doctor) { f.version = "11.7" }, "macos", Fail, "macOS 11.7 runs no macOS", "update macOS"},
+		{"Intel", func(f *fakeMac, _ *Doctor) { f.arch = "amd64" }, "macos", Fail, "need Apple silicon", "Apple silicon"},
+		{"old", func(f *fakeMac, _ *Doctor) { f.version = "11.7" }, "macos", Fail, "macOS 11.7 does not support macOS", "update macOS"},
 		{"older", func(f *fakeMac, _ *Doctor) { f.version = "14.5" }, "macos", Warn, "macOS 14.5", "update macOS"},
-		{"odd version", func(f *fakeMac, _ *Doctor) { f.version = "" }, "macos", Warn, "is not understood", ""},
-		{"root", func(_ *fakeMac, d *Doctor) { d.UID = 0 }, "user", Fail, "root, who may start no virtual machine", "not with sudo"},
-		{"nobody at the screen", func(f *fakeMac, _ *Doctor) { f.console = 0 }, "login-session", Fail, "nobody is logged in", "automatic login"},
+		{"odd version", func(f *fakeMac, _ *Doctor) { f.version = "" }, "macos", Warn, "unknown version", ""},
+		{"root", func(_ *fakeMac, d *Doctor) { d.UID = 0 }, "user", Fail, "root, which cannot start virtual machines", "without sudo"},
+		{"nobody at the screen", func(f *fakeMac, _ *Doctor) { f.console = 0 }, "login-session", Fail, "no user is logged in", "automatic login"},
 		{"another at the screen", func(f *fakeMac, _ *Doctor) { f.console = 502 }, "login-session", Fail, "user 502 is logged in at the screen, the agent's user is 501", "log that user out"},
 		{"no entitlement", func(f *fakeMac, _ *Doctor) { f.entitled = false }, "entitlement", Fail, "has no entitlement com.apple.security.virtualization", "codesign"},
 		{"a slot's job is missing", func(f *fakeMac, _ *Doctor) { f.missing = "io.macrack.vm.1" }, "launchd-jobs", Fail, "not loaded in gui/501: io.macrack.vm.1", "launchctl bootstrap gui/501 ~/Library/LaunchAgents/io.macrack.vm.1.plist"},
 		{"FileVault", func(f *fakeMac, _ *Doctor) { f.vault = true }, "auto-login", Warn, "FileVault is on", "fdesetup disable"},
-		{"no automatic login", func(f *fakeMac, _ *Doctor) { f.login = "" }, "auto-login", Warn, "nobody is logged in automatically", "Automatically log in"},
+		{"no automatic login", func(f *fakeMac, _ *Doctor) { f.login = "" }, "auto-login", Warn, "automatic login is off", "Automatically log in"},
 		{"sleeps", func(f *fakeMac, _ *Doctor) { f.sleeps = true }, "sleep", Fail, "goes to sleep", "pmset -a sleep 0"},
 		{"may not reboot", func(f *fakeMac, _ *Doctor) { f.mayReboot = false }, "reboot", Warn, "may not reboot", "sudoers.d"},
-		{"addresses are kept for long", func(f *fakeMac, _ *Doctor) { f.lease = 24 * time.Hour }, "guest-addresses", Warn, "kept for 24h0m0s", "bootpd -dict DHCPLeaseTimeSecs -int 600"},
+		{"addresses are kept for long", func(f *fakeMac, _ *Doctor) { f.lease = 24 * time.Hour }, "guest-addresses", Warn, "DHCP leases last 24h0m0s", "bootpd -dict DHCPLeaseTimeSecs -int 600"},
 		{"no state directory", func(f *fakeMac, _ *Doctor) { f.storageErr = fs.ErrNotExist }, "state-dir", Fail, "/v does not exist", "install -d -m 0700 -o 501 /v"},
 		{"another's state directory", func(f *fakeMac, _ *Doctor) { f.uid = 0 }, "state-dir", Fail, "belongs to user 0", "chown -R 501"},
-		{"open state directory", func(f *fakeMac, _ *Doctor) { f.mode = 0o755 }, "state-dir", Fail, "open to others (mode 0755)", "chmod 0700 /v"},
+		{"open state directory", func(f *fakeMac, _ *Doctor) { f.mode = 0o755 }, "state-dir", Fail, "accessible to other users (mode 0755)", "chmod 0700 /v"},
 		{"long state directory", func(_ *fakeMac, d *Doctor) { d.StateDir = "/" + strings.Repeat("x", 95) }, "state-dir", Fail, "has 112 bytes", "shorter --state-dir"},
-		{"full disk", func(f *fakeMac, _ *Doctor) { f.free = 9 << 30 }, "disk", Fail, "9 GiB are free", "make room"},
-		{"almost full disk", func(f *fakeMac, _ *Doctor) { f.free = 59 << 30 }, "disk", Warn, "59 GiB are free", "make room"},
+		{"full disk", func(f *fakeMac, _ *Doctor) { f.free = 9 << 30 }, "disk", Fail, "9 GiB are free", "free storage"},
+		{"almost full disk", func(f *fakeMac, _ *Doctor) { f.free = 59 << 30 }, "disk", Warn, "59 GiB are free", "free storage"},
 		{"no clones", func(f *fakeMac, _ *Doctor) { f.clones = false }, "clone", Warn, "cannot be cloned", "APFS"},
 		{"not joined", func(f *fakeMac, _ *Doctor) { f.certErr = fs.ErrNotExist }, "certificate", Fail, "has not joined", "macrack-agent join"},
 		{"not joined, so no server", func(f *fakeMac, _ *Doctor) { f.certErr = fs.ErrNotExist }, "server", Skip, "not checked", ""},
 		{"not joined, so no registry", func(f *fakeMac, _ *Doctor) { f.certErr = fs.ErrNotExist }, "registry", Skip, "not checked", ""},
-		{"expired", func(f *fakeMac, _ *Doctor) { f.to = noon }, "certificate", Fail, "ended 2026-08-01T12:00:00Z", "macrack-agent join"},
-		{"not valid yet", func(f *fakeMac, _ *Doctor) { f.from = noon.Add(time.Second) }, "certificate", Fail, "begins 2026-08-01T12:00:01Z", "set the clock"},
+		{"expired", func(f *fakeMac, _ *Doctor) { f.to = noon }, "certificate", Fail, "expired 2026-08-01T12:00:00Z", "macrack-agent join"},
+		{"not valid yet", func(f *fakeMac, _ *Doctor) { f.from = noon.Add(time.Second) }, "certificate", Fail, "valid from 2026-08-01T12:00:01Z", "set the clock"},
 		{"not renewed", func(f *fakeMac, _ *Doctor) { f.to = noon.Add(time.Hour) }, "certificate", Warn, "has not been renewed", "kubectl get csr"},
-		{"no answer", func(f *fakeMac, _ *Doctor) { f.macErr = broken }, "server", Fail, "does not answer: broken", "/v/kubeconfig"},
-		{"clock far off", func(f *fakeMac, _ *Doctor) { f.mac.Skew = -6 * time.Minute }, "server", Fail, "off by -6m0s", "sntp"},
-		{"clock off", func(f *fakeMac, _ *Doctor) { f.mac.Skew = 6 * time.Second }, "server", Warn, "off by 6s", "NTP"},
+		{"no answer", func(f *fakeMac, _ *Doctor) { f.macErr = broken }, "server", Fail, "is not reachable: broken", "/v/kubeconfig"},
+		{"clock far off", func(f *fakeMac, _ *Doctor) { f.mac.Skew = -6 * time.Minute }, "server", Fail, "differs by -6m0s", "sntp"},
+		{"clock off", func(f *fakeMac, _ *Doctor) { f.mac.Skew = 6 * time.Second }, "server", Warn, "differs by 6s", "NTP"},
 		{"another Mac", func(_ *fakeMac, d *Doctor) { d.SerialNumber = "S-2" }, "server", Fail, "has serial number S-1, this Mac has S-2", "join under the name"},
 		{"quarantine", func(f *fakeMac, _ *Doctor) { f.mac.Quarantine = "KernelQuotaStuck" }, "server", Warn, "in quarantine: KernelQuotaStuck", "kubectl describe macnode mac-1"},
-		{"no registry", func(f *fakeMac, _ *Doctor) { f.reachErr = broken }, "registry", Warn, "registry registry.example.com does not answer: broken", "firewall"},
+		{"no registry", func(f *fakeMac, _ *Doctor) { f.reachErr = broken }, "registry", Warn, "registry registry.example.com is not reachable: broken", "firewall"},
 		{"no catalogue", func(f *fakeMac, _ *Doctor) { f.registriesErr = broken }, "registry", Skip, "cannot be read: broken", ""},
-		{"no images", func(f *fakeMac, _ *Doctor) { f.registries = nil }, "registry", Skip, "has no images", ""},
-		{"a machine without an agent", func(f *fakeMac, _ *Doctor) { f.locked = map[string]bool{"/v/slots/1/vm.sock": true}; f.vms = 1 }, "leftovers", Warn, "1 virtual machines run, and no agent", "start the agent"},
-		{"machines with an agent", func(f *fakeMac, _ *Doctor) { f.locked["/v/slots/1/vm.sock"] = true }, "leftovers", OK, "with 1 virtual machines", ""},
-		{"somebody else's machine", func(f *fakeMac, _ *Doctor) { f.locked["/v/slots/1/vm.sock"] = true; f.vms = 2 }, "foreign-vms", Fail, "1 virtual machines run that are not MacRack's", "end them"},
-		{"macOS does not tell", func(f *fakeMac, _ *Doctor) { f.hostErr = broken }, "sleep", Warn, "could not be checked: broken", ""},
+		{"no images", func(f *fakeMac, _ *Doctor) { f.registries = nil }, "registry", Skip, "is empty", ""},
+		{"a machine without an agent", func(f *fakeMac, _ *Doctor) { f.locked = map[string]bool{"/v/slots/1/vm.sock": true}; f.vms = 1 }, "leftovers", Warn, "1 virtual machines run without an agent", "start the agent"},
+		{"machines with an agent", func(f *fakeMac, _ *Doctor) { f.locked["/v/slots/1/vm.sock"] = true }, "leftovers", OK, "running virtual machines: 1", ""},
+		{"somebody else's machine", func(f *fakeMac, _ *Doctor) { f.locked["/v/slots/1/vm.sock"] = true; f.vms = 2 }, "foreign-vms", Fail, "1 virtual machines run that do not belong to MacRack", "stop them"},
+		{"macOS does not tell", func(f *fakeMac, _ *Doctor) { f.hostErr = broken }, "sleep", Warn, "check failed: broken", ""},
 		{"Linux", func(f *fakeMac, _ *Doctor) { f.system, f.arch = "linux", "amd64" }, "entitlement", Skip, "not checked: this is linux/amd64, not a Mac", ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -178,7 +178,7 @@ func TestFindings(t *testing.T) {
 	assert.Equal(t, Warn, Worst([]Result{{Status: OK}, {Status: Warn}, {Status: Skip}}))
 }
 
-// What macOS prints, as its manuals and users show it.
+// The output of macOS commands is as in their manuals and in reports of users.
 func TestCommands(t *testing.T) {
 	exit := exec.CommandContext(t.Context(), "false").Run()
 	outputs := map[string]string{

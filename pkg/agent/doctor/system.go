@@ -33,9 +33,9 @@ import (
 	"macrack.io/macrack/pkg/vm/contract"
 )
 
-// Commands asks macOS by its commands. What they print is told apart here alone.
+// Commands queries macOS with its command-line tools. No other type parses their output.
 type Commands struct {
-	// Run runs a command and returns its standard output; nil for the real thing.
+	// Run runs a command and returns its standard output; nil runs the real command.
 	Run func(ctx context.Context, name string, args ...string) ([]byte, error)
 }
 
@@ -53,7 +53,7 @@ func (c Commands) run(ctx context.Context, name string, args ...string) (string,
 	return strings.TrimSpace(string(out)), nil
 }
 
-// succeeds says whether a command ends with 0; that it ends otherwise is no error.
+// succeeds reports whether a command exits with status 0. Another exit status is not an error.
 func (c Commands) succeeds(ctx context.Context, name string, args ...string) (bool, error) {
 	_, err := c.run(ctx, name, args...)
 	var exit *exec.ExitError
@@ -120,7 +120,7 @@ func (c Commands) Sleeps(ctx context.Context) (bool, error) {
 			return fields[1] != "0", nil
 		}
 	}
-	return false, errors.New("pmset does not say whether this Mac sleeps")
+	return false, errors.New("pmset shows no sleep setting")
 }
 
 // JobLoaded implements Host.
@@ -146,9 +146,9 @@ func (c Commands) MayReboot(ctx context.Context) (bool, error) {
 }
 
 const (
-	// sharingPreferences has the settings of bootpd(8), which serves DHCP to guests behind NAT.
+	// sharingPreferences holds the settings of bootpd(8), the DHCP server of guests behind NAT.
 	sharingPreferences = "/Library/Preferences/SystemConfiguration/com.apple.InternetSharing.default.plist"
-	// defaultLease is bootpd's.
+	// defaultLease is the default of bootpd.
 	defaultLease = 24 * time.Hour
 )
 
@@ -167,7 +167,7 @@ func (c Commands) AddressLease(ctx context.Context) (time.Duration, error) {
 	return time.Duration(seconds) * time.Second, err
 }
 
-// Files asks the file system.
+// Files queries the file system.
 type Files struct{}
 
 // Owner implements Storage.
@@ -178,7 +178,7 @@ func (Files) Owner(path string) (int, uint32, error) {
 	}
 	stat, ok := info.Sys().(*syscall.Stat_t)
 	if !ok {
-		return 0, 0, fmt.Errorf("%s: the system does not tell whose it is", path)
+		return 0, 0, fmt.Errorf("%s: owner unknown on this system", path)
 	}
 	return int(stat.Uid), uint32(info.Mode().Perm()), nil
 }
@@ -202,7 +202,7 @@ func (Files) CanClone(dir string) (bool, error) {
 	return method == disk.CopyOnWrite, err
 }
 
-// Locked implements Storage. It does not make the file.
+// Locked implements Storage. It does not create the file.
 func (Files) Locked(lockFile string) (bool, error) {
 	if _, err := os.Stat(lockFile); err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
@@ -221,8 +221,8 @@ func (Files) Locked(lockFile string) (bool, error) {
 	return false, nil
 }
 
-// Answers implements Storage. A slot's lock is left alone: taken for a moment, it
-// would keep a runner from starting.
+// Answers implements Storage. It does not take the slot's lock, which could keep a runner from
+// starting.
 func (Files) Answers(socket string) (bool, error) {
 	conn, err := net.DialTimeout("unix", socket, answerTimeout)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED) {
@@ -237,12 +237,12 @@ func (Files) Answers(socket string) (bool, error) {
 // answerTimeout is how long a runner may take to accept a connection.
 const answerTimeout = 2 * time.Second
 
-// Kubeconfig asks the cluster of the agent's kubeconfig.
+// Kubeconfig queries the cluster of the agent's kubeconfig.
 type Kubeconfig struct {
 	Path    string
 	CertDir string
 	Clock   clock.PassiveClock
-	// Registry is asked besides those of the catalogue; may be empty.
+	// Registry is checked in addition to those of the catalogue; may be empty.
 	Registry string
 }
 
@@ -330,7 +330,7 @@ func (k *Kubeconfig) Registries(ctx context.Context) ([]string, error) {
 	return slices.Compact(hosts), nil
 }
 
-// Reach implements Cluster. That a registry wants to be logged in to is an answer.
+// Reach implements Cluster. A registry that requires a login is reachable.
 func (k *Kubeconfig) Reach(ctx context.Context, registry string) error {
 	client := &http.Client{Timeout: checkTimeout / 4, Transport: &http.Transport{
 		Proxy: http.ProxyFromEnvironment, TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12},

@@ -1,4 +1,4 @@
-// Package host tells what Mac an agent runs on.
+// Package host describes the Mac that an agent runs on.
 package host
 
 import (
@@ -8,7 +8,7 @@ import (
 	"macrack.io/macrack/pkg/vm/sim"
 )
 
-// Info is what the host reports. Sizes are in bytes.
+// Info describes a host. Sizes are in bytes.
 type Info struct {
 	SerialNumber    string
 	ModelIdentifier string
@@ -18,7 +18,7 @@ type Info struct {
 	CPU     int64
 	Memory  int64
 	Storage int64
-	// FreeStorage is what is left on the disk that holds the agent's state.
+	// FreeStorage is the free storage of the disk that holds the agent's state.
 	FreeStorage int64
 }
 
@@ -27,13 +27,13 @@ type Host interface {
 	Info() (Info, error)
 }
 
-// NewBootID returns a boot ID that no boot has had.
+// NewBootID returns a unique boot ID.
 func NewBootID() string { return rand.Text() }
 
 // Simulated is a Mac mini of the base class on a simulated host.
 type Simulated struct {
 	Dir sim.HostDir
-	// StateDir is where free storage is measured.
+	// StateDir is the directory on whose file system free storage is measured.
 	StateDir string
 }
 
@@ -56,7 +56,7 @@ func (s *Simulated) Info() (Info, error) {
 	if info.FreeStorage, err = disk.Free(s.StateDir); err != nil {
 		return Info{}, err
 	}
-	// A simulated disk is no larger than the real one is free.
+	// The real disk may have less free storage than the simulated disk has in total.
 	info.FreeStorage = min(info.FreeStorage, info.Storage)
 	return info, nil
 }

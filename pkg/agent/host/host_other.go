@@ -7,7 +7,7 @@ import (
 	"runtime"
 )
 
-// New returns the Mac that this process runs on, which this is not.
+// New returns an error: this system is not a Mac.
 func New(string) (Host, error) {
-	return nil, fmt.Errorf("%s/%s is not a Mac: use --backend=sim", runtime.GOOS, runtime.GOARCH)
+	return nil, fmt.Errorf("%s/%s is not a Mac; use --backend=sim", runtime.GOOS, runtime.GOARCH)
 }

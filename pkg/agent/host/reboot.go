@@ -7,16 +7,14 @@ import (
 	"strings"
 )
 
-// Rebooter is a host that can be rebooted. The virtual machines and the agent end
-// with it.
+// Rebooter is a host that can be rebooted. The reboot ends the virtual machines and the agent.
 type Rebooter interface {
 	Reboot(ctx context.Context) error
 }
 
-// sudo reboots a Mac. The package of artifacts/macos allows the agent's user this
-// command, and no other.
+// sudo reboots a Mac. The package of artifacts/macos permits only this command to the agent's user.
 type sudo struct {
-	// run runs a command; nil for the real thing.
+	// run runs a command; nil runs the real command.
 	run func(ctx context.Context, name string, args ...string) ([]byte, error)
 }
 
@@ -34,6 +32,6 @@ func (s sudo) Reboot(ctx context.Context) error {
 	return nil
 }
 
-// Reboot implements Rebooter: the host has a new boot ID, and its kernel has
-// forgotten what it had lost track of.
+// Reboot implements Rebooter: the host gets a new boot ID, and its kernel forgets its virtual
+// machines.
 func (s *Simulated) Reboot(context.Context) error { return s.Dir.Reboot(NewBootID()) }

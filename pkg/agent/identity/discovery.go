@@ -31,31 +31,32 @@ import (
 )
 
 const (
-	// hashPrefix begins a hash of a CA's public key, as kubeadm writes it.
+	// hashPrefix is the prefix of a CA public key hash, in the format of kubeadm.
 	hashPrefix = "sha256:"
-	// MaxClockSkew is how far the Mac's clock may be off. kube-controller-manager
-	// dates its certificates back by as much.
+	// MaxClockSkew is the tolerated clock skew of the Mac. kube-controller-manager backdates its
+	// certificates by the same time.
 	MaxClockSkew = 5 * time.Minute
-	// signingTime is how long kube-controller-manager may take to sign with a new token.
+	// signingTime is how long kube-controller-manager may take to sign cluster-info with a new
+	// token.
 	signingTime  = 20 * time.Second
 	signingRetry = time.Second
 	maxResponse  = 1 << 20
 )
 
-// Token is a bootstrap token. It is never printed.
+// Token is a bootstrap token. Its secret is never printed.
 type Token struct{ ID, secret string }
 
 // ParseToken reads a token of the form abcdef.0123456789abcdef.
 func ParseToken(text string) (Token, error) {
 	id, secret, err := tokens.ParseToken(strings.TrimSpace(text))
 	if err != nil {
-		// The library's error shows the token.
+		// The library's error contains the token.
 		return Token{}, errors.New("the token is not of the form abcdef.0123456789abcdef (6 and 16 characters, a-z and 0-9)")
 	}
 	return Token{ID: id, secret: secret}, nil
 }
 
-// Bearer is the token as it is shown to the API server.
+// Bearer returns the token in the form that the API server expects.
 func (t Token) Bearer() string { return t.ID + "." + t.secret }
 
 // String hides the secret.
@@ -64,33 +65,34 @@ func (t Token) String() string { return t.ID + ".<secret>" }
 // GoString hides the secret.
 func (t Token) GoString() string { return t.String() }
 
-// Discovery finds a cluster and makes sure that it is the right one, as kubeadm does.
+// Discovery finds a cluster and verifies its identity, like kubeadm.
 type Discovery struct {
 	// Server is the address of kube-apiserver, https://host:port.
 	Server string
 	Token  Token
-	// CACertHashes are hashes of the public keys of the cluster's authorities.
+	// CACertHashes are hashes of the public keys of the cluster's certificate authorities.
 	CACertHashes []string
-	// UnsafeSkipCAVerification trusts whoever knows the token.
+	// UnsafeSkipCAVerification trusts any server that knows the token.
 	UnsafeSkipCAVerification bool
 	Clock                    clock.Clock
 }
 
-// Discover returns a client of the cluster, without credentials, that trusts the
-// authorities that the hashes vouch for.
+// Discover returns a client configuration of the cluster, without credentials. It trusts the
+// certificate authorities that match the hashes.
 func (d *Discovery) Discover(ctx context.Context) (*rest.Config, error) {
 	server, err := url.Parse(d.Server)
 	if err != nil || server.Scheme != "https" || server.Host == "" {
-		return nil, fmt.Errorf("the server is %q, must be https://host:port", d.Server)
+		return nil, fmt.Errorf("invalid server %q; use https://host:port", d.Server)
 	}
 	pins, err := parsePins(d.CACertHashes)
 	if err != nil {
 		return nil, err
 	}
 	if len(pins) == 0 && !d.UnsafeSkipCAVerification {
-		return nil, errors.New("a hash of the cluster's CA is needed, or this Mac would trust whoever answers: `macrack-agent token create --print-join-command` shows it")
+		return nil, errors.New("the hash of the cluster's CA is missing; `macrack-agent token create --print-join-command` prints it")
 	}
-	// What comes over the first connection is believed only as far as the token signs it.
+	// The first connection is not verified; its data is trusted only after the token's signature
+	// has been checked.
 	info, err := d.clusterInfo(ctx, &tls.Config{InsecureSkipVerify: true})
 	if err != nil {
 		return nil, err
@@ -106,13 +108,13 @@ func (d *Discovery) Discover(ctx context.Context) (*rest.Config, error) {
 		return nil, explainTLS(d.Server, err)
 	}
 	if !bytes.Equal(info, again) {
-		return nil, fmt.Errorf("%s shows other cluster-info over a verified connection than before: somebody may be in between, or the cluster was being changed; try again", d.Server)
+		return nil, fmt.Errorf("cluster-info of %s differs over the verified connection; try again, and if the error persists, check for a man in the middle", d.Server)
 	}
 	return &rest.Config{Host: d.Server, TLSClientConfig: rest.TLSClientConfig{CAData: ca}}, nil
 }
 
-// clusterInfo returns the kubeconfig of the ConfigMap cluster-info, signed with the
-// token. A new token takes a moment to sign.
+// clusterInfo returns the kubeconfig of the ConfigMap cluster-info, signed with the token. The
+// signature of a new token takes a moment.
 func (d *Discovery) clusterInfo(ctx context.Context, config *tls.Config) ([]byte, error) {
 	config.MinVersion = tls.VersionTLS12
 	client := &http.Client{Transport: &http.Transport{TLSClientConfig: config, Proxy: http.ProxyFromEnvironment}, Timeout: dialTimeout}
@@ -130,12 +132,12 @@ func (d *Discovery) clusterInfo(ctx context.Context, config *tls.Config) ([]byte
 		signature, signed := object.Data[bootstrapapi.JWSSignatureKeyPrefix+d.Token.ID]
 		if signed {
 			if !jws.DetachedTokenIsValid(signature, kubeconfig, d.Token.ID, d.Token.secret) {
-				return nil, fmt.Errorf("%s signs with another token %s: the secret part of the token is wrong, or this is not your cluster", d.Server, d.Token.ID)
+				return nil, fmt.Errorf("cluster-info of %s is not signed with token %s; check the secret part of the token and the server's address", d.Server, d.Token.ID)
 			}
 			return []byte(kubeconfig), nil
 		}
 		if d.Clock.Now().After(deadline) {
-			return nil, fmt.Errorf("%s does not know bootstrap token %s: it has expired, was deleted, or is not for signing; make a new one with `macrack-agent token create`", d.Server, d.Token.ID)
+			return nil, fmt.Errorf("%s does not know bootstrap token %s: it has expired, was deleted, or is not for signing; create a new one with `macrack-agent token create`", d.Server, d.Token.ID)
 		}
 		select {
 		case <-ctx.Done():
@@ -155,7 +157,7 @@ func (d *Discovery) fetch(ctx context.Context, client *http.Client) (*corev1.Con
 	asked := d.Clock.Now()
 	resp, err := client.Do(req)
 	if err != nil {
-		return nil, fmt.Errorf("%s is not reached: check the address, the network and the firewall of the Mac: %w", d.Server, err)
+		return nil, fmt.Errorf("%s is not reachable; check the address, the network and the firewall of the Mac: %w", d.Server, err)
 	}
 	defer resp.Body.Close()
 	if err := checkClock(resp.Header.Get("Date"), asked); err != nil {
@@ -168,19 +170,19 @@ func (d *Discovery) fetch(ctx context.Context, client *http.Client) (*corev1.Con
 	switch resp.StatusCode {
 	case http.StatusOK:
 	case http.StatusNotFound, http.StatusForbidden, http.StatusUnauthorized:
-		return nil, fmt.Errorf("%s does not show ConfigMap %s in namespace %s to strangers (%s): clusters made by kubeadm do; for others, see docs/certificates.md",
+		return nil, fmt.Errorf("%s does not serve ConfigMap %s in namespace %s to anonymous clients (%s); kubeadm clusters do, for others see docs/certificates.md",
 			d.Server, bootstrapapi.ConfigMapClusterInfo, metav1.NamespacePublic, resp.Status)
 	default:
-		return nil, fmt.Errorf("%s answers %s: is it kube-apiserver, and ready?", d.Server, resp.Status)
+		return nil, fmt.Errorf("%s responds with %s; check that it is kube-apiserver, and ready", d.Server, resp.Status)
 	}
 	object := &corev1.ConfigMap{}
 	if err := json.Unmarshal(body, object); err != nil || object.Kind != "ConfigMap" {
-		return nil, fmt.Errorf("%s does not answer as kube-apiserver does: check the address", d.Server)
+		return nil, fmt.Errorf("the response of %s is not that of kube-apiserver; check the address", d.Server)
 	}
 	return object, nil
 }
 
-// checkClock compares the Mac's clock with the Date of an answer.
+// checkClock compares the Mac's clock with the Date of a response.
 func checkClock(date string, now time.Time) error {
 	skew, ok := ClockSkew(date, now)
 	if ok && skew.Abs() > MaxClockSkew {
@@ -188,12 +190,12 @@ func checkClock(date string, now time.Time) error {
 		if skew > 0 {
 			direction = "ahead of"
 		}
-		return fmt.Errorf("this Mac's clock is %s %s the server's, and certificates would not be valid: set it (sudo sntp -sS time.apple.com)", skew.Abs().Round(time.Second), direction)
+		return fmt.Errorf("this Mac's clock is %s %s the server's, and certificates would not be valid; set it (sudo sntp -sS time.apple.com)", skew.Abs().Round(time.Second), direction)
 	}
 	return nil
 }
 
-// ClockSkew is by how much now is ahead of the Date of an HTTP answer.
+// ClockSkew returns the lead of now over the Date of an HTTP response.
 func ClockSkew(date string, now time.Time) (time.Duration, bool) {
 	there, err := http.ParseTime(date)
 	return now.Sub(there), err == nil
@@ -205,11 +207,11 @@ func explainTLS(server string, err error) error {
 	var invalid x509.CertificateInvalidError
 	switch {
 	case errors.As(err, &unknown):
-		return fmt.Errorf("%s is not served by the cluster that the token is of, or by way of something that opens TLS: %w", server, err)
+		return fmt.Errorf("the certificate of %s is not from the token's cluster; check the address, and for a proxy that terminates TLS: %w", server, err)
 	case errors.As(err, &host):
-		return fmt.Errorf("the certificate of %s is for another name: use one of its names as --server: %w", server, err)
+		return fmt.Errorf("the certificate of %s has another name; use one of its names as --server: %w", server, err)
 	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
-		return fmt.Errorf("the certificate of %s is not valid now: check this Mac's clock, and the server's certificate: %w", server, err)
+		return fmt.Errorf("the certificate of %s is not valid now; check this Mac's clock, and the server's certificate: %w", server, err)
 	}
 	return err
 }
@@ -220,15 +222,15 @@ func parsePins(hashes []string) ([][]byte, error) {
 		digits, ok := strings.CutPrefix(strings.ToLower(strings.TrimSpace(text)), hashPrefix)
 		pin, err := hex.DecodeString(digits)
 		if !ok || err != nil || len(pin) != sha256.Size {
-			return nil, fmt.Errorf("the CA's hash %q is not of the form %s<64 hexadecimal digits>", text, hashPrefix)
+			return nil, fmt.Errorf("invalid CA hash %q; use the form %s<64 hexadecimal digits>", text, hashPrefix)
 		}
 		pins = append(pins, pin)
 	}
 	return pins, nil
 }
 
-// trusted returns the authorities of a kubeconfig, in PEM, that the pins vouch for;
-// without pins all of them.
+// trusted returns the certificate authorities of a kubeconfig, in PEM, that match the pins. Without
+// pins it returns all.
 func trusted(kubeconfig []byte, pins [][]byte) ([]byte, error) {
 	config, err := clientcmd.Load(kubeconfig)
 	if err != nil {
@@ -249,7 +251,7 @@ func trusted(kubeconfig []byte, pins [][]byte) ([]byte, error) {
 		}
 	}
 	if len(ca) == 0 {
-		return nil, fmt.Errorf("the cluster's CA has another hash (%s): the hash is mistyped, or this is not your cluster", strings.Join(seen, ", "))
+		return nil, fmt.Errorf("the cluster's CA has another hash (%s); check the hash and the server's address", strings.Join(seen, ", "))
 	}
 	return ca, nil
 }
@@ -264,13 +266,13 @@ func vouched(cert *x509.Certificate, pins [][]byte) bool {
 	return false
 }
 
-// Hash is the hash of an authority's public key, as kubeadm writes it.
+// Hash returns the hash of a CA's public key, in the format of kubeadm.
 func Hash(cert *x509.Certificate) string {
 	sum := sha256.Sum256(cert.RawSubjectPublicKeyInfo)
 	return hashPrefix + hex.EncodeToString(sum[:])
 }
 
-// Hashes are the hashes of the authorities that a client trusts.
+// Hashes returns the hashes of the CAs that a client trusts.
 func Hashes(config *rest.Config) ([]string, error) {
 	ca := config.CAData
 	if len(ca) == 0 {

@@ -32,10 +32,11 @@ type publisher struct {
 	ca     []byte
 	date   time.Time
 	status int
-	// info is the kubeconfig that is published, signed with signer; second, if set, is what is published from the second time on.
+	// info is the published kubeconfig, signed with signer; second, if set, replaces it from the
+	// second request on.
 	info, second, signer string
 	asked                int
-	// body, if set, is answered instead.
+	// body, if set, is the response.
 	body string
 }
 
@@ -94,7 +95,7 @@ func TestDiscover(t *testing.T) {
 	assert.Empty(t, config.BearerToken)
 	assert.False(t, config.Insecure)
 
-	// An authority that no hash vouches for is not trusted, even if whoever knows the token signs it.
+	// An authority without a matching hash is not trusted, even if it is signed with the token.
 	other := newSigner(t)
 	foreign := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: other.ca.Raw})
 	p.info = kubeconfigWith(t, append(foreign, p.ca...))
@@ -117,14 +118,14 @@ func TestDiscoverRefuses(t *testing.T) {
 		change func(*publisher, *Discovery)
 		says   string
 	}{
-		{"no hash", func(_ *publisher, d *Discovery) { d.CACertHashes = nil }, "a hash of the cluster's CA is needed, or this Mac would trust whoever answers"},
-		{"a hash that is none", func(_ *publisher, d *Discovery) { d.CACertHashes = []string{"sha256:abc"} }, `the CA's hash "sha256:abc" is not of the form sha256:<64`},
-		{"a hash of another kind", func(_ *publisher, d *Discovery) { d.CACertHashes = []string{"sha1:" + strings.Repeat("0", 64)} }, "is not of the form"},
-		{"the wrong hash", func(_ *publisher, d *Discovery) { d.CACertHashes = []string{"sha256:" + strings.Repeat("0", 64)} }, "the hash is mistyped, or this is not your cluster"},
+		{"no hash", func(_ *publisher, d *Discovery) { d.CACertHashes = nil }, "the hash of the cluster's CA is missing"},
+		{"a hash that is none", func(_ *publisher, d *Discovery) { d.CACertHashes = []string{"sha256:abc"} }, `invalid CA hash "sha256:abc"; use the form sha256:<64`},
+		{"a hash of another kind", func(_ *publisher, d *Discovery) { d.CACertHashes = []string{"sha1:" + strings.Repeat("0", 64)} }, "invalid CA hash"},
+		{"the wrong hash", func(_ *publisher, d *Discovery) { d.CACertHashes = []string{"sha256:" + strings.Repeat("0", 64)} }, "has another hash"},
 		{"the wrong hash, verification skipped", func(_ *publisher, d *Discovery) {
 			d.CACertHashes, d.UnsafeSkipCAVerification = []string{"sha256:" + strings.Repeat("0", 64)}, true
-		}, "the hash is mistyped"},
-		{"another secret", func(p *publisher, _ *Discovery) { p.signer = "abcdef.0000000000000000" }, "signs with another token abcdef: the secret part of the token is wrong"},
+		}, "has another hash"},
+		{"another secret", func(p *publisher, _ *Discovery) { p.signer = "abcdef.0000000000000000" }, "is not signed with token abcdef; check the secret part of the token"},
 		{"another secret, verification skipped", func(p *publisher, d *Discovery) {
 			p.signer, d.UnsafeSkipCAVerification = "abcdef.0000000000000000", true
 		}, "the secret part"},
@@ -132,22 +133,23 @@ func TestDiscoverRefuses(t *testing.T) {
 		{"no token", func(p *publisher, _ *Discovery) { p.signer = "" }, "it has expired"},
 		{"an authority that did not sign the server", func(p *publisher, d *Discovery) {
 			p.info, d.CACertHashes = kubeconfigWith(t, foreign), []string{Hash(other.ca)}
-		}, "is not served by the cluster that the token is of"},
-		{"somebody in between", func(p *publisher, _ *Discovery) { p.second = kubeconfigWith(t, append(foreign, p.ca...)) }, "somebody may be in between"},
+		}, "is not from the token's cluster"},
+		{"somebody in between", func(p *publisher, _ *Discovery) { p.second = kubeconfigWith(t, append(foreign, p.ca...)) }, "differs over the verified connection"},
 		{"no authority", func(p *publisher, _ *Discovery) { p.info = kubeconfigWith(t, nil) }, "has no certificate authority"},
-		{"no cluster-info", func(p *publisher, _ *Discovery) { p.status = http.StatusNotFound }, "does not show ConfigMap cluster-info"},
-		{"hidden cluster-info", func(p *publisher, _ *Discovery) { p.status = http.StatusForbidden }, "to strangers"},
-		{"a server that is not ready", func(p *publisher, _ *Discovery) { p.status = http.StatusServiceUnavailable }, "is it kube-apiserver, and ready?"},
-		{"a web site", func(p *publisher, _ *Discovery) { p.body = "<html>" }, "does not answer as kube-apiserver does"},
+		{"no cluster-info", func(p *publisher, _ *Discovery) { p.status = http.StatusNotFound }, "does not serve ConfigMap cluster-info"},
+		{"hidden cluster-info", func(p *publisher, _ *Discovery) { p.status = http.StatusForbidden }, "to anonymous clients"},
+		{"a server that is not ready", func(p *publisher, _ *Discovery) { p.status = http.StatusServiceUnavailable }, "check that it is kube-apiserver, and ready"},
+		{"a web site", func(p *publisher, _ *Discovery) { p.body = "<html>" }, "is not that of kube-apiserver"},
 		{"a clock that is behind", func(p *publisher, _ *Discovery) { p.date = p.date.Add(2 * time.Hour) }, "behind the server's"},
 		{"a clock that is ahead", func(p *publisher, _ *Discovery) { p.date = p.date.Add(-2 * time.Hour) }, "ahead of the server's"},
-		{"no TLS", func(_ *publisher, d *Discovery) { d.Server = "http://127.0.0.1:1" }, "must be https://host:port"},
-		{"nobody there", func(p *publisher, _ *Discovery) { p.server.Close() }, "is not reached: check the address, the network"},
+		{"no TLS", func(_ *publisher, d *Discovery) { d.Server = "http://127.0.0.1:1" }, "use https://host:port"},
+		{"nobody there", func(p *publisher, _ *Discovery) { p.server.Close() }, "is not reachable; check the address, the network"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			p := newPublisher(t)
 			d := p.discovery(t)
-			// A clock that a wait puts forward: nobody waits for a signature that never comes.
+			// A wait advances the clock, so that the test does not wait for a signature that never
+			// comes.
 			d.Clock = &hasty{FakePassiveClock: clocktesting.NewFakePassiveClock(time.Now())}
 			tt.change(p, d)
 			_, err := d.Discover(t.Context())
@@ -157,7 +159,7 @@ func TestDiscoverRefuses(t *testing.T) {
 	}
 }
 
-// hasty is a clock on which every wait is over at once.
+// hasty is a clock whose waits end at once.
 type hasty struct {
 	clock.RealClock
 	*clocktesting.FakePassiveClock
@@ -222,7 +224,7 @@ func TestCreateToken(t *testing.T) {
 		"auth-extra-groups": "system:bootstrappers:macrack,system:bootstrappers:macrack:mac-1:ber", "description": "for Mac mac-1.ber to join",
 	}, secret.StringData)
 	_, err = CreateToken(t.Context(), client, "Mac_1", expires)
-	assert.ErrorContains(t, err, "a token cannot be made for Mac")
+	assert.ErrorContains(t, err, "invalid Mac name")
 }
 
 func TestHashes(t *testing.T) {

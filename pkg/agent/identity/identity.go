@@ -1,5 +1,5 @@
-// Package identity is who an agent and its virtual machines are: the agent's
-// certificate, got like a kubelet's, and the MAC addresses of machines.
+// Package identity obtains the agent's certificate, as a kubelet does, and generates the MAC
+// addresses of virtual machines.
 package identity
 
 import (
@@ -27,31 +27,30 @@ import (
 )
 
 const (
-	// retryBase and retryMax bound the wait before a first certificate is asked for again.
+	// retryBase and retryMax bound the wait between requests for the first certificate.
 	retryBase = 2 * time.Second
 	retryMax  = time.Minute
-	// clientQPS and clientBurst are enough for one Mac.
+	// clientQPS and clientBurst are sufficient for one Mac.
 	clientQPS   = 20
 	clientBurst = 40
 )
 
-// Options say how an agent joins its cluster.
+// Options configure how an agent joins its cluster.
 type Options struct {
 	NodeName string
-	// Kubeconfig is written once the agent has a certificate, and names its file.
+	// Kubeconfig is the path of the file that is written once the agent has a certificate.
 	Kubeconfig string
-	// BootstrapKubeconfig has a bootstrap token. It is needed only until the agent
-	// has a certificate, and again if that expired.
+	// BootstrapKubeconfig holds a bootstrap token. It is needed until the agent has a certificate,
+	// and again after that has expired.
 	BootstrapKubeconfig string
 	// CertDir holds the certificate and its key.
 	CertDir string
 }
 
-// Join returns the configuration of a client that is system:node:<NodeName>. Without
-// a certificate it asks for one with the bootstrap kubeconfig, again and again, until
-// one is signed or ctx ends. The certificate is rotated until ctx ends, and the
-// client follows. If the certificate expires all the same, one that `macrack-agent
-// join` puts into CertDir meanwhile is taken up.
+// Join returns the configuration of a client that is system:node:<NodeName>. Without a certificate
+// it requests one with the bootstrap kubeconfig until one is signed or ctx ends. The certificate is
+// rotated until ctx ends, and the client uses the newest. If the certificate expires nevertheless,
+// the agent uses one that `macrack-agent join` stores in CertDir.
 func Join(ctx context.Context, o Options) (*rest.Config, error) {
 	server, err := o.server()
 	if err != nil {
@@ -93,13 +92,13 @@ func Join(ctx context.Context, o Options) (*rest.Config, error) {
 	return config, nil
 }
 
-// bootstrap asks for the first certificate until it has it.
+// bootstrap requests the first certificate until the cluster has signed it.
 func (o *Options) bootstrap(ctx context.Context, store *Store) error {
 	client, err := o.bootstrapClient()
 	if err != nil {
 		return err
 	}
-	klog.InfoS("Asking the cluster for this agent's certificate", "node", o.NodeName)
+	klog.InfoS("Requesting the agent's certificate", "node", o.NodeName)
 	backoff := wait.Backoff{Duration: retryBase, Factor: 2, Jitter: 0.1, Steps: 1 << 30, Cap: retryMax}
 	err = wait.ExponentialBackoffWithContext(ctx, backoff, func(ctx context.Context) (bool, error) {
 		if store.reread(o.NodeName) {
@@ -107,7 +106,7 @@ func (o *Options) bootstrap(ctx context.Context, store *Store) error {
 		}
 		err := store.Request(ctx, client, o.NodeName)
 		if err != nil && ctx.Err() == nil {
-			klog.ErrorS(err, "This agent has no certificate; trying again", "node", o.NodeName)
+			klog.ErrorS(err, "Failed to obtain the agent's certificate; retrying", "node", o.NodeName)
 		}
 		return err == nil, nil
 	})
@@ -117,9 +116,9 @@ func (o *Options) bootstrap(ctx context.Context, store *Store) error {
 	return nil
 }
 
-// renewalClient returns the client that asks for the next certificate: as the Node,
-// or with the bootstrap token if there is no certificate any more. current is the
-// manager's; nil if it has expired.
+// renewalClient returns the client that requests the next certificate: as the Node, or with the
+// bootstrap token if the certificate is gone. current is the manager's certificate; nil if it has
+// expired.
 func (o *Options) renewalClient(store *Store, asNode *rest.Config, current *tls.Certificate) (kubernetes.Interface, error) {
 	if current == nil && !store.reread(o.NodeName) {
 		return o.bootstrapClient()
@@ -129,7 +128,7 @@ func (o *Options) renewalClient(store *Store, asNode *rest.Config, current *tls.
 
 func (o *Options) bootstrapClient() (kubernetes.Interface, error) {
 	if o.BootstrapKubeconfig == "" {
-		return nil, fmt.Errorf("this Mac has no valid certificate of %s in %s: join the cluster with `macrack-agent join` and a new bootstrap token", o.NodeName, o.CertDir)
+		return nil, fmt.Errorf("this Mac has no valid certificate of %s in %s: run `macrack-agent join` and a new bootstrap token", o.NodeName, o.CertDir)
 	}
 	config, err := clientcmd.BuildConfigFromFlags("", o.BootstrapKubeconfig)
 	if err != nil {
@@ -138,8 +137,8 @@ func (o *Options) bootstrapClient() (kubernetes.Interface, error) {
 	return kubernetes.NewForConfig(apiclient.Protobuf(config))
 }
 
-// server returns the cluster's address and CA, without credentials: from the
-// kubeconfig of an earlier join, or else from the bootstrap kubeconfig.
+// server returns the cluster's address and CA, without credentials: from the kubeconfig of an
+// earlier join, or else from the bootstrap kubeconfig.
 func (o *Options) server() (*rest.Config, error) {
 	for _, path := range []string{o.Kubeconfig, o.BootstrapKubeconfig} {
 		if path == "" {
@@ -157,8 +156,8 @@ func (o *Options) server() (*rest.Config, error) {
 	return nil, fmt.Errorf("this Mac has not joined a cluster: the kubeconfig %q does not exist; use `macrack-agent join`", o.Kubeconfig)
 }
 
-// WriteKubeconfig writes the kubeconfig of an agent that has a certificate. It is
-// for the agent's owner alone. One that says the same is left alone.
+// WriteKubeconfig writes the kubeconfig of an agent that has a certificate, readable only by its
+// owner. It does not rewrite an equal file.
 func (o *Options) WriteKubeconfig(server *rest.Config) error {
 	const name = "default"
 	if o.Kubeconfig == "" {

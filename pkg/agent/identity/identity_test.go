@@ -34,7 +34,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// signer is a cluster that signs what a bootstrap token or a node asks for.
+// signer is a cluster that signs the requests of bootstrap tokens and nodes.
 type signer struct {
 	t      *testing.T
 	server *httptest.Server
@@ -43,16 +43,17 @@ type signer struct {
 
 	mu       sync.Mutex
 	requests []*certificatesv1.CertificateSigningRequest
-	// askers are who asked: "token" or a certificate's common name.
+	// askers are the requesters: "token" or the common name of a certificate.
 	askers []string
-	// age and life are how long certificates have been valid and will be.
+	// age and life are the past and the remaining validity of certificates.
 	age, life time.Duration
-	// denial, if set, is what requests are denied with; refusal is the status with which they are not even taken.
+	// denial, if set, is the reason of denials; refusal is the status of requests that are rejected
+	// outright.
 	denial  *certificatesv1.CertificateSigningRequestCondition
 	refusal int
-	// noRenewals refuses those who have a certificate.
+	// noRenewals refuses requesters with a certificate.
 	noRenewals bool
-	// shown are the serial numbers of the certificates that clients have shown to /version.
+	// shown are the serial numbers of the client certificates that were presented to /version.
 	shown []string
 }
 
@@ -209,7 +210,7 @@ func TestJoinOnceAndForAll(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, os.FileMode(0o600), info.Mode().Perm())
 
-	// It starts anew, with neither token nor signer.
+	// The agent restarts without token and signer.
 	o.BootstrapKubeconfig = ""
 	s.server.Close()
 	require.NoError(t, join(t, o))
@@ -231,7 +232,7 @@ func TestExpiredCertificateJoinsAnew(t *testing.T) {
 	assert.Equal(t, "token", s.askers[len(s.askers)-1])
 }
 
-// An agent whose certificate has expired while it runs takes up the one that `macrack-agent join` has got.
+// An agent whose certificate has expired uses the new one from `macrack-agent join`.
 func TestAgentTakesUpCertificateOfJoin(t *testing.T) {
 	s := newSigner(t)
 	o := options(t, s)
@@ -255,7 +256,7 @@ func TestAgentTakesUpCertificateOfJoin(t *testing.T) {
 	agent := o
 	agent.BootstrapKubeconfig = ""
 	_, err = agent.renewalClient(running, config, nil)
-	require.ErrorContains(t, err, "join the cluster with `macrack-agent join`")
+	require.ErrorContains(t, err, "run `macrack-agent join`")
 
 	s.life = time.Hour
 	joining, err := OpenStore(o.CertDir)
@@ -270,9 +271,9 @@ func TestAgentTakesUpCertificateOfJoin(t *testing.T) {
 	assert.Equal(t, serial(t, o), s.shown[len(s.shown)-1], "the expired certificate is shown on")
 	assert.NotEqual(t, s.shown[0], s.shown[len(s.shown)-1])
 
-	// One of another Node is none.
+	// A certificate of another Node does not count.
 	assert.False(t, running.reread("mac-2"))
-	// Nor does it wait for a token that is no longer good.
+	// It does not wait for an expired token either.
 	s.refusal = 401
 	waiting, err := OpenStore(o.CertDir)
 	require.NoError(t, err)
@@ -340,18 +341,18 @@ func TestRefusals(t *testing.T) {
 	pending := filepath.Join(o.CertDir, pendingKey)
 
 	s.refusal = http.StatusUnauthorized
-	require.ErrorContains(t, store.Request(t.Context(), client, "mac-1"), "it has expired or was deleted; make a new one")
+	require.ErrorContains(t, store.Request(t.Context(), client, "mac-1"), "has expired or was deleted; create a new one")
 	kept, err := os.ReadFile(pending)
 	require.NoError(t, err)
 	s.refusal = http.StatusForbidden
-	require.ErrorContains(t, store.Request(t.Context(), client, "mac-1"), "may not ask for certificates")
+	require.ErrorContains(t, store.Request(t.Context(), client, "mac-1"), "may not request certificates")
 	again, err := os.ReadFile(pending)
 	require.NoError(t, err)
 	assert.Equal(t, kept, again, "one that asks again is known by its key")
 	s.refusal = 0
 
 	s.denial = &certificatesv1.CertificateSigningRequestCondition{Type: certificatesv1.CertificateDenied, Status: corev1.ConditionTrue, Reason: "TokenNotForMac", Message: "for mac-2"}
-	require.EqualError(t, store.Request(t.Context(), client, "mac-1"), "the cluster refuses (TokenNotForMac): for mac-2")
+	require.EqualError(t, store.Request(t.Context(), client, "mac-1"), "the cluster denied the request (TokenNotForMac): for mac-2")
 	assert.NoFileExists(t, pending, "what was denied is not asked again")
 	require.Error(t, store.Request(t.Context(), client, "mac-1"))
 	s.denial = nil
@@ -359,7 +360,7 @@ func TestRefusals(t *testing.T) {
 	require.Len(t, s.requests, 3)
 	assert.NotEqual(t, s.requests[0].Name, s.requests[1].Name)
 
-	// Torn by a power loss.
+	// A power loss has truncated the key.
 	require.NoError(t, os.WriteFile(pending, []byte("torn"), 0o600))
 	require.NoError(t, store.Request(t.Context(), client, "mac-1"))
 }

@@ -17,14 +17,13 @@ import (
 // servingPairName is the prefix of the serving certificate's files.
 const servingPairName = "agent-serving"
 
-var errNotSigned = errors.New("the cluster has not signed this agent's serving certificate yet")
+var errNotSigned = errors.New("the agent's serving certificate is not signed yet")
 
-// GetCertificate returns the certificate to serve a connection with.
+// GetCertificate returns the serving certificate for a connection.
 type GetCertificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)
 
-// Serving asks the cluster for the certificate with which the agent serves, for the
-// Node's name and address, keeps it in dir, and renews it until ctx ends. Until it
-// is signed, connections fail.
+// Serving obtains the agent's serving certificate, for the Node's name and address, stores it in
+// dir, and renews it until ctx ends. Connections fail until it is signed.
 func Serving(ctx context.Context, client kubernetes.Interface, node, address, dir string) (GetCertificate, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err

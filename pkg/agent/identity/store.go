@@ -38,8 +38,8 @@ import (
 const (
 	// pairName is the prefix of the certificate's files.
 	pairName = "agent-client"
-	// pendingKey is the key of a certificate that is being asked for: one that asks
-	// again after a crash is known by it.
+	// pendingKey is the key of a requested certificate: after a crash it identifies the pending
+	// request.
 	pendingKey = pairName + "-pending.key"
 
 	dialTimeout   = 30 * time.Second
@@ -54,8 +54,8 @@ type Store struct {
 	current atomic.Pointer[tls.Certificate]
 }
 
-// OpenStore returns the certificate in dir, which it makes if it does not exist. It
-// mends what an interrupted renewal has left, so only one may have it open.
+// OpenStore opens the certificate in dir, which it creates if it does not exist. It repairs an
+// interrupted renewal, so only one process may have the store open.
 func OpenStore(dir string) (*Store, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
@@ -74,9 +74,9 @@ func OpenStore(dir string) (*Store, error) {
 	return s, nil
 }
 
-// Read returns the certificate in dir, expired or not, and the name of the Node that
-// it is of. It changes nothing, so it may be called while an agent uses dir. The
-// error is fs.ErrNotExist if there is none.
+// Read returns the certificate in dir, expired or not, and the name of its Node. It changes
+// nothing, so it is safe while an agent uses dir. The error is fs.ErrNotExist if there is no
+// certificate.
 func Read(dir string) (*x509.Certificate, string, error) {
 	certs, err := certutil.CertsFromFile((&Store{dir: dir}).Path())
 	if err != nil {
@@ -85,10 +85,10 @@ func Read(dir string) (*x509.Certificate, string, error) {
 	return certs[0], rules.NodeOfUser(certs[0].Subject.CommonName), nil
 }
 
-// Path is the file with the newest certificate and its key.
+// Path returns the path of the newest certificate and its key.
 func (s *Store) Path() string { return filepath.Join(s.dir, pairName+"-current.pem") }
 
-// Certificate returns the certificate, expired or not; nil if there is none.
+// Certificate returns the certificate, expired or not, or nil.
 func (s *Store) Certificate() *x509.Certificate {
 	pair := s.current.Load()
 	if pair == nil {
@@ -97,7 +97,7 @@ func (s *Store) Certificate() *x509.Certificate {
 	return pair.Leaf
 }
 
-// Valid returns the certificate if it is that of the Node and has not expired.
+// Valid returns the certificate if it belongs to the Node and has not expired.
 func (s *Store) Valid(node string) *x509.Certificate {
 	if leaf := s.Certificate(); leaf != nil && validFor(leaf, node) {
 		return leaf
@@ -109,8 +109,8 @@ func validFor(leaf *x509.Certificate, node string) bool {
 	return leaf.Subject.CommonName == rules.NodeUser(node) && leaf.NotAfter.After(clock.RealClock{}.Now())
 }
 
-// reread makes sure that the certificate is valid for the Node; if it is not, one is
-// looked for on the disk, where another process may have put it.
+// reread reports whether the certificate is valid for the Node. If it is not, it reads the disk,
+// where another process may have stored a newer one.
 func (s *Store) reread(node string) bool {
 	if s.Valid(node) != nil {
 		return true
@@ -123,12 +123,12 @@ func (s *Store) reread(node string) bool {
 	return true
 }
 
-// use makes a certificate the one that is shown. Connections that showed the old one
-// are closed, as the server refuses what comes through them once it has expired.
+// use sets the certificate of new connections. It closes the old connections, because the server
+// rejects their requests once the old certificate has expired.
 func (s *Store) use(pair *tls.Certificate) {
 	s.current.Store(pair)
 	s.dialer.CloseAll()
-	klog.InfoS("This agent has a new certificate", "subject", pair.Leaf.Subject.String(), "expires", pair.Leaf.NotAfter)
+	klog.InfoS("Agent certificate renewed", "subject", pair.Leaf.Subject.String(), "expires", pair.Leaf.NotAfter)
 }
 
 // Update implements certificate.Store.
@@ -141,7 +141,7 @@ func (s *Store) Update(cert, key []byte) (*tls.Certificate, error) {
 	return pair, nil
 }
 
-// follow returns a client of the server that shows the newest certificate.
+// follow returns a client of the server that presents the newest certificate.
 func (s *Store) follow(server *rest.Config) (*rest.Config, error) {
 	anonymous := rest.AnonymousClientConfig(server)
 	options, err := anonymous.TransportConfig()
@@ -162,13 +162,13 @@ func subject(node string) *pkix.Name {
 	return &pkix.Name{CommonName: rules.NodeUser(node), Organization: []string{rules.NodesGroup}}
 }
 
-// Request asks for the first certificate of a Node and waits until it is signed or
-// denied, or ctx ends. Interrupted at any time, the next call goes on.
+// Request requests the first certificate of a Node and waits until it is signed or denied, or ctx
+// ends. After an interruption the next call resumes.
 func (s *Store) Request(ctx context.Context, client kubernetes.Interface, node string) error {
 	keyFile := filepath.Join(s.dir, pendingKey)
 	keyPEM, _, err := keyutil.LoadOrGenerateKeyFile(keyFile)
 	if err != nil {
-		// Torn by a power loss, perhaps: there is no certificate for it yet.
+		// A power loss may have truncated the key. No certificate uses it yet.
 		if err := os.Remove(keyFile); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
@@ -182,7 +182,7 @@ func (s *Store) Request(ctx context.Context, client kubernetes.Interface, node s
 	}
 	signer, ok := key.(crypto.Signer)
 	if !ok {
-		return fmt.Errorf("%s is not a signing key", keyFile)
+		return fmt.Errorf("%s does not hold a signing key", keyFile)
 	}
 	request, err := certutil.MakeCSR(key, subject(node), nil, nil)
 	if err != nil {
@@ -192,7 +192,7 @@ func (s *Store) Request(ctx context.Context, client kubernetes.Interface, node s
 	if err != nil {
 		return err
 	}
-	// The name follows from what is asked, so that asking again finds the first request.
+	// The name is derived from the request, so that a repeated request finds the first one.
 	sum := sha256.Sum256(append([]byte(node+"\n"), public...))
 	name := "macrack-" + hex.EncodeToString(sum[:16])
 	name, uid, err := csr.RequestCertificateWithContext(ctx, client, request, name, certificatesv1.KubeAPIServerClientKubeletSignerName, nil,
@@ -212,7 +212,7 @@ func (s *Store) Request(ctx context.Context, client kubernetes.Interface, node s
 		return err
 	}
 	if s.Valid(node) == nil {
-		return fmt.Errorf("the certificate that the cluster signed is of %s and ends %s: compare the clocks of this Mac and of the cluster", pair.Leaf.Subject, pair.Leaf.NotAfter.Format(time.RFC3339))
+		return fmt.Errorf("the signed certificate belongs to %s and expires %s; compare the clocks of this Mac and of the cluster", pair.Leaf.Subject, pair.Leaf.NotAfter.Format(time.RFC3339))
 	}
 	return nil
 }
@@ -220,18 +220,18 @@ func (s *Store) Request(ctx context.Context, client kubernetes.Interface, node s
 func explainRequest(err error) error {
 	switch {
 	case apierrors.IsUnauthorized(err):
-		return fmt.Errorf("the cluster does not know the bootstrap token: it has expired or was deleted; make a new one with `macrack-agent token create`: %w", err)
+		return fmt.Errorf("the bootstrap token has expired or was deleted; create a new one with `macrack-agent token create`: %w", err)
 	case apierrors.IsForbidden(err):
-		return fmt.Errorf("the bootstrap token may not ask for certificates; make one with `macrack-agent token create`: %w", err)
+		return fmt.Errorf("the bootstrap token may not request certificates; create one with `macrack-agent token create`: %w", err)
 	}
 	return err
 }
 
-// explainWait says why no certificate was signed. After a denial the next request
-// is a new one.
+// explainWait returns the reason why no certificate was signed. After a denial, the next request is
+// a new one.
 func (s *Store) explainWait(ctx context.Context, client kubernetes.Interface, name string, err error) error {
 	if ctx.Err() != nil {
-		return fmt.Errorf("nobody has decided about CertificateSigningRequest %s: is macrack-controllers running? `kubectl get csr %[1]s` says more; join again to go on waiting: %w", name, ctx.Err())
+		return fmt.Errorf("CertificateSigningRequest %s is still pending; check that macrack-controllers runs, see `kubectl get csr %[1]s`, then join again: %w", name, ctx.Err())
 	}
 	request, getErr := client.CertificatesV1().CertificateSigningRequests().Get(ctx, name, metav1.GetOptions{})
 	if getErr != nil {
@@ -244,7 +244,7 @@ func (s *Store) explainWait(ctx context.Context, client kubernetes.Interface, na
 		if err := contract.RemoveFile(filepath.Join(s.dir, pendingKey)); err != nil {
 			return err
 		}
-		return fmt.Errorf("the cluster refuses (%s): %s", c.Reason, c.Message)
+		return fmt.Errorf("the cluster denied the request (%s): %s", c.Reason, c.Message)
 	}
 	return err
 }

@@ -14,12 +14,11 @@ import (
 	"macrack.io/macrack/pkg/rules"
 )
 
-// CreateToken makes a bootstrap token with which the Mac of this name, and no other,
-// joins once, until it expires.
+// CreateToken creates a bootstrap token that joins the Mac of this name once, until it expires.
 func CreateToken(ctx context.Context, client kubernetes.Interface, node string, expires time.Time) (Token, error) {
 	group := rules.BootstrapGroupOf(node)
 	if err := tokenutil.ValidateBootstrapGroupName(group); err != nil {
-		return Token{}, fmt.Errorf("a token cannot be made for Mac %q: %w", node, err)
+		return Token{}, fmt.Errorf("invalid Mac name %q: %w", node, err)
 	}
 	text, err := tokenutil.GenerateBootstrapToken()
 	if err != nil {

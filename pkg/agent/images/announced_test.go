@@ -21,7 +21,7 @@ import (
 	"macrack.io/macrack/pkg/images/ociclient"
 )
 
-// manifest returns the manifest that the world has pushed.
+// manifest returns the manifest that the test pushed.
 func (w *world) manifest() (m ocispec.Manifest, client *ociclient.Client) {
 	w.t.Helper()
 	client, err := ociclient.New(ociclient.Options{Reference: w.image.Reference, Clock: clock.RealClock{}})
@@ -32,7 +32,7 @@ func (w *world) manifest() (m ocispec.Manifest, client *ociclient.Client) {
 	return m, client
 }
 
-// Room is made for what an image announces, so no more than that is written.
+// Storage is reserved for the announced size, so no more than that may be written.
 func TestImageWithMoreDataThanItAnnounces(t *testing.T) {
 	w := newWorld(t)
 	m, client := w.manifest()
@@ -51,14 +51,14 @@ func TestImageWithMoreDataThanItAnnounces(t *testing.T) {
 
 	before := len(w.requests())
 	_, err = w.ensure()
-	require.ErrorContains(t, err, "has more data than the 0 bytes that the manifest announces (annotation io.macrack.image.data)")
+	require.ErrorContains(t, err, "has more data than the 0 bytes in the manifest (annotation io.macrack.image.data)")
 	assert.Len(t, w.requests()[before:], 2, "the config and one blob, once: another try would be no better")
 	info, err := os.Stat(filepath.Join(w.store.Dir, w.image.Name, diskName))
 	require.NoError(t, err)
 	assert.Zero(t, disk.Allocated(info))
 }
 
-// A blob that is damaged on the way may seem to have too much data: it is fetched again.
+// A corrupt blob may seem to have too much data: it is downloaded again.
 func TestDamageIsNotTakenForALie(t *testing.T) {
 	w := newWorld(t)
 	w.disk = make([]byte, 2*testChunk)

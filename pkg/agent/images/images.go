@@ -1,5 +1,5 @@
-// Package images keeps the golden images of a Mac: it fetches them from registries, verifies them, and makes room
-// for them. docs/images.md says how.
+// Package images stores the golden images of a Mac: it pulls them from registries, verifies them,
+// and evicts unused ones. See docs/images.md.
 package images
 
 import (
@@ -19,7 +19,7 @@ import (
 	"macrack.io/macrack/pkg/vm/contract"
 )
 
-// Image says which image is wanted.
+// Image identifies an image.
 type Image struct {
 	// Name is the name of the MacOSImage.
 	Name string
@@ -28,63 +28,63 @@ type Image struct {
 	Digest    string
 	// DiskSize is the size of its disk in bytes.
 	DiskSize int64
-	// HardwareModel is the one that the MacOSImage says, in base64; empty if it leaves that to the image.
+	// HardwareModel is that of the MacOSImage, in base64; empty if the MacOSImage leaves it to the
+	// image.
 	HardwareModel string
-	// Private: the image was fetched with the tenant's own credentials, and leaves the
-	// Mac with its tenant.
+	// Private means that the image is pulled with the tenant's credentials and removed after the
+	// tenant's lease.
 	Private bool
 }
 
-// Needs is what a store may need to fetch an image.
+// Needs are the requirements of a pull.
 type Needs struct {
-	// Credentials returns those for the registry as a Secret of type
-	// kubernetes.io/dockerconfigjson has them; nil for none. It is asked only if the
-	// image has to be fetched.
+	// Credentials returns the registry credentials in the format of a Secret of type
+	// kubernetes.io/dockerconfigjson; nil for anonymous pulls. It is called only for a pull.
 	Credentials func(context.Context) ([]byte, error)
-	// MinimumFree is how many bytes of the disk are kept free.
+	// MinimumFree is the storage to keep free, in bytes.
 	MinimumFree int64
-	// Keep returns the names of the images that may not be evicted; nil for none. It is
-	// asked when room has to be made.
+	// Keep returns the names of the images that must not be evicted; may be nil. It is called only
+	// before an eviction.
 	Keep func() ([]string, error)
-	// OnEvent is told what happens; nil if nobody wants to know.
+	// OnEvent receives events; may be nil.
 	OnEvent func(Event)
 }
 
 // Reasons of events.
 const (
-	// EventPulling: the image is being fetched.
+	// EventPulling: the pull has started.
 	EventPulling = "Pulling"
-	// EventPulled: the image is there.
+	// EventPulled: the pull is complete.
 	EventPulled = "Pulled"
 	// EventEvicted: another image was removed to make room.
 	EventEvicted = "Evicted"
 )
 
-// Event is something that people want to know.
+// Event is a Kubernetes event to publish.
 type Event struct {
 	Reason  string
 	Message string
 }
 
-// Cached is an image that the store holds.
+// Cached is an image in the store.
 type Cached struct {
 	Name   string `json:"name"`
 	Digest string `json:"digest"`
-	// Bytes is what it occupies.
+	// Bytes is the allocated storage.
 	Bytes      int64     `json:"bytes"`
 	LastUsedAt time.Time `json:"lastUsedAt"`
 	Private    bool      `json:"private,omitempty"`
 	// DiskSize is the size of the disk in bytes.
 	DiskSize int64 `json:"diskSize,omitempty"`
-	// HardwareModel is the one that the image was made for, in base64; empty if it does
-	// not say.
+	// HardwareModel is that of the virtual machine that the image was made from, in base64; empty
+	// if unknown.
 	HardwareModel string `json:"hardwareModel,omitempty"`
 	// Disk and Aux are the files to clone; Aux may not exist.
 	Disk string `json:"-"`
 	Aux  string `json:"-"`
 }
 
-// Progress is how far a pull is, in bytes to download.
+// Progress is the progress of a pull, in bytes to download.
 type Progress struct {
 	Done, Total int64
 }
@@ -97,7 +97,7 @@ func (p Progress) String() string {
 	return fmt.Sprintf("%d%% (%s of %s)", 100*p.Done/p.Total, Size(p.Done), Size(p.Total))
 }
 
-// Size writes bytes for people, such as "1.2 GiB".
+// Size formats a number of bytes, such as "1.2 GiB".
 func Size(bytes int64) string {
 	const unit = 1 << 10
 	if bytes < unit {
@@ -110,28 +110,27 @@ func Size(bytes int64) string {
 	return fmt.Sprintf("%.1f %ciB", value, units[0])
 }
 
-// Store keeps images. Its methods may be called at the same time.
+// Store stores images. Its methods are safe for concurrent use.
 type Store interface {
-	// Ensure returns the image, fetched and verified first if the store does not hold
-	// it. A *NoRoomError means that the disk is too full.
+	// Ensure returns the image, after a pull if the store does not have it. A *NoRoomError means
+	// that the disk is too full.
 	Ensure(ctx context.Context, image Image, needs Needs) (Cached, error)
-	// Check verifies an image in its registry, as its manifest and its config describe it. verify.Reason says what kind of error
-	// it returns. Whether the store holds the image does not matter.
+	// Check verifies an image's manifest and config in its registry. It does not depend on the
+	// store's content. verify.Reason classifies its errors.
 	Check(ctx context.Context, image Image, needs Needs) error
-	// List returns what the store holds now, by name. An image that is not complete is
-	// not held.
+	// List returns the complete images, by name.
 	List() ([]Cached, error)
-	// Unfinished returns what pulls that are going on, and pulls and removals that were
-	// interrupted, have left. Of what cannot be told whose it is counts as private.
+	// Unfinished returns the remains of pulls and removals that are in progress or were
+	// interrupted. Remains of unknown origin count as private.
 	Unfinished() ([]Cached, error)
-	// Progress returns how far the pull of an image is, if there is one.
+	// Progress returns the progress of the image's pull, if one is in progress.
 	Progress(name string) (Progress, bool)
-	// Remove ends the pull of an image, if there is one, and removes the image.
+	// Remove cancels the pull of an image and removes the image.
 	Remove(name string) error
 }
 
-// Names of files in the directory of an image. The metadata is written last: without
-// it, or the disk, the image is not complete.
+// Names of files in the directory of an image. The metadata is written last: without it, or without
+// the disk, the image is incomplete.
 const (
 	diskName     = "disk.img"
 	auxName      = "nvram.bin"
@@ -141,12 +140,12 @@ const (
 
 func checkName(name string) error {
 	if name == "" || name == "." || name == ".." || strings.ContainsRune(name, filepath.Separator) {
-		return fmt.Errorf("image name %q is not the name of a MacOSImage", name)
+		return fmt.Errorf("invalid image name %q; use the name of a MacOSImage", name)
 	}
 	return nil
 }
 
-// read returns a complete image; fs.ErrNotExist if there is none.
+// read returns a complete image, or fs.ErrNotExist.
 func read(dir, name string) (Cached, error) {
 	c := Cached{Disk: filepath.Join(dir, name, diskName), Aux: filepath.Join(dir, name, auxName)}
 	path := filepath.Join(dir, name, metadataName)
@@ -155,7 +154,7 @@ func read(dir, name string) (Cached, error) {
 		return Cached{}, err
 	}
 	if err := json.Unmarshal(data, &c); err != nil {
-		// Metadata that cannot be read is as good as none.
+		// Unreadable metadata counts as missing.
 		return Cached{}, fmt.Errorf("%s: %w: %w", path, fs.ErrNotExist, err)
 	}
 	info, err := os.Stat(c.Disk)
@@ -163,7 +162,7 @@ func read(dir, name string) (Cached, error) {
 		return Cached{}, err
 	}
 	if c.DiskSize != 0 && info.Size() != c.DiskSize {
-		return Cached{}, fmt.Errorf("%s has %d bytes, the image %d: %w", c.Disk, info.Size(), c.DiskSize, fs.ErrNotExist)
+		return Cached{}, fmt.Errorf("%s has %d bytes, the image has %d: %w", c.Disk, info.Size(), c.DiskSize, fs.ErrNotExist)
 	}
 	return c, nil
 }
@@ -201,7 +200,7 @@ func names(dir string) ([]string, error) {
 	return all, err
 }
 
-// occupied returns how many bytes the files of a directory take.
+// occupied returns the bytes that the files of a directory occupy.
 func occupied(dir string) (int64, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -221,14 +220,14 @@ func occupied(dir string) (int64, error) {
 	return sum, nil
 }
 
-// remove removes an image, complete or not. Interrupted, it leaves an image that is not complete, and of which
-// unfinished tells whose it is as long as anything is left.
+// remove removes an image, complete or not. An interrupted removal leaves an incomplete image that
+// unfinished still reports.
 func remove(dir, name string) error {
 	return removeInOrder(filepath.Join(dir, name), contract.RemoveFile)
 }
 
-// removeInOrder removes the disk first, as the image is not complete without, and last what says whether the image is
-// private.
+// removeInOrder removes the disk first, because an image without a disk is incomplete. It removes
+// the files that mark the image as private last.
 func removeInOrder(path string, removeFile func(path string) error) error {
 	entries, err := os.ReadDir(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -249,7 +248,7 @@ func removeInOrder(path string, removeFile func(path string) error) error {
 	slices.SortStableFunc(entries, func(a, b fs.DirEntry) int { return cmp.Compare(rank(a), rank(b)) })
 	for _, entry := range entries {
 		if entry.IsDir() {
-			continue // none of ours
+			continue // not an image
 		}
 		if err := removeFile(filepath.Join(path, entry.Name())); err != nil {
 			return err
@@ -258,7 +257,7 @@ func removeInOrder(path string, removeFile func(path string) error) error {
 	return os.RemoveAll(path)
 }
 
-// unfinished returns the images of a directory that are not complete, by name.
+// unfinished returns the incomplete images of a directory, by name.
 func unfinished(dir string) ([]Cached, error) {
 	names, err := names(dir)
 	if err != nil {
@@ -272,7 +271,7 @@ func unfinished(dir string) ([]Cached, error) {
 		c := Cached{Name: name}
 		c.Digest, c.Private = remains(filepath.Join(dir, name))
 		if c.Bytes, err = occupied(filepath.Join(dir, name)); errors.Is(err, fs.ErrNotExist) {
-			continue // it was removed just now
+			continue // removed in between
 		} else if err != nil {
 			return nil, err
 		}
@@ -281,8 +280,8 @@ func unfinished(dir string) ([]Cached, error) {
 	return all, nil
 }
 
-// remains returns of which image a directory has remains, and whether that is private: it is unless all that can be
-// read says that it is not.
+// remains returns the digest of the image whose remains a directory holds, and whether it is
+// private. It counts as private unless all readable files show that it is not.
 func remains(path string) (digest string, private bool) {
 	known := false
 	for _, name := range []string{metadataName, journalName} {

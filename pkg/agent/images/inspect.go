@@ -11,7 +11,7 @@ import (
 	"macrack.io/macrack/pkg/images/format"
 )
 
-// foreignDisks are the beginnings of what is not a raw disk, though it may hold one.
+// foreignDisks are the magic numbers of disk formats other than raw.
 var foreignDisks = []struct{ magic, name, remedy string }{
 	{"QFI\xfb", "a qcow2 disk", "convert it with: qemu-img convert -O raw"},
 	{"shdw", "an Apple sparse image (ASIF)", "convert it with: diskutil image create from --format raw"},
@@ -25,14 +25,15 @@ var foreignDisks = []struct{ magic, name, remedy string }{
 	{"\x28\xb5\x2f\xfd", "compressed with Zstandard", "decompress it first"},
 	{"\xfd7zXZ\x00", "compressed with xz", "decompress it first"},
 	{"\x04\x22\x4d\x18", "compressed with LZ4", "decompress it first"},
-	{"bv4", "compressed with Apple's LZ4", "decompress it first"},
+	{"bv4", "compressed with Apple LZ4", "decompress it first"},
 	{"PK\x03\x04", "a ZIP archive", "unpack it first"},
 }
 
-// udifTrailer begins the last 512 bytes of a disk image of macOS (.dmg).
+// udifTrailer starts the last 512 bytes of a macOS disk image (.dmg).
 const udifTrailer = "koly"
 
-// Inspect checks what a push would read, without talking to the registry, and returns the size of the disk in bytes.
+// Inspect checks the input of a push without the registry, and returns the size of the disk in
+// bytes.
 func Inspect(opts PushOptions) (diskSize int64, err error) {
 	diskSize, diskErr := inspectDisk(opts.Disk)
 	return diskSize, errors.Join(diskErr, inspectAux(opts.Aux), inspectHardwareModel(opts.HardwareModel))
@@ -40,7 +41,7 @@ func Inspect(opts PushOptions) (diskSize int64, err error) {
 
 func inspectHardwareModel(model string) error {
 	if model == "" {
-		return errors.New("the hardware model is missing, without which no virtual machine starts; it is the dataRepresentation of the VZMacHardwareModel, in base64")
+		return errors.New("the hardware model is missing; use the dataRepresentation of the VZMacHardwareModel, in base64")
 	}
 	if _, err := base64.StdEncoding.DecodeString(model); err != nil {
 		return fmt.Errorf("the hardware model is not base64: %w", err)
@@ -50,16 +51,16 @@ func inspectHardwareModel(model string) error {
 
 func inspectAux(path string) error {
 	if path == "" {
-		return errors.New("the auxiliary storage (NVRAM) is missing, without which no virtual machine starts")
+		return errors.New("the auxiliary storage (NVRAM) is missing; a virtual machine cannot start without it")
 	}
 	info, err := os.Stat(path)
 	switch {
 	case err != nil:
 		return fmt.Errorf("auxiliary storage: %w", err)
 	case !info.Mode().IsRegular() || info.Size() == 0 || info.Size() > format.MaxAux:
-		return fmt.Errorf("%s is not an auxiliary storage, which is a file of 1 to %d bytes", path, format.MaxAux)
+		return fmt.Errorf("%s is not an auxiliary storage; use a file of 1 to %d bytes", path, format.MaxAux)
 	}
-	f, err := os.Open(path) // may it be read?
+	f, err := os.Open(path) // checks the permissions
 	if err != nil {
 		return fmt.Errorf("auxiliary storage: %w", err)
 	}
@@ -78,7 +79,7 @@ func inspectDisk(path string) (int64, error) {
 	}
 	size := info.Size()
 	if !info.Mode().IsRegular() || size == 0 {
-		return 0, fmt.Errorf("%s is not a disk image, but an empty file, a folder or a device", path)
+		return 0, fmt.Errorf("%s is an empty file, a folder or a device, not a disk image", path)
 	}
 	read := func(offset int64, length int) ([]byte, error) {
 		part := make([]byte, length)

@@ -16,7 +16,7 @@ import (
 	"macrack.io/macrack/pkg/images/format"
 )
 
-// TestNothingIsPushedThatCannotRun pushes what is not an image to a registry that must not be asked.
+// TestNothingIsPushedThatCannotRun pushes invalid files; the registry must receive no request.
 func TestNothingIsPushedThatCannotRun(t *testing.T) {
 	var requests atomic.Int64
 	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { requests.Add(1) }))
@@ -46,8 +46,8 @@ func TestNothingIsPushedThatCannotRun(t *testing.T) {
 		"gzip":                {file("\x1f\x8b\x08"), aux, model, "is compressed with gzip"},
 		"Zstandard":           {file("\x28\xb5\x2f\xfd"), aux, model, "is compressed with Zstandard"},
 		"UDIF":                {file(strings.Repeat("\x00", 512) + "koly" + strings.Repeat("\x00", 508)), aux, model, "is a compressed disk image (UDIF)"},
-		"an empty disk":       {file(""), aux, model, "is not a disk image"},
-		"a folder":            {dir, aux, model, "is not a disk image"},
+		"an empty disk":       {file(""), aux, model, "not a disk image"},
+		"a folder":            {dir, aux, model, "not a disk image"},
 		"no disk":             {filepath.Join(dir, "none"), aux, model, "no such file"},
 		"no aux":              {disk, "", model, "the auxiliary storage (NVRAM) is missing"},
 		"an aux that is not":  {disk, filepath.Join(dir, "none"), model, "auxiliary storage: stat"},
@@ -73,7 +73,7 @@ func TestNothingIsPushedThatCannotRun(t *testing.T) {
 	assert.Zero(t, requests.Load(), "the registry was asked")
 }
 
-// TestProgressEndsWithThePush has a registry that takes no manifest, or no blob.
+// TestProgressEndsWithThePush uses a registry that accepts no manifest, or no blob.
 func TestProgressEndsWithThePush(t *testing.T) {
 	for name, refused := range map[string]string{"": "all", "blobs": "/blobs/", "the manifest": "/manifests/"} {
 		w := newWorld(t)

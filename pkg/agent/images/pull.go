@@ -33,14 +33,15 @@ import (
 )
 
 const (
-	// tries is how often a chunk is fetched that comes damaged.
+	// tries is the limit of downloads of a chunk that arrives corrupt.
 	tries = 3
-	// journalInterval is how often what was fetched is made durable: so much is fetched again if the agent is killed.
+	// journalInterval is the interval at which a pull becomes durable. A killed agent downloads at
+	// most this much again.
 	journalInterval = time.Second
 	bufferSize      = 256 << 10
 )
 
-// pull fetches an image. The caller has locked it.
+// pull pulls an image. The caller holds the image's lock.
 func (s *OCI) pull(ctx context.Context, image Image, pinned digest.Digest, needs Needs) (Cached, error) {
 	began := s.Clock.Now()
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -58,7 +59,7 @@ func (s *OCI) pull(ctx context.Context, image Image, pinned digest.Digest, needs
 	}
 	cached := Cached{Name: image.Name, Digest: image.Digest, Private: image.Private, HardwareModel: hardwareModel}
 	if layout.DiskSize > image.DiskSize {
-		return Cached{}, fmt.Errorf("the image's disk has %d bytes, spec.diskSize of MacOSImage %s says %d", layout.DiskSize, image.Name, image.DiskSize)
+		return Cached{}, fmt.Errorf("the image's disk has %d bytes, spec.diskSize of MacOSImage %s is %d", layout.DiskSize, image.Name, image.DiskSize)
 	}
 	cached.DiskSize = layout.DiskSize
 
@@ -83,9 +84,9 @@ func (s *OCI) pull(ctx context.Context, image Image, pinned digest.Digest, needs
 	resumed := p.done.Load()
 	if err := w.run(ctx, layout); err != nil {
 		if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
-			// Virtual machines need the room more.
+			// Running virtual machines take precedence over a partial pull.
 			free, _ := s.freeBytes()
-			err = fmt.Errorf("the disk became full while image %s was being fetched (%s free); what was fetched of it is removed: %w", image.Name, Size(free), err)
+			err = fmt.Errorf("the disk became full during the pull of image %s (%s free); the partial pull is removed: %w", image.Name, Size(free), err)
 			return Cached{}, errors.Join(err, remove(s.Dir, image.Name))
 		}
 		return Cached{}, err
@@ -104,7 +105,7 @@ func (s *OCI) pull(ctx context.Context, image Image, pinned digest.Digest, needs
 	klog.InfoS("Image pulled", "image", image.Name, "took", took, "downloaded", p.done.Load()-resumed, "occupies", cached.Bytes)
 	message := fmt.Sprintf("Pulled image %s in %s: %s downloaded, %s on the disk", image.Name, took.Round(time.Millisecond), Size(p.done.Load()-resumed), Size(cached.Bytes))
 	if resumed > 0 {
-		message += fmt.Sprintf(" (%s were there from an earlier pull)", Size(resumed))
+		message += fmt.Sprintf(" (%s reused from an earlier pull)", Size(resumed))
 	}
 	needs.tell(EventPulled, message)
 	return read(s.Dir, image.Name)
@@ -118,12 +119,12 @@ func pullingMessage(image Image, p Progress) string {
 	return message
 }
 
-// client talks to the image's registry.
+// client returns a client of the image's registry.
 func (s *OCI) client(ctx context.Context, image Image, needs Needs) (*ociclient.Client, error) {
 	opts := ociclient.Options{
 		Reference: image.Reference, Clock: s.Clock, Transport: s.transport, Stall: s.stall, Wait: s.wait,
 		Retrying: func(err error, wait time.Duration) {
-			klog.InfoS("Registry failed, trying again", "image", image.Name, "err", err, "wait", wait)
+			klog.InfoS("Registry failed; retrying", "image", image.Name, "err", err, "wait", wait)
 		},
 	}
 	if needs.Credentials != nil {
@@ -134,7 +135,7 @@ func (s *OCI) client(ctx context.Context, image Image, needs Needs) (*ociclient.
 		if config != nil {
 			store, err := credentials.NewMemoryStoreFromDockerConfig(config)
 			if err != nil {
-				// The error could quote what it cannot read.
+				// The wrapped error could quote the credentials.
 				return nil, &verify.ReasonError{Reason: imagev1alpha1.ReasonPullSecretUnreadable,
 					Err: errors.New("the credentials are not in the form of kubernetes.io/dockerconfigjson")}
 			}
@@ -144,7 +145,8 @@ func (s *OCI) client(ctx context.Context, image Image, needs Needs) (*ociclient.
 	return ociclient.New(opts)
 }
 
-// resume returns the journal of an interrupted pull of the same image, or a new one in an empty directory.
+// resume returns the journal of an interrupted pull of the same image, or a new journal in an empty
+// directory.
 func (s *OCI) resume(image Image, layout *format.Layout) (journal, error) {
 	dir := filepath.Join(s.Dir, image.Name)
 	j, err := s.readJournal(image.Name)
@@ -175,7 +177,7 @@ func (s *OCI) auxThere(dir string, layout *format.Layout) bool {
 	return err == nil && info.Size() == layout.Aux.Size
 }
 
-// work is what there is to do for a pull.
+// work is the work of a pull.
 type work struct {
 	store  *OCI
 	client *ociclient.Client
@@ -188,10 +190,10 @@ type work struct {
 	mu      sync.Mutex
 	done    map[int]bool
 	journal journal
-	changed bool // done has more than the journal
+	changed bool // done is ahead of the journal
 }
 
-// plan works out what is missing, and returns how much room it takes.
+// plan finds the missing chunks and returns the storage that they need.
 func (w *work) plan() (needed int64) {
 	for _, i := range w.journal.Chunks {
 		if i >= 0 && i < len(w.chunks) {
@@ -209,12 +211,12 @@ func (w *work) plan() (needed int64) {
 	return needed
 }
 
-// run fetches what is missing, and returns when all of it is durable.
+// run downloads the missing chunks and returns when all are durable.
 func (w *work) run(ctx context.Context, layout *format.Layout) (err error) {
 	if w.disk, err = w.openFile(diskName, layout.DiskSize); err != nil {
 		return err
 	}
-	defer func() { _ = w.disk.Close() }() // what counts has been synced
+	defer func() { _ = w.disk.Close() }() // the relevant data has been synced
 	if layout.Aux != nil {
 		if w.aux, err = w.openFile(auxName, layout.Aux.Size); err != nil {
 			return err
@@ -245,7 +247,7 @@ func (w *work) openFile(name string, size int64) (file, error) {
 func (w *work) fetchAll(ctx context.Context, layout *format.Layout) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(w.parallel())
-	var missing []int // first of all, as done changes while chunks are fetched
+	var missing []int // listed first, because done changes during the downloads
 	for i := range w.chunks {
 		if !w.done[i] {
 			missing = append(missing, i)
@@ -283,7 +285,7 @@ func (w *work) parallel() int {
 	return 4
 }
 
-// keepJournal writes down now and then what is done, until stop is called, which does so once more.
+// keepJournal writes the journal at intervals until stop is called, which writes it a last time.
 func (w *work) keepJournal() (stop func() error) {
 	ended, stopped := make(chan struct{}), make(chan struct{})
 	ticker := w.store.Clock.NewTicker(journalInterval)
@@ -296,7 +298,7 @@ func (w *work) keepJournal() (stop func() error) {
 				return
 			case <-ticker.C():
 				if err := w.writeJournal(); err != nil {
-					klog.ErrorS(err, "The progress of a pull was not written down", "dir", w.dir)
+					klog.ErrorS(err, "Failed to write the journal of a pull", "dir", w.dir)
 				}
 			}
 		}
@@ -308,7 +310,7 @@ func (w *work) keepJournal() (stop func() error) {
 	}
 }
 
-// writeJournal makes durable what is done, first the data, then the journal.
+// writeJournal makes the finished chunks durable: first the data, then the journal.
 func (w *work) writeJournal() error {
 	w.mu.Lock()
 	if !w.changed {
@@ -334,7 +336,7 @@ func (w *work) writeJournal() error {
 	return contract.WriteJSON(filepath.Join(w.dir, journalName), j)
 }
 
-// fetch fetches a chunk into its place. If it comes damaged, it is fetched again.
+// fetch downloads a chunk to its place. It retries if the chunk arrives corrupt.
 func (w *work) fetch(ctx context.Context, chunk format.Chunk, target file) error {
 	missing := chunk.Data
 	for try := 1; ; try++ {
@@ -348,24 +350,24 @@ func (w *work) fetch(ctx context.Context, chunk format.Chunk, target file) error
 			return err
 		}
 		if try == tries {
-			return fmt.Errorf("blob %s came damaged %d times: %w", chunk.Blob.Digest, tries, err)
+			return fmt.Errorf("blob %s arrived corrupt %d times: %w", chunk.Blob.Digest, tries, err)
 		}
-		klog.InfoS("Fetching a damaged blob again", "blob", chunk.Blob.Digest, "err", err)
+		klog.InfoS("Blob corrupt; retrying", "blob", chunk.Blob.Digest, "err", err)
 	}
 }
 
-// damagedError means that what was received is not what was asked for.
+// damagedError means that the received data is corrupt.
 type damagedError struct{ error }
 
 func (e *damagedError) Unwrap() error { return e.error }
 
-// pullReader counts and hashes what is read.
+// pullReader counts and hashes the data read.
 type pullReader struct {
 	io.Reader
 	hash  hash.Hash
 	pull  *pull
 	count int64
-	err   error // of Reader, which a decompressor may hide
+	err   error // error of Reader, which a decompressor may hide
 }
 
 func (r *pullReader) Read(p []byte) (int, error) {
@@ -380,7 +382,7 @@ func (r *pullReader) Read(p []byte) (int, error) {
 }
 
 func (w *work) fetchOnce(ctx context.Context, chunk format.Chunk, target file) (err error) {
-	// What was written by a try that failed, or before the agent was killed, must not show through.
+	// Data of a failed or interrupted try must not remain in the holes.
 	if err := target.Zero(chunk.Offset, chunk.Size); err != nil {
 		return err
 	}
@@ -401,9 +403,9 @@ func (w *work) fetchOnce(ctx context.Context, chunk format.Chunk, target file) (
 	if err == nil {
 		err = dst.flush()
 	}
-	tooMuch := errors.Is(dst.err, errTooMuchData) // the manifest's fault only if the digest is right
+	tooMuch := errors.Is(dst.err, errTooMuchData) // the manifest is at fault only if the digest matches
 	if err == nil || tooMuch {
-		_, err = io.Copy(io.Discard, buffered) // for the digest
+		_, err = io.Copy(io.Discard, buffered) // the digest covers the whole blob
 	}
 	switch {
 	case dst.err != nil && !tooMuch:
@@ -415,16 +417,16 @@ func (w *work) fetchOnce(ctx context.Context, chunk format.Chunk, target file) (
 	case hex.EncodeToString(src.hash.Sum(nil)) != chunk.Blob.Digest.Encoded():
 		return &damagedError{&ociclient.DigestError{Host: w.client.Host(), Want: chunk.Blob.Digest, Got: digest.NewDigest(digest.SHA256, src.hash)}}
 	case tooMuch:
-		return fmt.Errorf("blob %s has more data than the %d bytes that the manifest announces (annotation %s) and room was made for: push the image again", chunk.Blob.Digest, chunk.Data, format.AnnotationData)
+		return fmt.Errorf("blob %s has more data than the %d bytes in the manifest (annotation %s); push the image again", chunk.Blob.Digest, chunk.Data, format.AnnotationData)
 	case dst.left != 0:
-		return fmt.Errorf("blob %s decompresses to %d bytes less than the %d that the manifest says", chunk.Blob.Digest, dst.left, chunk.Size)
+		return fmt.Errorf("blob %s decompresses to %d bytes less than the %d in the manifest", chunk.Blob.Digest, dst.left, chunk.Size)
 	case dst.hash != nil && digest.NewDigest(digest.SHA256, dst.hash) != chunk.Content:
-		return fmt.Errorf("blob %s decompresses to content with digest %s, the manifest says %s", chunk.Blob.Digest, digest.NewDigest(digest.SHA256, dst.hash), chunk.Content)
+		return fmt.Errorf("blob %s decompresses to content with digest %s, the manifest has %s", chunk.Blob.Digest, digest.NewDigest(digest.SHA256, dst.hash), chunk.Content)
 	}
 	return nil
 }
 
-// decoders are reused, as they are large.
+// decoders are reused because they are large.
 var decoders = sync.Pool{New: func() any {
 	decoder, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(16<<20))
 	if err != nil {
@@ -446,27 +448,27 @@ func decompress(codec format.Codec, dst io.Writer, src io.Reader) error {
 		if err = decoder.Reset(src); err == nil {
 			_, err = decoder.WriteTo(dst)
 		}
-		_ = decoder.Reset(nil) // lets go of src
+		_ = decoder.Reset(nil) // releases src
 	default:
 		err = fmt.Errorf("no codec %d", codec)
 	}
 	return err
 }
 
-// sparseWriter writes a part of a file that is all zeros, and leaves the zeros out.
+// sparseWriter writes to a zeroed range of a file and skips zeros.
 type sparseWriter struct {
 	f      file
 	offset int64
 	left   int64
-	room   int64     // how much data may be written
-	hash   hash.Hash // nil if nobody wants it
+	room   int64     // the limit of data to write
+	hash   hash.Hash // may be nil
 	rest   []byte    // less than a block
 	err    error
 }
 
 var (
-	errTooLong     = errors.New("the content is longer than the manifest says")
-	errTooMuchData = errors.New("the content has more data than the manifest says")
+	errTooLong     = errors.New("the content is longer than stated in the manifest")
+	errTooMuchData = errors.New("the content has more data than stated in the manifest")
 	zeros          = make([]byte, format.BlockSize)
 )
 
@@ -499,7 +501,8 @@ func (w *sparseWriter) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-// blocks writes whole blocks, or the last one. Those with data that follow each other go in one write.
+// blocks writes whole blocks, or the last one. It merges consecutive blocks with data into one
+// write.
 func (w *sparseWriter) blocks(p []byte) error {
 	for len(p) > 0 {
 		length, data := 0, false

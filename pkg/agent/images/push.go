@@ -23,27 +23,28 @@ import (
 )
 
 const (
-	// chunkSize is the size of a chunk in bytes; it doubles until a disk has at most maxChunks.
+	// chunkSize is the size of a chunk in bytes. It doubles until a disk has at most maxChunks.
 	chunkSize = 64 << 20
 	maxChunks = 4096
-	// pushWindow is how far back the compressor looks, in bytes.
+	// pushWindow is the window of the compressor, in bytes.
 	pushWindow = 1 << 20
 )
 
-// PushOptions say what is pushed where.
+// PushOptions configure a push.
 type PushOptions struct {
 	// Disk is the path of the disk, a raw image; Aux that of the auxiliary storage.
 	Disk, Aux string
-	// HardwareModel is the one that the virtual machine was made for, in base64.
+	// HardwareModel is that of the virtual machine that the image was made from, in base64.
 	HardwareModel string
-	// Reference is where to push to, such as registry.example.com/macos/26:xcode-26.
+	// Reference is the destination, such as registry.example.com/macos/26:xcode-26.
 	Reference  string
 	Credential auth.CredentialFunc
 	Clock      clock.WithTicker
-	// Parallel is how many chunks are compressed and pushed at once: 4 by default.
+	// Parallel is the number of chunks that are compressed and pushed in parallel. The default is
+	// 4.
 	Parallel int
-	// OnProgress is told how much of the disk is pushed, and that all is once the registry has the manifest; nil if nobody wants
-	// to know.
+	// OnProgress receives the progress of the disk; may be nil. It receives completion only once
+	// the registry has the manifest.
 	OnProgress func(Progress)
 
 	// chunkSize and readHoles are for tests.
@@ -54,14 +55,15 @@ type PushOptions struct {
 // Pushed is an image in a registry.
 type Pushed struct {
 	Digest digest.Digest
-	// DiskSize is the size of the disk, and Bytes what its data takes, in bytes.
+	// DiskSize is the size of the disk, and Bytes the size of its data, in bytes.
 	DiskSize, Bytes int64
-	// Compressed is the size of all blobs in bytes, and Uploaded that of those that the registry did not have.
+	// Compressed is the size of all blobs in bytes, Uploaded the size of those that the registry
+	// did not have.
 	Compressed, Uploaded int64
 }
 
-// Push pushes an image in MacRack's format. The same files give the same digest; what the registry has of them is
-// not pushed again.
+// Push pushes an image in MacRack's format. The same files yield the same digest. It skips blobs
+// that the registry already has.
 func Push(ctx context.Context, opts PushOptions) (Pushed, error) {
 	if _, err := Inspect(opts); err != nil {
 		return Pushed{}, err
@@ -73,7 +75,8 @@ func Push(ctx context.Context, opts PushOptions) (Pushed, error) {
 	if opts.Parallel == 0 {
 		opts.Parallel = 4
 	}
-	// APFS has been seen to tell of holes where there was data (coreutils, pull request 68). Zeros are found all the same.
+	// APFS may report holes where there is data (coreutils, pull request 68). Reading the holes
+	// finds their zeros as well.
 	opts.readHoles = opts.readHoles || runtime.GOOS == "darwin"
 	encoder, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(opts.Parallel), zstd.WithEncoderCRC(false), zstd.WithWindowSize(pushWindow))
 	if err != nil {
@@ -212,7 +215,7 @@ func (p *pusher) report(pushed int64) {
 	}
 }
 
-// pushChunk pushes a chunk, which begins at offset 0 as far as it knows.
+// pushChunk pushes a chunk. The caller sets its offset.
 func (p *pusher) pushChunk(ctx context.Context, content []byte) (*format.Chunk, error) {
 	compressed := p.encoder.EncodeAll(content, nil)
 	chunk := &format.Chunk{Blob: descriptor("application/octet-stream", compressed), Size: int64(len(content)), Data: dataOf(content)}
@@ -229,7 +232,7 @@ func (p *pusher) pushBlob(ctx context.Context, blob ocispec.Descriptor, data []b
 	return err
 }
 
-// eachExtent calls do for each part of a file that may have data.
+// eachExtent calls do for each range of a file that may have data.
 func (p *pusher) eachExtent(f *os.File, offset, end int64, do func(start, end int64) error) error {
 	if p.opts.readHoles {
 		return do(offset, end)
@@ -237,14 +240,14 @@ func (p *pusher) eachExtent(f *os.File, offset, end int64, do func(start, end in
 	return disk.EachExtent(f, offset, end, do)
 }
 
-// isHole tells whether the file system holds nothing for a part of a file.
+// isHole reports whether a range of a file is a hole.
 func (p *pusher) isHole(f *os.File, start, end int64) (bool, error) {
 	hole := true
 	err := p.eachExtent(f, start, end, func(int64, int64) error { hole = false; return nil })
 	return hole, err
 }
 
-// readSparse fills content from a file, and reads no holes.
+// readSparse fills content from a file and skips holes.
 func (p *pusher) readSparse(f *os.File, content []byte, offset int64) error {
 	clear(content)
 	return p.eachExtent(f, offset, offset+int64(len(content)), func(start, end int64) error {
@@ -253,7 +256,7 @@ func (p *pusher) readSparse(f *os.File, content []byte, offset int64) error {
 	})
 }
 
-// dataOf returns how many bytes of p are in blocks that are not all zeros.
+// dataOf returns the number of bytes of p in blocks that are not all zeros.
 func dataOf(p []byte) int64 {
 	var sum int64
 	for len(p) > 0 {

@@ -15,7 +15,7 @@ import (
 	"macrack.io/macrack/pkg/vm/contract"
 )
 
-// A scrub finds a private image as long as anything of it is left, wherever its removal was interrupted.
+// A scrub finds a private image until all of it is removed, wherever the removal was interrupted.
 func TestInterruptedRemoval(t *testing.T) {
 	errKilled := errors.New("killed")
 	for _, private := range []bool{true, false} {

@@ -16,22 +16,22 @@ import (
 // NoRoomError means that an image does not fit on the disk. All sizes are in bytes.
 type NoRoomError struct {
 	Image string
-	// Needed is what the image takes, or what is missing of it.
+	// Needed is the size of the missing data of the image.
 	Needed int64
-	// Free is what is free, Reserved what other pulls will take of it.
+	// Free is the free storage; Reserved is the part of it that other pulls will use.
 	Free, Reserved int64
-	// MinimumFree is kept free.
+	// MinimumFree is the storage to keep free.
 	MinimumFree int64
-	// Evictable is what images hold that nothing uses.
+	// Evictable is the size of the unused images.
 	Evictable int64
 }
 
 func (e *NoRoomError) Error() string {
-	text := fmt.Sprintf("image %s needs %s, and %s must stay free (imageCache.minimumFree), but the disk has %s free", e.Image, Size(e.Needed), Size(e.MinimumFree), Size(e.Free))
+	text := fmt.Sprintf("image %s needs %s, and %s must stay free (imageCache.minimumFree), but only %s are free", e.Image, Size(e.Needed), Size(e.MinimumFree), Size(e.Free))
 	if e.Reserved > 0 {
-		text += fmt.Sprintf(", of which other images that are being fetched take %s", Size(e.Reserved))
+		text += fmt.Sprintf(", and other pulls need %s of that", Size(e.Reserved))
 	}
-	return text + fmt.Sprintf("; images that nothing uses hold %s: stop instances of other images, remove files from the Mac, or use a Mac with more storage", Size(e.Evictable))
+	return text + fmt.Sprintf("; unused images occupy %s; stop instances of other images, remove files from the Mac, or use a Mac with more storage", Size(e.Evictable))
 }
 
 // candidate is an image that can be evicted.
@@ -41,8 +41,9 @@ type candidate struct {
 	unlock     func()
 }
 
-// makeRoom reserves room for a pull, and evicts what nothing uses if there is too little, what was used longest ago
-// first. If that would not suffice it evicts nothing and returns a *NoRoomError. s.mu is held.
+// makeRoom reserves storage for a pull. If there is too little, it evicts unused images, the least
+// recently used first. If that would not suffice, it evicts nothing and returns a *NoRoomError.
+// s.mu is held.
 func (s *OCI) makeRoom(image Image, p *pull, needed int64, needs Needs) error {
 	free, err := s.freeBytes()
 	if err != nil {
@@ -81,7 +82,7 @@ func (s *OCI) makeRoom(image Image, p *pull, needed int64, needs Needs) error {
 				return err
 			}
 			evictable -= c.Bytes
-			// What was evicted may share blocks with something else.
+			// An evicted image may have shared blocks with other files.
 			if free, err = s.freeBytes(); err != nil {
 				return err
 			}
@@ -99,9 +100,9 @@ func (s *OCI) evict(c candidate, wanted string, needs Needs) error {
 	if err := remove(s.Dir, c.Name); err != nil {
 		return fmt.Errorf("evict image %s: %w", c.Name, err)
 	}
-	why := "which nothing uses and was last used at " + c.LastUsedAt.UTC().Format(time.RFC3339)
+	why := "unused since " + c.LastUsedAt.UTC().Format(time.RFC3339)
 	if c.unfinished {
-		why = "which was fetched in part and nothing waits for"
+		why = "a partial pull that no instance waits for"
 	}
 	message := fmt.Sprintf("Removed image %s (%s), %s, to make room for image %s", c.Name, Size(c.Bytes), why, wanted)
 	klog.InfoS("Image evicted", "image", c.Name, "bytes", c.Bytes, "lastUsedAt", c.LastUsedAt, "for", wanted)
@@ -115,8 +116,8 @@ func (n Needs) tell(reason, message string) {
 	}
 }
 
-// candidates returns what can be evicted, in the order in which to do so, locked. s.mu is held, so that no pull
-// begins meanwhile.
+// candidates returns the images that can be evicted, locked and in the order of eviction. s.mu is
+// held, so that no pull starts meanwhile.
 func (s *OCI) candidates(wanted string, needs Needs) ([]candidate, error) {
 	kept := []string{wanted}
 	if needs.Keep != nil {
@@ -147,7 +148,7 @@ func (s *OCI) candidates(wanted string, needs Needs) ([]candidate, error) {
 	return all, nil
 }
 
-// freeBytes returns what the disk has free.
+// freeBytes returns the free storage of the disk.
 func (s *OCI) freeBytes() (int64, error) {
 	measure := s.free
 	if measure == nil {

@@ -16,8 +16,8 @@ import (
 	"macrack.io/macrack/pkg/vm/contract"
 )
 
-// Simulated is a store whose images are sparse files that it makes up: for many
-// Macs in one process, and no registry.
+// Simulated is a store of generated sparse images. It allows many Macs in one process, without a
+// registry.
 type Simulated struct {
 	Dir   string
 	Clock clock.PassiveClock
@@ -43,7 +43,7 @@ func (s *Simulated) Ensure(_ context.Context, image Image, _ Needs) (Cached, err
 		return held, contract.WriteJSON(filepath.Join(dir, metadataName), held)
 	}
 	if free, err := disk.Free(s.parent()); err == nil && free < 1<<20 {
-		return Cached{}, fmt.Errorf("image %s needs 1 MiB, %d bytes are free", image.Name, free)
+		return Cached{}, fmt.Errorf("image %s needs 1 MiB, and %d bytes are free", image.Name, free)
 	}
 	if err := remove(s.Dir, image.Name); err != nil {
 		return Cached{}, err
@@ -62,14 +62,14 @@ func (s *Simulated) Ensure(_ context.Context, image Image, _ Needs) (Cached, err
 	if err != nil {
 		return Cached{}, err
 	}
-	// The metadata goes last: an image without it was never complete.
+	// The metadata is written last: an image without it is incomplete.
 	if err := contract.WriteJSON(filepath.Join(dir, metadataName), cached); err != nil {
 		return Cached{}, err
 	}
 	return read(s.Dir, image.Name)
 }
 
-// Check implements Store: there is no registry, and every image is as its MacOSImage says.
+// Check implements Store. Without a registry, every image matches its MacOSImage.
 func (s *Simulated) Check(context.Context, Image, Needs) error { return nil }
 
 func (s *Simulated) parent() string {

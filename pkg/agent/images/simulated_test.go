@@ -38,7 +38,7 @@ func TestSimulatedStore(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, info.ModTime(), after.ModTime(), "what is held is not fetched again")
 
-	// Another digest is another image, and private stays private.
+	// An image with another digest is another image, and private stays private.
 	image.Digest, image.Private = "sha256:b", true
 	other, err := s.Ensure(ctx, image, Needs{})
 	require.NoError(t, err)
@@ -46,7 +46,7 @@ func TestSimulatedStore(t *testing.T) {
 	require.NoError(t, err)
 	assert.NotEqual(t, content, changed)
 
-	// What was interrupted does not count.
+	// An interrupted image does not count.
 	require.NoError(t, os.MkdirAll(filepath.Join(s.Dir, "half"), 0o700))
 	list, err = (&Simulated{Dir: s.Dir, Clock: clock}).List()
 	require.NoError(t, err)

@@ -24,12 +24,12 @@ import (
 	"macrack.io/macrack/pkg/vm/contract"
 )
 
-// OCI is a store that fetches images from OCI registries.
+// OCI is a store that pulls images from OCI registries.
 type OCI struct {
-	// Dir has a directory for each image. One process at a time may pull into it.
+	// Dir has a directory for each image. Only one process at a time may pull into it.
 	Dir   string
 	Clock clock.WithTicker
-	// Parallel is how many blobs are fetched at once: 4 by default.
+	// Parallel is the number of parallel blob downloads. The default is 4.
 	Parallel int
 
 	// transport, stall, wait and the functions are for tests.
@@ -40,14 +40,14 @@ type OCI struct {
 	open      func(path string) (file, error)
 
 	mu    sync.Mutex
-	locks map[string]chan struct{} // by image: who has its token may change the image
-	pulls map[string]*pull         // that are going on
+	locks map[string]chan struct{} // by image; the holder of the token may change the image
+	pulls map[string]*pull         // in progress
 }
 
-// file is what a pull does to a file.
+// file is the interface of a file that a pull writes.
 type file interface {
 	WriteAt(p []byte, offset int64) (int, error)
-	// Zero makes a part of the file zeros.
+	// Zero writes zeros to a range of the file.
 	Zero(offset, size int64) error
 	Truncate(size int64) error
 	Sync() error
@@ -63,11 +63,11 @@ func openFile(path string) (file, error) {
 	return osFile{f}, err
 }
 
-// journal is what an interrupted pull left. Every chunk in it is on the disk and was verified.
+// journal is the state of an interrupted pull. Every chunk in it is on the disk and verified.
 type journal struct {
 	Digest  string `json:"digest"`
 	Private bool   `json:"private,omitempty"`
-	// Chunks are the numbers of the chunks that are done.
+	// Chunks are the numbers of the finished chunks.
 	Chunks []int `json:"chunks,omitempty"`
 }
 
@@ -82,7 +82,7 @@ func (s *OCI) token(name string) chan struct{} {
 	return s.locks[name]
 }
 
-// lock waits until nobody else changes the image.
+// lock waits for the image's token and takes it.
 func (s *OCI) lock(ctx context.Context, name string) (unlock func(), err error) {
 	s.mu.Lock()
 	token := s.token(name)
@@ -95,7 +95,7 @@ func (s *OCI) lock(ctx context.Context, name string) (unlock func(), err error) 
 	}
 }
 
-// tryLock is lock for who does not wait. s.mu is held.
+// tryLock is like lock but does not wait. s.mu is held.
 func (s *OCI) tryLock(name string) (unlock func(), ok bool) {
 	token := s.token(name)
 	select {
@@ -122,14 +122,14 @@ func (s *OCI) Check(ctx context.Context, image Image, needs Needs) error {
 	return verify.Image(ctx, client, spec)
 }
 
-// Ensure implements Store. If the image is being fetched already, it waits for that.
+// Ensure implements Store. If a pull of the image is in progress, it waits for that.
 func (s *OCI) Ensure(ctx context.Context, image Image, needs Needs) (Cached, error) {
 	if err := checkName(image.Name); err != nil {
 		return Cached{}, err
 	}
 	pinned, err := digest.Parse(image.Digest)
 	if err != nil || pinned.Algorithm() != digest.SHA256 {
-		return Cached{}, fmt.Errorf("digest %q of image %s is not sha256: and 64 hexadecimal digits in lower case", image.Digest, image.Name)
+		return Cached{}, fmt.Errorf("invalid digest %q of image %s; use sha256: and 64 lowercase hexadecimal digits", image.Digest, image.Name)
 	}
 	unlock, err := s.lock(ctx, image.Name)
 	if err != nil {
@@ -177,7 +177,7 @@ func (s *OCI) Progress(name string) (Progress, bool) {
 	return p.progress(), true
 }
 
-// errRemoved ends a pull whose image is to go.
+// errRemoved is the cause of a pull that is canceled by Remove.
 var errRemoved = errors.New("the image is being removed")
 
 // Remove implements Store.
@@ -198,12 +198,12 @@ func (s *OCI) Remove(name string) error {
 	return remove(s.Dir, name)
 }
 
-// pull is one that is going on.
+// pull is a pull in progress.
 type pull struct {
 	cancel context.CancelCauseFunc
 	// total and done are bytes to download.
 	total, done atomic.Int64
-	// missing is how many bytes are still to be written to the disk, at most.
+	// missing is the upper bound of the bytes still to be written to the disk.
 	missing atomic.Int64
 }
 
@@ -212,7 +212,7 @@ func (p *pull) progress() Progress {
 	return Progress{Done: min(p.done.Load(), total), Total: total}
 }
 
-// begin makes a pull known; end is to be called when it is over.
+// begin registers a pull. The caller must call end afterwards.
 func (s *OCI) begin(name string, cancel context.CancelCauseFunc) (p *pull, end func()) {
 	p = &pull{cancel: cancel}
 	s.mu.Lock()

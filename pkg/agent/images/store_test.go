@@ -49,7 +49,7 @@ type world struct {
 	server   *httptest.Server
 	registry http.Handler // without interference
 	store    *OCI
-	// disk and aux are what was pushed.
+	// disk and aux are the pushed files.
 	disk, aux []byte
 	image     Image
 	pushed    Pushed
@@ -57,7 +57,7 @@ type world struct {
 
 	mu    sync.Mutex
 	blobs []string // paths of GETs of blobs, with their Range
-	// before sees each request, and may answer it.
+	// before receives each request and may respond to it.
 	before func(w http.ResponseWriter, r *http.Request) (answered bool)
 }
 
@@ -124,7 +124,7 @@ func (w *world) ensure() (Cached, error) {
 	return w.store.Ensure(w.t.Context(), w.image, w.needs())
 }
 
-// interfere sees requests for blobs of chunks of the disk.
+// interfere receives the requests for blobs of the disk's chunks.
 func (w *world) interfere(with func(rw http.ResponseWriter, r *http.Request, n int) bool) {
 	var n atomic.Int64
 	w.setBefore(func(rw http.ResponseWriter, r *http.Request) bool {
@@ -171,7 +171,7 @@ func TestPushAndPull(t *testing.T) {
 	assert.Equal(t, w.pushed.Digest, w.push("macos/26:xcode-26", w.disk).Digest, "the same files give the same digest")
 	assert.EqualValues(t, testDisk, w.pushed.DiskSize)
 
-	// A tag that points elsewhere by now does not matter.
+	// A tag that has moved does not matter.
 	other := w.push("macos/26:xcode-26", make([]byte, 3*testChunk))
 	require.NotEqual(t, w.pushed.Digest, other.Digest)
 
@@ -190,7 +190,7 @@ func TestPushAndPull(t *testing.T) {
 	assert.Contains(t, w.events[1].Message, "Pulled image macos-26 in ")
 	assert.NoFileExists(t, filepath.Join(w.store.Dir, "macos-26", journalName))
 
-	// What is held is not asked for again.
+	// An image in the store causes no requests.
 	before := len(w.requests())
 	w.setBefore(func(http.ResponseWriter, *http.Request) bool { t.Error("a request"); return false })
 	again, err := w.ensure()
@@ -211,7 +211,7 @@ func TestImageOfZeros(t *testing.T) {
 	w.check(cached)
 }
 
-// Where holes are not to be trusted, everything is read, and the image is the same.
+// Where holes are not reliable, the whole file is read, and the image is the same.
 func TestPushReadsHoles(t *testing.T) {
 	w := newWorld(t)
 	path := filepath.Join(t.TempDir(), "disk.img")
@@ -264,7 +264,7 @@ func TestPulledOnceForMany(t *testing.T) {
 	assert.Equal(t, []int{1}, slices.Compact(slices.Sorted(maps.Values(counts))))
 }
 
-// While an image is fetched there is at no time more on the disk than in the end.
+// During a pull, the disk never holds more than after it.
 func TestPeakDiskUse(t *testing.T) {
 	w := newWorld(t)
 	dir := filepath.Join(w.store.Dir, w.image.Name)
@@ -298,7 +298,7 @@ func TestPeakDiskUse(t *testing.T) {
 	t.Logf("peak %d bytes, in the end %d, downloaded %d", peak.Load(), cached.Bytes, w.pushed.Compressed)
 }
 
-// An agent that is killed leaves what the next one goes on with.
+// A killed agent leaves a partial pull that its successor resumes.
 func TestKilledPullGoesOn(t *testing.T) {
 	if dir := os.Getenv("TEST_PULL_DIR"); dir != "" {
 		store := &OCI{Dir: dir, Clock: clock.RealClock{}, Parallel: 2}
@@ -352,10 +352,10 @@ func TestKilledPullGoesOn(t *testing.T) {
 	const chunks = 8 + 1 + 1 // of data, of the auxiliary storage, and the config
 	assert.Len(t, w.requests()[before:], chunks+1-len(j.Chunks), "what was there is not fetched again")
 	assert.Contains(t, w.events[0].Message, "going on at ")
-	assert.Contains(t, w.events[1].Message, "were there from an earlier pull")
+	assert.Contains(t, w.events[1].Message, "reused from an earlier pull")
 }
 
-// What a killed agent wrote of a chunk that it did not finish does not show through.
+// Data that a killed agent wrote of an unfinished chunk is overwritten.
 func TestRemainsAreOverwritten(t *testing.T) {
 	w := newWorld(t)
 	dir := filepath.Join(w.store.Dir, w.image.Name)
@@ -462,7 +462,7 @@ func TestRegistryFails(t *testing.T) {
 		}},
 		"damage for ever": {fault: func(w *world) func(http.ResponseWriter, *http.Request, int) bool {
 			return func(rw http.ResponseWriter, r *http.Request, _ int) bool { flip(rw, r, w); return true }
-		}, fails: []string{"came damaged 3 times"}},
+		}, fails: []string{"arrived corrupt 3 times"}},
 		"a hang": {fault: func(*world) func(http.ResponseWriter, *http.Request, int) bool {
 			return func(_ http.ResponseWriter, r *http.Request, n int) bool {
 				if n == 1 {
@@ -493,16 +493,16 @@ func TestRegistryFails(t *testing.T) {
 			return func(rw http.ResponseWriter, _ *http.Request, _ int) bool {
 				return status(rw, http.StatusServiceUnavailable)
 			}
-		}, fails: []string{"6 attempts failed", "answers 503 Service Unavailable", "not now"}},
+		}, fails: []string{"6 attempts failed", "responds with 503 Service Unavailable", "not now"}},
 		"429 with a wait that is too long": {fault: func(*world) func(http.ResponseWriter, *http.Request, int) bool {
 			return func(rw http.ResponseWriter, _ *http.Request, _ int) bool {
 				rw.Header().Set("Retry-After", "3600")
 				return status(rw, http.StatusTooManyRequests)
 			}
-		}, fails: []string{"wants us to wait for 1h0m0s", "429"}},
+		}, fails: []string{"requests a wait of 1h0m0s", "429"}},
 		"gone": {fault: func(*world) func(http.ResponseWriter, *http.Request, int) bool {
 			return func(rw http.ResponseWriter, _ *http.Request, _ int) bool { return status(rw, http.StatusNotFound) }
-		}, fails: []string{"answers 404", "was never pushed there, or was deleted"}},
+		}, fails: []string{"responds with 404", "was never pushed to the repository, or was deleted"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -522,7 +522,7 @@ func TestRegistryFails(t *testing.T) {
 			list, err := w.store.List()
 			require.NoError(t, err)
 			assert.Empty(t, list)
-			// Once it is well again, so is the image.
+			// Once the registry works again, the pull succeeds.
 			w.setBefore(nil)
 			cached, err = w.ensure()
 			require.NoError(t, err)
@@ -593,10 +593,10 @@ func TestRefusals(t *testing.T) {
 		change func(*Image)
 		says   string
 	}{
-		"no such manifest":   {func(i *Image) { i.Digest = digest.FromString("nothing").String() }, "answers 404"},
-		"no digest":          {func(i *Image) { i.Digest = "sha256:26" }, "is not sha256"},
-		"no name":            {func(i *Image) { i.Name = "../etc" }, "is not the name of a MacOSImage"},
-		"too large":          {func(i *Image) { i.DiskSize = testDisk - 1 }, "spec.diskSize of MacOSImage macos-26 says"},
+		"no such manifest":   {func(i *Image) { i.Digest = digest.FromString("nothing").String() }, "responds with 404"},
+		"no digest":          {func(i *Image) { i.Digest = "sha256:26" }, "invalid digest"},
+		"no name":            {func(i *Image) { i.Name = "../etc" }, "use the name of a MacOSImage"},
+		"too large":          {func(i *Image) { i.DiskSize = testDisk - 1 }, "spec.diskSize of MacOSImage macos-26 is"},
 		"a foreign registry": {func(i *Image) { i.Reference = "registry.invalid/macos/26" }, "registry registry.invalid: "},
 		"no reference":       {func(i *Image) { i.Reference = "!" }, "reference"},
 	} {
@@ -607,7 +607,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// The credentials are used, and left nowhere.
+// The credentials are used but not stored.
 func TestCredentials(t *testing.T) {
 	const user, password = "robot", "correct horse battery staple"
 	w := newWorld(t)
@@ -679,7 +679,7 @@ func TestCredentials(t *testing.T) {
 	}
 }
 
-// captureLog returns what was logged.
+// captureLog returns the logged text.
 func captureLog(t *testing.T) func() string {
 	var mu sync.Mutex
 	var buf bytes.Buffer
@@ -707,7 +707,7 @@ type writerFunc func([]byte) (int, error)
 
 func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 
-// What is gone from the disk is not listed, and is fetched again.
+// An image that is missing on the disk is not listed, and is pulled again.
 func TestListIsTrue(t *testing.T) {
 	for name, harm := range map[string]func(dir string) error{
 		"everything":     func(dir string) error { return os.RemoveAll(filepath.Dir(dir)) },
@@ -818,7 +818,7 @@ func TestDiskFull(t *testing.T) {
 	}
 	_, err := w.ensure()
 	require.ErrorIs(t, err, syscall.ENOSPC)
-	require.ErrorContains(t, err, "the disk became full while image macos-26 was being fetched")
+	require.ErrorContains(t, err, "the disk became full during the pull of image macos-26")
 	assert.NoDirExists(t, filepath.Join(w.store.Dir, w.image.Name), "virtual machines get the room")
 	list, err := w.store.List()
 	require.NoError(t, err)
@@ -829,7 +829,7 @@ func TestDiskFull(t *testing.T) {
 	w.check(cached)
 }
 
-// finite is a disk of so many bytes, on which only the images are.
+// finite is a disk of limited size that holds only images.
 func (w *world) finite(size int64) {
 	w.store.free = func(string) (int64, error) {
 		all, err := names(w.store.Dir)
@@ -876,38 +876,38 @@ func TestEviction(t *testing.T) {
 	require.NoError(t, fetch("a", 1, 4, Needs{})) // used again: b is the one to go first
 	w.events = nil
 
-	// 7 MiB and more are free. Two of those that are held have to go for this one, but b is in use.
+	// More than 7 MiB are free. Two images must be evicted for this one, but b is in use.
 	require.NoError(t, fetch("d", 4, 8, Needs{MinimumFree: 3 * mib, Keep: keep("b")}))
 	assert.Equal(t, []string{"a", "b", "d"}, held(), "a was used after c")
 	require.NotEmpty(t, w.events)
 	assert.Equal(t, EventEvicted, w.events[0].Reason)
-	assert.Contains(t, w.events[0].Message, "Removed image c (4.0 MiB), which nothing uses and was last used at 2026-08-01T03:00:00Z, to make room for image d")
+	assert.Contains(t, w.events[0].Message, "Removed image c (4.0 MiB), unused since 2026-08-01T03:00:00Z, to make room for image d")
 
-	// It would not fit if all went that may go: none goes.
+	// Evicting all unused images would not suffice, so none is evicted.
 	w.events = nil
 	err := fetch("e", 5, 12, Needs{MinimumFree: 3 * mib, Keep: keep("b", "d")})
 	var noRoom *NoRoomError
 	require.ErrorAs(t, err, &noRoom)
 	assert.EqualValues(t, 12*mib, noRoom.Needed-int64(len(w.aux)))
-	assert.ErrorContains(t, err, "image e needs 12.0 MiB, and 3.0 MiB must stay free (imageCache.minimumFree), but the disk has 4.0 MiB free; images that nothing uses hold 4.0 MiB")
+	assert.ErrorContains(t, err, "image e needs 12.0 MiB, and 3.0 MiB must stay free (imageCache.minimumFree), but only 4.0 MiB are free; unused images occupy 4.0 MiB")
 	assert.Equal(t, []string{"a", "b", "d"}, held())
 	assert.Empty(t, w.events, "nothing was begun")
 
-	// What was fetched in part goes before what is whole.
+	// Partial pulls are evicted before complete images.
 	require.NoError(t, os.MkdirAll(filepath.Join(w.store.Dir, "half"), 0o700))
 	require.NoError(t, os.WriteFile(filepath.Join(w.store.Dir, "half", diskName), content(9, 2), 0o600))
 	require.NoError(t, fetch("f", 6, 3, Needs{}))
 	assert.Equal(t, []string{"a", "b", "d", "f"}, held())
 	assert.NoDirExists(t, filepath.Join(w.store.Dir, "half"))
-	assert.Contains(t, w.events[0].Message, "Removed image half (2.0 MiB), which was fetched in part and nothing waits for")
+	assert.Contains(t, w.events[0].Message, "Removed image half (2.0 MiB), a partial pull that no instance waits for")
 
-	// Who says what may go fails: nothing goes.
+	// Without a list of the images in use, no image is evicted.
 	err = fetch("g", 7, 8, Needs{Keep: func() ([]string, error) { return nil, errors.New("no cache") }})
 	require.ErrorContains(t, err, "no cache")
 	assert.Equal(t, []string{"a", "b", "d", "f"}, held())
 }
 
-// Room that a pull will take is not given to another, and an image that is being fetched is not evicted.
+// Storage reserved for a pull is not assigned twice, and an image is not evicted during its pull.
 func TestPullsDoNotShareRoom(t *testing.T) {
 	w := newWorld(t)
 	w.finite(20 << 20)
@@ -931,7 +931,7 @@ func TestPullsDoNotShareRoom(t *testing.T) {
 	require.ErrorAs(t, err, &noRoom)
 	assert.EqualValues(t, w.pushed.Bytes+int64(len(w.aux)), noRoom.Reserved)
 	assert.Zero(t, noRoom.Evictable)
-	assert.ErrorContains(t, err, "of which other images that are being fetched take")
+	assert.ErrorContains(t, err, "and other pulls need")
 	close(release)
 	require.NoError(t, <-done)
 }

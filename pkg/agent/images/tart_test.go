@@ -19,7 +19,7 @@ import (
 	"macrack.io/macrack/pkg/images/ociclient"
 )
 
-// appleLZ4 compresses as tart does: in blocks of 64 KiB, with what does not compress as it is.
+// appleLZ4 compresses as tart does: in blocks of 64 KiB, with incompressible blocks stored.
 func appleLZ4(t *testing.T, data []byte) []byte {
 	t.Helper()
 	var out []byte
@@ -42,7 +42,7 @@ func appleLZ4(t *testing.T, data []byte) []byte {
 
 const tartLayer = 5 * testChunk / 2 // 512 MiB in tart; not a multiple of anything here
 
-// pushTart pushes the world's disk as tart lays it out, but for what change changes.
+// pushTart pushes the test disk in tart's layout, modified by change.
 func (w *world) pushTart(config map[string]any, change func(*ocispec.Manifest)) {
 	w.t.Helper()
 	client, err := ociclient.New(ociclient.Options{Reference: w.host() + "/tart/macos:latest", Clock: clock.RealClock{}})
@@ -113,30 +113,30 @@ func TestTartImagesThatAreNotRight(t *testing.T) {
 		says   string
 	}{
 		"other content": {nil, annotate("org.cirruslabs.tart.uncompressed-content-digest", digest.FromString("x").String()), "decompresses to content with digest sha256:"},
-		"no digest":     {nil, annotate("org.cirruslabs.tart.uncompressed-content-digest", "md5:x"), "is no sha256 digest"},
+		"no digest":     {nil, annotate("org.cirruslabs.tart.uncompressed-content-digest", "md5:x"), "not a sha256 digest"},
 		"too short": {nil, func(m *ocispec.Manifest) {
 			annotate("org.cirruslabs.tart.uncompressed-size", "3000000")(m)
 			m.Annotations = nil
-		}, "bytes less than the 3000000 that the manifest says"},
+		}, "bytes less than the 3000000 in the manifest"},
 		"too long": {nil, func(m *ocispec.Manifest) {
 			annotate("org.cirruslabs.tart.uncompressed-size", "2000000")(m)
 			m.Annotations = nil
-		}, "longer than the manifest says"},
-		"a wrong sum":     {nil, annotate("org.cirruslabs.tart.uncompressed-size", "2000000"), "have 12261472 bytes together, annotation org.cirruslabs.tart.uncompressed-disk-size says"},
+		}, "longer than stated in the manifest"},
+		"a wrong sum":     {nil, annotate("org.cirruslabs.tart.uncompressed-size", "2000000"), "have 12261472 bytes in total, annotation org.cirruslabs.tart.uncompressed-disk-size is"},
 		"no size":         {nil, func(m *ocispec.Manifest) { m.Layers[1].Annotations = nil }, "annotation org.cirruslabs.tart.uncompressed-size is missing"},
 		"of Linux":        {map[string]any{"os": "linux"}, nil, `the image is of "linux", not of macOS`},
 		"for Intel":       {map[string]any{"arch": "amd64"}, nil, `the image is for "amd64", not for arm64`},
 		"sparse format":   {map[string]any{"diskFormat": "asif"}, nil, "only raw disks can be read"},
 		"a strange model": {map[string]any{"hardwareModel": "?"}, nil, "the hardware model is not base64"},
 		"old layers":      {nil, mediaType(1, "disk.v1"), "push the image again with a newer tart"},
-		"new layers":      {nil, mediaType(1, "disk.v3"), "which this version does not know"},
+		"new layers":      {nil, mediaType(1, "disk.v3"), "has the unknown type"},
 		"no config":       {nil, without(0, 1), "there is no layer of type application/vnd.cirruslabs.tart.config.v1"},
 		"no nvram":        {nil, func(m *ocispec.Manifest) { m.Layers = m.Layers[:len(m.Layers)-1] }, "there is no layer of type application/vnd.cirruslabs.tart.nvram.v1"},
 		"no disk":         {nil, func(m *ocispec.Manifest) { without(1, len(m.Layers)-1)(m) }, "there is no layer of type application/vnd.cirruslabs.tart.disk.v2"},
 		"a container": {nil, func(m *ocispec.Manifest) {
 			m.Layers = m.Layers[:1]
 			m.Layers[0].MediaType = ocispec.MediaTypeImageLayerGzip
-		}, "neither in MacRack's format"},
+		}, "unknown image format"},
 		"an index": {nil, func(m *ocispec.Manifest) { m.MediaType = ocispec.MediaTypeImageIndex }, "pin the manifest itself"},
 	} {
 		w.pushTart(tc.config, tc.change)
@@ -148,7 +148,7 @@ func TestTartImagesThatAreNotRight(t *testing.T) {
 	}
 }
 
-// A whole stream of zeros, as most of a disk is.
+// A stream of zeros, like most of a disk.
 func TestTartZeros(t *testing.T) {
 	w := newWorld(t)
 	w.disk = make([]byte, 40*testChunk)

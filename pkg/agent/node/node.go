@@ -24,30 +24,30 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// podWorkers is enough for two virtual machines.
+// podWorkers is sufficient for two virtual machines.
 const podWorkers = 2
 
-// DefaultHeartbeat is the interval between heartbeats if nobody sets one.
+// DefaultHeartbeat is the interval between heartbeats until SetHeartbeat is called.
 const DefaultHeartbeat = 10 * time.Second
 
-// missedHeartbeats is how many heartbeats the Node's Lease outlasts.
+// missedHeartbeats is the duration of the Node's Lease, in heartbeats.
 const missedHeartbeats = 4
 
 // registerRetry is the pause after a failed registration.
 const registerRetry = 2 * time.Second
 
-// Config is what a Node needs.
+// Config configures a Node.
 type Config struct {
 	Description
 	Client   kubernetes.Interface
 	Recorder record.EventRecorder
-	// Clock is the time that heartbeats carry.
+	// Clock provides the time of heartbeats.
 	Clock clock.PassiveClock
-	// OnPod is called when a pod came, changed or is to go. It must not block.
+	// OnPod is called when a pod is added, changed or deleted. It must not block.
 	OnPod func(*corev1.Pod)
 }
 
-// Node is the Mac's Node and the pods on it.
+// Node is the Mac's Node and its pods.
 type Node struct {
 	config   Config
 	template *corev1.Node
@@ -55,7 +55,7 @@ type Node struct {
 	pods     coreinformers.PodInformer
 	nodes    cache.SharedIndexInformer
 	provider *provider
-	// heartbeat is the wanted interval; the newest is the one that counts.
+	// heartbeat holds the newest requested interval.
 	heartbeat chan time.Duration
 }
 
@@ -80,11 +80,10 @@ func New(config Config) *Node {
 	}
 }
 
-// SetHeartbeat sets how often the Node's Lease is renewed. Until it is called,
-// that is every DefaultHeartbeat.
+// SetHeartbeat sets the renewal interval of the Node's Lease. The default is DefaultHeartbeat.
 func (n *Node) SetHeartbeat(interval time.Duration) {
 	select {
-	case <-n.heartbeat: // not seen yet, and outdated
+	case <-n.heartbeat: // outdated and not read yet
 	default:
 	}
 	n.heartbeat <- max(interval, time.Second)
@@ -93,20 +92,18 @@ func (n *Node) SetHeartbeat(interval time.Duration) {
 // Pods lists the pods that are scheduled to this Node.
 func (n *Node) Pods() corelisters.PodLister { return n.pods.Lister() }
 
-// PodsSynced tells whether Pods is complete.
+// PodsSynced reports whether Pods is complete.
 func (n *Node) PodsSynced() bool { return n.pods.Informer().HasSynced() }
 
-// SetPodStatus reports a pod's status. A status that is reported already costs
-// nothing.
+// SetPodStatus reports a pod's status. An unchanged status causes no request.
 func (n *Node) SetPodStatus(pod *corev1.Pod, status corev1.PodStatus) {
 	n.provider.setStatus(pod, status)
 }
 
-// Ended tells whether the pod has its last status, even if it is not stored yet.
+// Ended reports whether the pod has its last status, even if the API does not have it yet.
 func (n *Node) Ended(pod *corev1.Pod) bool { return n.provider.ended(pod) }
 
-// Run registers the Node and serves its pods until ctx ends. It registers anew a
-// Node that somebody deleted.
+// Run registers the Node and serves its pods until ctx ends. It registers a deleted Node again.
 func (n *Node) Run(ctx context.Context) error {
 	ctx = log.WithLogger(ctx, klogv2.New(nil))
 	pods, err := n.podController()
@@ -143,8 +140,8 @@ func (n *Node) podGone(obj any) {
 }
 
 func (n *Node) podController() (*node.PodController, error) {
-	// The library wants informers for what pods refer to. Placeholder pods refer to
-	// nothing, and a node may not list Secrets: these are never started.
+	// The library requires informers of the objects that pods refer to. Placeholder pods refer to
+	// none, and a node may not list Secrets, so these informers are never started.
 	unused := informers.NewSharedInformerFactory(n.config.Client, 0)
 	return node.NewPodController(node.PodControllerConfig{
 		PodClient:                 statusPatcher{n.config.Client.CoreV1(), n.Pods()},
@@ -158,8 +155,8 @@ func (n *Node) podController() (*node.PodController, error) {
 	})
 }
 
-// keepRegistered runs the library's node controller, which gives up when it cannot
-// register and knows one interval only, until ctx ends.
+// keepRegistered runs the library's node controller until ctx ends. That controller exits if it
+// cannot register, and its interval is fixed.
 func (n *Node) keepRegistered(ctx context.Context) {
 	interval := DefaultHeartbeat
 	for {
@@ -187,7 +184,7 @@ func (n *Node) keepRegistered(ctx context.Context) {
 			klog.InfoS("Heartbeat interval changed", "interval", interval)
 			continue
 		}
-		klog.ErrorS(err, "The Node is not registered; trying again", "node", n.config.Name)
+		klog.ErrorS(err, "Failed to register Node; retrying", "node", n.config.Name)
 		select {
 		case <-ctx.Done():
 			return
@@ -221,9 +218,9 @@ func (n *Node) register(ctx context.Context) {
 	if ctx.Err() != nil {
 		return
 	}
-	klog.InfoS("The Node was deleted; registering it anew as unleased", "node", n.config.Name)
+	klog.InfoS("Node deleted; registering it again as unleased", "node", n.config.Name)
 	if err := n.create(ctx); err != nil {
-		klog.ErrorS(err, "The Node was not registered; the next status update tries again", "node", n.config.Name)
+		klog.ErrorS(err, "Failed to register Node; the next status update retries", "node", n.config.Name)
 	}
 }
 
@@ -235,8 +232,8 @@ func (n *Node) create(ctx context.Context) error {
 	return err
 }
 
-// Forget ends a pod that is being deleted and whose virtual machine is gone,
-// instead of waiting for the pod's grace period.
+// Forget ends a pod that is being deleted after its virtual machine has ended, without waiting for
+// the pod's grace period.
 func (n *Node) Forget(ctx context.Context, pod *corev1.Pod) error {
 	err := n.config.Client.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{
 		GracePeriodSeconds: new(int64),

@@ -14,8 +14,9 @@ import (
 	corev1listers "k8s.io/client-go/listers/core/v1"
 )
 
-// statusPatcher is a client of pods that patches statuses, as kubelets do. The library updates the whole pod as it
-// was when its status was decided: that would take back what others have written to labels, annotations and finalizers since.
+// statusPatcher is a client of pods that patches statuses, as kubelets do. The library updates the
+// whole pod as it was when its status was computed, which would revert concurrent changes of
+// labels, annotations and finalizers.
 type statusPatcher struct {
 	corev1client.PodsGetter
 	lister corev1listers.PodLister
@@ -42,8 +43,8 @@ func (c podStatusPatcher) UpdateStatus(ctx context.Context, pod *corev1.Pod, _ m
 	return c.Patch(ctx, pod.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
 }
 
-// statusPatch returns the patch from old's status to pod's. Conditions that are not the agent's, such as the one that
-// says why a pod is evicted, stay.
+// statusPatch returns the patch from old's status to pod's. It keeps the conditions of other
+// writers, such as the reason of an eviction.
 func statusPatch(old, pod *corev1.Pod) ([]byte, error) {
 	status := pod.Status.DeepCopy()
 	for _, condition := range old.Status.Conditions {

@@ -11,8 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// provider tells the agent of pods and the library of their statuses. It decides
-// nothing, and has nothing that an agent that starts anew would miss.
+// provider passes pods to the agent and statuses to the library. It makes no decisions, and its
+// state is rebuilt after a restart.
 type provider struct {
 	onPod func(*corev1.Pod)
 
@@ -56,8 +56,8 @@ func (p *provider) UpdatePod(_ context.Context, pod *corev1.Pod) error {
 	return nil
 }
 
-// DeletePod implements node.PodLifecycleHandler. The pod stays known until its
-// virtual machine is gone.
+// DeletePod implements node.PodLifecycleHandler. The pod stays known until its virtual machine has
+// ended.
 func (p *provider) DeletePod(_ context.Context, pod *corev1.Pod) error {
 	p.onPod(pod)
 	return nil
@@ -109,7 +109,7 @@ func (p *provider) setStatus(pod *corev1.Pod, status corev1.PodStatus) {
 		p.pods[keyOf(pod)] = known
 	}
 	if ended(known) && !ended(pod) {
-		status = known.Status // a pod that has ended stays as it ended
+		status = known.Status // an ended pod keeps its status
 	}
 	same := equality.Semantic.DeepEqual(known.Status, status) && equality.Semantic.DeepEqual(pod.Status, status)
 	status.DeepCopyInto(&known.Status)

@@ -5,11 +5,11 @@ import (
 	"k8s.io/client-go/tools/record"
 )
 
-// updatedReason is the reason of the Event by which the library announces each change of a pod's metadata. Whoever changed
-// it knows, and a pod that is changed all the time would cost the agent as many requests.
+// updatedReason is the reason of the library's Event for each change of a pod's metadata. The Event
+// has no new information, and frequent changes would cost the agent as many requests.
 const updatedReason = "ProviderUpdateSuccess"
 
-// podRecorder drops the library's Events that tell nothing.
+// podRecorder drops the library's Events that have no information.
 type podRecorder struct {
 	record.EventRecorder
 }

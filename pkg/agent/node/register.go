@@ -1,5 +1,5 @@
-// Package node is the Mac's Kubernetes Node: it registers it, keeps its heartbeat,
-// and takes the pods that are scheduled to it, through the virtual-kubelet library.
+// Package node maintains the Mac's Kubernetes Node with the virtual-kubelet library: it registers
+// the Node, sends heartbeats, and accepts pods.
 package node
 
 import (
@@ -18,26 +18,26 @@ import (
 	"macrack.io/macrack/pkg/rules"
 )
 
-// maxPods leaves room for a placeholder pod per slot and for those that are going.
+// maxPods leaves room for a placeholder pod per slot and for terminating pods.
 const maxPods = 16
 
 // LabelMac is the label of every Node that is a Mac.
 const LabelMac = "macrack.io/mac"
 
-// Description is what a Node says of itself.
+// Description describes a Node.
 type Description struct {
 	Name string
-	// Address is the IP address at which the cluster reaches the agent; may be empty.
+	// Address is the IP address of the agent in the cluster; may be empty.
 	Address string
-	// Port is the port of the agent's kubelet-style API; 0 if it has none.
+	// Port is the port of the agent's kubelet-style API; 0 without one.
 	Port int32
 	// Version is the agent's version.
 	Version string
 	Host    host.Info
 }
 
-// object returns the Node as it is registered. Only at registration does it carry
-// the taint: an agent can neither know nor change whose Mac it is.
+// object returns the Node as registered. It has the taint only at registration: an agent neither
+// knows nor may change the lease of its Mac.
 func (d *Description) object(now metav1.Time) *corev1.Node {
 	capacity := corev1.ResourceList{
 		corev1.ResourceCPU:              *resource.NewQuantity(d.Host.CPU, resource.DecimalSI),
@@ -89,12 +89,12 @@ func (d *Description) object(now metav1.Time) *corev1.Node {
 	return node
 }
 
-// stampedLeases writes the agent's time into its heartbeats, so that a cluster
-// whose clock is handed in sees heartbeats of that clock.
+// stampedLeases writes the time of the agent's clock into its heartbeats, so that a test cluster
+// with an injected clock accepts them.
 type stampedLeases struct {
 	coordinationclient.LeaseInterface
 	clock clock.PassiveClock
-	// seconds is the lease's duration; the library keeps that of a Lease that exists.
+	// seconds is the duration of the Lease; the library keeps that of an existing Lease.
 	seconds int32
 	nodes   corev1client.NodeInterface
 }
@@ -106,8 +106,9 @@ func (s *stampedLeases) stamp(lease *coordinationv1.Lease) *coordinationv1.Lease
 	return lease
 }
 
-// Create makes the Lease that of the Node as it is now. The library names the one that it has registered, and if that was deleted
-// since, the garbage collector would delete the Lease after each heartbeat.
+// Create creates the Lease with the current Node as its owner. The library uses the Node that it
+// registered; if that was deleted since, the garbage collector would delete the Lease after each
+// heartbeat.
 func (s *stampedLeases) Create(ctx context.Context, lease *coordinationv1.Lease, o metav1.CreateOptions) (*coordinationv1.Lease, error) {
 	node, err := s.nodes.Get(ctx, lease.Name, metav1.GetOptions{})
 	if err != nil {

@@ -14,7 +14,8 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 )
 
-// The Lease of a Node that was deleted and registered anew is the new one's, or it would be collected as garbage.
+// After a Node was deleted and registered again, its Lease belongs to the new Node. Otherwise the
+// garbage collector would delete it.
 func TestLeaseIsOfTheNodeAsItIsNow(t *testing.T) {
 	now := time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC)
 	client := fake.NewClientset()

@@ -25,40 +25,39 @@ import (
 	"macrack.io/macrack/pkg/vm/contract"
 )
 
-// DefaultClientName is the common name of the certificate that kube-apiserver shows
-// to kubelets, in clusters that kubeadm made.
+// DefaultClientName is the common name of kube-apiserver's kubelet client certificate in kubeadm
+// clusters.
 const DefaultClientName = "kube-apiserver-kubelet-client"
 
 const (
-	// streamIdle is how long a session may be silent, and streamCreation how long its
-	// streams may take to be opened: those of kubelets.
+	// streamIdle is the idle timeout of a session, and streamCreation the timeout of the creation
+	// of its streams. Both are those of kubelets.
 	streamIdle     = 4 * time.Hour
 	streamCreation = 30 * time.Second
 )
 
-// ServerConfig is what the agent's kubelet-style API needs.
+// ServerConfig configures the agent's kubelet-style API.
 type ServerConfig struct {
-	// ClientCAFile verifies the client's certificate, and ClientNames are the common
-	// names that it may have: kube-apiserver's, which asks for users after it has
-	// authorized them. Others that the same authority has signed, such as other
-	// nodes and tenants, are refused.
+	// ClientCAFile verifies the client's certificate, and ClientNames are the permitted common
+	// names: those of kube-apiserver, which authorizes users before it connects. Other clients with
+	// certificates of the same authority, such as nodes and tenants, are refused.
 	ClientCAFile string
 	ClientNames  []string
-	// Certificate returns the server's certificate; nil for the one in CertDir.
+	// Certificate returns the server's certificate; nil uses the one in CertDir.
 	Certificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)
-	// CertDir holds the server's certificate, self-signed if there is none.
+	// CertDir holds the server's certificate. Without one, a self-signed certificate is created.
 	CertDir string
 	// Logs opens the console of the pod's virtual machine.
 	Logs api.ContainerLogsHandlerFunc
-	// Exec runs a command in it, PortForward connects to a port of it.
+	// Exec runs a command in the virtual machine; PortForward connects to a port of it.
 	Exec        api.ContainerExecHandlerFunc
 	PortForward api.PortForwardHandlerFunc
 }
 
-// errNoAttach is what attach answers.
-var errNoAttach = errdefs.InvalidInput("a virtual machine has no process to attach to: use kubectl exec to run a command in it, or kubectl logs to read its console")
+// errNoAttach is the response to attach.
+var errNoAttach = errdefs.InvalidInput("a virtual machine has no process to attach to; use kubectl exec to run a command in it, or kubectl logs to read its console")
 
-// Serve serves the API on listener until ctx ends, to kube-apiserver alone.
+// Serve serves the API on listener until ctx ends, to kube-apiserver only.
 func (n *Node) Serve(ctx context.Context, listener net.Listener, config ServerConfig) error {
 	tlsConfig, err := n.tlsConfig(ctx, config)
 	if err != nil {
@@ -75,7 +74,7 @@ func (n *Node) Serve(ctx context.Context, listener net.Listener, config ServerCo
 			return n.Pods().List(labels.Everything())
 		},
 	}, false)
-	// The library's own handler takes the two timeouts for each other.
+	// The library's own handler confuses the two timeouts.
 	router := mux.NewRouter()
 	router.Handle("/portForward/{namespace}/{pod}", api.HandlePortForward(config.PortForward,
 		api.WithPortForwardStreamIdleTimeout(streamIdle), api.WithPortForwardCreationTimeout(streamCreation))).Methods(http.MethodPost, http.MethodGet)
@@ -91,7 +90,7 @@ func (n *Node) Serve(ctx context.Context, listener net.Listener, config ServerCo
 
 func (n *Node) tlsConfig(ctx context.Context, config ServerConfig) (*tls.Config, error) {
 	if config.ClientCAFile == "" || len(config.ClientNames) == 0 {
-		return nil, errors.New("the agent's API needs the authority of kube-apiserver's client certificate, and its name")
+		return nil, errors.New("the CA of kube-apiserver's client certificate or its name is missing")
 	}
 	ca, err := dynamiccertificates.NewDynamicCAContentFromFile("client-ca", config.ClientCAFile)
 	if err != nil {
@@ -100,11 +99,11 @@ func (n *Node) tlsConfig(ctx context.Context, config ServerConfig) (*tls.Config,
 	go ca.Run(ctx, 1)
 	tlsConfig := &tls.Config{
 		MinVersion: tls.VersionTLS12,
-		ClientAuth: tls.RequireAnyClientCert, // and which, VerifyConnection says
+		ClientAuth: tls.RequireAnyClientCert, // VerifyConnection checks it
 		VerifyConnection: func(state tls.ConnectionState) error {
 			options, ok := ca.VerifyOptions()
 			if !ok {
-				return errors.New("the authority of client certificates is not known")
+				return errors.New("the CA of client certificates is unknown")
 			}
 			return verifyClient(state.PeerCertificates, options, config.ClientNames)
 		},
@@ -121,11 +120,10 @@ func (n *Node) tlsConfig(ctx context.Context, config ServerConfig) (*tls.Config,
 	return tlsConfig, nil
 }
 
-// verifyClient accepts the certificates of a chain to the authority, for clients,
-// with one of the names.
+// verifyClient accepts client certificates with a chain to the authority and a permitted name.
 func verifyClient(chain []*x509.Certificate, options x509.VerifyOptions, names []string) error {
 	if len(chain) == 0 {
-		return errors.New("the client has shown no certificate")
+		return errors.New("the client presented no certificate")
 	}
 	options.Intermediates = x509.NewCertPool()
 	for _, intermediate := range chain[1:] {
@@ -135,12 +133,12 @@ func verifyClient(chain []*x509.Certificate, options x509.VerifyOptions, names [
 		return err
 	}
 	if name := chain[0].Subject.CommonName; !slices.Contains(names, name) {
-		return fmt.Errorf("the client is %q; only kube-apiserver is served (%s)", name, strings.Join(names, ", "))
+		return fmt.Errorf("client %q refused; only kube-apiserver is permitted (%s)", name, strings.Join(names, ", "))
 	}
 	return nil
 }
 
-// servingCertificate reads the certificate of the agent's API, or makes one.
+// servingCertificate reads the certificate of the agent's API, or creates one.
 func servingCertificate(dir, name, address string) (*tls.Certificate, error) {
 	certFile, keyFile := filepath.Join(dir, "agent-server.crt"), filepath.Join(dir, "agent-server.key")
 	if _, err := os.Stat(certFile); errors.Is(err, os.ErrNotExist) {
@@ -150,12 +148,12 @@ func servingCertificate(dir, name, address string) (*tls.Certificate, error) {
 		}
 		cert, key, err := certutil.GenerateSelfSignedCertKey(name, ips, nil)
 		if err != nil {
-			return nil, fmt.Errorf("make a serving certificate: %w", err)
+			return nil, fmt.Errorf("create serving certificate: %w", err)
 		}
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return nil, err
 		}
-		// The certificate goes last: it says that the key is there.
+		// The certificate is written last: its presence implies that of the key.
 		if err := contract.WriteFile(keyFile, key); err != nil {
 			return nil, err
 		}

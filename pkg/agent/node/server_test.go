@@ -176,11 +176,11 @@ func TestNobodyIsServedWithoutAnAuthority(t *testing.T) {
 		listener, err := net.Listen("tcp", "127.0.0.1:0")
 		require.NoError(t, err)
 		defer listener.Close()
-		require.ErrorContains(t, n.Serve(context.Background(), listener, config), "needs the authority")
+		require.ErrorContains(t, n.Serve(context.Background(), listener, config), "client certificate or its name is missing")
 	}
 }
 
-// A client such as kube-apiserver runs a command and learns its exit code.
+// A client such as kube-apiserver runs a command and receives its exit code.
 func TestExec(t *testing.T) {
 	ca := newAuthority(t)
 	address := serve(t, ServerConfig{ClientCAFile: ca.file(), CertDir: t.TempDir()})

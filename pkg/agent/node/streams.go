@@ -7,24 +7,24 @@ import (
 	"sync"
 )
 
-// How many streams are open at a time. Two virtual machines at their limits leave no more than maxStreams, each of
-// which takes up to six file descriptors.
+// Limits of open streams. Two virtual machines at their limits leave no more than maxStreams, each
+// of which takes up to six file descriptors.
 const (
-	// MaxLogs is how many readers the console of one virtual machine has.
+	// MaxLogs is the limit of readers of one virtual machine's console.
 	MaxLogs = 16
-	// MaxSessions is how many commands and forwarded connections are open with one virtual machine.
+	// MaxSessions is the limit of open commands and forwarded connections of one virtual machine.
 	MaxSessions = 16
 	maxStreams  = 2 * (MaxLogs + MaxSessions)
 )
 
-// A streamLimit refuses requests beyond what one pod, or all pods of the Mac, may have open.
+// streamLimit limits the open streams of each pod and of all pods of the Mac.
 type streamLimit struct {
 	mu    sync.Mutex
 	total int
 	open  map[string]int // by kind and pod
 }
 
-// wrap returns a handler that answers 429 Too Many Requests instead of next beyond the limit.
+// wrap returns a handler that responds with 429 Too Many Requests beyond the limit.
 func (l *streamLimit) wrap(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		// /containerLogs/<namespace>/<pod>/<container>, /exec/..., /attach/..., /portForward/<namespace>/<pod>
@@ -54,9 +54,9 @@ func (l *streamLimit) enter(kind, pod string, limit int) (leave func(), err erro
 	defer l.mu.Unlock()
 	switch {
 	case l.open[key] >= limit:
-		return nil, fmt.Errorf("pod %s has %d %s, the limit is %d; end one of them first", pod, l.open[key], kind, limit)
+		return nil, fmt.Errorf("pod %s has %d %s, and the limit is %d; close one first", pod, l.open[key], kind, limit)
 	case l.total >= maxStreams:
-		return nil, fmt.Errorf("this Mac has %d open commands, forwarded ports and readers of consoles, the limit is %d; end one of them first", l.total, maxStreams)
+		return nil, fmt.Errorf("this Mac has %d open commands, forwarded ports and readers of consoles, and the limit is %d; close one first", l.total, maxStreams)
 	}
 	if l.open == nil {
 		l.open = map[string]int{}

@@ -26,7 +26,7 @@ func TestStreamsAreLimited(t *testing.T) {
 	for range 4 {
 		require.NoError(t, enter("logs", "acme/one-vm", 4))
 	}
-	require.EqualError(t, enter("logs", "acme/one-vm", 4), "pod acme/one-vm has 4 logs, the limit is 4; end one of them first")
+	require.EqualError(t, enter("logs", "acme/one-vm", 4), "pod acme/one-vm has 4 logs, and the limit is 4; close one first")
 	require.NoError(t, enter("commands", "acme/one-vm", 4), "each kind has a limit of its own")
 	require.NoError(t, enter("logs", "globex/one-vm", 4), "each pod has a limit of its own")
 	for i := range maxStreams - 6 {
@@ -41,7 +41,7 @@ func TestStreamsAreLimited(t *testing.T) {
 	require.NoError(t, enter("logs", "acme/one-vm", 4))
 }
 
-// What is refused has opened nothing, and what ends makes room.
+// A refused request opens no stream, and a closed stream makes room.
 func TestConsoleReadersAreLimited(t *testing.T) {
 	ca := newAuthority(t)
 	client := ca.sign(kubeAPIServer)
@@ -68,7 +68,7 @@ func TestConsoleReadersAreLimited(t *testing.T) {
 	code, text, _, err := get(address+"/containerLogs/acme/vm/macos-vm", client)
 	require.NoError(t, err)
 	assert.Equal(t, http.StatusTooManyRequests, code)
-	assert.Equal(t, "pod acme/vm has 16 readers of the console, the limit is 16; end one of them first\n", text)
+	assert.Equal(t, "pod acme/vm has 16 readers of the console, and the limit is 16; close one first\n", text)
 	close(end)
 	closed.Wait()
 	opened.Add(1)

@@ -16,7 +16,7 @@ func (m *Manager) Connect(ctx context.Context, uid string, port uint32) (net.Con
 		return nil, err
 	}
 	if state := s.get().State; state == nil || state.VM != contract.VMRunning {
-		return nil, fmt.Errorf("%w: it does not run", ErrNotHere)
+		return nil, fmt.Errorf("%w: it is not running", ErrNotHere)
 	}
 	return s.client.Connect(ctx, port)
 }

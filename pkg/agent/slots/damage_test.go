@@ -39,8 +39,8 @@ func (m *mac) exit() {
 	m.wait("a", exited)
 }
 
-// Whatever a file holds, the slot is usable again, and nothing is said to have run
-// that has not.
+// Whatever a file contains, the slot becomes usable again, and no VM is reported as having run that
+// has not.
 func TestGarbledFiles(t *testing.T) {
 	m := newMac(t)
 	m.exit()
@@ -100,7 +100,7 @@ func TestGarbledFiles(t *testing.T) {
 	m.wait("b", attached)
 }
 
-// The runner knows what it runs, should the spec be lost.
+// The runner knows its VM even if the spec is lost.
 func TestGarbledSpecOfARunningVM(t *testing.T) {
 	m := newMac(t)
 	m.start(spec("a"))
@@ -118,7 +118,7 @@ func TestGarbledSpecOfARunningVM(t *testing.T) {
 	assert.Equal(t, "mac-of-a", after.Spec.MACAddress)
 	assert.Equal(t, "vm-a", after.Spec.Name)
 
-	// How it ends is not lost either.
+	// Its result is not lost either.
 	defer func() {
 		m.stop()
 		m.open()
@@ -128,14 +128,14 @@ func TestGarbledSpecOfARunningVM(t *testing.T) {
 		require.NoError(t, m.Erase("a"))
 	}()
 
-	// One that does not answer either is nobody's to declare dead.
+	// An unresponsive VM must not be declared dead.
 	freeze(t, after.State.PID)
 	m.restart(func(c *Config) { c.AnswerTimeout = 100 * time.Millisecond })
 	assert.Nil(t, m.phase(Silent).Spec)
 	require.NoError(t, syscall.Kill(after.State.PID, syscall.SIGCONT))
 }
 
-// What is known of a running VM is not forgotten when its runner falls silent.
+// A running VM stays known when its runner no longer responds.
 func TestSilentRunnerWhoseSpecIsGarbled(t *testing.T) {
 	for name, garble := range map[string]func(path string) error{
 		"garbled": func(path string) error { return os.WriteFile(path, []byte("{"), 0o600) },
@@ -178,7 +178,7 @@ func TestGarbledLock(t *testing.T) {
 	}
 }
 
-// Without its lock a runner is still there, and so is its VM.
+// A runner without its lock still runs, and so does its VM.
 func TestLostLock(t *testing.T) {
 	m := newMac(t)
 	m.start(spec("a"))
@@ -207,7 +207,7 @@ func TestDuplicates(t *testing.T) {
 	}
 	assert.Equal(t, Free, m.Statuses()[1].Phase)
 
-	// A copy of the slot is not the one that runs.
+	// A copy of the slot does not belong to the running VM.
 	m.stop()
 	require.NoError(t, contract.WriteJSON(m.slot(1).SpecPath(), spec("a")))
 	m.open()
@@ -218,7 +218,7 @@ func TestDuplicates(t *testing.T) {
 	assert.Equal(t, Free, m.Statuses()[1].Phase)
 }
 
-// A reservation that comes to nothing is given back.
+// A failed reservation is released.
 func TestSlotsAreGivenBack(t *testing.T) {
 	m := newMac(t)
 	lockForAMoment := func() { // as another process may
@@ -260,7 +260,7 @@ func TestStrangersBesideTheSlots(t *testing.T) {
 	assert.Empty(t, left)
 }
 
-// Nobody but the slot's owner is listened to.
+// Only a socket of the slot's owner is trusted.
 func TestHijackedSocket(t *testing.T) {
 	m := newMac(t)
 	m.start(spec("a"))
@@ -292,7 +292,7 @@ func TestHijackedSocket(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, pid, state.PID)
 
-	// What somebody leaves at the socket of a free slot is in nobody's way.
+	// A foreign socket in a free slot does not block it.
 	_, err = net.Listen("unix", m.slot(1).SocketPath())
 	require.NoError(t, err)
 	require.NoError(t, os.Chmod(m.slot(1).SocketPath(), 0o666))
@@ -302,7 +302,7 @@ func TestHijackedSocket(t *testing.T) {
 	m.wait("b", attached)
 }
 
-// A runner that hangs while its slot still counts as Attached keeps nobody waiting.
+// A hanging runner whose slot is still Attached does not block its callers.
 func TestOrdersToAHungRunnerEnd(t *testing.T) {
 	m := newMac(t)
 	m.start(spec("a"))

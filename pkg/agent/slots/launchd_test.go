@@ -36,5 +36,5 @@ func TestLaunchd(t *testing.T) {
 
 	fail = errors.New("exit status 113")
 	_, err := l.Launch("/v/slots/0")
-	require.ErrorContains(t, err, "launchctl kickstart gui/501/io.macrack.vm.0: exit status 113: Could not find service; is the job loaded")
+	require.ErrorContains(t, err, "launchctl kickstart gui/501/io.macrack.vm.0: exit status 113: Could not find service; run `macrack-agent doctor`")
 }

@@ -21,7 +21,7 @@ func (s *slot) poke() {
 	}
 }
 
-// monitor follows the slot: a runner through its watch, an empty slot not at all.
+// monitor follows the runner of the slot through its watch. An empty slot needs no monitoring.
 func (s *slot) monitor(ctx context.Context) {
 	for {
 		switch s.get().Phase {
@@ -48,7 +48,7 @@ func (s *slot) monitor(ctx context.Context) {
 	}
 }
 
-// follow returns when the runner has ended its watch, died, or fallen silent.
+// follow returns when the runner's watch has ended or the runner no longer responds.
 func (s *slot) follow(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	spec := s.get().Spec
@@ -56,7 +56,7 @@ func (s *slot) follow(ctx context.Context) {
 	go func() {
 		defer close(watched)
 		err := s.client.Watch(ctx, func(state contract.State) {
-			// The last state is not shown: the VM has stopped once the lock is free.
+			// The last state is not shown: the VM counts as stopped once the lock is free.
 			if state.VM != contract.VMStopped {
 				s.set(Status{Phase: Attached, Spec: spec, State: &state})
 			}
@@ -81,8 +81,7 @@ func (s *slot) follow(ctx context.Context) {
 	}
 }
 
-// awaitRunner returns when the launched runner answers, ends, or stays away for
-// AnswerTimeout.
+// awaitRunner returns when the launched runner responds, ends, or exceeds AnswerTimeout.
 func (s *slot) awaitRunner(ctx context.Context) {
 	deadline := s.manager.config.Clock.After(s.manager.config.AnswerTimeout)
 	for {
@@ -111,7 +110,7 @@ func (s *slot) ask(ctx context.Context, timeout time.Duration) (*contract.State,
 	return s.client.State(ctx)
 }
 
-// look finds out what the slot holds, unless the agent is filling it.
+// look updates the status of the slot, unless the agent is filling it.
 func (s *slot) look(ctx context.Context) {
 	if s.get().Phase == Preparing {
 		return
@@ -121,9 +120,9 @@ func (s *slot) look(ctx context.Context) {
 	}
 }
 
-// inspect finds out what the slot holds, from the lock, the socket and the files. A
-// runner that dies lets go of its lock; one that lives has AnswerTimeout to answer.
-// It is not ok if ctx has ended before.
+// inspect determines the status of the slot from the lock, the socket and the files. A dead runner
+// has released its lock; a live one has AnswerTimeout to respond. ok is false if ctx has ended
+// before.
 func (s *slot) inspect(ctx context.Context) (status Status, ok bool) {
 	deadline := s.manager.config.Clock.Now().Add(s.manager.config.AnswerTimeout)
 	for {
@@ -133,7 +132,7 @@ func (s *slot) inspect(ctx context.Context) (status Status, ok bool) {
 			return s.unlocked(ctx), true
 		}
 		spec, readErr := s.readSpec()
-		// The runner says what it runs, and until it does that is what is known.
+		// The runner reports the VM that it runs; until it does, the known spec counts.
 		held := s.known(spec, readErr)
 		state, askErr := s.ask(ctx, max(deadline.Sub(s.manager.config.Clock.Now()), time.Millisecond))
 		switch {
@@ -144,19 +143,19 @@ func (s *slot) inspect(ctx context.Context) (status Status, ok bool) {
 		case readErr != nil && !errors.Is(readErr, contract.ErrGarbled):
 			return Status{Phase: Silent, Spec: held, Err: readErr}, true
 		case askErr == nil && state.VM == contract.VMStopped:
-			// The runner is about to let go of the lock.
+			// The runner is about to release the lock.
 		case askErr == nil && spec == nil && state.InstanceUID != "":
-			// The runner knows what it runs.
+			// The runner's report replaces the missing spec.
 			return Status{Phase: Attached, State: state, Spec: &contract.Spec{
 				InstanceUID: state.InstanceUID, Namespace: state.Namespace, Name: state.Name, MachineID: state.MachineID, MACAddress: state.MACAddress,
 			}}, true
 		case askErr == nil && spec != nil && spec.InstanceUID == state.InstanceUID:
 			return Status{Phase: Attached, Spec: spec, State: state}, true
 		case askErr == nil:
-			return Status{Phase: Silent, Spec: spec, Err: fmt.Errorf("the runner (pid %d) runs instance %s, which is not this slot's", state.PID, state.InstanceUID)}, true
+			return Status{Phase: Silent, Spec: spec, Err: fmt.Errorf("the runner (pid %d) runs instance %s, which does not belong to this slot", state.PID, state.InstanceUID)}, true
 		}
 		if !s.manager.config.Clock.Now().Before(deadline) {
-			return Status{Phase: Silent, Spec: held, Err: fmt.Errorf("the slot is locked and its runner does not answer: %w", errors.Join(askErr, readErr))}, true
+			return Status{Phase: Silent, Spec: held, Err: fmt.Errorf("the slot is locked and its runner does not respond: %w", errors.Join(askErr, readErr))}, true
 		}
 		select {
 		case <-ctx.Done():
@@ -166,7 +165,7 @@ func (s *slot) inspect(ctx context.Context) (status Status, ok bool) {
 	}
 }
 
-// readSpec reads the spec; one that identifies no VM is ErrGarbled.
+// readSpec reads the spec. A spec that does not identify a VM is ErrGarbled.
 func (s *slot) readSpec() (*contract.Spec, error) {
 	spec, err := s.dir.ReadSpec()
 	if err != nil || spec == nil {
@@ -178,8 +177,8 @@ func (s *slot) readSpec() (*contract.Spec, error) {
 	return spec, nil
 }
 
-// known returns spec, or if that could not be read or is gone what was known before:
-// what a runner has is known, whatever has become of the file.
+// known returns spec, or the last known spec if the file is unreadable or missing: a runner keeps
+// its VM, whatever happens to the file.
 func (s *slot) known(spec *contract.Spec, err error) *contract.Spec {
 	if status := s.get(); (err != nil || spec == nil) && status.owned() && status.Spec != nil {
 		return status.Spec
@@ -187,14 +186,14 @@ func (s *slot) known(spec *contract.Spec, err error) *contract.Spec {
 	return spec
 }
 
-// unlocked tells what a slot holds that no runner owns. The lock is held.
+// unlocked returns the status of a slot without a runner. The lock is held.
 func (s *slot) unlocked(ctx context.Context) Status {
 	spec, err := s.readSpec()
 	if known := s.known(spec, err); known != spec && (err == nil || errors.Is(err, contract.ErrGarbled)) {
 		spec, err = known, nil
 	}
-	// A runner closes its socket before it lets go of the lock. If somebody answers,
-	// the lock is not the one that the runner has.
+	// A runner closes its socket before it releases the lock. If a process accepts the connection,
+	// the runner holds a lock on another file.
 	if conn, dialErr := s.dir.Dial(ctx); dialErr == nil {
 		_ = conn.Close()
 		return Status{Phase: Silent, Spec: spec, Err: errors.New("a process serves the slot's socket without the slot's lock")}
@@ -209,7 +208,7 @@ func (s *slot) unlocked(ctx context.Context) Status {
 	}
 	result, err := s.dir.ReadResult()
 	if err == nil && result != nil && (result.Reason == "" || result.InstanceUID != spec.InstanceUID) {
-		err = fmt.Errorf("%w: %s is not of instance %s", contract.ErrGarbled, s.dir.ResultPath(), spec.InstanceUID)
+		err = fmt.Errorf("%w: %s does not belong to instance %s", contract.ErrGarbled, s.dir.ResultPath(), spec.InstanceUID)
 	}
 	switch {
 	case errors.Is(err, contract.ErrGarbled):
@@ -227,8 +226,8 @@ func (s *slot) unlocked(ctx context.Context) Status {
 	return s.vanished(spec, nil)
 }
 
-// vanished is the status of a slot whose runner is gone without a word. From the
-// moment at which it had the slot the VM may have run.
+// vanished returns the status of a slot whose runner is gone without a result. The VM may have run
+// as soon as the runner held the slot.
 func (s *slot) vanished(spec *contract.Spec, cause error) Status {
 	result := &contract.Result{InstanceUID: spec.InstanceUID, Reason: contract.ExitVanished, EndedAt: s.manager.config.Clock.Now()}
 	if cause != nil {

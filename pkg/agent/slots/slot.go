@@ -21,8 +21,8 @@ type slot struct {
 	client  *contract.Client
 	kick    chan struct{}
 
-	// acting is held with the slot's lock, which keeps out other processes: what this
-	// one does waits for its turn.
+	// acting is held together with the slot's lock: the lock excludes other processes, acting
+	// serializes the goroutines of this one.
 	acting sync.Mutex
 
 	mu     sync.Mutex
@@ -30,16 +30,15 @@ type slot struct {
 	ended  <-chan error // the end of the launched runner
 }
 
-// lockPatience is how long a lock that is taken is tried again. A process that is
-// just being started has the descriptors of its parent until it runs its program,
-// and so a lock that its parent has given up meanwhile.
+// lockPatience is how long a taken lock is retried. A process inherits the descriptors of its
+// parent until it executes its program, and with them a lock that the parent has already released.
 const (
 	lockPatience = 2 * time.Second
 	lockPause    = 10 * time.Millisecond
 )
 
-// take takes the slot's lock, trying for as long as patience lasts; release may be
-// called more than once.
+// take takes the slot's lock and retries until patience has elapsed. release may be called more
+// than once.
 func (s *slot) take(patience time.Duration) (release func(), err error) {
 	s.acting.Lock()
 	lock, err := s.dir.TryLock()
@@ -74,14 +73,14 @@ func (s *slot) set(status Status) {
 	s.manager.config.OnChange()
 }
 
-// fail keeps err for the status Prepared, if that is what the slot turns out to be.
+// fail keeps err for the status, in case that is Prepared.
 func (s *slot) fail(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.status.Err = err
 }
 
-// reserve turns a Free slot into one that is being prepared.
+// reserve turns a Free slot into a Preparing one.
 func (s *slot) reserve() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -128,7 +127,7 @@ func (s *slot) prepare(spec *contract.Spec, fill func(contract.SlotDir) error) (
 	return contract.WriteJSON(s.dir.SpecPath(), spec)
 }
 
-// giveBack ends a reservation: the slot is what it turns out to be.
+// giveBack ends a reservation and updates the status of the slot.
 func (s *slot) giveBack() {
 	status, _ := s.inspect(context.Background())
 	if status.Phase != Free {
@@ -136,7 +135,7 @@ func (s *slot) giveBack() {
 		s.poke()
 		return
 	}
-	// Nobody is told: whoever had reserved it knows, and tries again in good time.
+	// No notification is needed: the caller that had reserved the slot retries.
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.status = Status{Slot: s.number, Phase: Free}
@@ -144,7 +143,7 @@ func (s *slot) giveBack() {
 
 func (s *slot) launch() error {
 	status := s.get()
-	// Launching is set first: the runner may be there before Launch returns.
+	// Launching is set first: the runner may respond before Launch returns.
 	s.setEnded(nil)
 	s.set(Status{Phase: Launching, Spec: status.Spec})
 	faults.At("launch: before")
@@ -182,9 +181,9 @@ func (s *slot) relaunch() error {
 	defer release()
 	status := s.get()
 	if status.Result == nil || status.Result.Reason != contract.ExitStartFailed {
-		return fmt.Errorf("instance %s has run and is not started again", status.UID())
+		return fmt.Errorf("instance %s has run and cannot be restarted", status.UID())
 	}
-	// In this order: interrupted in between, the slot still holds the failed start.
+	// The order matters: after an interruption the slot still holds the failed start.
 	if err := contract.RemoveFile(s.dir.StartedPath()); err != nil {
 		return err
 	}
@@ -203,7 +202,7 @@ func (s *slot) erase() error {
 	case s.get().Phase == Preparing:
 		s.giveBack()
 	case errors.Is(err, contract.ErrLocked):
-		// A runner that was started late has it.
+		// A late runner holds the slot.
 		s.look(context.Background())
 		s.poke()
 	}
@@ -220,14 +219,14 @@ func (s *slot) wipeLocked() error {
 		if found := s.unlocked(context.Background()); found.Phase == Exited || found.Phase == Silent {
 			s.set(found)
 			s.poke()
-			return fmt.Errorf("%w: it may have run meanwhile, and slot %d is %s", ErrNotHere, s.number, found.Phase)
+			return fmt.Errorf("%w: it may have started meanwhile, and slot %d is %s", ErrNotHere, s.number, found.Phase)
 		}
 	}
 	return s.wipe()
 }
 
-// wipe removes everything but the lock. The spec goes first: interrupted, the slot
-// is free, and what is left is wiped before its next use.
+// wipe removes all files except the lock. The spec goes first: after an interruption the slot is
+// Free, and the rest is removed before its next use.
 func (s *slot) wipe() error {
 	goes := func(path string) bool { return path != s.dir.LockPath() }
 	removed, err := list(string(s.dir), s.manager.relative, goes)
@@ -260,7 +259,7 @@ func (s *slot) wipe() error {
 	return contract.SyncDir(string(s.dir))
 }
 
-// wiped is a name for a place: temporary files have one at random.
+// wiped maps the random names of temporary files to one name.
 func wiped(name string) string {
 	if strings.HasPrefix(name, ".") {
 		return "a temporary file"

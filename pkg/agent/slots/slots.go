@@ -1,5 +1,5 @@
-// Package slots is the agent's hold on the Mac's two VM slots. All it knows is on
-// disk and in the runners, so an agent that starts anew finds it again.
+// Package slots manages the Mac's two VM slots. All state is on disk and in the runners, so a
+// restarted agent finds it again.
 package slots
 
 import (
@@ -21,46 +21,44 @@ import (
 	"macrack.io/macrack/pkg/vm/contract"
 )
 
-// Phase is what a slot holds.
+// Phase is the phase of a slot.
 type Phase string
 
 const (
-	// Free: no VM, and nothing to report.
+	// Free: the slot holds no VM and no result.
 	Free Phase = "Free"
 	// Preparing: the agent is filling the slot.
 	Preparing Phase = "Preparing"
-	// Prepared: a spec that has not run yet.
+	// Prepared: the slot holds a spec that has not run.
 	Prepared Phase = "Prepared"
-	// Launching: a runner was started and has not answered yet.
+	// Launching: a runner was started and has not responded yet.
 	Launching Phase = "Launching"
-	// Attached: a runner owns the slot and answers; State is current.
+	// Attached: a runner owns the slot and responds; State is current.
 	Attached Phase = "Attached"
-	// Silent: a runner owns the slot and does not answer, or answers for another
-	// VM. It cannot be known what runs there.
+	// Silent: a runner owns the slot and does not respond, or reports another VM. The VM that runs
+	// there is unknown.
 	Silent Phase = "Silent"
 	// Exited: the VM has ended, the runner is gone and the lock is free.
 	Exited Phase = "Exited"
-	// Garbled: nothing runs, and what the slot held cannot be read. It is to be
-	// erased.
+	// Garbled: no VM runs, and the files cannot be read. The slot must be erased.
 	Garbled Phase = "Garbled"
 )
 
-// Status is a slot at one moment.
+// Status is the status of a slot at one moment.
 type Status struct {
 	Slot  int
 	Phase Phase
-	// Spec is nil when Free, Preparing and Garbled, and when Silent if it cannot be
-	// read.
+	// Spec is nil when Free, Preparing or Garbled, and when Silent if it cannot be read.
 	Spec *contract.Spec
 	// State is set when Attached.
 	State *contract.State
 	// Result is set when Exited.
 	Result *contract.Result
-	// Err says why a slot is Silent or Garbled, or why a Prepared one did not launch.
+	// Err is the reason why a slot is Silent or Garbled, or why a Prepared one did not launch.
 	Err error
 }
 
-// UID is the UID of the instance that the slot holds, or empty.
+// UID returns the UID of the instance in the slot, or an empty string.
 func (s Status) UID() string {
 	if s.Spec == nil {
 		return ""
@@ -68,48 +66,46 @@ func (s Status) UID() string {
 	return s.Spec.InstanceUID
 }
 
-// owned tells whether a runner has the slot, or is about to.
+// owned reports whether a runner holds the slot, or may soon.
 func (s Status) owned() bool { return s.Phase == Attached || s.Phase == Silent || s.Phase == Launching }
 
 var (
-	// ErrNoFreeSlot means that every slot holds a VM or what is left of one.
-	ErrNoFreeSlot = fmt.Errorf("all %d slots of this Mac are taken", rules.MaxVMsPerMac)
-	// ErrNotHere means that no slot holds the instance, or not in a phase in which
-	// the act makes sense.
+	// ErrNoFreeSlot means that every slot holds a VM or the remains of one.
+	ErrNoFreeSlot = fmt.Errorf("all %d slots of this Mac are in use", rules.MaxVMsPerMac)
+	// ErrNotHere means that no slot holds the instance in a suitable phase.
 	ErrNotHere = errors.New("no slot holds this VM")
-	// ErrDuplicateIdentity means that a VM on this Mac has the machine ID or the MAC
-	// address already.
-	ErrDuplicateIdentity = errors.New("a VM on this Mac has this identity already")
+	// ErrDuplicateIdentity means that another VM on this Mac has the same machine ID or MAC
+	// address.
+	ErrDuplicateIdentity = errors.New("a VM on this Mac already has this identity")
 )
 
-// Config is what a Manager needs.
+// Config configures a Manager.
 type Config struct {
-	// Dir gets a directory for each slot. Short, for the sake of socket paths.
+	// Dir holds a directory for each slot. It must be short, because it is part of socket paths.
 	Dir      string
 	Launcher Launcher
 	Clock    clock.WithTicker
-	// AnswerTimeout is how long a runner may keep silent before its slot is
-	// Silent. Default 5 s.
+	// AnswerTimeout is how long a runner may take to respond before its slot is Silent. The default
+	// is 5 s.
 	AnswerTimeout time.Duration
-	// ProbeInterval is how often a runner is asked whether it still answers.
-	// Default 10 s.
+	// ProbeInterval is the interval of probes of a runner. The default is 10 s.
 	ProbeInterval time.Duration
 	// OnChange is called after a slot's status has changed. It must not block.
 	OnChange func()
-	// OnErase is told what is about to be removed: should the agent end in between,
-	// it is known, and may be told again.
+	// OnErase receives the files that are about to be removed. After an interruption it may receive
+	// them again.
 	OnErase func([]Removed)
 }
 
-// Manager holds the slots.
+// Manager manages the slots.
 type Manager struct {
 	config Config
-	// An array, not a list: a VM beyond the limit has no slot to run in.
+	// The array enforces the limit: another VM has no slot to run in.
 	slots [rules.MaxVMsPerMac]*slot
 }
 
-// Open makes the slot directories that do not exist, and finds out what each slot
-// holds. It waits up to AnswerTimeout for runners that do not answer.
+// Open creates missing slot directories and determines the status of each slot. It waits up to
+// AnswerTimeout for unresponsive runners.
 func Open(config Config) (*Manager, error) {
 	if config.AnswerTimeout == 0 {
 		config.AnswerTimeout = 5 * time.Second
@@ -130,7 +126,7 @@ func Open(config Config) (*Manager, error) {
 			return nil, err
 		}
 		if path := dir.SocketPath(); len(path) > contract.MaxSocketPath {
-			return nil, fmt.Errorf("socket path %q has %d bytes, at most %d are allowed: use a shorter state directory", path, len(path), contract.MaxSocketPath)
+			return nil, fmt.Errorf("socket path %q has %d bytes, and the limit is %d; use a shorter state directory", path, len(path), contract.MaxSocketPath)
 		}
 		m.slots[i] = &slot{manager: m, number: i, dir: dir, client: contract.NewClient(dir), kick: make(chan struct{}, 1)}
 	}
@@ -142,7 +138,7 @@ func Open(config Config) (*Manager, error) {
 	return m, nil
 }
 
-// claim makes the slot's directory, and sees to it that it is this user's alone.
+// claim creates the slot's directory and restricts it to this user.
 func claim(dir contract.SlotDir) error {
 	if err := os.MkdirAll(string(dir), 0o700); err != nil {
 		return err
@@ -153,16 +149,16 @@ func claim(dir contract.SlotDir) error {
 			return err
 		}
 		if !info.IsDir() {
-			return fmt.Errorf("%s is a %s and must be a directory: remove it", path, info.Mode().Type())
+			return fmt.Errorf("%s is a %s, not a directory; remove it", path, info.Mode().Type())
 		}
 		if err := os.Chmod(path, 0o700); err != nil {
-			return fmt.Errorf("%w: it must belong to the user of the agent", err)
+			return fmt.Errorf("%w; it must belong to the user of the agent", err)
 		}
 		if err := contract.SyncDir(filepath.Dir(path)); err != nil {
 			return err
 		}
 	}
-	// What is no file cannot be locked, so that nobody has locked it.
+	// Only a regular file can be locked, so no runner holds this one.
 	switch info, err := os.Lstat(dir.LockPath()); {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil
@@ -184,7 +180,7 @@ func (m *Manager) Run(ctx context.Context) {
 	monitors.Wait()
 }
 
-// Statuses returns what each slot holds.
+// Statuses returns the status of each slot.
 func (m *Manager) Statuses() [rules.MaxVMsPerMac]Status {
 	var all [rules.MaxVMsPerMac]Status
 	for i, s := range m.slots {
@@ -193,8 +189,8 @@ func (m *Manager) Statuses() [rules.MaxVMsPerMac]Status {
 	return all
 }
 
-// Find returns the slot that holds the instance. Should more than one claim to, it
-// is the one with a runner.
+// Find returns the slot that holds the instance. If several do, the one with a runner takes
+// precedence.
 func (m *Manager) Find(uid string) (found Status, ok bool) {
 	for _, s := range m.Statuses() {
 		if uid != "" && s.UID() == uid && (!ok || s.owned() && !found.owned()) {
@@ -224,21 +220,20 @@ func (m *Manager) find(uid string, phases ...Phase) (*slot, error) {
 		}
 	}
 	if len(phases) > 0 {
-		return nil, fmt.Errorf("%w in phase %v, slot %d is %s", ErrNotHere, phases, status.Slot, status.Phase)
+		return nil, fmt.Errorf("%w in phase %v; slot %d is %s", ErrNotHere, phases, status.Slot, status.Phase)
 	}
 	return m.slots[status.Slot], nil
 }
 
-// Prepare fills a free slot for spec: fill makes the disks, and the spec is
-// written last, so that an interrupted Prepare leaves a free slot. It returns
-// ErrNoFreeSlot if there is none, and ErrDuplicateIdentity if another slot has the
-// identity. Nothing runs yet.
+// Prepare fills a free slot for spec. fill creates the disks, and the spec is written last, so that
+// an interrupted Prepare leaves a free slot. It returns ErrNoFreeSlot without a free slot, and
+// ErrDuplicateIdentity if another slot has the identity. It does not start the VM.
 func (m *Manager) Prepare(spec *contract.Spec, fill func(contract.SlotDir) error) error {
 	if err := spec.Validate(); err != nil {
 		return err
 	}
 	if s, ok := m.Find(spec.InstanceUID); ok {
-		return fmt.Errorf("slot %d holds instance %s already", s.Slot, spec.InstanceUID)
+		return fmt.Errorf("slot %d already holds instance %s", s.Slot, spec.InstanceUID)
 	}
 	for _, s := range m.Statuses() {
 		if s.Spec != nil && (s.Spec.MachineID == spec.MachineID || s.Spec.MACAddress == spec.MACAddress) {
@@ -254,8 +249,8 @@ func (m *Manager) Prepare(spec *contract.Spec, fill func(contract.SlotDir) error
 	return ErrNoFreeSlot
 }
 
-// Launch starts a runner for a Prepared instance. After an error the slot is what it
-// turns out to be: a launcher that fails may have started the runner.
+// Launch starts a runner for a Prepared instance. After an error the status is determined again: a
+// failed launcher may have started the runner.
 func (m *Manager) Launch(uid string) error {
 	s, err := m.find(uid, Prepared)
 	if err != nil {
@@ -264,8 +259,8 @@ func (m *Manager) Launch(uid string) error {
 	return s.launch()
 }
 
-// Relaunch starts a runner again for an instance whose VM did not start. A VM
-// that has run is never started again.
+// Relaunch starts a runner again for an instance whose VM did not start. A VM that has run is never
+// restarted.
 func (m *Manager) Relaunch(uid string) error {
 	s, err := m.find(uid, Exited)
 	if err != nil {
@@ -274,8 +269,8 @@ func (m *Manager) Relaunch(uid string) error {
 	return s.relaunch()
 }
 
-// Stop asks the guest to shut down, and has the plug pulled after grace. The runner
-// confirms the order at once, and has AnswerTimeout to do so.
+// Stop asks the guest to shut down and forces the VM off after grace. The runner must confirm the
+// order within AnswerTimeout.
 func (m *Manager) Stop(ctx context.Context, uid string, grace time.Duration) error {
 	s, err := m.find(uid, Attached)
 	if err != nil {
@@ -284,7 +279,7 @@ func (m *Manager) Stop(ctx context.Context, uid string, grace time.Duration) err
 	return m.StopSlot(ctx, s.number, grace)
 }
 
-// StopSlot is Stop for whatever runs in a slot.
+// StopSlot is like Stop, for the VM in a slot.
 func (m *Manager) StopSlot(ctx context.Context, slot int, grace time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, m.config.AnswerTimeout)
 	defer cancel()
@@ -292,8 +287,8 @@ func (m *Manager) StopSlot(ctx context.Context, slot int, grace time.Duration) e
 	return err
 }
 
-// KillRunner ends the process that runs the VM of a slot, and so the VM: for a
-// runner that does not do as it is told.
+// KillRunner kills the process that runs the VM of a slot, and the VM with it. It is for a runner
+// that ignores Stop and Kill.
 func (m *Manager) KillRunner(ctx context.Context, slot int) error {
 	s := m.slots[slot]
 	ctx, cancel := context.WithTimeout(ctx, m.config.AnswerTimeout)
@@ -302,7 +297,7 @@ func (m *Manager) KillRunner(ctx context.Context, slot int) error {
 	return s.dir.KillRunner(ctx)
 }
 
-// Kill pulls the plug. The runner has AnswerTimeout to confirm the order.
+// Kill forces the VM off. The runner must confirm the order within AnswerTimeout.
 func (m *Manager) Kill(ctx context.Context, uid string) error {
 	s, err := m.find(uid, Attached)
 	if err != nil {
@@ -318,13 +313,12 @@ func (m *Manager) Kill(ctx context.Context, uid string) error {
 type Removed struct {
 	// Path is relative to the slots' directory.
 	Path string
-	// Bytes is what the file occupied.
+	// Bytes is the size of the file on disk.
 	Bytes int64
 }
 
-// Erase removes all that is left of an instance that has Exited or never ran. A
-// runner that was started late may have a Prepared one: then nothing is removed, the
-// error is contract.ErrLocked or ErrNotHere, and the slot is what it turns out to be.
+// Erase removes the files of an instance that has Exited or never ran. A late runner may hold a
+// Prepared slot: then Erase removes nothing and returns contract.ErrLocked or ErrNotHere.
 func (m *Manager) Erase(uid string) error {
 	s, err := m.find(uid, Exited, Prepared)
 	if err != nil {
@@ -333,8 +327,8 @@ func (m *Manager) Erase(uid string) error {
 	return s.erase()
 }
 
-// EraseSlot removes all that a slot holds that has Exited, never ran or is Garbled;
-// see Erase for one that a runner has meanwhile.
+// EraseSlot erases a slot that has Exited, never ran or is Garbled. See Erase for a slot that a
+// late runner holds.
 func (m *Manager) EraseSlot(slot int) error {
 	s := m.slots[slot]
 	switch phase := s.get().Phase; phase {
@@ -345,8 +339,8 @@ func (m *Manager) EraseSlot(slot int) error {
 	}
 }
 
-// EraseFree removes what interrupted acts may have left in free slots, and whatever
-// else is beside the slots. It goes on after an error, and returns all of them.
+// EraseFree removes the remains of interrupted operations in free slots, and foreign files next to
+// the slots. It continues after an error and returns all errors.
 func (m *Manager) EraseFree() error {
 	var errs []error
 	for _, s := range m.slots {
@@ -370,7 +364,7 @@ func (m *Manager) EraseFree() error {
 	return errors.Join(errs...)
 }
 
-// strangers lists what is in the directory of the slots and is no slot.
+// strangers lists the entries of the slots' directory that are not slots.
 func (m *Manager) strangers() ([]string, error) {
 	entries, err := os.ReadDir(m.config.Dir)
 	if err != nil {
@@ -386,8 +380,8 @@ func (m *Manager) strangers() ([]string, error) {
 	return paths, nil
 }
 
-// Leftovers lists what the directory of the slots has besides the slots and their
-// empty lock files.
+// Leftovers lists the files in the directory of the slots other than the slots and their empty lock
+// files.
 func (m *Manager) Leftovers() ([]string, error) {
 	paths, err := m.strangers()
 	if err != nil {
@@ -420,7 +414,7 @@ func (m *Manager) relative(path string) string {
 	return path
 }
 
-// list says what removing path would remove.
+// list returns the files that the removal of path would remove.
 func list(path string, name func(string) string, goes func(string) bool) ([]Removed, error) {
 	var removed []Removed
 	err := filepath.WalkDir(path, func(path string, entry fs.DirEntry, err error) error {

@@ -51,7 +51,8 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// freeze stops a process, and returns when none of its threads runs any more: until then it may answer.
+// freeze stops a process and returns when none of its threads runs any more; until then it may
+// respond.
 func freeze(t *testing.T, pid int) {
 	t.Helper()
 	require.NoError(t, syscall.Kill(pid, syscall.SIGSTOP))
@@ -78,7 +79,7 @@ type mac struct {
 	removed []Removed
 }
 
-// erased returns what was to be erased since it was last asked.
+// erased returns the files passed to OnErase since the last call.
 func (m *mac) erased() []Removed {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -104,7 +105,7 @@ func newMac(t *testing.T) *mac {
 	return m
 }
 
-// tempDir is t.TempDir that bears with a runner that is still trying its lock.
+// tempDir is like t.TempDir, but tolerates a runner that still tries to take its lock.
 func tempDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "mac")
@@ -128,7 +129,7 @@ func config(dir, hostDir, binary string) Config {
 	}
 }
 
-// open is an agent that starts.
+// open starts an agent.
 func (m *mac) open(options ...func(*Config)) {
 	m.t.Helper()
 	m.changed = make(chan struct{}, 1)
@@ -160,7 +161,7 @@ func (m *mac) open(options ...func(*Config)) {
 	m.stop = func() { cancel(); <-done }
 }
 
-// restart is an agent that ends and starts again.
+// restart replaces the agent by a new one.
 func (m *mac) restart(options ...func(*Config)) {
 	m.t.Helper()
 	m.stop()
@@ -302,7 +303,7 @@ func TestEndings(t *testing.T) {
 				assert.Equal(t, test.code, status.Result.Error.Code)
 			}
 			assert.Equal(t, 0, m.running())
-			require.ErrorContains(t, m.Relaunch("a"), "has run and is not started again")
+			require.ErrorContains(t, m.Relaunch("a"), "has run and cannot be restarted")
 		})
 	}
 }
@@ -331,7 +332,7 @@ func TestThirdVMHasNoSlot(t *testing.T) {
 	require.NoError(t, err)
 	assert.Len(t, entries, rules.MaxVMsPerMac)
 
-	// What has ended is still in the way until it was erased.
+	// An ended VM occupies its slot until it is erased.
 	require.NoError(t, m.Kill(context.Background(), "a"))
 	m.wait("a", exited)
 	require.ErrorIs(t, m.Prepare(spec("c"), fill), ErrNoFreeSlot)
@@ -340,7 +341,7 @@ func TestThirdVMHasNoSlot(t *testing.T) {
 	m.wait("c", ready)
 }
 
-// The kernel counts for itself: a second set of slots on the same Mac does not help.
+// The kernel has its own count: a second set of slots on the same Mac does not help.
 func TestThirdVMIsRefusedByTheKernel(t *testing.T) {
 	m := newMac(t)
 	m.start(spec("a"))
@@ -357,7 +358,7 @@ func TestThirdVMIsRefusedByTheKernel(t *testing.T) {
 	assert.True(t, contract.IsLimitExceeded(status.Result.Error), "%v", status.Result.Error)
 	assert.Equal(t, 2, m.running())
 
-	// A refused start may be tried again, and succeeds once the kernel has room.
+	// A refused start may be retried, and succeeds once the kernel has room.
 	require.NoError(t, m.Kill(context.Background(), "a"))
 	m.wait("a", exited)
 	require.NoError(t, rogue.Relaunch("c"))
@@ -396,7 +397,7 @@ func TestAgentRestartAdopts(t *testing.T) {
 	assert.Equal(t, before.State.MachineID, after.State.MachineID)
 	assert.Equal(t, before.State.StartedAt, after.State.StartedAt)
 
-	// The VM ends while no agent is there: the next one reads why.
+	// The VM ends while no agent runs; the next agent reads the result.
 	m.stop()
 	require.NoError(t, syscall.Kill(after.State.PID, syscall.SIGTERM))
 	waitUnlocked(t, m.slot(after.Slot))
@@ -413,7 +414,7 @@ func TestSilentRunner(t *testing.T) {
 
 	m.restart(impatient)
 	got := m.wait("a", silent)
-	require.ErrorContains(t, got.Err, "does not answer")
+	require.ErrorContains(t, got.Err, "does not respond")
 	require.Error(t, m.Stop(context.Background(), "a", 0))
 	require.ErrorIs(t, m.Erase("a"), ErrNotHere, "what may still run is not erased")
 	assert.Equal(t, 1, m.running())
@@ -421,7 +422,7 @@ func TestSilentRunner(t *testing.T) {
 	require.NoError(t, syscall.Kill(status.State.PID, syscall.SIGCONT))
 	m.wait("a", attached)
 
-	// And it is noticed without a restart.
+	// It is also noticed without a restart.
 	m.post(status.Slot, sim.PathHang)
 	m.wait("a", silent)
 	m.post(status.Slot, sim.PathWake)
@@ -513,7 +514,7 @@ func TestTwoRunnersForOneSlot(t *testing.T) {
 	assert.Equal(t, 0, m.running(), "a spec that has run is not run again")
 }
 
-// hungLauncher starts no runner and says so, or starts one and says that it has not.
+// hungLauncher reports a failed launch, with or without a started runner.
 type hungLauncher struct {
 	Launcher
 	starts bool
@@ -526,7 +527,7 @@ func (l *hungLauncher) Launch(dir contract.SlotDir) (<-chan error, error) {
 	return nil, errors.New("launchctl was killed")
 }
 
-// late starts a runner that the slots know nothing of, and returns when it has the slot.
+// late starts a runner without the knowledge of the slots, and returns when it holds the slot.
 func (l *hungLauncher) late(dir contract.SlotDir) {
 	if _, err := l.Launcher.Launch(dir); err != nil {
 		panic(err)
@@ -591,8 +592,7 @@ func TestSocketPathTooLong(t *testing.T) {
 	require.ErrorContains(t, err, "use a shorter state directory")
 }
 
-// spawnerMain is an agent that is killed at the moment named by act. It runs in a
-// process of its own.
+// spawnerMain is an agent that is killed at the point named by act. It runs in its own process.
 func spawnerMain(act, dir, hostDir, binary string) {
 	say := func(what string) {
 		fmt.Println(what)
@@ -648,7 +648,7 @@ func TestAgentKilled(t *testing.T) {
 			line, err := bufio.NewReader(out).ReadString('\n')
 			require.NoError(t, err)
 			require.Equal(t, "now\n", line)
-			// Its whole process group, as a terminal or a service manager would.
+			// The whole process group is killed, as by a terminal or a service manager.
 			require.NoError(t, syscall.Kill(-spawner.Process.Pid, syscall.SIGKILL))
 			_ = spawner.Wait()
 

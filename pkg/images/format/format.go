@@ -1,5 +1,5 @@
-// Package format knows how images of macOS are laid out in OCI registries: MacRack's own format and tart's.
-// docs/images.md describes both.
+// Package format describes the layout of macOS images in OCI registries: MacRack's own format and
+// that of tart. See docs/images.md.
 package format
 
 import (
@@ -19,16 +19,17 @@ import (
 const (
 	ArtifactType    = "application/vnd.macrack.image.v1"
 	MediaTypeConfig = "application/vnd.macrack.image.config.v1+json"
-	// MediaTypeDisk is a chunk of the disk. Chunks do not overlap; what is in none is zeros.
+	// MediaTypeDisk is a chunk of the disk. Chunks do not overlap; ranges that no chunk covers read
+	// as zeros.
 	MediaTypeDisk = "application/vnd.macrack.image.disk.v1+zstd"
 	// MediaTypeAux is the auxiliary storage (NVRAM) of the virtual machine.
 	MediaTypeAux = "application/vnd.macrack.image.aux.v1+zstd"
 
-	// AnnotationOffset is where on the disk a chunk begins.
+	// AnnotationOffset is the offset of a chunk on the disk.
 	AnnotationOffset = "io.macrack.image.offset"
-	// AnnotationSize is the size of a chunk, or of the auxiliary storage, decompressed.
+	// AnnotationSize is the decompressed size of a chunk, or of the auxiliary storage.
 	AnnotationSize = "io.macrack.image.size"
-	// AnnotationData is how much of a chunk takes room on a disk, as the rest is zeros.
+	// AnnotationData is the size of the data of a chunk on disk; the rest is zeros.
 	AnnotationData = "io.macrack.image.data"
 )
 
@@ -45,41 +46,40 @@ const (
 )
 
 const (
-	// BlockSize is the unit, in bytes, in which zeros are told from data.
+	// BlockSize is the granularity at which zeros are detected, in bytes.
 	BlockSize = 64 << 10
-	// MaxManifest and MaxConfig are the sizes in bytes of the largest manifest and config that are read.
+	// MaxManifest and MaxConfig are the size limits of a manifest and a config, in bytes.
 	MaxManifest = 4 << 20
 	MaxConfig   = 1 << 20
 
-	// MaxAux is the size in bytes of the largest auxiliary storage.
+	// MaxAux is the size limit of the auxiliary storage, in bytes.
 	MaxAux = 1 << 30
 
 	maxDisk = 1 << 50
 )
 
-// Codec is how a blob is compressed.
+// Codec is the compression of a blob.
 type Codec int
 
-// Codecs.
 const (
 	Raw Codec = iota
 	Zstd
 	AppleLZ4
 )
 
-// Chunk is a part of a file that one blob holds.
+// Chunk is a range of a file that is stored in one blob.
 type Chunk struct {
 	Blob  ocispec.Descriptor
 	Codec Codec
-	// Offset and Size are of the part of the file, in bytes.
+	// Offset and Size describe the range of the file, in bytes.
 	Offset, Size int64
-	// Data is how many bytes the chunk takes on a disk at most: its zeros take none.
+	// Data is the upper bound of the storage that the chunk occupies, in bytes: zeros occupy none.
 	Data int64
-	// Content is the digest of the chunk, decompressed; empty if the image does not say.
+	// Content is the digest of the decompressed chunk; empty if unknown.
 	Content digest.Digest
 }
 
-// Layout is where the parts of an image are.
+// Layout describes the parts of an image.
 type Layout struct {
 	// DiskSize is the size of the disk in bytes.
 	DiskSize int64
@@ -99,7 +99,7 @@ type Config struct {
 	HardwareModel string `json:"hardwareModel,omitempty"`
 }
 
-// tart's config, as far as it matters here.
+// tartConfigFile is the relevant part of tart's config.
 type tartConfigFile struct {
 	OS            string `json:"os"`
 	Arch          string `json:"arch"`
@@ -107,14 +107,14 @@ type tartConfigFile struct {
 	DiskFormat    string `json:"diskFormat"`
 }
 
-// Parse reads a manifest. For MacRack's format, the size of the disk is known when Complete has read the config.
+// Parse reads a manifest. In MacRack's format, Complete adds the size of the disk from the config.
 func Parse(manifest []byte) (*Layout, error) {
 	var m ocispec.Manifest
 	if err := json.Unmarshal(manifest, &m); err != nil {
 		return nil, fmt.Errorf("the manifest is not JSON: %w", err)
 	}
 	if m.MediaType != "" && m.MediaType != ocispec.MediaTypeImageManifest {
-		return nil, fmt.Errorf("the digest is that of a %q, not of an image's manifest (%s): pin the manifest itself", m.MediaType, ocispec.MediaTypeImageManifest)
+		return nil, fmt.Errorf("the digest is that of a %q, not of an image manifest (%s); pin the manifest itself", m.MediaType, ocispec.MediaTypeImageManifest)
 	}
 	var l *Layout
 	var err error
@@ -124,7 +124,7 @@ func Parse(manifest []byte) (*Layout, error) {
 	case len(m.Layers) > 0 && strings.HasPrefix(m.Layers[0].MediaType, "application/vnd.cirruslabs.tart."):
 		l, err = parseTart(&m)
 	default:
-		return nil, fmt.Errorf("the image is neither in MacRack's format (config %s) nor in tart's (layers %s), but has the config %q", MediaTypeConfig, tartDisk, m.Config.MediaType)
+		return nil, fmt.Errorf("unknown image format with config %q; use MacRack's (config %s) or tart's (layers %s)", MediaTypeConfig, tartDisk, m.Config.MediaType)
 	}
 	if err != nil {
 		return nil, err
@@ -150,7 +150,7 @@ func parseOurs(m *ocispec.Manifest) (*Layout, error) {
 				return nil, fmt.Errorf("layer %d: %w", i, err)
 			}
 			if chunk.Offset%BlockSize != 0 {
-				return nil, fmt.Errorf("layer %d: the chunk begins at %d, which is not a multiple of %d", i, chunk.Offset, BlockSize)
+				return nil, fmt.Errorf("layer %d: offset %d of the chunk is not a multiple of %d", i, chunk.Offset, BlockSize)
 			}
 			end = chunk.Offset + chunk.Size
 			l.Disk = append(l.Disk, chunk)
@@ -160,7 +160,7 @@ func parseOurs(m *ocispec.Manifest) (*Layout, error) {
 				return nil, fmt.Errorf("layer %d: %w", i, err)
 			}
 		default:
-			return nil, fmt.Errorf("layer %d is of type %q, which this version does not know", i, layer.MediaType)
+			return nil, fmt.Errorf("layer %d has the unknown type %q", i, layer.MediaType)
 		}
 	}
 	return l, nil
@@ -183,7 +183,7 @@ func parseTart(m *ocispec.Manifest) (*Layout, error) {
 			}
 			chunk.Data, chunk.Content = chunk.Size, digest.Digest(layer.Annotations[tartUncompressedDigest])
 			if chunk.Content != "" && (chunk.Content.Validate() != nil || chunk.Content.Algorithm() != digest.SHA256) {
-				return nil, fmt.Errorf("layer %d: annotation %s is %q, which is no sha256 digest", i, tartUncompressedDigest, chunk.Content)
+				return nil, fmt.Errorf("layer %d: annotation %s is %q, not a sha256 digest", i, tartUncompressedDigest, chunk.Content)
 			}
 			l.DiskSize += chunk.Size
 			l.Disk = append(l.Disk, chunk)
@@ -192,9 +192,9 @@ func parseTart(m *ocispec.Manifest) (*Layout, error) {
 				return nil, fmt.Errorf("layer %d: %w", i, err)
 			}
 		case tartDiskV1:
-			return nil, fmt.Errorf("layer %d is of type %s, which tart itself no longer makes: push the image again with a newer tart", i, tartDiskV1)
+			return nil, fmt.Errorf("layer %d has the obsolete type %s; push the image again with a newer tart", i, tartDiskV1)
 		default:
-			return nil, fmt.Errorf("layer %d is of type %q, which this version does not know", i, layer.MediaType)
+			return nil, fmt.Errorf("layer %d has the unknown type %q", i, layer.MediaType)
 		}
 	}
 	switch size, given := m.Annotations[tartDiskSize]; {
@@ -205,7 +205,7 @@ func parseTart(m *ocispec.Manifest) (*Layout, error) {
 	case len(l.Disk) == 0:
 		return nil, fmt.Errorf("there is no layer of type %s", tartDisk)
 	case given && size != strconv.FormatInt(l.DiskSize, 10):
-		return nil, fmt.Errorf("the layers of the disk have %d bytes together, annotation %s says %q", l.DiskSize, tartDiskSize, size)
+		return nil, fmt.Errorf("the layers of the disk have %d bytes in total, annotation %s is %q", l.DiskSize, tartDiskSize, size)
 	}
 	return l, nil
 }
@@ -215,7 +215,7 @@ func (l *Layout) setAux(chunk Chunk) error {
 	case l.Aux != nil:
 		return fmt.Errorf("there is a second %q", chunk.Blob.MediaType)
 	case chunk.Size < 1 || chunk.Size > MaxAux:
-		return fmt.Errorf("the auxiliary storage has %d bytes, 1 to %d are possible", chunk.Size, MaxAux)
+		return fmt.Errorf("the auxiliary storage has %d bytes, must have 1 to %d", chunk.Size, MaxAux)
 	}
 	l.Aux = &chunk
 	return nil
@@ -224,23 +224,22 @@ func (l *Layout) setAux(chunk Chunk) error {
 func (l *Layout) checkBlobs() error {
 	check := func(d ocispec.Descriptor, most int64) error {
 		if d.Digest.Validate() != nil || d.Digest.Algorithm() != digest.SHA256 {
-			return fmt.Errorf("a blob of type %q has the digest %q, but only sha256 is supported, with 64 hexadecimal digits in lower case", d.MediaType, d.Digest)
+			return fmt.Errorf("blob of type %q has the digest %q; only sha256 with 64 lowercase hexadecimal digits is supported", d.MediaType, d.Digest)
 		}
 		if d.Size < 0 || d.Size > most {
-			return fmt.Errorf("blob %s has %d bytes, at most %d are possible", d.Digest, d.Size, most)
+			return fmt.Errorf("blob %s has %d bytes, and the limit is %d", d.Digest, d.Size, most)
 		}
 		return nil
 	}
 	errs := []error{check(l.Config, MaxConfig)}
 	for _, chunk := range l.Chunks() {
-		// No codec makes data much longer.
+		// Codecs make incompressible data only slightly longer.
 		errs = append(errs, check(chunk.Blob, chunk.Size+chunk.Size/64+1<<20))
 	}
 	return errors.Join(errs...)
 }
 
-// Complete reads the config, and returns the hardware model that the image was made for, in base64; empty if it
-// does not say.
+// Complete reads the config and returns the image's hardware model, in base64; empty if unknown.
 func (l *Layout) Complete(config []byte) (hardwareModel string, err error) {
 	if l.tart {
 		var c tartConfigFile
@@ -262,7 +261,7 @@ func (l *Layout) Complete(config []byte) (hardwareModel string, err error) {
 		return "", fmt.Errorf("the config: %w", err)
 	}
 	if c.DiskSize < 1 || c.DiskSize > maxDisk {
-		return "", fmt.Errorf("the config says that the disk has %d bytes", c.DiskSize)
+		return "", fmt.Errorf("the disk size in the config is %d bytes", c.DiskSize)
 	}
 	if n := len(l.Disk); n > 0 && l.Disk[n-1].Offset+l.Disk[n-1].Size > c.DiskSize {
 		return "", fmt.Errorf("the last chunk ends at %d, the disk at %d", l.Disk[n-1].Offset+l.Disk[n-1].Size, c.DiskSize)
@@ -278,7 +277,7 @@ func checkHardwareModel(model string) error {
 	return nil
 }
 
-// Chunks returns those of the disk, and then the auxiliary storage, if there is one.
+// Chunks returns the chunks of the disk, and the auxiliary storage, if there is one, last.
 func (l *Layout) Chunks() []Chunk {
 	if l.Aux == nil {
 		return l.Disk
@@ -299,8 +298,8 @@ func number(d ocispec.Descriptor, annotation string, low, high int64) (int64, er
 	return n, nil
 }
 
-// Manifest returns the manifest of an image in MacRack's format. What Blob of the chunks has is kept, but for the
-// annotations.
+// Manifest returns the manifest of an image in MacRack's format. It keeps the descriptors of the
+// chunks, except for their annotations.
 func Manifest(config ocispec.Descriptor, disk []Chunk, aux *Chunk) ([]byte, error) {
 	m := ocispec.Manifest{
 		Versioned:    specs.Versioned{SchemaVersion: 2},
@@ -326,7 +325,7 @@ func Manifest(config ocispec.Descriptor, disk []Chunk, aux *Chunk) ([]byte, erro
 	}
 	data, err := json.Marshal(m)
 	if err == nil && len(data) > MaxManifest {
-		err = fmt.Errorf("the manifest has %d bytes, registries take %d: use larger chunks", len(data), MaxManifest)
+		err = fmt.Errorf("the manifest has %d bytes, and registries accept %d; use larger chunks", len(data), MaxManifest)
 	}
 	return data, err
 }

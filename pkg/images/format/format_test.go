@@ -67,11 +67,11 @@ func TestManifestsThatAreNotRight(t *testing.T) {
 		"more data than room": {annotate(0, AnnotationData, fmt.Sprint(2<<20)), "must be a number from 0 to 1048576"},
 		"two nvrams":          {func(m *ocispec.Manifest) { m.Layers = append(m.Layers, m.Layers[2]) }, "there is a second"},
 		"a huge nvram":        {annotate(2, AnnotationSize, fmt.Sprint(2<<30)), "the auxiliary storage has 2147483648 bytes"},
-		"something else":      {func(m *ocispec.Manifest) { m.Layers[1].MediaType = "text/plain" }, `layer 1 is of type "text/plain"`},
-		"upper case":          {func(m *ocispec.Manifest) { m.Layers[0].Digest = digest.Digest("sha256:" + strings.Repeat("A", 64)) }, "in lower case"},
-		"sha512":              {func(m *ocispec.Manifest) { m.Layers[0].Digest = digest.SHA512.FromString("x") }, "only sha256 is supported"},
-		"a bomb backwards":    {func(m *ocispec.Manifest) { m.Layers[1].Size = 1 << 40 }, "bytes, at most"},
-		"a huge config":       {func(m *ocispec.Manifest) { m.Config.Size = 2 << 20 }, "at most 1048576 are possible"},
+		"something else":      {func(m *ocispec.Manifest) { m.Layers[1].MediaType = "text/plain" }, `layer 1 has the unknown type "text/plain"`},
+		"upper case":          {func(m *ocispec.Manifest) { m.Layers[0].Digest = digest.Digest("sha256:" + strings.Repeat("A", 64)) }, "64 lowercase hexadecimal digits"},
+		"sha512":              {func(m *ocispec.Manifest) { m.Layers[0].Digest = digest.SHA512.FromString("x") }, "only sha256 with"},
+		"a bomb backwards":    {func(m *ocispec.Manifest) { m.Layers[1].Size = 1 << 40 }, "bytes, and the limit is"},
+		"a huge config":       {func(m *ocispec.Manifest) { m.Config.Size = 2 << 20 }, "and the limit is 1048576"},
 	} {
 		data, err := Manifest(config, chunks(), &Chunk{Blob: blob("", "aux"), Size: 100, Data: 100})
 		require.NoError(t, err)
@@ -92,8 +92,8 @@ func TestConfigsThatAreNotRight(t *testing.T) {
 	require.NoError(t, err)
 	for config, says := range map[string]string{
 		`{"diskSize":1000}`: "the last chunk ends at 8400953, the disk at 1000",
-		`{"diskSize":-1}`:   "the disk has -1 bytes",
-		`{}`:                "the disk has 0 bytes",
+		`{"diskSize":-1}`:   "the disk size in the config is -1 bytes",
+		`{}`:                "the disk size in the config is 0 bytes",
 		`[]`:                "the config",
 		`{"diskSize":9000000,"hardwareModel":"~~~"}`: "not base64",
 	} {

@@ -10,8 +10,8 @@ import (
 	"oras.land/oras-go/v2/registry/remote/errcode"
 )
 
-// htmlMessage is shown in place of HTML: its text is for browsers, and it is as long as it is useless.
-const htmlMessage = "a page of HTML, which a proxy may have made"
+// htmlMessage replaces HTML responses, which are written for browsers and long.
+const htmlMessage = "an HTML page, possibly from a proxy"
 
 func isHTML(header http.Header) bool {
 	mediaType, _, _ := mime.ParseMediaType(header.Get("Content-Type"))
@@ -20,8 +20,8 @@ func isHTML(header http.Header) bool {
 
 var tag = regexp.MustCompile(`(?i)<(!doctype|/?(html|head|body|title|h1|center)\b)`)
 
-// messageOf returns what the errors in an answer say, each once and on one line; empty if they say nothing. Details are left
-// out: each registry has its own, and few are for people.
+// messageOf returns the errors in a response, each once and on one line, or an empty string. It
+// omits details: their format differs between registries, and few are readable.
 func messageOf(errs errcode.Errors) string {
 	var messages []string
 	for _, err := range errs {
@@ -30,7 +30,7 @@ func messageOf(errs errcode.Errors) string {
 		switch {
 		case tag.MatchString(message):
 			message = htmlMessage
-		case slices.Equal(words(message), words(code)): // "Unknown manifest" of MANIFEST_UNKNOWN
+		case slices.Equal(words(message), words(code)): // such as "Unknown manifest" of MANIFEST_UNKNOWN
 			message = ""
 		}
 		switch {
@@ -46,15 +46,16 @@ func messageOf(errs errcode.Errors) string {
 	return oneLine(strings.Join(messages, "; "))
 }
 
-// words returns the words of a text in the order of the alphabet.
+// words returns the words of a text in alphabetical order.
 func words(text string) []string {
 	fields := strings.Fields(strings.ToLower(strings.ReplaceAll(text, "_", " ")))
 	slices.Sort(fields)
 	return fields
 }
 
-// preferBearer makes the challenge Bearer of an answer the only one, if it has several: the library looks at the first alone, and
-// Basic needs a password where a token for anybody, or a password for a token, would do.
+// preferBearer removes all challenges of a response but Bearer, if that is one of them. The library
+// looks only at the first; Basic requires a password where an anonymous token, or a password for a
+// token, is sufficient.
 func preferBearer(header http.Header) {
 	const name = "Www-Authenticate"
 	for _, value := range header[name] {
@@ -65,8 +66,8 @@ func preferBearer(header http.Header) {
 	}
 }
 
-// bearerIn returns where in a header the challenge Bearer begins; -1 if there is none. A header may have several challenges,
-// with commas between, and a parameter may quote the word.
+// bearerIn returns the index of the Bearer challenge in a header, or -1. A header may have several
+// challenges, separated by commas, and a parameter may quote the word.
 func bearerIn(value string) int {
 	quoted := false
 	for i := 0; i < len(value); i++ {

@@ -74,7 +74,7 @@ func TestBearerIn(t *testing.T) {
 	}
 }
 
-// Registries such as Nexus offer Basic first, also to those who have no password.
+// Registries such as Nexus offer Basic first, also to anonymous clients.
 func TestBasicThenBearer(t *testing.T) {
 	manifest := []byte(`{}`)
 	for name, challenges := range map[string][]string{

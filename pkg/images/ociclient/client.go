@@ -1,5 +1,5 @@
-// Package ociclient talks to OCI registries over networks that fail: it tries again, goes on where a transfer broke
-// off, gives up on what will not get better, and says why.
+// Package ociclient is a client of OCI registries for unreliable networks: it retries, resumes
+// interrupted transfers, gives up on permanent errors, and explains them.
 package ociclient
 
 import (
@@ -29,44 +29,44 @@ import (
 	"oras.land/oras-go/v2/registry/remote/errcode"
 )
 
-// Options are those of a Client.
+// Options configure a Client.
 type Options struct {
 	// Reference is the repository, with or without a tag, such as registry.example.com/macos/26:xcode-26.
 	Reference string
-	// Credential returns the credentials for a host; nil for none.
+	// Credential returns the credentials for a host; nil for anonymous access.
 	Credential auth.CredentialFunc
-	// Transport is for tests; nil for one that trusts the system's authorities.
+	// Transport is for tests; nil selects one that trusts the system's CAs.
 	Transport http.RoundTripper
 	Clock     clock.WithTicker
-	// Stall is how long a registry may send nothing: 30 seconds by default.
+	// Stall is how long a registry may send nothing. The default is 30 seconds.
 	Stall time.Duration
-	// Attempts is how often a request is made that fails, without any progress: 6 by default.
+	// Attempts is the limit of consecutive failures without progress. The default is 6.
 	Attempts int
-	// Wait is how long is waited after a first failure: half a second by default. It doubles with each further one,
-	// to a minute at most.
+	// Wait is the wait after the first failure. It doubles with each failure, up to a minute. The
+	// default is half a second.
 	Wait time.Duration
-	// Retrying is called before a wait; nil if nobody wants to know.
+	// Retrying is called before a wait; may be nil.
 	Retrying func(err error, wait time.Duration)
 }
 
 const (
 	maxWait = time.Minute
-	// maxRetryAfter is how long a registry may ask us to wait.
+	// maxRetryAfter is the limit of a registry's Retry-After.
 	maxRetryAfter = 5 * time.Minute
-	// progress is how many bytes must come for failures before to be forgotten.
+	// progress is the number of bytes received that resets the count of failures.
 	progress = 1 << 20
 )
 
-// Client talks to one repository.
+// Client is a client of one repository.
 type Client struct {
 	opts Options
 	ref  registry.Reference
-	base string // of URLs
+	base string // prefix of URLs
 	repo *remote.Repository
 	auth *auth.Client
 }
 
-// Plain says whether a registry is spoken to without TLS: only on this machine.
+// Plain reports whether a registry is accessed without TLS: only one on this machine is.
 func Plain(host string) bool {
 	name := host
 	if h, _, err := net.SplitHostPort(host); err == nil {
@@ -111,7 +111,7 @@ func New(opts Options) (*Client, error) {
 	}
 	if plain {
 		scheme = "http"
-		// The one who issues tokens for a registry on this machine may be on this machine.
+		// The token server of a registry on this machine may be on this machine too.
 		c.auth.BlockedRealmPrefixes = []netip.Prefix{}
 	}
 	c.base = fmt.Sprintf("%s://%s/v2/%s/", scheme, c.ref.Host(), c.ref.Repository)
@@ -125,11 +125,11 @@ func (c *Client) Host() string { return c.ref.Registry }
 // Tag returns the tag of the reference; empty if it has none.
 func (c *Client) Tag() string { return c.ref.Reference }
 
-// systemTransport trusts the system's authorities. HTTP/2 would put all transfers on one connection, which over
-// long distances is slower than one for each.
+// systemTransport trusts the system's CAs. HTTP/2 would put all transfers on one connection, which
+// is slower over long distances.
 var systemTransport = NewTransport(nil)
 
-// NewTransport returns a transport that trusts roots; nil for the system's authorities.
+// NewTransport returns a transport that trusts roots; nil selects the system's CAs.
 func NewTransport(roots *x509.CertPool) *http.Transport {
 	return &http.Transport{
 		Proxy:                 http.ProxyFromEnvironment,
@@ -145,8 +145,8 @@ func NewTransport(roots *x509.CertPool) *http.Transport {
 	}
 }
 
-// secured lets nothing out without TLS, unless it stays on this machine and its registry is here too. Wherever a
-// registry redirects to, or has tokens issued, it goes through here.
+// secured refuses requests without TLS, except from a registry on this machine to this machine. It
+// also covers redirects and token servers.
 type secured struct {
 	base  http.RoundTripper
 	plain bool
@@ -154,7 +154,7 @@ type secured struct {
 
 func (s *secured) RoundTrip(req *http.Request) (*http.Response, error) {
 	if req.URL.Scheme != "https" && (!s.plain || !Plain(req.URL.Host)) {
-		return nil, permanent{fmt.Errorf("refused to talk to %s without TLS: only registries on this machine may do without", req.URL.Host)}
+		return nil, permanent{fmt.Errorf("refused to connect to %s without TLS; only registries on this machine may omit TLS", req.URL.Host)}
 	}
 	resp, err := s.base.RoundTrip(req)
 	if err == nil && resp.StatusCode == http.StatusUnauthorized {
@@ -163,47 +163,47 @@ func (s *secured) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// StatusError is a registry's refusal.
+// StatusError is an error response of a registry.
 type StatusError struct {
 	Host    string
 	Code    int
 	Message string
-	// RetryAfter is how long the registry wants us to wait; zero if it does not say.
+	// RetryAfter is the wait that the registry requests; zero if it requests none.
 	RetryAfter time.Duration
 }
 
 func (e *StatusError) Error() string {
-	text := fmt.Sprintf("registry %s answers %d %s", e.Host, e.Code, http.StatusText(e.Code))
+	text := fmt.Sprintf("registry %s responds with %d %s", e.Host, e.Code, http.StatusText(e.Code))
 	if e.Message != "" {
 		text += ": " + e.Message
 	}
 	switch e.Code {
 	case http.StatusUnauthorized, http.StatusForbidden:
-		text += " (the image needs credentials that may pull it: see spec.pullSecretRef)"
+		text += " (the image requires credentials; see spec.pullSecretRef)"
 	case http.StatusNotFound:
-		text += " (the repository has no such content: it was never pushed there, or was deleted)"
+		text += " (the content was never pushed to the repository, or was deleted)"
 	}
 	return text
 }
 
-// IsUnauthorized tells whether the registry wants other credentials.
+// IsUnauthorized reports whether the registry requires other credentials.
 func IsUnauthorized(err error) bool {
 	var status *StatusError
 	return errors.As(err, &status) && (status.Code == http.StatusUnauthorized || status.Code == http.StatusForbidden)
 }
 
-// IsNotFound reports whether the registry does not have what was asked for.
+// IsNotFound reports whether the requested content does not exist in the registry.
 func IsNotFound(err error) bool {
 	var status *StatusError
 	return errors.As(err, &status) && status.Code == http.StatusNotFound
 }
 
-// permanent is an error that another attempt will not cure.
+// permanent is an error that a retry does not fix.
 type permanent struct{ error }
 
 func (p permanent) Unwrap() error { return p.error }
 
-// Permanent marks an error that another attempt will not cure.
+// Permanent marks an error that a retry does not fix.
 func Permanent(err error) error { return permanent{err} }
 
 func retryable(err error) bool {
@@ -219,14 +219,15 @@ func retryable(err error) bool {
 	return true
 }
 
-// explain turns errors of libraries into ours: without what URLs carry in their query, as that may be a signature.
+// explain turns library errors into errors of this package. It omits the query of URLs, because
+// that may hold a signature.
 func (c *Client) explain(err error) error {
 	var response *errcode.ErrorResponse
 	if errors.As(err, &response) {
 		return &StatusError{Host: response.URL.Host, Code: response.StatusCode, Message: messageOf(response.Errors)}
 	}
 	if errors.Is(err, auth.ErrBasicCredentialNotFound) {
-		return &StatusError{Host: c.ref.Host(), Code: http.StatusUnauthorized, Message: "no credentials are given"}
+		return &StatusError{Host: c.ref.Host(), Code: http.StatusUnauthorized, Message: "no credentials are configured"}
 	}
 	if errors.Is(err, errdef.ErrNotFound) {
 		return &StatusError{Host: c.ref.Host(), Code: http.StatusNotFound}
@@ -256,13 +257,13 @@ func oneLine(text string) string {
 	return text
 }
 
-// backoff counts failures, and waits between attempts.
+// backoff counts failures and waits between attempts.
 type backoff struct {
 	c        *Client
 	failures int
 }
 
-// again waits after a failure, or returns why it is not worth it.
+// again waits after a failure, or returns the error if a retry is pointless.
 func (b *backoff) again(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -279,7 +280,7 @@ func (b *backoff) again(ctx context.Context, err error) error {
 	var status *StatusError
 	if errors.As(err, &status) && status.RetryAfter > 0 {
 		if status.RetryAfter > maxRetryAfter {
-			return fmt.Errorf("the registry wants us to wait for %s, which is too long: %w", status.RetryAfter, err)
+			return fmt.Errorf("the registry requests a wait of %s, which exceeds the limit: %w", status.RetryAfter, err)
 		}
 		wait = max(wait, status.RetryAfter)
 	}
@@ -294,7 +295,7 @@ func (b *backoff) again(ctx context.Context, err error) error {
 	}
 }
 
-// Retry makes attempts until one succeeds or it is not worth it.
+// Retry repeats attempt until it succeeds or a retry is pointless.
 func (c *Client) Retry(ctx context.Context, attempt func(context.Context) error) error {
 	b := backoff{c: c}
 	for {
@@ -308,7 +309,7 @@ func (c *Client) Retry(ctx context.Context, attempt func(context.Context) error)
 	}
 }
 
-// Manifest fetches the manifest of that digest, whatever the tag points at now.
+// Manifest fetches the manifest with that digest, even if the tag has moved.
 func (c *Client) Manifest(ctx context.Context, pinned digest.Digest, limit int64) ([]byte, error) {
 	accept := http.Header{"Accept": {ocispec.MediaTypeImageManifest, ocispec.MediaTypeImageIndex}}
 	return c.small(ctx, "manifests/"+pinned.String(), accept, pinned, limit)
@@ -317,7 +318,7 @@ func (c *Client) Manifest(ctx context.Context, pinned digest.Digest, limit int64
 // Blob fetches a small blob into memory.
 func (c *Client) Blob(ctx context.Context, blob ocispec.Descriptor, limit int64) ([]byte, error) {
 	if blob.Size > limit {
-		return nil, fmt.Errorf("blob %s has %d bytes, at most %d were expected", blob.Digest, blob.Size, limit)
+		return nil, fmt.Errorf("blob %s has %d bytes, and the limit is %d", blob.Digest, blob.Size, limit)
 	}
 	return c.small(ctx, "blobs/"+blob.Digest.String(), nil, blob.Digest, blob.Size)
 }
@@ -330,7 +331,7 @@ func (c *Client) small(ctx context.Context, path string, header http.Header, wan
 		}
 		defer func() { _ = t.Close() }()
 		if t.html {
-			return fmt.Errorf("registry %s answers a request for %s with %s", c.ref.Host(), want, htmlMessage)
+			return fmt.Errorf("registry %s responds to a request for %s with %s", c.ref.Host(), want, htmlMessage)
 		}
 		if data, err = io.ReadAll(io.LimitReader(t, limit+1)); err != nil {
 			return err
@@ -346,17 +347,18 @@ func (c *Client) small(ctx context.Context, path string, header http.Header, wan
 	return data, err
 }
 
-// DigestError means that a registry sent something else than was asked for.
+// DigestError means that a registry sent content with another digest.
 type DigestError struct {
 	Host      string
 	Want, Got digest.Digest
 }
 
 func (e *DigestError) Error() string {
-	return fmt.Sprintf("registry %s sent something with digest %s for %s: it was damaged or replaced", e.Host, e.Got, e.Want)
+	return fmt.Sprintf("registry %s sent content with digest %s for %s; the content was damaged or replaced", e.Host, e.Got, e.Want)
 }
 
-// transfer is the body of a response, whose request is given up when nothing comes for too long.
+// transfer is the body of a response. Its request is canceled when the registry sends nothing for
+// too long.
 type transfer struct {
 	io.ReadCloser
 	status int
@@ -368,7 +370,7 @@ type transfer struct {
 
 var errStalled = errors.New("stalled")
 
-// get makes a request. An answer other than 200 and 206 is an error.
+// get sends a request. A response other than 200 and 206 is an error.
 func (c *Client) get(ctx context.Context, path string, header http.Header) (*transfer, error) {
 	ctx, cancel := context.WithCancelCause(auth.AppendRepositoryScope(ctx, c.ref, auth.ActionPull))
 	t := &transfer{beat: make(chan struct{}, 1), cancel: cancel, ctx: ctx}
@@ -395,7 +397,7 @@ func (c *Client) get(ctx context.Context, path string, header http.Header) (*tra
 	return t, nil
 }
 
-// watch gives a transfer up when it makes no progress.
+// watch cancels a transfer that makes no progress.
 func (c *Client) watch(t *transfer) {
 	timer := c.opts.Clock.NewTimer(c.opts.Stall)
 	defer timer.Stop()
@@ -417,7 +419,7 @@ func (c *Client) watch(t *transfer) {
 	}
 }
 
-// cause prefers the reason why a transfer was given up to its consequence.
+// cause returns the cause of a canceled transfer in place of the resulting error.
 func (t *transfer) cause(err error) error {
 	if cause := context.Cause(t.ctx); cause != nil && errors.Is(cause, errStalled) {
 		return cause
@@ -464,8 +466,8 @@ func (c *Client) statusError(resp *http.Response) error {
 	return e
 }
 
-// Open returns a blob's content. When the transfer breaks off, it goes on from there. What is read must be
-// verified by the caller.
+// Open returns a blob's content. An interrupted transfer resumes at its offset. The caller must
+// verify the content.
 func (c *Client) Open(ctx context.Context, blob ocispec.Descriptor) io.ReadCloser {
 	return &reader{c: c, ctx: ctx, blob: blob, backoff: backoff{c: c}}
 }
@@ -475,7 +477,7 @@ type reader struct {
 	ctx     context.Context
 	blob    ocispec.Descriptor
 	offset  int64
-	settled int64 // offset at which failures were forgotten last
+	settled int64 // offset of the last reset of the failure count
 	current *transfer
 	backoff backoff
 }
@@ -509,15 +511,15 @@ func (r *reader) read(p []byte) (int, error) {
 	}
 	n, err := r.current.Read(p)
 	if n > 0 {
-		return n, nil // an error comes again
+		return n, nil // a persistent error recurs
 	}
 	if err != nil && !errors.Is(err, errStalled) {
-		err = fmt.Errorf("registry %s broke off after %d of %d bytes of %s: %w", r.c.ref.Host(), r.offset, r.blob.Size, r.blob.Digest, err)
+		err = fmt.Errorf("registry %s interrupted the transfer after %d of %d bytes of %s: %w", r.c.ref.Host(), r.offset, r.blob.Size, r.blob.Digest, err)
 	}
 	return 0, err
 }
 
-// open begins, or goes on where it broke off.
+// open starts the transfer, or resumes it at the offset.
 func (r *reader) open() error {
 	header := http.Header{}
 	if r.offset > 0 {
@@ -527,7 +529,7 @@ func (r *reader) open() error {
 	if err != nil {
 		return err
 	}
-	if r.offset > 0 && t.status == http.StatusOK { // the registry knows no ranges
+	if r.offset > 0 && t.status == http.StatusOK { // the registry does not support ranges
 		if _, err := io.CopyN(io.Discard, t, r.offset); err != nil {
 			_ = t.Close()
 			return err

@@ -31,7 +31,7 @@ func TestPlain(t *testing.T) {
 	}
 }
 
-// elsewhere is a registry with TLS that is reached as registry.example.com.
+// elsewhere is a registry with TLS at the name registry.example.com.
 func elsewhere(t *testing.T, handler http.Handler, trusted bool) *http.Transport {
 	t.Helper()
 	server := httptest.NewUnstartedServer(handler)
@@ -80,7 +80,7 @@ func TestTLS(t *testing.T) {
 	assert.Zero(t, requests.Load(), "nothing was said to somebody unknown")
 }
 
-// A registry that redirects, or has tokens issued, in plain text is not followed there.
+// Redirects and token servers without TLS are refused.
 func TestNothingLeavesWithoutTLS(t *testing.T) {
 	blob := ocispec.Descriptor{Digest: digest.FromString("x"), Size: 1}
 	var asked atomic.Int64
@@ -134,7 +134,7 @@ func TestRetryAfterAsADate(t *testing.T) {
 		w.WriteHeader(http.StatusServiceUnavailable)
 	}), true))
 	_, err := c.Blob(t.Context(), blob, 100)
-	require.ErrorContains(t, err, "which is too long")
+	require.ErrorContains(t, err, "which exceeds the limit")
 }
 
 func TestMoreThanWasAskedFor(t *testing.T) {
@@ -142,5 +142,5 @@ func TestMoreThanWasAskedFor(t *testing.T) {
 	_, err := c.Manifest(t.Context(), digest.FromString("x"), 100)
 	require.ErrorContains(t, err, "sends more than 100 bytes")
 	_, err = c.Blob(t.Context(), ocispec.Descriptor{Digest: digest.FromString("x"), Size: 101}, 100)
-	require.ErrorContains(t, err, "at most 100 were expected")
+	require.ErrorContains(t, err, "and the limit is 100")
 }

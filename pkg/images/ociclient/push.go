@@ -7,19 +7,19 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 )
 
-// PushBlob pushes a blob, unless the repository has it, and reports whether it did.
+// PushBlob pushes a blob unless the repository has it, and reports whether it uploaded the blob.
 func (c *Client) PushBlob(ctx context.Context, blob ocispec.Descriptor, data []byte) (uploaded bool, err error) {
 	err = c.Retry(ctx, func(ctx context.Context) error {
 		if found, err := c.repo.Blobs().Exists(ctx, blob); found || err != nil {
 			return err
 		}
-		uploaded = true // also if only the answer was lost
+		uploaded = true // also true if only the response was lost
 		return c.repo.Blobs().Push(ctx, blob, bytes.NewReader(data))
 	})
 	return uploaded, err
 }
 
-// PushManifest pushes a manifest, and has the tag of the client's reference point at it, if there is one.
+// PushManifest pushes a manifest and sets the tag of the client's reference, if it has one.
 func (c *Client) PushManifest(ctx context.Context, manifest ocispec.Descriptor, data []byte) error {
 	name := c.Tag()
 	if name == "" {

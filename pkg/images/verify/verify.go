@@ -1,4 +1,4 @@
-// Package verify decides from its manifest, as a registry serves it, whether an image can be used.
+// Package verify checks whether an image is usable, by its manifest and config.
 package verify
 
 import (
@@ -18,7 +18,7 @@ import (
 	"macrack.io/macrack/pkg/images/ociclient"
 )
 
-// A ReasonError is an error with the reason for which an image is not Ready.
+// ReasonError is an error with a reason of the condition Ready.
 type ReasonError struct {
 	Reason string
 	Err    error
@@ -35,7 +35,8 @@ func because(reason string, err error) error {
 	return &ReasonError{reason, err}
 }
 
-// Reason returns the reason of the condition Ready of a MacOSImage whose verification ended with err; Verified for nil.
+// Reason returns the reason of the condition Ready of a MacOSImage whose verification returned err;
+// Verified for nil.
 func Reason(err error) string {
 	var known *ReasonError
 	var status *ociclient.StatusError
@@ -57,21 +58,22 @@ func Source(source imagev1alpha1.ImageSource) error {
 	pinned, err := digest.Parse(source.Digest)
 	if err != nil || pinned.Algorithm() != digest.SHA256 {
 		return because(imagev1alpha1.ReasonMalformed,
-			fmt.Errorf("spec.source.digest %q is not sha256: and 64 hexadecimal digits in lower case, so the content cannot be verified", source.Digest))
+			fmt.Errorf("invalid spec.source.digest %q; use sha256: and 64 lowercase hexadecimal digits", source.Digest))
 	}
 	reference, err := registry.ParseReference(source.Reference)
 	if err != nil {
 		return because(imagev1alpha1.ReasonMalformed,
-			fmt.Errorf("spec.source.reference %q is not an OCI reference such as registry.example.com/macos/26:xcode-26: %w", source.Reference, err))
+			fmt.Errorf("invalid spec.source.reference %q; use an OCI reference such as registry.example.com/macos/26:xcode-26: %w", source.Reference, err))
 	}
 	if other, err := reference.Digest(); err == nil && other != pinned {
 		return because(imagev1alpha1.ReasonMalformed,
-			fmt.Errorf("spec.source.reference names the digest %s, but spec.source.digest is %s", other, pinned))
+			fmt.Errorf("spec.source.reference has the digest %s, but spec.source.digest is %s", other, pinned))
 	}
 	return nil
 }
 
-// Image fetches the manifest and the config of an image, and returns an error unless they describe what spec says.
+// Image fetches the manifest and the config of an image, and returns an error unless they match
+// spec.
 func Image(ctx context.Context, client *ociclient.Client, spec *imagev1alpha1.MacOSImageSpec) error {
 	layout, hardwareModel, err := Layout(ctx, client, digest.Digest(spec.Source.Digest))
 	if err != nil {
@@ -79,17 +81,17 @@ func Image(ctx context.Context, client *ociclient.Client, spec *imagev1alpha1.Ma
 	}
 	switch {
 	case layout.Aux == nil:
-		return because(imagev1alpha1.ReasonIncomplete, errors.New("the image has no auxiliary storage, without which no virtual machine starts; push it again, with --aux"))
+		return because(imagev1alpha1.ReasonIncomplete, errors.New("the image has no auxiliary storage, which virtual machines require; push it again with --aux"))
 	case hardwareModel == "" && spec.HardwareModel == "":
-		return because(imagev1alpha1.ReasonIncomplete, errors.New("neither the image nor spec.hardwareModel has a hardware model; set spec.hardwareModel, or push the image again, with --hardware-model"))
+		return because(imagev1alpha1.ReasonIncomplete, errors.New("neither the image nor spec.hardwareModel has a hardware model; set spec.hardwareModel, or push the image again with --hardware-model"))
 	case layout.DiskSize > spec.DiskSize.Int64():
-		return because(imagev1alpha1.ReasonDiskTooLarge, fmt.Errorf("the image's disk has %d bytes, which spec.diskSize (%d bytes) must not be less than", layout.DiskSize, spec.DiskSize.Int64()))
+		return because(imagev1alpha1.ReasonDiskTooLarge, fmt.Errorf("the image's disk has %d bytes; spec.diskSize is %d bytes and must not be less", layout.DiskSize, spec.DiskSize.Int64()))
 	}
 	return nil
 }
 
-// Layout fetches the manifest of a digest and its config, and returns the layout of the image, and the hardware model that it
-// was made for, in base64; empty if it does not say.
+// Layout fetches the manifest of a digest and its config. It returns the layout of the image and
+// its hardware model, in base64; empty if unknown.
 func Layout(ctx context.Context, client *ociclient.Client, pinned digest.Digest) (*format.Layout, string, error) {
 	manifest, err := client.Manifest(ctx, pinned, format.MaxManifest)
 	if err != nil {
@@ -111,7 +113,8 @@ func Layout(ctx context.Context, client *ociclient.Client, pinned digest.Digest)
 	return layout, hardwareModel, because(imagev1alpha1.ReasonMalformed, err)
 }
 
-// Credential returns the credentials that a Secret of type kubernetes.io/dockerconfigjson holds. The error quotes none.
+// Credential returns the credentials in a Secret of type kubernetes.io/dockerconfigjson. Its errors
+// do not quote them.
 func Credential(secret *corev1.Secret) (auth.CredentialFunc, error) {
 	config := secret.Data[corev1.DockerConfigJsonKey]
 	if secret.Type != corev1.SecretTypeDockerConfigJson || len(config) == 0 {
@@ -120,7 +123,7 @@ func Credential(secret *corev1.Secret) (auth.CredentialFunc, error) {
 	}
 	store, err := credentials.NewMemoryStoreFromDockerConfig(config)
 	if err != nil {
-		return nil, because(imagev1alpha1.ReasonPullSecretUnreadable, fmt.Errorf("Secret %s/%s (spec.pullSecretRef) is not in the form of %s",
+		return nil, because(imagev1alpha1.ReasonPullSecretUnreadable, fmt.Errorf("Secret %s/%s (spec.pullSecretRef) is not in the format of %s",
 			secret.Namespace, secret.Name, corev1.SecretTypeDockerConfigJson))
 	}
 	return credentials.Credential(store), nil

@@ -26,14 +26,14 @@ import (
 	"macrack.io/macrack/pkg/images/ociclient"
 )
 
-// A world is a registry, and what is pushed to it.
+// world is a registry and its content.
 type world struct {
 	t      *testing.T
 	host   string
 	client *ociclient.Client
 }
 
-// newWorld has a registry whose requests go through before, which may answer them.
+// newWorld creates a registry whose requests pass through before, which may respond to them.
 func newWorld(t *testing.T, before func(w http.ResponseWriter, r *http.Request) bool) *world {
 	backend := ggcr.New(ggcr.Logger(log.New(io.Discard, "", 0)))
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -66,7 +66,7 @@ func (w *world) pushManifest(content []byte) string {
 	return d.Digest.String()
 }
 
-// image pushes an image in MacRack's format, and returns the digest of its manifest.
+// image pushes an image in MacRack's format and returns the digest of its manifest.
 func (w *world) image(config string, aux bool) string {
 	c := w.pushBlob([]byte(config))
 	c.MediaType = format.MediaTypeConfig
@@ -107,17 +107,17 @@ func TestImage(t *testing.T) {
 	}{
 		"an image":                       {good, "1Mi", "", "Verified", ""},
 		"a larger disk":                  {good, "60Gi", "", "Verified", ""},
-		"a smaller disk":                 {good, "1023Ki", "", "DiskTooLarge", "has 1048576 bytes, which spec.diskSize (1047552 bytes) must not be less than"},
+		"a smaller disk":                 {good, "1023Ki", "", "DiskTooLarge", "has 1048576 bytes; spec.diskSize is 1047552 bytes and must not be less"},
 		"a model in the spec":            {w.image(`{"diskSize":1048576}`, true), "1Mi", "bW9kZWw=", "Verified", ""},
 		"no model":                       {w.image(`{"diskSize":1048577}`, true), "2Mi", "", "Incomplete", "set spec.hardwareModel, or push the image again"},
 		"no auxiliary storage":           {w.image(goodConfig, false), "1Mi", "", "Incomplete", "no auxiliary storage"},
 		"a model that is not base64":     {w.image(`{"diskSize":1048576,"hardwareModel":"?"}`, true), "1Mi", "", "Malformed", "not base64"},
 		"a config that is not JSON":      {w.image(`hello`, true), "1Mi", "", "Malformed", "the config: "},
-		"a disk without a size":          {w.image(`{"hardwareModel":"bW9kZWw="}`, true), "1Mi", "", "Malformed", "the disk has 0 bytes"},
-		"an image of a container":        {w.pushManifest([]byte(`{"schemaVersion":2,"config":{"mediaType":"application/vnd.oci.image.config.v1+json"}}`)), "1Mi", "", "Malformed", "neither in MacRack's format"},
+		"a disk without a size":          {w.image(`{"hardwareModel":"bW9kZWw="}`, true), "1Mi", "", "Malformed", "the disk size in the config is 0 bytes"},
+		"an image of a container":        {w.pushManifest([]byte(`{"schemaVersion":2,"config":{"mediaType":"application/vnd.oci.image.config.v1+json"}}`)), "1Mi", "", "Malformed", "unknown image format"},
 		"an index":                       {indexBlob.Digest.String(), "1Mi", "", "Malformed", "pin the manifest itself"},
 		"a config that was never pushed": {w.pushManifest(noConfig), "1Mi", "", "Incomplete", "config of the image: "},
-		"a digest that is nowhere":       {digest.FromString("nothing").String(), "1Mi", "", "ManifestUnknown", "answers 404"},
+		"a digest that is nowhere":       {digest.FromString("nothing").String(), "1Mi", "", "ManifestUnknown", "responds with 404"},
 	} {
 		err := w.verify(tt.digest, tt.diskSize, tt.model)
 		assert.Equal(t, tt.reason, Reason(err), "%s: %v", name, err)
@@ -168,7 +168,7 @@ func TestRegistriesThatDoNotAnswer(t *testing.T) {
 	client, err := ociclient.New(ociclient.Options{Reference: "127.0.0.1:1/macos", Clock: clock.RealClock{}, Wait: time.Millisecond})
 	require.NoError(t, err)
 	err = Image(t.Context(), client, &imagev1alpha1.MacOSImageSpec{Source: imagev1alpha1.ImageSource{Digest: digest.FromString("x").String()}})
-	assert.Equal(t, "Unreachable", Reason(err), "nobody listens")
+	assert.Equal(t, "Unreachable", Reason(err), "connection refused")
 	assert.Equal(t, "Unreachable", Reason(errors.New("any other")))
 }
 

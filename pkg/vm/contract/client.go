@@ -13,14 +13,14 @@ import (
 	"time"
 )
 
-// Client speaks to the runner of one slot.
+// Client is a client of the runner of one slot.
 type Client struct {
 	dir  SlotDir
 	http *http.Client
 }
 
-// NewClient returns a client for the socket of dir. It does not connect yet, and
-// never to a socket that is not the slot owner's.
+// NewClient returns a client for the socket of dir. It connects on use, and only to a socket of the
+// slot's owner.
 func NewClient(dir SlotDir) *Client {
 	return &Client{dir: dir, http: &http.Client{Transport: &http.Transport{
 		DisableKeepAlives: true,
@@ -39,7 +39,7 @@ func (c *Client) Connect(ctx context.Context, port uint32) (net.Conn, error) {
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
 	reader, err := upgrade(conn, port)
 	if !stop() && err == nil {
-		err = ctx.Err() // the deadline is set, or about to be
+		err = ctx.Err() // the deadline is set, or is about to be
 	}
 	if err != nil {
 		_ = conn.Close()
@@ -48,7 +48,7 @@ func (c *Client) Connect(ctx context.Context, port uint32) (net.Conn, error) {
 	return &upgraded{Conn: conn, reader: reader}, nil
 }
 
-// upgrade returns the reader of what the guest sends.
+// upgrade returns a reader of the guest's data.
 func upgrade(conn net.Conn, port uint32) (*bufio.Reader, error) {
 	req, err := http.NewRequest(http.MethodPost, fmt.Sprintf("http://vm%s?port=%d", PathConnect, port), nil)
 	if err != nil {
@@ -70,7 +70,7 @@ func upgrade(conn net.Conn, port uint32) (*bufio.Reader, error) {
 	return reader, nil
 }
 
-// upgraded is a connection of which some may have been read already.
+// upgraded is a connection with data that was read ahead.
 type upgraded struct {
 	net.Conn
 	reader *bufio.Reader
@@ -78,25 +78,25 @@ type upgraded struct {
 
 func (u *upgraded) Read(p []byte) (int, error) { return u.reader.Read(p) }
 
-// State asks for the present state. An answer that does not come within ctx's
-// deadline is an error: the caller decides what silence means.
+// State returns the current state. If the runner does not respond before ctx's deadline, State
+// returns an error, and the caller decides.
 func (c *Client) State(ctx context.Context) (*State, error) {
 	return c.do(ctx, http.MethodGet, PathState, nil)
 }
 
-// Stop asks for a stop with grace, at most MaxGrace.
+// Stop requests a stop with a grace period of at most MaxGrace.
 func (c *Client) Stop(ctx context.Context, grace time.Duration) (*State, error) {
 	grace = min(max(grace, 0), MaxGrace)
 	return c.do(ctx, http.MethodPost, PathStop, StopRequest{GraceSeconds: int64((grace + time.Second - 1) / time.Second)})
 }
 
-// Kill pulls the plug.
+// Kill forces the VM off.
 func (c *Client) Kill(ctx context.Context) (*State, error) {
 	return c.do(ctx, http.MethodPost, PathKill, nil)
 }
 
-// Watch calls on with each state until the runner ends the stream or dies, or
-// ctx ends. It always returns an error; io.EOF is the runner's orderly end.
+// Watch calls on with each state until the runner ends the stream or dies, or ctx ends. It always
+// returns an error; io.EOF means an orderly end of the runner.
 func (c *Client) Watch(ctx context.Context, on func(State)) error {
 	resp, err := c.send(ctx, http.MethodGet, PathWatch, nil)
 	if err != nil {

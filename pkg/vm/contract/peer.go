@@ -10,17 +10,16 @@ import (
 	"syscall"
 )
 
-// ErrForeignSocket means that what is at a slot's socket is not the runner of the
-// slot's owner: nothing it says counts.
-var ErrForeignSocket = errors.New("the socket is not of the slot's owner")
+// ErrForeignSocket means that the socket does not belong to the runner of the slot's owner, so its
+// responses are not trusted.
+var ErrForeignSocket = errors.New("the socket does not belong to the slot's owner")
 
-// peer is the process at the other end of a unix socket. For whoever connects, it
-// is the one that listens, as it was when it began to.
+// peer is the process at the other end of a unix socket. For a client, it is the process that
+// called listen, as it was at that time.
 type peer struct{ uid, pid int }
 
-// Dial connects to the slot's runner. Anything else at the socket is refused with
-// ErrForeignSocket: it must be a socket, of the owner of the slot's directory, that
-// no one else may open, and so must be the process that listens there.
+// Dial connects to the slot's runner. It returns ErrForeignSocket unless the socket belongs to the
+// owner of the slot's directory, has mode 0600, and is served by a process of that user.
 func (d SlotDir) Dial(ctx context.Context) (net.Conn, error) {
 	conn, _, err := d.dial(ctx)
 	return conn, err
@@ -41,7 +40,7 @@ func (d SlotDir) dial(ctx context.Context) (net.Conn, *peer, error) {
 	case uid != owner:
 		return nil, nil, fmt.Errorf("%w: %s belongs to user %d, the slot to user %d", ErrForeignSocket, d.SocketPath(), uid, owner)
 	case info.Mode().Perm()&0o077 != 0:
-		return nil, nil, fmt.Errorf("%w: %s has mode %04o, it must be 0600", ErrForeignSocket, d.SocketPath(), info.Mode().Perm())
+		return nil, nil, fmt.Errorf("%w: %s has mode %04o, must be 0600", ErrForeignSocket, d.SocketPath(), info.Mode().Perm())
 	}
 	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", d.SocketPath())
 	if err != nil {
@@ -76,9 +75,8 @@ func ownerOf(info fs.FileInfo) int {
 	return -1
 }
 
-// KillRunner ends the process that listens at the slot's socket, whatever state it
-// is in; its VM ends with it. The kernel names the process, so that none is hit that
-// merely got the number of one that is gone.
+// KillRunner kills the process that listens at the slot's socket, in any state; its VM ends with
+// it. The kernel identifies the process, so a process that reuses the PID is safe.
 func (d SlotDir) KillRunner(ctx context.Context) error {
 	conn, p, err := d.dial(ctx)
 	if err != nil {
@@ -86,12 +84,12 @@ func (d SlotDir) KillRunner(ctx context.Context) error {
 	}
 	defer conn.Close()
 	if p.pid <= 1 || p.pid == os.Getpid() {
-		return fmt.Errorf("the runner at %s is no process of its own (pid %d)", d.SocketPath(), p.pid)
+		return fmt.Errorf("the runner at %s is not a separate process (pid %d)", d.SocketPath(), p.pid)
 	}
 	return syscall.Kill(p.pid, syscall.SIGKILL)
 }
 
-// ownListener serves this process' own user, and root.
+// ownListener accepts only connections of this process' user and of root.
 type ownListener struct{ net.Listener }
 
 func (l ownListener) Accept() (net.Conn, error) {
@@ -107,7 +105,7 @@ func (l ownListener) Accept() (net.Conn, error) {
 	}
 }
 
-// peerOf asks the kernel who is at the other end.
+// peerOf returns the process at the other end, as reported by the kernel.
 func peerOf(conn net.Conn) (p *peer, err error) {
 	raw, err := conn.(syscall.Conn).SyscallConn()
 	if err != nil {

@@ -15,48 +15,47 @@ import (
 // Paths of the runner's API, all under the unix socket.
 const (
 	PathState = "/v1/state" // GET: State
-	PathWatch = "/v1/watch" // GET: JSON lines of State, the present one first
+	PathWatch = "/v1/watch" // GET: JSON lines of State, the current one first
 	PathStop  = "/v1/stop"  // POST StopRequest: 202 and State
 	PathKill  = "/v1/kill"  // POST: 202 and State
-	// PathConnect joins the caller with a vsock port of the guest: a POST with the
-	// query port=NUMBER that asks to upgrade to UpgradeVsock is answered with 101,
-	// and from there on the connection is the guest's.
+	// PathConnect connects the caller to a vsock port of the guest. A POST with the query
+	// port=NUMBER that upgrades to UpgradeVsock gets a 101 response; the connection then carries
+	// the guest's data.
 	PathConnect = "/v1/connect"
 )
 
 // UpgradeVsock is the protocol that PathConnect upgrades to.
 const UpgradeVsock = "macrack-vsock"
 
-// ConnectTimeout bounds the wait for a port of the guest.
+// ConnectTimeout bounds a connection attempt to a port of the guest.
 const ConnectTimeout = 5 * time.Second
 
-// MaxConnections is how many connections to the guest a runner joins at a time.
+// MaxConnections is the limit of concurrent connections to the guest.
 const MaxConnections = 64
 
-// Runner is what the API serves.
+// Runner is the runner behind the API.
 type Runner interface {
-	// State returns the present state.
+	// State returns the current state.
 	State() State
-	// Watch calls send with the present state and then with each change, until
-	// ctx ends, send fails, or the VM has stopped, which is sent last.
+	// Watch calls send with the current state and then with each change. It returns when ctx ends,
+	// send fails, or the VM has stopped; the state VMStopped is sent last.
 	Watch(ctx context.Context, send func(State) error) error
-	// Stop asks the guest to shut down and pulls the plug after grace. A second
-	// call may shorten the grace; it never lengthens it.
+	// Stop asks the guest to shut down and forces the VM off after grace. A second call may shorten
+	// the grace period but not extend it.
 	Stop(grace time.Duration)
-	// Kill pulls the plug now.
+	// Kill forces the VM off at once.
 	Kill()
-	// Connect connects to a vsock port of the guest, before ctx ends. The connection
-	// ends with the VM.
+	// Connect connects to a vsock port of the guest. ctx bounds the attempt. The connection ends
+	// with the VM.
 	Connect(ctx context.Context, port uint32) (net.Conn, error)
 }
 
-// Listen makes the runner's socket, with mode 0600, in place of one that a dead
-// runner may have left. It serves the user of this process, and root. Only the
-// slot's owner may call it.
+// Listen creates the runner's socket with mode 0600 and replaces that of a dead runner. The socket
+// serves only this process' user and root. Only the slot's owner may call Listen.
 func (d SlotDir) Listen() (net.Listener, error) {
 	path := d.SocketPath()
 	if len(path) > MaxSocketPath {
-		return nil, fmt.Errorf("socket path %q has %d bytes, at most %d are allowed: use a shorter state directory", path, len(path), MaxSocketPath)
+		return nil, fmt.Errorf("socket path %q has %d bytes, and the limit is %d; use a shorter state directory", path, len(path), MaxSocketPath)
 	}
 	if err := os.RemoveAll(path); err != nil {
 		return nil, err
@@ -92,11 +91,11 @@ func NewHandler(r Runner) *http.ServeMux {
 	mux.HandleFunc("POST "+PathStop, func(w http.ResponseWriter, req *http.Request) {
 		var body StopRequest
 		if err := json.NewDecoder(http.MaxBytesReader(w, req.Body, 1<<10)).Decode(&body); err != nil {
-			http.Error(w, fmt.Sprintf("body is not a stop request: %v", err), http.StatusBadRequest)
+			http.Error(w, fmt.Sprintf("invalid stop request: %v", err), http.StatusBadRequest)
 			return
 		}
 		if maximum := int64(MaxGrace / time.Second); body.GraceSeconds < 0 || body.GraceSeconds > maximum {
-			http.Error(w, fmt.Sprintf("graceSeconds is %d, must be 0 to %d", body.GraceSeconds, maximum), http.StatusBadRequest)
+			http.Error(w, fmt.Sprintf("invalid graceSeconds %d; use 0 to %d", body.GraceSeconds, maximum), http.StatusBadRequest)
 			return
 		}
 		r.Stop(time.Duration(body.GraceSeconds) * time.Second)
@@ -108,7 +107,7 @@ func NewHandler(r Runner) *http.ServeMux {
 		case connections <- struct{}{}:
 			defer func() { <-connections }()
 		default:
-			http.Error(w, fmt.Sprintf("there are %d connections to the guest already, which is the limit", MaxConnections), http.StatusServiceUnavailable)
+			http.Error(w, fmt.Sprintf("the guest already has %d connections, which is the limit", MaxConnections), http.StatusServiceUnavailable)
 			return
 		}
 		connect(w, req, r)
@@ -123,7 +122,7 @@ func NewHandler(r Runner) *http.ServeMux {
 func connect(w http.ResponseWriter, req *http.Request, r Runner) {
 	port, err := strconv.ParseUint(req.URL.Query().Get("port"), 10, 32)
 	if err != nil || port == 0 {
-		http.Error(w, fmt.Sprintf("port is %q, must be a vsock port", req.URL.Query().Get("port")), http.StatusBadRequest)
+		http.Error(w, fmt.Sprintf("invalid vsock port %q", req.URL.Query().Get("port")), http.StatusBadRequest)
 		return
 	}
 	if req.Header.Get("Upgrade") != UpgradeVsock {
@@ -150,8 +149,8 @@ func connect(w http.ResponseWriter, req *http.Request, r Runner) {
 	join(guest, caller, buffered)
 }
 
-// join copies both ways until either way has ended. What a caller has sent with its
-// request is in buffered.
+// join copies data in both directions until either ends. buffered holds the data that the caller
+// sent with its request.
 func join(guest, caller net.Conn, buffered io.Reader) {
 	done := make(chan struct{}, 2)
 	pipe := func(to io.Writer, from io.Reader) {

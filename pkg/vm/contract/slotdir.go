@@ -12,15 +12,15 @@ import (
 	"macrack.io/macrack/pkg/vm/faults"
 )
 
-// MaxSocketPath is the longest path that a unix socket's address holds on macOS
-// (sun_path, with its closing zero), in bytes.
+// MaxSocketPath is the maximum length of a unix socket path on macOS (sun_path, without its
+// terminating zero), in bytes.
 const MaxSocketPath = 103
 
 // ErrLocked means that another process owns the slot.
 var ErrLocked = errors.New("slot is locked by another process")
 
-// ErrGarbled means that a file is there and does not hold what it should. Written
-// by WriteJSON it never is: something else has been at it, or the disk is failing.
+// ErrGarbled means that a file has invalid content. WriteJSON never produces such a file: another
+// program has changed it, or the disk is failing.
 var ErrGarbled = errors.New("the file is garbled")
 
 // SlotDir is the path of a slot's directory.
@@ -28,19 +28,19 @@ type SlotDir string
 
 func (d SlotDir) path(name string) string { return filepath.Join(string(d), name) }
 
-// SpecPath is the file that says what to run.
+// SpecPath is the file with the spec of the VM to run.
 func (d SlotDir) SpecPath() string { return d.path("spec.json") }
 
-// LockPath is the file whose flock is the ownership of the slot.
+// LockPath is the file whose flock represents the ownership of the slot.
 func (d SlotDir) LockPath() string { return d.path("lock") }
 
-// StartedPath is the runner's first word.
+// StartedPath is the file that the runner writes first.
 func (d SlotDir) StartedPath() string { return d.path("started.json") }
 
-// ResultPath is the runner's last word.
+// ResultPath is the file that the runner writes last.
 func (d SlotDir) ResultPath() string { return d.path("result.json") }
 
-// SocketPath is the runner's API.
+// SocketPath is the socket of the runner's API.
 func (d SlotDir) SocketPath() string { return d.path("vm.sock") }
 
 // DiskDir holds the VM's disk and auxiliary storage.
@@ -55,13 +55,13 @@ func (d SlotDir) AuxPath() string { return filepath.Join(d.DiskDir(), "nvram.bin
 // ConsolePath is the guest's console log.
 func (d SlotDir) ConsolePath() string { return d.path("console.log") }
 
-// ReadSpec reads spec.json; nil and no error if there is none.
+// ReadSpec reads spec.json. It returns nil and no error if the file does not exist.
 func (d SlotDir) ReadSpec() (*Spec, error) { return readJSON[Spec](d.SpecPath()) }
 
-// ReadStarted reads started.json; nil and no error if there is none.
+// ReadStarted reads started.json. It returns nil and no error if the file does not exist.
 func (d SlotDir) ReadStarted() (*Started, error) { return readJSON[Started](d.StartedPath()) }
 
-// ReadResult reads result.json; nil and no error if there is none.
+// ReadResult reads result.json. It returns nil and no error if the file does not exist.
 func (d SlotDir) ReadResult() (*Result, error) { return readJSON[Result](d.ResultPath()) }
 
 func readJSON[T any](path string) (*T, error) {
@@ -85,8 +85,8 @@ func readJSON[T any](path string) (*T, error) {
 	return v, nil
 }
 
-// WriteJSON writes v to path so that after a crash or a power loss at any point
-// the file holds either all of its old or all of its new content.
+// WriteJSON writes v to path atomically: after a crash or a power loss, the file holds either all
+// of its old or all of its new content.
 func WriteJSON(path string, v any) error {
 	data, err := json.MarshalIndent(v, "", "  ")
 	if err != nil {
@@ -95,7 +95,7 @@ func WriteJSON(path string, v any) error {
 	return WriteFile(path, append(data, '\n'))
 }
 
-// WriteFile is WriteJSON for bytes. The file's mode is 0600.
+// WriteFile is like WriteJSON, for bytes. The file has mode 0600.
 func WriteFile(path string, data []byte) (err error) {
 	place := "write " + filepath.Base(path)
 	if err := faults.Write(path); err != nil {
@@ -132,7 +132,7 @@ func WriteFile(path string, data []byte) (err error) {
 	return err
 }
 
-// RemoveFile removes path, if it exists, and makes that durable.
+// RemoveFile durably removes path, if it exists.
 func RemoveFile(path string) error {
 	faults.At("remove " + filepath.Base(path))
 	faults.Undoable(path)
@@ -160,11 +160,10 @@ func SyncDir(dir string) error {
 	return nil
 }
 
-// Lock is the ownership of a slot. The kernel drops it when the process ends,
-// however it ends.
+// Lock is the ownership of a slot. The kernel releases it when the process ends.
 type Lock struct{ file *os.File }
 
-// TryLock takes the slot, or returns ErrLocked at once if another has it.
+// TryLock takes the slot, or returns ErrLocked at once if another process owns it.
 func (d SlotDir) TryLock() (*Lock, error) { return TryLockFile(d.LockPath()) }
 
 // TryLockFile takes the exclusive flock of the file at path, which it creates if
@@ -190,5 +189,5 @@ func TryLockFile(path string) (*Lock, error) {
 	return &Lock{file: f}, nil
 }
 
-// Unlock gives the slot up. It may be called more than once.
+// Unlock releases the slot. It may be called more than once.
 func (l *Lock) Unlock() { _ = l.file.Close() }

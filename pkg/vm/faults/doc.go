@@ -1,16 +1,15 @@
-// Package faults marks the places at which tests have a Mac's programs fail: ended
-// between any two steps, a disk that is full, what a power loss undoes, a clock that
-// jumps. All of it exists with the build tag "faults" only; what is shipped has
-// empty functions in its place.
+// Package faults injects faults into the programs of a Mac, for tests: a process killed between any
+// two steps, a full disk, writes undone by a power loss, a clock that jumps. It works only with the
+// build tag "faults"; released programs contain empty functions.
 //
-// A program built with the tag looks in the directory that the environment variable
-// MACRACK_FAULTS names, and is left alone without it:
+// A program with the tag reads the directory in the environment variable MACRACK_FAULTS. Without the
+// variable, faults are off.
 //
-//	arm      the name of a place: the process that comes there first renames the
-//	         file to hit, which then has its PID too, and stays there for good
-//	trace    if it exists, the names of all places are appended to it
-//	full     if it exists, the disk has no room: nothing can be written
-//	clock    a duration by which Clock is ahead of the time
-//	undo/    what a power loss would undo: see Undoable
-//	stats    if it exists, it is written anew each time a process gets SIGUSR1
+//	arm      the name of a point: the first process to reach it renames the file to hit,
+//	         adds its PID, and stops there forever
+//	trace    if it exists, the names of all reached points are appended to it
+//	full     if it exists, the disk is full: all writes fail
+//	clock    the duration by which Clock is ahead
+//	undo/    the changes that a power loss would undo: see Undoable
+//	stats    if it exists, it is rewritten each time a process gets SIGUSR1
 package faults

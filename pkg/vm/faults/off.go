@@ -4,17 +4,17 @@ package faults
 
 import "k8s.io/utils/clock"
 
-// At is a place at which a process may end.
+// At is a point at which a test may kill the process.
 func At(string) {}
 
-// Write returns the error of writing to path, if it is to fail.
+// Write returns the injected error of a write to path, or nil.
 func Write(string) error { return nil }
 
-// Undoable remembers what is at path, which is about to be replaced or removed.
+// Undoable saves path, which is about to be replaced or removed.
 func Undoable(string) {}
 
-// Durable forgets what was remembered in dir: its names are on the disk.
+// Durable discards the saved state of dir, whose entries are now on disk.
 func Durable(string) {}
 
-// Clock is the clock of the programs on a Mac.
+// Clock returns the clock of the programs on a Mac.
 func Clock() clock.WithTicker { return clock.RealClock{} }

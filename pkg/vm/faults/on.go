@@ -20,7 +20,7 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// Dir is where faults are ordered; empty: there are none.
+// Dir is the directory that configures faults; if it is empty, faults are off.
 var Dir = os.Getenv("MACRACK_FAULTS")
 
 func init() {
@@ -43,15 +43,15 @@ func init() {
 	}()
 }
 
-// Stats is what a process says of itself when it gets SIGUSR1.
+// Stats are the statistics that a process writes on SIGUSR1.
 type Stats struct {
 	PID        int
 	Goroutines int
-	// HeapBytes is what is in use after a garbage collection.
+	// HeapBytes is the heap in use after a garbage collection.
 	HeapBytes uint64
 }
 
-// At is a place at which a process may end.
+// At is a point at which a test may kill the process.
 func At(place string) {
 	if Dir == "" {
 		return
@@ -64,7 +64,7 @@ func At(place string) {
 	}
 	claimed := fmt.Sprintf("%s.%d", arm, os.Getpid())
 	if os.Rename(arm, claimed) != nil {
-		return // another was faster
+		return // another process was faster
 	}
 	_ = os.WriteFile(claimed, []byte(fmt.Sprintf("%s\n%d\n", place, os.Getpid())), 0o600)
 	_ = os.Rename(claimed, filepath.Join(Dir, "hit"))
@@ -81,7 +81,7 @@ func trace(place string) {
 	_, _ = f.WriteString(place + "\n")
 }
 
-// Write returns the error of writing to path, if it is to fail.
+// Write returns the injected error of a write to path, or nil.
 func Write(path string) error {
 	if Dir == "" {
 		return nil
@@ -92,7 +92,7 @@ func Write(path string) error {
 	return nil
 }
 
-// Undo is what was at a path before the last change that may not be on the disk.
+// Undo is the saved state of a path before the last change that may not be on disk.
 type Undo struct {
 	Path    string
 	Existed bool
@@ -104,7 +104,7 @@ var undos struct {
 	n atomic.Int64
 }
 
-// Undoable remembers what is at path, which is about to be replaced or removed.
+// Undoable saves path, which is about to be replaced or removed.
 func Undoable(path string) {
 	if Dir == "" {
 		return
@@ -126,7 +126,7 @@ func Undoable(path string) {
 	_ = os.WriteFile(filepath.Join(Dir, "undo", fmt.Sprintf("%d-%09d", os.Getpid(), undos.n.Add(1))), data, 0o600)
 }
 
-// Durable forgets what was remembered in dir: its names are on the disk.
+// Durable discards the saved state of dir, whose entries are now on disk.
 func Durable(dir string) {
 	if Dir == "" {
 		return
@@ -143,7 +143,7 @@ func Durable(dir string) {
 	}
 }
 
-// Clock is the clock of the programs on a Mac. It jumps when its file changes.
+// Clock returns the clock of the programs on a Mac. It jumps when its file changes.
 func Clock() clock.WithTicker {
 	if Dir == "" {
 		return clock.RealClock{}

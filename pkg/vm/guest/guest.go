@@ -1,5 +1,5 @@
-// Package guest is the host's side of the contract with the agent inside a guest:
-// gRPC (package v1) over a connection to one port of the guest, a vsock on a Mac.
+// Package guest is the host's side of the contract with the agent inside a guest. It uses gRPC
+// (package v1) over a connection to one port of the guest, a vsock on a Mac.
 package guest
 
 import (
@@ -27,42 +27,42 @@ const (
 	Port = 1026
 	// MaxMessage bounds a message of either side, in bytes.
 	MaxMessage = 256 << 10
-	// MaxScriptOutput bounds what is kept of the output of a startup script, in bytes.
+	// MaxScriptOutput bounds the stored output of a startup script, in bytes.
 	MaxScriptOutput = 1 << 20
-	// MaxCommands is how many commands and forwarded connections a guest serves at a time.
+	// MaxCommands is the limit of concurrent commands and forwarded connections of a guest.
 	MaxCommands = 32
 
-	// chunk is how much of a stream one message carries, in bytes.
+	// chunk is the size of a message of a stream, in bytes.
 	chunk = 32 << 10
-	// connectTimeout bounds one try to connect.
+	// connectTimeout bounds one connection attempt.
 	connectTimeout = 5 * time.Second
-	// pingInterval and pingTimeout find a guest that hangs during a call: it is given
-	// up after the sum of both. gRPC allows no shorter interval.
+	// pingInterval and pingTimeout detect a guest that hangs during a call. The call fails after
+	// the sum of both. gRPC does not permit a shorter interval.
 	pingInterval = 10 * time.Second
 	pingTimeout  = 5 * time.Second
 	// halfOpen is how long a forwarded connection lasts after the local side has ended.
 	halfOpen = 5 * time.Minute
-	// maxAddresses is how many addresses of a guest are looked at.
+	// maxAddresses is the limit of addresses that are read from a guest.
 	maxAddresses = 16
 )
 
-// ErrSilent means that the guest agent cannot be reached, or does not answer.
-var ErrSilent = errors.New("the guest agent does not answer")
+// ErrSilent means that the guest agent is not reachable, or does not respond.
+var ErrSilent = errors.New("the guest agent does not respond")
 
-// ErrLost means that the guest agent went away during a call.
-var ErrLost = errors.New("the guest agent went away while the command ran; whether the command has ended is not known")
+// ErrLost means that the connection to the guest agent was lost during a call.
+var ErrLost = errors.New("the connection to the guest agent was lost while the command ran; the result of the command is unknown")
 
-// Client speaks to one guest's agent.
+// Client is a client of one guest's agent.
 type Client struct {
 	conn *grpc.ClientConn
 	api  guestv1.GuestClient
 }
 
-// NewClient returns a client that reaches the guest through dial. It connects when
-// it is used, and again when it has to. Close it after use.
+// NewClient returns a client that reaches the guest through dial. It connects on first use, and
+// reconnects as necessary. The caller must close it.
 func NewClient(dial func(ctx context.Context) (net.Conn, error)) (*Client, error) {
 	conn, err := grpc.NewClient("passthrough:///guest",
-		grpc.WithTransportCredentials(insecure.NewCredentials()), // a vsock joins nobody but the two
+		grpc.WithTransportCredentials(insecure.NewCredentials()), // a vsock connects only the host and the guest
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return dial(ctx) }),
 		grpc.WithNoProxy(),
 		grpc.WithDisableServiceConfig(),
@@ -79,24 +79,24 @@ func NewClient(dial func(ctx context.Context) (net.Conn, error)) (*Client, error
 	return &Client{conn: conn, api: guestv1.NewGuestClient(conn)}, nil
 }
 
-// Close ends the connection, and every call with it.
+// Close closes the connection and ends every call.
 func (c *Client) Close() { _ = c.conn.Close() }
 
-// Info is what a guest says of itself.
+// Info is the information that a guest reports.
 type Info struct {
 	Version string
 	// Addresses are its IP addresses, the most useful first.
 	Addresses []netip.Addr
 }
 
-// Info asks the guest about itself, waiting until it is up or ctx ends.
+// Info requests the information of the guest. It waits until the guest agent responds or ctx ends.
 func (c *Client) Info(ctx context.Context) (*Info, error) {
 	answer, err := c.api.Info(ctx, &guestv1.InfoRequest{}, grpc.WaitForReady(true))
 	if err != nil {
 		return nil, translate(err)
 	}
 	info := &Info{Version: answer.GetVersion()}
-	// A guest is the tenant's: what it says need not be an address.
+	// The tenant controls the guest, so its text need not be an address.
 	for _, text := range answer.GetAddresses()[:min(len(answer.GetAddresses()), maxAddresses)] {
 		if a, err := netip.ParseAddr(text); err == nil && Useful(a) {
 			info.Addresses = append(info.Addresses, a)
@@ -105,30 +105,29 @@ func (c *Client) Info(ctx context.Context) (*Info, error) {
 	return info, nil
 }
 
-// Useful tells whether a is an address at which a guest can be reached.
+// Useful reports whether a is a reachable address of a guest.
 func Useful(a netip.Addr) bool {
 	return a.IsValid() && a.Zone() == "" && !a.IsLoopback() && !a.IsUnspecified() && !a.IsMulticast() && !a.IsLinkLocalUnicast()
 }
 
-// Setup is what a new guest is given.
+// Setup is the setup of a new guest.
 type Setup struct {
 	InstanceUID       string
 	SSHAuthorizedKeys []string
 	StartupScript     string
 }
 
-// SetupResult is how a setup ended.
+// SetupResult is the result of a setup.
 type SetupResult struct {
-	// ExitCode is the startup script's; 0 without a script.
+	// ExitCode is that of the startup script; 0 without a script.
 	ExitCode int32
-	// Reason says why the script did not end by itself; else empty.
+	// Reason is set if the script did not exit by itself.
 	Reason string
 }
 
-// Setup gives the guest its keys and its script, and follows the script until it
-// has ended or the connection is lost. The guest does it once; called again, Setup
-// goes on to follow. offset is how many bytes of the script's output were had
-// already; output gets the rest.
+// Setup passes keys and script to the guest, and follows the script until it has ended or the
+// connection is lost. The guest runs the setup once; a repeated call follows it again. offset is
+// the number of output bytes already received; output receives the rest.
 func (c *Client) Setup(ctx context.Context, setup Setup, offset int64, output func([]byte)) (*SetupResult, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -152,7 +151,7 @@ func (c *Client) Setup(ctx context.Context, setup Setup, offset int64, output fu
 	}
 }
 
-// Shutdown asks the guest to shut down, once it is up, and does not wait for it.
+// Shutdown asks the guest to shut down once its agent responds. It does not wait for the shutdown.
 func (c *Client) Shutdown(ctx context.Context) error {
 	_, err := c.api.Shutdown(ctx, &guestv1.ShutdownRequest{}, grpc.WaitForReady(true))
 	return translate(err)
@@ -167,14 +166,14 @@ func (s Size) message() *guestv1.TerminalSize {
 
 // Command is what Exec runs.
 type Command struct {
-	// Args is the command and its arguments.
+	// Args are the command and its arguments.
 	Args []string
-	// Stdin may be nil. A Read that blocks outlives Exec.
+	// Stdin may be nil. A blocked Read outlives Exec.
 	Stdin io.Reader
-	// Stdout and Stderr may be nil. With a TTY nothing goes to Stderr.
+	// Stdout and Stderr may be nil. With a TTY, Stderr receives nothing.
 	Stdout, Stderr io.Writer
 	TTY            bool
-	// Resize brings the sizes of the terminal, the first one included.
+	// Resize receives the sizes of the terminal, starting with the first.
 	Resize <-chan Size
 }
 
@@ -191,7 +190,7 @@ func (c *Client) Exec(ctx context.Context, command Command) (int, error) {
 	send := func(request *guestv1.ExecRequest) error {
 		mu.Lock()
 		defer mu.Unlock()
-		return stream.Send(request) // why it fails, Recv knows
+		return stream.Send(request) // Recv returns the cause of a failure
 	}
 	_ = send(&guestv1.ExecRequest{Kind: &guestv1.ExecRequest_Start{Start: &guestv1.ExecStart{
 		Command: command.Args, Stdin: command.Stdin != nil, Tty: command.TTY,
@@ -212,7 +211,7 @@ func (c *Client) Exec(ctx context.Context, command Command) (int, error) {
 					return
 				case size := <-command.Resize:
 					if size == (Size{}) {
-						return // closed: there will be no other
+						return // closed: no more sizes follow
 					}
 					if send(&guestv1.ExecRequest{Kind: &guestv1.ExecRequest_Resize{Resize: size.message()}}) != nil {
 						return
@@ -253,7 +252,7 @@ func write(w io.Writer, data []byte) error {
 	return err
 }
 
-// inChunks sends what it reads until it has ended or send fails.
+// inChunks sends the data of r until it ends or send fails.
 func inChunks(r io.Reader, send func([]byte) error) error {
 	buffer := make([]byte, chunk)
 	for {
@@ -272,8 +271,8 @@ func inChunks(r io.Reader, send func([]byte) error) error {
 	}
 }
 
-// Forward joins local with a TCP port of the guest's loopback interface until both
-// directions or ctx have ended. A Read of local that blocks outlives it.
+// Forward connects local to a TCP port of the guest's loopback interface until both directions or
+// ctx have ended. A blocked Read of local outlives it.
 func (c *Client) Forward(ctx context.Context, port uint16, local io.ReadWriter) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -282,7 +281,7 @@ func (c *Client) Forward(ctx context.Context, port uint16, local io.ReadWriter) 
 		return translate(err)
 	}
 	_ = stream.Send(&guestv1.ForwardRequest{Kind: &guestv1.ForwardRequest_Port{Port: uint32(port)}})
-	if _, err := stream.Recv(); err != nil { // connected
+	if _, err := stream.Recv(); err != nil { // the guest has connected
 		return translate(err)
 	}
 	go func() {
@@ -312,13 +311,12 @@ func (c *Client) Forward(ctx context.Context, port uint16, local io.ReadWriter) 
 				_ = half.CloseWrite()
 				continue
 			}
-			return nil // all that can be said to a stream that closes only as a whole
+			return nil // a stream without half-close cannot signal more
 		}
 	}
 }
 
-// translate makes an error of the guest agent, or of its absence, one that can be
-// read.
+// translate turns errors of gRPC into readable errors.
 func translate(err error) error {
 	switch s := status.Convert(err); s.Code() {
 	case codes.OK:

@@ -85,7 +85,7 @@ func TestForward(t *testing.T) {
 	server.Close()
 	err = c.Forward(deadline(t), address.Port(), remote)
 	require.ErrorContains(t, err, "connection refused")
-	require.ErrorContains(t, c.Forward(deadline(t), 0, remote), "port is 0")
+	require.ErrorContains(t, c.Forward(deadline(t), 0, remote), "port 0 is invalid")
 }
 
 func TestShutdown(t *testing.T) {
@@ -129,7 +129,7 @@ func TestSetupOfAnotherInstance(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, "ssh-rsa OLD of the image\nssh-rsa NEW\n", string(data))
 	_, err = c.Setup(deadline(t), guest.Setup{}, 0, func([]byte) {})
-	require.ErrorContains(t, err, "no instance UID")
+	require.ErrorContains(t, err, "the instance UID is missing")
 	_, err = c.Setup(deadline(t), guest.Setup{InstanceUID: "c", SSHAuthorizedKeys: []string{"a\nb"}}, 0, func([]byte) {})
 	require.ErrorContains(t, err, "more than one line")
 }
@@ -143,7 +143,7 @@ func TestSetupOutputIsBounded(t *testing.T) {
 	assert.Equal(t, guest.MaxScriptOutput, got)
 }
 
-// hostile is a guest that its tenant has changed.
+// hostile is a guest that its tenant has modified.
 type hostile struct {
 	guestv1.UnimplementedGuestServer
 	info *guestv1.InfoResponse
@@ -176,12 +176,12 @@ func TestGuestsAreNotTrusted(t *testing.T) {
 }
 
 func TestSilentGuest(t *testing.T) {
-	c, err := guest.NewClient(func(context.Context) (net.Conn, error) { return nil, errors.New("nobody listens") })
+	c, err := guest.NewClient(func(context.Context) (net.Conn, error) { return nil, errors.New("connection refused") })
 	require.NoError(t, err)
 	defer c.Close()
 	_, err = c.Exec(deadline(t), guest.Command{Args: []string{"true"}})
 	require.ErrorIs(t, err, guest.ErrSilent)
-	require.ErrorContains(t, err, "nobody listens")
+	require.ErrorContains(t, err, "connection refused")
 	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
 	defer cancel()
 	_, err = c.Info(ctx)

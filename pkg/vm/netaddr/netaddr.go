@@ -1,5 +1,5 @@
-// Package netaddr finds the IP address of a virtual machine on the host that it
-// shares a network with, by its MAC address.
+// Package netaddr finds the IP address of a virtual machine by its MAC address, in the tables of
+// its host.
 package netaddr
 
 import (
@@ -12,9 +12,8 @@ import (
 	"time"
 )
 
-// FromDHCPLeases returns the newest address that macOS' DHCP server has leased to
-// mac, from the content of /var/db/dhcpd_leases. Leases that have expired by now
-// do not count.
+// FromDHCPLeases returns the newest address that macOS' DHCP server has leased to mac, from the
+// content of /var/db/dhcpd_leases. It ignores leases that have expired.
 func FromDHCPLeases(leases io.Reader, mac net.HardwareAddr, now time.Time) (netip.Addr, bool) {
 	var found netip.Addr
 	var until, newest int64
@@ -44,8 +43,7 @@ func FromDHCPLeases(leases io.Reader, mac net.HardwareAddr, now time.Time) (neti
 	return found, found.IsValid()
 }
 
-// FromARP returns the address that the host's neighbour table has for mac, from
-// the output of `arp -an`.
+// FromARP returns the address of mac in the host's neighbor table, from the output of `arp -an`.
 func FromARP(table io.Reader, mac net.HardwareAddr) (netip.Addr, bool) {
 	lines := bufio.NewScanner(table)
 	for lines.Scan() {
@@ -61,7 +59,7 @@ func FromARP(table io.Reader, mac net.HardwareAddr) (netip.Addr, bool) {
 	return netip.Addr{}, false
 }
 
-// sameMAC compares with an address as macOS writes it, without leading zeros.
+// sameMAC compares a MAC address with its macOS notation, which omits leading zeros.
 func sameMAC(written string, mac net.HardwareAddr) bool {
 	octets := strings.Split(written, ":")
 	if len(octets) != len(mac) {

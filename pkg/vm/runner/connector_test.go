@@ -18,7 +18,7 @@ import (
 	"macrack.io/macrack/pkg/vm/contract"
 )
 
-// stubborn is a hypervisor that takes its time to connect, whatever the context.
+// stubborn is a hypervisor that connects slowly and ignores the context.
 type stubborn struct {
 	Machine
 	asked   atomic.Int32
@@ -49,7 +49,7 @@ func TestConnectIsBounded(t *testing.T) {
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	assert.EqualValues(t, 2, machine.asked.Load(), "one that never answers is not the last one")
 
-	// What comes late serves the next who asks; what nobody wants is closed.
+	// A late connection serves the next caller; a connection without a caller is closed.
 	local, remote := net.Pipe()
 	go func() {
 		for !c.waitedFor(1) {
@@ -65,7 +65,7 @@ func TestConnectIsBounded(t *testing.T) {
 	_, err = other.Read(make([]byte, 1))
 	require.ErrorContains(t, err, "EOF")
 
-	// All of it ends with the VM.
+	// All connections end with the VM.
 	c.Close()
 	_, err = remote.Read(make([]byte, 1))
 	require.ErrorContains(t, err, "EOF")
@@ -84,7 +84,7 @@ func (c *connector) waitedFor(port uint32) bool {
 type refusing struct{ Machine }
 
 func (refusing) Connect(context.Context, uint32) (net.Conn, error) {
-	return nil, errors.New("nobody listens")
+	return nil, errors.New("connection refused")
 }
 
 func TestConnectIsRefused(t *testing.T) {
@@ -92,7 +92,7 @@ func TestConnectIsRefused(t *testing.T) {
 	defer c.Close()
 	for range 3 {
 		_, err := c.connect(context.Background(), 1)
-		require.ErrorContains(t, err, "nobody listens")
+		require.ErrorContains(t, err, "connection refused")
 	}
 	assert.Empty(t, c.ports)
 }

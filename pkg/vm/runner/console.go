@@ -12,26 +12,26 @@ import (
 )
 
 const (
-	// maxConsole bounds the console's file, in bytes: a guest may print without end.
+	// maxConsole bounds the console's file, in bytes, because a guest may print endlessly.
 	maxConsole = 8 << 20
-	// lastLine is left for the line that says that the console is full, in bytes.
+	// lastLine is the room for the last line of a full console, in bytes.
 	lastLine = 128
-	// maxLine is where a line is broken that does not end, in bytes.
+	// maxLine is the length at which a line is split, in bytes.
 	maxLine = 16 << 10
 )
 
-// Console is the file of what the tenant may read of a VM: lines with the time at
-// which they came.
+// Console is the console file of a VM, which its tenant can read. Each line has the time of its
+// arrival.
 type Console struct {
 	clock clock.PassiveClock
 
 	mu      sync.Mutex
 	file    *os.File
 	size    int64
-	partial []byte // a line that has not ended yet
+	partial []byte // an unfinished line
 }
 
-// OpenConsole opens or makes the file at path.
+// OpenConsole opens or creates the file at path.
 func OpenConsole(path string, clk clock.PassiveClock) (*Console, error) {
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -45,7 +45,7 @@ func OpenConsole(path string, clk clock.PassiveClock) (*Console, error) {
 	return &Console{clock: clk, file: file, size: info.Size()}, nil
 }
 
-// Printf writes a line of the runner's own.
+// Printf writes a line of the runner.
 func (c *Console) Printf(format string, args ...any) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -53,7 +53,7 @@ func (c *Console) Printf(format string, args ...any) {
 	c.line(fmt.Appendf(nil, format, args...))
 }
 
-// Write writes output of the guest. It never fails: the console is not worth a VM.
+// Write writes output of the guest. It never fails, because a console error must not end a VM.
 func (c *Console) Write(data []byte) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -87,13 +87,12 @@ func (c *Console) line(text []byte) {
 	line := c.clock.Now().UTC().AppendFormat(nil, contract.ConsoleTime)
 	line = append(append(append(line, ' '), text...), '\n')
 	if c.size += int64(len(line)); c.size > maxConsole-lastLine {
-		line = fmt.Appendf(nil, "%s the console is full; what follows is dropped\n", c.clock.Now().UTC().Format(contract.ConsoleTime))
+		line = fmt.Appendf(nil, "%s the console is full; further output is dropped\n", c.clock.Now().UTC().Format(contract.ConsoleTime))
 		c.size = maxConsole
 	}
 	_, _ = c.file.Write(line)
 }
 
-// Close closes the file.
 func (c *Console) Close() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

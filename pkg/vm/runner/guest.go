@@ -15,22 +15,22 @@ import (
 )
 
 const (
-	// probeInterval is how often a guest that is up is asked for its state, and
-	// probeTimeout how long it may take to answer.
+	// probeInterval is the interval of state probes of a running guest, and probeTimeout bounds a
+	// probe.
 	probeInterval = 10 * time.Second
 	probeTimeout  = 5 * time.Second
-	// lookupInterval is how often the address of a guest is looked for from outside
-	// while its agent does not tell it.
+	// lookupInterval is the interval at which the host looks up the guest's address while the guest
+	// agent does not report it.
 	lookupInterval = 5 * time.Second
-	// addressRefresh is how old an address gets before it is reported again.
+	// addressRefresh is the age at which an unchanged address is reported again.
 	addressRefresh = 5 * time.Minute
-	// retryPause is the time between tries after a failure that is not a timeout.
+	// retryPause is the time between tries after a failure other than a timeout.
 	retryPause = time.Second
-	// shutdownTimeout bounds one try to tell the guest that it is to shut down.
+	// shutdownTimeout bounds one shutdown request to the guest.
 	shutdownTimeout = 10 * time.Second
 )
 
-// follow keeps the state current with what the guest says, until ctx ends.
+// follow updates the state from the guest's reports until ctx ends.
 func (r *runner) follow(ctx context.Context) {
 	var running sync.WaitGroup
 	defer running.Wait()
@@ -64,7 +64,7 @@ func (r *runner) info(ctx context.Context) (*guest.Info, error) {
 
 func (r *runner) answered(info *guest.Info) {
 	if !r.State().GuestReady {
-		r.console.Printf("the guest agent answers (version %q)", info.Version)
+		r.console.Printf("the guest agent responds (version %q)", info.Version)
 		r.update(func(s *contract.State) { s.GuestReady, s.GuestSeen = true, true })
 	}
 	if len(info.Addresses) > 0 {
@@ -74,13 +74,13 @@ func (r *runner) answered(info *guest.Info) {
 
 func (r *runner) silent(err error) {
 	if r.State().GuestReady {
-		r.console.Printf("the guest agent does not answer any more")
-		r.guestLog.trouble("The guest agent does not answer any more", err)
+		r.console.Printf("the guest agent no longer responds")
+		r.guestLog.trouble("Guest agent no longer responds", err)
 		r.update(func(s *contract.State) { s.GuestReady = false })
 	}
 }
 
-// lookForAddress finds the address from outside while the guest does not tell it.
+// lookForAddress looks up the address on the host while the guest does not report it.
 func (r *runner) lookForAddress(ctx context.Context) {
 	for {
 		select {
@@ -97,7 +97,7 @@ func (r *runner) lookForAddress(ctx context.Context) {
 	}
 }
 
-// found reports an address that is new, or was seen long ago.
+// found reports an address that is new or due for a refresh.
 func (r *runner) found(a contract.Address) {
 	s := r.State()
 	if old := s.Address; old != nil && old.Value == a.Value {
@@ -105,7 +105,7 @@ func (r *runner) found(a contract.Address) {
 			return
 		}
 		if old.Source == contract.AddressFromGuestAgent && a.Source != old.Source && a.ObservedAt.Sub(old.ObservedAt) < addressRefresh {
-			return // the guest's word is the better one while it is fresh
+			return // a fresh address from the guest takes precedence
 		}
 	}
 	r.update(func(s *contract.State) {
@@ -115,13 +115,13 @@ func (r *runner) found(a contract.Address) {
 	})
 }
 
-// setUp gives the guest its keys and its startup script, and follows the script to
-// its end. The guest does it once, however often it is asked.
+// setUp passes the keys and the startup script to the guest, and follows the script to its end. The
+// guest ignores repeated requests.
 func (r *runner) setUp(ctx context.Context) {
 	setup := guest.Setup{InstanceUID: r.spec.InstanceUID, SSHAuthorizedKeys: r.spec.SSHAuthorizedKeys, StartupScript: r.spec.StartupScript}
 	tail := &tail{}
 	for ctx.Err() == nil {
-		if _, err := r.info(ctx); err == nil { // it is up
+		if _, err := r.info(ctx); err == nil { // the guest is up
 			result, err := r.guest.Setup(ctx, setup, tail.received, func(data []byte) {
 				if tail.take(data) {
 					_, _ = r.console.Write(data)
@@ -132,7 +132,7 @@ func (r *runner) setUp(ctx context.Context) {
 				return
 			}
 			if ctx.Err() == nil {
-				r.guestLog.trouble("The guest is not set up yet", err)
+				r.guestLog.trouble("Failed to set up guest", err)
 			}
 		}
 		select {
@@ -160,7 +160,7 @@ type tail struct {
 	last     []byte
 }
 
-// take tells whether the output still is of a length that a guest should send.
+// take reports whether the output is within the limit of its length.
 func (t *tail) take(data []byte) bool {
 	t.received += int64(len(data))
 	t.last = append(t.last, data...)
@@ -170,7 +170,7 @@ func (t *tail) take(data []byte) bool {
 	return t.received <= guest.MaxScriptOutput
 }
 
-// text is what an API object can hold.
+// text returns valid UTF-8 that fits into an API object.
 func (t *tail) text() string {
 	text := strings.ToValidUTF8(string(t.last), "\uFFFD")
 	if n := len(text); n > contract.MaxScriptOutput {
@@ -179,10 +179,10 @@ func (t *tail) text() string {
 	return text
 }
 
-// askToShutDown asks the guest until it has heard, or ctx ends with its grace: it may
-// be booting.
+// askToShutDown repeats the request until the guest accepts it, or ctx ends with the grace period.
+// The guest may still be booting.
 func (r *runner) askToShutDown(ctx context.Context) {
-	r.console.Printf("the guest is asked to shut down")
+	r.console.Printf("requesting shutdown of the guest")
 	for {
 		try, cancel := context.WithTimeout(ctx, shutdownTimeout)
 		err := r.guest.Shutdown(try)
@@ -190,7 +190,7 @@ func (r *runner) askToShutDown(ctx context.Context) {
 		if err == nil || ctx.Err() != nil {
 			return
 		}
-		r.guestLog.trouble("The guest cannot be asked to shut down; the plug is pulled when its grace ends", err)
+		r.guestLog.trouble("Failed to request shutdown; VM is forced off when its grace period ends", err)
 		select {
 		case <-ctx.Done():
 			return
@@ -207,13 +207,13 @@ func (r *runner) Connect(ctx context.Context, port uint32) (net.Conn, error) {
 // errEnded means that the VM has ended.
 var errEnded = errors.New("the virtual machine has ended")
 
-// staleConnect is when a connection that is being made counts as lost. The attempt
-// cannot be ended.
+// staleConnect is the age at which a pending connection counts as lost. The attempt cannot be
+// canceled.
 const staleConnect = time.Minute
 
-// connector connects to the guest within a bounded time, though the hypervisor may
-// take any: what comes too late serves who asks next, so that no more connections
-// are being made than were waited for at the same time, and one more a minute.
+// connector connects to the guest within a bounded time, although the hypervisor may take longer. A
+// late connection serves the next caller. So at most one connection per concurrent caller is
+// pending, and one more per minute.
 type connector struct {
 	machine Machine
 	clock   clock.PassiveClock
@@ -225,12 +225,12 @@ type connector struct {
 	open  map[*guestConn]struct{}
 }
 
-// waiting is who waits for connections to a port, and how many are being made.
+// waiting counts the callers that wait for connections to a port, and the pending connections.
 type waiting struct {
 	made    chan made
 	waiters int
 	making  int
-	last    time.Time // when the last one was begun
+	last    time.Time // start of the last attempt
 }
 
 type made struct {
@@ -244,7 +244,7 @@ func newConnector(machine Machine, clk clock.PassiveClock) *connector {
 }
 
 func (c *connector) connect(ctx context.Context, port uint32) (net.Conn, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, contract.ConnectTimeout, errors.New("nobody has answered in time"))
+	ctx, cancel := context.WithTimeoutCause(ctx, contract.ConnectTimeout, errors.New("connection timed out"))
 	defer cancel()
 	c.mu.Lock()
 	w := c.ports[port]
@@ -278,7 +278,7 @@ func (c *connector) connect(ctx context.Context, port uint32) (net.Conn, error) 
 	}
 }
 
-// make makes one connection and hands it to whoever waits, or drops it.
+// make opens one connection and passes it to a waiting caller, or closes it.
 func (c *connector) make(w *waiting, port uint32) {
 	conn, err := c.machine.Connect(c.ended, port)
 	c.mu.Lock()
@@ -291,7 +291,7 @@ func (c *connector) make(w *waiting, port uint32) {
 		case w.made <- made{conn, err}:
 			return
 		case <-c.ended.Done():
-		case <-time.After(time.Second): // all that waited have gone meanwhile
+		case <-time.After(time.Second): // all callers have given up meanwhile
 		}
 	}
 	if conn != nil {
@@ -299,7 +299,7 @@ func (c *connector) make(w *waiting, port uint32) {
 	}
 }
 
-// tidy forgets a port that nobody waits for.
+// tidy removes a port without waiting callers.
 func (c *connector) tidy(port uint32, w *waiting) {
 	if w.waiters == 0 && w.making == 0 {
 		delete(c.ports, port)
@@ -318,7 +318,7 @@ func (c *connector) keep(conn net.Conn) (net.Conn, error) {
 	return kept, nil
 }
 
-// Close ends all connections, and those that are being made when they are made.
+// Close closes all connections, pending ones once they are open.
 func (c *connector) Close() {
 	c.end()
 	c.mu.Lock()

@@ -11,15 +11,14 @@ import (
 )
 
 const (
-	// guestLogPause is how often at most the runner logs the same trouble with its
-	// guest, whatever the guest says about it.
+	// guestLogPause is the minimum interval between log entries with the same message.
 	guestLogPause = 10 * time.Minute
-	// maxGuestText is how much of a guest's own words an entry has, in bytes.
+	// maxGuestText bounds the guest's text in an entry, in bytes.
 	maxGuestText = 200
 )
 
-// guestLog logs trouble with a guest. Errors have the guest's own words, and the log
-// is a file of the host's: no guest may fill the disk with it, or forge its lines.
+// guestLog logs guest errors. They may quote the guest, and the log is a file on the host: a guest
+// must not fill the disk with it or forge its lines.
 type guestLog struct {
 	clock clock.PassiveClock
 	uid   string
@@ -37,7 +36,7 @@ func newGuestLog(clk clock.PassiveClock, uid string) *guestLog {
 	return &guestLog{clock: clk, uid: uid, entries: map[string]*guestEntry{}}
 }
 
-// trouble logs message, a constant, unless it was logged a moment ago.
+// trouble logs message, a constant, unless it was logged within guestLogPause.
 func (l *guestLog) trouble(message string, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -54,7 +53,7 @@ func (l *guestLog) trouble(message string, err error) {
 	entry.last, entry.dropped = now, 0
 }
 
-// guestText is a line of what may be a guest's words.
+// guestText returns text that may come from a guest as one printable line.
 func guestText(text string) string {
 	end := ""
 	if len(text) > maxGuestText {

@@ -27,7 +27,7 @@ import (
 	guestv1 "macrack.io/macrack/pkg/vm/guest/v1"
 )
 
-// wordyGuest is up, and refuses to be set up with words without end.
+// wordyGuest responds, and refuses its setup with an endless message.
 type wordyGuest struct {
 	guestv1.UnimplementedGuestServer
 	text string
@@ -104,7 +104,7 @@ func TestEachTroubleHasItsOwnPause(t *testing.T) {
 	assert.Equal(t, 2, strings.Count(log(), "\n"))
 }
 
-// captureLog returns what is logged until the test ends.
+// captureLog returns the text logged until the test ends.
 func captureLog(t *testing.T) func() string {
 	t.Helper()
 	state := klog.CaptureState()

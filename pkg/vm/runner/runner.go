@@ -1,5 +1,5 @@
-// Package runner runs one VM in one slot, from taking the slot's lock to writing
-// why the VM ended. One process runs it once; it knows no backend.
+// Package runner runs one VM in one slot: it takes the slot's lock, runs the VM, and writes the
+// result. One process runs it once; it does not depend on a backend.
 package runner
 
 import (
@@ -21,27 +21,26 @@ import (
 )
 
 const (
-	// DefaultGrace is given to the guest when the runner itself is told to end.
+	// DefaultGrace is the grace period of the guest when the runner itself is stopped.
 	DefaultGrace = 30 * time.Second
-	// killTimeout bounds the wait for a hypervisor that does not say that the VM
-	// has ended; the VM ends with this process in any case.
+	// killTimeout bounds the wait for a hypervisor that does not report the end of the VM. The VM
+	// ends with this process in any case.
 	killTimeout = 30 * time.Second
-	// lockTimeout is how long a runner tries to take its slot: the agent holds the
-	// lock for moments, when it looks, prepares and erases.
+	// lockTimeout is how long a runner tries to take its slot: the agent holds the lock only for
+	// moments.
 	lockTimeout = 2 * time.Second
 	// drainTimeout lets watchers read the last state before the socket closes.
 	drainTimeout = time.Second
 )
 
-// ErrNothingToRun means that the slot holds no spec, or one that has run already.
-// A spec runs once: a VM that ended is the agent's to report and to erase.
+// ErrNothingToRun means that the slot holds no spec, or one that has already run. A spec runs once:
+// the agent reports and erases a VM that ended.
 var ErrNothingToRun = errors.New("slot holds no spec that has not run yet")
 
-// Backend makes VMs.
+// Backend creates VMs.
 type Backend interface {
-	// NewMachine makes the VM of spec, whose files are in dir, without starting it.
-	// What is worth telling the tenant goes to console, which is closed after the VM
-	// has ended.
+	// NewMachine creates the VM of spec, whose files are in dir, without starting it. Output for
+	// the tenant goes to console, which is closed after the VM has ended.
 	NewMachine(spec *contract.Spec, dir contract.SlotDir, console *Console) (Machine, error)
 }
 
@@ -49,19 +48,18 @@ type Backend interface {
 type Machine interface {
 	// Start returns once the hypervisor runs the VM.
 	Start(ctx context.Context) error
-	// Wait blocks until a started VM has ended: nil if the guest shut down or the
-	// plug was pulled, an error if the VM failed.
+	// Wait blocks until a started VM has ended. It returns nil if the guest shut down or the VM was
+	// forced off, and an error if the VM failed.
 	Wait() error
-	// Kill pulls the plug.
+	// Kill forces the VM off.
 	Kill() error
 	// Connect connects to a vsock port of the guest. It may ignore ctx.
 	Connect(ctx context.Context, port uint32) (net.Conn, error)
-	// FindAddress looks for the guest's address from outside the guest; nil if there
-	// is none to be found.
+	// FindAddress looks up the guest's address on the host; nil if it is unknown.
 	FindAddress(ctx context.Context) *contract.Address
 }
 
-// handlerWrapper is a Machine that adds to the API, as the simulator does.
+// handlerWrapper is a Machine that extends the API, as the simulator does.
 type handlerWrapper interface {
 	WrapHandler(http.Handler) http.Handler
 }
@@ -77,16 +75,16 @@ type runner struct {
 
 	mu       sync.Mutex
 	state    contract.State
-	changed  chan struct{} // closed and replaced with each change
-	stopBy   *time.Time    // when the plug is pulled
+	changed  chan struct{} // closed and replaced on each change
+	stopBy   *time.Time    // when the VM is forced off
 	killed   bool
 	forced   bool
 	stopping chan struct{} // one token per change of stopBy or killed
 }
 
-// Run takes the slot, runs its VM until that has ended, and leaves result.json.
-// It returns contract.ErrLocked if the slot is taken and ErrNothingToRun if there
-// is nothing to run. When ctx ends, the VM is stopped with DefaultGrace.
+// Run takes the slot, runs its VM to its end, and writes result.json. It returns contract.ErrLocked
+// if the slot is taken and ErrNothingToRun if there is no VM to run. When ctx ends, the VM is
+// stopped with DefaultGrace.
 func Run(ctx context.Context, dir contract.SlotDir, backend Backend, clk clock.Clock) (*contract.Result, error) {
 	lock, err := takeLock(ctx, dir)
 	if err != nil {
@@ -135,8 +133,8 @@ func Run(ctx context.Context, dir contract.SlotDir, backend Backend, clk clock.C
 		return r.finish(dir, contract.ExitStartFailed, err)
 	}
 	defer r.guest.Close()
-	// The spec counts as started before the VM can run, so that no crash in
-	// between makes it run twice.
+	// The spec counts as started before the VM can run, so that it does not run twice after a
+	// crash.
 	if err := contract.WriteJSON(dir.StartedPath(), contract.Started{InstanceUID: spec.InstanceUID, PID: os.Getpid(), At: clk.Now()}); err != nil {
 		_ = listener.Close()
 		return nil, err
@@ -157,7 +155,7 @@ func Run(ctx context.Context, dir contract.SlotDir, backend Backend, clk clock.C
 	}()
 
 	if err := r.machine.Start(ctx); err != nil {
-		klog.ErrorS(err, "VM did not start", "instance", klog.KRef(spec.Namespace, spec.Name))
+		klog.ErrorS(err, "Failed to start VM", "instance", klog.KRef(spec.Namespace, spec.Name))
 		return r.finish(dir, contract.ExitStartFailed, err)
 	}
 	faults.At("runner: started")
@@ -214,7 +212,7 @@ func unstarted(dir contract.SlotDir) (*contract.Spec, error) {
 	return spec, nil
 }
 
-// supervise returns when the VM has ended, and why.
+// supervise returns the reason when the VM has ended.
 func (r *runner) supervise(ctx context.Context) (contract.ExitReason, error) {
 	ended := make(chan error, 1)
 	go func() { ended <- r.machine.Wait() }()
@@ -258,7 +256,7 @@ func (r *runner) supervise(ctx context.Context) (contract.ExitReason, error) {
 			plug = nil
 			giveUp = r.clock.After(killTimeout)
 			if err := r.machine.Kill(); err != nil {
-				klog.ErrorS(err, "Pulling the plug failed; the VM ends with its runner")
+				klog.ErrorS(err, "Failed to force the VM off; it ends with its runner")
 				return r.exitReason(nil)
 			}
 		}

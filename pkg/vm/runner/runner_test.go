@@ -30,7 +30,7 @@ import (
 	"macrack.io/macrack/pkg/vm/sim"
 )
 
-// TestMain is the guest agent too: simulated guests run this very program.
+// TestMain is also the guest agent: simulated guests run this program.
 func TestMain(m *testing.M) { guesttest.Main(m) }
 
 // vm is a running VM, with the real guest agent as a process.
@@ -127,7 +127,7 @@ func (v *vm) ready() *vm {
 	return v
 }
 
-// post makes something happen in the simulator.
+// post injects a fault into the simulator.
 func (v *vm) post(path string) {
 	v.t.Helper()
 	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -247,7 +247,7 @@ func (b *buffer) String() string {
 	return b.Buffer.String()
 }
 
-// Commands of a simulated guest run on the host: they are kept from it.
+// Commands of a simulated guest run on the host and are confined.
 func TestConfined(t *testing.T) {
 	v := start(t, nil).ready()
 	server, err := net.Listen("tcp", "127.0.0.1:0")
@@ -289,7 +289,7 @@ func TestSetup(t *testing.T) {
 	assert.Contains(t, string(console), "exit code 3")
 	assert.NotContains(t, string(console), "echo ran", "the script is not shown")
 
-	// Whatever is restarted, it does not run again.
+	// The script does not run again, whichever process restarts.
 	for _, path := range []string{sim.PathReboot, sim.PathGuestKill} {
 		v.post(path)
 		require.Eventually(t, func() bool {
@@ -318,7 +318,7 @@ func TestSetupInterrupted(t *testing.T) {
 	state := v.wait(func(s contract.State) bool { return s.StartupScript != nil })
 	assert.EqualValues(t, 255, state.StartupScript.ExitCode)
 	assert.Contains(t, state.StartupScript.OutputTail, "begun\n")
-	assert.Contains(t, state.StartupScript.OutputTail, "the guest was restarted while the startup script ran; it is not run again")
+	assert.Contains(t, state.StartupScript.OutputTail, "the guest was restarted while the startup script ran; the script is not repeated")
 	ran, _ := v.sh("cat ran")
 	assert.Equal(t, "ran\n", ran)
 }
@@ -375,7 +375,7 @@ func TestKillDuringShutdown(t *testing.T) {
 	assert.Equal(t, contract.ExitKilled, v.end().Reason, "a guest that hears nothing does not hold up who pulls the plug")
 }
 
-// long runs a command that says when it runs, until act, and returns how that ended.
+// long runs a command that signals its start, calls act, and returns the result of the command.
 func (v *vm) long(act func()) error {
 	v.t.Helper()
 	script := fmt.Sprintf("echo; sleep 6000 & sleep 6000; echo %s", v.dir)
@@ -398,7 +398,7 @@ func (v *vm) long(act func()) error {
 	}
 }
 
-// nothingRuns checks that nothing is left of what long has run.
+// nothingRuns checks that no process of long remains.
 func (v *vm) nothingRuns() {
 	v.t.Helper()
 	require.Eventually(v.t, func() bool { return len(processes(v.t, fmt.Sprintf("sleep 6000; echo %s", v.dir))) == 0 }, 30*time.Second, 5*time.Millisecond)
@@ -410,7 +410,7 @@ func TestGuestGoesAwayDuringCommand(t *testing.T) {
 		v := start(t, nil).ready()
 		require.ErrorIs(t, v.long(func() { v.post(sim.PathGuestKill) }), guest.ErrLost)
 		v.nothingRuns()
-		// The guest starts its agent again.
+		// The guest restarts its agent.
 		require.Eventually(t, func() bool {
 			_, err := v.guest().Exec(v.ctx(), guest.Command{Args: []string{"true"}})
 			return err == nil
@@ -474,7 +474,7 @@ func TestTooManyCommands(t *testing.T) {
 		<-began
 	}
 	_, err := c.Exec(ctx, guest.Command{Args: []string{"true"}})
-	require.ErrorContains(t, err, "32 commands already")
+	require.ErrorContains(t, err, "already runs 32 commands")
 	cancel()
 	running.Wait()
 	require.Eventually(t, func() bool {
@@ -493,10 +493,10 @@ func (w writerFunc) Write(p []byte) (int, error) {
 func TestConnectToNobody(t *testing.T) {
 	v := start(t, nil).ready()
 	_, err := v.runner.Connect(v.ctx(), 7)
-	require.ErrorContains(t, err, "port 7 of the guest: nobody listens")
+	require.ErrorContains(t, err, "port 7 of the guest: connection refused")
 }
 
-// Neither process keeps anything of a session that is over.
+// Neither process keeps resources of a closed session.
 func TestNoLeaks(t *testing.T) {
 	v := start(t, nil).ready()
 	session := func() {
@@ -542,7 +542,7 @@ func guestAgent(t *testing.T, v *vm) int {
 	return found[0]
 }
 
-// processes returns those that have a text in their command lines.
+// processes returns the processes with a text in their command lines.
 func processes(t *testing.T, text string) []int {
 	paths, err := filepath.Glob("/proc/[0-9]*/cmdline")
 	require.NoError(t, err)

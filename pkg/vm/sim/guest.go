@@ -23,17 +23,16 @@ import (
 )
 
 const (
-	// guestDir is what stands for a guest's disk, in the slot's directory: home and
-	// state.
+	// guestDir is the simulated disk of a guest in the slot's directory: home and state.
 	guestDir = "guest"
 	homeDir  = "home"
-	// restartPause is the time after which a guest agent that died is started again.
+	// restartPause is the pause before a crashed guest agent is restarted.
 	restartPause = 200 * time.Millisecond
-	// guestVersion is the version that a modelled guest agent tells.
+	// guestVersion is the version of a modeled guest agent.
 	guestVersion = "simulated"
 )
 
-// model is a guest agent in this process, which runs no commands.
+// model is a guest agent in this process. It runs no commands.
 type model struct {
 	config agent.Config
 
@@ -120,7 +119,7 @@ func (g *model) connect(ctx context.Context) (net.Conn, error) {
 	return &freezable{Conn: conn, frozen: &g.frozen}, nil
 }
 
-// freezable is a connection to a guest that may hang.
+// freezable is a connection to a guest that can be frozen.
 type freezable struct {
 	net.Conn
 	frozen *hangGate
@@ -148,13 +147,13 @@ type process struct {
 	ended   sync.WaitGroup
 }
 
-// guestSocket is where the process listens, in the slot's directory.
+// guestSocket is the socket of the process in the slot's directory.
 const guestSocket = "guest.sock"
 
 func newProcess(command []string, dir contract.SlotDir, address string, behaviour *contract.Simulation, shutdown func()) (*process, error) {
 	g := &process{dir: filepath.Join(string(dir), guestDir), socket: filepath.Join(string(dir), guestSocket), shutdown: shutdown}
 	if len(g.socket) > contract.MaxSocketPath {
-		return nil, fmt.Errorf("socket path %q has %d bytes, at most %d are allowed: use a shorter state directory", g.socket, len(g.socket), contract.MaxSocketPath)
+		return nil, fmt.Errorf("socket path %q has %d bytes, and the limit is %d; use a shorter state directory", g.socket, len(g.socket), contract.MaxSocketPath)
 	}
 	home := filepath.Join(g.dir, homeDir)
 	if err := os.MkdirAll(home, 0o700); err != nil {
@@ -187,8 +186,8 @@ func (g *process) start() error {
 	if err := os.Remove(g.socket); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
-	// Nothing of the runner's environment reaches the guest. Its standard input ends
-	// with the runner, however that ends, and the agent with it.
+	// The guest does not inherit the runner's environment. Its standard input ends with the runner,
+	// and so the agent exits too.
 	cmd := exec.Command(g.command[0], g.command[1:]...)
 	cmd.Env, cmd.Dir = []string{}, g.dir
 	cmd.Stdout, cmd.Stderr = log, log
@@ -205,8 +204,8 @@ func (g *process) start() error {
 	return nil
 }
 
-// wait learns how the agent has ended: by itself, because the guest is to shut
-// down; or else, to be started again.
+// wait handles the exit of the agent: exit code 0 shuts the guest down; any other exit restarts the
+// agent.
 func (g *process) wait(cmd *exec.Cmd) {
 	err := cmd.Wait()
 	sweep(filepath.Join(g.dir, homeDir))
@@ -221,13 +220,13 @@ func (g *process) wait(cmd *exec.Cmd) {
 		g.shutdown()
 		return
 	}
-	klog.InfoS("The guest agent died", "err", err)
+	klog.InfoS("Guest agent crashed", "err", err)
 	time.AfterFunc(restartPause, func() {
 		g.mu.Lock()
 		defer g.mu.Unlock()
 		if g.up && g.running == nil {
 			if err := g.start(); err != nil {
-				klog.ErrorS(err, "The guest agent does not start")
+				klog.ErrorS(err, "Failed to start guest agent")
 			}
 		}
 	})

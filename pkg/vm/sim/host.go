@@ -1,7 +1,6 @@
-// Package sim simulates a Mac: a host with a serial number, a boot ID and a
-// kernel that runs at most two macOS VMs, and guests that boot, answer, crash
-// and hang. It shares nothing with the agent's slots, so that what it counts is
-// evidence of its own.
+// Package sim simulates a Mac: a host with a serial number, a boot ID and a kernel that runs at
+// most two macOS VMs. Its guests boot, respond, crash and hang. It shares no code with the agent's
+// slots, so that its counts are independent evidence.
 package sim
 
 import (
@@ -18,15 +17,15 @@ import (
 	"macrack.io/macrack/pkg/vm/faults"
 )
 
-// kernelLimit is the simulated macOS kernel's own limit. It is a fact of macOS and
-// deliberately not taken from anywhere else.
+// kernelLimit is the limit of the simulated macOS kernel. It is a fact of macOS and deliberately
+// independent of the rules.
 const kernelLimit = 2
 
 // HostDir is the state of one simulated Mac, shared by its agent and its VMs:
 //
 //	boot-id          changes when the Mac reboots
 //	serial-number
-//	guest.json       contract.Simulation for every VM whose spec brings none
+//	guest.json       contract.Simulation for VMs without one in their spec
 //	vms/N.lock       flock held by the process of a running VM
 //	vms/N.leaked     the boot ID in which the kernel lost track of slot N
 //	leak-on-start    if it exists, each VM that starts leaks its kernel slot
@@ -34,7 +33,7 @@ type HostDir string
 
 func (h HostDir) path(name string) string { return filepath.Join(string(h), name) }
 
-// Init makes the host's files that do not exist yet.
+// Init creates the missing files of the host.
 func (h HostDir) Init(serialNumber, bootID string) error {
 	if err := os.MkdirAll(h.path("vms"), 0o700); err != nil {
 		return err
@@ -49,7 +48,7 @@ func (h HostDir) Init(serialNumber, bootID string) error {
 	return nil
 }
 
-// BootID returns the present boot's ID.
+// BootID returns the ID of the current boot.
 func (h HostDir) BootID() (string, error) { return h.read("boot-id") }
 
 // SerialNumber returns the Mac's serial number.
@@ -60,13 +59,13 @@ func (h HostDir) read(name string) (string, error) {
 	return strings.TrimSpace(string(data)), err
 }
 
-// Reboot gives the host a new boot ID, which forgets leaked kernel slots. The
-// processes of running VMs are the caller's to end, as a reboot would.
+// Reboot assigns the host a new boot ID, which clears leaked kernel slots. The caller must end the
+// processes of running VMs.
 func (h HostDir) Reboot(bootID string) error {
 	return contract.WriteFile(h.path("boot-id"), []byte(bootID+"\n"))
 }
 
-// SetGuest sets how guests that start from now on behave.
+// SetGuest sets the behavior of guests that start from now on.
 func (h HostDir) SetGuest(s contract.Simulation) error {
 	return contract.WriteJSON(h.path("guest.json"), s)
 }
@@ -102,8 +101,8 @@ func (h HostDir) vm(slot int, suffix string) string {
 	return h.path(fmt.Sprintf("vms/%d.%s", slot, suffix))
 }
 
-// StartVM counts one more VM of the calling process. The VM is over when stop is
-// called or the process dies. Beyond the limit it refuses as macOS does.
+// StartVM counts one more VM of the calling process. The VM ends when stop is called or the process
+// exits. Beyond the limit, StartVM returns the error of macOS.
 func (h HostDir) StartVM() (stop func(), err error) {
 	kernel, err := h.enterKernel()
 	if err != nil {
@@ -142,8 +141,8 @@ func (h HostDir) StartVM() (stop func(), err error) {
 	}
 }
 
-// enterKernel lets one process at a time look at the VMs, so that a look at a lock
-// is never taken for a running VM.
+// enterKernel serializes access to the VMs' locks, so that a check of a lock is never mistaken for
+// a running VM.
 func (h HostDir) enterKernel() (io.Closer, error) {
 	f, err := os.OpenFile(h.path("vms/kernel.lock"), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
@@ -160,7 +159,7 @@ func (h HostDir) enterKernel() (io.Closer, error) {
 	}
 }
 
-// RunningVMs counts the VMs of live processes, whoever started them.
+// RunningVMs counts the VMs of live processes, including those of other programs.
 func (h HostDir) RunningVMs() (int, error) {
 	kernel, err := h.enterKernel()
 	if err != nil {

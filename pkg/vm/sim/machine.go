@@ -25,14 +25,13 @@ import (
 // defaultSimulation is a guest that boots and shuts down quickly.
 var defaultSimulation = contract.Simulation{BootMillis: 200, ShutdownMillis: 50}
 
-// Backend makes simulated VMs on one simulated Mac.
+// Backend creates simulated VMs on one simulated Mac.
 type Backend struct {
 	Host  HostDir
 	Clock clock.Clock
-	// GuestAgent is the command line of macrack-guest-agent, which guests then run
-	// as a process of the host: what a tenant runs in a simulated guest runs on the
-	// host, kept to a directory of its own as far as Landlock can. It is for
-	// development only. Without it guests have an agent in this process, which runs
+	// GuestAgent is the command line of macrack-guest-agent, which guests run as a process of the
+	// host. It is for development only: commands of tenants run on the host, confined to a
+	// directory as far as Landlock can. Without it, the guest agent runs in this process and runs
 	// no commands.
 	GuestAgent []string
 }
@@ -96,9 +95,9 @@ type machine struct {
 	console   *runner.Console
 	guest     guestAgent
 
-	shutdown chan struct{} // the guest was asked to shut down
+	shutdown chan struct{} // the guest is shutting down
 	reboot   chan struct{}
-	end      chan error // ends the guest: nil is an orderly end
+	end      chan error // ends the guest; nil is an orderly end
 	ended    chan struct{}
 	err      error // valid once ended is closed
 	hang     hangGate
@@ -108,12 +107,12 @@ type machine struct {
 type guestAgent interface {
 	// boot starts the agent, and restarts it if it dies.
 	boot() error
-	// halt ends the agent, and what it runs.
+	// halt ends the agent and its commands.
 	halt()
 	connect(ctx context.Context) (net.Conn, error)
-	// freeze has the agent hang, or go on.
+	// freeze freezes the agent, or thaws it.
 	freeze(bool)
-	// kill ends the agent as a crash would; the guest starts it again.
+	// kill crashes the agent; the guest restarts it.
 	kill()
 }
 
@@ -129,7 +128,7 @@ func (m *machine) Start(context.Context) error {
 	return nil
 }
 
-// run is the guest's life.
+// run runs the guest from boot to end.
 func (m *machine) run(stop func()) {
 	defer close(m.ended)
 	defer stop()
@@ -151,7 +150,7 @@ func (m *machine) run(stop func()) {
 		select {
 		case <-booted:
 			if err := m.guest.boot(); err != nil {
-				m.console.Printf("the guest agent does not start: %v", err)
+				m.console.Printf("the guest agent failed to start: %v", err)
 			}
 		case <-m.reboot:
 			m.console.Printf("reboots")
@@ -159,7 +158,7 @@ func (m *machine) run(stop func()) {
 			booted = boot()
 		case <-m.shutdown:
 			if m.behaviour.IgnoreShutdown {
-				m.console.Printf("asked to shut down, ignored")
+				m.console.Printf("shutdown request ignored")
 				continue
 			}
 			m.console.Printf("shutting down")
@@ -192,7 +191,7 @@ func (m *machine) askToShutDown() {
 // Connect implements runner.Machine.
 func (m *machine) Connect(ctx context.Context, port uint32) (net.Conn, error) {
 	if port != guest.Port {
-		return nil, errors.New("nobody listens")
+		return nil, errors.New("connection refused")
 	}
 	return m.guest.connect(ctx)
 }
@@ -212,20 +211,20 @@ func (m *machine) finish(err error) {
 	}
 }
 
-// Paths that the simulator adds to a runner's API, to make faults happen.
+// Paths of the simulator in a runner's API, for fault injection.
 const (
 	PathCrash = "/sim/crash" // POST: the VM fails
-	PathDown  = "/sim/down"  // POST: the guest shuts itself down
-	PathHang  = "/sim/hang"  // POST: the API stops answering, the VM runs on
-	PathWake  = "/sim/wake"  // POST: the API answers again
+	PathDown  = "/sim/down"  // POST: the guest shuts down by itself
+	PathHang  = "/sim/hang"  // POST: the API stops responding, and the VM continues to run
+	PathWake  = "/sim/wake"  // POST: the API responds again
 
 	PathReboot      = "/sim/reboot"       // POST: the guest restarts
 	PathGuestFreeze = "/sim/guest/freeze" // POST: the guest hangs
-	PathGuestThaw   = "/sim/guest/thaw"   // POST: the guest goes on
+	PathGuestThaw   = "/sim/guest/thaw"   // POST: the guest resumes
 	PathGuestKill   = "/sim/guest/kill"   // POST: the guest agent crashes
 )
 
-// hangGate holds requests back while it is shut.
+// hangGate blocks requests while it is shut.
 type hangGate struct {
 	mu   sync.Mutex
 	shut chan struct{} // nil when open
@@ -257,7 +256,7 @@ func (g *hangGate) pass(ctx context.Context) bool {
 	}
 }
 
-// WrapHandler adds the simulator's own paths to the runner's API.
+// WrapHandler adds the simulator's paths to the runner's API.
 func (m *machine) WrapHandler(next http.Handler) http.Handler {
 	mux := http.NewServeMux()
 	act := func(path string, do func()) {

@@ -8,8 +8,7 @@ import (
 	"syscall"
 )
 
-// sweep ends what a guest's commands have left behind: the processes whose home is
-// the guest's.
+// sweep kills the processes that a guest's commands have left behind, by their home directory.
 func sweep(home string) {
 	paths, _ := filepath.Glob("/proc/[0-9]*/environ")
 	for _, path := range paths {

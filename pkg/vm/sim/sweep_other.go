@@ -2,4 +2,4 @@
 
 package sim
 
-func sweep(string) {} // commands are refused
+func sweep(string) {} // no commands run on this system

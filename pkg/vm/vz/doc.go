@@ -1,11 +1,12 @@
-// Package vz runs virtual machines with macOS' Virtualization.framework. It is
-// the only package that needs cgo, and is empty anywhere but on Apple silicon. The
-// program that uses it must be signed with the entitlement
-// com.apple.security.virtualization and run as a user who is logged in.
+// Package vz runs virtual machines with macOS' Virtualization.framework. It is the only package that
+// needs cgo, and it is empty except on Apple silicon. Programs that use it must be signed with the
+// entitlement com.apple.security.virtualization and run as the logged-in user.
 //
-// It type-checks (hack/darwincheck) and has not run on a Mac yet. What only a Mac
-// can prove: the configuration boots a macOS guest without a window; the errors of
-// a third start have the domain and code that contract.IsLimitExceeded expects;
-// StateChangedNotify ends with Stopped or Error; the formats of
-// /var/db/dhcpd_leases and arp; how Connect behaves while nobody listens.
+// It type-checks (hack/darwincheck) and has not run on a Mac yet. Only a test on a Mac can confirm:
+//
+//   - The configuration boots a macOS guest without a window.
+//   - The errors of a third start have the domain and code that contract.IsLimitExceeded expects.
+//   - StateChangedNotify ends with Stopped or Error.
+//   - The formats of /var/db/dhcpd_leases and arp are as package netaddr expects.
+//   - Connect returns if no process listens on the port.
 package vz

@@ -23,18 +23,17 @@ import (
 )
 
 const (
-	// hardwareModelName is a file beside the disk with the image's hardware model,
-	// for specs that do not bring it.
+	// hardwareModelName is a file next to the disk with the image's hardware model, for specs
+	// without one.
 	hardwareModelName = "hardware-model.bin"
-	// dhcpLeases is where macOS' DHCP server for NAT networks keeps its leases.
+	// dhcpLeases is the lease file of macOS' DHCP server for NAT networks.
 	dhcpLeases = "/var/db/dhcpd_leases"
 )
 
-// defaultDisplay is what a guest has that asks for no other: macOS wants one even
-// when nobody looks.
+// defaultDisplay is the default display. macOS requires a display even on a headless host.
 var defaultDisplay = contract.Display{Width: 1920, Height: 1200, PixelsPerInch: 144}
 
-// Backend makes virtual machines.
+// Backend creates virtual machines.
 type Backend struct {
 	Clock clock.PassiveClock
 }
@@ -45,7 +44,7 @@ func NewMachineID() (string, error) {
 	if err != nil {
 		return "", convert(err)
 	}
-	// The bytes are the framework's memory: copied before id can be collected.
+	// The bytes belong to the framework: they are copied before id can be collected.
 	data := bytes.Clone(id.DataRepresentation())
 	return base64.StdEncoding.EncodeToString(data), nil
 }
@@ -143,7 +142,7 @@ func configure(spec *contract.Spec, dir contract.SlotDir, mac net.HardwareAddr) 
 	return config, nil
 }
 
-// platform makes the virtual Mac: which model it is, which one it is, and its NVRAM.
+// platform creates the virtual Mac: its model, its identity and its NVRAM.
 func platform(spec *contract.Spec, dir contract.SlotDir) (*vz.MacPlatformConfiguration, error) {
 	id, err := base64.StdEncoding.DecodeString(spec.MachineID)
 	if err != nil {
@@ -159,7 +158,7 @@ func platform(spec *contract.Spec, dir contract.SlotDir) (*vz.MacPlatformConfigu
 	}
 	if len(modelData) == 0 {
 		if modelData, err = os.ReadFile(filepath.Join(dir.DiskDir(), hardwareModelName)); err != nil {
-			return nil, fmt.Errorf("neither the image nor its disk brings a hardware model: %w", err)
+			return nil, fmt.Errorf("neither the image nor its disk has a hardware model: %w", err)
 		}
 	}
 	model, err := vz.NewMacHardwareModelWithData(modelData)
@@ -169,7 +168,7 @@ func platform(spec *contract.Spec, dir contract.SlotDir) (*vz.MacPlatformConfigu
 	if !model.Supported() {
 		return nil, errors.New("hardwareModel: this Mac's macOS does not support it; update the host, or use an older image")
 	}
-	// Each clone has storage of its own. An image without one gets a new one.
+	// Each clone has its own storage. An image without one gets a new one.
 	var options []vz.NewMacAuxiliaryStorageOption
 	if _, err := os.Stat(dir.AuxPath()); errors.Is(err, os.ErrNotExist) {
 		options = append(options, vz.WithCreatingMacAuxiliaryStorage(model))
@@ -201,8 +200,8 @@ func graphics(display *contract.Display) (*vz.MacGraphicsDeviceConfiguration, er
 	return device, nil
 }
 
-// convert turns the framework's error into the contract's, which keeps domain and
-// code. The codes of vz are no errors, so they cannot be matched otherwise.
+// convert turns the framework's error into a contract.Error with domain and code. The vz package
+// does not export its codes as errors.
 func convert(err error) error {
 	var ns *vz.NSError
 	if !errors.As(err, &ns) {
@@ -231,7 +230,7 @@ func (m *machine) Start(context.Context) error {
 	return nil
 }
 
-// follow is the one reader of the framework's state changes: there is one queue.
+// follow is the only reader of the framework's state changes, which arrive on one queue.
 func (m *machine) follow() {
 	defer close(m.ended)
 	for state := range m.vm.StateChangedNotify() {
@@ -244,7 +243,7 @@ func (m *machine) follow() {
 			return
 		}
 	}
-	m.err = errors.New("the hypervisor tells no more of the virtual machine")
+	m.err = errors.New("the hypervisor ended its state notifications")
 }
 
 func (m *machine) Wait() error {
@@ -254,8 +253,8 @@ func (m *machine) Wait() error {
 
 func (m *machine) Kill() error { return convert(m.vm.Stop()) }
 
-// Connect implements runner.Machine. The framework knows no timeout, and may not
-// answer at all if nobody listens: the runner bounds the wait.
+// Connect implements runner.Machine. The framework has no timeout and may not respond if the port
+// is closed, so the runner bounds the wait.
 func (m *machine) Connect(_ context.Context, port uint32) (net.Conn, error) {
 	devices := m.vm.SocketDevices()
 	if len(devices) == 0 {

@@ -1,9 +1,9 @@
 //go:build darwin && arm64 && cgo
 
-// Package broken has a mistake that only the types show.
+// Package broken has an error that only type-checking finds.
 package broken
 
 import "C"
 
-// Length returns a text where it says a number.
+// Length returns a string instead of a number.
 func Length() int { return C.GoString(nil) + undefined }

@@ -1,6 +1,6 @@
 //go:build darwin && arm64 && cgo
 
-// Package fine is for macOS alone, and has no mistake.
+// Package fine is only for macOS and has no errors.
 package fine
 
 import "C"

@@ -1,10 +1,10 @@
-// Package applelz4 reads the streams that Apple's Compression framework writes with COMPRESSION_LZ4: blocks, each
-// with a header of its own, of which compressed ones may refer to the 64 KiB before them. All numbers are
-// little-endian.
+// Package applelz4 reads the streams that Apple's Compression framework writes with COMPRESSION_LZ4.
+// A stream consists of blocks with headers. A compressed block may refer to the 64 KiB before it. All
+// numbers are little-endian.
 //
-//	"bv41", size, size compressed, an LZ4 block
+//	"bv41", size, compressed size, an LZ4 block
 //	"bv4-", size, as many bytes
-//	"bv4$", the end
+//	"bv4$", the end of the stream
 package applelz4
 
 import (
@@ -17,23 +17,23 @@ import (
 )
 
 const (
-	// window is how far back an LZ4 block can refer.
+	// window is the maximum distance of an LZ4 reference.
 	window = 64 << 10
-	// MaxBlock is the size in bytes of the largest block that is read. Apple's encoder makes blocks of 64 KiB.
+	// MaxBlock is the maximum size of a block, in bytes. Apple's encoder writes blocks of 64 KiB.
 	MaxBlock = 16 << 20
 	// room is the size of the buffer for small blocks.
 	room = 1 << 20
 )
 
-// ErrCorrupt is the error of a stream that is not as Apple writes it.
+// ErrCorrupt is the error of a corrupt stream.
 var ErrCorrupt = errors.New("corrupt Apple LZ4 stream")
 
-// Reader decompresses a stream. It reads no further than the end of the stream.
+// Reader decompresses a stream. It does not read beyond the end of the stream.
 type Reader struct {
 	src        io.Reader
 	compressed []byte
-	buf        []byte // what was decompressed last, for later blocks to refer to
-	unread     int    // where in buf that begins which was not read yet
+	buf        []byte // the last decompressed data, which later blocks refer to
+	unread     int    // the start of the unread data in buf
 	err        error
 }
 
@@ -42,8 +42,8 @@ func NewReader(src io.Reader) *Reader {
 	return &Reader{src: src, buf: make([]byte, 0, room)}
 }
 
-// Read implements io.Reader. It returns io.EOF at the end of the stream, io.ErrUnexpectedEOF if src ends before,
-// and an error that is ErrCorrupt if the stream is damaged.
+// Read implements io.Reader. It returns io.EOF at the end of the stream, io.ErrUnexpectedEOF if src
+// is truncated, and an error that wraps ErrCorrupt if the stream is corrupt.
 func (r *Reader) Read(p []byte) (int, error) {
 	if err := r.fill(); err != nil {
 		return 0, err
@@ -71,7 +71,7 @@ func (r *Reader) WriteTo(w io.Writer) (int64, error) {
 	}
 }
 
-// fill reads blocks until something is unread.
+// fill reads blocks until unread data is available.
 func (r *Reader) fill() error {
 	for r.err == nil && r.unread == len(r.buf) {
 		r.err = r.block()
@@ -110,7 +110,7 @@ func (r *Reader) block() error {
 		}
 		return r.decompress(binary.LittleEndian.Uint32(sizes), binary.LittleEndian.Uint32(sizes[4:]))
 	default:
-		return fmt.Errorf("%w: %q is no block", ErrCorrupt, magic)
+		return fmt.Errorf("%w: unknown block type %q", ErrCorrupt, magic)
 	}
 }
 
@@ -120,7 +120,7 @@ func (r *Reader) decompress(size, compressed uint32) error {
 		return err
 	}
 	if compressed == 0 || int64(compressed) > int64(lz4.CompressBlockBound(len(dst))) {
-		return fmt.Errorf("%w: a block of %d bytes is compressed to %d", ErrCorrupt, size, compressed)
+		return fmt.Errorf("%w: block of %d bytes has %d compressed bytes", ErrCorrupt, size, compressed)
 	}
 	if cap(r.compressed) < int(compressed) {
 		r.compressed = make([]byte, compressed)
@@ -134,16 +134,16 @@ func (r *Reader) decompress(size, compressed uint32) error {
 		return fmt.Errorf("%w: %w", ErrCorrupt, err)
 	}
 	if n != len(dst) {
-		return fmt.Errorf("%w: a block has %d bytes, its header says %d", ErrCorrupt, n, len(dst))
+		return fmt.Errorf("%w: block has %d bytes, its header has %d", ErrCorrupt, n, len(dst))
 	}
 	r.buf = r.buf[:len(r.buf)+n]
 	return nil
 }
 
-// grow returns the next size bytes behind buf, which may be moved. All of buf has been read.
+// grow returns size free bytes after buf, which may be moved. All of buf must have been read.
 func (r *Reader) grow(size uint32) ([]byte, error) {
 	if size > MaxBlock {
-		return nil, fmt.Errorf("%w: a block of %d bytes, at most %d are supported", ErrCorrupt, size, MaxBlock)
+		return nil, fmt.Errorf("%w: block of %d bytes exceeds the limit of %d", ErrCorrupt, size, MaxBlock)
 	}
 	if need := len(r.buf) + int(size); need > cap(r.buf) {
 		kept := r.buf[max(0, len(r.buf)-window):]

@@ -80,7 +80,7 @@ func TestReader(t *testing.T) {
 	}
 }
 
-// Blocks written by hand, as the encoder of a library makes none of these.
+// These blocks are written by hand, because the library's encoder does not produce them.
 func TestBlocksReferToEarlierOnes(t *testing.T) {
 	long := random(100_000)
 	back := func(offset int) []byte { // no literals, 8 bytes from so far back; the block ends with a match
@@ -103,7 +103,8 @@ func TestBlocksReferToEarlierOnes(t *testing.T) {
 	assert.Equal(t, "tail", string(tail), "what follows the stream is left alone")
 }
 
-// A block as the Compression framework writes it: five literals, a match that overlaps itself, and literals.
+// A block as the Compression framework writes it: five literals, a match that overlaps itself, and
+// literals.
 func TestKnownStream(t *testing.T) {
 	stream, err := hex.DecodeString("62763431" + "1e000000" + "0f000000" + "5f" + "68656c6c6f" + "0500" + "01" + "50" + "68656c6c6f" + "62763424")
 	require.NoError(t, err)

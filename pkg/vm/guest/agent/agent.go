@@ -1,4 +1,4 @@
-// Package agent is the agent inside a guest: the guest's side of the contract of
+// Package agent is the agent inside a guest. It implements the guest's side of the contract of
 // package guest.
 package agent
 
@@ -21,28 +21,28 @@ import (
 )
 
 const (
-	// hostInterval and hostTimeout find a host that is gone: what it has asked for is
-	// ended after the sum of both.
+	// hostInterval and hostTimeout detect a lost host. The agent ends the host's calls after the
+	// sum of both.
 	hostInterval = 30 * time.Second
 	hostTimeout  = 10 * time.Second
-	// hostPings is how often a host may ask whether the guest is there.
+	// hostPings is the minimum interval of the host's keepalive pings.
 	hostPings = 5 * time.Second
 )
 
-// Config is what an agent needs.
+// Config configures an agent.
 type Config struct {
 	// Version is the agent's version.
 	Version string
-	// StateDir keeps what must survive a restart of the guest: that the startup
-	// script has run, and what it printed.
+	// StateDir holds the state that survives a restart of the guest: the result and the output of
+	// the startup script.
 	StateDir string
 	// Shell runs commands; nil if the guest runs none.
 	Shell *Shell
-	// Script runs a startup script in place of Shell.
+	// Script runs the startup script in place of Shell.
 	Script func(ctx context.Context, script string, output func([]byte)) (exitCode int32)
 	// Shutdown shuts the guest down.
 	Shutdown func()
-	// Addresses returns the guest's addresses; nil for those of its interfaces.
+	// Addresses returns the guest's addresses; nil selects those of its interfaces.
 	Addresses func() ([]netip.Addr, error)
 	Clock     clock.Clock
 }
@@ -52,7 +52,7 @@ type Agent struct {
 	guestv1.UnimplementedGuestServer
 	config   Config
 	setup    *setup
-	sessions chan struct{} // a token for each command and forwarded connection
+	sessions chan struct{} // one token for each command and forwarded connection
 }
 
 // New returns an agent.
@@ -67,8 +67,7 @@ func New(config Config) (*Agent, error) {
 	return &Agent{config: config, setup: s, sessions: make(chan struct{}, guest.MaxCommands)}, nil
 }
 
-// Serve serves on l until ctx ends. Commands end with it, and so does the startup
-// script.
+// Serve serves on l until ctx ends. The end of ctx also ends commands and the startup script.
 func (a *Agent) Serve(ctx context.Context, l net.Listener) error {
 	server := grpc.NewServer(
 		grpc.MaxRecvMsgSize(guest.MaxMessage),
@@ -90,7 +89,7 @@ func (a *Agent) Serve(ctx context.Context, l net.Listener) error {
 func (a *Agent) Info(context.Context, *guestv1.InfoRequest) (*guestv1.InfoResponse, error) {
 	addresses, err := a.config.Addresses()
 	if err != nil {
-		klog.ErrorS(err, "The guest's addresses are not known")
+		klog.ErrorS(err, "Failed to list the guest's addresses")
 	}
 	info := &guestv1.InfoResponse{Version: a.config.Version}
 	for _, address := range addresses {
@@ -101,18 +100,18 @@ func (a *Agent) Info(context.Context, *guestv1.InfoRequest) (*guestv1.InfoRespon
 
 // Shutdown implements guestv1.GuestServer.
 func (a *Agent) Shutdown(context.Context, *guestv1.ShutdownRequest) (*guestv1.ShutdownResponse, error) {
-	klog.InfoS("The host asks the guest to shut down")
+	klog.InfoS("Host requested shutdown")
 	go a.config.Shutdown()
 	return &guestv1.ShutdownResponse{}, nil
 }
 
-// enter takes one of the tokens for what may run at a time.
+// enter takes one of the tokens that limit concurrent calls.
 func (a *Agent) enter() (leave func(), err error) {
 	select {
 	case a.sessions <- struct{}{}:
 		return func() { <-a.sessions }, nil
 	default:
-		return nil, status.Errorf(codes.ResourceExhausted, "the guest runs %d commands already, which is the limit: end one first", cap(a.sessions))
+		return nil, status.Errorf(codes.ResourceExhausted, "the guest already runs %d commands, which is the limit; end one first", cap(a.sessions))
 	}
 }
 
@@ -129,6 +128,6 @@ func interfaceAddresses() ([]netip.Addr, error) {
 			useful = append(useful, prefix.Addr().Unmap())
 		}
 	}
-	slices.SortStableFunc(useful, netip.Addr.Compare) // IPv4 comes first
+	slices.SortStableFunc(useful, netip.Addr.Compare) // IPv4 sorts first
 	return useful, nil
 }

@@ -24,7 +24,7 @@ import (
 	"macrack.io/macrack/pkg/vm/guest/vsock"
 )
 
-// searchPath is where commands are looked for.
+// searchPath is the PATH of commands.
 const searchPath = "/usr/local/bin:/opt/homebrew/bin:/usr/bin:/bin:/usr/sbin:/sbin"
 
 type options struct {
@@ -38,7 +38,7 @@ type options struct {
 	exitWithStdin   bool
 }
 
-// NewCommand returns the program macrack-guest-agent.
+// NewCommand returns the command macrack-guest-agent.
 func NewCommand() *cobra.Command {
 	o := &options{
 		listen: "vsock:" + strconv.Itoa(guest.Port), stateDir: "/var/lib/macrack", shutdownCommand: "/sbin/shutdown -h now",
@@ -48,7 +48,7 @@ func NewCommand() *cobra.Command {
 	}
 	cmd := &cobra.Command{
 		Use:          "macrack-guest-agent",
-		Short:        "Runs in a virtual machine of MacRack and does what its host asks",
+		Short:        "Run the guest agent of a MacRack virtual machine",
 		Version:      version.String(),
 		Args:         cobra.NoArgs,
 		SilenceUsage: true,
@@ -59,14 +59,14 @@ func NewCommand() *cobra.Command {
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&o.listen, "listen", o.listen, "Where to listen for the host: vsock:PORT or unix:PATH.")
-	flags.StringVar(&o.stateDir, "state-dir", o.stateDir, "Directory of what must survive a restart of the guest: that the startup script has run.")
-	flags.StringVar(&o.user, "user", o.user, "User that commands and the startup script run as, and whose authorized_keys gets the instance's keys. Default: the user that this program runs as.")
+	flags.StringVar(&o.listen, "listen", o.listen, "Address to listen on for the host: vsock:PORT or unix:PATH.")
+	flags.StringVar(&o.stateDir, "state-dir", o.stateDir, "Directory of the state that survives a restart of the guest, such as the result of the startup script.")
+	flags.StringVar(&o.user, "user", o.user, "User of commands, of the startup script and of the instance's SSH keys. Default: the user of this program.")
 	flags.StringVar(&o.home, "home", o.home, "Home and working directory of commands. Default: the user's.")
-	flags.StringVar(&o.shutdownCommand, "shutdown-command", o.shutdownCommand, "Command that shuts the guest down. If empty, this program ends with exit code 0 instead.")
-	flags.StringSliceVar(&o.addresses, "addresses", o.addresses, "IP addresses to report. Default: those of the guest's interfaces.")
-	flags.BoolVar(&o.confine, "confine", o.confine, "Keep commands to --home and --state-dir, and from the network, as far as Landlock can. For simulated guests, whose commands run on the host; if it is not possible, commands are refused.")
-	flags.BoolVar(&o.exitWithStdin, "exit-with-stdin", o.exitWithStdin, "End when the standard input does.")
+	flags.StringVar(&o.shutdownCommand, "shutdown-command", o.shutdownCommand, "Command that shuts the guest down. If empty, this program exits with code 0 instead.")
+	flags.StringSliceVar(&o.addresses, "addresses", o.addresses, "IP addresses to report. Default: those of the network interfaces.")
+	flags.BoolVar(&o.confine, "confine", o.confine, "Confine commands to --home and --state-dir, without network access, as far as Landlock can. For simulated guests, whose commands run on the host. Without Landlock, commands are refused.")
+	flags.BoolVar(&o.exitWithStdin, "exit-with-stdin", o.exitWithStdin, "Exit when the standard input ends.")
 	return cmd
 }
 
@@ -92,7 +92,7 @@ func (o *options) run(ctx context.Context) error {
 	if o.confine {
 		shell.Env = append(shell.Env, "TMPDIR="+shell.Home)
 		if err := Confine(filepath.Dir(strings.TrimPrefix(o.listen, "unix:")), shell.Home, o.stateDir); err != nil {
-			klog.ErrorS(err, "Commands are refused")
+			klog.ErrorS(err, "Commands refused")
 			config.Shell, config.Script = nil, refuseScript
 		}
 	}
@@ -110,7 +110,7 @@ func (o *options) run(ctx context.Context) error {
 			cancel()
 		}()
 	}
-	klog.InfoS("Guest agent serves", "version", version.Version, "listen", o.listen, "user", o.user)
+	klog.InfoS("Guest agent serving", "version", version.Version, "listen", o.listen, "user", o.user)
 	return agent.Serve(ctx, listener)
 }
 
@@ -123,7 +123,7 @@ func (o *options) listener() (net.Listener, error) {
 	kind, where, _ := strings.Cut(o.listen, ":")
 	switch kind {
 	case "unix":
-		// Nobody else may connect, not even before the mode is set.
+		// No other user may connect, not even before the mode is set.
 		old := syscall.Umask(0o177)
 		defer syscall.Umask(old)
 		return net.Listen("unix", where)
@@ -134,7 +134,7 @@ func (o *options) listener() (net.Listener, error) {
 		}
 		return vsock.Listen(uint32(port))
 	default:
-		return nil, fmt.Errorf("--listen is %q, must be vsock:PORT or unix:PATH", o.listen)
+		return nil, fmt.Errorf("invalid --listen %q; use vsock:PORT or unix:PATH", o.listen)
 	}
 }
 
@@ -145,7 +145,7 @@ func (o *options) shutdown(end context.CancelFunc) func() {
 	}
 	return func() {
 		if output, err := exec.Command(args[0], args[1:]...).CombinedOutput(); err != nil {
-			klog.ErrorS(err, "The guest was not shut down", "command", o.shutdownCommand, "output", string(output))
+			klog.ErrorS(err, "Failed to shut the guest down", "command", o.shutdownCommand, "output", string(output))
 		}
 	}
 }

@@ -12,15 +12,14 @@ import (
 // confined marks the environment of a process that is confined.
 const confined = "MACRACK_GUEST_AGENT_CONFINED"
 
-// Confine takes from this process and what it starts all files but the system's
-// programs, which it may read, and dirs, which it may write; all TCP; and, where the
-// kernel can, signals to processes outside. In sockets it may make sockets. It then
-// runs the same program anew, and returns only to the one that is confined: Landlock
-// confines threads, each on its own, and one could not end what another has started.
+// Confine confines this process and its children with Landlock. They may read the system's programs
+// and write to dirs; TCP is denied, and, if the kernel supports it, so are signals to processes
+// outside. In sockets they may create sockets. Confine then executes the same program again and
+// returns only in the confined process: Landlock confines single threads, and one thread could not
+// end the children of another.
 //
-// It is for simulated guests, whose commands run on the host: it protects a
-// developer's machine from mistakes, and is no boundary between tenants (other unix
-// sockets and UDP are open, for two).
+// It is for simulated guests, whose commands run on the host. It protects a developer's machine from
+// mistakes, and is not a boundary between tenants: other unix sockets and UDP remain open.
 func Confine(sockets string, dirs ...string) error {
 	if os.Getenv(confined) != "" {
 		return nil

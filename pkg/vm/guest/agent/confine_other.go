@@ -4,5 +4,5 @@ package agent
 
 import "errors"
 
-// Confine is not possible here.
-func Confine(string, ...string) error { return errors.New("confine commands: only Linux can") }
+// Confine returns an error: it requires Linux.
+func Confine(string, ...string) error { return errors.New("confine commands: requires Linux") }

@@ -18,7 +18,7 @@ import (
 	guestv1 "macrack.io/macrack/pkg/vm/guest/v1"
 )
 
-// chunk bounds a message of output, in bytes.
+// chunk bounds an output message, in bytes.
 const chunk = 32 << 10
 
 // Exec implements guestv1.GuestServer.
@@ -40,7 +40,7 @@ func (a *Agent) Exec(stream guestv1.Guest_ExecServer) error {
 	}
 	defer leave()
 
-	// The command's context ends with the call, and with this function.
+	// ctx ends with the call and with this function.
 	ctx, cancel := context.WithCancel(stream.Context())
 	defer cancel()
 	cmd := a.config.Shell.command(ctx, start.GetCommand())
@@ -58,7 +58,7 @@ func (a *Agent) Exec(stream guestv1.Guest_ExecServer) error {
 	}
 	code, err := exitCode(cmd, err)
 	if err != nil {
-		return status.Errorf(codes.Internal, "the command's end is not known: %v", err)
+		return status.Errorf(codes.Internal, "the command's exit code is unknown: %v", err)
 	}
 	return s.send(&guestv1.ExecResponse{Kind: &guestv1.ExecResponse_ExitCode{ExitCode: code}})
 }
@@ -66,7 +66,7 @@ func (a *Agent) Exec(stream guestv1.Guest_ExecServer) error {
 // session is one command and its streams.
 type session struct {
 	stream guestv1.Guest_ExecServer
-	mu     sync.Mutex // one may send at a time
+	mu     sync.Mutex // serializes sends
 }
 
 func (s *session) send(response *guestv1.ExecResponse) error {
@@ -102,7 +102,7 @@ func (s *session) stderr() output {
 	}}
 }
 
-// receive hands on what the host sends until the call ends.
+// receive forwards the host's messages until the call ends.
 func (s *session) receive(stdin func([]byte), closed func(), resize func(*guestv1.TerminalSize)) {
 	for {
 		request, err := s.stream.Recv()
@@ -132,12 +132,12 @@ func (s *session) withPipes(cmd *exec.Cmd, start *guestv1.ExecStart) error {
 	if err := cmd.Start(); err != nil {
 		return err
 	}
-	// A command need not read its input: writing to it fails once it has ended.
+	// A command need not read its input: writes fail once it has exited.
 	go s.receive(func(data []byte) { _, _ = stdin.Write(data) }, func() { _ = stdin.Close() }, func(*guestv1.TerminalSize) {})
 	return cmd.Wait()
 }
 
-// endOfTransmission ends the input of who reads lines from a terminal.
+// endOfTransmission ends the input of programs that read lines from a terminal.
 const endOfTransmission = 4
 
 func (s *session) withTerminal(cmd *exec.Cmd, start *guestv1.ExecStart) error {
@@ -152,7 +152,7 @@ func (s *session) withTerminal(cmd *exec.Cmd, start *guestv1.ExecStart) error {
 	shown := make(chan struct{})
 	go func() {
 		defer close(shown)
-		_, _ = io.Copy(s.stdout(), terminal) // ends with an error once nobody holds the other side
+		_, _ = io.Copy(s.stdout(), terminal) // returns an error once the other side is closed
 	}()
 	go s.receive(
 		func(data []byte) { _, _ = terminal.Write(data) },
@@ -195,7 +195,7 @@ func (a *Agent) Forward(stream guestv1.Guest_ForwardServer) error {
 	}
 	port := first.GetPort()
 	if port == 0 || port > 65535 {
-		return status.Errorf(codes.InvalidArgument, "port is %d, must be 1 to 65535", port)
+		return status.Errorf(codes.InvalidArgument, "port %d is invalid; use a port from 1 to 65535", port)
 	}
 	if a.config.Shell == nil {
 		return status.Error(codes.Unimplemented, "this guest has no ports")

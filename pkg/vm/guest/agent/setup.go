@@ -24,31 +24,31 @@ import (
 )
 
 const (
-	// scriptTimeout ends a startup script.
+	// scriptTimeout bounds a startup script.
 	scriptTimeout = time.Hour
-	// notEnded is the exit code of a script that has not ended by itself.
+	// notEnded is the exit code of a script that has not exited by itself.
 	notEnded = 255
-	// scriptName is the startup script's file in the home directory, while it runs.
+	// scriptName is the file of a running startup script in the home directory.
 	scriptName = ".macrack-startup"
 )
 
-// record is what a guest must not forget when it is restarted: setup.json.
+// record is the state that survives a restart of the guest: setup.json.
 type record struct {
 	InstanceUID string `json:"instanceUID"`
-	// Done says that the setup has ended, as Result says.
+	// Done reports whether the setup has ended, with Result.
 	Done   bool              `json:"done"`
 	Result guest.SetupResult `json:"result"`
 }
 
-// setup is the one setup of a guest.
+// setup is the setup of a guest, which runs once.
 type setup struct {
 	config Config
 
 	mu      sync.Mutex
 	record  record
-	running bool          // the script runs, in this process
+	running bool          // the script runs in this process
 	written int64         // bytes of output in the file
-	changed chan struct{} // closed and replaced when any of these changes
+	changed chan struct{} // closed and replaced on each change of these fields
 	cancel  context.CancelFunc
 	ended   sync.WaitGroup
 }
@@ -75,7 +75,7 @@ func openSetup(config Config) (*setup, error) {
 		_ = os.Remove(filepath.Join(config.Shell.Home, scriptName))
 	}
 	if !s.record.Done {
-		return s, s.finish(guest.SetupResult{ExitCode: notEnded, Reason: "the guest was restarted while the startup script ran; it is not run again"})
+		return s, s.finish(guest.SetupResult{ExitCode: notEnded, Reason: "the guest was restarted while the startup script ran; the script is not repeated"})
 	}
 	return s, nil
 }
@@ -83,25 +83,25 @@ func openSetup(config Config) (*setup, error) {
 func (s *setup) recordPath() string { return filepath.Join(s.config.StateDir, "setup.json") }
 func (s *setup) outputPath() string { return filepath.Join(s.config.StateDir, "startup.log") }
 
-// begin starts the setup, unless it has been for this instance.
+// begin starts the setup, unless it has already run for this instance.
 func (s *setup) begin(request *guestv1.SetupRequest) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
 	case request.GetInstanceUid() == "":
-		return status.Error(codes.InvalidArgument, "no instance UID was given")
+		return status.Error(codes.InvalidArgument, "the instance UID is missing")
 	case s.record.InstanceUID == request.GetInstanceUid():
 		return nil
 	case s.running:
-		return status.Errorf(codes.FailedPrecondition, "the guest is being set up as instance %s", s.record.InstanceUID)
+		return status.Errorf(codes.FailedPrecondition, "the guest is already set up as instance %s", s.record.InstanceUID)
 	}
 	if err := s.installKeys(request.GetSshAuthorizedKeys()); err != nil {
-		return status.Errorf(codes.Internal, "the SSH keys were not installed: %v", err)
+		return status.Errorf(codes.Internal, "failed to install the SSH keys: %v", err)
 	}
 	if err := os.Remove(s.outputPath()); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return status.Errorf(codes.Internal, "%v", err)
 	}
-	// On disk before the script can run, so that nothing makes it run twice.
+	// The record is written before the script can run, so that it never runs twice.
 	next := record{InstanceUID: request.GetInstanceUid(), Done: request.GetStartupScript() == ""}
 	if err := contract.WriteJSON(s.recordPath(), next); err != nil {
 		return status.Errorf(codes.Internal, "%v", err)
@@ -117,7 +117,7 @@ func (s *setup) begin(request *guestv1.SetupRequest) error {
 	return nil
 }
 
-// run runs the script. Neither the script nor its output goes to the agent's log.
+// run runs the script. The agent's log contains neither the script nor its output.
 func (s *setup) run(ctx context.Context, script string) {
 	defer s.cancel()
 	result := guest.SetupResult{ExitCode: notEnded}
@@ -128,16 +128,16 @@ func (s *setup) run(ctx context.Context, script string) {
 	}
 	switch {
 	case errors.Is(ctx.Err(), context.Canceled):
-		// The agent ends. The next one finds the script begun, and says so.
+		// The agent exits. Its successor finds the interrupted script and reports it.
 		return
 	case ctx.Err() != nil:
-		result.Reason = fmt.Sprintf("the startup script ran for %s and was ended", scriptTimeout)
+		result.Reason = fmt.Sprintf("the startup script exceeded %s and was killed", scriptTimeout)
 	case err != nil:
-		result.Reason = fmt.Sprintf("the startup script did not run: %v", err)
+		result.Reason = fmt.Sprintf("the startup script failed to start: %v", err)
 	}
 	klog.InfoS("Startup script ended", "exitCode", result.ExitCode, "reason", result.Reason)
 	if err := s.finish(result); err != nil {
-		klog.ErrorS(err, "The end of the startup script was not stored")
+		klog.ErrorS(err, "Failed to store the result of the startup script")
 	}
 }
 
@@ -159,7 +159,7 @@ func (s *setup) script(ctx context.Context, script string, log *os.File) (int32,
 		args = args[1:]
 	}
 	cmd := s.config.Shell.command(ctx, args)
-	cmd.Stdout, cmd.Stderr = output, output // the same, so that there is one writer
+	cmd.Stdout, cmd.Stderr = output, output // the same writer, so that writes are serialized
 	return exitCode(cmd, cmd.Run())
 }
 
@@ -176,11 +176,11 @@ func (l *limited) Write(data []byte) (int, error) {
 		l.written += int64(n)
 		l.grown(l.written)
 		if err != nil {
-			klog.ErrorS(err, "What else the startup script prints is not stored")
+			klog.ErrorS(err, "Failed to store output of the startup script")
 			l.written = guest.MaxScriptOutput
 		}
 	}
-	return len(data), nil // a script is not ended for what it prints
+	return len(data), nil // output errors must not end a script
 }
 
 func (s *setup) grown(written int64) {
@@ -205,7 +205,7 @@ func (s *setup) change(change func()) {
 	s.changed = make(chan struct{})
 }
 
-// close ends the script, if it runs.
+// close kills the script, if it runs.
 func (s *setup) close() {
 	s.mu.Lock()
 	cancel := s.cancel
@@ -220,7 +220,7 @@ func (s *setup) look() (record, int64, <-chan struct{}) {
 	return s.record, s.written, s.changed
 }
 
-// installKeys adds those keys that the user's authorized_keys does not have.
+// installKeys adds the keys that are missing from the user's authorized_keys.
 func (s *setup) installKeys(keys []string) error {
 	if s.config.Shell == nil || len(keys) == 0 {
 		return nil

@@ -12,23 +12,22 @@ import (
 	"time"
 )
 
-// drain is how long output is read on after a command has ended, if processes that
-// it left behind keep its streams open.
+// drain is how long output is read after a command has exited while background processes hold its
+// streams open.
 const drain = 2 * time.Second
 
-// Shell is as whom, where and with which environment commands run.
+// Shell is the user, directory and environment of commands.
 type Shell struct {
 	// Home is the working directory, and $HOME.
 	Home string
-	// Env is the whole environment.
+	// Env is the complete environment.
 	Env []string
-	// Credential is the user; nil for the agent's own.
+	// Credential is the user; nil selects the agent's own.
 	Credential *syscall.Credential
 }
 
-// UserShell returns the shell of a user, or of the agent's own if name is empty.
-// Only root may name another. home takes the place of the user's home directory if
-// it is not empty.
+// UserShell returns the shell of a user; an empty name selects the agent's own user. Only root may
+// select another. home, if not empty, overrides the user's home directory.
 func UserShell(name, home string) (*Shell, error) {
 	u, err := user.Current()
 	if name != "" {
@@ -69,12 +68,12 @@ func UserShell(name, home string) (*Shell, error) {
 	return s, nil
 }
 
-// maxGroupsDarwin is NGROUPS_MAX of macOS: setgroups(2) refuses more with EINVAL.
-// Linux takes 65536.
+// maxGroupsDarwin is NGROUPS_MAX of macOS: setgroups(2) refuses more with EINVAL. Linux accepts
+// 65536.
 const maxGroupsDarwin = 16
 
-// supplementary returns which groups of a user a process of an operating system can
-// have. The primary one is the first; on macOS it takes one of the places.
+// supplementary returns the groups of a user that a process can have on an operating system. The
+// primary group is first; on macOS it counts towards the limit.
 func supplementary(system string, primary uint32, groups []uint32) []uint32 {
 	kept := []uint32{primary}
 	for _, id := range groups {
@@ -88,7 +87,7 @@ func supplementary(system string, primary uint32, groups []uint32) []uint32 {
 	return kept
 }
 
-// own gives a file or directory to the shell's user.
+// own makes the shell's user the owner of a file or directory.
 func (s *Shell) own(path string) error {
 	if s.Credential == nil {
 		return nil
@@ -96,8 +95,8 @@ func (s *Shell) own(path string) error {
 	return os.Lchown(path, int(s.Credential.Uid), int(s.Credential.Gid))
 }
 
-// command prepares a command in a session of its own. When ctx ends, the session's
-// first process group is killed.
+// command prepares a command in its own session. When ctx ends, the session's first process group
+// is killed.
 func (s *Shell) command(ctx context.Context, args []string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
 	cmd.Dir, cmd.Env = s.Home, s.Env
@@ -109,8 +108,8 @@ func (s *Shell) command(ctx context.Context, args []string) *exec.Cmd {
 	return cmd
 }
 
-// exitCode is what a shell would say of a command that has ended. An error of the
-// command itself is none.
+// exitCode returns the exit code that a shell would report for a finished command. A command that
+// fails is not an error.
 func exitCode(cmd *exec.Cmd, err error) (int32, error) {
 	if cmd.ProcessState == nil {
 		return 0, err

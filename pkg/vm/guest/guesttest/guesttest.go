@@ -1,4 +1,4 @@
-// Package guesttest lets a test program be the guest agent of simulated guests.
+// Package guesttest makes a test program act as the guest agent of simulated guests.
 package guesttest
 
 import (
@@ -8,10 +8,10 @@ import (
 	guestagent "macrack.io/macrack/pkg/vm/guest/agent"
 )
 
-// command is the first argument that makes a test program the guest agent.
+// command is the first argument that selects the guest agent.
 const command = "guest-agent"
 
-// Main is for a TestMain: it runs the tests, or the guest agent in a program that was started by Command.
+// Main is for TestMain. It runs the tests, or the guest agent if Command started the program.
 func Main(m *testing.M) {
 	if len(os.Args) < 2 || os.Args[1] != command {
 		os.Exit(m.Run())
@@ -24,7 +24,7 @@ func Main(m *testing.M) {
 	os.Exit(0)
 }
 
-// Command returns the command that runs the guest agent, which is the test program itself.
+// Command returns the command of the guest agent: the test program itself.
 func Command(t testing.TB) []string {
 	t.Helper()
 	self, err := os.Executable()

@@ -1,6 +1,6 @@
 //go:build darwin || linux
 
-// Package vsock lets a program in a guest listen for its host.
+// Package vsock listens for the host inside a guest.
 package vsock
 
 import (
@@ -12,13 +12,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Listen listens on a vsock port of this guest for connections of its host. It
-// needs no privilege, so connections of anybody else, such as other users of the
-// guest, are closed at once.
+// Listen listens on a vsock port of this guest for connections of its host. Any process may connect
+// to the port, so connections of other peers, such as users of the guest, are closed at once.
 func Listen(port uint32) (net.Listener, error) {
 	s, err := socket.Socket(unix.AF_VSOCK, unix.SOCK_STREAM, 0, "vsock", nil)
 	if err != nil {
-		return nil, fmt.Errorf("vsock: %w: is this a virtual machine with a socket device?", err)
+		return nil, fmt.Errorf("vsock: %w; check that this virtual machine has a socket device", err)
 	}
 	if err := s.Bind(&unix.SockaddrVM{CID: unix.VMADDR_CID_ANY, Port: port}); err != nil {
 		_ = s.Close()
