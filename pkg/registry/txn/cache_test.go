@@ -82,7 +82,7 @@ func TestStaleCacheDoesNotSkip(t *testing.T) {
 	}
 }
 
-// What a planner is given is its own.
+// TestCacheIsNotShared checks that a planner gets its own copies of objects.
 func TestCacheIsNotShared(t *testing.T) {
 	endpoint, _ := startEtcd(t, false)
 	s := startPlanned(t, endpoint, map[schema.GroupResource]txn.Planner{

@@ -11,8 +11,7 @@ import (
 	"go.etcd.io/etcd/client/v3/kubernetes"
 )
 
-// A client is a [kubernetes.Interface] whose writes take along the companions
-// of the Tx in their context. Other requests are left as they are.
+// A client is a [kubernetes.Interface] whose writes include the companions of the Tx in their context. Other requests pass through unchanged.
 type client struct {
 	kubernetes.Interface
 	kv clientv3.KV
@@ -20,7 +19,7 @@ type client struct {
 
 type contextKey struct{}
 
-// companions returns the Tx to commit with a write of key, if any.
+// companions returns the Tx to commit together with a write of key, if any.
 func companions(ctx context.Context, key string) *Tx {
 	tx, _ := ctx.Value(contextKey{}).(*Tx)
 	if tx == nil || tx.mainKey != key || len(tx.ops) == 0 {
@@ -58,8 +57,7 @@ func (c *client) OptimisticDelete(ctx context.Context, key string, rev int64, op
 	return kubernetes.DeleteResponse(resp), err
 }
 
-// noteMain takes note of the write of a main object that was there before, so that the next write of
-// this process does not begin with an object from a watch cache that has yet to learn of it.
+// noteMain remembers the write of an existing main object. The next write of this process then does not start from a stale object of the watch cache.
 func noteMain(ctx context.Context, key string, rev int64, write clientv3.Op, resp kubernetes.PutResponse, err error) {
 	tx, _ := ctx.Value(contextKey{}).(*Tx)
 	if tx != nil && tx.mainKey == key && rev != 0 && err == nil && resp.Succeeded {
@@ -67,11 +65,7 @@ func noteMain(ctx context.Context, key string, rev int64, write clientv3.Op, res
 	}
 }
 
-// commit writes the main object and its companions if all are at the revisions
-// expected of them. If the main object is not, it says so as the stock client
-// does; if only companions are not, it returns a *conflictError. Either way, tx
-// has a snapshot to plan again with. An error of etcd is never tried again
-// here: the transaction may have been committed.
+// commit writes the main object and its companions if all are at their expected revisions. If the main object has changed, it returns the response of the stock client; if only companions have changed, it returns a *conflictError. In both cases, tx has a snapshot for the next plan. Errors of etcd are never retried here, because the transaction may have been committed.
 func (c *client) commit(ctx context.Context, tx *Tx, rev int64, getOnFailure bool, then ...clientv3.Op) (resp kubernetes.PutResponse, err error) {
 	keys := []string{tx.mainKey}
 	expect := []clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(tx.mainKey), "=", rev)}
@@ -100,7 +94,7 @@ func (c *client) commit(ctx context.Context, tx *Tx, rev int64, getOnFailure boo
 	if r.Succeeded {
 		tx.committed = resp.Revision
 		for _, o := range tx.ops {
-			if o.write != nil && (o.resource == nil || o.rev != 0) { // created objects are not companions soon
+			if o.write != nil && (o.resource == nil || o.rev != 0) { // a created object is unlikely to be a companion soon
 				tx.domain.recent.saw(o.key, written(o.write, resp.Revision), resp.Revision)
 			}
 		}
@@ -122,7 +116,7 @@ func (c *client) commit(ctx context.Context, tx *Tx, rev int64, getOnFailure boo
 	return resp, conflict
 }
 
-// snapshot reads keys at once.
+// snapshot reads keys at one revision.
 func (c *client) snapshot(ctx context.Context, tx *Tx, keys []string) (*snapshot, error) {
 	slices.Sort(keys)
 	keys = slices.Compact(keys)
@@ -137,20 +131,20 @@ func (c *client) snapshot(ctx context.Context, tx *Tx, keys []string) (*snapshot
 	return newSnapshot(tx, r, keys), nil
 }
 
-// at reads a key as it was at a revision.
+// at reads a key at a revision.
 func (c *client) at(ctx context.Context, key string, rev int64) (*mvccpb.KeyValue, error) {
 	resp, err := c.Get(ctx, key, kubernetes.GetOptions{Revision: rev})
 	if errors.Is(err, rpctypes.ErrCompacted) {
-		return nil, &conflictError{keys: []string{key}} // the plan took minutes
+		return nil, &conflictError{keys: []string{key}} // the plan took minutes, and etcd has compacted the revision
 	}
 	return resp.KV, err
 }
 
-// any returns some key in the range of o, as it was at a revision, or nil.
+// any returns any key in the range of o at a revision, or nil.
 func (c *client) any(ctx context.Context, o op, rev int64) (*mvccpb.KeyValue, error) {
 	resp, err := c.kv.Get(ctx, o.key, clientv3.WithRange(o.end), clientv3.WithLimit(1), clientv3.WithRev(rev))
 	if errors.Is(err, rpctypes.ErrCompacted) {
-		return nil, &conflictError{keys: []string{o.key}} // the plan took minutes
+		return nil, &conflictError{keys: []string{o.key}} // the plan took minutes, and etcd has compacted the revision
 	}
 	if err != nil || len(resp.Kvs) == 0 {
 		return nil, err
@@ -158,7 +152,7 @@ func (c *client) any(ctx context.Context, o op, rev int64) (*mvccpb.KeyValue, er
 	return resp.Kvs[0], nil
 }
 
-// newSnapshot returns what the gets of a transaction, one a key, found.
+// newSnapshot returns the results of the gets of a transaction, one for each key.
 func newSnapshot(tx *Tx, r *clientv3.TxnResponse, keys []string) *snapshot {
 	snap := &snapshot{rev: r.Header.Revision, keys: make(map[string]*mvccpb.KeyValue, len(keys))}
 	for i, key := range keys {
@@ -174,7 +168,7 @@ func newSnapshot(tx *Tx, r *clientv3.TxnResponse, keys []string) *snapshot {
 	return snap
 }
 
-// written returns what a committed write of a key left.
+// written returns the state of a key after a committed write.
 func written(write *clientv3.Op, rev int64) *mvccpb.KeyValue {
 	if !write.IsPut() {
 		return nil

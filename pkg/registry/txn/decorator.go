@@ -38,10 +38,7 @@ import (
 	"k8s.io/component-base/tracing"
 )
 
-// decorator returns the decorator of a resource's storage. It does what
-// newETCD3Storage and StorageWithCacher of k8s.io/apiserver v0.37 do, which
-// have no seam for a client, but writes through a client of this package. A
-// test tells when these two have changed.
+// decorator returns the decorator of a resource's storage. It does the same as newETCD3Storage and StorageWithCacher of k8s.io/apiserver v0.37, but writes through a client of this package, which these two cannot be given. A test fails when they change upstream.
 func (d *Domain) decorator(r *resource, watchCached bool) generic.StorageDecorator {
 	return func(c *storagebackend.ConfigForResource, resourcePrefix string, keyFunc func(runtime.Object) (string, error), newFunc, newListFunc func() runtime.Object, attrs storage.AttrFunc, triggers storage.IndexerFuncs, indexers *cache.Indexers) (storage.Interface, factory.DestroyFunc, error) {
 		raw, etcd, destroyRaw, err := newRawStorage(c, resourcePrefix, newFunc, newListFunc)
@@ -88,9 +85,9 @@ func newRawStorage(c *storagebackend.ConfigForResource, resourcePrefix string, n
 	cli.Watcher = sieveWatcher{cli.Watcher}
 	cli.Kubernetes = &client{Interface: cli.Kubernetes, kv: cli.KV}
 
-	var compactor etcd3.Compactor // stays a nil interface if there is none
+	var compactor etcd3.Compactor // a nil interface without compaction
 	stopCompactor := func() {}
-	if c.CompactionInterval != 0 { // one a process and endpoint
+	if c.CompactionInterval != 0 { // one for each process and endpoint
 		running := etcd3.StartCompactorPerEndpoint(cli.Client, c.CompactionInterval)
 		compactor, stopCompactor = running, running.Stop
 	}
@@ -124,7 +121,7 @@ func newRawStorage(c *storagebackend.ConfigForResource, resourcePrefix string, n
 	}, nil
 }
 
-// clientLogger is shared, as each client would otherwise make its own.
+// clientLogger is shared, because otherwise each client would create its own.
 var clientLogger = sync.OnceValue(func() *zap.Logger {
 	l, err := logutil.CreateDefaultZapLogger(zap.ErrorLevel)
 	if err != nil {
@@ -153,7 +150,7 @@ func dial(c storagebackend.TransportConfig) (*kubernetes.Client, error) {
 	cfg := clientv3.Config{
 		Endpoints: c.ServerList, Logger: clientLogger(), DialTimeout: dialTimeout, DialKeepAliveTime: 30 * time.Second, DialKeepAliveTimeout: 10 * time.Second,
 		DialOptions: []grpc.DialOption{
-			// Not from upstream: come back soon after etcd does, not in up to two minutes.
+			// Not from upstream: reconnect soon after etcd returns, instead of after up to two minutes.
 			grpc.WithConnectParams(grpc.ConnectParams{Backoff: reconnect, MinConnectTimeout: dialTimeout}),
 			grpc.WithChainUnaryInterceptor(clientMetrics().UnaryClientInterceptor()),
 			grpc.WithChainStreamInterceptor(clientMetrics().StreamClientInterceptor()),

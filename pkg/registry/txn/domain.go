@@ -23,32 +23,27 @@ import (
 	"k8s.io/apiserver/pkg/storage/value/encrypt/identity"
 )
 
-// A Planner says which companions a write of its resource needs. It reads them
-// with tx, adds their writes to tx, and may change new, but never old. old is
+// A Planner adds the companions that a write of its resource needs. It reads them with tx, adds their writes to tx, and may change new, but never old. old is
 // nil when new is created; new is nil when old is deleted. Objects are of the
 // internal version.
 //
-// A planner is called again whenever something that it relied on had changed,
-// so it must have no effect but on tx and new. The error that it returns, if
-// any, is the request's. It must return the errors of tx's methods as they
-// are, but may make what it likes of a companion that was not found.
+// A planner is called again whenever an object that it relied on has changed, so its only effects must be on tx and new. Its error, if any, is returned to the client. It must return the errors of the methods of tx unchanged, except that it may handle a companion that was not found.
 type Planner func(ctx context.Context, tx *Tx, old, new runtime.Object) error
 
 var versioner = storage.APIObjectVersioner{}
 
-// A Domain is the resources of one etcd cluster that transactions may span.
-// It is the [generic.RESTOptionsGetter] of their stores, planned or not.
+// A Domain is the set of resources in one etcd cluster that transactions may span. It is the [generic.RESTOptionsGetter] of their stores, with or without planners.
 type Domain struct {
 	delegate generic.RESTOptionsGetter
 	planners map[schema.GroupResource]Planner
 	uncached map[schema.GroupResource]bool
-	codec    func(schema.GroupResource, runtime.Codec) runtime.Codec // nil if the delegate's codecs stay
+	codec    func(schema.GroupResource, runtime.Codec) runtime.Codec // nil for the codecs of the delegate
 
-	pacer   *pacer // nil if users may write as fast as they can
-	writers *turns // of main objects, from before they are read
-	turns   *turns // of all that is written, from before the commit
+	pacer   *pacer // nil for an unlimited write rate
+	writers *turns // of main objects; entered before the read
+	turns   *turns // of all written keys; entered before the commit
 	recent  *recent
-	follow  sync.Once // has recent follow the index keys
+	follow  sync.Once // starts the watch of the index keys for recent
 
 	mu        sync.RWMutex
 	servers   []string
@@ -59,8 +54,7 @@ type Domain struct {
 // An Option changes a domain.
 type Option func(*Domain)
 
-// WithoutWatchCache has resources served from etcd, for those that are many
-// and rarely read. They can still be watched.
+// WithoutWatchCache serves resources from etcd. It is for resources with many, rarely read objects. They can still be watched.
 func WithoutWatchCache(resources ...schema.GroupResource) Option {
 	return func(d *Domain) {
 		for _, gr := range resources {
@@ -69,14 +63,12 @@ func WithoutWatchCache(resources ...schema.GroupResource) Option {
 	}
 }
 
-// WithCodec has wrap decorate the codec with which the objects of each resource are stored, main objects and
-// companions alike.
+// WithCodec decorates the storage codec of each resource with wrap, for main objects and companions alike.
 func WithCodec(wrap func(gr schema.GroupResource, codec runtime.Codec) runtime.Codec) Option {
 	return func(d *Domain) { d.codec = wrap }
 }
 
-// NewDomain returns a domain of the resources that delegate has options for.
-// A resource without a planner may still be a companion.
+// NewDomain returns a domain of the resources for which delegate has options. Objects of a resource without a planner may still be companions.
 func NewDomain(delegate generic.RESTOptionsGetter, planners map[schema.GroupResource]Planner, options ...Option) *Domain {
 	d := &Domain{
 		delegate:  delegate,
@@ -93,7 +85,7 @@ func NewDomain(delegate generic.RESTOptionsGetter, planners map[schema.GroupReso
 	return d
 }
 
-// resource is what is needed to read and write objects of a resource.
+// resource has the storage parameters of a resource.
 type resource struct {
 	gr          schema.GroupResource
 	kind        reflect.Type
@@ -104,8 +96,8 @@ type resource struct {
 	transformer value.Transformer
 
 	etcd  atomic.Pointer[clientv3.Client] // nil until the resource has storage
-	cache atomic.Pointer[watchCache]      // nil if there is none
-	store atomic.Pointer[store]           // nil if there is no planner
+	cache atomic.Pointer[watchCache]      // nil without a watch cache
+	store atomic.Pointer[store]           // nil without a planner
 }
 
 // GetRESTOptions adds the resource to the domain.
@@ -165,8 +157,7 @@ func isUndecorated(decorator generic.StorageDecorator) bool {
 	return decorator != nil && reflect.ValueOf(decorator).Pointer() == reflect.ValueOf(generic.UndecoratedStorage).Pointer()
 }
 
-// locate returns where an object is stored: its path, as [storage.Interface]
-// knows it, and its key in etcd.
+// locate returns the path of an object in [storage.Interface] and its key in etcd.
 func (d *Domain) locate(gr schema.GroupResource, namespace, name string) (r *resource, path, key string, err error) {
 	d.mu.RLock()
 	r = d.resources[gr]
@@ -201,13 +192,12 @@ type watchCache struct {
 
 func (c *watchCache) ready() bool { return c != nil && c.ReadinessCheck() == nil }
 
-// get reads an object as of some recent time; it is for into to keep. The
-// revision is 0 if there was no such object.
+// get reads a recent version of an object into into. The revision is 0 if the object did not exist.
 func (c *watchCache) get(ctx context.Context, path string, into runtime.Object) (rev int64, err error) {
 	if err := c.Get(ctx, path, storage.GetOptions{ResourceVersion: "0", IgnoreNotFound: true}, into); err != nil {
 		return 0, err
 	}
-	// What the cache hands out is shared with all its readers.
+	// All readers of the cache share its objects.
 	reflect.ValueOf(into).Elem().Set(reflect.ValueOf(into.DeepCopyObject()).Elem())
 	version, err := versioner.ObjectResourceVersion(into)
 	return int64(version), err

@@ -15,15 +15,13 @@ import (
 	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
 )
 
-// Preflight plans a write without making it, and returns the error that the
-// planner would refuse it with. old and new are as for a [Planner], complete
-// with namespace and name, and stay as they are. It is for dry runs, which never get to the storage.
+// Preflight plans a write without making it, and returns the error with which the planner would refuse it. old and new are those of a [Planner], with namespace and name, and are not changed. It is for dry runs, which do not reach the storage.
 func (d *Domain) Preflight(ctx context.Context, gr schema.GroupResource, old, new runtime.Object) error {
 	_, err := d.Planned(ctx, gr, old, new)
 	return err
 }
 
-// Planned is Preflight, and returns the object that the write would store: new, as the planner changes it.
+// Planned is Preflight and also returns the object that the write would store: new with the changes of the planner.
 func (d *Domain) Planned(ctx context.Context, gr schema.GroupResource, old, new runtime.Object) (runtime.Object, error) {
 	d.mu.RLock()
 	r := d.resources[gr]
@@ -60,9 +58,7 @@ func (d *Domain) Planned(ctx context.Context, gr schema.GroupResource, old, new 
 	return nil, apierrors.NewConflict(gr, m.GetName(), errors.New("it has changed since it was read"))
 }
 
-// DryRunAdmission returns the admission plugin that has dry runs of planned
-// resources planned, so that what would be refused is refused. It belongs at
-// the end of the server's admission chain.
+// DryRunAdmission returns the admission plugin that calls the planners for dry runs, so that a dry run is refused if the real request would be. It must be the last in the admission chain of the server.
 func (d *Domain) DryRunAdmission() admission.ValidationInterface {
 	return &dryRunAdmission{d}
 }
@@ -75,8 +71,7 @@ func (*dryRunAdmission) Handles(operation admission.Operation) bool {
 	return operation == admission.Create || operation == admission.Update || operation == admission.Delete
 }
 
-// Validate is called where the storage would be, but for the write of a delete
-// that finalizers turn into an update: it stands in for that.
+// Validate is called in place of the storage. For a deletion that finalizers turn into an update, it plans that update.
 func (p *dryRunAdmission) Validate(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
 	if !a.IsDryRun() {
 		return nil
@@ -97,12 +92,12 @@ func (p *dryRunAdmission) Validate(ctx context.Context, a admission.Attributes, 
 		}
 	}
 	if !p.domain.stores(gr, old) || !p.domain.stores(gr, new) {
-		return nil // the object of a subresource, such as an eviction
+		return nil // the object of a subresource, such as an Eviction
 	}
 	return p.domain.Preflight(ctx, gr, old, new)
 }
 
-// stores tells whether obj, if any, is of the type that a resource is stored as.
+// stores reports whether obj, if any, is of the type in which a resource is stored.
 func (d *Domain) stores(gr schema.GroupResource, obj runtime.Object) bool {
 	d.mu.RLock()
 	r := d.resources[gr]
@@ -110,7 +105,7 @@ func (d *Domain) stores(gr schema.GroupResource, obj runtime.Object) bool {
 	return r != nil && (obj == nil || r.kind == reflect.TypeOf(obj))
 }
 
-// deleted returns what deletion makes of obj: nil, or obj marked as deleted.
+// deleted returns the result of a deletion of obj: nil, or obj marked as deleted.
 func deleted(obj runtime.Object, options runtime.Object) (runtime.Object, error) {
 	m, err := meta.Accessor(obj)
 	if err != nil {

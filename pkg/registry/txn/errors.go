@@ -16,8 +16,7 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// A conflictError says that a transaction did not commit because keys that its
-// planner relied on had changed. Planning again may succeed.
+// A conflictError is the error of a transaction that did not commit because keys that its planner relied on had changed. Another plan may succeed.
 type conflictError struct {
 	keys []string
 }
@@ -26,8 +25,7 @@ func (e *conflictError) Error() string {
 	return fmt.Sprintf("txn: changed since they were read: %q", e.keys)
 }
 
-// ReasonInsufficientStorage is the reason of the error, with status 507, that
-// writes meet when etcd has reached its quota.
+// ReasonInsufficientStorage is the reason of the error, with status 507, of writes after etcd has reached its quota.
 const ReasonInsufficientStorage metav1.StatusReason = "InsufficientStorage"
 
 var errTooFast = apierrors.NewTooManyRequests("you change this object faster than allowed; nothing was changed; try again later", 1)
@@ -43,9 +41,7 @@ var (
 	errUnknown     = apierrors.NewServiceUnavailable("etcd did not answer, outcome unknown: the change may or may not have been made, read before trying again")
 )
 
-// explain turns the errors of an etcd that does not answer, or cannot write,
-// into those that the API has for this. ctx is the request's own: if that is
-// over, nobody waits for an explanation.
+// explain converts the errors of an etcd that does not answer, or cannot write, into API errors. ctx is the context of the request: after its end, no client waits for the error.
 func explain(ctx context.Context, err error, write bool) error {
 	switch {
 	case err == nil || ctx.Err() != nil:
@@ -55,7 +51,7 @@ func explain(ctx context.Context, err error, write bool) error {
 			Status: metav1.StatusFailure,
 			Code:   http.StatusInsufficientStorage,
 			Reason: ReasonInsufficientStorage,
-			// The write with which the quota is used up is made, and answered like those that are refused
+			// etcd commits the write that exceeds the quota, and returns the same error as for refused writes
 			// (quotaApplierV3.Txn in etcd/server/etcdserver).
 			Message: "the database is full (NOSPACE), outcome unknown: the change may or may not have been made, read before trying again; " +
 				"an administrator must compact, defragment and disarm the alarm of etcd",
@@ -72,7 +68,7 @@ func explain(ctx context.Context, err error, write bool) error {
 	return errUnreachable
 }
 
-// unavailable tells whether etcd did not answer, or that it cannot.
+// unavailable reports whether etcd did not answer or cannot answer.
 func unavailable(err error) bool {
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
 		return true

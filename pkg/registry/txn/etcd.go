@@ -9,8 +9,7 @@ import (
 	"google.golang.org/grpc/connectivity"
 )
 
-// The etcd client waits for a connection, and for an answer, as long as the
-// request does, which may be a minute. These bound it.
+// The etcd client waits for a connection and for an answer until the deadline of the request, which may be a minute. These are the limits.
 const (
 	connectTimeout = 2 * time.Second
 	answerTimeout  = 5 * time.Second // to a transaction, or a read of one key
@@ -87,15 +86,13 @@ func (t *boundTxn) Commit() (*clientv3.TxnResponse, error) {
 	return resp, explain(t.ctx, err, t.write)
 }
 
-// answers reads the first key of a list, to tell an etcd that does not answer
-// from one that takes its time.
+// answers reads the first key of a list, to distinguish an unresponsive etcd from a slow one.
 func (b *boundKV) answers(ctx context.Context, key string) error {
 	_, err := b.Get(ctx, key)
 	return err
 }
 
-// connected waits for a connection, so that a request that fails for want of
-// one is known to have changed nothing.
+// connected waits for a connection. A request that fails here is known to have changed nothing.
 func (b *boundKV) connected(ctx context.Context) error {
 	state := b.conn.GetState()
 	if state == connectivity.Ready {

@@ -15,7 +15,7 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 )
 
-// HasWatchCache tells whether a resource is served from memory.
+// HasWatchCache reports whether a resource is served from memory.
 func (d *Domain) HasWatchCache(gr schema.GroupResource) bool {
 	d.mu.RLock()
 	defer d.mu.RUnlock()

@@ -4,7 +4,7 @@ package txn
 
 import "context"
 
-// What is built without the tag "faults" has none.
+// A build without the tag "faults" injects no faults.
 
 func faultSkipCompare() bool                          { return false }
 func faultBeforeCommit(context.Context, string) error { return nil }

@@ -4,16 +4,13 @@ package txn
 
 import "context"
 
-// Faults are what tests have go wrong in transactions with companions. Set
-// them before the server starts. They exist with the build tag "faults" only.
+// Faults are failures that tests inject into transactions with companions. They must be set before the server starts, and exist with the build tag "faults" only.
 var Faults struct {
-	// SkipCompare has transactions commit whatever has become of the
-	// companions, as a check of what checks the invariants.
+	// SkipCompare makes transactions commit even if companions have changed. It is for testing the tests of the invariants.
 	SkipCompare bool
 
 	// BeforeCommit and AfterCommit are called with the key of the main object
-	// around a transaction. They may take their time, or end the process. An
-	// error is returned in place of etcd's answer.
+	// around a transaction. They may delay or exit. An error replaces the answer of etcd.
 	BeforeCommit, AfterCommit func(ctx context.Context, key string) error
 }
 

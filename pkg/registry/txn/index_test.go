@@ -128,7 +128,7 @@ func TestIndexKeys(t *testing.T) {
 	}
 }
 
-// What is remembered of the index neither refuses nor permits.
+// TestIndexMistaken checks that a stale cache of the index neither refuses nor permits a write.
 func TestIndexMistaken(t *testing.T) {
 	etcd, servers := newLease(t, 1)
 	s := servers[0]
@@ -204,7 +204,7 @@ func TestAnyKey(t *testing.T) {
 	}); !errors.Is(err, inUse) || planned != 2 {
 		t.Errorf("used at once: %v, planned %d times", err, planned)
 	}
-	// What is found of a range is not taken for the key that it begins with.
+	// The result for a range is not mistaken for the key at its start.
 	if err := commit(func(ctx context.Context, tx *txn.Tx) error {
 		if value, exists, err := tx.GetKey(ctx, "use", "a/"); exists || err != nil {
 			t.Errorf("a/ is %q, %v", value, err)

@@ -10,7 +10,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// Keys returns the values of all index keys of a kind, by their IDs, as of one revision.
+// Keys returns the values of all index keys of a kind by ID, at one revision.
 func (d *Domain) Keys(ctx context.Context, kind string) (map[string][]byte, error) {
 	if !kinds.MatchString(kind) {
 		return nil, fmt.Errorf("txn: %q cannot be a kind of index keys", kind)
@@ -28,7 +28,7 @@ func (d *Domain) Keys(ctx context.Context, kind string) (map[string][]byte, erro
 	for _, kv := range resp.Kvs {
 		id, err := url.PathUnescape(strings.TrimPrefix(string(kv.Key), prefix))
 		if err != nil {
-			return nil, fmt.Errorf("txn: %s is no index key: %w", kv.Key, err)
+			return nil, fmt.Errorf("txn: %s is not an index key: %w", kv.Key, err)
 		}
 		values[id] = kv.Value
 	}

@@ -252,7 +252,7 @@ func TestAnswerLost(t *testing.T) {
 	if st, _ := replay(t, etcd); len(st.records) != 2 {
 		t.Errorf("records %v", st.records)
 	}
-	// Who tries again finds it made, full lease or not.
+	// A retry finds the instance created, even if the lease is full.
 	if _, err := create(ctx, s.Instances, instance("a", "lease")); !apierrors.IsAlreadyExists(err) {
 		t.Errorf("tried again: %v", err)
 	}

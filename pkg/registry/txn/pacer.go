@@ -12,29 +12,27 @@ import (
 )
 
 const (
-	// maxPaced bounds the writes of one user that are held back at once, as each takes a seat of priority and fairness.
+	// maxPaced limits the delayed writes of one user, because each takes a seat of API priority and fairness.
 	maxPaced = 16
-	// maxLimiters bounds the pairs of user and object whose rate is remembered: those that were written last.
+	// maxLimiters limits the number of tracked pairs of user and object; the least recently used are evicted.
 	maxLimiters = 1 << 12
 )
 
-// A WriteLimit bounds how fast a user writes one object. Writes of an object come one after the other, and each of
-// them is sent to all who watch it, so a user who repeats one as fast as it goes would slow down all others.
+// A WriteLimit limits the rate at which a user writes one object. Writes of an object are serialized and sent to all its watchers, so a user who repeats a write in a tight loop would slow down all others.
 //
-// It is for updates and patches of the object itself. Those of its subresources, and deletions, are not held back:
-// they end what a user has started.
+// It applies to updates and patches of the object itself. Deletions and writes of subresources are not limited, because they end work that a user has started.
 type WriteLimit struct {
 	Rate   rate.Limit // a second, in one server
 	Burst  int
 	Exempt func(user.Info) bool
 }
 
-// WithWriteLimit has writes beyond the limit wait, and refuses them with status 429 if they would wait too long.
+// WithWriteLimit delays writes beyond the limit, and refuses them with status 429 if the delay would be too long.
 func WithWriteLimit(limit WriteLimit) Option {
 	return func(d *Domain) { d.pacer = newPacer(limit) }
 }
 
-// A pacer keeps a WriteLimit.
+// A pacer enforces a WriteLimit.
 type pacer struct {
 	limit    WriteLimit
 	limiters *lru.Cache // of *rate.Limiter, by user and key
@@ -47,7 +45,7 @@ func newPacer(limit WriteLimit) *pacer {
 	return &pacer{limit: limit, limiters: lru.New(maxLimiters), waiting: map[string]int{}}
 }
 
-// wait holds back a request that is about to write a key, until it may. A nil pacer holds nothing back.
+// wait delays a request until it may write a key. A nil pacer delays nothing.
 func (p *pacer) wait(ctx context.Context, key string) error {
 	u, ok := genericapirequest.UserFrom(ctx)
 	if p == nil || !ok || !changes(ctx) || p.limit.Exempt(u) {

@@ -304,7 +304,7 @@ func TestKilled(t *testing.T) {
 		time.Sleep(500*time.Millisecond + rand.N(500*time.Millisecond))
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
-		// What it left takes up slots until it is deleted, by any server.
+		// Its remaining objects take slots until any server deletes them.
 		list, err := servers[0].Instances.List(cluster, &metainternalversion.ListOptions{})
 		if err != nil {
 			t.Fatal(err)

@@ -11,16 +11,13 @@ import (
 	"k8s.io/utils/lru"
 )
 
-// recent remembers companions that this process has lately read from etcd or
-// written, and index keys that any process has. It is ahead of the watch
-// caches, which learn of a write a little later, and has the index keys, which
-// they have not. It may well be behind etcd, which the commit will tell.
+// recent caches companions that this process has recently read from etcd or written, and index keys written by any process. It is ahead of the watch caches, which receive writes later and do not have index keys. It may be behind etcd; the commit detects this.
 type recent struct {
 	mu    sync.Mutex
 	cache *lru.Cache
 }
 
-// A sight is what etcd had under a key at a revision: kv, or nothing.
+// A sight is the observation of a key in etcd at a revision: kv, or nil if the key did not exist.
 type sight struct {
 	kv  *mvccpb.KeyValue
 	rev int64
@@ -34,14 +31,13 @@ func (r *recent) get(key string) (sight, bool) {
 	return s, ok
 }
 
-// outruns tells whether a key is known to have moved on from a revision.
+// outruns reports whether a key is known to have changed since a revision.
 func (r *recent) outruns(key string, rev int64) (sight, bool) {
 	s, ok := r.get(key)
 	return s, ok && s.rev > rev && modRevision(s.kv) != rev
 }
 
-// saw takes note of what was read or written. That something is not there
-// is worth a note only if it was there before.
+// saw records a read or written state of a key. Absence is recorded only if the key existed before.
 func (r *recent) saw(key string, kv *mvccpb.KeyValue, rev int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -51,8 +47,7 @@ func (r *recent) saw(key string, kv *mvccpb.KeyValue, rev int64) {
 	}
 }
 
-// follow takes note of what any process writes to index keys, until the client
-// is closed. What it misses when the watch breaks off is read when it matters.
+// follow records the writes of all processes to index keys until the client is closed. Writes missed while the watch is interrupted are read when they are needed.
 func (r *recent) follow(client *clientv3.Client, prefix string) {
 	wait.UntilWithContext(client.Ctx(), func(ctx context.Context) {
 		ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))

@@ -12,15 +12,14 @@ import (
 )
 
 const (
-	// maxAttempts bounds how often one write is tried.
+	// maxAttempts is the maximum number of attempts of one write.
 	maxAttempts = 40
 
-	// patience bounds how long one write goes on.
+	// patience is the maximum duration of one write with its retries.
 	patience = 5 * time.Second
 )
 
-// retry tries a write of the object at a path until it meets no conflict. Only
-// conflicts are tried again, as nothing has been written then.
+// retry repeats a write of the object at a path until it has no conflict. Only conflicts are retried, because after them nothing has been written.
 func (s *store) retry(ctx context.Context, operation, path string, write func(context.Context, *Tx) error) error {
 	key, err := s.resource.key(path)
 	if err != nil {
@@ -48,12 +47,12 @@ func (s *store) retryKey(ctx context.Context, operation, key string, write func(
 		}
 		conflicts.WithLabelValues(s.resource.gr.String()).Inc()
 		if attempt == maxAttempts || time.Now().After(tx.deadline) {
-			klog.FromContext(ctx).V(2).Info("Gave up a write that kept meeting conflicts", "key", key, "operation", operation, "attempts", attempt, "conflict", conflict.keys)
+			klog.FromContext(ctx).V(2).Info("Write failed after repeated conflicts", "key", key, "operation", operation, "attempts", attempt, "conflict", conflict.keys)
 			return errTooManyConflicts(s.resource.gr, operation)
 		}
 		tx.fresh = true
 		if attempt <= 3 {
-			continue // what the failed commit found is as new as can be
+			continue // the failed commit has returned the latest revisions
 		}
 		tx.next = nil
 		select {
@@ -64,8 +63,7 @@ func (s *store) retryKey(ctx context.Context, operation, key string, write func(
 	}
 }
 
-// flow returns what shares the turns at a key with others: the requests of a user that do the same. So a user who
-// changes an object again and again can still stop or delete it.
+// flow returns the flow that shares the turns at a key with other flows: the requests of a user with the same verb and subresource. A user who changes an object in a loop can therefore still stop or delete it.
 func flow(ctx context.Context) string {
 	var name, verb, subresource string
 	if u, ok := genericapirequest.UserFrom(ctx); ok {

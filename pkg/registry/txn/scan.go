@@ -16,12 +16,12 @@ import (
 	"k8s.io/apiserver/pkg/storage/value"
 )
 
-// scanPage is how many objects a scan reads at once.
+// scanPage is the number of objects that a scan reads at once.
 const scanPage = 1000
 
-// A Scan reads the objects of a namespaced resource as of one revision, in memory for a page of them.
+// A Scan reads the objects of a namespaced resource at one revision, with one page in memory.
 //
-// etcd forgets old revisions after some minutes; a scan that takes longer fails then.
+// etcd compacts old revisions after some minutes; a scan that takes longer fails.
 type Scan struct {
 	resource *resource
 	kv       clientv3.KV
@@ -30,7 +30,7 @@ type Scan struct {
 	page     int64
 }
 
-// Scan begins to read the objects of a resource as they are now.
+// Scan starts a scan of a resource at the current revision.
 func (d *Domain) Scan(ctx context.Context, gr schema.GroupResource) (*Scan, error) {
 	d.mu.RLock()
 	r := d.resources[gr]
@@ -51,7 +51,7 @@ func (d *Domain) Scan(ctx context.Context, gr schema.GroupResource) (*Scan, erro
 	return s, nil
 }
 
-// Namespaces returns the namespaces that have objects, in order. It goes by the keys, not by what is stored there.
+// Namespaces returns the namespaces that have objects, in order. It reads the keys only, not the values.
 func (s *Scan) Namespaces(ctx context.Context) ([]string, error) {
 	var namespaces []string
 	for from := s.prefix; ; {
@@ -65,8 +65,7 @@ func (s *Scan) Namespaces(ctx context.Context) ([]string, error) {
 	}
 }
 
-// first returns the first key from the given one on, or nothing. It is streamed if etcd can, so that etcd does not count what comes
-// behind it, as it does for every other answer.
+// first returns the first key that is not before the given one, or nothing. It streams if etcd supports this, because etcd counts all following keys for other answers.
 func (s *Scan) first(ctx context.Context, from string) (string, error) {
 	options := []clientv3.OpOption{clientv3.WithRange(clientv3.GetPrefixRangeEnd(s.prefix)), clientv3.WithRev(s.revision), clientv3.WithKeysOnly()}
 	key, err := s.firstOfStream(ctx, from, options)
@@ -89,7 +88,7 @@ func (s *Scan) firstOfStream(ctx context.Context, from string, options []clientv
 	}
 	defer func() {
 		cancel()
-		for range stream { // lets its sender go
+		for range stream { // unblocks its sender
 		}
 	}()
 	for resp := range stream {
@@ -100,10 +99,10 @@ func (s *Scan) firstOfStream(ctx context.Context, from string, options []clientv
 			return string(resp.Kvs[0].Key), nil
 		}
 	}
-	return "", ctx.Err() // one that is cancelled may end without a word
+	return "", ctx.Err() // a cancelled stream may end without an error
 }
 
-// A Value is an object as it is stored: encoded, but not encrypted. Its bytes are the reader's until the next one.
+// A Value is an object in its stored encoding, but decrypted. Its bytes are valid until the next value.
 type Value struct {
 	Key, Data []byte
 	// Created is the revision at which the object was created.
@@ -111,9 +110,7 @@ type Value struct {
 	revision int64
 }
 
-// Values returns the objects of a namespace whose names are not before from, and before to unless that is empty, in the order of their
-// names. The last has an error if not all could be read. etcd takes a time for each page that grows with the number of objects up to
-// the end, so many are better read in parts.
+// Values returns the objects of a namespace with names from from up to, but not including, to, in order. An empty to means no limit. The last value has an error if not all could be read. The time that etcd takes for a page grows with the number of remaining objects, so a large namespace is faster to read in parts.
 func (s *Scan) Values(ctx context.Context, namespace, from, to string) iter.Seq2[Value, error] {
 	prefix := s.prefix + namespace + "/"
 	from, end := prefix+from, clientv3.GetPrefixRangeEnd(prefix)

@@ -85,7 +85,7 @@ func TestScan(t *testing.T) {
 	assert.Equal(t, []string{"i-2", "i-3", "i-4", "i-5"}, part)
 }
 
-// What cannot be read is an error, and no stream is left open.
+// TestScanEnds checks that a failed read is an error and leaves no stream open.
 func TestScanEnds(t *testing.T) {
 	s, etcd := startPlain(t)
 	for n := range 2000 {

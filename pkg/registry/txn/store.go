@@ -11,7 +11,7 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 )
 
-// A store plans each write of the storage it wraps.
+// A store calls the planner for each write of the storage that it wraps.
 type store struct {
 	storage.Interface
 	domain   *Domain
@@ -43,7 +43,7 @@ func (s *store) Delete(ctx context.Context, key string, out runtime.Object, prec
 			if err := validate(ctx, obj); err != nil {
 				return err
 			}
-			if obj == nil { // unsafe deletion of what cannot be decoded
+			if obj == nil { // unsafe deletion of an object that cannot be decoded
 				return apierrors.NewMethodNotSupported(s.resource.gr, "unsafe delete")
 			}
 			rev, err := versioner.ObjectResourceVersion(obj)
@@ -77,9 +77,9 @@ func (s *store) GuaranteedUpdate(ctx context.Context, key string, out runtime.Ob
 		if err != nil || tx.committed != 0 || len(tx.ops) == 0 {
 			return err
 		}
-		// The object's encoding stayed the same, so the storage wrote nothing.
+		// The encoded object has not changed, so the storage wrote nothing.
 		if tx.stale {
-			tx.fresh = true // make sure that there was nothing to do
+			tx.fresh = true // confirm that no write was needed
 			return &conflictError{}
 		}
 		if len(tx.written()) > 0 {
@@ -89,8 +89,7 @@ func (s *store) GuaranteedUpdate(ctx context.Context, key string, out runtime.Ob
 	})
 }
 
-// propose has a write planned until nothing that is known to this process
-// stands in the way of the commit, and returns the object to write.
+// propose plans a write until this process knows of no conflict with the commit, and returns the object to write.
 func (s *store) propose(ctx context.Context, tx *Tx, rev uint64, old, new runtime.Object) (runtime.Object, error) {
 	for {
 		if old != nil {
@@ -106,7 +105,7 @@ func (s *store) propose(ctx context.Context, tx *Tx, rev uint64, old, new runtim
 			if err := s.domain.turns.wait(ctx, tx); err != nil {
 				return nil, err
 			}
-			continue // the writes before it have changed what it relies on
+			continue // earlier writes have changed objects that the plan relies on
 		}
 		if tx.foresaw || !tx.outrun() {
 			return planned, nil
@@ -115,12 +114,9 @@ func (s *store) propose(ctx context.Context, tx *Tx, rev uint64, old, new runtim
 	}
 }
 
-// plan has a write of the main object planned, which was at rev when it was
-// read, and returns the object to write: new, as the planner has changed it.
+// plan calls the planner for a write of the main object, which was read at rev. It returns the object to write: new with the changes of the planner.
 //
-// An error of the planner counts only if everything that it knew was true at
-// one revision. If it read from caches, it is asked again. If the main object
-// has changed since, the error is a *conflictError.
+// An error of the planner is final only if everything that it read was current at one revision. If it read from caches, it is called again. If the main object has changed since, the error is a *conflictError.
 func (s *store) plan(ctx context.Context, tx *Tx, rev uint64, old, new runtime.Object) (runtime.Object, error) {
 	for {
 		tx.begin()

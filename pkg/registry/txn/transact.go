@@ -9,12 +9,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// noObject is the key, below the prefix of all keys, that stands in for the
-// main object of a transaction that has none. Nothing is ever stored there.
+// noObject is the key, below the prefix of all keys, that replaces the main object in a transaction without one. Nothing is ever stored there.
 const noObject = "macrack.io/none"
 
-// Transact commits what plan adds to a transaction that has no main object.
-// plan is called again as a [Planner] is, and like it refuses with its error.
+// Transact commits the writes that plan adds to a transaction without a main object. plan is called repeatedly and may return an error, as a [Planner].
 func (d *Domain) Transact(ctx context.Context, plan func(ctx context.Context, tx *Tx) error) error {
 	s := d.anyStore()
 	if s == nil {
@@ -33,7 +31,7 @@ func (d *Domain) Transact(ctx context.Context, plan func(ctx context.Context, tx
 		}
 		if len(tx.written()) == 0 {
 			if tx.stale {
-				tx.fresh = true // make sure that there is nothing to do
+				tx.fresh = true // confirm that no write is needed
 				return &conflictError{}
 			}
 			return nil

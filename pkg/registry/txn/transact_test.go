@@ -47,7 +47,7 @@ func TestTransact(t *testing.T) {
 	}
 }
 
-// What looks like nothing to do, by what a watch cache had, is looked at again.
+// TestTransactStale checks that a plan without writes is repeated if it read from a watch cache.
 func TestTransactStale(t *testing.T) {
 	_, servers := newLease(t, 2)
 	freezeLease(t, servers[0])

@@ -7,34 +7,28 @@ import (
 	"sync"
 )
 
-// maxLine bounds how many writes of one flow wait for one key.
+// maxLine is the maximum number of writes of one flow that wait for one key.
 const maxLine = 512
 
-// turns are the lines of writes that wait for keys. Writes of one process that
-// write the same key take turns at it, as they would only conflict. The first of
-// a line has its turn; its channel may be open or closed, those of the others
-// are open.
+// turns are the queues of writes that wait for keys. Writes of one process to the same key take turns, because otherwise they would conflict. The first in a queue has its turn; its channel may be open or closed, those of the others are open.
 //
-// Flows, which are the users, share a line fairly: a write goes behind those of
-// other flows only if they came before it and have had as few turns. So a user who
-// keeps a line full delays the one write of an agent by one turn, not by all.
+// Flows share a queue fairly: a write is queued behind those of other flows only if they arrived earlier and have had as few turns. A user who keeps a queue full therefore delays the single write of an agent by one turn only.
 type turns struct {
 	mu    sync.Mutex
 	lines map[string][]turn
 }
 
-// A turn is a place in the line for a key.
+// A turn is a place in the queue for a key.
 type turn struct {
 	key   string
 	flow  string
-	round int // the line is sorted by it; the writes of one flow have different ones
+	round int // the queue is sorted by it; the writes of one flow have different rounds
 	ready chan struct{}
 }
 
 func newTurns() *turns { return &turns{lines: map[string][]turn{}} }
 
-// claim takes tx's turn at the keys that it writes if nobody is in line for
-// them. Otherwise it returns false.
+// claim takes the turn of tx at the keys that it writes if their queues are empty. Otherwise it returns false.
 func (q *turns) claim(tx *Tx) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -55,9 +49,7 @@ func (q *turns) claim(tx *Tx) bool {
 	return true
 }
 
-// wait gets in line for the keys that tx writes, until it is its turn at all of
-// them. It gives up those that tx has: as all writes wait for keys in the same
-// order, none waits for another in a circle.
+// wait queues tx for the keys that it writes, and returns when tx has its turn at all of them. It first gives up the turns that tx has. All writes wait for keys in the same order, so they cannot deadlock.
 func (q *turns) wait(ctx context.Context, tx *Tx) error {
 	q.leave(tx)
 	keys := tx.exclusive()
@@ -77,7 +69,7 @@ func (q *turns) wait(ctx context.Context, tx *Tx) error {
 	return nil
 }
 
-// take waits for a flow's turn at a key.
+// take waits for the turn of a flow at a key.
 func (q *turns) take(ctx context.Context, key, flow string) (turn, error) {
 	t, first, err := q.join(key, flow)
 	if err != nil || first {
@@ -92,8 +84,7 @@ func (q *turns) take(ctx context.Context, key, flow string) (turn, error) {
 	}
 }
 
-// join gets in line as start-time fair queuing does: the round of a write is the
-// one that the line is in, or the one after that of the flow's last write in it.
+// join adds a turn by start-time fair queuing: the round of a write is the current round of the queue, or the round after that of the last queued write of its flow.
 func (q *turns) join(key, flow string) (t turn, first bool, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -113,20 +104,20 @@ func (q *turns) join(key, flow string) (t turn, first bool, err error) {
 		return turn{}, false, errLineTooLong
 	}
 	at := len(line)
-	for at > 1 && line[at-1].round > t.round { // never before the first, whose turn it is
+	for at > 1 && line[at-1].round > t.round { // never before the first, which has its turn
 		at--
 	}
 	q.lines[key] = slices.Insert(line, at, t)
 	return t, len(line) == 0, nil
 }
 
-// leave takes tx out of all lines, and lets the next ones have their turn.
+// leave removes tx from all queues and gives the next writes their turn.
 func (q *turns) leave(tx *Tx) {
 	q.release(tx.turn...)
 	tx.turn = nil
 }
 
-// release gives up places in line, and lets the next ones have their turn.
+// release removes turns from their queues and gives the next writes their turn.
 func (q *turns) release(turns ...turn) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -18,11 +18,11 @@ import (
 	"k8s.io/apiserver/pkg/storage/value"
 )
 
-// maxOps is how many keys a transaction may touch: etcd's --max-txn-ops.
+// maxOps is the maximum number of keys in a transaction: the default of etcd's --max-txn-ops.
 const maxOps = 128
 
 // Tx collects the companions of one write of one object, the main object.
-// It is not safe for concurrent use, and of no use after the planner returns.
+// It is not safe for concurrent use, and must not be used after the planner has returned.
 type Tx struct {
 	domain  *Domain
 	client  *client
@@ -31,21 +31,21 @@ type Tx struct {
 
 	// Of the write.
 	fresh bool      // whether reads must come from etcd
-	next  *snapshot // what the last commit, which failed, found
-	known []string  // the keys of the last plan, to be read along with the first
-	turn  []turn    // the places in line that this write has
-	flow  string    // the user and what the request does; each flow has the same share of turns
+	next  *snapshot // the state found by the last, failed commit
+	known []string  // the keys of the last plan, read together with the first
+	turn  []turn    // the turns of this write
+	flow  string    // the user and the verb; each flow has the same share of turns
 	paced bool      // whether the user may write now
-	first *turn     // the turn at an existing main object, if it was waited for
+	first *turn     // the turn at an existing main object, if the write waited for it
 
 	foresaw  bool      // whether a commit was put off because it was known to fail
-	deadline time.Time // until when this write may wait
+	deadline time.Time // the time until which this write may wait
 
 	// Of the plan being made.
-	snap  *snapshot // what etcd had; nil before the first read from it
-	stale bool      // whether something was read from memory
+	snap  *snapshot // the state in etcd; nil before the first read
+	stale bool      // whether any read was from memory
 	ops   []op
-	err   error // the first error of the methods below but "not found"
+	err   error // the first error of the methods below other than "not found"
 
 	committed int64 // the revision of the commit, or 0
 }
@@ -59,7 +59,7 @@ type op struct {
 	write    *clientv3.Op
 }
 
-// id tells ops on the same key or range from others.
+// id identifies the key or range of an op.
 func (o op) id() string { return o.key + o.end }
 
 func (o op) compare() clientv3.Cmp {
@@ -76,16 +76,14 @@ func (o op) get() clientv3.Op {
 	return clientv3.OpGet(o.key)
 }
 
-// A snapshot is what etcd had at one revision: nil where it had nothing. The
-// main object is always in it.
+// A snapshot is the state of keys in etcd at one revision; nil stands for absence. The main object is always included.
 type snapshot struct {
 	rev  int64
 	keys map[string]*mvccpb.KeyValue
 }
 
 // Get reads a companion and makes the commit depend on it, or on its absence.
-// It does not see the writes of this plan. If there is no such object, the
-// error is one for [apierrors.IsNotFound].
+// The writes of the same plan are not visible. If the object does not exist, [apierrors.IsNotFound] is true for the error.
 func (t *Tx) Get(ctx context.Context, gr schema.GroupResource, namespace, name string, into runtime.Object) error {
 	found, err := t.get(ctx, gr, namespace, name, into)
 	if err != nil {
@@ -133,20 +131,17 @@ func (t *Tx) get(ctx context.Context, gr schema.GroupResource, namespace, name s
 	return true, r.decoder.Decode(data, into, kv.ModRevision)
 }
 
-// Create makes the commit create obj, which must not exist. obj must be
-// complete, UID and creation timestamp included: no strategy will see it.
+// Create makes the commit create obj, which must not exist. obj must be complete, including UID and creation timestamp, because no strategy is applied to it.
 func (t *Tx) Create(ctx context.Context, gr schema.GroupResource, obj runtime.Object) error {
 	return t.fail(t.put(ctx, gr, obj, false))
 }
 
-// Update makes the commit replace the object that obj was made from, as its
-// resource version tells.
+// Update makes the commit replace the version of the object that obj was made from, as given by its resource version.
 func (t *Tx) Update(ctx context.Context, gr schema.GroupResource, obj runtime.Object) error {
 	return t.fail(t.put(ctx, gr, obj, true))
 }
 
-// Delete makes the commit delete the object that obj is, as its resource
-// version tells. Finalizers are not heeded.
+// Delete makes the commit delete obj at its resource version. Finalizers are ignored.
 func (t *Tx) Delete(gr schema.GroupResource, obj runtime.Object) error {
 	r, key, rev, err := t.identify(gr, obj, true)
 	if err != nil {
@@ -176,7 +171,7 @@ func (t *Tx) put(ctx context.Context, gr schema.GroupResource, obj runtime.Objec
 	return t.add(op{resource: r, key: key, rev: rev, write: &put})
 }
 
-// identify returns where obj is stored and the revision that it must have there.
+// identify returns the location of obj and its expected revision.
 func (t *Tx) identify(gr schema.GroupResource, obj runtime.Object, exists bool) (*resource, string, int64, error) {
 	m, err := meta.Accessor(obj)
 	if err != nil {
@@ -215,7 +210,7 @@ func (t *Tx) read(ctx context.Context, key string) (*mvccpb.KeyValue, error) {
 	return kv, nil
 }
 
-// add keeps one op a key, and one write a resource.
+// add adds an op. It allows one op per key and one write per resource.
 func (t *Tx) add(o op) error {
 	if o.key == t.mainKey {
 		return fmt.Errorf("txn: %s is the main object", o.key)
@@ -249,7 +244,7 @@ func (t *Tx) add(o op) error {
 	return nil
 }
 
-// fail keeps an error, so that no planner can commit in spite of it.
+// fail records an error, so that no planner can ignore it and commit.
 func (t *Tx) fail(err error) error {
 	if t.err == nil {
 		t.err = err
@@ -257,20 +252,19 @@ func (t *Tx) fail(err error) error {
 	return err
 }
 
-// begin starts a plan, with what the last commit found, if it was just now.
+// begin starts a plan, with the state that the last commit found if that was just now.
 func (t *Tx) begin() {
 	t.discard()
 	t.snap, t.next = t.next, nil
 }
 
-// restart is called before the storage asks others what to write. Nothing of
-// an earlier try must be left, nor must they find it in the way of their own writes.
+// restart is called before the storage calls the update function. It discards all state of an earlier attempt and gives up its turns, which could block other writes.
 func (t *Tx) restart() {
 	t.discard()
 	t.domain.turns.leave(t)
 }
 
-// discard forgets a plan, but for the keys that the next one is likely to read.
+// discard discards a plan, except the keys that the next one is likely to read.
 func (t *Tx) discard() {
 	if len(t.ops) > 0 {
 		t.known = nil
@@ -283,7 +277,7 @@ func (t *Tx) discard() {
 	t.snap, t.stale, t.ops, t.err, t.committed = nil, false, nil, nil, 0
 }
 
-// outrun tells whether the commit is known to fail.
+// outrun reports whether the commit is known to fail.
 func (t *Tx) outrun() bool {
 	for _, o := range t.ops {
 		if _, newer := t.domain.recent.outruns(o.id(), o.rev); newer {
@@ -293,8 +287,7 @@ func (t *Tx) outrun() bool {
 	return false
 }
 
-// exclusive returns the keys that the plan writes and that others may write too: those of
-// the companions, and of the main object unless it is being created.
+// exclusive returns the keys of the plan that other writes may contend for: those of the companions, and of the main object unless it is being created.
 func (t *Tx) exclusive() []string {
 	keys := t.written()
 	if t.first != nil {
@@ -303,8 +296,7 @@ func (t *Tx) exclusive() []string {
 	return keys
 }
 
-// enqueue holds back what its user writes too fast, and waits for the turn at the main object, which is about to be read. If that does not come
-// in time, because a write before it is slow, the write goes ahead: whether it conflicts is for etcd to say.
+// enqueue applies the write limit of the user and waits for the turn at the main object before it is read. If a slow write delays the turn for too long, the write proceeds without it; etcd detects conflicts.
 func (t *Tx) enqueue(ctx context.Context) error {
 	if t.first != nil {
 		return nil
@@ -327,7 +319,7 @@ func (t *Tx) enqueue(ctx context.Context) error {
 	return nil
 }
 
-// leave gives up all places in line.
+// leave gives up all turns.
 func (t *Tx) leave() {
 	t.domain.turns.leave(t)
 	if t.first != nil {

@@ -118,7 +118,7 @@ func TestMainChangesWhilePlanned(t *testing.T) {
 		Instances: Planners[Instances],
 		Leases: func(ctx context.Context, tx *txn.Tx, old, new runtime.Object) error {
 			switch calls++; calls {
-			case 1: // The commit will find the lease changed, and the store go on with the current one.
+			case 1: // The commit will find the lease changed, and the store will continue with the current one.
 				set(other, func(l *Lease) { l.Labels = map[string]string{"a": "b"} })
 			case 2: // The planner will find the node taken, but by the lease itself.
 				set(other, func(l *Lease) { l.Node = "node" })
@@ -184,7 +184,7 @@ func TestCompanionDeleted(t *testing.T) {
 	}
 }
 
-// Who finds the name taken is told so, not what else might be wrong.
+// TestNameTaken checks that a name in use is reported before any other error.
 func TestNameTaken(t *testing.T) {
 	etcd, servers := newLease(t, 1)
 	mustCreate(t, ctx, servers[0].Instances, instance("a", "lease"))
@@ -210,7 +210,7 @@ func TestTTL(t *testing.T) {
 	}
 }
 
-// What the update changes in place is not what the planner sees as old.
+// TestOldStays checks that the planner does not see in-place changes of the update in old.
 func TestOldStays(t *testing.T) {
 	endpoint, _ := startEtcd(t, false)
 	var seen []string
@@ -236,8 +236,7 @@ func TestOldStays(t *testing.T) {
 	}
 }
 
-// Who is asked what to write may write by himself, even what the write that
-// asks is about to write.
+// TestNestedWrite checks that an update function may itself write, even the object that is being updated.
 func TestNestedWrite(t *testing.T) {
 	etcd, servers := newLease(t, 2)
 	mustCreate(t, ctx, servers[0].Instances, instance("a", "lease"))

@@ -21,9 +21,7 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// A sieve keeps one object that cannot be decoded from hiding all others: lists leave it out, and watches show it as
-// deleted. Reads and writes of the object itself fail as ever, and so do plans that depend on it. An object that cannot be
-// decrypted is not left out: a lost key must not look like an empty registry.
+// A sieve omits objects that cannot be decoded from lists and shows them as deleted in watches, so that they do not make all other objects inaccessible. Reads and writes of such an object still fail, as do plans that depend on it. Objects that cannot be decrypted are not omitted: a lost key must not look like an empty registry.
 type sieve struct {
 	resource    schema.GroupResource
 	codec       runtime.Codec
@@ -31,7 +29,7 @@ type sieve struct {
 	newFunc     func() runtime.Object
 
 	mu    sync.Mutex
-	known map[string]int64 // the revisions of keys that were reported
+	known map[string]int64 // the reported revisions by key
 }
 
 // decodes reports whether a value can be decoded, if it can be decrypted.
@@ -50,7 +48,7 @@ func (s *sieve) decodes(ctx context.Context, kv *mvccpb.KeyValue) bool {
 	return err == nil
 }
 
-// report logs and counts an object that cannot be decoded, once for each of its revisions.
+// report logs and counts an object that cannot be decoded, once per revision.
 func (s *sieve) report(key string, rev int64, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -59,10 +57,10 @@ func (s *sieve) report(key string, rev int64, err error) {
 	}
 	s.known[key] = rev
 	undecodable.WithLabelValues(s.resource.String()).Inc()
-	klog.ErrorS(err, "Object cannot be decoded; lists and watches leave it out", "key", key, "revision", rev)
+	klog.ErrorS(err, "Object cannot be decoded; omitted from lists and watches", "key", key, "revision", rev)
 }
 
-// event returns an event as if values that cannot be decoded were absent, or nil if nothing happened then.
+// event returns an event in which values that cannot be decoded are absent, or nil if nothing changed.
 func (s *sieve) event(ctx context.Context, e *clientv3.Event) *clientv3.Event {
 	now := e.Type == clientv3.EventTypePut && s.decodes(ctx, e.Kv)
 	before := e.PrevKv != nil && s.decodes(ctx, e.PrevKv)
@@ -79,7 +77,7 @@ func (s *sieve) event(ctx context.Context, e *clientv3.Event) *clientv3.Event {
 	return nil
 }
 
-// A sieveWatcher is a [clientv3.Watcher] that watches through a sieve if its context has one.
+// A sieveWatcher is a [clientv3.Watcher] that applies the sieve in its context, if any.
 type sieveWatcher struct {
 	clientv3.Watcher
 }
@@ -93,7 +91,7 @@ func (w sieveWatcher) Watch(ctx context.Context, key string, opts ...clientv3.Op
 	out := make(chan clientv3.WatchResponse)
 	go func() {
 		defer close(out)
-		for resp := range in { // is closed when ctx is done
+		for resp := range in { // closed when ctx is done
 			if events := s.events(ctx, resp.Events); len(events) > 0 || len(resp.Events) == 0 {
 				resp.Events = events
 				select {
@@ -106,7 +104,7 @@ func (w sieveWatcher) Watch(ctx context.Context, key string, opts ...clientv3.Op
 	return out
 }
 
-// A sieveKV is a [clientv3.KV] that lists through a sieve if its context has one: the storage reads so what a watch begins with.
+// A sieveKV is a [clientv3.KV] that applies the sieve in its context, if any, to the list with which the storage begins a watch.
 type sieveKV struct {
 	clientv3.KV
 }
@@ -128,7 +126,7 @@ func (k sieveKV) GetStream(ctx context.Context, key string, opts ...clientv3.OpO
 	out := make(chan clientv3.RangeStreamResponse)
 	go func() {
 		defer close(out)
-		for resp := range in { // is closed when ctx is done
+		for resp := range in { // closed when ctx is done
 			if resp.RangeResponse != nil {
 				resp.RangeResponse.Kvs = s.values(ctx, resp.RangeResponse.Kvs)
 			}
@@ -154,15 +152,13 @@ func (s *sieve) events(ctx context.Context, events []*clientv3.Event) (seen []*c
 	return seen
 }
 
-// sieveKey is the key of the sieve in the context of a watch, skippedKey that of the *[]skippedItem to which the decoder
-// adds what a list leaves out.
+// sieveKey is the context key of the sieve of a watch. skippedKey is that of the *[]skippedItem to which the decoder adds the omitted items of a list.
 type (
 	sieveKey   struct{}
 	skippedKey struct{}
 )
 
-// A sieveDecoder decodes what cannot be decoded in a list as an object without a name, if the context says so. No stored object
-// is without a name, but no bytes at all decode as one.
+// A sieveDecoder returns an object without a name for an item of a list that cannot be decoded, if the context has a skippedKey. No stored object lacks a name, but empty data decodes as an object without one.
 type sieveDecoder struct {
 	etcd3.Decoder
 }
@@ -201,7 +197,7 @@ type skippedItem struct {
 	err error
 }
 
-// A sieveStore is a [storage.Interface] whose lists and watches go through a sieve.
+// A sieveStore is a [storage.Interface] that applies a sieve to lists and watches.
 type sieveStore struct {
 	storage.Interface
 	sieve  *sieve
@@ -219,7 +215,7 @@ func (s *sieveStore) Delete(ctx context.Context, key string, out runtime.Object,
 	return s.Interface.Delete(ctx, key, out, preconditions, validate, current(ctx, cached), opts)
 }
 
-// current returns the main object of a write as the watch cache has it, or nil if this process knows of a newer one.
+// current returns the main object of a write from the watch cache, or nil if this process knows of a newer version.
 func current(ctx context.Context, cached runtime.Object) runtime.Object {
 	tx, _ := ctx.Value(contextKey{}).(*Tx)
 	if tx == nil || cached == nil {
@@ -250,7 +246,7 @@ func (s *sieveStore) GetList(ctx context.Context, key string, opts storage.ListO
 	return dropNameless(list)
 }
 
-// report finds the key of an object that a list left out, which its decoder does not know.
+// report determines the key of an object omitted from a list. The decoder does not know the key.
 func (s *sieveStore) report(ctx context.Context, item skippedItem) {
 	key := "unknown"
 	resp, err := s.kv.Get(ctx, s.prefix, clientv3.WithPrefix(), clientv3.WithKeysOnly(), clientv3.WithMinModRev(item.rev), clientv3.WithMaxModRev(item.rev))
