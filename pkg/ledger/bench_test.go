@@ -39,7 +39,7 @@ func life(t testing.TB, mac int) []*rack.AuditRecord {
 	return m.records[:benchRecords]
 }
 
-// BenchmarkReport reports on a million records of a thousand Macs. What it takes to make them is not counted.
+// BenchmarkReport reports on a million records of a thousand Macs. The time to create them is not measured.
 func BenchmarkReport(b *testing.B) {
 	now := start.Add(90 * 24 * time.Hour)
 	var windows []Window

@@ -11,13 +11,13 @@ import (
 	"macrack.io/macrack/pkg/apis/rack"
 )
 
-// Hash returns the hash of a record, in hexadecimal. The record's own hash field is not part of it.
+// Hash returns the hexadecimal hash of a record. The hash field itself is not hashed.
 func Hash(record *rack.AuditRecord) string {
 	sum := sha256.Sum256(AppendCanonical(make([]byte, 0, 1024), record))
 	return hex.EncodeToString(sum[:])
 }
 
-// AppendCanonical appends what of a record is hashed to b: canonical JSON, as the package comment describes.
+// AppendCanonical appends the hashed form of a record to b: canonical JSON, as described in the package comment.
 func AppendCanonical(b []byte, r *rack.AuditRecord) []byte {
 	b = appendActor(append(b, `{"actor":`...), &r.Actor)
 	b = append(b, `,"chassis":{`...)
@@ -150,13 +150,13 @@ func appendDuration(b []byte, first *bool, key string, d *metav1.Duration) []byt
 	return appendQuoted(appendKey(b, first, key), d.Duration.String())
 }
 
-// appendTime appends t in RFC 3339 and UTC, with six digits of fraction or none.
+// appendTime appends t in RFC 3339 and UTC, with a fraction of six digits or none.
 func appendTime(b []byte, t time.Time, micros bool) []byte {
 	t = t.UTC()
 	year, month, day := t.Date()
 	hour, minute, second := t.Clock()
 	b = append(b, '"')
-	if year < 0 || year > 9999 { // No record of the server's: its hash must not be that of another year.
+	if year < 0 || year > 9999 { // Not a record of the server. Its hash must not equal that of another year.
 		b = strconv.AppendInt(b, int64(year), 10)
 	} else {
 		b = appendDigits(b, year, 4)

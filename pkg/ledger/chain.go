@@ -25,26 +25,26 @@ import (
 )
 
 const (
-	// SystemNamespace is the namespace of the records that are no tenant's alone.
+	// SystemNamespace is the namespace of the records that do not belong to a single tenant.
 	SystemNamespace = "macrack-system"
 
-	// HeadKind is the kind of the index keys that hold the heads of the chains; their IDs are the chains.
+	// HeadKind is the kind of the index keys with the heads of the chains; their IDs are the names of the chains.
 	HeadKind = "ledger-head"
 
 	tenantPrefix   = "tenant-"
 	sequenceDigits = 12
 
-	// maxText bounds, in bytes, each text that a record takes over, and maxTexts how many a list has.
+	// maxText is the maximum number of bytes of a text in a record, and maxTexts the maximum number of texts in a list.
 	maxText  = 4096
 	maxTexts = 64
 
-	// maxRequestID bounds the ID of a request.
+	// maxRequestID is the maximum number of bytes of the ID of a request.
 	maxRequestID = 64
 )
 
 var auditRecords = schema.GroupResource{Group: rack.GroupName, Resource: "auditrecords"}
 
-// Tx is what the ledger needs of a transaction. Errors of its methods are passed through unchanged.
+// Tx has the methods of a transaction that the ledger needs. Their errors are returned unchanged.
 type Tx interface {
 	// GetKey reads an index key and makes the transaction depend on it.
 	GetKey(ctx context.Context, kind, id string) (value []byte, exists bool, err error)
@@ -61,12 +61,12 @@ type Head struct {
 	Time     time.Time
 }
 
-// Encode returns the head as its index key stores it: sequence, hash and microseconds since 1970.
+// Encode returns the value of the head's index key: sequence, hash and microseconds since 1970.
 func (h Head) Encode() []byte {
 	return fmt.Appendf(nil, "%d %s %d", h.Sequence, h.Hash, h.Time.UnixMicro())
 }
 
-// DecodeHead returns the head that Encode has encoded. Anything else is an error.
+// DecodeHead is the inverse of Encode. Any other value is an error.
 func DecodeHead(value []byte) (Head, error) {
 	var head Head
 	var micros int64
@@ -83,7 +83,7 @@ func isHash(s string) bool {
 	return err == nil && len(sum) == sha256.Size && strings.ToLower(s) == s
 }
 
-// Chain returns the chain of a record: its Mac's, or its tenant's if it concerns no Mac.
+// Chain returns the chain of a record: that of its Mac, or that of its tenant for a record without a Mac.
 func Chain(record *rack.AuditRecord) string {
 	if serial := record.Chassis.SerialNumber; serial != "" {
 		return ChassisChain(serial)
@@ -97,7 +97,7 @@ func Chain(record *rack.AuditRecord) string {
 // ChassisChain returns the chain of the Mac with a serial number.
 func ChassisChain(serialNumber string) string { return strings.ToLower(serialNumber) }
 
-// Namespace returns the namespace that a record belongs in.
+// Namespace returns the namespace in which a record is stored.
 func Namespace(record *rack.AuditRecord) string {
 	if record.Tenant == "" || record.Type == rack.CrossTenantRejected {
 		return SystemNamespace
@@ -110,9 +110,7 @@ func Name(chain string, sequence int64) string {
 	return fmt.Sprintf("%s-%0*d", chain, sequenceDigits, sequence)
 }
 
-// Now returns the time that the next record of a Mac will have: the clock's, but never before that of the
-// Mac's last record. What is decided by it and recorded in the same transaction, with the clock At it, agrees with
-// the record.
+// Now returns the time of the next record of a Mac: the current time, but not before the last record of the Mac. A decision by this time agrees with its record if both are in one transaction and the record is appended with the clock At this time.
 func Now(ctx context.Context, tx Tx, clock clock.PassiveClock, serialNumber string) (time.Time, error) {
 	head, err := readHead(ctx, tx, ChassisChain(serialNumber))
 	if err != nil {
@@ -121,8 +119,7 @@ func Now(ctx context.Context, tx Tx, clock clock.PassiveClock, serialNumber stri
 	return head.next(clock), nil
 }
 
-// At returns a clock that stands at a time. To Append with it the record of what was decided by the time that Now
-// has returned has the record say that time, and not a later one.
+// At returns a clock that is stopped at a time. A record that is appended with it has the time of the decision, as returned by Now, and not a later one.
 func At(t time.Time) clock.PassiveClock { return standing(t) }
 
 type standing time.Time
@@ -130,9 +127,7 @@ type standing time.Time
 func (s standing) Now() time.Time                  { return time.Time(s) }
 func (s standing) Since(t time.Time) time.Duration { return time.Time(s).Sub(t) }
 
-// Append makes the transaction create record as the next of its chain. It fills in when and who (the user of
-// the request; if ctx has none, the record's actor stays), the request's ID, the place in the chain, and the
-// metadata; a UID that it has stays. A transaction can have one record.
+// Append makes the transaction create record as the next of its chain. It sets the time, the actor, the ID of the request, the place in the chain and the metadata. The actor is kept if ctx has no user, and an existing UID is kept. A transaction can have one record.
 func Append(ctx context.Context, tx Tx, clock clock.PassiveClock, record *rack.AuditRecord) error {
 	head, err := readHead(ctx, tx, Chain(record))
 	if err != nil {
@@ -157,14 +152,14 @@ func Append(ctx context.Context, tx Tx, clock clock.PassiveClock, record *rack.A
 	return tx.Create(ctx, auditRecords, record)
 }
 
-// A ReadingTx can read objects besides.
+// A ReadingTx can also read objects.
 type ReadingTx interface {
 	Tx
 	// Get reads an object and makes the transaction depend on it.
 	Get(ctx context.Context, resource schema.GroupResource, namespace, name string, into runtime.Object) error
 }
 
-// AppendOnce returns a plan that Appends record, unless an earlier AppendOnce of it has, whose outcome nobody knew.
+// AppendOnce returns a plan that appends record, unless an earlier AppendOnce with an unknown outcome has appended it.
 func AppendOnce(clock clock.PassiveClock, record *rack.AuditRecord) func(ctx context.Context, tx ReadingTx) error {
 	earlier := record.ObjectMeta
 	return func(ctx context.Context, tx ReadingTx) error {
@@ -197,10 +192,10 @@ func (h Head) next(clock clock.PassiveClock) time.Time {
 	return now
 }
 
-// identify fills in who asked for what is recorded, if ctx is that of a request.
+// identify sets the actor of a record, if ctx is the context of a request.
 type claimedRequestID struct{}
 
-// WithClaimedRequestID returns a context in which records note the ID that the request came with.
+// WithClaimedRequestID returns a context in which records have the ID of the incoming request as claimed.
 func WithClaimedRequestID(ctx context.Context, id string) context.Context {
 	return context.WithValue(ctx, claimedRequestID{}, id)
 }
@@ -217,7 +212,7 @@ func identify(ctx context.Context, record *rack.AuditRecord) {
 	}
 }
 
-// clean makes the texts of a record such that every encoding of it reads back the same, and that readers see every character.
+// clean makes the texts of a record valid and visible, so that every encoding reads back the same and readers see every character.
 func clean(record *rack.AuditRecord) {
 	d := &record.Details
 	for _, s := range []*string{
@@ -265,7 +260,7 @@ func cleanReference(r *rack.AuditReference) *rack.AuditReference {
 	return &rack.AuditReference{Namespace: printable.Line(r.Namespace, maxText), Name: printable.Line(r.Name, maxText), UID: types.UID(printable.Line(string(r.UID), maxText))}
 }
 
-// SplitName returns the chain and the sequence number of the record with a name, and whether it is the name of one.
+// SplitName returns the chain and the sequence number in the name of a record, and whether the name is valid.
 func SplitName(name string) (chain string, sequence int64, ok bool) {
 	dash := len(name) - sequenceDigits - 1
 	if dash < 1 || name[dash] != '-' {

@@ -9,34 +9,34 @@ import (
 	"macrack.io/macrack/pkg/rules"
 )
 
-// maxUses bounds how many leases, virtual machines and violations of a Mac are followed at once.
+// maxUses is the maximum number of leases, virtual machines and violations of a Mac that are tracked at once.
 const maxUses = 32
 
-// A chassis is what the records say of a Mac: who has it and what runs on it.
+// A chassis is the state of a Mac according to its records: its leases and its virtual machines.
 type chassis struct {
 	chain   *chain
-	unknown bool // whether records that are missing may have changed everything
+	unknown bool // whether missing records may have changed the state
 	leases  []use
 	vms     []use
 	count   int64 // of the virtual machines
-	since   int64 // when there were that many
+	since   int64 // the time since which there are that many
 	open    []openViolation
 }
 
-// A use is a lease that has the Mac, or a virtual machine that runs on it.
+// A use is a lease of the Mac, or a virtual machine on it.
 type use struct {
 	object
 	tenant   string
 	from     int64
 	record   string
 	floor    time.Time // of a lease
-	doubtful bool      // whether records are missing since
+	doubtful bool      // whether records after it are missing
 }
 
-// An object is a lease or an instance, as records name it.
+// An object is a reference of a record to a lease or an instance.
 type object rack.AuditReference
 
-// An openViolation goes on until its subject ends, or all those that it is at odds with.
+// An openViolation lasts until its subject ends, or all uses that it conflicts with.
 type openViolation struct {
 	subject object
 	others  []object
@@ -45,11 +45,11 @@ type openViolation struct {
 	rack.ComplianceViolation
 }
 
-// apply changes the state of the Mac by a record of a time.
+// apply updates the state of the Mac with a record at a time.
 func (s *chassis) apply(record *rack.AuditRecord, at int64) {
 	report := s.chain.report
 	if s.chain.serial == "" && !isRejection(record.Type) {
-		return // It names no Mac.
+		return // The record has no Mac.
 	}
 	switch record.Type {
 	case rack.InstanceRejected, rack.CrossTenantRejected, rack.FloorTamperRejected:
@@ -113,7 +113,7 @@ func (s *chassis) vmsOfOthers(tenant string) (strangers []use) {
 	return strangers
 }
 
-// raise keeps the longest floor that a lease has had.
+// raise sets the floor of a lease unless it had a later one.
 func (s *chassis) raise(record *rack.AuditRecord, at int64) {
 	s.adopt(record, at)
 	if i := find(s.leases, objectOf(record.Lease)); i >= 0 {
@@ -184,7 +184,7 @@ func (s *chassis) stop(record *rack.AuditRecord, at int64) {
 	s.recount(record, at)
 }
 
-// recount finds how many virtual machines run after a record: as many as have started, or as the record says.
+// recount determines the number of running virtual machines after a record: the number of started ones, or the number in the record.
 func (s *chassis) recount(record *rack.AuditRecord, at int64) {
 	count := int64(len(s.vms))
 	if said := record.Details.LocalVMs; said != nil {
@@ -209,7 +209,7 @@ func (s *chassis) recount(record *rack.AuditRecord, at int64) {
 	}
 }
 
-// counted tells the windows how many virtual machines there were until a time.
+// counted reports the number of virtual machines until a time to the windows.
 func (s *chassis) counted(until int64) {
 	if s.count == 0 {
 		return
@@ -219,7 +219,7 @@ func (s *chassis) counted(until int64) {
 	})
 }
 
-// adopt lets a record, after records are missing, say whose the Mac is.
+// adopt takes the lease of the Mac from a record after missing records.
 func (s *chassis) adopt(record *rack.AuditRecord, at int64) {
 	if !s.unknown || record.Lease == nil {
 		return
@@ -234,7 +234,7 @@ func (s *chassis) adopt(record *rack.AuditRecord, at int64) {
 	}
 }
 
-// settle ends the leases other than one that may have ended unseen. From then on the state is known.
+// settle ends all leases but one, because they may have ended in missing records. After that, the state is known.
 func (s *chassis) settle(sure object, at int64) {
 	if !s.unknown {
 		return
@@ -252,7 +252,7 @@ func (s *chassis) settle(sure object, at int64) {
 	}
 }
 
-// forget makes the state unknown: records are missing, or say what is not true.
+// forget makes the state unknown, because records are missing or wrong.
 func (s *chassis) forget() {
 	at := s.chain.time
 	s.unknown = true
@@ -264,7 +264,7 @@ func (s *chassis) forget() {
 	s.endIf(at, func(*openViolation) bool { return true })
 }
 
-// finish tells the windows of what still goes on.
+// finish reports uses and violations that have not ended to the windows.
 func (s *chassis) finish() {
 	for _, lease := range s.leases {
 		s.leased(lease, forever)
@@ -278,7 +278,7 @@ func (s *chassis) endLease(lease use, at int64) {
 	s.end(lease.object, at)
 }
 
-// leased tells the windows that a lease had the Mac until a time.
+// leased reports to the windows that a lease had the Mac until a time.
 func (s *chassis) leased(lease use, until int64) {
 	s.chain.report.during(span{lease.from, until}, func(i int, status *rack.ComplianceReportStatus) {
 		status.Leases++
@@ -286,7 +286,7 @@ func (s *chassis) leased(lease use, until int64) {
 	})
 }
 
-// begin notes a violation that a record begins.
+// begin starts a violation at a record.
 func (s *chassis) begin(rule rules.Rule, subject object, others []object, record *rack.AuditRecord, at int64, message string, records []string) {
 	if len(s.open) == maxUses {
 		oldest := &s.open[0]
@@ -335,8 +335,7 @@ func (u *use) raise(floor time.Time) {
 	}
 }
 
-// floorOf returns the earliest release that a record of a lease allows: what it says, and 24 hours after the
-// binding at least.
+// floorOf returns the floor according to a record of a lease: the recorded one, but at least 24 hours after the binding.
 func floorOf(record *rack.AuditRecord) time.Time {
 	var floor time.Time
 	switch d := record.Details; {
@@ -358,7 +357,7 @@ func objectOf(r *rack.AuditReference) object {
 	return object(*r)
 }
 
-// is says whether two references are to one object. Not every record has the UID.
+// is reports whether two references are to the same object. Some records have no UID.
 func (o object) is(other object) bool {
 	return o.Namespace == other.Namespace && o.Name == other.Name && (o.UID == other.UID || o.UID == "" || other.UID == "")
 }
@@ -374,7 +373,7 @@ func find(uses []use, o object) int {
 	return slices.IndexFunc(uses, func(u use) bool { return u.is(o) })
 }
 
-// describe returns what is used, and the records that say so.
+// describe returns a description of the uses, and the records that prove them.
 func describe(uses []use) (objects []object, records []string) {
 	for _, u := range uses {
 		objects, records = append(objects, u.object), append(records, u.record)

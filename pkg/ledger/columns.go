@@ -11,7 +11,7 @@ import (
 	"macrack.io/macrack/pkg/apis/rack"
 )
 
-// A column is a field of a record in a CSV. Fields that are not set are empty.
+// A column is a field of a record in a CSV file. Unset fields are empty.
 type column struct {
 	name string
 	get  func(*rack.AuditRecord) string
@@ -139,7 +139,7 @@ func texts(name string, field func(*rack.AuditRecord) *[]string) column {
 			var b strings.Builder
 			encoder := json.NewEncoder(&b)
 			encoder.SetEscapeHTML(false)
-			_ = encoder.Encode(*field(r)) // Texts can be encoded, and a builder takes them.
+			_ = encoder.Encode(*field(r)) // Neither encoding strings nor writing to a builder can fail.
 			return strings.TrimSuffix(b.String(), "\n")
 		},
 		set: func(r *rack.AuditRecord, s string) error {
@@ -227,7 +227,7 @@ func length(name string, field func(*rack.AuditRecord) **metav1.Duration) column
 	}
 }
 
-// guard keeps a spreadsheet from taking a text for a formula; unguard takes that back.
+// guard prevents spreadsheets from interpreting a text as a formula; unguard is its inverse.
 func guard(s string) string {
 	if s != "" && strings.ContainsRune("=+-@\t\r'", rune(s[0])) {
 		return "'" + s

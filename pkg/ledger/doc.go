@@ -1,25 +1,19 @@
-// Package ledger keeps and reads the proof that the three rules hold: the AuditRecords.
+// Package ledger writes and verifies AuditRecords, the proof of compliance with the three rules.
 //
 // # Chains
 //
-// The records of a Mac are a chain. Each has a sequence number, from 1 and without a gap, the hash of the
-// record before it, and its own hash, so that a record that is lost, changed, added or forked shows. A
-// record that concerns no Mac is in the chain of its tenant. The name of a record is its chain, a dash and
-// the sequence number in 12 digits; so names sort by chain and sequence:
+// The records of a Mac form a chain. Each record has a sequence number, starting at 1 and without gaps, the hash of the previous record, and its own hash. Lost, changed, added and forked records are therefore detected. A record without a Mac is in the chain of its tenant. The name of a record consists of its chain, a dash and the sequence number with 12 digits, so that names sort by chain and sequence:
 //
 //	c07xk1abcd-000000000042     the Mac with serial number C07XK1ABCD
 //	tenant-acme-000000000007    the tenant acme, without a Mac
 //
-// A record is in the namespace of its tenant. One that has no tenant, and one that names two
-// (CrossTenantRejected), is in macrack-system, so that no tenant reads about another.
+// A record is in the namespace of its tenant. Records without a tenant, and records with two (CrossTenantRejected), are in macrack-system, so that no tenant can read about another.
 //
-// The head of a chain (sequence, hash and time of its last record) is an index key that the transaction of
-// the next record compares and replaces. A record therefore cannot be lost, doubled or forked, and the time
-// in a chain never runs backwards, whatever the clocks of the servers do.
+// The head of a chain (sequence, hash and time of its last record) is stored under an index key, which the transaction of the next record compares and replaces. A record therefore cannot be lost, duplicated or forked, and the time in a chain never decreases, even if the clocks of the servers are wrong.
 //
 // # The hash
 //
-// An auditor needs none of this code to check a hash. It is the SHA-256, in lower-case hexadecimal, of the
+// An auditor can check a hash without this code. It is the SHA-256 hash, in lower-case hexadecimal, of the
 // record as the API returns it in JSON, without apiVersion, kind, metadata and hash, in canonical form: the
 // keys of every object sorted, no white space, strings in UTF-8 with the escapes \" \\ \n \t and no others
 // (the JSON Canonicalization Scheme, RFC 8785). Records have no other control characters and no fractions.
@@ -27,8 +21,7 @@
 //
 //	jq -cjS 'del(.apiVersion, .kind, .metadata, .hash)' record.json | sha256sum
 //
-// In a file that Export has written, apiVersion, kind and the name and namespace in metadata are all that is not hashed, and
-// ReadFrom accepts no other value of them than the one that follows from the rest.
+// In a file written by Export, only apiVersion, kind and the name and namespace in metadata are not hashed. ReadFrom accepts only the values that follow from the hashed fields.
 //
-// previousHash and sequence are among what is hashed, so the last hash of a chain vouches for all of it.
+// The hash covers previousHash and sequence, so the last hash of a chain proves the whole chain.
 package ledger

@@ -18,31 +18,28 @@ import (
 	"macrack.io/macrack/pkg/rules"
 )
 
-// ExpiryInterval is how often records past their retention are looked for. What is found is deleted one interval later,
-// by when every report that has not seen its checkpoint is over.
+// ExpiryInterval is the interval between searches for expired records. They are deleted one interval after they were found, when all reports that started before their checkpoint have finished.
 const ExpiryInterval = 6 * time.Hour
 
-// firstLook is how long after its start a server looks first, or up to twice as long, so that servers that start
-// together do not all at once: also one that never runs for an ExpiryInterval has its turn.
+// firstLook is the delay of the first search after the start of a server. A random part of up to the same length is added, so that servers that start together do not search at once. The delay is short so that servers that never run for an ExpiryInterval also search.
 const firstLook = 2 * time.Minute
 
-// expiryKind is the kind of the index key that says, in seconds since 1970, when records were last looked for.
+// expiryKind is the kind of the index key with the time of the last search, in seconds since 1970.
 const expiryKind = "ledger-expiry"
 
-// ExpiryTx is what expiry needs of a transaction.
+// ExpiryTx has the methods of a transaction that expiry needs.
 type ExpiryTx interface {
 	ReadingTx
 	// Delete makes the transaction delete an object that Get has read.
 	Delete(resource schema.GroupResource, obj runtime.Object) error
 }
 
-// An Expirer deletes the records that are past their retention, behind checkpoints that vouch for them: it signs
-// off only what it has verified. A chain that is broken keeps all records from the break on, as evidence.
+// An Expirer deletes records older than the retention period, behind checkpoints that prove them. It makes checkpoints only of records that it has verified. A broken chain keeps all records from the break on, as evidence.
 type Expirer struct {
 	Clock clock.Clock
-	// Earliest, if set, returns the time by the slowest clock of all servers, so that a fast one expires nothing early.
+	// Earliest, if set, returns the time of the slowest clock of all servers, so that a server with a fast clock does not expire records early.
 	Earliest func(ctx context.Context, tx Tx, now time.Time) (time.Time, error)
-	// Retention returns for how long records are kept. No less than 90 days count.
+	// Retention returns the retention period. The minimum is 90 days.
 	Retention func(ctx context.Context) (time.Duration, error)
 	Records   RecordSource
 	// Anchors returns the checkpoints.
@@ -51,7 +48,7 @@ type Expirer struct {
 	Transact func(ctx context.Context, plan func(ctx context.Context, tx ExpiryTx) error) error
 }
 
-// Run expires records until ctx ends. Of several servers, one at a time does.
+// Run expires records until ctx ends. Only one server at a time does so.
 func (e *Expirer) Run(ctx context.Context) {
 	for after := wait.Jitter(firstLook, 1); ; after = ExpiryInterval {
 		timer := e.Clock.NewTimer(after)
@@ -66,12 +63,12 @@ func (e *Expirer) Run(ctx context.Context) {
 			err = e.expire(ctx, now)
 		}
 		if err != nil && ctx.Err() == nil {
-			klog.FromContext(ctx).Error(err, "Could not expire all records that are past their retention; will try again", "after", ExpiryInterval)
+			klog.FromContext(ctx).Error(err, "Failed to expire all records older than the retention period; will retry", "after", ExpiryInterval)
 		}
 	}
 }
 
-// claim says what time it is, and whether it is this server's turn: no other has looked for records lately.
+// claim returns the current time, and whether this server may search: no other server has done so recently.
 func (e *Expirer) claim(ctx context.Context) (now time.Time, mine bool, err error) {
 	const id = "last"
 	err = e.Transact(ctx, func(ctx context.Context, tx ExpiryTx) error {
@@ -95,15 +92,15 @@ func (e *Expirer) claim(ctx context.Context) (now time.Time, mine bool, err erro
 	return now, mine, err
 }
 
-// An expiringChain is a chain with the last of its records that can be signed off.
+// An expiringChain is a chain with its last verified record that can be expired.
 type expiringChain struct {
-	checkpoint int64  // the sequence number of the last record that was signed off before
-	hash       string // of the last that is
+	checkpoint int64  // the sequence number of the previous checkpoint
+	hash       string // of the last record that can be expired
 	last       *rack.AuditRecord
 	stopped    bool
 }
 
-// expire deletes what earlier checkpoints vouch for, and makes new ones.
+// expire deletes the records before earlier checkpoints, and makes new checkpoints.
 func (e *Expirer) expire(ctx context.Context, now time.Time) error {
 	retention, err := e.Retention(ctx)
 	if err != nil {
@@ -133,7 +130,7 @@ func (e *Expirer) expire(ctx context.Context, now time.Time) error {
 		switch {
 		case c.stopped:
 		case sequence <= c.checkpoint:
-			if err := e.delete(ctx, record); err != nil { // The oldest go first, or none.
+			if err := e.delete(ctx, record); err != nil { // In order: a failure must not leave a gap.
 				c.stopped = true
 				errs = append(errs, err)
 			} else {
@@ -174,7 +171,7 @@ func (e *Expirer) delete(ctx context.Context, record *rack.AuditRecord) error {
 		stored := &rack.AuditRecord{}
 		err := tx.Get(ctx, auditRecords, record.Namespace, record.Name, stored)
 		if apierrors.IsNotFound(err) {
-			return nil // Another server was here.
+			return nil // Another server has deleted it.
 		}
 		if err != nil {
 			return err

@@ -21,22 +21,20 @@ import (
 	"macrack.io/macrack/pkg/apis/rack/v1alpha1"
 )
 
-// A Format is a form of records in a file. Both hold what is hashed, the hash, and the namespace and the name, which
-// follow from what is hashed. Nothing else of a record is in a file, so nothing in a file can change unnoticed.
+// A Format is a file format of records. Both formats have the hashed fields, the hash, and the namespace and the name, which follow from the hashed fields. A file has no other data, so every change in a file is detected.
 type Format string
 
 const (
-	// JSONLines is one AuditRecord of the API in JSON a line.
+	// JSONLines has one AuditRecord of the API in JSON per line.
 	JSONLines Format = "jsonl"
-	// CSV is a line with the names of the fields, and one line a record. A field that begins with a character
-	// that a spreadsheet may take for a formula, or with an apostrophe, has an apostrophe before it.
+	// CSV has a line with the names of the fields, and one line per record. A field that a spreadsheet may interpret as a formula, or that begins with an apostrophe, is prefixed with an apostrophe.
 	CSV Format = "csv"
 )
 
-// maxLine bounds a line of a file, in bytes. A record that etcd can store is shorter.
+// maxLine is the maximum length of a line of a file, in bytes. Records that etcd can store are shorter.
 const maxLine = 4 << 20
 
-// A MalformedError is the error of a file that is not as Export writes it.
+// A MalformedError is the error of a file that differs from the output of Export.
 type MalformedError struct {
 	Line    int // counted from 1
 	Message string
@@ -48,13 +46,13 @@ func malformed(line int, format string, args ...any) error {
 	return &MalformedError{line, fmt.Sprintf(format, args...)}
 }
 
-// A RecordWriter writes records one by one; Flush writes what is buffered.
+// A RecordWriter writes records one by one; Flush writes the buffered data.
 type RecordWriter interface {
 	Write(record *rack.AuditRecord) error
 	Flush() error
 }
 
-// NewRecordWriter returns what writes records to w in a format.
+// NewRecordWriter returns a writer of records to w in a format.
 func NewRecordWriter(w io.Writer, format Format) (RecordWriter, error) {
 	switch format {
 	case JSONLines:
@@ -197,7 +195,7 @@ func decodeJSON(line []byte) (*rack.AuditRecord, error) {
 	return FromAPI(&external)
 }
 
-// wholeLines splits after each line feed, which is kept: bufio.ScanLines hides more than the format allows.
+// wholeLines splits after each line feed, which is kept: bufio.ScanLines would hide differences that the format does not permit.
 func wholeLines(data []byte, atEOF bool) (int, []byte, error) {
 	if end := bytes.IndexByte(data, '\n') + 1; end > 0 {
 		return end, data[:end], nil
@@ -216,7 +214,7 @@ func trimLineEnd(line []byte) []byte {
 	return line
 }
 
-// difference describes where a line is not as Export writes the record in it.
+// difference describes the first difference between a line and the output of Export for its record.
 func difference(got, want []byte) string {
 	at := 0
 	for at < len(got) && at < len(want) && got[at] == want[at] {
@@ -358,12 +356,12 @@ func trimCSV(record []byte) []byte {
 // errTooLong is the error of a record that does not fit in a recorder.
 var errTooLong = errors.New("the record is too long")
 
-// A recorder keeps what is read from r until it is asked for.
+// A recorder buffers the data read from r until it is requested.
 type recorder struct {
 	r     io.Reader
-	limit int // of the bytes that it keeps when it reads more
+	limit int // of the bytes kept while reading more
 	kept  []byte
-	base  int64 // how many bytes were asked for
+	base  int64 // the number of bytes already returned
 }
 
 func (r *recorder) Read(p []byte) (int, error) {

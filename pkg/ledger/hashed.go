@@ -11,18 +11,17 @@ import (
 	"macrack.io/macrack/pkg/apis/rack"
 )
 
-// A batch is records that follow each other, and whether each has the hash of its content.
+// A batch has consecutive records, and whether each has the hash of its content.
 type batch struct {
 	records []*rack.AuditRecord
 	intact  []bool
 	done    chan struct{} // closed once they are hashed
 }
 
-// batchSize keeps what passes from one goroutine to the next large beside the passing.
+// batchSize is large enough to make the cost of passing batches between goroutines negligible.
 const batchSize = 256
 
-// hashed calls yield with each record of a source, in its order, and with whether the record's hash is that of its content.
-// To read and to hash is most of the work of a report, so both are ahead of yield, on all processors.
+// hashed calls yield with each record of a source, in order, and with whether the hash of the record is correct. Reading and hashing are most of the work of a report, so both run ahead of yield on all processors.
 func hashed(ctx context.Context, source RecordSource, yield func(record *rack.AuditRecord, intact bool) error) error {
 	hashers := runtime.GOMAXPROCS(0)
 	group, ctx := errgroup.WithContext(ctx)
@@ -69,7 +68,7 @@ func hashed(ctx context.Context, source RecordSource, yield func(record *rack.Au
 	return group.Wait()
 }
 
-// inBatches calls send with the records of a source, many at a time, also with those that came before an error.
+// inBatches calls send with batches of the records of a source, including those before an error.
 func inBatches(ctx context.Context, source RecordSource, send func([]*rack.AuditRecord) error) error {
 	var records []*rack.AuditRecord
 	err := source(ctx, func(record *rack.AuditRecord) error {
@@ -88,7 +87,7 @@ func inBatches(ctx context.Context, source RecordSource, send func([]*rack.Audit
 	return err
 }
 
-// hash hashes the records, each of which it encodes in buffer, and returns that for the next batch.
+// hash hashes the records. It encodes each in buffer, which it returns for the next batch.
 func (b *batch) hash(buffer []byte) []byte {
 	b.intact = make([]bool, len(b.records))
 	for i, record := range b.records {

@@ -14,15 +14,15 @@ import (
 	"macrack.io/macrack/pkg/apis/rack"
 )
 
-// Heads are the ends of all chains as an auditor knew them. A later export must continue them.
+// Heads are the ends of all chains at the time of an audit. A later export must continue them.
 type Heads struct {
-	// Written is when the heads were taken, by the auditor's clock, in seconds.
+	// Written is the time of the heads by the auditor's clock, in seconds.
 	Written time.Time
 	// Chains are the chains by their names.
 	Chains map[string]KnownChain
 }
 
-// A KnownChain is what was known of a chain.
+// A KnownChain is the state of a chain at the time of an audit.
 type KnownChain struct {
 	// First is the sequence number of the first record that was there, and FirstTime is its time.
 	First     int64
@@ -65,7 +65,7 @@ func (h *Heads) Encode() []byte {
 	return b.Bytes()
 }
 
-// DecodeHeads returns the heads that Encode has encoded. Anything else, such as a file without its end, is an error.
+// DecodeHeads returns the heads in the output of Encode. Any other file, such as a truncated one, is an error.
 func DecodeHeads(file []byte) (*Heads, error) {
 	lines := strings.Split(string(file), "\n")
 	written, err := time.Parse(time.RFC3339, strings.TrimPrefix(lines[0], headsTitle))
@@ -77,7 +77,7 @@ func DecodeHeads(file []byte) (*Heads, error) {
 		var name, firstTime, lastTime string
 		var chain KnownChain
 		_, err := fmt.Sscanf(line, "%s %d %s %d %s %s", &name, &chain.First, &firstTime, &chain.Sequence, &lastTime, &chain.Hash)
-		chain.FirstTime, _ = time.Parse(time.RFC3339Nano, firstTime) // What Encode does not write alike is refused below.
+		chain.FirstTime, _ = time.Parse(time.RFC3339Nano, firstTime) // Differences from the output of Encode are refused below.
 		chain.Time, _ = time.Parse(time.RFC3339Nano, lastTime)
 		if err != nil || chain.First < 1 || chain.Sequence < chain.First || !isHash(chain.Hash) {
 			return nil, fmt.Errorf("line %d is not the head of a chain", number+2)

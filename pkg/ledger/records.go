@@ -21,7 +21,7 @@ func NewLeaseBound(lease *rack.MacNodeLease, node *rack.MacNode) *rack.AuditReco
 	return record
 }
 
-// NewFloorLengthened returns the record of a lease's floor that was moved forward from a time, which is nil if there was none.
+// NewFloorLengthened returns the record of a lease's floor that was moved forward from a time, or from nil.
 func NewFloorLengthened(lease *rack.MacNodeLease, from *metav1.Time) *rack.AuditRecord {
 	record := ofLease(rack.FloorLengthened, lease)
 	record.Details.BoundAt = lease.Status.BoundAt.DeepCopy()
@@ -88,7 +88,7 @@ func NewInstanceStopped(i *instance.MacOSInstance, lease *rack.MacNodeLease, loc
 	return record
 }
 
-// NewInstanceRejected returns the record of the refusal of an instance. The lease may be nil if there is none.
+// NewInstanceRejected returns the record of the refusal of an instance. The lease may be nil.
 func NewInstanceRejected(i *instance.MacOSInstance, lease *rack.MacNodeLease, layer rack.AuditLayer, reason, message string) *rack.AuditRecord {
 	record := ofInstance(rack.InstanceRejected, i, lease)
 	record.Details.Layer = layer
@@ -97,7 +97,7 @@ func NewInstanceRejected(i *instance.MacOSInstance, lease *rack.MacNodeLease, la
 	return record
 }
 
-// NewCrossTenantRejected returns the record of the refusal of what somebody in sourceNamespace wanted of a Mac
+// NewCrossTenantRejected returns the record of the refusal of a request from sourceNamespace for a Mac
 // that is another tenant's. The tenant and the lease of the record are those of the Mac.
 func NewCrossTenantRejected(sourceNamespace string, node *rack.MacNode, layer rack.AuditLayer, reason, message string) *rack.AuditRecord {
 	record := ofNode(rack.CrossTenantRejected, node, reason, message)
@@ -116,7 +116,7 @@ func NewFloorTamperRejected(lease *rack.MacNodeLease, reason, message string) *r
 	return record
 }
 
-// NewNodeQuarantined returns the record of a Mac that was taken out of use for what its status says.
+// NewNodeQuarantined returns the record of the quarantine in a Mac's status.
 func NewNodeQuarantined(node *rack.MacNode) *rack.AuditRecord {
 	var reason, message string
 	if q := node.Status.Quarantine; q != nil {

@@ -16,46 +16,42 @@ import (
 )
 
 const (
-	// foldFor is how long identical rejections fold into one record after the first.
+	// foldFor is the time after a rejection during which identical ones are folded into one record.
 	foldFor = time.Minute
 
-	// maxObjects is how many objects have rejections of their own, within foldFor, if these are identical but
-	// for the object. Those of further objects fold together: names cost a hostile tenant nothing.
+	// maxObjects is the maximum number of objects with separate rejections within foldFor, if the rejections differ in the object only. Those of further objects are folded together, because a hostile tenant can make up names at no cost.
 	maxObjects = 16
 
-	// maxSeparate is how many rejections that differ are recorded one by one, within foldFor, of one namespace, or by
-	// the agent of one Mac. Further ones fold by their type and reason: users cost a hostile tenant nothing either.
+	// maxSeparate is the maximum number of different rejections of one namespace, or by the agent of one Mac, that are recorded separately within foldFor. Further ones are folded by type and reason, because a hostile tenant can also make up users.
 	maxSeparate = 60
 
-	// maxFolds bounds how many different rejections are remembered, and how many counts that could not be written.
+	// maxFolds is the maximum number of different rejections in memory, and of counts that could not be written.
 	maxFolds = 4096
 
-	// writeTimeout is how long a rejection may take to be written, and all counts whose minutes have ended.
+	// writeTimeout is the timeout of the write of a rejection, and of all counts whose minutes have ended.
 	writeTimeout = 10 * time.Second
 
-	// lastTimeout is how long all counts together may take to be written that are left when Run ends.
+	// lastTimeout is the timeout of the writes of all counts that remain when Run ends.
 	lastTimeout = 5 * time.Second
 )
 
-// Rejections makes rejections durable. The first of its kind is written before Reject returns; identical ones
-// within a minute are counted, and one further record has their number. So are all that are beyond what one namespace
-// may have recorded one by one. What was counted within the last minute dies with a process that is killed.
+// Rejections makes rejections durable. The first of its kind is written before Reject returns. Identical ones within a minute are counted, and a second record has their number. Rejections beyond the limit of a namespace are also counted. A killed process loses the counts of the last minute.
 type Rejections struct {
 	clock clock.Clock
 	write func(context.Context, *rack.AuditRecord) error
-	wake  chan struct{} // has a token when there may be a fold to wait for
+	wake  chan struct{} // holds a token when there may be a fold to wait for
 
 	mu        sync.Mutex
 	folds     map[foldKey]*fold
 	byAge     *list.List          // of *fold, the first to end in front
-	objects   map[cause]int       // how many folds there are for a cause
-	separate  map[account]int     // how many folds there are on an account
-	unwritten []*rack.AuditRecord // counts that could not be written, or nobody knows
-	retryAt   time.Time           // when these are written again
-	stopped   bool                // whether nobody flushes any more
+	objects   map[cause]int       // the number of folds for a cause
+	separate  map[account]int     // the number of folds on an account
+	unwritten []*rack.AuditRecord // counts that could not be written, or whose outcome is unknown
+	retryAt   time.Time           // the time of their next write
+	stopped   bool                // whether Run has returned, so that counts are no longer flushed
 }
 
-// A cause is what rejections have in common, whatever their objects.
+// A cause has the properties that rejections share apart from their objects.
 type cause struct {
 	recordType    rack.AuditRecordType
 	chassis       rack.AuditChassis
@@ -63,32 +59,30 @@ type cause struct {
 	source        string
 	layer         rack.AuditLayer
 	reason        string
-	field         string // that somebody tampered with
+	field         string // of a tampering attempt
 }
 
-// A foldKey is what identical rejections have in common. All objects beyond maxObjects have empty names.
+// A foldKey has the properties that identical rejections share. Objects beyond maxObjects have empty names.
 type foldKey struct {
 	cause
 	lease, instance string
-	crowd           bool // They are identical in type and reason alone, being beyond maxSeparate.
+	crowd           bool // Identical in type and reason only: beyond maxSeparate.
 }
 
-// An account is what maxSeparate is about: the namespace that the rejected come from. What an agent reports is on its
-// Mac's account, whatever namespaces it names, lest it has a tenant's own rejections fold.
+// An account is the subject of maxSeparate: the namespace of the refused client. The reports of an agent are on the account of its Mac, regardless of the namespaces in them. Otherwise an agent could cause the rejections of a tenant to be folded.
 type account struct{ namespace, mac string }
 
-// A fold is a rejection that was or is being written, and the number of identical ones since.
+// A fold is a rejection that has been or is being written, and the number of identical ones since.
 type fold struct {
 	key     foldKey
 	record  *rack.AuditRecord
 	until   time.Time
 	count   int64
-	element *list.Element // nil if it is not among the folds
-	done    chan struct{} // closed when the first is written, or cannot be
+	element *list.Element // nil if it is not in byAge
+	done    chan struct{} // closed when the first is written or has failed
 }
 
-// NewRejections returns Rejections that write with write, which makes a record durable with AppendOnce: a record whose
-// writing failed may be given to it again as it is.
+// NewRejections returns Rejections that call write to make a record durable. write must use AppendOnce, because a record whose write failed is passed to it again.
 func NewRejections(clock clock.Clock, write func(ctx context.Context, record *rack.AuditRecord) error) *Rejections {
 	return &Rejections{
 		clock:    clock,
@@ -101,9 +95,7 @@ func NewRejections(clock clock.Clock, write func(ctx context.Context, record *ra
 	}
 }
 
-// Reject makes the record of a rejection durable, or counts it if an identical one has been durable for less
-// than a minute. If it returns an error, the rejection is not recorded. A client that hangs up does not stop it.
-// If the record was written, record is what was written.
+// Reject makes the record of a rejection durable, or counts it if an identical one was recorded within the last minute. If it returns an error, the rejection is not recorded. It continues even if the client disconnects. If the record was written, record is updated to the written version.
 func (r *Rejections) Reject(ctx context.Context, record *rack.AuditRecord) error {
 	ctx = context.WithoutCancel(ctx)
 	identify(ctx, record)
@@ -111,7 +103,7 @@ func (r *Rejections) Reject(ctx context.Context, record *rack.AuditRecord) error
 	for {
 		f, mine, ended := r.join(record)
 		if ended != nil {
-			r.flush(context.Background(), writeTimeout, counted(ended)) // It was another's request.
+			r.flush(context.Background(), writeTimeout, counted(ended)) // These rejections are from other requests.
 		}
 		if mine {
 			err := r.store(ctx, record)
@@ -121,12 +113,11 @@ func (r *Rejections) Reject(ctx context.Context, record *rack.AuditRecord) error
 		if f == nil {
 			return nil
 		}
-		<-f.done // at most writeTimeout; then it can be counted, or the first of its kind again
+		<-f.done // at most writeTimeout; then this rejection is counted, or becomes the first of its kind
 	}
 }
 
-// Run writes the counts of folded rejections as their minutes end, and those that are left when ctx ends. It
-// returns when these are written; from then on every rejection is written by itself.
+// Run writes the counts of folded rejections when their minutes end, and the remaining counts when ctx ends. It returns when these are written; afterwards every rejection is written separately.
 func (r *Rejections) Run(ctx context.Context) {
 	for {
 		timer, stop := r.timer()
@@ -143,8 +134,7 @@ func (r *Rejections) Run(ctx context.Context) {
 	}
 }
 
-// join counts a rejection and returns nil; or returns the fold to wait for; or a new one, which is the caller's
-// to write and settle. ended is a fold that is over and that the caller is to flush.
+// join counts a rejection and returns nil, returns the fold to wait for, or returns a new fold, which the caller must write and settle. ended is a finished fold, which the caller must flush.
 func (r *Rejections) join(record *rack.AuditRecord) (f *fold, mine bool, ended *fold) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -180,7 +170,7 @@ func (r *Rejections) join(record *rack.AuditRecord) (f *fold, mine bool, ended *
 	return f, true, ended
 }
 
-// settle tells those who wait for a fold how the writing of its first rejection went.
+// settle passes the outcome of writing the first rejection of a fold to its waiters.
 func (r *Rejections) settle(f *fold, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -226,8 +216,7 @@ func (r *Rejections) remove(f *fold) {
 	}
 }
 
-// timer returns a channel that receives when the next fold ends, or counts are to be written again: never, if there
-// are none.
+// timer returns a channel that receives when the next fold ends, or when counts must be written again; nil if there is nothing to write.
 func (r *Rejections) timer() (<-chan time.Time, func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -242,7 +231,7 @@ func (r *Rejections) timer() (<-chan time.Time, func()) {
 		return nil, func() {}
 	}
 	timer := r.clock.NewTimer(next.Sub(r.clock.Now()))
-	if !r.clock.Now().Before(next) { // The timer of a clock that is turned by hand may have missed it.
+	if !r.clock.Now().Before(next) { // The timer of a fake clock may have missed it.
 		timer.Stop()
 		due := make(chan time.Time)
 		close(due)
@@ -251,7 +240,7 @@ func (r *Rejections) timer() (<-chan time.Time, func()) {
 	return timer.C(), func() { timer.Stop() }
 }
 
-// takeEnded returns the counts that are to be written now.
+// takeEnded returns the counts to write now.
 func (r *Rejections) takeEnded() []*rack.AuditRecord {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -271,7 +260,7 @@ func (r *Rejections) takeEnded() []*rack.AuditRecord {
 	return records
 }
 
-// takeAll returns all counts that are left.
+// takeAll returns all remaining counts.
 func (r *Rejections) takeAll() []*rack.AuditRecord {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -286,7 +275,7 @@ func (r *Rejections) takeAll() []*rack.AuditRecord {
 	return records
 }
 
-// counted returns the record of what a fold that is among the folds no more has counted, or nil if that is nothing.
+// counted returns the record of the count of a removed fold, or nil if the count is 0.
 func counted(f *fold) *rack.AuditRecord {
 	if f.count == 0 {
 		return nil
@@ -295,20 +284,20 @@ func counted(f *fold) *rack.AuditRecord {
 	record.Details.Count = f.count
 	switch {
 	case f.key.crowd:
-		record.Actor, record.RequestID, record.ClaimedRequestID = rack.AuditActor{}, "", "" // They were many.
+		record.Actor, record.RequestID, record.ClaimedRequestID = rack.AuditActor{}, "", "" // They differ.
 		record.Chassis, record.Lease, record.Instance = f.key.chassis, nil, nil
 		record.Details = rack.AuditDetails{
 			Count: f.count, Layer: f.key.layer, SourceNamespace: f.key.source, Reason: f.key.reason,
-			Message: fmt.Sprintf("%d rejections beyond the %d a minute of %s that each server records one by one, whoever was refused, and whatever they named",
+			Message: fmt.Sprintf("%d rejections beyond the %d a minute of %s that each server records separately, for any user and any object",
 				f.count, maxSeparate, accountOf(f.record)),
 		}
 	case f.key == foldKey{cause: f.key.cause}:
-		record.Lease, record.Instance = nil, nil // They were many.
+		record.Lease, record.Instance = nil, nil // They differ.
 	}
 	return record
 }
 
-// flush writes counts, all within a time. What cannot be written is written later, if there is room.
+// flush writes counts, with one timeout for all. Failed counts are kept for a later write, up to maxFolds.
 func (r *Rejections) flush(ctx context.Context, timeout time.Duration, records ...*rack.AuditRecord) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -324,7 +313,7 @@ func (r *Rejections) flush(ctx context.Context, timeout time.Duration, records .
 			continue
 		}
 		kept := r.writeLater(record)
-		klog.FromContext(ctx).Error(err, "Could not record folded rejections", "type", record.Type, "tenant", record.Tenant,
+		klog.FromContext(ctx).Error(err, "Failed to record folded rejections", "type", record.Type, "tenant", record.Tenant,
 			"serialNumber", record.Chassis.SerialNumber, "reason", record.Details.Reason, "count", record.Details.Count, "willRetry", kept)
 	}
 }
@@ -366,8 +355,7 @@ func keyOf(record *rack.AuditRecord) foldKey {
 	}
 }
 
-// crowdOf returns what a rejection has in common with all of its account that are for the same reason, and go at the
-// same tenant.
+// crowdOf returns the key of a rejection that is folded with all rejections of its account with the same reason and tenant.
 func crowdOf(record *rack.AuditRecord) foldKey {
 	key := foldKey{crowd: true, cause: cause{
 		recordType: record.Type,
@@ -397,7 +385,7 @@ func (a account) String() string {
 	return "namespace " + a.namespace
 }
 
-// fieldOf returns the field that a message begins with, if somebody tampered with one.
+// fieldOf returns the field at the start of the message of a tampering attempt, if any.
 func fieldOf(record *rack.AuditRecord) string {
 	if record.Type != rack.FloorTamperRejected {
 		return ""

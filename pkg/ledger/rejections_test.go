@@ -231,7 +231,7 @@ func TestIdenticalRejectionsAtOnceWaitForTheFirst(t *testing.T) {
 	for range rivals {
 		go func() { told <- r.Reject(as("alice"), refusal("acme", "build", "third")) }()
 	}
-	b.hold <- struct{}{} // lets one write go on
+	b.hold <- struct{}{} // lets one write continue
 	<-b.wrote
 	close(b.hold)
 	for range rivals {
@@ -333,7 +333,7 @@ func TestOneNamespaceCannotFloodTheLedger(t *testing.T) {
 	}
 }
 
-// What an agent reports is on its Mac's account: it does not have the rejections of the namespace fold that it names.
+// TestAnAgentSpendsNoNamespacesRecords checks that reports of an agent are on the account of its Mac and do not cause the rejections of the reported namespace to be folded.
 func TestAnAgentSpendsNoNamespacesRecords(t *testing.T) {
 	b := &book{}
 	r := NewRejections(testingclock.NewFakeClock(start), b.write)
@@ -368,7 +368,7 @@ func TestAttemptsAtDifferentFieldsDoNotFold(t *testing.T) {
 	assert.Equal(t, []int64{0, 0, 0}, b.counts())
 }
 
-// Counts whose writing nobody knows the outcome of are in the ledger once.
+// TestCountsOfUnknownOutcomeAreCountedOnce checks that counts whose write had an unknown outcome are in the ledger once.
 func TestCountsOfUnknownOutcomeAreCountedOnce(t *testing.T) {
 	unknown := errors.New("outcome unknown")
 	for name, lost := range map[string]bool{"the answer was lost": false, "the write was lost": true} {

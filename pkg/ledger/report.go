@@ -14,10 +14,10 @@ import (
 	"macrack.io/macrack/pkg/rules"
 )
 
-// maxViolations is how many violations a report describes; it counts all.
+// maxViolations is the maximum number of violations that a report describes; it counts all.
 const maxViolations = 100
 
-// ErrNotInOrder is the error of a report on records that are not in the order of their names.
+// ErrNotInOrder is the error of a report on records that are not sorted by name.
 var ErrNotInOrder = fmt.Errorf("ledger: the records of a chain are not in the order of their names")
 
 // Report answers, for each of up to 64 windows, whether the three rules held, from the records alone and in one pass.
@@ -33,20 +33,20 @@ func Report(ctx context.Context, source RecordSource, anchors Anchors, windows .
 	return r.finish(), nil
 }
 
-// A report is one in the making.
+// A report is a report under construction.
 type report struct {
 	anchors Anchors
 	windows []*windowReport
 	chains  map[string]*chain
-	last    *chain // the chain of the last record: mostly that of the next
+	last    *chain // the chain of the last record, which usually is that of the next
 }
 
-// A windowReport is the part of a report that is about one window.
+// A windowReport is the part of a report for one window.
 type windowReport struct {
 	Window
 	span         span
 	status       rack.ComplianceReportStatus
-	began, since int64 // when the ledger began, and since when all chains are there
+	began, since int64 // the start of the ledger, and the time since which all chains are complete
 }
 
 func newReport(anchors Anchors, windows []Window) (*report, error) {
@@ -147,7 +147,7 @@ func (w *windowReport) finish() rack.ComplianceReportStatus {
 	if w.status.Verdict == "" {
 		w.status.Verdict = rack.ComplianceCompliant
 	}
-	since := w.To.UnixMicro() // There are no records: nothing is covered.
+	since := w.To.UnixMicro() // Without records, nothing is covered.
 	if w.began != forever {
 		since = max(w.began, w.since)
 	}
@@ -161,7 +161,7 @@ func (w *windowReport) finish() rack.ComplianceReportStatus {
 // windowSet is a set of windows, by number.
 type windowSet uint64
 
-// add adds a window and says whether it is new.
+// add adds a window and reports whether it is new.
 func (s *windowSet) add(i int) bool {
 	bit := windowSet(1) << i
 	fresh := *s&bit == 0

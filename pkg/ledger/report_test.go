@@ -22,7 +22,7 @@ import (
 //
 //	mac1: 1 bound acme, 2 vm-a starts, 3 vm-b starts, 4 held, 5 vm-a stops, 6 vm-b stops, 7 released,
 //	      8 bound globex, 9 vm-c starts, 10 vm-c stops, 11 released
-//	mac2: 1 bound acme, 2 a third instance refused, 3 a cross-tenant attempt refused, 4 vm-d starts; both go on
+//	mac2: 1 bound acme, 2 a third instance refused, 3 a cross-tenant attempt refused, 4 vm-d starts; both continue
 func history(t *testing.T) *memory {
 	m := newMemory()
 	mac1, mac2 := newNode("mac1"), newNode("mac2")
@@ -463,7 +463,7 @@ func TestReportFindsWhereBranchesPart(t *testing.T) {
 	assert.Equal(t, int64(1), status.BrokenChains)
 }
 
-// Who doubles a stretch of a chain hides nothing from the windows in it: which branch is true nobody knows there.
+// TestAForkHidesNothing checks that a forked stretch of a chain hides nothing from the windows in it: the true branch is unknown.
 func TestAForkHidesNothing(t *testing.T) {
 	m := newMemory()
 	lease, node := newLease("acme", "build"), newNode("mac1")
@@ -538,7 +538,7 @@ func TestReportWithoutAnchorsBeginsWithTheFirstRecord(t *testing.T) {
 	assert.Equal(t, metav1.NewTime(start.Add(2*time.Hour)), *status.CoveredSince, "since when both chains are there")
 }
 
-// What cannot be known accuses nobody.
+// TestReportAfterMissingRecords checks that unknown states prove no violation.
 func TestReportAfterMissingRecords(t *testing.T) {
 	missing := func(t *testing.T, m *memory, names ...string) rack.ComplianceReportStatus {
 		t.Helper()
@@ -604,7 +604,7 @@ func TestReportAfterMissingRecords(t *testing.T) {
 	})
 }
 
-// What is of no Mac counts for none.
+// TestReportOfATenantsChain checks that records without a Mac do not count for any Mac.
 func TestReportOfATenantsChain(t *testing.T) {
 	m := newMemory()
 	pending := newLease("acme", "pending")
@@ -792,7 +792,7 @@ func TestReportClips(t *testing.T) {
 			"nobody":              {nil, 9},
 			"the first":           {[]string{"a"}, 9},
 			"the first, second":   {[]string{"a", "b"}, 5},
-			"the third":           {[]string{"c"}, 9}, // the first and the second go on
+			"the third":           {[]string{"c"}, 9}, // the first and the second continue
 			"the third, second":   {[]string{"c", "b"}, 5},
 			"the second, third":   {[]string{"b", "c"}, 5},
 			"all, the third last": {[]string{"b", "a", "c"}, 5},

@@ -11,11 +11,10 @@ import (
 	"macrack.io/macrack/pkg/apis/rack"
 )
 
-// maxRuns bounds how many sorted runs, such as namespaces, unsorted records may consist of.
+// maxRuns is the maximum number of sorted runs, such as namespaces, in unsorted records.
 const maxRuns = 1 << 14
 
-// Sorted returns a source of the records of another, in the order of their names. The other may have them
-// namespace by namespace, as the API lists them. Sorted keeps them in a temporary file, not in memory.
+// Sorted returns a source of the records of another source, sorted by name. The other source may be sorted by namespace first, as the API lists records. Sorted keeps the records in a temporary file, not in memory.
 func Sorted(source RecordSource) RecordSource {
 	return func(ctx context.Context, yield func(*rack.AuditRecord) error) (err error) {
 		file, err := os.CreateTemp("", "macrack-ledger-*")
@@ -31,7 +30,7 @@ func Sorted(source RecordSource) RecordSource {
 	}
 }
 
-// spool writes records to file, and returns a source for each stretch of them that is sorted.
+// spool writes records to file, and returns a source for each sorted run.
 func spool(ctx context.Context, source RecordSource, file *os.File) (runs []RecordSource, err error) {
 	out := &countingWriter{w: bufio.NewWriterSize(file, 1<<16)}
 	writer := newJSONWriter(out)

@@ -9,11 +9,10 @@ import (
 	"macrack.io/macrack/pkg/apis/rack"
 )
 
-// A RecordSource calls yield with each of a set of records, those of a chain in the order of their names, and
-// ends with the error that yield returns. yield may keep the record, but not change it.
+// A RecordSource calls yield with each record, those of a chain sorted by name, and returns the first error of yield. yield may keep the record, but not change it.
 type RecordSource func(ctx context.Context, yield func(*rack.AuditRecord) error) error
 
-// Records returns a source of the given records, which are in order.
+// Records returns a source of the given records, which must be sorted.
 func Records(records ...*rack.AuditRecord) RecordSource {
 	return func(_ context.Context, yield func(*rack.AuditRecord) error) error {
 		for _, record := range records {
@@ -25,7 +24,7 @@ func Records(records ...*rack.AuditRecord) RecordSource {
 	}
 }
 
-// Ahead starts to read a source, and returns a source of what comes. It is to be read to its end, or ctx has to end.
+// Ahead starts reading a source, and returns a source of the results. It must be read to its end, unless ctx ends.
 func Ahead(ctx context.Context, source RecordSource) RecordSource {
 	type part struct {
 		records []*rack.AuditRecord
@@ -61,8 +60,7 @@ func Ahead(ctx context.Context, source RecordSource) RecordSource {
 	}
 }
 
-// Merge returns a source of the records of all sources, in the order of their names. Each source must be in
-// that order itself, as the records of a namespace are when they are listed.
+// Merge returns a source of the records of all sources, sorted by name. Each source must be sorted by name, as the records of a namespace in a list are.
 func Merge(sources ...RecordSource) RecordSource {
 	if len(sources) == 1 {
 		return sources[0]
@@ -121,14 +119,14 @@ func (s RecordSource) pull(ctx context.Context) iter.Seq2[*rack.AuditRecord, err
 
 var errStopped = errors.New("stopped")
 
-// merging is a source that is merged, with its next record.
+// merging is a source of Merge with its next record.
 type merging struct {
 	next   func() (*rack.AuditRecord, error, bool)
 	stop   func()
 	record *rack.AuditRecord
 }
 
-// advance takes the next record, and stops the source at its end.
+// advance reads the next record, and stops the source at its end.
 func (m *merging) advance() (bool, error) {
 	record, err, ok := m.next()
 	if !ok || err != nil {

@@ -11,28 +11,27 @@ import (
 	"macrack.io/macrack/pkg/rules"
 )
 
-// maxForks bounds how many records with one sequence number are told apart.
+// maxForks is the maximum number of distinguished records with the same sequence number.
 const maxForks = 8
 
-// A chain is what is known of a chain so far. Its records are verified as they come, but count only when the next has
-// vouched for them, so that what was tampered with cannot accuse anybody.
+// A chain is the state of the verification of a chain. Records are verified in order, but count only after the next record has confirmed them, so that tampered records cannot prove a violation.
 type chain struct {
 	report *report
 	name   string
-	serial string // empty if it is a tenant's chain
+	serial string // empty for the chain of a tenant
 
 	sequence int64
-	time     int64               // of the last record that can be trusted; it never runs backwards
-	hashes   []string            // of the records with the last sequence number: more than one is a fork
-	parents  []string            // the hashes that the record before had
-	last     []*rack.AuditRecord // those with the last sequence number
+	time     int64               // of the last trusted record; never decreases
+	hashes   []string            // of the records with the last sequence number; more than one is a fork
+	parents  []string            // the hashes of the previous record
+	last     []*rack.AuditRecord // the records with the last sequence number
 	previous string              // the previousHash of the last record
 	suspect  bool                // whether the last record is known to be bad
 	edited   []pendingBreak
-	forked   *rack.ComplianceViolation // the last pair of a fork that goes on; nil if none does
-	told     windowSet                 // the windows that know of that fork
+	forked   *rack.ComplianceViolation // the last pair of the current fork; nil without one
+	told     windowSet                 // the windows that have counted that fork
 
-	pending     *rack.AuditRecord // verified, but not vouched for yet; nil if there is none
+	pending     *rack.AuditRecord // verified, but not confirmed yet; may be nil
 	pendingTime int64
 
 	first      int64 // the sequence number of the first record
@@ -43,7 +42,7 @@ type chain struct {
 	chassis      chassis
 }
 
-// A pendingBreak is an edited record: when it was written shows only in the next good one.
+// A pendingBreak is an edited record, whose time is only known from the next valid record.
 type pendingBreak struct {
 	from      int64
 	violation rack.ComplianceViolation
@@ -55,7 +54,7 @@ func newChain(r *report, name string) *chain {
 	return c
 }
 
-// add adds the next record of the chain; intact says whether its hash is that of its content.
+// add adds the next record of the chain; intact is true if its hash is that of its content.
 func (c *chain) add(record *rack.AuditRecord, sequence int64, intact bool) error {
 	if c.serial == "" && record.Chassis.SerialNumber != "" && Chain(record) == c.name {
 		c.serial = record.Chassis.SerialNumber
@@ -110,7 +109,7 @@ func (c *chain) add(record *rack.AuditRecord, sequence int64, intact bool) error
 	return nil
 }
 
-// begin looks at the first record of the chain that is there.
+// begin checks the first existing record of the chain.
 func (c *chain) begin(record *rack.AuditRecord, sequence int64) {
 	at := micros(record)
 	for _, w := range c.report.windows {
@@ -139,7 +138,7 @@ func (c *chain) checkpoint() *Head { return c.report.anchors[c.name].Checkpoint 
 
 func (c *chain) head() *Head { return c.report.anchors[c.name].Head }
 
-// flaw says what is wrong with a record by itself, if anything is.
+// flaw returns the error in a record by itself, or an empty string.
 func (c *chain) flaw(record *rack.AuditRecord, sequence int64, intact bool) string {
 	switch {
 	case !intact:
@@ -175,8 +174,7 @@ func (c *chain) isOf(record *rack.AuditRecord) bool {
 	return serial != "" && serial == c.serial || Chain(record) == c.name
 }
 
-// addEdited adds a record that is known to be bad: only its place is believed. If it takes the place of an anchor, nothing
-// vouches for the times around it, so the break is in all windows.
+// addEdited adds a record that is known to be edited: only its place in the chain is used. If it is in the place of an anchor, the times around it are unproved, so the break is in all windows.
 func (c *chain) addEdited(record *rack.AuditRecord, sequence int64, flaw string, isAnchor bool) {
 	if sequence == c.sequence {
 		c.discard()
@@ -213,7 +211,7 @@ func (c *chain) addEdited(record *rack.AuditRecord, sequence int64, flaw string,
 func (c *chain) fork(record *rack.AuditRecord, at int64) {
 	c.discard()
 	c.chassis.forget()
-	// Both branches of a fork go on: they part once.
+	// Both branches of a fork continue: they part once.
 	goesOn := c.forked != nil && len(c.parents) > 1 && record.PreviousHash != c.previous && slices.Contains(c.parents, record.PreviousHash)
 	if !goesOn {
 		c.told = 0
@@ -226,8 +224,7 @@ func (c *chain) fork(record *rack.AuditRecord, at int64) {
 	c.time = max(c.time, at)
 }
 
-// doubt breaks the chain in those windows of s that do not know yet of the fork that goes on. Which branch is true
-// nobody knows, so that neither counts: until a record is the only one of its place again, anything may have happened.
+// doubt breaks the chain in those windows of s that have not counted the current fork. The true branch is unknown, so neither counts: until a place in the chain has a single record again, the state of the Mac is unknown.
 func (c *chain) doubt(s span) {
 	if c.forked == nil || len(c.hashes) < 2 {
 		return
@@ -259,7 +256,7 @@ func (c *chain) advance(record *rack.AuditRecord, sequence int64) {
 	c.suspect = false
 }
 
-// count counts a record, by what it says itself.
+// count counts a record by its own content.
 func (c *chain) count(record *rack.AuditRecord) {
 	at := micros(record)
 	c.report.during(span{at, at}, func(i int, status *rack.ComplianceReportStatus) {
@@ -275,7 +272,7 @@ func (c *chain) see(i int, status *rack.ComplianceReportStatus) {
 	}
 }
 
-// confirm counts the last record, which the next has vouched for.
+// confirm counts the last record, which the next record has confirmed.
 func (c *chain) confirm() {
 	if c.pending != nil {
 		c.chassis.apply(c.pending, c.pendingTime)
@@ -283,16 +280,16 @@ func (c *chain) confirm() {
 	c.discard()
 }
 
-// discard drops the last record, which nothing vouches for.
+// discard drops the last record, which no record has confirmed.
 func (c *chain) discard() { c.pending = nil }
 
-// breakOff is breaks, after which nothing is known of the Mac.
+// breakOff is breaks, and makes the state of the Mac unknown.
 func (c *chain) breakOff(s span, record *rack.AuditRecord, message string, records ...string) {
 	c.breaks(s, record, message, records...)
 	c.chassis.forget()
 }
 
-// breaks adds a break of the chain somewhere in s.
+// breaks adds a break of the chain within s.
 func (c *chain) breaks(s span, record *rack.AuditRecord, message string, records ...string) {
 	c.addBreak(s, c.violation(record, message, records...))
 }
@@ -310,7 +307,7 @@ func (c *chain) violation(record *rack.AuditRecord, message string, records ...s
 	return rack.ComplianceViolation{Rule: string(rules.UnbrokenLedger), SerialNumber: c.serial, Time: record.Time, Message: message, Records: records}
 }
 
-// resolve adds the breaks of edited records, which were written at the time of the next good one at the latest.
+// resolve adds the breaks of edited records, which were written no later than the next valid record.
 func (c *chain) resolve(until int64) {
 	for _, edited := range c.edited {
 		edited.violation.SerialNumber = c.serial
@@ -319,7 +316,7 @@ func (c *chain) resolve(until int64) {
 	c.edited = c.edited[:0]
 }
 
-// finish closes the chain at the last record that is there.
+// finish closes the chain at the last existing record.
 func (c *chain) finish() {
 	last := c.sequence
 	if checkpoint := c.checkpoint(); checkpoint != nil {

@@ -11,18 +11,18 @@ import (
 	"macrack.io/macrack/pkg/rules"
 )
 
-// UsualWindows are the names of the windows that are shown when none is asked for.
+// UsualWindows are the names of the windows in a list of reports.
 var UsualWindows = []string{"24h", "7d", "30d", "90d"}
 
-// A Window is the time that a report is about.
+// A Window is the time window of a report.
 type Window struct {
 	Name     string
-	From, To time.Time // To is not in the window, unless it is now
-	ongoing  bool      // To is now: all that was recorded until now is in the window
+	From, To time.Time // To is exclusive, unless it is the current time
+	ongoing  bool      // To is the current time: all records until now are in the window
 	all      bool      // records and breaks of any time are in the window
 }
 
-// Everything returns the window of all that was ever recorded.
+// Everything returns the window of all records.
 func Everything(now time.Time) Window {
 	return Window{Name: "everything", From: time.UnixMicro(0).UTC(), To: now.UTC(), ongoing: true, all: true}
 }
