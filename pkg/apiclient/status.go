@@ -19,9 +19,7 @@ type Object[T any] interface {
 	metav1.Object
 }
 
-// StatusPatch returns the patch of the subresource status that makes after of before. It has what differs and the UID, and no
-// resource version: a write of another field is no conflict, and an object of the same name that came later is not
-// written. Two writers of one field do not notice each other, so that the server has to judge each transition.
+// StatusPatch returns the patch of the subresource status from before to after. It has the differences and the UID, but no resource version: writes of other fields do not conflict, and a later object with the same name is not patched. Two writers of one field do not detect each other, so the server must validate each transition.
 func StatusPatch[T any, P Object[T]](before, after P) ([]byte, error) {
 	patch, err := diff(before, after)
 	if err != nil {
@@ -34,8 +32,7 @@ func StatusPatch[T any, P Object[T]](before, after P) ([]byte, error) {
 	return json.Marshal(patch)
 }
 
-// replaceStructs makes a patch replace each struct of a status that it changes as a whole, because a mix of two writers'
-// reports is true of neither.
+// replaceStructs makes a patch replace each changed struct of a status as a whole, because a mix of two reports would be wrong.
 func replaceStructs(patch map[string]any, before, after any) error {
 	changed, _ := patch["status"].(map[string]any)
 	was, err := statusOf(before)
@@ -47,7 +44,7 @@ func replaceStructs(patch map[string]any, before, after any) error {
 		return err
 	}
 	for name := range changed {
-		// A server drops a replacement of what it does not have.
+		// A server ignores a replacement of a field that is not set.
 		if _, had := was[name].(map[string]any); !had {
 			continue
 		}

@@ -1,5 +1,4 @@
-// Package apiclient is how the controllers and agents talk to API servers: no request hangs for ever, and no write of a
-// status depends on what others write to the same object.
+// Package apiclient has the API client helpers of the controllers and agents: every request has a timeout, and status writes do not conflict with other writers of the same object.
 package apiclient
 
 import (
@@ -13,10 +12,10 @@ import (
 	"k8s.io/client-go/transport"
 )
 
-// RequestTimeout is how long one request may take, answer included. A server gives up after a minute at most.
+// RequestTimeout is the maximum duration of one request, including its response. Servers time out after at most a minute.
 const RequestTimeout = 20 * time.Second
 
-// BoundRequests limits each request of a client to timeout, watches excepted. [rest.Config.Timeout] would end watches too.
+// BoundRequests limits each request of a client to timeout, except watches. [rest.Config.Timeout] would end watches too.
 func BoundRequests(config *rest.Config, timeout time.Duration) *rest.Config {
 	config = rest.CopyConfig(config)
 	config.WrapTransport = transport.Wrappers(config.WrapTransport, func(rt http.RoundTripper) http.RoundTripper {
@@ -48,7 +47,7 @@ func (b *bounded) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// body ends the time of a request when its answer has been read.
+// body cancels the timeout of a request when its response has been read.
 type body struct {
 	io.ReadCloser
 	cancel context.CancelFunc

@@ -9,9 +9,7 @@ import (
 	"macrack.io/macrack/pkg/registry/rack/auditrecord"
 )
 
-// adding has the plugin NamespaceLifecycle look only at what adds something to a namespace. For a namespace that is
-// being deleted to go, its instances must be stopped and its leases released, which subresources do; and what happens
-// meanwhile goes on record.
+// adding limits the plugin NamespaceLifecycle to requests that add objects to a namespace. The deletion of a namespace requires that subresources stop its instances and release its leases, and that these events are recorded.
 func adding(handler admission.Interface, name string) admission.Interface {
 	plugin, ok := handler.(admission.MutationInterface)
 	if name != lifecycle.PluginName || !ok {
@@ -22,7 +20,7 @@ func adding(handler admission.Interface, name string) admission.Interface {
 
 type addingOnly struct{ admission.MutationInterface }
 
-// Admit passes what adds nothing.
+// Admit admits requests that add no object.
 func (p addingOnly) Admit(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
 	if a.GetSubresource() != "" || a.GetResource().GroupResource() == auditrecord.Resource {
 		return nil

@@ -22,7 +22,7 @@ import (
 	"macrack.io/macrack/pkg/registry/tenancy"
 )
 
-// lives returns what tells namespaces of the same name apart, or nil for a server without a cluster.
+// lives returns the tracker of namespaces with the same name, or nil for a server without a cluster.
 func (c *Config) lives() (*tenancy.Lives, error) {
 	namespaces, live := c.Namespaces, tenancy.Namespaces(nil)
 	if namespaces == nil {
@@ -68,7 +68,7 @@ const (
 	namespacesBurst = 100
 )
 
-// namespaces returns what finds the namespaces of the cluster, in a cache and without one, or nil for a server without a cluster.
+// namespaces returns the lookups of namespaces in the cluster, with and without a cache, or nil for a server without a cluster.
 func (c *Config) namespaces() (namespaces, live tenancy.Namespaces, err error) {
 	if c.Generic.SharedInformerFactory == nil || c.Generic.ClientConfig == nil {
 		return nil, nil, nil
@@ -93,7 +93,7 @@ func (c *Config) namespaces() (namespaces, live tenancy.Namespaces, err error) {
 	return cachedNamespaces(cached, tenancy.Remember(clock.RealClock{}, live)), live, nil
 }
 
-// cachedNamespaces returns what finds namespaces in a cache. A namespace that is missing or terminating there may have been created again: live tells.
+// cachedNamespaces returns a lookup of namespaces in a cache. It asks live if a namespace is missing or terminating in the cache, because it may have been created again.
 func cachedNamespaces(cached corev1listers.NamespaceLister, live tenancy.Namespaces) tenancy.Namespaces {
 	return func(ctx context.Context, name string) (types.UID, error) {
 		if namespace, err := cached.Get(name); err == nil && namespace.DeletionTimestamp == nil {
@@ -103,7 +103,7 @@ func cachedNamespaces(cached corev1listers.NamespaceLister, live tenancy.Namespa
 	}
 }
 
-// limitRecords has users read the records that are visible to them.
+// limitRecords limits users to the records that are visible to them.
 func limitRecords(groups []*genericapiserver.APIGroupInfo, visibility auditrecord.Visibility) {
 	for _, g := range groups {
 		if records, ok := g.VersionedResourcesStorageMap["v1alpha1"][auditrecord.Resource.Resource].(*auditrecord.REST); ok {

@@ -90,7 +90,7 @@ func boundedPatches(handler http.Handler, limit int64) http.Handler {
 func managersOfPatch(patch []byte) int {
 	var object, metadata map[string]json.RawMessage // keys are matched as they are written
 	var managers []json.RawMessage
-	_ = json.Unmarshal(patch, &object) // the handler says what is wrong with a patch that is not JSON
+	_ = json.Unmarshal(patch, &object) // the handler reports a patch that is not JSON
 	_ = json.Unmarshal(object["metadata"], &metadata)
 	_ = json.Unmarshal(metadata["managedFields"], &managers)
 	return len(managers)

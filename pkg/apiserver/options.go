@@ -28,7 +28,7 @@ import (
 	"macrack.io/macrack/pkg/registry/tenancy"
 )
 
-// etcdPrefix is where the server's objects are in its etcd.
+// etcdPrefix is the prefix of the server's objects in etcd.
 const etcdPrefix = "/registry"
 
 // versions are the versions in which objects are stored.
@@ -43,14 +43,14 @@ var versions = []schema.GroupVersion{
 type Options struct {
 	Recommended *genericoptions.RecommendedOptions
 
-	// Clock is what the rules about time go by. It is no flag: what is shipped goes by the real time.
+	// Clock is the clock of the rules about time. It is not a flag, because production servers always use the real time.
 	Clock clock.WithTicker
 
-	// Namespaces finds namespaces for tests; nil for those of the cluster.
+	// Namespaces looks up namespaces in tests; nil for those of the cluster.
 	Namespaces tenancy.Namespaces
 }
 
-// NewOptions returns the options that the server has if nothing else is said.
+// NewOptions returns the default options of the server.
 func NewOptions() *Options {
 	o := &Options{
 		Recommended: genericoptions.NewRecommendedOptions(etcdPrefix, Codecs.LegacyCodec(versions...)),
@@ -70,7 +70,7 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	o.Recommended.AddFlags(flags)
 }
 
-// Validate returns what is wrong with the options.
+// Validate returns the errors in the options.
 func (o *Options) Validate() error {
 	errs := o.Recommended.Validate()
 	if len(o.Recommended.Etcd.EtcdServersOverrides) > 0 {
@@ -82,7 +82,7 @@ func (o *Options) Validate() error {
 	return utilerrors.NewAggregate(errs)
 }
 
-// watchTerminationGracePeriod is how long clients have to leave when a server stops; they go on watching at another.
+// watchTerminationGracePeriod is the time that clients have to move their watches to another server when a server stops.
 const watchTerminationGracePeriod = 5 * time.Second
 
 // Config returns the configuration of a server with these options.
@@ -114,7 +114,7 @@ func (o *Options) Config() (*Config, error) {
 	return &Config{Generic: config, Clock: o.Clock, Namespaces: o.Namespaces}, nil
 }
 
-// applyEtcd has objects stored in protobuf.
+// applyEtcd stores objects in protobuf.
 func (o *Options) applyEtcd(config *genericapiserver.RecommendedConfig) error {
 	etcd := *o.Recommended.Etcd
 	etcd.StorageConfig.StorageObjectCountTracker = config.StorageObjectCountTracker
@@ -129,7 +129,7 @@ func (o *Options) applyEtcd(config *genericapiserver.RecommendedConfig) error {
 	return etcd.ApplyWithStorageFactoryTo(factory, &config.Config)
 }
 
-// prefixes returns where the objects of each resource are stored, below the prefix of all.
+// prefixes returns the storage prefix of each resource, below the prefix of all keys.
 func prefixes() map[schema.GroupResource]string {
 	prefixes := map[schema.GroupResource]string{}
 	for _, r := range []schema.GroupResource{

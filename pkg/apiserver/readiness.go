@@ -13,18 +13,17 @@ import (
 )
 
 const (
-	// checkAge is for how long what a check found is told to all who ask.
+	// checkAge is the time for which the result of a check is returned to all callers.
 	checkAge = time.Second
 
-	// checkTimeout is how long a check may take.
+	// checkTimeout is the maximum duration of a check.
 	checkTimeout = 5 * time.Second
 )
 
-// writable returns a check that etcd takes writes: one that is full still answers reads. Anybody may ask, as often as
-// they like: they are told what one write a second found.
+// writable returns a check that etcd accepts writes: a full etcd still answers reads. Any client may call it at any rate, so callers share the result of one write per second.
 func writable(domain *txn.Domain, now clock.PassiveClock) healthz.HealthChecker {
 	s := &sharedCheck{
-		clock: clock.RealClock{}, // not the clock of the rules: how old an answer is concerns none
+		clock: clock.RealClock{}, // not the clock of the rules, which do not depend on the age of a result
 		check: func(ctx context.Context) error {
 			return domain.Transact(ctx, func(ctx context.Context, tx *txn.Tx) error {
 				if _, _, err := tx.GetKey(ctx, "health", "write"); err != nil {
@@ -37,7 +36,7 @@ func writable(domain *txn.Domain, now clock.PassiveClock) healthz.HealthChecker 
 	return healthz.NamedCheck("etcd-writable", func(r *http.Request) error { return s.do(r.Context()) })
 }
 
-// A sharedCheck makes a check once for all who ask at the same time, or within checkAge.
+// A sharedCheck runs a check once for all callers at the same time or within checkAge.
 type sharedCheck struct {
 	clock clock.PassiveClock
 	check func(context.Context) error
@@ -46,7 +45,7 @@ type sharedCheck struct {
 	last *checkResult
 }
 
-// A checkResult is that of a check, once done is closed.
+// A checkResult is the result of a check. It is valid after done is closed.
 type checkResult struct {
 	began time.Time
 	done  chan struct{}
@@ -62,8 +61,7 @@ func (c *checkResult) running() bool {
 	}
 }
 
-// do returns what the check found that runs, or that began less than checkAge ago, or what a new one finds. It stops
-// waiting when ctx ends; the check goes on for the others.
+// do returns the result of the running check, of one that began less than checkAge ago, or of a new one. It stops waiting when ctx ends; the check continues for other callers.
 func (s *sharedCheck) do(ctx context.Context) error {
 	result := s.current(ctx)
 	select {

@@ -20,9 +20,7 @@ import (
 	"macrack.io/macrack/pkg/registry/txn"
 )
 
-// restrict puts what no flag disables around the configured authorizer and admission plugins: an agent has to do with
-// its own Mac alone, statuses and records are written by those who know, and dry runs are refused what the registry
-// would refuse.
+// restrict wraps the configured authorizer and admission plugins with checks that no flag can disable: agents are restricted to their own Mac, statuses and records can be written only by the component that observes them, and dry runs are refused if the registry would refuse the real request.
 func (c *Config) restrict(domain *txn.Domain, groups []*genericapiserver.APIGroupInfo) error {
 	macNodes, err := getter[*rack.MacNode](groups, "macnodes")
 	if err != nil {
@@ -61,7 +59,7 @@ func (c *Config) restrict(domain *txn.Domain, groups []*genericapiserver.APIGrou
 	return nil
 }
 
-// getter returns a function that reads an object of a resource, as it is.
+// getter returns a function that reads the current version of an object of a resource.
 func getter[T any](groups []*genericapiserver.APIGroupInfo, resource string) (func(ctx context.Context, namespace, name string) (T, error), error) {
 	for _, g := range groups {
 		storage, ok := g.VersionedResourcesStorageMap["v1alpha1"][resource].(rest.Getter)

@@ -1,4 +1,4 @@
-// Package apiserver puts the API server together: its scheme, its configuration, and what it serves.
+// Package apiserver assembles the API server: its scheme, its configuration and its API groups.
 package apiserver
 
 import (
@@ -16,7 +16,7 @@ import (
 var (
 	// Scheme has the types of all groups.
 	Scheme = runtime.NewScheme()
-	// Codecs encodes and decodes them.
+	// Codecs encodes and decodes the types.
 	Codecs = serializer.NewCodecFactory(Scheme)
 )
 
@@ -26,7 +26,7 @@ func init() {
 	imageinstall.Install(Scheme)
 	configinstall.Install(Scheme)
 
-	// The generic server serves its own types in the group without a name.
+	// The generic server serves its own types in the core group.
 	v1 := schema.GroupVersion{Version: "v1"}
 	metav1.AddToGroupVersion(Scheme, v1)
 	Scheme.AddUnversionedTypes(v1, &metav1.Status{}, &metav1.APIVersions{}, &metav1.APIGroupList{}, &metav1.APIGroup{}, &metav1.APIResourceList{})

@@ -43,12 +43,12 @@ import (
 	"macrack.io/macrack/pkg/rules"
 )
 
-// Config is what a server is made from.
+// Config is the configuration of a server.
 type Config struct {
 	Generic *genericapiserver.RecommendedConfig
-	// Clock is what the rules about time go by.
+	// Clock is the clock of the rules about time.
 	Clock clock.WithTicker
-	// Namespaces finds namespaces; nil for those of the cluster.
+	// Namespaces looks up namespaces; nil for those of the cluster.
 	Namespaces tenancy.Namespaces
 }
 
@@ -57,7 +57,7 @@ type Server struct {
 	Generic *genericapiserver.GenericAPIServer
 }
 
-// writeLimit is more than a person or a pipeline needs to change one object. Agents and controllers are not held back.
+// writeLimit exceeds the rate at which a person or a pipeline changes one object. It does not apply to agents and controllers.
 var writeLimit = txn.WriteLimit{
 	Rate: 5, Burst: 5,
 	Exempt: func(u user.Info) bool {
@@ -136,7 +136,7 @@ func Planners(clock clock.PassiveClock, fleet *fleetclock.Clock) map[schema.Grou
 	}
 }
 
-// groups returns what the server serves, leases and instances to those who own them, and what expires its records.
+// groups returns the API groups of the server, which serve leases and instances to their owners only, and the expirer of its records.
 func (c *Config) groups(domain *txn.Domain, fleet *fleetclock.Clock, rejections *ledger.Rejections, own rejection.Filter) ([]*genericapiserver.APIGroupInfo, *ledger.Expirer, error) {
 	rackConfigs, err := rackconfig.NewStorage(Scheme, domain, c.Clock, rejections)
 	if err != nil {
@@ -161,7 +161,7 @@ func (c *Config) groups(domain *txn.Domain, fleet *fleetclock.Clock, rejections 
 	defaultClass := func(ctx context.Context) string {
 		obj, err := rackConfigs.Get(genericapirequest.WithNamespace(ctx, ""), configv1alpha1.RackConfigName, &metav1.GetOptions{ResourceVersion: "0"})
 		if err != nil {
-			return "" // the lease is refused for naming no class
+			return "" // the lease is refused because it has no class
 		}
 		return obj.(*config.RackConfig).Spec.DefaultClassName
 	}
@@ -219,7 +219,7 @@ func (c *Config) groups(domain *txn.Domain, fleet *fleetclock.Clock, rejections 
 	}, expirer, nil
 }
 
-// retention returns for how long records are kept: as configured, or as by default.
+// retention returns the retention period of records: the configured one, or the default.
 func retention(ctx context.Context, rackConfigs rest.Getter) (time.Duration, error) {
 	obj, err := rackConfigs.Get(genericapirequest.WithNamespace(ctx, ""), configv1alpha1.RackConfigName, &metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
@@ -234,7 +234,7 @@ func retention(ctx context.Context, rackConfigs rest.Getter) (time.Duration, err
 	return configv1alpha1.DefaultAuditRetention, nil
 }
 
-// anchors returns what index keys hold about the ends of the ledger's chains.
+// anchors returns the anchors of the chains of the ledger, which are stored under index keys.
 func anchors(domain *txn.Domain) compliancereport.AnchorSource {
 	return func(ctx context.Context) (ledger.Anchors, error) {
 		heads, err := domain.Keys(ctx, ledger.HeadKind)
@@ -256,8 +256,7 @@ func group(name string, storage map[string]rest.Storage) *genericapiserver.APIGr
 	return &info
 }
 
-// knowsFrontProxy returns a check that the CA of the front proxy has been read. Until then, users who come
-// through a kube-apiserver are taken for anonymous.
+// knowsFrontProxy returns a check that the CA of the front proxy has been read. Until then, users whose requests pass through kube-apiserver are treated as anonymous.
 func knowsFrontProxy(config *authenticatorfactory.RequestHeaderConfig) healthz.HealthChecker {
 	return healthz.NamedCheck("front-proxy-ca", func(*http.Request) error {
 		if config != nil && config.CAContentProvider != nil && len(config.CAContentProvider.CurrentCABundleContent()) == 0 {
@@ -267,8 +266,7 @@ func knowsFrontProxy(config *authenticatorfactory.RequestHeaderConfig) healthz.H
 	})
 }
 
-// backfill makes the server ready only after it has tried to fill in the owners of what earlier versions stored: until then, tenants miss
-// their own objects, and a refusal for that reason would be on record.
+// backfill delays readiness until the server has tried to set the owners of objects stored by earlier versions. Until then, tenants cannot see their own objects, and refusals for that reason would be recorded.
 func backfill(server *genericapiserver.GenericAPIServer, b tenancy.Backfill) error {
 	const name = "macrack-backfill-namespaces"
 	if err := server.AddPostStartHook(name+"-once", func(hook genericapiserver.PostStartHookContext) error {
@@ -280,7 +278,7 @@ func backfill(server *genericapiserver.GenericAPIServer, b tenancy.Backfill) err
 	return whileServing(server, name, b.Run)
 }
 
-// whileServing has run run while the server does: from its start until it is asked to stop, which waits for it.
+// whileServing runs run from the start of the server until its shutdown, which waits for run to return.
 func whileServing(server *genericapiserver.GenericAPIServer, name string, run func(context.Context)) error {
 	ctx, stop := context.WithCancel(context.Background())
 	var running sync.WaitGroup

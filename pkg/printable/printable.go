@@ -1,5 +1,4 @@
-// Package printable makes text from users safe to show: a reader sees every character, in the order in which it is stored. Terminals act on
-// control characters, reorder what follows a bidirectional control, and show nothing for zero-width characters.
+// Package printable makes text from users safe to display: every character is visible, in the order in which it is stored. Terminals interpret control characters, reorder the text after a bidirectional control, and do not show zero-width characters.
 package printable
 
 import (
@@ -9,8 +8,7 @@ import (
 	"unicode/utf8"
 )
 
-// Line returns text on one line, cut to limit bytes, which end with three dots then. Characters that do not print, line breaks and tabs among them, are escaped as in Go, such as
-// \u202e. Bytes that are not UTF-8 become U+FFFD.
+// Line returns text on one line. Text longer than limit bytes is cut and ends with three dots. Characters that are not printable, including line breaks and tabs, are escaped as in Go, for example as \u202e. Invalid UTF-8 becomes U+FFFD.
 func Line(text string, limit int) string { return escape(text, limit, visible) }
 
 // Lines returns text as Line does, but keeps line breaks and tabs.
@@ -23,19 +21,19 @@ func ASCII(text string, limit int) string {
 	return escape(text, limit, func(r rune) bool { return ' ' <= r && r <= '~' })
 }
 
-// IsLine reports whether Line keeps text as it is, but for the limit.
+// IsLine reports whether Line returns text unchanged, apart from the limit.
 func IsLine(text string) bool {
 	return utf8.ValidString(text) && strings.IndexFunc(text, func(r rune) bool { return !visible(r) }) < 0
 }
 
-// visible reports whether a character is seen when it is shown.
+// visible reports whether a character is visible when displayed.
 func visible(r rune) bool {
 	return unicode.IsPrint(r) && !unicode.In(r, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector) && r != brailleBlank
 }
 
 const brailleBlank = '\u2800' // a symbol that looks like a space
 
-// cut is the end of a text that was longer: two texts that differ later must not look complete and the same.
+// cut marks a shortened text: two long texts with the same beginning must not look complete and equal.
 const cut = "..."
 
 func escape(text string, limit int, keep func(rune) bool) string {

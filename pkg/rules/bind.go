@@ -1,6 +1,6 @@
 package rules
 
-// BindFacts decide whether a lease may be bound to a Mac.
+// BindFacts are the facts that decide whether a lease may be bound to a Mac.
 type BindFacts struct {
 	// Mac is the name of the MacNode.
 	Mac string

@@ -8,8 +8,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// BoundAt returns the moment of binding that is stored for a lease that is bound now: the next full second,
-// as times are stored in seconds and cutting one off would shorten the floor.
+// BoundAt returns the stored binding time of a lease that is bound now: the next full second. Times are stored in seconds, and rounding down would shorten the floor.
 func BoundAt(now time.Time) time.Time {
 	if whole := now.Truncate(time.Second); whole.Before(now) {
 		return whole.Add(time.Second)
@@ -17,13 +16,12 @@ func BoundAt(now time.Time) time.Time {
 	return now
 }
 
-// EarliestRelease returns the floor of a lease: minimum after it was bound, and 24 hours after at least.
+// EarliestRelease returns the floor of a lease: minimum after its binding, but at least 24 hours.
 func EarliestRelease(boundAt time.Time, minimum time.Duration) time.Time {
 	return boundAt.Add(max(minimum, MinimumLeaseDuration))
 }
 
-// Floor returns the floor that a lease is held to: the stored one, or what follows from its binding if that is later, as a stored
-// floor that is gone (the zero time) or too short shortens nothing.
+// Floor returns the effective floor of a lease: the stored one, or the one that follows from its binding if that is later. A stored floor that is missing (the zero time) or too short therefore shortens no lease.
 func Floor(boundAt time.Time, minimum time.Duration, stored time.Time) time.Time {
 	if floor := EarliestRelease(boundAt, minimum); floor.After(stored) {
 		return floor
@@ -31,8 +29,7 @@ func Floor(boundAt time.Time, minimum time.Duration, stored time.Time) time.Time
 	return stored
 }
 
-// LeaseFloor is Floor of what a lease has stored: boundAt and earliestReleaseAt may be nil. The floor of a lease that was never
-// bound is the zero time.
+// LeaseFloor is Floor for the stored fields of a lease: boundAt and earliestReleaseAt may be nil. The floor of a lease that was never bound is the zero time.
 func LeaseFloor(boundAt *metav1.Time, minimum time.Duration, earliestReleaseAt *metav1.Time) time.Time {
 	if boundAt == nil {
 		return time.Time{}
@@ -40,7 +37,7 @@ func LeaseFloor(boundAt *metav1.Time, minimum time.Duration, earliestReleaseAt *
 	return Floor(boundAt.Time, minimum, ptr.Deref(earliestReleaseAt, metav1.Time{}).Time)
 }
 
-// FloorPassed says whether the floor has elapsed.
+// FloorPassed reports whether the floor has passed.
 func FloorPassed(now, earliestRelease time.Time) bool {
 	return !now.Before(earliestRelease)
 }
@@ -54,7 +51,7 @@ func CheckRelease(now, earliestRelease time.Time) error {
 		earliestRelease.UTC().Format(time.RFC3339), duration.HumanDuration(earliestRelease.Sub(now)))
 }
 
-// CheckMinimumDuration refuses a minimum duration below 24 hours or out of proportion.
+// CheckMinimumDuration refuses a minimum duration below 24 hours or above the maximum.
 func CheckMinimumDuration(asked time.Duration) error {
 	if asked < MinimumLeaseDuration {
 		return refuse(TwentyFourHours, "a Mac is leased for 24h or more, not %s; leave the field out for 24h", asked)

@@ -2,22 +2,21 @@ package rules
 
 import "strings"
 
-// BootstrapGroup is the group of bootstrap tokens with which Macs join. A token that has it alone can become nothing.
+// BootstrapGroup is the group of bootstrap tokens with which Macs join. This group alone does not permit a token to join any Mac.
 const BootstrapGroup = "system:bootstrappers:macrack"
 
-// NodesGroup is the group of the agents, as of all kubelets.
+// NodesGroup is the group of agents, as of all kubelets.
 const NodesGroup = "system:nodes"
 
-// nodeUserPrefix begins the name of the user that a Node is.
+// nodeUserPrefix is the prefix of the user names of Nodes.
 const nodeUserPrefix = "system:node:"
 
-// BootstrapGroupOf returns the group of the bootstrap tokens that can become the Mac of this name, and no other. Names of
-// groups have no dots, and names of Macs no colons, so that no two Macs have the same group.
+// BootstrapGroupOf returns the group of the bootstrap tokens that can join as the Mac with this name only. Names of groups have no dots and names of Macs have no colons, so each Mac has its own group.
 func BootstrapGroupOf(node string) string {
 	return BootstrapGroup + ":" + strings.ReplaceAll(node, ".", ":")
 }
 
-// BootstrapMacs returns the names of the Macs that a token with these groups can become.
+// BootstrapMacs returns the names of the Macs as which a token with these groups can join.
 func BootstrapMacs(groups []string) []string {
 	var macs []string
 	for _, group := range groups {
@@ -28,10 +27,10 @@ func BootstrapMacs(groups []string) []string {
 	return macs
 }
 
-// NodeUser returns the name of the user that a Node is.
+// NodeUser returns the user name of a Node.
 func NodeUser(node string) string { return nodeUserPrefix + node }
 
-// NodeOfUser returns the name of the Node that a user is, or nothing.
+// NodeOfUser returns the name of the Node with the given user name, or an empty string.
 func NodeOfUser(user string) string {
 	node, ok := strings.CutPrefix(user, nodeUserPrefix)
 	if !ok {

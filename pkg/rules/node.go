@@ -2,13 +2,13 @@ package rules
 
 import "fmt"
 
-// NodeFacts are what a Mac's phase follows from.
+// NodeFacts are the facts that decide the phase of a Mac.
 type NodeFacts struct {
 	// Seen: an agent has reported for the Mac.
 	Seen bool
 	// Quarantined: the Mac cannot be trusted to run two virtual machines.
 	Quarantined bool
-	// Offline: the agent has been silent for too long.
+	// Offline: the agent has stopped sending heartbeats.
 	Offline bool
 	// Leased: the Mac belongs to a lease.
 	Leased bool
@@ -21,8 +21,7 @@ type NodeFacts struct {
 // macAvailable is the phase of a Mac that can be leased.
 const macAvailable = "Available"
 
-// NodePhase returns the phase of a Mac. What matters most to those who read it comes first: a leased Mac
-// that is in quarantine is Quarantined, and still leased.
+// NodePhase returns the phase of a Mac. The most important fact has precedence: a leased Mac in quarantine is Quarantined, although it is still leased.
 func NodePhase(f NodeFacts) string {
 	switch {
 	case f.Quarantined:
@@ -42,7 +41,7 @@ func NodePhase(f NodeFacts) string {
 	}
 }
 
-// HealthyMac is the message of leases and instances whose Mac is as it should be.
+// HealthyMac returns the message of leases and instances whose Mac is healthy.
 func HealthyMac(serialNumber string) string {
 	return fmt.Sprintf("Mac %s is online and healthy", serialNumber)
 }

@@ -7,7 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// deleters are who deletes a pod for the reason of its condition DisruptionTarget.
+// deleters describes the component that deleted a pod, by the reason of the condition DisruptionTarget.
 var deleters = map[string]string{
 	"EvictionByEvictionAPI":               "by an eviction, as kubectl drain asks for",
 	corev1.PodReasonPreemptionByScheduler: "by kube-scheduler, for a pod of a higher priority",
@@ -16,7 +16,7 @@ var deleters = map[string]string{
 	corev1.PodReasonTerminationByKubelet:  "by the agent",
 }
 
-// DescribeDeletion returns when, by whom and why a placeholder pod that is being deleted is, as far as the pod has it.
+// DescribeDeletion describes the deletion of a placeholder pod: its time, actor and cause, as far as the pod has them.
 func DescribeDeletion(pod *corev1.Pod) string {
 	at := ""
 	if pod.DeletionTimestamp != nil {
@@ -39,7 +39,7 @@ func DescribeDeletion(pod *corev1.Pod) string {
 	return fmt.Sprintf("the placeholder pod %s was deleted%s by a user or controller of the cluster; %s", pod.Name, at, namesUser)
 }
 
-// DescribeLoss is DescribeDeletion of a pod of which only the name is known.
+// DescribeLoss is DescribeDeletion for a pod of which only the name is known.
 func DescribeLoss(podName string) string {
 	return fmt.Sprintf("the placeholder pod %s was deleted by a user or controller of the cluster; %s", podName, namesUser)
 }

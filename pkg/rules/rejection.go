@@ -1,28 +1,28 @@
 package rules
 
-// Reasons of refused instances that the records have and that are no rule's.
+// Reasons of refused instances in records that do not belong to one of the three rules.
 const (
-	// ReasonNoSuchLease: the namespace has no lease of the name.
+	// ReasonNoSuchLease: the lease does not exist in the namespace.
 	ReasonNoSuchLease = "NoSuchLease"
 	// ReasonLeasePending: the lease has no Mac yet, and none is free.
 	ReasonLeasePending = "LeasePending"
 	// ReasonLeaseNotUsable: the lease is being released, or has ended.
 	ReasonLeaseNotUsable = "LeaseNotUsable"
-	// ReasonNoSuchImage: the catalogue has no image of the name.
+	// ReasonNoSuchImage: the image does not exist.
 	ReasonNoSuchImage = "NoSuchImage"
 	// ReasonImageNotReady: the image is not Ready.
 	ReasonImageNotReady = "ImageNotReady"
-	// ReasonNoSuchClass: the catalogue has no InstanceClass of the name.
+	// ReasonNoSuchClass: the InstanceClass does not exist.
 	ReasonNoSuchClass = "NoSuchClass"
-	// ReasonNoSuchMacClass: the catalogue has no MacNodeClass for the lease.
+	// ReasonNoSuchMacClass: the MacNodeClass of the lease does not exist.
 	ReasonNoSuchMacClass = "NoSuchMacClass"
-	// ReasonDoesNotFit: the Mac has no room for the class.
+	// ReasonDoesNotFit: the Mac does not have enough free resources for the class.
 	ReasonDoesNotFit = "DoesNotFit"
-	// ReasonForeignOwner: the instance names an owner other than its lease.
+	// ReasonForeignOwner: the instance has an owner reference to an object other than its lease.
 	ReasonForeignOwner = "ForeignOwner"
 )
 
-// IsRuleReason reports whether a rejection for a reason is one of the three rules': a reason is unless it is known not to be.
+// IsRuleReason reports whether a rejection with this reason belongs to one of the three rules. Unknown reasons do.
 func IsRuleReason(reason string) bool {
 	switch reason {
 	case ReasonNoSuchLease, ReasonLeasePending, ReasonLeaseNotUsable, ReasonNoSuchImage, ReasonImageNotReady,

@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Reasons for which a Mac is not released yet.
+// Reasons of a pending release.
 const (
 	// ReasonNotReleasing: the lease was not deleted, or its floor has not passed.
 	ReasonNotReleasing = "NotReleasing"
@@ -16,19 +16,19 @@ const (
 	ReasonStoppingInstances = "StoppingInstances"
 	// ReasonScrubbing: the agent has not reported the Mac as scrubbed of the lease.
 	ReasonScrubbing = "Scrubbing"
-	// ReasonTaintingNode: the Node of the Mac still admits the tenant, or does not keep others away.
+	// ReasonTaintingNode: the Node of the Mac still admits the tenant, or does not have the taint of an unleased Mac.
 	ReasonTaintingNode = "TaintingNode"
 )
 
-// ScrubFacts decide whether a Mac is free of everything of a lease.
+// ScrubFacts are the facts that decide whether all data of a lease is removed from a Mac.
 type ScrubFacts struct {
-	// Releasing: the lease has ended and the Mac was told to erase everything of it.
+	// Releasing: the lease has ended and the agent has been instructed to erase its data.
 	Releasing bool
-	// RunningVMs is how many virtual machines count as running on the Mac.
+	// RunningVMs is the number of virtual machines that count as running on the Mac.
 	RunningVMs int32
 	// LeaseUID is the UID of the lease.
 	LeaseUID types.UID
-	// ReportedLease is the lease that the agent's scrub report is about; empty without a report.
+	// ReportedLease is the lease in the agent's scrub report; empty without a report.
 	ReportedLease types.UID
 	// Scrubbed: the condition Scrubbed of the Mac is True.
 	Scrubbed bool
@@ -36,12 +36,12 @@ type ScrubFacts struct {
 	Remaining []string
 }
 
-// Scrubbed reports whether the agent has proved that nothing of the lease is left on the Mac.
+// Scrubbed reports whether the agent has proved that no data of the lease is left on the Mac.
 func Scrubbed(f ScrubFacts) bool {
 	return f.Releasing && f.RunningVMs == 0 && f.LeaseUID != "" && f.ReportedLease == f.LeaseUID && f.Scrubbed && len(f.Remaining) == 0
 }
 
-// ReleaseFacts decide whether a Mac may leave its lease, once the floor has passed.
+// ReleaseFacts are the facts that decide whether a lease may release its Mac after the floor.
 type ReleaseFacts struct {
 	// Releasing: the lease is deleted and its phase is Releasing.
 	Releasing bool
@@ -57,8 +57,7 @@ type ReleaseFacts struct {
 	Taints []corev1.Taint
 }
 
-// BlocksRelease returns what keeps a Mac with its lease after the floor, as a reason and a message. Both are empty if the
-// Mac may be released.
+// BlocksRelease returns the reason and the message of a pending release after the floor. Both are empty if the Mac may be released.
 func BlocksRelease(f ReleaseFacts) (reason, message string) {
 	switch {
 	case !f.Releasing:

@@ -2,17 +2,16 @@ package rules
 
 import "fmt"
 
-// A Rule is the name of a rule that the system enforces. Violations in compliance reports have the name; the message of a
-// refusal begins with the text that String returns.
+// A Rule is the name of a rule that the system enforces. Violations in compliance reports have this name; messages of refusals begin with the result of String.
 type Rule string
 
-// The rules of Apple's licence, and what the ledger needs to prove them.
+// The rules of Apple's licence, and the rule of the ledger that proves them.
 const (
 	// TwoVMsPerChassis: at most two macOS virtual machines run on one Mac (rule 1).
 	TwoVMsPerChassis Rule = "TwoVMsPerChassis"
-	// OneTenantPerChassis: a Mac belongs to one tenant at a time, whole (rule 2).
+	// OneTenantPerChassis: a whole Mac is leased to one tenant at a time (rule 2).
 	OneTenantPerChassis Rule = "OneTenantPerChassis"
-	// TwentyFourHours: a lease holds its Mac for 24 hours or more, and time never runs backwards (rule 3).
+	// TwentyFourHours: a lease keeps its Mac for at least 24 hours, and its floor never moves backwards (rule 3).
 	TwentyFourHours Rule = "TwentyFourHours"
 	// UnbrokenLedger: the chain of records of each Mac is complete and unchanged.
 	UnbrokenLedger Rule = "UnbrokenLedger"
@@ -38,7 +37,7 @@ var texts = map[Rule]string{
 // String returns the text that begins the message of every refusal for the rule.
 func (r Rule) String() string { return texts[r] }
 
-// A Refusal is the error of a request that a rule refuses. Its message gives the request, the limit and the remedy.
+// A Refusal is the error of a request that a rule refuses. Its message has the request, the limit and the remedy.
 type Refusal struct {
 	Rule    Rule
 	Message string

@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// The numbers are the licence's. Whoever changes them must change this test too, and be asked why.
+// The numbers are those of the licence. A change must also change this test, and needs a justification.
 func TestConstants(t *testing.T) {
 	assert.Equal(t, 2, MaxVMsPerMac)
 	assert.Equal(t, 24*time.Hour, MinimumLeaseDuration)

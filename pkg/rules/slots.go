@@ -6,7 +6,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// Phases of a lease that the decisions tell apart. They are the values of the API.
+// Phases of a lease that the rules distinguish. They are the values of the API.
 const (
 	leasePending   = "Pending"
 	leaseBound     = "Bound"
@@ -14,8 +14,7 @@ const (
 	leaseReleasing = "Releasing"
 )
 
-// CheckAcceptsInstance says whether a lease in phase, with the floor earliestRelease, accepts a new instance:
-// if it is Bound, or Held within its floor.
+// CheckAcceptsInstance refuses a new instance on a lease in phase, with the floor earliestRelease, unless the lease is Bound, or Held and before its floor.
 func CheckAcceptsInstance(lease, phase string, earliestRelease, now time.Time) error {
 	switch phase {
 	case leaseBound:
@@ -35,7 +34,7 @@ func CheckAcceptsInstance(lease, phase string, earliestRelease, now time.Time) e
 	}
 }
 
-// CheckSlot refuses a third instance on a lease that has taken ones.
+// CheckSlot refuses a third instance on a lease; taken has the names of the others.
 func CheckSlot(lease string, taken []string) error {
 	if len(taken) < MaxVMsPerMac {
 		return nil
@@ -44,7 +43,7 @@ func CheckSlot(lease string, taken []string) error {
 		lease, len(taken), MaxVMsPerMac, taken)
 }
 
-// CheckRunning refuses to count more virtual machines on a Mac than it may run.
+// CheckRunning refuses a number of running virtual machines above the maximum of a Mac.
 func CheckRunning(node string, running int32) error {
 	if running <= MaxVMsPerMac {
 		return nil
@@ -52,7 +51,7 @@ func CheckRunning(node string, running int32) error {
 	return refuse(TwoVMsPerChassis, "Mac %q would run %d virtual machines, of %d allowed", node, running, MaxVMsPerMac)
 }
 
-// Resources are what a Mac has, or a virtual machine takes. A zero storage means no claim.
+// Resources are the resources of a Mac or of a virtual machine. A zero storage means no request.
 type Resources struct {
 	CPU, Memory, Storage resource.Quantity
 }
@@ -75,7 +74,7 @@ func (r Resources) Sub(o Resources) Resources {
 	return rest
 }
 
-// CheckFit refuses what a Mac of a class cannot hold: asked, besides what is taken, of capacity less reserved.
+// CheckFit refuses an instance that does not fit on a Mac of a class: used plus asked must not exceed capacity minus reserved.
 func CheckFit(class string, capacity, reserved, taken, asked Resources) error {
 	free := capacity.Sub(reserved).Sub(taken)
 	for _, r := range []struct {

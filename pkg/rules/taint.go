@@ -17,10 +17,10 @@ func TenantTaint(namespace string) corev1.Taint {
 	return corev1.Taint{Key: TaintTenant, Value: namespace, Effect: corev1.TaintEffectNoSchedule}
 }
 
-// IsTenancyTaint reports whether the taint tells who may use a Mac.
+// IsTenancyTaint reports whether the taint controls which tenant may use a Mac.
 func IsTenancyTaint(t corev1.Taint) bool { return t.Key == TaintUnleased || t.Key == TaintTenant }
 
-// HasOnlyTaint reports whether want is among the taints, and is the only one that tells who may use the Mac.
+// HasOnlyTaint reports whether want is the only tenancy taint among the taints.
 func HasOnlyTaint(taints []corev1.Taint, want corev1.Taint) bool {
 	found := false
 	for _, t := range taints {

@@ -7,8 +7,8 @@ import (
 	"runtime/debug"
 )
 
-// Version and Commit are what a binary was built from. A build sets them with
-// -ldflags "-X macrack.io/macrack/pkg/version.Version=v1.2.3"; without Commit, it is the one that go build knows.
+// Version and Commit identify the source of a binary. A build sets them with
+// -ldflags "-X macrack.io/macrack/pkg/version.Version=v1.2.3"; Commit defaults to that of the build information of Go.
 var (
 	Version = "v0.1.0"
 	Commit  = ""
@@ -23,7 +23,7 @@ func String() string {
 	return fmt.Sprintf("%s (commit %s)", Version, cmp.Or(Commit, commit(info.Settings), "unknown"))
 }
 
-// commit returns the commit in the settings of a build, with -dirty if files had changed since.
+// commit returns the commit in the settings of a build, with -dirty if the working tree had changes.
 func commit(settings []debug.BuildSetting) string {
 	revision, dirty := "", ""
 	for _, s := range settings {
