@@ -41,7 +41,7 @@ func (w *world) starts() []attempt {
 		{family, "a tenant: a report", "acme", patch(strategicPatch, status, `{"status":{"phase":"Running"}}`), noRight(), ""},
 		{family, "the end of a virtual machine, by a tenant", "acme", patch(mergePatch, mac, `{"status":{"quarantine":{"endInstances":["x"]}}}`), noRight(), ""},
 		{family, "the end of a virtual machine, by a hardware admin", "hardware", patch(mergePatch, mac, `{"status":{"quarantine":{"endInstances":["x"]}}}`), noRight(), ""},
-		{family, "the end of a virtual machine, by the controllers", "controllers", patch(mergePatch, mac, `{"status":{"quarantine":{"reason":"UnknownInstance","since":"2026-01-01T00:00:00Z","endInstances":["x"]}}}`), forbidden("its agent all else"), ""},
+		{family, "the end of a virtual machine, by the controllers", "controllers", patch(mergePatch, mac, `{"status":{"quarantine":{"reason":"UnknownInstance","since":"2026-01-01T00:00:00Z","endInstances":["x"]}}}`), forbidden("only the condition Ready"), ""},
 		{family, "the end of a virtual machine, by its agent", "agent", patch(mergePatch, mac, `{"status":{"quarantine":{"reason":"UnknownInstance","since":"2026-01-01T00:00:00Z","endInstances":["x"]}}}`), ignored(), ""},
 	}
 	for _, who := range []string{"agent", "controllers", "root"} {

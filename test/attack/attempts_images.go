@@ -33,10 +33,10 @@ func (w *world) images() []attempt {
 	add("no macOS", `{"name":"guest-agent","version":"0.1.0"}`, "registry.example.com/macos/26", "exactly once")
 	add("nothing", ``, "registry.example.com/macos/26", "exactly once")
 	for _, v := range []string{"26.1 gitlab-runner 17", "26.1-acme", "acme", "26.1+runner", "26．1", "２６.1", "26.1\n", "26.1-beta acme", "99999.1", "26.1.1.1.1"} {
-		add(fmt.Sprintf("version %+q", v), strings.Replace(goodContents, `"26.1"`, jsonText(v), 1), "registry.example.com/macos/26", "is no version")
+		add(fmt.Sprintf("version %+q", v), strings.Replace(goodContents, `"26.1"`, jsonText(v), 1), "registry.example.com/macos/26", "is not a version")
 	}
 	for _, b := range []string{"gitlab-runner", "25B78 acme", "25В78", "runner", "25B78\u200b"} {
-		add(fmt.Sprintf("build %+q", b), strings.Replace(goodContents, `"25B78"`, jsonText(b), 1), "registry.example.com/macos/26", "is no build")
+		add(fmt.Sprintf("build %+q", b), strings.Replace(goodContents, `"25B78"`, jsonText(b), 1), "registry.example.com/macos/26", "is not a build number")
 	}
 	for _, tag := range []string{"acme", "xcode-26-acme", "macos-26.1-gitlab-runner", "globex_26", "26-a-c-m-e", "r2-acme", "20260801acme", "xcode16", "macos-15", "26.1acme", "runner", "agent7"} {
 		add("tag "+tag, goodContents, "registry.example.com/macos/26:"+tag, "in the tag")

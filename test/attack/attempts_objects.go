@@ -35,7 +35,7 @@ func (w *world) forgedCreations() []attempt {
 		{family, "a lease of another version in its body", "acme", post(leases("acme"), strings.Replace(leaseBody(`"name":"attack-x"`, base), "v1alpha1", "v1", 1)), badRequest("no kind"), ""},
 		{family, "a lease of the Mac of another tenant, by its serial number", "acme", lease("", base+`,"serialNumber":"`+w.globexSerial+`"`), forbidden("rule 2"), "CrossTenantRejected/MacIsLeased"},
 		{family, "another lease of the same Mac", "acme", lease("", base+`,"serialNumber":"`+w.acmeSerial+`"`), forbidden("already belongs to lease"), ""},
-		{family, "a lease of an unknown Mac", "acme", lease("", base+`,"serialNumber":"SIM9999999"`), forbidden("there is none, or it belongs to another lease"), ""},
+		{family, "a lease of an unknown Mac", "acme", lease("", base+`,"serialNumber":"SIM9999999"`), forbidden("it does not exist, or it belongs to another lease"), ""},
 		{family, "a lease of an unknown class", "acme", lease("", `"className":"free"`), invalid("there is no such class"), ""},
 		{family, "a lease with an unknown field, strictly", "acme", post(leases("acme")+"?fieldValidation=Strict", leaseBody(`"name":"attack-x"`, base+`,"nodeName":"`+w.globexMac+`"`)), badRequest("unknown field"), ""},
 		{family, "a lease with the same field twice, strictly", "acme", post(leases("acme")+"?fieldValidation=Strict", leaseBody(`"name":"attack-x"`, base+`,"minimumDuration":"24h","minimumDuration":"1h"`)), badRequest("duplicate field"), ""},
@@ -165,8 +165,8 @@ func (w *world) forgedStatuses() []attempt {
 		{family, "that a Mac is being released", "root", patch(mergePatch, mac, `{"status":{"releasingSince":"2020-01-01T00:00:00Z","phase":"Releasing"}}`), ignored(), ""},
 		{family, "that nothing runs on a Mac", "root", patch(mergePatch, mac, `{"status":{"runningVMs":0}}`), ignored(), ""},
 		{family, "that three run on a Mac", "root", patch(mergePatch, mac, `{"status":{"runningVMs":3}}`), ignored(), ""},
-		{family, "that a Mac is scrubbed", "controllers", patch(mergePatch, mac, `{"status":{"scrub":{"leaseUID":"`+w.acmeUID+`","finishedAt":"2026-01-01T00:00:00Z"}}}`), forbidden("its agent all else"), ""},
-		{family, "that a Mac has other hardware", "controllers", patch(mergePatch, mac, `{"status":{"bootID":"forged"}}`), forbidden("its agent all else"), ""},
+		{family, "that a Mac is scrubbed", "controllers", patch(mergePatch, mac, `{"status":{"scrub":{"leaseUID":"`+w.acmeUID+`","finishedAt":"2026-01-01T00:00:00Z"}}}`), forbidden("only the condition Ready"), ""},
+		{family, "that a Mac has other hardware", "controllers", patch(mergePatch, mac, `{"status":{"bootID":"forged"}}`), forbidden("only the condition Ready"), ""},
 		{family, "that an instance stopped", "acme-admin", patch(mergePatch, one, `{"status":{"phase":"Stopped"}}`), noRight(), ""},
 		{family, "that an instance whose virtual machine runs stopped", "controllers", patch(mergePatch, one, `{"status":{"phase":"Stopped"}}`), forbidden("only the agent"), ""},
 		{family, "that an instance failed", "controllers", patch(mergePatch, one, `{"status":{"phase":"Failed"}}`), forbidden("when the agent"), ""},
@@ -411,7 +411,7 @@ func (w *world) dryRuns() []attempt {
 	const release = `{"apiVersion":"rack.macrack.io/v1alpha1","kind":"MacNodeLeaseRelease","nodeTaints":["macrack.io/unleased:NoSchedule"]}`
 	return []attempt{
 		{family, "a lease", "acme", post(leases("acme")+"?dryRun=All", body), says(201, "Pending"), "none"},
-		{family, "a lease of another tenant's Mac", "acme", post(leases("acme")+"?dryRun=All", leaseBody(`"name":"attack-dry"`, base+`,"serialNumber":"`+w.globexSerial+`"`)), forbidden("there is none, or it belongs to another lease"), "CrossTenantRejected/MacIsLeased"},
+		{family, "a lease of another tenant's Mac", "acme", post(leases("acme")+"?dryRun=All", leaseBody(`"name":"attack-dry"`, base+`,"serialNumber":"`+w.globexSerial+`"`)), forbidden("it does not exist, or it belongs to another lease"), "CrossTenantRejected/MacIsLeased"},
 		{family, "an instance", "globex", post(instances("globex")+"?dryRun=All", instanceBody(`"name":"attack-dry"`, `"leaseName":"attack-globex"`)), says(201, "Pending"), "none"},
 		{family, "a third instance", "acme", post(instances("acme")+"?dryRun=All", instanceBody(`"name":"attack-dry"`, `"leaseName":"attack-acme"`)), forbidden("rule 1"), "none"},
 		{family, "to delete a lease", "acme", remove(w.acmeLease() + "?dryRun=All"), ignored(), "none"},

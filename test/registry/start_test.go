@@ -97,12 +97,12 @@ func TestStartIsNotGranted(t *testing.T) {
 		record  string
 	}{
 		"a Mac in quarantine":       {quarantine, claim(1), "is in quarantine (UnknownInstance)", "MacQuarantined"},
-		"a stop was requested":      {stop, fmt.Sprintf(`{"status":{"machineID":%q,"macAddress":%q}}`, id, mac), "it is to stop", ""},
+		"a stop was requested":      {stop, fmt.Sprintf(`{"status":{"machineID":%q,"macAddress":%q}}`, id, mac), "the instance is stopping", ""},
 		"a stop, in phase Starting": {stop, claim(1), "does not go back", ""},
 		"it runs already":           {func(*fleet) {}, fmt.Sprintf(`{"status":{"phase":"Running","machineID":%q,"macAddress":%q}}`, id, mac), "after its start was granted", "StartNotGranted"},
 		"it has started already":    {func(*fleet) {}, fmt.Sprintf(`{"status":{"phase":"Starting","startedAt":"2026-01-01T00:00:00Z","machineID":%q,"macAddress":%q}}`, id, mac), "after its start was granted", "StartNotGranted"},
-		"half an identity":          {func(*fleet) {}, fmt.Sprintf(`{"status":{"phase":"Starting","machineID":%q}}`, id), "are given together", ""},
-		"Running without identity":  {func(*fleet) {}, `{"status":{"phase":"Running"}}`, "a virtual machine that runs has one", ""},
+		"half an identity":          {func(*fleet) {}, fmt.Sprintf(`{"status":{"phase":"Starting","machineID":%q}}`, id), "must be set together", ""},
+		"Running without identity":  {func(*fleet) {}, `{"status":{"phase":"Running"}}`, "required for a running virtual machine", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFleet(t, 1)

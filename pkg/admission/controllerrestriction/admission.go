@@ -1,6 +1,4 @@
-// Package controllerrestriction keeps macrack-controllers from saying what only a Mac's agent can know: what the Mac
-// is, that it is healthy or scrubbed, and that a virtual machine runs. What the controllers may do at all is RBAC's to
-// grant, and what of it is right the registry's to decide.
+// Package controllerrestriction prevents macrack-controllers from reporting facts that only the agent of a Mac can observe: its hardware, its health, its scrub and its running virtual machines. RBAC grants the permissions of the controllers, and the registry validates their writes.
 package controllerrestriction
 
 import (
@@ -23,7 +21,7 @@ func New() admission.ValidationInterface {
 
 type plugin struct{ *admission.Handler }
 
-// Validate refuses statuses that are the agent's to write.
+// Validate refuses changes of status fields that only agents write.
 func (*plugin) Validate(_ context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
 	if a.GetUserInfo() == nil || a.GetUserInfo().GetName() != identity.Controllers || a.GetSubresource() != "status" {
 		return nil
@@ -31,23 +29,23 @@ func (*plugin) Validate(_ context.Context, a admission.Attributes, _ admission.O
 	switch was := a.GetOldObject().(type) {
 	case *rack.MacNode:
 		if is, ok := a.GetObject().(*rack.MacNode); !ok || !equality.Semantic.DeepEqual(ofAgent(was), ofAgent(is)) {
-			return admission.NewForbidden(a, fmt.Errorf("of a MacNode's status the controllers write the condition %s, and its agent all else", rack.MacNodeReady))
+			return admission.NewForbidden(a, fmt.Errorf("the controllers may change only the condition %s in the status of a MacNode", rack.MacNodeReady))
 		}
 	case *instance.MacOSInstance:
 		is, ok := a.GetObject().(*instance.MacOSInstance)
 		if !ok || !equality.Semantic.DeepEqual(ofVM(was), ofVM(is)) {
-			return admission.NewForbidden(a, fmt.Errorf("what is known of an instance's virtual machine is written by the agent of Mac %q", was.Status.NodeName))
+			return admission.NewForbidden(a, fmt.Errorf("only the agent of Mac %q reports the state of the virtual machine", was.Status.NodeName))
 		}
 		switch is.Status.Phase {
 		case was.Status.Phase, instance.MacOSInstanceScheduled, instance.MacOSInstanceStopped:
 		default:
-			return admission.NewForbidden(a, fmt.Errorf("an instance becomes %s when the agent of Mac %q says so", is.Status.Phase, was.Status.NodeName))
+			return admission.NewForbidden(a, fmt.Errorf("an instance becomes %s only when the agent of Mac %q reports it", is.Status.Phase, was.Status.NodeName))
 		}
 	}
 	return nil
 }
 
-// ofAgent returns what of a MacNode's status its agent writes, or the server.
+// ofAgent returns the fields of a MacNode's status that its agent or the server writes.
 func ofAgent(node *rack.MacNode) *rack.MacNodeStatus {
 	status := node.Status.DeepCopy()
 	var conditions []metav1.Condition
@@ -60,7 +58,7 @@ func ofAgent(node *rack.MacNode) *rack.MacNodeStatus {
 	return status
 }
 
-// ofVM returns what of an instance's status is about its virtual machine.
+// ofVM returns the fields of an instance's status that describe its virtual machine.
 func ofVM(i *instance.MacOSInstance) any {
 	s := &i.Status
 	return []any{s.MachineID, s.MACAddress, s.IPAddress, s.ImageDigest, s.StartedAt, s.Startup}

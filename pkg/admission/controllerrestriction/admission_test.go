@@ -41,21 +41,21 @@ func TestAdmission(t *testing.T) {
 	}{
 		"Ready":             {was: wasNode, is: node(func(s *rack.MacNodeStatus) { s.Conditions[0].Status = metav1.ConditionTrue })},
 		"not Ready anymore": {was: wasNode, is: node(func(s *rack.MacNodeStatus) { s.Conditions = s.Conditions[1:] })},
-		"healthy":           {was: wasNode, is: node(func(s *rack.MacNodeStatus) { s.Conditions[1].Status = metav1.ConditionTrue }), refused: "its agent all else"},
-		"rebooted":          {was: wasNode, is: node(func(s *rack.MacNodeStatus) { s.BootID = "2" }), refused: "its agent all else"},
-		"out of quarantine": {was: wasNode, is: node(func(s *rack.MacNodeStatus) { s.Quarantine = nil }), refused: "its agent all else"},
-		"scrubbed":          {was: wasNode, is: node(func(s *rack.MacNodeStatus) { s.Scrub = &rack.ScrubReport{LeaseUID: "1"} }), refused: "its agent all else"},
+		"healthy":           {was: wasNode, is: node(func(s *rack.MacNodeStatus) { s.Conditions[1].Status = metav1.ConditionTrue }), refused: "only the condition Ready"},
+		"rebooted":          {was: wasNode, is: node(func(s *rack.MacNodeStatus) { s.BootID = "2" }), refused: "only the condition Ready"},
+		"out of quarantine": {was: wasNode, is: node(func(s *rack.MacNodeStatus) { s.Quarantine = nil }), refused: "only the condition Ready"},
+		"scrubbed":          {was: wasNode, is: node(func(s *rack.MacNodeStatus) { s.Scrub = &rack.ScrubReport{LeaseUID: "1"} }), refused: "only the condition Ready"},
 		"an administrator":  {user: "admin", was: wasNode, is: node(func(s *rack.MacNodeStatus) { s.Quarantine = nil })},
 		"a spec":            {subresource: "-", was: wasNode, is: node(func(s *rack.MacNodeStatus) { s.BootID = "2" })},
 
 		"its placeholder": {was: wasInstance, is: inst(func(s *instance.MacOSInstanceStatus) { s.PodName = "one-vm" })},
 		"scheduled":       {was: wasInstance, is: inst(func(s *instance.MacOSInstanceStatus) { s.Phase = instance.MacOSInstanceScheduled })},
 		"stopped":         {was: wasInstance, is: inst(func(s *instance.MacOSInstanceStatus) { s.Phase = instance.MacOSInstanceStopped })},
-		"running":         {was: wasInstance, is: inst(func(s *instance.MacOSInstanceStatus) { s.Phase = instance.MacOSInstanceRunning }), refused: "becomes Running when the agent"},
-		"failed":          {was: wasInstance, is: inst(func(s *instance.MacOSInstanceStatus) { s.Phase = instance.MacOSInstanceFailed }), refused: "becomes Failed when the agent"},
-		"an identity":     {was: wasInstance, is: inst(func(s *instance.MacOSInstanceStatus) { s.MachineID = "bQ==" }), refused: "by the agent of Mac"},
-		"an address":      {was: wasInstance, is: inst(func(s *instance.MacOSInstanceStatus) { s.MACAddress = "02:00:00:00:00:01" }), refused: "by the agent of Mac"},
-		"a start":         {was: wasInstance, is: inst(func(s *instance.MacOSInstanceStatus) { s.StartedAt = &now }), refused: "by the agent of Mac"},
+		"running":         {was: wasInstance, is: inst(func(s *instance.MacOSInstanceStatus) { s.Phase = instance.MacOSInstanceRunning }), refused: "becomes Running only when the agent"},
+		"failed":          {was: wasInstance, is: inst(func(s *instance.MacOSInstanceStatus) { s.Phase = instance.MacOSInstanceFailed }), refused: "becomes Failed only when the agent"},
+		"an identity":     {was: wasInstance, is: inst(func(s *instance.MacOSInstanceStatus) { s.MachineID = "bQ==" }), refused: "only the agent of Mac"},
+		"an address":      {was: wasInstance, is: inst(func(s *instance.MacOSInstanceStatus) { s.MACAddress = "02:00:00:00:00:01" }), refused: "only the agent of Mac"},
+		"a start":         {was: wasInstance, is: inst(func(s *instance.MacOSInstanceStatus) { s.StartedAt = &now }), refused: "only the agent of Mac"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			who := &user.DefaultInfo{Name: identity.Controllers}

@@ -14,14 +14,14 @@ import (
 	"macrack.io/macrack/pkg/registry/identity"
 )
 
-// New returns the admission plugin. What an agent may create or delete, the authorizer has said already.
+// New returns the admission plugin. The authorizer has already checked which objects an agent may create or delete.
 func New() admission.ValidationInterface {
 	return &plugin{admission.NewHandler(admission.Create, admission.Update, admission.Delete)}
 }
 
 type plugin struct{ *admission.Handler }
 
-// Validate refuses what an agent writes of what is not its Mac's, or not its to say.
+// Validate refuses writes of an agent to objects of other Macs and to fields that agents do not own.
 func (*plugin) Validate(_ context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
 	node, isAgent := identity.AgentOf(a.GetUserInfo())
 	if !isAgent {
@@ -34,29 +34,29 @@ func (*plugin) Validate(_ context.Context, a admission.Attributes, _ admission.O
 		return nil
 	}
 	if a.GetOperation() != admission.Update || a.GetSubresource() != "status" {
-		return admission.NewForbidden(a, fmt.Errorf("an agent writes statuses and reports rejections, nothing else"))
+		return admission.NewForbidden(a, fmt.Errorf("an agent may only write statuses and report rejections"))
 	}
 	switch was := a.GetOldObject().(type) {
 	case *rack.MacNode:
 		is, ok := a.GetObject().(*rack.MacNode)
 		if !ok || was.Name != node {
-			return admission.NewForbidden(a, fmt.Errorf("an agent writes the status of its own MacNode %q alone", node))
+			return admission.NewForbidden(a, fmt.Errorf("an agent may write only the status of its own MacNode %q", node))
 		}
 		if !sameCondition(was.Status.Conditions, is.Status.Conditions, rack.MacNodeReady) {
-			return admission.NewForbidden(a, fmt.Errorf("whether a Mac is Ready follows from its agent's heartbeats, and is not the agent's to write"))
+			return admission.NewForbidden(a, fmt.Errorf("an agent may not write the condition Ready of its Mac, which follows from its heartbeats"))
 		}
 		return nil
 	case *instance.MacOSInstance:
 		is, ok := a.GetObject().(*instance.MacOSInstance)
 		if !ok || was.Status.NodeName != node {
-			return admission.NewForbidden(a, fmt.Errorf("an agent writes the status of instances on its own Mac %q alone", node))
+			return admission.NewForbidden(a, fmt.Errorf("an agent may write only the status of instances on its own Mac %q", node))
 		}
 		if is.Status.PodName != was.Status.PodName {
-			return admission.NewForbidden(a, fmt.Errorf("which pod is the instance's placeholder is not the agent's to write"))
+			return admission.NewForbidden(a, fmt.Errorf("an agent may not change the placeholder pod of an instance"))
 		}
 		return nil
 	}
-	return admission.NewForbidden(a, fmt.Errorf("an agent writes the status of its MacNode and of the instances on it, of nothing else"))
+	return admission.NewForbidden(a, fmt.Errorf("an agent may write only the status of its MacNode and of the instances on it"))
 }
 
 func sameCondition(was, is []metav1.Condition, name string) bool {

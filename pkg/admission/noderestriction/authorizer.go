@@ -1,6 +1,4 @@
-// Package noderestriction keeps an agent to its own Mac. The authorizer decides by the request alone what an agent
-// may ask for at all; the admission plugin decides what it may write, by the object that is there. Both only take
-// away: what an agent may do besides must be granted, as RBAC does.
+// Package noderestriction restricts an agent to its own Mac. The authorizer checks the request alone; the admission plugin checks writes against the existing object. Both only deny: RBAC must grant the permissions of agents.
 package noderestriction
 
 import (
@@ -20,11 +18,10 @@ import (
 	"macrack.io/macrack/pkg/registry/identity"
 )
 
-// InstanceNode returns the name of the Mac that an instance is on. The error is one for [apierrors.IsNotFound] if there
-// is no such instance.
+// InstanceNode returns the name of the Mac that an instance is on. If the instance does not exist, [apierrors.IsNotFound] is true for the error.
 type InstanceNode func(ctx context.Context, namespace, name string) (string, error)
 
-// NewAuthorizer returns the authorizer, which refuses or has no opinion.
+// NewAuthorizer returns the authorizer, which denies a request or has no opinion.
 func NewAuthorizer(instanceNode InstanceNode) authorizer.Authorizer {
 	r := &restriction{instanceNode}
 	return authorizer.AuthorizerFunc(r.authorize)
@@ -36,7 +33,7 @@ var (
 	reads       = []string{"get", "list", "watch"}
 	statusVerbs = []string{"get", "update", "patch"}
 
-	// catalogue is what all agents may read: it is nobody's secret.
+	// catalogue lists the resources that all agents may read. They contain no tenant data.
 	catalogue = []schema.GroupResource{
 		rack.Resource("macnodeclasses"),
 		instance.Resource("instanceclasses"),
@@ -63,7 +60,7 @@ func (r *restriction) authorize(ctx context.Context, a authorizer.Attributes) (a
 	return authorizer.DecisionNoOpinion, "", nil
 }
 
-// refuse says why the agent of a Node may not ask for this, or nothing if it may.
+// refuse returns the reason to deny a request of the agent of a Node, or an empty string.
 func (r *restriction) refuse(ctx context.Context, node string, a authorizer.Attributes) (string, error) {
 	resource := schema.GroupResource{Group: a.GetAPIGroup(), Resource: a.GetResource()}
 	verb, subresource := a.GetVerb(), a.GetSubresource()
@@ -75,24 +72,23 @@ func (r *restriction) refuse(ctx context.Context, node string, a authorizer.Attr
 	case resource == rack.Resource("auditrecords") && subresource == "" && verb == "create":
 		return "", nil
 	case resource == rack.Resource("macnodes") && (isRead || isStatus):
-		// The name of what is listed or watched is that of its field selector.
+		// The name in a list or watch is that of its field selector.
 		if a.GetName() != node {
-			return fmt.Sprintf("an agent sees its own MacNode %q alone; lists and watches need the field selector metadata.name=%s", node, node), nil
+			return fmt.Sprintf("an agent can read only its own MacNode %q; lists and watches need the field selector metadata.name=%s", node, node), nil
 		}
 		return "", nil
 	case resource == instance.Resource("macosinstances") && isRead && verb != "get":
 		if !selects(a, "status.nodeName", node) {
-			return fmt.Sprintf("an agent sees the instances on its own Mac alone; lists and watches need the field selector status.nodeName=%s", node), nil
+			return fmt.Sprintf("an agent can read only the instances on its own Mac; lists and watches need the field selector status.nodeName=%s", node), nil
 		}
 		return "", nil
 	case resource == instance.Resource("macosinstances") && (isRead || isStatus):
 		return r.refuseInstance(ctx, node, a)
 	}
-	return fmt.Sprintf("the agent of Mac %q reads its MacNode, the instances on it and the catalogue, writes the status of the first two, and reports rejections; nothing else", node), nil
+	return fmt.Sprintf("the agent of Mac %q may only read its MacNode, the instances on it and the catalogue, write the status of the first two, and report rejections", node), nil
 }
 
-// refuseInstance says why the agent may not have an instance. It learns whether there is one, as it must: a virtual
-// machine without an instance is to be stopped.
+// refuseInstance returns the reason to deny access to an instance, or an empty string. The answer reveals whether the instance exists, because the agent must stop virtual machines without an instance.
 func (r *restriction) refuseInstance(ctx context.Context, node string, a authorizer.Attributes) (string, error) {
 	on, err := r.instanceNode(ctx, a.GetNamespace(), a.GetName())
 	if apierrors.IsNotFound(err) {
@@ -107,7 +103,7 @@ func (r *restriction) refuseInstance(ctx context.Context, node string, a authori
 	return "", nil
 }
 
-// selects says whether a list or watch is limited to objects whose field has the value.
+// selects reports whether a list or watch is limited to objects whose field has the value.
 func selects(a authorizer.Attributes, field, value string) bool {
 	requirements, err := a.GetFieldSelector()
 	if err != nil {

@@ -1,5 +1,4 @@
-// Package quota has ResourceQuotas of the cluster count objects of this server: count/macnodeleases.rack.macrack.io limits
-// how many Macs a namespace leases, Held ones included, as they are its own until their floor.
+// Package quota applies the ResourceQuotas of the cluster to objects of this server. For example, count/macnodeleases.rack.macrack.io limits the number of leases of a namespace, including Held leases, which keep their Mac until the floor.
 package quota
 
 import (
@@ -20,15 +19,14 @@ import (
 	"macrack.io/macrack/pkg/apis/rack"
 )
 
-// Enable adds the plugin to those of a server, as the last, as it charges for what is created.
+// Enable adds the plugin to those of a server. It is the last, because it charges the quota for created objects.
 func Enable(o *genericoptions.AdmissionOptions) {
 	resourcequota.Register(o.Plugins)
 	o.RecommendedPluginOrder = append(o.RecommendedPluginOrder, resourcequota.PluginName)
 	o.Decorators = append(admission.Decorators{admission.DecoratorFunc(decorate)}, o.Decorators...)
 }
 
-// decorate has whoever lost too many races for a quota try again: that it is another's quota object that has changed
-// meanwhile is no error of the request, and clients do try again what is too much for the moment.
+// decorate converts conflicts on a quota object into status 429. The conflict is not an error of the request, and clients retry after this status.
 func decorate(handler admission.Interface, name string) admission.Interface {
 	if plugin, ok := handler.(admission.ValidationInterface); ok && name == resourcequota.PluginName {
 		return retried{plugin}
@@ -47,8 +45,7 @@ func (r retried) Validate(ctx context.Context, a admission.Attributes, o admissi
 	return err
 }
 
-// Initializer returns what tells the plugin what to count: any object but records, so that no quota keeps a rejection
-// off the ledger.
+// Initializer returns the initializer that configures the counted objects: all but records, so that no quota prevents a rejection from being recorded.
 func Initializer() admission.PluginInitializer {
 	return configured{generic.NewConfiguration(nil, map[schema.GroupResource]struct{}{rack.Resource("auditrecords"): {}})}
 }
@@ -62,9 +59,7 @@ func (c configured) Initialize(plugin admission.Interface) {
 	}
 }
 
-// Preflight returns the admission plugin that belongs before the one that charges. What the registry refuses is refused
-// before it is charged for: the charge would stay until the cluster counts again, minutes later. The function preflight
-// plans a write without making it.
+// Preflight returns the admission plugin that must run before the one that charges. It refuses requests that the registry would refuse before they are charged: otherwise the charge would remain until the cluster recounts, minutes later. The function preflight plans a write without making it.
 func Preflight(quotas corev1listers.ResourceQuotaLister, preflight func(ctx context.Context, resource schema.GroupResource, old, new runtime.Object) error) admission.ValidationInterface {
 	return &plugin{admission.NewHandler(admission.Create), quotas, preflight}
 }
@@ -75,7 +70,7 @@ type plugin struct {
 	preflight func(ctx context.Context, resource schema.GroupResource, old, new runtime.Object) error
 }
 
-// Validate refuses what the registry would, if a quota is to be charged. Dry runs are planned later, and never charged.
+// Validate refuses requests that the registry would refuse, if they will be charged. Dry runs are planned later and never charged.
 func (p *plugin) Validate(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
 	if a.GetNamespace() == "" || a.GetSubresource() != "" || a.IsDryRun() {
 		return nil

@@ -1,6 +1,4 @@
-// Package rejectionreport says who may put a rejection on record, and fills in what the server knows better. An agent
-// reports what it or its Mac's kernel refused, macrack-controllers what the scheduler refused; nobody else reports
-// anything, whatever they may do besides.
+// Package rejectionreport checks which clients may report a rejection, and completes the report from the server's own data. Agents report rejections by themselves or the kernel of their Mac, and macrack-controllers those by the scheduler. All other clients are refused, regardless of their permissions.
 package rejectionreport
 
 import (
@@ -18,11 +16,10 @@ import (
 	"macrack.io/macrack/pkg/registry/identity"
 )
 
-// MacNode returns a MacNode. The error is one for [apierrors.IsNotFound] if there is none of the name.
+// MacNode returns a MacNode. If it does not exist, [apierrors.IsNotFound] is true for the error.
 type MacNode func(ctx context.Context, name string) (*rack.MacNode, error)
 
-// perMinute is how many rejections of one Mac may be reported in a minute. Identical ones fold, so that an agent which
-// refuses what is to be refused needs a few; one that makes them up cannot fill the ledger.
+// perMinute is the maximum number of rejections reported per Mac and minute. Identical rejections are folded, so an honest agent needs only a few; a compromised one cannot fill the ledger.
 const perMinute = 60
 
 // New returns the admission plugin.
@@ -39,7 +36,7 @@ type plugin struct {
 	minutes map[string]minute // by the name of the Mac
 }
 
-// A minute is when it began, and how many rejections were reported in it.
+// A minute has its start and the number of rejections reported in it.
 type minute struct {
 	began time.Time
 	used  int
@@ -65,7 +62,7 @@ func (p *plugin) Admit(ctx context.Context, a admission.Attributes, _ admission.
 		return admission.NewForbidden(a, fmt.Errorf("MacNode %q has serial number %s, not %s", mac.Name, mac.Spec.SerialNumber, serial))
 	}
 	if !a.IsDryRun() && !p.allow(mac.Name) {
-		// Without a time after which to try again, for which clients would wait.
+		// Without retryAfterSeconds, because clients would wait for that time.
 		return apierrors.NewTooManyRequests(fmt.Sprintf("%d rejections of Mac %q were reported within a minute; try again later", perMinute, mac.Name), 0)
 	}
 	record.Chassis.SerialNumber = mac.Spec.SerialNumber
@@ -76,7 +73,7 @@ func (p *plugin) Admit(ctx context.Context, a admission.Attributes, _ admission.
 	return nil
 }
 
-// checkReporter refuses reports of a layer that is not the user's own, and an agent's of another Mac.
+// checkReporter refuses reports for a layer other than the user's own, and reports of an agent about another Mac.
 func (p *plugin) checkReporter(a admission.Attributes, record *rack.AuditRecord) error {
 	var layers []rack.AuditLayer
 	if node, isAgent := identity.AgentOf(a.GetUserInfo()); isAgent {
@@ -99,7 +96,7 @@ func (p *plugin) checkReporter(a admission.Attributes, record *rack.AuditRecord)
 	return nil
 }
 
-// allow counts a report of a Mac that exists, and says whether it is within the limit.
+// allow counts a report about an existing Mac, and reports whether it is within the limit.
 func (p *plugin) allow(mac string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -115,8 +112,7 @@ func (p *plugin) allow(mac string) bool {
 	return true
 }
 
-// complete says whose the Mac is, and so whether one tenant reached for another's: what the reporter knows of that may
-// be out of date.
+// complete sets the tenant of the Mac, and thereby whether the request crossed tenants. The reporter's own data may be stale.
 func complete(record *rack.AuditRecord, mac *rack.MacNode, namespace string) {
 	if record.Type != rack.InstanceRejected && record.Type != rack.CrossTenantRejected {
 		return // the registry refuses it
@@ -132,9 +128,7 @@ func complete(record *rack.AuditRecord, mac *rack.MacNode, namespace string) {
 	}
 }
 
-// attribute has a record say whose word it is that somebody of a namespace reached for a Mac which that namespace does
-// not have. Any pod may get to a Mac, so that an agent must be able to report those of any namespace; but that there was
-// one only the agent knows, and it may be another tenant who speaks for it.
+// attribute notes in a record that only the agent vouches for a cross-tenant request. A pod of any namespace may reach a Mac, so an agent must be able to report every namespace. But only the agent knows whether the pod existed, and a tenant may have compromised the agent.
 func attribute(record *rack.AuditRecord, agent, namespace string) {
 	if record.Lease == nil || record.Lease.Namespace != namespace {
 		record.Details.Message = fmt.Sprintf("reported by the agent of Mac %s, and not known otherwise: %s", agent, record.Details.Message)

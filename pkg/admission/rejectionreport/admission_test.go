@@ -24,7 +24,7 @@ var (
 	controllers = &user.DefaultInfo{Name: identity.Controllers, Groups: []string{"system:serviceaccounts"}}
 )
 
-// macs has mac-1, which acme has leased, and mac-2, which nobody has.
+// macs has mac-1, which acme has leased, and mac-2, which is unleased.
 func macs(_ context.Context, name string) (*rack.MacNode, error) {
 	node := &rack.MacNode{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: rack.MacNodeSpec{SerialNumber: "SERIAL-" + name}}
 	switch name {
@@ -148,7 +148,7 @@ func TestLimit(t *testing.T) {
 	assert.NoError(t, send(agent, "mac-1", false), "a clock that was set back locks nobody out")
 }
 
-// What an agent says of a namespace that does not have its Mac is on record as what the agent says.
+// TestAnAgentsWordOfStrangers checks that a report about a namespace without the Mac is attributed to the agent.
 func TestAnAgentsWordOfStrangers(t *testing.T) {
 	const attributed = "reported by the agent of Mac mac-1, and not known otherwise: a pod"
 	nobodys := &user.DefaultInfo{Name: "system:node:mac-2", Groups: []string{"system:nodes"}}

@@ -11,8 +11,7 @@ const RackConfigName = "default"
 
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
 
-// RackConfig is the configuration of the fleet. There is one, named default. Nothing in it can change the
-// three rules: two virtual machines on a Mac, one tenant, 24 hours.
+// RackConfig is the configuration of the fleet. It is a singleton with the name default. No setting changes the three rules: two virtual machines per Mac, one tenant per Mac, 24 hours at least.
 type RackConfig struct {
 	metav1.TypeMeta
 	metav1.ObjectMeta
@@ -29,33 +28,33 @@ type RackConfigSpec struct {
 	DefaultClassName string
 }
 
-// AuditConfig configures the ledger.
+// AuditConfig is the configuration of the ledger.
 type AuditConfig struct {
 	Retention *scalar.Duration
 }
 
-// ImageCacheConfig configures the images on the Macs' disks.
+// ImageCacheConfig is the configuration of the image cache on each Mac.
 type ImageCacheConfig struct {
 	MinimumFree *scalar.Quantity
 }
 
-// AgentConfig configures how the Macs' agents are watched.
+// AgentConfig is the configuration of agent heartbeats.
 type AgentConfig struct {
 	HeartbeatInterval *scalar.Duration
 	OfflineAfter      *scalar.Duration
 }
 
-// RebootPolicy says when a Mac in quarantine is rebooted.
+// RebootPolicy is the policy for rebooting quarantined Macs.
 type RebootPolicy string
 
 const (
 	// RebootNever leaves the reboot to an administrator.
 	RebootNever RebootPolicy = "Never"
-	// RebootWhenEmpty reboots a Mac that runs no virtual machine.
+	// RebootWhenEmpty reboots a Mac as soon as it runs no virtual machine.
 	RebootWhenEmpty RebootPolicy = "WhenEmpty"
 )
 
-// QuarantineConfig configures what is done with Macs in quarantine.
+// QuarantineConfig is the configuration of the handling of quarantined Macs.
 type QuarantineConfig struct {
 	Reboot RebootPolicy
 }

@@ -8,8 +8,7 @@ import (
 
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
 
-// MacOSImage is one version of macOS, the Xcode that belongs on it, and the guest agent. Once Ready it
-// cannot be changed: a new macOS or Xcode is a new MacOSImage.
+// MacOSImage is a disk image with one version of macOS, the guest agent and optionally Xcode. The spec of a Ready image is immutable: a new version of macOS or Xcode needs a new MacOSImage.
 type MacOSImage struct {
 	metav1.TypeMeta
 	metav1.ObjectMeta
@@ -18,7 +17,7 @@ type MacOSImage struct {
 	Status MacOSImageStatus
 }
 
-// MacOSImageSpec says what is in an image and where it comes from.
+// MacOSImageSpec describes the contents and the source of an image.
 type MacOSImageSpec struct {
 	Contents      []ImageContent
 	Source        ImageSource
@@ -27,44 +26,44 @@ type MacOSImageSpec struct {
 	PullSecretRef *SecretReference
 }
 
-// Names that an image's contents can have.
+// Names of the contents of an image.
 const (
 	// ContentMacOS is the operating system.
 	ContentMacOS = "macOS"
-	// ContentXcode is Apple's development environment.
+	// ContentXcode is Xcode.
 	ContentXcode = "Xcode"
-	// ContentGuestAgent is MacRack's agent in the virtual machine.
+	// ContentGuestAgent is the MacRack agent inside the virtual machine.
 	ContentGuestAgent = "guest-agent"
 )
 
-// ImageContent is one thing in an image.
+// ImageContent is a piece of software in an image.
 type ImageContent struct {
 	Name    string
 	Version string
 	Build   string
 }
 
-// ImageSource is where an image comes from.
+// ImageSource is the location of an image in an OCI registry.
 type ImageSource struct {
 	Reference string
 	Digest    string
 }
 
-// SecretReference names a Secret.
+// SecretReference is a reference to a Secret.
 type SecretReference struct {
 	Namespace string
 	Name      string
 }
 
-// MacOSImagePhase says whether an image can be used.
+// MacOSImagePhase is the phase of an image.
 type MacOSImagePhase string
 
 const (
-	// MacOSImagePending means that the image has not been checked yet.
+	// MacOSImagePending means that the image has not been verified yet.
 	MacOSImagePending MacOSImagePhase = "Pending"
 	// MacOSImageReady means that instances can start from the image.
 	MacOSImageReady MacOSImagePhase = "Ready"
-	// MacOSImageFailed means that the image cannot be used; message says why.
+	// MacOSImageFailed means that verification failed; message has the cause.
 	MacOSImageFailed MacOSImagePhase = "Failed"
 )
 
@@ -74,11 +73,10 @@ const MacOSImageReadyCondition = "Ready"
 // ReasonVerifying is the reason of the condition Ready of an image that has not been verified yet.
 const ReasonVerifying = "Verifying"
 
-// ReasonPullSecretUnreadable is the reason of the condition Ready of an image that the controllers cannot verify, as they may
-// not read its Secret.
+// ReasonPullSecretUnreadable is the reason of the condition Ready of an image that the controllers cannot verify because they cannot read its Secret.
 const ReasonPullSecretUnreadable = "PullSecretUnreadable"
 
-// MacOSImageStatus says whether an image can be used, and which Macs hold it.
+// MacOSImageStatus is the most recently observed status of an image.
 type MacOSImageStatus struct {
 	Phase        MacOSImagePhase
 	Message      string

@@ -8,7 +8,7 @@ import (
 
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
 
-// InstanceClass is a size of virtual machine. Its spec cannot be changed: a new size is a new class.
+// InstanceClass is a size of virtual machine. Its spec is immutable: a new size needs a new InstanceClass.
 type InstanceClass struct {
 	metav1.TypeMeta
 	metav1.ObjectMeta
@@ -16,20 +16,20 @@ type InstanceClass struct {
 	Spec InstanceClassSpec
 }
 
-// InstanceClassSpec is a size of virtual machine.
+// InstanceClassSpec describes a size of virtual machine.
 type InstanceClassSpec struct {
 	Resources InstanceClassResources
 	Display   *Display
 }
 
-// InstanceClassResources is what a virtual machine is given.
+// InstanceClassResources are the resources of a virtual machine.
 type InstanceClassResources struct {
 	CPU     scalar.Quantity
 	Memory  scalar.Quantity
 	Storage scalar.Quantity
 }
 
-// Display is the screen of a virtual machine.
+// Display is the display of a virtual machine.
 type Display struct {
 	Width         int32
 	Height        int32

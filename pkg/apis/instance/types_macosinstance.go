@@ -9,7 +9,7 @@ import (
 
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
 
-// MacOSInstance is a macOS virtual machine inside a lease. It runs on the lease's Mac and ends with the lease.
+// MacOSInstance is a macOS virtual machine in a MacNodeLease. It runs on the Mac of the lease and ends with the lease.
 type MacOSInstance struct {
 	metav1.TypeMeta
 	metav1.ObjectMeta
@@ -18,7 +18,7 @@ type MacOSInstance struct {
 	Status MacOSInstanceStatus
 }
 
-// MacOSInstanceSpec is what a tenant asks for.
+// MacOSInstanceSpec is the specification of an instance.
 type MacOSInstanceSpec struct {
 	LeaseName         string
 	ClassName         string
@@ -28,69 +28,69 @@ type MacOSInstanceSpec struct {
 	StartupScript     string
 }
 
-// ResourceList is a set of named amounts.
+// ResourceList is a set of (resource name, quantity) pairs.
 type ResourceList map[string]scalar.Quantity
 
-// InstanceResources is what an instance asks of its Mac.
+// InstanceResources are the resources that an instance requests from its Mac.
 type InstanceResources struct {
 	Requests ResourceList
 }
 
-// MacOSInstancePhase is where an instance is in its life.
+// MacOSInstancePhase is the phase in the lifecycle of an instance.
 type MacOSInstancePhase string
 
 const (
-	// MacOSInstancePending means that nothing has been done yet.
+	// MacOSInstancePending means that the instance has been accepted, but its placeholder pod is not scheduled yet.
 	MacOSInstancePending MacOSInstancePhase = "Pending"
-	// MacOSInstanceScheduled means that the instance's placeholder pod is on the lease's Mac.
+	// MacOSInstanceScheduled means that the placeholder pod is scheduled to the Mac of the lease.
 	MacOSInstanceScheduled MacOSInstancePhase = "Scheduled"
-	// MacOSInstancePulling means that the agent fetches the image.
+	// MacOSInstancePulling means that the agent is pulling the image.
 	MacOSInstancePulling MacOSInstancePhase = "Pulling"
-	// MacOSInstanceStarting means that the virtual machine boots.
+	// MacOSInstanceStarting means that the virtual machine is booting.
 	MacOSInstanceStarting MacOSInstancePhase = "Starting"
-	// MacOSInstanceRunning means that the virtual machine runs.
+	// MacOSInstanceRunning means that the virtual machine is running.
 	MacOSInstanceRunning MacOSInstancePhase = "Running"
-	// MacOSInstanceStopping means that the virtual machine was asked to stop.
+	// MacOSInstanceStopping means that the virtual machine is shutting down.
 	MacOSInstanceStopping MacOSInstancePhase = "Stopping"
-	// MacOSInstanceStopped means that the virtual machine has ended as asked. It does not start again.
+	// MacOSInstanceStopped means that the virtual machine has stopped as requested. It does not start again.
 	MacOSInstanceStopped MacOSInstancePhase = "Stopped"
-	// MacOSInstanceFailed means that the virtual machine has ended, or could not start. It does not start again.
+	// MacOSInstanceFailed means that the virtual machine has stopped unexpectedly or could not start. It does not start again.
 	MacOSInstanceFailed MacOSInstancePhase = "Failed"
 )
 
 // Types of conditions of a MacOSInstance.
 const (
-	// MacOSInstanceScheduledCondition is True when the placeholder pod is on the lease's Mac.
+	// MacOSInstanceScheduledCondition is True when the placeholder pod is scheduled to the Mac of the lease.
 	MacOSInstanceScheduledCondition = "Scheduled"
-	// MacOSInstanceImageReady is True when the image is on the Mac's disk.
+	// MacOSInstanceImageReady is True when the image is on the disk of the Mac.
 	MacOSInstanceImageReady = "ImageReady"
-	// MacOSInstanceGuestReady is True when the guest agent answers. An instance whose image has no guest agent does not have it.
+	// MacOSInstanceGuestReady is True when the guest agent answers. It is absent if the image has no guest agent.
 	MacOSInstanceGuestReady = "GuestReady"
-	// MacOSInstanceMacReady is False while the instance's Mac is offline or in quarantine, and says which.
+	// MacOSInstanceMacReady is False while the Mac of the instance is offline or in quarantine; its reason is Offline or that of the quarantine.
 	MacOSInstanceMacReady = "MacReady"
 	// MacOSInstanceReady is True while the virtual machine runs and its guest agent, if it has one, answers.
 	MacOSInstanceReady = "Ready"
-	// MacOSInstanceReconciling is True while the instance is not Ready and may become so by itself, or stops; absent otherwise.
+	// MacOSInstanceReconciling is True while the instance can still become Ready without intervention, or is stopping; absent otherwise.
 	MacOSInstanceReconciling = "Reconciling"
-	// MacOSInstanceStalled is True while the instance does not become Ready by itself; absent otherwise.
+	// MacOSInstanceStalled is True while the instance cannot become Ready without intervention; absent otherwise.
 	MacOSInstanceStalled = "Stalled"
 )
 
 // Reasons of the condition ImageReady=False.
 const (
-	// ReasonPulling means that the image is being fetched; the message says how much of it is there.
+	// ReasonPulling means that the agent is pulling the image; the message has the progress.
 	ReasonPulling = "Pulling"
-	// ReasonPullFailed means that the image could not be fetched; the agent tries again.
+	// ReasonPullFailed means that the image could not be pulled; the agent retries.
 	ReasonPullFailed = "PullFailed"
 	// ReasonImageNotFound means that the registry does not have the image.
 	ReasonImageNotFound = "ImageNotFound"
-	// ReasonPullUnauthorized means that the registry, or the cluster, refuses the image's credentials.
+	// ReasonPullUnauthorized means that the registry refuses the credentials of the image, or that the cluster refuses access to them.
 	ReasonPullUnauthorized = "PullUnauthorized"
 	// ReasonInsufficientStorage means that the image does not fit on the Mac's disk.
 	ReasonInsufficientStorage = "InsufficientStorage"
 )
 
-// MacOSInstanceStatus is what is known of a virtual machine.
+// MacOSInstanceStatus is the most recently observed status of an instance.
 type MacOSInstanceStatus struct {
 	Phase        MacOSInstancePhase
 	Message      string
@@ -107,19 +107,19 @@ type MacOSInstanceStatus struct {
 	Startup      *StartupResult
 	Conditions   []metav1.Condition
 
-	// NamespaceUID is the UID of the namespace that the instance was created in, set by the server.
+	// NamespaceUID is the UID of the namespace that the instance was created in. The server sets it.
 	NamespaceUID   types.UID
 	StartGrantedAt *metav1.Time
 }
 
-// IPAddress is an address with where it was learnt.
+// IPAddress is an IP address and the source that reported it.
 type IPAddress struct {
 	Value      string
 	Source     string
 	ObservedAt *metav1.Time
 }
 
-// StopRequest says that a virtual machine is to stop.
+// StopRequest is a request to stop a virtual machine.
 type StopRequest struct {
 	At                 metav1.Time
 	By                 string
@@ -127,7 +127,7 @@ type StopRequest struct {
 	GracePeriodSeconds int64
 }
 
-// StartupResult is how a startup script went.
+// StartupResult is the result of a startup script.
 type StartupResult struct {
 	ExitCode   int32
 	Output     string
@@ -146,7 +146,7 @@ type MacOSInstanceList struct {
 
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
 
-// MacOSInstanceStop asks an instance to stop gracefully. It is created as a subresource of the instance; the instance stays, to be read.
+// MacOSInstanceStop requests a graceful stop of an instance. It is created as a subresource of the instance. The instance itself is not deleted.
 type MacOSInstanceStop struct {
 	metav1.TypeMeta
 	metav1.ObjectMeta

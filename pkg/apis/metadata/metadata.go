@@ -1,5 +1,4 @@
-// Package metadata bounds what the metadata of an object costs to validate, before the checks of Kubernetes, whose cost grows with the
-// square of the number of errors.
+// Package metadata limits the cost of validating metadata. It runs before the checks of Kubernetes, whose cost grows with the square of the number of errors.
 package metadata
 
 import (
@@ -14,13 +13,13 @@ import (
 	"macrack.io/macrack/pkg/apis/internal/check"
 )
 
-// Limits of an answer.
+// Limits of a response.
 const (
 	MaxErrors = 32
 	maxValue  = 512 // bytes of a value that an error repeats
 )
 
-// Brief returns the first errors, and an error that has the number of all if they are more. Long values are cut.
+// Brief returns the first errors and, if there are more, an error with the total number. Long values are cut.
 func Brief(errs field.ErrorList) field.ErrorList {
 	brief := slices.Clone(errs[:min(len(errs), MaxErrors)])
 	for i, err := range brief {
@@ -36,8 +35,7 @@ func Brief(errs field.ErrorList) field.ErrorList {
 	return brief
 }
 
-// Oversized returns what is wrong with metadata that is too large, or wrong in more places or longer values than an answer has. All other metadata is
-// for the checks of Kubernetes and of the kind.
+// Oversized returns the errors in metadata that is too large, or whose errors exceed the limits of a response. The checks of Kubernetes and of the kind handle all other metadata.
 func Oversized(obj, old metav1.ObjectMetaAccessor) field.ErrorList {
 	meta, ok := obj.GetObjectMeta().(*metav1.ObjectMeta)
 	was, wasOK := old.GetObjectMeta().(*metav1.ObjectMeta)

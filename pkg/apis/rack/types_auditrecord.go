@@ -7,8 +7,7 @@ import (
 
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
 
-// AuditRecord is one entry of the ledger: what happened to a chassis, when, and by whom. Records are
-// written by the server in the transaction of the change they prove, are never changed, and outlive their namespace.
+// AuditRecord is an entry of the ledger: an event on a chassis, with its time and actor. The server writes it in the transaction of the change that it proves. Records are immutable and outlive their namespace.
 type AuditRecord struct {
 	metav1.TypeMeta
 	metav1.ObjectMeta
@@ -17,7 +16,7 @@ type AuditRecord struct {
 	Type      AuditRecordType
 	Actor     AuditActor
 	RequestID string
-	// ClaimedRequestID is the ID that the request came with.
+	// ClaimedRequestID is the Audit-ID of the incoming request.
 	ClaimedRequestID string
 	Chassis          AuditChassis
 	Tenant           string
@@ -29,35 +28,35 @@ type AuditRecord struct {
 	Details          AuditDetails
 }
 
-// AuditRecordType says what happened.
+// AuditRecordType is the type of a recorded event.
 type AuditRecordType string
 
 const (
-	// LeaseBound: a Mac became a tenant's. Details: boundAt, earliestReleaseAt, requestedBy.
+	// LeaseBound: a lease was bound to a Mac. Details: boundAt, earliestReleaseAt, requestedBy.
 	LeaseBound AuditRecordType = "LeaseBound"
 	// LeaseHeld: a lease was deleted before its floor. Details: attemptedAt, earliestReleaseAt, remaining.
 	LeaseHeld AuditRecordType = "LeaseHeld"
-	// FloorLengthened: a lease's floor was moved forward. Details: boundAt, earliestReleaseAt, previousEarliestReleaseAt.
+	// FloorLengthened: the floor of a lease was moved forward. Details: boundAt, earliestReleaseAt, previousEarliestReleaseAt.
 	FloorLengthened AuditRecordType = "FloorLengthened"
-	// LeaseReleased: a Mac stopped being a tenant's. Details: boundAt, earliestReleaseAt, releasedAt, duration, nodeTaints.
+	// LeaseReleased: a lease released its Mac. Details: boundAt, earliestReleaseAt, releasedAt, duration, nodeTaints.
 	LeaseReleased AuditRecordType = "LeaseReleased"
-	// InstanceStarted: a virtual machine runs. Details: localVMs, machineID, macAddress.
+	// InstanceStarted: a virtual machine was granted its start. Details: localVMs, machineID, macAddress.
 	InstanceStarted AuditRecordType = "InstanceStarted"
-	// InstanceStopped: a virtual machine has ended. Details: localVMs, machineID, macAddress, reason.
+	// InstanceStopped: a virtual machine ended. Details: localVMs, machineID, macAddress, reason.
 	InstanceStopped AuditRecordType = "InstanceStopped"
 	// InstanceRejected: an instance was refused. Details: layer, reason, message, count.
 	InstanceRejected AuditRecordType = "InstanceRejected"
-	// CrossTenantRejected: one tenant reached for another's Mac. Details: sourceNamespace, layer, reason, message, count.
+	// CrossTenantRejected: a tenant tried to use the Mac of another tenant. Details: sourceNamespace, layer, reason, message, count.
 	CrossTenantRejected AuditRecordType = "CrossTenantRejected"
-	// FloorTamperRejected: somebody tried to move a floor. Details: reason, message, count.
+	// FloorTamperRejected: an attempt to move or remove a floor was refused. Details: reason, message, count.
 	FloorTamperRejected AuditRecordType = "FloorTamperRejected"
-	// NodeQuarantined: a Mac was taken out of use. Details: reason, message.
+	// NodeQuarantined: a Mac was put in quarantine. Details: reason, message.
 	NodeQuarantined AuditRecordType = "NodeQuarantined"
-	// NodeRecovered: a Mac's quarantine ended. Details: reason, message.
+	// NodeRecovered: the quarantine of a Mac ended. Details: reason, message.
 	NodeRecovered AuditRecordType = "NodeRecovered"
 )
 
-// AuditLayer is the stop that refused something.
+// AuditLayer is the layer of the system that refused a request.
 type AuditLayer string
 
 const (
@@ -71,27 +70,27 @@ const (
 	LayerKernel AuditLayer = "Kernel"
 )
 
-// AuditActor is who asked for a change.
+// AuditActor is the user who requested a change.
 type AuditActor struct {
 	Username string
 	UID      string
 	Groups   []string
 }
 
-// AuditChassis names a Mac.
+// AuditChassis is a reference to a Mac.
 type AuditChassis struct {
 	NodeName     string
 	SerialNumber string
 }
 
-// AuditReference names an object in a namespace.
+// AuditReference is a reference to an object in a namespace.
 type AuditReference struct {
 	Namespace string
 	Name      string
 	UID       types.UID
 }
 
-// AuditDetails are the particulars of a record; which are set depends on its type.
+// AuditDetails are the details of a record. The type of the record determines which fields are set.
 type AuditDetails struct {
 	BoundAt           *metav1.Time
 	EarliestReleaseAt *metav1.Time
@@ -109,7 +108,7 @@ type AuditDetails struct {
 	Message           string
 	Count             int64
 
-	// PreviousEarliestReleaseAt is the floor that FloorLengthened replaced.
+	// PreviousEarliestReleaseAt is the floor before it was moved forward.
 	PreviousEarliestReleaseAt *metav1.Time
 	// RequestedBy is the user who created the lease that was bound, without groups.
 	RequestedBy *AuditActor

@@ -4,9 +4,7 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
 
-// ComplianceReport answers, from the ledger alone, whether the three rules held in a window of time. It is
-// computed when it is read. Its name is the window: a duration back from now such as 24h, 7d or 90d, or two
-// dates such as 2026-08-01..2026-11-01, of which the second is not in the window.
+// ComplianceReport reports whether the three rules held in a time window. It is computed from the ledger alone, at each read. Its name is the window: a duration up to now such as 24h, 7d or 90d, or two dates such as 2026-08-01..2026-11-01. The second date is not in the window.
 type ComplianceReport struct {
 	metav1.TypeMeta
 	metav1.ObjectMeta
@@ -14,19 +12,19 @@ type ComplianceReport struct {
 	Status ComplianceReportStatus
 }
 
-// ComplianceVerdict is the answer in one word.
+// ComplianceVerdict is the verdict of a report.
 type ComplianceVerdict string
 
 const (
-	// ComplianceCompliant means that the ledger is unbroken and shows no violation.
+	// ComplianceCompliant means that the ledger is complete and shows no violation.
 	ComplianceCompliant ComplianceVerdict = "Compliant"
 	// ComplianceViolated means that the ledger shows a violation of a rule.
 	ComplianceViolated ComplianceVerdict = "Violated"
-	// ComplianceIncomplete means that the ledger has a gap or was edited, so that it proves nothing.
+	// ComplianceIncomplete means that the ledger has a gap or was edited and therefore proves nothing.
 	ComplianceIncomplete ComplianceVerdict = "Incomplete"
 )
 
-// ComplianceReportStatus is the answer that the ledger gives.
+// ComplianceReportStatus is the result of a report.
 type ComplianceReportStatus struct {
 	Verdict       ComplianceVerdict
 	From          metav1.Time
@@ -40,13 +38,13 @@ type ComplianceReportStatus struct {
 	Overlaps      int64
 	FloorBreaches int64
 	Rejected      int64
-	// OtherRejections are refused instances that broke no rule.
+	// OtherRejections is the number of refused instances that broke no rule.
 	OtherRejections int64
 	BrokenChains    int64
 	Violations      []ComplianceViolation
 }
 
-// ComplianceViolation is one violation and the records that show it.
+// ComplianceViolation is a violation and the records that prove it.
 type ComplianceViolation struct {
 	Rule         string
 	SerialNumber string

@@ -18,7 +18,7 @@ type MacNode struct {
 	Status MacNodeStatus
 }
 
-// MacNodeSpec says which Mac this is and where it stands.
+// MacNodeSpec describes a Mac and its location.
 type MacNodeSpec struct {
 	SerialNumber string
 	ClassName    string
@@ -26,18 +26,18 @@ type MacNodeSpec struct {
 	Maintenance  bool
 }
 
-// MacNodeLocation says where a Mac stands.
+// MacNodeLocation is the location of a Mac.
 type MacNodeLocation struct {
 	Site  string
 	Rack  string
 	Shelf string
 }
 
-// MacNodePhase is where a Mac is in its life. The registry derives it from the rest of the status.
+// MacNodePhase is the phase in the lifecycle of a Mac. The API server derives it from the rest of the status.
 type MacNodePhase string
 
 const (
-	// MacNodePending means that no agent has reported for the Mac yet.
+	// MacNodePending means that the agent of the Mac has not reported yet.
 	MacNodePending MacNodePhase = "Pending"
 	// MacNodeAvailable means that a lease can be bound to the Mac.
 	MacNodeAvailable MacNodePhase = "Available"
@@ -45,7 +45,7 @@ const (
 	MacNodeLeased MacNodePhase = "Leased"
 	// MacNodeReleasing means that the lease has ended and the Mac is being emptied and scrubbed.
 	MacNodeReleasing MacNodePhase = "Releasing"
-	// MacNodeOffline means that the Mac's agent has not been heard of for too long.
+	// MacNodeOffline means that the agent of the Mac has stopped sending heartbeats.
 	MacNodeOffline MacNodePhase = "Offline"
 	// MacNodeMaintenance means that an administrator keeps the Mac out of the pool.
 	MacNodeMaintenance MacNodePhase = "Maintenance"
@@ -55,35 +55,35 @@ const (
 
 // Types of conditions of a MacNode.
 const (
-	// MacNodeReady is True while the Mac's agent sends heartbeats, and Unknown until the first one. The controllers write it.
+	// MacNodeReady is True while the agent of the Mac sends heartbeats, and Unknown until the first one. The controllers write it.
 	MacNodeReady = "Ready"
 	// MacNodeStalled is True while the Mac is in quarantine; absent otherwise.
 	MacNodeStalled = "Stalled"
-	// MacNodeSlotsHealthy is True when the kernel gives the Mac as many virtual machines as it should. The agent writes it.
+	// MacNodeSlotsHealthy is True when the kernel allows the expected number of virtual machines. The agent writes it.
 	MacNodeSlotsHealthy = "SlotsHealthy"
-	// MacNodeStorageHealthy is True when the Mac's disk has room and answers. The agent writes it.
+	// MacNodeStorageHealthy is True when the disk of the Mac responds and has enough free space. The agent writes it.
 	MacNodeStorageHealthy = "StorageHealthy"
-	// MacNodeScrubbed is True when nothing of the last tenant is left on the Mac. The agent writes it.
+	// MacNodeScrubbed is True when no data of the last tenant is left on the Mac. The agent writes it.
 	MacNodeScrubbed = "Scrubbed"
 )
 
-// Reasons of the conditions SlotsHealthy=False, and so of a quarantine.
+// Reasons of the condition SlotsHealthy=False and of the quarantine that follows from it.
 const (
-	// ReasonKernelQuotaStuck means that the kernel refuses virtual machines although fewer than two run.
+	// ReasonKernelQuotaStuck means that the kernel refuses virtual machines although fewer than two are running.
 	ReasonKernelQuotaStuck = "KernelQuotaStuck"
-	// ReasonCannotReattach means that a virtual machine runs that the agent cannot talk to.
+	// ReasonCannotReattach means that the agent cannot connect to a running virtual machine.
 	ReasonCannotReattach = "CannotReattach"
-	// ReasonSerialMismatch means that the Mac reports another serial number than the MacNode has.
+	// ReasonSerialMismatch means that the Mac reports a serial number that differs from the one in the MacNode.
 	ReasonSerialMismatch = "SerialMismatch"
-	// ReasonScrubFailed means that something of a tenant could not be removed.
+	// ReasonScrubFailed means that data of a tenant could not be removed.
 	ReasonScrubFailed = "ScrubFailed"
-	// ReasonScrubAsserted means that it was not the agent who said that the Mac is scrubbed.
+	// ReasonScrubAsserted means that a client other than the agent reported the Mac as scrubbed.
 	ReasonScrubAsserted = "ScrubAsserted"
-	// ReasonUnknownInstance means that a virtual machine runs that has no MacOSInstance: the API has lost state.
+	// ReasonUnknownInstance means that a running virtual machine has no MacOSInstance: the API has lost state.
 	ReasonUnknownInstance = "UnknownInstance"
 )
 
-// MacNodeStatus is what the agent and the registry know of a Mac.
+// MacNodeStatus is the most recently observed status of a Mac.
 type MacNodeStatus struct {
 	Phase             MacNodePhase
 	LeaseRef          *LeaseReference
@@ -100,14 +100,14 @@ type MacNodeStatus struct {
 	ImageChecks       []ImageCheck
 }
 
-// LeaseReference names a MacNodeLease.
+// LeaseReference is a reference to a MacNodeLease.
 type LeaseReference struct {
 	Namespace string
 	Name      string
 	UID       types.UID
 }
 
-// Quarantine says why nothing is placed on a Mac.
+// Quarantine is the state of a Mac on which no instance can start.
 type Quarantine struct {
 	Reason       string
 	Message      string
@@ -116,7 +116,7 @@ type Quarantine struct {
 	EndInstances []string
 }
 
-// ScrubReport is an agent's proof that nothing of a tenant is left.
+// ScrubReport is an agent's report of the removal of a tenant's data.
 type ScrubReport struct {
 	LeaseUID   types.UID
 	FinishedAt metav1.Time
@@ -124,7 +124,7 @@ type ScrubReport struct {
 	Remaining  []string
 }
 
-// MacNodeHardware is what the agent found on the Mac.
+// MacNodeHardware is the hardware and software that the agent found on the Mac.
 type MacNodeHardware struct {
 	ModelIdentifier string
 	SerialNumber    string
@@ -136,7 +136,7 @@ type MacNodeHardware struct {
 	AgentVersion    string
 }
 
-// CachedImage is an image on a Mac's disk.
+// CachedImage is an image on the disk of a Mac.
 type CachedImage struct {
 	Name       string
 	Digest     string
@@ -144,7 +144,7 @@ type CachedImage struct {
 	LastUsedAt *metav1.Time
 }
 
-// ImageCheck is what an agent found when it verified the manifest of an image in its registry.
+// ImageCheck is the result of an agent's verification of an image manifest in its registry.
 type ImageCheck struct {
 	Name               string
 	ObservedGeneration int64

@@ -27,14 +27,14 @@ type MacNodeClassSpec struct {
 	SKU              string
 }
 
-// MachineResources are amounts of what a Mac or a virtual machine is made of.
+// MachineResources are the resources of a Mac or of a virtual machine.
 type MachineResources struct {
 	CPU     scalar.Quantity
 	Memory  scalar.Quantity
 	Storage scalar.Quantity
 }
 
-// MacNodeClassStatus counts the Macs of a class, each in exactly one of the counts but total.
+// MacNodeClassStatus has the numbers of Macs of a class. Apart from total, each Mac is included in exactly one number.
 type MacNodeClassStatus struct {
 	Total       int32
 	Available   int32

@@ -9,8 +9,7 @@ import (
 
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
 
-// MacNodeLease is a tenant's lease of one whole Mac, for 24 hours at least. The tenant runs one or two
-// MacOSInstances in it. A lease that is deleted before its floor becomes Held, and ends by itself at the floor.
+// MacNodeLease is a tenant's lease of one whole Mac for at least 24 hours. The tenant can run up to two MacOSInstances in it. A lease that is deleted before its floor becomes Held and ends automatically at the floor.
 type MacNodeLease struct {
 	metav1.TypeMeta
 	metav1.ObjectMeta
@@ -19,7 +18,7 @@ type MacNodeLease struct {
 	Status MacNodeLeaseStatus
 }
 
-// MacNodeLeaseSpec is what a tenant asks for.
+// MacNodeLeaseSpec is the specification of a lease.
 type MacNodeLeaseSpec struct {
 	ClassName       string
 	SerialNumber    string
@@ -28,56 +27,54 @@ type MacNodeLeaseSpec struct {
 	ExpireAfter     *scalar.Duration
 }
 
-// MacNodeLeasePhase is where a lease is in its life.
+// MacNodeLeasePhase is the phase in the lifecycle of a lease.
 type MacNodeLeasePhase string
 
 const (
-	// MacNodeLeasePending means that the lease waits for a Mac.
+	// MacNodeLeasePending means that the lease is waiting for a Mac.
 	MacNodeLeasePending MacNodeLeasePhase = "Pending"
 	// MacNodeLeaseBound means that the lease has a Mac.
 	MacNodeLeaseBound MacNodeLeasePhase = "Bound"
-	// MacNodeLeaseHeld means that the lease was deleted before its floor, and keeps its Mac until then.
+	// MacNodeLeaseHeld means that the lease was deleted before its floor and keeps its Mac until the floor.
 	MacNodeLeaseHeld MacNodeLeasePhase = "Held"
 	// MacNodeLeaseReleasing means that the floor has passed and the Mac is being emptied and scrubbed.
 	MacNodeLeaseReleasing MacNodeLeasePhase = "Releasing"
-	// MacNodeLeaseReleased means that the Mac is no longer the tenant's; the object waits for finalizers of others.
+	// MacNodeLeaseReleased means that the Mac has been released; the object remains until its other finalizers are removed.
 	MacNodeLeaseReleased MacNodeLeasePhase = "Released"
 )
 
-// Conditions of a lease.
+// Types of conditions of a MacNodeLease.
 const (
-	// MacNodeLeaseConditionBound says whether the lease has a Mac, and if not, why.
+	// MacNodeLeaseConditionBound is True while the lease has a Mac; otherwise its reason is the cause.
 	MacNodeLeaseConditionBound = "Bound"
-	// MacNodeLeaseConditionMacReady is False while the lease's Mac is offline or in quarantine, and says which. A lease
-	// without a Mac does not have it.
+	// MacNodeLeaseConditionMacReady is False while the Mac of the lease is offline or in quarantine; its reason is Offline or that of the quarantine. It is absent while the lease has no Mac.
 	MacNodeLeaseConditionMacReady = "MacReady"
-	// MacNodeLeaseConditionReleased is False on a lease that is Releasing, and says what its release waits for.
+	// MacNodeLeaseConditionReleased is False while the lease is Releasing; its message has the step that the release is waiting for.
 	MacNodeLeaseConditionReleased = "Released"
-	// MacNodeLeaseConditionReady is True while the lease has a Mac that is ready: instances can run on it.
+	// MacNodeLeaseConditionReady is True while the lease has a ready Mac: instances can run on it.
 	MacNodeLeaseConditionReady = "Ready"
-	// MacNodeLeaseConditionReconciling is True while the lease is not Ready and may become so by itself; absent otherwise.
+	// MacNodeLeaseConditionReconciling is True while the lease can still become Ready without intervention; absent otherwise.
 	MacNodeLeaseConditionReconciling = "Reconciling"
-	// MacNodeLeaseConditionStalled is True while the lease does not become Ready by itself; absent otherwise.
+	// MacNodeLeaseConditionStalled is True while the lease cannot become Ready without intervention; absent otherwise.
 	MacNodeLeaseConditionStalled = "Stalled"
 )
 
 // Reasons of the condition Bound=False.
 const (
-	// ReasonUnknownClass means that there is no MacNodeClass of that name.
+	// ReasonUnknownClass means that the MacNodeClass does not exist.
 	ReasonUnknownClass = "UnknownClass"
 	// ReasonEmptyClass means that the class has no Macs.
 	ReasonEmptyClass = "EmptyClass"
 	// ReasonNoMacAvailable means that no Mac of the class is free.
 	ReasonNoMacAvailable = "NoMacAvailable"
-	// ReasonMacNotAvailable means that no Mac of the class with the serial number is free. Tenants do not learn why.
+	// ReasonMacNotAvailable means that no Mac of the class with the serial number is free. The cause is not disclosed to tenants.
 	ReasonMacNotAvailable = "MacNotAvailable"
 )
 
-// ReasonMacOffline is the reason of the condition MacReady=False while the Mac is offline. The reason is that of the
-// quarantine while the Mac is in one.
+// ReasonMacOffline is the reason of the condition MacReady=False while the Mac is offline. While the Mac is in quarantine, the condition has the reason of the quarantine.
 const ReasonMacOffline = "Offline"
 
-// MacNodeLeaseStatus is what a tenant has got.
+// MacNodeLeaseStatus is the most recently observed status of a lease.
 type MacNodeLeaseStatus struct {
 	Phase             MacNodeLeasePhase
 	BoundAt           *metav1.Time
@@ -89,9 +86,9 @@ type MacNodeLeaseStatus struct {
 	Instances         []LeaseSlot
 	Conditions        []metav1.Condition
 
-	// NamespaceUID is the UID of the namespace that the lease was created in, set by the server.
+	// NamespaceUID is the UID of the namespace that the lease was created in. The server sets it.
 	NamespaceUID types.UID
-	// RequestedBy is the user who created the lease, set by the server.
+	// RequestedBy is the user who created the lease. The server sets it.
 	RequestedBy *LeaseRequester
 }
 
@@ -106,7 +103,7 @@ type LeaseSlot struct {
 	Name      string
 	UID       types.UID
 	Resources MachineResources
-	// Stop is set at the hold of the lease: the instance must stop.
+	// Stop is true if the instance existed when the lease became Held. The controllers then stop the instance.
 	Stop bool
 }
 
@@ -122,7 +119,7 @@ type MacNodeLeaseList struct {
 
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
 
-// MacNodeLeaseBinding joins a lease and a MacNode. It is created by the controllers as a subresource of the lease.
+// MacNodeLeaseBinding binds a lease to a MacNode. The controllers create it as a subresource of the lease.
 type MacNodeLeaseBinding struct {
 	metav1.TypeMeta
 	metav1.ObjectMeta
@@ -132,8 +129,7 @@ type MacNodeLeaseBinding struct {
 
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
 
-// MacNodeLeaseRelease parts a lease and its MacNode, once the floor has passed and the Mac is empty. It is
-// created by the controllers as a subresource of the lease.
+// MacNodeLeaseRelease releases the MacNode of a lease after the floor has passed and the Mac is empty. The controllers create it as a subresource of the lease.
 type MacNodeLeaseRelease struct {
 	metav1.TypeMeta
 	metav1.ObjectMeta

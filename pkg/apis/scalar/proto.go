@@ -2,20 +2,19 @@ package scalar
 
 import "time"
 
-// ProtoDuration is the encoding of a Duration in protobuf. It has the value in the field of metav1.Duration, so that objects
-// can be read that were stored before the text was, and by servers that do not know the text.
+// ProtoDuration is the encoding of a Duration in protobuf. The value is in the field of metav1.Duration. Servers of earlier versions, which do not know the text, can therefore read it, and their objects can be read.
 type ProtoDuration struct {
 	// nanoseconds is the length of time, or 0 if the text is not a duration.
 	Nanoseconds int64 `json:"nanoseconds" protobuf:"varint,1,opt,name=nanoseconds"`
-	// text is the duration as it was written. If it is empty, nanoseconds counts.
+	// text is the duration as it was written. If it is empty, nanoseconds is used.
 	Text string `json:"text" protobuf:"bytes,2,opt,name=text"`
 }
 
-// ProtoQuantity is the encoding of a Quantity in protobuf, in which resource.Quantity has the text alone.
+// ProtoQuantity is the encoding of a Quantity in protobuf. It adds a field to that of resource.Quantity.
 type ProtoQuantity struct {
 	// text is the amount as it was written.
 	Text string `json:"text" protobuf:"bytes,1,opt,name=text"`
-	// number says that the amount was written as a JSON number.
+	// number is true if the amount was written as a JSON number.
 	Number bool `json:"number" protobuf:"varint,2,opt,name=number"`
 }
 

@@ -15,9 +15,9 @@ import (
 // +protobuf.as=ProtoQuantity
 // +protobuf.options.(gogoproto.goproto_stringer)=false
 type Quantity struct {
-	// Text is the amount as it was written. It is empty if none was written.
+	// Text is the amount as it was written. It is empty if unset.
 	Text string `json:"text" protobuf:"-"`
-	// Number says that the amount was written as a JSON number.
+	// Number is true if the amount was written as a JSON number.
 	Number bool `json:"number" protobuf:"-"`
 }
 
@@ -35,7 +35,7 @@ func MustParse(text string) Quantity {
 	return q
 }
 
-// Value returns the amount. It is 0 if none was written, and for a text that validation refuses.
+// Value returns the amount. It is 0 if unset, and for a text that validation refuses.
 func (q Quantity) Value() resource.Quantity {
 	value, err := q.Parse()
 	if err != nil {
@@ -55,7 +55,7 @@ var amount = regexp.MustCompile(`^[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([KMGTPE]i|[n
 
 var errQuantity = errors.New("must be an amount such as 4, 8Gi or 512G; accepted suffixes: Ki, Mi, Gi, Ti, Pi (powers of 1024), k, M, G, T, P (powers of 1000)")
 
-// Parse returns the amount, which is 0 if none was written, or an error that names the accepted suffixes.
+// Parse returns the amount, which is 0 if unset, or an error that names the accepted suffixes.
 func (q Quantity) Parse() (resource.Quantity, error) {
 	if q.Text == "" && !q.Number {
 		return resource.Quantity{}, nil
@@ -70,14 +70,13 @@ func (q Quantity) Parse() (resource.Quantity, error) {
 	return value, nil
 }
 
-// IsZero reports whether no amount was written. Such a field is left out of JSON.
+// IsZero reports whether the amount is unset. JSON omits such a field.
 func (q Quantity) IsZero() bool { return q == Quantity{} }
 
 // String returns the text.
 func (q Quantity) String() string { return q.Text }
 
-// UnmarshalJSON implements json.Unmarshaler. A value that is neither a number nor a string with a text is kept for
-// validation to refuse.
+// UnmarshalJSON implements json.Unmarshaler. A value that is neither a number nor a non-empty string is kept for validation to refuse.
 func (q *Quantity) UnmarshalJSON(data []byte) error {
 	*q = Quantity{}
 	if string(data) == "null" {
@@ -112,7 +111,7 @@ func (q Quantity) ToUnstructured() any {
 	return n
 }
 
-// isNumber reports whether the text is a number in JSON that readers can hold.
+// isNumber reports whether the text is a JSON number that readers can represent.
 func isNumber(text string) bool {
 	var n json.Number
 	if json.Unmarshal([]byte(text), &n) != nil || n.String() != text {
@@ -125,7 +124,7 @@ func isNumber(text string) bool {
 // OpenAPISchemaType returns the type in the OpenAPI schema.
 func (Quantity) OpenAPISchemaType() []string { return []string{"string"} }
 
-// OpenAPISchemaFormat returns the format in the OpenAPI schema. Clients take it as a string or a number.
+// OpenAPISchemaFormat returns the format in the OpenAPI schema. Clients accept a string or a number.
 func (Quantity) OpenAPISchemaFormat() string { return "int-or-string" }
 
 // OpenAPIV3OneOfTypes returns the types in the OpenAPI v3 schema.

@@ -19,7 +19,7 @@ import (
 	rack "macrack.io/macrack/pkg/apis/rack/install"
 )
 
-// TestFormerObjects reads objects that a version stored which kept values, not texts.
+// TestFormerObjects reads objects stored by a version that kept values instead of texts.
 func TestFormerObjects(t *testing.T) {
 	want := map[string]string{
 		"MacNodeLease": `{"spec": {"minimumDuration": "24h", "expireAfter": "72h30m"},

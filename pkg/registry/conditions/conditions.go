@@ -1,6 +1,4 @@
-// Package conditions sets the conditions from which generic tools tell whether an object is as its spec asks: Ready,
-// Reconciling and Stalled, as kstatus (sigs.k8s.io/cli-utils) defines them. The registry derives them from the rest of
-// the object in each write, so that a reader never sees them stale.
+// Package conditions sets the conditions Ready, Reconciling and Stalled, from which generic tools determine whether an object matches its spec, as defined by kstatus (sigs.k8s.io/cli-utils). The registry derives them from the rest of the object in each write, so that they are never stale.
 package conditions
 
 import (
@@ -21,17 +19,17 @@ const (
 	Stalled     = "Stalled"
 )
 
-// A Summary is what the conditions of an object amount to.
+// A Summary is the summary of the conditions of an object.
 type Summary struct {
 	// Ready is the status of the condition Ready.
 	Ready metav1.ConditionStatus
-	// Abnormal is Reconciling or Stalled, or empty for an object that is Ready or at its end.
+	// Abnormal is Reconciling or Stalled, or empty for an object that is Ready or finished.
 	Abnormal string
-	// Reason and Message are those of all conditions that follow from the summary.
+	// Reason and Message are those of all conditions derived from the summary.
 	Reason, Message string
 }
 
-// Set sets Ready to what the summary says, and of Reconciling and Stalled the one that it names; the other is removed.
+// Set sets Ready and the abnormal condition of the summary, and removes the other abnormal condition.
 func (s Summary) Set(conditions *[]metav1.Condition, now time.Time) {
 	Set(conditions, now, Ready, s.Ready, s.Reason, s.Message)
 	for _, name := range []string{Reconciling, Stalled} {
@@ -43,19 +41,19 @@ func (s Summary) Set(conditions *[]metav1.Condition, now time.Time) {
 	}
 }
 
-// Set sets the condition of a type. Its time of transition is now if its status changes.
+// Set sets the condition of a type. Its transition time is now if its status changes.
 func Set(conditions *[]metav1.Condition, now time.Time, name string, status metav1.ConditionStatus, reason, message string) {
 	meta.SetStatusCondition(conditions, metav1.Condition{
 		Type: name, Status: status, Reason: reason, Message: message, LastTransitionTime: metav1.NewTime(now),
 	})
 }
 
-// Get returns the condition of a type; the zero value if there is none.
+// Get returns the condition of a type, or the zero value.
 func Get(conditions []metav1.Condition, name string) metav1.Condition {
 	return ptr.Deref(meta.FindStatusCondition(conditions, name), metav1.Condition{})
 }
 
-// Fit cuts the longest messages so that the conditions are as small as validation asks.
+// Fit cuts the longest messages so that the conditions pass validation.
 func Fit(conditions []metav1.Condition) {
 	limit := validation.MaxConditionsSize
 	var messages []*string
@@ -73,8 +71,7 @@ func Fit(conditions []metav1.Condition) {
 // lengthOverhead is the maximum number of bytes by which the stored lengths of a condition and of its message grow with the message.
 const lengthOverhead = 4
 
-// Observe marks all conditions as those of a generation. It is for kinds whose conditions depend on nothing of the spec
-// that can change, or are derived in the same write.
+// Observe sets the observed generation of all conditions. It is for kinds whose conditions do not depend on mutable fields of the spec, or are derived in the same write.
 func Observe(conditions []metav1.Condition, generation int64) {
 	for i := range conditions {
 		conditions[i].ObservedGeneration = generation

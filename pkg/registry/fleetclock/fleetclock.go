@@ -1,7 +1,4 @@
-// Package fleetclock keeps a server whose clock is wrong from shortening a lease. Each replica leaves its time in
-// etcd every few seconds; a lease begins when it has begun for every replica that is alive, and its floor has passed
-// when it has passed for every one. Clocks that disagree so make leases longer, which harms nobody's licence, and
-// say so in the log.
+// Package fleetclock prevents a server with a wrong clock from shortening a lease. Each replica writes its time to etcd every few seconds. A lease begins when it has begun by the clocks of all live replicas, and its floor has passed when it has passed by all of them. Clock skew therefore lengthens leases, which complies with the licence, and is logged.
 package fleetclock
 
 import (
@@ -17,13 +14,13 @@ import (
 )
 
 const (
-	// interval is how often a replica leaves its time.
+	// interval is the interval at which a replica writes its time.
 	interval = 5 * time.Second
 
-	// missedBeats is how many times a replica must have been found as it was before it counts as dead.
+	// missedBeats is the number of unchanged readings after which a replica is considered dead.
 	missedBeats = 6
 
-	// Tolerance is how far the readings of clocks that agree may be apart.
+	// Tolerance is the maximum difference between the readings of synchronized clocks.
 	Tolerance = 2 * interval
 
 	indexKind, indexID = "clock", "fleet"
@@ -35,7 +32,7 @@ type Tx interface {
 	PutKey(kind, id string, value []byte) error
 }
 
-// A Clock is one replica's part in the fleet's clock.
+// A Clock is the part of one replica in the clock of the fleet.
 type Clock struct {
 	id    string
 	clock clock.WithTicker
@@ -44,22 +41,21 @@ type Clock struct {
 	others map[string]observed
 }
 
-// observed is the last beat of another replica, and how many times it was found again since.
+// observed is the last beat of another replica and the number of times that it was found unchanged.
 type observed struct{ beat, again int64 }
 
-// A reading is what a replica left.
+// A reading is the time written by a replica.
 type reading struct {
 	Time time.Time `json:"time"`
 	Beat int64     `json:"beat"`
 }
 
-// New returns the part of a replica that goes by clock.
+// New returns the Clock of a replica with the given clock.
 func New(clock clock.WithTicker) *Clock {
 	return &Clock{id: string(uuid.NewUUID()), clock: clock, others: map[string]observed{}}
 }
 
-// Earliest returns now, or the time of the slowest replica if that is earlier. This one's own clock counts too: now may come from a
-// record that a faster replica has written.
+// Earliest returns now, or the time of the slowest replica if that is earlier. This includes the replica's own clock, because now may come from a record that a faster replica has written.
 func (c *Clock) Earliest(ctx context.Context, tx Tx, now time.Time) (time.Time, error) {
 	readings, err := read(ctx, tx)
 	if err != nil {
@@ -76,8 +72,7 @@ func (c *Clock) Earliest(ctx context.Context, tx Tx, now time.Time) (time.Time, 
 	return now, nil
 }
 
-// Latest returns now, or the time of the fastest replica if that is later: what begins then has begun before for nobody. It fails if
-// another replica is ahead of this one by more than Tolerance, as one of the two is wrong and what begins would be, too.
+// Latest returns now, or the time of the fastest replica if that is later: a lease that begins then has not begun earlier by any clock. It fails if another replica is ahead of this one by more than Tolerance, because one of the two clocks is wrong and the start of the lease would be, too.
 func (c *Clock) Latest(ctx context.Context, tx Tx, now time.Time) (time.Time, error) {
 	readings, err := read(ctx, tx)
 	if err != nil {
@@ -88,7 +83,7 @@ func (c *Clock) Latest(ctx context.Context, tx Tx, now time.Time) (time.Time, er
 			continue
 		}
 		if d := r.Time.Sub(c.clock.Now()); d > Tolerance {
-			return time.Time{}, apierrors.NewServiceUnavailable(fmt.Sprintf("the clocks of the API servers disagree by %s, and nothing is leased until they agree; see to their NTP", d.Round(time.Second)))
+			return time.Time{}, apierrors.NewServiceUnavailable(fmt.Sprintf("the clocks of the API servers disagree by %s, and no Mac is leased until they agree; check their NTP", d.Round(time.Second)))
 		}
 		if r.Time.After(now) {
 			now = r.Time
@@ -97,23 +92,23 @@ func (c *Clock) Latest(ctx context.Context, tx Tx, now time.Time) (time.Time, er
 	return now, nil
 }
 
-// Transact commits what a function plans, which is called again if something has changed meanwhile.
+// Transact commits the writes that a function plans. The function is called again after a conflict.
 type Transact func(context.Context, func(context.Context, Tx) error) error
 
-// Run leaves the time in etcd, with transact, until ctx is done, and takes it back then.
+// Run writes the time to etcd, with transact, until ctx is done. Then it removes the time.
 func (c *Clock) Run(ctx context.Context, transact Transact) {
 	ticker := c.clock.NewTicker(interval)
 	defer ticker.Stop()
 	for {
 		if err := c.tick(ctx, transact); err != nil && ctx.Err() == nil {
-			klog.FromContext(ctx).V(2).Info("Cannot leave the time in etcd", "err", err)
+			klog.FromContext(ctx).V(2).Info("Failed to write the time to etcd", "err", err)
 		}
 		select {
 		case <-ticker.C():
 		case <-ctx.Done():
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), interval)
 			defer cancel()
-			_ = transact(ctx, c.takeBack) // or others find out by and by
+			_ = transact(ctx, c.takeBack) // on failure, others detect the stale time
 			return
 		}
 	}
@@ -132,8 +127,7 @@ func (c *Clock) tick(ctx context.Context, transact Transact) error {
 	return err
 }
 
-// leave writes this replica's time, and removes replicas that are dead. It returns what it has seen of the others, which counts once
-// the transaction has succeeded: while etcd is away, nobody beats.
+// leave writes this replica's time and removes dead replicas. It returns its observations of the others, which are valid only if the transaction succeeds: while etcd is unreachable, no replica can write.
 func (c *Clock) leave(ctx context.Context, tx Tx) (map[string]observed, error) {
 	readings, err := read(ctx, tx)
 	if err != nil {
@@ -148,7 +142,7 @@ func (c *Clock) leave(ctx context.Context, tx Tx) (map[string]observed, error) {
 		if !ok || last.beat != r.Beat {
 			seen[id] = observed{beat: r.Beat}
 			if d := now.Sub(r.Time).Abs(); d > Tolerance {
-				klog.FromContext(ctx).Info("Clocks of API servers disagree; Macs are leased and released when they agree", "by", d.Round(time.Second))
+				klog.FromContext(ctx).Info("Clocks of API servers disagree; no Mac is leased or released until they agree", "by", d.Round(time.Second))
 			}
 			continue
 		}

@@ -1,4 +1,4 @@
-// Package identity says who makes a request.
+// Package identity identifies the user of a request.
 package identity
 
 import (
@@ -12,16 +12,15 @@ import (
 	"macrack.io/macrack/pkg/rules"
 )
 
-// Controllers is the user that macrack-controllers is.
+// Controllers is the user name of macrack-controllers.
 const Controllers = "system:serviceaccount:macrack-system:macrack-controllers"
 
-// IsAgent says whether a Mac's agent makes the request: it has the identity of its Node.
+// IsAgent reports whether the user of the request is the agent of a Mac, which has the identity of its Node.
 func IsAgent(ctx context.Context) bool {
 	return in(ctx, rules.NodesGroup)
 }
 
-// AgentOf returns the name of the Node whose agent a user is, and whether it is one. The name is empty if the user
-// is in the group of agents without being that of a Node.
+// AgentOf returns the name of the Node of an agent, and whether the user is an agent. The name is empty if the user is in the group of agents but is not the user of a Node.
 func AgentOf(u user.Info) (node string, isAgent bool) {
 	if u == nil || !slices.Contains(u.GetGroups(), rules.NodesGroup) {
 		return "", false
@@ -29,15 +28,15 @@ func AgentOf(u user.Info) (node string, isAgent bool) {
 	return rules.NodeOfUser(u.GetName()), true
 }
 
-// IsAdministrator says whether somebody makes the request who may do everything in the cluster.
+// IsAdministrator reports whether the user of the request is a cluster administrator.
 func IsAdministrator(ctx context.Context) bool {
 	return in(ctx, user.SystemPrivilegedGroup)
 }
 
-// maxName bounds what objects note of a user, in bytes.
+// maxName is the maximum length of a user name in an object, in bytes.
 const maxName = 1024
 
-// User returns the name and the UID of the user who makes the request, as they can be shown.
+// User returns the name and the UID of the user of the request, in printable form.
 func User(ctx context.Context) (name, uid string) {
 	if u, ok := genericapirequest.UserFrom(ctx); ok {
 		return printable.Line(u.GetName(), maxName), printable.Line(u.GetUID(), maxName)
@@ -45,7 +44,7 @@ func User(ctx context.Context) (name, uid string) {
 	return "", ""
 }
 
-// Username returns the name of the user who makes the request, as it can be shown.
+// Username returns the name of the user of the request, in printable form.
 func Username(ctx context.Context) string {
 	name, _ := User(ctx)
 	return name

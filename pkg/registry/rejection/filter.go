@@ -13,7 +13,7 @@ import (
 	"k8s.io/apiserver/pkg/registry/rest"
 )
 
-// A Filter returns the fields of the objects that exist for the user of a request; nil selects all objects. No verb finds another object.
+// A Filter returns a field selector for the objects that the user of a request can see; nil selects all objects. It applies to all verbs.
 type Filter func(ctx context.Context) (fields.Selector, error)
 
 // Get is [registry.Store.Get], of an object that exists for the user.

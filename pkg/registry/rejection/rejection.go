@@ -1,4 +1,4 @@
-// Package rejection joins a refusal that a caller gets with the record of it that the ledger keeps.
+// Package rejection connects the refusal of a request with its record in the ledger.
 package rejection
 
 import (
@@ -18,27 +18,26 @@ import (
 	"macrack.io/macrack/pkg/apis/rack"
 )
 
-// An Error is a refusal with the record that proves it. To the API it is the refusal.
+// An Error is a refusal with its record. The API returns the refusal.
 type Error struct {
 	*apierrors.StatusError
 	Record *rack.AuditRecord
 }
 
-// Forbidden returns the refusal of a write of a resource, for the given cause, and its record.
+// Forbidden returns the refusal of a write, with the given cause and record.
 func Forbidden(gr schema.GroupResource, name string, cause error, record *rack.AuditRecord) error {
 	return &Error{apierrors.NewForbidden(gr, name, cause), record}
 }
 
-// Unwrap returns the refusal alone.
+// Unwrap returns the refusal without its record.
 func (e *Error) Unwrap() error { return e.StatusError }
 
-// A Recorder makes a record of a rejection durable, alone or folded with identical ones.
+// A Recorder makes the record of a rejection durable, either by itself or folded with identical ones.
 type Recorder interface {
 	Reject(ctx context.Context, record *rack.AuditRecord) error
 }
 
-// Check returns err, once its record is durable if it is an Error. A dry run records nothing, unless a tenant learns from it that a Mac is another's:
-// no tenant learns that off the record.
+// Check returns err. If err is an Error, its record is durable when Check returns. A dry run is recorded only if its refusal reveals that another tenant has leased a Mac.
 func Check(ctx context.Context, recorder Recorder, err error, dryRun []string) error {
 	var refused *Error
 	if !errors.As(err, &refused) || refused.Record == nil {
@@ -52,13 +51,12 @@ func Check(ctx context.Context, recorder Recorder, err error, dryRun []string) e
 		record.Details.Message += " (a dry run)"
 	}
 	if recordErr := recorder.Reject(ctx, record); recordErr != nil {
-		return apierrors.NewInternalError(fmt.Errorf("%w; besides, the ledger could not record this: %w", refused.StatusError, recordErr))
+		return apierrors.NewInternalError(fmt.Errorf("%w; in addition, the ledger could not record it: %w", refused.StatusError, recordErr))
 	}
 	return refused.StatusError
 }
 
-// A Store is a [registry.Store] that has its refusals recorded. Classify, if set, may turn an error that no
-// planner made, such as a failed validation, into an [Error]. Filter, if set, hides objects from users.
+// A Store is a [registry.Store] that records its refusals. Classify, if set, may convert an error from outside the planners, such as a failed validation, into an [Error]. Filter, if set, hides objects from users.
 type Store struct {
 	*registry.Store
 	Recorder Recorder
@@ -91,7 +89,7 @@ func (s *Store) Delete(ctx context.Context, name string, validate rest.ValidateO
 	return out, gone, s.check(ctx, nil, name, err, options.DryRun)
 }
 
-// refuseOversized refuses metadata that the checks of Kubernetes, which come first in an update, would take long for.
+// refuseOversized refuses metadata that would be expensive for the checks of Kubernetes, which run first in an update.
 func (s *Store) refuseOversized(_ context.Context, obj, old runtime.Object) (runtime.Object, error) {
 	is, ok := obj.(metav1.ObjectMetaAccessor)
 	was, wasOK := old.(metav1.ObjectMetaAccessor)

@@ -11,15 +11,14 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 )
 
-// inWords returns errors as answers to whoever made the mistake, that the generic store returns as failures of its
-// own, or with the key of the object in etcd.
+// inWords converts errors of the generic store into client errors where it returns internal errors, or the key of the object in etcd.
 func inWords(gr schema.GroupResource, name string, err error) error {
 	var number *strconv.NumError
 	switch {
 	case errors.Is(err, storage.ErrResourceVersionSetOnCreate):
 		return apierrors.NewBadRequest("metadata.resourceVersion: must be left out when an object is created: the server sets it")
 	case errors.As(err, &number):
-		return apierrors.NewBadRequest(fmt.Sprintf("metadata.resourceVersion: %q is none: use that of the object as it was read, or leave it out", number.Num))
+		return apierrors.NewBadRequest(fmt.Sprintf("invalid metadata.resourceVersion %q; use the value of the object that you read, or omit it", number.Num))
 	case apierrors.IsConflict(err):
 		if _, precondition, ok := strings.Cut(err.Error(), "AdditionalErrorMsg: "); ok {
 			return apierrors.NewConflict(gr, name, errors.New(precondition))

@@ -20,7 +20,7 @@ func TestInWords(t *testing.T) {
 
 	assert.True(t, apierrors.IsBadRequest(inWords(gr, "build", storage.ErrResourceVersionSetOnCreate)))
 	assert.True(t, apierrors.IsBadRequest(inWords(gr, "build", number)))
-	assert.EqualError(t, inWords(gr, "build", number), `metadata.resourceVersion: "soon" is none: use that of the object as it was read, or leave it out`)
+	assert.EqualError(t, inWords(gr, "build", number), `invalid metadata.resourceVersion "soon"; use the value of the object that you read, or omit it`)
 	assert.True(t, apierrors.IsConflict(inWords(gr, "build", foreign)))
 	assert.EqualError(t, inWords(gr, "build", foreign), `Operation cannot be fulfilled on macnodeleases.rack.macrack.io "build": Precondition failed: UID in precondition: a, UID in object meta: b`)
 	assert.Equal(t, error(stale), inWords(gr, "build", stale))

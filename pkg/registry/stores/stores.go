@@ -1,5 +1,4 @@
-// Package stores makes the REST storage that most kinds have: a generic store whose refusals are recorded,
-// what discovery tells of it, and the subresource status.
+// Package stores has the REST storage of most kinds: a generic store whose refusals are recorded, its discovery information, and the subresource status.
 package stores
 
 import (
@@ -36,7 +35,7 @@ type StatusStrategy interface {
 	rest.ResetFieldsStrategy
 }
 
-// Category is a set of kinds that kubectl gets at once.
+// Category is a set of kinds that kubectl can get together.
 type Category string
 
 const (
@@ -75,7 +74,7 @@ type REST struct {
 	category   Category
 	// planned returns what a write would store; nil in a store without planners.
 	planned func(ctx context.Context, gr schema.GroupResource, old, new runtime.Object) (runtime.Object, error)
-	// WarnOnDelete, if set, returns what the deletion of an object of that name breaks, or nothing.
+	// WarnOnDelete, if set, returns a warning of the consequences of deleting the object, or an empty string.
 	WarnOnDelete func(ctx context.Context, name string) (string, error)
 }
 

@@ -18,8 +18,7 @@ import (
 	"macrack.io/macrack/pkg/registry/txn"
 )
 
-// Subresource changes an object for a request that is created as a subresource of it, such as a binding. The
-// object's strategy has no part in that, its planner has.
+// Subresource updates an object for a request to one of its subresources, such as a binding. The update passes the planner of the object, but not its strategy.
 type Subresource struct {
 	store    rejection.Store
 	domain   *txn.Domain
@@ -38,7 +37,7 @@ func NewSubresource(main *REST, domain *txn.Domain, strategy Strategy) Subresour
 	return s
 }
 
-// planned is the strategy of updates that the server makes.
+// planned is the strategy of updates by the server.
 type planned struct{ Strategy }
 
 func (planned) PrepareForUpdate(context.Context, runtime.Object, runtime.Object) {}
@@ -50,8 +49,7 @@ func (planned) ValidateUpdate(context.Context, runtime.Object, runtime.Object) f
 // PreserveRequestObjectMetaSystemFieldsOnSubresourceCreate is true: the UID of a body is a precondition.
 func (Subresource) PreserveRequestObjectMetaSystemFieldsOnSubresourceCreate() bool { return true }
 
-// Update changes the object that body, which is created as its subresource, is for: the one of that name, and of
-// that UID if body has one. A dry run is planned and not written.
+// Update updates the object for body, which is created as its subresource: the object with the name of body, and with its UID if set. A dry run is planned but not written.
 func (s Subresource) Update(ctx context.Context, body *metav1.ObjectMeta, change func(runtime.Object), dryRun []string) error {
 	info := rest.DefaultUpdatedObjectInfo(nil, func(_ context.Context, _, old runtime.Object) (runtime.Object, error) {
 		obj := old.DeepCopyObject()
@@ -78,7 +76,7 @@ func (s Subresource) Update(ctx context.Context, body *metav1.ObjectMeta, change
 	return err
 }
 
-// CheckName gives the body of a request the name in its path, and refuses one that has another.
+// CheckName sets the name of a request body to the one in its path, and refuses a body with another name.
 func CheckName(body *metav1.ObjectMeta, name string) error {
 	if body.Name != "" && body.Name != name {
 		return apierrors.NewBadRequest(fmt.Sprintf("the name of the object (%s) does not match the name in the URL (%s)", body.Name, name))

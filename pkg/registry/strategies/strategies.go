@@ -1,4 +1,4 @@
-// Package strategies has what the strategies of all kinds have in common.
+// Package strategies has the shared parts of the strategies of all kinds.
 package strategies
 
 import (
@@ -21,14 +21,13 @@ import (
 	"macrack.io/macrack/pkg/printable"
 )
 
-// Base has the behaviour of most kinds: names can be generated, PUT does not create, an update without a
-// resource version is unconditional, and there is nothing to warn of and nothing to canonicalize.
+// Base has the behaviour of most kinds: names can be generated, PUT does not create, an update without a resource version is unconditional, and there are no warnings and no canonicalization.
 type Base struct {
 	runtime.ObjectTyper
 	names.NameGenerator
 }
 
-// NewBase returns a Base that finds the kinds of objects with typer.
+// NewBase returns a Base that determines the kinds of objects with typer.
 func NewBase(typer runtime.ObjectTyper) Base {
 	return Base{ObjectTyper: typer, NameGenerator: names.SimpleNameGenerator}
 }
@@ -36,7 +35,7 @@ func NewBase(typer runtime.ObjectTyper) Base {
 // AllowCreateOnUpdate is false: PUT does not create.
 func (Base) AllowCreateOnUpdate(context.Context) bool { return false }
 
-// AllowUnconditionalUpdate is true: an update may come without a resource version.
+// AllowUnconditionalUpdate is true: an update may omit the resource version.
 func (Base) AllowUnconditionalUpdate(context.Context) bool { return true }
 
 // Canonicalize does nothing.
@@ -51,7 +50,7 @@ func (Base) WarningsOnUpdate(context.Context, runtime.Object, runtime.Object) []
 // GetResetFields returns none: a kind without a status lets all fields through.
 func (Base) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set { return nil }
 
-// KeepMetadata makes a write of status leave the metadata alone: what a client may set there is as in old.
+// KeepMetadata restores the metadata that a client can set from old, so that a write of the status does not change it.
 func KeepMetadata(obj, old *metav1.ObjectMeta) {
 	obj.Labels = old.Labels
 	obj.Annotations = old.Annotations
@@ -59,16 +58,13 @@ func KeepMetadata(obj, old *metav1.ObjectMeta) {
 	obj.OwnerReferences = old.OwnerReferences
 }
 
-// Restore drops from the metadata of a new object what only the server sets, and what an object that was exported has: its version, and the
-// server's own finalizers.
+// Restore drops metadata that only the server sets from a new object. An exported object has it: its resource version and the server's own finalizers.
 func Restore(obj *metav1.ObjectMeta, own ...string) {
 	obj.ResourceVersion = ""
 	obj.Finalizers = slices.DeleteFunc(slices.Clone(obj.Finalizers), func(f string) bool { return slices.Contains(own, f) })
 }
 
-// KeepFinalizer keeps the server's own finalizer on an object that a client writes whole, from a manifest that does not have the finalizer or has it too
-// early. The same goes for a list of the client's own finalizers in a patch. A patch that leaves no finalizer can mean nothing but the removal of the
-// server's, and is for the planner to refuse.
+// KeepFinalizer keeps the server's own finalizer on an object that a client writes as a whole, from a manifest without the finalizer or with it too early. The same applies to a list of the client's own finalizers in a patch. A patch that leaves no finalizer explicitly removes the server's finalizer, and the planner refuses it.
 func KeepFinalizer(ctx context.Context, obj, old *metav1.ObjectMeta, own string) {
 	is, was := slices.Contains(obj.Finalizers, own), slices.Contains(old.Finalizers, own)
 	switch {
@@ -86,7 +82,7 @@ func isPatch(ctx context.Context) bool {
 	return ok && info.Verb == "patch"
 }
 
-// Attrs returns the function that returns the labels of an object of type T, and the fields by which it can be selected.
+// Attrs returns the function that returns the labels of an object of type T, and the fields that field selectors of it can use.
 func Attrs[T metav1.Object](selectable func(T) fields.Set) storage.AttrFunc {
 	return func(obj runtime.Object) (labels.Set, fields.Set, error) {
 		t, ok := obj.(T)
@@ -97,7 +93,7 @@ func Attrs[T metav1.Object](selectable func(T) fields.Set) storage.AttrFunc {
 	}
 }
 
-// ResetFields says, for the tracking of field managers, which fields a strategy does not let through.
+// ResetFields returns, for the tracking of field managers, the fields that a strategy resets.
 func ResetFields(version string, paths ...[]string) map[fieldpath.APIVersion]*fieldpath.Set {
 	set := fieldpath.NewSet()
 	for _, path := range paths {
@@ -110,14 +106,13 @@ func ResetFields(version string, paths ...[]string) map[fieldpath.APIVersion]*fi
 	return map[fieldpath.APIVersion]*fieldpath.Set{fieldpath.APIVersion(version): set}
 }
 
-// Path names a field by the names on the way to it.
+// Path is the path of a field.
 func Path(names ...string) []string { return names }
 
-// Cut returns the beginning of s, limit bytes at most, with characters that do not print escaped. It is for text that
-// one user reports and another wrote: to refuse it would let the writer keep the reporter from reporting.
+// Cut returns the beginning of s, at most limit bytes, with non-printable characters escaped. It is for text written by one user and reported by another: refusing it would let the writer prevent the report.
 func Cut(s string, limit int) string { return printable.Lines(s, limit) }
 
-// Fit cuts the longest of texts, as Cut does, so that all of them have limit bytes at most together.
+// Fit cuts the longest texts with Cut, so that their total length is at most limit bytes.
 func Fit(limit int, texts ...*string) {
 	slices.SortStableFunc(texts, func(a, b *string) int { return cmp.Compare(len(*a), len(*b)) })
 	for i, text := range texts {
@@ -126,10 +121,10 @@ func Fit(limit int, texts ...*string) {
 	}
 }
 
-// CutEnd returns the end of s as Cut returns the beginning.
+// CutEnd returns the end of s, in the same way as Cut returns the beginning.
 func CutEnd(s string, limit int) string {
 	if from := len(s) - limit; from > 0 {
-		s = s[from:] // escaping makes it no shorter
+		s = s[from:] // escaping never shortens it
 	}
 	s = printable.Lines(s, math.MaxInt)
 	if len(s) > limit {

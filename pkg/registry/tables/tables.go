@@ -1,4 +1,4 @@
-// Package tables makes the server-side tables that kubectl get prints.
+// Package tables creates the server-side tables that kubectl get prints.
 package tables
 
 import (
@@ -18,33 +18,33 @@ import (
 	"macrack.io/macrack/pkg/apis/scalar"
 )
 
-// None is what a cell without a value shows, as in kubectl.
+// None is the text of a cell without a value, as in kubectl.
 const None = "<none>"
 
-// Unknown is what a cell shows whose value should be there, as in kubectl.
+// Unknown is the text of a cell whose value is missing, as in kubectl.
 const Unknown = "<unknown>"
 
-// Name is the column of an object's name.
+// Name returns the column of an object's name.
 func Name() metav1.TableColumnDefinition {
 	return metav1.TableColumnDefinition{Name: "Name", Type: "string", Format: "name", Description: metav1.ObjectMeta{}.SwaggerDoc()["name"]}
 }
 
-// AgeColumn is the column of an object's age.
+// AgeColumn returns the column of an object's age.
 func AgeColumn() metav1.TableColumnDefinition {
 	return metav1.TableColumnDefinition{Name: "Age", Type: "string", Description: metav1.ObjectMeta{}.SwaggerDoc()["creationTimestamp"]}
 }
 
-// Column is a column of text that is always shown.
+// Column returns a text column that is always shown.
 func Column(name, description string) metav1.TableColumnDefinition {
 	return metav1.TableColumnDefinition{Name: name, Type: "string", Description: description}
 }
 
-// Number is a column of whole numbers that is always shown.
+// Number returns an integer column that is always shown.
 func Number(name, description string) metav1.TableColumnDefinition {
 	return metav1.TableColumnDefinition{Name: name, Type: "integer", Description: description}
 }
 
-// Wide returns the column as one that is shown with -o wide only.
+// Wide returns the column, shown only with -o wide.
 func Wide(column metav1.TableColumnDefinition) metav1.TableColumnDefinition {
 	column.Priority = 1
 	return column
@@ -60,7 +60,7 @@ func New[T runtime.Object](columns []metav1.TableColumnDefinition, cells func(T)
 	return convertor[T]{columns: columns, cells: cells}
 }
 
-// ConvertToTable implements rest.TableConvertor. An object that is no T is not acceptable (406).
+// ConvertToTable implements rest.TableConvertor. An object of another type than T is not acceptable (406).
 func (c convertor[T]) ConvertToTable(_ context.Context, object, options runtime.Object) (*metav1.Table, error) {
 	table := &metav1.Table{}
 	addRow := func(obj runtime.Object) error {
@@ -92,8 +92,7 @@ func (c convertor[T]) ConvertToTable(_ context.Context, object, options runtime.
 	return table, nil
 }
 
-// included returns what a row has of its object. Where that is the metadata, it goes without the managed fields: they are more
-// than all the rest of a row, and no table shows them.
+// included returns the part of an object that its row includes. Metadata is included without managed fields: they are larger than the rest of a row, and no table shows them.
 func included(obj, options runtime.Object) runtime.Object {
 	o, ok := options.(*metav1.TableOptions)
 	if !ok || o.IncludeObject != metav1.IncludeMetadata && o.IncludeObject != "" {
@@ -133,7 +132,7 @@ func Time(t *metav1.Time) string {
 	return t.UTC().Format(time.RFC3339)
 }
 
-// Age returns how long ago t was, such as 5d, or <unknown>.
+// Age returns the time since t, such as 5d, or <unknown>.
 func Age(clock clock.PassiveClock, t metav1.Time) string {
 	if t.IsZero() {
 		return Unknown
@@ -141,7 +140,7 @@ func Age(clock clock.PassiveClock, t metav1.Time) string {
 	return duration.HumanDuration(clock.Since(t.Time))
 }
 
-// Remaining returns how long it is until t, such as 19h: 0s once t has passed, and - if there is no t.
+// Remaining returns the time until t, such as 19h; 0s after t, and - for nil.
 func Remaining(clock clock.PassiveClock, t *metav1.Time) string {
 	if t.IsZero() {
 		return "-"

@@ -1,8 +1,4 @@
-// Package tenancy tells namespaces of the same name apart. Records outlive their namespace, and whoever gets the name next
-// is another tenant: what was there before is none of its business. So the first lease in the life of a namespace writes
-// down that the life has begun, in the transaction that creates the lease, and the namespace's users read the records
-// that are younger than that. Leases and instances can outlive their namespace when a user removes the namespace's finalizers: the lease then holds its
-// Mac until the floor. Each notes the UID of its namespace, and does not exist for users of a later namespace of the same name.
+// Package tenancy separates successive namespaces with the same name. Records outlive their namespace, and the next owner of the name is another tenant without access to them. The first lease in a namespace therefore stores the start of the namespace's life, in the transaction that creates the lease, and users of the namespace read only the records after it. Leases and instances can outlive their namespace when a user removes the finalizers of the namespace: the lease then keeps its Mac until the floor. They store the UID of their namespace, and are not visible to users of a later namespace with the same name.
 package tenancy
 
 import (
@@ -36,35 +32,34 @@ var (
 	namespaces = schema.GroupResource{Resource: "namespaces"}
 )
 
-// Kind is the kind of the index keys that hold the UID of each namespace, and since when it leases Macs.
+// Kind is the kind of the index keys with the UID of each namespace and the time of its first lease.
 const Kind = "namespace-life"
 
-// foldedLate is how long after a rejection the count of identical ones may come: a minute, and time to write it.
+// foldedLate is the maximum delay of the count of identical rejections after the first: a minute, and the time for the write.
 const foldedLate = 2 * time.Minute
 
-// Namespaces returns the UID of a namespace, which is empty if there is none of the name.
+// Namespaces returns the UID of a namespace, or an empty UID if it does not exist.
 type Namespaces func(ctx context.Context, name string) (types.UID, error)
 
-// Lives knows when the lives of namespaces have begun.
+// Lives tracks the starts of the lives of namespaces.
 type Lives struct {
-	// Namespaces returns the namespaces that there are now.
+	// Namespaces looks up the current namespaces.
 	Namespaces Namespaces
-	// Live returns the same without a cache, which may lag behind; nil if Namespaces has none.
+	// Live is Namespaces without a cache, which may be stale; nil if Namespaces has no cache.
 	Live Namespaces
-	// Key reads an index key, and the revision of its last write, which is 0 if there is none.
+	// Key reads an index key and the revision of its last write, which is 0 if the key does not exist.
 	Key func(ctx context.Context, kind, id string) (value []byte, revision int64, err error)
-	// SeesAll says whether the user of a request may read the records of all namespaces.
+	// SeesAll reports whether the user of a request may read the records of all namespaces.
 	SeesAll func(ctx context.Context) (bool, error)
-	// Everywhere reports whether the user of a request may do in all namespaces what the request asks for.
+	// Everywhere reports whether the user of a request has the requested permission in all namespaces.
 	Everywhere func(ctx context.Context) (bool, error)
 
 	once sync.Once
-	// recentLive and recentKeys return what Live and Key have answered within the last second.
+	// recentLive and recentKeys cache the results of Live and Key for a second.
 	recentLive, recentKeys Namespaces
 }
 
-// confirm returns the UID of a namespace of which a cache has one UID and the life key another, so that the cache may lag behind the replica that wrote the
-// key. It asks live if the two differ.
+// confirm returns the UID of a namespace. If the UID in a cache differs from that in the life key, the cache may be behind the replica that wrote the key, so confirm asks live.
 func confirm(ctx context.Context, live Namespaces, name string, cached, key types.UID) (types.UID, error) {
 	if live == nil || cached == key {
 		return cached, nil
@@ -72,7 +67,7 @@ func confirm(ctx context.Context, live Namespaces, name string, cached, key type
 	return live(ctx, name)
 }
 
-// confirmed returns uid, the UID of a namespace by the cache, or the UID by the API server if the life key of the namespace, as of a second ago, is another's.
+// confirmed returns uid, the cached UID of a namespace, or the UID from the API server if uid differs from that in the life key of up to a second ago.
 func (l *Lives) confirmed(ctx context.Context, name string, uid types.UID) (types.UID, error) {
 	if l.Live == nil {
 		return uid, nil
@@ -92,8 +87,7 @@ func (l *Lives) confirmed(ctx context.Context, name string, uid types.UID) (type
 	return confirm(ctx, l.recentLive, name, uid, key)
 }
 
-// Leases returns planner, the planner of leases, which makes the first lease in the life of a namespace begin that life, and notes in each lease
-// which namespace it belongs to.
+// Leases wraps the planner of leases. It starts the life of a namespace with its first lease, and stores the UID of its namespace in each lease.
 func (l *Lives) Leases(clock clock.PassiveClock, planner txn.Planner) txn.Planner {
 	return func(ctx context.Context, tx *txn.Tx, old, new runtime.Object) error {
 		if old != nil {
@@ -129,8 +123,7 @@ func (l *Lives) Leases(clock clock.PassiveClock, planner txn.Planner) txn.Planne
 	}
 }
 
-// Instances returns planner, the planner of instances, which refuses to run an instance on a lease of another tenant whose namespace had the
-// same name, and notes in each instance which namespace it belongs to.
+// Instances wraps the planner of instances. It refuses an instance on a lease of an earlier namespace with the same name, and stores the UID of its namespace in each instance.
 func (l *Lives) Instances(planner txn.Planner) txn.Planner {
 	return func(ctx context.Context, tx *txn.Tx, old, new runtime.Object) error {
 		if err := planner(ctx, tx, old, new); err != nil || old != nil {
@@ -162,9 +155,7 @@ func (l *Lives) Instances(planner txn.Planner) txn.Planner {
 	}
 }
 
-// Own is a [rejection.Filter] of leases and instances. A user of a namespace has to do with the objects of that namespace, and not with those of an
-// earlier namespace of the same name, whatever the verb. A user who may do in all namespaces what the request asks for has to do with all: among them
-// are administrators, the controllers, and what deletes the contents of namespaces.
+// Own is a [rejection.Filter] of leases and instances. For all verbs, it limits a user of a namespace to the objects of that namespace and hides those of an earlier namespace with the same name. A user with the requested permission in all namespaces sees all objects: for example administrators, the controllers, and the namespace controller.
 func (l *Lives) Own(ctx context.Context) (fields.Selector, error) {
 	namespace := genericapirequest.NamespaceValue(ctx)
 	if namespace == "" {
@@ -186,11 +177,11 @@ func (l *Lives) Own(ctx context.Context) (fields.Selector, error) {
 	return fields.OneTermEqualSelector("status.namespaceUID", string(uid)), nil
 }
 
-// Visible returns which records of the request's namespace its user may read; nil for all.
+// Visible returns the predicate for the records of the request's namespace that its user may read; nil for all.
 func (l *Lives) Visible(ctx context.Context) (func(*rack.AuditRecord) bool, error) {
 	namespace := genericapirequest.NamespaceValue(ctx)
 	if namespace == "" {
-		return nil, nil // who may ask for all namespaces, may
+		return nil, nil // authorized for all namespaces
 	}
 	if all, err := l.SeesAll(ctx); err != nil || all {
 		return nil, err
@@ -210,13 +201,13 @@ func (l *Lives) Visible(ctx context.Context) (func(*rack.AuditRecord) bool, erro
 	return func(record *rack.AuditRecord) bool { return since(record, revision, began) }, nil
 }
 
-// since says whether a record is of the life that began at a revision.
+// since reports whether a record belongs to the life that began at a revision.
 func since(record *rack.AuditRecord, revision int64, began time.Time) bool {
 	written, err := storage.APIObjectVersioner{}.ObjectResourceVersion(record)
 	if err != nil || int64(written) < revision {
 		return false
 	}
-	// Of identical rejections the first is written at once, and the number of the others later.
+	// The first of identical rejections is written at once, and the number of the others later.
 	return record.Details.Count == 0 || record.Time.After(began.Add(foldedLate))
 }
 

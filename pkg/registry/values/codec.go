@@ -10,8 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// NewCodec returns the codec of what is stored of a resource: it refuses to write values that a reader cannot
-// carry, whoever writes, bounds the managed fields, and repairs what it reads.
+// NewCodec returns the storage codec of a resource. For all writers, it refuses values that a reader cannot represent and limits the managed fields. It repairs objects when it decodes them.
 func NewCodec(gr schema.GroupResource, codec runtime.Codec) runtime.Codec {
 	return storageCodec{codec, gr}
 }
@@ -23,7 +22,7 @@ type storageCodec struct {
 
 // Encode writes an object, or returns an error with status 422 that names the values that cannot be stored.
 func (c storageCodec) Encode(obj runtime.Object, w io.Writer) error {
-	obj = withBoundedManagedFields(obj) // before the check, which parses what is kept
+	obj = withBoundedManagedFields(obj) // before the check, which parses the remaining fields
 	if errs := Check(obj); len(errs) > 0 {
 		var objName string
 		if m, err := meta.Accessor(obj); err == nil {

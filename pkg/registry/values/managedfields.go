@@ -9,14 +9,13 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// What an object keeps of who wrote which of its fields. An object and its companions are written in one
-// transaction, which etcd bounds, and no write may be refused for what other managers have written.
+// Limits of the managed fields of an object. An object and its companions are written in one transaction, whose size etcd limits, and no write may be refused because of the fields of other managers.
 const (
 	maxManagers      = 64
 	maxManagedFields = 64 << 10 // bytes, as stored
 )
 
-// withBoundedManagedFields returns obj, or a copy of it with as many managed fields as there is room for.
+// withBoundedManagedFields returns obj, or a copy with its managed fields reduced to the limits.
 func withBoundedManagedFields(obj runtime.Object) runtime.Object {
 	m, err := meta.Accessor(obj)
 	if err != nil {
@@ -34,7 +33,7 @@ func withBoundedManagedFields(obj runtime.Object) runtime.Object {
 	return obj
 }
 
-// bound returns the entries that there is room for: the largest go first, then the oldest.
+// bound returns the entries within the limits: it drops the largest first, then the oldest.
 func bound(entries []metav1.ManagedFieldsEntry) []metav1.ManagedFieldsEntry {
 	size, sizes := 0, make([]int, len(entries))
 	for i := range entries {

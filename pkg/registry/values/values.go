@@ -1,5 +1,4 @@
-// Package values keeps values out of storage that a later reader cannot carry: what one client can store, every
-// client can read, in JSON, YAML, CBOR and protobuf.
+// Package values keeps values out of storage that some readers cannot represent. Every client can read all stored objects in JSON, YAML, CBOR and protobuf.
 package values
 
 import (
@@ -18,25 +17,23 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 )
 
-// maxErrors is how many errors Check returns at most.
+// maxErrors is the maximum number of errors that Check returns.
 const maxErrors = 10
 
-// The times that RFC 3339 can write.
+// The range of times in RFC 3339.
 var (
 	firstTime = time.Date(0, 1, 1, 0, 0, 0, 0, time.UTC)
 	lastTime  = time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)
 )
 
-// Check returns the values in obj that a reader cannot carry: times outside the years 0 to 9999, text that is not
-// valid UTF-8 or has a NUL, and managed fields that are not FieldsV1.
+// Check returns the values in obj that some readers cannot represent: times outside the years 0 to 9999, text that is not valid UTF-8 or has a NUL, and managed fields that are not FieldsV1.
 func Check(obj runtime.Object) field.ErrorList {
 	w := &walker{}
 	w.walk(reflect.ValueOf(obj).Elem(), step{})
 	return w.errs
 }
 
-// Repair replaces the values in obj that Check refuses by the nearest that every reader can carry. It is for
-// objects that were stored before there was a check, or past it.
+// Repair replaces the values in obj that Check refuses with the nearest values that every reader can represent. It is for objects that were stored without the check.
 func Repair(obj runtime.Object) {
 	w := &walker{repair: true}
 	w.walk(reflect.ValueOf(obj).Elem(), step{})
@@ -49,7 +46,7 @@ type walker struct {
 	errs   field.ErrorList
 }
 
-// A step of the way to a value is a field, or an index or a key if the name is empty.
+// A step of the path to a value is a field, or an index or a key if the name is empty.
 type step struct {
 	name  string
 	index int
@@ -105,7 +102,7 @@ func (w *walker) entries(m reflect.Value) {
 		w.walk(value, at)
 		if w.repair {
 			if key.String() != at.key {
-				value = reflect.Value{} // out, as a repaired key may not be valid as such
+				value = reflect.Value{} // removed, because a repaired key may be invalid
 			}
 			m.SetMapIndex(iter.Key(), value)
 		}
@@ -114,7 +111,7 @@ func (w *walker) entries(m reflect.Value) {
 
 func (w *walker) time(t *time.Time) {
 	var nearest time.Time
-	switch seconds := t.Unix(); { // not the year: those of times far away wrap around
+	switch seconds := t.Unix(); { // not the year, which overflows for distant times
 	case seconds < firstTime.Unix():
 		nearest = firstTime
 	case seconds > lastTime.Unix():
@@ -172,7 +169,7 @@ func (w *walker) refuse(detail string) {
 	w.errs = append(w.errs, field.Invalid(path, "(not shown)", detail))
 }
 
-var structs sync.Map // of the fields that can carry what is looked for, by type
+var structs sync.Map // fields that can contain checked values, by type
 
 func fieldsOf(t reflect.Type) []step {
 	if known, ok := structs.Load(t); ok {
@@ -188,7 +185,7 @@ func fieldsOf(t reflect.Type) []step {
 	return fields
 }
 
-// carries reports whether a value of type t may be one that is looked for, or have one.
+// carries reports whether a value of type t may be, or contain, a checked value.
 func carries(t reflect.Type) bool {
 	switch t.Kind() {
 	case reflect.Pointer, reflect.Slice, reflect.Array:
@@ -197,7 +194,7 @@ func carries(t reflect.Type) bool {
 	return t.Kind() == reflect.String || t.Kind() == reflect.Struct || t.Kind() == reflect.Map || t.Kind() == reflect.Interface
 }
 
-// name returns what a field is called in JSON. Internal types have no tags: theirs begin in lower case.
+// name returns the JSON name of a field. Internal types have no tags: their names begin in lower case.
 func name(f reflect.StructField) string {
 	if tag, _, _ := strings.Cut(f.Tag.Get("json"), ","); tag != "" {
 		return tag

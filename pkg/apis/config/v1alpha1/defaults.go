@@ -10,17 +10,17 @@ import (
 
 // Defaults of a RackConfig.
 const (
-	// DefaultAuditRetention is how long records are kept.
+	// DefaultAuditRetention is the retention period of audit records.
 	DefaultAuditRetention = 400 * 24 * time.Hour
-	// DefaultHeartbeatInterval is how often an agent renews its Node's Lease.
+	// DefaultHeartbeatInterval is the interval at which an agent renews the Lease of its Node.
 	DefaultHeartbeatInterval = 10 * time.Second
-	// DefaultOfflineAfter is how long an agent may be silent.
+	// DefaultOfflineAfter is the time without a heartbeat after which a Mac is Offline.
 	DefaultOfflineAfter = time.Minute
-	// DefaultMinimumFree is how many bytes of a Mac's disk are kept free.
+	// DefaultMinimumFree is the number of bytes kept free on a Mac's disk.
 	DefaultMinimumFree = 20 << 30
 )
 
-// SetDefaults_RackConfigSpec fills in what a configuration leaves open.
+// SetDefaults_RackConfigSpec sets the defaults of a configuration.
 func SetDefaults_RackConfigSpec(spec *RackConfigSpec) {
 	if spec.Audit.Retention == nil {
 		spec.Audit.Retention = scalar.NewDays(DefaultAuditRetention)

@@ -14,8 +14,7 @@ const RackConfigName = "default"
 // +genclient:noStatus
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
 
-// RackConfig is the configuration of the fleet. There is one, named default. Nothing in it can change the
-// three rules: two virtual machines on a Mac, one tenant, 24 hours.
+// RackConfig is the configuration of the fleet. It is a singleton with the name default. No setting changes the three rules: two virtual machines per Mac, one tenant per Mac, 24 hours at least.
 type RackConfig struct {
 	metav1.TypeMeta `json:",inline"`
 	// metadata is the standard metadata of objects.
@@ -29,63 +28,60 @@ type RackConfig struct {
 
 // RackConfigSpec is the configuration of the fleet.
 type RackConfigSpec struct {
-	// audit configures the ledger.
+	// audit is the configuration of the ledger.
 	// +optional
 	Audit AuditConfig `json:"audit,omitempty" protobuf:"bytes,1,opt,name=audit"`
-	// imageCache configures the images on the Macs' disks.
+	// imageCache is the configuration of the image cache on each Mac.
 	// +optional
 	ImageCache ImageCacheConfig `json:"imageCache,omitempty" protobuf:"bytes,2,opt,name=imageCache"`
-	// agent configures how the Macs' agents are watched.
+	// agent is the configuration of agent heartbeats.
 	// +optional
 	Agent AgentConfig `json:"agent,omitempty" protobuf:"bytes,3,opt,name=agent"`
-	// quarantine configures what is done with Macs in quarantine.
+	// quarantine is the configuration of the handling of quarantined Macs.
 	// +optional
 	Quarantine QuarantineConfig `json:"quarantine,omitempty" protobuf:"bytes,4,opt,name=quarantine"`
-	// defaultClassName names the MacNodeClass of leases that name none.
+	// defaultClassName is the name of the MacNodeClass used by leases that do not specify className.
 	// +optional
 	DefaultClassName string `json:"defaultClassName,omitempty" protobuf:"bytes,5,opt,name=defaultClassName"`
 }
 
-// AuditConfig configures the ledger.
+// AuditConfig is the configuration of the ledger.
 type AuditConfig struct {
-	// retention is how long records are kept: 90d or more, 400d by default. A duration such as 90d or 2160h; the units are
-	// d (24 hours), h, m and s.
+	// retention is the time for which audit records are kept. It is a duration such as 90d or 2160h, with the units d (24 hours), h, m and s. Minimum: 90d. Defaults to 400d.
 	// +optional
 	Retention *scalar.Duration `json:"retention,omitempty" protobuf:"bytes,1,opt,name=retention"`
 }
 
-// ImageCacheConfig configures the images on the Macs' disks.
+// ImageCacheConfig is the configuration of the image cache on each Mac.
 type ImageCacheConfig struct {
-	// minimumFree is how much of a Mac's disk is kept free, in bytes, such as 20Gi, which is the default.
+	// minimumFree is the disk space in bytes that the agent keeps free on each Mac, such as 20Gi. Defaults to 20Gi.
 	// +optional
 	MinimumFree *scalar.Quantity `json:"minimumFree,omitempty" protobuf:"bytes,1,opt,name=minimumFree"`
 }
 
-// AgentConfig configures how the Macs' agents are watched.
+// AgentConfig is the configuration of agent heartbeats.
 type AgentConfig struct {
-	// heartbeatInterval is how often an agent renews its Node's Lease: 1s to 5m, 10s by default. A duration such as 10s or
-	// 1m30s; the units are d, h, m and s.
+	// heartbeatInterval is the interval at which an agent renews the Lease of its Node. It is a duration such as 10s or 1m30s, with the units d, h, m and s, from 1s to 5m. Defaults to 10s.
 	// +optional
 	HeartbeatInterval *scalar.Duration `json:"heartbeatInterval,omitempty" protobuf:"bytes,1,opt,name=heartbeatInterval"`
-	// offlineAfter is how long an agent may be silent before its Mac counts as offline: three heartbeats or more, 1m by
-	// default. A duration such as 60s or 2m; the units are d, h, m and s.
+	// offlineAfter is the time without a heartbeat after which a Mac is Offline. It is a duration such as 60s or 2m, with the units d, h, m and s. Minimum: three heartbeat intervals. Defaults to 1m.
 	// +optional
 	OfflineAfter *scalar.Duration `json:"offlineAfter,omitempty" protobuf:"bytes,2,opt,name=offlineAfter"`
 }
 
-// RebootPolicy says when a Mac in quarantine is rebooted.
+// RebootPolicy is the policy for rebooting quarantined Macs.
 type RebootPolicy string
 
 const (
 	// RebootNever leaves the reboot to an administrator.
 	RebootNever RebootPolicy = "Never"
-	// RebootWhenEmpty reboots a Mac that runs no virtual machine.
+	// RebootWhenEmpty reboots a Mac as soon as it runs no virtual machine.
 	RebootWhenEmpty RebootPolicy = "WhenEmpty"
 )
 
-// QuarantineConfig configures what is done with Macs in quarantine.
+// QuarantineConfig is the configuration of the handling of quarantined Macs.
 type QuarantineConfig struct {
-	// reboot is Never, which is the default, or WhenEmpty.
+	// reboot is the policy for rebooting quarantined Macs: Never or WhenEmpty. Defaults to Never.
 	// +optional
 	Reboot RebootPolicy `json:"reboot,omitempty" protobuf:"bytes,1,opt,name=reboot,casttype=RebootPolicy"`
 }

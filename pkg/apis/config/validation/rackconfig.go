@@ -1,4 +1,4 @@
-// Package validation says what is wrong with an object of config.macrack.io.
+// Package validation validates objects of config.macrack.io.
 package validation
 
 import (
@@ -26,7 +26,7 @@ var (
 	maxMinimumFree = resource.MustParse("16Ti")
 )
 
-// ValidateRackConfig says what is wrong with a new RackConfig.
+// ValidateRackConfig returns the errors in a new RackConfig.
 func ValidateRackConfig(c *config.RackConfig) field.ErrorList {
 	errs := check.NewMeta(&c.ObjectMeta, false, apivalidation.NameIsDNSSubdomain)
 	if len(errs) == 0 && c.Name != config.RackConfigName {
@@ -35,7 +35,7 @@ func ValidateRackConfig(c *config.RackConfig) field.ErrorList {
 	return append(errs, validateRackConfigSpec(&c.Spec, field.NewPath("spec"))...)
 }
 
-// ValidateRackConfigUpdate says what is wrong with a change of a RackConfig.
+// ValidateRackConfigUpdate returns the errors in a change of a RackConfig.
 func ValidateRackConfigUpdate(c, old *config.RackConfig) field.ErrorList {
 	errs := check.UpdatedMeta(&c.ObjectMeta, &old.ObjectMeta)
 	return append(errs, validateRackConfigSpec(&c.Spec, field.NewPath("spec"))...)
@@ -65,7 +65,7 @@ func validateAgentConfig(agent *config.AgentConfig, path *field.Path) field.Erro
 	}
 	if least := rules.MinimumMissedHeartbeats * agent.HeartbeatInterval.Value(); agent.OfflineAfter.Value() < least {
 		errs = append(errs, field.Invalid(offline, agent.OfflineAfter.Text,
-			fmt.Sprintf("must be %d heartbeats, %s, or more: one that is late is no reason to call a Mac offline", rules.MinimumMissedHeartbeats, scalar.NewDuration(least))))
+			fmt.Sprintf("must be %d heartbeats, %s, or more, so that one late heartbeat does not make a Mac Offline", rules.MinimumMissedHeartbeats, scalar.NewDuration(least))))
 	}
 	return errs
 }

@@ -1,4 +1,4 @@
-// Package fuzzer fills in objects of image.macrack.io at random, for tests.
+// Package fuzzer fills objects of image.macrack.io at random, for tests.
 package fuzzer
 
 import (
@@ -7,5 +7,5 @@ import (
 	scalarfuzzer "macrack.io/macrack/pkg/apis/scalar/fuzzer"
 )
 
-// Funcs returns the functions that fill in objects. The kinds have no defaults.
+// Funcs returns the fuzzer functions. None of the kinds has defaults.
 var Funcs = func(runtimeserializer.CodecFactory) []any { return scalarfuzzer.Funcs }

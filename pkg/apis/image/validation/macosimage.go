@@ -1,4 +1,4 @@
-// Package validation says what is wrong with an object of image.macrack.io.
+// Package validation validates objects of image.macrack.io.
 package validation
 
 import (
@@ -29,23 +29,23 @@ var (
 	minDiskSize = resource.MustParse("1Mi")
 	maxDiskSize = resource.MustParse("1Pi")
 
-	// version is 26, 26.1, 26.1.2 or 26.1.2.3, and -beta, -beta2, -rc or -rc1.
+	// version matches 26, 26.1, 26.1.2 and 26.1.2.3, with an optional -beta, -beta2, -rc or -rc1.
 	version = regexp.MustCompile(`^[0-9]{1,4}(\.[0-9]{1,4}){0,3}(-(alpha|beta|rc)[0-9]{0,3})?$`)
 
-	// build is as Apple's builds are: 25B78, 25A5306g, 17B55.
+	// build matches the build numbers of Apple: 25B78, 25A5306g, 17B55.
 	build = regexp.MustCompile(`^[0-9]{1,3}[A-Z][0-9]{1,5}[a-z]?$`)
 )
 
-// MaxMessage is the maximum number of bytes of a message of a status, or of a condition.
+// MaxMessage is the maximum number of bytes of a message of a status or of a condition.
 const MaxMessage = check.MaxMessage
 
-// ValidateMacOSImage says what is wrong with a new MacOSImage.
+// ValidateMacOSImage returns the errors in a new MacOSImage.
 func ValidateMacOSImage(i *image.MacOSImage) field.ErrorList {
 	errs := check.NewMeta(&i.ObjectMeta, false, apivalidation.NameIsDNSSubdomain)
 	return append(errs, validateMacOSImageSpec(&i.Spec, field.NewPath("spec"))...)
 }
 
-// ValidateMacOSImageUpdate says what is wrong with a change of a MacOSImage.
+// ValidateMacOSImageUpdate returns the errors in a change of a MacOSImage.
 func ValidateMacOSImageUpdate(i, old *image.MacOSImage) field.ErrorList {
 	path := field.NewPath("spec")
 	errs := check.UpdatedMeta(&i.ObjectMeta, &old.ObjectMeta)
@@ -55,7 +55,7 @@ func ValidateMacOSImageUpdate(i, old *image.MacOSImage) field.ErrorList {
 	return append(errs, validateMacOSImageSpec(&i.Spec, path)...)
 }
 
-// ValidateMacOSImageStatusUpdate says what is wrong with a change of a MacOSImage's status.
+// ValidateMacOSImageStatusUpdate returns the errors in a change of a MacOSImage's status.
 func ValidateMacOSImageStatusUpdate(i, old *image.MacOSImage) field.ErrorList {
 	path := field.NewPath("status")
 	status := &i.Status
@@ -100,7 +100,7 @@ func validateMacOSImageSpec(spec *image.MacOSImageSpec, path *field.Path) field.
 	return errs
 }
 
-// validateContents checks that an image has one macOS, one guest agent, perhaps one Xcode, and nothing else.
+// validateContents checks that an image has one macOS, one guest agent, at most one Xcode, and nothing else.
 func validateContents(contents []image.ImageContent, path *field.Path) field.ErrorList {
 	if len(contents) > maxContents {
 		return field.ErrorList{field.TooMany(path, len(contents), maxContents)}
@@ -120,7 +120,7 @@ func validateContents(contents []image.ImageContent, path *field.Path) field.Err
 		}
 		errs = append(errs, validateVersion(content.Version, at.Child("version"))...)
 		if content.Build != "" && !build.MatchString(content.Build) {
-			errs = append(errs, field.Forbidden(at.Child("build"), quote(content.Build)+" is no build as Apple names them, such as 25B78 or 25A5306g; leave the field out if there is none"))
+			errs = append(errs, field.Forbidden(at.Child("build"), quote(content.Build)+" is not a build number such as 25B78 or 25A5306g; omit the field if the build number is unknown"))
 		}
 	}
 	for _, required := range []string{image.ContentMacOS, image.ContentGuestAgent} {
@@ -136,12 +136,12 @@ func validateVersion(v string, path *field.Path) field.ErrorList {
 		return field.ErrorList{field.Required(path, "such as 26.1")}
 	}
 	if !version.MatchString(v) {
-		return field.ErrorList{field.Forbidden(path, quote(v)+" is no version: one to four numbers with dots between, and perhaps -alpha, -beta or -rc with a number, such as 26.1 or 26.2-beta3")}
+		return field.ErrorList{field.Forbidden(path, quote(v)+" is not a version: use one to four numbers separated by dots, optionally with -alpha, -beta or -rc and a number, such as 26.1 or 26.2-beta3")}
 	}
 	return nil
 }
 
-// validateReference checks an OCI reference. Which repository it is in is free; its tag may have only what is in the image.
+// validateReference checks an OCI reference. Any repository is permitted, but the tag may only name contents of the image.
 func validateReference(reference string, contents []image.ImageContent, path *field.Path) field.ErrorList {
 	switch {
 	case reference == "":
@@ -188,7 +188,7 @@ func validateReplicas(serials []string, path *field.Path) field.ErrorList {
 	return append(errs, check.Unique(serials, path)...)
 }
 
-// quote returns s in ASCII, so that a letter that only looks like another shows, and not too long.
+// quote returns s in ASCII and shortened. The escapes reveal letters that only look like ASCII.
 func quote(s string) string {
 	const limit = 64
 	if len(s) > limit {

@@ -17,9 +17,7 @@ var (
 
 // foreignInTag returns the first part of a tag that does not come from the contents of the image, or "".
 //
-// A tag is parts with - or _ between. A part is a word (the name of a content), a number (a version, the
-// beginning of one, or a build), a word with a number, a date or a revision. As words and numbers come from
-// the contents alone, nothing else fits into a tag, however it is spelt.
+// A tag consists of parts separated by - or _. A part is a word (the name of a content), a number (a version, its beginning, or a build), a word with a number, a date or a revision. Words and numbers come from the contents alone, so no spelling gets a foreign name into a tag.
 func foreignInTag(tag string, contents []image.ImageContent) string {
 	if tag == "" {
 		return ""
@@ -66,7 +64,7 @@ func vocabulary(contents []image.ImageContent) (words, numbers map[string]bool) 
 	return words, numbers
 }
 
-// nameWords returns the words by which a tag can name a content.
+// nameWords returns the words that can stand for a content in a tag.
 func nameWords(name string) []string {
 	switch name {
 	case image.ContentMacOS:
@@ -80,7 +78,7 @@ func nameWords(name string) []string {
 	}
 }
 
-// allowedInTag names what a tag may have, for people.
+// allowedInTag describes the permitted parts of a tag for an error message.
 func allowedInTag(contents []image.ImageContent) []string {
 	var allowed []string
 	for _, content := range contents {
@@ -95,7 +93,7 @@ func allowedInTag(contents []image.ImageContent) []string {
 	return allowed
 }
 
-// exampleTag returns a tag that the image could have.
+// exampleTag returns a valid tag for the image.
 func exampleTag(contents []image.ImageContent) string {
 	var parts []string
 	for _, name := range []string{image.ContentMacOS, image.ContentXcode} {

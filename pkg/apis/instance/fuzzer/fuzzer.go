@@ -1,5 +1,4 @@
-// Package fuzzer fills in objects of instance.macrack.io at random, for tests. What has a default is never left out,
-// as it would not come back the same.
+// Package fuzzer fills objects of instance.macrack.io with random values for tests. Fields with a default are always set, because they would not survive a round trip otherwise.
 package fuzzer
 
 import (
@@ -10,7 +9,7 @@ import (
 	scalarfuzzer "macrack.io/macrack/pkg/apis/scalar/fuzzer"
 )
 
-// Funcs returns the functions that fill in objects.
+// Funcs returns the fuzzer functions.
 var Funcs = func(runtimeserializer.CodecFactory) []any {
 	return append([]any{
 		func(spec *instance.InstanceClassSpec, c randfill.Continue) {

@@ -7,7 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// addFieldLabelConversionFuncs says by which fields the kinds can be selected.
+// addFieldLabelConversionFuncs registers the field labels that field selectors of the kinds accept.
 func addFieldLabelConversionFuncs(scheme *runtime.Scheme) error {
 	for kind, labels := range map[string][]string{
 		"MacOSInstance": {"metadata.name", "metadata.namespace", "spec.leaseName", "status.phase", "status.nodeName", "status.namespaceUID"},

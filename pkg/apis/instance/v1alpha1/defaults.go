@@ -5,7 +5,7 @@ import (
 	"macrack.io/macrack/pkg/rules"
 )
 
-// SetDefaults_InstanceClass sets the display that a class has if it names none.
+// SetDefaults_InstanceClass sets the default display of a class.
 func SetDefaults_InstanceClass(obj *InstanceClass) {
 	if obj.Spec.Display == nil {
 		obj.Spec.Display = &Display{Width: 1920, Height: 1200}
@@ -15,14 +15,14 @@ func SetDefaults_InstanceClass(obj *InstanceClass) {
 	}
 }
 
-// SetDefaults_MacOSInstance sets the one amount that an instance can ask for.
+// SetDefaults_MacOSInstance sets the only request that an instance can have.
 func SetDefaults_MacOSInstance(obj *MacOSInstance) {
 	if len(obj.Spec.Resources.Requests) == 0 {
 		obj.Spec.Resources.Requests = ResourceList{rules.ResourceMacOSVM: scalar.MustParse("1")}
 	}
 }
 
-// SetDefaults_MacOSInstanceStop sets how long a guest may take to shut down.
+// SetDefaults_MacOSInstanceStop sets the default grace period.
 func SetDefaults_MacOSInstanceStop(obj *MacOSInstanceStop) {
 	if obj.GracePeriodSeconds == nil {
 		seconds := int64(rules.DefaultStopGrace.Seconds())

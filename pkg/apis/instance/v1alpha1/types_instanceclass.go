@@ -11,44 +11,44 @@ import (
 // +genclient:noStatus
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
 
-// InstanceClass is a size of virtual machine. Its spec cannot be changed: a new size is a new class.
+// InstanceClass is a size of virtual machine. Its spec is immutable: a new size needs a new InstanceClass.
 type InstanceClass struct {
 	metav1.TypeMeta `json:",inline"`
 	// metadata is the standard metadata of objects.
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty" protobuf:"bytes,1,opt,name=metadata"`
 
-	// spec is the size.
+	// spec is the size of the virtual machine.
 	Spec InstanceClassSpec `json:"spec" protobuf:"bytes,2,opt,name=spec"`
 }
 
-// InstanceClassSpec is a size of virtual machine.
+// InstanceClassSpec describes a size of virtual machine.
 type InstanceClassSpec struct {
-	// resources is what the virtual machine is given.
+	// resources are the resources of the virtual machine.
 	Resources InstanceClassResources `json:"resources" protobuf:"bytes,1,opt,name=resources"`
-	// display is the screen of the virtual machine; 1920 x 1200 at 144 pixels per inch by default.
+	// display is the display of the virtual machine. Defaults to 1920 x 1200 at 144 pixels per inch.
 	// +optional
 	Display *Display `json:"display,omitempty" protobuf:"bytes,2,opt,name=display"`
 }
 
-// InstanceClassResources is what a virtual machine is given.
+// InstanceClassResources are the resources of a virtual machine.
 type InstanceClassResources struct {
-	// cpu is a whole number of processor cores, such as 4.
+	// cpu is the number of CPU cores, such as 4. Must be a whole number.
 	CPU scalar.Quantity `json:"cpu,omitzero" protobuf:"bytes,1,opt,name=cpu"`
-	// memory is an amount in bytes, in whole MiB, such as 8Gi or 8192Mi.
+	// memory is the amount of memory in bytes, such as 8Gi or 8192Mi. Must be a multiple of 1Mi.
 	Memory scalar.Quantity `json:"memory,omitzero" protobuf:"bytes,2,opt,name=memory"`
-	// storage is the size of the disk in bytes, such as 64Gi. An image's disk is grown to it.
+	// storage is the size of the disk in bytes, such as 64Gi. A smaller image disk is grown to this size.
 	// +optional
 	Storage scalar.Quantity `json:"storage,omitempty,omitzero" protobuf:"bytes,3,opt,name=storage"`
 }
 
-// Display is the screen of a virtual machine.
+// Display is the display of a virtual machine.
 type Display struct {
-	// width is in pixels.
+	// width is the width in pixels.
 	Width int32 `json:"width" protobuf:"varint,1,opt,name=width"`
-	// height is in pixels.
+	// height is the height in pixels.
 	Height int32 `json:"height" protobuf:"varint,2,opt,name=height"`
-	// pixelsPerInch is the density.
+	// pixelsPerInch is the pixel density.
 	// +optional
 	PixelsPerInch int32 `json:"pixelsPerInch,omitempty" protobuf:"varint,3,opt,name=pixelsPerInch"`
 }

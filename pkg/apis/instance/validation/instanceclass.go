@@ -1,5 +1,4 @@
-// Package validation says what is wrong with an object of instance.macrack.io, as far as that can be seen
-// from the object alone. What follows from other objects is decided in the transaction that writes it.
+// Package validation validates objects of instance.macrack.io by themselves. Rules that depend on other objects are checked in the transaction of the write.
 package validation
 
 import (
@@ -12,7 +11,7 @@ import (
 	"macrack.io/macrack/pkg/apis/scalar"
 )
 
-// Bounds of a virtual machine. The framework takes memory in whole MiB only.
+// Limits of a virtual machine. Virtualization.framework accepts memory in whole MiB only.
 var (
 	zero       = resource.MustParse("0")
 	one        = resource.MustParse("1")
@@ -22,7 +21,7 @@ var (
 	maxStorage = resource.MustParse("1Pi")
 )
 
-// ValidateInstanceClass says what is wrong with a new InstanceClass.
+// ValidateInstanceClass returns the errors in a new InstanceClass.
 func ValidateInstanceClass(class *instance.InstanceClass) field.ErrorList {
 	errs := check.NewMeta(&class.ObjectMeta, false, apivalidation.NameIsDNSSubdomain)
 	path := field.NewPath("spec")
@@ -39,7 +38,7 @@ func ValidateInstanceClass(class *instance.InstanceClass) field.ErrorList {
 	return errs
 }
 
-// ValidateInstanceClassUpdate says what is wrong with a change of an InstanceClass.
+// ValidateInstanceClassUpdate returns the errors in a change of an InstanceClass.
 func ValidateInstanceClassUpdate(class, old *instance.InstanceClass) field.ErrorList {
 	errs := check.UpdatedMeta(&class.ObjectMeta, &old.ObjectMeta)
 	return append(errs, check.Unchanged(class.Spec, old.Spec, "a new size is a new InstanceClass", field.NewPath("spec"))...)

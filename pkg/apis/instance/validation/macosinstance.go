@@ -19,9 +19,9 @@ import (
 )
 
 const (
-	// MaxMessage is how many bytes the message of a status, or of a condition, has at most.
+	// MaxMessage is the maximum number of bytes of the message of a status or of a condition.
 	MaxMessage = check.MaxMessage
-	// MaxStartupOutput is how many bytes of a startup script's output are kept.
+	// MaxStartupOutput is the maximum number of bytes kept of the output of a startup script.
 	MaxStartupOutput = 4 << 10
 )
 
@@ -34,7 +34,7 @@ const (
 	maxMachineID         = 4 << 10
 )
 
-// phases are those of an instance in the order in which it goes through them; it may leave some out.
+// phases lists the phases of an instance in order; an instance can skip some.
 var phases = []instance.MacOSInstancePhase{
 	instance.MacOSInstancePending,
 	instance.MacOSInstanceScheduled,
@@ -46,7 +46,7 @@ var phases = []instance.MacOSInstancePhase{
 	instance.MacOSInstanceFailed,
 }
 
-// ValidateMacOSInstance says what is wrong with a new MacOSInstance.
+// ValidateMacOSInstance returns the errors in a new MacOSInstance.
 func ValidateMacOSInstance(i *instance.MacOSInstance) field.ErrorList {
 	errs := check.NewMeta(&i.ObjectMeta, true, apivalidation.NameIsDNSLabel, rules.FinalizerVM)
 	path := field.NewPath("spec")
@@ -58,13 +58,13 @@ func ValidateMacOSInstance(i *instance.MacOSInstance) field.ErrorList {
 	return append(errs, check.Lines(i.Spec.StartupScript, maxStartupScript, path.Child("startupScript"))...)
 }
 
-// ValidateMacOSInstanceUpdate says what is wrong with a change of a MacOSInstance.
+// ValidateMacOSInstanceUpdate returns the errors in a change of a MacOSInstance.
 func ValidateMacOSInstanceUpdate(i, old *instance.MacOSInstance) field.ErrorList {
 	errs := check.UpdatedMeta(&i.ObjectMeta, &old.ObjectMeta)
 	return append(errs, check.Unchanged(i.Spec, old.Spec, "create another instance instead", field.NewPath("spec"))...)
 }
 
-// ValidateMacOSInstanceStatusUpdate says what is wrong with a change of a MacOSInstance's status.
+// ValidateMacOSInstanceStatusUpdate returns the errors in a change of a MacOSInstance's status.
 func ValidateMacOSInstanceStatusUpdate(i, old *instance.MacOSInstance) field.ErrorList {
 	path := field.NewPath("status")
 	status, was := &i.Status, &old.Status
@@ -76,7 +76,7 @@ func ValidateMacOSInstanceStatusUpdate(i, old *instance.MacOSInstance) field.Err
 	if status.PodName != "" {
 		errs = append(errs, check.Name(status.PodName, path.Child("podName"))...)
 	}
-	// Before the pod is there, its name may turn out to be taken.
+	// Before the pod exists, its name may turn out to be in use.
 	if was.PodName != "" && status.PodName != was.PodName && (status.PodName == "" || status.Phase != instance.MacOSInstancePending || was.Phase != instance.MacOSInstancePending) {
 		errs = append(errs, field.Invalid(path.Child("podName"), status.PodName, fmt.Sprintf("is %s already: an instance has one placeholder pod in its life", was.PodName)))
 	}
@@ -92,7 +92,7 @@ func ValidateMacOSInstanceStatusUpdate(i, old *instance.MacOSInstance) field.Err
 	return append(errs, check.Conditions(status.Conditions, old.Status.Conditions, path.Child("conditions"))...)
 }
 
-// ValidateMacOSInstanceStop says what is wrong with a MacOSInstanceStop.
+// ValidateMacOSInstanceStop returns the errors in a MacOSInstanceStop.
 func ValidateMacOSInstanceStop(stop *instance.MacOSInstanceStop) field.ErrorList {
 	errs := check.Text(stop.Reason, 256, field.NewPath("reason"))
 	if stop.GracePeriodSeconds != nil {
@@ -122,7 +122,7 @@ func validateRequests(requests instance.ResourceList, path *field.Path) field.Er
 	}
 	if value.Cmp(one) != 0 {
 		errs = append(errs, field.Invalid(path.Key(rules.ResourceMacOSVM), amount.Text,
-			fmt.Sprintf("%s: one instance is one virtual machine, so that it must be 1; for two, create two instances", rules.TwoVMsPerChassis)))
+			fmt.Sprintf("%s: must be 1, because an instance is one virtual machine; for two, create two instances", rules.TwoVMsPerChassis)))
 	}
 	return errs
 }
@@ -136,7 +136,7 @@ func sortedNames(requests instance.ResourceList) []string {
 	return names
 }
 
-// validateSSHAuthorizedKeys checks keys without repeating them in errors, as one may be private by mistake.
+// validateSSHAuthorizedKeys checks keys. Errors do not repeat them, because one may be a private key by mistake.
 func validateSSHAuthorizedKeys(keys []string, path *field.Path) field.ErrorList {
 	if len(keys) > maxSSHAuthorizedKeys {
 		return field.ErrorList{field.TooMany(path, len(keys), maxSSHAuthorizedKeys)}
@@ -166,7 +166,7 @@ func checkSSHAuthorizedKey(key string) error {
 	return nil
 }
 
-// validatePhase refuses to go back: what has ended does not start again.
+// validatePhase refuses to go back: an ended instance does not start again.
 func validatePhase(status, was *instance.MacOSInstanceStatus, path *field.Path) field.ErrorList {
 	at := path.Child("phase")
 	if errs := check.Enum(status.Phase, at, phases...); len(errs) > 0 {
@@ -182,16 +182,16 @@ func validatePhase(status, was *instance.MacOSInstanceStatus, path *field.Path) 
 	var errs field.ErrorList
 	if status.Phase == instance.MacOSInstanceRunning {
 		if status.MachineID == "" {
-			errs = append(errs, field.Required(path.Child("machineID"), "a virtual machine that runs has one"))
+			errs = append(errs, field.Required(path.Child("machineID"), "required for a running virtual machine"))
 		}
 		if status.MACAddress == "" {
-			errs = append(errs, field.Required(path.Child("macAddress"), "a virtual machine that runs has one"))
+			errs = append(errs, field.Required(path.Child("macAddress"), "required for a running virtual machine"))
 		}
 	}
 	return errs
 }
 
-// validateStartedAt keeps when a virtual machine started.
+// validateStartedAt checks that the start time of a virtual machine does not change.
 func validateStartedAt(status, was *instance.MacOSInstanceStatus, path *field.Path) field.ErrorList {
 	switch {
 	case status.StartedAt.Equal(was.StartedAt):
@@ -204,8 +204,7 @@ func validateStartedAt(status, was *instance.MacOSInstanceStatus, path *field.Pa
 	return nil
 }
 
-// validateIdentity checks what makes a virtual machine unlike all others. There is one way to write each
-// value, so that two which are equal are the same string.
+// validateIdentity checks the machine ID and the MAC address. Each value has one spelling, so that equal values are equal strings.
 func validateIdentity(status, was *instance.MacOSInstanceStatus, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for _, id := range []struct {
@@ -227,7 +226,7 @@ func validateIdentity(status, was *instance.MacOSInstanceStatus, path *field.Pat
 		}
 	}
 	if len(errs) == 0 && (status.MachineID == "") != (status.MACAddress == "") && (was.MachineID == "") == (was.MACAddress == "") {
-		errs = append(errs, field.Required(path.Child("macAddress"), "a machine ID and a MAC address are given together: they make one virtual machine unlike all others"))
+		errs = append(errs, field.Required(path.Child("macAddress"), "a machine ID and a MAC address must be set together"))
 	}
 	return errs
 }
@@ -268,7 +267,7 @@ func validateIPAddress(ip *instance.IPAddress, path *field.Path) field.ErrorList
 	return errs
 }
 
-// IsHostAddress says whether value is the IP address of one host.
+// IsHostAddress reports whether value is the IP address of a single host.
 func IsHostAddress(value string) bool {
 	address, err := netip.ParseAddr(value)
 	return err == nil && address.Zone() == "" && !address.IsUnspecified() && !address.IsMulticast()

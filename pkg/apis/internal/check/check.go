@@ -1,4 +1,4 @@
-// Package check has the checks of values that the validation of more than one kind needs.
+// Package check has the checks that the validation of several kinds shares.
 package check
 
 import (
@@ -20,7 +20,7 @@ import (
 	"macrack.io/macrack/pkg/printable"
 )
 
-// MaxMessage is how many bytes a message in a status has at most.
+// MaxMessage is the maximum number of bytes of a message in a status.
 const MaxMessage = 32 << 10
 
 // Limits of metadata and conditions. An object and its companions are written in one transaction, which etcd bounds.
@@ -47,11 +47,11 @@ var (
 	digest       = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
 )
 
-// NewMeta checks the metadata of a new object. Finalizers of macrack.io are refused but for those in own, which the server adds.
+// NewMeta checks the metadata of a new object. Finalizers of macrack.io are refused, except those in own, which the server adds.
 func NewMeta(meta *metav1.ObjectMeta, namespaced bool, name apivalidation.ValidateNameFunc, own ...string) field.ErrorList {
 	path := field.NewPath("metadata")
 	if errs := append(NameLength(meta, path), Bounded(meta, &metav1.ObjectMeta{}, path)...); len(errs) > 0 {
-		return errs // the checks below cost more than what is far too long is worth
+		return errs // the checks below are expensive for oversized metadata
 	}
 	return append(apivalidation.ValidateObjectMeta(meta, namespaced, name, path), newFinalizers(meta.Finalizers, own, path)...)
 }
@@ -68,7 +68,7 @@ func UpdatedMeta(meta, old *metav1.ObjectMeta) field.ErrorList {
 	return append(apivalidation.ValidateObjectMetaUpdate(meta, old, path), newFinalizers(meta.Finalizers, old.Finalizers, path)...)
 }
 
-// Bounded refuses more metadata than fits, unless there was as much before.
+// Bounded refuses metadata beyond the limits, unless the old object had as much.
 func Bounded(meta, old *metav1.ObjectMeta, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for _, m := range []struct {
@@ -139,7 +139,7 @@ func ownersSize(owners []metav1.OwnerReference) int {
 	return n
 }
 
-// NameLength refuses what is far too long without repeating it, as an error of the other checks would.
+// NameLength refuses oversized names. Its error does not repeat them, unlike those of the other checks.
 func NameLength(meta *metav1.ObjectMeta, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if len(meta.Name) > utilvalidation.DNS1123SubdomainMaxLength {
@@ -166,7 +166,7 @@ func newFinalizers(finalizers, known []string, path *field.Path) field.ErrorList
 	return errs
 }
 
-// Name checks a required name of an object that is not in a namespace.
+// Name checks a required name of a cluster-scoped object.
 func Name(name string, path *field.Path) field.ErrorList {
 	return named(name, apivalidation.NameIsDNSSubdomain, utilvalidation.DNS1123SubdomainMaxLength, path)
 }
@@ -190,7 +190,7 @@ func named(name string, valid apivalidation.ValidateNameFunc, limit int, path *f
 	return errs
 }
 
-// Names checks a set of names of objects that are not in a namespace.
+// Names checks a set of names of cluster-scoped objects.
 func Names(names []string, limit int, path *field.Path) field.ErrorList {
 	if len(names) > limit {
 		return field.ErrorList{field.TooMany(path, len(names), limit)}
@@ -252,7 +252,7 @@ func Text(text string, limit int, path *field.Path) field.ErrorList {
 	return nil
 }
 
-// RequiredText checks a text as Text does, and that there is one.
+// RequiredText is Text for a required field.
 func RequiredText(text string, limit int, path *field.Path) field.ErrorList {
 	if strings.TrimSpace(text) == "" {
 		return field.ErrorList{field.Required(path, "")}
@@ -297,7 +297,7 @@ func Between[T ~int32 | ~int64](n, low, high T, path *field.Path) field.ErrorLis
 	return nil
 }
 
-// Amount checks that an amount is whole, low at least and high at most.
+// Amount checks that an amount is whole and between low and high.
 func Amount(q scalar.Quantity, low, high resource.Quantity, path *field.Path) field.ErrorList {
 	between := fmt.Sprintf("must be %s to %s", low.String(), high.String())
 	value, errs := ParsedAmount(q, path)
@@ -314,7 +314,7 @@ func Amount(q scalar.Quantity, low, high resource.Quantity, path *field.Path) fi
 	return nil
 }
 
-// ParsedAmount returns the value of an amount, which is 0 if none was written.
+// ParsedAmount returns the value of an amount, which is 0 if unset.
 func ParsedAmount(q scalar.Quantity, path *field.Path) (resource.Quantity, field.ErrorList) {
 	value, err := q.Parse()
 	if err != nil {
@@ -323,7 +323,7 @@ func ParsedAmount(q scalar.Quantity, path *field.Path) (resource.Quantity, field
 	return value, nil
 }
 
-// Duration checks a required duration of low at least and high at most, in whole seconds.
+// Duration checks that a required duration is in whole seconds and between low and high.
 func Duration(d *scalar.Duration, low, high time.Duration, path *field.Path) field.ErrorList {
 	between := fmt.Sprintf("must be %s to %s", bound(low), bound(high))
 	if d == nil {
@@ -339,7 +339,7 @@ func Duration(d *scalar.Duration, low, high time.Duration, path *field.Path) fie
 	return WholeSeconds(d, path)
 }
 
-// bound returns a limit in days where it is some whole ones.
+// bound returns a limit, in days if they are whole.
 func bound(d time.Duration) *scalar.Duration {
 	if d > 24*time.Hour && d%(24*time.Hour) == 0 {
 		return scalar.NewDays(d)
@@ -364,7 +364,7 @@ func WholeSeconds(d *scalar.Duration, path *field.Path) field.ErrorList {
 	return nil
 }
 
-// short returns a text that did not parse, cut to what helps to find it.
+// short returns an unparsable text, shortened for an error.
 func short(text string) string {
 	if len(text) > 64 {
 		return strings.ToValidUTF8(text[:64], "") + "..."
@@ -372,7 +372,7 @@ func short(text string) string {
 	return text
 }
 
-// Conditions checks a change of the conditions of a status. They may be as many as before, as the server adds some.
+// Conditions checks a change of the conditions of a status. As many as before are always permitted, because the server adds some.
 func Conditions(conditions, old []metav1.Condition, path *field.Path) field.ErrorList {
 	if n := len(conditions); n > maxConditions && n > len(old) {
 		return field.ErrorList{field.TooMany(path, n, maxConditions)}

@@ -13,8 +13,7 @@ import (
 	"macrack.io/macrack/pkg/apis/scalar"
 )
 
-// Unchanged checks that a value is as it was, names each field that is not, and says what to do instead. The same amount
-// in another form, such as 8192Mi for 8Gi, is no change.
+// Unchanged checks that a value has not changed. Its errors name each changed field and the remedy. The same amount in another form, such as 8192Mi for 8Gi, is not a change.
 func Unchanged(value, old any, instead string, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for _, at := range changes(reflect.ValueOf(value), reflect.ValueOf(old), path) {
@@ -74,7 +73,7 @@ func changes(value, old reflect.Value, path *field.Path) []*field.Path {
 	return []*field.Path{path}
 }
 
-// keys returns the keys of two maps with keys of text, in order.
+// keys returns the sorted keys of two maps with string keys.
 func keys(a, b reflect.Value) []string {
 	var keys []string
 	for _, key := range append(a.MapKeys(), b.MapKeys()...) {
@@ -105,7 +104,7 @@ func init() {
 	}
 }
 
-// jsonName returns the name in JSON of a field of an internal type: sshAuthorizedKeys for SSHAuthorizedKeys.
+// jsonName returns the JSON name of a field of an internal type: sshAuthorizedKeys for SSHAuthorizedKeys.
 func jsonName(name string) string {
 	rest := strings.TrimLeftFunc(name, unicode.IsUpper)
 	upper := len(name) - len(rest)

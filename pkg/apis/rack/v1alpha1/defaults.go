@@ -5,7 +5,7 @@ import (
 	"macrack.io/macrack/pkg/rules"
 )
 
-// SetDefaults_MacNodeLease sets the minimum duration that every lease has.
+// SetDefaults_MacNodeLease sets the default minimum duration of a lease.
 func SetDefaults_MacNodeLease(obj *MacNodeLease) {
 	if obj.Spec.MinimumDuration == nil {
 		obj.Spec.MinimumDuration = scalar.NewDuration(rules.MinimumLeaseDuration)

@@ -13,7 +13,7 @@ const GroupName = "rack.macrack.io"
 var SchemeGroupVersion = schema.GroupVersion{Group: GroupName, Version: "v1alpha1"}
 
 var (
-	// SchemeBuilder collects what adds the types to a scheme.
+	// SchemeBuilder collects the functions that add the types to a scheme.
 	SchemeBuilder      = runtime.NewSchemeBuilder(addKnownTypes, addDefaultingFuncs, addFieldLabelConversionFuncs)
 	localSchemeBuilder = &SchemeBuilder
 	// AddToScheme adds the types, their conversions and their defaults to a scheme.

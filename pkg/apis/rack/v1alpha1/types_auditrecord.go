@@ -10,84 +10,82 @@ import (
 // +genclient:onlyVerbs=create,get,list,watch
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
 
-// AuditRecord is one entry of the ledger: what happened to a chassis, when, and by whom. Records are
-// written by the server in the transaction of the change they prove, are never changed, and outlive their namespace.
+// AuditRecord is an entry of the ledger: an event on a chassis, with its time and actor. The server writes it in the transaction of the change that it proves. Records are immutable and outlive their namespace.
 type AuditRecord struct {
 	metav1.TypeMeta `json:",inline"`
 	// metadata is the standard metadata of objects.
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty" protobuf:"bytes,1,opt,name=metadata"`
 
-	// time is when it happened, by the server's clock. Within a chassis it never runs backwards.
+	// time is the time of the event, by the clock of the server. It never decreases within a chassis.
 	// +optional
 	Time metav1.MicroTime `json:"time,omitempty" protobuf:"bytes,2,opt,name=time"`
-	// type says what happened.
+	// type is the type of the event.
 	Type AuditRecordType `json:"type" protobuf:"bytes,3,opt,name=type,casttype=AuditRecordType"`
-	// actor is who asked for it.
+	// actor is the user who made the request.
 	// +optional
 	Actor AuditActor `json:"actor,omitempty" protobuf:"bytes,4,opt,name=actor"`
-	// requestID is the ID that the server gave the request, which is also in its audit log.
+	// requestID is the ID that the server gave the request. It is also in the audit log of the server.
 	// +optional
 	RequestID string `json:"requestID,omitempty" protobuf:"bytes,5,opt,name=requestID"`
-	// chassis is the Mac that it happened to.
+	// chassis is the Mac that the event is about.
 	// +optional
 	Chassis AuditChassis `json:"chassis,omitempty" protobuf:"bytes,6,opt,name=chassis"`
-	// tenant is the namespace that the Mac belonged to.
+	// tenant is the namespace that had leased the Mac.
 	// +optional
 	Tenant string `json:"tenant,omitempty" protobuf:"bytes,7,opt,name=tenant"`
-	// lease is the lease concerned.
+	// lease is the lease that the event is about.
 	// +optional
 	Lease *AuditReference `json:"lease,omitempty" protobuf:"bytes,8,opt,name=lease"`
-	// instance is the instance concerned.
+	// instance is the instance that the event is about.
 	// +optional
 	Instance *AuditReference `json:"instance,omitempty" protobuf:"bytes,9,opt,name=instance"`
-	// sequence numbers the records of a chassis, from 1, without a gap.
+	// sequence is the number of the record in the chain of its chassis, starting at 1 and without gaps.
 	// +optional
 	Sequence int64 `json:"sequence,omitempty" protobuf:"varint,10,opt,name=sequence"`
-	// previousHash is the hash of the chassis' record before this one, empty in the first.
+	// previousHash is the hash of the previous record of the chassis. It is empty in the first record.
 	// +optional
 	PreviousHash string `json:"previousHash,omitempty" protobuf:"bytes,11,opt,name=previousHash"`
-	// hash is the SHA-256 of this record and previousHash, in hexadecimal.
+	// hash is the hexadecimal SHA-256 hash of this record, including previousHash.
 	// +optional
 	Hash string `json:"hash,omitempty" protobuf:"bytes,12,opt,name=hash"`
-	// details are the particulars of the type.
+	// details are the details of the event. The type determines which fields are set.
 	// +optional
 	Details AuditDetails `json:"details,omitempty" protobuf:"bytes,13,opt,name=details"`
-	// claimedRequestID is the ID that the request came with: that of the kube-apiserver that passed it on, or whatever the client sent as
-	// Audit-ID. It finds the request in other logs, and proves nothing.
+	// claimedRequestID is the Audit-ID of the incoming request, set by kube-apiserver or by the client. It helps to find the request in other logs and proves nothing.
 	// +optional
 	ClaimedRequestID string `json:"claimedRequestID,omitempty" protobuf:"bytes,14,opt,name=claimedRequestID"`
 }
 
-// AuditRecordType says what happened.
+// AuditRecordType is the type of a recorded event.
 type AuditRecordType string
 
 const (
-	// LeaseBound: a Mac became a tenant's. Details: boundAt, earliestReleaseAt, requestedBy.
+	// LeaseBound: a lease was bound to a Mac. Details: boundAt, earliestReleaseAt, requestedBy.
 	LeaseBound AuditRecordType = "LeaseBound"
 	// LeaseHeld: a lease was deleted before its floor. Details: attemptedAt, earliestReleaseAt, remaining.
 	LeaseHeld AuditRecordType = "LeaseHeld"
-	// FloorLengthened: a lease's floor was moved forward. Details: boundAt, earliestReleaseAt, previousEarliestReleaseAt.
+	// FloorLengthened: the floor of a lease was moved forward. Details: boundAt, earliestReleaseAt, previousEarliestReleaseAt.
 	FloorLengthened AuditRecordType = "FloorLengthened"
-	// LeaseReleased: a Mac stopped being a tenant's. Details: boundAt, earliestReleaseAt, releasedAt, duration, nodeTaints.
+	// LeaseReleased: a lease released its Mac. Details: boundAt, earliestReleaseAt, releasedAt, duration, nodeTaints.
 	LeaseReleased AuditRecordType = "LeaseReleased"
-	// InstanceStarted: a virtual machine runs. Details: localVMs, machineID, macAddress.
+	// InstanceStarted: a virtual machine was granted its start. Details: localVMs, machineID, macAddress.
 	InstanceStarted AuditRecordType = "InstanceStarted"
-	// InstanceStopped: a virtual machine has ended. Details: localVMs, machineID, macAddress, reason.
+	// InstanceStopped: a virtual machine ended. Details: localVMs, machineID, macAddress, reason.
 	InstanceStopped AuditRecordType = "InstanceStopped"
 	// InstanceRejected: an instance was refused. Details: layer, reason, message, count.
 	InstanceRejected AuditRecordType = "InstanceRejected"
-	// CrossTenantRejected: one tenant reached for another's Mac. Details: sourceNamespace, layer, reason, message, count.
+	// CrossTenantRejected: a tenant tried to use the Mac of another tenant. Details: sourceNamespace, layer, reason, message, count.
 	CrossTenantRejected AuditRecordType = "CrossTenantRejected"
-	// FloorTamperRejected: somebody tried to move a floor. Details: reason, message, count.
+	// FloorTamperRejected: an attempt to move or remove a floor was refused. Details: reason, message, count.
 	FloorTamperRejected AuditRecordType = "FloorTamperRejected"
-	// NodeQuarantined: a Mac was taken out of use. Details: reason, message.
+	// NodeQuarantined: a Mac was put in quarantine. Details: reason, message.
 	NodeQuarantined AuditRecordType = "NodeQuarantined"
-	// NodeRecovered: a Mac's quarantine ended. Details: reason, message.
+	// NodeRecovered: the quarantine of a Mac ended. Details: reason, message.
 	NodeRecovered AuditRecordType = "NodeRecovered"
 )
 
-// AuditLayer is the stop that refused something.
+// AuditLayer is the layer of the system that refused a request.
 type AuditLayer string
 
 const (
@@ -101,7 +99,7 @@ const (
 	LayerKernel AuditLayer = "Kernel"
 )
 
-// AuditActor is who asked for a change.
+// AuditActor is the user who requested a change.
 type AuditActor struct {
 	// username is the name of the user.
 	// +optional
@@ -115,7 +113,7 @@ type AuditActor struct {
 	Groups []string `json:"groups,omitempty" protobuf:"bytes,3,rep,name=groups"`
 }
 
-// AuditChassis names a Mac.
+// AuditChassis is a reference to a Mac.
 type AuditChassis struct {
 	// nodeName is the name of the MacNode.
 	// +optional
@@ -125,7 +123,7 @@ type AuditChassis struct {
 	SerialNumber string `json:"serialNumber,omitempty" protobuf:"bytes,2,opt,name=serialNumber"`
 }
 
-// AuditReference names an object in a namespace.
+// AuditReference is a reference to an object in a namespace.
 type AuditReference struct {
 	// namespace is the namespace of the object.
 	// +optional
@@ -138,27 +136,27 @@ type AuditReference struct {
 	UID types.UID `json:"uid,omitempty" protobuf:"bytes,3,opt,name=uid,casttype=k8s.io/apimachinery/pkg/types.UID"`
 }
 
-// AuditDetails are the particulars of a record; which are set depends on its type.
+// AuditDetails are the details of a record. The type of the record determines which fields are set.
 type AuditDetails struct {
-	// boundAt is when the lease was bound.
+	// boundAt is the time at which the lease was bound.
 	// +optional
 	BoundAt *metav1.Time `json:"boundAt,omitempty" protobuf:"bytes,1,opt,name=boundAt"`
-	// earliestReleaseAt is the lease's floor.
+	// earliestReleaseAt is the floor of the lease.
 	// +optional
 	EarliestReleaseAt *metav1.Time `json:"earliestReleaseAt,omitempty" protobuf:"bytes,2,opt,name=earliestReleaseAt"`
-	// attemptedAt is when the deletion was asked for.
+	// attemptedAt is the time of the deletion request.
 	// +optional
 	AttemptedAt *metav1.Time `json:"attemptedAt,omitempty" protobuf:"bytes,3,opt,name=attemptedAt"`
-	// remaining is what remained until the floor.
+	// remaining is the time that remained until the floor.
 	// +optional
 	Remaining *metav1.Duration `json:"remaining,omitempty" protobuf:"bytes,4,opt,name=remaining"`
-	// releasedAt is when the Mac was released.
+	// releasedAt is the time at which the Mac was released.
 	// +optional
 	ReleasedAt *metav1.Time `json:"releasedAt,omitempty" protobuf:"bytes,5,opt,name=releasedAt"`
-	// duration is how long the Mac was the tenant's.
+	// duration is the time for which the Mac was leased.
 	// +optional
 	Duration *metav1.Duration `json:"duration,omitempty" protobuf:"bytes,6,opt,name=duration"`
-	// nodeTaints are the taints that were seen on the Kubernetes Node at the release.
+	// nodeTaints are the taints of the Kubernetes Node at the time of the release.
 	// +listType=atomic
 	// +optional
 	NodeTaints []string `json:"nodeTaints,omitempty" protobuf:"bytes,7,rep,name=nodeTaints"`
@@ -168,25 +166,25 @@ type AuditDetails struct {
 	// machineID is the machine identifier of the virtual machine.
 	// +optional
 	MachineID string `json:"machineID,omitempty" protobuf:"bytes,9,opt,name=machineID"`
-	// macAddress is the network address of the virtual machine.
+	// macAddress is the MAC address of the virtual machine.
 	// +optional
 	MACAddress string `json:"macAddress,omitempty" protobuf:"bytes,10,opt,name=macAddress"`
-	// layer is the stop that refused.
+	// layer is the layer that refused the request.
 	// +optional
 	Layer AuditLayer `json:"layer,omitempty" protobuf:"bytes,11,opt,name=layer,casttype=AuditLayer"`
-	// sourceNamespace is the namespace from which another tenant's Mac was reached for.
+	// sourceNamespace is the namespace that tried to use the Mac of another tenant.
 	// +optional
 	SourceNamespace string `json:"sourceNamespace,omitempty" protobuf:"bytes,12,opt,name=sourceNamespace"`
-	// reason is a word for the cause.
+	// reason is the cause as a single CamelCase word.
 	// +optional
 	Reason string `json:"reason,omitempty" protobuf:"bytes,13,opt,name=reason"`
-	// message says more about the cause.
+	// message is a human-readable description of the cause.
 	// +optional
 	Message string `json:"message,omitempty" protobuf:"bytes,14,opt,name=message"`
-	// count is how many identical rejections within a minute the record stands for; 0 means 1.
+	// count is the number of identical rejections within a minute that the record stands for. 0 means 1.
 	// +optional
 	Count int64 `json:"count,omitempty" protobuf:"varint,15,opt,name=count"`
-	// previousEarliestReleaseAt is the floor that a longer one replaced.
+	// previousEarliestReleaseAt is the floor before it was moved forward.
 	// +optional
 	PreviousEarliestReleaseAt *metav1.Time `json:"previousEarliestReleaseAt,omitempty" protobuf:"bytes,16,opt,name=previousEarliestReleaseAt"`
 	// requestedBy is the user who created the lease that was bound, without groups.

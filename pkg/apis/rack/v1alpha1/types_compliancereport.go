@@ -8,44 +8,42 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 // +genclient:onlyVerbs=get,list
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
 
-// ComplianceReport answers, from the ledger alone, whether the three rules held in a window of time. It is
-// computed when it is read. Its name is the window: a duration back from now such as 24h, 7d or 90d, or two
-// dates such as 2026-08-01..2026-11-01, of which the second is not in the window.
+// ComplianceReport reports whether the three rules held in a time window. It is computed from the ledger alone, at each read. Its name is the window: a duration up to now such as 24h, 7d or 90d, or two dates such as 2026-08-01..2026-11-01. The second date is not in the window.
 type ComplianceReport struct {
 	metav1.TypeMeta `json:",inline"`
 	// metadata is the standard metadata of objects.
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty" protobuf:"bytes,1,opt,name=metadata"`
 
-	// status is the answer.
+	// status is the result of the report. Read-only.
 	// +optional
 	Status ComplianceReportStatus `json:"status,omitempty" protobuf:"bytes,2,opt,name=status"`
 }
 
-// ComplianceVerdict is the answer in one word.
+// ComplianceVerdict is the verdict of a report.
 type ComplianceVerdict string
 
 const (
-	// ComplianceCompliant means that the ledger is unbroken and shows no violation.
+	// ComplianceCompliant means that the ledger is complete and shows no violation.
 	ComplianceCompliant ComplianceVerdict = "Compliant"
 	// ComplianceViolated means that the ledger shows a violation of a rule.
 	ComplianceViolated ComplianceVerdict = "Violated"
-	// ComplianceIncomplete means that the ledger has a gap or was edited, so that it proves nothing.
+	// ComplianceIncomplete means that the ledger has a gap or was edited and therefore proves nothing.
 	ComplianceIncomplete ComplianceVerdict = "Incomplete"
 )
 
-// ComplianceReportStatus is the answer that the ledger gives.
+// ComplianceReportStatus is the result of a report.
 type ComplianceReportStatus struct {
-	// verdict is Compliant, Violated or Incomplete.
+	// verdict is the result in one word: Compliant, Violated or Incomplete.
 	// +optional
 	Verdict ComplianceVerdict `json:"verdict,omitempty" protobuf:"bytes,1,opt,name=verdict,casttype=ComplianceVerdict"`
-	// from is the beginning of the window.
+	// from is the start of the window.
 	// +optional
 	From metav1.Time `json:"from,omitempty" protobuf:"bytes,2,opt,name=from"`
 	// to is the end of the window.
 	// +optional
 	To metav1.Time `json:"to,omitempty" protobuf:"bytes,3,opt,name=to"`
-	// coveredSince is when the ledger began, if that was after the window did.
+	// coveredSince is the time at which the ledger began, if it began after the start of the window.
 	// +optional
 	CoveredSince *metav1.Time `json:"coveredSince,omitempty" protobuf:"bytes,4,opt,name=coveredSince"`
 	// records is the number of records in the window.
@@ -54,50 +52,49 @@ type ComplianceReportStatus struct {
 	// chassis is the number of Macs that have records in the window.
 	// +optional
 	Chassis int64 `json:"chassis" protobuf:"varint,6,opt,name=chassis"`
-	// leases is the number of leases that held a Mac at some time in the window.
+	// leases is the number of leases that had a Mac at any time in the window.
 	// +optional
 	Leases int64 `json:"leases" protobuf:"varint,7,opt,name=leases"`
-	// vmStarts is the number of virtual machines that were allowed to start in the window, failed launches included.
+	// vmStarts is the number of virtual machine starts granted in the window, including failed launches.
 	// +optional
 	VMStarts int64 `json:"vmStarts" protobuf:"varint,8,opt,name=vmStarts"`
-	// maxVMs is the highest number of virtual machines that one Mac was allowed to run at a time: never fewer than it ran.
+	// maxVMs is the maximum number of virtual machines that one Mac was allowed to run at a time. The Mac never ran more than this number.
 	// +optional
 	MaxVMs int64 `json:"maxVMs" protobuf:"varint,9,opt,name=maxVMs"`
-	// overlaps is the number of times that a Mac was used by two tenants at once.
+	// overlaps is the number of times that two tenants used a Mac at once.
 	// +optional
 	Overlaps int64 `json:"overlaps" protobuf:"varint,10,opt,name=overlaps"`
 	// floorBreaches is the number of times that a Mac was released before its floor.
 	// +optional
 	FloorBreaches int64 `json:"floorBreaches" protobuf:"varint,11,opt,name=floorBreaches"`
-	// rejected is the number of requests that were refused, as the records count them.
+	// rejected is the number of requests refused for one of the three rules, as counted by the records.
 	// +optional
 	Rejected int64 `json:"rejected" protobuf:"varint,12,opt,name=rejected"`
-	// brokenChains is the number of Macs whose records have a gap, an edit or a fork.
+	// brokenChains is the number of Macs whose chain of records has a gap, an edit or a fork.
 	// +optional
 	BrokenChains int64 `json:"brokenChains" protobuf:"varint,13,opt,name=brokenChains"`
-	// violations is the evidence, at most 100 entries.
+	// violations lists the violations and their evidence. Maximum: 100 entries.
 	// +listType=atomic
 	// +optional
 	Violations []ComplianceViolation `json:"violations,omitempty" protobuf:"bytes,14,rep,name=violations"`
-	// otherRejections is the number of instances that were refused and broke no rule: a lease that is missing or not bound yet, an image or a class
-	// that is missing, no room on the Mac. rejected does not count them.
+	// otherRejections is the number of refused instances that broke no rule, for example because of a missing lease, image or class, or of a full Mac. They are not included in rejected.
 	// +optional
 	OtherRejections int64 `json:"otherRejections,omitempty" protobuf:"varint,15,opt,name=otherRejections"`
 }
 
-// ComplianceViolation is one violation and the records that show it.
+// ComplianceViolation is a violation and the records that prove it.
 type ComplianceViolation struct {
-	// rule names what was violated: TwoVMsPerChassis, OneTenantPerChassis, TwentyFourHours or UnbrokenLedger.
+	// rule is the name of the violated rule: TwoVMsPerChassis, OneTenantPerChassis, TwentyFourHours or UnbrokenLedger.
 	Rule string `json:"rule" protobuf:"bytes,1,opt,name=rule"`
-	// serialNumber is the Mac's.
+	// serialNumber is the serial number of the Mac.
 	// +optional
 	SerialNumber string `json:"serialNumber,omitempty" protobuf:"bytes,2,opt,name=serialNumber"`
-	// time is when it happened.
+	// time is the time of the violation.
 	// +optional
 	Time metav1.MicroTime `json:"time,omitempty" protobuf:"bytes,3,opt,name=time"`
-	// message says what the records show.
+	// message is a human-readable description of the violation.
 	Message string `json:"message" protobuf:"bytes,4,opt,name=message"`
-	// records are the records that show it, as namespace/name.
+	// records lists the records that prove the violation, as namespace/name.
 	// +listType=atomic
 	// +optional
 	Records []string `json:"records,omitempty" protobuf:"bytes,5,rep,name=records"`

@@ -18,28 +18,28 @@ type MacNode struct {
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty" protobuf:"bytes,1,opt,name=metadata"`
 
-	// spec says which Mac this is and where it stands.
+	// spec describes the Mac and its location.
 	Spec MacNodeSpec `json:"spec" protobuf:"bytes,2,opt,name=spec"`
-	// status is what the agent and the registry know of the Mac.
+	// status is the most recently observed status of the Mac. Populated by the system. Read-only.
 	// +optional
 	Status MacNodeStatus `json:"status,omitempty" protobuf:"bytes,3,opt,name=status"`
 }
 
-// MacNodeSpec says which Mac this is and where it stands.
+// MacNodeSpec describes a Mac and its location.
 type MacNodeSpec struct {
-	// serialNumber is the serial number on the chassis. It is unique in the fleet and cannot be changed.
+	// serialNumber is the serial number on the chassis. It is unique in the fleet and immutable.
 	SerialNumber string `json:"serialNumber" protobuf:"bytes,1,opt,name=serialNumber"`
-	// className names the MacNodeClass of the Mac. It cannot be changed while the Mac is leased.
+	// className is the name of the MacNodeClass of the Mac. It is immutable while the Mac is leased.
 	ClassName string `json:"className" protobuf:"bytes,2,opt,name=className"`
-	// location says where the Mac stands.
+	// location is the location of the Mac in the data centre.
 	// +optional
 	Location MacNodeLocation `json:"location,omitempty,omitzero" protobuf:"bytes,3,opt,name=location"`
-	// maintenance takes the Mac out of the pool as soon as it is free. It does not end a lease.
+	// maintenance takes the Mac out of the pool as soon as it is free. It does not end the current lease.
 	// +optional
 	Maintenance bool `json:"maintenance,omitempty" protobuf:"varint,4,opt,name=maintenance"`
 }
 
-// MacNodeLocation says where a Mac stands.
+// MacNodeLocation is the location of a Mac.
 type MacNodeLocation struct {
 	// site is the data centre.
 	// +optional
@@ -52,11 +52,11 @@ type MacNodeLocation struct {
 	Shelf string `json:"shelf,omitempty" protobuf:"bytes,3,opt,name=shelf"`
 }
 
-// MacNodePhase is where a Mac is in its life. The registry derives it from the rest of the status.
+// MacNodePhase is the phase in the lifecycle of a Mac. The API server derives it from the rest of the status.
 type MacNodePhase string
 
 const (
-	// MacNodePending means that no agent has reported for the Mac yet.
+	// MacNodePending means that the agent of the Mac has not reported yet.
 	MacNodePending MacNodePhase = "Pending"
 	// MacNodeAvailable means that a lease can be bound to the Mac.
 	MacNodeAvailable MacNodePhase = "Available"
@@ -64,7 +64,7 @@ const (
 	MacNodeLeased MacNodePhase = "Leased"
 	// MacNodeReleasing means that the lease has ended and the Mac is being emptied and scrubbed.
 	MacNodeReleasing MacNodePhase = "Releasing"
-	// MacNodeOffline means that the Mac's agent has not been heard of for too long.
+	// MacNodeOffline means that the agent of the Mac has stopped sending heartbeats.
 	MacNodeOffline MacNodePhase = "Offline"
 	// MacNodeMaintenance means that an administrator keeps the Mac out of the pool.
 	MacNodeMaintenance MacNodePhase = "Maintenance"
@@ -74,82 +74,82 @@ const (
 
 // Types of conditions of a MacNode.
 const (
-	// MacNodeReady is True while the Mac's agent sends heartbeats, and Unknown until the first one. The controllers write it.
+	// MacNodeReady is True while the agent of the Mac sends heartbeats, and Unknown until the first one. The controllers write it.
 	MacNodeReady = "Ready"
 	// MacNodeStalled is True while the Mac is in quarantine; absent otherwise.
 	MacNodeStalled = "Stalled"
-	// MacNodeSlotsHealthy is True when the kernel gives the Mac as many virtual machines as it should. The agent writes it.
+	// MacNodeSlotsHealthy is True when the kernel allows the expected number of virtual machines. The agent writes it.
 	MacNodeSlotsHealthy = "SlotsHealthy"
-	// MacNodeStorageHealthy is True when the Mac's disk has room and answers. The agent writes it.
+	// MacNodeStorageHealthy is True when the disk of the Mac responds and has enough free space. The agent writes it.
 	MacNodeStorageHealthy = "StorageHealthy"
-	// MacNodeScrubbed is True when nothing of the last tenant is left on the Mac. The agent writes it.
+	// MacNodeScrubbed is True when no data of the last tenant is left on the Mac. The agent writes it.
 	MacNodeScrubbed = "Scrubbed"
 )
 
-// Reasons of the conditions SlotsHealthy=False, and so of a quarantine.
+// Reasons of the condition SlotsHealthy=False and of the quarantine that follows from it.
 const (
-	// ReasonKernelQuotaStuck means that the kernel refuses virtual machines although fewer than two run.
+	// ReasonKernelQuotaStuck means that the kernel refuses virtual machines although fewer than two are running.
 	ReasonKernelQuotaStuck = "KernelQuotaStuck"
-	// ReasonCannotReattach means that a virtual machine runs that the agent cannot talk to.
+	// ReasonCannotReattach means that the agent cannot connect to a running virtual machine.
 	ReasonCannotReattach = "CannotReattach"
-	// ReasonSerialMismatch means that the Mac reports another serial number than the MacNode has.
+	// ReasonSerialMismatch means that the Mac reports a serial number that differs from the one in the MacNode.
 	ReasonSerialMismatch = "SerialMismatch"
-	// ReasonScrubFailed means that something of a tenant could not be removed.
+	// ReasonScrubFailed means that data of a tenant could not be removed.
 	ReasonScrubFailed = "ScrubFailed"
-	// ReasonScrubAsserted means that it was not the agent who said that the Mac is scrubbed.
+	// ReasonScrubAsserted means that a client other than the agent reported the Mac as scrubbed.
 	ReasonScrubAsserted = "ScrubAsserted"
-	// ReasonUnknownInstance means that a virtual machine runs that has no MacOSInstance: the API has lost state.
+	// ReasonUnknownInstance means that a running virtual machine has no MacOSInstance: the API has lost state.
 	ReasonUnknownInstance = "UnknownInstance"
 )
 
-// MacNodeStatus is what the agent and the registry know of a Mac.
+// MacNodeStatus is the most recently observed status of a Mac.
 type MacNodeStatus struct {
-	// phase sums up the status: Pending, Available, Leased, Releasing, Offline, Maintenance or Quarantined. It is derived by the server.
+	// phase is a summary of the status: Pending, Available, Leased, Releasing, Offline, Maintenance or Quarantined. The server derives it.
 	// +optional
 	Phase MacNodePhase `json:"phase,omitempty" protobuf:"bytes,1,opt,name=phase,casttype=MacNodePhase"`
-	// leaseRef is the one lease that the Mac belongs to. Only the lease's binding and release subresources change it.
+	// leaseRef is a reference to the lease that has the Mac. Only the binding and release subresources of the lease change it.
 	// +optional
 	LeaseRef *LeaseReference `json:"leaseRef,omitempty" protobuf:"bytes,2,opt,name=leaseRef"`
-	// earliestReleaseAt is when the floor of the Mac's lease elapses.
+	// earliestReleaseAt is the floor of the lease: the earliest time at which the Mac can be released.
 	// +optional
 	EarliestReleaseAt *metav1.Time `json:"earliestReleaseAt,omitempty" protobuf:"bytes,3,opt,name=earliestReleaseAt"`
-	// prefetchImages are the MacOSImages that the Mac's lease asks for beforehand. The agent fetches them.
+	// prefetchImages lists the MacOSImages that the agent pulls before an instance needs them. It is copied from the lease.
 	// +listType=set
 	// +optional
 	PrefetchImages []string `json:"prefetchImages,omitempty" protobuf:"bytes,12,rep,name=prefetchImages"`
-	// releasingSince is when the Mac's lease ended and the Mac began to be emptied.
+	// releasingSince is the time at which the release of the Mac began.
 	// +optional
 	ReleasingSince *metav1.Time `json:"releasingSince,omitempty" protobuf:"bytes,4,opt,name=releasingSince"`
-	// runningVMs is the number of virtual machines that run on the Mac, 0 to 2. The registry counts them.
+	// runningVMs is the number of virtual machines that count as running on the Mac, from 0 to 2. The server counts them.
 	// +optional
 	RunningVMs int32 `json:"runningVMs" protobuf:"varint,5,opt,name=runningVMs"`
-	// bootID identifies the running boot of the host; it changes with each reboot.
+	// bootID is the ID of the current boot of the host. It changes with each reboot.
 	// +optional
 	BootID string `json:"bootID,omitempty" protobuf:"bytes,6,opt,name=bootID"`
-	// quarantine says why nothing is placed on the Mac. It ends with a reboot, which a new bootID proves, or when an administrator clears it.
+	// quarantine is set while no instance can start on the Mac. It ends with a reboot, which a new bootID proves, or when an administrator clears it.
 	// +optional
 	Quarantine *Quarantine `json:"quarantine,omitempty" protobuf:"bytes,7,opt,name=quarantine"`
-	// scrub is the agent's report of the last scrub.
+	// scrub is the report of the last scrub by the agent.
 	// +optional
 	Scrub *ScrubReport `json:"scrub,omitempty" protobuf:"bytes,8,opt,name=scrub"`
-	// hardware is what the agent found.
+	// hardware is the hardware that the agent found.
 	// +optional
 	Hardware *MacNodeHardware `json:"hardware,omitempty" protobuf:"bytes,9,opt,name=hardware"`
-	// images are the images on the Mac's disk.
+	// images lists the images on the disk of the Mac.
 	// +listType=map
 	// +listMapKey=name
 	// +patchStrategy=merge
 	// +patchMergeKey=name
 	// +optional
 	Images []CachedImage `json:"images,omitempty" patchStrategy:"merge" patchMergeKey:"name" protobuf:"bytes,10,rep,name=images"`
-	// conditions are Ready, SlotsHealthy, StorageHealthy and Scrubbed, and Stalled while the Mac is in quarantine.
+	// conditions are the latest observations of the Mac: Ready, SlotsHealthy, StorageHealthy and Scrubbed, and Stalled while the Mac is in quarantine.
 	// +listType=map
 	// +listMapKey=type
 	// +patchStrategy=merge
 	// +patchMergeKey=type
 	// +optional
 	Conditions []metav1.Condition `json:"conditions,omitempty" patchStrategy:"merge" patchMergeKey:"type" protobuf:"bytes,11,rep,name=conditions"`
-	// imageChecks are what the agent found in the registries of images that the controllers cannot verify themselves.
+	// imageChecks are the agent's verifications of images that the controllers cannot verify.
 	// +listType=map
 	// +listMapKey=name
 	// +patchStrategy=merge
@@ -158,9 +158,9 @@ type MacNodeStatus struct {
 	ImageChecks []ImageCheck `json:"imageChecks,omitempty" patchStrategy:"merge" patchMergeKey:"name" protobuf:"bytes,14,rep,name=imageChecks"`
 }
 
-// LeaseReference names a MacNodeLease.
+// LeaseReference is a reference to a MacNodeLease.
 type LeaseReference struct {
-	// namespace is the namespace of the lease, which is the tenant.
+	// namespace is the namespace of the lease, which identifies the tenant.
 	Namespace string `json:"namespace" protobuf:"bytes,1,opt,name=namespace"`
 	// name is the name of the lease.
 	Name string `json:"name" protobuf:"bytes,2,opt,name=name"`
@@ -168,62 +168,61 @@ type LeaseReference struct {
 	UID types.UID `json:"uid" protobuf:"bytes,3,opt,name=uid,casttype=k8s.io/apimachinery/pkg/types.UID"`
 }
 
-// Quarantine says why nothing is placed on a Mac.
+// Quarantine is the state of a Mac on which no instance can start.
 type Quarantine struct {
-	// reason is a word for the cause, such as KernelQuotaStuck.
+	// reason is the cause as a single CamelCase word, such as KernelQuotaStuck.
 	Reason string `json:"reason" protobuf:"bytes,1,opt,name=reason"`
-	// message says more about the cause.
+	// message is a human-readable description of the cause.
 	// +optional
 	Message string `json:"message,omitempty" protobuf:"bytes,2,opt,name=message"`
-	// since is when the quarantine began.
+	// since is the time at which the quarantine began.
 	Since metav1.Time `json:"since" protobuf:"bytes,3,opt,name=since"`
-	// bootID is the boot during which the quarantine began.
+	// bootID is the ID of the boot during which the quarantine began.
 	// +optional
 	BootID string `json:"bootID,omitempty" protobuf:"bytes,4,opt,name=bootID"`
-	// endInstances are the UIDs of virtual machines without a MacOSInstance that the agent is to stop and erase, at most 8. An
-	// administrator writes them; until then such a virtual machine continues to run.
+	// endInstances lists the UIDs of virtual machines without a MacOSInstance that the agent stops and erases. An administrator sets it; until then these virtual machines continue to run. Maximum: 8 entries.
 	// +listType=set
 	// +optional
 	EndInstances []string `json:"endInstances,omitempty" protobuf:"bytes,5,rep,name=endInstances"`
 }
 
-// ScrubReport is an agent's proof that nothing of a tenant is left.
+// ScrubReport is an agent's report of the removal of a tenant's data.
 type ScrubReport struct {
-	// leaseUID is the UID of the lease whose remains were removed.
+	// leaseUID is the UID of the lease whose data was removed.
 	LeaseUID types.UID `json:"leaseUID" protobuf:"bytes,1,opt,name=leaseUID,casttype=k8s.io/apimachinery/pkg/types.UID"`
-	// finishedAt is when the scrub was done.
+	// finishedAt is the time at which the scrub finished.
 	FinishedAt metav1.Time `json:"finishedAt" protobuf:"bytes,2,opt,name=finishedAt"`
-	// removed lists what was removed, at most 64 entries.
+	// removed lists the removed data. Maximum: 64 entries.
 	// +listType=atomic
 	// +optional
 	Removed []string `json:"removed,omitempty" protobuf:"bytes,3,rep,name=removed"`
-	// remaining lists what is left of the tenant: nothing, or the scrub has failed.
+	// remaining lists the tenant's data that could not be removed. It is empty if the scrub succeeded.
 	// +listType=atomic
 	// +optional
 	Remaining []string `json:"remaining,omitempty" protobuf:"bytes,4,rep,name=remaining"`
 }
 
-// MacNodeHardware is what the agent found on the Mac.
+// MacNodeHardware is the hardware and software that the agent found on the Mac.
 type MacNodeHardware struct {
-	// modelIdentifier is what macOS reports, such as "Mac16,10".
+	// modelIdentifier is the model identifier reported by macOS, such as "Mac16,10".
 	// +optional
 	ModelIdentifier string `json:"modelIdentifier,omitempty" protobuf:"bytes,1,opt,name=modelIdentifier"`
-	// serialNumber is the serial number that the host reports.
+	// serialNumber is the serial number reported by the host.
 	// +optional
 	SerialNumber string `json:"serialNumber,omitempty" protobuf:"bytes,2,opt,name=serialNumber"`
-	// cpu is the number of processor cores.
+	// cpu is the number of CPU cores.
 	// +optional
 	CPU scalar.Quantity `json:"cpu,omitempty,omitzero" protobuf:"bytes,3,opt,name=cpu"`
-	// memory is the main memory, in bytes.
+	// memory is the amount of memory in bytes.
 	// +optional
 	Memory scalar.Quantity `json:"memory,omitempty,omitzero" protobuf:"bytes,4,opt,name=memory"`
-	// storage is the size of the disk, in bytes.
+	// storage is the size of the disk in bytes.
 	// +optional
 	Storage scalar.Quantity `json:"storage,omitempty,omitzero" protobuf:"bytes,5,opt,name=storage"`
-	// freeStorage is what is free on the disk, in bytes, rounded down to GiB.
+	// freeStorage is the free disk space in bytes, rounded down to whole GiB.
 	// +optional
 	FreeStorage scalar.Quantity `json:"freeStorage,omitempty,omitzero" protobuf:"bytes,6,opt,name=freeStorage"`
-	// macOSVersion is the version of macOS on the host, such as "26.1".
+	// macOSVersion is the macOS version of the host, such as "26.1".
 	// +optional
 	MacOSVersion string `json:"macOSVersion,omitempty" protobuf:"bytes,7,opt,name=macOSVersion"`
 	// agentVersion is the version of the agent.
@@ -231,30 +230,30 @@ type MacNodeHardware struct {
 	AgentVersion string `json:"agentVersion,omitempty" protobuf:"bytes,8,opt,name=agentVersion"`
 }
 
-// CachedImage is an image on a Mac's disk.
+// CachedImage is an image on the disk of a Mac.
 type CachedImage struct {
 	// name is the name of the MacOSImage.
 	Name string `json:"name" protobuf:"bytes,1,opt,name=name"`
 	// digest is the digest of the image's manifest, such as "sha256:...".
 	// +optional
 	Digest string `json:"digest,omitempty" protobuf:"bytes,2,opt,name=digest"`
-	// sizeBytes is the space that the image takes, in bytes.
+	// sizeBytes is the disk space that the image takes, in bytes.
 	// +optional
 	SizeBytes int64 `json:"sizeBytes,omitempty" protobuf:"varint,3,opt,name=sizeBytes"`
-	// lastUsedAt is when an instance last started from the image.
+	// lastUsedAt is the time at which an instance last started from the image.
 	// +optional
 	LastUsedAt *metav1.Time `json:"lastUsedAt,omitempty" protobuf:"bytes,4,opt,name=lastUsedAt"`
 }
 
-// ImageCheck is what an agent found when it verified the manifest of an image in its registry.
+// ImageCheck is the result of an agent's verification of an image manifest in its registry.
 type ImageCheck struct {
 	// name is the name of the MacOSImage.
 	Name string `json:"name" protobuf:"bytes,1,opt,name=name"`
 	// observedGeneration is the generation of the MacOSImage that was verified.
 	ObservedGeneration int64 `json:"observedGeneration" protobuf:"varint,2,opt,name=observedGeneration"`
-	// reason is Verified, or why the image is not, as in the condition Ready of the MacOSImage.
+	// reason is the result: Verified, or a reason of the condition Ready of the MacOSImage.
 	Reason string `json:"reason" protobuf:"bytes,3,opt,name=reason"`
-	// message says more about the reason.
+	// message is a human-readable description of the result.
 	// +optional
 	Message string `json:"message,omitempty" protobuf:"bytes,4,opt,name=message"`
 }

@@ -19,62 +19,62 @@ type MacNodeClass struct {
 
 	// spec describes the hardware.
 	Spec MacNodeClassSpec `json:"spec" protobuf:"bytes,2,opt,name=spec"`
-	// status counts the Macs of the class. It is written by the controllers.
+	// status has the numbers of Macs of the class. Populated by the system. Read-only.
 	// +optional
 	Status MacNodeClassStatus `json:"status,omitempty" protobuf:"bytes,3,opt,name=status"`
 }
 
 // MacNodeClassSpec describes the hardware of a class.
 type MacNodeClassSpec struct {
-	// model is the name people know, such as "Mac mini (2024)".
+	// model is the marketing name of the model, such as "Mac mini (2024)".
 	Model string `json:"model" protobuf:"bytes,1,opt,name=model"`
-	// modelIdentifiers are the identifiers that macOS reports for Macs of this class, such as "Mac16,10".
+	// modelIdentifiers lists the model identifiers reported by macOS for Macs of this class, such as "Mac16,10".
 	// +listType=set
 	// +optional
 	ModelIdentifiers []string `json:"modelIdentifiers,omitempty" protobuf:"bytes,2,rep,name=modelIdentifiers"`
 	// chip is the processor, such as "Apple M4".
 	Chip string `json:"chip" protobuf:"bytes,3,opt,name=chip"`
-	// capacity is what one Mac of this class has.
+	// capacity is the total amount of resources of one Mac of this class.
 	Capacity MachineResources `json:"capacity" protobuf:"bytes,4,opt,name=capacity"`
-	// hostReserved is what the host keeps for itself; the rest is for at most two virtual machines together.
+	// hostReserved is the amount of resources reserved for the host. The rest is shared by at most two virtual machines.
 	// +optional
 	HostReserved MachineResources `json:"hostReserved,omitempty,omitzero" protobuf:"bytes,5,opt,name=hostReserved"`
-	// sku is the article that is billed: one dedicated Mac for 24 hours.
+	// sku is the billing SKU for one dedicated Mac for 24 hours.
 	// +optional
 	SKU string `json:"sku,omitempty" protobuf:"bytes,6,opt,name=sku"`
 }
 
-// MachineResources are amounts of what a Mac or a virtual machine is made of.
+// MachineResources are the resources of a Mac or of a virtual machine.
 type MachineResources struct {
-	// cpu is a number of processor cores, such as 10.
+	// cpu is the number of CPU cores, such as 10.
 	// +optional
 	CPU scalar.Quantity `json:"cpu,omitempty,omitzero" protobuf:"bytes,1,opt,name=cpu"`
-	// memory is an amount in bytes, such as 16Gi or 16384Mi.
+	// memory is the amount of memory in bytes, such as 16Gi or 16384Mi.
 	// +optional
 	Memory scalar.Quantity `json:"memory,omitempty,omitzero" protobuf:"bytes,2,opt,name=memory"`
-	// storage is an amount of disk in bytes, such as 256Gi or 512G.
+	// storage is the amount of disk space in bytes, such as 256Gi or 512G.
 	// +optional
 	Storage scalar.Quantity `json:"storage,omitempty,omitzero" protobuf:"bytes,3,opt,name=storage"`
 }
 
-// MacNodeClassStatus counts the Macs of a class, each in exactly one of the counts but total.
+// MacNodeClassStatus has the numbers of Macs of a class. Apart from total, each Mac is included in exactly one number.
 type MacNodeClassStatus struct {
 	// total is the number of Macs of the class.
 	// +optional
 	Total int32 `json:"total" protobuf:"varint,1,opt,name=total"`
-	// available is the number of Macs that a lease can be bound to now.
+	// available is the number of Macs that a lease can be bound to.
 	// +optional
 	Available int32 `json:"available" protobuf:"varint,2,opt,name=available"`
-	// leased is the number of Macs that belong to a lease, those of held leases apart.
+	// leased is the number of leased Macs, not including those of Held leases.
 	// +optional
 	Leased int32 `json:"leased" protobuf:"varint,3,opt,name=leased"`
-	// held is the number of Macs whose lease was deleted before its floor and is Held, or is being released.
+	// held is the number of Macs whose lease is Held or Releasing.
 	// +optional
 	Held int32 `json:"held" protobuf:"varint,4,opt,name=held"`
 	// quarantined is the number of Macs in quarantine.
 	// +optional
 	Quarantined int32 `json:"quarantined" protobuf:"varint,5,opt,name=quarantined"`
-	// offline is the number of Macs whose agent is not heard of, has never been, or that are in maintenance.
+	// offline is the number of Macs that are Offline, Pending or in Maintenance.
 	// +optional
 	Offline int32 `json:"offline" protobuf:"varint,6,opt,name=offline"`
 }

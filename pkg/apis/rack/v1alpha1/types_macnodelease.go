@@ -12,133 +12,126 @@ import (
 // +genclient:method=Release,verb=create,subresource=release,input=MacNodeLeaseRelease,result=MacNodeLeaseRelease
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
 
-// MacNodeLease is a tenant's lease of one whole Mac, for 24 hours at least. The tenant runs one or two
-// MacOSInstances in it. A lease that is deleted before its floor becomes Held, and ends by itself at the floor.
+// MacNodeLease is a tenant's lease of one whole Mac for at least 24 hours. The tenant can run up to two MacOSInstances in it. A lease that is deleted before its floor becomes Held and ends automatically at the floor.
 type MacNodeLease struct {
 	metav1.TypeMeta `json:",inline"`
 	// metadata is the standard metadata of objects.
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty" protobuf:"bytes,1,opt,name=metadata"`
 
-	// spec is what the tenant asks for.
+	// spec is the specification of the desired lease.
 	Spec MacNodeLeaseSpec `json:"spec" protobuf:"bytes,2,opt,name=spec"`
-	// status is what the tenant has got. It is written by the server and the controllers.
+	// status is the most recently observed status of the lease. Populated by the system. Read-only.
 	// +optional
 	Status MacNodeLeaseStatus `json:"status,omitempty" protobuf:"bytes,3,opt,name=status"`
 }
 
-// MacNodeLeaseSpec is what a tenant asks for.
+// MacNodeLeaseSpec is the specification of a lease.
 type MacNodeLeaseSpec struct {
-	// className names the MacNodeClass of the Mac to lease; if empty, the RackConfig's defaultClassName. It cannot be changed.
+	// className is the name of the MacNodeClass of the Mac. Defaults to the defaultClassName of the RackConfig. It is immutable.
 	// +optional
 	ClassName string `json:"className,omitempty" protobuf:"bytes,1,opt,name=className"`
-	// serialNumber asks for this very Mac. It cannot be changed.
+	// serialNumber restricts the lease to the Mac with this serial number. It is immutable.
 	// +optional
 	SerialNumber string `json:"serialNumber,omitempty" protobuf:"bytes,2,opt,name=serialNumber"`
-	// minimumDuration is the time, from the binding on, for which the Mac belongs to the tenant at least: 24h or more, 24h
-	// by default. It can only be lengthened. A duration such as 24h, 36h30m or 3d; the units are d (24 hours), h, m and s.
+	// minimumDuration is the minimum time for which the lease keeps its Mac, starting at the binding. It is a duration such as 24h, 36h30m or 3d, with the units d (24 hours), h, m and s. It can be lengthened but not shortened. Minimum: 24h. Defaults to 24h.
 	// +optional
 	MinimumDuration *scalar.Duration `json:"minimumDuration,omitempty" protobuf:"bytes,3,opt,name=minimumDuration"`
-	// prefetchImages names MacOSImages to pull onto the Mac as soon as the lease is bound.
+	// prefetchImages lists the names of MacOSImages to pull onto the Mac as soon as the lease is bound.
 	// +listType=set
 	// +optional
 	PrefetchImages []string `json:"prefetchImages,omitempty" protobuf:"bytes,4,rep,name=prefetchImages"`
-	// expireAfter is the time, from the binding on, after which the lease deletes itself: minimumDuration or more. Unset
-	// means never. A duration such as 72h or 3d; the units are d (24 hours), h, m and s.
+	// expireAfter is the time after which the lease is deleted automatically, starting at the binding. It is a duration such as 72h or 3d, with the units d (24 hours), h, m and s. It must not be shorter than minimumDuration. If not specified, the lease does not expire.
 	// +optional
 	ExpireAfter *scalar.Duration `json:"expireAfter,omitempty" protobuf:"bytes,5,opt,name=expireAfter"`
 }
 
-// MacNodeLeasePhase is where a lease is in its life.
+// MacNodeLeasePhase is the phase in the lifecycle of a lease.
 type MacNodeLeasePhase string
 
 const (
-	// MacNodeLeasePending means that the lease waits for a Mac.
+	// MacNodeLeasePending means that the lease is waiting for a Mac.
 	MacNodeLeasePending MacNodeLeasePhase = "Pending"
 	// MacNodeLeaseBound means that the lease has a Mac.
 	MacNodeLeaseBound MacNodeLeasePhase = "Bound"
-	// MacNodeLeaseHeld means that the lease was deleted before its floor, and keeps its Mac until then.
+	// MacNodeLeaseHeld means that the lease was deleted before its floor and keeps its Mac until the floor.
 	MacNodeLeaseHeld MacNodeLeasePhase = "Held"
 	// MacNodeLeaseReleasing means that the floor has passed and the Mac is being emptied and scrubbed.
 	MacNodeLeaseReleasing MacNodeLeasePhase = "Releasing"
-	// MacNodeLeaseReleased means that the Mac is no longer the tenant's; the object waits for finalizers of others.
+	// MacNodeLeaseReleased means that the Mac has been released; the object remains until its other finalizers are removed.
 	MacNodeLeaseReleased MacNodeLeasePhase = "Released"
 )
 
-// Conditions of a lease.
+// Types of conditions of a MacNodeLease.
 const (
-	// MacNodeLeaseConditionBound says whether the lease has a Mac, and if not, why.
+	// MacNodeLeaseConditionBound is True while the lease has a Mac; otherwise its reason is the cause.
 	MacNodeLeaseConditionBound = "Bound"
-	// MacNodeLeaseConditionMacReady is False while the lease's Mac is offline or in quarantine, and says which. A lease
-	// without a Mac does not have it.
+	// MacNodeLeaseConditionMacReady is False while the Mac of the lease is offline or in quarantine; its reason is Offline or that of the quarantine. It is absent while the lease has no Mac.
 	MacNodeLeaseConditionMacReady = "MacReady"
-	// MacNodeLeaseConditionReleased is False on a lease that is Releasing, and says what its release waits for.
+	// MacNodeLeaseConditionReleased is False while the lease is Releasing; its message has the step that the release is waiting for.
 	MacNodeLeaseConditionReleased = "Released"
-	// MacNodeLeaseConditionReady is True while the lease has a Mac that is ready: instances can run on it.
+	// MacNodeLeaseConditionReady is True while the lease has a ready Mac: instances can run on it.
 	MacNodeLeaseConditionReady = "Ready"
-	// MacNodeLeaseConditionReconciling is True while the lease is not Ready and may become so by itself; absent otherwise.
+	// MacNodeLeaseConditionReconciling is True while the lease can still become Ready without intervention; absent otherwise.
 	MacNodeLeaseConditionReconciling = "Reconciling"
-	// MacNodeLeaseConditionStalled is True while the lease does not become Ready by itself; absent otherwise.
+	// MacNodeLeaseConditionStalled is True while the lease cannot become Ready without intervention; absent otherwise.
 	MacNodeLeaseConditionStalled = "Stalled"
 )
 
 // Reasons of the condition Bound=False.
 const (
-	// ReasonUnknownClass means that there is no MacNodeClass of that name.
+	// ReasonUnknownClass means that the MacNodeClass does not exist.
 	ReasonUnknownClass = "UnknownClass"
 	// ReasonEmptyClass means that the class has no Macs.
 	ReasonEmptyClass = "EmptyClass"
 	// ReasonNoMacAvailable means that no Mac of the class is free.
 	ReasonNoMacAvailable = "NoMacAvailable"
-	// ReasonMacNotAvailable means that no Mac of the class with the serial number is free. Tenants do not learn why.
+	// ReasonMacNotAvailable means that no Mac of the class with the serial number is free. The cause is not disclosed to tenants.
 	ReasonMacNotAvailable = "MacNotAvailable"
 )
 
-// ReasonMacOffline is the reason of the condition MacReady=False while the Mac is offline. The reason is that of the
-// quarantine while the Mac is in one.
+// ReasonMacOffline is the reason of the condition MacReady=False while the Mac is offline. While the Mac is in quarantine, the condition has the reason of the quarantine.
 const ReasonMacOffline = "Offline"
 
-// MacNodeLeaseStatus is what a tenant has got.
+// MacNodeLeaseStatus is the most recently observed status of a lease.
 type MacNodeLeaseStatus struct {
-	// phase is Pending, Bound, Held, Releasing or Released.
+	// phase is a summary of the status: Pending, Bound, Held, Releasing or Released.
 	// +optional
 	Phase MacNodeLeasePhase `json:"phase,omitempty" protobuf:"bytes,1,opt,name=phase,casttype=MacNodeLeasePhase"`
-	// boundAt is when the Mac became the tenant's, by the server's clock, rounded up to a second. It never changes.
+	// boundAt is the time at which the lease was bound to its Mac, by the clock of the server and rounded up to a second. It never changes.
 	// +optional
 	BoundAt *metav1.Time `json:"boundAt,omitempty" protobuf:"bytes,2,opt,name=boundAt"`
-	// earliestReleaseAt is the floor, boundAt + minimumDuration: the Mac stays the tenant's until then, and is billed. It never moves backwards.
+	// earliestReleaseAt is the floor: boundAt plus minimumDuration. The tenant keeps the Mac, and is billed for it, at least until then. It never moves backwards.
 	// +optional
 	EarliestReleaseAt *metav1.Time `json:"earliestReleaseAt,omitempty" protobuf:"bytes,3,opt,name=earliestReleaseAt"`
-	// heldAt is when the lease was deleted before its floor.
+	// heldAt is the time at which the lease became Held.
 	// +optional
 	HeldAt *metav1.Time `json:"heldAt,omitempty" protobuf:"bytes,4,opt,name=heldAt"`
-	// releasedAt is when the Mac stopped being the tenant's.
+	// releasedAt is the time at which the lease released its Mac.
 	// +optional
 	ReleasedAt *metav1.Time `json:"releasedAt,omitempty" protobuf:"bytes,5,opt,name=releasedAt"`
-	// nodeName is the MacNode of the lease.
+	// nodeName is the name of the MacNode that the lease is bound to.
 	// +optional
 	NodeName string `json:"nodeName,omitempty" protobuf:"bytes,6,opt,name=nodeName"`
 	// serialNumber is the serial number of the Mac.
 	// +optional
 	SerialNumber string `json:"serialNumber,omitempty" protobuf:"bytes,7,opt,name=serialNumber"`
-	// instances is the slot table: the instances that have not ended, two at most.
+	// instances lists the instances that take a slot of the lease: those that have not ended. Maximum: 2 entries.
 	// +listType=map
 	// +listMapKey=name
 	// +optional
 	Instances []LeaseSlot `json:"instances,omitempty" protobuf:"bytes,8,rep,name=instances"`
-	// conditions are Ready, Bound (why the lease is pending), MacReady (what is wrong with its Mac), Released (why it is
-	// still releasing), and Reconciling or Stalled while it is not Ready.
+	// conditions are the latest observations of the lease: Ready, Bound, MacReady and Released, and Reconciling or Stalled while the lease is not Ready.
 	// +listType=map
 	// +listMapKey=type
 	// +patchStrategy=merge
 	// +patchMergeKey=type
 	// +optional
 	Conditions []metav1.Condition `json:"conditions,omitempty" patchStrategy:"merge" patchMergeKey:"type" protobuf:"bytes,9,rep,name=conditions"`
-	// namespaceUID is the UID of the namespace that the lease was created in. The server sets it once. Users of a later namespace of the same name
-	// have nothing to do with the lease.
+	// namespaceUID is the UID of the namespace that the lease was created in. The server sets it once. Users of a later namespace with the same name have no access to the lease.
 	// +optional
 	NamespaceUID types.UID `json:"namespaceUID,omitempty" protobuf:"bytes,10,opt,name=namespaceUID,casttype=k8s.io/apimachinery/pkg/types.UID"`
-	// requestedBy is the user who created the lease. The server sets it once.
+	// requestedBy is the user who created the lease. The server sets it.
 	// +optional
 	RequestedBy *LeaseRequester `json:"requestedBy,omitempty" protobuf:"bytes,11,opt,name=requestedBy"`
 }
@@ -159,11 +152,10 @@ type LeaseSlot struct {
 	Name string `json:"name" protobuf:"bytes,1,opt,name=name"`
 	// uid is the UID of the MacOSInstance.
 	UID types.UID `json:"uid" protobuf:"bytes,2,opt,name=uid,casttype=k8s.io/apimachinery/pkg/types.UID"`
-	// resources is what the instance's class gives it: cores, bytes of memory, bytes of storage.
+	// resources are the resources of the instance, copied from its class.
 	// +optional
 	Resources MachineResources `json:"resources,omitempty,omitzero" protobuf:"bytes,3,opt,name=resources"`
-	// stop is true if the instance was in the slot when the lease was held: the controllers stop the instance.
-	// Instances created on a Held lease continue to run until the floor.
+	// stop is true if the instance existed when the lease became Held. The controllers then stop the instance. Instances created on a Held lease run until the floor.
 	// +optional
 	Stop bool `json:"stop,omitempty" protobuf:"varint,4,opt,name=stop"`
 }
@@ -182,28 +174,27 @@ type MacNodeLeaseList struct {
 
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
 
-// MacNodeLeaseBinding joins a lease and a MacNode. It is created by the controllers as a subresource of the lease.
+// MacNodeLeaseBinding binds a lease to a MacNode. The controllers create it as a subresource of the lease.
 type MacNodeLeaseBinding struct {
 	metav1.TypeMeta `json:",inline"`
 	// metadata is the standard metadata of objects.
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty" protobuf:"bytes,1,opt,name=metadata"`
 
-	// nodeName is the MacNode to bind the lease to.
+	// nodeName is the name of the MacNode to bind the lease to.
 	NodeName string `json:"nodeName" protobuf:"bytes,2,opt,name=nodeName"`
 }
 
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
 
-// MacNodeLeaseRelease parts a lease and its MacNode, once the floor has passed and the Mac is empty. It is
-// created by the controllers as a subresource of the lease.
+// MacNodeLeaseRelease releases the MacNode of a lease after the floor has passed and the Mac is empty. The controllers create it as a subresource of the lease.
 type MacNodeLeaseRelease struct {
 	metav1.TypeMeta `json:",inline"`
 	// metadata is the standard metadata of objects.
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty" protobuf:"bytes,1,opt,name=metadata"`
 
-	// nodeTaints are the taints of the Kubernetes Node as key=value:effect, read just before. macrack.io/unleased:NoSchedule must be among them, and no tenant's.
+	// nodeTaints lists the current taints of the Kubernetes Node as key=value:effect. It must include macrack.io/unleased:NoSchedule and no taint of a tenant.
 	// +listType=atomic
 	// +optional
 	NodeTaints []string `json:"nodeTaints,omitempty" protobuf:"bytes,2,rep,name=nodeTaints"`

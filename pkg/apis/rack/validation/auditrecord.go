@@ -11,15 +11,13 @@ import (
 )
 
 const (
-	// MaxAuditMessage is how many bytes the message of a record has at most.
+	// MaxAuditMessage is the maximum number of bytes of the message of a record.
 	MaxAuditMessage = 4096
-	// MaxAuditReference is how many bytes a namespace, a name or a UID in a record has at most.
+	// MaxAuditReference is the maximum number of bytes of a namespace, a name or a UID in a record.
 	MaxAuditReference = 253
 )
 
-// ValidateAuditRecord says what is wrong with an AuditRecord that a client creates: an account of what its
-// own layer refused. All else is on record by the change itself. The server names the record. What the record
-// refers to need not exist, nor have a name that could, as it may be made up by whoever was refused.
+// ValidateAuditRecord returns the errors in an AuditRecord that a client creates to report a rejection by its own layer. The server records all other events in the transaction of the change, and it names the record. The references need not exist or be valid names, because the refused client may have made them up.
 func ValidateAuditRecord(record *rack.AuditRecord) field.ErrorList {
 	if errs := check.Label(record.Namespace, field.NewPath("metadata", "namespace")); len(errs) > 0 {
 		return errs
@@ -91,7 +89,7 @@ func validateRejection(recordType rack.AuditRecordType, details *rack.AuditDetai
 		{"requestedBy", details.RequestedBy != nil},
 	} {
 		if detail.set {
-			errs = append(errs, field.Forbidden(path.Child(detail.name), "only the server puts this on record"))
+			errs = append(errs, field.Forbidden(path.Child(detail.name), "only the server sets this field"))
 		}
 	}
 	return errs

@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	// MaxMessage is the maximum number of bytes of a message of a status, or of a condition.
+	// MaxMessage is the maximum number of bytes of a message of a status or of a condition.
 	MaxMessage = check.MaxMessage
 	// MaxConditionsSize is the maximum size of the conditions of a status, in bytes as stored.
 	MaxConditionsSize = check.MaxConditionsSize
@@ -33,13 +33,13 @@ const (
 	maxEndInstances = 8
 )
 
-// ValidateMacNode says what is wrong with a new MacNode.
+// ValidateMacNode returns the errors in a new MacNode.
 func ValidateMacNode(node *rack.MacNode) field.ErrorList {
 	errs := check.NewMeta(&node.ObjectMeta, false, apivalidation.NameIsDNSSubdomain)
 	return append(errs, validateMacNodeSpec(&node.Spec, field.NewPath("spec"))...)
 }
 
-// ValidateMacNodeUpdate says what is wrong with a change of a MacNode.
+// ValidateMacNodeUpdate returns the errors in a change of a MacNode.
 func ValidateMacNodeUpdate(node, old *rack.MacNode) field.ErrorList {
 	path := field.NewPath("spec")
 	errs := check.UpdatedMeta(&node.ObjectMeta, &old.ObjectMeta)
@@ -47,7 +47,7 @@ func ValidateMacNodeUpdate(node, old *rack.MacNode) field.ErrorList {
 	return append(errs, check.Unchanged(node.Spec.SerialNumber, old.Spec.SerialNumber, "another chassis is another MacNode", path.Child("serialNumber"))...)
 }
 
-// ValidateMacNodeStatusUpdate says what is wrong with a change of a MacNode's status.
+// ValidateMacNodeStatusUpdate returns the errors in a change of a MacNode's status.
 func ValidateMacNodeStatusUpdate(node, old *rack.MacNode) field.ErrorList {
 	path := field.NewPath("status")
 	status := &node.Status

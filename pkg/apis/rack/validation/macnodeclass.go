@@ -1,5 +1,4 @@
-// Package validation says what is wrong with an object of rack.macrack.io, as far as that can be seen from
-// the object alone. What follows from other objects is decided in the transaction that writes it.
+// Package validation validates objects of rack.macrack.io by themselves. Rules that depend on other objects are checked in the transaction of the write.
 package validation
 
 import (
@@ -15,7 +14,7 @@ import (
 	"macrack.io/macrack/pkg/apis/scalar"
 )
 
-// Bounds of what one Mac has, far above any that is made, so that a slip of the pen is noticed.
+// Limits of the resources of one Mac. They are far above those of any model and only catch typing errors.
 var (
 	zero       = resource.MustParse("0")
 	one        = resource.MustParse("1")
@@ -28,19 +27,19 @@ var modelIdentifier = regexp.MustCompile(`^[A-Za-z]{1,32}[0-9]{1,4},[0-9]{1,4}$`
 
 const maxModelIdentifiers = 64
 
-// ValidateMacNodeClass says what is wrong with a new MacNodeClass.
+// ValidateMacNodeClass returns the errors in a new MacNodeClass.
 func ValidateMacNodeClass(class *rack.MacNodeClass) field.ErrorList {
 	errs := check.NewMeta(&class.ObjectMeta, false, apivalidation.NameIsDNSSubdomain)
 	return append(errs, validateMacNodeClassSpec(&class.Spec, field.NewPath("spec"))...)
 }
 
-// ValidateMacNodeClassUpdate says what is wrong with a change of a MacNodeClass.
+// ValidateMacNodeClassUpdate returns the errors in a change of a MacNodeClass.
 func ValidateMacNodeClassUpdate(class, old *rack.MacNodeClass) field.ErrorList {
 	errs := check.UpdatedMeta(&class.ObjectMeta, &old.ObjectMeta)
 	return append(errs, validateMacNodeClassSpec(&class.Spec, field.NewPath("spec"))...)
 }
 
-// ValidateMacNodeClassStatusUpdate says what is wrong with a change of a MacNodeClass's status.
+// ValidateMacNodeClassStatusUpdate returns the errors in a change of a MacNodeClass's status.
 func ValidateMacNodeClassStatusUpdate(class, old *rack.MacNodeClass) field.ErrorList {
 	errs := check.UpdatedMeta(&class.ObjectMeta, &old.ObjectMeta)
 	path := field.NewPath("status")

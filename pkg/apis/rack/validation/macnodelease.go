@@ -21,13 +21,13 @@ const (
 	maxNodeTaints     = 128
 )
 
-// ValidateMacNodeLease says what is wrong with a new MacNodeLease.
+// ValidateMacNodeLease returns the errors in a new MacNodeLease.
 func ValidateMacNodeLease(lease *rack.MacNodeLease) field.ErrorList {
 	errs := check.NewMeta(&lease.ObjectMeta, true, apivalidation.NameIsDNSLabel)
 	return append(errs, validateMacNodeLeaseSpec(&lease.Spec, field.NewPath("spec"))...)
 }
 
-// ValidateMacNodeLeaseUpdate says what is wrong with a change of a MacNodeLease.
+// ValidateMacNodeLeaseUpdate returns the errors in a change of a MacNodeLease.
 func ValidateMacNodeLeaseUpdate(lease, old *rack.MacNodeLease) field.ErrorList {
 	path := field.NewPath("spec")
 	errs := check.UpdatedMeta(&lease.ObjectMeta, &old.ObjectMeta)
@@ -35,15 +35,14 @@ func ValidateMacNodeLeaseUpdate(lease, old *rack.MacNodeLease) field.ErrorList {
 	errs = append(errs, check.Unchanged(lease.Spec.ClassName, old.Spec.ClassName, "create another lease instead", path.Child("className"))...)
 	errs = append(errs, check.Unchanged(lease.Spec.SerialNumber, old.Spec.SerialNumber, "create another lease instead", path.Child("serialNumber"))...)
 	if is, was := minimumDuration(&lease.Spec), minimumDuration(&old.Spec); is.Value() >= rules.MinimumLeaseDuration && is.Value() < was.Value() {
-		// Not invalid as such: a manifest that is older than the lengthening says so.
+		// Forbidden, not Invalid: a manifest from before the lengthening still has the old value.
 		errs = append(errs, field.Forbidden(path.Child("minimumDuration"),
 			fmt.Sprintf("%s: it is %s and can only be lengthened; ask for %s or more, not %s", rules.TwentyFourHours, was, was, is)))
 	}
 	return errs
 }
 
-// ValidateMacNodeLeaseStatusUpdate says what is wrong with a change of a MacNodeLease's status. Which changes
-// of its phase a lease with a Mac may make depends on the time, and is decided where they are written.
+// ValidateMacNodeLeaseStatusUpdate returns the errors in a change of a MacNodeLease's status. The planner checks the phase transitions of a lease with a Mac, because they depend on the time.
 func ValidateMacNodeLeaseStatusUpdate(lease, old *rack.MacNodeLease) field.ErrorList {
 	path := field.NewPath("status")
 	errs := check.UpdatedMeta(&lease.ObjectMeta, &old.ObjectMeta)
@@ -57,7 +56,7 @@ func ValidateMacNodeLeaseStatusUpdate(lease, old *rack.MacNodeLease) field.Error
 	return append(errs, check.Conditions(lease.Status.Conditions, old.Status.Conditions, path.Child("conditions"))...)
 }
 
-// validateFloor refuses to set, clear or move the floor, but for restoring one that is too short.
+// validateFloor refuses to set, clear or move the floor, except to restore one that is too short.
 func validateFloor(is, was *rack.MacNodeLeaseStatus, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if !is.BoundAt.Equal(was.BoundAt) {
@@ -78,12 +77,12 @@ func timeOrNull(t *metav1.Time) string {
 	return t.UTC().Format(time.RFC3339)
 }
 
-// ValidateMacNodeLeaseBinding says what is wrong with a MacNodeLeaseBinding.
+// ValidateMacNodeLeaseBinding returns the errors in a MacNodeLeaseBinding.
 func ValidateMacNodeLeaseBinding(binding *rack.MacNodeLeaseBinding) field.ErrorList {
 	return check.Name(binding.NodeName, field.NewPath("nodeName"))
 }
 
-// ValidateMacNodeLeaseRelease says what is wrong with a MacNodeLeaseRelease.
+// ValidateMacNodeLeaseRelease returns the errors in a MacNodeLeaseRelease.
 func ValidateMacNodeLeaseRelease(release *rack.MacNodeLeaseRelease) field.ErrorList {
 	path := field.NewPath("nodeTaints")
 	if n := len(release.NodeTaints); n > maxNodeTaints {

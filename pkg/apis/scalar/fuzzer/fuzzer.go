@@ -1,4 +1,4 @@
-// Package fuzzer fills in durations and quantities at random, for tests, in every form that validation accepts.
+// Package fuzzer generates random durations and quantities for tests, in every form that validation accepts.
 package fuzzer
 
 import (
@@ -9,7 +9,7 @@ import (
 	"macrack.io/macrack/pkg/apis/scalar"
 )
 
-// Funcs are the functions that fill in durations and quantities. A quantity may be unset.
+// Funcs are the fuzzer functions of durations and quantities. A quantity may be unset.
 var Funcs = []any{
 	func(d *scalar.Duration, c randfill.Continue) {
 		d.Text = fmt.Sprintf(pick(c, "%ds", "%dm", "%dh", "%dd", "%dh0m0s", "1d%dm", "%d.5h", "-%dms", "0%dh"), c.Intn(1e6))

@@ -1,4 +1,4 @@
-// Package conditionstest shows conditions as their readers see them.
+// Package conditionstest formats conditions for tests.
 package conditionstest
 
 import (
@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/cli-utils/pkg/kstatus/status"
 )
 
-// KStatus returns what kstatus, which helm, Flux and kustomize tools wait with, makes of an object.
+// KStatus returns the status of an object according to kstatus, which helm, Flux and kustomize tools use for waiting.
 func KStatus(t testing.TB, meta metav1.ObjectMeta, conditions []metav1.Condition) string {
 	t.Helper()
 	type object struct {

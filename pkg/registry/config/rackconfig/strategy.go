@@ -15,7 +15,7 @@ import (
 	"macrack.io/macrack/pkg/registry/strategies"
 )
 
-// Strategy says what of a RackConfig a client may write.
+// Strategy is the strategy for creating and updating RackConfigs.
 type Strategy struct {
 	strategies.Base
 }
@@ -25,17 +25,17 @@ func NewStrategy(typer runtime.ObjectTyper) Strategy {
 	return Strategy{strategies.NewBase(typer)}
 }
 
-// NamespaceScoped is false: a RackConfig is in no namespace.
+// NamespaceScoped is false: a RackConfig is cluster-scoped.
 func (Strategy) NamespaceScoped() bool { return false }
 
-// PrepareForCreate begins to count the generations of the spec.
+// PrepareForCreate sets the first generation.
 func (Strategy) PrepareForCreate(_ context.Context, obj runtime.Object) {
 	rackConfig := obj.(*config.RackConfig)
 	strategies.Restore(&rackConfig.ObjectMeta)
 	rackConfig.Generation = 1
 }
 
-// PrepareForUpdate counts the generations of the spec.
+// PrepareForUpdate increments the generation if the spec changes.
 func (Strategy) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
 	newRackConfig, oldRackConfig := obj.(*config.RackConfig), old.(*config.RackConfig)
 	if !equality.Semantic.DeepEqual(newRackConfig.Spec, oldRackConfig.Spec) {
@@ -43,20 +43,20 @@ func (Strategy) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
 	}
 }
 
-// Validate says what is wrong with a new RackConfig.
+// Validate returns the errors in a new RackConfig.
 func (Strategy) Validate(_ context.Context, obj runtime.Object) field.ErrorList {
 	return validation.ValidateRackConfig(obj.(*config.RackConfig))
 }
 
-// ValidateUpdate says what is wrong with a change of a RackConfig.
+// ValidateUpdate returns the errors in a change of a RackConfig.
 func (Strategy) ValidateUpdate(_ context.Context, obj, old runtime.Object) field.ErrorList {
 	return validation.ValidateRackConfigUpdate(obj.(*config.RackConfig), old.(*config.RackConfig))
 }
 
-// SelectableFields returns the fields by which RackConfigs can be selected.
+// SelectableFields returns the fields that field selectors of RackConfigs can use.
 func SelectableFields(rackConfig *config.RackConfig) fields.Set {
 	return generic.ObjectMetaFieldsSet(&rackConfig.ObjectMeta, false)
 }
 
-// GetAttrs returns the labels and the fields by which a RackConfig can be selected.
+// GetAttrs returns the labels of a RackConfig and the fields that field selectors can use.
 var GetAttrs = strategies.Attrs(SelectableFields)

@@ -11,16 +11,16 @@ import (
 
 var columns = []metav1.TableColumnDefinition{
 	tables.Name(),
-	tables.Column("Retention", "How long records are kept."),
-	tables.Column("Heartbeat", "How often an agent is heard of."),
-	tables.Column("Offline-After", "How long an agent may be silent."),
-	tables.Column("Default-Class", "MacNodeClass of leases that name none."),
+	tables.Column("Retention", "Retention period of audit records."),
+	tables.Column("Heartbeat", "Interval of agent heartbeats."),
+	tables.Column("Offline-After", "Time without a heartbeat after which a Mac is Offline."),
+	tables.Column("Default-Class", "MacNodeClass of leases without a class."),
 	tables.AgeColumn(),
-	tables.Wide(tables.Column("Minimum-Free", "How much of a Mac's disk is kept free.")),
-	tables.Wide(tables.Column("Reboot", "When a Mac in quarantine is rebooted.")),
+	tables.Wide(tables.Column("Minimum-Free", "Disk space kept free on each Mac.")),
+	tables.Wide(tables.Column("Reboot", "Policy for rebooting quarantined Macs.")),
 }
 
-// NewTableConvertor returns what prints RackConfigs.
+// NewTableConvertor returns the table convertor of RackConfigs.
 func NewTableConvertor(clock clock.PassiveClock) rest.TableConvertor {
 	return tables.New(columns, func(c *config.RackConfig) []any {
 		minimumFree := tables.None

@@ -18,7 +18,7 @@ import (
 // Resource is the resource of MacOSImages.
 var Resource = image.Resource("macosimages")
 
-// IndexUse is the kind of index key that says that an instance, which has not ended, uses an image.
+// IndexUse is the kind of the index keys for the use of an image by an instance that has not ended.
 const IndexUse = "image-use"
 
 // UseID returns the ID of the index key for the use of an image by the instance with the given UID.
@@ -28,8 +28,7 @@ func UseID(imageName string, instance types.UID) string {
 
 func usePrefix(imageName string) string { return imageName + "/" }
 
-// Usable reports whether an instance in a namespace may use an image: it is Ready, or only a Mac that runs the instance can
-// verify it, because the Secret for its registry belongs to the tenant. Such an image is fetched by its digest all the same.
+// Usable reports whether an instance in a namespace may use an image. The image must be Ready, unless its pull Secret belongs to the tenant: then only the Mac that runs the instance can verify it. Such an image is also pulled by its digest.
 func Usable(i *image.MacOSImage, namespace string) bool {
 	if i.DeletionTimestamp != nil {
 		return false
@@ -42,8 +41,7 @@ func Usable(i *image.MacOSImage, namespace string) bool {
 		ready.Reason == image.ReasonPullSecretUnreadable && i.Spec.PullSecretRef != nil && i.Spec.PullSecretRef.Namespace == namespace
 }
 
-// NewPlanner returns the rule of MacOSImages that spans objects: an image that an instance uses cannot
-// be deleted, and its spec cannot change.
+// NewPlanner returns the planner of MacOSImages: an image in use by an instance cannot be deleted, and its spec cannot change.
 func NewPlanner(clock clock.PassiveClock) txn.Planner {
 	return func(ctx context.Context, tx *txn.Tx, old, new runtime.Object) error {
 		was, _ := old.(*image.MacOSImage)
@@ -68,7 +66,7 @@ func checkUse(ctx context.Context, tx *txn.Tx, was, is *image.MacOSImage) error 
 		return err
 	}
 	if used {
-		return apierrors.NewConflict(Resource, was.Name, fmt.Errorf("instance %s uses it; it can be deleted, or its spec changed, when no instance that has not ended does", user))
+		return apierrors.NewConflict(Resource, was.Name, fmt.Errorf("instance %s uses it; it can be deleted or changed only when no running or pending instance uses it", user))
 	}
 	return nil
 }

@@ -18,7 +18,7 @@ import (
 	"macrack.io/macrack/pkg/registry/strategies"
 )
 
-// Strategy says what of a MacOSImage a client may write.
+// Strategy is the strategy for creating and updating MacOSImages.
 type Strategy struct {
 	strategies.Base
 }
@@ -28,15 +28,15 @@ func NewStrategy(typer runtime.ObjectTyper) Strategy {
 	return Strategy{strategies.NewBase(typer)}
 }
 
-// NamespaceScoped is false: a MacOSImage is in no namespace.
+// NamespaceScoped is false: a MacOSImage is cluster-scoped.
 func (Strategy) NamespaceScoped() bool { return false }
 
-// GetResetFields says that clients cannot write the status here.
+// GetResetFields returns the status: clients write it only through the subresource.
 func (Strategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
 	return strategies.ResetFields(v1alpha1.SchemeGroupVersion.String(), strategies.Path("status"))
 }
 
-// PrepareForCreate drops the status: an image is Pending until it has been checked.
+// PrepareForCreate drops the status: an image is Pending until it has been verified.
 func (Strategy) PrepareForCreate(_ context.Context, obj runtime.Object) {
 	macOSImage := obj.(*image.MacOSImage)
 	strategies.Restore(&macOSImage.ObjectMeta)
@@ -44,7 +44,7 @@ func (Strategy) PrepareForCreate(_ context.Context, obj runtime.Object) {
 	macOSImage.Status = image.MacOSImageStatus{Phase: image.MacOSImagePending}
 }
 
-// PrepareForUpdate keeps the status, and counts the generations of the spec. A new spec is checked anew.
+// PrepareForUpdate keeps the status, and increments the generation if the spec changes. A changed spec is verified again.
 func (Strategy) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
 	newMacOSImage, oldMacOSImage := obj.(*image.MacOSImage), old.(*image.MacOSImage)
 	newMacOSImage.Status = oldMacOSImage.Status
@@ -58,17 +58,17 @@ func (Strategy) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
 	}
 }
 
-// Validate says what is wrong with a new MacOSImage.
+// Validate returns the errors in a new MacOSImage.
 func (Strategy) Validate(_ context.Context, obj runtime.Object) field.ErrorList {
 	return validation.ValidateMacOSImage(obj.(*image.MacOSImage))
 }
 
-// ValidateUpdate says what is wrong with a change of a MacOSImage.
+// ValidateUpdate returns the errors in a change of a MacOSImage.
 func (Strategy) ValidateUpdate(_ context.Context, obj, old runtime.Object) field.ErrorList {
 	return validation.ValidateMacOSImageUpdate(obj.(*image.MacOSImage), old.(*image.MacOSImage))
 }
 
-// StatusStrategy says what of a MacOSImage's status a client may write.
+// StatusStrategy is the strategy for updating the status of MacOSImages.
 type StatusStrategy struct {
 	Strategy
 }
@@ -78,7 +78,7 @@ func NewStatusStrategy(strategy Strategy) StatusStrategy {
 	return StatusStrategy{strategy}
 }
 
-// GetResetFields says that clients cannot write anything but the status here.
+// GetResetFields returns all fields but the status.
 func (StatusStrategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
 	return strategies.ResetFields(v1alpha1.SchemeGroupVersion.String(),
 		strategies.Path("metadata"),
@@ -86,7 +86,7 @@ func (StatusStrategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
 	)
 }
 
-// PrepareForUpdate keeps everything but the status. Texts are made to fit, because they repeat what a registry says.
+// PrepareForUpdate keeps all fields but the status. Texts are cut to the limits, because they contain messages of a registry.
 func (StatusStrategy) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
 	newMacOSImage, oldMacOSImage := obj.(*image.MacOSImage), old.(*image.MacOSImage)
 	strategies.KeepMetadata(&newMacOSImage.ObjectMeta, &oldMacOSImage.ObjectMeta)
@@ -95,17 +95,17 @@ func (StatusStrategy) PrepareForUpdate(_ context.Context, obj, old runtime.Objec
 	conditions.Fit(newMacOSImage.Status.Conditions)
 }
 
-// ValidateUpdate says what is wrong with a change of a MacOSImage's status.
+// ValidateUpdate returns the errors in a change of a MacOSImage's status.
 func (StatusStrategy) ValidateUpdate(_ context.Context, obj, old runtime.Object) field.ErrorList {
 	return validation.ValidateMacOSImageStatusUpdate(obj.(*image.MacOSImage), old.(*image.MacOSImage))
 }
 
-// SelectableFields returns the fields by which MacOSImages can be selected.
+// SelectableFields returns the fields that field selectors of MacOSImages can use.
 func SelectableFields(macOSImage *image.MacOSImage) fields.Set {
 	set := generic.ObjectMetaFieldsSet(&macOSImage.ObjectMeta, false)
 	set["status.phase"] = string(macOSImage.Status.Phase)
 	return set
 }
 
-// GetAttrs returns the labels and the fields by which a MacOSImage can be selected.
+// GetAttrs returns the labels of a MacOSImage and the fields that field selectors can use.
 var GetAttrs = strategies.Attrs(SelectableFields)

@@ -74,7 +74,7 @@ func TestStatusStrategy(t *testing.T) {
 	strategytest.KeepsMetadata(t, strategy, stored(image.MacOSImageReady))
 }
 
-// What a registry says, and the controllers repeat, keeps no image from being Failed.
+// TestReportFits checks that an oversized message of a registry does not prevent an image from becoming Failed.
 func TestReportFits(t *testing.T) {
 	strategy := NewStatusStrategy(NewStrategy(newScheme()))
 	i := stored(image.MacOSImageFailed)

@@ -14,12 +14,12 @@ var columns = []metav1.TableColumnDefinition{
 	tables.Column("macOS", "Version of macOS in the image."),
 	tables.Column("Xcode", "Version of Xcode in the image."),
 	tables.Column("Phase", "Pending, Ready or Failed."),
-	tables.Column("Size", "What the image takes on a Mac's disk."),
-	tables.Number("Replicas", "Macs that hold the image."),
+	tables.Column("Size", "Disk space that the image takes on a Mac."),
+	tables.Number("Replicas", "Macs that have the image on disk."),
 	tables.AgeColumn(),
 }
 
-// NewTableConvertor returns what prints MacOSImages.
+// NewTableConvertor returns the table convertor of MacOSImages.
 func NewTableConvertor(clock clock.PassiveClock) rest.TableConvertor {
 	return tables.New(columns, func(i *image.MacOSImage) []any {
 		return []any{

@@ -14,7 +14,7 @@ import (
 	"macrack.io/macrack/pkg/registry/strategies"
 )
 
-// Strategy says what of an InstanceClass a client may write.
+// Strategy is the strategy for creating and updating InstanceClasses.
 type Strategy struct {
 	strategies.Base
 }
@@ -24,10 +24,10 @@ func NewStrategy(typer runtime.ObjectTyper) Strategy {
 	return Strategy{strategies.NewBase(typer)}
 }
 
-// NamespaceScoped is false: an InstanceClass is in no namespace.
+// NamespaceScoped is false: an InstanceClass is cluster-scoped.
 func (Strategy) NamespaceScoped() bool { return false }
 
-// PrepareForCreate sets the one generation that the spec has.
+// PrepareForCreate sets the only generation of the spec.
 func (Strategy) PrepareForCreate(_ context.Context, obj runtime.Object) {
 	instanceClass := obj.(*instance.InstanceClass)
 	strategies.Restore(&instanceClass.ObjectMeta)
@@ -37,20 +37,20 @@ func (Strategy) PrepareForCreate(_ context.Context, obj runtime.Object) {
 // PrepareForUpdate does nothing: the spec never changes.
 func (Strategy) PrepareForUpdate(context.Context, runtime.Object, runtime.Object) {}
 
-// Validate says what is wrong with a new InstanceClass.
+// Validate returns the errors in a new InstanceClass.
 func (Strategy) Validate(_ context.Context, obj runtime.Object) field.ErrorList {
 	return validation.ValidateInstanceClass(obj.(*instance.InstanceClass))
 }
 
-// ValidateUpdate says what is wrong with a change of an InstanceClass.
+// ValidateUpdate returns the errors in a change of an InstanceClass.
 func (Strategy) ValidateUpdate(_ context.Context, obj, old runtime.Object) field.ErrorList {
 	return validation.ValidateInstanceClassUpdate(obj.(*instance.InstanceClass), old.(*instance.InstanceClass))
 }
 
-// SelectableFields returns the fields by which InstanceClasses can be selected.
+// SelectableFields returns the fields that field selectors of InstanceClasses can use.
 func SelectableFields(instanceClass *instance.InstanceClass) fields.Set {
 	return generic.ObjectMetaFieldsSet(&instanceClass.ObjectMeta, false)
 }
 
-// GetAttrs returns the labels and the fields by which an InstanceClass can be selected.
+// GetAttrs returns the labels of an InstanceClass and the fields that field selectors can use.
 var GetAttrs = strategies.Attrs(SelectableFields)

@@ -17,7 +17,7 @@ var columns = []metav1.TableColumnDefinition{
 	tables.AgeColumn(),
 }
 
-// NewTableConvertor returns what prints InstanceClasses.
+// NewTableConvertor returns the table convertor of InstanceClasses.
 func NewTableConvertor(clock clock.PassiveClock) rest.TableConvertor {
 	return tables.New(columns, func(c *instance.InstanceClass) []any {
 		return []any{

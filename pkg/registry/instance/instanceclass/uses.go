@@ -12,7 +12,7 @@ import (
 	"macrack.io/macrack/pkg/apis/instance"
 )
 
-// WarnOnDelete returns what warns of the deletion of an InstanceClass from which instances are about to start.
+// WarnOnDelete returns a function that warns of the deletion of an InstanceClass with instances that have not started yet.
 func WarnOnDelete(instances rest.Lister) func(ctx context.Context, name string) (string, error) {
 	return func(ctx context.Context, name string) (string, error) {
 		obj, err := instances.List(request.WithNamespace(ctx, metav1.NamespaceAll), &internalversion.ListOptions{})

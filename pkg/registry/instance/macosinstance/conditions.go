@@ -11,22 +11,21 @@ import (
 	"macrack.io/macrack/pkg/registry/conditions"
 )
 
-// deriveConditions makes those conditions of an instance that neither its agent nor the controllers write follow from
-// the rest of it. The spec of an instance never changes, so that all conditions are those of its generation.
+// deriveConditions sets the conditions of an instance that neither its agent nor the controllers write. The spec of an instance never changes, so all conditions are of its generation.
 func deriveConditions(i *instance.MacOSInstance, now time.Time) {
 	summarize(i).Set(&i.Status.Conditions, now)
 	conditions.Observe(i.Status.Conditions, i.Generation)
 	conditions.Fit(i.Status.Conditions)
 }
 
-// lasting are the reasons of ImageReady=False that do not pass by themselves.
+// lasting are the reasons of ImageReady=False that need intervention.
 var lasting = map[string]bool{
 	instance.ReasonImageNotFound:       true,
 	instance.ReasonPullUnauthorized:    true,
 	instance.ReasonInsufficientStorage: true,
 }
 
-// summarize returns whether the virtual machine of an instance runs and answers, and if not, whether that changes by itself.
+// summarize returns whether the virtual machine of an instance is running and responding, and otherwise whether that needs intervention.
 func summarize(i *instance.MacOSInstance) conditions.Summary {
 	condition := func(name string) metav1.Condition {
 		return conditions.Get(i.Status.Conditions, name)
@@ -40,11 +39,11 @@ func summarize(i *instance.MacOSInstance) conditions.Summary {
 	}
 	switch i.Status.Phase {
 	case instance.MacOSInstanceStopped, instance.MacOSInstanceFailed:
-		s.Abnormal = conditions.Stalled // it does not start again
+		s.Abnormal = conditions.Stalled // an ended instance does not start again
 	case instance.MacOSInstanceStopping:
 	case instance.MacOSInstanceRunning:
 		switch {
-		case offline: // the virtual machine may run on
+		case offline: // the virtual machine may still be running
 			s.Ready, s.Reason, s.Message = metav1.ConditionUnknown, mac.Reason, mac.Message
 		case guest.Status == metav1.ConditionFalse || guest.Status == metav1.ConditionUnknown:
 			s.Reason, s.Message = guest.Reason, cmp.Or(s.Message, guest.Message)

@@ -132,7 +132,7 @@ func isPending(lease *rack.MacNodeLease) bool {
 	return (lease.Status.Phase == rack.MacNodeLeasePending || lease.Status.Phase == "") && lease.DeletionTimestamp == nil
 }
 
-// lease returns a lease of the request's namespace, or nil if there is none. One that is not Pending may be as of some recent time.
+// lease returns a lease of the request's namespace, or nil if it does not exist. A lease that is not Pending may be slightly stale.
 func (r *REST) lease(ctx context.Context, name string) (*rack.MacNodeLease, error) {
 	if name == "" || len(content.IsPathSegmentName(name)) > 0 {
 		return nil, nil // Validation names the field.

@@ -105,7 +105,7 @@ func TestWait(t *testing.T) {
 	}{
 		"the lease is bound": {
 			func(_ *testing.T, _ waiting, changes *watch.FakeWatcher, _ func()) {
-				changes.Modify(pendingLease("acme")) // its condition says why it waits
+				changes.Modify(pendingLease("acme")) // its condition has the cause of the wait
 				changes.Modify(bound)
 			},
 			func(t *testing.T, err error) { assert.NoError(t, err) },

@@ -32,14 +32,13 @@ import (
 // Resource is the resource of MacOSInstances.
 var Resource = instance.Resource("macosinstances")
 
-// Kinds of index keys that no two instances have in common, mapped to the instance as namespace/name.
+// Kinds of index keys for values that are unique among instances. Their values are the instances as namespace/name.
 const (
 	IndexMachineID  = "machine-id"
 	IndexMACAddress = "mac-address"
 )
 
-// NewPlanner returns the rules of instances that span objects: a lease has two slots, a Mac has room, machine
-// IDs and MAC addresses are unique in the fleet, and each start and stop is on record.
+// NewPlanner returns the planner of instances: a lease has two slots, an instance must fit on the Mac, machine IDs and MAC addresses are unique in the fleet, and each start and stop is recorded.
 func NewPlanner(clock clock.PassiveClock) txn.Planner {
 	p := &planner{clock}
 	return func(ctx context.Context, tx *txn.Tx, old, new runtime.Object) error {
@@ -78,7 +77,7 @@ func (p *planner) create(ctx context.Context, tx *txn.Tx, is *instance.MacOSInst
 	}
 	var floor time.Time
 	now := p.clock.Now()
-	is.CreationTimestamp = metav1.NewTime(now) // by the clock that the floor goes by
+	is.CreationTimestamp = metav1.NewTime(now) // by the clock of the floor
 	if lease.Status.EarliestReleaseAt != nil {
 		floor = lease.Status.EarliestReleaseAt.Time
 		var err error
@@ -106,7 +105,7 @@ func (p *planner) create(ctx context.Context, tx *txn.Tx, is *instance.MacOSInst
 	}
 	macClass := &rack.MacNodeClass{}
 	if err := tx.Get(ctx, rack.Resource("macnodeclasses"), "", lease.Spec.ClassName, macClass); apierrors.IsNotFound(err) {
-		return p.reject(is, lease, rules.ReasonNoSuchMacClass, fmt.Errorf("the class %q of the lease's Mac is no longer in the catalogue, so that nobody knows what fits; ask an administrator to restore it", lease.Spec.ClassName))
+		return p.reject(is, lease, rules.ReasonNoSuchMacClass, fmt.Errorf("the class %q of the lease's Mac is no longer in the catalogue, so the free resources are unknown; ask an administrator to restore it", lease.Spec.ClassName))
 	} else if err != nil {
 		return err
 	}
@@ -121,7 +120,7 @@ func (p *planner) create(ctx context.Context, tx *txn.Tx, is *instance.MacOSInst
 	owner := leaseReference(lease.Name, lease.UID)
 	for _, ref := range is.OwnerReferences {
 		if ref.UID != lease.UID && !sameLease(ref, owner) {
-			return p.reject(is, lease, rules.ReasonForeignOwner, fmt.Errorf("an instance is owned by its lease alone, not by %s %q; leave ownerReferences out", ref.Kind, ref.Name))
+			return p.reject(is, lease, rules.ReasonForeignOwner, fmt.Errorf("an instance is owned by its lease alone, not by %s %q; omit ownerReferences", ref.Kind, ref.Name))
 		}
 	}
 	is.OwnerReferences = []metav1.OwnerReference{owner}
@@ -141,7 +140,7 @@ func amounts(r rack.MachineResources) rules.Resources {
 	return rules.Resources{CPU: r.CPU.Value(), Memory: r.Memory.Value(), Storage: r.Storage.Value()}
 }
 
-// catalogue returns the class of an instance, whose image must be Ready. The lease may be nil if there is none.
+// catalogue checks the image of an instance and returns its class. The lease may be nil.
 func (p *planner) catalogue(ctx context.Context, tx *txn.Tx, is *instance.MacOSInstance, lease *rack.MacNodeLease) (*instance.InstanceClass, error) {
 	img := &image.MacOSImage{}
 	if err := tx.Get(ctx, macosimage.Resource, "", is.Spec.ImageName, img); apierrors.IsNotFound(err) {
@@ -162,7 +161,7 @@ func (p *planner) catalogue(ctx context.Context, tx *txn.Tx, is *instance.MacOSI
 }
 
 func (p *planner) update(ctx context.Context, tx *txn.Tx, was, is *instance.MacOSInstance) error {
-	// An instance goes with its lease, and its pod with it, whoever would have it otherwise.
+	// The garbage collector must delete an instance with its lease, and the pod with its instance, so clients cannot change the owner or orphan the pod.
 	is.OwnerReferences = was.OwnerReferences
 	if slices.Contains(was.Finalizers, rules.FinalizerVM) {
 		is.Finalizers = slices.DeleteFunc(is.Finalizers, func(f string) bool { return f == metav1.FinalizerOrphanDependents })
@@ -180,9 +179,9 @@ func (p *planner) update(ctx context.Context, tx *txn.Tx, was, is *instance.MacO
 		return nil
 	}
 	if was.Status.StopRequest != nil && is.Status.Phase == instance.MacOSInstanceStopping && is.Status.Message == stopMessage(was) {
-		is.Status.Message = stopMessage(is) // the Mac may have gone or come back
+		is.Status.Message = stopMessage(is) // the Mac may have gone offline or come back online
 	}
-	if rules.InstanceEnded(is.Status.Phase) { // what has ended needs no identity
+	if rules.InstanceEnded(is.Status.Phase) { // a finished instance releases its identity
 		is.Status.MachineID, is.Status.MACAddress = was.Status.MachineID, was.Status.MACAddress
 	}
 	if err := p.claimIdentity(ctx, tx, was, is); err != nil {
@@ -200,16 +199,15 @@ func (p *planner) update(ctx context.Context, tx *txn.Tx, was, is *instance.MacO
 	return nil
 }
 
-// grant lets the virtual machine of an instance start: it counts from here on, and that is recorded before its agent may
-// launch it.
+// grant grants the start of the virtual machine of an instance. From here on it counts as running, which is recorded before its agent may launch it.
 func (p *planner) grant(ctx context.Context, tx *txn.Tx, was, is *instance.MacOSInstance) error {
-	// An instance that got its identity before starts were granted may run already: then it is counted, whatever has come in between.
+	// An instance that got its identity from a version without grants may already be running. It is counted regardless of its state.
 	if !hasIdentity(was) {
 		if is.Status.StopRequest != nil || is.DeletionTimestamp != nil {
-			return apierrors.NewConflict(Resource, is.Name, errors.New("it is to stop, so that its virtual machine may not start"))
+			return apierrors.NewConflict(Resource, is.Name, errors.New("the instance is stopping, so its virtual machine may not start"))
 		}
 		if is.Status.Phase != instance.MacOSInstanceStarting || is.Status.StartedAt != nil {
-			return p.reject(is, nil, "StartNotGranted", fmt.Errorf("a virtual machine runs after its start was granted: report a machine ID and a MAC address in phase %s first, and launch it once that is accepted",
+			return p.reject(is, nil, "StartNotGranted", fmt.Errorf("a virtual machine may start only after its start was granted: report a machine ID and a MAC address in phase %s first, and launch it once that is accepted",
 				instance.MacOSInstanceStarting))
 		}
 	}
@@ -217,7 +215,7 @@ func (p *planner) grant(ctx context.Context, tx *txn.Tx, was, is *instance.MacOS
 	return p.count(ctx, tx, is, 1, ledger.NewInstanceStarted)
 }
 
-// delete refuses that an instance goes before its virtual machine has stopped.
+// delete refuses to delete an instance before its virtual machine has stopped.
 func (p *planner) delete(was *instance.MacOSInstance) error {
 	if !rules.InstanceEnded(was.Status.Phase) {
 		return apierrors.NewForbidden(Resource, was.Name, fmt.Errorf("its virtual machine has not stopped, it is %s", was.Status.Phase))
@@ -225,7 +223,7 @@ func (p *planner) delete(was *instance.MacOSInstance) error {
 	return nil
 }
 
-// claimIdentity takes a machine ID and a MAC address for an instance, if no other instance in the fleet has them.
+// claimIdentity claims a machine ID and a MAC address for an instance, unless another instance in the fleet has them.
 func (p *planner) claimIdentity(ctx context.Context, tx *txn.Tx, was, is *instance.MacOSInstance) error {
 	for _, id := range []struct{ kind, what, was, is string }{
 		{IndexMachineID, "machine ID", was.Status.MachineID, is.Status.MachineID},
@@ -235,14 +233,14 @@ func (p *planner) claimIdentity(ctx context.Context, tx *txn.Tx, was, is *instan
 			continue
 		}
 		if id.was != "" {
-			return apierrors.NewForbidden(Resource, is.Name, fmt.Errorf("its %s is %s for life", id.what, id.was))
+			return apierrors.NewForbidden(Resource, is.Name, fmt.Errorf("its %s is %s and never changes", id.what, id.was))
 		}
 		_, taken, err := tx.GetKey(ctx, id.kind, id.is)
 		if err != nil {
 			return err
 		}
 		if taken {
-			return apierrors.NewConflict(Resource, is.Name, fmt.Errorf("the %s %s is another instance's; no two in the fleet share one, so make a new one", id.what, id.is))
+			return apierrors.NewConflict(Resource, is.Name, fmt.Errorf("the %s %s belongs to another instance and must be unique in the fleet; generate a new one", id.what, id.is))
 		}
 		if err := tx.CreateKey(id.kind, id.is, []byte(is.Namespace+"/"+is.Name)); err != nil {
 			return err
@@ -251,7 +249,7 @@ func (p *planner) claimIdentity(ctx context.Context, tx *txn.Tx, was, is *instan
 	return nil
 }
 
-// end frees what an instance has, as it ends.
+// end frees the slot and the index keys of an instance that ends.
 func (p *planner) end(ctx context.Context, tx *txn.Tx, was, is *instance.MacOSInstance) error {
 	if is.Status.MachineID != "" && !identity.IsAgent(ctx) && !identity.IsAdministrator(ctx) {
 		return apierrors.NewForbidden(Resource, is.Name, fmt.Errorf("only the agent of Mac %q knows whether the virtual machine has stopped; ask for it with the subresource stop", is.Status.NodeName))
@@ -294,7 +292,7 @@ func (p *planner) end(ctx context.Context, tx *txn.Tx, was, is *instance.MacOSIn
 	return p.count(ctx, tx, is, -1, ledger.NewInstanceStopped)
 }
 
-// count changes the number of virtual machines that run on the instance's Mac, and puts it on record.
+// count changes the number of running virtual machines of the instance's Mac, and records it.
 func (p *planner) count(ctx context.Context, tx *txn.Tx, is *instance.MacOSInstance, by int32, record func(*instance.MacOSInstance, *rack.MacNodeLease, int32) *rack.AuditRecord) error {
 	lease := &rack.MacNodeLease{}
 	if err := tx.Get(ctx, macnodelease.Resource, is.Namespace, is.Spec.LeaseName, lease); err != nil {
@@ -330,12 +328,12 @@ func (p *planner) count(ctx context.Context, tx *txn.Tx, is *instance.MacOSInsta
 	return ledger.Append(ctx, tx, p.clock, record(is, lease, node.Status.RunningVMs))
 }
 
-// reject refuses an instance for a cause, on record.
+// reject returns a recorded refusal of an instance.
 func (p *planner) reject(is *instance.MacOSInstance, lease *rack.MacNodeLease, reason string, cause error) error {
 	return rejection.Forbidden(Resource, is.Name, cause, ledger.NewInstanceRejected(is, lease, rack.LayerRegistry, reason, cause.Error()))
 }
 
-// requestStop has an instance stop, if it has not ended. What nobody has begun to run has stopped already.
+// requestStop requests an instance to stop, unless it has ended. An instance that no agent has started is Stopped at once.
 func requestStop(is *instance.MacOSInstance, request instance.StopRequest) {
 	if rules.InstanceEnded(is.Status.Phase) || is.Status.StopRequest != nil {
 		return
@@ -350,7 +348,7 @@ func requestStop(is *instance.MacOSInstance, request instance.StopRequest) {
 	is.Status.Message = stopMessage(is)
 }
 
-// stopMessage returns the message of an instance that was asked to stop: by whom, and whether its Mac is there to do it.
+// stopMessage returns the message of a stopping instance: the user who requested it, and the state of the Mac if it is offline.
 func stopMessage(i *instance.MacOSInstance) string {
 	request := i.Status.StopRequest
 	if request == nil {
@@ -363,18 +361,17 @@ func stopMessage(i *instance.MacOSInstance) string {
 	return message
 }
 
-// hasIdentity reports whether an instance has what its virtual machine needs to start.
+// hasIdentity reports whether an instance has a machine ID and a MAC address, which its virtual machine needs to start.
 func hasIdentity(i *instance.MacOSInstance) bool {
 	return i.Status.MachineID != "" && i.Status.MACAddress != ""
 }
 
-// counts reports whether an instance's virtual machine counts as running on its Mac: from the grant of its start until its
-// end. One that was stored before starts were granted counts if it has started.
+// counts reports whether the virtual machine of an instance counts as running on its Mac: from the grant of its start until its end. An instance from a version without grants counts if it has started.
 func counts(i *instance.MacOSInstance) bool {
 	return (i.Status.StartGrantedAt != nil || i.Status.StartedAt != nil) && !rules.InstanceEnded(i.Status.Phase)
 }
 
-// sameLease reports whether two references name the same lease, whichever life of it: an instance that is restored names the lease that it had.
+// sameLease reports whether two references name the same lease, regardless of the UID: a restored instance has a reference to its former lease.
 func sameLease(a, b metav1.OwnerReference) bool {
 	return a.APIVersion == b.APIVersion && a.Kind == b.Kind && a.Name == b.Name
 }

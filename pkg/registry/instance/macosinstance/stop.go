@@ -18,7 +18,7 @@ import (
 	"macrack.io/macrack/pkg/rules"
 )
 
-// StopREST asks instances to stop.
+// StopREST is the subresource stop, which requests an instance to stop.
 type StopREST struct {
 	stores.Subresource
 	clock clock.PassiveClock
@@ -40,7 +40,7 @@ func (*StopREST) Destroy() {}
 // NamespaceScoped is true.
 func (*StopREST) NamespaceScoped() bool { return true }
 
-// Create asks the instance to stop. It is no error if it has been asked before, or has ended.
+// Create requests the instance to stop. It succeeds even if the instance is already stopping or has ended.
 func (r *StopREST) Create(ctx context.Context, name string, obj runtime.Object, validate rest.ValidateObjectFunc, options *metav1.CreateOptions) (runtime.Object, error) {
 	stop := obj.(*instance.MacOSInstanceStop)
 	if err := stores.CheckName(&stop.ObjectMeta, name); err != nil {

@@ -18,7 +18,7 @@ import (
 	"macrack.io/macrack/pkg/rules"
 )
 
-// Strategy says what of a MacOSInstance a client may write.
+// Strategy is the strategy for creating and updating MacOSInstances.
 type Strategy struct {
 	strategies.Base
 }
@@ -28,15 +28,15 @@ func NewStrategy(typer runtime.ObjectTyper) Strategy {
 	return Strategy{strategies.NewBase(typer)}
 }
 
-// NamespaceScoped is true: a MacOSInstance is in a namespace.
+// NamespaceScoped is true: a MacOSInstance is namespaced.
 func (Strategy) NamespaceScoped() bool { return true }
 
-// GetResetFields says that clients cannot write the status here.
+// GetResetFields returns the status: clients write it only through the subresource.
 func (Strategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
 	return strategies.ResetFields(v1alpha1.SchemeGroupVersion.String(), strategies.Path("status"))
 }
 
-// PrepareForCreate drops the status, and keeps the object until its virtual machine has stopped.
+// PrepareForCreate drops the status, and adds the finalizer that keeps the instance until its virtual machine has stopped.
 func (Strategy) PrepareForCreate(_ context.Context, obj runtime.Object) {
 	macOSInstance := obj.(*instance.MacOSInstance)
 	macOSInstance.Generation = 1
@@ -54,17 +54,17 @@ func (Strategy) PrepareForUpdate(ctx context.Context, obj, old runtime.Object) {
 	}
 }
 
-// Validate says what is wrong with a new MacOSInstance.
+// Validate returns the errors in a new MacOSInstance.
 func (Strategy) Validate(_ context.Context, obj runtime.Object) field.ErrorList {
 	return validation.ValidateMacOSInstance(obj.(*instance.MacOSInstance))
 }
 
-// ValidateUpdate says what is wrong with a change of a MacOSInstance.
+// ValidateUpdate returns the errors in a change of a MacOSInstance.
 func (Strategy) ValidateUpdate(_ context.Context, obj, old runtime.Object) field.ErrorList {
 	return validation.ValidateMacOSInstanceUpdate(obj.(*instance.MacOSInstance), old.(*instance.MacOSInstance))
 }
 
-// StatusStrategy says what of a MacOSInstance's status a client may write.
+// StatusStrategy is the strategy for updating the status of MacOSInstances.
 type StatusStrategy struct {
 	Strategy
 }
@@ -74,7 +74,7 @@ func NewStatusStrategy(strategy Strategy) StatusStrategy {
 	return StatusStrategy{strategy}
 }
 
-// GetResetFields says that clients cannot write anything but the status here, nor what the server keeps in it.
+// GetResetFields returns all fields but the status, and the fields of the status that only the server sets.
 func (StatusStrategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
 	return strategies.ResetFields(v1alpha1.SchemeGroupVersion.String(),
 		strategies.Path("metadata"),
@@ -87,8 +87,7 @@ func (StatusStrategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
 	)
 }
 
-// PrepareForUpdate keeps everything but the status, and what the server keeps in it. What the guest says of
-// itself may be anything, and is made to fit, or it could keep its agent from reporting that it runs.
+// PrepareForUpdate keeps all fields but the status, and the fields of the status that only the server sets. Data from the guest is untrusted. It is made to fit the limits, because otherwise a guest could prevent its agent from reporting its virtual machine.
 func (StatusStrategy) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
 	newMacOSInstance, oldMacOSInstance := obj.(*instance.MacOSInstance), old.(*instance.MacOSInstance)
 	strategies.KeepMetadata(&newMacOSInstance.ObjectMeta, &oldMacOSInstance.ObjectMeta)
@@ -112,12 +111,12 @@ func fitReport(status *instance.MacOSInstanceStatus) {
 	}
 }
 
-// ValidateUpdate says what is wrong with a change of a MacOSInstance's status.
+// ValidateUpdate returns the errors in a change of a MacOSInstance's status.
 func (StatusStrategy) ValidateUpdate(_ context.Context, obj, old runtime.Object) field.ErrorList {
 	return validation.ValidateMacOSInstanceStatusUpdate(obj.(*instance.MacOSInstance), old.(*instance.MacOSInstance))
 }
 
-// SelectableFields returns the fields by which MacOSInstances can be selected.
+// SelectableFields returns the fields that field selectors of MacOSInstances can use.
 func SelectableFields(macOSInstance *instance.MacOSInstance) fields.Set {
 	set := generic.ObjectMetaFieldsSet(&macOSInstance.ObjectMeta, true)
 	set["spec.leaseName"] = macOSInstance.Spec.LeaseName
@@ -127,5 +126,5 @@ func SelectableFields(macOSInstance *instance.MacOSInstance) fields.Set {
 	return set
 }
 
-// GetAttrs returns the labels and the fields by which a MacOSInstance can be selected.
+// GetAttrs returns the labels of a MacOSInstance and the fields that field selectors can use.
 var GetAttrs = strategies.Attrs(SelectableFields)

@@ -20,19 +20,19 @@ var columns = []metav1.TableColumnDefinition{
 	tables.Column("Image", "MacOSImage that the instance starts from."),
 	tables.Column("Class", "InstanceClass of the instance."),
 	tables.Column("Phase", "Pending, Scheduled, Pulling, Starting, Running, Stopping, Stopped or Failed."),
-	tables.Column("IP", "Address of the virtual machine while it runs."),
+	tables.Column("IP", "IP address of the running virtual machine."),
 	tables.AgeColumn(),
 	tables.Wide(tables.Column("Node", "MacNode that the instance runs on.")),
 	tables.Wide(tables.Column("Serial", "Serial number of the Mac.")),
-	tables.Wide(tables.Column("MAC", "Network address of the virtual machine.")),
+	tables.Wide(tables.Column("MAC", "MAC address of the virtual machine.")),
 	tables.Wide(tables.Column("Machine-ID", "Machine identifier of the virtual machine.")),
-	tables.Wide(tables.Column("Message", "Why the instance is not Ready, or how it ended.")),
+	tables.Wide(tables.Column("Message", "Cause for which the instance is not Ready.")),
 }
 
-// maxMessage is how many bytes of a message a table shows.
+// maxMessage is the maximum number of bytes of a message in a table.
 const maxMessage = 200
 
-// message returns why an instance is not Ready, on one line.
+// message returns the cause for which an instance is not Ready, on one line.
 func message(i *instance.MacOSInstance) string {
 	text := i.Status.Message
 	if ready := meta.FindStatusCondition(i.Status.Conditions, conditions.Ready); ready != nil && ready.Status != metav1.ConditionTrue {
@@ -41,7 +41,7 @@ func message(i *instance.MacOSInstance) string {
 	return strings.Join(strings.Fields(text), " ")
 }
 
-// NewTableConvertor returns what prints MacOSInstances.
+// NewTableConvertor returns the table convertor of MacOSInstances.
 func NewTableConvertor(clock clock.PassiveClock) rest.TableConvertor {
 	return tables.New(columns, func(i *instance.MacOSInstance) []any {
 		var ip instance.IPAddress

@@ -10,14 +10,13 @@ import (
 	"macrack.io/macrack/pkg/registry/txn"
 )
 
-// Records are read in parts, chains by chains, of which two are in memory: about partSize records each, or a few of each namespace.
+// Records are read in parts of whole chains, with two parts in memory: about partSize records each, or a few of each namespace.
 const (
 	partSize = 10_000
 	perSpace = 20
 )
 
-// Source returns all records, those of each chassis in sequence, as of one revision. The anchors tell in which parts to read them; which
-// records there are does not depend on them.
+// Source returns all records at one revision, those of each chassis in sequence. The anchors determine the parts in which they are read, but not which records are returned.
 func Source(domain *txn.Domain, anchors func(context.Context) (ledger.Anchors, error)) ledger.RecordSource {
 	return func(ctx context.Context, yield func(*rack.AuditRecord) error) error {
 		known, err := anchors(ctx)
@@ -45,7 +44,7 @@ func Source(domain *txn.Domain, anchors func(context.Context) (ledger.Anchors, e
 		}
 		var part ledger.RecordSource
 		for _, to := range append(known.Parts(max(partSize, perSpace*int64(len(namespaces)))), "") {
-			next := open(to) // is read while the one before it is taken
+			next := open(to) // read while the previous part is consumed
 			if part != nil {
 				if err := part(ctx, yield); err != nil {
 					return err
@@ -57,7 +56,7 @@ func Source(domain *txn.Domain, anchors func(context.Context) (ledger.Anchors, e
 	}
 }
 
-// namespaceSource returns the records of a namespace with names from one to before another, or to the end.
+// namespaceSource returns the records of a namespace with names from one up to, but not including, another, or to the end.
 func namespaceSource(scan *txn.Scan, namespace, from, to string) ledger.RecordSource {
 	return func(ctx context.Context, yield func(*rack.AuditRecord) error) error {
 		var decoder Decoder

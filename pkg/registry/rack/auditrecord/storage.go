@@ -25,14 +25,13 @@ import (
 // Resource is the resource of AuditRecords.
 var Resource = rack.Resource("auditrecords")
 
-// REST is the storage of AuditRecords. They can be read, and rejections can be reported; there is nothing
-// with which a record could be changed or deleted.
+// REST is the storage of AuditRecords. Records can be read, and rejections can be reported. It implements no update and no deletion.
 type REST struct {
 	store    *stores.REST
 	strategy Strategy
 	recorder rejection.Recorder
 
-	visibility Visibility // nil if all records are visible to all who may read any
+	visibility Visibility // nil if all readers may read all records
 }
 
 var (
@@ -47,7 +46,7 @@ var (
 	_ rest.SingularNameProvider = &REST{}
 )
 
-// NewStorage returns the storage of AuditRecords. What is created goes to recorder.
+// NewStorage returns the storage of AuditRecords. Created records are passed to recorder.
 func NewStorage(typer runtime.ObjectTyper, getter generic.RESTOptionsGetter, clock clock.PassiveClock, recorder rejection.Recorder) (*REST, error) {
 	strategy := NewStrategy(typer)
 	store, _, err := stores.New(stores.Kind{
@@ -64,7 +63,7 @@ func NewStorage(typer runtime.ObjectTyper, getter generic.RESTOptionsGetter, clo
 	return &REST{store: store, strategy: strategy, recorder: recorder}, err
 }
 
-// immutable is the strategy of the store beneath, which nobody reaches to update.
+// immutable is the strategy of the underlying store. No request can reach its update.
 type immutable struct{ Strategy }
 
 func (immutable) PrepareForUpdate(context.Context, runtime.Object, runtime.Object) {}
@@ -142,7 +141,7 @@ func (r *REST) ConvertToTable(ctx context.Context, object, options runtime.Objec
 	return r.store.ConvertToTable(ctx, object, options)
 }
 
-// Create puts a rejection by an agent, the kernel or the scheduler on record.
+// Create records a rejection by an agent, the kernel or the scheduler.
 func (r *REST) Create(ctx context.Context, obj runtime.Object, validate rest.ValidateObjectFunc, options *metav1.CreateOptions) (runtime.Object, error) {
 	record := obj.(*rack.AuditRecord)
 	if namespace := genericapirequest.NamespaceValue(ctx); record.Namespace == "" {

@@ -16,8 +16,7 @@ import (
 	"macrack.io/macrack/pkg/registry/strategies"
 )
 
-// Strategy says what of an AuditRecord a client may write: only the account of a rejection by its own layer.
-// There is no update: records never change.
+// Strategy is the strategy for creating AuditRecords. A client may only report a rejection by its own layer. Records are never updated.
 type Strategy struct {
 	strategies.Base
 }
@@ -30,8 +29,7 @@ func NewStrategy(typer runtime.ObjectTyper) Strategy {
 // NamespaceScoped is true: an AuditRecord is in its tenant's namespace.
 func (Strategy) NamespaceScoped() bool { return true }
 
-// PrepareForCreate drops what only the server knows: the name and the place in the chain, when, and who. The
-// tenant is the namespace, or if that reached for another's Mac, the Mac's tenant. What was found on a thing that was refused may be anything, and is cut to size.
+// PrepareForCreate drops the fields that only the server sets: the name, the place in the chain, the time and the actor. The tenant is the namespace, or for a cross-tenant rejection the tenant of the Mac. Texts from the refused object are untrusted and are cut to the limits.
 func (Strategy) PrepareForCreate(_ context.Context, obj runtime.Object) {
 	auditRecord := obj.(*rack.AuditRecord)
 	auditRecord.ObjectMeta = metav1.ObjectMeta{Namespace: auditRecord.Namespace}
@@ -56,12 +54,12 @@ func (Strategy) PrepareForCreate(_ context.Context, obj runtime.Object) {
 	}
 }
 
-// Validate says what is wrong with a new AuditRecord.
+// Validate returns the errors in a new AuditRecord.
 func (Strategy) Validate(_ context.Context, obj runtime.Object) field.ErrorList {
 	return validation.ValidateAuditRecord(obj.(*rack.AuditRecord))
 }
 
-// SelectableFields returns the fields by which AuditRecords can be selected.
+// SelectableFields returns the fields that field selectors of AuditRecords can use.
 func SelectableFields(auditRecord *rack.AuditRecord) fields.Set {
 	set := generic.ObjectMetaFieldsSet(&auditRecord.ObjectMeta, true)
 	set["type"] = string(auditRecord.Type)
@@ -70,5 +68,5 @@ func SelectableFields(auditRecord *rack.AuditRecord) fields.Set {
 	return set
 }
 
-// GetAttrs returns the labels and the fields by which an AuditRecord can be selected.
+// GetAttrs returns the labels of an AuditRecord and the fields that field selectors can use.
 var GetAttrs = strategies.Attrs(SelectableFields)

@@ -13,18 +13,18 @@ import (
 
 var columns = []metav1.TableColumnDefinition{
 	tables.Name(),
-	tables.Column("Time", "When it happened."),
+	tables.Column("Time", "Time of the event."),
 	tables.Column("Type", "What happened."),
 	tables.Column("Serial", "Serial number of the chassis."),
-	tables.Column("Lease", "Lease that it happened to."),
-	tables.Column("Instance", "Instance that it happened to."),
-	tables.Column("Actor", "Who asked for it."),
+	tables.Column("Lease", "Lease that the event is about."),
+	tables.Column("Instance", "Instance that the event is about."),
+	tables.Column("Actor", "User who made the request."),
 	tables.Wide(tables.Column("Node", "MacNode of the chassis.")),
-	tables.Wide(tables.Number("Sequence", "Place in the chassis' chain of records.")),
+	tables.Wide(tables.Number("Sequence", "Sequence number in the chain of the chassis.")),
 	tables.Wide(tables.Column("Reason", "Why.")),
 }
 
-// NewTableConvertor returns what prints AuditRecords.
+// NewTableConvertor returns the table convertor of AuditRecords.
 func NewTableConvertor(clock.PassiveClock) rest.TableConvertor {
 	return tables.New(columns, func(r *rack.AuditRecord) []any {
 		at := tables.Unknown

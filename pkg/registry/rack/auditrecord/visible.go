@@ -13,13 +13,13 @@ import (
 	"macrack.io/macrack/pkg/apis/rack"
 )
 
-// Visibility returns which records the user of a request may read; nil for all.
+// Visibility returns the predicate for the records that the user of a request may read; nil for all.
 type Visibility func(ctx context.Context) (func(*rack.AuditRecord) bool, error)
 
-// LimitTo has users read what is visible to them, and no more.
+// LimitTo limits users to the records that are visible to them.
 func (r *REST) LimitTo(visibility Visibility) { r.visibility = visibility }
 
-// visible returns which records the user of a request may read; nil for all.
+// visible returns the predicate for the records that the user of a request may read; nil for all.
 func (r *REST) visible(ctx context.Context) (func(*rack.AuditRecord) bool, error) {
 	if r.visibility == nil {
 		return nil, nil
@@ -27,7 +27,7 @@ func (r *REST) visible(ctx context.Context) (func(*rack.AuditRecord) bool, error
 	return r.visibility(ctx)
 }
 
-// selectors returns the selectors of options, those that select everything if there are none.
+// selectors returns the selectors of options, which default to selecting everything.
 func selectors(options *metainternalversion.ListOptions) (labels.Selector, fields.Selector) {
 	label, field := labels.Everything(), fields.Everything()
 	if options != nil && options.LabelSelector != nil {
@@ -39,10 +39,10 @@ func selectors(options *metainternalversion.ListOptions) (labels.Selector, field
 	return label, field
 }
 
-// visibleField is a field by which no client selects.
+// visibleField is a field that clients cannot use in selectors.
 const visibleField = "visible"
 
-// limit returns the predicate for records that match label and field and are visible.
+// limit returns the predicate for visible records that match label and field.
 func limit(label labels.Selector, field fields.Selector, visible func(*rack.AuditRecord) bool) storage.SelectionPredicate {
 	predicate := storage.SelectionPredicate{Label: label, Field: fields.AndSelectors(field, fields.OneTermEqualSelector(visibleField, "true")), GetAttrs: GetAttrs}
 	predicate.GetAttrs = func(obj runtime.Object) (labels.Set, fields.Set, error) {

@@ -20,7 +20,7 @@ import (
 // Resource is the resource of ComplianceReports.
 var Resource = rack.Resource("compliancereports")
 
-// An AnchorSource returns what is known of the chains of the ledger from elsewhere than its records.
+// An AnchorSource returns the anchors of the ledger's chains, which are stored outside its records.
 type AnchorSource func(ctx context.Context) (ledger.Anchors, error)
 
 // REST computes ComplianceReports when they are read. Nothing is stored.
@@ -29,7 +29,7 @@ type REST struct {
 	clock   clock.PassiveClock
 	records ledger.RecordSource
 	anchors AnchorSource
-	turn    chan struct{} // has a token while no report is computed
+	turn    chan struct{} // holds a token while no report is computed
 }
 
 var (
@@ -41,8 +41,7 @@ var (
 	_ rest.SingularNameProvider = &REST{}
 )
 
-// NewREST returns what computes reports from records. Without anchors (nil), a report takes the first and the last
-// record of each chain for its ends.
+// NewREST returns the storage that computes reports from records. Without anchors (nil), a report takes the first and the last record of each chain for its ends.
 func NewREST(clock clock.PassiveClock, records ledger.RecordSource, anchors AnchorSource) *REST {
 	r := &REST{
 		TableConvertor: NewTableConvertor(clock),
@@ -73,7 +72,7 @@ func (r *REST) GetSingularName() string { return "compliancereport" }
 // Categories returns the category that reports are in.
 func (r *REST) Categories() []string { return []string{string(stores.Operators)} }
 
-// Get computes the report on the window that is its name. A name that is no window is not found.
+// Get computes the report on the window given by the name. A name that is not a window is not found.
 func (r *REST) Get(ctx context.Context, name string, _ *metav1.GetOptions) (runtime.Object, error) {
 	window, err := ledger.ParseWindow(name, r.clock.Now())
 	if err != nil {
@@ -88,7 +87,7 @@ func (r *REST) Get(ctx context.Context, name string, _ *metav1.GetOptions) (runt
 	return &reports[0], nil
 }
 
-// List computes the reports on the usual windows, or on the one that is selected by name.
+// List computes the reports on the usual windows, or on the one selected by name.
 func (r *REST) List(ctx context.Context, options *metainternalversion.ListOptions) (runtime.Object, error) {
 	label, field := labels.Everything(), fields.Everything()
 	if options != nil && options.LabelSelector != nil {
@@ -119,7 +118,7 @@ func (r *REST) List(ctx context.Context, options *metainternalversion.ListOption
 	return &rack.ComplianceReportList{Items: reports}, nil
 }
 
-// compute reads the ledger once for all windows. Reports are made one after the other, as each reads all records.
+// compute reads the ledger once for all windows. Reports are computed one at a time, because each reads all records.
 func (r *REST) compute(ctx context.Context, windows ...ledger.Window) ([]rack.ComplianceReport, error) {
 	reports := make([]rack.ComplianceReport, 0, len(windows))
 	if len(windows) == 0 {

@@ -14,15 +14,15 @@ var columns = []metav1.TableColumnDefinition{
 	tables.Name(),
 	tables.Number("Chassis", "Macs with a record in the window."),
 	tables.Number("Leases", "Leases in the window."),
-	tables.Number("VM-Starts", "Virtual machines that were started in the window."),
-	tables.Number("Max-VMs", "Most virtual machines that ran on one Mac at a time."),
-	tables.Number("Overlaps", "Macs that two tenants had at once."),
-	tables.Number("Floor-Breaches", "Macs that were released before their floor."),
-	tables.Number("Rejected", "Attempts that were refused."),
+	tables.Number("VM-Starts", "Virtual machine starts granted in the window."),
+	tables.Number("Max-VMs", "Maximum number of virtual machines on one Mac at a time."),
+	tables.Number("Overlaps", "Times that two tenants used a Mac at once."),
+	tables.Number("Floor-Breaches", "Times that a Mac was released before its floor."),
+	tables.Number("Rejected", "Requests refused for one of the three rules."),
 	tables.Column("Verdict", "Compliant, Violated or Incomplete."),
 }
 
-// NewTableConvertor returns what prints ComplianceReports.
+// NewTableConvertor returns the table convertor of ComplianceReports.
 func NewTableConvertor(clock.PassiveClock) rest.TableConvertor {
 	return tables.New(columns, func(r *rack.ComplianceReport) []any {
 		return []any{

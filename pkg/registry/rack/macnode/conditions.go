@@ -10,8 +10,7 @@ import (
 	"macrack.io/macrack/pkg/registry/conditions"
 )
 
-// deriveConditions makes those conditions of a MacNode that neither its agent nor the controllers write follow from the
-// rest of it. What they write depends on nothing of the spec that can change.
+// deriveConditions sets the conditions of a MacNode that neither its agent nor the controllers write. The others do not depend on mutable fields of the spec.
 func deriveConditions(node *rack.MacNode, now time.Time) {
 	list := &node.Status.Conditions
 	if meta.FindStatusCondition(*list, rack.MacNodeReady) == nil {

@@ -26,8 +26,7 @@ var Resource = rack.Resource("macnodes")
 // IndexSerialNumber is the kind of index key that maps a serial number to the name of its MacNode.
 const IndexSerialNumber = "serial-number"
 
-// NewPlanner returns the rules of MacNodes that span objects: a serial number is unique, a leased Mac cannot
-// be deleted or change its class, and quarantines are on record.
+// NewPlanner returns the planner of MacNodes: serial numbers are unique, a leased Mac cannot be deleted or change its class, and quarantines are recorded.
 func NewPlanner(clock clock.PassiveClock) txn.Planner {
 	p := &planner{clock}
 	return func(ctx context.Context, tx *txn.Tx, old, new runtime.Object) error {
@@ -91,11 +90,11 @@ func refuseLeased(was *rack.MacNode) error {
 	if ref == nil {
 		return nil
 	}
-	return apierrors.NewConflict(Resource, was.Name, fmt.Errorf("%s: the Mac belongs to lease %s/%s until that is released", rules.OneTenantPerChassis, ref.Namespace, ref.Name))
+	return apierrors.NewConflict(Resource, was.Name, fmt.Errorf("%s: the Mac belongs to lease %s/%s until its release", rules.OneTenantPerChassis, ref.Namespace, ref.Name))
 }
 
 func (p *planner) update(ctx context.Context, tx *txn.Tx, was, is *rack.MacNode) error {
-	// With a finalizer, or what Orphan and Foreground add, a deletion begins as an update, and would end by itself at the release.
+	// With a finalizer, including those of Orphan and Foreground, a deletion starts as an update and would complete at the release.
 	if was.DeletionTimestamp == nil && is.DeletionTimestamp != nil {
 		if err := refuseLeased(was); err != nil {
 			return err
@@ -112,7 +111,7 @@ func (p *planner) update(ctx context.Context, tx *txn.Tx, was, is *rack.MacNode)
 		}
 	}
 	if is.Status.Scrub != nil && was.Status.ReleasingSince == nil && !equality.Semantic.DeepEqual(was.Status.Scrub, is.Status.Scrub) {
-		return apierrors.NewConflict(Resource, was.Name, errors.New("a Mac is scrubbed once its lease has ended, which status.releasingSince says"))
+		return apierrors.NewConflict(Resource, was.Name, errors.New("a Mac can be scrubbed only while status.releasingSince is set, after its lease has ended"))
 	}
 	if err := p.recount(ctx, tx, is); err != nil {
 		return err
@@ -125,8 +124,7 @@ func (p *planner) update(ctx context.Context, tx *txn.Tx, was, is *rack.MacNode)
 	return ledger.Append(ctx, tx, p.clock, record)
 }
 
-// recount mends the number of virtual machines of a Mac that is scrubbed of its lease: none runs if no slot of the lease is taken, because a virtual machine
-// counts in the transaction that needs its slot. An older API server may have counted one twice, and the Mac could never be released.
+// recount resets the number of virtual machines of a scrubbed Mac if no slot of its lease is taken: no virtual machine is running then, because its start and end need the slot in the same transaction. An older API server may have counted one twice, and the Mac could never be released.
 func (p *planner) recount(ctx context.Context, tx *txn.Tx, is *rack.MacNode) error {
 	ref, scrub := is.Status.LeaseRef, is.Status.Scrub
 	if is.Status.RunningVMs == 0 || is.Status.ReleasingSince == nil || ref == nil || scrub == nil || scrub.LeaseUID != ref.UID || len(scrub.Remaining) > 0 ||
@@ -146,16 +144,16 @@ func (p *planner) recount(ctx context.Context, tx *txn.Tx, is *rack.MacNode) err
 	return nil
 }
 
-// quarantine begins or ends a quarantine, and returns the record of it.
+// quarantine begins or ends a quarantine, and returns its record.
 func (p *planner) quarantine(ctx context.Context, was, is *rack.MacNode) *rack.AuditRecord {
 	cause := quarantineCause(is)
 	asserted := !identity.IsAgent(ctx) && is.Status.Scrub != nil && !equality.Semantic.DeepEqual(was.Status.Scrub, is.Status.Scrub)
 	switch {
 	case asserted && was.Status.Quarantine == nil:
-		// A Mac that is not heard of may still run what it ran, and may come back.
+		// An offline Mac may still run its virtual machines, and may come back online.
 		is.Status.Quarantine = &rack.Quarantine{
 			Reason: rack.ReasonScrubAsserted, Since: metav1.NewTime(p.clock.Now()), BootID: was.Status.BootID,
-			Message: fmt.Sprintf("%s says that the Mac is scrubbed, its agent does not; it needs a reboot, or somebody who has seen it", identity.Username(ctx)),
+			Message: fmt.Sprintf("%s reports that the Mac is scrubbed, but its agent does not; reboot the Mac, or inspect it and end the quarantine", identity.Username(ctx)),
 		}
 		return ledger.NewNodeQuarantined(is)
 	case asserted:
@@ -176,8 +174,7 @@ func (p *planner) quarantine(ctx context.Context, was, is *rack.MacNode) *rack.A
 		is.Status.Quarantine = nil
 		return ledger.NewNodeRecovered(is, "Rebooted", fmt.Sprintf("the Mac has rebooted since it was quarantined (%s): its agent reports a new boot ID", was.Status.Quarantine.Reason))
 	case is.Status.Quarantine == nil:
-		// Whoever may write the status and is no agent is an administrator. What the agent reported stands until
-		// it reports anew, so take it back, or the quarantine would begin again.
+		// Any user other than an agent who can write the status is an administrator. The agent's conditions remain until its next report, so they are reset here; otherwise the quarantine would begin again.
 		for _, t := range []string{rack.MacNodeSlotsHealthy, rack.MacNodeScrubbed} {
 			if c := meta.FindStatusCondition(is.Status.Conditions, t); c != nil && c.Status == metav1.ConditionFalse {
 				meta.SetStatusCondition(&is.Status.Conditions, metav1.Condition{
@@ -188,7 +185,7 @@ func (p *planner) quarantine(ctx context.Context, was, is *rack.MacNode) *rack.A
 		}
 		return ledger.NewNodeRecovered(is, "Administrator", fmt.Sprintf("an administrator ended the quarantine (%s)", was.Status.Quarantine.Reason))
 	default:
-		// Which of the unknown virtual machines are to end is an administrator's decision. The rest stays.
+		// The administrator decides which unknown virtual machines are stopped. The rest of the quarantine is kept.
 		end := is.Status.Quarantine.EndInstances
 		is.Status.Quarantine = was.Status.Quarantine.DeepCopy()
 		is.Status.Quarantine.EndInstances = end
@@ -196,7 +193,7 @@ func (p *planner) quarantine(ctx context.Context, was, is *rack.MacNode) *rack.A
 	}
 }
 
-// quarantineCause returns the condition for which a Mac is to be in quarantine, or nil.
+// quarantineCause returns the condition that requires a quarantine of the Mac, or nil.
 func quarantineCause(node *rack.MacNode) *metav1.Condition {
 	if c := meta.FindStatusCondition(node.Status.Conditions, rack.MacNodeSlotsHealthy); c != nil && c.Status == metav1.ConditionFalse {
 		return c
@@ -207,7 +204,7 @@ func quarantineCause(node *rack.MacNode) *metav1.Condition {
 	return nil
 }
 
-// DerivePhase sets the phase of a MacNode to what follows from the rest of it.
+// DerivePhase derives the phase of a MacNode from the rest of the object.
 func DerivePhase(node *rack.MacNode) {
 	s := &node.Status
 	s.Phase = rack.MacNodePhase(rules.NodePhase(rules.NodeFacts{

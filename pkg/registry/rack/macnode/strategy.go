@@ -18,7 +18,7 @@ import (
 	"macrack.io/macrack/pkg/registry/strategies"
 )
 
-// Strategy says what of a MacNode a client may write.
+// Strategy is the strategy for creating and updating MacNodes.
 type Strategy struct {
 	strategies.Base
 }
@@ -28,10 +28,10 @@ func NewStrategy(typer runtime.ObjectTyper) Strategy {
 	return Strategy{strategies.NewBase(typer)}
 }
 
-// NamespaceScoped is false: a MacNode is in no namespace.
+// NamespaceScoped is false: a MacNode is cluster-scoped.
 func (Strategy) NamespaceScoped() bool { return false }
 
-// GetResetFields says that clients cannot write the status here.
+// GetResetFields returns the status: clients write it only through the subresource.
 func (Strategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
 	return strategies.ResetFields(v1alpha1.SchemeGroupVersion.String(), strategies.Path("status"))
 }
@@ -44,7 +44,7 @@ func (Strategy) PrepareForCreate(_ context.Context, obj runtime.Object) {
 	macNode.Status = rack.MacNodeStatus{Phase: rack.MacNodePending}
 }
 
-// PrepareForUpdate keeps the status, and counts the generations of the spec.
+// PrepareForUpdate keeps the status, and increments the generation if the spec changes.
 func (Strategy) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
 	newMacNode, oldMacNode := obj.(*rack.MacNode), old.(*rack.MacNode)
 	newMacNode.Status = oldMacNode.Status
@@ -53,17 +53,17 @@ func (Strategy) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
 	}
 }
 
-// Validate says what is wrong with a new MacNode.
+// Validate returns the errors in a new MacNode.
 func (Strategy) Validate(_ context.Context, obj runtime.Object) field.ErrorList {
 	return validation.ValidateMacNode(obj.(*rack.MacNode))
 }
 
-// ValidateUpdate says what is wrong with a change of a MacNode.
+// ValidateUpdate returns the errors in a change of a MacNode.
 func (Strategy) ValidateUpdate(_ context.Context, obj, old runtime.Object) field.ErrorList {
 	return validation.ValidateMacNodeUpdate(obj.(*rack.MacNode), old.(*rack.MacNode))
 }
 
-// StatusStrategy says what of a MacNode's status a client may write.
+// StatusStrategy is the strategy for updating the status of MacNodes.
 type StatusStrategy struct {
 	Strategy
 }
@@ -73,7 +73,7 @@ func NewStatusStrategy(strategy Strategy) StatusStrategy {
 	return StatusStrategy{strategy}
 }
 
-// GetResetFields says that clients cannot write anything but the status here, nor what the server keeps in it.
+// GetResetFields returns all fields but the status, and the fields of the status that only the server sets.
 func (StatusStrategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
 	return strategies.ResetFields(v1alpha1.SchemeGroupVersion.String(),
 		strategies.Path("metadata"),
@@ -87,8 +87,7 @@ func (StatusStrategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
 	)
 }
 
-// PrepareForUpdate keeps everything but the status, and what the server keeps in it. Texts that are too long are cut:
-// a report that is refused would hide the state of the Mac.
+// PrepareForUpdate keeps all fields but the status, and the fields of the status that only the server sets. Oversized texts are cut, because a refused report would hide the state of the Mac.
 func (StatusStrategy) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
 	newMacNode, oldMacNode := obj.(*rack.MacNode), old.(*rack.MacNode)
 	strategies.KeepMetadata(&newMacNode.ObjectMeta, &oldMacNode.ObjectMeta)
@@ -123,12 +122,12 @@ func fitReport(status *rack.MacNodeStatus) {
 	}
 }
 
-// ValidateUpdate says what is wrong with a change of a MacNode's status.
+// ValidateUpdate returns the errors in a change of a MacNode's status.
 func (StatusStrategy) ValidateUpdate(_ context.Context, obj, old runtime.Object) field.ErrorList {
 	return validation.ValidateMacNodeStatusUpdate(obj.(*rack.MacNode), old.(*rack.MacNode))
 }
 
-// SelectableFields returns the fields by which MacNodes can be selected.
+// SelectableFields returns the fields that field selectors of MacNodes can use.
 func SelectableFields(macNode *rack.MacNode) fields.Set {
 	set := generic.ObjectMetaFieldsSet(&macNode.ObjectMeta, false)
 	set["spec.className"] = macNode.Spec.ClassName
@@ -137,5 +136,5 @@ func SelectableFields(macNode *rack.MacNode) fields.Set {
 	return set
 }
 
-// GetAttrs returns the labels and the fields by which a MacNode can be selected.
+// GetAttrs returns the labels of a MacNode and the fields that field selectors can use.
 var GetAttrs = strategies.Attrs(SelectableFields)

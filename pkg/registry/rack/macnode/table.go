@@ -20,8 +20,8 @@ var columns = []metav1.TableColumnDefinition{
 	tables.Column("Phase", "Pending, Available, Leased, Releasing, Offline, Maintenance or Quarantined."),
 	tables.Column("Tenant", "Namespace that the Mac is leased to."),
 	tables.Column("Lease", "Lease of the Mac."),
-	tables.Column("VMs", "Virtual machines that run, of those that may."),
-	tables.Column("Release-At", "When the floor of the lease elapses."),
+	tables.Column("VMs", "Running virtual machines, of the maximum."),
+	tables.Column("Release-At", "Floor of the lease."),
 	tables.AgeColumn(),
 	tables.Wide(tables.Column("Location", "Site, rack and shelf.")),
 	tables.Wide(tables.Column("macOS", "Version of macOS on the host.")),
@@ -29,7 +29,7 @@ var columns = []metav1.TableColumnDefinition{
 	tables.Wide(tables.Column("Free", "Free space on the disk.")),
 }
 
-// NewTableConvertor returns what prints MacNodes.
+// NewTableConvertor returns the table convertor of MacNodes.
 func NewTableConvertor(clock clock.PassiveClock) rest.TableConvertor {
 	return tables.New(columns, func(n *rack.MacNode) []any {
 		var lease rack.LeaseReference
@@ -58,7 +58,7 @@ func NewTableConvertor(clock clock.PassiveClock) rest.TableConvertor {
 	})
 }
 
-// location returns the place as site/rack/shelf, without what is not known at its end.
+// location returns the location as site/rack/shelf, without unknown parts at the end.
 func location(l rack.MacNodeLocation) string {
 	return strings.TrimRight(l.Site+"/"+l.Rack+"/"+l.Shelf, "/")
 }

@@ -17,7 +17,7 @@ import (
 	"macrack.io/macrack/pkg/registry/strategies"
 )
 
-// Strategy says what of a MacNodeClass a client may write.
+// Strategy is the strategy for creating and updating MacNodeClasses.
 type Strategy struct {
 	strategies.Base
 }
@@ -27,10 +27,10 @@ func NewStrategy(typer runtime.ObjectTyper) Strategy {
 	return Strategy{strategies.NewBase(typer)}
 }
 
-// NamespaceScoped is false: a MacNodeClass is in no namespace.
+// NamespaceScoped is false: a MacNodeClass is cluster-scoped.
 func (Strategy) NamespaceScoped() bool { return false }
 
-// GetResetFields says that clients cannot write the status here.
+// GetResetFields returns the status: clients write it only through the subresource.
 func (Strategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
 	return strategies.ResetFields(v1alpha1.SchemeGroupVersion.String(), strategies.Path("status"))
 }
@@ -43,7 +43,7 @@ func (Strategy) PrepareForCreate(_ context.Context, obj runtime.Object) {
 	macNodeClass.Status = rack.MacNodeClassStatus{}
 }
 
-// PrepareForUpdate keeps the status, and counts the generations of the spec.
+// PrepareForUpdate keeps the status, and increments the generation if the spec changes.
 func (Strategy) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
 	newMacNodeClass, oldMacNodeClass := obj.(*rack.MacNodeClass), old.(*rack.MacNodeClass)
 	newMacNodeClass.Status = oldMacNodeClass.Status
@@ -52,17 +52,17 @@ func (Strategy) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
 	}
 }
 
-// Validate says what is wrong with a new MacNodeClass.
+// Validate returns the errors in a new MacNodeClass.
 func (Strategy) Validate(_ context.Context, obj runtime.Object) field.ErrorList {
 	return validation.ValidateMacNodeClass(obj.(*rack.MacNodeClass))
 }
 
-// ValidateUpdate says what is wrong with a change of a MacNodeClass.
+// ValidateUpdate returns the errors in a change of a MacNodeClass.
 func (Strategy) ValidateUpdate(_ context.Context, obj, old runtime.Object) field.ErrorList {
 	return validation.ValidateMacNodeClassUpdate(obj.(*rack.MacNodeClass), old.(*rack.MacNodeClass))
 }
 
-// StatusStrategy says what of a MacNodeClass's status a client may write.
+// StatusStrategy is the strategy for updating the status of MacNodeClasses.
 type StatusStrategy struct {
 	Strategy
 }
@@ -72,7 +72,7 @@ func NewStatusStrategy(strategy Strategy) StatusStrategy {
 	return StatusStrategy{strategy}
 }
 
-// GetResetFields says that clients cannot write anything but the status here.
+// GetResetFields returns all fields but the status.
 func (StatusStrategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
 	return strategies.ResetFields(v1alpha1.SchemeGroupVersion.String(),
 		strategies.Path("metadata"),
@@ -80,22 +80,22 @@ func (StatusStrategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
 	)
 }
 
-// PrepareForUpdate keeps everything but the status.
+// PrepareForUpdate keeps all fields but the status.
 func (StatusStrategy) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
 	newMacNodeClass, oldMacNodeClass := obj.(*rack.MacNodeClass), old.(*rack.MacNodeClass)
 	strategies.KeepMetadata(&newMacNodeClass.ObjectMeta, &oldMacNodeClass.ObjectMeta)
 	newMacNodeClass.Spec = oldMacNodeClass.Spec
 }
 
-// ValidateUpdate says what is wrong with a change of a MacNodeClass's status.
+// ValidateUpdate returns the errors in a change of a MacNodeClass's status.
 func (StatusStrategy) ValidateUpdate(_ context.Context, obj, old runtime.Object) field.ErrorList {
 	return validation.ValidateMacNodeClassStatusUpdate(obj.(*rack.MacNodeClass), old.(*rack.MacNodeClass))
 }
 
-// SelectableFields returns the fields by which MacNodeClasses can be selected.
+// SelectableFields returns the fields that field selectors of MacNodeClasses can use.
 func SelectableFields(macNodeClass *rack.MacNodeClass) fields.Set {
 	return generic.ObjectMetaFieldsSet(&macNodeClass.ObjectMeta, false)
 }
 
-// GetAttrs returns the labels and the fields by which a MacNodeClass can be selected.
+// GetAttrs returns the labels of a MacNodeClass and the fields that field selectors can use.
 var GetAttrs = strategies.Attrs(SelectableFields)

@@ -16,13 +16,13 @@ var columns = []metav1.TableColumnDefinition{
 	tables.Column("Memory", "Main memory of one Mac."),
 	tables.Column("Storage", "Disk of one Mac."),
 	tables.Number("Total", "Macs of the class."),
-	tables.Number("Available", "Macs that a lease can be bound to now."),
+	tables.Number("Available", "Macs that a lease can be bound to."),
 	tables.AgeColumn(),
 	tables.Wide(tables.Column("Model", "The model.")),
-	tables.Wide(tables.Column("SKU", "What is billed.")),
+	tables.Wide(tables.Column("SKU", "Billing SKU of one Mac for 24 hours.")),
 }
 
-// NewTableConvertor returns what prints MacNodeClasses.
+// NewTableConvertor returns the table convertor of MacNodeClasses.
 func NewTableConvertor(clock clock.PassiveClock) rest.TableConvertor {
 	return tables.New(columns, func(c *rack.MacNodeClass) []any {
 		return []any{

@@ -13,8 +13,7 @@ import (
 	"macrack.io/macrack/pkg/registry/conditions"
 )
 
-// deriveConditions makes the conditions of a lease follow from the rest of it. Those that the controllers write, why it
-// has no Mac, what is wrong with its Mac and what its release waits for, depend on nothing of the spec that can change.
+// deriveConditions derives the conditions of a lease from the rest of the object. The conditions that the controllers write do not depend on mutable fields of the spec.
 func deriveConditions(lease *rack.MacNodeLease, now time.Time) {
 	list := &lease.Status.Conditions
 	set := func(name string, status metav1.ConditionStatus, reason, message string) {
@@ -39,7 +38,7 @@ func deriveConditions(lease *rack.MacNodeLease, now time.Time) {
 	conditions.Fit(*list)
 }
 
-// summarize returns whether instances can run on the Mac of a lease, and if not, whether that changes by itself.
+// summarize returns whether instances can run on the Mac of a lease, and otherwise whether that needs intervention.
 func summarize(lease *rack.MacNodeLease) conditions.Summary {
 	condition := func(name string) metav1.Condition {
 		return conditions.Get(lease.Status.Conditions, name)
@@ -52,7 +51,7 @@ func summarize(lease *rack.MacNodeLease) conditions.Summary {
 			return conditions.Summary{Ready: metav1.ConditionTrue, Reason: bound.Reason, Message: bound.Message}
 		}
 		s.Reason, s.Message = mac.Reason, mac.Message
-		if mac.Reason != rack.ReasonMacOffline { // a quarantine ends with a reboot or by an administrator
+		if mac.Reason != rack.ReasonMacOffline { // a quarantine needs a reboot or an administrator
 			s.Abnormal = conditions.Stalled
 		}
 	case rack.MacNodeLeaseReleasing:
@@ -72,5 +71,5 @@ func summarize(lease *rack.MacNodeLease) conditions.Summary {
 	return s
 }
 
-// format returns a time as objects have it; the zero time if there is none.
+// format returns a time as in the API, or the zero time for nil.
 func format(t *metav1.Time) string { return ptr.Deref(t, metav1.Time{}).UTC().Format(time.RFC3339) }

@@ -22,7 +22,7 @@ func TestDeriveConditions(t *testing.T) {
 	releases := func(reason string) metav1.Condition {
 		return condition("Released", metav1.ConditionFalse, reason, "waits")
 	}
-	// What is known of the lease before it changes to what the case says.
+	// The conditions of the lease before the change in the case.
 	stale := []metav1.Condition{
 		condition("Bound", metav1.ConditionTrue, "Bound", "Mac S-1 is leased until 2026-08-02T11:00:00Z at least"),
 		condition("Ready", metav1.ConditionTrue, "Bound", "Mac S-1 is leased until 2026-08-02T11:00:00Z at least"),

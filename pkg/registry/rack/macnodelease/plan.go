@@ -27,8 +27,7 @@ import (
 // Resource is the resource of MacNodeLeases.
 var Resource = rack.Resource("macnodeleases")
 
-// NewPlanner returns the rules of leases that span objects: a Mac has one lease, a lease holds its Mac until
-// the floor, and only the subresources binding and release join and part the two.
+// NewPlanner returns the planner of leases: a Mac has one lease, a lease keeps its Mac until the floor, and only the subresources binding and release bind and release a Mac.
 func NewPlanner(clock clock.PassiveClock, fleet *fleetclock.Clock) txn.Planner {
 	p := &planner{clock, fleet}
 	return func(ctx context.Context, tx *txn.Tx, old, new runtime.Object) error {
@@ -55,7 +54,7 @@ type planner struct {
 	fleet *fleetclock.Clock
 }
 
-// create refuses a lease that can never be bound, or asks for a Mac that is another's.
+// create refuses a lease that can never be bound, or that requests a Mac of another tenant.
 func (p *planner) create(ctx context.Context, tx *txn.Tx, is *rack.MacNodeLease) error {
 	invalid := func(err *field.Error) error {
 		return apierrors.NewInvalid(rack.Kind("MacNodeLease"), is.Name, field.ErrorList{err})
@@ -70,10 +69,9 @@ func (p *planner) create(ctx context.Context, tx *txn.Tx, is *rack.MacNodeLease)
 	return p.checkSerialNumber(ctx, tx, is)
 }
 
-// checkSerialNumber refuses a lease that asks for a Mac which it cannot have. Whether there is no such Mac, one of another class, or one of another
-// tenant, is the same answer. That a tenant asked for another's Mac is on record.
+// checkSerialNumber refuses a lease for a Mac that it cannot get. The error is the same for a missing Mac, a Mac of another class and a Mac of another tenant. A request for the Mac of another tenant is recorded.
 func (p *planner) checkSerialNumber(ctx context.Context, tx *txn.Tx, is *rack.MacNodeLease) error {
-	cause := fmt.Errorf("%s: no Mac of class %q with serial number %s is for lease: there is none, or it belongs to another lease; leave spec.serialNumber out to get any free Mac of the class",
+	cause := fmt.Errorf("%s: no Mac of class %q with serial number %s is for lease: it does not exist, or it belongs to another lease; leave spec.serialNumber out to get any free Mac of the class",
 		rules.OneTenantPerChassis, is.Spec.ClassName, is.Spec.SerialNumber)
 	refused := apierrors.NewForbidden(Resource, is.Name, cause)
 	name, exists, err := tx.GetKey(ctx, macnode.IndexSerialNumber, is.Spec.SerialNumber)
@@ -101,7 +99,7 @@ func (p *planner) checkSerialNumber(ctx context.Context, tx *txn.Tx, is *rack.Ma
 	return nil
 }
 
-// refuseLeased refuses a lease of a Mac that a lease of the same name of a namespace has: the tenant's own, or that of an earlier namespace.
+// refuseLeased refuses a lease of a Mac that is leased from a namespace of the same name: the tenant's own, or an earlier one.
 func (p *planner) refuseLeased(ctx context.Context, tx *txn.Tx, is *rack.MacNodeLease, node *rack.MacNode, cause error) error {
 	ref := node.Status.LeaseRef
 	if ref.Name == is.Name {
@@ -119,8 +117,7 @@ func (p *planner) refuseLeased(ctx context.Context, tx *txn.Tx, is *rack.MacNode
 
 func (p *planner) update(ctx context.Context, tx *txn.Tx, was, is *rack.MacNodeLease) error {
 	if hasFloor(was) {
-		// An instance cannot outlive its lease, so it is not to be orphaned, whoever asks for it. Nor is it to be deleted in the
-		// foreground: a Held lease has its instances, and takes new ones, until the floor.
+		// An instance cannot outlive its lease, so orphaning is not permitted. Foreground deletion is not permitted either, because a Held lease keeps its instances, and accepts new ones, until the floor.
 		is.Finalizers = slices.DeleteFunc(is.Finalizers, func(f string) bool {
 			return f == metav1.FinalizerOrphanDependents || f == metav1.FinalizerDeleteDependents
 		})
@@ -148,23 +145,22 @@ func (p *planner) update(ctx context.Context, tx *txn.Tx, was, is *rack.MacNodeL
 	return nil
 }
 
-// keepFloor makes the floor follow from the binding and the minimum duration, never backwards, so that a
-// floor that was ever stored too short is restored by the next write.
+// keepFloor derives the floor from the binding and the minimum duration, and never moves it backwards. The next write thereby restores a floor that was stored too short.
 func (p *planner) keepFloor(was, is *rack.MacNodeLease) {
 	is.Status.BoundAt = was.Status.BoundAt
 	floor := metav1.NewTime(rules.LeaseFloor(was.Status.BoundAt, is.Spec.MinimumDuration.Value(), was.Status.EarliestReleaseAt))
 	is.Status.EarliestReleaseAt = &floor
 }
 
-// floorOf returns the floor of a bound lease, also if the stored one is gone or too short.
+// floorOf returns the floor of a bound lease, even if the stored one is missing or too short.
 func floorOf(lease *rack.MacNodeLease) time.Time {
 	return rules.LeaseFloor(lease.Status.BoundAt, lease.Spec.MinimumDuration.Value(), lease.Status.EarliestReleaseAt)
 }
 
-// delete plans that a lease goes for good.
+// delete plans the final deletion of a lease.
 func (p *planner) delete(ctx context.Context, tx *txn.Tx, was *rack.MacNodeLease) error {
 	if hasFloor(was) && was.DeletionTimestamp == nil {
-		// When the deletion began, it had no Mac.
+		// The lease had no Mac when the deletion began.
 		return boundMeanwhile{apierrors.NewConflict(Resource, was.Name, fmt.Errorf("it was bound to Mac %q at the same time; delete it again", was.Status.NodeName))}
 	}
 	if hasFloor(was) {
@@ -176,11 +172,10 @@ func (p *planner) delete(ctx context.Context, tx *txn.Tx, was *rack.MacNodeLease
 	return nil
 }
 
-// boundMeanwhile is the error of the deletion of a lease that had no Mac when it was read. Nobody has tampered
-// with its floor: the deletion begins anew.
+// boundMeanwhile is the error of the deletion of a lease that was bound after it had been read. This is not an attempt to tamper with its floor: the deletion is retried.
 type boundMeanwhile struct{ *apierrors.StatusError }
 
-// bind joins the lease and the MacNode that the request names.
+// bind binds the lease to the MacNode in the request.
 func (p *planner) bind(ctx context.Context, tx *txn.Tx, was, is *rack.MacNodeLease) error {
 	binding, _ := bindingFrom(ctx)
 	if bound(was) {
@@ -215,7 +210,7 @@ func (p *planner) bind(ctx context.Context, tx *txn.Tx, was, is *rack.MacNodeLea
 	is.Status.EarliestReleaseAt = &floor
 	is.Status.NodeName = node.Name
 	is.Status.SerialNumber = node.Spec.SerialNumber
-	meta.SetStatusCondition(&is.Status.Conditions, metav1.Condition{ // the Mac is Available; the controllers tell of what changes
+	meta.SetStatusCondition(&is.Status.Conditions, metav1.Condition{ // the Mac is Available; the controllers report changes
 		Type: rack.MacNodeLeaseConditionMacReady, Status: metav1.ConditionTrue, Reason: "Ready", LastTransitionTime: metav1.NewTime(now),
 		Message: rules.HealthyMac(node.Spec.SerialNumber),
 	})
@@ -232,7 +227,7 @@ func (p *planner) bind(ctx context.Context, tx *txn.Tx, was, is *rack.MacNodeLea
 	return ledger.Append(ctx, tx, ledger.At(now), ledger.NewLeaseBound(is, node))
 }
 
-// deleted makes a bound lease that somebody deletes Held, or begins its release if the floor has passed.
+// deleted handles the deletion of a bound lease: it becomes Held, or Releasing if the floor has passed.
 func (p *planner) deleted(ctx context.Context, tx *txn.Tx, was, is *rack.MacNodeLease) error {
 	now, err := ledger.Now(ctx, tx, p.clock, was.Status.SerialNumber)
 	if err != nil {
@@ -254,8 +249,7 @@ func (p *planner) deleted(ctx context.Context, tx *txn.Tx, was, is *rack.MacNode
 	return ledger.Append(ctx, tx, ledger.At(now), ledger.NewLeaseHeld(is, now))
 }
 
-// changePhase lets a lease go from Held to Releasing once the floor has passed, and refuses any other change
-// of phase that somebody writes.
+// changePhase permits the transition from Held to Releasing after the floor, and refuses all other writes of the phase.
 func (p *planner) changePhase(ctx context.Context, tx *txn.Tx, was, is *rack.MacNodeLease) error {
 	if was.Status.Phase != rack.MacNodeLeaseHeld || is.Status.Phase != rack.MacNodeLeaseReleasing {
 		return tampered(was, "PhaseTampered", fmt.Errorf("%s: the phase goes from Held to Releasing at the floor, not from %s to %s", rules.TwentyFourHours, was.Status.Phase, is.Status.Phase))
@@ -274,7 +268,7 @@ func (p *planner) changePhase(ctx context.Context, tx *txn.Tx, was, is *rack.Mac
 	return p.beginRelease(ctx, tx, is, now)
 }
 
-// agreed returns the time that no replica's clock is behind, if by this one's the floor has passed.
+// agreed returns the earliest time of all replicas if the floor has passed by this replica's clock, and now otherwise.
 func (p *planner) agreed(ctx context.Context, tx *txn.Tx, now, floor time.Time) (time.Time, error) {
 	if !rules.FloorPassed(now, floor) {
 		return now, nil
@@ -282,8 +276,7 @@ func (p *planner) agreed(ctx context.Context, tx *txn.Tx, now, floor time.Time) 
 	return p.fleet.Earliest(ctx, tx, now)
 }
 
-// early refuses what would release a lease before its floor. It is on record unless it was asked right after the floor, and only the
-// last readings of other replicas are from before it: nobody has tampered with anything then.
+// early refuses to release a lease before its floor. The refusal is recorded, except right after the floor, when only the last readings of other replicas are from before it: this is not an attempt to tamper.
 func (p *planner) early(was *rack.MacNodeLease, agreed, floor time.Time) error {
 	err := rules.CheckRelease(agreed, floor)
 	if err != nil && rules.FloorPassed(p.clock.Now(), floor) && rules.FloorPassed(agreed.Add(fleetclock.Tolerance), floor) {
@@ -295,7 +288,7 @@ func (p *planner) early(was *rack.MacNodeLease, agreed, floor time.Time) error {
 	return nil
 }
 
-// beginRelease tells the Mac to be emptied.
+// beginRelease starts the release of the Mac: its agent empties and scrubs it.
 func (p *planner) beginRelease(ctx context.Context, tx *txn.Tx, is *rack.MacNodeLease, now time.Time) error {
 	node, err := p.node(ctx, tx, is)
 	if err != nil {
@@ -307,7 +300,7 @@ func (p *planner) beginRelease(ctx context.Context, tx *txn.Tx, is *rack.MacNode
 	return tx.Update(ctx, macnode.Resource, node)
 }
 
-// lengthen moves a floor forward, on the Mac too, on record.
+// lengthen moves a floor forward, also on the Mac, and records it.
 func (p *planner) lengthen(ctx context.Context, tx *txn.Tx, was, is *rack.MacNodeLease) error {
 	if was.Status.Phase != rack.MacNodeLeaseBound && was.Status.Phase != rack.MacNodeLeaseHeld {
 		return apierrors.NewForbidden(Resource, is.Name, fmt.Errorf("%s: the lease is %s, which cannot be lengthened; create a new lease", rules.TwentyFourHours, was.Status.Phase))
@@ -330,7 +323,7 @@ func (p *planner) lengthen(ctx context.Context, tx *txn.Tx, was, is *rack.MacNod
 	return ledger.Append(ctx, tx, ledger.At(now), ledger.NewFloorLengthened(is, was.Status.EarliestReleaseAt))
 }
 
-// release parts the lease and its Mac. is is nil if the lease goes with the last finalizer.
+// release releases the Mac of the lease. is is nil if the lease is deleted with its last finalizer.
 func (p *planner) release(ctx context.Context, tx *txn.Tx, was, is *rack.MacNodeLease) error {
 	release, releasing := releaseFrom(ctx)
 	if !releasing {
@@ -391,7 +384,7 @@ func releaseFacts(lease *rack.MacNodeLease, node *rack.MacNode, taints []string)
 	return facts
 }
 
-// node returns the lease's Mac, which must know the lease.
+// node returns the Mac of the lease, which must have a reference to it.
 func (p *planner) node(ctx context.Context, tx *txn.Tx, lease *rack.MacNodeLease) (*rack.MacNode, error) {
 	node := &rack.MacNode{}
 	if err := tx.Get(ctx, macnode.Resource, "", lease.Status.NodeName, node); err != nil {
@@ -403,7 +396,7 @@ func (p *planner) node(ctx context.Context, tx *txn.Tx, lease *rack.MacNodeLease
 	return node, nil
 }
 
-// tampered refuses, on record, what would shorten a floor. cause names the rule.
+// tampered returns the recorded refusal of an attempt to shorten a floor. cause names the rule.
 func tampered(lease *rack.MacNodeLease, reason string, cause error) error {
 	return rejection.Forbidden(Resource, lease.Name, cause, ledger.NewFloorTamperRejected(lease, reason, cause.Error()))
 }

@@ -38,8 +38,7 @@ type REST struct {
 	clock clock.PassiveClock
 }
 
-// NewStorage returns the storage of MacNodeLeases. The function defaultClass returns the class of leases that
-// name none, or an empty string. The filter hides leases from users.
+// NewStorage returns the storage of MacNodeLeases. The function defaultClass returns the class of leases without a class, or an empty string. The filter hides leases from users.
 func NewStorage(typer runtime.ObjectTyper, domain *txn.Domain, clock clock.PassiveClock, recorder rejection.Recorder, defaultClass func(context.Context) string, filter rejection.Filter) (*Storage, error) {
 	strategy := NewStrategy(typer, defaultClass)
 	main, status, err := stores.New(stores.Kind{
@@ -67,10 +66,10 @@ func NewStorage(typer runtime.ObjectTyper, domain *txn.Domain, clock clock.Passi
 	}, nil
 }
 
-// Delete deletes a lease. If it becomes Held, the caller is warned, as kubectl would wait for a day.
+// Delete deletes a lease. If the lease becomes Held, the client gets a warning, because kubectl would wait for a day.
 func (r *REST) Delete(ctx context.Context, name string, validate rest.ValidateObjectFunc, options *metav1.DeleteOptions) (runtime.Object, bool, error) {
 	out, gone, err := r.REST.Delete(ctx, name, validate, options)
-	if meanwhile := (boundMeanwhile{}); errors.As(err, &meanwhile) { // a lease is bound once
+	if meanwhile := (boundMeanwhile{}); errors.As(err, &meanwhile) { // at most once: a lease is bound only once
 		out, gone, err = r.REST.Delete(ctx, name, validate, options)
 	}
 	if lease, ok := out.(*rack.MacNodeLease); err == nil && ok && r.held(lease, options) {
@@ -82,7 +81,7 @@ func (r *REST) Delete(ctx context.Context, name string, validate rest.ValidateOb
 	return out, gone, err
 }
 
-// held reports whether a lease is Held after its deletion. A dry run leaves it Bound, and warns as if it had not.
+// held reports whether a lease is Held after its deletion. A dry run leaves the lease Bound but gives the same warning.
 func (r *REST) held(lease *rack.MacNodeLease, options *metav1.DeleteOptions) bool {
 	if options != nil && dryrun.IsDryRun(options.DryRun) && lease.Status.Phase == rack.MacNodeLeaseBound {
 		return !rules.FloorPassed(r.clock.Now(), floorOf(lease))
@@ -90,7 +89,7 @@ func (r *REST) held(lease *rack.MacNodeLease, options *metav1.DeleteOptions) boo
 	return lease.Status.Phase == rack.MacNodeLeaseHeld
 }
 
-// DeleteCollection deletes leases. It begins anew when one of them was bound meanwhile, which happens to a lease once.
+// DeleteCollection deletes leases. It retries if one of them was bound in the meantime, which happens to a lease at most once.
 func (r *REST) DeleteCollection(ctx context.Context, validate rest.ValidateObjectFunc, options *metav1.DeleteOptions, list *metainternalversion.ListOptions) (runtime.Object, error) {
 	for {
 		out, err := r.REST.DeleteCollection(ctx, validate, options, list)
@@ -100,15 +99,14 @@ func (r *REST) DeleteCollection(ctx context.Context, validate rest.ValidateObjec
 	}
 }
 
-// floorFields are the fields of which a refused change is an attempt to move a floor.
+// floorFields are the fields whose refused changes are attempts to move a floor.
 var floorFields = map[string]bool{
 	"spec.minimumDuration":     true,
 	"status.boundAt":           true,
 	"status.earliestReleaseAt": true,
 }
 
-// classifier returns a function that puts failed validations of a floor on record. That a duration is shorter than it was, which is forbidden, is not:
-// an older manifest of the lease has it.
+// classifier returns a function that records failed validations of a floor. A forbidden shorter duration is not recorded, because an older manifest of the lease has it.
 func classifier(store *stores.REST) func(context.Context, runtime.Object, string, error) error {
 	return func(ctx context.Context, _ runtime.Object, name string, err error) error {
 		var status *apierrors.StatusError

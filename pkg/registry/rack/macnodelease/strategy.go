@@ -23,33 +23,32 @@ import (
 	"macrack.io/macrack/pkg/rules"
 )
 
-// Strategy says what of a MacNodeLease a client may write.
+// Strategy is the strategy for creating and updating MacNodeLeases.
 type Strategy struct {
 	strategies.Base
-	// defaultClass returns the class of leases that name none, or an empty string.
+	// defaultClass returns the class of leases without a class, or an empty string.
 	defaultClass func(context.Context) string
 }
 
-// NewStrategy returns the strategy of MacNodeLeases. The function defaultClass returns the class of leases that
-// name none, or an empty string.
+// NewStrategy returns the strategy of MacNodeLeases. The function defaultClass returns the class of leases without a class, or an empty string.
 func NewStrategy(typer runtime.ObjectTyper, defaultClass func(context.Context) string) Strategy {
 	return Strategy{strategies.NewBase(typer), defaultClass}
 }
 
-// NamespaceScoped is true: a MacNodeLease is in a namespace.
+// NamespaceScoped is true: a MacNodeLease is namespaced.
 func (Strategy) NamespaceScoped() bool { return true }
 
-// DefaultGarbageCollectionPolicy is to delete what a MacNodeLease owns.
+// DefaultGarbageCollectionPolicy is to delete the objects that a MacNodeLease owns.
 func (Strategy) DefaultGarbageCollectionPolicy(context.Context) rest.GarbageCollectionPolicy {
 	return rest.DeleteDependents
 }
 
-// GetResetFields says that clients cannot write the status here.
+// GetResetFields returns the status: clients write it only through the subresource.
 func (Strategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
 	return strategies.ResetFields(v1alpha1.SchemeGroupVersion.String(), strategies.Path("status"))
 }
 
-// PrepareForCreate drops the status, as a lease is Pending until it is bound, and fills in the default class.
+// PrepareForCreate drops the status, because a lease is Pending until it is bound, and sets the default class.
 func (s Strategy) PrepareForCreate(ctx context.Context, obj runtime.Object) {
 	macNodeLease := obj.(*rack.MacNodeLease)
 	strategies.Restore(&macNodeLease.ObjectMeta, rules.FinalizerFloor)
@@ -69,12 +68,12 @@ func requester(ctx context.Context) *rack.LeaseRequester {
 	return &rack.LeaseRequester{Username: username, UID: uid}
 }
 
-// PrepareForUpdate keeps the status and the finalizer, and counts the generations of the spec.
+// PrepareForUpdate keeps the status and the finalizer, and increments the generation if the spec changes.
 func (Strategy) PrepareForUpdate(ctx context.Context, obj, old runtime.Object) {
 	newMacNodeLease, oldMacNodeLease := obj.(*rack.MacNodeLease), old.(*rack.MacNodeLease)
 	newMacNodeLease.Status = oldMacNodeLease.Status
 	strategies.KeepFinalizer(ctx, &newMacNodeLease.ObjectMeta, &oldMacNodeLease.ObjectMeta, rules.FinalizerFloor)
-	if newMacNodeLease.Spec.ClassName == "" { // the default when it was created may not be the default now
+	if newMacNodeLease.Spec.ClassName == "" { // the default may have changed since the creation
 		newMacNodeLease.Spec.ClassName = oldMacNodeLease.Spec.ClassName
 	}
 	if !equality.Semantic.DeepEqual(newMacNodeLease.Spec, oldMacNodeLease.Spec) {
@@ -82,17 +81,17 @@ func (Strategy) PrepareForUpdate(ctx context.Context, obj, old runtime.Object) {
 	}
 }
 
-// Validate says what is wrong with a new MacNodeLease.
+// Validate returns the errors in a new MacNodeLease.
 func (Strategy) Validate(_ context.Context, obj runtime.Object) field.ErrorList {
 	return validation.ValidateMacNodeLease(obj.(*rack.MacNodeLease))
 }
 
-// ValidateUpdate says what is wrong with a change of a MacNodeLease.
+// ValidateUpdate returns the errors in a change of a MacNodeLease.
 func (Strategy) ValidateUpdate(_ context.Context, obj, old runtime.Object) field.ErrorList {
 	return validation.ValidateMacNodeLeaseUpdate(obj.(*rack.MacNodeLease), old.(*rack.MacNodeLease))
 }
 
-// WarningsOnUpdate warns of a longer floor of a lease that was deleted: nothing but time ends it.
+// WarningsOnUpdate warns of a longer floor of a deleted lease, because it cannot be shortened again.
 func (Strategy) WarningsOnUpdate(_ context.Context, obj, old runtime.Object) []string {
 	newMacNodeLease, oldMacNodeLease := obj.(*rack.MacNodeLease), old.(*rack.MacNodeLease)
 	before, after := floorOf(oldMacNodeLease), floorOf(newMacNodeLease)
@@ -103,7 +102,7 @@ func (Strategy) WarningsOnUpdate(_ context.Context, obj, old runtime.Object) []s
 		rules.TwentyFourHours, oldMacNodeLease.Name, after.UTC().Format(time.RFC3339), before.UTC().Format(time.RFC3339))}
 }
 
-// StatusStrategy says what of a MacNodeLease's status a client may write.
+// StatusStrategy is the strategy for updating the status of MacNodeLeases.
 type StatusStrategy struct {
 	Strategy
 }
@@ -113,7 +112,7 @@ func NewStatusStrategy(strategy Strategy) StatusStrategy {
 	return StatusStrategy{strategy}
 }
 
-// GetResetFields says that clients cannot write anything but the status here, nor what the server keeps in it.
+// GetResetFields returns all fields but the status, and the fields of the status that only the server sets.
 func (StatusStrategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
 	return strategies.ResetFields(v1alpha1.SchemeGroupVersion.String(),
 		strategies.Path("metadata"),
@@ -128,7 +127,7 @@ func (StatusStrategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
 	)
 }
 
-// PrepareForUpdate keeps everything but the status, and what the server keeps in it.
+// PrepareForUpdate keeps all fields but the status, and the fields of the status that only the server sets.
 func (StatusStrategy) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
 	newMacNodeLease, oldMacNodeLease := obj.(*rack.MacNodeLease), old.(*rack.MacNodeLease)
 	strategies.KeepMetadata(&newMacNodeLease.ObjectMeta, &oldMacNodeLease.ObjectMeta)
@@ -143,12 +142,12 @@ func (StatusStrategy) PrepareForUpdate(_ context.Context, obj, old runtime.Objec
 	conditions.Fit(newMacNodeLease.Status.Conditions)
 }
 
-// ValidateUpdate says what is wrong with a change of a MacNodeLease's status.
+// ValidateUpdate returns the errors in a change of a MacNodeLease's status.
 func (StatusStrategy) ValidateUpdate(_ context.Context, obj, old runtime.Object) field.ErrorList {
 	return validation.ValidateMacNodeLeaseStatusUpdate(obj.(*rack.MacNodeLease), old.(*rack.MacNodeLease))
 }
 
-// SelectableFields returns the fields by which MacNodeLeases can be selected.
+// SelectableFields returns the fields that field selectors of MacNodeLeases can use.
 func SelectableFields(macNodeLease *rack.MacNodeLease) fields.Set {
 	set := generic.ObjectMetaFieldsSet(&macNodeLease.ObjectMeta, true)
 	set["spec.className"] = macNodeLease.Spec.ClassName
@@ -159,5 +158,5 @@ func SelectableFields(macNodeLease *rack.MacNodeLease) fields.Set {
 	return set
 }
 
-// GetAttrs returns the labels and the fields by which a MacNodeLease can be selected.
+// GetAttrs returns the labels of a MacNodeLease and the fields that field selectors can use.
 var GetAttrs = strategies.Attrs(SelectableFields)

@@ -21,19 +21,19 @@ type (
 	releaseKey struct{}
 )
 
-// bindingFrom returns the binding that a request asks for.
+// bindingFrom returns the binding of a request.
 func bindingFrom(ctx context.Context) (*rack.MacNodeLeaseBinding, bool) {
 	binding, ok := ctx.Value(bindingKey{}).(*rack.MacNodeLeaseBinding)
 	return binding, ok
 }
 
-// releaseFrom returns the release that a request asks for.
+// releaseFrom returns the release of a request.
 func releaseFrom(ctx context.Context) (*rack.MacNodeLeaseRelease, bool) {
 	release, ok := ctx.Value(releaseKey{}).(*rack.MacNodeLeaseRelease)
 	return release, ok
 }
 
-// BindingREST joins a lease and a MacNode.
+// BindingREST is the subresource binding, which binds a lease to a MacNode.
 type BindingREST struct{ stores.Subresource }
 
 var _ rest.NamedCreater = &BindingREST{}
@@ -63,7 +63,7 @@ func (r *BindingREST) Create(ctx context.Context, name string, obj runtime.Objec
 	return binding, r.Update(ctx, &binding.ObjectMeta, func(runtime.Object) {}, options.DryRun)
 }
 
-// ReleaseREST parts a lease and its MacNode.
+// ReleaseREST is the subresource release, which releases the MacNode of a lease.
 type ReleaseREST struct{ stores.Subresource }
 
 var _ rest.NamedCreater = &ReleaseREST{}

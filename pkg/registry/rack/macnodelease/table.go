@@ -14,18 +14,18 @@ import (
 
 var columns = []metav1.TableColumnDefinition{
 	tables.Name(),
-	tables.Column("Class", "MacNodeClass that was asked for."),
-	tables.Column("Serial", "Serial number of the Mac; of the one that was asked for, while the lease is pending."),
-	tables.Column("Phase", "Pending, Bound, Held, Releasing or Released. Held means: deleted before the floor."),
-	tables.Column("VMs", "Slots that are taken, of those that there are."),
-	tables.Column("Bound-At", "When the Mac became the tenant's."),
-	tables.Column("Release-At", "The floor: the Mac is the tenant's, and billed, until then at least."),
-	tables.Column("Remaining", "How long it is until the floor."),
+	tables.Column("Class", "MacNodeClass of the lease."),
+	tables.Column("Serial", "Serial number of the Mac; the requested one while the lease is Pending."),
+	tables.Column("Phase", "Pending, Bound, Held (deleted before the floor), Releasing or Released."),
+	tables.Column("VMs", "Taken slots, of the maximum."),
+	tables.Column("Bound-At", "Time at which the lease was bound."),
+	tables.Column("Release-At", "Floor: the lease keeps its Mac, and is billed, at least until then."),
+	tables.Column("Remaining", "Time until the floor."),
 	tables.AgeColumn(),
 	tables.Wide(tables.Column("Node", "MacNode of the lease.")),
 }
 
-// NewTableConvertor returns what prints MacNodeLeases.
+// NewTableConvertor returns the table convertor of MacNodeLeases.
 func NewTableConvertor(clock clock.PassiveClock) rest.TableConvertor {
 	return tables.New(columns, func(l *rack.MacNodeLease) []any {
 		serial := l.Status.SerialNumber

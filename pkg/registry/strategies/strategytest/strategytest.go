@@ -1,4 +1,4 @@
-// Package strategytest tests what strategies of all kinds have in common.
+// Package strategytest tests the shared parts of the strategies of all kinds.
 package strategytest
 
 import (
@@ -21,7 +21,7 @@ func Context(namespace string) context.Context {
 	return genericapirequest.WithNamespace(genericapirequest.NewContext(), namespace)
 }
 
-// Create does to obj what the server does with an object that a client creates.
+// Create prepares and validates obj as the server does for a create request.
 func Create(t *testing.T, strategy rest.RESTCreateStrategy, obj runtime.Object) error {
 	t.Helper()
 	accessor, err := meta.Accessor(obj)
@@ -30,7 +30,7 @@ func Create(t *testing.T, strategy rest.RESTCreateStrategy, obj runtime.Object) 
 	return rest.BeforeCreate(strategy, Context(accessor.GetNamespace()), obj)
 }
 
-// Update does to obj what the server does with an object that a client writes in place of old.
+// Update prepares and validates obj as the server does for an update of old.
 func Update(t *testing.T, strategy rest.RESTUpdateStrategy, obj, old runtime.Object) error {
 	t.Helper()
 	accessor, err := meta.Accessor(obj)
@@ -39,7 +39,7 @@ func Update(t *testing.T, strategy rest.RESTUpdateStrategy, obj, old runtime.Obj
 	return rest.BeforeUpdate(strategy, Context(accessor.GetNamespace()), obj, old)
 }
 
-// Selectors asserts that the fields by which a kind can be selected are set, and are those that the scheme accepts.
+// Selectors asserts that the selectable fields of a kind are set and are those that the scheme accepts.
 func Selectors(t *testing.T, scheme *runtime.Scheme, gvk schema.GroupVersionKind, set fields.Set) {
 	t.Helper()
 	for label, value := range set {
@@ -55,7 +55,7 @@ func Selectors(t *testing.T, scheme *runtime.Scheme, gvk schema.GroupVersionKind
 	}
 }
 
-// KeepsMetadata asserts that a write of status does not change what a client may set in metadata.
+// KeepsMetadata asserts that a write of the status does not change the metadata that a client can set.
 func KeepsMetadata(t *testing.T, strategy rest.RESTUpdateStrategy, old runtime.Object) {
 	t.Helper()
 	obj := old.DeepCopyObject()

@@ -1,4 +1,4 @@
-// Package tabletest shows tables as kubectl get does.
+// Package tabletest prints tables as kubectl get does.
 package tabletest
 
 import (
@@ -15,8 +15,7 @@ import (
 	"k8s.io/apiserver/pkg/registry/rest"
 )
 
-// Print returns the lines of kubectl get -o wide, without spaces at their ends. A bar stands before the
-// columns that only -o wide shows. It fails if a column has no description, or a row not one cell for each column.
+// Print returns the lines of kubectl get -o wide, without trailing spaces. A bar precedes the columns that only -o wide shows. It fails if a column has no description, or if a row does not have one cell per column.
 func Print(t *testing.T, convertor rest.TableConvertor, object runtime.Object) []string {
 	t.Helper()
 	table, err := convertor.ConvertToTable(context.Background(), object, &metav1.TableOptions{})

@@ -1,4 +1,4 @@
-// Package checktest compares what validation says with what a test expects.
+// Package checktest compares validation errors with those that a test expects.
 package checktest
 
 import (
@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// Errors asserts that errs are as many as want, each with the text of its counterpart in its message.
+// Errors asserts that errs and want have the same length and that each error contains the text of its counterpart.
 func Errors(t *testing.T, want []string, errs field.ErrorList) {
 	t.Helper()
 	var got []string
