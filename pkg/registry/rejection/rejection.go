@@ -90,15 +90,15 @@ func (s *Store) Delete(ctx context.Context, name string, validate rest.ValidateO
 }
 
 // refuseOversized refuses metadata that would be expensive for the checks of Kubernetes, which run first in an update.
-func (s *Store) refuseOversized(_ context.Context, obj, old runtime.Object) (runtime.Object, error) {
-	is, ok := obj.(metav1.ObjectMetaAccessor)
-	was, wasOK := old.(metav1.ObjectMetaAccessor)
-	if !ok || !wasOK {
+func (s *Store) refuseOversized(_ context.Context, obj, oldObj runtime.Object) (runtime.Object, error) {
+	new, ok := obj.(metav1.ObjectMetaAccessor)
+	old, oldOK := oldObj.(metav1.ObjectMetaAccessor)
+	if !ok || !oldOK {
 		return obj, nil
 	}
-	if errs := metadata.Oversized(is, was); len(errs) > 0 {
+	if errs := metadata.Oversized(new, old); len(errs) > 0 {
 		kind := schema.GroupKind{Group: s.DefaultQualifiedResource.Group, Kind: reflect.TypeOf(obj).Elem().Name()}
-		return nil, apierrors.NewInvalid(kind, is.GetObjectMeta().GetName(), errs)
+		return nil, apierrors.NewInvalid(kind, new.GetObjectMeta().GetName(), errs)
 	}
 	return obj, nil
 }

@@ -66,10 +66,10 @@ func Restore(obj *metav1.ObjectMeta, own ...string) {
 
 // KeepFinalizer keeps the server's own finalizer on an object that a client writes as a whole, from a manifest without the finalizer or with it too early. The same applies to a list of the client's own finalizers in a patch. A patch that leaves no finalizer explicitly removes the server's finalizer, and the planner refuses it.
 func KeepFinalizer(ctx context.Context, obj, old *metav1.ObjectMeta, own string) {
-	is, was := slices.Contains(obj.Finalizers, own), slices.Contains(old.Finalizers, own)
+	has, had := slices.Contains(obj.Finalizers, own), slices.Contains(old.Finalizers, own)
 	switch {
-	case is == was:
-	case is:
+	case has == had:
+	case has:
 		obj.Finalizers = slices.DeleteFunc(slices.Clone(obj.Finalizers), func(f string) bool { return f == own })
 	case len(obj.Finalizers) == 0 && isPatch(ctx):
 	default:

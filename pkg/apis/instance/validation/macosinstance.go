@@ -65,20 +65,20 @@ func ValidateMacOSInstanceUpdate(i, old *instance.MacOSInstance) field.ErrorList
 }
 
 // ValidateMacOSInstanceStatusUpdate returns the errors in a change of a MacOSInstance's status.
-func ValidateMacOSInstanceStatusUpdate(i, old *instance.MacOSInstance) field.ErrorList {
+func ValidateMacOSInstanceStatusUpdate(i, oldInstance *instance.MacOSInstance) field.ErrorList {
 	path := field.NewPath("status")
-	status, was := &i.Status, &old.Status
-	errs := check.UpdatedMeta(&i.ObjectMeta, &old.ObjectMeta)
-	errs = append(errs, validatePhase(status, was, path)...)
-	errs = append(errs, validateIdentity(status, was, path)...)
-	errs = append(errs, validateStartedAt(status, was, path.Child("startedAt"))...)
+	status, old := &i.Status, &oldInstance.Status
+	errs := check.UpdatedMeta(&i.ObjectMeta, &oldInstance.ObjectMeta)
+	errs = append(errs, validatePhase(status, old, path)...)
+	errs = append(errs, validateIdentity(status, old, path)...)
+	errs = append(errs, validateStartedAt(status, old, path.Child("startedAt"))...)
 	errs = append(errs, check.Lines(status.Message, check.MaxMessage, path.Child("message"))...)
 	if status.PodName != "" {
 		errs = append(errs, check.Name(status.PodName, path.Child("podName"))...)
 	}
 	// Before the pod exists, its name may turn out to be in use.
-	if was.PodName != "" && status.PodName != was.PodName && (status.PodName == "" || status.Phase != instance.MacOSInstancePending || was.Phase != instance.MacOSInstancePending) {
-		errs = append(errs, field.Invalid(path.Child("podName"), status.PodName, fmt.Sprintf("is %s already: an instance has one placeholder pod in its life", was.PodName)))
+	if old.PodName != "" && status.PodName != old.PodName && (status.PodName == "" || status.Phase != instance.MacOSInstancePending || old.Phase != instance.MacOSInstancePending) {
+		errs = append(errs, field.Invalid(path.Child("podName"), status.PodName, fmt.Sprintf("is %s already: an instance has one placeholder pod in its life", old.PodName)))
 	}
 	if status.IPAddress != nil {
 		errs = append(errs, validateIPAddress(status.IPAddress, path.Child("ipAddress"))...)
@@ -89,7 +89,7 @@ func ValidateMacOSInstanceStatusUpdate(i, old *instance.MacOSInstance) field.Err
 	if status.Startup != nil {
 		errs = append(errs, check.Lines(status.Startup.Output, MaxStartupOutput, path.Child("startup", "output"))...)
 	}
-	return append(errs, check.Conditions(status.Conditions, old.Status.Conditions, path.Child("conditions"))...)
+	return append(errs, check.Conditions(status.Conditions, oldInstance.Status.Conditions, path.Child("conditions"))...)
 }
 
 // ValidateMacOSInstanceStop returns the errors in a MacOSInstanceStop.
@@ -167,17 +167,17 @@ func checkSSHAuthorizedKey(key string) error {
 }
 
 // validatePhase refuses to go back: an ended instance does not start again.
-func validatePhase(status, was *instance.MacOSInstanceStatus, path *field.Path) field.ErrorList {
+func validatePhase(status, old *instance.MacOSInstanceStatus, path *field.Path) field.ErrorList {
 	at := path.Child("phase")
 	if errs := check.Enum(status.Phase, at, phases...); len(errs) > 0 {
 		return errs
 	}
 	switch {
-	case status.Phase == was.Phase:
-	case rules.InstanceEnded(was.Phase):
-		return field.ErrorList{field.Invalid(at, status.Phase, fmt.Sprintf("%s is final; create another instance instead", was.Phase))}
-	case slices.Index(phases, status.Phase) < slices.Index(phases, was.Phase):
-		return field.ErrorList{field.Invalid(at, status.Phase, fmt.Sprintf("is %s already, and does not go back", was.Phase))}
+	case status.Phase == old.Phase:
+	case rules.InstanceEnded(old.Phase):
+		return field.ErrorList{field.Invalid(at, status.Phase, fmt.Sprintf("%s is final; create another instance instead", old.Phase))}
+	case slices.Index(phases, status.Phase) < slices.Index(phases, old.Phase):
+		return field.ErrorList{field.Invalid(at, status.Phase, fmt.Sprintf("is %s already, and does not go back", old.Phase))}
 	}
 	var errs field.ErrorList
 	if status.Phase == instance.MacOSInstanceRunning {
@@ -192,12 +192,12 @@ func validatePhase(status, was *instance.MacOSInstanceStatus, path *field.Path) 
 }
 
 // validateStartedAt checks that the start time of a virtual machine does not change.
-func validateStartedAt(status, was *instance.MacOSInstanceStatus, path *field.Path) field.ErrorList {
+func validateStartedAt(status, old *instance.MacOSInstanceStatus, path *field.Path) field.ErrorList {
 	switch {
-	case status.StartedAt.Equal(was.StartedAt):
+	case status.StartedAt.Equal(old.StartedAt):
 		return nil
-	case was.StartedAt != nil:
-		return field.ErrorList{field.Forbidden(path, fmt.Sprintf("is %s already, and never changes", was.StartedAt.UTC().Format(time.RFC3339)))}
+	case old.StartedAt != nil:
+		return field.ErrorList{field.Forbidden(path, fmt.Sprintf("is %s already, and never changes", old.StartedAt.UTC().Format(time.RFC3339)))}
 	case status.MachineID == "" || status.MACAddress == "":
 		return field.ErrorList{field.Forbidden(path, "a virtual machine has a machine ID and a MAC address before it starts")}
 	}
@@ -205,27 +205,27 @@ func validateStartedAt(status, was *instance.MacOSInstanceStatus, path *field.Pa
 }
 
 // validateIdentity checks the machine ID and the MAC address. Each value has one spelling, so that equal values are equal strings.
-func validateIdentity(status, was *instance.MacOSInstanceStatus, path *field.Path) field.ErrorList {
+func validateIdentity(status, old *instance.MacOSInstanceStatus, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for _, id := range []struct {
-		name, is, was string
-		valid         func(string, *field.Path) field.ErrorList
+		name, new, old string
+		valid          func(string, *field.Path) field.ErrorList
 	}{
-		{"machineID", status.MachineID, was.MachineID, validateMachineID},
-		{"macAddress", status.MACAddress, was.MACAddress, validateMACAddress},
+		{"machineID", status.MachineID, old.MachineID, validateMachineID},
+		{"macAddress", status.MACAddress, old.MACAddress, validateMACAddress},
 	} {
 		at := path.Child(id.name)
 		switch {
-		case id.is == id.was:
-		case id.was != "":
-			errs = append(errs, field.Forbidden(at, fmt.Sprintf("is %s already, and never changes", id.was)))
-		case rules.InstanceEnded(was.Phase):
-			errs = append(errs, field.Forbidden(at, fmt.Sprintf("the instance is %s: its virtual machine may not start", was.Phase)))
+		case id.new == id.old:
+		case id.old != "":
+			errs = append(errs, field.Forbidden(at, fmt.Sprintf("is %s already, and never changes", id.old)))
+		case rules.InstanceEnded(old.Phase):
+			errs = append(errs, field.Forbidden(at, fmt.Sprintf("the instance is %s: its virtual machine may not start", old.Phase)))
 		default:
-			errs = append(errs, id.valid(id.is, at)...)
+			errs = append(errs, id.valid(id.new, at)...)
 		}
 	}
-	if len(errs) == 0 && (status.MachineID == "") != (status.MACAddress == "") && (was.MachineID == "") == (was.MACAddress == "") {
+	if len(errs) == 0 && (status.MachineID == "") != (status.MACAddress == "") && (old.MachineID == "") == (old.MACAddress == "") {
 		errs = append(errs, field.Required(path.Child("macAddress"), "a machine ID and a MAC address must be set together"))
 	}
 	return errs

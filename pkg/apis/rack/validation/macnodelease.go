@@ -28,44 +28,44 @@ func ValidateMacNodeLease(lease *rack.MacNodeLease) field.ErrorList {
 }
 
 // ValidateMacNodeLeaseUpdate returns the errors in a change of a MacNodeLease.
-func ValidateMacNodeLeaseUpdate(lease, old *rack.MacNodeLease) field.ErrorList {
+func ValidateMacNodeLeaseUpdate(lease, oldLease *rack.MacNodeLease) field.ErrorList {
 	path := field.NewPath("spec")
-	errs := check.UpdatedMeta(&lease.ObjectMeta, &old.ObjectMeta)
+	errs := check.UpdatedMeta(&lease.ObjectMeta, &oldLease.ObjectMeta)
 	errs = append(errs, validateMacNodeLeaseSpec(&lease.Spec, path)...)
-	errs = append(errs, check.Unchanged(lease.Spec.ClassName, old.Spec.ClassName, "create another lease instead", path.Child("className"))...)
-	errs = append(errs, check.Unchanged(lease.Spec.SerialNumber, old.Spec.SerialNumber, "create another lease instead", path.Child("serialNumber"))...)
-	if is, was := minimumDuration(&lease.Spec), minimumDuration(&old.Spec); is.Value() >= rules.MinimumLeaseDuration && is.Value() < was.Value() {
+	errs = append(errs, check.Unchanged(lease.Spec.ClassName, oldLease.Spec.ClassName, "create another lease instead", path.Child("className"))...)
+	errs = append(errs, check.Unchanged(lease.Spec.SerialNumber, oldLease.Spec.SerialNumber, "create another lease instead", path.Child("serialNumber"))...)
+	if new, old := minimumDuration(&lease.Spec), minimumDuration(&oldLease.Spec); new.Value() >= rules.MinimumLeaseDuration && new.Value() < old.Value() {
 		// Forbidden, not Invalid: a manifest from before the lengthening still has the old value.
 		errs = append(errs, field.Forbidden(path.Child("minimumDuration"),
-			fmt.Sprintf("%s: it is %s and can only be lengthened; ask for %s or more, not %s", rules.TwentyFourHours, was, was, is)))
+			fmt.Sprintf("%s: it is %s and can only be lengthened; ask for %s or more, not %s", rules.TwentyFourHours, old, old, new)))
 	}
 	return errs
 }
 
 // ValidateMacNodeLeaseStatusUpdate returns the errors in a change of a MacNodeLease's status. The planner checks the phase transitions of a lease with a Mac, because they depend on the time.
-func ValidateMacNodeLeaseStatusUpdate(lease, old *rack.MacNodeLease) field.ErrorList {
+func ValidateMacNodeLeaseStatusUpdate(lease, oldLease *rack.MacNodeLease) field.ErrorList {
 	path := field.NewPath("status")
-	errs := check.UpdatedMeta(&lease.ObjectMeta, &old.ObjectMeta)
-	is, was := lease.Status.Phase, old.Status.Phase
-	errs = append(errs, check.Enum(is, path.Child("phase"), rack.MacNodeLeasePending, rack.MacNodeLeaseBound,
+	errs := check.UpdatedMeta(&lease.ObjectMeta, &oldLease.ObjectMeta)
+	new, old := lease.Status.Phase, oldLease.Status.Phase
+	errs = append(errs, check.Enum(new, path.Child("phase"), rack.MacNodeLeasePending, rack.MacNodeLeaseBound,
 		rack.MacNodeLeaseHeld, rack.MacNodeLeaseReleasing, rack.MacNodeLeaseReleased)...)
-	if old.Status.BoundAt == nil && is != was {
-		errs = append(errs, field.Forbidden(path.Child("phase"), fmt.Sprintf("the lease has no Mac, and leaves %s only by its binding", was)))
+	if oldLease.Status.BoundAt == nil && new != old {
+		errs = append(errs, field.Forbidden(path.Child("phase"), fmt.Sprintf("the lease has no Mac, and leaves %s only by its binding", old)))
 	}
-	errs = append(errs, validateFloor(&lease.Status, &old.Status, path)...)
-	return append(errs, check.Conditions(lease.Status.Conditions, old.Status.Conditions, path.Child("conditions"))...)
+	errs = append(errs, validateFloor(&lease.Status, &oldLease.Status, path)...)
+	return append(errs, check.Conditions(lease.Status.Conditions, oldLease.Status.Conditions, path.Child("conditions"))...)
 }
 
 // validateFloor refuses to set, clear or move the floor, except to restore one that is too short.
-func validateFloor(is, was *rack.MacNodeLeaseStatus, path *field.Path) field.ErrorList {
+func validateFloor(new, old *rack.MacNodeLeaseStatus, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
-	if !is.BoundAt.Equal(was.BoundAt) {
-		errs = append(errs, field.Invalid(path.Child("boundAt"), timeOrNull(is.BoundAt), fmt.Sprintf("%s: it is %s, set by the lease's binding, and never changes", rules.TwentyFourHours, timeOrNull(was.BoundAt))))
+	if !new.BoundAt.Equal(old.BoundAt) {
+		errs = append(errs, field.Invalid(path.Child("boundAt"), timeOrNull(new.BoundAt), fmt.Sprintf("%s: it is %s, set by the lease's binding, and never changes", rules.TwentyFourHours, timeOrNull(old.BoundAt))))
 	}
-	restored := is.EarliestReleaseAt != nil && was.BoundAt != nil && (was.EarliestReleaseAt == nil || was.EarliestReleaseAt.Before(is.EarliestReleaseAt))
-	if !is.EarliestReleaseAt.Equal(was.EarliestReleaseAt) && !restored {
-		errs = append(errs, field.Invalid(path.Child("earliestReleaseAt"), timeOrNull(is.EarliestReleaseAt),
-			fmt.Sprintf("%s: it is %s, which follows from the lease's binding, and never moves backwards", rules.TwentyFourHours, timeOrNull(was.EarliestReleaseAt))))
+	restored := new.EarliestReleaseAt != nil && old.BoundAt != nil && (old.EarliestReleaseAt == nil || old.EarliestReleaseAt.Before(new.EarliestReleaseAt))
+	if !new.EarliestReleaseAt.Equal(old.EarliestReleaseAt) && !restored {
+		errs = append(errs, field.Invalid(path.Child("earliestReleaseAt"), timeOrNull(new.EarliestReleaseAt),
+			fmt.Sprintf("%s: it is %s, which follows from the lease's binding, and never moves backwards", rules.TwentyFourHours, timeOrNull(old.EarliestReleaseAt))))
 	}
 	return errs
 }

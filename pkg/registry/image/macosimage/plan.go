@@ -43,30 +43,30 @@ func Usable(i *image.MacOSImage, namespace string) bool {
 
 // NewPlanner returns the planner of MacOSImages: an image in use by an instance cannot be deleted, and its spec cannot change.
 func NewPlanner(clock clock.PassiveClock) txn.Planner {
-	return func(ctx context.Context, tx *txn.Tx, old, new runtime.Object) error {
-		was, _ := old.(*image.MacOSImage)
-		is, _ := new.(*image.MacOSImage)
-		if err := checkUse(ctx, tx, was, is); err != nil {
+	return func(ctx context.Context, tx *txn.Tx, oldObj, newObj runtime.Object) error {
+		old, _ := oldObj.(*image.MacOSImage)
+		new, _ := newObj.(*image.MacOSImage)
+		if err := checkUse(ctx, tx, old, new); err != nil {
 			return err
 		}
-		if is != nil {
-			deriveConditions(is, clock.Now())
+		if new != nil {
+			deriveConditions(new, clock.Now())
 		}
 		return nil
 	}
 }
 
-func checkUse(ctx context.Context, tx *txn.Tx, was, is *image.MacOSImage) error {
-	changed := was != nil && is != nil && !equality.Semantic.DeepEqual(was.Spec, is.Spec)
-	if !changed && (was == nil || was.DeletionTimestamp != nil || is != nil && is.DeletionTimestamp == nil) {
+func checkUse(ctx context.Context, tx *txn.Tx, old, new *image.MacOSImage) error {
+	changed := old != nil && new != nil && !equality.Semantic.DeepEqual(old.Spec, new.Spec)
+	if !changed && (old == nil || old.DeletionTimestamp != nil || new != nil && new.DeletionTimestamp == nil) {
 		return nil
 	}
-	user, used, err := tx.AnyKey(ctx, IndexUse, usePrefix(was.Name))
+	user, used, err := tx.AnyKey(ctx, IndexUse, usePrefix(old.Name))
 	if err != nil {
 		return err
 	}
 	if used {
-		return apierrors.NewConflict(Resource, was.Name, fmt.Errorf("instance %s uses it; it can be deleted or changed only when no running or pending instance uses it", user))
+		return apierrors.NewConflict(Resource, old.Name, fmt.Errorf("instance %s uses it; it can be deleted or changed only when no running or pending instance uses it", user))
 	}
 	return nil
 }

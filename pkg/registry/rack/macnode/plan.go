@@ -29,20 +29,20 @@ const IndexSerialNumber = "serial-number"
 // NewPlanner returns the planner of MacNodes: serial numbers are unique, a leased Mac cannot be deleted or change its class, and quarantines are recorded.
 func NewPlanner(clock clock.PassiveClock) txn.Planner {
 	p := &planner{clock}
-	return func(ctx context.Context, tx *txn.Tx, old, new runtime.Object) error {
-		was, _ := old.(*rack.MacNode)
-		is, _ := new.(*rack.MacNode)
+	return func(ctx context.Context, tx *txn.Tx, oldObj, newObj runtime.Object) error {
+		old, _ := oldObj.(*rack.MacNode)
+		new, _ := newObj.(*rack.MacNode)
 		var err error
 		switch {
-		case was == nil:
-			err = p.create(ctx, tx, is)
-		case is == nil:
-			return p.delete(ctx, tx, was)
+		case old == nil:
+			err = p.create(ctx, tx, new)
+		case new == nil:
+			return p.delete(ctx, tx, old)
 		default:
-			err = p.update(ctx, tx, was, is)
+			err = p.update(ctx, tx, old, new)
 		}
 		if err == nil {
-			deriveConditions(is, p.clock.Now())
+			deriveConditions(new, p.clock.Now())
 		}
 		return err
 	}
@@ -50,74 +50,74 @@ func NewPlanner(clock clock.PassiveClock) txn.Planner {
 
 type planner struct{ clock clock.PassiveClock }
 
-func (p *planner) create(ctx context.Context, tx *txn.Tx, is *rack.MacNode) error {
-	owner, taken, err := tx.GetKey(ctx, IndexSerialNumber, is.Spec.SerialNumber)
+func (p *planner) create(ctx context.Context, tx *txn.Tx, new *rack.MacNode) error {
+	owner, taken, err := tx.GetKey(ctx, IndexSerialNumber, new.Spec.SerialNumber)
 	if err != nil {
 		return err
 	}
 	if taken {
-		return apierrors.NewInvalid(rack.Kind("MacNode"), is.Name, field.ErrorList{field.Invalid(field.NewPath("spec", "serialNumber"), is.Spec.SerialNumber,
+		return apierrors.NewInvalid(rack.Kind("MacNode"), new.Name, field.ErrorList{field.Invalid(field.NewPath("spec", "serialNumber"), new.Spec.SerialNumber,
 			fmt.Sprintf("a chassis is in the fleet once, and this one is MacNode %s", owner))})
 	}
-	if err := tx.Get(ctx, rack.Resource("macnodeclasses"), "", is.Spec.ClassName, &rack.MacNodeClass{}); apierrors.IsNotFound(err) {
-		return apierrors.NewInvalid(rack.Kind("MacNode"), is.Name, field.ErrorList{field.NotFound(field.NewPath("spec", "className"), is.Spec.ClassName)})
+	if err := tx.Get(ctx, rack.Resource("macnodeclasses"), "", new.Spec.ClassName, &rack.MacNodeClass{}); apierrors.IsNotFound(err) {
+		return apierrors.NewInvalid(rack.Kind("MacNode"), new.Name, field.ErrorList{field.NotFound(field.NewPath("spec", "className"), new.Spec.ClassName)})
 	} else if err != nil {
 		return err
 	}
-	DerivePhase(is)
-	return tx.CreateKey(IndexSerialNumber, is.Spec.SerialNumber, []byte(is.Name))
+	DerivePhase(new)
+	return tx.CreateKey(IndexSerialNumber, new.Spec.SerialNumber, []byte(new.Name))
 }
 
-func (p *planner) delete(ctx context.Context, tx *txn.Tx, was *rack.MacNode) error {
-	if err := refuseLeased(was); err != nil {
+func (p *planner) delete(ctx context.Context, tx *txn.Tx, old *rack.MacNode) error {
+	if err := refuseLeased(old); err != nil {
 		return err
 	}
-	if q := was.Status.Quarantine; q != nil {
-		record := ledger.NewNodeRecovered(was, "Removed", fmt.Sprintf("the Mac was taken out of the fleet while it was in quarantine (%s)", q.Reason))
+	if q := old.Status.Quarantine; q != nil {
+		record := ledger.NewNodeRecovered(old, "Removed", fmt.Sprintf("the Mac was taken out of the fleet while it was in quarantine (%s)", q.Reason))
 		if err := ledger.Append(ctx, tx, p.clock, record); err != nil {
 			return err
 		}
 	}
-	if _, exists, err := tx.GetKey(ctx, IndexSerialNumber, was.Spec.SerialNumber); err != nil || !exists {
+	if _, exists, err := tx.GetKey(ctx, IndexSerialNumber, old.Spec.SerialNumber); err != nil || !exists {
 		return err
 	}
-	return tx.DeleteKey(IndexSerialNumber, was.Spec.SerialNumber)
+	return tx.DeleteKey(IndexSerialNumber, old.Spec.SerialNumber)
 }
 
 // refuseLeased refuses to delete a Mac that belongs to a lease.
-func refuseLeased(was *rack.MacNode) error {
-	ref := was.Status.LeaseRef
+func refuseLeased(old *rack.MacNode) error {
+	ref := old.Status.LeaseRef
 	if ref == nil {
 		return nil
 	}
-	return apierrors.NewConflict(Resource, was.Name, fmt.Errorf("%s: the Mac belongs to lease %s/%s until its release", rules.OneTenantPerChassis, ref.Namespace, ref.Name))
+	return apierrors.NewConflict(Resource, old.Name, fmt.Errorf("%s: the Mac belongs to lease %s/%s until its release", rules.OneTenantPerChassis, ref.Namespace, ref.Name))
 }
 
-func (p *planner) update(ctx context.Context, tx *txn.Tx, was, is *rack.MacNode) error {
+func (p *planner) update(ctx context.Context, tx *txn.Tx, old, new *rack.MacNode) error {
 	// With a finalizer, including those of Orphan and Foreground, a deletion starts as an update and would complete at the release.
-	if was.DeletionTimestamp == nil && is.DeletionTimestamp != nil {
-		if err := refuseLeased(was); err != nil {
+	if old.DeletionTimestamp == nil && new.DeletionTimestamp != nil {
+		if err := refuseLeased(old); err != nil {
 			return err
 		}
 	}
-	if was.Spec.ClassName != is.Spec.ClassName {
-		if ref := was.Status.LeaseRef; ref != nil {
-			return apierrors.NewConflict(Resource, was.Name, fmt.Errorf("%s: the class cannot be changed while the Mac belongs to lease %s/%s", rules.OneTenantPerChassis, ref.Namespace, ref.Name))
+	if old.Spec.ClassName != new.Spec.ClassName {
+		if ref := old.Status.LeaseRef; ref != nil {
+			return apierrors.NewConflict(Resource, old.Name, fmt.Errorf("%s: the class cannot be changed while the Mac belongs to lease %s/%s", rules.OneTenantPerChassis, ref.Namespace, ref.Name))
 		}
-		if err := tx.Get(ctx, rack.Resource("macnodeclasses"), "", is.Spec.ClassName, &rack.MacNodeClass{}); apierrors.IsNotFound(err) {
-			return apierrors.NewInvalid(rack.Kind("MacNode"), is.Name, field.ErrorList{field.NotFound(field.NewPath("spec", "className"), is.Spec.ClassName)})
+		if err := tx.Get(ctx, rack.Resource("macnodeclasses"), "", new.Spec.ClassName, &rack.MacNodeClass{}); apierrors.IsNotFound(err) {
+			return apierrors.NewInvalid(rack.Kind("MacNode"), new.Name, field.ErrorList{field.NotFound(field.NewPath("spec", "className"), new.Spec.ClassName)})
 		} else if err != nil {
 			return err
 		}
 	}
-	if is.Status.Scrub != nil && was.Status.ReleasingSince == nil && !equality.Semantic.DeepEqual(was.Status.Scrub, is.Status.Scrub) {
-		return apierrors.NewConflict(Resource, was.Name, errors.New("a Mac can be scrubbed only while status.releasingSince is set, after its lease has ended"))
+	if new.Status.Scrub != nil && old.Status.ReleasingSince == nil && !equality.Semantic.DeepEqual(old.Status.Scrub, new.Status.Scrub) {
+		return apierrors.NewConflict(Resource, old.Name, errors.New("a Mac can be scrubbed only while status.releasingSince is set, after its lease has ended"))
 	}
-	if err := p.recount(ctx, tx, is); err != nil {
+	if err := p.recount(ctx, tx, new); err != nil {
 		return err
 	}
-	record := p.quarantine(ctx, was, is)
-	DerivePhase(is)
+	record := p.quarantine(ctx, old, new)
+	DerivePhase(new)
 	if record == nil {
 		return nil
 	}
@@ -125,10 +125,10 @@ func (p *planner) update(ctx context.Context, tx *txn.Tx, was, is *rack.MacNode)
 }
 
 // recount resets the number of virtual machines of a scrubbed Mac if no slot of its lease is taken: no virtual machine is running then, because its start and end need the slot in the same transaction. An older API server may have counted one twice, and the Mac could never be released.
-func (p *planner) recount(ctx context.Context, tx *txn.Tx, is *rack.MacNode) error {
-	ref, scrub := is.Status.LeaseRef, is.Status.Scrub
-	if is.Status.RunningVMs == 0 || is.Status.ReleasingSince == nil || ref == nil || scrub == nil || scrub.LeaseUID != ref.UID || len(scrub.Remaining) > 0 ||
-		!meta.IsStatusConditionTrue(is.Status.Conditions, rack.MacNodeScrubbed) {
+func (p *planner) recount(ctx context.Context, tx *txn.Tx, new *rack.MacNode) error {
+	ref, scrub := new.Status.LeaseRef, new.Status.Scrub
+	if new.Status.RunningVMs == 0 || new.Status.ReleasingSince == nil || ref == nil || scrub == nil || scrub.LeaseUID != ref.UID || len(scrub.Remaining) > 0 ||
+		!meta.IsStatusConditionTrue(new.Status.Conditions, rack.MacNodeScrubbed) {
 		return nil
 	}
 	lease := &rack.MacNodeLease{}
@@ -139,56 +139,56 @@ func (p *planner) recount(ctx context.Context, tx *txn.Tx, is *rack.MacNode) err
 		return err
 	}
 	if lease.UID == ref.UID && len(lease.Status.Instances) == 0 {
-		is.Status.RunningVMs = 0
+		new.Status.RunningVMs = 0
 	}
 	return nil
 }
 
 // quarantine begins or ends a quarantine, and returns its record.
-func (p *planner) quarantine(ctx context.Context, was, is *rack.MacNode) *rack.AuditRecord {
-	cause := quarantineCause(is)
-	asserted := !identity.IsAgent(ctx) && is.Status.Scrub != nil && !equality.Semantic.DeepEqual(was.Status.Scrub, is.Status.Scrub)
+func (p *planner) quarantine(ctx context.Context, old, new *rack.MacNode) *rack.AuditRecord {
+	cause := quarantineCause(new)
+	asserted := !identity.IsAgent(ctx) && new.Status.Scrub != nil && !equality.Semantic.DeepEqual(old.Status.Scrub, new.Status.Scrub)
 	switch {
-	case asserted && was.Status.Quarantine == nil:
+	case asserted && old.Status.Quarantine == nil:
 		// An offline Mac may still run its virtual machines, and may come back online.
-		is.Status.Quarantine = &rack.Quarantine{
-			Reason: rack.ReasonScrubAsserted, Since: metav1.NewTime(p.clock.Now()), BootID: was.Status.BootID,
+		new.Status.Quarantine = &rack.Quarantine{
+			Reason: rack.ReasonScrubAsserted, Since: metav1.NewTime(p.clock.Now()), BootID: old.Status.BootID,
 			Message: fmt.Sprintf("%s reports that the Mac is scrubbed, but its agent does not; reboot the Mac, or inspect it and end the quarantine", identity.Username(ctx)),
 		}
-		return ledger.NewNodeQuarantined(is)
+		return ledger.NewNodeQuarantined(new)
 	case asserted:
-		is.Status.Quarantine = was.Status.Quarantine
+		new.Status.Quarantine = old.Status.Quarantine
 		return nil
-	case was.Status.Quarantine == nil && cause != nil:
-		is.Status.Quarantine = &rack.Quarantine{Reason: cause.Reason, Message: cause.Message, Since: metav1.NewTime(p.clock.Now()), BootID: is.Status.BootID}
-		return ledger.NewNodeQuarantined(is)
-	case was.Status.Quarantine == nil:
-		is.Status.Quarantine = nil
+	case old.Status.Quarantine == nil && cause != nil:
+		new.Status.Quarantine = &rack.Quarantine{Reason: cause.Reason, Message: cause.Message, Since: metav1.NewTime(p.clock.Now()), BootID: new.Status.BootID}
+		return ledger.NewNodeQuarantined(new)
+	case old.Status.Quarantine == nil:
+		new.Status.Quarantine = nil
 		return nil
 	case identity.IsAgent(ctx):
-		is.Status.Quarantine = was.Status.Quarantine
-		rebooted := is.Status.BootID != "" && is.Status.BootID != was.Status.Quarantine.BootID
+		new.Status.Quarantine = old.Status.Quarantine
+		rebooted := new.Status.BootID != "" && new.Status.BootID != old.Status.Quarantine.BootID
 		if cause != nil || !rebooted {
 			return nil
 		}
-		is.Status.Quarantine = nil
-		return ledger.NewNodeRecovered(is, "Rebooted", fmt.Sprintf("the Mac has rebooted since it was quarantined (%s): its agent reports a new boot ID", was.Status.Quarantine.Reason))
-	case is.Status.Quarantine == nil:
+		new.Status.Quarantine = nil
+		return ledger.NewNodeRecovered(new, "Rebooted", fmt.Sprintf("the Mac has rebooted since it was quarantined (%s): its agent reports a new boot ID", old.Status.Quarantine.Reason))
+	case new.Status.Quarantine == nil:
 		// Any user other than an agent who can write the status is an administrator. The agent's conditions remain until its next report, so they are reset here; otherwise the quarantine would begin again.
 		for _, t := range []string{rack.MacNodeSlotsHealthy, rack.MacNodeScrubbed} {
-			if c := meta.FindStatusCondition(is.Status.Conditions, t); c != nil && c.Status == metav1.ConditionFalse {
-				meta.SetStatusCondition(&is.Status.Conditions, metav1.Condition{
+			if c := meta.FindStatusCondition(new.Status.Conditions, t); c != nil && c.Status == metav1.ConditionFalse {
+				meta.SetStatusCondition(&new.Status.Conditions, metav1.Condition{
 					Type: t, Status: metav1.ConditionUnknown, Reason: "QuarantineCleared", Message: "an administrator ended the quarantine",
 					LastTransitionTime: metav1.NewTime(p.clock.Now()),
 				})
 			}
 		}
-		return ledger.NewNodeRecovered(is, "Administrator", fmt.Sprintf("an administrator ended the quarantine (%s)", was.Status.Quarantine.Reason))
+		return ledger.NewNodeRecovered(new, "Administrator", fmt.Sprintf("an administrator ended the quarantine (%s)", old.Status.Quarantine.Reason))
 	default:
 		// The administrator decides which unknown virtual machines are stopped. The rest of the quarantine is kept.
-		end := is.Status.Quarantine.EndInstances
-		is.Status.Quarantine = was.Status.Quarantine.DeepCopy()
-		is.Status.Quarantine.EndInstances = end
+		end := new.Status.Quarantine.EndInstances
+		new.Status.Quarantine = old.Status.Quarantine.DeepCopy()
+		new.Status.Quarantine.EndInstances = end
 		return nil
 	}
 }

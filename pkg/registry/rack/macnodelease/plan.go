@@ -30,20 +30,20 @@ var Resource = rack.Resource("macnodeleases")
 // NewPlanner returns the planner of leases: a Mac has one lease, a lease keeps its Mac until the floor, and only the subresources binding and release bind and release a Mac.
 func NewPlanner(clock clock.PassiveClock, fleet *fleetclock.Clock) txn.Planner {
 	p := &planner{clock, fleet}
-	return func(ctx context.Context, tx *txn.Tx, old, new runtime.Object) error {
-		was, _ := old.(*rack.MacNodeLease)
-		is, _ := new.(*rack.MacNodeLease)
+	return func(ctx context.Context, tx *txn.Tx, oldObj, newObj runtime.Object) error {
+		old, _ := oldObj.(*rack.MacNodeLease)
+		new, _ := newObj.(*rack.MacNodeLease)
 		var err error
 		switch {
-		case was == nil:
-			err = p.create(ctx, tx, is)
-		case is == nil:
-			return p.delete(ctx, tx, was)
+		case old == nil:
+			err = p.create(ctx, tx, new)
+		case new == nil:
+			return p.delete(ctx, tx, old)
 		default:
-			err = p.update(ctx, tx, was, is)
+			err = p.update(ctx, tx, old, new)
 		}
 		if err == nil {
-			deriveConditions(is, p.clock.Now())
+			deriveConditions(new, p.clock.Now())
 		}
 		return err
 	}
@@ -55,26 +55,26 @@ type planner struct {
 }
 
 // create refuses a lease that can never be bound, or that requests a Mac of another tenant.
-func (p *planner) create(ctx context.Context, tx *txn.Tx, is *rack.MacNodeLease) error {
+func (p *planner) create(ctx context.Context, tx *txn.Tx, new *rack.MacNodeLease) error {
 	invalid := func(err *field.Error) error {
-		return apierrors.NewInvalid(rack.Kind("MacNodeLease"), is.Name, field.ErrorList{err})
+		return apierrors.NewInvalid(rack.Kind("MacNodeLease"), new.Name, field.ErrorList{err})
 	}
-	err := tx.Get(ctx, rack.Resource("macnodeclasses"), "", is.Spec.ClassName, &rack.MacNodeClass{})
+	err := tx.Get(ctx, rack.Resource("macnodeclasses"), "", new.Spec.ClassName, &rack.MacNodeClass{})
 	if apierrors.IsNotFound(err) {
-		return invalid(field.Invalid(field.NewPath("spec", "className"), is.Spec.ClassName, "there is no such class; see: kubectl get macnodeclasses"))
+		return invalid(field.Invalid(field.NewPath("spec", "className"), new.Spec.ClassName, "there is no such class; see: kubectl get macnodeclasses"))
 	}
-	if err != nil || is.Spec.SerialNumber == "" {
+	if err != nil || new.Spec.SerialNumber == "" {
 		return err
 	}
-	return p.checkSerialNumber(ctx, tx, is)
+	return p.checkSerialNumber(ctx, tx, new)
 }
 
 // checkSerialNumber refuses a lease for a Mac that it cannot get. The error is the same for a missing Mac, a Mac of another class and a Mac of another tenant. A request for the Mac of another tenant is recorded.
-func (p *planner) checkSerialNumber(ctx context.Context, tx *txn.Tx, is *rack.MacNodeLease) error {
+func (p *planner) checkSerialNumber(ctx context.Context, tx *txn.Tx, new *rack.MacNodeLease) error {
 	cause := fmt.Errorf("%s: no Mac of class %q with serial number %s is for lease: it does not exist, or it belongs to another lease; leave spec.serialNumber out to get any free Mac of the class",
-		rules.OneTenantPerChassis, is.Spec.ClassName, is.Spec.SerialNumber)
-	refused := apierrors.NewForbidden(Resource, is.Name, cause)
-	name, exists, err := tx.GetKey(ctx, macnode.IndexSerialNumber, is.Spec.SerialNumber)
+		rules.OneTenantPerChassis, new.Spec.ClassName, new.Spec.SerialNumber)
+	refused := apierrors.NewForbidden(Resource, new.Name, cause)
+	name, exists, err := tx.GetKey(ctx, macnode.IndexSerialNumber, new.Spec.SerialNumber)
 	if err != nil {
 		return err
 	}
@@ -88,68 +88,68 @@ func (p *planner) checkSerialNumber(ctx context.Context, tx *txn.Tx, is *rack.Ma
 		return err
 	}
 	if ref := node.Status.LeaseRef; ref != nil {
-		if ref.Namespace != is.Namespace {
-			return rejection.Forbidden(Resource, is.Name, cause, ledger.NewCrossTenantRejected(is.Namespace, node, rack.LayerRegistry, "MacIsLeased", cause.Error()))
+		if ref.Namespace != new.Namespace {
+			return rejection.Forbidden(Resource, new.Name, cause, ledger.NewCrossTenantRejected(new.Namespace, node, rack.LayerRegistry, "MacIsLeased", cause.Error()))
 		}
-		return p.refuseLeased(ctx, tx, is, node, cause)
+		return p.refuseLeased(ctx, tx, new, node, cause)
 	}
-	if node.Spec.ClassName != is.Spec.ClassName {
+	if node.Spec.ClassName != new.Spec.ClassName {
 		return refused
 	}
 	return nil
 }
 
 // refuseLeased refuses a lease of a Mac that is leased from a namespace of the same name: the tenant's own, or an earlier one.
-func (p *planner) refuseLeased(ctx context.Context, tx *txn.Tx, is *rack.MacNodeLease, node *rack.MacNode, cause error) error {
+func (p *planner) refuseLeased(ctx context.Context, tx *txn.Tx, new *rack.MacNodeLease, node *rack.MacNode, cause error) error {
 	ref := node.Status.LeaseRef
-	if ref.Name == is.Name {
-		return apierrors.NewAlreadyExists(Resource, is.Name)
+	if ref.Name == new.Name {
+		return apierrors.NewAlreadyExists(Resource, new.Name)
 	}
 	lease := &rack.MacNodeLease{}
 	if err := tx.Get(ctx, Resource, ref.Namespace, ref.Name, lease); err != nil && !apierrors.IsNotFound(err) {
 		return err
 	}
-	if lease.UID != ref.UID || lease.Status.NamespaceUID != is.Status.NamespaceUID {
-		return rejection.Forbidden(Resource, is.Name, cause, ledger.NewCrossTenantRejected(is.Namespace, node, rack.LayerRegistry, "MacIsLeased", cause.Error()))
+	if lease.UID != ref.UID || lease.Status.NamespaceUID != new.Status.NamespaceUID {
+		return rejection.Forbidden(Resource, new.Name, cause, ledger.NewCrossTenantRejected(new.Namespace, node, rack.LayerRegistry, "MacIsLeased", cause.Error()))
 	}
-	return apierrors.NewForbidden(Resource, is.Name, fmt.Errorf("%s: the Mac with serial number %s already belongs to lease %q of this namespace; use that", rules.OneTenantPerChassis, is.Spec.SerialNumber, ref.Name))
+	return apierrors.NewForbidden(Resource, new.Name, fmt.Errorf("%s: the Mac with serial number %s already belongs to lease %q of this namespace; use that", rules.OneTenantPerChassis, new.Spec.SerialNumber, ref.Name))
 }
 
-func (p *planner) update(ctx context.Context, tx *txn.Tx, was, is *rack.MacNodeLease) error {
-	if hasFloor(was) {
+func (p *planner) update(ctx context.Context, tx *txn.Tx, old, new *rack.MacNodeLease) error {
+	if hasFloor(old) {
 		// An instance cannot outlive its lease, so orphaning is not permitted. Foreground deletion is not permitted either, because a Held lease keeps its instances, and accepts new ones, until the floor.
-		is.Finalizers = slices.DeleteFunc(is.Finalizers, func(f string) bool {
+		new.Finalizers = slices.DeleteFunc(new.Finalizers, func(f string) bool {
 			return f == metav1.FinalizerOrphanDependents || f == metav1.FinalizerDeleteDependents
 		})
 	}
 	if _, binding := bindingFrom(ctx); binding {
-		return p.bind(ctx, tx, was, is)
+		return p.bind(ctx, tx, old, new)
 	}
-	if !bound(was) {
-		if bound(is) || hasFloor(is) {
-			return apierrors.NewForbidden(Resource, is.Name, fmt.Errorf("%s: only the subresource binding gives a lease its Mac", rules.OneTenantPerChassis))
+	if !bound(old) {
+		if bound(new) || hasFloor(new) {
+			return apierrors.NewForbidden(Resource, new.Name, fmt.Errorf("%s: only the subresource binding gives a lease its Mac", rules.OneTenantPerChassis))
 		}
 		return nil
 	}
-	p.keepFloor(was, is)
+	p.keepFloor(old, new)
 	switch {
-	case hasFloor(was) && !hasFloor(is):
-		return p.release(ctx, tx, was, is)
-	case was.DeletionTimestamp == nil && is.DeletionTimestamp != nil:
-		return p.deleted(ctx, tx, was, is)
-	case was.Status.Phase != is.Status.Phase:
-		return p.changePhase(ctx, tx, was, is)
-	case !was.Status.EarliestReleaseAt.Equal(is.Status.EarliestReleaseAt):
-		return p.lengthen(ctx, tx, was, is)
+	case hasFloor(old) && !hasFloor(new):
+		return p.release(ctx, tx, old, new)
+	case old.DeletionTimestamp == nil && new.DeletionTimestamp != nil:
+		return p.deleted(ctx, tx, old, new)
+	case old.Status.Phase != new.Status.Phase:
+		return p.changePhase(ctx, tx, old, new)
+	case !old.Status.EarliestReleaseAt.Equal(new.Status.EarliestReleaseAt):
+		return p.lengthen(ctx, tx, old, new)
 	}
 	return nil
 }
 
 // keepFloor derives the floor from the binding and the minimum duration, and never moves it backwards. The next write thereby restores a floor that was stored too short.
-func (p *planner) keepFloor(was, is *rack.MacNodeLease) {
-	is.Status.BoundAt = was.Status.BoundAt
-	floor := metav1.NewTime(rules.LeaseFloor(was.Status.BoundAt, is.Spec.MinimumDuration.Value(), was.Status.EarliestReleaseAt))
-	is.Status.EarliestReleaseAt = &floor
+func (p *planner) keepFloor(old, new *rack.MacNodeLease) {
+	new.Status.BoundAt = old.Status.BoundAt
+	floor := metav1.NewTime(rules.LeaseFloor(old.Status.BoundAt, new.Spec.MinimumDuration.Value(), old.Status.EarliestReleaseAt))
+	new.Status.EarliestReleaseAt = &floor
 }
 
 // floorOf returns the floor of a bound lease, even if the stored one is missing or too short.
@@ -158,16 +158,16 @@ func floorOf(lease *rack.MacNodeLease) time.Time {
 }
 
 // delete plans the final deletion of a lease.
-func (p *planner) delete(ctx context.Context, tx *txn.Tx, was *rack.MacNodeLease) error {
-	if hasFloor(was) && was.DeletionTimestamp == nil {
+func (p *planner) delete(ctx context.Context, tx *txn.Tx, old *rack.MacNodeLease) error {
+	if hasFloor(old) && old.DeletionTimestamp == nil {
 		// The lease had no Mac when the deletion began.
-		return boundMeanwhile{apierrors.NewConflict(Resource, was.Name, fmt.Errorf("it was bound to Mac %q at the same time; delete it again", was.Status.NodeName))}
+		return boundMeanwhile{apierrors.NewConflict(Resource, old.Name, fmt.Errorf("it was bound to Mac %q at the same time; delete it again", old.Status.NodeName))}
 	}
-	if hasFloor(was) {
-		return p.release(ctx, tx, was, nil)
+	if hasFloor(old) {
+		return p.release(ctx, tx, old, nil)
 	}
-	if bound(was) && was.Status.ReleasedAt == nil {
-		return tampered(was, "FloorFinalizerMissing", fmt.Errorf("%s: the lease has a Mac, which must be released first", rules.TwentyFourHours))
+	if bound(old) && old.Status.ReleasedAt == nil {
+		return tampered(old, "FloorFinalizerMissing", fmt.Errorf("%s: the lease has a Mac, which must be released first", rules.TwentyFourHours))
 	}
 	return nil
 }
@@ -176,13 +176,13 @@ func (p *planner) delete(ctx context.Context, tx *txn.Tx, was *rack.MacNodeLease
 type boundMeanwhile struct{ *apierrors.StatusError }
 
 // bind binds the lease to the MacNode in the request.
-func (p *planner) bind(ctx context.Context, tx *txn.Tx, was, is *rack.MacNodeLease) error {
+func (p *planner) bind(ctx context.Context, tx *txn.Tx, old, new *rack.MacNodeLease) error {
 	binding, _ := bindingFrom(ctx)
-	if bound(was) {
-		return apierrors.NewConflict(Resource, was.Name, fmt.Errorf("it is bound to Mac %q already", was.Status.NodeName))
+	if bound(old) {
+		return apierrors.NewConflict(Resource, old.Name, fmt.Errorf("it is bound to Mac %q already", old.Status.NodeName))
 	}
-	if was.DeletionTimestamp != nil {
-		return apierrors.NewConflict(Resource, was.Name, errors.New("it is being deleted"))
+	if old.DeletionTimestamp != nil {
+		return apierrors.NewConflict(Resource, old.Name, errors.New("it is being deleted"))
 	}
 	node := &rack.MacNode{}
 	if err := tx.Get(ctx, macnode.Resource, "", binding.NodeName, node); err != nil {
@@ -191,9 +191,9 @@ func (p *planner) bind(ctx context.Context, tx *txn.Tx, was, is *rack.MacNodeLea
 	if err := rules.CheckBind(rules.BindFacts{
 		Mac: node.Name, Phase: string(node.Status.Phase), Leased: node.Status.LeaseRef != nil, Deleting: node.DeletionTimestamp != nil,
 		Class: node.Spec.ClassName, SerialNumber: node.Spec.SerialNumber,
-		WantedClass: was.Spec.ClassName, WantedSerialNumber: was.Spec.SerialNumber,
+		WantedClass: old.Spec.ClassName, WantedSerialNumber: old.Spec.SerialNumber,
 	}); err != nil {
-		return apierrors.NewConflict(Resource, was.Name, err)
+		return apierrors.NewConflict(Resource, old.Name, err)
 	}
 	now, err := ledger.Now(ctx, tx, p.clock, node.Spec.SerialNumber)
 	if err != nil {
@@ -203,20 +203,20 @@ func (p *planner) bind(ctx context.Context, tx *txn.Tx, was, is *rack.MacNodeLea
 		return err
 	}
 	boundAt := metav1.NewTime(rules.BoundAt(now))
-	floor := metav1.NewTime(rules.EarliestRelease(boundAt.Time, is.Spec.MinimumDuration.Value()))
-	is.Finalizers = append(is.Finalizers, rules.FinalizerFloor)
-	is.Status.Phase = rack.MacNodeLeaseBound
-	is.Status.BoundAt = &boundAt
-	is.Status.EarliestReleaseAt = &floor
-	is.Status.NodeName = node.Name
-	is.Status.SerialNumber = node.Spec.SerialNumber
-	meta.SetStatusCondition(&is.Status.Conditions, metav1.Condition{ // the Mac is Available; the controllers report changes
+	floor := metav1.NewTime(rules.EarliestRelease(boundAt.Time, new.Spec.MinimumDuration.Value()))
+	new.Finalizers = append(new.Finalizers, rules.FinalizerFloor)
+	new.Status.Phase = rack.MacNodeLeaseBound
+	new.Status.BoundAt = &boundAt
+	new.Status.EarliestReleaseAt = &floor
+	new.Status.NodeName = node.Name
+	new.Status.SerialNumber = node.Spec.SerialNumber
+	meta.SetStatusCondition(&new.Status.Conditions, metav1.Condition{ // the Mac is Available; the controllers report changes
 		Type: rack.MacNodeLeaseConditionMacReady, Status: metav1.ConditionTrue, Reason: "Ready", LastTransitionTime: metav1.NewTime(now),
 		Message: rules.HealthyMac(node.Spec.SerialNumber),
 	})
-	node.Status.LeaseRef = &rack.LeaseReference{Namespace: is.Namespace, Name: is.Name, UID: is.UID}
+	node.Status.LeaseRef = &rack.LeaseReference{Namespace: new.Namespace, Name: new.Name, UID: new.UID}
 	node.Status.EarliestReleaseAt = &floor
-	node.Status.PrefetchImages = is.Spec.PrefetchImages
+	node.Status.PrefetchImages = new.Spec.PrefetchImages
 	node.Status.ReleasingSince = nil
 	node.Status.Scrub = nil
 	meta.RemoveStatusCondition(&node.Status.Conditions, rack.MacNodeScrubbed)
@@ -224,48 +224,48 @@ func (p *planner) bind(ctx context.Context, tx *txn.Tx, was, is *rack.MacNodeLea
 	if err := tx.Update(ctx, macnode.Resource, node); err != nil {
 		return err
 	}
-	return ledger.Append(ctx, tx, ledger.At(now), ledger.NewLeaseBound(is, node))
+	return ledger.Append(ctx, tx, ledger.At(now), ledger.NewLeaseBound(new, node))
 }
 
 // deleted handles the deletion of a bound lease: it becomes Held, or Releasing if the floor has passed.
-func (p *planner) deleted(ctx context.Context, tx *txn.Tx, was, is *rack.MacNodeLease) error {
-	now, err := ledger.Now(ctx, tx, p.clock, was.Status.SerialNumber)
+func (p *planner) deleted(ctx context.Context, tx *txn.Tx, old, new *rack.MacNodeLease) error {
+	now, err := ledger.Now(ctx, tx, p.clock, old.Status.SerialNumber)
 	if err != nil {
 		return err
 	}
-	agreed, err := p.agreed(ctx, tx, now, is.Status.EarliestReleaseAt.Time)
+	agreed, err := p.agreed(ctx, tx, now, new.Status.EarliestReleaseAt.Time)
 	if err != nil {
 		return err
 	}
-	if rules.FloorPassed(agreed, is.Status.EarliestReleaseAt.Time) {
-		is.Status.Phase = rack.MacNodeLeaseReleasing
-		return p.beginRelease(ctx, tx, is, now)
+	if rules.FloorPassed(agreed, new.Status.EarliestReleaseAt.Time) {
+		new.Status.Phase = rack.MacNodeLeaseReleasing
+		return p.beginRelease(ctx, tx, new, now)
 	}
-	is.Status.Phase = rack.MacNodeLeaseHeld
-	is.Status.HeldAt = ptr.To(metav1.NewTime(now.Truncate(time.Second)))
-	for n := range is.Status.Instances {
-		is.Status.Instances[n].Stop = true
+	new.Status.Phase = rack.MacNodeLeaseHeld
+	new.Status.HeldAt = ptr.To(metav1.NewTime(now.Truncate(time.Second)))
+	for n := range new.Status.Instances {
+		new.Status.Instances[n].Stop = true
 	}
-	return ledger.Append(ctx, tx, ledger.At(now), ledger.NewLeaseHeld(is, now))
+	return ledger.Append(ctx, tx, ledger.At(now), ledger.NewLeaseHeld(new, now))
 }
 
 // changePhase permits the transition from Held to Releasing after the floor, and refuses all other writes of the phase.
-func (p *planner) changePhase(ctx context.Context, tx *txn.Tx, was, is *rack.MacNodeLease) error {
-	if was.Status.Phase != rack.MacNodeLeaseHeld || is.Status.Phase != rack.MacNodeLeaseReleasing {
-		return tampered(was, "PhaseTampered", fmt.Errorf("%s: the phase goes from Held to Releasing at the floor, not from %s to %s", rules.TwentyFourHours, was.Status.Phase, is.Status.Phase))
+func (p *planner) changePhase(ctx context.Context, tx *txn.Tx, old, new *rack.MacNodeLease) error {
+	if old.Status.Phase != rack.MacNodeLeaseHeld || new.Status.Phase != rack.MacNodeLeaseReleasing {
+		return tampered(old, "PhaseTampered", fmt.Errorf("%s: the phase goes from Held to Releasing at the floor, not from %s to %s", rules.TwentyFourHours, old.Status.Phase, new.Status.Phase))
 	}
-	now, err := ledger.Now(ctx, tx, p.clock, was.Status.SerialNumber)
+	now, err := ledger.Now(ctx, tx, p.clock, old.Status.SerialNumber)
 	if err != nil {
 		return err
 	}
-	agreed, err := p.agreed(ctx, tx, now, is.Status.EarliestReleaseAt.Time)
+	agreed, err := p.agreed(ctx, tx, now, new.Status.EarliestReleaseAt.Time)
 	if err != nil {
 		return err
 	}
-	if err := p.early(was, agreed, is.Status.EarliestReleaseAt.Time); err != nil {
+	if err := p.early(old, agreed, new.Status.EarliestReleaseAt.Time); err != nil {
 		return err
 	}
-	return p.beginRelease(ctx, tx, is, now)
+	return p.beginRelease(ctx, tx, new, now)
 }
 
 // agreed returns the earliest time of all replicas if the floor has passed by this replica's clock, and now otherwise.
@@ -277,20 +277,20 @@ func (p *planner) agreed(ctx context.Context, tx *txn.Tx, now, floor time.Time) 
 }
 
 // early refuses to release a lease before its floor. The refusal is recorded, except right after the floor, when only the last readings of other replicas are from before it: this is not an attempt to tamper.
-func (p *planner) early(was *rack.MacNodeLease, agreed, floor time.Time) error {
+func (p *planner) early(old *rack.MacNodeLease, agreed, floor time.Time) error {
 	err := rules.CheckRelease(agreed, floor)
 	if err != nil && rules.FloorPassed(p.clock.Now(), floor) && rules.FloorPassed(agreed.Add(fleetclock.Tolerance), floor) {
-		return apierrors.NewConflict(Resource, was.Name, fmt.Errorf("%s: the floor has only just passed, and not every API server knows; try again in a few seconds", rules.TwentyFourHours))
+		return apierrors.NewConflict(Resource, old.Name, fmt.Errorf("%s: the floor has only just passed, and not every API server knows; try again in a few seconds", rules.TwentyFourHours))
 	}
 	if err != nil {
-		return tampered(was, "EarlyRelease", err)
+		return tampered(old, "EarlyRelease", err)
 	}
 	return nil
 }
 
 // beginRelease starts the release of the Mac: its agent empties and scrubs it.
-func (p *planner) beginRelease(ctx context.Context, tx *txn.Tx, is *rack.MacNodeLease, now time.Time) error {
-	node, err := p.node(ctx, tx, is)
+func (p *planner) beginRelease(ctx context.Context, tx *txn.Tx, new *rack.MacNodeLease, now time.Time) error {
+	node, err := p.node(ctx, tx, new)
 	if err != nil {
 		return err
 	}
@@ -301,58 +301,58 @@ func (p *planner) beginRelease(ctx context.Context, tx *txn.Tx, is *rack.MacNode
 }
 
 // lengthen moves a floor forward, also on the Mac, and records it.
-func (p *planner) lengthen(ctx context.Context, tx *txn.Tx, was, is *rack.MacNodeLease) error {
-	if was.Status.Phase != rack.MacNodeLeaseBound && was.Status.Phase != rack.MacNodeLeaseHeld {
-		return apierrors.NewForbidden(Resource, is.Name, fmt.Errorf("%s: the lease is %s, which cannot be lengthened; create a new lease", rules.TwentyFourHours, was.Status.Phase))
+func (p *planner) lengthen(ctx context.Context, tx *txn.Tx, old, new *rack.MacNodeLease) error {
+	if old.Status.Phase != rack.MacNodeLeaseBound && old.Status.Phase != rack.MacNodeLeaseHeld {
+		return apierrors.NewForbidden(Resource, new.Name, fmt.Errorf("%s: the lease is %s, which cannot be lengthened; create a new lease", rules.TwentyFourHours, old.Status.Phase))
 	}
-	now, err := ledger.Now(ctx, tx, p.clock, was.Status.SerialNumber)
+	now, err := ledger.Now(ctx, tx, p.clock, old.Status.SerialNumber)
 	if err != nil {
 		return err
 	}
-	if was.Status.Phase == rack.MacNodeLeaseHeld && rules.FloorPassed(now, floorOf(was)) {
-		return apierrors.NewForbidden(Resource, is.Name, fmt.Errorf("%s: the lease was deleted and its floor has passed, so it cannot be lengthened; create a new lease", rules.TwentyFourHours))
+	if old.Status.Phase == rack.MacNodeLeaseHeld && rules.FloorPassed(now, floorOf(old)) {
+		return apierrors.NewForbidden(Resource, new.Name, fmt.Errorf("%s: the lease was deleted and its floor has passed, so it cannot be lengthened; create a new lease", rules.TwentyFourHours))
 	}
-	node, err := p.node(ctx, tx, is)
+	node, err := p.node(ctx, tx, new)
 	if err != nil {
 		return err
 	}
-	node.Status.EarliestReleaseAt = is.Status.EarliestReleaseAt
+	node.Status.EarliestReleaseAt = new.Status.EarliestReleaseAt
 	if err := tx.Update(ctx, macnode.Resource, node); err != nil {
 		return err
 	}
-	return ledger.Append(ctx, tx, ledger.At(now), ledger.NewFloorLengthened(is, was.Status.EarliestReleaseAt))
+	return ledger.Append(ctx, tx, ledger.At(now), ledger.NewFloorLengthened(new, old.Status.EarliestReleaseAt))
 }
 
-// release releases the Mac of the lease. is is nil if the lease is deleted with its last finalizer.
-func (p *planner) release(ctx context.Context, tx *txn.Tx, was, is *rack.MacNodeLease) error {
+// release releases the Mac of the lease. new is nil if the lease is deleted with its last finalizer.
+func (p *planner) release(ctx context.Context, tx *txn.Tx, old, new *rack.MacNodeLease) error {
 	release, releasing := releaseFrom(ctx)
 	if !releasing {
-		return tampered(was, "FloorFinalizerRemoved", fmt.Errorf("%s: the finalizer %s keeps the Mac with its lease and is removed only by its release; deleting the lease is enough, it ends by itself at %s",
-			rules.TwentyFourHours, rules.FinalizerFloor, floorOf(was).UTC().Format(time.RFC3339)))
+		return tampered(old, "FloorFinalizerRemoved", fmt.Errorf("%s: the finalizer %s keeps the Mac with its lease and is removed only by its release; deleting the lease is enough, it ends by itself at %s",
+			rules.TwentyFourHours, rules.FinalizerFloor, floorOf(old).UTC().Format(time.RFC3339)))
 	}
-	node, err := p.node(ctx, tx, was)
+	node, err := p.node(ctx, tx, old)
 	if err != nil {
 		return err
 	}
-	now, err := ledger.Now(ctx, tx, p.clock, was.Status.SerialNumber)
+	now, err := ledger.Now(ctx, tx, p.clock, old.Status.SerialNumber)
 	if err != nil {
 		return err
 	}
-	floor := floorOf(was)
+	floor := floorOf(old)
 	agreed, err := p.agreed(ctx, tx, now, floor)
 	if err != nil {
 		return err
 	}
-	if err := p.early(was, agreed, floor); err != nil {
+	if err := p.early(old, agreed, floor); err != nil {
 		return err
 	}
-	if _, message := rules.BlocksRelease(releaseFacts(was, node, release.NodeTaints)); message != "" {
-		return apierrors.NewConflict(Resource, was.Name, fmt.Errorf("it cannot be released yet: %s", message))
+	if _, message := rules.BlocksRelease(releaseFacts(old, node, release.NodeTaints)); message != "" {
+		return apierrors.NewConflict(Resource, old.Name, fmt.Errorf("it cannot be released yet: %s", message))
 	}
 	releasedAt := metav1.NewTime(now.Truncate(time.Second))
-	if is != nil {
-		is.Status.ReleasedAt = &releasedAt
-		is.Status.Phase = rack.MacNodeLeaseReleased
+	if new != nil {
+		new.Status.ReleasedAt = &releasedAt
+		new.Status.Phase = rack.MacNodeLeaseReleased
 	}
 	node.Status.LeaseRef = nil
 	node.Status.EarliestReleaseAt = nil
@@ -362,7 +362,7 @@ func (p *planner) release(ctx context.Context, tx *txn.Tx, was, is *rack.MacNode
 	if err := tx.Update(ctx, macnode.Resource, node); err != nil {
 		return err
 	}
-	return ledger.Append(ctx, tx, ledger.At(now), ledger.NewLeaseReleased(was, releasedAt.Time, release.NodeTaints))
+	return ledger.Append(ctx, tx, ledger.At(now), ledger.NewLeaseReleased(old, releasedAt.Time, release.NodeTaints))
 }
 
 func releaseFacts(lease *rack.MacNodeLease, node *rack.MacNode, taints []string) rules.ReleaseFacts {

@@ -56,20 +56,20 @@ func Selectors(t *testing.T, scheme *runtime.Scheme, gvk schema.GroupVersionKind
 }
 
 // KeepsMetadata asserts that a write of the status does not change the metadata that a client can set.
-func KeepsMetadata(t *testing.T, strategy rest.RESTUpdateStrategy, old runtime.Object) {
+func KeepsMetadata(t *testing.T, strategy rest.RESTUpdateStrategy, oldObj runtime.Object) {
 	t.Helper()
-	obj := old.DeepCopyObject()
+	obj := oldObj.DeepCopyObject()
 	accessor, err := meta.Accessor(obj)
 	require.NoError(t, err)
-	was, err := meta.Accessor(old)
+	old, err := meta.Accessor(oldObj)
 	require.NoError(t, err)
 	accessor.SetLabels(map[string]string{"forged": "yes"})
 	accessor.SetAnnotations(map[string]string{"forged": "yes"})
 	accessor.SetFinalizers([]string{"example.com/forged"})
 	accessor.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: "forged", UID: "forged"}})
-	require.NoError(t, Update(t, strategy, obj, old))
-	assert.Equal(t, was.GetLabels(), accessor.GetLabels())
-	assert.Equal(t, was.GetAnnotations(), accessor.GetAnnotations())
-	assert.Equal(t, was.GetFinalizers(), accessor.GetFinalizers())
-	assert.Equal(t, was.GetOwnerReferences(), accessor.GetOwnerReferences())
+	require.NoError(t, Update(t, strategy, obj, oldObj))
+	assert.Equal(t, old.GetLabels(), accessor.GetLabels())
+	assert.Equal(t, old.GetAnnotations(), accessor.GetAnnotations())
+	assert.Equal(t, old.GetFinalizers(), accessor.GetFinalizers())
+	assert.Equal(t, old.GetOwnerReferences(), accessor.GetOwnerReferences())
 }
