@@ -283,7 +283,8 @@ func TestHeadsFollowTheLedger(t *testing.T) {
 	assert.Contains(t, out, "expected: the heads of 2 chains, written 2026-09-15T12:00:00Z")
 }
 
-// forged returns a JSON Lines export of a server whose records are all forged, with hashes and links that fit, from a time on.
+// forged returns a JSON Lines export of a server whose records are all forged, with hashes and
+// links that fit, from a time on.
 func forged(t *testing.T, s *server, from time.Time, edit func(*rack.AuditRecord)) string {
 	var file bytes.Buffer
 	writer, err := ledger.NewRecordWriter(&file, ledger.JSONLines)

@@ -1,7 +1,7 @@
 // Command darwincheck type-checks packages that need cgo on macOS, on any system.
 //
-// Compilers on other systems cannot build cgo for macOS, but type-checking needs no compiler. The go
-// command lists the files of each package for darwin/arm64, and go/types checks them with a fake
+// Compilers on other systems cannot build cgo for macOS, but type-checking needs no compiler. The
+// go command lists the files of each package for darwin/arm64, and go/types checks them with a fake
 // import "C". Function bodies are checked only in the packages of this module.
 //
 //	go run ./hack/darwincheck ./pkg/vm/vz ./cmd/vm

@@ -15,10 +15,12 @@ const (
 	tabWidth   = 4
 )
 
-// comment matches a line that is a comment and can be wrapped: no marker, directive or indented text.
+// comment matches a line that is a comment and can be wrapped: no marker, directive or indented
+// text.
 var comment = regexp.MustCompile(`^\s*// [^\s+]\S* `)
 
-// tooWide returns the lines of a file whose comments are wider than maxColumns, as FILE:LINE: COLUMNS.
+// tooWide returns the lines of a file whose comments are wider than maxColumns, as FILE:LINE:
+// COLUMNS.
 func tooWide(source string) ([]string, error) {
 	file, err := os.Open(source)
 	if err != nil {

@@ -96,7 +96,8 @@ func TestImagesThatAwaitAMac(t *testing.T) {
 	assert.Equal(t, []string{"provider", "refused", "unknown"}, names)
 }
 
-// An image that the controllers cannot verify is verified and reported by the Mac that runs an instance of it.
+// An image that the controllers cannot verify is verified and reported by the Mac that runs an
+// instance of it.
 func TestAnInstanceVerifiesItsImage(t *testing.T) {
 	store := &checkedStore{results: map[string]error{"macos-26": errors.New("no auxiliary storage")}}
 	r := newRack(t, func(r *rack) {

@@ -10,7 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 )
 
-// PatchType is the type of the patches of this package: lists with keys, such as conditions, are merged entry by entry.
+// PatchType is the type of the patches of this package: lists with keys, such as conditions, are
+// merged entry by entry.
 const PatchType = types.StrategicMergePatchType
 
 // Object is a pointer to a versioned object.
@@ -19,7 +20,10 @@ type Object[T any] interface {
 	metav1.Object
 }
 
-// StatusPatch returns the patch of the subresource status from before to after. It has the differences and the UID, but no resource version: writes of other fields do not conflict, and a later object with the same name is not patched. Two writers of one field do not detect each other, so the server must validate each transition.
+// StatusPatch returns the patch of the subresource status from before to after. It has the
+// differences and the UID, but no resource version: writes of other fields do not conflict, and a
+// later object with the same name is not patched. Two writers of one field do not detect each
+// other, so the server must validate each transition.
 func StatusPatch[T any, P Object[T]](before, after P) ([]byte, error) {
 	patch, err := diff(before, after)
 	if err != nil {
@@ -32,7 +36,8 @@ func StatusPatch[T any, P Object[T]](before, after P) ([]byte, error) {
 	return json.Marshal(patch)
 }
 
-// replaceStructs makes a patch replace each changed struct of a status as a whole, because a mix of two reports would be wrong.
+// replaceStructs makes a patch replace each changed struct of a status as a whole, because a mix of
+// two reports would be wrong.
 func replaceStructs(patch map[string]any, before, after any) error {
 	changed, _ := patch["status"].(map[string]any)
 	was, err := statusOf(before)

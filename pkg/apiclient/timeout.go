@@ -1,4 +1,5 @@
-// Package apiclient has the API client helpers of the controllers and agents: every request has a timeout, and status writes do not conflict with other writers of the same object.
+// Package apiclient has the API client helpers of the controllers and agents: every request has a
+// timeout, and status writes do not conflict with other writers of the same object.
 package apiclient
 
 import (
@@ -12,10 +13,12 @@ import (
 	"k8s.io/client-go/transport"
 )
 
-// RequestTimeout is the maximum duration of one request, including its response. Servers time out after at most a minute.
+// RequestTimeout is the maximum duration of one request, including its response. Servers time out
+// after at most a minute.
 const RequestTimeout = 20 * time.Second
 
-// BoundRequests limits each request of a client to timeout, except watches. [rest.Config.Timeout] would end watches too.
+// BoundRequests limits each request of a client to timeout, except watches. [rest.Config.Timeout]
+// would end watches too.
 func BoundRequests(config *rest.Config, timeout time.Duration) *rest.Config {
 	config = rest.CopyConfig(config)
 	config.WrapTransport = transport.Wrappers(config.WrapTransport, func(rt http.RoundTripper) http.RoundTripper {

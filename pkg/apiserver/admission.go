@@ -9,7 +9,9 @@ import (
 	"macrack.io/macrack/pkg/registry/rack/auditrecord"
 )
 
-// adding limits the plugin NamespaceLifecycle to requests that add objects to a namespace. The deletion of a namespace requires that subresources stop its instances and release its leases, and that these events are recorded.
+// adding limits the plugin NamespaceLifecycle to requests that add objects to a namespace. The
+// deletion of a namespace requires that subresources stop its instances and release its leases, and
+// that these events are recorded.
 func adding(handler admission.Interface, name string) admission.Interface {
 	plugin, ok := handler.(admission.MutationInterface)
 	if name != lifecycle.PluginName || !ok {

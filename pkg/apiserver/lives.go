@@ -22,7 +22,8 @@ import (
 	"macrack.io/macrack/pkg/registry/tenancy"
 )
 
-// lives returns the tracker of namespaces with the same name, or nil for a server without a cluster.
+// lives returns the tracker of namespaces with the same name, or nil for a server without a
+// cluster.
 func (c *Config) lives() (*tenancy.Lives, error) {
 	namespaces, live := c.Namespaces, tenancy.Namespaces(nil)
 	if namespaces == nil {
@@ -68,7 +69,8 @@ const (
 	namespacesBurst = 100
 )
 
-// namespaces returns the lookups of namespaces in the cluster, with and without a cache, or nil for a server without a cluster.
+// namespaces returns the lookups of namespaces in the cluster, with and without a cache, or nil for
+// a server without a cluster.
 func (c *Config) namespaces() (namespaces, live tenancy.Namespaces, err error) {
 	if c.Generic.SharedInformerFactory == nil || c.Generic.ClientConfig == nil {
 		return nil, nil, nil
@@ -93,7 +95,8 @@ func (c *Config) namespaces() (namespaces, live tenancy.Namespaces, err error) {
 	return cachedNamespaces(cached, tenancy.Remember(clock.RealClock{}, live)), live, nil
 }
 
-// cachedNamespaces returns a lookup of namespaces in a cache. It asks live if a namespace is missing or terminating in the cache, because it may have been created again.
+// cachedNamespaces returns a lookup of namespaces in a cache. It asks live if a namespace is
+// missing or terminating in the cache, because it may have been created again.
 func cachedNamespaces(cached corev1listers.NamespaceLister, live tenancy.Namespaces) tenancy.Namespaces {
 	return func(ctx context.Context, name string) (types.UID, error) {
 		if namespace, err := cached.Get(name); err == nil && namespace.DeletionTimestamp == nil {

@@ -19,8 +19,9 @@ import (
 	"macrack.io/macrack/pkg/apis/rack/validation"
 )
 
-// The field manager spends seconds on tens of thousands of managers, and no request with so many is useful. Requests are refused where they are
-// decoded, before the field manager sees them; validation refuses what comes another way.
+// The field manager spends seconds on tens of thousands of managers, and no request with so many is
+// useful. Requests are refused where they are decoded, before the field manager sees them;
+// validation refuses what comes another way.
 
 // managersError returns an error for an object with more managed fields than validation accepts.
 func managersError(n int) error {
@@ -51,8 +52,9 @@ func (d boundedDecoder) Decode(data []byte, defaults *schema.GroupVersionKind, i
 	return obj, gvk, err
 }
 
-// boundPatches adds a filter that refuses merge patches with too many managed fields. No decoder sees what a strategic merge patch makes, and the error of
-// a decoder repeats all of what a merge patch makes.
+// boundPatches adds a filter that refuses merge patches with too many managed fields. No decoder
+// sees what a strategic merge patch makes, and the error of a decoder repeats all of what a merge
+// patch makes.
 func (c *Config) boundPatches() {
 	build, limit := c.Generic.BuildHandlerChainFunc, c.Generic.MaxRequestBodyBytes
 	c.Generic.BuildHandlerChainFunc = func(handler http.Handler, config *genericapiserver.Config) http.Handler {
@@ -60,8 +62,8 @@ func (c *Config) boundPatches() {
 	}
 }
 
-// boundedPatches returns a handler that passes the requests to handler whose patches have few managed fields. Bodies of more than limit bytes are passed
-// too: handler refuses them.
+// boundedPatches returns a handler that passes the requests to handler whose patches have few
+// managed fields. Bodies of more than limit bytes are passed too: handler refuses them.
 func boundedPatches(handler http.Handler, limit int64) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		contentType, _, err := mime.ParseMediaType(req.Header.Get("Content-Type"))

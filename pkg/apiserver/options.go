@@ -43,7 +43,8 @@ var versions = []schema.GroupVersion{
 type Options struct {
 	Recommended *genericoptions.RecommendedOptions
 
-	// Clock is the clock of the rules about time. It is not a flag, because production servers always use the real time.
+	// Clock is the clock of the rules about time. It is not a flag, because production servers
+	// always use the real time.
 	Clock clock.WithTicker
 
 	// Namespaces looks up namespaces in tests; nil for those of the cluster.
@@ -82,7 +83,8 @@ func (o *Options) Validate() error {
 	return utilerrors.NewAggregate(errs)
 }
 
-// watchTerminationGracePeriod is the time that clients have to move their watches to another server when a server stops.
+// watchTerminationGracePeriod is the time that clients have to move their watches to another server
+// when a server stops.
 const watchTerminationGracePeriod = 5 * time.Second
 
 // Config returns the configuration of a server with these options.

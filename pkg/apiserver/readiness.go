@@ -20,7 +20,8 @@ const (
 	checkTimeout = 5 * time.Second
 )
 
-// writable returns a check that etcd accepts writes: a full etcd still answers reads. Any client may call it at any rate, so callers share the result of one write per second.
+// writable returns a check that etcd accepts writes: a full etcd still answers reads. Any client
+// may call it at any rate, so callers share the result of one write per second.
 func writable(domain *txn.Domain, now clock.PassiveClock) healthz.HealthChecker {
 	s := &sharedCheck{
 		clock: clock.RealClock{}, // not the clock of the rules, which do not depend on the age of a result
@@ -61,7 +62,8 @@ func (c *checkResult) running() bool {
 	}
 }
 
-// do returns the result of the running check, of one that began less than checkAge ago, or of a new one. It stops waiting when ctx ends; the check continues for other callers.
+// do returns the result of the running check, of one that began less than checkAge ago, or of a new
+// one. It stops waiting when ctx ends; the check continues for other callers.
 func (s *sharedCheck) do(ctx context.Context) error {
 	result := s.current(ctx)
 	select {

@@ -12,7 +12,8 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 )
 
-// TestManyWhoAskCostOneCheck checks that readiness probes cost etcd one write per second, regardless of their rate.
+// TestManyWhoAskCostOneCheck checks that readiness probes cost etcd one write per second,
+// regardless of their rate.
 func TestManyWhoAskCostOneCheck(t *testing.T) {
 	clock := clocktesting.NewFakePassiveClock(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
 	var checks atomic.Int64

@@ -18,7 +18,9 @@ func (c *Config) nameRequests() {
 	}
 }
 
-// withOwnRequestID replaces the ID of an incoming request, which clients can choose freely, with a new one for the audit log, the response and the ledger. The ledger records the original as a claim.
+// withOwnRequestID replaces the ID of an incoming request, which clients can choose freely, with a
+// new one for the audit log, the response and the ledger. The ledger records the original as a
+// claim.
 func withOwnRequestID(handler http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if claimed := r.Header.Get(auditinternal.HeaderAuditID); claimed != "" {

@@ -20,7 +20,10 @@ import (
 	"macrack.io/macrack/pkg/registry/txn"
 )
 
-// restrict wraps the configured authorizer and admission plugins with checks that no flag can disable: agents are restricted to their own Mac, statuses and records can be written only by the component that observes them, and dry runs are refused if the registry would refuse the real request.
+// restrict wraps the configured authorizer and admission plugins with checks that no flag can
+// disable: agents are restricted to their own Mac, statuses and records can be written only by the
+// component that observes them, and dry runs are refused if the registry would refuse the real
+// request.
 func (c *Config) restrict(domain *txn.Domain, groups []*genericapiserver.APIGroupInfo) error {
 	macNodes, err := getter[*rack.MacNode](groups, "macnodes")
 	if err != nil {

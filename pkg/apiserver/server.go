@@ -57,7 +57,8 @@ type Server struct {
 	Generic *genericapiserver.GenericAPIServer
 }
 
-// writeLimit exceeds the rate at which a person or a pipeline changes one object. It does not apply to agents and controllers.
+// writeLimit exceeds the rate at which a person or a pipeline changes one object. It does not apply
+// to agents and controllers.
 var writeLimit = txn.WriteLimit{
 	Rate: 5, Burst: 5,
 	Exempt: func(u user.Info) bool {
@@ -136,7 +137,8 @@ func Planners(clock clock.PassiveClock, fleet *fleetclock.Clock) map[schema.Grou
 	}
 }
 
-// groups returns the API groups of the server, which serve leases and instances to their owners only, and the expirer of its records.
+// groups returns the API groups of the server, which serve leases and instances to their owners
+// only, and the expirer of its records.
 func (c *Config) groups(domain *txn.Domain, fleet *fleetclock.Clock, rejections *ledger.Rejections, own rejection.Filter) ([]*genericapiserver.APIGroupInfo, *ledger.Expirer, error) {
 	rackConfigs, err := rackconfig.NewStorage(Scheme, domain, c.Clock, rejections)
 	if err != nil {
@@ -256,7 +258,8 @@ func group(name string, storage map[string]rest.Storage) *genericapiserver.APIGr
 	return &info
 }
 
-// knowsFrontProxy returns a check that the CA of the front proxy has been read. Until then, users whose requests pass through kube-apiserver are treated as anonymous.
+// knowsFrontProxy returns a check that the CA of the front proxy has been read. Until then, users
+// whose requests pass through kube-apiserver are treated as anonymous.
 func knowsFrontProxy(config *authenticatorfactory.RequestHeaderConfig) healthz.HealthChecker {
 	return healthz.NamedCheck("front-proxy-ca", func(*http.Request) error {
 		if config != nil && config.CAContentProvider != nil && len(config.CAContentProvider.CurrentCABundleContent()) == 0 {
@@ -266,7 +269,9 @@ func knowsFrontProxy(config *authenticatorfactory.RequestHeaderConfig) healthz.H
 	})
 }
 
-// backfill delays readiness until the server has tried to set the owners of objects stored by earlier versions. Until then, tenants cannot see their own objects, and refusals for that reason would be recorded.
+// backfill delays readiness until the server has tried to set the owners of objects stored by
+// earlier versions. Until then, tenants cannot see their own objects, and refusals for that reason
+// would be recorded.
 func backfill(server *genericapiserver.GenericAPIServer, b tenancy.Backfill) error {
 	const name = "macrack-backfill-namespaces"
 	if err := server.AddPostStartHook(name+"-once", func(hook genericapiserver.PostStartHookContext) error {
@@ -278,7 +283,8 @@ func backfill(server *genericapiserver.GenericAPIServer, b tenancy.Backfill) err
 	return whileServing(server, name, b.Run)
 }
 
-// whileServing runs run from the start of the server until its shutdown, which waits for run to return.
+// whileServing runs run from the start of the server until its shutdown, which waits for run to
+// return.
 func whileServing(server *genericapiserver.GenericAPIServer, name string, run func(context.Context)) error {
 	ctx, stop := context.WithCancel(context.Background())
 	var running sync.WaitGroup

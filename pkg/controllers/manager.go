@@ -1,6 +1,7 @@
-// Package controllers runs the controllers of MacRack: they bind leases to Macs, hold and release them, keep the taints
-// of Nodes in step, create placeholder pods, and report which Macs are online. The registry checks each of their
-// decisions, and they keep no state that cannot be read again, so they may be killed at any time.
+// Package controllers runs the controllers of MacRack: they bind leases to Macs, hold and release
+// them, keep the taints of Nodes in step, create placeholder pods, and report which Macs are
+// online. The registry checks each of their decisions, and they keep no state that cannot be read
+// again, so they may be killed at any time.
 package controllers
 
 import (
@@ -43,11 +44,13 @@ type Config struct {
 	// MacRack and Core are clients of the macrack.io API and of the Kubernetes API.
 	MacRack versioned.Interface
 	Core    kubernetes.Interface
-	// Events writes Events; Core by default. With a separate client, a flood of Events does not delay other requests.
+	// Events writes Events; Core by default. With a separate client, a flood of Events does not
+	// delay other requests.
 	Events corev1client.EventsGetter
 	// Recorder records Events; by default it writes them to Events.
 	Recorder record.EventRecorder
-	// Clock is the time; the real one by default. All floors and timers follow it; the backoff after an error does not.
+	// Clock is the time; the real one by default. All floors and timers follow it; the backoff
+	// after an error does not.
 	Clock clock.WithDelayedExecution
 	// Workers is the number of objects of one kind that are reconciled at a time; 5 by default.
 	Workers int
@@ -112,8 +115,8 @@ func eventScheme() *runtime.Scheme {
 	return s
 }
 
-// Run runs the controllers until ctx is done, and returns when all of them have finished their current objects. It fails
-// if ctx ends before the caches have synced. A manager runs once.
+// Run runs the controllers until ctx is done, and returns when all of them have finished their
+// current objects. It fails if ctx ends before the caches have synced. A manager runs once.
 func (m *Manager) Run(ctx context.Context) error {
 	if m.started.Swap(true) {
 		return errors.New("the manager has already run; create a new one")

@@ -260,7 +260,8 @@ func (r *rack) run() (stop func()) {
 	return stop
 }
 
-// TestALeaseFromBeginningToEnd walks through a lease's life. The controllers are restarted on the way.
+// TestALeaseFromBeginningToEnd walks through a lease's life. The controllers are restarted on the
+// way.
 func TestALeaseFromBeginningToEnd(t *testing.T) {
 	r := newRack(t)
 	stop := r.run()
@@ -376,7 +377,8 @@ func TestALeaseFromBeginningToEnd(t *testing.T) {
 	r.eventually("the Node has the tenant's taint again", func() bool { return r.taints() == "macrack.io/tenant=acme:NoSchedule" })
 	r.assertEvents("Held", "Releasing", "Released", "Bound", "Stopped")
 
-	// The Node is deleted by hand. An instance waits until the agent has registered the Node again and it is tainted.
+	// The Node is deleted by hand. An instance waits until the agent has registered the Node again
+	// and it is tainted.
 	require.NoError(t, r.core.CoreV1().Nodes().Delete(t.Context(), "mac-1", metav1.DeleteOptions{}))
 	r.eventually("the controllers see the deletion of the Node", func() bool {
 		_, err := r.manager.env.Nodes.Lister().Get("mac-1")
@@ -451,7 +453,8 @@ func TestAnImage(t *testing.T) {
 	})
 }
 
-// The tenant extends spec.expireAfter just after it has passed, and the cache of the controllers is stale.
+// The tenant extends spec.expireAfter just after it has passed, and the cache of the controllers is
+// stale.
 func TestALeaseThatIsGivenMoreTimeIsNotDeleted(t *testing.T) {
 	r := newRack(t)
 	const day = 24 * time.Hour

@@ -9,7 +9,8 @@ import (
 	"macrack.io/macrack/pkg/apis/rack"
 )
 
-// CheckpointKind is the kind of the index keys with the checkpoints of the chains; their IDs are the names of the chains.
+// CheckpointKind is the kind of the index keys with the checkpoints of the chains; their IDs are
+// the names of the chains.
 const CheckpointKind = "ledger-checkpoint"
 
 // An Anchor has the facts about a chain that are stored outside its records.
@@ -18,17 +19,20 @@ type Anchor struct {
 	Head *Head
 	// Checkpoint is the last expired record. The remaining records must follow it.
 	Checkpoint *Head
-	// Since, if set, is the sequence number of the first record that must exist. Earlier records may have been expired.
+	// Since, if set, is the sequence number of the first record that must exist. Earlier records
+	// may have been expired.
 	Since int64
-	// Audited means that an auditor has kept the head apart from the records. Records that the head does not vouch for may then
-	// be forgeries, whatever times they have.
+	// Audited means that an auditor has kept the head apart from the records. Records that the head
+	// does not vouch for may then be forgeries, whatever times they have.
 	Audited bool
 }
 
-// Anchors are the anchors of all chains. If nil, the first and the last existing record of a chain are taken for its ends.
+// Anchors are the anchors of all chains. If nil, the first and the last existing record of a chain
+// are taken for its ends.
 type Anchors map[string]Anchor
 
-// NewAnchors returns the anchors from the values of the index keys of HeadKind and CheckpointKind by ID. They must be read before the records.
+// NewAnchors returns the anchors from the values of the index keys of HeadKind and CheckpointKind
+// by ID. They must be read before the records.
 func NewAnchors(heads, checkpoints map[string][]byte) (Anchors, error) {
 	anchors := Anchors{}
 	for chain, value := range heads {
@@ -48,7 +52,8 @@ func NewAnchors(heads, checkpoints map[string][]byte) (Anchors, error) {
 	return anchors, nil
 }
 
-// Parts returns names of records, in order, that split all possible records by chains into parts of about size records or single chains.
+// Parts returns names of records, in order, that split all possible records by chains into parts of
+// about size records or single chains.
 func (a Anchors) Parts(size int64) []string {
 	var names []string
 	held := int64(0)
@@ -71,7 +76,8 @@ func (a Anchors) Parts(size int64) []string {
 	return names
 }
 
-// Checkpoint makes the transaction store that the records of a chain up to and including this one are expired. Only then may they be deleted, the oldest first. A checkpoint never moves backwards.
+// Checkpoint makes the transaction store that the records of a chain up to and including this one
+// are expired. Only then may they be deleted, the oldest first. A checkpoint never moves backwards.
 func Checkpoint(ctx context.Context, tx Tx, record *rack.AuditRecord) error {
 	chain := Chain(record)
 	value, exists, err := tx.GetKey(ctx, CheckpointKind, chain)

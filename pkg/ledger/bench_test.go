@@ -15,8 +15,8 @@ const (
 	benchRecords = 1000 // per Mac, over 90 days
 )
 
-// life records 90 days of one Mac: 45 leases of two days, each with two instances that are stopped and
-// started again, until there are benchRecords records.
+// life records 90 days of one Mac: 45 leases of two days, each with two instances that are stopped
+// and started again, until there are benchRecords records.
 func life(t testing.TB, mac int) []*rack.AuditRecord {
 	m := newMemory()
 	node := newNode(fmt.Sprintf("mac%04d", mac))
@@ -39,7 +39,8 @@ func life(t testing.TB, mac int) []*rack.AuditRecord {
 	return m.records[:benchRecords]
 }
 
-// BenchmarkReport reports on a million records of a thousand Macs. The time to create them is not measured.
+// BenchmarkReport reports on a million records of a thousand Macs. The time to create them is not
+// measured.
 func BenchmarkReport(b *testing.B) {
 	now := start.Add(90 * 24 * time.Hour)
 	var windows []Window

@@ -17,7 +17,8 @@ func Hash(record *rack.AuditRecord) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// AppendCanonical appends the hashed form of a record to b: canonical JSON, as described in the package comment.
+// AppendCanonical appends the hashed form of a record to b: canonical JSON, as described in the
+// package comment.
 func AppendCanonical(b []byte, r *rack.AuditRecord) []byte {
 	b = appendActor(append(b, `{"actor":`...), &r.Actor)
 	b = append(b, `,"chassis":{`...)

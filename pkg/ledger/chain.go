@@ -28,13 +28,15 @@ const (
 	// SystemNamespace is the namespace of the records that do not belong to a single tenant.
 	SystemNamespace = "macrack-system"
 
-	// HeadKind is the kind of the index keys with the heads of the chains; their IDs are the names of the chains.
+	// HeadKind is the kind of the index keys with the heads of the chains; their IDs are the names
+	// of the chains.
 	HeadKind = "ledger-head"
 
 	tenantPrefix   = "tenant-"
 	sequenceDigits = 12
 
-	// maxText is the maximum number of bytes of a text in a record, and maxTexts the maximum number of texts in a list.
+	// maxText is the maximum number of bytes of a text in a record, and maxTexts the maximum number
+	// of texts in a list.
 	maxText  = 4096
 	maxTexts = 64
 
@@ -83,7 +85,8 @@ func isHash(s string) bool {
 	return err == nil && len(sum) == sha256.Size && strings.ToLower(s) == s
 }
 
-// Chain returns the chain of a record: that of its Mac, or that of its tenant for a record without a Mac.
+// Chain returns the chain of a record: that of its Mac, or that of its tenant for a record without
+// a Mac.
 func Chain(record *rack.AuditRecord) string {
 	if serial := record.Chassis.SerialNumber; serial != "" {
 		return ChassisChain(serial)
@@ -110,7 +113,9 @@ func Name(chain string, sequence int64) string {
 	return fmt.Sprintf("%s-%0*d", chain, sequenceDigits, sequence)
 }
 
-// Now returns the time of the next record of a Mac: the current time, but not before the last record of the Mac. A decision by this time agrees with its record if both are in one transaction and the record is appended with the clock At this time.
+// Now returns the time of the next record of a Mac: the current time, but not before the last
+// record of the Mac. A decision by this time agrees with its record if both are in one transaction
+// and the record is appended with the clock At this time.
 func Now(ctx context.Context, tx Tx, clock clock.PassiveClock, serialNumber string) (time.Time, error) {
 	head, err := readHead(ctx, tx, ChassisChain(serialNumber))
 	if err != nil {
@@ -119,7 +124,8 @@ func Now(ctx context.Context, tx Tx, clock clock.PassiveClock, serialNumber stri
 	return head.next(clock), nil
 }
 
-// At returns a clock that is stopped at a time. A record that is appended with it has the time of the decision, as returned by Now, and not a later one.
+// At returns a clock that is stopped at a time. A record that is appended with it has the time of
+// the decision, as returned by Now, and not a later one.
 func At(t time.Time) clock.PassiveClock { return standing(t) }
 
 type standing time.Time
@@ -127,7 +133,9 @@ type standing time.Time
 func (s standing) Now() time.Time                  { return time.Time(s) }
 func (s standing) Since(t time.Time) time.Duration { return time.Time(s).Sub(t) }
 
-// Append makes the transaction create record as the next of its chain. It sets the time, the actor, the ID of the request, the place in the chain and the metadata. The actor is kept if ctx has no user, and an existing UID is kept. A transaction can have one record.
+// Append makes the transaction create record as the next of its chain. It sets the time, the actor,
+// the ID of the request, the place in the chain and the metadata. The actor is kept if ctx has no
+// user, and an existing UID is kept. A transaction can have one record.
 func Append(ctx context.Context, tx Tx, clock clock.PassiveClock, record *rack.AuditRecord) error {
 	head, err := readHead(ctx, tx, Chain(record))
 	if err != nil {
@@ -159,7 +167,8 @@ type ReadingTx interface {
 	Get(ctx context.Context, resource schema.GroupResource, namespace, name string, into runtime.Object) error
 }
 
-// AppendOnce returns a plan that appends record, unless an earlier AppendOnce with an unknown outcome has appended it.
+// AppendOnce returns a plan that appends record, unless an earlier AppendOnce with an unknown
+// outcome has appended it.
 func AppendOnce(clock clock.PassiveClock, record *rack.AuditRecord) func(ctx context.Context, tx ReadingTx) error {
 	earlier := record.ObjectMeta
 	return func(ctx context.Context, tx ReadingTx) error {
@@ -195,7 +204,8 @@ func (h Head) next(clock clock.PassiveClock) time.Time {
 // identify sets the actor of a record, if ctx is the context of a request.
 type claimedRequestID struct{}
 
-// WithClaimedRequestID returns a context in which records have the ID of the incoming request as claimed.
+// WithClaimedRequestID returns a context in which records have the ID of the incoming request as
+// claimed.
 func WithClaimedRequestID(ctx context.Context, id string) context.Context {
 	return context.WithValue(ctx, claimedRequestID{}, id)
 }
@@ -212,7 +222,8 @@ func identify(ctx context.Context, record *rack.AuditRecord) {
 	}
 }
 
-// clean makes the texts of a record valid and visible, so that every encoding reads back the same and readers see every character.
+// clean makes the texts of a record valid and visible, so that every encoding reads back the same
+// and readers see every character.
 func clean(record *rack.AuditRecord) {
 	d := &record.Details
 	for _, s := range []*string{
@@ -260,7 +271,8 @@ func cleanReference(r *rack.AuditReference) *rack.AuditReference {
 	return &rack.AuditReference{Namespace: printable.Line(r.Namespace, maxText), Name: printable.Line(r.Name, maxText), UID: types.UID(printable.Line(string(r.UID), maxText))}
 }
 
-// SplitName returns the chain and the sequence number in the name of a record, and whether the name is valid.
+// SplitName returns the chain and the sequence number in the name of a record, and whether the name
+// is valid.
 func SplitName(name string) (chain string, sequence int64, ok bool) {
 	dash := len(name) - sequenceDigits - 1
 	if dash < 1 || name[dash] != '-' {

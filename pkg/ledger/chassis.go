@@ -9,7 +9,8 @@ import (
 	"macrack.io/macrack/pkg/rules"
 )
 
-// maxUses is the maximum number of leases, virtual machines and violations of a Mac that are tracked at once.
+// maxUses is the maximum number of leases, virtual machines and violations of a Mac that are
+// tracked at once.
 const maxUses = 32
 
 // A chassis is the state of a Mac according to its records: its leases and its virtual machines.
@@ -160,7 +161,8 @@ func (s *chassis) start(record *rack.AuditRecord, at int64) {
 	s.recount(record, at)
 }
 
-// checkTenant begins a violation if a virtual machine starts on a Mac that its tenant has not leased.
+// checkTenant begins a violation if a virtual machine starts on a Mac that its tenant has not
+// leased.
 func (s *chassis) checkTenant(vm use, record *rack.AuditRecord, at int64) {
 	if s.unknown || slices.ContainsFunc(s.leases, func(lease use) bool { return lease.tenant == vm.tenant }) {
 		return
@@ -184,7 +186,8 @@ func (s *chassis) stop(record *rack.AuditRecord, at int64) {
 	s.recount(record, at)
 }
 
-// recount determines the number of running virtual machines after a record: the number of started ones, or the number in the record.
+// recount determines the number of running virtual machines after a record: the number of started
+// ones, or the number in the record.
 func (s *chassis) recount(record *rack.AuditRecord, at int64) {
 	count := int64(len(s.vms))
 	if said := record.Details.LocalVMs; said != nil {
@@ -234,7 +237,8 @@ func (s *chassis) adopt(record *rack.AuditRecord, at int64) {
 	}
 }
 
-// settle ends all leases but one, because they may have ended in missing records. After that, the state is known.
+// settle ends all leases but one, because they may have ended in missing records. After that, the
+// state is known.
 func (s *chassis) settle(sure object, at int64) {
 	if !s.unknown {
 		return
@@ -335,7 +339,8 @@ func (u *use) raise(floor time.Time) {
 	}
 }
 
-// floorOf returns the floor according to a record of a lease: the recorded one, but at least 24 hours after the binding.
+// floorOf returns the floor according to a record of a lease: the recorded one, but at least 24
+// hours after the binding.
 func floorOf(record *rack.AuditRecord) time.Time {
 	var floor time.Time
 	switch d := record.Details; {

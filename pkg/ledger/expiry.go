@@ -18,10 +18,14 @@ import (
 	"macrack.io/macrack/pkg/rules"
 )
 
-// ExpiryInterval is the interval between searches for expired records. They are deleted one interval after they were found, when all reports that started before their checkpoint have finished.
+// ExpiryInterval is the interval between searches for expired records. They are deleted one
+// interval after they were found, when all reports that started before their checkpoint have
+// finished.
 const ExpiryInterval = 6 * time.Hour
 
-// firstLook is the delay of the first search after the start of a server. A random part of up to the same length is added, so that servers that start together do not search at once. The delay is short so that servers that never run for an ExpiryInterval also search.
+// firstLook is the delay of the first search after the start of a server. A random part of up to
+// the same length is added, so that servers that start together do not search at once. The delay is
+// short so that servers that never run for an ExpiryInterval also search.
 const firstLook = 2 * time.Minute
 
 // expiryKind is the kind of the index key with the time of the last search, in seconds since 1970.
@@ -34,10 +38,13 @@ type ExpiryTx interface {
 	Delete(resource schema.GroupResource, obj runtime.Object) error
 }
 
-// An Expirer deletes records older than the retention period, behind checkpoints that prove them. It makes checkpoints only of records that it has verified. A broken chain keeps all records from the break on, as evidence.
+// An Expirer deletes records older than the retention period, behind checkpoints that prove them.
+// It makes checkpoints only of records that it has verified. A broken chain keeps all records from
+// the break on, as evidence.
 type Expirer struct {
 	Clock clock.Clock
-	// Earliest, if set, returns the time of the slowest clock of all servers, so that a server with a fast clock does not expire records early.
+	// Earliest, if set, returns the time of the slowest clock of all servers, so that a server with
+	// a fast clock does not expire records early.
 	Earliest func(ctx context.Context, tx Tx, now time.Time) (time.Time, error)
 	// Retention returns the retention period. The minimum is 90 days.
 	Retention func(ctx context.Context) (time.Duration, error)
@@ -68,7 +75,8 @@ func (e *Expirer) Run(ctx context.Context) {
 	}
 }
 
-// claim returns the current time, and whether this server may search: no other server has done so recently.
+// claim returns the current time, and whether this server may search: no other server has done so
+// recently.
 func (e *Expirer) claim(ctx context.Context) (now time.Time, mine bool, err error) {
 	const id = "last"
 	err = e.Transact(ctx, func(ctx context.Context, tx ExpiryTx) error {

@@ -199,7 +199,8 @@ func TestAFastClockExpiresNothing(t *testing.T) {
 	assert.EqualError(t, err, "broken")
 }
 
-// runExpirer runs e, and returns what waits for n transactions, and what stops it and waits for that.
+// runExpirer runs e, and returns what waits for n transactions, and what stops it and waits for
+// that.
 func runExpirer(t *testing.T, e *Expirer) (await func(n int), stop func()) {
 	transact := e.Transact
 	transactions := make(chan struct{}, 1000)
@@ -247,7 +248,8 @@ func TestExpirerLeavesItToAnother(t *testing.T) {
 	assert.Nil(t, m.anchors()["c07mac1"].Checkpoint)
 }
 
-// Servers that never run for an ExpiryInterval expire records all the same, and no sooner than others.
+// Servers that never run for an ExpiryInterval expire records all the same, and no sooner than
+// others.
 func TestExpirersThatRestartOften(t *testing.T) {
 	m := daily(t, 100)
 	m.step(-2 * ExpiryInterval)

@@ -21,17 +21,22 @@ import (
 	"macrack.io/macrack/pkg/apis/rack/v1alpha1"
 )
 
-// A Format is a file format of records. Both formats have the hashed fields, the hash, and the namespace and the name, which follow from the hashed fields. A file has no other data, so every change in a file is detected.
+// A Format is a file format of records. Both formats have the hashed fields, the hash, and the
+// namespace and the name, which follow from the hashed fields. A file has no other data, so every
+// change in a file is detected.
 type Format string
 
 const (
 	// JSONLines has one AuditRecord of the API in JSON per line.
 	JSONLines Format = "jsonl"
-	// CSV has a line with the names of the fields, and one line per record. A field that a spreadsheet may interpret as a formula, or that begins with an apostrophe, is prefixed with an apostrophe.
+	// CSV has a line with the names of the fields, and one line per record. A field that a
+	// spreadsheet may interpret as a formula, or that begins with an apostrophe, is prefixed with
+	// an apostrophe.
 	CSV Format = "csv"
 )
 
-// maxLine is the maximum length of a line of a file, in bytes. Records that etcd can store are shorter.
+// maxLine is the maximum length of a line of a file, in bytes. Records that etcd can store are
+// shorter.
 const maxLine = 4 << 20
 
 // A MalformedError is the error of a file that differs from the output of Export.
@@ -63,12 +68,13 @@ func NewRecordWriter(w io.Writer, format Format) (RecordWriter, error) {
 	return nil, fmt.Errorf("unknown format %q: use %s or %s", format, JSONLines, CSV)
 }
 
-// ReadFrom returns a source of the records that Export wrote to r, in either format. It can be used once.
+// ReadFrom returns a source of the records that Export wrote to r, in either format. It can be used
+// once.
 //
-// Its records end with a MalformedError at the first line that is not, byte by byte, as Export writes the record that
-// it holds, or that is out of order: what another reader could understand otherwise is not accepted. Only three changes of
-// white space are allowed: a carriage return before a line feed, empty lines between records, and a last
-// line without its line feed.
+// Its records end with a MalformedError at the first line that is not, byte by byte, as Export
+// writes the record that it holds, or that is out of order: what another reader could understand
+// otherwise is not accepted. Only three changes of white space are allowed: a carriage return
+// before a line feed, empty lines between records, and a last line without its line feed.
 func ReadFrom(r io.Reader) RecordSource {
 	return func(ctx context.Context, yield func(*rack.AuditRecord) error) error {
 		buffered := bufio.NewReaderSize(r, 1<<16)
@@ -195,7 +201,8 @@ func decodeJSON(line []byte) (*rack.AuditRecord, error) {
 	return FromAPI(&external)
 }
 
-// wholeLines splits after each line feed, which is kept: bufio.ScanLines would hide differences that the format does not permit.
+// wholeLines splits after each line feed, which is kept: bufio.ScanLines would hide differences
+// that the format does not permit.
 func wholeLines(data []byte, atEOF bool) (int, []byte, error) {
 	if end := bytes.IndexByte(data, '\n') + 1; end > 0 {
 		return end, data[:end], nil
@@ -344,8 +351,9 @@ func readCSV(r io.Reader, yield func(line int, record *rack.AuditRecord) error) 
 	}
 }
 
-// trimCSV returns what of a file is a record, without what the format allows: empty lines before it, a carriage return
-// before each line feed (also one in a field: records hold no carriage returns), and the line feed at its end.
+// trimCSV returns what of a file is a record, without what the format allows: empty lines before
+// it, a carriage return before each line feed (also one in a field: records hold no carriage
+// returns), and the line feed at its end.
 func trimCSV(record []byte) []byte {
 	if bytes.IndexByte(record, '\r') >= 0 {
 		record = bytes.ReplaceAll(record, []byte("\r\n"), []byte("\n"))
@@ -373,7 +381,8 @@ func (r *recorder) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// until returns the bytes up to an offset of the file that it has not returned yet. They are good until the next Read.
+// until returns the bytes up to an offset of the file that it has not returned yet. They are good
+// until the next Read.
 func (r *recorder) until(offset int64) []byte {
 	n := offset - r.base
 	bytes := r.kept[:n]

@@ -21,7 +21,9 @@ type batch struct {
 // batchSize is large enough to make the cost of passing batches between goroutines negligible.
 const batchSize = 256
 
-// hashed calls yield with each record of a source, in order, and with whether the hash of the record is correct. Reading and hashing are most of the work of a report, so both run ahead of yield on all processors.
+// hashed calls yield with each record of a source, in order, and with whether the hash of the
+// record is correct. Reading and hashing are most of the work of a report, so both run ahead of
+// yield on all processors.
 func hashed(ctx context.Context, source RecordSource, yield func(record *rack.AuditRecord, intact bool) error) error {
 	hashers := runtime.GOMAXPROCS(0)
 	group, ctx := errgroup.WithContext(ctx)

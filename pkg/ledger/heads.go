@@ -50,8 +50,9 @@ func (h *Heads) Add(record *rack.AuditRecord) {
 	h.Chains[name] = chain
 }
 
-// Encode returns the heads as a file: a title, a line for each chain (its name, the sequence numbers and times of its first
-// and its last record, and the hash of the last), and a line with the number of chains and the SHA-256 of all lines before.
+// Encode returns the heads as a file: a title, a line for each chain (its name, the sequence
+// numbers and times of its first and its last record, and the hash of the last), and a line with
+// the number of chains and the SHA-256 of all lines before.
 func (h *Heads) Encode() []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "%s%s\n", headsTitle, h.Written.UTC().Format(time.RFC3339))
@@ -65,7 +66,8 @@ func (h *Heads) Encode() []byte {
 	return b.Bytes()
 }
 
-// DecodeHeads returns the heads in the output of Encode. Any other file, such as a truncated one, is an error.
+// DecodeHeads returns the heads in the output of Encode. Any other file, such as a truncated one,
+// is an error.
 func DecodeHeads(file []byte) (*Heads, error) {
 	lines := strings.Split(string(file), "\n")
 	written, err := time.Parse(time.RFC3339, strings.TrimPrefix(lines[0], headsTitle))
@@ -90,8 +92,9 @@ func DecodeHeads(file []byte) (*Heads, error) {
 	return h, nil
 }
 
-// Anchors returns what must be in an export at a time, if records are kept for a retention: every head and all between the
-// first and the last record of each chain, except what may have been expired since. New chains must begin with record 1.
+// Anchors returns what must be in an export at a time, if records are kept for a retention: every
+// head and all between the first and the last record of each chain, except what may have been
+// expired since. New chains must begin with record 1.
 func (h *Heads) Anchors(now time.Time, retention time.Duration) Anchors {
 	expired := now.Add(-retention)
 	anchors := Anchors{}

@@ -242,7 +242,8 @@ func TestBuilders(t *testing.T) {
 	assert.Equal(t, leaseRef, tamper.Lease)
 }
 
-// The canonical form is the JSON of the API without four fields, as a library of RFC 8785 encodes it.
+// The canonical form is the JSON of the API without four fields, as a library of RFC 8785 encodes
+// it.
 func TestCanonicalIsTheJSONOfTheAPI(t *testing.T) {
 	filler := randfill.NewWithSeed(1).NilChance(0.3).NumElements(0, 3).Funcs(
 		func(t *metav1.Time, c randfill.Continue) { t.Time = time.Unix(c.Int63n(1<<33), 0).UTC() },
@@ -283,7 +284,8 @@ func randomText(r *rand.Rand) string {
 	return b.String()
 }
 
-// The hash of a known record, as computed by jq -cjS 'del(.apiVersion, .kind, .metadata, .hash)' | sha256sum.
+// The hash of a known record, as computed by jq -cjS 'del(.apiVersion, .kind, .metadata, .hash)' |
+// sha256sum.
 func TestHashIsStable(t *testing.T) {
 	m := newMemory()
 	m.bind(t, newLease("acme", "bäu \"1\""), newNode("mac1"))

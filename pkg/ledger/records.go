@@ -9,7 +9,8 @@ import (
 	"macrack.io/macrack/pkg/apis/rack"
 )
 
-// NewLeaseBound returns the record of a binding. The lease's status must say since when and until when at least.
+// NewLeaseBound returns the record of a binding. The lease's status must say since when and until
+// when at least.
 func NewLeaseBound(lease *rack.MacNodeLease, node *rack.MacNode) *rack.AuditRecord {
 	record := ofLease(rack.LeaseBound, lease)
 	record.Chassis = chassisOf(node)
@@ -21,7 +22,8 @@ func NewLeaseBound(lease *rack.MacNodeLease, node *rack.MacNode) *rack.AuditReco
 	return record
 }
 
-// NewFloorLengthened returns the record of a lease's floor that was moved forward from a time, or from nil.
+// NewFloorLengthened returns the record of a lease's floor that was moved forward from a time, or
+// from nil.
 func NewFloorLengthened(lease *rack.MacNodeLease, from *metav1.Time) *rack.AuditRecord {
 	record := ofLease(rack.FloorLengthened, lease)
 	record.Details.BoundAt = lease.Status.BoundAt.DeepCopy()
@@ -41,8 +43,8 @@ func NewLeaseHeld(lease *rack.MacNodeLease, attemptedAt time.Time) *rack.AuditRe
 	return record
 }
 
-// NewLeaseReleased returns the record of a release. The lease's status must still name the Mac; nodeTaints are
-// what was read back from the Kubernetes Node.
+// NewLeaseReleased returns the record of a release. The lease's status must still name the Mac;
+// nodeTaints are what was read back from the Kubernetes Node.
 func NewLeaseReleased(lease *rack.MacNodeLease, releasedAt time.Time, nodeTaints []string) *rack.AuditRecord {
 	record := ofLease(rack.LeaseReleased, lease)
 	record.Details.BoundAt = lease.Status.BoundAt.DeepCopy()
@@ -55,8 +57,9 @@ func NewLeaseReleased(lease *rack.MacNodeLease, releasedAt time.Time, nodeTaints
 	return record
 }
 
-// NewInstanceStarted returns the record of an instance whose virtual machine may start, which its agent launches only after that.
-// localVMs is how many virtual machines the Mac runs with it, at most. The lease may be nil if it is not at hand.
+// NewInstanceStarted returns the record of an instance whose virtual machine may start, which its
+// agent launches only after that. localVMs is how many virtual machines the Mac runs with it, at
+// most. The lease may be nil if it is not at hand.
 func NewInstanceStarted(i *instance.MacOSInstance, lease *rack.MacNodeLease, localVMs int32) *rack.AuditRecord {
 	record := ofInstance(rack.InstanceStarted, i, lease)
 	record.Details.LocalVMs = &localVMs
@@ -68,8 +71,9 @@ func NewInstanceStarted(i *instance.MacOSInstance, lease *rack.MacNodeLease, loc
 // neverRan begins the message of the record of an instance that was allowed to start and did not.
 const neverRan = "its virtual machine never ran: "
 
-// NewInstanceStopped returns the record of an instance that was allowed to start and has ended. If it never ran, the message says
-// so. localVMs is how many virtual machines the Mac runs without it, at most. The lease may be nil if it is not at hand.
+// NewInstanceStopped returns the record of an instance that was allowed to start and has ended. If
+// it never ran, the message says so. localVMs is how many virtual machines the Mac runs without it,
+// at most. The lease may be nil if it is not at hand.
 func NewInstanceStopped(i *instance.MacOSInstance, lease *rack.MacNodeLease, localVMs int32) *rack.AuditRecord {
 	record := ofInstance(rack.InstanceStopped, i, lease)
 	record.Details.LocalVMs = &localVMs
@@ -97,8 +101,8 @@ func NewInstanceRejected(i *instance.MacOSInstance, lease *rack.MacNodeLease, la
 	return record
 }
 
-// NewCrossTenantRejected returns the record of the refusal of a request from sourceNamespace for a Mac
-// that is another tenant's. The tenant and the lease of the record are those of the Mac.
+// NewCrossTenantRejected returns the record of the refusal of a request from sourceNamespace for a
+// Mac that is another tenant's. The tenant and the lease of the record are those of the Mac.
 func NewCrossTenantRejected(sourceNamespace string, node *rack.MacNode, layer rack.AuditLayer, reason, message string) *rack.AuditRecord {
 	record := ofNode(rack.CrossTenantRejected, node, reason, message)
 	record.Details.SourceNamespace = sourceNamespace

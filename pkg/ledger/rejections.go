@@ -19,23 +19,32 @@ const (
 	// foldFor is the time after a rejection during which identical ones are folded into one record.
 	foldFor = time.Minute
 
-	// maxObjects is the maximum number of objects with separate rejections within foldFor, if the rejections differ in the object only. Those of further objects are folded together, because a hostile tenant can make up names at no cost.
+	// maxObjects is the maximum number of objects with separate rejections within foldFor, if the
+	// rejections differ in the object only. Those of further objects are folded together, because a
+	// hostile tenant can make up names at no cost.
 	maxObjects = 16
 
-	// maxSeparate is the maximum number of different rejections of one namespace, or by the agent of one Mac, that are recorded separately within foldFor. Further ones are folded by type and reason, because a hostile tenant can also make up users.
+	// maxSeparate is the maximum number of different rejections of one namespace, or by the agent
+	// of one Mac, that are recorded separately within foldFor. Further ones are folded by type and
+	// reason, because a hostile tenant can also make up users.
 	maxSeparate = 60
 
-	// maxFolds is the maximum number of different rejections in memory, and of counts that could not be written.
+	// maxFolds is the maximum number of different rejections in memory, and of counts that could
+	// not be written.
 	maxFolds = 4096
 
-	// writeTimeout is the timeout of the write of a rejection, and of all counts whose minutes have ended.
+	// writeTimeout is the timeout of the write of a rejection, and of all counts whose minutes have
+	// ended.
 	writeTimeout = 10 * time.Second
 
 	// lastTimeout is the timeout of the writes of all counts that remain when Run ends.
 	lastTimeout = 5 * time.Second
 )
 
-// Rejections makes rejections durable. The first of its kind is written before Reject returns. Identical ones within a minute are counted, and a second record has their number. Rejections beyond the limit of a namespace are also counted. A killed process loses the counts of the last minute.
+// Rejections makes rejections durable. The first of its kind is written before Reject returns.
+// Identical ones within a minute are counted, and a second record has their number. Rejections
+// beyond the limit of a namespace are also counted. A killed process loses the counts of the last
+// minute.
 type Rejections struct {
 	clock clock.Clock
 	write func(context.Context, *rack.AuditRecord) error
@@ -62,14 +71,17 @@ type cause struct {
 	field         string // of a tampering attempt
 }
 
-// A foldKey has the properties that identical rejections share. Objects beyond maxObjects have empty names.
+// A foldKey has the properties that identical rejections share. Objects beyond maxObjects have
+// empty names.
 type foldKey struct {
 	cause
 	lease, instance string
 	crowd           bool // Identical in type and reason only: beyond maxSeparate.
 }
 
-// An account is the subject of maxSeparate: the namespace of the refused client. The reports of an agent are on the account of its Mac, regardless of the namespaces in them. Otherwise an agent could cause the rejections of a tenant to be folded.
+// An account is the subject of maxSeparate: the namespace of the refused client. The reports of an
+// agent are on the account of its Mac, regardless of the namespaces in them. Otherwise an agent
+// could cause the rejections of a tenant to be folded.
 type account struct{ namespace, mac string }
 
 // A fold is a rejection that has been or is being written, and the number of identical ones since.
@@ -82,7 +94,8 @@ type fold struct {
 	done    chan struct{} // closed when the first is written or has failed
 }
 
-// NewRejections returns Rejections that call write to make a record durable. write must use AppendOnce, because a record whose write failed is passed to it again.
+// NewRejections returns Rejections that call write to make a record durable. write must use
+// AppendOnce, because a record whose write failed is passed to it again.
 func NewRejections(clock clock.Clock, write func(ctx context.Context, record *rack.AuditRecord) error) *Rejections {
 	return &Rejections{
 		clock:    clock,
@@ -95,7 +108,9 @@ func NewRejections(clock clock.Clock, write func(ctx context.Context, record *ra
 	}
 }
 
-// Reject makes the record of a rejection durable, or counts it if an identical one was recorded within the last minute. If it returns an error, the rejection is not recorded. It continues even if the client disconnects. If the record was written, record is updated to the written version.
+// Reject makes the record of a rejection durable, or counts it if an identical one was recorded
+// within the last minute. If it returns an error, the rejection is not recorded. It continues even
+// if the client disconnects. If the record was written, record is updated to the written version.
 func (r *Rejections) Reject(ctx context.Context, record *rack.AuditRecord) error {
 	ctx = context.WithoutCancel(ctx)
 	identify(ctx, record)
@@ -117,7 +132,8 @@ func (r *Rejections) Reject(ctx context.Context, record *rack.AuditRecord) error
 	}
 }
 
-// Run writes the counts of folded rejections when their minutes end, and the remaining counts when ctx ends. It returns when these are written; afterwards every rejection is written separately.
+// Run writes the counts of folded rejections when their minutes end, and the remaining counts when
+// ctx ends. It returns when these are written; afterwards every rejection is written separately.
 func (r *Rejections) Run(ctx context.Context) {
 	for {
 		timer, stop := r.timer()
@@ -134,7 +150,8 @@ func (r *Rejections) Run(ctx context.Context) {
 	}
 }
 
-// join counts a rejection and returns nil, returns the fold to wait for, or returns a new fold, which the caller must write and settle. ended is a finished fold, which the caller must flush.
+// join counts a rejection and returns nil, returns the fold to wait for, or returns a new fold,
+// which the caller must write and settle. ended is a finished fold, which the caller must flush.
 func (r *Rejections) join(record *rack.AuditRecord) (f *fold, mine bool, ended *fold) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -216,7 +233,8 @@ func (r *Rejections) remove(f *fold) {
 	}
 }
 
-// timer returns a channel that receives when the next fold ends, or when counts must be written again; nil if there is nothing to write.
+// timer returns a channel that receives when the next fold ends, or when counts must be written
+// again; nil if there is nothing to write.
 func (r *Rejections) timer() (<-chan time.Time, func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -297,7 +315,8 @@ func counted(f *fold) *rack.AuditRecord {
 	return record
 }
 
-// flush writes counts, with one timeout for all. Failed counts are kept for a later write, up to maxFolds.
+// flush writes counts, with one timeout for all. Failed counts are kept for a later write, up to
+// maxFolds.
 func (r *Rejections) flush(ctx context.Context, timeout time.Duration, records ...*rack.AuditRecord) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -355,7 +374,8 @@ func keyOf(record *rack.AuditRecord) foldKey {
 	}
 }
 
-// crowdOf returns the key of a rejection that is folded with all rejections of its account with the same reason and tenant.
+// crowdOf returns the key of a rejection that is folded with all rejections of its account with the
+// same reason and tenant.
 func crowdOf(record *rack.AuditRecord) foldKey {
 	key := foldKey{crowd: true, cause: cause{
 		recordType: record.Type,

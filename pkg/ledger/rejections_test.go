@@ -279,7 +279,8 @@ func TestCountsThatCannotBeWrittenAreKept(t *testing.T) {
 	assert.Equal(t, []int64{0, 4}, b.counts())
 }
 
-// A namespace has only so many records of its own, whatever its users are called and whatever they name.
+// A namespace has only so many records of its own, whatever its users are called and whatever they
+// name.
 func TestOneNamespaceCannotFloodTheLedger(t *testing.T) {
 	for name, attempt := range map[string]func(i int) (user string, record *rack.AuditRecord){
 		"users that are made up": func(i int) (string, *rack.AuditRecord) {
@@ -333,7 +334,8 @@ func TestOneNamespaceCannotFloodTheLedger(t *testing.T) {
 	}
 }
 
-// TestAnAgentSpendsNoNamespacesRecords checks that reports of an agent are on the account of its Mac and do not cause the rejections of the reported namespace to be folded.
+// TestAnAgentSpendsNoNamespacesRecords checks that reports of an agent are on the account of its
+// Mac and do not cause the rejections of the reported namespace to be folded.
 func TestAnAgentSpendsNoNamespacesRecords(t *testing.T) {
 	b := &book{}
 	r := NewRejections(testingclock.NewFakeClock(start), b.write)
@@ -368,7 +370,8 @@ func TestAttemptsAtDifferentFieldsDoNotFold(t *testing.T) {
 	assert.Equal(t, []int64{0, 0, 0}, b.counts())
 }
 
-// TestCountsOfUnknownOutcomeAreCountedOnce checks that counts whose write had an unknown outcome are in the ledger once.
+// TestCountsOfUnknownOutcomeAreCountedOnce checks that counts whose write had an unknown outcome
+// are in the ledger once.
 func TestCountsOfUnknownOutcomeAreCountedOnce(t *testing.T) {
 	unknown := errors.New("outcome unknown")
 	for name, lost := range map[string]bool{"the answer was lost": false, "the write was lost": true} {

@@ -20,8 +20,8 @@ const maxViolations = 100
 // ErrNotInOrder is the error of a report on records that are not sorted by name.
 var ErrNotInOrder = fmt.Errorf("ledger: the records of a chain are not in the order of their names")
 
-// Report answers, for each of up to 64 windows, whether the three rules held, from the records alone and in one pass.
-// It takes memory in proportion to the number of chains, not of records.
+// Report answers, for each of up to 64 windows, whether the three rules held, from the records
+// alone and in one pass. It takes memory in proportion to the number of chains, not of records.
 func Report(ctx context.Context, source RecordSource, anchors Anchors, windows ...Window) ([]rack.ComplianceReportStatus, error) {
 	r, err := newReport(anchors, windows)
 	if err != nil {

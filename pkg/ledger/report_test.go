@@ -110,8 +110,8 @@ func (m *memory) remove(t *testing.T, names ...string) {
 	}
 }
 
-// rewrite changes a record and all that follow it in its chain, with hashes that fit: what an attacker does
-// who can write to etcd, or what the server records if something did happen.
+// rewrite changes a record and all that follow it in its chain, with hashes that fit: what an
+// attacker does who can write to etcd, or what the server records if something did happen.
 func (m *memory) rewrite(t *testing.T, name string, change func(*rack.AuditRecord)) {
 	t.Helper()
 	chain, from, _ := SplitName(name)
@@ -463,7 +463,8 @@ func TestReportFindsWhereBranchesPart(t *testing.T) {
 	assert.Equal(t, int64(1), status.BrokenChains)
 }
 
-// TestAForkHidesNothing checks that a forked stretch of a chain hides nothing from the windows in it: the true branch is unknown.
+// TestAForkHidesNothing checks that a forked stretch of a chain hides nothing from the windows in
+// it: the true branch is unknown.
 func TestAForkHidesNothing(t *testing.T) {
 	m := newMemory()
 	lease, node := newLease("acme", "build"), newNode("mac1")

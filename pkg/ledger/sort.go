@@ -14,7 +14,9 @@ import (
 // maxRuns is the maximum number of sorted runs, such as namespaces, in unsorted records.
 const maxRuns = 1 << 14
 
-// Sorted returns a source of the records of another source, sorted by name. The other source may be sorted by namespace first, as the API lists records. Sorted keeps the records in a temporary file, not in memory.
+// Sorted returns a source of the records of another source, sorted by name. The other source may be
+// sorted by namespace first, as the API lists records. Sorted keeps the records in a temporary
+// file, not in memory.
 func Sorted(source RecordSource) RecordSource {
 	return func(ctx context.Context, yield func(*rack.AuditRecord) error) (err error) {
 		file, err := os.CreateTemp("", "macrack-ledger-*")

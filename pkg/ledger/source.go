@@ -9,7 +9,8 @@ import (
 	"macrack.io/macrack/pkg/apis/rack"
 )
 
-// A RecordSource calls yield with each record, those of a chain sorted by name, and returns the first error of yield. yield may keep the record, but not change it.
+// A RecordSource calls yield with each record, those of a chain sorted by name, and returns the
+// first error of yield. yield may keep the record, but not change it.
 type RecordSource func(ctx context.Context, yield func(*rack.AuditRecord) error) error
 
 // Records returns a source of the given records, which must be sorted.
@@ -24,7 +25,8 @@ func Records(records ...*rack.AuditRecord) RecordSource {
 	}
 }
 
-// Ahead starts reading a source, and returns a source of the results. It must be read to its end, unless ctx ends.
+// Ahead starts reading a source, and returns a source of the results. It must be read to its end,
+// unless ctx ends.
 func Ahead(ctx context.Context, source RecordSource) RecordSource {
 	type part struct {
 		records []*rack.AuditRecord
@@ -60,7 +62,8 @@ func Ahead(ctx context.Context, source RecordSource) RecordSource {
 	}
 }
 
-// Merge returns a source of the records of all sources, sorted by name. Each source must be sorted by name, as the records of a namespace in a list are.
+// Merge returns a source of the records of all sources, sorted by name. Each source must be sorted
+// by name, as the records of a namespace in a list are.
 func Merge(sources ...RecordSource) RecordSource {
 	if len(sources) == 1 {
 		return sources[0]

@@ -17,7 +17,8 @@ import (
 	"macrack.io/macrack/pkg/rules"
 )
 
-// small returns a ledger of three chains whose records have every kind of field, and texts that files must quote.
+// small returns a ledger of three chains whose records have every kind of field, and texts that
+// files must quote.
 func small(t testing.TB) *memory {
 	m := newMemory()
 	lease, node := newLease("acme", "build"), newNode("mac1")
@@ -59,8 +60,8 @@ func verifies(ctx context.Context, file string, heads *Heads, now time.Time) boo
 	return err == nil && statuses[0].BrokenChains == 0
 }
 
-// withoutFreeSpace returns a file without the white space that the format allows: carriage returns before line feeds, empty
-// lines between records, and the line feed at its end, which it has.
+// withoutFreeSpace returns a file without the white space that the format allows: carriage returns
+// before line feeds, empty lines between records, and the line feed at its end, which it has.
 func withoutFreeSpace(file string) string {
 	csv := !strings.HasPrefix(file, "{")
 	var b strings.Builder
@@ -77,7 +78,8 @@ func withoutFreeSpace(file string) string {
 	return b.String()
 }
 
-// mutations calls yield with every edit of a kind of an export: of each byte, key and line, and of its length.
+// mutations calls yield with every edit of a kind of an export: of each byte, key and line, and of
+// its length.
 func mutations(file string, yield func(name, mutated string)) {
 	for i := range len(file) {
 		c := file[i]
@@ -190,8 +192,8 @@ var forgedDates = map[string]time.Time{
 	"year 9999":      time.Date(9999, 12, 30, 0, 0, 0, 0, time.UTC),
 }
 
-// forge returns the records with another tenant, dated from a time on, and with hashes and links that fit, but for those that keep
-// chooses: these are as they were.
+// forge returns the records with another tenant, dated from a time on, and with hashes and links
+// that fit, but for those that keep chooses: these are as they were.
 func forge(records []*rack.AuditRecord, from time.Time, keep func(*rack.AuditRecord) bool) []*rack.AuditRecord {
 	previous := map[string]string{}
 	var forged []*rack.AuditRecord
@@ -209,8 +211,8 @@ func forge(records []*rack.AuditRecord, from time.Time, keep func(*rack.AuditRec
 	return forged
 }
 
-// TestNoForgeryContinuesTheHeads forges records of any dates, with all hashes, and reports on them in each window. Where a
-// window has no break, all of its records must be genuine.
+// TestNoForgeryContinuesTheHeads forges records of any dates, with all hashes, and reports on them
+// in each window. Where a window has no break, all of its records must be genuine.
 func TestNoForgeryContinuesTheHeads(t *testing.T) {
 	m := daily(t, 10)
 	heads := headsOf(t, m)

@@ -14,7 +14,8 @@ import (
 // maxForks is the maximum number of distinguished records with the same sequence number.
 const maxForks = 8
 
-// A chain is the state of the verification of a chain. Records are verified in order, but count only after the next record has confirmed them, so that tampered records cannot prove a violation.
+// A chain is the state of the verification of a chain. Records are verified in order, but count
+// only after the next record has confirmed them, so that tampered records cannot prove a violation.
 type chain struct {
 	report *report
 	name   string
@@ -153,7 +154,8 @@ func (c *chain) flaw(record *rack.AuditRecord, sequence int64, intact bool) stri
 	return ""
 }
 
-// anchorFlaw describes how a record that is good by itself contradicts the anchors of the chain, if it does.
+// anchorFlaw describes how a record that is good by itself contradicts the anchors of the chain, if
+// it does.
 func (c *chain) anchorFlaw(record *rack.AuditRecord, sequence int64) string {
 	if head := c.head(); head != nil && head.Sequence == sequence && head.Hash != record.Hash {
 		return "was replaced: the head of its chain has another hash"
@@ -174,7 +176,8 @@ func (c *chain) isOf(record *rack.AuditRecord) bool {
 	return serial != "" && serial == c.serial || Chain(record) == c.name
 }
 
-// addEdited adds a record that is known to be edited: only its place in the chain is used. If it is in the place of an anchor, the times around it are unproved, so the break is in all windows.
+// addEdited adds a record that is known to be edited: only its place in the chain is used. If it is
+// in the place of an anchor, the times around it are unproved, so the break is in all windows.
 func (c *chain) addEdited(record *rack.AuditRecord, sequence int64, flaw string, isAnchor bool) {
 	if sequence == c.sequence {
 		c.discard()
@@ -224,7 +227,9 @@ func (c *chain) fork(record *rack.AuditRecord, at int64) {
 	c.time = max(c.time, at)
 }
 
-// doubt breaks the chain in those windows of s that have not counted the current fork. The true branch is unknown, so neither counts: until a place in the chain has a single record again, the state of the Mac is unknown.
+// doubt breaks the chain in those windows of s that have not counted the current fork. The true
+// branch is unknown, so neither counts: until a place in the chain has a single record again, the
+// state of the Mac is unknown.
 func (c *chain) doubt(s span) {
 	if c.forked == nil || len(c.hashes) < 2 {
 		return
@@ -307,7 +312,8 @@ func (c *chain) violation(record *rack.AuditRecord, message string, records ...s
 	return rack.ComplianceViolation{Rule: string(rules.UnbrokenLedger), SerialNumber: c.serial, Time: record.Time, Message: message, Records: records}
 }
 
-// resolve adds the breaks of edited records, which were written no later than the next valid record.
+// resolve adds the breaks of edited records, which were written no later than the next valid
+// record.
 func (c *chain) resolve(until int64) {
 	for _, edited := range c.edited {
 		edited.violation.SerialNumber = c.serial
@@ -337,8 +343,9 @@ func (c *chain) finish() {
 	c.chassis.finish()
 }
 
-// since returns when a break before the record with a sequence number can have begun: after the record before the break. An
-// auditor's head does not vouch for that record, whose time may be forged, so the break then has no beginning.
+// since returns when a break before the record with a sequence number can have begun: after the
+// record before the break. An auditor's head does not vouch for that record, whose time may be
+// forged, so the break then has no beginning.
 func (c *chain) since(sequence int64) int64 {
 	if anchor := c.report.anchors[c.name]; anchor.Audited && sequence <= anchor.Head.Sequence {
 		return always
@@ -346,14 +353,16 @@ func (c *chain) since(sequence int64) int64 {
 	return c.time
 }
 
-// reachesHead reports whether the records of the chain hold its known head, or begin after it because it was expired.
+// reachesHead reports whether the records of the chain hold its known head, or begin after it
+// because it was expired.
 func (c *chain) reachesHead() bool {
 	checkpoint := c.checkpoint()
 	expired := checkpoint != nil && checkpoint.Sequence >= c.head().Sequence
 	return c.headSeen || expired && (c.sequence == 0 || c.first > checkpoint.Sequence)
 }
 
-// endUnknown breaks the chain in all windows: no record in it has a time that the known head vouches for.
+// endUnknown breaks the chain in all windows: no record in it has a time that the known head
+// vouches for.
 func (c *chain) endUnknown(message string) {
 	c.unanchored = true
 	c.confirm()

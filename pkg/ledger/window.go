@@ -29,8 +29,9 @@ func Everything(now time.Time) Window {
 
 var backFromNow = regexp.MustCompile(`^([1-9][0-9]{0,5})([hd])$`)
 
-// ParseWindow returns the window with a name: hours or days back from now, such as 24h or 90d, or two dates in
-// UTC such as 2026-08-01..2026-11-01, from the beginning of the first to the beginning of the second.
+// ParseWindow returns the window with a name: hours or days back from now, such as 24h or 90d, or
+// two dates in UTC such as 2026-08-01..2026-11-01, from the beginning of the first to the beginning
+// of the second.
 func ParseWindow(name string, now time.Time) (Window, error) {
 	now = now.UTC()
 	if from, to, ok := strings.Cut(name, ".."); ok {

@@ -1,4 +1,6 @@
-// Package printable makes text from users safe to display: every character is visible, in the order in which it is stored. Terminals interpret control characters, reorder the text after a bidirectional control, and do not show zero-width characters.
+// Package printable makes text from users safe to display: every character is visible, in the order
+// in which it is stored. Terminals interpret control characters, reorder the text after a
+// bidirectional control, and do not show zero-width characters.
 package printable
 
 import (
@@ -8,7 +10,9 @@ import (
 	"unicode/utf8"
 )
 
-// Line returns text on one line. Text longer than limit bytes is cut and ends with three dots. Characters that are not printable, including line breaks and tabs, are escaped as in Go, for example as \u202e. Invalid UTF-8 becomes U+FFFD.
+// Line returns text on one line. Text longer than limit bytes is cut and ends with three dots.
+// Characters that are not printable, including line breaks and tabs, are escaped as in Go, for
+// example as \u202e. Invalid UTF-8 becomes U+FFFD.
 func Line(text string, limit int) string { return escape(text, limit, visible) }
 
 // Lines returns text as Line does, but keeps line breaks and tabs.
@@ -33,7 +37,8 @@ func visible(r rune) bool {
 
 const brailleBlank = '\u2800' // a symbol that looks like a space
 
-// cut marks a shortened text: two long texts with the same beginning must not look complete and equal.
+// cut marks a shortened text: two long texts with the same beginning must not look complete and
+// equal.
 const cut = "..."
 
 func escape(text string, limit int, keep func(rune) bool) string {

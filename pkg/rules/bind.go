@@ -12,11 +12,13 @@ type BindFacts struct {
 	Deleting bool
 	// Class and SerialNumber are those of the Mac.
 	Class, SerialNumber string
-	// WantedClass and WantedSerialNumber are what the lease asks for. An empty serial number asks for any Mac of the class.
+	// WantedClass and WantedSerialNumber are what the lease asks for. An empty serial number asks
+	// for any Mac of the class.
 	WantedClass, WantedSerialNumber string
 }
 
-// CheckBind refuses to bind a lease to a Mac that is not free, or is not the Mac that the lease asks for.
+// CheckBind refuses to bind a lease to a Mac that is not free, or is not the Mac that the lease
+// asks for.
 func CheckBind(f BindFacts) error {
 	switch {
 	case f.Leased:

@@ -1,13 +1,18 @@
-// Package rules implements the three rules of Apple's licence for rented Macs: at most two virtual machines per Mac, one tenant per Mac, at least 24 hours per lease. All components call this package, so that each rule is written once. The package does no I/O, reads no clock and has no configuration.
+// Package rules implements the three rules of Apple's licence for rented Macs: at most two virtual
+// machines per Mac, one tenant per Mac, at least 24 hours per lease. All components call this
+// package, so that each rule is written once. The package does no I/O, reads no clock and has no
+// configuration.
 package rules
 
 import "time"
 
 const (
-	// MaxVMsPerMac is the maximum number of macOS virtual machines that run on one Mac at a time (rule 1).
+	// MaxVMsPerMac is the maximum number of macOS virtual machines that run on one Mac at a time
+	// (rule 1).
 	MaxVMsPerMac = 2
 
-	// MinimumLeaseDuration is the minimum time for which a lease keeps its Mac, starting at the binding (rule 3).
+	// MinimumLeaseDuration is the minimum time for which a lease keeps its Mac, starting at the
+	// binding (rule 3).
 	MinimumLeaseDuration = 24 * time.Hour
 
 	// MaxLeaseDuration limits the cost of a typing error: three years.
@@ -19,7 +24,8 @@ const (
 	// MaxAuditRetention is the maximum retention of records: twenty years.
 	MaxAuditRetention = 20 * 365 * 24 * time.Hour
 
-	// MinimumMissedHeartbeats is the minimum number of missed heartbeats after which a Mac is offline.
+	// MinimumMissedHeartbeats is the minimum number of missed heartbeats after which a Mac is
+	// offline.
 	MinimumMissedHeartbeats = 3
 
 	// DefaultStopGrace is the default time that a guest has to shut down.
@@ -30,7 +36,8 @@ const (
 )
 
 const (
-	// ResourceMacOSVM is the extended resource of which a Node has MaxVMsPerMac and a placeholder pod requests one.
+	// ResourceMacOSVM is the extended resource of which a Node has MaxVMsPerMac and a placeholder
+	// pod requests one.
 	ResourceMacOSVM = "macrack.io/macos-vm"
 
 	// FinalizerFloor keeps a lease until its Mac is released.
@@ -42,7 +49,8 @@ const (
 	// TaintUnleased is the key of the taint of an unleased Mac.
 	TaintUnleased = "macrack.io/unleased"
 
-	// TaintTenant is the key of the taint of a leased Mac; its value is the namespace of the tenant.
+	// TaintTenant is the key of the taint of a leased Mac; its value is the namespace of the
+	// tenant.
 	TaintTenant = "macrack.io/tenant"
 
 	// NamespaceImages is the namespace of the provider's image pull Secrets.
@@ -53,6 +61,7 @@ const (
 	// AnnotationInstanceUID is the annotation of a placeholder pod with the UID of its instance.
 	AnnotationInstanceUID = "macrack.io/instance-uid"
 
-	// AnnotationMaintenance is the annotation of a placeholder pod whose Mac is in maintenance. Such a pod may be deleted.
+	// AnnotationMaintenance is the annotation of a placeholder pod whose Mac is in maintenance.
+	// Such a pod may be deleted.
 	AnnotationMaintenance = "macrack.io/maintenance"
 )

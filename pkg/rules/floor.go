@@ -8,7 +8,8 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// BoundAt returns the stored binding time of a lease that is bound now: the next full second. Times are stored in seconds, and rounding down would shorten the floor.
+// BoundAt returns the stored binding time of a lease that is bound now: the next full second. Times
+// are stored in seconds, and rounding down would shorten the floor.
 func BoundAt(now time.Time) time.Time {
 	if whole := now.Truncate(time.Second); whole.Before(now) {
 		return whole.Add(time.Second)
@@ -21,7 +22,9 @@ func EarliestRelease(boundAt time.Time, minimum time.Duration) time.Time {
 	return boundAt.Add(max(minimum, MinimumLeaseDuration))
 }
 
-// Floor returns the effective floor of a lease: the stored one, or the one that follows from its binding if that is later. A stored floor that is missing (the zero time) or too short therefore shortens no lease.
+// Floor returns the effective floor of a lease: the stored one, or the one that follows from its
+// binding if that is later. A stored floor that is missing (the zero time) or too short therefore
+// shortens no lease.
 func Floor(boundAt time.Time, minimum time.Duration, stored time.Time) time.Time {
 	if floor := EarliestRelease(boundAt, minimum); floor.After(stored) {
 		return floor
@@ -29,7 +32,8 @@ func Floor(boundAt time.Time, minimum time.Duration, stored time.Time) time.Time
 	return stored
 }
 
-// LeaseFloor is Floor for the stored fields of a lease: boundAt and earliestReleaseAt may be nil. The floor of a lease that was never bound is the zero time.
+// LeaseFloor is Floor for the stored fields of a lease: boundAt and earliestReleaseAt may be nil.
+// The floor of a lease that was never bound is the zero time.
 func LeaseFloor(boundAt *metav1.Time, minimum time.Duration, earliestReleaseAt *metav1.Time) time.Time {
 	if boundAt == nil {
 		return time.Time{}

@@ -16,7 +16,8 @@ type LeaseID struct {
 	UID             types.UID
 }
 
-// BelongsToLease reports whether an instance with the given leaseName belongs to this lease. An earlier lease with the same name has another UID.
+// BelongsToLease reports whether an instance with the given leaseName belongs to this lease. An
+// earlier lease with the same name has another UID.
 func BelongsToLease(instance metav1.Object, leaseName string, lease LeaseID) bool {
 	return instance.GetNamespace() == lease.Namespace && leaseName == lease.Name && lease.UID != "" &&
 		slices.ContainsFunc(instance.GetOwnerReferences(), func(o metav1.OwnerReference) bool { return o.UID == lease.UID })

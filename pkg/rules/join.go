@@ -2,7 +2,8 @@ package rules
 
 import "strings"
 
-// BootstrapGroup is the group of bootstrap tokens with which Macs join. This group alone does not permit a token to join any Mac.
+// BootstrapGroup is the group of bootstrap tokens with which Macs join. This group alone does not
+// permit a token to join any Mac.
 const BootstrapGroup = "system:bootstrappers:macrack"
 
 // NodesGroup is the group of agents, as of all kubelets.
@@ -11,7 +12,9 @@ const NodesGroup = "system:nodes"
 // nodeUserPrefix is the prefix of the user names of Nodes.
 const nodeUserPrefix = "system:node:"
 
-// BootstrapGroupOf returns the group of the bootstrap tokens that can join as the Mac with this name only. Names of groups have no dots and names of Macs have no colons, so each Mac has its own group.
+// BootstrapGroupOf returns the group of the bootstrap tokens that can join as the Mac with this
+// name only. Names of groups have no dots and names of Macs have no colons, so each Mac has its own
+// group.
 func BootstrapGroupOf(node string) string {
 	return BootstrapGroup + ":" + strings.ReplaceAll(node, ".", ":")
 }

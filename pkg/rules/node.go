@@ -21,7 +21,8 @@ type NodeFacts struct {
 // macAvailable is the phase of a Mac that can be leased.
 const macAvailable = "Available"
 
-// NodePhase returns the phase of a Mac. The most important fact has precedence: a leased Mac in quarantine is Quarantined, although it is still leased.
+// NodePhase returns the phase of a Mac. The most important fact has precedence: a leased Mac in
+// quarantine is Quarantined, although it is still leased.
 func NodePhase(f NodeFacts) string {
 	switch {
 	case f.Quarantined:

@@ -7,7 +7,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// deleters describes the component that deleted a pod, by the reason of the condition DisruptionTarget.
+// deleters describes the component that deleted a pod, by the reason of the condition
+// DisruptionTarget.
 var deleters = map[string]string{
 	"EvictionByEvictionAPI":               "by an eviction, as kubectl drain asks for",
 	corev1.PodReasonPreemptionByScheduler: "by kube-scheduler, for a pod of a higher priority",
@@ -16,7 +17,8 @@ var deleters = map[string]string{
 	corev1.PodReasonTerminationByKubelet:  "by the agent",
 }
 
-// DescribeDeletion describes the deletion of a placeholder pod: its time, actor and cause, as far as the pod has them.
+// DescribeDeletion describes the deletion of a placeholder pod: its time, actor and cause, as far
+// as the pod has them.
 func DescribeDeletion(pod *corev1.Pod) string {
 	at := ""
 	if pod.DeletionTimestamp != nil {

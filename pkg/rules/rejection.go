@@ -22,7 +22,8 @@ const (
 	ReasonForeignOwner = "ForeignOwner"
 )
 
-// IsRuleReason reports whether a rejection with this reason belongs to one of the three rules. Unknown reasons do.
+// IsRuleReason reports whether a rejection with this reason belongs to one of the three rules.
+// Unknown reasons do.
 func IsRuleReason(reason string) bool {
 	switch reason {
 	case ReasonNoSuchLease, ReasonLeasePending, ReasonLeaseNotUsable, ReasonNoSuchImage, ReasonImageNotReady,

@@ -16,7 +16,8 @@ const (
 	ReasonStoppingInstances = "StoppingInstances"
 	// ReasonScrubbing: the agent has not reported the Mac as scrubbed of the lease.
 	ReasonScrubbing = "Scrubbing"
-	// ReasonTaintingNode: the Node of the Mac still admits the tenant, or does not have the taint of an unleased Mac.
+	// ReasonTaintingNode: the Node of the Mac still admits the tenant, or does not have the taint
+	// of an unleased Mac.
 	ReasonTaintingNode = "TaintingNode"
 )
 
@@ -57,7 +58,8 @@ type ReleaseFacts struct {
 	Taints []corev1.Taint
 }
 
-// BlocksRelease returns the reason and the message of a pending release after the floor. Both are empty if the Mac may be released.
+// BlocksRelease returns the reason and the message of a pending release after the floor. Both are
+// empty if the Mac may be released.
 func BlocksRelease(f ReleaseFacts) (reason, message string) {
 	switch {
 	case !f.Releasing:

@@ -2,7 +2,8 @@ package rules
 
 import "fmt"
 
-// A Rule is the name of a rule that the system enforces. Violations in compliance reports have this name; messages of refusals begin with the result of String.
+// A Rule is the name of a rule that the system enforces. Violations in compliance reports have this
+// name; messages of refusals begin with the result of String.
 type Rule string
 
 // The rules of Apple's licence, and the rule of the ledger that proves them.
@@ -11,7 +12,8 @@ const (
 	TwoVMsPerChassis Rule = "TwoVMsPerChassis"
 	// OneTenantPerChassis: a whole Mac is leased to one tenant at a time (rule 2).
 	OneTenantPerChassis Rule = "OneTenantPerChassis"
-	// TwentyFourHours: a lease keeps its Mac for at least 24 hours, and its floor never moves backwards (rule 3).
+	// TwentyFourHours: a lease keeps its Mac for at least 24 hours, and its floor never moves
+	// backwards (rule 3).
 	TwentyFourHours Rule = "TwentyFourHours"
 	// UnbrokenLedger: the chain of records of each Mac is complete and unchanged.
 	UnbrokenLedger Rule = "UnbrokenLedger"
@@ -37,7 +39,8 @@ var texts = map[Rule]string{
 // String returns the text that begins the message of every refusal for the rule.
 func (r Rule) String() string { return texts[r] }
 
-// A Refusal is the error of a request that a rule refuses. Its message has the request, the limit and the remedy.
+// A Refusal is the error of a request that a rule refuses. Its message has the request, the limit
+// and the remedy.
 type Refusal struct {
 	Rule    Rule
 	Message string

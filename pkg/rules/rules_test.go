@@ -8,7 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// The numbers are those of the licence. A change must also change this test, and needs a justification.
+// The numbers are those of the licence. A change must also change this test, and needs a
+// justification.
 func TestConstants(t *testing.T) {
 	assert.Equal(t, 2, MaxVMsPerMac)
 	assert.Equal(t, 24*time.Hour, MinimumLeaseDuration)

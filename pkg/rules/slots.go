@@ -14,7 +14,8 @@ const (
 	leaseReleasing = "Releasing"
 )
 
-// CheckAcceptsInstance refuses a new instance on a lease in phase, with the floor earliestRelease, unless the lease is Bound, or Held and before its floor.
+// CheckAcceptsInstance refuses a new instance on a lease in phase, with the floor earliestRelease,
+// unless the lease is Bound, or Held and before its floor.
 func CheckAcceptsInstance(lease, phase string, earliestRelease, now time.Time) error {
 	switch phase {
 	case leaseBound:
@@ -74,7 +75,8 @@ func (r Resources) Sub(o Resources) Resources {
 	return rest
 }
 
-// CheckFit refuses an instance that does not fit on a Mac of a class: used plus asked must not exceed capacity minus reserved.
+// CheckFit refuses an instance that does not fit on a Mac of a class: used plus asked must not
+// exceed capacity minus reserved.
 func CheckFit(class string, capacity, reserved, taken, asked Resources) error {
 	free := capacity.Sub(reserved).Sub(taken)
 	for _, r := range []struct {

@@ -35,7 +35,8 @@ func HasOnlyTaint(taints []corev1.Taint, want corev1.Taint) bool {
 	return found
 }
 
-// FormatTaints returns the taints as key=value:effect, or key:effect if the value is empty, in order.
+// FormatTaints returns the taints as key=value:effect, or key:effect if the value is empty, in
+// order.
 func FormatTaints(taints []corev1.Taint) []string {
 	list := make([]string, 0, len(taints))
 	for _, t := range taints {

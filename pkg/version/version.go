@@ -23,7 +23,8 @@ func String() string {
 	return fmt.Sprintf("%s (commit %s)", Version, cmp.Or(Commit, commit(info.Settings), "unknown"))
 }
 
-// commit returns the commit in the settings of a build, with -dirty if the working tree had changes.
+// commit returns the commit in the settings of a build, with -dirty if the working tree had
+// changes.
 func commit(settings []debug.BuildSetting) string {
 	revision, dirty := "", ""
 	for _, s := range settings {

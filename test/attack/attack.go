@@ -9,7 +9,8 @@ import (
 	"strings"
 )
 
-// attack makes all attempts and all legitimate uses. Attempts that change the leases for good come last.
+// attack makes all attempts and all legitimate uses. Attempts that change the leases for good come
+// last.
 func (w *world) attack(ctx context.Context, r *report) {
 	if r.family == "" {
 		r.use(ctx, w, w.usesOfTenants()...)
@@ -49,8 +50,8 @@ func (w *world) attack(ctx context.Context, r *report) {
 
 func says(code int, text string) want { return want{codes: []int{code}, says: text} }
 
-// anyOf wants an answer that has one of several codes and says one of several texts: what a client sees of a connection
-// that the server closes depends on how much of its request it had sent.
+// anyOf wants an answer that has one of several codes and says one of several texts: what a client
+// sees of a connection that the server closes depends on how much of its request it had sent.
 func anyOf(codes []int, texts ...string) want {
 	return want{codes: codes, holds: func(answer string) error {
 		if slices.ContainsFunc(texts, func(text string) bool { return strings.Contains(answer, text) }) {

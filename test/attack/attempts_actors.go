@@ -9,14 +9,16 @@ import (
 	"strings"
 )
 
-// actors are attempts to pass for another user: the former owner of a namespace, another user in the ledger, or an unrecorded user.
+// actors are attempts to pass for another user: the former owner of a namespace, another user in
+// the ledger, or an unrecorded user.
 func (w *world) actors() []attempt {
 	const family = "actors"
 	const forged = `"namespaceUID":"00000000-0000-0000-0000-000000000001","requestedBy":{"username":"root","uid":"0"}`
 	asked := func(serial string) step {
 		return post(leases("acme")+"?dryRun=All", leaseBody(`"name":"attack-x"`, base+`,"serialNumber":"`+serial+`"`))
 	}
-	// Names are stored cut, with dots: a refusal would keep the user of a long name from leases, and a rejection out of the ledger.
+	// Names are stored cut, with dots: a refusal would keep the user of a long name from leases,
+	// and a rejection out of the ledger.
 	long := strings.Repeat("n", 100<<10)
 	groups := "system:masters"
 	for i := range 100 {
@@ -80,7 +82,8 @@ func requestIDs(name, id string) step {
 	return onRecord(name, "globex", map[string]string{"Audit-ID": id})
 }
 
-// onRecord creates an instance that is refused, in a namespace, with headers, and answers with its record.
+// onRecord creates an instance that is refused, in a namespace, with headers, and answers with its
+// record.
 func onRecord(name, namespace string, header map[string]string) step {
 	return func(ctx context.Context, w *world, who string) answer {
 		body := strings.Replace(instanceBody(`"name":"`+name+`"`, `"leaseName":"attack-`+namespace+`"`), macOSImage, "attack-no-image", 1)
@@ -105,8 +108,8 @@ func onRecord(name, namespace string, header map[string]string) step {
 	}
 }
 
-// nextOwner removes the finalizers of a deleted namespace with a lease, and creates it again for a user who tries every verb on the lease. It answers
-// with 404 if no verb finds the lease.
+// nextOwner removes the finalizers of a deleted namespace with a lease, and creates it again for a
+// user who tries every verb on the lease. It answers with 404 if no verb finds the lease.
 func (w *world) nextOwner(ctx context.Context, _ *world, who string) (result answer) {
 	const namespace, secret = "attack-next", "attack-former-secret"
 	path := "/api/v1/namespaces/" + namespace

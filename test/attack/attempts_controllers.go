@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// stolenControllers are the attempts with stolen credentials of macrack-controllers: to run pods of their own, to get at the Secrets and
-// tokens of others, and to do what the controllers never do.
+// stolenControllers are the attempts with stolen credentials of macrack-controllers: to run pods of
+// their own, to get at the Secrets and tokens of others, and to do what the controllers never do.
 func (w *world) stolenControllers() []attempt {
 	const family, who = "controllers", "controllers"
 	const pods, system = "/api/v1/namespaces/acme/pods", "/api/v1/namespaces/kube-system/pods"
@@ -94,7 +94,8 @@ func (w *world) stolenControllers() []attempt {
 	}
 }
 
-// forgedPlaceholder creates the pod of an instance again under another name, as the controllers created it, with a part of it replaced.
+// forgedPlaceholder creates the pod of an instance again under another name, as the controllers
+// created it, with a part of it replaced.
 func (w *world) forgedPlaceholder(namespace, old, replacement string) step {
 	return func(ctx context.Context, w *world, who string) answer {
 		pod := map[string]any{}
@@ -121,7 +122,8 @@ func (w *world) forgedPlaceholder(namespace, old, replacement string) step {
 	}
 }
 
-// withAccount does it while there is a ServiceAccount in tenant acme's namespace: kube-apiserver itself refuses a pod without one.
+// withAccount does it while there is a ServiceAccount in tenant acme's namespace: kube-apiserver
+// itself refuses a pod without one.
 func withAccount(name string, do step) step {
 	return func(ctx context.Context, w *world, who string) answer {
 		const accounts = "/api/v1/namespaces/acme/serviceaccounts"

@@ -20,13 +20,15 @@ import (
 )
 
 const (
-	// flooders is the number of connections that write metadata as fast as they can, on the instance, its lease and its pod.
+	// flooders is the number of connections that write metadata as fast as they can, on the
+	// instance, its lease and its pod.
 	flooders = 12
 	// floodRounds is the number of measurements, each without the flood and with it.
 	floodRounds = 5
 )
 
-// starts are attempts at the record of a virtual machine, and at its stop, by users who may write its status.
+// starts are attempts at the record of a virtual machine, and at its stop, by users who may write
+// its status.
 func (w *world) starts() []attempt {
 	const family = "starts"
 	status := instances("acme") + "/attack-1/status"
@@ -54,7 +56,8 @@ func (w *world) starts() []attempt {
 	return attempts
 }
 
-// flood compares the duration of an instance's life while its tenant floods its metadata with the duration without a flood.
+// flood compares the duration of an instance's life while its tenant floods its metadata with the
+// duration without a flood.
 func (r *report) flood(ctx context.Context, w *world) {
 	const family = "flood"
 	if ctx.Err() != nil || r.family != "" && r.family != family {

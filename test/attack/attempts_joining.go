@@ -70,7 +70,8 @@ func (w *world) joining() []attempt {
 	}
 }
 
-// denied wants a certificate request that was denied with this message, and that got no certificate.
+// denied wants a certificate request that was denied with this message, and that got no
+// certificate.
 func denied(text string) want {
 	return want{codes: []int{http.StatusOK}, says: "", holds: func(body string) error {
 		request := certificatesv1.CertificateSigningRequest{}
@@ -126,7 +127,8 @@ func (w *world) asToken(mac string, groups []string, do func(bearer string) step
 	}
 }
 
-// knowsGroups waits until kube-apiserver knows the groups that a token was given after its creation.
+// knowsGroups waits until kube-apiserver knows the groups that a token was given after its
+// creation.
 func (w *world) knowsGroups(ctx context.Context, who, bearer string, groups []string) error {
 	if len(groups) == 0 {
 		return nil
@@ -254,7 +256,8 @@ func postCSR(bearer, signer string, subject pkix.Name, names ...string) step {
 	}
 }
 
-// approving approves a certificate request that an administrator has created for a user without rights.
+// approving approves a certificate request that an administrator has created for a user without
+// rights.
 func approving(signer string) step {
 	return func(ctx context.Context, w *world, who string) answer {
 		subject := pkix.Name{CommonName: "attack"}

@@ -73,7 +73,8 @@ func (w *world) leaks() []attempt {
 		{family, "profiles", "acme", call{method: "GET", path: "/debug/pprof/heap", replica: 1}.do, noRight(), ""},
 		{family, "flags", "acme", call{method: "GET", path: "/flagz", replica: 1}.do, hidden(403, 404), ""},
 		{family, "leases of all tenants, directly", "acme", call{method: "GET", path: rackPath + "/macnodeleases", replica: 2}.do, noRight(), ""},
-		// The catalogue has the serial numbers of the Macs that hold an image. It must not show their tenants or names.
+		// The catalogue has the serial numbers of the Macs that hold an image. It must not show
+		// their tenants or names.
 		{family, "the tenants of the Macs with the images of the catalogue", "acme", get(imagePath + "/macosimages"), want{codes: []int{200}, says: macOSImage, lacks: []string{w.globexUID, w.globexMac, "globex"}}, ""},
 		{family, "leases", "anonymous", get(leases("acme")), noRight(), ""},
 		{family, "leases", "hardware", get(records("acme")), noRight(), ""},
@@ -147,7 +148,8 @@ func (w *world) podsAndNodes() []attempt {
 	return attempts
 }
 
-// retired retires a Mac that does not exist, and answers with the rights of its certificate once the policies know it.
+// retired retires a Mac that does not exist, and answers with the rights of its certificate once
+// the policies know it.
 func retired(ctx context.Context, w *world, who string) answer {
 	const bindings, user = rbacPath + "/clusterrolebindings", "system:node:attack-retired" // a name that no other attempt registers as a Mac
 	made := post(bindings, `{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"ClusterRoleBinding","metadata":{"name":"attack-x"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"macrack-retired"},"subjects":[{"kind":"User","apiGroup":"rbac.authorization.k8s.io","name":"`+user+`"}]}`)(ctx, w, "admin")
@@ -183,7 +185,8 @@ func retired(ctx context.Context, w *world, who string) answer {
 	return as(csrsPath, `{"apiVersion":"certificates.k8s.io/v1","kind":"CertificateSigningRequest","metadata":{"name":"attack-x"},"spec":{"request":"`+request+`","signerName":"kubernetes.io/kube-apiserver-client-kubelet","usages":["digital signature","client auth"]}}`)
 }
 
-// mirrorPod creates a pod as kubelets do for their static pods, with a label that a Service selects.
+// mirrorPod creates a pod as kubelets do for their static pods, with a label that a Service
+// selects.
 func mirrorPod(namespace string) step {
 	return func(ctx context.Context, w *world, who string) answer {
 		node := map[string]any{}
@@ -426,8 +429,8 @@ func (w *world) quotas() []attempt {
 		body := fmt.Sprintf(`{"apiVersion":"v1","kind":"ResourceQuota","metadata":{"name":"macs"},"spec":{"hard":{"count/macnodeleases.rack.macrack.io":"%d"}}}`, limit)
 		return patch(applyPatch, path+"/macs", body)(ctx, w, "admin")
 	}
-	// closed waits until both servers know of a quota of zero. If they learn of a larger one later, they only refuse
-	// more.
+	// closed waits until both servers know of a quota of zero. If they learn of a larger one later,
+	// they only refuse more.
 	closed := func(ctx context.Context, w *world) error {
 		if a := set(ctx, w, 0); a.code >= 300 || a.err != nil {
 			return fmt.Errorf("setting a quota: %d %s", a.code, short(a.text()))

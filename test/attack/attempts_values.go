@@ -51,8 +51,8 @@ func newMacOSInstance() *instancev1alpha1.MacOSInstance { return &instancev1alph
 func newMacNodeLease() *rackv1alpha1.MacNodeLease       { return &rackv1alpha1.MacNodeLease{} }
 func newMacNode() *rackv1alpha1.MacNode                 { return &rackv1alpha1.MacNode{} }
 
-// values are attempts to store values that other readers cannot decode, that take long to read, or that leave no room
-// for others.
+// values are attempts to store values that other readers cannot decode, that take long to read, or
+// that leave no room for others.
 func (w *world) values() []attempt {
 	const family = "values"
 	one, lease, mac := instances("acme")+"/attack-1", w.acmeLease(), w.acmeNode()
@@ -81,8 +81,9 @@ func (w *world) values() []attempt {
 				obj.SetManagedFields(fields)
 			}
 			condition := metav1.Condition{Type: "Attack", Status: metav1.ConditionTrue, Reason: "Attack", LastTransitionTime: at}
-			// A write of a status keeps the stored managed fields, so the late time is dropped with the rest of the
-			// metadata sent. JSON cannot carry such a time: an answer with 200 shows that it is absent.
+			// A write of a status keeps the stored managed fields, so the late time is dropped with
+			// the rest of the metadata sent. JSON cannot carry such a time: an answer with 200
+			// shows that it is absent.
 			kept := ignored()
 			name := fmt.Sprintf(" at second %d%s", year, dryRun)
 			attempts = append(attempts,
@@ -133,7 +134,8 @@ func (w *world) values() []attempt {
 	)
 }
 
-// labels puts labels with invalid names on an object. An answer with all of them would take seconds or minutes of CPU.
+// labels puts labels with invalid names on an object. An answer with all of them would take seconds
+// or minutes of CPU.
 func labels(path string, n int) step {
 	var all []string
 	for i := range n {
@@ -142,8 +144,8 @@ func labels(path string, n int) step {
 	return patch(mergePatch, path, `{"metadata":{"labels":{`+strings.Join(all, ",")+`}}}`)
 }
 
-// unchangedBy runs a step, waits until controllers must have seen it, and answers with an error if an object has changed
-// since.
+// unchangedBy runs a step, waits until controllers must have seen it, and answers with an error if
+// an object has changed since.
 func unchangedBy(path string, do step) step {
 	return func(ctx context.Context, w *world, who string) answer {
 		before := get(path)(ctx, w, "admin")
@@ -168,7 +170,8 @@ func statuses(body string) string {
 	return body
 }
 
-// manyManagers are the managed fields of n managers, which cost seconds, unless their number is bounded. A call waits 30 seconds for its answer.
+// manyManagers are the managed fields of n managers, which cost seconds, unless their number is
+// bounded. A call waits 30 seconds for its answer.
 func manyManagers(n int) []metav1.ManagedFieldsEntry {
 	entries := make([]metav1.ManagedFieldsEntry, n)
 	for i := range entries {
@@ -180,8 +183,8 @@ func manyManagers(n int) []metav1.ManagedFieldsEntry {
 	return entries
 }
 
-// endlessNumbers are quantities and durations that take a processor minutes, unless their digits and exponents are bounded. A call waits
-// 30 seconds for its answer.
+// endlessNumbers are quantities and durations that take a processor minutes, unless their digits
+// and exponents are bounded. A call waits 30 seconds for its answer.
 func (w *world) endlessNumbers(family, dryRun string) []attempt {
 	one, created := instances("acme")+"/attack-1", instances("globex")
 	var attempts []attempt
@@ -207,7 +210,8 @@ func (w *world) endlessNumbers(family, dryRun string) []attempt {
 	return attempts
 }
 
-// managed runs the life of an instance while 26 managers each apply a thousand annotations to it and to its lease.
+// managed runs the life of an instance while 26 managers each apply a thousand annotations to it
+// and to its lease.
 func (w *world) managed(ctx context.Context, _ *world, who string) answer {
 	lease := leases(who) + "/attack-" + who
 	if a := applied(lease, rackv1alpha1.SchemeGroupVersion.String(), "MacNodeLease")(ctx, w, who); a.code != http.StatusOK {
@@ -220,7 +224,8 @@ func (w *world) managed(ctx context.Context, _ *world, who string) answer {
 	return a
 }
 
-// applied applies the same annotations to an object as 26 managers, and answers with the first error.
+// applied applies the same annotations to an object as 26 managers, and answers with the first
+// error.
 func applied(path, apiVersion, kind string) step {
 	return func(ctx context.Context, w *world, who string) answer {
 		annotations := map[string]string{}

@@ -124,8 +124,8 @@ func patch(kind, path, body string) step {
 	return call{method: http.MethodPatch, path: path, body: body, contentType: kind}.do
 }
 
-// change reads an object, changes it and writes it back, as kubectl replace does. The written path may be that of a
-// subresource.
+// change reads an object, changes it and writes it back, as kubectl replace does. The written path
+// may be that of a subresource.
 func change(read, write string, edit func(obj map[string]any)) step {
 	return func(ctx context.Context, w *world, who string) answer {
 		is := get(read)(ctx, w, "admin")
@@ -170,7 +170,8 @@ func stored(path, body string) step {
 	}
 }
 
-// times makes a request many times at once, and answers with the lowest code and the number of each code.
+// times makes a request many times at once, and answers with the lowest code and the number of each
+// code.
 func times(n int, each func(i int) step) step {
 	return func(ctx context.Context, w *world, who string) answer {
 		codes := countCodes(ctx, w, who, n, each)

@@ -1,6 +1,7 @@
-// Attack tests a running cluster with real credentials. Tenants, administrators, agents, the controllers and strangers
-// try to break the three rules, to reach each other's objects, and to change the ledger. Each attempt must be refused
-// with a message, change no stored object, and be recorded where required. Legitimate uses must still work.
+// Attack tests a running cluster with real credentials. Tenants, administrators, agents, the
+// controllers and strangers try to break the three rules, to reach each other's objects, and to
+// change the ledger. Each attempt must be refused with a message, change no stored object, and be
+// recorded where required. Legitimate uses must still work.
 package main
 
 import (

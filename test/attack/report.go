@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// An attempt must not succeed: its answer is as wanted, and the stored objects are the same before and after.
+// An attempt must not succeed: its answer is as wanted, and the stored objects are the same before
+// and after.
 type attempt struct {
 	family, name, who string
 	do                step

@@ -18,12 +18,12 @@ import (
 	"macrack.io/macrack/pkg/generated/clientset/versioned/scheme"
 )
 
-// A snapshot has the content of macrack's etcd and the cluster's Nodes and Pods, without values that change by
-// themselves: heartbeats, conditions, counts, managed fields and the ledger.
+// A snapshot has the content of macrack's etcd and the cluster's Nodes and Pods, without values
+// that change by themselves: heartbeats, conditions, counts, managed fields and the ledger.
 type snapshot map[string]string
 
-// unstable are parts of keys whose values change by themselves: records, the heads of their chains, and the servers'
-// health, clocks and pacing.
+// unstable are parts of keys whose values change by themselves: records, the heads of their chains,
+// and the servers' health, clocks and pacing.
 var unstable = []string{"/auditrecords/", "macrack.io/index/"}
 
 // identities are the index keys that map objects to their owners.
@@ -202,7 +202,8 @@ func (w *world) countRecords(ctx context.Context, a attempt) (int, error) {
 	return w.recordsOf(ctx, a, time.Time{}, "")
 }
 
-// recordsOf counts the records by the actor of an attempt: all, or those of a type and a reason ("type/reason").
+// recordsOf counts the records by the actor of an attempt: all, or those of a type and a reason
+// ("type/reason").
 func (w *world) recordsOf(ctx context.Context, a attempt, since time.Time, wanted string) (int, error) {
 	recordType, reason, _ := strings.Cut(wanted, "/")
 	all, err := w.records(ctx)
@@ -216,7 +217,8 @@ func (w *world) recordsOf(ctx context.Context, a attempt, since time.Time, wante
 	return n, err
 }
 
-// checkRecord returns an error if a record of an attempt is missing, or if there is a forbidden one.
+// checkRecord returns an error if a record of an attempt is missing, or if there is a forbidden
+// one.
 func (w *world) checkRecord(ctx context.Context, a attempt, began time.Time, before int) error {
 	switch a.record {
 	case "":

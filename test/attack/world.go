@@ -37,8 +37,8 @@ const (
 
 var errNoFreeMac = errors.New("the attack needs a free Mac for each of two leases")
 
-// A world is the attacked cluster and its users. Tenant acme has a lease with two instances, tenant globex one without
-// instances.
+// A world is the attacked cluster and its users. Tenant acme has a lease with two instances, tenant
+// globex one without instances.
 type world struct {
 	cluster *cluster.Cluster
 	etcd    *clientv3.Client
@@ -73,7 +73,8 @@ var people = map[string]struct {
 	"stranger":    {name: "front-proxy-client"},
 }
 
-// rights are created for the attack in addition to those of artifacts/example, and removed after it.
+// rights are created for the attack in addition to those of artifacts/example, and removed after
+// it.
 var rights = []struct{ path, name, role, user string }{
 	{"/namespaces/acme/rolebindings", "attack-acme-admin", "admin", "attack-acme-admin"},
 	{"/clusterrolebindings", "attack-hardware", "macrack-hardware-admin", "attack-hardware"},
@@ -199,7 +200,8 @@ func prepare(ctx context.Context, c *cluster.Cluster) (_ *world, err error) {
 	return w, w.settle(ctx)
 }
 
-// close removes the rights that were granted for the attack. The leases stay: their floors are a day away.
+// close removes the rights that were granted for the attack. The leases stay: their floors are a
+// day away.
 func (w *world) close() {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
@@ -375,7 +377,8 @@ func instanceBody(metadata, spec string) string {
 	return `{"apiVersion":"instance.macrack.io/v1alpha1","kind":"MacOSInstance","metadata":{` + metadata + `},"spec":{"className":"small","imageName":"` + macOSImage + `",` + spec + `}}`
 }
 
-// etcdTLS returns the TLS configuration of a client of macrack's etcd, with or without its certificate.
+// etcdTLS returns the TLS configuration of a client of macrack's etcd, with or without its
+// certificate.
 func etcdTLS(access cluster.EtcdClient, certificate bool) (*tls.Config, error) {
 	ca, err := os.ReadFile(access.CAFile)
 	if err != nil {

@@ -29,8 +29,8 @@ const (
 // ticksPerSecond is the unit of times in /proc, the same on every Linux.
 const ticksPerSecond = 100
 
-// measureAgent measures an agent with two virtual machines: the time from its process' start to their adoption, and its
-// cost while idle.
+// measureAgent measures an agent with two virtual machines: the time from its process' start to
+// their adoption, and its cost while idle.
 func (b *bench) measureAgent(ctx context.Context) (err error) {
 	const name, lease = "mac-1", "bench"
 	c, err := cluster.Start(ctx, cluster.Options{Apiservers: 1, Controllers: 1, Macs: 1, Example: true})
@@ -145,8 +145,8 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// adoption returns the time from the start of an agent's process to the log line about the adoption of two virtual
-// machines; 0 if there is no such line yet. Only the log from skip on counts.
+// adoption returns the time from the start of an agent's process to the log line about the adoption
+// of two virtual machines; 0 if there is no such line yet. Only the log from skip on counts.
 func adoption(path string, skip, pid int) (time.Duration, error) {
 	log, err := os.ReadFile(path)
 	if err != nil || len(log) < skip {

@@ -59,8 +59,8 @@ func (l *life) Create(_ context.Context, _ schema.GroupResource, obj apiruntime.
 	return nil
 }
 
-// live records most of the 90 days before now for Mac n, at least count records: leases of three days, each with ten
-// pairs of instances.
+// live records most of the 90 days before now for Mac n, at least count records: leases of three
+// days, each with ten pairs of instances.
 func live(ctx context.Context, n, count int, now time.Time) (*life, error) {
 	const days = 90
 	l := &life{clock: testingclock.NewFakePassiveClock(now.Add(-days*24*time.Hour + time.Hour).Truncate(time.Second))}
@@ -113,7 +113,8 @@ func live(ctx context.Context, n, count int, now time.Time) (*life, error) {
 	return l, err
 }
 
-// records is the ledger of the fleet, as consecutive keys and values of etcd, and as rows for SQLite.
+// records is the ledger of the fleet, as consecutive keys and values of etcd, and as rows for
+// SQLite.
 type records struct {
 	stored, rows, heads string // files
 	count               int64
@@ -268,7 +269,8 @@ func reportChild(path, at string) error {
 	return json.NewEncoder(os.Stdout).Encode(a)
 }
 
-// storedRecords reads the records of a file. It decodes several pages at once, as those of several namespaces.
+// storedRecords reads the records of a file. It decodes several pages at once, as those of several
+// namespaces.
 func storedRecords(path string) ledger.RecordSource {
 	type page struct {
 		values  [][]byte
@@ -333,7 +335,8 @@ func cpuTime() time.Duration {
 	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }
 
-// peakRSS returns the peak memory of this process. The value of getrusage would include that of the parent process.
+// peakRSS returns the peak memory of this process. The value of getrusage would include that of the
+// parent process.
 func peakRSS() (int64, error) {
 	status, err := os.ReadFile("/proc/self/status")
 	if err != nil {
@@ -345,9 +348,9 @@ func peakRSS() (int64, error) {
 	return kib << 10, err
 }
 
-// measureCompliance compares the report on a ledger with SQL on the same rows. Both read from the system's cache of the
-// disk. MacRack decodes the stored records and verifies each hash and each chain; SQLite reads prepared columns and
-// verifies nothing.
+// measureCompliance compares the report on a ledger with SQL on the same rows. Both read from the
+// system's cache of the disk. MacRack decodes the stored records and verifies each hash and each
+// chain; SQLite reads prepared columns and verifies nothing.
 func (b *bench) measureCompliance(ctx context.Context) error {
 	records, err := b.records(ctx)
 	if err != nil {

@@ -51,8 +51,8 @@ const (
 func fleetMac(n int) string    { return fmt.Sprintf("bench-%04d", n) }
 func fleetSerial(n int) string { return fmt.Sprintf("BENCH%06d", n) }
 
-// runMacs runs the agents of many Macs in this program, until it is terminated. The agents, their kubelets and their
-// slots are the real ones; their guests boot at once, inside this process.
+// runMacs runs the agents of many Macs in this program, until it is terminated. The agents, their
+// kubelets and their slots are the real ones; their guests boot at once, inside this process.
 func runMacs(args []string) error {
 	flags := flag.NewFlagSet(macsCommand, flag.ContinueOnError)
 	dir, kube := flags.String("dir", "", "state of the Macs"), flags.String("kube", "", "folder of the kubeconfigs")
@@ -114,8 +114,9 @@ type start struct {
 	asked, created, scheduled, bound, identified, running time.Time
 }
 
-// measureFleet measures the time from the creation of an instance until it runs. Every Mac of the fleet gets two
-// instances, at a steady rate. The whole control plane and the fleet share this machine.
+// measureFleet measures the time from the creation of an instance until it runs. Every Mac of the
+// fleet gets two instances, at a steady rate. The whole control plane and the fleet share this
+// machine.
 func (b *bench) measureFleet(ctx context.Context) (err error) {
 	c, err := cluster.Start(ctx, cluster.Options{Apiservers: 1, Controllers: 1, Example: true})
 	if err != nil {
@@ -257,8 +258,8 @@ func (f *fleet) bindLeases(ctx context.Context) error {
 	return f.awaitNodes(ctx)
 }
 
-// awaitNodes waits until the Nodes admit the tenant's pods: kube-controller-manager takes a minute to mark so many new
-// Nodes ready.
+// awaitNodes waits until the Nodes admit the tenant's pods: kube-controller-manager takes a minute
+// to mark so many new Nodes ready.
 func (f *fleet) awaitNodes(ctx context.Context) error {
 	deadline := time.Now().Add(5 * time.Minute)
 	for {

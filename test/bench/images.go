@@ -32,7 +32,8 @@ const (
 	pullers = 4
 )
 
-// measureImages compares the pull of an image to a Mac with a plain download of the same blobs, and measures clones.
+// measureImages compares the pull of an image to a Mac with a plain download of the same blobs, and
+// measures clones.
 func (b *bench) measureImages(ctx context.Context) error {
 	dir := filepath.Join(b.dir, "images")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -127,7 +128,8 @@ func (p *pulls) push(ctx context.Context, sizeMiB int) (*pushedImage, error) {
 	return image, nil
 }
 
-// pushRaw pushes the first part of a disk, which has its data, in pieces as large as an image's chunks.
+// pushRaw pushes the first part of a disk, which has its data, in pieces as large as an image's
+// chunks.
 func (p *pulls) pushRaw(ctx context.Context, path, reference string, size int64) ([]ocispec.Descriptor, error) {
 	client, err := imageregistry.New(imageregistry.Options{Reference: reference, Clock: clock.RealClock{}})
 	if err != nil {
@@ -154,8 +156,8 @@ func (p *pulls) pushRaw(ctx context.Context, path, reference string, size int64)
 	return blobs, nil
 }
 
-// writeDisk writes a disk whose first half is data, and the rest zeros. Half of the data is noise, which does not
-// compress, and half is machine code: this program.
+// writeDisk writes a disk whose first half is data, and the rest zeros. Half of the data is noise,
+// which does not compress, and half is machine code: this program.
 func writeDisk(path string, sizeMiB int) error {
 	self, err := os.Executable()
 	if err != nil {
@@ -185,7 +187,8 @@ func writeDisk(path string, sizeMiB int) error {
 	return errors.Join(f.Truncate(int64(sizeMiB)*mib), f.Sync())
 }
 
-// compare returns the medians of alternating image pulls and plain downloads over a link of that rate.
+// compare returns the medians of alternating image pulls and plain downloads over a link of that
+// rate.
 func (p *pulls) compare(ctx context.Context, image *pushedImage, blobs []ocispec.Descriptor, rate int64) (ours, plain time.Duration, err error) {
 	front, err := p.limit(rate)
 	if err != nil {
@@ -274,7 +277,8 @@ func get(ctx context.Context, client *http.Client, url string) ([]byte, error) {
 	return io.ReadAll(resp.Body)
 }
 
-// limit forwards connections to the registry at a total of at most rate bytes a second; 0 for no limit.
+// limit forwards connections to the registry at a total of at most rate bytes a second; 0 for no
+// limit.
 func (p *pulls) limit(rate int64) (net.Listener, error) {
 	front, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

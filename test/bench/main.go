@@ -1,6 +1,7 @@
-// Command bench compares macrack with common alternatives: custom resources with a validating webhook on the same
-// kube-apiserver, separate writes in place of one transaction, and SQLite in place of the ledger. It starts a separate
-// control plane whose etcds sync to disk, alternates between the two sides, prints a table, and writes .dev/bench.json.
+// Command bench compares macrack with common alternatives: custom resources with a validating
+// webhook on the same kube-apiserver, separate writes in place of one transaction, and SQLite in
+// place of the ledger. It starts a separate control plane whose etcds sync to disk, alternates
+// between the two sides, prints a table, and writes .dev/bench.json.
 package main
 
 import (

@@ -15,8 +15,8 @@ import (
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
 )
 
-// measureMemory measures the memory of a macrack-apiserver with a fleet: after its start, lists of all kinds, and a
-// report.
+// measureMemory measures the memory of a macrack-apiserver with a fleet: after its start, lists of
+// all kinds, and a report.
 func (b *bench) measureMemory(ctx context.Context) error {
 	if err := b.clear(ctx); err != nil {
 		return err

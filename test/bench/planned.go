@@ -40,8 +40,8 @@ var (
 	recordResource   = rack.Resource("auditrecords")
 )
 
-// registry has the stores of three kinds on macrack's etcd, in this process. Only transactions are compared, so the
-// strategies do nothing.
+// registry has the stores of three kinds on macrack's etcd, in this process. Only transactions are
+// compared, so the strategies do nothing.
 type registry struct {
 	instances, leases, records *genericregistry.Store
 }
@@ -195,7 +195,8 @@ func (r *registry) inTurn(ctx context.Context, i *instance.MacOSInstance) error 
 	return create(ctx, r.instances, i)
 }
 
-// measurePlanned compares creating an instance in one transaction with its lease and its record, with a plain create, and with three writes.
+// measurePlanned compares creating an instance in one transaction with its lease and its record,
+// with a plain create, and with three writes.
 func (b *bench) measurePlanned(ctx context.Context) error {
 	plain, err := b.newRegistry(ctx, "plain", nil)
 	if err != nil {
@@ -241,8 +242,8 @@ func (b *bench) measurePlanned(ctx context.Context) error {
 	return b.measureRivals(ctx)
 }
 
-// measureRivals lets 64 clients of two servers create and delete instances of one lease with two slots, each as fast as
-// it can.
+// measureRivals lets 64 clients of two servers create and delete instances of one lease with two
+// slots, each as fast as it can.
 func (b *bench) measureRivals(ctx context.Context) error {
 	const clients, lease = 64, "contended"
 	var servers [2]*registry
@@ -303,7 +304,8 @@ func (b *bench) measureRivals(ctx context.Context) error {
 	return nil
 }
 
-// conflicts returns the number of transactions of this process that failed because their inputs had changed.
+// conflicts returns the number of transactions of this process that failed because their inputs had
+// changed.
 func conflicts() (float64, error) {
 	families, err := legacyregistry.DefaultGatherer.Gather()
 	if err != nil {

@@ -62,8 +62,8 @@ func (s *side) list(ctx context.Context, accept string, compressed bool) (time.D
 	return time.Since(start), size, err
 }
 
-// table reads all instances as rows, in pages of 500, as kubectl does. It returns the time without the client's own
-// work, and the number of bytes.
+// table reads all instances as rows, in pages of 500, as kubectl does. It returns the time without
+// the client's own work, and the number of bytes.
 func (s *side) table(ctx context.Context, want int) (took time.Duration, size int64, err error) {
 	rows, next := 0, ""
 	for {
@@ -97,8 +97,8 @@ func (s *side) table(ctx context.Context, want int) (took time.Duration, size in
 	}
 }
 
-// settle waits until a server's cache is complete. Keys written at once have one revision, and a server takes its cache
-// for current with the first of them.
+// settle waits until a server's cache is complete. Keys written at once have one revision, and a
+// server takes its cache for current with the first of them.
 func (s *side) settle(ctx context.Context, want int) error {
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(200 * time.Millisecond) {
 		_, _, err := s.table(ctx, want)
@@ -187,8 +187,8 @@ func (b *bench) bothStored(i *instancev1alpha1.MacOSInstance) (ours, twin pair, 
 // watchersOnConnection is the number of watches that share a connection.
 const watchersOnConnection = 20
 
-// fanOut opens watches, changes instances, and returns the time until all watchers have received all changes, and the
-// number of bytes.
+// fanOut opens watches, changes instances, and returns the time until all watchers have received
+// all changes, and the number of bytes.
 func (b *bench) fanOut(ctx context.Context, which int, s *side, accept string, number int) (time.Duration, int64, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()

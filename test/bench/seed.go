@@ -202,8 +202,8 @@ func newMac(namespace string, n int) *rackv1alpha1.MacNode {
 	}
 }
 
-// newInstance returns a running instance as reported by its agent, with the managed fields of its writers. It has no
-// owner, because the garbage collector would look for it.
+// newInstance returns a running instance as reported by its agent, with the managed fields of its
+// writers. It has no owner, because the garbage collector would look for it.
 func newInstance(namespace string, n, lease int) *instancev1alpha1.MacOSInstance {
 	i := &instancev1alpha1.MacOSInstance{ObjectMeta: meta(namespace, fmt.Sprintf("vm-%05d", n))}
 	i.Finalizers = []string{rules.FinalizerVM}

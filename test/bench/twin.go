@@ -37,8 +37,8 @@ import (
 	"macrack.io/macrack/pkg/rules"
 )
 
-// The twin has the same kinds as custom resources, with the same columns. A webhook enforces the limit of two instances
-// at creation, and a rule in the schema keeps an instance in its lease.
+// The twin has the same kinds as custom resources, with the same columns. A webhook enforces the
+// limit of two instances at creation, and a rule in the schema keeps an instance in its lease.
 const (
 	twinGroup   = "twin.example.com"
 	twinVersion = twinGroup + "/v1alpha1"
@@ -235,8 +235,8 @@ func (b *bench) installWebhook(ctx context.Context, config *rest.Config) error {
 	return err
 }
 
-// admit refuses the third instance of a lease, based on the current ones. Two concurrent creations can slip through,
-// which a webhook cannot prevent.
+// admit refuses the third instance of a lease, based on the current ones. Two concurrent creations
+// can slip through, which a webhook cannot prevent.
 func admit(ctx context.Context, instances dynamic.NamespaceableResourceInterface, request *admissionv1.AdmissionRequest) error {
 	var i instancev1alpha1.MacOSInstance
 	if err := json.Unmarshal(request.Object.Raw, &i); err != nil {

@@ -52,8 +52,8 @@ func (s *side) instances(namespace string) string {
 	return s.host + "/apis/" + s.version + "/namespaces/" + namespace + "/macosinstances"
 }
 
-// do sends a request and returns the body of the answer, which must be 200 or 201. After 429 (busy) or 503 (unavailable)
-// it retries, on the client's time.
+// do sends a request and returns the body of the answer, which must be 200 or 201. After 429 (busy)
+// or 503 (unavailable) it retries, on the client's time.
 func (s *side) do(ctx context.Context, method, url, contentType string, body []byte) ([]byte, error) {
 	const backOff, attempts = 100 * time.Millisecond, 300
 	for n := 1; ; n++ {
@@ -91,8 +91,8 @@ func (s *side) once(ctx context.Context, method, url, contentType string, body [
 
 var operations = []string{"create", "update", "delete"}
 
-// cycle creates an instance, changes it, deletes it, and removes the finalizer that either side has on it. It returns
-// the durations of the first three.
+// cycle creates an instance, changes it, deletes it, and removes the finalizer that either side has
+// on it. It returns the durations of the first three.
 func (s *side) cycle(ctx context.Context, name, lease string) ([3]time.Duration, error) {
 	var took [3]time.Duration
 	manifest := fmt.Appendf(nil, `{"apiVersion":%q,"kind":"MacOSInstance","metadata":{"name":%q,"namespace":%q,"finalizers":[%q]},"spec":{"leaseName":%q,"className":%q,"imageName":%q}}`,
@@ -193,7 +193,8 @@ func (s *side) checkRule(ctx context.Context) error {
 	return nil
 }
 
-// direct returns macrack without the kube-apiserver in front of it, to show the share of time of the way there.
+// direct returns macrack without the kube-apiserver in front of it, to show the share of time of
+// the way there.
 func (b *bench) direct() (*side, error) {
 	config, err := b.cluster.ReplicaRESTConfig(1, cluster.Admin)
 	if err != nil {
@@ -204,8 +205,9 @@ func (b *bench) direct() (*side, error) {
 
 var clientCounts = []int{1, 16, 64}
 
-// measureWrites compares create, update and delete of instances through kube-apiserver: in MacRack's registry, with the
-// rules, and as custom resources with a webhook that enforces one of them.
+// measureWrites compares create, update and delete of instances through kube-apiserver: in
+// MacRack's registry, with the rules, and as custom resources with a webhook that enforces one of
+// them.
 func (b *bench) measureWrites(ctx context.Context) error {
 	most := clientCounts[len(clientCounts)-1]
 	var ours, twins []pair

@@ -23,11 +23,12 @@ type AgentOptions struct {
 	NodeName, Kubeconfig, StateDir, HostDir, VMBinary string
 }
 
-// answerTimeout is the time that a runner may be silent. It is shorter than the default, to keep the tests short.
+// answerTimeout is the time that a runner may be silent. It is shorter than the default, to keep
+// the tests short.
 const answerTimeout = 2 * time.Second
 
-// RunAgent runs the agent of a Mac like macrack-agent, but without joining the cluster: it already has a kubeconfig, and
-// its images are generated.
+// RunAgent runs the agent of a Mac like macrack-agent, but without joining the cluster: it already
+// has a kubeconfig, and its images are generated.
 func RunAgent(ctx context.Context, o AgentOptions) error {
 	client, err := clientcmd.BuildConfigFromFlags("", o.Kubeconfig)
 	if err != nil {

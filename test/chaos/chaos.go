@@ -1,6 +1,7 @@
-// Package chaos breaks a Mac at every place of its programs. It kills the agent and the processes of its virtual
-// machines between any two steps. Power is lost, the disk is full, files are torn, sockets are hijacked, the API is
-// unreachable, and clocks jump. After each fault it compares the state in the API with the state of the system.
+// Package chaos breaks a Mac at every place of its programs. It kills the agent and the processes
+// of its virtual machines between any two steps. Power is lost, the disk is full, files are torn,
+// sockets are hijacked, the API is unreachable, and clocks jump. After each fault it compares the
+// state in the API with the state of the system.
 package chaos
 
 import (
@@ -50,8 +51,8 @@ type Options struct {
 	Place string
 	// OnlyCycles, if not 0, overrides Sizes.Cycles.
 	OnlyCycles int
-	// Binaries is a folder with the programs chaos and macrack-vm, built with the tag "faults". If it is empty, they are
-	// built.
+	// Binaries is a folder with the programs chaos and macrack-vm, built with the tag "faults". If
+	// it is empty, they are built.
 	Binaries string
 	// Keep is the folder for the logs if there are violations.
 	Keep string
@@ -67,7 +68,8 @@ type family struct {
 	run  func(context.Context, *run) error
 }
 
-// families are in the order in which they run. Families that need time to pass, or leave quarantines behind, come last.
+// families are in the order in which they run. Families that need time to pass, or leave
+// quarantines behind, come last.
 var families = []family{
 	{"agent-kills", agentKills},
 	{"runner-kills", runnerKills},

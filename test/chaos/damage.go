@@ -61,7 +61,8 @@ var tears = []struct {
 	{"gone", func(string, []byte) error { return nil }},
 }
 
-// tornFiles damages files while the agent is stopped, with one running and one ended virtual machine.
+// tornFiles damages files while the agent is stopped, with one running and one ended virtual
+// machine.
 func tornFiles(ctx context.Context, r *run) error {
 	files := []struct {
 		name string
@@ -128,8 +129,8 @@ func tornFiles(ctx context.Context, r *run) error {
 	return nil
 }
 
-// Hijack is the process of a foreign user. It listens at a socket in place of a runner, and claims to run the requested
-// instance.
+// Hijack is the process of a foreign user. It listens at a socket in place of a runner, and claims
+// to run the requested instance.
 func Hijack(ctx context.Context, socket, uid string) error {
 	_ = os.Remove(socket)
 	listener, err := net.Listen("unix", socket)
@@ -185,8 +186,8 @@ func (m *mac) hijacker(dir contract.SlotDir, uid string) (stop func(), err error
 	return stop, nil
 }
 
-// hijack listens as a foreign user at the sockets of a free slot and of a running VM. Only root can switch to another
-// user.
+// hijack listens as a foreign user at the sockets of a free slot and of a running VM. Only root can
+// switch to another user.
 func hijack(ctx context.Context, r *run) error {
 	if os.Geteuid() != 0 {
 		fmt.Fprintln(r.Out, "hijack: skipped; it needs root to switch to another user")
@@ -230,7 +231,8 @@ func hijack(ctx context.Context, r *run) error {
 		if err := r.mac.startAgent(); err != nil {
 			return err
 		}
-		// The VM continues to run but cannot be reached: this must be reported, and nothing else may happen.
+		// The VM continues to run but cannot be reached: this must be reported, and nothing else
+		// may happen.
 		if err := r.quarantined(ctx, rackv1alpha1.ReasonCannotReattach); err != nil {
 			return err
 		}
@@ -251,8 +253,8 @@ func hijack(ctx context.Context, r *run) error {
 	return r.clear(ctx)
 }
 
-// cycles starts and stops virtual machines many times, and looks for leaks: first in the slots alone, then through the
-// whole control plane.
+// cycles starts and stops virtual machines many times, and looks for leaks: first in the slots
+// alone, then through the whole control plane.
 func cycles(ctx context.Context, r *run) error {
 	r.fault(fmt.Sprintf("%d cycles of slots", r.Cycles), func() error { return r.slotCycles(ctx) })
 	r.fault(fmt.Sprintf("%d cycles of instances", r.APICycles), func() error { return r.instanceCycles(ctx) })

@@ -514,8 +514,9 @@ func orphans(ctx context.Context, r *run) error {
 		if err := errors.Join(r.mac.startAgent(), r.quarantined(ctx, rackv1alpha1.ReasonUnknownInstance)); err != nil {
 			return err
 		}
-		// It continues to run, also with an agent that has just started, until an administrator decides. The Mac is already in
-		// quarantine, so only the new agent's log shows when that agent has looked at the virtual machine.
+		// It continues to run, also with an agent that has just started, until an administrator
+		// decides. The Mac is already in quarantine, so only the new agent's log shows when that
+		// agent has looked at the virtual machine.
 		r.mac.killAgent()
 		looked := r.leftAlone(unknown)
 		err := errors.Join(r.mac.startAgent(), wait(ctx, func() error {

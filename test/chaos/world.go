@@ -87,7 +87,8 @@ func (w *world) stop() error {
 	return w.tb.Stop()
 }
 
-// countVMs continuously counts the virtual machines, by the locks of the simulated kernel and by processes.
+// countVMs continuously counts the virtual machines, by the locks of the simulated kernel and by
+// processes.
 func (w *world) countVMs(ctx context.Context) {
 	for {
 		n, err := w.mac.host.RunningVMs()
@@ -265,7 +266,8 @@ func (w *world) quarantined(ctx context.Context, reason string) error {
 	})
 }
 
-// settle waits until the API agrees with the system. It fails if that does not happen, or if a rule was ever broken.
+// settle waits until the API agrees with the system. It fails if that does not happen, or if a rule
+// was ever broken.
 func (w *world) settle(ctx context.Context) error {
 	if err := wait(ctx, func() error { return w.agree(ctx) }); err != nil {
 		return err
@@ -370,7 +372,8 @@ func (w *world) pids(ctx context.Context) map[string]int {
 	return pids
 }
 
-// ledger checks that each virtual machine with a granted start has one start and one end in the ledger.
+// ledger checks that each virtual machine with a granted start has one start and one end in the
+// ledger.
 func (w *world) ledger(ctx context.Context) error {
 	records, err := w.admin.RackV1alpha1().AuditRecords(tenant).List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -414,7 +417,8 @@ func (w *world) recorded(ctx context.Context, reason string) error {
 	})
 }
 
-// decide ends a virtual machine without an instance, as an administrator does, and waits until it has stopped.
+// decide ends a virtual machine without an instance, as an administrator does, and waits until it
+// has stopped.
 func (w *world) decide(ctx context.Context, uid string) error {
 	if err := w.patchNode(ctx, fmt.Sprintf(`{"status":{"quarantine":{"endInstances":[%q]}}}`, uid)); err != nil {
 		return err
@@ -448,7 +452,8 @@ func (w *world) attached(uid types.UID) int {
 	return n
 }
 
-// leftAlone returns how many agents have logged that they leave a virtual machine without an instance alone.
+// leftAlone returns how many agents have logged that they leave a virtual machine without an
+// instance alone.
 func (w *world) leftAlone(uid string) int {
 	log, _ := os.ReadFile(w.mac.log())
 	n := 0

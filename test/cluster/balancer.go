@@ -20,9 +20,9 @@ const (
 	probeTimeout  = 2 * time.Second
 )
 
-// Balance forwards the connections of l in turn to the ready backends (host:port), until ctx ends. It replaces the
-// Service of a real cluster, because EndpointSlices admit no loopback address. TLS passes through untouched. A
-// connection is closed if no backend is ready.
+// Balance forwards the connections of l in turn to the ready backends (host:port), until ctx ends.
+// It replaces the Service of a real cluster, because EndpointSlices admit no loopback address. TLS
+// passes through untouched. A connection is closed if no backend is ready.
 func Balance(ctx context.Context, l net.Listener, backends []string, ready func(ctx context.Context, addr string) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -50,7 +50,8 @@ func Balance(ctx context.Context, l net.Listener, backends []string, ready func(
 	}
 }
 
-// Readyz returns the check of backends that serve /readyz with a certificate of the authority in caFile.
+// Readyz returns the check of backends that serve /readyz with a certificate of the authority in
+// caFile.
 func Readyz(caFile string) (func(ctx context.Context, addr string) error, error) {
 	pem, err := os.ReadFile(caFile)
 	if err != nil {
@@ -125,7 +126,8 @@ func (b *balancer) dial(ctx context.Context) net.Conn {
 	return nil
 }
 
-// forward copies until src ends and then passes the end on, so that a half-closed connection keeps working the other way.
+// forward copies until src ends and then passes the end on, so that a half-closed connection keeps
+// working the other way.
 func forward(dst, src net.Conn) {
 	_, err := io.Copy(dst, src)
 	if half, ok := dst.(*net.TCPConn); ok && err == nil {

@@ -19,8 +19,8 @@ import (
 	"time"
 )
 
-// kubeVersion is the version of k8s.io/kubernetes in hack/devcluster; kubeRelease is the required release of binaries
-// found elsewhere.
+// kubeVersion is the version of k8s.io/kubernetes in hack/devcluster; kubeRelease is the required
+// release of binaries found elsewhere.
 const (
 	kubeVersion = "v1.37.2"
 	kubeRelease = "v1.37."
@@ -28,8 +28,8 @@ const (
 
 const heartbeat = 15 * time.Second
 
-// controlPlanePrograms are the programs of Kubernetes and etcd in the cluster. The first five may be taken from
-// elsewhere.
+// controlPlanePrograms are the programs of Kubernetes and etcd in the cluster. The first five may
+// be taken from elsewhere.
 var controlPlanePrograms = []string{"etcd", "kube-apiserver", "kube-scheduler", "kube-controller-manager", "kubectl", "etcdctl", "etcdutl"}
 
 // macrackPrograms are the product's binaries by their folder in cmd.
@@ -67,9 +67,10 @@ func BinDir() (string, error) {
 	return filepath.Join(root, ".dev", "bin"), err
 }
 
-// ControlPlane returns the folder with etcd, kube-apiserver, kube-scheduler, kube-controller-manager and kubectl.
-// Programs in $KUBEBUILDER_ASSETS or $PATH are used if all exist in the right version. Otherwise they are built from
-// hack/devcluster, which takes minutes, but only after changes of its sources.
+// ControlPlane returns the folder with etcd, kube-apiserver, kube-scheduler,
+// kube-controller-manager and kubectl. Programs in $KUBEBUILDER_ASSETS or $PATH are used if all
+// exist in the right version. Otherwise they are built from hack/devcluster, which takes minutes,
+// but only after changes of its sources.
 func ControlPlane(ctx context.Context, progress io.Writer) (string, error) {
 	root, err := RepoRoot()
 	if err != nil {
@@ -120,8 +121,8 @@ func ControlPlane(ctx context.Context, progress io.Writer) (string, error) {
 	return bin, writeFile(stamp, []byte(want), 0o644)
 }
 
-// BuildProduct builds the macrack binaries into .dev/bin, and the helper program hack/dev as `dev`. Missing folders
-// under cmd are skipped. It returns that folder.
+// BuildProduct builds the macrack binaries into .dev/bin, and the helper program hack/dev as `dev`.
+// Missing folders under cmd are skipped. It returns that folder.
 func BuildProduct(ctx context.Context, progress io.Writer) (string, error) {
 	root, err := RepoRoot()
 	if err != nil {
@@ -146,8 +147,8 @@ func BuildProduct(ctx context.Context, progress io.Writer) (string, error) {
 	return bin, goBuild(ctx, root, progress, "dev", "-o", filepath.Join(bin, "dev"), "./hack/dev")
 }
 
-// commit returns the commit of the checkout, with -dirty after changes, or "" if git does not know it. The VCS stamps of
-// go build fail in a folder that another user owns.
+// commit returns the commit of the checkout, with -dirty after changes, or "" if git does not know
+// it. The VCS stamps of go build fail in a folder that another user owns.
 func commit(ctx context.Context, root string) string {
 	out, err := exec.CommandContext(ctx, "git", "-C", root, "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*").Output()
 	if err != nil {
@@ -156,7 +157,8 @@ func commit(ctx context.Context, root string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// goBuild runs go build in a module's folder and reports progress. The target is replaced only if it changed.
+// goBuild runs go build in a module's folder and reports progress. The target is replaced only if
+// it changed.
 func goBuild(ctx context.Context, dir string, progress io.Writer, what string, args ...string) error {
 	tool, err := exec.LookPath("go")
 	if err != nil {
@@ -216,8 +218,8 @@ func goBuild(ctx context.Context, dir string, progress io.Writer, what string, a
 	return nil
 }
 
-// findPrograms searches all programs of the control plane in $KUBEBUILDER_ASSETS and $PATH; nil if any is missing or of
-// another release.
+// findPrograms searches all programs of the control plane in $KUBEBUILDER_ASSETS and $PATH; nil if
+// any is missing or of another release.
 func findPrograms(ctx context.Context, bin string) map[string]string {
 	dirs := append([]string{os.Getenv("KUBEBUILDER_ASSETS")}, filepath.SplitList(os.Getenv("PATH"))...)
 	found := map[string]string{}
@@ -294,8 +296,8 @@ func relink(target, link string) error {
 	return os.Symlink(target, link)
 }
 
-// lockFile locks a file, and waits while another process holds the lock. The system releases the lock of a process that
-// dies.
+// lockFile locks a file, and waits while another process holds the lock. The system releases the
+// lock of a process that dies.
 func lockFile(ctx context.Context, path string, progress io.Writer) (unlock func(), err error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, err

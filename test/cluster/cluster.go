@@ -1,6 +1,6 @@
-// Package cluster runs a real Kubernetes control plane and macrack on loopback. Each component is a separate process,
-// with real TLS and real RBAC. `make up` uses the repository's .dev folder and fixed ports; tests use a temporary folder
-// and free ports.
+// Package cluster runs a real Kubernetes control plane and macrack on loopback. Each component is a
+// separate process, with real TLS and real RBAC. `make up` uses the repository's .dev folder and
+// fixed ports; tests use a temporary folder and free ports.
 package cluster
 
 import (
@@ -20,19 +20,20 @@ import (
 	"time"
 )
 
-// Options are the parts of a cluster. The zero value is a control plane, and an etcd for macrack, in a temporary folder
-// on free ports.
+// Options are the parts of a cluster. The zero value is a control plane, and an etcd for macrack,
+// in a temporary folder on free ports.
 type Options struct {
-	// Dir holds the state: keys, data, logs, pid files. The cluster of an existing folder is continued. Empty: a
-	// temporary folder, which Stop removes.
+	// Dir holds the state: keys, data, logs, pid files. The cluster of an existing folder is
+	// continued. Empty: a temporary folder, which Stop removes.
 	Dir string `json:"-"`
-	// PortBase is the first of the fixed ports. 0: free ports, which stay the same for the life of Dir.
+	// PortBase is the first of the fixed ports. 0: free ports, which stay the same for the life of
+	// Dir.
 	PortBase int `json:"portBase,omitempty"`
 
 	// EtcdMembers is the size of macrack's own etcd: 1 (the default) or 3.
 	EtcdMembers int `json:"etcdMembers,omitempty"`
-	// Apiservers is the number of replicas of macrack-apiserver. If there are any, the applicable parts of
-	// artifacts/deploy are applied, and the API is served through kube-apiserver.
+	// Apiservers is the number of replicas of macrack-apiserver. If there are any, the applicable
+	// parts of artifacts/deploy are applied, and the API is served through kube-apiserver.
 	Apiservers int `json:"apiservers,omitempty"`
 	// Controllers is the number of replicas of macrack-controllers, one of them the leader.
 	Controllers int `json:"controllers,omitempty"`
@@ -40,14 +41,15 @@ type Options struct {
 	Macs int `json:"macs,omitempty"`
 	// Example applies artifacts/example: the catalogue, two tenants and three Macs.
 	Example bool `json:"example,omitempty"`
-	// Sync makes etcd sync to the disk as in production. Without it, data survives the death of processes, but not of
-	// the machine.
+	// Sync makes etcd sync to the disk as in production. Without it, data survives the death of
+	// processes, but not of the machine.
 	Sync bool `json:"sync,omitempty"`
-	// ExtraArgs are added to the command line of a component, by its name without a number (macrack-apiserver).
+	// ExtraArgs are added to the command line of a component, by its name without a number
+	// (macrack-apiserver).
 	ExtraArgs map[string][]string `json:"extraArgs,omitempty"`
 
-	// Detach runs the balancer as a separate process, so that the cluster outlives this program. It also starts the
-	// keeper, which restarts crashed components as a kubelet or launchd would.
+	// Detach runs the balancer as a separate process, so that the cluster outlives this program. It
+	// also starts the keeper, which restarts crashed components as a kubelet or launchd would.
 	Detach bool `json:"detach,omitempty"`
 
 	// Progress receives progress messages. Default: standard error.
@@ -90,14 +92,15 @@ const (
 	stageKeeper
 )
 
-// readyTimeout is the time in which a stage must serve; a busy machine with two cores needs most of a minute.
+// readyTimeout is the time in which a stage must serve; a busy machine with two cores needs most of
+// a minute.
 const readyTimeout = 4 * time.Minute
 
 // healthyWithin is the time in which a running component must answer before it is restarted.
 const healthyWithin = 15 * time.Second
 
-// Start starts a cluster and returns when all of it serves. On failure it stops what it started, and the error quotes
-// the end of the failed component's log.
+// Start starts a cluster and returns when all of it serves. On failure it stops what it started,
+// and the error quotes the end of the failed component's log.
 func Start(ctx context.Context, opts Options) (*Cluster, error) {
 	c, err := Open(opts)
 	if err != nil {
@@ -233,7 +236,8 @@ func (c *Cluster) save() error {
 	return writeFile(filepath.Join(c.dir, stateFile), append(data, '\n'), 0o644)
 }
 
-// Up starts every component that does not run, or runs with other arguments. Healthy components keep running.
+// Up starts every component that does not run, or runs with other arguments. Healthy components
+// keep running.
 func (c *Cluster) Up(ctx context.Context) error {
 	unlock, err := lockFile(ctx, filepath.Join(c.dir, "up.lock"), c.progress)
 	if err != nil {
@@ -340,7 +344,8 @@ func (c *Cluster) startStage(ctx context.Context, s stage) error {
 	return each(starting, func(comp *component) error { return comp.waitReady(ctx) })
 }
 
-// leaveRunning reports whether the component runs and is healthy. If it runs but is not healthy, it is stopped.
+// leaveRunning reports whether the component runs and is healthy. If it runs but is not healthy, it
+// is stopped.
 func (c *Cluster) leaveRunning(ctx context.Context, comp *component) (bool, error) {
 	if _, ok := comp.running(); !ok {
 		return false, nil
@@ -457,8 +462,8 @@ func (c *Cluster) Restart(ctx context.Context, name string) error {
 	return comp.waitReady(ctx)
 }
 
-// Stop ends every process of the cluster, including the simulated VMs, and removes a temporary folder. State in a given
-// folder stays.
+// Stop ends every process of the cluster, including the simulated VMs, and removes a temporary
+// folder. State in a given folder stays.
 func (c *Cluster) Stop() error {
 	ctx := context.Background()
 	unlock, err := lockFile(ctx, filepath.Join(c.dir, "up.lock"), c.progress)
@@ -542,7 +547,8 @@ func (c *Cluster) PID(name string) int {
 	return 0
 }
 
-// Port returns the loopback port of a listener by the name of its component. It panics on an unknown name.
+// Port returns the loopback port of a listener by the name of its component. It panics on an
+// unknown name.
 func (c *Cluster) Port(name string) int {
 	port, err := c.ports.of(name)
 	if err != nil {

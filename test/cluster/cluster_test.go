@@ -28,8 +28,8 @@ import (
 	"macrack.io/macrack/test/cluster"
 )
 
-// A control plane starts in a temporary folder, authenticates its clients, survives the death of its API server, and
-// leaves nothing behind.
+// A control plane starts in a temporary folder, authenticates its clients, survives the death of
+// its API server, and leaves nothing behind.
 func TestControlPlane(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Minute) // the first run on a machine builds Kubernetes
 	defer cancel()
@@ -96,8 +96,9 @@ func TestControlPlane(t *testing.T) {
 	assert.NoDirExists(t, c.Dir())
 }
 
-// A stand-in for macrack-apiserver in this program gets the requests for macrack's groups. They come over TLS that
-// kube-apiserver verifies, with the identity of the user, vouched for by the front proxy's certificate.
+// A stand-in for macrack-apiserver in this program gets the requests for macrack's groups. They
+// come over TLS that kube-apiserver verifies, with the identity of the user, vouched for by the
+// front proxy's certificate.
 func testAggregation(t *testing.T, c *cluster.Cluster) {
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
@@ -157,8 +158,8 @@ func testAggregation(t *testing.T, c *cluster.Cluster) {
 	testDeployment(t, c)
 }
 
-// A cluster accepts artifacts/deploy with certificates, and its pods meet the restricted pod security standard of their
-// namespace.
+// A cluster accepts artifacts/deploy with certificates, and its pods meet the restricted pod
+// security standard of their namespace.
 func testDeployment(t *testing.T, c *cluster.Cluster) {
 	dir := t.TempDir()
 	require.NoError(t, cluster.WriteDeployment(dir))

@@ -218,8 +218,8 @@ func (c *Cluster) addKubeAPIServer(port int, etcd string) {
 	)
 }
 
-// admissionConfig returns the file that makes kube-apiserver load macrack's admission policies from the repository,
-// where no API user can delete them.
+// admissionConfig returns the file that makes kube-apiserver load macrack's admission policies from
+// the repository, where no API user can delete them.
 func (c *Cluster) admissionConfig() string { return filepath.Join(c.dir, "kube", "admission.yaml") }
 
 func (c *Cluster) writeAdmissionConfig() error {
@@ -234,7 +234,8 @@ plugins:
 `, filepath.Join(c.root, "artifacts", "policies", "static")), 0o644)
 }
 
-// addKubeController adds kube-scheduler or kube-controller-manager, which share their serving flags.
+// addKubeController adds kube-scheduler or kube-controller-manager, which share their serving
+// flags.
 func (c *Cluster) addKubeController(name string, port int, kubeconfig string, args ...string) {
 	c.add(stageKubeControllers, name, name, []int{port},
 		c.answers(urlOf(port)+"/healthz", clusterCA, kubeletClientCert),
@@ -302,7 +303,8 @@ func (c *Cluster) addAgent(name string, port int, serial string) {
 	)
 }
 
-// answers returns a readiness check that wants status 200 from a URL, with certificates from the pki unless the names are empty.
+// answers returns a readiness check that wants status 200 from a URL, with certificates from the
+// pki unless the names are empty.
 func (c *Cluster) answers(url, ca, client string) func(context.Context) error {
 	return func(ctx context.Context) error {
 		config := &tls.Config{}
@@ -352,7 +354,8 @@ func dialable(port int) func(context.Context) error {
 	}
 }
 
-// nodeReady returns a readiness check that requires a Ready Node, reported by the agent that runs now.
+// nodeReady returns a readiness check that requires a Ready Node, reported by the agent that runs
+// now.
 func (c *Cluster) nodeReady(name string) func(context.Context) error {
 	return func(ctx context.Context) error {
 		started, err := os.Stat(filepath.Join(c.dir, "run", name+".pid"))
@@ -416,7 +419,8 @@ func (c *Cluster) ServingCA() []byte {
 	return pem
 }
 
-// APIServerKubeconfig returns the kubeconfig of macrack-apiserver, for --kubeconfig, --authentication-kubeconfig and --authorization-kubeconfig.
+// APIServerKubeconfig returns the kubeconfig of macrack-apiserver, for --kubeconfig,
+// --authentication-kubeconfig and --authorization-kubeconfig.
 func (c *Cluster) APIServerKubeconfig() (string, error) { return c.Kubeconfig(apiserverUser) }
 
 // ControllersKubeconfig returns the kubeconfig of macrack-controllers.

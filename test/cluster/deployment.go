@@ -9,9 +9,9 @@ import (
 	"strings"
 )
 
-// WriteDeployment writes a kustomization into dir: artifacts/deploy with the parts that each cluster has for itself.
-// These are the Secrets with certificates, whose authorities are created here, and the APIServices' caBundle. Existing
-// files in dir are reused.
+// WriteDeployment writes a kustomization into dir: artifacts/deploy with the parts that each
+// cluster has for itself. These are the Secrets with certificates, whose authorities are created
+// here, and the APIServices' caBundle. Existing files in dir are reused.
 func WriteDeployment(dir string) error {
 	root, err := RepoRoot()
 	if err != nil {

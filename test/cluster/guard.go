@@ -8,8 +8,9 @@ import (
 	"syscall"
 )
 
-// guardScript waits for the end of its standard input, which the system closes when the program at the other end dies.
-// Then it ends the programs from $BIN that have a path in $DIR on their command line.
+// guardScript waits for the end of its standard input, which the system closes when the program at
+// the other end dies. Then it ends the programs from $BIN that have a path in $DIR on their command
+// line.
 const guardScript = `cat >/dev/null
 ps -axww -o pid=,args= | while read -r pid args; do
 	case "$args" in "$BIN"/*"$DIR"/*) kill -9 "$pid" ;; esac

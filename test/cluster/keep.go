@@ -12,13 +12,15 @@ import (
 
 const (
 	keepInterval = time.Second
-	// A component that ended within steadyAfter of its start waits before the next start, twice as long each time.
+	// A component that ended within steadyAfter of its start waits before the next start, twice as
+	// long each time.
 	steadyAfter = time.Minute
 	maxBackOff  = 30 * time.Second
 )
 
-// Keep restarts components of the cluster in dir that end unexpectedly, until ctx ends. Elsewhere, a kubelet or launchd
-// does this. Kill, Shutdown and Stop remove a component's pid file, and so exclude it from Keep.
+// Keep restarts components of the cluster in dir that end unexpectedly, until ctx ends. Elsewhere,
+// a kubelet or launchd does this. Kill, Shutdown and Stop remove a component's pid file, and so
+// exclude it from Keep.
 func Keep(ctx context.Context, dir string, log io.Writer) error {
 	k := keeper{dir: dir, log: log, backOff: map[string]time.Duration{}, started: map[string]time.Time{}}
 	tick := time.NewTicker(keepInterval)

@@ -19,9 +19,9 @@ import (
 // Tenants are the users of artifacts/example, each with rights in the namespace of the same name.
 var Tenants = []string{"acme", "globex"}
 
-// Kubeconfig returns the path of a kubeconfig for kube-apiserver with a client certificate of the user, and creates it
-// if necessary. Groups that follow from the name (system:masters for admin, those of service accounts and nodes) are
-// added.
+// Kubeconfig returns the path of a kubeconfig for kube-apiserver with a client certificate of the
+// user, and creates it if necessary. Groups that follow from the name (system:masters for admin,
+// those of service accounts and nodes) are added.
 func (c *Cluster) Kubeconfig(user string, groups ...string) (string, error) {
 	return c.kubeconfig("kube", urlOf(c.Port("kube-apiserver")), clusterCA, user, groups)
 }
@@ -31,7 +31,8 @@ func (c *Cluster) DirectKubeconfig(user string, groups ...string) (string, error
 	return c.kubeconfig("direct", urlOf(c.Port("balancer")), servingCA, user, groups)
 }
 
-// RESTConfig returns a client configuration, without a limit on requests, for kube-apiserver as the user.
+// RESTConfig returns a client configuration, without a limit on requests, for kube-apiserver as the
+// user.
 func (c *Cluster) RESTConfig(user string, groups ...string) (*rest.Config, error) {
 	path, err := c.Kubeconfig(user, groups...)
 	if err != nil {
@@ -40,7 +41,8 @@ func (c *Cluster) RESTConfig(user string, groups ...string) (*rest.Config, error
 	return restConfig(path)
 }
 
-// ReplicaRESTConfig is RESTConfig for one replica of macrack-apiserver itself; the first is number 1.
+// ReplicaRESTConfig is RESTConfig for one replica of macrack-apiserver itself; the first is number
+// 1.
 func (c *Cluster) ReplicaRESTConfig(replica int, user string, groups ...string) (*rest.Config, error) {
 	path, err := c.DirectKubeconfig(user, groups...)
 	if err != nil {
@@ -76,7 +78,8 @@ func (c *Cluster) kubeconfig(kind, server, ca, user string, groups []string) (st
 	return c.writeKubeconfig(filepath.Join(c.dir, "kube", kind+"-"+filepath.Base(cert)+".kubeconfig"), config)
 }
 
-// writeKubeconfig does not rewrite an unchanged file, because components read these files at any time.
+// writeKubeconfig does not rewrite an unchanged file, because components read these files at any
+// time.
 func (c *Cluster) writeKubeconfig(path string, config *clientcmdapi.Config) (string, error) {
 	data, err := clientcmd.Write(*config)
 	if err != nil {
@@ -138,9 +141,9 @@ func (c *Cluster) addContext(config *clientcmdapi.Config, name, server, ca, user
 	return nil
 }
 
-// WriteUserKubeconfig writes the kubeconfig for people and returns its path. Its contexts are admin and the tenants, and
-// the same directly at macrack-apiserver, where `kubectl get leases` means MacRack's leases: direct (admin),
-// direct-acme, direct-globex.
+// WriteUserKubeconfig writes the kubeconfig for people and returns its path. Its contexts are admin
+// and the tenants, and the same directly at macrack-apiserver, where `kubectl get leases` means
+// MacRack's leases: direct (admin), direct-acme, direct-globex.
 func (c *Cluster) WriteUserKubeconfig() (string, error) {
 	config := clientcmdapi.NewConfig()
 	for _, user := range append([]string{Admin}, Tenants...) {
@@ -166,8 +169,8 @@ func (c *Cluster) WriteUserKubeconfig() (string, error) {
 	return c.writeKubeconfig(filepath.Join(c.dir, "kubeconfig"), config)
 }
 
-// repointAgent updates the address of kube-apiserver in the kubeconfig of a joined agent, because the port may have
-// changed.
+// repointAgent updates the address of kube-apiserver in the kubeconfig of a joined agent, because
+// the port may have changed.
 func (c *Cluster) repointAgent(name string) error {
 	path := c.agentKubeconfig(name)
 	config, err := clientcmd.LoadFromFile(path)

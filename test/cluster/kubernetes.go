@@ -30,7 +30,8 @@ import (
 // Groups are the API groups that macrack-apiserver serves, all in version v1alpha1.
 var Groups = []string{"rack.macrack.io", "instance.macrack.io", "image.macrack.io", "config.macrack.io"}
 
-// Kubectl runs kubectl as a user against kube-apiserver. The error of a failed command quotes its standard error.
+// Kubectl runs kubectl as a user against kube-apiserver. The error of a failed command quotes its
+// standard error.
 func (c *Cluster) Kubectl(ctx context.Context, user string, args ...string) (stdout, stderr string, err error) {
 	kubeconfig, err := c.Kubeconfig(user)
 	if err != nil {
@@ -47,7 +48,8 @@ func (c *Cluster) Kubectl(ctx context.Context, user string, args ...string) (std
 	return out.String(), errOut.String(), nil
 }
 
-// Apply applies a kustomization as admin: a path from the root of the repository, or an absolute one.
+// Apply applies a kustomization as admin: a path from the root of the repository, or an absolute
+// one.
 func (c *Cluster) Apply(ctx context.Context, path string) error {
 	if !filepath.IsAbs(path) {
 		path = filepath.Join(c.root, path)
@@ -90,8 +92,8 @@ func (c *Cluster) prepareKubernetes(ctx context.Context) error {
 	return c.publishClusterInfo(ctx)
 }
 
-// publishClusterInfo creates the ConfigMap by which a joining Mac finds the cluster, as kubeadm does;
-// kube-controller-manager signs it.
+// publishClusterInfo creates the ConfigMap by which a joining Mac finds the cluster, as kubeadm
+// does; kube-controller-manager signs it.
 func (c *Cluster) publishClusterInfo(ctx context.Context) error {
 	ca, err := os.ReadFile(c.pki.certFile(clusterCA))
 	if err != nil {
@@ -137,8 +139,8 @@ func (c *Cluster) publishClusterInfo(ctx context.Context) error {
 	})
 }
 
-// join joins the nth Mac like a Mac in a rack: an administrator registers it and creates a token, which the Mac
-// presents. A Mac that has joined is left alone.
+// join joins the nth Mac like a Mac in a rack: an administrator registers it and creates a token,
+// which the Mac presents. A Mac that has joined is left alone.
 func (c *Cluster) join(ctx context.Context, n int) error {
 	name := macName(n)
 	if _, err := os.Stat(c.agentKubeconfig(name)); err == nil {
@@ -189,9 +191,9 @@ func stderrOf(err error) string {
 	return ""
 }
 
-// AggregateTo applies the product's objects in Kubernetes (namespace, roles, APIServices). It makes kube-apiserver
-// forward macrack's groups to the server on the loopback port, with a certificate of caBundle (PEM). It does not wait
-// until the API is available: WaitForAPI does.
+// AggregateTo applies the product's objects in Kubernetes (namespace, roles, APIServices). It makes
+// kube-apiserver forward macrack's groups to the server on the loopback port, with a certificate of
+// caBundle (PEM). It does not wait until the API is available: WaitForAPI does.
 func (c *Cluster) AggregateTo(ctx context.Context, port int, caBundle []byte) error {
 	dir := filepath.Join(c.dir, "deploy")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -238,7 +240,8 @@ func (c *Cluster) WaitForAPI(ctx context.Context) error {
 	var missing []string
 	err = poll(ctx, func(context.Context) (bool, error) {
 		missing = slices.Clone(Groups)
-		// An error here means that a group does not answer; the other groups are listed all the same.
+		// An error here means that a group does not answer; the other groups are listed all the
+		// same.
 		_, lists, _ := client.ServerGroupsAndResources()
 		for _, list := range lists {
 			group, _, _ := strings.Cut(list.GroupVersion, "/")

@@ -67,8 +67,8 @@ func (p pki) authority(name string) (*authority, error) {
 	return &authority{pki: p, name: name, cert: c, key: key}, nil
 }
 
-// server issues a serving certificate for loopback and further DNS names. It is also a client certificate, because etcd
-// members are both.
+// server issues a serving certificate for loopback and further DNS names. It is also a client
+// certificate, because etcd members are both.
 func (a *authority) server(name string, dnsNames ...string) error {
 	return a.issue(name, &x509.Certificate{
 		Subject:     pkix.Name{CommonName: name},
@@ -121,7 +121,8 @@ func (p pki) sign(name string, template, parent *x509.Certificate, pub crypto.Pu
 	return x509.ParseCertificate(der)
 }
 
-// newKey writes a new private key before its certificate, so that a certificate that exists always has its key.
+// newKey writes a new private key before its certificate, so that a certificate that exists always
+// has its key.
 func (p pki) newKey(name string) (crypto.Signer, error) {
 	if err := removeIfExists(p.certFile(name)); err != nil {
 		return nil, err

@@ -19,7 +19,8 @@ const (
 	maxMacs        = 32 // agents in one cluster
 )
 
-// portOffsets are the places of the components in a block of fixed ports. Agents follow from agentOffset on.
+// portOffsets are the places of the components in a block of fixed ports. Agents follow from
+// agentOffset on.
 var portOffsets = map[string]int{
 	"kube-apiserver":          0,
 	"etcd":                    1,
@@ -44,8 +45,8 @@ var portOffsets = map[string]int{
 
 const agentOffset = 20
 
-// ports assigns a loopback port to every listener of a cluster: at a fixed offset from base, or any free port if base is
-// 0.
+// ports assigns a loopback port to every listener of a cluster: at a fixed offset from base, or any
+// free port if base is 0.
 type ports struct {
 	Base int            `json:"base"`
 	Used map[string]int `json:"used"`
@@ -76,8 +77,8 @@ func (p *ports) of(name string) (int, error) {
 	return port, nil
 }
 
-// pick finds a free port below the ephemeral range: a port from that range could be taken before its component starts or
-// restarts.
+// pick finds a free port below the ephemeral range: a port from that range could be taken before
+// its component starts or restarts.
 func (p *ports) pick() (int, error) {
 	taken := map[int]bool{}
 	for _, port := range p.Used {

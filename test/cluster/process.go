@@ -21,8 +21,9 @@ import (
 	"time"
 )
 
-// process is a program that runs in its own session, so that it outlives its starter. Its data are in its pid file.
-// Since pids are reused, a pid counts only if its process began at the recorded time.
+// process is a program that runs in its own session, so that it outlives its starter. Its data are
+// in its pid file. Since pids are reused, a pid counts only if its process began at the recorded
+// time.
 type process struct {
 	name    string
 	program string   // path of the binary
@@ -66,7 +67,8 @@ func (p *process) running() (rec pidRecord, ok bool) {
 	return rec, err == nil && began == rec.Began
 }
 
-// outdated reports whether the process runs with another binary or other arguments than a new start would use.
+// outdated reports whether the process runs with another binary or other arguments than a new start
+// would use.
 func (p *process) outdated() bool {
 	rec, ok := p.running()
 	if !ok {
@@ -139,7 +141,8 @@ func (p *process) start() error {
 	return nil
 }
 
-// waitReady waits until the program serves. It fails when the program ends or ctx does, with the end of the log.
+// waitReady waits until the program serves. It fails when the program ends or ctx does, with the
+// end of the log.
 func (p *process) waitReady(ctx context.Context) error {
 	last := errors.New("none")
 	err := poll(ctx, func(ctx context.Context) (bool, error) {
@@ -161,7 +164,8 @@ func (p *process) waitReady(ctx context.Context) error {
 	return err
 }
 
-// stop ends the program: SIGTERM, then SIGKILL after stopGrace. It is not an error if the program does not run.
+// stop ends the program: SIGTERM, then SIGKILL after stopGrace. It is not an error if the program
+// does not run.
 func (p *process) stop(ctx context.Context) error {
 	rec, ok := p.running()
 	if !ok {
@@ -250,7 +254,8 @@ func lastLines(path string, n int) ([]string, error) {
 	return lines[max(0, len(lines)-n):], nil
 }
 
-// processBegan identifies the process with a pid by its start time. It fails for an unused pid, and for a zombie.
+// processBegan identifies the process with a pid by its start time. It fails for an unused pid, and
+// for a zombie.
 func processBegan(pid int) (string, error) {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -262,8 +267,8 @@ func processBegan(pid int) (string, error) {
 	if err != nil {
 		return "", os.ErrProcessDone
 	}
-	// The second field, the command in parentheses, may contain any character; the third is the state and the 22nd the
-	// start in clock ticks.
+	// The second field, the command in parentheses, may contain any character; the third is the
+	// state and the 22nd the start in clock ticks.
 	_, rest, _ := strings.Cut(string(stat[bytes.LastIndexByte(stat, ')'):]), ") ")
 	fields := strings.Fields(rest)
 	if len(fields) < 20 || fields[0] == "Z" || fields[0] == "X" {
@@ -286,8 +291,8 @@ func processBeganPS(pid int) (string, error) {
 	return strings.TrimSpace(began), nil
 }
 
-// stopStrays ends processes of a program whose command line names dir: leftovers of a component, such as the simulated
-// VMs, which outlive their agent by design.
+// stopStrays ends processes of a program whose command line names dir: leftovers of a component,
+// such as the simulated VMs, which outlive their agent by design.
 func stopStrays(ctx context.Context, program, dir string) error {
 	out, err := exec.CommandContext(ctx, "ps", "-axww", "-o", "pid=,args=").Output()
 	if err != nil {

@@ -110,7 +110,8 @@ const exampleDiskSize = 60 << 30 // as in artifacts/example
 // exampleMacs are the Macs of artifacts/example, which need its classes.
 const exampleMacs = "artifacts/example/macs"
 
-// ApplyExample applies artifacts/example. Its images are pushed to the cluster's registry, which must be running.
+// ApplyExample applies artifacts/example. Its images are pushed to the cluster's registry, which
+// must be running.
 func (c *Cluster) ApplyExample(ctx context.Context) error {
 	fmt.Fprintln(c.progress, "pushing images")
 	sources := make([]imageSource, len(exampleImages))

@@ -278,7 +278,8 @@ func argo(t *T, k *kind) {
 	assert.JSONEq(t, `{}`, string(patch), "live differs from desired")
 }
 
-// terraform plans by a dry run of server-side apply, and compares the plan with the state of its last apply.
+// terraform plans by a dry run of server-side apply, and compares the plan with the state of its
+// last apply.
 func terraform(t *T, k *kind) {
 	obj := k.object(t)
 	k.vacate(t, obj)
@@ -299,8 +300,8 @@ func terraform(t *T, k *kind) {
 	assert.Equal(t, live.GetLabels(), again.GetLabels(), "labels")
 }
 
-// exported returns an object as Velero restores it: without status, and with a part of the metadata, finalizers and
-// managed fields included.
+// exported returns an object as Velero restores it: without status, and with a part of the
+// metadata, finalizers and managed fields included.
 func exported(obj *unstructured.Unstructured) *unstructured.Unstructured {
 	out := obj.DeepCopy()
 	unstructured.RemoveNestedField(out.Object, "status")

@@ -83,7 +83,8 @@ func apiResources(t *T, k *kind) {
 	assert.Empty(t, out.stderr)
 }
 
-// shortNames checks that kubectl finds the kind by its short names, and that no kind of another group uses them.
+// shortNames checks that kubectl finds the kind by its short names, and that no kind of another
+// group uses them.
 func shortNames(t *T, k *kind) {
 	client, err := discovery.NewDiscoveryClientForConfig(t.config(admin))
 	require.NoError(t, err)
@@ -190,7 +191,8 @@ func explained(t *T, k *kind) {
 	walk(k.Kind, doc.Components.Schemas[root])
 }
 
-// references returns the names of the schemas that a schema refers to, excluding those of its properties.
+// references returns the names of the schemas that a schema refers to, excluding those of its
+// properties.
 func references(schema map[string]any) map[string]bool {
 	found := map[string]bool{}
 	add := func(value any) {

@@ -153,7 +153,8 @@ func answer(obj *unstructured.Unstructured) map[string]any {
 	return out.Object
 }
 
-// conditions changes the spec of a settled object, where a kind allows that, and waits for each condition.
+// conditions changes the spec of a settled object, where a kind allows that, and waits for each
+// condition.
 func conditions(t *T, k *kind) {
 	name := k.settled(t).GetName()
 	if k.Change != nil {

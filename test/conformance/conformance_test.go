@@ -13,7 +13,8 @@ import (
 	"macrack.io/macrack/pkg/generated/clientset/versioned/scheme"
 )
 
-// Every served kind has a file, every file belongs to a served kind, and no file names an unknown behaviour.
+// Every served kind has a file, every file belongs to a served kind, and no file names an unknown
+// behaviour.
 func TestKinds(t *testing.T) {
 	kinds, err := loadKinds()
 	require.NoError(t, err)

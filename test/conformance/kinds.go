@@ -21,8 +21,8 @@ var kindFiles embed.FS
 
 // A kind has the data in testdata/kinds about one of the served kinds.
 //
-// In specs and patches, ${namespace}, ${lease}, ${class}, ${serial}, ${reference} and ${digest} stand for values of the
-// world. ${n} stands for a number that grows with every use.
+// In specs and patches, ${namespace}, ${lease}, ${class}, ${serial}, ${reference} and ${digest}
+// stand for values of the world. ${n} stands for a number that grows with every use.
 type kind struct {
 	Group      string   `json:"group"`
 	Kind       string   `json:"kind"`

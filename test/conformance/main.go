@@ -1,4 +1,5 @@
-// Conformance runs a table of behaviours for every kind, with common clients and tools, against a running cluster.
+// Conformance runs a table of behaviours for every kind, with common clients and tools, against a
+// running cluster.
 package main
 
 import (
@@ -81,7 +82,8 @@ func run(ctx context.Context, out io.Writer, opts options) (err error) {
 	return errors.Join(r.end(len(kinds)), ctx.Err())
 }
 
-// leases returns the number of Macs that the suite leases while it runs, in addition to the shared one.
+// leases returns the number of Macs that the suite leases while it runs, in addition to the shared
+// one.
 func (o options) leases() int {
 	if o.kind == "" || o.kind == allKinds {
 		return macs - 2
@@ -89,7 +91,8 @@ func (o options) leases() int {
 	return 0
 }
 
-// macs returns the number of Macs in a separate cluster: one for each bound lease, and one that stays free.
+// macs returns the number of Macs in a separate cluster: one for each bound lease, and one that
+// stays free.
 const macs = 5
 
 // open returns the dev cluster, started, or a separate one.

@@ -11,12 +11,14 @@ import (
 	"time"
 )
 
-// A behaviour is one observation of a client or tool. It applies to every kind with the verbs it needs.
+// A behaviour is one observation of a client or tool. It applies to every kind with the verbs it
+// needs.
 type behaviour struct {
 	name string
 	// verbs are the verbs that the kind must serve.
 	verbs []string
-	// applies returns why the behaviour does not apply to a kind, or "". Nil: it applies to every kind with the verbs.
+	// applies returns why the behaviour does not apply to a kind, or "". Nil: it applies to every
+	// kind with the verbs.
 	applies func(k *kind) string
 	do      func(t *T, k *kind)
 }

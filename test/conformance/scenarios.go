@@ -367,8 +367,8 @@ func ensurePair(t *T) string {
 	return namespace
 }
 
-// restoreNamespace backs up the namespace of the suite, restores its lost objects, and restores all objects into a fresh
-// namespace.
+// restoreNamespace backs up the namespace of the suite, restores its lost objects, and restores all
+// objects into a fresh namespace.
 func restoreNamespace(t *T) {
 	leases, instances := t.dynamic(tenant).Resource(leaseResource), t.dynamic(tenant).Resource(instanceResource)
 	from := ensurePair(t)
@@ -450,7 +450,8 @@ func helmOperator(t *T) {
 	}
 }
 
-// kustomizations builds the shipped kustomizations, and applies the example with the cluster's images.
+// kustomizations builds the shipped kustomizations, and applies the example with the cluster's
+// images.
 func kustomizations(t *T) {
 	for _, dir := range []string{"artifacts/example", "artifacts/example/macs", "artifacts/deploy", "artifacts/policies"} {
 		out := t.command(admin, "", nil, "kustomize", "build", filepath.Join(t.world.root, dir))
@@ -535,7 +536,8 @@ func restarts(t *T) {
 	assert.Equal(t, beforeInstance.GetResourceVersion(), instance().GetResourceVersion(), "the instance was written: %s", changes(beforeInstance, instance()))
 }
 
-// honest looks for records that count the suite's tenant as tampering, or as reaching for another tenant's Mac.
+// honest looks for records that count the suite's tenant as tampering, or as reaching for another
+// tenant's Mac.
 func honest(t *T) {
 	list, err := t.dynamic(admin).Resource(recordResource).List(t, metav1List)
 	require.NoError(t, err)

@@ -55,8 +55,8 @@ var (
 	recordResource   = schema.GroupVersionResource{Group: "rack.macrack.io", Version: "v1alpha1", Resource: "auditrecords"}
 )
 
-// A world is the cluster with the objects that all behaviours share: the tenant's namespace with a bound lease and one
-// instance.
+// A world is the cluster with the objects that all behaviours share: the tenant's namespace with a
+// bound lease and one instance.
 type world struct {
 	cluster   *cluster.Cluster
 	root, dir string
@@ -125,8 +125,8 @@ func (w *world) build(ctx context.Context) error {
 
 func (w *world) bin(name string) string { return filepath.Join(w.root, ".dev", "bin", name) }
 
-// furnish creates the shared objects, or reuses those of an earlier run. It fails if too few Macs are free for the
-// scenarios.
+// furnish creates the shared objects, or reuses those of an earlier run. It fails if too few Macs
+// are free for the scenarios.
 func (w *world) furnish(t *T, needed int) {
 	w.makeNamespace(t, w.namespace)
 	list, err := t.dynamic(admin).Resource(macResource).List(t, metav1List)

@@ -48,8 +48,9 @@ func measure(v validator, in input) cost {
 	return cost{after.TotalAlloc - before.TotalAlloc, after.Mallocs - before.Mallocs, answer, took}
 }
 
-// Validation of any request allocates little and answers briefly. The test counts allocations, so it does not depend on
-// the machine: slow validations have always been caused by a copy or a list of errors that grows with the request.
+// Validation of any request allocates little and answers briefly. The test counts allocations, so
+// it does not depend on the machine: slow validations have always been caused by a copy or a list
+// of errors that grows with the request.
 func TestCostOfValidation(t *testing.T) {
 	for _, v := range validators {
 		t.Run(v.name, func(t *testing.T) {
@@ -63,7 +64,8 @@ func TestCostOfValidation(t *testing.T) {
 	}
 }
 
-// BenchmarkValidation reports the worst time and the worst memory of each validator, over all inputs.
+// BenchmarkValidation reports the worst time and the worst memory of each validator, over all
+// inputs.
 func BenchmarkValidation(b *testing.B) {
 	for _, v := range validators {
 		b.Run(v.name, func(b *testing.B) {

@@ -1,2 +1,3 @@
-// Package cost bounds the cost of validating a request: the worst input that fits into a request, for each validator of each kind.
+// Package cost bounds the cost of validating a request: the worst input that fits into a request,
+// for each validator of each kind.
 package cost

@@ -57,7 +57,8 @@ func updated[T runtime.Object](name string, valid func() runtime.Object, f func(
 	}}
 }
 
-// validators are all validation functions for requests. TestEveryValidatorIsMeasured compares them with the code.
+// validators are all validation functions for requests. TestEveryValidatorIsMeasured compares them
+// with the code.
 var validators = []validator{
 	created("ValidateRackConfig", rackConfig, configvalidation.ValidateRackConfig),
 	updated("ValidateRackConfigUpdate", rackConfig, configvalidation.ValidateRackConfigUpdate),
@@ -169,8 +170,8 @@ func macNodeLease() runtime.Object {
 	return &rack.MacNodeLease{ObjectMeta: objectMeta("acme", "build"), Spec: rack.MacNodeLeaseSpec{ClassName: "base"}, Status: rack.MacNodeLeaseStatus{Phase: rack.MacNodeLeasePending}}
 }
 
-// patterns are the texts that fill fields, repeated up to a length: the most expensive ones for the parsers and patterns
-// of names, versions, amounts, keys and references.
+// patterns are the texts that fill fields, repeated up to a length: the most expensive ones for the
+// parsers and patterns of names, versions, amounts, keys and references.
 var patterns = []string{"a", "1", "a.", "-", "26.1-", "=", "\xff", "A1", "\"", "ssh-ed25519 ", "d1h", "é", "0.0e"}
 
 // texts are short and expensive texts.
@@ -182,8 +183,8 @@ type input struct {
 	apply func(runtime.Object)
 }
 
-// inputs returns inputs for each text, list and map of a type: some fill a whole request, others are as large as the
-// limit of one of their parts allows.
+// inputs returns inputs for each text, list and map of a type: some fill a whole request, others
+// are as large as the limit of one of their parts allows.
 func inputs(v validator) []input {
 	var all []input
 	example := v.valid()

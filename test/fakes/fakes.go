@@ -27,8 +27,8 @@ type Client interface {
 	Tracker() clienttesting.ObjectTracker
 }
 
-// Store writes to the objects of a fake clientset with optimistic locking. Fake clientsets have none: a writer would
-// overwrite the changes of others since its read.
+// Store writes to the objects of a fake clientset with optimistic locking. Fake clientsets have
+// none: a writer would overwrite the changes of others since its read.
 type Store struct {
 	tracker clienttesting.ObjectTracker
 	judges  []Judge
@@ -39,8 +39,8 @@ type Store struct {
 // A Judge changes or refuses a write of an object, like a registry.
 type Judge func(old, new runtime.Object) error
 
-// RefuseStale makes updates of a stale object through client fail with Conflict. Patches apply to the stored object, and
-// fail with Conflict only if they name another UID or resource version.
+// RefuseStale makes updates of a stale object through client fail with Conflict. Patches apply to
+// the stored object, and fail with Conflict only if they name another UID or resource version.
 func RefuseStale(client Client, judges ...Judge) *Store {
 	s := &Store{tracker: client.Tracker(), judges: judges, version: 1000}
 	client.PrependReactor("update", "*", func(action clienttesting.Action) (bool, runtime.Object, error) {
@@ -54,7 +54,8 @@ func RefuseStale(client Client, judges ...Judge) *Store {
 	return s
 }
 
-// Update replaces an object and gives obj its new resource version. It fails with Conflict if obj is stale.
+// Update replaces an object and gives obj its new resource version. It fails with Conflict if obj
+// is stale.
 func (s *Store) Update(gvr schema.GroupVersionResource, obj runtime.Object) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -136,8 +137,8 @@ func Patched(stored runtime.Object, action clienttesting.PatchAction) (runtime.O
 	return obj, json.Unmarshal(after, obj)
 }
 
-// CopyWatched gives watchers copies of the objects. A fake clientset shares its own objects, which an informer's
-// transform changes while others read them.
+// CopyWatched gives watchers copies of the objects. A fake clientset shares its own objects, which
+// an informer's transform changes while others read them.
 func CopyWatched(client Client) {
 	client.PrependWatchReactor("*", func(action clienttesting.Action) (bool, watch.Interface, error) {
 		w, err := client.Tracker().Watch(action.GetResource(), action.GetNamespace(), action.(clienttesting.WatchActionImpl).ListOptions)

@@ -14,8 +14,8 @@ import (
 	"macrack.io/macrack/pkg/rules"
 )
 
-// A lease deleted before its floor is Held, however it is deleted: it keeps the Mac, and its instances are stopped and
-// stay with it.
+// A lease deleted before its floor is Held, however it is deleted: it keeps the Mac, and its
+// instances are stopped and stay with it.
 func TestForcedDeletion(t *testing.T) {
 	deleteAs := func(options metav1.DeleteOptions) func(*testing.T, string) {
 		return func(t *testing.T, name string) {
@@ -42,8 +42,8 @@ func TestForcedDeletion(t *testing.T) {
 		}},
 		{"orphanDependents", deleteAs(metav1.DeleteOptions{OrphanDependents: ptr.To(true), GracePeriodSeconds: new(int64)})}, //nolint:staticcheck // deprecated, but still accepted
 		{"ignoring store read errors", func(t *testing.T, name string) {
-			// Unsafe deletion is for unreadable objects, and needs a right of its own. A tenant is refused, and the
-			// lease is deleted as usual.
+			// Unsafe deletion is for unreadable objects, and needs a right of its own. A tenant is
+			// refused, and the lease is deleted as usual.
 			err := client(t, acme).RackV1alpha1().MacNodeLeases(acme).Delete(t.Context(), name, metav1.DeleteOptions{IgnoreStoreReadErrorWithClusterBreakingPotential: ptr.To(true)})
 			assert.Error(t, err)
 			assert.Nil(t, getLease(t, acme, name).DeletionTimestamp)
@@ -87,8 +87,8 @@ func TestForcedDeletion(t *testing.T) {
 	}
 }
 
-// A namespace that loses its finalizers and is created again for the next customer does not get the Macs of the former
-// one.
+// A namespace that loses its finalizers and is created again for the next customer does not get the
+// Macs of the former one.
 func TestNamespaceIsFinalized(t *testing.T) {
 	reset(t)
 	const doomed = "forced"

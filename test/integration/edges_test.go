@@ -82,8 +82,8 @@ func TestNamesake(t *testing.T) {
 	assertCompliant(t)
 }
 
-// The policies let one user delete the pod of a virtual machine. The machine stops, the instance reports the cause, and
-// no other pod is created.
+// The policies let one user delete the pod of a virtual machine. The machine stops, the instance
+// reports the cause, and no other pod is created.
 func TestPlaceholderIsDeleted(t *testing.T) {
 	reset(t)
 	leaseMac(t, acme, "build")
@@ -103,7 +103,8 @@ func TestPlaceholderIsDeleted(t *testing.T) {
 	assert.Equal(t, "next-vm", pods.Items[0].Name)
 }
 
-// A lease whose class is deleted continues and ends as any other; requests that need the class are refused.
+// A lease whose class is deleted continues and ends as any other; requests that need the class are
+// refused.
 func TestClassIsDeleted(t *testing.T) {
 	reset(t)
 	classes := client(t, admin).RackV1alpha1().MacNodeClasses()
@@ -127,8 +128,8 @@ func TestClassIsDeleted(t *testing.T) {
 	assertCompliant(t)
 }
 
-// The deleted Node of a leased Mac is registered again as unleased, and then gets the tenant's taint: it is never open
-// to others.
+// The deleted Node of a leased Mac is registered again as unleased, and then gets the tenant's
+// taint: it is never open to others.
 func TestNodeIsDeleted(t *testing.T) {
 	reset(t)
 	lease := leaseMac(t, acme, "build")
@@ -173,8 +174,8 @@ func TestNodeIsDeleted(t *testing.T) {
 	})
 }
 
-// A quota limits the number of Macs that a namespace leases, even under concurrent requests. A Held lease counts,
-// because it keeps its Mac.
+// A quota limits the number of Macs that a namespace leases, even under concurrent requests. A Held
+// lease counts, because it keeps its Mac.
 func TestQuota(t *testing.T) {
 	reset(t)
 	quotas := kube(t).CoreV1().ResourceQuotas(acme)
@@ -238,8 +239,8 @@ func TestQuota(t *testing.T) {
 	eventually(t, func(c *assert.CollectT) { assert.Equal(c, "1 leases, 0 instances", used(c)) })
 }
 
-// The cluster refuses pods on a Mac that are not placeholders. The agent refuses, and records, the ones that only it can
-// detect.
+// The cluster refuses pods on a Mac that are not placeholders. The agent refuses, and records, the
+// ones that only it can detect.
 func TestForeignPods(t *testing.T) {
 	reset(t)
 	lease := leaseMac(t, acme, "build")

@@ -22,8 +22,8 @@ func etcdClient(t *testing.T) *clientv3.Client {
 	return c
 }
 
-// snapshot returns the last revision of each of macrack's keys. Health checks and the MacNodes' own reports are left
-// out, because the server and the agents write them at any time.
+// snapshot returns the last revision of each of macrack's keys. Health checks and the MacNodes' own
+// reports are left out, because the server and the agents write them at any time.
 func snapshot(t *testing.T) map[string]int64 {
 	t.Helper()
 	resp, err := etcdClient(t).Get(t.Context(), "/registry/", clientv3.WithPrefix(), clientv3.WithKeysOnly())

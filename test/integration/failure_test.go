@@ -25,8 +25,8 @@ import (
 
 const etcdMember = "macrack-etcd-1"
 
-// When etcd is killed, requests fail within seconds and virtual machines continue to run. When etcd is back, the former
-// state is restored without intervention.
+// When etcd is killed, requests fail within seconds and virtual machines continue to run. When etcd
+// is back, the former state is restored without intervention.
 func TestEtcdIsKilled(t *testing.T) {
 	reset(t)
 	leaseMac(t, acme, "outage")
@@ -97,8 +97,8 @@ func testEtcdIsAway(t *testing.T) {
 	})
 }
 
-// When etcd is full, the server reports it, is not ready, and has lost no acknowledged write. It works again when etcd
-// has room.
+// When etcd is full, the server reports it, is not ready, and has lost no acknowledged write. It
+// works again when etcd has room.
 func TestEtcdIsFull(t *testing.T) {
 	const quota, size = 8 << 20, 60 << 10 // at most 64 KiB of annotations are accepted
 	etcd := startEtcd(t, quota)

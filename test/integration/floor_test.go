@@ -24,8 +24,8 @@ func toFloor(t *testing.T, lease *rackv1alpha1.MacNodeLease, before time.Duratio
 	tb.Advance(left)
 }
 
-// A lease deleted after three hours is Held for the remaining 21, in which its Mac may still be used. Only then does
-// another tenant get the Mac, emptied.
+// A lease deleted after three hours is Held for the remaining 21, in which its Mac may still be
+// used. Only then does another tenant get the Mac, emptied.
 func TestFloorOf24Hours(t *testing.T) {
 	reset(t)
 	lease := leaseMac(t, acme, "floor")
@@ -134,7 +134,8 @@ func TestDeletedAfterTheFloor(t *testing.T) {
 	assert.GreaterOrEqual(t, released[0].Details.Duration.Duration, 34*time.Hour)
 }
 
-// A minimum duration can be extended but not shortened; expireAfter ends a lease by itself, but not before its floor.
+// A minimum duration can be extended but not shortened; expireAfter ends a lease by itself, but not
+// before its floor.
 func TestMinimumDuration(t *testing.T) {
 	reset(t)
 	lease := leaseMac(t, acme, "longer")

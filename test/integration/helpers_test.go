@@ -104,7 +104,8 @@ spec: {leaseName: %s, className: small, imageName: macos-15-xcode-16}
 `, name, lease)
 }
 
-// leaseMac leases a Mac for a tenant, and returns the lease when it is Bound and its Node admits the tenant.
+// leaseMac leases a Mac for a tenant, and returns the lease when it is Bound and its Node admits
+// the tenant.
 func leaseMac(t *testing.T, tenant, name string) *rackv1alpha1.MacNodeLease {
 	t.Helper()
 	create(t, tenant, leaseManifest(name))
@@ -116,7 +117,8 @@ func leaseMac(t *testing.T, tenant, name string) *rackv1alpha1.MacNodeLease {
 	return lease
 }
 
-// startInstance starts an instance of a tenant, and returns it when it is Running, answers and has an address.
+// startInstance starts an instance of a tenant, and returns it when it is Running, answers and has
+// an address.
 func startInstance(t *testing.T, tenant, name, lease string) *instancev1alpha1.MacOSInstance {
 	t.Helper()
 	create(t, tenant, instanceManifest(name, lease))
@@ -171,7 +173,8 @@ func records(t *testing.T, namespace string, recordType rackv1alpha1.AuditRecord
 	return all
 }
 
-// reset deletes and releases all leases at the end of a test, so that the next one finds all Macs free.
+// reset deletes and releases all leases at the end of a test, so that the next one finds all Macs
+// free.
 func reset(t *testing.T) {
 	t.Helper()
 	t.Cleanup(func() {

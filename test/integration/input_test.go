@@ -204,7 +204,8 @@ func TestBadInput(t *testing.T) {
 	assertCompliant(t)
 }
 
-// withoutRecords drops the keys that a refusal itself writes: its record, the head of the chain, and the time.
+// withoutRecords drops the keys that a refusal itself writes: its record, the head of the chain,
+// and the time.
 func withoutRecords(revisions map[string]int64) map[string]int64 {
 	for key := range revisions {
 		if strings.Contains(key, "/auditrecords/") || strings.Contains(key, "/index/ledger-") || strings.Contains(key, "/index/clock/") {

@@ -1,5 +1,5 @@
-// Package integration tests macrack as its users do: with kubectl and clients, through a real kube-apiserver, on the
-// testbed. Tests wait for conditions, never for a fixed time.
+// Package integration tests macrack as its users do: with kubectl and clients, through a real
+// kube-apiserver, on the testbed. Tests wait for conditions, never for a fixed time.
 package integration
 
 import (

@@ -19,8 +19,8 @@ import (
 	"macrack.io/macrack/pkg/rules"
 )
 
-// collector is a user that the policies on placeholder pods admit. It stands for any user in a cluster without the
-// policies.
+// collector is a user that the policies on placeholder pods admit. It stands for any user in a
+// cluster without the policies.
 const collector = "system:serviceaccount:kube-system:generic-garbage-collector"
 
 // as returns a client of a user without a context.
@@ -46,8 +46,8 @@ func runs(c require.TestingT, t *testing.T, name, pod string) {
 	assert.NotEmpty(c, out)
 }
 
-// The metadata of a placeholder pod stay, whichever user changes them and however. Neither its tenant nor an
-// administrator can delete it.
+// The metadata of a placeholder pod stay, whichever user changes them and however. Neither its
+// tenant nor an administrator can delete it.
 func TestPlaceholderStaysWhatItIs(t *testing.T) {
 	reset(t)
 	leaseMac(t, acme, "build")
@@ -86,8 +86,8 @@ func TestPlaceholderStaysWhatItIs(t *testing.T) {
 	runs(t, t, "vm", "vm-vm")
 }
 
-// Without the policies a tenant can change all of that. Its virtual machine continues to run, and the controllers
-// restore the metadata.
+// Without the policies a tenant can change all of that. Its virtual machine continues to run, and
+// the controllers restore the metadata.
 func TestPlaceholderIsMended(t *testing.T) {
 	reset(t)
 	leaseMac(t, acme, "build")
@@ -188,7 +188,8 @@ func TestNoExecute(t *testing.T) {
 	runs(t, t, "vm", "vm-vm")
 }
 
-// An existing pod with the name of the placeholder does not block the instance, which reports the new name.
+// An existing pod with the name of the placeholder does not block the instance, which reports the
+// new name.
 func TestPodNameIsTaken(t *testing.T) {
 	reset(t)
 	leaseMac(t, acme, "build")
@@ -217,7 +218,8 @@ spec:
 	require.NoError(t, err, "the pod of the tenant stays")
 }
 
-// The number of readers of a console is limited, and the refusal reports the limit; commands have their own limit.
+// The number of readers of a console is limited, and the refusal reports the limit; commands have
+// their own limit.
 func TestConsoleReadersAreLimited(t *testing.T) {
 	reset(t)
 	leaseMac(t, acme, "build")

@@ -16,8 +16,8 @@ import (
 	"macrack.io/macrack/test/cluster"
 )
 
-// The main scenario. A tenant leases a Mac and runs two virtual machines on it; a third is refused. No other tenant sees
-// or uses any of it, and the floor holds.
+// The main scenario. A tenant leases a Mac and runs two virtual machines on it; a third is refused.
+// No other tenant sees or uses any of it, and the floor holds.
 func TestMainJob(t *testing.T) {
 	reset(t)
 	lease := leaseMac(t, acme, "main-job")
@@ -154,7 +154,8 @@ spec: {className: base, serialNumber: `+lease.Status.SerialNumber+`}
 		assertTampering(t, err, "finalizers removed")
 		_, err = c.Patch(t.Context(), "main-job", types.JSONPatchType, []byte(`[{"op":"remove","path":"/metadata/finalizers"}]`), metav1.PatchOptions{})
 		assertTampering(t, err, "finalizers removed by a JSON patch")
-		// Tools that know only their own finalizers write a list without the floor's: the server keeps its own.
+		// Tools that know only their own finalizers write a list without the floor's: the server
+		// keeps its own.
 		for _, finalizer := range []string{"example.com/other", "orphan"} {
 			patched, err := c.Patch(t.Context(), "main-job", types.MergePatchType, []byte(`{"metadata":{"finalizers":["`+finalizer+`"]}}`), metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}})
 			require.NoError(t, err, finalizer)

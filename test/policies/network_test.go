@@ -134,7 +134,8 @@ func TestNetworkPolicies(t *testing.T) {
 	assert.Equal(t, want, have)
 }
 
-// kube-apiserver is in the network of its machine; the policy must not admit pods by their addresses.
+// kube-apiserver is in the network of its machine; the policy must not admit pods by their
+// addresses.
 func TestNetworkPolicyOfKubeAPIServer(t *testing.T) {
 	policies, _ := deployed(t)
 	for _, policy := range policies {

@@ -1,5 +1,5 @@
-// Package policies tests the admission policies in artifacts/policies with the plugin that evaluates them in
-// kube-apiserver.
+// Package policies tests the admission policies in artifacts/policies with the plugin that
+// evaluates them in kube-apiserver.
 package policies
 
 import (
@@ -140,7 +140,8 @@ var (
 	privileged  = &user.DefaultInfo{Name: "privileged"} // a tenant that may bind pods in its namespace by mistake
 )
 
-// authorize implements RBAC: binding pods, listing Nodes, being a Mac, being retired and deleting Macs.
+// authorize implements RBAC: binding pods, listing Nodes, being a Mac, being retired and deleting
+// Macs.
 func authorize(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
 	allowed := map[string][]string{
 		"create pods/binding":  {admin.Name, scheduler.Name, daemons.Name, privileged.Name},

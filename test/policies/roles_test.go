@@ -23,9 +23,9 @@ import (
 // A right is "verb group/resource", or "verb group/resource/subresource".
 type rights = sets.Set[string]
 
-// TestRolesAreTheCallsThatAreMade compares the rights of each of MacRack's programs with its calls: every call of a
-// typed client and every informer in its code, and in the libraries that use its clients. A right without a call fails
-// the test, and so does a call without a right.
+// TestRolesAreTheCallsThatAreMade compares the rights of each of MacRack's programs with its calls:
+// every call of a typed client and every informer in its code, and in the libraries that use its
+// clients. A right without a call fails the test, and so does a call without a right.
 func TestRolesAreTheCallsThatAreMade(t *testing.T) {
 	const ours, client = "macrack.io/macrack/", "k8s.io/client-go/"
 	calls := callsOf(t,
@@ -38,7 +38,8 @@ func TestRolesAreTheCallsThatAreMade(t *testing.T) {
 		subject rbacv1.Subject
 		code    []string
 		groups  func(group string) bool
-		// also has calls outside of this code, and rights other than calls; not has calls that are never reached.
+		// also has calls outside of this code, and rights other than calls; not has calls that are
+		// never reached.
 		also, not map[string]string
 	}{
 		{
@@ -148,7 +149,8 @@ func rightsOf(t *testing.T, subject rbacv1.Subject) rights {
 	return have
 }
 
-// groups are the API groups by the packages of their typed clients and informers, where they differ.
+// groups are the API groups by the packages of their typed clients and informers, where they
+// differ.
 var groups = map[string]string{
 	"core": "", "policy": "policy", "rack": "rack.macrack.io", "instance": "instance.macrack.io", "image": "image.macrack.io", "config": "config.macrack.io",
 	"coordination": "coordination.k8s.io", "certificates": "certificates.k8s.io", "discovery": "discovery.k8s.io",
@@ -199,8 +201,8 @@ func callsOf(t *testing.T, patterns ...string) map[string]rights {
 	return calls
 }
 
-// add adds the call of a selector x.Method, if x is a typed client or an informer of a version. The call of a patch may
-// have the subresource.
+// add adds the call of a selector x.Method, if x is a typed client or an informer of a version. The
+// call of a patch may have the subresource.
 func add(t *testing.T, made rights, selection *types.Selection, patched constant.Value) {
 	named, ok := types.Unalias(selection.Recv()).(*types.Named)
 	if !ok || named.Obj().Pkg() == nil {

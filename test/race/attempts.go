@@ -512,7 +512,8 @@ func stopped(w *worker, ctx context.Context, v view) {
 	}, fmt.Sprintf(`{"status":{"phase":%q}}`, phase))
 }
 
-// abandon reports as the controllers that an instance has ended, which they cannot know if it may have run.
+// abandon reports as the controllers that an instance has ended, which they cannot know if it may
+// have run.
 func abandon(w *worker, ctx context.Context, v view) {
 	w.writeInstance(asControllers(ctx), "instance/abandon", v, pick(v.live), func(s *instancev1alpha1.MacOSInstanceStatus) {
 		s.Phase = instancev1alpha1.MacOSInstanceStopped
@@ -585,8 +586,8 @@ func (w *worker) unfinalize(ctx context.Context, m *mac, i *instancev1alpha1.Mac
 	w.lookAtInstance(ctx, m, i)
 }
 
-// deleteInstances deletes all instances of a lease, unless the history of its slots is checked: the answer does not name
-// the deleted instances.
+// deleteInstances deletes all instances of a lease, unless the history of its slots is checked: the
+// answer does not name the deleted instances.
 func deleteInstances(w *worker, ctx context.Context, v view) {
 	i := pick(v.instances)
 	if w.watched(i.Spec.LeaseName) {

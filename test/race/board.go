@@ -13,7 +13,8 @@ import (
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
 )
 
-// A mac is the clients' knowledge of a Mac, its lease and its instances. It may be stale, as clients' caches are.
+// A mac is the clients' knowledge of a Mac, its lease and its instances. It may be stale, as
+// clients' caches are.
 type mac struct {
 	name    string
 	serials []string // serial numbers that this and other Macs are created with

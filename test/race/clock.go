@@ -52,7 +52,8 @@ func (c *fileClock) NewTimer(d time.Duration) clock.Timer {
 	return t
 }
 
-// NewTicker returns a ticker that follows this clock: however far the clock is moved, it ticks once.
+// NewTicker returns a ticker that follows this clock: however far the clock is moved, it ticks
+// once.
 func (c *fileClock) NewTicker(d time.Duration) clock.Ticker {
 	t := &timer{clock: c, c: make(chan time.Time, 1), every: d}
 	t.Reset(d)

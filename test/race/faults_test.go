@@ -8,7 +8,8 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// Without the comparison of the other inputs only the main object is safe, and the checker must detect that.
+// Without the comparison of the other inputs only the main object is safe, and the checker must
+// detect that.
 func TestWithoutCompare(t *testing.T) {
 	result := runRace(t, func(o *Options) { o.Attempts, o.KillEvery = 4000, 0 })
 	assert.NotZero(t, result.Violations)

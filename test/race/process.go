@@ -36,8 +36,8 @@ type role struct {
 	Member, Peer, Cluster, Dir string
 }
 
-// Child runs this process as a part of a race if it was started for that, and does not return then. Programs that call
-// Run must call it first.
+// Child runs this process as a part of a race if it was started for that, and does not return then.
+// Programs that call Run must call it first.
 func Child() {
 	value := os.Getenv(childEnv)
 	if value == "" {

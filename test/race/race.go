@@ -1,6 +1,7 @@
-// Package race proves that the three rules and the ledger hold when clients race. Many clients use two servers on an
-// etcd of three members. All servers and members are separate processes that are killed at random, while their shared
-// clock jumps from floor to floor. A checker that shares no code with the servers replays the history of etcd.
+// Package race proves that the three rules and the ledger hold when clients race. Many clients use
+// two servers on an etcd of three members. All servers and members are separate processes that are
+// killed at random, while their shared clock jumps from floor to floor. A checker that shares no
+// code with the servers replays the history of etcd.
 package race
 
 import (
@@ -63,8 +64,8 @@ func NewOptions(dir string) Options {
 type Result struct {
 	// Attempts counts all requests that may have reached a server.
 	Attempts int64
-	// Successes, Refusals and Conflicts count requests with a known outcome. In a conflict another client was faster;
-	// the request may be tried again.
+	// Successes, Refusals and Conflicts count requests with a known outcome. In a conflict another
+	// client was faster; the request may be tried again.
 	Successes, Refusals, Conflicts int64
 	// Violations is the number of violations, and First has the first ones of each rule.
 	Violations int64
@@ -78,7 +79,8 @@ type Result struct {
 	Kills int64
 	// Records is the number of records of each type.
 	Records map[rackv1alpha1.AuditRecordType]int64
-	// Revisions, Acks, Tables and Operations count the checked items; Undecided tables took too long.
+	// Revisions, Acks, Tables and Operations count the checked items; Undecided tables took too
+	// long.
 	Revisions                           int64
 	Acks, Tables, Operations, Undecided int
 	// Report is the servers' own compliance report at the end.
@@ -371,8 +373,8 @@ func (w *worker) target() *mac {
 	return w.macs[(start+rand.IntN(few))%len(w.macs)]
 }
 
-// turnClock repeatedly moves the clock to just before the floor of a lease, or to hours before it, and sometimes back a
-// little.
+// turnClock repeatedly moves the clock to just before the floor of a lease, or to hours before it,
+// and sometimes back a little.
 func (r *race) turnClock(ctx context.Context) error {
 	for {
 		select {

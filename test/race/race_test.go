@@ -77,8 +77,8 @@ func unseen(result *Result) []string {
 	return missing
 }
 
-// Servers that do not compare the inputs of their decisions are detected. That takes another program, because no shipped
-// program can skip the comparison.
+// Servers that do not compare the inputs of their decisions are detected. That takes another
+// program, because no shipped program can skip the comparison.
 func TestCheckerSeesFaults(t *testing.T) {
 	cmd := exec.CommandContext(t.Context(), "go", "test", "-tags=faults", "-count=1", "-v", "-run=^TestWithoutCompare$", ".")
 	out, err := cmd.CombinedOutput()

@@ -85,7 +85,8 @@ func TestRequestIDs(t *testing.T) {
 	}
 }
 
-// Names of users may have any characters. Readers of records, statuses and messages see each of them.
+// Names of users may have any characters. Readers of records, statuses and messages see each of
+// them.
 func TestUsersWithStrangeNames(t *testing.T) {
 	f := newFleet(t, 1)
 	f.mac("mac-1", "C07AAAAA0001")
@@ -119,7 +120,8 @@ func TestUsersWithStrangeNames(t *testing.T) {
 	assert.Contains(t, held.Actor.Groups, `gr\u2066oup`)
 }
 
-// A tenant that requests a serial number learns only whether the Mac is free for it, and the same in a dry run.
+// A tenant that requests a serial number learns only whether the Mac is free for it, and the same
+// in a dry run.
 func TestSerialNumbersTellNothing(t *testing.T) {
 	f, n := newFleetWithNamespaces(t)
 	f.mac("mac-1", "C07AAAAA0001")

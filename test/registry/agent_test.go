@@ -92,7 +92,8 @@ func TestAgentIsKeptToItsMac(t *testing.T) {
 	})
 }
 
-// The ledger accepts reports of rejections only from the components that reject, and about their own rejections.
+// The ledger accepts reports of rejections only from the components that reject, and about their
+// own rejections.
 func TestReports(t *testing.T) {
 	f := newFleet(t, 1)
 	f.mac("mac-1", "C07AAAAA0001")
@@ -161,7 +162,8 @@ func TestReports(t *testing.T) {
 	assert.Len(t, f.records(""), count)
 }
 
-// Faulty controllers cannot report in place of an agent that a Mac is healthy, scrubbed, or running virtual machines.
+// Faulty controllers cannot report in place of an agent that a Mac is healthy, scrubbed, or running
+// virtual machines.
 func TestControllersAreNoAgents(t *testing.T) {
 	f := newFleet(t, 1)
 	f.mac("mac-1", "C07AAAAA0001")

@@ -20,8 +20,8 @@ import (
 	"macrack.io/macrack/pkg/rules"
 )
 
-// conditionsOf asserts that the conditions of an object have its generation, as kubectl wait requires, and returns their
-// statuses.
+// conditionsOf asserts that the conditions of an object have its generation, as kubectl wait
+// requires, and returns their statuses.
 func conditionsOf(t *testing.T, object metav1.Object, conditions []metav1.Condition, generation int64) map[string]string {
 	t.Helper()
 	assert.Equal(t, generation, object.GetGeneration(), "generation")

@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// A request with thousands of errors, or with an error in a long value, is answered briefly by all verbs. An answer with
-// all errors would cost the square of their number.
+// A request with thousands of errors, or with an error in a long value, is answered briefly by all
+// verbs. An answer with all errors would cost the square of their number.
 func TestAnswersToLargeRequestsAreBrief(t *testing.T) {
 	f := newFleet(t, 1)
 	f.mac("mac-1", "C07AAAAA0001")

@@ -17,8 +17,8 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 )
 
-// TestCategories checks that the category macrack has exactly the kinds that the roles of tenants let them list: one
-// forbidden kind would make kubectl get macrack fail.
+// TestCategories checks that the category macrack has exactly the kinds that the roles of tenants
+// let them list: one forbidden kind would make kubectl get macrack fail.
 func TestCategories(t *testing.T) {
 	listable := sets.New[string]()
 	for _, role := range tenantRoles(t) {
@@ -79,7 +79,8 @@ func tenantRoles(t *testing.T) []*rbacv1.ClusterRole {
 	return roles
 }
 
-// TestPoliciesKnowTheResources compares the resource lists of the warning policies with the served resources.
+// TestPoliciesKnowTheResources compares the resource lists of the warning policies with the served
+// resources.
 func TestPoliciesKnowTheResources(t *testing.T) {
 	data, err := os.ReadFile("../../artifacts/policies/names.yaml")
 	require.NoError(t, err)

@@ -114,8 +114,8 @@ func (f *fleet) agent(node string) versioned.Interface {
 	return f.servers[0].Client(f.t, "system:node:"+node, "system:nodes", "system:authenticated")
 }
 
-// setTime sets the clock, and waits until every replica has left that time in etcd: a floor passes only by the clocks of
-// all replicas.
+// setTime sets the clock, and waits until every replica has left that time in etcd: a floor passes
+// only by the clocks of all replicas.
 func (f *fleet) setTime(now time.Time) {
 	f.t.Helper()
 	f.clock.SetTime(now)

@@ -182,8 +182,8 @@ func TestImageInUse(t *testing.T) {
 	assert.NoError(t, images.Delete(t.Context(), "macos-26", metav1.DeleteOptions{}))
 }
 
-// An image that the controllers cannot verify, because its Secret belongs to the tenant, is verified by the Mac of its
-// first instance.
+// An image that the controllers cannot verify, because its Secret belongs to the tenant, is
+// verified by the Mac of its first instance.
 func TestImageThatOnlyTheTenantsMacCanVerify(t *testing.T) {
 	f := newFleet(t, 1)
 	f.mac("mac-1", "C07AAAAA0001")

@@ -240,7 +240,8 @@ func TestDeletesThatHold(t *testing.T) {
 	})
 }
 
-// Leases that are bound during a tenant's deletion of all leases become Held too, without a second request.
+// Leases that are bound during a tenant's deletion of all leases become Held too, without a second
+// request.
 func TestDeletesAllWhileTheyAreBound(t *testing.T) {
 	const rounds, macs = 24, 2
 	f := newFleet(t, 2)
@@ -273,8 +274,8 @@ func TestDeletesAllWhileTheyAreBound(t *testing.T) {
 	}
 }
 
-// A lease that never had a Mac has no instances, so it is deleted like any object. A lease with a Mac stays until its
-// instances have stopped, out of reach of the garbage collector.
+// A lease that never had a Mac has no instances, so it is deleted like any object. A lease with a
+// Mac stays until its instances have stopped, out of reach of the garbage collector.
 func TestGarbageCollectorsFinalizers(t *testing.T) {
 	f := newFleet(t, 1)
 	f.mac("mac-1", "C07AAAAA0001")
@@ -492,8 +493,8 @@ func TestSkewedClocks(t *testing.T) {
 	}, 2*time.Minute, 50*time.Millisecond, "both agree")
 }
 
-// Just after a floor, the readings of the other replicas are from before it. An early request for a release is not
-// tampering then.
+// Just after a floor, the readings of the other replicas are from before it. An early request for a
+// release is not tampering then.
 func TestReleaseRightAfterTheFloor(t *testing.T) {
 	f := newFleet(t, 2)
 	f.mac("mac-1", "C07AAAAA0001")
@@ -537,7 +538,8 @@ func TestHoldMarksInstances(t *testing.T) {
 	assert.Equal(t, map[string]bool{"one": true, "two": false}, stops(), "a second deletion changes nothing")
 }
 
-// A slow replica must not begin a lease's day before it has begun for the others: it may be gone when the day ends.
+// A slow replica must not begin a lease's day before it has begun for the others: it may be gone
+// when the day ends.
 func TestBindBySlowClock(t *testing.T) {
 	f := newFleet(t, 1)
 	clock := clocktesting.NewFakeClock(noon.Add(-time.Hour))
@@ -595,8 +597,8 @@ func (c creeping) Now() time.Time {
 	return c.FakeClock.Now()
 }
 
-// A record has the time of its decision, however long the decision takes: the day of a lease does not begin before its
-// record.
+// A record has the time of its decision, however long the decision takes: the day of a lease does
+// not begin before its record.
 func TestRecordsSayWhenItWasDecided(t *testing.T) {
 	f := newFleet(t, 1)
 	server := registrytest.StartServer(t, f.etcd, creeping{f.clock})

@@ -77,8 +77,9 @@ func (f *fleet) storedSize(key string) int {
 	return len(resp.Kvs[0].Value)
 }
 
-// Every verb of the life cycle works with objects that are at all of their limits at once. A transaction of an instance,
-// its lease, its Mac and a record must fit into etcd's limit, whatever users and guests have put into each.
+// Every verb of the life cycle works with objects that are at all of their limits at once. A
+// transaction of an instance, its lease, its Mac and a record must fit into etcd's limit, whatever
+// users and guests have put into each.
 func TestLifeCycleAtEveryLimit(t *testing.T) {
 	f := newFleet(t, 1)
 	ctx := t.Context()

@@ -16,8 +16,8 @@ import (
 	"macrack.io/macrack/pkg/rules"
 )
 
-// An agent that never comes back frees nothing by its silence. An administrator may write the Mac off, with a record.
-// The Mac is in quarantine until a new boot ID proves a reboot.
+// An agent that never comes back frees nothing by its silence. An administrator may write the Mac
+// off, with a record. The Mac is in quarantine until a new boot ID proves a reboot.
 func TestMacIsLost(t *testing.T) {
 	f := newFleet(t, 1)
 	f.mac("mac-1", "C07AAAAA0001")

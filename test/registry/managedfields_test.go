@@ -28,7 +28,8 @@ func managers(n int) []metav1.ManagedFieldsEntry {
 	return entries
 }
 
-// An object with more managers than any object has is refused, whichever verb writes it, and before the field manager looks at each of them.
+// An object with more managers than any object has is refused, whichever verb writes it, and before
+// the field manager looks at each of them.
 func TestTooManyManagers(t *testing.T) {
 	f := newFleet(t, 1)
 	f.mac("mac-1", "C07AAAAA0001")

@@ -46,8 +46,8 @@ func newFleetWithNamespaces(t *testing.T) (*fleet, *namespaces) {
 	return newFleet(t, 1, func(o *apiserver.Options) { o.Namespaces = n.find }), n
 }
 
-// A namespace created again under its name may belong to another tenant. For this tenant, the leases and instances of
-// the former one do not exist.
+// A namespace created again under its name may belong to another tenant. For this tenant, the
+// leases and instances of the former one do not exist.
 func TestNextOwnerOfNamespace(t *testing.T) {
 	f, n := newFleetWithNamespaces(t)
 	f.mac("mac-1", "C07AAAAA0001")

@@ -161,7 +161,8 @@ func TestRefusalsFold(t *testing.T) {
 	assert.Equal(t, 4, records, "the first of each minute, and the count of the others")
 }
 
-// A Mac that is being removed from the fleet is not leased, and its quarantine ends with it, recorded.
+// A Mac that is being removed from the fleet is not leased, and its quarantine ends with it,
+// recorded.
 func TestMacThatLeaves(t *testing.T) {
 	f := newFleet(t, 1)
 	f.mac("mac-1", "C07AAAAA0001")

@@ -130,7 +130,8 @@ func testInstanceOfPendingLease(t *testing.T, verb string) {
 	assert.Equal(t, []rackv1alpha1.AuditRecordType{rackv1alpha1.LeaseBound}, typesOf(f.records("acme")))
 }
 
-// If no Mac is free, an instance is refused at once. This is not a rejection by a rule, and is not recorded.
+// If no Mac is free, an instance is refused at once. This is not a rejection by a rule, and is not
+// recorded.
 func TestInstanceOfLeaseThatWaits(t *testing.T) {
 	f := newFleet(t, 1)
 	f.mac("mac-1", "C07AAAAA0001")
@@ -158,8 +159,8 @@ func TestInstanceOfLeaseThatWaits(t *testing.T) {
 	assert.EqualValues(t, 1, f.compliance("24h").Rejected, "a rule's")
 }
 
-// A dry run of a lease and its instance succeeds if the real requests would. It stores no lease, so the instance is
-// checked without it.
+// A dry run of a lease and its instance succeeds if the real requests would. It stores no lease, so
+// the instance is checked without it.
 func TestDryRunOfPair(t *testing.T) {
 	f := newFleet(t, 1)
 	f.mac("mac-1", "C07AAAAA0001")

@@ -72,8 +72,8 @@ func hostile(seed int64) *randfill.Filler {
 	)
 }
 
-// Random objects in etcd, of all kinds and with values that no writer may store, can be read in all encodings: as JSON,
-// YAML, protocol buffers and tables, by typed clients, and as CBOR.
+// Random objects in etcd, of all kinds and with values that no writer may store, can be read in all
+// encodings: as JSON, YAML, protocol buffers and tables, by typed clients, and as CBOR.
 func TestRandomObjectsAreReadByAll(t *testing.T) {
 	const each = 40
 	f := newFleet(t, 1)
@@ -119,8 +119,8 @@ func TestRandomObjectsAreReadByAll(t *testing.T) {
 	}
 }
 
-// FuzzStoredIsRead stores random objects through the codec of the storage. Typed clients must be able to read each
-// stored one, as JSON, YAML and protobuf.
+// FuzzStoredIsRead stores random objects through the codec of the storage. Typed clients must be
+// able to read each stored one, as JSON, YAML and protobuf.
 func FuzzStoredIsRead(f *testing.F) {
 	for n := range int64(200) {
 		f.Add(n, byte(n))
@@ -183,7 +183,8 @@ func asJSON(t *testing.T, obj runtime.Object) string {
 	return string(data)
 }
 
-// getAs returns the status code and the body of the first server's answer to an administrator in one media type.
+// getAs returns the status code and the body of the first server's answer to an administrator in
+// one media type.
 func (f *fleet) getAs(t *testing.T, url, accept string) (code int, body []byte) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)

@@ -15,8 +15,9 @@ import (
 	"macrack.io/macrack/pkg/rules"
 )
 
-// kubectl replace and helm write a tenant's whole manifest again; other tools patch their own list of finalizers. The
-// lease keeps its floor in both cases, without a record. Only a patch that removes the finalizer is recorded.
+// kubectl replace and helm write a tenant's whole manifest again; other tools patch their own list
+// of finalizers. The lease keeps its floor in both cases, without a record. Only a patch that
+// removes the finalizer is recorded.
 func TestWholeLeases(t *testing.T) {
 	f := newFleet(t, 1)
 	f.mac("mac-1", "C07AAAAA0001")

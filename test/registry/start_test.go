@@ -32,7 +32,8 @@ func claim(n int) string {
 	return fmt.Sprintf(`{"status":{"phase":"Starting","machineID":%q,"macAddress":%q}}`, id, mac)
 }
 
-// A start is granted, counted and recorded in the transaction that gives the virtual machine its identity.
+// A start is granted, counted and recorded in the transaction that gives the virtual machine its
+// identity.
 func TestStartIsGranted(t *testing.T) {
 	f := newFleet(t, 1)
 	f.mac("mac-1", "C07AAAAA0001")
@@ -238,7 +239,8 @@ func TestEndOfUnknownInstances(t *testing.T) {
 	assert.Equal(t, quarantine.Reason, decided.Reason)
 }
 
-// A virtual machine that an older API server has counted twice does not keep its Mac from being released.
+// A virtual machine that an older API server has counted twice does not keep its Mac from being
+// released.
 func TestVMCountedTwice(t *testing.T) {
 	for name, again := range map[string]func(f *fleet, count func()){
 		"before it stops": func(f *fleet, count func()) {

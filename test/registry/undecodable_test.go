@@ -51,8 +51,8 @@ func next(t *testing.T, w watch.Interface, name string) watch.Event {
 	}
 }
 
-// An object that cannot be decoded hides no other: lists omit it, and watches show it as deleted. It still counts: reads
-// of the object fail, and requests that depend on it are refused.
+// An object that cannot be decoded hides no other: lists omit it, and watches show it as deleted.
+// It still counts: reads of the object fail, and requests that depend on it are refused.
 func TestObjectsThatCannotBeDecodedHideNoOthers(t *testing.T) {
 	f := newFleet(t, 2)
 	ctx := t.Context()

@@ -15,7 +15,8 @@ import (
 	"macrack.io/macrack/test/registrytest"
 )
 
-// forgetNamespace stores a lease, and an instance if given, as versions before status.namespaceUID did.
+// forgetNamespace stores a lease, and an instance if given, as versions before status.namespaceUID
+// did.
 func (f *fleet) forgetNamespace(namespace, lease, instance string) {
 	f.t.Helper()
 	l := &rackv1alpha1.MacNodeLease{}
@@ -49,8 +50,9 @@ func (f *fleet) upgrade(n *namespaces) {
 	f.servers = append(f.servers, registrytest.StartServer(f.t, f.etcd, f.clock, func(o *apiserver.Options) { o.Namespaces = n.find }))
 }
 
-// Leases and instances stored before status.namespaceUID existed belong to the tenant that created them, and to no later
-// owner of the namespace. This holds as soon as a server of this version is ready.
+// Leases and instances stored before status.namespaceUID existed belong to the tenant that created
+// them, and to no later owner of the namespace. This holds as soon as a server of this version is
+// ready.
 func TestUpgradeOfObjectsWithoutNamespaceUID(t *testing.T) {
 	for name, test := range map[string]struct {
 		// before and after run before and after the upgrade.
@@ -127,7 +129,8 @@ func TestLeaseWithoutNamespaceUIDRunsInstancesAfterUpgrade(t *testing.T) {
 	assert.Equal(t, rackv1alpha1.MacNodeLeaseHeld, f.getLease("acme", "build").Status.Phase)
 }
 
-// An object that cannot be decoded blocks neither the upgrade of the others nor the readiness of the server.
+// An object that cannot be decoded blocks neither the upgrade of the others nor the readiness of
+// the server.
 func TestUpgradeWithObjectThatCannotBeDecoded(t *testing.T) {
 	f, n := newFleetWithNamespaces(t)
 	f.mac("mac-1", "C07AAAAA0001")
@@ -140,8 +143,9 @@ func TestUpgradeWithObjectThatCannotBeDecoded(t *testing.T) {
 	require.EqualValues(t, "acme-1", f.getLease("acme", "build").Status.NamespaceUID)
 }
 
-// An instance of a version without start grants is in phase Starting with an identity, but without startedAt and
-// startGrantedAt. Its start is counted and recorded with the next write of its agent, and of no other user.
+// An instance of a version without start grants is in phase Starting with an identity, but without
+// startedAt and startGrantedAt. Its start is counted and recorded with the next write of its agent,
+// and of no other user.
 func TestUpgradeOfInstanceInPhaseStarting(t *testing.T) {
 	writes := map[string]string{
 		"it starts still":  `{"status":{"phase":"Starting"}}`,

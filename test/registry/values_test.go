@@ -39,7 +39,8 @@ func withFarTime(obj metav1.Object, seconds int64) {
 	}})
 }
 
-// Every client can read every stored value: other values are refused, for all writers and encodings.
+// Every client can read every stored value: other values are refused, for all writers and
+// encodings.
 func TestValuesThatAReaderCannotCarryAreRefused(t *testing.T) {
 	f := newFleet(t, 1)
 	f.mac("mac-1", "C07AAAAA0001")
@@ -116,8 +117,8 @@ func (f *fleet) rewrite(key string, obj runtime.Object, change func()) {
 	require.NoError(f.t, err)
 }
 
-// An object stored before such values were refused breaks no reader: neither lists nor watches nor the server itself. It
-// can still be stopped and deleted, which repairs it.
+// An object stored before such values were refused breaks no reader: neither lists nor watches nor
+// the server itself. It can still be stopped and deleted, which repairs it.
 func TestPoisonInEtcdBlindsNoReader(t *testing.T) {
 	f := newFleet(t, 2)
 	f.mac("mac-1", "C07AAAAA0001")

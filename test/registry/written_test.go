@@ -63,8 +63,8 @@ var written = []struct {
 		`{"metadata":{"name":"written"},"spec":{"leaseName":"build","className":"small","imageName":"macos-26","resources":{"requests":{"macrack.io/macos-vm":1}}}}`, nil},
 }
 
-// TestWrittenIsRead checks that an object reads as it was written, in all encodings, and that applying it again, or as
-// another manager, changes nothing.
+// TestWrittenIsRead checks that an object reads as it was written, in all encodings, and that
+// applying it again, or as another manager, changes nothing.
 func TestWrittenIsRead(t *testing.T) {
 	f := newFleet(t, 1)
 	f.mac("mac-1", "C07AAAAA0001")

@@ -1,5 +1,5 @@
-// Package registrytest runs the API server alone, on an etcd in the same process, for tests of the registry: several
-// servers on one etcd, users by request headers, and a test clock.
+// Package registrytest runs the API server alone, on an etcd in the same process, for tests of the
+// registry: several servers on one etcd, users by request headers, and a test clock.
 package registrytest
 
 import (
@@ -94,7 +94,8 @@ func loopback(t testing.TB) url.URL {
 	return url.URL{Scheme: "http", Host: l.Addr().String()}
 }
 
-// Server is an API server without a kube-apiserver: it trusts the user names in requests, and authorizes every request.
+// Server is an API server without a kube-apiserver: it trusts the user names in requests, and
+// authorizes every request.
 type Server struct {
 	config *restclient.Config
 	stop   context.CancelFunc
@@ -108,8 +109,8 @@ const (
 	GroupHeader = "X-Test-Group"
 )
 
-// Serve runs a server on a listener until ctx is done. StartServer runs it in the test's process; other programs can run
-// it in separate ones.
+// Serve runs a server on a listener until ctx is done. StartServer runs it in the test's process;
+// other programs can run it in separate ones.
 func Serve(ctx context.Context, etcd []string, listener net.Listener, clock clock.WithTicker) error {
 	server, err := newServer(etcd, listener, clock)
 	if err != nil {
@@ -153,8 +154,8 @@ func newServer(etcd []string, listener net.Listener, clock clock.WithTicker, cha
 	return config.New()
 }
 
-// authorize lets users do everything; tenants are limited to namespaced resources. Tenants are users without a system
-// group or name.
+// authorize lets users do everything; tenants are limited to namespaced resources. Tenants are
+// users without a system group or name.
 func authorize(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
 	tenant := !strings.HasPrefix(a.GetUser().GetName(), "system:") && !slices.Contains(a.GetUser().GetGroups(), user.SystemPrivilegedGroup)
 	switch a.GetResource() {

@@ -24,8 +24,9 @@ type APIServer struct {
 	ended  chan struct{}
 }
 
-// StartAPIServer starts a macrack-apiserver on listener, with its objects in etcd. It delegates authentication and
-// authorization to kube-apiserver, and uses the testbed's clock. It does not wait until it serves.
+// StartAPIServer starts a macrack-apiserver on listener, with its objects in etcd. It delegates
+// authentication and authorization to kube-apiserver, and uses the testbed's clock. It does not
+// wait until it serves.
 func (tb *Testbed) StartAPIServer(listener net.Listener, etcd cluster.EtcdClient) (*APIServer, error) {
 	kubeconfig, err := tb.Cluster.APIServerKubeconfig()
 	if err != nil {
@@ -73,7 +74,8 @@ func (s *APIServer) Stop() {
 	<-s.ended
 }
 
-// RESTConfig returns a client configuration for this server, as a user with a certificate of the cluster.
+// RESTConfig returns a client configuration for this server, as a user with a certificate of the
+// cluster.
 func (s *APIServer) RESTConfig(user string) (*rest.Config, error) {
 	config, err := s.tb.RESTConfig("direct")
 	if user != cluster.Admin {

@@ -7,8 +7,8 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// Clock is the real time plus an offset. It runs by itself, and Advance puts it forward, which fires at once all timers
-// that have become due.
+// Clock is the real time plus an offset. It runs by itself, and Advance puts it forward, which
+// fires at once all timers that have become due.
 type Clock struct {
 	mu      sync.Mutex
 	offset  time.Duration
@@ -25,7 +25,8 @@ var (
 // NewClock returns a clock that shows the real time.
 func NewClock() *Clock { return &Clock{waiting: map[*alarm]struct{}{}} }
 
-// Advance puts the clock forward by d. It panics if d is negative: time does not run backwards here either.
+// Advance puts the clock forward by d. It panics if d is negative: time does not run backwards here
+// either.
 func (c *Clock) Advance(d time.Duration) {
 	if d < 0 {
 		panic("testbed: negative duration; a clock is not put back")
@@ -77,8 +78,8 @@ func (c *Clock) AfterFunc(d time.Duration, f func()) clock.Timer {
 	return c.start(d, 0, nil, func(time.Time) { go f() })
 }
 
-// NewTicker returns a ticker. As with real tickers, a tick is dropped while the previous one has not been received:
-// after an Advance by a day it ticks once, and then with its period.
+// NewTicker returns a ticker. As with real tickers, a tick is dropped while the previous one has
+// not been received: after an Advance by a day it ticks once, and then with its period.
 func (c *Clock) NewTicker(period time.Duration) clock.Ticker {
 	if period <= 0 {
 		panic("testbed: the period of a ticker must be positive")

@@ -9,8 +9,8 @@ import (
 // maxAdvance keeps years at four digits.
 const maxAdvance = 10 * 365 * 24 * time.Hour
 
-// ClockHandler answers GET /clock with the time, and POST /clock/advance?d=24h with the advanced time. Times are in RFC
-// 3339, in UTC.
+// ClockHandler answers GET /clock with the time, and POST /clock/advance?d=24h with the advanced
+// time. Times are in RFC 3339, in UTC.
 func (tb *Testbed) ClockHandler() http.Handler { return clockHandler(tb.Clock.Now, tb.Advance) }
 
 func clockHandler(now func() time.Time, advance func(time.Duration)) http.Handler {

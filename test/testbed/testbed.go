@@ -1,5 +1,5 @@
-// Package testbed runs macrack inside this program, against a real Kubernetes control plane, with a clock that can be
-// put forward: 24 hours pass in a moment. No shipped program can do that.
+// Package testbed runs macrack inside this program, against a real Kubernetes control plane, with a
+// clock that can be put forward: 24 hours pass in a moment. No shipped program can do that.
 package testbed
 
 import (
@@ -33,12 +33,13 @@ import (
 	"macrack.io/macrack/test/cluster"
 )
 
-// Options are the parts of a Testbed. The zero value is a control plane in a temporary folder with macrack, the
-// example's catalogue and tenants, and its three Macs.
+// Options are the parts of a Testbed. The zero value is a control plane in a temporary folder with
+// macrack, the example's catalogue and tenants, and its three Macs.
 type Options struct {
 	// Dir holds the state. Empty: a temporary folder, which Stop removes.
 	Dir string
-	// Macs is the number of simulated Macs, all of class base, named mac-1, mac-2, ... Default: 3, those of the example.
+	// Macs is the number of simulated Macs, all of class base, named mac-1, mac-2, ... Default: 3,
+	// those of the example.
 	Macs int
 	// NoAgents leaves the agents of the example's Macs to the caller.
 	NoAgents bool
@@ -52,8 +53,9 @@ type Testbed struct {
 	Cluster *cluster.Cluster
 	// Clock is the clock of all macrack components.
 	Clock *Clock
-	// Kubeconfig is the path of a kubeconfig with the contexts admin (current), acme and globex, and direct, direct-acme and direct-globex,
-	// which reach macrack-apiserver without kube-apiserver.
+	// Kubeconfig is the path of a kubeconfig with the contexts admin (current), acme and globex,
+	// and direct, direct-acme and direct-globex, which reach macrack-apiserver without
+	// kube-apiserver.
 	Kubeconfig string
 	// APIServer is the macrack-apiserver that kube-apiserver forwards to.
 	APIServer *APIServer
@@ -122,8 +124,8 @@ func (tb *Testbed) start(ctx context.Context, macs int) error {
 	}
 	tb.APIServer = server
 	tb.onStop(server.Stop)
-	// A server waits for its watchers. Watchers through kube-apiserver end with this; they keep no state and need not
-	// wait.
+	// A server waits for its watchers. Watchers through kube-apiserver end with this; they keep no
+	// state and need not wait.
 	tb.onStop(func() {
 		if err := tb.Cluster.Kill(context.Background(), "kube-apiserver"); err != nil {
 			tb.failed(err)
@@ -220,7 +222,8 @@ func (tb *Testbed) failed(err error) {
 	}
 }
 
-// run runs f until Stop, or until the returned function is called. The testbed fails if f ends before.
+// run runs f until Stop, or until the returned function is called. The testbed fails if f ends
+// before.
 func (tb *Testbed) run(name string, f func(context.Context) error) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
@@ -240,7 +243,8 @@ func (tb *Testbed) run(name string, f func(context.Context) error) (stop func())
 	return stop
 }
 
-// logToFile writes the log of this program, of which there is one, to a file beside those of the other components.
+// logToFile writes the log of this program, of which there is one, to a file beside those of the
+// other components.
 func (tb *Testbed) logToFile() error {
 	f, err := os.OpenFile(tb.Log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
@@ -302,7 +306,8 @@ func (tb *Testbed) writeKubeconfig() error {
 	return clientcmd.WriteToFile(*all, tb.Kubeconfig)
 }
 
-// Advance puts the clock forward. The Macs were online all the time, so their heartbeats are put forward first.
+// Advance puts the clock forward. The Macs were online all the time, so their heartbeats are put
+// forward first.
 func (tb *Testbed) Advance(d time.Duration) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
@@ -353,7 +358,8 @@ func (tb *Testbed) beatAhead(ctx context.Context, d time.Duration) error {
 	return nil
 }
 
-// Kubectl runs kubectl in a context of Kubeconfig. The error of a failed command quotes its standard error.
+// Kubectl runs kubectl in a context of Kubeconfig. The error of a failed command quotes its
+// standard error.
 func (tb *Testbed) Kubectl(ctx context.Context, context string, args ...string) (stdout, stderr string, err error) {
 	return tb.KubectlInput(ctx, "", context, args...)
 }
@@ -371,7 +377,8 @@ func (tb *Testbed) KubectlInput(ctx context.Context, input, context string, args
 	return out.String(), errOut.String(), nil
 }
 
-// RESTConfig returns a client configuration of a context of Kubeconfig, without a limit on requests.
+// RESTConfig returns a client configuration of a context of Kubeconfig, without a limit on
+// requests.
 func (tb *Testbed) RESTConfig(context string) (*rest.Config, error) {
 	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(
 		&clientcmd.ClientConfigLoadingRules{ExplicitPath: tb.Kubeconfig},

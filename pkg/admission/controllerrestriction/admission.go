@@ -1,4 +1,6 @@
-// Package controllerrestriction prevents macrack-controllers from reporting facts that only the agent of a Mac can observe: its hardware, its health, its scrub and its running virtual machines. RBAC grants the permissions of the controllers, and the registry validates their writes.
+// Package controllerrestriction prevents macrack-controllers from reporting facts that only the
+// agent of a Mac can observe: its hardware, its health, its scrub and its running virtual machines.
+// RBAC grants the permissions of the controllers, and the registry validates their writes.
 package controllerrestriction
 
 import (

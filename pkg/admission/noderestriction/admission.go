@@ -14,14 +14,16 @@ import (
 	"macrack.io/macrack/pkg/registry/identity"
 )
 
-// New returns the admission plugin. The authorizer has already checked which objects an agent may create or delete.
+// New returns the admission plugin. The authorizer has already checked which objects an agent may
+// create or delete.
 func New() admission.ValidationInterface {
 	return &plugin{admission.NewHandler(admission.Create, admission.Update, admission.Delete)}
 }
 
 type plugin struct{ *admission.Handler }
 
-// Validate refuses writes of an agent to objects of other Macs and to fields that agents do not own.
+// Validate refuses writes of an agent to objects of other Macs and to fields that agents do not
+// own.
 func (*plugin) Validate(_ context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
 	node, isAgent := identity.AgentOf(a.GetUserInfo())
 	if !isAgent {

@@ -1,4 +1,6 @@
-// Package noderestriction restricts an agent to its own Mac. The authorizer checks the request alone; the admission plugin checks writes against the existing object. Both only deny: RBAC must grant the permissions of agents.
+// Package noderestriction restricts an agent to its own Mac. The authorizer checks the request
+// alone; the admission plugin checks writes against the existing object. Both only deny: RBAC must
+// grant the permissions of agents.
 package noderestriction
 
 import (
@@ -18,7 +20,8 @@ import (
 	"macrack.io/macrack/pkg/registry/identity"
 )
 
-// InstanceNode returns the name of the Mac that an instance is on. If the instance does not exist, [apierrors.IsNotFound] is true for the error.
+// InstanceNode returns the name of the Mac that an instance is on. If the instance does not exist,
+// [apierrors.IsNotFound] is true for the error.
 type InstanceNode func(ctx context.Context, namespace, name string) (string, error)
 
 // NewAuthorizer returns the authorizer, which denies a request or has no opinion.
@@ -88,7 +91,9 @@ func (r *restriction) refuse(ctx context.Context, node string, a authorizer.Attr
 	return fmt.Sprintf("the agent of Mac %q may only read its MacNode, the instances on it and the catalogue, write the status of the first two, and report rejections", node), nil
 }
 
-// refuseInstance returns the reason to deny access to an instance, or an empty string. The answer reveals whether the instance exists, because the agent must stop virtual machines without an instance.
+// refuseInstance returns the reason to deny access to an instance, or an empty string. The answer
+// reveals whether the instance exists, because the agent must stop virtual machines without an
+// instance.
 func (r *restriction) refuseInstance(ctx context.Context, node string, a authorizer.Attributes) (string, error) {
 	on, err := r.instanceNode(ctx, a.GetNamespace(), a.GetName())
 	if apierrors.IsNotFound(err) {

@@ -1,4 +1,6 @@
-// Package quota applies the ResourceQuotas of the cluster to objects of this server. For example, count/macnodeleases.rack.macrack.io limits the number of leases of a namespace, including Held leases, which keep their Mac until the floor.
+// Package quota applies the ResourceQuotas of the cluster to objects of this server. For example,
+// count/macnodeleases.rack.macrack.io limits the number of leases of a namespace, including Held
+// leases, which keep their Mac until the floor.
 package quota
 
 import (
@@ -19,14 +21,16 @@ import (
 	"macrack.io/macrack/pkg/apis/rack"
 )
 
-// Enable adds the plugin to those of a server. It is the last, because it charges the quota for created objects.
+// Enable adds the plugin to those of a server. It is the last, because it charges the quota for
+// created objects.
 func Enable(o *genericoptions.AdmissionOptions) {
 	resourcequota.Register(o.Plugins)
 	o.RecommendedPluginOrder = append(o.RecommendedPluginOrder, resourcequota.PluginName)
 	o.Decorators = append(admission.Decorators{admission.DecoratorFunc(decorate)}, o.Decorators...)
 }
 
-// decorate converts conflicts on a quota object into status 429. The conflict is not an error of the request, and clients retry after this status.
+// decorate converts conflicts on a quota object into status 429. The conflict is not an error of
+// the request, and clients retry after this status.
 func decorate(handler admission.Interface, name string) admission.Interface {
 	if plugin, ok := handler.(admission.ValidationInterface); ok && name == resourcequota.PluginName {
 		return retried{plugin}
@@ -45,7 +49,8 @@ func (r retried) Validate(ctx context.Context, a admission.Attributes, o admissi
 	return err
 }
 
-// Initializer returns the initializer that configures the counted objects: all but records, so that no quota prevents a rejection from being recorded.
+// Initializer returns the initializer that configures the counted objects: all but records, so that
+// no quota prevents a rejection from being recorded.
 func Initializer() admission.PluginInitializer {
 	return configured{generic.NewConfiguration(nil, map[schema.GroupResource]struct{}{rack.Resource("auditrecords"): {}})}
 }
@@ -59,7 +64,10 @@ func (c configured) Initialize(plugin admission.Interface) {
 	}
 }
 
-// Preflight returns the admission plugin that must run before the one that charges. It refuses requests that the registry would refuse before they are charged: otherwise the charge would remain until the cluster recounts, minutes later. The function preflight plans a write without making it.
+// Preflight returns the admission plugin that must run before the one that charges. It refuses
+// requests that the registry would refuse before they are charged: otherwise the charge would
+// remain until the cluster recounts, minutes later. The function preflight plans a write without
+// making it.
 func Preflight(quotas corev1listers.ResourceQuotaLister, preflight func(ctx context.Context, resource schema.GroupResource, old, new runtime.Object) error) admission.ValidationInterface {
 	return &plugin{admission.NewHandler(admission.Create), quotas, preflight}
 }
@@ -70,7 +78,8 @@ type plugin struct {
 	preflight func(ctx context.Context, resource schema.GroupResource, old, new runtime.Object) error
 }
 
-// Validate refuses requests that the registry would refuse, if they will be charged. Dry runs are planned later and never charged.
+// Validate refuses requests that the registry would refuse, if they will be charged. Dry runs are
+// planned later and never charged.
 func (p *plugin) Validate(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
 	if a.GetNamespace() == "" || a.GetSubresource() != "" || a.IsDryRun() {
 		return nil

@@ -47,7 +47,8 @@ func creating(gr schema.GroupResource, subresource, namespace, name string, obj 
 	return admission.NewAttributesRecord(obj, nil, schema.GroupVersionKind{}, namespace, name, gr.WithVersion("v1alpha1"), subresource, admission.Create, nil, dryRun, nil)
 }
 
-// newClient returns a client of a cluster that refuses writes of what has changed meanwhile, as clusters do.
+// newClient returns a client of a cluster that refuses writes of what has changed meanwhile, as
+// clusters do.
 func newClient(quota *corev1.ResourceQuota) *fake.Clientset {
 	client := fake.NewClientset(quota)
 	var mu sync.Mutex

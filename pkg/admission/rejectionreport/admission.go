@@ -1,4 +1,7 @@
-// Package rejectionreport checks which clients may report a rejection, and completes the report from the server's own data. Agents report rejections by themselves or the kernel of their Mac, and macrack-controllers those by the scheduler. All other clients are refused, regardless of their permissions.
+// Package rejectionreport checks which clients may report a rejection, and completes the report
+// from the server's own data. Agents report rejections by themselves or the kernel of their Mac,
+// and macrack-controllers those by the scheduler. All other clients are refused, regardless of
+// their permissions.
 package rejectionreport
 
 import (
@@ -19,7 +22,8 @@ import (
 // MacNode returns a MacNode. If it does not exist, [apierrors.IsNotFound] is true for the error.
 type MacNode func(ctx context.Context, name string) (*rack.MacNode, error)
 
-// perMinute is the maximum number of rejections reported per Mac and minute. Identical rejections are folded, so an honest agent needs only a few; a compromised one cannot fill the ledger.
+// perMinute is the maximum number of rejections reported per Mac and minute. Identical rejections
+// are folded, so an honest agent needs only a few; a compromised one cannot fill the ledger.
 const perMinute = 60
 
 // New returns the admission plugin.
@@ -73,7 +77,8 @@ func (p *plugin) Admit(ctx context.Context, a admission.Attributes, _ admission.
 	return nil
 }
 
-// checkReporter refuses reports for a layer other than the user's own, and reports of an agent about another Mac.
+// checkReporter refuses reports for a layer other than the user's own, and reports of an agent
+// about another Mac.
 func (p *plugin) checkReporter(a admission.Attributes, record *rack.AuditRecord) error {
 	var layers []rack.AuditLayer
 	if node, isAgent := identity.AgentOf(a.GetUserInfo()); isAgent {
@@ -112,7 +117,8 @@ func (p *plugin) allow(mac string) bool {
 	return true
 }
 
-// complete sets the tenant of the Mac, and thereby whether the request crossed tenants. The reporter's own data may be stale.
+// complete sets the tenant of the Mac, and thereby whether the request crossed tenants. The
+// reporter's own data may be stale.
 func complete(record *rack.AuditRecord, mac *rack.MacNode, namespace string) {
 	if record.Type != rack.InstanceRejected && record.Type != rack.CrossTenantRejected {
 		return // the registry refuses it
@@ -128,7 +134,9 @@ func complete(record *rack.AuditRecord, mac *rack.MacNode, namespace string) {
 	}
 }
 
-// attribute notes in a record that only the agent vouches for a cross-tenant request. A pod of any namespace may reach a Mac, so an agent must be able to report every namespace. But only the agent knows whether the pod existed, and a tenant may have compromised the agent.
+// attribute notes in a record that only the agent vouches for a cross-tenant request. A pod of any
+// namespace may reach a Mac, so an agent must be able to report every namespace. But only the agent
+// knows whether the pod existed, and a tenant may have compromised the agent.
 func attribute(record *rack.AuditRecord, agent, namespace string) {
 	if record.Lease == nil || record.Lease.Namespace != namespace {
 		record.Details.Message = fmt.Sprintf("reported by the agent of Mac %s, and not known otherwise: %s", agent, record.Details.Message)

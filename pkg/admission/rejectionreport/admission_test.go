@@ -148,7 +148,8 @@ func TestLimit(t *testing.T) {
 	assert.NoError(t, send(agent, "mac-1", false), "a clock that was set back locks nobody out")
 }
 
-// TestAnAgentsWordOfStrangers checks that a report about a namespace without the Mac is attributed to the agent.
+// TestAnAgentsWordOfStrangers checks that a report about a namespace without the Mac is attributed
+// to the agent.
 func TestAnAgentsWordOfStrangers(t *testing.T) {
 	const attributed = "reported by the agent of Mac mac-1, and not known otherwise: a pod"
 	nobodys := &user.DefaultInfo{Name: "system:node:mac-2", Groups: []string{"system:nodes"}}

@@ -84,7 +84,8 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// testContent is a disk with data, zeros and a ragged end. Chunks 4 to 7 are zeros, chunk 2 has data in one block.
+// testContent is a disk with data, zeros and a ragged end. Chunks 4 to 7 are zeros, chunk 2 has
+// data in one block.
 func testContent() []byte {
 	content := make([]byte, testDisk)
 	source := rand.NewChaCha8([32]byte{1})

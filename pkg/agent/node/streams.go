@@ -27,7 +27,8 @@ type streamLimit struct {
 // wrap returns a handler that responds with 429 Too Many Requests beyond the limit.
 func (l *streamLimit) wrap(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		// /containerLogs/<namespace>/<pod>/<container>, /exec/..., /attach/..., /portForward/<namespace>/<pod>
+		// /containerLogs/<namespace>/<pod>/<container>, /exec/..., /attach/...,
+		// /portForward/<namespace>/<pod>
 		parts := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
 		if len(parts) < 3 {
 			next.ServeHTTP(w, r)

@@ -11,7 +11,8 @@ const RackConfigName = "default"
 
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
 
-// RackConfig is the configuration of the fleet. It is a singleton with the name default. No setting changes the three rules: two virtual machines per Mac, one tenant per Mac, 24 hours at least.
+// RackConfig is the configuration of the fleet. It is a singleton with the name default. No setting
+// changes the three rules: two virtual machines per Mac, one tenant per Mac, 24 hours at least.
 type RackConfig struct {
 	metav1.TypeMeta
 	metav1.ObjectMeta

@@ -8,7 +8,8 @@ import (
 
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
 
-// MacOSImage is a disk image with one version of macOS, the guest agent and optionally Xcode. The spec of a Ready image is immutable: a new version of macOS or Xcode needs a new MacOSImage.
+// MacOSImage is a disk image with one version of macOS, the guest agent and optionally Xcode. The
+// spec of a Ready image is immutable: a new version of macOS or Xcode needs a new MacOSImage.
 type MacOSImage struct {
 	metav1.TypeMeta
 	metav1.ObjectMeta
@@ -73,7 +74,8 @@ const MacOSImageReadyCondition = "Ready"
 // ReasonVerifying is the reason of the condition Ready of an image that has not been verified yet.
 const ReasonVerifying = "Verifying"
 
-// ReasonPullSecretUnreadable is the reason of the condition Ready of an image that the controllers cannot verify because they cannot read its Secret.
+// ReasonPullSecretUnreadable is the reason of the condition Ready of an image that the controllers
+// cannot verify because they cannot read its Secret.
 const ReasonPullSecretUnreadable = "PullSecretUnreadable"
 
 // MacOSImageStatus is the most recently observed status of an image.

@@ -8,7 +8,8 @@ import (
 
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
 
-// InstanceClass is a size of virtual machine. Its spec is immutable: a new size needs a new InstanceClass.
+// InstanceClass is a size of virtual machine. Its spec is immutable: a new size needs a new
+// InstanceClass.
 type InstanceClass struct {
 	metav1.TypeMeta
 	metav1.ObjectMeta

@@ -9,7 +9,8 @@ import (
 
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
 
-// MacOSInstance is a macOS virtual machine in a MacNodeLease. It runs on the Mac of the lease and ends with the lease.
+// MacOSInstance is a macOS virtual machine in a MacNodeLease. It runs on the Mac of the lease and
+// ends with the lease.
 type MacOSInstance struct {
 	metav1.TypeMeta
 	metav1.ObjectMeta
@@ -40,7 +41,8 @@ type InstanceResources struct {
 type MacOSInstancePhase string
 
 const (
-	// MacOSInstancePending means that the instance has been accepted, but its placeholder pod is not scheduled yet.
+	// MacOSInstancePending means that the instance has been accepted, but its placeholder pod is
+	// not scheduled yet.
 	MacOSInstancePending MacOSInstancePhase = "Pending"
 	// MacOSInstanceScheduled means that the placeholder pod is scheduled to the Mac of the lease.
 	MacOSInstanceScheduled MacOSInstancePhase = "Scheduled"
@@ -52,27 +54,35 @@ const (
 	MacOSInstanceRunning MacOSInstancePhase = "Running"
 	// MacOSInstanceStopping means that the virtual machine is shutting down.
 	MacOSInstanceStopping MacOSInstancePhase = "Stopping"
-	// MacOSInstanceStopped means that the virtual machine has stopped as requested. It does not start again.
+	// MacOSInstanceStopped means that the virtual machine has stopped as requested. It does not
+	// start again.
 	MacOSInstanceStopped MacOSInstancePhase = "Stopped"
-	// MacOSInstanceFailed means that the virtual machine has stopped unexpectedly or could not start. It does not start again.
+	// MacOSInstanceFailed means that the virtual machine has stopped unexpectedly or could not
+	// start. It does not start again.
 	MacOSInstanceFailed MacOSInstancePhase = "Failed"
 )
 
 // Types of conditions of a MacOSInstance.
 const (
-	// MacOSInstanceScheduledCondition is True when the placeholder pod is scheduled to the Mac of the lease.
+	// MacOSInstanceScheduledCondition is True when the placeholder pod is scheduled to the Mac of
+	// the lease.
 	MacOSInstanceScheduledCondition = "Scheduled"
 	// MacOSInstanceImageReady is True when the image is on the disk of the Mac.
 	MacOSInstanceImageReady = "ImageReady"
-	// MacOSInstanceGuestReady is True when the guest agent answers. It is absent if the image has no guest agent.
+	// MacOSInstanceGuestReady is True when the guest agent answers. It is absent if the image has
+	// no guest agent.
 	MacOSInstanceGuestReady = "GuestReady"
-	// MacOSInstanceMacReady is False while the Mac of the instance is offline or in quarantine; its reason is Offline or that of the quarantine.
+	// MacOSInstanceMacReady is False while the Mac of the instance is offline or in quarantine; its
+	// reason is Offline or that of the quarantine.
 	MacOSInstanceMacReady = "MacReady"
-	// MacOSInstanceReady is True while the virtual machine runs and its guest agent, if it has one, answers.
+	// MacOSInstanceReady is True while the virtual machine runs and its guest agent, if it has one,
+	// answers.
 	MacOSInstanceReady = "Ready"
-	// MacOSInstanceReconciling is True while the instance can still become Ready without intervention, or is stopping; absent otherwise.
+	// MacOSInstanceReconciling is True while the instance can still become Ready without
+	// intervention, or is stopping; absent otherwise.
 	MacOSInstanceReconciling = "Reconciling"
-	// MacOSInstanceStalled is True while the instance cannot become Ready without intervention; absent otherwise.
+	// MacOSInstanceStalled is True while the instance cannot become Ready without intervention;
+	// absent otherwise.
 	MacOSInstanceStalled = "Stalled"
 )
 
@@ -84,7 +94,8 @@ const (
 	ReasonPullFailed = "PullFailed"
 	// ReasonImageNotFound means that the registry does not have the image.
 	ReasonImageNotFound = "ImageNotFound"
-	// ReasonPullUnauthorized means that the registry refuses the credentials of the image, or that the cluster refuses access to them.
+	// ReasonPullUnauthorized means that the registry refuses the credentials of the image, or that
+	// the cluster refuses access to them.
 	ReasonPullUnauthorized = "PullUnauthorized"
 	// ReasonInsufficientStorage means that the image does not fit on the Mac's disk.
 	ReasonInsufficientStorage = "InsufficientStorage"
@@ -107,7 +118,8 @@ type MacOSInstanceStatus struct {
 	Startup      *StartupResult
 	Conditions   []metav1.Condition
 
-	// NamespaceUID is the UID of the namespace that the instance was created in. The server sets it.
+	// NamespaceUID is the UID of the namespace that the instance was created in. The server sets
+	// it.
 	NamespaceUID   types.UID
 	StartGrantedAt *metav1.Time
 }
@@ -146,7 +158,8 @@ type MacOSInstanceList struct {
 
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
 
-// MacOSInstanceStop requests a graceful stop of an instance. It is created as a subresource of the instance. The instance itself is not deleted.
+// MacOSInstanceStop requests a graceful stop of an instance. It is created as a subresource of the
+// instance. The instance itself is not deleted.
 type MacOSInstanceStop struct {
 	metav1.TypeMeta
 	metav1.ObjectMeta

@@ -1,4 +1,5 @@
-// Package metadata limits the cost of validating metadata. It runs before the checks of Kubernetes, whose cost grows with the square of the number of errors.
+// Package metadata limits the cost of validating metadata. It runs before the checks of Kubernetes,
+// whose cost grows with the square of the number of errors.
 package metadata
 
 import (
@@ -19,7 +20,8 @@ const (
 	maxValue  = 512 // bytes of a value that an error repeats
 )
 
-// Brief returns the first errors and, if there are more, an error with the total number. Long values are cut.
+// Brief returns the first errors and, if there are more, an error with the total number. Long
+// values are cut.
 func Brief(errs field.ErrorList) field.ErrorList {
 	brief := slices.Clone(errs[:min(len(errs), MaxErrors)])
 	for i, err := range brief {
@@ -35,7 +37,8 @@ func Brief(errs field.ErrorList) field.ErrorList {
 	return brief
 }
 
-// Oversized returns the errors in metadata that is too large, or whose errors exceed the limits of a response. The checks of Kubernetes and of the kind handle all other metadata.
+// Oversized returns the errors in metadata that is too large, or whose errors exceed the limits of
+// a response. The checks of Kubernetes and of the kind handle all other metadata.
 func Oversized(obj, old metav1.ObjectMetaAccessor) field.ErrorList {
 	meta, ok := obj.GetObjectMeta().(*metav1.ObjectMeta)
 	was, wasOK := old.GetObjectMeta().(*metav1.ObjectMeta)

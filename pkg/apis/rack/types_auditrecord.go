@@ -7,7 +7,9 @@ import (
 
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
 
-// AuditRecord is an entry of the ledger: an event on a chassis, with its time and actor. The server writes it in the transaction of the change that it proves. Records are immutable and outlive their namespace.
+// AuditRecord is an entry of the ledger: an event on a chassis, with its time and actor. The server
+// writes it in the transaction of the change that it proves. Records are immutable and outlive
+// their namespace.
 type AuditRecord struct {
 	metav1.TypeMeta
 	metav1.ObjectMeta
@@ -34,21 +36,27 @@ type AuditRecordType string
 const (
 	// LeaseBound: a lease was bound to a Mac. Details: boundAt, earliestReleaseAt, requestedBy.
 	LeaseBound AuditRecordType = "LeaseBound"
-	// LeaseHeld: a lease was deleted before its floor. Details: attemptedAt, earliestReleaseAt, remaining.
+	// LeaseHeld: a lease was deleted before its floor. Details: attemptedAt, earliestReleaseAt,
+	// remaining.
 	LeaseHeld AuditRecordType = "LeaseHeld"
-	// FloorLengthened: the floor of a lease was moved forward. Details: boundAt, earliestReleaseAt, previousEarliestReleaseAt.
+	// FloorLengthened: the floor of a lease was moved forward. Details: boundAt, earliestReleaseAt,
+	// previousEarliestReleaseAt.
 	FloorLengthened AuditRecordType = "FloorLengthened"
-	// LeaseReleased: a lease released its Mac. Details: boundAt, earliestReleaseAt, releasedAt, duration, nodeTaints.
+	// LeaseReleased: a lease released its Mac. Details: boundAt, earliestReleaseAt, releasedAt,
+	// duration, nodeTaints.
 	LeaseReleased AuditRecordType = "LeaseReleased"
-	// InstanceStarted: a virtual machine was granted its start. Details: localVMs, machineID, macAddress.
+	// InstanceStarted: a virtual machine was granted its start. Details: localVMs, machineID,
+	// macAddress.
 	InstanceStarted AuditRecordType = "InstanceStarted"
 	// InstanceStopped: a virtual machine ended. Details: localVMs, machineID, macAddress, reason.
 	InstanceStopped AuditRecordType = "InstanceStopped"
 	// InstanceRejected: an instance was refused. Details: layer, reason, message, count.
 	InstanceRejected AuditRecordType = "InstanceRejected"
-	// CrossTenantRejected: a tenant tried to use the Mac of another tenant. Details: sourceNamespace, layer, reason, message, count.
+	// CrossTenantRejected: a tenant tried to use the Mac of another tenant. Details:
+	// sourceNamespace, layer, reason, message, count.
 	CrossTenantRejected AuditRecordType = "CrossTenantRejected"
-	// FloorTamperRejected: an attempt to move or remove a floor was refused. Details: reason, message, count.
+	// FloorTamperRejected: an attempt to move or remove a floor was refused. Details: reason,
+	// message, count.
 	FloorTamperRejected AuditRecordType = "FloorTamperRejected"
 	// NodeQuarantined: a Mac was put in quarantine. Details: reason, message.
 	NodeQuarantined AuditRecordType = "NodeQuarantined"

@@ -4,7 +4,9 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
 
-// ComplianceReport reports whether the three rules held in a time window. It is computed from the ledger alone, at each read. Its name is the window: a duration up to now such as 24h, 7d or 90d, or two dates such as 2026-08-01..2026-11-01. The second date is not in the window.
+// ComplianceReport reports whether the three rules held in a time window. It is computed from the
+// ledger alone, at each read. Its name is the window: a duration up to now such as 24h, 7d or 90d,
+// or two dates such as 2026-08-01..2026-11-01. The second date is not in the window.
 type ComplianceReport struct {
 	metav1.TypeMeta
 	metav1.ObjectMeta
@@ -20,7 +22,8 @@ const (
 	ComplianceCompliant ComplianceVerdict = "Compliant"
 	// ComplianceViolated means that the ledger shows a violation of a rule.
 	ComplianceViolated ComplianceVerdict = "Violated"
-	// ComplianceIncomplete means that the ledger has a gap or was edited and therefore proves nothing.
+	// ComplianceIncomplete means that the ledger has a gap or was edited and therefore proves
+	// nothing.
 	ComplianceIncomplete ComplianceVerdict = "Incomplete"
 )
 

@@ -9,7 +9,8 @@ import (
 
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
 
-// MacNode is one physical Mac. Its name is the name of the Kubernetes Node that the Mac's agent registers.
+// MacNode is one physical Mac. Its name is the name of the Kubernetes Node that the Mac's agent
+// registers.
 type MacNode struct {
 	metav1.TypeMeta
 	metav1.ObjectMeta
@@ -33,7 +34,8 @@ type MacNodeLocation struct {
 	Shelf string
 }
 
-// MacNodePhase is the phase in the lifecycle of a Mac. The API server derives it from the rest of the status.
+// MacNodePhase is the phase in the lifecycle of a Mac. The API server derives it from the rest of
+// the status.
 type MacNodePhase string
 
 const (
@@ -55,31 +57,38 @@ const (
 
 // Types of conditions of a MacNode.
 const (
-	// MacNodeReady is True while the agent of the Mac sends heartbeats, and Unknown until the first one. The controllers write it.
+	// MacNodeReady is True while the agent of the Mac sends heartbeats, and Unknown until the first
+	// one. The controllers write it.
 	MacNodeReady = "Ready"
 	// MacNodeStalled is True while the Mac is in quarantine; absent otherwise.
 	MacNodeStalled = "Stalled"
-	// MacNodeSlotsHealthy is True when the kernel allows the expected number of virtual machines. The agent writes it.
+	// MacNodeSlotsHealthy is True when the kernel allows the expected number of virtual machines.
+	// The agent writes it.
 	MacNodeSlotsHealthy = "SlotsHealthy"
-	// MacNodeStorageHealthy is True when the disk of the Mac responds and has enough free space. The agent writes it.
+	// MacNodeStorageHealthy is True when the disk of the Mac responds and has enough free space.
+	// The agent writes it.
 	MacNodeStorageHealthy = "StorageHealthy"
-	// MacNodeScrubbed is True when no data of the last tenant is left on the Mac. The agent writes it.
+	// MacNodeScrubbed is True when no data of the last tenant is left on the Mac. The agent writes
+	// it.
 	MacNodeScrubbed = "Scrubbed"
 )
 
 // Reasons of the condition SlotsHealthy=False and of the quarantine that follows from it.
 const (
-	// ReasonKernelQuotaStuck means that the kernel refuses virtual machines although fewer than two are running.
+	// ReasonKernelQuotaStuck means that the kernel refuses virtual machines although fewer than two
+	// are running.
 	ReasonKernelQuotaStuck = "KernelQuotaStuck"
 	// ReasonCannotReattach means that the agent cannot connect to a running virtual machine.
 	ReasonCannotReattach = "CannotReattach"
-	// ReasonSerialMismatch means that the Mac reports a serial number that differs from the one in the MacNode.
+	// ReasonSerialMismatch means that the Mac reports a serial number that differs from the one in
+	// the MacNode.
 	ReasonSerialMismatch = "SerialMismatch"
 	// ReasonScrubFailed means that data of a tenant could not be removed.
 	ReasonScrubFailed = "ScrubFailed"
 	// ReasonScrubAsserted means that a client other than the agent reported the Mac as scrubbed.
 	ReasonScrubAsserted = "ScrubAsserted"
-	// ReasonUnknownInstance means that a running virtual machine has no MacOSInstance: the API has lost state.
+	// ReasonUnknownInstance means that a running virtual machine has no MacOSInstance: the API has
+	// lost state.
 	ReasonUnknownInstance = "UnknownInstance"
 )
 

@@ -34,7 +34,8 @@ type MachineResources struct {
 	Storage scalar.Quantity
 }
 
-// MacNodeClassStatus has the numbers of Macs of a class. Apart from total, each Mac is included in exactly one number.
+// MacNodeClassStatus has the numbers of Macs of a class. Apart from total, each Mac is included in
+// exactly one number.
 type MacNodeClassStatus struct {
 	Total       int32
 	Available   int32

@@ -101,7 +101,8 @@ var errDuration = errors.New("must be a duration such as 90s, 24h, 1h30m or 3d; 
 // String returns the text.
 func (d Duration) String() string { return d.Text }
 
-// UnmarshalJSON implements json.Unmarshaler. A value that is not a string is kept for validation to refuse.
+// UnmarshalJSON implements json.Unmarshaler. A value that is not a string is kept for validation to
+// refuse.
 func (d *Duration) UnmarshalJSON(data []byte) error {
 	if string(data) == "null" {
 		return nil

@@ -2,7 +2,9 @@ package scalar
 
 import "time"
 
-// ProtoDuration is the encoding of a Duration in protobuf. The value is in the field of metav1.Duration. Servers of earlier versions, which do not know the text, can therefore read it, and their objects can be read.
+// ProtoDuration is the encoding of a Duration in protobuf. The value is in the field of
+// metav1.Duration. Servers of earlier versions, which do not know the text, can therefore read it,
+// and their objects can be read.
 type ProtoDuration struct {
 	// nanoseconds is the length of time, or 0 if the text is not a duration.
 	Nanoseconds int64 `json:"nanoseconds" protobuf:"varint,1,opt,name=nanoseconds"`
@@ -10,7 +12,8 @@ type ProtoDuration struct {
 	Text string `json:"text" protobuf:"bytes,2,opt,name=text"`
 }
 
-// ProtoQuantity is the encoding of a Quantity in protobuf. It adds a field to that of resource.Quantity.
+// ProtoQuantity is the encoding of a Quantity in protobuf. It adds a field to that of
+// resource.Quantity.
 type ProtoQuantity struct {
 	// text is the amount as it was written.
 	Text string `json:"text" protobuf:"bytes,1,opt,name=text"`

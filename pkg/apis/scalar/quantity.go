@@ -8,8 +8,9 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// Quantity is an amount such as 4, 8Gi or 512G. Its suffixes are Ki, Mi, Gi, Ti and Pi for powers of 1024, and k, M, G, T
-// and P for powers of 1000. A number without a suffix may also be given as a JSON number.
+// Quantity is an amount such as 4, 8Gi or 512G. Its suffixes are Ki, Mi, Gi, Ti and Pi for powers
+// of 1024, and k, M, G, T and P for powers of 1000. A number without a suffix may also be given as
+// a JSON number.
 //
 // +protobuf.options.marshal=false
 // +protobuf.as=ProtoQuantity
@@ -76,7 +77,8 @@ func (q Quantity) IsZero() bool { return q == Quantity{} }
 // String returns the text.
 func (q Quantity) String() string { return q.Text }
 
-// UnmarshalJSON implements json.Unmarshaler. A value that is neither a number nor a non-empty string is kept for validation to refuse.
+// UnmarshalJSON implements json.Unmarshaler. A value that is neither a number nor a non-empty
+// string is kept for validation to refuse.
 func (q *Quantity) UnmarshalJSON(data []byte) error {
 	*q = Quantity{}
 	if string(data) == "null" {
@@ -124,7 +126,8 @@ func isNumber(text string) bool {
 // OpenAPISchemaType returns the type in the OpenAPI schema.
 func (Quantity) OpenAPISchemaType() []string { return []string{"string"} }
 
-// OpenAPISchemaFormat returns the format in the OpenAPI schema. Clients accept a string or a number.
+// OpenAPISchemaFormat returns the format in the OpenAPI schema. Clients accept a string or a
+// number.
 func (Quantity) OpenAPISchemaFormat() string { return "int-or-string" }
 
 // OpenAPIV3OneOfTypes returns the types in the OpenAPI v3 schema.

@@ -169,7 +169,8 @@ func newCluster(t *testing.T, csrs []*certificatesv1.CertificateSigningRequest, 
 	})
 	e, err := env.New(ours, core, clocktesting.NewFakeClock(noon), record.NewFakeRecorder(10))
 	require.NoError(t, err)
-	// New creates the index. Its queue does not run, so that a test decides what is reconciled and when.
+	// New creates the index. Its queue does not run, so that a test decides what is reconciled and
+	// when.
 	_, err = New(e)
 	require.NoError(t, err)
 	require.NoError(t, e.Start(t.Context()))

@@ -1,7 +1,7 @@
-// Package certificates approves or denies the certificates of Macs. A bootstrap token gets one client certificate, for
-// the registered Mac that it was created for, unless an agent of that Mac is online. An agent gets a serving certificate
-// for its own name and addresses. Renewals of client certificates are left to kube-controller-manager; requests that
-// concern no Mac are ignored.
+// Package certificates approves or denies the certificates of Macs. A bootstrap token gets one
+// client certificate, for the registered Mac that it was created for, unless an agent of that Mac
+// is online. An agent gets a serving certificate for its own name and addresses. Renewals of client
+// certificates are left to kube-controller-manager; requests that concern no Mac are ignored.
 package certificates
 
 import (
@@ -30,7 +30,8 @@ import (
 
 const (
 	byUser = "user"
-	// registering is the interval at which a serving certificate is tried again until its Node is registered.
+	// registering is the interval at which a serving certificate is tried again until its Node is
+	// registered.
 	registering = 5 * time.Second
 	// rememberedFor is how long an approval is kept until the informer has it.
 	rememberedFor = 10 * time.Minute
@@ -59,7 +60,8 @@ func New(e *env.Env) (*runner.Controller, error) {
 type reconciler struct {
 	env   *env.Env
 	nodes corelisters.NodeLister
-	// requests are those of the informer, and those approved here that the informer does not have yet.
+	// requests are those of the informer, and those approved here that the informer does not have
+	// yet.
 	requests cache.MutationCache
 	// lookup resolves a name to addresses.
 	lookup func(ctx context.Context, name string) ([]string, error)
@@ -165,7 +167,8 @@ func (r *reconciler) spent(req *request) (*certificatesv1.CertificateSigningRequ
 	return nil, nil
 }
 
-// taken returns the addresses of API servers and Services: a server with such an address could answer in their place.
+// taken returns the addresses of API servers and Services: a server with such an address could
+// answer in their place.
 func (r *reconciler) taken(ctx context.Context) ([]address, error) {
 	const kubernetes = "kubernetes"
 	var taken []address
@@ -211,8 +214,8 @@ func (r *reconciler) taken(ctx context.Context) ([]address, error) {
 	return taken, nil
 }
 
-// outside returns the addresses at which machines find the API servers, as kubeadm publishes them; a load balancer's,
-// for example.
+// outside returns the addresses at which machines find the API servers, as kubeadm publishes them;
+// a load balancer's, for example.
 func (r *reconciler) outside(ctx context.Context) ([]string, error) {
 	info, err := r.env.Core.CoreV1().ConfigMaps(metav1.NamespacePublic).Get(ctx, bootstrapapi.ConfigMapClusterInfo, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {

@@ -83,8 +83,8 @@ func decideClient(r *request, f facts) verdict {
 	return deny(reasonForeignSubject, "user %q may not become Mac %s; use a bootstrap token created for it with `macrack-agent token create %[2]s`", r.Spec.Username, r.node)
 }
 
-// decideJoin decides about the first certificate of a Mac. A token is valid once, for the one Mac that it was created
-// for.
+// decideJoin decides about the first certificate of a Mac. A token is valid once, for the one Mac
+// that it was created for.
 func decideJoin(r *request, token string, f facts) verdict {
 	if err := r.check(); err != nil {
 		return deny(reasonMalformed, "%v", err)
@@ -111,7 +111,8 @@ func decideJoin(r *request, token string, f facts) verdict {
 	return approve(reasonJoin, "bootstrap token %s was created for Mac %s, serial number %s", token, r.node, f.mac.Spec.SerialNumber)
 }
 
-// decideServing decides about the certificate with which a Mac's agent serves logs and commands to kube-apiserver.
+// decideServing decides about the certificate with which a Mac's agent serves logs and commands to
+// kube-apiserver.
 func decideServing(r *request, f facts) verdict {
 	if f.mac == nil {
 		return verdict{} // another kind of Node
@@ -138,8 +139,8 @@ func decideServing(r *request, f facts) verdict {
 	return approve(reasonServing, "all names belong to Mac %s", r.node)
 }
 
-// refuseAddress returns the reason for which a Mac may not serve at an address, or "". The agent itself reports the
-// Node's addresses, so an address counts only if nothing else has it.
+// refuseAddress returns the reason for which a Mac may not serve at an address, or "". The agent
+// itself reports the Node's addresses, so an address counts only if nothing else has it.
 func refuseAddress(node string, ip net.IP, f facts) string {
 	own := false
 	for _, n := range f.nodes {

@@ -18,12 +18,13 @@ import (
 	"macrack.io/macrack/pkg/rules"
 )
 
-// macsBinding is the ClusterRoleBinding that names the users of the Macs' agents. The admission policies need it to tell
-// Macs from other Nodes, as their certificates look alike.
+// macsBinding is the ClusterRoleBinding that names the users of the Macs' agents. The admission
+// policies need it to tell Macs from other Nodes, as their certificates look alike.
 const macsBinding = "macrack-macs"
 
-// NewMacs returns the controller that keeps the users of all Macs in the ClusterRoleBinding macrack-macs. It has one
-// key. A user stays there when its MacNode is deleted, because its certificate stays valid.
+// NewMacs returns the controller that keeps the users of all Macs in the ClusterRoleBinding
+// macrack-macs. It has one key. A user stays there when its MacNode is deleted, because its
+// certificate stays valid.
 func NewMacs(e *env.Env) *runner.Controller {
 	m := &macs{e.Core}
 	c := runner.New("macs", e.Clock, func(ctx context.Context, _ string) (time.Time, error) {

@@ -45,7 +45,8 @@ func parse(csr *certificatesv1.CertificateSigningRequest) (*request, error) {
 	return &request{CertificateSigningRequest: csr, x509: parsed, node: rules.NodeOfUser(parsed.Subject.CommonName)}, nil
 }
 
-// token returns the ID of the requesting bootstrap token, or "" if the user is not a bootstrap token.
+// token returns the ID of the requesting bootstrap token, or "" if the user is not a bootstrap
+// token.
 func (r *request) token() string {
 	id, ok := strings.CutPrefix(r.Spec.Username, tokenUserPrefix)
 	if !ok || !slices.Contains(r.Spec.Groups, tokensGroup) {

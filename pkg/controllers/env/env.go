@@ -1,4 +1,5 @@
-// Package env has what the controllers share: clients, informers with their indexes, the clock and the event recorder.
+// Package env has what the controllers share: clients, informers with their indexes, the clock and
+// the event recorder.
 package env
 
 import (

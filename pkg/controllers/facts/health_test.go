@@ -14,7 +14,8 @@ import (
 	"macrack.io/macrack/pkg/registry/conditions"
 )
 
-// The API server stores the condition as it is, whatever the agent says of the Mac: a controller that compares them has nothing to write.
+// The API server stores the condition as it is, whatever the agent says of the Mac: a controller
+// that compares them has nothing to write.
 func TestMacReadyIsStoredAsItIs(t *testing.T) {
 	text := "\x00\u202e" + strings.Repeat("m", 32<<10)
 	for name, status := range map[string]rackv1alpha1.MacNodeStatus{

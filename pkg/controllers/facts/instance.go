@@ -6,7 +6,8 @@ import (
 	"macrack.io/macrack/pkg/rules"
 )
 
-// BelongsTo reports whether the instance belongs to this lease, and not to an earlier one of the same name.
+// BelongsTo reports whether the instance belongs to this lease, and not to an earlier one of the
+// same name.
 func BelongsTo(instance *instancev1alpha1.MacOSInstance, lease *rackv1alpha1.MacNodeLease) bool {
 	return rules.BelongsToLease(instance, instance.Spec.LeaseName, rules.LeaseID{Namespace: lease.Namespace, Name: lease.Name, UID: lease.UID})
 }

@@ -1,4 +1,5 @@
-// Package facts passes the fields of objects to the decisions of pkg/rules. It reads no clock and no API.
+// Package facts passes the fields of objects to the decisions of pkg/rules. It reads no clock and
+// no API.
 package facts
 
 import (
@@ -21,7 +22,8 @@ func AdmitsTenant(node *corev1.Node, namespace string) bool {
 	return rules.HasOnlyTaint(node.Spec.Taints, rules.TenantTaint(namespace))
 }
 
-// Scrubbed reports whether the agent has proved that nothing of the lease being released is left on the Mac.
+// Scrubbed reports whether the agent has proved that nothing of the lease being released is left on
+// the Mac.
 func Scrubbed(mac *rackv1alpha1.MacNode, leaseUID types.UID) bool {
 	return rules.Scrubbed(scrub(mac, leaseUID))
 }
@@ -37,8 +39,8 @@ func scrub(mac *rackv1alpha1.MacNode, leaseUID types.UID) rules.ScrubFacts {
 	return facts
 }
 
-// BlocksRelease returns the reason and a message for which a lease whose floor has passed keeps its Mac. Both are empty
-// if nothing blocks the release.
+// BlocksRelease returns the reason and a message for which a lease whose floor has passed keeps its
+// Mac. Both are empty if nothing blocks the release.
 func BlocksRelease(lease *rackv1alpha1.MacNodeLease, mac *rackv1alpha1.MacNode, taints []corev1.Taint) (reason, message string) {
 	facts := rules.ReleaseFacts{
 		Releasing: lease.Status.Phase == rackv1alpha1.MacNodeLeaseReleasing, Phase: string(lease.Status.Phase),

@@ -91,8 +91,8 @@ func isReady(mac *rackv1alpha1.MacNode) bool {
 	return meta.IsStatusConditionTrue(mac.Status.Conditions, rackv1alpha1.MacNodeReady)
 }
 
-// offlineAfter returns how long an agent may be silent: at least several heartbeats, even if the configuration allows
-// less.
+// offlineAfter returns how long an agent may be silent: at least several heartbeats, even if the
+// configuration allows less.
 func offlineAfter(config *configv1alpha1.RackConfig) time.Duration {
 	interval, after := configv1alpha1.DefaultHeartbeatInterval, configv1alpha1.DefaultOfflineAfter
 	if config != nil {

@@ -1,6 +1,6 @@
-// Package macnode keeps the condition Ready of MacNodes. An agent's heartbeat is the renewal of its Node's Lease in
-// kube-node-lease. Silence alone fails nothing: an offline Mac gets no new lease, and keeps its lease and its virtual
-// machines.
+// Package macnode keeps the condition Ready of MacNodes. An agent's heartbeat is the renewal of its
+// Node's Lease in kube-node-lease. Silence alone fails nothing: an offline Mac gets no new lease,
+// and keeps its lease and its virtual machines.
 package macnode
 
 import (
@@ -22,14 +22,15 @@ import (
 const (
 	// ReasonHeartbeat means that the agent is online.
 	ReasonHeartbeat = "Heartbeat"
-	// ReasonHeartbeatMissing means that the agent has been silent for longer than RackConfig allows.
+	// ReasonHeartbeatMissing means that the agent has been silent for longer than RackConfig
+	// allows.
 	ReasonHeartbeatMissing = "HeartbeatMissing"
 
 	messageHeartbeat = "the agent sends heartbeats"
 )
 
-// heartbeats has the time of each agent's last heartbeat by the clock of this process, because the clocks of the Macs
-// are not reliable. After a start, every agent has the full time to send one.
+// heartbeats has the time of each agent's last heartbeat by the clock of this process, because the
+// clocks of the Macs are not reliable. After a start, every agent has the full time to send one.
 type heartbeats struct {
 	now func() time.Time
 
@@ -50,8 +51,8 @@ func newHeartbeats(now func() time.Time) *heartbeats {
 	return &heartbeats{now: now, last: map[string]heartbeat{}}
 }
 
-// observe records a heartbeat. A known Lease existed before this process started to watch; it proves nothing until its
-// next renewal.
+// observe records a heartbeat. A known Lease existed before this process started to watch; it
+// proves nothing until its next renewal.
 func (h *heartbeats) observe(lease *coordinationv1.Lease, known bool) (beat bool) {
 	if lease.Spec.RenewTime == nil {
 		return false
@@ -119,8 +120,8 @@ func (r *reconciler) reconcile(ctx context.Context, name string) (time.Time, err
 		}
 		return last.since.Add(allowed), r.write(ctx, mac, metav1.ConditionTrue, ReasonHeartbeat, messageHeartbeat)
 	case silent >= 2*allowed:
-		// This code runs as soon as the time is up. If that was long ago, this process has slept or the clock was set,
-		// and the silence proves nothing.
+		// This code runs as soon as the time is up. If that was long ago, this process has slept or
+		// the clock was set, and the silence proves nothing.
 		r.heartbeats.restart(name)
 		return now.Add(allowed), nil
 	case last.renewed.IsZero() && !wasSeen(mac):
@@ -134,7 +135,8 @@ func (r *reconciler) reconcile(ctx context.Context, name string) (time.Time, err
 	return time.Time{}, r.write(ctx, mac, metav1.ConditionFalse, ReasonHeartbeatMissing, message)
 }
 
-// wasSeen reports whether the agent of the Mac has ever sent a heartbeat. Until then the condition Ready is Unknown, or absent.
+// wasSeen reports whether the agent of the Mac has ever sent a heartbeat. Until then the condition
+// Ready is Unknown, or absent.
 func wasSeen(mac *rackv1alpha1.MacNode) bool {
 	ready := meta.FindStatusCondition(mac.Status.Conditions, rackv1alpha1.MacNodeReady)
 	return ready != nil && ready.Status != metav1.ConditionUnknown

@@ -1,5 +1,6 @@
-// Package macnodelease runs the life of a lease. It binds the lease to a free Mac, or reports why the lease waits. A
-// lease deleted before its floor is held; once the floor has passed and the Mac is empty, the lease is released.
+// Package macnodelease runs the life of a lease. It binds the lease to a free Mac, or reports why
+// the lease waits. A lease deleted before its floor is held; once the floor has passed and the Mac
+// is empty, the lease is released.
 package macnodelease
 
 import (
@@ -17,8 +18,8 @@ import (
 	"macrack.io/macrack/pkg/controllers/facts"
 )
 
-// binder binds pending leases to free Macs. Its keys are names of MacNodeClasses: the leases of one class are served in
-// the order of their creation.
+// binder binds pending leases to free Macs. Its keys are names of MacNodeClasses: the leases of one
+// class are served in the order of their creation.
 type binder struct {
 	leasesOf func(class string) ([]*rackv1alpha1.MacNodeLease, error)
 	macsOf   func(class string) ([]*rackv1alpha1.MacNode, error)
@@ -74,8 +75,8 @@ func waits(lease *rackv1alpha1.MacNodeLease) bool {
 	return lease.Status.Phase == rackv1alpha1.MacNodeLeasePending && lease.DeletionTimestamp == nil
 }
 
-// bindOne binds lease to one of the free Macs, and returns the Macs that are still free. The cache may be stale: after a
-// refusal, the objects are read from the server.
+// bindOne binds lease to one of the free Macs, and returns the Macs that are still free. The cache
+// may be stale: after a refusal, the objects are read from the server.
 func (b *binder) bindOne(ctx context.Context, lease *rackv1alpha1.MacNodeLease, free []*rackv1alpha1.MacNode, askedFor map[string]bool) ([]*rackv1alpha1.MacNode, error) {
 	for {
 		mac := choose(lease, free, askedFor)
@@ -117,9 +118,9 @@ func isRefusal(err error) bool {
 		apierrors.IsNotFound(err) || apierrors.IsInvalid(err)
 }
 
-// choose returns the Mac that suits lease best, or nil if none is free. That is the Mac with the requested serial
-// number; else the one with most of the images that the lease will need; else one whose serial number no other lease
-// requests.
+// choose returns the Mac that suits lease best, or nil if none is free. That is the Mac with the
+// requested serial number; else the one with most of the images that the lease will need; else one
+// whose serial number no other lease requests.
 func choose(lease *rackv1alpha1.MacNodeLease, free []*rackv1alpha1.MacNode, askedFor map[string]bool) *rackv1alpha1.MacNode {
 	var best *rackv1alpha1.MacNode
 	for _, mac := range free {

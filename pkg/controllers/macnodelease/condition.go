@@ -10,7 +10,8 @@ import (
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
 )
 
-// setCondition gives a lease a condition, as of now, if that is news. The lease itself, which may be the cache's, stays.
+// setCondition gives a lease a condition, as of now, if that is news. The lease itself, which may
+// be the cache's, stays.
 func setCondition(ctx context.Context, lease *rackv1alpha1.MacNodeLease, c metav1.Condition, now time.Time, update func(ctx context.Context, before, after *rackv1alpha1.MacNodeLease) error) error {
 	c.ObservedGeneration, c.LastTransitionTime = lease.Generation, metav1.NewTime(now)
 	after := lease.DeepCopy()

@@ -16,8 +16,8 @@ import (
 	"macrack.io/macrack/pkg/controllers/runner"
 )
 
-// New returns the controllers of leases: one binds them, one reports why a lease waits, and one takes a bound lease to
-// its end.
+// New returns the controllers of leases: one binds them, one reports why a lease waits, and one
+// takes a bound lease to its end.
 func New(e *env.Env) []*runner.Controller {
 	leases := e.MacRack.RackV1alpha1().MacNodeLeases
 	created := metav1.CreateOptions{FieldManager: env.FieldManager}
@@ -88,7 +88,8 @@ func New(e *env.Env) []*runner.Controller {
 		},
 		deleteLease: func(ctx context.Context, lease *rackv1alpha1.MacNodeLease) error {
 			background := metav1.DeletePropagationBackground
-			// The resourceVersion guards against a change of expireAfter: a deletion cannot be undone.
+			// The resourceVersion guards against a change of expireAfter: a deletion cannot be
+			// undone.
 			return leases(lease.Namespace).Delete(ctx, lease.Name, metav1.DeleteOptions{
 				Preconditions:     &metav1.Preconditions{UID: &lease.UID, ResourceVersion: &lease.ResourceVersion},
 				PropagationPolicy: &background,

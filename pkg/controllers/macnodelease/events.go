@@ -24,7 +24,8 @@ const (
 	eventMacNot     = "MacNotReady"
 )
 
-// describe returns the Event for a change of the lease. The reason is empty if the change does not matter to the tenant.
+// describe returns the Event for a change of the lease. The reason is empty if the change does not
+// matter to the tenant.
 func describe(before, after *rackv1alpha1.MacNodeLease) (reason, message string) {
 	if before == nil || after == nil || before.UID != after.UID {
 		return "", ""

@@ -28,7 +28,8 @@ const (
 	StopReasonReleasing = "LeaseReleasing"
 )
 
-// askAgain is the delay before another attempt when the server's clock has not reached the floor yet.
+// askAgain is the delay before another attempt when the server's clock has not reached the floor
+// yet.
 const askAgain = 15 * time.Second
 
 // lifecycle takes a bound lease to its end. Its keys are leases.
@@ -96,8 +97,8 @@ func (l *lifecycle) advancePhase(ctx context.Context, lease *rackv1alpha1.MacNod
 	return time.Time{}, nil
 }
 
-// restoreFloor restores a stored floor that is too short or missing. Nothing here relies on it: facts.Floor ignores a
-// stored floor that is too short.
+// restoreFloor restores a stored floor that is too short or missing. Nothing here relies on it:
+// facts.Floor ignores a stored floor that is too short.
 func (l *lifecycle) restoreFloor(ctx context.Context, lease *rackv1alpha1.MacNodeLease) (restored bool, err error) {
 	floor := facts.Floor(lease)
 	if stored := lease.Status.EarliestReleaseAt; floor.IsZero() || stored != nil && !stored.Time.Before(floor) {
@@ -157,8 +158,8 @@ func (l *lifecycle) bound(ctx context.Context, lease *rackv1alpha1.MacNodeLease)
 	return time.Time{}, nil
 }
 
-// deletionTries is the number of immediate attempts to delete an expired lease while other clients keep changing its
-// metadata.
+// deletionTries is the number of immediate attempts to delete an expired lease while other clients
+// keep changing its metadata.
 const deletionTries = 20
 
 // stopWhatEnds requests the stop of the instances of a lease that is held or being released.
@@ -184,7 +185,8 @@ func (l *lifecycle) held(ctx context.Context, lease *rackv1alpha1.MacNodeLease) 
 		releasing.Status.Phase = rackv1alpha1.MacNodeLeaseReleasing
 		err := l.updateState(ctx, lease, releasing)
 		if apierrors.IsForbidden(err) {
-			// By the server's clock the floor has not passed. Each attempt is recorded, so wait before the next.
+			// By the server's clock the floor has not passed. Each attempt is recorded, so wait
+			// before the next.
 			klog.FromContext(ctx).Info("Release of the lease refused; retrying later", "lease", klog.KObj(lease), "reason", err)
 			return l.now().Add(askAgain), nil
 		}
@@ -193,8 +195,8 @@ func (l *lifecycle) held(ctx context.Context, lease *rackv1alpha1.MacNodeLease) 
 	return floor, nil
 }
 
-// releasing waits until the Mac is empty and scrubbed and its Node has the taint of an unleased Mac. Then it releases
-// the Mac from the lease.
+// releasing waits until the Mac is empty and scrubbed and its Node has the taint of an unleased
+// Mac. Then it releases the Mac from the lease.
 func (l *lifecycle) releasing(ctx context.Context, lease *rackv1alpha1.MacNodeLease) (time.Time, error) {
 	if floor := facts.Floor(lease); !rules.FloorPassed(l.now(), floor) {
 		return floor, nil
@@ -253,7 +255,8 @@ func (l *lifecycle) explain(ctx context.Context, lease *rackv1alpha1.MacNodeLeas
 	return ignoreNotFound(err)
 }
 
-// stopInstances requests the stop of the instances of the lease for which isTo is true, unless it has been requested.
+// stopInstances requests the stop of the instances of the lease for which isTo is true, unless it
+// has been requested.
 func (l *lifecycle) stopInstances(ctx context.Context, lease *rackv1alpha1.MacNodeLease, reason string, isTo func(*instancev1alpha1.MacOSInstance) bool) error {
 	instances, err := l.instancesOf(lease.Namespace, lease.Name)
 	if err != nil {

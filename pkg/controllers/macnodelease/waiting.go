@@ -16,8 +16,8 @@ import (
 	"macrack.io/macrack/pkg/controllers/facts"
 )
 
-// waiter sets the condition of a pending lease to the reason why it waits. Its keys are leases that the binder found no
-// Mac for.
+// waiter sets the condition of a pending lease to the reason why it waits. Its keys are leases that
+// the binder found no Mac for.
 type waiter struct {
 	now         func() time.Time
 	getLease    func(namespace, name string) (*rackv1alpha1.MacNodeLease, error)
@@ -33,7 +33,8 @@ type waiter struct {
 // summary is the reason why a lease for any Mac of a class waits. It is empty if a Mac is free.
 type summary struct {
 	reason, message string
-	// due is the time at which the message changes although nothing else has changed, or the zero time.
+	// due is the time at which the message changes although nothing else has changed, or the zero
+	// time.
 	due time.Time
 }
 
@@ -66,14 +67,16 @@ func (w *waiter) reconcile(ctx context.Context, key string) (time.Time, error) {
 	return why.due, err
 }
 
-// explain returns the reason why lease has no Mac. It is empty if a Mac is free, as the lease is about to be bound.
+// explain returns the reason why lease has no Mac. It is empty if a Mac is free, as the lease is
+// about to be bound.
 func (w *waiter) explain(lease *rackv1alpha1.MacNodeLease) (summary, error) {
 	class := lease.Spec.ClassName
 	if lease.Spec.SerialNumber != "" {
 		macs, err := w.macsOf(class)
 		return explainSerial(class, lease.Spec.SerialNumber, macs), err
 	}
-	// The lock is held during the computation, so that one class is summarised once for many leases.
+	// The lock is held during the computation, so that one class is summarised once for many
+	// leases.
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if known, found := w.summaries[class]; found && (known.due.IsZero() || w.now().Before(known.due)) {
@@ -170,7 +173,8 @@ func (w *waiter) count(macs []*rackv1alpha1.MacNode) string {
 	return strings.Join(list, ", ")
 }
 
-// earliest returns a sentence about when the first of macs is released, and the time at which this sentence expires.
+// earliest returns a sentence about when the first of macs is released, and the time at which this
+// sentence expires.
 func (w *waiter) earliest(macs []*rackv1alpha1.MacNode) (sentence string, due time.Time) {
 	now := w.now()
 	var earliest time.Time
@@ -201,8 +205,8 @@ func (w *waiter) earliest(macs []*rackv1alpha1.MacNode) (sentence string, due ti
 	}
 }
 
-// releaseTime returns when mac can be released, and whether that is certain: unless the lease is held or expires, its
-// tenant may keep the Mac longer.
+// releaseTime returns when mac can be released, and whether that is certain: unless the lease is
+// held or expires, its tenant may keep the Mac longer.
 func (w *waiter) releaseTime(mac *rackv1alpha1.MacNode) (at time.Time, certain bool) {
 	lease := w.leaseOn(mac)
 	if lease == nil || lease.Status.BoundAt == nil {

@@ -9,7 +9,8 @@ import (
 	imagev1alpha1 "macrack.io/macrack/pkg/apis/image/v1alpha1"
 )
 
-// describe returns the Event for a new result of an image's verification. The reason is empty if there is no new result.
+// describe returns the Event for a new result of an image's verification. The reason is empty if
+// there is no new result.
 func describe(before, after *imagev1alpha1.MacOSImage) (eventType, reason, message string) {
 	if before == nil || after == nil || before.UID != after.UID {
 		return "", "", ""

@@ -127,7 +127,8 @@ func (r *reconciler) reconcile(ctx context.Context, name string) (time.Time, err
 	return due, r.updateState(ctx, image, updated)
 }
 
-// setReady writes the result of the image's verification, and returns the time of the next one. Ready is final.
+// setReady writes the result of the image's verification, and returns the time of the next one.
+// Ready is final.
 func (r *reconciler) setReady(ctx context.Context, image *imagev1alpha1.MacOSImage, macs []*rackv1alpha1.MacNode) time.Time {
 	if image.Status.Phase == imagev1alpha1.MacOSImageReady {
 		r.verifications.forget(image.Name)
@@ -176,8 +177,9 @@ func isTemporary(reason string) bool {
 	return false
 }
 
-// orOfMacs returns a Mac's finding if it settles whether the image can be used; else the controllers' finding. Of
-// several Macs, one that has verified the image wins, then the one whose name is first.
+// orOfMacs returns a Mac's finding if it settles whether the image can be used; else the
+// controllers' finding. Of several Macs, one that has verified the image wins, then the one whose
+// name is first.
 func orOfMacs(found finding, image *imagev1alpha1.MacOSImage, macs []*rackv1alpha1.MacNode) finding {
 	var settled *finding
 	var by string
@@ -207,8 +209,8 @@ func orOfMacs(found finding, image *imagev1alpha1.MacOSImage, macs []*rackv1alph
 
 var permanent = []string{imagev1alpha1.ReasonManifestUnknown, imagev1alpha1.ReasonMalformed, imagev1alpha1.ReasonIncomplete, imagev1alpha1.ReasonDiskTooLarge}
 
-// setReplicas records which Macs hold the pinned image, and its largest size on a Mac. The size stays when no Mac holds
-// the image any longer.
+// setReplicas records which Macs hold the pinned image, and its largest size on a Mac. The size
+// stays when no Mac holds the image any longer.
 func setReplicas(image *imagev1alpha1.MacOSImage, macs []*rackv1alpha1.MacNode) {
 	var serials []string
 	var size int64

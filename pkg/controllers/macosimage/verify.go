@@ -27,7 +27,8 @@ const (
 	// minRetry and maxRetry bound the wait before a Pending image is verified again.
 	minRetry = 2 * time.Second
 	maxRetry = 5 * time.Minute
-	// unknownRetry is the wait before an image with an unknown manifest is verified again, as it may be pushed later.
+	// unknownRetry is the wait before an image with an unknown manifest is verified again, as it
+	// may be pushed later.
 	unknownRetry = 10 * time.Minute
 )
 
@@ -66,8 +67,8 @@ func newVerifications(clock clock.PassiveClock, verify func(ctx context.Context,
 	}
 }
 
-// of returns the finding of an image, and starts a verification if one is due; its end enqueues the image. due is the
-// time of the next call.
+// of returns the finding of an image, and starts a verification if one is due; its end enqueues the
+// image. due is the time of the next call.
 func (v *verifications) of(ctx context.Context, image *imagev1alpha1.MacOSImage) (found finding, due time.Time) {
 	v.mu.Lock()
 	current := v.images[image.Name]
@@ -115,7 +116,8 @@ func (v *verifications) run(ctx context.Context, name string, spec *imagev1alpha
 	v.enqueue(name)
 }
 
-// recovered returns the result of a verification. A panic of one is an error of that image: what a registry answers must not end the controllers.
+// recovered returns the result of a verification. A panic of one is an error of that image: what a
+// registry answers must not end the controllers.
 func (v *verifications) recovered(ctx context.Context, spec *imagev1alpha1.MacOSImageSpec) (err error) {
 	defer func() {
 		if reason := recover(); reason != nil {

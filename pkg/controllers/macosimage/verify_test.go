@@ -132,7 +132,8 @@ func TestFewVerificationsRunAtOnce(t *testing.T) {
 	assert.Equal(t, 3*maxVerifying, ended)
 }
 
-// A panic while an image is verified is a finding about that image, and does not end the controllers.
+// A panic while an image is verified is a finding about that image, and does not end the
+// controllers.
 func TestVerificationPanics(t *testing.T) {
 	enqueued := 0
 	v := newVerifications(testingclock.NewFakePassiveClock(time.Unix(0, 0)), func(context.Context, *imagev1alpha1.MacOSImageSpec) error {

@@ -10,8 +10,8 @@ import (
 	instancev1alpha1 "macrack.io/macrack/pkg/apis/instance/v1alpha1"
 )
 
-// describe returns the Event for a change of the instance. The reason is empty if the change does not matter to the
-// tenant. The agent emits the Events about images.
+// describe returns the Event for a change of the instance. The reason is empty if the change does
+// not matter to the tenant. The agent emits the Events about images.
 func describe(before, after *instancev1alpha1.MacOSInstance) (eventType, reason, message string) {
 	if before == nil || after == nil || before.UID != after.UID {
 		return "", "", ""

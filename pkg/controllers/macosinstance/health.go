@@ -12,7 +12,8 @@ import (
 	"macrack.io/macrack/pkg/controllers/facts"
 )
 
-// tellOfMac keeps the instance's condition MacReady true: an agent that is away cannot say so itself.
+// tellOfMac keeps the instance's condition MacReady true: an agent that is away cannot say so
+// itself.
 func (r *reconciler) tellOfMac(ctx context.Context, instance *instancev1alpha1.MacOSInstance) error {
 	mac, err := r.getMac(instance.Status.NodeName)
 	if err != nil {
@@ -28,8 +29,8 @@ func (r *reconciler) tellOfMac(ctx context.Context, instance *instancev1alpha1.M
 	return ignoreNotFound(err)
 }
 
-// healthChanged reports whether a change of a Mac affects the condition MacReady of its instances, or their protection
-// from eviction.
+// healthChanged reports whether a change of a Mac affects the condition MacReady of its instances,
+// or their protection from eviction.
 func healthChanged(before, after *rackv1alpha1.MacNode) bool {
 	if before == nil || after == nil {
 		return after != nil

@@ -18,8 +18,8 @@ import (
 	"macrack.io/macrack/pkg/rules"
 )
 
-// keep restores the metadata by which the placeholder pod names its instance, and protects the pod from eviction unless
-// its Mac is in maintenance. A pod without its label is not in the cache.
+// keep restores the metadata by which the placeholder pod names its instance, and protects the pod
+// from eviction unless its Mac is in maintenance. A pod without its label is not in the cache.
 func (r *reconciler) keep(ctx context.Context, instance *instancev1alpha1.MacOSInstance, pod *corev1.Pod) error {
 	return errors.Join(r.keepMeta(ctx, instance, pod), r.keepBudget(ctx, instance))
 }
@@ -45,8 +45,8 @@ func (r *reconciler) keepMeta(ctx context.Context, instance *instancev1alpha1.Ma
 	return ignoreNotFound(r.patchPod(ctx, pod, patch))
 }
 
-// mend returns the merge patch that restores the label, the annotations and the owner of instance's placeholder pod, or
-// nil. Other labels and annotations stay.
+// mend returns the merge patch that restores the label, the annotations and the owner of instance's
+// placeholder pod, or nil. Other labels and annotations stay.
 func mend(instance *instancev1alpha1.MacOSInstance, pod *corev1.Pod, maintenance bool) ([]byte, error) {
 	want := placeholderMeta(instance)
 	mended := pod.ObjectMeta.DeepCopy()
@@ -75,19 +75,21 @@ func mend(instance *instancev1alpha1.MacOSInstance, pod *corev1.Pod, maintenance
 	}})
 }
 
-// inMaintenance reports whether the instance's Mac is in maintenance, so that its virtual machines may be evicted.
+// inMaintenance reports whether the instance's Mac is in maintenance, so that its virtual machines
+// may be evicted.
 func (r *reconciler) inMaintenance(instance *instancev1alpha1.MacOSInstance) bool {
 	mac, err := r.getMac(instance.Status.NodeName)
 	return err == nil && mac.Spec.Maintenance
 }
 
-// budgetName returns the name of the PodDisruptionBudget of instance. It derives from the UID, so it cannot be taken in
-// advance.
+// budgetName returns the name of the PodDisruptionBudget of instance. It derives from the UID, so
+// it cannot be taken in advance.
 func budgetName(instance *instancev1alpha1.MacOSInstance) string {
 	return withSuffix(instance.Name, podSuffix+"-"+hash(string(instance.UID)))
 }
 
-// disruptionBudget returns the PodDisruptionBudget that protects the placeholder pod of instance from eviction.
+// disruptionBudget returns the PodDisruptionBudget that protects the placeholder pod of instance
+// from eviction.
 func disruptionBudget(instance *instancev1alpha1.MacOSInstance) *policyv1.PodDisruptionBudget {
 	meta := placeholderMeta(instance)
 	meta.Name, meta.Annotations = budgetName(instance), nil
@@ -100,8 +102,8 @@ func disruptionBudget(instance *instancev1alpha1.MacOSInstance) *policyv1.PodDis
 	}
 }
 
-// keepBudget creates the PodDisruptionBudget of an instance that has not ended. It deletes the budget while the Mac is
-// in maintenance, or if its spec is wrong.
+// keepBudget creates the PodDisruptionBudget of an instance that has not ended. It deletes the
+// budget while the Mac is in maintenance, or if its spec is wrong.
 func (r *reconciler) keepBudget(ctx context.Context, instance *instancev1alpha1.MacOSInstance) error {
 	wanted := !rules.InstanceEnded(instance.Status.Phase) && !r.inMaintenance(instance)
 	budget, err := r.getBudget(instance.Namespace, budgetName(instance))

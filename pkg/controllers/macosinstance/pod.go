@@ -29,12 +29,12 @@ const (
 	podSuffix = "-vm"
 )
 
-// PodName returns the name of the placeholder pod of an instance. If the suffix does not fit into a DNS label, a hash
-// replaces the end of the instance's name.
+// PodName returns the name of the placeholder pod of an instance. If the suffix does not fit into a
+// DNS label, a hash replaces the end of the instance's name.
 func PodName(instance string) string { return withSuffix(instance, podSuffix) }
 
-// nextPodName returns the name of the placeholder pod if another pod has its first name. It derives from the instance's
-// UID, so no pod can take it in advance.
+// nextPodName returns the name of the placeholder pod if another pod has its first name. It derives
+// from the instance's UID, so no pod can take it in advance.
 func nextPodName(instance *instancev1alpha1.MacOSInstance) string {
 	return withSuffix(instance.Name, podSuffix+"-"+hash(string(instance.UID)+"/"+instance.Status.PodName))
 }
@@ -52,8 +52,8 @@ func hash(s string) string {
 	return hex.EncodeToString(sum[:])[:10]
 }
 
-// pullSecrets returns the image's Secret if it is in the instance's namespace. A pod that names a Secret lets its Node,
-// and so the Mac's agent, read it.
+// pullSecrets returns the image's Secret if it is in the instance's namespace. A pod that names a
+// Secret lets its Node, and so the Mac's agent, read it.
 func pullSecrets(instance *instancev1alpha1.MacOSInstance, image *imagev1alpha1.MacOSImage) []corev1.LocalObjectReference {
 	if ref := image.Spec.PullSecretRef; ref != nil && ref.Namespace == instance.Namespace {
 		return []corev1.LocalObjectReference{{Name: ref.Name}}
@@ -74,8 +74,9 @@ func placeholderMeta(instance *instancev1alpha1.MacOSInstance) metav1.ObjectMeta
 	}
 }
 
-// Placeholder returns the pod that stands for the instance's virtual machine in Kubernetes. It takes one slot of the
-// lease's Node; the Node's agent runs the virtual machine while the pod exists.
+// Placeholder returns the pod that stands for the instance's virtual machine in Kubernetes. It
+// takes one slot of the lease's Node; the Node's agent runs the virtual machine while the pod
+// exists.
 func Placeholder(instance *instancev1alpha1.MacOSInstance, image *imagev1alpha1.MacOSImage) *corev1.Pod {
 	slot := corev1.ResourceList{rules.ResourceMacOSVM: *resource.NewQuantity(1, resource.DecimalSI)}
 	tenant := rules.TenantTaint(instance.Namespace)
@@ -112,8 +113,8 @@ func Placeholder(instance *instancev1alpha1.MacOSInstance, image *imagev1alpha1.
 			}},
 			Tolerations: []corev1.Toleration{
 				{Key: tenant.Key, Operator: corev1.TolerationOpEqual, Value: tenant.Value, Effect: tenant.Effect},
-				// No taint ends a virtual machine, because it cannot move elsewhere. An unreachable Mac's least of all:
-				// silence alone fails nothing.
+				// No taint ends a virtual machine, because it cannot move elsewhere. An unreachable
+				// Mac's least of all: silence alone fails nothing.
 				{Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute},
 			},
 		},

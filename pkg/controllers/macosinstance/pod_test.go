@@ -56,7 +56,8 @@ func TestPlaceholder(t *testing.T) {
 	assert.Empty(t, pod.Spec.PriorityClassName)
 }
 
-// A Secret of another namespace is not named: a Secret of the same name may exist in the instance's namespace.
+// A Secret of another namespace is not named: a Secret of the same name may exist in the instance's
+// namespace.
 func TestPlaceholderNamesTheTenantsPullSecret(t *testing.T) {
 	image := anImage()
 	assert.Empty(t, Placeholder(anInstance(named), image).Spec.ImagePullSecrets)

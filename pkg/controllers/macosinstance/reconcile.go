@@ -1,5 +1,6 @@
-// Package macosinstance creates the placeholder pod of each instance, reports how the pod is scheduled, and removes the
-// pod when the virtual machine has ended. The agent reports the state of the virtual machine.
+// Package macosinstance creates the placeholder pod of each instance, reports how the pod is
+// scheduled, and removes the pod when the virtual machine has ended. The agent reports the state of
+// the virtual machine.
 package macosinstance
 
 import (
@@ -29,14 +30,16 @@ import (
 
 // Reasons of the condition Scheduled.
 const (
-	// ReasonWaitingForNode means that the Node does not exist, or does not have the tenant's taint yet.
+	// ReasonWaitingForNode means that the Node does not exist, or does not have the tenant's taint
+	// yet.
 	ReasonWaitingForNode = "WaitingForNode"
 	// ReasonCreatingPod means that the placeholder pod is about to be created.
 	ReasonCreatingPod = "CreatingPod"
-	// ReasonPodNameTaken means that a pod of another owner has the name of the placeholder pod, which is about to be
-	// created under another name.
+	// ReasonPodNameTaken means that a pod of another owner has the name of the placeholder pod,
+	// which is about to be created under another name.
 	ReasonPodNameTaken = "PodNameTaken"
-	// ReasonPodRefused means that the API server refuses the placeholder pod, for example because of a quota.
+	// ReasonPodRefused means that the API server refuses the placeholder pod, for example because
+	// of a quota.
 	ReasonPodRefused = "PodRefused"
 	// ReasonWaitingForScheduler means that the scheduler has not looked at the placeholder pod yet.
 	ReasonWaitingForScheduler = "WaitingForScheduler"
@@ -128,9 +131,10 @@ func (r *reconciler) findPod(instance *instancev1alpha1.MacOSInstance) (*corev1.
 	return pod, err
 }
 
-// isPodOf reports whether pod is the placeholder of instance. The name is in the instance's status, but the pod of an
-// earlier instance may still have it. So a UID must agree until there is a virtual machine. After that, the pod is known
-// by its request for a virtual machine, which no other pod has; keep restores the rest of its metadata.
+// isPodOf reports whether pod is the placeholder of instance. The name is in the instance's status,
+// but the pod of an earlier instance may still have it. So a UID must agree until there is a
+// virtual machine. After that, the pod is known by its request for a virtual machine, which no
+// other pod has; keep restores the rest of its metadata.
 func isPodOf(pod *corev1.Pod, instance *instancev1alpha1.MacOSInstance) bool {
 	return pod.Name == instance.Status.PodName && (instance.Status.MachineID != "" && asksForVM(pod) ||
 		metav1.IsControlledBy(pod, instance) || pod.Annotations[rules.AnnotationInstanceUID] == string(instance.UID))
@@ -147,8 +151,8 @@ func isToStop(instance *instancev1alpha1.MacOSInstance) bool {
 	return instance.DeletionTimestamp != nil || instance.Status.StopRequest != nil || instance.Status.Phase == instancev1alpha1.MacOSInstanceStopping
 }
 
-// podIsToBeCreated reports whether the pod's name is reserved and the pod is not known to have existed. An instance has
-// one pod in its life: a deleted pod is not created again.
+// podIsToBeCreated reports whether the pod's name is reserved and the pod is not known to have
+// existed. An instance has one pod in its life: a deleted pod is not created again.
 func podIsToBeCreated(instance *instancev1alpha1.MacOSInstance, pod *corev1.Pod) bool {
 	if pod != nil || instance.Status.Phase != instancev1alpha1.MacOSInstancePending {
 		return false
@@ -157,7 +161,8 @@ func podIsToBeCreated(instance *instancev1alpha1.MacOSInstance, pod *corev1.Pod)
 	return condition == nil || slices.Contains([]string{ReasonCreatingPod, ReasonPodNameTaken, ReasonPodRefused}, condition.Reason)
 }
 
-// cleanUp removes the pod of an instance that has ended and, if the instance is being deleted, its finalizer.
+// cleanUp removes the pod of an instance that has ended and, if the instance is being deleted, its
+// finalizer.
 func (r *reconciler) cleanUp(ctx context.Context, instance *instancev1alpha1.MacOSInstance, pod *corev1.Pod) error {
 	if err := r.removePod(ctx, pod); err != nil {
 		return err
@@ -182,8 +187,8 @@ func (r *reconciler) removePod(ctx context.Context, pod *corev1.Pod) error {
 	return ignoreNotFound(r.deletePod(ctx, pod))
 }
 
-// stop ends an instance that never had a virtual machine. While its pod is bound to the Node, only the agent may end it,
-// as it may be about to start a virtual machine.
+// stop ends an instance that never had a virtual machine. While its pod is bound to the Node, only
+// the agent may end it, as it may be about to start a virtual machine.
 func (r *reconciler) stop(ctx context.Context, instance *instancev1alpha1.MacOSInstance, pod *corev1.Pod) error {
 	if pod != nil {
 		if pod.Spec.NodeName == "" {
@@ -214,7 +219,8 @@ func (r *reconciler) podIsGone(ctx context.Context, instance *instancev1alpha1.M
 	return r.markStopped(ctx, instance, rules.DescribeLoss(instance.Status.PodName))
 }
 
-// podNow returns the instance's pod from the server, as the cache may be stale; nil if the pod does not exist.
+// podNow returns the instance's pod from the server, as the cache may be stale; nil if the pod does
+// not exist.
 func (r *reconciler) podNow(ctx context.Context, instance *instancev1alpha1.MacOSInstance) (*corev1.Pod, error) {
 	if instance.Status.PodName == "" {
 		return nil, nil
@@ -234,8 +240,8 @@ func (r *reconciler) markStopped(ctx context.Context, instance *instancev1alpha1
 	return err
 }
 
-// start creates the placeholder pod once the Node admits it. The pod's name is stored first, so that a pod that was
-// created and deleted is not created again.
+// start creates the placeholder pod once the Node admits it. The pod's name is stored first, so
+// that a pod that was created and deleted is not created again.
 func (r *reconciler) start(ctx context.Context, instance *instancev1alpha1.MacOSInstance) error {
 	lease, err := r.getLease(instance.Namespace, instance.Spec.LeaseName)
 	if apierrors.IsNotFound(err) || err == nil && (!facts.BelongsTo(instance, lease) || !holdsMac(lease)) {
@@ -284,8 +290,8 @@ func (r *reconciler) start(ctx context.Context, instance *instancev1alpha1.MacOS
 	}
 }
 
-// nameIsTaken chooses another name for the placeholder pod if a pod of another owner has its first name. It waits while
-// the pod of an earlier instance of the same name may still be terminating.
+// nameIsTaken chooses another name for the placeholder pod if a pod of another owner has its first
+// name. It waits while the pod of an earlier instance of the same name may still be terminating.
 func (r *reconciler) nameIsTaken(ctx context.Context, instance *instancev1alpha1.MacOSInstance) error {
 	existing, err := r.readPod(ctx, instance.Namespace, instance.Status.PodName)
 	if err != nil || isPodOf(existing, instance) {
@@ -304,8 +310,8 @@ func holdsMac(lease *rackv1alpha1.MacNodeLease) bool {
 	return lease.Status.Phase == rackv1alpha1.MacNodeLeaseBound || lease.Status.Phase == rackv1alpha1.MacNodeLeaseHeld
 }
 
-// refused shows why there is no pod. It returns an error so that the creation is retried: no event announces that a
-// quota has room.
+// refused shows why there is no pod. It returns an error so that the creation is retried: no event
+// announces that a quota has room.
 func (r *reconciler) refused(ctx context.Context, instance *instancev1alpha1.MacOSInstance, reason error) error {
 	if _, err := r.show(ctx, instance, ReasonPodRefused, "placeholder pod refused: "+reason.Error()); err != nil {
 		return err
@@ -334,8 +340,8 @@ func (r *reconciler) showScheduling(ctx context.Context, instance *instancev1alp
 	return err
 }
 
-// whyUnschedulable names the taints of the Node that the pod does not tolerate. The scheduler only counts Nodes, which
-// does not help the tenant of a pod that fits one Node.
+// whyUnschedulable names the taints of the Node that the pod does not tolerate. The scheduler only
+// counts Nodes, which does not help the tenant of a pod that fits one Node.
 func (r *reconciler) whyUnschedulable(ctx context.Context, instance *instancev1alpha1.MacOSInstance, pod *corev1.Pod, message string) string {
 	node, err := r.getNode(instance.Status.NodeName)
 	if err != nil {
@@ -356,8 +362,8 @@ func (r *reconciler) whyUnschedulable(ctx context.Context, instance *instancev1a
 	return fmt.Sprintf("Node %s is tainted %s, so the placeholder pod waits; the scheduler reports: %s", node.Name, strings.Join(rules.FormatTaints(keeping), ", "), message)
 }
 
-// recordRejection writes one ledger record when the scheduler has enforced a rule: the Node has no free slot, or belongs
-// to another tenant.
+// recordRejection writes one ledger record when the scheduler has enforced a rule: the Node has no
+// free slot, or belongs to another tenant.
 func (r *reconciler) recordRejection(ctx context.Context, instance *instancev1alpha1.MacOSInstance, message string) error {
 	condition := meta.FindStatusCondition(instance.Status.Conditions, instancev1alpha1.MacOSInstanceScheduledCondition)
 	if condition != nil && condition.Reason == ReasonUnschedulable {

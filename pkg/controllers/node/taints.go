@@ -1,5 +1,5 @@
-// Package node keeps the taints of Kubernetes Nodes in step with their MacNodes. The Node of a leased Mac admits pods of
-// its tenant only; the Node of any other Mac admits no pods.
+// Package node keeps the taints of Kubernetes Nodes in step with their MacNodes. The Node of a
+// leased Mac admits pods of its tenant only; the Node of any other Mac admits no pods.
 package node
 
 import (
@@ -76,11 +76,12 @@ func wanted(mac *rackv1alpha1.MacNode) corev1.Taint {
 	return rules.TenantTaint(mac.Status.LeaseRef.Namespace)
 }
 
-// setTaint adds the taint to node before it removes MacRack's other taints: in between, the Node admits too few pods
-// rather than too many.
+// setTaint adds the taint to node before it removes MacRack's other taints: in between, the Node
+// admits too few pods rather than too many.
 func (r *reconciler) setTaint(ctx context.Context, node *corev1.Node, taint corev1.Taint) error {
 	if !slices.ContainsFunc(node.Spec.Taints, same(taint)) {
-		// The API server refuses two taints with one key and effect, so another tenant's is replaced.
+		// The API server refuses two taints with one key and effect, so another tenant's is
+		// replaced.
 		taints := slices.DeleteFunc(slices.Clone(node.Spec.Taints), func(t corev1.Taint) bool {
 			return t.Key == taint.Key && t.Effect == taint.Effect
 		})

@@ -10,8 +10,8 @@ type panicError struct{ value any }
 
 func (e panicError) Error() string { return fmt.Sprintf("panic: %v", e.value) }
 
-// Handlers returns informer handlers that call changed with the object before and after each change. before is nil for a
-// new object, after for a deleted one.
+// Handlers returns informer handlers that call changed with the object before and after each
+// change. before is nil for a new object, after for a deleted one.
 func Handlers[T any](changed func(before, after *T)) cache.ResourceEventHandler {
 	return cache.ResourceEventHandlerFuncs{
 		AddFunc: func(obj any) {
@@ -55,7 +55,8 @@ func IndexFunc[T any](f func(*T) []string) cache.IndexFunc {
 	}
 }
 
-// ByIndex returns the objects under key in an index of an informer. They are shared: do not change them.
+// ByIndex returns the objects under key in an index of an informer. They are shared: do not change
+// them.
 func ByIndex[T any](indexer cache.Indexer, index, key string) ([]*T, error) {
 	objs, err := indexer.ByIndex(index, key)
 	if err != nil {

@@ -1,5 +1,6 @@
-// Package runner drives the controllers: a queue of keys, workers that reconcile them, and retries with backoff after an
-// error. A timer per key covers work that becomes due although nothing changes.
+// Package runner drives the controllers: a queue of keys, workers that reconcile them, and retries
+// with backoff after an error. A timer per key covers work that becomes due although nothing
+// changes.
 package runner
 
 import (
@@ -19,13 +20,14 @@ const (
 	retryBase = 20 * time.Millisecond
 	retryMax  = 30 * time.Second
 
-	// maxTimer bounds the duration of one timer. A timer measures elapsed time, a deadline is a time of day: when the
-	// clock is set forward, a deadline is noticed at most this much late.
+	// maxTimer bounds the duration of one timer. A timer measures elapsed time, a deadline is a
+	// time of day: when the clock is set forward, a deadline is noticed at most this much late.
 	maxTimer = time.Minute
 )
 
-// ReconcileFunc brings the object of key a step nearer to its desired state. If the next step is due at a known time, it
-// returns that time; else the zero time. A key that failed is retried with backoff.
+// ReconcileFunc brings the object of key a step nearer to its desired state. If the next step is
+// due at a known time, it returns that time; else the zero time. A key that failed is retried with
+// backoff.
 type ReconcileFunc func(ctx context.Context, key string) (due time.Time, err error)
 
 // Controller calls a ReconcileFunc for keys, never twice at once for one key.
@@ -45,8 +47,8 @@ type timer struct {
 	stop func() bool
 }
 
-// New returns a controller. Due times follow clock; the backoff after errors is real time, so that it continues while
-// clock stands still.
+// New returns a controller. Due times follow clock; the backoff after errors is real time, so that
+// it continues while clock stands still.
 func New(name string, clock clock.WithDelayedExecution, reconcile ReconcileFunc) *Controller {
 	return &Controller{
 		name:      name,
@@ -67,7 +69,8 @@ func (c *Controller) Enqueue(key string) {
 	}
 }
 
-// Run reconciles with the given number of workers until ctx is done and their current keys are finished.
+// Run reconciles with the given number of workers until ctx is done and their current keys are
+// finished.
 func (c *Controller) Run(ctx context.Context, workers int) {
 	defer utilruntime.HandleCrashWithContext(ctx)
 	logger := klog.FromContext(ctx).WithValues("controller", c.name)
@@ -144,7 +147,8 @@ func (c *Controller) setTimer(key string, due time.Time) {
 func (c *Controller) arm(key string, t *timer) {
 	wait := t.due.Sub(c.clock.Now())
 	if wait > 0 {
-		// A fake clock calls the function with its own lock held, so the function must not use the clock itself.
+		// A fake clock calls the function with its own lock held, so the function must not use the
+		// clock itself.
 		t.stop = c.clock.AfterFunc(min(wait, maxTimer), func() { go c.fire(key, t) }).Stop
 		if c.clock.Now().Before(t.due) {
 			return

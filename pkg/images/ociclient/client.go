@@ -31,7 +31,8 @@ import (
 
 // Options configure a Client.
 type Options struct {
-	// Reference is the repository, with or without a tag, such as registry.example.com/macos/26:xcode-26.
+	// Reference is the repository, with or without a tag, such as
+	// registry.example.com/macos/26:xcode-26.
 	Reference string
 	// Credential returns the credentials for a host; nil for anonymous access.
 	Credential auth.CredentialFunc

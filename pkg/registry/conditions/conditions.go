@@ -1,4 +1,6 @@
-// Package conditions sets the conditions Ready, Reconciling and Stalled, from which generic tools determine whether an object matches its spec, as defined by kstatus (sigs.k8s.io/cli-utils). The registry derives them from the rest of the object in each write, so that they are never stale.
+// Package conditions sets the conditions Ready, Reconciling and Stalled, from which generic tools
+// determine whether an object matches its spec, as defined by kstatus (sigs.k8s.io/cli-utils). The
+// registry derives them from the rest of the object in each write, so that they are never stale.
 package conditions
 
 import (
@@ -29,7 +31,8 @@ type Summary struct {
 	Reason, Message string
 }
 
-// Set sets Ready and the abnormal condition of the summary, and removes the other abnormal condition.
+// Set sets Ready and the abnormal condition of the summary, and removes the other abnormal
+// condition.
 func (s Summary) Set(conditions *[]metav1.Condition, now time.Time) {
 	Set(conditions, now, Ready, s.Ready, s.Reason, s.Message)
 	for _, name := range []string{Reconciling, Stalled} {
@@ -68,10 +71,12 @@ func Fit(conditions []metav1.Condition) {
 	strategies.Fit(max(limit, 0), messages...)
 }
 
-// lengthOverhead is the maximum number of bytes by which the stored lengths of a condition and of its message grow with the message.
+// lengthOverhead is the maximum number of bytes by which the stored lengths of a condition and of
+// its message grow with the message.
 const lengthOverhead = 4
 
-// Observe sets the observed generation of all conditions. It is for kinds whose conditions do not depend on mutable fields of the spec, or are derived in the same write.
+// Observe sets the observed generation of all conditions. It is for kinds whose conditions do not
+// depend on mutable fields of the spec, or are derived in the same write.
 func Observe(conditions []metav1.Condition, generation int64) {
 	for i := range conditions {
 		conditions[i].ObservedGeneration = generation

@@ -1,4 +1,7 @@
-// Package fleetclock prevents a server with a wrong clock from shortening a lease. Each replica writes its time to etcd every few seconds. A lease begins when it has begun by the clocks of all live replicas, and its floor has passed when it has passed by all of them. Clock skew therefore lengthens leases, which complies with the licence, and is logged.
+// Package fleetclock prevents a server with a wrong clock from shortening a lease. Each replica
+// writes its time to etcd every few seconds. A lease begins when it has begun by the clocks of all
+// live replicas, and its floor has passed when it has passed by all of them. Clock skew therefore
+// lengthens leases, which complies with the licence, and is logged.
 package fleetclock
 
 import (
@@ -55,7 +58,8 @@ func New(clock clock.WithTicker) *Clock {
 	return &Clock{id: string(uuid.NewUUID()), clock: clock, others: map[string]observed{}}
 }
 
-// Earliest returns now, or the time of the slowest replica if that is earlier. This includes the replica's own clock, because now may come from a record that a faster replica has written.
+// Earliest returns now, or the time of the slowest replica if that is earlier. This includes the
+// replica's own clock, because now may come from a record that a faster replica has written.
 func (c *Clock) Earliest(ctx context.Context, tx Tx, now time.Time) (time.Time, error) {
 	readings, err := read(ctx, tx)
 	if err != nil {
@@ -72,7 +76,9 @@ func (c *Clock) Earliest(ctx context.Context, tx Tx, now time.Time) (time.Time, 
 	return now, nil
 }
 
-// Latest returns now, or the time of the fastest replica if that is later: a lease that begins then has not begun earlier by any clock. It fails if another replica is ahead of this one by more than Tolerance, because one of the two clocks is wrong and the start of the lease would be, too.
+// Latest returns now, or the time of the fastest replica if that is later: a lease that begins then
+// has not begun earlier by any clock. It fails if another replica is ahead of this one by more than
+// Tolerance, because one of the two clocks is wrong and the start of the lease would be, too.
 func (c *Clock) Latest(ctx context.Context, tx Tx, now time.Time) (time.Time, error) {
 	readings, err := read(ctx, tx)
 	if err != nil {
@@ -127,7 +133,9 @@ func (c *Clock) tick(ctx context.Context, transact Transact) error {
 	return err
 }
 
-// leave writes this replica's time and removes dead replicas. It returns its observations of the others, which are valid only if the transaction succeeds: while etcd is unreachable, no replica can write.
+// leave writes this replica's time and removes dead replicas. It returns its observations of the
+// others, which are valid only if the transaction succeeds: while etcd is unreachable, no replica
+// can write.
 func (c *Clock) leave(ctx context.Context, tx Tx) (map[string]observed, error) {
 	readings, err := read(ctx, tx)
 	if err != nil {

@@ -15,12 +15,14 @@ import (
 // Controllers is the user name of macrack-controllers.
 const Controllers = "system:serviceaccount:macrack-system:macrack-controllers"
 
-// IsAgent reports whether the user of the request is the agent of a Mac, which has the identity of its Node.
+// IsAgent reports whether the user of the request is the agent of a Mac, which has the identity of
+// its Node.
 func IsAgent(ctx context.Context) bool {
 	return in(ctx, rules.NodesGroup)
 }
 
-// AgentOf returns the name of the Node of an agent, and whether the user is an agent. The name is empty if the user is in the group of agents but is not the user of a Node.
+// AgentOf returns the name of the Node of an agent, and whether the user is an agent. The name is
+// empty if the user is in the group of agents but is not the user of a Node.
 func AgentOf(u user.Info) (node string, isAgent bool) {
 	if u == nil || !slices.Contains(u.GetGroups(), rules.NodesGroup) {
 		return "", false

@@ -13,7 +13,8 @@ import (
 	"k8s.io/apiserver/pkg/registry/rest"
 )
 
-// A Filter returns a field selector for the objects that the user of a request can see; nil selects all objects. It applies to all verbs.
+// A Filter returns a field selector for the objects that the user of a request can see; nil selects
+// all objects. It applies to all verbs.
 type Filter func(ctx context.Context) (fields.Selector, error)
 
 // Get is [registry.Store.Get], of an object that exists for the user.
@@ -89,8 +90,9 @@ func (s *Store) filtered(ctx context.Context, options *metainternalversion.ListO
 	return &filtered, nil
 }
 
-// find returns an error unless an object that is to be written exists for the user, or may be created. An object keeps its identity, so it
-// cannot come to exist for another user before the write.
+// find returns an error unless an object that is to be written exists for the user, or may be
+// created. An object keeps its identity, so it cannot come to exist for another user before the
+// write.
 func (s *Store) find(ctx context.Context, name string, mayCreate bool) error {
 	selector, err := s.selector(ctx)
 	if err != nil || selector == nil {

@@ -32,12 +32,14 @@ func Forbidden(gr schema.GroupResource, name string, cause error, record *rack.A
 // Unwrap returns the refusal without its record.
 func (e *Error) Unwrap() error { return e.StatusError }
 
-// A Recorder makes the record of a rejection durable, either by itself or folded with identical ones.
+// A Recorder makes the record of a rejection durable, either by itself or folded with identical
+// ones.
 type Recorder interface {
 	Reject(ctx context.Context, record *rack.AuditRecord) error
 }
 
-// Check returns err. If err is an Error, its record is durable when Check returns. A dry run is recorded only if its refusal reveals that another tenant has leased a Mac.
+// Check returns err. If err is an Error, its record is durable when Check returns. A dry run is
+// recorded only if its refusal reveals that another tenant has leased a Mac.
 func Check(ctx context.Context, recorder Recorder, err error, dryRun []string) error {
 	var refused *Error
 	if !errors.As(err, &refused) || refused.Record == nil {
@@ -56,7 +58,9 @@ func Check(ctx context.Context, recorder Recorder, err error, dryRun []string) e
 	return refused.StatusError
 }
 
-// A Store is a [registry.Store] that records its refusals. Classify, if set, may convert an error from outside the planners, such as a failed validation, into an [Error]. Filter, if set, hides objects from users.
+// A Store is a [registry.Store] that records its refusals. Classify, if set, may convert an error
+// from outside the planners, such as a failed validation, into an [Error]. Filter, if set, hides
+// objects from users.
 type Store struct {
 	*registry.Store
 	Recorder Recorder
@@ -89,7 +93,8 @@ func (s *Store) Delete(ctx context.Context, name string, validate rest.ValidateO
 	return out, gone, s.check(ctx, nil, name, err, options.DryRun)
 }
 
-// refuseOversized refuses metadata that would be expensive for the checks of Kubernetes, which run first in an update.
+// refuseOversized refuses metadata that would be expensive for the checks of Kubernetes, which run
+// first in an update.
 func (s *Store) refuseOversized(_ context.Context, obj, oldObj runtime.Object) (runtime.Object, error) {
 	new, ok := obj.(metav1.ObjectMetaAccessor)
 	old, oldOK := oldObj.(metav1.ObjectMetaAccessor)

@@ -11,7 +11,8 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 )
 
-// inWords converts errors of the generic store into client errors where it returns internal errors, or the key of the object in etcd.
+// inWords converts errors of the generic store into client errors where it returns internal errors,
+// or the key of the object in etcd.
 func inWords(gr schema.GroupResource, name string, err error) error {
 	var number *strconv.NumError
 	switch {

@@ -1,4 +1,5 @@
-// Package stores has the REST storage of most kinds: a generic store whose refusals are recorded, its discovery information, and the subresource status.
+// Package stores has the REST storage of most kinds: a generic store whose refusals are recorded,
+// its discovery information, and the subresource status.
 package stores
 
 import (
@@ -74,7 +75,8 @@ type REST struct {
 	category   Category
 	// planned returns what a write would store; nil in a store without planners.
 	planned func(ctx context.Context, gr schema.GroupResource, old, new runtime.Object) (runtime.Object, error)
-	// WarnOnDelete, if set, returns a warning of the consequences of deleting the object, or an empty string.
+	// WarnOnDelete, if set, returns a warning of the consequences of deleting the object, or an
+	// empty string.
 	WarnOnDelete func(ctx context.Context, name string) (string, error)
 }
 
@@ -85,7 +87,8 @@ var (
 	_ rest.SingularNameProvider = &REST{}
 )
 
-// Create is [rejection.Store.Create]. The answer to a dry run has what the planner sets, as that to the real request has.
+// Create is [rejection.Store.Create]. The answer to a dry run has what the planner sets, as that to
+// the real request has.
 func (r *REST) Create(ctx context.Context, obj runtime.Object, validate rest.ValidateObjectFunc, options *metav1.CreateOptions) (runtime.Object, error) {
 	out, err := r.Store.Create(ctx, obj, validate, options)
 	if err != nil {
@@ -94,7 +97,8 @@ func (r *REST) Create(ctx context.Context, obj runtime.Object, validate rest.Val
 	return r.created(ctx, out, options.DryRun)
 }
 
-// Update is [rejection.Store.Update]. The answer to a dry run that creates has what the planner sets.
+// Update is [rejection.Store.Update]. The answer to a dry run that creates has what the planner
+// sets.
 func (r *REST) Update(ctx context.Context, name string, info rest.UpdatedObjectInfo, create rest.ValidateObjectFunc, update rest.ValidateObjectUpdateFunc, allowCreate bool, options *metav1.UpdateOptions) (runtime.Object, bool, error) {
 	out, created, err := r.Store.Update(ctx, name, info, create, update, allowCreate, options)
 	if err != nil || !created {
@@ -104,7 +108,8 @@ func (r *REST) Update(ctx context.Context, name string, info rest.UpdatedObjectI
 	return out, err == nil, err
 }
 
-// created returns the answer to a request that has created obj. A dry run is planned again for it: the first plan went no further than admission.
+// created returns the answer to a request that has created obj. A dry run is planned again for it:
+// the first plan went no further than admission.
 func (r *REST) created(ctx context.Context, obj runtime.Object, dryRun []string) (runtime.Object, error) {
 	if r.planned == nil || !dryrun.IsDryRun(dryRun) {
 		return obj, nil
@@ -205,7 +210,8 @@ func New(kind Kind, getter generic.RESTOptionsGetter, recorder rejection.Recorde
 	return main, &StatusREST{&rejection.Store{Store: &status, Recorder: recorder, Filter: kind.Filter}}, nil
 }
 
-// fewErrors is a strategy with a bounded number of errors, as an answer with all of them costs the square of their number.
+// fewErrors is a strategy with a bounded number of errors, as an answer with all of them costs the
+// square of their number.
 type fewErrors struct{ rest.RESTCreateStrategy }
 
 func (s fewErrors) Validate(ctx context.Context, obj runtime.Object) field.ErrorList {

@@ -23,7 +23,8 @@ func (r *recorder) Reject(_ context.Context, record *rack.AuditRecord) error {
 	return nil
 }
 
-// No tenant learns off the record that a Mac is another's: not from the second plan of a dry run either, which may be refused after the first was not.
+// No tenant learns off the record that a Mac is another's: not from the second plan of a dry run
+// either, which may be refused after the first was not.
 func TestRefusalOfSecondPlanIsRecorded(t *testing.T) {
 	leases := rack.Resource("macnodeleases")
 	refusal := rejection.Forbidden(leases, "build", errors.New("the Mac is leased"), &rack.AuditRecord{Type: rack.CrossTenantRejected})

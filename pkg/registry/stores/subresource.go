@@ -18,7 +18,8 @@ import (
 	"macrack.io/macrack/pkg/registry/txn"
 )
 
-// Subresource updates an object for a request to one of its subresources, such as a binding. The update passes the planner of the object, but not its strategy.
+// Subresource updates an object for a request to one of its subresources, such as a binding. The
+// update passes the planner of the object, but not its strategy.
 type Subresource struct {
 	store    rejection.Store
 	domain   *txn.Domain
@@ -46,10 +47,12 @@ func (planned) ValidateUpdate(context.Context, runtime.Object, runtime.Object) f
 	return nil
 }
 
-// PreserveRequestObjectMetaSystemFieldsOnSubresourceCreate is true: the UID of a body is a precondition.
+// PreserveRequestObjectMetaSystemFieldsOnSubresourceCreate is true: the UID of a body is a
+// precondition.
 func (Subresource) PreserveRequestObjectMetaSystemFieldsOnSubresourceCreate() bool { return true }
 
-// Update updates the object for body, which is created as its subresource: the object with the name of body, and with its UID if set. A dry run is planned but not written.
+// Update updates the object for body, which is created as its subresource: the object with the name
+// of body, and with its UID if set. A dry run is planned but not written.
 func (s Subresource) Update(ctx context.Context, body *metav1.ObjectMeta, change func(runtime.Object), dryRun []string) error {
 	info := rest.DefaultUpdatedObjectInfo(nil, func(_ context.Context, _, old runtime.Object) (runtime.Object, error) {
 		obj := old.DeepCopyObject()
@@ -76,7 +79,8 @@ func (s Subresource) Update(ctx context.Context, body *metav1.ObjectMeta, change
 	return err
 }
 
-// CheckName sets the name of a request body to the one in its path, and refuses a body with another name.
+// CheckName sets the name of a request body to the one in its path, and refuses a body with another
+// name.
 func CheckName(body *metav1.ObjectMeta, name string) error {
 	if body.Name != "" && body.Name != name {
 		return apierrors.NewBadRequest(fmt.Sprintf("the name of the object (%s) does not match the name in the URL (%s)", body.Name, name))

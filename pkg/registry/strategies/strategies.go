@@ -21,7 +21,8 @@ import (
 	"macrack.io/macrack/pkg/printable"
 )
 
-// Base has the behaviour of most kinds: names can be generated, PUT does not create, an update without a resource version is unconditional, and there are no warnings and no canonicalization.
+// Base has the behaviour of most kinds: names can be generated, PUT does not create, an update
+// without a resource version is unconditional, and there are no warnings and no canonicalization.
 type Base struct {
 	runtime.ObjectTyper
 	names.NameGenerator
@@ -50,7 +51,8 @@ func (Base) WarningsOnUpdate(context.Context, runtime.Object, runtime.Object) []
 // GetResetFields returns none: a kind without a status lets all fields through.
 func (Base) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set { return nil }
 
-// KeepMetadata restores the metadata that a client can set from old, so that a write of the status does not change it.
+// KeepMetadata restores the metadata that a client can set from old, so that a write of the status
+// does not change it.
 func KeepMetadata(obj, old *metav1.ObjectMeta) {
 	obj.Labels = old.Labels
 	obj.Annotations = old.Annotations
@@ -58,13 +60,17 @@ func KeepMetadata(obj, old *metav1.ObjectMeta) {
 	obj.OwnerReferences = old.OwnerReferences
 }
 
-// Restore drops metadata that only the server sets from a new object. An exported object has it: its resource version and the server's own finalizers.
+// Restore drops metadata that only the server sets from a new object. An exported object has it:
+// its resource version and the server's own finalizers.
 func Restore(obj *metav1.ObjectMeta, own ...string) {
 	obj.ResourceVersion = ""
 	obj.Finalizers = slices.DeleteFunc(slices.Clone(obj.Finalizers), func(f string) bool { return slices.Contains(own, f) })
 }
 
-// KeepFinalizer keeps the server's own finalizer on an object that a client writes as a whole, from a manifest without the finalizer or with it too early. The same applies to a list of the client's own finalizers in a patch. A patch that leaves no finalizer explicitly removes the server's finalizer, and the planner refuses it.
+// KeepFinalizer keeps the server's own finalizer on an object that a client writes as a whole, from
+// a manifest without the finalizer or with it too early. The same applies to a list of the client's
+// own finalizers in a patch. A patch that leaves no finalizer explicitly removes the server's
+// finalizer, and the planner refuses it.
 func KeepFinalizer(ctx context.Context, obj, old *metav1.ObjectMeta, own string) {
 	has, had := slices.Contains(obj.Finalizers, own), slices.Contains(old.Finalizers, own)
 	switch {
@@ -82,7 +88,8 @@ func isPatch(ctx context.Context) bool {
 	return ok && info.Verb == "patch"
 }
 
-// Attrs returns the function that returns the labels of an object of type T, and the fields that field selectors of it can use.
+// Attrs returns the function that returns the labels of an object of type T, and the fields that
+// field selectors of it can use.
 func Attrs[T metav1.Object](selectable func(T) fields.Set) storage.AttrFunc {
 	return func(obj runtime.Object) (labels.Set, fields.Set, error) {
 		t, ok := obj.(T)
@@ -109,7 +116,9 @@ func ResetFields(version string, paths ...[]string) map[fieldpath.APIVersion]*fi
 // Path is the path of a field.
 func Path(names ...string) []string { return names }
 
-// Cut returns the beginning of s, at most limit bytes, with non-printable characters escaped. It is for text written by one user and reported by another: refusing it would let the writer prevent the report.
+// Cut returns the beginning of s, at most limit bytes, with non-printable characters escaped. It is
+// for text written by one user and reported by another: refusing it would let the writer prevent
+// the report.
 func Cut(s string, limit int) string { return printable.Lines(s, limit) }
 
 // Fit cuts the longest texts with Cut, so that their total length is at most limit bytes.

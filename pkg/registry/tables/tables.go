@@ -55,12 +55,14 @@ type convertor[T runtime.Object] struct {
 	cells   func(T) []any
 }
 
-// New returns a convertor for objects and lists of T. The function cells returns one cell for each of the columns.
+// New returns a convertor for objects and lists of T. The function cells returns one cell for each
+// of the columns.
 func New[T runtime.Object](columns []metav1.TableColumnDefinition, cells func(T) []any) rest.TableConvertor {
 	return convertor[T]{columns: columns, cells: cells}
 }
 
-// ConvertToTable implements rest.TableConvertor. An object of another type than T is not acceptable (406).
+// ConvertToTable implements rest.TableConvertor. An object of another type than T is not acceptable
+// (406).
 func (c convertor[T]) ConvertToTable(_ context.Context, object, options runtime.Object) (*metav1.Table, error) {
 	table := &metav1.Table{}
 	addRow := func(obj runtime.Object) error {
@@ -92,7 +94,8 @@ func (c convertor[T]) ConvertToTable(_ context.Context, object, options runtime.
 	return table, nil
 }
 
-// included returns the part of an object that its row includes. Metadata is included without managed fields: they are larger than the rest of a row, and no table shows them.
+// included returns the part of an object that its row includes. Metadata is included without
+// managed fields: they are larger than the rest of a row, and no table shows them.
 func included(obj, options runtime.Object) runtime.Object {
 	o, ok := options.(*metav1.TableOptions)
 	if !ok || o.IncludeObject != metav1.IncludeMetadata && o.IncludeObject != "" {

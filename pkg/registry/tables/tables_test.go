@@ -21,7 +21,8 @@ import (
 
 var now = time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC)
 
-// Rows have the metadata without the managed fields, and what is listed (it may be the cache's) keeps them.
+// Rows have the metadata without the managed fields, and what is listed (it may be the cache's)
+// keeps them.
 func TestRowsWithoutManagedFields(t *testing.T) {
 	convertor := New([]metav1.TableColumnDefinition{Name()}, func(n *rack.MacNode) []any { return []any{n.Name} })
 	node := &rack.MacNode{ObjectMeta: metav1.ObjectMeta{Name: "mac-a1", UID: "uid", ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "kubectl"}}}}

@@ -18,17 +18,20 @@ import (
 	"macrack.io/macrack/pkg/registry/txn"
 )
 
-// backfillInterval is the time between two backfills. A server of an earlier version, which may still run during an upgrade, stores
-// objects without a namespaceUID, and drops that of objects that it updates.
+// backfillInterval is the time between two backfills. A server of an earlier version, which may
+// still run during an upgrade, stores objects without a namespaceUID, and drops that of objects
+// that it updates.
 const backfillInterval = time.Minute
 
 var instances = instance.Resource("macosinstances")
 
-// Backfill sets the namespaceUID of leases and instances that were stored before the field existed, which hides them from all tenants.
+// Backfill sets the namespaceUID of leases and instances that were stored before the field existed,
+// which hides them from all tenants.
 //
-// The index key of a namespace has the UID of its life and was written with the first lease of that life. An object that
-// is not older than the key, by the revisions of etcd, was created in that life: it gets the UID of the key, even if the namespace
-// has been replaced since. The UID of an earlier life is unknown; its objects stay hidden, as they belong to no tenant of today.
+// The index key of a namespace has the UID of its life and was written with the first lease of that
+// life. An object that is not older than the key, by the revisions of etcd, was created in that
+// life: it gets the UID of the key, even if the namespace has been replaced since. The UID of an
+// earlier life is unknown; its objects stay hidden, as they belong to no tenant of today.
 type Backfill struct {
 	Domain *txn.Domain
 }
@@ -60,8 +63,8 @@ func (b Backfill) Once(ctx context.Context) {
 	}
 }
 
-// resource fills in the objects of a resource. It returns how many, and how many are of an unknown namespace. An
-// object that fails does not keep the others from being filled in.
+// resource fills in the objects of a resource. It returns how many, and how many are of an unknown
+// namespace. An object that fails does not keep the others from being filled in.
 func (b Backfill) resource(ctx context.Context, gr schema.GroupResource, empty func() runtime.Object) (filled, unknown int, err error) {
 	scan, err := b.Domain.Scan(ctx, gr)
 	if err != nil {
@@ -100,7 +103,8 @@ func (b Backfill) resource(ctx context.Context, gr schema.GroupResource, empty f
 
 // object fills in an object, which was created at a revision of etcd.
 func (b Backfill) object(ctx context.Context, gr schema.GroupResource, namespace, name string, created int64, empty func() runtime.Object) (done bool, err error) {
-	// A later life gives the key a later revision, so that the object is then not of the key's life.
+	// A later life gives the key a later revision, so that the object is then not of the key's
+	// life.
 	key, began, err := b.Domain.Key(ctx, Kind, namespace)
 	if err != nil {
 		return false, err

@@ -20,7 +20,8 @@ const (
 	maxRemembered = 1024
 )
 
-// Remember returns a function that asks ask once for all requests that want to know of a namespace at the same time, and remembers the answer for a second.
+// Remember returns a function that asks ask once for all requests that want to know of a namespace
+// at the same time, and remembers the answer for a second.
 func Remember(clock clock.PassiveClock, ask Namespaces) Namespaces {
 	type answer struct {
 		uid   types.UID

@@ -44,7 +44,8 @@ func TestRemember(t *testing.T) {
 	ask("acme", "acme4")
 }
 
-// Requests that want to know the same at the same time ask once, and none waits longer than it lives.
+// Requests that want to know the same at the same time ask once, and none waits longer than it
+// lives.
 func TestRememberAsksOnce(t *testing.T) {
 	var asked atomic.Int32
 	answer := make(chan struct{})
@@ -70,7 +71,8 @@ func TestRememberAsksOnce(t *testing.T) {
 	assert.EqualValues(t, 1, asked.Load())
 }
 
-// A cache that lags behind gives no user the objects of an earlier namespace, nor its life key back to it.
+// A cache that lags behind gives no user the objects of an earlier namespace, nor its life key back
+// to it.
 func TestLaggingCache(t *testing.T) {
 	for name, tt := range map[string]struct {
 		cached, key, live types.UID

@@ -1,4 +1,10 @@
-// Package tenancy separates successive namespaces with the same name. Records outlive their namespace, and the next owner of the name is another tenant without access to them. The first lease in a namespace therefore stores the start of the namespace's life, in the transaction that creates the lease, and users of the namespace read only the records after it. Leases and instances can outlive their namespace when a user removes the finalizers of the namespace: the lease then keeps its Mac until the floor. They store the UID of their namespace, and are not visible to users of a later namespace with the same name.
+// Package tenancy separates successive namespaces with the same name. Records outlive their
+// namespace, and the next owner of the name is another tenant without access to them. The first
+// lease in a namespace therefore stores the start of the namespace's life, in the transaction that
+// creates the lease, and users of the namespace read only the records after it. Leases and
+// instances can outlive their namespace when a user removes the finalizers of the namespace: the
+// lease then keeps its Mac until the floor. They store the UID of their namespace, and are not
+// visible to users of a later namespace with the same name.
 package tenancy
 
 import (
@@ -32,10 +38,12 @@ var (
 	namespaces = schema.GroupResource{Resource: "namespaces"}
 )
 
-// Kind is the kind of the index keys with the UID of each namespace and the time of its first lease.
+// Kind is the kind of the index keys with the UID of each namespace and the time of its first
+// lease.
 const Kind = "namespace-life"
 
-// foldedLate is the maximum delay of the count of identical rejections after the first: a minute, and the time for the write.
+// foldedLate is the maximum delay of the count of identical rejections after the first: a minute,
+// and the time for the write.
 const foldedLate = 2 * time.Minute
 
 // Namespaces returns the UID of a namespace, or an empty UID if it does not exist.
@@ -47,11 +55,13 @@ type Lives struct {
 	Namespaces Namespaces
 	// Live is Namespaces without a cache, which may be stale; nil if Namespaces has no cache.
 	Live Namespaces
-	// Key reads an index key and the revision of its last write, which is 0 if the key does not exist.
+	// Key reads an index key and the revision of its last write, which is 0 if the key does not
+	// exist.
 	Key func(ctx context.Context, kind, id string) (value []byte, revision int64, err error)
 	// SeesAll reports whether the user of a request may read the records of all namespaces.
 	SeesAll func(ctx context.Context) (bool, error)
-	// Everywhere reports whether the user of a request has the requested permission in all namespaces.
+	// Everywhere reports whether the user of a request has the requested permission in all
+	// namespaces.
 	Everywhere func(ctx context.Context) (bool, error)
 
 	once sync.Once
@@ -59,7 +69,8 @@ type Lives struct {
 	recentLive, recentKeys Namespaces
 }
 
-// confirm returns the UID of a namespace. If the UID in a cache differs from that in the life key, the cache may be behind the replica that wrote the key, so confirm asks live.
+// confirm returns the UID of a namespace. If the UID in a cache differs from that in the life key,
+// the cache may be behind the replica that wrote the key, so confirm asks live.
 func confirm(ctx context.Context, live Namespaces, name string, cached, key types.UID) (types.UID, error) {
 	if live == nil || cached == key {
 		return cached, nil
@@ -67,7 +78,8 @@ func confirm(ctx context.Context, live Namespaces, name string, cached, key type
 	return live(ctx, name)
 }
 
-// confirmed returns uid, the cached UID of a namespace, or the UID from the API server if uid differs from that in the life key of up to a second ago.
+// confirmed returns uid, the cached UID of a namespace, or the UID from the API server if uid
+// differs from that in the life key of up to a second ago.
 func (l *Lives) confirmed(ctx context.Context, name string, uid types.UID) (types.UID, error) {
 	if l.Live == nil {
 		return uid, nil
@@ -87,7 +99,8 @@ func (l *Lives) confirmed(ctx context.Context, name string, uid types.UID) (type
 	return confirm(ctx, l.recentLive, name, uid, key)
 }
 
-// Leases wraps the planner of leases. It starts the life of a namespace with its first lease, and stores the UID of its namespace in each lease.
+// Leases wraps the planner of leases. It starts the life of a namespace with its first lease, and
+// stores the UID of its namespace in each lease.
 func (l *Lives) Leases(clock clock.PassiveClock, planner txn.Planner) txn.Planner {
 	return func(ctx context.Context, tx *txn.Tx, old, new runtime.Object) error {
 		if old != nil {
@@ -123,7 +136,8 @@ func (l *Lives) Leases(clock clock.PassiveClock, planner txn.Planner) txn.Planne
 	}
 }
 
-// Instances wraps the planner of instances. It refuses an instance on a lease of an earlier namespace with the same name, and stores the UID of its namespace in each instance.
+// Instances wraps the planner of instances. It refuses an instance on a lease of an earlier
+// namespace with the same name, and stores the UID of its namespace in each instance.
 func (l *Lives) Instances(planner txn.Planner) txn.Planner {
 	return func(ctx context.Context, tx *txn.Tx, old, new runtime.Object) error {
 		if err := planner(ctx, tx, old, new); err != nil || old != nil {
@@ -155,7 +169,10 @@ func (l *Lives) Instances(planner txn.Planner) txn.Planner {
 	}
 }
 
-// Own is a [rejection.Filter] of leases and instances. For all verbs, it limits a user of a namespace to the objects of that namespace and hides those of an earlier namespace with the same name. A user with the requested permission in all namespaces sees all objects: for example administrators, the controllers, and the namespace controller.
+// Own is a [rejection.Filter] of leases and instances. For all verbs, it limits a user of a
+// namespace to the objects of that namespace and hides those of an earlier namespace with the same
+// name. A user with the requested permission in all namespaces sees all objects: for example
+// administrators, the controllers, and the namespace controller.
 func (l *Lives) Own(ctx context.Context) (fields.Selector, error) {
 	namespace := genericapirequest.NamespaceValue(ctx)
 	if namespace == "" {
@@ -177,7 +194,8 @@ func (l *Lives) Own(ctx context.Context) (fields.Selector, error) {
 	return fields.OneTermEqualSelector("status.namespaceUID", string(uid)), nil
 }
 
-// Visible returns the predicate for the records of the request's namespace that its user may read; nil for all.
+// Visible returns the predicate for the records of the request's namespace that its user may read;
+// nil for all.
 func (l *Lives) Visible(ctx context.Context) (func(*rack.AuditRecord) bool, error) {
 	namespace := genericapirequest.NamespaceValue(ctx)
 	if namespace == "" {

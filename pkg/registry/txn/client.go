@@ -11,7 +11,8 @@ import (
 	"go.etcd.io/etcd/client/v3/kubernetes"
 )
 
-// A client is a [kubernetes.Interface] whose writes include the companions of the Tx in their context. Other requests pass through unchanged.
+// A client is a [kubernetes.Interface] whose writes include the companions of the Tx in their
+// context. Other requests pass through unchanged.
 type client struct {
 	kubernetes.Interface
 	kv clientv3.KV
@@ -57,7 +58,8 @@ func (c *client) OptimisticDelete(ctx context.Context, key string, rev int64, op
 	return kubernetes.DeleteResponse(resp), err
 }
 
-// noteMain remembers the write of an existing main object. The next write of this process then does not start from a stale object of the watch cache.
+// noteMain remembers the write of an existing main object. The next write of this process then does
+// not start from a stale object of the watch cache.
 func noteMain(ctx context.Context, key string, rev int64, write clientv3.Op, resp kubernetes.PutResponse, err error) {
 	tx, _ := ctx.Value(contextKey{}).(*Tx)
 	if tx != nil && tx.mainKey == key && rev != 0 && err == nil && resp.Succeeded {
@@ -65,7 +67,10 @@ func noteMain(ctx context.Context, key string, rev int64, write clientv3.Op, res
 	}
 }
 
-// commit writes the main object and its companions if all are at their expected revisions. If the main object has changed, it returns the response of the stock client; if only companions have changed, it returns a *conflictError. In both cases, tx has a snapshot for the next plan. Errors of etcd are never retried here, because the transaction may have been committed.
+// commit writes the main object and its companions if all are at their expected revisions. If the
+// main object has changed, it returns the response of the stock client; if only companions have
+// changed, it returns a *conflictError. In both cases, tx has a snapshot for the next plan. Errors
+// of etcd are never retried here, because the transaction may have been committed.
 func (c *client) commit(ctx context.Context, tx *Tx, rev int64, getOnFailure bool, then ...clientv3.Op) (resp kubernetes.PutResponse, err error) {
 	keys := []string{tx.mainKey}
 	expect := []clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(tx.mainKey), "=", rev)}

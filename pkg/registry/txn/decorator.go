@@ -38,7 +38,9 @@ import (
 	"k8s.io/component-base/tracing"
 )
 
-// decorator returns the decorator of a resource's storage. It does the same as newETCD3Storage and StorageWithCacher of k8s.io/apiserver v0.37, but writes through a client of this package, which these two cannot be given. A test fails when they change upstream.
+// decorator returns the decorator of a resource's storage. It does the same as newETCD3Storage and
+// StorageWithCacher of k8s.io/apiserver v0.37, but writes through a client of this package, which
+// these two cannot be given. A test fails when they change upstream.
 func (d *Domain) decorator(r *resource, watchCached bool) generic.StorageDecorator {
 	return func(c *storagebackend.ConfigForResource, resourcePrefix string, keyFunc func(runtime.Object) (string, error), newFunc, newListFunc func() runtime.Object, attrs storage.AttrFunc, triggers storage.IndexerFuncs, indexers *cache.Indexers) (storage.Interface, factory.DestroyFunc, error) {
 		raw, etcd, destroyRaw, err := newRawStorage(c, resourcePrefix, newFunc, newListFunc)
@@ -150,7 +152,8 @@ func dial(c storagebackend.TransportConfig) (*kubernetes.Client, error) {
 	cfg := clientv3.Config{
 		Endpoints: c.ServerList, Logger: clientLogger(), DialTimeout: dialTimeout, DialKeepAliveTime: 30 * time.Second, DialKeepAliveTimeout: 10 * time.Second,
 		DialOptions: []grpc.DialOption{
-			// Not from upstream: reconnect soon after etcd returns, instead of after up to two minutes.
+			// Not from upstream: reconnect soon after etcd returns, instead of after up to two
+			// minutes.
 			grpc.WithConnectParams(grpc.ConnectParams{Backoff: reconnect, MinConnectTimeout: dialTimeout}),
 			grpc.WithChainUnaryInterceptor(clientMetrics().UnaryClientInterceptor()),
 			grpc.WithChainStreamInterceptor(clientMetrics().StreamClientInterceptor()),

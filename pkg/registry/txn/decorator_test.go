@@ -267,7 +267,8 @@ func (e *eachItsOwn) GetRESTOptions(gr schema.GroupResource, example runtime.Obj
 	return restOptions((*e)[gr]).GetRESTOptions(gr, example)
 }
 
-// TestWithoutWatchCache checks that records have no watch cache, and that no resource has one if all are turned off.
+// TestWithoutWatchCache checks that records have no watch cache, and that no resource has one if
+// all are turned off.
 func TestWithoutWatchCache(t *testing.T) {
 	endpoint, _ := startEtcd(t, false)
 	s := startServer(t, endpoint)

@@ -23,16 +23,19 @@ import (
 	"k8s.io/apiserver/pkg/storage/value/encrypt/identity"
 )
 
-// A Planner adds the companions that a write of its resource needs. It reads them with tx, adds their writes to tx, and may change new, but never old. old is
-// nil when new is created; new is nil when old is deleted. Objects are of the
-// internal version.
+// A Planner adds the companions that a write of its resource needs. It reads them with tx, adds
+// their writes to tx, and may change new, but never old. old is nil when new is created; new is nil
+// when old is deleted. Objects are of the internal version.
 //
-// A planner is called again whenever an object that it relied on has changed, so its only effects must be on tx and new. Its error, if any, is returned to the client. It must return the errors of the methods of tx unchanged, except that it may handle a companion that was not found.
+// A planner is called again whenever an object that it relied on has changed, so its only effects
+// must be on tx and new. Its error, if any, is returned to the client. It must return the errors of
+// the methods of tx unchanged, except that it may handle a companion that was not found.
 type Planner func(ctx context.Context, tx *Tx, old, new runtime.Object) error
 
 var versioner = storage.APIObjectVersioner{}
 
-// A Domain is the set of resources in one etcd cluster that transactions may span. It is the [generic.RESTOptionsGetter] of their stores, with or without planners.
+// A Domain is the set of resources in one etcd cluster that transactions may span. It is the
+// [generic.RESTOptionsGetter] of their stores, with or without planners.
 type Domain struct {
 	delegate generic.RESTOptionsGetter
 	planners map[schema.GroupResource]Planner
@@ -54,7 +57,8 @@ type Domain struct {
 // An Option changes a domain.
 type Option func(*Domain)
 
-// WithoutWatchCache serves resources from etcd. It is for resources with many, rarely read objects. They can still be watched.
+// WithoutWatchCache serves resources from etcd. It is for resources with many, rarely read objects.
+// They can still be watched.
 func WithoutWatchCache(resources ...schema.GroupResource) Option {
 	return func(d *Domain) {
 		for _, gr := range resources {
@@ -63,12 +67,14 @@ func WithoutWatchCache(resources ...schema.GroupResource) Option {
 	}
 }
 
-// WithCodec decorates the storage codec of each resource with wrap, for main objects and companions alike.
+// WithCodec decorates the storage codec of each resource with wrap, for main objects and companions
+// alike.
 func WithCodec(wrap func(gr schema.GroupResource, codec runtime.Codec) runtime.Codec) Option {
 	return func(d *Domain) { d.codec = wrap }
 }
 
-// NewDomain returns a domain of the resources for which delegate has options. Objects of a resource without a planner may still be companions.
+// NewDomain returns a domain of the resources for which delegate has options. Objects of a resource
+// without a planner may still be companions.
 func NewDomain(delegate generic.RESTOptionsGetter, planners map[schema.GroupResource]Planner, options ...Option) *Domain {
 	d := &Domain{
 		delegate:  delegate,

@@ -15,13 +15,16 @@ import (
 	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
 )
 
-// Preflight plans a write without making it, and returns the error with which the planner would refuse it. old and new are those of a [Planner], with namespace and name, and are not changed. It is for dry runs, which do not reach the storage.
+// Preflight plans a write without making it, and returns the error with which the planner would
+// refuse it. old and new are those of a [Planner], with namespace and name, and are not changed. It
+// is for dry runs, which do not reach the storage.
 func (d *Domain) Preflight(ctx context.Context, gr schema.GroupResource, old, new runtime.Object) error {
 	_, err := d.Planned(ctx, gr, old, new)
 	return err
 }
 
-// Planned is Preflight and also returns the object that the write would store: new with the changes of the planner.
+// Planned is Preflight and also returns the object that the write would store: new with the changes
+// of the planner.
 func (d *Domain) Planned(ctx context.Context, gr schema.GroupResource, old, new runtime.Object) (runtime.Object, error) {
 	d.mu.RLock()
 	r := d.resources[gr]
@@ -58,7 +61,9 @@ func (d *Domain) Planned(ctx context.Context, gr schema.GroupResource, old, new 
 	return nil, apierrors.NewConflict(gr, m.GetName(), errors.New("it has changed since it was read"))
 }
 
-// DryRunAdmission returns the admission plugin that calls the planners for dry runs, so that a dry run is refused if the real request would be. It must be the last in the admission chain of the server.
+// DryRunAdmission returns the admission plugin that calls the planners for dry runs, so that a dry
+// run is refused if the real request would be. It must be the last in the admission chain of the
+// server.
 func (d *Domain) DryRunAdmission() admission.ValidationInterface {
 	return &dryRunAdmission{d}
 }
@@ -71,7 +76,8 @@ func (*dryRunAdmission) Handles(operation admission.Operation) bool {
 	return operation == admission.Create || operation == admission.Update || operation == admission.Delete
 }
 
-// Validate is called in place of the storage. For a deletion that finalizers turn into an update, it plans that update.
+// Validate is called in place of the storage. For a deletion that finalizers turn into an update,
+// it plans that update.
 func (p *dryRunAdmission) Validate(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
 	if !a.IsDryRun() {
 		return nil

@@ -16,7 +16,8 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// A conflictError is the error of a transaction that did not commit because keys that its planner relied on had changed. Another plan may succeed.
+// A conflictError is the error of a transaction that did not commit because keys that its planner
+// relied on had changed. Another plan may succeed.
 type conflictError struct {
 	keys []string
 }
@@ -25,7 +26,8 @@ func (e *conflictError) Error() string {
 	return fmt.Sprintf("txn: changed since they were read: %q", e.keys)
 }
 
-// ReasonInsufficientStorage is the reason of the error, with status 507, of writes after etcd has reached its quota.
+// ReasonInsufficientStorage is the reason of the error, with status 507, of writes after etcd has
+// reached its quota.
 const ReasonInsufficientStorage metav1.StatusReason = "InsufficientStorage"
 
 var errTooFast = apierrors.NewTooManyRequests("you change this object faster than allowed; nothing was changed; try again later", 1)
@@ -41,7 +43,8 @@ var (
 	errUnknown     = apierrors.NewServiceUnavailable("etcd did not answer, outcome unknown: the change may or may not have been made, read before trying again")
 )
 
-// explain converts the errors of an etcd that does not answer, or cannot write, into API errors. ctx is the context of the request: after its end, no client waits for the error.
+// explain converts the errors of an etcd that does not answer, or cannot write, into API errors.
+// ctx is the context of the request: after its end, no client waits for the error.
 func explain(ctx context.Context, err error, write bool) error {
 	switch {
 	case err == nil || ctx.Err() != nil:
@@ -51,8 +54,8 @@ func explain(ctx context.Context, err error, write bool) error {
 			Status: metav1.StatusFailure,
 			Code:   http.StatusInsufficientStorage,
 			Reason: ReasonInsufficientStorage,
-			// etcd commits the write that exceeds the quota, and returns the same error as for refused writes
-			// (quotaApplierV3.Txn in etcd/server/etcdserver).
+			// etcd commits the write that exceeds the quota, and returns the same error as for
+			// refused writes (quotaApplierV3.Txn in etcd/server/etcdserver).
 			Message: "the database is full (NOSPACE), outcome unknown: the change may or may not have been made, read before trying again; " +
 				"an administrator must compact, defragment and disarm the alarm of etcd",
 		}}

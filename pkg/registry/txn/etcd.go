@@ -9,7 +9,8 @@ import (
 	"google.golang.org/grpc/connectivity"
 )
 
-// The etcd client waits for a connection and for an answer until the deadline of the request, which may be a minute. These are the limits.
+// The etcd client waits for a connection and for an answer until the deadline of the request, which
+// may be a minute. These are the limits.
 const (
 	connectTimeout = 2 * time.Second
 	answerTimeout  = 5 * time.Second // to a transaction, or a read of one key

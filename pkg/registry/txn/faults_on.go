@@ -4,9 +4,11 @@ package txn
 
 import "context"
 
-// Faults are failures that tests inject into transactions with companions. They must be set before the server starts, and exist with the build tag "faults" only.
+// Faults are failures that tests inject into transactions with companions. They must be set before
+// the server starts, and exist with the build tag "faults" only.
 var Faults struct {
-	// SkipCompare makes transactions commit even if companions have changed. It is for testing the tests of the invariants.
+	// SkipCompare makes transactions commit even if companions have changed. It is for testing the
+	// tests of the invariants.
 	SkipCompare bool
 
 	// BeforeCommit and AfterCommit are called with the key of the main object

@@ -16,8 +16,9 @@ const indexPrefix = "macrack.io/index/"
 
 var kinds = regexp.MustCompile(`^[a-z][a-z0-9-]*$`)
 
-// GetKey reads an index key and makes the commit depend on its value, or on
-// its absence. kind consists of lower case letters, digits and dashes; id is any non-empty string. The writes of the same plan are not visible.
+// GetKey reads an index key and makes the commit depend on its value, or on its absence. kind
+// consists of lower case letters, digits and dashes; id is any non-empty string. The writes of the
+// same plan are not visible.
 func (t *Tx) GetKey(ctx context.Context, kind, id string) (value []byte, exists bool, err error) {
 	key, err := t.indexKey(kind, id)
 	if err != nil {
@@ -38,7 +39,8 @@ func (t *Tx) GetKey(ctx context.Context, kind, id string) (value []byte, exists 
 	return bytes.Clone(kv.Value), true, nil
 }
 
-// AnyKey returns the value of any one index key of a kind whose ID begins with prefix. If no such key exists, the commit depends on its absence.
+// AnyKey returns the value of any one index key of a kind whose ID begins with prefix. If no such
+// key exists, the commit depends on its absence.
 func (t *Tx) AnyKey(ctx context.Context, kind, prefix string) (value []byte, exists bool, err error) {
 	key, err := t.indexKey(kind, prefix)
 	if err != nil {
@@ -70,7 +72,8 @@ func (t *Tx) CreateKey(kind, id string, value []byte) error {
 	return t.fail(t.add(op{key: key, write: &put}))
 }
 
-// PutKey makes the commit write an index key. It must be unchanged, or still absent, since GetKey of this plan.
+// PutKey makes the commit write an index key. It must be unchanged, or still absent, since GetKey
+// of this plan.
 func (t *Tx) PutKey(kind, id string, value []byte) error {
 	key, err := t.indexKey(kind, id)
 	if err != nil {
@@ -99,7 +102,8 @@ func (t *Tx) change(key string, write *clientv3.Op) error {
 	return fmt.Errorf("txn: %s must be read before it is changed", key)
 }
 
-// indexKey returns the key in etcd. The key is not cleaned as a path: no ID can leave its kind, and different IDs have different keys.
+// indexKey returns the key in etcd. The key is not cleaned as a path: no ID can leave its kind, and
+// different IDs have different keys.
 func (t *Tx) indexKey(kind, id string) (string, error) {
 	if !kinds.MatchString(kind) || id == "" {
 		return "", fmt.Errorf("txn: %q of kind %q cannot be an index key", id, kind)

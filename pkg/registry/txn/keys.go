@@ -35,7 +35,8 @@ func (d *Domain) Keys(ctx context.Context, kind string) (map[string][]byte, erro
 	return values, nil
 }
 
-// Key returns the value of an index key, and the revision of its last write, which is 0 if there is no such key.
+// Key returns the value of an index key, and the revision of its last write, which is 0 if there is
+// no such key.
 func (d *Domain) Key(ctx context.Context, kind, id string) (value []byte, revision int64, err error) {
 	s := d.anyStore()
 	if s == nil {

@@ -12,22 +12,28 @@ import (
 )
 
 const (
-	// maxPaced limits the delayed writes of one user, because each takes a seat of API priority and fairness.
+	// maxPaced limits the delayed writes of one user, because each takes a seat of API priority and
+	// fairness.
 	maxPaced = 16
-	// maxLimiters limits the number of tracked pairs of user and object; the least recently used are evicted.
+	// maxLimiters limits the number of tracked pairs of user and object; the least recently used
+	// are evicted.
 	maxLimiters = 1 << 12
 )
 
-// A WriteLimit limits the rate at which a user writes one object. Writes of an object are serialized and sent to all its watchers, so a user who repeats a write in a tight loop would slow down all others.
+// A WriteLimit limits the rate at which a user writes one object. Writes of an object are
+// serialized and sent to all its watchers, so a user who repeats a write in a tight loop would slow
+// down all others.
 //
-// It applies to updates and patches of the object itself. Deletions and writes of subresources are not limited, because they end work that a user has started.
+// It applies to updates and patches of the object itself. Deletions and writes of subresources are
+// not limited, because they end work that a user has started.
 type WriteLimit struct {
 	Rate   rate.Limit // a second, in one server
 	Burst  int
 	Exempt func(user.Info) bool
 }
 
-// WithWriteLimit delays writes beyond the limit, and refuses them with status 429 if the delay would be too long.
+// WithWriteLimit delays writes beyond the limit, and refuses them with status 429 if the delay
+// would be too long.
 func WithWriteLimit(limit WriteLimit) Option {
 	return func(d *Domain) { d.pacer = newPacer(limit) }
 }

@@ -11,7 +11,9 @@ import (
 	"k8s.io/utils/lru"
 )
 
-// recent caches companions that this process has recently read from etcd or written, and index keys written by any process. It is ahead of the watch caches, which receive writes later and do not have index keys. It may be behind etcd; the commit detects this.
+// recent caches companions that this process has recently read from etcd or written, and index keys
+// written by any process. It is ahead of the watch caches, which receive writes later and do not
+// have index keys. It may be behind etcd; the commit detects this.
 type recent struct {
 	mu    sync.Mutex
 	cache *lru.Cache
@@ -47,7 +49,8 @@ func (r *recent) saw(key string, kv *mvccpb.KeyValue, rev int64) {
 	}
 }
 
-// follow records the writes of all processes to index keys until the client is closed. Writes missed while the watch is interrupted are read when they are needed.
+// follow records the writes of all processes to index keys until the client is closed. Writes
+// missed while the watch is interrupted are read when they are needed.
 func (r *recent) follow(client *clientv3.Client, prefix string) {
 	wait.UntilWithContext(client.Ctx(), func(ctx context.Context) {
 		ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))

@@ -19,7 +19,8 @@ const (
 	patience = 5 * time.Second
 )
 
-// retry repeats a write of the object at a path until it has no conflict. Only conflicts are retried, because after them nothing has been written.
+// retry repeats a write of the object at a path until it has no conflict. Only conflicts are
+// retried, because after them nothing has been written.
 func (s *store) retry(ctx context.Context, operation, path string, write func(context.Context, *Tx) error) error {
 	key, err := s.resource.key(path)
 	if err != nil {
@@ -63,7 +64,9 @@ func (s *store) retryKey(ctx context.Context, operation, key string, write func(
 	}
 }
 
-// flow returns the flow that shares the turns at a key with other flows: the requests of a user with the same verb and subresource. A user who changes an object in a loop can therefore still stop or delete it.
+// flow returns the flow that shares the turns at a key with other flows: the requests of a user
+// with the same verb and subresource. A user who changes an object in a loop can therefore still
+// stop or delete it.
 func flow(ctx context.Context) string {
 	var name, verb, subresource string
 	if u, ok := genericapirequest.UserFrom(ctx); ok {

@@ -51,7 +51,8 @@ func (d *Domain) Scan(ctx context.Context, gr schema.GroupResource) (*Scan, erro
 	return s, nil
 }
 
-// Namespaces returns the namespaces that have objects, in order. It reads the keys only, not the values.
+// Namespaces returns the namespaces that have objects, in order. It reads the keys only, not the
+// values.
 func (s *Scan) Namespaces(ctx context.Context) ([]string, error) {
 	var namespaces []string
 	for from := s.prefix; ; {
@@ -65,7 +66,8 @@ func (s *Scan) Namespaces(ctx context.Context) ([]string, error) {
 	}
 }
 
-// first returns the first key that is not before the given one, or nothing. It streams if etcd supports this, because etcd counts all following keys for other answers.
+// first returns the first key that is not before the given one, or nothing. It streams if etcd
+// supports this, because etcd counts all following keys for other answers.
 func (s *Scan) first(ctx context.Context, from string) (string, error) {
 	options := []clientv3.OpOption{clientv3.WithRange(clientv3.GetPrefixRangeEnd(s.prefix)), clientv3.WithRev(s.revision), clientv3.WithKeysOnly()}
 	key, err := s.firstOfStream(ctx, from, options)
@@ -102,7 +104,8 @@ func (s *Scan) firstOfStream(ctx context.Context, from string, options []clientv
 	return "", ctx.Err() // a cancelled stream may end without an error
 }
 
-// A Value is an object in its stored encoding, but decrypted. Its bytes are valid until the next value.
+// A Value is an object in its stored encoding, but decrypted. Its bytes are valid until the next
+// value.
 type Value struct {
 	Key, Data []byte
 	// Created is the revision at which the object was created.
@@ -110,7 +113,10 @@ type Value struct {
 	revision int64
 }
 
-// Values returns the objects of a namespace with names from from up to, but not including, to, in order. An empty to means no limit. The last value has an error if not all could be read. The time that etcd takes for a page grows with the number of remaining objects, so a large namespace is faster to read in parts.
+// Values returns the objects of a namespace with names from from up to, but not including, to, in
+// order. An empty to means no limit. The last value has an error if not all could be read. The time
+// that etcd takes for a page grows with the number of remaining objects, so a large namespace is
+// faster to read in parts.
 func (s *Scan) Values(ctx context.Context, namespace, from, to string) iter.Seq2[Value, error] {
 	prefix := s.prefix + namespace + "/"
 	from, end := prefix+from, clientv3.GetPrefixRangeEnd(prefix)

@@ -51,7 +51,8 @@ func scanned(t *testing.T, scan *txn.Scan) map[string][]string {
 	return all
 }
 
-// A scan reads what there was when it began, in order and of each namespace, whether etcd streams or not.
+// A scan reads what there was when it began, in order and of each namespace, whether etcd streams
+// or not.
 func TestScan(t *testing.T) {
 	s, _ := startPlain(t)
 	scan, err := s.Domain.Scan(t.Context(), Instances)

@@ -89,7 +89,8 @@ func (s *store) GuaranteedUpdate(ctx context.Context, key string, out runtime.Ob
 	})
 }
 
-// propose plans a write until this process knows of no conflict with the commit, and returns the object to write.
+// propose plans a write until this process knows of no conflict with the commit, and returns the
+// object to write.
 func (s *store) propose(ctx context.Context, tx *Tx, rev uint64, old, new runtime.Object) (runtime.Object, error) {
 	for {
 		if old != nil {
@@ -114,9 +115,12 @@ func (s *store) propose(ctx context.Context, tx *Tx, rev uint64, old, new runtim
 	}
 }
 
-// plan calls the planner for a write of the main object, which was read at rev. It returns the object to write: new with the changes of the planner.
+// plan calls the planner for a write of the main object, which was read at rev. It returns the
+// object to write: new with the changes of the planner.
 //
-// An error of the planner is final only if everything that it read was current at one revision. If it read from caches, it is called again. If the main object has changed since, the error is a *conflictError.
+// An error of the planner is final only if everything that it read was current at one revision. If
+// it read from caches, it is called again. If the main object has changed since, the error is a
+// *conflictError.
 func (s *store) plan(ctx context.Context, tx *Tx, rev uint64, old, new runtime.Object) (runtime.Object, error) {
 	for {
 		tx.begin()

@@ -9,10 +9,12 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// noObject is the key, below the prefix of all keys, that replaces the main object in a transaction without one. Nothing is ever stored there.
+// noObject is the key, below the prefix of all keys, that replaces the main object in a transaction
+// without one. Nothing is ever stored there.
 const noObject = "macrack.io/none"
 
-// Transact commits the writes that plan adds to a transaction without a main object. plan is called repeatedly and may return an error, as a [Planner].
+// Transact commits the writes that plan adds to a transaction without a main object. plan is called
+// repeatedly and may return an error, as a [Planner].
 func (d *Domain) Transact(ctx context.Context, plan func(ctx context.Context, tx *Tx) error) error {
 	s := d.anyStore()
 	if s == nil {

@@ -10,9 +10,13 @@ import (
 // maxLine is the maximum number of writes of one flow that wait for one key.
 const maxLine = 512
 
-// turns are the queues of writes that wait for keys. Writes of one process to the same key take turns, because otherwise they would conflict. The first in a queue has its turn; its channel may be open or closed, those of the others are open.
+// turns are the queues of writes that wait for keys. Writes of one process to the same key take
+// turns, because otherwise they would conflict. The first in a queue has its turn; its channel may
+// be open or closed, those of the others are open.
 //
-// Flows share a queue fairly: a write is queued behind those of other flows only if they arrived earlier and have had as few turns. A user who keeps a queue full therefore delays the single write of an agent by one turn only.
+// Flows share a queue fairly: a write is queued behind those of other flows only if they arrived
+// earlier and have had as few turns. A user who keeps a queue full therefore delays the single
+// write of an agent by one turn only.
 type turns struct {
 	mu    sync.Mutex
 	lines map[string][]turn
@@ -28,7 +32,8 @@ type turn struct {
 
 func newTurns() *turns { return &turns{lines: map[string][]turn{}} }
 
-// claim takes the turn of tx at the keys that it writes if their queues are empty. Otherwise it returns false.
+// claim takes the turn of tx at the keys that it writes if their queues are empty. Otherwise it
+// returns false.
 func (q *turns) claim(tx *Tx) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -49,7 +54,9 @@ func (q *turns) claim(tx *Tx) bool {
 	return true
 }
 
-// wait queues tx for the keys that it writes, and returns when tx has its turn at all of them. It first gives up the turns that tx has. All writes wait for keys in the same order, so they cannot deadlock.
+// wait queues tx for the keys that it writes, and returns when tx has its turn at all of them. It
+// first gives up the turns that tx has. All writes wait for keys in the same order, so they cannot
+// deadlock.
 func (q *turns) wait(ctx context.Context, tx *Tx) error {
 	q.leave(tx)
 	keys := tx.exclusive()
@@ -84,7 +91,8 @@ func (q *turns) take(ctx context.Context, key, flow string) (turn, error) {
 	}
 }
 
-// join adds a turn by start-time fair queuing: the round of a write is the current round of the queue, or the round after that of the last queued write of its flow.
+// join adds a turn by start-time fair queuing: the round of a write is the current round of the
+// queue, or the round after that of the last queued write of its flow.
 func (q *turns) join(key, flow string) (t turn, first bool, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -76,14 +76,16 @@ func (o op) get() clientv3.Op {
 	return clientv3.OpGet(o.key)
 }
 
-// A snapshot is the state of keys in etcd at one revision; nil stands for absence. The main object is always included.
+// A snapshot is the state of keys in etcd at one revision; nil stands for absence. The main object
+// is always included.
 type snapshot struct {
 	rev  int64
 	keys map[string]*mvccpb.KeyValue
 }
 
-// Get reads a companion and makes the commit depend on it, or on its absence.
-// The writes of the same plan are not visible. If the object does not exist, [apierrors.IsNotFound] is true for the error.
+// Get reads a companion and makes the commit depend on it, or on its absence. The writes of the
+// same plan are not visible. If the object does not exist, [apierrors.IsNotFound] is true for the
+// error.
 func (t *Tx) Get(ctx context.Context, gr schema.GroupResource, namespace, name string, into runtime.Object) error {
 	found, err := t.get(ctx, gr, namespace, name, into)
 	if err != nil {
@@ -131,12 +133,14 @@ func (t *Tx) get(ctx context.Context, gr schema.GroupResource, namespace, name s
 	return true, r.decoder.Decode(data, into, kv.ModRevision)
 }
 
-// Create makes the commit create obj, which must not exist. obj must be complete, including UID and creation timestamp, because no strategy is applied to it.
+// Create makes the commit create obj, which must not exist. obj must be complete, including UID and
+// creation timestamp, because no strategy is applied to it.
 func (t *Tx) Create(ctx context.Context, gr schema.GroupResource, obj runtime.Object) error {
 	return t.fail(t.put(ctx, gr, obj, false))
 }
 
-// Update makes the commit replace the version of the object that obj was made from, as given by its resource version.
+// Update makes the commit replace the version of the object that obj was made from, as given by its
+// resource version.
 func (t *Tx) Update(ctx context.Context, gr schema.GroupResource, obj runtime.Object) error {
 	return t.fail(t.put(ctx, gr, obj, true))
 }
@@ -258,7 +262,8 @@ func (t *Tx) begin() {
 	t.snap, t.next = t.next, nil
 }
 
-// restart is called before the storage calls the update function. It discards all state of an earlier attempt and gives up its turns, which could block other writes.
+// restart is called before the storage calls the update function. It discards all state of an
+// earlier attempt and gives up its turns, which could block other writes.
 func (t *Tx) restart() {
 	t.discard()
 	t.domain.turns.leave(t)
@@ -287,7 +292,8 @@ func (t *Tx) outrun() bool {
 	return false
 }
 
-// exclusive returns the keys of the plan that other writes may contend for: those of the companions, and of the main object unless it is being created.
+// exclusive returns the keys of the plan that other writes may contend for: those of the
+// companions, and of the main object unless it is being created.
 func (t *Tx) exclusive() []string {
 	keys := t.written()
 	if t.first != nil {
@@ -296,7 +302,9 @@ func (t *Tx) exclusive() []string {
 	return keys
 }
 
-// enqueue applies the write limit of the user and waits for the turn at the main object before it is read. If a slow write delays the turn for too long, the write proceeds without it; etcd detects conflicts.
+// enqueue applies the write limit of the user and waits for the turn at the main object before it
+// is read. If a slow write delays the turn for too long, the write proceeds without it; etcd
+// detects conflicts.
 func (t *Tx) enqueue(ctx context.Context) error {
 	if t.first != nil {
 		return nil

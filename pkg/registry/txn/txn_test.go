@@ -67,7 +67,8 @@ func TestMisuse(t *testing.T) {
 	if _, err := change(cluster, s.Nodes, "n", func(*Node) {}); !apierrors.IsInternalError(err) {
 		t.Errorf("companions without a change: %v", err)
 	}
-	// A companion that exists is a conflict, which in the end is a 429, not "already exists" of the main object.
+	// A companion that exists is a conflict, which in the end is a 429, not "already exists" of the
+	// main object.
 	plan = func(context.Context, *txn.Tx, runtime.Object, runtime.Object) error { return nil }
 	mustCreate(t, cluster, s.Leases, lease("x"))
 	plan = func(ctx context.Context, tx *txn.Tx, _, _ runtime.Object) error {
@@ -236,7 +237,8 @@ func TestOldStays(t *testing.T) {
 	}
 }
 
-// TestNestedWrite checks that an update function may itself write, even the object that is being updated.
+// TestNestedWrite checks that an update function may itself write, even the object that is being
+// updated.
 func TestNestedWrite(t *testing.T) {
 	etcd, servers := newLease(t, 2)
 	mustCreate(t, ctx, servers[0].Instances, instance("a", "lease"))

@@ -21,7 +21,10 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// A sieve omits objects that cannot be decoded from lists and shows them as deleted in watches, so that they do not make all other objects inaccessible. Reads and writes of such an object still fail, as do plans that depend on it. Objects that cannot be decrypted are not omitted: a lost key must not look like an empty registry.
+// A sieve omits objects that cannot be decoded from lists and shows them as deleted in watches, so
+// that they do not make all other objects inaccessible. Reads and writes of such an object still
+// fail, as do plans that depend on it. Objects that cannot be decrypted are not omitted: a lost key
+// must not look like an empty registry.
 type sieve struct {
 	resource    schema.GroupResource
 	codec       runtime.Codec
@@ -60,7 +63,8 @@ func (s *sieve) report(key string, rev int64, err error) {
 	klog.ErrorS(err, "Object cannot be decoded; omitted from lists and watches", "key", key, "revision", rev)
 }
 
-// event returns an event in which values that cannot be decoded are absent, or nil if nothing changed.
+// event returns an event in which values that cannot be decoded are absent, or nil if nothing
+// changed.
 func (s *sieve) event(ctx context.Context, e *clientv3.Event) *clientv3.Event {
 	now := e.Type == clientv3.EventTypePut && s.decodes(ctx, e.Kv)
 	before := e.PrevKv != nil && s.decodes(ctx, e.PrevKv)
@@ -104,7 +108,8 @@ func (w sieveWatcher) Watch(ctx context.Context, key string, opts ...clientv3.Op
 	return out
 }
 
-// A sieveKV is a [clientv3.KV] that applies the sieve in its context, if any, to the list with which the storage begins a watch.
+// A sieveKV is a [clientv3.KV] that applies the sieve in its context, if any, to the list with
+// which the storage begins a watch.
 type sieveKV struct {
 	clientv3.KV
 }
@@ -152,13 +157,16 @@ func (s *sieve) events(ctx context.Context, events []*clientv3.Event) (seen []*c
 	return seen
 }
 
-// sieveKey is the context key of the sieve of a watch. skippedKey is that of the *[]skippedItem to which the decoder adds the omitted items of a list.
+// sieveKey is the context key of the sieve of a watch. skippedKey is that of the *[]skippedItem to
+// which the decoder adds the omitted items of a list.
 type (
 	sieveKey   struct{}
 	skippedKey struct{}
 )
 
-// A sieveDecoder returns an object without a name for an item of a list that cannot be decoded, if the context has a skippedKey. No stored object lacks a name, but empty data decodes as an object without one.
+// A sieveDecoder returns an object without a name for an item of a list that cannot be decoded, if
+// the context has a skippedKey. No stored object lacks a name, but empty data decodes as an object
+// without one.
 type sieveDecoder struct {
 	etcd3.Decoder
 }
@@ -215,7 +223,8 @@ func (s *sieveStore) Delete(ctx context.Context, key string, out runtime.Object,
 	return s.Interface.Delete(ctx, key, out, preconditions, validate, current(ctx, cached), opts)
 }
 
-// current returns the main object of a write from the watch cache, or nil if this process knows of a newer version.
+// current returns the main object of a write from the watch cache, or nil if this process knows of
+// a newer version.
 func current(ctx context.Context, cached runtime.Object) runtime.Object {
 	tx, _ := ctx.Value(contextKey{}).(*Tx)
 	if tx == nil || cached == nil {

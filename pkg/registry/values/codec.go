@@ -10,7 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// NewCodec returns the storage codec of a resource. For all writers, it refuses values that a reader cannot represent and limits the managed fields. It repairs objects when it decodes them.
+// NewCodec returns the storage codec of a resource. For all writers, it refuses values that a
+// reader cannot represent and limits the managed fields. It repairs objects when it decodes them.
 func NewCodec(gr schema.GroupResource, codec runtime.Codec) runtime.Codec {
 	return storageCodec{codec, gr}
 }
@@ -20,7 +21,8 @@ type storageCodec struct {
 	resource schema.GroupResource
 }
 
-// Encode writes an object, or returns an error with status 422 that names the values that cannot be stored.
+// Encode writes an object, or returns an error with status 422 that names the values that cannot be
+// stored.
 func (c storageCodec) Encode(obj runtime.Object, w io.Writer) error {
 	obj = withBoundedManagedFields(obj) // before the check, which parses the remaining fields
 	if errs := Check(obj); len(errs) > 0 {

@@ -9,7 +9,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// Limits of the managed fields of an object. An object and its companions are written in one transaction, whose size etcd limits, and no write may be refused because of the fields of other managers.
+// Limits of the managed fields of an object. An object and its companions are written in one
+// transaction, whose size etcd limits, and no write may be refused because of the fields of other
+// managers.
 const (
 	maxManagers      = 64
 	maxManagedFields = 64 << 10 // bytes, as stored

@@ -1,4 +1,5 @@
-// Package values keeps values out of storage that some readers cannot represent. Every client can read all stored objects in JSON, YAML, CBOR and protobuf.
+// Package values keeps values out of storage that some readers cannot represent. Every client can
+// read all stored objects in JSON, YAML, CBOR and protobuf.
 package values
 
 import (
@@ -26,14 +27,16 @@ var (
 	lastTime  = time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)
 )
 
-// Check returns the values in obj that some readers cannot represent: times outside the years 0 to 9999, text that is not valid UTF-8 or has a NUL, and managed fields that are not FieldsV1.
+// Check returns the values in obj that some readers cannot represent: times outside the years 0 to
+// 9999, text that is not valid UTF-8 or has a NUL, and managed fields that are not FieldsV1.
 func Check(obj runtime.Object) field.ErrorList {
 	w := &walker{}
 	w.walk(reflect.ValueOf(obj).Elem(), step{})
 	return w.errs
 }
 
-// Repair replaces the values in obj that Check refuses with the nearest values that every reader can represent. It is for objects that were stored without the check.
+// Repair replaces the values in obj that Check refuses with the nearest values that every reader
+// can represent. It is for objects that were stored without the check.
 func Repair(obj runtime.Object) {
 	w := &walker{repair: true}
 	w.walk(reflect.ValueOf(obj).Elem(), step{})
@@ -194,7 +197,8 @@ func carries(t reflect.Type) bool {
 	return t.Kind() == reflect.String || t.Kind() == reflect.Struct || t.Kind() == reflect.Map || t.Kind() == reflect.Interface
 }
 
-// name returns the JSON name of a field. Internal types have no tags: their names begin in lower case.
+// name returns the JSON name of a field. Internal types have no tags: their names begin in lower
+// case.
 func name(f reflect.StructField) string {
 	if tag, _, _ := strings.Cut(f.Tag.Get("json"), ","); tag != "" {
 		return tag

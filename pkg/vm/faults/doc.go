@@ -2,8 +2,8 @@
 // two steps, a full disk, writes undone by a power loss, a clock that jumps. It works only with the
 // build tag "faults"; released programs contain empty functions.
 //
-// A program with the tag reads the directory in the environment variable MACRACK_FAULTS. Without the
-// variable, faults are off.
+// A program with the tag reads the directory in the environment variable MACRACK_FAULTS. Without
+// the variable, faults are off.
 //
 //	arm      the name of a point: the first process to reach it renames the file to hit,
 //	         adds its PID, and stops there forever

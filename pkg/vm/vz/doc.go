@@ -1,6 +1,6 @@
-// Package vz runs virtual machines with macOS' Virtualization.framework. It is the only package that
-// needs cgo, and it is empty except on Apple silicon. Programs that use it must be signed with the
-// entitlement com.apple.security.virtualization and run as the logged-in user.
+// Package vz runs virtual machines with macOS' Virtualization.framework. It is the only package
+// that needs cgo, and it is empty except on Apple silicon. Programs that use it must be signed with
+// the entitlement com.apple.security.virtualization and run as the logged-in user.
 //
 // It type-checks (hack/darwincheck) and has not run on a Mac yet. Only a test on a Mac can confirm:
 //

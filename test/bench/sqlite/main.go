@@ -1,5 +1,6 @@
-// Command sqlite answers the questions of a compliance report from SQLite: the highest number of concurrent virtual
-// machines, the overlaps of leases of different tenants on a chassis, and the releases before their floor.
+// Command sqlite answers the questions of a compliance report from SQLite: the highest number of
+// concurrent virtual machines, the overlaps of leases of different tenants on a chassis, and the
+// releases before their floor.
 package main
 
 import (

@@ -1,6 +1,7 @@
-// Chaos breaks a Mac at every place of its programs. After each fault it checks that nothing was lost or doubled, and
-// that a third virtual machine never ran. Its last line is chaos: faults=N survived=N/N violations=N. It runs its own
-// binary as the agents' processes, and is built with the tag "faults".
+// Chaos breaks a Mac at every place of its programs. After each fault it checks that nothing was
+// lost or doubled, and that a third virtual machine never ran. Its last line is chaos: faults=N
+// survived=N/N violations=N. It runs its own binary as the agents' processes, and is built with the
+// tag "faults".
 package main
 
 import (

@@ -33,8 +33,8 @@ const (
 	Stopped
 )
 
-// CheckAcks checks that the history has every acknowledged action. The key of a Bound, Released or Stopped Ack must have
-// had one object only.
+// CheckAcks checks that the history has every acknowledged action. The key of a Bound, Released or
+// Stopped Ack must have had one object only.
 func (c *Checker) CheckAcks(acks []Ack) {
 	for _, ack := range acks {
 		switch ack.Kind {

@@ -1,5 +1,6 @@
-// Package check replays the history of etcd, and reports violations of the three rules, the ledger and the index keys.
-// It knows the types of the API and their storage, and shares no code with the server.
+// Package check replays the history of etcd, and reports violations of the three rules, the ledger
+// and the index keys. It knows the types of the API and their storage, and shares no code with the
+// server.
 package check
 
 import (
@@ -77,7 +78,8 @@ func (v Violation) String() string {
 	return fmt.Sprintf("%s: revision %d: %s: %s", v.Rule, v.Revision, v.Subject, v.Message)
 }
 
-// maxViolations bounds the kept violations of a rule, so that many of one rule hide no others. All are counted.
+// maxViolations bounds the kept violations of a rule, so that many of one rule hide no others. All
+// are counted.
 const maxViolations = 100
 
 // A Checker replays the history of an etcd. It is not safe for concurrent use.
@@ -119,7 +121,8 @@ type write struct {
 	rev int64
 }
 
-// A change must be recorded: its kind, and the UID of the lease or instance, or the name of the MacNode.
+// A change must be recorded: its kind, and the UID of the lease or instance, or the name of the
+// MacNode.
 type change struct {
 	kind    rackv1alpha1.AuditRecordType
 	subject string
@@ -154,9 +157,9 @@ func New() *Checker {
 	}
 }
 
-// Replay checks the history of an etcd from its first revision on. until receives a revision, of a write below
-// /registry/; Replay ends at this revision or the first later one. It may run while the etcd is written to. The history
-// must not have been compacted.
+// Replay checks the history of an etcd from its first revision on. until receives a revision, of a
+// write below /registry/; Replay ends at this revision or the first later one. It may run while the
+// etcd is written to. The history must not have been compacted.
 func (c *Checker) Replay(ctx context.Context, etcd *clientv3.Client, until <-chan int64) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -174,7 +177,8 @@ func (c *Checker) Replay(ctx context.Context, etcd *clientv3.Client, until <-cha
 				if resp.CompactRevision != 0 {
 					return fmt.Errorf("history is missing: %w", err)
 				}
-				// A member was lost. Revisions arrive whole, so the watch resumes with the next one.
+				// A member was lost. Revisions arrive whole, so the watch resumes with the next
+				// one.
 				events = etcd.Watch(clientv3.WithRequireLeader(ctx), prefix, clientv3.WithPrefix(), clientv3.WithRev(c.rev+1))
 				select {
 				case <-time.After(100 * time.Millisecond):
@@ -688,7 +692,8 @@ func (c *Checker) forget(i *instancev1alpha1.MacOSInstance) {
 	c.unwant("image-use", i.Spec.ImageName+"/"+string(i.UID))
 }
 
-// checkCreation checks that a lease may have a new instance. Other objects of the same transaction are known.
+// checkCreation checks that a lease may have a new instance. Other objects of the same transaction
+// are known.
 func (c *Checker) checkCreation(key string, is *instancev1alpha1.MacOSInstance) {
 	name := is.Namespace + "/" + is.Spec.LeaseName
 	lease := c.leases[name]

@@ -20,7 +20,8 @@ type object interface {
 	Unmarshal([]byte) error
 }
 
-// decode reads a stored object: "k8s", a zero byte, and an envelope with the object, all in protobuf.
+// decode reads a stored object: "k8s", a zero byte, and an envelope with the object, all in
+// protobuf.
 func decode[T object](value []byte, into T) (T, error) {
 	envelope, ok := bytes.CutPrefix(value, []byte("k8s\x00"))
 	if !ok {
@@ -47,8 +48,8 @@ func Sum(obj object) uint64 {
 	return sum.Sum64()
 }
 
-// canonical returns a record in the form that is hashed according to the documentation of the ledger: the JSON of the
-// API without some keys, with the others sorted, and without white space.
+// canonical returns a record in the form that is hashed according to the documentation of the
+// ledger: the JSON of the API without some keys, with the others sorted, and without white space.
 func canonical(record any, without ...string) ([]byte, error) {
 	data, err := json.Marshal(record)
 	if err != nil {

@@ -36,8 +36,8 @@ type Op struct {
 	Call, Return time.Duration
 }
 
-// Histories are the clients' operations on tables: the slots of leases, and the leases of Macs. It is safe for
-// concurrent use.
+// Histories are the clients' operations on tables: the slots of leases, and the leases of Macs. It
+// is safe for concurrent use.
 type Histories struct {
 	mu     sync.Mutex
 	tables map[string][]Op
@@ -53,8 +53,9 @@ func (h *Histories) Add(key string, op Op) {
 	h.tables[key] = append(h.tables[key], op)
 }
 
-// CheckHistories checks that the operations on each table could have happened one by one, each at a moment between call
-// and return. It returns the numbers of checked tables, of operations, and of tables left undecided for lack of time.
+// CheckHistories checks that the operations on each table could have happened one by one, each at a
+// moment between call and return. It returns the numbers of checked tables, of operations, and of
+// tables left undecided for lack of time.
 func (c *Checker) CheckHistories(h *Histories, each time.Duration) (tables, operations, undecided int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

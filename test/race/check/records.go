@@ -69,7 +69,8 @@ func (c *Checker) record(name string, value []byte, deleted bool) error {
 // placeOf returns the name of the record of a chain with a sequence number.
 func placeOf(id string, sequence int64) string { return fmt.Sprintf("%s-%012d", id, sequence) }
 
-// checkExpiry checks that only an old record is deleted, and that a checkpoint of its chain proves it.
+// checkExpiry checks that only an old record is deleted, and that a checkpoint of its chain proves
+// it.
 func (c *Checker) checkExpiry(key, name string) {
 	_, place, _ := strings.Cut(name, "/")
 	record := c.places[place]

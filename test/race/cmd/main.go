@@ -1,5 +1,5 @@
-// Command race runs the race proof. Its last line has the numbers of attempts and of violations; it fails if there are
-// violations.
+// Command race runs the race proof. Its last line has the numbers of attempts and of violations; it
+// fails if there are violations.
 package main
 
 import (

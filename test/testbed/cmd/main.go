@@ -1,5 +1,5 @@
-// Testbed runs a Kubernetes control plane and macrack with an adjustable clock, in the foreground until it is
-// interrupted.
+// Testbed runs a Kubernetes control plane and macrack with an adjustable clock, in the foreground
+// until it is interrupted.
 package main
 
 import (

@@ -1,6 +1,6 @@
-// Package applelz4 reads the streams that Apple's Compression framework writes with COMPRESSION_LZ4.
-// A stream consists of blocks with headers. A compressed block may refer to the 64 KiB before it. All
-// numbers are little-endian.
+// Package applelz4 reads the streams that Apple's Compression framework writes with
+// COMPRESSION_LZ4. A stream consists of blocks with headers. A compressed block may refer to the 64
+// KiB before it. All numbers are little-endian.
 //
 //	"bv41", size, compressed size, an LZ4 block
 //	"bv4-", size, as many bytes

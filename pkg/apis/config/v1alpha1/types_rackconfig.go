@@ -14,7 +14,8 @@ const RackConfigName = "default"
 // +genclient:noStatus
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
 
-// RackConfig is the configuration of the fleet. It is a singleton with the name default. No setting changes the three rules: two virtual machines per Mac, one tenant per Mac, 24 hours at least.
+// RackConfig is the configuration of the fleet. It is a singleton with the name default. No setting
+// changes the three rules: two virtual machines per Mac, one tenant per Mac, 24 hours at least.
 type RackConfig struct {
 	metav1.TypeMeta `json:",inline"`
 	// metadata is the standard metadata of objects.
@@ -40,31 +41,37 @@ type RackConfigSpec struct {
 	// quarantine is the configuration of the handling of quarantined Macs.
 	// +optional
 	Quarantine QuarantineConfig `json:"quarantine,omitempty" protobuf:"bytes,4,opt,name=quarantine"`
-	// defaultClassName is the name of the MacNodeClass used by leases that do not specify className.
+	// defaultClassName is the name of the MacNodeClass used by leases that do not specify
+	// className.
 	// +optional
 	DefaultClassName string `json:"defaultClassName,omitempty" protobuf:"bytes,5,opt,name=defaultClassName"`
 }
 
 // AuditConfig is the configuration of the ledger.
 type AuditConfig struct {
-	// retention is the time for which audit records are kept. It is a duration such as 90d or 2160h, with the units d (24 hours), h, m and s. Minimum: 90d. Defaults to 400d.
+	// retention is the time for which audit records are kept. It is a duration such as 90d or
+	// 2160h, with the units d (24 hours), h, m and s. Minimum: 90d. Defaults to 400d.
 	// +optional
 	Retention *scalar.Duration `json:"retention,omitempty" protobuf:"bytes,1,opt,name=retention"`
 }
 
 // ImageCacheConfig is the configuration of the image cache on each Mac.
 type ImageCacheConfig struct {
-	// minimumFree is the disk space in bytes that the agent keeps free on each Mac, such as 20Gi. Defaults to 20Gi.
+	// minimumFree is the disk space in bytes that the agent keeps free on each Mac, such as 20Gi.
+	// Defaults to 20Gi.
 	// +optional
 	MinimumFree *scalar.Quantity `json:"minimumFree,omitempty" protobuf:"bytes,1,opt,name=minimumFree"`
 }
 
 // AgentConfig is the configuration of agent heartbeats.
 type AgentConfig struct {
-	// heartbeatInterval is the interval at which an agent renews the Lease of its Node. It is a duration such as 10s or 1m30s, with the units d, h, m and s, from 1s to 5m. Defaults to 10s.
+	// heartbeatInterval is the interval at which an agent renews the Lease of its Node. It is a
+	// duration such as 10s or 1m30s, with the units d, h, m and s, from 1s to 5m. Defaults to 10s.
 	// +optional
 	HeartbeatInterval *scalar.Duration `json:"heartbeatInterval,omitempty" protobuf:"bytes,1,opt,name=heartbeatInterval"`
-	// offlineAfter is the time without a heartbeat after which a Mac is Offline. It is a duration such as 60s or 2m, with the units d, h, m and s. Minimum: three heartbeat intervals. Defaults to 1m.
+	// offlineAfter is the time without a heartbeat after which a Mac is Offline. It is a duration
+	// such as 60s or 2m, with the units d, h, m and s. Minimum: three heartbeat intervals. Defaults
+	// to 1m.
 	// +optional
 	OfflineAfter *scalar.Duration `json:"offlineAfter,omitempty" protobuf:"bytes,2,opt,name=offlineAfter"`
 }

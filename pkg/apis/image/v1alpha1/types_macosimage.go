@@ -10,7 +10,9 @@ import (
 // +genclient:nonNamespaced
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
 
-// MacOSImage is a disk image with one version of macOS, the guest agent and optionally Xcode. It becomes Ready after its manifest has been verified in the registry. The spec of a Ready image is immutable: a new version of macOS or Xcode needs a new MacOSImage.
+// MacOSImage is a disk image with one version of macOS, the guest agent and optionally Xcode. It
+// becomes Ready after its manifest has been verified in the registry. The spec of a Ready image is
+// immutable: a new version of macOS or Xcode needs a new MacOSImage.
 type MacOSImage struct {
 	metav1.TypeMeta `json:",inline"`
 	// metadata is the standard metadata of objects.
@@ -26,7 +28,8 @@ type MacOSImage struct {
 
 // MacOSImageSpec describes the contents and the source of an image.
 type MacOSImageSpec struct {
-	// contents lists the software in the image: macOS and guest-agent exactly once each, and Xcode at most once.
+	// contents lists the software in the image: macOS and guest-agent exactly once each, and Xcode
+	// at most once.
 	// +listType=map
 	// +listMapKey=name
 	Contents []ImageContent `json:"contents" protobuf:"bytes,1,rep,name=contents"`
@@ -34,10 +37,12 @@ type MacOSImageSpec struct {
 	Source ImageSource `json:"source" protobuf:"bytes,2,opt,name=source"`
 	// diskSize is the size of the image's disk in bytes, such as 60Gi.
 	DiskSize scalar.Quantity `json:"diskSize,omitzero" protobuf:"bytes,3,opt,name=diskSize"`
-	// hardwareModel is the base64-encoded hardware model that Virtualization.framework emulates. If not specified, the hardware model in the image's manifest is used.
+	// hardwareModel is the base64-encoded hardware model that Virtualization.framework emulates. If
+	// not specified, the hardware model in the image's manifest is used.
 	// +optional
 	HardwareModel string `json:"hardwareModel,omitempty" protobuf:"bytes,4,opt,name=hardwareModel"`
-	// pullSecretRef is a reference to the Secret with the credentials for the registry. The Secret must have the type kubernetes.io/dockerconfigjson.
+	// pullSecretRef is a reference to the Secret with the credentials for the registry. The Secret
+	// must have the type kubernetes.io/dockerconfigjson.
 	// +optional
 	PullSecretRef *SecretReference `json:"pullSecretRef,omitempty" protobuf:"bytes,5,opt,name=pullSecretRef"`
 }
@@ -67,7 +72,8 @@ type ImageContent struct {
 type ImageSource struct {
 	// reference is an OCI reference, such as "registry.example.com/macos/26:xcode-26".
 	Reference string `json:"reference" protobuf:"bytes,1,opt,name=reference"`
-	// digest is the digest of the manifest: "sha256:" and 64 hexadecimal digits. The agent pulls the image by its digest.
+	// digest is the digest of the manifest: "sha256:" and 64 hexadecimal digits. The agent pulls
+	// the image by its digest.
 	Digest string `json:"digest" protobuf:"bytes,2,opt,name=digest"`
 }
 
@@ -85,17 +91,20 @@ type MacOSImagePhase string
 const (
 	// MacOSImagePending means that the image has not been verified yet; verification is retried.
 	MacOSImagePending MacOSImagePhase = "Pending"
-	// MacOSImageReady means that the manifest was verified in its registry and that instances can start from the image.
+	// MacOSImageReady means that the manifest was verified in its registry and that instances can
+	// start from the image.
 	MacOSImageReady MacOSImagePhase = "Ready"
-	// MacOSImageFailed means that verification failed; message has the cause. A change of the spec starts a new verification.
+	// MacOSImageFailed means that verification failed; message has the cause. A change of the spec
+	// starts a new verification.
 	MacOSImageFailed MacOSImagePhase = "Failed"
 )
 
-// MacOSImageReadyCondition is True when the manifest was verified in its registry, and Unknown before the first attempt. The
-// controllers write it.
+// MacOSImageReadyCondition is True when the manifest was verified in its registry, and Unknown
+// before the first attempt. The controllers write it.
 const MacOSImageReadyCondition = "Ready"
 
-// Reasons of the condition Ready of a MacOSImage. The phase is Failed if only a change of the spec or of the registry can help, and Pending if verification is retried.
+// Reasons of the condition Ready of a MacOSImage. The phase is Failed if only a change of the spec
+// or of the registry can help, and Pending if verification is retried.
 const (
 	// ReasonVerified: the manifest is in the registry and describes a usable image.
 	ReasonVerified = "Verified"
@@ -107,11 +116,13 @@ const (
 	ReasonUnreachable = "Unreachable"
 	// ReasonUnauthorized: the registry refuses the credentials or requires some. Pending.
 	ReasonUnauthorized = "Unauthorized"
-	// ReasonPullSecretUnreadable: the Secret is missing, has another type than kubernetes.io/dockerconfigjson, or is not readable for the controllers. Pending.
+	// ReasonPullSecretUnreadable: the Secret is missing, has another type than
+	// kubernetes.io/dockerconfigjson, or is not readable for the controllers. Pending.
 	ReasonPullSecretUnreadable = "PullSecretUnreadable"
 	// ReasonManifestUnknown: the repository has no manifest with this digest. Failed.
 	ReasonManifestUnknown = "ManifestUnknown"
-	// ReasonMalformed: the content with this digest is not a macOS image, or the reference is invalid. Failed.
+	// ReasonMalformed: the content with this digest is not a macOS image, or the reference is
+	// invalid. Failed.
 	ReasonMalformed = "Malformed"
 	// ReasonIncomplete: the image lacks its auxiliary storage or its hardware model. Failed.
 	ReasonIncomplete = "Incomplete"
@@ -137,7 +148,8 @@ type MacOSImageStatus struct {
 	// +listType=set
 	// +optional
 	ReplicatedOn []string `json:"replicatedOn,omitempty" protobuf:"bytes,5,rep,name=replicatedOn"`
-	// conditions are the latest observations of the image: Ready, and Reconciling or Stalled while the image is not Ready.
+	// conditions are the latest observations of the image: Ready, and Reconciling or Stalled while
+	// the image is not Ready.
 	// +listType=map
 	// +listMapKey=type
 	// +patchStrategy=merge

@@ -100,7 +100,8 @@ func validateMacOSImageSpec(spec *image.MacOSImageSpec, path *field.Path) field.
 	return errs
 }
 
-// validateContents checks that an image has one macOS, one guest agent, at most one Xcode, and nothing else.
+// validateContents checks that an image has one macOS, one guest agent, at most one Xcode, and
+// nothing else.
 func validateContents(contents []image.ImageContent, path *field.Path) field.ErrorList {
 	if len(contents) > maxContents {
 		return field.ErrorList{field.TooMany(path, len(contents), maxContents)}
@@ -141,7 +142,8 @@ func validateVersion(v string, path *field.Path) field.ErrorList {
 	return nil
 }
 
-// validateReference checks an OCI reference. Any repository is permitted, but the tag may only name contents of the image.
+// validateReference checks an OCI reference. Any repository is permitted, but the tag may only name
+// contents of the image.
 func validateReference(reference string, contents []image.ImageContent, path *field.Path) field.ErrorList {
 	switch {
 	case reference == "":

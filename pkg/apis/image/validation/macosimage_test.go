@@ -223,7 +223,8 @@ func TestValidateMacOSImageStatusUpdate(t *testing.T) {
 	}
 }
 
-// FuzzValidateReference looks for a valid reference with a tag that has a word which the image does not have.
+// FuzzValidateReference looks for a valid reference with a tag that has a word which the image does
+// not have.
 func FuzzValidateReference(f *testing.F) {
 	for _, tag := range []string{"macos-26.1-xcode-26.2-beta3", "25B78", "guest-agent-0.4.0", "20260801", "r2", "acme-ci", "26.1_acme"} {
 		f.Add("registry.example.com/macos/26:" + tag)

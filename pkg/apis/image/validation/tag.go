@@ -15,9 +15,12 @@ var (
 	wordAndNumber = regexp.MustCompile(`^([a-z]*)([0-9].*)?$`)
 )
 
-// foreignInTag returns the first part of a tag that does not come from the contents of the image, or "".
+// foreignInTag returns the first part of a tag that does not come from the contents of the image,
+// or "".
 //
-// A tag consists of parts separated by - or _. A part is a word (the name of a content), a number (a version, its beginning, or a build), a word with a number, a date or a revision. Words and numbers come from the contents alone, so no spelling gets a foreign name into a tag.
+// A tag consists of parts separated by - or _. A part is a word (the name of a content), a number
+// (a version, its beginning, or a build), a word with a number, a date or a revision. Words and
+// numbers come from the contents alone, so no spelling gets a foreign name into a tag.
 func foreignInTag(tag string, contents []image.ImageContent) string {
 	if tag == "" {
 		return ""
@@ -36,8 +39,8 @@ func foreignInTag(tag string, contents []image.ImageContent) string {
 	return ""
 }
 
-// vocabulary returns the words and the numbers of the contents in lower case: of Xcode 26.2-beta3 (17C5038g)
-// the word xcode and the numbers 26, 26.2, beta3 and 17c5038g.
+// vocabulary returns the words and the numbers of the contents in lower case: of Xcode 26.2-beta3
+// (17C5038g) the word xcode and the numbers 26, 26.2, beta3 and 17c5038g.
 func vocabulary(contents []image.ImageContent) (words, numbers map[string]bool) {
 	words, numbers = map[string]bool{}, map[string]bool{}
 	for _, content := range contents {

@@ -1,4 +1,5 @@
-// Package fuzzer fills objects of instance.macrack.io with random values for tests. Fields with a default are always set, because they would not survive a round trip otherwise.
+// Package fuzzer fills objects of instance.macrack.io with random values for tests. Fields with a
+// default are always set, because they would not survive a round trip otherwise.
 package fuzzer
 
 import (

@@ -1,4 +1,5 @@
-// Package v1alpha1 has the types of instance.macrack.io/v1alpha1: macOS virtual machines and their sizes.
+// Package v1alpha1 has the types of instance.macrack.io/v1alpha1: macOS virtual machines and their
+// sizes.
 //
 // +k8s:deepcopy-gen=package
 // +k8s:protobuf-gen=package

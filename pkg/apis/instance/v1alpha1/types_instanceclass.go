@@ -11,7 +11,8 @@ import (
 // +genclient:noStatus
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
 
-// InstanceClass is a size of virtual machine. Its spec is immutable: a new size needs a new InstanceClass.
+// InstanceClass is a size of virtual machine. Its spec is immutable: a new size needs a new
+// InstanceClass.
 type InstanceClass struct {
 	metav1.TypeMeta `json:",inline"`
 	// metadata is the standard metadata of objects.
@@ -26,7 +27,8 @@ type InstanceClass struct {
 type InstanceClassSpec struct {
 	// resources are the resources of the virtual machine.
 	Resources InstanceClassResources `json:"resources" protobuf:"bytes,1,opt,name=resources"`
-	// display is the display of the virtual machine. Defaults to 1920 x 1200 at 144 pixels per inch.
+	// display is the display of the virtual machine. Defaults to 1920 x 1200 at 144 pixels per
+	// inch.
 	// +optional
 	Display *Display `json:"display,omitempty" protobuf:"bytes,2,opt,name=display"`
 }
@@ -37,7 +39,8 @@ type InstanceClassResources struct {
 	CPU scalar.Quantity `json:"cpu,omitzero" protobuf:"bytes,1,opt,name=cpu"`
 	// memory is the amount of memory in bytes, such as 8Gi or 8192Mi. Must be a multiple of 1Mi.
 	Memory scalar.Quantity `json:"memory,omitzero" protobuf:"bytes,2,opt,name=memory"`
-	// storage is the size of the disk in bytes, such as 64Gi. A smaller image disk is grown to this size.
+	// storage is the size of the disk in bytes, such as 64Gi. A smaller image disk is grown to this
+	// size.
 	// +optional
 	Storage scalar.Quantity `json:"storage,omitempty,omitzero" protobuf:"bytes,3,opt,name=storage"`
 }

@@ -11,7 +11,8 @@ import (
 // +genclient:method=Stop,verb=create,subresource=stop,input=MacOSInstanceStop,result=MacOSInstanceStop
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
 
-// MacOSInstance is a macOS virtual machine in a MacNodeLease. It runs on the Mac of the lease and ends with the lease.
+// MacOSInstance is a macOS virtual machine in a MacNodeLease. It runs on the Mac of the lease and
+// ends with the lease.
 type MacOSInstance struct {
 	metav1.TypeMeta `json:",inline"`
 	// metadata is the standard metadata of objects.
@@ -20,7 +21,8 @@ type MacOSInstance struct {
 
 	// spec is the specification of the desired instance. It is immutable.
 	Spec MacOSInstanceSpec `json:"spec" protobuf:"bytes,2,opt,name=spec"`
-	// status is the most recently observed status of the instance. Populated by the system. Read-only.
+	// status is the most recently observed status of the instance. Populated by the system.
+	// Read-only.
 	// +optional
 	Status MacOSInstanceStatus `json:"status,omitempty" protobuf:"bytes,3,opt,name=status"`
 }
@@ -33,14 +35,17 @@ type MacOSInstanceSpec struct {
 	ClassName string `json:"className" protobuf:"bytes,2,opt,name=className"`
 	// imageName is the name of the MacOSImage that the virtual machine boots from.
 	ImageName string `json:"imageName" protobuf:"bytes,3,opt,name=imageName"`
-	// resources are the resources that the instance requests. Defaults to one macrack.io/macos-vm, the only permitted value.
+	// resources are the resources that the instance requests. Defaults to one macrack.io/macos-vm,
+	// the only permitted value.
 	// +optional
 	Resources InstanceResources `json:"resources,omitempty" protobuf:"bytes,4,opt,name=resources"`
-	// sshAuthorizedKeys lists the public keys that can log in to the virtual machine, in the format of authorized_keys. Maximum: 32 keys.
+	// sshAuthorizedKeys lists the public keys that can log in to the virtual machine, in the format
+	// of authorized_keys. Maximum: 32 keys.
 	// +listType=atomic
 	// +optional
 	SSHAuthorizedKeys []string `json:"sshAuthorizedKeys,omitempty" protobuf:"bytes,5,rep,name=sshAuthorizedKeys"`
-	// startupScript is a script that the guest agent runs once in the virtual machine. Maximum: 64 KiB.
+	// startupScript is a script that the guest agent runs once in the virtual machine. Maximum: 64
+	// KiB.
 	// +optional
 	StartupScript string `json:"startupScript,omitempty" protobuf:"bytes,6,opt,name=startupScript"`
 }
@@ -59,7 +64,8 @@ type InstanceResources struct {
 type MacOSInstancePhase string
 
 const (
-	// MacOSInstancePending means that the instance has been accepted, but its placeholder pod is not scheduled yet.
+	// MacOSInstancePending means that the instance has been accepted, but its placeholder pod is
+	// not scheduled yet.
 	MacOSInstancePending MacOSInstancePhase = "Pending"
 	// MacOSInstanceScheduled means that the placeholder pod is scheduled to the Mac of the lease.
 	MacOSInstanceScheduled MacOSInstancePhase = "Scheduled"
@@ -71,27 +77,35 @@ const (
 	MacOSInstanceRunning MacOSInstancePhase = "Running"
 	// MacOSInstanceStopping means that the virtual machine is shutting down.
 	MacOSInstanceStopping MacOSInstancePhase = "Stopping"
-	// MacOSInstanceStopped means that the virtual machine has stopped as requested. It does not start again.
+	// MacOSInstanceStopped means that the virtual machine has stopped as requested. It does not
+	// start again.
 	MacOSInstanceStopped MacOSInstancePhase = "Stopped"
-	// MacOSInstanceFailed means that the virtual machine has stopped unexpectedly or could not start. It does not start again.
+	// MacOSInstanceFailed means that the virtual machine has stopped unexpectedly or could not
+	// start. It does not start again.
 	MacOSInstanceFailed MacOSInstancePhase = "Failed"
 )
 
 // Types of conditions of a MacOSInstance.
 const (
-	// MacOSInstanceScheduledCondition is True when the placeholder pod is scheduled to the Mac of the lease.
+	// MacOSInstanceScheduledCondition is True when the placeholder pod is scheduled to the Mac of
+	// the lease.
 	MacOSInstanceScheduledCondition = "Scheduled"
 	// MacOSInstanceImageReady is True when the image is on the disk of the Mac.
 	MacOSInstanceImageReady = "ImageReady"
-	// MacOSInstanceGuestReady is True when the guest agent answers. It is absent if the image has no guest agent.
+	// MacOSInstanceGuestReady is True when the guest agent answers. It is absent if the image has
+	// no guest agent.
 	MacOSInstanceGuestReady = "GuestReady"
-	// MacOSInstanceMacReady is False while the Mac of the instance is offline or in quarantine; its reason is Offline or that of the quarantine.
+	// MacOSInstanceMacReady is False while the Mac of the instance is offline or in quarantine; its
+	// reason is Offline or that of the quarantine.
 	MacOSInstanceMacReady = "MacReady"
-	// MacOSInstanceReady is True while the virtual machine runs and its guest agent, if it has one, answers.
+	// MacOSInstanceReady is True while the virtual machine runs and its guest agent, if it has one,
+	// answers.
 	MacOSInstanceReady = "Ready"
-	// MacOSInstanceReconciling is True while the instance can still become Ready without intervention, or is stopping; absent otherwise.
+	// MacOSInstanceReconciling is True while the instance can still become Ready without
+	// intervention, or is stopping; absent otherwise.
 	MacOSInstanceReconciling = "Reconciling"
-	// MacOSInstanceStalled is True while the instance cannot become Ready without intervention; absent otherwise.
+	// MacOSInstanceStalled is True while the instance cannot become Ready without intervention;
+	// absent otherwise.
 	MacOSInstanceStalled = "Stalled"
 )
 
@@ -103,7 +117,8 @@ const (
 	ReasonPullFailed = "PullFailed"
 	// ReasonImageNotFound means that the registry does not have the image.
 	ReasonImageNotFound = "ImageNotFound"
-	// ReasonPullUnauthorized means that the registry refuses the credentials of the image, or that the cluster refuses access to them.
+	// ReasonPullUnauthorized means that the registry refuses the credentials of the image, or that
+	// the cluster refuses access to them.
 	ReasonPullUnauthorized = "PullUnauthorized"
 	// ReasonInsufficientStorage means that the image does not fit on the Mac's disk.
 	ReasonInsufficientStorage = "InsufficientStorage"
@@ -111,7 +126,8 @@ const (
 
 // MacOSInstanceStatus is the most recently observed status of an instance.
 type MacOSInstanceStatus struct {
-	// phase is a summary of the status: Pending, Scheduled, Pulling, Starting, Running, Stopping, Stopped or Failed. Stopped and Failed are final and free the slot.
+	// phase is a summary of the status: Pending, Scheduled, Pulling, Starting, Running, Stopping,
+	// Stopped or Failed. Stopped and Failed are final and free the slot.
 	// +optional
 	Phase MacOSInstancePhase `json:"phase,omitempty" protobuf:"bytes,1,opt,name=phase,casttype=MacOSInstancePhase"`
 	// message is a human-readable explanation of why the instance is not running.
@@ -126,13 +142,16 @@ type MacOSInstanceStatus struct {
 	// podName is the name of the placeholder pod, in the same namespace.
 	// +optional
 	PodName string `json:"podName,omitempty" protobuf:"bytes,5,opt,name=podName"`
-	// machineID is the machine identifier of the virtual machine. It is unique in the fleet and never changes once set.
+	// machineID is the machine identifier of the virtual machine. It is unique in the fleet and
+	// never changes once set.
 	// +optional
 	MachineID string `json:"machineID,omitempty" protobuf:"bytes,6,opt,name=machineID"`
-	// macAddress is the MAC address of the virtual machine. It is unique in the fleet and never changes once set.
+	// macAddress is the MAC address of the virtual machine. It is unique in the fleet and never
+	// changes once set.
 	// +optional
 	MACAddress string `json:"macAddress,omitempty" protobuf:"bytes,7,opt,name=macAddress"`
-	// ipAddress is the IP address of the virtual machine. It is set only while the virtual machine is running.
+	// ipAddress is the IP address of the virtual machine. It is set only while the virtual machine
+	// is running.
 	// +optional
 	IPAddress *IPAddress `json:"ipAddress,omitempty" protobuf:"bytes,8,opt,name=ipAddress"`
 	// imageDigest is the digest of the image that the virtual machine booted from.
@@ -150,17 +169,21 @@ type MacOSInstanceStatus struct {
 	// startup is the result of the startup script.
 	// +optional
 	Startup *StartupResult `json:"startup,omitempty" protobuf:"bytes,13,opt,name=startup"`
-	// conditions are the latest observations of the instance: Ready, Scheduled, ImageReady, GuestReady and MacReady, and Reconciling or Stalled while the instance is not Ready.
+	// conditions are the latest observations of the instance: Ready, Scheduled, ImageReady,
+	// GuestReady and MacReady, and Reconciling or Stalled while the instance is not Ready.
 	// +listType=map
 	// +listMapKey=type
 	// +patchStrategy=merge
 	// +patchMergeKey=type
 	// +optional
 	Conditions []metav1.Condition `json:"conditions,omitempty" patchStrategy:"merge" patchMergeKey:"type" protobuf:"bytes,14,rep,name=conditions"`
-	// namespaceUID is the UID of the namespace that the instance was created in. The server sets it once. Users of a later namespace with the same name have no access to the instance.
+	// namespaceUID is the UID of the namespace that the instance was created in. The server sets it
+	// once. Users of a later namespace with the same name have no access to the instance.
 	// +optional
 	NamespaceUID types.UID `json:"namespaceUID,omitempty" protobuf:"bytes,15,opt,name=namespaceUID,casttype=k8s.io/apimachinery/pkg/types.UID"`
-	// startGrantedAt is the time at which the API server granted the start of the virtual machine. The agent does not launch it before. From this time until it ends, the virtual machine counts as running on its Mac.
+	// startGrantedAt is the time at which the API server granted the start of the virtual machine.
+	// The agent does not launch it before. From this time until it ends, the virtual machine counts
+	// as running on its Mac.
 	// +optional
 	StartGrantedAt *metav1.Time `json:"startGrantedAt,omitempty" protobuf:"bytes,16,opt,name=startGrantedAt"`
 }
@@ -187,7 +210,8 @@ type StopRequest struct {
 	// reason is the reason for the request.
 	// +optional
 	Reason string `json:"reason,omitempty" protobuf:"bytes,3,opt,name=reason"`
-	// gracePeriodSeconds is the time in seconds that the guest has to shut down before the virtual machine is powered off.
+	// gracePeriodSeconds is the time in seconds that the guest has to shut down before the virtual
+	// machine is powered off.
 	// +optional
 	GracePeriodSeconds int64 `json:"gracePeriodSeconds,omitempty" protobuf:"varint,4,opt,name=gracePeriodSeconds"`
 }
@@ -218,14 +242,16 @@ type MacOSInstanceList struct {
 
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
 
-// MacOSInstanceStop requests a graceful stop of an instance. It is created as a subresource of the instance. The instance itself is not deleted.
+// MacOSInstanceStop requests a graceful stop of an instance. It is created as a subresource of the
+// instance. The instance itself is not deleted.
 type MacOSInstanceStop struct {
 	metav1.TypeMeta `json:",inline"`
 	// metadata is the standard metadata of objects.
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty" protobuf:"bytes,1,opt,name=metadata"`
 
-	// gracePeriodSeconds is the time in seconds that the guest has to shut down before the virtual machine is powered off, from 0 to 600. Defaults to 30.
+	// gracePeriodSeconds is the time in seconds that the guest has to shut down before the virtual
+	// machine is powered off, from 0 to 600. Defaults to 30.
 	// +optional
 	GracePeriodSeconds *int64 `json:"gracePeriodSeconds,omitempty" protobuf:"varint,2,opt,name=gracePeriodSeconds"`
 	// reason is the reason for the stop. It is recorded in the status of the instance.

@@ -1,4 +1,5 @@
-// Package validation validates objects of instance.macrack.io by themselves. Rules that depend on other objects are checked in the transaction of the write.
+// Package validation validates objects of instance.macrack.io by themselves. Rules that depend on
+// other objects are checked in the transaction of the write.
 package validation
 
 import (

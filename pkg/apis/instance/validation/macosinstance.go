@@ -101,7 +101,8 @@ func ValidateMacOSInstanceStop(stop *instance.MacOSInstanceStop) field.ErrorList
 	return errs
 }
 
-// validateRequests refuses anything but one macrack.io/macos-vm: an instance is one virtual machine.
+// validateRequests refuses anything but one macrack.io/macos-vm: an instance is one virtual
+// machine.
 func validateRequests(requests instance.ResourceList, path *field.Path) field.ErrorList {
 	if n := len(requests); n > maxRequests {
 		return field.ErrorList{field.TooMany(path, n, maxRequests)}
@@ -136,7 +137,8 @@ func sortedNames(requests instance.ResourceList) []string {
 	return names
 }
 
-// validateSSHAuthorizedKeys checks keys. Errors do not repeat them, because one may be a private key by mistake.
+// validateSSHAuthorizedKeys checks keys. Errors do not repeat them, because one may be a private
+// key by mistake.
 func validateSSHAuthorizedKeys(keys []string, path *field.Path) field.ErrorList {
 	if len(keys) > maxSSHAuthorizedKeys {
 		return field.ErrorList{field.TooMany(path, len(keys), maxSSHAuthorizedKeys)}
@@ -204,7 +206,8 @@ func validateStartedAt(status, old *instance.MacOSInstanceStatus, path *field.Pa
 	return nil
 }
 
-// validateIdentity checks the machine ID and the MAC address. Each value has one spelling, so that equal values are equal strings.
+// validateIdentity checks the machine ID and the MAC address. Each value has one spelling, so that
+// equal values are equal strings.
 func validateIdentity(status, old *instance.MacOSInstanceStatus, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for _, id := range []struct {

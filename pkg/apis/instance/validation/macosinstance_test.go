@@ -245,8 +245,8 @@ func TestValidateMacOSInstanceStop(t *testing.T) {
 	}
 }
 
-// FuzzValidateMacOSInstance looks for an instance that is valid although it is more than one virtual machine
-// or has keys that are not, for an identity or an end that changes, and for panics.
+// FuzzValidateMacOSInstance looks for an instance that is valid although it is more than one
+// virtual machine or has keys that are not, for an identity or an end that changes, and for panics.
 func FuzzValidateMacOSInstance(f *testing.F) {
 	ended := validInstance()
 	ended.Status = instance.MacOSInstanceStatus{Phase: instance.MacOSInstanceFailed, MachineID: machineID, MACAddress: macAddress}

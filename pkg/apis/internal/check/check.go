@@ -23,7 +23,8 @@ import (
 // MaxMessage is the maximum number of bytes of a message in a status.
 const MaxMessage = 32 << 10
 
-// Limits of metadata and conditions. An object and its companions are written in one transaction, which etcd bounds.
+// Limits of metadata and conditions. An object and its companions are written in one transaction,
+// which etcd bounds.
 const (
 	maxLabels          = 64 << 10 // bytes, as stored
 	maxAnnotations     = 64 << 10
@@ -36,7 +37,8 @@ const (
 	maxManager         = 1 << 10
 	maxConditions      = 32
 
-	// MaxManagedFields is the maximum number of managed fields in a request. Fewer are stored, and each write adds one at most.
+	// MaxManagedFields is the maximum number of managed fields in a request. Fewer are stored, and
+	// each write adds one at most.
 	MaxManagedFields = 256
 	// MaxConditionsSize is the maximum size of the conditions of a status, in bytes as stored.
 	MaxConditionsSize = 64 << 10
@@ -47,7 +49,8 @@ var (
 	digest       = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
 )
 
-// NewMeta checks the metadata of a new object. Finalizers of macrack.io are refused, except those in own, which the server adds.
+// NewMeta checks the metadata of a new object. Finalizers of macrack.io are refused, except those
+// in own, which the server adds.
 func NewMeta(meta *metav1.ObjectMeta, namespaced bool, name apivalidation.ValidateNameFunc, own ...string) field.ErrorList {
 	path := field.NewPath("metadata")
 	if errs := append(NameLength(meta, path), Bounded(meta, &metav1.ObjectMeta{}, path)...); len(errs) > 0 {
@@ -119,7 +122,8 @@ func Bounded(meta, old *metav1.ObjectMeta, path *field.Path) field.ErrorList {
 	return errs
 }
 
-// entryOverhead is the maximum number of bytes that protobuf adds to an entry of a map of valid labels or annotations.
+// entryOverhead is the maximum number of bytes that protobuf adds to an entry of a map of valid
+// labels or annotations.
 const entryOverhead = 12
 
 // size returns the number of bytes of a map, as stored.
@@ -139,7 +143,8 @@ func ownersSize(owners []metav1.OwnerReference) int {
 	return n
 }
 
-// NameLength refuses oversized names. Its error does not repeat them, unlike those of the other checks.
+// NameLength refuses oversized names. Its error does not repeat them, unlike those of the other
+// checks.
 func NameLength(meta *metav1.ObjectMeta, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if len(meta.Name) > utilvalidation.DNS1123SubdomainMaxLength {
@@ -171,7 +176,8 @@ func Name(name string, path *field.Path) field.ErrorList {
 	return named(name, apivalidation.NameIsDNSSubdomain, utilvalidation.DNS1123SubdomainMaxLength, path)
 }
 
-// Label checks a required name that is a DNS label, as those of namespaces, leases and instances are.
+// Label checks a required name that is a DNS label, as those of namespaces, leases and instances
+// are.
 func Label(name string, path *field.Path) field.ErrorList {
 	return named(name, apivalidation.NameIsDNSLabel, utilvalidation.DNS1123LabelMaxLength, path)
 }
@@ -372,7 +378,8 @@ func short(text string) string {
 	return text
 }
 
-// Conditions checks a change of the conditions of a status. As many as before are always permitted, because the server adds some.
+// Conditions checks a change of the conditions of a status. As many as before are always permitted,
+// because the server adds some.
 func Conditions(conditions, old []metav1.Condition, path *field.Path) field.ErrorList {
 	if n := len(conditions); n > maxConditions && n > len(old) {
 		return field.ErrorList{field.TooMany(path, n, maxConditions)}

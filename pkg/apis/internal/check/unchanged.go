@@ -13,7 +13,8 @@ import (
 	"macrack.io/macrack/pkg/apis/scalar"
 )
 
-// Unchanged checks that a value has not changed. Its errors name each changed field and the remedy. The same amount in another form, such as 8192Mi for 8Gi, is not a change.
+// Unchanged checks that a value has not changed. Its errors name each changed field and the remedy.
+// The same amount in another form, such as 8192Mi for 8Gi, is not a change.
 func Unchanged(value, old any, instead string, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for _, at := range changes(reflect.ValueOf(value), reflect.ValueOf(old), path) {
@@ -104,7 +105,8 @@ func init() {
 	}
 }
 
-// jsonName returns the JSON name of a field of an internal type: sshAuthorizedKeys for SSHAuthorizedKeys.
+// jsonName returns the JSON name of a field of an internal type: sshAuthorizedKeys for
+// SSHAuthorizedKeys.
 func jsonName(name string) string {
 	rest := strings.TrimLeftFunc(name, unicode.IsUpper)
 	upper := len(name) - len(rest)

@@ -1,4 +1,5 @@
-// Package v1alpha1 has the types of rack.macrack.io/v1alpha1: Macs, their classes, their leases, and the ledger.
+// Package v1alpha1 has the types of rack.macrack.io/v1alpha1: Macs, their classes, their leases,
+// and the ledger.
 //
 // +k8s:deepcopy-gen=package
 // +k8s:protobuf-gen=package

@@ -10,14 +10,17 @@ import (
 // +genclient:onlyVerbs=create,get,list,watch
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
 
-// AuditRecord is an entry of the ledger: an event on a chassis, with its time and actor. The server writes it in the transaction of the change that it proves. Records are immutable and outlive their namespace.
+// AuditRecord is an entry of the ledger: an event on a chassis, with its time and actor. The server
+// writes it in the transaction of the change that it proves. Records are immutable and outlive
+// their namespace.
 type AuditRecord struct {
 	metav1.TypeMeta `json:",inline"`
 	// metadata is the standard metadata of objects.
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty" protobuf:"bytes,1,opt,name=metadata"`
 
-	// time is the time of the event, by the clock of the server. It never decreases within a chassis.
+	// time is the time of the event, by the clock of the server. It never decreases within a
+	// chassis.
 	// +optional
 	Time metav1.MicroTime `json:"time,omitempty" protobuf:"bytes,2,opt,name=time"`
 	// type is the type of the event.
@@ -25,7 +28,8 @@ type AuditRecord struct {
 	// actor is the user who made the request.
 	// +optional
 	Actor AuditActor `json:"actor,omitempty" protobuf:"bytes,4,opt,name=actor"`
-	// requestID is the ID that the server gave the request. It is also in the audit log of the server.
+	// requestID is the ID that the server gave the request. It is also in the audit log of the
+	// server.
 	// +optional
 	RequestID string `json:"requestID,omitempty" protobuf:"bytes,5,opt,name=requestID"`
 	// chassis is the Mac that the event is about.
@@ -40,10 +44,12 @@ type AuditRecord struct {
 	// instance is the instance that the event is about.
 	// +optional
 	Instance *AuditReference `json:"instance,omitempty" protobuf:"bytes,9,opt,name=instance"`
-	// sequence is the number of the record in the chain of its chassis, starting at 1 and without gaps.
+	// sequence is the number of the record in the chain of its chassis, starting at 1 and without
+	// gaps.
 	// +optional
 	Sequence int64 `json:"sequence,omitempty" protobuf:"varint,10,opt,name=sequence"`
-	// previousHash is the hash of the previous record of the chassis. It is empty in the first record.
+	// previousHash is the hash of the previous record of the chassis. It is empty in the first
+	// record.
 	// +optional
 	PreviousHash string `json:"previousHash,omitempty" protobuf:"bytes,11,opt,name=previousHash"`
 	// hash is the hexadecimal SHA-256 hash of this record, including previousHash.
@@ -52,7 +58,8 @@ type AuditRecord struct {
 	// details are the details of the event. The type determines which fields are set.
 	// +optional
 	Details AuditDetails `json:"details,omitempty" protobuf:"bytes,13,opt,name=details"`
-	// claimedRequestID is the Audit-ID of the incoming request, set by kube-apiserver or by the client. It helps to find the request in other logs and proves nothing.
+	// claimedRequestID is the Audit-ID of the incoming request, set by kube-apiserver or by the
+	// client. It helps to find the request in other logs and proves nothing.
 	// +optional
 	ClaimedRequestID string `json:"claimedRequestID,omitempty" protobuf:"bytes,14,opt,name=claimedRequestID"`
 }
@@ -63,21 +70,27 @@ type AuditRecordType string
 const (
 	// LeaseBound: a lease was bound to a Mac. Details: boundAt, earliestReleaseAt, requestedBy.
 	LeaseBound AuditRecordType = "LeaseBound"
-	// LeaseHeld: a lease was deleted before its floor. Details: attemptedAt, earliestReleaseAt, remaining.
+	// LeaseHeld: a lease was deleted before its floor. Details: attemptedAt, earliestReleaseAt,
+	// remaining.
 	LeaseHeld AuditRecordType = "LeaseHeld"
-	// FloorLengthened: the floor of a lease was moved forward. Details: boundAt, earliestReleaseAt, previousEarliestReleaseAt.
+	// FloorLengthened: the floor of a lease was moved forward. Details: boundAt, earliestReleaseAt,
+	// previousEarliestReleaseAt.
 	FloorLengthened AuditRecordType = "FloorLengthened"
-	// LeaseReleased: a lease released its Mac. Details: boundAt, earliestReleaseAt, releasedAt, duration, nodeTaints.
+	// LeaseReleased: a lease released its Mac. Details: boundAt, earliestReleaseAt, releasedAt,
+	// duration, nodeTaints.
 	LeaseReleased AuditRecordType = "LeaseReleased"
-	// InstanceStarted: a virtual machine was granted its start. Details: localVMs, machineID, macAddress.
+	// InstanceStarted: a virtual machine was granted its start. Details: localVMs, machineID,
+	// macAddress.
 	InstanceStarted AuditRecordType = "InstanceStarted"
 	// InstanceStopped: a virtual machine ended. Details: localVMs, machineID, macAddress, reason.
 	InstanceStopped AuditRecordType = "InstanceStopped"
 	// InstanceRejected: an instance was refused. Details: layer, reason, message, count.
 	InstanceRejected AuditRecordType = "InstanceRejected"
-	// CrossTenantRejected: a tenant tried to use the Mac of another tenant. Details: sourceNamespace, layer, reason, message, count.
+	// CrossTenantRejected: a tenant tried to use the Mac of another tenant. Details:
+	// sourceNamespace, layer, reason, message, count.
 	CrossTenantRejected AuditRecordType = "CrossTenantRejected"
-	// FloorTamperRejected: an attempt to move or remove a floor was refused. Details: reason, message, count.
+	// FloorTamperRejected: an attempt to move or remove a floor was refused. Details: reason,
+	// message, count.
 	FloorTamperRejected AuditRecordType = "FloorTamperRejected"
 	// NodeQuarantined: a Mac was put in quarantine. Details: reason, message.
 	NodeQuarantined AuditRecordType = "NodeQuarantined"
@@ -181,7 +194,8 @@ type AuditDetails struct {
 	// message is a human-readable description of the cause.
 	// +optional
 	Message string `json:"message,omitempty" protobuf:"bytes,14,opt,name=message"`
-	// count is the number of identical rejections within a minute that the record stands for. 0 means 1.
+	// count is the number of identical rejections within a minute that the record stands for. 0
+	// means 1.
 	// +optional
 	Count int64 `json:"count,omitempty" protobuf:"varint,15,opt,name=count"`
 	// previousEarliestReleaseAt is the floor before it was moved forward.

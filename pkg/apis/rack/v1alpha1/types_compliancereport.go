@@ -8,7 +8,9 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 // +genclient:onlyVerbs=get,list
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
 
-// ComplianceReport reports whether the three rules held in a time window. It is computed from the ledger alone, at each read. Its name is the window: a duration up to now such as 24h, 7d or 90d, or two dates such as 2026-08-01..2026-11-01. The second date is not in the window.
+// ComplianceReport reports whether the three rules held in a time window. It is computed from the
+// ledger alone, at each read. Its name is the window: a duration up to now such as 24h, 7d or 90d,
+// or two dates such as 2026-08-01..2026-11-01. The second date is not in the window.
 type ComplianceReport struct {
 	metav1.TypeMeta `json:",inline"`
 	// metadata is the standard metadata of objects.
@@ -28,7 +30,8 @@ const (
 	ComplianceCompliant ComplianceVerdict = "Compliant"
 	// ComplianceViolated means that the ledger shows a violation of a rule.
 	ComplianceViolated ComplianceVerdict = "Violated"
-	// ComplianceIncomplete means that the ledger has a gap or was edited and therefore proves nothing.
+	// ComplianceIncomplete means that the ledger has a gap or was edited and therefore proves
+	// nothing.
 	ComplianceIncomplete ComplianceVerdict = "Incomplete"
 )
 
@@ -43,7 +46,8 @@ type ComplianceReportStatus struct {
 	// to is the end of the window.
 	// +optional
 	To metav1.Time `json:"to,omitempty" protobuf:"bytes,3,opt,name=to"`
-	// coveredSince is the time at which the ledger began, if it began after the start of the window.
+	// coveredSince is the time at which the ledger began, if it began after the start of the
+	// window.
 	// +optional
 	CoveredSince *metav1.Time `json:"coveredSince,omitempty" protobuf:"bytes,4,opt,name=coveredSince"`
 	// records is the number of records in the window.
@@ -55,10 +59,12 @@ type ComplianceReportStatus struct {
 	// leases is the number of leases that had a Mac at any time in the window.
 	// +optional
 	Leases int64 `json:"leases" protobuf:"varint,7,opt,name=leases"`
-	// vmStarts is the number of virtual machine starts granted in the window, including failed launches.
+	// vmStarts is the number of virtual machine starts granted in the window, including failed
+	// launches.
 	// +optional
 	VMStarts int64 `json:"vmStarts" protobuf:"varint,8,opt,name=vmStarts"`
-	// maxVMs is the maximum number of virtual machines that one Mac was allowed to run at a time. The Mac never ran more than this number.
+	// maxVMs is the maximum number of virtual machines that one Mac was allowed to run at a time.
+	// The Mac never ran more than this number.
 	// +optional
 	MaxVMs int64 `json:"maxVMs" protobuf:"varint,9,opt,name=maxVMs"`
 	// overlaps is the number of times that two tenants used a Mac at once.
@@ -67,7 +73,8 @@ type ComplianceReportStatus struct {
 	// floorBreaches is the number of times that a Mac was released before its floor.
 	// +optional
 	FloorBreaches int64 `json:"floorBreaches" protobuf:"varint,11,opt,name=floorBreaches"`
-	// rejected is the number of requests refused for one of the three rules, as counted by the records.
+	// rejected is the number of requests refused for one of the three rules, as counted by the
+	// records.
 	// +optional
 	Rejected int64 `json:"rejected" protobuf:"varint,12,opt,name=rejected"`
 	// brokenChains is the number of Macs whose chain of records has a gap, an edit or a fork.
@@ -77,14 +84,16 @@ type ComplianceReportStatus struct {
 	// +listType=atomic
 	// +optional
 	Violations []ComplianceViolation `json:"violations,omitempty" protobuf:"bytes,14,rep,name=violations"`
-	// otherRejections is the number of refused instances that broke no rule, for example because of a missing lease, image or class, or of a full Mac. They are not included in rejected.
+	// otherRejections is the number of refused instances that broke no rule, for example because of
+	// a missing lease, image or class, or of a full Mac. They are not included in rejected.
 	// +optional
 	OtherRejections int64 `json:"otherRejections,omitempty" protobuf:"varint,15,opt,name=otherRejections"`
 }
 
 // ComplianceViolation is a violation and the records that prove it.
 type ComplianceViolation struct {
-	// rule is the name of the violated rule: TwoVMsPerChassis, OneTenantPerChassis, TwentyFourHours or UnbrokenLedger.
+	// rule is the name of the violated rule: TwoVMsPerChassis, OneTenantPerChassis, TwentyFourHours
+	// or UnbrokenLedger.
 	Rule string `json:"rule" protobuf:"bytes,1,opt,name=rule"`
 	// serialNumber is the serial number of the Mac.
 	// +optional

@@ -11,7 +11,8 @@ import (
 // +genclient:nonNamespaced
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
 
-// MacNode is one physical Mac. Its name is the name of the Kubernetes Node that the Mac's agent registers.
+// MacNode is one physical Mac. Its name is the name of the Kubernetes Node that the Mac's agent
+// registers.
 type MacNode struct {
 	metav1.TypeMeta `json:",inline"`
 	// metadata is the standard metadata of objects.
@@ -29,12 +30,14 @@ type MacNode struct {
 type MacNodeSpec struct {
 	// serialNumber is the serial number on the chassis. It is unique in the fleet and immutable.
 	SerialNumber string `json:"serialNumber" protobuf:"bytes,1,opt,name=serialNumber"`
-	// className is the name of the MacNodeClass of the Mac. It is immutable while the Mac is leased.
+	// className is the name of the MacNodeClass of the Mac. It is immutable while the Mac is
+	// leased.
 	ClassName string `json:"className" protobuf:"bytes,2,opt,name=className"`
 	// location is the location of the Mac in the data centre.
 	// +optional
 	Location MacNodeLocation `json:"location,omitempty,omitzero" protobuf:"bytes,3,opt,name=location"`
-	// maintenance takes the Mac out of the pool as soon as it is free. It does not end the current lease.
+	// maintenance takes the Mac out of the pool as soon as it is free. It does not end the current
+	// lease.
 	// +optional
 	Maintenance bool `json:"maintenance,omitempty" protobuf:"varint,4,opt,name=maintenance"`
 }
@@ -52,7 +55,8 @@ type MacNodeLocation struct {
 	Shelf string `json:"shelf,omitempty" protobuf:"bytes,3,opt,name=shelf"`
 }
 
-// MacNodePhase is the phase in the lifecycle of a Mac. The API server derives it from the rest of the status.
+// MacNodePhase is the phase in the lifecycle of a Mac. The API server derives it from the rest of
+// the status.
 type MacNodePhase string
 
 const (
@@ -74,59 +78,72 @@ const (
 
 // Types of conditions of a MacNode.
 const (
-	// MacNodeReady is True while the agent of the Mac sends heartbeats, and Unknown until the first one. The controllers write it.
+	// MacNodeReady is True while the agent of the Mac sends heartbeats, and Unknown until the first
+	// one. The controllers write it.
 	MacNodeReady = "Ready"
 	// MacNodeStalled is True while the Mac is in quarantine; absent otherwise.
 	MacNodeStalled = "Stalled"
-	// MacNodeSlotsHealthy is True when the kernel allows the expected number of virtual machines. The agent writes it.
+	// MacNodeSlotsHealthy is True when the kernel allows the expected number of virtual machines.
+	// The agent writes it.
 	MacNodeSlotsHealthy = "SlotsHealthy"
-	// MacNodeStorageHealthy is True when the disk of the Mac responds and has enough free space. The agent writes it.
+	// MacNodeStorageHealthy is True when the disk of the Mac responds and has enough free space.
+	// The agent writes it.
 	MacNodeStorageHealthy = "StorageHealthy"
-	// MacNodeScrubbed is True when no data of the last tenant is left on the Mac. The agent writes it.
+	// MacNodeScrubbed is True when no data of the last tenant is left on the Mac. The agent writes
+	// it.
 	MacNodeScrubbed = "Scrubbed"
 )
 
 // Reasons of the condition SlotsHealthy=False and of the quarantine that follows from it.
 const (
-	// ReasonKernelQuotaStuck means that the kernel refuses virtual machines although fewer than two are running.
+	// ReasonKernelQuotaStuck means that the kernel refuses virtual machines although fewer than two
+	// are running.
 	ReasonKernelQuotaStuck = "KernelQuotaStuck"
 	// ReasonCannotReattach means that the agent cannot connect to a running virtual machine.
 	ReasonCannotReattach = "CannotReattach"
-	// ReasonSerialMismatch means that the Mac reports a serial number that differs from the one in the MacNode.
+	// ReasonSerialMismatch means that the Mac reports a serial number that differs from the one in
+	// the MacNode.
 	ReasonSerialMismatch = "SerialMismatch"
 	// ReasonScrubFailed means that data of a tenant could not be removed.
 	ReasonScrubFailed = "ScrubFailed"
 	// ReasonScrubAsserted means that a client other than the agent reported the Mac as scrubbed.
 	ReasonScrubAsserted = "ScrubAsserted"
-	// ReasonUnknownInstance means that a running virtual machine has no MacOSInstance: the API has lost state.
+	// ReasonUnknownInstance means that a running virtual machine has no MacOSInstance: the API has
+	// lost state.
 	ReasonUnknownInstance = "UnknownInstance"
 )
 
 // MacNodeStatus is the most recently observed status of a Mac.
 type MacNodeStatus struct {
-	// phase is a summary of the status: Pending, Available, Leased, Releasing, Offline, Maintenance or Quarantined. The server derives it.
+	// phase is a summary of the status: Pending, Available, Leased, Releasing, Offline, Maintenance
+	// or Quarantined. The server derives it.
 	// +optional
 	Phase MacNodePhase `json:"phase,omitempty" protobuf:"bytes,1,opt,name=phase,casttype=MacNodePhase"`
-	// leaseRef is a reference to the lease that has the Mac. Only the binding and release subresources of the lease change it.
+	// leaseRef is a reference to the lease that has the Mac. Only the binding and release
+	// subresources of the lease change it.
 	// +optional
 	LeaseRef *LeaseReference `json:"leaseRef,omitempty" protobuf:"bytes,2,opt,name=leaseRef"`
-	// earliestReleaseAt is the floor of the lease: the earliest time at which the Mac can be released.
+	// earliestReleaseAt is the floor of the lease: the earliest time at which the Mac can be
+	// released.
 	// +optional
 	EarliestReleaseAt *metav1.Time `json:"earliestReleaseAt,omitempty" protobuf:"bytes,3,opt,name=earliestReleaseAt"`
-	// prefetchImages lists the MacOSImages that the agent pulls before an instance needs them. It is copied from the lease.
+	// prefetchImages lists the MacOSImages that the agent pulls before an instance needs them. It
+	// is copied from the lease.
 	// +listType=set
 	// +optional
 	PrefetchImages []string `json:"prefetchImages,omitempty" protobuf:"bytes,12,rep,name=prefetchImages"`
 	// releasingSince is the time at which the release of the Mac began.
 	// +optional
 	ReleasingSince *metav1.Time `json:"releasingSince,omitempty" protobuf:"bytes,4,opt,name=releasingSince"`
-	// runningVMs is the number of virtual machines that count as running on the Mac, from 0 to 2. The server counts them.
+	// runningVMs is the number of virtual machines that count as running on the Mac, from 0 to 2.
+	// The server counts them.
 	// +optional
 	RunningVMs int32 `json:"runningVMs" protobuf:"varint,5,opt,name=runningVMs"`
 	// bootID is the ID of the current boot of the host. It changes with each reboot.
 	// +optional
 	BootID string `json:"bootID,omitempty" protobuf:"bytes,6,opt,name=bootID"`
-	// quarantine is set while no instance can start on the Mac. It ends with a reboot, which a new bootID proves, or when an administrator clears it.
+	// quarantine is set while no instance can start on the Mac. It ends with a reboot, which a new
+	// bootID proves, or when an administrator clears it.
 	// +optional
 	Quarantine *Quarantine `json:"quarantine,omitempty" protobuf:"bytes,7,opt,name=quarantine"`
 	// scrub is the report of the last scrub by the agent.
@@ -142,7 +159,8 @@ type MacNodeStatus struct {
 	// +patchMergeKey=name
 	// +optional
 	Images []CachedImage `json:"images,omitempty" patchStrategy:"merge" patchMergeKey:"name" protobuf:"bytes,10,rep,name=images"`
-	// conditions are the latest observations of the Mac: Ready, SlotsHealthy, StorageHealthy and Scrubbed, and Stalled while the Mac is in quarantine.
+	// conditions are the latest observations of the Mac: Ready, SlotsHealthy, StorageHealthy and
+	// Scrubbed, and Stalled while the Mac is in quarantine.
 	// +listType=map
 	// +listMapKey=type
 	// +patchStrategy=merge
@@ -180,7 +198,9 @@ type Quarantine struct {
 	// bootID is the ID of the boot during which the quarantine began.
 	// +optional
 	BootID string `json:"bootID,omitempty" protobuf:"bytes,4,opt,name=bootID"`
-	// endInstances lists the UIDs of virtual machines without a MacOSInstance that the agent stops and erases. An administrator sets it; until then these virtual machines continue to run. Maximum: 8 entries.
+	// endInstances lists the UIDs of virtual machines without a MacOSInstance that the agent stops
+	// and erases. An administrator sets it; until then these virtual machines continue to run.
+	// Maximum: 8 entries.
 	// +listType=set
 	// +optional
 	EndInstances []string `json:"endInstances,omitempty" protobuf:"bytes,5,rep,name=endInstances"`
@@ -196,7 +216,8 @@ type ScrubReport struct {
 	// +listType=atomic
 	// +optional
 	Removed []string `json:"removed,omitempty" protobuf:"bytes,3,rep,name=removed"`
-	// remaining lists the tenant's data that could not be removed. It is empty if the scrub succeeded.
+	// remaining lists the tenant's data that could not be removed. It is empty if the scrub
+	// succeeded.
 	// +listType=atomic
 	// +optional
 	Remaining []string `json:"remaining,omitempty" protobuf:"bytes,4,rep,name=remaining"`

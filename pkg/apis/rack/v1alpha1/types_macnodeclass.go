@@ -28,7 +28,8 @@ type MacNodeClass struct {
 type MacNodeClassSpec struct {
 	// model is the marketing name of the model, such as "Mac mini (2024)".
 	Model string `json:"model" protobuf:"bytes,1,opt,name=model"`
-	// modelIdentifiers lists the model identifiers reported by macOS for Macs of this class, such as "Mac16,10".
+	// modelIdentifiers lists the model identifiers reported by macOS for Macs of this class, such
+	// as "Mac16,10".
 	// +listType=set
 	// +optional
 	ModelIdentifiers []string `json:"modelIdentifiers,omitempty" protobuf:"bytes,2,rep,name=modelIdentifiers"`
@@ -36,7 +37,8 @@ type MacNodeClassSpec struct {
 	Chip string `json:"chip" protobuf:"bytes,3,opt,name=chip"`
 	// capacity is the total amount of resources of one Mac of this class.
 	Capacity MachineResources `json:"capacity" protobuf:"bytes,4,opt,name=capacity"`
-	// hostReserved is the amount of resources reserved for the host. The rest is shared by at most two virtual machines.
+	// hostReserved is the amount of resources reserved for the host. The rest is shared by at most
+	// two virtual machines.
 	// +optional
 	HostReserved MachineResources `json:"hostReserved,omitempty,omitzero" protobuf:"bytes,5,opt,name=hostReserved"`
 	// sku is the billing SKU for one dedicated Mac for 24 hours.
@@ -57,7 +59,8 @@ type MachineResources struct {
 	Storage scalar.Quantity `json:"storage,omitempty,omitzero" protobuf:"bytes,3,opt,name=storage"`
 }
 
-// MacNodeClassStatus has the numbers of Macs of a class. Apart from total, each Mac is included in exactly one number.
+// MacNodeClassStatus has the numbers of Macs of a class. Apart from total, each Mac is included in
+// exactly one number.
 type MacNodeClassStatus struct {
 	// total is the number of Macs of the class.
 	// +optional

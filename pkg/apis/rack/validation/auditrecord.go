@@ -17,7 +17,10 @@ const (
 	MaxAuditReference = 253
 )
 
-// ValidateAuditRecord returns the errors in an AuditRecord that a client creates to report a rejection by its own layer. The server records all other events in the transaction of the change, and it names the record. The references need not exist or be valid names, because the refused client may have made them up.
+// ValidateAuditRecord returns the errors in an AuditRecord that a client creates to report a
+// rejection by its own layer. The server records all other events in the transaction of the change,
+// and it names the record. The references need not exist or be valid names, because the refused
+// client may have made them up.
 func ValidateAuditRecord(record *rack.AuditRecord) field.ErrorList {
 	if errs := check.Label(record.Namespace, field.NewPath("metadata", "namespace")); len(errs) > 0 {
 		return errs

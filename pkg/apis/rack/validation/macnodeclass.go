@@ -1,4 +1,5 @@
-// Package validation validates objects of rack.macrack.io by themselves. Rules that depend on other objects are checked in the transaction of the write.
+// Package validation validates objects of rack.macrack.io by themselves. Rules that depend on other
+// objects are checked in the transaction of the write.
 package validation
 
 import (
@@ -14,7 +15,8 @@ import (
 	"macrack.io/macrack/pkg/apis/scalar"
 )
 
-// Limits of the resources of one Mac. They are far above those of any model and only catch typing errors.
+// Limits of the resources of one Mac. They are far above those of any model and only catch typing
+// errors.
 var (
 	zero       = resource.MustParse("0")
 	one        = resource.MustParse("1")

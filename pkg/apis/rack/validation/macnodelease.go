@@ -42,7 +42,8 @@ func ValidateMacNodeLeaseUpdate(lease, oldLease *rack.MacNodeLease) field.ErrorL
 	return errs
 }
 
-// ValidateMacNodeLeaseStatusUpdate returns the errors in a change of a MacNodeLease's status. The planner checks the phase transitions of a lease with a Mac, because they depend on the time.
+// ValidateMacNodeLeaseStatusUpdate returns the errors in a change of a MacNodeLease's status. The
+// planner checks the phase transitions of a lease with a Mac, because they depend on the time.
 func ValidateMacNodeLeaseStatusUpdate(lease, oldLease *rack.MacNodeLease) field.ErrorList {
 	path := field.NewPath("status")
 	errs := check.UpdatedMeta(&lease.ObjectMeta, &oldLease.ObjectMeta)

@@ -177,8 +177,8 @@ func TestValidateMacNodeLeaseRelease(t *testing.T) {
 	}
 }
 
-// FuzzValidateMacNodeLease looks for a lease that is valid although it is for less than 24 hours or its
-// status moves a floor backwards, and for panics.
+// FuzzValidateMacNodeLease looks for a lease that is valid although it is for less than 24 hours or
+// its status moves a floor backwards, and for panics.
 func FuzzValidateMacNodeLease(f *testing.F) {
 	for _, lease := range []*rack.MacNodeLease{validLease(), boundLease()} {
 		data, err := json.Marshal(lease)

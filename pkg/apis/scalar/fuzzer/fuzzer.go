@@ -1,4 +1,5 @@
-// Package fuzzer generates random durations and quantities for tests, in every form that validation accepts.
+// Package fuzzer generates random durations and quantities for tests, in every form that validation
+// accepts.
 package fuzzer
 
 import (

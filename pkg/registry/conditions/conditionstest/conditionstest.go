@@ -13,7 +13,8 @@ import (
 	"sigs.k8s.io/cli-utils/pkg/kstatus/status"
 )
 
-// KStatus returns the status of an object according to kstatus, which helm, Flux and kustomize tools use for waiting.
+// KStatus returns the status of an object according to kstatus, which helm, Flux and kustomize
+// tools use for waiting.
 func KStatus(t testing.TB, meta metav1.ObjectMeta, conditions []metav1.Condition) string {
 	t.Helper()
 	type object struct {

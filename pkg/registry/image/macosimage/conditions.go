@@ -10,7 +10,9 @@ import (
 	"macrack.io/macrack/pkg/registry/conditions"
 )
 
-// deriveConditions sets Reconciling or Stalled from the phase, and adds Ready to a new image. It does not change the Ready of the controllers, even if the spec changes: observedGeneration then shows that it is stale, and a late status patch for the old spec is refused.
+// deriveConditions sets Reconciling or Stalled from the phase, and adds Ready to a new image. It
+// does not change the Ready of the controllers, even if the spec changes: observedGeneration then
+// shows that it is stale, and a late status patch for the old spec is refused.
 func deriveConditions(i *image.MacOSImage, now time.Time) {
 	list := &i.Status.Conditions
 	if meta.FindStatusCondition(*list, image.MacOSImageReadyCondition) == nil {

@@ -28,7 +28,9 @@ func UseID(imageName string, instance types.UID) string {
 
 func usePrefix(imageName string) string { return imageName + "/" }
 
-// Usable reports whether an instance in a namespace may use an image. The image must be Ready, unless its pull Secret belongs to the tenant: then only the Mac that runs the instance can verify it. Such an image is also pulled by its digest.
+// Usable reports whether an instance in a namespace may use an image. The image must be Ready,
+// unless its pull Secret belongs to the tenant: then only the Mac that runs the instance can verify
+// it. Such an image is also pulled by its digest.
 func Usable(i *image.MacOSImage, namespace string) bool {
 	if i.DeletionTimestamp != nil {
 		return false
@@ -41,7 +43,8 @@ func Usable(i *image.MacOSImage, namespace string) bool {
 		ready.Reason == image.ReasonPullSecretUnreadable && i.Spec.PullSecretRef != nil && i.Spec.PullSecretRef.Namespace == namespace
 }
 
-// NewPlanner returns the planner of MacOSImages: an image in use by an instance cannot be deleted, and its spec cannot change.
+// NewPlanner returns the planner of MacOSImages: an image in use by an instance cannot be deleted,
+// and its spec cannot change.
 func NewPlanner(clock clock.PassiveClock) txn.Planner {
 	return func(ctx context.Context, tx *txn.Tx, oldObj, newObj runtime.Object) error {
 		old, _ := oldObj.(*image.MacOSImage)

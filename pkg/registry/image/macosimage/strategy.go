@@ -44,7 +44,8 @@ func (Strategy) PrepareForCreate(_ context.Context, obj runtime.Object) {
 	macOSImage.Status = image.MacOSImageStatus{Phase: image.MacOSImagePending}
 }
 
-// PrepareForUpdate keeps the status, and increments the generation if the spec changes. A changed spec is verified again.
+// PrepareForUpdate keeps the status, and increments the generation if the spec changes. A changed
+// spec is verified again.
 func (Strategy) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
 	newMacOSImage, oldMacOSImage := obj.(*image.MacOSImage), old.(*image.MacOSImage)
 	newMacOSImage.Status = oldMacOSImage.Status
@@ -86,7 +87,8 @@ func (StatusStrategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
 	)
 }
 
-// PrepareForUpdate keeps all fields but the status. Texts are cut to the limits, because they contain messages of a registry.
+// PrepareForUpdate keeps all fields but the status. Texts are cut to the limits, because they
+// contain messages of a registry.
 func (StatusStrategy) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
 	newMacOSImage, oldMacOSImage := obj.(*image.MacOSImage), old.(*image.MacOSImage)
 	strategies.KeepMetadata(&newMacOSImage.ObjectMeta, &oldMacOSImage.ObjectMeta)

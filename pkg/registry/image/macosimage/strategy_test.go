@@ -74,7 +74,8 @@ func TestStatusStrategy(t *testing.T) {
 	strategytest.KeepsMetadata(t, strategy, stored(image.MacOSImageReady))
 }
 
-// TestReportFits checks that an oversized message of a registry does not prevent an image from becoming Failed.
+// TestReportFits checks that an oversized message of a registry does not prevent an image from
+// becoming Failed.
 func TestReportFits(t *testing.T) {
 	strategy := NewStatusStrategy(NewStrategy(newScheme()))
 	i := stored(image.MacOSImageFailed)

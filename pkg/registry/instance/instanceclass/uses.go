@@ -12,7 +12,8 @@ import (
 	"macrack.io/macrack/pkg/apis/instance"
 )
 
-// WarnOnDelete returns a function that warns of the deletion of an InstanceClass with instances that have not started yet.
+// WarnOnDelete returns a function that warns of the deletion of an InstanceClass with instances
+// that have not started yet.
 func WarnOnDelete(instances rest.Lister) func(ctx context.Context, name string) (string, error) {
 	return func(ctx context.Context, name string) (string, error) {
 		obj, err := instances.List(request.WithNamespace(ctx, metav1.NamespaceAll), &internalversion.ListOptions{})

@@ -11,7 +11,8 @@ import (
 	"macrack.io/macrack/pkg/registry/conditions"
 )
 
-// deriveConditions sets the conditions of an instance that neither its agent nor the controllers write. The spec of an instance never changes, so all conditions are of its generation.
+// deriveConditions sets the conditions of an instance that neither its agent nor the controllers
+// write. The spec of an instance never changes, so all conditions are of its generation.
 func deriveConditions(i *instance.MacOSInstance, now time.Time) {
 	summarize(i).Set(&i.Status.Conditions, now)
 	conditions.Observe(i.Status.Conditions, i.Generation)
@@ -25,7 +26,8 @@ var lasting = map[string]bool{
 	instance.ReasonInsufficientStorage: true,
 }
 
-// summarize returns whether the virtual machine of an instance is running and responding, and otherwise whether that needs intervention.
+// summarize returns whether the virtual machine of an instance is running and responding, and
+// otherwise whether that needs intervention.
 func summarize(i *instance.MacOSInstance) conditions.Summary {
 	condition := func(name string) metav1.Condition {
 		return conditions.Get(i.Status.Conditions, name)

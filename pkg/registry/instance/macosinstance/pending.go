@@ -31,7 +31,8 @@ const (
 	// retryAfter is after how many seconds a client tries again.
 	retryAfter = 1
 
-	// maxWaiting bounds the requests that wait, of all namespaces and of one, as each takes a seat of priority and fairness.
+	// maxWaiting bounds the requests that wait, of all namespaces and of one, as each takes a seat
+	// of priority and fairness.
 	maxWaiting             = 32
 	maxWaitingOfANamespace = 8
 )
@@ -42,7 +43,8 @@ type Leases interface {
 	rest.Watcher
 }
 
-// REST is the storage of MacOSInstances. It holds an instance on a lease that is about to be bound until the lease is.
+// REST is the storage of MacOSInstances. It holds an instance on a lease that is about to be bound
+// until the lease is.
 type REST struct {
 	*stores.REST
 	clock  clock.Clock
@@ -78,8 +80,9 @@ func (r *REST) Update(ctx context.Context, name string, info rest.UpdatedObjectI
 	return r.REST.Update(ctx, name, info, awaited, validateUpdate, forceAllowCreate, options)
 }
 
-// await returns when a new instance can be created or refused. If its lease is Pending and a Mac for
-// it is free, it waits for the binding. After that it returns an error that makes clients try again.
+// await returns when a new instance can be created or refused. If its lease is Pending and a Mac
+// for it is free, it waits for the binding. After that it returns an error that makes clients try
+// again.
 func (r *REST) await(ctx context.Context, obj runtime.Object, dry bool) error {
 	i, ok := obj.(*instance.MacOSInstance)
 	if !ok {
@@ -132,7 +135,8 @@ func isPending(lease *rack.MacNodeLease) bool {
 	return (lease.Status.Phase == rack.MacNodeLeasePending || lease.Status.Phase == "") && lease.DeletionTimestamp == nil
 }
 
-// lease returns a lease of the request's namespace, or nil if it does not exist. A lease that is not Pending may be slightly stale.
+// lease returns a lease of the request's namespace, or nil if it does not exist. A lease that is
+// not Pending may be slightly stale.
 func (r *REST) lease(ctx context.Context, name string) (*rack.MacNodeLease, error) {
 	if name == "" || len(content.IsPathSegmentName(name)) > 0 {
 		return nil, nil // Validation names the field.
@@ -164,12 +168,14 @@ func (r *REST) isMacFree(ctx context.Context, lease *rack.MacNodeLease) (bool, e
 	if !ok {
 		return false, fmt.Errorf("a %T is not a list of Macs", macs)
 	}
-	// Until the controllers notice, the phase of a Mac that is being deleted or has just been leased is Available.
+	// Until the controllers notice, the phase of a Mac that is being deleted or has just been
+	// leased is Available.
 	return slices.ContainsFunc(list.Items, func(mac rack.MacNode) bool { return mac.DeletionTimestamp == nil && mac.Status.LeaseRef == nil }), nil
 }
 
-// wait returns when a lease is no longer Pending, or when no Mac for it is free any more. It returns an error that makes clients try again if the
-// lease is Pending for longer than a request waits, or too many requests wait.
+// wait returns when a lease is no longer Pending, or when no Mac for it is free any more. It
+// returns an error that makes clients try again if the lease is Pending for longer than a request
+// waits, or too many requests wait.
 func (r *REST) wait(ctx context.Context, lease *rack.MacNodeLease) error {
 	again := apierrors.NewTooManyRequests(fmt.Sprintf("lease %q is Pending and is about to get its Mac; try again", lease.Name), retryAfter)
 	if !r.enter(lease.Namespace) {
@@ -212,8 +218,9 @@ func (r *REST) wait(ctx context.Context, lease *rack.MacNodeLease) error {
 	}
 }
 
-// withRequestedName returns the context of a request with another name of the object that it is about: the watch cache sends only the events of that object,
-// and the name in a patch is that of the instance.
+// withRequestedName returns the context of a request with another name of the object that it is
+// about: the watch cache sends only the events of that object, and the name in a patch is that of
+// the instance.
 func withRequestedName(ctx context.Context, name string) context.Context {
 	info, ok := genericapirequest.RequestInfoFrom(ctx)
 	if !ok {

@@ -159,7 +159,8 @@ func TestWait(t *testing.T) {
 	}
 }
 
-// A request that waits takes a seat of priority and fairness: there are places for some, and for each namespace for fewer.
+// A request that waits takes a seat of priority and fairness: there are places for some, and for
+// each namespace for fewer.
 func TestWaitIsBounded(t *testing.T) {
 	w := newWaiting()
 	ctx, cancel := context.WithCancel(t.Context())

@@ -32,13 +32,15 @@ import (
 // Resource is the resource of MacOSInstances.
 var Resource = instance.Resource("macosinstances")
 
-// Kinds of index keys for values that are unique among instances. Their values are the instances as namespace/name.
+// Kinds of index keys for values that are unique among instances. Their values are the instances as
+// namespace/name.
 const (
 	IndexMachineID  = "machine-id"
 	IndexMACAddress = "mac-address"
 )
 
-// NewPlanner returns the planner of instances: a lease has two slots, an instance must fit on the Mac, machine IDs and MAC addresses are unique in the fleet, and each start and stop is recorded.
+// NewPlanner returns the planner of instances: a lease has two slots, an instance must fit on the
+// Mac, machine IDs and MAC addresses are unique in the fleet, and each start and stop is recorded.
 func NewPlanner(clock clock.PassiveClock) txn.Planner {
 	p := &planner{clock}
 	return func(ctx context.Context, tx *txn.Tx, oldObj, newObj runtime.Object) error {
@@ -161,7 +163,8 @@ func (p *planner) catalogue(ctx context.Context, tx *txn.Tx, new *instance.MacOS
 }
 
 func (p *planner) update(ctx context.Context, tx *txn.Tx, old, new *instance.MacOSInstance) error {
-	// The garbage collector must delete an instance with its lease, and the pod with its instance, so clients cannot change the owner or orphan the pod.
+	// The garbage collector must delete an instance with its lease, and the pod with its instance,
+	// so clients cannot change the owner or orphan the pod.
 	new.OwnerReferences = old.OwnerReferences
 	if slices.Contains(old.Finalizers, rules.FinalizerVM) {
 		new.Finalizers = slices.DeleteFunc(new.Finalizers, func(f string) bool { return f == metav1.FinalizerOrphanDependents })
@@ -199,9 +202,11 @@ func (p *planner) update(ctx context.Context, tx *txn.Tx, old, new *instance.Mac
 	return nil
 }
 
-// grant grants the start of the virtual machine of an instance. From here on it counts as running, which is recorded before its agent may launch it.
+// grant grants the start of the virtual machine of an instance. From here on it counts as running,
+// which is recorded before its agent may launch it.
 func (p *planner) grant(ctx context.Context, tx *txn.Tx, old, new *instance.MacOSInstance) error {
-	// An instance that got its identity from a version without grants may already be running. It is counted regardless of its state.
+	// An instance that got its identity from a version without grants may already be running. It is
+	// counted regardless of its state.
 	if !hasIdentity(old) {
 		if new.Status.StopRequest != nil || new.DeletionTimestamp != nil {
 			return apierrors.NewConflict(Resource, new.Name, errors.New("the instance is stopping, so its virtual machine may not start"))
@@ -223,7 +228,8 @@ func (p *planner) delete(old *instance.MacOSInstance) error {
 	return nil
 }
 
-// claimIdentity claims a machine ID and a MAC address for an instance, unless another instance in the fleet has them.
+// claimIdentity claims a machine ID and a MAC address for an instance, unless another instance in
+// the fleet has them.
 func (p *planner) claimIdentity(ctx context.Context, tx *txn.Tx, old, new *instance.MacOSInstance) error {
 	for _, id := range []struct{ kind, what, old, new string }{
 		{IndexMachineID, "machine ID", old.Status.MachineID, new.Status.MachineID},
@@ -315,7 +321,8 @@ func (p *planner) count(ctx context.Context, tx *txn.Tx, new *instance.MacOSInst
 	}
 	node.Status.RunningVMs += by
 	if by < 0 {
-		// A virtual machine runs only in a slot, and this one has left its own. An older API server may have counted one twice.
+		// A virtual machine runs only in a slot, and this one has left its own. An older API server
+		// may have counted one twice.
 		others := slices.DeleteFunc(slices.Clone(lease.Status.Instances), func(slot rack.LeaseSlot) bool { return slot.UID == new.UID })
 		node.Status.RunningVMs = min(node.Status.RunningVMs, int32(len(others)))
 	}
@@ -333,7 +340,8 @@ func (p *planner) reject(new *instance.MacOSInstance, lease *rack.MacNodeLease, 
 	return rejection.Forbidden(Resource, new.Name, cause, ledger.NewInstanceRejected(new, lease, rack.LayerRegistry, reason, cause.Error()))
 }
 
-// requestStop requests an instance to stop, unless it has ended. An instance that no agent has started is Stopped at once.
+// requestStop requests an instance to stop, unless it has ended. An instance that no agent has
+// started is Stopped at once.
 func requestStop(new *instance.MacOSInstance, request instance.StopRequest) {
 	if rules.InstanceEnded(new.Status.Phase) || new.Status.StopRequest != nil {
 		return
@@ -348,7 +356,8 @@ func requestStop(new *instance.MacOSInstance, request instance.StopRequest) {
 	new.Status.Message = stopMessage(new)
 }
 
-// stopMessage returns the message of a stopping instance: the user who requested it, and the state of the Mac if it is offline.
+// stopMessage returns the message of a stopping instance: the user who requested it, and the state
+// of the Mac if it is offline.
 func stopMessage(i *instance.MacOSInstance) string {
 	request := i.Status.StopRequest
 	if request == nil {
@@ -361,17 +370,21 @@ func stopMessage(i *instance.MacOSInstance) string {
 	return message
 }
 
-// hasIdentity reports whether an instance has a machine ID and a MAC address, which its virtual machine needs to start.
+// hasIdentity reports whether an instance has a machine ID and a MAC address, which its virtual
+// machine needs to start.
 func hasIdentity(i *instance.MacOSInstance) bool {
 	return i.Status.MachineID != "" && i.Status.MACAddress != ""
 }
 
-// counts reports whether the virtual machine of an instance counts as running on its Mac: from the grant of its start until its end. An instance from a version without grants counts if it has started.
+// counts reports whether the virtual machine of an instance counts as running on its Mac: from the
+// grant of its start until its end. An instance from a version without grants counts if it has
+// started.
 func counts(i *instance.MacOSInstance) bool {
 	return (i.Status.StartGrantedAt != nil || i.Status.StartedAt != nil) && !rules.InstanceEnded(i.Status.Phase)
 }
 
-// sameLease reports whether two references name the same lease, regardless of the UID: a restored instance has a reference to its former lease.
+// sameLease reports whether two references name the same lease, regardless of the UID: a restored
+// instance has a reference to its former lease.
 func sameLease(a, b metav1.OwnerReference) bool {
 	return a.APIVersion == b.APIVersion && a.Kind == b.Kind && a.Name == b.Name
 }

@@ -40,7 +40,8 @@ func (*StopREST) Destroy() {}
 // NamespaceScoped is true.
 func (*StopREST) NamespaceScoped() bool { return true }
 
-// Create requests the instance to stop. It succeeds even if the instance is already stopping or has ended.
+// Create requests the instance to stop. It succeeds even if the instance is already stopping or has
+// ended.
 func (r *StopREST) Create(ctx context.Context, name string, obj runtime.Object, validate rest.ValidateObjectFunc, options *metav1.CreateOptions) (runtime.Object, error) {
 	stop := obj.(*instance.MacOSInstanceStop)
 	if err := stores.CheckName(&stop.ObjectMeta, name); err != nil {

@@ -11,7 +11,8 @@ import (
 	"macrack.io/macrack/pkg/registry/stores"
 )
 
-// NewStorage returns the storage of MacOSInstance objects and of their status. The filter hides instances from users.
+// NewStorage returns the storage of MacOSInstance objects and of their status. The filter hides
+// instances from users.
 func NewStorage(typer runtime.ObjectTyper, getter generic.RESTOptionsGetter, clock clock.Clock, recorder rejection.Recorder, filter rejection.Filter, leases Leases, nodes rest.Lister) (*REST, *stores.StatusREST, error) {
 	strategy := NewStrategy(typer)
 	main, status, err := stores.New(stores.Kind{

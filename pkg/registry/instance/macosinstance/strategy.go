@@ -36,7 +36,8 @@ func (Strategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
 	return strategies.ResetFields(v1alpha1.SchemeGroupVersion.String(), strategies.Path("status"))
 }
 
-// PrepareForCreate drops the status, and adds the finalizer that keeps the instance until its virtual machine has stopped.
+// PrepareForCreate drops the status, and adds the finalizer that keeps the instance until its
+// virtual machine has stopped.
 func (Strategy) PrepareForCreate(_ context.Context, obj runtime.Object) {
 	macOSInstance := obj.(*instance.MacOSInstance)
 	macOSInstance.Generation = 1
@@ -45,7 +46,8 @@ func (Strategy) PrepareForCreate(_ context.Context, obj runtime.Object) {
 	macOSInstance.Finalizers = append(macOSInstance.Finalizers, rules.FinalizerVM)
 }
 
-// PrepareForUpdate keeps the status, and the finalizer until the instance has ended. The spec never changes.
+// PrepareForUpdate keeps the status, and the finalizer until the instance has ended. The spec never
+// changes.
 func (Strategy) PrepareForUpdate(ctx context.Context, obj, old runtime.Object) {
 	newMacOSInstance, oldMacOSInstance := obj.(*instance.MacOSInstance), old.(*instance.MacOSInstance)
 	newMacOSInstance.Status = oldMacOSInstance.Status
@@ -74,7 +76,8 @@ func NewStatusStrategy(strategy Strategy) StatusStrategy {
 	return StatusStrategy{strategy}
 }
 
-// GetResetFields returns all fields but the status, and the fields of the status that only the server sets.
+// GetResetFields returns all fields but the status, and the fields of the status that only the
+// server sets.
 func (StatusStrategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
 	return strategies.ResetFields(v1alpha1.SchemeGroupVersion.String(),
 		strategies.Path("metadata"),
@@ -87,7 +90,9 @@ func (StatusStrategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
 	)
 }
 
-// PrepareForUpdate keeps all fields but the status, and the fields of the status that only the server sets. Data from the guest is untrusted. It is made to fit the limits, because otherwise a guest could prevent its agent from reporting its virtual machine.
+// PrepareForUpdate keeps all fields but the status, and the fields of the status that only the
+// server sets. Data from the guest is untrusted. It is made to fit the limits, because otherwise a
+// guest could prevent its agent from reporting its virtual machine.
 func (StatusStrategy) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
 	newMacOSInstance, oldMacOSInstance := obj.(*instance.MacOSInstance), old.(*instance.MacOSInstance)
 	strategies.KeepMetadata(&newMacOSInstance.ObjectMeta, &oldMacOSInstance.ObjectMeta)

@@ -10,7 +10,8 @@ import (
 	"macrack.io/macrack/pkg/registry/values"
 )
 
-// A Decoder decodes stored records twice as fast as the codec, which reports on a million records need. Its zero value is ready to use.
+// A Decoder decodes stored records twice as fast as the codec, which reports on a million records
+// need. Its zero value is ready to use.
 type Decoder struct {
 	envelope runtime.Unknown
 }
@@ -18,7 +19,9 @@ type Decoder struct {
 // protobufPrefix is the prefix of stored protobuf.
 var protobufPrefix = []byte("k8s\x00")
 
-// Decode decodes a record. The result equals that of the codec, apart from the resource version. It returns false if only the codec can handle the data: another encoding or version, or damaged data.
+// Decode decodes a record. The result equals that of the codec, apart from the resource version. It
+// returns false if only the codec can handle the data: another encoding or version, or damaged
+// data.
 func (d *Decoder) Decode(data []byte, into *rack.AuditRecord) bool {
 	message, ok := bytes.CutPrefix(data, protobufPrefix)
 	if !ok {

@@ -10,13 +10,15 @@ import (
 	"macrack.io/macrack/pkg/registry/txn"
 )
 
-// Records are read in parts of whole chains, with two parts in memory: about partSize records each, or a few of each namespace.
+// Records are read in parts of whole chains, with two parts in memory: about partSize records each,
+// or a few of each namespace.
 const (
 	partSize = 10_000
 	perSpace = 20
 )
 
-// Source returns all records at one revision, those of each chassis in sequence. The anchors determine the parts in which they are read, but not which records are returned.
+// Source returns all records at one revision, those of each chassis in sequence. The anchors
+// determine the parts in which they are read, but not which records are returned.
 func Source(domain *txn.Domain, anchors func(context.Context) (ledger.Anchors, error)) ledger.RecordSource {
 	return func(ctx context.Context, yield func(*rack.AuditRecord) error) error {
 		known, err := anchors(ctx)
@@ -56,7 +58,8 @@ func Source(domain *txn.Domain, anchors func(context.Context) (ledger.Anchors, e
 	}
 }
 
-// namespaceSource returns the records of a namespace with names from one up to, but not including, another, or to the end.
+// namespaceSource returns the records of a namespace with names from one up to, but not including,
+// another, or to the end.
 func namespaceSource(scan *txn.Scan, namespace, from, to string) ledger.RecordSource {
 	return func(ctx context.Context, yield func(*rack.AuditRecord) error) error {
 		var decoder Decoder

@@ -25,7 +25,8 @@ import (
 // Resource is the resource of AuditRecords.
 var Resource = rack.Resource("auditrecords")
 
-// REST is the storage of AuditRecords. Records can be read, and rejections can be reported. It implements no update and no deletion.
+// REST is the storage of AuditRecords. Records can be read, and rejections can be reported. It
+// implements no update and no deletion.
 type REST struct {
 	store    *stores.REST
 	strategy Strategy

@@ -16,7 +16,8 @@ import (
 	"macrack.io/macrack/pkg/registry/strategies"
 )
 
-// Strategy is the strategy for creating AuditRecords. A client may only report a rejection by its own layer. Records are never updated.
+// Strategy is the strategy for creating AuditRecords. A client may only report a rejection by its
+// own layer. Records are never updated.
 type Strategy struct {
 	strategies.Base
 }
@@ -29,7 +30,9 @@ func NewStrategy(typer runtime.ObjectTyper) Strategy {
 // NamespaceScoped is true: an AuditRecord is in its tenant's namespace.
 func (Strategy) NamespaceScoped() bool { return true }
 
-// PrepareForCreate drops the fields that only the server sets: the name, the place in the chain, the time and the actor. The tenant is the namespace, or for a cross-tenant rejection the tenant of the Mac. Texts from the refused object are untrusted and are cut to the limits.
+// PrepareForCreate drops the fields that only the server sets: the name, the place in the chain,
+// the time and the actor. The tenant is the namespace, or for a cross-tenant rejection the tenant
+// of the Mac. Texts from the refused object are untrusted and are cut to the limits.
 func (Strategy) PrepareForCreate(_ context.Context, obj runtime.Object) {
 	auditRecord := obj.(*rack.AuditRecord)
 	auditRecord.ObjectMeta = metav1.ObjectMeta{Namespace: auditRecord.Namespace}

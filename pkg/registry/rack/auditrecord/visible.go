@@ -13,7 +13,8 @@ import (
 	"macrack.io/macrack/pkg/apis/rack"
 )
 
-// Visibility returns the predicate for the records that the user of a request may read; nil for all.
+// Visibility returns the predicate for the records that the user of a request may read; nil for
+// all.
 type Visibility func(ctx context.Context) (func(*rack.AuditRecord) bool, error)
 
 // LimitTo limits users to the records that are visible to them.

@@ -41,7 +41,8 @@ var (
 	_ rest.SingularNameProvider = &REST{}
 )
 
-// NewREST returns the storage that computes reports from records. Without anchors (nil), a report takes the first and the last record of each chain for its ends.
+// NewREST returns the storage that computes reports from records. Without anchors (nil), a report
+// takes the first and the last record of each chain for its ends.
 func NewREST(clock clock.PassiveClock, records ledger.RecordSource, anchors AnchorSource) *REST {
 	r := &REST{
 		TableConvertor: NewTableConvertor(clock),
@@ -72,7 +73,8 @@ func (r *REST) GetSingularName() string { return "compliancereport" }
 // Categories returns the category that reports are in.
 func (r *REST) Categories() []string { return []string{string(stores.Operators)} }
 
-// Get computes the report on the window given by the name. A name that is not a window is not found.
+// Get computes the report on the window given by the name. A name that is not a window is not
+// found.
 func (r *REST) Get(ctx context.Context, name string, _ *metav1.GetOptions) (runtime.Object, error) {
 	window, err := ledger.ParseWindow(name, r.clock.Now())
 	if err != nil {
@@ -118,7 +120,8 @@ func (r *REST) List(ctx context.Context, options *metainternalversion.ListOption
 	return &rack.ComplianceReportList{Items: reports}, nil
 }
 
-// compute reads the ledger once for all windows. Reports are computed one at a time, because each reads all records.
+// compute reads the ledger once for all windows. Reports are computed one at a time, because each
+// reads all records.
 func (r *REST) compute(ctx context.Context, windows ...ledger.Window) ([]rack.ComplianceReport, error) {
 	reports := make([]rack.ComplianceReport, 0, len(windows))
 	if len(windows) == 0 {

@@ -10,7 +10,8 @@ import (
 	"macrack.io/macrack/pkg/registry/conditions"
 )
 
-// deriveConditions sets the conditions of a MacNode that neither its agent nor the controllers write. The others do not depend on mutable fields of the spec.
+// deriveConditions sets the conditions of a MacNode that neither its agent nor the controllers
+// write. The others do not depend on mutable fields of the spec.
 func deriveConditions(node *rack.MacNode, now time.Time) {
 	list := &node.Status.Conditions
 	if meta.FindStatusCondition(*list, rack.MacNodeReady) == nil {

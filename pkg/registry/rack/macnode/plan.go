@@ -26,7 +26,8 @@ var Resource = rack.Resource("macnodes")
 // IndexSerialNumber is the kind of index key that maps a serial number to the name of its MacNode.
 const IndexSerialNumber = "serial-number"
 
-// NewPlanner returns the planner of MacNodes: serial numbers are unique, a leased Mac cannot be deleted or change its class, and quarantines are recorded.
+// NewPlanner returns the planner of MacNodes: serial numbers are unique, a leased Mac cannot be
+// deleted or change its class, and quarantines are recorded.
 func NewPlanner(clock clock.PassiveClock) txn.Planner {
 	p := &planner{clock}
 	return func(ctx context.Context, tx *txn.Tx, oldObj, newObj runtime.Object) error {
@@ -94,7 +95,8 @@ func refuseLeased(old *rack.MacNode) error {
 }
 
 func (p *planner) update(ctx context.Context, tx *txn.Tx, old, new *rack.MacNode) error {
-	// With a finalizer, including those of Orphan and Foreground, a deletion starts as an update and would complete at the release.
+	// With a finalizer, including those of Orphan and Foreground, a deletion starts as an update
+	// and would complete at the release.
 	if old.DeletionTimestamp == nil && new.DeletionTimestamp != nil {
 		if err := refuseLeased(old); err != nil {
 			return err
@@ -124,7 +126,9 @@ func (p *planner) update(ctx context.Context, tx *txn.Tx, old, new *rack.MacNode
 	return ledger.Append(ctx, tx, p.clock, record)
 }
 
-// recount resets the number of virtual machines of a scrubbed Mac if no slot of its lease is taken: no virtual machine is running then, because its start and end need the slot in the same transaction. An older API server may have counted one twice, and the Mac could never be released.
+// recount resets the number of virtual machines of a scrubbed Mac if no slot of its lease is taken:
+// no virtual machine is running then, because its start and end need the slot in the same
+// transaction. An older API server may have counted one twice, and the Mac could never be released.
 func (p *planner) recount(ctx context.Context, tx *txn.Tx, new *rack.MacNode) error {
 	ref, scrub := new.Status.LeaseRef, new.Status.Scrub
 	if new.Status.RunningVMs == 0 || new.Status.ReleasingSince == nil || ref == nil || scrub == nil || scrub.LeaseUID != ref.UID || len(scrub.Remaining) > 0 ||
@@ -174,7 +178,9 @@ func (p *planner) quarantine(ctx context.Context, old, new *rack.MacNode) *rack.
 		new.Status.Quarantine = nil
 		return ledger.NewNodeRecovered(new, "Rebooted", fmt.Sprintf("the Mac has rebooted since it was quarantined (%s): its agent reports a new boot ID", old.Status.Quarantine.Reason))
 	case new.Status.Quarantine == nil:
-		// Any user other than an agent who can write the status is an administrator. The agent's conditions remain until its next report, so they are reset here; otherwise the quarantine would begin again.
+		// Any user other than an agent who can write the status is an administrator. The agent's
+		// conditions remain until its next report, so they are reset here; otherwise the quarantine
+		// would begin again.
 		for _, t := range []string{rack.MacNodeSlotsHealthy, rack.MacNodeScrubbed} {
 			if c := meta.FindStatusCondition(new.Status.Conditions, t); c != nil && c.Status == metav1.ConditionFalse {
 				meta.SetStatusCondition(&new.Status.Conditions, metav1.Condition{
@@ -185,7 +191,8 @@ func (p *planner) quarantine(ctx context.Context, old, new *rack.MacNode) *rack.
 		}
 		return ledger.NewNodeRecovered(new, "Administrator", fmt.Sprintf("an administrator ended the quarantine (%s)", old.Status.Quarantine.Reason))
 	default:
-		// The administrator decides which unknown virtual machines are stopped. The rest of the quarantine is kept.
+		// The administrator decides which unknown virtual machines are stopped. The rest of the
+		// quarantine is kept.
 		end := new.Status.Quarantine.EndInstances
 		new.Status.Quarantine = old.Status.Quarantine.DeepCopy()
 		new.Status.Quarantine.EndInstances = end

@@ -73,7 +73,8 @@ func NewStatusStrategy(strategy Strategy) StatusStrategy {
 	return StatusStrategy{strategy}
 }
 
-// GetResetFields returns all fields but the status, and the fields of the status that only the server sets.
+// GetResetFields returns all fields but the status, and the fields of the status that only the
+// server sets.
 func (StatusStrategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
 	return strategies.ResetFields(v1alpha1.SchemeGroupVersion.String(),
 		strategies.Path("metadata"),
@@ -87,7 +88,8 @@ func (StatusStrategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
 	)
 }
 
-// PrepareForUpdate keeps all fields but the status, and the fields of the status that only the server sets. Oversized texts are cut, because a refused report would hide the state of the Mac.
+// PrepareForUpdate keeps all fields but the status, and the fields of the status that only the
+// server sets. Oversized texts are cut, because a refused report would hide the state of the Mac.
 func (StatusStrategy) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
 	newMacNode, oldMacNode := obj.(*rack.MacNode), old.(*rack.MacNode)
 	strategies.KeepMetadata(&newMacNode.ObjectMeta, &oldMacNode.ObjectMeta)

@@ -75,7 +75,8 @@ func TestStatusStrategy(t *testing.T) {
 	strategytest.KeepsMetadata(t, strategy, stored())
 }
 
-// TestReportFits checks that oversized messages of a registry or a guest do not prevent an agent from reporting.
+// TestReportFits checks that oversized messages of a registry or a guest do not prevent an agent
+// from reporting.
 func TestReportFits(t *testing.T) {
 	strategy := NewStatusStrategy(NewStrategy(newScheme()))
 	node := stored()

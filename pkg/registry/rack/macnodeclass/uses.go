@@ -11,7 +11,8 @@ import (
 	"macrack.io/macrack/pkg/apis/rack"
 )
 
-// WarnOnDelete returns a function that warns of the deletion of a MacNodeClass that has Macs in nodes.
+// WarnOnDelete returns a function that warns of the deletion of a MacNodeClass that has Macs in
+// nodes.
 func WarnOnDelete(nodes rest.Lister) func(ctx context.Context, name string) (string, error) {
 	return func(ctx context.Context, name string) (string, error) {
 		obj, err := nodes.List(ctx, &internalversion.ListOptions{FieldSelector: fields.OneTermEqualSelector("spec.className", name)})

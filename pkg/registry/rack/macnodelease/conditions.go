@@ -13,7 +13,8 @@ import (
 	"macrack.io/macrack/pkg/registry/conditions"
 )
 
-// deriveConditions derives the conditions of a lease from the rest of the object. The conditions that the controllers write do not depend on mutable fields of the spec.
+// deriveConditions derives the conditions of a lease from the rest of the object. The conditions
+// that the controllers write do not depend on mutable fields of the spec.
 func deriveConditions(lease *rack.MacNodeLease, now time.Time) {
 	list := &lease.Status.Conditions
 	set := func(name string, status metav1.ConditionStatus, reason, message string) {
@@ -38,7 +39,8 @@ func deriveConditions(lease *rack.MacNodeLease, now time.Time) {
 	conditions.Fit(*list)
 }
 
-// summarize returns whether instances can run on the Mac of a lease, and otherwise whether that needs intervention.
+// summarize returns whether instances can run on the Mac of a lease, and otherwise whether that
+// needs intervention.
 func summarize(lease *rack.MacNodeLease) conditions.Summary {
 	condition := func(name string) metav1.Condition {
 		return conditions.Get(lease.Status.Conditions, name)

@@ -27,7 +27,8 @@ import (
 // Resource is the resource of MacNodeLeases.
 var Resource = rack.Resource("macnodeleases")
 
-// NewPlanner returns the planner of leases: a Mac has one lease, a lease keeps its Mac until the floor, and only the subresources binding and release bind and release a Mac.
+// NewPlanner returns the planner of leases: a Mac has one lease, a lease keeps its Mac until the
+// floor, and only the subresources binding and release bind and release a Mac.
 func NewPlanner(clock clock.PassiveClock, fleet *fleetclock.Clock) txn.Planner {
 	p := &planner{clock, fleet}
 	return func(ctx context.Context, tx *txn.Tx, oldObj, newObj runtime.Object) error {
@@ -69,7 +70,9 @@ func (p *planner) create(ctx context.Context, tx *txn.Tx, new *rack.MacNodeLease
 	return p.checkSerialNumber(ctx, tx, new)
 }
 
-// checkSerialNumber refuses a lease for a Mac that it cannot get. The error is the same for a missing Mac, a Mac of another class and a Mac of another tenant. A request for the Mac of another tenant is recorded.
+// checkSerialNumber refuses a lease for a Mac that it cannot get. The error is the same for a
+// missing Mac, a Mac of another class and a Mac of another tenant. A request for the Mac of another
+// tenant is recorded.
 func (p *planner) checkSerialNumber(ctx context.Context, tx *txn.Tx, new *rack.MacNodeLease) error {
 	cause := fmt.Errorf("%s: no Mac of class %q with serial number %s is for lease: it does not exist, or it belongs to another lease; leave spec.serialNumber out to get any free Mac of the class",
 		rules.OneTenantPerChassis, new.Spec.ClassName, new.Spec.SerialNumber)
@@ -99,7 +102,8 @@ func (p *planner) checkSerialNumber(ctx context.Context, tx *txn.Tx, new *rack.M
 	return nil
 }
 
-// refuseLeased refuses a lease of a Mac that is leased from a namespace of the same name: the tenant's own, or an earlier one.
+// refuseLeased refuses a lease of a Mac that is leased from a namespace of the same name: the
+// tenant's own, or an earlier one.
 func (p *planner) refuseLeased(ctx context.Context, tx *txn.Tx, new *rack.MacNodeLease, node *rack.MacNode, cause error) error {
 	ref := node.Status.LeaseRef
 	if ref.Name == new.Name {
@@ -117,7 +121,9 @@ func (p *planner) refuseLeased(ctx context.Context, tx *txn.Tx, new *rack.MacNod
 
 func (p *planner) update(ctx context.Context, tx *txn.Tx, old, new *rack.MacNodeLease) error {
 	if hasFloor(old) {
-		// An instance cannot outlive its lease, so orphaning is not permitted. Foreground deletion is not permitted either, because a Held lease keeps its instances, and accepts new ones, until the floor.
+		// An instance cannot outlive its lease, so orphaning is not permitted. Foreground deletion
+		// is not permitted either, because a Held lease keeps its instances, and accepts new ones,
+		// until the floor.
 		new.Finalizers = slices.DeleteFunc(new.Finalizers, func(f string) bool {
 			return f == metav1.FinalizerOrphanDependents || f == metav1.FinalizerDeleteDependents
 		})
@@ -145,7 +151,8 @@ func (p *planner) update(ctx context.Context, tx *txn.Tx, old, new *rack.MacNode
 	return nil
 }
 
-// keepFloor derives the floor from the binding and the minimum duration, and never moves it backwards. The next write thereby restores a floor that was stored too short.
+// keepFloor derives the floor from the binding and the minimum duration, and never moves it
+// backwards. The next write thereby restores a floor that was stored too short.
 func (p *planner) keepFloor(old, new *rack.MacNodeLease) {
 	new.Status.BoundAt = old.Status.BoundAt
 	floor := metav1.NewTime(rules.LeaseFloor(old.Status.BoundAt, new.Spec.MinimumDuration.Value(), old.Status.EarliestReleaseAt))
@@ -172,7 +179,8 @@ func (p *planner) delete(ctx context.Context, tx *txn.Tx, old *rack.MacNodeLease
 	return nil
 }
 
-// boundMeanwhile is the error of the deletion of a lease that was bound after it had been read. This is not an attempt to tamper with its floor: the deletion is retried.
+// boundMeanwhile is the error of the deletion of a lease that was bound after it had been read.
+// This is not an attempt to tamper with its floor: the deletion is retried.
 type boundMeanwhile struct{ *apierrors.StatusError }
 
 // bind binds the lease to the MacNode in the request.
@@ -227,7 +235,8 @@ func (p *planner) bind(ctx context.Context, tx *txn.Tx, old, new *rack.MacNodeLe
 	return ledger.Append(ctx, tx, ledger.At(now), ledger.NewLeaseBound(new, node))
 }
 
-// deleted handles the deletion of a bound lease: it becomes Held, or Releasing if the floor has passed.
+// deleted handles the deletion of a bound lease: it becomes Held, or Releasing if the floor has
+// passed.
 func (p *planner) deleted(ctx context.Context, tx *txn.Tx, old, new *rack.MacNodeLease) error {
 	now, err := ledger.Now(ctx, tx, p.clock, old.Status.SerialNumber)
 	if err != nil {
@@ -249,7 +258,8 @@ func (p *planner) deleted(ctx context.Context, tx *txn.Tx, old, new *rack.MacNod
 	return ledger.Append(ctx, tx, ledger.At(now), ledger.NewLeaseHeld(new, now))
 }
 
-// changePhase permits the transition from Held to Releasing after the floor, and refuses all other writes of the phase.
+// changePhase permits the transition from Held to Releasing after the floor, and refuses all other
+// writes of the phase.
 func (p *planner) changePhase(ctx context.Context, tx *txn.Tx, old, new *rack.MacNodeLease) error {
 	if old.Status.Phase != rack.MacNodeLeaseHeld || new.Status.Phase != rack.MacNodeLeaseReleasing {
 		return tampered(old, "PhaseTampered", fmt.Errorf("%s: the phase goes from Held to Releasing at the floor, not from %s to %s", rules.TwentyFourHours, old.Status.Phase, new.Status.Phase))
@@ -268,7 +278,8 @@ func (p *planner) changePhase(ctx context.Context, tx *txn.Tx, old, new *rack.Ma
 	return p.beginRelease(ctx, tx, new, now)
 }
 
-// agreed returns the earliest time of all replicas if the floor has passed by this replica's clock, and now otherwise.
+// agreed returns the earliest time of all replicas if the floor has passed by this replica's clock,
+// and now otherwise.
 func (p *planner) agreed(ctx context.Context, tx *txn.Tx, now, floor time.Time) (time.Time, error) {
 	if !rules.FloorPassed(now, floor) {
 		return now, nil
@@ -276,7 +287,9 @@ func (p *planner) agreed(ctx context.Context, tx *txn.Tx, now, floor time.Time) 
 	return p.fleet.Earliest(ctx, tx, now)
 }
 
-// early refuses to release a lease before its floor. The refusal is recorded, except right after the floor, when only the last readings of other replicas are from before it: this is not an attempt to tamper.
+// early refuses to release a lease before its floor. The refusal is recorded, except right after
+// the floor, when only the last readings of other replicas are from before it: this is not an
+// attempt to tamper.
 func (p *planner) early(old *rack.MacNodeLease, agreed, floor time.Time) error {
 	err := rules.CheckRelease(agreed, floor)
 	if err != nil && rules.FloorPassed(p.clock.Now(), floor) && rules.FloorPassed(agreed.Add(fleetclock.Tolerance), floor) {
@@ -323,7 +336,8 @@ func (p *planner) lengthen(ctx context.Context, tx *txn.Tx, old, new *rack.MacNo
 	return ledger.Append(ctx, tx, ledger.At(now), ledger.NewFloorLengthened(new, old.Status.EarliestReleaseAt))
 }
 
-// release releases the Mac of the lease. new is nil if the lease is deleted with its last finalizer.
+// release releases the Mac of the lease. new is nil if the lease is deleted with its last
+// finalizer.
 func (p *planner) release(ctx context.Context, tx *txn.Tx, old, new *rack.MacNodeLease) error {
 	release, releasing := releaseFrom(ctx)
 	if !releasing {

@@ -38,7 +38,8 @@ type REST struct {
 	clock clock.PassiveClock
 }
 
-// NewStorage returns the storage of MacNodeLeases. The function defaultClass returns the class of leases without a class, or an empty string. The filter hides leases from users.
+// NewStorage returns the storage of MacNodeLeases. The function defaultClass returns the class of
+// leases without a class, or an empty string. The filter hides leases from users.
 func NewStorage(typer runtime.ObjectTyper, domain *txn.Domain, clock clock.PassiveClock, recorder rejection.Recorder, defaultClass func(context.Context) string, filter rejection.Filter) (*Storage, error) {
 	strategy := NewStrategy(typer, defaultClass)
 	main, status, err := stores.New(stores.Kind{
@@ -66,7 +67,8 @@ func NewStorage(typer runtime.ObjectTyper, domain *txn.Domain, clock clock.Passi
 	}, nil
 }
 
-// Delete deletes a lease. If the lease becomes Held, the client gets a warning, because kubectl would wait for a day.
+// Delete deletes a lease. If the lease becomes Held, the client gets a warning, because kubectl
+// would wait for a day.
 func (r *REST) Delete(ctx context.Context, name string, validate rest.ValidateObjectFunc, options *metav1.DeleteOptions) (runtime.Object, bool, error) {
 	out, gone, err := r.REST.Delete(ctx, name, validate, options)
 	if meanwhile := (boundMeanwhile{}); errors.As(err, &meanwhile) { // at most once: a lease is bound only once
@@ -81,7 +83,8 @@ func (r *REST) Delete(ctx context.Context, name string, validate rest.ValidateOb
 	return out, gone, err
 }
 
-// held reports whether a lease is Held after its deletion. A dry run leaves the lease Bound but gives the same warning.
+// held reports whether a lease is Held after its deletion. A dry run leaves the lease Bound but
+// gives the same warning.
 func (r *REST) held(lease *rack.MacNodeLease, options *metav1.DeleteOptions) bool {
 	if options != nil && dryrun.IsDryRun(options.DryRun) && lease.Status.Phase == rack.MacNodeLeaseBound {
 		return !rules.FloorPassed(r.clock.Now(), floorOf(lease))
@@ -89,7 +92,8 @@ func (r *REST) held(lease *rack.MacNodeLease, options *metav1.DeleteOptions) boo
 	return lease.Status.Phase == rack.MacNodeLeaseHeld
 }
 
-// DeleteCollection deletes leases. It retries if one of them was bound in the meantime, which happens to a lease at most once.
+// DeleteCollection deletes leases. It retries if one of them was bound in the meantime, which
+// happens to a lease at most once.
 func (r *REST) DeleteCollection(ctx context.Context, validate rest.ValidateObjectFunc, options *metav1.DeleteOptions, list *metainternalversion.ListOptions) (runtime.Object, error) {
 	for {
 		out, err := r.REST.DeleteCollection(ctx, validate, options, list)
@@ -106,7 +110,8 @@ var floorFields = map[string]bool{
 	"status.earliestReleaseAt": true,
 }
 
-// classifier returns a function that records failed validations of a floor. A forbidden shorter duration is not recorded, because an older manifest of the lease has it.
+// classifier returns a function that records failed validations of a floor. A forbidden shorter
+// duration is not recorded, because an older manifest of the lease has it.
 func classifier(store *stores.REST) func(context.Context, runtime.Object, string, error) error {
 	return func(ctx context.Context, _ runtime.Object, name string, err error) error {
 		var status *apierrors.StatusError

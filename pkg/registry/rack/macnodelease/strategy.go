@@ -30,7 +30,8 @@ type Strategy struct {
 	defaultClass func(context.Context) string
 }
 
-// NewStrategy returns the strategy of MacNodeLeases. The function defaultClass returns the class of leases without a class, or an empty string.
+// NewStrategy returns the strategy of MacNodeLeases. The function defaultClass returns the class of
+// leases without a class, or an empty string.
 func NewStrategy(typer runtime.ObjectTyper, defaultClass func(context.Context) string) Strategy {
 	return Strategy{strategies.NewBase(typer), defaultClass}
 }
@@ -48,7 +49,8 @@ func (Strategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
 	return strategies.ResetFields(v1alpha1.SchemeGroupVersion.String(), strategies.Path("status"))
 }
 
-// PrepareForCreate drops the status, because a lease is Pending until it is bound, and sets the default class.
+// PrepareForCreate drops the status, because a lease is Pending until it is bound, and sets the
+// default class.
 func (s Strategy) PrepareForCreate(ctx context.Context, obj runtime.Object) {
 	macNodeLease := obj.(*rack.MacNodeLease)
 	strategies.Restore(&macNodeLease.ObjectMeta, rules.FinalizerFloor)
@@ -68,7 +70,8 @@ func requester(ctx context.Context) *rack.LeaseRequester {
 	return &rack.LeaseRequester{Username: username, UID: uid}
 }
 
-// PrepareForUpdate keeps the status and the finalizer, and increments the generation if the spec changes.
+// PrepareForUpdate keeps the status and the finalizer, and increments the generation if the spec
+// changes.
 func (Strategy) PrepareForUpdate(ctx context.Context, obj, old runtime.Object) {
 	newMacNodeLease, oldMacNodeLease := obj.(*rack.MacNodeLease), old.(*rack.MacNodeLease)
 	newMacNodeLease.Status = oldMacNodeLease.Status
@@ -91,7 +94,8 @@ func (Strategy) ValidateUpdate(_ context.Context, obj, old runtime.Object) field
 	return validation.ValidateMacNodeLeaseUpdate(obj.(*rack.MacNodeLease), old.(*rack.MacNodeLease))
 }
 
-// WarningsOnUpdate warns of a longer floor of a deleted lease, because it cannot be shortened again.
+// WarningsOnUpdate warns of a longer floor of a deleted lease, because it cannot be shortened
+// again.
 func (Strategy) WarningsOnUpdate(_ context.Context, obj, old runtime.Object) []string {
 	newMacNodeLease, oldMacNodeLease := obj.(*rack.MacNodeLease), old.(*rack.MacNodeLease)
 	before, after := floorOf(oldMacNodeLease), floorOf(newMacNodeLease)
@@ -112,7 +116,8 @@ func NewStatusStrategy(strategy Strategy) StatusStrategy {
 	return StatusStrategy{strategy}
 }
 
-// GetResetFields returns all fields but the status, and the fields of the status that only the server sets.
+// GetResetFields returns all fields but the status, and the fields of the status that only the
+// server sets.
 func (StatusStrategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
 	return strategies.ResetFields(v1alpha1.SchemeGroupVersion.String(),
 		strategies.Path("metadata"),
@@ -127,7 +132,8 @@ func (StatusStrategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
 	)
 }
 
-// PrepareForUpdate keeps all fields but the status, and the fields of the status that only the server sets.
+// PrepareForUpdate keeps all fields but the status, and the fields of the status that only the
+// server sets.
 func (StatusStrategy) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
 	newMacNodeLease, oldMacNodeLease := obj.(*rack.MacNodeLease), old.(*rack.MacNodeLease)
 	strategies.KeepMetadata(&newMacNodeLease.ObjectMeta, &oldMacNodeLease.ObjectMeta)

@@ -39,7 +39,8 @@ func Update(t *testing.T, strategy rest.RESTUpdateStrategy, obj, old runtime.Obj
 	return rest.BeforeUpdate(strategy, Context(accessor.GetNamespace()), obj, old)
 }
 
-// Selectors asserts that the selectable fields of a kind are set and are those that the scheme accepts.
+// Selectors asserts that the selectable fields of a kind are set and are those that the scheme
+// accepts.
 func Selectors(t *testing.T, scheme *runtime.Scheme, gvk schema.GroupVersionKind, set fields.Set) {
 	t.Helper()
 	for label, value := range set {
@@ -55,7 +56,8 @@ func Selectors(t *testing.T, scheme *runtime.Scheme, gvk schema.GroupVersionKind
 	}
 }
 
-// KeepsMetadata asserts that a write of the status does not change the metadata that a client can set.
+// KeepsMetadata asserts that a write of the status does not change the metadata that a client can
+// set.
 func KeepsMetadata(t *testing.T, strategy rest.RESTUpdateStrategy, oldObj runtime.Object) {
 	t.Helper()
 	obj := oldObj.DeepCopyObject()

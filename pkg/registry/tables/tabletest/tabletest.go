@@ -15,7 +15,9 @@ import (
 	"k8s.io/apiserver/pkg/registry/rest"
 )
 
-// Print returns the lines of kubectl get -o wide, without trailing spaces. A bar precedes the columns that only -o wide shows. It fails if a column has no description, or if a row does not have one cell per column.
+// Print returns the lines of kubectl get -o wide, without trailing spaces. A bar precedes the
+// columns that only -o wide shows. It fails if a column has no description, or if a row does not
+// have one cell per column.
 func Print(t *testing.T, convertor rest.TableConvertor, object runtime.Object) []string {
 	t.Helper()
 	table, err := convertor.ConvertToTable(context.Background(), object, &metav1.TableOptions{})

@@ -18,8 +18,8 @@ const confined = "MACRACK_GUEST_AGENT_CONFINED"
 // returns only in the confined process: Landlock confines single threads, and one thread could not
 // end the children of another.
 //
-// It is for simulated guests, whose commands run on the host. It protects a developer's machine from
-// mistakes, and is not a boundary between tenants: other unix sockets and UDP remain open.
+// It is for simulated guests, whose commands run on the host. It protects a developer's machine
+// from mistakes, and is not a boundary between tenants: other unix sockets and UDP remain open.
 func Confine(sockets string, dirs ...string) error {
 	if os.Getenv(confined) != "" {
 		return nil

@@ -9,7 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// Errors asserts that errs and want have the same length and that each error contains the text of its counterpart.
+// Errors asserts that errs and want have the same length and that each error contains the text of
+// its counterpart.
 func Errors(t *testing.T, want []string, errs field.ErrorList) {
 	t.Helper()
 	var got []string
