@@ -172,7 +172,7 @@ func backdating(ctx context.Context, t *terminal, lease string) {
 }
 
 func report(ctx context.Context, t *terminal) {
-	t.say("What the auditor sees.")
+	t.say("The verdict, as the auditor sees it.")
 	a := t.kubectl(ctx, "admin", "get", "compliancereports", "24h")
 	row := a.row("24h")
 	t.check("never three virtual machines on a Mac, never two tenants, never a Mac released early: Compliant",

@@ -18,8 +18,8 @@ import (
 	rackvalidation "macrack.io/macrack/pkg/apis/rack/validation"
 )
 
-// FuzzDecode looks for bytes that break what reads requests and etcd, or that read as an object which is
-// another one when it has been written and read again.
+// FuzzDecode looks for bytes that break what reads requests and etcd, or that read as an object
+// which is another one when it has been written and read again.
 func FuzzDecode(f *testing.F) {
 	for _, gv := range versions {
 		for kind := range Scheme.KnownTypes(gv) {

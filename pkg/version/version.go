@@ -7,8 +7,9 @@ import (
 	"runtime/debug"
 )
 
-// Version and Commit identify the source of a binary. A build sets them with
-// -ldflags "-X macrack.io/macrack/pkg/version.Version=v1.2.3"; Commit defaults to that of the build information of Go.
+// Version and Commit identify the source of a binary. A build sets them with -ldflags "-X
+// macrack.io/macrack/pkg/version.Version=v1.2.3"; Commit defaults to that of the build information
+// of Go.
 var (
 	Version = "v0.1.0"
 	Commit  = ""

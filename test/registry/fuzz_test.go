@@ -15,9 +15,9 @@ import (
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
 )
 
-// FuzzPlanners sends patches of a bound lease, of its Mac and of an instance on it. It looks for a patch that the
-// planners must not accept: one that moves a floor, separates a lease from its Mac, loses a slot, or makes the server
-// fail.
+// FuzzPlanners sends patches of a bound lease, of its Mac and of an instance on it. It looks for a
+// patch that the planners must not accept: one that moves a floor, separates a lease from its Mac,
+// loses a slot, or makes the server fail.
 func FuzzPlanners(f *testing.F) {
 	for _, seed := range []string{
 		`{"status":{"earliestReleaseAt":"2026-03-01T12:00:00Z"}}`, `{"status":null}`, `{"metadata":{"finalizers":null}}`,

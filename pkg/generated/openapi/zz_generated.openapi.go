@@ -2823,18 +2823,18 @@ func schema_pkg_apis_config_v1alpha1_AgentConfig(ref common.ReferenceCallback) c
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "AgentConfig configures how the Macs' agents are watched.",
+				Description: "AgentConfig is the configuration of agent heartbeats.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"heartbeatInterval": {
 						SchemaProps: spec.SchemaProps{
-							Description: "heartbeatInterval is how often an agent renews its Node's Lease: 1s to 5m, 10s by default. A duration such as 10s or 1m30s; the units are d, h, m and s.",
+							Description: "heartbeatInterval is the interval at which an agent renews the Lease of its Node. It is a duration such as 10s or 1m30s, with the units d, h, m and s, from 1s to 5m. Defaults to 10s.",
 							Ref:         ref(scalar.Duration{}.OpenAPIModelName()),
 						},
 					},
 					"offlineAfter": {
 						SchemaProps: spec.SchemaProps{
-							Description: "offlineAfter is how long an agent may be silent before its Mac counts as offline: three heartbeats or more, 1m by default. A duration such as 60s or 2m; the units are d, h, m and s.",
+							Description: "offlineAfter is the time without a heartbeat after which a Mac is Offline. It is a duration such as 60s or 2m, with the units d, h, m and s. Minimum: three heartbeat intervals. Defaults to 1m.",
 							Ref:         ref(scalar.Duration{}.OpenAPIModelName()),
 						},
 					},
@@ -2850,12 +2850,12 @@ func schema_pkg_apis_config_v1alpha1_AuditConfig(ref common.ReferenceCallback) c
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "AuditConfig configures the ledger.",
+				Description: "AuditConfig is the configuration of the ledger.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"retention": {
 						SchemaProps: spec.SchemaProps{
-							Description: "retention is how long records are kept: 90d or more, 400d by default. A duration such as 90d or 2160h; the units are d (24 hours), h, m and s.",
+							Description: "retention is the time for which audit records are kept. It is a duration such as 90d or 2160h, with the units d (24 hours), h, m and s. Minimum: 90d. Defaults to 400d.",
 							Ref:         ref(scalar.Duration{}.OpenAPIModelName()),
 						},
 					},
@@ -2871,12 +2871,12 @@ func schema_pkg_apis_config_v1alpha1_ImageCacheConfig(ref common.ReferenceCallba
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "ImageCacheConfig configures the images on the Macs' disks.",
+				Description: "ImageCacheConfig is the configuration of the image cache on each Mac.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"minimumFree": {
 						SchemaProps: spec.SchemaProps{
-							Description: "minimumFree is how much of a Mac's disk is kept free, in bytes, such as 20Gi, which is the default.",
+							Description: "minimumFree is the disk space in bytes that the agent keeps free on each Mac, such as 20Gi. Defaults to 20Gi.",
 							Ref:         ref(scalar.Quantity{}.OpenAPIModelName()),
 						},
 					},
@@ -2892,12 +2892,12 @@ func schema_pkg_apis_config_v1alpha1_QuarantineConfig(ref common.ReferenceCallba
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "QuarantineConfig configures what is done with Macs in quarantine.",
+				Description: "QuarantineConfig is the configuration of the handling of quarantined Macs.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"reboot": {
 						SchemaProps: spec.SchemaProps{
-							Description: "reboot is Never, which is the default, or WhenEmpty.",
+							Description: "reboot is the policy for rebooting quarantined Macs: Never or WhenEmpty. Defaults to Never.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
@@ -2912,7 +2912,7 @@ func schema_pkg_apis_config_v1alpha1_RackConfig(ref common.ReferenceCallback) co
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "RackConfig is the configuration of the fleet. There is one, named default. Nothing in it can change the three rules: two virtual machines on a Mac, one tenant, 24 hours.",
+				Description: "RackConfig is the configuration of the fleet. It is a singleton with the name default. No setting changes the three rules: two virtual machines per Mac, one tenant per Mac, 24 hours at least.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"kind": {
@@ -3009,35 +3009,35 @@ func schema_pkg_apis_config_v1alpha1_RackConfigSpec(ref common.ReferenceCallback
 				Properties: map[string]spec.Schema{
 					"audit": {
 						SchemaProps: spec.SchemaProps{
-							Description: "audit configures the ledger.",
+							Description: "audit is the configuration of the ledger.",
 							Default:     map[string]interface{}{},
 							Ref:         ref(v1alpha1.AuditConfig{}.OpenAPIModelName()),
 						},
 					},
 					"imageCache": {
 						SchemaProps: spec.SchemaProps{
-							Description: "imageCache configures the images on the Macs' disks.",
+							Description: "imageCache is the configuration of the image cache on each Mac.",
 							Default:     map[string]interface{}{},
 							Ref:         ref(v1alpha1.ImageCacheConfig{}.OpenAPIModelName()),
 						},
 					},
 					"agent": {
 						SchemaProps: spec.SchemaProps{
-							Description: "agent configures how the Macs' agents are watched.",
+							Description: "agent is the configuration of agent heartbeats.",
 							Default:     map[string]interface{}{},
 							Ref:         ref(v1alpha1.AgentConfig{}.OpenAPIModelName()),
 						},
 					},
 					"quarantine": {
 						SchemaProps: spec.SchemaProps{
-							Description: "quarantine configures what is done with Macs in quarantine.",
+							Description: "quarantine is the configuration of the handling of quarantined Macs.",
 							Default:     map[string]interface{}{},
 							Ref:         ref(v1alpha1.QuarantineConfig{}.OpenAPIModelName()),
 						},
 					},
 					"defaultClassName": {
 						SchemaProps: spec.SchemaProps{
-							Description: "defaultClassName names the MacNodeClass of leases that name none.",
+							Description: "defaultClassName is the name of the MacNodeClass used by leases that do not specify className.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
@@ -3054,12 +3054,12 @@ func schema_pkg_apis_image_v1alpha1_ImageContent(ref common.ReferenceCallback) c
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "ImageContent is one thing in an image.",
+				Description: "ImageContent is a piece of software in an image.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"name": {
 						SchemaProps: spec.SchemaProps{
-							Description: "name is macOS, Xcode or guest-agent.",
+							Description: "name is the name of the software: macOS, Xcode or guest-agent.",
 							Default:     "",
 							Type:        []string{"string"},
 							Format:      "",
@@ -3067,7 +3067,7 @@ func schema_pkg_apis_image_v1alpha1_ImageContent(ref common.ReferenceCallback) c
 					},
 					"version": {
 						SchemaProps: spec.SchemaProps{
-							Description: "version is the version, such as \"26.1\".",
+							Description: "version is the version of the software, such as \"26.1\".",
 							Default:     "",
 							Type:        []string{"string"},
 							Format:      "",
@@ -3075,7 +3075,7 @@ func schema_pkg_apis_image_v1alpha1_ImageContent(ref common.ReferenceCallback) c
 					},
 					"build": {
 						SchemaProps: spec.SchemaProps{
-							Description: "build is the build, such as \"25B78\".",
+							Description: "build is the build number of the software, such as \"25B78\".",
 							Type:        []string{"string"},
 							Format:      "",
 						},
@@ -3091,7 +3091,7 @@ func schema_pkg_apis_image_v1alpha1_ImageSource(ref common.ReferenceCallback) co
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "ImageSource is where an image comes from.",
+				Description: "ImageSource is the location of an image in an OCI registry.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"reference": {
@@ -3104,7 +3104,7 @@ func schema_pkg_apis_image_v1alpha1_ImageSource(ref common.ReferenceCallback) co
 					},
 					"digest": {
 						SchemaProps: spec.SchemaProps{
-							Description: "digest pins the content: \"sha256:\" and 64 hexadecimal digits.",
+							Description: "digest is the digest of the manifest: \"sha256:\" and 64 hexadecimal digits. The agent pulls the image by its digest.",
 							Default:     "",
 							Type:        []string{"string"},
 							Format:      "",
@@ -3121,7 +3121,7 @@ func schema_pkg_apis_image_v1alpha1_MacOSImage(ref common.ReferenceCallback) com
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "MacOSImage is one version of macOS, the Xcode that belongs on it, and the guest agent. It becomes Ready when its manifest was verified in the registry. Then it cannot be changed: a new macOS or Xcode is a new MacOSImage.",
+				Description: "MacOSImage is a disk image with one version of macOS, the guest agent and optionally Xcode. It becomes Ready after its manifest has been verified in the registry. The spec of a Ready image is immutable: a new version of macOS or Xcode needs a new MacOSImage.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"kind": {
@@ -3147,14 +3147,14 @@ func schema_pkg_apis_image_v1alpha1_MacOSImage(ref common.ReferenceCallback) com
 					},
 					"spec": {
 						SchemaProps: spec.SchemaProps{
-							Description: "spec says what is in the image and where it comes from.",
+							Description: "spec describes the contents and the source of the image.",
 							Default:     map[string]interface{}{},
 							Ref:         ref(imagev1alpha1.MacOSImageSpec{}.OpenAPIModelName()),
 						},
 					},
 					"status": {
 						SchemaProps: spec.SchemaProps{
-							Description: "status says whether the image can be used, and which Macs hold it.",
+							Description: "status is the most recently observed status of the image. Populated by the system. Read-only.",
 							Default:     map[string]interface{}{},
 							Ref:         ref(imagev1alpha1.MacOSImageStatus{}.OpenAPIModelName()),
 						},
@@ -3221,7 +3221,7 @@ func schema_pkg_apis_image_v1alpha1_MacOSImageSpec(ref common.ReferenceCallback)
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "MacOSImageSpec says what is in an image and where it comes from.",
+				Description: "MacOSImageSpec describes the contents and the source of an image.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"contents": {
@@ -3234,7 +3234,7 @@ func schema_pkg_apis_image_v1alpha1_MacOSImageSpec(ref common.ReferenceCallback)
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "contents are macOS and guest-agent, each exactly once, and Xcode at most once.",
+							Description: "contents lists the software in the image: macOS and guest-agent exactly once each, and Xcode at most once.",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{
@@ -3247,7 +3247,7 @@ func schema_pkg_apis_image_v1alpha1_MacOSImageSpec(ref common.ReferenceCallback)
 					},
 					"source": {
 						SchemaProps: spec.SchemaProps{
-							Description: "source is where the image comes from.",
+							Description: "source is the location of the image in an OCI registry.",
 							Default:     map[string]interface{}{},
 							Ref:         ref(imagev1alpha1.ImageSource{}.OpenAPIModelName()),
 						},
@@ -3260,14 +3260,14 @@ func schema_pkg_apis_image_v1alpha1_MacOSImageSpec(ref common.ReferenceCallback)
 					},
 					"hardwareModel": {
 						SchemaProps: spec.SchemaProps{
-							Description: "hardwareModel is the hardware model that Virtualization.framework is to emulate, in base64.",
+							Description: "hardwareModel is the base64-encoded hardware model that Virtualization.framework emulates. If not specified, the hardware model in the image's manifest is used.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
 					},
 					"pullSecretRef": {
 						SchemaProps: spec.SchemaProps{
-							Description: "pullSecretRef names the Secret, of type kubernetes.io/dockerconfigjson, with the credentials for the source.",
+							Description: "pullSecretRef is a reference to the Secret with the credentials for the registry. The Secret must have the type kubernetes.io/dockerconfigjson.",
 							Ref:         ref(imagev1alpha1.SecretReference{}.OpenAPIModelName()),
 						},
 					},
@@ -3284,33 +3284,33 @@ func schema_pkg_apis_image_v1alpha1_MacOSImageStatus(ref common.ReferenceCallbac
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "MacOSImageStatus says whether an image can be used, and which Macs hold it.",
+				Description: "MacOSImageStatus is the most recently observed status of an image.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"phase": {
 						SchemaProps: spec.SchemaProps{
-							Description: "phase is Pending, Ready or Failed.",
+							Description: "phase is a summary of the status: Pending, Ready or Failed.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
 					},
 					"message": {
 						SchemaProps: spec.SchemaProps{
-							Description: "message says why the image is not Ready.",
+							Description: "message is a human-readable explanation of why the image is not Ready.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
 					},
 					"digest": {
 						SchemaProps: spec.SchemaProps{
-							Description: "digest is the digest that was verified.",
+							Description: "digest is the verified digest of the manifest.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
 					},
 					"sizeBytes": {
 						SchemaProps: spec.SchemaProps{
-							Description: "sizeBytes is what the image takes on a Mac's disk, in bytes.",
+							Description: "sizeBytes is the disk space that the image takes on a Mac, in bytes.",
 							Type:        []string{"integer"},
 							Format:      "int64",
 						},
@@ -3322,7 +3322,7 @@ func schema_pkg_apis_image_v1alpha1_MacOSImageStatus(ref common.ReferenceCallbac
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "replicatedOn lists the serial numbers of the Macs that hold the image.",
+							Description: "replicatedOn lists the serial numbers of the Macs that have the image on disk.",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{
@@ -3346,7 +3346,7 @@ func schema_pkg_apis_image_v1alpha1_MacOSImageStatus(ref common.ReferenceCallbac
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "conditions are Ready, and Reconciling or Stalled while the image is not Ready.",
+							Description: "conditions are the latest observations of the image: Ready, and Reconciling or Stalled while the image is not Ready.",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{
@@ -3369,7 +3369,7 @@ func schema_pkg_apis_image_v1alpha1_SecretReference(ref common.ReferenceCallback
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "SecretReference names a Secret.",
+				Description: "SecretReference is a reference to a Secret.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"namespace": {
@@ -3399,12 +3399,12 @@ func schema_pkg_apis_instance_v1alpha1_Display(ref common.ReferenceCallback) com
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "Display is the screen of a virtual machine.",
+				Description: "Display is the display of a virtual machine.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"width": {
 						SchemaProps: spec.SchemaProps{
-							Description: "width is in pixels.",
+							Description: "width is the width in pixels.",
 							Default:     0,
 							Type:        []string{"integer"},
 							Format:      "int32",
@@ -3412,7 +3412,7 @@ func schema_pkg_apis_instance_v1alpha1_Display(ref common.ReferenceCallback) com
 					},
 					"height": {
 						SchemaProps: spec.SchemaProps{
-							Description: "height is in pixels.",
+							Description: "height is the height in pixels.",
 							Default:     0,
 							Type:        []string{"integer"},
 							Format:      "int32",
@@ -3420,7 +3420,7 @@ func schema_pkg_apis_instance_v1alpha1_Display(ref common.ReferenceCallback) com
 					},
 					"pixelsPerInch": {
 						SchemaProps: spec.SchemaProps{
-							Description: "pixelsPerInch is the density.",
+							Description: "pixelsPerInch is the pixel density.",
 							Type:        []string{"integer"},
 							Format:      "int32",
 						},
@@ -3436,12 +3436,12 @@ func schema_pkg_apis_instance_v1alpha1_IPAddress(ref common.ReferenceCallback) c
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "IPAddress is an address with where it was learnt.",
+				Description: "IPAddress is an IP address and the source that reported it.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"value": {
 						SchemaProps: spec.SchemaProps{
-							Description: "value is the address.",
+							Description: "value is the IP address.",
 							Default:     "",
 							Type:        []string{"string"},
 							Format:      "",
@@ -3449,14 +3449,14 @@ func schema_pkg_apis_instance_v1alpha1_IPAddress(ref common.ReferenceCallback) c
 					},
 					"source": {
 						SchemaProps: spec.SchemaProps{
-							Description: "source is where the address was learnt: GuestAgent, DHCP or ARP.",
+							Description: "source is the source that reported the address: GuestAgent, DHCP or ARP.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
 					},
 					"observedAt": {
 						SchemaProps: spec.SchemaProps{
-							Description: "observedAt is when the address was last seen.",
+							Description: "observedAt is the time at which the address was last observed.",
 							Ref:         ref(v1.Time{}.OpenAPIModelName()),
 						},
 					},
@@ -3473,7 +3473,7 @@ func schema_pkg_apis_instance_v1alpha1_InstanceClass(ref common.ReferenceCallbac
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "InstanceClass is a size of virtual machine. Its spec cannot be changed: a new size is a new class.",
+				Description: "InstanceClass is a size of virtual machine. Its spec is immutable: a new size needs a new InstanceClass.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"kind": {
@@ -3499,7 +3499,7 @@ func schema_pkg_apis_instance_v1alpha1_InstanceClass(ref common.ReferenceCallbac
 					},
 					"spec": {
 						SchemaProps: spec.SchemaProps{
-							Description: "spec is the size.",
+							Description: "spec is the size of the virtual machine.",
 							Default:     map[string]interface{}{},
 							Ref:         ref(instancev1alpha1.InstanceClassSpec{}.OpenAPIModelName()),
 						},
@@ -3566,24 +3566,24 @@ func schema_pkg_apis_instance_v1alpha1_InstanceClassResources(ref common.Referen
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "InstanceClassResources is what a virtual machine is given.",
+				Description: "InstanceClassResources are the resources of a virtual machine.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"cpu": {
 						SchemaProps: spec.SchemaProps{
-							Description: "cpu is a whole number of processor cores, such as 4.",
+							Description: "cpu is the number of CPU cores, such as 4. Must be a whole number.",
 							Ref:         ref(scalar.Quantity{}.OpenAPIModelName()),
 						},
 					},
 					"memory": {
 						SchemaProps: spec.SchemaProps{
-							Description: "memory is an amount in bytes, in whole MiB, such as 8Gi or 8192Mi.",
+							Description: "memory is the amount of memory in bytes, such as 8Gi or 8192Mi. Must be a multiple of 1Mi.",
 							Ref:         ref(scalar.Quantity{}.OpenAPIModelName()),
 						},
 					},
 					"storage": {
 						SchemaProps: spec.SchemaProps{
-							Description: "storage is the size of the disk in bytes, such as 64Gi. An image's disk is grown to it.",
+							Description: "storage is the size of the disk in bytes, such as 64Gi. A smaller image disk is grown to this size.",
 							Ref:         ref(scalar.Quantity{}.OpenAPIModelName()),
 						},
 					},
@@ -3600,19 +3600,19 @@ func schema_pkg_apis_instance_v1alpha1_InstanceClassSpec(ref common.ReferenceCal
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "InstanceClassSpec is a size of virtual machine.",
+				Description: "InstanceClassSpec describes a size of virtual machine.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"resources": {
 						SchemaProps: spec.SchemaProps{
-							Description: "resources is what the virtual machine is given.",
+							Description: "resources are the resources of the virtual machine.",
 							Default:     map[string]interface{}{},
 							Ref:         ref(instancev1alpha1.InstanceClassResources{}.OpenAPIModelName()),
 						},
 					},
 					"display": {
 						SchemaProps: spec.SchemaProps{
-							Description: "display is the screen of the virtual machine; 1920 x 1200 at 144 pixels per inch by default.",
+							Description: "display is the display of the virtual machine. Defaults to 1920 x 1200 at 144 pixels per inch.",
 							Ref:         ref(instancev1alpha1.Display{}.OpenAPIModelName()),
 						},
 					},
@@ -3629,12 +3629,12 @@ func schema_pkg_apis_instance_v1alpha1_InstanceResources(ref common.ReferenceCal
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "InstanceResources is what an instance asks of its Mac.",
+				Description: "InstanceResources are the resources that an instance requests from its Mac.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"requests": {
 						SchemaProps: spec.SchemaProps{
-							Description: "requests is exactly macrack.io/macos-vm: 1.",
+							Description: "requests are the requested quantities. The only permitted value is macrack.io/macos-vm: 1.",
 							Type:        []string{"object"},
 							AdditionalProperties: &spec.SchemaOrBool{
 								Allows: true,
@@ -3658,7 +3658,7 @@ func schema_pkg_apis_instance_v1alpha1_MacOSInstance(ref common.ReferenceCallbac
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "MacOSInstance is a macOS virtual machine inside a lease. It runs on the lease's Mac and ends with the lease.",
+				Description: "MacOSInstance is a macOS virtual machine in a MacNodeLease. It runs on the Mac of the lease and ends with the lease.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"kind": {
@@ -3684,14 +3684,14 @@ func schema_pkg_apis_instance_v1alpha1_MacOSInstance(ref common.ReferenceCallbac
 					},
 					"spec": {
 						SchemaProps: spec.SchemaProps{
-							Description: "spec is what the tenant asks for. It cannot be changed.",
+							Description: "spec is the specification of the desired instance. It is immutable.",
 							Default:     map[string]interface{}{},
 							Ref:         ref(instancev1alpha1.MacOSInstanceSpec{}.OpenAPIModelName()),
 						},
 					},
 					"status": {
 						SchemaProps: spec.SchemaProps{
-							Description: "status is what the agent reports.",
+							Description: "status is the most recently observed status of the instance. Populated by the system. Read-only.",
 							Default:     map[string]interface{}{},
 							Ref:         ref(instancev1alpha1.MacOSInstanceStatus{}.OpenAPIModelName()),
 						},
@@ -3758,12 +3758,12 @@ func schema_pkg_apis_instance_v1alpha1_MacOSInstanceSpec(ref common.ReferenceCal
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "MacOSInstanceSpec is what a tenant asks for.",
+				Description: "MacOSInstanceSpec is the specification of an instance.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"leaseName": {
 						SchemaProps: spec.SchemaProps{
-							Description: "leaseName names the MacNodeLease in the same namespace that the instance runs in.",
+							Description: "leaseName is the name of the MacNodeLease, in the same namespace, that the instance runs in.",
 							Default:     "",
 							Type:        []string{"string"},
 							Format:      "",
@@ -3771,7 +3771,7 @@ func schema_pkg_apis_instance_v1alpha1_MacOSInstanceSpec(ref common.ReferenceCal
 					},
 					"className": {
 						SchemaProps: spec.SchemaProps{
-							Description: "className names the InstanceClass, the size of the virtual machine.",
+							Description: "className is the name of the InstanceClass, which sets the size of the virtual machine.",
 							Default:     "",
 							Type:        []string{"string"},
 							Format:      "",
@@ -3779,7 +3779,7 @@ func schema_pkg_apis_instance_v1alpha1_MacOSInstanceSpec(ref common.ReferenceCal
 					},
 					"imageName": {
 						SchemaProps: spec.SchemaProps{
-							Description: "imageName names the MacOSImage that the virtual machine starts from.",
+							Description: "imageName is the name of the MacOSImage that the virtual machine boots from.",
 							Default:     "",
 							Type:        []string{"string"},
 							Format:      "",
@@ -3787,7 +3787,7 @@ func schema_pkg_apis_instance_v1alpha1_MacOSInstanceSpec(ref common.ReferenceCal
 					},
 					"resources": {
 						SchemaProps: spec.SchemaProps{
-							Description: "resources is exactly one macrack.io/macos-vm, which is also the default.",
+							Description: "resources are the resources that the instance requests. Defaults to one macrack.io/macos-vm, the only permitted value.",
 							Default:     map[string]interface{}{},
 							Ref:         ref(instancev1alpha1.InstanceResources{}.OpenAPIModelName()),
 						},
@@ -3799,7 +3799,7 @@ func schema_pkg_apis_instance_v1alpha1_MacOSInstanceSpec(ref common.ReferenceCal
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "sshAuthorizedKeys are public keys that may log in to the virtual machine, in the format of authorized_keys, at most 32.",
+							Description: "sshAuthorizedKeys lists the public keys that can log in to the virtual machine, in the format of authorized_keys. Maximum: 32 keys.",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{
@@ -3813,7 +3813,7 @@ func schema_pkg_apis_instance_v1alpha1_MacOSInstanceSpec(ref common.ReferenceCal
 					},
 					"startupScript": {
 						SchemaProps: spec.SchemaProps{
-							Description: "startupScript is run once in the virtual machine by the guest agent, at most 64 KiB.",
+							Description: "startupScript is a script that the guest agent runs once in the virtual machine. Maximum: 64 KiB.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
@@ -3831,26 +3831,26 @@ func schema_pkg_apis_instance_v1alpha1_MacOSInstanceStatus(ref common.ReferenceC
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "MacOSInstanceStatus is what is known of a virtual machine.",
+				Description: "MacOSInstanceStatus is the most recently observed status of an instance.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"phase": {
 						SchemaProps: spec.SchemaProps{
-							Description: "phase is Pending, Scheduled, Pulling, Starting, Running, Stopping, Stopped or Failed; the last two are final and free the slot.",
+							Description: "phase is a summary of the status: Pending, Scheduled, Pulling, Starting, Running, Stopping, Stopped or Failed. Stopped and Failed are final and free the slot.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
 					},
 					"message": {
 						SchemaProps: spec.SchemaProps{
-							Description: "message says why the instance is not running.",
+							Description: "message is a human-readable explanation of why the instance is not running.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
 					},
 					"nodeName": {
 						SchemaProps: spec.SchemaProps{
-							Description: "nodeName is the MacNode of the lease.",
+							Description: "nodeName is the name of the MacNode that the lease is bound to.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
@@ -3864,59 +3864,59 @@ func schema_pkg_apis_instance_v1alpha1_MacOSInstanceStatus(ref common.ReferenceC
 					},
 					"podName": {
 						SchemaProps: spec.SchemaProps{
-							Description: "podName is the placeholder pod, in the same namespace.",
+							Description: "podName is the name of the placeholder pod, in the same namespace.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
 					},
 					"machineID": {
 						SchemaProps: spec.SchemaProps{
-							Description: "machineID is the machine identifier of the virtual machine, unique in the fleet. Once set it does not change.",
+							Description: "machineID is the machine identifier of the virtual machine. It is unique in the fleet and never changes once set.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
 					},
 					"macAddress": {
 						SchemaProps: spec.SchemaProps{
-							Description: "macAddress is the network address of the virtual machine, unique in the fleet. Once set it does not change.",
+							Description: "macAddress is the MAC address of the virtual machine. It is unique in the fleet and never changes once set.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
 					},
 					"ipAddress": {
 						SchemaProps: spec.SchemaProps{
-							Description: "ipAddress is where the virtual machine is reached; unset unless it runs.",
+							Description: "ipAddress is the IP address of the virtual machine. It is set only while the virtual machine is running.",
 							Ref:         ref(instancev1alpha1.IPAddress{}.OpenAPIModelName()),
 						},
 					},
 					"imageDigest": {
 						SchemaProps: spec.SchemaProps{
-							Description: "imageDigest is the digest of the image that the virtual machine started from.",
+							Description: "imageDigest is the digest of the image that the virtual machine booted from.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
 					},
 					"startedAt": {
 						SchemaProps: spec.SchemaProps{
-							Description: "startedAt is when the virtual machine started.",
+							Description: "startedAt is the time at which the virtual machine started.",
 							Ref:         ref(v1.Time{}.OpenAPIModelName()),
 						},
 					},
 					"stoppedAt": {
 						SchemaProps: spec.SchemaProps{
-							Description: "stoppedAt is when the virtual machine had ended.",
+							Description: "stoppedAt is the time at which the virtual machine ended.",
 							Ref:         ref(v1.Time{}.OpenAPIModelName()),
 						},
 					},
 					"stopRequest": {
 						SchemaProps: spec.SchemaProps{
-							Description: "stopRequest is set once the virtual machine is to stop.",
+							Description: "stopRequest is the request to stop the virtual machine, if there is one.",
 							Ref:         ref(instancev1alpha1.StopRequest{}.OpenAPIModelName()),
 						},
 					},
 					"startup": {
 						SchemaProps: spec.SchemaProps{
-							Description: "startup is how the startup script went.",
+							Description: "startup is the result of the startup script.",
 							Ref:         ref(instancev1alpha1.StartupResult{}.OpenAPIModelName()),
 						},
 					},
@@ -3932,7 +3932,7 @@ func schema_pkg_apis_instance_v1alpha1_MacOSInstanceStatus(ref common.ReferenceC
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "conditions are Ready, Scheduled, ImageReady, GuestReady and MacReady, and Reconciling or Stalled while the instance is not Ready.",
+							Description: "conditions are the latest observations of the instance: Ready, Scheduled, ImageReady, GuestReady and MacReady, and Reconciling or Stalled while the instance is not Ready.",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{
@@ -3945,14 +3945,14 @@ func schema_pkg_apis_instance_v1alpha1_MacOSInstanceStatus(ref common.ReferenceC
 					},
 					"namespaceUID": {
 						SchemaProps: spec.SchemaProps{
-							Description: "namespaceUID is the UID of the namespace that the instance was created in. The server sets it once. Users of a later namespace of the same name have nothing to do with the instance.",
+							Description: "namespaceUID is the UID of the namespace that the instance was created in. The server sets it once. Users of a later namespace with the same name have no access to the instance.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
 					},
 					"startGrantedAt": {
 						SchemaProps: spec.SchemaProps{
-							Description: "startGrantedAt is when the registry granted the start of the virtual machine, before which it is not launched. From then until it has ended it counts as running on its Mac. The registry sets it.",
+							Description: "startGrantedAt is the time at which the API server granted the start of the virtual machine. The agent does not launch it before. From this time until it ends, the virtual machine counts as running on its Mac.",
 							Ref:         ref(v1.Time{}.OpenAPIModelName()),
 						},
 					},
@@ -3968,7 +3968,7 @@ func schema_pkg_apis_instance_v1alpha1_MacOSInstanceStop(ref common.ReferenceCal
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "MacOSInstanceStop asks an instance to stop gracefully. It is created as a subresource of the instance; the instance stays, to be read.",
+				Description: "MacOSInstanceStop requests a graceful stop of an instance. It is created as a subresource of the instance. The instance itself is not deleted.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"kind": {
@@ -3994,14 +3994,14 @@ func schema_pkg_apis_instance_v1alpha1_MacOSInstanceStop(ref common.ReferenceCal
 					},
 					"gracePeriodSeconds": {
 						SchemaProps: spec.SchemaProps{
-							Description: "gracePeriodSeconds is how long the guest may take to shut down before the plug is pulled: 0 to 600, 30 by default.",
+							Description: "gracePeriodSeconds is the time in seconds that the guest has to shut down before the virtual machine is powered off, from 0 to 600. Defaults to 30.",
 							Type:        []string{"integer"},
 							Format:      "int64",
 						},
 					},
 					"reason": {
 						SchemaProps: spec.SchemaProps{
-							Description: "reason is why, for those who read the instance later.",
+							Description: "reason is the reason for the stop. It is recorded in the status of the instance.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
@@ -4018,7 +4018,7 @@ func schema_pkg_apis_instance_v1alpha1_StartupResult(ref common.ReferenceCallbac
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "StartupResult is how a startup script went.",
+				Description: "StartupResult is the result of a startup script.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"exitCode": {
@@ -4031,14 +4031,14 @@ func schema_pkg_apis_instance_v1alpha1_StartupResult(ref common.ReferenceCallbac
 					},
 					"output": {
 						SchemaProps: spec.SchemaProps{
-							Description: "output is the end of what the script printed, at most 4 KiB.",
+							Description: "output is the last 4 KiB of the output of the script.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
 					},
 					"finishedAt": {
 						SchemaProps: spec.SchemaProps{
-							Description: "finishedAt is when the script ended.",
+							Description: "finishedAt is the time at which the script ended.",
 							Ref:         ref(v1.Time{}.OpenAPIModelName()),
 						},
 					},
@@ -4055,32 +4055,32 @@ func schema_pkg_apis_instance_v1alpha1_StopRequest(ref common.ReferenceCallback)
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "StopRequest says that a virtual machine is to stop.",
+				Description: "StopRequest is a request to stop a virtual machine.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"at": {
 						SchemaProps: spec.SchemaProps{
-							Description: "at is when the stop was asked for.",
+							Description: "at is the time of the request.",
 							Ref:         ref(v1.Time{}.OpenAPIModelName()),
 						},
 					},
 					"by": {
 						SchemaProps: spec.SchemaProps{
-							Description: "by is the user who asked for it.",
+							Description: "by is the name of the user who made the request.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
 					},
 					"reason": {
 						SchemaProps: spec.SchemaProps{
-							Description: "reason is why.",
+							Description: "reason is the reason for the request.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
 					},
 					"gracePeriodSeconds": {
 						SchemaProps: spec.SchemaProps{
-							Description: "gracePeriodSeconds is how long the guest may take to shut down before the plug is pulled.",
+							Description: "gracePeriodSeconds is the time in seconds that the guest has to shut down before the virtual machine is powered off.",
 							Type:        []string{"integer"},
 							Format:      "int64",
 						},
@@ -4098,7 +4098,7 @@ func schema_pkg_apis_rack_v1alpha1_AuditActor(ref common.ReferenceCallback) comm
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "AuditActor is who asked for a change.",
+				Description: "AuditActor is the user who requested a change.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"username": {
@@ -4144,7 +4144,7 @@ func schema_pkg_apis_rack_v1alpha1_AuditChassis(ref common.ReferenceCallback) co
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "AuditChassis names a Mac.",
+				Description: "AuditChassis is a reference to a Mac.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"nodeName": {
@@ -4171,42 +4171,42 @@ func schema_pkg_apis_rack_v1alpha1_AuditDetails(ref common.ReferenceCallback) co
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "AuditDetails are the particulars of a record; which are set depends on its type.",
+				Description: "AuditDetails are the details of a record. The type of the record determines which fields are set.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"boundAt": {
 						SchemaProps: spec.SchemaProps{
-							Description: "boundAt is when the lease was bound.",
+							Description: "boundAt is the time at which the lease was bound.",
 							Ref:         ref(v1.Time{}.OpenAPIModelName()),
 						},
 					},
 					"earliestReleaseAt": {
 						SchemaProps: spec.SchemaProps{
-							Description: "earliestReleaseAt is the lease's floor.",
+							Description: "earliestReleaseAt is the floor of the lease.",
 							Ref:         ref(v1.Time{}.OpenAPIModelName()),
 						},
 					},
 					"attemptedAt": {
 						SchemaProps: spec.SchemaProps{
-							Description: "attemptedAt is when the deletion was asked for.",
+							Description: "attemptedAt is the time of the deletion request.",
 							Ref:         ref(v1.Time{}.OpenAPIModelName()),
 						},
 					},
 					"remaining": {
 						SchemaProps: spec.SchemaProps{
-							Description: "remaining is what remained until the floor.",
+							Description: "remaining is the time that remained until the floor.",
 							Ref:         ref(v1.Duration{}.OpenAPIModelName()),
 						},
 					},
 					"releasedAt": {
 						SchemaProps: spec.SchemaProps{
-							Description: "releasedAt is when the Mac was released.",
+							Description: "releasedAt is the time at which the Mac was released.",
 							Ref:         ref(v1.Time{}.OpenAPIModelName()),
 						},
 					},
 					"duration": {
 						SchemaProps: spec.SchemaProps{
-							Description: "duration is how long the Mac was the tenant's.",
+							Description: "duration is the time for which the Mac was leased.",
 							Ref:         ref(v1.Duration{}.OpenAPIModelName()),
 						},
 					},
@@ -4217,7 +4217,7 @@ func schema_pkg_apis_rack_v1alpha1_AuditDetails(ref common.ReferenceCallback) co
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "nodeTaints are the taints that were seen on the Kubernetes Node at the release.",
+							Description: "nodeTaints are the taints of the Kubernetes Node at the time of the release.",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{
@@ -4245,49 +4245,49 @@ func schema_pkg_apis_rack_v1alpha1_AuditDetails(ref common.ReferenceCallback) co
 					},
 					"macAddress": {
 						SchemaProps: spec.SchemaProps{
-							Description: "macAddress is the network address of the virtual machine.",
+							Description: "macAddress is the MAC address of the virtual machine.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
 					},
 					"layer": {
 						SchemaProps: spec.SchemaProps{
-							Description: "layer is the stop that refused.",
+							Description: "layer is the layer that refused the request.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
 					},
 					"sourceNamespace": {
 						SchemaProps: spec.SchemaProps{
-							Description: "sourceNamespace is the namespace from which another tenant's Mac was reached for.",
+							Description: "sourceNamespace is the namespace that tried to use the Mac of another tenant.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
 					},
 					"reason": {
 						SchemaProps: spec.SchemaProps{
-							Description: "reason is a word for the cause.",
+							Description: "reason is the cause as a single CamelCase word.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
 					},
 					"message": {
 						SchemaProps: spec.SchemaProps{
-							Description: "message says more about the cause.",
+							Description: "message is a human-readable description of the cause.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
 					},
 					"count": {
 						SchemaProps: spec.SchemaProps{
-							Description: "count is how many identical rejections within a minute the record stands for; 0 means 1.",
+							Description: "count is the number of identical rejections within a minute that the record stands for. 0 means 1.",
 							Type:        []string{"integer"},
 							Format:      "int64",
 						},
 					},
 					"previousEarliestReleaseAt": {
 						SchemaProps: spec.SchemaProps{
-							Description: "previousEarliestReleaseAt is the floor that a longer one replaced.",
+							Description: "previousEarliestReleaseAt is the floor before it was moved forward.",
 							Ref:         ref(v1.Time{}.OpenAPIModelName()),
 						},
 					},
@@ -4309,7 +4309,7 @@ func schema_pkg_apis_rack_v1alpha1_AuditRecord(ref common.ReferenceCallback) com
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "AuditRecord is one entry of the ledger: what happened to a chassis, when, and by whom. Records are written by the server in the transaction of the change they prove, are never changed, and outlive their namespace.",
+				Description: "AuditRecord is an entry of the ledger: an event on a chassis, with its time and actor. The server writes it in the transaction of the change that it proves. Records are immutable and outlive their namespace.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"kind": {
@@ -4335,13 +4335,13 @@ func schema_pkg_apis_rack_v1alpha1_AuditRecord(ref common.ReferenceCallback) com
 					},
 					"time": {
 						SchemaProps: spec.SchemaProps{
-							Description: "time is when it happened, by the server's clock. Within a chassis it never runs backwards.",
+							Description: "time is the time of the event, by the clock of the server. It never decreases within a chassis.",
 							Ref:         ref(v1.MicroTime{}.OpenAPIModelName()),
 						},
 					},
 					"type": {
 						SchemaProps: spec.SchemaProps{
-							Description: "type says what happened.",
+							Description: "type is the type of the event.",
 							Default:     "",
 							Type:        []string{"string"},
 							Format:      "",
@@ -4349,75 +4349,75 @@ func schema_pkg_apis_rack_v1alpha1_AuditRecord(ref common.ReferenceCallback) com
 					},
 					"actor": {
 						SchemaProps: spec.SchemaProps{
-							Description: "actor is who asked for it.",
+							Description: "actor is the user who made the request.",
 							Default:     map[string]interface{}{},
 							Ref:         ref(rackv1alpha1.AuditActor{}.OpenAPIModelName()),
 						},
 					},
 					"requestID": {
 						SchemaProps: spec.SchemaProps{
-							Description: "requestID is the ID that the server gave the request, which is also in its audit log.",
+							Description: "requestID is the ID that the server gave the request. It is also in the audit log of the server.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
 					},
 					"chassis": {
 						SchemaProps: spec.SchemaProps{
-							Description: "chassis is the Mac that it happened to.",
+							Description: "chassis is the Mac that the event is about.",
 							Default:     map[string]interface{}{},
 							Ref:         ref(rackv1alpha1.AuditChassis{}.OpenAPIModelName()),
 						},
 					},
 					"tenant": {
 						SchemaProps: spec.SchemaProps{
-							Description: "tenant is the namespace that the Mac belonged to.",
+							Description: "tenant is the namespace that had leased the Mac.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
 					},
 					"lease": {
 						SchemaProps: spec.SchemaProps{
-							Description: "lease is the lease concerned.",
+							Description: "lease is the lease that the event is about.",
 							Ref:         ref(rackv1alpha1.AuditReference{}.OpenAPIModelName()),
 						},
 					},
 					"instance": {
 						SchemaProps: spec.SchemaProps{
-							Description: "instance is the instance concerned.",
+							Description: "instance is the instance that the event is about.",
 							Ref:         ref(rackv1alpha1.AuditReference{}.OpenAPIModelName()),
 						},
 					},
 					"sequence": {
 						SchemaProps: spec.SchemaProps{
-							Description: "sequence numbers the records of a chassis, from 1, without a gap.",
+							Description: "sequence is the number of the record in the chain of its chassis, starting at 1 and without gaps.",
 							Type:        []string{"integer"},
 							Format:      "int64",
 						},
 					},
 					"previousHash": {
 						SchemaProps: spec.SchemaProps{
-							Description: "previousHash is the hash of the chassis' record before this one, empty in the first.",
+							Description: "previousHash is the hash of the previous record of the chassis. It is empty in the first record.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
 					},
 					"hash": {
 						SchemaProps: spec.SchemaProps{
-							Description: "hash is the SHA-256 of this record and previousHash, in hexadecimal.",
+							Description: "hash is the hexadecimal SHA-256 hash of this record, including previousHash.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
 					},
 					"details": {
 						SchemaProps: spec.SchemaProps{
-							Description: "details are the particulars of the type.",
+							Description: "details are the details of the event. The type determines which fields are set.",
 							Default:     map[string]interface{}{},
 							Ref:         ref(rackv1alpha1.AuditDetails{}.OpenAPIModelName()),
 						},
 					},
 					"claimedRequestID": {
 						SchemaProps: spec.SchemaProps{
-							Description: "claimedRequestID is the ID that the request came with: that of the kube-apiserver that passed it on, or whatever the client sent as Audit-ID. It finds the request in other logs, and proves nothing.",
+							Description: "claimedRequestID is the Audit-ID of the incoming request, set by kube-apiserver or by the client. It helps to find the request in other logs and proves nothing.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
@@ -4484,7 +4484,7 @@ func schema_pkg_apis_rack_v1alpha1_AuditReference(ref common.ReferenceCallback) 
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "AuditReference names an object in a namespace.",
+				Description: "AuditReference is a reference to an object in a namespace.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"namespace": {
@@ -4518,7 +4518,7 @@ func schema_pkg_apis_rack_v1alpha1_CachedImage(ref common.ReferenceCallback) com
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "CachedImage is an image on a Mac's disk.",
+				Description: "CachedImage is an image on the disk of a Mac.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"name": {
@@ -4538,14 +4538,14 @@ func schema_pkg_apis_rack_v1alpha1_CachedImage(ref common.ReferenceCallback) com
 					},
 					"sizeBytes": {
 						SchemaProps: spec.SchemaProps{
-							Description: "sizeBytes is the space that the image takes, in bytes.",
+							Description: "sizeBytes is the disk space that the image takes, in bytes.",
 							Type:        []string{"integer"},
 							Format:      "int64",
 						},
 					},
 					"lastUsedAt": {
 						SchemaProps: spec.SchemaProps{
-							Description: "lastUsedAt is when an instance last started from the image.",
+							Description: "lastUsedAt is the time at which an instance last started from the image.",
 							Ref:         ref(v1.Time{}.OpenAPIModelName()),
 						},
 					},
@@ -4562,7 +4562,7 @@ func schema_pkg_apis_rack_v1alpha1_ComplianceReport(ref common.ReferenceCallback
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "ComplianceReport answers, from the ledger alone, whether the three rules held in a window of time. It is computed when it is read. Its name is the window: a duration back from now such as 24h, 7d or 90d, or two dates such as 2026-08-01..2026-11-01, of which the second is not in the window.",
+				Description: "ComplianceReport reports whether the three rules held in a time window. It is computed from the ledger alone, at each read. Its name is the window: a duration up to now such as 24h, 7d or 90d, or two dates such as 2026-08-01..2026-11-01. The second date is not in the window.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"kind": {
@@ -4588,7 +4588,7 @@ func schema_pkg_apis_rack_v1alpha1_ComplianceReport(ref common.ReferenceCallback
 					},
 					"status": {
 						SchemaProps: spec.SchemaProps{
-							Description: "status is the answer.",
+							Description: "status is the result of the report. Read-only.",
 							Default:     map[string]interface{}{},
 							Ref:         ref(rackv1alpha1.ComplianceReportStatus{}.OpenAPIModelName()),
 						},
@@ -4654,19 +4654,19 @@ func schema_pkg_apis_rack_v1alpha1_ComplianceReportStatus(ref common.ReferenceCa
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "ComplianceReportStatus is the answer that the ledger gives.",
+				Description: "ComplianceReportStatus is the result of a report.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"verdict": {
 						SchemaProps: spec.SchemaProps{
-							Description: "verdict is Compliant, Violated or Incomplete.",
+							Description: "verdict is the result in one word: Compliant, Violated or Incomplete.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
 					},
 					"from": {
 						SchemaProps: spec.SchemaProps{
-							Description: "from is the beginning of the window.",
+							Description: "from is the start of the window.",
 							Ref:         ref(v1.Time{}.OpenAPIModelName()),
 						},
 					},
@@ -4678,7 +4678,7 @@ func schema_pkg_apis_rack_v1alpha1_ComplianceReportStatus(ref common.ReferenceCa
 					},
 					"coveredSince": {
 						SchemaProps: spec.SchemaProps{
-							Description: "coveredSince is when the ledger began, if that was after the window did.",
+							Description: "coveredSince is the time at which the ledger began, if it began after the start of the window.",
 							Ref:         ref(v1.Time{}.OpenAPIModelName()),
 						},
 					},
@@ -4700,7 +4700,7 @@ func schema_pkg_apis_rack_v1alpha1_ComplianceReportStatus(ref common.ReferenceCa
 					},
 					"leases": {
 						SchemaProps: spec.SchemaProps{
-							Description: "leases is the number of leases that held a Mac at some time in the window.",
+							Description: "leases is the number of leases that had a Mac at any time in the window.",
 							Default:     0,
 							Type:        []string{"integer"},
 							Format:      "int64",
@@ -4708,7 +4708,7 @@ func schema_pkg_apis_rack_v1alpha1_ComplianceReportStatus(ref common.ReferenceCa
 					},
 					"vmStarts": {
 						SchemaProps: spec.SchemaProps{
-							Description: "vmStarts is the number of virtual machines that were allowed to start in the window, failed launches included.",
+							Description: "vmStarts is the number of virtual machine starts granted in the window, including failed launches.",
 							Default:     0,
 							Type:        []string{"integer"},
 							Format:      "int64",
@@ -4716,7 +4716,7 @@ func schema_pkg_apis_rack_v1alpha1_ComplianceReportStatus(ref common.ReferenceCa
 					},
 					"maxVMs": {
 						SchemaProps: spec.SchemaProps{
-							Description: "maxVMs is the highest number of virtual machines that one Mac was allowed to run at a time: never fewer than it ran.",
+							Description: "maxVMs is the maximum number of virtual machines that one Mac was allowed to run at a time. The Mac never ran more than this number.",
 							Default:     0,
 							Type:        []string{"integer"},
 							Format:      "int64",
@@ -4724,7 +4724,7 @@ func schema_pkg_apis_rack_v1alpha1_ComplianceReportStatus(ref common.ReferenceCa
 					},
 					"overlaps": {
 						SchemaProps: spec.SchemaProps{
-							Description: "overlaps is the number of times that a Mac was used by two tenants at once.",
+							Description: "overlaps is the number of times that two tenants used a Mac at once.",
 							Default:     0,
 							Type:        []string{"integer"},
 							Format:      "int64",
@@ -4740,7 +4740,7 @@ func schema_pkg_apis_rack_v1alpha1_ComplianceReportStatus(ref common.ReferenceCa
 					},
 					"rejected": {
 						SchemaProps: spec.SchemaProps{
-							Description: "rejected is the number of requests that were refused, as the records count them.",
+							Description: "rejected is the number of requests refused for one of the three rules, as counted by the records.",
 							Default:     0,
 							Type:        []string{"integer"},
 							Format:      "int64",
@@ -4748,7 +4748,7 @@ func schema_pkg_apis_rack_v1alpha1_ComplianceReportStatus(ref common.ReferenceCa
 					},
 					"brokenChains": {
 						SchemaProps: spec.SchemaProps{
-							Description: "brokenChains is the number of Macs whose records have a gap, an edit or a fork.",
+							Description: "brokenChains is the number of Macs whose chain of records has a gap, an edit or a fork.",
 							Default:     0,
 							Type:        []string{"integer"},
 							Format:      "int64",
@@ -4761,7 +4761,7 @@ func schema_pkg_apis_rack_v1alpha1_ComplianceReportStatus(ref common.ReferenceCa
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "violations is the evidence, at most 100 entries.",
+							Description: "violations lists the violations and their evidence. Maximum: 100 entries.",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{
@@ -4774,7 +4774,7 @@ func schema_pkg_apis_rack_v1alpha1_ComplianceReportStatus(ref common.ReferenceCa
 					},
 					"otherRejections": {
 						SchemaProps: spec.SchemaProps{
-							Description: "otherRejections is the number of instances that were refused and broke no rule: a lease that is missing or not bound yet, an image or a class that is missing, no room on the Mac. rejected does not count them.",
+							Description: "otherRejections is the number of refused instances that broke no rule, for example because of a missing lease, image or class, or of a full Mac. They are not included in rejected.",
 							Type:        []string{"integer"},
 							Format:      "int64",
 						},
@@ -4791,12 +4791,12 @@ func schema_pkg_apis_rack_v1alpha1_ComplianceViolation(ref common.ReferenceCallb
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "ComplianceViolation is one violation and the records that show it.",
+				Description: "ComplianceViolation is a violation and the records that prove it.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"rule": {
 						SchemaProps: spec.SchemaProps{
-							Description: "rule names what was violated: TwoVMsPerChassis, OneTenantPerChassis, TwentyFourHours or UnbrokenLedger.",
+							Description: "rule is the name of the violated rule: TwoVMsPerChassis, OneTenantPerChassis, TwentyFourHours or UnbrokenLedger.",
 							Default:     "",
 							Type:        []string{"string"},
 							Format:      "",
@@ -4804,20 +4804,20 @@ func schema_pkg_apis_rack_v1alpha1_ComplianceViolation(ref common.ReferenceCallb
 					},
 					"serialNumber": {
 						SchemaProps: spec.SchemaProps{
-							Description: "serialNumber is the Mac's.",
+							Description: "serialNumber is the serial number of the Mac.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
 					},
 					"time": {
 						SchemaProps: spec.SchemaProps{
-							Description: "time is when it happened.",
+							Description: "time is the time of the violation.",
 							Ref:         ref(v1.MicroTime{}.OpenAPIModelName()),
 						},
 					},
 					"message": {
 						SchemaProps: spec.SchemaProps{
-							Description: "message says what the records show.",
+							Description: "message is a human-readable description of the violation.",
 							Default:     "",
 							Type:        []string{"string"},
 							Format:      "",
@@ -4830,7 +4830,7 @@ func schema_pkg_apis_rack_v1alpha1_ComplianceViolation(ref common.ReferenceCallb
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "records are the records that show it, as namespace/name.",
+							Description: "records lists the records that prove the violation, as namespace/name.",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{
@@ -4855,7 +4855,7 @@ func schema_pkg_apis_rack_v1alpha1_ImageCheck(ref common.ReferenceCallback) comm
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "ImageCheck is what an agent found when it verified the manifest of an image in its registry.",
+				Description: "ImageCheck is the result of an agent's verification of an image manifest in its registry.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"name": {
@@ -4876,7 +4876,7 @@ func schema_pkg_apis_rack_v1alpha1_ImageCheck(ref common.ReferenceCallback) comm
 					},
 					"reason": {
 						SchemaProps: spec.SchemaProps{
-							Description: "reason is Verified, or why the image is not, as in the condition Ready of the MacOSImage.",
+							Description: "reason is the result: Verified, or a reason of the condition Ready of the MacOSImage.",
 							Default:     "",
 							Type:        []string{"string"},
 							Format:      "",
@@ -4884,7 +4884,7 @@ func schema_pkg_apis_rack_v1alpha1_ImageCheck(ref common.ReferenceCallback) comm
 					},
 					"message": {
 						SchemaProps: spec.SchemaProps{
-							Description: "message says more about the reason.",
+							Description: "message is a human-readable description of the result.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
@@ -4900,12 +4900,12 @@ func schema_pkg_apis_rack_v1alpha1_LeaseReference(ref common.ReferenceCallback) 
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "LeaseReference names a MacNodeLease.",
+				Description: "LeaseReference is a reference to a MacNodeLease.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"namespace": {
 						SchemaProps: spec.SchemaProps{
-							Description: "namespace is the namespace of the lease, which is the tenant.",
+							Description: "namespace is the namespace of the lease, which identifies the tenant.",
 							Default:     "",
 							Type:        []string{"string"},
 							Format:      "",
@@ -4986,14 +4986,14 @@ func schema_pkg_apis_rack_v1alpha1_LeaseSlot(ref common.ReferenceCallback) commo
 					},
 					"resources": {
 						SchemaProps: spec.SchemaProps{
-							Description: "resources is what the instance's class gives it: cores, bytes of memory, bytes of storage.",
+							Description: "resources are the resources of the instance, copied from its class.",
 							Default:     map[string]interface{}{},
 							Ref:         ref(rackv1alpha1.MachineResources{}.OpenAPIModelName()),
 						},
 					},
 					"stop": {
 						SchemaProps: spec.SchemaProps{
-							Description: "stop is true if the instance was in the slot when the lease was held: the controllers stop the instance. Instances created on a Held lease continue to run until the floor.",
+							Description: "stop is true if the instance existed when the lease became Held. The controllers then stop the instance. Instances created on a Held lease run until the floor.",
 							Type:        []string{"boolean"},
 							Format:      "",
 						},
@@ -5037,14 +5037,14 @@ func schema_pkg_apis_rack_v1alpha1_MacNode(ref common.ReferenceCallback) common.
 					},
 					"spec": {
 						SchemaProps: spec.SchemaProps{
-							Description: "spec says which Mac this is and where it stands.",
+							Description: "spec describes the Mac and its location.",
 							Default:     map[string]interface{}{},
 							Ref:         ref(rackv1alpha1.MacNodeSpec{}.OpenAPIModelName()),
 						},
 					},
 					"status": {
 						SchemaProps: spec.SchemaProps{
-							Description: "status is what the agent and the registry know of the Mac.",
+							Description: "status is the most recently observed status of the Mac. Populated by the system. Read-only.",
 							Default:     map[string]interface{}{},
 							Ref:         ref(rackv1alpha1.MacNodeStatus{}.OpenAPIModelName()),
 						},
@@ -5095,7 +5095,7 @@ func schema_pkg_apis_rack_v1alpha1_MacNodeClass(ref common.ReferenceCallback) co
 					},
 					"status": {
 						SchemaProps: spec.SchemaProps{
-							Description: "status counts the Macs of the class. It is written by the controllers.",
+							Description: "status has the numbers of Macs of the class. Populated by the system. Read-only.",
 							Default:     map[string]interface{}{},
 							Ref:         ref(rackv1alpha1.MacNodeClassStatus{}.OpenAPIModelName()),
 						},
@@ -5167,7 +5167,7 @@ func schema_pkg_apis_rack_v1alpha1_MacNodeClassSpec(ref common.ReferenceCallback
 				Properties: map[string]spec.Schema{
 					"model": {
 						SchemaProps: spec.SchemaProps{
-							Description: "model is the name people know, such as \"Mac mini (2024)\".",
+							Description: "model is the marketing name of the model, such as \"Mac mini (2024)\".",
 							Default:     "",
 							Type:        []string{"string"},
 							Format:      "",
@@ -5180,7 +5180,7 @@ func schema_pkg_apis_rack_v1alpha1_MacNodeClassSpec(ref common.ReferenceCallback
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "modelIdentifiers are the identifiers that macOS reports for Macs of this class, such as \"Mac16,10\".",
+							Description: "modelIdentifiers lists the model identifiers reported by macOS for Macs of this class, such as \"Mac16,10\".",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{
@@ -5202,21 +5202,21 @@ func schema_pkg_apis_rack_v1alpha1_MacNodeClassSpec(ref common.ReferenceCallback
 					},
 					"capacity": {
 						SchemaProps: spec.SchemaProps{
-							Description: "capacity is what one Mac of this class has.",
+							Description: "capacity is the total amount of resources of one Mac of this class.",
 							Default:     map[string]interface{}{},
 							Ref:         ref(rackv1alpha1.MachineResources{}.OpenAPIModelName()),
 						},
 					},
 					"hostReserved": {
 						SchemaProps: spec.SchemaProps{
-							Description: "hostReserved is what the host keeps for itself; the rest is for at most two virtual machines together.",
+							Description: "hostReserved is the amount of resources reserved for the host. The rest is shared by at most two virtual machines.",
 							Default:     map[string]interface{}{},
 							Ref:         ref(rackv1alpha1.MachineResources{}.OpenAPIModelName()),
 						},
 					},
 					"sku": {
 						SchemaProps: spec.SchemaProps{
-							Description: "sku is the article that is billed: one dedicated Mac for 24 hours.",
+							Description: "sku is the billing SKU for one dedicated Mac for 24 hours.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
@@ -5234,7 +5234,7 @@ func schema_pkg_apis_rack_v1alpha1_MacNodeClassStatus(ref common.ReferenceCallba
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "MacNodeClassStatus counts the Macs of a class, each in exactly one of the counts but total.",
+				Description: "MacNodeClassStatus has the numbers of Macs of a class. Apart from total, each Mac is included in exactly one number.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"total": {
@@ -5247,7 +5247,7 @@ func schema_pkg_apis_rack_v1alpha1_MacNodeClassStatus(ref common.ReferenceCallba
 					},
 					"available": {
 						SchemaProps: spec.SchemaProps{
-							Description: "available is the number of Macs that a lease can be bound to now.",
+							Description: "available is the number of Macs that a lease can be bound to.",
 							Default:     0,
 							Type:        []string{"integer"},
 							Format:      "int32",
@@ -5255,7 +5255,7 @@ func schema_pkg_apis_rack_v1alpha1_MacNodeClassStatus(ref common.ReferenceCallba
 					},
 					"leased": {
 						SchemaProps: spec.SchemaProps{
-							Description: "leased is the number of Macs that belong to a lease, those of held leases apart.",
+							Description: "leased is the number of leased Macs, not including those of Held leases.",
 							Default:     0,
 							Type:        []string{"integer"},
 							Format:      "int32",
@@ -5263,7 +5263,7 @@ func schema_pkg_apis_rack_v1alpha1_MacNodeClassStatus(ref common.ReferenceCallba
 					},
 					"held": {
 						SchemaProps: spec.SchemaProps{
-							Description: "held is the number of Macs whose lease was deleted before its floor and is Held, or is being released.",
+							Description: "held is the number of Macs whose lease is Held or Releasing.",
 							Default:     0,
 							Type:        []string{"integer"},
 							Format:      "int32",
@@ -5279,7 +5279,7 @@ func schema_pkg_apis_rack_v1alpha1_MacNodeClassStatus(ref common.ReferenceCallba
 					},
 					"offline": {
 						SchemaProps: spec.SchemaProps{
-							Description: "offline is the number of Macs whose agent is not heard of, has never been, or that are in maintenance.",
+							Description: "offline is the number of Macs that are Offline, Pending or in Maintenance.",
 							Default:     0,
 							Type:        []string{"integer"},
 							Format:      "int32",
@@ -5295,50 +5295,50 @@ func schema_pkg_apis_rack_v1alpha1_MacNodeHardware(ref common.ReferenceCallback)
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "MacNodeHardware is what the agent found on the Mac.",
+				Description: "MacNodeHardware is the hardware and software that the agent found on the Mac.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"modelIdentifier": {
 						SchemaProps: spec.SchemaProps{
-							Description: "modelIdentifier is what macOS reports, such as \"Mac16,10\".",
+							Description: "modelIdentifier is the model identifier reported by macOS, such as \"Mac16,10\".",
 							Type:        []string{"string"},
 							Format:      "",
 						},
 					},
 					"serialNumber": {
 						SchemaProps: spec.SchemaProps{
-							Description: "serialNumber is the serial number that the host reports.",
+							Description: "serialNumber is the serial number reported by the host.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
 					},
 					"cpu": {
 						SchemaProps: spec.SchemaProps{
-							Description: "cpu is the number of processor cores.",
+							Description: "cpu is the number of CPU cores.",
 							Ref:         ref(scalar.Quantity{}.OpenAPIModelName()),
 						},
 					},
 					"memory": {
 						SchemaProps: spec.SchemaProps{
-							Description: "memory is the main memory, in bytes.",
+							Description: "memory is the amount of memory in bytes.",
 							Ref:         ref(scalar.Quantity{}.OpenAPIModelName()),
 						},
 					},
 					"storage": {
 						SchemaProps: spec.SchemaProps{
-							Description: "storage is the size of the disk, in bytes.",
+							Description: "storage is the size of the disk in bytes.",
 							Ref:         ref(scalar.Quantity{}.OpenAPIModelName()),
 						},
 					},
 					"freeStorage": {
 						SchemaProps: spec.SchemaProps{
-							Description: "freeStorage is what is free on the disk, in bytes, rounded down to GiB.",
+							Description: "freeStorage is the free disk space in bytes, rounded down to whole GiB.",
 							Ref:         ref(scalar.Quantity{}.OpenAPIModelName()),
 						},
 					},
 					"macOSVersion": {
 						SchemaProps: spec.SchemaProps{
-							Description: "macOSVersion is the version of macOS on the host, such as \"26.1\".",
+							Description: "macOSVersion is the macOS version of the host, such as \"26.1\".",
 							Type:        []string{"string"},
 							Format:      "",
 						},
@@ -5362,7 +5362,7 @@ func schema_pkg_apis_rack_v1alpha1_MacNodeLease(ref common.ReferenceCallback) co
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "MacNodeLease is a tenant's lease of one whole Mac, for 24 hours at least. The tenant runs one or two MacOSInstances in it. A lease that is deleted before its floor becomes Held, and ends by itself at the floor.",
+				Description: "MacNodeLease is a tenant's lease of one whole Mac for at least 24 hours. The tenant can run up to two MacOSInstances in it. A lease that is deleted before its floor becomes Held and ends automatically at the floor.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"kind": {
@@ -5388,14 +5388,14 @@ func schema_pkg_apis_rack_v1alpha1_MacNodeLease(ref common.ReferenceCallback) co
 					},
 					"spec": {
 						SchemaProps: spec.SchemaProps{
-							Description: "spec is what the tenant asks for.",
+							Description: "spec is the specification of the desired lease.",
 							Default:     map[string]interface{}{},
 							Ref:         ref(rackv1alpha1.MacNodeLeaseSpec{}.OpenAPIModelName()),
 						},
 					},
 					"status": {
 						SchemaProps: spec.SchemaProps{
-							Description: "status is what the tenant has got. It is written by the server and the controllers.",
+							Description: "status is the most recently observed status of the lease. Populated by the system. Read-only.",
 							Default:     map[string]interface{}{},
 							Ref:         ref(rackv1alpha1.MacNodeLeaseStatus{}.OpenAPIModelName()),
 						},
@@ -5413,7 +5413,7 @@ func schema_pkg_apis_rack_v1alpha1_MacNodeLeaseBinding(ref common.ReferenceCallb
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "MacNodeLeaseBinding joins a lease and a MacNode. It is created by the controllers as a subresource of the lease.",
+				Description: "MacNodeLeaseBinding binds a lease to a MacNode. The controllers create it as a subresource of the lease.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"kind": {
@@ -5439,7 +5439,7 @@ func schema_pkg_apis_rack_v1alpha1_MacNodeLeaseBinding(ref common.ReferenceCallb
 					},
 					"nodeName": {
 						SchemaProps: spec.SchemaProps{
-							Description: "nodeName is the MacNode to bind the lease to.",
+							Description: "nodeName is the name of the MacNode to bind the lease to.",
 							Default:     "",
 							Type:        []string{"string"},
 							Format:      "",
@@ -5507,7 +5507,7 @@ func schema_pkg_apis_rack_v1alpha1_MacNodeLeaseRelease(ref common.ReferenceCallb
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "MacNodeLeaseRelease parts a lease and its MacNode, once the floor has passed and the Mac is empty. It is created by the controllers as a subresource of the lease.",
+				Description: "MacNodeLeaseRelease releases the MacNode of a lease after the floor has passed and the Mac is empty. The controllers create it as a subresource of the lease.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"kind": {
@@ -5538,7 +5538,7 @@ func schema_pkg_apis_rack_v1alpha1_MacNodeLeaseRelease(ref common.ReferenceCallb
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "nodeTaints are the taints of the Kubernetes Node as key=value:effect, read just before. macrack.io/unleased:NoSchedule must be among them, and no tenant's.",
+							Description: "nodeTaints lists the current taints of the Kubernetes Node as key=value:effect. It must include macrack.io/unleased:NoSchedule and no taint of a tenant.",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{
@@ -5562,26 +5562,26 @@ func schema_pkg_apis_rack_v1alpha1_MacNodeLeaseSpec(ref common.ReferenceCallback
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "MacNodeLeaseSpec is what a tenant asks for.",
+				Description: "MacNodeLeaseSpec is the specification of a lease.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"className": {
 						SchemaProps: spec.SchemaProps{
-							Description: "className names the MacNodeClass of the Mac to lease; if empty, the RackConfig's defaultClassName. It cannot be changed.",
+							Description: "className is the name of the MacNodeClass of the Mac. Defaults to the defaultClassName of the RackConfig. It is immutable.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
 					},
 					"serialNumber": {
 						SchemaProps: spec.SchemaProps{
-							Description: "serialNumber asks for this very Mac. It cannot be changed.",
+							Description: "serialNumber restricts the lease to the Mac with this serial number. It is immutable.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
 					},
 					"minimumDuration": {
 						SchemaProps: spec.SchemaProps{
-							Description: "minimumDuration is the time, from the binding on, for which the Mac belongs to the tenant at least: 24h or more, 24h by default. It can only be lengthened. A duration such as 24h, 36h30m or 3d; the units are d (24 hours), h, m and s.",
+							Description: "minimumDuration is the minimum time for which the lease keeps its Mac, starting at the binding. It is a duration such as 24h, 36h30m or 3d, with the units d (24 hours), h, m and s. It can be lengthened but not shortened. Minimum: 24h. Defaults to 24h.",
 							Ref:         ref(scalar.Duration{}.OpenAPIModelName()),
 						},
 					},
@@ -5592,7 +5592,7 @@ func schema_pkg_apis_rack_v1alpha1_MacNodeLeaseSpec(ref common.ReferenceCallback
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "prefetchImages names MacOSImages to pull onto the Mac as soon as the lease is bound.",
+							Description: "prefetchImages lists the names of MacOSImages to pull onto the Mac as soon as the lease is bound.",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{
@@ -5606,7 +5606,7 @@ func schema_pkg_apis_rack_v1alpha1_MacNodeLeaseSpec(ref common.ReferenceCallback
 					},
 					"expireAfter": {
 						SchemaProps: spec.SchemaProps{
-							Description: "expireAfter is the time, from the binding on, after which the lease deletes itself: minimumDuration or more. Unset means never. A duration such as 72h or 3d; the units are d (24 hours), h, m and s.",
+							Description: "expireAfter is the time after which the lease is deleted automatically, starting at the binding. It is a duration such as 72h or 3d, with the units d (24 hours), h, m and s. It must not be shorter than minimumDuration. If not specified, the lease does not expire.",
 							Ref:         ref(scalar.Duration{}.OpenAPIModelName()),
 						},
 					},
@@ -5622,43 +5622,43 @@ func schema_pkg_apis_rack_v1alpha1_MacNodeLeaseStatus(ref common.ReferenceCallba
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "MacNodeLeaseStatus is what a tenant has got.",
+				Description: "MacNodeLeaseStatus is the most recently observed status of a lease.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"phase": {
 						SchemaProps: spec.SchemaProps{
-							Description: "phase is Pending, Bound, Held, Releasing or Released.",
+							Description: "phase is a summary of the status: Pending, Bound, Held, Releasing or Released.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
 					},
 					"boundAt": {
 						SchemaProps: spec.SchemaProps{
-							Description: "boundAt is when the Mac became the tenant's, by the server's clock, rounded up to a second. It never changes.",
+							Description: "boundAt is the time at which the lease was bound to its Mac, by the clock of the server and rounded up to a second. It never changes.",
 							Ref:         ref(v1.Time{}.OpenAPIModelName()),
 						},
 					},
 					"earliestReleaseAt": {
 						SchemaProps: spec.SchemaProps{
-							Description: "earliestReleaseAt is the floor, boundAt + minimumDuration: the Mac stays the tenant's until then, and is billed. It never moves backwards.",
+							Description: "earliestReleaseAt is the floor: boundAt plus minimumDuration. The tenant keeps the Mac, and is billed for it, at least until then. It never moves backwards.",
 							Ref:         ref(v1.Time{}.OpenAPIModelName()),
 						},
 					},
 					"heldAt": {
 						SchemaProps: spec.SchemaProps{
-							Description: "heldAt is when the lease was deleted before its floor.",
+							Description: "heldAt is the time at which the lease became Held.",
 							Ref:         ref(v1.Time{}.OpenAPIModelName()),
 						},
 					},
 					"releasedAt": {
 						SchemaProps: spec.SchemaProps{
-							Description: "releasedAt is when the Mac stopped being the tenant's.",
+							Description: "releasedAt is the time at which the lease released its Mac.",
 							Ref:         ref(v1.Time{}.OpenAPIModelName()),
 						},
 					},
 					"nodeName": {
 						SchemaProps: spec.SchemaProps{
-							Description: "nodeName is the MacNode of the lease.",
+							Description: "nodeName is the name of the MacNode that the lease is bound to.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
@@ -5680,7 +5680,7 @@ func schema_pkg_apis_rack_v1alpha1_MacNodeLeaseStatus(ref common.ReferenceCallba
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "instances is the slot table: the instances that have not ended, two at most.",
+							Description: "instances lists the instances that take a slot of the lease: those that have not ended. Maximum: 2 entries.",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{
@@ -5703,7 +5703,7 @@ func schema_pkg_apis_rack_v1alpha1_MacNodeLeaseStatus(ref common.ReferenceCallba
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "conditions are Ready, Bound (why the lease is pending), MacReady (what is wrong with its Mac), Released (why it is still releasing), and Reconciling or Stalled while it is not Ready.",
+							Description: "conditions are the latest observations of the lease: Ready, Bound, MacReady and Released, and Reconciling or Stalled while the lease is not Ready.",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{
@@ -5716,14 +5716,14 @@ func schema_pkg_apis_rack_v1alpha1_MacNodeLeaseStatus(ref common.ReferenceCallba
 					},
 					"namespaceUID": {
 						SchemaProps: spec.SchemaProps{
-							Description: "namespaceUID is the UID of the namespace that the lease was created in. The server sets it once. Users of a later namespace of the same name have nothing to do with the lease.",
+							Description: "namespaceUID is the UID of the namespace that the lease was created in. The server sets it once. Users of a later namespace with the same name have no access to the lease.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
 					},
 					"requestedBy": {
 						SchemaProps: spec.SchemaProps{
-							Description: "requestedBy is the user who created the lease. The server sets it once.",
+							Description: "requestedBy is the user who created the lease. The server sets it.",
 							Ref:         ref(rackv1alpha1.LeaseRequester{}.OpenAPIModelName()),
 						},
 					},
@@ -5788,7 +5788,7 @@ func schema_pkg_apis_rack_v1alpha1_MacNodeLocation(ref common.ReferenceCallback)
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "MacNodeLocation says where a Mac stands.",
+				Description: "MacNodeLocation is the location of a Mac.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"site": {
@@ -5822,12 +5822,12 @@ func schema_pkg_apis_rack_v1alpha1_MacNodeSpec(ref common.ReferenceCallback) com
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "MacNodeSpec says which Mac this is and where it stands.",
+				Description: "MacNodeSpec describes a Mac and its location.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"serialNumber": {
 						SchemaProps: spec.SchemaProps{
-							Description: "serialNumber is the serial number on the chassis. It is unique in the fleet and cannot be changed.",
+							Description: "serialNumber is the serial number on the chassis. It is unique in the fleet and immutable.",
 							Default:     "",
 							Type:        []string{"string"},
 							Format:      "",
@@ -5835,7 +5835,7 @@ func schema_pkg_apis_rack_v1alpha1_MacNodeSpec(ref common.ReferenceCallback) com
 					},
 					"className": {
 						SchemaProps: spec.SchemaProps{
-							Description: "className names the MacNodeClass of the Mac. It cannot be changed while the Mac is leased.",
+							Description: "className is the name of the MacNodeClass of the Mac. It is immutable while the Mac is leased.",
 							Default:     "",
 							Type:        []string{"string"},
 							Format:      "",
@@ -5843,14 +5843,14 @@ func schema_pkg_apis_rack_v1alpha1_MacNodeSpec(ref common.ReferenceCallback) com
 					},
 					"location": {
 						SchemaProps: spec.SchemaProps{
-							Description: "location says where the Mac stands.",
+							Description: "location is the location of the Mac in the data centre.",
 							Default:     map[string]interface{}{},
 							Ref:         ref(rackv1alpha1.MacNodeLocation{}.OpenAPIModelName()),
 						},
 					},
 					"maintenance": {
 						SchemaProps: spec.SchemaProps{
-							Description: "maintenance takes the Mac out of the pool as soon as it is free. It does not end a lease.",
+							Description: "maintenance takes the Mac out of the pool as soon as it is free. It does not end the current lease.",
 							Type:        []string{"boolean"},
 							Format:      "",
 						},
@@ -5868,25 +5868,25 @@ func schema_pkg_apis_rack_v1alpha1_MacNodeStatus(ref common.ReferenceCallback) c
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "MacNodeStatus is what the agent and the registry know of a Mac.",
+				Description: "MacNodeStatus is the most recently observed status of a Mac.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"phase": {
 						SchemaProps: spec.SchemaProps{
-							Description: "phase sums up the status: Pending, Available, Leased, Releasing, Offline, Maintenance or Quarantined. It is derived by the server.",
+							Description: "phase is a summary of the status: Pending, Available, Leased, Releasing, Offline, Maintenance or Quarantined. The server derives it.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
 					},
 					"leaseRef": {
 						SchemaProps: spec.SchemaProps{
-							Description: "leaseRef is the one lease that the Mac belongs to. Only the lease's binding and release subresources change it.",
+							Description: "leaseRef is a reference to the lease that has the Mac. Only the binding and release subresources of the lease change it.",
 							Ref:         ref(rackv1alpha1.LeaseReference{}.OpenAPIModelName()),
 						},
 					},
 					"earliestReleaseAt": {
 						SchemaProps: spec.SchemaProps{
-							Description: "earliestReleaseAt is when the floor of the Mac's lease elapses.",
+							Description: "earliestReleaseAt is the floor of the lease: the earliest time at which the Mac can be released.",
 							Ref:         ref(v1.Time{}.OpenAPIModelName()),
 						},
 					},
@@ -5897,7 +5897,7 @@ func schema_pkg_apis_rack_v1alpha1_MacNodeStatus(ref common.ReferenceCallback) c
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "prefetchImages are the MacOSImages that the Mac's lease asks for beforehand. The agent fetches them.",
+							Description: "prefetchImages lists the MacOSImages that the agent pulls before an instance needs them. It is copied from the lease.",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{
@@ -5911,13 +5911,13 @@ func schema_pkg_apis_rack_v1alpha1_MacNodeStatus(ref common.ReferenceCallback) c
 					},
 					"releasingSince": {
 						SchemaProps: spec.SchemaProps{
-							Description: "releasingSince is when the Mac's lease ended and the Mac began to be emptied.",
+							Description: "releasingSince is the time at which the release of the Mac began.",
 							Ref:         ref(v1.Time{}.OpenAPIModelName()),
 						},
 					},
 					"runningVMs": {
 						SchemaProps: spec.SchemaProps{
-							Description: "runningVMs is the number of virtual machines that run on the Mac, 0 to 2. The registry counts them.",
+							Description: "runningVMs is the number of virtual machines that count as running on the Mac, from 0 to 2. The server counts them.",
 							Default:     0,
 							Type:        []string{"integer"},
 							Format:      "int32",
@@ -5925,26 +5925,26 @@ func schema_pkg_apis_rack_v1alpha1_MacNodeStatus(ref common.ReferenceCallback) c
 					},
 					"bootID": {
 						SchemaProps: spec.SchemaProps{
-							Description: "bootID identifies the running boot of the host; it changes with each reboot.",
+							Description: "bootID is the ID of the current boot of the host. It changes with each reboot.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
 					},
 					"quarantine": {
 						SchemaProps: spec.SchemaProps{
-							Description: "quarantine says why nothing is placed on the Mac. It ends with a reboot, which a new bootID proves, or when an administrator clears it.",
+							Description: "quarantine is set while no instance can start on the Mac. It ends with a reboot, which a new bootID proves, or when an administrator clears it.",
 							Ref:         ref(rackv1alpha1.Quarantine{}.OpenAPIModelName()),
 						},
 					},
 					"scrub": {
 						SchemaProps: spec.SchemaProps{
-							Description: "scrub is the agent's report of the last scrub.",
+							Description: "scrub is the report of the last scrub by the agent.",
 							Ref:         ref(rackv1alpha1.ScrubReport{}.OpenAPIModelName()),
 						},
 					},
 					"hardware": {
 						SchemaProps: spec.SchemaProps{
-							Description: "hardware is what the agent found.",
+							Description: "hardware is the hardware that the agent found.",
 							Ref:         ref(rackv1alpha1.MacNodeHardware{}.OpenAPIModelName()),
 						},
 					},
@@ -5960,7 +5960,7 @@ func schema_pkg_apis_rack_v1alpha1_MacNodeStatus(ref common.ReferenceCallback) c
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "images are the images on the Mac's disk.",
+							Description: "images lists the images on the disk of the Mac.",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{
@@ -5983,7 +5983,7 @@ func schema_pkg_apis_rack_v1alpha1_MacNodeStatus(ref common.ReferenceCallback) c
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "conditions are Ready, SlotsHealthy, StorageHealthy and Scrubbed, and Stalled while the Mac is in quarantine.",
+							Description: "conditions are the latest observations of the Mac: Ready, SlotsHealthy, StorageHealthy and Scrubbed, and Stalled while the Mac is in quarantine.",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{
@@ -6006,7 +6006,7 @@ func schema_pkg_apis_rack_v1alpha1_MacNodeStatus(ref common.ReferenceCallback) c
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "imageChecks are what the agent found in the registries of images that the controllers cannot verify themselves.",
+							Description: "imageChecks are the agent's verifications of images that the controllers cannot verify.",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{
@@ -6029,24 +6029,24 @@ func schema_pkg_apis_rack_v1alpha1_MachineResources(ref common.ReferenceCallback
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "MachineResources are amounts of what a Mac or a virtual machine is made of.",
+				Description: "MachineResources are the resources of a Mac or of a virtual machine.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"cpu": {
 						SchemaProps: spec.SchemaProps{
-							Description: "cpu is a number of processor cores, such as 10.",
+							Description: "cpu is the number of CPU cores, such as 10.",
 							Ref:         ref(scalar.Quantity{}.OpenAPIModelName()),
 						},
 					},
 					"memory": {
 						SchemaProps: spec.SchemaProps{
-							Description: "memory is an amount in bytes, such as 16Gi or 16384Mi.",
+							Description: "memory is the amount of memory in bytes, such as 16Gi or 16384Mi.",
 							Ref:         ref(scalar.Quantity{}.OpenAPIModelName()),
 						},
 					},
 					"storage": {
 						SchemaProps: spec.SchemaProps{
-							Description: "storage is an amount of disk in bytes, such as 256Gi or 512G.",
+							Description: "storage is the amount of disk space in bytes, such as 256Gi or 512G.",
 							Ref:         ref(scalar.Quantity{}.OpenAPIModelName()),
 						},
 					},
@@ -6062,12 +6062,12 @@ func schema_pkg_apis_rack_v1alpha1_Quarantine(ref common.ReferenceCallback) comm
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "Quarantine says why nothing is placed on a Mac.",
+				Description: "Quarantine is the state of a Mac on which no instance can start.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"reason": {
 						SchemaProps: spec.SchemaProps{
-							Description: "reason is a word for the cause, such as KernelQuotaStuck.",
+							Description: "reason is the cause as a single CamelCase word, such as KernelQuotaStuck.",
 							Default:     "",
 							Type:        []string{"string"},
 							Format:      "",
@@ -6075,20 +6075,20 @@ func schema_pkg_apis_rack_v1alpha1_Quarantine(ref common.ReferenceCallback) comm
 					},
 					"message": {
 						SchemaProps: spec.SchemaProps{
-							Description: "message says more about the cause.",
+							Description: "message is a human-readable description of the cause.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
 					},
 					"since": {
 						SchemaProps: spec.SchemaProps{
-							Description: "since is when the quarantine began.",
+							Description: "since is the time at which the quarantine began.",
 							Ref:         ref(v1.Time{}.OpenAPIModelName()),
 						},
 					},
 					"bootID": {
 						SchemaProps: spec.SchemaProps{
-							Description: "bootID is the boot during which the quarantine began.",
+							Description: "bootID is the ID of the boot during which the quarantine began.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
@@ -6100,7 +6100,7 @@ func schema_pkg_apis_rack_v1alpha1_Quarantine(ref common.ReferenceCallback) comm
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "endInstances are the UIDs of virtual machines without a MacOSInstance that the agent is to stop and erase, at most 8. An administrator writes them; until then such a virtual machine continues to run.",
+							Description: "endInstances lists the UIDs of virtual machines without a MacOSInstance that the agent stops and erases. An administrator sets it; until then these virtual machines continue to run. Maximum: 8 entries.",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{
@@ -6125,12 +6125,12 @@ func schema_pkg_apis_rack_v1alpha1_ScrubReport(ref common.ReferenceCallback) com
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "ScrubReport is an agent's proof that nothing of a tenant is left.",
+				Description: "ScrubReport is an agent's report of the removal of a tenant's data.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"leaseUID": {
 						SchemaProps: spec.SchemaProps{
-							Description: "leaseUID is the UID of the lease whose remains were removed.",
+							Description: "leaseUID is the UID of the lease whose data was removed.",
 							Default:     "",
 							Type:        []string{"string"},
 							Format:      "",
@@ -6138,7 +6138,7 @@ func schema_pkg_apis_rack_v1alpha1_ScrubReport(ref common.ReferenceCallback) com
 					},
 					"finishedAt": {
 						SchemaProps: spec.SchemaProps{
-							Description: "finishedAt is when the scrub was done.",
+							Description: "finishedAt is the time at which the scrub finished.",
 							Ref:         ref(v1.Time{}.OpenAPIModelName()),
 						},
 					},
@@ -6149,7 +6149,7 @@ func schema_pkg_apis_rack_v1alpha1_ScrubReport(ref common.ReferenceCallback) com
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "removed lists what was removed, at most 64 entries.",
+							Description: "removed lists the removed data. Maximum: 64 entries.",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{
@@ -6168,7 +6168,7 @@ func schema_pkg_apis_rack_v1alpha1_ScrubReport(ref common.ReferenceCallback) com
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "remaining lists what is left of the tenant: nothing, or the scrub has failed.",
+							Description: "remaining lists the tenant's data that could not be removed. It is empty if the scrub succeeded.",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{
@@ -6205,7 +6205,7 @@ func schema_macrack_pkg_apis_scalar_ProtoDuration(ref common.ReferenceCallback) 
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "ProtoDuration is the encoding of a Duration in protobuf. It has the value in the field of metav1.Duration, so that objects can be read that were stored before the text was, and by servers that do not know the text.",
+				Description: "ProtoDuration is the encoding of a Duration in protobuf. The value is in the field of metav1.Duration. Servers of earlier versions, which do not know the text, can therefore read it, and their objects can be read.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"nanoseconds": {
@@ -6218,7 +6218,7 @@ func schema_macrack_pkg_apis_scalar_ProtoDuration(ref common.ReferenceCallback) 
 					},
 					"text": {
 						SchemaProps: spec.SchemaProps{
-							Description: "text is the duration as it was written. If it is empty, nanoseconds counts.",
+							Description: "text is the duration as it was written. If it is empty, nanoseconds is used.",
 							Default:     "",
 							Type:        []string{"string"},
 							Format:      "",
@@ -6235,7 +6235,7 @@ func schema_macrack_pkg_apis_scalar_ProtoQuantity(ref common.ReferenceCallback) 
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "ProtoQuantity is the encoding of a Quantity in protobuf, in which resource.Quantity has the text alone.",
+				Description: "ProtoQuantity is the encoding of a Quantity in protobuf. It adds a field to that of resource.Quantity.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"text": {
@@ -6248,7 +6248,7 @@ func schema_macrack_pkg_apis_scalar_ProtoQuantity(ref common.ReferenceCallback) 
 					},
 					"number": {
 						SchemaProps: spec.SchemaProps{
-							Description: "number says that the amount was written as a JSON number.",
+							Description: "number is true if the amount was written as a JSON number.",
 							Default:     false,
 							Type:        []string{"boolean"},
 							Format:      "",

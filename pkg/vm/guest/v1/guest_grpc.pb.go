@@ -32,8 +32,7 @@ const (
 
 // GuestClient is the client API for Guest service.
 //
-// For semantics around ctx use and closing/ending streaming RPCs, please refer to
-// https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
+// For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 type GuestClient interface {
 	// Info returns information about the guest. A response means that the guest is up.
 	Info(ctx context.Context, in *InfoRequest, opts ...grpc.CallOption) (*InfoResponse, error)
@@ -87,8 +86,7 @@ func (c *guestClient) Setup(ctx context.Context, in *SetupRequest, opts ...grpc.
 	return x, nil
 }
 
-// This type alias is provided for backwards compatibility with existing code that references the
-// prior non-generic stream type by name.
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Guest_SetupClient = grpc.ServerStreamingClient[SetupResponse]
 
 func (c *guestClient) Shutdown(ctx context.Context, in *ShutdownRequest, opts ...grpc.CallOption) (*ShutdownResponse, error) {
@@ -111,8 +109,7 @@ func (c *guestClient) Exec(ctx context.Context, opts ...grpc.CallOption) (grpc.B
 	return x, nil
 }
 
-// This type alias is provided for backwards compatibility with existing code that references the
-// prior non-generic stream type by name.
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Guest_ExecClient = grpc.BidiStreamingClient[ExecRequest, ExecResponse]
 
 func (c *guestClient) Forward(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[ForwardRequest, ForwardResponse], error) {
@@ -125,8 +122,7 @@ func (c *guestClient) Forward(ctx context.Context, opts ...grpc.CallOption) (grp
 	return x, nil
 }
 
-// This type alias is provided for backwards compatibility with existing code that references the
-// prior non-generic stream type by name.
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Guest_ForwardClient = grpc.BidiStreamingClient[ForwardRequest, ForwardResponse]
 
 // GuestServer is the server API for Guest service.
@@ -221,8 +217,7 @@ func _Guest_Setup_Handler(srv interface{}, stream grpc.ServerStream) error {
 	return srv.(GuestServer).Setup(m, &grpc.GenericServerStream[SetupRequest, SetupResponse]{ServerStream: stream})
 }
 
-// This type alias is provided for backwards compatibility with existing code that references the
-// prior non-generic stream type by name.
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Guest_SetupServer = grpc.ServerStreamingServer[SetupResponse]
 
 func _Guest_Shutdown_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
@@ -247,16 +242,14 @@ func _Guest_Exec_Handler(srv interface{}, stream grpc.ServerStream) error {
 	return srv.(GuestServer).Exec(&grpc.GenericServerStream[ExecRequest, ExecResponse]{ServerStream: stream})
 }
 
-// This type alias is provided for backwards compatibility with existing code that references the
-// prior non-generic stream type by name.
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Guest_ExecServer = grpc.BidiStreamingServer[ExecRequest, ExecResponse]
 
 func _Guest_Forward_Handler(srv interface{}, stream grpc.ServerStream) error {
 	return srv.(GuestServer).Forward(&grpc.GenericServerStream[ForwardRequest, ForwardResponse]{ServerStream: stream})
 }
 
-// This type alias is provided for backwards compatibility with existing code that references the
-// prior non-generic stream type by name.
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Guest_ForwardServer = grpc.BidiStreamingServer[ForwardRequest, ForwardResponse]
 
 // Guest_ServiceDesc is the grpc.ServiceDesc for Guest service.

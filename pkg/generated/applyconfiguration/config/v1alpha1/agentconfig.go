@@ -9,13 +9,14 @@ import (
 // AgentConfigApplyConfiguration represents a declarative configuration of the AgentConfig type for use
 // with apply.
 //
-// AgentConfig configures how the Macs' agents are watched.
+// AgentConfig is the configuration of agent heartbeats.
 type AgentConfigApplyConfiguration struct {
-	// heartbeatInterval is how often an agent renews its Node's Lease: 1s to 5m, 10s by default. A duration such as 10s or
-	// 1m30s; the units are d, h, m and s.
+	// heartbeatInterval is the interval at which an agent renews the Lease of its Node. It is a
+	// duration such as 10s or 1m30s, with the units d, h, m and s, from 1s to 5m. Defaults to 10s.
 	HeartbeatInterval *scalar.Duration `json:"heartbeatInterval,omitempty"`
-	// offlineAfter is how long an agent may be silent before its Mac counts as offline: three heartbeats or more, 1m by
-	// default. A duration such as 60s or 2m; the units are d, h, m and s.
+	// offlineAfter is the time without a heartbeat after which a Mac is Offline. It is a duration
+	// such as 60s or 2m, with the units d, h, m and s. Minimum: three heartbeat intervals. Defaults
+	// to 1m.
 	OfflineAfter *scalar.Duration `json:"offlineAfter,omitempty"`
 }
 

@@ -9,10 +9,10 @@ import (
 // AuditConfigApplyConfiguration represents a declarative configuration of the AuditConfig type for use
 // with apply.
 //
-// AuditConfig configures the ledger.
+// AuditConfig is the configuration of the ledger.
 type AuditConfigApplyConfiguration struct {
-	// retention is how long records are kept: 90d or more, 400d by default. A duration such as 90d or 2160h; the units are
-	// d (24 hours), h, m and s.
+	// retention is the time for which audit records are kept. It is a duration such as 90d or
+	// 2160h, with the units d (24 hours), h, m and s. Minimum: 90d. Defaults to 400d.
 	Retention *scalar.Duration `json:"retention,omitempty"`
 }
 

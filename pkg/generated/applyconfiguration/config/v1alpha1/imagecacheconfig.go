@@ -9,9 +9,10 @@ import (
 // ImageCacheConfigApplyConfiguration represents a declarative configuration of the ImageCacheConfig type for use
 // with apply.
 //
-// ImageCacheConfig configures the images on the Macs' disks.
+// ImageCacheConfig is the configuration of the image cache on each Mac.
 type ImageCacheConfigApplyConfiguration struct {
-	// minimumFree is how much of a Mac's disk is kept free, in bytes, such as 20Gi, which is the default.
+	// minimumFree is the disk space in bytes that the agent keeps free on each Mac, such as 20Gi.
+	// Defaults to 20Gi.
 	MinimumFree *scalar.Quantity `json:"minimumFree,omitempty"`
 }
 

@@ -9,9 +9,9 @@ import (
 // QuarantineConfigApplyConfiguration represents a declarative configuration of the QuarantineConfig type for use
 // with apply.
 //
-// QuarantineConfig configures what is done with Macs in quarantine.
+// QuarantineConfig is the configuration of the handling of quarantined Macs.
 type QuarantineConfigApplyConfiguration struct {
-	// reboot is Never, which is the default, or WhenEmpty.
+	// reboot is the policy for rebooting quarantined Macs: Never or WhenEmpty. Defaults to Never.
 	Reboot *configv1alpha1.RebootPolicy `json:"reboot,omitempty"`
 }
 

@@ -11,8 +11,8 @@ import (
 // RackConfigApplyConfiguration represents a declarative configuration of the RackConfig type for use
 // with apply.
 //
-// RackConfig is the configuration of the fleet. There is one, named default. Nothing in it can change the
-// three rules: two virtual machines on a Mac, one tenant, 24 hours.
+// RackConfig is the configuration of the fleet. It is a singleton with the name default. No setting
+// changes the three rules: two virtual machines per Mac, one tenant per Mac, 24 hours at least.
 type RackConfigApplyConfiguration struct {
 	v1.TypeMetaApplyConfiguration `json:""`
 	// metadata is the standard metadata of objects.

@@ -7,15 +7,16 @@ package v1alpha1
 //
 // RackConfigSpec is the configuration of the fleet.
 type RackConfigSpecApplyConfiguration struct {
-	// audit configures the ledger.
+	// audit is the configuration of the ledger.
 	Audit *AuditConfigApplyConfiguration `json:"audit,omitempty"`
-	// imageCache configures the images on the Macs' disks.
+	// imageCache is the configuration of the image cache on each Mac.
 	ImageCache *ImageCacheConfigApplyConfiguration `json:"imageCache,omitempty"`
-	// agent configures how the Macs' agents are watched.
+	// agent is the configuration of agent heartbeats.
 	Agent *AgentConfigApplyConfiguration `json:"agent,omitempty"`
-	// quarantine configures what is done with Macs in quarantine.
+	// quarantine is the configuration of the handling of quarantined Macs.
 	Quarantine *QuarantineConfigApplyConfiguration `json:"quarantine,omitempty"`
-	// defaultClassName names the MacNodeClass of leases that name none.
+	// defaultClassName is the name of the MacNodeClass used by leases that do not specify
+	// className.
 	DefaultClassName *string `json:"defaultClassName,omitempty"`
 }
 

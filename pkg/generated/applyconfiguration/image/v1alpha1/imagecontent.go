@@ -5,13 +5,13 @@ package v1alpha1
 // ImageContentApplyConfiguration represents a declarative configuration of the ImageContent type for use
 // with apply.
 //
-// ImageContent is one thing in an image.
+// ImageContent is a piece of software in an image.
 type ImageContentApplyConfiguration struct {
-	// name is macOS, Xcode or guest-agent.
+	// name is the name of the software: macOS, Xcode or guest-agent.
 	Name *string `json:"name,omitempty"`
-	// version is the version, such as "26.1".
+	// version is the version of the software, such as "26.1".
 	Version *string `json:"version,omitempty"`
-	// build is the build, such as "25B78".
+	// build is the build number of the software, such as "25B78".
 	Build *string `json:"build,omitempty"`
 }
 

@@ -5,11 +5,12 @@ package v1alpha1
 // ImageSourceApplyConfiguration represents a declarative configuration of the ImageSource type for use
 // with apply.
 //
-// ImageSource is where an image comes from.
+// ImageSource is the location of an image in an OCI registry.
 type ImageSourceApplyConfiguration struct {
 	// reference is an OCI reference, such as "registry.example.com/macos/26:xcode-26".
 	Reference *string `json:"reference,omitempty"`
-	// digest pins the content: "sha256:" and 64 hexadecimal digits.
+	// digest is the digest of the manifest: "sha256:" and 64 hexadecimal digits. The agent pulls
+	// the image by its digest.
 	Digest *string `json:"digest,omitempty"`
 }
 

@@ -11,15 +11,16 @@ import (
 // MacOSImageApplyConfiguration represents a declarative configuration of the MacOSImage type for use
 // with apply.
 //
-// MacOSImage is one version of macOS, the Xcode that belongs on it, and the guest agent. It becomes Ready when its
-// manifest was verified in the registry. Then it cannot be changed: a new macOS or Xcode is a new MacOSImage.
+// MacOSImage is a disk image with one version of macOS, the guest agent and optionally Xcode. It
+// becomes Ready after its manifest has been verified in the registry. The spec of a Ready image is
+// immutable: a new version of macOS or Xcode needs a new MacOSImage.
 type MacOSImageApplyConfiguration struct {
 	v1.TypeMetaApplyConfiguration `json:""`
 	// metadata is the standard metadata of objects.
 	*v1.ObjectMetaApplyConfiguration `json:"metadata,omitempty"`
-	// spec says what is in the image and where it comes from.
+	// spec describes the contents and the source of the image.
 	Spec *MacOSImageSpecApplyConfiguration `json:"spec,omitempty"`
-	// status says whether the image can be used, and which Macs hold it.
+	// status is the most recently observed status of the image. Populated by the system. Read-only.
 	Status *MacOSImageStatusApplyConfiguration `json:"status,omitempty"`
 }
 

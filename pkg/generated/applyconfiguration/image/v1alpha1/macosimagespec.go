@@ -9,17 +9,20 @@ import (
 // MacOSImageSpecApplyConfiguration represents a declarative configuration of the MacOSImageSpec type for use
 // with apply.
 //
-// MacOSImageSpec says what is in an image and where it comes from.
+// MacOSImageSpec describes the contents and the source of an image.
 type MacOSImageSpecApplyConfiguration struct {
-	// contents are macOS and guest-agent, each exactly once, and Xcode at most once.
+	// contents lists the software in the image: macOS and guest-agent exactly once each, and Xcode
+	// at most once.
 	Contents []ImageContentApplyConfiguration `json:"contents,omitempty"`
-	// source is where the image comes from.
+	// source is the location of the image in an OCI registry.
 	Source *ImageSourceApplyConfiguration `json:"source,omitempty"`
 	// diskSize is the size of the image's disk in bytes, such as 60Gi.
 	DiskSize *scalar.Quantity `json:"diskSize,omitempty"`
-	// hardwareModel is the hardware model that Virtualization.framework is to emulate, in base64.
+	// hardwareModel is the base64-encoded hardware model that Virtualization.framework emulates. If
+	// not specified, the hardware model in the image's manifest is used.
 	HardwareModel *string `json:"hardwareModel,omitempty"`
-	// pullSecretRef names the Secret, of type kubernetes.io/dockerconfigjson, with the credentials for the source.
+	// pullSecretRef is a reference to the Secret with the credentials for the registry. The Secret
+	// must have the type kubernetes.io/dockerconfigjson.
 	PullSecretRef *SecretReferenceApplyConfiguration `json:"pullSecretRef,omitempty"`
 }
 

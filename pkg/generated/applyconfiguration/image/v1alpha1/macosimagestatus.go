@@ -10,19 +10,20 @@ import (
 // MacOSImageStatusApplyConfiguration represents a declarative configuration of the MacOSImageStatus type for use
 // with apply.
 //
-// MacOSImageStatus says whether an image can be used, and which Macs hold it.
+// MacOSImageStatus is the most recently observed status of an image.
 type MacOSImageStatusApplyConfiguration struct {
-	// phase is Pending, Ready or Failed.
+	// phase is a summary of the status: Pending, Ready or Failed.
 	Phase *imagev1alpha1.MacOSImagePhase `json:"phase,omitempty"`
-	// message says why the image is not Ready.
+	// message is a human-readable explanation of why the image is not Ready.
 	Message *string `json:"message,omitempty"`
-	// digest is the digest that was verified.
+	// digest is the verified digest of the manifest.
 	Digest *string `json:"digest,omitempty"`
-	// sizeBytes is what the image takes on a Mac's disk, in bytes.
+	// sizeBytes is the disk space that the image takes on a Mac, in bytes.
 	SizeBytes *int64 `json:"sizeBytes,omitempty"`
-	// replicatedOn lists the serial numbers of the Macs that hold the image.
+	// replicatedOn lists the serial numbers of the Macs that have the image on disk.
 	ReplicatedOn []string `json:"replicatedOn,omitempty"`
-	// conditions are Ready, and Reconciling or Stalled while the image is not Ready.
+	// conditions are the latest observations of the image: Ready, and Reconciling or Stalled while
+	// the image is not Ready.
 	Conditions []v1.ConditionApplyConfiguration `json:"conditions,omitempty"`
 }
 

@@ -5,7 +5,7 @@ package v1alpha1
 // SecretReferenceApplyConfiguration represents a declarative configuration of the SecretReference type for use
 // with apply.
 //
-// SecretReference names a Secret.
+// SecretReference is a reference to a Secret.
 type SecretReferenceApplyConfiguration struct {
 	// namespace is the namespace of the Secret.
 	Namespace *string `json:"namespace,omitempty"`

@@ -5,13 +5,13 @@ package v1alpha1
 // DisplayApplyConfiguration represents a declarative configuration of the Display type for use
 // with apply.
 //
-// Display is the screen of a virtual machine.
+// Display is the display of a virtual machine.
 type DisplayApplyConfiguration struct {
-	// width is in pixels.
+	// width is the width in pixels.
 	Width *int32 `json:"width,omitempty"`
-	// height is in pixels.
+	// height is the height in pixels.
 	Height *int32 `json:"height,omitempty"`
-	// pixelsPerInch is the density.
+	// pixelsPerInch is the pixel density.
 	PixelsPerInch *int32 `json:"pixelsPerInch,omitempty"`
 }
 

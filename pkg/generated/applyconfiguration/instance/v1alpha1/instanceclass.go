@@ -11,12 +11,13 @@ import (
 // InstanceClassApplyConfiguration represents a declarative configuration of the InstanceClass type for use
 // with apply.
 //
-// InstanceClass is a size of virtual machine. Its spec cannot be changed: a new size is a new class.
+// InstanceClass is a size of virtual machine. Its spec is immutable: a new size needs a new
+// InstanceClass.
 type InstanceClassApplyConfiguration struct {
 	v1.TypeMetaApplyConfiguration `json:""`
 	// metadata is the standard metadata of objects.
 	*v1.ObjectMetaApplyConfiguration `json:"metadata,omitempty"`
-	// spec is the size.
+	// spec is the size of the virtual machine.
 	Spec *InstanceClassSpecApplyConfiguration `json:"spec,omitempty"`
 }
 

@@ -9,13 +9,14 @@ import (
 // InstanceClassResourcesApplyConfiguration represents a declarative configuration of the InstanceClassResources type for use
 // with apply.
 //
-// InstanceClassResources is what a virtual machine is given.
+// InstanceClassResources are the resources of a virtual machine.
 type InstanceClassResourcesApplyConfiguration struct {
-	// cpu is a whole number of processor cores, such as 4.
+	// cpu is the number of CPU cores, such as 4. Must be a whole number.
 	CPU *scalar.Quantity `json:"cpu,omitempty"`
-	// memory is an amount in bytes, in whole MiB, such as 8Gi or 8192Mi.
+	// memory is the amount of memory in bytes, such as 8Gi or 8192Mi. Must be a multiple of 1Mi.
 	Memory *scalar.Quantity `json:"memory,omitempty"`
-	// storage is the size of the disk in bytes, such as 64Gi. An image's disk is grown to it.
+	// storage is the size of the disk in bytes, such as 64Gi. A smaller image disk is grown to this
+	// size.
 	Storage *scalar.Quantity `json:"storage,omitempty"`
 }
 

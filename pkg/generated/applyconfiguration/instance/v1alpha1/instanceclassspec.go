@@ -5,11 +5,12 @@ package v1alpha1
 // InstanceClassSpecApplyConfiguration represents a declarative configuration of the InstanceClassSpec type for use
 // with apply.
 //
-// InstanceClassSpec is a size of virtual machine.
+// InstanceClassSpec describes a size of virtual machine.
 type InstanceClassSpecApplyConfiguration struct {
-	// resources is what the virtual machine is given.
+	// resources are the resources of the virtual machine.
 	Resources *InstanceClassResourcesApplyConfiguration `json:"resources,omitempty"`
-	// display is the screen of the virtual machine; 1920 x 1200 at 144 pixels per inch by default.
+	// display is the display of the virtual machine. Defaults to 1920 x 1200 at 144 pixels per
+	// inch.
 	Display *DisplayApplyConfiguration `json:"display,omitempty"`
 }
 

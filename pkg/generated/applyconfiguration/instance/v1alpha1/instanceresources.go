@@ -9,9 +9,9 @@ import (
 // InstanceResourcesApplyConfiguration represents a declarative configuration of the InstanceResources type for use
 // with apply.
 //
-// InstanceResources is what an instance asks of its Mac.
+// InstanceResources are the resources that an instance requests from its Mac.
 type InstanceResourcesApplyConfiguration struct {
-	// requests is exactly macrack.io/macos-vm: 1.
+	// requests are the requested quantities. The only permitted value is macrack.io/macos-vm: 1.
 	Requests *instancev1alpha1.ResourceList `json:"requests,omitempty"`
 }
 

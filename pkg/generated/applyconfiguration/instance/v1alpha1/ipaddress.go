@@ -9,13 +9,13 @@ import (
 // IPAddressApplyConfiguration represents a declarative configuration of the IPAddress type for use
 // with apply.
 //
-// IPAddress is an address with where it was learnt.
+// IPAddress is an IP address and the source that reported it.
 type IPAddressApplyConfiguration struct {
-	// value is the address.
+	// value is the IP address.
 	Value *string `json:"value,omitempty"`
-	// source is where the address was learnt: GuestAgent, DHCP or ARP.
+	// source is the source that reported the address: GuestAgent, DHCP or ARP.
 	Source *string `json:"source,omitempty"`
-	// observedAt is when the address was last seen.
+	// observedAt is the time at which the address was last observed.
 	ObservedAt *v1.Time `json:"observedAt,omitempty"`
 }
 

@@ -11,14 +11,16 @@ import (
 // MacOSInstanceApplyConfiguration represents a declarative configuration of the MacOSInstance type for use
 // with apply.
 //
-// MacOSInstance is a macOS virtual machine inside a lease. It runs on the lease's Mac and ends with the lease.
+// MacOSInstance is a macOS virtual machine in a MacNodeLease. It runs on the Mac of the lease and
+// ends with the lease.
 type MacOSInstanceApplyConfiguration struct {
 	v1.TypeMetaApplyConfiguration `json:""`
 	// metadata is the standard metadata of objects.
 	*v1.ObjectMetaApplyConfiguration `json:"metadata,omitempty"`
-	// spec is what the tenant asks for. It cannot be changed.
+	// spec is the specification of the desired instance. It is immutable.
 	Spec *MacOSInstanceSpecApplyConfiguration `json:"spec,omitempty"`
-	// status is what the agent reports.
+	// status is the most recently observed status of the instance. Populated by the system.
+	// Read-only.
 	Status *MacOSInstanceStatusApplyConfiguration `json:"status,omitempty"`
 }
 

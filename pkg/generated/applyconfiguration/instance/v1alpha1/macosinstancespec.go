@@ -5,19 +5,22 @@ package v1alpha1
 // MacOSInstanceSpecApplyConfiguration represents a declarative configuration of the MacOSInstanceSpec type for use
 // with apply.
 //
-// MacOSInstanceSpec is what a tenant asks for.
+// MacOSInstanceSpec is the specification of an instance.
 type MacOSInstanceSpecApplyConfiguration struct {
-	// leaseName names the MacNodeLease in the same namespace that the instance runs in.
+	// leaseName is the name of the MacNodeLease, in the same namespace, that the instance runs in.
 	LeaseName *string `json:"leaseName,omitempty"`
-	// className names the InstanceClass, the size of the virtual machine.
+	// className is the name of the InstanceClass, which sets the size of the virtual machine.
 	ClassName *string `json:"className,omitempty"`
-	// imageName names the MacOSImage that the virtual machine starts from.
+	// imageName is the name of the MacOSImage that the virtual machine boots from.
 	ImageName *string `json:"imageName,omitempty"`
-	// resources is exactly one macrack.io/macos-vm, which is also the default.
+	// resources are the resources that the instance requests. Defaults to one macrack.io/macos-vm,
+	// the only permitted value.
 	Resources *InstanceResourcesApplyConfiguration `json:"resources,omitempty"`
-	// sshAuthorizedKeys are public keys that may log in to the virtual machine, in the format of authorized_keys, at most 32.
+	// sshAuthorizedKeys lists the public keys that can log in to the virtual machine, in the format
+	// of authorized_keys. Maximum: 32 keys.
 	SSHAuthorizedKeys []string `json:"sshAuthorizedKeys,omitempty"`
-	// startupScript is run once in the virtual machine by the guest agent, at most 64 KiB.
+	// startupScript is a script that the guest agent runs once in the virtual machine. Maximum: 64
+	// KiB.
 	StartupScript *string `json:"startupScript,omitempty"`
 }
 

@@ -12,41 +12,47 @@ import (
 // MacOSInstanceStatusApplyConfiguration represents a declarative configuration of the MacOSInstanceStatus type for use
 // with apply.
 //
-// MacOSInstanceStatus is what is known of a virtual machine.
+// MacOSInstanceStatus is the most recently observed status of an instance.
 type MacOSInstanceStatusApplyConfiguration struct {
-	// phase is Pending, Scheduled, Pulling, Starting, Running, Stopping, Stopped or Failed; the last two are final and free the slot.
+	// phase is a summary of the status: Pending, Scheduled, Pulling, Starting, Running, Stopping,
+	// Stopped or Failed. Stopped and Failed are final and free the slot.
 	Phase *instancev1alpha1.MacOSInstancePhase `json:"phase,omitempty"`
-	// message says why the instance is not running.
+	// message is a human-readable explanation of why the instance is not running.
 	Message *string `json:"message,omitempty"`
-	// nodeName is the MacNode of the lease.
+	// nodeName is the name of the MacNode that the lease is bound to.
 	NodeName *string `json:"nodeName,omitempty"`
 	// serialNumber is the serial number of the Mac.
 	SerialNumber *string `json:"serialNumber,omitempty"`
-	// podName is the placeholder pod, in the same namespace.
+	// podName is the name of the placeholder pod, in the same namespace.
 	PodName *string `json:"podName,omitempty"`
-	// machineID is the machine identifier of the virtual machine, unique in the fleet. Once set it does not change.
+	// machineID is the machine identifier of the virtual machine. It is unique in the fleet and
+	// never changes once set.
 	MachineID *string `json:"machineID,omitempty"`
-	// macAddress is the network address of the virtual machine, unique in the fleet. Once set it does not change.
+	// macAddress is the MAC address of the virtual machine. It is unique in the fleet and never
+	// changes once set.
 	MACAddress *string `json:"macAddress,omitempty"`
-	// ipAddress is where the virtual machine is reached; unset unless it runs.
+	// ipAddress is the IP address of the virtual machine. It is set only while the virtual machine
+	// is running.
 	IPAddress *IPAddressApplyConfiguration `json:"ipAddress,omitempty"`
-	// imageDigest is the digest of the image that the virtual machine started from.
+	// imageDigest is the digest of the image that the virtual machine booted from.
 	ImageDigest *string `json:"imageDigest,omitempty"`
-	// startedAt is when the virtual machine started.
+	// startedAt is the time at which the virtual machine started.
 	StartedAt *v1.Time `json:"startedAt,omitempty"`
-	// stoppedAt is when the virtual machine had ended.
+	// stoppedAt is the time at which the virtual machine ended.
 	StoppedAt *v1.Time `json:"stoppedAt,omitempty"`
-	// stopRequest is set once the virtual machine is to stop.
+	// stopRequest is the request to stop the virtual machine, if there is one.
 	StopRequest *StopRequestApplyConfiguration `json:"stopRequest,omitempty"`
-	// startup is how the startup script went.
+	// startup is the result of the startup script.
 	Startup *StartupResultApplyConfiguration `json:"startup,omitempty"`
-	// conditions are Ready, Scheduled, ImageReady, GuestReady and MacReady, and Reconciling or Stalled while the instance is not Ready.
+	// conditions are the latest observations of the instance: Ready, Scheduled, ImageReady,
+	// GuestReady and MacReady, and Reconciling or Stalled while the instance is not Ready.
 	Conditions []metav1.ConditionApplyConfiguration `json:"conditions,omitempty"`
-	// namespaceUID is the UID of the namespace that the instance was created in. The server sets it once. Users of a later namespace of the same
-	// name have nothing to do with the instance.
+	// namespaceUID is the UID of the namespace that the instance was created in. The server sets it
+	// once. Users of a later namespace with the same name have no access to the instance.
 	NamespaceUID *types.UID `json:"namespaceUID,omitempty"`
-	// startGrantedAt is when the registry granted the start of the virtual machine, before which it is not launched. From then
-	// until it has ended it counts as running on its Mac. The registry sets it.
+	// startGrantedAt is the time at which the API server granted the start of the virtual machine.
+	// The agent does not launch it before. From this time until it ends, the virtual machine counts
+	// as running on its Mac.
 	StartGrantedAt *v1.Time `json:"startGrantedAt,omitempty"`
 }
 

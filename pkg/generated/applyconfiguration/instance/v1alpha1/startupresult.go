@@ -9,13 +9,13 @@ import (
 // StartupResultApplyConfiguration represents a declarative configuration of the StartupResult type for use
 // with apply.
 //
-// StartupResult is how a startup script went.
+// StartupResult is the result of a startup script.
 type StartupResultApplyConfiguration struct {
 	// exitCode is the exit code of the script.
 	ExitCode *int32 `json:"exitCode,omitempty"`
-	// output is the end of what the script printed, at most 4 KiB.
+	// output is the last 4 KiB of the output of the script.
 	Output *string `json:"output,omitempty"`
-	// finishedAt is when the script ended.
+	// finishedAt is the time at which the script ended.
 	FinishedAt *v1.Time `json:"finishedAt,omitempty"`
 }
 

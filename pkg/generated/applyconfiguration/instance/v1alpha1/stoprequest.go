@@ -9,15 +9,16 @@ import (
 // StopRequestApplyConfiguration represents a declarative configuration of the StopRequest type for use
 // with apply.
 //
-// StopRequest says that a virtual machine is to stop.
+// StopRequest is a request to stop a virtual machine.
 type StopRequestApplyConfiguration struct {
-	// at is when the stop was asked for.
+	// at is the time of the request.
 	At *v1.Time `json:"at,omitempty"`
-	// by is the user who asked for it.
+	// by is the name of the user who made the request.
 	By *string `json:"by,omitempty"`
-	// reason is why.
+	// reason is the reason for the request.
 	Reason *string `json:"reason,omitempty"`
-	// gracePeriodSeconds is how long the guest may take to shut down before the plug is pulled.
+	// gracePeriodSeconds is the time in seconds that the guest has to shut down before the virtual
+	// machine is powered off.
 	GracePeriodSeconds *int64 `json:"gracePeriodSeconds,omitempty"`
 }
 

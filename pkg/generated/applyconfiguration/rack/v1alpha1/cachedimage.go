@@ -9,15 +9,15 @@ import (
 // CachedImageApplyConfiguration represents a declarative configuration of the CachedImage type for use
 // with apply.
 //
-// CachedImage is an image on a Mac's disk.
+// CachedImage is an image on the disk of a Mac.
 type CachedImageApplyConfiguration struct {
 	// name is the name of the MacOSImage.
 	Name *string `json:"name,omitempty"`
 	// digest is the digest of the image's manifest, such as "sha256:...".
 	Digest *string `json:"digest,omitempty"`
-	// sizeBytes is the space that the image takes, in bytes.
+	// sizeBytes is the disk space that the image takes, in bytes.
 	SizeBytes *int64 `json:"sizeBytes,omitempty"`
-	// lastUsedAt is when an instance last started from the image.
+	// lastUsedAt is the time at which an instance last started from the image.
 	LastUsedAt *v1.Time `json:"lastUsedAt,omitempty"`
 }
 

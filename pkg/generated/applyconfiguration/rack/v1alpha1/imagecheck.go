@@ -5,15 +5,15 @@ package v1alpha1
 // ImageCheckApplyConfiguration represents a declarative configuration of the ImageCheck type for use
 // with apply.
 //
-// ImageCheck is what an agent found when it verified the manifest of an image in its registry.
+// ImageCheck is the result of an agent's verification of an image manifest in its registry.
 type ImageCheckApplyConfiguration struct {
 	// name is the name of the MacOSImage.
 	Name *string `json:"name,omitempty"`
 	// observedGeneration is the generation of the MacOSImage that was verified.
 	ObservedGeneration *int64 `json:"observedGeneration,omitempty"`
-	// reason is Verified, or why the image is not, as in the condition Ready of the MacOSImage.
+	// reason is the result: Verified, or a reason of the condition Ready of the MacOSImage.
 	Reason *string `json:"reason,omitempty"`
-	// message says more about the reason.
+	// message is a human-readable description of the result.
 	Message *string `json:"message,omitempty"`
 }
 

@@ -9,9 +9,9 @@ import (
 // LeaseReferenceApplyConfiguration represents a declarative configuration of the LeaseReference type for use
 // with apply.
 //
-// LeaseReference names a MacNodeLease.
+// LeaseReference is a reference to a MacNodeLease.
 type LeaseReferenceApplyConfiguration struct {
-	// namespace is the namespace of the lease, which is the tenant.
+	// namespace is the namespace of the lease, which identifies the tenant.
 	Namespace *string `json:"namespace,omitempty"`
 	// name is the name of the lease.
 	Name *string `json:"name,omitempty"`

@@ -15,10 +15,10 @@ type LeaseSlotApplyConfiguration struct {
 	Name *string `json:"name,omitempty"`
 	// uid is the UID of the MacOSInstance.
 	UID *types.UID `json:"uid,omitempty"`
-	// resources is what the instance's class gives it: cores, bytes of memory, bytes of storage.
+	// resources are the resources of the instance, copied from its class.
 	Resources *MachineResourcesApplyConfiguration `json:"resources,omitempty"`
-	// stop is true if the instance was in the slot when the lease was held: the controllers stop the instance.
-	// Instances created on a Held lease continue to run until the floor.
+	// stop is true if the instance existed when the lease became Held. The controllers then stop
+	// the instance. Instances created on a Held lease run until the floor.
 	Stop *bool `json:"stop,omitempty"`
 }
 

@@ -9,13 +9,13 @@ import (
 // MachineResourcesApplyConfiguration represents a declarative configuration of the MachineResources type for use
 // with apply.
 //
-// MachineResources are amounts of what a Mac or a virtual machine is made of.
+// MachineResources are the resources of a Mac or of a virtual machine.
 type MachineResourcesApplyConfiguration struct {
-	// cpu is a number of processor cores, such as 10.
+	// cpu is the number of CPU cores, such as 10.
 	CPU *scalar.Quantity `json:"cpu,omitempty"`
-	// memory is an amount in bytes, such as 16Gi or 16384Mi.
+	// memory is the amount of memory in bytes, such as 16Gi or 16384Mi.
 	Memory *scalar.Quantity `json:"memory,omitempty"`
-	// storage is an amount of disk in bytes, such as 256Gi or 512G.
+	// storage is the amount of disk space in bytes, such as 256Gi or 512G.
 	Storage *scalar.Quantity `json:"storage,omitempty"`
 }
 

@@ -11,14 +11,15 @@ import (
 // MacNodeApplyConfiguration represents a declarative configuration of the MacNode type for use
 // with apply.
 //
-// MacNode is one physical Mac. Its name is the name of the Kubernetes Node that the Mac's agent registers.
+// MacNode is one physical Mac. Its name is the name of the Kubernetes Node that the Mac's agent
+// registers.
 type MacNodeApplyConfiguration struct {
 	v1.TypeMetaApplyConfiguration `json:""`
 	// metadata is the standard metadata of objects.
 	*v1.ObjectMetaApplyConfiguration `json:"metadata,omitempty"`
-	// spec says which Mac this is and where it stands.
+	// spec describes the Mac and its location.
 	Spec *MacNodeSpecApplyConfiguration `json:"spec,omitempty"`
-	// status is what the agent and the registry know of the Mac.
+	// status is the most recently observed status of the Mac. Populated by the system. Read-only.
 	Status *MacNodeStatusApplyConfiguration `json:"status,omitempty"`
 }
 

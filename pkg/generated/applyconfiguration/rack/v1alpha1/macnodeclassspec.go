@@ -7,17 +7,19 @@ package v1alpha1
 //
 // MacNodeClassSpec describes the hardware of a class.
 type MacNodeClassSpecApplyConfiguration struct {
-	// model is the name people know, such as "Mac mini (2024)".
+	// model is the marketing name of the model, such as "Mac mini (2024)".
 	Model *string `json:"model,omitempty"`
-	// modelIdentifiers are the identifiers that macOS reports for Macs of this class, such as "Mac16,10".
+	// modelIdentifiers lists the model identifiers reported by macOS for Macs of this class, such
+	// as "Mac16,10".
 	ModelIdentifiers []string `json:"modelIdentifiers,omitempty"`
 	// chip is the processor, such as "Apple M4".
 	Chip *string `json:"chip,omitempty"`
-	// capacity is what one Mac of this class has.
+	// capacity is the total amount of resources of one Mac of this class.
 	Capacity *MachineResourcesApplyConfiguration `json:"capacity,omitempty"`
-	// hostReserved is what the host keeps for itself; the rest is for at most two virtual machines together.
+	// hostReserved is the amount of resources reserved for the host. The rest is shared by at most
+	// two virtual machines.
 	HostReserved *MachineResourcesApplyConfiguration `json:"hostReserved,omitempty"`
-	// sku is the article that is billed: one dedicated Mac for 24 hours.
+	// sku is the billing SKU for one dedicated Mac for 24 hours.
 	SKU *string `json:"sku,omitempty"`
 }
 

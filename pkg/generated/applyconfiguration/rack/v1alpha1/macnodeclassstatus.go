@@ -5,19 +5,20 @@ package v1alpha1
 // MacNodeClassStatusApplyConfiguration represents a declarative configuration of the MacNodeClassStatus type for use
 // with apply.
 //
-// MacNodeClassStatus counts the Macs of a class, each in exactly one of the counts but total.
+// MacNodeClassStatus has the numbers of Macs of a class. Apart from total, each Mac is included in
+// exactly one number.
 type MacNodeClassStatusApplyConfiguration struct {
 	// total is the number of Macs of the class.
 	Total *int32 `json:"total,omitempty"`
-	// available is the number of Macs that a lease can be bound to now.
+	// available is the number of Macs that a lease can be bound to.
 	Available *int32 `json:"available,omitempty"`
-	// leased is the number of Macs that belong to a lease, those of held leases apart.
+	// leased is the number of leased Macs, not including those of Held leases.
 	Leased *int32 `json:"leased,omitempty"`
-	// held is the number of Macs whose lease was deleted before its floor and is Held, or is being released.
+	// held is the number of Macs whose lease is Held or Releasing.
 	Held *int32 `json:"held,omitempty"`
 	// quarantined is the number of Macs in quarantine.
 	Quarantined *int32 `json:"quarantined,omitempty"`
-	// offline is the number of Macs whose agent is not heard of, has never been, or that are in maintenance.
+	// offline is the number of Macs that are Offline, Pending or in Maintenance.
 	Offline *int32 `json:"offline,omitempty"`
 }
 

@@ -9,21 +9,21 @@ import (
 // MacNodeHardwareApplyConfiguration represents a declarative configuration of the MacNodeHardware type for use
 // with apply.
 //
-// MacNodeHardware is what the agent found on the Mac.
+// MacNodeHardware is the hardware and software that the agent found on the Mac.
 type MacNodeHardwareApplyConfiguration struct {
-	// modelIdentifier is what macOS reports, such as "Mac16,10".
+	// modelIdentifier is the model identifier reported by macOS, such as "Mac16,10".
 	ModelIdentifier *string `json:"modelIdentifier,omitempty"`
-	// serialNumber is the serial number that the host reports.
+	// serialNumber is the serial number reported by the host.
 	SerialNumber *string `json:"serialNumber,omitempty"`
-	// cpu is the number of processor cores.
+	// cpu is the number of CPU cores.
 	CPU *scalar.Quantity `json:"cpu,omitempty"`
-	// memory is the main memory, in bytes.
+	// memory is the amount of memory in bytes.
 	Memory *scalar.Quantity `json:"memory,omitempty"`
-	// storage is the size of the disk, in bytes.
+	// storage is the size of the disk in bytes.
 	Storage *scalar.Quantity `json:"storage,omitempty"`
-	// freeStorage is what is free on the disk, in bytes, rounded down to GiB.
+	// freeStorage is the free disk space in bytes, rounded down to whole GiB.
 	FreeStorage *scalar.Quantity `json:"freeStorage,omitempty"`
-	// macOSVersion is the version of macOS on the host, such as "26.1".
+	// macOSVersion is the macOS version of the host, such as "26.1".
 	MacOSVersion *string `json:"macOSVersion,omitempty"`
 	// agentVersion is the version of the agent.
 	AgentVersion *string `json:"agentVersion,omitempty"`

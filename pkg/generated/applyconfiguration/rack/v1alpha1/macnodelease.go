@@ -11,15 +11,16 @@ import (
 // MacNodeLeaseApplyConfiguration represents a declarative configuration of the MacNodeLease type for use
 // with apply.
 //
-// MacNodeLease is a tenant's lease of one whole Mac, for 24 hours at least. The tenant runs one or two
-// MacOSInstances in it. A lease that is deleted before its floor becomes Held, and ends by itself at the floor.
+// MacNodeLease is a tenant's lease of one whole Mac for at least 24 hours. The tenant can run up to
+// two MacOSInstances in it. A lease that is deleted before its floor becomes Held and ends
+// automatically at the floor.
 type MacNodeLeaseApplyConfiguration struct {
 	v1.TypeMetaApplyConfiguration `json:""`
 	// metadata is the standard metadata of objects.
 	*v1.ObjectMetaApplyConfiguration `json:"metadata,omitempty"`
-	// spec is what the tenant asks for.
+	// spec is the specification of the desired lease.
 	Spec *MacNodeLeaseSpecApplyConfiguration `json:"spec,omitempty"`
-	// status is what the tenant has got. It is written by the server and the controllers.
+	// status is the most recently observed status of the lease. Populated by the system. Read-only.
 	Status *MacNodeLeaseStatusApplyConfiguration `json:"status,omitempty"`
 }
 

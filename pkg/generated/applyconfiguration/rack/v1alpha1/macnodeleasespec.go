@@ -9,19 +9,23 @@ import (
 // MacNodeLeaseSpecApplyConfiguration represents a declarative configuration of the MacNodeLeaseSpec type for use
 // with apply.
 //
-// MacNodeLeaseSpec is what a tenant asks for.
+// MacNodeLeaseSpec is the specification of a lease.
 type MacNodeLeaseSpecApplyConfiguration struct {
-	// className names the MacNodeClass of the Mac to lease; if empty, the RackConfig's defaultClassName. It cannot be changed.
+	// className is the name of the MacNodeClass of the Mac. Defaults to the defaultClassName of the
+	// RackConfig. It is immutable.
 	ClassName *string `json:"className,omitempty"`
-	// serialNumber asks for this very Mac. It cannot be changed.
+	// serialNumber restricts the lease to the Mac with this serial number. It is immutable.
 	SerialNumber *string `json:"serialNumber,omitempty"`
-	// minimumDuration is the time, from the binding on, for which the Mac belongs to the tenant at least: 24h or more, 24h
-	// by default. It can only be lengthened. A duration such as 24h, 36h30m or 3d; the units are d (24 hours), h, m and s.
+	// minimumDuration is the minimum time for which the lease keeps its Mac, starting at the
+	// binding. It is a duration such as 24h, 36h30m or 3d, with the units d (24 hours), h, m and s.
+	// It can be lengthened but not shortened. Minimum: 24h. Defaults to 24h.
 	MinimumDuration *scalar.Duration `json:"minimumDuration,omitempty"`
-	// prefetchImages names MacOSImages to pull onto the Mac as soon as the lease is bound.
+	// prefetchImages lists the names of MacOSImages to pull onto the Mac as soon as the lease is
+	// bound.
 	PrefetchImages []string `json:"prefetchImages,omitempty"`
-	// expireAfter is the time, from the binding on, after which the lease deletes itself: minimumDuration or more. Unset
-	// means never. A duration such as 72h or 3d; the units are d (24 hours), h, m and s.
+	// expireAfter is the time after which the lease is deleted automatically, starting at the
+	// binding. It is a duration such as 72h or 3d, with the units d (24 hours), h, m and s. It must
+	// not be shorter than minimumDuration. If not specified, the lease does not expire.
 	ExpireAfter *scalar.Duration `json:"expireAfter,omitempty"`
 }
 

@@ -12,31 +12,34 @@ import (
 // MacNodeLeaseStatusApplyConfiguration represents a declarative configuration of the MacNodeLeaseStatus type for use
 // with apply.
 //
-// MacNodeLeaseStatus is what a tenant has got.
+// MacNodeLeaseStatus is the most recently observed status of a lease.
 type MacNodeLeaseStatusApplyConfiguration struct {
-	// phase is Pending, Bound, Held, Releasing or Released.
+	// phase is a summary of the status: Pending, Bound, Held, Releasing or Released.
 	Phase *rackv1alpha1.MacNodeLeasePhase `json:"phase,omitempty"`
-	// boundAt is when the Mac became the tenant's, by the server's clock, rounded up to a second. It never changes.
+	// boundAt is the time at which the lease was bound to its Mac, by the clock of the server and
+	// rounded up to a second. It never changes.
 	BoundAt *v1.Time `json:"boundAt,omitempty"`
-	// earliestReleaseAt is the floor, boundAt + minimumDuration: the Mac stays the tenant's until then, and is billed. It never moves backwards.
+	// earliestReleaseAt is the floor: boundAt plus minimumDuration. The tenant keeps the Mac, and
+	// is billed for it, at least until then. It never moves backwards.
 	EarliestReleaseAt *v1.Time `json:"earliestReleaseAt,omitempty"`
-	// heldAt is when the lease was deleted before its floor.
+	// heldAt is the time at which the lease became Held.
 	HeldAt *v1.Time `json:"heldAt,omitempty"`
-	// releasedAt is when the Mac stopped being the tenant's.
+	// releasedAt is the time at which the lease released its Mac.
 	ReleasedAt *v1.Time `json:"releasedAt,omitempty"`
-	// nodeName is the MacNode of the lease.
+	// nodeName is the name of the MacNode that the lease is bound to.
 	NodeName *string `json:"nodeName,omitempty"`
 	// serialNumber is the serial number of the Mac.
 	SerialNumber *string `json:"serialNumber,omitempty"`
-	// instances is the slot table: the instances that have not ended, two at most.
+	// instances lists the instances that take a slot of the lease: those that have not ended.
+	// Maximum: 2 entries.
 	Instances []LeaseSlotApplyConfiguration `json:"instances,omitempty"`
-	// conditions are Ready, Bound (why the lease is pending), MacReady (what is wrong with its Mac), Released (why it is
-	// still releasing), and Reconciling or Stalled while it is not Ready.
+	// conditions are the latest observations of the lease: Ready, Bound, MacReady and Released, and
+	// Reconciling or Stalled while the lease is not Ready.
 	Conditions []metav1.ConditionApplyConfiguration `json:"conditions,omitempty"`
-	// namespaceUID is the UID of the namespace that the lease was created in. The server sets it once. Users of a later namespace of the same name
-	// have nothing to do with the lease.
+	// namespaceUID is the UID of the namespace that the lease was created in. The server sets it
+	// once. Users of a later namespace with the same name have no access to the lease.
 	NamespaceUID *types.UID `json:"namespaceUID,omitempty"`
-	// requestedBy is the user who created the lease. The server sets it once.
+	// requestedBy is the user who created the lease. The server sets it.
 	RequestedBy *LeaseRequesterApplyConfiguration `json:"requestedBy,omitempty"`
 }
 

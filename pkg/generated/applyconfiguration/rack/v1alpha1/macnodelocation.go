@@ -5,7 +5,7 @@ package v1alpha1
 // MacNodeLocationApplyConfiguration represents a declarative configuration of the MacNodeLocation type for use
 // with apply.
 //
-// MacNodeLocation says where a Mac stands.
+// MacNodeLocation is the location of a Mac.
 type MacNodeLocationApplyConfiguration struct {
 	// site is the data centre.
 	Site *string `json:"site,omitempty"`

@@ -5,15 +5,17 @@ package v1alpha1
 // MacNodeSpecApplyConfiguration represents a declarative configuration of the MacNodeSpec type for use
 // with apply.
 //
-// MacNodeSpec says which Mac this is and where it stands.
+// MacNodeSpec describes a Mac and its location.
 type MacNodeSpecApplyConfiguration struct {
-	// serialNumber is the serial number on the chassis. It is unique in the fleet and cannot be changed.
+	// serialNumber is the serial number on the chassis. It is unique in the fleet and immutable.
 	SerialNumber *string `json:"serialNumber,omitempty"`
-	// className names the MacNodeClass of the Mac. It cannot be changed while the Mac is leased.
+	// className is the name of the MacNodeClass of the Mac. It is immutable while the Mac is
+	// leased.
 	ClassName *string `json:"className,omitempty"`
-	// location says where the Mac stands.
+	// location is the location of the Mac in the data centre.
 	Location *MacNodeLocationApplyConfiguration `json:"location,omitempty"`
-	// maintenance takes the Mac out of the pool as soon as it is free. It does not end a lease.
+	// maintenance takes the Mac out of the pool as soon as it is free. It does not end the current
+	// lease.
 	Maintenance *bool `json:"maintenance,omitempty"`
 }
 

@@ -11,33 +11,40 @@ import (
 // MacNodeStatusApplyConfiguration represents a declarative configuration of the MacNodeStatus type for use
 // with apply.
 //
-// MacNodeStatus is what the agent and the registry know of a Mac.
+// MacNodeStatus is the most recently observed status of a Mac.
 type MacNodeStatusApplyConfiguration struct {
-	// phase sums up the status: Pending, Available, Leased, Releasing, Offline, Maintenance or Quarantined. It is derived by the server.
+	// phase is a summary of the status: Pending, Available, Leased, Releasing, Offline, Maintenance
+	// or Quarantined. The server derives it.
 	Phase *rackv1alpha1.MacNodePhase `json:"phase,omitempty"`
-	// leaseRef is the one lease that the Mac belongs to. Only the lease's binding and release subresources change it.
+	// leaseRef is a reference to the lease that has the Mac. Only the binding and release
+	// subresources of the lease change it.
 	LeaseRef *LeaseReferenceApplyConfiguration `json:"leaseRef,omitempty"`
-	// earliestReleaseAt is when the floor of the Mac's lease elapses.
+	// earliestReleaseAt is the floor of the lease: the earliest time at which the Mac can be
+	// released.
 	EarliestReleaseAt *v1.Time `json:"earliestReleaseAt,omitempty"`
-	// prefetchImages are the MacOSImages that the Mac's lease asks for beforehand. The agent fetches them.
+	// prefetchImages lists the MacOSImages that the agent pulls before an instance needs them. It
+	// is copied from the lease.
 	PrefetchImages []string `json:"prefetchImages,omitempty"`
-	// releasingSince is when the Mac's lease ended and the Mac began to be emptied.
+	// releasingSince is the time at which the release of the Mac began.
 	ReleasingSince *v1.Time `json:"releasingSince,omitempty"`
-	// runningVMs is the number of virtual machines that run on the Mac, 0 to 2. The registry counts them.
+	// runningVMs is the number of virtual machines that count as running on the Mac, from 0 to 2.
+	// The server counts them.
 	RunningVMs *int32 `json:"runningVMs,omitempty"`
-	// bootID identifies the running boot of the host; it changes with each reboot.
+	// bootID is the ID of the current boot of the host. It changes with each reboot.
 	BootID *string `json:"bootID,omitempty"`
-	// quarantine says why nothing is placed on the Mac. It ends with a reboot, which a new bootID proves, or when an administrator clears it.
+	// quarantine is set while no instance can start on the Mac. It ends with a reboot, which a new
+	// bootID proves, or when an administrator clears it.
 	Quarantine *QuarantineApplyConfiguration `json:"quarantine,omitempty"`
-	// scrub is the agent's report of the last scrub.
+	// scrub is the report of the last scrub by the agent.
 	Scrub *ScrubReportApplyConfiguration `json:"scrub,omitempty"`
-	// hardware is what the agent found.
+	// hardware is the hardware that the agent found.
 	Hardware *MacNodeHardwareApplyConfiguration `json:"hardware,omitempty"`
-	// images are the images on the Mac's disk.
+	// images lists the images on the disk of the Mac.
 	Images []CachedImageApplyConfiguration `json:"images,omitempty"`
-	// conditions are Ready, SlotsHealthy, StorageHealthy and Scrubbed, and Stalled while the Mac is in quarantine.
+	// conditions are the latest observations of the Mac: Ready, SlotsHealthy, StorageHealthy and
+	// Scrubbed, and Stalled while the Mac is in quarantine.
 	Conditions []metav1.ConditionApplyConfiguration `json:"conditions,omitempty"`
-	// imageChecks are what the agent found in the registries of images that the controllers cannot verify themselves.
+	// imageChecks are the agent's verifications of images that the controllers cannot verify.
 	ImageChecks []ImageCheckApplyConfiguration `json:"imageChecks,omitempty"`
 }
 

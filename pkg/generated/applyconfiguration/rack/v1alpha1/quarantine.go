@@ -9,18 +9,19 @@ import (
 // QuarantineApplyConfiguration represents a declarative configuration of the Quarantine type for use
 // with apply.
 //
-// Quarantine says why nothing is placed on a Mac.
+// Quarantine is the state of a Mac on which no instance can start.
 type QuarantineApplyConfiguration struct {
-	// reason is a word for the cause, such as KernelQuotaStuck.
+	// reason is the cause as a single CamelCase word, such as KernelQuotaStuck.
 	Reason *string `json:"reason,omitempty"`
-	// message says more about the cause.
+	// message is a human-readable description of the cause.
 	Message *string `json:"message,omitempty"`
-	// since is when the quarantine began.
+	// since is the time at which the quarantine began.
 	Since *v1.Time `json:"since,omitempty"`
-	// bootID is the boot during which the quarantine began.
+	// bootID is the ID of the boot during which the quarantine began.
 	BootID *string `json:"bootID,omitempty"`
-	// endInstances are the UIDs of virtual machines without a MacOSInstance that the agent is to stop and erase, at most 8. An
-	// administrator writes them; until then such a virtual machine continues to run.
+	// endInstances lists the UIDs of virtual machines without a MacOSInstance that the agent stops
+	// and erases. An administrator sets it; until then these virtual machines continue to run.
+	// Maximum: 8 entries.
 	EndInstances []string `json:"endInstances,omitempty"`
 }
 

@@ -10,15 +10,16 @@ import (
 // ScrubReportApplyConfiguration represents a declarative configuration of the ScrubReport type for use
 // with apply.
 //
-// ScrubReport is an agent's proof that nothing of a tenant is left.
+// ScrubReport is an agent's report of the removal of a tenant's data.
 type ScrubReportApplyConfiguration struct {
-	// leaseUID is the UID of the lease whose remains were removed.
+	// leaseUID is the UID of the lease whose data was removed.
 	LeaseUID *types.UID `json:"leaseUID,omitempty"`
-	// finishedAt is when the scrub was done.
+	// finishedAt is the time at which the scrub finished.
 	FinishedAt *v1.Time `json:"finishedAt,omitempty"`
-	// removed lists what was removed, at most 64 entries.
+	// removed lists the removed data. Maximum: 64 entries.
 	Removed []string `json:"removed,omitempty"`
-	// remaining lists what is left of the tenant: nothing, or the scrub has failed.
+	// remaining lists the tenant's data that could not be removed. It is empty if the scrub
+	// succeeded.
 	Remaining []string `json:"remaining,omitempty"`
 }
 
