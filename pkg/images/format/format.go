@@ -48,9 +48,10 @@ const (
 const (
 	// BlockSize is the granularity at which zeros are detected, in bytes.
 	BlockSize = 64 << 10
-	// MaxManifest and MaxConfig are the size limits of a manifest and a config, in bytes.
+	// MaxManifest is the size limit of a manifest, in bytes.
 	MaxManifest = 4 << 20
-	MaxConfig   = 1 << 20
+	// MaxConfig is the size limit of a config, in bytes.
+	MaxConfig = 1 << 20
 
 	// MaxAux is the size limit of the auxiliary storage, in bytes.
 	MaxAux = 1 << 30
@@ -62,8 +63,11 @@ const (
 type Codec int
 
 const (
+	// Raw blobs are not compressed.
 	Raw Codec = iota
+	// Zstd blobs are zstd frames.
 	Zstd
+	// AppleLZ4 blobs are in the LZ4 format of Apple's Compression framework.
 	AppleLZ4
 )
 

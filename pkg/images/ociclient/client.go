@@ -173,6 +173,7 @@ type StatusError struct {
 	RetryAfter time.Duration
 }
 
+// Error returns the message.
 func (e *StatusError) Error() string {
 	text := fmt.Sprintf("registry %s responds with %d %s", e.Host, e.Code, http.StatusText(e.Code))
 	if e.Message != "" {
@@ -354,6 +355,7 @@ type DigestError struct {
 	Want, Got digest.Digest
 }
 
+// Error returns the message.
 func (e *DigestError) Error() string {
 	return fmt.Sprintf("registry %s sent content with digest %s for %s; the content was damaged or replaced", e.Host, e.Got, e.Want)
 }

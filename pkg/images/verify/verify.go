@@ -24,8 +24,10 @@ type ReasonError struct {
 	Err    error
 }
 
+// Error returns the message of the error.
 func (e *ReasonError) Error() string { return e.Err.Error() }
 
+// Unwrap returns the error without its reason.
 func (e *ReasonError) Unwrap() error { return e.Err }
 
 func because(reason string, err error) error {

@@ -143,6 +143,7 @@ type Error struct {
 	Message string `json:"message,omitempty"`
 }
 
+// Error returns the message.
 func (e *Error) Error() string {
 	return fmt.Sprintf("%s code %d: %s", e.Domain, e.Code, e.Message)
 }

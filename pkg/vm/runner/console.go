@@ -93,6 +93,7 @@ func (c *Console) line(text []byte) {
 	_, _ = c.file.Write(line)
 }
 
+// Close closes the file of the console.
 func (c *Console) Close() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
