@@ -45,6 +45,7 @@ type MalformedError struct {
 	Message string
 }
 
+// Error returns the message with the line.
 func (e *MalformedError) Error() string { return fmt.Sprintf("line %d %s", e.Line, e.Message) }
 
 func malformed(line int, format string, args ...any) error {

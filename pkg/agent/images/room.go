@@ -26,6 +26,7 @@ type NoRoomError struct {
 	Evictable int64
 }
 
+// Error returns the message.
 func (e *NoRoomError) Error() string {
 	text := fmt.Sprintf("image %s needs %s, and %s must stay free (imageCache.minimumFree), but only %s are free", e.Image, Size(e.Needed), Size(e.MinimumFree), Size(e.Free))
 	if e.Reserved > 0 {
