@@ -61,6 +61,11 @@ func TestBinding(t *testing.T) {
 		assert.Equal(t, []string{"macos-26"}, f.node("mac-3").Status.PrefetchImages)
 		f.report("mac-3", func(s *rackv1alpha1.MacNodeStatus) { s.PrefetchImages = nil })
 		assert.Equal(t, []string{"macos-26"}, f.node("mac-3").Status.PrefetchImages, "the agent must not write this field")
+		lease = f.getLease(lease.Namespace, lease.Name)
+		lease.Spec.PrefetchImages = []string{"macos-27"}
+		_, err = f.acme.RackV1alpha1().MacNodeLeases(lease.Namespace).Update(t.Context(), lease, metav1.UpdateOptions{})
+		require.NoError(t, err)
+		assert.Equal(t, []string{"macos-27"}, f.node("mac-3").Status.PrefetchImages, "a change reaches the Mac of a bound lease")
 	})
 	t.Run("a Mac has one lease only", func(t *testing.T) {
 		_, err := f.globex.RackV1alpha1().MacNodeLeases("globex").Create(t.Context(), newLease("globex", "late"), metav1.CreateOptions{})

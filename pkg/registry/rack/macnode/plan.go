@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/warning"
 	"k8s.io/utils/clock"
 
 	"macrack.io/macrack/pkg/apis/rack"
@@ -167,6 +168,9 @@ func (p *planner) quarantine(ctx context.Context, old, new *rack.MacNode) *rack.
 		new.Status.Quarantine = &rack.Quarantine{Reason: cause.Reason, Message: cause.Message, Since: metav1.NewTime(p.clock.Now()), BootID: new.Status.BootID}
 		return ledger.NewNodeQuarantined(new)
 	case old.Status.Quarantine == nil:
+		if new.Status.Quarantine != nil && !identity.IsAgent(ctx) {
+			warning.AddWarning(ctx, "", "status.quarantine was not set: it follows from the conditions SlotsHealthy and Scrubbed; set spec.maintenance to keep new leases off the Mac")
+		}
 		new.Status.Quarantine = nil
 		return nil
 	case identity.IsAgent(ctx):

@@ -147,6 +147,8 @@ func (p *planner) update(ctx context.Context, tx *txn.Tx, old, new *rack.MacNode
 		return p.changePhase(ctx, tx, old, new)
 	case !old.Status.EarliestReleaseAt.Equal(new.Status.EarliestReleaseAt):
 		return p.lengthen(ctx, tx, old, new)
+	case !slices.Equal(old.Spec.PrefetchImages, new.Spec.PrefetchImages):
+		return p.prefetch(ctx, tx, new)
 	}
 	return nil
 }
@@ -330,10 +332,24 @@ func (p *planner) lengthen(ctx context.Context, tx *txn.Tx, old, new *rack.MacNo
 		return err
 	}
 	node.Status.EarliestReleaseAt = new.Status.EarliestReleaseAt
+	node.Status.PrefetchImages = new.Spec.PrefetchImages
 	if err := tx.Update(ctx, macnode.Resource, node); err != nil {
 		return err
 	}
 	return ledger.Append(ctx, tx, ledger.At(now), ledger.NewFloorLengthened(new, old.Status.EarliestReleaseAt))
+}
+
+// prefetch passes a changed list of images to the Mac, unless the Mac is being released.
+func (p *planner) prefetch(ctx context.Context, tx *txn.Tx, new *rack.MacNodeLease) error {
+	if new.Status.Phase != rack.MacNodeLeaseBound && new.Status.Phase != rack.MacNodeLeaseHeld {
+		return nil
+	}
+	node, err := p.node(ctx, tx, new)
+	if err != nil {
+		return err
+	}
+	node.Status.PrefetchImages = new.Spec.PrefetchImages
+	return tx.Update(ctx, macnode.Resource, node)
 }
 
 // release releases the Mac of the lease. new is nil if the lease is deleted with its last
