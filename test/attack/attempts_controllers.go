@@ -16,8 +16,8 @@ func (w *world) stolenControllers() []attempt {
 	// The policy names one reason: the first of its validations that fails.
 	reserved, owned := forbidden("controllers create no pods in the system's namespaces"), forbidden("with one owner, a MacOSInstance")
 	container, account := forbidden("one container of the image macrack.io/macos-vm:placeholder"), forbidden("no ServiceAccount but default")
-	host, placed := forbidden("no namespaces of the host, no root, no privileges"), forbidden("the one Node that its required node affinity names")
-	slot, taint := forbidden("requests and limits of macrack.io/macos-vm are 1"), forbidden("a placeholder pod tolerates the taint of its own namespace")
+	host, placed := forbidden("no namespaces of the host, no root, no privileges"), forbidden("the required node affinity names one Node")
+	slot, taint := forbidden("requests and limits of macrack.io/macos-vm must be 1"), forbidden("a placeholder pod may tolerate only the taint of its namespace")
 	placeholder := func(old, replacement string) step { return w.forgedPlaceholder("acme", old, replacement) }
 	plain := podBody(`"name":"attack-x"`, `"restartPolicy":"Never"`)
 	// kube-apiserver itself refuses any other pod in the product's namespace.
@@ -79,7 +79,7 @@ func (w *world) stolenControllers() []attempt {
 		{family, "the instance of a placeholder pod changed", "acme", patch(mergePatch, pods+"/attack-1-vm", `{"metadata":{"labels":{"macrack.io/instance":"attack-2"}}}`), forbidden("only MacRack's controllers set them"), ""},
 		{family, "the instance of a placeholder pod removed", "root", patch(mergePatch, pods+"/attack-1-vm", `{"metadata":{"labels":null,"annotations":null}}`), forbidden("of a placeholder pod cannot be removed"), ""},
 		{family, "the instance of a placeholder pod removed, by its status", "agent", patch(mergePatch, pods+"/attack-1-vm/status", `{"metadata":{"annotations":null}}`), forbidden("of a placeholder pod cannot be removed"), ""},
-		{family, "the owner of a placeholder pod cleared", "acme", patch(mergePatch, pods+"/attack-1-vm", `{"metadata":{"ownerReferences":null}}`), forbidden("the owner of a placeholder pod is its MacOSInstance, and stays"), ""},
+		{family, "the owner of a placeholder pod cleared", "acme", patch(mergePatch, pods+"/attack-1-vm", `{"metadata":{"ownerReferences":null}}`), forbidden("the owner of a placeholder pod is its MacOSInstance and cannot be changed"), ""},
 		{family, "a finalizer on a placeholder pod", "acme", patch(mergePatch, pods+"/attack-1-vm", `{"metadata":{"finalizers":["example.com/x"]}}`), forbidden("cannot have finalizers"), ""},
 		{family, "a placeholder pod said to be in maintenance", "acme", patch(mergePatch, pods+"/attack-1-vm", `{"metadata":{"annotations":{"macrack.io/maintenance":"true"}}}`), forbidden("only MacRack's controllers set them"), ""},
 		{family, "a placeholder pod deleted", "acme", remove(pods + "/attack-1-vm"), forbidden("a placeholder pod cannot be deleted before its MacOSInstance"), ""},
