@@ -458,7 +458,7 @@ func (w *world) leftAlone(uid string) int {
 	log, _ := os.ReadFile(w.mac.log())
 	n := 0
 	for line := range strings.Lines(string(log)) {
-		if strings.Contains(line, "has no instance; it is left alone") && strings.Contains(line, uid) {
+		if strings.Contains(line, "has no instance; VM kept") && strings.Contains(line, uid) {
 			n++
 		}
 	}
