@@ -18,7 +18,7 @@ func TestWithoutCompare(t *testing.T) {
 		found[violation.Rule]++
 	}
 	t.Log(found)
-	for _, rule := range []string{"TwoVMs", "Slots", "OneTenant", "Ledger", "Index"} {
+	for _, rule := range []string{"TwoVMsPerChassis", "Slots", "OneTenantPerChassis", "Ledger", "Index"} {
 		assert.NotZero(t, found[rule], rule)
 	}
 }
