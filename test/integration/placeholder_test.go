@@ -61,7 +61,7 @@ func TestPlaceholderStaysWhatItIs(t *testing.T) {
 		"label removed":      {[]string{"label", pod, "macrack.io/instance-"}, "of a placeholder pod cannot be removed"},
 		"annotation changed": {[]string{"annotate", pod, "macrack.io/instance-uid=other", "--overwrite"}, "only MacRack's controllers set them"},
 		"annotation removed": {[]string{"annotate", pod, "macrack.io/instance-uid-"}, "of a placeholder pod cannot be removed"},
-		"owners cleared":     {[]string{"patch", pod, "--type=merge", "-p", `{"metadata":{"ownerReferences":null}}`}, "stays"},
+		"owners cleared":     {[]string{"patch", pod, "--type=merge", "-p", `{"metadata":{"ownerReferences":null}}`}, "is its MacOSInstance and cannot be changed"},
 		"finalizer added":    {[]string{"patch", pod, "--type=merge", "-p", `{"metadata":{"finalizers":["example.com/x"]}}`}, "cannot have finalizers"},
 		"deleted":            {[]string{"delete", pod}, "a placeholder pod cannot be deleted before its MacOSInstance"},
 		"deleted by force":   {[]string{"delete", pod, "--force", "--grace-period=0"}, "a placeholder pod cannot be deleted before its MacOSInstance"},
@@ -81,7 +81,7 @@ func TestPlaceholderStaysWhatItIs(t *testing.T) {
 	require.NoError(t, err)
 	bare.Labels, bare.Annotations, bare.OwnerReferences = nil, nil, nil
 	_, err = pods.Update(t.Context(), bare, metav1.UpdateOptions{})
-	require.ErrorContains(t, err, "stay")
+	require.ErrorContains(t, err, "cannot be removed")
 	kubectl(t, acme, "label", pod, "team=ios")
 	runs(t, t, "vm", "vm-vm")
 }
