@@ -379,6 +379,16 @@ func (a *Agent) enqueuePod(pod *corev1.Pod) {
 	}
 }
 
+// enqueuePods enqueues the pods of a namespace on this Mac: one may belong to an instance that is
+// gone.
+func (a *Agent) enqueuePods(namespace string) error {
+	pods, err := a.node.Pods().Pods(namespace).List(labels.Everything())
+	for _, pod := range pods {
+		a.queue.Add(key{podKey, types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}})
+	}
+	return err
+}
+
 // enqueueSlots queues the instances in the slots, and the MacNode.
 func (a *Agent) enqueueSlots() {
 	a.queue.Add(key{kind: macNodeKey})

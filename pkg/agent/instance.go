@@ -108,11 +108,7 @@ func (a *Agent) syncMismatches(ctx context.Context, name types.NamespacedName, i
 func (a *Agent) syncInstance(ctx context.Context, name types.NamespacedName, instance *instancev1alpha1.MacOSInstance) error {
 	if instance == nil {
 		// A pod of the same name may have waited for the slot.
-		pods, err := a.node.Pods().Pods(name.Namespace).List(labels.Everything())
-		for _, pod := range pods {
-			a.queue.Add(key{podKey, types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}})
-		}
-		return err
+		return a.enqueuePods(name.Namespace)
 	}
 	pod, err := a.placeholder(instance)
 	if err != nil {
@@ -191,11 +187,7 @@ func (a *Agent) reap(ctx context.Context, slot slots.Status, reason, message str
 		// The free slot no longer names an instance, so its change does not queue the instances
 		// that wait for it.
 		a.queue.Add(key{instanceKey, types.NamespacedName{Namespace: slot.Spec.Namespace, Name: slot.Spec.Name}})
-		pods, err := a.node.Pods().Pods(slot.Spec.Namespace).List(labels.Everything())
-		for _, pod := range pods {
-			a.queue.Add(key{podKey, types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}})
-		}
-		return err
+		return a.enqueuePods(slot.Spec.Namespace)
 	}
 	return nil // a change of the slot queues it again
 }

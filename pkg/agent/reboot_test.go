@@ -53,7 +53,7 @@ func TestNoReboot(t *testing.T) {
 		reboot bool
 	}{
 		{"the kernel has lost track of virtual machines", func(*rack, *rackv1alpha1.MacNode) {}, true},
-		{"nobody knows what ran", func(_ *rack, m *rackv1alpha1.MacNode) {
+		{"unknown virtual machines", func(_ *rack, m *rackv1alpha1.MacNode) {
 			m.Status.Quarantine.Reason = rackv1alpha1.ReasonScrubAsserted
 		}, true},
 		{"no quarantine", func(_ *rack, m *rackv1alpha1.MacNode) { m.Status.Quarantine = nil }, false},

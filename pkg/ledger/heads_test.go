@@ -110,7 +110,7 @@ func TestAnExportMustContinueTheHeads(t *testing.T) {
 		"more than that is missing":    {without("c07mac1", 1, 10), start.Add(rules.MinimumAuditRetention + 5*day), []string{"record 10 is missing before"}},
 		"all that was known, expired":  {without("c07mac1", 1, 10), start.Add(rules.MinimumAuditRetention + 11*day), nil},
 		"all that is there, expired":   {without("c07mac1", 1, 15), start.Add(rules.MinimumAuditRetention + 50*day), nil},
-		"what nobody knows is missing": {without("c07mac1", 1, 11), start.Add(rules.MinimumAuditRetention + 50*day), []string{"record 11 is missing before"}},
+		"an unknown record is missing": {without("c07mac1", 1, 11), start.Add(rules.MinimumAuditRetention + 50*day), []string{"record 11 is missing before"}},
 	} {
 		records := slices.Clone(test.records)
 		slices.SortFunc(records, func(a, b *rack.AuditRecord) int { return strings.Compare(a.Name, b.Name) })

@@ -69,16 +69,16 @@ func TestCheckAcceptsInstance(t *testing.T) {
 		now   time.Time
 		ok    bool
 	}{
-		"bound":                        {"Bound", floor.Add(-time.Hour), true},
-		"bound, long after the floor":  {"Bound", floor.Add(100 * time.Hour), true},
-		"held":                         {"Held", floor.Add(-time.Nanosecond), true},
-		"held, at the floor":           {"Held", floor, false},
-		"held, controller is late":     {"Held", floor.Add(time.Hour), false},
-		"pending":                      {"Pending", floor, false},
-		"not even pending":             {"", floor, false},
-		"releasing":                    {"Releasing", floor.Add(-time.Hour), false},
-		"released":                     {"Released", floor.Add(-time.Hour), false},
-		"a phase that nobody knows of": {"Sublet", floor.Add(-time.Hour), false},
+		"bound":                       {"Bound", floor.Add(-time.Hour), true},
+		"bound, long after the floor": {"Bound", floor.Add(100 * time.Hour), true},
+		"held":                        {"Held", floor.Add(-time.Nanosecond), true},
+		"held, at the floor":          {"Held", floor, false},
+		"held, controller is late":    {"Held", floor.Add(time.Hour), false},
+		"pending":                     {"Pending", floor, false},
+		"not even pending":            {"", floor, false},
+		"releasing":                   {"Releasing", floor.Add(-time.Hour), false},
+		"released":                    {"Released", floor.Add(-time.Hour), false},
+		"an unknown phase":            {"Sublet", floor.Add(-time.Hour), false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			err := CheckAcceptsInstance("build", tt.phase, floor, tt.now)

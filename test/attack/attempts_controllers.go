@@ -34,7 +34,7 @@ func (w *world) stolenControllers() []attempt {
 		{family, "an ordinary pod", who, post(pods, plain), owned, ""},
 		{family, "an ordinary pod, tried out", who, post(pods+"?dryRun=All", plain), owned, ""},
 		{family, "a pod with a tenant's Secret", who, post(pods, secret), owned, ""},
-		{family, "a placeholder pod of nobody", who, placeholder(`"kind":"MacOSInstance"`, `"kind":"Job"`), owned, ""},
+		{family, "a placeholder pod without an instance", who, placeholder(`"kind":"MacOSInstance"`, `"kind":"Job"`), owned, ""},
 		{family, "a placeholder pod of another image", who, placeholder("macrack.io/macos-vm:placeholder", "registry.example.com/evil:1"), container, ""},
 		{family, "a placeholder pod with a command", who, placeholder(`"name":"macos-vm"`, `"name":"macos-vm","command":["sh"]`), container, ""},
 		{family, "a placeholder pod with a tenant's Secret", who, placeholder(`"name":"macos-vm"`, `"name":"macos-vm","env":[{"name":"A","valueFrom":{"secretKeyRef":{"name":"attack","key":"a"}}}]`), container, ""},

@@ -136,10 +136,10 @@ func (w *world) floods() []attempt {
 		{family, "a JSON patch of 20000 operations", "acme", patch(jsonPatch, w.acmeLease(), "["+strings.Repeat(`{"op":"test","path":"/kind","value":"MacNodeLease"},`, 20000)+`{"op":"test","path":"/kind","value":"MacNodeLease"}]`), says(413, "maximum operations in a JSON patch"), ""},
 		{family, "a JSON patch that copies and copies", "acme", patch(jsonPatch, w.acmeLease(), `[{"op":"add","path":"/metadata/annotations","value":{"a":"`+strings.Repeat("x", 1000)+`"}}`+strings.Repeat(`,{"op":"copy","from":"/metadata/annotations","path":"/metadata/annotations/b"}`, 100)+`]`), want{codes: []int{400, 413, 422}}, ""},
 		{family, "more images to prefetch than there can be", "acme", post(leases("acme"), leaseBody(`"name":"attack-x"`, base+`,"prefetchImages":["`+strings.Repeat(`a","`, 5000)+`b"]`)), invalid("spec.prefetchImages"), ""},
-		{family, "a kind of content that is none", "acme", call{method: "POST", path: leases("acme"), body: "<lease/>", contentType: "application/xml"}.do, says(415, "unknown format"), ""},
+		{family, "an unknown media type", "acme", call{method: "POST", path: leases("acme"), body: "<lease/>", contentType: "application/xml"}.do, says(415, "unknown format"), ""},
 		{family, "nothing", "acme", call{method: "POST", path: leases("acme"), body: "null"}.do, invalid("metadata.name: Required value"), ""},
 		{family, "protocol buffers that are none", "acme", call{method: "POST", path: leases("acme"), body: "k8s\x00\xff\xff\xff\xff", contentType: "application/vnd.kubernetes.protobuf"}.do, badRequest("unrecognized"), ""},
-		{family, "a method that is none", "acme", call{method: "BREW", path: leases("acme")}.do, noRight(), ""},
+		{family, "an unknown method", "acme", call{method: "BREW", path: leases("acme")}.do, noRight(), ""},
 		{family, "a page of less than none", "acme", get(leases("acme") + "?limit=-1"), want{codes: []int{200, 400, 422}, lacks: w.secrets()}, ""},
 	}
 }

@@ -65,7 +65,7 @@ func (w *world) joining() []attempt {
 		{family, "a Mac", "acme-admin", csr("", client, node(w.acmeMac)), noRight(), ""},
 		{family, "a Mac", "auditor", csr("", client, node(w.acmeMac)), noRight(), ""},
 		{family, "a Mac, by one who may ask for certificates", "asker", csr("", client, node(other)), denied("use a bootstrap token"), ""},
-		{family, "that somebody becomes an administrator", "controllers", approving("kubernetes.io/kube-apiserver-client"), forbidden("not permitted to approve"), ""},
+		{family, "that a user becomes an administrator", "controllers", approving("kubernetes.io/kube-apiserver-client"), forbidden("not permitted to approve"), ""},
 		{family, "another's request approved", "agent", approving(client), noRight(), ""},
 	}
 }

@@ -222,7 +222,7 @@ func (w *world) agents() []attempt {
 		{family, "that an instance on another Mac stopped", "other-agent", patch(mergePatch, one+"/status", `{"status":{"phase":"Stopped"}}`), none, ""},
 		{family, "that another Mac is scrubbed", "other-agent", patch(mergePatch, mac, `{"status":{"scrub":{"leaseUID":"`+w.acmeUID+`","finishedAt":"2026-01-01T00:00:00Z"}}}`), none, ""},
 		{family, "that its own Mac is Ready", "agent", patch(mergePatch, mac, `{"status":{"conditions":[{"type":"Ready","status":"True","reason":"Forged","message":"","lastTransitionTime":"2026-01-01T00:00:00Z"}]}}`), forbidden("follows from its heartbeats"), ""},
-		{family, "that its own Mac is nobody's", "agent", patch(mergePatch, mac, `{"status":{"leaseRef":null,"earliestReleaseAt":null}}`), ignored(), ""},
+		{family, "that its own Mac is unleased", "agent", patch(mergePatch, mac, `{"status":{"leaseRef":null,"earliestReleaseAt":null}}`), ignored(), ""},
 		{family, "that its own Mac is another tenant's", "agent", patch(mergePatch, mac, `{"status":{"leaseRef":{"namespace":"globex","name":"attack-globex","uid":"`+w.globexUID+`"}}}`), ignored(), ""},
 		{family, "that its own Mac is free", "agent", patch(mergePatch, mac, `{"status":{"phase":"Available","releasingSince":"2026-01-01T00:00:00Z"}}`), ignored(), ""},
 		{family, "that nothing runs on its own Mac", "agent", patch(mergePatch, mac, `{"status":{"runningVMs":0}}`), ignored(), ""},

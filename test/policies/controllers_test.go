@@ -89,7 +89,7 @@ func TestControllersCreatePlaceholders(t *testing.T) {
 		"of heartbeats":     {namespace: "kube-node-lease", change: func(*corev1.Pod) {}, refused: "system's namespaces"},
 		"of MacRack":        {namespace: "macrack-system", change: func(*corev1.Pod) {}, refused: "system's namespaces"},
 		"of image Secrets":  {namespace: "macrack-images", change: func(*corev1.Pod) {}, refused: "system's namespaces"},
-		"of nobody":         {change: func(p *corev1.Pod) { p.OwnerReferences = nil }, refused: owner},
+		"without an owner":  {change: func(p *corev1.Pod) { p.OwnerReferences = nil }, refused: owner},
 		"of a ReplicaSet":   {change: func(p *corev1.Pod) { p.OwnerReferences[0].Kind = "ReplicaSet" }, refused: owner},
 		"of another group":  {change: func(p *corev1.Pod) { p.OwnerReferences[0].APIVersion = "apps/v1" }, refused: owner},
 		"of no controller":  {change: func(p *corev1.Pod) { p.OwnerReferences[0].Controller = nil }, refused: owner},
@@ -132,7 +132,7 @@ func TestControllersCreatePlaceholders(t *testing.T) {
 		"in its IPC":            {change: spec(func(s *corev1.PodSpec) { s.HostIPC = true }), refused: privileges},
 		"sharing processes":     {change: spec(func(s *corev1.PodSpec) { s.ShareProcessNamespace = ptr.To(true) }), refused: privileges},
 		"as root":               {change: spec(func(s *corev1.PodSpec) { s.SecurityContext.RunAsUser = ptr.To[int64](0) }), refused: privileges},
-		"as anybody":            {change: spec(func(s *corev1.PodSpec) { s.SecurityContext = nil }), refused: privileges},
+		"as any user":           {change: spec(func(s *corev1.PodSpec) { s.SecurityContext = nil }), refused: privileges},
 		"with sysctls":          {change: spec(func(s *corev1.PodSpec) { s.SecurityContext.Sysctls = []corev1.Sysctl{{Name: "a"}} }), refused: privileges},
 		"privileged":            {change: container(func(c *corev1.Container) { c.SecurityContext.Privileged = ptr.To(true) }), refused: privileges},
 		"escalating":            {change: container(func(c *corev1.Container) { c.SecurityContext.AllowPrivilegeEscalation = nil }), refused: privileges},
@@ -182,7 +182,7 @@ func TestControllersAndPodsOfOthers(t *testing.T) {
 		request request
 		refused string
 	}{
-		"a pod of nobody":              {podRequest(controllers, admission.Create, "", newPod("acme", func(*corev1.PodSpec) {}), nil), "placeholder pods"},
+		"a pod without an owner":       {podRequest(controllers, admission.Create, "", newPod("acme", func(*corev1.PodSpec) {}), nil), "placeholder pods"},
 		"an eviction of the system's":  {podRequest(controllers, admission.Create, "eviction", plain, nil), "system's namespaces"},
 		"a placeholder deleted":        {podRequest(controllers, admission.Delete, "", nil, ours), ""},
 		"a pod of the system deleted":  {podRequest(controllers, admission.Delete, "", nil, plain), "change and delete only placeholder pods"},
@@ -309,7 +309,7 @@ func TestControllersAndDisruptionBudgets(t *testing.T) {
 		"its own":              {admission.Create, budget(), nil, ""},
 		"its own, deleted":     {admission.Delete, nil, budget(), ""},
 		"its own, changed":     {admission.Update, budget(), budget(), owned},
-		"of nobody":            {admission.Create, foreign, nil, owned},
+		"without an owner":     {admission.Create, foreign, nil, owned},
 		"another's, deleted":   {admission.Delete, nil, foreign, owned},
 		"of a Deployment":      {admission.Create, budget(func(b *policyv1.PodDisruptionBudget) { b.OwnerReferences[0].Kind = "Deployment" }), nil, owned},
 		"for all pods":         {admission.Create, budget(func(b *policyv1.PodDisruptionBudget) { b.Spec.Selector.MatchLabels = nil }), nil, alone},

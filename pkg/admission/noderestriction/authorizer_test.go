@@ -91,7 +91,7 @@ func TestAuthorizer(t *testing.T) {
 		"classes":                            {verb: "list", group: inst, resource: "instanceclasses"},
 		"the configuration":                  {verb: "get", group: config, resource: "rackconfigs", name: "default"},
 		"another configuration":              {verb: "update", group: config, resource: "rackconfigs", name: "default", refused: "may only read"},
-		"what nobody has thought of":         {verb: "get", group: rack, resource: "macnodes/proxy", name: "mac-1", refused: "may only read"},
+		"an unknown subresource":             {verb: "get", group: rack, resource: "macnodes/proxy", name: "mac-1", refused: "may only read"},
 		"an agent without a Node":            {user: impostor, verb: "get", group: rack, resource: "macnodes", name: "mac-1", refused: "is not the user of a Node"},
 		"whoever is not in the group":        {user: tenant, verb: "list", group: rack, resource: "macnodes"},
 		"a user whose name is only a prefix": {user: &user.DefaultInfo{Name: "system:node:", Groups: []string{"system:nodes"}}, verb: "get", group: image, resource: "macosimages", refused: "is not the user of a Node"},

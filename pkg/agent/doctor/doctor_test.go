@@ -113,7 +113,7 @@ func TestFindings(t *testing.T) {
 		{"older", func(f *fakeMac, _ *Doctor) { f.version = "14.5" }, "macos", Warn, "macOS 14.5", "update macOS"},
 		{"odd version", func(f *fakeMac, _ *Doctor) { f.version = "" }, "macos", Warn, "unknown version", ""},
 		{"root", func(_ *fakeMac, d *Doctor) { d.UID = 0 }, "user", Fail, "root, which cannot start virtual machines", "without sudo"},
-		{"nobody at the screen", func(f *fakeMac, _ *Doctor) { f.console = 0 }, "login-session", Fail, "no user is logged in", "automatic login"},
+		{"no user at the screen", func(f *fakeMac, _ *Doctor) { f.console = 0 }, "login-session", Fail, "no user is logged in", "automatic login"},
 		{"another at the screen", func(f *fakeMac, _ *Doctor) { f.console = 502 }, "login-session", Fail, "user 502 is logged in at the screen, the agent's user is 501", "log that user out"},
 		{"no entitlement", func(f *fakeMac, _ *Doctor) { f.entitled = false }, "entitlement", Fail, "has no entitlement com.apple.security.virtualization", "codesign"},
 		{"a slot's job is missing", func(f *fakeMac, _ *Doctor) { f.missing = "io.macrack.vm.1" }, "launchd-jobs", Fail, "not loaded in gui/501: io.macrack.vm.1", "launchctl bootstrap gui/501 ~/Library/LaunchAgents/io.macrack.vm.1.plist"},
@@ -145,7 +145,7 @@ func TestFindings(t *testing.T) {
 		{"no images", func(f *fakeMac, _ *Doctor) { f.registries = nil }, "registry", Skip, "is empty", ""},
 		{"a machine without an agent", func(f *fakeMac, _ *Doctor) { f.locked = map[string]bool{"/v/slots/1/vm.sock": true}; f.vms = 1 }, "leftovers", Warn, "1 virtual machines run without an agent", "start the agent"},
 		{"machines with an agent", func(f *fakeMac, _ *Doctor) { f.locked["/v/slots/1/vm.sock"] = true }, "leftovers", OK, "running virtual machines: 1", ""},
-		{"somebody else's machine", func(f *fakeMac, _ *Doctor) { f.locked["/v/slots/1/vm.sock"] = true; f.vms = 2 }, "foreign-vms", Fail, "1 virtual machines run that do not belong to MacRack", "stop them"},
+		{"a virtual machine of another user", func(f *fakeMac, _ *Doctor) { f.locked["/v/slots/1/vm.sock"] = true; f.vms = 2 }, "foreign-vms", Fail, "1 virtual machines run that do not belong to MacRack", "stop them"},
 		{"macOS does not tell", func(f *fakeMac, _ *Doctor) { f.hostErr = broken }, "sleep", Warn, "check failed: broken", ""},
 		{"Linux", func(f *fakeMac, _ *Doctor) { f.system, f.arch = "linux", "amd64" }, "entitlement", Skip, "not checked: this is linux/amd64, not a Mac", ""},
 	} {

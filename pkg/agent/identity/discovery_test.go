@@ -119,7 +119,7 @@ func TestDiscoverRefuses(t *testing.T) {
 		says   string
 	}{
 		{"no hash", func(_ *publisher, d *Discovery) { d.CACertHashes = nil }, "the hash of the cluster's CA is missing"},
-		{"a hash that is none", func(_ *publisher, d *Discovery) { d.CACertHashes = []string{"sha256:abc"} }, `invalid CA hash "sha256:abc"; use the form sha256:<64`},
+		{"an invalid hash", func(_ *publisher, d *Discovery) { d.CACertHashes = []string{"sha256:abc"} }, `invalid CA hash "sha256:abc"; use the form sha256:<64`},
 		{"a hash of another kind", func(_ *publisher, d *Discovery) { d.CACertHashes = []string{"sha1:" + strings.Repeat("0", 64)} }, "invalid CA hash"},
 		{"the wrong hash", func(_ *publisher, d *Discovery) { d.CACertHashes = []string{"sha256:" + strings.Repeat("0", 64)} }, "has another hash"},
 		{"the wrong hash, verification skipped", func(_ *publisher, d *Discovery) {
@@ -134,7 +134,7 @@ func TestDiscoverRefuses(t *testing.T) {
 		{"an authority that did not sign the server", func(p *publisher, d *Discovery) {
 			p.info, d.CACertHashes = kubeconfigWith(t, foreign), []string{Hash(other.ca)}
 		}, "is not from the token's cluster"},
-		{"somebody in between", func(p *publisher, _ *Discovery) { p.second = kubeconfigWith(t, append(foreign, p.ca...)) }, "differs over the verified connection"},
+		{"a proxy in between", func(p *publisher, _ *Discovery) { p.second = kubeconfigWith(t, append(foreign, p.ca...)) }, "differs over the verified connection"},
 		{"no authority", func(p *publisher, _ *Discovery) { p.info = kubeconfigWith(t, nil) }, "has no certificate authority"},
 		{"no cluster-info", func(p *publisher, _ *Discovery) { p.status = http.StatusNotFound }, "does not serve ConfigMap cluster-info"},
 		{"hidden cluster-info", func(p *publisher, _ *Discovery) { p.status = http.StatusForbidden }, "to anonymous clients"},
@@ -143,7 +143,7 @@ func TestDiscoverRefuses(t *testing.T) {
 		{"a clock that is behind", func(p *publisher, _ *Discovery) { p.date = p.date.Add(2 * time.Hour) }, "behind the server's"},
 		{"a clock that is ahead", func(p *publisher, _ *Discovery) { p.date = p.date.Add(-2 * time.Hour) }, "ahead of the server's"},
 		{"no TLS", func(_ *publisher, d *Discovery) { d.Server = "http://127.0.0.1:1" }, "use https://host:port"},
-		{"nobody there", func(p *publisher, _ *Discovery) { p.server.Close() }, "is not reachable; check the address, the network"},
+		{"no server", func(p *publisher, _ *Discovery) { p.server.Close() }, "is not reachable; check the address, the network"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			p := newPublisher(t)

@@ -160,10 +160,10 @@ func TestGarbledLock(t *testing.T) {
 	m := newMac(t)
 	m.stop()
 	for name, garble := range map[string]func(path string) error{
-		"a directory":         func(path string) error { return os.MkdirAll(filepath.Join(path, "x"), 0o700) },
-		"a symlink":           func(path string) error { return os.Symlink("/nonexistent/lock", path) },
-		"not to be opened":    func(path string) error { return os.WriteFile(path, nil, 0) },
-		"of somebody's words": func(path string) error { return os.WriteFile(path, []byte("12345"), 0o644) },
+		"a directory":      func(path string) error { return os.MkdirAll(filepath.Join(path, "x"), 0o700) },
+		"a symlink":        func(path string) error { return os.Symlink("/nonexistent/lock", path) },
+		"not to be opened": func(path string) error { return os.WriteFile(path, nil, 0) },
+		"of text":          func(path string) error { return os.WriteFile(path, []byte("12345"), 0o644) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := m.slot(0).LockPath()

@@ -42,7 +42,7 @@ func TestVisible(t *testing.T) {
 		"a life without leases":      {uid: "2"},
 		"a namespace that is not":    {key: encode("2", noon)},
 		"neither":                    {},
-		"a key that nobody wrote":    {uid: "2", key: []byte("2")},
+		"an unwritten key":           {uid: "2", key: []byte("2")},
 		"an auditor's or an admin's": {uid: "3", key: encode("2", noon), seesAll: true, want: all},
 	} {
 		t.Run(name, func(t *testing.T) {
