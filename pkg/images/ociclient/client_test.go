@@ -22,29 +22,40 @@ import (
 	"k8s.io/utils/clock"
 )
 
-func TestPlain(t *testing.T) {
+func TestIsLoopback(t *testing.T) {
 	for host, plain := range map[string]bool{
 		"localhost": true, "localhost:5000": true, "127.0.0.1": true, "127.9.9.9:80": true, "[::1]:5000": true, "::1": true,
 		"registry.example.com": false, "10.0.0.1:5000": false, "localhost.example.com": false, "127.0.0.1.example.com": false, "0.0.0.0": false, "": false,
 	} {
-		assert.Equal(t, plain, Plain(host), host)
+		assert.Equal(t, plain, isLoopback(host), host)
 	}
 }
+
+// smallBuffer makes a side of a connection notice soon that the other one does not read.
+const smallBuffer = 64 << 10
 
 // elsewhere is a registry with TLS at the name registry.example.com.
 func elsewhere(t *testing.T, handler http.Handler, trusted bool) *http.Transport {
 	t.Helper()
 	server := httptest.NewUnstartedServer(handler)
 	server.Config.ErrorLog = log.New(io.Discard, "", 0)
+	server.Config.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
+		_ = c.(*tls.Conn).NetConn().(*net.TCPConn).SetReadBuffer(smallBuffer)
+		return ctx
+	}
 	server.StartTLS()
 	t.Cleanup(server.Close)
 	roots := x509.NewCertPool()
 	if trusted {
 		roots.AddCert(server.Certificate()) // which is for example.com and its subdomains
 	}
-	transport := NewTransport(roots)
+	transport := newTransport(roots)
 	transport.DialContext = func(ctx context.Context, network, _ string) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, network, server.Listener.Addr().String())
+		c, err := (&net.Dialer{}).DialContext(ctx, network, server.Listener.Addr().String())
+		if err == nil {
+			_ = c.(*net.TCPConn).SetWriteBuffer(smallBuffer)
+		}
+		return c, err
 	}
 	return transport
 }
@@ -138,9 +149,24 @@ func TestRetryAfterAsADate(t *testing.T) {
 }
 
 func TestMoreThanWasAskedFor(t *testing.T) {
-	c := client(t, elsewhere(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(make([]byte, 1000)) }), true))
-	_, err := c.Manifest(t.Context(), digest.FromString("x"), 100)
-	require.ErrorContains(t, err, "sends more than 100 bytes")
-	_, err = c.Blob(t.Context(), ocispec.Descriptor{Digest: digest.FromString("x"), Size: 101}, 100)
+	for name, handler := range map[string]http.HandlerFunc{
+		"too long": func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(make([]byte, 1000)) },
+		"without an end": func(w http.ResponseWriter, r *http.Request) {
+			if r.Method == http.MethodHead {
+				w.Header().Set("Content-Type", ocispec.MediaTypeImageManifest)
+				w.Header().Set("Content-Length", "100")
+			}
+			for r.Context().Err() == nil && r.Method == http.MethodGet {
+				if _, err := w.Write(make([]byte, 1000)); err != nil {
+					break
+				}
+			}
+		},
+	} {
+		_, err := client(t, elsewhere(t, handler, true)).Manifest(t.Context(), digest.FromString("x"), 100)
+		require.ErrorContains(t, err, "sends more than 100 bytes", name)
+	}
+	c := client(t, elsewhere(t, http.NotFoundHandler(), true))
+	_, err := c.Blob(t.Context(), ocispec.Descriptor{Digest: digest.FromString("x"), Size: 101}, 100)
 	require.ErrorContains(t, err, "and the limit is 100")
 }

@@ -1,0 +1,164 @@
+package ociclient
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+
+	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"oras.land/oras-go/v2/registry/remote/auth"
+)
+
+// Manifest fetches the manifest with that digest, even if the tag has moved.
+func (c *Client) Manifest(ctx context.Context, pinned digest.Digest, limit int64) ([]byte, error) {
+	return c.readAll(ctx, pinned, limit, func(ctx context.Context) (io.ReadCloser, error) {
+		_, body, err := c.repo.Manifests().FetchReference(ctx, pinned.String())
+		return body, err
+	})
+}
+
+// Blob fetches a small blob into memory.
+func (c *Client) Blob(ctx context.Context, blob ocispec.Descriptor, limit int64) ([]byte, error) {
+	if blob.Size > limit {
+		return nil, fmt.Errorf("blob %s has %d bytes, and the limit is %d", blob.Digest, blob.Size, limit)
+	}
+	return c.readAll(ctx, blob.Digest, blob.Size, func(ctx context.Context) (io.ReadCloser, error) {
+		return c.repo.Blobs().Fetch(ctx, blob)
+	})
+}
+
+func (c *Client) readAll(ctx context.Context, want digest.Digest, limit int64, fetch func(context.Context) (io.ReadCloser, error)) (data []byte, err error) {
+	err = c.retry(ctx, func(ctx context.Context) error {
+		body, err := fetch(ctx)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = body.Close() }()
+		if data, err = io.ReadAll(io.LimitReader(body, limit+1)); err != nil {
+			return err
+		}
+		if int64(len(data)) > limit {
+			return permanent{fmt.Errorf("registry %s sends more than %d bytes for %s", c.Host(), limit, want)}
+		}
+		if got := digest.FromBytes(data); got != want {
+			return &DigestError{Host: c.Host(), Want: want, Got: got}
+		}
+		return nil
+	})
+	return data, err
+}
+
+// PushBlob pushes a blob unless the repository has it, and reports whether it uploaded the blob.
+func (c *Client) PushBlob(ctx context.Context, blob ocispec.Descriptor, data []byte) (uploaded bool, err error) {
+	err = c.retry(ctx, func(ctx context.Context) error {
+		if found, err := c.repo.Blobs().Exists(ctx, blob); found || err != nil {
+			return err
+		}
+		uploaded = true // also true if only the response was lost
+		return c.repo.Blobs().Push(ctx, blob, bytes.NewReader(data))
+	})
+	return uploaded, err
+}
+
+// PushManifest pushes a manifest and sets the tag of the client's reference, if it has one.
+func (c *Client) PushManifest(ctx context.Context, manifest ocispec.Descriptor, data []byte) error {
+	name := cmp.Or(c.repo.Reference.Reference, manifest.Digest.String())
+	return c.retry(ctx, func(ctx context.Context) error {
+		return c.repo.Manifests().PushReference(ctx, manifest, bytes.NewReader(data), name)
+	})
+}
+
+// Open returns a blob's content. An interrupted transfer resumes at its offset. The caller must
+// verify the content.
+func (c *Client) Open(ctx context.Context, blob ocispec.Descriptor) io.ReadCloser {
+	return &reader{c: c, ctx: ctx, blob: blob, backoff: backoff{c: c}}
+}
+
+type reader struct {
+	c       *Client
+	ctx     context.Context
+	blob    ocispec.Descriptor
+	offset  int64
+	settled int64 // offset of the last reset of the failure count
+	current io.ReadCloser
+	backoff backoff
+}
+
+func (r *reader) Read(p []byte) (int, error) {
+	for r.offset < r.blob.Size {
+		n, err := r.read(p[:min(int64(len(p)), r.blob.Size-r.offset)])
+		r.offset += int64(n)
+		if r.offset-r.settled >= progress {
+			r.settled, r.backoff.failures = r.offset, 0
+		}
+		if n > 0 {
+			return n, nil
+		}
+		if err != nil {
+			_ = r.Close()
+			if err := r.backoff.again(r.ctx, err); err != nil {
+				return 0, err
+			}
+		}
+	}
+	return 0, io.EOF
+}
+
+func (r *reader) read(p []byte) (n int, err error) {
+	if r.current == nil {
+		if r.offset == 0 {
+			r.current, err = r.c.repo.Blobs().Fetch(r.ctx, r.blob)
+		} else {
+			r.current, err = r.resume()
+		}
+		if err != nil {
+			return 0, err
+		}
+	}
+	n, err = r.current.Read(p)
+	if n > 0 {
+		return n, nil // a persistent error recurs
+	}
+	if err != nil && !errors.Is(err, errStalled) {
+		err = fmt.Errorf("registry %s interrupted the transfer after %d of %d bytes of %s: %w", r.c.Host(), r.offset, r.blob.Size, r.blob.Digest, err)
+	}
+	return 0, err
+}
+
+// resume continues the transfer at the offset. The library can do so only on an open transfer, and
+// only if the registry announced ranges.
+func (r *reader) resume() (io.ReadCloser, error) {
+	ctx := auth.AppendRepositoryScope(r.ctx, r.c.repo.Reference, auth.ActionPull)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, r.c.blobs+r.blob.Digest.String(), nil)
+	if err != nil {
+		return nil, permanent{err}
+	}
+	req.Header.Set("Range", fmt.Sprintf("bytes=%d-%d", r.offset, r.blob.Size-1))
+	resp, err := r.c.repo.Client.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	if resp.StatusCode == http.StatusPartialContent {
+		return resp.Body, nil
+	}
+	// The registry does not support ranges.
+	if _, err := io.CopyN(io.Discard, resp.Body, r.offset); err != nil {
+		_ = resp.Body.Close()
+		return nil, err
+	}
+	return resp.Body, nil
+}
+
+func (r *reader) Close() error {
+	if r.current == nil {
+		return nil
+	}
+	err := r.current.Close()
+	r.current = nil
+	return err
+}
