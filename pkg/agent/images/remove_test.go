@@ -3,6 +3,7 @@ package images
 import (
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"testing"
@@ -14,6 +15,48 @@ import (
 
 	"macrack.io/macrack/pkg/vm/contract"
 )
+
+func TestRemove(t *testing.T) {
+	w := newWorld(t)
+	w.image.Private = true
+	fetching := make(chan struct{})
+	w.interfere(func(_ http.ResponseWriter, r *http.Request, n int) bool {
+		if n == 5 {
+			close(fetching)
+		}
+		if n >= 5 {
+			<-r.Context().Done()
+		}
+		return n >= 5
+	})
+	failed := make(chan error, 1)
+	go func() { _, err := w.store.Ensure(t.Context(), w.image, Needs{}); failed <- err }()
+	<-fetching
+	progress, found := w.store.Progress(w.image.Name)
+	require.True(t, found)
+	assert.Equal(t, w.pushed.Compressed, progress.Total)
+	assert.Regexp(t, `^\d+% \(.* of .*\)$`, progress.String())
+	unfinished, err := w.store.Unfinished()
+	require.NoError(t, err)
+	require.Len(t, unfinished, 1)
+	assert.True(t, unfinished[0].Private, "a scrub finds what a tenant's credentials have fetched, also in part")
+
+	require.NoError(t, w.store.Remove(w.image.Name))
+	require.ErrorIs(t, <-failed, errRemoved)
+	assert.NoDirExists(t, filepath.Join(w.store.Dir, w.image.Name))
+	_, found = w.store.Progress(w.image.Name)
+	assert.False(t, found)
+
+	w.setBefore(nil)
+	_, err = w.ensure()
+	require.NoError(t, err)
+	require.NoError(t, w.store.Remove(w.image.Name))
+	require.NoError(t, w.store.Remove(w.image.Name))
+	list, err := w.store.List()
+	require.NoError(t, err)
+	assert.Empty(t, list)
+	require.Error(t, w.store.Remove(".."))
+}
 
 // A scrub finds a private image until all of it is removed, wherever the removal was interrupted.
 func TestInterruptedRemoval(t *testing.T) {

@@ -2,7 +2,6 @@ package images
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -61,14 +60,6 @@ func (f osFile) Zero(offset, size int64) error { return disk.Zero(f.File, offset
 func openFile(path string) (file, error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	return osFile{f}, err
-}
-
-// journal is the state of an interrupted pull. Every chunk in it is on the disk and verified.
-type journal struct {
-	Digest  string `json:"digest"`
-	Private bool   `json:"private,omitempty"`
-	// Chunks are the numbers of the finished chunks.
-	Chunks []int `json:"chunks,omitempty"`
 }
 
 // token returns the token of an image. s.mu is held.
@@ -156,15 +147,6 @@ func (s *OCI) List() ([]Cached, error) { return list(s.Dir) }
 
 // Unfinished implements Store.
 func (s *OCI) Unfinished() ([]Cached, error) { return unfinished(s.Dir) }
-
-func (s *OCI) readJournal(name string) (journal, error) {
-	data, err := os.ReadFile(filepath.Join(s.Dir, name, journalName))
-	if err != nil {
-		return journal{}, err
-	}
-	var j journal
-	return j, json.Unmarshal(data, &j)
-}
 
 // Progress implements Store.
 func (s *OCI) Progress(name string) (Progress, bool) {
