@@ -1,12 +1,14 @@
 package images
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -184,4 +186,31 @@ func TestRetryAfterIsKept(t *testing.T) {
 	require.NoError(t, err)
 	w.check(cached)
 	assert.GreaterOrEqual(t, waited, time.Second)
+}
+
+// A push repeats the upload that the registry does not respond to.
+func TestStalledPush(t *testing.T) {
+	w := newWorld(t)
+	var puts atomic.Int64
+	repeated := make(chan struct{})
+	w.setBefore(func(_ http.ResponseWriter, r *http.Request) bool {
+		if r.Method != http.MethodPut {
+			return false
+		}
+		switch puts.Add(1) {
+		case 1:
+			<-repeated
+			return true
+		case 2:
+			close(repeated)
+		}
+		return false
+	})
+	w.disk = bytes.Repeat([]byte("macOS"), testChunk/5)
+	w.stall = 500 * time.Millisecond
+	w.image.Digest = w.push("macos/26:stalled", w.disk).Digest.String()
+	w.setBefore(nil)
+	cached, err := w.ensure()
+	require.NoError(t, err)
+	w.check(cached)
 }

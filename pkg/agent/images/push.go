@@ -9,6 +9,7 @@ import (
 	"os"
 	"runtime"
 	"sync"
+	"time"
 
 	"github.com/klauspost/compress/zstd"
 	"github.com/opencontainers/go-digest"
@@ -28,6 +29,9 @@ const (
 	maxChunks = 4096
 	// pushWindow is the window of the compressor, in bytes.
 	pushWindow = 1 << 20
+	// pushStall is longer than for a pull, because a registry looks up all blobs of a manifest
+	// before it responds.
+	pushStall = 2 * time.Minute
 )
 
 // PushOptions configure a push.
@@ -47,8 +51,9 @@ type PushOptions struct {
 	// the registry has the manifest.
 	OnProgress func(Progress)
 
-	// chunkSize and readHoles are for tests.
+	// chunkSize, stall and readHoles are for tests.
 	chunkSize int64
+	stall     time.Duration
 	readHoles bool
 }
 
@@ -68,13 +73,11 @@ func Push(ctx context.Context, opts PushOptions) (Pushed, error) {
 	if _, err := Inspect(opts); err != nil {
 		return Pushed{}, err
 	}
-	client, err := ociclient.New(ociclient.Options{Reference: opts.Reference, Credential: opts.Credential, Clock: opts.Clock})
+	client, err := ociclient.New(ociclient.Options{Reference: opts.Reference, Credential: opts.Credential, Clock: opts.Clock, Stall: cmp.Or(opts.stall, pushStall)})
 	if err != nil {
 		return Pushed{}, err
 	}
-	if opts.Parallel == 0 {
-		opts.Parallel = 4
-	}
+	opts.Parallel = cmp.Or(opts.Parallel, 4)
 	// APFS may report holes where there is data (coreutils, pull request 68). Reading the holes
 	// finds their zeros as well.
 	opts.readHoles = opts.readHoles || runtime.GOOS == "darwin"

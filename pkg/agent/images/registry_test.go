@@ -23,7 +23,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"k8s.io/utils/clock"
-
 )
 
 const (
@@ -41,6 +40,7 @@ type world struct {
 	disk, aux []byte
 	image     Image
 	pushed    Pushed
+	stall     time.Duration // of pushes
 	events    []Event
 
 	mu    sync.Mutex
@@ -98,7 +98,7 @@ func (w *world) push(reference string, content []byte) Pushed {
 	require.NoError(w.t, os.WriteFile(aux, w.aux, 0o600))
 	pushed, err := Push(w.t.Context(), PushOptions{
 		Disk: disk, Aux: aux, HardwareModel: base64.StdEncoding.EncodeToString([]byte("model")),
-		Reference: w.host() + "/" + reference, Clock: clock.RealClock{}, chunkSize: testChunk,
+		Reference: w.host() + "/" + reference, Clock: clock.RealClock{}, chunkSize: testChunk, stall: w.stall,
 	})
 	require.NoError(w.t, err)
 	return pushed

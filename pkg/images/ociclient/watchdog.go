@@ -45,8 +45,8 @@ func (d *doer) Do(req *http.Request) (*http.Response, error) {
 			_ = resp.Body.Close()
 			return nil, fmt.Errorf("registry %s responds to a request for %s with %s", d.host, want, htmlMessage)
 		}
-		// This package verifies the content itself. Without the header, the library would buffer and
-		// hash a manifest before the limit of its size applies.
+		// The content is verified when it is read. Without this header, the library would buffer
+		// and hash a manifest before any limit of its size.
 		resp.Header.Set("Docker-Content-Digest", want)
 	}
 	// The library quotes the URL in errors. The query of a redirect can be a signature.
