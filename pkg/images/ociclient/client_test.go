@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"k8s.io/utils/clock"
+	"oras.land/oras-go/v2/registry/remote/auth"
 )
 
 func TestIsLoopback(t *testing.T) {
@@ -97,23 +98,73 @@ func TestNothingLeavesWithoutTLS(t *testing.T) {
 	var asked atomic.Int64
 	here := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked.Add(1) }))
 	defer here.Close()
-	for name, handler := range map[string]http.HandlerFunc{
-		"redirect": func(w http.ResponseWriter, r *http.Request) {
-			http.Redirect(w, r, "http://cdn.example.com/x?signature=s3cret", http.StatusTemporaryRedirect)
-		},
-		"redirect to this host": func(w http.ResponseWriter, r *http.Request) {
-			http.Redirect(w, r, here.URL, http.StatusTemporaryRedirect)
-		},
-		"tokens": func(w http.ResponseWriter, _ *http.Request) {
+	redirect := func(target string) http.HandlerFunc {
+		return func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, target+"/x?signature=s3cret", http.StatusTemporaryRedirect)
+		}
+	}
+	for name, tt := range map[string]struct {
+		handler http.HandlerFunc
+		message string
+	}{
+		"redirect":              {redirect("http://cdn.example.com"), "by way of cdn.example.com: refused to connect to cdn.example.com without TLS"},
+		"redirect to this host": {redirect(here.URL), "without TLS; only registries on this machine may omit TLS"},
+		"tokens": {func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("WWW-Authenticate", `Bearer realm="http://tokens.example.com/token",service="x"`)
 			w.WriteHeader(http.StatusUnauthorized)
-		},
+		}, "uses http but registry was contacted over https"},
 	} {
-		_, err := client(t, elsewhere(t, handler, true)).Blob(t.Context(), blob, 100)
-		require.Error(t, err, name)
+		transport := elsewhere(t, tt.handler, true)
+		secure := transport.DialContext
+		transport.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
+			if strings.HasSuffix(address, ":443") {
+				return secure(ctx, network, address)
+			}
+			return (&net.Dialer{}).DialContext(ctx, network, here.Listener.Addr().String())
+		}
+		_, err := client(t, transport).Blob(t.Context(), blob, 100)
+		require.ErrorContains(t, err, tt.message, name)
 		assert.NotContains(t, err.Error(), "s3cret", "a signature is not shown")
 	}
+
+	// A registry on this machine may omit TLS, but not redirect to another machine without it.
+	local := httptest.NewServer(redirect("http://cdn.example.com"))
+	defer local.Close()
+	c, err := New(Options{Reference: local.Listener.Addr().String() + "/macos/26", Clock: clock.RealClock{}, Wait: time.Millisecond})
+	require.NoError(t, err)
+	_, err = c.Blob(t.Context(), blob, 100)
+	require.ErrorContains(t, err, "refused to connect to cdn.example.com without TLS")
 	assert.Zero(t, asked.Load())
+}
+
+// Neither another host nor another port of the registry receives the credentials.
+func TestCredentialsStayWithTheRegistry(t *testing.T) {
+	blob := ocispec.Descriptor{Digest: digest.FromString("x"), Size: 1}
+	for _, target := range []string{"cdn.example.com", "registry.example.com:8443"} {
+		var leaked atomic.Int64
+		c, err := New(Options{Reference: "registry.example.com/macos/26", Clock: clock.RealClock{}, Wait: time.Millisecond,
+			Credential: auth.StaticCredential("registry.example.com", auth.Credential{Username: "alice", Password: "secret"}),
+			Transport: elsewhere(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				_, _, authorized := r.BasicAuth()
+				switch {
+				case r.Host == target:
+					if authorized {
+						leaked.Add(1)
+					}
+					_, _ = io.WriteString(w, "x")
+				case authorized:
+					http.Redirect(w, r, "https://"+target+"/x", http.StatusTemporaryRedirect)
+				default:
+					w.Header().Set("WWW-Authenticate", `Basic realm="images"`)
+					w.WriteHeader(http.StatusUnauthorized)
+				}
+			}), true)})
+		require.NoError(t, err)
+		got, err := c.Blob(t.Context(), blob, 100)
+		require.NoError(t, err)
+		assert.Equal(t, "x", string(got))
+		assert.Zero(t, leaked.Load(), target)
+	}
 }
 
 func TestRedirectsAreFollowedAndSignaturesNotShown(t *testing.T) {

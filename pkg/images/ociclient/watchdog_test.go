@@ -4,9 +4,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"slices"
-	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -140,47 +137,4 @@ func TestSlowReaderIsNoStall(t *testing.T) {
 		time.Sleep(2 * testStall)
 	}
 	assert.EqualValues(t, 1, requests.Load())
-}
-
-// A redirect is followed again when a transfer resumes, because its signature may have expired.
-func TestResumeFollowsTheRedirectAgain(t *testing.T) {
-	content := []byte(strings.Repeat("macOS", 1000))
-	var mu sync.Mutex
-	var requests []string
-	c := stalling(t, func(w http.ResponseWriter, r *http.Request) {
-		mu.Lock()
-		requests = append(requests, r.Host+" "+r.Header.Get("Range"))
-		mu.Unlock()
-		switch {
-		case r.Host == "registry.example.com":
-			http.Redirect(w, r, "https://cdn.example.com/x?signature=s3cret", http.StatusTemporaryRedirect)
-		case r.Header.Get("Range") == "":
-			w.Header().Set("Content-Length", fmt.Sprint(len(content)))
-			_, _ = w.Write(content[:1000])
-			w.(http.Flusher).Flush()
-			panic(http.ErrAbortHandler)
-		default:
-			w.WriteHeader(http.StatusPartialContent)
-			_, _ = w.Write(content[1000:])
-		}
-	})
-	got, err := io.ReadAll(c.Open(t.Context(), blobOf(content)))
-	require.NoError(t, err)
-	assert.Equal(t, string(content), string(got))
-	const rest = "bytes=1000-4999"
-	assert.Equal(t, []string{"registry.example.com ", "cdn.example.com ", "registry.example.com " + rest, "cdn.example.com " + rest}, slices.Clone(requests))
-}
-
-// The library's own errors quote the URL without its query.
-func TestSizesThatDoNotMatch(t *testing.T) {
-	c := stalling(t, func(w http.ResponseWriter, r *http.Request) {
-		if r.Host == "registry.example.com" {
-			http.Redirect(w, r, "https://cdn.example.com/x?signature=s3cret", http.StatusTemporaryRedirect)
-			return
-		}
-		_, _ = io.WriteString(w, "too long")
-	})
-	_, err := c.Blob(t.Context(), blobOf([]byte("short")), 100)
-	require.ErrorContains(t, err, `GET "https://cdn.example.com/x": mismatch Content-Length`)
-	assert.NotContains(t, err.Error(), "s3cret")
 }

@@ -1,0 +1,56 @@
+package ociclient
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// A redirect is followed again when a transfer resumes, because its signature may have expired.
+func TestResume(t *testing.T) {
+	content := strings.Repeat("macOS", 1000)
+	for _, ranges := range []bool{true, false} {
+		var requests []string // one at a time
+		c := stalling(t, func(w http.ResponseWriter, r *http.Request) {
+			requests = append(requests, r.Host+" "+r.Header.Get("Range"))
+			switch {
+			case r.Host == "registry.example.com":
+				http.Redirect(w, r, "https://cdn.example.com/x?signature=s3cret", http.StatusTemporaryRedirect)
+			case r.Header.Get("Range") == "":
+				w.Header().Set("Content-Length", fmt.Sprint(len(content)))
+				_, _ = io.WriteString(w, content[:1000])
+				w.(http.Flusher).Flush()
+				panic(http.ErrAbortHandler)
+			case ranges:
+				w.WriteHeader(http.StatusPartialContent)
+				_, _ = io.WriteString(w, content[1000:])
+			default:
+				_, _ = io.WriteString(w, content)
+			}
+		})
+		got, err := io.ReadAll(c.Open(t.Context(), blobOf([]byte(content))))
+		require.NoError(t, err)
+		assert.Equal(t, content, string(got))
+		const rest = "bytes=1000-4999"
+		assert.Equal(t, []string{"registry.example.com ", "cdn.example.com ", "registry.example.com " + rest, "cdn.example.com " + rest}, requests)
+	}
+}
+
+// The library's own errors quote the URL without its query.
+func TestSizesThatDoNotMatch(t *testing.T) {
+	c := stalling(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.Host == "registry.example.com" {
+			http.Redirect(w, r, "https://cdn.example.com/x?signature=s3cret", http.StatusTemporaryRedirect)
+			return
+		}
+		_, _ = io.WriteString(w, "too long")
+	})
+	_, err := c.Blob(t.Context(), blobOf([]byte("short")), 100)
+	require.ErrorContains(t, err, `GET "https://cdn.example.com/x": mismatch Content-Length`)
+	assert.NotContains(t, err.Error(), "s3cret")
+}
