@@ -18,7 +18,7 @@ func TestResume(t *testing.T) {
 	}
 	for _, ranges := range []bool{true, false} {
 		var requests []string // one at a time
-		c := stalling(t, func(w http.ResponseWriter, r *http.Request) {
+		c := client(t, elsewhere(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			requests = append(requests, r.Host+" "+r.Header.Get("Range"))
 			switch {
 			case r.Host == "registry.example.com":
@@ -34,7 +34,7 @@ func TestResume(t *testing.T) {
 			default:
 				_, _ = io.WriteString(w, content)
 			}
-		})
+		}), true))
 		got, err := io.ReadAll(c.Open(t.Context(), blobOf([]byte(content))))
 		require.NoError(t, err)
 		assert.Equal(t, content, string(got))
@@ -45,13 +45,13 @@ func TestResume(t *testing.T) {
 
 // The library's own errors quote the URL without its query.
 func TestSizesThatDoNotMatch(t *testing.T) {
-	c := stalling(t, func(w http.ResponseWriter, r *http.Request) {
+	c := client(t, elsewhere(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Host == "registry.example.com" {
 			http.Redirect(w, r, "https://cdn.example.com/x?signature=s3cret", http.StatusTemporaryRedirect)
 			return
 		}
 		_, _ = io.WriteString(w, "too long")
-	})
+	}), true))
 	_, err := c.Blob(t.Context(), blobOf([]byte("short")), 100)
 	require.ErrorContains(t, err, `GET "https://cdn.example.com/x": mismatch Content-Length`)
 	assert.NotContains(t, err.Error(), "s3cret")

@@ -32,18 +32,11 @@ func TestIsLoopback(t *testing.T) {
 	}
 }
 
-// smallBuffer makes a side of a connection notice soon that the other one does not read.
-const smallBuffer = 64 << 10
-
 // elsewhere is a registry with TLS at the name registry.example.com.
 func elsewhere(t *testing.T, handler http.Handler, trusted bool) *http.Transport {
 	t.Helper()
 	server := httptest.NewUnstartedServer(handler)
 	server.Config.ErrorLog = log.New(io.Discard, "", 0)
-	server.Config.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
-		_ = c.(*tls.Conn).NetConn().(*net.TCPConn).SetReadBuffer(smallBuffer)
-		return ctx
-	}
 	server.StartTLS()
 	t.Cleanup(server.Close)
 	roots := x509.NewCertPool()
@@ -52,11 +45,7 @@ func elsewhere(t *testing.T, handler http.Handler, trusted bool) *http.Transport
 	}
 	transport := newTransport(roots)
 	transport.DialContext = func(ctx context.Context, network, _ string) (net.Conn, error) {
-		c, err := (&net.Dialer{}).DialContext(ctx, network, server.Listener.Addr().String())
-		if err == nil {
-			_ = c.(*net.TCPConn).SetWriteBuffer(smallBuffer)
-		}
-		return c, err
+		return (&net.Dialer{}).DialContext(ctx, network, server.Listener.Addr().String())
 	}
 	return transport
 }

@@ -1,11 +1,12 @@
 package ociclient
 
 import (
-	"fmt"
+	"bytes"
+	"context"
 	"io"
 	"net/http"
-	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/opencontainers/go-digest"
@@ -15,126 +16,141 @@ import (
 	"k8s.io/utils/clock"
 )
 
-const testStall = 400 * time.Millisecond
-
-// stalling returns a client of a registry that stalls when told to.
-func stalling(t *testing.T, handler http.HandlerFunc) *Client {
-	t.Helper()
-	c, err := New(Options{Reference: "registry.example.com/macos/26:x", Transport: elsewhere(t, handler, true), Clock: clock.RealClock{}, Wait: time.Millisecond, Stall: testStall})
-	require.NoError(t, err)
-	return c
-}
-
 func blobOf(content []byte) ocispec.Descriptor {
 	return ocispec.Descriptor{MediaType: "application/octet-stream", Digest: digest.FromBytes(content), Size: int64(len(content))}
 }
 
-// uploads accepts uploads of blobs and manifests. put receives the requests with the content.
-func uploads(put http.HandlerFunc) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		switch r.Method {
-		case http.MethodHead:
-			w.WriteHeader(http.StatusNotFound)
-		case http.MethodPost:
-			w.Header().Set("Location", "/v2/upload?state=s3cret")
-			w.WriteHeader(http.StatusAccepted)
-		case http.MethodPut:
-			put(w, r)
-		}
-	}
+// roundTrips is a registry without a network, for tests in a bubble of synctest.
+type roundTrips func(r *http.Request) (*http.Response, error)
+
+func (f roundTrips) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+func bubbleClient(t *testing.T, registry roundTrips) *Client {
+	t.Helper()
+	c, err := New(Options{Reference: "registry.example.com/macos/26:x", Transport: registry, Clock: clock.RealClock{}})
+	require.NoError(t, err)
+	return c
+}
+
+func answer(r *http.Request, code int, body io.Reader) *http.Response {
+	return &http.Response{StatusCode: code, Header: http.Header{}, Body: io.NopCloser(body), ContentLength: -1, Request: r}
+}
+
+// slow is content that arrives in pieces, one each interval.
+type slow struct {
+	content  io.Reader
+	interval time.Duration
+}
+
+func (s slow) Read(p []byte) (int, error) {
+	time.Sleep(s.interval)
+	return s.content.Read(p[:min(len(p), 10)])
 }
 
 func TestStalledPushIsRepeated(t *testing.T) {
-	t.Parallel()
-	content := make([]byte, 4<<20) // more than the connection buffers
-	for name, taken := range map[string]int64{"at once": 0, "in the content": 1 << 20, "before the response": int64(len(content))} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			push := func(push func(*Client) error) {
-				var requests atomic.Int64
-				repeated := make(chan struct{})
-				require.NoError(t, push(stalling(t, uploads(func(w http.ResponseWriter, r *http.Request) {
-					n := requests.Add(1)
-					if n == 1 {
+	content := make([]byte, 1000)
+	for name, taken := range map[string]int64{"at once": 0, "in the content": 500, "before the response": 1000} {
+		for _, push := range []func(context.Context, *Client) error{
+			func(ctx context.Context, c *Client) error {
+				_, err := c.PushBlob(ctx, blobOf(content), content)
+				return err
+			},
+			func(ctx context.Context, c *Client) error { return c.PushManifest(ctx, blobOf(content), content) },
+		} {
+			synctest.Test(t, func(t *testing.T) {
+				puts := 0
+				began := time.Now()
+				require.NoError(t, push(t.Context(), bubbleClient(t, func(r *http.Request) (*http.Response, error) {
+					switch r.Method {
+					case http.MethodHead:
+						return answer(r, http.StatusNotFound, http.NoBody), nil
+					case http.MethodPost:
+						resp := answer(r, http.StatusAccepted, http.NoBody)
+						resp.Header.Set("Location", "/v2/upload?state=s3cret")
+						return resp, nil
+					}
+					if puts++; puts == 1 {
 						_, _ = io.CopyN(io.Discard, r.Body, taken)
-						select {
-						case <-repeated:
-						case <-time.After(20 * time.Second):
-							t.Error("the request was not canceled")
-						}
-						return
+						<-r.Context().Done()
+						return nil, r.Context().Err()
 					}
-					if n == 2 {
-						close(repeated)
-					}
-					received, err := io.Copy(io.Discard, r.Body)
-					assert.NoError(t, err)
-					assert.EqualValues(t, len(content), received)
-					w.WriteHeader(http.StatusCreated)
-				}))))
-				assert.GreaterOrEqual(t, requests.Load(), int64(2))
-			}
-			push(func(c *Client) error { _, err := c.PushBlob(t.Context(), blobOf(content), content); return err })
-			push(func(c *Client) error { return c.PushManifest(t.Context(), blobOf(content), content) })
-		})
+					received, err := io.ReadAll(r.Body)
+					assert.Len(t, received, len(content))
+					return answer(r, http.StatusCreated, http.NoBody), err
+				})), name)
+				assert.Equal(t, 2, puts, name)
+				assert.InDelta(t, 30, time.Since(began).Seconds(), 1, name)
+			})
+		}
 	}
 }
 
 func TestPushToARegistryThatStallsForever(t *testing.T) {
-	t.Parallel()
-	released := make(chan struct{})
-	c := stalling(t, uploads(func(http.ResponseWriter, *http.Request) { <-released }))
-	defer close(released)
-	_, err := c.PushBlob(t.Context(), blobOf(make([]byte, 10)), make([]byte, 10))
-	require.ErrorContains(t, err, "6 attempts failed, the last with: registry registry.example.com has neither accepted data nor responded for 400ms")
-	require.ErrorIs(t, err, errStalled)
+	synctest.Test(t, func(t *testing.T) {
+		c := bubbleClient(t, func(r *http.Request) (*http.Response, error) {
+			<-r.Context().Done()
+			return nil, r.Context().Err()
+		})
+		err := c.PushManifest(t.Context(), blobOf(make([]byte, 10)), make([]byte, 10))
+		require.ErrorContains(t, err, "6 attempts failed, the last with: registry registry.example.com has neither accepted data nor responded for 30s")
+		require.ErrorIs(t, err, errStalled)
+	})
 }
 
 // Slow transfers that make progress take longer than the watchdog allows for a stall.
 func TestSlowTransfersAreNotStalled(t *testing.T) {
-	t.Parallel()
-	content := make([]byte, 4<<20)
-	const steps = 16
-	var requests atomic.Int64
-	c := stalling(t, func(w http.ResponseWriter, r *http.Request) {
-		requests.Add(1)
-		if r.Method == http.MethodPut {
-			for range steps {
-				time.Sleep(testStall / 8)
-				_, _ = io.CopyN(io.Discard, r.Body, int64(len(content)/steps))
+	synctest.Test(t, func(t *testing.T) {
+		content := make([]byte, 100)
+		requests := 0
+		c := bubbleClient(t, func(r *http.Request) (*http.Response, error) {
+			requests++
+			if r.Method == http.MethodGet {
+				return answer(r, http.StatusOK, slow{untilCanceled{bytes.NewReader(content), r}, 29 * time.Second}), nil
 			}
-			w.WriteHeader(http.StatusCreated)
-			return
-		}
-		w.Header().Set("Content-Length", fmt.Sprint(len(content)))
-		for i := range steps {
-			time.Sleep(testStall / 8)
-			_, _ = w.Write(content[i*len(content)/steps : (i+1)*len(content)/steps])
-		}
+			received, err := io.ReadAll(slow{r.Body, 29 * time.Second})
+			if err == nil {
+				err = context.Cause(r.Context())
+			}
+			assert.Len(t, received, len(content))
+			return answer(r, http.StatusCreated, http.NoBody), err
+		})
+		require.NoError(t, c.PushManifest(t.Context(), blobOf(content), content))
+		got, err := io.ReadAll(c.Open(t.Context(), blobOf(content)))
+		require.NoError(t, err)
+		assert.Len(t, got, len(content))
+		assert.Equal(t, 2, requests, "none was repeated")
 	})
-	require.NoError(t, c.PushManifest(t.Context(), blobOf(content), content))
-	got, err := io.ReadAll(c.Open(t.Context(), blobOf(content)))
-	require.NoError(t, err)
-	assert.Len(t, got, len(content))
-	assert.EqualValues(t, 2, requests.Load(), "none was repeated")
+}
+
+// untilCanceled fails when the request is canceled, as the body of a real response does.
+type untilCanceled struct {
+	io.Reader
+	r *http.Request
+}
+
+func (u untilCanceled) Read(p []byte) (int, error) {
+	if err := u.r.Context().Err(); err != nil {
+		return 0, err
+	}
+	return u.Reader.Read(p)
 }
 
 // The registry is not at fault if the disk is slow.
 func TestSlowReaderIsNoStall(t *testing.T) {
-	t.Parallel()
-	content := make([]byte, 16<<20)
-	var requests atomic.Int64
-	c := stalling(t, func(w http.ResponseWriter, _ *http.Request) {
-		requests.Add(1)
-		w.Header().Set("Content-Length", fmt.Sprint(len(content)))
-		_, _ = w.Write(content)
+	synctest.Test(t, func(t *testing.T) {
+		content := make([]byte, 100)
+		requests := 0
+		c := bubbleClient(t, func(r *http.Request) (*http.Response, error) {
+			requests++
+			return answer(r, http.StatusOK, untilCanceled{bytes.NewReader(content), r}), nil
+		})
+		body := c.Open(t.Context(), blobOf(content))
+		defer body.Close()
+		for range 2 {
+			_, err := io.ReadFull(body, make([]byte, 50))
+			require.NoError(t, err)
+			time.Sleep(time.Hour)
+		}
+		assert.Equal(t, 1, requests)
 	})
-	body := c.Open(t.Context(), blobOf(content))
-	defer body.Close()
-	for range 2 {
-		_, err := io.ReadFull(body, make([]byte, len(content)/2))
-		require.NoError(t, err)
-		time.Sleep(2 * testStall)
-	}
-	assert.EqualValues(t, 1, requests.Load())
 }
