@@ -21,7 +21,6 @@ import (
 	"k8s.io/utils/clock"
 
 	"macrack.io/macrack/pkg/controllers/certificates"
-	"macrack.io/macrack/pkg/controllers/env"
 	"macrack.io/macrack/pkg/controllers/macnode"
 	"macrack.io/macrack/pkg/controllers/macnodeclass"
 	"macrack.io/macrack/pkg/controllers/macnodelease"
@@ -29,6 +28,7 @@ import (
 	"macrack.io/macrack/pkg/controllers/macosinstance"
 	"macrack.io/macrack/pkg/controllers/node"
 	"macrack.io/macrack/pkg/controllers/runner"
+	"macrack.io/macrack/pkg/controllers/shared"
 	"macrack.io/macrack/pkg/generated/clientset/versioned"
 	macrackscheme "macrack.io/macrack/pkg/generated/clientset/versioned/scheme"
 )
@@ -58,7 +58,7 @@ type Config struct {
 
 // Manager runs the controllers.
 type Manager struct {
-	env         *env.Env
+	deps        *shared.Dependencies
 	controllers []*runner.Controller
 	workers     int
 	broadcaster record.EventBroadcaster
@@ -86,23 +86,23 @@ func New(config Config) (*Manager, error) {
 		m.broadcaster = record.NewBroadcaster()
 		config.Recorder = m.broadcaster.NewRecorder(eventScheme(), corev1.EventSource{Component: Name})
 	}
-	e, err := env.New(config.MacRack, config.Core, config.Clock, config.Recorder)
+	deps, err := shared.New(config.MacRack, config.Core, config.Clock, config.Recorder)
 	if err != nil {
 		return nil, err
 	}
-	m.env = e
-	joins, err := certificates.New(e)
+	m.deps = deps
+	joins, err := certificates.New(deps)
 	if err != nil {
 		return nil, err
 	}
-	m.controllers = append(macnodelease.New(e),
-		node.New(e),
-		macosinstance.New(e),
-		macnode.New(e),
-		macnodeclass.New(e),
-		macosimage.New(e),
+	m.controllers = append(macnodelease.New(deps),
+		node.New(deps),
+		macosinstance.New(deps),
+		macnode.New(deps),
+		macnodeclass.New(deps),
+		macosimage.New(deps),
 		joins,
-		certificates.NewMacs(e),
+		certificates.NewMacs(deps),
 	)
 	return m, nil
 }
@@ -132,9 +132,9 @@ func (m *Manager) Run(ctx context.Context) error {
 	defer logger.Info("Controllers stopped")
 
 	// Informers stop last: a reconciliation that is ending may still read from them.
-	defer m.env.Wait()
+	defer m.deps.Wait()
 	defer cancel()
-	if err := m.env.Start(ctx); err != nil {
+	if err := m.deps.Start(ctx); err != nil {
 		return err
 	}
 	m.synced.Store(true)

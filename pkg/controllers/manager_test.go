@@ -381,7 +381,7 @@ func TestALeaseFromBeginningToEnd(t *testing.T) {
 	// and it is tainted.
 	require.NoError(t, r.core.CoreV1().Nodes().Delete(t.Context(), "mac-1", metav1.DeleteOptions{}))
 	r.eventually("the controllers see the deletion of the Node", func() bool {
-		_, err := r.manager.env.Nodes.Lister().Get("mac-1")
+		_, err := r.manager.deps.Nodes.Lister().Get("mac-1")
 		return apierrors.IsNotFound(err)
 	})
 	again := instance.DeepCopy()
@@ -497,7 +497,7 @@ func TestNew(t *testing.T) {
 	go func() { done <- m.Run(ctx) }()
 	require.Eventually(t, m.Synced, 2*time.Minute, time.Millisecond)
 	lease := &rackv1alpha1.MacNodeLease{ObjectMeta: metav1.ObjectMeta{Namespace: "acme", Name: "a", UID: "u"}}
-	m.env.Recorder.Event(lease, corev1.EventTypeNormal, "Bound", "bound")
+	m.deps.Recorder.Event(lease, corev1.EventTypeNormal, "Bound", "bound")
 	require.Eventually(t, func() bool {
 		events, err := core.CoreV1().Events("acme").List(ctx, metav1.ListOptions{})
 		return err == nil && len(events.Items) == 1 && events.Items[0].InvolvedObject.Kind == "MacNodeLease"

@@ -31,7 +31,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
-	"macrack.io/macrack/pkg/controllers/env"
+	"macrack.io/macrack/pkg/controllers/shared"
 	"macrack.io/macrack/pkg/generated/clientset/versioned/fake"
 	"macrack.io/macrack/pkg/rules"
 )
@@ -167,14 +167,14 @@ func newCluster(t *testing.T, csrs []*certificatesv1.CertificateSigningRequest, 
 		action.(clienttesting.UpdateAction).GetObject().(*certificatesv1.CertificateSigningRequest).ResourceVersion = strconv.Itoa(version)
 		return false, nil, nil
 	})
-	e, err := env.New(ours, core, clocktesting.NewFakeClock(noon), record.NewFakeRecorder(10))
+	deps, err := shared.New(ours, core, clocktesting.NewFakeClock(noon), record.NewFakeRecorder(10))
 	require.NoError(t, err)
 	// New creates the index. Its queue does not run, so that a test decides what is reconciled and
 	// when.
-	_, err = New(e)
+	_, err = New(deps)
 	require.NoError(t, err)
-	require.NoError(t, e.Start(t.Context()))
-	c := &cluster{newReconciler(e), core}
+	require.NoError(t, deps.Start(t.Context()))
+	c := &cluster{newReconciler(deps), core}
 	c.lookup = func(_ context.Context, name string) ([]string, error) {
 		assert.Equal(t, "api.example.com", name)
 		return []string{"203.0.113.21"}, nil

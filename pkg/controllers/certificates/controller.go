@@ -24,8 +24,8 @@ import (
 	bootstrapapi "k8s.io/cluster-bootstrap/token/api"
 	"k8s.io/klog/v2"
 
-	"macrack.io/macrack/pkg/controllers/env"
 	"macrack.io/macrack/pkg/controllers/runner"
+	"macrack.io/macrack/pkg/controllers/shared"
 )
 
 const (
@@ -40,15 +40,15 @@ const (
 )
 
 // New returns the controller. Its keys are names of CertificateSigningRequests.
-func New(e *env.Env) (*runner.Controller, error) {
-	informer := e.Certificates.Informer()
+func New(deps *shared.Dependencies) (*runner.Controller, error) {
+	informer := deps.Certificates.Informer()
 	err := informer.AddIndexers(cache.Indexers{
 		byUser: runner.IndexFunc(func(csr *certificatesv1.CertificateSigningRequest) []string { return []string{csr.Spec.Username} }),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("adding an index: %w", err)
 	}
-	c := runner.New("certificates", e.Clock, newReconciler(e).reconcile)
+	c := runner.New("certificates", deps.Clock, newReconciler(deps).reconcile)
 	_, _ = informer.AddEventHandler(runner.Handlers(func(_, after *certificatesv1.CertificateSigningRequest) {
 		if after != nil && !decided(after) {
 			c.Enqueue(after.Name)
@@ -58,7 +58,7 @@ func New(e *env.Env) (*runner.Controller, error) {
 }
 
 type reconciler struct {
-	env   *env.Env
+	deps  *shared.Dependencies
 	nodes corelisters.NodeLister
 	// requests are those of the informer, and those approved here that the informer does not have
 	// yet.
@@ -69,18 +69,18 @@ type reconciler struct {
 	deciding sync.Mutex
 }
 
-func newReconciler(e *env.Env) *reconciler {
-	informer := e.Certificates.Informer()
+func newReconciler(deps *shared.Dependencies) *reconciler {
+	informer := deps.Certificates.Informer()
 	return &reconciler{
-		env:      e,
-		nodes:    e.Nodes.Lister(),
+		deps:     deps,
+		nodes:    deps.Nodes.Lister(),
 		requests: cache.NewIntegerResourceVersionMutationCache(klog.Background(), informer.GetStore(), informer.GetIndexer(), rememberedFor, true),
 		lookup:   net.DefaultResolver.LookupHost,
 	}
 }
 
 func (r *reconciler) reconcile(ctx context.Context, name string) (time.Time, error) {
-	csr, err := r.env.Certificates.Lister().Get(name)
+	csr, err := r.deps.Certificates.Lister().Get(name)
 	if apierrors.IsNotFound(err) {
 		return time.Time{}, nil
 	}
@@ -100,14 +100,14 @@ func (r *reconciler) reconcile(ctx context.Context, name string) (time.Time, err
 	}
 	if csr.Spec.SignerName == certificatesv1.KubeletServingSignerName {
 		if f.mac != nil && !f.registered(req.node) {
-			return r.env.Clock.Now().Add(registering), nil
+			return r.deps.Clock.Now().Add(registering), nil
 		}
 		return time.Time{}, r.write(ctx, csr, decideServing(req, f))
 	}
 	v := decideClient(req, f)
 	if v.approve {
 		// The Mac is in the ClusterRoleBinding before its agent has a certificate.
-		if err := (&macs{r.env.Core}).name(ctx, req.node); err != nil {
+		if err := (&macs{r.deps.Core}).name(ctx, req.node); err != nil {
 			return time.Time{}, err
 		}
 	}
@@ -128,7 +128,7 @@ func (r *reconciler) facts(ctx context.Context, req *request) (facts, error) {
 	var err error
 	if req.node != "" {
 		// The cache may be stale: the Mac may have been registered, or come online, a moment ago.
-		f.mac, err = r.env.MacRack.RackV1alpha1().MacNodes().Get(ctx, req.node, metav1.GetOptions{})
+		f.mac, err = r.deps.MacRack.RackV1alpha1().MacNodes().Get(ctx, req.node, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
 			f.mac = nil
 		} else if err != nil {
@@ -179,7 +179,7 @@ func (r *reconciler) taken(ctx context.Context) ([]address, error) {
 			}
 		}
 	}
-	slices, err := r.env.Core.DiscoveryV1().EndpointSlices(corev1.NamespaceDefault).List(ctx, metav1.ListOptions{
+	slices, err := r.deps.Core.DiscoveryV1().EndpointSlices(corev1.NamespaceDefault).List(ctx, metav1.ListOptions{
 		LabelSelector: discoveryv1.LabelServiceName + "=" + kubernetes,
 	})
 	if err != nil {
@@ -195,7 +195,7 @@ func (r *reconciler) taken(ctx context.Context) ([]address, error) {
 		return nil, err
 	}
 	add(apiServer, outside...)
-	services, err := r.env.Core.CoreV1().Services(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
+	services, err := r.deps.Core.CoreV1().Services(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, err
 	}
@@ -217,7 +217,7 @@ func (r *reconciler) taken(ctx context.Context) ([]address, error) {
 // outside returns the addresses at which machines find the API servers, as kubeadm publishes them;
 // a load balancer's, for example.
 func (r *reconciler) outside(ctx context.Context) ([]string, error) {
-	info, err := r.env.Core.CoreV1().ConfigMaps(metav1.NamespacePublic).Get(ctx, bootstrapapi.ConfigMapClusterInfo, metav1.GetOptions{})
+	info, err := r.deps.Core.CoreV1().ConfigMaps(metav1.NamespacePublic).Get(ctx, bootstrapapi.ConfigMapClusterInfo, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil, nil
 	}
@@ -263,7 +263,7 @@ func (r *reconciler) write(ctx context.Context, csr *certificatesv1.CertificateS
 	}
 	next := csr.DeepCopy()
 	next.Status.Conditions = append(next.Status.Conditions, condition)
-	next, err := r.env.Core.CertificatesV1().CertificateSigningRequests().UpdateApproval(ctx, csr.Name, next, metav1.UpdateOptions{FieldManager: env.FieldManager})
+	next, err := r.deps.Core.CertificatesV1().CertificateSigningRequests().UpdateApproval(ctx, csr.Name, next, metav1.UpdateOptions{FieldManager: shared.FieldManager})
 	if err != nil {
 		return err
 	}

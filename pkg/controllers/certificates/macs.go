@@ -13,8 +13,8 @@ import (
 	"k8s.io/klog/v2"
 
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
-	"macrack.io/macrack/pkg/controllers/env"
 	"macrack.io/macrack/pkg/controllers/runner"
+	"macrack.io/macrack/pkg/controllers/shared"
 	"macrack.io/macrack/pkg/rules"
 )
 
@@ -25,12 +25,12 @@ const macsBinding = "macrack-macs"
 // NewMacs returns the controller that keeps the users of all Macs in the ClusterRoleBinding
 // macrack-macs. It has one key. A user stays there when its MacNode is deleted, because its
 // certificate stays valid.
-func NewMacs(e *env.Env) *runner.Controller {
-	m := &macs{e.Core}
-	c := runner.New("macs", e.Clock, func(ctx context.Context, _ string) (time.Time, error) {
-		return time.Time{}, m.name(ctx, e.MacNodes.Informer().GetStore().ListKeys()...)
+func NewMacs(deps *shared.Dependencies) *runner.Controller {
+	m := &macs{deps.Core}
+	c := runner.New("macs", deps.Clock, func(ctx context.Context, _ string) (time.Time, error) {
+		return time.Time{}, m.name(ctx, deps.MacNodes.Informer().GetStore().ListKeys()...)
 	})
-	_, _ = e.MacNodes.Informer().AddEventHandler(runner.Handlers(func(before, _ *rackv1alpha1.MacNode) {
+	_, _ = deps.MacNodes.Informer().AddEventHandler(runner.Handlers(func(before, _ *rackv1alpha1.MacNode) {
 		if before == nil {
 			c.Enqueue(macsBinding)
 		}
@@ -65,7 +65,7 @@ func (m *macs) name(ctx context.Context, names ...string) error {
 	if len(added) == 0 {
 		return nil
 	}
-	if _, err := bindings.Update(ctx, binding, metav1.UpdateOptions{FieldManager: env.FieldManager}); err != nil {
+	if _, err := bindings.Update(ctx, binding, metav1.UpdateOptions{FieldManager: shared.FieldManager}); err != nil {
 		return err
 	}
 	klog.FromContext(ctx).Info("Macs added to the ClusterRoleBinding", "nodes", added, "clusterRoleBinding", macsBinding)

@@ -14,43 +14,43 @@ import (
 	"macrack.io/macrack/pkg/apiclient"
 	configv1alpha1 "macrack.io/macrack/pkg/apis/config/v1alpha1"
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
-	"macrack.io/macrack/pkg/controllers/env"
 	"macrack.io/macrack/pkg/controllers/runner"
+	"macrack.io/macrack/pkg/controllers/shared"
 	"macrack.io/macrack/pkg/rules"
 )
 
 // New returns the controller. Its keys are names of MacNodes.
-func New(e *env.Env) *runner.Controller {
-	return newController(e, newHeartbeats(e.Clock.Now))
+func New(deps *shared.Dependencies) *runner.Controller {
+	return newController(deps, newHeartbeats(deps.Clock.Now))
 }
 
-func newController(e *env.Env, h *heartbeats) *runner.Controller {
+func newController(deps *shared.Dependencies, h *heartbeats) *runner.Controller {
 	r := &reconciler{
-		now:        e.Clock.Now,
+		now:        deps.Clock.Now,
 		heartbeats: h,
 		offlineAfter: func() time.Duration {
-			config, err := e.RackConfigs.Lister().Get(configv1alpha1.RackConfigName)
+			config, err := deps.RackConfigs.Lister().Get(configv1alpha1.RackConfigName)
 			if err != nil {
 				config = nil
 			}
 			return offlineAfter(config)
 		},
-		getMac: e.MacNodes.Lister().Get,
+		getMac: deps.MacNodes.Lister().Get,
 		updateState: func(ctx context.Context, before, after *rackv1alpha1.MacNode) error {
 			patch, err := apiclient.StatusPatch(before, after)
 			if err != nil {
 				return err
 			}
-			_, err = e.MacRack.RackV1alpha1().MacNodes().Patch(ctx, after.Name, apiclient.PatchType, patch, metav1.PatchOptions{FieldManager: env.FieldManager}, "status")
+			_, err = deps.MacRack.RackV1alpha1().MacNodes().Patch(ctx, after.Name, apiclient.PatchType, patch, metav1.PatchOptions{FieldManager: shared.FieldManager}, "status")
 			return err
 		},
 		event: func(mac *rackv1alpha1.MacNode, eventType, reason, message string) {
-			e.Recorder.Event(mac, eventType, reason, message)
+			deps.Recorder.Event(mac, eventType, reason, message)
 		},
 	}
-	c := runner.New("macnode", e.Clock, r.reconcile)
+	c := runner.New("macnode", deps.Clock, r.reconcile)
 
-	_, _ = e.MacNodes.Informer().AddEventHandler(runner.Handlers(func(before, after *rackv1alpha1.MacNode) {
+	_, _ = deps.MacNodes.Informer().AddEventHandler(runner.Handlers(func(before, after *rackv1alpha1.MacNode) {
 		if before == nil || after == nil || isReady(before) != isReady(after) {
 			c.Enqueue(runner.Newest(before, after).Name)
 		}
@@ -61,11 +61,11 @@ func newController(e *env.Env, h *heartbeats) *runner.Controller {
 			return
 		}
 		// Macs that are Ready have a timer; a heartbeat changes the condition of the others only.
-		if mac, err := e.MacNodes.Lister().Get(lease.Name); err == nil && !isReady(mac) {
+		if mac, err := deps.MacNodes.Lister().Get(lease.Name); err == nil && !isReady(mac) {
 			c.Enqueue(lease.Name)
 		}
 	}
-	_, _ = e.Heartbeats.Informer().AddEventHandler(cache.ResourceEventHandlerDetailedFuncs{
+	_, _ = deps.Heartbeats.Informer().AddEventHandler(cache.ResourceEventHandlerDetailedFuncs{
 		AddFunc:    observe,
 		UpdateFunc: func(_, obj any) { observe(obj, false) },
 		DeleteFunc: func(obj any) {
@@ -74,13 +74,13 @@ func newController(e *env.Env, h *heartbeats) *runner.Controller {
 				return
 			}
 			// A deleted Lease does not restart the time of silence.
-			if _, err := e.MacNodes.Lister().Get(key.Name); apierrors.IsNotFound(err) {
+			if _, err := deps.MacNodes.Lister().Get(key.Name); apierrors.IsNotFound(err) {
 				h.forget(key.Name)
 			}
 		},
 	})
-	_, _ = e.RackConfigs.Informer().AddEventHandler(runner.Handlers(func(_, _ *configv1alpha1.RackConfig) {
-		for _, name := range e.MacNodes.Informer().GetStore().ListKeys() {
+	_, _ = deps.RackConfigs.Informer().AddEventHandler(runner.Handlers(func(_, _ *configv1alpha1.RackConfig) {
+		for _, name := range deps.MacNodes.Informer().GetStore().ListKeys() {
 			c.Enqueue(name)
 		}
 	}))

@@ -21,7 +21,7 @@ import (
 	configv1alpha1 "macrack.io/macrack/pkg/apis/config/v1alpha1"
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
 	"macrack.io/macrack/pkg/apis/scalar"
-	"macrack.io/macrack/pkg/controllers/env"
+	"macrack.io/macrack/pkg/controllers/shared"
 	"macrack.io/macrack/pkg/generated/clientset/versioned/fake"
 )
 
@@ -235,11 +235,11 @@ func TestLeasesThatAreDeletedAreForgotten(t *testing.T) {
 		_, err := leases.Create(t.Context(), lease, metav1.CreateOptions{})
 		require.NoError(t, err)
 	}
-	e, err := env.New(ours, core, clocktesting.NewFakeClock(noon), record.NewFakeRecorder(10))
+	deps, err := shared.New(ours, core, clocktesting.NewFakeClock(noon), record.NewFakeRecorder(10))
 	require.NoError(t, err)
-	h := newHeartbeats(e.Clock.Now)
-	newController(e, h)
-	require.NoError(t, e.Start(t.Context()))
+	h := newHeartbeats(deps.Clock.Now)
+	newController(deps, h)
+	require.NoError(t, deps.Start(t.Context()))
 	have := func(names ...string) func() bool {
 		return func() bool {
 			h.mu.Lock()

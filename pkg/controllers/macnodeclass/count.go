@@ -10,32 +10,32 @@ import (
 
 	"macrack.io/macrack/pkg/apiclient"
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
-	"macrack.io/macrack/pkg/controllers/env"
 	"macrack.io/macrack/pkg/controllers/runner"
+	"macrack.io/macrack/pkg/controllers/shared"
 )
 
 // New returns the controller. Its keys are names of MacNodeClasses.
-func New(e *env.Env) *runner.Controller {
+func New(deps *shared.Dependencies) *runner.Controller {
 	r := &reconciler{
-		getClass: e.MacNodeClasses.Lister().Get,
-		macsOf:   e.MacsOf,
-		getLease: e.GetLease,
+		getClass: deps.MacNodeClasses.Lister().Get,
+		macsOf:   deps.MacsOf,
+		getLease: deps.GetLease,
 		updateState: func(ctx context.Context, before, after *rackv1alpha1.MacNodeClass) error {
 			patch, err := apiclient.StatusPatch(before, after)
 			if err != nil {
 				return err
 			}
-			_, err = e.MacRack.RackV1alpha1().MacNodeClasses().Patch(ctx, after.Name, apiclient.PatchType, patch, metav1.PatchOptions{FieldManager: env.FieldManager}, "status")
+			_, err = deps.MacRack.RackV1alpha1().MacNodeClasses().Patch(ctx, after.Name, apiclient.PatchType, patch, metav1.PatchOptions{FieldManager: shared.FieldManager}, "status")
 			return err
 		},
 	}
-	c := runner.New("macnodeclass", e.Clock, r.reconcile)
-	_, _ = e.MacNodeClasses.Informer().AddEventHandler(runner.Handlers(func(_, after *rackv1alpha1.MacNodeClass) {
+	c := runner.New("macnodeclass", deps.Clock, r.reconcile)
+	_, _ = deps.MacNodeClasses.Informer().AddEventHandler(runner.Handlers(func(_, after *rackv1alpha1.MacNodeClass) {
 		if after != nil {
 			c.Enqueue(after.Name)
 		}
 	}))
-	_, _ = e.MacNodes.Informer().AddEventHandler(runner.Handlers(func(before, after *rackv1alpha1.MacNode) {
+	_, _ = deps.MacNodes.Informer().AddEventHandler(runner.Handlers(func(before, after *rackv1alpha1.MacNode) {
 		if before != nil && after != nil && before.Status.Phase == after.Status.Phase && before.Spec.ClassName == after.Spec.ClassName {
 			return
 		}
@@ -46,7 +46,7 @@ func New(e *env.Env) *runner.Controller {
 			c.Enqueue(after.Spec.ClassName)
 		}
 	}))
-	_, _ = e.MacNodeLeases.Informer().AddEventHandler(runner.Handlers(func(before, after *rackv1alpha1.MacNodeLease) {
+	_, _ = deps.MacNodeLeases.Informer().AddEventHandler(runner.Handlers(func(before, after *rackv1alpha1.MacNodeLease) {
 		if before != nil && after != nil && before.Status.Phase != after.Status.Phase {
 			c.Enqueue(after.Spec.ClassName)
 		}

@@ -12,25 +12,25 @@ import (
 	"macrack.io/macrack/pkg/apiclient"
 	instancev1alpha1 "macrack.io/macrack/pkg/apis/instance/v1alpha1"
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
-	"macrack.io/macrack/pkg/controllers/env"
 	"macrack.io/macrack/pkg/controllers/runner"
+	"macrack.io/macrack/pkg/controllers/shared"
 )
 
 // New returns the controllers of leases: one binds them, one reports why a lease waits, and one
 // takes a bound lease to its end.
-func New(e *env.Env) []*runner.Controller {
-	leases := e.MacRack.RackV1alpha1().MacNodeLeases
-	created := metav1.CreateOptions{FieldManager: env.FieldManager}
+func New(deps *shared.Dependencies) []*runner.Controller {
+	leases := deps.MacRack.RackV1alpha1().MacNodeLeases
+	created := metav1.CreateOptions{FieldManager: shared.FieldManager}
 	updateState := func(ctx context.Context, before, after *rackv1alpha1.MacNodeLease) error {
 		patch, err := apiclient.StatusPatch(before, after)
 		if err != nil {
 			return err
 		}
-		_, err = leases(before.Namespace).Patch(ctx, after.Name, apiclient.PatchType, patch, metav1.PatchOptions{FieldManager: env.FieldManager}, "status")
+		_, err = leases(before.Namespace).Patch(ctx, after.Name, apiclient.PatchType, patch, metav1.PatchOptions{FieldManager: shared.FieldManager}, "status")
 		return err
 	}
 	classExists := func(class string) (bool, error) {
-		_, err := e.MacNodeClasses.Lister().Get(class)
+		_, err := deps.MacNodeClasses.Lister().Get(class)
 		if apierrors.IsNotFound(err) {
 			return false, nil
 		}
@@ -38,49 +38,49 @@ func New(e *env.Env) []*runner.Controller {
 	}
 
 	w := &waiter{
-		now:         e.Clock.Now,
-		getLease:    e.GetLease,
+		now:         deps.Clock.Now,
+		getLease:    deps.GetLease,
 		classExists: classExists,
-		macsOf:      e.MacsOf,
+		macsOf:      deps.MacsOf,
 		updateState: updateState,
 	}
-	waiting := runner.New("macnodelease-waiting", e.Clock, w.reconcile)
+	waiting := runner.New("macnodelease-waiting", deps.Clock, w.reconcile)
 
 	b := &binder{
-		leasesOf: e.LeasesOf,
-		macsOf:   e.MacsOf,
+		leasesOf: deps.LeasesOf,
+		macsOf:   deps.MacsOf,
 		readLease: func(ctx context.Context, namespace, name string) (*rackv1alpha1.MacNodeLease, error) {
 			return leases(namespace).Get(ctx, name, metav1.GetOptions{})
 		},
 		readMac: func(ctx context.Context, name string) (*rackv1alpha1.MacNode, error) {
-			return e.MacRack.RackV1alpha1().MacNodes().Get(ctx, name, metav1.GetOptions{})
+			return deps.MacRack.RackV1alpha1().MacNodes().Get(ctx, name, metav1.GetOptions{})
 		},
 		bind: func(ctx context.Context, lease *rackv1alpha1.MacNodeLease, nodeName string) error {
 			_, err := leases(lease.Namespace).Bind(ctx, lease.Name, &rackv1alpha1.MacNodeLeaseBinding{ObjectMeta: metav1.ObjectMeta{UID: lease.UID}, NodeName: nodeName}, created)
 			return err
 		},
 		refused: func(lease *rackv1alpha1.MacNodeLease, nodeName string, err error) {
-			e.Recorder.Eventf(lease, corev1.EventTypeWarning, eventBindFailed, "binding to MacNode %s refused: %v", nodeName, err)
+			deps.Recorder.Eventf(lease, corev1.EventTypeWarning, eventBindFailed, "binding to MacNode %s refused: %v", nodeName, err)
 		},
-		waits: func(lease *rackv1alpha1.MacNodeLease) { waiting.Enqueue(env.Key(lease)) },
+		waits: func(lease *rackv1alpha1.MacNodeLease) { waiting.Enqueue(shared.Key(lease)) },
 	}
-	bind := runner.New("macnodelease-bind", e.Clock, func(ctx context.Context, class string) (time.Time, error) {
+	bind := runner.New("macnodelease-bind", deps.Clock, func(ctx context.Context, class string) (time.Time, error) {
 		// A class is reconciled when a Mac or a lease of it has changed.
 		w.classChanged(class)
 		return b.reconcile(ctx, class)
 	})
 
-	life := runner.New("macnodelease", e.Clock, (&lifecycle{
-		now:         e.Clock.Now,
-		getLease:    e.GetLease,
-		instancesOf: e.InstancesOf,
-		getMac:      e.MacNodes.Lister().Get,
-		getNode:     e.Nodes.Lister().Get,
+	life := runner.New("macnodelease", deps.Clock, (&lifecycle{
+		now:         deps.Clock.Now,
+		getLease:    deps.GetLease,
+		instancesOf: deps.InstancesOf,
+		getMac:      deps.MacNodes.Lister().Get,
+		getNode:     deps.Nodes.Lister().Get,
 		readNode: func(ctx context.Context, name string) (*corev1.Node, error) {
-			return e.Core.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
+			return deps.Core.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
 		},
 		stop: func(ctx context.Context, instance *instancev1alpha1.MacOSInstance, reason string) error {
-			_, err := e.MacRack.InstanceV1alpha1().MacOSInstances(instance.Namespace).Stop(ctx, instance.Name, &instancev1alpha1.MacOSInstanceStop{ObjectMeta: metav1.ObjectMeta{UID: instance.UID}, Reason: reason}, created)
+			_, err := deps.MacRack.InstanceV1alpha1().MacOSInstances(instance.Namespace).Stop(ctx, instance.Name, &instancev1alpha1.MacOSInstanceStop{ObjectMeta: metav1.ObjectMeta{UID: instance.UID}, Reason: reason}, created)
 			return err
 		},
 		readLease: func(ctx context.Context, namespace, name string) (*rackv1alpha1.MacNodeLease, error) {
@@ -101,16 +101,16 @@ func New(e *env.Env) []*runner.Controller {
 			return err
 		},
 		released: func(lease *rackv1alpha1.MacNodeLease) {
-			e.Recorder.Eventf(lease, corev1.EventTypeNormal, eventReleased, "Mac %s emptied, scrubbed and released", lease.Status.SerialNumber)
+			deps.Recorder.Eventf(lease, corev1.EventTypeNormal, eventReleased, "Mac %s emptied, scrubbed and released", lease.Status.SerialNumber)
 		},
 		expired: func(lease *rackv1alpha1.MacNodeLease) {
-			e.Recorder.Eventf(lease, corev1.EventTypeNormal, eventExpired, "deleted %s after the lease was bound, as spec.expireAfter demands", lease.Spec.ExpireAfter)
+			deps.Recorder.Eventf(lease, corev1.EventTypeNormal, eventExpired, "deleted %s after the lease was bound, as spec.expireAfter demands", lease.Spec.ExpireAfter)
 		},
 	}).reconcile)
 
-	_, _ = e.MacNodeLeases.Informer().AddEventHandler(runner.Handlers(func(before, after *rackv1alpha1.MacNodeLease) {
+	_, _ = deps.MacNodeLeases.Informer().AddEventHandler(runner.Handlers(func(before, after *rackv1alpha1.MacNodeLease) {
 		lease := runner.Newest(before, after)
-		life.Enqueue(env.Key(lease))
+		life.Enqueue(shared.Key(lease))
 		if before == nil || after == nil || !equality.Semantic.DeepEqual(binding(before), binding(after)) {
 			bind.Enqueue(lease.Spec.ClassName)
 		}
@@ -119,10 +119,10 @@ func New(e *env.Env) []*runner.Controller {
 			if reason == eventMacNot {
 				kind = corev1.EventTypeWarning
 			}
-			e.Recorder.Event(after, kind, reason, message)
+			deps.Recorder.Event(after, kind, reason, message)
 		}
 	}))
-	_, _ = e.MacNodes.Informer().AddEventHandler(runner.Handlers(func(before, after *rackv1alpha1.MacNode) {
+	_, _ = deps.MacNodes.Informer().AddEventHandler(runner.Handlers(func(before, after *rackv1alpha1.MacNode) {
 		mac := runner.Newest(before, after)
 		if ref := mac.Status.LeaseRef; ref != nil {
 			life.Enqueue(ref.Namespace + "/" + ref.Name)
@@ -134,20 +134,20 @@ func New(e *env.Env) []*runner.Controller {
 			bind.Enqueue(mac.Spec.ClassName)
 		}
 	}))
-	_, _ = e.MacNodeClasses.Informer().AddEventHandler(runner.Handlers(func(before, after *rackv1alpha1.MacNodeClass) {
+	_, _ = deps.MacNodeClasses.Informer().AddEventHandler(runner.Handlers(func(before, after *rackv1alpha1.MacNodeClass) {
 		if before == nil || after == nil {
 			bind.Enqueue(runner.Newest(before, after).Name)
 		}
 	}))
-	_, _ = e.MacOSInstances.Informer().AddEventHandler(runner.Handlers(func(before, after *instancev1alpha1.MacOSInstance) {
+	_, _ = deps.MacOSInstances.Informer().AddEventHandler(runner.Handlers(func(before, after *instancev1alpha1.MacOSInstance) {
 		instance := runner.Newest(before, after)
 		life.Enqueue(instance.Namespace + "/" + instance.Spec.LeaseName)
 	}))
-	_, _ = e.Nodes.Informer().AddEventHandler(runner.Handlers(func(before, after *corev1.Node) {
+	_, _ = deps.Nodes.Informer().AddEventHandler(runner.Handlers(func(before, after *corev1.Node) {
 		if before != nil && after != nil && equality.Semantic.DeepEqual(before.Spec.Taints, after.Spec.Taints) {
 			return
 		}
-		if mac, err := e.MacNodes.Lister().Get(runner.Newest(before, after).Name); err == nil && mac.Status.LeaseRef != nil {
+		if mac, err := deps.MacNodes.Lister().Get(runner.Newest(before, after).Name); err == nil && mac.Status.LeaseRef != nil {
 			life.Enqueue(mac.Status.LeaseRef.Namespace + "/" + mac.Status.LeaseRef.Name)
 		}
 	}))

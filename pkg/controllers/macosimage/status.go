@@ -18,42 +18,42 @@ import (
 	"macrack.io/macrack/pkg/apiclient"
 	imagev1alpha1 "macrack.io/macrack/pkg/apis/image/v1alpha1"
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
-	"macrack.io/macrack/pkg/controllers/env"
 	"macrack.io/macrack/pkg/controllers/runner"
+	"macrack.io/macrack/pkg/controllers/shared"
 )
 
 // New returns the controller. Its keys are names of MacOSImages.
-func New(e *env.Env) *runner.Controller {
+func New(deps *shared.Dependencies) *runner.Controller {
 	secrets := func(ctx context.Context, ref *imagev1alpha1.SecretReference) (*corev1.Secret, error) {
-		return e.Core.CoreV1().Secrets(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
+		return deps.Core.CoreV1().Secrets(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
 	}
 	r := &reconciler{
-		getImage: e.MacOSImages.Lister().Get,
-		listMacs: func() ([]*rackv1alpha1.MacNode, error) { return e.MacNodes.Lister().List(labels.Everything()) },
+		getImage: deps.MacOSImages.Lister().Get,
+		listMacs: func() ([]*rackv1alpha1.MacNode, error) { return deps.MacNodes.Lister().List(labels.Everything()) },
 		updateState: func(ctx context.Context, before, after *imagev1alpha1.MacOSImage) error {
 			patch, err := apiclient.StatusPatch(before, after)
 			if err != nil {
 				return err
 			}
-			_, err = e.MacRack.ImageV1alpha1().MacOSImages().Patch(ctx, after.Name, apiclient.PatchType, patch, metav1.PatchOptions{FieldManager: env.FieldManager}, "status")
+			_, err = deps.MacRack.ImageV1alpha1().MacOSImages().Patch(ctx, after.Name, apiclient.PatchType, patch, metav1.PatchOptions{FieldManager: shared.FieldManager}, "status")
 			return err
 		},
 	}
-	c := runner.New("macosimage", e.Clock, r.reconcile)
-	r.verifications = newVerifications(e.Clock, func(ctx context.Context, spec *imagev1alpha1.MacOSImageSpec) error {
+	c := runner.New("macosimage", deps.Clock, r.reconcile)
+	r.verifications = newVerifications(deps.Clock, func(ctx context.Context, spec *imagev1alpha1.MacOSImageSpec) error {
 		return verifyImage(ctx, spec, secrets)
 	}, c.Enqueue)
-	_, _ = e.MacOSImages.Informer().AddEventHandler(runner.Handlers(func(before, after *imagev1alpha1.MacOSImage) {
+	_, _ = deps.MacOSImages.Informer().AddEventHandler(runner.Handlers(func(before, after *imagev1alpha1.MacOSImage) {
 		if after != nil {
 			c.Enqueue(after.Name)
 		} else {
 			r.verifications.forget(before.Name)
 		}
 		if eventType, reason, message := describe(before, after); reason != "" {
-			e.Recorder.Event(after, eventType, reason, message)
+			deps.Recorder.Event(after, eventType, reason, message)
 		}
 	}))
-	_, _ = e.MacNodes.Informer().AddEventHandler(runner.Handlers(func(before, after *rackv1alpha1.MacNode) {
+	_, _ = deps.MacNodes.Informer().AddEventHandler(runner.Handlers(func(before, after *rackv1alpha1.MacNode) {
 		for _, name := range changedImages(before, after) {
 			c.Enqueue(name)
 		}

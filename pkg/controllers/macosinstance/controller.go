@@ -12,49 +12,49 @@ import (
 	"macrack.io/macrack/pkg/apiclient"
 	instancev1alpha1 "macrack.io/macrack/pkg/apis/instance/v1alpha1"
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
-	"macrack.io/macrack/pkg/controllers/env"
 	"macrack.io/macrack/pkg/controllers/runner"
+	"macrack.io/macrack/pkg/controllers/shared"
 	"macrack.io/macrack/pkg/rules"
 )
 
 // New returns the controller. Its keys are instances.
-func New(e *env.Env) *runner.Controller {
-	instances := e.MacRack.InstanceV1alpha1().MacOSInstances
-	created, patched := metav1.CreateOptions{FieldManager: env.FieldManager}, metav1.PatchOptions{FieldManager: env.FieldManager}
+func New(deps *shared.Dependencies) *runner.Controller {
+	instances := deps.MacRack.InstanceV1alpha1().MacOSInstances
+	created, patched := metav1.CreateOptions{FieldManager: shared.FieldManager}, metav1.PatchOptions{FieldManager: shared.FieldManager}
 	r := &reconciler{
-		now: e.Clock.Now,
+		now: deps.Clock.Now,
 		getInstance: func(namespace, name string) (*instancev1alpha1.MacOSInstance, error) {
-			return e.MacOSInstances.Lister().MacOSInstances(namespace).Get(name)
+			return deps.MacOSInstances.Lister().MacOSInstances(namespace).Get(name)
 		},
-		getLease: e.GetLease,
-		getMac:   e.MacNodes.Lister().Get,
-		getNode:  e.Nodes.Lister().Get,
-		getImage: e.MacOSImages.Lister().Get,
+		getLease: deps.GetLease,
+		getMac:   deps.MacNodes.Lister().Get,
+		getNode:  deps.Nodes.Lister().Get,
+		getImage: deps.MacOSImages.Lister().Get,
 		getPod: func(namespace, name string) (*corev1.Pod, error) {
-			return e.Pods.Lister().Pods(namespace).Get(name)
+			return deps.Pods.Lister().Pods(namespace).Get(name)
 		},
 		readPod: func(ctx context.Context, namespace, name string) (*corev1.Pod, error) {
-			return e.Core.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
+			return deps.Core.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
 		},
 		createPod: func(ctx context.Context, pod *corev1.Pod) (*corev1.Pod, error) {
-			return e.Core.CoreV1().Pods(pod.Namespace).Create(ctx, pod, created)
+			return deps.Core.CoreV1().Pods(pod.Namespace).Create(ctx, pod, created)
 		},
 		patchPod: func(ctx context.Context, pod *corev1.Pod, patch []byte) error {
-			_, err := e.Core.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: env.FieldManager})
+			_, err := deps.Core.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: shared.FieldManager})
 			return err
 		},
 		getBudget: func(namespace, name string) (*policyv1.PodDisruptionBudget, error) {
-			return e.Budgets.Lister().PodDisruptionBudgets(namespace).Get(name)
+			return deps.Budgets.Lister().PodDisruptionBudgets(namespace).Get(name)
 		},
 		createBudget: func(ctx context.Context, budget *policyv1.PodDisruptionBudget) error {
-			_, err := e.Core.PolicyV1().PodDisruptionBudgets(budget.Namespace).Create(ctx, budget, created)
+			_, err := deps.Core.PolicyV1().PodDisruptionBudgets(budget.Namespace).Create(ctx, budget, created)
 			return err
 		},
 		deleteBudget: func(ctx context.Context, budget *policyv1.PodDisruptionBudget) error {
-			return e.Core.PolicyV1().PodDisruptionBudgets(budget.Namespace).Delete(ctx, budget.Name, metav1.DeleteOptions{})
+			return deps.Core.PolicyV1().PodDisruptionBudgets(budget.Namespace).Delete(ctx, budget.Name, metav1.DeleteOptions{})
 		},
 		deletePod: func(ctx context.Context, pod *corev1.Pod) error {
-			return e.Core.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &pod.UID}})
+			return deps.Core.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &pod.UID}})
 		},
 		update: func(ctx context.Context, before, after *instancev1alpha1.MacOSInstance) error {
 			patch, err := apiclient.Patch(before, after)
@@ -72,31 +72,31 @@ func New(e *env.Env) *runner.Controller {
 			return instances(before.Namespace).Patch(ctx, after.Name, apiclient.PatchType, patch, patched, "status")
 		},
 		record: func(ctx context.Context, record *rackv1alpha1.AuditRecord) error {
-			_, err := e.MacRack.RackV1alpha1().AuditRecords(record.Namespace).Create(ctx, record, created)
+			_, err := deps.MacRack.RackV1alpha1().AuditRecords(record.Namespace).Create(ctx, record, created)
 			return err
 		},
 	}
-	c := runner.New("macosinstance", e.Clock, r.reconcile)
+	c := runner.New("macosinstance", deps.Clock, r.reconcile)
 
-	_, _ = e.MacOSInstances.Informer().AddEventHandler(runner.Handlers(func(before, after *instancev1alpha1.MacOSInstance) {
-		c.Enqueue(env.Key(runner.Newest(before, after)))
+	_, _ = deps.MacOSInstances.Informer().AddEventHandler(runner.Handlers(func(before, after *instancev1alpha1.MacOSInstance) {
+		c.Enqueue(shared.Key(runner.Newest(before, after)))
 		if eventType, reason, message := describe(before, after); reason != "" {
-			e.Recorder.Event(after, eventType, reason, message)
+			deps.Recorder.Event(after, eventType, reason, message)
 		}
 	}))
-	_, _ = e.Pods.Informer().AddEventHandler(runner.Handlers(func(before, after *corev1.Pod) {
+	_, _ = deps.Pods.Informer().AddEventHandler(runner.Handlers(func(before, after *corev1.Pod) {
 		pod := runner.Newest(before, after)
 		if ref := metav1.GetControllerOf(pod); ref != nil && ref.Kind == "MacOSInstance" {
 			c.Enqueue(pod.Namespace + "/" + ref.Name)
 		}
 		// The pod may have lost its owner reference.
-		if instances, err := e.InstancesOfPod(pod.Namespace, pod.Name); err == nil {
+		if instances, err := deps.InstancesOfPod(pod.Namespace, pod.Name); err == nil {
 			for _, instance := range instances {
-				c.Enqueue(env.Key(instance))
+				c.Enqueue(shared.Key(instance))
 			}
 		}
 	}))
-	_, _ = e.Budgets.Informer().AddEventHandler(runner.Handlers(func(before, after *policyv1.PodDisruptionBudget) {
+	_, _ = deps.Budgets.Informer().AddEventHandler(runner.Handlers(func(before, after *policyv1.PodDisruptionBudget) {
 		if budget := runner.Newest(before, after); budget.Labels[rules.LabelInstance] != "" {
 			c.Enqueue(budget.Namespace + "/" + budget.Labels[rules.LabelInstance])
 		}
@@ -108,33 +108,33 @@ func New(e *env.Env) *runner.Controller {
 		}
 		for _, instance := range list {
 			if instance.Status.MachineID == "" && !rules.InstanceEnded(instance.Status.Phase) {
-				c.Enqueue(env.Key(instance))
+				c.Enqueue(shared.Key(instance))
 			}
 		}
 	}
-	_, _ = e.Nodes.Informer().AddEventHandler(runner.Handlers(func(before, after *corev1.Node) {
+	_, _ = deps.Nodes.Informer().AddEventHandler(runner.Handlers(func(before, after *corev1.Node) {
 		if before == nil || after == nil || !equality.Semantic.DeepEqual(before.Spec.Taints, after.Spec.Taints) {
-			enqueueWaiting(e.InstancesOn(runner.Newest(before, after).Name))
+			enqueueWaiting(deps.InstancesOn(runner.Newest(before, after).Name))
 		}
 	}))
-	_, _ = e.MacNodes.Informer().AddEventHandler(runner.Handlers(func(before, after *rackv1alpha1.MacNode) {
+	_, _ = deps.MacNodes.Informer().AddEventHandler(runner.Handlers(func(before, after *rackv1alpha1.MacNode) {
 		if !healthChanged(before, after) {
 			return
 		}
-		list, err := e.InstancesOn(after.Name)
+		list, err := deps.InstancesOn(after.Name)
 		if err != nil {
 			return
 		}
 		for _, instance := range list {
 			if !rules.InstanceEnded(instance.Status.Phase) {
-				c.Enqueue(env.Key(instance))
+				c.Enqueue(shared.Key(instance))
 			}
 		}
 	}))
-	_, _ = e.MacNodeLeases.Informer().AddEventHandler(runner.Handlers(func(before, after *rackv1alpha1.MacNodeLease) {
+	_, _ = deps.MacNodeLeases.Informer().AddEventHandler(runner.Handlers(func(before, after *rackv1alpha1.MacNodeLease) {
 		if before == nil || after == nil || before.Status.Phase != after.Status.Phase {
 			lease := runner.Newest(before, after)
-			enqueueWaiting(e.InstancesOf(lease.Namespace, lease.Name))
+			enqueueWaiting(deps.InstancesOf(lease.Namespace, lease.Name))
 		}
 	}))
 	return c

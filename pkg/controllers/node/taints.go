@@ -15,28 +15,28 @@ import (
 	"k8s.io/klog/v2"
 
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
-	"macrack.io/macrack/pkg/controllers/env"
 	"macrack.io/macrack/pkg/controllers/facts"
 	"macrack.io/macrack/pkg/controllers/runner"
+	"macrack.io/macrack/pkg/controllers/shared"
 	"macrack.io/macrack/pkg/rules"
 )
 
 // New returns the controller. Its keys are names of Nodes.
-func New(e *env.Env) *runner.Controller {
+func New(deps *shared.Dependencies) *runner.Controller {
 	r := &reconciler{
-		getNode:    e.Nodes.Lister().Get,
-		getMacNode: e.MacNodes.Lister().Get,
+		getNode:    deps.Nodes.Lister().Get,
+		getMacNode: deps.MacNodes.Lister().Get,
 		patchNode: func(ctx context.Context, name string, patch []byte) (*corev1.Node, error) {
-			return e.Core.CoreV1().Nodes().Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: env.FieldManager})
+			return deps.Core.CoreV1().Nodes().Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: shared.FieldManager})
 		},
 	}
-	c := runner.New("node-taints", e.Clock, r.reconcile)
-	_, _ = e.Nodes.Informer().AddEventHandler(runner.Handlers(func(_, after *corev1.Node) {
+	c := runner.New("node-taints", deps.Clock, r.reconcile)
+	_, _ = deps.Nodes.Informer().AddEventHandler(runner.Handlers(func(_, after *corev1.Node) {
 		if after != nil {
 			c.Enqueue(after.Name)
 		}
 	}))
-	_, _ = e.MacNodes.Informer().AddEventHandler(runner.Handlers(func(before, after *rackv1alpha1.MacNode) {
+	_, _ = deps.MacNodes.Informer().AddEventHandler(runner.Handlers(func(before, after *rackv1alpha1.MacNode) {
 		c.Enqueue(runner.Newest(before, after).Name)
 	}))
 	return c

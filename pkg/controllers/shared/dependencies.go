@@ -1,6 +1,6 @@
-// Package env has what the controllers share: clients, informers with their indexes, the clock and
+// Package shared has what the controllers share: clients, informers with their indexes, the clock and
 // the event recorder.
-package env
+package shared
 
 import (
 	"context"
@@ -42,8 +42,8 @@ const (
 	byPod   = "pod"
 )
 
-// Env is what the controllers share.
-type Env struct {
+// Dependencies are what the controllers share.
+type Dependencies struct {
 	MacRack  versioned.Interface
 	Core     kubernetes.Interface
 	Clock    clock.WithDelayedExecution
@@ -76,8 +76,8 @@ type factory interface {
 	Shutdown()
 }
 
-// New returns an Env whose informers have not been started.
-func New(macrack versioned.Interface, core kubernetes.Interface, clock clock.WithDelayedExecution, recorder record.EventRecorder) (*Env, error) {
+// New returns Dependencies whose informers have not been started.
+func New(macrack versioned.Interface, core kubernetes.Interface, clock clock.WithDelayedExecution, recorder record.EventRecorder) (*Dependencies, error) {
 	ours := informers.NewSharedInformerFactoryWithOptions(macrack, 0, informers.WithTransform(trim))
 	nodes := coreinformers.NewSharedInformerFactoryWithOptions(core, 0, coreinformers.WithTransform(trim))
 	pods := coreinformers.NewSharedInformerFactoryWithOptions(core, 0, coreinformers.WithTransform(trim),
@@ -85,7 +85,7 @@ func New(macrack versioned.Interface, core kubernetes.Interface, clock clock.Wit
 	heartbeats := coreinformers.NewSharedInformerFactoryWithOptions(core, 0, coreinformers.WithTransform(trim),
 		coreinformers.WithNamespace(corev1.NamespaceNodeLease))
 
-	e := &Env{
+	d := &Dependencies{
 		MacRack:        macrack,
 		Core:           core,
 		Clock:          clock,
@@ -107,13 +107,13 @@ func New(macrack versioned.Interface, core kubernetes.Interface, clock clock.Wit
 		informer cache.SharedIndexInformer
 		indexers cache.Indexers
 	}{
-		{e.MacNodes.Informer(), cache.Indexers{
+		{d.MacNodes.Informer(), cache.Indexers{
 			byClass: runner.IndexFunc(func(mac *rackv1alpha1.MacNode) []string { return []string{mac.Spec.ClassName} }),
 		}},
-		{e.MacNodeLeases.Informer(), cache.Indexers{
+		{d.MacNodeLeases.Informer(), cache.Indexers{
 			byClass: runner.IndexFunc(func(lease *rackv1alpha1.MacNodeLease) []string { return []string{lease.Spec.ClassName} }),
 		}},
-		{e.MacOSInstances.Informer(), cache.Indexers{
+		{d.MacOSInstances.Informer(), cache.Indexers{
 			byLease: runner.IndexFunc(func(instance *instancev1alpha1.MacOSInstance) []string {
 				return []string{instance.Namespace + "/" + instance.Spec.LeaseName}
 			}),
@@ -127,15 +127,15 @@ func New(macrack versioned.Interface, core kubernetes.Interface, clock clock.Wit
 			return nil, fmt.Errorf("adding an index: %w", err)
 		}
 	}
-	return e, nil
+	return d, nil
 }
 
 // Start starts the informers and waits until their caches have synced. It fails if ctx ends first.
-func (e *Env) Start(ctx context.Context) error {
-	for _, f := range e.factories {
+func (d *Dependencies) Start(ctx context.Context) error {
+	for _, f := range d.factories {
 		f.StartWithContext(ctx)
 	}
-	for _, f := range e.factories {
+	for _, f := range d.factories {
 		if err := f.WaitForCacheSyncWithContext(ctx).AsError(); err != nil {
 			return fmt.Errorf("syncing the informers' caches: %w", err)
 		}
@@ -144,40 +144,40 @@ func (e *Env) Start(ctx context.Context) error {
 }
 
 // Wait waits until the informers have stopped. They stop when the context of Start is done.
-func (e *Env) Wait() {
-	for _, f := range e.factories {
+func (d *Dependencies) Wait() {
+	for _, f := range d.factories {
 		f.Shutdown()
 	}
 }
 
 // MacsOf returns the Macs of a class. The objects are shared with the informer: do not change them.
-func (e *Env) MacsOf(class string) ([]*rackv1alpha1.MacNode, error) {
-	return runner.ByIndex[rackv1alpha1.MacNode](e.MacNodes.Informer().GetIndexer(), byClass, class)
+func (d *Dependencies) MacsOf(class string) ([]*rackv1alpha1.MacNode, error) {
+	return runner.ByIndex[rackv1alpha1.MacNode](d.MacNodes.Informer().GetIndexer(), byClass, class)
 }
 
 // LeasesOf returns the leases of a class.
-func (e *Env) LeasesOf(class string) ([]*rackv1alpha1.MacNodeLease, error) {
-	return runner.ByIndex[rackv1alpha1.MacNodeLease](e.MacNodeLeases.Informer().GetIndexer(), byClass, class)
+func (d *Dependencies) LeasesOf(class string) ([]*rackv1alpha1.MacNodeLease, error) {
+	return runner.ByIndex[rackv1alpha1.MacNodeLease](d.MacNodeLeases.Informer().GetIndexer(), byClass, class)
 }
 
 // GetLease returns a lease from the cache.
-func (e *Env) GetLease(namespace, name string) (*rackv1alpha1.MacNodeLease, error) {
-	return e.MacNodeLeases.Lister().MacNodeLeases(namespace).Get(name)
+func (d *Dependencies) GetLease(namespace, name string) (*rackv1alpha1.MacNodeLease, error) {
+	return d.MacNodeLeases.Lister().MacNodeLeases(namespace).Get(name)
 }
 
 // InstancesOf returns the instances that name a lease.
-func (e *Env) InstancesOf(namespace, leaseName string) ([]*instancev1alpha1.MacOSInstance, error) {
-	return runner.ByIndex[instancev1alpha1.MacOSInstance](e.MacOSInstances.Informer().GetIndexer(), byLease, namespace+"/"+leaseName)
+func (d *Dependencies) InstancesOf(namespace, leaseName string) ([]*instancev1alpha1.MacOSInstance, error) {
+	return runner.ByIndex[instancev1alpha1.MacOSInstance](d.MacOSInstances.Informer().GetIndexer(), byLease, namespace+"/"+leaseName)
 }
 
 // InstancesOn returns the instances of a Node.
-func (e *Env) InstancesOn(nodeName string) ([]*instancev1alpha1.MacOSInstance, error) {
-	return runner.ByIndex[instancev1alpha1.MacOSInstance](e.MacOSInstances.Informer().GetIndexer(), byNode, nodeName)
+func (d *Dependencies) InstancesOn(nodeName string) ([]*instancev1alpha1.MacOSInstance, error) {
+	return runner.ByIndex[instancev1alpha1.MacOSInstance](d.MacOSInstances.Informer().GetIndexer(), byNode, nodeName)
 }
 
 // InstancesOfPod returns the instances that name a placeholder pod.
-func (e *Env) InstancesOfPod(namespace, podName string) ([]*instancev1alpha1.MacOSInstance, error) {
-	return runner.ByIndex[instancev1alpha1.MacOSInstance](e.MacOSInstances.Informer().GetIndexer(), byPod, namespace+"/"+podName)
+func (d *Dependencies) InstancesOfPod(namespace, podName string) ([]*instancev1alpha1.MacOSInstance, error) {
+	return runner.ByIndex[instancev1alpha1.MacOSInstance](d.MacOSInstances.Informer().GetIndexer(), byPod, namespace+"/"+podName)
 }
 
 // Key returns the namespace/name of an object.
