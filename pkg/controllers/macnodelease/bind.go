@@ -15,7 +15,7 @@ import (
 	"k8s.io/klog/v2"
 
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
-	"macrack.io/macrack/pkg/controllers/facts"
+	"macrack.io/macrack/pkg/controllers/predicates"
 )
 
 // binder binds pending leases to free Macs. Its keys are names of MacNodeClasses: the leases of one
@@ -46,7 +46,7 @@ func (b *binder) reconcile(ctx context.Context, class string) (time.Time, error)
 	if err != nil {
 		return time.Time{}, err
 	}
-	free := slices.DeleteFunc(slices.Clone(macs), func(mac *rackv1alpha1.MacNode) bool { return !facts.IsAvailable(mac) })
+	free := slices.DeleteFunc(slices.Clone(macs), func(mac *rackv1alpha1.MacNode) bool { return !predicates.IsAvailable(mac) })
 	askedFor := map[string]bool{}
 	for _, lease := range pending {
 		askedFor[lease.Spec.SerialNumber] = true
@@ -100,7 +100,7 @@ func (b *binder) bindOne(ctx context.Context, lease *rackv1alpha1.MacNodeLease, 
 			return free, err
 		}
 		currentMac, err := b.readMac(ctx, mac.Name)
-		if apierrors.IsNotFound(err) || err == nil && !facts.IsAvailable(currentMac) {
+		if apierrors.IsNotFound(err) || err == nil && !predicates.IsAvailable(currentMac) {
 			free = rest
 			continue
 		}
@@ -124,7 +124,7 @@ func isRefusal(err error) bool {
 func choose(lease *rackv1alpha1.MacNodeLease, free []*rackv1alpha1.MacNode, askedFor map[string]bool) *rackv1alpha1.MacNode {
 	var best *rackv1alpha1.MacNode
 	for _, mac := range free {
-		if facts.Suits(lease, mac) && (best == nil || compareMacs(lease, mac, best, askedFor) < 0) {
+		if predicates.Suits(lease, mac) && (best == nil || compareMacs(lease, mac, best, askedFor) < 0) {
 			best = mac
 		}
 	}

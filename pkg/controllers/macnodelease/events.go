@@ -8,7 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
-	"macrack.io/macrack/pkg/controllers/facts"
+	"macrack.io/macrack/pkg/controllers/predicates"
 )
 
 // Reasons of Events on leases.
@@ -36,7 +36,7 @@ func describe(before, after *rackv1alpha1.MacNodeLease) (reason, message string)
 		}
 		return describeWaiting(before, after)
 	}
-	serial, floor := after.Status.SerialNumber, facts.Floor(after).UTC().Format(time.RFC3339)
+	serial, floor := after.Status.SerialNumber, predicates.Floor(after).UTC().Format(time.RFC3339)
 	switch after.Status.Phase {
 	case rackv1alpha1.MacNodeLeaseBound:
 		return eventBound, fmt.Sprintf("bound to Mac %s (MacNode %s) until %s at least", serial, after.Status.NodeName, floor)

@@ -16,7 +16,7 @@ import (
 
 	instancev1alpha1 "macrack.io/macrack/pkg/apis/instance/v1alpha1"
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
-	"macrack.io/macrack/pkg/controllers/facts"
+	"macrack.io/macrack/pkg/controllers/predicates"
 	"macrack.io/macrack/pkg/rules"
 )
 
@@ -98,9 +98,9 @@ func (l *lifecycle) advancePhase(ctx context.Context, lease *rackv1alpha1.MacNod
 }
 
 // restoreFloor restores a stored floor that is too short or missing. Nothing here relies on it:
-// facts.Floor ignores a stored floor that is too short.
+// predicates.Floor ignores a stored floor that is too short.
 func (l *lifecycle) restoreFloor(ctx context.Context, lease *rackv1alpha1.MacNodeLease) (restored bool, err error) {
-	floor := facts.Floor(lease)
+	floor := predicates.Floor(lease)
 	if stored := lease.Status.EarliestReleaseAt; floor.IsZero() || stored != nil && !stored.Time.Before(floor) {
 		return false, nil
 	}
@@ -124,12 +124,12 @@ func (l *lifecycle) tellOfMac(ctx context.Context, lease *rackv1alpha1.MacNodeLe
 	if err != nil {
 		return ignoreNotFound(err)
 	}
-	return ignoreNotFound(setCondition(ctx, lease, facts.MacReady(mac), l.now(), l.updateState))
+	return ignoreNotFound(setCondition(ctx, lease, predicates.MacReady(mac), l.now(), l.updateState))
 }
 
 // bound deletes a lease whose expireAfter has passed.
 func (l *lifecycle) bound(ctx context.Context, lease *rackv1alpha1.MacNodeLease) (time.Time, error) {
-	expiry := facts.Expiry(lease)
+	expiry := predicates.Expiry(lease)
 	if expiry.IsZero() || lease.DeletionTimestamp != nil {
 		return time.Time{}, nil
 	}
@@ -146,7 +146,7 @@ func (l *lifecycle) bound(ctx context.Context, lease *rackv1alpha1.MacNodeLease)
 		if readErr != nil || current.UID != lease.UID || current.DeletionTimestamp != nil {
 			return time.Time{}, ignoreNotFound(readErr)
 		}
-		if expiry := facts.Expiry(current); expiry.IsZero() || l.now().Before(expiry) {
+		if expiry := predicates.Expiry(current); expiry.IsZero() || l.now().Before(expiry) {
 			return time.Time{}, nil // the change enqueues the lease again
 		}
 		lease, err = current, l.deleteLease(ctx, current)
@@ -179,7 +179,7 @@ func (l *lifecycle) stopWhatEnds(ctx context.Context, lease *rackv1alpha1.MacNod
 
 // held begins the release at the floor.
 func (l *lifecycle) held(ctx context.Context, lease *rackv1alpha1.MacNodeLease) (time.Time, error) {
-	floor := facts.Floor(lease)
+	floor := predicates.Floor(lease)
 	if rules.FloorPassed(l.now(), floor) {
 		releasing := lease.DeepCopy()
 		releasing.Status.Phase = rackv1alpha1.MacNodeLeaseReleasing
@@ -198,7 +198,7 @@ func (l *lifecycle) held(ctx context.Context, lease *rackv1alpha1.MacNodeLease) 
 // releasing waits until the Mac is empty and scrubbed and its Node has the taint of an unleased
 // Mac. Then it releases the Mac from the lease.
 func (l *lifecycle) releasing(ctx context.Context, lease *rackv1alpha1.MacNodeLease) (time.Time, error) {
-	if floor := facts.Floor(lease); !rules.FloorPassed(l.now(), floor) {
+	if floor := predicates.Floor(lease); !rules.FloorPassed(l.now(), floor) {
 		return floor, nil
 	}
 	mac, err := l.getMac(lease.Status.NodeName)
@@ -218,7 +218,7 @@ func (l *lifecycle) releasing(ctx context.Context, lease *rackv1alpha1.MacNodeLe
 	if err != nil {
 		return time.Time{}, ignoreNotFound(err)
 	}
-	if reason, _ := facts.BlocksRelease(lease, mac, node.Spec.Taints); reason != "" {
+	if reason, _ := predicates.BlocksRelease(lease, mac, node.Spec.Taints); reason != "" {
 		return time.Time{}, nil // the change of the Node enqueues the lease again
 	}
 	if err := l.release(ctx, lease, rules.FormatTaints(node.Spec.Taints)); err != nil {
@@ -230,7 +230,7 @@ func (l *lifecycle) releasing(ctx context.Context, lease *rackv1alpha1.MacNodeLe
 
 // waitsFor returns what blocks the release of a lease. The reason is empty if nothing does.
 func waitsFor(lease *rackv1alpha1.MacNodeLease, mac *rackv1alpha1.MacNode, taints []corev1.Taint) (reason, message string) {
-	reason, message = facts.BlocksRelease(lease, mac, taints)
+	reason, message = predicates.BlocksRelease(lease, mac, taints)
 	switch reason {
 	case rules.ReasonStoppingInstances:
 	case rules.ReasonScrubbing:
@@ -264,7 +264,7 @@ func (l *lifecycle) stopInstances(ctx context.Context, lease *rackv1alpha1.MacNo
 	}
 	var errs []error
 	for _, instance := range instances {
-		if !facts.BelongsTo(instance, lease) || rules.InstanceEnded(instance.Status.Phase) || instance.Status.StopRequest != nil || !isTo(instance) {
+		if !predicates.BelongsTo(instance, lease) || rules.InstanceEnded(instance.Status.Phase) || instance.Status.StopRequest != nil || !isTo(instance) {
 			continue
 		}
 		if err := l.stop(ctx, instance, reason); ignoreNotFound(err) != nil {

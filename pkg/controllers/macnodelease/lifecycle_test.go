@@ -20,7 +20,7 @@ import (
 	instancev1alpha1 "macrack.io/macrack/pkg/apis/instance/v1alpha1"
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
 	"macrack.io/macrack/pkg/apis/scalar"
-	"macrack.io/macrack/pkg/controllers/facts"
+	"macrack.io/macrack/pkg/controllers/predicates"
 	"macrack.io/macrack/pkg/rules"
 )
 
@@ -252,7 +252,7 @@ func TestLifecycle(t *testing.T) {
 				return tt.fail
 			}
 			if tt.mac != nil && !tt.untold && meta.FindStatusCondition(tt.lease.Status.Conditions, "MacReady") == nil {
-				tt.lease.Status.Conditions = append(tt.lease.Status.Conditions, facts.MacReady(tt.mac))
+				tt.lease.Status.Conditions = append(tt.lease.Status.Conditions, predicates.MacReady(tt.mac))
 			}
 			original := tt.lease.DeepCopy()
 			l := &lifecycle{

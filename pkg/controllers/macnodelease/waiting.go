@@ -13,7 +13,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
-	"macrack.io/macrack/pkg/controllers/facts"
+	"macrack.io/macrack/pkg/controllers/predicates"
 )
 
 // waiter sets the condition of a pending lease to the reason why it waits. Its keys are leases that
@@ -104,7 +104,7 @@ func (w *waiter) explainClass(class string, macs []*rackv1alpha1.MacNode) (summa
 		}
 		return summary{reason: rackv1alpha1.ReasonEmptyClass, message: fmt.Sprintf("MacNodeClass %q has no Macs; an administrator must add one, or create the lease with another class", class)}, nil
 	}
-	if slices.ContainsFunc(macs, facts.IsAvailable) {
+	if slices.ContainsFunc(macs, predicates.IsAvailable) {
 		return summary{}, nil
 	}
 	when, due := w.earliest(macs)
@@ -112,7 +112,9 @@ func (w *waiter) explainClass(class string, macs []*rackv1alpha1.MacNode) (summa
 }
 
 func explainSerial(class, serial string, macs []*rackv1alpha1.MacNode) summary {
-	if slices.ContainsFunc(macs, func(mac *rackv1alpha1.MacNode) bool { return mac.Spec.SerialNumber == serial && facts.IsAvailable(mac) }) {
+	if slices.ContainsFunc(macs, func(mac *rackv1alpha1.MacNode) bool {
+		return mac.Spec.SerialNumber == serial && predicates.IsAvailable(mac)
+	}) {
 		return summary{}
 	}
 	return summary{reason: rackv1alpha1.ReasonMacNotAvailable, message: fmt.Sprintf("no Mac of class %s with serial number %s is free; to get any free Mac of the class, create a lease without spec.serialNumber", class, serial)}
@@ -216,10 +218,10 @@ func (w *waiter) releaseTime(mac *rackv1alpha1.MacNode) (at time.Time, certain b
 		return mac.Status.EarliestReleaseAt.Time, false
 	}
 	if lease.Status.Phase == rackv1alpha1.MacNodeLeaseHeld {
-		return facts.Floor(lease), true
+		return predicates.Floor(lease), true
 	}
-	if expiry := facts.Expiry(lease); !expiry.IsZero() {
+	if expiry := predicates.Expiry(lease); !expiry.IsZero() {
 		return expiry, true
 	}
-	return facts.Floor(lease), false
+	return predicates.Floor(lease), false
 }

@@ -9,7 +9,7 @@ import (
 
 	instancev1alpha1 "macrack.io/macrack/pkg/apis/instance/v1alpha1"
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
-	"macrack.io/macrack/pkg/controllers/facts"
+	"macrack.io/macrack/pkg/controllers/predicates"
 )
 
 // tellOfMac keeps the instance's condition MacReady true: an agent that is away cannot say so
@@ -19,7 +19,7 @@ func (r *reconciler) tellOfMac(ctx context.Context, instance *instancev1alpha1.M
 	if err != nil {
 		return ignoreNotFound(err)
 	}
-	c := facts.MacReady(mac)
+	c := predicates.MacReady(mac)
 	c.ObservedGeneration, c.LastTransitionTime = instance.Generation, metav1.NewTime(r.now())
 	after := instance.DeepCopy()
 	if !meta.SetStatusCondition(&after.Status.Conditions, c) {
@@ -35,5 +35,5 @@ func healthChanged(before, after *rackv1alpha1.MacNode) bool {
 	if before == nil || after == nil {
 		return after != nil
 	}
-	return before.Spec.Maintenance != after.Spec.Maintenance || !equality.Semantic.DeepEqual(facts.MacReady(before), facts.MacReady(after))
+	return before.Spec.Maintenance != after.Spec.Maintenance || !equality.Semantic.DeepEqual(predicates.MacReady(before), predicates.MacReady(after))
 }

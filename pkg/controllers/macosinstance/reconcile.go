@@ -24,7 +24,7 @@ import (
 	imagev1alpha1 "macrack.io/macrack/pkg/apis/image/v1alpha1"
 	instancev1alpha1 "macrack.io/macrack/pkg/apis/instance/v1alpha1"
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
-	"macrack.io/macrack/pkg/controllers/facts"
+	"macrack.io/macrack/pkg/controllers/predicates"
 	"macrack.io/macrack/pkg/rules"
 )
 
@@ -244,7 +244,7 @@ func (r *reconciler) markStopped(ctx context.Context, instance *instancev1alpha1
 // that a pod that was created and deleted is not created again.
 func (r *reconciler) start(ctx context.Context, instance *instancev1alpha1.MacOSInstance) error {
 	lease, err := r.getLease(instance.Namespace, instance.Spec.LeaseName)
-	if apierrors.IsNotFound(err) || err == nil && (!facts.BelongsTo(instance, lease) || !holdsMac(lease)) {
+	if apierrors.IsNotFound(err) || err == nil && (!predicates.BelongsTo(instance, lease) || !holdsMac(lease)) {
 		return nil
 	}
 	if err != nil {
@@ -258,7 +258,7 @@ func (r *reconciler) start(ctx context.Context, instance *instancev1alpha1.MacOS
 		_, err := r.show(ctx, instance, ReasonWaitingForNode, fmt.Sprintf("Node %s not found; the agent of the Mac has not registered it", instance.Status.NodeName))
 		return err
 	}
-	if !facts.AdmitsTenant(node, instance.Namespace) {
+	if !predicates.AdmitsTenant(node, instance.Namespace) {
 		_, err := r.show(ctx, instance, ReasonWaitingForNode, fmt.Sprintf("Node %s does not have the tenant's taint yet", node.Name))
 		return err
 	}
@@ -371,7 +371,7 @@ func (r *reconciler) recordRejection(ctx context.Context, instance *instancev1al
 	}
 	if !strings.Contains(message, rules.ResourceMacOSVM) {
 		node, err := r.getNode(instance.Status.NodeName)
-		if err != nil || facts.AdmitsTenant(node, instance.Namespace) {
+		if err != nil || predicates.AdmitsTenant(node, instance.Namespace) {
 			return ignoreNotFound(err)
 		}
 	}

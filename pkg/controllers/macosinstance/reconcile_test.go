@@ -20,7 +20,7 @@ import (
 	imagev1alpha1 "macrack.io/macrack/pkg/apis/image/v1alpha1"
 	instancev1alpha1 "macrack.io/macrack/pkg/apis/instance/v1alpha1"
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
-	"macrack.io/macrack/pkg/controllers/facts"
+	"macrack.io/macrack/pkg/controllers/predicates"
 	"macrack.io/macrack/pkg/rules"
 )
 
@@ -84,7 +84,7 @@ func aMac(ready metav1.ConditionStatus) *rackv1alpha1.MacNode {
 // told sets the instance's condition MacReady from its Mac.
 func told(mac *rackv1alpha1.MacNode) change {
 	return func(i *instancev1alpha1.MacOSInstance) {
-		i.Status.Conditions = append(i.Status.Conditions, facts.MacReady(mac))
+		i.Status.Conditions = append(i.Status.Conditions, predicates.MacReady(mac))
 	}
 }
 

@@ -15,7 +15,7 @@ import (
 	"k8s.io/klog/v2"
 
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
-	"macrack.io/macrack/pkg/controllers/facts"
+	"macrack.io/macrack/pkg/controllers/predicates"
 	"macrack.io/macrack/pkg/controllers/runner"
 	"macrack.io/macrack/pkg/controllers/shared"
 	"macrack.io/macrack/pkg/rules"
@@ -59,7 +59,7 @@ func (r *reconciler) reconcile(ctx context.Context, name string) (time.Time, err
 	mac, err := r.getMacNode(name)
 	if apierrors.IsNotFound(err) {
 		mac = nil
-		if !facts.IsMac(node) {
+		if !predicates.IsMac(node) {
 			return time.Time{}, nil
 		}
 	} else if err != nil {
@@ -70,7 +70,7 @@ func (r *reconciler) reconcile(ctx context.Context, name string) (time.Time, err
 
 // wanted returns MacRack's taint for the Node of mac; that of an unleased Mac if mac is nil.
 func wanted(mac *rackv1alpha1.MacNode) corev1.Taint {
-	if mac == nil || mac.Status.LeaseRef == nil || facts.Scrubbed(mac, mac.Status.LeaseRef.UID) {
+	if mac == nil || mac.Status.LeaseRef == nil || predicates.Scrubbed(mac, mac.Status.LeaseRef.UID) {
 		return rules.UnleasedTaint()
 	}
 	return rules.TenantTaint(mac.Status.LeaseRef.Namespace)

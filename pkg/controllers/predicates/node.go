@@ -1,6 +1,6 @@
-// Package facts passes the fields of objects to the decisions of pkg/rules. It reads no clock and
-// no API.
-package facts
+// Package predicates answers questions about objects: it passes their fields to the decisions of
+// pkg/rules. It reads no clock and no API.
+package predicates
 
 import (
 	corev1 "k8s.io/api/core/v1"

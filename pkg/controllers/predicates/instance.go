@@ -1,4 +1,4 @@
-package facts
+package predicates
 
 import (
 	instancev1alpha1 "macrack.io/macrack/pkg/apis/instance/v1alpha1"
