@@ -21,13 +21,13 @@ import (
 	"k8s.io/utils/clock"
 
 	"macrack.io/macrack/pkg/controllers/certificates"
+	"macrack.io/macrack/pkg/controllers/controller"
 	"macrack.io/macrack/pkg/controllers/macnode"
 	"macrack.io/macrack/pkg/controllers/macnodeclass"
 	"macrack.io/macrack/pkg/controllers/macnodelease"
 	"macrack.io/macrack/pkg/controllers/macosimage"
 	"macrack.io/macrack/pkg/controllers/macosinstance"
 	"macrack.io/macrack/pkg/controllers/node"
-	"macrack.io/macrack/pkg/controllers/runner"
 	"macrack.io/macrack/pkg/controllers/shared"
 	"macrack.io/macrack/pkg/generated/clientset/versioned"
 	macrackscheme "macrack.io/macrack/pkg/generated/clientset/versioned/scheme"
@@ -59,7 +59,7 @@ type Config struct {
 // Manager runs the controllers.
 type Manager struct {
 	deps        *shared.Dependencies
-	controllers []*runner.Controller
+	controllers []*controller.Controller
 	workers     int
 	broadcaster record.EventBroadcaster
 	events      corev1client.EventsGetter

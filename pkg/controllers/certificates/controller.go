@@ -24,7 +24,7 @@ import (
 	bootstrapapi "k8s.io/cluster-bootstrap/token/api"
 	"k8s.io/klog/v2"
 
-	"macrack.io/macrack/pkg/controllers/runner"
+	"macrack.io/macrack/pkg/controllers/controller"
 	"macrack.io/macrack/pkg/controllers/shared"
 )
 
@@ -40,16 +40,16 @@ const (
 )
 
 // New returns the controller. Its keys are names of CertificateSigningRequests.
-func New(deps *shared.Dependencies) (*runner.Controller, error) {
+func New(deps *shared.Dependencies) (*controller.Controller, error) {
 	informer := deps.Certificates.Informer()
 	err := informer.AddIndexers(cache.Indexers{
-		byUser: runner.IndexFunc(func(csr *certificatesv1.CertificateSigningRequest) []string { return []string{csr.Spec.Username} }),
+		byUser: controller.IndexFunc(func(csr *certificatesv1.CertificateSigningRequest) []string { return []string{csr.Spec.Username} }),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("adding an index: %w", err)
 	}
-	c := runner.New("certificates", deps.Clock, newReconciler(deps).reconcile)
-	_, _ = informer.AddEventHandler(runner.Handlers(func(_, after *certificatesv1.CertificateSigningRequest) {
+	c := controller.New("certificates", deps.Clock, newReconciler(deps).reconcile)
+	_, _ = informer.AddEventHandler(controller.Handlers(func(_, after *certificatesv1.CertificateSigningRequest) {
 		if after != nil && !decided(after) {
 			c.Enqueue(after.Name)
 		}

@@ -13,7 +13,7 @@ import (
 	"k8s.io/klog/v2"
 
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
-	"macrack.io/macrack/pkg/controllers/runner"
+	"macrack.io/macrack/pkg/controllers/controller"
 	"macrack.io/macrack/pkg/controllers/shared"
 	"macrack.io/macrack/pkg/rules"
 )
@@ -25,12 +25,12 @@ const macsBinding = "macrack-macs"
 // NewMacs returns the controller that keeps the users of all Macs in the ClusterRoleBinding
 // macrack-macs. It has one key. A user stays there when its MacNode is deleted, because its
 // certificate stays valid.
-func NewMacs(deps *shared.Dependencies) *runner.Controller {
+func NewMacs(deps *shared.Dependencies) *controller.Controller {
 	m := &macs{deps.Core}
-	c := runner.New("macs", deps.Clock, func(ctx context.Context, _ string) (time.Time, error) {
+	c := controller.New("macs", deps.Clock, func(ctx context.Context, _ string) (time.Time, error) {
 		return time.Time{}, m.name(ctx, deps.MacNodes.Informer().GetStore().ListKeys()...)
 	})
-	_, _ = deps.MacNodes.Informer().AddEventHandler(runner.Handlers(func(before, _ *rackv1alpha1.MacNode) {
+	_, _ = deps.MacNodes.Informer().AddEventHandler(controller.Handlers(func(before, _ *rackv1alpha1.MacNode) {
 		if before == nil {
 			c.Enqueue(macsBinding)
 		}

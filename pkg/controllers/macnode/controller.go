@@ -14,17 +14,17 @@ import (
 	"macrack.io/macrack/pkg/apiclient"
 	configv1alpha1 "macrack.io/macrack/pkg/apis/config/v1alpha1"
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
-	"macrack.io/macrack/pkg/controllers/runner"
+	"macrack.io/macrack/pkg/controllers/controller"
 	"macrack.io/macrack/pkg/controllers/shared"
 	"macrack.io/macrack/pkg/rules"
 )
 
 // New returns the controller. Its keys are names of MacNodes.
-func New(deps *shared.Dependencies) *runner.Controller {
+func New(deps *shared.Dependencies) *controller.Controller {
 	return newController(deps, newHeartbeats(deps.Clock.Now))
 }
 
-func newController(deps *shared.Dependencies, h *heartbeats) *runner.Controller {
+func newController(deps *shared.Dependencies, h *heartbeats) *controller.Controller {
 	r := &reconciler{
 		now:        deps.Clock.Now,
 		heartbeats: h,
@@ -48,11 +48,11 @@ func newController(deps *shared.Dependencies, h *heartbeats) *runner.Controller 
 			deps.Recorder.Event(mac, eventType, reason, message)
 		},
 	}
-	c := runner.New("macnode", deps.Clock, r.reconcile)
+	c := controller.New("macnode", deps.Clock, r.reconcile)
 
-	_, _ = deps.MacNodes.Informer().AddEventHandler(runner.Handlers(func(before, after *rackv1alpha1.MacNode) {
+	_, _ = deps.MacNodes.Informer().AddEventHandler(controller.Handlers(func(before, after *rackv1alpha1.MacNode) {
 		if before == nil || after == nil || isReady(before) != isReady(after) {
-			c.Enqueue(runner.Newest(before, after).Name)
+			c.Enqueue(controller.Newest(before, after).Name)
 		}
 	}))
 	observe := func(obj any, known bool) {
@@ -79,7 +79,7 @@ func newController(deps *shared.Dependencies, h *heartbeats) *runner.Controller 
 			}
 		},
 	})
-	_, _ = deps.RackConfigs.Informer().AddEventHandler(runner.Handlers(func(_, _ *configv1alpha1.RackConfig) {
+	_, _ = deps.RackConfigs.Informer().AddEventHandler(controller.Handlers(func(_, _ *configv1alpha1.RackConfig) {
 		for _, name := range deps.MacNodes.Informer().GetStore().ListKeys() {
 			c.Enqueue(name)
 		}

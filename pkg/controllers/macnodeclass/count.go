@@ -10,12 +10,12 @@ import (
 
 	"macrack.io/macrack/pkg/apiclient"
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
-	"macrack.io/macrack/pkg/controllers/runner"
+	"macrack.io/macrack/pkg/controllers/controller"
 	"macrack.io/macrack/pkg/controllers/shared"
 )
 
 // New returns the controller. Its keys are names of MacNodeClasses.
-func New(deps *shared.Dependencies) *runner.Controller {
+func New(deps *shared.Dependencies) *controller.Controller {
 	r := &reconciler{
 		getClass: deps.MacNodeClasses.Lister().Get,
 		macsOf:   deps.MacsOf,
@@ -29,13 +29,13 @@ func New(deps *shared.Dependencies) *runner.Controller {
 			return err
 		},
 	}
-	c := runner.New("macnodeclass", deps.Clock, r.reconcile)
-	_, _ = deps.MacNodeClasses.Informer().AddEventHandler(runner.Handlers(func(_, after *rackv1alpha1.MacNodeClass) {
+	c := controller.New("macnodeclass", deps.Clock, r.reconcile)
+	_, _ = deps.MacNodeClasses.Informer().AddEventHandler(controller.Handlers(func(_, after *rackv1alpha1.MacNodeClass) {
 		if after != nil {
 			c.Enqueue(after.Name)
 		}
 	}))
-	_, _ = deps.MacNodes.Informer().AddEventHandler(runner.Handlers(func(before, after *rackv1alpha1.MacNode) {
+	_, _ = deps.MacNodes.Informer().AddEventHandler(controller.Handlers(func(before, after *rackv1alpha1.MacNode) {
 		if before != nil && after != nil && before.Status.Phase == after.Status.Phase && before.Spec.ClassName == after.Spec.ClassName {
 			return
 		}
@@ -46,7 +46,7 @@ func New(deps *shared.Dependencies) *runner.Controller {
 			c.Enqueue(after.Spec.ClassName)
 		}
 	}))
-	_, _ = deps.MacNodeLeases.Informer().AddEventHandler(runner.Handlers(func(before, after *rackv1alpha1.MacNodeLease) {
+	_, _ = deps.MacNodeLeases.Informer().AddEventHandler(controller.Handlers(func(before, after *rackv1alpha1.MacNodeLease) {
 		if before != nil && after != nil && before.Status.Phase != after.Status.Phase {
 			c.Enqueue(after.Spec.ClassName)
 		}

@@ -12,13 +12,13 @@ import (
 	"macrack.io/macrack/pkg/apiclient"
 	instancev1alpha1 "macrack.io/macrack/pkg/apis/instance/v1alpha1"
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
-	"macrack.io/macrack/pkg/controllers/runner"
+	"macrack.io/macrack/pkg/controllers/controller"
 	"macrack.io/macrack/pkg/controllers/shared"
 )
 
 // New returns the controllers of leases: one binds them, one reports why a lease waits, and one
 // takes a bound lease to its end.
-func New(deps *shared.Dependencies) []*runner.Controller {
+func New(deps *shared.Dependencies) []*controller.Controller {
 	leases := deps.MacRack.RackV1alpha1().MacNodeLeases
 	created := metav1.CreateOptions{FieldManager: shared.FieldManager}
 	updateState := func(ctx context.Context, before, after *rackv1alpha1.MacNodeLease) error {
@@ -44,7 +44,7 @@ func New(deps *shared.Dependencies) []*runner.Controller {
 		macsOf:      deps.MacsOf,
 		updateState: updateState,
 	}
-	waiting := runner.New("macnodelease-waiting", deps.Clock, w.reconcile)
+	waiting := controller.New("macnodelease-waiting", deps.Clock, w.reconcile)
 
 	b := &binder{
 		leasesOf: deps.LeasesOf,
@@ -64,13 +64,13 @@ func New(deps *shared.Dependencies) []*runner.Controller {
 		},
 		waits: func(lease *rackv1alpha1.MacNodeLease) { waiting.Enqueue(shared.Key(lease)) },
 	}
-	bind := runner.New("macnodelease-bind", deps.Clock, func(ctx context.Context, class string) (time.Time, error) {
+	bind := controller.New("macnodelease-bind", deps.Clock, func(ctx context.Context, class string) (time.Time, error) {
 		// A class is reconciled when a Mac or a lease of it has changed.
 		w.classChanged(class)
 		return b.reconcile(ctx, class)
 	})
 
-	life := runner.New("macnodelease", deps.Clock, (&lifecycle{
+	life := controller.New("macnodelease", deps.Clock, (&lifecycle{
 		now:         deps.Clock.Now,
 		getLease:    deps.GetLease,
 		instancesOf: deps.InstancesOf,
@@ -108,8 +108,8 @@ func New(deps *shared.Dependencies) []*runner.Controller {
 		},
 	}).reconcile)
 
-	_, _ = deps.MacNodeLeases.Informer().AddEventHandler(runner.Handlers(func(before, after *rackv1alpha1.MacNodeLease) {
-		lease := runner.Newest(before, after)
+	_, _ = deps.MacNodeLeases.Informer().AddEventHandler(controller.Handlers(func(before, after *rackv1alpha1.MacNodeLease) {
+		lease := controller.Newest(before, after)
 		life.Enqueue(shared.Key(lease))
 		if before == nil || after == nil || !equality.Semantic.DeepEqual(binding(before), binding(after)) {
 			bind.Enqueue(lease.Spec.ClassName)
@@ -122,8 +122,8 @@ func New(deps *shared.Dependencies) []*runner.Controller {
 			deps.Recorder.Event(after, kind, reason, message)
 		}
 	}))
-	_, _ = deps.MacNodes.Informer().AddEventHandler(runner.Handlers(func(before, after *rackv1alpha1.MacNode) {
-		mac := runner.Newest(before, after)
+	_, _ = deps.MacNodes.Informer().AddEventHandler(controller.Handlers(func(before, after *rackv1alpha1.MacNode) {
+		mac := controller.Newest(before, after)
 		if ref := mac.Status.LeaseRef; ref != nil {
 			life.Enqueue(ref.Namespace + "/" + ref.Name)
 		}
@@ -134,24 +134,24 @@ func New(deps *shared.Dependencies) []*runner.Controller {
 			bind.Enqueue(mac.Spec.ClassName)
 		}
 	}))
-	_, _ = deps.MacNodeClasses.Informer().AddEventHandler(runner.Handlers(func(before, after *rackv1alpha1.MacNodeClass) {
+	_, _ = deps.MacNodeClasses.Informer().AddEventHandler(controller.Handlers(func(before, after *rackv1alpha1.MacNodeClass) {
 		if before == nil || after == nil {
-			bind.Enqueue(runner.Newest(before, after).Name)
+			bind.Enqueue(controller.Newest(before, after).Name)
 		}
 	}))
-	_, _ = deps.MacOSInstances.Informer().AddEventHandler(runner.Handlers(func(before, after *instancev1alpha1.MacOSInstance) {
-		instance := runner.Newest(before, after)
+	_, _ = deps.MacOSInstances.Informer().AddEventHandler(controller.Handlers(func(before, after *instancev1alpha1.MacOSInstance) {
+		instance := controller.Newest(before, after)
 		life.Enqueue(instance.Namespace + "/" + instance.Spec.LeaseName)
 	}))
-	_, _ = deps.Nodes.Informer().AddEventHandler(runner.Handlers(func(before, after *corev1.Node) {
+	_, _ = deps.Nodes.Informer().AddEventHandler(controller.Handlers(func(before, after *corev1.Node) {
 		if before != nil && after != nil && equality.Semantic.DeepEqual(before.Spec.Taints, after.Spec.Taints) {
 			return
 		}
-		if mac, err := deps.MacNodes.Lister().Get(runner.Newest(before, after).Name); err == nil && mac.Status.LeaseRef != nil {
+		if mac, err := deps.MacNodes.Lister().Get(controller.Newest(before, after).Name); err == nil && mac.Status.LeaseRef != nil {
 			life.Enqueue(mac.Status.LeaseRef.Namespace + "/" + mac.Status.LeaseRef.Name)
 		}
 	}))
-	return []*runner.Controller{bind, waiting, life}
+	return []*controller.Controller{bind, waiting, life}
 }
 
 // binding returns the fields of a lease that affect which Macs are free, and when.

@@ -18,12 +18,12 @@ import (
 	"macrack.io/macrack/pkg/apiclient"
 	imagev1alpha1 "macrack.io/macrack/pkg/apis/image/v1alpha1"
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
-	"macrack.io/macrack/pkg/controllers/runner"
+	"macrack.io/macrack/pkg/controllers/controller"
 	"macrack.io/macrack/pkg/controllers/shared"
 )
 
 // New returns the controller. Its keys are names of MacOSImages.
-func New(deps *shared.Dependencies) *runner.Controller {
+func New(deps *shared.Dependencies) *controller.Controller {
 	secrets := func(ctx context.Context, ref *imagev1alpha1.SecretReference) (*corev1.Secret, error) {
 		return deps.Core.CoreV1().Secrets(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
 	}
@@ -39,11 +39,11 @@ func New(deps *shared.Dependencies) *runner.Controller {
 			return err
 		},
 	}
-	c := runner.New("macosimage", deps.Clock, r.reconcile)
+	c := controller.New("macosimage", deps.Clock, r.reconcile)
 	r.verifications = newVerifications(deps.Clock, func(ctx context.Context, spec *imagev1alpha1.MacOSImageSpec) error {
 		return verifyImage(ctx, spec, secrets)
 	}, c.Enqueue)
-	_, _ = deps.MacOSImages.Informer().AddEventHandler(runner.Handlers(func(before, after *imagev1alpha1.MacOSImage) {
+	_, _ = deps.MacOSImages.Informer().AddEventHandler(controller.Handlers(func(before, after *imagev1alpha1.MacOSImage) {
 		if after != nil {
 			c.Enqueue(after.Name)
 		} else {
@@ -53,7 +53,7 @@ func New(deps *shared.Dependencies) *runner.Controller {
 			deps.Recorder.Event(after, eventType, reason, message)
 		}
 	}))
-	_, _ = deps.MacNodes.Informer().AddEventHandler(runner.Handlers(func(before, after *rackv1alpha1.MacNode) {
+	_, _ = deps.MacNodes.Informer().AddEventHandler(controller.Handlers(func(before, after *rackv1alpha1.MacNode) {
 		for _, name := range changedImages(before, after) {
 			c.Enqueue(name)
 		}

@@ -12,13 +12,13 @@ import (
 	"macrack.io/macrack/pkg/apiclient"
 	instancev1alpha1 "macrack.io/macrack/pkg/apis/instance/v1alpha1"
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
-	"macrack.io/macrack/pkg/controllers/runner"
+	"macrack.io/macrack/pkg/controllers/controller"
 	"macrack.io/macrack/pkg/controllers/shared"
 	"macrack.io/macrack/pkg/rules"
 )
 
 // New returns the controller. Its keys are instances.
-func New(deps *shared.Dependencies) *runner.Controller {
+func New(deps *shared.Dependencies) *controller.Controller {
 	instances := deps.MacRack.InstanceV1alpha1().MacOSInstances
 	created, patched := metav1.CreateOptions{FieldManager: shared.FieldManager}, metav1.PatchOptions{FieldManager: shared.FieldManager}
 	r := &reconciler{
@@ -76,16 +76,16 @@ func New(deps *shared.Dependencies) *runner.Controller {
 			return err
 		},
 	}
-	c := runner.New("macosinstance", deps.Clock, r.reconcile)
+	c := controller.New("macosinstance", deps.Clock, r.reconcile)
 
-	_, _ = deps.MacOSInstances.Informer().AddEventHandler(runner.Handlers(func(before, after *instancev1alpha1.MacOSInstance) {
-		c.Enqueue(shared.Key(runner.Newest(before, after)))
+	_, _ = deps.MacOSInstances.Informer().AddEventHandler(controller.Handlers(func(before, after *instancev1alpha1.MacOSInstance) {
+		c.Enqueue(shared.Key(controller.Newest(before, after)))
 		if eventType, reason, message := describe(before, after); reason != "" {
 			deps.Recorder.Event(after, eventType, reason, message)
 		}
 	}))
-	_, _ = deps.Pods.Informer().AddEventHandler(runner.Handlers(func(before, after *corev1.Pod) {
-		pod := runner.Newest(before, after)
+	_, _ = deps.Pods.Informer().AddEventHandler(controller.Handlers(func(before, after *corev1.Pod) {
+		pod := controller.Newest(before, after)
 		if ref := metav1.GetControllerOf(pod); ref != nil && ref.Kind == "MacOSInstance" {
 			c.Enqueue(pod.Namespace + "/" + ref.Name)
 		}
@@ -96,8 +96,8 @@ func New(deps *shared.Dependencies) *runner.Controller {
 			}
 		}
 	}))
-	_, _ = deps.Budgets.Informer().AddEventHandler(runner.Handlers(func(before, after *policyv1.PodDisruptionBudget) {
-		if budget := runner.Newest(before, after); budget.Labels[rules.LabelInstance] != "" {
+	_, _ = deps.Budgets.Informer().AddEventHandler(controller.Handlers(func(before, after *policyv1.PodDisruptionBudget) {
+		if budget := controller.Newest(before, after); budget.Labels[rules.LabelInstance] != "" {
 			c.Enqueue(budget.Namespace + "/" + budget.Labels[rules.LabelInstance])
 		}
 	}))
@@ -112,12 +112,12 @@ func New(deps *shared.Dependencies) *runner.Controller {
 			}
 		}
 	}
-	_, _ = deps.Nodes.Informer().AddEventHandler(runner.Handlers(func(before, after *corev1.Node) {
+	_, _ = deps.Nodes.Informer().AddEventHandler(controller.Handlers(func(before, after *corev1.Node) {
 		if before == nil || after == nil || !equality.Semantic.DeepEqual(before.Spec.Taints, after.Spec.Taints) {
-			enqueueWaiting(deps.InstancesOn(runner.Newest(before, after).Name))
+			enqueueWaiting(deps.InstancesOn(controller.Newest(before, after).Name))
 		}
 	}))
-	_, _ = deps.MacNodes.Informer().AddEventHandler(runner.Handlers(func(before, after *rackv1alpha1.MacNode) {
+	_, _ = deps.MacNodes.Informer().AddEventHandler(controller.Handlers(func(before, after *rackv1alpha1.MacNode) {
 		if !healthChanged(before, after) {
 			return
 		}
@@ -131,9 +131,9 @@ func New(deps *shared.Dependencies) *runner.Controller {
 			}
 		}
 	}))
-	_, _ = deps.MacNodeLeases.Informer().AddEventHandler(runner.Handlers(func(before, after *rackv1alpha1.MacNodeLease) {
+	_, _ = deps.MacNodeLeases.Informer().AddEventHandler(controller.Handlers(func(before, after *rackv1alpha1.MacNodeLease) {
 		if before == nil || after == nil || before.Status.Phase != after.Status.Phase {
-			lease := runner.Newest(before, after)
+			lease := controller.Newest(before, after)
 			enqueueWaiting(deps.InstancesOf(lease.Namespace, lease.Name))
 		}
 	}))

@@ -15,14 +15,14 @@ import (
 	"k8s.io/klog/v2"
 
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
+	"macrack.io/macrack/pkg/controllers/controller"
 	"macrack.io/macrack/pkg/controllers/predicates"
-	"macrack.io/macrack/pkg/controllers/runner"
 	"macrack.io/macrack/pkg/controllers/shared"
 	"macrack.io/macrack/pkg/rules"
 )
 
 // New returns the controller. Its keys are names of Nodes.
-func New(deps *shared.Dependencies) *runner.Controller {
+func New(deps *shared.Dependencies) *controller.Controller {
 	r := &reconciler{
 		getNode:    deps.Nodes.Lister().Get,
 		getMacNode: deps.MacNodes.Lister().Get,
@@ -30,14 +30,14 @@ func New(deps *shared.Dependencies) *runner.Controller {
 			return deps.Core.CoreV1().Nodes().Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: shared.FieldManager})
 		},
 	}
-	c := runner.New("node-taints", deps.Clock, r.reconcile)
-	_, _ = deps.Nodes.Informer().AddEventHandler(runner.Handlers(func(_, after *corev1.Node) {
+	c := controller.New("node-taints", deps.Clock, r.reconcile)
+	_, _ = deps.Nodes.Informer().AddEventHandler(controller.Handlers(func(_, after *corev1.Node) {
 		if after != nil {
 			c.Enqueue(after.Name)
 		}
 	}))
-	_, _ = deps.MacNodes.Informer().AddEventHandler(runner.Handlers(func(before, after *rackv1alpha1.MacNode) {
-		c.Enqueue(runner.Newest(before, after).Name)
+	_, _ = deps.MacNodes.Informer().AddEventHandler(controller.Handlers(func(before, after *rackv1alpha1.MacNode) {
+		c.Enqueue(controller.Newest(before, after).Name)
 	}))
 	return c
 }

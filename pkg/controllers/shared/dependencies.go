@@ -21,7 +21,7 @@ import (
 
 	instancev1alpha1 "macrack.io/macrack/pkg/apis/instance/v1alpha1"
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
-	"macrack.io/macrack/pkg/controllers/runner"
+	"macrack.io/macrack/pkg/controllers/controller"
 	"macrack.io/macrack/pkg/generated/clientset/versioned"
 	informers "macrack.io/macrack/pkg/generated/informers/externalversions"
 	configinformers "macrack.io/macrack/pkg/generated/informers/externalversions/config/v1alpha1"
@@ -108,17 +108,17 @@ func New(macrack versioned.Interface, core kubernetes.Interface, clock clock.Wit
 		indexers cache.Indexers
 	}{
 		{d.MacNodes.Informer(), cache.Indexers{
-			byClass: runner.IndexFunc(func(mac *rackv1alpha1.MacNode) []string { return []string{mac.Spec.ClassName} }),
+			byClass: controller.IndexFunc(func(mac *rackv1alpha1.MacNode) []string { return []string{mac.Spec.ClassName} }),
 		}},
 		{d.MacNodeLeases.Informer(), cache.Indexers{
-			byClass: runner.IndexFunc(func(lease *rackv1alpha1.MacNodeLease) []string { return []string{lease.Spec.ClassName} }),
+			byClass: controller.IndexFunc(func(lease *rackv1alpha1.MacNodeLease) []string { return []string{lease.Spec.ClassName} }),
 		}},
 		{d.MacOSInstances.Informer(), cache.Indexers{
-			byLease: runner.IndexFunc(func(instance *instancev1alpha1.MacOSInstance) []string {
+			byLease: controller.IndexFunc(func(instance *instancev1alpha1.MacOSInstance) []string {
 				return []string{instance.Namespace + "/" + instance.Spec.LeaseName}
 			}),
-			byNode: runner.IndexFunc(func(instance *instancev1alpha1.MacOSInstance) []string { return []string{instance.Status.NodeName} }),
-			byPod: runner.IndexFunc(func(instance *instancev1alpha1.MacOSInstance) []string {
+			byNode: controller.IndexFunc(func(instance *instancev1alpha1.MacOSInstance) []string { return []string{instance.Status.NodeName} }),
+			byPod: controller.IndexFunc(func(instance *instancev1alpha1.MacOSInstance) []string {
 				return []string{instance.Namespace + "/" + instance.Status.PodName}
 			}),
 		}},
@@ -152,12 +152,12 @@ func (d *Dependencies) Wait() {
 
 // MacsOf returns the Macs of a class. The objects are shared with the informer: do not change them.
 func (d *Dependencies) MacsOf(class string) ([]*rackv1alpha1.MacNode, error) {
-	return runner.ByIndex[rackv1alpha1.MacNode](d.MacNodes.Informer().GetIndexer(), byClass, class)
+	return controller.ByIndex[rackv1alpha1.MacNode](d.MacNodes.Informer().GetIndexer(), byClass, class)
 }
 
 // LeasesOf returns the leases of a class.
 func (d *Dependencies) LeasesOf(class string) ([]*rackv1alpha1.MacNodeLease, error) {
-	return runner.ByIndex[rackv1alpha1.MacNodeLease](d.MacNodeLeases.Informer().GetIndexer(), byClass, class)
+	return controller.ByIndex[rackv1alpha1.MacNodeLease](d.MacNodeLeases.Informer().GetIndexer(), byClass, class)
 }
 
 // GetLease returns a lease from the cache.
@@ -167,17 +167,17 @@ func (d *Dependencies) GetLease(namespace, name string) (*rackv1alpha1.MacNodeLe
 
 // InstancesOf returns the instances that name a lease.
 func (d *Dependencies) InstancesOf(namespace, leaseName string) ([]*instancev1alpha1.MacOSInstance, error) {
-	return runner.ByIndex[instancev1alpha1.MacOSInstance](d.MacOSInstances.Informer().GetIndexer(), byLease, namespace+"/"+leaseName)
+	return controller.ByIndex[instancev1alpha1.MacOSInstance](d.MacOSInstances.Informer().GetIndexer(), byLease, namespace+"/"+leaseName)
 }
 
 // InstancesOn returns the instances of a Node.
 func (d *Dependencies) InstancesOn(nodeName string) ([]*instancev1alpha1.MacOSInstance, error) {
-	return runner.ByIndex[instancev1alpha1.MacOSInstance](d.MacOSInstances.Informer().GetIndexer(), byNode, nodeName)
+	return controller.ByIndex[instancev1alpha1.MacOSInstance](d.MacOSInstances.Informer().GetIndexer(), byNode, nodeName)
 }
 
 // InstancesOfPod returns the instances that name a placeholder pod.
 func (d *Dependencies) InstancesOfPod(namespace, podName string) ([]*instancev1alpha1.MacOSInstance, error) {
-	return runner.ByIndex[instancev1alpha1.MacOSInstance](d.MacOSInstances.Informer().GetIndexer(), byPod, namespace+"/"+podName)
+	return controller.ByIndex[instancev1alpha1.MacOSInstance](d.MacOSInstances.Informer().GetIndexer(), byPod, namespace+"/"+podName)
 }
 
 // Key returns the namespace/name of an object.

@@ -1,7 +1,7 @@
-// Package runner drives the controllers: a queue of keys, workers that reconcile them, and retries
-// with backoff after an error. A timer per key covers work that becomes due although nothing
+// Package controller drives the controllers: a queue of keys, workers that reconcile them, and
+// retries with backoff after an error. A timer per key covers work that becomes due although nothing
 // changes.
-package runner
+package controller
 
 import (
 	"context"
