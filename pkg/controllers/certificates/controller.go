@@ -48,7 +48,7 @@ func New(deps *shared.Dependencies) (*controller.Controller, error) {
 	if err != nil {
 		return nil, fmt.Errorf("adding an index: %w", err)
 	}
-	c := controller.New("certificates", deps.Clock, newReconciler(deps).reconcile)
+	c := controller.New("certificates", deps.Clock, newReconciler(deps, net.DefaultResolver).reconcile)
 	_, _ = informer.AddEventHandler(controller.Handlers(func(_, after *certificatesv1.CertificateSigningRequest) {
 		if after != nil && !decided(after) {
 			c.Enqueue(after.Name)
@@ -63,19 +63,23 @@ type reconciler struct {
 	// requests are those of the informer, and those approved here that the informer does not have
 	// yet.
 	requests cache.MutationCache
-	// lookup resolves a name to addresses.
-	lookup func(ctx context.Context, name string) ([]string, error)
+	resolver resolver
 	// deciding keeps one token from being used by two requests at once.
 	deciding sync.Mutex
 }
 
-func newReconciler(deps *shared.Dependencies) *reconciler {
+// resolver resolves a name to addresses.
+type resolver interface {
+	LookupHost(ctx context.Context, name string) ([]string, error)
+}
+
+func newReconciler(deps *shared.Dependencies, resolver resolver) *reconciler {
 	informer := deps.Certificates.Informer()
 	return &reconciler{
 		deps:     deps,
 		nodes:    deps.Nodes.Lister(),
 		requests: cache.NewIntegerResourceVersionMutationCache(klog.Background(), informer.GetStore(), informer.GetIndexer(), rememberedFor, true),
-		lookup:   net.DefaultResolver.LookupHost,
+		resolver: resolver,
 	}
 }
 
@@ -242,7 +246,7 @@ func (r *reconciler) outside(ctx context.Context) ([]string, error) {
 			addresses = append(addresses, server.Hostname())
 			continue
 		}
-		resolved, err := r.lookup(ctx, server.Hostname())
+		resolved, err := r.resolver.LookupHost(ctx, server.Hostname())
 		if err != nil {
 			logger.Error(err, "Failed to resolve kube-apiserver's name from ConfigMap kube-public/cluster-info; a Mac may be given its address", "name", server.Hostname())
 		}
@@ -263,7 +267,7 @@ func (r *reconciler) write(ctx context.Context, csr *certificatesv1.CertificateS
 	}
 	next := csr.DeepCopy()
 	next.Status.Conditions = append(next.Status.Conditions, condition)
-	next, err := r.deps.Core.CertificatesV1().CertificateSigningRequests().UpdateApproval(ctx, csr.Name, next, metav1.UpdateOptions{FieldManager: shared.FieldManager})
+	next, err := r.deps.Core.CertificatesV1().CertificateSigningRequests().UpdateApproval(ctx, csr.Name, next, shared.UpdateOptions)
 	if err != nil {
 		return err
 	}

@@ -65,7 +65,7 @@ func (m *macs) name(ctx context.Context, names ...string) error {
 	if len(added) == 0 {
 		return nil
 	}
-	if _, err := bindings.Update(ctx, binding, metav1.UpdateOptions{FieldManager: shared.FieldManager}); err != nil {
+	if _, err := bindings.Update(ctx, binding, shared.UpdateOptions); err != nil {
 		return err
 	}
 	klog.FromContext(ctx).Info("Macs added to the ClusterRoleBinding", "nodes", added, "clusterRoleBinding", macsBinding)

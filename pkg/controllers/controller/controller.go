@@ -32,10 +32,9 @@ type ReconcileFunc func(ctx context.Context, key string) (due time.Time, err err
 
 // Controller calls a ReconcileFunc for keys, never twice at once for one key.
 type Controller struct {
-	name      string
+	*Queue
 	clock     clock.WithDelayedExecution
 	reconcile ReconcileFunc
-	queue     workqueue.TypedRateLimitingInterface[string]
 
 	mu     sync.Mutex
 	timers map[string]*timer
@@ -47,25 +46,35 @@ type timer struct {
 	stop func() bool
 }
 
-// New returns a controller. Due times follow clock; the backoff after errors is real time, so that
-// it continues while clock stands still.
+// New returns a controller with a queue of its own. Due times follow clock; the backoff after
+// errors is real time, so that it continues while clock stands still.
 func New(name string, clock clock.WithDelayedExecution, reconcile ReconcileFunc) *Controller {
-	return &Controller{
-		name:      name,
-		clock:     clock,
-		reconcile: reconcile,
-		timers:    map[string]*timer{},
-		queue: workqueue.NewTypedRateLimitingQueueWithConfig(
-			workqueue.NewTypedItemExponentialFailureRateLimiter[string](retryBase, retryMax),
-			workqueue.TypedRateLimitingQueueConfig[string]{Name: name},
-		),
-	}
+	return NewQueue(name).Controller(clock, reconcile)
+}
+
+// Queue has the keys that a controller is about to reconcile.
+type Queue struct {
+	name  string
+	queue workqueue.TypedRateLimitingInterface[string]
+}
+
+// NewQueue returns the queue of a controller whose reconciler itself enqueues keys.
+func NewQueue(name string) *Queue {
+	return &Queue{name: name, queue: workqueue.NewTypedRateLimitingQueueWithConfig(
+		workqueue.NewTypedItemExponentialFailureRateLimiter[string](retryBase, retryMax),
+		workqueue.TypedRateLimitingQueueConfig[string]{Name: name},
+	)}
+}
+
+// Controller returns the controller that reconciles the keys of the queue.
+func (q *Queue) Controller(clock clock.WithDelayedExecution, reconcile ReconcileFunc) *Controller {
+	return &Controller{Queue: q, clock: clock, reconcile: reconcile, timers: map[string]*timer{}}
 }
 
 // Enqueue requests the reconciliation of key. An empty key is ignored.
-func (c *Controller) Enqueue(key string) {
+func (q *Queue) Enqueue(key string) {
 	if key != "" {
-		c.queue.Add(key)
+		q.queue.Add(key)
 	}
 }
 

@@ -2,16 +2,13 @@ package macnode
 
 import (
 	"cmp"
-	"context"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
 
-	"macrack.io/macrack/pkg/apiclient"
 	configv1alpha1 "macrack.io/macrack/pkg/apis/config/v1alpha1"
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
 	"macrack.io/macrack/pkg/controllers/controller"
@@ -25,30 +22,7 @@ func New(deps *shared.Dependencies) *controller.Controller {
 }
 
 func newController(deps *shared.Dependencies, h *heartbeats) *controller.Controller {
-	r := &reconciler{
-		now:        deps.Clock.Now,
-		heartbeats: h,
-		offlineAfter: func() time.Duration {
-			config, err := deps.RackConfigs.Lister().Get(configv1alpha1.RackConfigName)
-			if err != nil {
-				config = nil
-			}
-			return offlineAfter(config)
-		},
-		getMac: deps.MacNodes.Lister().Get,
-		updateState: func(ctx context.Context, before, after *rackv1alpha1.MacNode) error {
-			patch, err := apiclient.StatusPatch(before, after)
-			if err != nil {
-				return err
-			}
-			_, err = deps.MacRack.RackV1alpha1().MacNodes().Patch(ctx, after.Name, apiclient.PatchType, patch, metav1.PatchOptions{FieldManager: shared.FieldManager}, "status")
-			return err
-		},
-		event: func(mac *rackv1alpha1.MacNode, eventType, reason, message string) {
-			deps.Recorder.Event(mac, eventType, reason, message)
-		},
-	}
-	c := controller.New("macnode", deps.Clock, r.reconcile)
+	c := controller.New("macnode", deps.Clock, newReconciler(deps, h).reconcile)
 
 	_, _ = deps.MacNodes.Informer().AddEventHandler(controller.Handlers(func(before, after *rackv1alpha1.MacNode) {
 		if before == nil || after == nil || isReady(before) != isReady(after) {

@@ -14,8 +14,15 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/utils/clock"
 
+	configv1alpha1 "macrack.io/macrack/pkg/apis/config/v1alpha1"
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
+	"macrack.io/macrack/pkg/controllers/shared"
+	rackclient "macrack.io/macrack/pkg/generated/clientset/versioned/typed/rack/v1alpha1"
+	configlisters "macrack.io/macrack/pkg/generated/listers/config/v1alpha1"
+	racklisters "macrack.io/macrack/pkg/generated/listers/rack/v1alpha1"
 )
 
 // Reasons of the condition Ready.
@@ -94,16 +101,27 @@ func (h *heartbeats) forget(name string) {
 
 // reconciler writes the condition Ready of MacNodes.
 type reconciler struct {
-	now          func() time.Time
-	heartbeats   *heartbeats
-	offlineAfter func() time.Duration
-	getMac       func(name string) (*rackv1alpha1.MacNode, error)
-	updateState  func(ctx context.Context, before, after *rackv1alpha1.MacNode) error
-	event        func(mac *rackv1alpha1.MacNode, eventType, reason, message string)
+	clock      clock.PassiveClock
+	heartbeats *heartbeats
+	macs       racklisters.MacNodeLister
+	configs    configlisters.RackConfigLister
+	client     rackclient.MacNodesGetter
+	recorder   record.EventRecorder
+}
+
+func newReconciler(deps *shared.Dependencies, h *heartbeats) *reconciler {
+	return &reconciler{
+		clock:      deps.Clock,
+		heartbeats: h,
+		macs:       deps.MacNodes.Lister(),
+		configs:    deps.RackConfigs.Lister(),
+		client:     deps.MacRack.RackV1alpha1(),
+		recorder:   deps.Recorder,
+	}
 }
 
 func (r *reconciler) reconcile(ctx context.Context, name string) (time.Time, error) {
-	mac, err := r.getMac(name)
+	mac, err := r.macs.Get(name)
 	if apierrors.IsNotFound(err) {
 		r.heartbeats.forget(name)
 		return time.Time{}, nil
@@ -111,7 +129,11 @@ func (r *reconciler) reconcile(ctx context.Context, name string) (time.Time, err
 	if err != nil {
 		return time.Time{}, err
 	}
-	last, allowed, now := r.heartbeats.get(name), r.offlineAfter(), r.now()
+	config, err := r.configs.Get(configv1alpha1.RackConfigName)
+	if err != nil {
+		config = nil // the defaults apply
+	}
+	last, allowed, now := r.heartbeats.get(name), offlineAfter(config), r.clock.Now()
 	silent := now.Sub(last.since)
 	switch {
 	case silent < allowed:
@@ -152,17 +174,17 @@ func (r *reconciler) write(ctx context.Context, mac *rackv1alpha1.MacNode, statu
 		Reason:             reason,
 		Message:            message,
 		ObservedGeneration: mac.Generation,
-		LastTransitionTime: metav1.NewTime(r.now()),
+		LastTransitionTime: metav1.NewTime(r.clock.Now()),
 	}) {
 		return nil
 	}
-	if err := r.updateState(ctx, mac, after); err != nil || !turned {
+	if _, err := shared.PatchStatus(ctx, r.client.MacNodes(), mac, after); err != nil || !turned {
 		return err
 	}
 	eventType := corev1.EventTypeNormal
 	if status == metav1.ConditionFalse {
 		eventType = corev1.EventTypeWarning
 	}
-	r.event(mac, eventType, reason, message)
+	r.recorder.Event(mac, eventType, reason, message)
 	return nil
 }

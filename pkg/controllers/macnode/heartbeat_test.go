@@ -1,10 +1,11 @@
 package macnode
 
 import (
-	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -12,9 +13,10 @@ import (
 	"github.com/stretchr/testify/require"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	kubefake "k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/record"
 	clocktesting "k8s.io/utils/clock/testing"
 
@@ -22,6 +24,7 @@ import (
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
 	"macrack.io/macrack/pkg/apis/scalar"
 	"macrack.io/macrack/pkg/controllers/shared"
+	"macrack.io/macrack/pkg/controllers/testutil"
 	"macrack.io/macrack/pkg/generated/clientset/versioned/fake"
 )
 
@@ -57,7 +60,7 @@ func TestHeartbeats(t *testing.T) {
 		ready string // as stored at the start
 		steps []step
 	}{
-		{"heard of", "", []step{
+		{"the first heartbeat", "", []step{
 			{beat: at(0), due: minute, write: "True Heartbeat"},
 			{after: 10 * time.Second, beat: at(10), due: 70 * time.Second},
 			{after: minute - time.Second, due: 70 * time.Second},
@@ -112,33 +115,24 @@ func TestHeartbeats(t *testing.T) {
 		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			clock := clocktesting.NewFakeClock(noon)
+			c := testutil.NewCluster(t, noon)
 			mac := &rackv1alpha1.MacNode{ObjectMeta: metav1.ObjectMeta{Name: "mac-1"}}
 			if tt.ready != "" {
 				mac.Status.Conditions = []metav1.Condition{{Type: "Ready", Status: metav1.ConditionStatus(tt.ready), Reason: ReasonHeartbeat, Message: messageHeartbeat}}
 			}
-			var write string
-			var events []string
-			r := &reconciler{
-				now:          clock.Now,
-				heartbeats:   newHeartbeats(clock.Now),
-				offlineAfter: func() time.Duration { return time.Minute },
-				getMac:       func(string) (*rackv1alpha1.MacNode, error) { return mac, nil },
-				updateState: func(_ context.Context, _, updated *rackv1alpha1.MacNode) error {
-					require.Len(t, updated.Status.Conditions, 1)
-					c := updated.Status.Conditions[0]
-					write = string(c.Status) + " " + c.Reason
-					assert.Equal(t, clock.Now(), c.LastTransitionTime.Time)
-					mac = updated
-					return nil
-				},
-				event: func(_ *rackv1alpha1.MacNode, eventType, reason, _ string) {
-					events = append(events, eventType+" "+reason)
-				},
-			}
+			c.Add(mac)
+			c.Record(func(_ clienttesting.Action, object runtime.Object) (string, error) {
+				updated := object.(*rackv1alpha1.MacNode)
+				require.Len(t, updated.Status.Conditions, 1)
+				ready := updated.Status.Conditions[0]
+				assert.True(t, c.Clock.Now().Equal(ready.LastTransitionTime.Time))
+				c.Cache(updated)
+				return string(ready.Status) + " " + ready.Reason, nil
+			})
+			r := newReconciler(c.Dependencies, newHeartbeats(c.Clock.Now))
 			for i, step := range tt.steps {
-				clock.Step(step.after)
-				write, events = "", nil
+				c.Clock.Step(step.after)
+				c.Calls = nil
 				if step.known != nil {
 					assert.False(t, r.heartbeats.observe(renewed(*step.known), true))
 				}
@@ -147,70 +141,70 @@ func TestHeartbeats(t *testing.T) {
 				}
 				due, err := r.reconcile(t.Context(), "mac-1")
 				require.NoError(t, err)
-				assert.Equal(t, step.write, write, "step %d", i)
+				assert.Equal(t, step.write, strings.Join(c.Calls, ", "), "step %d", i)
 				if step.due == 0 {
 					assert.Zero(t, due, "step %d", i)
 				} else {
 					assert.Equal(t, noon.Add(step.due), due, "step %d", i)
 				}
-				switch step.write {
-				case "":
-					assert.Empty(t, events)
-				case "True Heartbeat":
-					assert.Equal(t, []string{corev1.EventTypeNormal + " Heartbeat"}, events)
-				default:
-					assert.Equal(t, []string{corev1.EventTypeWarning + " HeartbeatMissing"}, events)
+				var events []string
+				for _, event := range c.Events.Drain() {
+					events = append(events, strings.Join(strings.Fields(event)[:2], " "))
 				}
+				assert.Equal(t, map[string][]string{
+					"":                       nil,
+					"True Heartbeat":         {"Normal Heartbeat"},
+					"False HeartbeatMissing": {"Warning HeartbeatMissing"},
+				}[step.write], events)
 			}
 		})
 	}
 }
 
-func TestReconcileOfAMacThatIsGone(t *testing.T) {
+func TestHeartbeatsOfADeletedMacAreForgotten(t *testing.T) {
 	h := newHeartbeats(func() time.Time { return noon })
 	h.observe(renewed(noon), false)
-	r := &reconciler{heartbeats: h, getMac: func(string) (*rackv1alpha1.MacNode, error) {
-		return nil, apierrors.NewNotFound(rackv1alpha1.Resource("macnodes"), "mac-1")
-	}}
-	due, err := r.reconcile(t.Context(), "mac-1")
+	due, err := newReconciler(testutil.NewCluster(t, noon).Dependencies, h).reconcile(t.Context(), "mac-1")
 	require.NoError(t, err)
 	assert.Zero(t, due)
 	assert.Empty(t, h.last)
 }
 
 func TestNoEventWithoutAWrite(t *testing.T) {
+	c := testutil.NewCluster(t, noon)
+	c.Add(&rackv1alpha1.MacNode{ObjectMeta: metav1.ObjectMeta{Name: "mac-1"}})
 	refused := errors.New("refused")
-	h := newHeartbeats(func() time.Time { return noon })
+	c.Record(func(clienttesting.Action, runtime.Object) (string, error) { return "", refused })
+	h := newHeartbeats(c.Clock.Now)
 	h.observe(renewed(noon), false)
-	r := &reconciler{
-		now: func() time.Time { return noon }, heartbeats: h, offlineAfter: func() time.Duration { return time.Minute },
-		getMac:      func(string) (*rackv1alpha1.MacNode, error) { return &rackv1alpha1.MacNode{}, nil },
-		updateState: func(_ context.Context, _, _ *rackv1alpha1.MacNode) error { return refused },
-		event:       func(*rackv1alpha1.MacNode, string, string, string) { t.Error("an event without a change of status") },
-	}
-	_, err := r.reconcile(t.Context(), "mac-1")
+	_, err := newReconciler(c.Dependencies, h).reconcile(t.Context(), "mac-1")
 	assert.ErrorIs(t, err, refused)
+	assert.Empty(t, c.Events.Drain())
 }
 
 // A condition is updated even if its status stays, but without an Event.
 func TestReadyFollowsTheGeneration(t *testing.T) {
-	h := newHeartbeats(func() time.Time { return noon })
+	c := testutil.NewCluster(t, noon)
+	c.Add(&rackv1alpha1.MacNode{
+		ObjectMeta: metav1.ObjectMeta{Name: "mac-1", Generation: 3},
+		Status: rackv1alpha1.MacNodeStatus{Conditions: []metav1.Condition{{
+			Type: "Ready", Status: metav1.ConditionTrue, Reason: ReasonHeartbeat, Message: "of an earlier version", ObservedGeneration: 2,
+		}}},
+	})
+	c.Record(func(_ clienttesting.Action, object runtime.Object) (string, error) {
+		mac := object.(*rackv1alpha1.MacNode)
+		c.Cache(mac)
+		return fmt.Sprintf("%s %d", mac.Status.Conditions[0].Message, mac.Status.Conditions[0].ObservedGeneration), nil
+	})
+	h := newHeartbeats(c.Clock.Now)
 	h.observe(renewed(noon), false)
-	mac := &rackv1alpha1.MacNode{ObjectMeta: metav1.ObjectMeta{Name: "mac-1", Generation: 3}}
-	mac.Status.Conditions = []metav1.Condition{{Type: "Ready", Status: metav1.ConditionTrue, Reason: ReasonHeartbeat, Message: "of an earlier version", ObservedGeneration: 2}}
-	writes := 0
-	r := &reconciler{
-		now: func() time.Time { return noon }, heartbeats: h, offlineAfter: func() time.Duration { return time.Minute },
-		getMac:      func(string) (*rackv1alpha1.MacNode, error) { return mac, nil },
-		updateState: func(_ context.Context, _, updated *rackv1alpha1.MacNode) error { mac = updated; writes++; return nil },
-		event:       func(*rackv1alpha1.MacNode, string, string, string) { t.Error("an event without a change of status") },
-	}
+	r := newReconciler(c.Dependencies, h)
 	for range 2 {
 		_, err := r.reconcile(t.Context(), "mac-1")
 		require.NoError(t, err)
-		assert.Equal(t, []metav1.Condition{{Type: "Ready", Status: metav1.ConditionTrue, Reason: ReasonHeartbeat, Message: messageHeartbeat, ObservedGeneration: 3}}, mac.Status.Conditions)
 	}
-	assert.Equal(t, 1, writes)
+	assert.Equal(t, []string{messageHeartbeat + " 3"}, c.Calls, "an unchanged condition is not written again")
+	assert.Empty(t, c.Events.Drain())
 }
 
 func TestOfflineAfter(t *testing.T) {

@@ -6,30 +6,17 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"macrack.io/macrack/pkg/apiclient"
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
 	"macrack.io/macrack/pkg/controllers/controller"
 	"macrack.io/macrack/pkg/controllers/shared"
+	rackclient "macrack.io/macrack/pkg/generated/clientset/versioned/typed/rack/v1alpha1"
+	racklisters "macrack.io/macrack/pkg/generated/listers/rack/v1alpha1"
 )
 
 // New returns the controller. Its keys are names of MacNodeClasses.
 func New(deps *shared.Dependencies) *controller.Controller {
-	r := &reconciler{
-		getClass: deps.MacNodeClasses.Lister().Get,
-		macsOf:   deps.MacsOf,
-		getLease: deps.GetLease,
-		updateState: func(ctx context.Context, before, after *rackv1alpha1.MacNodeClass) error {
-			patch, err := apiclient.StatusPatch(before, after)
-			if err != nil {
-				return err
-			}
-			_, err = deps.MacRack.RackV1alpha1().MacNodeClasses().Patch(ctx, after.Name, apiclient.PatchType, patch, metav1.PatchOptions{FieldManager: shared.FieldManager}, "status")
-			return err
-		},
-	}
-	c := controller.New("macnodeclass", deps.Clock, r.reconcile)
+	c := controller.New("macnodeclass", deps.Clock, newReconciler(deps).reconcile)
 	_, _ = deps.MacNodeClasses.Informer().AddEventHandler(controller.Handlers(func(_, after *rackv1alpha1.MacNodeClass) {
 		if after != nil {
 			c.Enqueue(after.Name)
@@ -54,22 +41,36 @@ func New(deps *shared.Dependencies) *controller.Controller {
 	return c
 }
 
+// macIndex finds Macs in the cache.
+type macIndex interface {
+	MacsOf(class string) ([]*rackv1alpha1.MacNode, error)
+}
+
 type reconciler struct {
-	getClass    func(name string) (*rackv1alpha1.MacNodeClass, error)
-	macsOf      func(class string) ([]*rackv1alpha1.MacNode, error)
-	getLease    func(namespace, name string) (*rackv1alpha1.MacNodeLease, error)
-	updateState func(ctx context.Context, before, after *rackv1alpha1.MacNodeClass) error
+	classes racklisters.MacNodeClassLister
+	leases  racklisters.MacNodeLeaseLister
+	macs    macIndex
+	client  rackclient.MacNodeClassesGetter
+}
+
+func newReconciler(deps *shared.Dependencies) *reconciler {
+	return &reconciler{
+		classes: deps.MacNodeClasses.Lister(),
+		leases:  deps.MacNodeLeases.Lister(),
+		macs:    deps,
+		client:  deps.MacRack.RackV1alpha1(),
+	}
 }
 
 func (r *reconciler) reconcile(ctx context.Context, name string) (time.Time, error) {
-	class, err := r.getClass(name)
+	class, err := r.classes.Get(name)
 	if apierrors.IsNotFound(err) {
 		return time.Time{}, nil
 	}
 	if err != nil {
 		return time.Time{}, err
 	}
-	macs, err := r.macsOf(name)
+	macs, err := r.macs.MacsOf(name)
 	if err != nil {
 		return time.Time{}, err
 	}
@@ -79,7 +80,8 @@ func (r *reconciler) reconcile(ctx context.Context, name string) (time.Time, err
 	}
 	counted := class.DeepCopy()
 	counted.Status = status
-	return time.Time{}, r.updateState(ctx, class, counted)
+	_, err = shared.PatchStatus(ctx, r.client.MacNodeClasses(), class, counted)
+	return time.Time{}, err
 }
 
 // count adds each Mac to one of the counts.
@@ -111,6 +113,6 @@ func (r *reconciler) isHeld(mac *rackv1alpha1.MacNode) bool {
 	if ref == nil {
 		return false
 	}
-	lease, err := r.getLease(ref.Namespace, ref.Name)
+	lease, err := r.leases.MacNodeLeases(ref.Namespace).Get(ref.Name)
 	return err == nil && lease.UID == ref.UID && lease.Status.Phase == rackv1alpha1.MacNodeLeaseHeld
 }

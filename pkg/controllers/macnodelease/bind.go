@@ -11,30 +11,45 @@ import (
 	"slices"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/record"
 	"k8s.io/klog/v2"
 
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
 	"macrack.io/macrack/pkg/controllers/predicates"
+	"macrack.io/macrack/pkg/controllers/shared"
+	rackclient "macrack.io/macrack/pkg/generated/clientset/versioned/typed/rack/v1alpha1"
 )
 
 // binder binds pending leases to free Macs. Its keys are names of MacNodeClasses: the leases of one
 // class are served in the order of their creation.
 type binder struct {
-	leasesOf func(class string) ([]*rackv1alpha1.MacNodeLease, error)
-	macsOf   func(class string) ([]*rackv1alpha1.MacNode, error)
-	// readLease and readMac read from the server, not from the cache.
-	readLease func(ctx context.Context, namespace, name string) (*rackv1alpha1.MacNodeLease, error)
-	readMac   func(ctx context.Context, name string) (*rackv1alpha1.MacNode, error)
-	bind      func(ctx context.Context, lease *rackv1alpha1.MacNodeLease, nodeName string) error
-	// refused is called for a lease that the server does not bind although both sides look free.
-	refused func(lease *rackv1alpha1.MacNodeLease, nodeName string, err error)
-	// waits is called for each lease that found no Mac.
-	waits func(lease *rackv1alpha1.MacNodeLease)
+	index    classIndex
+	client   rackclient.RackV1alpha1Interface
+	recorder record.EventRecorder
+	// waiting receives the keys of the leases that found no Mac.
+	waiting queue
+}
+
+// classIndex finds objects of a MacNodeClass in the cache.
+type classIndex interface {
+	LeasesOf(class string) ([]*rackv1alpha1.MacNodeLease, error)
+	MacsOf(class string) ([]*rackv1alpha1.MacNode, error)
+}
+
+// queue is the queue of another controller.
+type queue interface {
+	Enqueue(key string)
+}
+
+func newBinder(deps *shared.Dependencies, waiting queue) *binder {
+	return &binder{index: deps, client: deps.MacRack.RackV1alpha1(), recorder: deps.Recorder, waiting: waiting}
 }
 
 func (b *binder) reconcile(ctx context.Context, class string) (time.Time, error) {
-	leases, err := b.leasesOf(class)
+	leases, err := b.index.LeasesOf(class)
 	if err != nil {
 		return time.Time{}, err
 	}
@@ -42,7 +57,7 @@ func (b *binder) reconcile(ctx context.Context, class string) (time.Time, error)
 	if len(pending) == 0 {
 		return time.Time{}, nil
 	}
-	macs, err := b.macsOf(class)
+	macs, err := b.index.MacsOf(class)
 	if err != nil {
 		return time.Time{}, err
 	}
@@ -81,25 +96,25 @@ func (b *binder) bindOne(ctx context.Context, lease *rackv1alpha1.MacNodeLease, 
 	for {
 		mac := choose(lease, free, askedFor)
 		if mac == nil {
-			b.waits(lease)
+			b.waiting.Enqueue(shared.Key(lease))
 			return free, nil
 		}
 		rest := slices.DeleteFunc(slices.Clone(free), func(m *rackv1alpha1.MacNode) bool { return m == mac })
-		refusal := b.bind(ctx, lease, mac.Name)
+		refusal := b.bind(ctx, lease, mac)
 		if refusal == nil {
 			return rest, nil
 		}
 		if !isRefusal(refusal) {
 			return rest, refusal
 		}
-		current, err := b.readLease(ctx, lease.Namespace, lease.Name)
+		current, err := b.client.MacNodeLeases(lease.Namespace).Get(ctx, lease.Name, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) || err == nil && (current.UID != lease.UID || !waits(current)) {
 			return free, nil
 		}
 		if err != nil {
 			return free, err
 		}
-		currentMac, err := b.readMac(ctx, mac.Name)
+		currentMac, err := b.client.MacNodes().Get(ctx, mac.Name, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) || err == nil && !predicates.IsAvailable(currentMac) {
 			free = rest
 			continue
@@ -107,9 +122,15 @@ func (b *binder) bindOne(ctx context.Context, lease *rackv1alpha1.MacNodeLease, 
 		if err != nil {
 			return free, err
 		}
-		b.refused(lease, mac.Name, refusal)
+		b.recorder.Eventf(lease, corev1.EventTypeWarning, eventBindFailed, "binding to MacNode %s refused: %v", mac.Name, refusal)
 		return free, refusal
 	}
+}
+
+func (b *binder) bind(ctx context.Context, lease *rackv1alpha1.MacNodeLease, mac *rackv1alpha1.MacNode) error {
+	binding := &rackv1alpha1.MacNodeLeaseBinding{ObjectMeta: metav1.ObjectMeta{UID: lease.UID}, NodeName: mac.Name}
+	_, err := b.client.MacNodeLeases(lease.Namespace).Bind(ctx, lease.Name, binding, shared.CreateOptions)
+	return err
 }
 
 // isRefusal reports whether the server has rejected the request, rather than failed.

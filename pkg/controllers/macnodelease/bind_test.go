@@ -1,87 +1,18 @@
 package macnodelease
 
 import (
-	"context"
-	"errors"
+	"slices"
+	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/runtime"
+	clienttesting "k8s.io/client-go/testing"
 
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
-	"macrack.io/macrack/pkg/apis/scalar"
-)
-
-var noon = time.Date(2026, 8, 1, 12, 0, 0, 0, time.UTC)
-
-// aLease returns a pending lease acme/<name> of class base, created so many seconds after noon.
-func aLease(name string, seconds int, changes ...func(*rackv1alpha1.MacNodeLease)) *rackv1alpha1.MacNodeLease {
-	lease := &rackv1alpha1.MacNodeLease{
-		ObjectMeta: metav1.ObjectMeta{
-			Namespace: "acme", Name: name, UID: types.UID("uid-" + name),
-			CreationTimestamp: metav1.NewTime(noon.Add(time.Duration(seconds) * time.Second)),
-		},
-		Spec:   rackv1alpha1.MacNodeLeaseSpec{ClassName: "base", MinimumDuration: scalar.NewDuration(24 * time.Hour)},
-		Status: rackv1alpha1.MacNodeLeaseStatus{Phase: rackv1alpha1.MacNodeLeasePending},
-	}
-	for _, change := range changes {
-		change(lease)
-	}
-	return lease
-}
-
-func serial(s string) func(*rackv1alpha1.MacNodeLease) {
-	return func(lease *rackv1alpha1.MacNodeLease) { lease.Spec.SerialNumber = s }
-}
-
-func prefetch(images ...string) func(*rackv1alpha1.MacNodeLease) {
-	return func(lease *rackv1alpha1.MacNodeLease) { lease.Spec.PrefetchImages = images }
-}
-
-// aMac returns an available Mac of class base, whose serial number is "S-" and its name.
-func aMac(name string, changes ...func(*rackv1alpha1.MacNode)) *rackv1alpha1.MacNode {
-	mac := &rackv1alpha1.MacNode{
-		ObjectMeta: metav1.ObjectMeta{Name: name},
-		Spec:       rackv1alpha1.MacNodeSpec{SerialNumber: "S-" + name, ClassName: "base"},
-		Status:     rackv1alpha1.MacNodeStatus{Phase: rackv1alpha1.MacNodeAvailable},
-	}
-	for _, change := range changes {
-		change(mac)
-	}
-	return mac
-}
-
-func phase(p rackv1alpha1.MacNodePhase) func(*rackv1alpha1.MacNode) {
-	return func(mac *rackv1alpha1.MacNode) { mac.Status.Phase = p }
-}
-
-func images(names ...string) func(*rackv1alpha1.MacNode) {
-	return func(mac *rackv1alpha1.MacNode) {
-		for _, name := range names {
-			mac.Status.Images = append(mac.Status.Images, rackv1alpha1.CachedImage{Name: name})
-		}
-	}
-}
-
-// leasedBy marks a Mac as bound to lease.
-func leasedBy(lease *rackv1alpha1.MacNodeLease) func(*rackv1alpha1.MacNode) {
-	return func(mac *rackv1alpha1.MacNode) {
-		mac.Status.Phase = rackv1alpha1.MacNodeLeased
-		mac.Status.LeaseRef = &rackv1alpha1.LeaseReference{Namespace: lease.Namespace, Name: lease.Name, UID: lease.UID}
-		mac.Status.EarliestReleaseAt = lease.Status.EarliestReleaseAt
-	}
-}
-
-var (
-	leaseResource = rackv1alpha1.Resource("macnodeleases")
-	errConflict   = apierrors.NewConflict(leaseResource, "x", errors.New("the Mac is leased"))
-	errForbidden  = apierrors.NewForbidden(leaseResource, "x", errors.New("the Mac is leased"))
-	errNotFound   = apierrors.NewNotFound(leaseResource, "x")
-	errTimeout    = apierrors.NewTimeoutError("try later", 1)
+	"macrack.io/macrack/pkg/controllers/testutil"
 )
 
 func TestBind(t *testing.T) {
@@ -214,33 +145,33 @@ func TestBind(t *testing.T) {
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			var attempts, refused, waits []string
-			b := &binder{
-				leasesOf: func(class string) ([]*rackv1alpha1.MacNodeLease, error) {
-					assert.Equal(t, "base", class)
-					return tt.leases, nil
-				},
-				macsOf: func(class string) ([]*rackv1alpha1.MacNode, error) {
-					assert.Equal(t, "base", class)
-					return tt.macs, nil
-				},
-				readLease: func(_ context.Context, namespace, name string) (*rackv1alpha1.MacNodeLease, error) {
-					assert.Equal(t, "acme", namespace)
-					return find(append(tt.nowLeases, tt.leases...), name, tt.gone)
-				},
-				readMac: func(_ context.Context, name string) (*rackv1alpha1.MacNode, error) {
-					return find(append(tt.nowMacs, tt.macs...), name, tt.gone)
-				},
-				bind: func(_ context.Context, lease *rackv1alpha1.MacNodeLease, nodeName string) error {
-					call := lease.Name + ">" + nodeName
-					attempts = append(attempts, call)
-					return tt.refuse[call]
-				},
-				refused: func(lease *rackv1alpha1.MacNodeLease, nodeName string, _ error) {
-					refused = append(refused, lease.Name+">"+nodeName)
-				},
-				waits: func(lease *rackv1alpha1.MacNodeLease) { waits = append(waits, lease.Name) },
+			c := testutil.NewCluster(t, noon)
+			for _, lease := range tt.leases {
+				c.Cache(lease)
+				if current := atServer(lease, tt.nowLeases, tt.gone); current != nil {
+					c.Serve(current)
+				}
 			}
+			for _, mac := range tt.macs {
+				c.Cache(mac)
+				if current := atServer(mac, tt.nowMacs, tt.gone); current != nil {
+					c.Serve(current)
+				}
+			}
+			var attempts, refused []string
+			c.Record(func(action clienttesting.Action, object runtime.Object) (string, error) {
+				binding, ok := object.(*rackv1alpha1.MacNodeLeaseBinding)
+				if !ok {
+					return action.GetVerb(), nil
+				}
+				call := testutil.Name(action) + ">" + binding.NodeName
+				assert.Equal(t, "acme", action.GetNamespace())
+				assert.EqualValues(t, "uid-"+testutil.Name(action), binding.UID)
+				attempts = append(attempts, call)
+				return call, tt.refuse[call]
+			})
+			var waiting fakeQueue
+			b := newBinder(c.Dependencies, &waiting)
 			due, err := b.reconcile(t.Context(), "base")
 			if tt.err == nil {
 				require.NoError(t, err)
@@ -248,25 +179,34 @@ func TestBind(t *testing.T) {
 				require.ErrorIs(t, err, tt.err)
 			}
 			assert.Zero(t, due)
+			for _, event := range c.Events.Drain() {
+				event = strings.TrimPrefix(event, "Warning BindRefused ")
+				lease, mac, _ := strings.Cut(event, ": binding to MacNode ")
+				mac, _, _ = strings.Cut(mac, " refused: ")
+				refused = append(refused, lease+">"+mac)
+			}
 			assert.Equal(t, tt.attempts, attempts, "attempts")
 			assert.Equal(t, tt.refused, refused, "refused")
-			assert.Equal(t, tt.waits, waits, "waits")
+			assert.Equal(t, tt.waits, waiting.names, "waits")
 		})
 	}
 }
 
-// find returns the first of objects with the name, unless it is gone.
-func find[T metav1.Object](objects []T, name string, gone []string) (T, error) {
+// fakeQueue has the names of the enqueued leases.
+type fakeQueue struct{ names []string }
+
+func (q *fakeQueue) Enqueue(key string) { q.names = append(q.names, strings.TrimPrefix(key, "acme/")) }
+
+// atServer returns the version of a cached object at the server; nil if it is gone.
+func atServer[T metav1.Object](cached T, current []T, gone []string) T {
 	var none T
-	for _, g := range gone {
-		if g == name {
-			return none, errNotFound
+	if slices.Contains(gone, cached.GetName()) {
+		return none
+	}
+	for _, object := range current {
+		if object.GetName() == cached.GetName() {
+			return object
 		}
 	}
-	for _, object := range objects {
-		if object.GetName() == name {
-			return object, nil
-		}
-	}
-	return none, errNotFound
+	return cached
 }

@@ -8,15 +8,18 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
+	"macrack.io/macrack/pkg/controllers/shared"
+	rackclient "macrack.io/macrack/pkg/generated/clientset/versioned/typed/rack/v1alpha1"
 )
 
-// setCondition gives a lease a condition, as of now, if that is news. The lease itself, which may
-// be the cache's, stays.
-func setCondition(ctx context.Context, lease *rackv1alpha1.MacNodeLease, c metav1.Condition, now time.Time, update func(ctx context.Context, before, after *rackv1alpha1.MacNodeLease) error) error {
-	c.ObservedGeneration, c.LastTransitionTime = lease.Generation, metav1.NewTime(now)
-	after := lease.DeepCopy()
-	if !meta.SetStatusCondition(&after.Status.Conditions, c) {
+// setCondition writes a condition of a lease, unless the lease has it. The lease itself, which may
+// be in the cache, is not changed.
+func setCondition(ctx context.Context, client rackclient.MacNodeLeasesGetter, lease *rackv1alpha1.MacNodeLease, condition metav1.Condition, now time.Time) error {
+	condition.ObservedGeneration, condition.LastTransitionTime = lease.Generation, metav1.NewTime(now)
+	updated := lease.DeepCopy()
+	if !meta.SetStatusCondition(&updated.Status.Conditions, condition) {
 		return nil
 	}
-	return update(ctx, lease, after)
+	_, err := shared.PatchStatus(ctx, client.MacNodeLeases(lease.Namespace), lease, updated)
+	return err
 }

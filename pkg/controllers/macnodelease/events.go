@@ -49,22 +49,22 @@ func describe(before, after *rackv1alpha1.MacNodeLease) (reason, message string)
 }
 
 func describeHealth(before, after *rackv1alpha1.MacNodeLease) (reason, message string) {
-	was := meta.FindStatusCondition(before.Status.Conditions, rackv1alpha1.MacNodeLeaseConditionMacReady)
-	is := meta.FindStatusCondition(after.Status.Conditions, rackv1alpha1.MacNodeLeaseConditionMacReady)
+	oldMacReady := meta.FindStatusCondition(before.Status.Conditions, rackv1alpha1.MacNodeLeaseConditionMacReady)
+	newMacReady := meta.FindStatusCondition(after.Status.Conditions, rackv1alpha1.MacNodeLeaseConditionMacReady)
 	switch {
-	case is == nil || was != nil && was.Message == is.Message:
+	case newMacReady == nil || oldMacReady != nil && oldMacReady.Message == newMacReady.Message:
 		return "", ""
-	case is.Status == metav1.ConditionFalse:
-		return eventMacNot, is.Message
+	case newMacReady.Status == metav1.ConditionFalse:
+		return eventMacNot, newMacReady.Message
 	}
-	return eventMacReady, is.Message
+	return eventMacReady, newMacReady.Message
 }
 
 func describeWaiting(before, after *rackv1alpha1.MacNodeLease) (reason, message string) {
-	was := meta.FindStatusCondition(before.Status.Conditions, rackv1alpha1.MacNodeLeaseConditionBound)
-	is := meta.FindStatusCondition(after.Status.Conditions, rackv1alpha1.MacNodeLeaseConditionBound)
-	if is == nil || is.Status != metav1.ConditionFalse || is.Message == "" || was != nil && was.Message == is.Message {
+	oldBound := meta.FindStatusCondition(before.Status.Conditions, rackv1alpha1.MacNodeLeaseConditionBound)
+	newBound := meta.FindStatusCondition(after.Status.Conditions, rackv1alpha1.MacNodeLeaseConditionBound)
+	if newBound == nil || newBound.Status != metav1.ConditionFalse || newBound.Message == "" || oldBound != nil && oldBound.Message == newBound.Message {
 		return "", ""
 	}
-	return eventWaiting, is.Message
+	return eventWaiting, newBound.Message
 }

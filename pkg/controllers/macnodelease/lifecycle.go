@@ -4,28 +4,28 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/record"
 	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
 
 	instancev1alpha1 "macrack.io/macrack/pkg/apis/instance/v1alpha1"
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
 	"macrack.io/macrack/pkg/controllers/predicates"
+	"macrack.io/macrack/pkg/controllers/shared"
+	instanceclient "macrack.io/macrack/pkg/generated/clientset/versioned/typed/instance/v1alpha1"
+	rackclient "macrack.io/macrack/pkg/generated/clientset/versioned/typed/rack/v1alpha1"
+	racklisters "macrack.io/macrack/pkg/generated/listers/rack/v1alpha1"
 	"macrack.io/macrack/pkg/rules"
-)
-
-// Reasons with which instances are asked to stop.
-const (
-	// StopReasonHeld means that the lease was deleted before its floor.
-	StopReasonHeld = "LeaseHeld"
-	// StopReasonReleasing means that the lease's floor has passed and its Mac is being emptied.
-	StopReasonReleasing = "LeaseReleasing"
 )
 
 // askAgain is the delay before another attempt when the server's clock has not reached the floor
@@ -34,21 +34,35 @@ const askAgain = 15 * time.Second
 
 // lifecycle takes a bound lease to its end. Its keys are leases.
 type lifecycle struct {
-	now         func() time.Time
-	getLease    func(namespace, name string) (*rackv1alpha1.MacNodeLease, error)
-	instancesOf func(namespace, leaseName string) ([]*instancev1alpha1.MacOSInstance, error)
-	getMac      func(name string) (*rackv1alpha1.MacNode, error)
-	getNode     func(name string) (*corev1.Node, error)
-	// readNode reads from the server, not from the cache.
-	readNode func(ctx context.Context, name string) (*corev1.Node, error)
-	stop     func(ctx context.Context, instance *instancev1alpha1.MacOSInstance, reason string) error
-	// readLease reads from the server, not from the cache.
-	readLease   func(ctx context.Context, namespace, name string) (*rackv1alpha1.MacNodeLease, error)
-	deleteLease func(ctx context.Context, lease *rackv1alpha1.MacNodeLease) error
-	updateState func(ctx context.Context, before, after *rackv1alpha1.MacNodeLease) error
-	release     func(ctx context.Context, lease *rackv1alpha1.MacNodeLease, nodeTaints []string) error
-	released    func(lease *rackv1alpha1.MacNodeLease)
-	expired     func(lease *rackv1alpha1.MacNodeLease)
+	clock     clock.PassiveClock
+	leases    racklisters.MacNodeLeaseLister
+	macs      racklisters.MacNodeLister
+	nodes     corelisters.NodeLister
+	instances instanceIndex
+
+	leaseClient    rackclient.MacNodeLeasesGetter
+	instanceClient instanceclient.MacOSInstancesGetter
+	nodeClient     corev1client.NodesGetter
+	recorder       record.EventRecorder
+}
+
+// instanceIndex finds instances in the cache.
+type instanceIndex interface {
+	InstancesOf(namespace, leaseName string) ([]*instancev1alpha1.MacOSInstance, error)
+}
+
+func newLifecycle(deps *shared.Dependencies) *lifecycle {
+	return &lifecycle{
+		clock:          deps.Clock,
+		leases:         deps.MacNodeLeases.Lister(),
+		macs:           deps.MacNodes.Lister(),
+		nodes:          deps.Nodes.Lister(),
+		instances:      deps,
+		leaseClient:    deps.MacRack.RackV1alpha1(),
+		instanceClient: deps.MacRack.InstanceV1alpha1(),
+		nodeClient:     deps.Core.CoreV1(),
+		recorder:       deps.Recorder,
+	}
 }
 
 func (l *lifecycle) reconcile(ctx context.Context, key string) (time.Time, error) {
@@ -56,7 +70,7 @@ func (l *lifecycle) reconcile(ctx context.Context, key string) (time.Time, error
 	if err != nil {
 		return time.Time{}, err
 	}
-	lease, err := l.getLease(namespace, name)
+	lease, err := l.leases.MacNodeLeases(namespace).Get(name)
 	if apierrors.IsNotFound(err) {
 		return time.Time{}, nil
 	}
@@ -64,12 +78,12 @@ func (l *lifecycle) reconcile(ctx context.Context, key string) (time.Time, error
 		return time.Time{}, err
 	}
 	// A failure to stop instances must not delay the conditions, nor the other way round.
-	stopErr := l.stopWhatEnds(ctx, lease)
-	due, err := l.advance(ctx, lease)
+	stopErr := l.stopInstances(ctx, lease)
+	due, err := l.sync(ctx, lease)
 	return due, errors.Join(stopErr, err)
 }
 
-func (l *lifecycle) advance(ctx context.Context, lease *rackv1alpha1.MacNodeLease) (time.Time, error) {
+func (l *lifecycle) sync(ctx context.Context, lease *rackv1alpha1.MacNodeLease) (time.Time, error) {
 	switch lease.Status.Phase {
 	case rackv1alpha1.MacNodeLeaseBound, rackv1alpha1.MacNodeLeaseHeld:
 		if restored, err := l.restoreFloor(ctx, lease); restored || err != nil {
@@ -78,14 +92,14 @@ func (l *lifecycle) advance(ctx context.Context, lease *rackv1alpha1.MacNodeLeas
 		fallthrough
 	case rackv1alpha1.MacNodeLeaseReleasing:
 		// The report of the Mac delays nothing: statuses are written as patches of their changes.
-		err := l.tellOfMac(ctx, lease)
-		due, advanceErr := l.advancePhase(ctx, lease)
-		return due, errors.Join(err, advanceErr)
+		err := l.syncMacReady(ctx, lease)
+		due, phaseErr := l.syncPhase(ctx, lease)
+		return due, errors.Join(err, phaseErr)
 	}
 	return time.Time{}, nil
 }
 
-func (l *lifecycle) advancePhase(ctx context.Context, lease *rackv1alpha1.MacNodeLease) (time.Time, error) {
+func (l *lifecycle) syncPhase(ctx context.Context, lease *rackv1alpha1.MacNodeLease) (time.Time, error) {
 	switch lease.Status.Phase {
 	case rackv1alpha1.MacNodeLeaseBound:
 		return l.bound(ctx, lease)
@@ -99,15 +113,15 @@ func (l *lifecycle) advancePhase(ctx context.Context, lease *rackv1alpha1.MacNod
 
 // restoreFloor restores a stored floor that is too short or missing. Nothing here relies on it:
 // predicates.Floor ignores a stored floor that is too short.
-func (l *lifecycle) restoreFloor(ctx context.Context, lease *rackv1alpha1.MacNodeLease) (restored bool, err error) {
+func (l *lifecycle) restoreFloor(ctx context.Context, lease *rackv1alpha1.MacNodeLease) (done bool, err error) {
 	floor := predicates.Floor(lease)
 	if stored := lease.Status.EarliestReleaseAt; floor.IsZero() || stored != nil && !stored.Time.Before(floor) {
 		return false, nil
 	}
 	logger := klog.FromContext(ctx).WithValues("lease", klog.KObj(lease), "stored", fmt.Sprint(lease.Status.EarliestReleaseAt), "floor", floor)
-	mended := lease.DeepCopy()
-	mended.Status.EarliestReleaseAt = &metav1.Time{Time: floor}
-	err = l.updateState(ctx, lease, mended)
+	restored := lease.DeepCopy()
+	restored.Status.EarliestReleaseAt = &metav1.Time{Time: floor}
+	_, err = shared.PatchStatus(ctx, l.leaseClient.MacNodeLeases(lease.Namespace), lease, restored)
 	if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) {
 		logger.Error(err, "Failed to restore the floor of the lease, which is stored too short; the computed floor applies")
 		return false, nil
@@ -118,13 +132,13 @@ func (l *lifecycle) restoreFloor(ctx context.Context, lease *rackv1alpha1.MacNod
 	return true, err
 }
 
-// tellOfMac keeps the lease's condition MacReady true.
-func (l *lifecycle) tellOfMac(ctx context.Context, lease *rackv1alpha1.MacNodeLease) error {
-	mac, err := l.getMac(lease.Status.NodeName)
+// syncMacReady writes the lease's condition MacReady.
+func (l *lifecycle) syncMacReady(ctx context.Context, lease *rackv1alpha1.MacNodeLease) error {
+	mac, err := l.macs.Get(lease.Status.NodeName)
 	if err != nil {
-		return ignoreNotFound(err)
+		return shared.IgnoreNotFound(err)
 	}
-	return ignoreNotFound(setCondition(ctx, lease, predicates.MacReady(mac), l.now(), l.updateState))
+	return shared.IgnoreNotFound(setCondition(ctx, l.leaseClient, lease, predicates.MacReady(mac), l.clock.Now()))
 }
 
 // bound deletes a lease whose expireAfter has passed.
@@ -133,28 +147,28 @@ func (l *lifecycle) bound(ctx context.Context, lease *rackv1alpha1.MacNodeLease)
 	if expiry.IsZero() || lease.DeletionTimestamp != nil {
 		return time.Time{}, nil
 	}
-	if l.now().Before(expiry) {
+	if l.clock.Now().Before(expiry) {
 		return expiry, nil
 	}
-	err := l.deleteLease(ctx, lease)
+	err := l.delete(ctx, lease)
 	for range deletionTries {
 		if !apierrors.IsConflict(err) {
 			break
 		}
 		// The lease was changed meanwhile, possibly its expireAfter.
-		current, readErr := l.readLease(ctx, lease.Namespace, lease.Name)
+		current, readErr := l.leaseClient.MacNodeLeases(lease.Namespace).Get(ctx, lease.Name, metav1.GetOptions{})
 		if readErr != nil || current.UID != lease.UID || current.DeletionTimestamp != nil {
-			return time.Time{}, ignoreNotFound(readErr)
+			return time.Time{}, shared.IgnoreNotFound(readErr)
 		}
-		if expiry := predicates.Expiry(current); expiry.IsZero() || l.now().Before(expiry) {
+		if expiry := predicates.Expiry(current); expiry.IsZero() || l.clock.Now().Before(expiry) {
 			return time.Time{}, nil // the change enqueues the lease again
 		}
-		lease, err = current, l.deleteLease(ctx, current)
+		lease, err = current, l.delete(ctx, current)
 	}
 	if err != nil {
-		return time.Time{}, ignoreNotFound(err)
+		return time.Time{}, shared.IgnoreNotFound(err)
 	}
-	l.expired(lease)
+	l.recorder.Eventf(lease, corev1.EventTypeNormal, eventExpired, "deleted %s after the lease was bound, as spec.expireAfter demands", lease.Spec.ExpireAfter)
 	return time.Time{}, nil
 }
 
@@ -162,33 +176,18 @@ func (l *lifecycle) bound(ctx context.Context, lease *rackv1alpha1.MacNodeLease)
 // keep changing its metadata.
 const deletionTries = 20
 
-// stopWhatEnds requests the stop of the instances of a lease that is held or being released.
-func (l *lifecycle) stopWhatEnds(ctx context.Context, lease *rackv1alpha1.MacNodeLease) error {
-	switch lease.Status.Phase {
-	case rackv1alpha1.MacNodeLeaseHeld:
-		return l.stopInstances(ctx, lease, StopReasonHeld, func(instance *instancev1alpha1.MacOSInstance) bool {
-			return slices.ContainsFunc(lease.Status.Instances, func(slot rackv1alpha1.LeaseSlot) bool {
-				return slot.Stop && slot.UID == instance.UID
-			})
-		})
-	case rackv1alpha1.MacNodeLeaseReleasing:
-		return l.stopInstances(ctx, lease, StopReasonReleasing, func(*instancev1alpha1.MacOSInstance) bool { return true })
-	}
-	return nil
-}
-
 // held begins the release at the floor.
 func (l *lifecycle) held(ctx context.Context, lease *rackv1alpha1.MacNodeLease) (time.Time, error) {
 	floor := predicates.Floor(lease)
-	if rules.FloorPassed(l.now(), floor) {
+	if rules.FloorPassed(l.clock.Now(), floor) {
 		releasing := lease.DeepCopy()
 		releasing.Status.Phase = rackv1alpha1.MacNodeLeaseReleasing
-		err := l.updateState(ctx, lease, releasing)
+		_, err := shared.PatchStatus(ctx, l.leaseClient.MacNodeLeases(lease.Namespace), lease, releasing)
 		if apierrors.IsForbidden(err) {
 			// By the server's clock the floor has not passed. Each attempt is recorded, so wait
 			// before the next.
 			klog.FromContext(ctx).Info("Release of the lease refused; retrying later", "lease", klog.KObj(lease), "reason", err)
-			return l.now().Add(askAgain), nil
+			return l.clock.Now().Add(askAgain), nil
 		}
 		return time.Time{}, err
 	}
@@ -198,14 +197,14 @@ func (l *lifecycle) held(ctx context.Context, lease *rackv1alpha1.MacNodeLease) 
 // releasing waits until the Mac is empty and scrubbed and its Node has the taint of an unleased
 // Mac. Then it releases the Mac from the lease.
 func (l *lifecycle) releasing(ctx context.Context, lease *rackv1alpha1.MacNodeLease) (time.Time, error) {
-	if floor := predicates.Floor(lease); !rules.FloorPassed(l.now(), floor) {
+	if floor := predicates.Floor(lease); !rules.FloorPassed(l.clock.Now(), floor) {
 		return floor, nil
 	}
-	mac, err := l.getMac(lease.Status.NodeName)
+	mac, err := l.macs.Get(lease.Status.NodeName)
 	if err != nil {
 		return time.Time{}, err
 	}
-	node, err := l.getNode(mac.Name)
+	node, err := l.nodes.Get(mac.Name)
 	if apierrors.IsNotFound(err) {
 		node = &corev1.Node{}
 	} else if err != nil {
@@ -214,17 +213,17 @@ func (l *lifecycle) releasing(ctx context.Context, lease *rackv1alpha1.MacNodeLe
 	if reason, message := waitsFor(lease, mac, node.Spec.Taints); reason != "" {
 		return time.Time{}, l.explain(ctx, lease, reason, message)
 	}
-	node, err = l.readNode(ctx, mac.Name)
+	node, err = l.nodeClient.Nodes().Get(ctx, mac.Name, metav1.GetOptions{})
 	if err != nil {
-		return time.Time{}, ignoreNotFound(err)
+		return time.Time{}, shared.IgnoreNotFound(err)
 	}
 	if reason, _ := predicates.BlocksRelease(lease, mac, node.Spec.Taints); reason != "" {
 		return time.Time{}, nil // the change of the Node enqueues the lease again
 	}
 	if err := l.release(ctx, lease, rules.FormatTaints(node.Spec.Taints)); err != nil {
-		return time.Time{}, ignoreNotFound(err)
+		return time.Time{}, shared.IgnoreNotFound(err)
 	}
-	l.released(lease)
+	l.recorder.Eventf(lease, corev1.EventTypeNormal, eventReleased, "Mac %s emptied, scrubbed and released", lease.Status.SerialNumber)
 	return time.Time{}, nil
 }
 
@@ -249,34 +248,23 @@ func waitsFor(lease *rackv1alpha1.MacNodeLease, mac *rackv1alpha1.MacNode, taint
 
 // explain sets the lease's condition Released to what blocks the release.
 func (l *lifecycle) explain(ctx context.Context, lease *rackv1alpha1.MacNodeLease, reason, message string) error {
-	err := setCondition(ctx, lease, metav1.Condition{
+	err := setCondition(ctx, l.leaseClient, lease, metav1.Condition{
 		Type: rackv1alpha1.MacNodeLeaseConditionReleased, Status: metav1.ConditionFalse, Reason: reason, Message: message,
-	}, l.now(), l.updateState)
-	return ignoreNotFound(err)
+	}, l.clock.Now())
+	return shared.IgnoreNotFound(err)
 }
 
-// stopInstances requests the stop of the instances of the lease for which isTo is true, unless it
-// has been requested.
-func (l *lifecycle) stopInstances(ctx context.Context, lease *rackv1alpha1.MacNodeLease, reason string, isTo func(*instancev1alpha1.MacOSInstance) bool) error {
-	instances, err := l.instancesOf(lease.Namespace, lease.Name)
-	if err != nil {
-		return err
-	}
-	var errs []error
-	for _, instance := range instances {
-		if !predicates.BelongsTo(instance, lease) || rules.InstanceEnded(instance.Status.Phase) || instance.Status.StopRequest != nil || !isTo(instance) {
-			continue
-		}
-		if err := l.stop(ctx, instance, reason); ignoreNotFound(err) != nil {
-			errs = append(errs, err)
-		}
-	}
-	return errors.Join(errs...)
+// delete deletes a lease. The resourceVersion guards against a change of expireAfter, because a
+// deletion cannot be undone.
+func (l *lifecycle) delete(ctx context.Context, lease *rackv1alpha1.MacNodeLease) error {
+	return l.leaseClient.MacNodeLeases(lease.Namespace).Delete(ctx, lease.Name, metav1.DeleteOptions{
+		Preconditions:     &metav1.Preconditions{UID: &lease.UID, ResourceVersion: &lease.ResourceVersion},
+		PropagationPolicy: ptr.To(metav1.DeletePropagationBackground),
+	})
 }
 
-func ignoreNotFound(err error) error {
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
+func (l *lifecycle) release(ctx context.Context, lease *rackv1alpha1.MacNodeLease, nodeTaints []string) error {
+	release := &rackv1alpha1.MacNodeLeaseRelease{ObjectMeta: metav1.ObjectMeta{UID: lease.UID}, NodeTaints: nodeTaints}
+	_, err := l.leaseClient.MacNodeLeases(lease.Namespace).Release(ctx, lease.Name, release, shared.CreateOptions)
 	return err
 }

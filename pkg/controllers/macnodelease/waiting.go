@@ -11,23 +11,38 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/utils/clock"
 
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
 	"macrack.io/macrack/pkg/controllers/predicates"
+	"macrack.io/macrack/pkg/controllers/shared"
+	rackclient "macrack.io/macrack/pkg/generated/clientset/versioned/typed/rack/v1alpha1"
+	racklisters "macrack.io/macrack/pkg/generated/listers/rack/v1alpha1"
 )
 
 // waiter sets the condition of a pending lease to the reason why it waits. Its keys are leases that
 // the binder found no Mac for.
 type waiter struct {
-	now         func() time.Time
-	getLease    func(namespace, name string) (*rackv1alpha1.MacNodeLease, error)
-	classExists func(class string) (bool, error)
-	macsOf      func(class string) ([]*rackv1alpha1.MacNode, error)
-	updateState func(ctx context.Context, before, after *rackv1alpha1.MacNodeLease) error
+	clock   clock.PassiveClock
+	leases  racklisters.MacNodeLeaseLister
+	classes racklisters.MacNodeClassLister
+	index   classIndex
+	client  rackclient.MacNodeLeasesGetter
 
 	// summaries are cached by class, because many leases may wait for one class of many Macs.
 	mu        sync.Mutex
 	summaries map[string]summary
+}
+
+func newWaiter(deps *shared.Dependencies) *waiter {
+	return &waiter{
+		clock:     deps.Clock,
+		leases:    deps.MacNodeLeases.Lister(),
+		classes:   deps.MacNodeClasses.Lister(),
+		index:     deps,
+		client:    deps.MacRack.RackV1alpha1(),
+		summaries: map[string]summary{},
+	}
 }
 
 // summary is the reason why a lease for any Mac of a class waits. It is empty if a Mac is free.
@@ -50,7 +65,7 @@ func (w *waiter) reconcile(ctx context.Context, key string) (time.Time, error) {
 	if err != nil {
 		return time.Time{}, err
 	}
-	lease, err := w.getLease(namespace, name)
+	lease, err := w.leases.MacNodeLeases(namespace).Get(name)
 	if apierrors.IsNotFound(err) || err == nil && !waits(lease) {
 		return time.Time{}, nil
 	}
@@ -61,9 +76,9 @@ func (w *waiter) reconcile(ctx context.Context, key string) (time.Time, error) {
 	if err != nil || why.reason == "" {
 		return time.Time{}, err
 	}
-	err = setCondition(ctx, lease, metav1.Condition{
+	err = setCondition(ctx, w.client, lease, metav1.Condition{
 		Type: rackv1alpha1.MacNodeLeaseConditionBound, Status: metav1.ConditionFalse, Reason: why.reason, Message: why.message,
-	}, w.now(), w.updateState)
+	}, w.clock.Now())
 	return why.due, err
 }
 
@@ -72,17 +87,17 @@ func (w *waiter) reconcile(ctx context.Context, key string) (time.Time, error) {
 func (w *waiter) explain(lease *rackv1alpha1.MacNodeLease) (summary, error) {
 	class := lease.Spec.ClassName
 	if lease.Spec.SerialNumber != "" {
-		macs, err := w.macsOf(class)
+		macs, err := w.index.MacsOf(class)
 		return explainSerial(class, lease.Spec.SerialNumber, macs), err
 	}
 	// The lock is held during the computation, so that one class is summarised once for many
 	// leases.
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if known, found := w.summaries[class]; found && (known.due.IsZero() || w.now().Before(known.due)) {
+	if known, found := w.summaries[class]; found && (known.due.IsZero() || w.clock.Now().Before(known.due)) {
 		return known, nil
 	}
-	macs, err := w.macsOf(class)
+	macs, err := w.index.MacsOf(class)
 	if err != nil {
 		return summary{}, err
 	}
@@ -90,17 +105,17 @@ func (w *waiter) explain(lease *rackv1alpha1.MacNodeLease) (summary, error) {
 	if err != nil {
 		return summary{}, err
 	}
-	if w.summaries == nil {
-		w.summaries = map[string]summary{}
-	}
 	w.summaries[class] = found
 	return found, nil
 }
 
 func (w *waiter) explainClass(class string, macs []*rackv1alpha1.MacNode) (summary, error) {
 	if len(macs) == 0 {
-		if exists, err := w.classExists(class); err != nil || !exists {
-			return summary{reason: rackv1alpha1.ReasonUnknownClass, message: fmt.Sprintf("MacNodeClass %q not found; list the classes with kubectl get macnodeclasses", class)}, err
+		if _, err := w.classes.Get(class); err != nil {
+			return summary{
+				reason:  rackv1alpha1.ReasonUnknownClass,
+				message: fmt.Sprintf("MacNodeClass %q not found; list the classes with kubectl get macnodeclasses", class),
+			}, shared.IgnoreNotFound(err)
 		}
 		return summary{reason: rackv1alpha1.ReasonEmptyClass, message: fmt.Sprintf("MacNodeClass %q has no Macs; an administrator must add one, or create the lease with another class", class)}, nil
 	}
@@ -153,7 +168,7 @@ func (w *waiter) leaseOn(mac *rackv1alpha1.MacNode) *rackv1alpha1.MacNodeLease {
 	if ref == nil {
 		return nil
 	}
-	lease, err := w.getLease(ref.Namespace, ref.Name)
+	lease, err := w.leases.MacNodeLeases(ref.Namespace).Get(ref.Name)
 	if err != nil || lease.UID != ref.UID {
 		return nil
 	}
@@ -178,7 +193,7 @@ func (w *waiter) count(macs []*rackv1alpha1.MacNode) string {
 // earliest returns a sentence about when the first of macs is released, and the time at which this
 // sentence expires.
 func (w *waiter) earliest(macs []*rackv1alpha1.MacNode) (sentence string, due time.Time) {
-	now := w.now()
+	now := w.clock.Now()
 	var earliest time.Time
 	var certain, leased bool
 	for _, mac := range macs {

@@ -1,50 +1,18 @@
 package macnodelease
 
 import (
-	"context"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clienttesting "k8s.io/client-go/testing"
 
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
-	"macrack.io/macrack/pkg/apis/scalar"
+	"macrack.io/macrack/pkg/controllers/testutil"
 )
-
-// boundAt makes a lease Bound since some time before noon.
-func boundAt(before time.Duration) func(*rackv1alpha1.MacNodeLease) {
-	return func(lease *rackv1alpha1.MacNodeLease) {
-		at := metav1.NewTime(noon.Add(-before))
-		floor := metav1.NewTime(at.Add(24 * time.Hour))
-		lease.Status.Phase = rackv1alpha1.MacNodeLeaseBound
-		lease.Status.BoundAt, lease.Status.EarliestReleaseAt = &at, &floor
-		lease.Status.NodeName, lease.Status.SerialNumber = "mac-1", "S-mac-1"
-	}
-}
-
-func heldAt(before time.Duration) func(*rackv1alpha1.MacNodeLease) {
-	return func(lease *rackv1alpha1.MacNodeLease) {
-		at := metav1.NewTime(noon.Add(-before))
-		lease.Status.Phase = rackv1alpha1.MacNodeLeaseHeld
-		lease.Status.HeldAt, lease.DeletionTimestamp = &at, &at
-		for n := range lease.Status.Instances {
-			lease.Status.Instances[n].Stop = true
-		}
-	}
-}
-
-func expires(after time.Duration) func(*rackv1alpha1.MacNodeLease) {
-	return func(lease *rackv1alpha1.MacNodeLease) {
-		lease.Spec.ExpireAfter = scalar.NewDuration(after)
-	}
-}
-
-func isReleasing(mac *rackv1alpha1.MacNode) {
-	mac.Status.Phase = rackv1alpha1.MacNodeReleasing
-	mac.Status.ReleasingSince = &metav1.Time{Time: noon}
-}
 
 func TestWaiting(t *testing.T) {
 	at := func(h int) time.Time { return noon.Add(time.Duration(h) * time.Hour) }
@@ -54,7 +22,6 @@ func TestWaiting(t *testing.T) {
 		held    = aLease("held", -1000, boundAt(20*time.Hour), heldAt(time.Hour))        // 4 hours from now
 		expirer = aLease("expirer", -1000, boundAt(10*time.Hour), expires(48*time.Hour)) // 38 hours from now
 	)
-	others := []*rackv1alpha1.MacNodeLease{open, older, held, expirer}
 
 	for _, tt := range []struct {
 		name    string
@@ -121,20 +88,21 @@ func TestWaiting(t *testing.T) {
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			stored := append(others, tt.lease)
-			var written *rackv1alpha1.MacNodeLease
-			w := &waiter{
-				now: func() time.Time { return noon },
-				getLease: func(_, name string) (*rackv1alpha1.MacNodeLease, error) {
-					return find(stored, name, nil)
-				},
-				classExists: func(string) (bool, error) { return !tt.noClass, nil },
-				macsOf:      func(string) ([]*rackv1alpha1.MacNode, error) { return tt.macs, nil },
-				updateState: func(_ context.Context, _, lease *rackv1alpha1.MacNodeLease) error {
-					written = lease
-					return nil
-				},
+			c := testutil.NewCluster(t, noon)
+			if !tt.noClass {
+				c.Cache(&rackv1alpha1.MacNodeClass{ObjectMeta: metav1.ObjectMeta{Name: "base"}})
 			}
+			c.Cache(open, older, held, expirer)
+			for _, mac := range tt.macs {
+				c.Cache(mac)
+			}
+			c.Add(tt.lease)
+			var written *rackv1alpha1.MacNodeLease
+			c.Record(func(_ clienttesting.Action, object runtime.Object) (string, error) {
+				written = object.(*rackv1alpha1.MacNodeLease)
+				return "status", nil
+			})
+			w := newWaiter(c.Dependencies)
 			due, err := w.reconcile(t.Context(), "acme/a")
 			require.NoError(t, err)
 			assert.Equal(t, tt.due, due)
@@ -144,71 +112,72 @@ func TestWaiting(t *testing.T) {
 			}
 			require.NotNil(t, written)
 			assert.Empty(t, tt.lease.Status.Conditions, "the cache was changed")
-			want := metav1.Condition{Type: "Bound", Status: "False", Reason: tt.reason, Message: tt.message, LastTransitionTime: metav1.NewTime(noon)}
-			assert.Equal(t, []metav1.Condition{want}, written.Status.Conditions)
+			require.Len(t, written.Status.Conditions, 1)
+			bound := written.Status.Conditions[0]
+			assert.True(t, bound.LastTransitionTime.Time.Equal(noon))
+			bound.LastTransitionTime = metav1.Time{}
+			assert.Equal(t, metav1.Condition{Type: "Bound", Status: "False", Reason: tt.reason, Message: tt.message}, bound)
 		})
 	}
+}
 
-	t.Run("an unchanged condition is not written again", func(t *testing.T) {
-		lease := aLease("a", 0)
-		writes := 0
-		w := &waiter{
-			now: func() time.Time { return noon },
-			getLease: func(_, name string) (*rackv1alpha1.MacNodeLease, error) {
-				return find(append(others, lease), name, nil)
-			},
-			classExists: func(string) (bool, error) { return true, nil },
-			macsOf: func(string) ([]*rackv1alpha1.MacNode, error) {
-				return []*rackv1alpha1.MacNode{aMac("mac-1", leasedBy(open))}, nil
-			},
-			updateState: func(_ context.Context, _, written *rackv1alpha1.MacNodeLease) error {
-				lease = written
-				writes++
-				return nil
-			},
-		}
-		for range 2 {
-			due, err := w.reconcile(t.Context(), "acme/a")
-			require.NoError(t, err)
-			assert.Equal(t, at(22), due)
-		}
-		assert.Equal(t, 1, writes)
+func TestAnUnchangedReasonOfTheWaitIsNotWrittenAgain(t *testing.T) {
+	c := testutil.NewCluster(t, noon)
+	open := aLease("open", -1000, boundAt(2*time.Hour))
+	c.Cache(open, aMac("mac-1", leasedBy(open)))
+	c.Add(aLease("a", 0))
+	c.Record(func(_ clienttesting.Action, object runtime.Object) (string, error) {
+		c.Cache(object)
+		return "status", nil
 	})
-
-	t.Run("the summary of a class is computed once, until the class changes or the summary expires", func(t *testing.T) {
-		now, looks := noon, 0
-		w := &waiter{
-			now: func() time.Time { return now },
-			getLease: func(_, name string) (*rackv1alpha1.MacNodeLease, error) {
-				return find(append(others, aLease("a", 0), aLease("b", 1)), name, nil)
-			},
-			classExists: func(string) (bool, error) { return true, nil },
-			macsOf: func(string) ([]*rackv1alpha1.MacNode, error) {
-				looks++
-				return []*rackv1alpha1.MacNode{aMac("mac-1", leasedBy(open))}, nil
-			},
-			updateState: func(_ context.Context, _, _ *rackv1alpha1.MacNodeLease) error { return nil },
-		}
-		for _, step := range []struct {
-			at    time.Time
-			looks int
-		}{{noon, 1}, {at(21), 1}, {at(22), 2}} {
-			now = step.at
-			for _, name := range []string{"acme/a", "acme/b"} {
-				_, err := w.reconcile(t.Context(), name)
-				require.NoError(t, err)
-			}
-			assert.Equal(t, step.looks, looks)
-		}
-		w.classChanged("base")
-		_, err := w.reconcile(t.Context(), "acme/a")
+	w := newWaiter(c.Dependencies)
+	for range 2 {
+		due, err := w.reconcile(t.Context(), "acme/a")
 		require.NoError(t, err)
-		assert.Equal(t, 3, looks)
-	})
+		assert.Equal(t, noon.Add(22*time.Hour), due)
+	}
+	assert.Len(t, c.Calls, 1)
+}
 
-	t.Run("gone", func(t *testing.T) {
-		w := &waiter{getLease: func(string, string) (*rackv1alpha1.MacNodeLease, error) { return nil, errNotFound }}
-		_, err := w.reconcile(t.Context(), "acme/a")
-		assert.NoError(t, err)
-	})
+// countingIndex counts the lookups of Macs.
+type countingIndex struct {
+	classIndex
+	lookups int
+}
+
+func (i *countingIndex) MacsOf(class string) ([]*rackv1alpha1.MacNode, error) {
+	i.lookups++
+	return i.classIndex.MacsOf(class)
+}
+
+func TestTheSummaryOfAClassIsComputedOnce(t *testing.T) {
+	c := testutil.NewCluster(t, noon)
+	open := aLease("open", -1000, boundAt(2*time.Hour))
+	c.Cache(open, aMac("mac-1", leasedBy(open)))
+	c.Add(aLease("a", 0), aLease("b", 1))
+	index := &countingIndex{classIndex: c.Dependencies}
+	w := newWaiter(c.Dependencies)
+	w.index = index
+	reconcile := func() {
+		for _, key := range []string{"acme/a", "acme/b"} {
+			_, err := w.reconcile(t.Context(), key)
+			require.NoError(t, err)
+		}
+	}
+	reconcile()
+	assert.Equal(t, 1, index.lookups)
+	c.Clock.SetTime(noon.Add(21 * time.Hour))
+	reconcile()
+	assert.Equal(t, 1, index.lookups)
+	c.Clock.SetTime(noon.Add(22 * time.Hour))
+	reconcile()
+	assert.Equal(t, 2, index.lookups, "the summary has expired")
+	w.classChanged("base")
+	reconcile()
+	assert.Equal(t, 3, index.lookups, "the class has changed")
+}
+
+func TestWaitingOfADeletedLease(t *testing.T) {
+	_, err := newWaiter(testutil.NewCluster(t, noon).Dependencies).reconcile(t.Context(), "acme/a")
+	assert.NoError(t, err)
 }

@@ -15,14 +15,14 @@ func describe(before, after *imagev1alpha1.MacOSImage) (eventType, reason, messa
 	if before == nil || after == nil || before.UID != after.UID {
 		return "", "", ""
 	}
-	was := meta.FindStatusCondition(before.Status.Conditions, imagev1alpha1.MacOSImageReadyCondition)
-	is := meta.FindStatusCondition(after.Status.Conditions, imagev1alpha1.MacOSImageReadyCondition)
+	oldReady := meta.FindStatusCondition(before.Status.Conditions, imagev1alpha1.MacOSImageReadyCondition)
+	newReady := meta.FindStatusCondition(after.Status.Conditions, imagev1alpha1.MacOSImageReadyCondition)
 	switch {
-	case is == nil || is.Reason == imagev1alpha1.ReasonVerifying,
-		was != nil && was.Reason == is.Reason && was.ObservedGeneration == is.ObservedGeneration:
+	case newReady == nil || newReady.Reason == imagev1alpha1.ReasonVerifying,
+		oldReady != nil && oldReady.Reason == newReady.Reason && oldReady.ObservedGeneration == newReady.ObservedGeneration:
 		return "", "", ""
 	case after.Status.Phase == imagev1alpha1.MacOSImageReady:
-		return corev1.EventTypeNormal, is.Reason, cmp.Or(is.Message, "Manifest verified in its registry")
+		return corev1.EventTypeNormal, newReady.Reason, cmp.Or(newReady.Message, "Manifest verified in its registry")
 	}
-	return corev1.EventTypeWarning, is.Reason, is.Message
+	return corev1.EventTypeWarning, newReady.Reason, newReady.Message
 }

@@ -8,46 +8,33 @@ import (
 	"slices"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/utils/clock"
 
 	"macrack.io/macrack/pkg/apiclient"
 	imagev1alpha1 "macrack.io/macrack/pkg/apis/image/v1alpha1"
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
 	"macrack.io/macrack/pkg/controllers/controller"
 	"macrack.io/macrack/pkg/controllers/shared"
+	imageclient "macrack.io/macrack/pkg/generated/clientset/versioned/typed/image/v1alpha1"
+	imagelisters "macrack.io/macrack/pkg/generated/listers/image/v1alpha1"
+	racklisters "macrack.io/macrack/pkg/generated/listers/rack/v1alpha1"
 )
 
 // New returns the controller. Its keys are names of MacOSImages.
 func New(deps *shared.Dependencies) *controller.Controller {
-	secrets := func(ctx context.Context, ref *imagev1alpha1.SecretReference) (*corev1.Secret, error) {
-		return deps.Core.CoreV1().Secrets(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
-	}
-	r := &reconciler{
-		getImage: deps.MacOSImages.Lister().Get,
-		listMacs: func() ([]*rackv1alpha1.MacNode, error) { return deps.MacNodes.Lister().List(labels.Everything()) },
-		updateState: func(ctx context.Context, before, after *imagev1alpha1.MacOSImage) error {
-			patch, err := apiclient.StatusPatch(before, after)
-			if err != nil {
-				return err
-			}
-			_, err = deps.MacRack.ImageV1alpha1().MacOSImages().Patch(ctx, after.Name, apiclient.PatchType, patch, metav1.PatchOptions{FieldManager: shared.FieldManager}, "status")
-			return err
-		},
-	}
-	c := controller.New("macosimage", deps.Clock, r.reconcile)
-	r.verifications = newVerifications(deps.Clock, func(ctx context.Context, spec *imagev1alpha1.MacOSImageSpec) error {
-		return verifyImage(ctx, spec, secrets)
-	}, c.Enqueue)
+	queue := controller.NewQueue("macosimage")
+	v := newVerifications(deps.Clock, &registryVerifier{secrets: deps.Core.CoreV1()}, queue)
+	c := queue.Controller(deps.Clock, newReconciler(deps, v).reconcile)
 	_, _ = deps.MacOSImages.Informer().AddEventHandler(controller.Handlers(func(before, after *imagev1alpha1.MacOSImage) {
 		if after != nil {
 			c.Enqueue(after.Name)
 		} else {
-			r.verifications.forget(before.Name)
+			v.forget(before.Name)
 		}
 		if eventType, reason, message := describe(before, after); reason != "" {
 			deps.Recorder.Event(after, eventType, reason, message)
@@ -82,15 +69,15 @@ func changedImages(before, after *rackv1alpha1.MacNode) []string {
 		}
 		return set
 	}
-	was, is := images(before), images(after)
+	oldImages, newImages := images(before), images(after)
 	var names []string
-	for name := range was {
-		if was[name] != is[name] {
+	for name := range oldImages {
+		if oldImages[name] != newImages[name] {
 			names = append(names, name)
 		}
 	}
-	for name := range is {
-		if _, found := was[name]; !found {
+	for name := range newImages {
+		if _, found := oldImages[name]; !found {
 			names = append(names, name)
 		}
 	}
@@ -99,22 +86,32 @@ func changedImages(before, after *rackv1alpha1.MacNode) []string {
 }
 
 type reconciler struct {
-	getImage    func(name string) (*imagev1alpha1.MacOSImage, error)
-	listMacs    func() ([]*rackv1alpha1.MacNode, error)
-	updateState func(ctx context.Context, before, after *imagev1alpha1.MacOSImage) error
-
+	clock         clock.PassiveClock
+	images        imagelisters.MacOSImageLister
+	macs          racklisters.MacNodeLister
+	client        imageclient.MacOSImagesGetter
 	verifications *verifications
 }
 
+func newReconciler(deps *shared.Dependencies, v *verifications) *reconciler {
+	return &reconciler{
+		clock:         deps.Clock,
+		images:        deps.MacOSImages.Lister(),
+		macs:          deps.MacNodes.Lister(),
+		client:        deps.MacRack.ImageV1alpha1(),
+		verifications: v,
+	}
+}
+
 func (r *reconciler) reconcile(ctx context.Context, name string) (time.Time, error) {
-	image, err := r.getImage(name)
+	image, err := r.images.Get(name)
 	if apierrors.IsNotFound(err) {
 		return time.Time{}, nil
 	}
 	if err != nil {
 		return time.Time{}, err
 	}
-	macs, err := r.listMacs()
+	macs, err := r.macs.List(labels.Everything())
 	if err != nil {
 		return time.Time{}, err
 	}
@@ -124,7 +121,8 @@ func (r *reconciler) reconcile(ctx context.Context, name string) (time.Time, err
 	if equality.Semantic.DeepEqual(image.Status, updated.Status) {
 		return due, nil
 	}
-	return due, r.updateState(ctx, image, updated)
+	_, err = shared.PatchStatus(ctx, r.client.MacOSImages(), image, updated)
+	return due, err
 }
 
 // setReady writes the result of the image's verification, and returns the time of the next one.
@@ -154,7 +152,7 @@ func (r *reconciler) write(image *imagev1alpha1.MacOSImage, found finding) {
 	status := &image.Status
 	condition := metav1.Condition{
 		Type: imagev1alpha1.MacOSImageReadyCondition, Status: metav1.ConditionFalse, ObservedGeneration: image.Generation,
-		Reason: found.reason, Message: found.message, LastTransitionTime: metav1.NewTime(r.verifications.clock.Now()).Rfc3339Copy(),
+		Reason: found.reason, Message: found.message, LastTransitionTime: metav1.NewTime(r.clock.Now()).Rfc3339Copy(),
 	}
 	switch {
 	case found.reason == imagev1alpha1.ReasonVerified, found.reason == imagev1alpha1.ReasonAsserted:

@@ -1,23 +1,28 @@
 package macosimage
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	testingclock "k8s.io/utils/clock/testing"
+	"k8s.io/apimachinery/pkg/runtime"
+	clienttesting "k8s.io/client-go/testing"
 
 	"macrack.io/macrack/pkg/apiclient"
 	imagev1alpha1 "macrack.io/macrack/pkg/apis/image/v1alpha1"
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
+	"macrack.io/macrack/pkg/controllers/testutil"
+	"macrack.io/macrack/pkg/generated/clientset/versioned/fake"
 	"macrack.io/macrack/pkg/images/ociclient"
 	"macrack.io/macrack/pkg/images/verify"
 )
@@ -42,55 +47,99 @@ func aMac(serial string, images ...rackv1alpha1.CachedImage) *rackv1alpha1.MacNo
 	}
 }
 
-// A fixture reconciles one image. Its verifications end before of returns.
+// A fixture reconciles one image.
 type fixture struct {
+	*testutil.Cluster
 	*reconciler
-	clock    *testingclock.FakeClock
-	image    *imagev1alpha1.MacOSImage
-	macs     []*rackv1alpha1.MacNode
-	result   error // the result of verifications
-	verified int
-	enqueued int
+	*fakeVerifier
+	image    *imagev1alpha1.MacOSImage // as in the cache
+	enqueued fakeQueue
 }
 
-func newFixture(image *imagev1alpha1.MacOSImage, macs ...*rackv1alpha1.MacNode) *fixture {
-	f := &fixture{clock: testingclock.NewFakeClock(time.Date(2026, 9, 15, 12, 0, 0, 0, time.UTC)), image: image, macs: macs}
-	f.reconciler = &reconciler{
-		getImage: func(name string) (*imagev1alpha1.MacOSImage, error) {
-			if f.image == nil {
-				return nil, apierrors.NewNotFound(imagev1alpha1.Resource("macosimages"), name)
-			}
-			return f.image, nil
-		},
-		listMacs: func() ([]*rackv1alpha1.MacNode, error) { return f.macs, nil },
-		updateState: func(_ context.Context, _, image *imagev1alpha1.MacOSImage) error {
-			f.image = image
-			return nil
-		},
-		verifications: newVerifications(f.clock, func(_ context.Context, spec *imagev1alpha1.MacOSImageSpec) error {
-			f.verified++
-			if err := verify.Source(spec.Source); err != nil {
-				return err
-			}
-			return f.result
-		}, func(string) { f.enqueued++ }),
+// fakeVerifier verifies references and digests, and counts the verifications.
+type fakeVerifier struct {
+	result   error
+	verified atomic.Int32
+}
+
+func (v *fakeVerifier) Verify(_ context.Context, spec *imagev1alpha1.MacOSImageSpec) error {
+	v.verified.Add(1)
+	if err := verify.Source(spec.Source); err != nil {
+		return err
 	}
-	f.verifications.start = func(verification func()) { verification() }
+	return v.result
+}
+
+// fakeQueue receives the keys.
+type fakeQueue chan string
+
+func (q fakeQueue) Enqueue(key string) { q <- key }
+
+func newFixture(t *testing.T, image *imagev1alpha1.MacOSImage, macs ...*rackv1alpha1.MacNode) *fixture {
+	f := &fixture{
+		Cluster:      testutil.NewCluster(t, time.Date(2026, 9, 15, 12, 0, 0, 0, time.UTC)),
+		fakeVerifier: &fakeVerifier{},
+		image:        image,
+		enqueued:     make(fakeQueue, 100),
+	}
+	f.Add(image)
+	f.cacheMacs(macs...)
+	f.Record(func(_ clienttesting.Action, object runtime.Object) (string, error) {
+		f.image = object.(*imagev1alpha1.MacOSImage)
+		f.Cache(f.image)
+		return "status", nil
+	})
+	f.reconciler = newReconciler(f.Dependencies, newVerifications(f.Clock, f.fakeVerifier, f.enqueued))
 	return f
 }
 
-// run reconciles, and returns the wait until the next reconciliation; zero for none.
+func (f *fixture) cacheMacs(macs ...*rackv1alpha1.MacNode) {
+	for i, mac := range macs {
+		mac.Name = cmp.Or(mac.Name, fmt.Sprintf("mac-%d", i))
+		f.Cache(mac)
+	}
+}
+
+// change changes the image as the registry does.
+func (f *fixture) change(t *testing.T, change func(*imagev1alpha1.MacOSImage)) {
+	f.image = f.image.DeepCopy()
+	change(f.image)
+	f.Cache(f.image)
+	require.NoError(t, f.MacRack.(*fake.Clientset).Tracker().Update(imagev1alpha1.SchemeGroupVersion.WithResource("macosimages"), f.image, ""))
+}
+
+// run reconciles until no verification runs, and returns the wait until the next reconciliation;
+// zero for none.
 func (f *fixture) run(t *testing.T) time.Duration {
 	t.Helper()
-	original := f.image.DeepCopy()
-	cached := f.image
+	wait := f.step(t)
+	if f.running() {
+		assert.Equal(t, "tahoe", <-f.enqueued)
+		wait = f.step(t)
+	}
+	assert.Empty(t, f.enqueued, "an image is enqueued once per verification")
+	return wait
+}
+
+// running reports whether a verification runs, or has ended since the last reconciliation.
+func (f *fixture) running() bool {
+	f.verifications.mu.Lock()
+	defer f.verifications.mu.Unlock()
+	v := f.verifications.images["tahoe"]
+	return v != nil && v.running || len(f.enqueued) > 0
+}
+
+// step reconciles once.
+func (f *fixture) step(t *testing.T) time.Duration {
+	t.Helper()
+	cached, original := f.image, f.image.DeepCopy()
 	due, err := f.reconcile(t.Context(), "tahoe")
 	require.NoError(t, err)
 	assert.Equal(t, original, cached, "the cache was changed")
 	if due.IsZero() {
 		return 0
 	}
-	return due.Sub(f.clock.Now())
+	return due.Sub(f.Clock.Now())
 }
 
 func (f *fixture) ready(t *testing.T) *metav1.Condition {
@@ -131,11 +180,10 @@ func TestReady(t *testing.T) {
 		{"a long message", ref, digestA, errors.New(strings.Repeat("ß", 4000)), "Pending", "Unreachable", "ß...", [2]time.Duration{minRetry / 2, minRetry}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			f := newFixture(anImage(tt.reference, tt.digest, imagev1alpha1.MacOSImageStatus{Phase: imagev1alpha1.MacOSImagePending}))
+			f := newFixture(t, anImage(tt.reference, tt.digest, imagev1alpha1.MacOSImageStatus{Phase: imagev1alpha1.MacOSImagePending}))
 			f.result = tt.result
 			again := f.run(t)
-			assert.Equal(t, 1, f.verified)
-			assert.Equal(t, 1, f.enqueued)
+			assert.EqualValues(t, 1, f.verified.Load())
 			assert.Equal(t, tt.phase, f.image.Status.Phase)
 			c := f.ready(t)
 			assert.Equal(t, tt.reason, c.Reason)
@@ -151,22 +199,22 @@ func TestReady(t *testing.T) {
 			assert.LessOrEqual(t, again, tt.again[1])
 
 			f.run(t)
-			assert.Equal(t, 1, f.verified, "not before it is due")
+			assert.EqualValues(t, 1, f.verified.Load(), "not before it is due")
 		})
 	}
 }
 
 func TestAnImageThatFailsIsVerifiedAgain(t *testing.T) {
-	f := newFixture(anImage(ref, digestA, imagev1alpha1.MacOSImageStatus{}))
+	f := newFixture(t, anImage(ref, digestA, imagev1alpha1.MacOSImageStatus{}))
 	f.result = errors.New("connection refused")
 	longest := time.Duration(0)
 	for n := range 20 {
 		again := f.run(t)
-		assert.Equal(t, n+1, f.verified)
+		assert.EqualValues(t, n+1, f.verified.Load())
 		assert.Equal(t, "Unreachable", f.ready(t).Reason)
 		assert.Positive(t, again)
 		longest = max(longest, again)
-		f.clock.Step(again)
+		f.Clock.Step(again)
 	}
 	assert.LessOrEqual(t, longest, maxRetry)
 	assert.GreaterOrEqual(t, longest, maxRetry/2)
@@ -178,53 +226,63 @@ func TestAnImageThatFailsIsVerifiedAgain(t *testing.T) {
 }
 
 func TestACorrectedSpecIsVerifiedAtOnce(t *testing.T) {
-	f := newFixture(anImage(ref, digestA, imagev1alpha1.MacOSImageStatus{}))
+	f := newFixture(t, anImage(ref, digestA, imagev1alpha1.MacOSImageStatus{}))
 	f.result = &ociclient.StatusError{Code: http.StatusNotFound}
 	f.run(t)
 	assert.Equal(t, "ManifestUnknown", f.ready(t).Reason)
 
-	f.image = f.image.DeepCopy() // as the registry does
-	f.image.Spec.Source.Digest, f.image.Generation, f.image.Status.Phase, f.result = digestB, 2, imagev1alpha1.MacOSImagePending, nil
+	f.result = nil
+	f.change(t, func(image *imagev1alpha1.MacOSImage) {
+		image.Spec.Source.Digest, image.Generation, image.Status.Phase = digestB, 2, imagev1alpha1.MacOSImagePending
+	})
 	f.run(t)
-	assert.Equal(t, 2, f.verified)
+	assert.EqualValues(t, 2, f.verified.Load())
 	assert.Equal(t, "Verified", f.ready(t).Reason)
 	assert.Equal(t, digestB, f.image.Status.Digest)
 
-	again := newFixture(anImage(ref, digestA, imagev1alpha1.MacOSImageStatus{}))
+	again := newFixture(t, anImage(ref, digestA, imagev1alpha1.MacOSImageStatus{}))
 	again.result = errors.New("away")
 	again.run(t)
-	again.image = again.image.DeepCopy()
-	again.image.UID = "another of the same name"
+	again.change(t, func(image *imagev1alpha1.MacOSImage) { image.UID = "another of the same name" })
 	again.run(t)
-	assert.Equal(t, 2, again.verified)
+	assert.EqualValues(t, 2, again.verified.Load())
 }
 
-func TestVerificationRunsBesides(t *testing.T) {
-	f := newFixture(anImage(ref, digestA, imagev1alpha1.MacOSImageStatus{}))
-	var running func()
-	f.verifications.start = func(verification func()) { running = verification }
-	assert.Zero(t, f.run(t))
+func TestReconciliationDoesNotWaitForAVerification(t *testing.T) {
+	f := newFixture(t, anImage(ref, digestA, imagev1alpha1.MacOSImageStatus{}))
+	blocked := blockedVerifier{make(chan struct{}), make(chan struct{}, 10)}
+	f.reconciler = newReconciler(f.Dependencies, newVerifications(f.Clock, blocked, f.enqueued))
+	assert.Zero(t, f.step(t))
 	assert.Equal(t, imagev1alpha1.MacOSImagePending, f.image.Status.Phase)
 	assert.Equal(t, "Verifying", f.ready(t).Reason)
-	f.run(t)
-	assert.Zero(t, f.verified, "one at a time")
-	running()
-	assert.Equal(t, 1, f.enqueued)
-	f.run(t)
+	f.step(t)
+	close(blocked.release)
+	<-f.enqueued
+	f.step(t)
 	assert.Equal(t, "Verified", f.ready(t).Reason)
+	assert.Len(t, blocked.started, 1, "one at a time")
+}
+
+// blockedVerifier reports each start, and ends when it is released.
+type blockedVerifier struct{ release, started chan struct{} }
+
+func (v blockedVerifier) Verify(context.Context, *imagev1alpha1.MacOSImageSpec) error {
+	v.started <- struct{}{}
+	<-v.release
+	return nil
 }
 
 func TestReadyIsFinal(t *testing.T) {
-	f := newFixture(anImage(ref, digestA, imagev1alpha1.MacOSImageStatus{Phase: imagev1alpha1.MacOSImageReady, Digest: digestA}))
+	f := newFixture(t, anImage(ref, digestA, imagev1alpha1.MacOSImageStatus{Phase: imagev1alpha1.MacOSImageReady, Digest: digestA}))
 	f.result = errors.New("away")
 	f.run(t)
-	assert.Zero(t, f.verified)
+	assert.Zero(t, f.verified.Load())
 	assert.Equal(t, "Asserted", f.ready(t).Reason, "the image has not been verified")
 	before := f.image
 	f.run(t)
 	assert.Same(t, before, f.image)
 
-	f.image = nil
+	require.NoError(t, f.MacOSImages.Informer().GetStore().Delete(f.image))
 	assert.Zero(t, f.run(t), "gone")
 }
 
@@ -256,8 +314,10 @@ func TestMacsVerifyWhatTheControllersCannot(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			image := anImage(ref, digestA, imagev1alpha1.MacOSImageStatus{})
 			image.Generation = 3
-			f := newFixture(image, tt.macs...)
+			f := newFixture(t, image)
 			f.result = tt.result
+			f.run(t)
+			f.cacheMacs(tt.macs...)
 			f.run(t)
 			assert.Equal(t, tt.phase, f.image.Status.Phase)
 			assert.Equal(t, tt.reason, f.ready(t).Reason)
@@ -270,14 +330,14 @@ func TestReplicas(t *testing.T) {
 	held := func(name, digest string, size int64) rackv1alpha1.CachedImage {
 		return rackv1alpha1.CachedImage{Name: name, Digest: digest, SizeBytes: size}
 	}
-	f := newFixture(anImage(ref, digestA, imagev1alpha1.MacOSImageStatus{}),
+	f := newFixture(t, anImage(ref, digestA, imagev1alpha1.MacOSImageStatus{}),
 		aMac("S-2", held("tahoe", digestA, 40)), aMac("S-1", held("sonoma", digestA, 90), held("tahoe", digestA, 50)),
 		aMac("S-3", held("tahoe", digestB, 60)), aMac("S-4", held("sonoma", digestA, 70)), aMac("S-5"))
 	f.run(t)
 	assert.Equal(t, []string{"S-1", "S-2"}, f.image.Status.ReplicatedOn)
 	assert.EqualValues(t, 50, f.image.Status.SizeBytes)
 
-	f.macs = []*rackv1alpha1.MacNode{aMac("S-1")}
+	f.cacheMacs(aMac("S-1"), aMac("S-2"), aMac("S-3"), aMac("S-4"), aMac("S-5"))
 	f.run(t)
 	assert.Empty(t, f.image.Status.ReplicatedOn)
 	assert.EqualValues(t, 50, f.image.Status.SizeBytes, "the size is kept")

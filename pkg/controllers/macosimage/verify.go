@@ -8,8 +8,9 @@ import (
 	"sync"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
@@ -37,15 +38,23 @@ type finding struct{ reason, message string }
 
 // verifications has the images being verified, and the last findings of those that are not Ready.
 type verifications struct {
-	clock   clock.PassiveClock
-	verify  func(ctx context.Context, spec *imagev1alpha1.MacOSImageSpec) error
-	enqueue func(name string)
-	// start runs a verification in the background, as registries may be slow.
-	start func(verification func())
-	slots chan struct{}
+	clock    clock.PassiveClock
+	verifier verifier
+	queue    queue
+	slots    chan struct{}
 
 	mu     sync.Mutex
 	images map[string]*verification
+}
+
+// verifier verifies an image.
+type verifier interface {
+	Verify(ctx context.Context, spec *imagev1alpha1.MacOSImageSpec) error
+}
+
+// queue receives the name of each image whose verification has ended.
+type queue interface {
+	Enqueue(name string)
 }
 
 // A verification belongs to one generation of an image.
@@ -58,32 +67,28 @@ type verification struct {
 	next       time.Time // zero: never again
 }
 
-func newVerifications(clock clock.PassiveClock, verify func(ctx context.Context, spec *imagev1alpha1.MacOSImageSpec) error, enqueue func(name string)) *verifications {
+func newVerifications(clock clock.PassiveClock, verifier verifier, queue queue) *verifications {
 	return &verifications{
-		clock: clock, verify: verify, enqueue: enqueue,
-		start:  func(verification func()) { go verification() },
+		clock: clock, verifier: verifier, queue: queue,
 		slots:  make(chan struct{}, maxVerifying),
 		images: map[string]*verification{},
 	}
 }
 
-// of returns the finding of an image, and starts a verification if one is due; its end enqueues the
-// image. due is the time of the next call.
+// of returns the finding of an image, and starts a verification in the background if one is due,
+// because registries may be slow. Its end enqueues the image. due is the time of the next call.
 func (v *verifications) of(ctx context.Context, image *imagev1alpha1.MacOSImage) (found finding, due time.Time) {
 	v.mu.Lock()
+	defer v.mu.Unlock()
 	current := v.images[image.Name]
 	if current == nil || current.uid != image.UID || current.generation != image.Generation {
 		current = &verification{uid: image.UID, generation: image.Generation, found: finding{reason: imagev1alpha1.ReasonVerifying}, next: v.clock.Now()}
 		v.images[image.Name] = current
 	}
-	begin := !current.running && !current.next.IsZero() && !v.clock.Now().Before(current.next)
-	current.running = current.running || begin
-	v.mu.Unlock()
-	if begin {
-		v.start(func() { v.run(ctx, image.Name, image.Spec.DeepCopy(), current) })
+	if !current.running && !current.next.IsZero() && !v.clock.Now().Before(current.next) {
+		current.running = true
+		go v.run(ctx, image.Name, image.Spec.DeepCopy(), current)
 	}
-	v.mu.Lock()
-	defer v.mu.Unlock()
 	if current.running {
 		return current.found, time.Time{}
 	}
@@ -106,14 +111,14 @@ func (v *verifications) run(ctx context.Context, name string, spec *imagev1alpha
 	klog.FromContext(ctx).V(2).Info("Image verified", "image", name, "reference", spec.Source.Reference, "digest", spec.Source.Digest, "err", err)
 
 	v.mu.Lock()
+	defer v.mu.Unlock()
 	current.running = false
 	current.found = finding{reason: verify.Reason(err)}
 	if err != nil {
 		current.found.message = apiclient.Message(err.Error())
 	}
 	current.next = v.next(current)
-	v.mu.Unlock()
-	v.enqueue(name)
+	v.queue.Enqueue(name)
 }
 
 // recovered returns the result of a verification. A panic of one is an error of that image: what a
@@ -125,7 +130,7 @@ func (v *verifications) recovered(ctx context.Context, spec *imagev1alpha1.MacOS
 			err = &verify.ReasonError{Reason: imagev1alpha1.ReasonMalformed, Err: fmt.Errorf("the verification failed: %v", reason)}
 		}
 	}()
-	return v.verify(ctx, spec)
+	return v.verifier.Verify(ctx, spec)
 }
 
 // next returns when an image is verified again.
@@ -147,14 +152,17 @@ func (v *verifications) forget(name string) {
 	delete(v.images, name)
 }
 
-// verifyImage verifies an image in its registry.
-func verifyImage(ctx context.Context, spec *imagev1alpha1.MacOSImageSpec, getSecret func(context.Context, *imagev1alpha1.SecretReference) (*corev1.Secret, error)) error {
+// registryVerifier verifies images in their registries.
+type registryVerifier struct{ secrets corev1client.SecretsGetter }
+
+// Verify implements verifier.
+func (v *registryVerifier) Verify(ctx context.Context, spec *imagev1alpha1.MacOSImageSpec) error {
 	if err := verify.Source(spec.Source); err != nil {
 		return err
 	}
 	options := ociclient.Options{Reference: spec.Source.Reference, Clock: clock.RealClock{}, Stall: 10 * time.Second, Attempts: 3}
 	if ref := spec.PullSecretRef; ref != nil {
-		secret, err := getSecret(ctx, ref)
+		secret, err := v.secrets.Secrets(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
 		if err != nil {
 			return &verify.ReasonError{Reason: imagev1alpha1.ReasonPullSecretUnreadable,
 				Err: fmt.Errorf("reading Secret %s/%s (spec.pullSecretRef): %w", ref.Namespace, ref.Name, err)}

@@ -18,6 +18,9 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	kubefake "k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/utils/clock"
 	testingclock "k8s.io/utils/clock/testing"
 
@@ -82,10 +85,13 @@ func TestPrivateImages(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			private := spec.DeepCopy()
 			private.PullSecretRef = tt.ref
-			err := verifyImage(t.Context(), private, func(_ context.Context, ref *imagev1alpha1.SecretReference) (*corev1.Secret, error) {
-				assert.Equal(t, tt.ref, ref)
-				return tt.secret, tt.err
+			core := kubefake.NewClientset()
+			core.PrependReactor("get", "secrets", func(action clienttesting.Action) (bool, runtime.Object, error) {
+				assert.Equal(t, tt.ref.Namespace, action.GetNamespace())
+				assert.Equal(t, tt.ref.Name, action.(clienttesting.GetAction).GetName())
+				return true, tt.secret, tt.err
 			})
+			err := (&registryVerifier{secrets: core.CoreV1()}).Verify(t.Context(), private)
 			assert.Equal(t, tt.reason, verify.Reason(err), "%v", err)
 			if err != nil {
 				assert.NotContains(t, err.Error(), "secret:")
@@ -94,12 +100,17 @@ func TestPrivateImages(t *testing.T) {
 	}
 }
 
+// verifyFunc verifies an image by its function.
+type verifyFunc func(ctx context.Context) error
+
+func (f verifyFunc) Verify(ctx context.Context, _ *imagev1alpha1.MacOSImageSpec) error { return f(ctx) }
+
 // A slow registry delays neither images of other registries nor, beyond its share, its own.
 func TestFewVerificationsRunAtOnce(t *testing.T) {
 	var mu sync.Mutex
 	running, most, ended := 0, 0, 0
-	release, began, enqueued := make(chan struct{}), make(chan struct{}, 100), make(chan string, 100)
-	v := newVerifications(testingclock.NewFakePassiveClock(time.Unix(0, 0)), func(ctx context.Context, _ *imagev1alpha1.MacOSImageSpec) error {
+	release, began, enqueued := make(chan struct{}), make(chan struct{}, 100), make(fakeQueue, 100)
+	v := newVerifications(testingclock.NewFakePassiveClock(time.Unix(0, 0)), verifyFunc(func(ctx context.Context) error {
 		_, limited := ctx.Deadline()
 		assert.True(t, limited)
 		mu.Lock()
@@ -113,7 +124,7 @@ func TestFewVerificationsRunAtOnce(t *testing.T) {
 		ended++
 		mu.Unlock()
 		return nil
-	}, func(name string) { enqueued <- name })
+	}), enqueued)
 	for i := range 3 * maxVerifying {
 		image := anImage(ref, digestA, imagev1alpha1.MacOSImageStatus{})
 		image.Name = string(rune('a' + i))
@@ -135,18 +146,18 @@ func TestFewVerificationsRunAtOnce(t *testing.T) {
 // A panic while an image is verified is a finding about that image, and does not end the
 // controllers.
 func TestVerificationPanics(t *testing.T) {
-	enqueued := 0
-	v := newVerifications(testingclock.NewFakePassiveClock(time.Unix(0, 0)), func(context.Context, *imagev1alpha1.MacOSImageSpec) error {
+	enqueued := make(fakeQueue, 1)
+	v := newVerifications(testingclock.NewFakePassiveClock(time.Unix(0, 0)), verifyFunc(func(context.Context) error {
 		var layout *format.Layout
 		_, err := layout.Complete([]byte("{}"))
 		return err
-	}, func(string) { enqueued++ })
-	v.start = func(verification func()) { verification() }
+	}), enqueued)
 	image := &imagev1alpha1.MacOSImage{}
+	v.of(t.Context(), image)
+	<-enqueued
 	found, due := v.of(t.Context(), image)
 	assert.Equal(t, imagev1alpha1.ReasonMalformed, found.reason)
 	assert.Contains(t, found.message, "the verification failed: runtime error")
 	assert.Zero(t, due)
-	assert.Equal(t, 1, enqueued)
 	assert.Empty(t, v.slots, "others are verified")
 }

@@ -44,16 +44,16 @@ func describeStop(instance *instancev1alpha1.MacOSInstance) string {
 }
 
 func describeScheduling(before, after *instancev1alpha1.MacOSInstance) (eventType, reason, message string) {
-	was := meta.FindStatusCondition(before.Status.Conditions, instancev1alpha1.MacOSInstanceScheduledCondition)
-	is := meta.FindStatusCondition(after.Status.Conditions, instancev1alpha1.MacOSInstanceScheduledCondition)
-	if is == nil || was != nil && was.Reason == is.Reason && was.Message == is.Message {
+	oldScheduled := meta.FindStatusCondition(before.Status.Conditions, instancev1alpha1.MacOSInstanceScheduledCondition)
+	newScheduled := meta.FindStatusCondition(after.Status.Conditions, instancev1alpha1.MacOSInstanceScheduledCondition)
+	if newScheduled == nil || oldScheduled != nil && oldScheduled.Reason == newScheduled.Reason && oldScheduled.Message == newScheduled.Message {
 		return "", "", ""
 	}
-	switch is.Reason {
+	switch newScheduled.Reason {
 	case ReasonPodNameTaken, ReasonPodRefused, ReasonUnschedulable:
-		return corev1.EventTypeWarning, is.Reason, is.Message
+		return corev1.EventTypeWarning, newScheduled.Reason, newScheduled.Message
 	case ReasonWaitingForNode:
-		return corev1.EventTypeNormal, is.Reason, is.Message
+		return corev1.EventTypeNormal, newScheduled.Reason, newScheduled.Message
 	}
 	return "", "", ""
 }

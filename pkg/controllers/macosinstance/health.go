@@ -10,23 +10,24 @@ import (
 	instancev1alpha1 "macrack.io/macrack/pkg/apis/instance/v1alpha1"
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
 	"macrack.io/macrack/pkg/controllers/predicates"
+	"macrack.io/macrack/pkg/controllers/shared"
 )
 
-// tellOfMac keeps the instance's condition MacReady true: an agent that is away cannot say so
-// itself.
-func (r *reconciler) tellOfMac(ctx context.Context, instance *instancev1alpha1.MacOSInstance) error {
-	mac, err := r.getMac(instance.Status.NodeName)
+// syncMacReady writes the instance's condition MacReady, because the agent of an offline Mac cannot
+// write it.
+func (r *reconciler) syncMacReady(ctx context.Context, instance *instancev1alpha1.MacOSInstance) error {
+	mac, err := r.macs.Get(instance.Status.NodeName)
 	if err != nil {
-		return ignoreNotFound(err)
+		return shared.IgnoreNotFound(err)
 	}
 	c := predicates.MacReady(mac)
-	c.ObservedGeneration, c.LastTransitionTime = instance.Generation, metav1.NewTime(r.now())
+	c.ObservedGeneration, c.LastTransitionTime = instance.Generation, metav1.NewTime(r.clock.Now())
 	after := instance.DeepCopy()
 	if !meta.SetStatusCondition(&after.Status.Conditions, c) {
 		return nil
 	}
-	_, err = r.updateState(ctx, instance, after)
-	return ignoreNotFound(err)
+	_, err = shared.PatchStatus(ctx, r.instanceClient.MacOSInstances(instance.Namespace), instance, after)
+	return shared.IgnoreNotFound(err)
 }
 
 // healthChanged reports whether a change of a Mac affects the condition MacReady of its instances,

@@ -10,27 +10,22 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/klog/v2"
 
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
 	"macrack.io/macrack/pkg/controllers/controller"
 	"macrack.io/macrack/pkg/controllers/predicates"
 	"macrack.io/macrack/pkg/controllers/shared"
+	racklisters "macrack.io/macrack/pkg/generated/listers/rack/v1alpha1"
 	"macrack.io/macrack/pkg/rules"
 )
 
 // New returns the controller. Its keys are names of Nodes.
 func New(deps *shared.Dependencies) *controller.Controller {
-	r := &reconciler{
-		getNode:    deps.Nodes.Lister().Get,
-		getMacNode: deps.MacNodes.Lister().Get,
-		patchNode: func(ctx context.Context, name string, patch []byte) (*corev1.Node, error) {
-			return deps.Core.CoreV1().Nodes().Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: shared.FieldManager})
-		},
-	}
-	c := controller.New("node-taints", deps.Clock, r.reconcile)
+	c := controller.New("node-taints", deps.Clock, newReconciler(deps).reconcile)
 	_, _ = deps.Nodes.Informer().AddEventHandler(controller.Handlers(func(_, after *corev1.Node) {
 		if after != nil {
 			c.Enqueue(after.Name)
@@ -43,20 +38,24 @@ func New(deps *shared.Dependencies) *controller.Controller {
 }
 
 type reconciler struct {
-	getNode    func(name string) (*corev1.Node, error)
-	getMacNode func(name string) (*rackv1alpha1.MacNode, error)
-	patchNode  func(ctx context.Context, name string, patch []byte) (*corev1.Node, error)
+	nodes  corelisters.NodeLister
+	macs   racklisters.MacNodeLister
+	client corev1client.NodesGetter
+}
+
+func newReconciler(deps *shared.Dependencies) *reconciler {
+	return &reconciler{nodes: deps.Nodes.Lister(), macs: deps.MacNodes.Lister(), client: deps.Core.CoreV1()}
 }
 
 func (r *reconciler) reconcile(ctx context.Context, name string) (time.Time, error) {
-	node, err := r.getNode(name)
+	node, err := r.nodes.Get(name)
 	if apierrors.IsNotFound(err) {
 		return time.Time{}, nil
 	}
 	if err != nil {
 		return time.Time{}, err
 	}
-	mac, err := r.getMacNode(name)
+	mac, err := r.macs.Get(name)
 	if apierrors.IsNotFound(err) {
 		mac = nil
 		if !predicates.IsMac(node) {
@@ -108,7 +107,7 @@ func (r *reconciler) patchTaints(ctx context.Context, node *corev1.Node, taints 
 	if err != nil {
 		return nil, err
 	}
-	patched, err := r.patchNode(ctx, node.Name, patch)
+	patched, err := r.client.Nodes().Patch(ctx, node.Name, types.MergePatchType, patch, shared.PatchOptions)
 	if err == nil {
 		klog.FromContext(ctx).V(1).Info("Node taints set", "node", klog.KObj(node), "taints", rules.FormatTaints(taints))
 	}

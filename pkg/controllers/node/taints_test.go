@@ -1,25 +1,23 @@
 package node
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clienttesting "k8s.io/client-go/testing"
 
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
+	"macrack.io/macrack/pkg/controllers/testutil"
 	"macrack.io/macrack/pkg/rules"
 )
-
-func notFound(name string) error {
-	return apierrors.NewNotFound(corev1.Resource("nodes"), name)
-}
 
 func TestReconcile(t *testing.T) {
 	var (
@@ -84,32 +82,25 @@ func TestReconcile(t *testing.T) {
 			}
 			original := node.DeepCopy()
 			var steps [][]corev1.Taint
-			r := &reconciler{
-				getNode: func(name string) (*corev1.Node, error) {
-					if tt.noNode {
-						return nil, notFound(name)
-					}
-					return node, nil
-				},
-				getMacNode: func(name string) (*rackv1alpha1.MacNode, error) {
-					if tt.mac == nil {
-						return nil, notFound(name)
-					}
-					return tt.mac, nil
-				},
-				patchNode: func(_ context.Context, name string, patch []byte) (*corev1.Node, error) {
-					assert.Equal(t, "mac-1", name)
-					got := corev1.Node{}
-					require.NoError(t, json.Unmarshal(patch, &got))
-					assert.Equal(t, node.UID, got.UID)
-					assert.Equal(t, []string{"7", "8"}[len(steps)], got.ResourceVersion)
-					steps = append(steps, got.Spec.Taints)
-					patched := node.DeepCopy()
-					patched.Spec.Taints = got.Spec.Taints
-					patched.ResourceVersion = "8"
-					return patched, nil
-				},
+			c := testutil.NewCluster(t, now.Time)
+			if tt.mac != nil {
+				c.Cache(tt.mac)
 			}
+			if !tt.noNode {
+				c.Add(node)
+			}
+			versions := []string{"7", "8"}
+			c.Record(func(action clienttesting.Action, object runtime.Object) (string, error) {
+				patched := object.(*corev1.Node)
+				sent := corev1.Node{}
+				require.NoError(t, json.Unmarshal(action.(clienttesting.PatchAction).GetPatch(), &sent))
+				assert.Equal(t, node.UID, sent.UID)
+				assert.Equal(t, versions[len(steps)], sent.ResourceVersion, "a patch of the version that was read")
+				steps = append(steps, patched.Spec.Taints)
+				patched.ResourceVersion = "8"
+				return "", nil
+			})
+			r := newReconciler(c.Dependencies)
 			due, err := r.reconcile(t.Context(), "mac-1")
 			require.NoError(t, err)
 			assert.Zero(t, due)
@@ -120,19 +111,15 @@ func TestReconcile(t *testing.T) {
 }
 
 func TestReconcileStopsAtARefusedPatch(t *testing.T) {
-	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "mac-1"}, Spec: corev1.NodeSpec{Taints: []corev1.Taint{rules.UnleasedTaint()}}}
-	mac := &rackv1alpha1.MacNode{Status: rackv1alpha1.MacNodeStatus{LeaseRef: &rackv1alpha1.LeaseReference{Namespace: "acme"}}}
+	c := testutil.NewCluster(t, time.Now())
+	c.Add(
+		&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "mac-1"}, Spec: corev1.NodeSpec{Taints: []corev1.Taint{rules.UnleasedTaint()}}},
+		&rackv1alpha1.MacNode{ObjectMeta: metav1.ObjectMeta{Name: "mac-1"}, Status: rackv1alpha1.MacNodeStatus{LeaseRef: &rackv1alpha1.LeaseReference{Namespace: "acme"}}},
+	)
 	refused := errors.New("refused")
-	patches := 0
-	r := &reconciler{
-		getNode:    func(string) (*corev1.Node, error) { return node, nil },
-		getMacNode: func(string) (*rackv1alpha1.MacNode, error) { return mac, nil },
-		patchNode: func(context.Context, string, []byte) (*corev1.Node, error) {
-			patches++
-			return nil, refused
-		},
-	}
+	c.Record(func(action clienttesting.Action, _ runtime.Object) (string, error) { return action.GetVerb(), refused })
+	r := newReconciler(c.Dependencies)
 	_, err := r.reconcile(t.Context(), "mac-1")
 	assert.ErrorIs(t, err, refused)
-	assert.Equal(t, 1, patches, "unleased must stay until the tenant's taint is set")
+	assert.Equal(t, []string{"patch"}, c.Calls, "unleased must stay until the tenant's taint is set")
 }

@@ -31,9 +31,6 @@ import (
 	"macrack.io/macrack/pkg/rules"
 )
 
-// FieldManager is the field manager of the controllers' writes.
-const FieldManager = "macrack-controllers"
-
 // Names of the indexes.
 const (
 	byClass = "class"
@@ -158,11 +155,6 @@ func (d *Dependencies) MacsOf(class string) ([]*rackv1alpha1.MacNode, error) {
 // LeasesOf returns the leases of a class.
 func (d *Dependencies) LeasesOf(class string) ([]*rackv1alpha1.MacNodeLease, error) {
 	return controller.ByIndex[rackv1alpha1.MacNodeLease](d.MacNodeLeases.Informer().GetIndexer(), byClass, class)
-}
-
-// GetLease returns a lease from the cache.
-func (d *Dependencies) GetLease(namespace, name string) (*rackv1alpha1.MacNodeLease, error) {
-	return d.MacNodeLeases.Lister().MacNodeLeases(namespace).Get(name)
 }
 
 // InstancesOf returns the instances that name a lease.

@@ -1,0 +1,67 @@
+package macosinstance
+
+import (
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+
+	instancev1alpha1 "macrack.io/macrack/pkg/apis/instance/v1alpha1"
+	"macrack.io/macrack/pkg/rules"
+)
+
+func TestScheduling(t *testing.T) {
+	unschedulable := func(message string) corev1.PodCondition {
+		return corev1.PodCondition{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: "Unschedulable", Message: message}
+	}
+	const full = "0/3 nodes are available: 1 Insufficient macrack.io/macos-vm, 2 node(s) didn't match Pod's node affinity/selector."
+	for _, tt := range []scenario{
+		{
+			name: "not seen by the scheduler yet", instance: anInstance(withPod(ReasonCreatingPod, "x")), pod: aPod(""),
+			calls: []string{"status Pending vm-1-vm False WaitingForScheduler"},
+		},
+		{
+			name: "unschedulable", instance: anInstance(withPod(ReasonCreatingPod, "x")), pod: aPod("", unschedulable("node(s) were unschedulable")), node: tenants,
+			calls: []string{"status Pending vm-1-vm False Unschedulable"}, message: "node(s) were unschedulable",
+		},
+		{
+			name: "unschedulable: the Node is not ready", instance: anInstance(withPod(ReasonCreatingPod, "x")), pod: aPod("", unschedulable("untolerated taint(s)")),
+			node:    aNode(rules.TenantTaint("acme"), corev1.Taint{Key: corev1.TaintNodeNotReady, Effect: corev1.TaintEffectNoExecute}, corev1.Taint{Key: corev1.TaintNodeNotReady, Effect: corev1.TaintEffectNoSchedule}, corev1.Taint{Key: "far", Effect: corev1.TaintEffectPreferNoSchedule}),
+			calls:   []string{"status Pending vm-1-vm False Unschedulable"},
+			message: "Node mac-1 is tainted node.kubernetes.io/not-ready:NoSchedule, so the placeholder pod waits; the scheduler reports: untolerated taint(s)",
+		},
+		{
+			name: "unschedulable since before", instance: anInstance(withPod(ReasonUnschedulable, full)), pod: aPod("", unschedulable(full)), node: tenants,
+		},
+		{
+			name: "the scheduler enforces the slots of the Node: recorded", instance: anInstance(withPod(ReasonCreatingPod, "x")), pod: aPod("", unschedulable(full)), node: tenants,
+			calls: []string{"record InstanceRejected Scheduler mac-1 build vm-1", "status Pending vm-1-vm False Unschedulable"}, message: full,
+		},
+		{
+			name: "the scheduler enforces the tenant of the Node: recorded", instance: anInstance(withPod(ReasonCreatingPod, "x")), pod: aPod("", unschedulable("untolerated taint")), node: aNode(rules.TenantTaint("globex")),
+			calls: []string{"record InstanceRejected Scheduler mac-1 build vm-1", "status Pending vm-1-vm False Unschedulable"},
+		},
+		{
+			name: "the rejection is shown only after it is recorded", instance: anInstance(withPod(ReasonCreatingPod, "x")), pod: aPod("", unschedulable(full)), node: tenants, fail: map[string]error{"record": errBroken},
+			calls: []string{"record InstanceRejected Scheduler mac-1 build vm-1"}, err: errBroken,
+		},
+		{
+			name: "a refusal of the record does not block the instance", instance: anInstance(withPod(ReasonCreatingPod, "x")), pod: aPod("", unschedulable(full)), node: tenants, fail: map[string]error{"record": errForbidden},
+			calls: []string{"record InstanceRejected Scheduler mac-1 build vm-1", "status Pending vm-1-vm False Unschedulable"},
+		},
+		{
+			name: "scheduled", instance: anInstance(withPod(ReasonUnschedulable, full)), pod: aPod("mac-1"),
+			calls: []string{"status Scheduled vm-1-vm True Scheduled"},
+		},
+		{
+			name: "on another Node", instance: anInstance(withPod(ReasonCreatingPod, "x")), pod: aPod("mac-2"),
+			calls: []string{"status Pending vm-1-vm False Unschedulable"}, message: "placeholder pod bound to Node mac-2 instead of mac-1",
+		},
+		{name: "scheduled since before", instance: anInstance(withPod(ReasonScheduled, ""), inPhase(instancev1alpha1.MacOSInstanceScheduled)), pod: aPod("mac-1")},
+		{
+			name: "the agent was faster", instance: anInstance(withPod(ReasonWaitingForScheduler, "x"), inPhase(instancev1alpha1.MacOSInstancePulling)), pod: aPod("mac-1"),
+			calls: []string{"status Pulling vm-1-vm True Scheduled"}, message: "x",
+		},
+	} {
+		t.Run(tt.name, tt.run)
+	}
+}
