@@ -132,10 +132,10 @@ func verify(ctx context.Context, path, headsPath string, expected expectation, s
 	if known != nil {
 		fmt.Fprintf(stdout, "expected: the heads of %d chains, written %s\n", len(known.Chains), known.Written.Format(time.RFC3339))
 		for _, name := range slices.Sorted(maps.Keys(known.Chains)) {
-			if was, is := known.Chains[name], heads.Chains[name]; is.First > was.First {
-				fmt.Fprintf(stdout, "gone: records %d to %d of %s\n", was.First, is.First-1, name)
-			} else if is.First == 0 {
-				fmt.Fprintf(stdout, "gone: all records of %s, which were %d to %d\n", name, was.First, was.Sequence)
+			if old, new := known.Chains[name], heads.Chains[name]; new.First > old.First {
+				fmt.Fprintf(stdout, "gone: records %d to %d of %s\n", old.First, new.First-1, name)
+			} else if new.First == 0 {
+				fmt.Fprintf(stdout, "gone: all records of %s, which were %d to %d\n", name, old.First, old.Sequence)
 			}
 		}
 	}

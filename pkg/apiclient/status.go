@@ -40,20 +40,20 @@ func StatusPatch[T any, P Object[T]](before, after P) ([]byte, error) {
 // two reports would be wrong.
 func replaceStructs(patch map[string]any, before, after any) error {
 	changed, _ := patch["status"].(map[string]any)
-	was, err := statusOf(before)
+	oldStatus, err := statusOf(before)
 	if err != nil {
 		return err
 	}
-	is, err := statusOf(after)
+	newStatus, err := statusOf(after)
 	if err != nil {
 		return err
 	}
 	for name := range changed {
 		// A server ignores a replacement of a field that is not set.
-		if _, had := was[name].(map[string]any); !had {
+		if _, had := oldStatus[name].(map[string]any); !had {
 			continue
 		}
-		if whole, has := is[name].(map[string]any); has {
+		if whole, has := newStatus[name].(map[string]any); has {
 			whole["$patch"] = "replace"
 			changed[name] = whole
 		}
@@ -86,15 +86,15 @@ func diff[T any, P Object[T]](before, after P) (map[string]any, error) {
 	if before.GetUID() != after.GetUID() || before.GetResourceVersion() != after.GetResourceVersion() {
 		return nil, fmt.Errorf("%T %q was read twice: a patch is made of one version of an object", before, before.GetName())
 	}
-	was, err := json.Marshal(before)
+	oldJSON, err := json.Marshal(before)
 	if err != nil {
 		return nil, err
 	}
-	is, err := json.Marshal(after)
+	newJSON, err := json.Marshal(after)
 	if err != nil {
 		return nil, err
 	}
-	data, err := strategicpatch.CreateTwoWayMergePatch(was, is, new(T))
+	data, err := strategicpatch.CreateTwoWayMergePatch(oldJSON, newJSON, new(T))
 	if err != nil {
 		return nil, err
 	}

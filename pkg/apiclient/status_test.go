@@ -39,24 +39,24 @@ func TestStatusPatch(t *testing.T) {
 		}, `{"metadata":{"uid":"uid-a"},"status":{"startup":{"$patch":"replace","exitCode":1,"output":"no"}}}`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			is := seen.DeepCopy()
-			test.change(is)
-			patch, err := StatusPatch(seen, is)
+			updated := seen.DeepCopy()
+			test.change(updated)
+			patch, err := StatusPatch(seen, updated)
 			require.NoError(t, err)
 			assert.JSONEq(t, test.want, string(patch))
 		})
 	}
 	t.Run("one finalizer", func(t *testing.T) {
-		is := seen.DeepCopy()
-		is.Finalizers = is.Finalizers[1:]
-		patch, err := Patch(seen, is)
+		updated := seen.DeepCopy()
+		updated.Finalizers = updated.Finalizers[1:]
+		patch, err := Patch(seen, updated)
 		require.NoError(t, err)
 		assert.JSONEq(t, `{"metadata":{"uid":"uid-a","$setElementOrder/finalizers":["acme/own"],"$deleteFromPrimitiveList/finalizers":["macrack.io/vm"]}}`, string(patch))
 	})
 	t.Run("two versions", func(t *testing.T) {
-		is := seen.DeepCopy()
-		is.ResourceVersion = "8"
-		_, err := StatusPatch(seen, is)
+		updated := seen.DeepCopy()
+		updated.ResourceVersion = "8"
+		_, err := StatusPatch(seen, updated)
 		require.ErrorContains(t, err, "read twice")
 	})
 }

@@ -87,12 +87,12 @@ func (s *chassis) bind(record *rack.AuditRecord, at int64) {
 		first := s.leases[0]
 		message := fmt.Sprintf("the Mac was bound to lease %s of %s while lease %s of %s had it",
 			lease, lease.tenant, first, first.tenant)
-		s.begin(rules.OneTenantPerChassis, lease.object, others, record, at, message, records)
-	} else if strangers := s.vmsOfOthers(record.Tenant); len(strangers) > 0 {
-		others, records = describe(strangers)
+		s.addViolation(rules.OneTenantPerChassis, lease.object, others, record, at, message, records)
+	} else if otherTenants := s.vmsOfOthers(record.Tenant); len(otherTenants) > 0 {
+		others, records = describe(otherTenants)
 		message := fmt.Sprintf("the Mac was bound to lease %s of %s while instance %s of %s still ran on it",
-			lease, lease.tenant, strangers[0], strangers[0].tenant)
-		s.begin(rules.OneTenantPerChassis, lease.object, others, record, at, message, records)
+			lease, lease.tenant, otherTenants[0], otherTenants[0].tenant)
+		s.addViolation(rules.OneTenantPerChassis, lease.object, others, record, at, message, records)
 	}
 	s.addLease(lease)
 }
@@ -105,13 +105,13 @@ func (s *chassis) addLease(lease use) {
 	s.leases = append(s.leases, lease)
 }
 
-func (s *chassis) vmsOfOthers(tenant string) (strangers []use) {
+func (s *chassis) vmsOfOthers(tenant string) (otherTenants []use) {
 	for _, vm := range s.vms {
 		if vm.tenant != tenant {
-			strangers = append(strangers, vm)
+			otherTenants = append(otherTenants, vm)
 		}
 	}
-	return strangers
+	return otherTenants
 }
 
 // raise sets the floor of a lease unless it had a later one.
@@ -167,13 +167,13 @@ func (s *chassis) checkTenant(vm use, record *rack.AuditRecord, at int64) {
 	if s.unknown || slices.ContainsFunc(s.leases, func(lease use) bool { return lease.tenant == vm.tenant }) {
 		return
 	}
-	owner := "nobody"
+	leased := "without a lease"
 	if len(s.leases) > 0 {
-		owner = s.leases[0].tenant
+		leased = fmt.Sprintf("which %s had leased", s.leases[0].tenant)
 	}
 	others, records := describe(s.leases)
-	s.begin(rules.OneTenantPerChassis, vm.object, others, record, at,
-		fmt.Sprintf("instance %s of %s ran on the Mac, which %s had leased", vm, vm.tenant, owner), records)
+	s.addViolation(rules.OneTenantPerChassis, vm.object, others, record, at,
+		fmt.Sprintf("instance %s of %s ran on the Mac, %s", vm, vm.tenant, leased), records)
 }
 
 func (s *chassis) stop(record *rack.AuditRecord, at int64) {
@@ -203,7 +203,7 @@ func (s *chassis) recount(record *rack.AuditRecord, at int64) {
 				records = append(records, vm.record)
 			}
 		}
-		s.begin(rules.TwoVMsPerChassis, object{}, nil, record, at, fmt.Sprintf("the Mac ran %d virtual machines at once; %d is the most that it may run",
+		s.addViolation(rules.TwoVMsPerChassis, object{}, nil, record, at, fmt.Sprintf("the Mac ran %d virtual machines at once; %d is the most that it may run",
 			count, rules.MaxVMsPerMac), records)
 		s.open[len(s.open)-1].tooMany = true
 	}
@@ -290,8 +290,8 @@ func (s *chassis) leased(lease use, until int64) {
 	})
 }
 
-// begin starts a violation at a record.
-func (s *chassis) begin(rule rules.Rule, subject object, others []object, record *rack.AuditRecord, at int64, message string, records []string) {
+// addViolation starts a violation at a record.
+func (s *chassis) addViolation(rule rules.Rule, subject object, others []object, record *rack.AuditRecord, at int64, message string, records []string) {
 	if len(s.open) == maxUses {
 		oldest := &s.open[0]
 		s.endIf(at, func(o *openViolation) bool { return o == oldest })

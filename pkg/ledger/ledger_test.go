@@ -178,11 +178,11 @@ func TestNamespaceAndChain(t *testing.T) {
 		record           *rack.AuditRecord
 		namespace, chain string
 	}{
-		"of a tenant":          {NewNodeQuarantined(leased), "globex", "c07mac1"},
-		"of nobody":            {NewNodeQuarantined(node), SystemNamespace, "c07mac1"},
-		"of two tenants":       {NewCrossTenantRejected("acme", leased, rack.LayerAgent, "", ""), SystemNamespace, "c07mac1"},
-		"of a tenant, no Mac":  {NewInstanceRejected(newInstance(unbound, "vm"), nil, rack.LayerRegistry, "", ""), "acme", "tenant-acme"},
-		"of nobody and no Mac": {&rack.AuditRecord{Type: rack.InstanceRejected}, SystemNamespace, "tenant-macrack-system"},
+		"of a tenant":                {NewNodeQuarantined(leased), "globex", "c07mac1"},
+		"of an unleased Mac":         {NewNodeQuarantined(node), SystemNamespace, "c07mac1"},
+		"of two tenants":             {NewCrossTenantRejected("acme", leased, rack.LayerAgent, "", ""), SystemNamespace, "c07mac1"},
+		"of a tenant, no Mac":        {NewInstanceRejected(newInstance(unbound, "vm"), nil, rack.LayerRegistry, "", ""), "acme", "tenant-acme"},
+		"without a tenant and a Mac": {&rack.AuditRecord{Type: rack.InstanceRejected}, SystemNamespace, "tenant-macrack-system"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			assert.Equal(t, test.namespace, Namespace(test.record))

@@ -1,11 +1,9 @@
 package ledger
 
 import (
-	"cmp"
 	"container/list"
 	"context"
 	"fmt"
-	"strings"
 	"sync"
 	"time"
 
@@ -59,30 +57,6 @@ type Rejections struct {
 	retryAt   time.Time           // the time of their next write
 	stopped   bool                // whether Run has returned, so that counts are no longer flushed
 }
-
-// A cause has the properties that rejections share apart from their objects.
-type cause struct {
-	recordType    rack.AuditRecordType
-	chassis       rack.AuditChassis
-	actor, tenant string
-	source        string
-	layer         rack.AuditLayer
-	reason        string
-	field         string // of a tampering attempt
-}
-
-// A foldKey has the properties that identical rejections share. Objects beyond maxObjects have
-// empty names.
-type foldKey struct {
-	cause
-	lease, instance string
-	crowd           bool // Identical in type and reason only: beyond maxSeparate.
-}
-
-// An account is the subject of maxSeparate: the namespace of the refused client. The reports of an
-// agent are on the account of its Mac, regardless of the namespaces in them. Otherwise an agent
-// could cause the rejections of a tenant to be folded.
-type account struct{ namespace, mac string }
 
 // A fold is a rejection that has been or is being written, and the number of identical ones since.
 type fold struct {
@@ -164,7 +138,7 @@ func (r *Rejections) join(record *rack.AuditRecord) (f *fold, mine bool, ended *
 		key = foldKey{cause: key.cause}
 	}
 	if r.folds[key] == nil && r.separate[accountOf(record)] >= maxSeparate {
-		key = crowdOf(record)
+		key = overflowOf(record)
 	}
 	if f := r.folds[key]; f != nil {
 		select {
@@ -201,7 +175,7 @@ func (r *Rejections) insert(f *fold) {
 	f.element = r.byAge.PushBack(f)
 	r.folds[f.key] = f
 	r.objects[f.key.cause]++
-	if !f.key.crowd {
+	if !f.key.overflow {
 		r.separate[accountOf(f.record)]++
 	}
 	r.wakeUp()
@@ -224,7 +198,7 @@ func (r *Rejections) remove(f *fold) {
 	if r.objects[f.key.cause]--; r.objects[f.key.cause] == 0 {
 		delete(r.objects, f.key.cause)
 	}
-	if f.key.crowd {
+	if f.key.overflow {
 		return
 	}
 	a := accountOf(f.record)
@@ -301,7 +275,7 @@ func counted(f *fold) *rack.AuditRecord {
 	record := f.record.DeepCopy()
 	record.Details.Count = f.count
 	switch {
-	case f.key.crowd:
+	case f.key.overflow:
 		record.Actor, record.RequestID, record.ClaimedRequestID = rack.AuditActor{}, "", "" // They differ.
 		record.Chassis, record.Lease, record.Instance = f.key.chassis, nil, nil
 		record.Details = rack.AuditDetails{
@@ -355,70 +329,4 @@ func (r *Rejections) store(ctx context.Context, record *rack.AuditRecord) error 
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
 	return r.write(ctx, record)
-}
-
-func keyOf(record *rack.AuditRecord) foldKey {
-	return foldKey{
-		cause: cause{
-			recordType: record.Type,
-			chassis:    record.Chassis,
-			actor:      record.Actor.Username,
-			tenant:     record.Tenant,
-			source:     record.Details.SourceNamespace,
-			layer:      record.Details.Layer,
-			reason:     record.Details.Reason,
-			field:      fieldOf(record),
-		},
-		lease:    nameOf(record.Lease),
-		instance: nameOf(record.Instance),
-	}
-}
-
-// crowdOf returns the key of a rejection that is folded with all rejections of its account with the
-// same reason and tenant.
-func crowdOf(record *rack.AuditRecord) foldKey {
-	key := foldKey{crowd: true, cause: cause{
-		recordType: record.Type,
-		tenant:     record.Tenant,
-		source:     record.Details.SourceNamespace,
-		layer:      record.Details.Layer,
-		reason:     record.Details.Reason,
-	}}
-	if accountOf(record).mac != "" {
-		key.chassis = record.Chassis
-	}
-	return key
-}
-
-func accountOf(record *rack.AuditRecord) account {
-	switch record.Details.Layer {
-	case rack.LayerAgent, rack.LayerKernel:
-		return account{mac: record.Chassis.NodeName}
-	}
-	return account{namespace: cmp.Or(record.Details.SourceNamespace, record.Tenant)}
-}
-
-func (a account) String() string {
-	if a.mac != "" {
-		return "Mac " + a.mac
-	}
-	return "namespace " + a.namespace
-}
-
-// fieldOf returns the field at the start of the message of a tampering attempt, if any.
-func fieldOf(record *rack.AuditRecord) string {
-	if record.Type != rack.FloorTamperRejected {
-		return ""
-	}
-	if field, _, ok := strings.Cut(record.Details.Message, ": "); ok && !strings.ContainsAny(field, " \n") {
-		return field
-	}
-	return ""
-}
-
-func nameOf(r *rack.AuditReference) string {
-	if r == nil {
-		return ""
-	}
-	return r.Namespace + "/" + r.Name
 }

@@ -62,7 +62,7 @@ func (c *chain) add(record *rack.AuditRecord, sequence int64, intact bool) error
 	}
 	if c.sequence == 0 {
 		c.first = sequence
-		c.begin(record, sequence)
+		c.start(record, sequence)
 	} else if sequence < c.sequence {
 		return fmt.Errorf("%w: %s comes after sequence %d", ErrNotInOrder, record.Name, c.sequence)
 	}
@@ -110,8 +110,8 @@ func (c *chain) add(record *rack.AuditRecord, sequence int64, intact bool) error
 	return nil
 }
 
-// begin checks the first existing record of the chain.
-func (c *chain) begin(record *rack.AuditRecord, sequence int64) {
+// start checks the first existing record of the chain.
+func (c *chain) start(record *rack.AuditRecord, sequence int64) {
 	at := micros(record)
 	for _, w := range c.report.windows {
 		w.began = min(w.began, at)
