@@ -28,6 +28,9 @@ func newController(deps *shared.Dependencies, h *heartbeats) *controller.Control
 		if before == nil || after == nil || isReady(before) != isReady(after) {
 			c.Enqueue(controller.Newest(before, after).Name)
 		}
+		if eventType, reason, message := describe(before, after); reason != "" {
+			deps.Recorder.Event(after, eventType, reason, message)
+		}
 	}))
 	observe := func(obj any, known bool) {
 		lease, ok := obj.(*coordinationv1.Lease)
