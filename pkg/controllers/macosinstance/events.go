@@ -52,7 +52,7 @@ func describeScheduling(before, after *instancev1alpha1.MacOSInstance) (eventTyp
 	switch newScheduled.Reason {
 	case ReasonPodNameTaken, ReasonPodRefused, ReasonUnschedulable:
 		return corev1.EventTypeWarning, newScheduled.Reason, newScheduled.Message
-	case ReasonWaitingForNode:
+	case ReasonWaitingForNode, ReasonMacQuarantined:
 		return corev1.EventTypeNormal, newScheduled.Reason, newScheduled.Message
 	}
 	return "", "", ""

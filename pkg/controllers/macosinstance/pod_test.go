@@ -133,7 +133,7 @@ func TestNamesOfAnyLength(t *testing.T) {
 	assert.Equal(t, PodName(strings.Repeat("a", 63)), PodName(strings.Repeat("a", 63)))
 }
 
-func TestNamesOfPodsThatNobodyTakesBeforehand(t *testing.T) {
+func TestNamesOfPodsThatNoTenantCanPredict(t *testing.T) {
 	seen := map[string]bool{}
 	for _, name := range []string{"a", strings.Repeat("a", 60), strings.Repeat("a", 63)} {
 		for _, uid := range []types.UID{"uid-1", "uid-2"} {

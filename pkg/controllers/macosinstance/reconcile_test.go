@@ -97,6 +97,9 @@ func describeCall(t *testing.T, action clienttesting.Action, object runtime.Obje
 		}
 		for _, c := range object.Status.Conditions {
 			condition = string(c.Status) + " " + c.Reason
+			if c.Type == instancev1alpha1.MacOSInstanceScheduledCondition {
+				break
+			}
 		}
 		return fmt.Sprintf("status %s %s %s", object.Status.Phase, podName, condition)
 	case *policyv1.PodDisruptionBudget:

@@ -35,6 +35,9 @@ const (
 	ReasonWaitingForScheduler = "WaitingForScheduler"
 	// ReasonUnschedulable means that the scheduler finds the Node unfit for the placeholder pod.
 	ReasonUnschedulable = "Unschedulable"
+	// ReasonMacQuarantined means that the scheduler finds the Node unfit because its Mac is in
+	// quarantine.
+	ReasonMacQuarantined = "MacQuarantined"
 	// ReasonScheduled means that the placeholder pod is bound to the Node.
 	ReasonScheduled = "Scheduled"
 )
@@ -44,20 +47,45 @@ func (r *reconciler) syncScheduled(ctx context.Context, instance *instancev1alph
 	var err error
 	switch pod.Spec.NodeName {
 	case "":
-		reason, message := ReasonWaitingForScheduler, "waiting for the scheduler to bind the placeholder pod"
-		if c := podScheduled(pod); c != nil && c.Status == corev1.ConditionFalse {
-			if err := r.recordRejection(ctx, instance, c.Message); err != nil {
-				return err
-			}
-			reason, message = ReasonUnschedulable, r.whyUnschedulable(ctx, instance, pod, c.Message)
-		}
-		_, err = r.setScheduled(ctx, instance, reason, message)
+		err = r.syncUnscheduled(ctx, instance, pod)
 	case instance.Status.NodeName:
 		_, err = r.setScheduled(ctx, instance, ReasonScheduled, "")
 	default:
 		_, err = r.setScheduled(ctx, instance, ReasonUnschedulable, fmt.Sprintf("placeholder pod bound to Node %s instead of %s", pod.Spec.NodeName, instance.Status.NodeName))
 	}
 	return err
+}
+
+// syncUnscheduled shows why the scheduler has not bound the pod. A wait for the end of a quarantine
+// is not a rejection: what keeps the pod away is a Mac that cannot empty its slots, not a rule.
+func (r *reconciler) syncUnscheduled(ctx context.Context, instance *instancev1alpha1.MacOSInstance, pod *corev1.Pod) error {
+	reason, message := ReasonWaitingForScheduler, "waiting for the scheduler to bind the placeholder pod"
+	if c := podScheduled(pod); c != nil && c.Status == corev1.ConditionFalse {
+		mac, err := r.macs.Get(instance.Status.NodeName)
+		switch {
+		case shared.IgnoreNotFound(err) != nil:
+			return err
+		case err == nil && mac.Status.Quarantine != nil:
+			reason = ReasonMacQuarantined
+			message = fmt.Sprintf("waiting for the end of the quarantine (%s) of Mac %s; the scheduler reports: %s", mac.Status.Quarantine.Reason, mac.Spec.SerialNumber, c.Message)
+		case isFromQuarantine(instance, c.Message):
+			message = "the quarantine of the Mac has ended; before that, the scheduler reported: " + c.Message
+		default:
+			if err := r.recordRejection(ctx, instance, c.Message); err != nil {
+				return err
+			}
+			reason, message = ReasonUnschedulable, r.whyUnschedulable(ctx, instance, pod, c.Message)
+		}
+	}
+	_, err := r.setScheduled(ctx, instance, reason, message)
+	return err
+}
+
+// isFromQuarantine reports whether the scheduler's message is one that it gave during a quarantine
+// of the Mac. The scheduler has not looked at the placeholder pod since.
+func isFromQuarantine(instance *instancev1alpha1.MacOSInstance, message string) bool {
+	c := meta.FindStatusCondition(instance.Status.Conditions, instancev1alpha1.MacOSInstanceScheduledCondition)
+	return c != nil && (c.Reason == ReasonMacQuarantined || c.Reason == ReasonWaitingForScheduler) && strings.HasSuffix(c.Message, ": "+message)
 }
 
 // whyUnschedulable names the taints of the Node that the pod does not tolerate. The scheduler only

@@ -4,8 +4,10 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	instancev1alpha1 "macrack.io/macrack/pkg/apis/instance/v1alpha1"
+	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
 	"macrack.io/macrack/pkg/rules"
 )
 
@@ -14,6 +16,12 @@ func TestScheduling(t *testing.T) {
 		return corev1.PodCondition{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: "Unschedulable", Message: message}
 	}
 	const full = "0/3 nodes are available: 1 Insufficient macrack.io/macos-vm, 2 node(s) didn't match Pod's node affinity/selector."
+	quarantined := aMac(metav1.ConditionTrue)
+	quarantined.Status.Quarantine = &rackv1alpha1.Quarantine{Reason: "KernelQuotaStuck", Message: "the kernel refuses"}
+	const (
+		waiting = "waiting for the end of the quarantine (KernelQuotaStuck) of Mac S-1; the scheduler reports: " + full
+		ended   = "the quarantine of the Mac has ended; before that, the scheduler reported: " + full
+	)
 	for _, tt := range []scenario{
 		{
 			name: "not seen by the scheduler yet", instance: anInstance(withPod(ReasonCreatingPod, "x")), pod: aPod(""),
@@ -35,6 +43,28 @@ func TestScheduling(t *testing.T) {
 		{
 			name: "the scheduler enforces the slots of the Node: recorded", instance: anInstance(withPod(ReasonCreatingPod, "x")), pod: aPod("", unschedulable(full)), node: tenants,
 			calls: []string{"record InstanceRejected Scheduler mac-1 build vm-1", "status Pending vm-1-vm False Unschedulable"}, message: full,
+		},
+		{
+			name: "the Mac is in quarantine: the instance waits, and nothing is recorded", instance: anInstance(withPod(ReasonCreatingPod, "x"), reported(quarantined)),
+			pod: aPod("", unschedulable(full)), node: tenants, mac: quarantined,
+			calls: []string{"status Pending vm-1-vm False MacQuarantined"}, message: waiting,
+		},
+		{
+			name: "the Mac is still in quarantine", instance: anInstance(withPod(ReasonMacQuarantined, waiting), reported(quarantined)),
+			pod: aPod("", unschedulable(full)), node: tenants, mac: quarantined,
+		},
+		{
+			name: "the quarantine has ended: the scheduler's message is stale, and nothing is recorded", instance: anInstance(withPod(ReasonMacQuarantined, waiting)),
+			pod: aPod("", unschedulable(full)), node: tenants,
+			calls: []string{"status Pending vm-1-vm False WaitingForScheduler"}, message: ended,
+		},
+		{
+			name: "the quarantine has ended, and the message is still stale", instance: anInstance(withPod(ReasonWaitingForScheduler, ended)), pod: aPod("", unschedulable(full)), node: tenants,
+		},
+		{
+			name: "the quarantine has ended, and the scheduler enforces the slots again: recorded", instance: anInstance(withPod(ReasonWaitingForScheduler, ended)),
+			pod: aPod("", unschedulable("1 "+full)), node: tenants,
+			calls: []string{"record InstanceRejected Scheduler mac-1 build vm-1", "status Pending vm-1-vm False Unschedulable"}, message: "1 " + full,
 		},
 		{
 			name: "the scheduler enforces the tenant of the Node: recorded", instance: anInstance(withPod(ReasonCreatingPod, "x")), pod: aPod("", unschedulable("untolerated taint")), node: aNode(rules.TenantTaint("globex")),
