@@ -39,27 +39,76 @@ func renewed(at time.Time) *coordinationv1.Lease {
 	return lease
 }
 
-func TestHeartbeats(t *testing.T) {
-	// The Mac's own clock is an hour slow throughout: only its progress counts.
-	slow := noon.Add(-time.Hour)
+// A step of a heartbeatScenario.
+type step struct {
+	after time.Duration // since the last step
+	known *time.Time    // the renewal that exists at the start
+	beat  *time.Time
+	due   time.Duration // from the start, 0 for never
+	write string
+}
 
-	type step struct {
-		after time.Duration // since the last step
-		known *time.Time    // the renewal that exists at the start
-		beat  *time.Time
-		due   time.Duration // from the start, 0 for never
-		write string
+type heartbeatScenario struct {
+	name  string
+	ready string // as stored at the start
+	steps []step
+}
+
+const minute = time.Minute
+
+// at returns a time of the Mac's own clock, which is an hour slow: only its progress counts.
+func at(seconds int) *time.Time {
+	t := noon.Add(-time.Hour + time.Duration(seconds)*time.Second)
+	return &t
+}
+
+func (s heartbeatScenario) run(t *testing.T) {
+	c := testutil.NewCluster(t, noon)
+	mac := &rackv1alpha1.MacNode{ObjectMeta: metav1.ObjectMeta{Name: "mac-1"}}
+	if s.ready != "" {
+		mac.Status.Conditions = []metav1.Condition{{Type: "Ready", Status: metav1.ConditionStatus(s.ready), Reason: ReasonHeartbeat, Message: messageHeartbeat}}
 	}
-	at := func(seconds int) *time.Time {
-		t := slow.Add(time.Duration(seconds) * time.Second)
-		return &t
+	c.Add(mac)
+	c.Record(func(_ clienttesting.Action, object runtime.Object) (string, error) {
+		updated := object.(*rackv1alpha1.MacNode)
+		require.Len(t, updated.Status.Conditions, 1)
+		ready := updated.Status.Conditions[0]
+		assert.True(t, c.Clock.Now().Equal(ready.LastTransitionTime.Time))
+		c.Cache(updated)
+		return string(ready.Status) + " " + ready.Reason, nil
+	})
+	r := newReconciler(c.Dependencies, newHeartbeats(c.Clock.Now))
+	for i, step := range s.steps {
+		c.Clock.Step(step.after)
+		c.Calls = nil
+		if step.known != nil {
+			assert.False(t, r.heartbeats.observe(renewed(*step.known), true))
+		}
+		if step.beat != nil {
+			r.heartbeats.observe(renewed(*step.beat), false)
+		}
+		due, err := r.reconcile(t.Context(), "mac-1")
+		require.NoError(t, err)
+		assert.Equal(t, step.write, strings.Join(c.Calls, ", "), "step %d", i)
+		if step.due == 0 {
+			assert.Zero(t, due, "step %d", i)
+		} else {
+			assert.Equal(t, noon.Add(step.due), due, "step %d", i)
+		}
+		var events []string
+		for _, event := range c.Events.Drain() {
+			events = append(events, strings.Join(strings.Fields(event)[:2], " "))
+		}
+		assert.Equal(t, map[string][]string{
+			"":                       nil,
+			"True Heartbeat":         {"Normal Heartbeat"},
+			"False HeartbeatMissing": {"Warning HeartbeatMissing"},
+		}[step.write], events)
 	}
-	const minute = time.Minute
-	for _, tt := range []struct {
-		name  string
-		ready string // as stored at the start
-		steps []step
-	}{
+}
+
+func TestHeartbeats(t *testing.T) {
+	for _, tt := range []heartbeatScenario{
 		{"the first heartbeat", "", []step{
 			{beat: at(0), due: minute, write: "True Heartbeat"},
 			{after: 10 * time.Second, beat: at(10), due: 70 * time.Second},
@@ -76,6 +125,26 @@ func TestHeartbeats(t *testing.T) {
 			{after: 59 * time.Second, beat: at(0), due: minute},
 			{after: time.Second, beat: at(0), write: "False HeartbeatMissing"},
 		}},
+		{"never online", "", []step{
+			{due: minute},
+			{after: minute},
+			{after: minute / 2, beat: at(90), due: minute + 90*time.Second, write: "True Heartbeat"},
+		}},
+		{"never online, with the server's condition of a new Mac", "Unknown", []step{
+			{due: minute},
+			{after: minute},
+			{after: minute / 2, beat: at(90), due: minute + 90*time.Second, write: "True Heartbeat"},
+		}},
+		{"a heartbeat without a time", "", []step{
+			{beat: &time.Time{}, due: minute},
+		}},
+	} {
+		t.Run(tt.name, tt.run)
+	}
+}
+
+func TestHeartbeatsAfterAGapOfTheController(t *testing.T) {
+	for _, tt := range []heartbeatScenario{
 		{"a new leader gives every agent the full time", "True", []step{
 			{known: at(-3600), due: minute},
 			{after: minute - time.Second, due: minute},
@@ -89,16 +158,6 @@ func TestHeartbeats(t *testing.T) {
 			{due: minute},
 			{after: minute, write: "False HeartbeatMissing"},
 		}},
-		{"never online", "", []step{
-			{due: minute},
-			{after: minute},
-			{after: minute / 2, beat: at(90), due: minute + 90*time.Second, write: "True Heartbeat"},
-		}},
-		{"never online, with the server's condition of a new Mac", "Unknown", []step{
-			{due: minute},
-			{after: minute},
-			{after: minute / 2, beat: at(90), due: minute + 90*time.Second, write: "True Heartbeat"},
-		}},
 		{"this process has slept, or the clock was set: the time restarts", "True", []step{
 			{beat: at(0), due: minute},
 			{after: 24 * time.Hour, due: 24*time.Hour + minute},
@@ -110,54 +169,8 @@ func TestHeartbeats(t *testing.T) {
 			{after: 24 * time.Hour, due: 24*time.Hour + minute},
 			{after: time.Second, beat: at(9), due: 24*time.Hour + time.Second + minute},
 		}},
-		{"a heartbeat without a time", "", []step{
-			{beat: &time.Time{}, due: minute},
-		}},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			c := testutil.NewCluster(t, noon)
-			mac := &rackv1alpha1.MacNode{ObjectMeta: metav1.ObjectMeta{Name: "mac-1"}}
-			if tt.ready != "" {
-				mac.Status.Conditions = []metav1.Condition{{Type: "Ready", Status: metav1.ConditionStatus(tt.ready), Reason: ReasonHeartbeat, Message: messageHeartbeat}}
-			}
-			c.Add(mac)
-			c.Record(func(_ clienttesting.Action, object runtime.Object) (string, error) {
-				updated := object.(*rackv1alpha1.MacNode)
-				require.Len(t, updated.Status.Conditions, 1)
-				ready := updated.Status.Conditions[0]
-				assert.True(t, c.Clock.Now().Equal(ready.LastTransitionTime.Time))
-				c.Cache(updated)
-				return string(ready.Status) + " " + ready.Reason, nil
-			})
-			r := newReconciler(c.Dependencies, newHeartbeats(c.Clock.Now))
-			for i, step := range tt.steps {
-				c.Clock.Step(step.after)
-				c.Calls = nil
-				if step.known != nil {
-					assert.False(t, r.heartbeats.observe(renewed(*step.known), true))
-				}
-				if step.beat != nil {
-					r.heartbeats.observe(renewed(*step.beat), false)
-				}
-				due, err := r.reconcile(t.Context(), "mac-1")
-				require.NoError(t, err)
-				assert.Equal(t, step.write, strings.Join(c.Calls, ", "), "step %d", i)
-				if step.due == 0 {
-					assert.Zero(t, due, "step %d", i)
-				} else {
-					assert.Equal(t, noon.Add(step.due), due, "step %d", i)
-				}
-				var events []string
-				for _, event := range c.Events.Drain() {
-					events = append(events, strings.Join(strings.Fields(event)[:2], " "))
-				}
-				assert.Equal(t, map[string][]string{
-					"":                       nil,
-					"True Heartbeat":         {"Normal Heartbeat"},
-					"False HeartbeatMissing": {"Warning HeartbeatMissing"},
-				}[step.write], events)
-			}
-		})
+		t.Run(tt.name, tt.run)
 	}
 }
 

@@ -15,29 +15,82 @@ import (
 	"macrack.io/macrack/pkg/controllers/testutil"
 )
 
-func TestBind(t *testing.T) {
-	now := metav1.NewTime(noon)
-	deleted := func(lease *rackv1alpha1.MacNodeLease) { lease.DeletionTimestamp = &now }
-	bound := func(lease *rackv1alpha1.MacNodeLease) { lease.Status.Phase = rackv1alpha1.MacNodeLeaseBound }
-	another := aLease("another", -100, bound)
+// A bindScenario binds the pending leases of one class.
+type bindScenario struct {
+	name   string
+	leases []*rackv1alpha1.MacNodeLease
+	macs   []*rackv1alpha1.MacNode
+	// refuse is the server's answer to lease>mac.
+	refuse map[string]error
+	// now has the objects that differ between server and cache; gone has the deleted ones.
+	nowLeases []*rackv1alpha1.MacNodeLease
+	nowMacs   []*rackv1alpha1.MacNode
+	gone      []string
+	// attempts, refused and waits are the calls expected, as lease>mac and lease.
+	attempts, refused, waits []string
+	err                      error
+}
 
-	for _, tt := range []struct {
-		name   string
-		leases []*rackv1alpha1.MacNodeLease
-		macs   []*rackv1alpha1.MacNode
-		// refuse is the server's answer to lease>mac.
-		refuse map[string]error
-		// now has the objects that differ between server and cache; gone has the deleted ones.
-		nowLeases []*rackv1alpha1.MacNodeLease
-		nowMacs   []*rackv1alpha1.MacNode
-		gone      []string
-		// attempts, refused and waits are the calls expected, as lease>mac and lease.
-		attempts, refused, waits []string
-		err                      error
-	}{
+var (
+	anotherBound = aLease("another", -100, isBound)
+	deletedAt    = metav1.NewTime(noon)
+)
+
+func isDeleted(lease *rackv1alpha1.MacNodeLease) { lease.DeletionTimestamp = &deletedAt }
+
+func isBound(lease *rackv1alpha1.MacNodeLease) { lease.Status.Phase = rackv1alpha1.MacNodeLeaseBound }
+
+func (s bindScenario) run(t *testing.T) {
+	c := testutil.NewCluster(t, noon)
+	for _, lease := range s.leases {
+		c.Cache(lease)
+		if current := atServer(lease, s.nowLeases, s.gone); current != nil {
+			c.Serve(current)
+		}
+	}
+	for _, mac := range s.macs {
+		c.Cache(mac)
+		if current := atServer(mac, s.nowMacs, s.gone); current != nil {
+			c.Serve(current)
+		}
+	}
+	var attempts, refused []string
+	c.Record(func(action clienttesting.Action, object runtime.Object) (string, error) {
+		binding, ok := object.(*rackv1alpha1.MacNodeLeaseBinding)
+		if !ok {
+			return action.GetVerb(), nil
+		}
+		call := testutil.Name(action) + ">" + binding.NodeName
+		assert.Equal(t, "acme", action.GetNamespace())
+		assert.EqualValues(t, "uid-"+testutil.Name(action), binding.UID)
+		attempts = append(attempts, call)
+		return call, s.refuse[call]
+	})
+	var waiting fakeQueue
+	b := newBinder(c.Dependencies, &waiting)
+	due, err := b.reconcile(t.Context(), "base")
+	if s.err == nil {
+		require.NoError(t, err)
+	} else {
+		require.ErrorIs(t, err, s.err)
+	}
+	assert.Zero(t, due)
+	for _, event := range c.Events.Drain() {
+		event = strings.TrimPrefix(event, "Warning BindRefused ")
+		lease, mac, _ := strings.Cut(event, ": binding to MacNode ")
+		mac, _, _ = strings.Cut(mac, " refused: ")
+		refused = append(refused, lease+">"+mac)
+	}
+	assert.Equal(t, s.attempts, attempts, "attempts")
+	assert.Equal(t, s.refused, refused, "refused")
+	assert.Equal(t, s.waits, waiting.names, "waits")
+}
+
+func TestBind(t *testing.T) {
+	for _, tt := range []bindScenario{
 		{
 			name:   "nothing waits",
-			leases: []*rackv1alpha1.MacNodeLease{aLease("a", 0, bound), aLease("b", 0, deleted)},
+			leases: []*rackv1alpha1.MacNodeLease{aLease("a", 0, isBound), aLease("b", 0, isDeleted)},
 			macs:   []*rackv1alpha1.MacNode{aMac("mac-1")},
 		},
 		{
@@ -52,9 +105,9 @@ func TestBind(t *testing.T) {
 			leases: []*rackv1alpha1.MacNodeLease{aLease("a", 0)},
 			macs: []*rackv1alpha1.MacNode{
 				aMac("mac-1", phase(rackv1alpha1.MacNodeOffline)), aMac("mac-2", phase(rackv1alpha1.MacNodeMaintenance)),
-				aMac("mac-3", phase(rackv1alpha1.MacNodeQuarantined)), aMac("mac-4", leasedBy(another)), aMac("mac-5", phase(rackv1alpha1.MacNodePending)),
+				aMac("mac-3", phase(rackv1alpha1.MacNodeQuarantined)), aMac("mac-4", leasedBy(anotherBound)), aMac("mac-5", phase(rackv1alpha1.MacNodePending)),
 				aMac("mac-6", phase(rackv1alpha1.MacNodeReleasing)),
-				aMac("mac-7", func(mac *rackv1alpha1.MacNode) { mac.DeletionTimestamp = &now }),
+				aMac("mac-7", func(mac *rackv1alpha1.MacNode) { mac.DeletionTimestamp = &deletedAt }),
 			},
 			waits: []string{"a"},
 		},
@@ -83,12 +136,19 @@ func TestBind(t *testing.T) {
 			macs:     []*rackv1alpha1.MacNode{aMac("mac-1"), aMac("mac-2", images("sonoma", "ventura")), aMac("mac-3", images("sonoma", "tahoe"))},
 			attempts: []string{"a>mac-3"},
 		},
+	} {
+		t.Run(tt.name, tt.run)
+	}
+}
+
+func TestBindWithAStaleCache(t *testing.T) {
+	for _, tt := range []bindScenario{
 		{
 			name:     "the cache is stale: the Mac is already leased, so the next one is taken",
 			leases:   []*rackv1alpha1.MacNodeLease{aLease("a", 0), aLease("b", 1)},
 			macs:     []*rackv1alpha1.MacNode{aMac("mac-1"), aMac("mac-2")},
 			refuse:   map[string]error{"a>mac-1": errForbidden},
-			nowMacs:  []*rackv1alpha1.MacNode{aMac("mac-1", leasedBy(another))},
+			nowMacs:  []*rackv1alpha1.MacNode{aMac("mac-1", leasedBy(anotherBound))},
 			attempts: []string{"a>mac-1", "a>mac-2"},
 			waits:    []string{"b"},
 		},
@@ -106,7 +166,7 @@ func TestBind(t *testing.T) {
 			leases:    []*rackv1alpha1.MacNodeLease{aLease("a", 0), aLease("b", 1)},
 			macs:      []*rackv1alpha1.MacNode{aMac("mac-1")},
 			refuse:    map[string]error{"a>mac-1": errConflict},
-			nowLeases: []*rackv1alpha1.MacNodeLease{aLease("a", 0, bound)},
+			nowLeases: []*rackv1alpha1.MacNodeLease{aLease("a", 0, isBound)},
 			attempts:  []string{"a>mac-1", "b>mac-1"},
 		},
 		{
@@ -125,6 +185,13 @@ func TestBind(t *testing.T) {
 			nowLeases: []*rackv1alpha1.MacNodeLease{aLease("a", 0, func(lease *rackv1alpha1.MacNodeLease) { lease.UID = "new" })},
 			attempts:  []string{"a>mac-1"},
 		},
+	} {
+		t.Run(tt.name, tt.run)
+	}
+}
+
+func TestBindThatIsRefused(t *testing.T) {
+	for _, tt := range []bindScenario{
 		{
 			name:     "refused for a reason of its own: reported and retried, without a delay for other leases",
 			leases:   []*rackv1alpha1.MacNodeLease{aLease("a", 0), aLease("b", 1)},
@@ -144,51 +211,7 @@ func TestBind(t *testing.T) {
 			err:      errTimeout,
 		},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			c := testutil.NewCluster(t, noon)
-			for _, lease := range tt.leases {
-				c.Cache(lease)
-				if current := atServer(lease, tt.nowLeases, tt.gone); current != nil {
-					c.Serve(current)
-				}
-			}
-			for _, mac := range tt.macs {
-				c.Cache(mac)
-				if current := atServer(mac, tt.nowMacs, tt.gone); current != nil {
-					c.Serve(current)
-				}
-			}
-			var attempts, refused []string
-			c.Record(func(action clienttesting.Action, object runtime.Object) (string, error) {
-				binding, ok := object.(*rackv1alpha1.MacNodeLeaseBinding)
-				if !ok {
-					return action.GetVerb(), nil
-				}
-				call := testutil.Name(action) + ">" + binding.NodeName
-				assert.Equal(t, "acme", action.GetNamespace())
-				assert.EqualValues(t, "uid-"+testutil.Name(action), binding.UID)
-				attempts = append(attempts, call)
-				return call, tt.refuse[call]
-			})
-			var waiting fakeQueue
-			b := newBinder(c.Dependencies, &waiting)
-			due, err := b.reconcile(t.Context(), "base")
-			if tt.err == nil {
-				require.NoError(t, err)
-			} else {
-				require.ErrorIs(t, err, tt.err)
-			}
-			assert.Zero(t, due)
-			for _, event := range c.Events.Drain() {
-				event = strings.TrimPrefix(event, "Warning BindRefused ")
-				lease, mac, _ := strings.Cut(event, ": binding to MacNode ")
-				mac, _, _ = strings.Cut(mac, " refused: ")
-				refused = append(refused, lease+">"+mac)
-			}
-			assert.Equal(t, tt.attempts, attempts, "attempts")
-			assert.Equal(t, tt.refused, refused, "refused")
-			assert.Equal(t, tt.waits, waiting.names, "waits")
-		})
+		t.Run(tt.name, tt.run)
 	}
 }
 
