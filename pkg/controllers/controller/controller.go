@@ -1,6 +1,6 @@
 // Package controller drives the controllers: a queue of keys, workers that reconcile them, and
-// retries with backoff after an error. A timer per key covers work that becomes due although nothing
-// changes.
+// retries with backoff after an error. A timer per key covers work that becomes due although
+// nothing changes.
 package controller
 
 import (

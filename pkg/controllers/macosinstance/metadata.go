@@ -16,8 +16,9 @@ import (
 	"macrack.io/macrack/pkg/rules"
 )
 
-// syncPod restores the metadata by which the placeholder pod names its instance, and protects the pod
-// from eviction unless its Mac is in maintenance. A pod without its label is not in the cache.
+// syncPod restores the metadata by which the placeholder pod names its instance, and protects the
+// pod from eviction unless its Mac is in maintenance. A pod without its label is not in the
+// cache.
 func (r *reconciler) syncPod(ctx context.Context, instance *instancev1alpha1.MacOSInstance, pod *corev1.Pod) error {
 	return errors.Join(r.restoreMetadata(ctx, instance, pod), r.syncBudget(ctx, instance))
 }
@@ -44,8 +45,8 @@ func (r *reconciler) restoreMetadata(ctx context.Context, instance *instancev1al
 	return shared.IgnoreNotFound(err)
 }
 
-// metadataPatch returns the merge patch that restores the label, the annotations and the owner of instance's
-// placeholder pod, or nil. Other labels and annotations stay.
+// metadataPatch returns the merge patch that restores the label, the annotations and the owner of
+// instance's placeholder pod, or nil. Other labels and annotations stay.
 func metadataPatch(instance *instancev1alpha1.MacOSInstance, pod *corev1.Pod, maintenance bool) ([]byte, error) {
 	want := placeholderMeta(instance)
 	restored := pod.ObjectMeta.DeepCopy()

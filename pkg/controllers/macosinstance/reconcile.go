@@ -133,8 +133,8 @@ func requestsVM(pod *corev1.Pod) bool {
 	})
 }
 
-// readPod returns the instance's pod from the server, as the cache may be stale; nil if the pod does
-// not exist.
+// readPod returns the instance's pod from the server, as the cache may be stale; nil if the pod
+// does not exist.
 func (r *reconciler) readPod(ctx context.Context, instance *instancev1alpha1.MacOSInstance) (*corev1.Pod, error) {
 	if instance.Status.PodName == "" {
 		return nil, nil

@@ -97,8 +97,8 @@ func holdsMac(lease *rackv1alpha1.MacNodeLease) bool {
 	return lease.Status.Phase == rackv1alpha1.MacNodeLeaseBound || lease.Status.Phase == rackv1alpha1.MacNodeLeaseHeld
 }
 
-// onRefused shows why there is no pod. It returns an error so that the creation is retried: no event
-// announces that a quota has room.
+// onRefused shows why there is no pod. It returns an error so that the creation is retried: no
+// event announces that a quota has room.
 func (r *reconciler) onRefused(ctx context.Context, instance *instancev1alpha1.MacOSInstance, reason error) error {
 	if _, err := r.setScheduled(ctx, instance, ReasonPodRefused, "placeholder pod refused: "+reason.Error()); err != nil {
 		return err

@@ -1,5 +1,5 @@
-// Package shared has what the controllers share: clients, informers with their indexes, the clock and
-// the event recorder.
+// Package shared has what the controllers share: clients, informers with their indexes, the clock
+// and the event recorder.
 package shared
 
 import (
