@@ -6,17 +6,17 @@ import (
 	"k8s.io/utils/clock"
 
 	"macrack.io/macrack/pkg/apis/config"
+	"macrack.io/macrack/pkg/registry/genericstore"
 	"macrack.io/macrack/pkg/registry/rejection"
-	"macrack.io/macrack/pkg/registry/stores"
 )
 
 // NewStorage returns the storage of RackConfig objects.
-func NewStorage(typer runtime.ObjectTyper, getter generic.RESTOptionsGetter, clock clock.PassiveClock, recorder rejection.Recorder) (*stores.REST, error) {
+func NewStorage(typer runtime.ObjectTyper, getter generic.RESTOptionsGetter, clock clock.PassiveClock, recorder rejection.Recorder) (*genericstore.REST, error) {
 	strategy := NewStrategy(typer)
-	main, _, err := stores.New(stores.Kind{
+	main, _, err := genericstore.New(genericstore.Kind{
 		Resource: config.Resource("rackconfigs"),
 		Singular: "rackconfig",
-		Category: stores.Operators,
+		Category: genericstore.Operators,
 		New:      func() runtime.Object { return &config.RackConfig{} },
 		NewList:  func() runtime.Object { return &config.RackConfigList{} },
 		Strategy: strategy,

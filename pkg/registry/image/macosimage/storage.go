@@ -6,18 +6,18 @@ import (
 	"k8s.io/utils/clock"
 
 	"macrack.io/macrack/pkg/apis/image"
+	"macrack.io/macrack/pkg/registry/genericstore"
 	"macrack.io/macrack/pkg/registry/rejection"
-	"macrack.io/macrack/pkg/registry/stores"
 )
 
 // NewStorage returns the storage of MacOSImage objects and of their status.
-func NewStorage(typer runtime.ObjectTyper, getter generic.RESTOptionsGetter, clock clock.PassiveClock, recorder rejection.Recorder) (*stores.REST, *stores.StatusREST, error) {
+func NewStorage(typer runtime.ObjectTyper, getter generic.RESTOptionsGetter, clock clock.PassiveClock, recorder rejection.Recorder) (*genericstore.REST, *genericstore.StatusREST, error) {
 	strategy := NewStrategy(typer)
-	main, status, err := stores.New(stores.Kind{
+	main, status, err := genericstore.New(genericstore.Kind{
 		Resource:   image.Resource("macosimages"),
 		Singular:   "macosimage",
 		ShortNames: []string{"mimg"},
-		Category:   stores.Tenants,
+		Category:   genericstore.Tenants,
 		New:        func() runtime.Object { return &image.MacOSImage{} },
 		NewList:    func() runtime.Object { return &image.MacOSImageList{} },
 		Strategy:   strategy,

@@ -6,18 +6,18 @@ import (
 	"k8s.io/utils/clock"
 
 	"macrack.io/macrack/pkg/apis/instance"
+	"macrack.io/macrack/pkg/registry/genericstore"
 	"macrack.io/macrack/pkg/registry/rejection"
-	"macrack.io/macrack/pkg/registry/stores"
 )
 
 // NewStorage returns the storage of InstanceClass objects.
-func NewStorage(typer runtime.ObjectTyper, getter generic.RESTOptionsGetter, clock clock.PassiveClock, recorder rejection.Recorder) (*stores.REST, error) {
+func NewStorage(typer runtime.ObjectTyper, getter generic.RESTOptionsGetter, clock clock.PassiveClock, recorder rejection.Recorder) (*genericstore.REST, error) {
 	strategy := NewStrategy(typer)
-	main, _, err := stores.New(stores.Kind{
+	main, _, err := genericstore.New(genericstore.Kind{
 		Resource:   instance.Resource("instanceclasses"),
 		Singular:   "instanceclass",
 		ShortNames: []string{"ic"},
-		Category:   stores.Tenants,
+		Category:   genericstore.Tenants,
 		New:        func() runtime.Object { return &instance.InstanceClass{} },
 		NewList:    func() runtime.Object { return &instance.InstanceClassList{} },
 		Strategy:   strategy,

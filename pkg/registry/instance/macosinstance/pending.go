@@ -22,7 +22,7 @@ import (
 
 	"macrack.io/macrack/pkg/apis/instance"
 	"macrack.io/macrack/pkg/apis/rack"
-	"macrack.io/macrack/pkg/registry/stores"
+	"macrack.io/macrack/pkg/registry/genericstore"
 )
 
 const (
@@ -46,7 +46,7 @@ type Leases interface {
 // REST is the storage of MacOSInstances. It holds an instance on a lease that is about to be bound
 // until the lease is.
 type REST struct {
-	*stores.REST
+	*genericstore.REST
 	clock  clock.Clock
 	leases Leases
 	nodes  rest.Lister

@@ -12,23 +12,23 @@ import (
 	"macrack.io/macrack/pkg/apis/instance"
 	"macrack.io/macrack/pkg/apis/instance/validation"
 	"macrack.io/macrack/pkg/apis/metadata"
+	"macrack.io/macrack/pkg/registry/genericstore"
 	"macrack.io/macrack/pkg/registry/identity"
-	"macrack.io/macrack/pkg/registry/stores"
 	"macrack.io/macrack/pkg/registry/txn"
 	"macrack.io/macrack/pkg/rules"
 )
 
 // StopREST is the subresource stop, which requests an instance to stop.
 type StopREST struct {
-	stores.Subresource
+	genericstore.Subresource
 	clock clock.PassiveClock
 }
 
 var _ rest.NamedCreater = &StopREST{}
 
 // NewStopREST returns the subresource stop of the instances in store.
-func NewStopREST(typer runtime.ObjectTyper, store *stores.REST, domain *txn.Domain, clock clock.PassiveClock) *StopREST {
-	return &StopREST{stores.NewSubresource(store, domain, NewStrategy(typer)), clock}
+func NewStopREST(typer runtime.ObjectTyper, store *genericstore.REST, domain *txn.Domain, clock clock.PassiveClock) *StopREST {
+	return &StopREST{genericstore.NewSubresource(store, domain, NewStrategy(typer)), clock}
 }
 
 // New returns an empty request.
@@ -44,7 +44,7 @@ func (*StopREST) NamespaceScoped() bool { return true }
 // ended.
 func (r *StopREST) Create(ctx context.Context, name string, obj runtime.Object, validate rest.ValidateObjectFunc, options *metav1.CreateOptions) (runtime.Object, error) {
 	stop := obj.(*instance.MacOSInstanceStop)
-	if err := stores.CheckName(&stop.ObjectMeta, name); err != nil {
+	if err := genericstore.CheckName(&stop.ObjectMeta, name); err != nil {
 		return nil, err
 	}
 	if errs := validation.ValidateMacOSInstanceStop(stop); len(errs) > 0 {

@@ -7,19 +7,19 @@ import (
 	"k8s.io/utils/clock"
 
 	"macrack.io/macrack/pkg/apis/instance"
+	"macrack.io/macrack/pkg/registry/genericstore"
 	"macrack.io/macrack/pkg/registry/rejection"
-	"macrack.io/macrack/pkg/registry/stores"
 )
 
 // NewStorage returns the storage of MacOSInstance objects and of their status. The filter hides
 // instances from users.
-func NewStorage(typer runtime.ObjectTyper, getter generic.RESTOptionsGetter, clock clock.Clock, recorder rejection.Recorder, filter rejection.Filter, leases Leases, nodes rest.Lister) (*REST, *stores.StatusREST, error) {
+func NewStorage(typer runtime.ObjectTyper, getter generic.RESTOptionsGetter, clock clock.Clock, recorder rejection.Recorder, filter rejection.Filter, leases Leases, nodes rest.Lister) (*REST, *genericstore.StatusREST, error) {
 	strategy := NewStrategy(typer)
-	main, status, err := stores.New(stores.Kind{
+	main, status, err := genericstore.New(genericstore.Kind{
 		Resource:   instance.Resource("macosinstances"),
 		Singular:   "macosinstance",
 		ShortNames: []string{"mi"},
-		Category:   stores.Tenants,
+		Category:   genericstore.Tenants,
 		New:        func() runtime.Object { return &instance.MacOSInstance{} },
 		NewList:    func() runtime.Object { return &instance.MacOSInstanceList{} },
 		Strategy:   strategy,

@@ -18,8 +18,8 @@ import (
 
 	"macrack.io/macrack/pkg/apis/metadata"
 	"macrack.io/macrack/pkg/apis/rack"
+	"macrack.io/macrack/pkg/registry/genericstore"
 	"macrack.io/macrack/pkg/registry/rejection"
-	"macrack.io/macrack/pkg/registry/stores"
 )
 
 // Resource is the resource of AuditRecords.
@@ -28,7 +28,7 @@ var Resource = rack.Resource("auditrecords")
 // REST is the storage of AuditRecords. Records can be read, and rejections can be reported. It
 // implements no update and no deletion.
 type REST struct {
-	store    *stores.REST
+	store    *genericstore.REST
 	strategy Strategy
 	recorder rejection.Recorder
 
@@ -50,11 +50,11 @@ var (
 // NewStorage returns the storage of AuditRecords. Created records are passed to recorder.
 func NewStorage(typer runtime.ObjectTyper, getter generic.RESTOptionsGetter, clock clock.PassiveClock, recorder rejection.Recorder) (*REST, error) {
 	strategy := NewStrategy(typer)
-	store, _, err := stores.New(stores.Kind{
+	store, _, err := genericstore.New(genericstore.Kind{
 		Resource:   Resource,
 		Singular:   "auditrecord",
 		ShortNames: []string{"ar"},
-		Category:   stores.Tenants,
+		Category:   genericstore.Tenants,
 		New:        func() runtime.Object { return &rack.AuditRecord{} },
 		NewList:    func() runtime.Object { return &rack.AuditRecordList{} },
 		Strategy:   immutable{strategy},

@@ -14,7 +14,7 @@ import (
 
 	"macrack.io/macrack/pkg/apis/rack"
 	"macrack.io/macrack/pkg/ledger"
-	"macrack.io/macrack/pkg/registry/stores"
+	"macrack.io/macrack/pkg/registry/genericstore"
 )
 
 // Resource is the resource of ComplianceReports.
@@ -71,7 +71,7 @@ func (r *REST) NamespaceScoped() bool { return false }
 func (r *REST) GetSingularName() string { return "compliancereport" }
 
 // Categories returns the category that reports are in.
-func (r *REST) Categories() []string { return []string{string(stores.Operators)} }
+func (r *REST) Categories() []string { return []string{string(genericstore.Operators)} }
 
 // Get computes the report on the window given by the name. A name that is not a window is not
 // found.

@@ -6,18 +6,18 @@ import (
 	"k8s.io/utils/clock"
 
 	"macrack.io/macrack/pkg/apis/rack"
+	"macrack.io/macrack/pkg/registry/genericstore"
 	"macrack.io/macrack/pkg/registry/rejection"
-	"macrack.io/macrack/pkg/registry/stores"
 )
 
 // NewStorage returns the storage of MacNodeClass objects and of their status.
-func NewStorage(typer runtime.ObjectTyper, getter generic.RESTOptionsGetter, clock clock.PassiveClock, recorder rejection.Recorder) (*stores.REST, *stores.StatusREST, error) {
+func NewStorage(typer runtime.ObjectTyper, getter generic.RESTOptionsGetter, clock clock.PassiveClock, recorder rejection.Recorder) (*genericstore.REST, *genericstore.StatusREST, error) {
 	strategy := NewStrategy(typer)
-	main, status, err := stores.New(stores.Kind{
+	main, status, err := genericstore.New(genericstore.Kind{
 		Resource:   rack.Resource("macnodeclasses"),
 		Singular:   "macnodeclass",
 		ShortNames: []string{"mnc"},
-		Category:   stores.Tenants,
+		Category:   genericstore.Tenants,
 		New:        func() runtime.Object { return &rack.MacNodeClass{} },
 		NewList:    func() runtime.Object { return &rack.MacNodeClassList{} },
 		Strategy:   strategy,

@@ -18,8 +18,8 @@ import (
 
 	"macrack.io/macrack/pkg/apis/rack"
 	"macrack.io/macrack/pkg/ledger"
+	"macrack.io/macrack/pkg/registry/genericstore"
 	"macrack.io/macrack/pkg/registry/rejection"
-	"macrack.io/macrack/pkg/registry/stores"
 	"macrack.io/macrack/pkg/registry/txn"
 	"macrack.io/macrack/pkg/rules"
 )
@@ -27,14 +27,14 @@ import (
 // Storage is the storage of MacNodeLeases and of their subresources.
 type Storage struct {
 	Lease   *REST
-	Status  *stores.StatusREST
+	Status  *genericstore.StatusREST
 	Binding *BindingREST
 	Release *ReleaseREST
 }
 
 // REST is the storage of MacNodeLeases.
 type REST struct {
-	*stores.REST
+	*genericstore.REST
 	clock clock.PassiveClock
 }
 
@@ -42,11 +42,11 @@ type REST struct {
 // leases without a class, or an empty string. The filter hides leases from users.
 func NewStorage(typer runtime.ObjectTyper, domain *txn.Domain, clock clock.PassiveClock, recorder rejection.Recorder, defaultClass func(context.Context) string, filter rejection.Filter) (*Storage, error) {
 	strategy := NewStrategy(typer, defaultClass)
-	main, status, err := stores.New(stores.Kind{
+	main, status, err := genericstore.New(genericstore.Kind{
 		Resource:   Resource,
 		Singular:   "macnodelease",
 		ShortNames: []string{"mnl", "leases"},
-		Category:   stores.Tenants,
+		Category:   genericstore.Tenants,
 		New:        func() runtime.Object { return &rack.MacNodeLease{} },
 		NewList:    func() runtime.Object { return &rack.MacNodeLeaseList{} },
 		Strategy:   strategy,
@@ -58,12 +58,12 @@ func NewStorage(typer runtime.ObjectTyper, domain *txn.Domain, clock clock.Passi
 	if err != nil {
 		return nil, err
 	}
-	stores.Classify(main, status, classifier(main))
+	genericstore.Classify(main, status, classifier(main))
 	return &Storage{
 		Lease:   &REST{main, clock},
 		Status:  status,
-		Binding: &BindingREST{stores.NewSubresource(main, domain, strategy)},
-		Release: &ReleaseREST{stores.NewSubresource(main, domain, strategy)},
+		Binding: &BindingREST{genericstore.NewSubresource(main, domain, strategy)},
+		Release: &ReleaseREST{genericstore.NewSubresource(main, domain, strategy)},
 	}, nil
 }
 
@@ -112,7 +112,7 @@ var floorFields = map[string]bool{
 
 // classifier returns a function that records failed validations of a floor. A forbidden shorter
 // duration is not recorded, because an older manifest of the lease has it.
-func classifier(store *stores.REST) func(context.Context, runtime.Object, string, error) error {
+func classifier(store *genericstore.REST) func(context.Context, runtime.Object, string, error) error {
 	return func(ctx context.Context, _ runtime.Object, name string, err error) error {
 		var status *apierrors.StatusError
 		if name == "" || !apierrors.IsInvalid(err) || !errors.As(err, &status) || status.ErrStatus.Details == nil {

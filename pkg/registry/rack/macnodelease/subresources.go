@@ -12,7 +12,7 @@ import (
 	"macrack.io/macrack/pkg/apis/metadata"
 	"macrack.io/macrack/pkg/apis/rack"
 	"macrack.io/macrack/pkg/apis/rack/validation"
-	"macrack.io/macrack/pkg/registry/stores"
+	"macrack.io/macrack/pkg/registry/genericstore"
 	"macrack.io/macrack/pkg/rules"
 )
 
@@ -34,7 +34,7 @@ func releaseFrom(ctx context.Context) (*rack.MacNodeLeaseRelease, bool) {
 }
 
 // BindingREST is the subresource binding, which binds a lease to a MacNode.
-type BindingREST struct{ stores.Subresource }
+type BindingREST struct{ genericstore.Subresource }
 
 var _ rest.NamedCreater = &BindingREST{}
 
@@ -50,7 +50,7 @@ func (*BindingREST) NamespaceScoped() bool { return true }
 // Create binds the lease.
 func (r *BindingREST) Create(ctx context.Context, name string, obj runtime.Object, validate rest.ValidateObjectFunc, options *metav1.CreateOptions) (runtime.Object, error) {
 	binding := obj.(*rack.MacNodeLeaseBinding)
-	if err := stores.CheckName(&binding.ObjectMeta, name); err != nil {
+	if err := genericstore.CheckName(&binding.ObjectMeta, name); err != nil {
 		return nil, err
 	}
 	if errs := validation.ValidateMacNodeLeaseBinding(binding); len(errs) > 0 {
@@ -64,7 +64,7 @@ func (r *BindingREST) Create(ctx context.Context, name string, obj runtime.Objec
 }
 
 // ReleaseREST is the subresource release, which releases the MacNode of a lease.
-type ReleaseREST struct{ stores.Subresource }
+type ReleaseREST struct{ genericstore.Subresource }
 
 var _ rest.NamedCreater = &ReleaseREST{}
 
@@ -80,7 +80,7 @@ func (*ReleaseREST) NamespaceScoped() bool { return true }
 // Create releases the lease's Mac.
 func (r *ReleaseREST) Create(ctx context.Context, name string, obj runtime.Object, validate rest.ValidateObjectFunc, options *metav1.CreateOptions) (runtime.Object, error) {
 	release := obj.(*rack.MacNodeLeaseRelease)
-	if err := stores.CheckName(&release.ObjectMeta, name); err != nil {
+	if err := genericstore.CheckName(&release.ObjectMeta, name); err != nil {
 		return nil, err
 	}
 	if errs := validation.ValidateMacNodeLeaseRelease(release); len(errs) > 0 {

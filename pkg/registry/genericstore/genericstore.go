@@ -1,6 +1,6 @@
-// Package stores has the REST storage of most kinds: a generic store whose refusals are recorded,
-// its discovery information, and the subresource status.
-package stores
+// Package genericstore has the REST storage of most kinds: a generic store whose refusals are
+// recorded, its discovery information, and the subresource status.
+package genericstore
 
 import (
 	"context"
