@@ -11,7 +11,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"macrack.io/macrack/pkg/apis/rack/validation"
-	"macrack.io/macrack/pkg/registry/strategies"
+	"macrack.io/macrack/pkg/registry/genericstrategy"
 )
 
 // Types of conditions.
@@ -62,13 +62,13 @@ func Fit(conditions []metav1.Condition) {
 	var messages []*string
 	for i := range conditions {
 		c := &conditions[i]
-		c.Message = strategies.Cut(c.Message, validation.MaxMessage)
+		c.Message = genericstrategy.Cut(c.Message, validation.MaxMessage)
 		withoutMessage := *c
 		withoutMessage.Message = ""
 		limit -= withoutMessage.Size() + lengthOverhead
 		messages = append(messages, &c.Message)
 	}
-	strategies.Fit(max(limit, 0), messages...)
+	genericstrategy.Fit(max(limit, 0), messages...)
 }
 
 // lengthOverhead is the maximum number of bytes by which the stored lengths of a condition and of

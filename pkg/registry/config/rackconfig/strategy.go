@@ -12,17 +12,17 @@ import (
 
 	"macrack.io/macrack/pkg/apis/config"
 	"macrack.io/macrack/pkg/apis/config/validation"
-	"macrack.io/macrack/pkg/registry/strategies"
+	"macrack.io/macrack/pkg/registry/genericstrategy"
 )
 
 // Strategy is the strategy for creating and updating RackConfigs.
 type Strategy struct {
-	strategies.Base
+	genericstrategy.Base
 }
 
 // NewStrategy returns the strategy of RackConfigs.
 func NewStrategy(typer runtime.ObjectTyper) Strategy {
-	return Strategy{strategies.NewBase(typer)}
+	return Strategy{genericstrategy.NewBase(typer)}
 }
 
 // NamespaceScoped is false: a RackConfig is cluster-scoped.
@@ -31,7 +31,7 @@ func (Strategy) NamespaceScoped() bool { return false }
 // PrepareForCreate sets the first generation.
 func (Strategy) PrepareForCreate(_ context.Context, obj runtime.Object) {
 	rackConfig := obj.(*config.RackConfig)
-	strategies.Restore(&rackConfig.ObjectMeta)
+	genericstrategy.Restore(&rackConfig.ObjectMeta)
 	rackConfig.Generation = 1
 }
 
@@ -59,4 +59,4 @@ func SelectableFields(rackConfig *config.RackConfig) fields.Set {
 }
 
 // GetAttrs returns the labels of a RackConfig and the fields that field selectors can use.
-var GetAttrs = strategies.Attrs(SelectableFields)
+var GetAttrs = genericstrategy.Attrs(SelectableFields)

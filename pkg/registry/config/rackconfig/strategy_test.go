@@ -13,7 +13,7 @@ import (
 	"macrack.io/macrack/pkg/apis/config/install"
 	"macrack.io/macrack/pkg/apis/config/v1alpha1"
 	"macrack.io/macrack/pkg/apis/scalar"
-	"macrack.io/macrack/pkg/registry/strategies/strategytest"
+	"macrack.io/macrack/pkg/registry/genericstrategy/strategytest"
 )
 
 func newScheme() *runtime.Scheme {

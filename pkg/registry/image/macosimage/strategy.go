@@ -15,17 +15,17 @@ import (
 	"macrack.io/macrack/pkg/apis/image/v1alpha1"
 	"macrack.io/macrack/pkg/apis/image/validation"
 	"macrack.io/macrack/pkg/registry/conditions"
-	"macrack.io/macrack/pkg/registry/strategies"
+	"macrack.io/macrack/pkg/registry/genericstrategy"
 )
 
 // Strategy is the strategy for creating and updating MacOSImages.
 type Strategy struct {
-	strategies.Base
+	genericstrategy.Base
 }
 
 // NewStrategy returns the strategy of MacOSImages.
 func NewStrategy(typer runtime.ObjectTyper) Strategy {
-	return Strategy{strategies.NewBase(typer)}
+	return Strategy{genericstrategy.NewBase(typer)}
 }
 
 // NamespaceScoped is false: a MacOSImage is cluster-scoped.
@@ -33,13 +33,13 @@ func (Strategy) NamespaceScoped() bool { return false }
 
 // GetResetFields returns the status: clients write it only through the subresource.
 func (Strategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
-	return strategies.ResetFields(v1alpha1.SchemeGroupVersion.String(), strategies.Path("status"))
+	return genericstrategy.ResetFields(v1alpha1.SchemeGroupVersion.String(), genericstrategy.Path("status"))
 }
 
 // PrepareForCreate drops the status: an image is Pending until it has been verified.
 func (Strategy) PrepareForCreate(_ context.Context, obj runtime.Object) {
 	macOSImage := obj.(*image.MacOSImage)
-	strategies.Restore(&macOSImage.ObjectMeta)
+	genericstrategy.Restore(&macOSImage.ObjectMeta)
 	macOSImage.Generation = 1
 	macOSImage.Status = image.MacOSImageStatus{Phase: image.MacOSImagePending}
 }
@@ -81,9 +81,9 @@ func NewStatusStrategy(strategy Strategy) StatusStrategy {
 
 // GetResetFields returns all fields but the status.
 func (StatusStrategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
-	return strategies.ResetFields(v1alpha1.SchemeGroupVersion.String(),
-		strategies.Path("metadata"),
-		strategies.Path("spec"),
+	return genericstrategy.ResetFields(v1alpha1.SchemeGroupVersion.String(),
+		genericstrategy.Path("metadata"),
+		genericstrategy.Path("spec"),
 	)
 }
 
@@ -91,9 +91,9 @@ func (StatusStrategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
 // contain messages of a registry.
 func (StatusStrategy) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
 	newMacOSImage, oldMacOSImage := obj.(*image.MacOSImage), old.(*image.MacOSImage)
-	strategies.KeepMetadata(&newMacOSImage.ObjectMeta, &oldMacOSImage.ObjectMeta)
+	genericstrategy.KeepMetadata(&newMacOSImage.ObjectMeta, &oldMacOSImage.ObjectMeta)
 	newMacOSImage.Spec = oldMacOSImage.Spec
-	newMacOSImage.Status.Message = strategies.Cut(newMacOSImage.Status.Message, validation.MaxMessage)
+	newMacOSImage.Status.Message = genericstrategy.Cut(newMacOSImage.Status.Message, validation.MaxMessage)
 	conditions.Fit(newMacOSImage.Status.Conditions)
 }
 
@@ -110,4 +110,4 @@ func SelectableFields(macOSImage *image.MacOSImage) fields.Set {
 }
 
 // GetAttrs returns the labels of a MacOSImage and the fields that field selectors can use.
-var GetAttrs = strategies.Attrs(SelectableFields)
+var GetAttrs = genericstrategy.Attrs(SelectableFields)

@@ -11,17 +11,17 @@ import (
 
 	"macrack.io/macrack/pkg/apis/instance"
 	"macrack.io/macrack/pkg/apis/instance/validation"
-	"macrack.io/macrack/pkg/registry/strategies"
+	"macrack.io/macrack/pkg/registry/genericstrategy"
 )
 
 // Strategy is the strategy for creating and updating InstanceClasses.
 type Strategy struct {
-	strategies.Base
+	genericstrategy.Base
 }
 
 // NewStrategy returns the strategy of InstanceClasses.
 func NewStrategy(typer runtime.ObjectTyper) Strategy {
-	return Strategy{strategies.NewBase(typer)}
+	return Strategy{genericstrategy.NewBase(typer)}
 }
 
 // NamespaceScoped is false: an InstanceClass is cluster-scoped.
@@ -30,7 +30,7 @@ func (Strategy) NamespaceScoped() bool { return false }
 // PrepareForCreate sets the only generation of the spec.
 func (Strategy) PrepareForCreate(_ context.Context, obj runtime.Object) {
 	instanceClass := obj.(*instance.InstanceClass)
-	strategies.Restore(&instanceClass.ObjectMeta)
+	genericstrategy.Restore(&instanceClass.ObjectMeta)
 	instanceClass.Generation = 1
 }
 
@@ -53,4 +53,4 @@ func SelectableFields(instanceClass *instance.InstanceClass) fields.Set {
 }
 
 // GetAttrs returns the labels of an InstanceClass and the fields that field selectors can use.
-var GetAttrs = strategies.Attrs(SelectableFields)
+var GetAttrs = genericstrategy.Attrs(SelectableFields)

@@ -14,18 +14,18 @@ import (
 	"macrack.io/macrack/pkg/apis/instance/v1alpha1"
 	"macrack.io/macrack/pkg/apis/instance/validation"
 	"macrack.io/macrack/pkg/registry/conditions"
-	"macrack.io/macrack/pkg/registry/strategies"
+	"macrack.io/macrack/pkg/registry/genericstrategy"
 	"macrack.io/macrack/pkg/rules"
 )
 
 // Strategy is the strategy for creating and updating MacOSInstances.
 type Strategy struct {
-	strategies.Base
+	genericstrategy.Base
 }
 
 // NewStrategy returns the strategy of MacOSInstances.
 func NewStrategy(typer runtime.ObjectTyper) Strategy {
-	return Strategy{strategies.NewBase(typer)}
+	return Strategy{genericstrategy.NewBase(typer)}
 }
 
 // NamespaceScoped is true: a MacOSInstance is namespaced.
@@ -33,7 +33,7 @@ func (Strategy) NamespaceScoped() bool { return true }
 
 // GetResetFields returns the status: clients write it only through the subresource.
 func (Strategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
-	return strategies.ResetFields(v1alpha1.SchemeGroupVersion.String(), strategies.Path("status"))
+	return genericstrategy.ResetFields(v1alpha1.SchemeGroupVersion.String(), genericstrategy.Path("status"))
 }
 
 // PrepareForCreate drops the status, and adds the finalizer that keeps the instance until its
@@ -42,7 +42,7 @@ func (Strategy) PrepareForCreate(_ context.Context, obj runtime.Object) {
 	macOSInstance := obj.(*instance.MacOSInstance)
 	macOSInstance.Generation = 1
 	macOSInstance.Status = instance.MacOSInstanceStatus{Phase: instance.MacOSInstancePending}
-	strategies.Restore(&macOSInstance.ObjectMeta, rules.FinalizerVM)
+	genericstrategy.Restore(&macOSInstance.ObjectMeta, rules.FinalizerVM)
 	macOSInstance.Finalizers = append(macOSInstance.Finalizers, rules.FinalizerVM)
 }
 
@@ -52,7 +52,7 @@ func (Strategy) PrepareForUpdate(ctx context.Context, obj, old runtime.Object) {
 	newMacOSInstance, oldMacOSInstance := obj.(*instance.MacOSInstance), old.(*instance.MacOSInstance)
 	newMacOSInstance.Status = oldMacOSInstance.Status
 	if !rules.InstanceEnded(oldMacOSInstance.Status.Phase) {
-		strategies.KeepFinalizer(ctx, &newMacOSInstance.ObjectMeta, &oldMacOSInstance.ObjectMeta, rules.FinalizerVM)
+		genericstrategy.KeepFinalizer(ctx, &newMacOSInstance.ObjectMeta, &oldMacOSInstance.ObjectMeta, rules.FinalizerVM)
 	}
 }
 
@@ -79,14 +79,14 @@ func NewStatusStrategy(strategy Strategy) StatusStrategy {
 // GetResetFields returns all fields but the status, and the fields of the status that only the
 // server sets.
 func (StatusStrategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
-	return strategies.ResetFields(v1alpha1.SchemeGroupVersion.String(),
-		strategies.Path("metadata"),
-		strategies.Path("spec"),
-		strategies.Path("status", "nodeName"),
-		strategies.Path("status", "serialNumber"),
-		strategies.Path("status", "stopRequest"),
-		strategies.Path("status", "namespaceUID"),
-		strategies.Path("status", "startGrantedAt"),
+	return genericstrategy.ResetFields(v1alpha1.SchemeGroupVersion.String(),
+		genericstrategy.Path("metadata"),
+		genericstrategy.Path("spec"),
+		genericstrategy.Path("status", "nodeName"),
+		genericstrategy.Path("status", "serialNumber"),
+		genericstrategy.Path("status", "stopRequest"),
+		genericstrategy.Path("status", "namespaceUID"),
+		genericstrategy.Path("status", "startGrantedAt"),
 	)
 }
 
@@ -95,7 +95,7 @@ func (StatusStrategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
 // guest could prevent its agent from reporting its virtual machine.
 func (StatusStrategy) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
 	newMacOSInstance, oldMacOSInstance := obj.(*instance.MacOSInstance), old.(*instance.MacOSInstance)
-	strategies.KeepMetadata(&newMacOSInstance.ObjectMeta, &oldMacOSInstance.ObjectMeta)
+	genericstrategy.KeepMetadata(&newMacOSInstance.ObjectMeta, &oldMacOSInstance.ObjectMeta)
 	newMacOSInstance.Spec = oldMacOSInstance.Spec
 	newMacOSInstance.Status.NodeName = oldMacOSInstance.Status.NodeName
 	newMacOSInstance.Status.SerialNumber = oldMacOSInstance.Status.SerialNumber
@@ -106,10 +106,10 @@ func (StatusStrategy) PrepareForUpdate(_ context.Context, obj, old runtime.Objec
 }
 
 func fitReport(status *instance.MacOSInstanceStatus) {
-	status.Message = strategies.Cut(status.Message, validation.MaxMessage)
+	status.Message = genericstrategy.Cut(status.Message, validation.MaxMessage)
 	conditions.Fit(status.Conditions)
 	if status.Startup != nil {
-		status.Startup.Output = strategies.CutEnd(status.Startup.Output, validation.MaxStartupOutput)
+		status.Startup.Output = genericstrategy.CutEnd(status.Startup.Output, validation.MaxStartupOutput)
 	}
 	if status.IPAddress != nil && !validation.IsHostAddress(status.IPAddress.Value) {
 		status.IPAddress = nil
@@ -132,4 +132,4 @@ func SelectableFields(macOSInstance *instance.MacOSInstance) fields.Set {
 }
 
 // GetAttrs returns the labels of a MacOSInstance and the fields that field selectors can use.
-var GetAttrs = strategies.Attrs(SelectableFields)
+var GetAttrs = genericstrategy.Attrs(SelectableFields)

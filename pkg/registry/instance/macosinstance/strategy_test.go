@@ -18,7 +18,7 @@ import (
 	"macrack.io/macrack/pkg/apis/instance/install"
 	"macrack.io/macrack/pkg/apis/instance/v1alpha1"
 	"macrack.io/macrack/pkg/apis/scalar"
-	"macrack.io/macrack/pkg/registry/strategies/strategytest"
+	"macrack.io/macrack/pkg/registry/genericstrategy/strategytest"
 	"macrack.io/macrack/pkg/rules"
 )
 

@@ -10,7 +10,7 @@ import (
 
 	"macrack.io/macrack/pkg/apis/instance"
 	"macrack.io/macrack/pkg/registry/conditions"
-	"macrack.io/macrack/pkg/registry/strategies"
+	"macrack.io/macrack/pkg/registry/genericstrategy"
 	"macrack.io/macrack/pkg/registry/tables"
 )
 
@@ -60,7 +60,7 @@ func NewTableConvertor(clock clock.PassiveClock) rest.TableConvertor {
 			tables.Text(i.Status.SerialNumber),
 			tables.Text(i.Status.MACAddress),
 			tables.Text(i.Status.MachineID),
-			tables.Text(strategies.Cut(message(i), maxMessage)),
+			tables.Text(genericstrategy.Cut(message(i), maxMessage)),
 		}
 	})
 }

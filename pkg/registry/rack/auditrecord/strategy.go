@@ -13,18 +13,18 @@ import (
 
 	"macrack.io/macrack/pkg/apis/rack"
 	"macrack.io/macrack/pkg/apis/rack/validation"
-	"macrack.io/macrack/pkg/registry/strategies"
+	"macrack.io/macrack/pkg/registry/genericstrategy"
 )
 
 // Strategy is the strategy for creating AuditRecords. A client may only report a rejection by its
 // own layer. Records are never updated.
 type Strategy struct {
-	strategies.Base
+	genericstrategy.Base
 }
 
 // NewStrategy returns the strategy of AuditRecords.
 func NewStrategy(typer runtime.ObjectTyper) Strategy {
-	return Strategy{strategies.NewBase(typer)}
+	return Strategy{genericstrategy.NewBase(typer)}
 }
 
 // NamespaceScoped is true: an AuditRecord is in its tenant's namespace.
@@ -47,12 +47,12 @@ func (Strategy) PrepareForCreate(_ context.Context, obj runtime.Object) {
 	auditRecord.PreviousHash = ""
 	auditRecord.Hash = ""
 	auditRecord.Details.Count = 0
-	auditRecord.Details.Message = strategies.Cut(auditRecord.Details.Message, validation.MaxAuditMessage)
+	auditRecord.Details.Message = genericstrategy.Cut(auditRecord.Details.Message, validation.MaxAuditMessage)
 	for _, ref := range []*rack.AuditReference{auditRecord.Lease, auditRecord.Instance} {
 		if ref != nil {
-			ref.Namespace = strategies.Cut(ref.Namespace, validation.MaxAuditReference)
-			ref.Name = strategies.Cut(ref.Name, validation.MaxAuditReference)
-			ref.UID = types.UID(strategies.Cut(string(ref.UID), validation.MaxAuditReference))
+			ref.Namespace = genericstrategy.Cut(ref.Namespace, validation.MaxAuditReference)
+			ref.Name = genericstrategy.Cut(ref.Name, validation.MaxAuditReference)
+			ref.UID = types.UID(genericstrategy.Cut(string(ref.UID), validation.MaxAuditReference))
 		}
 	}
 }
@@ -72,4 +72,4 @@ func SelectableFields(auditRecord *rack.AuditRecord) fields.Set {
 }
 
 // GetAttrs returns the labels of an AuditRecord and the fields that field selectors can use.
-var GetAttrs = strategies.Attrs(SelectableFields)
+var GetAttrs = genericstrategy.Attrs(SelectableFields)

@@ -17,7 +17,7 @@ import (
 	"macrack.io/macrack/pkg/apis/rack"
 	"macrack.io/macrack/pkg/apis/rack/install"
 	"macrack.io/macrack/pkg/apis/rack/v1alpha1"
-	"macrack.io/macrack/pkg/registry/strategies/strategytest"
+	"macrack.io/macrack/pkg/registry/genericstrategy/strategytest"
 )
 
 func newScheme() *runtime.Scheme {

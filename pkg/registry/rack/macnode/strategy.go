@@ -15,17 +15,17 @@ import (
 	"macrack.io/macrack/pkg/apis/rack/v1alpha1"
 	"macrack.io/macrack/pkg/apis/rack/validation"
 	"macrack.io/macrack/pkg/registry/conditions"
-	"macrack.io/macrack/pkg/registry/strategies"
+	"macrack.io/macrack/pkg/registry/genericstrategy"
 )
 
 // Strategy is the strategy for creating and updating MacNodes.
 type Strategy struct {
-	strategies.Base
+	genericstrategy.Base
 }
 
 // NewStrategy returns the strategy of MacNodes.
 func NewStrategy(typer runtime.ObjectTyper) Strategy {
-	return Strategy{strategies.NewBase(typer)}
+	return Strategy{genericstrategy.NewBase(typer)}
 }
 
 // NamespaceScoped is false: a MacNode is cluster-scoped.
@@ -33,13 +33,13 @@ func (Strategy) NamespaceScoped() bool { return false }
 
 // GetResetFields returns the status: clients write it only through the subresource.
 func (Strategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
-	return strategies.ResetFields(v1alpha1.SchemeGroupVersion.String(), strategies.Path("status"))
+	return genericstrategy.ResetFields(v1alpha1.SchemeGroupVersion.String(), genericstrategy.Path("status"))
 }
 
 // PrepareForCreate drops the status: a Mac is Pending until its agent reports.
 func (Strategy) PrepareForCreate(_ context.Context, obj runtime.Object) {
 	macNode := obj.(*rack.MacNode)
-	strategies.Restore(&macNode.ObjectMeta)
+	genericstrategy.Restore(&macNode.ObjectMeta)
 	macNode.Generation = 1
 	macNode.Status = rack.MacNodeStatus{Phase: rack.MacNodePending}
 }
@@ -76,15 +76,15 @@ func NewStatusStrategy(strategy Strategy) StatusStrategy {
 // GetResetFields returns all fields but the status, and the fields of the status that only the
 // server sets.
 func (StatusStrategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
-	return strategies.ResetFields(v1alpha1.SchemeGroupVersion.String(),
-		strategies.Path("metadata"),
-		strategies.Path("spec"),
-		strategies.Path("status", "phase"),
-		strategies.Path("status", "leaseRef"),
-		strategies.Path("status", "earliestReleaseAt"),
-		strategies.Path("status", "prefetchImages"),
-		strategies.Path("status", "releasingSince"),
-		strategies.Path("status", "runningVMs"),
+	return genericstrategy.ResetFields(v1alpha1.SchemeGroupVersion.String(),
+		genericstrategy.Path("metadata"),
+		genericstrategy.Path("spec"),
+		genericstrategy.Path("status", "phase"),
+		genericstrategy.Path("status", "leaseRef"),
+		genericstrategy.Path("status", "earliestReleaseAt"),
+		genericstrategy.Path("status", "prefetchImages"),
+		genericstrategy.Path("status", "releasingSince"),
+		genericstrategy.Path("status", "runningVMs"),
 	)
 }
 
@@ -92,7 +92,7 @@ func (StatusStrategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
 // server sets. Oversized texts are cut, because a refused report would hide the state of the Mac.
 func (StatusStrategy) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
 	newMacNode, oldMacNode := obj.(*rack.MacNode), old.(*rack.MacNode)
-	strategies.KeepMetadata(&newMacNode.ObjectMeta, &oldMacNode.ObjectMeta)
+	genericstrategy.KeepMetadata(&newMacNode.ObjectMeta, &oldMacNode.ObjectMeta)
 	newMacNode.Spec = oldMacNode.Spec
 	newMacNode.Status.Phase = oldMacNode.Status.Phase
 	newMacNode.Status.LeaseRef = oldMacNode.Status.LeaseRef
@@ -106,21 +106,21 @@ func (StatusStrategy) PrepareForUpdate(_ context.Context, obj, old runtime.Objec
 func fitReport(status *rack.MacNodeStatus) {
 	conditions.Fit(status.Conditions)
 	if status.Quarantine != nil {
-		status.Quarantine.Message = strategies.Cut(status.Quarantine.Message, validation.MaxMessage)
+		status.Quarantine.Message = genericstrategy.Cut(status.Quarantine.Message, validation.MaxMessage)
 	}
 	for i := range status.ImageChecks {
 		check := &status.ImageChecks[i] // its message repeats what a registry says
-		check.Message = strategies.Cut(check.Message, validation.MaxCheckMessage)
+		check.Message = genericstrategy.Cut(check.Message, validation.MaxCheckMessage)
 	}
 	if status.Scrub != nil {
 		var entries []*string
 		for _, list := range [][]string{status.Scrub.Removed, status.Scrub.Remaining} {
 			for i := range list {
-				list[i] = strategies.Cut(list[i], validation.MaxScrubEntry)
+				list[i] = genericstrategy.Cut(list[i], validation.MaxScrubEntry)
 				entries = append(entries, &list[i])
 			}
 		}
-		strategies.Fit(validation.MaxScrubText, entries...)
+		genericstrategy.Fit(validation.MaxScrubText, entries...)
 	}
 }
 
@@ -139,4 +139,4 @@ func SelectableFields(macNode *rack.MacNode) fields.Set {
 }
 
 // GetAttrs returns the labels of a MacNode and the fields that field selectors can use.
-var GetAttrs = strategies.Attrs(SelectableFields)
+var GetAttrs = genericstrategy.Attrs(SelectableFields)

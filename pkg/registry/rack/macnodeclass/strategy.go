@@ -14,17 +14,17 @@ import (
 	"macrack.io/macrack/pkg/apis/rack"
 	"macrack.io/macrack/pkg/apis/rack/v1alpha1"
 	"macrack.io/macrack/pkg/apis/rack/validation"
-	"macrack.io/macrack/pkg/registry/strategies"
+	"macrack.io/macrack/pkg/registry/genericstrategy"
 )
 
 // Strategy is the strategy for creating and updating MacNodeClasses.
 type Strategy struct {
-	strategies.Base
+	genericstrategy.Base
 }
 
 // NewStrategy returns the strategy of MacNodeClasses.
 func NewStrategy(typer runtime.ObjectTyper) Strategy {
-	return Strategy{strategies.NewBase(typer)}
+	return Strategy{genericstrategy.NewBase(typer)}
 }
 
 // NamespaceScoped is false: a MacNodeClass is cluster-scoped.
@@ -32,13 +32,13 @@ func (Strategy) NamespaceScoped() bool { return false }
 
 // GetResetFields returns the status: clients write it only through the subresource.
 func (Strategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
-	return strategies.ResetFields(v1alpha1.SchemeGroupVersion.String(), strategies.Path("status"))
+	return genericstrategy.ResetFields(v1alpha1.SchemeGroupVersion.String(), genericstrategy.Path("status"))
 }
 
 // PrepareForCreate drops the status.
 func (Strategy) PrepareForCreate(_ context.Context, obj runtime.Object) {
 	macNodeClass := obj.(*rack.MacNodeClass)
-	strategies.Restore(&macNodeClass.ObjectMeta)
+	genericstrategy.Restore(&macNodeClass.ObjectMeta)
 	macNodeClass.Generation = 1
 	macNodeClass.Status = rack.MacNodeClassStatus{}
 }
@@ -74,16 +74,16 @@ func NewStatusStrategy(strategy Strategy) StatusStrategy {
 
 // GetResetFields returns all fields but the status.
 func (StatusStrategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
-	return strategies.ResetFields(v1alpha1.SchemeGroupVersion.String(),
-		strategies.Path("metadata"),
-		strategies.Path("spec"),
+	return genericstrategy.ResetFields(v1alpha1.SchemeGroupVersion.String(),
+		genericstrategy.Path("metadata"),
+		genericstrategy.Path("spec"),
 	)
 }
 
 // PrepareForUpdate keeps all fields but the status.
 func (StatusStrategy) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
 	newMacNodeClass, oldMacNodeClass := obj.(*rack.MacNodeClass), old.(*rack.MacNodeClass)
-	strategies.KeepMetadata(&newMacNodeClass.ObjectMeta, &oldMacNodeClass.ObjectMeta)
+	genericstrategy.KeepMetadata(&newMacNodeClass.ObjectMeta, &oldMacNodeClass.ObjectMeta)
 	newMacNodeClass.Spec = oldMacNodeClass.Spec
 }
 
@@ -98,4 +98,4 @@ func SelectableFields(macNodeClass *rack.MacNodeClass) fields.Set {
 }
 
 // GetAttrs returns the labels of a MacNodeClass and the fields that field selectors can use.
-var GetAttrs = strategies.Attrs(SelectableFields)
+var GetAttrs = genericstrategy.Attrs(SelectableFields)

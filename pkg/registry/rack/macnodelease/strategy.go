@@ -18,14 +18,14 @@ import (
 	"macrack.io/macrack/pkg/apis/rack/v1alpha1"
 	"macrack.io/macrack/pkg/apis/rack/validation"
 	"macrack.io/macrack/pkg/registry/conditions"
+	"macrack.io/macrack/pkg/registry/genericstrategy"
 	"macrack.io/macrack/pkg/registry/identity"
-	"macrack.io/macrack/pkg/registry/strategies"
 	"macrack.io/macrack/pkg/rules"
 )
 
 // Strategy is the strategy for creating and updating MacNodeLeases.
 type Strategy struct {
-	strategies.Base
+	genericstrategy.Base
 	// defaultClass returns the class of leases without a class, or an empty string.
 	defaultClass func(context.Context) string
 }
@@ -33,7 +33,7 @@ type Strategy struct {
 // NewStrategy returns the strategy of MacNodeLeases. The function defaultClass returns the class of
 // leases without a class, or an empty string.
 func NewStrategy(typer runtime.ObjectTyper, defaultClass func(context.Context) string) Strategy {
-	return Strategy{strategies.NewBase(typer), defaultClass}
+	return Strategy{genericstrategy.NewBase(typer), defaultClass}
 }
 
 // NamespaceScoped is true: a MacNodeLease is namespaced.
@@ -46,14 +46,14 @@ func (Strategy) DefaultGarbageCollectionPolicy(context.Context) rest.GarbageColl
 
 // GetResetFields returns the status: clients write it only through the subresource.
 func (Strategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
-	return strategies.ResetFields(v1alpha1.SchemeGroupVersion.String(), strategies.Path("status"))
+	return genericstrategy.ResetFields(v1alpha1.SchemeGroupVersion.String(), genericstrategy.Path("status"))
 }
 
 // PrepareForCreate drops the status, because a lease is Pending until it is bound, and sets the
 // default class.
 func (s Strategy) PrepareForCreate(ctx context.Context, obj runtime.Object) {
 	macNodeLease := obj.(*rack.MacNodeLease)
-	strategies.Restore(&macNodeLease.ObjectMeta, rules.FinalizerFloor)
+	genericstrategy.Restore(&macNodeLease.ObjectMeta, rules.FinalizerFloor)
 	macNodeLease.Generation = 1
 	if macNodeLease.Spec.ClassName == "" {
 		macNodeLease.Spec.ClassName = s.defaultClass(ctx)
@@ -75,7 +75,7 @@ func requester(ctx context.Context) *rack.LeaseRequester {
 func (Strategy) PrepareForUpdate(ctx context.Context, obj, old runtime.Object) {
 	newMacNodeLease, oldMacNodeLease := obj.(*rack.MacNodeLease), old.(*rack.MacNodeLease)
 	newMacNodeLease.Status = oldMacNodeLease.Status
-	strategies.KeepFinalizer(ctx, &newMacNodeLease.ObjectMeta, &oldMacNodeLease.ObjectMeta, rules.FinalizerFloor)
+	genericstrategy.KeepFinalizer(ctx, &newMacNodeLease.ObjectMeta, &oldMacNodeLease.ObjectMeta, rules.FinalizerFloor)
 	if newMacNodeLease.Spec.ClassName == "" { // the default may have changed since the creation
 		newMacNodeLease.Spec.ClassName = oldMacNodeLease.Spec.ClassName
 	}
@@ -119,16 +119,16 @@ func NewStatusStrategy(strategy Strategy) StatusStrategy {
 // GetResetFields returns all fields but the status, and the fields of the status that only the
 // server sets.
 func (StatusStrategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
-	return strategies.ResetFields(v1alpha1.SchemeGroupVersion.String(),
-		strategies.Path("metadata"),
-		strategies.Path("spec"),
-		strategies.Path("status", "heldAt"),
-		strategies.Path("status", "releasedAt"),
-		strategies.Path("status", "nodeName"),
-		strategies.Path("status", "serialNumber"),
-		strategies.Path("status", "instances"),
-		strategies.Path("status", "namespaceUID"),
-		strategies.Path("status", "requestedBy"),
+	return genericstrategy.ResetFields(v1alpha1.SchemeGroupVersion.String(),
+		genericstrategy.Path("metadata"),
+		genericstrategy.Path("spec"),
+		genericstrategy.Path("status", "heldAt"),
+		genericstrategy.Path("status", "releasedAt"),
+		genericstrategy.Path("status", "nodeName"),
+		genericstrategy.Path("status", "serialNumber"),
+		genericstrategy.Path("status", "instances"),
+		genericstrategy.Path("status", "namespaceUID"),
+		genericstrategy.Path("status", "requestedBy"),
 	)
 }
 
@@ -136,7 +136,7 @@ func (StatusStrategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
 // server sets.
 func (StatusStrategy) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
 	newMacNodeLease, oldMacNodeLease := obj.(*rack.MacNodeLease), old.(*rack.MacNodeLease)
-	strategies.KeepMetadata(&newMacNodeLease.ObjectMeta, &oldMacNodeLease.ObjectMeta)
+	genericstrategy.KeepMetadata(&newMacNodeLease.ObjectMeta, &oldMacNodeLease.ObjectMeta)
 	newMacNodeLease.Spec = oldMacNodeLease.Spec
 	newMacNodeLease.Status.HeldAt = oldMacNodeLease.Status.HeldAt
 	newMacNodeLease.Status.ReleasedAt = oldMacNodeLease.Status.ReleasedAt
@@ -165,4 +165,4 @@ func SelectableFields(macNodeLease *rack.MacNodeLease) fields.Set {
 }
 
 // GetAttrs returns the labels of a MacNodeLease and the fields that field selectors can use.
-var GetAttrs = strategies.Attrs(SelectableFields)
+var GetAttrs = genericstrategy.Attrs(SelectableFields)

@@ -1,5 +1,5 @@
-// Package strategies has the shared parts of the strategies of all kinds.
-package strategies
+// Package genericstrategy has the shared parts of the strategies of all kinds.
+package genericstrategy
 
 import (
 	"cmp"
