@@ -6,36 +6,36 @@ import (
 	"k8s.io/utils/clock"
 
 	"macrack.io/macrack/pkg/apis/config"
-	"macrack.io/macrack/pkg/registry/tables"
+	"macrack.io/macrack/pkg/registry/tableconvertor"
 )
 
 var columns = []metav1.TableColumnDefinition{
-	tables.Name(),
-	tables.Column("Retention", "Retention period of audit records."),
-	tables.Column("Heartbeat", "Interval of agent heartbeats."),
-	tables.Column("Offline-After", "Time without a heartbeat after which a Mac is Offline."),
-	tables.Column("Default-Class", "MacNodeClass of leases without a class."),
-	tables.AgeColumn(),
-	tables.Wide(tables.Column("Minimum-Free", "Disk space kept free on each Mac.")),
-	tables.Wide(tables.Column("Reboot", "Policy for rebooting quarantined Macs.")),
+	tableconvertor.Name(),
+	tableconvertor.Column("Retention", "Retention period of audit records."),
+	tableconvertor.Column("Heartbeat", "Interval of agent heartbeats."),
+	tableconvertor.Column("Offline-After", "Time without a heartbeat after which a Mac is Offline."),
+	tableconvertor.Column("Default-Class", "MacNodeClass of leases without a class."),
+	tableconvertor.AgeColumn(),
+	tableconvertor.Wide(tableconvertor.Column("Minimum-Free", "Disk space kept free on each Mac.")),
+	tableconvertor.Wide(tableconvertor.Column("Reboot", "Policy for rebooting quarantined Macs.")),
 }
 
 // NewTableConvertor returns the table convertor of RackConfigs.
 func NewTableConvertor(clock clock.PassiveClock) rest.TableConvertor {
-	return tables.New(columns, func(c *config.RackConfig) []any {
-		minimumFree := tables.None
+	return tableconvertor.New(columns, func(c *config.RackConfig) []any {
+		minimumFree := tableconvertor.None
 		if c.Spec.ImageCache.MinimumFree != nil {
 			minimumFree = c.Spec.ImageCache.MinimumFree.String()
 		}
 		return []any{
 			c.Name,
-			tables.Duration(c.Spec.Audit.Retention),
-			tables.Duration(c.Spec.Agent.HeartbeatInterval),
-			tables.Duration(c.Spec.Agent.OfflineAfter),
-			tables.Text(c.Spec.DefaultClassName),
-			tables.Age(clock, c.CreationTimestamp),
+			tableconvertor.Duration(c.Spec.Audit.Retention),
+			tableconvertor.Duration(c.Spec.Agent.HeartbeatInterval),
+			tableconvertor.Duration(c.Spec.Agent.OfflineAfter),
+			tableconvertor.Text(c.Spec.DefaultClassName),
+			tableconvertor.Age(clock, c.CreationTimestamp),
 			minimumFree,
-			tables.Text(string(c.Spec.Quarantine.Reboot)),
+			tableconvertor.Text(string(c.Spec.Quarantine.Reboot)),
 		}
 	})
 }

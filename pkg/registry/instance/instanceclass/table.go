@@ -6,26 +6,26 @@ import (
 	"k8s.io/utils/clock"
 
 	"macrack.io/macrack/pkg/apis/instance"
-	"macrack.io/macrack/pkg/registry/tables"
+	"macrack.io/macrack/pkg/registry/tableconvertor"
 )
 
 var columns = []metav1.TableColumnDefinition{
-	tables.Name(),
-	tables.Column("CPU", "Processor cores."),
-	tables.Column("Memory", "Main memory."),
-	tables.Column("Storage", "Disk."),
-	tables.AgeColumn(),
+	tableconvertor.Name(),
+	tableconvertor.Column("CPU", "Processor cores."),
+	tableconvertor.Column("Memory", "Main memory."),
+	tableconvertor.Column("Storage", "Disk."),
+	tableconvertor.AgeColumn(),
 }
 
 // NewTableConvertor returns the table convertor of InstanceClasses.
 func NewTableConvertor(clock clock.PassiveClock) rest.TableConvertor {
-	return tables.New(columns, func(c *instance.InstanceClass) []any {
+	return tableconvertor.New(columns, func(c *instance.InstanceClass) []any {
 		return []any{
 			c.Name,
-			tables.Quantity(c.Spec.Resources.CPU),
-			tables.Quantity(c.Spec.Resources.Memory),
-			tables.Quantity(c.Spec.Resources.Storage),
-			tables.Age(clock, c.CreationTimestamp),
+			tableconvertor.Quantity(c.Spec.Resources.CPU),
+			tableconvertor.Quantity(c.Spec.Resources.Memory),
+			tableconvertor.Quantity(c.Spec.Resources.Storage),
+			tableconvertor.Age(clock, c.CreationTimestamp),
 		}
 	})
 }

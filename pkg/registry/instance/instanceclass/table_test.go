@@ -10,7 +10,7 @@ import (
 
 	"macrack.io/macrack/pkg/apis/instance"
 	"macrack.io/macrack/pkg/apis/scalar"
-	"macrack.io/macrack/pkg/registry/tables/tabletest"
+	"macrack.io/macrack/pkg/registry/tableconvertor/tabletest"
 )
 
 func TestTable(t *testing.T) {

@@ -11,22 +11,22 @@ import (
 	"macrack.io/macrack/pkg/apis/instance"
 	"macrack.io/macrack/pkg/registry/conditions"
 	"macrack.io/macrack/pkg/registry/genericstrategy"
-	"macrack.io/macrack/pkg/registry/tables"
+	"macrack.io/macrack/pkg/registry/tableconvertor"
 )
 
 var columns = []metav1.TableColumnDefinition{
-	tables.Name(),
-	tables.Column("Lease", "Lease that the instance runs in."),
-	tables.Column("Image", "MacOSImage that the instance starts from."),
-	tables.Column("Class", "InstanceClass of the instance."),
-	tables.Column("Phase", "Pending, Scheduled, Pulling, Starting, Running, Stopping, Stopped or Failed."),
-	tables.Column("IP", "IP address of the running virtual machine."),
-	tables.AgeColumn(),
-	tables.Wide(tables.Column("Node", "MacNode that the instance runs on.")),
-	tables.Wide(tables.Column("Serial", "Serial number of the Mac.")),
-	tables.Wide(tables.Column("MAC", "MAC address of the virtual machine.")),
-	tables.Wide(tables.Column("Machine-ID", "Machine identifier of the virtual machine.")),
-	tables.Wide(tables.Column("Message", "Cause for which the instance is not Ready.")),
+	tableconvertor.Name(),
+	tableconvertor.Column("Lease", "Lease that the instance runs in."),
+	tableconvertor.Column("Image", "MacOSImage that the instance starts from."),
+	tableconvertor.Column("Class", "InstanceClass of the instance."),
+	tableconvertor.Column("Phase", "Pending, Scheduled, Pulling, Starting, Running, Stopping, Stopped or Failed."),
+	tableconvertor.Column("IP", "IP address of the running virtual machine."),
+	tableconvertor.AgeColumn(),
+	tableconvertor.Wide(tableconvertor.Column("Node", "MacNode that the instance runs on.")),
+	tableconvertor.Wide(tableconvertor.Column("Serial", "Serial number of the Mac.")),
+	tableconvertor.Wide(tableconvertor.Column("MAC", "MAC address of the virtual machine.")),
+	tableconvertor.Wide(tableconvertor.Column("Machine-ID", "Machine identifier of the virtual machine.")),
+	tableconvertor.Wide(tableconvertor.Column("Message", "Cause for which the instance is not Ready.")),
 }
 
 // maxMessage is the maximum number of bytes of a message in a table.
@@ -43,24 +43,24 @@ func message(i *instance.MacOSInstance) string {
 
 // NewTableConvertor returns the table convertor of MacOSInstances.
 func NewTableConvertor(clock clock.PassiveClock) rest.TableConvertor {
-	return tables.New(columns, func(i *instance.MacOSInstance) []any {
+	return tableconvertor.New(columns, func(i *instance.MacOSInstance) []any {
 		var ip instance.IPAddress
 		if i.Status.IPAddress != nil {
 			ip = *i.Status.IPAddress
 		}
 		return []any{
 			i.Name,
-			tables.Text(i.Spec.LeaseName),
-			tables.Text(i.Spec.ImageName),
-			tables.Text(i.Spec.ClassName),
-			tables.Text(string(i.Status.Phase)),
-			tables.Text(ip.Value),
-			tables.Age(clock, i.CreationTimestamp),
-			tables.Text(i.Status.NodeName),
-			tables.Text(i.Status.SerialNumber),
-			tables.Text(i.Status.MACAddress),
-			tables.Text(i.Status.MachineID),
-			tables.Text(genericstrategy.Cut(message(i), maxMessage)),
+			tableconvertor.Text(i.Spec.LeaseName),
+			tableconvertor.Text(i.Spec.ImageName),
+			tableconvertor.Text(i.Spec.ClassName),
+			tableconvertor.Text(string(i.Status.Phase)),
+			tableconvertor.Text(ip.Value),
+			tableconvertor.Age(clock, i.CreationTimestamp),
+			tableconvertor.Text(i.Status.NodeName),
+			tableconvertor.Text(i.Status.SerialNumber),
+			tableconvertor.Text(i.Status.MACAddress),
+			tableconvertor.Text(i.Status.MachineID),
+			tableconvertor.Text(genericstrategy.Cut(message(i), maxMessage)),
 		}
 	})
 }

@@ -10,7 +10,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"macrack.io/macrack/pkg/apis/instance"
-	"macrack.io/macrack/pkg/registry/tables/tabletest"
+	"macrack.io/macrack/pkg/registry/tableconvertor/tabletest"
 )
 
 func TestTable(t *testing.T) {

@@ -9,29 +9,29 @@ import (
 	"k8s.io/utils/clock"
 
 	"macrack.io/macrack/pkg/apis/rack"
-	"macrack.io/macrack/pkg/registry/tables"
+	"macrack.io/macrack/pkg/registry/tableconvertor"
 	"macrack.io/macrack/pkg/rules"
 )
 
 var columns = []metav1.TableColumnDefinition{
-	tables.Name(),
-	tables.Column("Serial", "Serial number of the chassis."),
-	tables.Column("Class", "MacNodeClass of the Mac."),
-	tables.Column("Phase", "Pending, Available, Leased, Releasing, Offline, Maintenance or Quarantined."),
-	tables.Column("Tenant", "Namespace that the Mac is leased to."),
-	tables.Column("Lease", "Lease of the Mac."),
-	tables.Column("VMs", "Running virtual machines, of the maximum."),
-	tables.Column("Release-At", "Floor of the lease."),
-	tables.AgeColumn(),
-	tables.Wide(tables.Column("Location", "Site, rack and shelf.")),
-	tables.Wide(tables.Column("macOS", "Version of macOS on the host.")),
-	tables.Wide(tables.Column("Agent", "Version of the agent.")),
-	tables.Wide(tables.Column("Free", "Free space on the disk.")),
+	tableconvertor.Name(),
+	tableconvertor.Column("Serial", "Serial number of the chassis."),
+	tableconvertor.Column("Class", "MacNodeClass of the Mac."),
+	tableconvertor.Column("Phase", "Pending, Available, Leased, Releasing, Offline, Maintenance or Quarantined."),
+	tableconvertor.Column("Tenant", "Namespace that the Mac is leased to."),
+	tableconvertor.Column("Lease", "Lease of the Mac."),
+	tableconvertor.Column("VMs", "Running virtual machines, of the maximum."),
+	tableconvertor.Column("Release-At", "Floor of the lease."),
+	tableconvertor.AgeColumn(),
+	tableconvertor.Wide(tableconvertor.Column("Location", "Site, rack and shelf.")),
+	tableconvertor.Wide(tableconvertor.Column("macOS", "Version of macOS on the host.")),
+	tableconvertor.Wide(tableconvertor.Column("Agent", "Version of the agent.")),
+	tableconvertor.Wide(tableconvertor.Column("Free", "Free space on the disk.")),
 }
 
 // NewTableConvertor returns the table convertor of MacNodes.
 func NewTableConvertor(clock clock.PassiveClock) rest.TableConvertor {
-	return tables.New(columns, func(n *rack.MacNode) []any {
+	return tableconvertor.New(columns, func(n *rack.MacNode) []any {
 		var lease rack.LeaseReference
 		if n.Status.LeaseRef != nil {
 			lease = *n.Status.LeaseRef
@@ -42,18 +42,18 @@ func NewTableConvertor(clock clock.PassiveClock) rest.TableConvertor {
 		}
 		return []any{
 			n.Name,
-			tables.Text(n.Spec.SerialNumber),
-			tables.Text(n.Spec.ClassName),
-			tables.Text(string(n.Status.Phase)),
-			tables.Text(lease.Namespace),
-			tables.Text(lease.Name),
+			tableconvertor.Text(n.Spec.SerialNumber),
+			tableconvertor.Text(n.Spec.ClassName),
+			tableconvertor.Text(string(n.Status.Phase)),
+			tableconvertor.Text(lease.Namespace),
+			tableconvertor.Text(lease.Name),
 			fmt.Sprintf("%d/%d", n.Status.RunningVMs, rules.MaxVMsPerMac),
-			tables.Time(n.Status.EarliestReleaseAt),
-			tables.Age(clock, n.CreationTimestamp),
-			tables.Text(location(n.Spec.Location)),
-			tables.Text(hardware.MacOSVersion),
-			tables.Text(hardware.AgentVersion),
-			tables.Bytes(hardware.FreeStorage.Int64()),
+			tableconvertor.Time(n.Status.EarliestReleaseAt),
+			tableconvertor.Age(clock, n.CreationTimestamp),
+			tableconvertor.Text(location(n.Spec.Location)),
+			tableconvertor.Text(hardware.MacOSVersion),
+			tableconvertor.Text(hardware.AgentVersion),
+			tableconvertor.Bytes(hardware.FreeStorage.Int64()),
 		}
 	})
 }

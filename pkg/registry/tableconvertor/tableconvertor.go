@@ -1,5 +1,5 @@
-// Package tables creates the server-side tables that kubectl get prints.
-package tables
+// Package tableconvertor creates the server-side tables that kubectl get prints.
+package tableconvertor
 
 import (
 	"context"
