@@ -27,7 +27,6 @@ import (
 	"macrack.io/macrack/pkg/ledger"
 	"macrack.io/macrack/pkg/registry/config/rackconfig"
 	"macrack.io/macrack/pkg/registry/fleetclock"
-	"macrack.io/macrack/pkg/registry/identity"
 	"macrack.io/macrack/pkg/registry/image/macosimage"
 	"macrack.io/macrack/pkg/registry/instance/instanceclass"
 	"macrack.io/macrack/pkg/registry/instance/macosinstance"
@@ -37,6 +36,7 @@ import (
 	"macrack.io/macrack/pkg/registry/rack/macnodeclass"
 	"macrack.io/macrack/pkg/registry/rack/macnodelease"
 	"macrack.io/macrack/pkg/registry/rejection"
+	"macrack.io/macrack/pkg/registry/requestuser"
 	"macrack.io/macrack/pkg/registry/tenancy"
 	"macrack.io/macrack/pkg/registry/txn"
 	"macrack.io/macrack/pkg/registry/values"
@@ -62,8 +62,8 @@ type Server struct {
 var writeLimit = txn.WriteLimit{
 	Rate: 5, Burst: 5,
 	Exempt: func(u user.Info) bool {
-		_, isAgent := identity.AgentOf(u)
-		return isAgent || u.GetName() == identity.Controllers || slices.Contains(u.GetGroups(), user.SystemPrivilegedGroup)
+		_, isAgent := requestuser.AgentOf(u)
+		return isAgent || u.GetName() == requestuser.Controllers || slices.Contains(u.GetGroups(), user.SystemPrivilegedGroup)
 	},
 }
 

@@ -13,7 +13,7 @@ import (
 
 	"macrack.io/macrack/pkg/apis/instance"
 	"macrack.io/macrack/pkg/apis/rack"
-	"macrack.io/macrack/pkg/registry/identity"
+	"macrack.io/macrack/pkg/registry/requestuser"
 )
 
 // New returns the admission plugin.
@@ -25,7 +25,7 @@ type plugin struct{ *admission.Handler }
 
 // Validate refuses changes of status fields that only agents write.
 func (*plugin) Validate(_ context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
-	if a.GetUserInfo() == nil || a.GetUserInfo().GetName() != identity.Controllers || a.GetSubresource() != "status" {
+	if a.GetUserInfo() == nil || a.GetUserInfo().GetName() != requestuser.Controllers || a.GetSubresource() != "status" {
 		return nil
 	}
 	switch was := a.GetOldObject().(type) {

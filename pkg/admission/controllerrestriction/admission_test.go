@@ -13,7 +13,7 @@ import (
 
 	"macrack.io/macrack/pkg/apis/instance"
 	"macrack.io/macrack/pkg/apis/rack"
-	"macrack.io/macrack/pkg/registry/identity"
+	"macrack.io/macrack/pkg/registry/requestuser"
 )
 
 func TestAdmission(t *testing.T) {
@@ -58,7 +58,7 @@ func TestAdmission(t *testing.T) {
 		"a start":         {was: wasInstance, is: inst(func(s *instance.MacOSInstanceStatus) { s.StartedAt = &now }), refused: "only the agent of Mac"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			who := &user.DefaultInfo{Name: identity.Controllers}
+			who := &user.DefaultInfo{Name: requestuser.Controllers}
 			if tt.user != "" {
 				who.Name = tt.user
 			}

@@ -11,7 +11,7 @@ import (
 
 	"macrack.io/macrack/pkg/apis/instance"
 	"macrack.io/macrack/pkg/apis/rack"
-	"macrack.io/macrack/pkg/registry/identity"
+	"macrack.io/macrack/pkg/registry/requestuser"
 )
 
 // New returns the admission plugin. The authorizer has already checked which objects an agent may
@@ -25,7 +25,7 @@ type plugin struct{ *admission.Handler }
 // Validate refuses writes of an agent to objects of other Macs and to fields that agents do not
 // own.
 func (*plugin) Validate(_ context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
-	node, isAgent := identity.AgentOf(a.GetUserInfo())
+	node, isAgent := requestuser.AgentOf(a.GetUserInfo())
 	if !isAgent {
 		return nil
 	}

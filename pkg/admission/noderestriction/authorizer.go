@@ -17,7 +17,7 @@ import (
 	"macrack.io/macrack/pkg/apis/image"
 	"macrack.io/macrack/pkg/apis/instance"
 	"macrack.io/macrack/pkg/apis/rack"
-	"macrack.io/macrack/pkg/registry/identity"
+	"macrack.io/macrack/pkg/registry/requestuser"
 )
 
 // InstanceNode returns the name of the Mac that an instance is on. If the instance does not exist,
@@ -46,7 +46,7 @@ var (
 )
 
 func (r *restriction) authorize(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
-	node, isAgent := identity.AgentOf(a.GetUser())
+	node, isAgent := requestuser.AgentOf(a.GetUser())
 	if !isAgent || !a.IsResourceRequest() {
 		return authorizer.DecisionNoOpinion, "", nil
 	}

@@ -16,7 +16,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"macrack.io/macrack/pkg/apis/rack"
-	"macrack.io/macrack/pkg/registry/identity"
+	"macrack.io/macrack/pkg/registry/requestuser"
 )
 
 // MacNode returns a MacNode. If it does not exist, [apierrors.IsNotFound] is true for the error.
@@ -71,7 +71,7 @@ func (p *plugin) Admit(ctx context.Context, a admission.Attributes, _ admission.
 	}
 	record.Chassis.SerialNumber = mac.Spec.SerialNumber
 	complete(record, mac, a.GetNamespace())
-	if node, isAgent := identity.AgentOf(a.GetUserInfo()); isAgent {
+	if node, isAgent := requestuser.AgentOf(a.GetUserInfo()); isAgent {
 		attribute(record, node, a.GetNamespace())
 	}
 	return nil
@@ -81,7 +81,7 @@ func (p *plugin) Admit(ctx context.Context, a admission.Attributes, _ admission.
 // about another Mac.
 func (p *plugin) checkReporter(a admission.Attributes, record *rack.AuditRecord) error {
 	var layers []rack.AuditLayer
-	if node, isAgent := identity.AgentOf(a.GetUserInfo()); isAgent {
+	if node, isAgent := requestuser.AgentOf(a.GetUserInfo()); isAgent {
 		if record.Chassis.NodeName == "" {
 			record.Chassis.NodeName = node
 		}
@@ -89,7 +89,7 @@ func (p *plugin) checkReporter(a admission.Attributes, record *rack.AuditRecord)
 			return fmt.Errorf("an agent reports what was refused on its own Mac %q, not on %q", node, record.Chassis.NodeName)
 		}
 		layers = []rack.AuditLayer{rack.LayerAgent, rack.LayerKernel}
-	} else if a.GetUserInfo() != nil && a.GetUserInfo().GetName() == identity.Controllers {
+	} else if a.GetUserInfo() != nil && a.GetUserInfo().GetName() == requestuser.Controllers {
 		layers = []rack.AuditLayer{rack.LayerScheduler}
 	}
 	if len(layers) == 0 {

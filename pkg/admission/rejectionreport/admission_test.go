@@ -16,12 +16,12 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"macrack.io/macrack/pkg/apis/rack"
-	"macrack.io/macrack/pkg/registry/identity"
+	"macrack.io/macrack/pkg/registry/requestuser"
 )
 
 var (
 	agent       = &user.DefaultInfo{Name: "system:node:mac-1", Groups: []string{"system:nodes"}}
-	controllers = &user.DefaultInfo{Name: identity.Controllers, Groups: []string{"system:serviceaccounts"}}
+	controllers = &user.DefaultInfo{Name: requestuser.Controllers, Groups: []string{"system:serviceaccounts"}}
 )
 
 // macs has mac-1, which acme has leased, and mac-2, which is unleased.

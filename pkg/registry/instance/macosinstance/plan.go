@@ -20,11 +20,11 @@ import (
 	"macrack.io/macrack/pkg/apis/rack"
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
 	"macrack.io/macrack/pkg/ledger"
-	"macrack.io/macrack/pkg/registry/identity"
 	"macrack.io/macrack/pkg/registry/image/macosimage"
 	"macrack.io/macrack/pkg/registry/rack/macnode"
 	"macrack.io/macrack/pkg/registry/rack/macnodelease"
 	"macrack.io/macrack/pkg/registry/rejection"
+	"macrack.io/macrack/pkg/registry/requestuser"
 	"macrack.io/macrack/pkg/registry/txn"
 	"macrack.io/macrack/pkg/rules"
 )
@@ -173,7 +173,7 @@ func (p *planner) update(ctx context.Context, tx *txn.Tx, old, new *instance.Mac
 		return apierrors.NewForbidden(Resource, new.Name, fmt.Errorf("the finalizer %s keeps the instance until its virtual machine has stopped, and it is %s; delete the instance and wait", rules.FinalizerVM, old.Status.Phase))
 	}
 	if old.DeletionTimestamp == nil && new.DeletionTimestamp != nil {
-		requestStop(new, instance.StopRequest{At: metav1.NewTime(p.clock.Now()), By: identity.Username(ctx), Reason: "Deleted", GracePeriodSeconds: int64(rules.DefaultStopGrace.Seconds())})
+		requestStop(new, instance.StopRequest{At: metav1.NewTime(p.clock.Now()), By: requestuser.Username(ctx), Reason: "Deleted", GracePeriodSeconds: int64(rules.DefaultStopGrace.Seconds())})
 	}
 	if rules.InstanceEnded(old.Status.Phase) {
 		if new.Status.MachineID != old.Status.MachineID || new.Status.MACAddress != old.Status.MACAddress {
@@ -196,7 +196,7 @@ func (p *planner) update(ctx context.Context, tx *txn.Tx, old, new *instance.Mac
 	if new.Status.Phase == instance.MacOSInstanceRunning && new.Status.StartedAt == nil {
 		new.Status.StartedAt = ptr.To(metav1.NewTime(p.clock.Now()))
 	}
-	if !counts(old) && hasIdentity(new) && (!hasIdentity(old) || identity.IsAgent(ctx)) {
+	if !counts(old) && hasIdentity(new) && (!hasIdentity(old) || requestuser.IsAgent(ctx)) {
 		return p.grant(ctx, tx, old, new)
 	}
 	return nil
@@ -257,7 +257,7 @@ func (p *planner) claimIdentity(ctx context.Context, tx *txn.Tx, old, new *insta
 
 // end frees the slot and the index keys of an instance that ends.
 func (p *planner) end(ctx context.Context, tx *txn.Tx, old, new *instance.MacOSInstance) error {
-	if new.Status.MachineID != "" && !identity.IsAgent(ctx) && !identity.IsAdministrator(ctx) {
+	if new.Status.MachineID != "" && !requestuser.IsAgent(ctx) && !requestuser.IsAdministrator(ctx) {
 		return apierrors.NewForbidden(Resource, new.Name, fmt.Errorf("only the agent of Mac %q knows whether the virtual machine has stopped; ask for it with the subresource stop", new.Status.NodeName))
 	}
 	if new.Status.StoppedAt == nil {

@@ -13,7 +13,7 @@ import (
 	"macrack.io/macrack/pkg/apis/instance/validation"
 	"macrack.io/macrack/pkg/apis/metadata"
 	"macrack.io/macrack/pkg/registry/genericstore"
-	"macrack.io/macrack/pkg/registry/identity"
+	"macrack.io/macrack/pkg/registry/requestuser"
 	"macrack.io/macrack/pkg/registry/txn"
 	"macrack.io/macrack/pkg/rules"
 )
@@ -55,7 +55,7 @@ func (r *StopREST) Create(ctx context.Context, name string, obj runtime.Object, 
 	}
 	request := instance.StopRequest{
 		At:                 metav1.NewTime(r.clock.Now()),
-		By:                 identity.Username(ctx),
+		By:                 requestuser.Username(ctx),
 		Reason:             stop.Reason,
 		GracePeriodSeconds: int64(rules.DefaultStopGrace.Seconds()),
 	}

@@ -16,7 +16,7 @@ import (
 
 	"macrack.io/macrack/pkg/apis/rack"
 	"macrack.io/macrack/pkg/ledger"
-	"macrack.io/macrack/pkg/registry/identity"
+	"macrack.io/macrack/pkg/registry/requestuser"
 	"macrack.io/macrack/pkg/registry/txn"
 	"macrack.io/macrack/pkg/rules"
 )
@@ -152,13 +152,13 @@ func (p *planner) recount(ctx context.Context, tx *txn.Tx, new *rack.MacNode) er
 // quarantine begins or ends a quarantine, and returns its record.
 func (p *planner) quarantine(ctx context.Context, old, new *rack.MacNode) *rack.AuditRecord {
 	cause := quarantineCause(new)
-	asserted := !identity.IsAgent(ctx) && new.Status.Scrub != nil && !equality.Semantic.DeepEqual(old.Status.Scrub, new.Status.Scrub)
+	asserted := !requestuser.IsAgent(ctx) && new.Status.Scrub != nil && !equality.Semantic.DeepEqual(old.Status.Scrub, new.Status.Scrub)
 	switch {
 	case asserted && old.Status.Quarantine == nil:
 		// An offline Mac may still run its virtual machines, and may come back online.
 		new.Status.Quarantine = &rack.Quarantine{
 			Reason: rack.ReasonScrubAsserted, Since: metav1.NewTime(p.clock.Now()), BootID: old.Status.BootID,
-			Message: fmt.Sprintf("%s reports that the Mac is scrubbed, but its agent does not; reboot the Mac, or inspect it and end the quarantine", identity.Username(ctx)),
+			Message: fmt.Sprintf("%s reports that the Mac is scrubbed, but its agent does not; reboot the Mac, or inspect it and end the quarantine", requestuser.Username(ctx)),
 		}
 		return ledger.NewNodeQuarantined(new)
 	case asserted:
@@ -168,12 +168,12 @@ func (p *planner) quarantine(ctx context.Context, old, new *rack.MacNode) *rack.
 		new.Status.Quarantine = &rack.Quarantine{Reason: cause.Reason, Message: cause.Message, Since: metav1.NewTime(p.clock.Now()), BootID: new.Status.BootID}
 		return ledger.NewNodeQuarantined(new)
 	case old.Status.Quarantine == nil:
-		if new.Status.Quarantine != nil && !identity.IsAgent(ctx) {
+		if new.Status.Quarantine != nil && !requestuser.IsAgent(ctx) {
 			warning.AddWarning(ctx, "", "status.quarantine was not set: it follows from the conditions SlotsHealthy and Scrubbed; set spec.maintenance to keep new leases off the Mac")
 		}
 		new.Status.Quarantine = nil
 		return nil
-	case identity.IsAgent(ctx):
+	case requestuser.IsAgent(ctx):
 		new.Status.Quarantine = old.Status.Quarantine
 		rebooted := new.Status.BootID != "" && new.Status.BootID != old.Status.Quarantine.BootID
 		if cause != nil || !rebooted {

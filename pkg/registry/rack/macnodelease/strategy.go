@@ -19,7 +19,7 @@ import (
 	"macrack.io/macrack/pkg/apis/rack/validation"
 	"macrack.io/macrack/pkg/registry/conditions"
 	"macrack.io/macrack/pkg/registry/genericstrategy"
-	"macrack.io/macrack/pkg/registry/identity"
+	"macrack.io/macrack/pkg/registry/requestuser"
 	"macrack.io/macrack/pkg/rules"
 )
 
@@ -63,7 +63,7 @@ func (s Strategy) PrepareForCreate(ctx context.Context, obj runtime.Object) {
 
 // requester returns the user who creates a lease.
 func requester(ctx context.Context) *rack.LeaseRequester {
-	username, uid := identity.User(ctx)
+	username, uid := requestuser.User(ctx)
 	if username == "" {
 		return nil
 	}

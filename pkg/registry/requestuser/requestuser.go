@@ -1,5 +1,5 @@
-// Package identity identifies the user of a request.
-package identity
+// Package requestuser identifies the user of a request.
+package requestuser
 
 import (
 	"context"
