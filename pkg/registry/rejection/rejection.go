@@ -109,7 +109,7 @@ func (s *Store) refuseOversized(_ context.Context, obj, oldObj runtime.Object) (
 }
 
 func (s *Store) check(ctx context.Context, obj runtime.Object, name string, err error, dryRun []string) error {
-	err = inWords(s.DefaultQualifiedResource, name, err)
+	err = clientError(s.DefaultQualifiedResource, name, err)
 	if err != nil && s.Classify != nil {
 		err = s.Classify(ctx, obj, name, err)
 	}

@@ -11,9 +11,9 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 )
 
-// inWords converts errors of the generic store into client errors where it returns internal errors,
-// or the key of the object in etcd.
-func inWords(gr schema.GroupResource, name string, err error) error {
+// clientError returns a client error for an error of the generic store that is an internal error,
+// or that contains the key of the object in etcd. It returns other errors unchanged.
+func clientError(gr schema.GroupResource, name string, err error) error {
 	var number *strconv.NumError
 	switch {
 	case errors.Is(err, storage.ErrResourceVersionSetOnCreate):
