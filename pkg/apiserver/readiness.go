@@ -22,11 +22,11 @@ const (
 
 // writable returns a check that etcd accepts writes: a full etcd still answers reads. Any client
 // may call it at any rate, so callers share the result of one write per second.
-func writable(domain *txn.Domain, now clock.PassiveClock) healthz.HealthChecker {
+func writable(backend *txn.Backend, now clock.PassiveClock) healthz.HealthChecker {
 	s := &sharedCheck{
 		clock: clock.RealClock{}, // not the clock of the rules, which do not depend on the age of a result
 		check: func(ctx context.Context) error {
-			return domain.Transact(ctx, func(ctx context.Context, tx *txn.Tx) error {
+			return backend.Transact(ctx, func(ctx context.Context, tx *txn.Tx) error {
 				if _, _, err := tx.GetKey(ctx, "health", "write"); err != nil {
 					return err
 				}

@@ -24,7 +24,7 @@ import (
 // disable: agents are restricted to their own Mac, statuses and records can be written only by the
 // component that observes them, and dry runs are refused if the registry would refuse the real
 // request.
-func (c *Config) restrict(domain *txn.Domain, groups []*genericapiserver.APIGroupInfo) error {
+func (c *Config) restrict(backend *txn.Backend, groups []*genericapiserver.APIGroupInfo) error {
 	macNodes, err := getter[*rack.MacNode](groups, "macnodes")
 	if err != nil {
 		return err
@@ -53,12 +53,12 @@ func (c *Config) restrict(domain *txn.Domain, groups []*genericapiserver.APIGrou
 		controllerrestriction.New(),
 	}
 	if informers := c.Generic.SharedInformerFactory; informers != nil {
-		plugins = append(plugins, quota.Preflight(informers.Core().V1().ResourceQuotas().Lister(), domain.Preflight))
+		plugins = append(plugins, quota.Preflight(informers.Core().V1().ResourceQuotas().Lister(), backend.Preflight))
 	}
 	if configured := c.Generic.AdmissionControl; configured != nil {
 		plugins = append(plugins, configured)
 	}
-	c.Generic.AdmissionControl = admission.NewChainHandler(append(plugins, domain.DryRunAdmission())...)
+	c.Generic.AdmissionControl = admission.NewChainHandler(append(plugins, backend.DryRunAdmission())...)
 	return nil
 }
 

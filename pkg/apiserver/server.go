@@ -83,23 +83,23 @@ func (c *Config) New() (*Server, error) {
 		planners[macnodelease.Resource] = lives.Leases(c.Clock, planners[macnodelease.Resource])
 		planners[macosinstance.Resource] = lives.Instances(planners[macosinstance.Resource])
 	}
-	domain := txn.NewDomain(c.Generic.RESTOptionsGetter, planners, txn.WithoutWatchCache(auditrecord.Resource), txn.WithCodec(values.NewCodec), txn.WithWriteLimit(writeLimit))
-	c.Generic.RESTOptionsGetter = domain
-	c.Generic.AddReadyzChecks(writable(domain, c.Clock), knowsFrontProxy(c.Generic.Authentication.RequestHeaderConfig))
+	backend := txn.NewBackend(c.Generic.RESTOptionsGetter, planners, txn.WithoutWatchCache(auditrecord.Resource), txn.WithCodec(values.NewCodec), txn.WithWriteLimit(writeLimit))
+	c.Generic.RESTOptionsGetter = backend
+	c.Generic.AddReadyzChecks(writable(backend, c.Clock), knowsFrontProxy(c.Generic.Authentication.RequestHeaderConfig))
 
 	rejections := ledger.NewRejections(c.Clock, func(ctx context.Context, record *rack.AuditRecord) error {
 		plan := ledger.AppendOnce(c.Clock, record)
-		return domain.Transact(ctx, func(ctx context.Context, tx *txn.Tx) error { return plan(ctx, tx) })
+		return backend.Transact(ctx, func(ctx context.Context, tx *txn.Tx) error { return plan(ctx, tx) })
 	})
-	groups, expirer, err := c.groups(domain, fleet, rejections, own)
+	groups, expirer, err := c.groups(backend, fleet, rejections, own)
 	if err != nil {
 		return nil, err
 	}
-	if err := c.restrict(domain, groups); err != nil {
+	if err := c.restrict(backend, groups); err != nil {
 		return nil, err
 	}
 	if lives != nil {
-		lives.Key = domain.Key
+		lives.Key = backend.Key
 		limitRecords(groups, lives.Visible)
 	}
 	generic, err := c.Generic.Complete().New("macrack-apiserver", genericapiserver.NewEmptyDelegate())
@@ -116,13 +116,13 @@ func (c *Config) New() (*Server, error) {
 		return nil, err
 	}
 	if lives != nil {
-		if err := backfill(generic, tenancy.Backfill{Domain: domain}); err != nil {
+		if err := backfill(generic, tenancy.Backfill{Backend: backend}); err != nil {
 			return nil, err
 		}
 	}
 	return &Server{generic}, whileServing(generic, "macrack-fleet-clock", func(ctx context.Context) {
 		fleet.Run(ctx, func(ctx context.Context, plan func(context.Context, fleetclock.Tx) error) error {
-			return domain.Transact(ctx, func(ctx context.Context, tx *txn.Tx) error { return plan(ctx, tx) })
+			return backend.Transact(ctx, func(ctx context.Context, tx *txn.Tx) error { return plan(ctx, tx) })
 		})
 	})
 }
@@ -139,24 +139,24 @@ func Planners(clock clock.PassiveClock, fleet *fleetclock.Clock) map[schema.Grou
 
 // groups returns the API groups of the server, which serve leases and instances to their owners
 // only, and the expirer of its records.
-func (c *Config) groups(domain *txn.Domain, fleet *fleetclock.Clock, rejections *ledger.Rejections, own rejection.Filter) ([]*genericapiserver.APIGroupInfo, *ledger.Expirer, error) {
-	rackConfigs, err := rackconfig.NewStorage(Scheme, domain, c.Clock, rejections)
+func (c *Config) groups(backend *txn.Backend, fleet *fleetclock.Clock, rejections *ledger.Rejections, own rejection.Filter) ([]*genericapiserver.APIGroupInfo, *ledger.Expirer, error) {
+	rackConfigs, err := rackconfig.NewStorage(Scheme, backend, c.Clock, rejections)
 	if err != nil {
 		return nil, nil, err
 	}
-	instanceClasses, err := instanceclass.NewStorage(Scheme, domain, c.Clock, rejections)
+	instanceClasses, err := instanceclass.NewStorage(Scheme, backend, c.Clock, rejections)
 	if err != nil {
 		return nil, nil, err
 	}
-	images, imagesStatus, err := macosimage.NewStorage(Scheme, domain, c.Clock, rejections)
+	images, imagesStatus, err := macosimage.NewStorage(Scheme, backend, c.Clock, rejections)
 	if err != nil {
 		return nil, nil, err
 	}
-	nodeClasses, nodeClassesStatus, err := macnodeclass.NewStorage(Scheme, domain, c.Clock, rejections)
+	nodeClasses, nodeClassesStatus, err := macnodeclass.NewStorage(Scheme, backend, c.Clock, rejections)
 	if err != nil {
 		return nil, nil, err
 	}
-	nodes, nodesStatus, err := macnode.NewStorage(Scheme, domain, c.Clock, rejections)
+	nodes, nodesStatus, err := macnode.NewStorage(Scheme, backend, c.Clock, rejections)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -167,16 +167,16 @@ func (c *Config) groups(domain *txn.Domain, fleet *fleetclock.Clock, rejections 
 		}
 		return obj.(*config.RackConfig).Spec.DefaultClassName
 	}
-	leases, err := macnodelease.NewStorage(Scheme, domain, c.Clock, rejections, defaultClass, own)
+	leases, err := macnodelease.NewStorage(Scheme, backend, c.Clock, rejections, defaultClass, own)
 	if err != nil {
 		return nil, nil, err
 	}
-	instances, instancesStatus, err := macosinstance.NewStorage(Scheme, domain, c.Clock, rejections, own, leases.Lease, nodes)
+	instances, instancesStatus, err := macosinstance.NewStorage(Scheme, backend, c.Clock, rejections, own, leases.Lease, nodes)
 	if err != nil {
 		return nil, nil, err
 	}
 	nodeClasses.WarnOnDelete, instanceClasses.WarnOnDelete = macnodeclass.WarnOnDelete(nodes), instanceclass.WarnOnDelete(instances)
-	records, err := auditrecord.NewStorage(Scheme, domain, c.Clock, rejections)
+	records, err := auditrecord.NewStorage(Scheme, backend, c.Clock, rejections)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -186,10 +186,10 @@ func (c *Config) groups(domain *txn.Domain, fleet *fleetclock.Clock, rejections 
 			return fleet.Earliest(ctx, tx, now)
 		},
 		Retention: func(ctx context.Context) (time.Duration, error) { return retention(ctx, rackConfigs) },
-		Records:   auditrecord.Source(domain, anchors(domain)),
-		Anchors:   anchors(domain),
+		Records:   auditrecord.Source(backend, anchors(backend)),
+		Anchors:   anchors(backend),
 		Transact: func(ctx context.Context, plan func(context.Context, ledger.ExpiryTx) error) error {
-			return domain.Transact(ctx, func(ctx context.Context, tx *txn.Tx) error { return plan(ctx, tx) })
+			return backend.Transact(ctx, func(ctx context.Context, tx *txn.Tx) error { return plan(ctx, tx) })
 		},
 	}
 	return []*genericapiserver.APIGroupInfo{
@@ -203,13 +203,13 @@ func (c *Config) groups(domain *txn.Domain, fleet *fleetclock.Clock, rejections 
 			"macnodeleases/binding": leases.Binding,
 			"macnodeleases/release": leases.Release,
 			"auditrecords":          records,
-			"compliancereports":     compliancereport.NewREST(c.Clock, auditrecord.Source(domain, anchors(domain)), anchors(domain)),
+			"compliancereports":     compliancereport.NewREST(c.Clock, auditrecord.Source(backend, anchors(backend)), anchors(backend)),
 		}),
 		group(instance.GroupName, map[string]rest.Storage{
 			"instanceclasses":       instanceClasses,
 			"macosinstances":        instances,
 			"macosinstances/status": instancesStatus,
-			"macosinstances/stop":   macosinstance.NewStopREST(Scheme, instances.REST, domain, c.Clock),
+			"macosinstances/stop":   macosinstance.NewStopREST(Scheme, instances.REST, backend, c.Clock),
 		}),
 		group(image.GroupName, map[string]rest.Storage{
 			"macosimages":        images,
@@ -237,13 +237,13 @@ func retention(ctx context.Context, rackConfigs rest.Getter) (time.Duration, err
 }
 
 // anchors returns the anchors of the chains of the ledger, which are stored under index keys.
-func anchors(domain *txn.Domain) compliancereport.AnchorSource {
+func anchors(backend *txn.Backend) compliancereport.AnchorSource {
 	return func(ctx context.Context) (ledger.Anchors, error) {
-		heads, err := domain.Keys(ctx, ledger.HeadKind)
+		heads, err := backend.Keys(ctx, ledger.HeadKind)
 		if err != nil {
 			return nil, err
 		}
-		checkpoints, err := domain.Keys(ctx, ledger.CheckpointKind)
+		checkpoints, err := backend.Keys(ctx, ledger.CheckpointKind)
 		if err != nil {
 			return nil, err
 		}

@@ -85,7 +85,7 @@ func (b *bench) newRegistry(ctx context.Context, prefix string, planners map[sch
 	config.Transport.ServerList = access.Servers
 	config.Transport.CertFile, config.Transport.KeyFile, config.Transport.TrustedCAFile = info.CertFile, info.KeyFile, info.TrustedCAFile
 	config.CompactionInterval = 0
-	domain := txn.NewDomain(restOptions(*config), planners, txn.WithoutWatchCache(recordResource))
+	backend := txn.NewBackend(restOptions(*config), planners, txn.WithoutWatchCache(recordResource))
 	store := func(gr schema.GroupResource, singular string, newFunc, newList func() runtime.Object) (*genericregistry.Store, error) {
 		s := strategy{apiserver.Scheme, names.SimpleNameGenerator}
 		r := &genericregistry.Store{
@@ -93,7 +93,7 @@ func (b *bench) newRegistry(ctx context.Context, prefix string, planners map[sch
 			SingularQualifiedResource: schema.GroupResource{Group: gr.Group, Resource: singular},
 			CreateStrategy:            s, UpdateStrategy: s, DeleteStrategy: s, TableConvertor: rest.NewDefaultTableConvertor(gr),
 		}
-		return r, r.CompleteWithOptions(&generic.StoreOptions{RESTOptions: domain})
+		return r, r.CompleteWithOptions(&generic.StoreOptions{RESTOptions: backend})
 	}
 	r := &registry{}
 	var err error

@@ -198,8 +198,8 @@ func New(kind Kind, getter generic.RESTOptionsGetter, recorder rejection.Recorde
 		return nil, nil, err
 	}
 	main := &REST{Store: &rejection.Store{Store: store, Recorder: recorder, Filter: kind.Filter}, shortNames: kind.ShortNames, category: kind.Category}
-	if domain, ok := getter.(*txn.Domain); ok {
-		main.planned = domain.Planned
+	if backend, ok := getter.(*txn.Backend); ok {
+		main.planned = backend.Planned
 	}
 	if kind.Status == nil {
 		return main, nil, nil

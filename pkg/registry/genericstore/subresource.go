@@ -22,18 +22,18 @@ import (
 // update passes the planner of the object, but not its strategy.
 type Subresource struct {
 	store    rejection.Store
-	domain   *txn.Domain
+	backend  *txn.Backend
 	resource schema.GroupResource
 }
 
 var _ rest.SubresourceObjectMetaPreserver = Subresource{}
 
 // NewSubresource returns a subresource of the objects in main.
-func NewSubresource(main *REST, domain *txn.Domain, strategy Strategy) Subresource {
+func NewSubresource(main *REST, backend *txn.Backend, strategy Strategy) Subresource {
 	store := *main.Store.Store
 	store.UpdateStrategy = planned{strategy}
 	store.ResetFieldsStrategy = nil
-	s := Subresource{store: *main.Store, domain: domain, resource: store.DefaultQualifiedResource}
+	s := Subresource{store: *main.Store, backend: backend, resource: store.DefaultQualifiedResource}
 	s.store.Store = &store
 	return s
 }
@@ -73,7 +73,7 @@ func (s Subresource) Update(ctx context.Context, body *metav1.ObjectMeta, change
 		if registry.ShouldDeleteDuringUpdate(ctx, "", obj, old) {
 			obj = nil
 		}
-		return s.domain.Preflight(ctx, s.resource, old, obj)
+		return s.backend.Preflight(ctx, s.resource, old, obj)
 	}
 	_, _, err := s.store.Update(ctx, body.Name, info, rest.ValidateAllObjectFunc, preflight, false, &metav1.UpdateOptions{DryRun: dryRun})
 	return err

@@ -33,7 +33,7 @@ var instances = instance.Resource("macosinstances")
 // life: it gets the UID of the key, even if the namespace has been replaced since. The UID of an
 // earlier life is unknown; its objects stay hidden, as they belong to no tenant of today.
 type Backfill struct {
-	Domain *txn.Domain
+	Backend *txn.Backend
 }
 
 // Run fills in what is missing once a minute, until ctx is done.
@@ -66,7 +66,7 @@ func (b Backfill) Once(ctx context.Context) {
 // resource fills in the objects of a resource. It returns how many, and how many are of an unknown
 // namespace. An object that fails does not keep the others from being filled in.
 func (b Backfill) resource(ctx context.Context, gr schema.GroupResource, empty func() runtime.Object) (filled, unknown int, err error) {
-	scan, err := b.Domain.Scan(ctx, gr)
+	scan, err := b.Backend.Scan(ctx, gr)
 	if err != nil {
 		return 0, 0, err
 	}
@@ -105,7 +105,7 @@ func (b Backfill) resource(ctx context.Context, gr schema.GroupResource, empty f
 func (b Backfill) object(ctx context.Context, gr schema.GroupResource, namespace, name string, created int64, empty func() runtime.Object) (done bool, err error) {
 	// A later life gives the key a later revision, so that the object is then not of the key's
 	// life.
-	key, began, err := b.Domain.Key(ctx, Kind, namespace)
+	key, began, err := b.Backend.Key(ctx, Kind, namespace)
 	if err != nil {
 		return false, err
 	}
@@ -113,7 +113,7 @@ func (b Backfill) object(ctx context.Context, gr schema.GroupResource, namespace
 	if life == "" || created < began {
 		return false, nil
 	}
-	err = b.Domain.Transact(ctx, func(ctx context.Context, tx *txn.Tx) error {
+	err = b.Backend.Transact(ctx, func(ctx context.Context, tx *txn.Tx) error {
 		obj := empty()
 		if err := tx.Get(ctx, gr, namespace, name, obj); err != nil {
 			return err

@@ -14,7 +14,7 @@ import (
 
 func freezeLease(t testing.TB, s *Server) {
 	t.Helper()
-	if err := s.Domain.FreezeCache(Leases, "lease", &Lease{}); err != nil {
+	if err := s.Backend.FreezeCache(Leases, "lease", &Lease{}); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -41,7 +41,7 @@ import (
 // decorator returns the decorator of a resource's storage. It does the same as newETCD3Storage and
 // StorageWithCacher of k8s.io/apiserver v0.37, but writes through a client of this package, which
 // these two cannot be given. A test fails when they change upstream.
-func (d *Domain) decorator(r *resource, watchCached bool) generic.StorageDecorator {
+func (b *Backend) decorator(r *resource, watchCached bool) generic.StorageDecorator {
 	return func(c *storagebackend.ConfigForResource, resourcePrefix string, keyFunc func(runtime.Object) (string, error), newFunc, newListFunc func() runtime.Object, attrs storage.AttrFunc, triggers storage.IndexerFuncs, indexers *cache.Indexers) (storage.Interface, factory.DestroyFunc, error) {
 		raw, etcd, destroyRaw, err := newRawStorage(c, resourcePrefix, newFunc, newListFunc)
 		if err != nil {
@@ -68,9 +68,9 @@ func (d *Domain) decorator(r *resource, watchCached bool) generic.StorageDecorat
 			})
 			r.cache.Store(&watchCache{delegator})
 		}
-		if planner := d.planners[r.gr]; planner != nil {
-			d.follow.Do(func() { go d.recent.follow(etcd.Client, r.root+indexPrefix) })
-			planned := &store{Interface: s, domain: d, resource: r, client: etcd.Kubernetes.(*client), planner: planner}
+		if planner := b.planners[r.gr]; planner != nil {
+			b.follow.Do(func() { go b.recent.follow(etcd.Client, r.root+indexPrefix) })
+			planned := &store{Interface: s, backend: b, resource: r, client: etcd.Kubernetes.(*client), planner: planner}
 			r.store.Store(planned)
 			s = planned
 		}

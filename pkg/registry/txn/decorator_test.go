@@ -245,18 +245,18 @@ func TestOneClusterOnly(t *testing.T) {
 	aside.Prefix = "/other"
 	for name, second := range map[string]storagebackend.Config{"other servers": elsewhere, "other prefix": aside} {
 		delegate := &eachItsOwn{Leases: c, Nodes: second}
-		d := txn.NewDomain(delegate, nil)
-		if _, err := d.GetRESTOptions(Leases, &Lease{}); err != nil {
+		b := txn.NewBackend(delegate, nil)
+		if _, err := b.GetRESTOptions(Leases, &Lease{}); err != nil {
 			t.Error(err)
 		}
-		if _, err := d.GetRESTOptions(Nodes, &Node{}); err == nil {
+		if _, err := b.GetRESTOptions(Nodes, &Node{}); err == nil {
 			t.Errorf("%s: no error", name)
 		} else {
 			t.Logf("%s: %v", name, err)
 		}
 	}
 	index := schema.GroupResource{Group: "macrack.io", Resource: "index"}
-	if _, err := txn.NewDomain(&eachItsOwn{index: c}, nil).GetRESTOptions(index, nil); err == nil {
+	if _, err := txn.NewBackend(&eachItsOwn{index: c}, nil).GetRESTOptions(index, nil); err == nil {
 		t.Error("a resource among the index keys")
 	}
 }
@@ -272,11 +272,11 @@ func (e *eachItsOwn) GetRESTOptions(gr schema.GroupResource, example runtime.Obj
 func TestWithoutWatchCache(t *testing.T) {
 	endpoint, _ := startEtcd(t, false)
 	s := startServer(t, endpoint)
-	if !s.Domain.HasWatchCache(Leases) || s.Domain.HasWatchCache(Records) {
-		t.Errorf("watch caches: leases %v, records %v", s.Domain.HasWatchCache(Leases), s.Domain.HasWatchCache(Records))
+	if !s.Backend.HasWatchCache(Leases) || s.Backend.HasWatchCache(Records) {
+		t.Errorf("watch caches: leases %v, records %v", s.Backend.HasWatchCache(Leases), s.Backend.HasWatchCache(Records))
 	}
-	d := txn.NewDomain(undecorated{restOptions(config(endpoint, nil))}, Planners)
-	opts, err := d.GetRESTOptions(Leases, &Lease{})
+	b := txn.NewBackend(undecorated{restOptions(config(endpoint, nil))}, Planners)
+	opts, err := b.GetRESTOptions(Leases, &Lease{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -286,7 +286,7 @@ func TestWithoutWatchCache(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer destroy()
-	if d.HasWatchCache(Leases) {
+	if b.HasWatchCache(Leases) {
 		t.Error("leases have a watch cache")
 	}
 	w, err := s.Records.Watch(cluster, &metainternalversion.ListOptions{})

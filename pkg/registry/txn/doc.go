@@ -12,7 +12,7 @@
 //
 // # How
 //
-// The resources of the server are a [Domain]. It is their [generic.RESTOptionsGetter], so that the
+// The resources of the server are a [Backend]. It is their [generic.RESTOptionsGetter], so that the
 // generic registry works unchanged: strategies, admission, watch caches, finalizers and
 // subresources are the stock ones.
 //
@@ -33,7 +33,7 @@
 //	}
 //
 // The etcd3 storage of k8s.io/apiserver writes through two methods of an interface, OptimisticPut
-// and OptimisticDelete. In the stores of the domain, these methods are implemented by a client of
+// and OptimisticDelete. In the stores of the backend, these methods are implemented by a client of
 // this package. It takes the Tx from the context and commits
 //
 //	If   the main object and all companions are at the revisions that were read
@@ -68,7 +68,7 @@
 // tx.go has the API for planners, and index.go its methods for index keys. store.go calls the
 // planners, client.go commits, retry.go retries conflicts, turns.go queues competing writes, and
 // pacer.go limits the write rate per user and object. recent.go has the state that is kept between
-// transactions. domain.go and decorator.go connect the package to the generic registry. scan.go
+// transactions. backend.go and decorator.go connect the package to the generic registry. scan.go
 // reads resources too large for a list, etcd.go and errors.go handle failures of etcd, and
 // dryrun.go handles dry runs.
 //
@@ -81,5 +81,5 @@
 //   - An update that does not change the main object cannot have companions, because the storage
 //     would write nothing. It is an error.
 //   - Planned objects cannot have a TTL, and objects that cannot be decoded cannot be deleted.
-//   - All resources of a domain are in one etcd cluster, under one prefix.
+//   - All resources of a backend are in one etcd cluster, under one prefix.
 package txn

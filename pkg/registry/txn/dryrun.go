@@ -18,17 +18,17 @@ import (
 // Preflight plans a write without making it, and returns the error with which the planner would
 // refuse it. old and new are those of a [Planner], with namespace and name, and are not changed. It
 // is for dry runs, which do not reach the storage.
-func (d *Domain) Preflight(ctx context.Context, gr schema.GroupResource, old, new runtime.Object) error {
-	_, err := d.Planned(ctx, gr, old, new)
+func (b *Backend) Preflight(ctx context.Context, gr schema.GroupResource, old, new runtime.Object) error {
+	_, err := b.Planned(ctx, gr, old, new)
 	return err
 }
 
 // Planned is Preflight and also returns the object that the write would store: new with the changes
 // of the planner.
-func (d *Domain) Planned(ctx context.Context, gr schema.GroupResource, old, new runtime.Object) (runtime.Object, error) {
-	d.mu.RLock()
-	r := d.resources[gr]
-	d.mu.RUnlock()
+func (b *Backend) Planned(ctx context.Context, gr schema.GroupResource, old, new runtime.Object) (runtime.Object, error) {
+	b.mu.RLock()
+	r := b.resources[gr]
+	b.mu.RUnlock()
 	if r == nil || r.store.Load() == nil {
 		return new, nil
 	}
@@ -46,11 +46,11 @@ func (d *Domain) Planned(ctx context.Context, gr schema.GroupResource, old, new 
 	if err != nil {
 		return nil, err
 	}
-	_, _, key, err := d.locate(gr, m.GetNamespace(), m.GetName())
+	_, _, key, err := b.locate(gr, m.GetNamespace(), m.GetName())
 	if err != nil {
 		return nil, err
 	}
-	tx := &Tx{domain: d, client: s.client, main: r, mainKey: key, fresh: true}
+	tx := &Tx{backend: b, client: s.client, main: r, mainKey: key, fresh: true}
 	planned, err := s.plan(ctx, tx, rev, old, new)
 	if conflict := (*conflictError)(nil); !errors.As(err, &conflict) {
 		return planned, err
@@ -64,11 +64,11 @@ func (d *Domain) Planned(ctx context.Context, gr schema.GroupResource, old, new 
 // DryRunAdmission returns the admission plugin that calls the planners for dry runs, so that a dry
 // run is refused if the real request would be. It must be the last in the admission chain of the
 // server.
-func (d *Domain) DryRunAdmission() admission.ValidationInterface {
-	return &dryRunAdmission{d}
+func (b *Backend) DryRunAdmission() admission.ValidationInterface {
+	return &dryRunAdmission{b}
 }
 
-type dryRunAdmission struct{ domain *Domain }
+type dryRunAdmission struct{ backend *Backend }
 
 var _ admission.ValidationInterface = &dryRunAdmission{}
 
@@ -97,17 +97,17 @@ func (p *dryRunAdmission) Validate(ctx context.Context, a admission.Attributes, 
 			return err
 		}
 	}
-	if !p.domain.stores(gr, old) || !p.domain.stores(gr, new) {
+	if !p.backend.stores(gr, old) || !p.backend.stores(gr, new) {
 		return nil // the object of a subresource, such as an Eviction
 	}
-	return p.domain.Preflight(ctx, gr, old, new)
+	return p.backend.Preflight(ctx, gr, old, new)
 }
 
 // stores reports whether obj, if any, is of the type in which a resource is stored.
-func (d *Domain) stores(gr schema.GroupResource, obj runtime.Object) bool {
-	d.mu.RLock()
-	r := d.resources[gr]
-	d.mu.RUnlock()
+func (b *Backend) stores(gr schema.GroupResource, obj runtime.Object) bool {
+	b.mu.RLock()
+	r := b.resources[gr]
+	b.mu.RUnlock()
 	return r != nil && (obj == nil || r.kind == reflect.TypeOf(obj))
 }
 

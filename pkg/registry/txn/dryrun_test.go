@@ -24,36 +24,36 @@ func TestPreflight(t *testing.T) {
 	a := mustCreate(t, ctx, s.Instances, instance("a", "lease"))
 	before := revision(t, etcd)
 	b := instance("b", "lease")
-	if err := s.Domain.Preflight(ctx, Instances, nil, b); err != nil {
+	if err := s.Backend.Preflight(ctx, Instances, nil, b); err != nil {
 		t.Error(err)
 	}
 	if b.Slot != 0 {
 		t.Error("preflight has changed the object")
 	}
-	if err := s.Domain.Preflight(ctx, Instances, a, nil); err != nil {
+	if err := s.Backend.Preflight(ctx, Instances, a, nil); err != nil {
 		t.Error(err)
 	}
-	if err := s.Domain.Preflight(ctx, Instances, nil, instance("b", "none")); !apierrors.IsNotFound(err) {
+	if err := s.Backend.Preflight(ctx, Instances, nil, instance("b", "none")); !apierrors.IsNotFound(err) {
 		t.Error(err)
 	}
-	if err := s.Domain.Preflight(cluster, Nodes, nil, &Node{}); err != nil {
+	if err := s.Backend.Preflight(cluster, Nodes, nil, &Node{}); err != nil {
 		t.Errorf("no planner: %v", err)
 	}
 	if after := revision(t, etcd); after != before {
 		t.Errorf("revision %d, was %d", after, before)
 	}
 	mustCreate(t, ctx, s.Instances, instance("b", "lease"))
-	if err := s.Domain.Preflight(ctx, Instances, nil, instance("c", "lease")); !apierrors.IsForbidden(err) {
+	if err := s.Backend.Preflight(ctx, Instances, nil, instance("c", "lease")); !apierrors.IsForbidden(err) {
 		t.Error(err)
 	}
 	b.Namespace = "default"
-	if err := s.Domain.Preflight(ctx, Instances, nil, b); !apierrors.IsAlreadyExists(err) {
+	if err := s.Backend.Preflight(ctx, Instances, nil, b); !apierrors.IsAlreadyExists(err) {
 		t.Error(err)
 	}
 	if err := remove(ctx, s.Instances, "a"); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Domain.Preflight(ctx, Instances, a, nil); !apierrors.IsConflict(err) {
+	if err := s.Backend.Preflight(ctx, Instances, a, nil); !apierrors.IsConflict(err) {
 		t.Errorf("deletion of what is gone: %v", err)
 	}
 }
@@ -117,8 +117,8 @@ func TestDryRun(t *testing.T) {
 	lease := mustCreate(t, cluster, s.Leases, &Lease{ObjectMeta: metav1.ObjectMeta{Name: "lease"}}).(*Lease)
 	a := mustCreate(t, ctx, s.Instances, instance("a", "lease")).(*Instance)
 	mustCreate(t, ctx, s.Instances, instance("held", "lease", "toy.example/hold"))
-	instances := &dryRun{admit: s.Domain.DryRunAdmission(), gr: Instances, kind: "Instance"}
-	leases := &dryRun{admit: s.Domain.DryRunAdmission(), gr: Leases, kind: "Lease"}
+	instances := &dryRun{admit: s.Backend.DryRunAdmission(), gr: Instances, kind: "Instance"}
+	leases := &dryRun{admit: s.Backend.DryRunAdmission(), gr: Leases, kind: "Lease"}
 
 	planned = nil
 	before := revision(t, etcd)
@@ -169,7 +169,7 @@ func TestDryRun(t *testing.T) {
 	}
 	planned = nil
 	attrs := admission.NewAttributesRecord(&Node{}, nil, GV.WithKind("Node"), "default", "a", Instances.WithVersion("v1"), "restart", admission.Create, nil, true, nil)
-	if err := s.Domain.DryRunAdmission().Validate(ctx, attrs, nil); err != nil || planned != nil {
+	if err := s.Backend.DryRunAdmission().Validate(ctx, attrs, nil); err != nil || planned != nil {
 		t.Errorf("planned %v, %v", planned, err)
 	}
 	replay(t, etcd)

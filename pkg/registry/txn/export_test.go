@@ -16,16 +16,16 @@ import (
 )
 
 // HasWatchCache reports whether a resource is served from memory.
-func (d *Domain) HasWatchCache(gr schema.GroupResource) bool {
-	d.mu.RLock()
-	defer d.mu.RUnlock()
-	return d.resources[gr].cache.Load() != nil
+func (b *Backend) HasWatchCache(gr schema.GroupResource) bool {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	return b.resources[gr].cache.Load() != nil
 }
 
 // Recalls returns what this process would take an index key's value for.
-func (d *Domain) Recalls(kind, id string) string {
-	key, _ := (&Tx{main: &resource{root: d.root}}).indexKey(kind, id)
-	last, _ := d.recent.get(key)
+func (b *Backend) Recalls(kind, id string) string {
+	key, _ := (&Tx{main: &resource{root: b.root}}).indexKey(kind, id)
+	last, _ := b.recent.get(key)
 	if last.kv == nil {
 		return ""
 	}
@@ -34,19 +34,19 @@ func (d *Domain) Recalls(kind, id string) string {
 
 // Mistake has this process take an index key for having a value, or for
 // missing if that is "", whatever it learns.
-func (d *Domain) Mistake(kind, id, value string) {
-	key, _ := (&Tx{main: &resource{root: d.root}}).indexKey(kind, id)
+func (b *Backend) Mistake(kind, id, value string) {
+	key, _ := (&Tx{main: &resource{root: b.root}}).indexKey(kind, id)
 	wrong := sight{rev: math.MaxInt64}
 	if value != "" {
 		wrong.kv = &mvccpb.KeyValue{Value: []byte(value), ModRevision: 1}
 	}
-	d.recent.cache.Add(key, wrong)
+	b.recent.cache.Add(key, wrong)
 }
 
-// FreezeCache has the planners of this domain see an object as the watch cache
+// FreezeCache has the planners of this backend see an object as the watch cache
 // has it now, forever.
-func (d *Domain) FreezeCache(gr schema.GroupResource, name string, obj runtime.Object) error {
-	r, path, _, err := d.locate(gr, "", name)
+func (b *Backend) FreezeCache(gr schema.GroupResource, name string, obj runtime.Object) error {
+	r, path, _, err := b.locate(gr, "", name)
 	if err != nil {
 		return err
 	}

@@ -137,13 +137,13 @@ func TestIndexMistaken(t *testing.T) {
 		i.Machine = "m"
 		return i
 	}
-	s.Domain.Mistake("machine", "m", "ghost")
+	s.Backend.Mistake("machine", "m", "ghost")
 	a := mustCreate(t, ctx, s.Instances, machine("a")).(*Instance)
-	s.Domain.Mistake("machine", "m", "")
+	s.Backend.Mistake("machine", "m", "")
 	if _, err := create(ctx, s.Instances, machine("b")); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), string(a.UID)) {
 		t.Errorf("machine taken twice: %v, want a word of %s", err, a.UID)
 	}
-	s.Domain.Mistake("machine", "m", "ghost")
+	s.Backend.Mistake("machine", "m", "ghost")
 	if err := remove(ctx, s.Instances, "a"); err != nil {
 		t.Error(err)
 	}
@@ -221,13 +221,13 @@ func TestIndexFollowed(t *testing.T) {
 	lease := mustGet(t, cluster, servers[0].Leases, "lease").(*Lease)
 	before := conflicts(t)
 	for n := 1; n <= 10; n++ {
-		if err := servers[n%2].Domain.Transact(ctx, func(ctx context.Context, tx *txn.Tx) error { return record(ctx, tx, "update", "lease", lease) }); err != nil {
+		if err := servers[n%2].Backend.Transact(ctx, func(ctx context.Context, tx *txn.Tx) error { return record(ctx, tx, "update", "lease", lease) }); err != nil {
 			t.Fatal(err)
 		}
 		for _, s := range servers {
-			for deadline := time.Now().Add(20 * time.Second); s.Domain.Recalls("chain", "lease") != fmt.Sprint(n); time.Sleep(time.Millisecond) {
+			for deadline := time.Now().Add(20 * time.Second); s.Backend.Recalls("chain", "lease") != fmt.Sprint(n); time.Sleep(time.Millisecond) {
 				if time.Now().After(deadline) {
-					t.Fatalf("takes %q for record %d", s.Domain.Recalls("chain", "lease"), n)
+					t.Fatalf("takes %q for record %d", s.Backend.Recalls("chain", "lease"), n)
 				}
 			}
 		}

@@ -11,13 +11,13 @@ import (
 )
 
 // Keys returns the values of all index keys of a kind by ID, at one revision.
-func (d *Domain) Keys(ctx context.Context, kind string) (map[string][]byte, error) {
+func (b *Backend) Keys(ctx context.Context, kind string) (map[string][]byte, error) {
 	if !kinds.MatchString(kind) {
 		return nil, fmt.Errorf("txn: %q cannot be a kind of index keys", kind)
 	}
-	s := d.anyStore()
+	s := b.anyStore()
 	if s == nil {
-		return nil, errors.New("txn: the domain has no planned resource yet")
+		return nil, errors.New("txn: the backend has no planned resource yet")
 	}
 	prefix := s.resource.root + indexPrefix + kind + "/"
 	resp, err := s.client.kv.Get(ctx, prefix, clientv3.WithPrefix())
@@ -37,10 +37,10 @@ func (d *Domain) Keys(ctx context.Context, kind string) (map[string][]byte, erro
 
 // Key returns the value of an index key, and the revision of its last write, which is 0 if there is
 // no such key.
-func (d *Domain) Key(ctx context.Context, kind, id string) (value []byte, revision int64, err error) {
-	s := d.anyStore()
+func (b *Backend) Key(ctx context.Context, kind, id string) (value []byte, revision int64, err error) {
+	s := b.anyStore()
 	if s == nil {
-		return nil, 0, errors.New("txn: the domain has no planned resource yet")
+		return nil, 0, errors.New("txn: the backend has no planned resource yet")
 	}
 	key, err := (&Tx{main: s.resource}).indexKey(kind, id)
 	if err != nil {

@@ -19,23 +19,23 @@ func TestKeys(t *testing.T) {
 	}
 	mustCreate(t, cluster, s.Nodes, &Node{ObjectMeta: metav1.ObjectMeta{Name: "node"}})
 	written := revision(t, etcd)
-	keys, err := s.Domain.Keys(ctx, "a")
+	keys, err := s.Backend.Keys(ctx, "a")
 	if err != nil || len(keys) != 2 || string(keys["x/1"]) != "1" || string(keys[".."]) != "2" {
 		t.Errorf("keys %q, %v", keys, err)
 	}
-	if value, rev, err := s.Domain.Key(ctx, "a", "x/1"); err != nil || string(value) != "1" || rev != written {
+	if value, rev, err := s.Backend.Key(ctx, "a", "x/1"); err != nil || string(value) != "1" || rev != written {
 		t.Errorf("x/1 is %q at %d, %v", value, rev, err)
 	}
-	if value, rev, err := s.Domain.Key(ctx, "a", "x"); err != nil || value != nil || rev != 0 {
+	if value, rev, err := s.Backend.Key(ctx, "a", "x"); err != nil || value != nil || rev != 0 {
 		t.Errorf("x is %q at %d, %v", value, rev, err)
 	}
-	if _, err := s.Domain.Keys(ctx, "a/"); err == nil {
+	if _, err := s.Backend.Keys(ctx, "a/"); err == nil {
 		t.Error("keys of no kind")
 	}
-	if _, _, err := s.Domain.Key(ctx, "a", ""); err == nil {
+	if _, _, err := s.Backend.Key(ctx, "a", ""); err == nil {
 		t.Error("key without an ID")
 	}
-	if _, err := txn.NewDomain(nil, nil).Keys(ctx, "a"); err == nil {
-		t.Error("keys of an empty domain")
+	if _, err := txn.NewBackend(nil, nil).Keys(ctx, "a"); err == nil {
+		t.Error("keys of an empty backend")
 	}
 }

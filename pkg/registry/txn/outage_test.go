@@ -136,7 +136,7 @@ func requests(t testing.TB, s *Server) map[string]func() error {
 		"get":           func() error { _, err := s.Leases.Get(cluster, "lease", &metav1.GetOptions{}); return err },
 		"list":          func() error { _, err := s.Leases.List(cluster, &metainternalversion.ListOptions{}); return err },
 		"uncached list": func() error { _, err := s.Records.List(cluster, &metainternalversion.ListOptions{}); return err },
-		"preflight":     func() error { return s.Domain.Preflight(ctx, Instances, nil, instance("a", "lease")) },
+		"preflight":     func() error { return s.Backend.Preflight(ctx, Instances, nil, instance("a", "lease")) },
 	}
 }
 

@@ -35,7 +35,7 @@ type WriteLimit struct {
 // WithWriteLimit delays writes beyond the limit, and refuses them with status 429 if the delay
 // would be too long.
 func WithWriteLimit(limit WriteLimit) Option {
-	return func(d *Domain) { d.pacer = newPacer(limit) }
+	return func(b *Backend) { b.pacer = newPacer(limit) }
 }
 
 // A pacer enforces a WriteLimit.

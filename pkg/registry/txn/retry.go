@@ -31,7 +31,7 @@ func (s *store) retry(ctx context.Context, operation, path string, write func(co
 
 func (s *store) retryKey(ctx context.Context, operation, key string, write func(context.Context, *Tx) error) error {
 	start := time.Now()
-	tx := &Tx{domain: s.domain, client: s.client, main: s.resource, mainKey: key, deadline: start.Add(patience)}
+	tx := &Tx{backend: s.backend, client: s.client, main: s.resource, mainKey: key, deadline: start.Add(patience)}
 	tx.flow = flow(ctx)
 	ctx = context.WithValue(ctx, contextKey{}, tx)
 	attempt := 1

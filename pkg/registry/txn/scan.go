@@ -31,12 +31,12 @@ type Scan struct {
 }
 
 // Scan starts a scan of a resource at the current revision.
-func (d *Domain) Scan(ctx context.Context, gr schema.GroupResource) (*Scan, error) {
-	d.mu.RLock()
-	r := d.resources[gr]
-	d.mu.RUnlock()
+func (b *Backend) Scan(ctx context.Context, gr schema.GroupResource) (*Scan, error) {
+	b.mu.RLock()
+	r := b.resources[gr]
+	b.mu.RUnlock()
 	if r == nil {
-		return nil, fmt.Errorf("txn: %s is not a resource of the domain", gr)
+		return nil, fmt.Errorf("txn: %s is not a resource of the backend", gr)
 	}
 	etcd := r.etcd.Load()
 	if etcd == nil {

@@ -55,7 +55,7 @@ func scanned(t *testing.T, scan *txn.Scan) map[string][]string {
 // or not.
 func TestScan(t *testing.T) {
 	s, _ := startPlain(t)
-	scan, err := s.Domain.Scan(t.Context(), Instances)
+	scan, err := s.Backend.Scan(t.Context(), Instances)
 	require.NoError(t, err)
 	assert.Empty(t, scanned(t, scan))
 
@@ -68,7 +68,7 @@ func TestScan(t *testing.T) {
 			want[namespace] = append(want[namespace], i.Name+" then")
 		}
 	}
-	scan, err = s.Domain.Scan(t.Context(), Instances)
+	scan, err = s.Backend.Scan(t.Context(), Instances)
 	require.NoError(t, err)
 	_, err = change(requestContext("a"), s.Instances, "i-3", func(i *Instance) { i.Note = "now" })
 	require.NoError(t, err)
@@ -93,7 +93,7 @@ func TestScanEnds(t *testing.T) {
 		_, err := etcd.Put(t.Context(), fmt.Sprintf("/registry/%s/%s/a/r-%d", Records.Group, Records.Resource, n), "not encrypted")
 		require.NoError(t, err)
 	}
-	scan, err := s.Domain.Scan(t.Context(), Records)
+	scan, err := s.Backend.Scan(t.Context(), Records)
 	require.NoError(t, err)
 	for range 20 {
 		read := 0
@@ -113,6 +113,6 @@ func TestScanEnds(t *testing.T) {
 
 	other := Records
 	other.Resource = "others"
-	_, err = s.Domain.Scan(t.Context(), other)
-	assert.ErrorContains(t, err, "is not a resource of the domain")
+	_, err = s.Backend.Scan(t.Context(), other)
+	assert.ErrorContains(t, err, "is not a resource of the backend")
 }

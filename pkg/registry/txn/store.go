@@ -14,7 +14,7 @@ import (
 // A store calls the planner for each write of the storage that it wraps.
 type store struct {
 	storage.Interface
-	domain   *Domain
+	backend  *Backend
 	resource *resource
 	client   *client
 	planner  Planner
@@ -94,7 +94,7 @@ func (s *store) GuaranteedUpdate(ctx context.Context, key string, out runtime.Ob
 func (s *store) propose(ctx context.Context, tx *Tx, rev uint64, old, new runtime.Object) (runtime.Object, error) {
 	for {
 		if old != nil {
-			if _, newer := s.domain.recent.outruns(tx.mainKey, int64(rev)); newer {
+			if _, newer := s.backend.recent.outruns(tx.mainKey, int64(rev)); newer {
 				return nil, &conflictError{keys: []string{tx.mainKey}} // the storage reads it again
 			}
 		}
@@ -102,8 +102,8 @@ func (s *store) propose(ctx context.Context, tx *Tx, rev uint64, old, new runtim
 		if err != nil {
 			return nil, err
 		}
-		if !s.domain.turns.claim(tx) {
-			if err := s.domain.turns.wait(ctx, tx); err != nil {
+		if !s.backend.turns.claim(tx) {
+			if err := s.backend.turns.wait(ctx, tx); err != nil {
 				return nil, err
 			}
 			continue // earlier writes have changed objects that the plan relies on

@@ -26,7 +26,7 @@ import (
 
 // Server is the stores of one API server.
 type Server struct {
-	Domain    *txn.Domain
+	Backend   *txn.Backend
 	Instances *genericregistry.Store
 	Leases    *genericregistry.Store
 	Nodes     *genericregistry.Store
@@ -60,7 +60,7 @@ var Planners = map[schema.GroupResource]txn.Planner{Instances: planInstance, Lea
 // NewServer returns a server of what is stored in etcd.
 func NewServer(config storagebackend.Config, planners map[schema.GroupResource]txn.Planner) (*Server, error) {
 	config.Codec = Codec
-	s := &Server{Domain: txn.NewDomain(restOptions(config), planners, txn.WithoutWatchCache(Records))}
+	s := &Server{Backend: txn.NewBackend(restOptions(config), planners, txn.WithoutWatchCache(Records))}
 	var err error
 	store := func(gr schema.GroupResource, singular string, namespaced bool, newFunc, newList func() runtime.Object) *genericregistry.Store {
 		st := strategy{Scheme, names.SimpleNameGenerator, namespaced}
@@ -70,7 +70,7 @@ func NewServer(config storagebackend.Config, planners map[schema.GroupResource]t
 			CreateStrategy:            st, UpdateStrategy: st, DeleteStrategy: st,
 			TableConvertor: rest.NewDefaultTableConvertor(gr),
 		}
-		if e := r.CompleteWithOptions(&generic.StoreOptions{RESTOptions: s.Domain}); e != nil && err == nil {
+		if e := r.CompleteWithOptions(&generic.StoreOptions{RESTOptions: s.Backend}); e != nil && err == nil {
 			err = e
 		}
 		return r

@@ -15,13 +15,13 @@ const noObject = "macrack.io/none"
 
 // Transact commits the writes that plan adds to a transaction without a main object. plan is called
 // repeatedly and may return an error, as a [Planner].
-func (d *Domain) Transact(ctx context.Context, plan func(ctx context.Context, tx *Tx) error) error {
-	s := d.anyStore()
+func (b *Backend) Transact(ctx context.Context, plan func(ctx context.Context, tx *Tx) error) error {
+	s := b.anyStore()
 	if s == nil {
-		return errors.New("txn: the domain has no planned resource yet")
+		return errors.New("txn: the backend has no planned resource yet")
 	}
 	alone := &store{
-		domain:   d,
+		backend:  b,
 		resource: &resource{gr: schema.GroupResource{Resource: "objects"}, root: s.resource.root},
 		client:   s.client,
 		planner:  func(ctx context.Context, tx *Tx, _, _ runtime.Object) error { return plan(ctx, tx) },
@@ -46,10 +46,10 @@ func (d *Domain) Transact(ctx context.Context, plan func(ctx context.Context, tx
 	})
 }
 
-func (d *Domain) anyStore() *store {
-	d.mu.RLock()
-	defer d.mu.RUnlock()
-	for _, r := range d.resources {
+func (b *Backend) anyStore() *store {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	for _, r := range b.resources {
 		if s := r.store.Load(); s != nil {
 			return s
 		}

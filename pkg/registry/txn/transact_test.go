@@ -18,10 +18,10 @@ func TestTransact(t *testing.T) {
 	const each = 20
 	var wg sync.WaitGroup
 	for i := range 4 {
-		d := servers[i%2].Domain
+		b := servers[i%2].Backend
 		wg.Go(func() {
 			for range each {
-				if err := d.Transact(ctx, func(ctx context.Context, tx *txn.Tx) error { return record(ctx, tx, "update", "lease", lease) }); err != nil {
+				if err := b.Transact(ctx, func(ctx context.Context, tx *txn.Tx) error { return record(ctx, tx, "update", "lease", lease) }); err != nil {
 					t.Error(err)
 				}
 			}
@@ -31,15 +31,15 @@ func TestTransact(t *testing.T) {
 	if st, _ := replay(t, etcd); len(st.records) != 4*each || st.chains["lease"] != 4*each {
 		t.Errorf("%d records", len(st.records))
 	}
-	d := servers[0].Domain
+	b := servers[0].Backend
 	before := revision(t, etcd)
 	no := apierrors.NewForbidden(Records, "x", errors.New("no"))
-	if err := d.Transact(ctx, func(ctx context.Context, tx *txn.Tx) error {
+	if err := b.Transact(ctx, func(ctx context.Context, tx *txn.Tx) error {
 		return errors.Join(record(ctx, tx, "update", "lease", lease), no)
 	}); !apierrors.IsForbidden(err) {
 		t.Errorf("refused: %v", err)
 	}
-	if err := d.Transact(ctx, func(ctx context.Context, tx *txn.Tx) error { return tx.Get(ctx, Leases, "", "lease", &Lease{}) }); err != nil {
+	if err := b.Transact(ctx, func(ctx context.Context, tx *txn.Tx) error { return tx.Get(ctx, Leases, "", "lease", &Lease{}) }); err != nil {
 		t.Errorf("nothing to do: %v", err)
 	}
 	if after := revision(t, etcd); after != before {
@@ -54,7 +54,7 @@ func TestTransactStale(t *testing.T) {
 	if _, err := change(cluster, servers[1].Leases, "lease", func(l *Lease) { l.Labels = map[string]string{"a": "b"} }); err != nil {
 		t.Fatal(err)
 	}
-	if err := servers[0].Domain.Transact(ctx, func(ctx context.Context, tx *txn.Tx) error {
+	if err := servers[0].Backend.Transact(ctx, func(ctx context.Context, tx *txn.Tx) error {
 		lease := &Lease{}
 		if err := tx.Get(ctx, Leases, "", "lease", lease); err != nil || lease.Labels == nil {
 			return err

@@ -24,7 +24,7 @@ const maxOps = 128
 // Tx collects the companions of one write of one object, the main object.
 // It is not safe for concurrent use, and must not be used after the planner has returned.
 type Tx struct {
-	domain  *Domain
+	backend *Backend
 	client  *client
 	main    *resource
 	mainKey string
@@ -98,7 +98,7 @@ func (t *Tx) Get(ctx context.Context, gr schema.GroupResource, namespace, name s
 }
 
 func (t *Tx) get(ctx context.Context, gr schema.GroupResource, namespace, name string, into runtime.Object) (found bool, err error) {
-	r, path, key, err := t.domain.locate(gr, namespace, name)
+	r, path, key, err := t.backend.locate(gr, namespace, name)
 	if err != nil {
 		return false, err
 	}
@@ -112,7 +112,7 @@ func (t *Tx) get(ctx context.Context, gr schema.GroupResource, namespace, name s
 		if err != nil {
 			return false, err
 		}
-		last, newer := t.domain.recent.outruns(key, rev)
+		last, newer := t.backend.recent.outruns(key, rev)
 		if !newer {
 			return rev != 0, t.add(op{resource: r, key: key, rev: rev})
 		}
@@ -188,7 +188,7 @@ func (t *Tx) identify(gr schema.GroupResource, obj runtime.Object, exists bool) 
 	if exists != (rev != 0) {
 		return nil, "", 0, fmt.Errorf("txn: %s %q has resource version %d; what is created has none, what is updated or deleted has one", gr, m.GetName(), rev)
 	}
-	r, _, key, err := t.domain.locate(gr, m.GetNamespace(), m.GetName())
+	r, _, key, err := t.backend.locate(gr, m.GetNamespace(), m.GetName())
 	return r, key, int64(rev), err
 }
 
@@ -266,7 +266,7 @@ func (t *Tx) begin() {
 // earlier attempt and gives up its turns, which could block other writes.
 func (t *Tx) restart() {
 	t.discard()
-	t.domain.turns.leave(t)
+	t.backend.turns.leave(t)
 }
 
 // discard discards a plan, except the keys that the next one is likely to read.
@@ -285,7 +285,7 @@ func (t *Tx) discard() {
 // outrun reports whether the commit is known to fail.
 func (t *Tx) outrun() bool {
 	for _, o := range t.ops {
-		if _, newer := t.domain.recent.outruns(o.id(), o.rev); newer {
+		if _, newer := t.backend.recent.outruns(o.id(), o.rev); newer {
 			return true
 		}
 	}
@@ -312,12 +312,12 @@ func (t *Tx) enqueue(ctx context.Context) error {
 	patient, cancel := context.WithDeadline(ctx, t.deadline)
 	defer cancel()
 	if !t.paced {
-		if err := t.domain.pacer.wait(patient, t.mainKey); err != nil {
+		if err := t.backend.pacer.wait(patient, t.mainKey); err != nil {
 			return err
 		}
 		t.paced = true
 	}
-	first, err := t.domain.writers.take(patient, t.mainKey, t.flow)
+	first, err := t.backend.writers.take(patient, t.mainKey, t.flow)
 	if err != nil && (ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded)) {
 		return err
 	}
@@ -329,9 +329,9 @@ func (t *Tx) enqueue(ctx context.Context) error {
 
 // leave gives up all turns.
 func (t *Tx) leave() {
-	t.domain.turns.leave(t)
+	t.backend.turns.leave(t)
 	if t.first != nil {
-		t.domain.writers.release(*t.first)
+		t.backend.writers.release(*t.first)
 		t.first = nil
 	}
 }

@@ -252,7 +252,7 @@ func TestNestedWrite(t *testing.T) {
 				t.Error(err)
 			}
 		case 2:
-			if err := servers[0].Domain.Transact(ctx, func(ctx context.Context, tx *txn.Tx) error { return record(ctx, tx, "update", "lease", i) }); err != nil {
+			if err := servers[0].Backend.Transact(ctx, func(ctx context.Context, tx *txn.Tx) error { return record(ctx, tx, "update", "lease", i) }); err != nil {
 				t.Error(err)
 			}
 		}

@@ -84,7 +84,7 @@ func TestInternalVersion(t *testing.T) {
 	c := config(endpoint, nil)
 	c.Codec = codecs.CodecForVersions(info.Serializer, codecs.UniversalDeserializer(), GV, schema.GroupVersion{Group: GV.Group, Version: runtime.APIVersionInternal})
 	things, sums := GV.WithResource("things").GroupResource(), GV.WithResource("sums").GroupResource()
-	domain := txn.NewDomain(restOptions(c), map[schema.GroupResource]txn.Planner{
+	backend := txn.NewBackend(restOptions(c), map[schema.GroupResource]txn.Planner{
 		things: func(ctx context.Context, tx *txn.Tx, old, new runtime.Object) error {
 			sum := &Thing{}
 			if err := tx.Get(ctx, sums, "", "sum", sum); err != nil {
@@ -104,7 +104,7 @@ func TestInternalVersion(t *testing.T) {
 			DefaultQualifiedResource: gr, SingularQualifiedResource: gr,
 			CreateStrategy: st, UpdateStrategy: st, DeleteStrategy: st, TableConvertor: rest.NewDefaultTableConvertor(gr),
 		}
-		if err := r.CompleteWithOptions(&generic.StoreOptions{RESTOptions: domain}); err != nil {
+		if err := r.CompleteWithOptions(&generic.StoreOptions{RESTOptions: backend}); err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(r.Destroy)
@@ -138,7 +138,7 @@ func TestInternalVersion(t *testing.T) {
 		t.Fatal(err)
 	}
 	want(2)
-	if err := domain.FreezeCache(sums, "sum", &Thing{}); err != nil {
+	if err := backend.FreezeCache(sums, "sum", &Thing{}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := change(cluster, sumStore, "sum", func(s *Thing) { s.Count = 7 }); err != nil {

@@ -27,8 +27,8 @@ type StopREST struct {
 var _ rest.NamedCreater = &StopREST{}
 
 // NewStopREST returns the subresource stop of the instances in store.
-func NewStopREST(typer runtime.ObjectTyper, store *genericstore.REST, domain *txn.Domain, clock clock.PassiveClock) *StopREST {
-	return &StopREST{genericstore.NewSubresource(store, domain, NewStrategy(typer)), clock}
+func NewStopREST(typer runtime.ObjectTyper, store *genericstore.REST, backend *txn.Backend, clock clock.PassiveClock) *StopREST {
+	return &StopREST{genericstore.NewSubresource(store, backend, NewStrategy(typer)), clock}
 }
 
 // New returns an empty request.

@@ -19,13 +19,13 @@ const (
 
 // Source returns all records at one revision, those of each chassis in sequence. The anchors
 // determine the parts in which they are read, but not which records are returned.
-func Source(domain *txn.Domain, anchors func(context.Context) (ledger.Anchors, error)) ledger.RecordSource {
+func Source(backend *txn.Backend, anchors func(context.Context) (ledger.Anchors, error)) ledger.RecordSource {
 	return func(ctx context.Context, yield func(*rack.AuditRecord) error) error {
 		known, err := anchors(ctx)
 		if err != nil {
 			return err
 		}
-		scan, err := domain.Scan(ctx, Resource)
+		scan, err := backend.Scan(ctx, Resource)
 		if err != nil {
 			return err
 		}

@@ -40,7 +40,7 @@ type REST struct {
 
 // NewStorage returns the storage of MacNodeLeases. The function defaultClass returns the class of
 // leases without a class, or an empty string. The filter hides leases from users.
-func NewStorage(typer runtime.ObjectTyper, domain *txn.Domain, clock clock.PassiveClock, recorder rejection.Recorder, defaultClass func(context.Context) string, filter rejection.Filter) (*Storage, error) {
+func NewStorage(typer runtime.ObjectTyper, backend *txn.Backend, clock clock.PassiveClock, recorder rejection.Recorder, defaultClass func(context.Context) string, filter rejection.Filter) (*Storage, error) {
 	strategy := NewStrategy(typer, defaultClass)
 	main, status, err := genericstore.New(genericstore.Kind{
 		Resource:   Resource,
@@ -54,7 +54,7 @@ func NewStorage(typer runtime.ObjectTyper, domain *txn.Domain, clock clock.Passi
 		Attrs:      GetAttrs,
 		Table:      NewTableConvertor(clock),
 		Filter:     filter,
-	}, domain, recorder)
+	}, backend, recorder)
 	if err != nil {
 		return nil, err
 	}
@@ -62,8 +62,8 @@ func NewStorage(typer runtime.ObjectTyper, domain *txn.Domain, clock clock.Passi
 	return &Storage{
 		Lease:   &REST{main, clock},
 		Status:  status,
-		Binding: &BindingREST{genericstore.NewSubresource(main, domain, strategy)},
-		Release: &ReleaseREST{genericstore.NewSubresource(main, domain, strategy)},
+		Binding: &BindingREST{genericstore.NewSubresource(main, backend, strategy)},
+		Release: &ReleaseREST{genericstore.NewSubresource(main, backend, strategy)},
 	}, nil
 }
 

@@ -34,9 +34,9 @@ type Planner func(ctx context.Context, tx *Tx, old, new runtime.Object) error
 
 var versioner = storage.APIObjectVersioner{}
 
-// A Domain is the set of resources in one etcd cluster that transactions may span. It is the
+// A Backend is the set of resources in one etcd cluster that transactions may span. It is the
 // [generic.RESTOptionsGetter] of their stores, with or without planners.
-type Domain struct {
+type Backend struct {
 	delegate generic.RESTOptionsGetter
 	planners map[schema.GroupResource]Planner
 	uncached map[schema.GroupResource]bool
@@ -54,15 +54,15 @@ type Domain struct {
 	resources map[schema.GroupResource]*resource
 }
 
-// An Option changes a domain.
-type Option func(*Domain)
+// An Option changes a backend.
+type Option func(*Backend)
 
 // WithoutWatchCache serves resources from etcd. It is for resources with many, rarely read objects.
 // They can still be watched.
 func WithoutWatchCache(resources ...schema.GroupResource) Option {
-	return func(d *Domain) {
+	return func(b *Backend) {
 		for _, gr := range resources {
-			d.uncached[gr] = true
+			b.uncached[gr] = true
 		}
 	}
 }
@@ -70,13 +70,13 @@ func WithoutWatchCache(resources ...schema.GroupResource) Option {
 // WithCodec decorates the storage codec of each resource with wrap, for main objects and companions
 // alike.
 func WithCodec(wrap func(gr schema.GroupResource, codec runtime.Codec) runtime.Codec) Option {
-	return func(d *Domain) { d.codec = wrap }
+	return func(b *Backend) { b.codec = wrap }
 }
 
-// NewDomain returns a domain of the resources for which delegate has options. Objects of a resource
-// without a planner may still be companions.
-func NewDomain(delegate generic.RESTOptionsGetter, planners map[schema.GroupResource]Planner, options ...Option) *Domain {
-	d := &Domain{
+// NewBackend returns a backend of the resources for which delegate has options. Objects of a
+// resource without a planner may still be companions.
+func NewBackend(delegate generic.RESTOptionsGetter, planners map[schema.GroupResource]Planner, options ...Option) *Backend {
+	b := &Backend{
 		delegate:  delegate,
 		planners:  planners,
 		uncached:  map[schema.GroupResource]bool{},
@@ -86,9 +86,9 @@ func NewDomain(delegate generic.RESTOptionsGetter, planners map[schema.GroupReso
 		resources: map[schema.GroupResource]*resource{},
 	}
 	for _, option := range options {
-		option(d)
+		option(b)
 	}
-	return d
+	return b
 }
 
 // resource has the storage parameters of a resource.
@@ -106,39 +106,39 @@ type resource struct {
 	store atomic.Pointer[store]           // nil without a planner
 }
 
-// GetRESTOptions adds the resource to the domain.
-func (d *Domain) GetRESTOptions(gr schema.GroupResource, example runtime.Object) (generic.RESTOptions, error) {
-	opts, err := d.delegate.GetRESTOptions(gr, example)
+// GetRESTOptions adds the resource to the backend.
+func (b *Backend) GetRESTOptions(gr schema.GroupResource, example runtime.Object) (generic.RESTOptions, error) {
+	opts, err := b.delegate.GetRESTOptions(gr, example)
 	if err != nil {
 		return opts, err
 	}
-	if d.codec != nil {
+	if b.codec != nil {
 		config := *opts.StorageConfig
-		config.Codec = d.codec(gr, config.Codec)
+		config.Codec = b.codec(gr, config.Codec)
 		opts.StorageConfig = &config
 	}
-	r, err := d.add(gr, example, opts)
+	r, err := b.add(gr, example, opts)
 	if err != nil {
 		return opts, err
 	}
-	opts.Decorator = d.decorator(r, !d.uncached[gr] && !isUndecorated(opts.Decorator))
+	opts.Decorator = b.decorator(r, !b.uncached[gr] && !isUndecorated(opts.Decorator))
 	return opts, nil
 }
 
-func (d *Domain) add(gr schema.GroupResource, example runtime.Object, opts generic.RESTOptions) (*resource, error) {
+func (b *Backend) add(gr schema.GroupResource, example runtime.Object, opts generic.RESTOptions) (*resource, error) {
 	c := opts.StorageConfig
 	root := strings.TrimSuffix(path.Join("/", c.Prefix), "/") + "/"
 	prefix := path.Join("/", opts.ResourcePrefix)
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if r := d.resources[gr]; r != nil {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if r := b.resources[gr]; r != nil {
 		return r, nil
 	}
-	if d.servers == nil {
-		d.servers, d.root = c.Transport.ServerList, root
+	if b.servers == nil {
+		b.servers, b.root = c.Transport.ServerList, root
 	}
-	if !slices.Equal(d.servers, c.Transport.ServerList) || d.root != root {
-		return nil, fmt.Errorf("txn: %s is stored in %v under %s, but a transaction cannot leave %v and %s: remove the override of its etcd servers", gr, c.Transport.ServerList, root, d.servers, d.root)
+	if !slices.Equal(b.servers, c.Transport.ServerList) || b.root != root {
+		return nil, fmt.Errorf("txn: %s is stored in %v under %s, but a transaction cannot leave %v and %s: remove the override of its etcd servers", gr, c.Transport.ServerList, root, b.servers, b.root)
 	}
 	if strings.HasPrefix(prefix+"/", indexPrefix) || strings.HasPrefix("/"+indexPrefix, prefix+"/") {
 		return nil, fmt.Errorf("txn: %s is stored under %s, which is for index keys", gr, prefix)
@@ -155,7 +155,7 @@ func (d *Domain) add(gr schema.GroupResource, example runtime.Object, opts gener
 	if r.transformer == nil {
 		r.transformer = identity.NewEncryptCheckTransformer()
 	}
-	d.resources[gr] = r
+	b.resources[gr] = r
 	return r, nil
 }
 
@@ -164,12 +164,12 @@ func isUndecorated(decorator generic.StorageDecorator) bool {
 }
 
 // locate returns the path of an object in [storage.Interface] and its key in etcd.
-func (d *Domain) locate(gr schema.GroupResource, namespace, name string) (r *resource, path, key string, err error) {
-	d.mu.RLock()
-	r = d.resources[gr]
-	d.mu.RUnlock()
+func (b *Backend) locate(gr schema.GroupResource, namespace, name string) (r *resource, path, key string, err error) {
+	b.mu.RLock()
+	r = b.resources[gr]
+	b.mu.RUnlock()
 	if r == nil {
-		return nil, "", "", fmt.Errorf("txn: %s is not a resource of the domain", gr)
+		return nil, "", "", fmt.Errorf("txn: %s is not a resource of the backend", gr)
 	}
 	prefix := r.prefix
 	if namespace != "" {
