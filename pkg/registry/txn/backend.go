@@ -42,11 +42,11 @@ type Backend struct {
 	uncached map[schema.GroupResource]bool
 	codec    func(schema.GroupResource, runtime.Codec) runtime.Codec // nil for the codecs of the delegate
 
-	pacer   *pacer // nil for an unlimited write rate
-	writers *turns // of main objects; entered before the read
-	turns   *turns // of all written keys; entered before the commit
-	recent  *recent
-	follow  sync.Once // starts the watch of the index keys for recent
+	pacer       *pacer    // nil for an unlimited write rate
+	mainLocks   *keyLocks // of main objects; taken before the read
+	commitLocks *keyLocks // of all written keys; taken before the commit
+	revisions   *revisionCache
+	watchOnce   sync.Once // starts the watch of the index keys for revisions
 
 	mu        sync.RWMutex
 	servers   []string
@@ -77,13 +77,13 @@ func WithCodec(wrap func(gr schema.GroupResource, codec runtime.Codec) runtime.C
 // resource without a planner may still be companions.
 func NewBackend(delegate generic.RESTOptionsGetter, planners map[schema.GroupResource]Planner, options ...Option) *Backend {
 	b := &Backend{
-		delegate:  delegate,
-		planners:  planners,
-		uncached:  map[schema.GroupResource]bool{},
-		writers:   newTurns(),
-		turns:     newTurns(),
-		recent:    newRecent(),
-		resources: map[schema.GroupResource]*resource{},
+		delegate:    delegate,
+		planners:    planners,
+		uncached:    map[schema.GroupResource]bool{},
+		mainLocks:   newKeyLocks(),
+		commitLocks: newKeyLocks(),
+		revisions:   newRevisionCache(),
+		resources:   map[schema.GroupResource]*resource{},
 	}
 	for _, option := range options {
 		option(b)

@@ -63,7 +63,7 @@ func (c *client) OptimisticDelete(ctx context.Context, key string, rev int64, op
 func noteMain(ctx context.Context, key string, rev int64, write clientv3.Op, resp kubernetes.PutResponse, err error) {
 	tx, _ := ctx.Value(contextKey{}).(*Tx)
 	if tx != nil && tx.mainKey == key && rev != 0 && err == nil && resp.Succeeded {
-		tx.backend.recent.saw(key, written(&write, resp.Revision), resp.Revision)
+		tx.backend.revisions.observe(key, written(&write, resp.Revision), resp.Revision)
 	}
 }
 
@@ -100,7 +100,7 @@ func (c *client) commit(ctx context.Context, tx *Tx, rev int64, getOnFailure boo
 		tx.committed = resp.Revision
 		for _, o := range tx.ops {
 			if o.write != nil && (o.resource == nil || o.rev != 0) { // a created object is unlikely to be a companion soon
-				tx.backend.recent.saw(o.key, written(o.write, resp.Revision), resp.Revision)
+				tx.backend.revisions.observe(o.key, written(o.write, resp.Revision), resp.Revision)
 			}
 		}
 		return resp, nil
@@ -167,7 +167,7 @@ func newSnapshot(tx *Tx, r *clientv3.TxnResponse, keys []string) *snapshot {
 		}
 		snap.keys[key] = kv
 		if key != tx.mainKey {
-			tx.backend.recent.saw(key, kv, snap.rev)
+			tx.backend.revisions.observe(key, kv, snap.rev)
 		}
 	}
 	return snap

@@ -69,7 +69,7 @@ func (b *Backend) decorator(r *resource, watchCached bool) generic.StorageDecora
 			r.cache.Store(&watchCache{delegator})
 		}
 		if planner := b.planners[r.gr]; planner != nil {
-			b.follow.Do(func() { go b.recent.follow(etcd.Client, r.root+indexPrefix) })
+			b.watchOnce.Do(func() { go b.revisions.watch(etcd.Client, r.root+indexPrefix) })
 			planned := &store{Interface: s, backend: b, resource: r, client: etcd.Kubernetes.(*client), planner: planner}
 			r.store.Store(planned)
 			s = planned

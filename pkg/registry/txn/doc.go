@@ -49,9 +49,9 @@
 //     watch caches, which are cheap but may be stale; the comparison in the commit detects stale
 //     reads. A refusal that depends on such a read is discarded, and the planner is called again
 //     with reads from etcd.
-//   - Writes of one process to the same object, as the main object or as a companion, take turns,
-//     so that competing writes do not conflict with each other. Each user has the same share of the
-//     turns, regardless of the number of writes.
+//   - Writes of one process to the same object, as the main object or as a companion, wait for its
+//     lock, so that competing writes do not conflict with each other. Each user has the same share
+//     of the lock, regardless of the number of writes.
 //   - A write with repeated conflicts fails with status 429, and nothing is changed. If etcd is
 //     unreachable, it fails with status 503, and nothing is changed unless the message reports an
 //     unknown outcome: a write is never sent twice. If etcd is full, it fails with status 507 and
@@ -66,10 +66,10 @@
 // # Files
 //
 // tx.go has the API for planners, and index.go its methods for index keys. store.go calls the
-// planners, client.go commits, retry.go retries conflicts, turns.go queues competing writes, and
-// pacer.go limits the write rate per user and object. recent.go has the state that is kept between
-// transactions. backend.go and decorator.go connect the package to the generic registry. scan.go
-// reads resources too large for a list, etcd.go and errors.go handle failures of etcd, and
+// planners, client.go commits, retry.go retries conflicts, keylock.go queues competing writes, and
+// pacer.go limits the write rate per user and object. revisioncache.go has the state that is kept
+// between transactions. backend.go and decorator.go connect the package to the generic registry.
+// scan.go reads resources too large for a list, etcd.go and errors.go handle failures of etcd, and
 // dryrun.go handles dry runs.
 //
 // # Limits

@@ -32,7 +32,7 @@ const ReasonInsufficientStorage metav1.StatusReason = "InsufficientStorage"
 
 var errTooFast = apierrors.NewTooManyRequests("you change this object faster than allowed; nothing was changed; try again later", 1)
 
-var errLineTooLong = apierrors.NewTooManyRequests("too many requests are waiting to change the same object; nothing was changed; try again later", 1)
+var errQueueFull = apierrors.NewTooManyRequests("too many requests are waiting to change the same object; nothing was changed; try again later", 1)
 
 func errTooManyConflicts(gr schema.GroupResource, operation string) error {
 	return apierrors.NewTooManyRequests(fmt.Sprintf("cannot %s %s: what it depends on kept changing at the same time; nothing was changed; try again", operation, gr), 1)

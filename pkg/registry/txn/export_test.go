@@ -25,7 +25,7 @@ func (b *Backend) HasWatchCache(gr schema.GroupResource) bool {
 // Recalls returns what this process would take an index key's value for.
 func (b *Backend) Recalls(kind, id string) string {
 	key, _ := (&Tx{main: &resource{root: b.root}}).indexKey(kind, id)
-	last, _ := b.recent.get(key)
+	last, _ := b.revisions.get(key)
 	if last.kv == nil {
 		return ""
 	}
@@ -36,11 +36,11 @@ func (b *Backend) Recalls(kind, id string) string {
 // missing if that is "", whatever it learns.
 func (b *Backend) Mistake(kind, id, value string) {
 	key, _ := (&Tx{main: &resource{root: b.root}}).indexKey(kind, id)
-	wrong := sight{rev: math.MaxInt64}
+	wrong := observation{rev: math.MaxInt64}
 	if value != "" {
 		wrong.kv = &mvccpb.KeyValue{Value: []byte(value), ModRevision: 1}
 	}
-	b.recent.cache.Add(key, wrong)
+	b.revisions.cache.Add(key, wrong)
 }
 
 // FreezeCache has the planners of this backend see an object as the watch cache

@@ -25,7 +25,7 @@ func (t *Tx) GetKey(ctx context.Context, kind, id string) (value []byte, exists 
 		return nil, false, t.fail(err)
 	}
 	var kv *mvccpb.KeyValue
-	if last, ok := t.backend.recent.get(key); ok && !t.fresh {
+	if last, ok := t.backend.revisions.get(key); ok && !t.fresh {
 		kv, t.stale = last.kv, true
 	} else if kv, err = t.read(ctx, key); err != nil {
 		return nil, false, t.fail(err)

@@ -109,7 +109,7 @@ func proxied(t testing.TB) (*clientv3.Client, *proxy, *Server) {
 	s := startServer(t, p.endpoint())
 	settle(t, s.Leases, mustCreate(t, cluster, s.Leases, &Lease{ObjectMeta: metav1.ObjectMeta{Name: "lease"}}))
 	mustCreate(t, ctx, s.Instances, instance("first", "lease")) // what it reads is remembered
-	// Writes of a lease itself do not stand in line with those of its instances.
+	// Writes of a lease itself do not wait in the queue of those of its instances.
 	for _, name := range []string{"updated", "deleted"} {
 		settle(t, s.Leases, mustCreate(t, cluster, s.Leases, &Lease{ObjectMeta: metav1.ObjectMeta{Name: name}}))
 	}

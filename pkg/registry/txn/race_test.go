@@ -118,8 +118,8 @@ func TestSlots(t *testing.T) {
 	}
 }
 
-// Rivals of one server take turns rather than conflict.
-func TestTurns(t *testing.T) {
+// Competing writes of one server wait for each other and do not conflict.
+func TestCompetingWritesWait(t *testing.T) {
 	etcd, servers := newLease(t, 1)
 	before := conflicts(t)
 	var c churn

@@ -36,7 +36,7 @@ func (s *store) retryKey(ctx context.Context, operation, key string, write func(
 	ctx = context.WithValue(ctx, contextKey{}, tx)
 	attempt := 1
 	defer func() {
-		tx.leave()
+		tx.unlock()
 		retries.Observe(float64(attempt - 1))
 		duration.WithLabelValues(s.resource.gr.String(), operation).Observe(time.Since(start).Seconds())
 	}()
@@ -64,7 +64,7 @@ func (s *store) retryKey(ctx context.Context, operation, key string, write func(
 	}
 }
 
-// flow returns the flow that shares the turns at a key with other flows: the requests of a user
+// flow returns the flow that shares the lock of a key with other flows: the requests of a user
 // with the same verb and subresource. A user who changes an object in a loop can therefore still
 // stop or delete it.
 func flow(ctx context.Context) string {

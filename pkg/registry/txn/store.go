@@ -35,7 +35,7 @@ func (s *store) Create(ctx context.Context, key string, obj, out runtime.Object,
 
 func (s *store) Delete(ctx context.Context, key string, out runtime.Object, preconditions *storage.Preconditions, validate storage.ValidateObjectFunc, cached runtime.Object, opts storage.DeleteOptions) error {
 	return s.retry(ctx, "delete", key, func(ctx context.Context, tx *Tx) error {
-		if err := tx.enqueue(ctx); err != nil {
+		if err := tx.lockMain(ctx); err != nil {
 			return err
 		}
 		return s.Interface.Delete(ctx, key, out, preconditions, func(ctx context.Context, obj runtime.Object) error {
@@ -58,7 +58,7 @@ func (s *store) Delete(ctx context.Context, key string, out runtime.Object, prec
 
 func (s *store) GuaranteedUpdate(ctx context.Context, key string, out runtime.Object, ignoreNotFound bool, preconditions *storage.Preconditions, update storage.UpdateFunc, cached runtime.Object) error {
 	return s.retry(ctx, "update", key, func(ctx context.Context, tx *Tx) error {
-		if err := tx.enqueue(ctx); err != nil {
+		if err := tx.lockMain(ctx); err != nil {
 			return err
 		}
 		err := s.Interface.GuaranteedUpdate(ctx, key, out, ignoreNotFound, preconditions, func(in runtime.Object, res storage.ResponseMeta) (runtime.Object, *uint64, error) {
@@ -94,7 +94,7 @@ func (s *store) GuaranteedUpdate(ctx context.Context, key string, out runtime.Ob
 func (s *store) propose(ctx context.Context, tx *Tx, rev uint64, old, new runtime.Object) (runtime.Object, error) {
 	for {
 		if old != nil {
-			if _, newer := s.backend.recent.outruns(tx.mainKey, int64(rev)); newer {
+			if _, newer := s.backend.revisions.newerThan(tx.mainKey, int64(rev)); newer {
 				return nil, &conflictError{keys: []string{tx.mainKey}} // the storage reads it again
 			}
 		}
@@ -102,16 +102,16 @@ func (s *store) propose(ctx context.Context, tx *Tx, rev uint64, old, new runtim
 		if err != nil {
 			return nil, err
 		}
-		if !s.backend.turns.claim(tx) {
-			if err := s.backend.turns.wait(ctx, tx); err != nil {
+		if !s.backend.commitLocks.tryLock(tx) {
+			if err := s.backend.commitLocks.lock(ctx, tx); err != nil {
 				return nil, err
 			}
 			continue // earlier writes have changed objects that the plan relies on
 		}
-		if tx.foresaw || !tx.outrun() {
+		if tx.replanned || !tx.outdated() {
 			return planned, nil
 		}
-		tx.foresaw = true // once, as etcd has the last word
+		tx.replanned = true // once, as etcd has the last word
 	}
 }
 

@@ -30,16 +30,16 @@ type Tx struct {
 	mainKey string
 
 	// Of the write.
-	fresh bool      // whether reads must come from etcd
-	next  *snapshot // the state found by the last, failed commit
-	known []string  // the keys of the last plan, read together with the first
-	turn  []turn    // the turns of this write
-	flow  string    // the user and the verb; each flow has the same share of turns
-	paced bool      // whether the user may write now
-	first *turn     // the turn at an existing main object, if the write waited for it
+	fresh    bool      // whether reads must come from etcd
+	next     *snapshot // the state found by the last, failed commit
+	known    []string  // the keys of the last plan, read together with the first
+	locks    []keyLock // the locks of this write, except mainLock
+	flow     string    // the user and the verb; each flow has the same share of a lock
+	paced    bool      // whether the user may write now
+	mainLock *keyLock  // the lock of an existing main object, if the write waited for it
 
-	foresaw  bool      // whether a commit was put off because it was known to fail
-	deadline time.Time // the time until which this write may wait
+	replanned bool      // whether a plan was discarded because its commit was known to fail
+	deadline  time.Time // the time until which this write may wait
 
 	// Of the plan being made.
 	snap  *snapshot // the state in etcd; nil before the first read
@@ -112,7 +112,7 @@ func (t *Tx) get(ctx context.Context, gr schema.GroupResource, namespace, name s
 		if err != nil {
 			return false, err
 		}
-		last, newer := t.backend.recent.outruns(key, rev)
+		last, newer := t.backend.revisions.newerThan(key, rev)
 		if !newer {
 			return rev != 0, t.add(op{resource: r, key: key, rev: rev})
 		}
@@ -263,10 +263,10 @@ func (t *Tx) begin() {
 }
 
 // restart is called before the storage calls the update function. It discards all state of an
-// earlier attempt and gives up its turns, which could block other writes.
+// earlier attempt and releases its locks, which could block other writes.
 func (t *Tx) restart() {
 	t.discard()
-	t.backend.turns.leave(t)
+	t.backend.commitLocks.unlock(t)
 }
 
 // discard discards a plan, except the keys that the next one is likely to read.
@@ -282,10 +282,10 @@ func (t *Tx) discard() {
 	t.snap, t.stale, t.ops, t.err, t.committed = nil, false, nil, nil, 0
 }
 
-// outrun reports whether the commit is known to fail.
-func (t *Tx) outrun() bool {
+// outdated reports whether the commit is known to fail.
+func (t *Tx) outdated() bool {
 	for _, o := range t.ops {
-		if _, newer := t.backend.recent.outruns(o.id(), o.rev); newer {
+		if _, newer := t.backend.revisions.newerThan(o.id(), o.rev); newer {
 			return true
 		}
 	}
@@ -296,17 +296,16 @@ func (t *Tx) outrun() bool {
 // companions, and of the main object unless it is being created.
 func (t *Tx) exclusive() []string {
 	keys := t.written()
-	if t.first != nil {
+	if t.mainLock != nil {
 		keys = append(keys, t.mainKey)
 	}
 	return keys
 }
 
-// enqueue applies the write limit of the user and waits for the turn at the main object before it
-// is read. If a slow write delays the turn for too long, the write proceeds without it; etcd
-// detects conflicts.
-func (t *Tx) enqueue(ctx context.Context) error {
-	if t.first != nil {
+// lockMain applies the write limit of the user and locks the main object before it is read. If a
+// slow write holds the lock for too long, the write proceeds without it; etcd detects conflicts.
+func (t *Tx) lockMain(ctx context.Context) error {
+	if t.mainLock != nil {
 		return nil
 	}
 	patient, cancel := context.WithDeadline(ctx, t.deadline)
@@ -317,22 +316,22 @@ func (t *Tx) enqueue(ctx context.Context) error {
 		}
 		t.paced = true
 	}
-	first, err := t.backend.writers.take(patient, t.mainKey, t.flow)
+	lock, err := t.backend.mainLocks.lockKey(patient, t.mainKey, t.flow)
 	if err != nil && (ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded)) {
 		return err
 	}
 	if err == nil {
-		t.first = &first
+		t.mainLock = &lock
 	}
 	return nil
 }
 
-// leave gives up all turns.
-func (t *Tx) leave() {
-	t.backend.turns.leave(t)
-	if t.first != nil {
-		t.backend.writers.release(*t.first)
-		t.first = nil
+// unlock releases all locks.
+func (t *Tx) unlock() {
+	t.backend.commitLocks.unlock(t)
+	if t.mainLock != nil {
+		t.backend.mainLocks.release(*t.mainLock)
+		t.mainLock = nil
 	}
 }
 

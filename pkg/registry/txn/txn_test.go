@@ -247,7 +247,7 @@ func TestNestedWrite(t *testing.T) {
 	if _, err := change(ctx, servers[0].Instances, "a", func(i *Instance) {
 		i.Note = "x"
 		switch asked++; asked {
-		case 1: // so that the commit fails, with the turn taken
+		case 1: // so that the commit fails, with the lock taken
 			if _, err := change(ctx, servers[1].Instances, "a", func(i *Instance) { i.Labels = map[string]string{"a": "b"} }); err != nil {
 				t.Error(err)
 			}

@@ -234,7 +234,7 @@ func current(ctx context.Context, cached runtime.Object) runtime.Object {
 	if err != nil {
 		return nil
 	}
-	if _, newer := tx.backend.recent.outruns(tx.mainKey, int64(rev)); newer {
+	if _, newer := tx.backend.revisions.newerThan(tx.mainKey, int64(rev)); newer {
 		return nil
 	}
 	return cached

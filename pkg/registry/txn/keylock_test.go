@@ -25,124 +25,125 @@ func writer(keys ...string) *Tx {
 	return tx
 }
 
-// waiting returns how many are in line for a key, the first included.
-func (q *turns) waiting(key string) int {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return len(q.lines[key])
+// waiting returns the length of the queue of a key, including the holder of the lock.
+func (k *keyLocks) waiting(key string) int {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return len(k.queues[key])
 }
 
-func TestTurnsAreInOrder(t *testing.T) {
-	q := newTurns()
+func TestKeyLocksAreInOrder(t *testing.T) {
+	k := newKeyLocks()
 	first := writer("a", "b")
-	if !q.claim(first) {
-		t.Fatal("not claimed")
+	if !k.tryLock(first) {
+		t.Fatal("not locked")
 	}
-	if !q.claim(first) || len(first.turn) != 2 {
-		t.Errorf("claimed again: %v", first.turn)
+	if !k.tryLock(first) || len(first.locks) != 2 {
+		t.Errorf("locked again: %v", first.locks)
 	}
-	if q.claim(writer("c", "b")) || q.waiting("c") != 0 {
-		t.Error("claimed what is taken")
+	if k.tryLock(writer("c", "b")) || k.waiting("c") != 0 {
+		t.Error("locked a locked key")
 	}
 	var order []int
 	var wg sync.WaitGroup
 	for i := range 10 {
 		tx := writer("b")
 		wg.Go(func() {
-			if err := q.wait(t.Context(), tx); err != nil {
+			if err := k.lock(t.Context(), tx); err != nil {
 				t.Error(err)
 			}
 			order = append(order, i)
-			q.leave(tx)
+			k.unlock(tx)
 		})
-		for q.waiting("b") != i+2 {
+		for k.waiting("b") != i+2 {
 			time.Sleep(time.Millisecond)
 		}
 	}
-	q.leave(first)
+	k.unlock(first)
 	wg.Wait()
-	if fmt.Sprint(order) != "[0 1 2 3 4 5 6 7 8 9]" || len(q.lines) != 0 {
-		t.Errorf("order %v, left %v", order, q.lines)
+	if fmt.Sprint(order) != "[0 1 2 3 4 5 6 7 8 9]" || len(k.queues) != 0 {
+		t.Errorf("order %v, left %v", order, k.queues)
 	}
 }
 
-func TestTurnGivenUp(t *testing.T) {
-	q := newTurns()
+func TestKeyLockCanceled(t *testing.T) {
+	k := newKeyLocks()
 	first, second, third := writer("a"), writer("a"), writer("a")
-	if !q.claim(first) {
-		t.Fatal("not claimed")
+	if !k.tryLock(first) {
+		t.Fatal("not locked")
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	gone, done := make(chan error), make(chan error)
 	go func() {
-		err := q.wait(ctx, second)
-		q.leave(second)
+		err := k.lock(ctx, second)
+		k.unlock(second)
 		gone <- err
 	}()
-	for q.waiting("a") != 2 {
+	for k.waiting("a") != 2 {
 		time.Sleep(time.Millisecond)
 	}
-	go func() { done <- q.wait(t.Context(), third) }()
-	for q.waiting("a") != 3 {
+	go func() { done <- k.lock(t.Context(), third) }()
+	for k.waiting("a") != 3 {
 		time.Sleep(time.Millisecond)
 	}
 	cancel()
 	if err := <-gone; !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
-	q.leave(first)
+	k.unlock(first)
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
-	q.leave(third)
-	if len(q.lines) != 0 {
-		t.Errorf("left %v", q.lines)
+	k.unlock(third)
+	if len(k.queues) != 0 {
+		t.Errorf("left %v", k.queues)
 	}
 }
 
-func TestLineIsBounded(t *testing.T) {
-	q := newTurns()
-	for range maxLine {
-		if _, _, err := q.join("a", ""); err != nil {
+func TestQueueIsBounded(t *testing.T) {
+	k := newKeyLocks()
+	for range maxQueue {
+		if _, _, err := k.enqueue("a", ""); err != nil {
 			t.Fatal(err)
 		}
 	}
 	tx := writer("a")
-	if err := q.wait(t.Context(), tx); !apierrors.IsTooManyRequests(err) {
+	if err := k.lock(t.Context(), tx); !apierrors.IsTooManyRequests(err) {
 		t.Error(err)
 	}
-	q.leave(tx)
-	if got := q.waiting("a"); got != maxLine {
-		t.Errorf("%d in line", got)
+	k.unlock(tx)
+	if got := k.waiting("a"); got != maxQueue {
+		t.Errorf("%d in the queue", got)
 	}
-	if _, _, err := q.join("a", "another"); err != nil {
-		t.Errorf("the line is too long for another user: %v", err)
+	if _, _, err := k.enqueue("a", "another"); err != nil {
+		t.Errorf("the queue is full for another user: %v", err)
 	}
 }
 
-// A user who fills a line has as many turns as each of the others, however many writes wait.
-func TestTurnsAreFair(t *testing.T) {
-	q := newTurns()
+// A user who fills a queue gets the lock as often as each other user, regardless of the number of
+// waiting writes.
+func TestKeyLocksAreFair(t *testing.T) {
+	k := newKeyLocks()
 	who := map[chan struct{}]string{}
 	join := func(user string, n int) {
 		for i := range n {
-			place, _, err := q.join("a", user)
+			lock, _, err := k.enqueue("a", user)
 			if err != nil {
 				t.Fatal(err)
 			}
-			who[place.ready] = fmt.Sprint(user, i)
+			who[lock.ready] = fmt.Sprint(user, i)
 		}
 	}
 	serve := func(n int) (order []string) {
 		for range n {
-			first := q.lines["a"][0]
+			first := k.queues["a"][0]
 			order = append(order, who[first.ready])
-			q.release(first)
-			if line := q.lines["a"]; len(line) > 0 {
+			k.release(first)
+			if queue := k.queues["a"]; len(queue) > 0 {
 				select {
-				case <-line[0].ready:
+				case <-queue[0].ready:
 				default:
-					t.Errorf("%s does not know that it is its turn", who[line[0].ready])
+					t.Errorf("%s was not told that it holds the lock", who[queue[0].ready])
 				}
 			}
 		}
@@ -158,21 +159,21 @@ func TestTurnsAreFair(t *testing.T) {
 	if got, want := serve(5), []string{"tenant2", "agent0", "tenant3", "tenant4", "tenant5"}; !slices.Equal(got, want) {
 		t.Errorf("order %v, want %v", got, want)
 	}
-	if len(q.lines) != 0 {
-		t.Errorf("left %v", q.lines)
+	if len(k.queues) != 0 {
+		t.Errorf("left %v", k.queues)
 	}
 }
 
-// Whatever keys writes want, each gets them, and never two the same at once.
-func TestTurnsExclude(t *testing.T) {
-	q := newTurns()
+// Each write gets the locks of all its keys, and two writes never hold the same lock.
+func TestKeyLocksExclude(t *testing.T) {
+	k := newKeyLocks()
 	keys := []string{"a", "b", "c", "d", "e"}
 	held := map[string]int{}
 	var mu sync.Mutex
 	count := func(tx *Tx, n int) {
 		mu.Lock()
 		defer mu.Unlock()
-		for _, t := range tx.turn {
+		for _, t := range tx.locks {
 			held[t.key] += n
 		}
 		for key, n := range held {
@@ -191,26 +192,26 @@ func TestTurnsExclude(t *testing.T) {
 					rand.Shuffle(len(want), func(i, j int) { want[i], want[j] = want[j], want[i] })
 					next := writer(want[:rand.IntN(4)]...)
 					tx.ops = next.ops
-					before := len(tx.turn)
-					if q.claim(tx) {
+					before := len(tx.locks)
+					if k.tryLock(tx) {
 						claimed := *tx
-						claimed.turn = tx.turn[before:]
+						claimed.locks = tx.locks[before:]
 						count(&claimed, 1)
 					} else {
 						count(tx, -1)
-						if err := q.wait(t.Context(), tx); err != nil {
+						if err := k.lock(t.Context(), tx); err != nil {
 							t.Error(err)
 						}
 						count(tx, 1)
 					}
 				}
 				count(tx, -1)
-				q.leave(tx)
+				k.unlock(tx)
 			}
 		})
 	}
 	wg.Wait()
-	if len(q.lines) != 0 {
-		t.Errorf("left %v", q.lines)
+	if len(k.queues) != 0 {
+		t.Errorf("left %v", k.queues)
 	}
 }
