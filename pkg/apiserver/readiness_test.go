@@ -12,42 +12,42 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 )
 
-// TestManyWhoAskCostOneCheck checks that readiness probes cost etcd one write per second,
+// TestConcurrentProbesShareOneCheck checks that readiness probes cost etcd one write per second,
 // regardless of their rate.
-func TestManyWhoAskCostOneCheck(t *testing.T) {
+func TestConcurrentProbesShareOneCheck(t *testing.T) {
 	clock := clocktesting.NewFakePassiveClock(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
 	var checks atomic.Int64
-	goOn := make(chan struct{})
+	proceed := make(chan struct{})
 	s := &sharedCheck{clock: clock, check: func(context.Context) error {
 		checks.Add(1)
-		<-goOn
+		<-proceed
 		return nil
 	}}
-	hungUp, hangUp := context.WithCancel(t.Context())
-	hangUp()
-	assert.ErrorIs(t, s.do(hungUp), context.Canceled)
+	canceled, cancel := context.WithCancel(t.Context())
+	cancel()
+	assert.ErrorIs(t, s.do(canceled), context.Canceled)
 
-	var asking sync.WaitGroup
+	var probes sync.WaitGroup
 	for range 700 {
-		asking.Go(func() { assert.NoError(t, s.do(t.Context()), "who hangs up does not stop the check of the others") })
+		probes.Go(func() { assert.NoError(t, s.do(t.Context()), "a canceled probe does not stop the check of the others") })
 	}
-	clock.SetTime(clock.Now().Add(time.Minute)) // it takes long: no second one is made meanwhile
+	clock.SetTime(clock.Now().Add(time.Minute)) // a slow check: no second one starts
 	for range 700 {
-		asking.Go(func() { assert.NoError(t, s.do(t.Context())) })
+		probes.Go(func() { assert.NoError(t, s.do(t.Context())) })
 	}
-	close(goOn)
-	asking.Wait()
-	assert.LessOrEqual(t, checks.Load(), int64(2), "one, and one a minute later for those who ask after the first")
+	close(proceed)
+	probes.Wait()
+	assert.LessOrEqual(t, checks.Load(), int64(2), "one, and one a minute later for the probes after the first")
 }
 
-func TestACheckIsOfTheLastSecond(t *testing.T) {
+func TestCheckIsRepeatedAfterASecond(t *testing.T) {
 	clock := clocktesting.NewFakePassiveClock(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
 	var found error
 	checks := 0
 	s := &sharedCheck{clock: clock, check: func(ctx context.Context) error {
 		checks++
 		_, limited := ctx.Deadline()
-		assert.True(t, limited, "it does not wait for ever")
+		assert.True(t, limited, "the check has a deadline")
 		return found
 	}}
 	assert.NoError(t, s.do(t.Context()))

@@ -28,20 +28,20 @@ func (*plugin) Validate(_ context.Context, a admission.Attributes, _ admission.O
 	if a.GetUserInfo() == nil || a.GetUserInfo().GetName() != requestuser.Controllers || a.GetSubresource() != "status" {
 		return nil
 	}
-	switch was := a.GetOldObject().(type) {
+	switch old := a.GetOldObject().(type) {
 	case *rack.MacNode:
-		if is, ok := a.GetObject().(*rack.MacNode); !ok || !equality.Semantic.DeepEqual(ofAgent(was), ofAgent(is)) {
+		if new, ok := a.GetObject().(*rack.MacNode); !ok || !equality.Semantic.DeepEqual(ofAgent(old), ofAgent(new)) {
 			return admission.NewForbidden(a, fmt.Errorf("the controllers may change only the condition %s in the status of a MacNode", rack.MacNodeReady))
 		}
 	case *instance.MacOSInstance:
-		is, ok := a.GetObject().(*instance.MacOSInstance)
-		if !ok || !equality.Semantic.DeepEqual(ofVM(was), ofVM(is)) {
-			return admission.NewForbidden(a, fmt.Errorf("only the agent of Mac %q reports the state of the virtual machine", was.Status.NodeName))
+		new, ok := a.GetObject().(*instance.MacOSInstance)
+		if !ok || !equality.Semantic.DeepEqual(ofVM(old), ofVM(new)) {
+			return admission.NewForbidden(a, fmt.Errorf("only the agent of Mac %q reports the state of the virtual machine", old.Status.NodeName))
 		}
-		switch is.Status.Phase {
-		case was.Status.Phase, instance.MacOSInstanceScheduled, instance.MacOSInstanceStopped:
+		switch new.Status.Phase {
+		case old.Status.Phase, instance.MacOSInstanceScheduled, instance.MacOSInstanceStopped:
 		default:
-			return admission.NewForbidden(a, fmt.Errorf("an instance becomes %s only when the agent of Mac %q reports it", is.Status.Phase, was.Status.NodeName))
+			return admission.NewForbidden(a, fmt.Errorf("an instance becomes %s only when the agent of Mac %q reports it", new.Status.Phase, old.Status.NodeName))
 		}
 	}
 	return nil

@@ -32,30 +32,30 @@ func TestAdmission(t *testing.T) {
 		change(&i.Status)
 		return i
 	}
-	wasNode, wasInstance := node(func(*rack.MacNodeStatus) {}), inst(func(*instance.MacOSInstanceStatus) {})
+	oldNode, oldInstance := node(func(*rack.MacNodeStatus) {}), inst(func(*instance.MacOSInstanceStatus) {})
 	for name, tt := range map[string]struct {
 		user        string
 		subresource string
-		was, is     runtime.Object
+		old, new    runtime.Object
 		refused     string
 	}{
-		"Ready":             {was: wasNode, is: node(func(s *rack.MacNodeStatus) { s.Conditions[0].Status = metav1.ConditionTrue })},
-		"not Ready anymore": {was: wasNode, is: node(func(s *rack.MacNodeStatus) { s.Conditions = s.Conditions[1:] })},
-		"healthy":           {was: wasNode, is: node(func(s *rack.MacNodeStatus) { s.Conditions[1].Status = metav1.ConditionTrue }), refused: "only the condition Ready"},
-		"rebooted":          {was: wasNode, is: node(func(s *rack.MacNodeStatus) { s.BootID = "2" }), refused: "only the condition Ready"},
-		"out of quarantine": {was: wasNode, is: node(func(s *rack.MacNodeStatus) { s.Quarantine = nil }), refused: "only the condition Ready"},
-		"scrubbed":          {was: wasNode, is: node(func(s *rack.MacNodeStatus) { s.Scrub = &rack.ScrubReport{LeaseUID: "1"} }), refused: "only the condition Ready"},
-		"an administrator":  {user: "admin", was: wasNode, is: node(func(s *rack.MacNodeStatus) { s.Quarantine = nil })},
-		"a spec":            {subresource: "-", was: wasNode, is: node(func(s *rack.MacNodeStatus) { s.BootID = "2" })},
+		"Ready":             {old: oldNode, new: node(func(s *rack.MacNodeStatus) { s.Conditions[0].Status = metav1.ConditionTrue })},
+		"not Ready anymore": {old: oldNode, new: node(func(s *rack.MacNodeStatus) { s.Conditions = s.Conditions[1:] })},
+		"healthy":           {old: oldNode, new: node(func(s *rack.MacNodeStatus) { s.Conditions[1].Status = metav1.ConditionTrue }), refused: "only the condition Ready"},
+		"rebooted":          {old: oldNode, new: node(func(s *rack.MacNodeStatus) { s.BootID = "2" }), refused: "only the condition Ready"},
+		"out of quarantine": {old: oldNode, new: node(func(s *rack.MacNodeStatus) { s.Quarantine = nil }), refused: "only the condition Ready"},
+		"scrubbed":          {old: oldNode, new: node(func(s *rack.MacNodeStatus) { s.Scrub = &rack.ScrubReport{LeaseUID: "1"} }), refused: "only the condition Ready"},
+		"an administrator":  {user: "admin", old: oldNode, new: node(func(s *rack.MacNodeStatus) { s.Quarantine = nil })},
+		"a spec":            {subresource: "-", old: oldNode, new: node(func(s *rack.MacNodeStatus) { s.BootID = "2" })},
 
-		"its placeholder": {was: wasInstance, is: inst(func(s *instance.MacOSInstanceStatus) { s.PodName = "one-vm" })},
-		"scheduled":       {was: wasInstance, is: inst(func(s *instance.MacOSInstanceStatus) { s.Phase = instance.MacOSInstanceScheduled })},
-		"stopped":         {was: wasInstance, is: inst(func(s *instance.MacOSInstanceStatus) { s.Phase = instance.MacOSInstanceStopped })},
-		"running":         {was: wasInstance, is: inst(func(s *instance.MacOSInstanceStatus) { s.Phase = instance.MacOSInstanceRunning }), refused: "becomes Running only when the agent"},
-		"failed":          {was: wasInstance, is: inst(func(s *instance.MacOSInstanceStatus) { s.Phase = instance.MacOSInstanceFailed }), refused: "becomes Failed only when the agent"},
-		"an identity":     {was: wasInstance, is: inst(func(s *instance.MacOSInstanceStatus) { s.MachineID = "bQ==" }), refused: "only the agent of Mac"},
-		"an address":      {was: wasInstance, is: inst(func(s *instance.MacOSInstanceStatus) { s.MACAddress = "02:00:00:00:00:01" }), refused: "only the agent of Mac"},
-		"a start":         {was: wasInstance, is: inst(func(s *instance.MacOSInstanceStatus) { s.StartedAt = &now }), refused: "only the agent of Mac"},
+		"its placeholder": {old: oldInstance, new: inst(func(s *instance.MacOSInstanceStatus) { s.PodName = "one-vm" })},
+		"scheduled":       {old: oldInstance, new: inst(func(s *instance.MacOSInstanceStatus) { s.Phase = instance.MacOSInstanceScheduled })},
+		"stopped":         {old: oldInstance, new: inst(func(s *instance.MacOSInstanceStatus) { s.Phase = instance.MacOSInstanceStopped })},
+		"running":         {old: oldInstance, new: inst(func(s *instance.MacOSInstanceStatus) { s.Phase = instance.MacOSInstanceRunning }), refused: "becomes Running only when the agent"},
+		"failed":          {old: oldInstance, new: inst(func(s *instance.MacOSInstanceStatus) { s.Phase = instance.MacOSInstanceFailed }), refused: "becomes Failed only when the agent"},
+		"an identity":     {old: oldInstance, new: inst(func(s *instance.MacOSInstanceStatus) { s.MachineID = "bQ==" }), refused: "only the agent of Mac"},
+		"an address":      {old: oldInstance, new: inst(func(s *instance.MacOSInstanceStatus) { s.MACAddress = "02:00:00:00:00:01" }), refused: "only the agent of Mac"},
+		"a start":         {old: oldInstance, new: inst(func(s *instance.MacOSInstanceStatus) { s.StartedAt = &now }), refused: "only the agent of Mac"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			who := &user.DefaultInfo{Name: requestuser.Controllers}
@@ -66,7 +66,7 @@ func TestAdmission(t *testing.T) {
 			if tt.subresource != "" {
 				subresource = ""
 			}
-			a := admission.NewAttributesRecord(tt.is, tt.was, schema.GroupVersionKind{}, "", "x", schema.GroupVersionResource{}, subresource, admission.Update, nil, false, who)
+			a := admission.NewAttributesRecord(tt.new, tt.old, schema.GroupVersionKind{}, "", "x", schema.GroupVersionResource{}, subresource, admission.Update, nil, false, who)
 			err := New().Validate(t.Context(), a, nil)
 			if tt.refused == "" {
 				assert.NoError(t, err)

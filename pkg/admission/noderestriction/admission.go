@@ -38,22 +38,22 @@ func (*plugin) Validate(_ context.Context, a admission.Attributes, _ admission.O
 	if a.GetOperation() != admission.Update || a.GetSubresource() != "status" {
 		return admission.NewForbidden(a, fmt.Errorf("an agent may only write statuses and report rejections"))
 	}
-	switch was := a.GetOldObject().(type) {
+	switch old := a.GetOldObject().(type) {
 	case *rack.MacNode:
-		is, ok := a.GetObject().(*rack.MacNode)
-		if !ok || was.Name != node {
+		new, ok := a.GetObject().(*rack.MacNode)
+		if !ok || old.Name != node {
 			return admission.NewForbidden(a, fmt.Errorf("an agent may write only the status of its own MacNode %q", node))
 		}
-		if !sameCondition(was.Status.Conditions, is.Status.Conditions, rack.MacNodeReady) {
+		if !sameCondition(old.Status.Conditions, new.Status.Conditions, rack.MacNodeReady) {
 			return admission.NewForbidden(a, fmt.Errorf("an agent may not write the condition Ready of its Mac, which follows from its heartbeats"))
 		}
 		return nil
 	case *instance.MacOSInstance:
-		is, ok := a.GetObject().(*instance.MacOSInstance)
-		if !ok || was.Status.NodeName != node {
+		new, ok := a.GetObject().(*instance.MacOSInstance)
+		if !ok || old.Status.NodeName != node {
 			return admission.NewForbidden(a, fmt.Errorf("an agent may write only the status of instances on its own Mac %q", node))
 		}
-		if is.Status.PodName != was.Status.PodName {
+		if new.Status.PodName != old.Status.PodName {
 			return admission.NewForbidden(a, fmt.Errorf("an agent may not change the placeholder pod of an instance"))
 		}
 		return nil
@@ -61,6 +61,6 @@ func (*plugin) Validate(_ context.Context, a admission.Attributes, _ admission.O
 	return admission.NewForbidden(a, fmt.Errorf("an agent may write only the status of its MacNode and of the instances on it"))
 }
 
-func sameCondition(was, is []metav1.Condition, name string) bool {
-	return equality.Semantic.DeepEqual(meta.FindStatusCondition(was, name), meta.FindStatusCondition(is, name))
+func sameCondition(old, new []metav1.Condition, name string) bool {
+	return equality.Semantic.DeepEqual(meta.FindStatusCondition(old, name), meta.FindStatusCondition(new, name))
 }

@@ -35,32 +35,32 @@ func TestAdmission(t *testing.T) {
 		operation   admission.Operation
 		resource    schema.GroupResource
 		subresource string
-		was, is     runtime.Object
+		old, new    runtime.Object
 		refused     string
 	}{
-		"its own MacNode":              {operation: admission.Update, resource: nodes, subresource: "status", was: macNode("mac-1", metav1.ConditionTrue), is: healthy},
-		"another MacNode":              {operation: admission.Update, resource: nodes, subresource: "status", was: macNode("mac-2", metav1.ConditionTrue), is: healthy, refused: "its own MacNode"},
-		"its own health":               {operation: admission.Update, resource: nodes, subresource: "status", was: macNode("mac-1", metav1.ConditionFalse), is: healthy, refused: "heartbeats"},
-		"the spec":                     {operation: admission.Update, resource: nodes, was: macNode("mac-1", metav1.ConditionTrue), is: healthy, refused: "may only write statuses"},
-		"a new MacNode":                {operation: admission.Create, resource: nodes, is: healthy, refused: "may only write statuses"},
-		"a MacNode away":               {operation: admission.Delete, resource: nodes, was: healthy, refused: "may only write statuses"},
-		"an instance of its own":       {operation: admission.Update, resource: instances, subresource: "status", was: macOSInstance("mac-1", "p"), is: macOSInstance("mac-1", "p")},
-		"an instance elsewhere":        {operation: admission.Update, resource: instances, subresource: "status", was: macOSInstance("mac-2", "p"), is: macOSInstance("mac-1", "p"), refused: "on its own Mac"},
-		"an instance that is nowhere":  {operation: admission.Update, resource: instances, subresource: "status", was: macOSInstance("", ""), is: macOSInstance("mac-1", ""), refused: "on its own Mac"},
-		"another placeholder":          {operation: admission.Update, resource: instances, subresource: "status", was: macOSInstance("mac-1", "p"), is: macOSInstance("mac-1", "q"), refused: "placeholder"},
-		"an instance to stop":          {operation: admission.Create, resource: instances, subresource: "stop", is: &instance.MacOSInstanceStop{}, refused: "may only write statuses"},
-		"an image's status":            {operation: admission.Update, resource: image.Resource("macosimages"), subresource: "status", was: &image.MacOSImage{}, is: &image.MacOSImage{}, refused: "only the status of its MacNode"},
-		"a report":                     {operation: admission.Create, resource: rack.Resource("auditrecords"), is: &rack.AuditRecord{}},
-		"no agent at all":              {user: tenant, operation: admission.Update, resource: nodes, subresource: "status", was: macNode("mac-2", metav1.ConditionTrue), is: healthy},
-		"an agent that is nobody's":    {user: impostor, operation: admission.Update, resource: nodes, subresource: "status", was: macNode("mac-1", metav1.ConditionTrue), is: healthy, refused: "not the user of a Node"},
-		"nobody's, and a Mac no one's": {user: impostor, operation: admission.Update, resource: instances, subresource: "status", was: macOSInstance("", ""), is: macOSInstance("", ""), refused: "not the user of a Node"},
+		"its own MacNode":             {operation: admission.Update, resource: nodes, subresource: "status", old: macNode("mac-1", metav1.ConditionTrue), new: healthy},
+		"another MacNode":             {operation: admission.Update, resource: nodes, subresource: "status", old: macNode("mac-2", metav1.ConditionTrue), new: healthy, refused: "its own MacNode"},
+		"its own health":              {operation: admission.Update, resource: nodes, subresource: "status", old: macNode("mac-1", metav1.ConditionFalse), new: healthy, refused: "heartbeats"},
+		"the spec":                    {operation: admission.Update, resource: nodes, old: macNode("mac-1", metav1.ConditionTrue), new: healthy, refused: "may only write statuses"},
+		"a new MacNode":               {operation: admission.Create, resource: nodes, new: healthy, refused: "may only write statuses"},
+		"a MacNode away":              {operation: admission.Delete, resource: nodes, old: healthy, refused: "may only write statuses"},
+		"an instance of its own":      {operation: admission.Update, resource: instances, subresource: "status", old: macOSInstance("mac-1", "p"), new: macOSInstance("mac-1", "p")},
+		"an instance elsewhere":       {operation: admission.Update, resource: instances, subresource: "status", old: macOSInstance("mac-2", "p"), new: macOSInstance("mac-1", "p"), refused: "on its own Mac"},
+		"an instance that is nowhere": {operation: admission.Update, resource: instances, subresource: "status", old: macOSInstance("", ""), new: macOSInstance("mac-1", ""), refused: "on its own Mac"},
+		"another placeholder":         {operation: admission.Update, resource: instances, subresource: "status", old: macOSInstance("mac-1", "p"), new: macOSInstance("mac-1", "q"), refused: "placeholder"},
+		"an instance to stop":         {operation: admission.Create, resource: instances, subresource: "stop", new: &instance.MacOSInstanceStop{}, refused: "may only write statuses"},
+		"an image's status":           {operation: admission.Update, resource: image.Resource("macosimages"), subresource: "status", old: &image.MacOSImage{}, new: &image.MacOSImage{}, refused: "only the status of its MacNode"},
+		"a report":                    {operation: admission.Create, resource: rack.Resource("auditrecords"), new: &rack.AuditRecord{}},
+		"no agent at all":             {user: tenant, operation: admission.Update, resource: nodes, subresource: "status", old: macNode("mac-2", metav1.ConditionTrue), new: healthy},
+		"an agent without a Node":     {user: impostor, operation: admission.Update, resource: nodes, subresource: "status", old: macNode("mac-1", metav1.ConditionTrue), new: healthy, refused: "not the user of a Node"},
+		"an agent without a Node, an instance without a Mac": {user: impostor, operation: admission.Update, resource: instances, subresource: "status", old: macOSInstance("", ""), new: macOSInstance("", ""), refused: "not the user of a Node"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var who user.Info = agent
 			if tt.user != nil {
 				who = tt.user
 			}
-			a := admission.NewAttributesRecord(tt.is, tt.was, schema.GroupVersionKind{}, "acme", "x", tt.resource.WithVersion("v1alpha1"), tt.subresource, tt.operation, nil, false, who)
+			a := admission.NewAttributesRecord(tt.new, tt.old, schema.GroupVersionKind{}, "acme", "x", tt.resource.WithVersion("v1alpha1"), tt.subresource, tt.operation, nil, false, who)
 			plugin := New()
 			assert.True(t, plugin.Handles(tt.operation))
 			err := plugin.Validate(t.Context(), a, nil)

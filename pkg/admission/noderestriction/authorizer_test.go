@@ -120,7 +120,7 @@ func TestAuthorizer(t *testing.T) {
 		})
 	}
 
-	t.Run("what cannot be looked up is refused", func(t *testing.T) {
+	t.Run("a failed lookup is refused", func(t *testing.T) {
 		decision, _, err := a.Authorize(t.Context(), authorizer.AttributesRecord{
 			User: agent, Verb: "get", APIGroup: inst, Resource: "macosinstances", Namespace: "acme", Name: "broken", ResourceRequest: true,
 		})
@@ -133,7 +133,7 @@ func TestAuthorizer(t *testing.T) {
 		})
 		assert.Equal(t, authorizer.DecisionDeny, decision)
 	})
-	t.Run("discovery is nobody's secret", func(t *testing.T) {
+	t.Run("discovery is not restricted", func(t *testing.T) {
 		decision, _, _ := a.Authorize(t.Context(), authorizer.AttributesRecord{User: agent, Verb: "get", Path: "/apis"})
 		assert.Equal(t, authorizer.DecisionNoOpinion, decision)
 	})

@@ -66,8 +66,8 @@ func TestWhoReports(t *testing.T) {
 		"the controllers, of the agent": {controllers, report(rack.LayerAgent, "mac-1"), `not of "Agent"`},
 		"an administrator":              {&user.DefaultInfo{Name: "admin", Groups: []string{"system:masters"}}, report(rack.LayerAgent, "mac-1"), "written by the server"},
 		"a tenant":                      {&user.DefaultInfo{Name: "acme"}, report(rack.LayerScheduler, "mac-1"), "written by the server"},
-		"somebody named like an agent":  {&user.DefaultInfo{Name: "system:node:mac-1"}, report(rack.LayerAgent, "mac-1"), "written by the server"},
-		"nobody":                        {nil, report(rack.LayerAgent, "mac-1"), "written by the server"},
+		"a user named like an agent":    {&user.DefaultInfo{Name: "system:node:mac-1"}, report(rack.LayerAgent, "mac-1"), "written by the server"},
+		"no user":                       {nil, report(rack.LayerAgent, "mac-1"), "written by the server"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			err := admit(t, tt.user, "acme", tt.record)
@@ -82,7 +82,7 @@ func TestWhoReports(t *testing.T) {
 	assert.ErrorContains(t, admit(t, controllers, "acme", report(rack.LayerScheduler, "mac-0")), "etcd is away")
 }
 
-func TestTheServerKnowsBetter(t *testing.T) {
+func TestServerCorrectsReport(t *testing.T) {
 	lease := &rack.AuditReference{Namespace: "acme", Name: "build", UID: "u1"}
 	forged := &rack.AuditReference{Namespace: "globex", Name: "theirs", UID: "u9"}
 
@@ -109,7 +109,7 @@ func TestTheServerKnowsBetter(t *testing.T) {
 		assert.Equal(t, lease, record.Lease)
 		assert.Equal(t, "globex", record.Details.SourceNamespace)
 	})
-	t.Run("nobody's", func(t *testing.T) {
+	t.Run("an unleased Mac", func(t *testing.T) {
 		record := report(rack.LayerScheduler, "mac-2")
 		record.Type, record.Lease, record.Details.SourceNamespace = rack.CrossTenantRejected, forged, "acme"
 		assert.NoError(t, admit(t, controllers, "acme", record))
@@ -125,7 +125,7 @@ func TestTheServerKnowsBetter(t *testing.T) {
 	})
 }
 
-// An agent that makes rejections up cannot fill the ledger, nor keep another's off it.
+// An agent that reports false rejections cannot fill the ledger, nor suppress the reports of another.
 func TestLimit(t *testing.T) {
 	now := clocktesting.NewFakePassiveClock(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
 	plugin := New(macs, now)
@@ -145,14 +145,14 @@ func TestLimit(t *testing.T) {
 	now.SetTime(now.Now().Add(time.Nanosecond))
 	assert.NoError(t, send(agent, "mac-1", false))
 	now.SetTime(now.Now().Add(-time.Hour))
-	assert.NoError(t, send(agent, "mac-1", false), "a clock that was set back locks nobody out")
+	assert.NoError(t, send(agent, "mac-1", false), "a clock that was set back refuses no agent")
 }
 
-// TestAnAgentsWordOfStrangers checks that a report about a namespace without the Mac is attributed
+// TestUnverifiedReport checks that a report about a namespace without the Mac is attributed
 // to the agent.
-func TestAnAgentsWordOfStrangers(t *testing.T) {
+func TestUnverifiedReport(t *testing.T) {
 	const attributed = "reported by the agent of Mac mac-1, and not known otherwise: a pod"
-	nobodys := &user.DefaultInfo{Name: "system:node:mac-2", Groups: []string{"system:nodes"}}
+	unleased := &user.DefaultInfo{Name: "system:node:mac-2", Groups: []string{"system:nodes"}}
 	for name, tt := range map[string]struct {
 		user      user.Info
 		layer     rack.AuditLayer
@@ -160,11 +160,11 @@ func TestAnAgentsWordOfStrangers(t *testing.T) {
 		namespace string
 		message   string
 	}{
-		"of the Mac's tenant":              {agent, rack.LayerAgent, "mac-1", "acme", "a pod"},
-		"of another namespace":             {agent, rack.LayerAgent, "mac-1", "globex", attributed},
-		"of another namespace, the kernel": {agent, rack.LayerKernel, "mac-1", "globex", attributed},
-		"of any, the Mac being nobody's":   {nobodys, rack.LayerAgent, "mac-2", "acme", "reported by the agent of Mac mac-2, and not known otherwise: a pod"},
-		"the controllers":                  {controllers, rack.LayerScheduler, "mac-1", "globex", "a pod"},
+		"of the Mac's tenant":                    {agent, rack.LayerAgent, "mac-1", "acme", "a pod"},
+		"of another namespace":                   {agent, rack.LayerAgent, "mac-1", "globex", attributed},
+		"of another namespace, the kernel":       {agent, rack.LayerKernel, "mac-1", "globex", attributed},
+		"of any namespace, from an unleased Mac": {unleased, rack.LayerAgent, "mac-2", "acme", "reported by the agent of Mac mac-2, and not known otherwise: a pod"},
+		"the controllers":                        {controllers, rack.LayerScheduler, "mac-1", "globex", "a pod"},
 	} {
 		record := report(tt.layer, tt.node)
 		record.Details.Message = "a pod"

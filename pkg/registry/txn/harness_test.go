@@ -260,8 +260,8 @@ func (st *state) apply(t testing.TB, events []*clientv3.Event) {
 			}
 		case "leases":
 			l := decode(t, kv, &Lease{})
-			if was := st.leases[l.Name]; was != nil && was.Node != l.Node {
-				if was.Node == "" {
+			if old := st.leases[l.Name]; old != nil && old.Node != l.Node {
+				if old.Node == "" {
 					expect["bind "+string(l.UID)]++
 				} else {
 					expect["unbind "+string(l.UID)]++

@@ -127,111 +127,111 @@ func (c restOptions) GetRESTOptions(gr schema.GroupResource, _ runtime.Object) (
 
 // planInstance gives a new instance a slot of its lease, and its machine to it
 // alone. It takes them back from a deleted one.
-func planInstance(ctx context.Context, tx *txn.Tx, old, new runtime.Object) error {
-	was, _ := old.(*Instance)
-	is, _ := new.(*Instance)
+func planInstance(ctx context.Context, tx *txn.Tx, oldObj, newObj runtime.Object) error {
+	old, _ := oldObj.(*Instance)
+	new, _ := newObj.(*Instance)
 	switch {
-	case was == nil:
+	case old == nil:
 		lease := &Lease{}
-		if err := tx.Get(ctx, Leases, "", is.Lease, lease); err != nil {
+		if err := tx.Get(ctx, Leases, "", new.Lease, lease); err != nil {
 			return err
 		}
 		for i, o := range lease.Slots {
 			if o == (Occupant{}) {
-				is.Slot = i
-				lease.Slots[i] = Occupant{is.Namespace, is.Name, is.UID}
+				new.Slot = i
+				lease.Slots[i] = Occupant{new.Namespace, new.Name, new.UID}
 				if err := tx.Update(ctx, Leases, lease); err != nil {
 					return err
 				}
-				if err := takeMachine(ctx, tx, is); err != nil {
+				if err := takeMachine(ctx, tx, new); err != nil {
 					return err
 				}
-				return record(ctx, tx, "create", is.Lease, is)
+				return record(ctx, tx, "create", new.Lease, new)
 			}
 		}
-		return apierrors.NewForbidden(Instances, is.Name, fmt.Errorf("lease %s is full", is.Lease))
-	case is == nil:
+		return apierrors.NewForbidden(Instances, new.Name, fmt.Errorf("lease %s is full", new.Lease))
+	case new == nil:
 		lease := &Lease{}
-		if err := tx.Get(ctx, Leases, "", was.Lease, lease); err != nil {
+		if err := tx.Get(ctx, Leases, "", old.Lease, lease); err != nil {
 			return err
 		}
-		if lease.Slots[was.Slot].UID != was.UID {
-			return apierrors.NewInternalError(fmt.Errorf("instance %s has lost its slot", was.Name))
+		if lease.Slots[old.Slot].UID != old.UID {
+			return apierrors.NewInternalError(fmt.Errorf("instance %s has lost its slot", old.Name))
 		}
-		lease.Slots[was.Slot] = Occupant{}
+		lease.Slots[old.Slot] = Occupant{}
 		if err := tx.Update(ctx, Leases, lease); err != nil {
 			return err
 		}
-		if was.Machine != "" {
-			if _, _, err := tx.GetKey(ctx, "machine", was.Machine); err != nil {
+		if old.Machine != "" {
+			if _, _, err := tx.GetKey(ctx, "machine", old.Machine); err != nil {
 				return err
 			}
-			if err := tx.DeleteKey("machine", was.Machine); err != nil {
+			if err := tx.DeleteKey("machine", old.Machine); err != nil {
 				return err
 			}
 		}
-		return record(ctx, tx, "delete", was.Lease, was)
-	case was.Lease != is.Lease || was.Slot != is.Slot || was.Machine != is.Machine:
-		return apierrors.NewForbidden(Instances, is.Name, fmt.Errorf("lease, slot and machine are fixed"))
-	case was.Note != is.Note:
-		return record(ctx, tx, "update", is.Lease, is)
+		return record(ctx, tx, "delete", old.Lease, old)
+	case old.Lease != new.Lease || old.Slot != new.Slot || old.Machine != new.Machine:
+		return apierrors.NewForbidden(Instances, new.Name, fmt.Errorf("lease, slot and machine are fixed"))
+	case old.Note != new.Note:
+		return record(ctx, tx, "update", new.Lease, new)
 	}
 	return nil
 }
 
-func takeMachine(ctx context.Context, tx *txn.Tx, is *Instance) error {
-	if is.Machine == "" {
+func takeMachine(ctx context.Context, tx *txn.Tx, new *Instance) error {
+	if new.Machine == "" {
 		return nil
 	}
-	owner, taken, err := tx.GetKey(ctx, "machine", is.Machine)
+	owner, taken, err := tx.GetKey(ctx, "machine", new.Machine)
 	if err != nil {
 		return err
 	}
 	if taken {
-		return apierrors.NewForbidden(Instances, is.Name, fmt.Errorf("machine %s is %s", is.Machine, owner))
+		return apierrors.NewForbidden(Instances, new.Name, fmt.Errorf("machine %s is %s", new.Machine, owner))
 	}
-	return tx.CreateKey("machine", is.Machine, []byte(is.UID))
+	return tx.CreateKey("machine", new.Machine, []byte(new.UID))
 }
 
 // planLease has a lease's node point back at it.
-func planLease(ctx context.Context, tx *txn.Tx, old, new runtime.Object) error {
-	was, _ := old.(*Lease)
-	is, _ := new.(*Lease)
+func planLease(ctx context.Context, tx *txn.Tx, oldObj, newObj runtime.Object) error {
+	old, _ := oldObj.(*Lease)
+	new, _ := newObj.(*Lease)
 	switch {
-	case was == nil:
-		if is.Node != "" || is.Slots != ([Slots]Occupant{}) {
-			return apierrors.NewForbidden(Leases, is.Name, fmt.Errorf("a new lease is unbound and free"))
+	case old == nil:
+		if new.Node != "" || new.Slots != ([Slots]Occupant{}) {
+			return apierrors.NewForbidden(Leases, new.Name, fmt.Errorf("a new lease is unbound and free"))
 		}
 		return nil
-	case is == nil:
-		if was.Node != "" || was.Slots != ([Slots]Occupant{}) {
-			return apierrors.NewConflict(Leases, was.Name, fmt.Errorf("in use"))
+	case new == nil:
+		if old.Node != "" || old.Slots != ([Slots]Occupant{}) {
+			return apierrors.NewConflict(Leases, old.Name, fmt.Errorf("in use"))
 		}
 		return nil
-	case was.Slots != is.Slots:
-		return apierrors.NewForbidden(Leases, is.Name, fmt.Errorf("only instances take slots"))
-	case was.Node == is.Node:
+	case old.Slots != new.Slots:
+		return apierrors.NewForbidden(Leases, new.Name, fmt.Errorf("only instances take slots"))
+	case old.Node == new.Node:
 		return nil
-	case was.Node != "" && is.Node != "":
-		return apierrors.NewConflict(Leases, is.Name, fmt.Errorf("bound to %s", was.Node))
+	case old.Node != "" && new.Node != "":
+		return apierrors.NewConflict(Leases, new.Name, fmt.Errorf("bound to %s", old.Node))
 	}
 	node := &Node{}
-	if err := tx.Get(ctx, Nodes, "", was.Node+is.Node, node); err != nil {
+	if err := tx.Get(ctx, Nodes, "", old.Node+new.Node, node); err != nil {
 		return err
 	}
 	verb := "bind"
 	switch {
-	case is.Node == "":
+	case new.Node == "":
 		node.Lease, verb = "", "unbind"
 	case node.Lease != "":
 		return apierrors.NewConflict(Nodes, node.Name, fmt.Errorf("bound to %s", node.Lease))
 	default:
-		node.Lease = is.Name
+		node.Lease = new.Name
 	}
 	if err := tx.Update(ctx, Nodes, node); err != nil {
 		return err
 	}
-	return record(ctx, tx, verb, is.Name, is)
+	return record(ctx, tx, verb, new.Name, new)
 }
 
 // record appends to the lease's chain of records.

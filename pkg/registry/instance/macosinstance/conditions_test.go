@@ -33,14 +33,14 @@ func TestDeriveConditions(t *testing.T) {
 	type list = []metav1.Condition
 	const runs, answers = "the virtual machine runs", "the virtual machine runs, and its guest agent answers"
 	for _, tt := range []struct {
-		name    string
-		phase   instance.MacOSInstancePhase
-		is      list
-		want    []string
-		kstatus string
+		name       string
+		phase      instance.MacOSInstancePhase
+		conditions list
+		want       []string
+		kstatus    string
 	}{
 		{"new", "Pending", nil, []string{"Ready=False Pending: why", "Reconciling=True Pending: why"}, "InProgress"},
-		{"new, with a phase that nobody has set", "", nil, []string{"Ready=False Pending: why", "Reconciling=True Pending: why"}, "InProgress"},
+		{"new, without a phase", "", nil, []string{"Ready=False Pending: why", "Reconciling=True Pending: why"}, "InProgress"},
 		{"waits for its pod", "Pending", list{condition("Scheduled", metav1.ConditionFalse, "PodRefused", "quota")}, []string{"Ready=False Pending: why", "Reconciling=True Pending: why"}, "InProgress"},
 		{"scheduled", "Scheduled", list{online}, []string{"Ready=False Scheduled: why", "Reconciling=True Scheduled: why"}, "InProgress"},
 		{"pulls", "Pulling", list{image("Pulling")}, []string{"Ready=False Pulling: why", "Reconciling=True Pulling: why"}, "InProgress"},
@@ -58,14 +58,14 @@ func TestDeriveConditions(t *testing.T) {
 		{"runs, without a guest agent", "Running", list{online}, []string{"Ready=True Running: " + runs}, "Current"},
 		{"runs, and its guest is silent", "Running", list{guest("False", "GuestSilent")}, []string{"Ready=False GuestSilent: as the agent says", "Reconciling=True GuestSilent: as the agent says"}, "InProgress"},
 		{"runs in quarantine", "Running", list{guest("True", "GuestAgentAnswers"), quarantined}, []string{"Ready=True GuestAgentAnswers: " + answers}, "Current"},
-		{"runs, as far as anybody knows", "Running", list{guest("True", "GuestAgentAnswers"), offline}, []string{"Ready=Unknown Offline: away", "Reconciling=True Offline: away"}, "InProgress"},
+		{"runs, on an offline Mac", "Running", list{guest("True", "GuestAgentAnswers"), offline}, []string{"Ready=Unknown Offline: away", "Reconciling=True Offline: away"}, "InProgress"},
 
 		{"stops", "Stopping", list{guest("True", "GuestAgentAnswers"), condition("Ready", metav1.ConditionTrue, "GuestAgentAnswers", "before")}, []string{"Ready=False Stopping: why", "Reconciling=True Stopping: why"}, "InProgress"},
 		{"stopped", "Stopped", list{condition("Reconciling", metav1.ConditionTrue, "Stopping", "before")}, []string{"Ready=False Stopped: why", "Stalled=True Stopped: why"}, "Failed"},
 		{"failed", "Failed", list{image("Pulling")}, []string{"Ready=False Failed: why", "Stalled=True Failed: why"}, "Failed"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			i := &instance.MacOSInstance{ObjectMeta: metav1.ObjectMeta{Name: "a", Generation: 2}, Status: instance.MacOSInstanceStatus{Phase: tt.phase, Conditions: append(list{}, tt.is...)}}
+			i := &instance.MacOSInstance{ObjectMeta: metav1.ObjectMeta{Name: "a", Generation: 2}, Status: instance.MacOSInstanceStatus{Phase: tt.phase, Conditions: append(list{}, tt.conditions...)}}
 			if tt.phase != "Running" {
 				i.Status.Message = "why"
 			}
@@ -91,16 +91,16 @@ func TestDeriveConditions(t *testing.T) {
 // An instance that is to stop says so while its Mac, which has to do it, is away.
 func TestStopMessage(t *testing.T) {
 	for _, tt := range []struct {
-		name string
-		is   []metav1.Condition
-		want string
+		name       string
+		conditions []metav1.Condition
+		want       string
 	}{
 		{"before the Mac was known", nil, "asked to stop by acme (Deleted)"},
 		{"online", []metav1.Condition{online}, "asked to stop by acme (Deleted)"},
 		{"in quarantine", []metav1.Condition{quarantined}, "asked to stop by acme (Deleted)"},
 		{"offline", []metav1.Condition{offline}, "asked to stop by acme (Deleted); it stops when its Mac is back: away"},
 	} {
-		i := &instance.MacOSInstance{Status: instance.MacOSInstanceStatus{Phase: "Running", Conditions: tt.is}}
+		i := &instance.MacOSInstance{Status: instance.MacOSInstanceStatus{Phase: "Running", Conditions: tt.conditions}}
 		requestStop(i, instance.StopRequest{By: "acme", Reason: "Deleted"})
 		assert.Equal(t, tt.want, i.Status.Message, tt.name)
 	}

@@ -58,7 +58,7 @@ type REST struct {
 
 // Create creates an instance, after its lease has got a free Mac.
 func (r *REST) Create(ctx context.Context, obj runtime.Object, validate rest.ValidateObjectFunc, options *metav1.CreateOptions) (runtime.Object, error) {
-	ctx = withForesight(ctx)
+	ctx = withAssumedBinding(ctx)
 	if err := r.await(ctx, obj, dryrun.IsDryRun(options.DryRun)); err != nil {
 		return nil, err
 	}
@@ -70,7 +70,7 @@ func (r *REST) Create(ctx context.Context, obj runtime.Object, validate rest.Val
 func (r *REST) Update(ctx context.Context, name string, info rest.UpdatedObjectInfo, validateCreate rest.ValidateObjectFunc, validateUpdate rest.ValidateObjectUpdateFunc,
 	forceAllowCreate bool, options *metav1.UpdateOptions,
 ) (runtime.Object, bool, error) {
-	ctx = withForesight(ctx)
+	ctx = withAssumedBinding(ctx)
 	awaited := func(ctx context.Context, obj runtime.Object) error {
 		if err := r.await(ctx, obj, dryrun.IsDryRun(options.DryRun)); err != nil {
 			return err
@@ -94,7 +94,7 @@ func (r *REST) await(ctx context.Context, obj runtime.Object, dry bool) error {
 	}
 	if lease == nil && dry {
 		warning.AddWarning(ctx, "", fmt.Sprintf("there is no lease %q: a dry run does not store one that is in the same file, so this instance was checked without its lease", i.Spec.LeaseName))
-		foresee(ctx)
+		assumeBound(ctx)
 	}
 	if lease == nil || !isPending(lease) {
 		return nil
@@ -104,31 +104,31 @@ func (r *REST) await(ctx context.Context, obj runtime.Object, dry bool) error {
 	case err != nil:
 		return err
 	case free && dry:
-		foresee(ctx)
+		assumeBound(ctx)
 	case free:
 		return r.wait(ctx, lease)
 	}
 	return nil
 }
 
-type foresightKey struct{}
+type assumeBoundKey struct{}
 
-// withForesight returns the context of a request that can turn out to be a dry run on a lease that
-// would be Bound by the time of the real run.
-func withForesight(ctx context.Context) context.Context {
-	return context.WithValue(ctx, foresightKey{}, new(bool))
+// withAssumedBinding returns the context of a request that can turn out to be a dry run on a lease
+// that would be Bound by the time of the real run.
+func withAssumedBinding(ctx context.Context) context.Context {
+	return context.WithValue(ctx, assumeBoundKey{}, new(bool))
 }
 
-// foresee marks a request as such a dry run.
-func foresee(ctx context.Context) {
-	if foresight, ok := ctx.Value(foresightKey{}).(*bool); ok {
-		*foresight = true
+// assumeBound marks a request as such a dry run.
+func assumeBound(ctx context.Context) {
+	if assumed, ok := ctx.Value(assumeBoundKey{}).(*bool); ok {
+		*assumed = true
 	}
 }
 
-func foreseen(ctx context.Context) bool {
-	foresight, ok := ctx.Value(foresightKey{}).(*bool)
-	return ok && *foresight
+func assumesBound(ctx context.Context) bool {
+	assumed, ok := ctx.Value(assumeBoundKey{}).(*bool)
+	return ok && *assumed
 }
 
 func isPending(lease *rack.MacNodeLease) bool {

@@ -68,7 +68,7 @@ type planner struct{ clock clock.PassiveClock }
 func (p *planner) create(ctx context.Context, tx *txn.Tx, new *instance.MacOSInstance) error {
 	lease := &rack.MacNodeLease{}
 	if err := tx.Get(ctx, macnodelease.Resource, new.Namespace, new.Spec.LeaseName, lease); apierrors.IsNotFound(err) {
-		if foreseen(ctx) {
+		if assumesBound(ctx) {
 			_, err := p.catalogue(ctx, tx, new, nil)
 			return err
 		}
@@ -87,7 +87,7 @@ func (p *planner) create(ctx context.Context, tx *txn.Tx, new *instance.MacOSIns
 			return err
 		}
 	}
-	if err := rules.CheckAcceptsInstance(lease.Name, string(lease.Status.Phase), floor, now); err != nil && (!isPending(lease) || !foreseen(ctx)) {
+	if err := rules.CheckAcceptsInstance(lease.Name, string(lease.Status.Phase), floor, now); err != nil && (!isPending(lease) || !assumesBound(ctx)) {
 		reason := rules.ReasonLeaseNotUsable
 		if isPending(lease) {
 			reason = rules.ReasonLeasePending

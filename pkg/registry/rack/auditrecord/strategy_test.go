@@ -32,7 +32,7 @@ func TestStrategy(t *testing.T) {
 		ObjectMeta:   metav1.ObjectMeta{Namespace: "acme", Name: "mine", GenerateName: "rejection-", Labels: map[string]string{"a": "b"}},
 		Time:         metav1.NewMicroTime(time.Unix(1, 0)),
 		Type:         rack.InstanceRejected,
-		Actor:        rack.AuditActor{Username: "somebody-else"},
+		Actor:        rack.AuditActor{Username: "another-user"},
 		RequestID:    "r",
 		Chassis:      rack.AuditChassis{NodeName: "mac-a1"},
 		Tenant:       "globex",

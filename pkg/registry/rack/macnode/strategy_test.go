@@ -43,7 +43,7 @@ func TestStrategy(t *testing.T) {
 	node := stored()
 	node.ResourceVersion, node.Generation = "", 7
 	require.NoError(t, strategytest.Create(t, strategy, node))
-	assert.Equal(t, rack.MacNodeStatus{Phase: rack.MacNodePending}, node.Status, "nobody is born with a lease")
+	assert.Equal(t, rack.MacNodeStatus{Phase: rack.MacNodePending}, node.Status, "a new Mac has no lease")
 	assert.EqualValues(t, 1, node.Generation)
 
 	node = stored()

@@ -28,12 +28,12 @@ func TestDeriveConditions(t *testing.T) {
 		condition("Ready", metav1.ConditionTrue, "Bound", "Mac S-1 is leased until 2026-08-02T11:00:00Z at least"),
 	}
 	for _, tt := range []struct {
-		name    string
-		phase   rack.MacNodeLeasePhase
-		deleted bool
-		is      []metav1.Condition
-		want    []string
-		kstatus string
+		name       string
+		phase      rack.MacNodeLeasePhase
+		deleted    bool
+		conditions []metav1.Condition
+		want       []string
+		kstatus    string
 	}{
 		{"new", "Pending", false, nil,
 			[]string{"Ready=False Pending: waiting for a Mac", "Reconciling=True Pending: waiting for a Mac"}, "InProgress"},
@@ -70,7 +70,7 @@ func TestDeriveConditions(t *testing.T) {
 			[]string{"Bound=False Released: Mac S-1 was released at 2026-08-03T12:00:00Z", "Ready=False Released: Mac S-1 was released at 2026-08-03T12:00:00Z", "Released=True Released: Mac S-1 was released at 2026-08-03T12:00:00Z"}, "Terminating"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			lease := &rack.MacNodeLease{ObjectMeta: metav1.ObjectMeta{Name: "a", Generation: 2}, Status: rack.MacNodeLeaseStatus{Phase: tt.phase, Conditions: append([]metav1.Condition{}, tt.is...)}}
+			lease := &rack.MacNodeLease{ObjectMeta: metav1.ObjectMeta{Name: "a", Generation: 2}, Status: rack.MacNodeLeaseStatus{Phase: tt.phase, Conditions: append([]metav1.Condition{}, tt.conditions...)}}
 			if tt.phase != "Pending" {
 				lease.Status.SerialNumber, lease.Status.BoundAt, lease.Status.EarliestReleaseAt = "S-1", at(-1), at(47)
 			}
