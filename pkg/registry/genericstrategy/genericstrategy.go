@@ -100,8 +100,13 @@ func Attrs[T metav1.Object](selectable func(T) fields.Set) storage.AttrFunc {
 	}
 }
 
-// ResetFields returns, for the tracking of field managers, the fields that a strategy resets.
-func ResetFields(version string, paths ...[]string) map[fieldpath.APIVersion]*fieldpath.Set {
+// ResetStatus returns, for the tracking of field managers, the status: clients write it only through
+// the subresource.
+func ResetStatus(version string) map[fieldpath.APIVersion]*fieldpath.Set {
+	return resetFields(version, []string{"status"})
+}
+
+func resetFields(version string, paths ...[]string) map[fieldpath.APIVersion]*fieldpath.Set {
 	set := fieldpath.NewSet()
 	for _, path := range paths {
 		parts := make([]any, len(path))
@@ -112,9 +117,6 @@ func ResetFields(version string, paths ...[]string) map[fieldpath.APIVersion]*fi
 	}
 	return map[fieldpath.APIVersion]*fieldpath.Set{fieldpath.APIVersion(version): set}
 }
-
-// Path is the path of a field.
-func Path(names ...string) []string { return names }
 
 // Cut returns the beginning of s, at most limit bytes, with non-printable characters escaped. It is
 // for text written by one user and reported by another: refusing it would let the writer prevent

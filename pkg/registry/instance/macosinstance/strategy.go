@@ -33,7 +33,7 @@ func (Strategy) NamespaceScoped() bool { return true }
 
 // GetResetFields returns the status: clients write it only through the subresource.
 func (Strategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
-	return genericstrategy.ResetFields(v1alpha1.SchemeGroupVersion.String(), genericstrategy.Path("status"))
+	return genericstrategy.ResetStatus(v1alpha1.SchemeGroupVersion.String())
 }
 
 // PrepareForCreate drops the status, and adds the finalizer that keeps the instance until its
@@ -66,6 +66,15 @@ func (Strategy) ValidateUpdate(_ context.Context, obj, old runtime.Object) field
 	return validation.ValidateMacOSInstanceUpdate(obj.(*instance.MacOSInstance), old.(*instance.MacOSInstance))
 }
 
+// serverFields are the fields of the status that only the server sets.
+var serverFields = genericstrategy.NewStatusFields[instance.MacOSInstanceStatus](
+	"nodeName",
+	"serialNumber",
+	"stopRequest",
+	"namespaceUID",
+	"startGrantedAt",
+)
+
 // StatusStrategy is the strategy for updating the status of MacOSInstances.
 type StatusStrategy struct {
 	Strategy
@@ -79,15 +88,7 @@ func NewStatusStrategy(strategy Strategy) StatusStrategy {
 // GetResetFields returns all fields but the status, and the fields of the status that only the
 // server sets.
 func (StatusStrategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
-	return genericstrategy.ResetFields(v1alpha1.SchemeGroupVersion.String(),
-		genericstrategy.Path("metadata"),
-		genericstrategy.Path("spec"),
-		genericstrategy.Path("status", "nodeName"),
-		genericstrategy.Path("status", "serialNumber"),
-		genericstrategy.Path("status", "stopRequest"),
-		genericstrategy.Path("status", "namespaceUID"),
-		genericstrategy.Path("status", "startGrantedAt"),
-	)
+	return serverFields.ResetFields(v1alpha1.SchemeGroupVersion.String())
 }
 
 // PrepareForUpdate keeps all fields but the status, and the fields of the status that only the
@@ -97,11 +98,7 @@ func (StatusStrategy) PrepareForUpdate(_ context.Context, obj, old runtime.Objec
 	newMacOSInstance, oldMacOSInstance := obj.(*instance.MacOSInstance), old.(*instance.MacOSInstance)
 	genericstrategy.KeepMetadata(&newMacOSInstance.ObjectMeta, &oldMacOSInstance.ObjectMeta)
 	newMacOSInstance.Spec = oldMacOSInstance.Spec
-	newMacOSInstance.Status.NodeName = oldMacOSInstance.Status.NodeName
-	newMacOSInstance.Status.SerialNumber = oldMacOSInstance.Status.SerialNumber
-	newMacOSInstance.Status.StopRequest = oldMacOSInstance.Status.StopRequest
-	newMacOSInstance.Status.NamespaceUID = oldMacOSInstance.Status.NamespaceUID
-	newMacOSInstance.Status.StartGrantedAt = oldMacOSInstance.Status.StartGrantedAt
+	serverFields.Keep(&newMacOSInstance.Status, &oldMacOSInstance.Status)
 	fitReport(&newMacOSInstance.Status)
 }
 

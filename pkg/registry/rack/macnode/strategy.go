@@ -33,7 +33,7 @@ func (Strategy) NamespaceScoped() bool { return false }
 
 // GetResetFields returns the status: clients write it only through the subresource.
 func (Strategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
-	return genericstrategy.ResetFields(v1alpha1.SchemeGroupVersion.String(), genericstrategy.Path("status"))
+	return genericstrategy.ResetStatus(v1alpha1.SchemeGroupVersion.String())
 }
 
 // PrepareForCreate drops the status: a Mac is Pending until its agent reports.
@@ -63,6 +63,16 @@ func (Strategy) ValidateUpdate(_ context.Context, obj, old runtime.Object) field
 	return validation.ValidateMacNodeUpdate(obj.(*rack.MacNode), old.(*rack.MacNode))
 }
 
+// serverFields are the fields of the status that only the server sets.
+var serverFields = genericstrategy.NewStatusFields[rack.MacNodeStatus](
+	"phase",
+	"leaseRef",
+	"earliestReleaseAt",
+	"prefetchImages",
+	"releasingSince",
+	"runningVMs",
+)
+
 // StatusStrategy is the strategy for updating the status of MacNodes.
 type StatusStrategy struct {
 	Strategy
@@ -76,16 +86,7 @@ func NewStatusStrategy(strategy Strategy) StatusStrategy {
 // GetResetFields returns all fields but the status, and the fields of the status that only the
 // server sets.
 func (StatusStrategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
-	return genericstrategy.ResetFields(v1alpha1.SchemeGroupVersion.String(),
-		genericstrategy.Path("metadata"),
-		genericstrategy.Path("spec"),
-		genericstrategy.Path("status", "phase"),
-		genericstrategy.Path("status", "leaseRef"),
-		genericstrategy.Path("status", "earliestReleaseAt"),
-		genericstrategy.Path("status", "prefetchImages"),
-		genericstrategy.Path("status", "releasingSince"),
-		genericstrategy.Path("status", "runningVMs"),
-	)
+	return serverFields.ResetFields(v1alpha1.SchemeGroupVersion.String())
 }
 
 // PrepareForUpdate keeps all fields but the status, and the fields of the status that only the
@@ -94,12 +95,7 @@ func (StatusStrategy) PrepareForUpdate(_ context.Context, obj, old runtime.Objec
 	newMacNode, oldMacNode := obj.(*rack.MacNode), old.(*rack.MacNode)
 	genericstrategy.KeepMetadata(&newMacNode.ObjectMeta, &oldMacNode.ObjectMeta)
 	newMacNode.Spec = oldMacNode.Spec
-	newMacNode.Status.Phase = oldMacNode.Status.Phase
-	newMacNode.Status.LeaseRef = oldMacNode.Status.LeaseRef
-	newMacNode.Status.EarliestReleaseAt = oldMacNode.Status.EarliestReleaseAt
-	newMacNode.Status.PrefetchImages = oldMacNode.Status.PrefetchImages
-	newMacNode.Status.ReleasingSince = oldMacNode.Status.ReleasingSince
-	newMacNode.Status.RunningVMs = oldMacNode.Status.RunningVMs
+	serverFields.Keep(&newMacNode.Status, &oldMacNode.Status)
 	fitReport(&newMacNode.Status)
 }
 

@@ -32,7 +32,7 @@ func (Strategy) NamespaceScoped() bool { return false }
 
 // GetResetFields returns the status: clients write it only through the subresource.
 func (Strategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
-	return genericstrategy.ResetFields(v1alpha1.SchemeGroupVersion.String(), genericstrategy.Path("status"))
+	return genericstrategy.ResetStatus(v1alpha1.SchemeGroupVersion.String())
 }
 
 // PrepareForCreate drops the status.
@@ -74,10 +74,7 @@ func NewStatusStrategy(strategy Strategy) StatusStrategy {
 
 // GetResetFields returns all fields but the status.
 func (StatusStrategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
-	return genericstrategy.ResetFields(v1alpha1.SchemeGroupVersion.String(),
-		genericstrategy.Path("metadata"),
-		genericstrategy.Path("spec"),
-	)
+	return genericstrategy.StatusFields[rack.MacNodeClassStatus]{}.ResetFields(v1alpha1.SchemeGroupVersion.String())
 }
 
 // PrepareForUpdate keeps all fields but the status.

@@ -46,7 +46,7 @@ func (Strategy) DefaultGarbageCollectionPolicy(context.Context) rest.GarbageColl
 
 // GetResetFields returns the status: clients write it only through the subresource.
 func (Strategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
-	return genericstrategy.ResetFields(v1alpha1.SchemeGroupVersion.String(), genericstrategy.Path("status"))
+	return genericstrategy.ResetStatus(v1alpha1.SchemeGroupVersion.String())
 }
 
 // PrepareForCreate drops the status, because a lease is Pending until it is bound, and sets the
@@ -106,6 +106,17 @@ func (Strategy) WarningsOnUpdate(_ context.Context, obj, old runtime.Object) []s
 		rules.TwentyFourHours, oldMacNodeLease.Name, after.UTC().Format(time.RFC3339), before.UTC().Format(time.RFC3339))}
 }
 
+// serverFields are the fields of the status that only the server sets.
+var serverFields = genericstrategy.NewStatusFields[rack.MacNodeLeaseStatus](
+	"heldAt",
+	"releasedAt",
+	"nodeName",
+	"serialNumber",
+	"instances",
+	"namespaceUID",
+	"requestedBy",
+)
+
 // StatusStrategy is the strategy for updating the status of MacNodeLeases.
 type StatusStrategy struct {
 	Strategy
@@ -119,17 +130,7 @@ func NewStatusStrategy(strategy Strategy) StatusStrategy {
 // GetResetFields returns all fields but the status, and the fields of the status that only the
 // server sets.
 func (StatusStrategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
-	return genericstrategy.ResetFields(v1alpha1.SchemeGroupVersion.String(),
-		genericstrategy.Path("metadata"),
-		genericstrategy.Path("spec"),
-		genericstrategy.Path("status", "heldAt"),
-		genericstrategy.Path("status", "releasedAt"),
-		genericstrategy.Path("status", "nodeName"),
-		genericstrategy.Path("status", "serialNumber"),
-		genericstrategy.Path("status", "instances"),
-		genericstrategy.Path("status", "namespaceUID"),
-		genericstrategy.Path("status", "requestedBy"),
-	)
+	return serverFields.ResetFields(v1alpha1.SchemeGroupVersion.String())
 }
 
 // PrepareForUpdate keeps all fields but the status, and the fields of the status that only the
@@ -138,13 +139,7 @@ func (StatusStrategy) PrepareForUpdate(_ context.Context, obj, old runtime.Objec
 	newMacNodeLease, oldMacNodeLease := obj.(*rack.MacNodeLease), old.(*rack.MacNodeLease)
 	genericstrategy.KeepMetadata(&newMacNodeLease.ObjectMeta, &oldMacNodeLease.ObjectMeta)
 	newMacNodeLease.Spec = oldMacNodeLease.Spec
-	newMacNodeLease.Status.HeldAt = oldMacNodeLease.Status.HeldAt
-	newMacNodeLease.Status.ReleasedAt = oldMacNodeLease.Status.ReleasedAt
-	newMacNodeLease.Status.NodeName = oldMacNodeLease.Status.NodeName
-	newMacNodeLease.Status.SerialNumber = oldMacNodeLease.Status.SerialNumber
-	newMacNodeLease.Status.Instances = oldMacNodeLease.Status.Instances
-	newMacNodeLease.Status.NamespaceUID = oldMacNodeLease.Status.NamespaceUID
-	newMacNodeLease.Status.RequestedBy = oldMacNodeLease.Status.RequestedBy
+	serverFields.Keep(&newMacNodeLease.Status, &oldMacNodeLease.Status)
 	conditions.Fit(newMacNodeLease.Status.Conditions)
 }
 
