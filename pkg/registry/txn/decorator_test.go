@@ -3,12 +3,8 @@ package txn_test
 import (
 	"bytes"
 	"crypto/aes"
-	"crypto/sha256"
 	"errors"
 	"fmt"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -206,34 +202,6 @@ func TestTwoOfAResource(t *testing.T) {
 	defer w.Stop()
 	if z := leaseOf(next(t, w)); x.Name != "x" || z.Name != "z" {
 		t.Errorf("saw %s, then %s", x.Name, z.Name)
-	}
-}
-
-// The decorator does by itself what these files of k8s.io/apiserver do. When this
-// test fails after an upgrade, compare the file with its last version,
-// have decorator.go follow where it must, and put the new hash here.
-var followed = map[string]string{
-	"pkg/storage/storagebackend/factory/etcd3.go":      "d915cc2e3f7fa09c1cf045af200a7106b3c785d419f666c833cd6e8aacf986e4",
-	"pkg/registry/generic/registry/storage_factory.go": "a459fd15afb86c1cc8891065a4946af94fdca25a024672951a8c70beb97e3afe",
-	// The rest of the package relies on how these call it.
-	"pkg/storage/etcd3/store.go":              "924757121f7fd91454770637b8af692d287cd584d3da62eea06d9e021de2bc9a",
-	"pkg/registry/generic/registry/dryrun.go": "41727a443af0d9a06ef167bbc66f1644f9733f31e2ec7a53555163788df3635f",
-}
-
-func TestUpstreamIsAsFollowed(t *testing.T) {
-	out, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "k8s.io/apiserver").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name, want := range followed {
-		data, err := os.ReadFile(filepath.Join(strings.TrimSpace(string(out)), name))
-		if err != nil {
-			t.Error(err)
-			continue
-		}
-		if got := fmt.Sprintf("%x", sha256.Sum256(data)); got != want {
-			t.Errorf("%s has changed: sha256 is %s, was %s", name, got, want)
-		}
 	}
 }
 
