@@ -47,7 +47,7 @@ type Options struct {
 	// always use the real time.
 	Clock clock.WithTicker
 
-	// Namespaces looks up namespaces in tests; nil for those of the cluster.
+	// Namespaces returns the UIDs of namespaces in tests; nil for those of the cluster.
 	Namespaces tenancy.Namespaces
 }
 

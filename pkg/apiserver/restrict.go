@@ -5,11 +5,11 @@ import (
 	"fmt"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/authorization/union"
 	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/rest"
-	genericapiserver "k8s.io/apiserver/pkg/server"
 
 	"macrack.io/macrack/pkg/admission/controllerrestriction"
 	"macrack.io/macrack/pkg/admission/noderestriction"
@@ -24,19 +24,12 @@ import (
 // disable: agents are restricted to their own Mac, statuses and records can be written only by the
 // component that observes them, and dry runs are refused if the registry would refuse the real
 // request.
-func (c *Config) restrict(backend *txn.Backend, groups []*genericapiserver.APIGroupInfo) error {
-	macNodes, err := getter[*rack.MacNode](groups, "macnodes")
-	if err != nil {
-		return err
-	}
-	instances, err := getter[*instance.MacOSInstance](groups, "macosinstances")
-	if err != nil {
-		return err
-	}
+func (c *Config) restrict(backend *txn.Backend, macNodes, instances rest.Getter) error {
+	var err error
 	c.Generic.Authorization.Authorizer, err = union.New(
 		union.NamedAuthorizer{AuthorizerName: "macrack.io/node-restriction", Authorizer: noderestriction.NewAuthorizer(
 			func(ctx context.Context, namespace, name string) (string, error) {
-				i, err := instances(ctx, namespace, name)
+				i, err := get[*instance.MacOSInstance](ctx, instances, namespace, name)
 				if err != nil {
 					return "", err
 				}
@@ -48,7 +41,9 @@ func (c *Config) restrict(backend *txn.Backend, groups []*genericapiserver.APIGr
 		return err
 	}
 	plugins := []admission.Interface{
-		rejectionreport.New(func(ctx context.Context, name string) (*rack.MacNode, error) { return macNodes(ctx, "", name) }, c.Clock),
+		rejectionreport.New(func(ctx context.Context, name string) (*rack.MacNode, error) {
+			return get[*rack.MacNode](ctx, macNodes, "", name)
+		}, c.Clock),
 		noderestriction.New(),
 		controllerrestriction.New(),
 	}
@@ -62,24 +57,15 @@ func (c *Config) restrict(backend *txn.Backend, groups []*genericapiserver.APIGr
 	return nil
 }
 
-// getter returns a function that reads the current version of an object of a resource.
-func getter[T any](groups []*genericapiserver.APIGroupInfo, resource string) (func(ctx context.Context, namespace, name string) (T, error), error) {
-	for _, g := range groups {
-		storage, ok := g.VersionedResourcesStorageMap["v1alpha1"][resource].(rest.Getter)
-		if !ok {
-			continue
-		}
-		return func(ctx context.Context, namespace, name string) (t T, err error) {
-			obj, err := storage.Get(genericapirequest.WithNamespace(ctx, namespace), name, &metav1.GetOptions{})
-			if err != nil {
-				return t, err
-			}
-			t, ok := obj.(T)
-			if !ok {
-				return t, fmt.Errorf("a %s is stored as %T", resource, obj)
-			}
-			return t, nil
-		}, nil
+// get returns the current version of an object.
+func get[T runtime.Object](ctx context.Context, storage rest.Getter, namespace, name string) (t T, err error) {
+	obj, err := storage.Get(genericapirequest.WithNamespace(ctx, namespace), name, &metav1.GetOptions{})
+	if err != nil {
+		return t, err
 	}
-	return nil, fmt.Errorf("%s are not served", resource)
+	t, ok := obj.(T)
+	if !ok {
+		return t, fmt.Errorf("%q is a %T, not a %T", name, obj, t)
+	}
+	return t, nil
 }

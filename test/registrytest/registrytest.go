@@ -22,6 +22,7 @@ import (
 	"go.uber.org/zap"
 
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
@@ -122,6 +123,7 @@ func Serve(ctx context.Context, etcd []string, listener net.Listener, clock cloc
 func newServer(etcd []string, listener net.Listener, clock clock.WithTicker, change ...func(*apiserver.Options)) (*apiserver.Server, error) {
 	options := apiserver.NewOptions()
 	options.Clock = clock
+	options.Namespaces = everyNamespace
 	r := options.Recommended
 	r.Authentication, r.Authorization, r.CoreAPI, r.Admission = nil, nil, nil, nil
 	r.Features.EnablePriorityAndFairness = false
@@ -152,6 +154,11 @@ func newServer(etcd []string, listener net.Listener, clock clock.WithTicker, cha
 	})
 	config.Generic.Authorization.Authorizer = authorizer.AuthorizerFunc(authorize)
 	return config.New()
+}
+
+// everyNamespace returns the UID of a namespace that always exists.
+func everyNamespace(_ context.Context, name string) (types.UID, error) {
+	return types.UID("namespace-" + name), nil
 }
 
 // authorize lets users do everything; tenants are limited to namespaced resources. Tenants are

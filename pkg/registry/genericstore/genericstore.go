@@ -15,6 +15,7 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/apiserver/pkg/util/dryrun"
 	"k8s.io/apiserver/pkg/warning"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
 	"macrack.io/macrack/pkg/apis/metadata"
@@ -66,6 +67,21 @@ type Kind struct {
 
 	// Filter hides objects from users; nil hides none.
 	Filter rejection.Filter
+	// Classify converts errors into recorded rejections; nil converts none.
+	Classify rejection.Classifier
+	// WarnOnDelete returns a warning of the consequences of deleting an object, or an empty string;
+	// nil warns of none.
+	WarnOnDelete func(ctx context.Context, name string) (string, error)
+}
+
+// Options are the dependencies of the storages of all kinds.
+type Options struct {
+	Typer runtime.ObjectTyper
+	// Backend stores the objects, and calls the planners.
+	Backend *txn.Backend
+	Clock   clock.Clock
+	// Recorder records the rejections.
+	Recorder rejection.Recorder
 }
 
 // REST is the storage of a kind.
@@ -73,11 +89,9 @@ type REST struct {
 	*rejection.Store
 	shortNames []string
 	category   Category
-	// planned returns what a write would store; nil in a store without planners.
-	planned func(ctx context.Context, gr schema.GroupResource, old, new runtime.Object) (runtime.Object, error)
-	// WarnOnDelete, if set, returns a warning of the consequences of deleting the object, or an
-	// empty string.
-	WarnOnDelete func(ctx context.Context, name string) (string, error)
+	// planned returns the object that a write would store.
+	planned      func(ctx context.Context, gr schema.GroupResource, old, new runtime.Object) (runtime.Object, error)
+	warnOnDelete func(ctx context.Context, name string) (string, error)
 }
 
 var (
@@ -111,7 +125,7 @@ func (r *REST) Update(ctx context.Context, name string, info rest.UpdatedObjectI
 // created returns the answer to a request that has created obj. A dry run is planned again for it:
 // the first plan went no further than admission.
 func (r *REST) created(ctx context.Context, obj runtime.Object, dryRun []string) (runtime.Object, error) {
-	if r.planned == nil || !dryrun.IsDryRun(dryRun) {
+	if !dryrun.IsDryRun(dryRun) {
 		return obj, nil
 	}
 	planned, err := r.planned(ctx, r.DefaultQualifiedResource, nil, obj)
@@ -130,9 +144,9 @@ func (r *REST) Categories() []string { return []string{string(r.category)} }
 // Delete deletes an object, and warns of what that breaks.
 func (r *REST) Delete(ctx context.Context, name string, validate rest.ValidateObjectFunc, options *metav1.DeleteOptions) (runtime.Object, bool, error) {
 	var text string
-	if r.WarnOnDelete != nil {
+	if r.warnOnDelete != nil {
 		var err error
-		if text, err = r.WarnOnDelete(ctx, name); err != nil {
+		if text, err = r.warnOnDelete(ctx, name); err != nil {
 			return nil, false, err
 		}
 	}
@@ -182,7 +196,7 @@ func (r *StatusREST) ConvertToTable(ctx context.Context, object, options runtime
 }
 
 // New returns the storage of a kind, and of its status if it has one.
-func New(kind Kind, getter generic.RESTOptionsGetter, recorder rejection.Recorder) (*REST, *StatusREST, error) {
+func New(kind Kind, options Options) (*REST, *StatusREST, error) {
 	store := &genericregistry.Store{
 		NewFunc:                   kind.New,
 		NewListFunc:               kind.NewList,
@@ -194,20 +208,20 @@ func New(kind Kind, getter generic.RESTOptionsGetter, recorder rejection.Recorde
 		ResetFieldsStrategy:       kind.Strategy,
 		TableConvertor:            kind.Table,
 	}
-	if err := store.CompleteWithOptions(&generic.StoreOptions{RESTOptions: getter, AttrFunc: kind.Attrs}); err != nil {
+	if err := store.CompleteWithOptions(&generic.StoreOptions{RESTOptions: options.Backend, AttrFunc: kind.Attrs}); err != nil {
 		return nil, nil, err
 	}
-	main := &REST{Store: &rejection.Store{Store: store, Recorder: recorder, Filter: kind.Filter}, shortNames: kind.ShortNames, category: kind.Category}
-	if backend, ok := getter.(*txn.Backend); ok {
-		main.planned = backend.Planned
+	recorded := func(store *genericregistry.Store) *rejection.Store {
+		return &rejection.Store{Store: store, Recorder: options.Recorder, Filter: kind.Filter, Classify: kind.Classify}
 	}
+	main := &REST{Store: recorded(store), shortNames: kind.ShortNames, category: kind.Category, planned: options.Backend.Planned, warnOnDelete: kind.WarnOnDelete}
 	if kind.Status == nil {
 		return main, nil, nil
 	}
 	status := *store
 	status.UpdateStrategy = fewErrorsOfUpdate{kind.Status}
 	status.ResetFieldsStrategy = kind.Status
-	return main, &StatusREST{&rejection.Store{Store: &status, Recorder: recorder, Filter: kind.Filter}}, nil
+	return main, &StatusREST{recorded(&status)}, nil
 }
 
 // fewErrors is a strategy with a bounded number of errors, as an answer with all of them costs the
@@ -222,10 +236,4 @@ type fewErrorsOfUpdate struct{ rest.RESTUpdateStrategy }
 
 func (s fewErrorsOfUpdate) ValidateUpdate(ctx context.Context, obj, old runtime.Object) field.ErrorList {
 	return metadata.Brief(s.RESTUpdateStrategy.ValidateUpdate(ctx, obj, old))
-}
-
-// Classify has the errors of both storages turned into rejections by f; see [rejection.Store].
-func Classify(main *REST, status *StatusREST, f func(ctx context.Context, obj runtime.Object, name string, err error) error) {
-	main.Classify = f
-	status.store.Classify = f
 }

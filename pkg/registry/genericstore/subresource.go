@@ -29,11 +29,11 @@ type Subresource struct {
 var _ rest.SubresourceObjectMetaPreserver = Subresource{}
 
 // NewSubresource returns a subresource of the objects in main.
-func NewSubresource(main *REST, backend *txn.Backend, strategy Strategy) Subresource {
+func NewSubresource(main *REST, strategy Strategy, options Options) Subresource {
 	store := *main.Store.Store
 	store.UpdateStrategy = planned{strategy}
 	store.ResetFieldsStrategy = nil
-	s := Subresource{store: *main.Store, backend: backend, resource: store.DefaultQualifiedResource}
+	s := Subresource{store: *main.Store, backend: options.Backend, resource: store.DefaultQualifiedResource}
 	s.store.Store = &store
 	return s
 }

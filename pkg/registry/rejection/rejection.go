@@ -58,20 +58,23 @@ func Check(ctx context.Context, recorder Recorder, err error, dryRun []string) e
 	return refused.StatusError
 }
 
-// A Store is a [registry.Store] that records its refusals. Classify, if set, may convert an error
-// from outside the planners, such as a failed validation, into an [Error]. Filter, if set, hides
-// objects from users.
+// A Classifier may convert an error from outside the planners, such as a failed validation of an
+// object in store, into an [Error]. The name is empty if the object is created.
+type Classifier func(ctx context.Context, store rest.Getter, name string, err error) error
+
+// A Store is a [registry.Store] that records its refusals. Filter, if set, hides objects from
+// users. Classify may be nil.
 type Store struct {
 	*registry.Store
 	Recorder Recorder
 	Filter   Filter
-	Classify func(ctx context.Context, obj runtime.Object, name string, err error) error
+	Classify Classifier
 }
 
 // Create is [registry.Store.Create], with refusals recorded.
 func (s *Store) Create(ctx context.Context, obj runtime.Object, validate rest.ValidateObjectFunc, options *metav1.CreateOptions) (runtime.Object, error) {
 	out, err := s.Store.Create(ctx, obj, validate, options)
-	return out, s.check(ctx, obj, "", err, options.DryRun)
+	return out, s.check(ctx, "", err, options.DryRun)
 }
 
 // Update is [registry.Store.Update], with refusals recorded.
@@ -81,7 +84,7 @@ func (s *Store) Update(ctx context.Context, name string, info rest.UpdatedObject
 	}
 	info = rest.WrapUpdatedObjectInfo(info, s.refuseOversized)
 	out, created, err := s.Store.Update(ctx, name, info, create, update, allowCreate, options)
-	return out, created, s.check(ctx, nil, name, err, options.DryRun)
+	return out, created, s.check(ctx, name, err, options.DryRun)
 }
 
 // Delete is [registry.Store.Delete], with refusals recorded.
@@ -90,7 +93,7 @@ func (s *Store) Delete(ctx context.Context, name string, validate rest.ValidateO
 		return nil, false, err
 	}
 	out, gone, err := s.Store.Delete(ctx, name, validate, options)
-	return out, gone, s.check(ctx, nil, name, err, options.DryRun)
+	return out, gone, s.check(ctx, name, err, options.DryRun)
 }
 
 // refuseOversized refuses metadata that would be expensive for the checks of Kubernetes, which run
@@ -108,10 +111,10 @@ func (s *Store) refuseOversized(_ context.Context, obj, oldObj runtime.Object) (
 	return obj, nil
 }
 
-func (s *Store) check(ctx context.Context, obj runtime.Object, name string, err error, dryRun []string) error {
+func (s *Store) check(ctx context.Context, name string, err error, dryRun []string) error {
 	err = clientError(s.DefaultQualifiedResource, name, err)
 	if err != nil && s.Classify != nil {
-		err = s.Classify(ctx, obj, name, err)
+		err = s.Classify(ctx, s, name, err)
 	}
 	return Check(ctx, s.Recorder, err, dryRun)
 }

@@ -23,15 +23,18 @@ import (
 // that it updates.
 const backfillInterval = time.Minute
 
-var instances = instance.Resource("macosinstances")
+var (
+	leases    = rack.Resource("macnodeleases")
+	instances = instance.Resource("macosinstances")
+)
 
 // Backfill sets the namespaceUID of leases and instances that were stored before the field existed,
 // which hides them from all tenants.
 //
-// The index key of a namespace has the UID of its life and was written with the first lease of that
-// life. An object that is not older than the key, by the revisions of etcd, was created in that
-// life: it gets the UID of the key, even if the namespace has been replaced since. The UID of an
-// earlier life is unknown; its objects stay hidden, as they belong to no tenant of today.
+// The index key of a namespace has the UID of its owner and was written with the owner's first
+// lease. An object that is not older than the key, by the revisions of etcd, belongs to that owner:
+// it gets the UID of the key, even if the namespace has been replaced since. The UID of an earlier
+// owner is unknown; its objects stay hidden, because they belong to no current tenant.
 type Backfill struct {
 	Backend *txn.Backend
 }
@@ -103,14 +106,13 @@ func (b Backfill) resource(ctx context.Context, gr schema.GroupResource, empty f
 
 // object fills in an object, which was created at a revision of etcd.
 func (b Backfill) object(ctx context.Context, gr schema.GroupResource, namespace, name string, created int64, empty func() runtime.Object) (done bool, err error) {
-	// A later life gives the key a later revision, so that the object is then not of the key's
-	// life.
+	// A later owner gives the key a later revision, so the object is then older than the key.
 	key, began, err := b.Backend.Key(ctx, Kind, namespace)
 	if err != nil {
 		return false, err
 	}
-	life, _ := decode(key)
-	if life == "" || created < began {
+	owner, _ := decode(key)
+	if owner == "" || created < began {
 		return false, nil
 	}
 	err = b.Backend.Transact(ctx, func(ctx context.Context, tx *txn.Tx) error {
@@ -126,7 +128,7 @@ func (b Backfill) object(ctx context.Context, gr schema.GroupResource, namespace
 		if *uid != "" || !exists || string(now) != string(key) {
 			return nil
 		}
-		*uid = life
+		*uid = owner
 		return tx.Update(ctx, gr, obj)
 	})
 	return err == nil, ignoreNotFound(err)

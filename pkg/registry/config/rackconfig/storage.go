@@ -2,17 +2,14 @@ package rackconfig
 
 import (
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apiserver/pkg/registry/generic"
-	"k8s.io/utils/clock"
 
 	"macrack.io/macrack/pkg/apis/config"
 	"macrack.io/macrack/pkg/registry/genericstore"
-	"macrack.io/macrack/pkg/registry/rejection"
 )
 
-// NewStorage returns the storage of RackConfig objects.
-func NewStorage(typer runtime.ObjectTyper, getter generic.RESTOptionsGetter, clock clock.PassiveClock, recorder rejection.Recorder) (*genericstore.REST, error) {
-	strategy := NewStrategy(typer)
+// NewStorage returns the storage of RackConfigs.
+func NewStorage(options genericstore.Options) (*genericstore.REST, error) {
+	strategy := NewStrategy(options.Typer)
 	main, _, err := genericstore.New(genericstore.Kind{
 		Resource: config.Resource("rackconfigs"),
 		Singular: "rackconfig",
@@ -21,7 +18,7 @@ func NewStorage(typer runtime.ObjectTyper, getter generic.RESTOptionsGetter, clo
 		NewList:  func() runtime.Object { return &config.RackConfigList{} },
 		Strategy: strategy,
 		Attrs:    GetAttrs,
-		Table:    NewTableConvertor(clock),
-	}, getter, recorder)
+		Table:    NewTableConvertor(options.Clock),
+	}, options)
 	return main, err
 }

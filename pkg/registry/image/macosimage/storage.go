@@ -2,17 +2,20 @@ package macosimage
 
 import (
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apiserver/pkg/registry/generic"
-	"k8s.io/utils/clock"
 
 	"macrack.io/macrack/pkg/apis/image"
 	"macrack.io/macrack/pkg/registry/genericstore"
-	"macrack.io/macrack/pkg/registry/rejection"
 )
 
-// NewStorage returns the storage of MacOSImage objects and of their status.
-func NewStorage(typer runtime.ObjectTyper, getter generic.RESTOptionsGetter, clock clock.PassiveClock, recorder rejection.Recorder) (*genericstore.REST, *genericstore.StatusREST, error) {
-	strategy := NewStrategy(typer)
+// Storage is the storage of MacOSImages and of their status.
+type Storage struct {
+	MacOSImage *genericstore.REST
+	Status     *genericstore.StatusREST
+}
+
+// NewStorage returns the storage of MacOSImages.
+func NewStorage(options genericstore.Options) (Storage, error) {
+	strategy := NewStrategy(options.Typer)
 	main, status, err := genericstore.New(genericstore.Kind{
 		Resource:   image.Resource("macosimages"),
 		Singular:   "macosimage",
@@ -23,7 +26,7 @@ func NewStorage(typer runtime.ObjectTyper, getter generic.RESTOptionsGetter, clo
 		Strategy:   strategy,
 		Status:     NewStatusStrategy(strategy),
 		Attrs:      GetAttrs,
-		Table:      NewTableConvertor(clock),
-	}, getter, recorder)
-	return main, status, err
+		Table:      NewTableConvertor(options.Clock),
+	}, options)
+	return Storage{main, status}, err
 }

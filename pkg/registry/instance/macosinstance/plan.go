@@ -25,6 +25,7 @@ import (
 	"macrack.io/macrack/pkg/registry/rack/macnodelease"
 	"macrack.io/macrack/pkg/registry/rejection"
 	"macrack.io/macrack/pkg/registry/requestuser"
+	"macrack.io/macrack/pkg/registry/tenancy"
 	"macrack.io/macrack/pkg/registry/txn"
 	"macrack.io/macrack/pkg/rules"
 )
@@ -40,9 +41,10 @@ const (
 )
 
 // NewPlanner returns the planner of instances: a lease has two slots, an instance must fit on the
-// Mac, machine IDs and MAC addresses are unique in the fleet, and each start and stop is recorded.
-func NewPlanner(clock clock.PassiveClock) txn.Planner {
-	p := &planner{clock}
+// Mac, machine IDs and MAC addresses are unique in the fleet, each start and stop is recorded, and
+// the lease belongs to the current owner of the namespace.
+func NewPlanner(clock clock.PassiveClock, ownership *tenancy.Ownership) txn.Planner {
+	p := &planner{clock, ownership}
 	return func(ctx context.Context, tx *txn.Tx, oldObj, newObj runtime.Object) error {
 		old, _ := oldObj.(*instance.MacOSInstance)
 		new, _ := newObj.(*instance.MacOSInstance)
@@ -62,7 +64,10 @@ func NewPlanner(clock clock.PassiveClock) txn.Planner {
 	}
 }
 
-type planner struct{ clock clock.PassiveClock }
+type planner struct {
+	clock     clock.PassiveClock
+	ownership *tenancy.Ownership
+}
 
 // create gives a new instance a slot of its lease.
 func (p *planner) create(ctx context.Context, tx *txn.Tx, new *instance.MacOSInstance) error {
@@ -75,6 +80,9 @@ func (p *planner) create(ctx context.Context, tx *txn.Tx, new *instance.MacOSIns
 		return p.reject(new, nil, rules.ReasonNoSuchLease, fmt.Errorf("%s: namespace %q has no lease %q, and an instance runs only on a lease of its own namespace; see: kubectl get macnodeleases",
 			rules.OneTenantPerChassis, new.Namespace, new.Spec.LeaseName))
 	} else if err != nil {
+		return err
+	}
+	if err := p.ownership.AssignInstance(ctx, new, lease); err != nil { // first: the other refusals describe the lease
 		return err
 	}
 	var floor time.Time

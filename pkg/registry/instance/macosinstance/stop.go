@@ -14,7 +14,6 @@ import (
 	"macrack.io/macrack/pkg/apis/metadata"
 	"macrack.io/macrack/pkg/registry/genericstore"
 	"macrack.io/macrack/pkg/registry/requestuser"
-	"macrack.io/macrack/pkg/registry/txn"
 	"macrack.io/macrack/pkg/rules"
 )
 
@@ -25,11 +24,6 @@ type StopREST struct {
 }
 
 var _ rest.NamedCreater = &StopREST{}
-
-// NewStopREST returns the subresource stop of the instances in store.
-func NewStopREST(typer runtime.ObjectTyper, store *genericstore.REST, backend *txn.Backend, clock clock.PassiveClock) *StopREST {
-	return &StopREST{genericstore.NewSubresource(store, backend, NewStrategy(typer)), clock}
-}
 
 // New returns an empty request.
 func (*StopREST) New() runtime.Object { return &instance.MacOSInstanceStop{} }

@@ -2,19 +2,23 @@ package macosinstance
 
 import (
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apiserver/pkg/registry/generic"
 	"k8s.io/apiserver/pkg/registry/rest"
-	"k8s.io/utils/clock"
 
 	"macrack.io/macrack/pkg/apis/instance"
 	"macrack.io/macrack/pkg/registry/genericstore"
 	"macrack.io/macrack/pkg/registry/rejection"
 )
 
-// NewStorage returns the storage of MacOSInstance objects and of their status. The filter hides
-// instances from users.
-func NewStorage(typer runtime.ObjectTyper, getter generic.RESTOptionsGetter, clock clock.Clock, recorder rejection.Recorder, filter rejection.Filter, leases Leases, nodes rest.Lister) (*REST, *genericstore.StatusREST, error) {
-	strategy := NewStrategy(typer)
+// Storage is the storage of MacOSInstances and of their subresources.
+type Storage struct {
+	MacOSInstance *REST
+	Status        *genericstore.StatusREST
+	Stop          *StopREST
+}
+
+// NewStorage returns the storage of MacOSInstances. The filter hides instances from users.
+func NewStorage(options genericstore.Options, filter rejection.Filter, leases Leases, nodes rest.Lister) (Storage, error) {
+	strategy := NewStrategy(options.Typer)
 	main, status, err := genericstore.New(genericstore.Kind{
 		Resource:   instance.Resource("macosinstances"),
 		Singular:   "macosinstance",
@@ -25,8 +29,15 @@ func NewStorage(typer runtime.ObjectTyper, getter generic.RESTOptionsGetter, clo
 		Strategy:   strategy,
 		Status:     NewStatusStrategy(strategy),
 		Attrs:      GetAttrs,
-		Table:      NewTableConvertor(clock),
+		Table:      NewTableConvertor(options.Clock),
 		Filter:     filter,
-	}, getter, recorder)
-	return &REST{REST: main, clock: clock, leases: leases, nodes: nodes, waiting: map[string]int{}}, status, err
+	}, options)
+	if err != nil {
+		return Storage{}, err
+	}
+	return Storage{
+		MacOSInstance: &REST{REST: main, clock: options.Clock, leases: leases, nodes: nodes, waiting: map[string]int{}},
+		Status:        status,
+		Stop:          &StopREST{genericstore.NewSubresource(main, strategy, options), options.Clock},
+	}, nil
 }

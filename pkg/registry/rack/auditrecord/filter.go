@@ -1,57 +1,60 @@
 package auditrecord
 
 import (
-	"context"
 	"strconv"
+	"time"
 
-	metainternalversion "k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apiserver/pkg/storage"
 
 	"macrack.io/macrack/pkg/apis/rack"
 )
 
-// Visibility returns the predicate for the records that the user of a request may read; nil for
-// all.
-type Visibility func(ctx context.Context) (func(*rack.AuditRecord) bool, error)
+// foldedLate is the maximum delay of the count of identical rejections after the first: a minute,
+// and the time for the write.
+const foldedLate = 2 * time.Minute
 
-// LimitTo limits users to the records that are visible to them.
-func (r *REST) LimitTo(visibility Visibility) { r.visibility = visibility }
+// Fields of records for selectors of the server. The scheme does not accept them from clients.
+const (
+	fieldRevision  = "revision"
+	fieldWrittenAt = "writtenAt" // empty unless the record has the count of identical rejections
+)
 
-// visible returns the predicate for the records that the user of a request may read; nil for all.
-func (r *REST) visible(ctx context.Context) (func(*rack.AuditRecord) bool, error) {
-	if r.visibility == nil {
-		return nil, nil
+// attributes returns the fields of a record that selectors of clients and of the server can use.
+func attributes(record *rack.AuditRecord) fields.Set {
+	set := SelectableFields(record)
+	set[fieldRevision] = record.ResourceVersion
+	if record.Details.Count != 0 {
+		set[fieldWrittenAt] = strconv.FormatInt(record.Time.UnixMicro(), 10)
 	}
-	return r.visibility(ctx)
+	return set
 }
 
-// selectors returns the selectors of options, which default to selecting everything.
-func selectors(options *metainternalversion.ListOptions) (labels.Selector, fields.Selector) {
-	label, field := labels.Everything(), fields.Everything()
-	if options != nil && options.LabelSelector != nil {
-		label = options.LabelSelector
-	}
-	if options != nil && options.FieldSelector != nil {
-		field = options.FieldSelector
-	}
-	return label, field
+// SelectSince returns the selector of the records of a namespace whose first lease was created at a
+// revision and a time.
+func SelectSince(revision int64, at time.Time) fields.Selector {
+	return sinceSelector{fields.Everything(), revision, at}
 }
 
-// visibleField is a field that clients cannot use in selectors.
-const visibleField = "visible"
+// sinceSelector selects by comparison, which the selectors of the fields package cannot.
+type sinceSelector struct {
+	fields.Selector
+	revision int64
+	at       time.Time
+}
 
-// limit returns the predicate for visible records that match label and field.
-func limit(label labels.Selector, field fields.Selector, visible func(*rack.AuditRecord) bool) storage.SelectionPredicate {
-	predicate := storage.SelectionPredicate{Label: label, Field: fields.AndSelectors(field, fields.OneTermEqualSelector(visibleField, "true")), GetAttrs: GetAttrs}
-	predicate.GetAttrs = func(obj runtime.Object) (labels.Set, fields.Set, error) {
-		l, f, err := GetAttrs(obj)
-		if err == nil {
-			f[visibleField] = strconv.FormatBool(visible(obj.(*rack.AuditRecord)))
-		}
-		return l, f, err
+func (s sinceSelector) Empty() bool { return false }
+
+func (s sinceSelector) DeepCopySelector() fields.Selector { return s }
+
+func (s sinceSelector) Matches(f fields.Fields) bool {
+	revision, err := strconv.ParseInt(f.Get(fieldRevision), 10, 64)
+	if err != nil || revision < s.revision {
+		return false
 	}
-	return predicate
+	// The first of identical rejections is written at once, and the number of the others later.
+	if !f.Has(fieldWrittenAt) {
+		return true
+	}
+	micros, err := strconv.ParseInt(f.Get(fieldWrittenAt), 10, 64)
+	return err == nil && time.UnixMicro(micros).After(s.at.Add(foldedLate))
 }

@@ -17,9 +17,25 @@ const (
 	perSpace = 20
 )
 
+// Anchors returns the source of the anchors of all chains, which are stored under index keys.
+func Anchors(backend *txn.Backend) func(context.Context) (ledger.Anchors, error) {
+	return func(ctx context.Context) (ledger.Anchors, error) {
+		heads, err := backend.Keys(ctx, ledger.HeadKind)
+		if err != nil {
+			return nil, err
+		}
+		checkpoints, err := backend.Keys(ctx, ledger.CheckpointKind)
+		if err != nil {
+			return nil, err
+		}
+		return ledger.NewAnchors(heads, checkpoints)
+	}
+}
+
 // Source returns all records at one revision, those of each chassis in sequence. The anchors
 // determine the parts in which they are read, but not which records are returned.
-func Source(backend *txn.Backend, anchors func(context.Context) (ledger.Anchors, error)) ledger.RecordSource {
+func Source(backend *txn.Backend) ledger.RecordSource {
+	anchors := Anchors(backend)
 	return func(ctx context.Context, yield func(*rack.AuditRecord) error) error {
 		known, err := anchors(ctx)
 		if err != nil {

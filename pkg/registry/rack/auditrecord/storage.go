@@ -10,10 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apimachinery/pkg/watch"
 	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
-	"k8s.io/apiserver/pkg/registry/generic"
 	"k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/apiserver/pkg/util/dryrun"
-	"k8s.io/utils/clock"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
 	"macrack.io/macrack/pkg/apis/metadata"
@@ -31,8 +29,6 @@ type REST struct {
 	store    *genericstore.REST
 	strategy Strategy
 	recorder rejection.Recorder
-
-	visibility Visibility // nil if all readers may read all records
 }
 
 var (
@@ -47,9 +43,10 @@ var (
 	_ rest.SingularNameProvider = &REST{}
 )
 
-// NewStorage returns the storage of AuditRecords. Created records are passed to recorder.
-func NewStorage(typer runtime.ObjectTyper, getter generic.RESTOptionsGetter, clock clock.PassiveClock, recorder rejection.Recorder) (*REST, error) {
-	strategy := NewStrategy(typer)
+// NewStorage returns the storage of AuditRecords. Created records are passed to the recorder. The
+// filter hides records from users.
+func NewStorage(options genericstore.Options, filter rejection.Filter) (*REST, error) {
+	strategy := NewStrategy(options.Typer)
 	store, _, err := genericstore.New(genericstore.Kind{
 		Resource:   Resource,
 		Singular:   "auditrecord",
@@ -59,9 +56,10 @@ func NewStorage(typer runtime.ObjectTyper, getter generic.RESTOptionsGetter, clo
 		NewList:    func() runtime.Object { return &rack.AuditRecordList{} },
 		Strategy:   immutable{strategy},
 		Attrs:      GetAttrs,
-		Table:      NewTableConvertor(clock),
-	}, getter, recorder)
-	return &REST{store: store, strategy: strategy, recorder: recorder}, err
+		Table:      NewTableConvertor(options.Clock),
+		Filter:     filter,
+	}, options)
+	return &REST{store: store, strategy: strategy, recorder: options.Recorder}, err
 }
 
 // immutable is the strategy of the underlying store. No request can reach its update.
@@ -98,43 +96,17 @@ func (r *REST) GetSingularName() string { return r.store.GetSingularName() }
 
 // Get returns a record.
 func (r *REST) Get(ctx context.Context, name string, options *metav1.GetOptions) (runtime.Object, error) {
-	visible, err := r.visible(ctx)
-	if err != nil {
-		return nil, err
-	}
-	obj, err := r.store.Get(ctx, name, options)
-	if record, ok := obj.(*rack.AuditRecord); err == nil && ok && visible != nil && !visible(record) {
-		return nil, apierrors.NewNotFound(Resource, name)
-	}
-	return obj, err
+	return r.store.Get(ctx, name, options)
 }
 
 // List returns records, in pages if asked to.
 func (r *REST) List(ctx context.Context, options *metainternalversion.ListOptions) (runtime.Object, error) {
-	visible, err := r.visible(ctx)
-	if err != nil {
-		return nil, err
-	}
-	if visible == nil {
-		return r.store.List(ctx, options)
-	}
-	label, field := selectors(options)
-	return r.store.ListPredicate(ctx, limit(label, field, visible), options)
+	return r.store.List(ctx, options)
 }
 
 // Watch returns the records that are added from now on, or from a revision.
 func (r *REST) Watch(ctx context.Context, options *metainternalversion.ListOptions) (watch.Interface, error) {
-	visible, err := r.visible(ctx)
-	if err != nil {
-		return nil, err
-	}
-	if visible == nil || options == nil {
-		return r.store.Watch(ctx, options)
-	}
-	label, field := selectors(options)
-	predicate := limit(label, field, visible)
-	predicate.AllowWatchBookmarks = options.AllowWatchBookmarks
-	return r.store.WatchPredicate(ctx, predicate, options.ResourceVersion, options.SendInitialEvents)
+	return r.store.Watch(ctx, options)
 }
 
 // ConvertToTable makes the table of records.

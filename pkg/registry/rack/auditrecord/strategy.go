@@ -71,5 +71,6 @@ func SelectableFields(auditRecord *rack.AuditRecord) fields.Set {
 	return set
 }
 
-// GetAttrs returns the labels of an AuditRecord and the fields that field selectors can use.
-var GetAttrs = genericstrategy.Attrs(SelectableFields)
+// GetAttrs returns the labels of an AuditRecord and the fields that selectors of clients and of the
+// server can use.
+var GetAttrs = genericstrategy.Attrs(attributes)

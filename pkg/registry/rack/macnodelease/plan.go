@@ -20,6 +20,7 @@ import (
 	"macrack.io/macrack/pkg/registry/fleetclock"
 	"macrack.io/macrack/pkg/registry/rack/macnode"
 	"macrack.io/macrack/pkg/registry/rejection"
+	"macrack.io/macrack/pkg/registry/tenancy"
 	"macrack.io/macrack/pkg/registry/txn"
 	"macrack.io/macrack/pkg/rules"
 )
@@ -28,9 +29,10 @@ import (
 var Resource = rack.Resource("macnodeleases")
 
 // NewPlanner returns the planner of leases: a Mac has one lease, a lease keeps its Mac until the
-// floor, and only the subresources binding and release bind and release a Mac.
-func NewPlanner(clock clock.PassiveClock, fleet *fleetclock.Clock) txn.Planner {
-	p := &planner{clock, fleet}
+// floor, only the subresources binding and release bind and release a Mac, and a new lease belongs
+// to the current owner of its namespace.
+func NewPlanner(clock clock.PassiveClock, fleet *fleetclock.Clock, ownership *tenancy.Ownership) txn.Planner {
+	p := &planner{clock, fleet, ownership}
 	return func(ctx context.Context, tx *txn.Tx, oldObj, newObj runtime.Object) error {
 		old, _ := oldObj.(*rack.MacNodeLease)
 		new, _ := newObj.(*rack.MacNodeLease)
@@ -51,14 +53,18 @@ func NewPlanner(clock clock.PassiveClock, fleet *fleetclock.Clock) txn.Planner {
 }
 
 type planner struct {
-	clock clock.PassiveClock
-	fleet *fleetclock.Clock
+	clock     clock.PassiveClock
+	fleet     *fleetclock.Clock
+	ownership *tenancy.Ownership
 }
 
 // create refuses a lease that can never be bound, or that requests a Mac of another tenant.
 func (p *planner) create(ctx context.Context, tx *txn.Tx, new *rack.MacNodeLease) error {
 	invalid := func(err *field.Error) error {
 		return apierrors.NewInvalid(rack.Kind("MacNodeLease"), new.Name, field.ErrorList{err})
+	}
+	if err := p.ownership.AssignLease(ctx, tx, new, p.clock.Now()); err != nil {
+		return err
 	}
 	err := tx.Get(ctx, rack.Resource("macnodeclasses"), "", new.Spec.ClassName, &rack.MacNodeClass{})
 	if apierrors.IsNotFound(err) {

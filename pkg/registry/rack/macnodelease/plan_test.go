@@ -17,7 +17,7 @@ import (
 // A tenant who deletes a lease just as it is bound has not tampered with its floor.
 func TestDeleteWhileBound(t *testing.T) {
 	clock := clocktesting.NewFakeClock(time.Now())
-	plan := NewPlanner(clock, fleetclock.New(clock))
+	plan := NewPlanner(clock, fleetclock.New(clock), nil)
 	var refused *rejection.Error
 
 	lease := stored()

@@ -20,16 +20,15 @@ import (
 	"macrack.io/macrack/pkg/ledger"
 	"macrack.io/macrack/pkg/registry/genericstore"
 	"macrack.io/macrack/pkg/registry/rejection"
-	"macrack.io/macrack/pkg/registry/txn"
 	"macrack.io/macrack/pkg/rules"
 )
 
 // Storage is the storage of MacNodeLeases and of their subresources.
 type Storage struct {
-	Lease   *REST
-	Status  *genericstore.StatusREST
-	Binding *BindingREST
-	Release *ReleaseREST
+	MacNodeLease *REST
+	Status       *genericstore.StatusREST
+	Binding      *BindingREST
+	Release      *ReleaseREST
 }
 
 // REST is the storage of MacNodeLeases.
@@ -40,8 +39,8 @@ type REST struct {
 
 // NewStorage returns the storage of MacNodeLeases. The function defaultClass returns the class of
 // leases without a class, or an empty string. The filter hides leases from users.
-func NewStorage(typer runtime.ObjectTyper, backend *txn.Backend, clock clock.PassiveClock, recorder rejection.Recorder, defaultClass func(context.Context) string, filter rejection.Filter) (*Storage, error) {
-	strategy := NewStrategy(typer, defaultClass)
+func NewStorage(options genericstore.Options, defaultClass func(context.Context) string, filter rejection.Filter) (Storage, error) {
+	strategy := NewStrategy(options.Typer, defaultClass)
 	main, status, err := genericstore.New(genericstore.Kind{
 		Resource:   Resource,
 		Singular:   "macnodelease",
@@ -52,18 +51,18 @@ func NewStorage(typer runtime.ObjectTyper, backend *txn.Backend, clock clock.Pas
 		Strategy:   strategy,
 		Status:     NewStatusStrategy(strategy),
 		Attrs:      GetAttrs,
-		Table:      NewTableConvertor(clock),
+		Table:      NewTableConvertor(options.Clock),
 		Filter:     filter,
-	}, backend, recorder)
+		Classify:   classify,
+	}, options)
 	if err != nil {
-		return nil, err
+		return Storage{}, err
 	}
-	genericstore.Classify(main, status, classifier(main))
-	return &Storage{
-		Lease:   &REST{main, clock},
-		Status:  status,
-		Binding: &BindingREST{genericstore.NewSubresource(main, backend, strategy)},
-		Release: &ReleaseREST{genericstore.NewSubresource(main, backend, strategy)},
+	return Storage{
+		MacNodeLease: &REST{main, options.Clock},
+		Status:       status,
+		Binding:      &BindingREST{genericstore.NewSubresource(main, strategy, options)},
+		Release:      &ReleaseREST{genericstore.NewSubresource(main, strategy, options)},
 	}, nil
 }
 
@@ -110,25 +109,23 @@ var floorFields = map[string]bool{
 	"status.earliestReleaseAt": true,
 }
 
-// classifier returns a function that records failed validations of a floor. A forbidden shorter
+// classify is the [rejection.Classifier] of failed validations of a floor. A forbidden shorter
 // duration is not recorded, because an older manifest of the lease has it.
-func classifier(store *genericstore.REST) func(context.Context, runtime.Object, string, error) error {
-	return func(ctx context.Context, _ runtime.Object, name string, err error) error {
-		var status *apierrors.StatusError
-		if name == "" || !apierrors.IsInvalid(err) || !errors.As(err, &status) || status.ErrStatus.Details == nil {
-			return err
-		}
-		for _, cause := range status.ErrStatus.Details.Causes {
-			if !floorFields[cause.Field] || cause.Type == metav1.CauseTypeForbidden {
-				continue
-			}
-			obj, getErr := store.Get(ctx, name, &metav1.GetOptions{})
-			lease, ok := obj.(*rack.MacNodeLease)
-			if getErr != nil || !ok || !bound(lease) {
-				return err
-			}
-			return &rejection.Error{StatusError: status, Record: ledger.NewFloorTamperRejected(lease, "FloorMoved", cause.Field+": "+cause.Message)}
-		}
+func classify(ctx context.Context, store rest.Getter, name string, err error) error {
+	var status *apierrors.StatusError
+	if name == "" || !apierrors.IsInvalid(err) || !errors.As(err, &status) || status.ErrStatus.Details == nil {
 		return err
 	}
+	for _, cause := range status.ErrStatus.Details.Causes {
+		if !floorFields[cause.Field] || cause.Type == metav1.CauseTypeForbidden {
+			continue
+		}
+		obj, getErr := store.Get(ctx, name, &metav1.GetOptions{})
+		lease, ok := obj.(*rack.MacNodeLease)
+		if getErr != nil || !ok || !bound(lease) {
+			return err
+		}
+		return &rejection.Error{StatusError: status, Record: ledger.NewFloorTamperRejected(lease, "FloorMoved", cause.Field+": "+cause.Message)}
+	}
+	return err
 }

@@ -1,0 +1,66 @@
+package tenancy
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"macrack.io/macrack/pkg/apis/instance"
+	"macrack.io/macrack/pkg/apis/rack"
+	"macrack.io/macrack/pkg/ledger"
+	"macrack.io/macrack/pkg/registry/rejection"
+	"macrack.io/macrack/pkg/registry/txn"
+	"macrack.io/macrack/pkg/rules"
+)
+
+// Ownership assigns new leases and instances to their namespaces.
+type Ownership struct{ lookup Lookup }
+
+// NewOwnership returns the ownership of the namespaces in lookup.
+func NewOwnership(lookup Lookup) *Ownership { return &Ownership{lookup} }
+
+// AssignLease stores the UID of its namespace in a new lease. With the first lease of a namespace,
+// it also stores the start of its ownership.
+func (o *Ownership) AssignLease(ctx context.Context, tx *txn.Tx, lease *rack.MacNodeLease, now time.Time) error {
+	uid, err := o.lookup.Namespaces(ctx, lease.Namespace)
+	if err != nil {
+		return err
+	}
+	value, exists, err := tx.GetKey(ctx, Kind, lease.Namespace)
+	if err != nil {
+		return err
+	}
+	stored, _ := decode(value)
+	if uid, err = confirm(ctx, o.lookup.Live, lease.Namespace, uid, stored); err != nil {
+		return err
+	}
+	if uid == "" {
+		return apierrors.NewNotFound(schema.GroupResource{Resource: "namespaces"}, lease.Namespace)
+	}
+	lease.Status.NamespaceUID = uid
+	if exists && stored == uid {
+		return nil
+	}
+	return tx.PutKey(Kind, lease.Namespace, encode(uid, now))
+}
+
+// AssignInstance stores the UID of its namespace in a new instance. It refuses a lease of an
+// earlier namespace with the same name.
+func (o *Ownership) AssignInstance(ctx context.Context, i *instance.MacOSInstance, lease *rack.MacNodeLease) error {
+	uid, err := o.lookup.Namespaces(ctx, i.Namespace)
+	if err != nil {
+		return err
+	}
+	if uid, err = confirm(ctx, o.lookup.Live, i.Namespace, uid, lease.Status.NamespaceUID); err != nil {
+		return err
+	}
+	if uid == "" || uid != lease.Status.NamespaceUID {
+		cause := fmt.Errorf("%s: lease %q is from an earlier namespace %q, which belonged to another tenant, and ends by itself; create a lease of your own", rules.OneTenantPerChassis, lease.Name, i.Namespace)
+		return rejection.Forbidden(instance.Resource("macosinstances"), i.Name, cause, ledger.NewInstanceRejected(i, lease, rack.LayerRegistry, "LeaseOfEarlierNamespace", cause.Error()))
+	}
+	i.Status.NamespaceUID = uid
+	return nil
+}
