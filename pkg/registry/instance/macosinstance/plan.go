@@ -2,7 +2,6 @@ package macosinstance
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -21,7 +20,6 @@ import (
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
 	"macrack.io/macrack/pkg/ledger"
 	"macrack.io/macrack/pkg/registry/image/macosimage"
-	"macrack.io/macrack/pkg/registry/rack/macnode"
 	"macrack.io/macrack/pkg/registry/rack/macnodelease"
 	"macrack.io/macrack/pkg/registry/rejection"
 	"macrack.io/macrack/pkg/registry/requestuser"
@@ -210,24 +208,6 @@ func (p *planner) update(ctx context.Context, tx *txn.Tx, old, new *instance.Mac
 	return nil
 }
 
-// grant grants the start of the virtual machine of an instance. From here on it counts as running,
-// which is recorded before its agent may launch it.
-func (p *planner) grant(ctx context.Context, tx *txn.Tx, old, new *instance.MacOSInstance) error {
-	// An instance that got its identity from a version without grants may already be running. It is
-	// counted regardless of its state.
-	if !hasIdentity(old) {
-		if new.Status.StopRequest != nil || new.DeletionTimestamp != nil {
-			return apierrors.NewConflict(Resource, new.Name, errors.New("the instance is stopping, so its virtual machine may not start"))
-		}
-		if new.Status.Phase != instance.MacOSInstanceStarting || new.Status.StartedAt != nil {
-			return p.reject(new, nil, "StartNotGranted", fmt.Errorf("a virtual machine may start only after its start was granted: report a machine ID and a MAC address in phase %s first, and launch it once that is accepted",
-				instance.MacOSInstanceStarting))
-		}
-	}
-	new.Status.StartGrantedAt = ptr.To(metav1.NewTime(p.clock.Now()))
-	return p.count(ctx, tx, new, 1, ledger.NewInstanceStarted)
-}
-
 // delete refuses to delete an instance before its virtual machine has stopped.
 func (p *planner) delete(old *instance.MacOSInstance) error {
 	if !rules.InstanceEnded(old.Status.Phase) {
@@ -236,159 +216,9 @@ func (p *planner) delete(old *instance.MacOSInstance) error {
 	return nil
 }
 
-// claimIdentity claims a machine ID and a MAC address for an instance, unless another instance in
-// the fleet has them.
-func (p *planner) claimIdentity(ctx context.Context, tx *txn.Tx, old, new *instance.MacOSInstance) error {
-	for _, id := range []struct{ kind, what, old, new string }{
-		{IndexMachineID, "machine ID", old.Status.MachineID, new.Status.MachineID},
-		{IndexMACAddress, "MAC address", old.Status.MACAddress, new.Status.MACAddress},
-	} {
-		if id.old == id.new {
-			continue
-		}
-		if id.old != "" {
-			return apierrors.NewForbidden(Resource, new.Name, fmt.Errorf("its %s is %s and never changes", id.what, id.old))
-		}
-		_, taken, err := tx.GetKey(ctx, id.kind, id.new)
-		if err != nil {
-			return err
-		}
-		if taken {
-			return apierrors.NewConflict(Resource, new.Name, fmt.Errorf("the %s %s belongs to another instance and must be unique in the fleet; generate a new one", id.what, id.new))
-		}
-		if err := tx.CreateKey(id.kind, id.new, []byte(new.Namespace+"/"+new.Name)); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// end frees the slot and the index keys of an instance that ends.
-func (p *planner) end(ctx context.Context, tx *txn.Tx, old, new *instance.MacOSInstance) error {
-	if new.Status.MachineID != "" && !requestuser.IsAgent(ctx) && !requestuser.IsAdministrator(ctx) {
-		return apierrors.NewForbidden(Resource, new.Name, fmt.Errorf("only the agent of Mac %q knows whether the virtual machine has stopped; ask for it with the subresource stop", new.Status.NodeName))
-	}
-	if new.Status.StoppedAt == nil {
-		new.Status.StoppedAt = ptr.To(metav1.NewTime(p.clock.Now()))
-	}
-	new.Status.IPAddress = nil
-	lease := &rack.MacNodeLease{}
-	if err := tx.Get(ctx, macnodelease.Resource, new.Namespace, new.Spec.LeaseName, lease); err != nil {
-		return err
-	}
-	mine := func(slot rack.LeaseSlot) bool { return slot.UID == new.UID }
-	if !slices.ContainsFunc(lease.Status.Instances, mine) {
-		return apierrors.NewInternalError(fmt.Errorf("instance %s/%s has no slot of lease %q", new.Namespace, new.Name, lease.Name))
-	}
-	lease.Status.Instances = slices.DeleteFunc(lease.Status.Instances, mine)
-	if err := tx.Update(ctx, macnodelease.Resource, lease); err != nil {
-		return err
-	}
-	for _, key := range [][2]string{
-		{IndexMachineID, new.Status.MachineID},
-		{IndexMACAddress, new.Status.MACAddress},
-		{macosimage.IndexUse, macosimage.UseID(new.Spec.ImageName, new.UID)},
-	} {
-		if key[1] == "" {
-			continue
-		}
-		if _, exists, err := tx.GetKey(ctx, key[0], key[1]); err != nil {
-			return err
-		} else if exists {
-			if err := tx.DeleteKey(key[0], key[1]); err != nil {
-				return err
-			}
-		}
-	}
-	if !counts(old) {
-		return nil
-	}
-	return p.count(ctx, tx, new, -1, ledger.NewInstanceStopped)
-}
-
-// count changes the number of running virtual machines of the instance's Mac, and records it.
-func (p *planner) count(ctx context.Context, tx *txn.Tx, new *instance.MacOSInstance, by int32, record func(*instance.MacOSInstance, *rack.MacNodeLease, int32) *rack.AuditRecord) error {
-	lease := &rack.MacNodeLease{}
-	if err := tx.Get(ctx, macnodelease.Resource, new.Namespace, new.Spec.LeaseName, lease); err != nil {
-		return err
-	}
-	node := &rack.MacNode{}
-	if err := tx.Get(ctx, macnode.Resource, "", new.Status.NodeName, node); err != nil {
-		return err
-	}
-	if ref := node.Status.LeaseRef; ref == nil || ref.UID != lease.UID {
-		return p.reject(new, lease, "MacIsNotLeased", fmt.Errorf("%s: Mac %q does not belong to the instance's lease", rules.OneTenantPerChassis, node.Name))
-	}
-	if by > 0 && new.Status.StartedAt == nil {
-		if q := node.Status.Quarantine; q != nil {
-			return p.reject(new, lease, "MacQuarantined", fmt.Errorf("Mac %q is in quarantine (%s) and starts no virtual machine; it ends with a reboot, or an administrator ends it", node.Name, q.Reason))
-		}
-		if node.Status.ReleasingSince != nil {
-			return p.reject(new, lease, "MacReleasing", fmt.Errorf("Mac %q is being released and starts no virtual machine", node.Name))
-		}
-	}
-	node.Status.RunningVMs += by
-	if by < 0 {
-		// A virtual machine runs only in a slot, and this one has left its own. An older API server
-		// may have counted one twice.
-		others := slices.DeleteFunc(slices.Clone(lease.Status.Instances), func(slot rack.LeaseSlot) bool { return slot.UID == new.UID })
-		node.Status.RunningVMs = min(node.Status.RunningVMs, int32(len(others)))
-	}
-	if err := rules.CheckRunning(node.Name, node.Status.RunningVMs); err != nil {
-		return p.reject(new, lease, "ThirdVM", err)
-	}
-	if err := tx.Update(ctx, macnode.Resource, node); err != nil {
-		return err
-	}
-	return ledger.Append(ctx, tx, p.clock, record(new, lease, node.Status.RunningVMs))
-}
-
 // reject returns a recorded refusal of an instance.
 func (p *planner) reject(new *instance.MacOSInstance, lease *rack.MacNodeLease, reason string, cause error) error {
 	return rejection.Forbidden(Resource, new.Name, cause, ledger.NewInstanceRejected(new, lease, rack.LayerRegistry, reason, cause.Error()))
-}
-
-// requestStop requests an instance to stop, unless it has ended. An instance that no agent has
-// started is Stopped at once.
-func requestStop(new *instance.MacOSInstance, request instance.StopRequest) {
-	if rules.InstanceEnded(new.Status.Phase) || new.Status.StopRequest != nil {
-		return
-	}
-	new.Status.StopRequest = &request
-	if new.Status.Phase == instance.MacOSInstancePending && new.Status.PodName == "" {
-		new.Status.Phase = instance.MacOSInstanceStopped
-		new.Status.Message = "it was stopped before it was started"
-		return
-	}
-	new.Status.Phase = instance.MacOSInstanceStopping
-	new.Status.Message = stopMessage(new)
-}
-
-// stopMessage returns the message of a stopping instance: the user who requested it, and the state
-// of the Mac if it is offline.
-func stopMessage(i *instance.MacOSInstance) string {
-	request := i.Status.StopRequest
-	if request == nil {
-		return ""
-	}
-	message := fmt.Sprintf("asked to stop by %s (%s)", request.By, request.Reason)
-	if mac := meta.FindStatusCondition(i.Status.Conditions, instance.MacOSInstanceMacReady); mac != nil && mac.Status == metav1.ConditionFalse && mac.Reason == rack.ReasonMacOffline {
-		message += "; it stops when its Mac is back: " + mac.Message
-	}
-	return message
-}
-
-// hasIdentity reports whether an instance has a machine ID and a MAC address, which its virtual
-// machine needs to start.
-func hasIdentity(i *instance.MacOSInstance) bool {
-	return i.Status.MachineID != "" && i.Status.MACAddress != ""
-}
-
-// counts reports whether the virtual machine of an instance counts as running on its Mac: from the
-// grant of its start until its end. An instance from a version without grants counts if it has
-// started.
-func counts(i *instance.MacOSInstance) bool {
-	return (i.Status.StartGrantedAt != nil || i.Status.StartedAt != nil) && !rules.InstanceEnded(i.Status.Phase)
 }
 
 // sameLease reports whether two references name the same lease, regardless of the UID: a restored

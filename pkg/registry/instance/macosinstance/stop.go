@@ -2,8 +2,10 @@ package macosinstance
 
 import (
 	"context"
+	"fmt"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/registry/rest"
@@ -12,6 +14,7 @@ import (
 	"macrack.io/macrack/pkg/apis/instance"
 	"macrack.io/macrack/pkg/apis/instance/validation"
 	"macrack.io/macrack/pkg/apis/metadata"
+	"macrack.io/macrack/pkg/apis/rack"
 	"macrack.io/macrack/pkg/registry/genericstore"
 	"macrack.io/macrack/pkg/registry/requestuser"
 	"macrack.io/macrack/pkg/rules"
@@ -62,4 +65,34 @@ func (r *StopREST) Create(ctx context.Context, name string, obj runtime.Object, 
 	return stop, r.Update(ctx, &stop.ObjectMeta, func(obj runtime.Object) {
 		requestStop(obj.(*instance.MacOSInstance), request)
 	}, options.DryRun)
+}
+
+// requestStop requests an instance to stop, unless it has ended. An instance that no agent has
+// started is Stopped at once.
+func requestStop(new *instance.MacOSInstance, request instance.StopRequest) {
+	if rules.InstanceEnded(new.Status.Phase) || new.Status.StopRequest != nil {
+		return
+	}
+	new.Status.StopRequest = &request
+	if new.Status.Phase == instance.MacOSInstancePending && new.Status.PodName == "" {
+		new.Status.Phase = instance.MacOSInstanceStopped
+		new.Status.Message = "it was stopped before it was started"
+		return
+	}
+	new.Status.Phase = instance.MacOSInstanceStopping
+	new.Status.Message = stopMessage(new)
+}
+
+// stopMessage returns the message of a stopping instance: the user who requested it, and the state
+// of the Mac if it is offline.
+func stopMessage(i *instance.MacOSInstance) string {
+	request := i.Status.StopRequest
+	if request == nil {
+		return ""
+	}
+	message := fmt.Sprintf("asked to stop by %s (%s)", request.By, request.Reason)
+	if mac := meta.FindStatusCondition(i.Status.Conditions, instance.MacOSInstanceMacReady); mac != nil && mac.Status == metav1.ConditionFalse && mac.Reason == rack.ReasonMacOffline {
+		message += "; it stops when its Mac is back: " + mac.Message
+	}
+	return message
 }

@@ -2,18 +2,14 @@ package macnodelease
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/clock"
-	"k8s.io/utils/ptr"
 
 	"macrack.io/macrack/pkg/apis/rack"
 	"macrack.io/macrack/pkg/ledger"
@@ -148,7 +144,7 @@ func (p *planner) update(ctx context.Context, tx *txn.Tx, old, new *rack.MacNode
 	case hasFloor(old) && !hasFloor(new):
 		return p.release(ctx, tx, old, new)
 	case old.DeletionTimestamp == nil && new.DeletionTimestamp != nil:
-		return p.deleted(ctx, tx, old, new)
+		return p.hold(ctx, tx, old, new)
 	case old.Status.Phase != new.Status.Phase:
 		return p.changePhase(ctx, tx, old, new)
 	case !old.Status.EarliestReleaseAt.Equal(new.Status.EarliestReleaseAt):
@@ -157,192 +153,6 @@ func (p *planner) update(ctx context.Context, tx *txn.Tx, old, new *rack.MacNode
 		return p.prefetch(ctx, tx, new)
 	}
 	return nil
-}
-
-// keepFloor derives the floor from the binding and the minimum duration, and never moves it
-// backwards. The next write thereby restores a floor that was stored too short.
-func (p *planner) keepFloor(old, new *rack.MacNodeLease) {
-	new.Status.BoundAt = old.Status.BoundAt
-	floor := metav1.NewTime(rules.LeaseFloor(old.Status.BoundAt, new.Spec.MinimumDuration.Value(), old.Status.EarliestReleaseAt))
-	new.Status.EarliestReleaseAt = &floor
-}
-
-// floorOf returns the floor of a bound lease, even if the stored one is missing or too short.
-func floorOf(lease *rack.MacNodeLease) time.Time {
-	return rules.LeaseFloor(lease.Status.BoundAt, lease.Spec.MinimumDuration.Value(), lease.Status.EarliestReleaseAt)
-}
-
-// delete plans the final deletion of a lease.
-func (p *planner) delete(ctx context.Context, tx *txn.Tx, old *rack.MacNodeLease) error {
-	if hasFloor(old) && old.DeletionTimestamp == nil {
-		// The lease had no Mac when the deletion began.
-		return boundMeanwhile{apierrors.NewConflict(Resource, old.Name, fmt.Errorf("it was bound to Mac %q at the same time; delete it again", old.Status.NodeName))}
-	}
-	if hasFloor(old) {
-		return p.release(ctx, tx, old, nil)
-	}
-	if bound(old) && old.Status.ReleasedAt == nil {
-		return tampered(old, "FloorFinalizerMissing", fmt.Errorf("%s: the lease has a Mac, which must be released first", rules.TwentyFourHours))
-	}
-	return nil
-}
-
-// boundMeanwhile is the error of the deletion of a lease that was bound after it had been read.
-// This is not an attempt to tamper with its floor: the deletion is retried.
-type boundMeanwhile struct{ *apierrors.StatusError }
-
-// bind binds the lease to the MacNode in the request.
-func (p *planner) bind(ctx context.Context, tx *txn.Tx, old, new *rack.MacNodeLease) error {
-	binding, _ := bindingFrom(ctx)
-	if bound(old) {
-		return apierrors.NewConflict(Resource, old.Name, fmt.Errorf("it is bound to Mac %q already", old.Status.NodeName))
-	}
-	if old.DeletionTimestamp != nil {
-		return apierrors.NewConflict(Resource, old.Name, errors.New("it is being deleted"))
-	}
-	node := &rack.MacNode{}
-	if err := tx.Get(ctx, macnode.Resource, "", binding.NodeName, node); err != nil {
-		return err
-	}
-	if err := rules.CheckBind(rules.BindFacts{
-		Mac: node.Name, Phase: string(node.Status.Phase), Leased: node.Status.LeaseRef != nil, Deleting: node.DeletionTimestamp != nil,
-		Class: node.Spec.ClassName, SerialNumber: node.Spec.SerialNumber,
-		WantedClass: old.Spec.ClassName, WantedSerialNumber: old.Spec.SerialNumber,
-	}); err != nil {
-		return apierrors.NewConflict(Resource, old.Name, err)
-	}
-	now, err := ledger.Now(ctx, tx, p.clock, node.Spec.SerialNumber)
-	if err != nil {
-		return err
-	}
-	if now, err = p.fleet.Latest(ctx, tx, now); err != nil {
-		return err
-	}
-	boundAt := metav1.NewTime(rules.BoundAt(now))
-	floor := metav1.NewTime(rules.EarliestRelease(boundAt.Time, new.Spec.MinimumDuration.Value()))
-	new.Finalizers = append(new.Finalizers, rules.FinalizerFloor)
-	new.Status.Phase = rack.MacNodeLeaseBound
-	new.Status.BoundAt = &boundAt
-	new.Status.EarliestReleaseAt = &floor
-	new.Status.NodeName = node.Name
-	new.Status.SerialNumber = node.Spec.SerialNumber
-	meta.SetStatusCondition(&new.Status.Conditions, metav1.Condition{ // the Mac is Available; the controllers report changes
-		Type: rack.MacNodeLeaseConditionMacReady, Status: metav1.ConditionTrue, Reason: "Ready", LastTransitionTime: metav1.NewTime(now),
-		Message: rules.HealthyMac(node.Spec.SerialNumber),
-	})
-	node.Status.LeaseRef = &rack.LeaseReference{Namespace: new.Namespace, Name: new.Name, UID: new.UID}
-	node.Status.EarliestReleaseAt = &floor
-	node.Status.PrefetchImages = new.Spec.PrefetchImages
-	node.Status.ReleasingSince = nil
-	node.Status.Scrub = nil
-	meta.RemoveStatusCondition(&node.Status.Conditions, rack.MacNodeScrubbed)
-	macnode.DerivePhase(node)
-	if err := tx.Update(ctx, macnode.Resource, node); err != nil {
-		return err
-	}
-	return ledger.Append(ctx, tx, ledger.At(now), ledger.NewLeaseBound(new, node))
-}
-
-// deleted handles the deletion of a bound lease: it becomes Held, or Releasing if the floor has
-// passed.
-func (p *planner) deleted(ctx context.Context, tx *txn.Tx, old, new *rack.MacNodeLease) error {
-	now, err := ledger.Now(ctx, tx, p.clock, old.Status.SerialNumber)
-	if err != nil {
-		return err
-	}
-	agreed, err := p.agreed(ctx, tx, now, new.Status.EarliestReleaseAt.Time)
-	if err != nil {
-		return err
-	}
-	if rules.FloorPassed(agreed, new.Status.EarliestReleaseAt.Time) {
-		new.Status.Phase = rack.MacNodeLeaseReleasing
-		return p.beginRelease(ctx, tx, new, now)
-	}
-	new.Status.Phase = rack.MacNodeLeaseHeld
-	new.Status.HeldAt = ptr.To(metav1.NewTime(now.Truncate(time.Second)))
-	for n := range new.Status.Instances {
-		new.Status.Instances[n].Stop = true
-	}
-	return ledger.Append(ctx, tx, ledger.At(now), ledger.NewLeaseHeld(new, now))
-}
-
-// changePhase permits the transition from Held to Releasing after the floor, and refuses all other
-// writes of the phase.
-func (p *planner) changePhase(ctx context.Context, tx *txn.Tx, old, new *rack.MacNodeLease) error {
-	if old.Status.Phase != rack.MacNodeLeaseHeld || new.Status.Phase != rack.MacNodeLeaseReleasing {
-		return tampered(old, "PhaseTampered", fmt.Errorf("%s: the phase goes from Held to Releasing at the floor, not from %s to %s", rules.TwentyFourHours, old.Status.Phase, new.Status.Phase))
-	}
-	now, err := ledger.Now(ctx, tx, p.clock, old.Status.SerialNumber)
-	if err != nil {
-		return err
-	}
-	agreed, err := p.agreed(ctx, tx, now, new.Status.EarliestReleaseAt.Time)
-	if err != nil {
-		return err
-	}
-	if err := p.early(old, agreed, new.Status.EarliestReleaseAt.Time); err != nil {
-		return err
-	}
-	return p.beginRelease(ctx, tx, new, now)
-}
-
-// agreed returns the earliest time of all replicas if the floor has passed by this replica's clock,
-// and now otherwise.
-func (p *planner) agreed(ctx context.Context, tx *txn.Tx, now, floor time.Time) (time.Time, error) {
-	if !rules.FloorPassed(now, floor) {
-		return now, nil
-	}
-	return p.fleet.Earliest(ctx, tx, now)
-}
-
-// early refuses to release a lease before its floor. The refusal is recorded, except right after
-// the floor, when only the last readings of other replicas are from before it: this is not an
-// attempt to tamper.
-func (p *planner) early(old *rack.MacNodeLease, agreed, floor time.Time) error {
-	err := rules.CheckRelease(agreed, floor)
-	if err != nil && rules.FloorPassed(p.clock.Now(), floor) && rules.FloorPassed(agreed.Add(fleetclock.Tolerance), floor) {
-		return apierrors.NewConflict(Resource, old.Name, fmt.Errorf("%s: the floor has only just passed, and not every API server knows; try again in a few seconds", rules.TwentyFourHours))
-	}
-	if err != nil {
-		return tampered(old, "EarlyRelease", err)
-	}
-	return nil
-}
-
-// beginRelease starts the release of the Mac: its agent empties and scrubs it.
-func (p *planner) beginRelease(ctx context.Context, tx *txn.Tx, new *rack.MacNodeLease, now time.Time) error {
-	node, err := p.node(ctx, tx, new)
-	if err != nil {
-		return err
-	}
-	since := metav1.NewTime(now.Truncate(time.Second))
-	node.Status.ReleasingSince = &since
-	macnode.DerivePhase(node)
-	return tx.Update(ctx, macnode.Resource, node)
-}
-
-// lengthen moves a floor forward, also on the Mac, and records it.
-func (p *planner) lengthen(ctx context.Context, tx *txn.Tx, old, new *rack.MacNodeLease) error {
-	if old.Status.Phase != rack.MacNodeLeaseBound && old.Status.Phase != rack.MacNodeLeaseHeld {
-		return apierrors.NewForbidden(Resource, new.Name, fmt.Errorf("%s: the lease is %s, which cannot be lengthened; create a new lease", rules.TwentyFourHours, old.Status.Phase))
-	}
-	now, err := ledger.Now(ctx, tx, p.clock, old.Status.SerialNumber)
-	if err != nil {
-		return err
-	}
-	if old.Status.Phase == rack.MacNodeLeaseHeld && rules.FloorPassed(now, floorOf(old)) {
-		return apierrors.NewForbidden(Resource, new.Name, fmt.Errorf("%s: the lease was deleted and its floor has passed, so it cannot be lengthened; create a new lease", rules.TwentyFourHours))
-	}
-	node, err := p.node(ctx, tx, new)
-	if err != nil {
-		return err
-	}
-	node.Status.EarliestReleaseAt = new.Status.EarliestReleaseAt
-	node.Status.PrefetchImages = new.Spec.PrefetchImages
-	if err := tx.Update(ctx, macnode.Resource, node); err != nil {
-		return err
-	}
-	return ledger.Append(ctx, tx, ledger.At(now), ledger.NewFloorLengthened(new, old.Status.EarliestReleaseAt))
 }
 
 // prefetch passes a changed list of images to the Mac, unless the Mac is being released.
@@ -358,68 +168,6 @@ func (p *planner) prefetch(ctx context.Context, tx *txn.Tx, new *rack.MacNodeLea
 	return tx.Update(ctx, macnode.Resource, node)
 }
 
-// release releases the Mac of the lease. new is nil if the lease is deleted with its last
-// finalizer.
-func (p *planner) release(ctx context.Context, tx *txn.Tx, old, new *rack.MacNodeLease) error {
-	release, releasing := releaseFrom(ctx)
-	if !releasing {
-		return tampered(old, "FloorFinalizerRemoved", fmt.Errorf("%s: the finalizer %s keeps the Mac with its lease and is removed only by its release; deleting the lease is enough, it ends by itself at %s",
-			rules.TwentyFourHours, rules.FinalizerFloor, floorOf(old).UTC().Format(time.RFC3339)))
-	}
-	node, err := p.node(ctx, tx, old)
-	if err != nil {
-		return err
-	}
-	now, err := ledger.Now(ctx, tx, p.clock, old.Status.SerialNumber)
-	if err != nil {
-		return err
-	}
-	floor := floorOf(old)
-	agreed, err := p.agreed(ctx, tx, now, floor)
-	if err != nil {
-		return err
-	}
-	if err := p.early(old, agreed, floor); err != nil {
-		return err
-	}
-	if _, message := rules.BlocksRelease(releaseFacts(old, node, release.NodeTaints)); message != "" {
-		return apierrors.NewConflict(Resource, old.Name, fmt.Errorf("it cannot be released yet: %s", message))
-	}
-	releasedAt := metav1.NewTime(now.Truncate(time.Second))
-	if new != nil {
-		new.Status.ReleasedAt = &releasedAt
-		new.Status.Phase = rack.MacNodeLeaseReleased
-	}
-	node.Status.LeaseRef = nil
-	node.Status.EarliestReleaseAt = nil
-	node.Status.PrefetchImages = nil
-	node.Status.ReleasingSince = nil
-	macnode.DerivePhase(node)
-	if err := tx.Update(ctx, macnode.Resource, node); err != nil {
-		return err
-	}
-	return ledger.Append(ctx, tx, ledger.At(now), ledger.NewLeaseReleased(old, releasedAt.Time, release.NodeTaints))
-}
-
-func releaseFacts(lease *rack.MacNodeLease, node *rack.MacNode, taints []string) rules.ReleaseFacts {
-	facts := rules.ReleaseFacts{
-		Releasing: lease.Status.Phase == rack.MacNodeLeaseReleasing && lease.DeletionTimestamp != nil, Phase: string(lease.Status.Phase),
-		SerialNumber: node.Spec.SerialNumber,
-		Scrub: rules.ScrubFacts{
-			Releasing: node.Status.ReleasingSince != nil, RunningVMs: node.Status.RunningVMs, LeaseUID: lease.UID,
-			Scrubbed: meta.IsStatusConditionTrue(node.Status.Conditions, rack.MacNodeScrubbed),
-		},
-		Node: node.Name, Taints: rules.ParseTaints(taints),
-	}
-	for _, slot := range lease.Status.Instances {
-		facts.Instances = append(facts.Instances, slot.Name)
-	}
-	if scrub := node.Status.Scrub; scrub != nil {
-		facts.Scrub.ReportedLease, facts.Scrub.Remaining = scrub.LeaseUID, scrub.Remaining
-	}
-	return facts
-}
-
 // node returns the Mac of the lease, which must have a reference to it.
 func (p *planner) node(ctx context.Context, tx *txn.Tx, lease *rack.MacNodeLease) (*rack.MacNode, error) {
 	node := &rack.MacNode{}
@@ -432,13 +180,4 @@ func (p *planner) node(ctx context.Context, tx *txn.Tx, lease *rack.MacNodeLease
 	return node, nil
 }
 
-// tampered returns the recorded refusal of an attempt to shorten a floor. cause names the rule.
-func tampered(lease *rack.MacNodeLease, reason string, cause error) error {
-	return rejection.Forbidden(Resource, lease.Name, cause, ledger.NewFloorTamperRejected(lease, reason, cause.Error()))
-}
-
 func bound(lease *rack.MacNodeLease) bool { return lease.Status.NodeName != "" }
-
-func hasFloor(lease *rack.MacNodeLease) bool {
-	return slices.Contains(lease.Finalizers, rules.FinalizerFloor)
-}

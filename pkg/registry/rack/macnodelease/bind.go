@@ -1,0 +1,69 @@
+package macnodelease
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"macrack.io/macrack/pkg/apis/rack"
+	"macrack.io/macrack/pkg/ledger"
+	"macrack.io/macrack/pkg/registry/rack/macnode"
+	"macrack.io/macrack/pkg/registry/txn"
+	"macrack.io/macrack/pkg/rules"
+)
+
+// bind binds the lease to the MacNode in the request.
+func (p *planner) bind(ctx context.Context, tx *txn.Tx, old, new *rack.MacNodeLease) error {
+	binding, _ := bindingFrom(ctx)
+	if bound(old) {
+		return apierrors.NewConflict(Resource, old.Name, fmt.Errorf("it is bound to Mac %q already", old.Status.NodeName))
+	}
+	if old.DeletionTimestamp != nil {
+		return apierrors.NewConflict(Resource, old.Name, errors.New("it is being deleted"))
+	}
+	node := &rack.MacNode{}
+	if err := tx.Get(ctx, macnode.Resource, "", binding.NodeName, node); err != nil {
+		return err
+	}
+	if err := rules.CheckBind(rules.BindFacts{
+		Mac: node.Name, Phase: string(node.Status.Phase), Leased: node.Status.LeaseRef != nil, Deleting: node.DeletionTimestamp != nil,
+		Class: node.Spec.ClassName, SerialNumber: node.Spec.SerialNumber,
+		WantedClass: old.Spec.ClassName, WantedSerialNumber: old.Spec.SerialNumber,
+	}); err != nil {
+		return apierrors.NewConflict(Resource, old.Name, err)
+	}
+	now, err := ledger.Now(ctx, tx, p.clock, node.Spec.SerialNumber)
+	if err != nil {
+		return err
+	}
+	if now, err = p.fleet.Latest(ctx, tx, now); err != nil {
+		return err
+	}
+	boundAt := metav1.NewTime(rules.BoundAt(now))
+	floor := metav1.NewTime(rules.EarliestRelease(boundAt.Time, new.Spec.MinimumDuration.Value()))
+	new.Finalizers = append(new.Finalizers, rules.FinalizerFloor)
+	new.Status.Phase = rack.MacNodeLeaseBound
+	new.Status.BoundAt = &boundAt
+	new.Status.EarliestReleaseAt = &floor
+	new.Status.NodeName = node.Name
+	new.Status.SerialNumber = node.Spec.SerialNumber
+	meta.SetStatusCondition(&new.Status.Conditions, metav1.Condition{ // the Mac is Available; the controllers report changes
+		Type: rack.MacNodeLeaseConditionMacReady, Status: metav1.ConditionTrue, Reason: "Ready", LastTransitionTime: metav1.NewTime(now),
+		Message: rules.HealthyMac(node.Spec.SerialNumber),
+	})
+	node.Status.LeaseRef = &rack.LeaseReference{Namespace: new.Namespace, Name: new.Name, UID: new.UID}
+	node.Status.EarliestReleaseAt = &floor
+	node.Status.PrefetchImages = new.Spec.PrefetchImages
+	node.Status.ReleasingSince = nil
+	node.Status.Scrub = nil
+	meta.RemoveStatusCondition(&node.Status.Conditions, rack.MacNodeScrubbed)
+	macnode.DerivePhase(node)
+	if err := tx.Update(ctx, macnode.Resource, node); err != nil {
+		return err
+	}
+	return ledger.Append(ctx, tx, ledger.At(now), ledger.NewLeaseBound(new, node))
+}

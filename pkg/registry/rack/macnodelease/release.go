@@ -1,0 +1,91 @@
+package macnodelease
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"macrack.io/macrack/pkg/apis/rack"
+	"macrack.io/macrack/pkg/ledger"
+	"macrack.io/macrack/pkg/registry/rack/macnode"
+	"macrack.io/macrack/pkg/registry/txn"
+	"macrack.io/macrack/pkg/rules"
+)
+
+// beginRelease starts the release of the Mac: its agent empties and scrubs it.
+func (p *planner) beginRelease(ctx context.Context, tx *txn.Tx, new *rack.MacNodeLease, now time.Time) error {
+	node, err := p.node(ctx, tx, new)
+	if err != nil {
+		return err
+	}
+	since := metav1.NewTime(now.Truncate(time.Second))
+	node.Status.ReleasingSince = &since
+	macnode.DerivePhase(node)
+	return tx.Update(ctx, macnode.Resource, node)
+}
+
+// release releases the Mac of the lease. new is nil if the lease is deleted with its last
+// finalizer.
+func (p *planner) release(ctx context.Context, tx *txn.Tx, old, new *rack.MacNodeLease) error {
+	release, releasing := releaseFrom(ctx)
+	if !releasing {
+		return tampered(old, "FloorFinalizerRemoved", fmt.Errorf("%s: the finalizer %s keeps the Mac with its lease and is removed only by its release; deleting the lease is enough, it ends by itself at %s",
+			rules.TwentyFourHours, rules.FinalizerFloor, floorOf(old).UTC().Format(time.RFC3339)))
+	}
+	node, err := p.node(ctx, tx, old)
+	if err != nil {
+		return err
+	}
+	now, err := ledger.Now(ctx, tx, p.clock, old.Status.SerialNumber)
+	if err != nil {
+		return err
+	}
+	floor := floorOf(old)
+	agreed, err := p.agreed(ctx, tx, now, floor)
+	if err != nil {
+		return err
+	}
+	if err := p.early(old, agreed, floor); err != nil {
+		return err
+	}
+	if _, message := rules.BlocksRelease(releaseFacts(old, node, release.NodeTaints)); message != "" {
+		return apierrors.NewConflict(Resource, old.Name, fmt.Errorf("it cannot be released yet: %s", message))
+	}
+	releasedAt := metav1.NewTime(now.Truncate(time.Second))
+	if new != nil {
+		new.Status.ReleasedAt = &releasedAt
+		new.Status.Phase = rack.MacNodeLeaseReleased
+	}
+	node.Status.LeaseRef = nil
+	node.Status.EarliestReleaseAt = nil
+	node.Status.PrefetchImages = nil
+	node.Status.ReleasingSince = nil
+	macnode.DerivePhase(node)
+	if err := tx.Update(ctx, macnode.Resource, node); err != nil {
+		return err
+	}
+	return ledger.Append(ctx, tx, ledger.At(now), ledger.NewLeaseReleased(old, releasedAt.Time, release.NodeTaints))
+}
+
+func releaseFacts(lease *rack.MacNodeLease, node *rack.MacNode, taints []string) rules.ReleaseFacts {
+	facts := rules.ReleaseFacts{
+		Releasing: lease.Status.Phase == rack.MacNodeLeaseReleasing && lease.DeletionTimestamp != nil, Phase: string(lease.Status.Phase),
+		SerialNumber: node.Spec.SerialNumber,
+		Scrub: rules.ScrubFacts{
+			Releasing: node.Status.ReleasingSince != nil, RunningVMs: node.Status.RunningVMs, LeaseUID: lease.UID,
+			Scrubbed: meta.IsStatusConditionTrue(node.Status.Conditions, rack.MacNodeScrubbed),
+		},
+		Node: node.Name, Taints: rules.ParseTaints(taints),
+	}
+	for _, slot := range lease.Status.Instances {
+		facts.Instances = append(facts.Instances, slot.Name)
+	}
+	if scrub := node.Status.Scrub; scrub != nil {
+		facts.Scrub.ReportedLease, facts.Scrub.Remaining = scrub.LeaseUID, scrub.Remaining
+	}
+	return facts
+}
