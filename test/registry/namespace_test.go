@@ -221,3 +221,19 @@ func TestLeaseWithoutNamespace(t *testing.T) {
 	assert.True(t, apierrors.IsNotFound(err), "%v", err)
 	assert.True(t, strings.Contains(err.Error(), "nowhere"))
 }
+
+// The refusal of an instance on a lease of an earlier namespace does not describe the lease.
+func TestRefusalDoesNotDescribeLeaseOfEarlierNamespace(t *testing.T) {
+	f, n := newFleetWithNamespaces(t)
+	f.mac("mac-1", "C07AAAAA0001")
+	f.lease("acme", "old", "mac-1")
+	for _, name := range []string{"secret-1", "secret-2"} {
+		require.NoError(t, f.create(t.Context(), newInstance("acme", name, "old")))
+	}
+	assert.ErrorContains(t, f.create(t.Context(), newInstance("acme", "mine", "old")), "secret-1", "the owner is told the instances of its lease")
+	n.make("acme", "acme-2")
+	err := f.create(t.Context(), newInstance("acme", "mine", "old"))
+	assert.True(t, apierrors.IsForbidden(err), "%v", err)
+	assert.ErrorContains(t, err, "from an earlier namespace")
+	assert.NotContains(t, err.Error(), "secret")
+}

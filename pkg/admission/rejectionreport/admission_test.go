@@ -125,7 +125,8 @@ func TestServerCorrectsReport(t *testing.T) {
 	})
 }
 
-// An agent that reports false rejections cannot fill the ledger, nor suppress the reports of another.
+// An agent that reports false rejections cannot fill the ledger, nor suppress the reports of
+// another.
 func TestLimit(t *testing.T) {
 	now := clocktesting.NewFakePassiveClock(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
 	plugin := New(macs, now)

@@ -100,8 +100,8 @@ func Attrs[T metav1.Object](selectable func(T) fields.Set) storage.AttrFunc {
 	}
 }
 
-// ResetStatus returns, for the tracking of field managers, the status: clients write it only through
-// the subresource.
+// ResetStatus returns, for the tracking of field managers, the status: clients write it only
+// through the subresource.
 func ResetStatus(version string) map[fieldpath.APIVersion]*fieldpath.Set {
 	return resetFields(version, []string{"status"})
 }

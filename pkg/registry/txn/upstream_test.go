@@ -18,7 +18,8 @@ import (
 )
 
 // upstream has the hashes of functions of k8s.io/apiserver, without their comments, by file. When
-// one changes with an upgrade, read its diff, change this package if necessary, and update the hash.
+// one changes with an upgrade, read its diff, change this package if necessary, and update the
+// hash.
 var upstream = map[string]map[string]string{
 	// decorator.go and dial.go follow these functions.
 	"pkg/registry/generic/registry/storage_factory.go": {
