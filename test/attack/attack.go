@@ -2,51 +2,96 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"slices"
 	"strings"
 )
 
+// families are the families of attempts in their order. Dry runs come first: what they must not
+// record would fold into the records of others. Attempts without a function are in testdata, in a
+// file of the same name.
+var families = []struct {
+	file     string
+	attempts func(*world) []attempt
+}{
+	{file: "dry-run"},
+	{file: "create"},
+	{file: "update"},
+	{file: "status"},
+	{file: "finalizers"},
+	{file: "deletions"},
+	{file: "times"},
+	{file: "names"},
+	{file: "cross"},
+	{file: "leaks"},
+	{file: "pods-and-nodes"},
+	{file: "controllers"},
+	{file: "agents"},
+	{attempts: (*world).joining},
+	{attempts: (*world).directly},
+	{attempts: (*world).etcdAccess},
+	{file: "impersonation"},
+	{file: "escalation"},
+	{attempts: (*world).quotas},
+	{file: "ledger"},
+	{file: "images"},
+	{file: "configuration"},
+	{attempts: (*world).values},
+	{attempts: (*world).floods},
+	{file: "starts"},
+	{attempts: (*world).actors},
+}
+
 // attack makes all attempts and all legitimate uses. Attempts that change the leases for good come
 // last.
-func (w *world) attack(ctx context.Context, r *report) {
+func (w *world) attack(ctx context.Context, r *report) error {
+	var all [][]attempt
+	for _, f := range families {
+		if f.attempts != nil {
+			all = append(all, f.attempts(w))
+			continue
+		}
+		attempts, err := w.cases(f.file)
+		if err != nil {
+			return err
+		}
+		all = append(all, attempts)
+	}
+	held, err := w.cases("held")
+	if err != nil {
+		return err
+	}
 	if r.family == "" {
 		r.use(ctx, w, w.usesOfTenants()...)
-		if err := w.settle(ctx); err != nil {
-			r.broken++
-			r.line("✗", "legitimate", "-", "everything settles", err.Error())
-		}
+		r.settle(ctx, w)
 	}
-	for _, family := range [][]attempt{
-		w.dryRuns(), // first: what they must not record would fold into the records of others
-		w.forgedCreations(), w.forgedUpdates(), w.forgedStatuses(), w.finalizers(), w.deletions(), w.times(), w.names(), w.crossNamespace(),
-		w.leaks(), w.podsAndNodes(), w.stolenControllers(), w.agents(), w.joining(), w.directly(), w.etcdAccess(), w.impersonation(), w.escalation(), w.quotas(),
-		w.ledger(), w.images(), w.configuration(), w.values(), w.floods(), w.starts(), w.actors(),
-	} {
-		r.try(ctx, w, family...)
+	for _, attempts := range all {
+		r.try(ctx, w, attempts...)
 	}
 	r.flood(ctx, w)
 	if r.family == "" {
 		r.use(ctx, w, w.usesOfOthers()...)
 		r.use(ctx, w, w.holds()...)
 	}
-	held := w.held()
 	if r.skips(held) {
-		return
+		return nil
 	}
 	if r.family != "" {
 		r.use(ctx, w, w.holds()...)
 	}
+	r.settle(ctx, w)
+	r.try(ctx, w, held...)
+	return nil
+}
+
+// settle reports a use as broken if objects continue to change by themselves.
+func (r *report) settle(ctx context.Context, w *world) {
 	if err := w.settle(ctx); err != nil {
 		r.broken++
 		r.line("✗", "legitimate", "-", "everything settles", err.Error())
 	}
-	r.try(ctx, w, held...)
 }
-
-// Wants.
 
 func says(code int, text string) want { return want{codes: []int{code}, says: text} }
 
@@ -69,54 +114,8 @@ func badRequest(text string) want { return says(http.StatusBadRequest, text) }
 
 func conflict(text string) want { return says(http.StatusConflict, text) }
 
-func notFound() want { return want{codes: []int{http.StatusNotFound}} }
-
-func noSuchVerb() want { return want{codes: []int{http.StatusMethodNotAllowed}} }
-
 // ignored is an answer without an error to a request that changed nothing.
 func ignored() want { return want{codes: []int{http.StatusOK}} }
 
 // noRight is the answer of RBAC to a user without the right.
 func noRight() want { return forbidden("cannot ") }
-
-// dropped wants that an object was created, and that a check of the stored object holds.
-func dropped(check func(obj map[string]any) error) want {
-	return want{codes: []int{http.StatusCreated, http.StatusOK}, holds: func(body string) error {
-		obj := map[string]any{}
-		if err := json.Unmarshal([]byte(body), &obj); err != nil {
-			return err
-		}
-		return check(obj)
-	}}
-}
-
-// field wants a field of an object to have a value; nil for an absent field.
-func field(value any, path ...string) func(map[string]any) error {
-	return func(obj map[string]any) error {
-		if is := dig(obj, path...); is != value {
-			return fmt.Errorf("%s is %v, wanted %v", strings.Join(path, "."), is, value)
-		}
-		return nil
-	}
-}
-
-func all(checks ...func(map[string]any) error) func(map[string]any) error {
-	return func(obj map[string]any) error {
-		for _, check := range checks {
-			if err := check(obj); err != nil {
-				return err
-			}
-		}
-		return nil
-	}
-}
-
-// not wants a field to have a different value.
-func not(value any, path ...string) func(map[string]any) error {
-	return func(obj map[string]any) error {
-		if is := dig(obj, path...); is == value {
-			return fmt.Errorf("%s is %v", strings.Join(path, "."), is)
-		}
-		return nil
-	}
-}

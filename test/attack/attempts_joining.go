@@ -2,16 +2,10 @@ package main
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/json"
-	"encoding/pem"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"slices"
 	"strings"
@@ -33,9 +27,7 @@ const csrsPath = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
 func (w *world) joining() []attempt {
 	const family = "joining"
 	client, serving := certificatesv1.KubeAPIServerClientKubeletSignerName, certificatesv1.KubeletServingSignerName
-	node := func(name string) pkix.Name {
-		return pkix.Name{CommonName: "system:node:" + name, Organization: []string{"system:nodes"}}
-	}
+	node := nodeSubject
 	other := w.globexMac
 	token := func(do func(bearer string) step, macs string, groups ...string) step {
 		return w.asToken(macs, groups, do)
@@ -221,19 +213,7 @@ func csrPath(made answer) (string, error) {
 // postCSR requests a certificate with names and IP addresses.
 func postCSR(bearer, signer string, subject pkix.Name, names ...string) step {
 	return func(ctx context.Context, w *world, who string) answer {
-		key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-		if err != nil {
-			return answer{err: err}
-		}
-		template := &x509.CertificateRequest{Subject: subject}
-		for _, name := range names {
-			if ip := net.ParseIP(name); ip != nil {
-				template.IPAddresses = append(template.IPAddresses, ip)
-			} else {
-				template.DNSNames = append(template.DNSNames, name)
-			}
-		}
-		der, err := x509.CreateCertificateRequest(rand.Reader, template, key)
+		request, err := certificateRequest(subject, names...)
 		if err != nil {
 			return answer{err: err}
 		}
@@ -245,7 +225,7 @@ func postCSR(bearer, signer string, subject pkix.Name, names ...string) step {
 			TypeMeta:   metav1.TypeMeta{APIVersion: "certificates.k8s.io/v1", Kind: "CertificateSigningRequest"},
 			ObjectMeta: metav1.ObjectMeta{GenerateName: "attack-"},
 			Spec: certificatesv1.CertificateSigningRequestSpec{
-				Request: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}), SignerName: signer,
+				Request: request, SignerName: signer,
 				Usages: []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, usage},
 			},
 		})

@@ -127,16 +127,26 @@ func patch(kind, path, body string) step {
 // change reads an object, changes it and writes it back, as kubectl replace does. The written path
 // may be that of a subresource.
 func change(read, write string, edit func(obj map[string]any)) step {
-	return func(ctx context.Context, w *world, who string) answer {
-		is := get(read)(ctx, w, "admin")
+	return rewrite(read, write, func(data []byte) ([]byte, error) {
 		obj := map[string]any{}
-		if err := json.Unmarshal([]byte(is.body), &obj); err != nil || is.code != http.StatusOK {
-			return answer{err: fmt.Errorf("reading %s: %d %s", read, is.code, is.text())}
+		if err := json.Unmarshal(data, &obj); err != nil {
+			return nil, err
 		}
 		edit(obj)
-		data, err := json.Marshal(obj)
+		return json.Marshal(obj)
+	})
+}
+
+// rewrite is change with the JSON of the object.
+func rewrite(read, write string, edit func(obj []byte) ([]byte, error)) step {
+	return func(ctx context.Context, w *world, who string) answer {
+		is := get(read)(ctx, w, "admin")
+		if is.code != http.StatusOK {
+			return answer{err: fmt.Errorf("reading %s: %d %s", read, is.code, is.text())}
+		}
+		data, err := edit([]byte(is.body))
 		if err != nil {
-			return answer{err: err}
+			return answer{err: fmt.Errorf("editing %s: %w", read, err)}
 		}
 		return put(write, string(data))(ctx, w, who)
 	}

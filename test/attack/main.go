@@ -53,7 +53,9 @@ func run(ctx context.Context, out io.Writer, own bool, family string, verbose bo
 	}
 	defer w.close()
 	r := &report{out: out, family: family, verbose: verbose}
-	w.attack(ctx, r)
+	if err := w.attack(ctx, r); err != nil {
+		return err
+	}
 	return errors.Join(r.end(), ctx.Err())
 }
 

@@ -88,44 +88,6 @@ func (w *world) holds() []use {
 	}
 }
 
-// held are attempts on a lease that is Held.
-func (w *world) held() []attempt {
-	const family = "held"
-	lease := w.globexLease()
-	floor := lease + "/status"
-	const release = `{"apiVersion":"rack.macrack.io/v1alpha1","kind":"MacNodeLeaseRelease","nodeTaints":["macrack.io/unleased:NoSchedule"]}`
-	isHeld := says(200, `"phase":"Held"`)
-	collection := leases("globex") + "?fieldSelector=metadata.name%3Dattack-globex"
-	options := func(s string) string { return `{"apiVersion":"v1","kind":"DeleteOptions",` + s + `}` }
-	attempts := []attempt{
-		{family, "deleted with a grace period of zero", "globex", remove(lease + "?gracePeriodSeconds=0"), isHeld, ""},
-		{family, "deleted by a collection", "globex", remove(collection), want{codes: []int{200}}, ""},
-		{family, "deleted by a collection, at once", "root", remove(collection + "&gracePeriodSeconds=0"), want{codes: []int{200}}, ""},
-		{family, "deleted although it cannot be read", "root", remove(lease + "?ignoreStoreReadErrorWithClusterBreakingPotential=true"), conflict("unsafe deletion is not allowed"), ""},
-		{family, "deleted with a grace of less than none", "root", removeWith(lease, options(`"gracePeriodSeconds":-1`)), isHeld, ""},
-		{family, "made again under its name, as replace --force does", "globex", post(leases("globex"), leaseBody(`"name":"attack-globex"`, base)), conflict("already exists"), ""},
-		{family, "no longer deleted", "globex", patch(mergePatch, lease, `{"metadata":{"deletionTimestamp":null}}`), isHeld, ""},
-		{family, "without its finalizer", "globex", patch(mergePatch, lease, `{"metadata":{"finalizers":null}}`), forbidden("macrack.io/floor"), "FloorTamperRejected/FloorFinalizerRemoved"},
-		{family, "without its finalizer, by replace", "admin", change(lease, lease, func(obj map[string]any) { delete(obj["metadata"].(map[string]any), "finalizers") }), says(200, "macrack.io/floor"), "none"},
-		{family, "Releasing before its floor", "controllers", patch(mergePatch, floor, `{"status":{"phase":"Releasing"}}`), forbidden("rule 3"), "FloorTamperRejected/EarlyRelease"},
-		{family, "Releasing before its floor", "root", patch(mergePatch, floor, `{"status":{"phase":"Releasing"}}`), forbidden("rule 3"), "FloorTamperRejected/EarlyRelease"},
-		{family, "Bound again", "controllers", patch(mergePatch, floor, `{"status":{"phase":"Bound","heldAt":null}}`), forbidden("not from Held to Bound"), "FloorTamperRejected/PhaseTampered"},
-		{family, "released before its floor", "controllers", post(lease+"/release", release), forbidden("rule 3"), "FloorTamperRejected/EarlyRelease"},
-		{family, "released before its floor", "root", post(lease+"/release", release), forbidden("rule 3"), "FloorTamperRejected/EarlyRelease"},
-		{family, "bound again", "controllers", post(lease+"/binding", `{"apiVersion":"rack.macrack.io/v1alpha1","kind":"MacNodeLeaseBinding","nodeName":"`+w.globexMac+`"}`), conflict("bound to Mac"), ""},
-		{family, "its Mac, leased by its serial number", "acme", post(leases("acme"), leaseBody(`"name":"attack-x"`, base+`,"serialNumber":"`+w.globexSerial+`"`)), forbidden("rule 2"), "CrossTenantRejected/MacIsLeased"},
-		{family, "its Mac, deleted", "hardware", remove(w.globexNode()), conflict("rule 2"), ""},
-		{family, "a shorter minimumDuration", "globex", patch(mergePatch, lease, `{"spec":{"minimumDuration":"23h"}}`), invalid("24h or more"), "FloorTamperRejected/FloorMoved"},
-	}
-	for _, policy := range []string{"Orphan", "Foreground", "Background"} {
-		attempts = append(attempts,
-			attempt{family, "deleted with the policy " + policy, "globex", remove(lease + "?propagationPolicy=" + policy), isHeld, ""},
-			attempt{family, "deleted at once with the policy " + policy, "root", removeWith(lease, options(`"gracePeriodSeconds":0,"propagationPolicy":"`+policy+`"`)), isHeld, ""},
-		)
-	}
-	return attempts
-}
-
 // both runs one step, and then another if the first succeeded.
 func both(first, second step) step {
 	return func(ctx context.Context, w *world, who string) answer {

@@ -2,24 +2,14 @@ package main
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math/big"
 	"net/http"
-	"os"
 	"strings"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"k8s.io/client-go/rest"
-	"k8s.io/client-go/transport"
 
 	"macrack.io/macrack/test/cluster"
 )
@@ -46,112 +36,6 @@ type world struct {
 
 	acmeMac, acmeSerial, acmeUID       string
 	globexMac, globexSerial, globexUID string
-}
-
-// A user has a certificate of the cluster's authority.
-type user struct {
-	name         string
-	kube, direct *http.Client
-	kubeURL      string
-}
-
-// people are the users by their names in the tables.
-var people = map[string]struct {
-	name   string
-	groups []string
-}{
-	"acme":        {name: "acme"},
-	"acme-admin":  {name: "attack-acme-admin"},
-	"globex":      {name: "globex"},
-	"hardware":    {name: "attack-hardware"},
-	"auditor":     {name: "attack-auditor"},
-	"asker":       {name: "attack-asker"},
-	"root":        {name: "attack-root"},
-	"admin":       {name: cluster.Admin},
-	"controllers": {name: "system:serviceaccount:" + cluster.Namespace + ":macrack-controllers"},
-	"node-no-one": {name: "mallory", groups: []string{"system:nodes"}},
-	"stranger":    {name: "front-proxy-client"},
-}
-
-// rights are created for the attack in addition to those of artifacts/example, and removed after
-// it.
-var rights = []struct{ path, name, role, user string }{
-	{"/namespaces/acme/rolebindings", "attack-acme-admin", "admin", "attack-acme-admin"},
-	{"/clusterrolebindings", "attack-hardware", "macrack-hardware-admin", "attack-hardware"},
-	{"/clusterrolebindings", "attack-auditor", "macrack-auditor", "attack-auditor"},
-	{"/clusterrolebindings", "attack-asker", "system:node-bootstrapper", "attack-asker"},
-	{"/clusterrolebindings", "attack-root", "cluster-admin", "attack-root"},
-	{"/namespaces/attack-quota/rolebindings", "attack-tenant", "edit", "acme"},
-}
-
-func (w *world) username(who string) string {
-	switch who {
-	case "agent":
-		return "system:node:" + w.acmeMac
-	case "other-agent":
-		return "system:node:" + w.globexMac
-	}
-	if p, ok := people[who]; ok {
-		return p.name
-	}
-	return who
-}
-
-func (w *world) user(who string) (*user, error) {
-	if u, ok := w.users[who]; ok {
-		return u, nil
-	}
-	u, err := w.newUser(w.username(who), people[who].groups)
-	if who == "anonymous" {
-		u, err = w.anonymous()
-	}
-	if err == nil {
-		w.users[who] = u
-	}
-	return u, err
-}
-
-func (w *world) newUser(name string, groups []string) (*user, error) {
-	kube, err := w.cluster.RESTConfig(name, groups...)
-	if err != nil {
-		return nil, err
-	}
-	direct, err := w.cluster.ReplicaRESTConfig(1, name, groups...)
-	if err != nil {
-		return nil, err
-	}
-	u := &user{name: name, kubeURL: kube.Host}
-	if u.kube, err = httpClient(kube); err != nil {
-		return nil, err
-	}
-	u.direct, err = httpClient(direct)
-	return u, err
-}
-
-// anonymous presents no certificate.
-func (w *world) anonymous() (*user, error) {
-	kube, err := w.cluster.RESTConfig(cluster.Admin)
-	if err != nil {
-		return nil, err
-	}
-	direct, err := w.cluster.ReplicaRESTConfig(1, cluster.Admin)
-	if err != nil {
-		return nil, err
-	}
-	u := &user{name: "system:anonymous", kubeURL: kube.Host}
-	if u.kube, err = httpClient(rest.AnonymousClientConfig(kube)); err != nil {
-		return nil, err
-	}
-	u.direct, err = httpClient(rest.AnonymousClientConfig(direct))
-	return u, err
-}
-
-func httpClient(config *rest.Config) (*http.Client, error) {
-	client, err := rest.HTTPClientFor(config)
-	if err == nil {
-		client.CheckRedirect = noRedirect
-	}
-	return client, err
 }
 
 // prepare creates the world, or continues with the one that an earlier attack left.
@@ -353,82 +237,4 @@ func sleep(ctx context.Context, d time.Duration) error {
 	case <-time.After(d):
 		return nil
 	}
-}
-
-func leases(namespace string) string { return rackPath + "/namespaces/" + namespace + "/macnodeleases" }
-
-func records(namespace string) string { return rackPath + "/namespaces/" + namespace + "/auditrecords" }
-
-func instances(namespace string) string {
-	return instancePath + "/namespaces/" + namespace + "/macosinstances"
-}
-
-func leaseBody(metadata, spec string) string { return leaseWith(metadata, spec, "") }
-
-func leaseWith(metadata, spec, status string) string {
-	if status != "" {
-		status = `,"status":{` + status + `}`
-	}
-	return `{"apiVersion":"rack.macrack.io/v1alpha1","kind":"MacNodeLease","metadata":{` + metadata + `},"spec":{` + spec + `}` + status + `}`
-}
-
-// instanceBody is an instance of class small and an existing image, with the given spec added.
-func instanceBody(metadata, spec string) string {
-	return `{"apiVersion":"instance.macrack.io/v1alpha1","kind":"MacOSInstance","metadata":{` + metadata + `},"spec":{"className":"small","imageName":"` + macOSImage + `",` + spec + `}}`
-}
-
-// etcdTLS returns the TLS configuration of a client of macrack's etcd, with or without its
-// certificate.
-func etcdTLS(access cluster.EtcdClient, certificate bool) (*tls.Config, error) {
-	ca, err := os.ReadFile(access.CAFile)
-	if err != nil {
-		return nil, err
-	}
-	config := &tls.Config{RootCAs: x509.NewCertPool(), MinVersion: tls.VersionTLS12}
-	config.RootCAs.AppendCertsFromPEM(ca)
-	if !certificate {
-		return config, nil
-	}
-	pair, err := tls.LoadX509KeyPair(access.CertFile, access.KeyFile)
-	config.Certificates = []tls.Certificate{pair}
-	return config, err
-}
-
-// certificateOf returns the certificate of a user.
-func (w *world) certificateOf(who string) (tls.Certificate, error) {
-	config, err := w.cluster.RESTConfig(w.username(who), people[who].groups...)
-	if err != nil {
-		return tls.Certificate{}, err
-	}
-	t, err := config.TransportConfig()
-	if err != nil {
-		return tls.Certificate{}, err
-	}
-	tlsConfig, err := transport.TLSConfigFor(t)
-	if err != nil {
-		return tls.Certificate{}, err
-	}
-	if len(tlsConfig.Certificates) > 0 {
-		return tlsConfig.Certificates[0], nil
-	}
-	pair, err := tlsConfig.GetClientCertificate(&tls.CertificateRequestInfo{})
-	if err != nil {
-		return tls.Certificate{}, err
-	}
-	return *pair, nil
-}
-
-// forgedCertificate returns a certificate for any name and groups, signed by an unknown authority.
-func forgedCertificate(name string, groups ...string) (tls.Certificate, error) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return tls.Certificate{}, err
-	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: name, Organization: groups},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true,
-		KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, err
 }

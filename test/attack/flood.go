@@ -27,35 +27,6 @@ const (
 	floodRounds = 5
 )
 
-// starts are attempts at the record of a virtual machine, and at its stop, by users who may write
-// its status.
-func (w *world) starts() []attempt {
-	const family = "starts"
-	status := instances("acme") + "/attack-1/status"
-	mac := w.acmeNode() + "/status"
-	attempts := []attempt{
-		{family, "an agent whose view is stale: Starting again", "agent", patch(strategicPatch, status, `{"status":{"phase":"Starting"}}`), invalid("does not go back"), ""},
-		{family, "an agent whose view is stale: it never started", "agent", patch(strategicPatch, status, `{"status":{"startedAt":null}}`), invalid("never changes"), ""},
-		{family, "an agent that writes to an earlier instance of the name", "agent", patch(strategicPatch, status, `{"metadata":{"uid":"earlier"},"status":{"message":"x"}}`), invalid("metadata.uid"), ""},
-		{family, "another Mac's agent: a report", "other-agent", patch(strategicPatch, status, `{"status":{"message":"x"}}`), forbidden("is not on Mac"), ""},
-		{family, "controllers gone wrong: it has ended", "controllers", patch(strategicPatch, status, `{"status":{"phase":"Stopped"}}`), forbidden("only the agent"), ""},
-		{family, "controllers gone wrong: another machine ID", "controllers", patch(strategicPatch, status, `{"status":{"machineID":"AAAA","macAddress":"02:00:00:00:00:01"}}`), invalid("status.machineID"), ""},
-		{family, "a tenant: a report", "acme", patch(strategicPatch, status, `{"status":{"phase":"Running"}}`), noRight(), ""},
-		{family, "the end of a virtual machine, by a tenant", "acme", patch(mergePatch, mac, `{"status":{"quarantine":{"endInstances":["x"]}}}`), noRight(), ""},
-		{family, "the end of a virtual machine, by a hardware admin", "hardware", patch(mergePatch, mac, `{"status":{"quarantine":{"endInstances":["x"]}}}`), noRight(), ""},
-		{family, "the end of a virtual machine, by the controllers", "controllers", patch(mergePatch, mac, `{"status":{"quarantine":{"reason":"UnknownInstance","since":"2026-01-01T00:00:00Z","endInstances":["x"]}}}`), forbidden("only the condition Ready"), ""},
-		{family, "the end of a virtual machine, by its agent", "agent", patch(mergePatch, mac, `{"status":{"quarantine":{"reason":"UnknownInstance","since":"2026-01-01T00:00:00Z","endInstances":["x"]}}}`), ignored(), ""},
-	}
-	for _, who := range []string{"agent", "controllers", "root"} {
-		attempts = append(attempts,
-			attempt{family, "a start that was not granted", who, patch(strategicPatch, status, `{"status":{"startGrantedAt":null}}`), ignored(), ""},
-			attempt{family, "a start that was granted at another time", who, patch(strategicPatch, status, `{"status":{"startGrantedAt":"2026-01-01T00:00:00Z"}}`), ignored(), ""},
-			attempt{family, "a stop without a request", who, patch(strategicPatch, status, `{"status":{"stopRequest":{"at":"2026-01-01T00:00:00Z","by":"nobody"}}}`), ignored(), ""},
-		)
-	}
-	return attempts
-}
-
 // flood compares the duration of an instance's life while its tenant floods its metadata with the
 // duration without a flood.
 func (r *report) flood(ctx context.Context, w *world) {
