@@ -14,7 +14,7 @@ import (
 	"strings"
 	"syscall"
 
-	"macrack.io/macrack/test/cluster"
+	"macrack.io/macrack/test/cluster/build"
 )
 
 func main() {
@@ -27,7 +27,7 @@ func main() {
 }
 
 func run(ctx context.Context, out io.Writer) error {
-	root, err := cluster.RepoRoot()
+	root, err := build.Root()
 	if err != nil {
 		return err
 	}

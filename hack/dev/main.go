@@ -17,6 +17,9 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"macrack.io/macrack/test/cluster/build"
+	"macrack.io/macrack/test/cluster/process"
+
 	"github.com/spf13/cobra"
 
 	"macrack.io/macrack/test/cluster"
@@ -222,9 +225,9 @@ func buildCommand() *cobra.Command {
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			progress := &stopwatch{out: os.Stdout, began: time.Now()}
-			_, err := cluster.ControlPlane(cmd.Context(), progress)
+			_, err := build.ControlPlane(cmd.Context(), progress)
 			if err == nil {
-				_, err = cluster.BuildProduct(cmd.Context(), progress)
+				_, err = build.Product(cmd.Context(), progress)
 			}
 			return err
 		},
@@ -320,7 +323,7 @@ func keepCommand() *cobra.Command {
 		Hidden: true,
 		Args:   cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return cluster.Keep(cmd.Context(), dir, os.Stderr)
+			return process.Keep(cmd.Context(), dir, os.Stderr)
 		},
 	}
 	cmd.Flags().StringVar(&dir, "dir", "", "state of the cluster")
@@ -328,7 +331,7 @@ func keepCommand() *cobra.Command {
 }
 
 func stateDir() (string, error) {
-	root, err := cluster.RepoRoot()
+	root, err := build.Root()
 	return filepath.Join(root, ".dev"), err
 }
 

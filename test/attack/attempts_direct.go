@@ -5,6 +5,9 @@ import (
 	"encoding/base64"
 	"fmt"
 	"strings"
+
+	"macrack.io/macrack/test/cluster"
+	"macrack.io/macrack/test/cluster/etcd"
 )
 
 // show makes a client present a certificate, also to a server that trusts other authorities.
@@ -81,7 +84,7 @@ func (w *world) etcdAccess() []attempt {
 	deletion := call{method: "POST", path: "/v3/kv/deleterange", body: `{"key":"` + key + `","range_end":"` + end + `"}`}
 	with := func(certificate func(w *world) (tls.Certificate, error)) func(w *world) (*tls.Config, error) {
 		return func(w *world) (*tls.Config, error) {
-			config, err := etcdTLS(w.cluster.MacrackEtcd(), false)
+			config, err := etcd.TLS(cluster.EtcdAccess{CAFile: w.cluster.MacrackEtcd().CAFile})
 			if err != nil || certificate == nil {
 				return config, err
 			}

@@ -10,30 +10,10 @@ import (
 	"encoding/pem"
 	"math/big"
 	"net"
-	"os"
 	"time"
 
 	"k8s.io/client-go/transport"
-
-	"macrack.io/macrack/test/cluster"
 )
-
-// etcdTLS returns the TLS configuration of a client of macrack's etcd, with or without its
-// certificate.
-func etcdTLS(access cluster.EtcdClient, certificate bool) (*tls.Config, error) {
-	ca, err := os.ReadFile(access.CAFile)
-	if err != nil {
-		return nil, err
-	}
-	config := &tls.Config{RootCAs: x509.NewCertPool(), MinVersion: tls.VersionTLS12}
-	config.RootCAs.AppendCertsFromPEM(ca)
-	if !certificate {
-		return config, nil
-	}
-	pair, err := tls.LoadX509KeyPair(access.CertFile, access.KeyFile)
-	config.Certificates = []tls.Certificate{pair}
-	return config, err
-}
 
 // certificateOf returns the certificate of a user.
 func (w *world) certificateOf(who string) (tls.Certificate, error) {

@@ -13,6 +13,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"macrack.io/macrack/test/cluster/await"
+
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/kubernetes"
 	kubescheme "k8s.io/client-go/kubernetes/scheme"
@@ -146,7 +148,7 @@ func (l *floodedLife) run(ctx context.Context) error {
 		}
 		err := s.done()
 		for ; err != nil && time.Since(began) < settling; err = s.done() {
-			if err := sleep(ctx, 20*time.Millisecond); err != nil {
+			if err := await.Sleep(ctx, 20*time.Millisecond); err != nil {
 				return err
 			}
 		}

@@ -11,9 +11,7 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"os/signal"
-	"path/filepath"
 	"syscall"
 
 	"macrack.io/macrack/test/cluster"
@@ -32,47 +30,14 @@ func main() {
 	}
 }
 
-func run(ctx context.Context, out io.Writer, own bool, family string, verbose bool) (err error) {
-	c, err := open(ctx, own)
-	if err != nil {
-		return err
-	}
-	w, err := prepare(ctx, c)
-	if errors.Is(err, errNoFreeMac) && !own {
-		fmt.Fprintf(out, "%v: starting a separate cluster for the attack\n", err)
-		own = true
-		if c, err = open(ctx, own); err == nil {
-			w, err = prepare(ctx, c)
+func run(ctx context.Context, out io.Writer, own bool, family string, verbose bool) error {
+	options := cluster.Options{Apiservers: 2, Controllers: 1, Macs: 3, Example: true}
+	return cluster.RunSuite(ctx, out, own, options, cluster.StartDev, prepare, func(w *world) error {
+		defer w.close()
+		r := &report{out: out, family: family, verbose: verbose}
+		if err := w.attack(ctx, r); err != nil {
+			return err
 		}
-	}
-	if own && c != nil {
-		defer func() { err = errors.Join(err, c.Stop()) }()
-	}
-	if err != nil {
-		return err
-	}
-	defer w.close()
-	r := &report{out: out, family: family, verbose: verbose}
-	if err := w.attack(ctx, r); err != nil {
-		return err
-	}
-	return errors.Join(r.end(), ctx.Err())
-}
-
-// open starts the dev cluster, or a separate one.
-func open(ctx context.Context, own bool) (*cluster.Cluster, error) {
-	if own {
-		return cluster.Start(ctx, cluster.Options{Apiservers: 2, Controllers: 1, Macs: 3, Example: true})
-	}
-	root, err := cluster.RepoRoot()
-	if err != nil {
-		return nil, err
-	}
-	up := exec.CommandContext(ctx, "go", "run", "./hack/dev", "up")
-	up.Dir, up.Stdout, up.Stderr = root, os.Stderr, os.Stderr
-	up.Cancel = func() error { return up.Process.Signal(os.Interrupt) }
-	if err := up.Run(); err != nil {
-		return nil, fmt.Errorf("hack/dev up: %w", err)
-	}
-	return cluster.Reopen(filepath.Join(root, ".dev"), os.Stderr)
+		return errors.Join(r.end(), ctx.Err())
+	})
 }

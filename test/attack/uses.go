@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+
+	"macrack.io/macrack/test/cluster/etcd"
 )
 
 // usesOfTenants are the everyday uses of tenants.
@@ -72,7 +74,7 @@ func (w *world) usesOfOthers() []use {
 		{"to report its rejection", "agent", post(records("acme"), w.recordBody("Agent", w.acmeMac)), says(201, "Attack")},
 		{"to report the scheduler's rejection", "controllers", post(records("acme"), w.recordBody("Scheduler", w.acmeMac)), says(201, "Attack")},
 		{"to write an unchanged floor, in another time zone", "controllers", w.sameFloor, ok},
-		{"to read macrack's etcd with the certificate for it", "-", dial(func(w *world) (*tls.Config, error) { return etcdTLS(w.cluster.MacrackEtcd(), true) },
+		{"to read macrack's etcd with the certificate for it", "-", dial(func(w *world) (*tls.Config, error) { return etcd.TLS(w.cluster.MacrackEtcd()) },
 			func(w *world) string { return w.cluster.MacrackEtcd().Servers[0] }, call{method: "POST", path: "/v3/kv/range", body: `{"key":"L3JlZ2lzdHJ5Lw==","range_end":"L3JlZ2lzdHJ5MA==","count_only":true}`}), says(200, `"count"`)},
 		{"to see everything", "root", get(rackPath + "/macnodeleases"), says(200, w.globexUID)},
 	}

@@ -9,6 +9,9 @@ import (
 	"strings"
 	"time"
 
+	"macrack.io/macrack/test/cluster/await"
+	"macrack.io/macrack/test/cluster/etcd"
+
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"macrack.io/macrack/test/cluster"
@@ -25,8 +28,6 @@ const (
 	settling   = 3 * time.Minute
 )
 
-var errNoFreeMac = errors.New("the attack needs a free Mac for each of two leases")
-
 // A world is the attacked cluster and its users. Tenant acme has a lease with two instances, tenant
 // globex one without instances.
 type world struct {
@@ -41,12 +42,7 @@ type world struct {
 // prepare creates the world, or continues with the one that an earlier attack left.
 func prepare(ctx context.Context, c *cluster.Cluster) (_ *world, err error) {
 	w := &world{cluster: c, users: map[string]*user{}}
-	access := c.MacrackEtcd()
-	tlsConfig, err := etcdTLS(access, true)
-	if err != nil {
-		return nil, err
-	}
-	w.etcd, err = clientv3.New(clientv3.Config{Endpoints: access.Servers, TLS: tlsConfig, DialTimeout: 10 * time.Second})
+	w.etcd, err = etcd.Connect(c.MacrackEtcd())
 	if err != nil {
 		return nil, err
 	}
@@ -122,7 +118,7 @@ func (w *world) lease(ctx context.Context, tenant string, mac, serial, uid *stri
 	is := leaseObject{}
 	if a := get(path)(ctx, w, "admin"); a.code == http.StatusNotFound {
 		if free, err := w.freeMacs(ctx); err != nil || free == 0 {
-			return errors.Join(err, errNoFreeMac)
+			return errors.Join(err, cluster.ErrNoFreeMac)
 		}
 		a = post(leases(tenant), leaseBody(`"name":"attack-`+tenant+`"`, `"className":"base"`))(ctx, w, tenant)
 		if a.code != http.StatusCreated {
@@ -197,7 +193,7 @@ func (w *world) settle(ctx context.Context) error {
 		return err
 	}
 	return eventually(ctx, func() error {
-		if err := sleep(ctx, 2*time.Second); err != nil {
+		if err := await.Sleep(ctx, 2*time.Second); err != nil {
 			return err
 		}
 		after, err := w.snapshot(ctx)
@@ -215,26 +211,5 @@ func (w *world) settle(ctx context.Context) error {
 
 // eventually waits until check returns no error.
 func eventually(ctx context.Context, check func() error) error {
-	deadline := time.Now().Add(settling)
-	for {
-		err := check()
-		if err == nil || ctx.Err() != nil {
-			return errors.Join(err, ctx.Err())
-		}
-		if time.Now().After(deadline) {
-			return fmt.Errorf("after %s: %w", settling, err)
-		}
-		if err := sleep(ctx, 300*time.Millisecond); err != nil {
-			return err
-		}
-	}
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-time.After(d):
-		return nil
-	}
+	return await.Success(ctx, settling, 300*time.Millisecond, check)
 }

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"time"
 
+	"macrack.io/macrack/test/cluster/await"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	instancev1alpha1 "macrack.io/macrack/pkg/apis/instance/v1alpha1"
@@ -98,14 +100,14 @@ func (b *bench) measureAgent(ctx context.Context) (err error) {
 	b.less("agent: start to adoption of two VMs, median", "ms", ms(median(took)), ms(adoptionBound), 1)
 
 	// The work after a start is not idleness.
-	if err := sleep(ctx, b.idle/4); err != nil {
+	if err := await.Sleep(ctx, b.idle/4); err != nil {
 		return err
 	}
 	before, err := processTime(c.PID(name))
 	if err != nil {
 		return err
 	}
-	if err := sleep(ctx, b.idle); err != nil {
+	if err := await.Sleep(ctx, b.idle); err != nil {
 		return err
 	}
 	after, err := processTime(c.PID(name))
@@ -119,30 +121,6 @@ func (b *bench) measureAgent(ctx context.Context) (err error) {
 	b.less("agent: CPU when idle, two VMs", "ms/min", ms(after-before)*float64(time.Minute)/float64(b.idle), ms(idleCPUBound), 1)
 	b.less("agent: resident memory when idle", "MiB", memory, idleRSSBound, 1)
 	return nil
-}
-
-// until polls until is returns true; its errors explain a timeout.
-func until(ctx context.Context, is func() (bool, error)) error {
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
-	defer cancel()
-	for {
-		ok, err := is()
-		if ok {
-			return nil
-		}
-		if sleepErr := sleep(ctx, 50*time.Millisecond); sleepErr != nil {
-			return errors.Join(sleepErr, err)
-		}
-	}
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-time.After(d):
-		return nil
-	}
 }
 
 // adoption returns the time from the start of an agent's process to the log line about the adoption
@@ -214,4 +192,18 @@ func processStart(pid int) (time.Time, error) {
 	}
 	age := time.Duration(up*float64(time.Second)) - time.Duration(ticks)*time.Second/ticksPerSecond
 	return time.Now().Add(-age), nil
+}
+
+// until polls until is returns true; its errors explain a timeout.
+func until(ctx context.Context, is func() (bool, error)) error {
+	return await.Success(ctx, 2*time.Minute, 50*time.Millisecond, func() error {
+		ok, err := is()
+		if !ok && err == nil {
+			err = errors.New("the condition does not hold")
+		}
+		if ok {
+			return nil
+		}
+		return err
+	})
 }

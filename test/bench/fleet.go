@@ -1,13 +1,11 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"flag"
 	"fmt"
 	"os"
-	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"strings"
@@ -15,13 +13,16 @@ import (
 	"syscall"
 	"time"
 
+	"macrack.io/macrack/test/cluster/await"
+	"macrack.io/macrack/test/cluster/kubeconfig"
+	"macrack.io/macrack/test/cluster/process"
+
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
@@ -39,8 +40,8 @@ import (
 	"macrack.io/macrack/test/cluster"
 )
 
-// macsCommand starts this program as many Macs.
-const macsCommand = "macs"
+// macsCommand starts this program as many Macs. It prints the line started.
+const macsCommand, started = "macs", "started"
 
 const (
 	macsPerProcess = 125
@@ -72,7 +73,7 @@ func runMacs(args []string) error {
 		}
 		running.Go(func() { ended <- a.Run(ctx) })
 	}
-	fmt.Println("started")
+	fmt.Println(started)
 	select {
 	case <-ctx.Done():
 		return nil // all agents end with this process
@@ -81,16 +82,8 @@ func runMacs(args []string) error {
 	}
 }
 
-func newBenchMac(dir, kubeconfig string, n int) (*agent.Agent, error) {
-	client, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
-	if err != nil {
-		return nil, err
-	}
-	kube, err := kubernetes.NewForConfig(client)
-	if err != nil {
-		return nil, err
-	}
-	macrack, err := versioned.NewForConfig(client)
+func newBenchMac(dir, path string, n int) (*agent.Agent, error) {
+	clients, err := kubeconfig.Load(path)
 	if err != nil {
 		return nil, err
 	}
@@ -101,7 +94,7 @@ func newBenchMac(dir, kubeconfig string, n int) (*agent.Agent, error) {
 	}
 	real := clock.RealClock{}
 	return agent.New(agent.Config{
-		NodeName: name, Kube: kube, Macrack: macrack, StateDir: state, Clock: real, Version: "v0.0.0-bench",
+		NodeName: name, Kube: clients.Kube, Macrack: clients.MacRack, StateDir: state, Clock: real, Version: "v0.0.0-bench",
 		Host:         &host.Simulated{Dir: hostDir, StateDir: state},
 		Launcher:     &slots.InProcess{Backend: &sim.Backend{Host: hostDir, Clock: real}, Clock: real},
 		NewMachineID: func(context.Context) (string, error) { return sim.NewMachineID(), nil },
@@ -123,18 +116,15 @@ func (b *bench) measureFleet(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, c.Stop()) }()
-	f := &fleet{bench: b, cluster: c, starts: map[string]*start{}}
 	config, err := c.RESTConfig(cluster.Admin)
 	if err != nil {
 		return err
 	}
-	config.QPS = -1
-	if f.macrack, err = versioned.NewForConfig(config); err != nil {
+	clients, err := kubeconfig.ClientsOf(config)
+	if err != nil {
 		return err
 	}
-	if f.kube, err = kubernetes.NewForConfig(config); err != nil {
-		return err
-	}
+	f := &fleet{bench: b, cluster: c, starts: map[string]*start{}, macrack: clients.MacRack, kube: clients.Kube}
 	stop, err := f.startMacs(ctx)
 	defer stop()
 	if err != nil {
@@ -165,12 +155,11 @@ var fleetTenant = cluster.Tenants[0]
 
 // startMacs registers the Macs and starts their agents in a few processes.
 func (f *fleet) startMacs(ctx context.Context) (stop func(), err error) {
-	var processes []*exec.Cmd
+	var processes []*process.Child
 	dir := ""
 	stop = func() {
 		for _, p := range processes {
-			_ = p.Process.Signal(syscall.SIGTERM)
-			_ = p.Wait()
+			p.Stop()
 		}
 		_ = os.RemoveAll(dir)
 	}
@@ -200,24 +189,15 @@ func (f *fleet) startMacs(ctx context.Context) (stop func(), err error) {
 			return stop, err
 		}
 	}
-	self, err := os.Executable()
-	if err != nil {
-		return stop, err
-	}
 	for from := 0; from < f.fleet; from += macsPerProcess {
-		cmd := exec.Command(self, macsCommand, "-dir", dir, "-kube", kube, "-from", fmt.Sprint(from), "-to", fmt.Sprint(min(from+macsPerProcess, f.fleet)))
-		cmd.Stderr = os.Stderr
-		out, err := cmd.StdoutPipe()
-		if err != nil {
+		p := &process.Child{
+			Name: fmt.Sprintf("the Macs from %d on", from), Prints: started,
+			Args: []string{macsCommand, "-dir", dir, "-kube", kube, "-from", fmt.Sprint(from), "-to", fmt.Sprint(min(from+macsPerProcess, f.fleet))},
+		}
+		if err := p.Start(); err != nil {
 			return stop, err
 		}
-		if err := cmd.Start(); err != nil {
-			return stop, err
-		}
-		processes = append(processes, cmd)
-		if line, err := bufio.NewReader(out).ReadString('\n'); err != nil {
-			return stop, fmt.Errorf("the Macs from %d on printed %q: %w", from, line, err)
-		}
+		processes = append(processes, p)
 	}
 	return stop, nil
 }
@@ -251,7 +231,7 @@ func (f *fleet) bindLeases(ctx context.Context) error {
 		if time.Now().After(deadline) {
 			return fmt.Errorf("only %d of %d leases are bound", bound, f.fleet)
 		}
-		if err := sleep(ctx, 5*time.Second); err != nil {
+		if err := await.Sleep(ctx, 5*time.Second); err != nil {
 			return err
 		}
 	}
@@ -280,7 +260,7 @@ func (f *fleet) awaitNodes(ctx context.Context) error {
 		if time.Now().After(deadline) {
 			return fmt.Errorf("only %d of %d Nodes are ready and admit the tenant", admitting, f.fleet)
 		}
-		if err := sleep(ctx, 5*time.Second); err != nil {
+		if err := await.Sleep(ctx, 5*time.Second); err != nil {
 			return err
 		}
 	}
@@ -389,7 +369,7 @@ func (f *fleet) startVMs(ctx context.Context) error {
 		if time.Now().After(deadline) {
 			return fmt.Errorf("%d of %d instances do not run, such as %s", len(left()), total, strings.Join(left()[:1], ""))
 		}
-		if err := sleep(ctx, 100*time.Millisecond); err != nil {
+		if err := await.Sleep(ctx, 100*time.Millisecond); err != nil {
 			return err
 		}
 	}

@@ -15,6 +15,8 @@ import (
 	"path/filepath"
 	"time"
 
+	"macrack.io/macrack/test/cluster/process"
+
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"golang.org/x/sync/errgroup"
@@ -40,7 +42,7 @@ func (b *bench) measureImages(ctx context.Context) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	listener, err := process.Listen(0)
 	if err != nil {
 		return err
 	}
@@ -280,7 +282,7 @@ func get(ctx context.Context, client *http.Client, url string) ([]byte, error) {
 // limit forwards connections to the registry at a total of at most rate bytes a second; 0 for no
 // limit.
 func (p *pulls) limit(rate int64) (net.Listener, error) {
-	front, err := net.Listen("tcp", "127.0.0.1:0")
+	front, err := process.Listen(0)
 	if err != nil {
 		return nil, err
 	}

@@ -16,6 +16,8 @@ import (
 	"syscall"
 	"time"
 
+	"macrack.io/macrack/test/cluster/build"
+
 	"macrack.io/macrack/test/cluster"
 )
 
@@ -89,7 +91,7 @@ func exit(err error) {
 }
 
 func (b *bench) run(ctx context.Context, parts []string, out string) (err error) {
-	root, err := cluster.RepoRoot()
+	root, err := build.Root()
 	if err != nil {
 		return err
 	}

@@ -81,9 +81,9 @@ func (b *bench) newRegistry(ctx context.Context, prefix string, planners map[sch
 	stored := schema.GroupVersions{rackv1alpha1.SchemeGroupVersion, instancev1alpha1.SchemeGroupVersion}
 	codec := apiserver.Codecs.CodecForVersions(storageSerializer, storageSerializer, stored, runtime.InternalGroupVersioner)
 	config := storagebackend.NewDefaultConfig("/bench/"+prefix, codec)
-	info, access := b.etcdTransport()
+	access := b.cluster.MacrackEtcd()
 	config.Transport.ServerList = access.Servers
-	config.Transport.CertFile, config.Transport.KeyFile, config.Transport.TrustedCAFile = info.CertFile, info.KeyFile, info.TrustedCAFile
+	config.Transport.CertFile, config.Transport.KeyFile, config.Transport.TrustedCAFile = access.CertFile, access.KeyFile, access.CAFile
 	config.CompactionInterval = 0
 	backend := txn.NewBackend(restOptions(*config), planners, txn.WithoutWatchCache(recordResource))
 	store := func(gr schema.GroupResource, singular string, newFunc, newList func() runtime.Object) (*genericregistry.Store, error) {

@@ -7,9 +7,9 @@ import (
 	"strings"
 	"time"
 
-	"go.etcd.io/etcd/client/pkg/v3/transport"
+	"macrack.io/macrack/test/cluster/etcd"
+
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.uber.org/zap"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -61,19 +61,11 @@ func storedTwin(kind string, obj runtime.Object) ([]byte, error) {
 
 func key(parts ...string) string { return "/registry/" + strings.Join(parts, "/") }
 
-func (b *bench) etcdTransport() (transport.TLSInfo, cluster.EtcdClient) {
-	access := b.cluster.MacrackEtcd()
-	return transport.TLSInfo{CertFile: access.CertFile, KeyFile: access.KeyFile, TrustedCAFile: access.CAFile}, access
-}
-
 // etcdClient returns a client of the etcd at an address.
 func (b *bench) etcdClient(server string) (*clientv3.Client, error) {
-	info, _ := b.etcdTransport()
-	config, err := info.ClientConfig()
-	if err != nil {
-		return nil, err
-	}
-	return clientv3.New(clientv3.Config{Endpoints: []string{server}, TLS: config, Logger: zap.NewNop()})
+	access := b.cluster.MacrackEtcd()
+	access.Servers = []string{server}
+	return etcd.Connect(access)
 }
 
 // batch is the number of keys written at once; etcd accepts at most 128.
@@ -84,14 +76,14 @@ type pair struct {
 	value []byte
 }
 
-func put(ctx context.Context, etcd *clientv3.Client, pairs ...pair) error {
+func put(ctx context.Context, client *clientv3.Client, pairs ...pair) error {
 	for len(pairs) > 0 {
 		n := min(batch, len(pairs))
 		var ops []clientv3.Op
 		for _, p := range pairs[:n] {
 			ops = append(ops, clientv3.OpPut(p.key, string(p.value)))
 		}
-		if _, err := etcd.Txn(ctx).Then(ops...).Commit(); err != nil {
+		if _, err := client.Txn(ctx).Then(ops...).Commit(); err != nil {
 			return err
 		}
 		pairs = pairs[n:]

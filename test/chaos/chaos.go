@@ -16,7 +16,7 @@ import (
 	"strings"
 	"time"
 
-	"macrack.io/macrack/test/cluster"
+	"macrack.io/macrack/test/cluster/build"
 )
 
 // Sizes are the numbers of faults of each family.
@@ -185,18 +185,12 @@ func (r *run) keep(dir string) error {
 
 // Build builds the programs with the tag "faults" into a temporary folder.
 func Build(ctx context.Context) (dir string, err error) {
-	root, err := cluster.RepoRoot()
-	if err != nil {
-		return "", err
-	}
 	if dir, err = os.MkdirTemp("/tmp", "macrack-chaos-"); err != nil {
 		return "", err
 	}
 	for name, path := range map[string]string{"chaos": "./test/chaos/cmd", "macrack-vm": "./cmd/vm"} {
-		cmd := exec.CommandContext(ctx, "go", "build", "-tags=faults", "-o", filepath.Join(dir, name), path)
-		cmd.Dir = root
-		if out, err := cmd.CombinedOutput(); err != nil {
-			return "", errors.Join(fmt.Errorf("build %s: %w: %s", path, err, strings.TrimSpace(string(out))), os.RemoveAll(dir))
+		if err := build.Program(ctx, filepath.Join(dir, name), ".", path, "-tags=faults"); err != nil {
+			return "", errors.Join(err, os.RemoveAll(dir))
 		}
 	}
 	return dir, nil

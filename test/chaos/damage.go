@@ -1,7 +1,6 @@
 package chaos
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -9,12 +8,13 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strconv"
 	"syscall"
 	"time"
+
+	"macrack.io/macrack/test/cluster/process"
 
 	"k8s.io/utils/clock"
 
@@ -28,14 +28,11 @@ import (
 
 // startRunner starts a runner by hand.
 func (m *mac) startRunner(dir contract.SlotDir) error {
-	cmd := exec.Command(filepath.Join(m.binaries, "macrack-vm"), "run", "--slot-dir", string(dir), "--backend=sim", "--sim-host-dir="+string(m.host))
-	cmd.Env = append(os.Environ(), "MACRACK_FAULTS="+m.faults())
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	if err := cmd.Start(); err != nil {
-		return err
+	runner := process.Child{
+		Name: "a runner", Program: filepath.Join(m.binaries, "macrack-vm"), Args: []string{"run", "--slot-dir", string(dir), "--backend=sim", "--sim-host-dir=" + string(m.host)},
+		Env: []string{m.faultsEnv()}, LogFile: os.DevNull, Attributes: &syscall.SysProcAttr{Setsid: true},
 	}
-	go func() { _ = cmd.Wait() }()
-	return nil
+	return runner.Start()
 }
 
 // tears are kinds of damage to a file.
@@ -93,7 +90,7 @@ func tornFiles(ctx context.Context, r *run) error {
 				}
 				vms := r.mac.vms(ctx)
 				running, ended := vms[0], vms[1]
-				r.mac.killAgent()
+				r.mac.agent.Kill()
 				if _, err := contract.NewClient(r.mac.slot(ended.slot)).Kill(ctx); err != nil {
 					return err
 				}
@@ -108,7 +105,7 @@ func tornFiles(ctx context.Context, r *run) error {
 				}
 				path := file.path(r.mac.slot(running.slot), r.mac.slot(ended.slot))
 				data, _ := os.ReadFile(path)
-				if err := errors.Join(os.RemoveAll(path), tear.tear(path, data), r.mac.startAgent()); err != nil {
+				if err := errors.Join(os.RemoveAll(path), tear.tear(path, data), r.mac.agent.Start()); err != nil {
 					return err
 				}
 				i, err := r.ends(ctx, ended.Name)
@@ -161,29 +158,14 @@ func (m *mac) hijacker(dir contract.SlotDir, uid string) (stop func(), err error
 			return nil, err
 		}
 	}
-	program := filepath.Join(m.binaries, "chaos")
 	if err := os.Chmod(m.binaries, 0o755); err != nil {
 		return nil, err
 	}
-	cmd := exec.Command(program, "hijack", dir.SocketPath(), uid)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
-	cmd.Stderr = os.Stderr
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		return nil, err
+	foreign := &process.Child{
+		Name: "the hijacker", Program: filepath.Join(m.binaries, "chaos"), Args: []string{"hijack", dir.SocketPath(), uid}, Prints: "listening",
+		Attributes: &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}},
 	}
-	if err := cmd.Start(); err != nil {
-		return nil, err
-	}
-	stop = func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-	}
-	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || line != "listening\n" {
-		stop()
-		return nil, fmt.Errorf("the hijacker printed %q: %w", line, err)
-	}
-	return stop, nil
+	return foreign.Kill, foreign.Start()
 }
 
 // hijack listens as a foreign user at the sockets of a free slot and of a running VM. Only root can
@@ -194,13 +176,13 @@ func hijack(ctx context.Context, r *run) error {
 		return nil
 	}
 	r.fault("a foreign process at the socket of a free slot", func() error {
-		r.mac.killAgent()
+		r.mac.agent.Kill()
 		stop, err := r.mac.hijacker(r.mac.slot(0), "made-up")
 		if err != nil {
 			return err
 		}
 		defer stop()
-		if err := r.mac.startAgent(); err != nil {
+		if err := r.mac.agent.Start(); err != nil {
 			return err
 		}
 		if _, err := r.two(ctx); err != nil {
@@ -222,13 +204,13 @@ func hijack(ctx context.Context, r *run) error {
 	r.fault("a foreign process at the socket of a running VM", func() error {
 		slot := r.mac.vms(ctx)[0].slot
 		pids := r.mac.runners()
-		r.mac.killAgent()
+		r.mac.agent.Kill()
 		stop, err := r.mac.hijacker(r.mac.slot(slot), string(i.UID))
 		if err != nil {
 			return err
 		}
 		defer stop()
-		if err := r.mac.startAgent(); err != nil {
+		if err := r.mac.agent.Start(); err != nil {
 			return err
 		}
 		// The VM continues to run but cannot be reached: this must be reported, and nothing else

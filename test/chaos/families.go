@@ -94,8 +94,8 @@ func agentKills(ctx context.Context, r *run) error {
 			return err
 		}
 		r.fault(fmt.Sprintf("kill -9 of the agent, %d of %d", n+1, r.AgentKills), func() error {
-			r.mac.killAgent()
-			if err := r.mac.startAgent(); err != nil {
+			r.mac.agent.Kill()
+			if err := r.mac.agent.Start(); err != nil {
 				return err
 			}
 			return errors.Join(r.adopted(ctx, seen), r.settle(ctx), r.same(ctx, before))
@@ -115,7 +115,7 @@ func runnerKills(ctx context.Context, r *run) error {
 		r.fault("kill -9 of runners", func() error {
 			dead := map[string]bool{}
 			if all {
-				r.mac.killAgent()
+				r.mac.agent.Kill()
 			}
 			for name, pid := range before {
 				r.mac.killRunners(pid)
@@ -125,7 +125,7 @@ func runnerKills(ctx context.Context, r *run) error {
 				}
 			}
 			if all {
-				if err := r.mac.startAgent(); err != nil {
+				if err := r.mac.agent.Start(); err != nil {
 					return err
 				}
 			}
@@ -212,8 +212,8 @@ func places(ctx context.Context, r *run) error {
 			}
 			r.fault(mode+" at "+place, func() error { return r.place(ctx, mode) })
 			// Regardless of its outcome, the next instance finds a working Mac.
-			if !r.mac.agentRuns() {
-				if err := r.mac.startAgent(); err != nil {
+			if !r.mac.agent.Running() {
+				if err := r.mac.agent.Start(); err != nil {
 					return err
 				}
 			}
@@ -290,8 +290,8 @@ func (r *run) place(ctx context.Context, mode string) error {
 		return err
 	}
 	r.mac.disarm()
-	if !r.mac.agentRuns() {
-		if err := r.mac.startAgent(); err != nil {
+	if !r.mac.agent.Running() {
+		if err := r.mac.agent.Start(); err != nil {
 			return err
 		}
 	}
@@ -321,11 +321,11 @@ func (r *run) end(hit int, mode string) error {
 	case endPower:
 		return r.mac.losePower()
 	case endAgent:
-		r.mac.killAgent()
+		r.mac.agent.Kill()
 	case endRunner:
 		r.mac.killRunners(hit)
 	case endBoth:
-		r.mac.killAgent()
+		r.mac.agent.Kill()
 		r.mac.killRunners(r.mac.runners()...)
 	}
 	return nil
@@ -390,8 +390,8 @@ func diskFull(ctx context.Context, r *run) error {
 			if err != nil {
 				return err
 			}
-			r.mac.killAgent()
-			return errors.Join(r.mac.startAgent(), r.adopted(ctx, seen), r.settle(ctx), r.same(ctx, before))
+			r.mac.agent.Kill()
+			return errors.Join(r.mac.agent.Start(), r.adopted(ctx, seen), r.settle(ctx), r.same(ctx, before))
 		}},
 		{"under a running VM that crashes", func() error {
 			r.mac.unset("full")
@@ -430,16 +430,16 @@ func diskFull(ctx context.Context, r *run) error {
 // smallDisk uses a separate, full file system for the slots.
 func (r *run) smallDisk(ctx context.Context) error {
 	dir := filepath.Join(r.mac.state(), "slots")
-	r.mac.killAgent()
+	r.mac.agent.Kill()
 	if err := os.RemoveAll(dir); err != nil {
 		return err
 	}
 	if err := errors.Join(os.MkdirAll(dir, 0o700), syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=256k,mode=0700")); err != nil {
 		fmt.Fprintf(r.Out, "no file system can be mounted here (%v): full file systems are not tried\n", err)
-		return r.mac.startAgent()
+		return r.mac.agent.Start()
 	}
 	defer func() { _ = syscall.Unmount(dir, syscall.MNT_DETACH) }()
-	if err := r.mac.startAgent(); err != nil {
+	if err := r.mac.agent.Start(); err != nil {
 		return err
 	}
 	// The agent empties its slots when it starts, which would remove the filler too.
@@ -476,11 +476,11 @@ func (r *run) smallDisk(ctx context.Context) error {
 	if err := r.clear(ctx); err != nil {
 		return err
 	}
-	r.mac.killAgent()
+	r.mac.agent.Kill()
 	if err := syscall.Unmount(dir, 0); err != nil {
 		return err
 	}
-	return r.mac.startAgent()
+	return r.mac.agent.Start()
 }
 
 // orphans plants virtual machines that belong to no instance.
@@ -499,7 +499,7 @@ func orphans(ctx context.Context, r *run) error {
 	}
 	r.fault("a virtual machine without an instance", func() error {
 		var unknown string
-		r.mac.killAgent()
+		r.mac.agent.Kill()
 		if err := plant(0, func(s *contract.Spec) { unknown = s.InstanceUID }); err != nil {
 			return err
 		}
@@ -511,15 +511,15 @@ func orphans(ctx context.Context, r *run) error {
 		}); err != nil {
 			return err
 		}
-		if err := errors.Join(r.mac.startAgent(), r.quarantined(ctx, rackv1alpha1.ReasonUnknownInstance)); err != nil {
+		if err := errors.Join(r.mac.agent.Start(), r.quarantined(ctx, rackv1alpha1.ReasonUnknownInstance)); err != nil {
 			return err
 		}
 		// It continues to run, also with an agent that has just started, until an administrator
 		// decides. The Mac is already in quarantine, so only the new agent's log shows when that
 		// agent has looked at the virtual machine.
-		r.mac.killAgent()
+		r.mac.agent.Kill()
 		looked := r.leftAlone(unknown)
-		err := errors.Join(r.mac.startAgent(), wait(ctx, func() error {
+		err := errors.Join(r.mac.agent.Start(), wait(ctx, func() error {
 			if r.leftAlone(unknown) <= looked {
 				return errors.New("the new agent has not left the unknown virtual machine alone")
 			}
@@ -537,13 +537,13 @@ func orphans(ctx context.Context, r *run) error {
 	r.fault("a copy of a running virtual machine", func() error {
 		before := r.pids(ctx)
 		used := r.mac.vms(ctx)[0].slot
-		r.mac.killAgent()
+		r.mac.agent.Kill()
 		if err := plant(1-used, func(s *contract.Spec) {
 			s.InstanceUID, s.Name, s.MachineID, s.MACAddress = string(i.UID), i.Name, i.Status.MachineID, i.Status.MACAddress
 		}); err != nil {
 			return err
 		}
-		err := errors.Join(r.mac.startAgent(), r.recorded(ctx, "DuplicateIdentity"), r.settle(ctx))
+		err := errors.Join(r.mac.agent.Start(), r.recorded(ctx, "DuplicateIdentity"), r.settle(ctx))
 		if len(r.pids(ctx)) != 1 || len(before) != 1 {
 			err = errors.Join(err, fmt.Errorf("%v ran, now %v", before, r.pids(ctx)))
 		}
@@ -579,7 +579,7 @@ func outage(ctx context.Context, r *run) error {
 				if took > stopLimit {
 					return fmt.Errorf("an agent that %s took %s", state, took)
 				}
-				if err := r.mac.startAgent(); err != nil {
+				if err := r.mac.agent.Start(); err != nil {
 					return err
 				}
 			}
@@ -589,7 +589,7 @@ func outage(ctx context.Context, r *run) error {
 	r.fault("the API out of reach, the agent and a runner killed", func() error {
 		r.mac.link.setCut(true)
 		defer r.mac.link.setCut(false)
-		r.mac.killAgent()
+		r.mac.agent.Kill()
 		gone := ""
 		for name, pid := range before {
 			gone = name
@@ -597,7 +597,7 @@ func outage(ctx context.Context, r *run) error {
 			break
 		}
 		delete(before, gone)
-		if err := r.mac.startAgent(); err != nil {
+		if err := r.mac.agent.Start(); err != nil {
 			return err
 		}
 		time.Sleep(r.Outage / 2)
@@ -702,8 +702,8 @@ func stuckKernel(ctx context.Context, r *run) error {
 			return err
 		}
 		// A restart of the agent must not help.
-		r.mac.killAgent()
-		if err := r.mac.startAgent(); err != nil {
+		r.mac.agent.Kill()
+		if err := r.mac.agent.Start(); err != nil {
 			return err
 		}
 		time.Sleep(2 * time.Second)
@@ -713,7 +713,7 @@ func stuckKernel(ctx context.Context, r *run) error {
 		if err := r.mac.losePower(); err != nil {
 			return err
 		}
-		if err := errors.Join(r.mac.startAgent(), r.clear(ctx), r.mac.set("trace", "")); err != nil {
+		if err := errors.Join(r.mac.agent.Start(), r.clear(ctx), r.mac.set("trace", "")); err != nil {
 			return err
 		}
 		if err := wait(ctx, func() error {
@@ -786,7 +786,7 @@ func (r *run) scrub(ctx context.Context, place, mode string) error {
 				return err
 			}
 			r.mac.disarm()
-			return r.mac.startAgent()
+			return r.mac.agent.Start()
 		})
 	}()
 	if err := wait(ctx, func() error {

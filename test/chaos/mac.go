@@ -9,7 +9,6 @@ import (
 	"io/fs"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -18,8 +17,10 @@ import (
 	"syscall"
 	"time"
 
+	"macrack.io/macrack/test/cluster/kubeconfig"
+	"macrack.io/macrack/test/cluster/process"
+
 	"k8s.io/apimachinery/pkg/util/uuid"
-	"k8s.io/client-go/tools/clientcmd"
 
 	"macrack.io/macrack/pkg/rules"
 	"macrack.io/macrack/pkg/vm/contract"
@@ -29,15 +30,12 @@ import (
 
 // mac is a simulated Mac. Its agent and its runners are separate processes.
 type mac struct {
-	name       string
-	dir        string
-	host       sim.HostDir
-	binaries   string
-	kubeconfig string
-	link       *link
-
-	cmd   *exec.Cmd
-	ended chan struct{}
+	name     string
+	dir      string
+	host     sim.HostDir
+	binaries string
+	link     *link
+	agent    process.Child
 }
 
 // newMac prepares the nth Mac of a cluster, and starts nothing.
@@ -54,19 +52,17 @@ func newMac(c *cluster.Cluster, binaries, name, serial string) (*mac, error) {
 	if err != nil {
 		return nil, err
 	}
-	config, err := clientcmd.LoadFromFile(path)
-	if err != nil {
+	if m.link, err = newLink(fmt.Sprintf("127.0.0.1:%d", c.Port("kube-apiserver"))); err != nil {
 		return nil, err
 	}
-	for _, to := range config.Clusters {
-		if m.link, err = newLink(strings.TrimPrefix(to.Server, "https://")); err != nil {
-			return nil, err
-		}
-		to.Server = "https://" + m.link.address()
-	}
-	m.kubeconfig = filepath.Join(m.dir, "kubeconfig")
-	if err := clientcmd.WriteToFile(*config, m.kubeconfig); err != nil {
+	config := filepath.Join(m.dir, "kubeconfig")
+	if err := kubeconfig.Redirect(path, config, func(string) string { return "https://" + m.link.address() }); err != nil {
 		return nil, err
+	}
+	m.agent = process.Child{
+		Name: "the agent of " + name, Program: filepath.Join(binaries, "chaos"), LogFile: m.log(), Env: []string{m.faultsEnv()},
+		Args:       []string{"agent", "--node-name=" + m.name, "--kubeconfig=" + config, "--state-dir=" + m.state(), "--host-dir=" + string(m.host), "--vm-binary=" + filepath.Join(binaries, "macrack-vm")},
+		Attributes: &syscall.SysProcAttr{Setpgid: true},
 	}
 	return m, os.WriteFile(m.fault("trace"), nil, 0o600)
 }
@@ -81,55 +77,13 @@ func (m *mac) slot(n int) contract.SlotDir {
 func (m *mac) set(name, value string) error { return os.WriteFile(m.fault(name), []byte(value), 0o600) }
 func (m *mac) unset(name string)            { _ = os.Remove(m.fault(name)) }
 
-// startAgent starts the agent's process.
-func (m *mac) startAgent() error {
-	log, err := os.OpenFile(m.log(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
-	if err != nil {
-		return err
-	}
-	defer log.Close()
-	cmd := exec.Command(filepath.Join(m.binaries, "chaos"), "agent", "--node-name="+m.name, "--kubeconfig="+m.kubeconfig,
-		"--state-dir="+m.state(), "--host-dir="+string(m.host), "--vm-binary="+filepath.Join(m.binaries, "macrack-vm"))
-	cmd.Stdout, cmd.Stderr = log, log
-	cmd.Env = append(os.Environ(), "MACRACK_FAULTS="+m.faults())
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if err := cmd.Start(); err != nil {
-		return err
-	}
-	m.cmd, m.ended = cmd, make(chan struct{})
-	go func(ended chan struct{}) {
-		_ = cmd.Wait()
-		close(ended)
-	}(m.ended)
-	return nil
-}
-
-func (m *mac) agentRuns() bool {
-	if m.cmd == nil {
-		return false
-	}
-	select {
-	case <-m.ended:
-		return false
-	default:
-		return true
-	}
-}
-
-func (m *mac) killAgent() {
-	if m.agentRuns() {
-		_ = m.cmd.Process.Kill()
-		<-m.ended
-	}
-}
+// faultsEnv makes a program reach faults in the folder of the Mac.
+func (m *mac) faultsEnv() string { return "MACRACK_FAULTS=" + m.faults() }
 
 // stopAgent shuts the agent down, and returns how long that took.
 func (m *mac) stopAgent() time.Duration {
 	began := time.Now()
-	if m.agentRuns() {
-		_ = m.cmd.Process.Signal(syscall.SIGTERM)
-		<-m.ended
-	}
+	m.agent.Stop()
 	return time.Since(began)
 }
 
@@ -209,11 +163,9 @@ func (m *mac) disarm() {
 
 // losePower ends all processes at once, reverts unsynced writes, and boots the Mac again.
 func (m *mac) losePower() error {
-	if m.agentRuns() {
-		_ = m.cmd.Process.Kill()
-	}
+	_ = m.agent.Signal(syscall.SIGKILL)
 	m.killRunners(m.runners()...)
-	m.killAgent()
+	m.agent.Kill()
 	m.killRunners(m.runners()...) // a runner that was just being started
 	entries, err := os.ReadDir(m.fault("undo"))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -350,7 +302,7 @@ type usage struct {
 // agentUsage reads the usage from the agent's process.
 func (m *mac) agentUsage(ctx context.Context) (usage, error) {
 	m.unset("stats")
-	if err := m.cmd.Process.Signal(syscall.SIGUSR1); err != nil {
+	if err := m.agent.Signal(syscall.SIGUSR1); err != nil {
 		return usage{}, err
 	}
 	var stats struct {

@@ -11,6 +11,8 @@ import (
 	"sync"
 	"time"
 
+	"macrack.io/macrack/test/cluster/await"
+
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -65,7 +67,7 @@ func newWorld(ctx context.Context, binaries string) (w *world, err error) {
 	if w.mac, err = newMac(w.tb.Cluster, binaries, testbed.MacName(1), testbed.SerialNumber(1)); err != nil {
 		return nil, err
 	}
-	if err := w.mac.startAgent(); err != nil {
+	if err := w.mac.agent.Start(); err != nil {
 		return nil, err
 	}
 	watching, cancel := context.WithCancel(context.Background())
@@ -81,7 +83,7 @@ func (w *world) stop() error {
 		w.watching.Wait()
 	}
 	if w.mac != nil {
-		w.mac.killAgent()
+		w.mac.agent.Kill()
 		w.mac.killRunners(w.mac.runners()...)
 	}
 	return w.tb.Stop()
@@ -107,19 +109,7 @@ func (w *world) countVMs(ctx context.Context) {
 
 // wait waits until is returns nil.
 func wait(ctx context.Context, is func() error) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	for {
-		err := is()
-		if err == nil {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("not within %s: %w", patience, err)
-		case <-time.After(poll):
-		}
-	}
+	return await.Success(ctx, patience, poll, is)
 }
 
 // bind leases the Mac.

@@ -18,6 +18,10 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"macrack.io/macrack/test/cluster/build"
+	"macrack.io/macrack/test/cluster/pki"
+	"macrack.io/macrack/test/cluster/process"
 )
 
 // Options are the parts of a cluster. The zero value is a control plane, and an etcd for macrack,
@@ -48,6 +52,9 @@ type Options struct {
 	// (macrack-apiserver).
 	ExtraArgs map[string][]string `json:"extraArgs,omitempty"`
 
+	// Direct adds macrack-apiserver at the balancer's port to the kubeconfig for people, although the
+	// caller starts it.
+	Direct bool `json:"direct,omitempty"`
 	// Detach runs the balancer as a separate process, so that the cluster outlives this program. It
 	// also starts the keeper, which restarts crashed components as a kubelet or launchd would.
 	Detach bool `json:"detach,omitempty"`
@@ -65,18 +72,18 @@ type Cluster struct {
 	progress  io.Writer
 
 	ports      *ports
-	pki        pki
+	pki        pki.Dir
 	components []*component
 
 	mu           sync.Mutex // guards the writing of certificates and kubeconfigs
 	cancel       context.CancelFunc
 	balancerDone chan error
-	guardState
+	guard        *process.Guard
 }
 
 // component is a process with its place in the start order.
 type component struct {
-	process
+	process.Process
 	stage stage
 }
 
@@ -124,7 +131,7 @@ func Open(opts Options) (*Cluster, error) {
 	if err := opts.complete(); err != nil {
 		return nil, err
 	}
-	root, err := RepoRoot()
+	root, err := build.Root()
 	if err != nil {
 		return nil, err
 	}
@@ -146,7 +153,7 @@ func Open(opts Options) (*Cluster, error) {
 	if c.dir, err = filepath.EvalSymlinks(c.dir); err != nil {
 		return nil, err
 	}
-	c.pki = pki{dir: filepath.Join(c.dir, "pki")}
+	c.pki = pki.Dir(filepath.Join(c.dir, "pki"))
 	if err := c.loadPorts(); err != nil {
 		return nil, err
 	}
@@ -233,30 +240,32 @@ func (c *Cluster) save() error {
 	if err != nil {
 		return err
 	}
-	return writeFile(filepath.Join(c.dir, stateFile), append(data, '\n'), 0o644)
+	return process.WriteFile(filepath.Join(c.dir, stateFile), append(data, '\n'), 0o644)
 }
 
 // Up starts every component that does not run, or runs with other arguments. Healthy components
 // keep running.
 func (c *Cluster) Up(ctx context.Context) error {
-	unlock, err := lockFile(ctx, filepath.Join(c.dir, "up.lock"), c.progress)
+	unlock, err := process.Lock(ctx, filepath.Join(c.dir, "up.lock"), c.progress)
 	if err != nil {
 		return err
 	}
 	defer unlock()
 
-	if _, err := ControlPlane(ctx, c.progress); err != nil {
+	if _, err := build.ControlPlane(ctx, c.progress); err != nil {
 		return err
 	}
 	if c.opts.Apiservers > 0 || c.opts.Detach {
-		if _, err := BuildProduct(ctx, c.progress); err != nil {
+		if _, err := build.Product(ctx, c.progress); err != nil {
 			return err
 		}
 	}
-	if err := c.guard(); err != nil {
-		return err
+	if !c.opts.Detach && c.guard == nil {
+		if c.guard, err = process.NewGuard(c.bin, c.dir, c.temporary); err != nil {
+			return err
+		}
 	}
-	if err := errors.Join(c.stopUnknown(ctx), c.stopComponents(ctx, (*component).outdated)); err != nil {
+	if err := errors.Join(c.stopUnknown(ctx), c.stopComponents(ctx, (*component).Outdated)); err != nil {
 		return err
 	}
 	for _, s := range []stage{stageEtcd, stageKubeAPIServer} {
@@ -331,35 +340,35 @@ func (c *Cluster) startStage(ctx context.Context, s stage) error {
 	}
 	var names []string
 	for _, comp := range starting {
-		names = append(names, comp.name)
+		names = append(names, comp.Name)
 	}
 	fmt.Fprintf(c.progress, "starting %s\n", strings.Join(names, ", "))
 	for _, comp := range starting {
-		if err := c.locked(ctx, comp.name, comp.start); err != nil {
+		if err := c.locked(ctx, comp.Name, comp.Start); err != nil {
 			return err
 		}
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, readyTimeout, fmt.Errorf("waited %s", readyTimeout))
 	defer cancel()
-	return each(starting, func(comp *component) error { return comp.waitReady(ctx) })
+	return each(starting, func(comp *component) error { return comp.WaitReady(ctx) })
 }
 
 // leaveRunning reports whether the component runs and is healthy. If it runs but is not healthy, it
 // is stopped.
 func (c *Cluster) leaveRunning(ctx context.Context, comp *component) (bool, error) {
-	if _, ok := comp.running(); !ok {
+	if _, ok := comp.Running(); !ok {
 		return false, nil
 	}
 	healthy, cancel := context.WithTimeout(ctx, healthyWithin)
 	defer cancel()
-	if comp.waitReady(healthy) == nil {
+	if comp.WaitReady(healthy) == nil {
 		return true, nil
 	}
 	if ctx.Err() != nil {
 		return false, context.Cause(ctx)
 	}
-	fmt.Fprintf(c.progress, "%s runs but does not answer: restarting it\n", comp.name)
-	return false, c.locked(ctx, comp.name, func() error { return comp.stop(ctx) })
+	fmt.Fprintf(c.progress, "%s runs but does not answer: restarting it\n", comp.Name)
+	return false, c.locked(ctx, comp.Name, func() error { return comp.Stop(ctx) })
 }
 
 // stopComponents stops the running components that match, clients before their servers.
@@ -368,12 +377,12 @@ func (c *Cluster) stopComponents(ctx context.Context, match func(*component) boo
 	for s := stageKeeper; s >= stageEtcd; s-- {
 		var ending []*component
 		for _, comp := range c.components {
-			if _, ok := comp.running(); ok && comp.stage == s && match(comp) {
+			if _, ok := comp.Running(); ok && comp.stage == s && match(comp) {
 				ending = append(ending, comp)
 			}
 		}
 		errs = errors.Join(errs, each(ending, func(comp *component) error {
-			return c.locked(ctx, comp.name, func() error { return comp.stop(ctx) })
+			return c.locked(ctx, comp.Name, func() error { return comp.Stop(ctx) })
 		}))
 	}
 	return errs
@@ -385,30 +394,19 @@ func (c *Cluster) stopUnknown(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return each(unknown, func(p *process) error {
-		return c.locked(ctx, p.name, func() error { return p.stop(ctx) })
+	return each(unknown, func(p *process.Process) error {
+		return c.locked(ctx, p.Name, func() error { return p.Stop(ctx) })
 	})
 }
 
-func (c *Cluster) unknown() ([]*process, error) {
-	all, err := recorded(c.dir)
-	return slices.DeleteFunc(all, func(p *process) bool { return c.component(p.name) != nil }), err
-}
-
-// recorded returns the processes that have a pid file, running or not.
-func recorded(dir string) ([]*process, error) {
-	files, err := filepath.Glob(filepath.Join(dir, "run", "*.pid"))
-	var all []*process
-	for _, file := range files {
-		name := strings.TrimSuffix(filepath.Base(file), ".pid")
-		all = append(all, &process{name: name, pidFile: file, logFile: filepath.Join(dir, "log", name+".log")})
-	}
-	return all, err
+func (c *Cluster) unknown() ([]*process.Process, error) {
+	all, err := process.Recorded(c.dir)
+	return slices.DeleteFunc(all, func(p *process.Process) bool { return c.component(p.Name) != nil }), err
 }
 
 // locked runs f while no other program starts or stops the component.
 func (c *Cluster) locked(ctx context.Context, name string, f func() error) error {
-	unlock, err := lockFile(ctx, filepath.Join(c.dir, "run", name+".lock"), c.progress)
+	unlock, err := process.Lock(ctx, filepath.Join(c.dir, "run", name+".lock"), c.progress)
 	if err != nil {
 		return err
 	}
@@ -422,7 +420,7 @@ func (c *Cluster) Kill(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	return c.locked(ctx, name, func() error { return comp.kill(ctx) })
+	return c.locked(ctx, name, func() error { return comp.Kill(ctx) })
 }
 
 // Shutdown ends a component gracefully (SIGTERM). It stays down until Restart or Up.
@@ -431,7 +429,7 @@ func (c *Cluster) Shutdown(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	return c.locked(ctx, name, func() error { return comp.stop(ctx) })
+	return c.locked(ctx, name, func() error { return comp.Stop(ctx) })
 }
 
 // Signal sends a signal to a component; SIGSTOP and SIGCONT simulate a hang.
@@ -440,7 +438,7 @@ func (c *Cluster) Signal(name string, sig syscall.Signal) error {
 	if err != nil {
 		return err
 	}
-	rec, ok := comp.running()
+	rec, ok := comp.Running()
 	if !ok {
 		return fmt.Errorf("%s does not run", name)
 	}
@@ -453,20 +451,20 @@ func (c *Cluster) Restart(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	err = c.locked(ctx, name, func() error { return errors.Join(comp.stop(ctx), comp.start()) })
+	err = c.locked(ctx, name, func() error { return errors.Join(comp.Stop(ctx), comp.Start()) })
 	if err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, readyTimeout, fmt.Errorf("waited %s", readyTimeout))
 	defer cancel()
-	return comp.waitReady(ctx)
+	return comp.WaitReady(ctx)
 }
 
 // Stop ends every process of the cluster, including the simulated VMs, and removes a temporary
 // folder. State in a given folder stays.
 func (c *Cluster) Stop() error {
 	ctx := context.Background()
-	unlock, err := lockFile(ctx, filepath.Join(c.dir, "up.lock"), c.progress)
+	unlock, err := process.Lock(ctx, filepath.Join(c.dir, "up.lock"), c.progress)
 	if err != nil {
 		return err
 	}
@@ -479,12 +477,21 @@ func (c *Cluster) Stop() error {
 	err = errors.Join(
 		c.stopUnknown(ctx),
 		c.stopComponents(ctx, func(*component) bool { return true }),
-		stopStrays(ctx, filepath.Join(c.bin, macrackPrograms["vm"]), filepath.Join(c.dir, "macs")),
-		c.release(),
+		process.StopStrays(ctx, filepath.Join(c.bin, build.Programs["vm"]), filepath.Join(c.dir, "macs")),
+		c.releaseGuard(),
 	)
 	if c.temporary && err == nil {
 		return os.RemoveAll(c.dir)
 	}
+	return err
+}
+
+func (c *Cluster) releaseGuard() error {
+	if c.guard == nil {
+		return nil
+	}
+	err := c.guard.Release()
+	c.guard = nil
 	return err
 }
 
@@ -505,11 +512,11 @@ func (c *Cluster) Status(ctx context.Context) []Status {
 	var asked sync.WaitGroup
 	for i, comp := range c.components {
 		asked.Go(func() {
-			s := Status{Name: comp.name, Ports: comp.ports, Log: comp.logFile, Ready: errors.New("does not run")}
-			if rec, ok := comp.running(); ok {
+			s := Status{Name: comp.Name, Ports: comp.Ports, Log: comp.LogFile, Ready: errors.New("does not run")}
+			if rec, ok := comp.Running(); ok {
 				s.PID, s.Ready = rec.PID, nil
-				if comp.ready != nil {
-					s.Ready = comp.ready(ctx)
+				if comp.Ready != nil {
+					s.Ready = comp.Ready(ctx)
 				}
 			}
 			all[i] = s
@@ -529,7 +536,7 @@ func (c *Cluster) Bin() string { return c.bin }
 func (c *Cluster) Names() []string {
 	var names []string
 	for _, comp := range c.components {
-		names = append(names, comp.name)
+		names = append(names, comp.Name)
 	}
 	return names
 }
@@ -540,7 +547,7 @@ func (c *Cluster) LogFile(name string) string { return filepath.Join(c.dir, "log
 // PID returns the pid of a component, 0 if it does not run.
 func (c *Cluster) PID(name string) int {
 	if comp := c.component(name); comp != nil {
-		if rec, ok := comp.running(); ok {
+		if rec, ok := comp.Running(); ok {
 			return rec.PID
 		}
 	}
@@ -559,7 +566,7 @@ func (c *Cluster) Port(name string) int {
 
 func (c *Cluster) component(name string) *component {
 	for _, comp := range c.components {
-		if comp.name == name {
+		if comp.Name == name {
 			return comp
 		}
 	}
@@ -578,15 +585,15 @@ func (c *Cluster) startBalancer() error {
 	if c.opts.Detach || c.cancel != nil {
 		return nil
 	}
-	ready, err := Readyz(c.pki.certFile(servingCA))
+	ready, err := Readyz(c.pki.CertFile(servingCA))
 	if err != nil {
 		return err
 	}
 	port := c.Port("balancer")
-	if err := portFree(port); err != nil {
+	if err := process.CheckPort(port); err != nil {
 		return fmt.Errorf("starting the balancer: %w", err)
 	}
-	l, err := net.Listen("tcp", loopback(port))
+	l, err := net.Listen("tcp", process.Loopback(port))
 	if err != nil {
 		return err
 	}
@@ -599,7 +606,7 @@ func (c *Cluster) startBalancer() error {
 func (c *Cluster) apiserverAddresses() []string {
 	var all []string
 	for n := range c.opts.Apiservers {
-		all = append(all, loopback(c.Port(fmt.Sprintf("macrack-apiserver-%d", n+1))))
+		all = append(all, process.Loopback(c.Port(fmt.Sprintf("macrack-apiserver-%d", n+1))))
 	}
 	return all
 }

@@ -18,6 +18,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+
+	"macrack.io/macrack/test/cluster/build"
+	"macrack.io/macrack/test/cluster/pki"
+	"macrack.io/macrack/test/cluster/process"
 )
 
 // Namespace is the product's namespace.
@@ -52,23 +56,23 @@ const (
 func (c *Cluster) writePKI() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	cas := map[string]*authority{}
+	cas := map[string]*pki.Authority{}
 	for _, name := range []string{clusterCA, frontProxyCA, etcdCA, servingCA} {
-		ca, err := c.pki.authority(name)
+		ca, err := c.pki.Authority(name)
 		if err != nil {
 			return err
 		}
 		cas[name] = ca
 	}
-	_, _, err := c.pki.signingKey(tokenKey)
+	_, _, err := c.pki.SigningKey(tokenKey)
 	return errors.Join(err,
-		cas[clusterCA].server(kubeAPIServerCert, "kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local"),
-		cas[clusterCA].server(controlPlaneCert),
-		cas[clusterCA].client(kubeletClientCert, "kube-apiserver-kubelet-client", "system:masters"),
-		cas[frontProxyCA].client(frontProxyCert, "front-proxy-client"),
-		cas[etcdCA].server(etcdCert),
-		cas[etcdCA].client(etcdClientCert, "etcd-client"),
-		cas[servingCA].server(servingCert, "macrack-apiserver."+Namespace, "macrack-apiserver."+Namespace+".svc"),
+		cas[clusterCA].Server(kubeAPIServerCert, "kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local"),
+		cas[clusterCA].Server(controlPlaneCert),
+		cas[clusterCA].Client(kubeletClientCert, "kube-apiserver-kubelet-client", "system:masters"),
+		cas[frontProxyCA].Client(frontProxyCert, "front-proxy-client"),
+		cas[etcdCA].Server(etcdCert),
+		cas[etcdCA].Client(etcdClientCert, "etcd-client"),
+		cas[servingCA].Server(servingCert, "macrack-apiserver."+Namespace, "macrack-apiserver."+Namespace+".svc"),
 	)
 }
 
@@ -92,10 +96,10 @@ func (c *Cluster) plan() (err error) {
 	c.addKubeController("kube-controller-manager", port("kube-controller-manager"), kubeconfig(kubeControllerUser),
 		"--controllers=*,bootstrapsigner,tokencleaner",
 		"--use-service-account-credentials",
-		"--service-account-private-key-file="+c.pki.keyFile(tokenKey),
-		"--root-ca-file="+c.pki.certFile(clusterCA),
-		"--cluster-signing-cert-file="+c.pki.certFile(clusterCA),
-		"--cluster-signing-key-file="+c.pki.keyFile(clusterCA))
+		"--service-account-private-key-file="+c.pki.KeyFile(tokenKey),
+		"--root-ca-file="+c.pki.CertFile(clusterCA),
+		"--cluster-signing-cert-file="+c.pki.CertFile(clusterCA),
+		"--cluster-signing-key-file="+c.pki.KeyFile(clusterCA))
 
 	var members []string
 	for n := 1; n <= c.opts.EtcdMembers; n++ {
@@ -117,8 +121,8 @@ func (c *Cluster) plan() (err error) {
 		c.addControllers(name, port(name), kubeconfig(controllersUser))
 	}
 	if c.opts.Macs > 0 || c.opts.Example {
-		c.add(stageEtcd, "registry", "dev", []int{port("registry")}, c.answers("http://"+loopback(port("registry"))+"/v2/", "", ""),
-			"registry", "--listen="+loopback(port("registry")), "--dir="+filepath.Join(c.dir, "registry"))
+		c.add(stageEtcd, "registry", "dev", []int{port("registry")}, c.answers("http://"+process.Loopback(port("registry"))+"/v2/", "", ""),
+			"registry", "--listen="+process.Loopback(port("registry")), "--dir="+filepath.Join(c.dir, "registry"))
 		for n := 1; n <= c.opts.Macs; n++ {
 			name := macName(n)
 			err = errors.Join(err, c.repointAgent(name))
@@ -127,7 +131,7 @@ func (c *Cluster) plan() (err error) {
 	}
 	if c.opts.Detach && c.opts.Apiservers > 0 {
 		c.add(stageAPIServer, "balancer", "dev", []int{port("balancer")}, dialable(port("balancer")),
-			append([]string{"balance", "--listen=" + loopback(port("balancer")), "--ca-file=" + c.pki.certFile(servingCA)}, c.apiserverAddresses()...)...)
+			append([]string{"balance", "--listen=" + process.Loopback(port("balancer")), "--ca-file=" + c.pki.CertFile(servingCA)}, c.apiserverAddresses()...)...)
 	}
 	if c.opts.Detach {
 		c.add(stageKeeper, "keeper", "dev", nil, nil, "keep", "--dir", c.dir)
@@ -137,14 +141,14 @@ func (c *Cluster) plan() (err error) {
 
 func (c *Cluster) add(s stage, name, program string, ports []int, ready func(context.Context) error, args ...string) {
 	kind := strings.TrimRight(strings.TrimRight(name, "0123456789"), "-")
-	c.components = append(c.components, &component{stage: s, process: process{
-		name:    name,
-		program: filepath.Join(c.bin, program),
-		args:    slices.Concat(args, c.opts.ExtraArgs[kind]),
-		ports:   ports,
-		ready:   ready,
-		pidFile: filepath.Join(c.dir, "run", name+".pid"),
-		logFile: c.LogFile(name),
+	c.components = append(c.components, &component{stage: s, Process: process.Process{
+		Name:    name,
+		Program: filepath.Join(c.bin, program),
+		Args:    slices.Concat(args, c.opts.ExtraArgs[kind]),
+		Ports:   ports,
+		Ready:   ready,
+		PIDFile: filepath.Join(c.dir, "run", name+".pid"),
+		LogFile: c.LogFile(name),
 	}})
 }
 
@@ -162,14 +166,14 @@ func (c *Cluster) addEtcd(name, members string, client, peer int) {
 		"--initial-advertise-peer-urls=" + urlOf(peer),
 		"--initial-cluster=" + members,
 		"--initial-cluster-token=" + strings.TrimRight(name, "-123"),
-		"--cert-file=" + c.pki.certFile(etcdCert),
-		"--key-file=" + c.pki.keyFile(etcdCert),
+		"--cert-file=" + c.pki.CertFile(etcdCert),
+		"--key-file=" + c.pki.KeyFile(etcdCert),
 		"--client-cert-auth",
-		"--trusted-ca-file=" + c.pki.certFile(etcdCA),
-		"--peer-cert-file=" + c.pki.certFile(etcdCert),
-		"--peer-key-file=" + c.pki.keyFile(etcdCert),
+		"--trusted-ca-file=" + c.pki.CertFile(etcdCA),
+		"--peer-cert-file=" + c.pki.CertFile(etcdCert),
+		"--peer-key-file=" + c.pki.KeyFile(etcdCert),
 		"--peer-client-cert-auth",
-		"--peer-trusted-ca-file=" + c.pki.certFile(etcdCA),
+		"--peer-trusted-ca-file=" + c.pki.CertFile(etcdCA),
 		"--watch-progress-notify-interval=5s",
 		"--log-level=warn",
 	}
@@ -189,27 +193,27 @@ func (c *Cluster) addKubeAPIServer(port int, etcd string) {
 		"--endpoint-reconciler-type=none",
 		"--service-cluster-ip-range=10.96.0.0/16",
 		"--etcd-servers="+etcd,
-		"--etcd-cafile="+c.pki.certFile(etcdCA),
-		"--etcd-certfile="+c.pki.certFile(etcdClientCert),
-		"--etcd-keyfile="+c.pki.keyFile(etcdClientCert),
-		"--tls-cert-file="+c.pki.certFile(kubeAPIServerCert),
-		"--tls-private-key-file="+c.pki.keyFile(kubeAPIServerCert),
-		"--client-ca-file="+c.pki.certFile(clusterCA),
-		"--kubelet-client-certificate="+c.pki.certFile(kubeletClientCert),
-		"--kubelet-client-key="+c.pki.keyFile(kubeletClientCert),
-		"--kubelet-certificate-authority="+c.pki.certFile(clusterCA),
+		"--etcd-cafile="+c.pki.CertFile(etcdCA),
+		"--etcd-certfile="+c.pki.CertFile(etcdClientCert),
+		"--etcd-keyfile="+c.pki.KeyFile(etcdClientCert),
+		"--tls-cert-file="+c.pki.CertFile(kubeAPIServerCert),
+		"--tls-private-key-file="+c.pki.KeyFile(kubeAPIServerCert),
+		"--client-ca-file="+c.pki.CertFile(clusterCA),
+		"--kubelet-client-certificate="+c.pki.CertFile(kubeletClientCert),
+		"--kubelet-client-key="+c.pki.KeyFile(kubeletClientCert),
+		"--kubelet-certificate-authority="+c.pki.CertFile(clusterCA),
 		"--kubelet-preferred-address-types=InternalIP,Hostname",
 		"--service-account-issuer=https://kubernetes.default.svc",
-		"--service-account-signing-key-file="+c.pki.keyFile(tokenKey),
-		"--service-account-key-file="+filepath.Join(c.pki.dir, tokenKey+".pub"),
-		"--requestheader-client-ca-file="+c.pki.certFile(frontProxyCA),
+		"--service-account-signing-key-file="+c.pki.KeyFile(tokenKey),
+		"--service-account-key-file="+filepath.Join(string(c.pki), tokenKey+".pub"),
+		"--requestheader-client-ca-file="+c.pki.CertFile(frontProxyCA),
 		"--requestheader-allowed-names=front-proxy-client",
 		"--requestheader-username-headers=X-Remote-User",
 		"--requestheader-uid-headers=X-Remote-Uid",
 		"--requestheader-group-headers=X-Remote-Group",
 		"--requestheader-extra-headers-prefix=X-Remote-Extra-",
-		"--proxy-client-cert-file="+c.pki.certFile(frontProxyCert),
-		"--proxy-client-key-file="+c.pki.keyFile(frontProxyCert),
+		"--proxy-client-cert-file="+c.pki.CertFile(frontProxyCert),
+		"--proxy-client-key-file="+c.pki.KeyFile(frontProxyCert),
 		"--authorization-mode=Node,RBAC",
 		"--enable-admission-plugins=NodeRestriction",
 		"--admission-control-config-file="+c.admissionConfig(),
@@ -223,7 +227,7 @@ func (c *Cluster) addKubeAPIServer(port int, etcd string) {
 func (c *Cluster) admissionConfig() string { return filepath.Join(c.dir, "kube", "admission.yaml") }
 
 func (c *Cluster) writeAdmissionConfig() error {
-	return writeFile(c.admissionConfig(), fmt.Appendf(nil, `apiVersion: apiserver.config.k8s.io/v1
+	return process.WriteFile(c.admissionConfig(), fmt.Appendf(nil, `apiVersion: apiserver.config.k8s.io/v1
 kind: AdmissionConfiguration
 plugins:
 - name: ValidatingAdmissionPolicy
@@ -245,20 +249,20 @@ func (c *Cluster) addKubeController(name string, port int, kubeconfig string, ar
 			"--authorization-kubeconfig=" + kubeconfig,
 			"--bind-address=127.0.0.1",
 			fmt.Sprintf("--secure-port=%d", port),
-			"--tls-cert-file=" + c.pki.certFile(controlPlaneCert),
-			"--tls-private-key-file=" + c.pki.keyFile(controlPlaneCert),
+			"--tls-cert-file=" + c.pki.CertFile(controlPlaneCert),
+			"--tls-private-key-file=" + c.pki.KeyFile(controlPlaneCert),
 			"--leader-elect=false",
 		}, args...)...)
 }
 
 func (c *Cluster) addAPIServer(name string, port int, kubeconfig string) {
 	etcd := c.MacrackEtcd()
-	c.add(stageAPIServer, name, macrackPrograms["apiserver"], []int{port},
+	c.add(stageAPIServer, name, build.Programs["apiserver"], []int{port},
 		c.answers(urlOf(port)+"/readyz", servingCA, kubeletClientCert),
 		"--bind-address=127.0.0.1",
 		fmt.Sprintf("--secure-port=%d", port),
-		"--tls-cert-file="+c.pki.certFile(servingCert),
-		"--tls-private-key-file="+c.pki.keyFile(servingCert),
+		"--tls-cert-file="+c.pki.CertFile(servingCert),
+		"--tls-private-key-file="+c.pki.KeyFile(servingCert),
 		"--etcd-servers="+strings.Join(etcd.Servers, ","),
 		"--etcd-cafile="+etcd.CAFile,
 		"--etcd-certfile="+etcd.CertFile,
@@ -270,9 +274,9 @@ func (c *Cluster) addAPIServer(name string, port int, kubeconfig string) {
 }
 
 func (c *Cluster) addControllers(name string, port int, kubeconfig string) {
-	c.add(stageControllers, name, macrackPrograms["controllers"], []int{port}, c.answers(fmt.Sprintf("http://%s/readyz", loopback(port)), "", ""),
+	c.add(stageControllers, name, build.Programs["controllers"], []int{port}, c.answers(fmt.Sprintf("http://%s/readyz", process.Loopback(port)), "", ""),
 		"--kubeconfig="+kubeconfig,
-		"--metrics-bind-address="+loopback(port),
+		"--metrics-bind-address="+process.Loopback(port),
 	)
 }
 
@@ -289,17 +293,17 @@ func serialNumber(n int) string { return fmt.Sprintf("SIM%07d", n) }
 
 func (c *Cluster) addAgent(name string, port int, serial string) {
 	dir := c.macDir(name)
-	c.add(stageAgents, name, macrackPrograms["agent"], []int{port}, c.nodeReady(name), "run",
+	c.add(stageAgents, name, build.Programs["agent"], []int{port}, c.nodeReady(name), "run",
 		"--node-name="+name,
 		"--state-dir="+filepath.Join(dir, "state"),
-		"--vm-binary="+filepath.Join(c.bin, macrackPrograms["vm"]),
+		"--vm-binary="+filepath.Join(c.bin, build.Programs["vm"]),
 		"--backend=sim",
 		// Commands of tenants in their guests run on this host: this is a development cluster.
-		"--sim-guest-agent="+filepath.Join(c.bin, macrackPrograms["guest-agent"]),
+		"--sim-guest-agent="+filepath.Join(c.bin, build.Programs["guest-agent"]),
 		"--sim-host-dir="+filepath.Join(dir, "host"),
 		"--sim-serial-number="+serial,
-		"--listen="+loopback(port),
-		"--client-ca-file="+c.pki.certFile(clusterCA),
+		"--listen="+process.Loopback(port),
+		"--client-ca-file="+c.pki.CertFile(clusterCA),
 	)
 }
 
@@ -309,11 +313,11 @@ func (c *Cluster) answers(url, ca, client string) func(context.Context) error {
 	return func(ctx context.Context) error {
 		config := &tls.Config{}
 		if ca != "" {
-			pem, err := os.ReadFile(c.pki.certFile(ca))
+			pem, err := os.ReadFile(c.pki.CertFile(ca))
 			if err != nil {
 				return err
 			}
-			cert, err := tls.LoadX509KeyPair(c.pki.certFile(client), c.pki.keyFile(client))
+			cert, err := tls.LoadX509KeyPair(c.pki.CertFile(client), c.pki.KeyFile(client))
 			if err != nil {
 				return err
 			}
@@ -346,7 +350,7 @@ func get(ctx context.Context, url string, config *tls.Config) error {
 
 func dialable(port int) func(context.Context) error {
 	return func(ctx context.Context) error {
-		conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", loopback(port))
+		conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", process.Loopback(port))
 		if err != nil {
 			return err
 		}
@@ -390,29 +394,29 @@ func (c *Cluster) nodeReady(name string) func(context.Context) error {
 	}
 }
 
-// EtcdClient has the access data of an etcd.
-type EtcdClient struct {
+// EtcdAccess has the access data of an etcd. Without files, it has no TLS.
+type EtcdAccess struct {
 	Servers                   []string
 	CAFile, CertFile, KeyFile string
 }
 
 // MacrackEtcd returns the access to macrack's own etcd.
-func (c *Cluster) MacrackEtcd() EtcdClient {
+func (c *Cluster) MacrackEtcd() EtcdAccess {
 	var servers []string
 	for n := 1; n <= c.opts.EtcdMembers; n++ {
 		servers = append(servers, urlOf(c.Port(fmt.Sprintf("macrack-etcd-%d", n))))
 	}
-	return EtcdClient{Servers: servers, CAFile: c.pki.certFile(etcdCA), CertFile: c.pki.certFile(etcdClientCert), KeyFile: c.pki.keyFile(etcdClientCert)}
+	return EtcdAccess{Servers: servers, CAFile: c.pki.CertFile(etcdCA), CertFile: c.pki.CertFile(etcdClientCert), KeyFile: c.pki.KeyFile(etcdClientCert)}
 }
 
 // ServingFiles returns the certificate and the key of macrack-apiserver on loopback.
 func (c *Cluster) ServingFiles() (certFile, keyFile string) {
-	return c.pki.certFile(servingCert), c.pki.keyFile(servingCert)
+	return c.pki.CertFile(servingCert), c.pki.KeyFile(servingCert)
 }
 
 // ServingCA returns the authority (PEM) of ServingFiles: the caBundle of the APIServices.
 func (c *Cluster) ServingCA() []byte {
-	pem, err := os.ReadFile(c.pki.certFile(servingCA))
+	pem, err := os.ReadFile(c.pki.CertFile(servingCA))
 	if err != nil {
 		panic(err) // Open has written it
 	}
@@ -426,4 +430,4 @@ func (c *Cluster) APIServerKubeconfig() (string, error) { return c.Kubeconfig(ap
 // ControllersKubeconfig returns the kubeconfig of macrack-controllers.
 func (c *Cluster) ControllersKubeconfig() (string, error) { return c.Kubeconfig(controllersUser) }
 
-func urlOf(port int) string { return "https://" + loopback(port) }
+func urlOf(port int) string { return "https://" + process.Loopback(port) }

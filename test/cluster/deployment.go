@@ -7,13 +7,17 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"macrack.io/macrack/test/cluster/build"
+	"macrack.io/macrack/test/cluster/pki"
+	"macrack.io/macrack/test/cluster/process"
 )
 
 // WriteDeployment writes a kustomization into dir: artifacts/deploy with the parts that each
 // cluster has for itself. These are the Secrets with certificates, whose authorities are created
 // here, and the APIServices' caBundle. Existing files in dir are reused.
 func WriteDeployment(dir string) error {
-	root, err := RepoRoot()
+	root, err := build.Root()
 	if err != nil {
 		return err
 	}
@@ -26,25 +30,25 @@ func WriteDeployment(dir string) error {
 	if dir, err = filepath.EvalSymlinks(dir); err != nil {
 		return err
 	}
-	p := pki{dir: filepath.Join(dir, "pki")}
-	serving, err := p.authority(servingCA)
+	p := pki.Dir(filepath.Join(dir, "pki"))
+	serving, err := p.Authority(servingCA)
 	if err != nil {
 		return err
 	}
-	etcd, err := p.authority(etcdCA)
+	etcd, err := p.Authority(etcdCA)
 	if err != nil {
 		return err
 	}
 	const members = "macrack-etcd." + Namespace + ".svc"
 	err = errors.Join(
-		serving.server(servingCert, "macrack-apiserver."+Namespace, "macrack-apiserver."+Namespace+".svc"),
-		etcd.server(etcdCert, members, "*."+members),
-		etcd.client(etcdClientCert, "macrack-apiserver"),
+		serving.Server(servingCert, "macrack-apiserver."+Namespace, "macrack-apiserver."+Namespace+".svc"),
+		etcd.Server(etcdCert, members, "*."+members),
+		etcd.Client(etcdClientCert, "macrack-apiserver"),
 	)
 	if err != nil {
 		return err
 	}
-	caBundle, err := os.ReadFile(p.certFile(servingCA))
+	caBundle, err := os.ReadFile(p.CertFile(servingCA))
 	if err != nil {
 		return err
 	}
@@ -86,5 +90,5 @@ secretGenerator:
       path: /spec/caBundle
       value: %s
 `, base64.StdEncoding.EncodeToString(caBundle))
-	return writeFile(filepath.Join(dir, "kustomization.yaml"), []byte(b.String()), 0o600)
+	return process.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(b.String()), 0o600)
 }

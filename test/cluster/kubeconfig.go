@@ -12,8 +12,9 @@ import (
 	"strings"
 
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"macrack.io/macrack/test/cluster/kubeconfig"
 )
 
 // Tenants are the users of artifacts/example, each with rights in the namespace of the same name.
@@ -38,7 +39,7 @@ func (c *Cluster) RESTConfig(user string, groups ...string) (*rest.Config, error
 	if err != nil {
 		return nil, err
 	}
-	return restConfig(path)
+	return kubeconfig.Config(path, "")
 }
 
 // ReplicaRESTConfig is RESTConfig for one replica of macrack-apiserver itself; the first is number
@@ -48,20 +49,11 @@ func (c *Cluster) ReplicaRESTConfig(replica int, user string, groups ...string) 
 	if err != nil {
 		return nil, err
 	}
-	config, err := restConfig(path)
+	config, err := kubeconfig.Config(path, "")
 	if err != nil {
 		return nil, err
 	}
 	config.Host = urlOf(c.Port(fmt.Sprintf("macrack-apiserver-%d", replica)))
-	return config, nil
-}
-
-func restConfig(path string) (*rest.Config, error) {
-	config, err := clientcmd.BuildConfigFromFlags("", path)
-	if err != nil {
-		return nil, err
-	}
-	config.QPS = -1
 	return config, nil
 }
 
@@ -71,24 +63,12 @@ func (c *Cluster) kubeconfig(kind, server, ca, user string, groups []string) (st
 		return "", err
 	}
 	config := clientcmdapi.NewConfig()
-	if err := c.addContext(config, kind, server, ca, user, cert, ""); err != nil {
+	if err := kubeconfig.Add(config, c.pki, kubeconfig.Context{Name: kind, Server: server, User: user, CA: ca, Cert: cert}); err != nil {
 		return "", err
 	}
 	config.CurrentContext = kind
-	return c.writeKubeconfig(filepath.Join(c.dir, "kube", kind+"-"+filepath.Base(cert)+".kubeconfig"), config)
-}
-
-// writeKubeconfig does not rewrite an unchanged file, because components read these files at any
-// time.
-func (c *Cluster) writeKubeconfig(path string, config *clientcmdapi.Config) (string, error) {
-	data, err := clientcmd.Write(*config)
-	if err != nil {
-		return "", err
-	}
-	if have, err := os.ReadFile(path); err == nil && string(have) == string(data) {
-		return path, nil
-	}
-	return path, writeFile(path, data, 0o600)
+	path := filepath.Join(c.dir, "kube", kind+"-"+filepath.Base(cert)+".kubeconfig")
+	return path, kubeconfig.Write(path, config)
 }
 
 // userCert issues a user's client certificate and returns its name in the pki.
@@ -115,30 +95,11 @@ func (c *Cluster) userCert(user string, groups []string) (string, error) {
 
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	ca, err := c.pki.authority(clusterCA)
+	ca, err := c.pki.Authority(clusterCA)
 	if err != nil {
 		return "", err
 	}
-	return name, ca.client(name, user, groups...)
-}
-
-func (c *Cluster) addContext(config *clientcmdapi.Config, name, server, ca, user, cert, namespace string) error {
-	caPEM, err := os.ReadFile(c.pki.certFile(ca))
-	if err != nil {
-		return err
-	}
-	certPEM, err := os.ReadFile(c.pki.certFile(cert))
-	if err != nil {
-		return err
-	}
-	keyPEM, err := os.ReadFile(c.pki.keyFile(cert))
-	if err != nil {
-		return err
-	}
-	config.Clusters[ca] = &clientcmdapi.Cluster{Server: server, CertificateAuthorityData: caPEM}
-	config.AuthInfos[user] = &clientcmdapi.AuthInfo{ClientCertificateData: certPEM, ClientKeyData: keyPEM}
-	config.Contexts[name] = &clientcmdapi.Context{Cluster: ca, AuthInfo: user, Namespace: namespace}
-	return nil
+	return name, ca.Client(name, user, groups...)
 }
 
 // WriteUserKubeconfig writes the kubeconfig for people and returns its path. Its contexts are admin
@@ -155,34 +116,25 @@ func (c *Cluster) WriteUserKubeconfig() (string, error) {
 		if user == Admin {
 			namespace, direct = "", "direct"
 		}
-		if err := c.addContext(config, user, urlOf(c.Port("kube-apiserver")), clusterCA, user, cert, namespace); err != nil {
-			return "", err
+		contexts := []kubeconfig.Context{{Name: user, Namespace: namespace, Server: urlOf(c.Port("kube-apiserver")), User: user, CA: clusterCA, Cert: cert}}
+		if c.opts.Apiservers > 0 || c.opts.Direct {
+			contexts = append(contexts, kubeconfig.Context{Name: direct, Namespace: namespace, Server: urlOf(c.Port("balancer")), User: user, CA: servingCA, Cert: cert})
 		}
-		if c.opts.Apiservers == 0 {
-			continue
-		}
-		if err := c.addContext(config, direct, urlOf(c.Port("balancer")), servingCA, user, cert, namespace); err != nil {
+		if err := kubeconfig.Add(config, c.pki, contexts...); err != nil {
 			return "", err
 		}
 	}
 	config.CurrentContext = Admin
-	return c.writeKubeconfig(filepath.Join(c.dir, "kubeconfig"), config)
+	path := filepath.Join(c.dir, "kubeconfig")
+	return path, kubeconfig.Write(path, config)
 }
 
 // repointAgent updates the address of kube-apiserver in the kubeconfig of a joined agent, because
 // the port may have changed.
 func (c *Cluster) repointAgent(name string) error {
 	path := c.agentKubeconfig(name)
-	config, err := clientcmd.LoadFromFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
+	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	if err != nil {
-		return err
-	}
-	for _, cluster := range config.Clusters {
-		cluster.Server = urlOf(c.Port("kube-apiserver"))
-	}
-	_, err = c.writeKubeconfig(path, config)
-	return err
+	return kubeconfig.Redirect(path, path, func(string) string { return urlOf(c.Port("kube-apiserver")) })
 }

@@ -25,6 +25,10 @@ import (
 	bootstrapapi "k8s.io/cluster-bootstrap/token/api"
 
 	"macrack.io/macrack/pkg/agent/identity"
+	"macrack.io/macrack/test/cluster/await"
+	"macrack.io/macrack/test/cluster/build"
+	"macrack.io/macrack/test/cluster/kubeconfig"
+	"macrack.io/macrack/test/cluster/process"
 )
 
 // Groups are the API groups that macrack-apiserver serves, all in version v1alpha1.
@@ -37,9 +41,14 @@ func (c *Cluster) Kubectl(ctx context.Context, user string, args ...string) (std
 	if err != nil {
 		return "", "", err
 	}
+	return c.KubectlWith(ctx, kubeconfig, "", args...)
+}
+
+// KubectlWith is Kubectl with the kubeconfig at a path, and a standard input.
+func (c *Cluster) KubectlWith(ctx context.Context, kubeconfig, input string, args ...string) (stdout, stderr string, err error) {
 	cmd := exec.CommandContext(ctx, filepath.Join(c.bin, "kubectl"), append([]string{"--kubeconfig", kubeconfig}, args...)...)
 	cmd.Env = append(os.Environ(), "KUBECACHEDIR="+filepath.Join(c.dir, "kubectl-cache"), "KUBERC=off")
-	cmd.Dir = c.root
+	cmd.Dir, cmd.Stdin = c.root, strings.NewReader(input)
 	var out, errOut bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errOut
 	if err := cmd.Run(); err != nil {
@@ -66,7 +75,7 @@ func (c *Cluster) Apply(ctx context.Context, path string) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, readyTimeout, fmt.Errorf("waited %s", readyTimeout))
 	defer cancel()
 	var last error
-	err := poll(ctx, func(ctx context.Context) (bool, error) {
+	err := await.Poll(ctx, func(ctx context.Context) (bool, error) {
 		_, _, err := c.Kubectl(ctx, Admin, "apply", "--server-side", "--force-conflicts", "--field-manager=macrack-dev", "-k", path)
 		if err != nil && ctx.Err() == nil {
 			last = err
@@ -95,7 +104,7 @@ func (c *Cluster) prepareKubernetes(ctx context.Context) error {
 // publishClusterInfo creates the ConfigMap by which a joining Mac finds the cluster, as kubeadm
 // does; kube-controller-manager signs it.
 func (c *Cluster) publishClusterInfo(ctx context.Context) error {
-	ca, err := os.ReadFile(c.pki.certFile(clusterCA))
+	ca, err := os.ReadFile(c.pki.CertFile(clusterCA))
 	if err != nil {
 		return err
 	}
@@ -118,7 +127,7 @@ func (c *Cluster) publishClusterInfo(ctx context.Context) error {
 	name, namespace := bootstrapapi.ConfigMapClusterInfo, metav1.NamespacePublic
 	ctx, cancel := context.WithTimeoutCause(ctx, readyTimeout, fmt.Errorf("namespace %s did not appear in %s", namespace, readyTimeout))
 	defer cancel()
-	return poll(ctx, func(ctx context.Context) (bool, error) {
+	return await.Poll(ctx, func(ctx context.Context) (bool, error) {
 		_, err := client.CoreV1().ConfigMaps(namespace).Apply(ctx,
 			corev1apply.ConfigMap(name, namespace).WithData(map[string]string{bootstrapapi.KubeConfigKey: string(info)}), apply)
 		if apierrors.IsNotFound(err) { // kube-apiserver creates the namespace a moment after it is ready
@@ -149,7 +158,7 @@ func (c *Cluster) join(ctx context.Context, n int) error {
 	fmt.Fprintf(c.progress, "%s joins\n", name)
 	if _, _, err := c.Kubectl(ctx, Admin, "get", "macnodes.rack.macrack.io", name); err != nil {
 		manifest := filepath.Join(c.dir, "kube", name+".yaml")
-		err := writeFile(manifest, fmt.Appendf(nil, "{apiVersion: rack.macrack.io/v1alpha1, kind: MacNode, metadata: {name: %s}, spec: {serialNumber: %s, className: base}}\n", name, serialNumber(n)), 0o644)
+		err := process.WriteFile(manifest, fmt.Appendf(nil, "{apiVersion: rack.macrack.io/v1alpha1, kind: MacNode, metadata: {name: %s}, spec: {serialNumber: %s, className: base}}\n", name, serialNumber(n)), 0o644)
 		if err != nil {
 			return err
 		}
@@ -161,7 +170,7 @@ func (c *Cluster) join(ctx context.Context, n int) error {
 	if err != nil {
 		return err
 	}
-	config, err := restConfig(admin)
+	config, err := kubeconfig.Config(admin, "")
 	if err != nil {
 		return err
 	}
@@ -169,7 +178,7 @@ func (c *Cluster) join(ctx context.Context, n int) error {
 	if err != nil {
 		return err
 	}
-	agent := filepath.Join(c.bin, macrackPrograms["agent"])
+	agent := filepath.Join(c.bin, build.Programs["agent"])
 	token, err := exec.CommandContext(ctx, agent, "token", "create", name, "--kubeconfig", admin, "--ttl", "10m").Output()
 	if err != nil {
 		return fmt.Errorf("a token for %s: %w: %s", name, err, stderrOf(err))
@@ -219,7 +228,7 @@ patches:
       path: /spec/service/port
       value: %d
 `, base, base64.StdEncoding.EncodeToString(caBundle), port)
-	if err := writeFile(filepath.Join(dir, "kustomization.yaml"), []byte(kustomization), 0o644); err != nil {
+	if err := process.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(kustomization), 0o644); err != nil {
 		return err
 	}
 	return c.Apply(ctx, dir)
@@ -238,7 +247,7 @@ func (c *Cluster) WaitForAPI(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, readyTimeout, fmt.Errorf("waited %s", readyTimeout))
 	defer cancel()
 	var missing []string
-	err = poll(ctx, func(context.Context) (bool, error) {
+	err = await.Poll(ctx, func(context.Context) (bool, error) {
 		missing = slices.Clone(Groups)
 		// An error here means that a group does not answer; the other groups are listed all the
 		// same.

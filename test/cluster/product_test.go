@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"macrack.io/macrack/test/cluster/build"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -28,7 +30,7 @@ func TestProduct(t *testing.T) {
 			assert.NoError(t, c.Stop())
 		}
 	})
-	root, err := cluster.RepoRoot()
+	root, err := build.Root()
 	require.NoError(t, err)
 	programs, err := filepath.Glob(filepath.Join(root, ".dev/bin/macrack-*"))
 	require.NoError(t, err)

@@ -24,6 +24,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"macrack.io/macrack/pkg/agent/images"
+	"macrack.io/macrack/test/cluster/process"
 )
 
 // ServeRegistry serves an OCI registry whose content is kept in a folder, until ctx ends.
@@ -62,7 +63,7 @@ func keepManifests(handler http.Handler, dir string) http.Handler {
 		handler.ServeHTTP(answer, r)
 		if answer.Code == http.StatusCreated {
 			record := []byte(r.Header.Get("Content-Type") + "\n" + string(body))
-			if err := writeFile(filepath.Join(dir, url.PathEscape(r.URL.Path)), record, 0o644); err != nil {
+			if err := process.WriteFile(filepath.Join(dir, url.PathEscape(r.URL.Path)), record, 0o644); err != nil {
 				http.Error(w, err.Error(), http.StatusInternalServerError)
 				return
 			}
@@ -141,7 +142,7 @@ func (c *Cluster) ApplyExample(ctx context.Context) error {
   patch: |-
     - {op: replace, path: /spec/imageCache/minimumFree, value: 1Gi}
 `
-	if err := writeFile(filepath.Join(dir, "kustomization.yaml"), []byte(kustomization), 0o644); err != nil {
+	if err := process.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(kustomization), 0o644); err != nil {
 		return err
 	}
 	if err := c.Apply(ctx, dir); err != nil {
@@ -167,7 +168,7 @@ func (c *Cluster) pushExample(ctx context.Context, i int) (imageSource, error) {
 	if err := errors.Join(writeExampleDisk(disk, image.name), os.WriteFile(aux, []byte(image.name), 0o600)); err != nil {
 		return imageSource{}, err
 	}
-	reference := loopback(c.Port("registry")) + "/" + image.repository
+	reference := process.Loopback(c.Port("registry")) + "/" + image.repository
 	pushed, err := images.Push(ctx, images.PushOptions{
 		Disk: disk, Aux: aux, HardwareModel: base64.StdEncoding.EncodeToString([]byte("simulated")), Reference: reference, Clock: clock.RealClock{},
 	})

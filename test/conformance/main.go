@@ -9,9 +9,7 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"os/signal"
-	"path/filepath"
 	"syscall"
 
 	clientfeatures "k8s.io/client-go/features"
@@ -45,41 +43,31 @@ type options struct {
 	kind, behaviour string
 }
 
-func run(ctx context.Context, out io.Writer, opts options) (err error) {
+func run(ctx context.Context, out io.Writer, opts options) error {
 	kinds, err := loadKinds()
 	if err != nil {
 		return err
 	}
-	c, err := open(ctx, opts)
-	if err != nil {
-		return err
+	dev := cluster.StartDev
+	if opts.reuse {
+		dev = func(context.Context) (*cluster.Cluster, error) { return cluster.ReopenDev() }
 	}
-	w, err := prepare(ctx, c, opts.leases())
-	if errors.Is(err, errNoFreeMac) && !opts.own {
-		fmt.Fprintf(out, "%v: starting a separate cluster for the suite\n", err)
-		opts.own = true
-		if c, err = open(ctx, opts); err == nil {
-			w, err = prepare(ctx, c, opts.leases())
+	furnish := func(ctx context.Context, c *cluster.Cluster) (*world, error) { return prepare(ctx, c, opts.leases()) }
+	own := cluster.Options{Apiservers: 2, Controllers: 1, Macs: macs, Example: true}
+	return cluster.RunSuite(ctx, out, opts.own, own, dev, furnish, func(w *world) error {
+		defer w.close()
+		r := &report{out: out, options: opts}
+		for _, k := range kinds {
+			k.world = w
+			for _, b := range behaviours {
+				r.run(ctx, w, k, b)
+			}
 		}
-	}
-	if opts.own && c != nil {
-		defer func() { err = errors.Join(err, c.Stop()) }()
-	}
-	if err != nil {
-		return err
-	}
-	defer w.close()
-	r := &report{out: out, options: opts}
-	for _, k := range kinds {
-		k.world = w
-		for _, b := range behaviours {
-			r.run(ctx, w, k, b)
+		for _, b := range scenarios {
+			r.run(ctx, w, nil, b)
 		}
-	}
-	for _, b := range scenarios {
-		r.run(ctx, w, nil, b)
-	}
-	return errors.Join(r.end(len(kinds)), ctx.Err())
+		return errors.Join(r.end(len(kinds)), ctx.Err())
+	})
 }
 
 // leases returns the number of Macs that the suite leases while it runs, in addition to the shared
@@ -94,24 +82,3 @@ func (o options) leases() int {
 // macs returns the number of Macs in a separate cluster: one for each bound lease, and one that
 // stays free.
 const macs = 5
-
-// open returns the dev cluster, started, or a separate one.
-func open(ctx context.Context, opts options) (*cluster.Cluster, error) {
-	if opts.own {
-		return cluster.Start(ctx, cluster.Options{Apiservers: 2, Controllers: 1, Macs: macs, Example: true})
-	}
-	root, err := cluster.RepoRoot()
-	if err != nil {
-		return nil, err
-	}
-	if opts.reuse {
-		return cluster.Reopen(filepath.Join(root, ".dev"), os.Stderr)
-	}
-	up := exec.CommandContext(ctx, "go", "run", "./hack/dev", "up")
-	up.Dir, up.Stdout, up.Stderr = root, os.Stderr, os.Stderr
-	up.Cancel = func() error { return up.Process.Signal(os.Interrupt) }
-	if err := up.Run(); err != nil {
-		return nil, fmt.Errorf("hack/dev up: %w", err)
-	}
-	return cluster.Reopen(filepath.Join(root, ".dev"), os.Stderr)
-}

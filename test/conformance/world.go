@@ -14,6 +14,10 @@ import (
 	"sync/atomic"
 	"time"
 
+	"macrack.io/macrack/test/cluster/await"
+
+	"macrack.io/macrack/test/cluster/build"
+
 	"github.com/stretchr/testify/require"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -46,8 +50,6 @@ var (
 	metav1Patch  = metav1.PatchOptions{}
 	metav1Delete = metav1.DeleteOptions{}
 
-	errNoFreeMac = errors.New("the suite needs more free Macs")
-
 	leaseResource    = schema.GroupVersionResource{Group: "rack.macrack.io", Version: "v1alpha1", Resource: "macnodeleases"}
 	instanceResource = schema.GroupVersionResource{Group: "instance.macrack.io", Version: "v1alpha1", Resource: "macosinstances"}
 	imageResource    = schema.GroupVersionResource{Group: "image.macrack.io", Version: "v1alpha1", Resource: "macosimages"}
@@ -73,7 +75,7 @@ func (w *world) next() int64 { return w.count.Add(1) }
 func (w *world) name() string { return fmt.Sprintf("c-%s-%d", w.run, w.next()) }
 
 func prepare(ctx context.Context, c *cluster.Cluster, leases int) (_ *world, err error) {
-	root, err := cluster.RepoRoot()
+	root, err := build.Root()
 	if err != nil {
 		return nil, err
 	}
@@ -103,8 +105,8 @@ func prepare(ctx context.Context, c *cluster.Cluster, leases int) (_ *world, err
 	}()
 	<-done
 	if len(t.failures) > 0 {
-		if strings.Contains(t.failures[0], errNoFreeMac.Error()) {
-			return nil, errNoFreeMac
+		if strings.Contains(t.failures[0], cluster.ErrNoFreeMac.Error()) {
+			return nil, cluster.ErrNoFreeMac
 		}
 		return nil, errors.New(strings.Join(t.failures, "\n"))
 	}
@@ -114,10 +116,8 @@ func prepare(ctx context.Context, c *cluster.Cluster, leases int) (_ *world, err
 // build builds helm and kustomize from their modules into .dev/bin.
 func (w *world) build(ctx context.Context) error {
 	for name, pkg := range map[string]string{"helm": "helm.sh/helm/v4/cmd/helm", "kustomize": "sigs.k8s.io/kustomize/kustomize/v5"} {
-		build := exec.CommandContext(ctx, "go", "build", "-o", w.bin(name), pkg)
-		build.Dir = filepath.Join(w.root, "test", "conformance")
-		if out, err := build.CombinedOutput(); err != nil {
-			return fmt.Errorf("building %s: %w: %s", name, err, out)
+		if err := build.Program(ctx, w.bin(name), "test/conformance", pkg); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -165,7 +165,7 @@ func (w *world) furnish(t *T, needed int) {
 		needed++
 	}
 	if free < needed {
-		require.Fail(t, errNoFreeMac.Error(), "%d are free", free)
+		require.Fail(t, cluster.ErrNoFreeMac.Error(), "%d are free", free)
 	}
 	if !bound {
 		lease = &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"className": "base"}}}
@@ -299,20 +299,7 @@ func (t *T) apply(user, text string, args ...string) output {
 
 // eventually waits until check returns no error.
 func (t *T) eventually(check func() error) error {
-	deadline := time.Now().Add(patience)
-	for {
-		err := check()
-		if err == nil {
-			return nil
-		}
-		if t.Err() != nil || time.Now().After(deadline) {
-			return fmt.Errorf("after %s: %w", patience, err)
-		}
-		select {
-		case <-t.Done():
-		case <-time.After(200 * time.Millisecond):
-		}
-	}
+	return await.Success(t, patience, 200*time.Millisecond, check)
 }
 
 func isNotFound(err error) bool { return apierrors.IsNotFound(err) }

@@ -4,8 +4,9 @@ import (
 	"strings"
 	"testing"
 
+	"macrack.io/macrack/test/cluster/etcd"
+
 	"github.com/stretchr/testify/require"
-	"go.etcd.io/etcd/client/pkg/v3/transport"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/grpclog"
 )
@@ -13,10 +14,7 @@ import (
 // etcdClient returns a client of macrack's etcd.
 func etcdClient(t *testing.T) *clientv3.Client {
 	t.Helper()
-	access := tb.Cluster.MacrackEtcd()
-	tls, err := transport.TLSInfo{CertFile: access.CertFile, KeyFile: access.KeyFile, TrustedCAFile: access.CAFile}.ClientConfig()
-	require.NoError(t, err)
-	c, err := clientv3.New(clientv3.Config{Endpoints: access.Servers, TLS: tls})
+	c, err := etcd.Connect(tb.Cluster.MacrackEtcd())
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = c.Close() })
 	return c

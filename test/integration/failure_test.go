@@ -4,23 +4,24 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"net"
 	"net/http"
-	"net/url"
 	"testing"
 	"time"
+
+	"macrack.io/macrack/test/cluster/process"
+
+	"macrack.io/macrack/test/cluster"
+	"macrack.io/macrack/test/cluster/etcd"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.etcd.io/etcd/server/v3/embed"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	instancev1alpha1 "macrack.io/macrack/pkg/apis/instance/v1alpha1"
 	"macrack.io/macrack/pkg/apis/scalar"
 	"macrack.io/macrack/pkg/generated/clientset/versioned"
-	"macrack.io/macrack/test/cluster"
 )
 
 const etcdMember = "macrack-etcd-1"
@@ -101,10 +102,10 @@ func testEtcdIsAway(t *testing.T) {
 // works again when etcd has room.
 func TestEtcdIsFull(t *testing.T) {
 	const quota, size = 8 << 20, 60 << 10 // at most 64 KiB of annotations are accepted
-	etcd := startEtcd(t, quota)
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	full := startEtcd(t, quota)
+	listener, err := process.Listen(0)
 	require.NoError(t, err)
-	server, err := tb.StartAPIServer(listener, cluster.EtcdClient{Servers: etcd.Endpoints()})
+	server, err := tb.StartAPIServer(listener, cluster.EtcdAccess{Servers: full.Endpoints()})
 	require.NoError(t, err)
 	t.Cleanup(server.Stop)
 	ready := func(c *assert.CollectT, want int) string {
@@ -169,13 +170,13 @@ func TestEtcdIsFull(t *testing.T) {
 	assertKept()
 
 	// Follow the instructions of the message to the administrator.
-	status, err := etcd.Status(t.Context(), etcd.Endpoints()[0])
+	status, err := full.Status(t.Context(), full.Endpoints()[0])
 	require.NoError(t, err)
-	_, err = etcd.Compact(t.Context(), status.Header.Revision, clientv3.WithCompactPhysical())
+	_, err = full.Compact(t.Context(), status.Header.Revision, clientv3.WithCompactPhysical())
 	require.NoError(t, err)
-	_, err = etcd.Defragment(t.Context(), etcd.Endpoints()[0])
+	_, err = full.Defragment(t.Context(), full.Endpoints()[0])
 	require.NoError(t, err)
-	_, err = etcd.AlarmDisarm(t.Context(), &clientv3.AlarmMember{}) // all
+	_, err = full.AlarmDisarm(t.Context(), &clientv3.AlarmMember{}) // all
 	require.NoError(t, err)
 
 	eventually(t, func(c *assert.CollectT) { ready(c, http.StatusOK) })
@@ -189,22 +190,10 @@ func TestEtcdIsFull(t *testing.T) {
 // startEtcd starts an etcd with a quota in bytes, and returns a client of it.
 func startEtcd(t *testing.T, quota int64) *clientv3.Client {
 	t.Helper()
-	config := embed.NewConfig()
-	config.Dir = t.TempDir()
-	config.LogLevel = "panic"
-	config.QuotaBackendBytes = quota
-	config.UnsafeNoFsync = true
-	anyPort := []url.URL{{Scheme: "http", Host: "127.0.0.1:0"}}
-	config.ListenClientUrls, config.ListenPeerUrls = anyPort, anyPort
-	etcd, err := embed.StartEtcd(config)
+	running, err := etcd.Member{Dir: t.TempDir(), Quota: quota}.Start()
 	require.NoError(t, err)
-	t.Cleanup(etcd.Close)
-	select {
-	case <-etcd.Server.ReadyNotify():
-	case err := <-etcd.Err():
-		require.NoError(t, err)
-	}
-	c, err := clientv3.New(clientv3.Config{Endpoints: []string{"http://" + etcd.Clients[0].Addr().String()}})
+	t.Cleanup(running.Close)
+	c, err := etcd.Connect(cluster.EtcdAccess{Servers: []string{"http://" + running.Clients[0].Addr().String()}})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = c.Close() })
 	return c

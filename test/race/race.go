@@ -18,6 +18,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"macrack.io/macrack/test/cluster/process"
+
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
@@ -98,8 +100,8 @@ func (r *Result) String() string {
 type race struct {
 	Options
 	clock   *fileClock
-	servers []*process
-	members []*process
+	servers []*child
+	members []*child
 	down    []atomic.Bool // servers known to be down
 	began   time.Time
 
@@ -146,7 +148,7 @@ func Run(ctx context.Context, options Options) (*Result, error) {
 
 // start starts the etcd and the servers, and fills the catalogue.
 func (r *race) start(ctx context.Context) error {
-	addresses, err := freeAddresses(2*r.Members + r.Servers)
+	addresses, err := process.FreeAddresses(2*r.Members + r.Servers)
 	if err != nil {
 		return err
 	}
@@ -161,32 +163,40 @@ func (r *race) start(ctx context.Context) error {
 	}
 	for n := range r.Members {
 		name := fmt.Sprintf("etcd-%d", n)
-		r.members = append(r.members, newProcess(r.Dir, name, role{
+		member, err := newChild(r.Dir, name, role{
 			Listen: addresses[2*n], Member: name, Peer: addresses[2*n+1], Cluster: strings.Join(cluster, ","), Dir: filepath.Join(r.Dir, name),
-		}))
+		})
+		if err != nil {
+			return err
+		}
+		r.members = append(r.members, member)
 	}
 	for n := range r.Servers {
-		r.servers = append(r.servers, newProcess(r.Dir, fmt.Sprintf("server-%d", n), role{
+		server, err := newChild(r.Dir, fmt.Sprintf("server-%d", n), role{
 			Listen: addresses[2*r.Members+n], Etcd: endpoints, Clock: clockFile, Skew: -time.Duration(n) * 2 * time.Second,
-		}))
+		})
+		if err != nil {
+			return err
+		}
+		r.servers = append(r.servers, server)
 	}
 	for _, p := range r.members {
-		if err := p.start(); err != nil {
+		if err := p.Start(); err != nil {
 			return err
 		}
 	}
 	for _, p := range r.members {
-		if err := p.await(ctx, p.healthy); err != nil {
+		if err := p.WaitReady(ctx, p.healthy); err != nil {
 			return err
 		}
 	}
 	for _, p := range r.servers {
-		if err := p.start(); err != nil {
+		if err := p.Start(); err != nil {
 			return err
 		}
 	}
 	for _, p := range r.servers {
-		if err := p.await(ctx, p.ready); err != nil {
+		if err := p.WaitReady(ctx, p.ready); err != nil {
 			return err
 		}
 	}
@@ -195,7 +205,7 @@ func (r *race) start(ctx context.Context) error {
 
 func (r *race) stop() {
 	for _, p := range slices.Concat(r.servers, r.members) {
-		p.kill()
+		p.Kill()
 	}
 	if r.clock != nil {
 		_ = r.clock.file.Close()
@@ -304,7 +314,7 @@ func (r *race) run(ctx context.Context) (*Result, error) {
 	}
 	// A server that has lost its client may still carry out its last request.
 	for _, server := range r.servers {
-		server.kill()
+		server.Kill()
 	}
 	marker, err := etcd.Put(ctx, "/registry/~", "the end")
 	if err != nil {
@@ -423,13 +433,13 @@ func (r *race) killAll(ctx context.Context) error {
 		r.kills.Add(1)
 		if n%2 == 0 {
 			i := rand.IntN(len(r.servers))
-			r.servers[i].kill()
+			r.servers[i].Kill()
 			r.down[i].Store(true)
 			err = r.revive(ctx, r.servers[i], r.servers[i].ready)
 			r.down[i].Store(false)
 		} else {
 			p := pick(r.members)
-			p.kill()
+			p.Kill()
 			err = r.revive(ctx, p, p.healthy)
 		}
 		if err != nil {
@@ -439,18 +449,18 @@ func (r *race) killAll(ctx context.Context) error {
 }
 
 // revive restarts a process, even if another program has its port for a while.
-func (r *race) revive(ctx context.Context, p *process, check func(context.Context) error) error {
+func (r *race) revive(ctx context.Context, p *child, check func(context.Context) error) error {
 	time.Sleep(rand.N(500 * time.Millisecond))
 	ctx = context.WithoutCancel(ctx)
 	for try := 0; ; try++ {
-		if err := p.start(); err != nil {
+		if err := p.Start(); err != nil {
 			return err
 		}
-		err := p.await(ctx, check)
-		if err == nil || try == 5 || !p.dead() {
+		err := p.WaitReady(ctx, check)
+		if err == nil || try == 5 || !p.Crashed() {
 			return err
 		}
-		p.kill()
+		p.Kill()
 		time.Sleep(time.Second)
 	}
 }
@@ -467,7 +477,7 @@ func (r *race) progress(ctx context.Context) error {
 	}
 }
 
-func (r *race) etcd(members ...*process) (*clientv3.Client, error) {
+func (r *race) etcd(members ...*child) (*clientv3.Client, error) {
 	var endpoints []string
 	for _, p := range members {
 		endpoints = append(endpoints, p.role.Listen)
@@ -476,7 +486,7 @@ func (r *race) etcd(members ...*process) (*clientv3.Client, error) {
 }
 
 // healthy reports whether a member of etcd answers for the cluster.
-func (p *process) healthy(ctx context.Context) error {
+func (p *child) healthy(ctx context.Context) error {
 	client, err := clientv3.New(clientv3.Config{Endpoints: []string{p.role.Listen}, Logger: zap.NewNop()})
 	if err != nil {
 		return err
@@ -489,7 +499,7 @@ func (p *process) healthy(ctx context.Context) error {
 }
 
 // ready reports whether a server serves.
-func (p *process) ready(ctx context.Context) error {
+func (p *child) ready(ctx context.Context) error {
 	client, err := newClient(p.role.Listen)
 	if err != nil {
 		return err

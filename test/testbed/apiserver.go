@@ -27,7 +27,7 @@ type APIServer struct {
 // StartAPIServer starts a macrack-apiserver on listener, with its objects in etcd. It delegates
 // authentication and authorization to kube-apiserver, and uses the testbed's clock. It does not
 // wait until it serves.
-func (tb *Testbed) StartAPIServer(listener net.Listener, etcd cluster.EtcdClient) (*APIServer, error) {
+func (tb *Testbed) StartAPIServer(listener net.Listener, etcd cluster.EtcdAccess) (*APIServer, error) {
 	kubeconfig, err := tb.Cluster.APIServerKubeconfig()
 	if err != nil {
 		return nil, err

@@ -4,16 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
+
+	"macrack.io/macrack/test/cluster/await"
+	"macrack.io/macrack/test/cluster/kubeconfig"
+	"macrack.io/macrack/test/cluster/process"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/uuid"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/utils/clock"
 
 	"macrack.io/macrack/pkg/agent"
@@ -23,7 +23,6 @@ import (
 	"macrack.io/macrack/pkg/agent/slots"
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
 	"macrack.io/macrack/pkg/controllers"
-	"macrack.io/macrack/pkg/generated/clientset/versioned"
 	"macrack.io/macrack/pkg/vm/sim"
 	"macrack.io/macrack/test/cluster"
 )
@@ -34,11 +33,11 @@ func (tb *Testbed) StartControllers() error {
 	if err != nil {
 		return err
 	}
-	kube, macrack, _, err := clients(path)
+	clients, err := kubeconfig.Load(path)
 	if err != nil {
 		return err
 	}
-	c, err := controllers.New(controllers.Config{MacRack: macrack, Core: kube, Clock: tb.Clock})
+	c, err := controllers.New(controllers.Config{MacRack: clients.MacRack, Core: clients.Kube, Clock: tb.Clock})
 	if err != nil {
 		return err
 	}
@@ -62,7 +61,7 @@ func (tb *Testbed) startMac(ctx context.Context, n int) error {
 	if err != nil {
 		return err
 	}
-	kube, macrack, config, err := clients(path)
+	clients, err := kubeconfig.Load(path)
 	if err != nil {
 		return err
 	}
@@ -77,10 +76,10 @@ func (tb *Testbed) startMac(ctx context.Context, n int) error {
 		return err
 	}
 	ca := filepath.Join(dir, "cluster-ca.crt")
-	if err := os.WriteFile(ca, config.CAData, 0o644); err != nil {
+	if err := os.WriteFile(ca, clients.Config.CAData, 0o644); err != nil {
 		return err
 	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	listener, err := process.Listen(0)
 	if err != nil {
 		return err
 	}
@@ -88,8 +87,8 @@ func (tb *Testbed) startMac(ctx context.Context, n int) error {
 	runners := &slots.InProcess{Backend: &sim.Backend{Host: hostDir, Clock: clock.RealClock{}}, Clock: clock.RealClock{}}
 	agentConfig := agent.Config{
 		NodeName:     name,
-		Kube:         kube,
-		Macrack:      macrack,
+		Kube:         clients.Kube,
+		Macrack:      clients.MacRack,
 		StateDir:     state,
 		Host:         &host.Simulated{Dir: hostDir, StateDir: state},
 		Launcher:     runners,
@@ -103,7 +102,7 @@ func (tb *Testbed) startMac(ctx context.Context, n int) error {
 	}
 	tb.run("agent of "+name, func(ctx context.Context) (err error) {
 		// kube-apiserver does not trust an agent with a self-signed serving certificate.
-		if agentConfig.ServingCertificate, err = identity.Serving(ctx, kube, name, agentConfig.Address, filepath.Join(state, "pki")); err != nil {
+		if agentConfig.ServingCertificate, err = identity.Serving(ctx, clients.Kube, name, agentConfig.Address, filepath.Join(state, "pki")); err != nil {
 			return err
 		}
 		a, err := agent.New(agentConfig)
@@ -140,7 +139,7 @@ func (tb *Testbed) waitForMacs(ctx context.Context, macs int) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, startTimeout, fmt.Errorf("waited %s", startTimeout))
 	defer cancel()
 	var missing string
-	err = poll(ctx, func(ctx context.Context) (bool, error) {
+	err = await.Poll(ctx, func(ctx context.Context) (bool, error) {
 		if err := tb.Err(); err != nil {
 			return false, err
 		}
@@ -169,18 +168,4 @@ func (tb *Testbed) waitForMacs(ctx context.Context, macs int) error {
 		return fmt.Errorf("not all Macs and images are ready: %w: %s(see %s)", err, missing, tb.Log)
 	}
 	return nil
-}
-
-func clients(kubeconfig string) (*kubernetes.Clientset, *versioned.Clientset, *rest.Config, error) {
-	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
-	if err != nil {
-		return nil, nil, nil, err
-	}
-	config.QPS = -1
-	kube, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		return nil, nil, nil, err
-	}
-	macrack, err := versioned.NewForConfig(config)
-	return kube, macrack, config, err
 }

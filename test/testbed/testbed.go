@@ -3,30 +3,27 @@
 package testbed
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"io/fs"
-	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"strings"
 	"sync"
 	"time"
+
+	"macrack.io/macrack/test/cluster/await"
+	"macrack.io/macrack/test/cluster/kubeconfig"
+	"macrack.io/macrack/test/cluster/process"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"k8s.io/klog/v2"
 
 	"macrack.io/macrack/pkg/generated/clientset/versioned"
@@ -88,7 +85,7 @@ func Start(ctx context.Context, opts Options) (*Testbed, error) {
 	if opts.Progress == nil {
 		opts.Progress = os.Stderr
 	}
-	c, err := cluster.Start(ctx, cluster.Options{Dir: opts.Dir, Progress: opts.Progress})
+	c, err := cluster.Start(ctx, cluster.Options{Dir: opts.Dir, Direct: true, Progress: opts.Progress})
 	if err != nil {
 		return nil, err
 	}
@@ -106,15 +103,17 @@ func (tb *Testbed) start(ctx context.Context, macs int) error {
 	if err := tb.restoreClock(); err != nil {
 		return err
 	}
-	if err := tb.writeKubeconfig(); err != nil {
+	path, err := tb.Cluster.WriteUserKubeconfig()
+	if err != nil {
 		return err
 	}
+	tb.Kubeconfig = path
 	port := tb.Cluster.Port("balancer")
 	if err := tb.Cluster.AggregateTo(ctx, port, tb.Cluster.ServingCA()); err != nil {
 		return err
 	}
 	fmt.Fprintln(tb.progress, "starting macrack inside this program")
-	listener, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+	listener, err := process.Listen(port)
 	if err != nil {
 		return err
 	}
@@ -168,7 +167,7 @@ func (tb *Testbed) waitForTenants(ctx context.Context) error {
 			{Namespace: tenant, Verb: "get", Group: "rack.macrack.io", Resource: "macnodeleases"},
 		} {
 			review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &may}}
-			err := poll(ctx, func(ctx context.Context) (bool, error) {
+			err := await.Poll(ctx, func(ctx context.Context) (bool, error) {
 				answer, err := client.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
 				return err == nil && answer.Status.Allowed, nil
 			})
@@ -182,7 +181,7 @@ func (tb *Testbed) waitForTenants(ctx context.Context) error {
 
 // serveRegistry serves the registry for the images of the example.
 func (tb *Testbed) serveRegistry() error {
-	listener, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", tb.Cluster.Port("registry")))
+	listener, err := process.Listen(tb.Cluster.Port("registry"))
 	if err != nil {
 		return err
 	}
@@ -268,44 +267,6 @@ func (tb *Testbed) logToFile() error {
 	return nil
 }
 
-// users are the users of the kubeconfig with their namespaces.
-var users = []struct{ name, namespace, direct string }{
-	{cluster.Admin, "", "direct"},
-	{cluster.Tenants[0], cluster.Tenants[0], "direct-" + cluster.Tenants[0]},
-	{cluster.Tenants[1], cluster.Tenants[1], "direct-" + cluster.Tenants[1]},
-}
-
-func (tb *Testbed) writeKubeconfig() error {
-	all := clientcmdapi.NewConfig()
-	add := func(path, name, namespace string) error {
-		one, err := clientcmd.LoadFromFile(path)
-		if err != nil {
-			return err
-		}
-		from := one.Contexts[one.CurrentContext]
-		all.Clusters[from.Cluster] = one.Clusters[from.Cluster]
-		all.AuthInfos[from.AuthInfo] = one.AuthInfos[from.AuthInfo]
-		all.Contexts[name] = &clientcmdapi.Context{Cluster: from.Cluster, AuthInfo: from.AuthInfo, Namespace: namespace}
-		return nil
-	}
-	for _, user := range users {
-		through, err := tb.Cluster.Kubeconfig(user.name)
-		if err != nil {
-			return err
-		}
-		direct, err := tb.Cluster.DirectKubeconfig(user.name)
-		if err != nil {
-			return err
-		}
-		if err := errors.Join(add(through, user.name, user.namespace), add(direct, user.direct, user.namespace)); err != nil {
-			return err
-		}
-	}
-	all.CurrentContext = cluster.Admin
-	tb.Kubeconfig = filepath.Join(tb.Cluster.Dir(), "kubeconfig")
-	return clientcmd.WriteToFile(*all, tb.Kubeconfig)
-}
-
 // Advance puts the clock forward. The Macs were online all the time, so their heartbeats are put
 // forward first.
 func (tb *Testbed) Advance(d time.Duration) {
@@ -366,28 +327,13 @@ func (tb *Testbed) Kubectl(ctx context.Context, context string, args ...string) 
 
 // KubectlInput is Kubectl with a standard input, for -f -.
 func (tb *Testbed) KubectlInput(ctx context.Context, input, context string, args ...string) (stdout, stderr string, err error) {
-	cmd := exec.CommandContext(ctx, filepath.Join(tb.Cluster.Bin(), "kubectl"), append([]string{"--kubeconfig", tb.Kubeconfig, "--context", context}, args...)...)
-	cmd.Env = append(os.Environ(), "KUBECACHEDIR="+filepath.Join(tb.Cluster.Dir(), "kubectl-cache"), "KUBERC=off")
-	cmd.Stdin = strings.NewReader(input)
-	var out, errOut bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &errOut
-	if err := cmd.Run(); err != nil {
-		return out.String(), errOut.String(), fmt.Errorf("kubectl %s: %w: %s", strings.Join(args, " "), err, strings.TrimSpace(errOut.String()))
-	}
-	return out.String(), errOut.String(), nil
+	return tb.Cluster.KubectlWith(ctx, tb.Kubeconfig, input, append([]string{"--context", context}, args...)...)
 }
 
 // RESTConfig returns a client configuration of a context of Kubeconfig, without a limit on
 // requests.
 func (tb *Testbed) RESTConfig(context string) (*rest.Config, error) {
-	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(
-		&clientcmd.ClientConfigLoadingRules{ExplicitPath: tb.Kubeconfig},
-		&clientcmd.ConfigOverrides{CurrentContext: context}).ClientConfig()
-	if err != nil {
-		return nil, err
-	}
-	config.QPS = -1
-	return config, nil
+	return kubeconfig.Config(tb.Kubeconfig, context)
 }
 
 // Clientset returns a client of macrack's API for a context of Kubeconfig.
@@ -406,9 +352,4 @@ func (tb *Testbed) Kubernetes(context string) (*kubernetes.Clientset, error) {
 		return nil, err
 	}
 	return kubernetes.NewForConfig(config)
-}
-
-// poll calls done until it returns true or an error, or ctx ends.
-func poll(ctx context.Context, done func(context.Context) (bool, error)) error {
-	return wait.PollUntilContextCancel(ctx, 200*time.Millisecond, true, done)
 }

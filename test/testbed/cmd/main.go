@@ -6,12 +6,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"os/signal"
 	"syscall"
 	"time"
+
+	"macrack.io/macrack/test/cluster/process"
 
 	"github.com/spf13/cobra"
 
@@ -45,7 +46,7 @@ func newCommand() *cobra.Command {
 }
 
 func run(ctx context.Context, opts testbed.Options, port int) (err error) {
-	listener, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+	listener, err := process.Listen(port)
 	if err != nil {
 		return err
 	}

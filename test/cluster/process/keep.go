@@ -1,4 +1,4 @@
-package cluster
+package process
 
 import (
 	"context"
@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 )
 
@@ -31,12 +32,12 @@ func Keep(ctx context.Context, dir string, log io.Writer) error {
 			return nil
 		case <-tick.C:
 		}
-		all, err := recorded(dir)
+		all, err := Recorded(dir)
 		if err != nil {
 			return err
 		}
 		for _, p := range all {
-			if _, ok := p.running(); !ok {
+			if _, ok := p.Running(); !ok {
 				k.restart(ctx, p)
 			}
 		}
@@ -50,33 +51,44 @@ type keeper struct {
 	started map[string]time.Time // by this keeper
 }
 
-func (k *keeper) restart(ctx context.Context, p *process) {
-	since := time.Since(k.started[p.name])
+func (k *keeper) restart(ctx context.Context, p *Process) {
+	since := time.Since(k.started[p.Name])
 	if since > steadyAfter {
-		k.backOff[p.name] = 0
+		k.backOff[p.Name] = 0
 	}
-	if since < k.backOff[p.name] {
+	if since < k.backOff[p.Name] {
 		return
 	}
-	unlock, err := lockFile(ctx, filepath.Join(k.dir, "run", p.name+".lock"), io.Discard)
+	unlock, err := Lock(ctx, filepath.Join(k.dir, "run", p.Name+".lock"), io.Discard)
 	if err != nil {
 		return
 	}
 	defer unlock()
 	// It may have been started, or stopped for good, during the wait for the lock.
-	data, err := os.ReadFile(p.pidFile)
-	var rec pidRecord
+	data, err := os.ReadFile(p.PIDFile)
+	var rec Record
 	if err != nil || json.Unmarshal(data, &rec) != nil {
 		return
 	}
-	if _, ok := p.running(); ok {
+	if _, ok := p.Running(); ok {
 		return
 	}
-	p.program, p.args = rec.Program, rec.Args
-	k.started[p.name] = time.Now()
-	k.backOff[p.name] = min(maxBackOff, max(keepInterval, 2*k.backOff[p.name]))
-	fmt.Fprintf(k.log, "%s %s has ended: restarting it\n", time.Now().Format(time.RFC3339), p.name)
-	if err := p.start(); err != nil {
+	p.Program, p.Args = rec.Program, rec.Args
+	k.started[p.Name] = time.Now()
+	k.backOff[p.Name] = min(maxBackOff, max(keepInterval, 2*k.backOff[p.Name]))
+	fmt.Fprintf(k.log, "%s %s has ended: restarting it\n", time.Now().Format(time.RFC3339), p.Name)
+	if err := p.Start(); err != nil {
 		fmt.Fprintln(k.log, err)
 	}
+}
+
+// Recorded returns the processes that have a pid file, running or not.
+func Recorded(dir string) ([]*Process, error) {
+	files, err := filepath.Glob(filepath.Join(dir, "run", "*.pid"))
+	var all []*Process
+	for _, file := range files {
+		name := strings.TrimSuffix(filepath.Base(file), ".pid")
+		all = append(all, &Process{Name: name, PIDFile: file, LogFile: filepath.Join(dir, "log", name+".log")})
+	}
+	return all, err
 }

@@ -1,4 +1,4 @@
-package cluster
+package process
 
 import (
 	"bufio"
@@ -37,13 +37,13 @@ func TestGuard(t *testing.T) {
 		}
 	}
 	require.NotZero(t, pid)
-	_, err = processBegan(pid)
+	_, err = began(pid)
 	require.NoError(t, err)
 
 	require.NoError(t, child.Process.Kill())
 	_ = child.Wait()
 	assert.Eventually(t, func() bool {
-		_, err := processBegan(pid)
+		_, err := began(pid)
 		return err != nil
 	}, 2*time.Minute, 50*time.Millisecond, "the component must end with the program that started it")
 	assert.Eventually(t, func() bool {
@@ -59,14 +59,15 @@ func startGuarded(t *testing.T, dir string) {
 	bin := filepath.Join(dir, "bin")
 	require.NoError(t, os.Mkdir(bin, 0o755))
 	require.NoError(t, os.Symlink(shell, filepath.Join(bin, "sh")))
-	c := &Cluster{dir: filepath.Join(dir, "cluster"), bin: bin, temporary: true}
-	require.NoError(t, c.guard())
-	p := &process{
-		name: "component", program: filepath.Join(bin, "sh"), args: []string{"-c", "while :; do sleep 1; done", filepath.Join(c.dir, "data")},
-		pidFile: filepath.Join(c.dir, "component.pid"), logFile: filepath.Join(c.dir, "log", "component.log"),
+	cluster := filepath.Join(dir, "cluster")
+	_, err = NewGuard(bin, cluster, true)
+	require.NoError(t, err)
+	p := &Process{
+		Name: "component", Program: filepath.Join(bin, "sh"), Args: []string{"-c", "while :; do sleep 1; done", filepath.Join(cluster, "data")},
+		PIDFile: filepath.Join(cluster, "component.pid"), LogFile: filepath.Join(cluster, "log", "component.log"),
 	}
-	require.NoError(t, p.start())
-	rec, ok := p.running()
+	require.NoError(t, p.Start())
+	rec, ok := p.Running()
 	require.True(t, ok)
 	_, _ = os.Stdout.WriteString("pid " + strconv.Itoa(rec.PID) + "\n")
 	time.Sleep(10 * time.Minute)

@@ -1,13 +1,10 @@
-package cluster
+package build
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -35,24 +32,6 @@ func TestFindPrograms(t *testing.T) {
 
 	program("kube-scheduler", "Kubernetes v1.36.2")
 	assert.Nil(t, findPrograms(t.Context(), "/elsewhere"), "kube-scheduler is of another release")
-}
-
-func TestLockFile(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "lock")
-	unlock, err := lockFile(t.Context(), path, os.Stderr)
-	require.NoError(t, err)
-
-	var said strings.Builder
-	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
-	defer cancel()
-	_, err = lockFile(ctx, path, &said)
-	require.ErrorIs(t, err, context.DeadlineExceeded)
-	assert.Contains(t, said.String(), fmt.Sprintf("waiting for process %d,", os.Getpid()))
-
-	unlock()
-	unlock, err = lockFile(t.Context(), path, os.Stderr)
-	require.NoError(t, err)
-	unlock()
 }
 
 func TestGoBuildFailure(t *testing.T) {

@@ -1,4 +1,4 @@
-package cluster
+package process
 
 import (
 	"context"
@@ -20,27 +20,27 @@ func TestKeep(t *testing.T) {
 	}
 	sleep, err := exec.LookPath("sleep")
 	require.NoError(t, err)
-	crashed := &process{name: "crashed", program: sleep, args: []string{"600"}, pidFile: filepath.Join(dir, "run", "crashed.pid"), logFile: filepath.Join(dir, "log", "crashed.log")}
-	killed := &process{name: "killed", program: sleep, args: []string{"600"}, pidFile: filepath.Join(dir, "run", "killed.pid"), logFile: filepath.Join(dir, "log", "killed.log")}
-	for _, p := range []*process{crashed, killed} {
-		require.NoError(t, p.start())
-		t.Cleanup(func() { assert.NoError(t, p.kill(context.Background())) })
+	crashed := &Process{Name: "crashed", Program: sleep, Args: []string{"600"}, PIDFile: filepath.Join(dir, "run", "crashed.pid"), LogFile: filepath.Join(dir, "log", "crashed.log")}
+	killed := &Process{Name: "killed", Program: sleep, Args: []string{"600"}, PIDFile: filepath.Join(dir, "run", "killed.pid"), LogFile: filepath.Join(dir, "log", "killed.log")}
+	for _, p := range []*Process{crashed, killed} {
+		require.NoError(t, p.Start())
+		t.Cleanup(func() { assert.NoError(t, p.Kill(context.Background())) })
 	}
-	before, ok := crashed.running()
+	before, ok := crashed.Running()
 	require.True(t, ok)
 
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- Keep(ctx, dir, os.Stderr) }()
-	require.NoError(t, killed.kill(t.Context()))
+	require.NoError(t, killed.Kill(t.Context()))
 	require.NoError(t, syscall.Kill(before.PID, syscall.SIGKILL))
 	require.Eventually(t, func() bool {
-		after, ok := crashed.running()
+		after, ok := crashed.Running()
 		return ok && after.PID != before.PID
 	}, 2*time.Minute, 50*time.Millisecond, "a crashed component must be restarted")
-	after, _ := crashed.running()
+	after, _ := crashed.Running()
 	assert.Equal(t, before.Args, after.Args)
-	_, ok = killed.running()
+	_, ok = killed.Running()
 	assert.False(t, ok, "a component that was killed on purpose must stay down")
 
 	cancel()

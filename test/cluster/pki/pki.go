@@ -1,4 +1,5 @@
-package cluster
+// Package pki issues the certificates of a cluster.
+package pki
 
 import (
 	"bytes"
@@ -20,6 +21,8 @@ import (
 
 	"k8s.io/client-go/util/cert"
 	"k8s.io/client-go/util/keyutil"
+
+	"macrack.io/macrack/test/cluster/process"
 )
 
 const (
@@ -28,28 +31,31 @@ const (
 	leafRenewal  = 30 * 24 * time.Hour // a leaf with less than this left is issued again
 )
 
-// pki is a directory of certificates: <name>.crt and <name>.key. Existing certificates are reused.
-type pki struct{ dir string }
+// Dir is a directory of certificates: <name>.crt and <name>.key. Existing certificates are reused.
+type Dir string
 
-func (p pki) certFile(name string) string { return filepath.Join(p.dir, name+".crt") }
-func (p pki) keyFile(name string) string  { return filepath.Join(p.dir, name+".key") }
+// CertFile returns the path of a certificate.
+func (d Dir) CertFile(name string) string { return filepath.Join(string(d), name+".crt") }
 
-// authority is a certificate authority in a pki.
-type authority struct {
-	pki
+// KeyFile returns the path of a private key.
+func (d Dir) KeyFile(name string) string { return filepath.Join(string(d), name+".key") }
+
+// Authority is a certificate authority in a pki.
+type Authority struct {
+	Dir
 	name string
 	cert *x509.Certificate
 	key  crypto.Signer
 }
 
-// authority returns the authority of this name, and creates it if necessary.
-func (p pki) authority(name string) (*authority, error) {
-	if c, key, err := p.load(name); err == nil {
-		return &authority{pki: p, name: name, cert: c, key: key}, nil
+// Authority returns the authority of this name, and creates it if necessary.
+func (d Dir) Authority(name string) (*Authority, error) {
+	if c, key, err := d.load(name); err == nil {
+		return &Authority{Dir: d, name: name, cert: c, key: key}, nil
 	} else if !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
-	key, err := p.newKey(name)
+	key, err := d.newKey(name)
 	if err != nil {
 		return nil, err
 	}
@@ -60,16 +66,16 @@ func (p pki) authority(name string) (*authority, error) {
 		BasicConstraintsValid: true,
 		IsCA:                  true,
 	}
-	c, err := p.sign(name, template, template, key.Public(), key)
+	c, err := d.sign(name, template, template, key.Public(), key)
 	if err != nil {
 		return nil, err
 	}
-	return &authority{pki: p, name: name, cert: c, key: key}, nil
+	return &Authority{Dir: d, name: name, cert: c, key: key}, nil
 }
 
-// server issues a serving certificate for loopback and further DNS names. It is also a client
+// Server issues a serving certificate for loopback and further DNS names. It is also a client
 // certificate, because etcd members are both.
-func (a *authority) server(name string, dnsNames ...string) error {
+func (a *Authority) Server(name string, dnsNames ...string) error {
 	return a.issue(name, &x509.Certificate{
 		Subject:     pkix.Name{CommonName: name},
 		DNSNames:    append([]string{"localhost"}, dnsNames...),
@@ -78,15 +84,15 @@ func (a *authority) server(name string, dnsNames ...string) error {
 	})
 }
 
-// client issues a client certificate: user is its common name, groups are its organizations.
-func (a *authority) client(name, user string, groups ...string) error {
+// Client issues a client certificate: user is its common name, groups are its organizations.
+func (a *Authority) Client(name, user string, groups ...string) error {
 	return a.issue(name, &x509.Certificate{
 		Subject:     pkix.Name{CommonName: user, Organization: groups},
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	})
 }
 
-func (a *authority) issue(name string, template *x509.Certificate) error {
+func (a *Authority) issue(name string, template *x509.Certificate) error {
 	if c, _, err := a.load(name); err == nil && time.Until(c.NotAfter) > leafRenewal && c.CheckSignatureFrom(a.cert) == nil {
 		return nil
 	} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -103,7 +109,7 @@ func (a *authority) issue(name string, template *x509.Certificate) error {
 	return err
 }
 
-func (p pki) sign(name string, template, parent *x509.Certificate, pub crypto.PublicKey, signer crypto.Signer) (*x509.Certificate, error) {
+func (d Dir) sign(name string, template, parent *x509.Certificate, pub crypto.PublicKey, signer crypto.Signer) (*x509.Certificate, error) {
 	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
 	if err != nil {
 		return nil, err
@@ -115,7 +121,7 @@ func (p pki) sign(name string, template, parent *x509.Certificate, pub crypto.Pu
 		return nil, fmt.Errorf("signing certificate %s: %w", name, err)
 	}
 	block := pem.EncodeToMemory(&pem.Block{Type: cert.CertificateBlockType, Bytes: der})
-	if err := writeFile(p.certFile(name), block, 0o644); err != nil {
+	if err := process.WriteFile(d.CertFile(name), block, 0o644); err != nil {
 		return nil, err
 	}
 	return x509.ParseCertificate(der)
@@ -123,8 +129,8 @@ func (p pki) sign(name string, template, parent *x509.Certificate, pub crypto.Pu
 
 // newKey writes a new private key before its certificate, so that a certificate that exists always
 // has its key.
-func (p pki) newKey(name string) (crypto.Signer, error) {
-	if err := removeIfExists(p.certFile(name)); err != nil {
+func (d Dir) newKey(name string) (crypto.Signer, error) {
+	if err := process.RemoveFile(d.CertFile(name)); err != nil {
 		return nil, err
 	}
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -135,32 +141,32 @@ func (p pki) newKey(name string) (crypto.Signer, error) {
 	if err != nil {
 		return nil, err
 	}
-	return key, writeFile(p.keyFile(name), data, 0o600)
+	return key, process.WriteFile(d.KeyFile(name), data, 0o600)
 }
 
-func (p pki) load(name string) (*x509.Certificate, crypto.Signer, error) {
-	certs, err := cert.CertsFromFile(p.certFile(name))
+func (d Dir) load(name string) (*x509.Certificate, crypto.Signer, error) {
+	certs, err := cert.CertsFromFile(d.CertFile(name))
 	if err != nil {
 		return nil, nil, err
 	}
-	key, err := keyutil.PrivateKeyFromFile(p.keyFile(name))
+	key, err := keyutil.PrivateKeyFromFile(d.KeyFile(name))
 	if err != nil {
 		return nil, nil, err
 	}
 	signer, ok := key.(crypto.Signer)
 	if !ok {
-		return nil, nil, fmt.Errorf("%s is not a signing key", p.keyFile(name))
+		return nil, nil, fmt.Errorf("%s is not a signing key", d.KeyFile(name))
 	}
 	return certs[0], signer, nil
 }
 
-// signingKey creates the key pair that signs service account tokens: <name>.key and <name>.pub.
-func (p pki) signingKey(name string) (private, public string, err error) {
-	private, public = p.keyFile(name), filepath.Join(p.dir, name+".pub")
+// SigningKey creates the key pair that signs service account tokens: <name>.key and <name>.pub.
+func (d Dir) SigningKey(name string) (private, public string, err error) {
+	private, public = d.KeyFile(name), filepath.Join(string(d), name+".pub")
 	if _, err := os.Stat(public); err == nil {
 		return private, public, nil
 	}
-	key, err := p.newKey(name)
+	key, err := d.newKey(name)
 	if err != nil {
 		return "", "", err
 	}
@@ -172,5 +178,5 @@ func (p pki) signingKey(name string) (private, public string, err error) {
 	if err := pem.Encode(&block, &pem.Block{Type: keyutil.PublicKeyBlockType, Bytes: der}); err != nil {
 		return "", "", err
 	}
-	return private, public, writeFile(public, block.Bytes(), 0o644)
+	return private, public, process.WriteFile(public, block.Bytes(), 0o644)
 }
