@@ -3,19 +3,14 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"os"
-	"os/signal"
-	"path/filepath"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"macrack.io/macrack/test/cluster/await"
 	"macrack.io/macrack/test/cluster/kubeconfig"
-	"macrack.io/macrack/test/cluster/process"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -23,84 +18,20 @@ import (
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/klog/v2"
-	"k8s.io/utils/clock"
 
-	"macrack.io/macrack/pkg/agent"
-	"macrack.io/macrack/pkg/agent/host"
-	"macrack.io/macrack/pkg/agent/images"
-	"macrack.io/macrack/pkg/agent/slots"
 	instancev1alpha1 "macrack.io/macrack/pkg/apis/instance/v1alpha1"
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
 	"macrack.io/macrack/pkg/generated/clientset/versioned"
 	"macrack.io/macrack/pkg/generated/informers/externalversions"
 	"macrack.io/macrack/pkg/rules"
-	"macrack.io/macrack/pkg/vm/contract"
-	"macrack.io/macrack/pkg/vm/sim"
 	"macrack.io/macrack/test/cluster"
 )
-
-// macsCommand starts this program as many Macs. It prints the line started.
-const macsCommand, started = "macs", "started"
 
 const (
 	macsPerProcess = 125
 	// startGoal is the goal for the median from an instance's creation to Running.
 	startGoal = time.Second
 )
-
-func fleetMac(n int) string    { return fmt.Sprintf("bench-%04d", n) }
-func fleetSerial(n int) string { return fmt.Sprintf("BENCH%06d", n) }
-
-// runMacs runs the agents of many Macs in this program, until it is terminated. The agents, their
-// kubelets and their slots are the real ones; their guests boot at once, inside this process.
-func runMacs(args []string) error {
-	flags := flag.NewFlagSet(macsCommand, flag.ContinueOnError)
-	dir, kube := flags.String("dir", "", "state of the Macs"), flags.String("kube", "", "folder of the kubeconfigs")
-	from, to := flags.Int("from", 0, "the first Mac"), flags.Int("to", 0, "the Mac after the last")
-	if err := flags.Parse(args); err != nil {
-		return err
-	}
-	klog.SetLogger(klog.Logger{}) // the logs of so many agents would slow them down
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	ended := make(chan error, *to-*from)
-	var running sync.WaitGroup
-	for n := *from; n < *to; n++ {
-		a, err := newBenchMac(*dir, filepath.Join(*kube, fleetMac(n)), n)
-		if err != nil {
-			return err
-		}
-		running.Go(func() { ended <- a.Run(ctx) })
-	}
-	fmt.Println(started)
-	select {
-	case <-ctx.Done():
-		return nil // all agents end with this process
-	case err := <-ended:
-		return fmt.Errorf("an agent has ended: %w", err)
-	}
-}
-
-func newBenchMac(dir, path string, n int) (*agent.Agent, error) {
-	clients, err := kubeconfig.Load(path)
-	if err != nil {
-		return nil, err
-	}
-	name := fleetMac(n)
-	state, hostDir := filepath.Join(dir, name, "s"), sim.HostDir(filepath.Join(dir, name, "h"))
-	if err := errors.Join(os.MkdirAll(state, 0o700), hostDir.Init(fleetSerial(n), name+"-boot"), hostDir.SetGuest(contract.Simulation{})); err != nil {
-		return nil, err
-	}
-	real := clock.RealClock{}
-	return agent.New(agent.Config{
-		NodeName: name, Kube: clients.Kube, Macrack: clients.MacRack, StateDir: state, Clock: real, Version: "v0.0.0-bench",
-		Host:         &host.Simulated{Dir: hostDir, StateDir: state},
-		Launcher:     &slots.InProcess{Backend: &sim.Backend{Host: hostDir, Clock: real}, Clock: real},
-		NewMachineID: func(context.Context) (string, error) { return sim.NewMachineID(), nil },
-		Images:       &images.Simulated{Dir: filepath.Join(state, "images"), Clock: real},
-	})
-}
 
 // start has the times at which an instance reached each step of its start, as seen by a client.
 type start struct {
@@ -152,55 +83,6 @@ type fleet struct {
 }
 
 var fleetTenant = cluster.Tenants[0]
-
-// startMacs registers the Macs and starts their agents in a few processes.
-func (f *fleet) startMacs(ctx context.Context) (stop func(), err error) {
-	var processes []*process.Child
-	dir := ""
-	stop = func() {
-		for _, p := range processes {
-			p.Stop()
-		}
-		_ = os.RemoveAll(dir)
-	}
-	// Each Mac has its own simulated disk: the disk of this machine is not measured.
-	base := "/dev/shm"
-	if _, err := os.Stat(base); err != nil {
-		base = f.dir
-	}
-	if dir, err = os.MkdirTemp(base, "macs-"); err != nil {
-		return stop, err
-	}
-	kube := filepath.Join(f.dir, "kube")
-	if err := os.MkdirAll(kube, 0o700); err != nil {
-		return stop, err
-	}
-	for n := range f.fleet {
-		path, err := f.cluster.Kubeconfig("system:node:" + fleetMac(n))
-		if err != nil {
-			return stop, err
-		}
-		if err := os.Symlink(path, filepath.Join(kube, fleetMac(n))); err != nil {
-			return stop, err
-		}
-		if _, err := f.macrack.RackV1alpha1().MacNodes().Create(ctx, &rackv1alpha1.MacNode{
-			ObjectMeta: metav1.ObjectMeta{Name: fleetMac(n)}, Spec: rackv1alpha1.MacNodeSpec{SerialNumber: fleetSerial(n), ClassName: "base"},
-		}, metav1.CreateOptions{}); err != nil {
-			return stop, err
-		}
-	}
-	for from := 0; from < f.fleet; from += macsPerProcess {
-		p := &process.Child{
-			Name: fmt.Sprintf("the Macs from %d on", from), Prints: started,
-			Args: []string{macsCommand, "-dir", dir, "-kube", kube, "-from", fmt.Sprint(from), "-to", fmt.Sprint(min(from+macsPerProcess, f.fleet))},
-		}
-		if err := p.Start(); err != nil {
-			return stop, err
-		}
-		processes = append(processes, p)
-	}
-	return stop, nil
-}
 
 // bindLeases leases every Mac, and waits until all are bound.
 func (f *fleet) bindLeases(ctx context.Context) error {

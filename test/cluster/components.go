@@ -2,25 +2,13 @@ package cluster
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
-	"io"
-	"net"
-	"net/http"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
-
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
 
 	"macrack.io/macrack/test/cluster/build"
-	"macrack.io/macrack/test/cluster/pki"
 	"macrack.io/macrack/test/cluster/process"
 )
 
@@ -35,46 +23,6 @@ const (
 	schedulerUser      = "system:kube-scheduler"
 	kubeControllerUser = "system:kube-controller-manager"
 )
-
-// Names of authorities and certificates.
-const (
-	clusterCA    = "cluster-ca"     // signs the control plane's serving certificates and all client certificates
-	frontProxyCA = "front-proxy-ca" // signs the client certificate with which kube-apiserver forwards requests
-	etcdCA       = "etcd-ca"
-	servingCA    = "macrack-ca" // signs macrack-apiserver's serving certificate: the APIServices' caBundle
-
-	kubeAPIServerCert = "kube-apiserver"
-	kubeletClientCert = "kube-apiserver-kubelet-client"
-	frontProxyCert    = "front-proxy-client"
-	controlPlaneCert  = "control-plane" // serves kube-scheduler and kube-controller-manager
-	etcdCert          = "etcd"
-	etcdClientCert    = "etcd-client"
-	servingCert       = "macrack-apiserver"
-	tokenKey          = "service-accounts"
-)
-
-func (c *Cluster) writePKI() error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	cas := map[string]*pki.Authority{}
-	for _, name := range []string{clusterCA, frontProxyCA, etcdCA, servingCA} {
-		ca, err := c.pki.Authority(name)
-		if err != nil {
-			return err
-		}
-		cas[name] = ca
-	}
-	_, _, err := c.pki.SigningKey(tokenKey)
-	return errors.Join(err,
-		cas[clusterCA].Server(kubeAPIServerCert, "kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local"),
-		cas[clusterCA].Server(controlPlaneCert),
-		cas[clusterCA].Client(kubeletClientCert, "kube-apiserver-kubelet-client", "system:masters"),
-		cas[frontProxyCA].Client(frontProxyCert, "front-proxy-client"),
-		cas[etcdCA].Server(etcdCert),
-		cas[etcdCA].Client(etcdClientCert, "etcd-client"),
-		cas[servingCA].Server(servingCert, "macrack-apiserver."+Namespace, "macrack-apiserver."+Namespace+".svc"),
-	)
-}
 
 // plan returns the command lines of all components.
 func (c *Cluster) plan() (err error) {
@@ -307,93 +255,6 @@ func (c *Cluster) addAgent(name string, port int, serial string) {
 	)
 }
 
-// answers returns a readiness check that wants status 200 from a URL, with certificates from the
-// pki unless the names are empty.
-func (c *Cluster) answers(url, ca, client string) func(context.Context) error {
-	return func(ctx context.Context) error {
-		config := &tls.Config{}
-		if ca != "" {
-			pem, err := os.ReadFile(c.pki.CertFile(ca))
-			if err != nil {
-				return err
-			}
-			cert, err := tls.LoadX509KeyPair(c.pki.CertFile(client), c.pki.KeyFile(client))
-			if err != nil {
-				return err
-			}
-			config.RootCAs, config.Certificates = x509.NewCertPool(), []tls.Certificate{cert}
-			config.RootCAs.AppendCertsFromPEM(pem)
-		}
-		return get(ctx, url, config)
-	}
-}
-
-// get expects status 200.
-func get(ctx context.Context, url string, config *tls.Config) error {
-	// A separate transport avoids a kept connection that could outlive the checked process.
-	client := &http.Client{Transport: &http.Transport{TLSClientConfig: config, DisableKeepAlives: true}, Timeout: 5 * time.Second}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-	if err != nil {
-		return err
-	}
-	resp, err := client.Do(req)
-	if err != nil {
-		return err
-	}
-	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		body, _ := io.ReadAll(io.LimitReader(resp.Body, 4096))
-		return fmt.Errorf("GET %s: %s: %s", url, resp.Status, strings.TrimSpace(string(body)))
-	}
-	return nil
-}
-
-func dialable(port int) func(context.Context) error {
-	return func(ctx context.Context) error {
-		conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", process.Loopback(port))
-		if err != nil {
-			return err
-		}
-		return conn.Close()
-	}
-}
-
-// nodeReady returns a readiness check that requires a Ready Node, reported by the agent that runs
-// now.
-func (c *Cluster) nodeReady(name string) func(context.Context) error {
-	return func(ctx context.Context) error {
-		started, err := os.Stat(filepath.Join(c.dir, "run", name+".pid"))
-		if err != nil {
-			return err
-		}
-		config, err := c.RESTConfig(Admin)
-		if err != nil {
-			return err
-		}
-		client, err := kubernetes.NewForConfig(config)
-		if err != nil {
-			return err
-		}
-		heartbeat, err := client.CoordinationV1().Leases(corev1.NamespaceNodeLease).Get(ctx, name, metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
-		if heartbeat.Spec.RenewTime == nil || heartbeat.Spec.RenewTime.Time.Before(started.ModTime()) {
-			return fmt.Errorf("the agent of node %s has sent no heartbeat since it was started", name)
-		}
-		node, err := client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
-		for _, cond := range node.Status.Conditions {
-			if cond.Type == corev1.NodeReady && cond.Status == corev1.ConditionTrue {
-				return nil
-			}
-		}
-		return fmt.Errorf("node %s is not Ready", name)
-	}
-}
-
 // EtcdAccess has the access data of an etcd. Without files, it has no TLS.
 type EtcdAccess struct {
 	Servers                   []string
@@ -407,20 +268,6 @@ func (c *Cluster) MacrackEtcd() EtcdAccess {
 		servers = append(servers, urlOf(c.Port(fmt.Sprintf("macrack-etcd-%d", n))))
 	}
 	return EtcdAccess{Servers: servers, CAFile: c.pki.CertFile(etcdCA), CertFile: c.pki.CertFile(etcdClientCert), KeyFile: c.pki.KeyFile(etcdClientCert)}
-}
-
-// ServingFiles returns the certificate and the key of macrack-apiserver on loopback.
-func (c *Cluster) ServingFiles() (certFile, keyFile string) {
-	return c.pki.CertFile(servingCert), c.pki.KeyFile(servingCert)
-}
-
-// ServingCA returns the authority (PEM) of ServingFiles: the caBundle of the APIServices.
-func (c *Cluster) ServingCA() []byte {
-	pem, err := os.ReadFile(c.pki.CertFile(servingCA))
-	if err != nil {
-		panic(err) // Open has written it
-	}
-	return pem
 }
 
 // APIServerKubeconfig returns the kubeconfig of macrack-apiserver, for --kubeconfig,

@@ -8,93 +8,20 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"os"
-	"path/filepath"
-	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"macrack.io/macrack/test/cluster/process"
-
-	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	imagev1alpha1 "macrack.io/macrack/pkg/apis/image/v1alpha1"
 	instancev1alpha1 "macrack.io/macrack/pkg/apis/instance/v1alpha1"
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
-	"macrack.io/macrack/pkg/apis/scalar"
 	"macrack.io/macrack/test/race/check"
 )
-
-// Options are the parameters of a race.
-type Options struct {
-	// Attempts is the total number of requests.
-	Attempts int64
-	// Limit bounds the time of the requests; 0 for no limit.
-	Limit time.Duration
-	// Clients is the number of concurrent clients.
-	Clients int
-	// Macs is the number of Macs.
-	Macs int
-	// Servers and Members are the numbers of servers and of etcd members.
-	Servers, Members int
-	// KillEvery is the interval at which a process is killed; 0 for never.
-	KillEvery time.Duration
-	// Cancel is the percentage of cancelled requests.
-	Cancel int
-	// Sample selects every nth lease and Mac, whose history is checked for linearizability.
-	Sample int
-	// Dir is the directory of the data and the logs.
-	Dir string
-	// Out receives progress messages.
-	Out io.Writer
-}
-
-// NewOptions returns the options of a short race in a directory.
-func NewOptions(dir string) Options {
-	return Options{Attempts: 10000, Clients: 64, Macs: 50, Servers: 2, Members: 3, KillEvery: 5 * time.Second, Cancel: 3, Sample: 4, Dir: dir, Out: io.Discard}
-}
-
-// A Result is the result of a race.
-type Result struct {
-	// Attempts counts all requests that may have reached a server.
-	Attempts int64
-	// Successes, Refusals and Conflicts count requests with a known outcome. In a conflict another
-	// client was faster; the request may be tried again.
-	Successes, Refusals, Conflicts int64
-	// Violations is the number of violations, and First has the first ones of each rule.
-	Violations int64
-	First      []check.Violation
-
-	// Kinds has the outcomes of each kind of attempt.
-	Kinds map[string][4]int64
-	// Refused has examples of the refusals of each kind.
-	Refused map[string][]string
-	// Kills is the number of killed processes.
-	Kills int64
-	// Records is the number of records of each type.
-	Records map[rackv1alpha1.AuditRecordType]int64
-	// Revisions, Acks, Tables and Operations count the checked items; Undecided tables took too
-	// long.
-	Revisions                           int64
-	Acks, Tables, Operations, Undecided int
-	// Report is the servers' own compliance report at the end.
-	Report rackv1alpha1.ComplianceReportStatus
-	// Took is the time in which the clients raced.
-	Took time.Duration
-}
-
-// String returns the result in one line.
-func (r *Result) String() string {
-	return fmt.Sprintf("race: attempts=%d successes=%d refusals=%d conflicts=%d violations=%d", r.Attempts, r.Successes, r.Refusals, r.Conflicts, r.Violations)
-}
 
 // race is the state that all clients share.
 type race struct {
@@ -144,121 +71,6 @@ func Run(ctx context.Context, options Options) (*Result, error) {
 		return nil, err
 	}
 	return r.run(ctx)
-}
-
-// start starts the etcd and the servers, and fills the catalogue.
-func (r *race) start(ctx context.Context) error {
-	addresses, err := process.FreeAddresses(2*r.Members + r.Servers)
-	if err != nil {
-		return err
-	}
-	clockFile := filepath.Join(r.Dir, "clock")
-	if r.clock, err = openClock(clockFile, 0); err != nil {
-		return err
-	}
-	var cluster, endpoints []string
-	for n := range r.Members {
-		cluster = append(cluster, fmt.Sprintf("etcd-%d=http://%s", n, addresses[2*n+1]))
-		endpoints = append(endpoints, "http://"+addresses[2*n])
-	}
-	for n := range r.Members {
-		name := fmt.Sprintf("etcd-%d", n)
-		member, err := newChild(r.Dir, name, role{
-			Listen: addresses[2*n], Member: name, Peer: addresses[2*n+1], Cluster: strings.Join(cluster, ","), Dir: filepath.Join(r.Dir, name),
-		})
-		if err != nil {
-			return err
-		}
-		r.members = append(r.members, member)
-	}
-	for n := range r.Servers {
-		server, err := newChild(r.Dir, fmt.Sprintf("server-%d", n), role{
-			Listen: addresses[2*r.Members+n], Etcd: endpoints, Clock: clockFile, Skew: -time.Duration(n) * 2 * time.Second,
-		})
-		if err != nil {
-			return err
-		}
-		r.servers = append(r.servers, server)
-	}
-	for _, p := range r.members {
-		if err := p.Start(); err != nil {
-			return err
-		}
-	}
-	for _, p := range r.members {
-		if err := p.WaitReady(ctx, p.healthy); err != nil {
-			return err
-		}
-	}
-	for _, p := range r.servers {
-		if err := p.Start(); err != nil {
-			return err
-		}
-	}
-	for _, p := range r.servers {
-		if err := p.WaitReady(ctx, p.ready); err != nil {
-			return err
-		}
-	}
-	return r.fill(ctx)
-}
-
-func (r *race) stop() {
-	for _, p := range slices.Concat(r.servers, r.members) {
-		p.Kill()
-	}
-	if r.clock != nil {
-		_ = r.clock.file.Close()
-	}
-}
-
-func newImage(name string) *imagev1alpha1.MacOSImage {
-	return &imagev1alpha1.MacOSImage{
-		ObjectMeta: metav1.ObjectMeta{Name: name},
-		Spec: imagev1alpha1.MacOSImageSpec{
-			Contents: []imagev1alpha1.ImageContent{{Name: "macOS", Version: "26.1", Build: "25B78"}, {Name: "guest-agent", Version: "1.0"}},
-			Source:   imagev1alpha1.ImageSource{Reference: "registry.example.com/macos:26.1", Digest: "sha256:" + strings.Repeat("26", 32)},
-			DiskSize: scalar.MustParse("60Gi"),
-		},
-	}
-}
-
-// fill fills the catalogue.
-func (r *race) fill(ctx context.Context) error {
-	ctx = asAdmin(ctx)
-	client, err := newClient(r.servers[0].role.Listen)
-	if err != nil {
-		return err
-	}
-	if _, err := client.RackV1alpha1().MacNodeClasses().Create(ctx, &rackv1alpha1.MacNodeClass{
-		ObjectMeta: metav1.ObjectMeta{Name: "base"},
-		Spec: rackv1alpha1.MacNodeClassSpec{
-			Model: "Mac mini (2024)", ModelIdentifiers: []string{"Mac16,10"}, Chip: "Apple M4",
-			Capacity:     rackv1alpha1.MachineResources{CPU: scalar.MustParse("64"), Memory: scalar.MustParse("512Gi"), Storage: scalar.MustParse("8Ti")},
-			HostReserved: rackv1alpha1.MachineResources{CPU: scalar.MustParse("2"), Memory: scalar.MustParse("4Gi"), Storage: scalar.MustParse("64Gi")},
-		},
-	}, metav1.CreateOptions{}); err != nil {
-		return err
-	}
-	if _, err := client.InstanceV1alpha1().InstanceClasses().Create(ctx, &instancev1alpha1.InstanceClass{
-		ObjectMeta: metav1.ObjectMeta{Name: "small"},
-		Spec: instancev1alpha1.InstanceClassSpec{Resources: instancev1alpha1.InstanceClassResources{
-			CPU: scalar.MustParse("4"), Memory: scalar.MustParse("8Gi"), Storage: scalar.MustParse("64Gi"),
-		}},
-	}, metav1.CreateOptions{}); err != nil {
-		return err
-	}
-	for _, name := range r.images {
-		image, err := client.ImageV1alpha1().MacOSImages().Create(ctx, newImage(name), metav1.CreateOptions{})
-		if err != nil {
-			return err
-		}
-		image.Status.Phase, image.Status.Digest = imagev1alpha1.MacOSImageReady, image.Spec.Source.Digest
-		if _, err := client.ImageV1alpha1().MacOSImages().UpdateStatus(ctx, image, metav1.UpdateOptions{}); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // run runs the clients and the checks.
@@ -383,88 +195,6 @@ func (w *worker) target() *mac {
 	return w.macs[(start+rand.IntN(few))%len(w.macs)]
 }
 
-// turnClock repeatedly moves the clock to just before the floor of a lease, or to hours before it,
-// and sometimes back a little.
-func (r *race) turnClock(ctx context.Context) error {
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-time.After(200*time.Millisecond + rand.N(200*time.Millisecond)):
-		}
-		if rand.IntN(40) == 0 {
-			if err := r.clock.move(-rand.N(10 * time.Second)); err != nil {
-				return err
-			}
-			continue
-		}
-		w := worker{race: r}
-		for range 4 {
-			v := w.target().view()
-			if !held(v) && (!bound(v) || rand.IntN(20) > 0) {
-				continue
-			}
-			by := v.lease.Status.EarliestReleaseAt.Sub(r.clock.Now()) - 20*time.Millisecond
-			if rand.IntN(4) == 0 {
-				by -= rand.N(20 * time.Hour)
-			}
-			if by > 0 {
-				if err := r.clock.move(by); err != nil {
-					return err
-				}
-				break
-			}
-		}
-	}
-}
-
-// killAll repeatedly kills and restarts a server or a member of etcd.
-func (r *race) killAll(ctx context.Context) error {
-	if r.KillEvery == 0 {
-		return nil
-	}
-	for n := 0; ; n++ {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-time.After(r.KillEvery/2 + rand.N(r.KillEvery)):
-		}
-		var err error
-		r.kills.Add(1)
-		if n%2 == 0 {
-			i := rand.IntN(len(r.servers))
-			r.servers[i].Kill()
-			r.down[i].Store(true)
-			err = r.revive(ctx, r.servers[i], r.servers[i].ready)
-			r.down[i].Store(false)
-		} else {
-			p := pick(r.members)
-			p.Kill()
-			err = r.revive(ctx, p, p.healthy)
-		}
-		if err != nil {
-			return err
-		}
-	}
-}
-
-// revive restarts a process, even if another program has its port for a while.
-func (r *race) revive(ctx context.Context, p *child, check func(context.Context) error) error {
-	time.Sleep(rand.N(500 * time.Millisecond))
-	ctx = context.WithoutCancel(ctx)
-	for try := 0; ; try++ {
-		if err := p.Start(); err != nil {
-			return err
-		}
-		err := p.WaitReady(ctx, check)
-		if err == nil || try == 5 || !p.Crashed() {
-			return err
-		}
-		p.Kill()
-		time.Sleep(time.Second)
-	}
-}
-
 func (r *race) progress(ctx context.Context) error {
 	for {
 		select {
@@ -475,37 +205,4 @@ func (r *race) progress(ctx context.Context) error {
 				r.total.attempts.Load(), r.total.successes.Load(), r.total.refusals.Load(), r.total.conflicts.Load(), r.kills.Load())
 		}
 	}
-}
-
-func (r *race) etcd(members ...*child) (*clientv3.Client, error) {
-	var endpoints []string
-	for _, p := range members {
-		endpoints = append(endpoints, p.role.Listen)
-	}
-	return clientv3.New(clientv3.Config{Endpoints: endpoints, DialTimeout: 10 * time.Second, DialKeepAliveTime: 5 * time.Second, DialKeepAliveTimeout: 5 * time.Second, Logger: zap.NewNop()})
-}
-
-// healthy reports whether a member of etcd answers for the cluster.
-func (p *child) healthy(ctx context.Context) error {
-	client, err := clientv3.New(clientv3.Config{Endpoints: []string{p.role.Listen}, Logger: zap.NewNop()})
-	if err != nil {
-		return err
-	}
-	defer client.Close()
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
-	defer cancel()
-	_, err = client.Get(ctx, "health")
-	return err
-}
-
-// ready reports whether a server serves.
-func (p *child) ready(ctx context.Context) error {
-	client, err := newClient(p.role.Listen)
-	if err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(asAdmin(ctx), 2*time.Second)
-	defer cancel()
-	_, err = client.Discovery().RESTClient().Get().AbsPath("/readyz").Do(ctx).Raw()
-	return err
 }
