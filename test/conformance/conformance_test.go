@@ -78,3 +78,15 @@ func TestReport(t *testing.T) {
 	require.NoError(t, r.end(1))
 	assert.Contains(t, out.String(), "\nconformance: kinds=1 behaviours=1 passed=1 failed=0\n")
 }
+
+func TestCleanupsOfAnInterruptedBehaviour(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cleaned := false
+	b := behaviour{do: func(t *T, _ *kind) {
+		t.cleanup(func() { cleaned = t.Err() == nil })
+		cancel()
+		assert.Error(t, t.Err())
+	}}
+	assert.Empty(t, b.run(ctx, nil, nil))
+	assert.True(t, cleaned, "cleanups have a context that is not done")
+}

@@ -69,6 +69,9 @@ func (t *T) cleanup(f func()) { t.cleanups = append(t.cleanups, f) }
 // within bounds a behaviour; the slowest waits for a virtual machine to start and stop.
 const within = 4 * time.Minute
 
+// cleaningWithin bounds the cleanups of a behaviour.
+const cleaningWithin = 2 * time.Minute
+
 func (b behaviour) run(ctx context.Context, w *world, k *kind) []string {
 	ctx, cancel := context.WithTimeoutCause(ctx, within, fmt.Errorf("the behaviour took longer than %s", within))
 	defer cancel()
@@ -87,6 +90,10 @@ func (b behaviour) run(ctx context.Context, w *world, k *kind) []string {
 		<-done
 	}
 	guarded(func() { b.do(t, k) })
+	// Cleanups also run after a behaviour that took too long, or that was interrupted.
+	cleaning, stop := context.WithTimeoutCause(context.WithoutCancel(ctx), cleaningWithin, fmt.Errorf("the cleanup took longer than %s", cleaningWithin))
+	defer stop()
+	t.Context = cleaning
 	for i := len(t.cleanups) - 1; i >= 0; i-- {
 		guarded(t.cleanups[i])
 	}
