@@ -17,7 +17,6 @@ import (
 
 	instancev1alpha1 "macrack.io/macrack/pkg/apis/instance/v1alpha1"
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
-	"macrack.io/macrack/pkg/generated/clientset/versioned"
 	"macrack.io/macrack/test/cluster"
 )
 
@@ -40,16 +39,12 @@ func (b *bench) measureAgent(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, c.Stop()) }()
-	config, err := c.RESTConfig(cluster.Admin)
-	if err != nil {
-		return err
-	}
-	client, err := versioned.NewForConfig(config)
+	clients, err := c.Clients(cluster.Admin)
 	if err != nil {
 		return err
 	}
 	namespace := cluster.Tenants[0]
-	leases, instances := client.RackV1alpha1().MacNodeLeases(namespace), client.InstanceV1alpha1().MacOSInstances(namespace)
+	leases, instances := clients.MacRack.RackV1alpha1().MacNodeLeases(namespace), clients.MacRack.InstanceV1alpha1().MacOSInstances(namespace)
 	if _, err := leases.Create(ctx, &rackv1alpha1.MacNodeLease{
 		ObjectMeta: metav1.ObjectMeta{Name: lease}, Spec: rackv1alpha1.MacNodeLeaseSpec{ClassName: "base", SerialNumber: "SIM0000001"},
 	}, metav1.CreateOptions{}); err != nil {

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"macrack.io/macrack/test/cluster/await"
-	"macrack.io/macrack/test/cluster/kubeconfig"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -47,11 +46,7 @@ func (b *bench) measureFleet(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, c.Stop()) }()
-	config, err := c.RESTConfig(cluster.Admin)
-	if err != nil {
-		return err
-	}
-	clients, err := kubeconfig.ClientsOf(config)
+	clients, err := c.Clients(cluster.Admin)
 	if err != nil {
 		return err
 	}

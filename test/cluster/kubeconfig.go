@@ -42,6 +42,15 @@ func (c *Cluster) RESTConfig(user string, groups ...string) (*rest.Config, error
 	return kubeconfig.Config(path, "")
 }
 
+// Clients returns the clients of a user of kube-apiserver, without a limit on requests.
+func (c *Cluster) Clients(user string) (kubeconfig.Clients, error) {
+	path, err := c.Kubeconfig(user)
+	if err != nil {
+		return kubeconfig.Clients{}, err
+	}
+	return kubeconfig.Load(path)
+}
+
 // ReplicaRESTConfig is RESTConfig for one replica of macrack-apiserver itself; the first is number
 // 1.
 func (c *Cluster) ReplicaRESTConfig(replica int, user string, groups ...string) (*rest.Config, error) {

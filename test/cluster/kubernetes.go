@@ -19,7 +19,6 @@ import (
 	corev1apply "k8s.io/client-go/applyconfigurations/core/v1"
 	rbacv1apply "k8s.io/client-go/applyconfigurations/rbac/v1"
 	"k8s.io/client-go/discovery"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	bootstrapapi "k8s.io/cluster-bootstrap/token/api"
@@ -114,11 +113,7 @@ func (c *Cluster) publishClusterInfo(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	config, err := c.RESTConfig(Admin)
-	if err != nil {
-		return err
-	}
-	client, err := kubernetes.NewForConfig(config)
+	clients, err := c.Clients(Admin)
 	if err != nil {
 		return err
 	}
@@ -128,7 +123,7 @@ func (c *Cluster) publishClusterInfo(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, readyTimeout, fmt.Errorf("namespace %s did not appear in %s", namespace, readyTimeout))
 	defer cancel()
 	return await.Poll(ctx, func(ctx context.Context) (bool, error) {
-		_, err := client.CoreV1().ConfigMaps(namespace).Apply(ctx,
+		_, err := clients.Kube.CoreV1().ConfigMaps(namespace).Apply(ctx,
 			corev1apply.ConfigMap(name, namespace).WithData(map[string]string{bootstrapapi.KubeConfigKey: string(info)}), apply)
 		if apierrors.IsNotFound(err) { // kube-apiserver creates the namespace a moment after it is ready
 			return false, nil
@@ -136,12 +131,12 @@ func (c *Cluster) publishClusterInfo(ctx context.Context) error {
 		if err != nil {
 			return false, err
 		}
-		_, err = client.RbacV1().Roles(namespace).Apply(ctx, rbacv1apply.Role(name, namespace).WithRules(
+		_, err = clients.Kube.RbacV1().Roles(namespace).Apply(ctx, rbacv1apply.Role(name, namespace).WithRules(
 			rbacv1apply.PolicyRule().WithAPIGroups("").WithResources("configmaps").WithResourceNames(name).WithVerbs("get")), apply)
 		if err != nil {
 			return false, err
 		}
-		_, err = client.RbacV1().RoleBindings(namespace).Apply(ctx, rbacv1apply.RoleBinding(name, namespace).
+		_, err = clients.Kube.RbacV1().RoleBindings(namespace).Apply(ctx, rbacv1apply.RoleBinding(name, namespace).
 			WithRoleRef(rbacv1apply.RoleRef().WithAPIGroup(rbacv1.GroupName).WithKind("Role").WithName(name)).
 			WithSubjects(rbacv1apply.Subject().WithAPIGroup(rbacv1.GroupName).WithKind(rbacv1.UserKind).WithName("system:anonymous")), apply)
 		return err == nil, err

@@ -35,8 +35,8 @@ type Options struct {
 	// (macrack-apiserver).
 	ExtraArgs map[string][]string `json:"extraArgs,omitempty"`
 
-	// Direct adds macrack-apiserver at the balancer's port to the kubeconfig for people, although the
-	// caller starts it.
+	// Direct adds the balancer's port to the kubeconfig for people, although the caller starts the
+	// macrack-apiserver behind it.
 	Direct bool `json:"direct,omitempty"`
 	// Detach runs the balancer as a separate process, so that the cluster outlives this program. It
 	// also starts the keeper, which restarts crashed components as a kubelet or launchd would.

@@ -16,8 +16,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"k8s.io/client-go/kubernetes"
-
 	"macrack.io/macrack/test/cluster/process"
 )
 
@@ -80,22 +78,18 @@ func (c *Cluster) nodeReady(name string) func(context.Context) error {
 		if err != nil {
 			return err
 		}
-		config, err := c.RESTConfig(Admin)
+		clients, err := c.Clients(Admin)
 		if err != nil {
 			return err
 		}
-		client, err := kubernetes.NewForConfig(config)
-		if err != nil {
-			return err
-		}
-		heartbeat, err := client.CoordinationV1().Leases(corev1.NamespaceNodeLease).Get(ctx, name, metav1.GetOptions{})
+		heartbeat, err := clients.Kube.CoordinationV1().Leases(corev1.NamespaceNodeLease).Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
 			return err
 		}
 		if heartbeat.Spec.RenewTime == nil || heartbeat.Spec.RenewTime.Time.Before(started.ModTime()) {
 			return fmt.Errorf("the agent of node %s has sent no heartbeat since it was started", name)
 		}
-		node, err := client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
+		node, err := clients.Kube.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
 			return err
 		}
