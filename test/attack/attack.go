@@ -112,8 +112,6 @@ func invalid(text string) want { return says(http.StatusUnprocessableEntity, tex
 
 func badRequest(text string) want { return says(http.StatusBadRequest, text) }
 
-func conflict(text string) want { return says(http.StatusConflict, text) }
-
 // ignored is an answer without an error to a request that changed nothing.
 func ignored() want { return want{codes: []int{http.StatusOK}} }
 

@@ -105,10 +105,6 @@ func put(path, body string) step { return call{method: http.MethodPut, path: pat
 
 func remove(path string) step { return call{method: http.MethodDelete, path: path}.do }
 
-func removeWith(path, body string) step {
-	return call{method: http.MethodDelete, path: path, body: body}.do
-}
-
 // Kinds of patches.
 const (
 	jsonPatch      = "application/json-patch+json"

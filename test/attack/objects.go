@@ -13,8 +13,6 @@ func (w *world) globexLease() string { return leases("globex") + "/attack-globex
 
 func (w *world) acmeNode() string { return rackPath + "/macnodes/" + w.acmeMac }
 
-func (w *world) globexNode() string { return rackPath + "/macnodes/" + w.globexMac }
-
 func macNodeBody(name, serial string) string {
 	return fmt.Sprintf(`{"apiVersion":"rack.macrack.io/v1alpha1","kind":"MacNode","metadata":{"name":%q},"spec":{"serialNumber":%q,"className":"base"}}`, name, serial)
 }
