@@ -1,0 +1,89 @@
+package floor
+
+import "time"
+
+// Limits are the settings of a set.
+type Limits struct {
+	// Min and Max bound the number of leases. Deleted leases count until their Macs are released.
+	Min, Max int
+	// PerLease is the number of virtual machines on a Mac: 1 or 2.
+	PerLease int
+	// Warm is the number of slots that should be free while there is demand.
+	Warm int
+	// GrowAfter is the time for which demand exceeds the capacity before another Mac is leased.
+	GrowAfter time.Duration
+	// KeepIdle is the time for which a lease is idle before it is surplus.
+	KeepIdle time.Duration
+	// DecideBefore is the time before the floor of a lease at which its end is decided.
+	DecideBefore time.Duration
+}
+
+// Phase is the phase of a lease.
+type Phase string
+
+const (
+	// Pending means that the lease has no Mac yet. It costs nothing.
+	Pending Phase = "Pending"
+	// Bound means that the lease has a Mac.
+	Bound Phase = "Bound"
+	// Ending means that the lease was deleted and still has its Mac.
+	Ending Phase = "Ending"
+)
+
+// Lease is the observed state of a lease.
+type Lease struct {
+	// Name is the name of the lease.
+	Name string
+	// Phase is the phase of the lease. The other fields are only set for a Bound lease, except
+	// Refusal.
+	Phase Phase
+	// Floor is the earliest release of the Mac.
+	Floor time.Time
+	// IdleSince is the time at which the last job ended, or that of the binding.
+	IdleSince time.Time
+	// Busy is the number of machines with a job, and Ready the number of booted ones without.
+	Busy, Ready int
+	// Offline is true while the Mac is offline or in quarantine.
+	Offline bool
+	// Refusal is the reason for which a Pending lease gets no Mac, such as NoMacAvailable.
+	Refusal string
+}
+
+// Facts are all inputs of a decision.
+type Facts struct {
+	// Now is the time of the decision.
+	Now time.Time
+	// Limits are the settings of the set.
+	Limits Limits
+	// Leases are the leases of the set.
+	Leases []Lease
+	// Waiting are the names of the jobs in the queue, oldest first.
+	Waiting []string
+	// Sustained is the number of jobs, running and waiting, below which demand has not fallen for
+	// GrowAfter.
+	Sustained int
+	// Expected is the highest number of jobs expected at once within KeepIdle.
+	Expected int
+	// QuotaRefusal is the message of the API server if it has just refused a lease for a quota.
+	QuotaRefusal string
+}
+
+// demand returns the number of jobs, running and waiting.
+func (f Facts) demand() int {
+	n := len(f.Waiting)
+	for _, l := range f.Leases {
+		n += l.Busy
+	}
+	return n
+}
+
+// slots returns the number of slots for jobs, including the free ones that Warm asks for.
+func (l Limits) slots(jobs int) int {
+	if jobs == 0 {
+		return 0
+	}
+	return jobs + l.Warm
+}
+
+// leases returns the number of leases with the given number of slots.
+func (l Limits) leases(slots int) int { return (slots + l.PerLease - 1) / l.PerLease }
