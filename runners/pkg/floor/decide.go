@@ -22,14 +22,15 @@ func Decide(f Facts) []Decision {
 // decideAt returns the time from which a surplus lease is deleted.
 func (f Facts) decideAt(l Lease) time.Time { return l.Floor.Add(-f.Limits.DecideBefore) }
 
-// rank returns the place of a lease in the order in which leases are kept.
+// rank returns the place of a lease in the order in which leases are kept. Those without capacity
+// come last, so that the first n leases are those that n leases' worth of demand needs.
 func (f Facts) rank(l Lease) int {
 	switch {
 	case l.Phase == Ending:
 		return 4
-	case l.Phase == Pending:
-		return 3
 	case l.Offline:
+		return 3
+	case l.Phase == Pending:
 		return 2
 	case f.Now.Before(f.decideAt(l)):
 		return 0

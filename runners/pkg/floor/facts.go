@@ -62,7 +62,7 @@ type Facts struct {
 	// Sustained is the number of jobs, running and waiting, below which demand has not fallen for
 	// GrowAfter.
 	Sustained int
-	// Expected is the highest number of jobs expected at once within KeepIdle.
+	// Expected is the highest number of jobs that earlier days expect at once in the next hours.
 	Expected int
 	// QuotaRefusal is the message of the API server if it has just refused a lease for a quota.
 	QuotaRefusal string

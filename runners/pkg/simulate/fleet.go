@@ -105,17 +105,22 @@ func (l *lease) delete(now time.Time) {
 
 // next returns the next time after now at which the state of the lease changes by itself.
 func (l *lease) next(now time.Time) time.Time {
-	var next time.Time
-	times := []time.Time{l.boundAt, l.endsAt}
+	next := earliest(now, l.boundAt, l.endsAt)
 	for _, s := range l.slots {
-		times = append(times, s.readyAt, s.freeAt)
-	}
-	for _, t := range times {
-		if t.After(now) && (next.IsZero() || t.Before(next)) {
-			next = t
-		}
+		next = earliest(now, next, earliest(now, s.readyAt, s.freeAt))
 	}
 	return next
+}
+
+// earliest returns the earlier of two times that are after now, or the zero time.
+func earliest(now, a, b time.Time) time.Time {
+	if !a.After(now) || b.After(now) && b.Before(a) {
+		a = b
+	}
+	if !a.After(now) {
+		return time.Time{}
+	}
+	return a
 }
 
 // paid returns the time for which the Mac of the lease is paid, up to the end of the simulation.

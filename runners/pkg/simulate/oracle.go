@@ -1,7 +1,6 @@
 package simulate
 
 import (
-	"cmp"
 	"slices"
 	"time"
 )
@@ -71,20 +70,27 @@ func (r *replay) need() []need {
 		at    time.Time
 		slots int
 	}
-	var changes []change
+	minimumFrom := r.begin.Add(r.timing.Bind)
+	changes := []change{{minimumFrom, 0}}
 	for _, j := range r.runs {
 		changes = append(changes, change{j.start.Add(-r.timing.Boot), 1}, change{j.end, -1})
 	}
-	slices.SortFunc(changes, func(a, b change) int { return cmp.Or(a.at.Compare(b.at), cmp.Compare(a.slots, b.slots)) })
-	steps := []need{{r.begin.Add(-r.timing.Boot), r.limits.Min}}
+	slices.SortFunc(changes, func(a, b change) int { return a.at.Compare(b.at) })
+	steps := []need{{r.begin, 0}}
 	slots := 0
 	for i, c := range changes {
 		slots += c.slots
 		if i+1 < len(changes) && changes[i+1].at.Equal(c.at) {
 			continue
 		}
-		macs := max(r.limits.Min, (slots+r.limits.PerLease-1)/r.limits.PerLease)
-		if macs != steps[len(steps)-1].macs {
+		macs := (slots + r.limits.PerLease - 1) / r.limits.PerLease
+		if !c.at.Before(minimumFrom) {
+			macs = max(macs, r.limits.Min)
+		}
+		switch last := &steps[len(steps)-1]; {
+		case c.at.Equal(last.from):
+			last.macs = macs
+		case macs != last.macs:
 			steps = append(steps, need{c.at, macs})
 		}
 	}

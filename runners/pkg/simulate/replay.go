@@ -1,6 +1,7 @@
 package simulate
 
 import (
+	"slices"
 	"strconv"
 	"time"
 
@@ -8,7 +9,7 @@ import (
 )
 
 // resync is the interval at which the rule is asked even if nothing has changed.
-const resync = 30 * time.Second
+const resync = time.Minute
 
 // run is the course of a job: it waited from its queueing to start.
 type run struct {
@@ -24,6 +25,7 @@ type replay struct {
 	runs    []run
 	waiting []int // indexes of jobs
 	leases  []*lease
+	live    []*lease // those that have not ended
 	history floor.History
 	begin   time.Time
 	end     time.Time
@@ -48,7 +50,7 @@ func newReplay(jobs []Job, limits floor.Limits, timing Timing, adjust func(*floo
 		if queued < len(jobs) && jobs[queued].QueuedAt.Before(next) {
 			next = jobs[queued].QueuedAt
 		}
-		for _, l := range r.leases {
+		for _, l := range r.live {
 			if t := l.next(now); !t.IsZero() && t.Before(next) {
 				next = t
 			}
@@ -61,19 +63,17 @@ func newReplay(jobs []Job, limits floor.Limits, timing Timing, adjust func(*floo
 func (r *replay) step(now time.Time) int {
 	facts := floor.Facts{Now: now, Limits: r.limits}
 	demand := len(r.waiting)
-	for _, l := range r.leases {
-		if l.advance(now, r.timing.Boot); !l.ended(now) {
-			facts.Leases = append(facts.Leases, l.facts(now))
-		}
-	}
-	for _, l := range facts.Leases {
-		demand += l.Busy
+	r.live = slices.DeleteFunc(r.live, func(l *lease) bool { return l.ended(now) })
+	for _, l := range r.live {
+		l.advance(now, r.timing.Boot)
+		seen := l.facts(now)
+		facts.Leases, demand = append(facts.Leases, seen), demand+seen.Busy
 	}
 	for _, j := range r.waiting {
 		facts.Waiting = append(facts.Waiting, strconv.Itoa(j))
 	}
 	facts.Sustained = r.history.Record(now, demand, r.limits.GrowAfter)
-	facts.Expected = r.history.Expected(now, r.limits.KeepIdle)
+	facts.Expected = r.history.Expected(now)
 	r.adjust(&facts)
 	for _, d := range floor.Decide(facts) {
 		r.apply(now, d)
@@ -89,14 +89,15 @@ func (r *replay) apply(now time.Time, d floor.Decision) {
 		r.lease(d.Lease).run(now, r.jobs[j].Duration)
 		r.runs[j] = run{r.jobs[j].QueuedAt, now, now.Add(r.jobs[j].Duration)}
 	case floor.Grow:
-		r.leases = append(r.leases, newLease(len(r.leases), now.Add(r.timing.Bind), r.limits.PerLease, r.timing.Boot))
+		l := newLease(len(r.leases), now.Add(r.timing.Bind), r.limits.PerLease, r.timing.Boot)
+		r.leases, r.live = append(r.leases, l), append(r.live, l)
 	case floor.ReleaseAtFloor, floor.ReleaseNow:
 		r.lease(d.Lease).delete(now)
 	}
 }
 
 func (r *replay) lease(name string) *lease {
-	for _, l := range r.leases {
+	for _, l := range r.live {
 		if l.name == name {
 			return l
 		}

@@ -61,11 +61,10 @@ func (r *replay) result(policy string, paid time.Duration, runs []run) Result {
 	}
 }
 
-var columns = []string{"policy", "chassis-days", "of oracle", "wait p50", "wait p95", "wait p99", "utilisation"}
-
-func rows(results []Result) [][]string {
+// rows returns the results as a table; its first column is headed by the name of the trace.
+func rows(name string, results []Result) [][]string {
 	best := results[len(results)-1].ChassisDays
-	rows := [][]string{columns}
+	rows := [][]string{{name, "chassis-days", "of oracle", "wait p50", "wait p95", "wait p99", "utilisation"}}
 	for _, r := range results {
 		rows = append(rows, []string{
 			r.Policy, fmt.Sprintf("%.1f", r.ChassisDays), fmt.Sprintf("%.0f %%", 100*r.ChassisDays/best),
@@ -76,29 +75,29 @@ func rows(results []Result) [][]string {
 	return rows
 }
 
-// Print writes the results as a table for a terminal.
-func Print(w io.Writer, results []Result) error {
+// Print writes the results for a trace as a table for a terminal.
+func Print(w io.Writer, name string, results []Result) error {
 	table := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
-	for i, row := range rows(results) {
+	for i, row := range rows(name, results) {
+		line := strings.Join(row, "\t")
 		if i == 0 {
-			for i := range row {
-				row[i] = strings.ToUpper(row[i])
-			}
+			line = strings.ToUpper(line)
 		}
-		fmt.Fprintln(table, strings.Join(row, "\t"))
+		fmt.Fprintln(table, line)
 	}
 	return table.Flush()
 }
 
-// PrintMarkdown writes the results as a table in Markdown.
-func PrintMarkdown(w io.Writer, results []Result) error {
-	for i, row := range rows(results) {
-		if _, err := fmt.Fprintf(w, "| %s |\n", strings.Join(row, " | ")); err != nil {
-			return err
-		}
+// PrintMarkdown writes the results for a trace as a table in Markdown.
+func PrintMarkdown(w io.Writer, name string, results []Result) error {
+	var b strings.Builder
+	for i, row := range rows(name, results) {
+		fmt.Fprintf(&b, "| %s |\n", strings.Join(row, " | "))
 		if i == 0 {
-			fmt.Fprintf(w, "|---%s\n", strings.Repeat("|---:", len(row)-1)+"|")
+			b.WriteString("|---" + strings.Repeat("|---:", len(row)-1) + "|\n")
 		}
 	}
-	return nil
+	b.WriteString("\n")
+	_, err := io.WriteString(w, b.String())
+	return err
 }
