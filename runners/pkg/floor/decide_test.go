@@ -11,7 +11,7 @@ var now = time.Date(2026, 3, 2, 12, 0, 0, 0, time.UTC)
 
 var limits = Limits{Max: 4, PerLease: 2, GrowAfter: time.Minute, KeepIdle: time.Hour, DecideBefore: 15 * time.Minute}
 
-// lease returns an idle lease whose floor is in the given time and that was last used two hours ago.
+// lease returns a lease that has been idle for two hours, with its floor in the given time.
 func lease(name string, floor time.Duration, changes ...func(*Lease)) Lease {
 	l := Lease{Name: name, Phase: Bound, Floor: now.Add(floor), IdleSince: now.Add(-2 * time.Hour), Ready: 2}
 	for _, change := range changes {

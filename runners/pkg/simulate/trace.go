@@ -4,6 +4,7 @@ package simulate
 
 import (
 	"encoding/csv"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -31,11 +32,11 @@ func ReadTrace(r io.Reader) ([]Job, error) {
 	for line := 1; ; line++ {
 		row, err := rows.Read()
 		switch {
-		case err == io.EOF && len(jobs) > 0:
+		case errors.Is(err, io.EOF) && len(jobs) > 0:
 			slices.SortStableFunc(jobs, func(a, b Job) int { return a.QueuedAt.Compare(b.QueuedAt) })
 			return jobs, nil
-		case err == io.EOF:
-			return nil, fmt.Errorf("the trace has no jobs; add lines such as 2026-03-02T09:00:00Z,720")
+		case errors.Is(err, io.EOF):
+			return nil, errors.New("the trace has no jobs; add lines such as 2026-03-02T09:00:00Z,720")
 		case err != nil:
 			return nil, err
 		case line == 1:
