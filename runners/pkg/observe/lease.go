@@ -2,26 +2,17 @@
 package observe
 
 import (
-	"time"
-
 	"k8s.io/apimachinery/pkg/api/meta"
 
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
 
 	"macrack.io/macrack/runners/pkg/floor"
+	"macrack.io/macrack/runners/pkg/machines"
 )
 
-// Machines are the machines of a lease.
-type Machines struct {
-	// Busy is the number of machines with a job, and Ready the number of booted ones without.
-	Busy, Ready int
-	// LastJobEndedAt is the time at which the last job ended; zero if none has.
-	LastJobEndedAt time.Time
-}
-
-// Lease returns the facts about a lease. The result is false if the lease has released its Mac, or
-// was deleted before it had one.
-func Lease(lease *rackv1alpha1.MacNodeLease, machines Machines) (floor.Lease, bool) {
+// Lease returns the facts about a lease and its machines. The result is false if the lease has
+// released its Mac, or was deleted before it had one.
+func Lease(lease *rackv1alpha1.MacNodeLease, all []machines.Machine) (floor.Lease, bool) {
 	facts := floor.Lease{Name: lease.Name}
 	deleted := lease.DeletionTimestamp != nil
 	switch lease.Status.Phase {
@@ -36,7 +27,15 @@ func Lease(lease *rackv1alpha1.MacNodeLease, machines Machines) (floor.Lease, bo
 	if lease.Status.Phase == rackv1alpha1.MacNodeLeaseBound && !deleted {
 		facts.Phase = floor.Bound
 	}
-	facts.Busy, facts.Ready, facts.IdleSince = machines.Busy, machines.Ready, machines.LastJobEndedAt
+	for _, m := range all {
+		switch {
+		case m.Lease == lease.Name && m.State == machines.Busy:
+			facts.Busy++
+		case m.Lease == lease.Name && m.State == machines.Warm:
+			facts.Ready++
+		}
+	}
+	facts.IdleSince = annotatedTime(lease, AnnotationJobEndedAt)
 	if at := lease.Status.EarliestReleaseAt; at != nil {
 		facts.Floor = at.Time
 	}

@@ -10,6 +10,7 @@ import (
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
 
 	"macrack.io/macrack/runners/pkg/floor"
+	"macrack.io/macrack/runners/pkg/machines"
 )
 
 var (
@@ -32,6 +33,11 @@ func deleted(l *rackv1alpha1.MacNodeLease) *rackv1alpha1.MacNodeLease {
 	return l
 }
 
+func used(l *rackv1alpha1.MacNodeLease) *rackv1alpha1.MacNodeLease {
+	l.Annotations = map[string]string{AnnotationJobEndedAt: jobEnd.Format(time.RFC3339)}
+	return l
+}
+
 func isFalse(kind, reason string) metav1.Condition {
 	return metav1.Condition{Type: kind, Status: metav1.ConditionFalse, Reason: reason, Message: "all Macs are leased"}
 }
@@ -40,7 +46,7 @@ func TestLease(t *testing.T) {
 	for _, test := range []struct {
 		name     string
 		lease    *rackv1alpha1.MacNodeLease
-		machines Machines
+		machines []machines.Machine
 		want     floor.Lease
 		gone     bool
 	}{
@@ -71,9 +77,15 @@ func TestLease(t *testing.T) {
 		},
 		{
 			name:     "bound and in use",
-			lease:    lease(rackv1alpha1.MacNodeLeaseBound),
-			machines: Machines{Busy: 1, Ready: 1, LastJobEndedAt: jobEnd},
+			lease:    used(lease(rackv1alpha1.MacNodeLeaseBound)),
+			machines: []machines.Machine{{Lease: "a", State: machines.Busy}, {Lease: "a", State: machines.Warm}, {Lease: "b", State: machines.Busy}},
 			want:     floor.Lease{Phase: floor.Bound, Floor: floorAt, IdleSince: jobEnd, Busy: 1, Ready: 1},
+		},
+		{
+			name:     "bound with machines that take no job",
+			lease:    lease(rackv1alpha1.MacNodeLeaseBound),
+			machines: []machines.Machine{{Lease: "a", State: machines.Booting}, {Lease: "a", State: machines.Done}},
+			want:     floor.Lease{Phase: floor.Bound, Floor: floorAt, IdleSince: boundAt},
 		},
 		{
 			name:  "bound to a Mac that is offline",
