@@ -56,7 +56,7 @@ func place(waiting []string, leases []Lease) []Decision {
 	var decisions []Decision
 	for i := range leases {
 		l := &leases[i]
-		for l.Phase == Bound && !l.Offline && l.Ready > 0 && len(waiting) > 0 {
+		for l.Phase == Bound && l.usable() && l.Ready > 0 && len(waiting) > 0 {
 			decisions = append(decisions, Decision{Action: Place, Reason: FreeMachine, Lease: l.Name, Job: waiting[0]})
 			waiting, l.Busy, l.Ready = waiting[1:], l.Busy+1, l.Ready-1
 		}
@@ -70,11 +70,10 @@ func (f Facts) grow() []Decision {
 	refusal := Decision{Action: Wait, Reason: Maximum}
 	refused := false
 	for _, l := range f.Leases {
-		if l.Phase == Ending {
-			continue
+		if l.Phase != Ending {
+			live++
 		}
-		live++
-		if !l.Offline {
+		if l.usable() {
 			usable++
 		}
 		if l.Phase == Pending && l.Refusal != "" {
@@ -101,7 +100,7 @@ func (f Facts) missing(live, usable int) (int, Reason) {
 	limits := f.Limits
 	missing, reason := limits.leases(limits.slots(f.Sustained))-usable, SustainedDemand
 	// An expectation alone pays no Mac. It counts once the present demand confirms it.
-	if limits.leases(limits.slots(f.demand())) > usable {
+	if limits.leases(limits.slots(f.Demand())) > usable {
 		if n := limits.leases(f.Expected) - usable; n > missing {
 			missing, reason = n, ExpectedDemand
 		}
@@ -129,9 +128,9 @@ func (f Facts) keep(i int, l Lease) Decision {
 		return keep(Paid, f.decideAt(l))
 	case l.Busy > 0:
 		return keep(Busy, time.Time{})
-	case !l.Offline && i < limits.leases(limits.slots(f.demand())):
+	case l.usable() && i < limits.leases(limits.slots(f.Demand())):
 		return keep(Needed, time.Time{})
-	case !l.Offline && i < limits.leases(f.Expected):
+	case l.usable() && i < limits.leases(f.Expected):
 		return keep(ExpectedDemand, time.Time{})
 	case i < limits.Min:
 		return keep(Minimum, time.Time{})

@@ -161,6 +161,19 @@ func TestDecide(t *testing.T) {
 			want:  []Decision{decision(Grow, SustainedDemand, ""), decision(Keep, Paid, "a")},
 		},
 		{
+			name:  "a job on an offline lease needs no other slot",
+			facts: Facts{Expected: 5, Leases: []Lease{lease("a", time.Hour, busy(1), offline)}},
+			want:  []Decision{decision(Keep, Paid, "a")},
+		},
+		{
+			name: "a pending lease replaces an offline one",
+			facts: Facts{
+				Waiting: []string{"j"},
+				Leases:  []Lease{lease("a", 0, offline, idleFor(time.Minute)), pending("b", "")},
+			},
+			want: []Decision{decision(Keep, Needed, "b"), decision(Keep, RecentlyUsed, "a")},
+		},
+		{
 			name: "warm slots are leased while there is demand",
 			facts: Facts{
 				Limits: with(func(l *Limits) { l.Warm = 1 }), Sustained: 2,

@@ -6,7 +6,7 @@
 //
 //   - Before its floor, a lease is kept: its hours are paid.
 //   - A lease is surplus if demand does not need it, it was idle for KeepIdle, and earlier days do
-//     not expect that demand will need it within six hours.
+//     not expect that demand will need it within four hours.
 //   - From DecideBefore before its floor, a surplus lease is deleted. MacRack keeps its Mac until
 //     the floor, so that it ends exactly there; after the floor it ends at once.
 //   - A lease with a job is never deleted, because MacRack stops the machines of a deleted lease.

@@ -59,8 +59,7 @@ type Facts struct {
 	Leases []Lease
 	// Waiting are the names of the jobs in the queue, oldest first.
 	Waiting []string
-	// Sustained is the number of jobs, running and waiting, below which demand has not fallen for
-	// GrowAfter.
+	// Sustained is the number of jobs below which Demand has not fallen for GrowAfter.
 	Sustained int
 	// Expected is the highest number of jobs that earlier days expect at once in the next hours.
 	Expected int
@@ -68,14 +67,20 @@ type Facts struct {
 	QuotaRefusal string
 }
 
-// demand returns the number of jobs, running and waiting.
-func (f Facts) demand() int {
+// Demand returns the number of jobs that need a slot: those that wait, and those that run on the
+// capacity. Jobs on offline and deleted leases have slots that count as no capacity.
+func (f Facts) Demand() int {
 	n := len(f.Waiting)
 	for _, l := range f.Leases {
-		n += l.Busy
+		if l.usable() {
+			n += l.Busy
+		}
 	}
 	return n
 }
+
+// usable reports whether the lease is capacity, now or as soon as it is bound.
+func (l Lease) usable() bool { return l.Phase != Ending && !l.Offline }
 
 // slots returns the number of slots for jobs, including the free ones that Warm asks for.
 func (l Limits) slots(jobs int) int {

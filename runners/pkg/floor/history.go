@@ -3,9 +3,9 @@ package floor
 import "time"
 
 const (
-	// lookAhead is the time for which an expected demand keeps an idle Mac: a quarter of the
-	// shortest lease. Within it, the idle Mac is cheaper than another lease later.
-	lookAhead = 6 * time.Hour
+	// lookAhead is the time for which an expected demand keeps an idle Mac. Within it, the idle Mac
+	// is cheaper than a lease of 24 hours later.
+	lookAhead = 4 * time.Hour
 	// lookBack is the time over which the demand of earlier days is compared with the present one,
 	// and tolerance the number of jobs by which it may have been higher.
 	lookBack  = 2 * time.Hour
@@ -34,8 +34,7 @@ type sample struct {
 	jobs int
 }
 
-// Record records the number of jobs, running and waiting, and returns the number below which it has
-// not fallen for growAfter.
+// Record records the demand, and returns the number below which it has not fallen for growAfter.
 func (h *History) Record(now time.Time, jobs int, growAfter time.Duration) (sustained int) {
 	if n := len(h.recent); n == 0 || h.recent[n-1].jobs != jobs {
 		h.recent = append(h.recent, sample{now, jobs})
@@ -58,21 +57,28 @@ func (h *History) Record(now time.Time, jobs int, growAfter time.Duration) (sust
 	return sustained
 }
 
-// Expected returns the highest demand that is expected within the next six hours. It is the demand
-// of a week ago, or of a day ago in the first week. If the demand of the last two hours is lower
-// than it was then, as on a holiday, the expectation is lower in proportion.
+// Expected returns the highest demand that is expected within the next four hours. If the demand of
+// the last two hours is lower than usual, as on a holiday, the expectation is lower in proportion.
 func (h *History) Expected(now time.Time) int {
-	ago := week
-	if number(now.Add(-week)) < h.first {
-		ago = day
-	}
-	then := now.Add(-ago)
-	expected := h.peak(then, then.Add(lookAhead))
-	before, actual := h.peak(then.Add(-lookBack), then.Add(-bucket)), h.peak(now.Add(-lookBack), now)
+	expected := h.usual(now, now.Add(lookAhead))
+	before, actual := h.usual(now.Add(-lookBack), now.Add(-bucket)), h.peak(now.Add(-lookBack), now)
 	if actual+tolerance < before {
 		return expected * actual / before
 	}
 	return expected
+}
+
+// usual returns the highest demand from one time to another that two earlier days agree on: the
+// lower one of those of a day and a week ago. In the first week, that of two days ago stands in for
+// the latter; on the second day, there is only one.
+func (h *History) usual(from, to time.Time) int {
+	yesterday := h.peak(from.Add(-day), to.Add(-day))
+	for _, ago := range []time.Duration{week, 2 * day} {
+		if number(from.Add(-ago)) >= h.first {
+			return min(yesterday, h.peak(from.Add(-ago), to.Add(-ago)))
+		}
+	}
+	return yesterday
 }
 
 // peak returns the highest demand from one time to another.

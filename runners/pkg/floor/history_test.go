@@ -14,16 +14,6 @@ func record(h *History, from, to time.Time, jobs func(time.Time) int) {
 	}
 }
 
-// morning is a demand of 8 jobs from 9 to 12 o'clock on the days before the given one.
-func morning(last time.Time) func(time.Time) int {
-	return func(at time.Time) int {
-		if at.Before(last) && at.Hour() >= 9 && at.Hour() < 12 {
-			return 8
-		}
-		return 0
-	}
-}
-
 func TestSustainedDemand(t *testing.T) {
 	h := History{}
 	for _, step := range []struct {
@@ -48,27 +38,35 @@ func TestSustainedDemand(t *testing.T) {
 
 func TestExpectedDemand(t *testing.T) {
 	monday := time.Date(2026, 3, 2, 0, 0, 0, 0, time.UTC)
-	day := func(n int, hour time.Duration) time.Time { return monday.AddDate(0, 0, n).Add(hour * time.Hour) }
 	for _, test := range []struct {
 		name string
-		at   time.Time
-		last time.Time // day from which there is no demand
+		days string // x for each day with 8 jobs from 9 to 12 o'clock
+		at   time.Duration
 		want int
 	}{
-		{"nothing on the first day", day(0, 8), day(9, 0), 0},
-		{"as yesterday", day(1, 8), day(9, 0), 8},
-		{"six hours ahead", day(1, 3), day(9, 0), 8},
-		{"no more than six hours ahead", day(1, 2), day(9, 0), 0},
-		{"after the demand of yesterday", day(1, 13), day(9, 0), 0},
-		{"as yesterday, before today contradicts it", day(1, 9), day(1, 0), 8},
-		{"as yesterday, until today contradicts it", day(1, 10), day(1, 0), 0},
-		{"as a week ago", day(7, 8), day(5, 0), 8},
-		{"as a week ago and not as yesterday", day(8, 13), day(9, 0), 0},
+		{"nothing on the first day", "x", 8 * time.Hour, 0},
+		{"as on the first day", "xx", day + 8*time.Hour, 8},
+		{"four hours ahead", "xx", day + 5*time.Hour, 8},
+		{"no more than four hours ahead", "xx", day + 4*time.Hour, 0},
+		{"not after the demand", "xx", day + 13*time.Hour, 0},
+		{"before the second day contradicts it", "x.", day + 9*time.Hour, 8},
+		{"until the second day contradicts it", "x.", day + 10*time.Hour, 0},
+		{"as on two days", "xxx", 2*day + 8*time.Hour, 8},
+		{"two days disagree", "x.x", 2*day + 8*time.Hour, 0},
+		{"on a Saturday, in the first week", "xxxxx.", 5*day + 8*time.Hour, 8},
+		{"on a Sunday", "xxxxx..", 6*day + 8*time.Hour, 0},
+		{"on a Tuesday, as a week ago", "xxxxx..xx", 8*day + 8*time.Hour, 8},
+		{"on a Saturday, as a week ago", "xxxxx..xxxxx.", 12*day + 8*time.Hour, 0},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			h := History{}
-			record(&h, monday, test.at, morning(test.last))
-			assert.Equal(t, test.want, h.Expected(test.at))
+			h, now := History{}, monday.Add(test.at)
+			record(&h, monday, now, func(at time.Time) int {
+				if test.days[at.Sub(monday)/day] == 'x' && at.Hour() >= 9 && at.Hour() < 12 {
+					return 8
+				}
+				return 0
+			})
+			assert.Equal(t, test.want, h.Expected(now))
 		})
 	}
 }

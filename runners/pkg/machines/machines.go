@@ -5,9 +5,7 @@
 // Each free slot of a lease takes a new machine, because its hours are paid.
 package machines
 
-import (
-	"time"
-)
+import "time"
 
 // State is the state of a machine.
 type State string
@@ -123,8 +121,8 @@ func endReason(now time.Time, settings Settings, m Machine) Reason {
 	return ""
 }
 
-// replaceable returns a warm machine to replace. While another machine of the lease boots or stops,
-// there is none: a new image must not take all warm machines at once.
+// replaceable returns a warm machine to replace, and the reason. While another machine of the lease
+// boots or stops, it returns no reason: a new image must not take all warm machines at once.
 func replaceable(now time.Time, settings Settings, machines []Machine) (Machine, Reason) {
 	for _, m := range machines {
 		if m.State == Booting || m.State == Deleting || endReason(now, settings, m) != "" {

@@ -58,8 +58,8 @@ func state(instance *instancev1alpha1.MacOSInstance) machines.State {
 	return machines.Booting
 }
 
-// Assign gives a warm instance its job. The caller updates the instance with its resourceVersion, so
-// that only one of two replicas succeeds.
+// Assign gives a warm instance its job. The caller updates the instance with its resourceVersion,
+// so that only one of two replicas succeeds.
 func Assign(instance *instancev1alpha1.MacOSInstance, job string, now time.Time) error {
 	if s := state(instance); s != machines.Warm {
 		return fmt.Errorf("instance %q is %s; only a Warm instance takes a job", instance.Name, s)
@@ -69,7 +69,7 @@ func Assign(instance *instancev1alpha1.MacOSInstance, job string, now time.Time)
 	return nil
 }
 
-// annotatedTime returns the time in an annotation; zero if there is none.
+// annotatedTime returns the time in an annotation; zero if it is missing or damaged.
 func annotatedTime(object metav1.Object, annotation string) time.Time {
 	at, err := time.Parse(time.RFC3339, object.GetAnnotations()[annotation])
 	if err != nil {

@@ -62,16 +62,15 @@ func newReplay(jobs []Job, limits floor.Limits, timing Timing, adjust func(*floo
 // step applies the decisions at a time, and returns the number of jobs that wait or run.
 func (r *replay) step(now time.Time) int {
 	facts := floor.Facts{Now: now, Limits: r.limits}
-	demand := len(r.waiting)
 	r.live = slices.DeleteFunc(r.live, func(l *lease) bool { return l.ended(now) })
 	for _, l := range r.live {
 		l.advance(now, r.timing.Boot)
-		seen := l.facts(now)
-		facts.Leases, demand = append(facts.Leases, seen), demand+seen.Busy
+		facts.Leases = append(facts.Leases, l.facts(now))
 	}
 	for _, j := range r.waiting {
 		facts.Waiting = append(facts.Waiting, strconv.Itoa(j))
 	}
+	demand := facts.Demand()
 	facts.Sustained = r.history.Record(now, demand, r.limits.GrowAfter)
 	facts.Expected = r.history.Expected(now)
 	r.adjust(&facts)

@@ -56,16 +56,12 @@ func TestReplayProperties(t *testing.T) {
 		limits.Warm = rapid.IntRange(0, 2).Draw(t, "warm")
 		atDeletion := -1 // demand at the last deletion
 		r := newReplay(jobs, limits, testTiming, func(f *floor.Facts) {
-			demand := len(f.Waiting)
-			for _, l := range f.Leases {
-				demand += l.Busy
-			}
 			for _, d := range floor.Decide(*f) {
 				switch d.Action {
 				case floor.Grow:
-					require.True(t, d.Reason == floor.Minimum || demand > atDeletion, "no growth after a deletion unless demand rose")
+					require.True(t, d.Reason == floor.Minimum || f.Demand() > atDeletion, "no growth after a deletion unless demand rose")
 				case floor.ReleaseAtFloor, floor.ReleaseNow:
-					atDeletion = demand
+					atDeletion = f.Demand()
 				}
 			}
 		})
