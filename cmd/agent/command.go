@@ -21,8 +21,8 @@ import (
 	"k8s.io/utils/clock"
 
 	"macrack.io/macrack/pkg/agent"
+	"macrack.io/macrack/pkg/agent/credentials"
 	"macrack.io/macrack/pkg/agent/host"
-	"macrack.io/macrack/pkg/agent/identity"
 	"macrack.io/macrack/pkg/agent/node"
 	"macrack.io/macrack/pkg/agent/slots"
 	"macrack.io/macrack/pkg/apiclient"
@@ -197,7 +197,7 @@ func (o *options) run(ctx context.Context) error {
 		defer config.Listener.Close()
 	}
 	certDir := filepath.Join(o.stateDir, certDirName)
-	client, err := identity.Join(ctx, identity.Options{
+	client, err := credentials.Join(ctx, credentials.Options{
 		NodeName: o.nodeName, Kubeconfig: o.kubeconfig, BootstrapKubeconfig: o.bootstrapKubeconfig, CertDir: certDir,
 	})
 	if err != nil {
@@ -220,7 +220,7 @@ func (o *options) run(ctx context.Context) error {
 		config.Address = o.nodeAddress
 	}
 	if o.listen != "" && o.rotateServerCert {
-		if config.ServingCertificate, err = identity.Serving(ctx, config.Kube, o.nodeName, o.nodeAddress, certDir); err != nil {
+		if config.ServingCertificate, err = credentials.Serving(ctx, config.Kube, o.nodeName, o.nodeAddress, certDir); err != nil {
 			return err
 		}
 	}

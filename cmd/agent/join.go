@@ -22,8 +22,8 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/utils/clock"
 
+	"macrack.io/macrack/pkg/agent/credentials"
 	"macrack.io/macrack/pkg/agent/host"
-	"macrack.io/macrack/pkg/agent/identity"
 	"macrack.io/macrack/pkg/apiclient"
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
 	"macrack.io/macrack/pkg/generated/clientset/versioned"
@@ -86,7 +86,7 @@ func completeNodeName(name *string, stateDir string) error {
 	if *name != "" {
 		return nil
 	}
-	_, node, err := identity.Read(filepath.Join(stateDir, certDirName))
+	_, node, err := credentials.Read(filepath.Join(stateDir, certDirName))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
@@ -119,10 +119,10 @@ func (o *joinOptions) run(ctx context.Context) error {
 	if err := os.MkdirAll(o.stateDir, 0o700); err != nil {
 		return fmt.Errorf("state directory: %w; the installer creates %s for the logged-in user", err, defaultStateDir)
 	}
-	files := identity.Options{
+	files := credentials.Options{
 		NodeName: o.nodeName, Kubeconfig: filepath.Join(o.stateDir, kubeconfigName), CertDir: filepath.Join(o.stateDir, certDirName),
 	}
-	cert, before, err := identity.Read(files.CertDir)
+	cert, before, err := credentials.Read(files.CertDir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
@@ -137,11 +137,11 @@ func (o *joinOptions) run(ctx context.Context) error {
 			return err
 		}
 	}
-	store, err := identity.OpenStore(files.CertDir)
+	store, err := credentials.OpenStore(files.CertDir)
 	if err != nil {
 		return err
 	}
-	discovery := identity.Discovery{
+	discovery := credentials.Discovery{
 		Server: o.server, Token: token, CACertHashes: o.caCertHashes, UnsafeSkipCAVerification: o.unsafeSkipCA, Clock: o.clock,
 	}
 	if o.unsafeSkipCA && len(o.caCertHashes) == 0 {
@@ -171,7 +171,7 @@ func (o *joinOptions) run(ctx context.Context) error {
 
 // becomeNode obtains the certificate, unless the cluster accepts an existing one, and writes the
 // kubeconfig.
-func (o *joinOptions) becomeNode(ctx context.Context, store *identity.Store, files identity.Options, server *rest.Config, client kubernetes.Interface) (*rackv1alpha1.MacNode, error) {
+func (o *joinOptions) becomeNode(ctx context.Context, store *credentials.Store, files credentials.Options, server *rest.Config, client kubernetes.Interface) (*rackv1alpha1.MacNode, error) {
 	if store.Valid(o.nodeName) != nil {
 		if err := files.WriteKubeconfig(server); err != nil {
 			return nil, err
@@ -195,7 +195,7 @@ func (o *joinOptions) becomeNode(ctx context.Context, store *identity.Store, fil
 }
 
 // joined reports whether the Mac has already joined this cluster.
-func (o *joinOptions) joined(ctx context.Context, cert *x509.Certificate, files identity.Options) (bool, error) {
+func (o *joinOptions) joined(ctx context.Context, cert *x509.Certificate, files credentials.Options) (bool, error) {
 	config, err := clientcmd.BuildConfigFromFlags("", files.Kubeconfig)
 	if err != nil {
 		return false, nil // interrupted or damaged: the kubeconfig is written again
@@ -242,30 +242,30 @@ func (o *joinOptions) warnOfSerialNumber(mac *rackv1alpha1.MacNode) {
 }
 
 // readToken reads the token from its flag, file or standard input.
-func (o *joinOptions) readToken() (identity.Token, error) {
+func (o *joinOptions) readToken() (credentials.Token, error) {
 	text := o.token
 	switch {
 	case o.token != "" && o.tokenFile != "":
-		return identity.Token{}, errors.New("use either --token or --token-file")
+		return credentials.Token{}, errors.New("use either --token or --token-file")
 	case o.token == "" && o.tokenFile == "":
-		return identity.Token{}, errors.New("--token-file or --token is required; create a token with `macrack-agent token create`")
+		return credentials.Token{}, errors.New("--token-file or --token is required; create a token with `macrack-agent token create`")
 	case o.tokenFile == "-":
 		data, err := io.ReadAll(io.LimitReader(o.in, maxTokenFile))
 		if err != nil {
-			return identity.Token{}, err
+			return credentials.Token{}, err
 		}
 		text = string(data)
 	case o.tokenFile != "":
 		file, err := os.Open(o.tokenFile)
 		if err != nil {
-			return identity.Token{}, err
+			return credentials.Token{}, err
 		}
 		defer file.Close()
 		data, err := io.ReadAll(io.LimitReader(file, maxTokenFile))
 		if err != nil {
-			return identity.Token{}, err
+			return credentials.Token{}, err
 		}
 		text = string(data)
 	}
-	return identity.ParseToken(text)
+	return credentials.ParseToken(text)
 }

@@ -16,7 +16,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/utils/clock"
 
-	"macrack.io/macrack/pkg/agent/identity"
+	"macrack.io/macrack/pkg/agent/credentials"
 	"macrack.io/macrack/pkg/apiclient"
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
 	"macrack.io/macrack/pkg/generated/clientset/versioned"
@@ -93,7 +93,7 @@ func (o *tokenOptions) create(ctx context.Context, name string) error {
 	}
 	var hashes []string
 	if o.joinCommand {
-		if hashes, err = identity.Hashes(config); err != nil {
+		if hashes, err = credentials.Hashes(config); err != nil {
 			return fmt.Errorf("hash of the cluster's CA: %w", err)
 		}
 		if o.server == "" {
@@ -103,7 +103,7 @@ func (o *tokenOptions) create(ctx context.Context, name string) error {
 			return errors.New("invalid --server; use https://host:port")
 		}
 	}
-	token, err := identity.CreateToken(ctx, kube, name, o.clock.Now().Add(o.ttl))
+	token, err := credentials.CreateToken(ctx, kube, name, o.clock.Now().Add(o.ttl))
 	if err != nil {
 		return err
 	}

@@ -17,7 +17,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/utils/clock"
 
-	"macrack.io/macrack/pkg/agent/identity"
+	"macrack.io/macrack/pkg/agent/credentials"
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
 	"macrack.io/macrack/pkg/rules"
 	"macrack.io/macrack/pkg/vm/contract"
@@ -71,7 +71,7 @@ keeps the Mac, which is Offline, until an administrator releases it (docs/runboo
 				return err
 			}
 			u.out = cmd.OutOrStdout()
-			_, u.node, err = identity.Read(filepath.Join(u.stateDir, certDirName))
+			_, u.node, err = credentials.Read(filepath.Join(u.stateDir, certDirName))
 			if err != nil && !errors.Is(err, fs.ErrNotExist) {
 				return err
 			}

@@ -18,8 +18,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
+	"macrack.io/macrack/pkg/agent/credentials"
 	"macrack.io/macrack/pkg/agent/disk"
-	"macrack.io/macrack/pkg/agent/identity"
 	"macrack.io/macrack/pkg/agent/images"
 	"macrack.io/macrack/pkg/agent/slots"
 	"macrack.io/macrack/pkg/apiclient"
@@ -763,7 +763,7 @@ func (a *Agent) claimStart(ctx context.Context, instance *instancev1alpha1.MacOS
 		}
 	}
 	if macAddress == "" {
-		macAddress = identity.NewMACAddress()
+		macAddress = credentials.NewMACAddress()
 	}
 	claimed, err := a.updated(ctx, instance, func(s *instancev1alpha1.MacOSInstanceStatus) {
 		s.Phase, s.Message = instancev1alpha1.MacOSInstanceStarting, ""

@@ -17,7 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
-	"macrack.io/macrack/pkg/agent/identity"
+	"macrack.io/macrack/pkg/agent/credentials"
 	"macrack.io/macrack/test/cluster"
 )
 
@@ -101,7 +101,7 @@ func (w *world) asToken(mac string, groups []string, do func(bearer string) step
 		if err != nil {
 			return answer{err: err}
 		}
-		token, err := identity.CreateToken(ctx, kube, mac, time.Now().Add(10*time.Minute))
+		token, err := credentials.CreateToken(ctx, kube, mac, time.Now().Add(10*time.Minute))
 		if err != nil {
 			return answer{err: err}
 		}

@@ -23,7 +23,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	bootstrapapi "k8s.io/cluster-bootstrap/token/api"
 
-	"macrack.io/macrack/pkg/agent/identity"
+	"macrack.io/macrack/pkg/agent/credentials"
 	"macrack.io/macrack/test/cluster/await"
 	"macrack.io/macrack/test/cluster/build"
 	"macrack.io/macrack/test/cluster/kubeconfig"
@@ -169,7 +169,7 @@ func (c *Cluster) join(ctx context.Context, n int) error {
 	if err != nil {
 		return err
 	}
-	hashes, err := identity.Hashes(config)
+	hashes, err := credentials.Hashes(config)
 	if err != nil {
 		return err
 	}

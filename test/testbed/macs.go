@@ -17,8 +17,8 @@ import (
 	"k8s.io/utils/clock"
 
 	"macrack.io/macrack/pkg/agent"
+	"macrack.io/macrack/pkg/agent/credentials"
 	"macrack.io/macrack/pkg/agent/host"
-	"macrack.io/macrack/pkg/agent/identity"
 	"macrack.io/macrack/pkg/agent/images"
 	"macrack.io/macrack/pkg/agent/slots"
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
@@ -102,7 +102,7 @@ func (tb *Testbed) startMac(ctx context.Context, n int) error {
 	}
 	tb.run("agent of "+name, func(ctx context.Context) (err error) {
 		// kube-apiserver does not trust an agent with a self-signed serving certificate.
-		if agentConfig.ServingCertificate, err = identity.Serving(ctx, clients.Kube, name, agentConfig.Address, filepath.Join(state, "pki")); err != nil {
+		if agentConfig.ServingCertificate, err = credentials.Serving(ctx, clients.Kube, name, agentConfig.Address, filepath.Join(state, "pki")); err != nil {
 			return err
 		}
 		a, err := agent.New(agentConfig)

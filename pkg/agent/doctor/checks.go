@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"macrack.io/macrack/pkg/agent/identity"
+	"macrack.io/macrack/pkg/agent/credentials"
 	"macrack.io/macrack/pkg/agent/slots"
 	"macrack.io/macrack/pkg/rules"
 	"macrack.io/macrack/pkg/vm/contract"
@@ -258,7 +258,7 @@ func (d *Doctor) server(ctx context.Context) {
 	case err != nil:
 		d.say(Fail, "check the network of the Mac and the address in "+d.path("kubeconfig"), "the cluster is not reachable: %v", err)
 		return
-	case mac.Skew.Abs() > identity.MaxClockSkew:
+	case mac.Skew.Abs() > credentials.MaxClockSkew:
 		d.say(Fail, "run sudo sntp -sS time.apple.com, and enable NTP", "the clock differs by %s from that of %s", mac.Skew.Round(time.Second), mac.Server)
 	case mac.Skew.Abs() > warnSkew:
 		d.say(Warn, "enable NTP", "the clock differs by %s from that of %s", mac.Skew.Round(time.Second), mac.Server)

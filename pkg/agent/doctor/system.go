@@ -26,8 +26,8 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/utils/clock"
 
+	"macrack.io/macrack/pkg/agent/credentials"
 	"macrack.io/macrack/pkg/agent/disk"
-	"macrack.io/macrack/pkg/agent/identity"
 	"macrack.io/macrack/pkg/apiclient"
 	"macrack.io/macrack/pkg/generated/clientset/versioned"
 	"macrack.io/macrack/pkg/vm/contract"
@@ -251,7 +251,7 @@ func (k *Kubeconfig) Certificate() (string, time.Time, time.Time, error) {
 	if _, err := os.Stat(k.Path); err != nil {
 		return "", time.Time{}, time.Time{}, err
 	}
-	cert, node, err := identity.Read(k.CertDir)
+	cert, node, err := credentials.Read(k.CertDir)
 	if err != nil {
 		return "", time.Time{}, time.Time{}, err
 	}
@@ -298,7 +298,7 @@ func (k *Kubeconfig) skew(ctx context.Context, config *rest.Config, mac *Mac) er
 		return err
 	}
 	defer resp.Body.Close()
-	if skew, ok := identity.ClockSkew(resp.Header.Get("Date"), now); ok {
+	if skew, ok := credentials.ClockSkew(resp.Header.Get("Date"), now); ok {
 		mac.Skew = skew
 	}
 	return nil

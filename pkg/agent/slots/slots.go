@@ -348,9 +348,9 @@ func (m *Manager) EraseFree() error {
 			errs = append(errs, s.erase())
 		}
 	}
-	strangers, err := m.strangers()
+	foreign, err := m.foreignFiles()
 	errs = append(errs, err)
-	for _, path := range strangers {
+	for _, path := range foreign {
 		removed, err := list(path, m.relative, func(string) bool { return true })
 		errs = append(errs, err)
 		if len(removed) > 0 {
@@ -358,14 +358,14 @@ func (m *Manager) EraseFree() error {
 		}
 		errs = append(errs, os.RemoveAll(path))
 	}
-	if len(strangers) > 0 {
+	if len(foreign) > 0 {
 		errs = append(errs, contract.SyncDir(m.config.Dir))
 	}
 	return errors.Join(errs...)
 }
 
-// strangers lists the entries of the slots' directory that are not slots.
-func (m *Manager) strangers() ([]string, error) {
+// foreignFiles lists the entries of the slots' directory that are not slots.
+func (m *Manager) foreignFiles() ([]string, error) {
 	entries, err := os.ReadDir(m.config.Dir)
 	if err != nil {
 		return nil, err
@@ -383,7 +383,7 @@ func (m *Manager) strangers() ([]string, error) {
 // Leftovers lists the files in the directory of the slots other than the slots and their empty lock
 // files.
 func (m *Manager) Leftovers() ([]string, error) {
-	paths, err := m.strangers()
+	paths, err := m.foreignFiles()
 	if err != nil {
 		return nil, err
 	}

@@ -1,6 +1,6 @@
-// Package identity obtains the agent's certificate, as a kubelet does, and generates the MAC
+// Package credentials obtains the agent's certificate, as a kubelet does, and generates the MAC
 // addresses of virtual machines.
-package identity
+package credentials
 
 import (
 	"context"
