@@ -1,45 +1,44 @@
 // Package agent turns the placeholder pods of a Mac into virtual machines and reports the state of
-// the Mac.
+// the Mac. It connects the packages that do this work, and runs them.
 package agent
 
 import (
 	"context"
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"net"
 	"os"
 	"path/filepath"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	kubescheme "k8s.io/client-go/kubernetes/scheme"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
-	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
 	"macrack.io/macrack/pkg/agent/host"
 	"macrack.io/macrack/pkg/agent/images"
+	"macrack.io/macrack/pkg/agent/imagestatus"
+	"macrack.io/macrack/pkg/agent/instance"
+	"macrack.io/macrack/pkg/agent/macnode"
 	"macrack.io/macrack/pkg/agent/node"
+	"macrack.io/macrack/pkg/agent/pods"
+	"macrack.io/macrack/pkg/agent/quarantine"
+	"macrack.io/macrack/pkg/agent/queue"
+	"macrack.io/macrack/pkg/agent/rejections"
+	"macrack.io/macrack/pkg/agent/scrub"
+	"macrack.io/macrack/pkg/agent/session"
 	"macrack.io/macrack/pkg/agent/slots"
+	"macrack.io/macrack/pkg/agent/state"
+	"macrack.io/macrack/pkg/agent/teardown"
 	configv1alpha1 "macrack.io/macrack/pkg/apis/config/v1alpha1"
-	instancev1alpha1 "macrack.io/macrack/pkg/apis/instance/v1alpha1"
-	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
 	"macrack.io/macrack/pkg/generated/clientset/versioned"
-	"macrack.io/macrack/pkg/generated/informers/externalversions"
-	instancelisters "macrack.io/macrack/pkg/generated/listers/instance/v1alpha1"
-	racklisters "macrack.io/macrack/pkg/generated/listers/rack/v1alpha1"
 	"macrack.io/macrack/pkg/rules"
 	"macrack.io/macrack/pkg/vm/contract"
 )
@@ -47,14 +46,15 @@ import (
 const (
 	// workers lets both slots, the MacNode and an image pull make progress at the same time.
 	workers = rules.MaxVMsPerMac + 2
+	// maxRetryDelay bounds the wait before failed work is retried.
+	maxRetryDelay = 30 * time.Second
 	// stopTimeout bounds the agent's shutdown. Informers that cannot reach the API sleep for up to
 	// 30 seconds before they retry, and no work of an agent has to finish.
 	stopTimeout = 3 * time.Second
-	// ownWrites is how long the agent prefers its own writes to its caches. The limit matters after
-	// an API restore: the restored objects keep their older versions.
-	ownWrites = 10 * time.Second
 	// hostInterval is the interval of the checks of free storage and the boot ID.
 	hostInterval = time.Minute
+	// imagesInterval is the interval at which the images on the disk are listed.
+	imagesInterval = 10 * time.Second
 )
 
 // Config configures an agent.
@@ -90,57 +90,30 @@ type Config struct {
 
 // Agent is the agent of one Mac.
 type Agent struct {
-	config    Config
-	queue     workqueue.TypedRateLimitingInterface[key]
-	stopQueue workqueue.TypedRateLimitingInterface[int] // by slot number
-	node      *node.Node
-	slots     *slots.Manager
-	instances instancelisters.MacOSInstanceLister
-	macNodes  racklisters.MacNodeLister
-	// written and wroteNode hold the agent's writes to instances and to its MacNode until the
-	// caches catch up.
-	written   cache.MutationCache
-	wroteNode cache.MutationCache
-	state     *state
-	sessions  sessions
-	recorder  record.EventRecorder
-
+	config Config
+	queue  *queue.Queue[queue.Key]
 	// minimumFree is the number of bytes that images must leave free on the disk.
 	minimumFree atomic.Int64
-	reboots     rebootPolicy
-	// prefetching is locked while the agent pulls an image that no instance waits for.
-	prefetching sync.Mutex
-
 	// starting is read-locked while a VM is placed in a slot and write-locked while the Mac is
-	// scrubbed, so that the two never overlap.
+	// scrubbed or rebooted, so that these never overlap.
 	starting sync.RWMutex
 
-	checks imageChecks
-
-	mu       sync.Mutex
-	pulls    map[types.UID]context.CancelFunc // image pulls in progress
-	refusals map[types.UID]refusals
-	launches map[types.UID]launches
-	stops    map[int]*stopping // by slot
-	// owed holds, by pod name, the rejections that are not yet recorded in the ledger.
-	owed map[types.NamespacedName][]*rackv1alpha1.AuditRecord
-	// unknown holds, by slot number, the running virtual machines that have no instance.
-	unknown map[int]unknownVM
-}
-
-type kind int
-
-const (
-	macNodeKey kind = iota
-	instanceKey
-	podKey
-	prefetchKey
-)
-
-// key identifies an object to reconcile.
-type key struct {
-	kind kind
-	types.NamespacedName
+	// Run sets the following.
+	state      *state.File
+	slots      *slots.Manager
+	node       *node.Node
+	objects    *apiObjects
+	pods       *pods.Pods
+	stopper    *teardown.Stopper
+	mismatches *quarantine.Mismatches
+	rebooter   *quarantine.Rebooter
+	images     *imagestatus.Cache
+	checker    *imagestatus.Checker
+	puller     *imagestatus.Puller
+	prefetcher *imagestatus.Prefetcher
+	instance   *instance.Controller
+	macNode    *macnode.Reporter
+	session    *session.Sessions
 }
 
 // New returns an agent. Run starts it.
@@ -157,17 +130,7 @@ func New(config Config) (*Agent, error) {
 	if len(config.ClientNames) == 0 {
 		config.ClientNames = []string{node.DefaultClientName}
 	}
-	a := &Agent{
-		config:    config,
-		queue:     workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[key](100*time.Millisecond, 30*time.Second)),
-		stopQueue: workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[int](100*time.Millisecond, 5*time.Second)),
-		unknown:   map[int]unknownVM{},
-		pulls:     map[types.UID]context.CancelFunc{},
-		refusals:  map[types.UID]refusals{},
-		launches:  map[types.UID]launches{},
-		stops:     map[int]*stopping{},
-		owed:      map[types.NamespacedName][]*rackv1alpha1.AuditRecord{},
-	}
+	a := &Agent{config: config, queue: queue.New[queue.Key](config.Clock, maxRetryDelay)}
 	a.minimumFree.Store(configv1alpha1.DefaultMinimumFree)
 	return a, nil
 }
@@ -187,37 +150,14 @@ func (a *Agent) Run(ctx context.Context) error {
 		return fmt.Errorf("state directory %s: %w; it is in use by another agent", a.config.StateDir, err)
 	}
 	defer lock.Unlock()
-	if a.state, err = openState(filepath.Join(a.config.StateDir, "state.json")); err != nil {
-		return err
-	}
-	info, err := a.config.Host.Info()
-	if err != nil {
-		return fmt.Errorf("host: %w", err)
-	}
-	a.slots, err = slots.Open(slots.Config{
-		Dir: filepath.Join(a.config.StateDir, "slots"), Launcher: a.config.Launcher, Clock: clock.RealClock{},
-		AnswerTimeout: a.config.AnswerTimeout, ProbeInterval: a.config.ProbeInterval, OnChange: a.enqueueSlots, OnErase: a.state.erasing,
-	})
+	info, err := a.open()
 	if err != nil {
 		return err
 	}
-
-	// An interrupted operation may have left a tenant's files in a free slot.
-	if err := a.slots.EraseFree(); err != nil {
-		klog.ErrorS(err, "Failed to erase free slots; they are erased before their next use")
-	}
-
 	broadcaster := record.NewBroadcaster(record.WithContext(ctx))
 	defer broadcaster.Shutdown()
 	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: a.config.Kube.CoreV1().Events("")})
-	a.recorder = broadcaster.NewRecorder(kubescheme.Scheme, corev1.EventSource{Component: "macrack-agent", Host: a.config.NodeName})
-
-	a.node = node.New(node.Config{
-		Description: node.Description{
-			Name: a.config.NodeName, Address: a.config.Address, Port: port(a.config.Listener), Version: a.config.Version, Host: info,
-		},
-		Client: a.config.Kube, Recorder: a.recorder, Clock: a.config.Clock, OnPod: a.enqueuePod,
-	})
+	a.connect(info, broadcaster.NewRecorder(kubescheme.Scheme, corev1.EventSource{Component: "macrack-agent", Host: a.config.NodeName}))
 	synced, err := a.startInformers(ctx, &running)
 	if err != nil {
 		return err
@@ -235,7 +175,7 @@ func (a *Agent) Run(ctx context.Context) error {
 			err := a.node.Serve(ctx, a.config.Listener, node.ServerConfig{
 				ClientCAFile: a.config.ClientCAFile, ClientNames: a.config.ClientNames,
 				Certificate: a.config.ServingCertificate, CertDir: filepath.Join(a.config.StateDir, "pki"),
-				Logs: a.Logs, Exec: a.Exec, PortForward: a.PortForward,
+				Logs: a.session.Logs, Exec: a.session.Exec, PortForward: a.session.PortForward,
 			})
 			if err != nil {
 				failed <- fmt.Errorf("kubelet API: %w", err)
@@ -243,23 +183,8 @@ func (a *Agent) Run(ctx context.Context) error {
 		})
 	}
 	if cache.WaitForCacheSync(ctx.Done(), append(synced, a.node.PodsSynced)...) {
-		adopted := 0
-		for _, slot := range a.slots.Statuses() {
-			if slot.Phase == slots.Attached {
-				adopted++
-			}
-		}
-		klog.InfoS("Agent runs", "node", a.config.NodeName, "serialNumber", info.SerialNumber, "bootID", info.BootID, "adopted", adopted)
-		for range workers {
-			running.Go(func() { a.work(ctx) })
-		}
-		for range rules.MaxVMsPerMac {
-			running.Go(func() { a.stopSlots(ctx) })
-		}
-		running.Go(func() { a.every(ctx, hostInterval, a.lookAtHost) })
-		running.Go(func() { a.every(ctx, imagesInterval, a.lookAtImages) })
-		running.Go(func() { a.every(ctx, imageCheckInterval, func() { a.verifyImages(ctx) }) })
-		a.enqueueSlots()
+		klog.InfoS("Agent runs", "node", a.config.NodeName, "serialNumber", info.SerialNumber, "bootID", info.BootID, "adopted", a.adopted())
+		a.startWorkers(ctx, &running)
 	}
 
 	select {
@@ -268,8 +193,104 @@ func (a *Agent) Run(ctx context.Context) error {
 	case err = <-failed:
 	}
 	a.queue.ShutDown()
-	a.stopQueue.ShutDown()
+	a.stopper.ShutDown()
 	return err
+}
+
+// open reads the state that the last agent has left on the disk, and the facts of the host.
+func (a *Agent) open() (host.Info, error) {
+	var err error
+	if a.state, err = state.Open(filepath.Join(a.config.StateDir, "state.json")); err != nil {
+		return host.Info{}, err
+	}
+	info, err := a.config.Host.Info()
+	if err != nil {
+		return host.Info{}, fmt.Errorf("host: %w", err)
+	}
+	a.slots, err = slots.Open(slots.Config{
+		Dir: filepath.Join(a.config.StateDir, "slots"), Launcher: a.config.Launcher, Clock: clock.RealClock{},
+		AnswerTimeout: a.config.AnswerTimeout, ProbeInterval: a.config.ProbeInterval, OnChange: a.enqueueSlots, OnErase: a.state.Erasing,
+	})
+	if err != nil {
+		return host.Info{}, err
+	}
+	// An interrupted operation may have left a tenant's files in a free slot.
+	if err := a.slots.EraseFree(); err != nil {
+		klog.ErrorS(err, "Failed to erase free slots; they are erased before their next use")
+	}
+	return info, nil
+}
+
+// connect constructs the parts of the agent.
+func (a *Agent) connect(info host.Info, recorder record.EventRecorder) {
+	c, o := a.config, newAPIObjects(a.config, a.queue)
+	a.objects = o
+	a.node = node.New(node.Config{
+		Description: node.Description{Name: c.NodeName, Address: c.Address, Port: port(c.Listener), Version: c.Version, Host: info},
+		Client:      c.Kube, Recorder: recorder, Clock: c.Clock, OnPod: a.enqueuePod,
+	})
+	rejected := rejections.NewRecorder(c.Macrack, o.macNode)
+	a.pods = pods.New(pods.Config{
+		Kube: c.Kube, Node: a.node, Instances: o.instances, MacNode: o.macNode, Slots: a.slots, Rejections: rejected, Queue: a.queue,
+	})
+	a.session = session.New(a.pods, a.slots, c.Clock)
+	a.stopper = teardown.New(teardown.Config{
+		Slots: a.slots, Instances: o.instances, Pods: a.pods, Rejections: rejected, State: a.state, Queue: a.queue, Clock: c.Clock,
+	})
+	a.mismatches = quarantine.NewMismatches(quarantine.MismatchConfig{
+		Slots: a.slots, Instances: o.instances, MacNode: o.macNode, Stopper: a.stopper, Queue: a.queue, Clock: c.Clock, EnqueueAll: a.enqueueAll,
+	})
+	trust := quarantine.New(quarantine.Config{
+		State: a.state, Host: c.Host, Slots: a.slots, MacNode: o.macNode, Mismatches: a.mismatches, Stopper: a.stopper,
+		Rejections: rejected, Queue: a.queue, EnqueueAll: a.enqueueAll,
+	})
+	a.rebooter = quarantine.NewRebooter(quarantine.RebootConfig{
+		Host: c.Host, Slots: a.slots, Instances: o.instances, Queue: a.queue, Clock: c.Clock, StateDir: c.StateDir, Starting: &a.starting,
+	})
+	a.images = &imagestatus.Cache{
+		Kube: c.Kube, Store: c.Images, Instances: o.instances, MacNode: o.macNode, Queue: a.queue, Recorder: recorder, MinimumFree: &a.minimumFree,
+	}
+	a.checker = imagestatus.NewChecker(a.images, c.Macrack, c.Clock)
+	a.puller = imagestatus.NewPuller(a.images, a.checker, a.stopper, c.Clock)
+	a.prefetcher = imagestatus.NewPrefetcher(a.images, c.Macrack)
+	a.instance = instance.New(instance.Config{
+		Client: c.Macrack, Slots: a.slots, Instances: o.instances, MacNode: o.macNode, Pods: a.pods, Stopper: a.stopper,
+		Mismatches: a.mismatches, Quarantine: trust, Puller: a.puller, Rejections: rejected, Queue: a.queue, Clock: c.Clock,
+		NewMachineID: c.NewMachineID, Starting: &a.starting,
+	})
+	a.macNode = macnode.New(macnode.Config{
+		Version: c.Version, Host: c.Host, Images: c.Images, Checker: a.checker, MacNode: o.macNode, State: a.state,
+		Quarantine: trust, Rebooter: a.rebooter,
+		Scrubber: scrub.New(scrub.Config{
+			Slots: a.slots, Images: c.Images, Instances: o.instances, State: a.state, Clock: c.Clock, Starting: &a.starting,
+		}),
+	})
+}
+
+// adopted counts the virtual machines that have outlived the last agent.
+func (a *Agent) adopted() int {
+	n := 0
+	for _, slot := range a.slots.Statuses() {
+		if slot.Phase == slots.Attached {
+			n++
+		}
+	}
+	return n
+}
+
+// startWorkers starts the work; the caches are complete.
+func (a *Agent) startWorkers(ctx context.Context, running *sync.WaitGroup) {
+	for range workers {
+		running.Go(func() { a.work(ctx) })
+	}
+	for range rules.MaxVMsPerMac {
+		running.Go(func() { a.stopper.Run(ctx) })
+	}
+	// The state of the host cannot be watched.
+	running.Go(func() { a.every(ctx, hostInterval, func() { a.queue.Add(queue.MacNode()) }) })
+	running.Go(func() { a.every(ctx, imagesInterval, a.images.Compare) })
+	running.Go(func() { a.every(ctx, imagestatus.CheckInterval, func() { a.checker.CheckAll(ctx) }) })
+	a.enqueueSlots()
 }
 
 func waitAtMost(running *sync.WaitGroup, limit time.Duration) {
@@ -293,198 +314,4 @@ func port(l net.Listener) int32 {
 		return int32(tcp.Port)
 	}
 	return 0
-}
-
-// startInformers watches only this Mac's MacNode and the instances on it.
-func (a *Agent) startInformers(ctx context.Context, running *sync.WaitGroup) ([]cache.InformerSynced, error) {
-	only := func(field string) externalversions.SharedInformerOption {
-		return externalversions.WithTweakListOptions(func(o *metav1.ListOptions) {
-			o.FieldSelector = fields.OneTermEqualSelector(field, a.config.NodeName).String()
-		})
-	}
-	instanceFactory := externalversions.NewSharedInformerFactoryWithOptions(a.config.Macrack, 0, only("status.nodeName"))
-	nodeFactory := externalversions.NewSharedInformerFactoryWithOptions(a.config.Macrack, 0, only("metadata.name"))
-	instances, macNodes := instanceFactory.Instance().V1alpha1().MacOSInstances(), nodeFactory.Rack().V1alpha1().MacNodes()
-	a.instances, a.macNodes = instances.Lister(), macNodes.Lister()
-	a.written = cache.NewIntegerResourceVersionMutationCache(klog.Background(), instances.Informer().GetStore(), nil, ownWrites, false)
-	a.wroteNode = cache.NewIntegerResourceVersionMutationCache(klog.Background(), macNodes.Informer().GetStore(), nil, ownWrites, false)
-
-	onInstance, err := instances.Informer().AddEventHandler(handler(a.enqueueInstance))
-	if err != nil {
-		return nil, err
-	}
-	onMacNode, err := macNodes.Informer().AddEventHandler(handler(func(macNode *rackv1alpha1.MacNode) {
-		a.enqueueAll()
-		a.enqueuePrefetch(macNode)
-	}))
-	if err != nil {
-		return nil, err
-	}
-	configFactory := externalversions.NewSharedInformerFactoryWithOptions(a.config.Macrack, 0)
-	configs := configFactory.Config().V1alpha1().RackConfigs().Informer()
-	if _, err := configs.AddEventHandler(handler(a.configure)); err != nil {
-		return nil, err
-	}
-	running.Go(func() { configs.RunWithContext(ctx) })
-	running.Go(func() { instances.Informer().RunWithContext(ctx) })
-	running.Go(func() { macNodes.Informer().RunWithContext(ctx) })
-	return []cache.InformerSynced{onInstance.HasSynced, onMacNode.HasSynced}, nil
-}
-
-// configure applies the RackConfig.
-func (a *Agent) configure(config *configv1alpha1.RackConfig) {
-	if interval := config.Spec.Agent.HeartbeatInterval.Value(); interval > 0 {
-		a.node.SetHeartbeat(interval)
-	}
-	if minimum := config.Spec.ImageCache.MinimumFree; minimum != nil {
-		a.minimumFree.Store(minimum.Int64())
-	}
-	a.reboots.set(config.Spec.Quarantine.Reboot)
-	a.queue.Add(key{kind: macNodeKey})
-}
-
-// handler returns an event handler that calls on with the newest object of every event.
-func handler[T any](on func(T)) cache.ResourceEventHandler {
-	call := func(obj any) {
-		if tombstone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
-			obj = tombstone.Obj
-		}
-		if t, ok := obj.(T); ok {
-			on(t)
-		}
-	}
-	return cache.ResourceEventHandlerFuncs{AddFunc: call, UpdateFunc: func(_, obj any) { call(obj) }, DeleteFunc: call}
-}
-
-func (a *Agent) enqueueInstance(instance *instancev1alpha1.MacOSInstance) {
-	if stop, _ := stopAsked(instance); stop {
-		a.cancelPull(instance.UID)
-	}
-	a.enqueueStops(string(instance.UID))
-	if rules.InstanceEnded(instance.Status.Phase) {
-		a.queue.Add(key{kind: macNodeKey}) // a scrub waits for the end of the instance
-	}
-	a.queue.Add(key{instanceKey, types.NamespacedName{Namespace: instance.Namespace, Name: instance.Name}})
-}
-
-func (a *Agent) enqueuePod(pod *corev1.Pod) {
-	a.enqueueStops(pod.Annotations[rules.AnnotationInstanceUID])
-	a.queue.Add(key{podKey, types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}})
-	if instance, _ := a.ownerOf(pod); instance != nil {
-		if pod.DeletionTimestamp != nil {
-			a.cancelPull(instance.UID)
-		}
-		a.enqueueStops(string(instance.UID)) // a tenant may have changed the pod's annotations
-		a.queue.Add(key{instanceKey, types.NamespacedName{Namespace: instance.Namespace, Name: instance.Name}})
-	}
-}
-
-// enqueuePods enqueues the pods of a namespace on this Mac: one may belong to an instance that is
-// gone.
-func (a *Agent) enqueuePods(namespace string) error {
-	pods, err := a.node.Pods().Pods(namespace).List(labels.Everything())
-	for _, pod := range pods {
-		a.queue.Add(key{podKey, types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}})
-	}
-	return err
-}
-
-// enqueueSlots queues the instances in the slots, and the MacNode.
-func (a *Agent) enqueueSlots() {
-	a.queue.Add(key{kind: macNodeKey})
-	if a.slots == nil {
-		return // not open yet
-	}
-	for _, s := range a.slots.Statuses() {
-		if s.Spec != nil {
-			a.stopQueue.Add(s.Slot)
-			a.queue.Add(key{instanceKey, types.NamespacedName{Namespace: s.Spec.Namespace, Name: s.Spec.Name}})
-		}
-	}
-	a.enqueueWaiting()
-}
-
-// enqueueWaiting queues the instances without a slot, because a slot may have become free.
-func (a *Agent) enqueueWaiting() {
-	statuses := a.slots.Statuses()
-	if a.instances == nil || !slices.ContainsFunc(statuses[:], func(s slots.Status) bool { return s.Phase == slots.Free }) {
-		return
-	}
-	all, _ := a.instances.List(labels.Everything())
-	for _, instance := range all {
-		if _, held := a.slots.Find(string(instance.UID)); !held && !rules.InstanceEnded(instance.Status.Phase) {
-			a.queue.Add(key{instanceKey, types.NamespacedName{Namespace: instance.Namespace, Name: instance.Name}})
-		}
-	}
-}
-
-// enqueueAll queues all objects, because the lease of the Mac may have changed.
-func (a *Agent) enqueueAll() {
-	a.enqueueSlots()
-	all, _ := a.instances.List(labels.Everything())
-	for _, instance := range all {
-		a.enqueueInstance(instance)
-	}
-}
-
-// enqueueAfter queues a key after a wait, measured by the agent's clock.
-func (a *Agent) enqueueAfter(ctx context.Context, k key, wait time.Duration) {
-	after := a.config.Clock.After(wait)
-	go func() {
-		select {
-		case <-ctx.Done():
-		case <-after:
-			a.queue.Add(k)
-		}
-	}()
-}
-
-// every calls f at each interval, measured by the agent's clock, until ctx is done.
-func (a *Agent) every(ctx context.Context, interval time.Duration, f func()) {
-	ticker := a.config.Clock.NewTicker(interval)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C():
-			f()
-		}
-	}
-}
-
-// lookAtHost queues the MacNode, because the state of the host cannot be watched.
-func (a *Agent) lookAtHost() { a.queue.Add(key{kind: macNodeKey}) }
-
-func (a *Agent) work(ctx context.Context) {
-	for {
-		k, shutdown := a.queue.Get()
-		if shutdown {
-			return
-		}
-		err := a.reconcile(ctx, k)
-		switch {
-		case err == nil:
-			a.queue.Forget(k)
-		case ctx.Err() == nil && !errors.Is(err, context.Canceled):
-			klog.V(2).InfoS("Trying again", "key", k.NamespacedName, "kind", k.kind, "err", err)
-			a.queue.AddRateLimited(k)
-		default:
-			a.queue.AddRateLimited(k)
-		}
-		a.queue.Done(k)
-	}
-}
-
-func (a *Agent) reconcile(ctx context.Context, k key) error {
-	switch k.kind {
-	case instanceKey:
-		return a.reconcileInstance(ctx, k.NamespacedName)
-	case podKey:
-		return a.reconcilePod(ctx, k.NamespacedName)
-	case prefetchKey:
-		return a.reconcilePrefetch(ctx, k.Name)
-	default:
-		return a.reconcileMacNode(ctx)
-	}
 }

@@ -9,8 +9,37 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	imagev1alpha1 "macrack.io/macrack/pkg/apis/image/v1alpha1"
+	instancev1alpha1 "macrack.io/macrack/pkg/apis/instance/v1alpha1"
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
+	"macrack.io/macrack/pkg/apis/scalar"
 )
+
+func TestPrefetchesTakeTurns(t *testing.T) {
+	r, s := slowRack(t, nil)
+	names := []string{"a", "b", "c", "d", "e", "f"}
+	for _, name := range names {
+		_, err := r.macrack.ImageV1alpha1().MacOSImages().Create(r.ctx, &imagev1alpha1.MacOSImage{
+			ObjectMeta: metav1.ObjectMeta{Name: name},
+			Spec:       imagev1alpha1.MacOSImageSpec{Source: imagev1alpha1.ImageSource{Digest: "sha256:" + name}, DiskSize: scalar.MustParse("1Mi")},
+			Status:     imagev1alpha1.MacOSImageStatus{Phase: imagev1alpha1.MacOSImageReady},
+		}, metav1.CreateOptions{})
+		require.NoError(t, err)
+	}
+	r.changeMacNode(func(m *rackv1alpha1.MacNode) { m.Status.PrefetchImages = names })
+	needs := <-s.asked
+	kept, err := needs.Keep()
+	require.NoError(t, err)
+	assert.Equal(t, names, kept, "they are not evicted for one another")
+	// Other work continues during the pull.
+	i := newInstance("one")
+	r.create(i, newPod(i))
+	<-s.asked
+	r.waitPhase("one", instancev1alpha1.MacOSInstancePulling)
+	assert.Empty(t, s.asked, "no second prefetch has begun")
+	s.fate <- nil
+	s.fate <- nil
+	r.waitPhase("one", instancev1alpha1.MacOSInstanceRunning)
+}
 
 // The images that a lease prefetches are pulled without an instance, once they are Ready.
 func TestPrefetch(t *testing.T) {

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"testing"
@@ -13,6 +14,8 @@ import (
 	configv1alpha1 "macrack.io/macrack/pkg/apis/config/v1alpha1"
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
 )
+
+const rebootsFile = "reboots.json"
 
 // configureReboot sets the policy of reboots in the RackConfig.
 func (r *rack) configureReboot(policy configv1alpha1.RebootPolicy) {
@@ -39,8 +42,10 @@ func TestReboot(t *testing.T) {
 	require.EventuallyWithT(t, func(c *assert.CollectT) {
 		assert.NotContains(c, []string{"", "boot-1"}, r.macNode().Status.BootID, "the agent reports a new boot")
 	}, time.Minute, 20*time.Millisecond)
-	history, err := readReboots(filepath.Join(r.dir, rebootsFile))
+	data, err := os.ReadFile(filepath.Join(r.dir, rebootsFile))
 	require.NoError(t, err)
+	var history []struct{ Quarantine metav1.Time }
+	require.NoError(t, json.Unmarshal(data, &history))
 	require.Len(t, history, 1)
 	assert.Equal(t, since.Unix(), history[0].Quarantine.Unix())
 }
@@ -73,10 +78,10 @@ func TestNoReboot(t *testing.T) {
 			i := newInstance("waits")
 			i.Status.StartGrantedAt = ptr(metav1.Now())
 			r.create(i, nil)
-			r.eventually(func() bool { _, err := r.agent.instances.MacOSInstances(tenant).Get("waits"); return err == nil }, func() any { return nil })
+			r.eventually(func() bool { _, err := r.agent.objects.instances.Cached(tenant, "waits"); return err == nil }, func() any { return nil })
 		}, true},
-		{"the configuration says never", func(r *rack, _ *rackv1alpha1.MacNode) { r.agent.reboots.set(configv1alpha1.RebootNever) }, false},
-		{"the configuration says nothing", func(r *rack, _ *rackv1alpha1.MacNode) { r.agent.reboots.set("") }, false},
+		{"the configuration says never", func(r *rack, _ *rackv1alpha1.MacNode) { r.agent.rebooter.SetPolicy(configv1alpha1.RebootNever) }, false},
+		{"the configuration says nothing", func(r *rack, _ *rackv1alpha1.MacNode) { r.agent.rebooter.SetPolicy("") }, false},
 		{"the history is garbled", func(r *rack, _ *rackv1alpha1.MacNode) {
 			require.NoError(r.t, os.WriteFile(filepath.Join(r.dir, rebootsFile), []byte("{"), 0o600))
 		}, false},
@@ -84,13 +89,13 @@ func TestNoReboot(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			r := newRack(t)
 			r.waitCondition(rackv1alpha1.MacNodeSlotsHealthy, metav1.ConditionTrue, "SlotsObtainable")
-			r.agent.reboots.set(configv1alpha1.RebootWhenEmpty)
+			r.agent.rebooter.SetPolicy(configv1alpha1.RebootWhenEmpty)
 			info, err := r.agent.config.Host.Info()
 			require.NoError(t, err)
 			macNode := r.macNode()
 			macNode.Status.Quarantine = &rackv1alpha1.Quarantine{Reason: rackv1alpha1.ReasonKernelQuotaStuck, Since: metav1.Now(), BootID: info.BootID}
 			tt.change(r, macNode)
-			err = r.agent.rebootIfItHelps(t.Context(), macNode, info)
+			err = r.agent.rebooter.RebootIfItHelps(t.Context(), macNode, info)
 			if tt.name == "the history is garbled" {
 				require.ErrorContains(t, err, "inspect the Mac, then remove the file")
 			} else {
@@ -106,26 +111,14 @@ func TestNoReboot(t *testing.T) {
 func TestNoRebootWhileASlotIsTaken(t *testing.T) {
 	r := newRack(t)
 	r.run("one")
-	r.agent.reboots.set(configv1alpha1.RebootWhenEmpty)
+	r.agent.rebooter.SetPolicy(configv1alpha1.RebootWhenEmpty)
 	macNode := r.macNode()
 	macNode.Status.RunningVMs = 0 // whatever the registry counts
 	macNode.Status.Quarantine = &rackv1alpha1.Quarantine{Reason: rackv1alpha1.ReasonKernelQuotaStuck, Since: metav1.Now(), BootID: "boot-1"}
 	info, err := r.agent.config.Host.Info()
 	require.NoError(t, err)
-	require.NoError(t, r.agent.rebootIfItHelps(t.Context(), macNode, info))
+	require.NoError(t, r.agent.rebooter.RebootIfItHelps(t.Context(), macNode, info))
 	bootID, err := r.host.BootID()
 	require.NoError(t, err)
 	assert.Equal(t, "boot-1", bootID)
-}
-
-func TestRebootsAreBounded(t *testing.T) {
-	now := metav1.NewTime(time.Date(2026, 8, 1, 12, 0, 0, 0, time.UTC))
-	ago := func(d time.Duration) metav1.Time { return metav1.NewTime(now.Add(-d)) }
-	at := func(d time.Duration) reboot { return reboot{At: ago(d), Quarantine: ago(d + time.Minute)} }
-	assert.Empty(t, refuseReboot(nil, now, now))
-	assert.Empty(t, refuseReboot([]reboot{at(time.Hour), at(2 * time.Hour)}, now, now))
-	assert.Contains(t, refuseReboot([]reboot{at(time.Hour), at(2 * time.Hour), at(3 * time.Hour)}, now, now), "rebooted 3 times within 24h")
-	assert.Empty(t, refuseReboot([]reboot{at(time.Hour), at(2 * time.Hour), at(25 * time.Hour)}, now, now))
-	assert.Contains(t, refuseReboot([]reboot{at(time.Hour)}, ago(time.Hour+time.Minute), now), "a reboot did not end the quarantine")
-	assert.Contains(t, refuseReboot([]reboot{at(-time.Hour), at(-2 * time.Hour), at(-3 * time.Hour)}, now, now), "3 times", "the clock was set back")
 }

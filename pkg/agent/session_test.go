@@ -3,9 +3,7 @@ package agent
 import (
 	"bytes"
 	"context"
-	"errors"
 	"io"
-	"net"
 	"strings"
 	"testing"
 	"time"
@@ -17,11 +15,9 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
-	clocktesting "k8s.io/utils/clock/testing"
 	utilexec "k8s.io/utils/exec"
 
-	"macrack.io/macrack/pkg/agent/node"
-	"macrack.io/macrack/pkg/agent/slots"
+	"macrack.io/macrack/pkg/agent/session"
 	instancev1alpha1 "macrack.io/macrack/pkg/apis/instance/v1alpha1"
 	"macrack.io/macrack/pkg/rules"
 	"macrack.io/macrack/pkg/vm/contract"
@@ -67,26 +63,30 @@ type nopCloser struct{ io.Writer }
 func (nopCloser) Close() error { return nil }
 
 func (s *streams) Stdin() io.Reader { return s.stdin }
+
 func (s *streams) Stdout() io.WriteCloser {
 	if s.stdout == nil {
 		return nil
 	}
 	return nopCloser{s.stdout}
 }
+
 func (s *streams) Stderr() io.WriteCloser {
 	if s.stderr == nil {
 		return nil
 	}
 	return nopCloser{s.stderr}
 }
-func (s *streams) TTY() bool                   { return s.tty }
+
+func (s *streams) TTY() bool { return s.tty }
+
 func (s *streams) Resize() <-chan api.TermSize { return s.resize }
 
 func (r *rack) sh(script string) (string, error) {
 	ctx, cancel := context.WithTimeout(r.ctx, 30*time.Second)
 	defer cancel()
 	var out bytes.Buffer
-	err := r.agent.Exec(ctx, tenant, "pod-a", "vm", []string{"sh", "-c", script}, &streams{stdout: &out})
+	err := r.agent.session.Exec(ctx, tenant, "pod-a", "vm", []string{"sh", "-c", script}, &streams{stdout: &out})
 	return out.String(), err
 }
 
@@ -95,7 +95,7 @@ func TestExec(t *testing.T) {
 	r.run("a")
 	r.guestReady("a")
 	var out, errs bytes.Buffer
-	err := r.agent.Exec(r.ctx, tenant, "pod-a", "vm", []string{"sh", "-c", "cat; echo oops >&2; exit 7"},
+	err := r.agent.session.Exec(r.ctx, tenant, "pod-a", "vm", []string{"sh", "-c", "cat; echo oops >&2; exit 7"},
 		&streams{stdin: strings.NewReader("in"), stdout: &out, stderr: &errs})
 	var exit utilexec.ExitError
 	require.ErrorAs(t, err, &exit)
@@ -107,7 +107,7 @@ func TestExec(t *testing.T) {
 	resize := make(chan api.TermSize, 1)
 	resize <- api.TermSize{Width: 99, Height: 11}
 	out.Reset()
-	require.NoError(t, r.agent.Exec(r.ctx, tenant, "pod-a", "vm", []string{"sh", "-c", "read line; stty size"},
+	require.NoError(t, r.agent.session.Exec(r.ctx, tenant, "pod-a", "vm", []string{"sh", "-c", "read line; stty size"},
 		&streams{stdin: strings.NewReader("\n"), stdout: &out, tty: true, resize: resize}))
 	assert.Contains(t, out.String(), "11 99")
 
@@ -166,15 +166,15 @@ func TestForeignPodOpensNothing(t *testing.T) {
 	r.eventually(func() bool {
 		_, mine := r.agent.node.Pods().Pods(tenant).Get("forged")
 		_, other := r.agent.node.Pods().Pods("globex").Get("forged")
-		_, instance := r.agent.instances.MacOSInstances("globex").Get("own")
+		_, instance := r.agent.objects.instances.Cached("globex", "own")
 		return mine == nil && other == nil && instance == nil
 	}, func() any { return "the agent has not seen the pods" })
 	for _, namespace := range []string{tenant, "globex"} {
-		_, err := r.agent.Logs(r.ctx, namespace, "forged", "vm", api.ContainerLogOpts{})
+		_, err := r.agent.session.Logs(r.ctx, namespace, "forged", "vm", api.ContainerLogOpts{})
 		require.ErrorContains(t, err, "pod forged is not the placeholder of a MacOSInstance")
-		err = r.agent.Exec(r.ctx, namespace, "forged", "vm", []string{"true"}, &streams{})
+		err = r.agent.session.Exec(r.ctx, namespace, "forged", "vm", []string{"true"}, &streams{})
 		require.ErrorContains(t, err, "pod forged is not the placeholder of a MacOSInstance")
-		err = r.agent.PortForward(r.ctx, namespace, "forged", 22, struct {
+		err = r.agent.session.PortForward(r.ctx, namespace, "forged", 22, struct {
 			io.Reader
 			io.Writer
 			io.Closer
@@ -190,19 +190,19 @@ func TestSessionsEndWithTheMachine(t *testing.T) {
 	stdout, write := io.Pipe()
 	ended := make(chan error, 1)
 	go func() {
-		err := r.agent.Exec(r.ctx, tenant, "pod-a", "vm", []string{"sh", "-c", "echo; exec sleep 600"}, &streams{stdout: write})
+		err := r.agent.session.Exec(r.ctx, tenant, "pod-a", "vm", []string{"sh", "-c", "echo; exec sleep 600"}, &streams{stdout: write})
 		_ = write.CloseWithError(err)
 		ended <- err
 	}()
 	_, err := stdout.Read(make([]byte, 1))
 	require.NoError(t, err)
-	log, err := r.agent.Logs(r.ctx, tenant, "pod-a", "vm", api.ContainerLogOpts{Follow: true})
+	log, err := r.agent.session.Logs(r.ctx, tenant, "pod-a", "vm", api.ContainerLogOpts{Follow: true})
 	require.NoError(t, err)
 	defer log.Close()
 	require.NoError(t, r.kube.CoreV1().Pods(tenant).Delete(r.ctx, "pod-a", metav1.DeleteOptions{}))
 	select {
 	case err := <-ended:
-		require.ErrorIs(t, err, errVMStopped)
+		require.ErrorIs(t, err, session.ErrVMStopped)
 	case <-time.After(30 * time.Second):
 		require.FailNow(t, "the command goes on without its machine")
 	}
@@ -210,29 +210,7 @@ func TestSessionsEndWithTheMachine(t *testing.T) {
 	require.NoError(t, err)
 	assert.Contains(t, string(text), "requesting shutdown of the guest")
 	r.waitFree()
-	require.ErrorContains(t, r.agent.Exec(r.ctx, tenant, "pod-a", "vm", []string{"true"}, &streams{}), "pod-a")
-}
-
-func TestSessionsAreLimited(t *testing.T) {
-	var s sessions
-	var leaves []func()
-	for range node.MaxSessions {
-		leave, err := s.enter("a")
-		require.NoError(t, err)
-		leaves = append(leaves, leave)
-	}
-	_, err := s.enter("a")
-	require.ErrorContains(t, err, "the limit is 16; close one first")
-	other, err := s.enter("b")
-	require.NoError(t, err, "each machine has a limit of its own")
-	other()
-	for _, leave := range leaves {
-		leave()
-	}
-	leave, err := s.enter("a")
-	require.NoError(t, err)
-	leave()
-	assert.Empty(t, s.now)
+	require.ErrorContains(t, r.agent.session.Exec(r.ctx, tenant, "pod-a", "vm", []string{"true"}, &streams{}), "pod-a")
 }
 
 func TestGuestWithoutCommands(t *testing.T) {
@@ -243,62 +221,14 @@ func TestGuestWithoutCommands(t *testing.T) {
 	r.post(0, sim.PathGuestFreeze)
 	ctx, cancel := context.WithTimeout(r.ctx, 100*time.Millisecond)
 	defer cancel()
-	require.ErrorIs(t, r.agent.Exec(ctx, tenant, "pod-a", "vm", []string{"true"}, &streams{}), guest.ErrSilent)
-}
-
-// skipping is a clock whose waits end at once.
-type skipping struct{ *clocktesting.FakeClock }
-
-func (c skipping) After(d time.Duration) <-chan time.Time {
-	after := c.FakeClock.After(d)
-	if d == guestRetry {
-		c.Step(d)
-	}
-	return after
-}
-
-func TestSessionsWaitForTheGuest(t *testing.T) {
-	refused := errors.New("connection refused")
-	tests := map[string]struct {
-		answers []error // the last one is repeated
-		want    error
-		tries   int
-	}{
-		"answers":        {[]error{nil}, nil, 1},
-		"answers soon":   {[]error{refused, refused, nil}, nil, 3},
-		"never answers":  {[]error{refused}, refused, int(guestPatience / guestRetry)},
-		"is not here":    {[]error{slots.ErrNotHere}, slots.ErrNotHere, 1},
-		"stops meantime": {[]error{refused, slots.ErrNotHere}, slots.ErrNotHere, 2},
-	}
-	for name, tt := range tests {
-		t.Run(name, func(t *testing.T) {
-			tries := 0
-			_, err := connectGuest(t.Context(), skipping{clocktesting.NewFakeClock(time.Now())}, func(context.Context) (net.Conn, error) {
-				tries++
-				return nil, tt.answers[min(tries, len(tt.answers))-1]
-			})
-			assert.Equal(t, tt.want, err)
-			if tt.want == refused { // the end and a retry may be due at once
-				assert.GreaterOrEqual(t, tries, tt.tries)
-				return
-			}
-			assert.Equal(t, tt.tries, tries)
-		})
-	}
-
-	ctx, cancel := context.WithCancel(t.Context())
-	_, err := connectGuest(ctx, clocktesting.NewFakeClock(time.Now()), func(context.Context) (net.Conn, error) {
-		cancel()
-		return nil, refused
-	})
-	assert.Equal(t, refused, err, "the client is gone")
+	require.ErrorIs(t, r.agent.session.Exec(ctx, tenant, "pod-a", "vm", []string{"true"}, &streams{}), guest.ErrSilent)
 }
 
 func TestConsole(t *testing.T) {
 	r := newRack(t)
 	r.run("a")
 	read := func(options api.ContainerLogOpts) string {
-		log, err := r.agent.Logs(r.ctx, tenant, "pod-a", "vm", options)
+		log, err := r.agent.session.Logs(r.ctx, tenant, "pod-a", "vm", options)
 		require.NoError(t, err)
 		defer log.Close()
 		text, err := io.ReadAll(log)
@@ -317,12 +247,12 @@ func TestConsole(t *testing.T) {
 	assert.Equal(t, lines[1], string(text))
 	assert.WithinDuration(t, r.clock.Now(), at, time.Minute)
 	assert.Equal(t, lines[1], read(api.ContainerLogOpts{SinceTime: at}), "the second line and what comes after")
-	_, err := r.agent.Logs(r.ctx, tenant, "pod-a", "vm", api.ContainerLogOpts{Previous: true})
+	_, err := r.agent.session.Logs(r.ctx, tenant, "pod-a", "vm", api.ContainerLogOpts{Previous: true})
 	require.ErrorContains(t, err, "no previous console")
 
 	ctx, cancel := context.WithCancel(r.ctx)
 	defer cancel()
-	log, err := r.agent.Logs(ctx, tenant, "pod-a", "vm", api.ContainerLogOpts{Follow: true, Tail: 1})
+	log, err := r.agent.session.Logs(ctx, tenant, "pod-a", "vm", api.ContainerLogOpts{Follow: true, Tail: 1})
 	require.NoError(t, err)
 	defer log.Close()
 	buffer := make([]byte, 4096)

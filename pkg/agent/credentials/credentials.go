@@ -1,14 +1,11 @@
-// Package credentials obtains the agent's certificate, as a kubelet does, and generates the MAC
-// addresses of virtual machines.
+// Package credentials obtains the agent's certificate, as a kubelet does.
 package credentials
 
 import (
 	"context"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
 	"time"
@@ -185,12 +182,4 @@ func (o *Options) WriteKubeconfig(server *rest.Config) error {
 		return err
 	}
 	return contract.WriteFile(o.Kubeconfig, data)
-}
-
-// NewMACAddress returns a random locally administered unicast address.
-func NewMACAddress() string {
-	mac := make(net.HardwareAddr, 6)
-	_, _ = rand.Read(mac)        // never fails
-	mac[0] = mac[0]&^0b01 | 0b10 // unicast, locally administered
-	return mac.String()
 }

@@ -12,7 +12,6 @@ import (
 	"io"
 	"io/fs"
 	"math/big"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -375,19 +374,6 @@ func TestAnotherNodesCertificateIsNone(t *testing.T) {
 	require.NoError(t, err)
 	assert.Nil(t, store.Valid("mac-2"))
 	assert.NotNil(t, store.Valid("mac-1"))
-}
-
-func TestNewMACAddress(t *testing.T) {
-	seen := map[string]bool{}
-	for range 1000 {
-		address := NewMACAddress()
-		mac, err := net.ParseMAC(address)
-		require.NoError(t, err)
-		require.Len(t, mac, 6)
-		require.Equal(t, byte(0b10), mac[0]&0b11, "%s is not a locally administered unicast address", address)
-		require.False(t, seen[address])
-		seen[address] = true
-	}
 }
 
 func TestServing(t *testing.T) {

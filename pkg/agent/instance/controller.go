@@ -1,0 +1,200 @@
+// Package instance is the life of virtual machines: it starts, reports, stops and cleans them up as
+// their MacOSInstances require.
+package instance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+
+	"macrack.io/macrack/pkg/agent/imagestatus"
+	"macrack.io/macrack/pkg/agent/objects"
+	"macrack.io/macrack/pkg/agent/pods"
+	"macrack.io/macrack/pkg/agent/quarantine"
+	"macrack.io/macrack/pkg/agent/queue"
+	"macrack.io/macrack/pkg/agent/rejections"
+	"macrack.io/macrack/pkg/agent/slots"
+	"macrack.io/macrack/pkg/agent/teardown"
+	instancev1alpha1 "macrack.io/macrack/pkg/apis/instance/v1alpha1"
+	"macrack.io/macrack/pkg/generated/clientset/versioned"
+	"macrack.io/macrack/pkg/rules"
+)
+
+// Config configures a Controller.
+type Config struct {
+	Client     versioned.Interface
+	Slots      *slots.Manager
+	Instances  *objects.Instances
+	MacNode    *objects.MacNode
+	Pods       *pods.Pods
+	Stopper    *teardown.Stopper
+	Mismatches *quarantine.Mismatches
+	Quarantine *quarantine.Quarantine
+	Puller     *imagestatus.Puller
+	Rejections *rejections.Recorder
+	Queue      *queue.Queue[queue.Key]
+	Clock      clock.Clock
+	// NewMachineID returns a unique machine identifier.
+	NewMachineID func(context.Context) (string, error)
+	// Starting is read-locked while a VM is placed in a slot.
+	Starting *sync.RWMutex
+}
+
+// Controller reconciles the virtual machines with the instances.
+type Controller struct {
+	*Config
+	reporter *reporter
+	starter  *starter
+	launcher *launcher
+}
+
+// New returns a Controller.
+func New(config Config) *Controller {
+	r := &reporter{&config, &memories{byUID: map[types.UID]*memory{}}}
+	s := &starter{&config, r}
+	return &Controller{&config, r, s, &launcher{&config, r, s}}
+}
+
+// Reconcile reconciles the virtual machine with the instance.
+func (c *Controller) Reconcile(ctx context.Context, name types.NamespacedName) error {
+	instance, err := c.Instances.Newest(name.Namespace, name.Name)
+	if apierrors.IsNotFound(err) || (err == nil && !c.Instances.Here(instance)) {
+		instance = nil
+	} else if err != nil {
+		return err
+	}
+	// An error of a VM with the same name must not delay the instance.
+	return errors.Join(c.reconcile(ctx, name, instance), c.Mismatches.Sync(ctx, name, instance))
+}
+
+func (c *Controller) reconcile(ctx context.Context, name types.NamespacedName, instance *instancev1alpha1.MacOSInstance) error {
+	if instance == nil {
+		// A pod of the same name may have waited for the slot.
+		return c.Pods.Enqueue(name.Namespace)
+	}
+	pod, err := c.Pods.Placeholder(instance)
+	if err != nil {
+		return err
+	}
+	slot, held := c.Slots.Find(string(instance.UID))
+	if held && c.Stopper.Mismatch(instance, slot) != "" {
+		return nil // It is being stopped. Its exit does not end the instance, and its change is queued.
+	}
+	switch {
+	case rules.InstanceEnded(instance.Status.Phase):
+		err = c.reporter.cleanup(ctx, instance, slot, held)
+	case held:
+		err = c.sync(ctx, instance, pod, slot)
+	default:
+		err = c.start(ctx, instance, pod)
+	}
+	if err != nil {
+		return err
+	}
+	return c.Pods.Report(ctx, instance, pod)
+}
+
+// sync reports a slot's virtual machine and takes the next step.
+func (c *Controller) sync(ctx context.Context, instance *instancev1alpha1.MacOSInstance, pod *corev1.Pod, slot slots.Status) error {
+	stop, grace, why, err := c.mustStop(ctx, instance, pod)
+	if err != nil {
+		return err
+	}
+	switch slot.Phase {
+	case slots.Prepared:
+		if stop {
+			return c.withdraw(ctx, instance, slot, why)
+		}
+		return c.launcher.relaunch(ctx, instance, slot)
+	case slots.Attached:
+		if !stop {
+			return c.reporter.running(ctx, instance, slot)
+		}
+		// Stop first: the API may refuse the report, or not respond.
+		err := c.Stopper.Stop(ctx, slot, grace)
+		return errors.Join(err, c.reporter.update(ctx, instance, func(s *instancev1alpha1.MacOSInstanceStatus) {
+			if s.Phase != instancev1alpha1.MacOSInstanceStopping {
+				s.Phase, s.Message = instancev1alpha1.MacOSInstanceStopping, why
+			}
+			s.IPAddress = nil
+		}))
+	case slots.Silent:
+		if stop {
+			if err := c.Stopper.Stop(ctx, slot, grace); err != nil {
+				klog.ErrorS(err, "Failed to kill unresponsive VM", "slot", slot.Slot)
+			}
+		}
+		return c.reporter.update(ctx, instance, func(s *instancev1alpha1.MacOSInstanceStatus) {
+			s.Message = fmt.Sprintf("The virtual machine does not respond to the agent: %v", slot.Err)
+		})
+	case slots.Exited:
+		return c.onExit(ctx, instance, slot, stop, why)
+	}
+	return nil // a change of the slot queues it again
+}
+
+// withdraw ends a virtual machine that has not started. It erases the slot before it reports, so
+// that a late runner finds nothing to run. If the runner was faster, it holds the slot, and the
+// virtual machine is stopped as usual.
+func (c *Controller) withdraw(ctx context.Context, instance *instancev1alpha1.MacOSInstance, slot slots.Status, why string) error {
+	if err := c.Stopper.Erase(slot); err != nil {
+		return err
+	}
+	return c.reporter.finish(ctx, instance, instancev1alpha1.MacOSInstanceStopped, why+"; the virtual machine had not started")
+}
+
+// mustStop reports whether the virtual machine must stop, and returns the grace period and the
+// reason.
+func (c *Controller) mustStop(ctx context.Context, instance *instancev1alpha1.MacOSInstance, pod *corev1.Pod) (bool, time.Duration, string, error) {
+	if stop, grace := teardown.Requested(instance); stop {
+		why := "Stopped as requested"
+		switch request := instance.Status.StopRequest; {
+		case request != nil && request.Reason != "":
+			why = request.Reason
+		case request == nil && instance.Status.Message != "":
+			why = instance.Status.Message // set by the agent earlier
+		}
+		return true, grace, why, nil
+	}
+	if pod != nil && pod.DeletionTimestamp != nil {
+		return true, teardown.GracePeriod(pod), rules.DescribeDeletion(pod), nil
+	}
+	// Both checks run: an error of one must not hide the result of the other.
+	mismatch, err := c.leaseMismatch(ctx, instance)
+	if mismatch != "" {
+		return true, rules.DefaultStopGrace, mismatch, nil
+	}
+	if pod == nil {
+		gone, podErr := c.Pods.Gone(ctx, instance)
+		if gone {
+			return true, rules.DefaultStopGrace, rules.DescribeLoss(instance.Status.PodName), nil
+		}
+		err = errors.Join(err, podErr)
+	}
+	return false, 0, "", err
+}
+
+// leaseMismatch returns why this Mac does not belong to the instance's lease, or an empty string if it
+// does. It confirms a mismatch with the API, because the cache may be stale.
+func (c *Controller) leaseMismatch(ctx context.Context, instance *instancev1alpha1.MacOSInstance) (string, error) {
+	macNode, err := c.MacNode.Cached()
+	if err == nil && teardown.LeaseMismatch(macNode, instance) == "" {
+		return "", nil
+	}
+	macNode, err = c.MacNode.Live(ctx)
+	if apierrors.IsNotFound(err) {
+		return fmt.Sprintf("MacNode %s does not exist", c.MacNode.Name), nil
+	}
+	if err != nil {
+		return "", err
+	}
+	return teardown.LeaseMismatch(macNode, instance), nil
+}

@@ -1,0 +1,67 @@
+package instance
+
+import (
+	"cmp"
+	"crypto/rand"
+	"errors"
+	"net"
+	"os"
+	"slices"
+
+	"macrack.io/macrack/pkg/agent/disk"
+	"macrack.io/macrack/pkg/agent/images"
+	"macrack.io/macrack/pkg/agent/teardown"
+	imagev1alpha1 "macrack.io/macrack/pkg/apis/image/v1alpha1"
+	instancev1alpha1 "macrack.io/macrack/pkg/apis/instance/v1alpha1"
+	"macrack.io/macrack/pkg/vm/contract"
+)
+
+// launch places the virtual machine in a slot and starts it.
+func (s *starter) launch(instance *instancev1alpha1.MacOSInstance, class *instancev1alpha1.InstanceClass, image *imagev1alpha1.MacOSImage, cached images.Cached) error {
+	s.Starting.RLock()
+	defer s.Starting.RUnlock()
+	// The release of the Mac may have begun meanwhile. Either the scrub waits for this lock, or the
+	// MacNode shows the release.
+	if macNode, err := s.MacNode.Cached(); err != nil {
+		return err
+	} else if mismatch := teardown.LeaseMismatch(macNode, instance); mismatch != "" {
+		return errors.New(mismatch)
+	}
+	resources := class.Spec.Resources
+	spec := &contract.Spec{
+		InstanceUID: string(instance.UID), Namespace: instance.Namespace, Name: instance.Name,
+		MachineID: instance.Status.MachineID, MACAddress: instance.Status.MACAddress,
+		CPU: int(resources.CPU.Int64()), MemoryBytes: resources.Memory.Int64(),
+		HardwareModel:     cmp.Or(image.Spec.HardwareModel, cached.HardwareModel),
+		SSHAuthorizedKeys: slices.Clone(instance.Spec.SSHAuthorizedKeys),
+		StartupScript:     instance.Spec.StartupScript,
+	}
+	if display := class.Spec.Display; display != nil {
+		spec.Display = &contract.Display{Width: display.Width, Height: display.Height, PixelsPerInch: display.PixelsPerInch}
+	}
+	if err := s.Slots.Prepare(spec, func(dir contract.SlotDir) error {
+		return clone(cached, dir, resources.Storage.Int64())
+	}); err != nil {
+		return err
+	}
+	return s.Slots.Launch(spec.InstanceUID)
+}
+
+func clone(image images.Cached, dir contract.SlotDir, size int64) error {
+	if _, err := disk.Clone(image.Disk, dir.DiskPath(), size); err != nil {
+		return err
+	}
+	_, err := disk.Clone(image.Aux, dir.AuxPath(), 0)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil // the backend creates one
+	}
+	return err
+}
+
+// newMACAddress returns a random locally administered unicast address.
+func newMACAddress() string {
+	mac := make(net.HardwareAddr, 6)
+	_, _ = rand.Read(mac)        // never fails
+	mac[0] = mac[0]&^0b01 | 0b10 // unicast, locally administered
+	return mac.String()
+}

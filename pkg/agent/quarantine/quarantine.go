@@ -1,0 +1,147 @@
+// Package quarantine decides whether the slots of the Mac can be trusted. A Mac with a doubtful slot
+// starts no virtual machine. The package handles the virtual machines that do not match the API,
+// unreadable slots, and reboots.
+package quarantine
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/klog/v2"
+
+	"macrack.io/macrack/pkg/agent/host"
+	"macrack.io/macrack/pkg/agent/objects"
+	"macrack.io/macrack/pkg/agent/queue"
+	"macrack.io/macrack/pkg/agent/rejections"
+	"macrack.io/macrack/pkg/agent/slots"
+	"macrack.io/macrack/pkg/agent/state"
+	"macrack.io/macrack/pkg/agent/teardown"
+	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
+)
+
+// uncheckedPause is the time between checks of a virtual machine whose instance is not in the
+// cache.
+const uncheckedPause = 200 * time.Millisecond
+
+// Config configures a Quarantine.
+type Config struct {
+	State      *state.File
+	Host       host.Host
+	Slots      *slots.Manager
+	MacNode    *objects.MacNode
+	Mismatches *Mismatches
+	Stopper    *teardown.Stopper
+	Rejections *rejections.Recorder
+	Queue      *queue.Queue[queue.Key]
+	// EnqueueAll queues all objects of the Mac.
+	EnqueueAll func()
+}
+
+// Quarantine decides whether the slots can be trusted.
+type Quarantine struct{ Config }
+
+// New returns a Quarantine.
+func New(config Config) *Quarantine { return &Quarantine{config} }
+
+// Blocks reports whether a quarantine forbids new virtual machines.
+func (q *Quarantine) Blocks(macNode *rackv1alpha1.MacNode) bool {
+	return q.State.Get().Unhealthy != nil || macNode.Status.Quarantine != nil || q.Mismatches.Unknown() != ""
+}
+
+// KernelQuotaStuck stores that the kernel refuses virtual machines within the limit. Only a reboot
+// helps.
+func (q *Quarantine) KernelQuotaStuck(message string) error {
+	info, err := q.Host.Info()
+	if err != nil {
+		return err
+	}
+	if err := q.State.Change(func(d *state.Data) {
+		if d.Unhealthy == nil {
+			d.Unhealthy = &state.Unhealthy{Reason: rackv1alpha1.ReasonKernelQuotaStuck, Message: message, BootID: info.BootID}
+		}
+	}); err != nil {
+		return err
+	}
+	q.Queue.Add(queue.MacNode())
+	return nil
+}
+
+// Recover ends the distrust of the slots after a reboot of the Mac, or after an administrator has
+// ended the quarantine. Only the cached MacNode counts: the agent's own write would expire, and the
+// quarantine with it.
+func (q *Quarantine) Recover(info host.Info) error {
+	macNode, err := q.MacNode.Cached()
+	if err != nil {
+		return err
+	}
+	u := q.State.Get().Unhealthy
+	if u == nil {
+		return nil
+	}
+	quarantined := macNode.Status.Quarantine != nil
+	switch {
+	case u.BootID != info.BootID, u.Quarantined && !quarantined:
+		klog.InfoS("Slots trusted again", "reason", u.Reason, "rebooted", u.BootID != info.BootID)
+		if err := q.State.Change(func(d *state.Data) { d.Unhealthy = nil }); err != nil {
+			return err
+		}
+		q.EnqueueAll() // instances wait for it
+	case quarantined && !u.Quarantined:
+		return q.State.Change(func(d *state.Data) { d.Unhealthy.Quarantined = true })
+	}
+	return nil
+}
+
+// SetSlotsHealthy sets the condition that leads to a quarantine.
+func (q *Quarantine) SetSlotsHealthy(macNode *rackv1alpha1.MacNode, info host.Info) {
+	status, reason, message := metav1.ConditionTrue, "SlotsObtainable", ""
+	unhealthy := func(r, m string) { status, reason, message = metav1.ConditionFalse, r, m }
+	for _, slot := range q.Slots.Statuses() {
+		if slot.Phase == slots.Silent {
+			unhealthy(rackv1alpha1.ReasonCannotReattach, fmt.Sprintf("slot %d: %v", slot.Slot, slot.Err))
+		}
+	}
+	if report := macNode.Status.Scrub; report != nil && len(report.Remaining) > 0 {
+		unhealthy(rackv1alpha1.ReasonScrubFailed, fmt.Sprintf("%d files of the last tenant remain", len(report.Remaining)))
+	}
+	if u := q.State.Get().Unhealthy; u != nil {
+		unhealthy(u.Reason, u.Message)
+	}
+	if unknown := q.Mismatches.Unknown(); unknown != "" {
+		unhealthy(rackv1alpha1.ReasonUnknownInstance, unknown)
+	}
+	if info.SerialNumber != macNode.Spec.SerialNumber {
+		unhealthy(rackv1alpha1.ReasonSerialMismatch, fmt.Sprintf("the Mac has serial number %s, the MacNode has %s", info.SerialNumber, macNode.Spec.SerialNumber))
+	}
+	if _, found := q.Mismatches.Unchecked(); found && status == metav1.ConditionTrue {
+		// An agent that has just started does not vouch for a virtual machine whose instance it has
+		// not looked up yet.
+		q.Queue.AddAfter(queue.MacNode(), uncheckedPause)
+		return
+	}
+	q.MacNode.SetCondition(macNode, rackv1alpha1.MacNodeSlotsHealthy, status, reason, message)
+}
+
+// EraseGarbled erases unreadable slots in which nothing runs. If one held an instance, that
+// instance's next reconciliation reports its VM as missing.
+func (q *Quarantine) EraseGarbled(ctx context.Context, macNode *rackv1alpha1.MacNode) error {
+	for _, slot := range q.Slots.Statuses() {
+		if slot.Phase != slots.Garbled {
+			continue
+		}
+		klog.ErrorS(slot.Err, "Erasing slot with unreadable files", "slot", slot.Slot)
+		if lease := macNode.Status.LeaseRef; lease != nil {
+			message := fmt.Sprintf("slot %d held unreadable files; no virtual machine ran there, and the slot was erased: %v", slot.Slot, slot.Err)
+			if err := q.Rejections.Record(ctx, rackv1alpha1.LayerAgent, lease.Namespace, nil, rejections.ReasonGarbledSlot, message); rejections.IsTransient(err) {
+				return err
+			}
+		}
+		if err := q.Stopper.Erase(slot); err != nil {
+			return err
+		}
+		q.EnqueueAll() // the slot may have held an instance
+	}
+	return nil
+}

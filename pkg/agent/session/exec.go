@@ -1,0 +1,66 @@
+package session
+
+import (
+	"context"
+	"fmt"
+	"io"
+
+	"github.com/virtual-kubelet/virtual-kubelet/node/api"
+	utilexec "k8s.io/utils/exec"
+
+	"macrack.io/macrack/pkg/vm/guest"
+)
+
+// Exec runs a command in the guest of a pod's virtual machine.
+func (s *Sessions) Exec(ctx context.Context, namespace, name, container string, command []string, io api.AttachIO) error {
+	return s.open(ctx, namespace, name, func(ctx context.Context, c *guest.Client) error {
+		code, err := c.Exec(ctx, guest.Command{
+			Args: command, Stdin: io.Stdin(), Stdout: writer(io.Stdout()), Stderr: writer(io.Stderr()),
+			TTY: io.TTY(), Resize: sizes(ctx, io),
+		})
+		if err == nil && code != 0 {
+			return utilexec.CodeExitError{Err: fmt.Errorf("command terminated with exit code %d", code), Code: code}
+		}
+		return err
+	})
+}
+
+// writer returns nil for a missing stream; a nil WriteCloser in an io.Writer would not equal nil.
+func writer(w io.WriteCloser) io.Writer {
+	if w == nil {
+		return nil
+	}
+	return w
+}
+
+func sizes(ctx context.Context, io api.AttachIO) <-chan guest.Size {
+	if !io.TTY() {
+		return nil
+	}
+	sizes := make(chan guest.Size)
+	go func() {
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case s := <-io.Resize():
+				select {
+				case <-ctx.Done():
+					return
+				case sizes <- guest.Size{Columns: s.Width, Rows: s.Height}:
+				}
+			}
+		}
+	}()
+	return sizes
+}
+
+// PortForward connects a stream to a TCP port in the guest of a pod's virtual machine.
+func (s *Sessions) PortForward(ctx context.Context, namespace, name string, port int32, stream io.ReadWriteCloser) error {
+	if port < 1 || port > 65535 {
+		return fmt.Errorf("port %d is invalid; use a port from 1 to 65535", port)
+	}
+	return s.open(ctx, namespace, name, func(ctx context.Context, c *guest.Client) error {
+		return c.Forward(ctx, uint16(port), stream)
+	})
+}

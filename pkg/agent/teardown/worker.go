@@ -1,0 +1,85 @@
+package teardown
+
+import (
+	"context"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/klog/v2"
+
+	"macrack.io/macrack/pkg/agent/slots"
+	instancev1alpha1 "macrack.io/macrack/pkg/apis/instance/v1alpha1"
+	"macrack.io/macrack/pkg/rules"
+)
+
+// Enqueue queues the slots that hold an instance.
+func (s *Stopper) Enqueue(uid string) {
+	for _, slot := range s.Slots.Statuses() {
+		if slot.Spec != nil && slot.UID() == uid {
+			s.stopQueue.Add(slot.Slot)
+		}
+	}
+}
+
+// EnqueueSlot queues a slot.
+func (s *Stopper) EnqueueSlot(slot int) { s.stopQueue.Add(slot) }
+
+// ShutDown ends Run.
+func (s *Stopper) ShutDown() { s.stopQueue.ShutDown() }
+
+// Run stops the virtual machines that have a known reason to stop. It has its own queue and calls
+// no API, so that a hanging report or an image pull does not delay a stop. Several may run.
+func (s *Stopper) Run(ctx context.Context) {
+	for {
+		n, shutdown := s.stopQueue.Get()
+		if shutdown {
+			return
+		}
+		if err := s.StopIfKnown(ctx, s.Slots.Statuses()[n]); err != nil {
+			klog.V(2).InfoS("Failed to stop VM; retrying", "slot", n, "err", err)
+			s.stopQueue.AddRateLimited(n)
+		} else {
+			s.stopQueue.Forget(n)
+		}
+		s.stopQueue.Done(n)
+	}
+}
+
+// StopIfKnown stops the virtual machine in a slot if the caches have a reason.
+func (s *Stopper) StopIfKnown(ctx context.Context, slot slots.Status) error {
+	if slot.Spec == nil || slot.Phase != slots.Attached && slot.Phase != slots.Silent {
+		return nil
+	}
+	instance, err := s.Instances.Cached(slot.Spec.Namespace, slot.Spec.Name)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil || string(instance.UID) != slot.UID() || !s.Instances.Here(instance) {
+		return err
+	}
+	pod, err := s.Pods.Placeholder(instance)
+	if err != nil {
+		return err
+	}
+	if s.Mismatch(instance, slot) != "" {
+		return s.Stop(ctx, slot, rules.DefaultStopGrace) // a copy: an instance never changes its identity
+	}
+	if stop, grace := Known(instance, pod); stop {
+		return s.Stop(ctx, slot, grace)
+	}
+	return nil
+}
+
+// MayNotStart reports whether the caches have a reason for an instance to stop, or no longer have
+// the instance.
+func (s *Stopper) MayNotStart(instance *instancev1alpha1.MacOSInstance) bool {
+	cached, err := s.Instances.Cached(instance.Namespace, instance.Name)
+	if err != nil || cached.UID != instance.UID {
+		return true
+	}
+	pod, err := s.Pods.Placeholder(cached)
+	if err != nil {
+		return true
+	}
+	stop, _ := Known(cached, pod)
+	return stop
+}
