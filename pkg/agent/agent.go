@@ -1,5 +1,14 @@
 // Package agent turns the placeholder pods of a Mac into virtual machines and reports the state of
 // the Mac. It connects the packages that do this work, and runs them.
+//
+// The workers reconcile the objects of one queue, each object by one worker at a time. The stop
+// workers have a queue of their own and call no API. The order within the steps is as follows:
+//   - The registry grants a start before the VM is launched.
+//   - A VM is stopped before its stop is reported.
+//   - An end is reported before the slot is erased, unless the VM never started.
+//   - A rejection is recorded before its instance fails or its files are erased.
+//   - No VM is placed in a slot during a scrub or a reboot.
+//   - No start begins in a quarantine.
 package agent
 
 import (

@@ -164,8 +164,8 @@ func (r *results) prune(awaiting map[string]int64) bool {
 	return len(r.known) != before
 }
 
-// Results returns the results by name. Above the limit, verified images take precedence, because they
-// can become Ready.
+// Results returns the results by name. Above the limit, verified images take precedence, because
+// they can become Ready.
 func (r *results) Results() []rackv1alpha1.ImageCheck {
 	r.mu.Lock()
 	defer r.mu.Unlock()

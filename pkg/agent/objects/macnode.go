@@ -55,7 +55,7 @@ func (m *MacNode) Live(ctx context.Context) (*rackv1alpha1.MacNode, error) {
 	return m.client.RackV1alpha1().MacNodes().Get(ctx, m.Name, metav1.GetOptions{})
 }
 
-// PatchStatus applies a patch to the status.
+// PatchStatus patches the status.
 func (m *MacNode) PatchStatus(ctx context.Context, patch []byte) error {
 	written, err := m.client.RackV1alpha1().MacNodes().Patch(ctx, m.Name, apiclient.PatchType, patch, metav1.PatchOptions{}, "status")
 	if err == nil {

@@ -246,7 +246,7 @@ func (p *Pods) Report(ctx context.Context, seen *instancev1alpha1.MacOSInstance,
 	if pod == nil {
 		return nil
 	}
-	// The pod keeps the status of the instance as read. The writes of the instance's reconciliation arrive
+	// The pod keeps the status of the instance as read. The writes of the reconciliation arrive
 	// later as an event.
 	_, held := p.Slots.Find(string(seen.UID))
 	if pod.DeletionTimestamp != nil && rules.InstanceEnded(seen.Status.Phase) && !held {

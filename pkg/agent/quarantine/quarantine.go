@@ -1,6 +1,6 @@
-// Package quarantine decides whether the slots of the Mac can be trusted. A Mac with a doubtful slot
-// starts no virtual machine. The package handles the virtual machines that do not match the API,
-// unreadable slots, and reboots.
+// Package quarantine decides whether the slots of the Mac can be trusted. A Mac with an untrusted
+// slot starts no virtual machine. The package handles the virtual machines that do not match the
+// API, unreadable slots, and reboots.
 package quarantine
 
 import (

@@ -1,4 +1,4 @@
-// Package rejections records in the ledger what the agent refuses.
+// Package rejections records the agent's rejections in the ledger.
 package rejections
 
 import (

@@ -55,8 +55,8 @@ type File struct {
 	unwritten bool
 }
 
-// Open reads the state. It moves an unreadable file aside: the API also has the quarantine,
-// and virtual machines do not depend on the file.
+// Open reads the state. It moves an unreadable file aside: the API also has the quarantine, and
+// virtual machines do not depend on the file.
 func Open(path string) (*File, error) {
 	f := &File{path: path}
 	data, err := os.ReadFile(path)
