@@ -70,18 +70,18 @@ func (r *Reporter) Reconcile(ctx context.Context) error {
 	if err := r.Quarantine.EraseGarbled(ctx, macNode); err != nil {
 		return err
 	}
-	scrub, err := r.Scrubber.Scrub(macNode)
+	scrubbed, err := r.Scrubber.Scrub(macNode)
 	if err != nil {
 		return err
 	}
 	next := macNode.DeepCopy()
-	if err := r.describe(next, info, scrub); err != nil {
+	if err := r.describe(next, info, scrubbed); err != nil {
 		return err
 	}
 	if equality.Semantic.DeepEqual(macNode.Status, next.Status) {
 		return r.Rebooter.RebootIfItHelps(ctx, macNode, info)
 	}
-	if scrub != nil {
+	if scrubbed != nil {
 		faults.At("scrub: report: before")
 	}
 	patch, err := apiclient.StatusPatch(macNode, next)
@@ -89,14 +89,14 @@ func (r *Reporter) Reconcile(ctx context.Context) error {
 		return err
 	}
 	err = r.MacNode.PatchStatus(ctx, patch)
-	if scrub != nil {
+	if scrubbed != nil {
 		faults.At("scrub: report: after")
 	}
 	return err
 }
 
 // describe sets the status from the agent's observations.
-func (r *Reporter) describe(macNode *rackv1alpha1.MacNode, info host.Info, scrub *rackv1alpha1.ScrubReport) error {
+func (r *Reporter) describe(macNode *rackv1alpha1.MacNode, info host.Info, scrubbed *rackv1alpha1.ScrubReport) error {
 	status := &macNode.Status
 	status.BootID = info.BootID
 	status.Hardware = &rackv1alpha1.MacNodeHardware{
@@ -121,8 +121,8 @@ func (r *Reporter) describe(macNode *rackv1alpha1.MacNode, info host.Info, scrub
 		})
 	}
 	status.ImageChecks = r.Checker.Results()
-	if scrub != nil {
-		status.Scrub = scrub
+	if scrubbed != nil {
+		status.Scrub = scrubbed
 	}
 	r.Quarantine.SetSlotsHealthy(macNode, info)
 	r.setStorageHealthy(macNode, info)
