@@ -40,6 +40,7 @@ darwin: ## check the code for macOS: types of all that runs there, tests include
 .PHONY: lint
 lint: prose .dev/bin/golangci-lint ## run the linters
 	.dev/bin/golangci-lint run ./...
+	cd runners && ../.dev/bin/golangci-lint run ./...
 
 .dev/bin/golangci-lint: hack/tools/go.mod hack/tools/go.sum
 	@echo "building golangci-lint (a few minutes, once)"
