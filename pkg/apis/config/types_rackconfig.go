@@ -12,7 +12,7 @@ const RackConfigName = "default"
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
 
 // RackConfig is the configuration of the fleet. It is a singleton with the name default. No setting
-// changes the three rules: two virtual machines per Mac, one tenant per Mac, 24 hours at least.
+// changes the three rules: two virtual machines per Mac, one tenant per Mac, at least 24 hours.
 type RackConfig struct {
 	metav1.TypeMeta
 	metav1.ObjectMeta
@@ -51,7 +51,8 @@ type RebootPolicy string
 const (
 	// RebootNever leaves the reboot to an administrator.
 	RebootNever RebootPolicy = "Never"
-	// RebootWhenEmpty reboots a Mac as soon as it runs no virtual machine.
+	// RebootWhenEmpty reboots a quarantined Mac that runs no virtual machine, if a reboot can
+	// resolve the cause (KernelQuotaStuck or ScrubAsserted).
 	RebootWhenEmpty RebootPolicy = "WhenEmpty"
 )
 

@@ -69,14 +69,13 @@ const (
 	MacOSInstanceScheduledCondition = "Scheduled"
 	// MacOSInstanceImageReady is True when the image is on the disk of the Mac.
 	MacOSInstanceImageReady = "ImageReady"
-	// MacOSInstanceGuestReady is True when the guest agent answers. It is absent if the image has
-	// no guest agent.
+	// MacOSInstanceGuestReady is True while the guest agent answers, and False before its first
+	// answer and after it stops answering.
 	MacOSInstanceGuestReady = "GuestReady"
 	// MacOSInstanceMacReady is False while the Mac of the instance is offline or in quarantine; its
 	// reason is Offline or that of the quarantine.
 	MacOSInstanceMacReady = "MacReady"
-	// MacOSInstanceReady is True while the virtual machine runs and its guest agent, if it has one,
-	// answers.
+	// MacOSInstanceReady is True while the virtual machine runs and its guest agent answers.
 	MacOSInstanceReady = "Ready"
 	// MacOSInstanceReconciling is True while the instance can still become Ready without
 	// intervention, or is stopping; absent otherwise.

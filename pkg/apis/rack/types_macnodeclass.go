@@ -34,8 +34,8 @@ type MachineResources struct {
 	Storage scalar.Quantity
 }
 
-// MacNodeClassStatus has the numbers of Macs of a class. Apart from total, each Mac is included in
-// exactly one number.
+// MacNodeClassStatus counts the Macs of a class. Each Mac is counted in total and in exactly one
+// other field.
 type MacNodeClassStatus struct {
 	Total       int32
 	Available   int32

@@ -2912,7 +2912,7 @@ func schema_pkg_apis_config_v1alpha1_RackConfig(ref common.ReferenceCallback) co
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "RackConfig is the configuration of the fleet. It is a singleton with the name default. No setting changes the three rules: two virtual machines per Mac, one tenant per Mac, 24 hours at least.",
+				Description: "RackConfig is the configuration of the fleet. It is a singleton with the name default. No setting changes the three rules: two virtual machines per Mac, one tenant per Mac, at least 24 hours.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"kind": {
@@ -3952,7 +3952,7 @@ func schema_pkg_apis_instance_v1alpha1_MacOSInstanceStatus(ref common.ReferenceC
 					},
 					"startGrantedAt": {
 						SchemaProps: spec.SchemaProps{
-							Description: "startGrantedAt is the time at which the API server granted the start of the virtual machine. The agent does not launch it before. From this time until it ends, the virtual machine counts as running on its Mac.",
+							Description: "startGrantedAt is the time at which the API server granted the start of the virtual machine. The agent does not launch the virtual machine before this time. From then until it ends, the virtual machine counts as running on its Mac.",
 							Ref:         ref(v1.Time{}.OpenAPIModelName()),
 						},
 					},
@@ -4389,14 +4389,14 @@ func schema_pkg_apis_rack_v1alpha1_AuditRecord(ref common.ReferenceCallback) com
 					},
 					"sequence": {
 						SchemaProps: spec.SchemaProps{
-							Description: "sequence is the number of the record in the chain of its chassis, starting at 1 and without gaps.",
+							Description: "sequence is the number of the record in its chain, starting at 1 and without gaps. Each chassis has a chain. Records without a Mac are in the chain of their namespace.",
 							Type:        []string{"integer"},
 							Format:      "int64",
 						},
 					},
 					"previousHash": {
 						SchemaProps: spec.SchemaProps{
-							Description: "previousHash is the hash of the previous record of the chassis. It is empty in the first record.",
+							Description: "previousHash is the hash of the previous record of the chain. It is empty in the first record.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
@@ -4748,7 +4748,7 @@ func schema_pkg_apis_rack_v1alpha1_ComplianceReportStatus(ref common.ReferenceCa
 					},
 					"brokenChains": {
 						SchemaProps: spec.SchemaProps{
-							Description: "brokenChains is the number of Macs whose chain of records has a gap, an edit or a fork.",
+							Description: "brokenChains is the number of chains of records that have a gap, an edit or a fork.",
 							Default:     0,
 							Type:        []string{"integer"},
 							Format:      "int64",
@@ -5095,7 +5095,7 @@ func schema_pkg_apis_rack_v1alpha1_MacNodeClass(ref common.ReferenceCallback) co
 					},
 					"status": {
 						SchemaProps: spec.SchemaProps{
-							Description: "status has the numbers of Macs of the class. Populated by the system. Read-only.",
+							Description: "status counts the Macs of the class. Populated by the system. Read-only.",
 							Default:     map[string]interface{}{},
 							Ref:         ref(rackv1alpha1.MacNodeClassStatus{}.OpenAPIModelName()),
 						},
@@ -5234,7 +5234,7 @@ func schema_pkg_apis_rack_v1alpha1_MacNodeClassStatus(ref common.ReferenceCallba
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "MacNodeClassStatus has the numbers of Macs of a class. Apart from total, each Mac is included in exactly one number.",
+				Description: "MacNodeClassStatus counts the Macs of a class. Each Mac is counted in total and in exactly one other field.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"total": {

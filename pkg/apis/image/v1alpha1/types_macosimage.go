@@ -124,7 +124,7 @@ const (
 	// ReasonMalformed: the content with this digest is not a macOS image, or the reference is
 	// invalid. Failed.
 	ReasonMalformed = "Malformed"
-	// ReasonIncomplete: the image lacks its auxiliary storage or its hardware model. Failed.
+	// ReasonIncomplete: the auxiliary storage, hardware model or config is missing. Failed.
 	ReasonIncomplete = "Incomplete"
 	// ReasonDiskTooLarge: the disk is larger than spec.diskSize. Failed.
 	ReasonDiskTooLarge = "DiskTooLarge"

@@ -44,11 +44,11 @@ type AuditRecord struct {
 	// instance is the instance that the event is about.
 	// +optional
 	Instance *AuditReference `json:"instance,omitempty" protobuf:"bytes,9,opt,name=instance"`
-	// sequence is the number of the record in the chain of its chassis, starting at 1 and without
-	// gaps.
+	// sequence is the number of the record in its chain, starting at 1 and without gaps. Each
+	// chassis has a chain. Records without a Mac are in the chain of their namespace.
 	// +optional
 	Sequence int64 `json:"sequence,omitempty" protobuf:"varint,10,opt,name=sequence"`
-	// previousHash is the hash of the previous record of the chassis. It is empty in the first
+	// previousHash is the hash of the previous record of the chain. It is empty in the first
 	// record.
 	// +optional
 	PreviousHash string `json:"previousHash,omitempty" protobuf:"bytes,11,opt,name=previousHash"`

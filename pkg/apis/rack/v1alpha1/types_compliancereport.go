@@ -77,7 +77,7 @@ type ComplianceReportStatus struct {
 	// records.
 	// +optional
 	Rejected int64 `json:"rejected" protobuf:"varint,12,opt,name=rejected"`
-	// brokenChains is the number of Macs whose chain of records has a gap, an edit or a fork.
+	// brokenChains is the number of chains of records that have a gap, an edit or a fork.
 	// +optional
 	BrokenChains int64 `json:"brokenChains" protobuf:"varint,13,opt,name=brokenChains"`
 	// violations lists the violations and their evidence. Maximum: 100 entries.

@@ -19,7 +19,7 @@ type MacNodeClass struct {
 
 	// spec describes the hardware.
 	Spec MacNodeClassSpec `json:"spec" protobuf:"bytes,2,opt,name=spec"`
-	// status has the numbers of Macs of the class. Populated by the system. Read-only.
+	// status counts the Macs of the class. Populated by the system. Read-only.
 	// +optional
 	Status MacNodeClassStatus `json:"status,omitempty" protobuf:"bytes,3,opt,name=status"`
 }
@@ -59,8 +59,8 @@ type MachineResources struct {
 	Storage scalar.Quantity `json:"storage,omitempty,omitzero" protobuf:"bytes,3,opt,name=storage"`
 }
 
-// MacNodeClassStatus has the numbers of Macs of a class. Apart from total, each Mac is included in
-// exactly one number.
+// MacNodeClassStatus counts the Macs of a class. Each Mac is counted in total and in exactly one
+// other field.
 type MacNodeClassStatus struct {
 	// total is the number of Macs of the class.
 	// +optional

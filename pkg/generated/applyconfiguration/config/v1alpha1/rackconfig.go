@@ -12,7 +12,7 @@ import (
 // with apply.
 //
 // RackConfig is the configuration of the fleet. It is a singleton with the name default. No setting
-// changes the three rules: two virtual machines per Mac, one tenant per Mac, 24 hours at least.
+// changes the three rules: two virtual machines per Mac, one tenant per Mac, at least 24 hours.
 type RackConfigApplyConfiguration struct {
 	v1.TypeMetaApplyConfiguration `json:""`
 	// metadata is the standard metadata of objects.

@@ -51,8 +51,8 @@ type MacOSInstanceStatusApplyConfiguration struct {
 	// once. Users of a later namespace with the same name have no access to the instance.
 	NamespaceUID *types.UID `json:"namespaceUID,omitempty"`
 	// startGrantedAt is the time at which the API server granted the start of the virtual machine.
-	// The agent does not launch it before. From this time until it ends, the virtual machine counts
-	// as running on its Mac.
+	// The agent does not launch the virtual machine before this time. From then until it ends, the
+	// virtual machine counts as running on its Mac.
 	StartGrantedAt *v1.Time `json:"startGrantedAt,omitempty"`
 }
 

@@ -18,7 +18,7 @@ type MacNodeClassApplyConfiguration struct {
 	*v1.ObjectMetaApplyConfiguration `json:"metadata,omitempty"`
 	// spec describes the hardware.
 	Spec *MacNodeClassSpecApplyConfiguration `json:"spec,omitempty"`
-	// status has the numbers of Macs of the class. Populated by the system. Read-only.
+	// status counts the Macs of the class. Populated by the system. Read-only.
 	Status *MacNodeClassStatusApplyConfiguration `json:"status,omitempty"`
 }
 

@@ -5,8 +5,8 @@ package v1alpha1
 // MacNodeClassStatusApplyConfiguration represents a declarative configuration of the MacNodeClassStatus type for use
 // with apply.
 //
-// MacNodeClassStatus has the numbers of Macs of a class. Apart from total, each Mac is included in
-// exactly one number.
+// MacNodeClassStatus counts the Macs of a class. Each Mac is counted in total and in exactly one
+// other field.
 type MacNodeClassStatusApplyConfiguration struct {
 	// total is the number of Macs of the class.
 	Total *int32 `json:"total,omitempty"`
