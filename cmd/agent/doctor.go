@@ -36,7 +36,7 @@ virtual machines. It changes nothing. Each line is ok, warn, fail, or skip (not 
 				return err
 			}
 			if vmBinary == "" {
-				if vmBinary, err = besides("macrack-vm"); err != nil {
+				if vmBinary, err = siblingPath("macrack-vm"); err != nil {
 					return err
 				}
 			}
@@ -69,8 +69,8 @@ virtual machines. It changes nothing. Each line is ok, warn, fail, or skip (not 
 	return cmd
 }
 
-// besides returns the path of a program in the folder of this program.
-func besides(name string) (string, error) {
+// siblingPath returns the path of a program in the folder of this program.
+func siblingPath(name string) (string, error) {
 	self, err := os.Executable()
 	return filepath.Join(filepath.Dir(self), name), err
 }

@@ -80,7 +80,7 @@ func newImagePushCommand() *cobra.Command {
 	flags.StringVar(&o.pullSecret, "pull-secret", "", "Secret for image pulls, as NAMESPACE/NAME; empty for none.")
 	flags.IntVar(&o.Parallel, "parallel", 4, "Number of chunks that are compressed and pushed in parallel. Each takes up to 200 MiB of memory.")
 	flags.BoolVarP(&o.quiet, "quiet", "q", false, "Do not show progress.")
-	flags.BoolVar(&o.serverCheck, "server-check", true, "Run a dry run of the MacOSImage on the API server before the push.")
+	flags.BoolVar(&o.serverCheck, "server-check", true, "Validate the MacOSImage with a server-side dry run before the push.")
 	flags.StringVar(&o.kubeconfig, "kubeconfig", "", "Kubeconfig for the dry run. Default: KUBECONFIG or ~/.kube/config, if it exists.")
 	flags.StringVar(&o.context, "context", "", "Context of the kubeconfig. Default: the current one.")
 	for _, name := range []string{"disk", "aux", "hardware-model", "macos", "guest-agent"} {

@@ -162,15 +162,15 @@ func TestImagePushAsksTheAPIServer(t *testing.T) {
 		flags    []string
 		says     string // empty: it is pushed
 	}{
-		"it takes it":                 {},
-		"it takes it not":             {answer: invalid, says: "is invalid"},
-		"it is not to be asked":       {answer: invalid, flags: []string{"--server-check=false"}},
-		"the same is Ready":           {answer: exists, existing: existing},
-		"another is Ready":            {answer: exists, existing: other, says: "is Ready and differs, so it cannot be changed; set another name with --name"},
-		"another can be corrected":    {answer: exists, existing: pending},
-		"no right to make images":     {answer: apierrors.NewForbidden(imagev1alpha1.Resource("macosimages"), "x", nil), says: "is forbidden"},
-		"a server without MacRack":    {answer: apierrors.NewNotFound(imagev1alpha1.Resource("macosimages"), ""), says: "not found"},
-		"a context that is not there": {flags: []string{"--context", "none"}, says: `context "none" does not exist`},
+		"server accepts":           {},
+		"server rejects":           {answer: invalid, says: "is invalid"},
+		"check disabled":           {answer: invalid, flags: []string{"--server-check=false"}},
+		"the same is Ready":        {answer: exists, existing: existing},
+		"another is Ready":         {answer: exists, existing: other, says: "is Ready and differs, so it cannot be changed; set another name with --name"},
+		"another can be corrected": {answer: exists, existing: pending},
+		"no permission":            {answer: apierrors.NewForbidden(imagev1alpha1.Resource("macosimages"), "x", nil), says: "is forbidden"},
+		"a server without MacRack": {answer: apierrors.NewNotFound(imagev1alpha1.Resource("macosimages"), ""), says: "not found"},
+		"unknown context":          {flags: []string{"--context", "none"}, says: `context "none" does not exist`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			asked := 0

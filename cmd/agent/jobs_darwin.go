@@ -47,7 +47,7 @@ func (launchAgents) stop(ctx context.Context, label string) error {
 	return err
 }
 
-func (launchAgents) leftFor() []string {
+func (launchAgents) remainingSteps() []string {
 	return []string{
 		"sudo rm -rf " + defaultStateDir + " /usr/local/var/log/macrack /usr/local/share/macrack",
 		"sudo rm -f /usr/local/bin/macrack-agent /usr/local/bin/macrack-vm /etc/sudoers.d/macrack /etc/newsyslog.d/macrack.conf",

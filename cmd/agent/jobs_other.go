@@ -11,4 +11,4 @@ func newJobs() jobs { return noJobs{} }
 func (noJobs) agent() []string                    { return nil }
 func (noJobs) slots() []string                    { return nil }
 func (noJobs) stop(context.Context, string) error { return nil }
-func (noJobs) leftFor() []string                  { return nil }
+func (noJobs) remainingSteps() []string           { return nil }

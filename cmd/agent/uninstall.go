@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -42,8 +43,8 @@ type jobs interface {
 	// agent returns the labels of the agent's jobs.
 	agent() []string
 	slots() []string
-	// leftFor lists the remaining tasks of an administrator of the Mac.
-	leftFor() []string
+	// remainingSteps lists the remaining tasks of an administrator of the Mac.
+	remainingSteps() []string
 }
 
 type uninstaller struct {
@@ -62,8 +63,8 @@ func newUninstallCommand() *cobra.Command {
 		Use:   "uninstall",
 		Short: "Remove the agent, its keys and its data from this Mac",
 		Long: `Uninstall removes the agent's jobs, certificates, keys and images, and the files of virtual machines. It refuses while the
-Mac is leased or a virtual machine runs. --force overrides this: it forces the virtual machines off and erases their disks, and the lease
-keeps the Mac, which is Offline, until an administrator releases it (docs/runbooks.md, "Lost Mac").`,
+Mac is leased, a virtual machine runs, or the cluster is unreachable. --force overrides this: it forces the virtual machines off and erases
+their disks, and the lease keeps the Mac, which is Offline, until an administrator releases it (docs/runbooks.md, "Lost Mac").`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var err error
@@ -82,12 +83,12 @@ keeps the Mac, which is Offline, until an administrator releases it (docs/runboo
 		},
 	}
 	cmd.Flags().StringVar(&u.stateDir, "state-dir", u.stateDir, "The agent's state directory.")
-	cmd.Flags().BoolVar(&u.force, "force", u.force, "Uninstall although the Mac is leased, a virtual machine runs, or the cluster is not reachable.")
+	cmd.Flags().BoolVar(&u.force, "force", u.force, "Uninstall even if the Mac is leased, a virtual machine runs, or the cluster is unreachable. Erases the disks of the virtual machines.")
 	return cmd
 }
 
 func (u *uninstaller) run(ctx context.Context) error {
-	if err := u.mayGo(ctx); err != nil {
+	if err := u.checkUnused(ctx); err != nil {
 		return err
 	}
 	for _, label := range u.jobs.agent() {
@@ -112,12 +113,13 @@ func (u *uninstaller) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	u.sayWhatIsLeft(left)
+	u.printRemaining(left)
 	return nil
 }
 
-// mayGo returns an error while the Mac is leased, or while that is unknown.
-func (u *uninstaller) mayGo(ctx context.Context) error {
+// checkUnused returns an error while the Mac is leased or may be leased, or while a virtual machine
+// runs.
+func (u *uninstaller) checkUnused(ctx context.Context) error {
 	var why []string
 	if u.node != "" {
 		asking, cancel := context.WithTimeout(ctx, askTimeout)
@@ -137,17 +139,16 @@ func (u *uninstaller) mayGo(ctx context.Context) error {
 		}
 	}
 	if running := u.running(); len(running) > 0 {
-		why = append(why, fmt.Sprintf("%d virtual machines run on this Mac", len(running)))
+		why = append(why, fmt.Sprintf("virtual machines running on this Mac: %d", len(running)))
 	}
 	if len(why) == 0 {
 		return nil
 	}
-	reasons := strings.Join(why, "; ")
+	reasons := strings.Join(why, ", ")
 	if !u.force {
-		return fmt.Errorf("refused: %s. Take the Mac out of the pool (kubectl patch macnode NAME --type=merge -p '{\"spec\":{\"maintenance\":true}}'), wait until it is free, then uninstall. "+
-			"--force stops its virtual machines at once, erases their disks, and leaves the lease with an Offline Mac", reasons)
+		return fmt.Errorf("cannot uninstall: %s; set spec.maintenance of MacNode %q and wait until it is free, or use --force", reasons, u.nodeName())
 	}
-	fmt.Fprintf(u.out, "Forced, although %s.\n", reasons)
+	fmt.Fprintf(u.out, "Forced despite: %s\n", reasons)
 	return nil
 }
 
@@ -237,20 +238,19 @@ func (u *uninstaller) remove() ([]string, error) {
 	return left, nil
 }
 
-func (u *uninstaller) sayWhatIsLeft(left []string) {
+func (u *uninstaller) printRemaining(left []string) {
 	fmt.Fprintf(u.out, "Removed the agent's jobs, keys, images and virtual machines from %s.\n", u.stateDir)
 	if len(left) > 0 {
 		fmt.Fprintf(u.out, "Kept files that do not belong to the agent: %s\n", strings.Join(left, ", "))
 	}
-	if rest := u.jobs.leftFor(); len(rest) > 0 {
+	if rest := u.jobs.remainingSteps(); len(rest) > 0 {
 		fmt.Fprintln(u.out, "Remaining tasks of an administrator on this Mac:")
 		for _, line := range rest {
 			fmt.Fprintln(u.out, "  "+line)
 		}
 	}
-	name := u.node
-	if name == "" {
-		name = "NAME"
-	}
-	fmt.Fprintf(u.out, "Remaining tasks of an administrator in the cluster:\n  kubectl delete macnode %[1]s   # refused while it is leased\n  kubectl delete node %[1]s\n", name)
+	fmt.Fprintf(u.out, "Remaining tasks of an administrator in the cluster:\n  kubectl delete macnode %[1]s   # refused while it is leased\n  kubectl delete node %[1]s\n", u.nodeName())
 }
+
+// nodeName returns the name of the Mac for messages, or NAME if it never joined.
+func (u *uninstaller) nodeName() string { return cmp.Or(u.node, "NAME") }

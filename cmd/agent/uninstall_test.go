@@ -25,9 +25,9 @@ type fakeJobs struct {
 	on func(label string)
 }
 
-func (f *fakeJobs) agent() []string   { return []string{"agent"} }
-func (f *fakeJobs) slots() []string   { return []string{"vm.0", "vm.1"} }
-func (f *fakeJobs) leftFor() []string { return []string{"sudo rm x"} }
+func (f *fakeJobs) agent() []string          { return []string{"agent"} }
+func (f *fakeJobs) slots() []string          { return []string{"vm.0", "vm.1"} }
+func (f *fakeJobs) remainingSteps() []string { return []string{"sudo rm x"} }
 func (f *fakeJobs) stop(_ context.Context, label string) error {
 	f.stopped = append(f.stopped, label)
 	if f.on != nil {
@@ -116,14 +116,14 @@ func TestUninstallRefuses(t *testing.T) {
 			lock, err := i.slot(1).TryLock()
 			require.NoError(t, err)
 			t.Cleanup(lock.Unlock)
-		}, "1 virtual machines run on this Mac"},
+		}, "virtual machines running on this Mac: 1"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			i := newInstalled(t)
 			tt.change(t, i)
 			err := i.run(t.Context())
 			require.ErrorContains(t, err, tt.says)
-			require.ErrorContains(t, err, "--force stops its virtual machines at once")
+			require.ErrorContains(t, err, `set spec.maintenance of MacNode "mac-1" and wait until it is free, or use --force`)
 			assert.Empty(t, i.jobs.stopped, "a refusal stops nothing")
 			assert.FileExists(t, filepath.Join(i.stateDir, "kubeconfig"))
 			assert.FileExists(t, filepath.Join(i.stateDir, "slots/0/disk/disk.img"))
@@ -137,7 +137,7 @@ func TestUninstallForced(t *testing.T) {
 	i.force = true
 	require.NoError(t, i.run(t.Context()))
 	assert.NoDirExists(t, i.stateDir)
-	assert.Contains(t, i.out.String(), "Forced, although lease acme/build holds Mac mac-1")
+	assert.Contains(t, i.out.String(), "Forced despite: lease acme/build holds Mac mac-1")
 
 	// The MacNode is already deleted, so --force is not needed.
 	i = newInstalled(t)

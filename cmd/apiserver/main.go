@@ -40,8 +40,8 @@ func newCommand(ctx context.Context) *cobra.Command {
 		Use:   "macrack-apiserver",
 		Short: "Serve the macrack.io API",
 		Long: `The MacRack API server. It serves leases of whole Macs and the virtual machines in them, and enforces
-the three rules: two virtual machines on a Mac, one tenant, 24 hours at least.
-It runs behind a kube-apiserver, as its APIServices, and stores its objects in its own etcd.`,
+the three rules: two virtual machines on a Mac, one tenant, at least 24 hours.
+It is an aggregated API server behind kube-apiserver, and stores its objects in its own etcd.`,
 		Args:         cobra.NoArgs,
 		SilenceUsage: true,
 		Version:      version.String(),

@@ -32,7 +32,7 @@ func newCommand() *cobra.Command {
 		Short: "Run the controllers of MacRack",
 		Long: `The controllers of MacRack. They bind leases to free Macs, report why a lease is pending, and hold and release leases.
 They also maintain the taints of Nodes, create placeholder pods for instances, and mark Macs online or offline.
-Several replicas may run; one leads, and the others wait. macrack-apiserver checks each decision.`,
+Multiple replicas can run; one is the leader and the others stand by. macrack-apiserver checks each decision.`,
 		Args:         cobra.NoArgs,
 		SilenceUsage: true,
 		Version:      version.String(),

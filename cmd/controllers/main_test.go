@@ -98,7 +98,7 @@ type synced bool
 
 func (s synced) Synced() bool { return bool(s) }
 
-func TestTheLeadershipIsGivenBackOnceTheWorkIsDone(t *testing.T) {
+func TestLeaseIsReleasedAfterTheWorkers(t *testing.T) {
 	client := fake.NewClientset()
 	o := fastElection()
 	o.leaderElection.LeaseDuration.Duration = time.Hour // the test does not wait for its expiry
@@ -111,7 +111,7 @@ func TestTheLeadershipIsGivenBackOnceTheWorkIsDone(t *testing.T) {
 	var atWork atomic.Int32
 	work := func(began chan<- struct{}, finish <-chan struct{}) func(context.Context) error {
 		return func(ctx context.Context) error {
-			assert.Equal(t, int32(1), atWork.Add(1), "two are at work")
+			assert.Equal(t, int32(1), atWork.Add(1), "two leaders work")
 			close(began)
 			<-ctx.Done()
 			<-finish
@@ -131,24 +131,24 @@ func TestTheLeadershipIsGivenBackOnceTheWorkIsDone(t *testing.T) {
 	second := &health{manager: synced(false)}
 	secondBegan, finishSecond, secondDone := make(chan struct{}), make(chan struct{}), make(chan error, 1)
 	go func() { secondDone <- elect(secondCtx, o, lock("second"), second, work(secondBegan, finishSecond)) }()
-	assert.NoError(t, second.ready(nil), "one that waits is ready")
+	assert.NoError(t, second.ready(nil), "a standby is ready")
 
 	stopFirst()
 	select {
 	case <-secondBegan:
-		t.Fatal("the second began while the first was finishing its work")
+		t.Fatal("the second began before the workers of the first ended")
 	case <-time.After(10 * o.leaderElection.RetryPeriod.Duration):
 	}
 	close(finishFirst)
 	require.NoError(t, <-firstDone)
 	<-secondBegan
-	assert.Error(t, second.ready(nil), "one that leads is ready when it has read what there is")
+	assert.Error(t, second.ready(nil), "a leader is ready once its caches have synced")
 	stopSecond()
 	close(finishSecond)
 	assert.NoError(t, <-secondDone)
 }
 
-func TestOneThatWaitsStopsAtOnce(t *testing.T) {
+func TestStandbyStopsAtOnce(t *testing.T) {
 	client := fake.NewClientset()
 	o := fastElection()
 	lock, err := resourcelock.New(o.leaderElection.ResourceLock, "n", "l", client.CoreV1(), client.CoordinationV1(), resourcelock.ResourceLockConfig{Identity: "x"})
@@ -158,12 +158,12 @@ func TestOneThatWaitsStopsAtOnce(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	stop()
 	assert.NoError(t, elect(ctx, o, lock, &health{}, func(context.Context) error {
-		t.Error("at work without the leadership")
+		t.Error("the workers run without the lease")
 		return nil
 	}))
 }
 
-func TestWhatTheWorkFailsWith(t *testing.T) {
+func TestErrorOfTheWorkers(t *testing.T) {
 	client := fake.NewClientset()
 	o := fastElection()
 	lock, err := resourcelock.New(o.leaderElection.ResourceLock, "n", "l", client.CoreV1(), client.CoordinationV1(), resourcelock.ResourceLockConfig{Identity: "x"})
@@ -172,7 +172,7 @@ func TestWhatTheWorkFailsWith(t *testing.T) {
 	assert.ErrorIs(t, elect(t.Context(), o, lock, &health{}, func(context.Context) error { return broken }), broken)
 }
 
-func TestTheLeadershipIsLost(t *testing.T) {
+func TestLeaseIsLost(t *testing.T) {
 	client := fake.NewClientset()
 	var unreachable atomic.Bool
 	client.PrependReactor("update", "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
@@ -189,15 +189,15 @@ func TestTheLeadershipIsLost(t *testing.T) {
 	assert.ErrorIs(t, err, errLeadershipLost)
 }
 
-func TestALeadershipThatIsLostIsGivenBackOnceTheWorkIsDone(t *testing.T) {
+func TestLostLeaseIsReleasedAfterTheWorkers(t *testing.T) {
 	client := fake.NewClientset()
 	var failing, working atomic.Bool
-	var givenBack atomic.Int32
+	var released atomic.Int32
 	client.PrependReactor("update", "leases", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		holder := action.(clienttesting.UpdateAction).GetObject().(*coordinationv1.Lease).Spec.HolderIdentity
 		if holder == nil || *holder == "" {
-			assert.False(t, working.Load(), "given back while at work")
-			givenBack.Add(1)
+			assert.False(t, working.Load(), "lease released while workers run")
+			released.Add(1)
 			return false, nil, nil
 		}
 		return failing.Load(), nil, errors.New("unavailable for a while")
@@ -209,12 +209,12 @@ func TestALeadershipThatIsLostIsGivenBackOnceTheWorkIsDone(t *testing.T) {
 		working.Store(true)
 		failing.Store(true)
 		<-ctx.Done()
-		assert.Zero(t, givenBack.Load(), "given back before the work was told to stop")
+		assert.Zero(t, released.Load(), "lease released before the workers were stopped")
 		working.Store(false)
 		return nil
 	})
 	assert.ErrorIs(t, err, errLeadershipLost)
-	assert.Equal(t, int32(1), givenBack.Load())
+	assert.Equal(t, int32(1), released.Load())
 }
 
 func TestProbesAndMetrics(t *testing.T) {

@@ -49,11 +49,11 @@ func TestVerifyExpectsTheKnownHeads(t *testing.T) {
 				lines []string // of the output
 				err   string
 			}{
-				"empty":   {"", []string{"gone: all records of c07mac0, which were 1 to 600", "ledger: records=0 chains=0 broken=2"}, "the ledger is broken"},
+				"empty":   {"", []string{"gone: all records of c07mac0 (1 to 600)", "ledger: records=0 chains=0 broken=2"}, "the ledger is broken"},
 				"a title": {strings.Join(lines[:title], ""), []string{"ledger: records=0 chains=0 broken=2"}, "the ledger is broken"},
 				"no tail": {strings.Join(lines[:1190+title], ""), []string{"broken: records 591 to 600 are missing at the end of the chain c07mac1: its head says that there were 600",
 					"ledger: records=1190 chains=2 broken=1"}, "the ledger is broken"},
-				"no chain": {strings.Join(lines[:600+title], ""), []string{"gone: all records of c07mac1, which were 1 to 600", "ledger: records=600 chains=1 broken=1"}, "the ledger is broken"},
+				"no chain": {strings.Join(lines[:600+title], ""), []string{"gone: all records of c07mac1 (1 to 600)", "ledger: records=600 chains=1 broken=1"}, "the ledger is broken"},
 				"no beginning": {strings.Join(slices.Delete(slices.Clone(lines), title, title+2), ""), []string{"gone: records 1 to 2 of c07mac0",
 					"broken: records 1 to 2 are missing before acme/c07mac0-000000000003, and no checkpoint says that they were expired", "ledger: records=1198 chains=2 broken=1"}, "the ledger is broken"},
 				"half a line": {file[:len(file)-20], []string{"ledger: not verified"}, "the file is not an export of a ledger"},

@@ -43,7 +43,7 @@ func newCommand(clock clock.PassiveClock) *cobra.Command {
 		Short: "Export and verify the ledger of MacRack",
 		Long: `The ledger of MacRack, without its server. After one export, the file is sufficient to verify that no record
 of a Mac is missing, edited, forked or out of order. It is also sufficient to report, for any period of time, whether
-the three rules held: two virtual machines on a Mac, one tenant, 24 hours at least.`,
+the three rules held: two virtual machines on a Mac, one tenant, at least 24 hours.`,
 		SilenceUsage: true,
 		Version:      version.String(),
 	}

@@ -32,9 +32,9 @@ func newVerifyCommand(clock clock.PassiveClock) *cobra.Command {
 	var expected expectation
 	cmd := &cobra.Command{
 		Use:   "verify FILE",
-		Short: "Check that a file is an export of an unbroken ledger",
-		Long: `Check that each line of an export (JSON Lines or CSV; - is the standard input) is byte for byte as the server wrote it,
-and that each record has its place in the chain of its Mac.
+		Short: "Check that a file is an export of an intact ledger",
+		Long: `Check that each line of an export (JSON Lines or CSV; - is the standard input) is byte for byte as macrack-ledger
+export writes it, and that each record has its place in its chain.
 
 The records alone do not show whether the last records, or whole chains, are missing. --heads FILE writes the head of each
 chain to a file; --expect FILE fails unless the ledger continues the heads in that file. If the FILE of --heads exists,
@@ -42,8 +42,8 @@ it is checked in the same way before it is replaced, so one scheduled command is
 operators of the ledger cannot write.
 
 If all checks pass, the last line of the output is "ledger: records=N chains=N broken=0" and the exit code is 0.
-The exit code is 1 if the file is not that of an unbroken ledger. It is 2 if the check could not run: a file that
-cannot be read, a file of heads that was edited, an invalid flag.`,
+Exit code 1: the ledger is broken, the file is not an export, or it has no records. Exit code 2: the check could not
+run, for example because the file is unreadable or the heads file was edited.`,
 		Example: `  macrack-ledger verify ledger.jsonl --heads heads.txt
   macrack-ledger verify ledger.jsonl --expect heads-of-last-week.txt`,
 		Args: cobra.ExactArgs(1),
@@ -51,7 +51,7 @@ cannot be read, a file of heads that was edited, an invalid flag.`,
 			return verify(cmd.Context(), args[0], heads, expected, cmd.InOrStdin(), cmd.OutOrStdout(), clock.Now())
 		},
 	}
-	cmd.Flags().StringVar(&heads, "heads", "", "File to write the head of each chain to if the ledger is unbroken. An existing file is replaced only if the ledger continues it.")
+	cmd.Flags().StringVar(&heads, "heads", "", "File to write the head of each chain to if the ledger is intact. An existing file is replaced only if the ledger continues it.")
 	expected.addFlags(cmd)
 	return cmd
 }
@@ -135,7 +135,7 @@ func verify(ctx context.Context, path, headsPath string, expected expectation, s
 			if old, new := known.Chains[name], heads.Chains[name]; new.First > old.First {
 				fmt.Fprintf(stdout, "gone: records %d to %d of %s\n", old.First, new.First-1, name)
 			} else if new.First == 0 {
-				fmt.Fprintf(stdout, "gone: all records of %s, which were %d to %d\n", name, old.First, old.Sequence)
+				fmt.Fprintf(stdout, "gone: all records of %s (%d to %d)\n", name, old.First, old.Sequence)
 			}
 		}
 	}
