@@ -27,10 +27,10 @@ type caseFile struct {
 	Attempts []caseSpec `json:"attempts"`
 }
 
-// A caseSpec is an attempt, or one attempt for each user and value. Its texts may contain names of
-// the world: $(acmeMac), $(acmeSerial), $(acmeUID), $(acmeRecord), and the same of globex. Other
-// texts in parentheses are $(value), $(quoted) and $(quoted:20), which is the value quoted and cut,
-// and $(x*1000), which is a text repeated.
+// A caseSpec is an attempt, or one attempt for each user and value. Strings can contain variables:
+// $(acmeMac), $(acmeSerial), $(acmeUID), $(acmeRecord), and the same of globex. $(value) is the
+// value, $(quoted) is the value quoted, and $(quoted:20) is the value cut to 20 characters and
+// quoted. $(x*1000) is a string repeated 1000 times.
 type caseSpec struct {
 	// Name is the name in the report.
 	Name string `json:"name"`
@@ -38,20 +38,20 @@ type caseSpec struct {
 	Each []string `json:"each,omitempty"`
 
 	// Do has the users, separated by commas, the verb, and the path. The verbs are get, post, put,
-	// delete; merge, json, strategic and apply, which are kinds of patches; store, which reads what
-	// was posted, deletes it, and answers with it as stored; edit, which reads an object, edits it
-	// and writes it back; and run, which takes a step of the program instead of a path. A path
-	// begins with rack/, instance/, image/, config/, rbac/, core/, or a slash.
+	// delete; merge, json, strategic and apply, which are kinds of patches; store, which creates an
+	// object, reads and deletes it, and returns it as stored; edit, which reads an object, edits it
+	// and writes it back; and run, which runs a Go function from steps instead of a request to a
+	// path. A path begins with rack/, instance/, image/, config/, rbac/, core/, or a slash.
 	Do string `json:"do"`
-	// Given is an object that exists meanwhile; see givens.
+	// Given names a fixture that exists during the attempt; see givens.
 	Given string `json:"given,omitempty"`
-	// Args are the arguments of a step of the program; see steps.
+	// Args are the arguments of a function from steps.
 	Args map[string]string `json:"args,omitempty"`
 
 	// Object is an object of objects.yaml, and With a merge patch of it.
 	Object string          `json:"object,omitempty"`
 	With   json.RawMessage `json:"with,omitempty"`
-	// Body replaces Object. A text is sent as it is.
+	// Body replaces Object. A string is sent unchanged.
 	Body json.RawMessage `json:"body,omitempty"`
 	// Edit is a merge patch or a list of JSON patch operations. Read is the path of the object to
 	// edit; the default is the path that is written.
@@ -61,17 +61,17 @@ type caseSpec struct {
 	Header      map[string]string `json:"header,omitempty"`
 	Accept      string            `json:"accept,omitempty"`
 	ContentType string            `json:"contentType,omitempty"`
-	// Replica is the macrack-apiserver that is asked; 0: kube-apiserver.
+	// Replica is the macrack-apiserver that receives the request; 0: kube-apiserver.
 	Replica int `json:"replica,omitempty"`
 	// Raw sends the path unchanged.
 	Raw bool `json:"raw,omitempty"`
 
-	// Want has the allowed codes, separated by |, and a text that the answer contains.
+	// Want has the allowed codes, separated by |, and a string that the response must contain.
 	Want string `json:"want"`
-	// Lacks are texts that the answer does not contain.
+	// Lacks are strings that the response must not contain.
 	Lacks []string `json:"lacks,omitempty"`
-	// Fields are values of the fields of the answer by their paths; null: absent. Not are values
-	// that the fields do not have.
+	// Fields has the values of the response's fields by path; null: absent. Not has values that the
+	// fields must not have.
 	Fields map[string]any `json:"fields,omitempty"`
 	Not    map[string]any `json:"not,omitempty"`
 	// Record is the record that the attempt must leave; see attempt.
@@ -84,7 +84,7 @@ var apiPaths = map[string]string{"rack": rackPath, "instance": instancePath, "im
 // patchKinds are the media types of patches by their verbs.
 var patchKinds = map[string]string{"merge": mergePatch, "json": jsonPatch, "strategic": strategicPatch, "apply": applyPatch}
 
-// decode decodes a file of testdata strictly.
+// decodeFile decodes a file of testdata strictly.
 func decodeFile(name string, into any) error {
 	data, err := testdata.ReadFile("testdata/" + name + ".yaml")
 	if err == nil {
@@ -124,7 +124,7 @@ func (w *world) cases(name string) ([]attempt, error) {
 	return attempts, nil
 }
 
-// variables are the texts of the world that attempts may contain.
+// variables returns the variables of attempts and their values.
 func (w *world) variables() map[string]string {
 	return map[string]string{
 		"acmeMac": w.acmeMac, "acmeSerial": w.acmeSerial, "acmeUID": w.acmeUID,
@@ -133,7 +133,7 @@ func (w *world) variables() map[string]string {
 	}
 }
 
-// An expander makes attempts of a caseSpec with one value.
+// An expander expands a caseSpec for one value.
 type expander struct {
 	world   map[string]string
 	value   string
