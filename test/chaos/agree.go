@@ -70,7 +70,7 @@ func (w *world) agree(ctx context.Context) error {
 			}
 			continue
 		case runs && i.Status.StartGrantedAt == nil:
-			return fmt.Errorf("%s runs, and its start was not granted", i.Name)
+			return fmt.Errorf("instance %q is running without a granted start", i.Name)
 		case i.Status.Phase != instancev1alpha1.MacOSInstanceRunning:
 			return fmt.Errorf("%s is %s: %s", i.Name, i.Status.Phase, i.Status.Message)
 		case !runs:

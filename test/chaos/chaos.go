@@ -1,7 +1,7 @@
-// Package chaos breaks a Mac at every place of its programs. It kills the agent and the processes
-// of its virtual machines between any two steps. Power is lost, the disk is full, files are torn,
-// sockets are hijacked, the API is unreachable, and clocks jump. After each fault it compares the
-// state in the API with the state of the system.
+// Package chaos injects faults at every fault point of the agent and the runners. It kills the
+// agent and the processes of its virtual machines between any two steps. Power is lost, the disk is
+// full, files are torn, sockets are hijacked, the API is unreachable, and clocks jump. After each
+// fault it compares the state in the API with the state of the system.
 package chaos
 
 import (
@@ -23,9 +23,9 @@ import (
 type Sizes struct {
 	AgentKills  int
 	RunnerKills int
-	// Places is the number of places that are armed, in each way; 0: all.
+	// Places is the number of fault points that are armed, in each way; 0: all.
 	Places int
-	// Scrubs is the number of armed places of a scrub; 0: all.
+	// Scrubs is the number of armed fault points of a scrub; 0: all.
 	Scrubs int
 	// Torn is the number of kinds of damage for each file; 0: all.
 	Torn      int
@@ -47,7 +47,7 @@ type Options struct {
 	Sizes
 	// Families are the names of the families to run; all if empty.
 	Families []string
-	// Place, if not empty, is a part of the names of the places to try.
+	// Place, if not empty, is a part of the names of the fault points to try.
 	Place string
 	// OnlyCycles, if not 0, overrides Sizes.Cycles.
 	OnlyCycles int
@@ -59,8 +59,8 @@ type Options struct {
 	Out  io.Writer
 }
 
-// ErrViolations means that a fault was not survived.
-var ErrViolations = errors.New("there were violations")
+// ErrViolations means that a check failed after a fault.
+var ErrViolations = errors.New("a check failed after a fault")
 
 // family is a kind of fault.
 type family struct {

@@ -2,7 +2,7 @@
 
 .PHONY: chaos
 
-chaos: ## break a Mac at every place, and check that nothing was lost or doubled
+chaos: ## inject faults at every fault point of a Mac, and check that nothing was lost or duplicated
 	@mkdir -p .dev/bin
 	@go build -tags faults -o .dev/bin/chaos ./test/chaos/cmd
 	@.dev/bin/chaos --keep=.dev/chaos $(CHAOS_FLAGS)

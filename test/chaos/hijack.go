@@ -43,7 +43,7 @@ func Hijack(ctx context.Context, socket, uid string) error {
 
 const nobody = 65534
 
-// hijacker runs Hijack as a user without rights.
+// hijacker runs Hijack as an unprivileged user.
 func (m *mac) hijacker(dir contract.SlotDir, uid string) (stop func(), err error) {
 	// The permissions of the folders have been opened by mistake.
 	for path := string(dir); path != "/" && len(path) > len("/tmp"); path = filepath.Dir(path) {

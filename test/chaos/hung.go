@@ -24,7 +24,7 @@ func hungRunner(ctx context.Context, r *run) error {
 	if err != nil {
 		return err
 	}
-	r.fault("a runner that hangs while it is to stop", func() error {
+	r.fault("a runner that hangs during a stop", func() error {
 		hung := r.mac.vms(ctx)[0]
 		delete(before, hung.Name)
 		if err := syscall.Kill(hung.PID, syscall.SIGSTOP); err != nil {

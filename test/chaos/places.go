@@ -96,8 +96,8 @@ func booted(i *instancev1alpha1.MacOSInstance) bool {
 	return i.Status.Phase == instancev1alpha1.MacOSInstanceRunning && meta.IsStatusConditionTrue(i.Status.Conditions, instancev1alpha1.MacOSInstanceGuestReady)
 }
 
-// reach runs an instance until a process has reached a place, on the way up or
-// on the way down, and reports whether one has: some places depend on timing.
+// reach runs an instance until a process has reached a fault point, during its start or its stop,
+// and reports whether one has: some fault points depend on timing.
 func (r *run) reach(ctx context.Context, place string) (bool, error) {
 	if strings.HasPrefix(place, "report Pulling") { // only a missing image is fetched
 		if err := os.RemoveAll(filepath.Join(r.mac.state(), "images")); err != nil {
@@ -176,7 +176,7 @@ func (r *run) place(ctx context.Context, mode string) error {
 	return errors.Join(r.clear(ctx), r.settle(ctx))
 }
 
-// end ends the processes of a mode. The process that was hit continues in no mode.
+// end ends the processes of a mode. No mode resumes the process at the fault point.
 func (r *run) end(hit int, mode string) error {
 	switch mode {
 	case endPower:

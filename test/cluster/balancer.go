@@ -21,8 +21,8 @@ const (
 )
 
 // Balance forwards the connections of l in turn to the ready backends (host:port), until ctx ends.
-// It replaces the Service of a real cluster, because EndpointSlices admit no loopback address. TLS
-// passes through untouched. A connection is closed if no backend is ready.
+// It replaces the Service of a real cluster, because EndpointSlices cannot contain loopback
+// addresses. TLS passes through untouched. A connection is closed if no backend is ready.
 func Balance(ctx context.Context, l net.Listener, backends []string, ready func(ctx context.Context, addr string) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

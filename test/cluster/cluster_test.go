@@ -28,8 +28,8 @@ import (
 	"macrack.io/macrack/test/cluster"
 )
 
-// A control plane starts in a temporary folder, authenticates its clients, survives the death of
-// its API server, and leaves nothing behind.
+// A control plane starts in a temporary folder, authenticates its clients, survives a crash of its
+// API server, and leaves nothing behind.
 func TestControlPlane(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Minute) // the first run on a machine builds Kubernetes
 	defer cancel()

@@ -111,8 +111,8 @@ func (c *Cluster) userCert(user string, groups []string) (string, error) {
 	return name, ca.Client(name, user, groups...)
 }
 
-// WriteUserKubeconfig writes the kubeconfig for people and returns its path. Its contexts are admin
-// and the tenants, and the same directly at macrack-apiserver, where `kubectl get leases` means
+// WriteUserKubeconfig writes the user's kubeconfig and returns its path. Its contexts are admin and
+// the tenants, and the same directly at macrack-apiserver, where `kubectl get leases` means
 // MacRack's leases: direct (admin), direct-acme, direct-globex.
 func (c *Cluster) WriteUserKubeconfig() (string, error) {
 	config := clientcmdapi.NewConfig()

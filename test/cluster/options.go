@@ -28,14 +28,14 @@ type Options struct {
 	Macs int `json:"macs,omitempty"`
 	// Example applies artifacts/example: the catalogue, two tenants and three Macs.
 	Example bool `json:"example,omitempty"`
-	// Sync makes etcd sync to the disk as in production. Without it, data survives the death of
+	// Sync makes etcd sync to the disk as in production. Without it, data survives crashes of
 	// processes, but not of the machine.
 	Sync bool `json:"sync,omitempty"`
 	// ExtraArgs are added to the command line of a component, by its name without a number
 	// (macrack-apiserver).
 	ExtraArgs map[string][]string `json:"extraArgs,omitempty"`
 
-	// Direct adds the balancer's port to the kubeconfig for people, although the caller starts the
+	// Direct adds the balancer's port to the user's kubeconfig, although the caller starts the
 	// macrack-apiserver behind it.
 	Direct bool `json:"direct,omitempty"`
 	// Detach runs the balancer as a separate process, so that the cluster outlives this program. It

@@ -17,8 +17,8 @@ import (
 	"macrack.io/macrack/test/cluster"
 )
 
-// The whole product: a tenant leases a Mac and runs a virtual machine on it, undisturbed by the
-// death of a replica of the API server.
+// The whole product: a tenant leases a Mac and runs a virtual machine on it, undisturbed by a crash
+// of a replica of the API server.
 func TestProduct(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 25*time.Minute) // the first run on a machine builds Kubernetes
 	defer cancel()
@@ -86,8 +86,8 @@ spec: {leaseName: build, className: small, imageName: macos-26-xcode-26}
 		require.NoError(t, c.Restart(ctx, replica))
 	}
 
-	// In the kubeconfig for people, `leases` are Kubernetes' own through kube-apiserver, and
-	// MacRack's directly at macrack-apiserver.
+	// In the user's kubeconfig, `leases` are Kubernetes' own through kube-apiserver, and MacRack's
+	// directly at macrack-apiserver.
 	kubeconfig := filepath.Join(c.Dir(), "kubeconfig")
 	kubectl := func(context string) string {
 		t.Helper()

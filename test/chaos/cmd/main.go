@@ -1,7 +1,7 @@
-// Chaos breaks a Mac at every place of its programs. After each fault it checks that nothing was
-// lost or doubled, and that a third virtual machine never ran. Its last line is chaos: faults=N
-// survived=N/N violations=N. It runs its own binary as the agents' processes, and is built with the
-// tag "faults".
+// Chaos injects faults at every fault point of the agent and the runners. After each fault it
+// checks that nothing was lost or duplicated, and that a third virtual machine never ran. Its last
+// line is chaos: faults=N survived=N/N violations=N. It runs its own binary as the agents'
+// processes, and is built with the tag "faults".
 package main
 
 import (
@@ -30,7 +30,7 @@ func newCommand() *cobra.Command {
 	short := false
 	cmd := &cobra.Command{
 		Use:           "chaos",
-		Short:         "Break a Mac at every place, and check that nothing was lost or doubled",
+		Short:         "Inject faults at every fault point, and check that nothing was lost or duplicated",
 		Args:          cobra.NoArgs,
 		SilenceUsage:  true,
 		SilenceErrors: true,
@@ -45,7 +45,7 @@ func newCommand() *cobra.Command {
 	}
 	cmd.Flags().BoolVar(&short, "short", false, "a few faults of each family")
 	cmd.Flags().StringSliceVar(&opts.Families, "families", nil, "families of faults to run (default: all)")
-	cmd.Flags().StringVar(&opts.Place, "place", "", "part of the names of the places to try in the family places (default: all places)")
+	cmd.Flags().StringVar(&opts.Place, "place", "", "part of the names of the fault points to try in the family places (default: all)")
 	cmd.Flags().IntVar(&opts.OnlyCycles, "cycles", 0, "start/stop cycles of slots (default: 10000, or 200)")
 	cmd.Flags().StringVar(&opts.Keep, "keep", "", "folder for the logs of all processes if there are violations")
 

@@ -86,10 +86,10 @@ func FreePort(taken ...int) (int, error) {
 			return port, nil
 		}
 	}
-	return 0, fmt.Errorf("no free Loopback port found between 20000 and 32000")
+	return 0, fmt.Errorf("no free loopback port found between 20000 and 32000")
 }
 
-// FreeAddresses returns n free addresses on Loopback.
+// FreeAddresses returns n free addresses on loopback.
 func FreeAddresses(n int) ([]string, error) {
 	var ports []int
 	var addresses []string
@@ -103,5 +103,5 @@ func FreeAddresses(n int) ([]string, error) {
 	return addresses, nil
 }
 
-// Listen listens on a Loopback port; 0: any free port.
+// Listen listens on a loopback port; 0: any free port.
 func Listen(port int) (net.Listener, error) { return net.Listen("tcp", Loopback(port)) }

@@ -17,9 +17,8 @@ import (
 	"macrack.io/macrack/test/cluster/await"
 )
 
-// Process is a program that runs in its own session, so that it outlives its starter. Its data are
-// in its pid file. Since pids are reused, a pid counts only if its process began at the recorded
-// time.
+// Process is a program that runs in its own session, so that it outlives its starter. Its pid file
+// records it. Since pids are reused, a pid counts only if its process began at the recorded time.
 type Process struct {
 	Name    string
 	Program string   // path of the binary
