@@ -14,11 +14,16 @@ import (
 	"oras.land/oras-go/v2/registry/remote/auth"
 )
 
+const acceptManifests = ocispec.MediaTypeImageManifest + ", " + ocispec.MediaTypeImageIndex
+
 // Manifest fetches the manifest with that digest, even if the tag has moved.
 func (c *Client) Manifest(ctx context.Context, pinned digest.Digest, limit int64) ([]byte, error) {
 	return c.readAll(ctx, pinned, limit, func(ctx context.Context) (io.ReadCloser, error) {
-		_, body, err := c.repo.Manifests().FetchReference(ctx, pinned.String())
-		return body, err
+		resp, err := c.get(ctx, "manifests/"+pinned.String(), http.Header{"Accept": {acceptManifests}})
+		if err != nil {
+			return nil, err
+		}
+		return resp.Body, nil
 	})
 }
 
@@ -30,6 +35,27 @@ func (c *Client) Blob(ctx context.Context, blob ocispec.Descriptor, limit int64)
 	return c.readAll(ctx, blob.Digest, blob.Size, func(ctx context.Context) (io.ReadCloser, error) {
 		return c.repo.Blobs().Fetch(ctx, blob)
 	})
+}
+
+// get requests content of the repository. The library cannot fetch a manifest without knowing its
+// length and type, which not all registries send, and cannot resume a transfer that has ended.
+func (c *Client) get(ctx context.Context, path string, header http.Header) (*http.Response, error) {
+	ctx = auth.AppendRepositoryScope(ctx, c.repo.Reference, auth.ActionPull)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.base+path, nil)
+	if err != nil {
+		return nil, permanent{err}
+	}
+	req.Header = header
+	resp, err := c.repo.Client.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	partial := resp.StatusCode == http.StatusPartialContent && header.Get("Range") != ""
+	if resp.StatusCode != http.StatusOK && !partial {
+		_ = resp.Body.Close()
+		return nil, &StatusError{Host: resp.Request.URL.Host, Code: resp.StatusCode}
+	}
+	return resp, nil
 }
 
 func (c *Client) readAll(ctx context.Context, want digest.Digest, limit int64, fetch func(context.Context) (io.ReadCloser, error)) (data []byte, err error) {
@@ -130,16 +156,10 @@ func (r *reader) read(p []byte) (n int, err error) {
 	return 0, err
 }
 
-// resume continues the transfer at the offset. The library can do so only on an open transfer, and
-// only if the registry announced ranges.
+// resume continues the transfer at the offset.
 func (r *reader) resume() (io.ReadCloser, error) {
-	ctx := auth.AppendRepositoryScope(r.ctx, r.c.repo.Reference, auth.ActionPull)
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, r.c.blobs+r.blob.Digest.String(), nil)
-	if err != nil {
-		return nil, permanent{err}
-	}
-	req.Header.Set("Range", fmt.Sprintf("bytes=%d-%d", r.offset, r.blob.Size-1))
-	resp, err := r.c.repo.Client.Do(req)
+	rest := fmt.Sprintf("bytes=%d-%d", r.offset, r.blob.Size-1)
+	resp, err := r.c.get(r.ctx, "blobs/"+r.blob.Digest.String(), http.Header{"Range": {rest}})
 	if err != nil {
 		return nil, err
 	}

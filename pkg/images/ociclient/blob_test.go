@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"testing"
 
+	"github.com/opencontainers/go-digest"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -40,6 +41,42 @@ func TestResume(t *testing.T) {
 		assert.Equal(t, content, string(got))
 		const rest = "bytes=1000-4999"
 		assert.Equal(t, []string{"registry.example.com ", "cdn.example.com ", "registry.example.com " + rest, "cdn.example.com " + rest}, requests)
+	}
+}
+
+// A registry, or a proxy before it, may send neither a length nor a type, and refuse HEAD.
+func TestManifestWithoutLengthAndType(t *testing.T) {
+	manifest := []byte(`{"schemaVersion":2}`)
+	var requests []string
+	c := client(t, elsewhere(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		requests = append(requests, r.Method+" "+r.Header.Get("Accept"))
+		if r.Method != http.MethodGet {
+			w.WriteHeader(http.StatusMethodNotAllowed)
+			return
+		}
+		w.Header()["Content-Type"] = nil
+		w.(http.Flusher).Flush() // makes the response chunked
+		_, _ = w.Write(manifest)
+	}), true))
+	got, err := c.Manifest(t.Context(), digest.FromBytes(manifest), 1<<20)
+	require.NoError(t, err)
+	assert.Equal(t, manifest, got)
+	assert.Equal(t, []string{"GET application/vnd.oci.image.manifest.v1+json, application/vnd.oci.image.index.v1+json"}, requests)
+}
+
+// Responses such as 204 No Content have no content to verify.
+func TestResponsesWithoutContent(t *testing.T) {
+	for _, code := range []int{http.StatusNoContent, http.StatusPartialContent} {
+		requests := 0
+		c := client(t, elsewhere(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			requests++
+			w.WriteHeader(code)
+		}), true))
+		_, err := c.Manifest(t.Context(), digest.FromString("x"), 1<<20)
+		var status *StatusError
+		require.ErrorAs(t, err, &status)
+		assert.Equal(t, code, status.Code)
+		assert.Equal(t, 1, requests, "not repeated")
 	}
 }
 

@@ -10,7 +10,6 @@ import (
 	"net/netip"
 	"time"
 
-	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"k8s.io/utils/clock"
 	"oras.land/oras-go/v2/registry/remote"
 	"oras.land/oras-go/v2/registry/remote/auth"
@@ -39,9 +38,9 @@ type Options struct {
 
 // Client is a client of one repository.
 type Client struct {
-	opts  Options
-	repo  *remote.Repository
-	blobs string // prefix of the URLs of blobs
+	opts Options
+	repo *remote.Repository
+	base string // prefix of the URLs of content
 }
 
 // New returns a client for the repository of a reference.
@@ -75,9 +74,8 @@ func New(opts Options) (*Client, error) {
 	}
 	repo.PlainHTTP = plain
 	repo.Client = &doer{auth: authorized, host: host, stall: opts.Stall, clock: opts.Clock}
-	repo.ManifestMediaTypes = []string{ocispec.MediaTypeImageManifest, ocispec.MediaTypeImageIndex}
-	blobs := fmt.Sprintf("%s://%s/v2/%s/blobs/", scheme, host, repo.Reference.Repository)
-	return &Client{opts: opts, repo: repo, blobs: blobs}, nil
+	base := fmt.Sprintf("%s://%s/v2/%s/", scheme, host, repo.Reference.Repository)
+	return &Client{opts: opts, repo: repo, base: base}, nil
 }
 
 // Host returns the registry.

@@ -192,11 +192,7 @@ func TestMoreThanWasAskedFor(t *testing.T) {
 	for name, handler := range map[string]http.HandlerFunc{
 		"too long": func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(make([]byte, 1000)) },
 		"without an end": func(w http.ResponseWriter, r *http.Request) {
-			if r.Method == http.MethodHead {
-				w.Header().Set("Content-Type", ocispec.MediaTypeImageManifest)
-				w.Header().Set("Content-Length", "100")
-			}
-			for r.Context().Err() == nil && r.Method == http.MethodGet {
+			for r.Context().Err() == nil {
 				if _, err := w.Write(make([]byte, 1000)); err != nil {
 					break
 				}

@@ -37,8 +37,7 @@ type world struct {
 func newWorld(t *testing.T, before func(w http.ResponseWriter, r *http.Request) bool) *world {
 	backend := ggcr.New(ggcr.Logger(log.New(io.Discard, "", 0)))
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		reads := r.Method == http.MethodGet || r.Method == http.MethodHead
-		if !reads || before == nil || !before(w, r) {
+		if r.Method != http.MethodGet || before == nil || !before(w, r) {
 			backend.ServeHTTP(w, r)
 		}
 	}))
