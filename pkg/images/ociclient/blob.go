@@ -33,12 +33,12 @@ func (c *Client) Blob(ctx context.Context, blob ocispec.Descriptor, limit int64)
 		return nil, fmt.Errorf("blob %s has %d bytes, and the limit is %d", blob.Digest, blob.Size, limit)
 	}
 	return c.readAll(ctx, blob.Digest, blob.Size, func(ctx context.Context) (io.ReadCloser, error) {
-		return c.repo.Blobs().Fetch(ctx, blob)
+		return c.openAt(ctx, blob, 0)
 	})
 }
 
-// get requests content of the repository. The library cannot fetch a manifest without knowing its
-// length and type, which not all registries send, and cannot resume a transfer that has ended.
+// get requests content of the repository. The library requires the length and the type of a
+// manifest, which not all registries send, and cannot resume an interrupted transfer.
 func (c *Client) get(ctx context.Context, path string, header http.Header) (*http.Response, error) {
 	ctx = auth.AppendRepositoryScope(ctx, c.repo.Reference, auth.ActionPull)
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.base+path, nil)
@@ -77,6 +77,32 @@ func (c *Client) readAll(ctx context.Context, want digest.Digest, limit int64, f
 		return nil
 	})
 	return data, err
+}
+
+// openAt returns the content of a blob from an offset.
+func (c *Client) openAt(ctx context.Context, blob ocispec.Descriptor, offset int64) (io.ReadCloser, error) {
+	header := http.Header{}
+	if offset > 0 {
+		header.Set("Range", fmt.Sprintf("bytes=%d-%d", offset, blob.Size-1))
+	}
+	resp, err := c.get(ctx, "blobs/"+blob.Digest.String(), header)
+	if err != nil {
+		return nil, err
+	}
+	if resp.StatusCode == http.StatusPartialContent {
+		return resp.Body, nil
+	}
+	if size := resp.ContentLength; size >= 0 && size != blob.Size {
+		_ = resp.Body.Close()
+		return nil, permanent{fmt.Errorf("registry %s sends %d bytes for %s, and the manifest has %d; push the image again",
+			c.Host(), size, blob.Digest, blob.Size)}
+	}
+	// A registry that does not support ranges sends the whole content.
+	if _, err := io.CopyN(io.Discard, resp.Body, offset); err != nil {
+		_ = resp.Body.Close()
+		return nil, err
+	}
+	return resp.Body, nil
 }
 
 // PushBlob pushes a blob unless the repository has it, and reports whether it uploaded the blob.
@@ -137,12 +163,7 @@ func (r *reader) Read(p []byte) (int, error) {
 
 func (r *reader) read(p []byte) (n int, err error) {
 	if r.current == nil {
-		if r.offset == 0 {
-			r.current, err = r.c.repo.Blobs().Fetch(r.ctx, r.blob)
-		} else {
-			r.current, err = r.resume()
-		}
-		if err != nil {
+		if r.current, err = r.c.openAt(r.ctx, r.blob, r.offset); err != nil {
 			return 0, err
 		}
 	}
@@ -154,24 +175,6 @@ func (r *reader) read(p []byte) (n int, err error) {
 		err = fmt.Errorf("registry %s interrupted the transfer after %d of %d bytes of %s: %w", r.c.Host(), r.offset, r.blob.Size, r.blob.Digest, err)
 	}
 	return 0, err
-}
-
-// resume continues the transfer at the offset.
-func (r *reader) resume() (io.ReadCloser, error) {
-	rest := fmt.Sprintf("bytes=%d-%d", r.offset, r.blob.Size-1)
-	resp, err := r.c.get(r.ctx, "blobs/"+r.blob.Digest.String(), http.Header{"Range": {rest}})
-	if err != nil {
-		return nil, err
-	}
-	if resp.StatusCode == http.StatusPartialContent {
-		return resp.Body, nil
-	}
-	// The registry does not support ranges.
-	if _, err := io.CopyN(io.Discard, resp.Body, r.offset); err != nil {
-		_ = resp.Body.Close()
-		return nil, err
-	}
-	return resp.Body, nil
 }
 
 func (r *reader) Close() error {

@@ -14,8 +14,8 @@ import (
 	"oras.land/oras-go/v2/registry/remote/auth"
 )
 
-// doer sends the requests of the library: it cancels stalled ones, and returns responses that
-// report a failure as errors of this package.
+// doer sends requests: it cancels stalled ones, and returns responses that report a failure as
+// errors of this package.
 type doer struct {
 	auth  *auth.Client
 	host  string
@@ -39,15 +39,9 @@ func (d *doer) Do(req *http.Request) (*http.Response, error) {
 		defer func() { _ = resp.Body.Close() }()
 		return nil, d.statusError(resp)
 	}
-	if req.Method == http.MethodGet {
-		want := path.Base(req.URL.Path)
-		if isHTML(resp.Header) {
-			_ = resp.Body.Close()
-			return nil, fmt.Errorf("registry %s responds to a request for %s with %s", d.host, want, htmlMessage)
-		}
-		// The content is verified when it is read. Without this header, the library would buffer
-		// and hash a manifest before any limit of its size.
-		resp.Header.Set("Docker-Content-Digest", want)
+	if req.Method == http.MethodGet && isHTML(resp.Header) {
+		_ = resp.Body.Close()
+		return nil, fmt.Errorf("registry %s responds to a request for %s with %s", d.host, path.Base(req.URL.Path), htmlMessage)
 	}
 	// The library quotes the URL in errors. The query of a redirect can be a signature.
 	at := resp.Request.URL
