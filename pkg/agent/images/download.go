@@ -26,7 +26,11 @@ type work struct {
 	mu      sync.Mutex
 	done    map[int]bool
 	journal journal
-	changed bool // done is ahead of the journal
+	// journaled is the number of chunks in the journal on the disk.
+	journaled int
+	// syncErr is the error of the first Sync that failed. A later Sync may succeed although the
+	// data is lost.
+	syncErr error
 }
 
 // plan finds the missing chunks and returns the storage that they need.
@@ -36,6 +40,7 @@ func (w *work) plan() (needed int64) {
 			w.done[i] = true
 		}
 	}
+	w.journaled = len(w.done)
 	for i, chunk := range w.chunks {
 		w.pull.total.Add(chunk.Blob.Size)
 		if w.done[i] {
@@ -103,7 +108,7 @@ func (w *work) fetchAll(ctx context.Context, layout *format.Layout) error {
 			}
 			w.mu.Lock()
 			defer w.mu.Unlock()
-			w.done[i], w.changed = true, true
+			w.done[i] = true
 			return nil
 		})
 	}

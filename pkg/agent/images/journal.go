@@ -2,6 +2,7 @@ package images
 
 import (
 	"encoding/json"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -81,6 +82,9 @@ func (w *work) keepJournal() (stop func() error) {
 				if err := w.writeJournal(); err != nil {
 					klog.ErrorS(err, "Failed to write the journal of a pull", "dir", w.dir)
 				}
+				if w.syncErr != nil {
+					return // every further write would return it
+				}
 			}
 		}
 	}()
@@ -94,25 +98,25 @@ func (w *work) keepJournal() (stop func() error) {
 // writeJournal makes the finished chunks durable: first the data, then the journal.
 func (w *work) writeJournal() error {
 	w.mu.Lock()
-	if !w.changed {
-		w.mu.Unlock()
-		return nil
-	}
-	w.changed = false
 	j := w.journal
-	j.Chunks = nil
-	for i := range w.done {
-		j.Chunks = append(j.Chunks, i)
-	}
+	j.Chunks = slices.Sorted(maps.Keys(w.done))
 	w.mu.Unlock()
-	slices.Sort(j.Chunks)
-	if err := w.disk.Sync(); err != nil {
+	if w.syncErr != nil || len(j.Chunks) == w.journaled {
+		return w.syncErr
+	}
+	if w.syncErr = w.sync(); w.syncErr != nil {
+		return w.syncErr
+	}
+	if err := contract.WriteJSON(filepath.Join(w.dir, journalName), j); err != nil {
 		return err
 	}
-	if w.aux != nil {
-		if err := w.aux.Sync(); err != nil {
-			return err
-		}
+	w.journaled = len(j.Chunks)
+	return nil
+}
+
+func (w *work) sync() error {
+	if err := w.disk.Sync(); err != nil || w.aux == nil {
+		return err
 	}
-	return contract.WriteJSON(filepath.Join(w.dir, journalName), j)
+	return w.aux.Sync()
 }
