@@ -129,12 +129,13 @@ func (c *Cache) event(on *corev1.ObjectReference, eventType, reason, message str
 // operators.
 func (c *Cache) onEvent(on *corev1.ObjectReference) func(images.Event) {
 	return func(e images.Event) {
+		object := on
 		if e.Reason == images.EventEvicted {
 			if macNode, err := c.MacNode.Cached(); err == nil {
-				on = objects.MacNodeRef(macNode)
+				object = objects.MacNodeRef(macNode)
 			}
 			c.Queue.Add(queue.MacNode())
 		}
-		c.event(on, corev1.EventTypeNormal, e.Reason, e.Message)
+		c.event(object, corev1.EventTypeNormal, e.Reason, e.Message)
 	}
 }

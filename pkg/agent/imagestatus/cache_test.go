@@ -3,6 +3,7 @@ package imagestatus
 import (
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -12,8 +13,16 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	kubefake "k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/utils/clock"
 
+	"macrack.io/macrack/pkg/agent/images"
+	"macrack.io/macrack/pkg/agent/objects"
+	"macrack.io/macrack/pkg/agent/queue"
 	imagev1alpha1 "macrack.io/macrack/pkg/apis/image/v1alpha1"
+	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
+	macrackfake "macrack.io/macrack/pkg/generated/clientset/versioned/fake"
+	informers "macrack.io/macrack/pkg/generated/informers/externalversions"
 )
 
 func TestCredentialsOfImages(t *testing.T) {
@@ -52,4 +61,23 @@ func TestCredentialsOfImages(t *testing.T) {
 	assert.Nil(t, c.credentials(&imagev1alpha1.MacOSImage{}))
 	assert.True(t, describe(image(tenant, "robot"), tenant).Private, "it leaves with the tenant")
 	assert.False(t, describe(image("macrack-images", "robot"), tenant).Private, "it is everybody's")
+}
+
+// A store evicts images before it pulls one.
+func TestEventsOfAPullAfterAnEviction(t *testing.T) {
+	macNodes := informers.NewSharedInformerFactory(macrackfake.NewClientset(), 0).Rack().V1alpha1().MacNodes()
+	require.NoError(t, macNodes.Informer().GetStore().Add(&rackv1alpha1.MacNode{ObjectMeta: metav1.ObjectMeta{Name: "mac-1"}}))
+	recorder := record.NewFakeRecorder(3)
+	recorder.IncludeObject = true
+	c := &Cache{
+		MacNode:  objects.NewMacNode("mac-1", nil, macNodes, clock.RealClock{}),
+		Queue:    queue.New[queue.Key](clock.RealClock{}, time.Second),
+		Recorder: recorder,
+	}
+	onEvent := c.onEvent(&corev1.ObjectReference{APIVersion: "instance.macrack.io/v1alpha1", Kind: "MacOSInstance", Namespace: "acme", Name: "one"})
+	for _, tt := range []struct{ reason, kind string }{{images.EventEvicted, "MacNode"}, {images.EventPulling, "MacOSInstance"}, {images.EventPulled, "MacOSInstance"}} {
+		onEvent(images.Event{Reason: tt.reason, Message: "image"})
+		event := <-recorder.Events
+		assert.Contains(t, event, "Normal "+tt.reason+" image involvedObject{kind="+tt.kind+",")
+	}
 }
