@@ -65,7 +65,7 @@ func (r *pullReader) Read(p []byte) (int, error) {
 	r.hash.Write(p[:n])
 	r.count += int64(n)
 	r.pull.done.Add(int64(n))
-	if err != nil && !errors.Is(err, io.EOF) {
+	if err != nil && err != io.EOF { // an interrupted transfer may wrap io.EOF
 		r.err = err
 	}
 	return n, err

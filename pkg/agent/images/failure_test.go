@@ -165,6 +165,27 @@ func TestBrokenTransferGoesOn(t *testing.T) {
 	assert.True(t, slices.ContainsFunc(w.requests(), func(r string) bool { return strings.Contains(r, " bytes=5000-") }), "it goes on where it broke off: %v", w.requests())
 }
 
+// Only the size in the manifest shows that these transfers are incomplete. The received data is not
+// damaged, so the chunk is not fetched again from its beginning.
+func TestShortTransfersThatEndCleanly(t *testing.T) {
+	w := newWorld(t)
+	w.interfere(func(rw http.ResponseWriter, r *http.Request, _ int) bool {
+		r.Header.Del("Range")
+		recorder := httptest.NewRecorder()
+		w.registry.ServeHTTP(recorder, r)
+		rw.(http.Flusher).Flush() // before the length is known
+		_, _ = rw.Write(recorder.Body.Bytes()[:10])
+		return true
+	})
+	_, err := w.ensure()
+	require.ErrorContains(t, err, "6 attempts failed, the last with: registry "+w.host()+" interrupted the transfer after 10 of ")
+	assert.NotContains(t, err.Error(), "corrupt")
+	w.setBefore(nil)
+	cached, err := w.ensure()
+	require.NoError(t, err)
+	w.check(cached)
+}
+
 func TestRetryAfterIsKept(t *testing.T) {
 	w := newWorld(t)
 	w.store.Parallel = 1
