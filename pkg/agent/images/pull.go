@@ -92,7 +92,7 @@ func (s *OCI) pull(ctx context.Context, image Image, pinned digest.Digest, needs
 func pullingMessage(image Image, p Progress) string {
 	message := fmt.Sprintf("Pulling image %s (%s) from %s", image.Name, Size(p.Total), image.Reference)
 	if p.Done > 0 {
-		message += ", going on at " + p.String()
+		message += ", resuming at " + p.String()
 	}
 	return message
 }

@@ -72,7 +72,7 @@ func TestKilledPullGoesOn(t *testing.T) {
 	w.check(cached)
 	const chunks = 8 + 1 + 1 // of data, of the auxiliary storage, and the config
 	assert.Len(t, w.requests()[before:], chunks+1-len(j.Chunks), "what was there is not fetched again")
-	assert.Contains(t, w.events[0].Message, "going on at ")
+	assert.Contains(t, w.events[0].Message, "resuming at ")
 	assert.Contains(t, w.events[1].Message, "reused from an earlier pull")
 }
 
