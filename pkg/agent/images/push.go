@@ -29,8 +29,8 @@ const (
 	maxChunks = 4096
 	// pushWindow is the window of the compressor, in bytes.
 	pushWindow = 1 << 20
-	// pushStall is longer than for a pull, because a registry looks up all blobs of a manifest
-	// before it responds.
+	// pushStall is longer than for a pull, because a registry may write to slow storage before it
+	// accepts more data.
 	pushStall = 2 * time.Minute
 )
 
@@ -73,7 +73,7 @@ func Push(ctx context.Context, opts PushOptions) (Pushed, error) {
 	if _, err := Inspect(opts); err != nil {
 		return Pushed{}, err
 	}
-	client, err := ociclient.New(ociclient.Options{Reference: opts.Reference, Credential: opts.Credential, Clock: opts.Clock, Stall: cmp.Or(opts.stall, pushStall)})
+	client, err := ociclient.New(ociclient.Options{Reference: opts.Reference, Credential: opts.Credential, Clock: opts.Clock, Stall: cmp.Or(opts.stall, pushStall), Answer: opts.stall})
 	if err != nil {
 		return Pushed{}, err
 	}

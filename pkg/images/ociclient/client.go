@@ -27,6 +27,9 @@ type Options struct {
 	Clock     clock.WithTicker
 	// Stall is how long a registry may neither send nor accept data. The default is 30 seconds.
 	Stall time.Duration
+	// Answer is how long a registry may take to respond after it has accepted all data of a
+	// request. The default is 10 minutes.
+	Answer time.Duration
 	// Attempts is the limit of consecutive failures without progress. The default is 6.
 	Attempts int
 	// Wait is the wait after the first failure. It doubles with each failure, up to a minute. The
@@ -53,6 +56,7 @@ func New(opts Options) (*Client, error) {
 		opts.Transport = systemTransport
 	}
 	opts.Stall = cmp.Or(opts.Stall, 30*time.Second)
+	opts.Answer = cmp.Or(opts.Answer, 10*time.Minute)
 	opts.Attempts = cmp.Or(opts.Attempts, 6)
 	opts.Wait = cmp.Or(opts.Wait, 500*time.Millisecond)
 	if opts.Retrying == nil {
@@ -73,7 +77,12 @@ func New(opts Options) (*Client, error) {
 		authorized.BlockedRealmPrefixes = []netip.Prefix{}
 	}
 	repo.PlainHTTP = plain
-	repo.Client = &doer{auth: authorized, host: host, stall: opts.Stall, clock: opts.Clock}
+	repo.Client = &doer{
+		auth: authorized, host: host, clock: opts.Clock,
+		data:   wait{opts.Stall, "has sent nothing"},
+		accept: wait{opts.Stall, "has neither accepted data nor responded"},
+		answer: wait{opts.Answer, "has accepted all data but not responded"},
+	}
 	base := fmt.Sprintf("%s://%s/v2/%s/", scheme, host, repo.Reference.Repository)
 	return &Client{opts: opts, repo: repo, base: base}, nil
 }

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"path"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/utils/clock"
@@ -19,8 +20,15 @@ import (
 type doer struct {
 	auth  *auth.Client
 	host  string
-	stall time.Duration
 	clock clock.PassiveClock
+	// data, accept and answer are the waits for the registry.
+	data, accept, answer wait
+}
+
+// wait is the limit of a wait and the failure that exceeding it means.
+type wait struct {
+	limit   time.Duration
+	failure string
 }
 
 // Do implements remote.Client.
@@ -53,25 +61,28 @@ func (d *doer) Do(req *http.Request) (*http.Response, error) {
 // watchdog cancels a request when the registry neither sends nor accepts data for too long. It runs
 // while the registry is waited for, not while the reader of a response is.
 type watchdog struct {
+	doer   *doer
 	ctx    context.Context
 	cancel context.CancelCauseFunc
-	stall  time.Duration
 	timer  *time.Timer
+	wait   atomic.Pointer[wait]
 }
 
 var errStalled = errors.New("stalled")
 
 // watch starts the watchdog of a request and returns the request to send.
 func (d *doer) watch(req *http.Request) (*watchdog, *http.Request) {
-	w := &watchdog{stall: d.stall}
+	w := &watchdog{doer: d}
 	w.ctx, w.cancel = context.WithCancelCause(req.Context())
+	first := &d.data
 	hasBody := req.Body != nil && req.Body != http.NoBody
-	w.timer = time.AfterFunc(d.stall, func() {
-		failure := "has sent nothing"
-		if hasBody {
-			failure = "has neither accepted data nor responded"
-		}
-		w.cancel(fmt.Errorf("registry %s %s for %s: %w", d.host, failure, d.stall, errStalled))
+	if hasBody {
+		first = &d.accept
+	}
+	w.wait.Store(first)
+	w.timer = time.AfterFunc(first.limit, func() {
+		wait := w.wait.Load()
+		w.cancel(fmt.Errorf("registry %s %s for %s: %w", d.host, wait.failure, wait.limit, errStalled))
 	})
 	req = req.WithContext(w.ctx)
 	if hasBody {
@@ -86,6 +97,12 @@ func (d *doer) watch(req *http.Request) (*watchdog, *http.Request) {
 	return w, req
 }
 
+// restart begins another wait.
+func (w *watchdog) restart(next *wait) {
+	w.wait.Store(next)
+	w.timer.Reset(next.limit)
+}
+
 // cause returns the cause of a canceled request in place of the resulting error.
 func (w *watchdog) cause(err error) error {
 	if cause := context.Cause(w.ctx); errors.Is(cause, errStalled) {
@@ -94,15 +111,20 @@ func (w *watchdog) cause(err error) error {
 	return err
 }
 
-// upload is the body of a request. A read means that the registry has accepted the data before it.
+// upload is the body of a request. A read means that the registry, or a proxy before it, has
+// accepted the previous data. A proxy may forward the content only when it has all of it.
 type upload struct {
 	io.ReadCloser
 	watchdog *watchdog
 }
 
 func (u upload) Read(p []byte) (int, error) {
-	u.watchdog.timer.Reset(u.watchdog.stall)
-	return u.ReadCloser.Read(p)
+	u.watchdog.restart(&u.watchdog.doer.accept)
+	n, err := u.ReadCloser.Read(p)
+	if errors.Is(err, io.EOF) {
+		u.watchdog.restart(&u.watchdog.doer.answer)
+	}
+	return n, err
 }
 
 // download is the body of a response.
@@ -112,7 +134,7 @@ type download struct {
 }
 
 func (d download) Read(p []byte) (int, error) {
-	d.watchdog.timer.Reset(d.watchdog.stall)
+	d.watchdog.restart(&d.watchdog.doer.data)
 	n, err := d.ReadCloser.Read(p)
 	d.watchdog.timer.Stop()
 	if err != nil && !errors.Is(err, io.EOF) {

@@ -49,7 +49,14 @@ func (s slow) Read(p []byte) (int, error) {
 
 func TestStalledPushIsRepeated(t *testing.T) {
 	content := make([]byte, 1000)
-	for name, taken := range map[string]int64{"at once": 0, "in the content": 500, "before the response": 1000} {
+	for name, tt := range map[string]struct {
+		taken int64
+		limit time.Duration
+	}{
+		"at once":             {0, 30 * time.Second},
+		"in the content":      {500, 30 * time.Second},
+		"before the response": {1001, 10 * time.Minute}, // the end is read, too
+	} {
 		for _, push := range []func(context.Context, *Client) error{
 			func(ctx context.Context, c *Client) error {
 				_, err := c.PushBlob(ctx, blobOf(content), content)
@@ -70,7 +77,7 @@ func TestStalledPushIsRepeated(t *testing.T) {
 						return resp, nil
 					}
 					if puts++; puts == 1 {
-						_, _ = io.CopyN(io.Discard, r.Body, taken)
+						_, _ = io.CopyN(io.Discard, r.Body, tt.taken)
 						<-r.Context().Done()
 						return nil, r.Context().Err()
 					}
@@ -79,7 +86,7 @@ func TestStalledPushIsRepeated(t *testing.T) {
 					return answer(r, http.StatusCreated, http.NoBody), err
 				})), name)
 				assert.Equal(t, 2, puts, name)
-				assert.InDelta(t, 30, time.Since(began).Seconds(), 1, name)
+				assert.InDelta(t, tt.limit.Seconds(), time.Since(began).Seconds(), 1, name)
 			})
 		}
 	}
@@ -95,6 +102,50 @@ func TestPushToARegistryThatStallsForever(t *testing.T) {
 		require.ErrorContains(t, err, "6 attempts failed, the last with: registry registry.example.com has neither accepted data nor responded for 30s")
 		require.ErrorIs(t, err, errStalled)
 	})
+}
+
+// A proxy may accept all content before it forwards any.
+func TestSlowResponseToAPush(t *testing.T) {
+	for wait, failure := range map[time.Duration]string{
+		9 * time.Minute:  "",
+		11 * time.Minute: "6 attempts failed, the last with: registry registry.example.com has accepted all data but not responded for 10m0s: stalled",
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			content := make([]byte, 1000)
+			requests := 0
+			err := bubbleClient(t, func(r *http.Request) (*http.Response, error) {
+				requests++
+				received, err := io.ReadAll(r.Body)
+				require.NoError(t, err)
+				assert.Len(t, received, len(content))
+				select {
+				case <-r.Context().Done():
+					return nil, r.Context().Err()
+				case <-time.After(wait):
+					return answer(r, http.StatusCreated, http.NoBody), nil
+				}
+			}).PushManifest(t.Context(), blobOf(content), content)
+			if failure == "" {
+				require.NoError(t, err)
+				assert.Equal(t, 1, requests, "not repeated")
+				return
+			}
+			require.EqualError(t, err, failure)
+		})
+	}
+}
+
+// The transport reads the content to its end, which starts the wait for the response.
+func TestSlowResponseOverTheNetwork(t *testing.T) {
+	content := []byte("manifest")
+	transport := elsewhere(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		time.Sleep(time.Second)
+		w.WriteHeader(http.StatusCreated)
+	}), true)
+	c, err := New(Options{Reference: "registry.example.com/macos/26:x", Transport: transport, Clock: clock.RealClock{}, Wait: time.Millisecond, Stall: 400 * time.Millisecond})
+	require.NoError(t, err)
+	require.NoError(t, c.PushManifest(t.Context(), blobOf(content), content))
 }
 
 // Slow transfers that make progress take longer than the watchdog allows for a stall.
