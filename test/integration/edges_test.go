@@ -262,7 +262,7 @@ func TestForeignPods(t *testing.T) {
 	t.Run("the policies cannot be deleted", func(t *testing.T) {
 		listed, _ := kubectl(t, admin, "get", "validatingadmissionpolicies,validatingadmissionpolicybindings", "-o", "name")
 		assert.NotContains(t, listed, "macrack")
-		kubectl(t, admin, "apply", "--dry-run=server", "-k", "../../artifacts/policies")
+		kubectl(t, admin, "apply", "--dry-run=server", "-k", "artifacts/policies") // kubectl runs at the root of the repository
 	})
 	t.Run("a pod that slips through is refused by the agent", func(t *testing.T) {
 		before := len(crossings(t))

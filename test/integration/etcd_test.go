@@ -29,7 +29,7 @@ func snapshot(t *testing.T) map[string]int64 {
 	revisions := map[string]int64{}
 	for _, kv := range resp.Kvs {
 		key := string(kv.Key)
-		if strings.Contains(key, "/health") || strings.Contains(key, "/macnodes/") || strings.Contains(key, "/macosimages/") || strings.Contains(key, "/macnodeclasses/") {
+		if strings.Contains(key, "/health") || strings.Contains(key, "/index/clock/") || strings.Contains(key, "/macnodes/") || strings.Contains(key, "/macosimages/") || strings.Contains(key, "/macnodeclasses/") {
 			continue
 		}
 		revisions[key] = kv.ModRevision

@@ -186,6 +186,7 @@ func callsOf(t *testing.T, patterns ...string) map[string]rights {
 					if selector, ok := n.Fun.(*ast.SelectorExpr); ok && selector.Sel.Name == "Patch" && len(n.Args) > 5 {
 						subresources[selector] = pkg.TypesInfo.Types[n.Args[5]].Value
 					}
+					addPatch(t, made, pkg.TypesInfo, n)
 				case *ast.SelectorExpr:
 					if selection := pkg.TypesInfo.Selections[n]; selection != nil {
 						add(t, made, selection, subresources[n])
@@ -199,6 +200,29 @@ func callsOf(t *testing.T, patterns ...string) map[string]rights {
 		}
 	}
 	return calls
+}
+
+// addPatch adds the patch by a call of shared.Patch or shared.PatchStatus, whose second argument is
+// a typed client.
+func addPatch(t *testing.T, made rights, info *types.Info, call *ast.CallExpr) {
+	function, ok := call.Fun.(*ast.SelectorExpr)
+	if !ok || len(call.Args) < 2 {
+		return
+	}
+	called, ok := info.Uses[function.Sel].(*types.Func)
+	if !ok || called.Pkg() == nil || called.Signature().Recv() != nil || !strings.HasSuffix(called.Pkg().Path(), "/controllers/shared") {
+		return
+	}
+	subresource, ok := map[string]string{"Patch": "", "PatchStatus": "/status"}[called.Name()]
+	if !ok {
+		return
+	}
+	client, ok := types.Unalias(info.Types[call.Args[1]].Type).(*types.Named)
+	require.True(t, ok, "the client of %s has no type", called.Name())
+	elements := strings.Split(client.Obj().Pkg().Path(), "/")
+	group, known := groups[elements[len(elements)-2]]
+	require.True(t, known, client.String())
+	made.Insert("patch " + group + "/" + plural(t, client) + subresource)
 }
 
 // add adds the call of a selector x.Method, if x is a typed client or an informer of a version. The
