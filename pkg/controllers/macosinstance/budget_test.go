@@ -3,12 +3,17 @@ package macosinstance
 import (
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 
 	instancev1alpha1 "macrack.io/macrack/pkg/apis/instance/v1alpha1"
 )
+
+func TestBudgetName(t *testing.T) {
+	assert.Equal(t, "vm-1-vm-"+hash("uid-vm-1"), budgetName(anInstance()))
+}
 
 func TestPodsAreProtectedFromEviction(t *testing.T) {
 	maintained := aMac(metav1.ConditionTrue)
