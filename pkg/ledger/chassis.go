@@ -167,7 +167,7 @@ func (s *chassis) checkTenant(vm use, record *rack.AuditRecord, at int64) {
 	if s.unknown || slices.ContainsFunc(s.leases, func(lease use) bool { return lease.tenant == vm.tenant }) {
 		return
 	}
-	leased := "without a lease"
+	leased := "which had no lease"
 	if len(s.leases) > 0 {
 		leased = fmt.Sprintf("which %s had leased", s.leases[0].tenant)
 	}

@@ -84,7 +84,7 @@ func TestReportFindsTwoTenants(t *testing.T) {
 				lease.Status.SerialNumber = "C07MAC1"
 				m.append(t, NewInstanceStarted(newInstance(lease, "late"), lease, 1))
 			},
-			mac("mac1", 12), "ran on the Mac, without a lease", "C07MAC1",
+			mac("mac1", 12), "ran on the Mac, which had no lease", "C07MAC1",
 		},
 		"an instance that outlives its lease into the next": {
 			func(t *testing.T, m *memory) {
