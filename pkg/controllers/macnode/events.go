@@ -5,6 +5,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"macrack.io/macrack/pkg/apiclient"
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
 )
 
@@ -24,7 +25,7 @@ func describe(before, after *rackv1alpha1.MacNode) (eventType, reason, message s
 	switch {
 	case newQuarantine != nil && (oldQuarantine == nil || oldQuarantine.Reason != newQuarantine.Reason):
 		return corev1.EventTypeWarning, eventQuarantined,
-			fmt.Sprintf("no instance starts on the Mac (%s): %s", newQuarantine.Reason, newQuarantine.Message)
+			apiclient.Message(fmt.Sprintf("no instance starts on the Mac (%s): %s", newQuarantine.Reason, newQuarantine.Message))
 	case newQuarantine == nil && oldQuarantine != nil:
 		return corev1.EventTypeNormal, eventRecovered, fmt.Sprintf("quarantine ended (%s)", oldQuarantine.Reason)
 	}

@@ -1,12 +1,14 @@
 package macnode
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"macrack.io/macrack/pkg/apiclient"
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
 )
 
@@ -17,6 +19,7 @@ func TestDescribe(t *testing.T) {
 	stuck := &rackv1alpha1.Quarantine{Reason: "KernelQuotaStuck", Message: "the kernel refuses"}
 	unknown := &rackv1alpha1.Quarantine{Reason: "UnknownInstance", Message: "a VM has no instance"}
 	longer := &rackv1alpha1.Quarantine{Reason: "KernelQuotaStuck", Message: "the kernel still refuses"}
+	long := &rackv1alpha1.Quarantine{Reason: "KernelQuotaStuck", Message: strings.Repeat("x", 2000)}
 	for name, tt := range map[string]struct {
 		before, after *rackv1alpha1.MacNode
 		want          [3]string
@@ -26,6 +29,7 @@ func TestDescribe(t *testing.T) {
 		"a new Mac of the same name": {mac("1", nil), mac("2", stuck), [3]string{}},
 		"a healthy Mac":              {mac("1", nil), mac("1", nil), [3]string{}},
 		"a quarantine begins":        {mac("1", nil), mac("1", stuck), [3]string{"Warning", "Quarantined", "no instance starts on the Mac (KernelQuotaStuck): the kernel refuses"}},
+		"a long message":             {mac("1", nil), mac("1", long), [3]string{"Warning", "Quarantined", apiclient.Message("no instance starts on the Mac (KernelQuotaStuck): " + long.Message)}},
 		"a quarantine continues":     {mac("1", stuck), mac("1", longer), [3]string{}},
 		"another cause":              {mac("1", stuck), mac("1", unknown), [3]string{"Warning", "Quarantined", "no instance starts on the Mac (UnknownInstance): a VM has no instance"}},
 		"a quarantine ends":          {mac("1", stuck), mac("1", nil), [3]string{"Normal", "Recovered", "quarantine ended (KernelQuotaStuck)"}},
