@@ -44,6 +44,18 @@ var upstream = map[string]map[string]string{
 		"store.GetList":         "e4acdd658931",
 		"store.processListItem": "23b918819c67",
 		"store.watchContext":    "a3cc938b83ff",
+		// decorator.go relies on how New makes a storage of its client, transformer and decoder.
+		"New":                               "19a4656bfce1",
+		"defaultListErrorAggregatorFactory": "2044074eddea",
+		"store.getResourceSizeEstimator":    "3133b74a1fd6",
+		"store.GetCurrentResourceVersion":   "540693fc1768",
+	},
+	// New calls these functions.
+	"pkg/storage/etcd3/corrupt_obj_deleter.go": {
+		"corruptObjErrAggregatorFactory": "4850edc511a6",
+	},
+	"pkg/storage/etcd3/lease_manager.go": {
+		"newDefaultLeaseManager": "3805b9fc4620",
 	},
 	// dryrun.go relies on how these functions handle dry runs.
 	"pkg/registry/generic/registry/dryrun.go": {
