@@ -79,29 +79,32 @@ func (r *reconciler) reconcile(ctx context.Context, key string) (time.Time, erro
 	if !rules.InstanceEnded(instance.Status.Phase) {
 		macErr = r.syncMacReady(ctx, instance)
 	}
-	return time.Time{}, errors.Join(macErr, r.sync(ctx, instance))
+	due, err := r.sync(ctx, instance)
+	return due, errors.Join(macErr, err)
 }
 
 // sync takes an instance to the next step of its life.
-func (r *reconciler) sync(ctx context.Context, instance *instancev1alpha1.MacOSInstance) error {
+func (r *reconciler) sync(ctx context.Context, instance *instancev1alpha1.MacOSInstance) (due time.Time, err error) {
 	pod, err := r.findPod(instance)
 	if err != nil {
-		return err
+		return time.Time{}, err
 	}
 	switch {
 	case rules.InstanceEnded(instance.Status.Phase):
-		return r.cleanUp(ctx, instance, pod)
+		return time.Time{}, r.cleanUp(ctx, instance, pod)
 	case instance.Status.MachineID != "":
 		// There is, or was, a virtual machine: only the agent knows what becomes of it.
-		return r.syncPod(ctx, instance, pod)
+		return time.Time{}, r.syncPod(ctx, instance, pod)
 	case mustStop(instance):
-		return r.stop(ctx, instance, pod)
+		return time.Time{}, r.stop(ctx, instance, pod)
 	case instance.Status.PodName == "" || needsPod(instance, pod):
-		return r.start(ctx, instance)
+		return time.Time{}, r.start(ctx, instance)
 	case pod == nil:
-		return r.onPodLost(ctx, instance)
+		return time.Time{}, r.onPodLost(ctx, instance)
 	default:
-		return errors.Join(r.syncPod(ctx, instance, pod), r.syncScheduled(ctx, instance, pod))
+		podErr := r.syncPod(ctx, instance, pod)
+		due, err := r.syncScheduled(ctx, instance, pod)
+		return due, errors.Join(podErr, err)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -32,7 +33,8 @@ type scenario struct {
 	budget      *policyv1.PodDisruptionBudget
 	fail        map[string]error // the error of each kind of call
 	calls       []string
-	message     string // the written message
+	message     string        // the written message
+	due         time.Duration // after noon; zero for never
 	err         error
 }
 
@@ -65,7 +67,11 @@ func (s scenario) run(t *testing.T) {
 	} else {
 		require.ErrorContains(t, err, s.err.Error())
 	}
-	assert.Zero(t, due)
+	if s.due == 0 {
+		assert.Zero(t, due)
+	} else {
+		assert.Equal(t, noon.Add(s.due), due)
+	}
 	assert.Equal(t, s.calls, c.Calls)
 	assert.Equal(t, original, s.instance, "the cache was changed")
 	if s.message != "" {

@@ -24,9 +24,8 @@ func (r *reconciler) recordRejection(ctx context.Context, instance *instancev1al
 		return nil
 	}
 	if !strings.Contains(message, rules.ResourceMacOSVM) {
-		node, err := r.nodes.Get(instance.Status.NodeName)
-		if err != nil || predicates.AdmitsTenant(node, instance.Namespace) {
-			return shared.IgnoreNotFound(err)
+		if refused, err := r.refusesTenant(instance); err != nil || !refused {
+			return err
 		}
 	}
 	_, err := r.recordClient.AuditRecords(instance.Namespace).Create(ctx, rejection(instance, message), shared.CreateOptions)
@@ -35,6 +34,15 @@ func (r *reconciler) recordRejection(ctx context.Context, instance *instancev1al
 		return nil
 	}
 	return err
+}
+
+// refusesTenant reports whether the Node of instance exists and does not admit its tenant.
+func (r *reconciler) refusesTenant(instance *instancev1alpha1.MacOSInstance) (bool, error) {
+	node, err := r.nodes.Get(instance.Status.NodeName)
+	if err != nil {
+		return false, shared.IgnoreNotFound(err)
+	}
+	return !predicates.AdmitsTenant(node, instance.Namespace), nil
 }
 
 func rejection(instance *instancev1alpha1.MacOSInstance, message string) *rackv1alpha1.AuditRecord {

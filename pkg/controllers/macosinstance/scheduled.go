@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -42,50 +43,83 @@ const (
 	ReasonScheduled = "Scheduled"
 )
 
-// syncScheduled shows the scheduling result of the pod on the instance.
-func (r *reconciler) syncScheduled(ctx context.Context, instance *instancev1alpha1.MacOSInstance, pod *corev1.Pod) error {
-	var err error
+// staleFor is the time after a quarantine within which the scheduler has retried the placeholder
+// pod: its limit of 5 minutes for an unschedulable pod, its interval of 30 seconds, and a backoff.
+const staleFor = 6 * time.Minute
+
+// Beginnings of messages of the condition Scheduled, which end with the scheduler's message.
+const (
+	schedulerReports = "; the scheduler reports: "
+	quarantineEnded  = "the quarantine of the Mac has ended; before that, the scheduler reported: "
+)
+
+// syncScheduled shows the scheduling result of the pod on the instance. It returns the time at
+// which the result expires, if any.
+func (r *reconciler) syncScheduled(ctx context.Context, instance *instancev1alpha1.MacOSInstance, pod *corev1.Pod) (due time.Time, err error) {
 	switch pod.Spec.NodeName {
 	case "":
-		err = r.syncUnscheduled(ctx, instance, pod)
+		return r.syncUnscheduled(ctx, instance, pod)
 	case instance.Status.NodeName:
 		_, err = r.setScheduled(ctx, instance, ReasonScheduled, "")
 	default:
 		_, err = r.setScheduled(ctx, instance, ReasonUnschedulable, fmt.Sprintf("placeholder pod bound to Node %s instead of %s", pod.Spec.NodeName, instance.Status.NodeName))
 	}
-	return err
+	return time.Time{}, err
 }
 
 // syncUnscheduled shows why the scheduler has not bound the pod. A wait for the end of a quarantine
 // is not a rejection: what keeps the pod away is a Mac that cannot empty its slots, not a rule.
-func (r *reconciler) syncUnscheduled(ctx context.Context, instance *instancev1alpha1.MacOSInstance, pod *corev1.Pod) error {
+func (r *reconciler) syncUnscheduled(ctx context.Context, instance *instancev1alpha1.MacOSInstance, pod *corev1.Pod) (due time.Time, err error) {
 	reason, message := ReasonWaitingForScheduler, "waiting for the scheduler to bind the placeholder pod"
 	if c := podScheduled(pod); c != nil && c.Status == corev1.ConditionFalse {
 		mac, err := r.macs.Get(instance.Status.NodeName)
+		if shared.IgnoreNotFound(err) != nil {
+			return time.Time{}, err
+		}
+		quarantined := err == nil && mac.Status.Quarantine != nil
+		refused, err := r.refusesTenant(instance)
+		if err != nil {
+			return time.Time{}, err
+		}
+		stale, until := r.isFromQuarantine(instance, c.Message)
 		switch {
-		case shared.IgnoreNotFound(err) != nil:
-			return err
-		case err == nil && mac.Status.Quarantine != nil:
+		case quarantined && !refused:
 			reason = ReasonMacQuarantined
-			message = fmt.Sprintf("waiting for the end of the quarantine (%s) of Mac %s; the scheduler reports: %s", mac.Status.Quarantine.Reason, mac.Spec.SerialNumber, c.Message)
-		case isFromQuarantine(instance, c.Message):
-			message = "the quarantine of the Mac has ended; before that, the scheduler reported: " + c.Message
+			message = fmt.Sprintf("waiting for the end of the quarantine (%s) of Mac %s", mac.Status.Quarantine.Reason, mac.Spec.SerialNumber) + schedulerReports + c.Message
+		case stale && !refused:
+			message, due = quarantineEnded+c.Message, until
 		default:
 			if err := r.recordRejection(ctx, instance, c.Message); err != nil {
-				return err
+				return time.Time{}, err
 			}
 			reason, message = ReasonUnschedulable, r.whyUnschedulable(ctx, instance, pod, c.Message)
 		}
 	}
-	_, err := r.setScheduled(ctx, instance, reason, message)
-	return err
+	_, err = r.setScheduled(ctx, instance, reason, message)
+	return due, err
 }
 
-// isFromQuarantine reports whether the scheduler's message is one that it gave during a quarantine
-// of the Mac. The scheduler has not looked at the placeholder pod since.
-func isFromQuarantine(instance *instancev1alpha1.MacOSInstance, message string) bool {
+// isFromQuarantine reports whether the scheduler's message may be from a quarantine of the Mac, and
+// until when. An equal message does not show whether the scheduler has retried the placeholder pod
+// since. The time is zero while the condition MacReady does not show that the Mac is available.
+func (r *reconciler) isFromQuarantine(instance *instancev1alpha1.MacOSInstance, message string) (stale bool, until time.Time) {
 	c := meta.FindStatusCondition(instance.Status.Conditions, instancev1alpha1.MacOSInstanceScheduledCondition)
-	return c != nil && (c.Reason == ReasonMacQuarantined || c.Reason == ReasonWaitingForScheduler) && strings.HasSuffix(c.Message, ": "+message)
+	if c == nil {
+		return false, time.Time{}
+	}
+	switch c.Reason {
+	case ReasonMacQuarantined:
+		quarantine, _, _ := strings.Cut(c.Message, schedulerReports)
+		stale = c.Message == apiclient.Message(quarantine+schedulerReports+message)
+	case ReasonWaitingForScheduler:
+		stale = c.Message == apiclient.Message(quarantineEnded+message)
+	}
+	macReady := meta.FindStatusCondition(instance.Status.Conditions, instancev1alpha1.MacOSInstanceMacReady)
+	if !stale || macReady == nil || macReady.Status != metav1.ConditionTrue {
+		return stale, time.Time{}
+	}
+	until = macReady.LastTransitionTime.Add(staleFor)
+	return r.clock.Now().Before(until), until
 }
 
 // whyUnschedulable names the taints of the Node that the pod does not tolerate. The scheduler only

@@ -1,11 +1,14 @@
 package macosinstance
 
 import (
+	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"macrack.io/macrack/pkg/apiclient"
 	instancev1alpha1 "macrack.io/macrack/pkg/apis/instance/v1alpha1"
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
 	"macrack.io/macrack/pkg/rules"
@@ -22,6 +25,12 @@ func TestScheduling(t *testing.T) {
 		waiting = "waiting for the end of the quarantine (KernelQuotaStuck) of Mac S-1; the scheduler reports: " + full
 		ended   = "the quarantine of the Mac has ended; before that, the scheduler reported: " + full
 	)
+	readyFor := func(d time.Duration) change {
+		return func(i *instancev1alpha1.MacOSInstance) {
+			i.Status.Conditions = append(i.Status.Conditions, metav1.Condition{Type: "MacReady", Status: metav1.ConditionTrue, LastTransitionTime: metav1.NewTime(noon.Add(-d))})
+		}
+	}
+	long := full + strings.Repeat("x", 2*apiclient.MaxMessage)
 	for _, tt := range []scenario{
 		{
 			name: "not seen by the scheduler yet", instance: anInstance(withPod(ReasonCreatingPod, "x")), pod: aPod(""),
@@ -59,7 +68,36 @@ func TestScheduling(t *testing.T) {
 			calls: []string{"status Pending vm-1-vm False WaitingForScheduler"}, message: ended,
 		},
 		{
-			name: "the quarantine has ended, and the message is still stale", instance: anInstance(withPod(ReasonWaitingForScheduler, ended)), pod: aPod("", unschedulable(full)), node: tenants,
+			name: "the quarantine has ended, and the message is still stale", instance: anInstance(withPod(ReasonWaitingForScheduler, ended), readyFor(staleFor-time.Second)),
+			pod: aPod("", unschedulable(full)), node: tenants, due: time.Second,
+		},
+		{
+			name: "the quarantine has ended, and the Mac is offline", instance: anInstance(withPod(ReasonWaitingForScheduler, ended), reported(aMac(metav1.ConditionFalse))),
+			pod: aPod("", unschedulable(full)), node: tenants, mac: aMac(metav1.ConditionFalse),
+		},
+		{
+			name: "the quarantine has ended, and the scheduler has had the time to look again: recorded", instance: anInstance(withPod(ReasonWaitingForScheduler, ended), readyFor(staleFor)),
+			pod: aPod("", unschedulable(full)), node: tenants,
+			calls: []string{"record InstanceRejected Scheduler mac-1 build vm-1", "status Pending vm-1-vm False Unschedulable"}, message: full,
+		},
+		{
+			name: "the quarantine with a long message has ended", instance: anInstance(withPod(ReasonMacQuarantined, apiclient.Message(strings.Replace(waiting, full, long, 1)))),
+			pod: aPod("", unschedulable(long)), node: tenants,
+			calls: []string{"status Pending vm-1-vm False WaitingForScheduler"}, message: apiclient.Message(strings.Replace(ended, full, long, 1)),
+		},
+		{
+			name: "a long message is still stale", instance: anInstance(withPod(ReasonWaitingForScheduler, apiclient.Message(strings.Replace(ended, full, long, 1)))),
+			pod: aPod("", unschedulable(long)), node: tenants,
+		},
+		{
+			name: "the Mac is in quarantine, and the scheduler enforces the tenant of its Node: recorded", instance: anInstance(withPod(ReasonMacQuarantined, waiting), reported(quarantined)),
+			pod: aPod("", unschedulable("untolerated taint")), node: aNode(rules.TenantTaint("globex")), mac: quarantined,
+			calls: []string{"record InstanceRejected Scheduler mac-1 build vm-1", "status Pending vm-1-vm False Unschedulable"},
+		},
+		{
+			name: "the quarantine has ended, and the Node belongs to another tenant: recorded", instance: anInstance(withPod(ReasonWaitingForScheduler, ended)),
+			pod: aPod("", unschedulable(full)), node: aNode(rules.TenantTaint("globex")),
+			calls: []string{"record InstanceRejected Scheduler mac-1 build vm-1", "status Pending vm-1-vm False Unschedulable"},
 		},
 		{
 			name: "the quarantine has ended, and the scheduler enforces the slots again: recorded", instance: anInstance(withPod(ReasonWaitingForScheduler, ended)),
