@@ -222,7 +222,8 @@ func TestLeaseWithoutNamespace(t *testing.T) {
 	assert.True(t, strings.Contains(err.Error(), "nowhere"))
 }
 
-// The refusal of an instance on a lease of an earlier namespace does not describe the lease.
+// The refusal of an instance on a lease of an earlier namespace does not describe the lease, and
+// neither does its record.
 func TestRefusalDoesNotDescribeLeaseOfEarlierNamespace(t *testing.T) {
 	f, n := newFleetWithNamespaces(t)
 	f.mac("mac-1", "C07AAAAA0001")
@@ -232,8 +233,18 @@ func TestRefusalDoesNotDescribeLeaseOfEarlierNamespace(t *testing.T) {
 	}
 	assert.ErrorContains(t, f.create(t.Context(), newInstance("acme", "mine", "old")), "secret-1", "the owner is told the instances of its lease")
 	n.make("acme", "acme-2")
-	err := f.create(t.Context(), newInstance("acme", "mine", "old"))
+	_, err := f.acme.RackV1alpha1().MacNodeLeases("acme").Create(t.Context(), newLease("acme", "new"), metav1.CreateOptions{})
+	require.NoError(t, err)
+	err = f.create(t.Context(), newInstance("acme", "mine", "old"))
 	assert.True(t, apierrors.IsForbidden(err), "%v", err)
 	assert.ErrorContains(t, err, "from an earlier namespace")
 	assert.NotContains(t, err.Error(), "secret")
+
+	records, err := f.acme.RackV1alpha1().AuditRecords("acme").List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	require.Len(t, records.Items, 1)
+	record := records.Items[0]
+	assert.Equal(t, "LeaseOfEarlierNamespace", record.Details.Reason)
+	assert.Empty(t, record.Chassis, "the Mac is another tenant's")
+	assert.Equal(t, &rackv1alpha1.AuditReference{Namespace: "acme", Name: "old"}, record.Lease, "as in the request")
 }

@@ -76,7 +76,8 @@ func (o *Ownership) AssignInstance(ctx context.Context, i *instance.MacOSInstanc
 	}
 	if uid == "" || uid != lease.Status.NamespaceUID {
 		cause := fmt.Errorf("%s: lease %q is from an earlier namespace %q, which belonged to another tenant, and ends by itself; create a lease of your own", rules.OneTenantPerChassis, lease.Name, i.Namespace)
-		return rejection.Forbidden(instance.Resource("macosinstances"), i.Name, cause, ledger.NewInstanceRejected(i, lease, rack.LayerRegistry, "LeaseOfEarlierNamespace", cause.Error()))
+		// The tenant reads the record, so it has neither the lease's UID nor its Mac.
+		return rejection.Forbidden(instance.Resource("macosinstances"), i.Name, cause, ledger.NewInstanceRejected(i, nil, rack.LayerRegistry, "LeaseOfEarlierNamespace", cause.Error()))
 	}
 	i.Status.NamespaceUID = uid
 	return nil
