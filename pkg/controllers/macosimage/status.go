@@ -126,7 +126,8 @@ func (r *reconciler) reconcile(ctx context.Context, name string) (time.Time, err
 }
 
 // setReady writes the result of the image's verification, and returns the time of the next one.
-// Ready is final.
+// Ready is final, so a finding of a Mac counts only after the controllers have tried to verify the
+// image.
 func (r *reconciler) setReady(ctx context.Context, image *imagev1alpha1.MacOSImage, macs []*rackv1alpha1.MacNode) time.Time {
 	if image.Status.Phase == imagev1alpha1.MacOSImageReady {
 		r.verifications.forget(image.Name)
@@ -136,7 +137,7 @@ func (r *reconciler) setReady(ctx context.Context, image *imagev1alpha1.MacOSIma
 		return time.Time{}
 	}
 	found, due := r.verifications.of(ctx, image)
-	if isTemporary(found.reason) {
+	if isTemporary(found.reason) && found.reason != imagev1alpha1.ReasonVerifying {
 		found = orOfMacs(found, image, macs)
 	}
 	r.write(image, found)

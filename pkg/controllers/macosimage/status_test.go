@@ -250,7 +250,7 @@ func TestACorrectedSpecIsVerifiedAtOnce(t *testing.T) {
 
 func TestReconciliationDoesNotWaitForAVerification(t *testing.T) {
 	f := newFixture(t, anImage(ref, digestA, imagev1alpha1.MacOSImageStatus{}))
-	blocked := blockedVerifier{make(chan struct{}), make(chan struct{}, 10)}
+	blocked := blockedVerifier{release: make(chan struct{}), started: make(chan struct{}, 10)}
 	f.reconciler = newReconciler(f.Dependencies, newVerifications(f.Clock, blocked, f.enqueued))
 	assert.Zero(t, f.step(t))
 	assert.Equal(t, imagev1alpha1.MacOSImagePending, f.image.Status.Phase)
@@ -264,12 +264,29 @@ func TestReconciliationDoesNotWaitForAVerification(t *testing.T) {
 }
 
 // blockedVerifier reports each start, and ends when it is released.
-type blockedVerifier struct{ release, started chan struct{} }
+type blockedVerifier struct {
+	release, started chan struct{}
+	result           error
+}
 
 func (v blockedVerifier) Verify(context.Context, *imagev1alpha1.MacOSImageSpec) error {
 	v.started <- struct{}{}
 	<-v.release
-	return nil
+	return v.result
+}
+
+// Ready is final, so a Mac's finding does not anticipate that of the controllers.
+func TestMacsDoNotAnticipateAVerification(t *testing.T) {
+	f := newFixture(t, anImage(ref, digestA, imagev1alpha1.MacOSImageStatus{}), checking(rackv1alpha1.ImageCheck{Name: "tahoe", Reason: "Verified"}))
+	blocked := blockedVerifier{make(chan struct{}), make(chan struct{}, 10), &verify.ReasonError{Reason: "Malformed", Err: errors.New("no image")}}
+	f.reconciler = newReconciler(f.Dependencies, newVerifications(f.Clock, blocked, f.enqueued))
+	f.step(t)
+	assert.Equal(t, "Verifying", f.ready(t).Reason)
+	close(blocked.release)
+	<-f.enqueued
+	f.step(t)
+	assert.Equal(t, "Malformed", f.ready(t).Reason)
+	assert.Equal(t, imagev1alpha1.MacOSImageFailed, f.image.Status.Phase)
 }
 
 func TestReadyIsFinal(t *testing.T) {
