@@ -58,7 +58,7 @@ const (
 	// maxRetryDelay bounds the wait before failed work is retried.
 	maxRetryDelay = 30 * time.Second
 	// stopTimeout bounds the agent's shutdown. Informers that cannot reach the API sleep for up to
-	// 30 seconds before they retry, and no work of an agent has to finish.
+	// 30 seconds before they retry, and it is safe to interrupt any of the agent's work.
 	stopTimeout = 3 * time.Second
 	// hostInterval is the interval of the checks of free storage and the boot ID.
 	hostInterval = time.Minute
@@ -206,7 +206,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	return err
 }
 
-// open reads the state that the last agent has left on the disk, and the facts of the host.
+// open reads the state that the previous agent has left on the disk, and the facts of the host.
 func (a *Agent) open() (host.Info, error) {
 	var err error
 	if a.state, err = state.Open(filepath.Join(a.config.StateDir, "state.json")); err != nil {
@@ -276,7 +276,7 @@ func (a *Agent) connect(info host.Info, recorder record.EventRecorder) {
 	})
 }
 
-// adopted counts the virtual machines that have outlived the last agent.
+// adopted counts the virtual machines that have outlived the previous agent.
 func (a *Agent) adopted() int {
 	n := 0
 	for _, slot := range a.slots.Statuses() {

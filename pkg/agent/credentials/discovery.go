@@ -36,7 +36,7 @@ const (
 	// MaxClockSkew is the tolerated clock skew of the Mac. kube-controller-manager backdates its
 	// certificates by the same time.
 	MaxClockSkew = 5 * time.Minute
-	// signingTime is how long kube-controller-manager may take to sign cluster-info with a new
+	// signingTime is the time limit for kube-controller-manager to sign cluster-info with a new
 	// token.
 	signingTime  = 20 * time.Second
 	signingRetry = time.Second

@@ -234,7 +234,7 @@ func (Files) Answers(socket string) (bool, error) {
 	return true, conn.Close()
 }
 
-// answerTimeout is how long a runner may take to accept a connection.
+// answerTimeout is the time limit for a runner to accept a connection.
 const answerTimeout = 2 * time.Second
 
 // Kubeconfig queries the cluster of the agent's kubeconfig.

@@ -1,5 +1,5 @@
-// Package imagestatus makes images available on the Mac and reports them: it pulls the images of
-// instances, pulls images in advance, and verifies images that only a Mac can reach.
+// Package imagestatus pulls, prefetches and verifies images, and reports their state. It verifies
+// the images that only a Mac can reach.
 package imagestatus
 
 import (
@@ -24,7 +24,7 @@ import (
 	"macrack.io/macrack/pkg/rules"
 )
 
-// Cache is the images on the Mac.
+// Cache provides the images on the Mac.
 type Cache struct {
 	Kube      kubernetes.Interface
 	Store     images.Store

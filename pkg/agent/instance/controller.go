@@ -1,5 +1,5 @@
-// Package instance is the life of virtual machines: it starts, reports, stops and cleans them up as
-// their MacOSInstances require.
+// Package instance manages the life cycle of virtual machines: it starts, reports, stops and cleans
+// up the virtual machine of each MacOSInstance.
 package instance
 
 import (
@@ -182,8 +182,8 @@ func (c *Controller) mustStop(ctx context.Context, instance *instancev1alpha1.Ma
 	return false, 0, "", err
 }
 
-// leaseMismatch returns why this Mac does not belong to the instance's lease, or an empty string if
-// it does. It confirms a mismatch with the API, because the cache may be stale.
+// leaseMismatch returns the reason for which this Mac does not match the instance's lease, or an
+// empty string if it matches. It confirms a mismatch with the API, because the cache may be stale.
 func (c *Controller) leaseMismatch(ctx context.Context, instance *instancev1alpha1.MacOSInstance) (string, error) {
 	macNode, err := c.MacNode.Cached()
 	if err == nil && teardown.LeaseMismatch(macNode, instance) == "" {

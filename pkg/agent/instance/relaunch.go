@@ -17,9 +17,9 @@ import (
 )
 
 const (
-	// refusalWindow is how long the kernel may refuse a VM within the limit before its quota counts
-	// as stuck. refusalPause is the time between tries. At least minRefusals tries are required,
-	// because elapsed time alone proves nothing.
+	// refusalWindow is the time for which the kernel may refuse a VM within the limit before its
+	// quota counts as stuck. refusalPause is the time between tries. At least minRefusals tries are
+	// required, because elapsed time alone proves nothing.
 	refusalWindow = time.Minute
 	refusalPause  = 5 * time.Second
 	minRefusals   = 6
@@ -64,7 +64,7 @@ func (l *launcher) relaunch(ctx context.Context, instance *instancev1alpha1.MacO
 }
 
 // kernelRefused retries for refusalWindow, because the kernel may release a VM late. If it still
-// refuses while fewer than two VMs run, its quota is stuck, and only a reboot helps.
+// refuses while fewer than two VMs run, its quota is stuck, and only a reboot resets it.
 func (l *launcher) kernelRefused(ctx context.Context, instance *instancev1alpha1.MacOSInstance, slot slots.Status) error {
 	m := l.reporter.memories.of(instance.UID)
 	since, tries := m.refused(l.Clock.Now())

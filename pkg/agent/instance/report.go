@@ -38,8 +38,8 @@ func (r *reporter) finish(ctx context.Context, instance *instancev1alpha1.MacOSI
 	return r.Pods.Report(ctx, ended, pod)
 }
 
-// conclude reports a terminal phase. The slot is erased afterwards: if the agent exits in between,
-// its successor finds both.
+// conclude reports a terminal phase. The slot is erased afterwards. If the agent exits in between,
+// the next agent finds the terminal phase and the slot, and erases the slot.
 func (r *reporter) conclude(ctx context.Context, instance *instancev1alpha1.MacOSInstance, phase instancev1alpha1.MacOSInstancePhase, message string) (*instancev1alpha1.MacOSInstance, error) {
 	ended, err := r.Instances.Update(ctx, instance, func(s *instancev1alpha1.MacOSInstanceStatus) {
 		s.Phase, s.Message, s.IPAddress = phase, message, nil

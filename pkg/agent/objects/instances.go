@@ -28,8 +28,8 @@ import (
 	"macrack.io/macrack/pkg/vm/faults"
 )
 
-// ownWrites is how long the agent prefers its own writes to its caches. The limit matters after an
-// API restore: the restored objects keep their older versions.
+// ownWrites is the time for which the agent prefers its own writes to its caches. The limit matters
+// after an API restore: the restored objects keep their older versions.
 const ownWrites = 10 * time.Second
 
 // Instances are the MacOSInstances on this Mac.

@@ -54,7 +54,7 @@ func New(config Config) *Pods {
 	return &Pods{Config: config, pendingRecords: map[types.NamespacedName][]*rackv1alpha1.AuditRecord{}}
 }
 
-// Enqueue enqueues the pods of a namespace on this Mac: one may belong to an instance that is gone.
+// Enqueue enqueues the pods of a namespace on this Mac, because a pod may outlive its instance.
 func (p *Pods) Enqueue(namespace string) error {
 	pods, err := p.Lister().Pods(namespace).List(labels.Everything())
 	for _, pod := range pods {
@@ -63,7 +63,7 @@ func (p *Pods) Enqueue(namespace string) error {
 	return err
 }
 
-// Ended reports whether the pod has its last status.
+// Ended reports whether the pod is in a terminal phase.
 func Ended(pod *corev1.Pod) bool {
 	return pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodSucceeded
 }
@@ -202,8 +202,8 @@ func (p *Pods) leasedToAnother(namespace string) bool {
 	return err == nil && macNode.Status.LeaseRef != nil && macNode.Status.LeaseRef.Namespace != namespace
 }
 
-// instanceOf returns the instance that the placeholder pod belongs to, or the reason why it belongs
-// to none. It reads the API if the cache has no answer.
+// instanceOf returns the instance that the placeholder pod belongs to, or the reason why no
+// instance matches. On a cache miss, it reads the API.
 func (p *Pods) instanceOf(ctx context.Context, pod *corev1.Pod) (*instancev1alpha1.MacOSInstance, string, error) {
 	instance, err := p.OwnerOf(pod)
 	if instance != nil || err != nil {
@@ -232,7 +232,7 @@ func (p *Pods) instanceOf(ctx context.Context, pod *corev1.Pod) (*instancev1alph
 	return instance, "", nil
 }
 
-// Fail sets a pod's last status. Later statuses are not reported.
+// Fail sets a pod's terminal status. Later statuses are not reported.
 func (p *Pods) Fail(pod *corev1.Pod, reason, message string) {
 	klog.InfoS("Pod refused", "pod", klog.KObj(pod), "reason", reason, "message", message)
 	p.Node.SetPodStatus(pod, corev1.PodStatus{

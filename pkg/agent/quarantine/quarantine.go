@@ -1,6 +1,7 @@
-// Package quarantine decides whether the slots of the Mac can be trusted. A Mac with an untrusted
-// slot starts no virtual machine. The package handles the virtual machines that do not match the
-// API, unreadable slots, and reboots.
+// Package quarantine reports in the condition SlotsHealthy whether the slots of the Mac can be
+// trusted. The registry decides about the quarantine. A Mac with an untrusted slot starts no
+// virtual machine. The package handles the virtual machines that do not match the API, unreadable
+// slots, and reboots.
 package quarantine
 
 import (
@@ -39,7 +40,7 @@ type Config struct {
 	EnqueueAll func()
 }
 
-// Quarantine decides whether the slots can be trusted.
+// Quarantine reports whether the slots can be trusted.
 type Quarantine struct{ Config }
 
 // New returns a Quarantine.
@@ -51,7 +52,7 @@ func (q *Quarantine) Blocks(macNode *rackv1alpha1.MacNode) bool {
 }
 
 // KernelQuotaStuck stores that the kernel refuses virtual machines within the limit. Only a reboot
-// helps.
+// resets its quota.
 func (q *Quarantine) KernelQuotaStuck(message string) error {
 	info, err := q.Host.Info()
 	if err != nil {
@@ -68,9 +69,9 @@ func (q *Quarantine) KernelQuotaStuck(message string) error {
 	return nil
 }
 
-// Recover ends the distrust of the slots after a reboot of the Mac, or after an administrator has
-// ended the quarantine. Only the cached MacNode counts: the agent's own write would expire, and the
-// quarantine with it.
+// Recover marks the slots as trusted again after a reboot of the Mac, or after an administrator has
+// ended the quarantine. It reads only the cache: the agent's own last write expires, and its expiry
+// would look like an ended quarantine.
 func (q *Quarantine) Recover(info host.Info) error {
 	macNode, err := q.MacNode.Cached()
 	if err != nil {
@@ -94,7 +95,8 @@ func (q *Quarantine) Recover(info host.Info) error {
 	return nil
 }
 
-// SetSlotsHealthy sets the condition that leads to a quarantine.
+// SetSlotsHealthy sets the condition SlotsHealthy. The registry quarantines the Mac while it is
+// False. The last cause in the function takes precedence.
 func (q *Quarantine) SetSlotsHealthy(macNode *rackv1alpha1.MacNode, info host.Info) {
 	status, reason, message := metav1.ConditionTrue, "SlotsObtainable", ""
 	unhealthy := func(r, m string) { status, reason, message = metav1.ConditionFalse, r, m }

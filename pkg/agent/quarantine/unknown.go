@@ -88,7 +88,8 @@ type unknownVM struct {
 	why       string
 }
 
-// Sync ends the virtual machines that have the name of an instance but do not belong to it.
+// Sync handles the virtual machines with the name of an instance that do not belong to it: it stops
+// copies, and quarantines the Mac for a virtual machine without an instance.
 func (m *Mismatches) Sync(ctx context.Context, name types.NamespacedName, instance *instancev1alpha1.MacOSInstance) error {
 	var errs []error
 	for _, slot := range m.Slots.Statuses() {

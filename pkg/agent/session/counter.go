@@ -7,8 +7,9 @@ import (
 	"macrack.io/macrack/pkg/agent/node"
 )
 
-// counter counts the commands and forwarded connections of each virtual machine. The limit of
-// streams is not enough: one kubectl port-forward request has many connections.
+// counter counts the open commands and forwarded connections of each virtual machine. The stream
+// limit of package node is not enough, because one kubectl port-forward request has many
+// connections.
 type counter struct {
 	mu  sync.Mutex
 	now map[string]int

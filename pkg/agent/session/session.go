@@ -22,7 +22,7 @@ import (
 )
 
 const (
-	// guestPatience is how long a session waits until the guest agent listens.
+	// guestPatience is the time for which a session waits until the guest agent listens.
 	guestPatience = 10 * time.Second
 	// guestRetry is the time between two attempts to connect.
 	guestRetry = 200 * time.Millisecond

@@ -30,8 +30,9 @@ type slot struct {
 	ended  <-chan error // the end of the launched runner
 }
 
-// lockPatience is how long a taken lock is retried. A process inherits the descriptors of its
-// parent until it executes its program, and with them a lock that the parent has already released.
+// lockPatience is the time for which a taken lock is retried. A process inherits the descriptors of
+// its parent until it executes its program, and with them a lock that the parent has already
+// released.
 const (
 	lockPatience = 2 * time.Second
 	lockPause    = 10 * time.Millisecond

@@ -83,8 +83,8 @@ type Config struct {
 	Dir      string
 	Launcher Launcher
 	Clock    clock.WithTicker
-	// AnswerTimeout is how long a runner may take to respond before its slot is Silent. The default
-	// is 5 s.
+	// AnswerTimeout is the time limit for a runner to respond. After it, the slot is Silent. The
+	// default is 5 s.
 	AnswerTimeout time.Duration
 	// ProbeInterval is the interval of probes of a runner. The default is 10 s.
 	ProbeInterval time.Duration

@@ -42,8 +42,8 @@ func GracePeriod(pod *corev1.Pod) time.Duration {
 	return time.Duration(*pod.DeletionGracePeriodSeconds) * time.Second
 }
 
-// LeaseMismatch returns why the Mac does not belong to the instance's lease, or an empty string if
-// it does.
+// LeaseMismatch returns the reason for which the Mac does not match the instance's lease, or an
+// empty string if it matches.
 func LeaseMismatch(macNode *rackv1alpha1.MacNode, instance *instancev1alpha1.MacOSInstance) string {
 	lease := macNode.Status.LeaseRef
 	switch {
@@ -59,8 +59,8 @@ func LeaseMismatch(macNode *rackv1alpha1.MacNode, instance *instancev1alpha1.Mac
 	return ""
 }
 
-// Mismatch returns why the virtual machine in a slot does not belong to the instance, which may be
-// nil. It returns an empty string if it does.
+// Mismatch returns the reason for which the virtual machine in a slot does not match the instance,
+// or an empty string if it matches. The instance may be nil.
 func (s *Stopper) Mismatch(instance *instancev1alpha1.MacOSInstance, slot slots.Status) string {
 	if instance == nil || string(instance.UID) != slot.UID() || !s.Instances.Here(instance) {
 		return rejections.ReasonUnknownInstance

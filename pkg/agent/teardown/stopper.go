@@ -21,7 +21,7 @@ import (
 	"macrack.io/macrack/pkg/vm/contract"
 )
 
-// stopMargin is how long a runner may take to stop its VM, its own forced stop included. Then the
+// stopMargin is the time limit for a runner to stop its VM, its own forced stop included. Then the
 // agent kills the runner.
 const stopMargin = time.Minute
 
@@ -59,8 +59,8 @@ type stopping struct {
 	wake  time.Time // the time of the next check
 }
 
-// request notes the request to stop a virtual machine. due is when its runner is to be killed; wake
-// reports whether the caller has to arrange a check at that time.
+// request records a stop request. It returns the time of the request, the time to kill the runner,
+// and whether the caller must schedule a check for then.
 func (s *stopping) request(uid string, grace time.Duration, now time.Time) (since, due time.Time, wake bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
