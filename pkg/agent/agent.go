@@ -103,9 +103,9 @@ type Agent struct {
 	queue  *queue.Queue[queue.Key]
 	// minimumFree is the number of bytes that images must leave free on the disk.
 	minimumFree atomic.Int64
-	// starting is read-locked while a VM is placed in a slot and write-locked while the Mac is
+	// placementLock is read-locked while a VM is placed in a slot and write-locked while the Mac is
 	// scrubbed or rebooted, so that these never overlap.
-	starting sync.RWMutex
+	placementLock sync.RWMutex
 
 	// Run sets the following.
 	state      *state.File
@@ -166,7 +166,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	broadcaster := record.NewBroadcaster(record.WithContext(ctx))
 	defer broadcaster.Shutdown()
 	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: a.config.Kube.CoreV1().Events("")})
-	a.connect(info, broadcaster.NewRecorder(kubescheme.Scheme, corev1.EventSource{Component: "macrack-agent", Host: a.config.NodeName}))
+	a.buildComponents(info, broadcaster.NewRecorder(kubescheme.Scheme, corev1.EventSource{Component: "macrack-agent", Host: a.config.NodeName}))
 	synced, err := a.startInformers(ctx, &running)
 	if err != nil {
 		return err
@@ -230,8 +230,8 @@ func (a *Agent) open() (host.Info, error) {
 	return info, nil
 }
 
-// connect constructs the parts of the agent.
-func (a *Agent) connect(info host.Info, recorder record.EventRecorder) {
+// buildComponents constructs the parts of the agent.
+func (a *Agent) buildComponents(info host.Info, recorder record.EventRecorder) {
 	c, o := a.config, newAPIObjects(a.config, a.queue)
 	a.objects = o
 	a.node = node.New(node.Config{
@@ -249,12 +249,12 @@ func (a *Agent) connect(info host.Info, recorder record.EventRecorder) {
 	a.mismatches = quarantine.NewMismatches(quarantine.MismatchConfig{
 		Slots: a.slots, Instances: o.instances, MacNode: o.macNode, Stopper: a.stopper, Queue: a.queue, Clock: c.Clock, EnqueueAll: a.enqueueAll,
 	})
-	trust := quarantine.New(quarantine.Config{
+	slotQuarantine := quarantine.New(quarantine.Config{
 		State: a.state, Host: c.Host, Slots: a.slots, MacNode: o.macNode, Mismatches: a.mismatches, Stopper: a.stopper,
 		Rejections: rejected, Queue: a.queue, EnqueueAll: a.enqueueAll,
 	})
 	a.rebooter = quarantine.NewRebooter(quarantine.RebootConfig{
-		Host: c.Host, Slots: a.slots, Instances: o.instances, Queue: a.queue, Clock: c.Clock, StateDir: c.StateDir, Starting: &a.starting,
+		Host: c.Host, Slots: a.slots, Instances: o.instances, Queue: a.queue, Clock: c.Clock, StateDir: c.StateDir, PlacementLock: &a.placementLock,
 	})
 	a.images = &imagestatus.Cache{
 		Kube: c.Kube, Store: c.Images, Instances: o.instances, MacNode: o.macNode, Queue: a.queue, Recorder: recorder, MinimumFree: &a.minimumFree,
@@ -264,14 +264,14 @@ func (a *Agent) connect(info host.Info, recorder record.EventRecorder) {
 	a.prefetcher = imagestatus.NewPrefetcher(a.images, c.Macrack)
 	a.instance = instance.New(instance.Config{
 		Client: c.Macrack, Slots: a.slots, Instances: o.instances, MacNode: o.macNode, Pods: a.pods, Stopper: a.stopper,
-		Mismatches: a.mismatches, Quarantine: trust, Puller: a.puller, Rejections: rejected, Queue: a.queue, Clock: c.Clock,
-		NewMachineID: c.NewMachineID, Starting: &a.starting,
+		Mismatches: a.mismatches, Quarantine: slotQuarantine, Puller: a.puller, Rejections: rejected, Queue: a.queue, Clock: c.Clock,
+		NewMachineID: c.NewMachineID, PlacementLock: &a.placementLock,
 	})
 	a.macNode = macnode.New(macnode.Config{
 		Version: c.Version, Host: c.Host, Images: c.Images, Checker: a.checker, MacNode: o.macNode, State: a.state,
-		Quarantine: trust, Rebooter: a.rebooter,
+		Quarantine: slotQuarantine, Rebooter: a.rebooter,
 		Scrubber: scrub.New(scrub.Config{
-			Slots: a.slots, Images: c.Images, Instances: o.instances, State: a.state, Clock: c.Clock, Starting: &a.starting,
+			Slots: a.slots, Images: c.Images, Instances: o.instances, State: a.state, Clock: c.Clock, PlacementLock: &a.placementLock,
 		}),
 	})
 }

@@ -54,7 +54,7 @@ func TestSerialNumberOfAnotherMac(t *testing.T) {
 	assert.Contains(t, c.Message, "C02OTHER")
 }
 
-func TestGarbledSlot(t *testing.T) {
+func TestCorruptSlot(t *testing.T) {
 	r := newRack(t)
 	i := r.run("a")
 	slot := r.slotOf(i)

@@ -95,7 +95,7 @@ func TestNoReboot(t *testing.T) {
 			macNode := r.macNode()
 			macNode.Status.Quarantine = &rackv1alpha1.Quarantine{Reason: rackv1alpha1.ReasonKernelQuotaStuck, Since: metav1.Now(), BootID: info.BootID}
 			tt.change(r, macNode)
-			err = r.agent.rebooter.RebootIfItHelps(t.Context(), macNode, info)
+			err = r.agent.rebooter.RebootIfCurable(t.Context(), macNode, info)
 			if tt.name == "the history is garbled" {
 				require.ErrorContains(t, err, "inspect the Mac, then remove the file")
 			} else {
@@ -117,7 +117,7 @@ func TestNoRebootWhileASlotIsTaken(t *testing.T) {
 	macNode.Status.Quarantine = &rackv1alpha1.Quarantine{Reason: rackv1alpha1.ReasonKernelQuotaStuck, Since: metav1.Now(), BootID: "boot-1"}
 	info, err := r.agent.config.Host.Info()
 	require.NoError(t, err)
-	require.NoError(t, r.agent.rebooter.RebootIfItHelps(t.Context(), macNode, info))
+	require.NoError(t, r.agent.rebooter.RebootIfCurable(t.Context(), macNode, info))
 	bootID, err := r.host.BootID()
 	require.NoError(t, err)
 	assert.Equal(t, "boot-1", bootID)

@@ -279,7 +279,7 @@ func TestStopOfAnotherInstanceStopsNothing(t *testing.T) {
 				seen, err := r.agent.objects.instances.Cached(i.Namespace, "a")
 				return err == nil && seen.Status.StopRequest != nil
 			}, func() any { return "the agent sees the change" })
-			require.NoError(t, r.agent.stopper.StopIfKnown(r.ctx, slot))
+			require.NoError(t, r.agent.stopper.StopIfRequired(r.ctx, slot))
 			assert.Never(t, func() bool { return r.running() != 1 }, time.Second, 20*time.Millisecond)
 			still, ok := r.agent.slots.Find(string(i.UID))
 			require.True(t, ok)

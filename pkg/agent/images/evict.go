@@ -107,11 +107,11 @@ func (s *OCI) evict(c candidate, wanted string, needs Needs) error {
 	}
 	message := fmt.Sprintf("Removed image %s (%s), %s, to make room for image %s", c.Name, Size(c.Bytes), why, wanted)
 	klog.InfoS("Image evicted", "image", c.Name, "bytes", c.Bytes, "lastUsedAt", c.LastUsedAt, "for", wanted)
-	needs.tell(EventEvicted, message)
+	needs.emit(EventEvicted, message)
 	return nil
 }
 
-func (n Needs) tell(reason, message string) {
+func (n Needs) emit(reason, message string) {
 	if n.OnEvent != nil {
 		n.OnEvent(Event{Reason: reason, Message: message})
 	}

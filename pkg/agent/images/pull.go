@@ -57,7 +57,7 @@ func (s *OCI) pull(ctx context.Context, image Image, pinned digest.Digest, needs
 		return Cached{}, err
 	}
 	klog.InfoS("Pulling image", "image", image.Name, "reference", image.Reference, "digest", image.Digest, "bytes", p.total.Load(), "resumedAt", p.done.Load())
-	needs.tell(EventPulling, pullingMessage(image, p.progress()))
+	needs.emit(EventPulling, pullingMessage(image, p.progress()))
 
 	resumed := p.done.Load()
 	if err := w.run(ctx, layout); err != nil {
@@ -85,7 +85,7 @@ func (s *OCI) pull(ctx context.Context, image Image, pinned digest.Digest, needs
 	if resumed > 0 {
 		message += fmt.Sprintf(" (%s reused from an earlier pull)", Size(resumed))
 	}
-	needs.tell(EventPulled, message)
+	needs.emit(EventPulled, message)
 	return read(s.Dir, image.Name)
 }
 

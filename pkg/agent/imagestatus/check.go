@@ -140,7 +140,7 @@ func (r *results) add(found rackv1alpha1.ImageCheck, now time.Time) bool {
 	if check == nil || check.found.ObservedGeneration != found.ObservedGeneration {
 		check = &result{}
 	}
-	news := check.found != found
+	changed := check.found != found
 	check.found = found
 	check.next = now.Add(min(CheckInterval<<min(check.failures, 16), maxCheckWait))
 	check.failures++
@@ -148,7 +148,7 @@ func (r *results) add(found rackv1alpha1.ImageCheck, now time.Time) bool {
 		r.known = map[string]*result{}
 	}
 	r.known[found.Name] = check
-	return news
+	return changed
 }
 
 // prune drops the results of images that no longer await a Mac, by name and generation. It reports

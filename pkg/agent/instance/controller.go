@@ -44,23 +44,24 @@ type Config struct {
 	Clock      clock.Clock
 	// NewMachineID returns a unique machine identifier.
 	NewMachineID func(context.Context) (string, error)
-	// Starting is read-locked while a VM is placed in a slot.
-	Starting *sync.RWMutex
+	// PlacementLock is read-locked while a VM is placed in a slot, and write-locked during a scrub or
+	// a reboot.
+	PlacementLock *sync.RWMutex
 }
 
 // Controller reconciles the virtual machines with the instances.
 type Controller struct {
 	*Config
-	reporter *reporter
-	starter  *starter
-	launcher *launcher
+	reporter   *reporter
+	starter    *starter
+	relauncher *relauncher
 }
 
 // New returns a Controller.
 func New(config Config) *Controller {
-	r := &reporter{&config, &memories{byUID: map[types.UID]*memory{}}}
+	r := &reporter{&config, &startHistories{byUID: map[types.UID]*startHistory{}}}
 	s := &starter{&config, r}
-	return &Controller{&config, r, s, &launcher{&config, r, s}}
+	return &Controller{&config, r, s, &relauncher{&config, r, s}}
 }
 
 // Reconcile reconciles the virtual machine with the instance.
@@ -111,9 +112,9 @@ func (c *Controller) sync(ctx context.Context, instance *instancev1alpha1.MacOSI
 	switch slot.Phase {
 	case slots.Prepared:
 		if stop {
-			return c.withdraw(ctx, instance, slot, why)
+			return c.cancelStart(ctx, instance, slot, why)
 		}
-		return c.launcher.relaunch(ctx, instance, slot)
+		return c.relauncher.relaunch(ctx, instance, slot)
 	case slots.Attached:
 		if !stop {
 			return c.reporter.running(ctx, instance, slot)
@@ -126,7 +127,7 @@ func (c *Controller) sync(ctx context.Context, instance *instancev1alpha1.MacOSI
 			}
 			s.IPAddress = nil
 		}))
-	case slots.Silent:
+	case slots.Unreachable:
 		if stop {
 			if err := c.Stopper.Stop(ctx, slot, grace); err != nil {
 				klog.ErrorS(err, "Failed to kill unresponsive VM", "slot", slot.Slot)
@@ -141,14 +142,14 @@ func (c *Controller) sync(ctx context.Context, instance *instancev1alpha1.MacOSI
 	return nil // a change of the slot queues it again
 }
 
-// withdraw ends a virtual machine that has not started. It erases the slot before it reports, so
+// cancelStart ends a virtual machine that has not started. It erases the slot before it reports, so
 // that a late runner finds nothing to run. If the runner was faster, it holds the slot, and the
 // virtual machine is stopped as usual.
-func (c *Controller) withdraw(ctx context.Context, instance *instancev1alpha1.MacOSInstance, slot slots.Status, why string) error {
+func (c *Controller) cancelStart(ctx context.Context, instance *instancev1alpha1.MacOSInstance, slot slots.Status, why string) error {
 	if err := c.Stopper.Erase(slot); err != nil {
 		return err
 	}
-	return c.reporter.finish(ctx, instance, instancev1alpha1.MacOSInstanceStopped, why+"; the virtual machine had not started")
+	return c.reporter.reportEnd(ctx, instance, instancev1alpha1.MacOSInstanceStopped, why+"; the virtual machine had not started")
 }
 
 // mustStop reports whether the virtual machine must stop, and returns the grace period and the

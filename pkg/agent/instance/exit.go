@@ -25,7 +25,7 @@ func (c *Controller) onExit(ctx context.Context, instance *instancev1alpha1.MacO
 		}
 	}
 	if result.Reason == contract.ExitStartFailed && contract.IsLimitExceeded(result.Error) && !stop {
-		return c.launcher.kernelRefused(ctx, instance, slot)
+		return c.relauncher.kernelRefused(ctx, instance, slot)
 	}
 	phase, message := instancev1alpha1.MacOSInstanceFailed, ""
 	switch result.Reason {
@@ -54,5 +54,5 @@ func (c *Controller) onExit(ctx context.Context, instance *instancev1alpha1.MacO
 			message = why + "; " + message
 		}
 	}
-	return c.reporter.finish(ctx, instance, phase, message)
+	return c.reporter.reportEnd(ctx, instance, phase, message)
 }

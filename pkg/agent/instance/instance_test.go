@@ -120,21 +120,21 @@ func TestStartIsNotGrantedTwice(t *testing.T) {
 func TestClockPutBack(t *testing.T) {
 	f := newFixture(t)
 	now := f.Clock.Now()
-	assert.Equal(t, refusalPause, f.launcher.nextTry(now.Add(24*time.Hour)))
-	assert.Equal(t, time.Second, f.launcher.nextTry(now.Add(time.Second-refusalPause)))
+	assert.Equal(t, refusalPause, f.relauncher.nextTry(now.Add(24*time.Hour)))
+	assert.Equal(t, time.Second, f.relauncher.nextTry(now.Add(time.Second-refusalPause)))
 }
 
 // The wait doubles with each launch, and a clock that was set back does not prolong it.
 func TestLaunchWait(t *testing.T) {
 	now := time.Now()
-	var m memory
+	var history startHistory
 	for tries, want := range []time.Duration{0, launchPause, 2 * launchPause, 4 * launchPause} {
-		launches, wait := m.launchWait(now)
+		launches, wait := history.launchWait(now)
 		assert.Equal(t, tries, launches)
 		assert.Equal(t, want, wait)
-		_, wait = m.launchWait(now.Add(-time.Hour))
+		_, wait = history.launchWait(now.Add(-time.Hour))
 		assert.Equal(t, want, wait)
-		m.launched(now)
+		history.launched(now)
 	}
 }
 

@@ -18,8 +18,8 @@ import (
 
 // launch places the virtual machine in a slot and starts it.
 func (s *starter) launch(instance *instancev1alpha1.MacOSInstance, class *instancev1alpha1.InstanceClass, image *imagev1alpha1.MacOSImage, cached images.Cached) error {
-	s.Starting.RLock()
-	defer s.Starting.RUnlock()
+	s.PlacementLock.RLock()
+	defer s.PlacementLock.RUnlock()
 	// The release of the Mac may have begun meanwhile. Either the scrub waits for this lock, or the
 	// MacNode shows the release.
 	if macNode, err := s.MacNode.Cached(); err != nil {

@@ -21,13 +21,13 @@ import (
 // reporter reports instances and their ends.
 type reporter struct {
 	*Config
-	memories *memories
+	histories *startHistories
 }
 
-// finish reports a terminal phase and sets the pod's last status at once: the instance may be
-// deleted before its change arrives as an event.
-func (r *reporter) finish(ctx context.Context, instance *instancev1alpha1.MacOSInstance, phase instancev1alpha1.MacOSInstancePhase, message string) error {
-	ended, err := r.conclude(ctx, instance, phase, message)
+// reportEnd reports a terminal phase and sets the pod's terminal status at once: the instance may
+// be deleted before its change arrives as an event.
+func (r *reporter) reportEnd(ctx context.Context, instance *instancev1alpha1.MacOSInstance, phase instancev1alpha1.MacOSInstancePhase, message string) error {
+	ended, err := r.reportTerminalPhase(ctx, instance, phase, message)
 	if err != nil {
 		return err
 	}
@@ -38,9 +38,9 @@ func (r *reporter) finish(ctx context.Context, instance *instancev1alpha1.MacOSI
 	return r.Pods.Report(ctx, ended, pod)
 }
 
-// conclude reports a terminal phase. The slot is erased afterwards. If the agent exits in between,
-// the next agent finds the terminal phase and the slot, and erases the slot.
-func (r *reporter) conclude(ctx context.Context, instance *instancev1alpha1.MacOSInstance, phase instancev1alpha1.MacOSInstancePhase, message string) (*instancev1alpha1.MacOSInstance, error) {
+// reportTerminalPhase reports a terminal phase. The slot is erased afterwards. If the agent exits
+// in between, the next agent finds the terminal phase and the slot, and erases the slot.
+func (r *reporter) reportTerminalPhase(ctx context.Context, instance *instancev1alpha1.MacOSInstance, phase instancev1alpha1.MacOSInstancePhase, message string) (*instancev1alpha1.MacOSInstance, error) {
 	ended, err := r.Instances.Update(ctx, instance, func(s *instancev1alpha1.MacOSInstanceStatus) {
 		s.Phase, s.Message, s.IPAddress = phase, message, nil
 		if s.StartedAt != nil && s.StoppedAt == nil {
@@ -65,7 +65,7 @@ func (r *reporter) refuse(ctx context.Context, instance *instancev1alpha1.MacOSI
 	if err := r.Rejections.Record(ctx, rackv1alpha1.LayerAgent, pod.Namespace, rejections.Reference(instance), reason, message); rejections.IsTransient(err) {
 		return err
 	}
-	if _, err := r.conclude(ctx, instance, instancev1alpha1.MacOSInstanceFailed, reason+": "+message); err != nil {
+	if _, err := r.reportTerminalPhase(ctx, instance, instancev1alpha1.MacOSInstanceFailed, reason+": "+message); err != nil {
 		return err
 	}
 	r.Pods.Fail(pod, reason, message)
@@ -74,12 +74,12 @@ func (r *reporter) refuse(ctx context.Context, instance *instancev1alpha1.MacOSI
 
 // cleanup removes the remains of an instance that has ended.
 func (r *reporter) cleanup(ctx context.Context, instance *instancev1alpha1.MacOSInstance, slot slots.Status, held bool) error {
-	r.memories.forget(instance.UID)
+	r.histories.forget(instance.UID)
 	if !held {
 		return nil
 	}
 	switch slot.Phase {
-	case slots.Attached, slots.Silent:
+	case slots.Attached, slots.Unreachable:
 		return r.Stopper.Stop(ctx, slot, rules.DefaultStopGrace)
 	case slots.Exited, slots.Prepared:
 		return r.Stopper.Erase(slot)
@@ -98,7 +98,7 @@ func (r *reporter) running(ctx context.Context, instance *instancev1alpha1.MacOS
 		return r.update(ctx, instance, func(s *instancev1alpha1.MacOSInstanceStatus) { s.IPAddress = nil })
 	}
 	if phase == instancev1alpha1.MacOSInstanceRunning && instance.Status.Phase != phase {
-		r.memories.forget(instance.UID)
+		r.histories.forget(instance.UID)
 		klog.InfoS("VM running", "instance", klog.KObj(instance), "slot", slot.Slot)
 	}
 	return r.update(ctx, instance, func(s *instancev1alpha1.MacOSInstanceStatus) {

@@ -25,7 +25,7 @@ import (
 func (c *Controller) start(ctx context.Context, instance *instancev1alpha1.MacOSInstance, pod *corev1.Pod) error {
 	if instance.Status.MachineID != "" {
 		for _, slot := range c.Slots.Statuses() {
-			if slot.Phase == slots.Silent && slot.Spec == nil {
+			if slot.Phase == slots.Unreachable && slot.Spec == nil {
 				return c.reporter.update(ctx, instance, func(s *instancev1alpha1.MacOSInstanceStatus) {
 					s.Message = fmt.Sprintf("The agent cannot determine whether slot %d holds this virtual machine: %v", slot.Slot, slot.Err)
 				})
@@ -33,17 +33,17 @@ func (c *Controller) start(ctx context.Context, instance *instancev1alpha1.MacOS
 		}
 	}
 	if stop, _ := teardown.Requested(instance); stop {
-		return c.reporter.finish(ctx, instance, instancev1alpha1.MacOSInstanceStopped, "Stopped as requested; the virtual machine did not exist")
+		return c.reporter.reportEnd(ctx, instance, instancev1alpha1.MacOSInstanceStopped, "Stopped as requested; the virtual machine did not exist")
 	}
 	if instance.Status.StartedAt != nil {
-		return c.reporter.finish(ctx, instance, instancev1alpha1.MacOSInstanceFailed, "The virtual machine no longer exists on the Mac")
+		return c.reporter.reportEnd(ctx, instance, instancev1alpha1.MacOSInstanceFailed, "The virtual machine no longer exists on the Mac")
 	}
 	if instance.Status.MachineID != "" {
 		// The agent may have exited after it erased the slot and before it reported the end.
 		if stop, _, why, err := c.mustStop(ctx, instance, pod); err != nil {
 			return err
 		} else if stop {
-			return c.reporter.finish(ctx, instance, instancev1alpha1.MacOSInstanceStopped, why+"; the virtual machine did not exist")
+			return c.reporter.reportEnd(ctx, instance, instancev1alpha1.MacOSInstanceStopped, why+"; the virtual machine did not exist")
 		}
 	}
 	if pod == nil || pod.DeletionTimestamp != nil || pods.Ended(pod) {
@@ -110,14 +110,14 @@ var errSlotsBusy = errors.New("the Mac's slots are being erased")
 func (s *starter) create(ctx context.Context, instance *instancev1alpha1.MacOSInstance, pod *corev1.Pod) error {
 	class, err := s.Client.InstanceV1alpha1().InstanceClasses().Get(ctx, instance.Spec.ClassName, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		return s.reporter.finish(ctx, instance, instancev1alpha1.MacOSInstanceFailed, fmt.Sprintf("InstanceClass %s does not exist", instance.Spec.ClassName))
+		return s.reporter.reportEnd(ctx, instance, instancev1alpha1.MacOSInstanceFailed, fmt.Sprintf("InstanceClass %s does not exist", instance.Spec.ClassName))
 	}
 	if err != nil {
 		return err
 	}
 	image, err := s.Client.ImageV1alpha1().MacOSImages().Get(ctx, instance.Spec.ImageName, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		return s.reporter.finish(ctx, instance, instancev1alpha1.MacOSInstanceFailed, fmt.Sprintf("MacOSImage %s does not exist", instance.Spec.ImageName))
+		return s.reporter.reportEnd(ctx, instance, instancev1alpha1.MacOSInstanceFailed, fmt.Sprintf("MacOSImage %s does not exist", instance.Spec.ImageName))
 	}
 	if err != nil {
 		return err

@@ -67,7 +67,7 @@ func (r *Reporter) Reconcile(ctx context.Context) error {
 	if lease := macNode.Status.LeaseRef; lease != nil {
 		r.State.StartLease(lease.UID)
 	}
-	if err := r.Quarantine.EraseGarbled(ctx, macNode); err != nil {
+	if err := r.Quarantine.EraseCorrupt(ctx, macNode); err != nil {
 		return err
 	}
 	scrubbed, err := r.Scrubber.Scrub(macNode)
@@ -79,7 +79,7 @@ func (r *Reporter) Reconcile(ctx context.Context) error {
 		return err
 	}
 	if equality.Semantic.DeepEqual(macNode.Status, next.Status) {
-		return r.Rebooter.RebootIfItHelps(ctx, macNode, info)
+		return r.Rebooter.RebootIfCurable(ctx, macNode, info)
 	}
 	if scrubbed != nil {
 		faults.At("scrub: report: before")

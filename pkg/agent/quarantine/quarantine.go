@@ -101,7 +101,7 @@ func (q *Quarantine) SetSlotsHealthy(macNode *rackv1alpha1.MacNode, info host.In
 	status, reason, message := metav1.ConditionTrue, "SlotsObtainable", ""
 	unhealthy := func(r, m string) { status, reason, message = metav1.ConditionFalse, r, m }
 	for _, slot := range q.Slots.Statuses() {
-		if slot.Phase == slots.Silent {
+		if slot.Phase == slots.Unreachable {
 			unhealthy(rackv1alpha1.ReasonCannotReattach, fmt.Sprintf("slot %d: %v", slot.Slot, slot.Err))
 		}
 	}
@@ -126,11 +126,11 @@ func (q *Quarantine) SetSlotsHealthy(macNode *rackv1alpha1.MacNode, info host.In
 	q.MacNode.SetCondition(macNode, rackv1alpha1.MacNodeSlotsHealthy, status, reason, message)
 }
 
-// EraseGarbled erases unreadable slots in which nothing runs. If one held an instance, that
+// EraseCorrupt erases unreadable slots in which nothing runs. If one held an instance, that
 // instance's next reconciliation reports its VM as missing.
-func (q *Quarantine) EraseGarbled(ctx context.Context, macNode *rackv1alpha1.MacNode) error {
+func (q *Quarantine) EraseCorrupt(ctx context.Context, macNode *rackv1alpha1.MacNode) error {
 	for _, slot := range q.Slots.Statuses() {
-		if slot.Phase != slots.Garbled {
+		if slot.Phase != slots.Corrupt {
 			continue
 		}
 		klog.ErrorS(slot.Err, "Erasing slot with unreadable files", "slot", slot.Slot)

@@ -56,8 +56,9 @@ type RebootConfig struct {
 	Clock     clock.PassiveClock
 	// StateDir holds the history of the reboots.
 	StateDir string
-	// Starting is read-locked while a VM is placed in a slot.
-	Starting *sync.RWMutex
+	// PlacementLock is read-locked while a VM is placed in a slot, and write-locked during a scrub or
+	// a reboot.
+	PlacementLock *sync.RWMutex
 }
 
 // Rebooter reboots the Mac to end a quarantine.
@@ -74,17 +75,17 @@ func (r *Rebooter) SetPolicy(policy configv1alpha1.RebootPolicy) {
 	r.whenEmpty.Store(policy == configv1alpha1.RebootWhenEmpty)
 }
 
-// RebootIfItHelps reboots a quarantined Mac that runs no virtual machine, if the RackConfig permits
+// RebootIfCurable reboots a quarantined Mac that runs no virtual machine, if the RackConfig permits
 // it and a reboot can end the quarantine. The API must have the Mac's current state first.
-func (r *Rebooter) RebootIfItHelps(ctx context.Context, macNode *rackv1alpha1.MacNode, info host.Info) error {
+func (r *Rebooter) RebootIfCurable(ctx context.Context, macNode *rackv1alpha1.MacNode, info host.Info) error {
 	q := macNode.Status.Quarantine
 	rebooter, can := r.Host.(host.Rebooter)
 	if !can || !r.whenEmpty.Load() || q == nil || q.BootID != info.BootID || !slices.Contains(curable, q.Reason) {
 		return nil
 	}
 	// No virtual machine may be placed in a slot meanwhile.
-	r.Starting.Lock()
-	defer r.Starting.Unlock()
+	r.PlacementLock.Lock()
+	defer r.PlacementLock.Unlock()
 	for _, slot := range r.Slots.Statuses() {
 		if slot.Phase != slots.Free {
 			return nil // a change of the slot queues it again

@@ -133,13 +133,13 @@ func (m *Mismatches) SyncSlot(ctx context.Context, slot slots.Status) error {
 // syncUnknown handles a virtual machine without an instance. live is the API's object of that name,
 // or nil.
 func (m *Mismatches) syncUnknown(ctx context.Context, live *instancev1alpha1.MacOSInstance, slot slots.Status) error {
-	if slot.Phase != slots.Attached && slot.Phase != slots.Silent {
+	if slot.Phase != slots.Attached && slot.Phase != slots.Unreachable {
 		// The VM has ended. The end is reported before the slot is erased, so this is normal after
 		// a crash.
 		m.forget(slot)
 		return m.Stopper.Reap(ctx, slot, rejections.ReasonUnknownInstance, "the files of a virtual machine without a MacOSInstance were erased; it had ended")
 	}
-	if m.isToEnd(slot.UID()) {
+	if m.stopApproved(slot.UID()) {
 		return m.Stopper.Reap(ctx, slot, rejections.ReasonUnknownInstance, "a virtual machine on the Mac had no MacOSInstance; an administrator had it stopped and erased")
 	}
 	why := "the API has no such instance"
@@ -159,8 +159,8 @@ func (m *Mismatches) syncUnknown(ctx context.Context, live *instancev1alpha1.Mac
 	return nil
 }
 
-// isToEnd reports whether an administrator wants an unknown virtual machine to stop.
-func (m *Mismatches) isToEnd(uid string) bool {
+// stopApproved reports whether an administrator wants an unknown virtual machine to stop.
+func (m *Mismatches) stopApproved(uid string) bool {
 	macNode, err := m.MacNode.Cached()
 	return err == nil && macNode.Status.Quarantine != nil && slices.Contains(macNode.Status.Quarantine.EndInstances, uid)
 }
@@ -186,7 +186,7 @@ func (m *Mismatches) Unknown() string {
 // Unchecked returns a slot whose virtual machine has no instance in the cache: it may be unknown.
 func (m *Mismatches) Unchecked() (slots.Status, bool) {
 	for _, slot := range m.Slots.Statuses() {
-		if slot.Spec == nil || slot.Phase != slots.Attached && slot.Phase != slots.Silent {
+		if slot.Spec == nil || slot.Phase != slots.Attached && slot.Phase != slots.Unreachable {
 			continue
 		}
 		instance, err := m.Instances.Cached(slot.Spec.Namespace, slot.Spec.Name)

@@ -25,8 +25,9 @@ type Config struct {
 	Instances *objects.Instances
 	State     *state.File
 	Clock     clock.PassiveClock
-	// Starting is read-locked while a VM is placed in a slot.
-	Starting *sync.RWMutex
+	// PlacementLock is read-locked while a VM is placed in a slot, and write-locked during a scrub or
+	// a reboot.
+	PlacementLock *sync.RWMutex
 }
 
 // Scrubber scrubs the Mac.
@@ -45,8 +46,8 @@ func (s *Scrubber) Scrub(macNode *rackv1alpha1.MacNode) (*rackv1alpha1.ScrubRepo
 	if done := macNode.Status.Scrub; done != nil && done.LeaseUID == lease.UID && len(done.Remaining) == 0 {
 		return nil, nil
 	}
-	s.Starting.Lock()
-	defer s.Starting.Unlock()
+	s.PlacementLock.Lock()
+	defer s.PlacementLock.Unlock()
 	for _, slot := range s.Slots.Statuses() {
 		if slot.Phase != slots.Free {
 			return nil, nil // a change of the slot queues it again

@@ -11,25 +11,25 @@ import (
 // limit of package node is not enough, because one kubectl port-forward request has many
 // connections.
 type counter struct {
-	mu  sync.Mutex
-	now map[string]int
+	mu   sync.Mutex
+	open map[string]int
 }
 
-func (c *counter) enter(uid string) (leave func(), err error) {
+func (c *counter) acquire(uid string) (release func(), err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.now[uid] >= node.MaxSessions {
-		return nil, fmt.Errorf("this virtual machine has %d open commands and forwarded connections, and the limit is %d; close one first", c.now[uid], node.MaxSessions)
+	if c.open[uid] >= node.MaxSessions {
+		return nil, fmt.Errorf("this virtual machine has %d open commands and forwarded connections, and the limit is %d; close one first", c.open[uid], node.MaxSessions)
 	}
-	if c.now == nil {
-		c.now = map[string]int{}
+	if c.open == nil {
+		c.open = map[string]int{}
 	}
-	c.now[uid]++
+	c.open[uid]++
 	return func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		if c.now[uid]--; c.now[uid] == 0 {
-			delete(c.now, uid)
+		if c.open[uid]--; c.open[uid] == 0 {
+			delete(c.open, uid)
 		}
 	}, nil
 }

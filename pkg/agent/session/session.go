@@ -83,11 +83,11 @@ func (s *Sessions) open(ctx context.Context, namespace, name string, do func(con
 		return fmt.Errorf("the virtual machine of pod %s is not running", name)
 	}
 	uid := slot.UID()
-	leave, err := s.enter(uid)
+	release, err := s.acquire(uid)
 	if err != nil {
 		return err
 	}
-	defer leave()
+	defer release()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	conn, err := connectGuest(ctx, s.clock, func(ctx context.Context) (net.Conn, error) { return s.slots.Connect(ctx, uid, guest.Port) })

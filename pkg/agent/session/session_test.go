@@ -17,24 +17,24 @@ import (
 
 func TestSessionsAreLimited(t *testing.T) {
 	var s counter
-	var leaves []func()
+	var releases []func()
 	for range node.MaxSessions {
-		leave, err := s.enter("a")
+		release, err := s.acquire("a")
 		require.NoError(t, err)
-		leaves = append(leaves, leave)
+		releases = append(releases, release)
 	}
-	_, err := s.enter("a")
+	_, err := s.acquire("a")
 	require.ErrorContains(t, err, "the limit is 16; close one first")
-	other, err := s.enter("b")
+	other, err := s.acquire("b")
 	require.NoError(t, err, "each machine has a limit of its own")
 	other()
-	for _, leave := range leaves {
-		leave()
+	for _, release := range releases {
+		release()
 	}
-	leave, err := s.enter("a")
+	release, err := s.acquire("a")
 	require.NoError(t, err)
-	leave()
-	assert.Empty(t, s.now)
+	release()
+	assert.Empty(t, s.open)
 }
 
 // skipping is a clock whose waits end at once.

@@ -41,7 +41,7 @@ func (m *mac) exit() {
 
 // Whatever a file contains, the slot becomes usable again, and no VM is reported as having run that
 // has not.
-func TestGarbledFiles(t *testing.T) {
+func TestCorruptFiles(t *testing.T) {
 	m := newMac(t)
 	m.exit()
 	m.stop()
@@ -63,7 +63,7 @@ func TestGarbledFiles(t *testing.T) {
 		return manager
 	}
 	for path, data := range files {
-		want := map[string]Phase{m.slot(0).SpecPath(): Garbled}[path]
+		want := map[string]Phase{m.slot(0).SpecPath(): Corrupt}[path]
 		if want == "" {
 			want = Exited
 		}
@@ -91,7 +91,7 @@ func TestGarbledFiles(t *testing.T) {
 	restore()
 	require.NoError(t, os.WriteFile(m.slot(0).SpecPath(), []byte("{"), 0o600))
 	m.open()
-	require.Equal(t, Garbled, m.Statuses()[0].Phase)
+	require.Equal(t, Corrupt, m.Statuses()[0].Phase)
 	require.NoError(t, m.EraseSlot(0))
 	left, err := m.Leftovers()
 	require.NoError(t, err)
@@ -101,7 +101,7 @@ func TestGarbledFiles(t *testing.T) {
 }
 
 // The runner knows its VM even if the spec is lost.
-func TestGarbledSpecOfARunningVM(t *testing.T) {
+func TestCorruptSpecOfARunningVM(t *testing.T) {
 	m := newMac(t)
 	m.start(spec("a"))
 	before := m.wait("a", ready)
@@ -131,12 +131,12 @@ func TestGarbledSpecOfARunningVM(t *testing.T) {
 	// An unresponsive VM must not be declared dead.
 	freeze(t, after.State.PID)
 	m.restart(func(c *Config) { c.AnswerTimeout = 100 * time.Millisecond })
-	assert.Nil(t, m.phase(Silent).Spec)
+	assert.Nil(t, m.phase(Unreachable).Spec)
 	require.NoError(t, syscall.Kill(after.State.PID, syscall.SIGCONT))
 }
 
 // A running VM stays known when its runner no longer responds.
-func TestSilentRunnerWhoseSpecIsGarbled(t *testing.T) {
+func TestUnreachableRunnerWhoseSpecIsCorrupt(t *testing.T) {
 	for name, garble := range map[string]func(path string) error{
 		"garbled": func(path string) error { return os.WriteFile(path, []byte("{"), 0o600) },
 		"gone":    os.Remove,
@@ -149,14 +149,14 @@ func TestSilentRunnerWhoseSpecIsGarbled(t *testing.T) {
 			m.wait("a", attached)
 			require.NoError(t, garble(m.slot(0).SpecPath()))
 			freeze(t, pid)
-			assert.Equal(t, "a", m.phase(Silent).UID())
+			assert.Equal(t, "a", m.phase(Unreachable).UID())
 			require.NoError(t, syscall.Kill(pid, syscall.SIGCONT))
 			m.wait("a", attached)
 		})
 	}
 }
 
-func TestGarbledLock(t *testing.T) {
+func TestCorruptLock(t *testing.T) {
 	m := newMac(t)
 	m.stop()
 	for name, garble := range map[string]func(path string) error{
@@ -186,7 +186,7 @@ func TestLostLock(t *testing.T) {
 	m.stop()
 	require.NoError(t, os.Remove(m.slot(0).LockPath()))
 	m.open()
-	status := m.phase(Silent)
+	status := m.phase(Unreachable)
 	require.ErrorContains(t, status.Err, "without the slot's lock")
 	require.ErrorIs(t, m.Erase("a"), ErrNotHere)
 	require.NoError(t, m.KillRunner(context.Background(), 0))

@@ -30,12 +30,12 @@ func (m *Manager) Erase(uid string) error {
 	return s.erase()
 }
 
-// EraseSlot erases a slot that has Exited, never ran or is Garbled. See Erase for a slot that a
+// EraseSlot erases a slot that has Exited, never ran or is Corrupt. See Erase for a slot that a
 // late runner holds.
 func (m *Manager) EraseSlot(slot int) error {
 	s := m.slots[slot]
 	switch phase := s.get().Phase; phase {
-	case Exited, Prepared, Garbled:
+	case Exited, Prepared, Corrupt:
 		return s.erase()
 	default:
 		return fmt.Errorf("%w: slot %d is %s", ErrNotHere, slot, phase)

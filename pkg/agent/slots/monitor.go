@@ -29,7 +29,7 @@ func (s *slot) monitor(ctx context.Context) {
 			s.follow(ctx)
 		case Launching:
 			s.awaitRunner(ctx)
-		case Silent:
+		case Unreachable:
 			select {
 			case <-ctx.Done():
 			case <-s.manager.config.Clock.After(s.manager.config.ProbeInterval):
@@ -139,9 +139,9 @@ func (s *slot) inspect(ctx context.Context) (status Status, ok bool) {
 		case ctx.Err() != nil:
 			return Status{}, false
 		case !errors.Is(err, contract.ErrLocked):
-			return Status{Phase: Silent, Spec: held, Err: err}, true
+			return Status{Phase: Unreachable, Spec: held, Err: err}, true
 		case readErr != nil && !errors.Is(readErr, contract.ErrGarbled):
-			return Status{Phase: Silent, Spec: held, Err: readErr}, true
+			return Status{Phase: Unreachable, Spec: held, Err: readErr}, true
 		case askErr == nil && state.VM == contract.VMStopped:
 			// The runner is about to release the lock.
 		case askErr == nil && spec == nil && state.InstanceUID != "":
@@ -152,10 +152,10 @@ func (s *slot) inspect(ctx context.Context) (status Status, ok bool) {
 		case askErr == nil && spec != nil && spec.InstanceUID == state.InstanceUID:
 			return Status{Phase: Attached, Spec: spec, State: state}, true
 		case askErr == nil:
-			return Status{Phase: Silent, Spec: spec, Err: fmt.Errorf("the runner (pid %d) runs instance %s, which does not belong to this slot", state.PID, state.InstanceUID)}, true
+			return Status{Phase: Unreachable, Spec: spec, Err: fmt.Errorf("the runner (pid %d) runs instance %s, which does not belong to this slot", state.PID, state.InstanceUID)}, true
 		}
 		if !s.manager.config.Clock.Now().Before(deadline) {
-			return Status{Phase: Silent, Spec: held, Err: fmt.Errorf("the slot is locked and its runner does not respond: %w", errors.Join(askErr, readErr))}, true
+			return Status{Phase: Unreachable, Spec: held, Err: fmt.Errorf("the slot is locked and its runner does not respond: %w", errors.Join(askErr, readErr))}, true
 		}
 		select {
 		case <-ctx.Done():
@@ -196,13 +196,13 @@ func (s *slot) unlocked(ctx context.Context) Status {
 	// the runner holds a lock on another file.
 	if conn, dialErr := s.dir.Dial(ctx); dialErr == nil {
 		_ = conn.Close()
-		return Status{Phase: Silent, Spec: spec, Err: errors.New("a process serves the slot's socket without the slot's lock")}
+		return Status{Phase: Unreachable, Spec: spec, Err: errors.New("a process serves the slot's socket without the slot's lock")}
 	}
 	switch {
 	case errors.Is(err, contract.ErrGarbled):
-		return Status{Phase: Garbled, Err: err}
+		return Status{Phase: Corrupt, Err: err}
 	case err != nil:
-		return Status{Phase: Silent, Err: err}
+		return Status{Phase: Unreachable, Err: err}
 	case spec == nil:
 		return Status{Phase: Free}
 	}
@@ -214,14 +214,14 @@ func (s *slot) unlocked(ctx context.Context) Status {
 	case errors.Is(err, contract.ErrGarbled):
 		return s.vanished(spec, err)
 	case err != nil:
-		return Status{Phase: Silent, Spec: spec, Err: err}
+		return Status{Phase: Unreachable, Spec: spec, Err: err}
 	case result != nil:
 		return Status{Phase: Exited, Spec: spec, Result: result}
 	}
 	if _, err := os.Lstat(s.dir.StartedPath()); errors.Is(err, fs.ErrNotExist) {
 		return Status{Phase: Prepared, Spec: spec, Err: s.get().Err}
 	} else if err != nil {
-		return Status{Phase: Silent, Spec: spec, Err: err}
+		return Status{Phase: Unreachable, Spec: spec, Err: err}
 	}
 	return s.vanished(spec, nil)
 }

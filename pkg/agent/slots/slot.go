@@ -217,7 +217,7 @@ func (s *slot) wipeLocked() error {
 	}
 	defer release()
 	if s.get().Phase == Prepared {
-		if found := s.unlocked(context.Background()); found.Phase == Exited || found.Phase == Silent {
+		if found := s.unlocked(context.Background()); found.Phase == Exited || found.Phase == Unreachable {
 			s.set(found)
 			s.poke()
 			return fmt.Errorf("%w: it may have started meanwhile, and slot %d is %s", ErrNotHere, s.number, found.Phase)

@@ -33,26 +33,26 @@ const (
 	Launching Phase = "Launching"
 	// Attached: a runner owns the slot and responds; State is current.
 	Attached Phase = "Attached"
-	// Silent: a runner owns the slot and does not respond, or reports another VM. The VM that runs
-	// there is unknown.
-	Silent Phase = "Silent"
+	// Unreachable: a runner owns the slot and does not respond, or reports another VM. The VM that
+	// runs there is unknown.
+	Unreachable Phase = "Unreachable"
 	// Exited: the VM has ended, the runner is gone and the lock is free.
 	Exited Phase = "Exited"
-	// Garbled: no VM runs, and the files cannot be read. The slot must be erased.
-	Garbled Phase = "Garbled"
+	// Corrupt: no VM runs, and the files cannot be read. The slot must be erased.
+	Corrupt Phase = "Corrupt"
 )
 
 // Status is the status of a slot at one moment.
 type Status struct {
 	Slot  int
 	Phase Phase
-	// Spec is nil when Free, Preparing or Garbled, and when Silent if it cannot be read.
+	// Spec is nil when Free, Preparing or Corrupt, and when Unreachable if it cannot be read.
 	Spec *contract.Spec
 	// State is set when Attached.
 	State *contract.State
 	// Result is set when Exited.
 	Result *contract.Result
-	// Err is the reason why a slot is Silent or Garbled, or why a Prepared one did not launch.
+	// Err is the reason why a slot is Unreachable or Corrupt, or why a Prepared one did not launch.
 	Err error
 }
 
@@ -65,7 +65,9 @@ func (s Status) UID() string {
 }
 
 // owned reports whether a runner holds the slot, or may soon.
-func (s Status) owned() bool { return s.Phase == Attached || s.Phase == Silent || s.Phase == Launching }
+func (s Status) owned() bool {
+	return s.Phase == Attached || s.Phase == Unreachable || s.Phase == Launching
+}
 
 var (
 	// ErrNoFreeSlot means that every slot holds a VM or the remains of one.
@@ -83,7 +85,7 @@ type Config struct {
 	Dir      string
 	Launcher Launcher
 	Clock    clock.WithTicker
-	// AnswerTimeout is the time limit for a runner to respond. After it, the slot is Silent. The
+	// AnswerTimeout is the time limit for a runner to respond. After it, the slot is Unreachable. The
 	// default is 5 s.
 	AnswerTimeout time.Duration
 	// ProbeInterval is the interval of probes of a runner. The default is 10 s.

@@ -184,11 +184,11 @@ func (m *mac) wait(uid string, is func(Status) bool) Status {
 	}
 }
 
-func attached(s Status) bool { return s.Phase == Attached && s.State.VM == contract.VMRunning }
-func ready(s Status) bool    { return attached(s) && s.State.GuestReady && s.State.Address != nil }
-func exited(s Status) bool   { return s.Phase == Exited }
-func silent(s Status) bool   { return s.Phase == Silent }
-func prepared(s Status) bool { return s.Phase == Prepared }
+func attached(s Status) bool    { return s.Phase == Attached && s.State.VM == contract.VMRunning }
+func ready(s Status) bool       { return attached(s) && s.State.GuestReady && s.State.Address != nil }
+func exited(s Status) bool      { return s.Phase == Exited }
+func unreachable(s Status) bool { return s.Phase == Unreachable }
+func prepared(s Status) bool    { return s.Phase == Prepared }
 
 func spec(uid string) *contract.Spec {
 	return &contract.Spec{
@@ -413,7 +413,7 @@ func TestSilentRunner(t *testing.T) {
 	freeze(t, status.State.PID)
 
 	m.restart(impatient)
-	got := m.wait("a", silent)
+	got := m.wait("a", unreachable)
 	require.ErrorContains(t, got.Err, "does not respond")
 	require.Error(t, m.Stop(context.Background(), "a", 0))
 	require.ErrorIs(t, m.Erase("a"), ErrNotHere, "what may still run is not erased")
@@ -424,7 +424,7 @@ func TestSilentRunner(t *testing.T) {
 
 	// It is also noticed without a restart.
 	m.post(status.Slot, sim.PathHang)
-	m.wait("a", silent)
+	m.wait("a", unreachable)
 	m.post(status.Slot, sim.PathWake)
 	m.wait("a", attached)
 }
@@ -436,7 +436,7 @@ func TestRunnerOfAnotherVMIsNotAdopted(t *testing.T) {
 	m.stop()
 	require.NoError(t, contract.WriteJSON(m.slot(status.Slot).SpecPath(), spec("b")))
 	m.open(func(c *Config) { c.AnswerTimeout = time.Second })
-	got := m.wait("b", silent)
+	got := m.wait("b", unreachable)
 	assert.ErrorContains(t, got.Err, "runs instance a")
 }
 
@@ -482,7 +482,7 @@ func TestInterruptedActs(t *testing.T) {
 		m.stop()
 		require.NoError(t, os.WriteFile(m.slot(0).SpecPath(), []byte("{"), 0o600))
 		m.open()
-		assert.Equal(t, Garbled, m.Statuses()[0].Phase)
+		assert.Equal(t, Corrupt, m.Statuses()[0].Phase)
 	})
 	t.Run("runner that cannot run", func(t *testing.T) {
 		m := newMac(t)

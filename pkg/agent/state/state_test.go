@@ -12,7 +12,7 @@ import (
 	"macrack.io/macrack/pkg/agent/slots"
 )
 
-func TestGarbledState(t *testing.T) {
+func TestCorruptState(t *testing.T) {
 	for _, content := range []string{"", "{", "[]", `{"erased":1}`} {
 		path := filepath.Join(t.TempDir(), "state.json")
 		require.NoError(t, os.WriteFile(path, []byte(content), 0o600))

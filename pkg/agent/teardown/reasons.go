@@ -22,9 +22,9 @@ func Requested(instance *instancev1alpha1.MacOSInstance) (bool, time.Duration) {
 	return instance.DeletionTimestamp != nil || instance.Status.Phase == instancev1alpha1.MacOSInstanceStopping, rules.DefaultStopGrace
 }
 
-// Known reports whether the cached objects require an instance's virtual machine to stop, and
-// returns the grace period.
-func Known(instance *instancev1alpha1.MacOSInstance, pod *corev1.Pod) (bool, time.Duration) {
+// StopRequired reports whether the cached objects require an instance's virtual machine to stop,
+// and returns the grace period.
+func StopRequired(instance *instancev1alpha1.MacOSInstance, pod *corev1.Pod) (bool, time.Duration) {
 	if stop, grace := Requested(instance); stop {
 		return true, grace
 	}

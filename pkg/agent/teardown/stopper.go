@@ -114,7 +114,7 @@ func (s *Stopper) Erase(slot slots.Status) error {
 // recorded.
 func (s *Stopper) Reap(ctx context.Context, slot slots.Status, reason, message string) error {
 	switch slot.Phase {
-	case slots.Attached, slots.Silent:
+	case slots.Attached, slots.Unreachable:
 		klog.InfoS("Stopping VM that does not match its instance", "instance", klog.KRef(slot.Spec.Namespace, slot.Spec.Name), "uid", slot.UID(), "slot", slot.Slot, "reason", reason)
 		return s.Stop(ctx, slot, rules.DefaultStopGrace)
 	case slots.Exited, slots.Prepared:

@@ -34,7 +34,7 @@ func (s *Stopper) Run(ctx context.Context) {
 		if shutdown {
 			return
 		}
-		if err := s.StopIfKnown(ctx, s.Slots.Statuses()[n]); err != nil {
+		if err := s.StopIfRequired(ctx, s.Slots.Statuses()[n]); err != nil {
 			klog.V(2).InfoS("Failed to stop VM; retrying", "slot", n, "err", err)
 			s.stopQueue.AddRateLimited(n)
 		} else {
@@ -44,9 +44,9 @@ func (s *Stopper) Run(ctx context.Context) {
 	}
 }
 
-// StopIfKnown stops the virtual machine in a slot if the caches have a reason.
-func (s *Stopper) StopIfKnown(ctx context.Context, slot slots.Status) error {
-	if slot.Spec == nil || slot.Phase != slots.Attached && slot.Phase != slots.Silent {
+// StopIfRequired stops the virtual machine in a slot if the caches have a reason.
+func (s *Stopper) StopIfRequired(ctx context.Context, slot slots.Status) error {
+	if slot.Spec == nil || slot.Phase != slots.Attached && slot.Phase != slots.Unreachable {
 		return nil
 	}
 	instance, err := s.Instances.Cached(slot.Spec.Namespace, slot.Spec.Name)
@@ -63,7 +63,7 @@ func (s *Stopper) StopIfKnown(ctx context.Context, slot slots.Status) error {
 	if s.Mismatch(instance, slot) != "" {
 		return s.Stop(ctx, slot, rules.DefaultStopGrace) // a copy: an instance never changes its identity
 	}
-	if stop, grace := Known(instance, pod); stop {
+	if stop, grace := StopRequired(instance, pod); stop {
 		return s.Stop(ctx, slot, grace)
 	}
 	return nil
@@ -80,6 +80,6 @@ func (s *Stopper) MayNotStart(instance *instancev1alpha1.MacOSInstance) bool {
 	if err != nil {
 		return true
 	}
-	stop, _ := Known(cached, pod)
+	stop, _ := StopRequired(cached, pod)
 	return stop
 }
