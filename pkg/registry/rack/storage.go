@@ -39,7 +39,7 @@ func NewStorage(options genericstore.Options, filter *tenancy.Filter, defaultCla
 	if err != nil {
 		return Storage{}, err
 	}
-	records, err := auditrecord.NewStorage(options, filter.Records)
+	records, err := auditrecord.NewStorage(options, filter.ReadableRecords)
 	if err != nil {
 		return Storage{}, err
 	}

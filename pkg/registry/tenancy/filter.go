@@ -2,7 +2,6 @@ package tenancy
 
 import (
 	"context"
-	"math"
 
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
@@ -11,7 +10,6 @@ import (
 	"k8s.io/utils/clock"
 
 	"macrack.io/macrack/pkg/apis/rack/v1alpha1"
-	"macrack.io/macrack/pkg/registry/rack/auditrecord"
 )
 
 // KeyReader returns the value of an index key and the revision of its last write, which is 0 if the
@@ -82,31 +80,6 @@ func (f *Filter) confirmed(ctx context.Context, name string, uid types.UID) (typ
 	return confirm(ctx, f.cachedLive, name, uid, stored)
 }
 
-// Records is a [rejection.Filter] of records. It limits a user of a namespace to the records since
-// the first lease of that namespace. A user who may list the records of all namespaces sees all.
-func (f *Filter) Records(ctx context.Context) (fields.Selector, error) {
-	namespace := genericapirequest.NamespaceValue(ctx)
-	if namespace == "" {
-		return nil, nil // authorized for all namespaces
-	}
-	if auditor, err := f.isAuditor(ctx); err != nil || auditor {
-		return nil, err
-	}
-	uid, err := f.lookup.Namespaces(ctx, namespace)
-	if err != nil {
-		return nil, err
-	}
-	value, revision, err := f.keys(ctx, Kind, namespace)
-	if err != nil {
-		return nil, err
-	}
-	owner, began := decode(value)
-	if uid == "" || owner != uid {
-		revision = math.MaxInt64 // this namespace has no records yet
-	}
-	return auditrecord.SelectSince(revision, began), nil
-}
-
 // isAllowedEverywhere reports whether the user of a request has the requested permission in all
 // namespaces.
 func (f *Filter) isAllowedEverywhere(ctx context.Context) (bool, error) {
@@ -115,11 +88,6 @@ func (f *Filter) isAllowedEverywhere(ctx context.Context) (bool, error) {
 		return false, nil
 	}
 	return f.isAllowed(ctx, authorizer.AttributesRecord{Verb: info.Verb, APIGroup: info.APIGroup, Resource: info.Resource, Subresource: info.Subresource})
-}
-
-// isAuditor reports whether the user of a request may read the records of all namespaces.
-func (f *Filter) isAuditor(ctx context.Context) (bool, error) {
-	return f.isAllowed(ctx, authorizer.AttributesRecord{Verb: "list", APIGroup: v1alpha1.GroupName, Resource: auditrecord.Resource.Resource})
 }
 
 func (f *Filter) isAllowed(ctx context.Context, attributes authorizer.AttributesRecord) (bool, error) {

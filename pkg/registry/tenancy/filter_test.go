@@ -27,7 +27,7 @@ func record(revision string, at time.Time, count int64) *rack.AuditRecord {
 	return &rack.AuditRecord{ObjectMeta: metav1.ObjectMeta{Namespace: "acme", ResourceVersion: revision}, Time: metav1.NewMicroTime(at), Details: rack.AuditDetails{Count: count}}
 }
 
-func TestRecords(t *testing.T) {
+func TestReadableRecords(t *testing.T) {
 	var (
 		before     = record("99", noon.Add(time.Hour), 0) // by a clock that was fast
 		first      = record("100", noon, 0)
@@ -68,7 +68,7 @@ func TestRecords(t *testing.T) {
 				}
 				return authorizer.DecisionDeny, "", nil
 			}))
-			selector, err := f.Records(requestOf(t, "acme"))
+			selector, err := f.ReadableRecords(requestOf(t, "acme"))
 			require.NoError(t, err)
 			var got []*rack.AuditRecord
 			for _, r := range all {
@@ -89,7 +89,7 @@ func requestOf(t *testing.T, namespace string) context.Context {
 	return genericapirequest.WithUser(genericapirequest.WithNamespace(t.Context(), namespace), &user.DefaultInfo{Name: "acme"})
 }
 
-func TestRecordsFailsClosed(t *testing.T) {
+func TestReadableRecordsFailsClosed(t *testing.T) {
 	broken := errors.New("away")
 	var namespaceErr, keyErr, authorizerErr error
 	f := NewFilter(
@@ -101,12 +101,12 @@ func TestRecordsFailsClosed(t *testing.T) {
 	)
 	for _, err := range []*error{&namespaceErr, &keyErr, &authorizerErr} {
 		*err = broken
-		_, got := f.Records(requestOf(t, "acme"))
+		_, got := f.ReadableRecords(requestOf(t, "acme"))
 		assert.ErrorIs(t, got, broken)
 		*err = nil
 	}
 	namespaceErr = broken
-	selector, err := f.Records(t.Context())
+	selector, err := f.ReadableRecords(t.Context())
 	assert.NoError(t, err)
 	assert.Nil(t, selector, "a request for all namespaces is authorized for all of them")
 }

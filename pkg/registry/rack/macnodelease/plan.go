@@ -155,6 +155,25 @@ func (p *planner) update(ctx context.Context, tx *txn.Tx, old, new *rack.MacNode
 	return nil
 }
 
+// delete plans the final deletion of a lease.
+func (p *planner) delete(ctx context.Context, tx *txn.Tx, old *rack.MacNodeLease) error {
+	if hasFloor(old) && old.DeletionTimestamp == nil {
+		// The lease had no Mac when the deletion began.
+		return boundMeanwhile{apierrors.NewConflict(Resource, old.Name, fmt.Errorf("it was bound to Mac %q at the same time; delete it again", old.Status.NodeName))}
+	}
+	if hasFloor(old) {
+		return p.release(ctx, tx, old, nil)
+	}
+	if bound(old) && old.Status.ReleasedAt == nil {
+		return tampered(old, "FloorFinalizerMissing", fmt.Errorf("%s: the lease has a Mac, which must be released first", rules.TwentyFourHours))
+	}
+	return nil
+}
+
+// boundMeanwhile is the error of the deletion of a lease that was bound after it had been read.
+// This is not an attempt to tamper with its floor: the deletion is retried.
+type boundMeanwhile struct{ *apierrors.StatusError }
+
 // prefetch passes a changed list of images to the Mac, unless the Mac is being released.
 func (p *planner) prefetch(ctx context.Context, tx *txn.Tx, new *rack.MacNodeLease) error {
 	if new.Status.Phase != rack.MacNodeLeaseBound && new.Status.Phase != rack.MacNodeLeaseHeld {

@@ -16,6 +16,26 @@ import (
 	"macrack.io/macrack/pkg/rules"
 )
 
+// changePhase permits the transition from Held to Releasing after the floor, and refuses all other
+// writes of the phase.
+func (p *planner) changePhase(ctx context.Context, tx *txn.Tx, old, new *rack.MacNodeLease) error {
+	if old.Status.Phase != rack.MacNodeLeaseHeld || new.Status.Phase != rack.MacNodeLeaseReleasing {
+		return tampered(old, "PhaseTampered", fmt.Errorf("%s: the phase goes from Held to Releasing at the floor, not from %s to %s", rules.TwentyFourHours, old.Status.Phase, new.Status.Phase))
+	}
+	now, err := ledger.Now(ctx, tx, p.clock, old.Status.SerialNumber)
+	if err != nil {
+		return err
+	}
+	agreed, err := p.agreed(ctx, tx, now, new.Status.EarliestReleaseAt.Time)
+	if err != nil {
+		return err
+	}
+	if err := p.early(old, agreed, new.Status.EarliestReleaseAt.Time); err != nil {
+		return err
+	}
+	return p.beginRelease(ctx, tx, new, now)
+}
+
 // beginRelease starts the release of the Mac: its agent empties and scrubs it.
 func (p *planner) beginRelease(ctx context.Context, tx *txn.Tx, new *rack.MacNodeLease, now time.Time) error {
 	node, err := p.node(ctx, tx, new)
