@@ -17,7 +17,7 @@ const (
 	aDay      = 24 * time.Hour
 	twoVMs    = "rule 1 (two VMs per Mac)"
 	oneTenant = "rule 2 (one tenant per Mac)"
-	oneDay    = "rule 3 (24 hours at least)"
+	oneDay    = "rule 3 (at least 24 hours)"
 )
 
 // story runs the steps of the demo. It stops early if a step fails that later steps depend on.

@@ -192,7 +192,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		})
 	}
 	if cache.WaitForCacheSync(ctx.Done(), append(synced, a.node.PodsSynced)...) {
-		klog.InfoS("Agent runs", "node", a.config.NodeName, "serialNumber", info.SerialNumber, "bootID", info.BootID, "adopted", a.adopted())
+		klog.InfoS("Agent started", "node", a.config.NodeName, "serialNumber", info.SerialNumber, "bootID", info.BootID, "adopted", a.adopted())
 		a.startWorkers(ctx, &running)
 	}
 

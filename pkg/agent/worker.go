@@ -21,7 +21,7 @@ func (a *Agent) work(ctx context.Context) {
 		case err == nil:
 			a.queue.Forget(k)
 		case ctx.Err() == nil && !errors.Is(err, context.Canceled):
-			klog.V(2).InfoS("Trying again", "key", k.NamespacedName, "kind", k.Kind, "err", err)
+			klog.V(2).InfoS("Failed to reconcile; retrying", "key", k.NamespacedName, "kind", k.Kind, "err", err)
 			a.queue.AddRateLimited(k)
 		default:
 			a.queue.AddRateLimited(k)

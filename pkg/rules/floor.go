@@ -51,7 +51,7 @@ func CheckRelease(now, earliestRelease time.Time) error {
 	if FloorPassed(now, earliestRelease) {
 		return nil
 	}
-	return refuse(TwentyFourHours, "the Mac stays with its lease until %s, in %s; it is released by itself then",
+	return refuse(TwentyFourHours, "the Mac stays with its lease until %s, in %s; MacRack releases it then",
 		earliestRelease.UTC().Format(time.RFC3339), duration.HumanDuration(earliestRelease.Sub(now)))
 }
 

@@ -30,7 +30,7 @@ const (
 var texts = map[Rule]string{
 	TwoVMsPerChassis:    "rule 1 (two VMs per Mac)",
 	OneTenantPerChassis: "rule 2 (one tenant per Mac)",
-	TwentyFourHours:     "rule 3 (24 hours at least)",
+	TwentyFourHours:     "rule 3 (at least 24 hours)",
 	UnbrokenLedger:      "unbroken ledger",
 	Fit:                 "no room",
 	NotYet:              "not yet",

@@ -49,7 +49,7 @@ func TestCheckRelease(t *testing.T) {
 	assert.NoError(t, CheckRelease(floor, floor))
 	assert.NoError(t, CheckRelease(floor.Add(time.Hour), floor))
 	assert.EqualError(t, CheckRelease(floor.Add(-19*time.Hour), floor),
-		"rule 3 (24 hours at least): the Mac stays with its lease until 2026-03-01T12:00:00Z, in 19h; it is released by itself then")
+		"rule 3 (at least 24 hours): the Mac stays with its lease until 2026-03-01T12:00:00Z, in 19h; MacRack releases it then")
 	assert.Error(t, CheckRelease(floor.Add(-time.Nanosecond), floor))
 }
 
@@ -59,7 +59,7 @@ func TestCheckMinimumDuration(t *testing.T) {
 	for _, d := range []time.Duration{0, -1, time.Hour, 24*time.Hour - 1, MaxLeaseDuration + 1, 1<<63 - 1, -1 << 63} {
 		assert.Error(t, CheckMinimumDuration(d), d)
 	}
-	assert.EqualError(t, CheckMinimumDuration(time.Hour), "rule 3 (24 hours at least): a Mac is leased for 24h or more, not 1h0m0s; leave the field out for 24h")
+	assert.EqualError(t, CheckMinimumDuration(time.Hour), "rule 3 (at least 24 hours): a Mac is leased for 24h or more, not 1h0m0s; leave the field out for 24h")
 }
 
 func TestCheckAcceptsInstance(t *testing.T) {

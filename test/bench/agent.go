@@ -127,7 +127,7 @@ func adoption(path string, skip, pid int) (time.Duration, error) {
 	}
 	for line := range bytes.Lines(log[skip:]) {
 		text := string(line)
-		if !strings.Contains(text, `"Agent runs"`) {
+		if !strings.Contains(text, `"Agent started"`) {
 			continue
 		}
 		if !strings.Contains(text, "adopted=2") {

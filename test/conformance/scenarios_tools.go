@@ -36,7 +36,7 @@ func helmTenant(t *T) {
 	assert.Contains(t, lease.GetFinalizers(), "macrack.io/floor")
 	out := helm("uninstall", "builds")
 	assert.Zero(t, out.code, "uninstall: %s", out)
-	assert.Contains(t, out.String(), "rule 3 (24 hours at least)", "uninstall warns that the lease stays until its floor")
+	assert.Contains(t, out.String(), "rule 3 (at least 24 hours)", "uninstall warns that the lease stays until its floor")
 	assert.NoError(t, t.eventually(func() error {
 		lease, err := t.dynamic(tenant).Resource(leaseResource).Namespace(namespace).Get(t, "builds", metav1Get)
 		if err == nil && field(lease, "status.phase") != "Held" {

@@ -37,7 +37,7 @@ func TestFloorOf24Hours(t *testing.T) {
 	tb.Advance(3 * time.Hour)
 	before := tb.Clock.Now()
 	_, stderr := kubectl(t, acme, "delete", leases, "floor", "--wait=false")
-	assert.Contains(t, stderr, "Warning: rule 3 (24 hours at least)")
+	assert.Contains(t, stderr, "Warning: rule 3 (at least 24 hours)")
 	assert.Contains(t, stderr, lease.Status.EarliestReleaseAt.UTC().Format(time.RFC3339))
 	held := getLease(t, acme, "floor")
 	assert.Equal(t, rackv1alpha1.MacNodeLeaseHeld, held.Status.Phase)
@@ -78,7 +78,7 @@ spec: {className: base, serialNumber: `+lease.Status.SerialNumber+`}
 	start := sync.OnceValue(tb.StartControllers)
 	t.Cleanup(func() { assert.NoError(t, start()) })
 	toFloor(t, held, -time.Second)
-	assert.Contains(t, createFails(t, acme, instanceManifest("too-late", "floor")), "rule 3 (24 hours at least)")
+	assert.Contains(t, createFails(t, acme, instanceManifest("too-late", "floor")), "rule 3 (at least 24 hours)")
 	assert.Equal(t, lease.UID, getMac(t, macName).Status.LeaseRef.UID, "the Mac waits for its release")
 	require.NoError(t, start())
 

@@ -210,7 +210,7 @@ spec: {className: base, serialNumber: `+lease.Status.SerialNumber+`}
 func assertTampering(t *testing.T, err error, what string) {
 	t.Helper()
 	assert.True(t, apierrors.IsForbidden(err) || apierrors.IsInvalid(err), "%s: %v", what, err)
-	assert.ErrorContains(t, err, "rule 3 (24 hours at least)", what)
+	assert.ErrorContains(t, err, "rule 3 (at least 24 hours)", what)
 }
 
 // assertNone asserts that the instance does not exist.

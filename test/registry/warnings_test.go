@@ -59,7 +59,7 @@ func TestWarningsOfAHeldLease(t *testing.T) {
 		t.Helper()
 		require.NoError(t, leases.Delete(t.Context(), "build", metav1.DeleteOptions{DryRun: dryRun}))
 	}
-	const held = `rule 3 (24 hours at least): lease "build" is Held, and its Mac stays yours, until 2026-03-03T12:00:00Z (in 2d); it is released by itself then. There is no need to wait for it: use --wait=false`
+	const held = `rule 3 (at least 24 hours): lease "build" is Held; you keep the Mac until 2026-03-03T12:00:00Z (in 2d), then MacRack releases it; for kubectl to return at once, use --wait=false`
 
 	lengthen("48h")
 	assert.Empty(t, warned.take(), "a regular change of a Bound lease")
@@ -71,7 +71,7 @@ func TestWarningsOfAHeldLease(t *testing.T) {
 	remove(metav1.DryRunAll)
 	assert.Equal(t, []string{held}, warned.take(), "it is still Held")
 
-	const longer = `rule 3 (24 hours at least): lease "build" is Held; its Mac stays yours, and is billed, until 2026-03-04T12:00:00Z instead of 2026-03-03T12:00:00Z, and this cannot be taken back`
+	const longer = `rule 3 (at least 24 hours): lease "build" is Held; its Mac stays yours, and is billed, until 2026-03-04T12:00:00Z instead of 2026-03-03T12:00:00Z, and this cannot be taken back`
 	lengthen("72h", metav1.DryRunAll)
 	assert.Equal(t, []string{longer}, warned.take())
 	lengthen("72h")

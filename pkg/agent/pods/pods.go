@@ -125,7 +125,7 @@ func (p *Pods) Reconcile(ctx context.Context, name types.NamespacedName) error {
 
 // Fail sets a pod's terminal status. Later statuses are not reported.
 func (p *Pods) Fail(pod *corev1.Pod, reason, message string) {
-	klog.InfoS("Pod refused", "pod", klog.KObj(pod), "reason", reason, "message", message)
+	klog.InfoS("Pod failed", "pod", klog.KObj(pod), "reason", reason, "message", message)
 	p.Node.SetPodStatus(pod, corev1.PodStatus{
 		Phase: corev1.PodFailed, Reason: reason, Message: message, StartTime: pod.Status.StartTime,
 		Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionFalse, Reason: reason, Message: message}},

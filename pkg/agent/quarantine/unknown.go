@@ -140,7 +140,7 @@ func (m *Mismatches) syncUnknown(ctx context.Context, live *instancev1alpha1.Mac
 		return m.Stopper.Reap(ctx, slot, rejections.ReasonUnknownInstance, "the files of a virtual machine without a MacOSInstance were erased; it had ended")
 	}
 	if m.stopApproved(slot.UID()) {
-		return m.Stopper.Reap(ctx, slot, rejections.ReasonUnknownInstance, "a virtual machine on the Mac had no MacOSInstance; an administrator had it stopped and erased")
+		return m.Stopper.Reap(ctx, slot, rejections.ReasonUnknownInstance, "a virtual machine on the Mac had no MacOSInstance; it was stopped and erased at the request of an administrator")
 	}
 	why := "the API has no such instance"
 	if live != nil && string(live.UID) != slot.UID() {

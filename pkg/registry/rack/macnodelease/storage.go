@@ -76,7 +76,7 @@ func (r *REST) Delete(ctx context.Context, name string, validate rest.ValidateOb
 	if lease, ok := out.(*rack.MacNodeLease); err == nil && ok && r.held(lease, options) {
 		floor := floorOf(lease)
 		remaining := max(0, floor.Sub(r.clock.Now()))
-		warning.AddWarning(ctx, "", fmt.Sprintf("%s: lease %q is Held, and its Mac stays yours, until %s (in %s); it is released by itself then. There is no need to wait for it: use --wait=false",
+		warning.AddWarning(ctx, "", fmt.Sprintf("%s: lease %q is Held; you keep the Mac until %s (in %s), then MacRack releases it; for kubectl to return at once, use --wait=false",
 			rules.TwentyFourHours, lease.Name, floor.UTC().Format(time.RFC3339), duration.HumanDuration(remaining)))
 	}
 	return out, gone, err
