@@ -94,7 +94,7 @@ func TestUninstall(t *testing.T) {
 	require.NoError(t, i.run(t.Context()), "again")
 }
 
-func TestUninstallLeavesWhatIsNotTheAgents(t *testing.T) {
+func TestUninstallKeepsForeignFiles(t *testing.T) {
 	i := newInstalled(t)
 	diary := filepath.Join(i.stateDir, "diary.txt")
 	require.NoError(t, os.WriteFile(diary, nil, 0o600))
@@ -146,7 +146,7 @@ func TestUninstallForced(t *testing.T) {
 	assert.NotContains(t, i.out.String(), "Forced")
 }
 
-func TestUninstallStopsShortOfWhatRuns(t *testing.T) {
+func TestUninstallRefusesWhileRunning(t *testing.T) {
 	i := newInstalled(t)
 	agentLock, err := contract.TryLockFile(filepath.Join(i.stateDir, "agent.lock"))
 	require.NoError(t, err)

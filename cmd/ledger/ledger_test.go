@@ -206,7 +206,7 @@ func TestEmptyFilesVerifyNothing(t *testing.T) {
 	}
 }
 
-func TestWhatIsPrintedIsPrintable(t *testing.T) {
+func TestOutputIsPrintable(t *testing.T) {
 	s := newServer(t)
 	content, err := os.ReadFile(export(t, s, "jsonl"))
 	require.NoError(t, err)

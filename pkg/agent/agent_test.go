@@ -48,7 +48,7 @@ func TestRestartAdopts(t *testing.T) {
 	assert.Nil(t, status.IPAddress)
 }
 
-func TestNodeIsRegisteredAnew(t *testing.T) {
+func TestDeletedNodeIsRegisteredAgain(t *testing.T) {
 	r := newRack(t)
 	get := func() *corev1.Node {
 		n, err := r.kube.CoreV1().Nodes().Get(r.ctx, nodeName, metav1.GetOptions{})
@@ -76,7 +76,7 @@ func TestNodeIsRegisteredAnew(t *testing.T) {
 	assert.Equal(t, 2, r.running())
 }
 
-func TestNothingNewIsNotWritten(t *testing.T) {
+func TestUnchangedStatusIsNotWritten(t *testing.T) {
 	r := newRack(t)
 	r.run("a")
 	r.eventually(func() bool { return len(r.macNode().Status.Images) == 1 }, func() any { return r.macNode().Status })

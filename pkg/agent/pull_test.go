@@ -179,7 +179,7 @@ func TestWhyAnImageIsMissing(t *testing.T) {
 }
 
 // An image is removed behind the agent's back.
-func TestImagesOnTheMacNodeAreTrue(t *testing.T) {
+func TestMacNodeListsTheImagesOnDisk(t *testing.T) {
 	fake := clocktesting.NewFakeClock(time.Now())
 	r := newRack(t, func(r *rack) { r.clock = fake })
 	r.run("one")

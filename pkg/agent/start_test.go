@@ -119,7 +119,7 @@ func TestThirdVirtualMachineIsRefused(t *testing.T) {
 	assert.Equal(t, 2, r.running())
 }
 
-func TestIdentityIsTheRegistrysToAccept(t *testing.T) {
+func TestRegistryMustAcceptIdentity(t *testing.T) {
 	var refused []string
 	r := newRack(t, func(r *rack) {
 		r.onMacRack.prepend("patch", "macosinstances", func(action clienttesting.Action) (bool, runtime.Object, error) {
@@ -170,7 +170,7 @@ func TestLaunchWaitsForTheGrant(t *testing.T) {
 	assert.Len(t, r.machineIDs, 1, "the identity is the first one's")
 }
 
-func TestStartGoesOnWithTheAcceptedIdentity(t *testing.T) {
+func TestStartResumesWithAcceptedIdentity(t *testing.T) {
 	r := newRack(t)
 	i := newInstance("a")
 	i.Status.Phase, i.Status.MachineID, i.Status.MACAddress = instancev1alpha1.MacOSInstanceStarting, "bQ==", "02:00:00:00:00:01"

@@ -176,7 +176,7 @@ func TestStopOfALateRunner(t *testing.T) {
 }
 
 // The slot is erased before the report, so after an interruption only the API has the instance.
-func TestStopOfWhatHasNotStartedIsTakenUpAgain(t *testing.T) {
+func TestStopBeforeStartIsRetried(t *testing.T) {
 	dead := &deadLauncher{}
 	r := newRack(t, func(r *rack) { r.clock, r.launch = clocktesting.NewFakeClock(time.Now()), dead })
 	i := newInstance("a")
@@ -215,7 +215,7 @@ func TestLostVirtualMachineFails(t *testing.T) {
 }
 
 // The instance may be deleted before the agent sees its own last write.
-func TestInstanceGoesAtOnce(t *testing.T) {
+func TestInstanceIsDeletedAtOnce(t *testing.T) {
 	r := newRack(t)
 	r.run("a")
 	r.onMacRack.prepend("patch", "macosinstances", func(action clienttesting.Action) (bool, runtime.Object, error) {
@@ -234,7 +234,7 @@ func TestInstanceGoesAtOnce(t *testing.T) {
 	assert.Empty(t, r.records(), "nobody was refused")
 }
 
-func TestWhatHasEndedStaysEnded(t *testing.T) {
+func TestTerminalPhaseIsFinal(t *testing.T) {
 	r := newRack(t)
 	r.run("a")
 	r.stop()

@@ -188,7 +188,7 @@ func instanceWaitsForTheNode(t *testing.T, r *rack) {
 
 // The tenant extends spec.expireAfter just after it has passed, and the cache of the controllers is
 // stale.
-func TestALeaseThatIsGivenMoreTimeIsNotDeleted(t *testing.T) {
+func TestLengthenedLeaseIsNotDeleted(t *testing.T) {
 	r := newRack(t)
 	const day = 24 * time.Hour
 	boundAt, floor := metav1.NewTime(noon.Add(-2*day)), metav1.NewTime(noon.Add(-day))

@@ -113,7 +113,7 @@ func TestNoRetentionIsBelow90Days(t *testing.T) {
 	assert.Len(t, m.records, 180)
 }
 
-func TestWhatIsBrokenIsKept(t *testing.T) {
+func TestBrokenRecordsAreKept(t *testing.T) {
 	for name, spoil := range map[string]func(m *memory){
 		"missing":  func(m *memory) { m.remove(t, "c07mac1-000000000005") },
 		"edited":   func(m *memory) { m.find(t, "c07mac1-000000000005").Details.Message = "x" },

@@ -162,7 +162,7 @@ func TestAppendNeverGoesBack(t *testing.T) {
 	assert.Equal(t, start.Add(-time.Hour), other, "the clock of another Mac's chain")
 }
 
-func TestAppendTellsBrokenHead(t *testing.T) {
+func TestAppendReportsBrokenHead(t *testing.T) {
 	m := newMemory()
 	m.keys["ledger-head/c07mac1"] = []byte("12 abc")
 	assert.ErrorContains(t, Append(context.Background(), m, m.clock, NewNodeQuarantined(newNode("mac1"))), "not the head of a chain")

@@ -48,7 +48,7 @@ func runs(c require.TestingT, t *testing.T, name, pod string) {
 
 // The metadata of a placeholder pod stay, whichever user changes them and however. Neither its
 // tenant nor an administrator can delete it.
-func TestPlaceholderStaysWhatItIs(t *testing.T) {
+func TestPlaceholderMetadataIsImmutable(t *testing.T) {
 	reset(t)
 	leaseMac(t, acme, "build")
 	startInstance(t, acme, "vm", "build")
@@ -88,7 +88,7 @@ func TestPlaceholderStaysWhatItIs(t *testing.T) {
 
 // Without the policies a tenant can change all of that. Its virtual machine continues to run, and
 // the controllers restore the metadata.
-func TestPlaceholderIsMended(t *testing.T) {
+func TestPlaceholderIsRepaired(t *testing.T) {
 	reset(t)
 	leaseMac(t, acme, "build")
 	startInstance(t, acme, "vm", "build")

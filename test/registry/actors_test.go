@@ -19,7 +19,7 @@ import (
 )
 
 // An extension of a lease moves its floor; the record names the user who extended it.
-func TestLengtheningIsOnRecord(t *testing.T) {
+func TestLengtheningIsRecorded(t *testing.T) {
 	f := newFleet(t, 1)
 	f.mac("mac-1", "C07AAAAA0001")
 	f.lease("acme", "build", "mac-1")

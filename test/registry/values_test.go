@@ -119,7 +119,7 @@ func (f *fleet) rewrite(key string, obj runtime.Object, change func()) {
 
 // An object stored before such values were refused breaks no reader: neither lists nor watches nor
 // the server itself. It can still be stopped and deleted, which repairs it.
-func TestPoisonInEtcdBlindsNoReader(t *testing.T) {
+func TestCorruptObjectInEtcdHidesNoOthers(t *testing.T) {
 	f := newFleet(t, 2)
 	f.mac("mac-1", "C07AAAAA0001")
 	f.lease("acme", "build", "mac-1")

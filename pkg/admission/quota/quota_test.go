@@ -116,7 +116,7 @@ func TestQuotaUnderRace(t *testing.T) {
 	assert.EqualValues(t, 3, admitted.Load())
 }
 
-func TestWhatIsCounted(t *testing.T) {
+func TestCountedRequests(t *testing.T) {
 	client := newClient(newQuota("4", "4"))
 	plugin := newReplica(t, client)
 	for name, tt := range map[string]struct {

@@ -216,7 +216,7 @@ func TestJoinOnceAndForAll(t *testing.T) {
 	assert.Len(t, s.requests, 1)
 }
 
-func TestExpiredCertificateJoinsAnew(t *testing.T) {
+func TestExpiredCertificateJoinsAgain(t *testing.T) {
 	s := newSigner(t)
 	s.life = -time.Second
 	o := options(t, s)
@@ -232,7 +232,7 @@ func TestExpiredCertificateJoinsAnew(t *testing.T) {
 }
 
 // An agent whose certificate has expired uses the new one from `macrack-agent join`.
-func TestAgentTakesUpCertificateOfJoin(t *testing.T) {
+func TestAgentUsesCertificateOfJoin(t *testing.T) {
 	s := newSigner(t)
 	o := options(t, s)
 	server, err := o.server()
@@ -364,7 +364,7 @@ func TestRefusals(t *testing.T) {
 	require.NoError(t, store.Request(t.Context(), client, "mac-1"))
 }
 
-func TestAnotherNodesCertificateIsNone(t *testing.T) {
+func TestCertificateOfAnotherNodeIsNotUsed(t *testing.T) {
 	_, _, err := Read(t.TempDir())
 	require.ErrorIs(t, err, fs.ErrNotExist)
 	s := newSigner(t)

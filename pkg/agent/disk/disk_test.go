@@ -49,7 +49,7 @@ func TestCloneKeepsDataAndHolesAndGrows(t *testing.T) {
 	}
 }
 
-func TestCloneRefusesWhatDoesNotFit(t *testing.T) {
+func TestCloneRefusesTooLargeDisk(t *testing.T) {
 	src := makeSparse(t, 4<<20, nil)
 	dst := filepath.Join(t.TempDir(), "dst.img")
 	_, err := Clone(src, dst, 1<<20)

@@ -59,7 +59,7 @@ func TestImageWithMoreDataThanItAnnounces(t *testing.T) {
 }
 
 // A corrupt blob may seem to have too much data: it is downloaded again.
-func TestDamageIsNotTakenForALie(t *testing.T) {
+func TestCorruptBlobIsDownloadedAgain(t *testing.T) {
 	w := newWorld(t)
 	w.disk = make([]byte, 2*testChunk)
 	_, _ = rand.NewChaCha8([32]byte{2}).Read(w.disk[:format.BlockSize])

@@ -146,7 +146,7 @@ func TestRegistryFails(t *testing.T) {
 	}
 }
 
-func TestBrokenTransferGoesOn(t *testing.T) {
+func TestBrokenTransferIsResumed(t *testing.T) {
 	w := newWorld(t)
 	w.store.Parallel = 1
 	w.interfere(func(rw http.ResponseWriter, r *http.Request, n int) bool {

@@ -16,8 +16,8 @@ import (
 	"macrack.io/macrack/pkg/images/format"
 )
 
-// TestNothingIsPushedThatCannotRun pushes invalid files; the registry must receive no request.
-func TestNothingIsPushedThatCannotRun(t *testing.T) {
+// TestImageThatCannotRunIsNotPushed pushes invalid files; the registry must receive no request.
+func TestImageThatCannotRunIsNotPushed(t *testing.T) {
 	var requests atomic.Int64
 	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { requests.Add(1) }))
 	defer server.Close()

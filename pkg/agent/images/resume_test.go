@@ -20,7 +20,7 @@ import (
 )
 
 // A killed agent leaves a partial pull that its successor resumes.
-func TestKilledPullGoesOn(t *testing.T) {
+func TestKilledPullIsResumed(t *testing.T) {
 	if dir := os.Getenv("TEST_PULL_DIR"); dir != "" {
 		store := &OCI{Dir: dir, Clock: clock.RealClock{}, Parallel: 2}
 		var image Image
@@ -42,7 +42,7 @@ func TestKilledPullGoesOn(t *testing.T) {
 	})
 	spec, err := json.Marshal(w.image)
 	require.NoError(t, err)
-	child := exec.Command(os.Args[0], "-test.run=^TestKilledPullGoesOn$", "-test.count=1")
+	child := exec.Command(os.Args[0], "-test.run=^TestKilledPullIsResumed$", "-test.count=1")
 	child.Env = append(os.Environ(), "TEST_PULL_DIR="+w.store.Dir, "TEST_PULL_IMAGE="+string(spec))
 	var out bytes.Buffer
 	child.Stdout, child.Stderr = &out, &out
@@ -76,7 +76,7 @@ func TestKilledPullGoesOn(t *testing.T) {
 	assert.Contains(t, w.events[1].Message, "reused from an earlier pull")
 }
 
-func TestCancelledPullGoesOn(t *testing.T) {
+func TestCanceledPullIsResumed(t *testing.T) {
 	w := newWorld(t)
 	w.store.Parallel = 1
 	ctx, cancel := context.WithCancel(t.Context())

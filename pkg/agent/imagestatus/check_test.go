@@ -30,7 +30,7 @@ func newChecker(store images.Store, client versioned.Interface, c clock.Clock) *
 }
 
 // A MacNode accepts 32 results: a larger report would be refused as a whole, heartbeat included.
-func TestImageChecksAreNoMoreThanAMacNodeTakes(t *testing.T) {
+func TestImageChecksAreLimited(t *testing.T) {
 	c := &results{}
 	for i := range maxResults + 8 {
 		c.add(rackv1alpha1.ImageCheck{Name: fmt.Sprintf("image-%02d", i), ObservedGeneration: 1, Reason: "Verified"}, time.Now())

@@ -92,7 +92,7 @@ func TestPodThatTheCacheHasNot(t *testing.T) {
 }
 
 // The end of a virtual machine whose pod is gone.
-func TestPodThatIsGone(t *testing.T) {
+func TestDeletedPod(t *testing.T) {
 	f := newFixture(t)
 	require.NoError(t, f.kube.CoreV1().Pods("acme").Delete(t.Context(), "pod-a", metav1.DeleteOptions{}))
 	stop, _, why, err := f.mustStop(t.Context(), f.instance, nil)

@@ -169,7 +169,7 @@ func TestOnlyKubeAPIServerIsServed(t *testing.T) {
 	}
 }
 
-func TestNobodyIsServedWithoutAnAuthority(t *testing.T) {
+func TestNoClientIsServedWithoutAnAuthority(t *testing.T) {
 	n := New(Config{Description: Description{Name: "mac-1"}, Client: fake.NewClientset(), Clock: clock.RealClock{}, OnPod: func(*corev1.Pod) {}})
 	for _, config := range []ServerConfig{{ClientNames: []string{DefaultClientName}}, {ClientCAFile: newAuthority(t).file()}} {
 		config.CertDir = t.TempDir()

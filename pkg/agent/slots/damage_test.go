@@ -219,7 +219,7 @@ func TestDuplicates(t *testing.T) {
 }
 
 // A failed reservation is released.
-func TestSlotsAreGivenBack(t *testing.T) {
+func TestSlotsAreFreed(t *testing.T) {
 	m := newMac(t)
 	lockForAMoment := func() { // as another process may
 		lock, err := m.slot(0).TryLock()

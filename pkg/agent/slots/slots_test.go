@@ -540,7 +540,7 @@ func (l *hungLauncher) late(dir contract.SlotDir) {
 	}
 }
 
-func TestRunnerThatIsStartedNevertheless(t *testing.T) {
+func TestRunnerOfAFailedLaunch(t *testing.T) {
 	setUp := func(t *testing.T, starts bool) (*mac, *hungLauncher) {
 		m := newMac(t)
 		l := &hungLauncher{Launcher: m.config.Launcher, starts: starts}

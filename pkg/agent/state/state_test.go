@@ -30,7 +30,7 @@ func TestCorruptState(t *testing.T) {
 }
 
 // Erasing works on a full disk.
-func TestWhatIsErasedIsRememberedLater(t *testing.T) {
+func TestErasedInstanceIsStoredLater(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "gone")
 	s, err := Open(filepath.Join(dir, "state.json"))
 	require.NoError(t, err)

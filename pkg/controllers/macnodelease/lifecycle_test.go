@@ -102,7 +102,7 @@ func describeCall(action clienttesting.Action, object runtime.Object, reported [
 	return action.GetVerb() + " " + testutil.Name(action)
 }
 
-func TestNothingIsDoneForALeaseWithoutAMac(t *testing.T) {
+func TestLeaseWithoutAMacIsIgnored(t *testing.T) {
 	for _, tt := range []scenario{
 		{name: "gone"},
 		{name: "pending", lease: olderLease()},

@@ -303,7 +303,7 @@ func TestReadyIsFinal(t *testing.T) {
 	assert.Zero(t, f.run(t), "gone")
 }
 
-func TestMacsVerifyWhatTheControllersCannot(t *testing.T) {
+func TestMacsVerifyImagesThatTheControllersCannotReach(t *testing.T) {
 	check := func(generation int64, reason string) rackv1alpha1.ImageCheck {
 		return rackv1alpha1.ImageCheck{Name: "tahoe", ObservedGeneration: generation, Reason: reason, Message: "why"}
 	}

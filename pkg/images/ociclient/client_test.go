@@ -82,7 +82,7 @@ func TestTLS(t *testing.T) {
 }
 
 // Redirects and token servers without TLS are refused.
-func TestNothingLeavesWithoutTLS(t *testing.T) {
+func TestCredentialsAreNotSentWithoutTLS(t *testing.T) {
 	blob := ocispec.Descriptor{Digest: digest.FromString("x"), Size: 1}
 	var asked atomic.Int64
 	here := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked.Add(1) }))

@@ -16,7 +16,7 @@ import (
 	"oras.land/oras-go/v2/registry/remote/errcode"
 )
 
-func TestWhatRegistriesAnswerIsShownOnce(t *testing.T) {
+func TestResponseOfRegistryIsShownOnce(t *testing.T) {
 	for _, tt := range []struct{ contentType, body, message string }{
 		{"application/json", `{"errors":[{"code":"MANIFEST_UNKNOWN","message":"manifest unknown"}]}`, "manifest unknown"},
 		{"application/json", `{"errors":[{"code":"MANIFEST_UNKNOWN","message":"Manifest Unknown","detail":null}]}`, "manifest unknown"},

@@ -79,7 +79,7 @@ func TestRepair(t *testing.T) {
 	assert.Equal(t, map[string]string{"a": "b\uFFFD"}, node.Annotations)
 }
 
-func TestWhatIsSoundStaysAsItIs(t *testing.T) {
+func TestValidObjectIsUnchanged(t *testing.T) {
 	zero := metav1.NewTime(firstTime)
 	node := &rack.MacNode{
 		ObjectMeta: metav1.ObjectMeta{

@@ -490,7 +490,7 @@ func (w writerFunc) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-func TestConnectToNobody(t *testing.T) {
+func TestConnectWithoutListener(t *testing.T) {
 	v := start(t, nil).ready()
 	_, err := v.runner.Connect(v.ctx(), 7)
 	require.ErrorContains(t, err, "port 7 of the guest: connection refused")
