@@ -44,8 +44,8 @@ type Config struct {
 	Clock      clock.Clock
 	// NewMachineID returns a unique machine identifier.
 	NewMachineID func(context.Context) (string, error)
-	// PlacementLock is read-locked while a VM is placed in a slot, and write-locked during a scrub or
-	// a reboot.
+	// PlacementLock is read-locked while a VM is placed in a slot, and write-locked during a scrub
+	// or a reboot.
 	PlacementLock *sync.RWMutex
 }
 

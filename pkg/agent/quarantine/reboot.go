@@ -56,8 +56,8 @@ type RebootConfig struct {
 	Clock     clock.PassiveClock
 	// StateDir holds the history of the reboots.
 	StateDir string
-	// PlacementLock is read-locked while a VM is placed in a slot, and write-locked during a scrub or
-	// a reboot.
+	// PlacementLock is read-locked while a VM is placed in a slot, and write-locked during a scrub
+	// or a reboot.
 	PlacementLock *sync.RWMutex
 }
 

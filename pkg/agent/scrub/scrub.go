@@ -25,8 +25,8 @@ type Config struct {
 	Instances *objects.Instances
 	State     *state.File
 	Clock     clock.PassiveClock
-	// PlacementLock is read-locked while a VM is placed in a slot, and write-locked during a scrub or
-	// a reboot.
+	// PlacementLock is read-locked while a VM is placed in a slot, and write-locked during a scrub
+	// or a reboot.
 	PlacementLock *sync.RWMutex
 }
 

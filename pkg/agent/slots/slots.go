@@ -85,8 +85,8 @@ type Config struct {
 	Dir      string
 	Launcher Launcher
 	Clock    clock.WithTicker
-	// AnswerTimeout is the time limit for a runner to respond. After it, the slot is Unreachable. The
-	// default is 5 s.
+	// AnswerTimeout is the time limit for a runner to respond. After it, the slot is Unreachable.
+	// The default is 5 s.
 	AnswerTimeout time.Duration
 	// ProbeInterval is the interval of probes of a runner. The default is 10 s.
 	ProbeInterval time.Duration

@@ -12,9 +12,9 @@ import (
 	"macrack.io/macrack/pkg/registry/rack/auditrecord"
 )
 
-// ReadableRecords is a [rejection.Filter] of records. It limits a user of a namespace to the records
-// since the first lease of that namespace. A user who may list the records of all namespaces sees
-// all.
+// ReadableRecords is a [rejection.Filter] of records. It limits a user of a namespace to the
+// records since the first lease of that namespace. A user who may list the records of all
+// namespaces sees all.
 func (f *Filter) ReadableRecords(ctx context.Context) (fields.Selector, error) {
 	namespace := genericapirequest.NamespaceValue(ctx)
 	if namespace == "" {
