@@ -51,11 +51,11 @@ func TestVerifyExpectsTheKnownHeads(t *testing.T) {
 			}{
 				"empty":   {"", []string{"gone: all records of c07mac0 (1 to 600)", "ledger: records=0 chains=0 broken=2"}, "the ledger is broken"},
 				"a title": {strings.Join(lines[:title], ""), []string{"ledger: records=0 chains=0 broken=2"}, "the ledger is broken"},
-				"no tail": {strings.Join(lines[:1190+title], ""), []string{"broken: records 591 to 600 are missing at the end of the chain c07mac1: its head says that there were 600",
+				"no tail": {strings.Join(lines[:1190+title], ""), []string{"broken: records 591 to 600 are missing at the end of chain c07mac1; its head is record 600",
 					"ledger: records=1190 chains=2 broken=1"}, "the ledger is broken"},
 				"no chain": {strings.Join(lines[:600+title], ""), []string{"gone: all records of c07mac1 (1 to 600)", "ledger: records=600 chains=1 broken=1"}, "the ledger is broken"},
 				"no beginning": {strings.Join(slices.Delete(slices.Clone(lines), title, title+2), ""), []string{"gone: records 1 to 2 of c07mac0",
-					"broken: records 1 to 2 are missing before acme/c07mac0-000000000003, and no checkpoint says that they were expired", "ledger: records=1198 chains=2 broken=1"}, "the ledger is broken"},
+					"broken: records 1 to 2 are missing before acme/c07mac0-000000000003, without a checkpoint that records the expiry", "ledger: records=1198 chains=2 broken=1"}, "the ledger is broken"},
 				"half a line": {file[:len(file)-20], []string{"ledger: not verified"}, "the file is not an export of a ledger"},
 			} {
 				for _, flag := range []string{"--expect", "--heads"} {
@@ -104,7 +104,7 @@ func TestHeadsFollowTheLedger(t *testing.T) {
 
 	out, err := run("", "verify", before, "--heads", heads)
 	assert.EqualError(t, err, "the ledger is broken", "an export that was rolled back")
-	assert.Contains(t, out, "broken: record 601 is missing at the end of the chain c07mac0")
+	assert.Contains(t, out, "broken: record 601 is missing at the end of chain c07mac0")
 	_, err = run(after.String(), "verify", "-", "--heads", heads, "--expect", old)
 	assert.ErrorContains(t, err, "exists and is not the file of --expect")
 	assert.Equal(t, 2, exitCode(err))

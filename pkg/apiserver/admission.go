@@ -9,21 +9,21 @@ import (
 	"macrack.io/macrack/pkg/registry/rack/auditrecord"
 )
 
-// adding limits the plugin NamespaceLifecycle to requests that add objects to a namespace. The
+// onlyCreates limits the plugin NamespaceLifecycle to requests that add objects to a namespace. The
 // deletion of a namespace requires that subresources stop its instances and release its leases, and
 // that these events are recorded.
-func adding(handler admission.Interface, name string) admission.Interface {
+func onlyCreates(handler admission.Interface, name string) admission.Interface {
 	plugin, ok := handler.(admission.MutationInterface)
 	if name != lifecycle.PluginName || !ok {
 		return handler
 	}
-	return addingOnly{plugin}
+	return createAdmission{plugin}
 }
 
-type addingOnly struct{ admission.MutationInterface }
+type createAdmission struct{ admission.MutationInterface }
 
-// Admit admits requests that add no object.
-func (p addingOnly) Admit(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
+// Admit admits requests that do not create an object.
+func (p createAdmission) Admit(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
 	if a.GetSubresource() != "" || a.GetResource().GroupResource() == auditrecord.Resource {
 		return nil
 	}

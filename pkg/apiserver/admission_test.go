@@ -26,7 +26,7 @@ func (terminating) Admit(context.Context, admission.Attributes, admission.Object
 
 func TestAddingOnly(t *testing.T) {
 	plugin := terminating{admission.NewHandler(admission.Create)}
-	decorated := adding(plugin, lifecycle.PluginName).(admission.MutationInterface)
+	decorated := onlyCreates(plugin, lifecycle.PluginName).(admission.MutationInterface)
 	assert.True(t, decorated.Handles(admission.Create))
 	for _, tt := range []struct {
 		resource    schema.GroupResource
@@ -42,5 +42,5 @@ func TestAddingOnly(t *testing.T) {
 		a := admission.NewAttributesRecord(nil, nil, schema.GroupVersionKind{}, "acme", "x", tt.resource.WithVersion("v1alpha1"), tt.subresource, admission.Create, nil, false, nil)
 		assert.Equal(t, tt.want, decorated.Admit(t.Context(), a, nil), "%s/%s", tt.resource, tt.subresource)
 	}
-	assert.Equal(t, admission.Interface(plugin), adding(plugin, "Another"), "only that plugin")
+	assert.Equal(t, admission.Interface(plugin), onlyCreates(plugin, "Another"), "only that plugin")
 }

@@ -20,8 +20,8 @@ import (
 )
 
 // The field manager spends seconds on tens of thousands of managers, and no request with so many is
-// useful. Requests are refused where they are decoded, before the field manager sees them;
-// validation refuses what comes another way.
+// useful. Requests are refused where they are decoded, before the field manager sees them.
+// Validation covers the other paths.
 
 // managersError returns an error for an object with more managed fields than validation accepts.
 func managersError(n int) error {
@@ -52,9 +52,9 @@ func (d boundedDecoder) Decode(data []byte, defaults *schema.GroupVersionKind, i
 	return obj, gvk, err
 }
 
-// boundPatches adds a filter that refuses merge patches with too many managed fields. No decoder
-// sees what a strategic merge patch makes, and the error of a decoder repeats all of what a merge
-// patch makes.
+// boundPatches adds a filter that refuses merge patches with too many managed fields. Patches need
+// a filter: strategic merge patches bypass the decoder, and a decoder error would repeat a whole
+// merge patch.
 func (c *Config) boundPatches() {
 	build, limit := c.Generic.BuildHandlerChainFunc, c.Generic.MaxRequestBodyBytes
 	c.Generic.BuildHandlerChainFunc = func(handler http.Handler, config *genericapiserver.Config) http.Handler {

@@ -62,7 +62,7 @@ func NewOptions() *Options {
 	o.Recommended.ExtraAdmissionInitializers = func(*genericapiserver.RecommendedConfig) ([]admission.PluginInitializer, error) {
 		return []admission.PluginInitializer{quota.Initializer()}, nil
 	}
-	o.Recommended.Admission.Decorators = append(admission.Decorators{admission.DecoratorFunc(adding)}, o.Recommended.Admission.Decorators...)
+	o.Recommended.Admission.Decorators = append(admission.Decorators{admission.DecoratorFunc(onlyCreates)}, o.Recommended.Admission.Decorators...)
 	return o
 }
 
@@ -75,7 +75,7 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 func (o *Options) Validate() error {
 	errs := o.Recommended.Validate()
 	if len(o.Recommended.Etcd.EtcdServersOverrides) > 0 {
-		errs = append(errs, errors.New("--etcd-servers-overrides cannot be used: a transaction spans resources, so all are in one etcd"))
+		errs = append(errs, errors.New("--etcd-servers-overrides is not supported; all resources must be in one etcd cluster"))
 	}
 	if o.Recommended.Etcd.DefaultStorageMediaType != runtime.ContentTypeProtobuf {
 		errs = append(errs, fmt.Errorf("--storage-media-type must be %s", runtime.ContentTypeProtobuf))

@@ -10,8 +10,8 @@ import (
 	"macrack.io/macrack/pkg/ledger"
 )
 
-// nameRequests makes the server give every request an ID of its own.
-func (c *Config) nameRequests() {
+// assignRequestIDs replaces the ID of every request with a new one.
+func (c *Config) assignRequestIDs() {
 	build := c.Generic.BuildHandlerChainFunc
 	c.Generic.BuildHandlerChainFunc = func(api http.Handler, config *genericapiserver.Config) http.Handler {
 		return withOwnRequestID(build(api, config))

@@ -59,7 +59,7 @@ var writeLimit = txn.WriteLimit{
 // New returns a server that can be prepared and run.
 func (c *Config) New() (*Server, error) {
 	c.boundPatches()
-	c.nameRequests()
+	c.assignRequestIDs()
 	namespaces, err := c.namespaces()
 	if err != nil {
 		return nil, err

@@ -94,7 +94,7 @@ func Checkpoint(ctx context.Context, tx Tx, record *rack.AuditRecord) error {
 		}
 	}
 	if hash := Hash(record); hash != record.Hash {
-		return fmt.Errorf("ledger: %s was edited: what is expired behind it could not be proved", nameIn(record))
+		return fmt.Errorf("ledger: %s was edited; a checkpoint needs a record with a valid hash", nameIn(record))
 	}
 	return tx.PutKey(CheckpointKind, chain, Head{record.Sequence, record.Hash, record.Time.Time}.Encode())
 }

@@ -27,11 +27,11 @@ type chassis struct {
 // A use is a lease of the Mac, or a virtual machine on it.
 type use struct {
 	object
-	tenant   string
-	from     int64
-	record   string
-	floor    time.Time // of a lease
-	doubtful bool      // whether records after it are missing
+	tenant    string
+	from      int64
+	record    string
+	floor     time.Time // of a lease
+	uncertain bool      // whether records after it are missing
 }
 
 // An object is a reference of a record to a lease or an instance.
@@ -78,7 +78,7 @@ func (s *chassis) apply(record *rack.AuditRecord, at int64) {
 func (s *chassis) bind(record *rack.AuditRecord, at int64) {
 	lease := newUse(record, record.Lease, at)
 	lease.floor = floorOf(record)
-	s.settle(lease.object, at)
+	s.endUncertainLeases(lease.object, at)
 	if find(s.leases, lease.object) >= 0 {
 		return
 	}
@@ -116,14 +116,14 @@ func (s *chassis) vmsOfOthers(tenant string) (otherTenants []use) {
 
 // raise sets the floor of a lease unless it had a later one.
 func (s *chassis) raise(record *rack.AuditRecord, at int64) {
-	s.adopt(record, at)
+	s.adoptLease(record, at)
 	if i := find(s.leases, objectOf(record.Lease)); i >= 0 {
 		s.leases[i].raise(floorOf(record))
 	}
 }
 
 func (s *chassis) release(record *rack.AuditRecord, at int64) {
-	s.adopt(record, at)
+	s.adoptLease(record, at)
 	floor := floorOf(record)
 	records := []string{nameIn(record)}
 	if i := find(s.leases, objectOf(record.Lease)); i >= 0 {
@@ -149,7 +149,7 @@ func (s *chassis) release(record *rack.AuditRecord, at int64) {
 }
 
 func (s *chassis) start(record *rack.AuditRecord, at int64) {
-	s.adopt(record, at)
+	s.adoptLease(record, at)
 	vm := newUse(record, record.Instance, at)
 	if find(s.vms, vm.object) < 0 {
 		s.checkTenant(vm, record, at)
@@ -177,7 +177,7 @@ func (s *chassis) checkTenant(vm use, record *rack.AuditRecord, at int64) {
 }
 
 func (s *chassis) stop(record *rack.AuditRecord, at int64) {
-	s.adopt(record, at)
+	s.adoptLease(record, at)
 	if i := find(s.vms, objectOf(record.Instance)); i >= 0 {
 		vm := s.vms[i]
 		s.vms = slices.Delete(s.vms, i, i+1)
@@ -203,7 +203,7 @@ func (s *chassis) recount(record *rack.AuditRecord, at int64) {
 				records = append(records, vm.record)
 			}
 		}
-		s.addViolation(rules.TwoVMsPerChassis, object{}, nil, record, at, fmt.Sprintf("the Mac ran %d virtual machines at once; %d is the most that it may run",
+		s.addViolation(rules.TwoVMsPerChassis, object{}, nil, record, at, fmt.Sprintf("the Mac ran %d virtual machines at once; the limit is %d",
 			count, rules.MaxVMsPerMac), records)
 		s.open[len(s.open)-1].tooMany = true
 	}
@@ -222,8 +222,8 @@ func (s *chassis) counted(until int64) {
 	})
 }
 
-// adopt takes the lease of the Mac from a record after missing records.
-func (s *chassis) adopt(record *rack.AuditRecord, at int64) {
+// adoptLease takes the lease of the Mac from a record after missing records.
+func (s *chassis) adoptLease(record *rack.AuditRecord, at int64) {
 	if !s.unknown || record.Lease == nil {
 		return
 	}
@@ -231,28 +231,28 @@ func (s *chassis) adopt(record *rack.AuditRecord, at int64) {
 	if boundAt := record.Details.BoundAt; boundAt != nil {
 		lease.from = min(at, boundAt.UnixMicro())
 	}
-	s.settle(lease.object, at)
+	s.endUncertainLeases(lease.object, at)
 	if find(s.leases, lease.object) < 0 {
 		s.addLease(lease)
 	}
 }
 
-// settle ends all leases but one, because they may have ended in missing records. After that, the
-// state is known.
-func (s *chassis) settle(sure object, at int64) {
+// endUncertainLeases ends all uncertain leases but one, because they may have ended in missing
+// records. After that, the state is known.
+func (s *chassis) endUncertainLeases(certain object, at int64) {
 	if !s.unknown {
 		return
 	}
 	s.unknown = false
 	s.leases = slices.DeleteFunc(s.leases, func(lease use) bool {
-		if lease.doubtful && !lease.is(sure) {
+		if lease.uncertain && !lease.is(certain) {
 			s.endLease(lease, at)
 			return true
 		}
 		return false
 	})
 	for i := range s.leases {
-		s.leases[i].doubtful = false
+		s.leases[i].uncertain = false
 	}
 }
 
@@ -261,7 +261,7 @@ func (s *chassis) forget() {
 	at := s.chain.time
 	s.unknown = true
 	for i := range s.leases {
-		s.leases[i].doubtful = true
+		s.leases[i].uncertain = true
 	}
 	s.counted(at)
 	s.vms, s.count, s.since = nil, 0, at
@@ -286,7 +286,7 @@ func (s *chassis) endLease(lease use, at int64) {
 func (s *chassis) leased(lease use, until int64) {
 	s.chain.report.during(span{lease.from, until}, func(i int, status *rack.ComplianceReportStatus) {
 		status.Leases++
-		s.chain.see(i, status)
+		s.chain.countMac(i, status)
 	})
 }
 

@@ -148,7 +148,7 @@ func (e *Expirer) expire(ctx context.Context, now time.Time) error {
 			c.stopped = true
 		case record.PreviousHash != c.hash || record.Hash != Hash(record) || Chain(record) != name:
 			c.stopped = true
-			errs = append(errs, fmt.Errorf("ledger: chain %s is broken at %s: it is kept from there on", name, nameIn(record)))
+			errs = append(errs, fmt.Errorf("ledger: chain %s is broken at %s; records from there on are kept as evidence", name, nameIn(record)))
 		default:
 			c.hash = record.Hash
 			c.last = record.DeepCopy()

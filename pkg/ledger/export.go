@@ -72,10 +72,10 @@ func NewRecordWriter(w io.Writer, format Format) (RecordWriter, error) {
 // ReadFrom returns a source of the records that Export wrote to r, in either format. It can be used
 // once.
 //
-// Its records end with a MalformedError at the first line that is not, byte by byte, as Export
-// writes the record that it holds, or that is out of order: what another reader could understand
-// otherwise is not accepted. Only three changes of white space are allowed: a carriage return
-// before a line feed, empty lines between records, and a last line without its line feed.
+// It fails with a MalformedError at the first line that differs from the output of Export, or is
+// out of order. Strict parsing prevents two readers from reading one file differently. Only three
+// changes of white space are allowed: a carriage return before a line feed, empty lines between
+// records, and a last line without its line feed.
 func ReadFrom(r io.Reader) RecordSource {
 	return func(ctx context.Context, yield func(*rack.AuditRecord) error) error {
 		buffered := bufio.NewReaderSize(r, 1<<16)
@@ -352,9 +352,8 @@ func readCSV(r io.Reader, yield func(line int, record *rack.AuditRecord) error) 
 	}
 }
 
-// trimCSV returns what of a file is a record, without what the format allows: empty lines before
-// it, a carriage return before each line feed (also one in a field: records hold no carriage
-// returns), and the line feed at its end.
+// trimCSV removes the permitted white space from a CSV record: empty lines before it, carriage
+// returns before line feeds, and the final line feed. Fields of a record have no carriage returns.
 func trimCSV(record []byte) []byte {
 	if bytes.IndexByte(record, '\r') >= 0 {
 		record = bytes.ReplaceAll(record, []byte("\r\n"), []byte("\n"))

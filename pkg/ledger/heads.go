@@ -92,9 +92,8 @@ func DecodeHeads(file []byte) (*Heads, error) {
 	return h, nil
 }
 
-// Anchors returns what must be in an export at a time, if records are kept for a retention: every
-// head and all between the first and the last record of each chain, except what may have been
-// expired since. New chains must begin with record 1.
+// Anchors returns the anchors for an export at now: every head, and the records up to it that
+// retention has not expired. New chains must begin with record 1.
 func (h *Heads) Anchors(now time.Time, retention time.Duration) Anchors {
 	expired := now.Add(-retention)
 	anchors := Anchors{}

@@ -98,10 +98,10 @@ func TestAnExportMustContinueTheHeads(t *testing.T) {
 	}{
 		"all records":                  {m.records, today, nil},
 		"the same records":             {known, today, nil},
-		"no records":                   {nil, today, []string{"records 1 to 10 are missing at the end of the chain c07mac1", "records 1 to 10 are missing at the end of the chain c07mac2"}},
-		"a chain is missing":           {without("c07mac2", 1, 15), today, []string{"records 1 to 10 are missing at the end of the chain c07mac2"}},
+		"no records":                   {nil, today, []string{"records 1 to 10 are missing at the end of chain c07mac1", "records 1 to 10 are missing at the end of chain c07mac2"}},
+		"a chain is missing":           {without("c07mac2", 1, 15), today, []string{"records 1 to 10 are missing at the end of chain c07mac2"}},
 		"new records are missing":      {without("c07mac2", 11, 15), today, nil},
-		"a known record is missing":    {without("c07mac2", 10, 15), today, []string{"record 10 is missing at the end of the chain c07mac2"}},
+		"a known record is missing":    {without("c07mac2", 10, 15), today, []string{"record 10 is missing at the end of chain c07mac2"}},
 		"the beginning is missing":     {without("c07mac1", 1, 3), today, []string{"records 1 to 3 are missing before macrack-system/c07mac1-000000000004"}},
 		"the first record is missing":  {without("c07mac1", 1, 1), today.Add(70 * day), []string{"record 1 is missing before"}},
 		"a new chain begins late":      {without("c07mac3", 1, 2), today, []string{"records 1 to 2 are missing before"}},

@@ -9,8 +9,8 @@ import (
 	"macrack.io/macrack/pkg/apis/rack"
 )
 
-// NewLeaseBound returns the record of a binding. The lease's status must say since when and until
-// when at least.
+// NewLeaseBound returns the record of a binding. The status must have boundAt and
+// earliestReleaseAt.
 func NewLeaseBound(lease *rack.MacNodeLease, node *rack.MacNode) *rack.AuditRecord {
 	record := ofLease(rack.LeaseBound, lease)
 	record.Chassis = chassisOf(node)
@@ -57,9 +57,8 @@ func NewLeaseReleased(lease *rack.MacNodeLease, releasedAt time.Time, nodeTaints
 	return record
 }
 
-// NewInstanceStarted returns the record of an instance whose virtual machine may start, which its
-// agent launches only after that. localVMs is how many virtual machines the Mac runs with it, at
-// most. The lease may be nil if it is not at hand.
+// NewInstanceStarted returns the record of a granted start. localVMs is the maximum number of
+// running virtual machines, including this one. lease may be nil.
 func NewInstanceStarted(i *instance.MacOSInstance, lease *rack.MacNodeLease, localVMs int32) *rack.AuditRecord {
 	record := ofInstance(rack.InstanceStarted, i, lease)
 	record.Details.LocalVMs = &localVMs
@@ -71,9 +70,9 @@ func NewInstanceStarted(i *instance.MacOSInstance, lease *rack.MacNodeLease, loc
 // neverRan begins the message of the record of an instance that was allowed to start and did not.
 const neverRan = "its virtual machine never ran: "
 
-// NewInstanceStopped returns the record of an instance that was allowed to start and has ended. If
-// it never ran, the message says so. localVMs is how many virtual machines the Mac runs without it,
-// at most. The lease may be nil if it is not at hand.
+// NewInstanceStopped returns the record of the end of an instance with a granted start. The message
+// begins with neverRan if its virtual machine never ran. localVMs is the maximum number of running
+// virtual machines, excluding this one. lease may be nil.
 func NewInstanceStopped(i *instance.MacOSInstance, lease *rack.MacNodeLease, localVMs int32) *rack.AuditRecord {
 	record := ofInstance(rack.InstanceStopped, i, lease)
 	record.Details.LocalVMs = &localVMs
@@ -102,7 +101,7 @@ func NewInstanceRejected(i *instance.MacOSInstance, lease *rack.MacNodeLease, la
 }
 
 // NewCrossTenantRejected returns the record of the refusal of a request from sourceNamespace for a
-// Mac that is another tenant's. The tenant and the lease of the record are those of the Mac.
+// Mac leased to another tenant. The tenant and the lease of the record are those of the Mac.
 func NewCrossTenantRejected(sourceNamespace string, node *rack.MacNode, layer rack.AuditLayer, reason, message string) *rack.AuditRecord {
 	record := ofNode(rack.CrossTenantRejected, node, reason, message)
 	record.Details.SourceNamespace = sourceNamespace

@@ -94,7 +94,7 @@ func TestAForkHidesNothing(t *testing.T) {
 		if want == rack.ComplianceIncomplete {
 			assert.Equal(t, int64(1), status.BrokenChains, window)
 			if assert.Len(t, status.Violations, 1, "once a window: %s", window) {
-				assert.Contains(t, status.Violations[0].Message, "have the same place in the chain: it was forked")
+				assert.Contains(t, status.Violations[0].Message, "have the same sequence number; the chain was forked")
 			}
 		}
 	}

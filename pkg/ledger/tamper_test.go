@@ -178,7 +178,7 @@ func TestAChainHasOneName(t *testing.T) {
 	statuses, err := Report(t.Context(), m.source(), nil, Everything(m.clock.Now()))
 	require.NoError(t, err)
 	require.EqualValues(t, 1, statuses[0].BrokenChains)
-	assert.Contains(t, statuses[0].Violations[0].Message, "acme/C07MAC1-000000000001 is misplaced: it says that it is c07mac1-000000000001")
+	assert.Contains(t, statuses[0].Violations[0].Message, "acme/C07MAC1-000000000001 is misplaced: its fields identify it as c07mac1-000000000001")
 }
 
 // forgedDates are times that a forger can give to the first record of a chain.

@@ -21,16 +21,16 @@ type chain struct {
 	name   string
 	serial string // empty for the chain of a tenant
 
-	sequence int64
-	time     int64               // of the last trusted record; never decreases
-	hashes   []string            // of the records with the last sequence number; more than one is a fork
-	parents  []string            // the hashes of the previous record
-	last     []*rack.AuditRecord // the records with the last sequence number
-	previous string              // the previousHash of the last record
-	suspect  bool                // whether the last record is known to be bad
-	edited   []pendingBreak
-	forked   *rack.ComplianceViolation // the last pair of the current fork; nil without one
-	told     windowSet                 // the windows that have counted that fork
+	sequence        int64
+	time            int64               // of the last trusted record; never decreases
+	hashes          []string            // of the records with the last sequence number; more than one is a fork
+	parents         []string            // the hashes of the previous record
+	last            []*rack.AuditRecord // the records with the last sequence number
+	previous        string              // the previousHash of the last record
+	suspect         bool                // whether the last record is known to be bad
+	edited          []pendingBreak
+	forked          *rack.ComplianceViolation // the last pair of the current fork; nil without one
+	reportedWindows windowSet                 // the windows that have counted that fork
 
 	pending     *rack.AuditRecord // verified, but not confirmed yet; may be nil
 	pendingTime int64
@@ -79,29 +79,29 @@ func (c *chain) add(record *rack.AuditRecord, sequence int64, intact bool) error
 	}
 	c.headSeen = c.headSeen || isHead
 	at := micros(record)
-	c.resolve(max(c.time, at))
+	c.flushEdited(max(c.time, at))
 	if sequence == c.sequence {
 		c.fork(record, at)
 		return nil
 	}
-	c.doubt(span{c.time, max(c.time, at)})
+	c.reportFork(span{c.time, max(c.time, at)})
 	if len(c.hashes) == 1 {
 		c.forked = nil
 	}
 	switch {
 	case c.sequence != 0 && sequence > c.sequence+1:
 		c.confirm()
-		c.breakOff(span{c.since(sequence), at}, record, fmt.Sprintf("%s missing between %s and %s: removed, or never written",
+		c.addBreakAndForget(span{c.since(sequence), at}, record, fmt.Sprintf("%s missing between %s and %s: removed, or never written",
 			missing(c.sequence+1, sequence-1), nameIn(c.last[0]), nameIn(record)), nameIn(c.last[0]), nameIn(record))
 	case c.sequence != 0 && !c.suspect && !slices.Contains(c.hashes, record.PreviousHash):
 		c.discard()
-		c.breakOff(span{c.since(sequence), at}, record, fmt.Sprintf("%s does not follow %s, whose hash is another: one of them was replaced",
+		c.addBreakAndForget(span{c.since(sequence), at}, record, fmt.Sprintf("previousHash of %s does not match the hash of %s; one of them was replaced",
 			nameIn(record), nameIn(c.last[0])), nameIn(c.last[0]), nameIn(record))
 	default:
 		c.confirm()
 	}
 	if at < c.time {
-		c.breaks(span{at, c.time}, record, fmt.Sprintf("%s is of %s, before the record that it follows (%s)",
+		c.addBreakAt(span{at, c.time}, record, fmt.Sprintf("%s has time %s, earlier than the previous record (%s)",
 			nameIn(record), formatMicros(at), formatMicros(c.time)), nameIn(c.last[0]), nameIn(record))
 	}
 	c.advance(record, sequence)
@@ -129,7 +129,7 @@ func (c *chain) start(record *rack.AuditRecord, sequence int64) {
 		if head := c.head(); head == nil || sequence > head.Sequence {
 			lasted, c.unanchored = allTime, true
 		}
-		c.breaks(lasted, record, fmt.Sprintf("%s missing before %s, and no checkpoint says that they were expired",
+		c.addBreakAt(lasted, record, fmt.Sprintf("%s missing before %s, without a checkpoint that records the expiry",
 			missing(first, sequence-1), nameIn(record)), nameIn(record))
 	}
 	c.chassis.unknown = sequence > 1
@@ -143,13 +143,13 @@ func (c *chain) head() *Head { return c.report.anchors[c.name].Head }
 func (c *chain) flaw(record *rack.AuditRecord, sequence int64, intact bool) string {
 	switch {
 	case !intact:
-		return "was edited: its hash is not that of its content"
+		return "was edited: its hash does not match its content"
 	case record.Sequence != sequence || !c.isOf(record):
-		return fmt.Sprintf("is misplaced: it says that it is %s", Name(Chain(record), record.Sequence))
+		return fmt.Sprintf("is misplaced: its fields identify it as %s", Name(Chain(record), record.Sequence))
 	case record.Namespace != Namespace(record):
 		return fmt.Sprintf("is misplaced: it belongs in namespace %s", Namespace(record))
 	case sequence == 1 && record.PreviousHash != "":
-		return "is the first of its chain, but says that another was before it"
+		return "is the first of its chain, but has a previousHash"
 	}
 	return ""
 }
@@ -186,13 +186,13 @@ func (c *chain) addEdited(record *rack.AuditRecord, sequence int64, flaw string,
 	}
 	v := c.violation(record, nameIn(record)+" "+flaw, nameIn(record))
 	if c.sequence != 0 && sequence > c.sequence+1 {
-		v.Message += fmt.Sprintf("; besides, %s missing before it", missing(c.sequence+1, sequence-1))
+		v.Message += fmt.Sprintf("; also, %s missing before it", missing(c.sequence+1, sequence-1))
 	}
 	if c.time != always {
 		v.Time = metav1.NewMicroTime(time.UnixMicro(c.time).UTC())
 	}
 	if len(c.edited) == maxViolations {
-		c.resolve(forever)
+		c.flushEdited(forever)
 	}
 	if isAnchor {
 		c.unanchored = true
@@ -214,28 +214,28 @@ func (c *chain) addEdited(record *rack.AuditRecord, sequence int64, flaw string,
 func (c *chain) fork(record *rack.AuditRecord, at int64) {
 	c.discard()
 	c.chassis.forget()
-	// Both branches of a fork continue: they part once.
-	goesOn := c.forked != nil && len(c.parents) > 1 && record.PreviousHash != c.previous && slices.Contains(c.parents, record.PreviousHash)
-	if !goesOn {
-		c.told = 0
+	// A fork whose branches continue counts as one fork.
+	continuesFork := c.forked != nil && len(c.parents) > 1 && record.PreviousHash != c.previous && slices.Contains(c.parents, record.PreviousHash)
+	if !continuesFork {
+		c.reportedWindows = 0
 	}
-	v := c.violation(record, fmt.Sprintf("%s and %s have the same place in the chain: it was forked",
+	v := c.violation(record, fmt.Sprintf("%s and %s have the same sequence number; the chain was forked",
 		nameIn(c.last[0]), nameIn(record)), nameIn(c.last[0]), nameIn(record))
 	c.forked = &v
 	c.addTwin(record)
-	c.doubt(span{min(c.time, at), max(c.time, at)})
+	c.reportFork(span{min(c.time, at), max(c.time, at)})
 	c.time = max(c.time, at)
 }
 
-// doubt breaks the chain in those windows of s that have not counted the current fork. The true
-// branch is unknown, so neither counts: until a place in the chain has a single record again, the
-// state of the Mac is unknown.
-func (c *chain) doubt(s span) {
+// reportFork breaks the chain in the windows of s that have not counted the current fork. Neither
+// branch counts, because the true one is unknown. The state of the Mac is known again after the
+// next sequence number with a single record.
+func (c *chain) reportFork(s span) {
 	if c.forked == nil || len(c.hashes) < 2 {
 		return
 	}
 	c.report.during(s, func(i int, status *rack.ComplianceReportStatus) {
-		if !c.told.add(i) {
+		if !c.reportedWindows.add(i) {
 			return
 		}
 		addViolation(status, *c.forked)
@@ -266,12 +266,12 @@ func (c *chain) count(record *rack.AuditRecord) {
 	at := micros(record)
 	c.report.during(span{at, at}, func(i int, status *rack.ComplianceReportStatus) {
 		status.Records++
-		c.see(i, status)
+		c.countMac(i, status)
 	})
 }
 
-// see counts the Mac in a window.
-func (c *chain) see(i int, status *rack.ComplianceReportStatus) {
+// countMac counts the Mac in a window.
+func (c *chain) countMac(i int, status *rack.ComplianceReportStatus) {
 	if c.serial != "" && c.seen.add(i) {
 		status.Chassis++
 	}
@@ -288,14 +288,14 @@ func (c *chain) confirm() {
 // discard drops the last record, which no record has confirmed.
 func (c *chain) discard() { c.pending = nil }
 
-// breakOff is breaks, and makes the state of the Mac unknown.
-func (c *chain) breakOff(s span, record *rack.AuditRecord, message string, records ...string) {
-	c.breaks(s, record, message, records...)
+// addBreakAndForget is addBreakAt, and makes the state of the Mac unknown.
+func (c *chain) addBreakAndForget(s span, record *rack.AuditRecord, message string, records ...string) {
+	c.addBreakAt(s, record, message, records...)
 	c.chassis.forget()
 }
 
-// breaks adds a break of the chain within s.
-func (c *chain) breaks(s span, record *rack.AuditRecord, message string, records ...string) {
+// addBreakAt adds a break at a record, within s.
+func (c *chain) addBreakAt(s span, record *rack.AuditRecord, message string, records ...string) {
 	c.addBreak(s, c.violation(record, message, records...))
 }
 
@@ -312,9 +312,9 @@ func (c *chain) violation(record *rack.AuditRecord, message string, records ...s
 	return rack.ComplianceViolation{Rule: string(rules.UnbrokenLedger), SerialNumber: c.serial, Time: record.Time, Message: message, Records: records}
 }
 
-// resolve adds the breaks of edited records, which were written no later than the next valid
+// flushEdited adds the breaks of edited records, which were written no later than the next valid
 // record.
-func (c *chain) resolve(until int64) {
+func (c *chain) flushEdited(until int64) {
 	for _, edited := range c.edited {
 		edited.violation.SerialNumber = c.serial
 		c.addBreak(span{edited.from, until}, edited.violation)
@@ -331,14 +331,14 @@ func (c *chain) finish() {
 	switch head := c.head(); {
 	case head == nil:
 	case last < head.Sequence:
-		c.endUnknown(fmt.Sprintf("%s missing at the end of the chain %s: its head says that there were %d",
+		c.endUnknown(fmt.Sprintf("%s missing at the end of chain %s; its head is record %d",
 			missing(last+1, head.Sequence), c.name, head.Sequence))
 	case !c.reachesHead() && !c.unanchored:
-		c.endUnknown(fmt.Sprintf("the chain %s does not hold record %d as its head knows it: the records around it were replaced",
+		c.endUnknown(fmt.Sprintf("chain %s has no record %d that matches the stored head; records were replaced",
 			c.name, head.Sequence))
 	}
-	c.resolve(forever)
-	c.doubt(span{c.time, forever})
+	c.flushEdited(forever)
+	c.reportFork(span{c.time, forever})
 	c.confirm()
 	c.chassis.finish()
 }

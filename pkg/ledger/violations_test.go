@@ -112,7 +112,7 @@ func TestReportFindsThreeVirtualMachines(t *testing.T) {
 				m.append(t, NewInstanceStopped(newInstance(lease, "vm-g"), lease, 2))
 				m.append(t, NewInstanceStopped(newInstance(lease, "vm-f"), lease, 2))
 			},
-			mac("mac2", 4, 5, 6), "ran 3 virtual machines at once; 2 is the most", "C07MAC2",
+			mac("mac2", 4, 5, 6), "ran 3 virtual machines at once; the limit is 2", "C07MAC2",
 		},
 		"three virtual machines, as the server says": {
 			func(t *testing.T, m *memory) {
@@ -230,7 +230,7 @@ func TestReportFindsMissingRecords(t *testing.T) {
 		},
 		"a whole chain missing": {
 			func(t *testing.T, m *memory) { m.remove(t, mac("mac2", 1, 2, 3, 4)...) },
-			nil, "records 1 to 4 are missing at the end of the chain c07mac2", "",
+			nil, "records 1 to 4 are missing at the end of chain c07mac2", "",
 		},
 	} {
 		t.Run(name, func(t *testing.T) { tt.run(t, rack.ComplianceIncomplete, rules.UnbrokenLedger) })
@@ -287,7 +287,7 @@ func TestReportFindsReplacedRecords(t *testing.T) {
 				record.Tenant, record.Namespace = "globex", "globex"
 				record.Hash = Hash(record)
 			},
-			mac("mac1", 1, 2), "does not follow", "C07MAC1",
+			mac("mac1", 1, 2), "does not match the hash of", "C07MAC1",
 		},
 		"a replaced last record": {
 			func(t *testing.T, m *memory) {
@@ -304,7 +304,7 @@ func TestReportFindsReplacedRecords(t *testing.T) {
 				record.Name = "c07mac1-000000000010"
 				m.records = append(m.records, record)
 			},
-			mac("mac1", 10), "is misplaced: it says that it is c07mac2-000000000004", "C07MAC1",
+			mac("mac1", 10), "is misplaced: its fields identify it as c07mac2-000000000004", "C07MAC1",
 		},
 		"a record in another namespace": {
 			func(t *testing.T, m *memory) { m.find(t, "c07mac1-000000000010").Namespace = "acme" },
@@ -342,7 +342,7 @@ func TestReportFindsReplacedRecords(t *testing.T) {
 					r.Time = metav1.NewMicroTime(r.Time.Add(-2 * time.Hour))
 				})
 			},
-			mac("mac1", 8, 9), "before the record that it follows", "C07MAC1",
+			mac("mac1", 8, 9), "earlier than the previous record", "C07MAC1",
 		},
 	} {
 		t.Run(name, func(t *testing.T) { tt.run(t, rack.ComplianceIncomplete, rules.UnbrokenLedger) })

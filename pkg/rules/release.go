@@ -65,11 +65,11 @@ func BlocksRelease(f ReleaseFacts) (reason, message string) {
 	case !f.Releasing:
 		return ReasonNotReleasing, fmt.Sprintf("the lease is %s and must be deleted and Releasing", f.Phase)
 	case len(f.Instances) > 0:
-		return ReasonStoppingInstances, "waits for instances to stop: " + strings.Join(f.Instances, ", ")
+		return ReasonStoppingInstances, "waiting for instances to stop: " + strings.Join(f.Instances, ", ")
 	case !Scrubbed(f.Scrub):
-		return ReasonScrubbing, fmt.Sprintf("waits for the Mac %s to prove that nothing of the tenant is left on it", f.SerialNumber)
+		return ReasonScrubbing, fmt.Sprintf("waiting for Mac %s to report a complete scrub", f.SerialNumber)
 	case !HasOnlyTaint(f.Taints, UnleasedTaint()):
-		return ReasonTaintingNode, fmt.Sprintf("waits for the Node %s to be tainted %s, so that nothing is scheduled there", f.Node, TaintUnleased)
+		return ReasonTaintingNode, fmt.Sprintf("waiting for Node %s to be tainted %s, so that nothing is scheduled there", f.Node, TaintUnleased)
 	}
 	return "", ""
 }

@@ -25,6 +25,8 @@ const (
 	Fit Rule = "Fit"
 	// NotYet: the request succeeds later.
 	NotYet Rule = "NotYet"
+	// LeaseNotUsable: the lease is being released, or has ended.
+	LeaseNotUsable Rule = "LeaseNotUsable"
 )
 
 var texts = map[Rule]string{
@@ -34,6 +36,7 @@ var texts = map[Rule]string{
 	UnbrokenLedger:      "unbroken ledger",
 	Fit:                 "no room",
 	NotYet:              "not yet",
+	LeaseNotUsable:      "lease not usable",
 }
 
 // String returns the text that begins the message of every refusal for the rule.

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
-	"k8s.io/apimachinery/pkg/api/resource"
 )
 
 // The numbers are those of the licence. A change must also change this test, and needs a
@@ -60,56 +59,6 @@ func TestCheckMinimumDuration(t *testing.T) {
 		assert.Error(t, CheckMinimumDuration(d), d)
 	}
 	assert.EqualError(t, CheckMinimumDuration(time.Hour), "rule 3 (at least 24 hours): a Mac is leased for 24h or more, not 1h0m0s; leave the field out for 24h")
-}
-
-func TestCheckAcceptsInstance(t *testing.T) {
-	floor := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
-	for name, tt := range map[string]struct {
-		phase string
-		now   time.Time
-		ok    bool
-	}{
-		"bound":                       {"Bound", floor.Add(-time.Hour), true},
-		"bound, long after the floor": {"Bound", floor.Add(100 * time.Hour), true},
-		"held":                        {"Held", floor.Add(-time.Nanosecond), true},
-		"held, at the floor":          {"Held", floor, false},
-		"held, controller is late":    {"Held", floor.Add(time.Hour), false},
-		"pending":                     {"Pending", floor, false},
-		"not even pending":            {"", floor, false},
-		"releasing":                   {"Releasing", floor.Add(-time.Hour), false},
-		"released":                    {"Released", floor.Add(-time.Hour), false},
-		"an unknown phase":            {"Sublet", floor.Add(-time.Hour), false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			err := CheckAcceptsInstance("build", tt.phase, floor, tt.now)
-			assert.Equal(t, tt.ok, err == nil, "%v", err)
-		})
-	}
-}
-
-func TestCheckSlot(t *testing.T) {
-	assert.NoError(t, CheckSlot("build", nil))
-	assert.NoError(t, CheckSlot("build", []string{"a"}))
-	assert.EqualError(t, CheckSlot("build", []string{"a", "b"}),
-		`rule 1 (two VMs per Mac): lease "build" has 2 of 2 instances (["a" "b"]); stop or delete one of them, or lease another Mac`)
-	assert.NoError(t, CheckRunning("mac-1", 2))
-	assert.Error(t, CheckRunning("mac-1", 3))
-}
-
-func TestCheckFit(t *testing.T) {
-	amounts := func(cpu, memory, storage string) Resources {
-		return Resources{resource.MustParse(cpu), resource.MustParse(memory), resource.MustParse(storage)}
-	}
-	mini, host := amounts("10", "24Gi", "512Gi"), amounts("2", "4Gi", "64Gi")
-	small := amounts("4", "8Gi", "64Gi")
-	assert.NoError(t, CheckFit("base", mini, host, Resources{}, small))
-	assert.NoError(t, CheckFit("base", mini, host, small, small))
-	assert.NoError(t, CheckFit("base", mini, host, small, amounts("4", "12Gi", "384Gi")), "what is left, to the byte")
-	assert.ErrorContains(t, CheckFit("base", mini, host, small, amounts("5", "8Gi", "64Gi")), "asks for 5 cpu")
-	assert.ErrorContains(t, CheckFit("base", mini, host, small, amounts("4", "13Gi", "64Gi")), "asks for 13Gi memory")
-	assert.ErrorContains(t, CheckFit("base", mini, host, small, amounts("4", "8Gi", "385Gi")), "asks for 385Gi storage")
-	assert.ErrorContains(t, CheckFit("base", amounts("10", "16Gi", "1Ti"), host, Resources{}, amounts("4", "64Gi", "1Gi")), "larger Mac")
-	assert.Equal(t, "4", small.CPU.String(), "arguments stay as they are")
 }
 
 func TestNodePhase(t *testing.T) {

@@ -50,10 +50,10 @@ func (w *world) actors() []attempt {
 			want{codes: []int{http.StatusForbidden}, says: `"claimedRequestID":"xxxx`, lacks: []string{strings.Repeat("x", 65)}}, "InstanceRejected/NoSuchImage"},
 		{family, "a reason that reads backwards", "acme", post(instances("acme")+"/attack-1/stop?dryRun=All", `{"apiVersion":"instance.macrack.io/v1alpha1","kind":"MacOSInstanceStop","reason":"a\u202eb"}`), invalid("printable"), ""},
 		{family, "an invisible reason", "acme", post(instances("acme")+"/attack-1/stop?dryRun=All", `{"apiVersion":"instance.macrack.io/v1alpha1","kind":"MacOSInstanceStop","reason":"\u3164"}`), invalid("printable"), ""},
-		{family, "whether a Mac is there, by a dry run", "acme", same(asked(w.globexSerial), asked("SIM9999999"), w.globexSerial, "SIM9999999"), forbidden("it does not exist, or it belongs to another lease"), "CrossTenantRejected/MacIsLeased"},
+		{family, "whether a Mac is there, by a dry run", "acme", same(asked(w.globexSerial), asked("SIM9999999"), w.globexSerial, "SIM9999999"), forbidden("does not exist or is not free"), "CrossTenantRejected/MacIsLeased"},
 		{family, "whether a Mac is there, by asking for the wrong class", "acme",
 			same(post(leases("acme")+"?dryRun=All", leaseBody(`"name":"attack-x"`, studio+`,"serialNumber":"`+w.globexSerial+`"`)),
-				post(leases("acme")+"?dryRun=All", leaseBody(`"name":"attack-x"`, studio+`,"serialNumber":"SIM9999999"`)), w.globexSerial, "SIM9999999"), forbidden("it does not exist, or it belongs to another lease"), ""},
+				post(leases("acme")+"?dryRun=All", leaseBody(`"name":"attack-x"`, studio+`,"serialNumber":"SIM9999999"`)), w.globexSerial, "SIM9999999"), forbidden("does not exist or is not free"), ""},
 	}
 }
 

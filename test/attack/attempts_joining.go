@@ -51,7 +51,7 @@ func (w *world) joining() []attempt {
 		{family, "another Mac, with the certificate of one", "agent", csr("", client, node(other)), forbidden("can only create a node CSR"), ""},
 		{family, "to serve as another Mac", "agent", csr("", serving, node(other), other), forbidden("can only create a node CSR"), ""},
 		{family, "to serve as kube-apiserver", "agent", csr("", serving, node(w.acmeMac), w.acmeMac, "kubernetes.default.svc"), denied(`DNS name "kubernetes.default.svc" does not belong to the Mac`), ""},
-		{family, "to serve at a Service's address", "agent", w.atService(func(ip string) step { return csr("", serving, node(w.acmeMac), ip) }), denied("Service default/attack-x has it"), ""},
+		{family, "to serve at a Service's address", "agent", w.atService(func(ip string) step { return csr("", serving, node(w.acmeMac), ip) }), denied("it belongs to Service default/attack-x"), ""},
 		{family, "to serve under another Mac's name", "agent", csr("", serving, node(w.acmeMac), other), denied("does not belong to the Mac"), ""},
 		{family, "a Mac", "acme", csr("", client, node(w.acmeMac)), noRight(), ""},
 		{family, "a Mac", "acme-admin", csr("", client, node(w.acmeMac)), noRight(), ""},

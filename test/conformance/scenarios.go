@@ -189,7 +189,7 @@ func pairWithoutMac(t *T) {
 	t.cleanup(func() { t.try(tenant, "delete", "macnodelease", name, "--ignore-not-found") })
 	out := t.try(tenant, "apply", "--dry-run=server", "-f", file)
 	assert.Zero(t, out.code, out)
-	assert.Contains(t, out.stderr, "this instance was checked without its lease")
+	assert.Contains(t, out.stderr, "the instance was checked without it")
 	for range 2 {
 		out = t.try(tenant, "apply", "-f", file)
 		assert.NotZero(t, out.code)

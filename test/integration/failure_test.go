@@ -152,7 +152,7 @@ func TestEtcdIsFull(t *testing.T) {
 	}
 	assert.ErrorContains(t, refusal, "NOSPACE")
 	assert.ErrorContains(t, refusal, "full")
-	assert.ErrorContains(t, refusal, "outcome unknown")
+	assert.ErrorContains(t, refusal, "the change may have been made")
 	if found, err := classes.Get(t.Context(), refused.Name, metav1.GetOptions{}); assert.NoError(t, err) && found.Annotations["note"] == refused.Annotations["note"] {
 		acknowledged[refused.Name] = refused.Annotations["note"] // it was created: etcd became full with it
 	}

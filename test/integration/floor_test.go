@@ -78,7 +78,7 @@ spec: {className: base, serialNumber: `+lease.Status.SerialNumber+`}
 	start := sync.OnceValue(tb.StartControllers)
 	t.Cleanup(func() { assert.NoError(t, start()) })
 	toFloor(t, held, -time.Second)
-	assert.Contains(t, createFails(t, acme, instanceManifest("too-late", "floor")), "rule 3 (at least 24 hours)")
+	assert.Contains(t, createFails(t, acme, instanceManifest("too-late", "floor")), "lease not usable")
 	assert.Equal(t, lease.UID, getMac(t, macName).Status.LeaseRef.UID, "the Mac waits for its release")
 	require.NoError(t, start())
 

@@ -92,8 +92,8 @@ func TestBadInput(t *testing.T) {
 		// Values out of bounds.
 		"no class and no default":         {path: leasesPath, body: leaseSpecJSON(`{}`), code: 422, says: "spec.className"},
 		"an unknown class":                {path: leasesPath, body: leaseSpecJSON(`{"className":"quantum"}`), code: 422, says: "there is no such class"},
-		"an unknown serial":               {path: leasesPath, body: leaseSpecJSON(`{"className":"base","serialNumber":"NOSUCH0001"}`), code: 403, says: "with serial number NOSUCH0001 is for lease"},
-		"a serial of another class":       {path: leasesPath, body: leaseSpecJSON(`{"className":"pro","serialNumber":"SIM0000003"}`), code: 403, says: `no Mac of class "pro" with serial number SIM0000003`},
+		"an unknown serial":               {path: leasesPath, body: leaseSpecJSON(`{"className":"base","serialNumber":"NOSUCH0001"}`), code: 403, says: "with serial number NOSUCH0001 does not exist or is not free"},
+		"a serial of another class":       {path: leasesPath, body: leaseSpecJSON(`{"className":"pro","serialNumber":"SIM0000003"}`), code: 403, says: `the Mac of class "pro" with serial number SIM0000003 does not exist or is not free`},
 		"a serial that is leased already": {path: leasesPath, body: leaseSpecJSON(`{"className":"base","serialNumber":"` + lease.Status.SerialNumber + `"}`), code: 403, says: "already belongs to lease"},
 		"a serial that is a path":         {path: leasesPath, body: leaseSpecJSON(`{"className":"base","serialNumber":"../macnodes/mac-1"}`), code: 422, says: "spec.serialNumber"},
 		"under a day":                     {path: leasesPath, body: leaseSpecJSON(`{"className":"base","minimumDuration":"23h59m59s"}`), code: 422, says: "rule 3 (at least 24 hours)"},

@@ -156,7 +156,7 @@ func TestSerialNumbersTellNothing(t *testing.T) {
 			errs := []error{ask("globex", tt.class, tt.serial, metav1.DryRunAll), ask("globex", tt.class, tt.serial)}
 			for _, err := range errs {
 				require.Error(t, err)
-				want := strings.NewReplacer("C07AAAAA0009", tt.serial, `"base"`, `"`+tt.class+`"`).Replace(`macnodeleases.rack.macrack.io "asked" is forbidden: rule 2 (one tenant per Mac): no Mac of class "base" with serial number C07AAAAA0009 is for lease: it does not exist, or it belongs to another lease; leave spec.serialNumber out to get any free Mac of the class`)
+				want := strings.NewReplacer("C07AAAAA0009", tt.serial, `"base"`, `"`+tt.class+`"`).Replace(`macnodeleases.rack.macrack.io "asked" is forbidden: rule 2 (one tenant per Mac): the Mac of class "base" with serial number C07AAAAA0009 does not exist or is not free; omit spec.serialNumber to get any free Mac of the class`)
 				assert.Equal(t, want, err.Error())
 			}
 			if strings.HasPrefix(name, "another") {
@@ -175,7 +175,7 @@ func TestSerialNumbersTellNothing(t *testing.T) {
 	f.clock.Step(2 * time.Minute)
 	before := recorded()
 	err = ask("acme", "base", "C07AAAAA0001")
-	assert.ErrorContains(t, err, "it does not exist, or it belongs to another lease")
+	assert.ErrorContains(t, err, "does not exist or is not free")
 	assert.NotContains(t, err.Error(), "build", "the next owner must not learn the former owner's lease")
 	assert.Equal(t, before+1, recorded())
 }

@@ -114,7 +114,7 @@ func TestConditionsOfALease(t *testing.T) {
 	assert.Equal(t, "Terminating", kstatus(t, lease))
 	lease = patch(`{"spec": {"minimumDuration": "72h"}}`)
 	assert.Equal(t, ready, conditionsOf(t, lease, lease.Status.Conditions, 6))
-	assert.Contains(t, message(lease.Status.Conditions, "Bound"), "until 2026-03-04T12:00:00Z, and released then")
+	assert.Contains(t, message(lease.Status.Conditions, "Bound"), "is released at 2026-03-04T12:00:00Z")
 
 	f.setTime(noon.Add(72 * time.Hour))
 	lease.Status.Phase = rackv1alpha1.MacNodeLeaseReleasing
@@ -212,12 +212,12 @@ func TestConditionsOfAnInstance(t *testing.T) {
 	check(statuses{"ImageReady": "True", "GuestReady": "True", "MacReady": "False", "Ready": "Unknown", "Reconciling": "True"}, 1, "InProgress")
 	require.NoError(t, f.acme.InstanceV1alpha1().MacOSInstances("acme").Delete(t.Context(), "vm", metav1.DeleteOptions{}))
 	check(statuses{"ImageReady": "True", "GuestReady": "True", "MacReady": "False", "Ready": "False", "Reconciling": "True"}, 2, "Terminating")
-	assert.Equal(t, "asked to stop by acme (Deleted); it stops when its Mac is back: because", f.getInstance("acme", "vm").Status.Message)
+	assert.Equal(t, "stop requested by acme (Deleted); it stops when its Mac is online again: because", f.getInstance("acme", "vm").Status.Message)
 	require.NoError(t, f.write(f.controllers, "acme", "vm", condition("MacReady", metav1.ConditionTrue, "Ready")))
 	check(statuses{"ImageReady": "True", "GuestReady": "True", "Ready": "False", "Reconciling": "True"}, 2, "Terminating")
-	assert.Equal(t, "asked to stop by acme (Deleted)", f.getInstance("acme", "vm").Status.Message)
+	assert.Equal(t, "stop requested by acme (Deleted)", f.getInstance("acme", "vm").Status.Message)
 	require.NoError(t, f.write(f.controllers, "acme", "vm", condition("MacReady", metav1.ConditionFalse, rackv1alpha1.ReasonMacOffline)))
-	assert.Equal(t, "asked to stop by acme (Deleted); it stops when its Mac is back: because", f.getInstance("acme", "vm").Status.Message)
+	assert.Equal(t, "stop requested by acme (Deleted); it stops when its Mac is online again: because", f.getInstance("acme", "vm").Status.Message)
 
 	f.stopped("mac-1", "acme", "vm")
 	check(statuses{"ImageReady": "True", "GuestReady": "True", "MacReady": "False", "Ready": "False", "Stalled": "True"}, 2, "Terminating")

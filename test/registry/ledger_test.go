@@ -108,7 +108,7 @@ func TestReportOfATamperedLedger(t *testing.T) {
 			key, _ := f.recordKey("c07aaaaa0001-000000000007")
 			_, err := f.etcd.Client.Delete(context.Background(), key)
 			require.NoError(f.t, err)
-		}, "record 7 is missing at the end of the chain c07aaaaa0001"},
+		}, "record 7 is missing at the end of chain c07aaaaa0001"},
 		"a record edited": {func(f *fleet) {
 			key, value := f.recordKey("c07aaaaa0001-000000000002")
 			edited := bytes.ReplaceAll(value, []byte("02:00:00:00:00:01"), []byte("02:00:00:00:00:09"))
@@ -120,7 +120,7 @@ func TestReportOfATamperedLedger(t *testing.T) {
 			key, value := f.recordKey("c07aaaaa0001-000000000003")
 			_, err := f.etcd.Client.Put(context.Background(), strings.Replace(key, "/acme/", "/zeta/", 1), string(value))
 			require.NoError(f.t, err)
-		}, "have the same place in the chain: it was forked"},
+		}, "have the same sequence number; the chain was forked"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := twoTenants(t)

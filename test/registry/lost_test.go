@@ -38,13 +38,13 @@ func TestMacIsLost(t *testing.T) {
 	stopped := func(s *instancev1alpha1.MacOSInstanceStatus) { s.Phase = instancev1alpha1.MacOSInstanceStopped }
 	release := func() error { return f.release("acme", "build", rules.TaintUnleased+":NoSchedule") }
 	assert.True(t, apierrors.IsForbidden(f.write(f.controllers, "acme", "one", stopped)), "only the agent may report the stop")
-	assert.ErrorContains(t, release(), "waits for instances to stop: one")
+	assert.ErrorContains(t, release(), "waiting for instances to stop: one")
 	assert.Len(t, f.getLease("acme", "build").Status.Instances, 1)
 	assert.EqualValues(t, 1, f.node("mac-1").Status.RunningVMs)
 
 	require.NoError(t, f.write(f.admin, "acme", "one", stopped))
 	assert.Empty(t, f.getLease("acme", "build").Status.Instances)
-	assert.ErrorContains(t, release(), "nothing of the tenant is left")
+	assert.ErrorContains(t, release(), "to report a complete scrub")
 	node = f.node("mac-1")
 	node.Status.Scrub = &rackv1alpha1.ScrubReport{LeaseUID: lease.UID, FinishedAt: metav1.NewTime(f.clock.Now())}
 	node.Status.Quarantine = nil

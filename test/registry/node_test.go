@@ -22,7 +22,7 @@ func TestSerialNumberIsUnique(t *testing.T) {
 	twin := &rackv1alpha1.MacNode{ObjectMeta: metav1.ObjectMeta{Name: "mac-2"}, Spec: rackv1alpha1.MacNodeSpec{SerialNumber: "C07AAAAA0001", ClassName: "base"}}
 	_, err := nodes.Create(t.Context(), twin, metav1.CreateOptions{})
 	assert.True(t, apierrors.IsInvalid(err), "%v", err)
-	assert.ErrorContains(t, err, "this one is MacNode mac-1")
+	assert.ErrorContains(t, err, "already in use by MacNode mac-1")
 	_, err = nodes.Patch(t.Context(), "mac-1", types.MergePatchType, []byte(`{"spec":{"serialNumber":"C07AAAAA0002"}}`), metav1.PatchOptions{})
 	assert.True(t, apierrors.IsInvalid(err), "%v", err)
 	require.NoError(t, nodes.Delete(t.Context(), "mac-1", metav1.DeleteOptions{}))

@@ -112,7 +112,7 @@ func TestReadyzKnowsWhetherEtcdIsWritable(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Name: "base"},
 		Spec:       baseClass(),
 	}, metav1.CreateOptions{})
-	assert.ErrorContains(t, err, "the database is full (NOSPACE), outcome unknown")
+	assert.ErrorContains(t, err, "the database is full (NOSPACE); the change may have been made")
 	_, err = s.Client(t, "admin", "system:masters").RackV1alpha1().MacNodeClasses().List(t.Context(), metav1.ListOptions{})
 	assert.NoError(t, err, "existing objects can be read")
 

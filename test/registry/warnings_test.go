@@ -71,7 +71,7 @@ func TestWarningsOfAHeldLease(t *testing.T) {
 	remove(metav1.DryRunAll)
 	assert.Equal(t, []string{held}, warned.take(), "it is still Held")
 
-	const longer = `rule 3 (at least 24 hours): lease "build" is Held; its Mac stays yours, and is billed, until 2026-03-04T12:00:00Z instead of 2026-03-03T12:00:00Z, and this cannot be taken back`
+	const longer = `rule 3 (at least 24 hours): lease "build" is Held; the Mac remains leased and billed until 2026-03-04T12:00:00Z instead of 2026-03-03T12:00:00Z; this cannot be undone`
 	lengthen("72h", metav1.DryRunAll)
 	assert.Equal(t, []string{longer}, warned.take())
 	lengthen("72h")

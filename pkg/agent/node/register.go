@@ -56,7 +56,7 @@ func (d *Description) object(now metav1.Time) *corev1.Node {
 				LabelMac:               "true",
 			},
 		},
-		Spec: corev1.NodeSpec{Taints: []corev1.Taint{{Key: rules.TaintUnleased, Effect: corev1.TaintEffectNoSchedule}}},
+		Spec: corev1.NodeSpec{Taints: []corev1.Taint{rules.UnleasedTaint()}},
 		Status: corev1.NodeStatus{
 			Capacity:    capacity,
 			Allocatable: maps.Clone(capacity),

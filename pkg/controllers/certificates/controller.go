@@ -30,13 +30,13 @@ import (
 
 const (
 	byUser = "user"
-	// registering is the interval at which a serving certificate is tried again until its Node is
-	// registered.
-	registering = 5 * time.Second
+	// registrationRetry is the interval at which a serving certificate is tried again until its
+	// Node is registered.
+	registrationRetry = 5 * time.Second
 	// rememberedFor is how long an approval is kept until the informer has it.
 	rememberedFor = 10 * time.Minute
-	// resolving is the timeout for resolving kube-apiserver's name.
-	resolving = 2 * time.Second
+	// resolveTimeout is the timeout for resolving kube-apiserver's name.
+	resolveTimeout = 2 * time.Second
 )
 
 // New returns the controller. Its keys are names of CertificateSigningRequests.
@@ -104,14 +104,14 @@ func (r *reconciler) reconcile(ctx context.Context, name string) (time.Time, err
 	}
 	if csr.Spec.SignerName == certificatesv1.KubeletServingSignerName {
 		if f.mac != nil && !f.registered(req.node) {
-			return r.deps.Clock.Now().Add(registering), nil
+			return r.deps.Clock.Now().Add(registrationRetry), nil
 		}
 		return time.Time{}, r.write(ctx, csr, decideServing(req, f))
 	}
 	v := decideClient(req, f)
 	if v.approve {
 		// The Mac is in the ClusterRoleBinding before its agent has a certificate.
-		if err := (&macs{r.deps.Core}).name(ctx, req.node); err != nil {
+		if err := (&macs{r.deps.Core}).addUsers(ctx, req.node); err != nil {
 			return time.Time{}, err
 		}
 	}
@@ -143,15 +143,15 @@ func (r *reconciler) facts(ctx context.Context, req *request) (facts, error) {
 		if f.nodes, err = r.nodes.List(labels.Everything()); err != nil {
 			return f, err
 		}
-		f.taken, err = r.taken(ctx)
+		f.reservedAddresses, err = r.reservedAddresses(ctx)
 		return f, err
 	}
-	f.spent, err = r.spent(req)
+	f.tokenUse, err = r.tokenUse(req)
 	return f, err
 }
 
-// spent returns an approved request of the same token for another key.
-func (r *reconciler) spent(req *request) (*certificatesv1.CertificateSigningRequest, error) {
+// tokenUse returns an approved request of the same token for another key, or nil.
+func (r *reconciler) tokenUse(req *request) (*certificatesv1.CertificateSigningRequest, error) {
 	if req.token() == "" {
 		return nil, nil
 	}
@@ -171,15 +171,15 @@ func (r *reconciler) spent(req *request) (*certificatesv1.CertificateSigningRequ
 	return nil, nil
 }
 
-// taken returns the addresses of API servers and Services: a server with such an address could
-// answer in their place.
-func (r *reconciler) taken(ctx context.Context) ([]address, error) {
+// reservedAddresses returns the addresses of API servers and Services: a server with such an
+// address could answer in their place.
+func (r *reconciler) reservedAddresses(ctx context.Context) ([]address, error) {
 	const kubernetes = "kubernetes"
-	var taken []address
+	var reserved []address
 	add := func(holder string, addresses ...string) {
 		for _, a := range addresses {
 			if ip := net.ParseIP(a); ip != nil { // "None" and "" are not addresses
-				taken = append(taken, address{ip, holder})
+				reserved = append(reserved, address{ip, holder})
 			}
 		}
 	}
@@ -194,11 +194,11 @@ func (r *reconciler) taken(ctx context.Context) ([]address, error) {
 			add(apiServer, endpoint.Addresses...)
 		}
 	}
-	outside, err := r.outside(ctx)
+	published, err := r.publishedAddresses(ctx)
 	if err != nil {
 		return nil, err
 	}
-	add(apiServer, outside...)
+	add(apiServer, published...)
 	services, err := r.deps.Core.CoreV1().Services(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, err
@@ -215,12 +215,12 @@ func (r *reconciler) taken(ctx context.Context) ([]address, error) {
 			add(holder, ingress.IP)
 		}
 	}
-	return taken, nil
+	return reserved, nil
 }
 
-// outside returns the addresses at which machines find the API servers, as kubeadm publishes them;
-// a load balancer's, for example.
-func (r *reconciler) outside(ctx context.Context) ([]string, error) {
+// publishedAddresses returns the addresses of API servers that kubeadm publishes, such as the
+// address of a load balancer.
+func (r *reconciler) publishedAddresses(ctx context.Context) ([]string, error) {
 	info, err := r.deps.Core.CoreV1().ConfigMaps(metav1.NamespacePublic).Get(ctx, bootstrapapi.ConfigMapClusterInfo, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil, nil
@@ -234,7 +234,7 @@ func (r *reconciler) outside(ctx context.Context) ([]string, error) {
 		logger.Error(err, "Failed to read kube-apiserver's address from ConfigMap kube-public/cluster-info; a Mac may be given this address")
 		return nil, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, resolving)
+	ctx, cancel := context.WithTimeout(ctx, resolveTimeout)
 	defer cancel()
 	var addresses []string
 	for _, cluster := range config.Clusters {

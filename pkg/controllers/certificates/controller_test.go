@@ -70,7 +70,7 @@ func TestServingWaitsForTheNode(t *testing.T) {
 	c := newCluster(t, []*certificatesv1.CertificateSigningRequest{csr}, macNode("mac-9", metav1.ConditionFalse))
 	due, err := c.reconcile(t.Context(), "csr-x")
 	require.NoError(t, err)
-	assert.Equal(t, noon.Add(registering), due)
+	assert.Equal(t, noon.Add(registrationRetry), due)
 	is, _, _ := c.decide(t, "csr-x")
 	assert.Empty(t, is)
 }

@@ -48,12 +48,12 @@ func deny(reason, format string, args ...any) verdict {
 type facts struct {
 	// mac is the MacNode with the requested name; nil if it does not exist.
 	mac *rackv1alpha1.MacNode
-	// spent is an approved request of the same token for another key, or nil.
-	spent *certificatesv1.CertificateSigningRequest
+	// tokenUse is an approved request of the same token for another key, or nil.
+	tokenUse *certificatesv1.CertificateSigningRequest
 	// nodes are all Nodes.
 	nodes []*corev1.Node
-	// taken are the addresses of the cluster's API servers and Services.
-	taken []address
+	// reservedAddresses are the addresses of the cluster's API servers and Services.
+	reservedAddresses []address
 }
 
 // apiServer is the holder of the addresses of API servers.
@@ -75,10 +75,10 @@ func decideClient(r *request, f facts) verdict {
 		return verdict{} // another kind of Node
 	case token != "":
 		return deny(reasonForeignToken, "bootstrap token %s is not for Macs; create one for Mac %s with `macrack-agent token create %[2]s`", token, r.node)
-	case r.asker() == r.node:
+	case r.requestingNode() == r.node:
 		return verdict{} // a renewal, which kube-controller-manager approves
-	case r.asker() != "":
-		return deny(reasonForeignNode, "Node %s may not become Mac %s", r.asker(), r.node)
+	case r.requestingNode() != "":
+		return deny(reasonForeignNode, "Node %s may not become Mac %s", r.requestingNode(), r.node)
 	}
 	return deny(reasonForeignSubject, "user %q may not become Mac %s; use a bootstrap token created for it with `macrack-agent token create %[2]s`", r.Spec.Username, r.node)
 }
@@ -104,9 +104,9 @@ func decideJoin(r *request, token string, f facts) verdict {
 	case meta.IsStatusConditionTrue(f.mac.Status.Conditions, rackv1alpha1.MacNodeReady):
 		return deny(reasonMacIsLive, "name already in use; the agent of Mac %s, serial number %s, is online. If it runs on this Mac, stop it and join again once the MacNode is not Ready; otherwise join under this Mac's own name",
 			r.node, f.mac.Spec.SerialNumber)
-	case f.spent != nil:
+	case f.tokenUse != nil:
 		return deny(reasonTokenSpent, "bootstrap token %s has been used at %s, and a token is valid once; create another with `macrack-agent token create %s`",
-			token, f.spent.CreationTimestamp.UTC().Format("15:04:05Z"), r.node)
+			token, f.tokenUse.CreationTimestamp.UTC().Format("15:04:05Z"), r.node)
 	}
 	return approve(reasonJoin, "bootstrap token %s was created for Mac %s, serial number %s", token, r.node, f.mac.Spec.SerialNumber)
 }
@@ -117,7 +117,7 @@ func decideServing(r *request, f facts) verdict {
 	if f.mac == nil {
 		return verdict{} // another kind of Node
 	}
-	if r.asker() != r.node {
+	if r.requestingNode() != r.node {
 		return deny(reasonForeignSubject, "user %q may not serve as Mac %s", r.Spec.Username, r.node)
 	}
 	if err := r.check(); err != nil {
@@ -150,19 +150,19 @@ func refuseAddress(node string, ip net.IP, f facts) string {
 		if n.Name == node {
 			own = true
 		} else if !ip.IsLoopback() { // a loopback address reaches no other host
-			return fmt.Sprintf("Node %s has it", n.Name)
+			return fmt.Sprintf("it belongs to Node %s", n.Name)
 		}
 	}
 	switch {
 	case ip.IsUnspecified() || ip.IsMulticast():
 		return "it is not the address of a host"
 	case !ip.IsLoopback():
-		if i := slices.IndexFunc(f.taken, func(a address) bool { return a.ip.Equal(ip) }); i >= 0 {
-			return f.taken[i].holder + " has it"
+		if i := slices.IndexFunc(f.reservedAddresses, func(a address) bool { return a.ip.Equal(ip) }); i >= 0 {
+			return "it belongs to " + f.reservedAddresses[i].holder
 		}
 	}
 	if !own {
-		return "the Node does not have it"
+		return "it is not an address of the Node"
 	}
 	return ""
 }

@@ -28,7 +28,7 @@ const macsBinding = "macrack-macs"
 func NewMacs(deps *shared.Dependencies) *controller.Controller {
 	m := &macs{deps.Core}
 	c := controller.New("macs", deps.Clock, func(ctx context.Context, _ string) (time.Time, error) {
-		return time.Time{}, m.name(ctx, deps.MacNodes.Informer().GetStore().ListKeys()...)
+		return time.Time{}, m.addUsers(ctx, deps.MacNodes.Informer().GetStore().ListKeys()...)
 	})
 	_, _ = deps.MacNodes.Informer().AddEventHandler(controller.Handlers(func(before, _ *rackv1alpha1.MacNode) {
 		if before == nil {
@@ -40,8 +40,8 @@ func NewMacs(deps *shared.Dependencies) *controller.Controller {
 
 type macs struct{ core kubernetes.Interface }
 
-// name adds the users of Macs to the binding.
-func (m *macs) name(ctx context.Context, names ...string) error {
+// addUsers adds the users of Macs to the binding.
+func (m *macs) addUsers(ctx context.Context, names ...string) error {
 	bindings := m.core.RbacV1().ClusterRoleBindings()
 	binding, err := bindings.Get(ctx, macsBinding, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {

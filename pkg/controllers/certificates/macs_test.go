@@ -55,11 +55,11 @@ func TestMacsAreKnown(t *testing.T) {
 		writes++
 		return failure != nil, nil, failure
 	})
-	require.NoError(t, m.name(t.Context(), "mac-2", "mac-1"))
-	require.NoError(t, m.name(t.Context(), "mac-1", "mac-3"))
-	require.NoError(t, m.name(t.Context(), "mac-2"))
+	require.NoError(t, m.addUsers(t.Context(), "mac-2", "mac-1"))
+	require.NoError(t, m.addUsers(t.Context(), "mac-1", "mac-3"))
+	require.NoError(t, m.addUsers(t.Context(), "mac-2"))
 	assert.Equal(t, []string{"system:node:mac-1", "system:node:mac-2", "system:node:mac-3"}, c.agents(t), "the user of a deleted MacNode is kept")
 	assert.Equal(t, 2, writes, "no write without a change")
 	failure = apierrors.NewConflict(rbacv1.Resource("clusterrolebindings"), macsBinding, nil)
-	assert.ErrorIs(t, m.name(t.Context(), "mac-4"), failure)
+	assert.ErrorIs(t, m.addUsers(t.Context(), "mac-4"), failure)
 }

@@ -55,8 +55,8 @@ func (r *request) token() string {
 	return id
 }
 
-// asker returns the name of the requesting Node, or "" if the user is not a Node.
-func (r *request) asker() string {
+// requestingNode returns the name of the requesting Node, or "" if the user is not a Node.
+func (r *request) requestingNode() string {
 	if !slices.Contains(r.Spec.Groups, rules.NodesGroup) {
 		return ""
 	}

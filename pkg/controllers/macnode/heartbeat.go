@@ -1,6 +1,6 @@
 // Package macnode keeps the condition Ready of MacNodes. An agent's heartbeat is the renewal of its
-// Node's Lease in kube-node-lease. Silence alone fails nothing: an offline Mac gets no new lease,
-// and keeps its lease and its virtual machines.
+// Node's Lease in kube-node-lease. A missed heartbeat does not prove that the virtual machines
+// ended: an offline Mac gets no new lease, and keeps its lease and its virtual machines.
 package macnode
 
 import (

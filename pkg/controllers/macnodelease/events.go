@@ -41,7 +41,7 @@ func describe(before, after *rackv1alpha1.MacNodeLease) (reason, message string)
 	case rackv1alpha1.MacNodeLeaseBound:
 		return eventBound, fmt.Sprintf("bound to Mac %s (MacNode %s) until %s at least", serial, after.Status.NodeName, floor)
 	case rackv1alpha1.MacNodeLeaseHeld:
-		return eventHeld, fmt.Sprintf("deleted before its floor: the lease keeps Mac %s until %s and is then released automatically; its instances are stopped", serial, floor)
+		return eventHeld, fmt.Sprintf("deleted before its floor: the lease keeps Mac %s until %s and is then released automatically; its current instances are stopped, and new ones can start until then", serial, floor)
 	case rackv1alpha1.MacNodeLeaseReleasing:
 		return eventReleasing, fmt.Sprintf("the floor passed at %s: Mac %s is being emptied and scrubbed, and then released", floor, serial)
 	}

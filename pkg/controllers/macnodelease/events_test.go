@@ -35,7 +35,7 @@ func TestDescribe(t *testing.T) {
 		{name: "bound", before: aLease("a", 0), after: bound, reason: "Bound",
 			message: "bound to Mac S-mac-1 (MacNode mac-1) until 2026-08-02T11:00:00Z at least"},
 		{name: "held", before: bound, after: held, reason: "Held",
-			message: "deleted before its floor: the lease keeps Mac S-mac-1 until 2026-08-02T11:00:00Z and is then released automatically; its instances are stopped"},
+			message: "deleted before its floor: the lease keeps Mac S-mac-1 until 2026-08-02T11:00:00Z and is then released automatically; its current instances are stopped, and new ones can start until then"},
 		{name: "releasing", before: held, after: releasing, reason: "Releasing",
 			message: "the floor passed at 2026-08-02T11:00:00Z: Mac S-mac-1 is being emptied and scrubbed, and then released"},
 		{name: "waiting", before: aLease("a", 0), after: aLease("a", 0, waits("none is free")), reason: "WaitingForMac", message: "none is free"},

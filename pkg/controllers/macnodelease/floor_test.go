@@ -22,7 +22,7 @@ func TestFloor(t *testing.T) {
 		{name: "the floor cannot be restored just now", lease: olderLease(boundAt(time.Hour), floorAt(noon)), fail: errTimeout,
 			calls: []string{"status Bound 2026-08-02T11:00:00Z"}, err: errTimeout},
 		{name: "the floor of a lease that is being released is not touched", lease: releasingLease(floorAt(noon.Add(-7*day)), slots("vm")), mac: scrubbedMac(),
-			calls: []string{"status Releasing 2026-07-25T12:00:00Z: Released=False: StoppingInstances: waits for instances to stop: vm"}},
+			calls: []string{"status Releasing 2026-07-25T12:00:00Z: Released=False: StoppingInstances: waiting for instances to stop: vm"}},
 	} {
 		t.Run(tt.name, tt.run)
 	}

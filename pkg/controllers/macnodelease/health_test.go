@@ -12,7 +12,7 @@ import (
 func TestMacReady(t *testing.T) {
 	const (
 		status   = "status Releasing 2026-08-01T06:00:00Z: Released=False: "
-		tainting = "TaintingNode: waits for the Node mac-1 to be tainted macrack.io/unleased, so that nothing is scheduled there"
+		tainting = "TaintingNode: waiting for Node mac-1 to be tainted macrack.io/unleased, so that nothing is scheduled there"
 	)
 	for _, tt := range []scenario{
 		{name: "bound: the Mac is offline", unreported: true, lease: olderLease(boundAt(time.Hour)), mac: aMac("mac-1", offline),

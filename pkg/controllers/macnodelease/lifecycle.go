@@ -235,7 +235,7 @@ func waitsFor(lease *rackv1alpha1.MacNodeLease, mac *rackv1alpha1.MacNode, taint
 	case rules.ReasonScrubbing:
 		scrubbed := meta.FindStatusCondition(mac.Status.Conditions, rackv1alpha1.MacNodeScrubbed)
 		if scrubbed != nil && scrubbed.Status == metav1.ConditionFalse && scrubbed.Reason == rackv1alpha1.ReasonScrubFailed {
-			reason, message = scrubbed.Reason, message+", which failed: "+scrubbed.Message
+			reason, message = scrubbed.Reason, message+"; the last scrub failed: "+scrubbed.Message
 		}
 	default:
 		return reason, message

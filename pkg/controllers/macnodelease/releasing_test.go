@@ -17,19 +17,19 @@ import (
 func TestReleasing(t *testing.T) {
 	const (
 		status    = "status Releasing 2026-08-01T06:00:00Z: Released=False: "
-		scrubbing = "Scrubbing: waits for the Mac S-mac-1 to prove that nothing of the tenant is left on it"
-		tainting  = "TaintingNode: waits for the Node mac-1 to be tainted macrack.io/unleased, so that nothing is scheduled there"
+		scrubbing = "Scrubbing: waiting for Mac S-mac-1 to report a complete scrub"
+		tainting  = "TaintingNode: waiting for Node mac-1 to be tainted macrack.io/unleased, so that nothing is scheduled there"
 	)
 	for _, tt := range []scenario{
 		{
 			name: "releasing: everything is stopped", lease: releasingLease(heldAt(time.Hour), leasePhase(rackv1alpha1.MacNodeLeaseReleasing), slots("after")),
 			instances: []*instancev1alpha1.MacOSInstance{anInstance("after", 0), anInstance("asked", 0, stopAsked), anInstance("earlier", 0, ofEarlierLease)},
 			mac:       scrubbedMac(), node: aNode(rules.UnleasedTaint()),
-			calls: []string{"stop after LeaseReleasing", "status Releasing 2026-08-01T06:00:00Z: Released=False: StoppingInstances: waits for instances to stop: after"},
+			calls: []string{"stop after LeaseReleasing", "status Releasing 2026-08-01T06:00:00Z: Released=False: StoppingInstances: waiting for instances to stop: after"},
 		},
 		{name: "releasing: before the floor, as this clock sees it", lease: releasingLease(floorAt(noon.Add(time.Hour))), mac: scrubbedMac(), node: aNode(rules.UnleasedTaint()), due: noon.Add(time.Hour)},
 		{name: "releasing: slots are taken", lease: releasingLease(slots("vm", "other")), mac: scrubbedMac(), node: aNode(rules.UnleasedTaint()),
-			calls: []string{status + "StoppingInstances: waits for instances to stop: vm, other"}},
+			calls: []string{status + "StoppingInstances: waiting for instances to stop: vm, other"}},
 		{name: "releasing: not scrubbed", lease: releasingLease(), mac: scrubbedMac(func(mac *rackv1alpha1.MacNode) { mac.Status.Scrub = nil }), node: aNode(rules.UnleasedTaint()),
 			calls: []string{status + scrubbing}},
 		{name: "releasing: not scrubbed, which is already reported", lease: releasingLease(condition("Released", metav1.ConditionFalse, "Scrubbing", strings.TrimPrefix(scrubbing, "Scrubbing: "))),
@@ -39,9 +39,9 @@ func TestReleasing(t *testing.T) {
 		{name: "releasing: the scrub failed", lease: releasingLease(), mac: scrubbedMac(func(mac *rackv1alpha1.MacNode) {
 			mac.Status.Conditions = []metav1.Condition{{Type: rackv1alpha1.MacNodeScrubbed, Status: metav1.ConditionFalse, Reason: rackv1alpha1.ReasonScrubFailed, Message: "a disk is busy"}}
 		}), node: aNode(rules.UnleasedTaint()),
-			calls: []string{status + "ScrubFailed: waits for the Mac S-mac-1 to prove that nothing of the tenant is left on it, which failed: a disk is busy"}},
+			calls: []string{status + "ScrubFailed: waiting for Mac S-mac-1 to report a complete scrub; the last scrub failed: a disk is busy"}},
 		{name: "releasing: the Mac is offline", lease: releasingLease(slots("vm")), mac: scrubbedMac(offline), node: aNode(rules.UnleasedTaint()),
-			calls: []string{status + "MacOffline: waits for instances to stop: vm; Mac S-mac-1 is offline (silent)"}},
+			calls: []string{status + "MacOffline: waiting for instances to stop: vm; Mac S-mac-1 is offline (silent)"}},
 		{name: "releasing: the Mac is unknown", lease: releasingLease(), node: aNode(rules.UnleasedTaint()), err: apierrors.NewNotFound(rackv1alpha1.Resource("macnode"), "mac-1")},
 		{name: "releasing: the Node does not exist", lease: releasingLease(), mac: scrubbedMac(), calls: []string{status + tainting}},
 		{name: "releasing: the Node still has the tenant's taint", lease: releasingLease(), mac: scrubbedMac(), node: aNode(rules.TenantTaint("acme")), calls: []string{status + tainting}},

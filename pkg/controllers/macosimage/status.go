@@ -136,9 +136,9 @@ func (r *reconciler) setReady(ctx context.Context, image *imagev1alpha1.MacOSIma
 		}
 		return time.Time{}
 	}
-	found, due := r.verifications.of(ctx, image)
+	found, due := r.verifications.finding(ctx, image)
 	if isTemporary(found.reason) && found.reason != imagev1alpha1.ReasonVerifying {
-		found = orOfMacs(found, image, macs)
+		found = mergeMacFindings(found, image, macs)
 	}
 	r.write(image, found)
 	if found.reason == imagev1alpha1.ReasonVerified {
@@ -176,10 +176,10 @@ func isTemporary(reason string) bool {
 	return false
 }
 
-// orOfMacs returns a Mac's finding if it settles whether the image can be used; else the
+// mergeMacFindings returns a Mac's finding if it settles whether the image can be used; else the
 // controllers' finding. Of several Macs, one that has verified the image wins, then the one whose
 // name is first.
-func orOfMacs(found finding, image *imagev1alpha1.MacOSImage, macs []*rackv1alpha1.MacNode) finding {
+func mergeMacFindings(found finding, image *imagev1alpha1.MacOSImage, macs []*rackv1alpha1.MacNode) finding {
 	var settled *finding
 	var by string
 	for _, mac := range macs {

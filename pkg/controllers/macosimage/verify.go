@@ -75,9 +75,10 @@ func newVerifications(clock clock.PassiveClock, verifier verifier, queue queue) 
 	}
 }
 
-// of returns the finding of an image, and starts a verification in the background if one is due,
-// because registries may be slow. Its end enqueues the image. due is the time of the next call.
-func (v *verifications) of(ctx context.Context, image *imagev1alpha1.MacOSImage) (found finding, due time.Time) {
+// finding returns the finding of an image, and starts a verification in the background if one is
+// due, because registries may be slow. Its end enqueues the image. due is the time of the next
+// call.
+func (v *verifications) finding(ctx context.Context, image *imagev1alpha1.MacOSImage) (found finding, due time.Time) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	current := v.images[image.Name]
@@ -121,8 +122,8 @@ func (v *verifications) run(ctx context.Context, name string, spec *imagev1alpha
 	v.queue.Enqueue(name)
 }
 
-// recovered returns the result of a verification. A panic of one is an error of that image: what a
-// registry answers must not end the controllers.
+// recovered verifies an image and converts a panic to an error, so that a registry cannot crash the
+// controllers.
 func (v *verifications) recovered(ctx context.Context, spec *imagev1alpha1.MacOSImageSpec) (err error) {
 	defer func() {
 		if reason := recover(); reason != nil {

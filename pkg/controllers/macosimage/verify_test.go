@@ -128,7 +128,7 @@ func TestFewVerificationsRunAtOnce(t *testing.T) {
 	for i := range 3 * maxVerifying {
 		image := anImage(ref, digestA, imagev1alpha1.MacOSImageStatus{})
 		image.Name = string(rune('a' + i))
-		found, due := v.of(t.Context(), image)
+		found, due := v.finding(t.Context(), image)
 		assert.Equal(t, "Verifying", found.reason)
 		assert.Zero(t, due)
 	}
@@ -153,9 +153,9 @@ func TestVerificationPanics(t *testing.T) {
 		return err
 	}), enqueued)
 	image := &imagev1alpha1.MacOSImage{}
-	v.of(t.Context(), image)
+	v.finding(t.Context(), image)
 	<-enqueued
-	found, due := v.of(t.Context(), image)
+	found, due := v.finding(t.Context(), image)
 	assert.Equal(t, imagev1alpha1.ReasonMalformed, found.reason)
 	assert.Contains(t, found.message, "the verification failed: runtime error")
 	assert.Zero(t, due)

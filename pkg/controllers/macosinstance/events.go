@@ -40,7 +40,7 @@ func describeStop(instance *instancev1alpha1.MacOSInstance) string {
 	if request == nil {
 		return "virtual machine stopping"
 	}
-	return fmt.Sprintf("asked to stop by %s (%s)", cmp.Or(request.By, "an unknown user"), cmp.Or(request.Reason, "no reason given"))
+	return fmt.Sprintf("stop requested by %s (%s)", cmp.Or(request.By, "an unknown user"), cmp.Or(request.Reason, "no reason given"))
 }
 
 func describeScheduling(before, after *instancev1alpha1.MacOSInstance) (eventType, reason, message string) {

@@ -24,7 +24,7 @@ func TestDescribe(t *testing.T) {
 		{"scheduled", anInstance(), anInstance(withPod(ReasonScheduled, ""), inPhase("Scheduled")), []string{normal, "Scheduled", "placeholder pod vm-1-vm bound to Node mac-1"}},
 		{"pulling", anInstance(), anInstance(inPhase("Pulling")), []string{"", "", ""}},
 		{"running", anInstance(), anInstance(inPhase("Running")), []string{normal, "Started", "virtual machine started on Mac S-1"}},
-		{"stopping", anInstance(), anInstance(stopAsked), []string{normal, "Stopping", "asked to stop by acme (Asked)"}},
+		{"stopping", anInstance(), anInstance(stopAsked), []string{normal, "Stopping", "stop requested by acme (Asked)"}},
 		{"stopped", anInstance(), anInstance(inPhase("Stopped"), message("why")), []string{normal, "Stopped", "why"}},
 		{"failed", anInstance(), anInstance(inPhase("Failed"), message("why")), []string{warning, "Failed", "why"}},
 		{"refused", anInstance(), anInstance(withPod(ReasonPodRefused, "quota")), []string{warning, "PodRefused", "quota"}},

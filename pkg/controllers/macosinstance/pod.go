@@ -113,8 +113,8 @@ func Placeholder(instance *instancev1alpha1.MacOSInstance, image *imagev1alpha1.
 			}},
 			Tolerations: []corev1.Toleration{
 				{Key: tenant.Key, Operator: corev1.TolerationOpEqual, Value: tenant.Value, Effect: tenant.Effect},
-				// No taint ends a virtual machine, because it cannot move elsewhere. An unreachable
-				// Mac's least of all: silence alone fails nothing.
+				// The pod tolerates all NoExecute taints: a virtual machine cannot move, and a
+				// missed heartbeat does not prove that it ended.
 				{Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute},
 			},
 		},

@@ -98,7 +98,7 @@ func (r *reconciler) sync(ctx context.Context, instance *instancev1alpha1.MacOSI
 	case mustStop(instance):
 		return time.Time{}, r.stop(ctx, instance, pod)
 	case instance.Status.PodName == "" || needsPod(instance, pod):
-		return time.Time{}, r.start(ctx, instance)
+		return time.Time{}, r.createPod(ctx, instance)
 	case pod == nil:
 		return time.Time{}, r.onPodLost(ctx, instance)
 	default:

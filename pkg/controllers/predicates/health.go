@@ -12,13 +12,13 @@ import (
 	"macrack.io/macrack/pkg/rules"
 )
 
-// conditionReason matches the reasons that conditions may have. That of a quarantine may be any
+// conditionReason matches the valid reasons of conditions. The reason of a quarantine may be any
 // text.
 var conditionReason = regexp.MustCompile(`^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$`)
 
-// MacReady returns the condition MacReady by which leases and instances tell their tenant, who
-// cannot see the Mac, how it is. The API server stores its reason and message as they are, so that
-// a controller that compares them writes each change once.
+// MacReady returns the condition MacReady of leases and instances. Tenants cannot read MacNodes,
+// so it reports the state of the Mac. The API server stores its reason and message as they are, so
+// that a controller that compares them writes each change once.
 func MacReady(mac *rackv1alpha1.MacNode) metav1.Condition {
 	c := metav1.Condition{
 		Type: rackv1alpha1.MacNodeLeaseConditionMacReady, Status: metav1.ConditionTrue, Reason: "Ready",

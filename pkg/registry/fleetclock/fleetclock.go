@@ -114,7 +114,7 @@ func (c *Clock) Run(ctx context.Context, transact Transact) {
 		case <-ctx.Done():
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), interval)
 			defer cancel()
-			_ = transact(ctx, c.takeBack) // on failure, others detect the stale time
+			_ = transact(ctx, c.withdraw) // on failure, others detect the stale time
 			return
 		}
 	}
@@ -124,7 +124,7 @@ func (c *Clock) tick(ctx context.Context, transact Transact) error {
 	c.beat++
 	var seen map[string]observed
 	err := transact(ctx, func(ctx context.Context, tx Tx) (err error) {
-		seen, err = c.leave(ctx, tx)
+		seen, err = c.publish(ctx, tx)
 		return err
 	})
 	if err == nil {
@@ -133,10 +133,10 @@ func (c *Clock) tick(ctx context.Context, transact Transact) error {
 	return err
 }
 
-// leave writes this replica's time and removes dead replicas. It returns its observations of the
+// publish writes this replica's time and removes dead replicas. It returns its observations of the
 // others, which are valid only if the transaction succeeds: while etcd is unreachable, no replica
 // can write.
-func (c *Clock) leave(ctx context.Context, tx Tx) (map[string]observed, error) {
+func (c *Clock) publish(ctx context.Context, tx Tx) (map[string]observed, error) {
 	readings, err := read(ctx, tx)
 	if err != nil {
 		return nil, err
@@ -150,7 +150,7 @@ func (c *Clock) leave(ctx context.Context, tx Tx) (map[string]observed, error) {
 		if !ok || last.beat != r.Beat {
 			seen[id] = observed{beat: r.Beat}
 			if d := now.Sub(r.Time).Abs(); d > Tolerance {
-				klog.FromContext(ctx).Info("Clocks of API servers disagree; no Mac is leased or released until they agree", "by", d.Round(time.Second))
+				klog.FromContext(ctx).Info("API server clocks disagree; bindings may be refused and releases are delayed", "difference", d.Round(time.Second))
 			}
 			continue
 		}
@@ -165,7 +165,7 @@ func (c *Clock) leave(ctx context.Context, tx Tx) (map[string]observed, error) {
 	return seen, write(tx, readings)
 }
 
-func (c *Clock) takeBack(ctx context.Context, tx Tx) error {
+func (c *Clock) withdraw(ctx context.Context, tx Tx) error {
 	readings, err := read(ctx, tx)
 	if err != nil {
 		return err

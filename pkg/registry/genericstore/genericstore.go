@@ -101,8 +101,8 @@ var (
 	_ rest.SingularNameProvider = &REST{}
 )
 
-// Create is [rejection.Store.Create]. The answer to a dry run has what the planner sets, as that to
-// the real request has.
+// Create is [rejection.Store.Create]. The response to a dry run includes the fields that the
+// planner sets.
 func (r *REST) Create(ctx context.Context, obj runtime.Object, validate rest.ValidateObjectFunc, options *metav1.CreateOptions) (runtime.Object, error) {
 	out, err := r.Store.Create(ctx, obj, validate, options)
 	if err != nil {
@@ -111,8 +111,8 @@ func (r *REST) Create(ctx context.Context, obj runtime.Object, validate rest.Val
 	return r.created(ctx, out, options.DryRun)
 }
 
-// Update is [rejection.Store.Update]. The answer to a dry run that creates has what the planner
-// sets.
+// Update is [rejection.Store.Update]. The response to a dry run that creates includes the fields
+// that the planner sets.
 func (r *REST) Update(ctx context.Context, name string, info rest.UpdatedObjectInfo, create rest.ValidateObjectFunc, update rest.ValidateObjectUpdateFunc, allowCreate bool, options *metav1.UpdateOptions) (runtime.Object, bool, error) {
 	out, created, err := r.Store.Update(ctx, name, info, create, update, allowCreate, options)
 	if err != nil || !created {
@@ -122,8 +122,8 @@ func (r *REST) Update(ctx context.Context, name string, info rest.UpdatedObjectI
 	return out, err == nil, err
 }
 
-// created returns the answer to a request that has created obj. A dry run is planned again for it:
-// the first plan went no further than admission.
+// created returns the response to a request that has created obj. A dry run is planned again,
+// because admission discards the object of its plan.
 func (r *REST) created(ctx context.Context, obj runtime.Object, dryRun []string) (runtime.Object, error) {
 	if !dryrun.IsDryRun(dryRun) {
 		return obj, nil
@@ -202,8 +202,8 @@ func New(kind Kind, options Options) (*REST, *StatusREST, error) {
 		NewListFunc:               kind.NewList,
 		DefaultQualifiedResource:  kind.Resource,
 		SingularQualifiedResource: schema.GroupResource{Group: kind.Resource.Group, Resource: kind.Singular},
-		CreateStrategy:            fewErrors{kind.Strategy},
-		UpdateStrategy:            fewErrorsOfUpdate{kind.Strategy},
+		CreateStrategy:            limitErrors{kind.Strategy},
+		UpdateStrategy:            limitUpdateErrors{kind.Strategy},
 		DeleteStrategy:            kind.Strategy,
 		ResetFieldsStrategy:       kind.Strategy,
 		TableConvertor:            kind.Table,
@@ -219,21 +219,21 @@ func New(kind Kind, options Options) (*REST, *StatusREST, error) {
 		return main, nil, nil
 	}
 	status := *store
-	status.UpdateStrategy = fewErrorsOfUpdate{kind.Status}
+	status.UpdateStrategy = limitUpdateErrors{kind.Status}
 	status.ResetFieldsStrategy = kind.Status
 	return main, &StatusREST{recorded(&status)}, nil
 }
 
-// fewErrors is a strategy with a bounded number of errors, as an answer with all of them costs the
-// square of their number.
-type fewErrors struct{ rest.RESTCreateStrategy }
+// limitErrors is a strategy with a bounded number of errors, because a response with all of them
+// costs the square of their number.
+type limitErrors struct{ rest.RESTCreateStrategy }
 
-func (s fewErrors) Validate(ctx context.Context, obj runtime.Object) field.ErrorList {
+func (s limitErrors) Validate(ctx context.Context, obj runtime.Object) field.ErrorList {
 	return metadata.Brief(s.RESTCreateStrategy.Validate(ctx, obj))
 }
 
-type fewErrorsOfUpdate struct{ rest.RESTUpdateStrategy }
+type limitUpdateErrors struct{ rest.RESTUpdateStrategy }
 
-func (s fewErrorsOfUpdate) ValidateUpdate(ctx context.Context, obj, old runtime.Object) field.ErrorList {
+func (s limitUpdateErrors) ValidateUpdate(ctx context.Context, obj, old runtime.Object) field.ErrorList {
 	return metadata.Brief(s.RESTUpdateStrategy.ValidateUpdate(ctx, obj, old))
 }

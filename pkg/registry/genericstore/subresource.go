@@ -31,19 +31,19 @@ var _ rest.SubresourceObjectMetaPreserver = Subresource{}
 // NewSubresource returns a subresource of the objects in main.
 func NewSubresource(main *REST, strategy Strategy, options Options) Subresource {
 	store := *main.Store.Store
-	store.UpdateStrategy = planned{strategy}
+	store.UpdateStrategy = serverUpdate{strategy}
 	store.ResetFieldsStrategy = nil
 	s := Subresource{store: *main.Store, backend: options.Backend, resource: store.DefaultQualifiedResource}
 	s.store.Store = &store
 	return s
 }
 
-// planned is the strategy of updates by the server.
-type planned struct{ Strategy }
+// serverUpdate is the strategy of updates by the server.
+type serverUpdate struct{ Strategy }
 
-func (planned) PrepareForUpdate(context.Context, runtime.Object, runtime.Object) {}
+func (serverUpdate) PrepareForUpdate(context.Context, runtime.Object, runtime.Object) {}
 
-func (planned) ValidateUpdate(context.Context, runtime.Object, runtime.Object) field.ErrorList {
+func (serverUpdate) ValidateUpdate(context.Context, runtime.Object, runtime.Object) field.ErrorList {
 	return nil
 }
 

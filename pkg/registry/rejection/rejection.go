@@ -3,8 +3,6 @@ package rejection
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"reflect"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -32,32 +30,6 @@ func Forbidden(gr schema.GroupResource, name string, cause error, record *rack.A
 // Unwrap returns the refusal without its record.
 func (e *Error) Unwrap() error { return e.StatusError }
 
-// A Recorder makes the record of a rejection durable, either by itself or folded with identical
-// ones.
-type Recorder interface {
-	Reject(ctx context.Context, record *rack.AuditRecord) error
-}
-
-// Check returns err. If err is an Error, its record is durable when Check returns. A dry run is
-// recorded only if its refusal reveals that another tenant has leased a Mac.
-func Check(ctx context.Context, recorder Recorder, err error, dryRun []string) error {
-	var refused *Error
-	if !errors.As(err, &refused) || refused.Record == nil {
-		return err
-	}
-	record := refused.Record
-	if len(dryRun) > 0 {
-		if record.Type != rack.CrossTenantRejected {
-			return refused.StatusError
-		}
-		record.Details.Message += " (a dry run)"
-	}
-	if recordErr := recorder.Reject(ctx, record); recordErr != nil {
-		return apierrors.NewInternalError(fmt.Errorf("%w; in addition, the ledger could not record it: %w", refused.StatusError, recordErr))
-	}
-	return refused.StatusError
-}
-
 // A Classifier may convert an error from outside the planners, such as a failed validation of an
 // object in store, into an [Error]. The name is empty if the object is created.
 type Classifier func(ctx context.Context, store rest.Getter, name string, err error) error
@@ -79,7 +51,7 @@ func (s *Store) Create(ctx context.Context, obj runtime.Object, validate rest.Va
 
 // Update is [registry.Store.Update], with refusals recorded.
 func (s *Store) Update(ctx context.Context, name string, info rest.UpdatedObjectInfo, create rest.ValidateObjectFunc, update rest.ValidateObjectUpdateFunc, allowCreate bool, options *metav1.UpdateOptions) (runtime.Object, bool, error) {
-	if err := s.find(ctx, name, allowCreate); err != nil {
+	if err := s.checkVisible(ctx, name, allowCreate); err != nil {
 		return nil, false, err
 	}
 	info = rest.WrapUpdatedObjectInfo(info, s.refuseOversized)
@@ -89,7 +61,7 @@ func (s *Store) Update(ctx context.Context, name string, info rest.UpdatedObject
 
 // Delete is [registry.Store.Delete], with refusals recorded.
 func (s *Store) Delete(ctx context.Context, name string, validate rest.ValidateObjectFunc, options *metav1.DeleteOptions) (runtime.Object, bool, error) {
-	if err := s.find(ctx, name, false); err != nil {
+	if err := s.checkVisible(ctx, name, false); err != nil {
 		return nil, false, err
 	}
 	out, gone, err := s.Store.Delete(ctx, name, validate, options)

@@ -107,7 +107,7 @@ func (b Backfill) resource(ctx context.Context, gr schema.GroupResource, empty f
 // object fills in an object, which was created at a revision of etcd.
 func (b Backfill) object(ctx context.Context, gr schema.GroupResource, namespace, name string, created int64, empty func() runtime.Object) (done bool, err error) {
 	// A later owner gives the key a later revision, so the object is then older than the key.
-	key, began, err := b.Backend.Key(ctx, Kind, namespace)
+	key, began, err := b.Backend.Key(ctx, IndexOwner, namespace)
 	if err != nil {
 		return false, err
 	}
@@ -120,7 +120,7 @@ func (b Backfill) object(ctx context.Context, gr schema.GroupResource, namespace
 		if err := tx.Get(ctx, gr, namespace, name, obj); err != nil {
 			return err
 		}
-		now, exists, err := tx.GetKey(ctx, Kind, namespace)
+		now, exists, err := tx.GetKey(ctx, IndexOwner, namespace)
 		if err != nil {
 			return err
 		}

@@ -56,7 +56,7 @@ func TestReadableRecords(t *testing.T) {
 				assert.Equal(t, "acme", name)
 				return tt.uid, nil
 			}}, func(_ context.Context, kind, id string) ([]byte, int64, error) {
-				assert.Equal(t, []string{Kind, "acme"}, []string{kind, id})
+				assert.Equal(t, []string{IndexOwner, "acme"}, []string{kind, id})
 				if tt.key == nil {
 					return nil, 0, nil
 				}

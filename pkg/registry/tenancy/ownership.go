@@ -39,7 +39,7 @@ func (o *Ownership) AssignLease(ctx context.Context, tx *txn.Tx, lease *rack.Mac
 	if err != nil {
 		return err
 	}
-	value, exists, err := tx.GetKey(ctx, Kind, lease.Namespace)
+	value, exists, err := tx.GetKey(ctx, IndexOwner, lease.Namespace)
 	if err != nil {
 		return err
 	}
@@ -54,7 +54,7 @@ func (o *Ownership) AssignLease(ctx context.Context, tx *txn.Tx, lease *rack.Mac
 	if exists && stored == uid {
 		return nil
 	}
-	return tx.PutKey(Kind, lease.Namespace, encode(uid, now))
+	return tx.PutKey(IndexOwner, lease.Namespace, encode(uid, now))
 }
 
 // AssignInstance stores the UID of its namespace in a new instance. It refuses a lease of an

@@ -27,7 +27,7 @@ func (f *Filter) ReadableRecords(ctx context.Context) (fields.Selector, error) {
 	if err != nil {
 		return nil, err
 	}
-	value, revision, err := f.keys(ctx, Kind, namespace)
+	value, revision, err := f.keys(ctx, IndexOwner, namespace)
 	if err != nil {
 		return nil, err
 	}

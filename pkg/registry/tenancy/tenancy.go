@@ -19,9 +19,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Kind is the kind of the index keys of namespaces. The value of a key is the UID of the namespace
-// and the time of its first lease.
-const Kind = "namespace-life"
+// IndexOwner is the kind of the index keys with the owners of namespaces. The value of a key is the
+// UID of the namespace and the time of its first lease. The stored name is historical: existing
+// keys have it.
+const IndexOwner = "namespace-life"
 
 // Namespaces returns the UID of a namespace, or an empty UID if it does not exist.
 type Namespaces func(ctx context.Context, name string) (types.UID, error)

@@ -149,7 +149,7 @@ func (b *Backend) add(gr schema.GroupResource, example runtime.Object, opts gene
 		root:        root,
 		prefix:      prefix,
 		codec:       c.Codec,
-		decoder:     sieveDecoder{etcd3.NewDefaultDecoder(c.Codec, versioner)},
+		decoder:     filteringDecoder{etcd3.NewDefaultDecoder(c.Codec, versioner)},
 		transformer: c.Transformer,
 	}
 	if r.transformer == nil {

@@ -145,8 +145,8 @@ func (c *client) at(ctx context.Context, key string, rev int64) (*mvccpb.KeyValu
 	return resp.KV, err
 }
 
-// any returns any key in the range of o at a revision, or nil.
-func (c *client) any(ctx context.Context, o op, rev int64) (*mvccpb.KeyValue, error) {
+// anyKey returns any key in the range of o at a revision, or nil.
+func (c *client) anyKey(ctx context.Context, o op, rev int64) (*mvccpb.KeyValue, error) {
 	resp, err := c.kv.Get(ctx, o.key, clientv3.WithRange(o.end), clientv3.WithLimit(1), clientv3.WithRev(rev))
 	if errors.Is(err, rpctypes.ErrCompacted) {
 		return nil, &conflictError{keys: []string{o.key}} // the plan took minutes, and etcd has compacted the revision

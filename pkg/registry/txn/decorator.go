@@ -70,8 +70,8 @@ func (r *resource) newRawStorage(c *storagebackend.ConfigForResource, resourcePr
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	etcd.KV = sieveKV{etcd3.NewETCDLatencyTracker(&boundKV{KV: etcd.KV, conn: etcd.ActiveConnection()})}
-	etcd.Watcher = sieveWatcher{etcd.Watcher}
+	etcd.KV = filteringKV{etcd3.NewETCDLatencyTracker(&boundKV{KV: etcd.KV, conn: etcd.ActiveConnection()})}
+	etcd.Watcher = filteringWatcher{etcd.Watcher}
 	etcd.Kubernetes = &client{Interface: etcd.Kubernetes, kv: etcd.KV}
 
 	var compactor etcd3.Compactor // a nil interface without compaction
@@ -86,14 +86,14 @@ func (r *resource) newRawStorage(c *storagebackend.ConfigForResource, resourcePr
 		transformer = etcd3.WithCorruptObjErrorHandlingTransformer(transformer)
 		decoder = etcd3.WithCorruptObjErrorHandlingDecoder(decoder)
 	}
-	raw, err := etcd3.New(etcd, compactor, c.Codec, newFunc, newListFunc, c.Prefix, resourcePrefix, c.GroupResource, transformer, c.LeaseManagerConfig, sieveDecoder{decoder}, versioner)
+	raw, err := etcd3.New(etcd, compactor, c.Codec, newFunc, newListFunc, c.Prefix, resourcePrefix, c.GroupResource, transformer, c.LeaseManagerConfig, filteringDecoder{decoder}, versioner)
 	if err != nil {
 		stopCompactor()
 		return nil, nil, nil, errors.Join(err, etcd.Close())
 	}
-	var s storage.Interface = &sieveStore{
+	var s storage.Interface = &filteringStore{
 		Interface: raw, kv: etcd.KV, prefix: path.Join("/", c.Prefix, resourcePrefix) + "/",
-		sieve: &sieve{resource: c.GroupResource, codec: c.Codec, transformer: transformer, newFunc: newFunc, known: map[string]int64{}},
+		filter: &undecodableFilter{resource: c.GroupResource, codec: c.Codec, transformer: transformer, newFunc: newFunc, known: map[string]int64{}},
 	}
 	if unsafeDelete {
 		s = etcd3.NewStoreWithUnsafeCorruptObjectDeletion(s, c.GroupResource)

@@ -30,17 +30,17 @@ func (e *conflictError) Error() string {
 // reached its quota.
 const ReasonInsufficientStorage metav1.StatusReason = "InsufficientStorage"
 
-var errTooFast = apierrors.NewTooManyRequests("you change this object faster than allowed; nothing was changed; try again later", 1)
+var errTooFast = apierrors.NewTooManyRequests("write rate limit of this object exceeded; nothing was changed; try again later", 1)
 
 var errQueueFull = apierrors.NewTooManyRequests("too many requests are waiting to change the same object; nothing was changed; try again later", 1)
 
 func errTooManyConflicts(gr schema.GroupResource, operation string) error {
-	return apierrors.NewTooManyRequests(fmt.Sprintf("cannot %s %s: what it depends on kept changing at the same time; nothing was changed; try again", operation, gr), 1)
+	return apierrors.NewTooManyRequests(fmt.Sprintf("cannot %s %s: too many conflicting writes; nothing was changed; try again", operation, gr), 1)
 }
 
 var (
 	errUnreachable = apierrors.NewServiceUnavailable("etcd is not reachable, nothing was changed; try again later")
-	errUnknown     = apierrors.NewServiceUnavailable("etcd did not answer, outcome unknown: the change may or may not have been made, read before trying again")
+	errUnknown     = apierrors.NewServiceUnavailable("etcd did not answer; the change may have been made; read the object before you retry")
 )
 
 // explain converts the errors of an etcd that does not answer, or cannot write, into API errors.
@@ -56,7 +56,7 @@ func explain(ctx context.Context, err error, write bool) error {
 			Reason: ReasonInsufficientStorage,
 			// etcd commits the write that exceeds the quota, and returns the same error as for
 			// refused writes (quotaApplierV3.Txn in etcd/server/etcdserver).
-			Message: "the database is full (NOSPACE), outcome unknown: the change may or may not have been made, read before trying again; " +
+			Message: "the database is full (NOSPACE); the change may have been made; read the object before you retry; " +
 				"an administrator must compact, defragment and disarm the alarm of etcd",
 		}}
 	case errors.Is(err, rpctypes.ErrTooManyRequests):

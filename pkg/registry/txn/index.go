@@ -52,7 +52,7 @@ func (t *Tx) AnyKey(ctx context.Context, kind, prefix string) (value []byte, exi
 		}
 	}
 	o := op{key: key, end: clientv3.GetPrefixRangeEnd(key)}
-	kv, err := t.client.any(ctx, o, t.snap.rev)
+	kv, err := t.client.anyKey(ctx, o, t.snap.rev)
 	if err != nil {
 		return nil, false, t.fail(err)
 	}

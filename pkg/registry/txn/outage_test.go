@@ -192,7 +192,7 @@ func TestEtcdDoesNotAnswer(t *testing.T) {
 	all(t, requests(t, s), func(name string, err error) {
 		want := "nothing was changed"
 		if name == "planned create" || name == "planned update" || name == "unplanned create" {
-			want = "outcome unknown"
+			want = "the change may have been made"
 		}
 		if !apierrors.IsServiceUnavailable(err) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", name, err)
@@ -246,7 +246,7 @@ func TestAnswerLost(t *testing.T) {
 	}
 	p.swallows.Store(false)
 	p.cut()
-	if err := <-done; !apierrors.IsServiceUnavailable(err) || !strings.Contains(err.Error(), "outcome unknown") {
+	if err := <-done; !apierrors.IsServiceUnavailable(err) || !strings.Contains(err.Error(), "the change may have been made") {
 		t.Errorf("lost answer: %v", err)
 	}
 	if st, _ := replay(t, etcd); len(st.records) != 2 {
@@ -276,7 +276,7 @@ func TestNoSpace(t *testing.T) {
 	_, planned := create(ctx, servers[0].Instances, instance("a", "lease"))
 	_, unplanned := create(cluster, servers[0].Nodes, &Node{ObjectMeta: metav1.ObjectMeta{Name: "node"}})
 	for _, err := range []error{planned, unplanned} {
-		if apierrors.ReasonForError(err) != txn.ReasonInsufficientStorage || !strings.Contains(err.Error(), "outcome unknown") {
+		if apierrors.ReasonForError(err) != txn.ReasonInsufficientStorage || !strings.Contains(err.Error(), "the change may have been made") {
 			t.Errorf("full: %v", err)
 		}
 	}

@@ -22,7 +22,7 @@ func exemptAgent(u user.Info) bool { return u.GetName() == "agent" }
 func TestPacer(t *testing.T) {
 	const burst = 3
 	p := newPacer(WriteLimit{Rate: 0, Burst: burst, Exempt: exemptAgent})
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), maxWriteDuration)
 	defer cancel()
 	for i := range burst {
 		if err := p.wait(request(ctx, "tenant", "patch", ""), "a"); err != nil {

@@ -15,8 +15,8 @@ const (
 	// maxAttempts is the maximum number of attempts of one write.
 	maxAttempts = 40
 
-	// patience is the maximum duration of one write with its retries.
-	patience = 5 * time.Second
+	// maxWriteDuration is the maximum duration of one write with its retries.
+	maxWriteDuration = 5 * time.Second
 )
 
 // retry repeats a write of the object at a path until it has no conflict. Only conflicts are
@@ -31,7 +31,7 @@ func (s *store) retry(ctx context.Context, operation, path string, write func(co
 
 func (s *store) retryKey(ctx context.Context, operation, key string, write func(context.Context, *Tx) error) error {
 	start := time.Now()
-	tx := &Tx{backend: s.backend, client: s.client, main: s.resource, mainKey: key, deadline: start.Add(patience)}
+	tx := &Tx{backend: s.backend, client: s.client, main: s.resource, mainKey: key, deadline: start.Add(maxWriteDuration)}
 	tx.flow = flow(ctx)
 	ctx = context.WithValue(ctx, contextKey{}, tx)
 	attempt := 1

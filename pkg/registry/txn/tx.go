@@ -186,7 +186,7 @@ func (t *Tx) identify(gr schema.GroupResource, obj runtime.Object, exists bool) 
 		return nil, "", 0, err
 	}
 	if exists != (rev != 0) {
-		return nil, "", 0, fmt.Errorf("txn: %s %q has resource version %d; what is created has none, what is updated or deleted has one", gr, m.GetName(), rev)
+		return nil, "", 0, fmt.Errorf("txn: %s %q has resource version %d; omit it to create, set it to update or delete", gr, m.GetName(), rev)
 	}
 	r, _, key, err := t.backend.locate(gr, m.GetNamespace(), m.GetName())
 	return r, key, int64(rev), err

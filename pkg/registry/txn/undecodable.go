@@ -21,11 +21,11 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// A sieve omits objects that cannot be decoded from lists and shows them as deleted in watches, so
-// that they do not make all other objects inaccessible. Reads and writes of such an object still
-// fail, as do plans that depend on it. Objects that cannot be decrypted are not omitted: a lost key
-// must not look like an empty registry.
-type sieve struct {
+// An undecodableFilter omits objects that cannot be decoded from lists and shows them as deleted in
+// watches, so that they do not make all other objects inaccessible. Reads and writes of such an
+// object still fail, as do plans that depend on it. Objects that cannot be decrypted are not
+// omitted: a lost key must not look like an empty registry.
+type undecodableFilter struct {
 	resource    schema.GroupResource
 	codec       runtime.Codec
 	transformer value.Transformer
@@ -36,38 +36,38 @@ type sieve struct {
 }
 
 // decodes reports whether a value can be decoded, if it can be decrypted.
-func (s *sieve) decodes(ctx context.Context, kv *mvccpb.KeyValue) bool {
-	data, _, err := s.transformer.TransformFromStorage(ctx, kv.Value, value.DefaultContext(kv.Key))
+func (f *undecodableFilter) decodes(ctx context.Context, kv *mvccpb.KeyValue) bool {
+	data, _, err := f.transformer.TransformFromStorage(ctx, kv.Value, value.DefaultContext(kv.Key))
 	if err != nil {
 		return true
 	}
-	obj, _, err := s.codec.Decode(data, nil, s.newFunc())
+	obj, _, err := f.codec.Decode(data, nil, f.newFunc())
 	if err == nil {
-		err = named(obj)
+		err = requireName(obj)
 	}
 	if err != nil {
-		s.report(string(kv.Key), kv.ModRevision, err)
+		f.report(string(kv.Key), kv.ModRevision, err)
 	}
 	return err == nil
 }
 
 // report logs and counts an object that cannot be decoded, once per revision.
-func (s *sieve) report(key string, rev int64, err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.known[key] >= rev {
+func (f *undecodableFilter) report(key string, rev int64, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.known[key] >= rev {
 		return
 	}
-	s.known[key] = rev
-	undecodable.WithLabelValues(s.resource.String()).Inc()
+	f.known[key] = rev
+	undecodable.WithLabelValues(f.resource.String()).Inc()
 	klog.ErrorS(err, "Object cannot be decoded; omitted from lists and watches", "key", key, "revision", rev)
 }
 
 // event returns an event in which values that cannot be decoded are absent, or nil if nothing
 // changed.
-func (s *sieve) event(ctx context.Context, e *clientv3.Event) *clientv3.Event {
-	now := e.Type == clientv3.EventTypePut && s.decodes(ctx, e.Kv)
-	before := e.PrevKv != nil && s.decodes(ctx, e.PrevKv)
+func (f *undecodableFilter) event(ctx context.Context, e *clientv3.Event) *clientv3.Event {
+	now := e.Type == clientv3.EventTypePut && f.decodes(ctx, e.Kv)
+	before := e.PrevKv != nil && f.decodes(ctx, e.PrevKv)
 	switch {
 	case e.Type == clientv3.EventTypePut && now && (before || e.PrevKv == nil):
 		return e
@@ -81,14 +81,14 @@ func (s *sieve) event(ctx context.Context, e *clientv3.Event) *clientv3.Event {
 	return nil
 }
 
-// A sieveWatcher is a [clientv3.Watcher] that applies the sieve in its context, if any.
-type sieveWatcher struct {
+// A filteringWatcher is a [clientv3.Watcher] that applies the filter in its context, if any.
+type filteringWatcher struct {
 	clientv3.Watcher
 }
 
-func (w sieveWatcher) Watch(ctx context.Context, key string, opts ...clientv3.OpOption) clientv3.WatchChan {
+func (w filteringWatcher) Watch(ctx context.Context, key string, opts ...clientv3.OpOption) clientv3.WatchChan {
 	in := w.Watcher.Watch(ctx, key, opts...)
-	s, ok := ctx.Value(sieveKey{}).(*sieve)
+	f, ok := ctx.Value(filterKey{}).(*undecodableFilter)
 	if !ok {
 		return in
 	}
@@ -96,7 +96,7 @@ func (w sieveWatcher) Watch(ctx context.Context, key string, opts ...clientv3.Op
 	go func() {
 		defer close(out)
 		for resp := range in { // closed when ctx is done
-			if events := s.events(ctx, resp.Events); len(events) > 0 || len(resp.Events) == 0 {
+			if events := f.events(ctx, resp.Events); len(events) > 0 || len(resp.Events) == 0 {
 				resp.Events = events
 				select {
 				case out <- resp:
@@ -108,23 +108,23 @@ func (w sieveWatcher) Watch(ctx context.Context, key string, opts ...clientv3.Op
 	return out
 }
 
-// A sieveKV is a [clientv3.KV] that applies the sieve in its context, if any, to the list with
+// A filteringKV is a [clientv3.KV] that applies the filter in its context, if any, to the list with
 // which the storage begins a watch.
-type sieveKV struct {
+type filteringKV struct {
 	clientv3.KV
 }
 
-func (k sieveKV) Get(ctx context.Context, key string, opts ...clientv3.OpOption) (*clientv3.GetResponse, error) {
+func (k filteringKV) Get(ctx context.Context, key string, opts ...clientv3.OpOption) (*clientv3.GetResponse, error) {
 	resp, err := k.KV.Get(ctx, key, opts...)
-	if s, ok := ctx.Value(sieveKey{}).(*sieve); ok && err == nil {
-		resp.Kvs = s.values(ctx, resp.Kvs)
+	if f, ok := ctx.Value(filterKey{}).(*undecodableFilter); ok && err == nil {
+		resp.Kvs = f.values(ctx, resp.Kvs)
 	}
 	return resp, err
 }
 
-func (k sieveKV) GetStream(ctx context.Context, key string, opts ...clientv3.OpOption) (clientv3.GetStreamChan, error) {
+func (k filteringKV) GetStream(ctx context.Context, key string, opts ...clientv3.OpOption) (clientv3.GetStreamChan, error) {
 	in, err := k.KV.GetStream(ctx, key, opts...)
-	s, ok := ctx.Value(sieveKey{}).(*sieve)
+	f, ok := ctx.Value(filterKey{}).(*undecodableFilter)
 	if !ok || err != nil {
 		return in, err
 	}
@@ -133,7 +133,7 @@ func (k sieveKV) GetStream(ctx context.Context, key string, opts ...clientv3.OpO
 		defer close(out)
 		for resp := range in { // closed when ctx is done
 			if resp.RangeResponse != nil {
-				resp.RangeResponse.Kvs = s.values(ctx, resp.RangeResponse.Kvs)
+				resp.RangeResponse.Kvs = f.values(ctx, resp.RangeResponse.Kvs)
 			}
 			select {
 			case out <- resp:
@@ -144,44 +144,44 @@ func (k sieveKV) GetStream(ctx context.Context, key string, opts ...clientv3.OpO
 	return out, nil
 }
 
-func (s *sieve) values(ctx context.Context, kvs []*mvccpb.KeyValue) []*mvccpb.KeyValue {
-	return slices.DeleteFunc(kvs, func(kv *mvccpb.KeyValue) bool { return !s.decodes(ctx, kv) })
+func (f *undecodableFilter) values(ctx context.Context, kvs []*mvccpb.KeyValue) []*mvccpb.KeyValue {
+	return slices.DeleteFunc(kvs, func(kv *mvccpb.KeyValue) bool { return !f.decodes(ctx, kv) })
 }
 
-func (s *sieve) events(ctx context.Context, events []*clientv3.Event) (seen []*clientv3.Event) {
+func (f *undecodableFilter) events(ctx context.Context, events []*clientv3.Event) (seen []*clientv3.Event) {
 	for _, e := range events {
-		if e = s.event(ctx, e); e != nil {
+		if e = f.event(ctx, e); e != nil {
 			seen = append(seen, e)
 		}
 	}
 	return seen
 }
 
-// sieveKey is the context key of the sieve of a watch. skippedKey is that of the *[]skippedItem to
-// which the decoder adds the omitted items of a list.
+// filterKey is the context key of the filter of a watch. skippedKey is that of the *[]skippedItem
+// to which the decoder adds the omitted items of a list.
 type (
-	sieveKey   struct{}
+	filterKey  struct{}
 	skippedKey struct{}
 )
 
-// A sieveDecoder returns an object without a name for an item of a list that cannot be decoded, if
-// the context has a skippedKey. No stored object lacks a name, but empty data decodes as an object
-// without one.
-type sieveDecoder struct {
+// A filteringDecoder returns an object without a name for an item of a list that cannot be decoded,
+// if the context has a skippedKey. No stored object lacks a name, but empty data decodes as an
+// object without one.
+type filteringDecoder struct {
 	etcd3.Decoder
 }
 
-func (d sieveDecoder) Decode(data []byte, into runtime.Object, rev int64) error {
+func (d filteringDecoder) Decode(data []byte, into runtime.Object, rev int64) error {
 	if err := d.Decoder.Decode(data, into, rev); err != nil {
 		return err
 	}
-	return named(into)
+	return requireName(into)
 }
 
-func (d sieveDecoder) DecodeListItem(ctx context.Context, data []byte, rev uint64, newItemFunc func() runtime.Object) (runtime.Object, error) {
+func (d filteringDecoder) DecodeListItem(ctx context.Context, data []byte, rev uint64, newItemFunc func() runtime.Object) (runtime.Object, error) {
 	obj, err := d.Decoder.DecodeListItem(ctx, data, rev, newItemFunc)
 	if err == nil {
-		err = named(obj)
+		err = requireName(obj)
 	}
 	skipped, ok := ctx.Value(skippedKey{}).(*[]skippedItem)
 	if err == nil || !ok {
@@ -191,8 +191,8 @@ func (d sieveDecoder) DecodeListItem(ctx context.Context, data []byte, rev uint6
 	return newItemFunc(), nil
 }
 
-// named returns an error for an object without a name.
-func named(obj runtime.Object) error {
+// requireName returns an error for an object without a name.
+func requireName(obj runtime.Object) error {
 	m, err := meta.Accessor(obj)
 	if err == nil && m.GetName() == "" {
 		err = errors.New("the stored object has no name")
@@ -205,21 +205,21 @@ type skippedItem struct {
 	err error
 }
 
-// A sieveStore is a [storage.Interface] that applies a sieve to lists and watches.
-type sieveStore struct {
+// A filteringStore is a [storage.Interface] that applies a filter to lists and watches.
+type filteringStore struct {
 	storage.Interface
-	sieve  *sieve
+	filter *undecodableFilter
 	kv     clientv3.KV
 	prefix string // of all keys of the resource
 }
 
 // GuaranteedUpdate reads the object itself if the watch cache is known to be behind.
-func (s *sieveStore) GuaranteedUpdate(ctx context.Context, key string, destination runtime.Object, ignoreNotFound bool, preconditions *storage.Preconditions, update storage.UpdateFunc, cached runtime.Object) error {
+func (s *filteringStore) GuaranteedUpdate(ctx context.Context, key string, destination runtime.Object, ignoreNotFound bool, preconditions *storage.Preconditions, update storage.UpdateFunc, cached runtime.Object) error {
 	return s.Interface.GuaranteedUpdate(ctx, key, destination, ignoreNotFound, preconditions, update, current(ctx, cached))
 }
 
 // Delete reads the object itself if the watch cache is known to be behind.
-func (s *sieveStore) Delete(ctx context.Context, key string, out runtime.Object, preconditions *storage.Preconditions, validate storage.ValidateObjectFunc, cached runtime.Object, opts storage.DeleteOptions) error {
+func (s *filteringStore) Delete(ctx context.Context, key string, out runtime.Object, preconditions *storage.Preconditions, validate storage.ValidateObjectFunc, cached runtime.Object, opts storage.DeleteOptions) error {
 	return s.Interface.Delete(ctx, key, out, preconditions, validate, current(ctx, cached), opts)
 }
 
@@ -240,11 +240,11 @@ func current(ctx context.Context, cached runtime.Object) runtime.Object {
 	return cached
 }
 
-func (s *sieveStore) Watch(ctx context.Context, key string, opts storage.ListOptions) (watch.Interface, error) {
-	return s.Interface.Watch(context.WithValue(ctx, sieveKey{}, s.sieve), key, opts)
+func (s *filteringStore) Watch(ctx context.Context, key string, opts storage.ListOptions) (watch.Interface, error) {
+	return s.Interface.Watch(context.WithValue(ctx, filterKey{}, s.filter), key, opts)
 }
 
-func (s *sieveStore) GetList(ctx context.Context, key string, opts storage.ListOptions, list runtime.Object) error {
+func (s *filteringStore) GetList(ctx context.Context, key string, opts storage.ListOptions, list runtime.Object) error {
 	var skipped []skippedItem
 	if err := s.Interface.GetList(context.WithValue(ctx, skippedKey{}, &skipped), key, opts, list); err != nil || len(skipped) == 0 {
 		return err
@@ -256,13 +256,13 @@ func (s *sieveStore) GetList(ctx context.Context, key string, opts storage.ListO
 }
 
 // report determines the key of an object omitted from a list. The decoder does not know the key.
-func (s *sieveStore) report(ctx context.Context, item skippedItem) {
+func (s *filteringStore) report(ctx context.Context, item skippedItem) {
 	key := "unknown"
 	resp, err := s.kv.Get(ctx, s.prefix, clientv3.WithPrefix(), clientv3.WithKeysOnly(), clientv3.WithMinModRev(item.rev), clientv3.WithMaxModRev(item.rev))
 	if err == nil && len(resp.Kvs) > 0 {
 		key = string(resp.Kvs[0].Key)
 	}
-	s.sieve.report(key, item.rev, item.err)
+	s.filter.report(key, item.rev, item.err)
 }
 
 // dropNameless removes the objects without a name from a list.

@@ -99,7 +99,7 @@ func (f Facts) grow() []Decision {
 func (f Facts) missing(live, usable int) (int, Reason) {
 	limits := f.Limits
 	missing, reason := limits.leases(limits.slots(f.Sustained))-usable, SustainedDemand
-	// An expectation alone pays no Mac. It counts once the present demand confirms it.
+	// The forecast alone leases no Mac. It counts once the present demand confirms it.
 	if limits.leases(limits.slots(f.Demand())) > usable {
 		if n := limits.leases(f.Expected) - usable; n > missing {
 			missing, reason = n, ExpectedDemand

@@ -57,9 +57,7 @@ const (
 
 // Decision is an action with its reason.
 type Decision struct {
-	// Action is the action.
 	Action Action
-	// Reason is the reason for the action.
 	Reason Reason
 	// Lease is the name of the lease; empty for Grow and Wait.
 	Lease string

@@ -5,12 +5,12 @@
 // after it. The rule follows from that:
 //
 //   - Before its floor, a lease is kept: its hours are paid.
-//   - A lease is surplus if demand does not need it, it was idle for KeepIdle, and earlier days do
-//     not expect that demand will need it within four hours.
+//   - A lease is surplus if demand does not need it, it was idle for KeepIdle, and the forecast for
+//     the next four hours does not need it.
 //   - From DecideBefore before its floor, a surplus lease is deleted. MacRack keeps its Mac until
 //     the floor, so that it ends exactly there; after the floor it ends at once.
 //   - A lease with a job is never deleted, because MacRack stops the machines of a deleted lease.
-//   - Another Mac is leased if demand has exceeded the capacity for GrowAfter. If earlier days
-//     expect that demand will stay high, it is leased at once.
+//   - Another Mac is leased if demand has exceeded the capacity for GrowAfter. It is leased at once
+//     if the demand and the forecast both exceed the capacity.
 //   - Jobs run on paid leases first, so that the other ones become surplus.
 package floor

@@ -45,7 +45,8 @@ type Lease struct {
 	Busy, Ready int
 	// Offline is true while the Mac is offline or in quarantine.
 	Offline bool
-	// Refusal is the reason for which a Pending lease gets no Mac, such as NoMacAvailable.
+	// Refusal is the reason and the message of a Pending lease without a Mac, such as
+	// "NoMacAvailable: …"; otherwise empty.
 	Refusal string
 }
 
@@ -61,7 +62,7 @@ type Facts struct {
 	Waiting []string
 	// Sustained is the number of jobs below which Demand has not fallen for GrowAfter.
 	Sustained int
-	// Expected is the highest number of jobs that earlier days expect at once in the next hours.
+	// Expected is the forecast: the highest expected demand of the next hours.
 	Expected int
 	// QuotaRefusal is the message of the API server if it has just refused a lease for a quota.
 	QuotaRefusal string

@@ -3,8 +3,8 @@ package floor
 import "time"
 
 const (
-	// lookAhead is the time for which an expected demand keeps an idle Mac. Within it, the idle Mac
-	// is cheaper than a lease of 24 hours later.
+	// lookAhead is the time for which the forecast keeps an idle Mac. Within it, the idle Mac is
+	// cheaper than a lease of 24 hours later.
 	lookAhead = 4 * time.Hour
 	// lookBack is the time over which the demand of earlier days is compared with the present one,
 	// and tolerance the number of jobs by which it may have been higher.
@@ -50,15 +50,15 @@ func (h *History) Record(now time.Time, jobs int, growAfter time.Duration) (sust
 		}
 	}
 	if h.peaks == nil {
-		h.peaks, h.first = map[int64]int{}, number(now)
+		h.peaks, h.first = map[int64]int{}, bucketOf(now)
 	}
-	h.peaks[number(now)] = max(h.peaks[number(now)], sustained)
-	delete(h.peaks, number(now.Add(-week-day)))
+	h.peaks[bucketOf(now)] = max(h.peaks[bucketOf(now)], sustained)
+	delete(h.peaks, bucketOf(now.Add(-week-day)))
 	return sustained
 }
 
-// Expected returns the highest demand that is expected within the next four hours. If the demand of
-// the last two hours is lower than usual, as on a holiday, the expectation is lower in proportion.
+// Expected returns the forecast: the highest expected demand of the next four hours. If the demand
+// of the last two hours is lower than usual, as on a holiday, the forecast is lower in proportion.
 func (h *History) Expected(now time.Time) int {
 	expected := h.usual(now, now.Add(lookAhead))
 	before, actual := h.usual(now.Add(-lookBack), now.Add(-bucket)), h.peak(now.Add(-lookBack), now)
@@ -68,13 +68,12 @@ func (h *History) Expected(now time.Time) int {
 	return expected
 }
 
-// usual returns the highest demand from one time to another that two earlier days agree on: the
-// lower one of those of a day and a week ago. In the first week, that of two days ago stands in for
-// the latter; on the second day, there is only one.
+// usual returns the lower of the peaks a day and a week ago. In the first week it uses two days ago
+// instead of a week; on the second day, only yesterday.
 func (h *History) usual(from, to time.Time) int {
 	yesterday := h.peak(from.Add(-day), to.Add(-day))
 	for _, ago := range []time.Duration{week, 2 * day} {
-		if number(from.Add(-ago)) >= h.first {
+		if bucketOf(from.Add(-ago)) >= h.first {
 			return min(yesterday, h.peak(from.Add(-ago), to.Add(-ago)))
 		}
 	}
@@ -84,11 +83,11 @@ func (h *History) usual(from, to time.Time) int {
 // peak returns the highest demand from one time to another.
 func (h *History) peak(from, to time.Time) int {
 	peak := 0
-	for n := number(from); n <= number(to); n++ {
+	for n := bucketOf(from); n <= bucketOf(to); n++ {
 		peak = max(peak, h.peaks[n])
 	}
 	return peak
 }
 
-// number returns the number of the bucket of a time, counted from 1970.
-func number(t time.Time) int64 { return t.Unix() / int64(bucket.Seconds()) }
+// bucketOf returns the number of the bucket of a time, counted from 1970.
+func bucketOf(t time.Time) int64 { return t.Unix() / int64(bucket.Seconds()) }

@@ -27,8 +27,7 @@ const (
 type Machine struct {
 	// Name is the name of the instance, and Lease that of its lease.
 	Name, Lease string
-	// State is the state.
-	State State
+	State       State
 	// CreatedAt is the time of the creation of the instance.
 	CreatedAt time.Time
 	// BusySince is the time at which the machine got its job.
@@ -77,9 +76,7 @@ const (
 
 // Decision is an action with its reason.
 type Decision struct {
-	// Action is the action.
 	Action Action
-	// Reason is the reason for the action.
 	Reason Reason
 	// Lease is the name of the lease.
 	Lease string

@@ -81,7 +81,7 @@ func NewStatusStrategy(strategy Strategy) StatusStrategy {
 
 // GetResetFields returns all fields but the status.
 func (StatusStrategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
-	return genericstrategy.StatusFields[image.MacOSImageStatus]{}.ResetFields(v1alpha1.SchemeGroupVersion.String())
+	return genericstrategy.ServerFields[image.MacOSImageStatus]{}.ResetFields(v1alpha1.SchemeGroupVersion.String())
 }
 
 // PrepareForUpdate keeps all fields but the status. Texts are cut to the limits, because they

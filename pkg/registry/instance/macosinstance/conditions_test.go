@@ -95,10 +95,10 @@ func TestStopMessage(t *testing.T) {
 		conditions []metav1.Condition
 		want       string
 	}{
-		{"before the Mac was known", nil, "asked to stop by acme (Deleted)"},
-		{"online", []metav1.Condition{online}, "asked to stop by acme (Deleted)"},
-		{"in quarantine", []metav1.Condition{quarantined}, "asked to stop by acme (Deleted)"},
-		{"offline", []metav1.Condition{offline}, "asked to stop by acme (Deleted); it stops when its Mac is back: away"},
+		{"before the Mac was known", nil, "stop requested by acme (Deleted)"},
+		{"online", []metav1.Condition{online}, "stop requested by acme (Deleted)"},
+		{"in quarantine", []metav1.Condition{quarantined}, "stop requested by acme (Deleted)"},
+		{"offline", []metav1.Condition{offline}, "stop requested by acme (Deleted); it stops when its Mac is online again: away"},
 	} {
 		i := &instance.MacOSInstance{Status: instance.MacOSInstanceStatus{Phase: "Running", Conditions: tt.conditions}}
 		requestStop(i, instance.StopRequest{By: "acme", Reason: "Deleted"})

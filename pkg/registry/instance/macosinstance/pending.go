@@ -65,8 +65,8 @@ func (r *REST) Create(ctx context.Context, obj runtime.Object, validate rest.Val
 	return r.REST.Create(ctx, obj, validate, options)
 }
 
-// Update updates an instance. Server-side apply creates by it what does not exist, which waits as
-// Create does.
+// Update updates an instance. Server-side apply can create an instance through Update; it then
+// waits like Create.
 func (r *REST) Update(ctx context.Context, name string, info rest.UpdatedObjectInfo, validateCreate rest.ValidateObjectFunc, validateUpdate rest.ValidateObjectUpdateFunc,
 	forceAllowCreate bool, options *metav1.UpdateOptions,
 ) (runtime.Object, bool, error) {
@@ -93,7 +93,7 @@ func (r *REST) await(ctx context.Context, obj runtime.Object, dry bool) error {
 		return err
 	}
 	if lease == nil && dry {
-		warning.AddWarning(ctx, "", fmt.Sprintf("there is no lease %q: a dry run does not store one that is in the same file, so this instance was checked without its lease", i.Spec.LeaseName))
+		warning.AddWarning(ctx, "", fmt.Sprintf("lease %q not found; the instance was checked without it (a dry run does not create a lease from the same file)", i.Spec.LeaseName))
 		assumeBound(ctx)
 	}
 	if lease == nil || !isPending(lease) {

@@ -76,7 +76,7 @@ func requestStop(new *instance.MacOSInstance, request instance.StopRequest) {
 	new.Status.StopRequest = &request
 	if new.Status.Phase == instance.MacOSInstancePending && new.Status.PodName == "" {
 		new.Status.Phase = instance.MacOSInstanceStopped
-		new.Status.Message = "it was stopped before it was started"
+		new.Status.Message = "stopped before its virtual machine started"
 		return
 	}
 	new.Status.Phase = instance.MacOSInstanceStopping
@@ -90,9 +90,9 @@ func stopMessage(i *instance.MacOSInstance) string {
 	if request == nil {
 		return ""
 	}
-	message := fmt.Sprintf("asked to stop by %s (%s)", request.By, request.Reason)
+	message := fmt.Sprintf("stop requested by %s (%s)", request.By, request.Reason)
 	if mac := meta.FindStatusCondition(i.Status.Conditions, instance.MacOSInstanceMacReady); mac != nil && mac.Status == metav1.ConditionFalse && mac.Reason == rack.ReasonMacOffline {
-		message += "; it stops when its Mac is back: " + mac.Message
+		message += "; it stops when its Mac is online again: " + mac.Message
 	}
 	return message
 }

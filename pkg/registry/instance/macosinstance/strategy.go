@@ -67,7 +67,7 @@ func (Strategy) ValidateUpdate(_ context.Context, obj, old runtime.Object) field
 }
 
 // serverFields are the fields of the status that only the server sets.
-var serverFields = genericstrategy.NewStatusFields[instance.MacOSInstanceStatus](
+var serverFields = genericstrategy.NewServerFields[instance.MacOSInstanceStatus](
 	"nodeName",
 	"serialNumber",
 	"stopRequest",

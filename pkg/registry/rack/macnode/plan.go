@@ -56,7 +56,7 @@ func (p *planner) create(ctx context.Context, tx *txn.Tx, new *rack.MacNode) err
 	}
 	if taken {
 		return apierrors.NewInvalid(rack.Kind("MacNode"), new.Name, field.ErrorList{field.Invalid(field.NewPath("spec", "serialNumber"), new.Spec.SerialNumber,
-			fmt.Sprintf("a chassis is in the fleet once, and this one is MacNode %s", owner))})
+			fmt.Sprintf("serial number already in use by MacNode %s", owner))})
 	}
 	if err := tx.Get(ctx, rack.Resource("macnodeclasses"), "", new.Spec.ClassName, &rack.MacNodeClass{}); apierrors.IsNotFound(err) {
 		return apierrors.NewInvalid(rack.Kind("MacNode"), new.Name, field.ErrorList{field.NotFound(field.NewPath("spec", "className"), new.Spec.ClassName)})
@@ -68,7 +68,7 @@ func (p *planner) create(ctx context.Context, tx *txn.Tx, new *rack.MacNode) err
 }
 
 func (p *planner) delete(ctx context.Context, tx *txn.Tx, old *rack.MacNode) error {
-	if err := refuseLeased(old); err != nil {
+	if err := checkNotLeased(old); err != nil {
 		return err
 	}
 	if q := old.Status.Quarantine; q != nil {
@@ -83,8 +83,8 @@ func (p *planner) delete(ctx context.Context, tx *txn.Tx, old *rack.MacNode) err
 	return tx.DeleteKey(IndexSerialNumber, old.Spec.SerialNumber)
 }
 
-// refuseLeased refuses to delete a Mac that belongs to a lease.
-func refuseLeased(old *rack.MacNode) error {
+// checkNotLeased refuses to delete a Mac that belongs to a lease.
+func checkNotLeased(old *rack.MacNode) error {
 	ref := old.Status.LeaseRef
 	if ref == nil {
 		return nil
@@ -96,7 +96,7 @@ func (p *planner) update(ctx context.Context, tx *txn.Tx, old, new *rack.MacNode
 	// With a finalizer, including those of Orphan and Foreground, a deletion starts as an update
 	// and would complete at the release.
 	if old.DeletionTimestamp == nil && new.DeletionTimestamp != nil {
-		if err := refuseLeased(old); err != nil {
+		if err := checkNotLeased(old); err != nil {
 			return err
 		}
 	}

@@ -64,7 +64,7 @@ func (Strategy) ValidateUpdate(_ context.Context, obj, old runtime.Object) field
 }
 
 // serverFields are the fields of the status that only the server sets.
-var serverFields = genericstrategy.NewStatusFields[rack.MacNodeStatus](
+var serverFields = genericstrategy.NewServerFields[rack.MacNodeStatus](
 	"phase",
 	"leaseRef",
 	"earliestReleaseAt",

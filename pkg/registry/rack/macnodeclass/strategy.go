@@ -74,7 +74,7 @@ func NewStatusStrategy(strategy Strategy) StatusStrategy {
 
 // GetResetFields returns all fields but the status.
 func (StatusStrategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
-	return genericstrategy.StatusFields[rack.MacNodeClassStatus]{}.ResetFields(v1alpha1.SchemeGroupVersion.String())
+	return genericstrategy.ServerFields[rack.MacNodeClassStatus]{}.ResetFields(v1alpha1.SchemeGroupVersion.String())
 }
 
 // PrepareForUpdate keeps all fields but the status.

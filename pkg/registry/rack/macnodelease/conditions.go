@@ -25,7 +25,7 @@ func deriveConditions(lease *rack.MacNodeLease, now time.Time) {
 	case rack.MacNodeLeaseBound:
 		set(rack.MacNodeLeaseConditionBound, metav1.ConditionTrue, "Bound", fmt.Sprintf("Mac %s is leased until %s at least", serial, floor))
 	case rack.MacNodeLeaseHeld:
-		set(rack.MacNodeLeaseConditionBound, metav1.ConditionTrue, "Held", fmt.Sprintf("Mac %s is leased until %s, and released then, as the lease was deleted", serial, floor))
+		set(rack.MacNodeLeaseConditionBound, metav1.ConditionTrue, "Held", fmt.Sprintf("lease deleted; Mac %s is released at %s", serial, floor))
 	case rack.MacNodeLeaseReleasing:
 		set(rack.MacNodeLeaseConditionBound, metav1.ConditionTrue, "Releasing", fmt.Sprintf("Mac %s is being released", serial))
 	case rack.MacNodeLeaseReleased:

@@ -31,22 +31,22 @@ func floorOf(lease *rack.MacNodeLease) time.Time {
 	return rules.LeaseFloor(lease.Status.BoundAt, lease.Spec.MinimumDuration.Value(), lease.Status.EarliestReleaseAt)
 }
 
-// agreed returns the earliest time of all replicas if the floor has passed by this replica's clock,
-// and now otherwise.
-func (p *planner) agreed(ctx context.Context, tx *txn.Tx, now, floor time.Time) (time.Time, error) {
+// releaseTime returns the earliest time of all replicas if the floor has passed by this replica's
+// clock, and now otherwise.
+func (p *planner) releaseTime(ctx context.Context, tx *txn.Tx, now, floor time.Time) (time.Time, error) {
 	if !rules.FloorPassed(now, floor) {
 		return now, nil
 	}
 	return p.fleet.Earliest(ctx, tx, now)
 }
 
-// early refuses to release a lease before its floor. The refusal is recorded, except right after
-// the floor, when only the last readings of other replicas are from before it: this is not an
+// checkRelease refuses to release a lease before its floor. The refusal is recorded, except right
+// after the floor, when only the last readings of other replicas are from before it: this is not an
 // attempt to tamper.
-func (p *planner) early(old *rack.MacNodeLease, agreed, floor time.Time) error {
-	err := rules.CheckRelease(agreed, floor)
-	if err != nil && rules.FloorPassed(p.clock.Now(), floor) && rules.FloorPassed(agreed.Add(fleetclock.Tolerance), floor) {
-		return apierrors.NewConflict(Resource, old.Name, fmt.Errorf("%s: the floor has only just passed, and not every API server knows; try again in a few seconds", rules.TwentyFourHours))
+func (p *planner) checkRelease(old *rack.MacNodeLease, releaseTime, floor time.Time) error {
+	err := rules.CheckRelease(releaseTime, floor)
+	if err != nil && rules.FloorPassed(p.clock.Now(), floor) && rules.FloorPassed(releaseTime.Add(fleetclock.Tolerance), floor) {
+		return apierrors.NewConflict(Resource, old.Name, fmt.Errorf("%s: the floor has not passed by the clocks of all API servers; try again in a few seconds", rules.TwentyFourHours))
 	}
 	if err != nil {
 		return tampered(old, "EarlyRelease", err)

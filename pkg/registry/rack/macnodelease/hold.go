@@ -20,11 +20,11 @@ func (p *planner) hold(ctx context.Context, tx *txn.Tx, old, new *rack.MacNodeLe
 	if err != nil {
 		return err
 	}
-	agreed, err := p.agreed(ctx, tx, now, new.Status.EarliestReleaseAt.Time)
+	releaseTime, err := p.releaseTime(ctx, tx, now, new.Status.EarliestReleaseAt.Time)
 	if err != nil {
 		return err
 	}
-	if rules.FloorPassed(agreed, new.Status.EarliestReleaseAt.Time) {
+	if rules.FloorPassed(releaseTime, new.Status.EarliestReleaseAt.Time) {
 		new.Status.Phase = rack.MacNodeLeaseReleasing
 		return p.beginRelease(ctx, tx, new, now)
 	}

@@ -76,7 +76,7 @@ func (p *planner) create(ctx context.Context, tx *txn.Tx, new *rack.MacNodeLease
 // missing Mac, a Mac of another class and a Mac of another tenant. A request for the Mac of another
 // tenant is recorded.
 func (p *planner) checkSerialNumber(ctx context.Context, tx *txn.Tx, new *rack.MacNodeLease) error {
-	cause := fmt.Errorf("%s: no Mac of class %q with serial number %s is for lease: it does not exist, or it belongs to another lease; leave spec.serialNumber out to get any free Mac of the class",
+	cause := fmt.Errorf("%s: the Mac of class %q with serial number %s does not exist or is not free; omit spec.serialNumber to get any free Mac of the class",
 		rules.OneTenantPerChassis, new.Spec.ClassName, new.Spec.SerialNumber)
 	refused := apierrors.NewForbidden(Resource, new.Name, cause)
 	name, exists, err := tx.GetKey(ctx, macnode.IndexSerialNumber, new.Spec.SerialNumber)
@@ -96,7 +96,7 @@ func (p *planner) checkSerialNumber(ctx context.Context, tx *txn.Tx, new *rack.M
 		if ref.Namespace != new.Namespace {
 			return rejection.Forbidden(Resource, new.Name, cause, ledger.NewCrossTenantRejected(new.Namespace, node, rack.LayerRegistry, "MacIsLeased", cause.Error()))
 		}
-		return p.refuseLeased(ctx, tx, new, node, cause)
+		return p.refuseTaken(ctx, tx, new, node, cause)
 	}
 	if node.Spec.ClassName != new.Spec.ClassName {
 		return refused
@@ -104,9 +104,9 @@ func (p *planner) checkSerialNumber(ctx context.Context, tx *txn.Tx, new *rack.M
 	return nil
 }
 
-// refuseLeased refuses a lease of a Mac that is leased from a namespace of the same name: the
+// refuseTaken refuses a lease of a Mac that is leased from a namespace of the same name: the
 // tenant's own, or an earlier one.
-func (p *planner) refuseLeased(ctx context.Context, tx *txn.Tx, new *rack.MacNodeLease, node *rack.MacNode, cause error) error {
+func (p *planner) refuseTaken(ctx context.Context, tx *txn.Tx, new *rack.MacNodeLease, node *rack.MacNode, cause error) error {
 	ref := node.Status.LeaseRef
 	if ref.Name == new.Name {
 		return apierrors.NewAlreadyExists(Resource, new.Name)
@@ -124,8 +124,8 @@ func (p *planner) refuseLeased(ctx context.Context, tx *txn.Tx, new *rack.MacNod
 func (p *planner) update(ctx context.Context, tx *txn.Tx, old, new *rack.MacNodeLease) error {
 	if hasFloor(old) {
 		// An instance cannot outlive its lease, so orphaning is not permitted. Foreground deletion
-		// is not permitted either, because a Held lease keeps its instances, and accepts new ones,
-		// until the floor.
+		// is not permitted either: it would delete the instances of a Held lease, which are only
+		// stopped, and new ones are accepted until the floor.
 		new.Finalizers = slices.DeleteFunc(new.Finalizers, func(f string) bool {
 			return f == metav1.FinalizerOrphanDependents || f == metav1.FinalizerDeleteDependents
 		})

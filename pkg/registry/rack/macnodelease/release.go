@@ -26,11 +26,11 @@ func (p *planner) changePhase(ctx context.Context, tx *txn.Tx, old, new *rack.Ma
 	if err != nil {
 		return err
 	}
-	agreed, err := p.agreed(ctx, tx, now, new.Status.EarliestReleaseAt.Time)
+	releaseTime, err := p.releaseTime(ctx, tx, now, new.Status.EarliestReleaseAt.Time)
 	if err != nil {
 		return err
 	}
-	if err := p.early(old, agreed, new.Status.EarliestReleaseAt.Time); err != nil {
+	if err := p.checkRelease(old, releaseTime, new.Status.EarliestReleaseAt.Time); err != nil {
 		return err
 	}
 	return p.beginRelease(ctx, tx, new, now)
@@ -65,11 +65,11 @@ func (p *planner) release(ctx context.Context, tx *txn.Tx, old, new *rack.MacNod
 		return err
 	}
 	floor := floorOf(old)
-	agreed, err := p.agreed(ctx, tx, now, floor)
+	releaseTime, err := p.releaseTime(ctx, tx, now, floor)
 	if err != nil {
 		return err
 	}
-	if err := p.early(old, agreed, floor); err != nil {
+	if err := p.checkRelease(old, releaseTime, floor); err != nil {
 		return err
 	}
 	if _, message := rules.BlocksRelease(releaseFacts(old, node, release.NodeTaints)); message != "" {

@@ -102,12 +102,12 @@ func (Strategy) WarningsOnUpdate(_ context.Context, obj, old runtime.Object) []s
 	if oldMacNodeLease.Status.Phase != rack.MacNodeLeaseHeld || !after.After(before) {
 		return nil
 	}
-	return []string{fmt.Sprintf("%s: lease %q is Held; its Mac stays yours, and is billed, until %s instead of %s, and this cannot be taken back",
+	return []string{fmt.Sprintf("%s: lease %q is Held; the Mac remains leased and billed until %s instead of %s; this cannot be undone",
 		rules.TwentyFourHours, oldMacNodeLease.Name, after.UTC().Format(time.RFC3339), before.UTC().Format(time.RFC3339))}
 }
 
 // serverFields are the fields of the status that only the server sets.
-var serverFields = genericstrategy.NewStatusFields[rack.MacNodeLeaseStatus](
+var serverFields = genericstrategy.NewServerFields[rack.MacNodeLeaseStatus](
 	"heldAt",
 	"releasedAt",
 	"nodeName",

@@ -34,7 +34,7 @@ func NewFilter(lookup Lookup, keys KeyReader, authorizer authorizer.Authorizer) 
 	if lookup.Live != nil {
 		f.cachedLive = Cached(clock.RealClock{}, lookup.Live)
 		f.cachedOwners = Cached(clock.RealClock{}, func(ctx context.Context, name string) (types.UID, error) {
-			value, _, err := keys(ctx, Kind, name)
+			value, _, err := keys(ctx, IndexOwner, name)
 			uid, _ := decode(value)
 			return uid, err
 		})

@@ -9,7 +9,7 @@ import (
 	"macrack.io/macrack/pkg/rules"
 )
 
-func TestStart(t *testing.T) {
+func TestCreatePod(t *testing.T) {
 	another := aLease(rackv1alpha1.MacNodeLeaseBound)
 	another.UID = "uid-another"
 	next := nextPodName(anInstance(named))

@@ -13,10 +13,8 @@ import (
 	"macrack.io/macrack/pkg/apis/instance"
 	"macrack.io/macrack/pkg/apis/rack"
 	"macrack.io/macrack/pkg/ledger"
-	"macrack.io/macrack/pkg/registry/image/macosimage"
 	"macrack.io/macrack/pkg/registry/rack/macnode"
 	"macrack.io/macrack/pkg/registry/rack/macnodelease"
-	"macrack.io/macrack/pkg/registry/requestuser"
 	"macrack.io/macrack/pkg/registry/txn"
 	"macrack.io/macrack/pkg/rules"
 )
@@ -66,49 +64,6 @@ func (p *planner) claimIdentity(ctx context.Context, tx *txn.Tx, old, new *insta
 	return nil
 }
 
-// end frees the slot and the index keys of an instance that ends.
-func (p *planner) end(ctx context.Context, tx *txn.Tx, old, new *instance.MacOSInstance) error {
-	if new.Status.MachineID != "" && !requestuser.IsAgent(ctx) && !requestuser.IsAdministrator(ctx) {
-		return apierrors.NewForbidden(Resource, new.Name, fmt.Errorf("only the agent of Mac %q knows whether the virtual machine has stopped; ask for it with the subresource stop", new.Status.NodeName))
-	}
-	if new.Status.StoppedAt == nil {
-		new.Status.StoppedAt = ptr.To(metav1.NewTime(p.clock.Now()))
-	}
-	new.Status.IPAddress = nil
-	lease := &rack.MacNodeLease{}
-	if err := tx.Get(ctx, macnodelease.Resource, new.Namespace, new.Spec.LeaseName, lease); err != nil {
-		return err
-	}
-	mine := func(slot rack.LeaseSlot) bool { return slot.UID == new.UID }
-	if !slices.ContainsFunc(lease.Status.Instances, mine) {
-		return apierrors.NewInternalError(fmt.Errorf("instance %s/%s has no slot of lease %q", new.Namespace, new.Name, lease.Name))
-	}
-	lease.Status.Instances = slices.DeleteFunc(lease.Status.Instances, mine)
-	if err := tx.Update(ctx, macnodelease.Resource, lease); err != nil {
-		return err
-	}
-	for _, key := range [][2]string{
-		{IndexMachineID, new.Status.MachineID},
-		{IndexMACAddress, new.Status.MACAddress},
-		{macosimage.IndexUse, macosimage.UseID(new.Spec.ImageName, new.UID)},
-	} {
-		if key[1] == "" {
-			continue
-		}
-		if _, exists, err := tx.GetKey(ctx, key[0], key[1]); err != nil {
-			return err
-		} else if exists {
-			if err := tx.DeleteKey(key[0], key[1]); err != nil {
-				return err
-			}
-		}
-	}
-	if !counts(old) {
-		return nil
-	}
-	return p.count(ctx, tx, new, -1, ledger.NewInstanceStopped)
-}
-
 // count changes the number of running virtual machines of the instance's Mac, and records it.
 func (p *planner) count(ctx context.Context, tx *txn.Tx, new *instance.MacOSInstance, by int32, record func(*instance.MacOSInstance, *rack.MacNodeLease, int32) *rack.AuditRecord) error {
 	lease := &rack.MacNodeLease{}
@@ -124,7 +79,7 @@ func (p *planner) count(ctx context.Context, tx *txn.Tx, new *instance.MacOSInst
 	}
 	if by > 0 && new.Status.StartedAt == nil {
 		if q := node.Status.Quarantine; q != nil {
-			return p.reject(new, lease, "MacQuarantined", fmt.Errorf("Mac %q is in quarantine (%s) and starts no virtual machine; it ends with a reboot, or an administrator ends it", node.Name, q.Reason))
+			return p.reject(new, lease, "MacQuarantined", fmt.Errorf("Mac %q is in quarantine (%s); reboot it, or ask an administrator to end the quarantine", node.Name, q.Reason))
 		}
 		if node.Status.ReleasingSince != nil {
 			return p.reject(new, lease, "MacReleasing", fmt.Errorf("Mac %q is being released and starts no virtual machine", node.Name))

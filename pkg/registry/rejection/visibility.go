@@ -17,7 +17,7 @@ import (
 // all objects. It applies to all verbs.
 type Filter func(ctx context.Context) (fields.Selector, error)
 
-// Get is [registry.Store.Get], of an object that exists for the user.
+// Get is [registry.Store.Get], of an object visible to the user.
 func (s *Store) Get(ctx context.Context, name string, options *metav1.GetOptions) (runtime.Object, error) {
 	selector, err := s.selector(ctx)
 	if err != nil {
@@ -39,7 +39,7 @@ func (s *Store) get(ctx context.Context, name string, options *metav1.GetOptions
 	return obj, nil
 }
 
-// List is [registry.Store.List], of the objects that exist for the user.
+// List is [registry.Store.List], of the objects visible to the user.
 func (s *Store) List(ctx context.Context, options *metainternalversion.ListOptions) (runtime.Object, error) {
 	options, err := s.filtered(ctx, options)
 	if err != nil {
@@ -48,7 +48,7 @@ func (s *Store) List(ctx context.Context, options *metainternalversion.ListOptio
 	return s.Store.List(ctx, options)
 }
 
-// Watch is [registry.Store.Watch], of the objects that exist for the user.
+// Watch is [registry.Store.Watch], of the objects visible to the user.
 func (s *Store) Watch(ctx context.Context, options *metainternalversion.ListOptions) (watch.Interface, error) {
 	options, err := s.filtered(ctx, options)
 	if err != nil {
@@ -57,7 +57,7 @@ func (s *Store) Watch(ctx context.Context, options *metainternalversion.ListOpti
 	return s.Store.Watch(ctx, options)
 }
 
-// DeleteCollection is [registry.Store.DeleteCollection], of the objects that exist for the user.
+// DeleteCollection is [registry.Store.DeleteCollection], of the objects visible to the user.
 func (s *Store) DeleteCollection(ctx context.Context, validate rest.ValidateObjectFunc, options *metav1.DeleteOptions, list *metainternalversion.ListOptions) (runtime.Object, error) {
 	list, err := s.filtered(ctx, list)
 	if err != nil {
@@ -73,7 +73,7 @@ func (s *Store) selector(ctx context.Context) (fields.Selector, error) {
 	return s.Filter(ctx)
 }
 
-// filtered returns options that also select the objects that exist for the user.
+// filtered returns options limited to the objects visible to the user.
 func (s *Store) filtered(ctx context.Context, options *metainternalversion.ListOptions) (*metainternalversion.ListOptions, error) {
 	selector, err := s.selector(ctx)
 	if err != nil || selector == nil {
@@ -90,10 +90,10 @@ func (s *Store) filtered(ctx context.Context, options *metainternalversion.ListO
 	return &filtered, nil
 }
 
-// find returns an error unless an object that is to be written exists for the user, or may be
-// created. An object keeps its identity, so it cannot come to exist for another user before the
+// checkVisible returns an error unless the object to write is visible to the user, or may be
+// created. An object keeps its identity, so it cannot become visible to another user before the
 // write.
-func (s *Store) find(ctx context.Context, name string, mayCreate bool) error {
+func (s *Store) checkVisible(ctx context.Context, name string, mayCreate bool) error {
 	selector, err := s.selector(ctx)
 	if err != nil || selector == nil {
 		return err

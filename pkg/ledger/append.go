@@ -201,7 +201,7 @@ func (h Head) next(clock clock.PassiveClock) time.Time {
 	return now
 }
 
-// identify sets the actor of a record, if ctx is the context of a request.
+// claimedRequestID is the context key of the request ID that a client has chosen.
 type claimedRequestID struct{}
 
 // WithClaimedRequestID returns a context in which records have the ID of the incoming request as
@@ -210,6 +210,7 @@ func WithClaimedRequestID(ctx context.Context, id string) context.Context {
 	return context.WithValue(ctx, claimedRequestID{}, id)
 }
 
+// identify sets the actor and the request IDs of a record from the request of ctx, if there is one.
 func identify(ctx context.Context, record *rack.AuditRecord) {
 	if user, ok := genericapirequest.UserFrom(ctx); ok {
 		record.Actor = rack.AuditActor{Username: user.GetName(), UID: user.GetUID(), Groups: user.GetGroups()}

@@ -7,13 +7,13 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 )
 
-func TestStatusFields(t *testing.T) {
+func TestServerFields(t *testing.T) {
 	type status struct {
 		Phase    string
 		HeldAt   *int
 		LeaseRef []string
 	}
-	fields := NewStatusFields[status]("heldAt", "leaseRef")
+	fields := NewServerFields[status]("heldAt", "leaseRef")
 	two := 2
 	old := status{Phase: "Bound", HeldAt: nil, LeaseRef: []string{"acme"}}
 	written := status{Phase: "Held", HeldAt: &two, LeaseRef: []string{"globex"}}
@@ -27,5 +27,5 @@ func TestStatusFields(t *testing.T) {
 	for name, want := range map[string]bool{"heldAt": true, "leaseRef": true, "phase": false} {
 		assert.Equal(t, want, reset.Has(fieldpath.MakePathOrDie("status", name)), name)
 	}
-	assert.Panics(t, func() { NewStatusFields[status]("heldat") })
+	assert.Panics(t, func() { NewServerFields[status]("heldat") })
 }

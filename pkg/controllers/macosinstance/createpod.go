@@ -27,9 +27,9 @@ func needsPod(instance *instancev1alpha1.MacOSInstance, pod *corev1.Pod) bool {
 	return condition == nil || slices.Contains([]string{ReasonCreatingPod, ReasonPodNameTaken, ReasonPodRefused}, condition.Reason)
 }
 
-// start creates the placeholder pod once the Node admits it. The pod's name is stored first, so
+// createPod creates the placeholder pod once the Node admits it. The pod's name is stored first, so
 // that a pod that was created and deleted is not created again.
-func (r *reconciler) start(ctx context.Context, instance *instancev1alpha1.MacOSInstance) error {
+func (r *reconciler) createPod(ctx context.Context, instance *instancev1alpha1.MacOSInstance) error {
 	lease, err := r.leases.MacNodeLeases(instance.Namespace).Get(instance.Spec.LeaseName)
 	if apierrors.IsNotFound(err) || err == nil && (!predicates.BelongsTo(instance, lease) || !holdsMac(lease)) {
 		return nil
