@@ -72,8 +72,8 @@ func TestConfigs(t *testing.T) {
 	assert.Equal(t, "https://cluster", core.Host)
 	assert.Equal(t, "https://cluster", macrack.Host)
 	assert.Equal(t, "application/vnd.kubernetes.protobuf", macrack.ContentType)
-	assert.Equal(t, float32(50), macrack.QPS)
-	assert.Equal(t, 100, macrack.Burst)
+	assert.Equal(t, float32(1000), macrack.QPS)
+	assert.Equal(t, 2000, macrack.Burst)
 
 	o.macrackKubeconfig = kubeconfig("https://macrack")
 	core, macrack, err = o.configs()
@@ -128,10 +128,11 @@ func TestLeaseIsReleasedAfterTheWorkers(t *testing.T) {
 	<-firstBegan
 
 	secondCtx, stopSecond := context.WithCancel(t.Context())
-	second := &health{manager: synced(false)}
+	second := &health{manager: synced(true)}
 	secondBegan, finishSecond, secondDone := make(chan struct{}), make(chan struct{}), make(chan error, 1)
 	go func() { secondDone <- elect(secondCtx, o, lock("second"), second, work(secondBegan, finishSecond)) }()
 	assert.NoError(t, second.ready(nil), "a standby is ready")
+	assert.Error(t, (&health{manager: synced(false)}).ready(nil), "a process without caches is not ready")
 
 	stopFirst()
 	select {
@@ -142,7 +143,6 @@ func TestLeaseIsReleasedAfterTheWorkers(t *testing.T) {
 	close(finishFirst)
 	require.NoError(t, <-firstDone)
 	<-secondBegan
-	assert.Error(t, second.ready(nil), "a leader is ready once its caches have synced")
 	stopSecond()
 	close(finishSecond)
 	assert.NoError(t, <-secondDone)
@@ -224,12 +224,11 @@ func TestProbesAndMetrics(t *testing.T) {
 		return w.Code, w.Body.String()
 	}
 	h := &health{manager: synced(false), leader: leaderelection.NewLeaderHealthzAdaptor(time.Second)}
-	for _, path := range []string{"/healthz", "/livez", "/readyz"} {
+	for _, path := range []string{"/healthz", "/livez"} {
 		code, body := get(h, path)
 		assert.Equal(t, http.StatusOK, code, path)
 		assert.Equal(t, "ok", body, path)
 	}
-	h.leading.Store(true)
 	code, body := get(h, "/readyz")
 	assert.Equal(t, http.StatusInternalServerError, code)
 	assert.Contains(t, body, "controllers failed")

@@ -36,13 +36,17 @@ func newOptions() *options {
 	return &options{
 		bindAddress: "127.0.0.1:10270",
 		workers:     5,
-		qps:         50,
-		burst:       100,
+		// The API servers' priority and fairness protects them, and not these limits: a burst of a
+		// thousand instances needs thousands of requests.
+		qps:   1000,
+		burst: 2000,
+		// A server that does not answer for 10 seconds costs no leadership, and another process
+		// takes over within 15 seconds after the leader was killed.
 		leaderElection: componentbaseconfig.LeaderElectionConfiguration{
 			LeaderElect:       true,
-			LeaseDuration:     metav1.Duration{Duration: 15 * time.Second},
-			RenewDeadline:     metav1.Duration{Duration: 10 * time.Second},
-			RetryPeriod:       metav1.Duration{Duration: 2 * time.Second},
+			LeaseDuration:     metav1.Duration{Duration: 13 * time.Second},
+			RenewDeadline:     metav1.Duration{Duration: 12 * time.Second},
+			RetryPeriod:       metav1.Duration{Duration: 500 * time.Millisecond},
 			ResourceLock:      resourcelock.LeasesResourceLock,
 			ResourceName:      controllers.Name,
 			ResourceNamespace: namespace,

@@ -52,10 +52,11 @@ func run(ctx context.Context, o *options) error {
 		defer stop()
 	}
 	if !o.leaderElection.LeaderElect {
-		h.leading.Store(true)
-		return manager.Run(ctx)
+		return manager.Run(ctx, controllers.Alone)
 	}
-	return lead(ctx, o, core, h, manager.Run)
+	return manager.Run(ctx, func(ctx context.Context, work func(context.Context) error) error {
+		return lead(ctx, o, core, h, work)
+	})
 }
 
 func newManager(o *options, core, macrack *rest.Config) (*controllers.Manager, error) {
@@ -182,10 +183,9 @@ type health struct {
 	leading atomic.Bool
 }
 
-// ready fails while this process leads and its caches are not synced. A process that waits for the
-// leadership is ready.
+// ready fails until the caches are synced. A process that waits for the leadership is ready.
 func (h *health) ready(*http.Request) error {
-	if h.leading.Load() && !h.manager.Synced() {
+	if !h.manager.Synced() {
 		return errors.New("the caches of the controllers are not synced yet")
 	}
 	return nil

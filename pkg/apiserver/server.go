@@ -92,6 +92,9 @@ func (c *Config) New() (*Server, error) {
 	if err := backfill(generic, tenancy.Backfill{Backend: backend}); err != nil {
 		return nil, err
 	}
+	if err := c.applyFlowControl(generic); err != nil {
+		return nil, err
+	}
 	for name, run := range map[string]func(context.Context){
 		"macrack-fold-rejections": rejections.Run,
 		"macrack-expire-records":  c.expirer(backend, fleet, storage.config.RackConfigs).Run,

@@ -115,22 +115,22 @@ func eventScheme() *runtime.Scheme {
 	return s
 }
 
-// Run runs the controllers until ctx is done, and returns when all of them have finished their
-// current objects. It fails if ctx ends before the caches have synced. A manager runs once.
-func (m *Manager) Run(ctx context.Context) error {
+// A Lead calls work while this process may work: at once if it is alone, or whenever it is elected.
+type Lead func(ctx context.Context, work func(context.Context) error) error
+
+// Alone is the Lead of a process without rivals.
+func Alone(ctx context.Context, work func(context.Context) error) error { return work(ctx) }
+
+// Run fills the caches and then works when lead says so, until ctx is done. A process that waits
+// for its election keeps its caches current, so it can take over at once. Run returns when the
+// controllers have finished their current objects. It fails if ctx ends before the caches have
+// synced. A manager runs once.
+func (m *Manager) Run(ctx context.Context, lead Lead) error {
 	if m.started.Swap(true) {
 		return errors.New("the manager has already run; create a new one")
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	if m.broadcaster != nil {
-		m.broadcaster.StartRecordingToSink(&corev1client.EventSinkImpl{Interface: m.events.Events("")})
-		defer m.broadcaster.Shutdown()
-	}
-	logger := klog.FromContext(ctx)
-	logger.Info("Starting controllers", "controllers", len(m.controllers))
-	defer logger.Info("Controllers stopped")
-
 	// Informers stop last: a reconciliation that is ending may still read from them.
 	defer m.deps.Wait()
 	defer cancel()
@@ -139,8 +139,20 @@ func (m *Manager) Run(ctx context.Context) error {
 	}
 	m.synced.Store(true)
 	defer m.synced.Store(false)
-	logger.Info("Caches synced")
+	klog.FromContext(ctx).Info("Caches synced")
+	return lead(ctx, m.work)
+}
 
+// work runs the controllers until ctx is done. Only now are Events sent: the handlers of a waiting
+// process record the same Events as those of the leader.
+func (m *Manager) work(ctx context.Context) error {
+	logger := klog.FromContext(ctx)
+	logger.Info("Starting controllers", "controllers", len(m.controllers))
+	defer logger.Info("Controllers stopped")
+	if m.broadcaster != nil {
+		m.broadcaster.StartRecordingToSink(&corev1client.EventSinkImpl{Interface: m.events.Events("")})
+		defer m.broadcaster.Shutdown()
+	}
 	var wg sync.WaitGroup
 	for _, c := range m.controllers {
 		wg.Go(func() { c.Run(ctx, m.workers) })
@@ -149,5 +161,5 @@ func (m *Manager) Run(ctx context.Context) error {
 	return nil
 }
 
-// Synced reports whether the controllers run and their caches have synced.
+// Synced reports whether the caches have synced.
 func (m *Manager) Synced() bool { return m.synced.Load() }

@@ -77,15 +77,46 @@ func TestNew(t *testing.T) {
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
-	go func() { done <- m.Run(ctx) }()
+	go func() { done <- m.Run(ctx, Alone) }()
 	require.Eventually(t, m.Synced, 2*time.Minute, time.Millisecond)
 	lease := &rackv1alpha1.MacNodeLease{ObjectMeta: metav1.ObjectMeta{Namespace: "acme", Name: "a", UID: "u"}}
-	m.deps.Recorder.Event(lease, corev1.EventTypeNormal, "Bound", "bound")
 	require.Eventually(t, func() bool {
+		m.deps.Recorder.Event(lease, corev1.EventTypeNormal, "Bound", "bound") // lost until the work has begun
 		events, err := core.CoreV1().Events("acme").List(ctx, metav1.ListOptions{})
 		return err == nil && len(events.Items) == 1 && events.Items[0].InvolvedObject.Kind == "MacNodeLease"
 	}, 2*time.Minute, time.Millisecond)
 	cancel()
 	require.NoError(t, <-done)
-	assert.ErrorContains(t, m.Run(t.Context()), "has already run")
+	assert.ErrorContains(t, m.Run(t.Context(), Alone), "has already run")
+}
+
+func TestWaitingForTheLeadership(t *testing.T) {
+	core := kubefake.NewClientset()
+	m, err := New(Config{MacRack: fake.NewSimpleClientset(), Core: core})
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	elected, done := make(chan struct{}), make(chan error, 1)
+	go func() {
+		done <- m.Run(ctx, func(ctx context.Context, work func(context.Context) error) error {
+			<-elected
+			return work(ctx)
+		})
+	}()
+	require.Eventually(t, m.Synced, 2*time.Minute, time.Millisecond, "the caches are filled before the election")
+	lease := &rackv1alpha1.MacNodeLease{ObjectMeta: metav1.ObjectMeta{Namespace: "acme", Name: "a", UID: "u"}}
+	m.deps.Recorder.Event(lease, corev1.EventTypeNormal, "Waiting", "recorded by a process that waits")
+	close(elected)
+	var events []corev1.Event
+	require.Eventually(t, func() bool {
+		m.deps.Recorder.Event(lease, corev1.EventTypeNormal, "Leading", "recorded by the leader")
+		list, err := core.CoreV1().Events("acme").List(ctx, metav1.ListOptions{})
+		require.NoError(t, err)
+		events = list.Items
+		return len(events) > 0
+	}, 2*time.Minute, time.Millisecond)
+	for _, event := range events {
+		assert.Equal(t, "Leading", event.Reason, "a process that waits sends no Events")
+	}
+	cancel()
+	require.NoError(t, <-done)
 }

@@ -245,7 +245,7 @@ func (r *rack) run() (stop func()) {
 	r.manager = m
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	go func() { done <- m.Run(ctx) }()
+	go func() { done <- m.Run(ctx, Alone) }()
 	stop = func() {
 		cancel()
 		assert.NoError(r.t, <-done)

@@ -41,7 +41,7 @@ func (tb *Testbed) StartControllers() error {
 	if err != nil {
 		return err
 	}
-	tb.stopControllers = tb.run("macrack-controllers", c.Run)
+	tb.stopControllers = tb.run("macrack-controllers", func(ctx context.Context) error { return c.Run(ctx, controllers.Alone) })
 	return nil
 }
 

@@ -1,0 +1,28 @@
+package apiserver
+
+import (
+	"context"
+
+	genericapiserver "k8s.io/apiserver/pkg/server"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/klog/v2"
+
+	"macrack.io/macrack/pkg/apiserver/flowcontrol"
+)
+
+// applyFlowControl makes the server apply the flow control objects of MacRack while it runs. A
+// server without a cluster has none.
+func (c *Config) applyFlowControl(server *genericapiserver.GenericAPIServer) error {
+	if c.Generic.ClientConfig == nil {
+		return nil
+	}
+	client, err := kubernetes.NewForConfig(c.Generic.ClientConfig)
+	if err != nil {
+		return err
+	}
+	return whileServing(server, "macrack-flow-control", func(ctx context.Context) {
+		if err := flowcontrol.Run(ctx, client.FlowcontrolV1(), c.Clock); err != nil {
+			klog.FromContext(ctx).Error(err, "Invalid flow control objects")
+		}
+	})
+}

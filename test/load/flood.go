@@ -1,0 +1,196 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"syscall"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/util/flowcontrol"
+
+	instancev1alpha1 "macrack.io/macrack/pkg/apis/instance/v1alpha1"
+	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
+	"macrack.io/macrack/pkg/generated/clientset/versioned"
+	"macrack.io/macrack/test/cluster"
+)
+
+const (
+	// floodClients is the number of connections of each kind of request.
+	floodClients = 4
+	floodWatches = 1000
+	// floodNice is the priority of the flood's process: its own use of the processors is not part
+	// of the measurement.
+	floodNice = 19
+)
+
+// startFlood starts the flood in a process of its own, and returns when it is at full speed. stop
+// ends it and returns the number of requests by kind.
+func startFlood(ctx context.Context, c *cluster.Cluster) (stop func() (map[string]int64, error), err error) {
+	kubeconfig, err := c.Kubeconfig(flooder)
+	if err != nil {
+		return nil, err
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.CommandContext(ctx, self, floodCommand, kubeconfig)
+	cmd.Stderr = os.Stderr
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	lines := bufio.NewReader(stdout)
+	if line, err := lines.ReadString('\n'); err != nil {
+		return nil, errors.Join(fmt.Errorf("the flood printed %q: %w", line, err), cmd.Wait())
+	}
+	return func() (sent map[string]int64, err error) {
+		if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+			return nil, err
+		}
+		err = json.NewDecoder(lines).Decode(&sent)
+		return sent, errors.Join(err, cmd.Wait())
+	}, nil
+}
+
+// A request is one of the flood; client is the number of its connection, and n counts its requests.
+type request struct {
+	name string
+	do   func(ctx context.Context, client, n int) error
+}
+
+// runFlood floods the API until it is terminated. It prints a line when all watches are open, and
+// the number of answered requests at the end.
+func runFlood(ctx context.Context, args []string) error {
+	if len(args) != 1 {
+		return errors.New("usage: load flood KUBECONFIG")
+	}
+	if err := syscall.Setpriority(syscall.PRIO_PROCESS, 0, floodNice); err != nil {
+		return err
+	}
+	config, err := clientcmd.BuildConfigFromFlags("", args[0])
+	if err != nil {
+		return err
+	}
+	config.RateLimiter = flowcontrol.NewFakeAlwaysRateLimiter()
+	macrack, err := versioned.NewForConfig(config)
+	if err != nil {
+		return err
+	}
+	kube, err := kubernetes.NewForConfig(rest.CopyConfig(config))
+	if err != nil {
+		return err
+	}
+	watches := openWatches(ctx, macrack)
+	fmt.Println("at full speed, with", watches, "watches")
+
+	requests := floodRequests(macrack, kube)
+	answered := make([]atomic.Int64, len(requests))
+	var group sync.WaitGroup
+	for i, r := range requests {
+		for client := range floodClients {
+			group.Go(func() {
+				for n := 0; ctx.Err() == nil; n++ {
+					if r.do(ctx, client, n) == nil {
+						answered[i].Add(1)
+					}
+				}
+			})
+		}
+	}
+	group.Wait()
+	sent := map[string]int64{"watches": int64(watches)}
+	for i, r := range requests {
+		sent[r.name] = answered[i].Load()
+	}
+	return json.NewEncoder(os.Stdout).Encode(sent)
+}
+
+// openWatches opens the watches, and returns how many the server accepted.
+func openWatches(ctx context.Context, macrack versioned.Interface) int {
+	opened := 0
+	for n := range floodWatches {
+		open := macrack.RackV1alpha1().MacNodeLeases(flooder).Watch
+		if n%2 == 1 {
+			open = macrack.InstanceV1alpha1().MacOSInstances(flooder).Watch
+		}
+		w, err := open(ctx, metav1.ListOptions{})
+		if err != nil {
+			continue
+		}
+		opened++
+		go func() {
+			for range w.ResultChan() { //nolint:revive // a reader that never falls behind
+			}
+		}()
+	}
+	return opened
+}
+
+func floodRequests(macrack versioned.Interface, kube kubernetes.Interface) []request {
+	leases, instances := macrack.RackV1alpha1().MacNodeLeases(flooder), macrack.InstanceV1alpha1().MacOSInstances(flooder)
+	lease := func(name string) *rackv1alpha1.MacNodeLease {
+		return &rackv1alpha1.MacNodeLease{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: rackv1alpha1.MacNodeLeaseSpec{ClassName: "studio"}}
+	}
+	return []request{
+		{"creates and deletes", func(ctx context.Context, client, n int) error {
+			name := "flood-" + strconv.Itoa(client) + "-" + strconv.Itoa(n)
+			if _, err := leases.Create(ctx, lease(name), metav1.CreateOptions{}); err != nil {
+				return err
+			}
+			return leases.Delete(ctx, name, metav1.DeleteOptions{})
+		}},
+		{"dry runs", func(ctx context.Context, _, n int) error {
+			_, err := leases.Create(ctx, lease("dry-"+strconv.Itoa(n)), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+			return err
+		}},
+		{"refused instances", func(ctx context.Context, _, n int) error {
+			_, err := instances.Create(ctx, &instancev1alpha1.MacOSInstance{
+				ObjectMeta: metav1.ObjectMeta{Name: "flood-" + strconv.Itoa(n)},
+				Spec:       instancev1alpha1.MacOSInstanceSpec{LeaseName: "absent", ClassName: "small", ImageName: imageName},
+			}, metav1.CreateOptions{})
+			return err
+		}},
+		{"lists of leases", func(ctx context.Context, _, _ int) error {
+			_, err := leases.List(ctx, metav1.ListOptions{})
+			return err
+		}},
+		{"lists of images and classes", func(ctx context.Context, _, n int) error {
+			if n%2 == 0 {
+				_, err := macrack.ImageV1alpha1().MacOSImages().List(ctx, metav1.ListOptions{})
+				return err
+			}
+			_, err := macrack.RackV1alpha1().MacNodeClasses().List(ctx, metav1.ListOptions{})
+			return err
+		}},
+		{"lists of records", func(ctx context.Context, _, _ int) error {
+			_, err := macrack.RackV1alpha1().AuditRecords(flooder).List(ctx, metav1.ListOptions{})
+			return err
+		}},
+		{"lists of pods", func(ctx context.Context, _, _ int) error {
+			_, err := kube.CoreV1().Pods(flooder).List(ctx, metav1.ListOptions{})
+			return err
+		}},
+		{"patches of a pod", func(ctx context.Context, _, n int) error {
+			_, err := kube.CoreV1().Pods(flooder).Patch(ctx, "absent", types.MergePatchType,
+				[]byte(`{"metadata":{"annotations":{"example.com/flood":"`+strconv.Itoa(n)+`"}}}`), metav1.PatchOptions{})
+			return err
+		}},
+	}
+}
