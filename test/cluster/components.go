@@ -200,6 +200,9 @@ func (c *Cluster) addKubeController(name string, port int, kubeconfig string, ar
 			"--tls-cert-file=" + c.pki.CertFile(controlPlaneCert),
 			"--tls-private-key-file=" + c.pki.KeyFile(controlPlaneCert),
 			"--leader-elect=false",
+			// The defaults (50 and 20 requests a second) limit bursts more than this machine does.
+			"--kube-api-qps=1000",
+			"--kube-api-burst=2000",
 		}, args...)...)
 }
 

@@ -54,6 +54,9 @@ func run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	if err := v.warmUp(ctx); err != nil {
+		return err
+	}
 	before, err := v.work(ctx, *quiet)
 	if err != nil {
 		return fmt.Errorf("without a flood: %w", err)
