@@ -3,7 +3,6 @@ package apiserver
 import (
 	"context"
 
-	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/klog/v2"
 
@@ -12,7 +11,7 @@ import (
 
 // applyFlowControl makes the server apply the flow control objects of MacRack while it runs. A
 // server without a cluster has none.
-func (c *Config) applyFlowControl(server *genericapiserver.GenericAPIServer) error {
+func (c *Config) applyFlowControl(background *background) error {
 	if c.Generic.ClientConfig == nil {
 		return nil
 	}
@@ -20,7 +19,7 @@ func (c *Config) applyFlowControl(server *genericapiserver.GenericAPIServer) err
 	if err != nil {
 		return err
 	}
-	return whileServing(server, "macrack-flow-control", func(ctx context.Context) {
+	return background.whileServing("macrack-flow-control", func(ctx context.Context) {
 		if err := flowcontrol.Run(ctx, client.FlowcontrolV1(), c.Clock); err != nil {
 			klog.FromContext(ctx).Error(err, "Invalid flow control objects")
 		}

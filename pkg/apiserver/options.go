@@ -47,6 +47,10 @@ type Options struct {
 	// always use the real time.
 	Clock clock.WithTicker
 
+	// ShutdownDelay is the time between the end of the server's readiness and the end of its
+	// service. Balancers need it to send new connections to other servers.
+	ShutdownDelay time.Duration
+
 	// Namespaces returns the UIDs of namespaces in tests; nil for those of the cluster.
 	Namespaces tenancy.Namespaces
 }
@@ -56,6 +60,8 @@ func NewOptions() *Options {
 	o := &Options{
 		Recommended: genericoptions.NewRecommendedOptions(etcdPrefix, Codecs.LegacyCodec(versions...)),
 		Clock:       clock.RealClock{},
+
+		ShutdownDelay: defaultShutdownDelay,
 	}
 	o.Recommended.Etcd.DefaultStorageMediaType = runtime.ContentTypeProtobuf
 	quota.Enable(o.Recommended.Admission)
@@ -69,11 +75,15 @@ func NewOptions() *Options {
 // AddFlags adds the flags of the options.
 func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	o.Recommended.AddFlags(flags)
+	flags.DurationVar(&o.ShutdownDelay, "shutdown-delay-duration", o.ShutdownDelay, "Time to continue serving after a request to terminate. /readyz fails during this time, so balancers send new connections to other servers.")
 }
 
 // Validate returns the errors in the options.
 func (o *Options) Validate() error {
 	errs := o.Recommended.Validate()
+	if o.ShutdownDelay < 0 {
+		errs = append(errs, fmt.Errorf("--shutdown-delay-duration must not be negative, but is %s", o.ShutdownDelay))
+	}
 	if len(o.Recommended.Etcd.EtcdServersOverrides) > 0 {
 		errs = append(errs, errors.New("--etcd-servers-overrides is not supported; all resources must be in one etcd cluster"))
 	}
@@ -82,6 +92,9 @@ func (o *Options) Validate() error {
 	}
 	return utilerrors.NewAggregate(errs)
 }
+
+// defaultShutdownDelay exceeds the time in which a cluster removes a terminating pod from a Service.
+const defaultShutdownDelay = 5 * time.Second
 
 // watchTerminationGracePeriod is the time that clients have to move their watches to another server
 // when a server stops.
@@ -97,6 +110,9 @@ func (o *Options) Config() (*Config, error) {
 	config.FeatureGate = o.Recommended.FeatureGate
 	// Without it, a server with open watches takes a minute to stop.
 	config.ShutdownWatchTerminationGracePeriod = watchTerminationGracePeriod
+	config.ShutdownDelayDuration = o.ShutdownDelay
+	// After the delay, clients with open connections are told to try another server.
+	config.ShutdownSendRetryAfter = true
 
 	namer := openapi.NewDefinitionNamer(Scheme)
 	config.OpenAPIConfig = genericapiserver.DefaultOpenAPIConfig(generatedopenapi.GetOpenAPIDefinitions, namer)

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"net/http"
 	"slices"
-	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -89,10 +88,11 @@ func (c *Config) New() (*Server, error) {
 	if err := generic.InstallAPIGroups(storage.groups()...); err != nil {
 		return nil, err
 	}
-	if err := backfill(generic, tenancy.Backfill{Backend: backend}); err != nil {
+	background := newBackground(generic)
+	if err := background.backfill(tenancy.Backfill{Backend: backend}); err != nil {
 		return nil, err
 	}
-	if err := c.applyFlowControl(generic); err != nil {
+	if err := c.applyFlowControl(background); err != nil {
 		return nil, err
 	}
 	for name, run := range map[string]func(context.Context){
@@ -104,7 +104,7 @@ func (c *Config) New() (*Server, error) {
 			})
 		},
 	} {
-		if err := whileServing(generic, name, run); err != nil {
+		if err := background.whileServing(name, run); err != nil {
 			return nil, err
 		}
 	}
@@ -149,39 +149,6 @@ func knowsFrontProxy(config *authenticatorfactory.RequestHeaderConfig) healthz.H
 		if config != nil && config.CAContentProvider != nil && len(config.CAContentProvider.CurrentCABundleContent()) == 0 {
 			return errors.New("the CA of the front proxy has not been read yet")
 		}
-		return nil
-	})
-}
-
-// backfill delays readiness until the server has tried to set the owners of objects stored by
-// earlier versions. Until then, tenants cannot see their own objects, and refusals for that reason
-// would be recorded.
-func backfill(server *genericapiserver.GenericAPIServer, b tenancy.Backfill) error {
-	const name = "macrack-backfill-namespaces"
-	if err := server.AddPostStartHook(name+"-once", func(hook genericapiserver.PostStartHookContext) error {
-		b.Once(hook.Context)
-		return nil
-	}); err != nil {
-		return err
-	}
-	return whileServing(server, name, b.Run)
-}
-
-// whileServing runs run from the start of the server until its shutdown, which waits for run to
-// return.
-func whileServing(server *genericapiserver.GenericAPIServer, name string, run func(context.Context)) error {
-	ctx, stop := context.WithCancel(context.Background())
-	var running sync.WaitGroup
-	if err := server.AddPostStartHook(name, func(genericapiserver.PostStartHookContext) error {
-		running.Go(func() { run(ctx) })
-		return nil
-	}); err != nil {
-		stop()
-		return err
-	}
-	return server.AddPreShutdownHook(name, func() error {
-		stop()
-		running.Wait()
 		return nil
 	})
 }

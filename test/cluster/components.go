@@ -221,6 +221,7 @@ func (c *Cluster) addAPIServer(name string, port int, kubeconfig string) {
 		"--kubeconfig="+kubeconfig,
 		"--authentication-kubeconfig="+kubeconfig,
 		"--authorization-kubeconfig="+kubeconfig,
+		"--shutdown-delay-duration=2s", // the balancer checks /readyz each second
 	)
 }
 

@@ -123,6 +123,7 @@ func Serve(ctx context.Context, etcd []string, listener net.Listener, clock cloc
 func newServer(etcd []string, listener net.Listener, clock clock.WithTicker, change ...func(*apiserver.Options)) (*apiserver.Server, error) {
 	options := apiserver.NewOptions()
 	options.Clock = clock
+	options.ShutdownDelay = 0 // no balancer
 	options.Namespaces = everyNamespace
 	r := options.Recommended
 	r.Authentication, r.Authorization, r.CoreAPI, r.Admission = nil, nil, nil, nil
