@@ -15,6 +15,7 @@ include test/bench/bench.mk
 include test/attack/attack.mk
 include test/conformance/conformance.mk
 include test/chaos/chaos.mk
+include test/load/load.mk
 
 BINARIES := macrack-apiserver macrack-controllers macrack-agent macrack-vm macrack-guest-agent macrack-ledger
 
