@@ -41,7 +41,7 @@ type start struct {
 // fleet gets two instances, at a steady rate. The whole control plane and the fleet share this
 // machine.
 func (b *bench) measureFleet(ctx context.Context) (err error) {
-	c, err := cluster.Start(ctx, cluster.Options{Apiservers: 1, Controllers: 1, Example: true})
+	c, err := cluster.Start(ctx, cluster.Options{Apiservers: 1, Controllers: 1, Example: true, Keep: true})
 	if err != nil {
 		return err
 	}

@@ -32,6 +32,7 @@ type Cluster struct {
 
 	mu           sync.Mutex // guards the writing of certificates and kubeconfigs
 	cancel       context.CancelFunc
+	stopKeeper   func()
 	balancerDone chan error
 	guard        *process.Guard
 }
@@ -165,7 +166,27 @@ func (c *Cluster) Up(ctx context.Context) error {
 			return err
 		}
 	}
+	c.startKeeper()
 	return nil
+}
+
+// startKeeper runs the keeper in this program, unless a separate process does.
+func (c *Cluster) startKeeper() {
+	if !c.opts.Keep || c.opts.Detach || c.stopKeeper != nil {
+		return
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	c.stopKeeper = func() {
+		cancel()
+		<-done
+	}
+	go func() {
+		defer close(done)
+		if err := process.Keep(ctx, c.dir, c.progress); err != nil {
+			fmt.Fprintln(c.progress, "the keeper failed:", err)
+		}
+	}()
 }
 
 // Stop ends every process of the cluster, including the simulated VMs, and removes a temporary
@@ -177,6 +198,10 @@ func (c *Cluster) Stop() error {
 		return err
 	}
 	defer unlock()
+	if c.stopKeeper != nil {
+		c.stopKeeper()
+		c.stopKeeper = nil
+	}
 	if c.cancel != nil {
 		c.cancel()
 		<-c.balancerDone

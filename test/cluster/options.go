@@ -38,6 +38,9 @@ type Options struct {
 	// Direct adds the balancer's port to the user's kubeconfig, although the caller starts the
 	// macrack-apiserver behind it.
 	Direct bool `json:"direct,omitempty"`
+	// Keep restarts components that end unexpectedly, while this program runs.
+	Keep bool `json:"keep,omitempty"`
+
 	// Detach runs the balancer as a separate process, so that the cluster outlives this program. It
 	// also starts the keeper, which restarts crashed components as a kubelet or launchd would.
 	Detach bool `json:"detach,omitempty"`

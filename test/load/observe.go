@@ -93,4 +93,3 @@ func (o *observer) onLeadership(old, new *coordinationv1.Lease) {
 		o.add(&o.leadershipsLost)
 	}
 }
-
