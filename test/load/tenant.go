@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -92,7 +93,11 @@ func patiently(do func() error) error {
 func (t *tenant) warmUp(ctx context.Context) error {
 	return retry.OnError(wait.Backoff{Duration: time.Second, Steps: 60, Factor: 1}, func(error) bool { return ctx.Err() == nil }, func() error {
 		_, err := t.work(ctx, 0)
-		return err
+		if err != nil {
+			instances := t.macrack.InstanceV1alpha1().MacOSInstances(victim)
+			return errors.Join(err, instances.DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}))
+		}
+		return nil
 	})
 }
 
