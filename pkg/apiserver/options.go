@@ -93,7 +93,8 @@ func (o *Options) Validate() error {
 	return utilerrors.NewAggregate(errs)
 }
 
-// defaultShutdownDelay exceeds the time in which a cluster removes a terminating pod from a Service.
+// defaultShutdownDelay exceeds the time in which a cluster removes a terminating pod from a
+// Service.
 const defaultShutdownDelay = 5 * time.Second
 
 // watchTerminationGracePeriod is the time that clients have to move their watches to another server

@@ -122,8 +122,8 @@ func (t *tenant) do(ctx context.Context, step, name string) error {
 	instances := t.macrack.InstanceV1alpha1().MacOSInstances(victim)
 	switch step {
 	case "lease":
-		// A bound lease would keep its Mac for a day, so this one waits for a Mac of a class without
-		// Macs. The controllers say so in its conditions.
+		// A bound lease would keep its Mac for a day, so this one waits for a Mac of a class
+		// without Macs. The controllers say so in its conditions.
 		if err := t.createLease(ctx, name, "studio", func(l *rackv1alpha1.MacNodeLease) bool { return len(l.Status.Conditions) > 0 }); err != nil {
 			return err
 		}

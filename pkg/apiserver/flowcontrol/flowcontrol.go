@@ -92,8 +92,8 @@ func (o Object) Apply(ctx context.Context, client flowcontrolclient.FlowcontrolV
 	return err
 }
 
-// Run applies the objects, and applies them again from time to time in case they were deleted, until
-// ctx is done. Changes by administrators stay.
+// Run applies the objects until ctx is done, repeatedly in case they were deleted. Changes by
+// administrators stay.
 func Run(ctx context.Context, client flowcontrolclient.FlowcontrolV1Interface, clock clock.WithTicker) error {
 	objects, err := Objects()
 	if err != nil {
