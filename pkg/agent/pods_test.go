@@ -121,7 +121,7 @@ func TestForeignPodsAreRefused(t *testing.T) {
 func TestMacOfAnotherTenant(t *testing.T) {
 	for name, change := range map[string]func(*rack){
 		"leased to another": func(r *rack) { r.lease("globex", "lease-1") },
-		"leased to nobody":  func(r *rack) { r.lease("", "") },
+		"not leased":        func(r *rack) { r.lease("", "") },
 		"being released": func(r *rack) {
 			r.changeMacNode(func(m *rackv1alpha1.MacNode) { m.Status.ReleasingSince = ptr(metav1.Now()) })
 		},
@@ -180,7 +180,7 @@ func TestInstanceIsNotRefusedBeforeItIsRecorded(t *testing.T) {
 func TestForeignPodIsRecordedLater(t *testing.T) {
 	r := newRack(t)
 	ledger := r.ledgerFails(apierrors.NewServiceUnavailable("down"))
-	pod := newPod(newInstance("nobody"))
+	pod := newPod(newInstance("gone"))
 	r.create(nil, pod)
 	r.eventually(func() bool { return r.pod(pod.Name).Status.Phase == corev1.PodFailed }, func() any { return r.pod(pod.Name).Status })
 	require.NoError(t, r.kube.CoreV1().Pods(tenant).Delete(r.ctx, pod.Name, metav1.DeleteOptions{}))
@@ -189,7 +189,7 @@ func TestForeignPodIsRecordedLater(t *testing.T) {
 	r.eventually(func() bool { return len(r.records()) > 0 }, func() any { return nil })
 	require.Len(t, r.records(), 1)
 	assert.Equal(t, "ForeignPod", r.records()[0].Details.Reason)
-	assert.Equal(t, "nobody", r.records()[0].Instance.Name)
+	assert.Equal(t, "gone", r.records()[0].Instance.Name)
 }
 
 // The pod of an unknown virtual machine remains while the virtual machine runs.

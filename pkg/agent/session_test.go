@@ -204,7 +204,7 @@ func TestSessionsEndWithTheMachine(t *testing.T) {
 	case err := <-ended:
 		require.ErrorIs(t, err, session.ErrVMStopped)
 	case <-time.After(30 * time.Second):
-		require.FailNow(t, "the command goes on without its machine")
+		require.FailNow(t, "the command outlived its machine")
 	}
 	text, err := io.ReadAll(log)
 	require.NoError(t, err)

@@ -71,7 +71,7 @@ func TestStopDoesNotWaitForTheAPI(t *testing.T) {
 			<-answer
 			return true, nil, apierrors.NewServiceUnavailable("down")
 		})
-		r.edit(i, func(i *instancev1alpha1.MacOSInstance) { i.Status.Message = "of somebody else" })
+		r.edit(i, func(i *instancev1alpha1.MacOSInstance) { i.Status.Message = "of another writer" })
 		<-hangs // the agent reports that there is nothing to say
 		r.edit(i, stop)
 		gone(r)
@@ -231,7 +231,7 @@ func TestInstanceIsDeletedAtOnce(t *testing.T) {
 	r.eventually(func() bool { return r.pod("pod-a").Status.Phase == corev1.PodSucceeded }, func() any { return r.pod("pod-a").Status })
 	r.waitFree()
 	require.NoError(t, r.agent.pods.Reconcile(r.ctx, types.NamespacedName{Namespace: tenant, Name: "pod-a"}))
-	assert.Empty(t, r.records(), "nobody was refused")
+	assert.Empty(t, r.records(), "no instance was refused")
 }
 
 func TestTerminalPhaseIsFinal(t *testing.T) {

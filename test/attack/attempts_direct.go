@@ -35,7 +35,7 @@ func (w *world) directly() []attempt {
 			return config, err
 		}
 	}
-	nobody := trusting(nil)
+	unauthenticated := trusting(nil)
 	as := func(who string) func(w *world) (*tls.Config, error) {
 		return trusting(func(w *world) (tls.Certificate, error) { return w.certificateOf(who) })
 	}
@@ -50,25 +50,25 @@ func (w *world) directly() []attempt {
 	failed := want{codes: []int{400, 401, 403}, lacks: w.ours()}
 	closed := says(0, "remote error: tls:")
 	return []attempt{
-		{family, "leases, without a certificate", "-", dial(nobody, one, list), refused, ""},
-		{family, "leases, as the front proxy without its certificate", "-", dial(nobody, one, fronted), refused, ""},
+		{family, "leases, without a certificate", "-", dial(unauthenticated, one, list), refused, ""},
+		{family, "leases, as the front proxy without its certificate", "-", dial(unauthenticated, one, fronted), refused, ""},
 		{family, "leases, as the front proxy with a tenant's certificate", "-", dial(as("acme"), one, fronted), refused, ""},
 		{family, "leases, as the front proxy with its name from the cluster's authority", "-", dial(as("stranger"), one, fronted), refused, ""},
 		{family, "leases, as the front proxy with its name from a foreign authority", "-", dial(forged("front-proxy-client"), one, fronted), failed, ""},
 		{family, "leases, as an administrator of a foreign authority", "-", dial(forged("admin", "system:masters"), one, list), failed, ""},
 		{family, "a floor's finalizer, as the front proxy with an agent's certificate", "-", dial(as("agent"), one, floor), refused, ""},
-		{family, "leases, without TLS", "-", dial(nobody, plain, fronted), failed, ""},
-		{family, "leases, with an invalid token", "-", dial(nobody, one, call{method: "GET", path: list.path, header: map[string]string{"Authorization": "Bearer eyJhbGciOiJub25lIn0.eyJzdWIiOiJhZG1pbiJ9."}}), refused, ""},
-		{family, "leases, with a password", "-", dial(nobody, one, call{method: "GET", path: list.path, header: map[string]string{"Authorization": "Basic YWRtaW46YWRtaW4="}}), refused, ""},
+		{family, "leases, without TLS", "-", dial(unauthenticated, plain, fronted), failed, ""},
+		{family, "leases, with an invalid token", "-", dial(unauthenticated, one, call{method: "GET", path: list.path, header: map[string]string{"Authorization": "Bearer eyJhbGciOiJub25lIn0.eyJzdWIiOiJhZG1pbiJ9."}}), refused, ""},
+		{family, "leases, with a password", "-", dial(unauthenticated, one, call{method: "GET", path: list.path, header: map[string]string{"Authorization": "Basic YWRtaW46YWRtaW4="}}), refused, ""},
 		{family, "leases, with an old TLS version", "-", dial(func(*world) (*tls.Config, error) {
 			return &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS11}, nil
 		}, one, list), says(0, "protocol version not supported"), ""},
-		{family, "leases, with headers of another host", "-", dial(nobody, one, call{method: "GET", path: list.path, header: map[string]string{"X-Forwarded-For": "127.0.0.1", "X-Original-Url": rackPath, "Forwarded": "for=127.0.0.1"}}), refused, ""},
-		{family, "metrics, without a certificate", "-", dial(nobody, one, call{method: "GET", path: "/metrics"}), refused, ""},
-		{family, "profiles, without a certificate", "-", dial(nobody, one, call{method: "GET", path: "/debug/pprof/"}), refused, ""},
-		{family, "the pods of an agent, without a certificate", "-", dial(nobody, agent, call{method: "GET", path: "/pods"}), closed, ""},
+		{family, "leases, with headers of another host", "-", dial(unauthenticated, one, call{method: "GET", path: list.path, header: map[string]string{"X-Forwarded-For": "127.0.0.1", "X-Original-Url": rackPath, "Forwarded": "for=127.0.0.1"}}), refused, ""},
+		{family, "metrics, without a certificate", "-", dial(unauthenticated, one, call{method: "GET", path: "/metrics"}), refused, ""},
+		{family, "profiles, without a certificate", "-", dial(unauthenticated, one, call{method: "GET", path: "/debug/pprof/"}), refused, ""},
+		{family, "the pods of an agent, without a certificate", "-", dial(unauthenticated, agent, call{method: "GET", path: "/pods"}), closed, ""},
 		{family, "the pods of an agent, with a foreign certificate", "-", dial(forged("kube-apiserver-kubelet-client", "system:masters"), agent, call{method: "GET", path: "/pods"}), closed, ""},
-		{family, "a command on an agent's Mac, without a certificate", "-", dial(nobody, agent, call{method: "POST", path: "/exec/acme/attack-1-vm/vm?command=id&output=1"}), closed, ""},
+		{family, "a command on an agent's Mac, without a certificate", "-", dial(unauthenticated, agent, call{method: "POST", path: "/exec/acme/attack-1-vm/vm?command=id&output=1"}), closed, ""},
 		{family, "a command on an agent's Mac, as another tenant", "-", dial(as("globex"), agent, call{method: "POST", path: "/exec/acme/attack-1-vm/vm?command=id&output=1"}), closed, ""},
 		{family, "the log of another tenant's virtual machine, as a tenant", "-", dial(as("globex"), agent, call{method: "GET", path: "/containerLogs/acme/attack-1-vm/vm"}), closed, ""},
 	}

@@ -128,11 +128,11 @@ func (w *world) knowsGroups(ctx context.Context, who, bearer string, groups []st
 	const review = `{"apiVersion":"authentication.k8s.io/v1","kind":"SelfSubjectReview"}`
 	return eventually(ctx, func() error {
 		a := withBearer(http.MethodPost, "/apis/authentication.k8s.io/v1/selfsubjectreviews", review, bearer)(ctx, w, who)
-		is := authenticationv1.SelfSubjectReview{}
-		if err := json.Unmarshal([]byte(a.body), &is); err != nil || a.code != http.StatusCreated {
+		got := authenticationv1.SelfSubjectReview{}
+		if err := json.Unmarshal([]byte(a.body), &got); err != nil || a.code != http.StatusCreated {
 			return fmt.Errorf("asking for the groups of a token: %d %s", a.code, short(a.text()))
 		}
-		for _, group := range is.Status.UserInfo.Groups {
+		for _, group := range got.Status.UserInfo.Groups {
 			if strings.HasPrefix(group, "system:bootstrappers:") && !slices.Contains(groups, group) {
 				return fmt.Errorf("the token still has the group %s", group)
 			}
@@ -168,22 +168,22 @@ func csr(bearer, signer string, subject pkix.Name, names ...string) step {
 			return answer{err: err}
 		}
 		defer remove(path)(ctx, w, "admin")
-		var is answer
+		var got answer
 		err = eventually(ctx, func() error {
-			is = get(path)(ctx, w, "admin")
+			got = get(path)(ctx, w, "admin")
 			request := certificatesv1.CertificateSigningRequest{}
-			if err := json.Unmarshal([]byte(is.body), &request); err != nil {
+			if err := json.Unmarshal([]byte(got.body), &request); err != nil {
 				return err
 			}
 			if len(request.Status.Conditions) == 0 {
-				return errors.New("nobody decides")
+				return errors.New("no decision")
 			}
 			return nil
 		})
 		if err != nil {
 			return answer{err: err}
 		}
-		return is
+		return got
 	}
 }
 

@@ -49,20 +49,20 @@ func (w *world) quotas() []attempt {
 			if codes[http.StatusCreated]+codes[http.StatusForbidden] != n {
 				return answer{code: -1, err: fmt.Errorf("not all requests were granted or refused: codes %v", codes)}
 			}
-			is := get(leases(namespace))(ctx, w, "admin")
+			got := get(leases(namespace))(ctx, w, "admin")
 			list := struct {
 				Items []json.RawMessage `json:"items"`
 			}{}
-			if err := json.Unmarshal([]byte(is.body), &list); err != nil {
+			if err := json.Unmarshal([]byte(got.body), &list); err != nil {
 				return answer{code: -1, err: err}
 			}
-			if is.code != http.StatusOK || len(list.Items) != codes[http.StatusCreated] {
-				return answer{code: -1, body: fmt.Sprintf("%d leases are listed, of %d that were created: %d %s", len(list.Items), codes[http.StatusCreated], is.code, short(is.text()))}
+			if got.code != http.StatusOK || len(list.Items) != codes[http.StatusCreated] {
+				return answer{code: -1, body: fmt.Sprintf("%d leases are listed, of %d that were created: %d %s", len(list.Items), codes[http.StatusCreated], got.code, short(got.text()))}
 			}
 			if len(list.Items) > limit {
 				return answer{code: -1, body: fmt.Sprintf("%d leases with a quota of %d", len(list.Items), limit)}
 			}
-			return answer{code: is.code, body: fmt.Sprintf("%d leases, no more than a quota of %d", len(list.Items), limit)}
+			return answer{code: got.code, body: fmt.Sprintf("%d leases, no more than a quota of %d", len(list.Items), limit)}
 		}
 	}
 	pending := func(i int) step {

@@ -37,10 +37,10 @@ func encoded(method, path string, obj runtime.Object) step {
 // changeEncoded reads an object into obj, changes it and writes it back as protocol buffers.
 func changeEncoded[T runtime.Object](read, write string, into func() T, edit func(obj T)) step {
 	return func(ctx context.Context, w *world, who string) answer {
-		is := call{method: http.MethodGet, path: read, accept: runtime.ContentTypeProtobuf}.do(ctx, w, "admin")
-		obj, _, err := protobufSerializer.Decode([]byte(is.body), nil, into())
+		got := call{method: http.MethodGet, path: read, accept: runtime.ContentTypeProtobuf}.do(ctx, w, "admin")
+		obj, _, err := protobufSerializer.Decode([]byte(got.body), nil, into())
 		if err != nil {
-			return answer{err: fmt.Errorf("reading %s: %d %w", read, is.code, err)}
+			return answer{err: fmt.Errorf("reading %s: %d %w", read, got.code, err)}
 		}
 		edit(obj.(T))
 		return encoded(http.MethodPut, write, obj)(ctx, w, who)

@@ -363,13 +363,13 @@ func checkFields(fields, not map[string]any) func(body string) error {
 			return err
 		}
 		for path, value := range fields {
-			if is := dig(obj, strings.Split(path, ".")...); is != value {
-				return fmt.Errorf("%s is %v, wanted %v", path, is, value)
+			if got := dig(obj, strings.Split(path, ".")...); got != value {
+				return fmt.Errorf("%s is %v, wanted %v", path, got, value)
 			}
 		}
 		for path, value := range not {
-			if is := dig(obj, strings.Split(path, ".")...); is == value {
-				return fmt.Errorf("%s is %v", path, is)
+			if got := dig(obj, strings.Split(path, ".")...); got == value {
+				return fmt.Errorf("%s is %v", path, got)
 			}
 		}
 		return nil

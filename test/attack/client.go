@@ -136,11 +136,11 @@ func change(read, write string, edit func(obj map[string]any)) step {
 // rewrite is change with the JSON of the object.
 func rewrite(read, write string, edit func(obj []byte) ([]byte, error)) step {
 	return func(ctx context.Context, w *world, who string) answer {
-		is := get(read)(ctx, w, "admin")
-		if is.code != http.StatusOK {
-			return answer{err: fmt.Errorf("reading %s: %d %s", read, is.code, is.text())}
+		got := get(read)(ctx, w, "admin")
+		if got.code != http.StatusOK {
+			return answer{err: fmt.Errorf("reading %s: %d %s", read, got.code, got.text())}
 		}
-		data, err := edit([]byte(is.body))
+		data, err := edit([]byte(got.body))
 		if err != nil {
 			return answer{err: fmt.Errorf("editing %s: %w", read, err)}
 		}
@@ -164,15 +164,15 @@ func stored(path, body string) step {
 			return answer{err: err}
 		}
 		at := strings.SplitN(path, "?", 2)[0] + "/" + url.PathEscape(obj.Metadata.Name)
-		is := get(at)(ctx, w, "admin")
+		got := get(at)(ctx, w, "admin")
 		if gone := remove(at)(ctx, w, "admin"); gone.code >= 300 {
 			return answer{err: fmt.Errorf("deleting what was made: %d %s", gone.code, gone.text())}
 		}
-		if is.code != http.StatusOK {
-			return answer{err: fmt.Errorf("reading what was made: %d %s", is.code, is.text())}
+		if got.code != http.StatusOK {
+			return answer{err: fmt.Errorf("reading what was made: %d %s", got.code, got.text())}
 		}
-		is.code = made.code
-		return is
+		got.code = made.code
+		return got
 	}
 }
 

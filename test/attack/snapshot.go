@@ -115,13 +115,13 @@ func decode(value []byte) (string, error) {
 // compare returns the differences.
 func (s snapshot) compare(after snapshot) []string {
 	var changes []string
-	for key, was := range s {
-		is, ok := after[key]
+	for key, old := range s {
+		new, ok := after[key]
 		switch {
 		case !ok:
 			changes = append(changes, key+" was deleted")
-		case is != was && !offline(was, is):
-			changes = append(changes, fmt.Sprintf("%s was %s and is %s", key, difference(was, is), difference(is, was)))
+		case new != old && !offline(old, new):
+			changes = append(changes, fmt.Sprintf("%s was %s and is %s", key, difference(old, new), difference(new, old)))
 		}
 	}
 	for key := range after {
@@ -155,15 +155,15 @@ func difference(a, b string) string {
 }
 
 func dig(obj map[string]any, path ...string) any {
-	var is any = obj
+	var new any = obj
 	for _, name := range path {
-		m, ok := is.(map[string]any)
+		m, ok := new.(map[string]any)
 		if !ok {
 			return nil
 		}
-		is = m[name]
+		new = m[name]
 	}
-	return is
+	return new
 }
 
 // auditRecord has the fields of a record that are checked.

@@ -115,7 +115,7 @@ type leaseObject struct {
 // lease leases a Mac for a tenant, and waits until the lease is bound.
 func (w *world) lease(ctx context.Context, tenant string, mac, serial, uid *string) error {
 	path := leases(tenant) + "/attack-" + tenant
-	is := leaseObject{}
+	got := leaseObject{}
 	if a := get(path)(ctx, w, "admin"); a.code == http.StatusNotFound {
 		if free, err := w.freeMacs(ctx); err != nil || free == 0 {
 			return errors.Join(err, cluster.ErrNoFreeMac)
@@ -127,15 +127,15 @@ func (w *world) lease(ctx context.Context, tenant string, mac, serial, uid *stri
 	}
 	err := eventually(ctx, func() error {
 		a := get(path)(ctx, w, "admin")
-		if err := json.Unmarshal([]byte(a.body), &is); err != nil {
+		if err := json.Unmarshal([]byte(a.body), &got); err != nil {
 			return err
 		}
-		if is.Status.NodeName == "" {
-			return fmt.Errorf("lease attack-%s is %s", tenant, is.Status.Phase)
+		if got.Status.NodeName == "" {
+			return fmt.Errorf("lease attack-%s is %s", tenant, got.Status.Phase)
 		}
 		return nil
 	})
-	*mac, *serial, *uid = is.Status.NodeName, is.Status.SerialNumber, is.Metadata.UID
+	*mac, *serial, *uid = got.Status.NodeName, got.Status.SerialNumber, got.Metadata.UID
 	return err
 }
 
@@ -168,21 +168,21 @@ func (w *world) instance(ctx context.Context, name string) error {
 	path := instances("acme") + "/" + name
 	return eventually(ctx, func() error {
 		a := get(path)(ctx, w, "admin")
-		is := leaseObject{}
+		got := leaseObject{}
 		if a.code == http.StatusOK {
-			if err := json.Unmarshal([]byte(a.body), &is); err != nil {
+			if err := json.Unmarshal([]byte(a.body), &got); err != nil {
 				return err
 			}
 		}
 		switch {
 		case a.code == http.StatusNotFound:
 			a = post(instances("acme"), instanceBody(`"name":"`+name+`"`, `"leaseName":"attack-acme"`))(ctx, w, "acme")
-		case is.Status.Phase == "Running":
+		case got.Status.Phase == "Running":
 			return nil
-		case is.Status.Phase == "Stopped", is.Status.Phase == "Failed":
+		case got.Status.Phase == "Stopped", got.Status.Phase == "Failed":
 			a = remove(path)(ctx, w, "acme")
 		}
-		return fmt.Errorf("instance %s is %s: %d %s", name, is.Status.Phase, a.code, short(a.text()))
+		return fmt.Errorf("instance %s is %s: %d %s", name, got.Status.Phase, a.code, short(a.text()))
 	})
 }
 

@@ -19,7 +19,7 @@ func orphans(ctx context.Context, r *run) error {
 	plant := func(slot int, change func(*contract.Spec)) error {
 		dir := r.mac.slot(slot)
 		spec := &contract.Spec{
-			InstanceUID: string(uuid.NewUUID()), Namespace: tenant, Name: "nobodys", CPU: 1, MemoryBytes: 1 << 30,
+			InstanceUID: string(uuid.NewUUID()), Namespace: tenant, Name: "orphan", CPU: 1, MemoryBytes: 1 << 30,
 			MachineID: sim.NewMachineID(), MACAddress: "02:00:00:00:00:99",
 		}
 		change(spec)

@@ -73,8 +73,8 @@ func kstatusOf(t *T, obj *unstructured.Unstructured) status.Status {
 func (k *kind) becomes(t *T, name string, want status.Status) {
 	assert.NoError(t, t.eventually(func() error {
 		obj := k.get(t, name)
-		if is := kstatusOf(t, obj); is != want {
-			return fmt.Errorf("kstatus reports %s, not %s: %s", is, want, field(obj, "status.conditions"))
+		if got := kstatusOf(t, obj); got != want {
+			return fmt.Errorf("kstatus reports %s, not %s: %s", got, want, field(obj, "status.conditions"))
 		}
 		return nil
 	}))

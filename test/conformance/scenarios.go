@@ -61,9 +61,9 @@ func quota(t *T) {
 	t.apply(admin, fmt.Sprintf(`{apiVersion: v1, kind: ResourceQuota, metadata: {name: macs, namespace: %s}, spec: {hard: {count/macnodeleases.rack.macrack.io: "1"}}}`, namespace))
 	used := func(want string) {
 		require.NoError(t, t.eventually(func() error {
-			is := t.kubectl(admin, "get", "quota", "macs", "--namespace="+namespace, "-o", `jsonpath={.status.used.count/macnodeleases\.rack\.macrack\.io}`).stdout
-			if is != want {
-				return fmt.Errorf("the quota shows %q used, not %q", is, want)
+			got := t.kubectl(admin, "get", "quota", "macs", "--namespace="+namespace, "-o", `jsonpath={.status.used.count/macnodeleases\.rack\.macrack\.io}`).stdout
+			if got != want {
+				return fmt.Errorf("the quota shows %q used, not %q", got, want)
 			}
 			return nil
 		}))
@@ -139,10 +139,10 @@ func stopped(t *T) {
 		if err != nil {
 			return err
 		}
-		is := kstatusOf(t, instance)
-		assert.NotEqual(t, status.CurrentStatus, is, "as soon as its stop is requested")
-		if is != status.FailedStatus {
-			return fmt.Errorf("kstatus reports %s", is)
+		got := kstatusOf(t, instance)
+		assert.NotEqual(t, status.CurrentStatus, got, "as soon as its stop is requested")
+		if got != status.FailedStatus {
+			return fmt.Errorf("kstatus reports %s", got)
 		}
 		return nil
 	}))

@@ -25,14 +25,14 @@ func (t *T) versions() map[string]int64 {
 
 func restarts(t *T) {
 	lease := func() *unstructured.Unstructured {
-		is, err := t.dynamic(tenant).Resource(leaseResource).Namespace(t.world.namespace).Get(t, "settled", metav1Get)
+		got, err := t.dynamic(tenant).Resource(leaseResource).Namespace(t.world.namespace).Get(t, "settled", metav1Get)
 		require.NoError(t, err)
-		return is
+		return got
 	}
 	instance := func() *unstructured.Unstructured {
-		is, err := t.dynamic(tenant).Resource(instanceResource).Namespace(t.world.namespace).Get(t, "settled", metav1Get)
+		got, err := t.dynamic(tenant).Resource(instanceResource).Namespace(t.world.namespace).Get(t, "settled", metav1Get)
 		require.NoError(t, err)
-		return is
+		return got
 	}
 	beforeLease, beforeInstance := lease(), instance()
 	names := t.world.cluster.Names()
@@ -51,8 +51,8 @@ func restarts(t *T) {
 	}))
 	t.cleanup(func() { _ = leases.Delete(t, name, metav1Delete) })
 	require.NoError(t, t.eventually(func() error {
-		is, err := leases.Get(t, name, metav1Get)
-		if err == nil && field(is, "status.conditions") == "" {
+		got, err := leases.Get(t, name, metav1Get)
+		if err == nil && field(got, "status.conditions") == "" {
 			err = errStillWritten
 		}
 		return err
@@ -61,8 +61,8 @@ func restarts(t *T) {
 	case <-time.After(3 * time.Second):
 	case <-t.Done():
 	}
-	for _, is := range []struct{ before, after *unstructured.Unstructured }{{beforeLease, lease()}, {beforeInstance, instance()}} {
-		assert.JSONEq(t, "{}", changes(unreported(is.before), unreported(is.after)), "%s was written", is.after.GetKind())
+	for _, got := range []struct{ before, after *unstructured.Unstructured }{{beforeLease, lease()}, {beforeInstance, instance()}} {
+		assert.JSONEq(t, "{}", changes(unreported(got.before), unreported(got.after)), "%s was written", got.after.GetKind())
 	}
 }
 

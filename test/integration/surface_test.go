@@ -91,15 +91,15 @@ func TestKubectlSurface(t *testing.T) {
 
 	t.Run("selectors", func(t *testing.T) {
 		for selector, want := range map[string]string{
-			leases + " status.phase=Bound":                                 "macnodelease.rack.macrack.io/surface\n",
-			leases + " status.phase=Pending":                               "",
-			leases + " status.serialNumber=" + lease.Status.SerialNumber:   "macnodelease.rack.macrack.io/surface\n",
-			leases + " metadata.name!=surface":                             "",
-			instances + " spec.leaseName=surface":                          "macosinstance.instance.macrack.io/vm\n",
-			instances + " status.nodeName=" + lease.Status.NodeName:        "macosinstance.instance.macrack.io/vm\n",
-			instances + " status.phase=Stopped":                            "",
-			instances + " status.phase!=Stopped,spec.leaseName=surface":    "macosinstance.instance.macrack.io/vm\n",
-			"auditrecords type=LeaseBound,chassis.serialNumber=nobody's-1": "",
+			leases + " status.phase=Bound":                                "macnodelease.rack.macrack.io/surface\n",
+			leases + " status.phase=Pending":                              "",
+			leases + " status.serialNumber=" + lease.Status.SerialNumber:  "macnodelease.rack.macrack.io/surface\n",
+			leases + " metadata.name!=surface":                            "",
+			instances + " spec.leaseName=surface":                         "macosinstance.instance.macrack.io/vm\n",
+			instances + " status.nodeName=" + lease.Status.NodeName:       "macosinstance.instance.macrack.io/vm\n",
+			instances + " status.phase=Stopped":                           "",
+			instances + " status.phase!=Stopped,spec.leaseName=surface":   "macosinstance.instance.macrack.io/vm\n",
+			"auditrecords type=LeaseBound,chassis.serialNumber=unknown-1": "",
 		} {
 			resource, fields, _ := strings.Cut(selector, " ")
 			stdout, _ := kubectl(t, acme, "get", resource, "--field-selector="+fields, "-o", "name")

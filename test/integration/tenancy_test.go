@@ -127,7 +127,7 @@ spec: {className: base, serialNumber: `+lease.Status.SerialNumber+`}
 		assert.True(t, apierrors.IsForbidden(err), "%v", err)
 	})
 
-	t.Run("nobody backdates", func(t *testing.T) {
+	t.Run("backdating", func(t *testing.T) {
 		tampered := len(records(t, acme, rackv1alpha1.FloorTamperRejected, "main-job"))
 		c := client(t, admin).RackV1alpha1().MacNodeLeases(acme)
 		for name, status := range map[string]string{

@@ -33,16 +33,16 @@ func newPlaceholder(namespace string, changes ...func(*corev1.Pod)) *corev1.Pod 
 }
 
 // podRequest is a request in namespace acme unless a pod has another namespace.
-func podRequest(who user.Info, operation admission.Operation, subresource string, is, was *corev1.Pod) request {
+func podRequest(who user.Info, operation admission.Operation, subresource string, new, old *corev1.Pod) request {
 	r := request{
 		user: who, operation: operation, subresource: subresource, namespace: "acme",
 		resource: corev1.SchemeGroupVersion.WithResource("pods"), kind: corev1.SchemeGroupVersion.WithKind("Pod"),
 	}
-	if is != nil {
-		r.is, r.namespace = is, is.Namespace
+	if new != nil {
+		r.new, r.namespace = new, new.Namespace
 	}
-	if was != nil {
-		r.was, r.namespace = was, was.Namespace
+	if old != nil {
+		r.old, r.namespace = old, old.Namespace
 	}
 	return r
 }
@@ -217,22 +217,22 @@ func TestControllersAndNodes(t *testing.T) {
 	for name, tt := range map[string]struct {
 		operation   admission.Operation // Update
 		subresource string
-		was, is     *corev1.Node
+		old, new    *corev1.Node
 		refused     string
 	}{
-		"a Linux machine":            {was: linux(), is: with(linux(), func(n *corev1.Node) { n.Spec.Taints = newNode("", acme).Spec.Taints }), refused: "write only to the Nodes of Macs"},
-		"a Linux machine as a Mac":   {was: linux(), is: newNode("2", "macrack.io/unleased"), refused: "write only to the Nodes of Macs"},
-		"a new Node":                 {operation: admission.Create, is: newNode("2", "macrack.io/unleased"), refused: "write only to the Nodes of Macs"},
-		"a Node deleted":             {operation: admission.Delete, was: mac(), refused: ""},
-		"a status":                   {subresource: "status", was: mac(), is: mac(), refused: "write only to the Nodes of Macs"},
-		"its own taints":             {was: mac(), is: newNode("2", "node.kubernetes.io/not-ready", "macrack.io/unleased")},
-		"another's taint taken away": {was: mac(), is: newNode("2", acme), refused: nothing},
-		"another's taint":            {was: mac(), is: newNode("2", acme, "node.kubernetes.io/not-ready", "evil"), refused: nothing},
-		"a label":                    {was: mac(), is: with(mac(), func(n *corev1.Node) { n.Labels["node-role.kubernetes.io/control-plane"] = "" }), refused: nothing},
-		"an annotation":              {was: mac(), is: with(mac(), func(n *corev1.Node) { n.Annotations = map[string]string{"a": "b"} }), refused: nothing},
-		"a finalizer":                {was: mac(), is: with(mac(), func(n *corev1.Node) { n.Finalizers = []string{"a.b/c"} }), refused: nothing},
-		"an owner":                   {was: mac(), is: with(mac(), func(n *corev1.Node) { n.OwnerReferences = []metav1.OwnerReference{{Name: "a"}} }), refused: nothing},
-		"cordoned":                   {was: mac(), is: with(mac(), func(n *corev1.Node) { n.Spec.Unschedulable = true }), refused: nothing},
+		"a Linux machine":            {old: linux(), new: with(linux(), func(n *corev1.Node) { n.Spec.Taints = newNode("", acme).Spec.Taints }), refused: "write only to the Nodes of Macs"},
+		"a Linux machine as a Mac":   {old: linux(), new: newNode("2", "macrack.io/unleased"), refused: "write only to the Nodes of Macs"},
+		"a new Node":                 {operation: admission.Create, new: newNode("2", "macrack.io/unleased"), refused: "write only to the Nodes of Macs"},
+		"a Node deleted":             {operation: admission.Delete, old: mac(), refused: ""},
+		"a status":                   {subresource: "status", old: mac(), new: mac(), refused: "write only to the Nodes of Macs"},
+		"its own taints":             {old: mac(), new: newNode("2", "node.kubernetes.io/not-ready", "macrack.io/unleased")},
+		"another's taint taken away": {old: mac(), new: newNode("2", acme), refused: nothing},
+		"another's taint":            {old: mac(), new: newNode("2", acme, "node.kubernetes.io/not-ready", "evil"), refused: nothing},
+		"a label":                    {old: mac(), new: with(mac(), func(n *corev1.Node) { n.Labels["node-role.kubernetes.io/control-plane"] = "" }), refused: nothing},
+		"an annotation":              {old: mac(), new: with(mac(), func(n *corev1.Node) { n.Annotations = map[string]string{"a": "b"} }), refused: nothing},
+		"a finalizer":                {old: mac(), new: with(mac(), func(n *corev1.Node) { n.Finalizers = []string{"a.b/c"} }), refused: nothing},
+		"an owner":                   {old: mac(), new: with(mac(), func(n *corev1.Node) { n.OwnerReferences = []metav1.OwnerReference{{Name: "a"}} }), refused: nothing},
+		"cordoned":                   {old: mac(), new: with(mac(), func(n *corev1.Node) { n.Spec.Unschedulable = true }), refused: nothing},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := request{
@@ -242,11 +242,11 @@ func TestControllersAndNodes(t *testing.T) {
 			if r.operation == "" {
 				r.operation = admission.Update
 			}
-			if tt.is != nil {
-				r.is = tt.is
+			if tt.new != nil {
+				r.new = tt.new
 			}
-			if tt.was != nil {
-				r.was = tt.was
+			if tt.old != nil {
+				r.old = tt.old
 			}
 			if r.operation == admission.Delete {
 				tt.refused = "Node"
@@ -271,16 +271,16 @@ func newBudget(changes ...func(*policyv1.PodDisruptionBudget)) *policyv1.PodDisr
 }
 
 // budgetRequest returns a request for a PodDisruptionBudget, which is and was so.
-func budgetRequest(user user.Info, operation admission.Operation, is, was *policyv1.PodDisruptionBudget) request {
+func budgetRequest(user user.Info, operation admission.Operation, new, old *policyv1.PodDisruptionBudget) request {
 	r := request{
 		user: user, operation: operation, namespace: "acme",
 		resource: policyv1.SchemeGroupVersion.WithResource("poddisruptionbudgets"), kind: policyv1.SchemeGroupVersion.WithKind("PodDisruptionBudget"),
 	}
-	if is != nil {
-		r.is = is
+	if new != nil {
+		r.new = new
 	}
-	if was != nil {
-		r.was = was
+	if old != nil {
+		r.old = old
 	}
 	return r
 }
@@ -303,7 +303,7 @@ func TestControllersAndDisruptionBudgets(t *testing.T) {
 	const owned, alone = "only PodDisruptionBudgets that a MacOSInstance owns", "only for the placeholder pod of the owner"
 	for name, tt := range map[string]struct {
 		operation admission.Operation
-		is, was   *policyv1.PodDisruptionBudget
+		new, old  *policyv1.PodDisruptionBudget
 		refused   string
 	}{
 		"its own":              {admission.Create, budget(), nil, ""},
@@ -317,7 +317,7 @@ func TestControllersAndDisruptionBudgets(t *testing.T) {
 		"for a hundred":        {admission.Create, budget(func(b *policyv1.PodDisruptionBudget) { b.Spec.MinAvailable = ptr.To(intstr.FromInt32(100)) }), nil, alone},
 	} {
 		t.Run(name, func(t *testing.T) {
-			checkRefused(t, validate(t, plugin, budgetRequest(controllers, tt.operation, tt.is, tt.was)), tt.refused)
+			checkRefused(t, validate(t, plugin, budgetRequest(controllers, tt.operation, tt.new, tt.old)), tt.refused)
 		})
 	}
 }

@@ -40,9 +40,9 @@ func warnings(t *testing.T, plugin *validating.Plugin, r request) string {
 	ctx := warning.WithWarningRecorder(t.Context(), &all)
 	for _, r.operation = range []admission.Operation{admission.Create, admission.Update} {
 		if r.operation == admission.Update {
-			r.was = r.is
+			r.old = r.new
 		}
-		a := admission.NewAttributesRecord(r.is, r.was, r.kind, r.namespace, "x", r.resource, "", r.operation, nil, false, admin)
+		a := admission.NewAttributesRecord(r.new, r.old, r.kind, r.namespace, "x", r.resource, "", r.operation, nil, false, admin)
 		require.NoError(t, plugin.Validate(ctx, a, admission.NewObjectInterfacesFromScheme(scheme.Scheme)))
 	}
 	if len(all.text) > 0 {
@@ -73,7 +73,7 @@ func TestQuotas(t *testing.T) {
 		t.Run(string(name), func(t *testing.T) {
 			quota := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: "x", Namespace: "acme"}, Spec: corev1.ResourceQuotaSpec{
 				Hard: corev1.ResourceList{"pods": resource.MustParse("1"), name: resource.MustParse("2")}}}
-			got := warnings(t, plugin, request{resource: corev1.SchemeGroupVersion.WithResource("resourcequotas"), kind: corev1.SchemeGroupVersion.WithKind("ResourceQuota"), namespace: "acme", is: quota})
+			got := warnings(t, plugin, request{resource: corev1.SchemeGroupVersion.WithResource("resourcequotas"), kind: corev1.SchemeGroupVersion.WithKind("ResourceQuota"), namespace: "acme", new: quota})
 			if unknown == "" {
 				assert.Empty(t, got)
 				return
@@ -82,12 +82,12 @@ func TestQuotas(t *testing.T) {
 		})
 	}
 	none := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: "x", Namespace: "acme"}}
-	assert.Empty(t, warnings(t, plugin, request{resource: corev1.SchemeGroupVersion.WithResource("resourcequotas"), kind: corev1.SchemeGroupVersion.WithKind("ResourceQuota"), namespace: "acme", is: none}))
+	assert.Empty(t, warnings(t, plugin, request{resource: corev1.SchemeGroupVersion.WithResource("resourcequotas"), kind: corev1.SchemeGroupVersion.WithKind("ResourceQuota"), namespace: "acme", new: none}))
 }
 
 func roleRequest(rules []rbacv1.PolicyRule) request {
 	return request{resource: rbacv1.SchemeGroupVersion.WithResource("clusterroles"), kind: rbacv1.SchemeGroupVersion.WithKind("ClusterRole"),
-		is: &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "x"}, Rules: rules}}
+		new: &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "x"}, Rules: rules}}
 }
 
 func TestRoles(t *testing.T) {
@@ -132,7 +132,7 @@ func TestRoles(t *testing.T) {
 			}
 			cluster := warnings(t, plugin, roleRequest(rules))
 			role := warnings(t, plugin, request{resource: rbacv1.SchemeGroupVersion.WithResource("roles"), kind: rbacv1.SchemeGroupVersion.WithKind("Role"), namespace: "acme",
-				is: &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: "x", Namespace: "acme"}, Rules: rules}})
+				new: &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: "x", Namespace: "acme"}, Rules: rules}})
 			assert.Equal(t, cluster, role)
 			if tt.unknown == "" {
 				assert.Empty(t, cluster)

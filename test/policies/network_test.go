@@ -76,7 +76,7 @@ func lets(t *testing.T, policy *networkingv1.NetworkPolicy, port int32, from pod
 	}
 	return slices.ContainsFunc(policy.Spec.Ingress, func(rule networkingv1.NetworkPolicyIngressRule) bool {
 		require.NotEmpty(t, rule.Ports, "all ports")
-		require.NotEmpty(t, rule.From, "everybody")
+		require.NotEmpty(t, rule.From, "a rule without sources admits all")
 		return slices.ContainsFunc(rule.Ports, func(p networkingv1.NetworkPolicyPort) bool {
 			first := p.Port.IntVal
 			return port == first || p.EndPort != nil && port >= first && port <= *p.EndPort

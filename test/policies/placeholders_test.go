@@ -30,46 +30,46 @@ func TestMetadataOfPlaceholders(t *testing.T) {
 	for name, tt := range map[string]struct {
 		user        user.Info // tenant
 		subresource string
-		was, is     func(*corev1.Pod) // of a placeholder
+		old, new    func(*corev1.Pod) // of a placeholder
 		refused     string
 	}{
-		"unchanged":                       {is: placeholder},
-		"a label of the tenant":           {is: meta(func(m *metav1.ObjectMeta) { m.Labels["team"] = "ios" })},
-		"an annotation of the tenant":     {is: meta(func(m *metav1.ObjectMeta) { m.Annotations["note"] = "x" })},
-		"a label of the tenant removed":   {was: meta(func(m *metav1.ObjectMeta) { m.Labels["team"] = "ios" }), is: placeholder},
-		"the label changed":               {is: meta(func(m *metav1.ObjectMeta) { m.Labels["macrack.io/instance"] = "y" }), refused: set},
-		"the label changed by an admin":   {user: admin, is: meta(func(m *metav1.ObjectMeta) { m.Labels["macrack.io/instance"] = "y" }), refused: set},
-		"the label changed by its Mac":    {user: agent, subresource: "status", is: meta(func(m *metav1.ObjectMeta) { m.Labels["macrack.io/instance"] = "y" }), refused: set},
-		"the label changed by a status":   {user: admin, subresource: "status", is: meta(func(m *metav1.ObjectMeta) { m.Labels = nil }), refused: stay},
-		"the label removed":               {is: meta(func(m *metav1.ObjectMeta) { delete(m.Labels, "macrack.io/instance") }), refused: stay},
-		"all labels removed":              {is: meta(func(m *metav1.ObjectMeta) { m.Labels = nil }), refused: stay},
-		"the annotation changed":          {is: meta(func(m *metav1.ObjectMeta) { m.Annotations["macrack.io/instance-uid"] = "y" }), refused: set},
-		"the annotation removed":          {is: meta(func(m *metav1.ObjectMeta) { m.Annotations = nil }), refused: stay},
-		"another label with the prefix":   {is: meta(func(m *metav1.ObjectMeta) { m.Labels["macrack.io/other"] = "y" }), refused: set},
-		"marked as in maintenance":        {is: meta(func(m *metav1.ObjectMeta) { m.Annotations["macrack.io/maintenance"] = "true" }), refused: set},
-		"owners cleared":                  {is: meta(func(m *metav1.ObjectMeta) { m.OwnerReferences = nil }), refused: owner},
-		"owners cleared by an admin":      {user: admin, is: meta(func(m *metav1.ObjectMeta) { m.OwnerReferences = nil }), refused: owner},
-		"owners cleared by the collector": {user: collector, is: meta(func(m *metav1.ObjectMeta) { m.OwnerReferences = nil })},
-		"an additional owner": {is: meta(func(m *metav1.ObjectMeta) {
+		"unchanged":                       {new: placeholder},
+		"a label of the tenant":           {new: meta(func(m *metav1.ObjectMeta) { m.Labels["team"] = "ios" })},
+		"an annotation of the tenant":     {new: meta(func(m *metav1.ObjectMeta) { m.Annotations["note"] = "x" })},
+		"a label of the tenant removed":   {old: meta(func(m *metav1.ObjectMeta) { m.Labels["team"] = "ios" }), new: placeholder},
+		"the label changed":               {new: meta(func(m *metav1.ObjectMeta) { m.Labels["macrack.io/instance"] = "y" }), refused: set},
+		"the label changed by an admin":   {user: admin, new: meta(func(m *metav1.ObjectMeta) { m.Labels["macrack.io/instance"] = "y" }), refused: set},
+		"the label changed by its Mac":    {user: agent, subresource: "status", new: meta(func(m *metav1.ObjectMeta) { m.Labels["macrack.io/instance"] = "y" }), refused: set},
+		"the label changed by a status":   {user: admin, subresource: "status", new: meta(func(m *metav1.ObjectMeta) { m.Labels = nil }), refused: stay},
+		"the label removed":               {new: meta(func(m *metav1.ObjectMeta) { delete(m.Labels, "macrack.io/instance") }), refused: stay},
+		"all labels removed":              {new: meta(func(m *metav1.ObjectMeta) { m.Labels = nil }), refused: stay},
+		"the annotation changed":          {new: meta(func(m *metav1.ObjectMeta) { m.Annotations["macrack.io/instance-uid"] = "y" }), refused: set},
+		"the annotation removed":          {new: meta(func(m *metav1.ObjectMeta) { m.Annotations = nil }), refused: stay},
+		"another label with the prefix":   {new: meta(func(m *metav1.ObjectMeta) { m.Labels["macrack.io/other"] = "y" }), refused: set},
+		"marked as in maintenance":        {new: meta(func(m *metav1.ObjectMeta) { m.Annotations["macrack.io/maintenance"] = "true" }), refused: set},
+		"owners cleared":                  {new: meta(func(m *metav1.ObjectMeta) { m.OwnerReferences = nil }), refused: owner},
+		"owners cleared by an admin":      {user: admin, new: meta(func(m *metav1.ObjectMeta) { m.OwnerReferences = nil }), refused: owner},
+		"owners cleared by the collector": {user: collector, new: meta(func(m *metav1.ObjectMeta) { m.OwnerReferences = nil })},
+		"an additional owner": {new: meta(func(m *metav1.ObjectMeta) {
 			m.OwnerReferences = append(m.OwnerReferences, metav1.OwnerReference{Kind: "Job", Name: "a"})
 		}), refused: owner},
-		"adopted by a ReplicaSet": {user: replicas, is: meta(func(m *metav1.ObjectMeta) {
+		"adopted by a ReplicaSet": {user: replicas, new: meta(func(m *metav1.ObjectMeta) {
 			m.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "a", UID: "a", Controller: ptr.To(true)}}
 		}), refused: owner},
-		"a finalizer":                 {is: meta(func(m *metav1.ObjectMeta) { m.Finalizers = []string{"a.b/c"} }), refused: finalizers},
-		"a finalizer removed":         {was: meta(func(m *metav1.ObjectMeta) { m.Finalizers = []string{"a.b/c"} }), is: placeholder},
-		"an existing finalizer":       {was: meta(func(m *metav1.ObjectMeta) { m.Finalizers = []string{"a.b/c"} }), is: meta(func(m *metav1.ObjectMeta) { m.Finalizers = []string{"a.b/c"} })},
-		"replaced by a bare manifest": {is: meta(func(m *metav1.ObjectMeta) { *m = metav1.ObjectMeta{Name: m.Name, Namespace: m.Namespace} }), refused: stay},
-		"a status":                    {user: agent, subresource: "status", is: placeholder},
+		"a finalizer":                 {new: meta(func(m *metav1.ObjectMeta) { m.Finalizers = []string{"a.b/c"} }), refused: finalizers},
+		"a finalizer removed":         {old: meta(func(m *metav1.ObjectMeta) { m.Finalizers = []string{"a.b/c"} }), new: placeholder},
+		"an existing finalizer":       {old: meta(func(m *metav1.ObjectMeta) { m.Finalizers = []string{"a.b/c"} }), new: meta(func(m *metav1.ObjectMeta) { m.Finalizers = []string{"a.b/c"} })},
+		"replaced by a bare manifest": {new: meta(func(m *metav1.ObjectMeta) { *m = metav1.ObjectMeta{Name: m.Name, Namespace: m.Namespace} }), refused: stay},
+		"a status":                    {user: agent, subresource: "status", new: placeholder},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if tt.was == nil {
-				tt.was = placeholder
+			if tt.old == nil {
+				tt.old = placeholder
 			}
 			if tt.user == nil {
 				tt.user = tenant
 			}
-			checkRefused(t, validate(t, plugin, podRequest(tt.user, admission.Update, tt.subresource, newPlaceholder("acme", tt.is), newPlaceholder("acme", tt.was))), tt.refused)
+			checkRefused(t, validate(t, plugin, podRequest(tt.user, admission.Update, tt.subresource, newPlaceholder("acme", tt.new), newPlaceholder("acme", tt.old))), tt.refused)
 		})
 	}
 	plain := func(change func(*metav1.ObjectMeta)) *corev1.Pod {
@@ -153,7 +153,7 @@ func TestBudgetsOfPlaceholders(t *testing.T) {
 		user        user.Info
 		operation   admission.Operation
 		subresource string
-		is, was     *policyv1.PodDisruptionBudget
+		new, old    *policyv1.PodDisruptionBudget
 		refused     string
 	}{
 		"deleted by the tenant":                    {tenant, admission.Delete, "", nil, newBudget(), stays},
@@ -172,7 +172,7 @@ func TestBudgetsOfPlaceholders(t *testing.T) {
 		"a collection, of which there are objects": {tenant, admission.Delete, "", nil, nil, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := budgetRequest(tt.user, tt.operation, tt.is, tt.was)
+			r := budgetRequest(tt.user, tt.operation, tt.new, tt.old)
 			r.subresource = tt.subresource
 			checkRefused(t, validate(t, plugin, r), tt.refused)
 		})

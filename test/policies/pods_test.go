@@ -40,7 +40,7 @@ func TestPods(t *testing.T) {
 	for name, tt := range map[string]struct {
 		user      user.Info
 		namespace string // acme
-		was       func(*corev1.PodSpec)
+		old       func(*corev1.PodSpec)
 		spec      func(*corev1.PodSpec)
 		refused   string
 	}{
@@ -70,16 +70,16 @@ func TestPods(t *testing.T) {
 		"a free Mac's taint":          {spec: tolerating(unleased), refused: "; create a MacOSInstance"},
 		"a taint that will be":        {spec: tolerating(corev1.Toleration{Key: "macrack.io/other", Operator: corev1.TolerationOpExists}), refused: "; create a MacOSInstance"},
 		"other taints":                {spec: tolerating(corev1.Toleration{Key: "gpu", Operator: corev1.TolerationOpExists}, corev1.Toleration{Key: "notmacrack.io/x", Operator: corev1.TolerationOpExists})},
-		"a taint, added later":        {was: plain, spec: tolerating(own), refused: "; create a MacOSInstance"},
-		"another taint, added later":  {was: tolerating(own), spec: tolerating(own, unleased), refused: "; create a MacOSInstance"},
-		"a placeholder, labelled":     {was: tolerating(own), spec: tolerating(own)},
-		"a placeholder, evicted soon": {was: tolerating(own), spec: tolerating(own, corev1.Toleration{Key: "node.kubernetes.io/not-ready", Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute})},
+		"a taint, added later":        {old: plain, spec: tolerating(own), refused: "; create a MacOSInstance"},
+		"another taint, added later":  {old: tolerating(own), spec: tolerating(own, unleased), refused: "; create a MacOSInstance"},
+		"a placeholder, labelled":     {old: tolerating(own), spec: tolerating(own)},
+		"a placeholder, evicted soon": {old: tolerating(own), spec: tolerating(own, corev1.Toleration{Key: "node.kubernetes.io/not-ready", Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute})},
 
 		"every taint":                 {spec: tolerating(all), refused: "tolerates every taint"},
 		"every NoSchedule taint":      {spec: tolerating(corev1.Toleration{Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule}), refused: "tolerates every taint"},
 		"every NoExecute taint":       {spec: tolerating(corev1.Toleration{Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute})},
-		"every taint, added later":    {was: plain, spec: tolerating(all), refused: "tolerates every taint"},
-		"every taint, from before":    {was: tolerating(all), spec: tolerating(all)},
+		"every taint, added later":    {old: plain, spec: tolerating(all), refused: "tolerates every taint"},
+		"every taint, from before":    {old: tolerating(all), spec: tolerating(all)},
 		"every taint, in a DaemonSet": {user: daemons, namespace: "monitoring", spec: tolerating(all), refused: "nodeSelector kubernetes.io/os: linux"},
 		"every taint, on Linux": {user: daemons, namespace: "monitoring", spec: func(s *corev1.PodSpec) {
 			s.Tolerations = []corev1.Toleration{all}
@@ -115,7 +115,7 @@ func TestPods(t *testing.T) {
 		"a Node's own static pod, elsewhere":  {user: kubelet, spec: func(s *corev1.PodSpec) { s.NodeName = "linux-1" }},
 		"a Mac's static pod":                  {user: agent, namespace: "kube-system", spec: func(s *corev1.PodSpec) { s.NodeName = "mac-1" }, refused: "Nodes other than Macs"},
 		"a Mac's static pod, of a tenant":     {user: agent, spec: func(s *corev1.PodSpec) { s.NodeName = "mac-1" }, refused: "Nodes other than Macs"},
-		"a pod that is scheduled":             {was: func(s *corev1.PodSpec) { s.NodeName = "linux-1" }, spec: func(s *corev1.PodSpec) { s.NodeName = "linux-1" }},
+		"a pod that is scheduled":             {old: func(s *corev1.PodSpec) { s.NodeName = "linux-1" }, spec: func(s *corev1.PodSpec) { s.NodeName = "linux-1" }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := request{
@@ -128,9 +128,9 @@ func TestPods(t *testing.T) {
 			if r.namespace == "" {
 				r.namespace = "acme"
 			}
-			r.is = newPod(r.namespace, tt.spec)
-			if tt.was != nil {
-				r.operation, r.was = admission.Update, newPod(r.namespace, tt.was)
+			r.new = newPod(r.namespace, tt.spec)
+			if tt.old != nil {
+				r.operation, r.old = admission.Update, newPod(r.namespace, tt.old)
 			}
 			check(t, validate(t, plugin, r), tt.refused)
 		})
@@ -139,7 +139,7 @@ func TestPods(t *testing.T) {
 		check(t, validate(t, plugin, request{
 			user: tenant, operation: admission.Update, namespace: "acme", subresource: subresource,
 			resource: corev1.SchemeGroupVersion.WithResource("pods"), kind: corev1.SchemeGroupVersion.WithKind("Pod"),
-			was: newPod("acme", plain), is: newPod("acme", tolerating(all)),
+			old: newPod("acme", plain), new: newPod("acme", tolerating(all)),
 		}), "tolerates every taint")
 	}
 }
@@ -151,7 +151,7 @@ func TestBindings(t *testing.T) {
 			check(t, validate(t, plugin, request{
 				user: who, operation: admission.Create, namespace: "acme", subresource: subresource,
 				resource: corev1.SchemeGroupVersion.WithResource(resource), kind: corev1.SchemeGroupVersion.WithKind("Binding"),
-				is: &corev1.Binding{ObjectMeta: metav1.ObjectMeta{Namespace: "acme", Name: "x"}, Target: corev1.ObjectReference{Kind: "Node", Name: "mac-1"}},
+				new: &corev1.Binding{ObjectMeta: metav1.ObjectMeta{Namespace: "acme", Name: "x"}, Target: corev1.ObjectReference{Kind: "Node", Name: "mac-1"}},
 			}), refused)
 		}
 	}

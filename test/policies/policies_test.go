@@ -161,12 +161,12 @@ type request struct {
 	subresource string
 	kind        schema.GroupVersionKind
 	namespace   string
-	is, was     runtime.Object
+	new, old    runtime.Object
 }
 
 func validate(t *testing.T, plugin *validating.Plugin, r request) error {
 	t.Helper()
-	a := admission.NewAttributesRecord(r.is, r.was, r.kind, r.namespace, "x", r.resource, r.subresource, r.operation, nil, false, r.user)
+	a := admission.NewAttributesRecord(r.new, r.old, r.kind, r.namespace, "x", r.resource, r.subresource, r.operation, nil, false, r.user)
 	return plugin.Validate(t.Context(), a, admission.NewObjectInterfacesFromScheme(scheme.Scheme))
 }
 

@@ -64,6 +64,10 @@ func TestRolesAreTheCallsThatAreMade(t *testing.T) {
 				ours + "pkg/admission/", ours + "pkg/apiserver/", ours + "pkg/registry/", ours + "pkg/ledger/",
 				"k8s.io/apiserver/pkg/admission/plugin/", "k8s.io/apiserver/pkg/admission/configuration", "k8s.io/apiserver/pkg/util/flowcontrol",
 			},
+			also: map[string]string{
+				"create flowcontrol.apiserver.k8s.io/flowschemas":                 "server-side apply of an absent object",
+				"create flowcontrol.apiserver.k8s.io/prioritylevelconfigurations": "server-side apply of an absent object",
+			},
 			groups: func(group string) bool { return !strings.HasSuffix(group, ".macrack.io") },
 		},
 	} {

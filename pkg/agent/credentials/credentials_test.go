@@ -314,7 +314,7 @@ func TestRotation(t *testing.T) {
 		resp.Body.Close()
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		assert.NotEqual(c, first, s.shown[len(s.shown)-1], "the client goes on with the old certificate")
+		assert.NotEqual(c, first, s.shown[len(s.shown)-1], "the client continues with the old certificate")
 	}, time.Minute, 50*time.Millisecond)
 	assert.Equal(t, serial(t, o), s.shown[len(s.shown)-1])
 	s.mu.Lock()

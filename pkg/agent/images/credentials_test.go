@@ -38,11 +38,11 @@ func TestCredentials(t *testing.T) {
 			if u, p, ok := r.BasicAuth(); !ok || u != user || p != password {
 				rw.WriteHeader(http.StatusUnauthorized)
 			} else {
-				_, _ = io.WriteString(rw, `{"token":"a-token-that-nobody-else-has"}`)
+				_, _ = io.WriteString(rw, `{"token":"a-secret-token"}`)
 			}
 			return true
 		}
-		if r.Header.Get("Authorization") == "Bearer a-token-that-nobody-else-has" {
+		if r.Header.Get("Authorization") == "Bearer a-secret-token" {
 			return false
 		}
 		rw.Header().Set("WWW-Authenticate", fmt.Sprintf(`Bearer realm="%s/token",service="images",scope="repository:macos/26:pull"`, w.server.URL))

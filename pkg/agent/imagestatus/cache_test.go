@@ -60,7 +60,7 @@ func TestCredentialsOfImages(t *testing.T) {
 	}
 	assert.Nil(t, c.credentials(&imagev1alpha1.MacOSImage{}))
 	assert.True(t, describe(image(tenant, "robot"), tenant).Private, "it leaves with the tenant")
-	assert.False(t, describe(image("macrack-images", "robot"), tenant).Private, "it is everybody's")
+	assert.False(t, describe(image("macrack-images", "robot"), tenant).Private, "it is public")
 }
 
 // A store evicts images before it pulls one.

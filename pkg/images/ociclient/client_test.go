@@ -78,7 +78,7 @@ func TestTLS(t *testing.T) {
 	require.ErrorAs(t, err, &untrusted)
 	assert.ErrorContains(t, err, "registry registry.example.com: ")
 	assert.NotContains(t, err.Error(), "attempts", "another attempt would not help")
-	assert.Zero(t, requests.Load(), "nothing was said to somebody unknown")
+	assert.Zero(t, requests.Load(), "no request to an unknown server")
 }
 
 // Redirects and token servers without TLS are refused.

@@ -42,7 +42,7 @@ func TestFromDHCPLeases(t *testing.T) {
 	assert.True(t, ok)
 	assert.Equal(t, "192.168.64.2", address.String())
 	_, ok = FromDHCPLeases(strings.NewReader(leases), mac, time.Unix(0x70000000, 0))
-	assert.False(t, ok, "leases that have expired are nobody's")
+	assert.False(t, ok, "expired leases have no owner")
 	_, ok = FromDHCPLeases(strings.NewReader(leases), net.HardwareAddr{2, 0, 0, 0, 0, 1}, now)
 	assert.False(t, ok)
 }

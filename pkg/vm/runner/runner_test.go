@@ -299,7 +299,7 @@ func TestSetup(t *testing.T) {
 			return err == nil
 		}, time.Minute, 10*time.Millisecond, "the guest agent is back")
 		result, err := v.guest().Setup(v.ctx(), guest.Setup{InstanceUID: "uid-1", StartupScript: "echo ran >> ran"}, 6, func(b []byte) {
-			assert.Equal(t, "oops\n", string(b), "the output goes on where it was left")
+			assert.Equal(t, "oops\n", string(b), "the output continues")
 		})
 		require.NoError(t, err)
 		assert.EqualValues(t, 3, result.ExitCode)
@@ -456,7 +456,7 @@ func TestCommandEndsWithItsCaller(t *testing.T) {
 		require.ErrorIs(t, <-ended, context.Canceled)
 		for _, part := range []string{script, fmt.Sprintf("sleep\x006000.%d", i)} {
 			require.Eventually(t, func() bool { return len(processes(t, part)) == 0 }, 30*time.Second, 5*time.Millisecond,
-				"neither the command nor what it has started goes on")
+				"the command and its children have ended")
 		}
 	}
 }

@@ -8,13 +8,13 @@ import (
 )
 
 func (c *Checker) image(name string, value []byte, deleted bool) error {
-	was, exists := c.images[name]
-	is, err := keep(c, ImageKey(name), value, deleted, was, &imagev1alpha1.MacOSImage{}, exists)
+	old, exists := c.images[name]
+	new, err := keep(c, ImageKey(name), value, deleted, old, &imagev1alpha1.MacOSImage{}, exists)
 	if err != nil {
 		return err
 	}
-	if is != nil {
-		c.images[name] = is
+	if new != nil {
+		c.images[name] = new
 		return nil
 	}
 	delete(c.images, name)

@@ -18,50 +18,50 @@ func runs(i *instancev1alpha1.MacOSInstance) bool {
 }
 
 func (c *Checker) instance(name string, value []byte, deleted bool) error {
-	was, exists := c.instances[name]
+	old, exists := c.instances[name]
 	key := instancePrefix + name
-	is, err := keep(c, key, value, deleted, was, &instancev1alpha1.MacOSInstance{}, exists)
+	new, err := keep(c, key, value, deleted, old, &instancev1alpha1.MacOSInstance{}, exists)
 	if err != nil {
 		return err
 	}
-	if was != nil && !ended(was) {
-		c.forget(was)
+	if old != nil && !ended(old) {
+		c.forget(old)
 	}
-	if is == nil {
+	if new == nil {
 		delete(c.instances, name)
-		if was != nil && !ended(was) {
-			c.violate(key, "Slots", "it was deleted before its end, in phase %s", was.Status.Phase)
+		if old != nil && !ended(old) {
+			c.violate(key, "Slots", "it was deleted before its end, in phase %s", old.Status.Phase)
 		}
 		return nil
 	}
-	c.instances[name] = is
-	if !ended(is) {
-		c.remember(key, is)
+	c.instances[name] = new
+	if !ended(new) {
+		c.remember(key, new)
 	}
-	if ended(is) || is.Status.StopRequest != nil {
+	if ended(new) || new.Status.StopRequest != nil {
 		c.stopped[key] = true
 	}
 	switch {
-	case was == nil:
-		c.checkCreation(key, is)
-	case ended(was) && is.Status.Phase != was.Status.Phase:
-		c.violate(key, "Phase", "it has ended as %s and is %s", was.Status.Phase, is.Status.Phase)
-	case was.Status.MachineID != "" && was.Status.MachineID != is.Status.MachineID, was.Status.MACAddress != "" && was.Status.MACAddress != is.Status.MACAddress:
+	case old == nil:
+		c.checkCreation(key, new)
+	case ended(old) && new.Status.Phase != old.Status.Phase:
+		c.violate(key, "Phase", "it has ended as %s and is %s", old.Status.Phase, new.Status.Phase)
+	case old.Status.MachineID != "" && old.Status.MachineID != new.Status.MachineID, old.Status.MACAddress != "" && old.Status.MACAddress != new.Status.MACAddress:
 		c.violate(key, "Identity", "it changes its machine ID or MAC address")
 	}
-	if !runs(was) && runs(is) {
-		c.current.changes[change{rackv1alpha1.InstanceStarted, string(is.UID)}]++
+	if !runs(old) && runs(new) {
+		c.current.changes[change{rackv1alpha1.InstanceStarted, string(new.UID)}]++
 	}
-	if runs(was) && !runs(is) {
-		c.current.changes[change{rackv1alpha1.InstanceStopped, string(is.UID)}]++
+	if runs(old) && !runs(new) {
+		c.current.changes[change{rackv1alpha1.InstanceStopped, string(new.UID)}]++
 	}
-	if is.Status.StartGrantedAt == nil && (is.Status.MachineID != "" || is.Status.StartedAt != nil) {
+	if new.Status.StartGrantedAt == nil && (new.Status.MachineID != "" || new.Status.StartedAt != nil) {
 		c.violate(key, "Grant", "it has a machine ID, or runs, and its start was not granted")
 	}
-	if !runs(was) && runs(is) && (is.Status.StopRequest != nil || is.Status.Phase != instancev1alpha1.MacOSInstanceStarting) {
-		c.violate(key, "Grant", "its start is granted while it is %s, stop request %v", is.Status.Phase, is.Status.StopRequest)
+	if !runs(old) && runs(new) && (new.Status.StopRequest != nil || new.Status.Phase != instancev1alpha1.MacOSInstanceStarting) {
+		c.violate(key, "Grant", "its start is granted while it is %s, stop request %v", new.Status.Phase, new.Status.StopRequest)
 	}
-	if runs(is) && (is.Status.MachineID == "" || is.Status.MACAddress == "") {
+	if runs(new) && (new.Status.MachineID == "" || new.Status.MACAddress == "") {
 		c.violate(key, "Identity", "it runs without a machine ID or MAC address")
 	}
 	return nil
@@ -109,8 +109,8 @@ func (c *Checker) forget(i *instancev1alpha1.MacOSInstance) {
 
 // checkCreation checks that a lease may have a new instance. Other objects of the same transaction
 // are known.
-func (c *Checker) checkCreation(key string, is *instancev1alpha1.MacOSInstance) {
-	name := is.Namespace + "/" + is.Spec.LeaseName
+func (c *Checker) checkCreation(key string, new *instancev1alpha1.MacOSInstance) {
+	name := new.Namespace + "/" + new.Spec.LeaseName
 	lease := c.leases[name]
 	switch {
 	case lease == nil:
@@ -118,13 +118,13 @@ func (c *Checker) checkCreation(key string, is *instancev1alpha1.MacOSInstance) 
 		return
 	case lease.Status.Phase != rackv1alpha1.MacNodeLeaseBound && lease.Status.Phase != rackv1alpha1.MacNodeLeaseHeld:
 		c.violate(key, "TwentyFourHours", "it is created while its lease %s is %s", name, lease.Status.Phase)
-	case lease.Status.Phase == rackv1alpha1.MacNodeLeaseHeld && lease.Status.EarliestReleaseAt.Before(&is.CreationTimestamp):
-		c.violate(key, "TwentyFourHours", "it is created at %s, after the floor of its lease at %s", is.CreationTimestamp, lease.Status.EarliestReleaseAt)
+	case lease.Status.Phase == rackv1alpha1.MacNodeLeaseHeld && lease.Status.EarliestReleaseAt.Before(&new.CreationTimestamp):
+		c.violate(key, "TwentyFourHours", "it is created at %s, after the floor of its lease at %s", new.CreationTimestamp, lease.Status.EarliestReleaseAt)
 	}
-	if is.Status.NodeName != lease.Status.NodeName || is.Status.SerialNumber != lease.Status.SerialNumber {
-		c.violate(key, "OneTenantPerChassis", "it is on Mac %s, its lease has %s", is.Status.NodeName, lease.Status.NodeName)
+	if new.Status.NodeName != lease.Status.NodeName || new.Status.SerialNumber != lease.Status.SerialNumber {
+		c.violate(key, "OneTenantPerChassis", "it is on Mac %s, its lease has %s", new.Status.NodeName, lease.Status.NodeName)
 	}
-	if len(is.OwnerReferences) != 1 || is.OwnerReferences[0].UID != lease.UID {
+	if len(new.OwnerReferences) != 1 || new.OwnerReferences[0].UID != lease.UID {
 		c.violate(key, "OneTenantPerChassis", "it is not owned by its lease")
 	}
 }

@@ -11,24 +11,24 @@ import (
 )
 
 func (c *Checker) lease(name string, value []byte, deleted bool) error {
-	was, exists := c.leases[name]
-	is, err := keep(c, leasePrefix+name, value, deleted, was, &rackv1alpha1.MacNodeLease{}, exists)
+	old, exists := c.leases[name]
+	new, err := keep(c, leasePrefix+name, value, deleted, old, &rackv1alpha1.MacNodeLease{}, exists)
 	if err != nil {
 		return err
 	}
 	c.current.leases[name] = true
-	c.current.oldLease[name] = was
-	for _, lease := range []*rackv1alpha1.MacNodeLease{was, is} {
+	c.current.oldLease[name] = old
+	for _, lease := range []*rackv1alpha1.MacNodeLease{old, new} {
 		if lease != nil && lease.Status.NodeName != "" {
 			c.current.nodes[lease.Status.NodeName] = true
 		}
 	}
-	if is == nil {
+	if new == nil {
 		delete(c.leases, name)
 	} else {
-		c.leases[name] = is
+		c.leases[name] = new
 	}
-	c.checkLife(leasePrefix+name, was, is)
+	c.checkLife(leasePrefix+name, old, new)
 	return nil
 }
 
@@ -57,54 +57,54 @@ func floorOf(lease *rackv1alpha1.MacNodeLease) time.Time {
 var leasePhases = []rackv1alpha1.MacNodeLeasePhase{rackv1alpha1.MacNodeLeasePending, rackv1alpha1.MacNodeLeaseBound, rackv1alpha1.MacNodeLeaseHeld, rackv1alpha1.MacNodeLeaseReleasing, rackv1alpha1.MacNodeLeaseReleased}
 
 // checkLife checks the changes of a lease.
-func (c *Checker) checkLife(key string, was, is *rackv1alpha1.MacNodeLease) {
-	if was == nil {
-		if holds(is) || is.Status.Phase != rackv1alpha1.MacNodeLeasePending {
-			c.violate(key, "OneTenantPerChassis", "it is created %s", is.Status.Phase)
+func (c *Checker) checkLife(key string, old, new *rackv1alpha1.MacNodeLease) {
+	if old == nil {
+		if holds(new) || new.Status.Phase != rackv1alpha1.MacNodeLeasePending {
+			c.violate(key, "OneTenantPerChassis", "it is created %s", new.Status.Phase)
 		}
 		return
 	}
-	uid := string(was.UID)
-	if !holds(was) && holds(is) {
-		c.bound[key] = is.Status.NodeName
+	uid := string(old.UID)
+	if !holds(old) && holds(new) {
+		c.bound[key] = new.Status.NodeName
 		c.current.changes[change{rackv1alpha1.LeaseBound, uid}]++
 	}
-	if holds(was) && !holds(is) {
+	if holds(old) && !holds(new) {
 		c.released[key] = true
 		c.current.changes[change{rackv1alpha1.LeaseReleased, uid}]++
-		if was.Status.Phase != rackv1alpha1.MacNodeLeaseReleasing {
-			c.violate(key, "TwentyFourHours", "it is released while it is %s", was.Status.Phase)
+		if old.Status.Phase != rackv1alpha1.MacNodeLeaseReleasing {
+			c.violate(key, "TwentyFourHours", "it is released while it is %s", old.Status.Phase)
 		}
 		if n := len(c.live[strings.TrimPrefix(key, leasePrefix)]); n > 0 {
 			c.violate(key, "OneTenantPerChassis", "it is released while %d instances have not ended", n)
 		}
 	}
-	if is == nil {
+	if new == nil {
 		return
 	}
-	if was.Status.Phase != rackv1alpha1.MacNodeLeaseHeld && is.Status.Phase == rackv1alpha1.MacNodeLeaseHeld {
+	if old.Status.Phase != rackv1alpha1.MacNodeLeaseHeld && new.Status.Phase == rackv1alpha1.MacNodeLeaseHeld {
 		c.current.changes[change{rackv1alpha1.LeaseHeld, uid}]++
 	}
-	c.checkStops(key, was, is)
-	if slices.Index(leasePhases, is.Status.Phase) < slices.Index(leasePhases, was.Status.Phase) {
-		c.violate(key, "Phase", "it goes back from %s to %s", was.Status.Phase, is.Status.Phase)
+	c.checkStops(key, old, new)
+	if slices.Index(leasePhases, new.Status.Phase) < slices.Index(leasePhases, old.Status.Phase) {
+		c.violate(key, "Phase", "it goes back from %s to %s", old.Status.Phase, new.Status.Phase)
 	}
-	if holds(was) && holds(is) {
-		if !is.Status.BoundAt.Equal(was.Status.BoundAt) || is.Status.EarliestReleaseAt.Before(was.Status.EarliestReleaseAt) {
-			c.violate(key, "TwentyFourHours", "its floor moves back from %s to %s", was.Status.EarliestReleaseAt, is.Status.EarliestReleaseAt)
+	if holds(old) && holds(new) {
+		if !new.Status.BoundAt.Equal(old.Status.BoundAt) || new.Status.EarliestReleaseAt.Before(old.Status.EarliestReleaseAt) {
+			c.violate(key, "TwentyFourHours", "its floor moves back from %s to %s", old.Status.EarliestReleaseAt, new.Status.EarliestReleaseAt)
 		}
-		if is.Status.NodeName != was.Status.NodeName {
-			c.violate(key, "OneTenantPerChassis", "it moves from %s to %s", was.Status.NodeName, is.Status.NodeName)
+		if new.Status.NodeName != old.Status.NodeName {
+			c.violate(key, "OneTenantPerChassis", "it moves from %s to %s", old.Status.NodeName, new.Status.NodeName)
 		}
 	}
-	if holds(is) {
-		if is.Status.BoundAt == nil || is.Status.EarliestReleaseAt == nil || is.Status.EarliestReleaseAt.Time.Before(floorOf(is)) {
-			c.violate(key, "TwentyFourHours", "it is bound at %s and has its floor at %s", is.Status.BoundAt, is.Status.EarliestReleaseAt)
+	if holds(new) {
+		if new.Status.BoundAt == nil || new.Status.EarliestReleaseAt == nil || new.Status.EarliestReleaseAt.Time.Before(floorOf(new)) {
+			c.violate(key, "TwentyFourHours", "it is bound at %s and has its floor at %s", new.Status.BoundAt, new.Status.EarliestReleaseAt)
 		}
-		if !slices.Contains(is.Finalizers, floorFinalizer) {
+		if !slices.Contains(new.Finalizers, floorFinalizer) {
 			c.violate(key, "TwentyFourHours", "it has a Mac and no finalizer")
 		}
-		if is.DeletionTimestamp != nil && is.Status.Phase == rackv1alpha1.MacNodeLeaseBound {
+		if new.DeletionTimestamp != nil && new.Status.Phase == rackv1alpha1.MacNodeLeaseBound {
 			c.violate(key, "Phase", "it is deleted and Bound")
 		}
 	}

@@ -5,35 +5,35 @@ import (
 )
 
 func (c *Checker) node(name string, value []byte, deleted bool) error {
-	was, exists := c.nodes[name]
-	is, err := keep(c, NodeKey(name), value, deleted, was, &rackv1alpha1.MacNode{}, exists)
+	old, exists := c.nodes[name]
+	new, err := keep(c, NodeKey(name), value, deleted, old, &rackv1alpha1.MacNode{}, exists)
 	if err != nil {
 		return err
 	}
 	c.current.nodes[name] = true
-	c.current.oldNode[name] = was
-	if was != nil {
-		c.unwant("serial-number", was.Spec.SerialNumber)
-		if ref := was.Status.LeaseRef; ref != nil {
+	c.current.oldNode[name] = old
+	if old != nil {
+		c.unwant("serial-number", old.Spec.SerialNumber)
+		if ref := old.Status.LeaseRef; ref != nil {
 			c.current.leases[ref.Namespace+"/"+ref.Name] = true
-			if is == nil {
+			if new == nil {
 				c.violate(NodeKey(name), "OneTenantPerChassis", "a Mac of lease %s/%s is deleted", ref.Namespace, ref.Name)
 			}
 		}
 	}
-	if was != nil && was.Status.Quarantine != nil && (is == nil || is.Status.Quarantine == nil) {
+	if old != nil && old.Status.Quarantine != nil && (new == nil || new.Status.Quarantine == nil) {
 		c.current.changes[change{rackv1alpha1.NodeRecovered, name}]++
 	}
-	if is == nil {
+	if new == nil {
 		delete(c.nodes, name)
 		return nil
 	}
-	if was != nil && was.Status.Quarantine == nil && is.Status.Quarantine != nil {
+	if old != nil && old.Status.Quarantine == nil && new.Status.Quarantine != nil {
 		c.current.changes[change{rackv1alpha1.NodeQuarantined, name}]++
 	}
-	c.nodes[name] = is
-	c.wants(NodeKey(name), "serial-number", is.Spec.SerialNumber, name)
-	if ref := is.Status.LeaseRef; ref != nil {
+	c.nodes[name] = new
+	c.wants(NodeKey(name), "serial-number", new.Spec.SerialNumber, name)
+	if ref := new.Status.LeaseRef; ref != nil {
 		c.current.leases[ref.Namespace+"/"+ref.Name] = true
 	}
 	return nil
@@ -55,18 +55,18 @@ func (c *Checker) checkNode(name string) {
 	if running != int(node.Status.RunningVMs) {
 		c.violate(key, "RunningVMs", "it counts %d virtual machines, and %d run", node.Status.RunningVMs, running)
 	}
-	was, changed := c.current.oldNode[name]
+	old, changed := c.current.oldNode[name]
 	if !changed {
-		was = node
+		old = node
 	}
 	ref := node.Status.LeaseRef
 	if ref == nil {
 		if running > 0 {
 			c.violate(key, "OneTenantPerChassis", "it has no lease, and %d virtual machines run", running)
 		}
-		if was != nil && was.Status.LeaseRef != nil {
-			if was.Status.Scrub == nil || was.Status.Scrub.LeaseUID != was.Status.LeaseRef.UID || len(was.Status.Scrub.Remaining) > 0 {
-				c.violate(key, "Release", "it is released and not scrubbed of lease %s", was.Status.LeaseRef.Name)
+		if old != nil && old.Status.LeaseRef != nil {
+			if old.Status.Scrub == nil || old.Status.Scrub.LeaseUID != old.Status.LeaseRef.UID || len(old.Status.Scrub.Remaining) > 0 {
+				c.violate(key, "Release", "it is released and not scrubbed of lease %s", old.Status.LeaseRef.Name)
 			}
 		}
 		return
@@ -76,11 +76,11 @@ func (c *Checker) checkNode(name string) {
 		c.violate(key, "OneTenantPerChassis", "it has lease %s/%s (%s), which does not have it", ref.Namespace, ref.Name, ref.UID)
 	}
 	switch {
-	case was == nil:
+	case old == nil:
 		c.violate(key, "OneTenantPerChassis", "it is created with a lease")
-	case was.Status.LeaseRef == nil && was.Status.Phase != rackv1alpha1.MacNodeAvailable:
-		c.violate(key, "OneTenantPerChassis", "it is leased while it is %s", was.Status.Phase)
-	case was.Status.LeaseRef != nil && was.Status.LeaseRef.UID != ref.UID:
-		c.violate(key, "OneTenantPerChassis", "it goes from lease %s to lease %s", was.Status.LeaseRef.UID, ref.UID)
+	case old.Status.LeaseRef == nil && old.Status.Phase != rackv1alpha1.MacNodeAvailable:
+		c.violate(key, "OneTenantPerChassis", "it is leased while it is %s", old.Status.Phase)
+	case old.Status.LeaseRef != nil && old.Status.LeaseRef.UID != ref.UID:
+		c.violate(key, "OneTenantPerChassis", "it goes from lease %s to lease %s", old.Status.LeaseRef.UID, ref.UID)
 	}
 }

@@ -196,12 +196,12 @@ func (c *Checker) checkDetails(key string, record *rackv1alpha1.AuditRecord) {
 			wrong("its time is %s, but the lease is held at %s", record.Time, lease.Status.HeldAt)
 		}
 	case rackv1alpha1.LeaseReleased:
-		was := c.current.oldLease[record.Lease.Namespace+"/"+record.Lease.Name]
-		if was == nil || was.Status.BoundAt == nil || d.ReleasedAt == nil {
+		old := c.current.oldLease[record.Lease.Namespace+"/"+record.Lease.Name]
+		if old == nil || old.Status.BoundAt == nil || d.ReleasedAt == nil {
 			wrong("its lease did not exist")
 			return
 		}
-		if end := floorOf(was); record.Time.Time.Before(end) || d.ReleasedAt.Time.Before(end) || d.ReleasedAt.Time.Before(was.Status.EarliestReleaseAt.Time) {
+		if end := floorOf(old); record.Time.Time.Before(end) || d.ReleasedAt.Time.Before(end) || d.ReleasedAt.Time.Before(old.Status.EarliestReleaseAt.Time) {
 			wrong("its time is %s, before the floor at %s", record.Time, end)
 		}
 		if !slices.Contains(d.NodeTaints, "macrack.io/unleased:NoSchedule") {

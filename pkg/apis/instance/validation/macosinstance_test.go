@@ -138,16 +138,16 @@ func TestValidateMacOSInstanceUpdate(t *testing.T) {
 }
 
 func TestPhasesDoNotGoBack(t *testing.T) {
-	for from, was := range phases {
-		for to, is := range phases {
-			t.Run(string(was+" to "+is), func(t *testing.T) {
+	for from, oldPhase := range phases {
+		for to, newPhase := range phases {
+			t.Run(string(oldPhase+" to "+newPhase), func(t *testing.T) {
 				old := validInstance()
-				old.Status = instance.MacOSInstanceStatus{Phase: was, MachineID: machineID, MACAddress: macAddress}
+				old.Status = instance.MacOSInstanceStatus{Phase: oldPhase, MachineID: machineID, MACAddress: macAddress}
 				i := old.DeepCopy()
-				i.Status.Phase = is
+				i.Status.Phase = newPhase
 				errs := ValidateMacOSInstanceStatusUpdate(i, old)
-				ended := was == instance.MacOSInstanceStopped || was == instance.MacOSInstanceFailed
-				if was == is || to > from && !ended {
+				ended := oldPhase == instance.MacOSInstanceStopped || oldPhase == instance.MacOSInstanceFailed
+				if oldPhase == newPhase || to > from && !ended {
 					checktest.Errors(t, nil, errs)
 				} else {
 					checktest.Errors(t, []string{"status.phase: Invalid"}, errs)
@@ -184,7 +184,7 @@ func TestValidateMacOSInstanceStatusUpdate(t *testing.T) {
 		"runs without an identity":         {pulling, func(s *instance.MacOSInstanceStatus) { s.Phase = instance.MacOSInstanceRunning }, []string{"status.machineID: Required", "status.macAddress: Required"}},
 		"started":                          {starting, func(s *instance.MacOSInstanceStatus) { s.StartedAt = &early }, nil},
 		"started without an identity":      {pulling, func(s *instance.MacOSInstanceStatus) { s.StartedAt = &early }, []string{"status.startedAt: Forbidden: a virtual machine has a machine ID and a MAC address before it starts"}},
-		"started anew":                     {started, func(s *instance.MacOSInstanceStatus) { s.StartedAt = &late }, []string{"status.startedAt: Forbidden: is 1970-01-01T00:00:01Z already, and never changes"}},
+		"started again":                    {started, func(s *instance.MacOSInstanceStatus) { s.StartedAt = &late }, []string{"status.startedAt: Forbidden: is 1970-01-01T00:00:01Z already, and never changes"}},
 		"never started":                    {started, func(s *instance.MacOSInstanceStatus) { s.StartedAt = nil }, []string{"status.startedAt: Forbidden"}},
 		"new machine ID":                   {running, func(s *instance.MacOSInstanceStatus) { s.MachineID = "AAAA" }, []string{"status.machineID: Forbidden: is " + machineID + " already, and never changes"}},
 		"no machine ID":                    {running, func(s *instance.MacOSInstanceStatus) { s.MachineID = "" }, []string{"status.machineID: Required", "status.machineID: Forbidden"}},

@@ -75,23 +75,23 @@ func UpdatedMeta(meta, old *metav1.ObjectMeta) field.ErrorList {
 func Bounded(meta, old *metav1.ObjectMeta, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for _, m := range []struct {
-		name    string
-		is, was map[string]string
-		limit   int
+		name     string
+		new, old map[string]string
+		limit    int
 	}{
 		{"labels", meta.Labels, old.Labels, maxLabels},
 		{"annotations", meta.Annotations, old.Annotations, maxAnnotations},
 	} {
-		if n := size(m.is); n > m.limit && n > size(m.was) {
+		if n := size(m.new); n > m.limit && n > size(m.old) {
 			errs = append(errs, field.TooLong(path.Child(m.name), "", m.limit))
 		}
 	}
 	for _, m := range []struct {
-		name    string
-		is, was int
+		name     string
+		new, old int
 	}{{"labels", len(meta.Labels), len(old.Labels)}, {"annotations", len(meta.Annotations), len(old.Annotations)}} {
-		if m.is > maxEntries && m.is > m.was && len(errs) == 0 {
-			errs = append(errs, field.TooMany(path.Child(m.name), m.is, maxEntries))
+		if m.new > maxEntries && m.new > m.old && len(errs) == 0 {
+			errs = append(errs, field.TooMany(path.Child(m.name), m.new, maxEntries))
 		}
 	}
 	if n := len(meta.Finalizers); n > maxFinalizers && n > len(old.Finalizers) {

@@ -54,11 +54,11 @@ func changes(value, old reflect.Value, path *field.Path) []*field.Path {
 		}
 		for _, key := range keys(value, old) {
 			at, k := path.Key(key), reflect.ValueOf(key).Convert(value.Type().Key())
-			is, was := value.MapIndex(k), old.MapIndex(k)
-			if !is.IsValid() || !was.IsValid() {
+			new, old := value.MapIndex(k), old.MapIndex(k)
+			if !new.IsValid() || !old.IsValid() {
 				paths = append(paths, at)
 			} else {
-				paths = append(paths, changes(is, was, at)...)
+				paths = append(paths, changes(new, old, at)...)
 			}
 		}
 		return paths

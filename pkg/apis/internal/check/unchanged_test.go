@@ -60,9 +60,9 @@ func TestUnchanged(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			is := sample()
-			tt.change(&is)
-			checktest.Errors(t, tt.want, Unchanged(is, sample(), "make another", field.NewPath("spec")))
+			new := sample()
+			tt.change(&new)
+			checktest.Errors(t, tt.want, Unchanged(new, sample(), "make another", field.NewPath("spec")))
 		})
 	}
 }

@@ -24,7 +24,7 @@ func TestDeleteWhileBound(t *testing.T) {
 	err := plan(t.Context(), nil, lease, nil)
 	assert.True(t, apierrors.IsConflict(err), "%v", err)
 	assert.ErrorContains(t, err, "it was bound to Mac")
-	assert.ErrorAs(t, err, &boundMeanwhile{}, "the deletion begins anew")
+	assert.ErrorAs(t, err, &boundMeanwhile{}, "the deletion starts again")
 	assert.False(t, errors.As(err, &refused), "this is not for the ledger")
 
 	lease.DeletionTimestamp = &metav1.Time{Time: time.Now()}
