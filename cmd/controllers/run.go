@@ -103,6 +103,7 @@ func elect(ctx context.Context, o *options, lock resourcelock.Interface, h *heal
 	electing, endElection := context.WithCancel(context.WithoutCancel(ctx))
 	defer endElection()
 	result := make(chan error, 1)
+	var working atomic.Bool
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
 		Lock:          lock,
 		LeaseDuration: o.leaderElection.LeaseDuration.Duration,
@@ -114,11 +115,11 @@ func elect(ctx context.Context, o *options, lock resourcelock.Interface, h *heal
 		Name:            controllers.Name,
 		Callbacks: leaderelection.LeaderCallbacks{
 			OnStartedLeading: func(leading context.Context) {
-				h.leading.Store(true)
-				working, stop := context.WithCancel(leading)
+				working.Store(true)
+				workCtx, stop := context.WithCancel(leading)
 				defer stop()
 				defer context.AfterFunc(ctx, stop)()
-				err := work(working)
+				err := work(workCtx)
 				if leading.Err() != nil && ctx.Err() == nil {
 					err = errors.Join(errLeadershipLost, err)
 				}
@@ -138,12 +139,12 @@ func elect(ctx context.Context, o *options, lock resourcelock.Interface, h *heal
 		h.leader.SetLeaderElection(elector)
 	}
 	defer context.AfterFunc(ctx, func() {
-		if !h.leading.Load() {
+		if !working.Load() {
 			endElection()
 		}
 	})()
 	elector.Run(electing)
-	if !h.leading.Load() {
+	if !working.Load() {
 		if ctx.Err() == nil {
 			return errElectionEnded
 		}
@@ -180,7 +181,6 @@ func release(ctx context.Context, lock resourcelock.Interface) error {
 type health struct {
 	manager interface{ Synced() bool }
 	leader  *leaderelection.HealthzAdaptor
-	leading atomic.Bool
 }
 
 // ready fails until the caches are synced. A process that waits for the leadership is ready.

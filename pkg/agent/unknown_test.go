@@ -201,14 +201,20 @@ func TestCopyOfAVirtualMachine(t *testing.T) {
 	assert.Equal(t, 1, r.running())
 }
 
+// loseSlot runs an instance and stops the agent. The next agent cannot read the slot of the
+// instance, and its runner does not answer.
+func (r *rack) loseSlot(name string) (slot int) {
+	slot = r.slotOf(r.run(name))
+	r.stop()
+	r.post(slot, sim.PathHang)
+	require.NoError(r.t, os.WriteFile(r.slot(slot).SpecPath(), []byte("{"), 0o600))
+	return slot
+}
+
 // No instance is declared gone while the content of a slot is unknown.
 func TestUnknownVirtualMachine(t *testing.T) {
 	r := newRack(t)
-	i := r.run("a")
-	slot := r.slotOf(i)
-	r.stop()
-	r.post(slot, sim.PathHang)
-	require.NoError(t, os.WriteFile(r.slot(slot).SpecPath(), []byte("{"), 0o600))
+	slot := r.loseSlot("a")
 	r.start()
 	r.waitCondition(rackv1alpha1.MacNodeSlotsHealthy, metav1.ConditionFalse, rackv1alpha1.ReasonCannotReattach)
 	r.eventually(func() bool { return strings.Contains(r.instance("a").Status.Message, "cannot determine") }, func() any { return r.instance("a").Status })
@@ -221,11 +227,7 @@ func TestUnknownVirtualMachine(t *testing.T) {
 // A stop request does not change that.
 func TestStopOfAnUnknownVirtualMachine(t *testing.T) {
 	r := newRack(t)
-	i := r.run("a")
-	slot := r.slotOf(i)
-	r.stop()
-	r.post(slot, sim.PathHang)
-	require.NoError(t, os.WriteFile(r.slot(slot).SpecPath(), []byte("{"), 0o600))
+	slot := r.loseSlot("a")
 	var running atomic.Int32
 	r.onMacRack.prepend("patch", "macosinstances", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		if rules.InstanceEnded(r.patched(action).Status.Phase) {

@@ -4,7 +4,6 @@ import (
 	"context"
 
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/klog/v2"
 
 	"macrack.io/macrack/pkg/apiserver/flowcontrol"
 )
@@ -19,9 +18,11 @@ func (c *Config) applyFlowControl(background *background) error {
 	if err != nil {
 		return err
 	}
+	objects, err := flowcontrol.Objects()
+	if err != nil {
+		return err
+	}
 	return background.whileServing("macrack-flow-control", func(ctx context.Context) {
-		if err := flowcontrol.Run(ctx, client.FlowcontrolV1(), c.Clock); err != nil {
-			klog.FromContext(ctx).Error(err, "Invalid flow control objects")
-		}
+		flowcontrol.Run(ctx, client.FlowcontrolV1(), c.Clock, objects)
 	})
 }

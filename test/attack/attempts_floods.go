@@ -51,8 +51,8 @@ func (w *world) floods() []attempt {
 		{family, "more images to prefetch than there can be", "acme", post(leases("acme"), leaseBody(`"name":"attack-x"`, base+`,"prefetchImages":["`+strings.Repeat(`a","`, 5000)+`b"]`)), invalid("spec.prefetchImages"), ""},
 		{family, "an unknown media type", "acme", call{method: "POST", path: leases("acme"), body: "<lease/>", contentType: "application/xml"}.do, says(415, "unknown format"), ""},
 		{family, "nothing", "acme", call{method: "POST", path: leases("acme"), body: "null"}.do, invalid("metadata.name: Required value"), ""},
-		{family, "protocol buffers that are none", "acme", call{method: "POST", path: leases("acme"), body: "k8s\x00\xff\xff\xff\xff", contentType: "application/vnd.kubernetes.protobuf"}.do, badRequest("unrecognized"), ""},
+		{family, "invalid protocol buffers", "acme", call{method: "POST", path: leases("acme"), body: "k8s\x00\xff\xff\xff\xff", contentType: "application/vnd.kubernetes.protobuf"}.do, badRequest("unrecognized"), ""},
 		{family, "an unknown method", "acme", call{method: "BREW", path: leases("acme")}.do, noRight(), ""},
-		{family, "a page of less than none", "acme", get(leases("acme") + "?limit=-1"), want{codes: []int{200, 400, 422}, lacks: w.secrets()}, ""},
+		{family, "a negative page size", "acme", get(leases("acme") + "?limit=-1"), want{codes: []int{200, 400, 422}, lacks: w.secrets()}, ""},
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"slices"
 	"strings"
@@ -13,12 +12,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"macrack.io/macrack/test/cluster"
 	"macrack.io/macrack/test/cluster/await"
-
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/client-go/kubernetes"
-	kubescheme "k8s.io/client-go/kubernetes/scheme"
-	"k8s.io/client-go/tools/remotecommand"
 )
 
 const (
@@ -252,17 +247,5 @@ func (l *floodedLife) exec(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	client, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		return err
-	}
-	url := client.CoreV1().RESTClient().Get().Namespace("globex").Resource("pods").Name(l.name+"-vm").SubResource("exec").
-		VersionedParams(&corev1.PodExecOptions{Command: []string{"true"}, Stdout: true}, kubescheme.ParameterCodec).URL()
-	executor, err := remotecommand.NewWebSocketExecutor(config, http.MethodGet, url.String())
-	if err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
-	defer cancel()
-	return executor.StreamWithContext(ctx, remotecommand.StreamOptions{Stdout: io.Discard})
+	return cluster.Exec(ctx, config, 30*time.Second, "globex", l.name+"-vm", "true")
 }

@@ -4,19 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"net/http"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/client-go/kubernetes"
-	kubescheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/client-go/tools/remotecommand"
 	"k8s.io/client-go/util/retry"
 
 	instancev1alpha1 "macrack.io/macrack/pkg/apis/instance/v1alpha1"
@@ -41,7 +35,6 @@ type durations map[string][]time.Duration
 // A tenant works on one lease.
 type tenant struct {
 	config    *rest.Config
-	kube      kubernetes.Interface
 	macrack   versioned.Interface
 	instances *latest[*instancev1alpha1.MacOSInstance]
 	leases    *latest[*rackv1alpha1.MacNodeLease]
@@ -54,9 +47,6 @@ func newTenant(ctx context.Context, c *cluster.Cluster) (*tenant, error) {
 		return nil, err
 	}
 	t := &tenant{config: config, instances: newLatest[*instancev1alpha1.MacOSInstance](), leases: newLatest[*rackv1alpha1.MacNodeLease]()}
-	if t.kube, err = kubernetes.NewForConfig(config); err != nil {
-		return nil, err
-	}
 	if t.macrack, err = versioned.NewForConfig(config); err != nil {
 		return nil, err
 	}
@@ -145,7 +135,7 @@ func (t *tenant) do(ctx context.Context, step, name string) error {
 			return i.Status.Phase == instancev1alpha1.MacOSInstanceRunning
 		})
 	case "exec":
-		return patiently(func() error { return t.exec(ctx, name) })
+		return patiently(func() error { return cluster.Exec(ctx, t.config, patience, victim, name+"-vm", "true") })
 	case "stop":
 		if err := patiently(func() error {
 			_, err := instances.Stop(ctx, name, &instancev1alpha1.MacOSInstanceStop{}, metav1.CreateOptions{})
@@ -173,18 +163,6 @@ func (t *tenant) do(ctx context.Context, step, name string) error {
 		})
 	}
 	panic("unknown step " + step)
-}
-
-func (t *tenant) exec(ctx context.Context, name string) error {
-	url := t.kube.CoreV1().RESTClient().Post().Namespace(victim).Resource("pods").Name(name+"-vm").SubResource("exec").
-		VersionedParams(&corev1.PodExecOptions{Command: []string{"true"}, Stdout: true}, kubescheme.ParameterCodec).URL()
-	executor, err := remotecommand.NewWebSocketExecutor(t.config, http.MethodGet, url.String())
-	if err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	return executor.StreamWithContext(ctx, remotecommand.StreamOptions{Stdout: io.Discard})
 }
 
 var _ cache.ResourceEventHandler = (*latest[metav1.Object])(nil)

@@ -162,7 +162,7 @@ func TestBrokenTransferIsResumed(t *testing.T) {
 	cached, err := w.ensure()
 	require.NoError(t, err)
 	w.check(cached)
-	assert.True(t, slices.ContainsFunc(w.requests(), func(r string) bool { return strings.Contains(r, " bytes=5000-") }), "it goes on where it broke off: %v", w.requests())
+	assert.True(t, slices.ContainsFunc(w.requests(), func(r string) bool { return strings.Contains(r, " bytes=5000-") }), "the transfer resumes where it broke off: %v", w.requests())
 }
 
 // Only the size in the manifest shows that these transfers are incomplete. The received data is not

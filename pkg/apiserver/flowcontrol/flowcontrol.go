@@ -92,13 +92,9 @@ func (o Object) Apply(ctx context.Context, client flowcontrolclient.FlowcontrolV
 	return err
 }
 
-// Run applies the objects until ctx is done, repeatedly in case they were deleted. Changes by
+// Run applies objects until ctx is done, repeatedly in case they were deleted. Changes by
 // administrators stay.
-func Run(ctx context.Context, client flowcontrolclient.FlowcontrolV1Interface, clock clock.WithTicker) error {
-	objects, err := Objects()
-	if err != nil {
-		return err
-	}
+func Run(ctx context.Context, client flowcontrolclient.FlowcontrolV1Interface, clock clock.WithTicker, objects []Object) {
 	for {
 		wait := interval
 		if !apply(ctx, client, objects) {
@@ -106,7 +102,7 @@ func Run(ctx context.Context, client flowcontrolclient.FlowcontrolV1Interface, c
 		}
 		select {
 		case <-ctx.Done():
-			return nil
+			return
 		case <-clock.After(wait):
 		}
 	}
