@@ -29,7 +29,8 @@ generate: ## generate all generated code
 	hack/update-codegen.sh
 
 .PHONY: verify
-verify: ## check that generated code is up to date
+verify: ## check that generated code and every go.mod are up to date
+	hack/verify-modules.sh
 	hack/verify-codegen.sh
 
 .PHONY: darwin
@@ -42,6 +43,7 @@ darwin: ## check the code for macOS: types of all that runs there, tests include
 lint: prose .dev/bin/golangci-lint ## run the linters
 	.dev/bin/golangci-lint run ./...
 	cd runners && ../.dev/bin/golangci-lint run ./...
+	cd test/conformance && ../../.dev/bin/golangci-lint run ./...
 
 .dev/bin/golangci-lint: hack/tools/go.mod hack/tools/go.sum
 	@echo "building golangci-lint (a few minutes, once)"
