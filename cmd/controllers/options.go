@@ -35,7 +35,7 @@ type options struct {
 func newOptions() *options {
 	return &options{
 		bindAddress: "127.0.0.1:10270",
-		workers:     5,
+		workers:     controllers.DefaultWorkers,
 		// The API servers' priority and fairness protects them, and not these limits: a burst of a
 		// thousand instances needs thousands of requests.
 		qps:   1000,

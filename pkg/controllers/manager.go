@@ -36,8 +36,9 @@ import (
 // Name is the name of the component, for example in Events.
 const Name = "macrack-controllers"
 
-// defaultWorkers is the number of objects of one kind that are reconciled at a time.
-const defaultWorkers = 5
+// DefaultWorkers is the number of objects of one kind that are reconciled at a time. A reconcile
+// mostly waits for the API servers.
+const DefaultWorkers = 32
 
 // Config is the configuration of the controllers.
 type Config struct {
@@ -52,7 +53,7 @@ type Config struct {
 	// Clock is the time; the real one by default. All floors and timers follow it; the backoff
 	// after an error does not.
 	Clock clock.WithDelayedExecution
-	// Workers is the number of objects of one kind that are reconciled at a time; 5 by default.
+	// Workers is the number of objects of one kind that are reconciled at a time; 32 by default.
 	Workers int
 }
 
@@ -77,7 +78,7 @@ func New(config Config) (*Manager, error) {
 		config.Clock = clock.RealClock{}
 	}
 	if m.workers <= 0 {
-		m.workers = defaultWorkers
+		m.workers = DefaultWorkers
 	}
 	if m.events == nil {
 		m.events = config.Core.CoreV1()

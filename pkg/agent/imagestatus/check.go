@@ -30,7 +30,7 @@ const (
 	// CheckInterval is the interval at which the agent looks for images that the controllers
 	// cannot verify. It is also the initial wait before a repeated check, which doubles up to
 	// maxCheckWait.
-	CheckInterval = 15 * time.Second
+	CheckInterval = 30 * time.Second
 	maxCheckWait  = 10 * time.Minute
 	// checkTimeout bounds one check against a slow registry.
 	checkTimeout = time.Minute

@@ -8,11 +8,12 @@ import (
 	"k8s.io/client-go/tools/record"
 )
 
-func TestChangesOfPodsAreNoEvents(t *testing.T) {
-	fake := record.NewFakeRecorder(2)
+func TestOnlyWarningsAboutPodsAreEvents(t *testing.T) {
+	fake := record.NewFakeRecorder(3)
 	recorder := podRecorder{fake}
 	recorder.Event(&corev1.Pod{}, corev1.EventTypeNormal, "ProviderUpdateSuccess", "Update pod in provider successfully")
 	recorder.Event(&corev1.Pod{}, corev1.EventTypeNormal, "ProviderCreateSuccess", "Create pod in provider successfully")
-	assert.Equal(t, "Normal ProviderCreateSuccess Create pod in provider successfully", <-fake.Events)
+	recorder.Event(&corev1.Pod{}, corev1.EventTypeWarning, "ProviderCreateFailed", "the agent is ending")
+	assert.Equal(t, "Warning ProviderCreateFailed the agent is ending", <-fake.Events)
 	assert.Empty(t, fake.Events)
 }

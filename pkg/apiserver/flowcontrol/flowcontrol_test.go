@@ -96,3 +96,23 @@ func TestRole(t *testing.T) {
 		assert.ElementsMatch(t, names, permitted[resource], resource)
 	}
 }
+
+// A request to MacRack holds a seat while macrack-apiserver asks kube-apiserver about it. With a
+// shared priority level, such requests could hold all seats, and the questions would time out.
+func TestDelegatedChecksShareNoPriorityLevel(t *testing.T) {
+	client := fake.NewClientset().FlowcontrolV1()
+	require.True(t, apply(t.Context(), client, load(t)))
+	schemas, err := client.FlowSchemas().List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	checks, err := client.FlowSchemas().Get(t.Context(), "macrack-apiserver", metav1.GetOptions{})
+	require.NoError(t, err)
+	others := bootstrap.SuggestedFlowSchemas
+	for i := range schemas.Items {
+		if schemas.Items[i].Name != checks.Name {
+			others = append(others, &schemas.Items[i])
+		}
+	}
+	for _, schema := range append(others, bootstrap.MandatoryFlowSchemas...) {
+		assert.NotEqual(t, checks.Spec.PriorityLevelConfiguration, schema.Spec.PriorityLevelConfiguration, schema.Name)
+	}
+}
