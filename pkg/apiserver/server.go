@@ -58,6 +58,7 @@ var writeLimit = txn.WriteLimit{
 // New returns a server that can be prepared and run.
 func (c *Config) New() (*Server, error) {
 	c.boundPatches()
+	c.limitWatches()
 	c.assignRequestIDs()
 	namespaces, err := c.namespaces()
 	if err != nil {
