@@ -51,6 +51,11 @@ type Options struct {
 	// service. Balancers need it to send new connections to other servers.
 	ShutdownDelay time.Duration
 
+	// UserQPS and UserBurst limit the requests of each user, except administrators and components.
+	// 0 requests a second is no limit.
+	UserQPS   float64
+	UserBurst int
+
 	// Namespaces returns the UIDs of namespaces in tests; nil for those of the cluster.
 	Namespaces tenancy.Namespaces
 }
@@ -62,6 +67,9 @@ func NewOptions() *Options {
 		Clock:       clock.RealClock{},
 
 		ShutdownDelay: defaultShutdownDelay,
+
+		UserQPS:   defaultUserQPS,
+		UserBurst: defaultUserBurst,
 	}
 	o.Recommended.Etcd.DefaultStorageMediaType = runtime.ContentTypeProtobuf
 	quota.Enable(o.Recommended.Admission)
@@ -76,6 +84,8 @@ func NewOptions() *Options {
 func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	o.Recommended.AddFlags(flags)
 	flags.DurationVar(&o.ShutdownDelay, "shutdown-delay-duration", o.ShutdownDelay, "Time to continue serving after a request to terminate. /readyz fails during this time, so balancers send new connections to other servers.")
+	flags.Float64Var(&o.UserQPS, "user-qps", o.UserQPS, "Requests a second that this server accepts from one user, on average. Others are answered with 429 and Retry-After. Administrators and components are not limited. 0 is no limit.")
+	flags.IntVar(&o.UserBurst, "user-burst", o.UserBurst, "Requests that this server accepts from one user at once.")
 }
 
 // Validate returns the errors in the options.
@@ -83,6 +93,12 @@ func (o *Options) Validate() error {
 	errs := o.Recommended.Validate()
 	if o.ShutdownDelay < 0 {
 		errs = append(errs, fmt.Errorf("--shutdown-delay-duration must not be negative, but is %s", o.ShutdownDelay))
+	}
+	if o.UserQPS < 0 {
+		errs = append(errs, fmt.Errorf("--user-qps must not be negative, but is %g", o.UserQPS))
+	}
+	if o.UserQPS > 0 && o.UserBurst < 1 {
+		errs = append(errs, fmt.Errorf("--user-burst must be 1 or more, not %d", o.UserBurst))
 	}
 	if len(o.Recommended.Etcd.EtcdServersOverrides) > 0 {
 		errs = append(errs, errors.New("--etcd-servers-overrides is not supported; all resources must be in one etcd cluster"))
@@ -130,7 +146,7 @@ func (o *Options) Config() (*Config, error) {
 	if err := o.applyEtcd(config); err != nil {
 		return nil, err
 	}
-	return &Config{Generic: config, Clock: o.Clock, Namespaces: o.Namespaces}, nil
+	return &Config{Generic: config, Clock: o.Clock, Namespaces: o.Namespaces, UserQPS: o.UserQPS, UserBurst: o.UserBurst}, nil
 }
 
 // applyEtcd stores objects in protobuf.

@@ -38,6 +38,10 @@ type Config struct {
 	Clock clock.WithTicker
 	// Namespaces returns the UIDs of namespaces; nil for those of the cluster.
 	Namespaces tenancy.Namespaces
+
+	// UserQPS and UserBurst limit the requests of each user; 0 is no limit.
+	UserQPS   float64
+	UserBurst int
 }
 
 // Server is the API server.
@@ -59,6 +63,7 @@ var writeLimit = txn.WriteLimit{
 func (c *Config) New() (*Server, error) {
 	c.boundPatches()
 	c.limitWatches()
+	c.limitRates()
 	c.assignRequestIDs()
 	namespaces, err := c.namespaces()
 	if err != nil {

@@ -4,10 +4,13 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
 	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
@@ -59,11 +62,16 @@ func (l *watchLimit) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	l.handler.ServeHTTP(w, req)
 }
 
-// isUnlimited reports whether a user has no limit: administrators, and the components, which watch
-// a fixed number of resources.
+// isUnlimited reports whether a user has no limit: administrators, and the components of MacRack
+// and Kubernetes.
 func isUnlimited(u user.Info) bool {
-	return slices.Contains(u.GetGroups(), user.SystemPrivilegedGroup) || componentOf(u) != nil
+	return slices.Contains(u.GetGroups(), user.SystemPrivilegedGroup) || componentOf(u) != nil ||
+		slices.Contains(u.GetGroups(), kubeSystem) || strings.HasPrefix(u.GetName(), "system:kube-")
 }
+
+// kubeSystem is the group of the service accounts of Kubernetes' own controllers, such as the
+// garbage collector.
+const kubeSystem = serviceaccount.ServiceAccountGroupPrefix + metav1.NamespaceSystem
 
 func (l *watchLimit) enter(name string) bool {
 	l.mu.Lock()

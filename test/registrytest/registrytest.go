@@ -124,6 +124,7 @@ func newServer(etcd []string, listener net.Listener, clock clock.WithTicker, cha
 	options := apiserver.NewOptions()
 	options.Clock = clock
 	options.ShutdownDelay = 0 // no balancer
+	options.UserQPS = 0       // tests send requests without pause
 	options.Namespaces = everyNamespace
 	r := options.Recommended
 	r.Authentication, r.Authorization, r.CoreAPI, r.Admission = nil, nil, nil, nil

@@ -35,6 +35,7 @@ func (tb *Testbed) StartAPIServer(listener net.Listener, etcd cluster.EtcdAccess
 	o := apiserver.NewOptions()
 	o.Clock = tb.Clock
 	o.ShutdownDelay = 0 // no balancer
+	o.UserQPS = 0       // tests send requests without pause
 	r := o.Recommended
 	address := listener.Addr().(*net.TCPAddr)
 	r.SecureServing.Listener = listener
