@@ -16,6 +16,7 @@ include test/attack/attack.mk
 include test/conformance/conformance.mk
 include test/chaos/chaos.mk
 include test/load/load.mk
+include test/failover/failover.mk
 
 BINARIES := macrack-apiserver macrack-controllers macrack-agent macrack-vm macrack-guest-agent macrack-ledger
 

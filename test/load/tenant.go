@@ -7,6 +7,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
@@ -114,7 +115,9 @@ func (t *tenant) do(ctx context.Context, step, name string) error {
 	case "lease":
 		// A bound lease would keep its Mac for a day, so this one waits for a Mac of a class
 		// without Macs. The controllers say so in its conditions.
-		if err := t.createLease(ctx, name, "studio", func(l *rackv1alpha1.MacNodeLease) bool { return len(l.Status.Conditions) > 0 }); err != nil {
+		if err := t.createLease(ctx, name, "studio", func(l *rackv1alpha1.MacNodeLease) bool {
+			return meta.FindStatusCondition(l.Status.Conditions, rackv1alpha1.MacNodeLeaseConditionBound) != nil
+		}); err != nil {
 			return err
 		}
 		if err := patiently(func() error {
