@@ -25,11 +25,16 @@ func (c componentAuthorizer) Authorize(ctx context.Context, a authorizer.Attribu
 			User: component, Verb: a.GetVerb(), APIGroup: a.GetAPIGroup(), APIVersion: a.GetAPIVersion(),
 			Resource: a.GetResource(), Subresource: a.GetSubresource(), ResourceRequest: true,
 		})
-		if err == nil && decision == authorizer.DecisionAllow {
-			return decision, reason, nil
+		if err != nil || decision == authorizer.DecisionAllow {
+			return decision, reason, err
 		}
 	}
 	return c.Authorizer.Authorize(ctx, a)
+}
+
+// ConditionsAwareAuthorize returns the decision of Authorize, which has no conditions.
+func (c componentAuthorizer) ConditionsAwareAuthorize(ctx context.Context, a authorizer.Attributes) authorizer.ConditionsAwareDecision {
+	return authorizer.ConditionsAwareDecisionFromParts(c.Authorize(ctx, a))
 }
 
 // agents is a user who has the permissions of all agents, and no others.

@@ -30,12 +30,13 @@ func TestComponentAuthorizer(t *testing.T) {
 		fails   map[string]bool
 		asked   []string
 		want    authorizer.Decision
+		err     bool
 	}{
 		"all agents may access all":    {user: agent, allowed: map[string]bool{ofAgents: true}, asked: []string{ofAgents}, want: authorizer.DecisionAllow},
 		"the controllers":              {user: controllers, allowed: map[string]bool{ofControllers: true}, asked: []string{ofControllers}, want: authorizer.DecisionAllow},
 		"an agent that may access one": {user: agent, allowed: map[string]bool{ofOne: true}, asked: []string{ofAgents, ofOne}, want: authorizer.DecisionAllow},
 		"an agent without a role":      {user: agent, asked: []string{ofAgents, ofOne}, want: authorizer.DecisionNoOpinion},
-		"the question about all fails": {user: agent, fails: map[string]bool{ofAgents: true}, asked: []string{ofAgents, ofOne}, want: authorizer.DecisionNoOpinion},
+		"the question about all fails": {user: agent, fails: map[string]bool{ofAgents: true}, asked: []string{ofAgents}, want: authorizer.DecisionNoOpinion, err: true},
 		"a tenant":                     {user: tenant, asked: []string{ofTenant}, want: authorizer.DecisionNoOpinion},
 		"no user":                      {allowed: map[string]bool{ofAgents: true}, asked: []string{"- patch macosinstances/status acme/vm-1"}, want: authorizer.DecisionNoOpinion},
 	} {
@@ -51,7 +52,7 @@ func TestComponentAuthorizer(t *testing.T) {
 				assert.True(t, a.IsResourceRequest())
 				assert.Equal(t, "instance.macrack.io/v1alpha1", a.GetAPIGroup()+"/"+a.GetAPIVersion())
 				if tt.fails[question] {
-					return authorizer.DecisionAllow, "", errors.New("unavailable")
+					return authorizer.DecisionNoOpinion, "", errors.New("unavailable")
 				}
 				if tt.allowed[question] {
 					return authorizer.DecisionAllow, "", nil
@@ -62,7 +63,7 @@ func TestComponentAuthorizer(t *testing.T) {
 				User: tt.user, Verb: "patch", Namespace: "acme", APIGroup: "instance.macrack.io", APIVersion: "v1alpha1",
 				Resource: "macosinstances", Subresource: "status", Name: "vm-1", ResourceRequest: true,
 			})
-			assert.NoError(t, err)
+			assert.Equal(t, tt.err, err != nil)
 			assert.Equal(t, tt.want, decision)
 			assert.Equal(t, tt.asked, asked)
 		})

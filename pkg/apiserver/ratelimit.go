@@ -1,16 +1,19 @@
 package apiserver
 
 import (
-	"fmt"
-	"net/http"
+	"context"
+	"slices"
+	"strings"
 	"sync"
 
 	"golang.org/x/time/rate"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
-	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
-	genericapiserver "k8s.io/apiserver/pkg/server"
+	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/authentication/serviceaccount"
+	"k8s.io/apiserver/pkg/authentication/user"
+	utilflowcontrol "k8s.io/apiserver/pkg/util/flowcontrol"
+	"k8s.io/apiserver/pkg/util/flowcontrol/fairqueuing"
+	fcrequest "k8s.io/apiserver/pkg/util/flowcontrol/request"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/lru"
 )
@@ -23,55 +26,81 @@ const (
 
 	// maxUsers is the number of users whose requests are counted.
 	maxUsers = 10000
-	// retryRequestAfter is after how many seconds a client repeats a refused request.
-	retryRequestAfter = 1
 )
 
-// limitRates adds a filter that refuses requests of a user who sends too many. Priority and
-// fairness serves users in turn, but lets one user who sends requests without pause keep all
-// processors busy, which delays the requests of the others.
+// limitRates refuses requests of a user who sends too many. Priority and fairness serves users in
+// turn, but lets one user who sends requests without pause keep all processors busy, which delays
+// the requests of the others. The limit precedes queues and authorization, so a refused request
+// costs little.
 func (c *Config) limitRates() {
-	if c.UserQPS == 0 {
-		return
-	}
-	build := c.Generic.BuildHandlerChainFunc
-	c.Generic.BuildHandlerChainFunc = func(handler http.Handler, config *genericapiserver.Config) http.Handler {
-		return build(newRateLimit(handler, clock.RealClock{}, rate.Limit(c.UserQPS), c.UserBurst), config)
+	if c.UserQPS > 0 && c.Generic.FlowControl != nil {
+		c.Generic.FlowControl = newRateLimit(c.Generic.FlowControl, clock.RealClock{}, rate.Limit(c.UserQPS), c.UserBurst)
 	}
 }
 
-// A rateLimit limits the requests of each user.
+// A rateLimit is a flow control that also limits the requests of each user.
 type rateLimit struct {
-	handler http.Handler
-	clock   clock.PassiveClock
-	qps     rate.Limit
-	burst   int
+	utilflowcontrol.Interface
+	clock clock.PassiveClock
+	qps   rate.Limit
+	burst int
 
 	mu    sync.Mutex
-	users *lru.Cache // *rate.Limiter by user name
+	users *lru.Cache // *rate.Limiter by subject
 }
 
-func newRateLimit(handler http.Handler, clock clock.PassiveClock, qps rate.Limit, burst int) *rateLimit {
-	return &rateLimit{handler: handler, clock: clock, qps: qps, burst: burst, users: lru.New(maxUsers)}
+func newRateLimit(inner utilflowcontrol.Interface, clock clock.PassiveClock, qps rate.Limit, burst int) *rateLimit {
+	return &rateLimit{Interface: inner, clock: clock, qps: qps, burst: burst, users: lru.New(maxUsers)}
 }
 
-func (l *rateLimit) ServeHTTP(w http.ResponseWriter, req *http.Request) {
-	u, _ := genericapirequest.UserFrom(req.Context())
-	if u == nil || isUnlimited(u) || l.limiter(u.GetName()).AllowN(l.clock.Now(), 1) {
-		l.handler.ServeHTTP(w, req)
+// Handle executes the request, or returns without it; the server then responds with 429 and
+// Retry-After.
+func (l *rateLimit) Handle(ctx context.Context, digest utilflowcontrol.RequestDigest, note func(*flowcontrolv1.FlowSchema, *flowcontrolv1.PriorityLevelConfiguration, string),
+	estimate func() fcrequest.WorkEstimate, queued fairqueuing.QueueNoteFn, execute func(),
+) {
+	// Probes are not limited: they share the anonymous user.
+	limited := digest.RequestInfo.IsResourceRequest && !isUnlimited(digest.User)
+	if limited && !l.limiter(subject(digest.User)).AllowN(l.clock.Now(), 1) {
+		note(overLimit, overLimitLevel, "")
 		return
 	}
-	err := apierrors.NewTooManyRequests(fmt.Sprintf("user %q sends more than %g requests a second to this server; send fewer, or watch objects in place of repeated reads", u.GetName(), float64(l.qps)), retryRequestAfter)
-	responsewriters.ErrorNegotiated(err, Codecs, schema.GroupVersion{Version: "v1"}, w, req)
+	l.Interface.Handle(ctx, digest, note, estimate, queued, execute)
 }
 
-func (l *rateLimit) limiter(name string) *rate.Limiter {
+// overLimit and overLimitLevel stand for the flow of refused requests in the server's log and
+// metrics.
+var (
+	overLimit      = &flowcontrolv1.FlowSchema{ObjectMeta: metav1.ObjectMeta{Name: "macrack-over-limit"}}
+	overLimitLevel = &flowcontrolv1.PriorityLevelConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "macrack-over-limit"}}
+)
+
+func (l *rateLimit) limiter(subject string) *rate.Limiter {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if known, ok := l.users.Get(name); ok {
+	if known, ok := l.users.Get(subject); ok {
 		return known.(*rate.Limiter)
 	}
 	limiter := rate.NewLimiter(l.qps, l.burst)
-	l.users.Add(name, limiter)
+	l.users.Add(subject, limiter)
 	return limiter
 }
+
+// subject returns the name under which the requests of a user are counted. The service accounts of
+// a namespace count as one: its users can create any number, and impersonate each.
+func subject(u user.Info) string {
+	if namespace, _, err := serviceaccount.SplitUsername(u.GetName()); err == nil {
+		return serviceaccount.MakeNamespaceGroupName(namespace)
+	}
+	return u.GetName()
+}
+
+// isUnlimited reports whether a user has no limit: system:masters, and the components of MacRack
+// and Kubernetes.
+func isUnlimited(u user.Info) bool {
+	return slices.Contains(u.GetGroups(), user.SystemPrivilegedGroup) || componentOf(u) != nil ||
+		slices.Contains(u.GetGroups(), kubeSystem) || strings.HasPrefix(u.GetName(), "system:kube-")
+}
+
+// kubeSystem is the group of the service accounts of Kubernetes' own controllers, such as the
+// garbage collector.
+var kubeSystem = serviceaccount.MakeNamespaceGroupName(metav1.NamespaceSystem)

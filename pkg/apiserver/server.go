@@ -61,9 +61,9 @@ var writeLimit = txn.WriteLimit{
 
 // New returns a server that can be prepared and run.
 func (c *Config) New() (*Server, error) {
-	c.boundPatches()
-	c.limitWatches()
 	c.limitRates()
+	c.limitWatches()
+	c.boundPatches()
 	c.assignRequestIDs()
 	namespaces, err := c.namespaces()
 	if err != nil {

@@ -3,15 +3,10 @@ package apiserver
 import (
 	"fmt"
 	"net/http"
-	"slices"
-	"strings"
 	"sync"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apiserver/pkg/authentication/serviceaccount"
-	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
 	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
 	genericapiserver "k8s.io/apiserver/pkg/server"
@@ -39,7 +34,7 @@ type watchLimit struct {
 	handler http.Handler
 
 	mu   sync.Mutex
-	open map[string]int // by user name
+	open map[string]int // by subject
 }
 
 func newWatchLimit(handler http.Handler) *watchLimit {
@@ -53,25 +48,14 @@ func (l *watchLimit) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		l.handler.ServeHTTP(w, req)
 		return
 	}
-	if !l.enter(u.GetName()) {
+	if !l.enter(subject(u)) {
 		err := apierrors.NewTooManyRequests(fmt.Sprintf("user %q has %d watches open at this server, which is the limit; close some, or watch all objects of a namespace at once", u.GetName(), maxWatchesOfAUser), retryWatchAfter)
 		responsewriters.ErrorNegotiated(err, Codecs, schema.GroupVersion{Version: "v1"}, w, req)
 		return
 	}
-	defer l.leave(u.GetName())
+	defer l.leave(subject(u))
 	l.handler.ServeHTTP(w, req)
 }
-
-// isUnlimited reports whether a user has no limit: administrators, and the components of MacRack
-// and Kubernetes.
-func isUnlimited(u user.Info) bool {
-	return slices.Contains(u.GetGroups(), user.SystemPrivilegedGroup) || componentOf(u) != nil ||
-		slices.Contains(u.GetGroups(), kubeSystem) || strings.HasPrefix(u.GetName(), "system:kube-")
-}
-
-// kubeSystem is the group of the service accounts of Kubernetes' own controllers, such as the
-// garbage collector.
-const kubeSystem = serviceaccount.ServiceAccountGroupPrefix + metav1.NamespaceSystem
 
 func (l *watchLimit) enter(name string) bool {
 	l.mu.Lock()

@@ -61,7 +61,7 @@ func run(ctx context.Context) (err error) {
 		}
 		results = append(results, result)
 	}
-	return report(os.Stdout, results)
+	return report(os.Stdout, results, prober.lost)
 }
 
 // detectSilence makes HTTP/2 clients notice within two seconds that a server no longer answers, as

@@ -13,8 +13,9 @@ type result struct {
 	outages []outage
 }
 
-// report prints the outages of each fault and the closing line. It fails if a goal is missed.
-func report(out io.Writer, results []result) error {
+// report prints the outages of each fault and the closing line. It fails if a goal is
+// missed or an acknowledged write was lost.
+func report(out io.Writer, results []result, lost int) error {
 	t := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "fault\ttries\toutage p50\tmax\tgoal\tfailed requests")
 	met := 0
@@ -36,7 +37,10 @@ func report(out io.Writer, results []result) error {
 	if err := t.Flush(); err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "failover: faults=%d goals_met=%d lost=0\n", len(results), met)
+	fmt.Fprintf(out, "failover: faults=%d goals_met=%d lost=%d\n", len(results), met, lost)
+	if lost > 0 {
+		return fmt.Errorf("%d acknowledged writes were lost", lost)
+	}
 	if met < len(results) {
 		return fmt.Errorf("%d of %d outages are longer than their goals", len(results)-met, len(results))
 	}

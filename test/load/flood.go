@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"os/exec"
 	"strconv"
@@ -14,6 +15,7 @@ import (
 	"syscall"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
@@ -94,6 +96,7 @@ func runFlood(ctx context.Context, args []string) error {
 		return err
 	}
 	config.RateLimiter = flowcontrol.NewFakeAlwaysRateLimiter()
+	config.Wrap(func(inner http.RoundTripper) http.RoundTripper { return impatient{inner} })
 	macrack, err := versioned.NewForConfig(config)
 	if err != nil {
 		return err
@@ -106,13 +109,16 @@ func runFlood(ctx context.Context, args []string) error {
 	fmt.Println("at full speed, with", watches, "watches")
 
 	requests := floodRequests(macrack, kube)
-	answered := make([]atomic.Int64, len(requests))
+	answered, refused := make([]atomic.Int64, len(requests)), atomic.Int64{}
 	var group sync.WaitGroup
 	for i, r := range requests {
 		for client := range floodClients {
 			group.Go(func() {
 				for n := 0; ctx.Err() == nil; n++ {
-					if r.do(ctx, client, n) == nil {
+					switch err := r.do(ctx, client, n); {
+					case apierrors.IsTooManyRequests(err):
+						refused.Add(1)
+					case err == nil || !apierrors.IsInternalError(err):
 						answered[i].Add(1)
 					}
 				}
@@ -120,7 +126,7 @@ func runFlood(ctx context.Context, args []string) error {
 		}
 	}
 	group.Wait()
-	sent := map[string]int64{"watches": watches}
+	sent := map[string]int64{"watches": watches, "refused with 429": refused.Load()}
 	for i, r := range requests {
 		sent[r.name] = answered[i].Load()
 	}
@@ -134,10 +140,21 @@ func yieldProcessors() error {
 		return err
 	}
 	err := os.WriteFile("/proc/self/autogroup", []byte(strconv.Itoa(floodNice)), 0)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
+	if errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.EAGAIN) {
+		return nil // no such groups, or another process has changed its group just now
 	}
 	return err
+}
+
+// An impatient client ignores Retry-After, so it repeats a refused request at once.
+type impatient struct{ inner http.RoundTripper }
+
+func (i impatient) RoundTrip(req *http.Request) (*http.Response, error) {
+	resp, err := i.inner.RoundTrip(req)
+	if err == nil {
+		resp.Header.Del("Retry-After")
+	}
+	return resp, err
 }
 
 // openWatches keeps opening watches, and returns how many the servers have accepted after a while.
@@ -153,6 +170,7 @@ func openWatches(ctx context.Context, macrack versioned.Interface) int64 {
 			for ctx.Err() == nil {
 				w, err := open(ctx, metav1.ListOptions{})
 				if err != nil {
+					_ = await.Sleep(ctx, time.Second) // as an informer does
 					continue
 				}
 				opened.Add(1)
@@ -188,6 +206,10 @@ func floodRequests(macrack versioned.Interface, kube kubernetes.Interface) []req
 				ObjectMeta: metav1.ObjectMeta{Name: "flood-" + strconv.Itoa(n)},
 				Spec:       instancev1alpha1.MacOSInstanceSpec{LeaseName: "absent", ClassName: "small", ImageName: imageName},
 			}, metav1.CreateOptions{})
+			return err
+		}},
+		{"requests for the other tenant's leases", func(ctx context.Context, _, n int) error {
+			_, err := macrack.RackV1alpha1().MacNodeLeases(victim).Get(ctx, "flood-"+strconv.Itoa(n), metav1.GetOptions{})
 			return err
 		}},
 		{"lists of leases", func(ctx context.Context, _, _ int) error {

@@ -32,6 +32,9 @@ func report(out io.Writer, before, during durations, sent map[string]int64, o *o
 	for _, name := range slices.Sorted(maps.Keys(sent)) {
 		fmt.Fprintf(out, "flood: %s: %d\n", name, sent[name])
 	}
+	if sent["refused with 429"] == 0 {
+		return errors.New("no request of the flood was refused, so it was none")
+	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	fmt.Fprintf(out, "load: steps=%d leaderships_lost=%d offline=%d flaps=%d p99_ratio=%.2f\n",

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -106,13 +107,13 @@ func TestDelegatedChecksShareNoPriorityLevel(t *testing.T) {
 	require.NoError(t, err)
 	checks, err := client.FlowSchemas().Get(t.Context(), "macrack-apiserver", metav1.GetOptions{})
 	require.NoError(t, err)
-	others := bootstrap.SuggestedFlowSchemas
+	others := slices.Concat(bootstrap.SuggestedFlowSchemas, bootstrap.MandatoryFlowSchemas)
 	for i := range schemas.Items {
 		if schemas.Items[i].Name != checks.Name {
 			others = append(others, &schemas.Items[i])
 		}
 	}
-	for _, schema := range append(others, bootstrap.MandatoryFlowSchemas...) {
+	for _, schema := range others {
 		assert.NotEqual(t, checks.Spec.PriorityLevelConfiguration, schema.Spec.PriorityLevelConfiguration, schema.Name)
 	}
 }
