@@ -40,6 +40,7 @@ func run(ctx context.Context, o *options) error {
 	if err != nil {
 		return err
 	}
+	legacyregistry.CustomMustRegister(manager.Metrics())
 	h := &health{manager: manager}
 	if o.leaderElection.LeaderElect {
 		h.leader = leaderelection.NewLeaderHealthzAdaptor(20 * time.Second)

@@ -27,6 +27,7 @@ import (
 	"macrack.io/macrack/pkg/controllers/macnodelease"
 	"macrack.io/macrack/pkg/controllers/macosimage"
 	"macrack.io/macrack/pkg/controllers/macosinstance"
+	"macrack.io/macrack/pkg/controllers/metrics"
 	"macrack.io/macrack/pkg/controllers/node"
 	"macrack.io/macrack/pkg/controllers/shared"
 	"macrack.io/macrack/pkg/generated/clientset/versioned"
@@ -61,6 +62,7 @@ type Config struct {
 type Manager struct {
 	deps        *shared.Dependencies
 	controllers []*controller.Controller
+	metrics     *metrics.Collector
 	workers     int
 	broadcaster record.EventBroadcaster
 	events      corev1client.EventsGetter
@@ -92,6 +94,7 @@ func New(config Config) (*Manager, error) {
 		return nil, err
 	}
 	m.deps = deps
+	m.metrics = metrics.New(deps)
 	joins, err := certificates.New(deps)
 	if err != nil {
 		return nil, err
@@ -154,6 +157,8 @@ func (m *Manager) work(ctx context.Context) error {
 		m.broadcaster.StartRecordingToSink(&corev1client.EventSinkImpl{Interface: m.events.Events("")})
 		defer m.broadcaster.Shutdown()
 	}
+	m.metrics.SetLeading(true)
+	defer m.metrics.SetLeading(false)
 	var wg sync.WaitGroup
 	for _, c := range m.controllers {
 		wg.Go(func() { c.Run(ctx, m.workers) })
@@ -161,6 +166,9 @@ func (m *Manager) work(ctx context.Context) error {
 	wg.Wait()
 	return nil
 }
+
+// Metrics returns the metrics of the fleet, for a registry.
+func (m *Manager) Metrics() *metrics.Collector { return m.metrics }
 
 // Synced reports whether the caches have synced.
 func (m *Manager) Synced() bool { return m.synced.Load() }
