@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"flag"
 	"fmt"
@@ -17,6 +19,7 @@ import (
 	"gopkg.in/natefinch/lumberjack.v2"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
+	_ "k8s.io/component-base/metrics/prometheus/restclient"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
@@ -26,6 +29,7 @@ import (
 	"macrack.io/macrack/pkg/agent/node"
 	"macrack.io/macrack/pkg/agent/slots"
 	"macrack.io/macrack/pkg/apiclient"
+	"macrack.io/macrack/pkg/certificatemetrics"
 	"macrack.io/macrack/pkg/generated/clientset/versioned"
 	"macrack.io/macrack/pkg/version"
 	"macrack.io/macrack/pkg/vm/contract"
@@ -223,6 +227,17 @@ func (o *options) run(ctx context.Context) error {
 		if config.ServingCertificate, err = credentials.Serving(ctx, config.Kube, o.nodeName, o.nodeAddress, certDir); err != nil {
 			return err
 		}
+	}
+	config.Certificates = map[string]certificatemetrics.Source{
+		"client": func() (*x509.Certificate, error) {
+			certificate, _, err := credentials.Read(certDir)
+			return certificate, err
+		},
+	}
+	if serving := config.ServingCertificate; serving != nil {
+		config.Certificates["serving"] = certificatemetrics.TLS(func() (*tls.Certificate, error) { return serving(nil) })
+	} else if o.listen != "" {
+		config.Certificates["serving"] = certificatemetrics.File(node.CertificateFile(certDir))
 	}
 	if config.Macrack, err = versioned.NewForConfig(client); err != nil {
 		return err

@@ -15,6 +15,7 @@ import (
 	"k8s.io/component-base/logs"
 	logsapi "k8s.io/component-base/logs/api/v1"
 	_ "k8s.io/component-base/logs/json/register"
+	"k8s.io/component-base/metrics/legacyregistry"
 
 	"macrack.io/macrack/pkg/apiserver"
 	"macrack.io/macrack/pkg/version"
@@ -56,6 +57,7 @@ It is an aggregated API server behind kube-apiserver, and stores its objects in 
 			if err != nil {
 				return err
 			}
+			legacyregistry.CustomMustRegister(options.CertificateMetrics())
 			server, err := config.New()
 			if err != nil {
 				return err

@@ -36,6 +36,7 @@ import (
 	"macrack.io/macrack/pkg/agent/imagestatus"
 	"macrack.io/macrack/pkg/agent/instance"
 	"macrack.io/macrack/pkg/agent/macnode"
+	"macrack.io/macrack/pkg/agent/metrics"
 	"macrack.io/macrack/pkg/agent/node"
 	"macrack.io/macrack/pkg/agent/pods"
 	"macrack.io/macrack/pkg/agent/quarantine"
@@ -47,6 +48,7 @@ import (
 	"macrack.io/macrack/pkg/agent/state"
 	"macrack.io/macrack/pkg/agent/teardown"
 	configv1alpha1 "macrack.io/macrack/pkg/apis/config/v1alpha1"
+	"macrack.io/macrack/pkg/certificatemetrics"
 	"macrack.io/macrack/pkg/generated/clientset/versioned"
 	"macrack.io/macrack/pkg/rules"
 	"macrack.io/macrack/pkg/vm/contract"
@@ -92,6 +94,8 @@ type Config struct {
 	// ServingCertificate returns the certificate of that API. If it is nil, the agent uses a
 	// self-signed certificate.
 	ServingCertificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)
+	// Certificates are the agent's certificates, by purpose, for metrics.
+	Certificates map[string]certificatemetrics.Source
 	// AnswerTimeout and ProbeInterval configure the slots; zero selects the default.
 	AnswerTimeout time.Duration
 	ProbeInterval time.Duration
@@ -99,8 +103,9 @@ type Config struct {
 
 // Agent is the agent of one Mac.
 type Agent struct {
-	config Config
-	queue  *queue.Queue[queue.Key]
+	config  Config
+	queue   *queue.Queue[queue.Key]
+	metrics *metrics.Metrics
 	// minimumFree is the number of bytes that images must leave free on the disk.
 	minimumFree atomic.Int64
 	// placementLock is read-locked while a VM is placed in a slot and write-locked while the Mac is
@@ -139,7 +144,8 @@ func New(config Config) (*Agent, error) {
 	if len(config.ClientNames) == 0 {
 		config.ClientNames = []string{node.DefaultClientName}
 	}
-	a := &Agent{config: config, queue: queue.New[queue.Key](config.Clock, maxRetryDelay)}
+	a := &Agent{config: config, queue: queue.New[queue.Key](config.Clock, maxRetryDelay), metrics: metrics.New()}
+	a.config.Images = a.metrics.Store(config.Images, config.Clock)
 	a.minimumFree.Store(configv1alpha1.DefaultMinimumFree)
 	return a, nil
 }
@@ -185,6 +191,7 @@ func (a *Agent) Run(ctx context.Context) error {
 				ClientCAFile: a.config.ClientCAFile, ClientNames: a.config.ClientNames,
 				Certificate: a.config.ServingCertificate, CertDir: filepath.Join(a.config.StateDir, "pki"),
 				Logs: a.session.Logs, Exec: a.session.Exec, PortForward: a.session.PortForward,
+				Metrics: a.metrics.Handler(),
 			})
 			if err != nil {
 				failed <- fmt.Errorf("kubelet API: %w", err)
@@ -223,6 +230,9 @@ func (a *Agent) open() (host.Info, error) {
 	if err != nil {
 		return host.Info{}, err
 	}
+	a.metrics.Register(metrics.Sources{
+		Slots: a.slots.Statuses, Images: a.config.Images.List, Dir: a.config.StateDir, Certificates: a.config.Certificates,
+	})
 	// An interrupted operation may have left a tenant's files in a free slot.
 	if err := a.slots.EraseFree(); err != nil {
 		klog.ErrorS(err, "Failed to erase free slots; they are erased before their next use")

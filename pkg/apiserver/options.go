@@ -24,6 +24,7 @@ import (
 	imagev1alpha1 "macrack.io/macrack/pkg/apis/image/v1alpha1"
 	instancev1alpha1 "macrack.io/macrack/pkg/apis/instance/v1alpha1"
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
+	"macrack.io/macrack/pkg/certificatemetrics"
 	generatedopenapi "macrack.io/macrack/pkg/generated/openapi"
 	"macrack.io/macrack/pkg/registry/tenancy"
 )
@@ -147,6 +148,24 @@ func (o *Options) Config() (*Config, error) {
 		return nil, err
 	}
 	return &Config{Generic: config, Clock: o.Clock, Namespaces: o.Namespaces, UserQPS: o.UserQPS, UserBurst: o.UserBurst}, nil
+}
+
+// CertificateMetrics returns the metrics of the certificates in files. Call it after Config, which
+// makes a serving certificate if there is none.
+func (o *Options) CertificateMetrics() *certificatemetrics.Collector {
+	sources := map[string]certificatemetrics.Source{}
+	if serving := o.Recommended.SecureServing.ServerCert; serving.GeneratedCert != nil {
+		sources["serving"] = certificatemetrics.PEM(func() ([]byte, error) {
+			cert, _ := serving.GeneratedCert.CurrentCertKeyContent()
+			return cert, nil
+		})
+	} else if serving.CertKey.CertFile != "" {
+		sources["serving"] = certificatemetrics.File(serving.CertKey.CertFile)
+	}
+	if file := o.Recommended.Etcd.StorageConfig.Transport.CertFile; file != "" {
+		sources["etcd-client"] = certificatemetrics.File(file)
+	}
+	return certificatemetrics.New(sources)
 }
 
 // applyEtcd stores objects in protobuf.

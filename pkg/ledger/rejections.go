@@ -86,6 +86,15 @@ func NewRejections(clock clock.Clock, write func(ctx context.Context, record *ra
 // within the last minute. If it returns an error, the rejection is not recorded. It continues even
 // if the client disconnects. If the record was written, record is updated to the written version.
 func (r *Rejections) Reject(ctx context.Context, record *rack.AuditRecord) error {
+	rule, layer := ruleOf(record), layerOf(record)
+	err := r.reject(ctx, record)
+	if err == nil {
+		rejected.WithLabelValues(rule, layer).Inc()
+	}
+	return err
+}
+
+func (r *Rejections) reject(ctx context.Context, record *rack.AuditRecord) error {
 	ctx = context.WithoutCancel(ctx)
 	identify(ctx, record)
 	clean(record)

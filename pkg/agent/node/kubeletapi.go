@@ -34,6 +34,8 @@ const (
 	// of its streams. Both are those of kubelets.
 	streamIdle     = 4 * time.Hour
 	streamCreation = 30 * time.Second
+	// idleTimeout ends unused connections: clients without a certificate may connect.
+	idleTimeout = 2 * time.Minute
 )
 
 // ServerConfig configures the agent's kubelet-style API.
@@ -52,12 +54,16 @@ type ServerConfig struct {
 	// Exec runs a command in the virtual machine; PortForward connects to a port of it.
 	Exec        api.ContainerExecHandlerFunc
 	PortForward api.PortForwardHandlerFunc
+	// Metrics serves the metrics of the Mac; may be nil. Besides kube-apiserver, permitted users read
+	// them with a bearer token.
+	Metrics http.Handler
 }
 
 // errNoAttach is the response to attach.
 var errNoAttach = errdefs.InvalidInput("a virtual machine has no process to attach to; use kubectl exec to run a command in it, or kubectl logs to read its console")
 
-// Serve serves the API on listener until ctx ends, to kube-apiserver only.
+// Serve serves the API on listener until ctx ends, to kube-apiserver only. Metrics are also served
+// to users who may read them.
 func (n *Node) Serve(ctx context.Context, listener net.Listener, config ServerConfig) error {
 	tlsConfig, err := n.tlsConfig(ctx, config)
 	if err != nil {
@@ -79,13 +85,52 @@ func (n *Node) Serve(ctx context.Context, listener net.Listener, config ServerCo
 	router.Handle("/portForward/{namespace}/{pod}", api.HandlePortForward(config.PortForward,
 		api.WithPortForwardStreamIdleTimeout(streamIdle), api.WithPortForwardCreationTimeout(streamCreation))).Methods(http.MethodPost, http.MethodGet)
 	router.PathPrefix("/").Handler(pods)
-	server := &http.Server{Handler: new(streamLimit).wrap(router), ReadHeaderTimeout: 30 * time.Second, TLSConfig: tlsConfig}
+	handler := onlyKubeAPIServer(new(streamLimit).wrap(router))
+	if config.Metrics != nil {
+		if handler, err = n.withMetrics(config.Metrics, handler); err != nil {
+			return err
+		}
+	}
+	server := &http.Server{Handler: handler, ReadHeaderTimeout: 30 * time.Second, IdleTimeout: idleTimeout, TLSConfig: tlsConfig}
 	stop := context.AfterFunc(ctx, func() { _ = server.Close() })
 	defer stop()
 	if err := server.ServeTLS(listener, "", ""); !errors.Is(err, http.ErrServerClosed) {
 		return err
 	}
 	return nil
+}
+
+// withMetrics serves the metrics beside the rest of the API.
+func (n *Node) withMetrics(metrics, rest http.Handler) (http.Handler, error) {
+	scrapers, err := newScrapers(n.config.Name, n.config.Client)
+	if err != nil {
+		return nil, err
+	}
+	metrics = scrapers.only(metrics)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == metricsPath {
+			metrics.ServeHTTP(w, r)
+			return
+		}
+		rest.ServeHTTP(w, r)
+	}), nil
+}
+
+// onlyKubeAPIServer returns a handler that serves next to kube-apiserver.
+func onlyKubeAPIServer(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !isKubeAPIServer(r) {
+			unauthorized(w, "only kube-apiserver is served here; use kubectl")
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// isKubeAPIServer reports whether the client of a request is kube-apiserver. The certificate of a
+// connection, if there is one, was verified when it began.
+func isKubeAPIServer(r *http.Request) bool {
+	return r.TLS != nil && len(r.TLS.PeerCertificates) > 0
 }
 
 func (n *Node) tlsConfig(ctx context.Context, config ServerConfig) (*tls.Config, error) {
@@ -99,8 +144,11 @@ func (n *Node) tlsConfig(ctx context.Context, config ServerConfig) (*tls.Config,
 	go ca.Run(ctx, 1)
 	tlsConfig := &tls.Config{
 		MinVersion: tls.VersionTLS12,
-		ClientAuth: tls.RequireAnyClientCert, // VerifyConnection checks it
+		ClientAuth: tls.RequestClientCert, // VerifyConnection checks it
 		VerifyConnection: func(state tls.ConnectionState) error {
+			if len(state.PeerCertificates) == 0 {
+				return nil // onlyKubeAPIServer and scrapers refuse the request
+			}
 			options, ok := ca.VerifyOptions()
 			if !ok {
 				return errors.New("the CA of client certificates is unknown")
@@ -138,9 +186,12 @@ func verifyClient(chain []*x509.Certificate, options x509.VerifyOptions, names [
 	return nil
 }
 
+// CertificateFile returns the file in dir of a serving certificate that the cluster has not signed.
+func CertificateFile(dir string) string { return filepath.Join(dir, "agent-server.crt") }
+
 // servingCertificate reads the certificate of the agent's API, or creates one.
 func servingCertificate(dir, name, address string) (*tls.Certificate, error) {
-	certFile, keyFile := filepath.Join(dir, "agent-server.crt"), filepath.Join(dir, "agent-server.key")
+	certFile, keyFile := CertificateFile(dir), filepath.Join(dir, "agent-server.key")
 	if _, err := os.Stat(certFile); errors.Is(err, os.ErrNotExist) {
 		var ips []net.IP
 		if ip := net.ParseIP(address); ip != nil {

@@ -25,6 +25,7 @@ import (
 	"github.com/virtual-kubelet/virtual-kubelet/errdefs"
 	"github.com/virtual-kubelet/virtual-kubelet/node/api"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/remotecommand"
@@ -80,7 +81,12 @@ func named(name string, groups ...string) func(*x509.Certificate) {
 
 // serve serves an agent's API and returns its address.
 func serve(t *testing.T, config ServerConfig) string {
-	n := New(Config{Description: Description{Name: "mac-1", Address: "127.0.0.1"}, Client: fake.NewClientset(), Clock: clock.RealClock{}, OnPod: func(*corev1.Pod) {}})
+	return serveWith(t, fake.NewClientset(), config)
+}
+
+// serveWith is serve with a client of kube-apiserver.
+func serveWith(t *testing.T, client kubernetes.Interface, config ServerConfig) string {
+	n := New(Config{Description: Description{Name: "mac-1", Address: "127.0.0.1"}, Client: client, Clock: clock.RealClock{}, OnPod: func(*corev1.Pod) {}})
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -135,7 +141,6 @@ func TestOnlyKubeAPIServerIsServed(t *testing.T) {
 	ca, other := newAuthority(t), newAuthority(t)
 	address := serve(t, ServerConfig{ClientCAFile: ca.file(), CertDir: t.TempDir()})
 	for name, certificate := range map[string]*tls.Certificate{
-		"nobody":                      nil,
 		"a tenant":                    ca.sign(named("acme")),
 		"an administrator":            ca.sign(named("admin", "system:masters")),
 		"another Mac":                 ca.sign(named("system:node:mac-2", "system:nodes")),
@@ -152,6 +157,12 @@ func TestOnlyKubeAPIServerIsServed(t *testing.T) {
 				require.ErrorContains(t, err, "remote error: tls: ", body)
 			}
 		})
+	}
+	for _, path := range []string{"/containerLogs/acme/vm/vm", "/pods", "/healthz", "/metrics", "/metrics/../pods", "//metrics"} {
+		code, body, _, err := get(address+path, nil)
+		require.NoError(t, err)
+		assert.Equal(t, http.StatusUnauthorized, code, path)
+		assert.Equal(t, "only kube-apiserver is served here; use kubectl\n", body, path)
 	}
 	client := ca.sign(kubeAPIServer)
 	for path, want := range map[string]struct {

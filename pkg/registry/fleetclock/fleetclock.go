@@ -45,7 +45,11 @@ type Clock struct {
 }
 
 // observed is the last beat of another replica and the number of times that it was found unchanged.
-type observed struct{ beat, again int64 }
+// skew is the difference between the clocks when the beat was new.
+type observed struct {
+	beat, again int64
+	skew        time.Duration
+}
 
 // A reading is the time written by a replica.
 type reading struct {
@@ -129,8 +133,17 @@ func (c *Clock) tick(ctx context.Context, transact Transact) error {
 	})
 	if err == nil {
 		c.others = seen
+		skew.Set(largestSkew(seen).Seconds())
 	}
 	return err
+}
+
+// largestSkew returns the largest difference between the clock of this replica and another one.
+func largestSkew(others map[string]observed) (largest time.Duration) {
+	for _, o := range others {
+		largest = max(largest, o.skew)
+	}
+	return largest
 }
 
 // publish writes this replica's time and removes dead replicas. It returns its observations of the
@@ -148,8 +161,9 @@ func (c *Clock) publish(ctx context.Context, tx Tx) (map[string]observed, error)
 		}
 		last, ok := c.others[id]
 		if !ok || last.beat != r.Beat {
-			seen[id] = observed{beat: r.Beat}
-			if d := now.Sub(r.Time).Abs(); d > Tolerance {
+			d := now.Sub(r.Time).Abs()
+			seen[id] = observed{beat: r.Beat, skew: d}
+			if d > Tolerance {
 				klog.FromContext(ctx).Info("API server clocks disagree; bindings may be refused and releases are delayed", "difference", d.Round(time.Second))
 			}
 			continue

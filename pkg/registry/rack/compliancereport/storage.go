@@ -146,6 +146,7 @@ func (r *REST) compute(ctx context.Context, windows ...ledger.Window) ([]rack.Co
 		return nil, err
 	}
 	for i, status := range statuses {
+		observe(windows[i].Name, status, r.clock.Now())
 		reports = append(reports, rack.ComplianceReport{
 			ObjectMeta: metav1.ObjectMeta{Name: windows[i].Name, CreationTimestamp: metav1.NewTime(r.clock.Now())},
 			Status:     status,
