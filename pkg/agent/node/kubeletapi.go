@@ -54,8 +54,8 @@ type ServerConfig struct {
 	// Exec runs a command in the virtual machine; PortForward connects to a port of it.
 	Exec        api.ContainerExecHandlerFunc
 	PortForward api.PortForwardHandlerFunc
-	// Metrics serves the metrics of the Mac; may be nil. Besides kube-apiserver, permitted users read
-	// them with a bearer token.
+	// Metrics serves the metrics of the Mac; may be nil. Permitted users read them with a bearer
+	// token, without kube-apiserver.
 	Metrics http.Handler
 }
 

@@ -3,8 +3,8 @@ package metrics
 import "k8s.io/component-base/metrics"
 
 // Labels. Their values are bounded: classes and Macs are registered by operators, and phases and
-// reasons are fixed sets. Tenants choose the names of namespaces, leases and instances, so no metric
-// has these as labels.
+// reasons are fixed sets. Tenants choose the names of leases and instances, so no metric has these
+// as labels.
 const (
 	labelClass  = "class"
 	labelNode   = "node"

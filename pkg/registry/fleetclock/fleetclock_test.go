@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/component-base/metrics/legacyregistry"
 	clocktesting "k8s.io/utils/clock/testing"
 )
 
@@ -108,4 +109,32 @@ func TestForgets(t *testing.T) {
 	}
 	require.NoError(t, fast.next(nil))
 	assert.Equal(t, fast.clock.Now(), fast.earliest(t, fast.clock.Now()))
+}
+
+func TestSkewIsMeasured(t *testing.T) {
+	value := func() float64 {
+		families, err := legacyregistry.DefaultGatherer.Gather()
+		require.NoError(t, err)
+		for _, f := range families {
+			if f.GetName() == "macrack_replica_clock_skew_seconds" {
+				return f.GetMetric()[0].GetGauge().GetValue()
+			}
+		}
+		return -1
+	}
+	s := &store{}
+	a := newReplica(t, s, noon)
+	assert.Zero(t, value(), "a single replica")
+	b := newReplica(t, s, noon.Add(time.Minute))
+	require.NoError(t, a.next(nil))
+	fast := value()
+	assert.InDelta(t, 55, fast, 5, "one replica is ahead by a minute")
+	require.NoError(t, a.next(nil))
+	assert.Equal(t, fast, value(), "the same reading again")
+	require.NoError(t, b.next(nil))
+	assert.InDelta(t, 60, value(), 10, "seen by the other replica")
+	for range missedBeats {
+		require.NoError(t, a.next(nil))
+	}
+	assert.Zero(t, value(), "the other replica is dead")
 }
