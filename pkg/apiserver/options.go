@@ -150,8 +150,8 @@ func (o *Options) Config() (*Config, error) {
 	return &Config{Generic: config, Clock: o.Clock, Namespaces: o.Namespaces, UserQPS: o.UserQPS, UserBurst: o.UserBurst}, nil
 }
 
-// CertificateMetrics returns the metrics of the certificates in files. Call it after Config, which
-// makes a serving certificate if there is none.
+// CertificateMetrics returns the metrics of the certificates of the server. Call it after Config,
+// which makes a serving certificate if no file is set.
 func (o *Options) CertificateMetrics() *certificatemetrics.Collector {
 	sources := map[string]certificatemetrics.Source{}
 	if serving := o.Recommended.SecureServing.ServerCert; serving.GeneratedCert != nil {
