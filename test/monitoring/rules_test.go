@@ -45,7 +45,7 @@ func ruleFile(t *testing.T) string {
 // allRules returns the rules, checked as promtool does.
 func allRules(t *testing.T) (all []rulefmt.Rule) {
 	t.Helper()
-	groups, errs := rulefmt.ParseFile(ruleFile(t), false, model.UTF8Validation, promQL)
+	groups, errs := rulefmt.ParseFile(ruleFile(t), false, model.UTF8Validation, promQL, promslog.NewNopLogger())
 	require.Empty(t, errs)
 	for _, group := range groups.Groups {
 		all = append(all, group.Rules...)
