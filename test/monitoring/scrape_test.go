@@ -66,15 +66,23 @@ func scrape(t *testing.T) map[string]*dto.MetricFamily {
 // and an object that it cannot decode.
 func useServer(t *testing.T) {
 	etcd := registrytest.StartEtcd(t)
+	_, err := etcd.Client.Put(t.Context(), "/registry/rack.macrack.io/macnodes/broken", "broken")
+	require.NoError(t, err)
 	server := registrytest.StartServer(t, etcd, clock.RealClock{})
 	admin := server.Client(t, "admin", "system:masters").RackV1alpha1()
-	_, err := admin.MacNodes().Create(t.Context(), &rackv1alpha1.MacNode{
+	_, err = admin.MacNodeClasses().Create(t.Context(), &rackv1alpha1.MacNodeClass{
+		ObjectMeta: metav1.ObjectMeta{Name: "base"},
+		Spec: rackv1alpha1.MacNodeClassSpec{
+			Model: "Mac mini (2024)", Chip: "Apple M4",
+			Capacity: rackv1alpha1.MachineResources{CPU: scalar.MustParse("10"), Memory: scalar.MustParse("16Gi"), Storage: scalar.MustParse("256Gi")},
+		},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	_, err = admin.MacNodes().Create(t.Context(), &rackv1alpha1.MacNode{
 		ObjectMeta: metav1.ObjectMeta{Name: "mac-1"}, Spec: rackv1alpha1.MacNodeSpec{SerialNumber: "C07MAC1", ClassName: "base"},
 	}, metav1.CreateOptions{})
 	require.NoError(t, err)
 	_, err = admin.ComplianceReports().List(t.Context(), metav1.ListOptions{})
-	require.NoError(t, err)
-	_, err = etcd.Client.Put(t.Context(), "/registry/rack.macrack.io/macnodes/broken", "broken")
 	require.NoError(t, err)
 	_, err = admin.MacNodes().List(t.Context(), metav1.ListOptions{})
 	require.NoError(t, err)
