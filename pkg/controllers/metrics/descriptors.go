@@ -24,7 +24,7 @@ var (
 	macsLeased = describe("macs_leased",
 		"Number of Macs that belong to a lease, in any phase, by class.", labelClass)
 	slots = describe("slots",
-		"Number of slots, two for each Mac, by class and state: Running (a VM counts as running), Reserved (an instance has the slot and does not run), Free (of a leased Mac) or Unleased.", labelClass, labelState)
+		"Number of slots, two for each Mac, by class and state: Running, Reserved, Free or Unleased. Reserved: an instance has the slot and does not run. Free: the Mac is leased.", labelClass, labelState)
 	leases = describe("leases",
 		"Number of leases, by class and phase. The class is empty if it does not exist.", labelClass, labelPhase)
 	leasesPending = describe("leases_pending",
@@ -44,7 +44,7 @@ var (
 	macInfo = describe("mac_info",
 		"Class, location and software of a Mac; always 1.", labelNode, labelClass, "site", "rack", "macos_version", "agent_version")
 	macHeartbeat = describe("mac_heartbeat_timestamp_seconds",
-		"Time of the last heartbeat of a Mac, by the clock of macrack-controllers; by the clock of the Mac for a heartbeat from before the start of the process.", labelNode)
+		"Time of the last heartbeat of a Mac by the clock of macrack-controllers. A heartbeat from before the start of the process has the time that the Mac has written.", labelNode)
 	macStorageFree = describe("mac_storage_free_bytes",
 		"Free storage that the agent of a Mac has reported, rounded down to whole GiB.", labelNode)
 	macStorageSize = describe("mac_storage_size_bytes",
