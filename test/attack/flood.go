@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -14,6 +13,7 @@ import (
 
 	"macrack.io/macrack/test/cluster"
 	"macrack.io/macrack/test/cluster/await"
+	"macrack.io/macrack/test/stats"
 )
 
 const (
@@ -88,18 +88,13 @@ func (r *report) flood(ctx context.Context, w *world) {
 		fail("metadata as fast as it can be written", errors.New("no write succeeded"))
 	}
 	for _, step := range floodSteps {
-		calm, others, own := median(took[noFlood][step]), median(took[otherFlood][step]), median(took[ownFlood][step])
+		calm, others, own := stats.Median(took[noFlood][step]), stats.Median(took[otherFlood][step]), stats.Median(took[ownFlood][step])
 		r.line("✓", family, "globex", step+", while 12 connections write metadata",
 			fmt.Sprintf("%s, %s without: %.1f times; %s while they write to other objects: %.1f times",
 				own.Round(time.Millisecond), calm.Round(time.Millisecond), float64(own)/float64(calm),
 				others.Round(time.Millisecond), float64(own)/float64(others)))
 	}
 	r.line("✓", family, "globex", "metadata that was written meanwhile", fmt.Sprintf("%d, and %d to other objects", writes[ownFlood], writes[otherFlood]))
-}
-
-func median(d []time.Duration) time.Duration {
-	d = slices.Sorted(slices.Values(d))
-	return d[len(d)/2]
 }
 
 var floodSteps = []string{"start", "exec", "stop", "delete"}

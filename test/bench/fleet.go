@@ -24,6 +24,7 @@ import (
 	"macrack.io/macrack/pkg/generated/informers/externalversions"
 	"macrack.io/macrack/pkg/rules"
 	"macrack.io/macrack/test/cluster"
+	"macrack.io/macrack/test/stats"
 )
 
 const (
@@ -64,7 +65,18 @@ func (b *bench) measureFleet(ctx context.Context) (err error) {
 	if err := f.watch(watching); err != nil {
 		return err
 	}
-	return f.startVMs(ctx)
+	var rounds []fleetRound
+	for range f.rounds {
+		if err := f.startVMs(ctx); err != nil {
+			return err
+		}
+		rounds = append(rounds, f.round())
+		if err := f.removeVMs(ctx); err != nil {
+			return err
+		}
+	}
+	f.report(rounds)
+	return nil
 }
 
 type fleet struct {
@@ -75,6 +87,28 @@ type fleet struct {
 
 	mu     sync.Mutex
 	starts map[string]*start
+}
+
+// removeVMs deletes all instances, and waits until they and their pods are gone.
+func (f *fleet) removeVMs(ctx context.Context) error {
+	f.mu.Lock()
+	f.starts = map[string]*start{}
+	f.mu.Unlock()
+	instances := f.macrack.InstanceV1alpha1().MacOSInstances(fleetTenant)
+	if err := instances.DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
+		return err
+	}
+	return await.Success(ctx, 10*time.Minute, time.Second, func() error {
+		left, err := instances.List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
+		pods, err := f.kube.CoreV1().Pods(fleetTenant).List(ctx, metav1.ListOptions{})
+		if err == nil && len(left.Items)+len(pods.Items) > 0 {
+			err = fmt.Errorf("%d instances and %d pods are left", len(left.Items), len(pods.Items))
+		}
+		return err
+	})
 }
 
 var fleetTenant = cluster.Tenants[0]
@@ -250,44 +284,54 @@ func (f *fleet) startVMs(ctx context.Context) error {
 			return err
 		}
 	}
-	f.report(total)
 	return nil
 }
 
-// report adds the results: the total, and the time of each step.
-func (f *fleet) report(total int) {
+// fleetRound has the durations of all starts of a round, as a whole and by step.
+type fleetRound struct {
+	whole []time.Duration
+	steps [len(fleetSteps)][]time.Duration
+}
+
+var fleetSteps = [...]struct {
+	name     string
+	from, to func(*start) time.Time
+}{
+	{"create", func(s *start) time.Time { return s.asked }, func(s *start) time.Time { return s.created }},
+	{"controllers: placeholder pod", func(s *start) time.Time { return s.created }, func(s *start) time.Time { return s.scheduled }},
+	{"kube-scheduler: pod bound", func(s *start) time.Time { return s.scheduled }, func(s *start) time.Time { return s.bound }},
+	{"agent: identity accepted", func(s *start) time.Time { return s.bound }, func(s *start) time.Time { return s.identified }},
+	{"agent: slot, runner, Running", func(s *start) time.Time { return s.identified }, func(s *start) time.Time { return s.running }},
+}
+
+func (f *fleet) round() (r fleetRound) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	var whole []time.Duration
-	steps := []struct {
-		name     string
-		from, to func(*start) time.Time
-		took     []time.Duration
-	}{
-		{name: "create", from: func(s *start) time.Time { return s.asked }, to: func(s *start) time.Time { return s.created }},
-		{name: "controllers: placeholder pod", from: func(s *start) time.Time { return s.created }, to: func(s *start) time.Time { return s.scheduled }},
-		{name: "kube-scheduler: pod bound", from: func(s *start) time.Time { return s.scheduled }, to: func(s *start) time.Time { return s.bound }},
-		{name: "agent: identity accepted", from: func(s *start) time.Time { return s.bound }, to: func(s *start) time.Time { return s.identified }},
-		{name: "agent: slot, runner, Running", from: func(s *start) time.Time { return s.identified }, to: func(s *start) time.Time { return s.running }},
-	}
 	for _, s := range f.starts {
-		whole = append(whole, s.running.Sub(s.asked))
-		for i := range steps {
-			if d := steps[i].to(s).Sub(steps[i].from(s)); d > 0 {
-				steps[i].took = append(steps[i].took, d)
-			} else {
-				steps[i].took = append(steps[i].took, 0) // the events arrived out of order
-			}
+		r.whole = append(r.whole, s.running.Sub(s.asked))
+		for i, step := range fleetSteps {
+			// The difference is negative if the events arrived out of order.
+			r.steps[i] = append(r.steps[i], max(0, step.to(s).Sub(step.from(s))))
 		}
 	}
-	what := fmt.Sprintf("%d VMs on %d Macs, %g/s: created to Running", total, f.fleet, f.rate)
-	p50, p99 := median(whole), quantile(whole, 0.99)
-	f.less(what+", p50", "ms", ms(p50), ms(startGoal), 1)
-	f.less(what+", p99", "ms", ms(p99), ms(startGoal), 0)
-	for _, step := range steps {
-		f.less("  of it, "+step.name+", p50", "ms", ms(median(step.took)), ms(p50), 0)
+	return r
+}
+
+// report adds the results: the total, and the time of each step.
+func (f *fleet) report(rounds []fleetRound) {
+	each := func(of func(fleetRound) []time.Duration, q float64) (values []float64) {
+		for _, r := range rounds {
+			values = append(values, ms(stats.Quantile(of(r), q)))
+		}
+		return values
 	}
-	for _, step := range steps {
-		f.less("  "+step.name+", p99", "ms", ms(quantile(step.took, 0.99)), ms(p99), 0)
+	whole := func(r fleetRound) []time.Duration { return r.whole }
+	name := fmt.Sprintf("%d VMs on %d Macs, %g per second, created to Running", f.fleet*rules.MaxVMsPerMac, f.fleet, f.rate)
+	f.alone(name+", p50", "ms", each(whole, 0.5), ms(startGoal))
+	f.alone(name+", p99", "ms", each(whole, 0.99), 0)
+	for _, q := range []float64{0.5, 0.99} {
+		for i, step := range fleetSteps {
+			f.alone(fmt.Sprintf("%s, p%.0f", step.name, 100*q), "ms", each(func(r fleetRound) []time.Duration { return r.steps[i] }, q), 0)
+		}
 	}
 }

@@ -63,17 +63,16 @@ func (b *bench) measureImages(ctx context.Context) error {
 		blobs []ocispec.Descriptor
 		goal  float64
 	}{
-		{"loopback (peer: plain download of the same disk, not compressed)", 0, image.raw, 1 / 0.9},
-		{"loopback (bound: plain download of the compressed blobs, left compressed)", 0, image.blobs, 0},
-		{"1 Gbit/s (bound: plain download of the compressed blobs, left compressed)", gigabit, image.blobs, 1 / 0.9},
+		{"to a plain download of the same disk, uncompressed", 0, image.raw, 1 / 0.9},
+		{"to a plain download of the compressed blobs, left compressed", 0, image.blobs, 0},
+		{"the same at 1 Gbit/s", gigabit, image.blobs, 1 / 0.9},
 	} {
 		ours, plain, err := p.compare(ctx, image, m.blobs, m.rate)
 		if err != nil {
 			return fmt.Errorf("%s: %w", m.name, err)
 		}
-		megabytes := float64(image.data) / 1e6
 		b.more(fmt.Sprintf("pull of an image, %d MiB of data, %d MiB compressed, %s", image.data/mib, image.compressed/mib, m.name), "MB/s",
-			megabytes/ours.Seconds(), megabytes/plain.Seconds(), m.goal)
+			rates(image.data, ours), rates(image.data, plain), m.goal)
 	}
 	if err := b.measureClones(dir); err != nil {
 		return err
@@ -189,12 +188,12 @@ func writeDisk(path string, sizeMiB int) error {
 	return errors.Join(f.Truncate(int64(sizeMiB)*mib), f.Sync())
 }
 
-// compare returns the medians of alternating image pulls and plain downloads over a link of that
+// compare returns the times of alternating image pulls and plain downloads over a link of that
 // rate.
-func (p *pulls) compare(ctx context.Context, image *pushedImage, blobs []ocispec.Descriptor, rate int64) (ours, plain time.Duration, err error) {
+func (p *pulls) compare(ctx context.Context, image *pushedImage, blobs []ocispec.Descriptor, rate int64) (ours, plain []time.Duration, err error) {
 	front, err := p.limit(rate)
 	if err != nil {
-		return 0, 0, err
+		return nil, nil, err
 	}
 	defer front.Close()
 	image.Reference = front.Addr().String() + "/macos/26:bench"
@@ -206,16 +205,25 @@ func (p *pulls) compare(ctx context.Context, image *pushedImage, blobs []ocispec
 		} {
 			target := filepath.Join(p.dir, "target")
 			if err := os.RemoveAll(target); err != nil {
-				return 0, 0, err
+				return nil, nil, err
 			}
 			start := time.Now()
 			if err := run(); err != nil {
-				return 0, 0, err
+				return nil, nil, err
 			}
 			all[side] = append(all[side], time.Since(start))
 		}
 	}
-	return median(all[0]), median(all[1]), nil
+	return all[0], all[1], nil
+}
+
+// rates returns the transfer rates in MB/s.
+func rates(bytes int64, took []time.Duration) []float64 {
+	values := make([]float64, len(took))
+	for i, d := range took {
+		values[i] = float64(bytes) / 1e6 / d.Seconds()
+	}
+	return values
 }
 
 func (p *pulls) pull(ctx context.Context, image *pushedImage) error {
@@ -366,7 +374,7 @@ func (b *bench) measureClones(dir string) error {
 			}
 			plain = append(plain, time.Since(start))
 		}
-		b.less(fmt.Sprintf("clone of a disk of %d MiB, half of it zeros, %s (peer: copy)", sizeMiB, method), "ms", ms(median(ours)), ms(median(plain)), 1)
+		b.less(fmt.Sprintf("clone (%s) of a disk of %d MiB, half of it zeros, to a copy", method, sizeMiB), "ms", allMS(ours), allMS(plain), 1)
 	}
 	return os.Remove(source)
 }

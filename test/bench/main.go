@@ -1,11 +1,13 @@
 // Command bench compares macrack with common alternatives: custom resources with a validating
 // webhook on the same kube-apiserver, separate writes in place of one transaction, and SQLite in
-// place of the ledger. It starts a separate control plane whose etcds sync to disk, alternates
-// between the two sides, prints a table, and writes .dev/bench.json.
+// place of the ledger. It starts a separate control plane whose etcds sync to disk, and alternates
+// between the two sides. It prints tables in Markdown, or writes them into a document, and writes
+// .dev/bench.json.
 package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -40,19 +42,46 @@ type sizes struct {
 }
 
 var (
-	full  = sizes{rounds: 5, slice: 2 * time.Second, planned: 300, rivals: 5 * time.Second, listed: 10_000, watchers: 200, events: 100, macs: 1000, perMac: 1000, imageMiB: 2048, adoptions: 9, idle: time.Minute, fleet: 500}
+	full  = sizes{rounds: minimumRounds, slice: 2 * time.Second, planned: 300, rivals: 5 * time.Second, listed: 10_000, watchers: 200, events: 100, macs: 1000, perMac: 1000, imageMiB: 2048, adoptions: 9, idle: time.Minute, fleet: 500}
 	short = sizes{rounds: 2, slice: time.Second, planned: 30, rivals: time.Second, listed: 500, watchers: 20, events: 20, macs: 50, perMac: 1000, imageMiB: 512, adoptions: 3, idle: 15 * time.Second, fleet: 20}
 )
 
 // bench is the state of a run.
 type bench struct {
 	sizes
+	root    string // of the repository
 	dir     string // for files
 	cluster *cluster.Cluster
 	ours    *side
 	twin    *side
-	results []Result
 	rate    float64 // instances a second
+
+	// results and note are those of the current part.
+	results []Result
+	note    string
+}
+
+// part is a measurement.
+type part struct {
+	name string
+	// shared parts use one cluster, which has no Macs. The others run first, while the machine is
+	// idle.
+	shared    bool
+	simulated string
+	run       func(context.Context) error
+}
+
+func (b *bench) parts() []part {
+	return []part{
+		{"images", false, "Real: the pull and the OCI registry, over loopback. Simulated: the disk is noise and machine code; the 1 Gbit/s link is a proxy.", b.measureImages},
+		{"agent", false, "Real: the control plane and the agent. Simulated: the Mac and its VMs.", b.measureAgent},
+		{"fleet", false, "Real: the control plane and all agents, on this machine. Simulated: the Macs, and VMs that boot at once.", b.measureFleet},
+		{"writes", true, "Real: both API servers, and etcds that sync to disk. Leases and Macs are written to etcd directly; no agents and no controllers run.", b.measureWrites},
+		{"planned", true, "Real: the registry and its etcd, in one process, without HTTP. The strategies of the kinds are empty.", b.measurePlanned},
+		{"reads", true, "Real: both API servers. The instances are written to etcd directly; no agents and no controllers run.", b.measureReads},
+		{"memory", true, "Real: macrack-apiserver and its etcd. The objects are written to etcd directly; no agents and no controllers run.", b.measureMemory},
+		{"compliance", true, "Real: the report, on stored records in a file. The records are generated.", b.measureCompliance},
+	}
 }
 
 func main() {
@@ -62,24 +91,37 @@ func main() {
 	if len(os.Args) > 2 && os.Args[1] == macsCommand {
 		exit(runMacs(os.Args[2:]))
 	}
+	b := &bench{sizes: full}
+	var names []string
+	for _, p := range b.parts() {
+		names = append(names, p.name)
+	}
 	quick := flag.Bool("short", false, "take few samples of small sizes: for development, not for conclusions")
-	parts := flag.String("parts", "writes,planned,reads,memory,compliance,images,agent,fleet", "what to measure")
+	parts := flag.String("parts", strings.Join(names, ","), "what to measure")
 	fleet := flag.Int("fleet", 0, "how many Macs the fleet has (default 500)")
-	rate := flag.Float64("fleet-rate", 10, "how many instances of the fleet are asked for a second")
+	flag.Float64Var(&b.rate, "fleet-rate", 10, "how many instances of the fleet are created a second")
+	document := flag.String("write", "", "the document whose blocks of the measured parts are replaced, such as docs/performance.md")
 	out := flag.String("out", "", "the file to write (default .dev/bench.json of the repository)")
 	flag.Parse()
 
-	b := &bench{sizes: full}
 	if *quick {
 		b.sizes = short
 	}
 	if *fleet != 0 {
 		b.fleet = *fleet
 	}
-	b.rate = *rate
+	if *quick && *document != "" {
+		exit(errors.New("-write documents conclusions, and -short allows none; omit one of them"))
+	}
+	wanted := strings.Split(*parts, ",")
+	for _, name := range wanted {
+		if !slices.Contains(names, name) {
+			exit(fmt.Errorf("unknown part %q; use some of %s", name, strings.Join(names, ",")))
+		}
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	exit(b.run(ctx, strings.Split(*parts, ","), *out))
+	exit(b.run(ctx, wanted, *document, *out))
 }
 
 func exit(err error) {
@@ -90,67 +132,68 @@ func exit(err error) {
 	os.Exit(0)
 }
 
-func (b *bench) run(ctx context.Context, parts []string, out string) (err error) {
-	root, err := build.Root()
-	if err != nil {
+func (b *bench) run(ctx context.Context, wanted []string, document, out string) (err error) {
+	if b.root, err = build.Root(); err != nil {
 		return err
 	}
 	if out == "" {
-		out = filepath.Join(root, ".dev", "bench.json")
+		out = filepath.Join(b.root, ".dev", "bench.json")
+	}
+	origin, err := provenance(ctx, b.root)
+	if err != nil {
+		return err
 	}
 	if b.dir, err = os.MkdirTemp("", "macrack-bench-"); err != nil {
 		return err
 	}
 	defer os.RemoveAll(b.dir)
-	defer func() { printResults(os.Stdout, b.results) }()
-	// Parts without a cluster, or with their own, run while the machine is idle.
-	if err := b.measure(ctx, out, parts, []part{{"images", b.measureImages}, {"agent", b.measureAgent}, {"fleet", b.measureFleet}}); err != nil {
-		return err
-	}
-	shared := []part{
-		{"writes", b.measureWrites},
-		{"planned", b.measurePlanned},
-		{"reads", b.measureReads},
-		{"memory", b.measureMemory},
-		{"compliance", b.measureCompliance},
-	}
-	if !slices.ContainsFunc(shared, func(p part) bool { return slices.Contains(parts, p.name) }) {
-		return nil
-	}
-	if b.cluster, err = cluster.Start(ctx, cluster.Options{Apiservers: 1, Sync: true}); err != nil {
-		return err
-	}
 	defer func() {
-		if stopErr := b.cluster.Stop(); err == nil {
-			err = stopErr
+		if b.cluster != nil {
+			err = errors.Join(err, b.cluster.Stop())
 		}
 	}()
-	if err := b.prepare(ctx); err != nil {
-		return err
-	}
-	return b.measure(ctx, out, parts, shared)
-}
-
-// part is a measurement.
-type part struct {
-	name string
-	run  func(context.Context) error
-}
-
-// measure runs the selected parts.
-func (b *bench) measure(ctx context.Context, out string, wanted []string, parts []part) error {
-	for _, part := range parts {
-		if !slices.Contains(wanted, part.name) {
+	var blocks []Block
+	var failures []error
+	for _, p := range b.parts() {
+		if !slices.Contains(wanted, p.name) {
 			continue
 		}
-		fmt.Fprintf(os.Stderr, "measuring: %s\n", part.name)
-		if err := part.run(ctx); err != nil {
-			return fmt.Errorf("%s: %w", part.name, err)
+		block, err := b.measure(ctx, p, origin)
+		if ctx.Err() != nil {
+			return err
 		}
-		// The results of earlier parts are kept if a later part fails.
-		if err := writeResults(out, b.results); err != nil {
+		if err != nil { // the other parts do not depend on it
+			fmt.Fprintf(os.Stderr, "bench: %s: %v\n", p.name, err)
+			failures = append(failures, fmt.Errorf("%s: %w", p.name, err))
+			continue
+		}
+		fmt.Println(block.markdown())
+		if blocks = append(blocks, block); document != "" {
+			if err := rewrite(document, block); err != nil {
+				return err
+			}
+		}
+		if err := writeBlocks(out, blocks); err != nil {
 			return err
 		}
 	}
-	return nil
+	return errors.Join(failures...)
+}
+
+// measure runs a part.
+func (b *bench) measure(ctx context.Context, p part, origin Provenance) (Block, error) {
+	fmt.Fprintf(os.Stderr, "measuring: %s\n", p.name)
+	if p.shared && b.cluster == nil {
+		c, err := cluster.Start(ctx, cluster.Options{Apiservers: 1, Sync: true})
+		if err != nil {
+			return Block{}, err
+		}
+		b.cluster = c
+		if err := b.prepare(ctx); err != nil {
+			return Block{}, err
+		}
+	}
+	b.results, b.note = nil, ""
+	err := p.run(ctx)
+	return Block{Part: p.name, Provenance: origin, Simulated: p.simulated, Results: b.results, Note: b.note}, err
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"os"
 	"strconv"
 	"sync"
 	"time"
@@ -33,44 +32,54 @@ func (b *bench) measureMemory(ctx context.Context) error {
 			return err
 		}
 	}
+	var memory, peak, took []float64
+	for range b.rounds {
+		m, err := b.serveReport(ctx)
+		if err != nil {
+			return err
+		}
+		memory, peak, took = append(memory, m.after), append(peak, m.peak), append(took, m.report.Seconds())
+	}
+	b.alone(fmt.Sprintf("macrack-apiserver, %d Macs, %d instances, %d records, memory", b.macs, 2*b.macs, records.count), "MB", memory, 600)
+	b.alone("the same during a report, maximum", "MB", peak, 600)
+	b.alone("report on 90 days by the API", "s", took, 2)
+	return nil
+}
+
+// served is what a macrack-apiserver needed for a report.
+type served struct {
+	after, peak float64 // memory in MB
+	report      time.Duration
+}
+
+// serveReport restarts macrack-apiserver, and requests lists of the fleet and a report.
+func (b *bench) serveReport(ctx context.Context) (served, error) {
 	const server = "macrack-apiserver-1"
 	if err := b.cluster.Restart(ctx, server); err != nil {
-		return err
+		return served{}, err
 	}
 	if err := b.cluster.WaitForAPI(ctx); err != nil {
-		return err
+		return served{}, err
 	}
-
 	sampling, stop := context.WithCancel(ctx)
+	defer stop()
 	peak := make(chan float64, 1)
 	go func() { peak <- peakOf(sampling, b.cluster.PID(server)) }()
-	warm := func() (time.Duration, error) {
-		for _, path := range []string{"rack.macrack.io/v1alpha1/macnodes", "rack.macrack.io/v1alpha1/macnodeleases", "instance.macrack.io/v1alpha1/macosinstances"} {
-			if _, err := b.ours.do(ctx, http.MethodGet, b.ours.host+"/apis/"+path, "", nil); err != nil {
-				return 0, err
-			}
+	for _, path := range []string{"rack.macrack.io/v1alpha1/macnodes", "rack.macrack.io/v1alpha1/macnodeleases", "instance.macrack.io/v1alpha1/macosinstances"} {
+		if _, err := b.ours.do(ctx, http.MethodGet, b.ours.host+"/apis/"+path, "", nil); err != nil {
+			return served{}, err
 		}
-		start := time.Now()
-		_, err := b.ours.do(ctx, http.MethodGet, b.ours.host+"/apis/rack.macrack.io/v1alpha1/compliancereports/"+reportWindow, "", nil)
-		return time.Since(start), err
 	}
-	report, reportErr := warm()
+	start := time.Now()
+	if _, err := b.ours.do(ctx, http.MethodGet, b.ours.host+"/apis/rack.macrack.io/v1alpha1/compliancereports/"+reportWindow, "", nil); err != nil {
+		return served{}, err
+	}
+	m := served{report: time.Since(start)}
 	stop()
-	highest := <-peak
-	if reportErr != nil { // the server gives up after a minute, on a machine that does other things
-		fmt.Fprintln(os.Stderr, "the report failed:", reportErr)
-	}
-	now, err := rss(ctx, b.cluster.PID(server))
-	if err != nil {
-		return err
-	}
-	name := fmt.Sprintf("macrack-apiserver, %d Macs, %d instances, %d records", b.macs, 2*b.macs, records.count)
-	b.less(name+": memory (bound)", "MB", now, 600, 1)
-	b.less(name+": peak memory, reporting (bound)", "MB", highest, 600, 1)
-	if reportErr == nil {
-		b.less(name+": report on 90 days by the API (bound of the report alone)", "s", report.Seconds(), 2, 0)
-	}
-	return nil
+	m.peak = <-peak
+	var err error
+	m.after, err = rss(ctx, b.cluster.PID(server))
+	return m, err
 }
 
 // clear removes objects that other measurements have left.
@@ -160,7 +169,7 @@ func rss(ctx context.Context, pid int) (float64, error) {
 		return 0, err
 	}
 	kib, err := strconv.ParseFloat(string(bytes.TrimSpace(out)), 64)
-	return kib / 1024, err
+	return kib * 1024 / 1e6, err
 }
 
 // peakOf returns the highest memory of a process that was seen until ctx ended.

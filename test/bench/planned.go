@@ -32,6 +32,7 @@ import (
 	"macrack.io/macrack/pkg/ledger"
 	"macrack.io/macrack/pkg/registry/txn"
 	"macrack.io/macrack/pkg/rules"
+	"macrack.io/macrack/test/stats"
 )
 
 var (
@@ -218,8 +219,9 @@ func (b *bench) measurePlanned(ctx context.Context) error {
 		alone:    {"plain", plain, func(i *instance.MacOSInstance) error { return create(ctx, plain.instances, i) }},
 		inTurn:   {"in-turn", plain, func(i *instance.MacOSInstance) error { return plain.inTurn(ctx, i) }},
 	}
-	took := make([][]time.Duration, len(variants))
+	rounds := make([][inTurn + 1][]time.Duration, b.rounds)
 	for n := range b.planned {
+		took := &rounds[n*b.rounds/b.planned]
 		for v := range variants {
 			v = (v + n) % len(variants)
 			name := fmt.Sprintf("%s-%d", variants[v].name, n)
@@ -236,9 +238,14 @@ func (b *bench) measurePlanned(ctx context.Context) error {
 			took[v] = append(took[v], time.Since(start))
 		}
 	}
-	p50 := func(v int) float64 { return ms(median(took[v])) }
-	b.less("planned create (lease and record), to a plain one, p50", "ms", p50(withPlan), p50(alone), 1.5)
-	b.less("planned create (lease and record), to three writes, p50", "ms", p50(withPlan), p50(inTurn), 0.5)
+	p50 := func(v int) (values []float64) {
+		for _, took := range rounds {
+			values = append(values, ms(stats.Median(took[v])))
+		}
+		return values
+	}
+	b.less("planned create (instance, lease and record), to a plain one, p50", "ms", p50(withPlan), p50(alone), 1.5)
+	b.less("the same, to three consecutive writes, p50", "ms", p50(withPlan), p50(inTurn), 0.5)
 	return b.measureRivals(ctx)
 }
 
@@ -257,10 +264,28 @@ func (b *bench) measureRivals(ctx context.Context) error {
 	if err := create(ctx, servers[0].leases, internalLease(lease)); err != nil {
 		return err
 	}
-	before, err := conflicts()
-	if err != nil {
-		return err
+	var perCommit []float64
+	for round := range b.rounds {
+		before, err := conflicts()
+		if err != nil {
+			return err
+		}
+		commits, err := b.compete(ctx, servers, clients, lease, round)
+		if err != nil {
+			return err
+		}
+		after, err := conflicts()
+		if err != nil {
+			return err
+		}
+		perCommit = append(perCommit, (after-before)/float64(commits))
 	}
+	b.alone(fmt.Sprintf("%d competing clients for one lease on two servers", clients), "conflicts/commit", perCommit, 2)
+	return nil
+}
+
+// compete runs a round of measureRivals and returns the number of commits.
+func (b *bench) compete(ctx context.Context, servers [2]*registry, clients int, lease string, round int) (int64, error) {
 	var commits atomic.Int64
 	failed := make(chan error, clients)
 	var wg sync.WaitGroup
@@ -269,7 +294,7 @@ func (b *bench) measureRivals(ctx context.Context) error {
 		wg.Go(func() {
 			s := servers[c%len(servers)].instances
 			for n := 0; time.Since(start) < b.rivals; n++ {
-				name := fmt.Sprintf("rival-%d-%d", c, n)
+				name := fmt.Sprintf("rival-%d-%d-%d", round, c, n)
 				err := create(ctx, s, internalInstance(name, lease))
 				if err == nil {
 					commits.Add(1)
@@ -293,15 +318,10 @@ func (b *bench) measureRivals(ctx context.Context) error {
 	wg.Wait()
 	select {
 	case err := <-failed:
-		return err
+		return 0, err
 	default:
+		return commits.Load(), nil
 	}
-	after, err := conflicts()
-	if err != nil {
-		return err
-	}
-	b.less(fmt.Sprintf("%d rivals for one lease on two servers (bound)", clients), "conflicts/commit", (after-before)/float64(commits.Load()), 2, 1)
-	return nil
 }
 
 // conflicts returns the number of transactions of this process that failed because their inputs had

@@ -108,10 +108,10 @@ func (s *side) settle(ctx context.Context, want int) error {
 	}
 }
 
-// both alternates between the two sides and adds the medians of time and bytes.
+// both alternates between the two sides and adds the times and bytes.
 func (b *bench) both(name string, f func(i int, s *side) (time.Duration, int64, error)) error {
 	var took [2][]time.Duration
-	var size [2]int64
+	var size [2][]float64
 	sides := [2]*side{b.ours, b.twin}
 	for round := -1; round < b.rounds; round++ {
 		for i := range sides {
@@ -121,12 +121,12 @@ func (b *bench) both(name string, f func(i int, s *side) (time.Duration, int64, 
 				return err
 			}
 			if round >= 0 { // the first warms up
-				took[i], size[i] = append(took[i], elapsed), n
+				took[i], size[i] = append(took[i], elapsed), append(size[i], float64(n)/1e6)
 			}
 		}
 	}
-	b.less(name+", time", "ms", ms(median(took[0])), ms(median(took[1])), 0.4)
-	b.less(name+", bytes", "KiB", float64(size[0])/1024, float64(size[1])/1024, 0.4)
+	b.less(name+", time", "ms", allMS(took[0]), allMS(took[1]), 0.4)
+	b.less(name+", bytes", "MB", size[0], size[1], 0.4)
 	return nil
 }
 
@@ -154,15 +154,15 @@ func (b *bench) measureReads(ctx context.Context) error {
 	}
 	asked := [2]string{acceptProtobuf, acceptJSON}
 	for _, compressed := range []bool{false, true} {
-		name := fmt.Sprintf("list of %d by an informer", b.listed)
+		name := fmt.Sprintf("list of %d instances by an informer", b.listed)
 		if compressed {
-			name += ", gzip"
+			name += ", compressed"
 		}
 		if err := b.both(name, func(i int, s *side) (time.Duration, int64, error) { return s.list(ctx, asked[i], compressed) }); err != nil {
 			return err
 		}
 	}
-	if err := b.both(fmt.Sprintf("list of %d by kubectl (Table)", b.listed), func(_ int, s *side) (time.Duration, int64, error) { return s.table(ctx, b.listed) }); err != nil {
+	if err := b.both(fmt.Sprintf("list of %d instances by kubectl", b.listed), func(_ int, s *side) (time.Duration, int64, error) { return s.table(ctx, b.listed) }); err != nil {
 		return err
 	}
 	number := 0

@@ -2,39 +2,55 @@ package main
 
 import (
 	"encoding/json"
-	"fmt"
-	"io"
 	"os"
 	"path/filepath"
-	"slices"
-	"text/tabwriter"
 	"time"
+
+	"macrack.io/macrack/test/stats"
 )
 
-// Result is one comparison. For a bound without a peer, the peer is the bound.
+// Result is a measurement, compared with an alternative if there is one.
 type Result struct {
-	Name string  `json:"name"`
-	Unit string  `json:"unit"`
+	Name string `json:"name"`
+	Unit string `json:"unit"`
+	// Ours and Peer are medians over the rounds.
 	Ours float64 `json:"ours"`
-	Peer float64 `json:"peer"`
+	Peer float64 `json:"peer,omitempty"`
 	// Ratio is ours to the peer's, or for throughput the peer's to ours: smaller is better.
-	Ratio float64 `json:"ratio"`
-	// Goal is the upper bound of the ratio; absent if the result is for information only.
+	Ratio float64 `json:"ratio,omitempty"`
+	// Goal is the upper bound of the ratio, and without a peer of ours; absent if the result is for
+	// information only.
 	Goal float64 `json:"goal,omitempty"`
+	// Rounds is the number of rounds.
+	Rounds int `json:"rounds"`
 }
 
-// less adds a result for which less is better.
-func (b *bench) less(name, unit string, ours, peer, goal float64) {
-	b.results = append(b.results, Result{name, unit, ours, peer, ours / peer, goal})
+func (r Result) met() bool {
+	if r.Peer != 0 {
+		return r.Ratio <= r.Goal
+	}
+	return r.Ours <= r.Goal
+}
+
+// less adds a result for which less is better. Ours and the peer's have a value for each round.
+func (b *bench) less(name, unit string, ours, peer []float64, goal float64) {
+	o, p := stats.Median(ours), stats.Median(peer)
+	b.results = append(b.results, Result{name, unit, o, p, o / p, goal, len(ours)})
 }
 
 // more adds a result for which more is better.
-func (b *bench) more(name, unit string, ours, peer, goal float64) {
-	b.results = append(b.results, Result{name, unit, ours, peer, peer / ours, goal})
+func (b *bench) more(name, unit string, ours, peer []float64, goal float64) {
+	o, p := stats.Median(ours), stats.Median(peer)
+	b.results = append(b.results, Result{name, unit, o, p, p / o, goal, len(ours)})
 }
 
-func writeResults(path string, results []Result) error {
-	data, err := json.MarshalIndent(results, "", "  ")
+// alone adds a result without an alternative. The goal limits the result itself.
+func (b *bench) alone(name, unit string, ours []float64, goal float64) {
+	b.results = append(b.results, Result{Name: name, Unit: unit, Ours: stats.Median(ours), Goal: goal, Rounds: len(ours)})
+}
+
+func writeBlocks(path string, blocks []Block) error {
+	data, err := json.MarshalIndent(blocks, "", "  ")
 	if err != nil {
 		return err
 	}
@@ -44,31 +60,13 @@ func writeResults(path string, results []Result) error {
 	return os.WriteFile(path, append(data, '\n'), 0o644)
 }
 
-func printResults(out io.Writer, results []Result) {
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "MEASURED\tUNIT\tOURS\tPEER\tRATIO\tGOAL\t")
-	for _, r := range results {
-		goal, verdict := "", ""
-		if r.Goal != 0 {
-			goal, verdict = fmt.Sprintf("<= %.2f", r.Goal), "met"
-			if r.Ratio > r.Goal {
-				verdict = "MISSED"
-			}
-		}
-		fmt.Fprintf(w, "%s\t%s\t%.2f\t%.2f\t%.2f\t%s\t%s\n", r.Name, r.Unit, r.Ours, r.Peer, r.Ratio, goal, verdict)
-	}
-	_ = w.Flush()
-}
-
-// quantile returns the q-quantile of values.
-func quantile(values []time.Duration, q float64) time.Duration {
-	if len(values) == 0 {
-		return 0
-	}
-	sorted := slices.Sorted(slices.Values(values))
-	return sorted[min(len(sorted)-1, int(q*float64(len(sorted))))]
-}
-
-func median(values []time.Duration) time.Duration { return quantile(values, 0.5) }
-
 func ms(d time.Duration) float64 { return float64(d) / 1e6 }
+
+// allMS returns the durations in milliseconds.
+func allMS(durations []time.Duration) []float64 {
+	values := make([]float64, len(durations))
+	for i, d := range durations {
+		values[i] = ms(d)
+	}
+	return values
+}

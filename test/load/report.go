@@ -8,6 +8,8 @@ import (
 	"slices"
 	"text/tabwriter"
 	"time"
+
+	"macrack.io/macrack/test/stats"
 )
 
 // ratioLimit is the highest accepted ratio of a step's p99 during the flood to the one before.
@@ -20,11 +22,11 @@ func report(out io.Writer, before, during durations, sent map[string]int64, o *o
 	fmt.Fprintln(t, "step\trounds\tquiet p50\tp99\tflood p50\tp99\tratio of p99")
 	worst := 0.0
 	for _, step := range steps {
-		quiet, flooded := quantile(before[step], 0.99), quantile(during[step], 0.99)
+		quiet, flooded := stats.Quantile(before[step], 0.99), stats.Quantile(during[step], 0.99)
 		ratio := float64(flooded) / float64(quiet)
 		worst = max(worst, ratio)
 		fmt.Fprintf(t, "%s\t%d, %d\t%s\t%s\t%s\t%s\t%.2f\n", step, len(before[step]), len(during[step]),
-			round(quantile(before[step], 0.5)), round(quiet), round(quantile(during[step], 0.5)), round(flooded), ratio)
+			round(stats.Quantile(before[step], 0.5)), round(quiet), round(stats.Quantile(during[step], 0.5)), round(flooded), ratio)
 	}
 	if err := t.Flush(); err != nil {
 		return err
@@ -49,11 +51,3 @@ func report(out io.Writer, before, during durations, sent map[string]int64, o *o
 }
 
 func round(d time.Duration) time.Duration { return d.Round(100 * time.Microsecond) }
-
-func quantile(d []time.Duration, q float64) time.Duration {
-	if len(d) == 0 {
-		return 0
-	}
-	d = slices.Sorted(slices.Values(d))
-	return d[int(q*float64(len(d)-1)+0.5)]
-}

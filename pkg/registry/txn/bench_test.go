@@ -7,7 +7,6 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -22,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/uuid"
 
 	"macrack.io/macrack/pkg/registry/txn"
+	"macrack.io/macrack/test/stats"
 )
 
 // TestEtcdHelper is the etcd process of the benchmarks.
@@ -128,17 +128,12 @@ func BenchmarkPlannedCreate(b *testing.B) {
 			took[i] = append(took[i], time.Since(start))
 		}
 	}
-	stock := median(took[0])
+	stock := stats.Median(took[0])
 	for i, v := range vs {
-		m := median(took[i])
+		m := stats.Median(took[i])
 		b.ReportMetric(float64(m)/1e6, v.name+"-ms")
 		b.ReportMetric(float64(m)/float64(stock), v.name+"-x")
 	}
-}
-
-func median(v []time.Duration) time.Duration {
-	slices.Sort(v)
-	return v[len(v)/2]
 }
 
 // BenchmarkRivals has 64 clients of two servers create and delete instances of
