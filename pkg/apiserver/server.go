@@ -103,7 +103,7 @@ func (c *Config) New() (*Server, error) {
 	}
 	for name, run := range map[string]func(context.Context){
 		"macrack-fold-rejections": rejections.Run,
-		"macrack-expire-records":  c.expirer(backend, fleet, storage.config.RackConfigs).Run,
+		"macrack-expire-records":  c.expirer(backend, fleet, storage.config.RackConfigs.RackConfig).Run,
 		"macrack-verdict-metrics": storage.rack.ComplianceReports.Run,
 		"macrack-fleet-clock": func(ctx context.Context) {
 			fleet.Run(ctx, func(ctx context.Context, plan func(context.Context, fleetclock.Tx) error) error {

@@ -56,7 +56,7 @@ func newStorage(options genericstore.Options, filter *tenancy.Filter) (s storage
 	if s.image, err = image.NewStorage(options); err != nil {
 		return s, err
 	}
-	if s.rack, err = rack.NewStorage(options, filter, defaultClass(s.config.RackConfigs)); err != nil {
+	if s.rack, err = rack.NewStorage(options, filter, defaultClass(s.config.RackConfigs.RackConfig)); err != nil {
 		return s, err
 	}
 	s.instance, err = instance.NewStorage(options, filter, s.rack)

@@ -24,10 +24,6 @@ const (
 	// MaxAuditRetention is the maximum retention of records: twenty years.
 	MaxAuditRetention = 20 * 365 * 24 * time.Hour
 
-	// MinimumMissedHeartbeats is the minimum number of missed heartbeats after which a Mac is
-	// offline.
-	MinimumMissedHeartbeats = 3
-
 	// DefaultStopGrace is the default time that a guest has to shut down.
 	DefaultStopGrace = 30 * time.Second
 

@@ -17,7 +17,8 @@ type RackConfig struct {
 	metav1.TypeMeta
 	metav1.ObjectMeta
 
-	Spec RackConfigSpec
+	Spec   RackConfigSpec
+	Status RackConfigStatus
 }
 
 // RackConfigSpec is the configuration of the fleet.
@@ -59,6 +60,11 @@ const (
 // QuarantineConfig is the configuration of the handling of quarantined Macs.
 type QuarantineConfig struct {
 	Reboot RebootPolicy
+}
+
+// RackConfigStatus is the effect of the configuration on the fleet.
+type RackConfigStatus struct {
+	HeartbeatInterval *scalar.Duration
 }
 
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object

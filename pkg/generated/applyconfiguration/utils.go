@@ -34,6 +34,8 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &configv1alpha1.RackConfigApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("RackConfigSpec"):
 		return &configv1alpha1.RackConfigSpecApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("RackConfigStatus"):
+		return &configv1alpha1.RackConfigStatusApplyConfiguration{}
 
 		// Group=image.macrack.io, Version=v1alpha1
 	case imagev1alpha1.SchemeGroupVersion.WithKind("ImageContent"):

@@ -83,6 +83,7 @@ func GetOpenAPIDefinitions(ref common.ReferenceCallback) map[string]common.OpenA
 		v1alpha1.RackConfig{}.OpenAPIModelName():                     schema_pkg_apis_config_v1alpha1_RackConfig(ref),
 		v1alpha1.RackConfigList{}.OpenAPIModelName():                 schema_pkg_apis_config_v1alpha1_RackConfigList(ref),
 		v1alpha1.RackConfigSpec{}.OpenAPIModelName():                 schema_pkg_apis_config_v1alpha1_RackConfigSpec(ref),
+		v1alpha1.RackConfigStatus{}.OpenAPIModelName():               schema_pkg_apis_config_v1alpha1_RackConfigStatus(ref),
 		imagev1alpha1.ImageContent{}.OpenAPIModelName():              schema_pkg_apis_image_v1alpha1_ImageContent(ref),
 		imagev1alpha1.ImageSource{}.OpenAPIModelName():               schema_pkg_apis_image_v1alpha1_ImageSource(ref),
 		imagev1alpha1.MacOSImage{}.OpenAPIModelName():                schema_pkg_apis_image_v1alpha1_MacOSImage(ref),
@@ -2828,7 +2829,7 @@ func schema_pkg_apis_config_v1alpha1_AgentConfig(ref common.ReferenceCallback) c
 				Properties: map[string]spec.Schema{
 					"heartbeatInterval": {
 						SchemaProps: spec.SchemaProps{
-							Description: "heartbeatInterval is the interval at which an agent renews the Lease of its Node. It is a duration such as 10s or 1m30s, with the units d, h, m and s, from 1s to 5m. Defaults to 10s.",
+							Description: "heartbeatInterval is the interval at which an agent renews the Lease of its Node. It is a duration such as 10s or 1m30s, with the units d, h, m and s, from 1s to 5m. Defaults to 10s. A large fleet has a longer interval; see status.heartbeatInterval.",
 							Ref:         ref(scalar.Duration{}.OpenAPIModelName()),
 						},
 					},
@@ -2943,11 +2944,18 @@ func schema_pkg_apis_config_v1alpha1_RackConfig(ref common.ReferenceCallback) co
 							Ref:         ref(v1alpha1.RackConfigSpec{}.OpenAPIModelName()),
 						},
 					},
+					"status": {
+						SchemaProps: spec.SchemaProps{
+							Description: "status is the effect of the configuration on the fleet.",
+							Default:     map[string]interface{}{},
+							Ref:         ref(v1alpha1.RackConfigStatus{}.OpenAPIModelName()),
+						},
+					},
 				},
 			},
 		},
 		Dependencies: []string{
-			v1.ObjectMeta{}.OpenAPIModelName(), v1alpha1.RackConfigSpec{}.OpenAPIModelName()},
+			v1.ObjectMeta{}.OpenAPIModelName(), v1alpha1.RackConfigSpec{}.OpenAPIModelName(), v1alpha1.RackConfigStatus{}.OpenAPIModelName()},
 	}
 }
 
@@ -3047,6 +3055,27 @@ func schema_pkg_apis_config_v1alpha1_RackConfigSpec(ref common.ReferenceCallback
 		},
 		Dependencies: []string{
 			v1alpha1.AgentConfig{}.OpenAPIModelName(), v1alpha1.AuditConfig{}.OpenAPIModelName(), v1alpha1.ImageCacheConfig{}.OpenAPIModelName(), v1alpha1.QuarantineConfig{}.OpenAPIModelName()},
+	}
+}
+
+func schema_pkg_apis_config_v1alpha1_RackConfigStatus(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "RackConfigStatus is the effect of the configuration on the fleet.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"heartbeatInterval": {
+						SchemaProps: spec.SchemaProps{
+							Description: "heartbeatInterval is the interval of agent heartbeats, if the size of the fleet requires a longer one than spec.agent.heartbeatInterval. It is a duration of at most 20s and a third of spec.agent.offlineAfter, with the units d, h, m and s.",
+							Ref:         ref(scalar.Duration{}.OpenAPIModelName()),
+						},
+					},
+				},
+			},
+		},
+		Dependencies: []string{
+			scalar.Duration{}.OpenAPIModelName()},
 	}
 }
 

@@ -9,7 +9,7 @@ import (
 )
 
 // Storage is the storage of the API group.
-type Storage struct{ RackConfigs *genericstore.REST }
+type Storage struct{ RackConfigs rackconfig.Storage }
 
 // NewStorage returns the storage of the API group.
 func NewStorage(options genericstore.Options) (Storage, error) {
@@ -19,5 +19,8 @@ func NewStorage(options genericstore.Options) (Storage, error) {
 
 // Resources returns the storage of each resource in the paths of the API group.
 func (s Storage) Resources() map[string]rest.Storage {
-	return map[string]rest.Storage{"rackconfigs": s.RackConfigs}
+	return map[string]rest.Storage{
+		"rackconfigs":        s.RackConfigs.RackConfig,
+		"rackconfigs/status": s.RackConfigs.Status,
+	}
 }

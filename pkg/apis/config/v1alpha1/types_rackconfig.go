@@ -11,7 +11,6 @@ const RackConfigName = "default"
 
 // +genclient
 // +genclient:nonNamespaced
-// +genclient:noStatus
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
 
 // RackConfig is the configuration of the fleet. It is a singleton with the name default. No setting
@@ -25,6 +24,9 @@ type RackConfig struct {
 	// spec is the configuration.
 	// +optional
 	Spec RackConfigSpec `json:"spec,omitempty" protobuf:"bytes,2,opt,name=spec"`
+	// status is the effect of the configuration on the fleet.
+	// +optional
+	Status RackConfigStatus `json:"status,omitempty" protobuf:"bytes,3,opt,name=status"`
 }
 
 // RackConfigSpec is the configuration of the fleet.
@@ -67,6 +69,7 @@ type ImageCacheConfig struct {
 type AgentConfig struct {
 	// heartbeatInterval is the interval at which an agent renews the Lease of its Node. It is a
 	// duration such as 10s or 1m30s, with the units d, h, m and s, from 1s to 5m. Defaults to 10s.
+	// A large fleet has a longer interval; see status.heartbeatInterval.
 	// +optional
 	HeartbeatInterval *scalar.Duration `json:"heartbeatInterval,omitempty" protobuf:"bytes,1,opt,name=heartbeatInterval"`
 	// offlineAfter is the time without a heartbeat after which a Mac is Offline. It is a duration
@@ -92,6 +95,15 @@ type QuarantineConfig struct {
 	// reboot is the policy for rebooting quarantined Macs: Never or WhenEmpty. Defaults to Never.
 	// +optional
 	Reboot RebootPolicy `json:"reboot,omitempty" protobuf:"bytes,1,opt,name=reboot,casttype=RebootPolicy"`
+}
+
+// RackConfigStatus is the effect of the configuration on the fleet.
+type RackConfigStatus struct {
+	// heartbeatInterval is the interval of agent heartbeats, if the size of the fleet requires a
+	// longer one than spec.agent.heartbeatInterval. It is a duration of at most 20s and a third of
+	// spec.agent.offlineAfter, with the units d, h, m and s.
+	// +optional
+	HeartbeatInterval *scalar.Duration `json:"heartbeatInterval,omitempty" protobuf:"bytes,1,opt,name=heartbeatInterval"`
 }
 
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object

@@ -39,3 +39,8 @@ func (in RackConfigList) OpenAPIModelName() string {
 func (in RackConfigSpec) OpenAPIModelName() string {
 	return "io.macrack.config.v1alpha1.RackConfigSpec"
 }
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
+func (in RackConfigStatus) OpenAPIModelName() string {
+	return "io.macrack.config.v1alpha1.RackConfigStatus"
+}

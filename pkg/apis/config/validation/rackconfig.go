@@ -17,7 +17,6 @@ import (
 
 const (
 	minHeartbeatInterval = time.Second
-	maxHeartbeatInterval = 5 * time.Minute
 	maxOfflineAfter      = 24 * time.Hour
 )
 
@@ -41,6 +40,15 @@ func ValidateRackConfigUpdate(c, old *config.RackConfig) field.ErrorList {
 	return append(errs, validateRackConfigSpec(&c.Spec, field.NewPath("spec"))...)
 }
 
+// ValidateRackConfigStatusUpdate returns the errors in a change of a RackConfig's status.
+func ValidateRackConfigStatusUpdate(c, old *config.RackConfig) field.ErrorList {
+	errs := check.UpdatedMeta(&c.ObjectMeta, &old.ObjectMeta)
+	if interval := c.Status.HeartbeatInterval; interval != nil {
+		errs = append(errs, check.Duration(interval, minHeartbeatInterval, rules.MaxFleetHeartbeatInterval, field.NewPath("status", "heartbeatInterval"))...)
+	}
+	return errs
+}
+
 func validateRackConfigSpec(spec *config.RackConfigSpec, path *field.Path) field.ErrorList {
 	errs := check.Duration(spec.Audit.Retention, rules.MinimumAuditRetention, rules.MaxAuditRetention, path.Child("audit", "retention"))
 	if spec.ImageCache.MinimumFree == nil {
@@ -58,7 +66,7 @@ func validateRackConfigSpec(spec *config.RackConfigSpec, path *field.Path) field
 
 func validateAgentConfig(agent *config.AgentConfig, path *field.Path) field.ErrorList {
 	heartbeat, offline := path.Child("heartbeatInterval"), path.Child("offlineAfter")
-	errs := check.Duration(agent.HeartbeatInterval, minHeartbeatInterval, maxHeartbeatInterval, heartbeat)
+	errs := check.Duration(agent.HeartbeatInterval, minHeartbeatInterval, rules.MaxHeartbeatInterval, heartbeat)
 	errs = append(errs, check.Duration(agent.OfflineAfter, rules.MinimumMissedHeartbeats*minHeartbeatInterval, maxOfflineAfter, offline)...)
 	if len(errs) > 0 {
 		return errs

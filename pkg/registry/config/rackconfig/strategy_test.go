@@ -53,6 +53,19 @@ func TestStrategy(t *testing.T) {
 	c.Spec.Audit.Retention = scalar.NewDuration(time.Hour)
 	assert.ErrorContains(t, strategytest.Update(t, strategy, c, stored()), "spec.audit.retention")
 
+	fleet := config.RackConfigStatus{HeartbeatInterval: scalar.NewDuration(20 * time.Second)}
+	c = stored()
+	c.Status = fleet
+	require.NoError(t, strategytest.Update(t, strategy, c, stored()))
+	assert.Zero(t, c.Status, "only the subresource writes the status")
+	c = stored()
+	c.Spec.DefaultClassName, c.Status = "m4", fleet
+	require.NoError(t, strategytest.Update(t, NewStatusStrategy(strategy), c, stored()))
+	assert.Equal(t, fleet, c.Status)
+	assert.Equal(t, stored().Spec, c.Spec, "the subresource writes only the status")
+	c.Status.HeartbeatInterval = scalar.NewDuration(21 * time.Second)
+	assert.ErrorContains(t, strategytest.Update(t, NewStatusStrategy(strategy), c, stored()), "status.heartbeatInterval")
+
 	_, set, err := GetAttrs(stored())
 	require.NoError(t, err)
 	strategytest.Selectors(t, newScheme(), v1alpha1.SchemeGroupVersion.WithKind("RackConfig"), set)

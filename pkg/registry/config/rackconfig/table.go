@@ -1,6 +1,8 @@
 package rackconfig
 
 import (
+	"cmp"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/utils/clock"
@@ -12,7 +14,7 @@ import (
 var columns = []metav1.TableColumnDefinition{
 	tableconvertor.Name(),
 	tableconvertor.Column("Retention", "Retention period of audit records."),
-	tableconvertor.Column("Heartbeat", "Interval of agent heartbeats."),
+	tableconvertor.Column("Heartbeat", "Interval of agent heartbeats: that of the fleet, or the configured one."),
 	tableconvertor.Column("Offline-After", "Time without a heartbeat after which a Mac is Offline."),
 	tableconvertor.Column("Default-Class", "MacNodeClass of leases without a class."),
 	tableconvertor.AgeColumn(),
@@ -30,7 +32,7 @@ func NewTableConvertor(clock clock.PassiveClock) rest.TableConvertor {
 		return []any{
 			c.Name,
 			tableconvertor.Duration(c.Spec.Audit.Retention),
-			tableconvertor.Duration(c.Spec.Agent.HeartbeatInterval),
+			tableconvertor.Duration(cmp.Or(c.Status.HeartbeatInterval, c.Spec.Agent.HeartbeatInterval)),
 			tableconvertor.Duration(c.Spec.Agent.OfflineAfter),
 			tableconvertor.Text(c.Spec.DefaultClassName),
 			tableconvertor.Age(clock, c.CreationTimestamp),

@@ -28,10 +28,16 @@ func TestTable(t *testing.T) {
 			},
 		},
 		{ObjectMeta: metav1.ObjectMeta{Name: "bare"}},
+		{
+			ObjectMeta: metav1.ObjectMeta{Name: "large"},
+			Spec:       config.RackConfigSpec{Agent: config.AgentConfig{HeartbeatInterval: scalar.NewDuration(10 * time.Second)}},
+			Status:     config.RackConfigStatus{HeartbeatInterval: scalar.NewDuration(20 * time.Second)},
+		},
 	}}
 	assert.Equal(t, []string{
 		"NAME     RETENTION  HEARTBEAT  OFFLINE-AFTER  DEFAULT-CLASS  AGE        |  MINIMUM-FREE  REBOOT",
 		"default  400d       10s        90s            m4             60m        |  20Gi          Never",
 		"bare     <none>     <none>     <none>         <none>         <unknown>  |  <none>        <none>",
+		"large    <none>     20s        <none>         <none>         <unknown>  |  <none>        <none>",
 	}, tabletest.Print(t, NewTableConvertor(clocktesting.NewFakePassiveClock(now)), list))
 }

@@ -13,6 +13,7 @@ import (
 type AgentConfigApplyConfiguration struct {
 	// heartbeatInterval is the interval at which an agent renews the Lease of its Node. It is a
 	// duration such as 10s or 1m30s, with the units d, h, m and s, from 1s to 5m. Defaults to 10s.
+	// A large fleet has a longer interval; see status.heartbeatInterval.
 	HeartbeatInterval *scalar.Duration `json:"heartbeatInterval,omitempty"`
 	// offlineAfter is the time without a heartbeat after which a Mac is Offline. It is a duration
 	// such as 60s or 2m, with the units d, h, m and s. Minimum: three heartbeat intervals. Defaults

@@ -19,6 +19,8 @@ type RackConfigApplyConfiguration struct {
 	*v1.ObjectMetaApplyConfiguration `json:"metadata,omitempty"`
 	// spec is the configuration.
 	Spec *RackConfigSpecApplyConfiguration `json:"spec,omitempty"`
+	// status is the effect of the configuration on the fleet.
+	Status *RackConfigStatusApplyConfiguration `json:"status,omitempty"`
 }
 
 // RackConfig constructs a declarative configuration of the RackConfig type for use with
@@ -196,6 +198,14 @@ func (b *RackConfigApplyConfiguration) ensureObjectMetaApplyConfigurationExists(
 // If called multiple times, the Spec field is set to the value of the last call.
 func (b *RackConfigApplyConfiguration) WithSpec(value *RackConfigSpecApplyConfiguration) *RackConfigApplyConfiguration {
 	b.Spec = value
+	return b
+}
+
+// WithStatus sets the Status field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Status field is set to the value of the last call.
+func (b *RackConfigApplyConfiguration) WithStatus(value *RackConfigStatusApplyConfiguration) *RackConfigApplyConfiguration {
+	b.Status = value
 	return b
 }
 

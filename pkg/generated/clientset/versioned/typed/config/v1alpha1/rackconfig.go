@@ -24,6 +24,8 @@ type RackConfigsGetter interface {
 type RackConfigInterface interface {
 	Create(ctx context.Context, rackConfig *configv1alpha1.RackConfig, opts v1.CreateOptions) (*configv1alpha1.RackConfig, error)
 	Update(ctx context.Context, rackConfig *configv1alpha1.RackConfig, opts v1.UpdateOptions) (*configv1alpha1.RackConfig, error)
+	// Add a +genclient:noStatus comment above the type to avoid generating UpdateStatus().
+	UpdateStatus(ctx context.Context, rackConfig *configv1alpha1.RackConfig, opts v1.UpdateOptions) (*configv1alpha1.RackConfig, error)
 	Delete(ctx context.Context, name string, opts v1.DeleteOptions) error
 	DeleteCollection(ctx context.Context, opts v1.DeleteOptions, listOpts v1.ListOptions) error
 	Get(ctx context.Context, name string, opts v1.GetOptions) (*configv1alpha1.RackConfig, error)
@@ -31,6 +33,8 @@ type RackConfigInterface interface {
 	Watch(ctx context.Context, opts v1.ListOptions) (watch.Interface, error)
 	Patch(ctx context.Context, name string, pt types.PatchType, data []byte, opts v1.PatchOptions, subresources ...string) (result *configv1alpha1.RackConfig, err error)
 	Apply(ctx context.Context, rackConfig *applyconfigurationconfigv1alpha1.RackConfigApplyConfiguration, opts v1.ApplyOptions) (result *configv1alpha1.RackConfig, err error)
+	// Add a +genclient:noStatus comment above the type to avoid generating ApplyStatus().
+	ApplyStatus(ctx context.Context, rackConfig *applyconfigurationconfigv1alpha1.RackConfigApplyConfiguration, opts v1.ApplyOptions) (result *configv1alpha1.RackConfig, err error)
 	RackConfigExpansion
 }
 
