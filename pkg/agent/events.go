@@ -71,9 +71,7 @@ func (a *Agent) startInformers(ctx context.Context, running *sync.WaitGroup) ([]
 
 // configure applies the RackConfig.
 func (a *Agent) configure(config *configv1alpha1.RackConfig) {
-	if interval := config.Spec.Agent.HeartbeatInterval.Value(); interval > 0 {
-		a.node.SetHeartbeat(interval)
-	}
+	a.node.SetHeartbeat(config.Heartbeats().AgentInterval(config.Status.HeartbeatInterval.Value()))
 	if minimum := config.Spec.ImageCache.MinimumFree; minimum != nil {
 		a.minimumFree.Store(minimum.Int64())
 	}

@@ -29,6 +29,7 @@ import (
 	"macrack.io/macrack/pkg/controllers/macosinstance"
 	"macrack.io/macrack/pkg/controllers/metrics"
 	"macrack.io/macrack/pkg/controllers/node"
+	"macrack.io/macrack/pkg/controllers/rackconfig"
 	"macrack.io/macrack/pkg/controllers/shared"
 	"macrack.io/macrack/pkg/generated/clientset/versioned"
 	macrackscheme "macrack.io/macrack/pkg/generated/clientset/versioned/scheme"
@@ -105,6 +106,7 @@ func New(config Config) (*Manager, error) {
 		macnode.New(deps),
 		macnodeclass.New(deps),
 		macosimage.New(deps),
+		rackconfig.New(deps),
 		joins,
 		certificates.NewMacs(deps),
 	)

@@ -30,8 +30,9 @@ const podWorkers = 2
 // DefaultHeartbeat is the interval between heartbeats until SetHeartbeat is called.
 const DefaultHeartbeat = 10 * time.Second
 
-// missedHeartbeats is the duration of the Node's Lease, in heartbeats.
-const missedHeartbeats = 4
+// statusInterval is the interval between updates of the Node's status, as the kubelet has it for a
+// status that does not change. The heartbeats are renewals of the Lease.
+const statusInterval = 5 * time.Minute
 
 // registerRetry is the pause after a failed registration.
 const registerRetry = 2 * time.Second
@@ -49,14 +50,13 @@ type Config struct {
 
 // Node is the Mac's Node and its pods.
 type Node struct {
-	config   Config
-	template *corev1.Node
-	factory  informers.SharedInformerFactory
-	pods     coreinformers.PodInformer
-	nodes    cache.SharedIndexInformer
-	provider *provider
-	// heartbeat holds the newest requested interval.
-	heartbeat chan time.Duration
+	config     Config
+	template   *corev1.Node
+	factory    informers.SharedInformerFactory
+	pods       coreinformers.PodInformer
+	nodes      cache.SharedIndexInformer
+	provider   *provider
+	heartbeats *heartbeats
 }
 
 // New prepares the Node; Run registers it.
@@ -69,24 +69,19 @@ func New(config Config) *Node {
 	podFactory := informers.NewSharedInformerFactoryWithOptions(config.Client, 0, named("spec.nodeName"))
 	nodeFactory := informers.NewSharedInformerFactoryWithOptions(config.Client, 0, named("metadata.name"))
 	return &Node{
-		config:   config,
-		template: config.object(metav1.NewTime(config.Clock.Now())),
-		factory:  podFactory,
-		pods:     podFactory.Core().V1().Pods(),
-		nodes:    nodeFactory.Core().V1().Nodes().Informer(),
-		provider: newProvider(config.OnPod),
-
-		heartbeat: make(chan time.Duration, 1),
+		config:     config,
+		template:   config.object(metav1.NewTime(config.Clock.Now())),
+		factory:    podFactory,
+		pods:       podFactory.Core().V1().Pods(),
+		nodes:      nodeFactory.Core().V1().Nodes().Informer(),
+		provider:   newProvider(config.OnPod),
+		heartbeats: newHeartbeats(config.Name, config.Client, config.Clock),
 	}
 }
 
 // SetHeartbeat sets the renewal interval of the Node's Lease. The default is DefaultHeartbeat.
 func (n *Node) SetHeartbeat(interval time.Duration) {
-	select {
-	case <-n.heartbeat: // outdated and not read yet
-	default:
-	}
-	n.heartbeat <- max(interval, time.Second)
+	n.heartbeats.set(max(interval, time.Second))
 }
 
 // Pods lists the pods that are scheduled to this Node.
@@ -156,33 +151,12 @@ func (n *Node) podController() (*node.PodController, error) {
 }
 
 // keepRegistered runs the library's node controller until ctx ends. That controller exits if it
-// cannot register, and its interval is fixed.
+// cannot register.
 func (n *Node) keepRegistered(ctx context.Context) {
-	interval := DefaultHeartbeat
 	for {
-		running, cancel := context.WithCancel(ctx)
-		done := make(chan error, 1)
-		go func() { done <- n.runRegistered(running, interval) }()
-		changed := false
-		for !changed {
-			select {
-			case wanted := <-n.heartbeat:
-				changed = wanted != interval
-				interval = wanted
-				continue
-			case err := <-done:
-				done <- err
-			}
-			break
-		}
-		cancel()
-		err := <-done
+		err := n.runRegistered(ctx)
 		if ctx.Err() != nil {
 			return
-		}
-		if changed {
-			klog.InfoS("Heartbeat interval changed", "interval", interval)
-			continue
 		}
 		klog.ErrorS(err, "Failed to register Node; retrying", "node", n.config.Name)
 		select {
@@ -193,14 +167,12 @@ func (n *Node) keepRegistered(ctx context.Context) {
 	}
 }
 
-func (n *Node) runRegistered(ctx context.Context, interval time.Duration) error {
-	seconds := int32(missedHeartbeats * interval / time.Second)
+// runRegistered registers the Node, updates its status and sends heartbeats. Without a Lease, the library does the
+// latter at its ping interval.
+func (n *Node) runRegistered(ctx context.Context) error {
 	controller, err := node.NewNodeController(
 		node.NaiveNodeProvider{}, n.template.DeepCopy(), n.config.Client.CoreV1().Nodes(),
-		node.WithNodeEnableLeaseV1WithRenewInterval(&stampedLeases{
-			LeaseInterface: n.config.Client.CoordinationV1().Leases(corev1.NamespaceNodeLease), clock: n.config.Clock, seconds: seconds,
-			nodes: n.config.Client.CoreV1().Nodes(),
-		}, seconds, interval),
+		node.WithNodePingInterval(statusInterval),
 		node.WithNodeStatusUpdateErrorHandler(func(ctx context.Context, err error) error {
 			if !apierrors.IsNotFound(err) {
 				return err
@@ -211,6 +183,17 @@ func (n *Node) runRegistered(ctx context.Context, interval time.Duration) error 
 	if err != nil {
 		return err
 	}
+	ctx, cancel := context.WithCancel(ctx)
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer cancel()
+	running.Go(func() {
+		select {
+		case <-controller.Ready():
+			n.heartbeats.run(ctx)
+		case <-ctx.Done():
+		}
+	})
 	return controller.Run(ctx)
 }
 

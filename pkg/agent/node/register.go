@@ -3,16 +3,11 @@
 package node
 
 import (
-	"context"
 	"maps"
 
-	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
-	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
-	"k8s.io/utils/clock"
 
 	"macrack.io/macrack/pkg/agent/host"
 	"macrack.io/macrack/pkg/rules"
@@ -87,38 +82,4 @@ func (d *Description) object(now metav1.Time) *corev1.Node {
 	condition(corev1.NodeDiskPressure, corev1.ConditionFalse, "see StorageHealthy of the MacNode")
 	condition(corev1.NodePIDPressure, corev1.ConditionFalse, "virtual machines are one process each")
 	return node
-}
-
-// stampedLeases writes the time of the agent's clock into its heartbeats, so that a test cluster
-// with an injected clock accepts them.
-type stampedLeases struct {
-	coordinationclient.LeaseInterface
-	clock clock.PassiveClock
-	// seconds is the duration of the Lease; the library keeps that of an existing Lease.
-	seconds int32
-	nodes   corev1client.NodeInterface
-}
-
-func (s *stampedLeases) stamp(lease *coordinationv1.Lease) *coordinationv1.Lease {
-	lease = lease.DeepCopy()
-	lease.Spec.LeaseDurationSeconds = &s.seconds
-	lease.Spec.RenewTime = &metav1.MicroTime{Time: s.clock.Now()}
-	return lease
-}
-
-// Create creates the Lease with the current Node as its owner. The library uses the Node that it
-// registered; if that was deleted since, the garbage collector would delete the Lease after each
-// heartbeat.
-func (s *stampedLeases) Create(ctx context.Context, lease *coordinationv1.Lease, o metav1.CreateOptions) (*coordinationv1.Lease, error) {
-	node, err := s.nodes.Get(ctx, lease.Name, metav1.GetOptions{})
-	if err != nil {
-		return nil, err
-	}
-	lease = s.stamp(lease)
-	lease.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: node.Name, UID: node.UID}}
-	return s.LeaseInterface.Create(ctx, lease, o)
-}
-
-func (s *stampedLeases) Update(ctx context.Context, lease *coordinationv1.Lease, o metav1.UpdateOptions) (*coordinationv1.Lease, error) {
-	return s.LeaseInterface.Update(ctx, s.stamp(lease), o)
 }

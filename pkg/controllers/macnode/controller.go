@@ -1,9 +1,6 @@
 package macnode
 
 import (
-	"cmp"
-	"time"
-
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -13,7 +10,6 @@ import (
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
 	"macrack.io/macrack/pkg/controllers/controller"
 	"macrack.io/macrack/pkg/controllers/shared"
-	"macrack.io/macrack/pkg/rules"
 )
 
 // New returns the controller. Its keys are names of MacNodes.
@@ -66,15 +62,4 @@ func newController(deps *shared.Dependencies, h *heartbeats) *controller.Control
 
 func isReady(mac *rackv1alpha1.MacNode) bool {
 	return meta.IsStatusConditionTrue(mac.Status.Conditions, rackv1alpha1.MacNodeReady)
-}
-
-// offlineAfter returns how long an agent may be silent: at least several heartbeats, even if the
-// configuration allows less.
-func offlineAfter(config *configv1alpha1.RackConfig) time.Duration {
-	interval, after := configv1alpha1.DefaultHeartbeatInterval, configv1alpha1.DefaultOfflineAfter
-	if config != nil {
-		interval = cmp.Or(config.Spec.Agent.HeartbeatInterval.Value(), interval)
-		after = cmp.Or(config.Spec.Agent.OfflineAfter.Value(), after)
-	}
-	return max(after, rules.MinimumMissedHeartbeats*interval)
 }

@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
 
 	configv1alpha1 "macrack.io/macrack/pkg/apis/config/v1alpha1"
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
@@ -50,6 +51,8 @@ type heartbeat struct {
 	renewed time.Time
 	// since is the time at which the silence began, as far as this process can tell.
 	since time.Time
+	// lease is the duration of the Lease as the agent has written it.
+	lease time.Duration
 	// heard reports that the agent has sent a heartbeat since this process started to watch.
 	heard bool
 }
@@ -70,7 +73,10 @@ func (h *heartbeats) observe(lease *coordinationv1.Lease, known bool) (beat bool
 	if seen && last.renewed.Equal(lease.Spec.RenewTime.Time) {
 		return false
 	}
-	h.last[lease.Name] = heartbeat{renewed: lease.Spec.RenewTime.Time, since: h.now(), heard: !known || last.heard}
+	h.last[lease.Name] = heartbeat{
+		renewed: lease.Spec.RenewTime.Time, since: h.now(), heard: !known || last.heard,
+		lease: time.Duration(ptr.Deref(lease.Spec.LeaseDurationSeconds, 0)) * time.Second,
+	}
 	return !known
 }
 
@@ -133,8 +139,8 @@ func (r *reconciler) reconcile(ctx context.Context, name string) (time.Time, err
 	if err != nil {
 		config = nil // the defaults apply
 	}
-	last, allowed, now := r.heartbeats.get(name), offlineAfter(config), r.clock.Now()
-	silent := now.Sub(last.since)
+	last, now := r.heartbeats.get(name), r.clock.Now()
+	silent, allowed := now.Sub(last.since), config.Heartbeats().AllowedSilence(last.lease)
 	switch {
 	case silent < allowed:
 		if !last.heard {

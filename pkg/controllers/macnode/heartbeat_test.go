@@ -26,6 +26,7 @@ import (
 	"macrack.io/macrack/pkg/controllers/shared"
 	"macrack.io/macrack/pkg/controllers/testutil"
 	"macrack.io/macrack/pkg/generated/clientset/versioned/fake"
+	"macrack.io/macrack/pkg/rules"
 )
 
 // noon is the time at which the controller begins to watch, by its own clock.
@@ -220,16 +221,62 @@ func TestReadyFollowsTheGeneration(t *testing.T) {
 	assert.Empty(t, c.Events.Drain())
 }
 
-func TestOfflineAfter(t *testing.T) {
-	config := func(interval, after time.Duration) *configv1alpha1.RackConfig {
-		return &configv1alpha1.RackConfig{Spec: configv1alpha1.RackConfigSpec{Agent: configv1alpha1.AgentConfig{
-			HeartbeatInterval: scalar.NewDuration(interval), OfflineAfter: scalar.NewDuration(after),
-		}}}
+// TestChangedInterval checks agents that use another interval than the configuration requires:
+// their version does not know the interval of the fleet, or they have not received it yet.
+func TestChangedInterval(t *testing.T) {
+	agents := func(interval, offlineAfter time.Duration) *configv1alpha1.RackConfig {
+		return &configv1alpha1.RackConfig{
+			ObjectMeta: metav1.ObjectMeta{Name: configv1alpha1.RackConfigName},
+			Spec: configv1alpha1.RackConfigSpec{Agent: configv1alpha1.AgentConfig{
+				HeartbeatInterval: scalar.NewDuration(interval), OfflineAfter: scalar.NewDuration(offlineAfter),
+			}},
+		}
 	}
-	assert.Equal(t, time.Minute, offlineAfter(nil))
-	assert.Equal(t, time.Minute, offlineAfter(&configv1alpha1.RackConfig{}))
-	assert.Equal(t, 5*time.Minute, offlineAfter(config(10*time.Second, 5*time.Minute)))
-	assert.Equal(t, 90*time.Second, offlineAfter(config(30*time.Second, time.Minute)), "three heartbeats at least")
+	large := agents(10*time.Second, minute)
+	large.Status.HeartbeatInterval = scalar.NewDuration(20 * time.Second)
+	for _, tt := range []struct {
+		name    string
+		config  *configv1alpha1.RackConfig
+		used    time.Duration // by the agent
+		offline time.Duration
+	}{
+		{"the interval of the fleet", large, 20 * time.Second, minute},
+		{"an agent that does not know it", large, 10 * time.Second, minute},
+		{"the configuration was shortened", agents(time.Second, 10*time.Second), 20 * time.Second, minute},
+		{"and the agent knows it", agents(time.Second, 10*time.Second), time.Second, 10 * time.Second},
+		{"an interval of minutes was shortened", agents(10*time.Second, minute), 5 * minute, 15 * minute},
+		{"the configuration was lengthened", agents(minute, 5*minute), 10 * time.Second, 5 * minute},
+	} {
+		for _, restarted := range []bool{false, true} { // the controllers, at the last heartbeat
+			t.Run(fmt.Sprintf("%s, restarted %t", tt.name, restarted), func(t *testing.T) {
+				c := testutil.NewCluster(t, noon)
+				c.Add(tt.config, &rackv1alpha1.MacNode{
+					ObjectMeta: metav1.ObjectMeta{Name: "mac-1"},
+					Status: rackv1alpha1.MacNodeStatus{Conditions: []metav1.Condition{
+						{Type: "Ready", Status: metav1.ConditionTrue, Reason: ReasonHeartbeat, Message: messageHeartbeat},
+					}},
+				})
+				c.Record(func(_ clienttesting.Action, object runtime.Object) (string, error) {
+					return string(object.(*rackv1alpha1.MacNode).Status.Conditions[0].Status), nil
+				})
+				r := newReconciler(c.Dependencies, newHeartbeats(c.Clock.Now))
+				lease := renewed(noon)
+				seconds := int32(rules.LeaseDuration(tt.used) / time.Second)
+				lease.Spec.LeaseDurationSeconds = &seconds
+				r.heartbeats.observe(lease, restarted)
+
+				c.Clock.Step(tt.offline - time.Second)
+				due, err := r.reconcile(t.Context(), "mac-1")
+				require.NoError(t, err)
+				assert.Equal(t, noon.Add(tt.offline), due)
+				assert.Empty(t, c.Calls)
+				c.Clock.Step(time.Second)
+				_, err = r.reconcile(t.Context(), "mac-1")
+				require.NoError(t, err)
+				assert.Equal(t, []string{"False"}, c.Calls)
+			})
+		}
+	}
 }
 
 // Heartbeats of the cluster's other Nodes are not kept for ever.
