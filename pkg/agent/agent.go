@@ -308,7 +308,7 @@ func (a *Agent) startWorkers(ctx context.Context, running *sync.WaitGroup) {
 	// The state of the host cannot be watched.
 	running.Go(func() { a.every(ctx, hostInterval, func() { a.queue.Add(queue.MacNode()) }) })
 	running.Go(func() { a.every(ctx, imagesInterval, a.images.Compare) })
-	running.Go(func() { a.every(ctx, imagestatus.CheckInterval, func() { a.checker.CheckAll(ctx) }) })
+	running.Go(func() { a.every(ctx, rules.MinimumImageCheckInterval, func() { a.checker.CheckDue(ctx) }) })
 	a.enqueueSlots()
 }
 

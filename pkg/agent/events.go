@@ -71,7 +71,9 @@ func (a *Agent) startInformers(ctx context.Context, running *sync.WaitGroup) ([]
 
 // configure applies the RackConfig.
 func (a *Agent) configure(config *configv1alpha1.RackConfig) {
-	a.node.SetHeartbeat(config.Heartbeats().AgentInterval(config.Status.HeartbeatInterval.Value()))
+	heartbeats, fleet := config.Heartbeats(), config.Status.HeartbeatInterval.Value()
+	a.node.SetHeartbeat(heartbeats.AgentInterval(fleet))
+	a.checker.SetInterval(heartbeats.ImageCheckInterval(fleet))
 	if minimum := config.Spec.ImageCache.MinimumFree; minimum != nil {
 		a.minimumFree.Store(minimum.Int64())
 	}

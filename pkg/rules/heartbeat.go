@@ -15,6 +15,13 @@ const (
 	// does after 50 seconds by default. RackConfig has no influence on that.
 	MaxFleetHeartbeatInterval = 20 * time.Second
 
+	// MinimumImageCheckInterval is the minimum interval at which an agent looks for images that only
+	// Macs can verify.
+	MinimumImageCheckInterval = 15 * time.Second
+
+	// fleetImageCheckInterval is that interval in a large fleet.
+	fleetImageCheckInterval = 5 * time.Minute
+
 	// fleetHeartbeats is the number of heartbeats a second above which a fleet gets a longer
 	// interval.
 	fleetHeartbeats = 100
@@ -55,6 +62,16 @@ func (h Heartbeats) FleetInterval(macs int, current time.Duration) time.Duration
 // limits of the configuration, which may be newer.
 func (h Heartbeats) AgentInterval(fleet time.Duration) time.Duration {
 	return min(max(fleet, h.Interval), h.longest())
+}
+
+// ImageCheckInterval returns the interval at which an agent looks for images that only Macs can
+// verify. One Mac is sufficient, so the agents of a fleet that has a longer interval of heartbeats
+// look rarely: it has hundreds of Macs at least.
+func (h Heartbeats) ImageCheckInterval(fleet time.Duration) time.Duration {
+	if h.AgentInterval(fleet) > h.Interval {
+		return fleetImageCheckInterval
+	}
+	return max(MinimumImageCheckInterval, h.Interval)
 }
 
 // AllowedSilence returns the time without a heartbeat after which a Mac is offline. The Lease of the

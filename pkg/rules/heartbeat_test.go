@@ -38,6 +38,12 @@ func TestFleetInterval(t *testing.T) {
 	}
 }
 
+func TestImageCheckInterval(t *testing.T) {
+	assert.Equal(t, 15*time.Second, defaultHeartbeats.ImageCheckInterval(0))
+	assert.Equal(t, 5*time.Minute, defaultHeartbeats.ImageCheckInterval(15*time.Second))
+	assert.Equal(t, time.Minute, Heartbeats{time.Minute, 3 * time.Minute}.ImageCheckInterval(20*time.Second), "the size of the fleet has no effect")
+}
+
 func TestAllowedSilence(t *testing.T) {
 	for _, c := range []struct {
 		name  string

@@ -14,6 +14,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -39,22 +40,29 @@ type sizes struct {
 	adoptions int           // restarts of an agent
 	idle      time.Duration // how long an agent is watched
 	fleet     int           // Macs, with two virtual machines each
+
+	scaleMacs []int         // sizes of the fleet
+	settling  time.Duration // the pause before a fleet is measured
+	window    time.Duration // how long the processes are measured in a round
 }
 
 var (
-	full  = sizes{rounds: minimumRounds, slice: 2 * time.Second, planned: 300, rivals: 5 * time.Second, listed: 10_000, watchers: 200, events: 100, macs: 1000, perMac: 1000, imageMiB: 2048, adoptions: 9, idle: time.Minute, fleet: 500}
-	short = sizes{rounds: 2, slice: time.Second, planned: 30, rivals: time.Second, listed: 500, watchers: 20, events: 20, macs: 50, perMac: 1000, imageMiB: 512, adoptions: 3, idle: 15 * time.Second, fleet: 20}
+	full = sizes{rounds: minimumRounds, slice: 2 * time.Second, planned: 300, rivals: 5 * time.Second, listed: 10_000, watchers: 200, events: 100, macs: 1000, perMac: 1000, imageMiB: 2048, adoptions: 9, idle: time.Minute, fleet: 500,
+		scaleMacs: []int{500, 1000, 2500, 5000}, settling: 2 * time.Minute, window: 20 * time.Second}
+	short = sizes{rounds: 2, slice: time.Second, planned: 30, rivals: time.Second, listed: 500, watchers: 20, events: 20, macs: 50, perMac: 1000, imageMiB: 512, adoptions: 3, idle: 15 * time.Second, fleet: 20,
+		scaleMacs: []int{20, 40}, settling: 10 * time.Second, window: 3 * time.Second}
 )
 
 // bench is the state of a run.
 type bench struct {
 	sizes
-	root    string // of the repository
-	dir     string // for files
-	cluster *cluster.Cluster
-	ours    *side
-	twin    *side
-	rate    float64 // instances a second
+	root     string // of the repository
+	dir      string // for files
+	document string // whose blocks are replaced; may be empty
+	cluster  *cluster.Cluster
+	ours     *side
+	twin     *side
+	rate     float64 // instances a second
 
 	// results and note are those of the current part.
 	results []Result
@@ -76,6 +84,9 @@ func (b *bench) parts() []part {
 		{"images", false, "Real: the pull and the OCI registry, over loopback. Simulated: the disk is noise and machine code; the 1 Gbit/s link is a proxy.", b.measureImages},
 		{"agent", false, "Real: the control plane and the agent. Simulated: the Mac and its VMs.", b.measureAgent},
 		{"fleet", false, "Real: the control plane and all agents, on this machine. Simulated: the Macs, and VMs that boot at once.", b.measureFleet},
+		{"scale", false, "Real: the control plane with etcds that sync to disk, and 10 changes a second of labels and statuses. " +
+			"The objects are written to the etcds directly. Simulated: the agents. Each has its own connection, watches what an agent watches, " +
+			"sends heartbeats and reports its Node. Agents run on the same machine and are not counted. No ledger records exist.", b.measureScale},
 		{"writes", true, "Real: both API servers, and etcds that sync to disk. Leases and Macs are written to etcd directly; no agents and no controllers run.", b.measureWrites},
 		{"planned", true, "Real: the registry and its etcd, in one process, without HTTP. The strategies of the kinds are empty.", b.measurePlanned},
 		{"reads", true, "Real: both API servers. The instances are written to etcd directly; no agents and no controllers run.", b.measureReads},
@@ -91,6 +102,9 @@ func main() {
 	if len(os.Args) > 2 && os.Args[1] == macsCommand {
 		exit(runMacs(os.Args[2:]))
 	}
+	if len(os.Args) > 2 && os.Args[1] == agentsCommand {
+		exit(runAgents(os.Args[2:]))
+	}
 	b := &bench{sizes: full}
 	var names []string
 	for _, p := range b.parts() {
@@ -98,9 +112,24 @@ func main() {
 	}
 	quick := flag.Bool("short", false, "take few samples of small sizes: for development, not for conclusions")
 	parts := flag.String("parts", strings.Join(names, ","), "what to measure")
+	var scaleMacs []int
 	fleet := flag.Int("fleet", 0, "how many Macs the fleet has (default 500)")
+	flag.Func("scale", "the numbers of Macs of part scale, ascending (default 500,1000,2500,5000)", func(list string) error {
+		scaleMacs = nil
+		for _, text := range strings.Split(list, ",") {
+			n, err := strconv.Atoi(text)
+			if err != nil || n <= 0 {
+				return fmt.Errorf("invalid number of Macs %q", text)
+			}
+			scaleMacs = append(scaleMacs, n)
+		}
+		if !slices.IsSorted(scaleMacs) {
+			return errors.New("the numbers must ascend")
+		}
+		return nil
+	})
 	flag.Float64Var(&b.rate, "fleet-rate", 10, "how many instances of the fleet are created a second")
-	document := flag.String("write", "", "the document whose blocks of the measured parts are replaced, such as docs/performance.md")
+	flag.StringVar(&b.document, "write", "", "the document whose blocks of the measured parts are replaced, such as docs/performance.md")
 	out := flag.String("out", "", "the file to write (default .dev/bench.json of the repository)")
 	flag.Parse()
 
@@ -110,7 +139,10 @@ func main() {
 	if *fleet != 0 {
 		b.fleet = *fleet
 	}
-	if *quick && *document != "" {
+	if scaleMacs != nil {
+		b.scaleMacs = scaleMacs
+	}
+	if *quick && b.document != "" {
 		exit(errors.New("-write documents conclusions, and -short allows none; omit one of them"))
 	}
 	wanted := strings.Split(*parts, ",")
@@ -121,7 +153,7 @@ func main() {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	exit(b.run(ctx, wanted, *document, *out))
+	exit(b.run(ctx, wanted, *out))
 }
 
 func exit(err error) {
@@ -132,7 +164,7 @@ func exit(err error) {
 	os.Exit(0)
 }
 
-func (b *bench) run(ctx context.Context, wanted []string, document, out string) (err error) {
+func (b *bench) run(ctx context.Context, wanted []string, out string) (err error) {
 	if b.root, err = build.Root(); err != nil {
 		return err
 	}
@@ -168,8 +200,8 @@ func (b *bench) run(ctx context.Context, wanted []string, document, out string) 
 			continue
 		}
 		fmt.Println(block.markdown())
-		if blocks = append(blocks, block); document != "" {
-			if err := rewrite(document, block); err != nil {
+		if blocks = append(blocks, block); b.document != "" {
+			if err := rewrite(b.document, block); err != nil {
 				return err
 			}
 		}

@@ -125,18 +125,18 @@ func (b *bench) prepare(ctx context.Context) error {
 	amount := func(cpu, memory, storage string) rackv1alpha1.MachineResources {
 		return rackv1alpha1.MachineResources{CPU: scalar.MustParse(cpu), Memory: scalar.MustParse(memory), Storage: scalar.MustParse(storage)}
 	}
-	class, err := stored(rackv1alpha1.SchemeGroupVersion, &rackv1alpha1.MacNodeClass{ObjectMeta: meta("", className),
+	class, err := stored(rackv1alpha1.SchemeGroupVersion, &rackv1alpha1.MacNodeClass{ObjectMeta: newMeta("", className),
 		Spec: rackv1alpha1.MacNodeClassSpec{Model: "Mac mini (2024)", Chip: "Apple M4", Capacity: amount("10", "24Gi", "512Gi"), HostReserved: amount("2", "4Gi", "64Gi")}})
 	if err != nil {
 		return err
 	}
 	small := instancev1alpha1.InstanceClassResources(amount("4", "8Gi", "64Gi"))
-	instanceClass, err := stored(instancev1alpha1.SchemeGroupVersion, &instancev1alpha1.InstanceClass{ObjectMeta: meta("", className),
+	instanceClass, err := stored(instancev1alpha1.SchemeGroupVersion, &instancev1alpha1.InstanceClass{ObjectMeta: newMeta("", className),
 		Spec: instancev1alpha1.InstanceClassSpec{Resources: small}})
 	if err != nil {
 		return err
 	}
-	image, err := stored(imagev1alpha1.SchemeGroupVersion, &imagev1alpha1.MacOSImage{ObjectMeta: meta("", imageName),
+	image, err := stored(imagev1alpha1.SchemeGroupVersion, &imagev1alpha1.MacOSImage{ObjectMeta: newMeta("", imageName),
 		Status: imagev1alpha1.MacOSImageStatus{Phase: imagev1alpha1.MacOSImageReady}})
 	if err != nil {
 		return err
@@ -151,7 +151,7 @@ func (b *bench) prepare(ctx context.Context) error {
 	return b.installTwin(ctx, config)
 }
 
-func meta(namespace, name string) metav1.ObjectMeta {
+func newMeta(namespace, name string) metav1.ObjectMeta {
 	now := metav1.Now()
 	return metav1.ObjectMeta{
 		Namespace: namespace, Name: name, UID: uuid.NewUUID(), Generation: 1, CreationTimestamp: metav1.NewTime(now.Truncate(time.Second)),
@@ -165,7 +165,7 @@ func leaseUID(n int) types.UID { return types.UID(fmt.Sprintf("11111111-0000-400
 
 // newLease returns a lease bound to Mac n.
 func newLease(namespace string, n int) *rackv1alpha1.MacNodeLease {
-	lease := &rackv1alpha1.MacNodeLease{ObjectMeta: meta(namespace, leaseName(n))}
+	lease := &rackv1alpha1.MacNodeLease{ObjectMeta: newMeta(namespace, leaseName(n))}
 	lease.UID = leaseUID(n)
 	lease.Finalizers = []string{rules.FinalizerFloor}
 	bound := metav1.NewTime(time.Now().Truncate(time.Second))
@@ -180,7 +180,7 @@ func newLease(namespace string, n int) *rackv1alpha1.MacNodeLease {
 // newMac returns Mac n, leased.
 func newMac(namespace string, n int) *rackv1alpha1.MacNode {
 	return &rackv1alpha1.MacNode{
-		ObjectMeta: meta("", macName(n)),
+		ObjectMeta: newMeta("", macName(n)),
 		Spec:       rackv1alpha1.MacNodeSpec{SerialNumber: serialOf(n), ClassName: className, Location: rackv1alpha1.MacNodeLocation{Site: "lab", Rack: "r1", Shelf: "1"}},
 		Status: rackv1alpha1.MacNodeStatus{
 			Phase:    rackv1alpha1.MacNodeLeased,
@@ -197,7 +197,7 @@ func newMac(namespace string, n int) *rackv1alpha1.MacNode {
 // newInstance returns a running instance as reported by its agent, with the managed fields of its
 // writers. It has no owner, because the garbage collector would look for it.
 func newInstance(namespace string, n, lease int) *instancev1alpha1.MacOSInstance {
-	i := &instancev1alpha1.MacOSInstance{ObjectMeta: meta(namespace, fmt.Sprintf("vm-%05d", n))}
+	i := &instancev1alpha1.MacOSInstance{ObjectMeta: newMeta(namespace, fmt.Sprintf("vm-%05d", n))}
 	i.Finalizers = []string{rules.FinalizerVM}
 	i.Labels = map[string]string{"app": "ci", "team": "ios"}
 	now := metav1.NewTime(time.Now().Truncate(time.Second))

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
@@ -27,11 +28,9 @@ import (
 )
 
 const (
-	// CheckInterval is the interval at which the agent looks for images that the controllers
-	// cannot verify. It is also the initial wait before a repeated check, which doubles up to
-	// maxCheckWait.
-	CheckInterval = 30 * time.Second
-	maxCheckWait  = 10 * time.Minute
+	// firstCheckWait is the initial wait before a repeated check, which doubles up to maxCheckWait.
+	firstCheckWait = 15 * time.Second
+	maxCheckWait   = 10 * time.Minute
 	// checkTimeout bounds one check against a slow registry.
 	checkTimeout = time.Minute
 	// maxResults is the limit of results in a MacNode.
@@ -44,6 +43,14 @@ type Checker struct {
 	client versioned.Interface
 	clock  clock.PassiveClock
 	results
+	schedule
+}
+
+// schedule has the time at which the agent looks for images again.
+type schedule struct {
+	mu       sync.Mutex
+	interval time.Duration
+	next     time.Time
 }
 
 // NewChecker returns a Checker.
@@ -74,6 +81,36 @@ func awaitsMac(image *imagev1alpha1.MacOSImage) bool {
 		return true
 	}
 	return false
+}
+
+// SetInterval sets the interval at which CheckDue looks for images. A changed interval begins at a
+// random time, so that the agents of a fleet do not all look at once.
+func (c *Checker) SetInterval(interval time.Duration) {
+	c.schedule.mu.Lock()
+	defer c.schedule.mu.Unlock()
+	if interval != c.interval {
+		c.interval, c.next = interval, c.clock.Now().Add(rand.N(interval))
+	}
+}
+
+// CheckDue verifies the images that await a Mac if the interval since the last time has passed.
+func (c *Checker) CheckDue(ctx context.Context) {
+	if c.takeTurn() {
+		c.CheckAll(ctx)
+	}
+}
+
+// takeTurn reports whether the interval has passed, to within half a tick of the caller. A time that
+// is too far ahead is that of a clock that was set back.
+func (c *Checker) takeTurn() bool {
+	c.schedule.mu.Lock()
+	defer c.schedule.mu.Unlock()
+	now := c.clock.Now()
+	if wait := c.next.Sub(now); wait > rules.MinimumImageCheckInterval/2 && wait <= c.interval {
+		return false
+	}
+	c.next = now.Add(c.interval)
+	return true
 }
 
 // CheckAll verifies the images that await a Mac. It skips images with a tenant's Secret: only a
@@ -142,7 +179,7 @@ func (r *results) add(found rackv1alpha1.ImageCheck, now time.Time) bool {
 	}
 	changed := check.found != found
 	check.found = found
-	check.next = now.Add(min(CheckInterval<<min(check.failures, 16), maxCheckWait))
+	check.next = now.Add(min(firstCheckWait<<min(check.failures, 16), maxCheckWait))
 	check.failures++
 	if r.known == nil {
 		r.known = map[string]*result{}

@@ -23,6 +23,7 @@ import (
 	macrackfake "macrack.io/macrack/pkg/generated/clientset/versioned/fake"
 	"macrack.io/macrack/pkg/images/ociclient"
 	"macrack.io/macrack/pkg/images/verify"
+	"macrack.io/macrack/pkg/rules"
 )
 
 func newChecker(store images.Store, client versioned.Interface, c clock.Clock) *Checker {
@@ -114,9 +115,9 @@ func TestImagesThatAwaitAMac(t *testing.T) {
 	assert.Positive(t, checker.cache.Queue.Len(), "the MacNode reports it")
 
 	assert.Empty(t, look(), "not before it is due")
-	clock.Step(CheckInterval)
+	clock.Step(firstCheckWait)
 	assert.Len(t, look(), 4)
-	clock.Step(CheckInterval)
+	clock.Step(firstCheckWait)
 	assert.Empty(t, look(), "the wait doubles")
 	for range 20 {
 		clock.Step(maxCheckWait)
@@ -146,4 +147,27 @@ func TestImageChecksThatDoNotFit(t *testing.T) {
 	list := c.Results()
 	assert.Len(t, list, maxResults)
 	assert.Equal(t, "z", list[maxResults-1].Name, "it becomes Ready by this")
+}
+
+func TestCheckDue(t *testing.T) {
+	clock := clocktesting.NewFakePassiveClock(time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC))
+	c := NewChecker(nil, nil, clock)
+	// turns returns the number of turns during a time, with the ticks of the agent.
+	turns := func(d time.Duration) (n int) {
+		for end := clock.Now().Add(d); clock.Now().Before(end); {
+			clock.SetTime(clock.Now().Add(rules.MinimumImageCheckInterval))
+			if c.takeTurn() {
+				n++
+			}
+		}
+		return n
+	}
+	assert.Equal(t, 4, turns(time.Minute), "before the configuration is known")
+	c.SetInterval(rules.MinimumImageCheckInterval)
+	assert.Equal(t, 40, turns(10*time.Minute))
+	c.SetInterval(5 * time.Minute)
+	assert.Equal(t, 1, turns(5*time.Minute), "at a random time of the new interval")
+	assert.Equal(t, 12, turns(time.Hour))
+	clock.SetTime(clock.Now().Add(-24 * time.Hour))
+	assert.Equal(t, 1, turns(time.Minute), "the clock was set back")
 }

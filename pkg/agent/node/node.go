@@ -197,13 +197,22 @@ func (n *Node) runRegistered(ctx context.Context) error {
 	return controller.Run(ctx)
 }
 
+// register registers a deleted Node again.
 func (n *Node) register(ctx context.Context) {
 	if ctx.Err() != nil {
 		return
 	}
 	klog.InfoS("Node deleted; registering it again as unleased", "node", n.config.Name)
-	if err := n.create(ctx); err != nil {
-		klog.ErrorS(err, "Failed to register Node; the next status update retries", "node", n.config.Name)
+	for {
+		err := n.create(ctx)
+		if err == nil || ctx.Err() != nil {
+			return
+		}
+		klog.ErrorS(err, "Failed to register Node; retrying", "node", n.config.Name)
+		select {
+		case <-ctx.Done():
+		case <-time.After(registerRetry):
+		}
 	}
 }
 
