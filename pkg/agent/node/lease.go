@@ -23,6 +23,9 @@ import (
 // renewalAttempts is the number of attempts to write a Lease that others write too.
 const renewalAttempts = 3
 
+// maxDoublings limits the number of times that the pause after a failure doubles.
+const maxDoublings = 8
+
 // timers has the time between renewals.
 var timers clock.RealClock
 
@@ -70,19 +73,24 @@ func (h *heartbeats) get() time.Duration {
 	return h.interval
 }
 
-// run renews the Lease until ctx ends.
+// run renews the Lease until ctx ends. After a failure, it retries sooner than after the interval,
+// but less and less often, because the API may be overloaded.
 func (h *heartbeats) run(ctx context.Context) {
+	failures := 0
 	for ctx.Err() == nil {
 		interval := h.get()
 		limited, cancel := context.WithTimeout(ctx, interval)
 		err := h.renew(limited, interval)
 		cancel()
-		pause := h.jitter(interval)
-		if err != nil && ctx.Err() == nil {
-			klog.ErrorS(err, "Failed to renew Lease; retrying", "node", h.node)
-			pause = min(registerRetry, pause)
+		pause := interval
+		if err == nil {
+			failures = 0
+		} else if ctx.Err() == nil {
+			pause = min(registerRetry<<failures, DefaultHeartbeat, interval)
+			failures = min(failures+1, maxDoublings)
+			klog.ErrorS(err, "Failed to renew Lease; retrying", "node", h.node, "after", pause)
 		}
-		h.wait(ctx, timers.Now().Add(pause))
+		h.wait(ctx, timers.Now().Add(jitter(pause)))
 	}
 }
 
@@ -100,18 +108,16 @@ func (h *heartbeats) wait(ctx context.Context, until time.Time) {
 			return
 		case <-h.changed:
 			timer.Stop()
-			if sooner := timers.Now().Add(time.Duration(rand.Int64N(int64(h.get())))); sooner.Before(until) {
+			if sooner := timers.Now().Add(rand.N(h.get())); sooner.Before(until) {
 				until = sooner
 			}
 		}
 	}
 }
 
-// jitter returns a pause of at most the interval, so that agents that started together do not renew
+// jitter returns a pause that is up to 5% shorter, so that agents that started together do not renew
 // together for ever.
-func (h *heartbeats) jitter(interval time.Duration) time.Duration {
-	return interval - time.Duration(rand.Int64N(int64(interval/20)+1))
-}
+func jitter(pause time.Duration) time.Duration { return pause - rand.N(pause/20+1) }
 
 // renew writes the time into the Lease, and creates an absent Lease.
 func (h *heartbeats) renew(ctx context.Context, interval time.Duration) (err error) {
