@@ -10,13 +10,13 @@ const (
 	// MaxHeartbeatInterval is the maximum interval between the heartbeats of an agent.
 	MaxHeartbeatInterval = 5 * time.Minute
 
-	// MaxFleetHeartbeatInterval is the maximum interval that the size of a fleet can cause. An agent
-	// can then miss a heartbeat before kube-controller-manager marks its Node as not ready, which it
-	// does after 50 seconds by default. RackConfig has no influence on that.
+	// MaxFleetHeartbeatInterval is the maximum interval that the size of a fleet can cause. An
+	// agent can then miss a heartbeat before kube-controller-manager marks its Node as not ready.
+	// That happens after 50 seconds by default, and no RackConfig changes it.
 	MaxFleetHeartbeatInterval = 20 * time.Second
 
-	// MinimumImageCheckInterval is the minimum interval at which an agent looks for images that only
-	// Macs can verify.
+	// MinimumImageCheckInterval is the minimum interval at which an agent looks for images that
+	// only Macs can verify.
 	MinimumImageCheckInterval = 15 * time.Second
 
 	// fleetImageCheckInterval is that interval in a large fleet.
@@ -74,9 +74,9 @@ func (h Heartbeats) ImageCheckInterval(fleet time.Duration) time.Duration {
 	return max(MinimumImageCheckInterval, h.Interval)
 }
 
-// AllowedSilence returns the time without a heartbeat after which a Mac is offline. The Lease of the
-// last heartbeat has the interval that the agent used then: an agent that has not received a changed
-// configuration yet is not offline.
+// AllowedSilence returns the time without a heartbeat after which a Mac is offline. The Lease of
+// the last heartbeat has the interval that the agent used then. So an agent that has not received a
+// changed configuration yet is not offline.
 func (h Heartbeats) AllowedSilence(lease time.Duration) time.Duration {
 	used := min(lease/leaseHeartbeats, MaxHeartbeatInterval)
 	return max(h.OfflineAfter, MinimumMissedHeartbeats*h.Interval, MinimumMissedHeartbeats*used)

@@ -83,7 +83,7 @@ func TestHeartbeatsProperties(t *testing.T) {
 		require.Equal(t, fleet, h.FleetInterval(macs, fleet), "stable: %s", says)
 		require.LessOrEqual(t, h.FleetInterval(macs, 0), h.FleetInterval(macs+1, 0), "monotonic: %s", says)
 
-		// An agent that knows the configuration, whatever it knows of the fleet: three heartbeats fit.
+		// Three heartbeats of an agent fit, whatever it knows of the fleet.
 		agent := h.AgentInterval(before)
 		require.LessOrEqual(t, MinimumMissedHeartbeats*agent, h.AllowedSilence(0), says)
 		// An agent that knows only the old configuration.

@@ -26,8 +26,8 @@ const (
 	scaleClass, scaleInstanceClass, scaleImage = "base", "small", "macos-26-xcode-26"
 )
 
-// seed writes Macs from a number up to another into both etcds, as if they had been leased and their
-// instances had been started: MacNodes, leases, instances, Nodes and placeholder pods.
+// seed writes Macs from a number up to another into both etcds, as if they had been leased and
+// their instances had been started: MacNodes, leases, instances, Nodes and placeholder pods.
 func (s *scale) seed(ctx context.Context, from, to int) error {
 	namespace, err := s.kube.CoreV1().Namespaces().Get(ctx, fleetTenant, metav1.GetOptions{})
 	if err != nil {

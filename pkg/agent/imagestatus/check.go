@@ -100,8 +100,8 @@ func (c *Checker) CheckDue(ctx context.Context) {
 	}
 }
 
-// takeTurn reports whether the interval has passed, to within half a tick of the caller. A time that
-// is too far ahead is that of a clock that was set back.
+// takeTurn reports whether the interval has passed, to within half a tick of the caller. A time
+// that is too far ahead is that of a clock that was set back.
 func (c *Checker) takeTurn() bool {
 	c.schedule.mu.Lock()
 	defer c.schedule.mu.Unlock()

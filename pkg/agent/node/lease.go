@@ -115,8 +115,8 @@ func (h *heartbeats) wait(ctx context.Context, until time.Time) {
 	}
 }
 
-// jitter returns a pause that is up to 5% shorter, so that agents that started together do not renew
-// together for ever.
+// jitter returns a pause that is up to 5% shorter, so that agents that started together do not
+// renew together for ever.
 func jitter(pause time.Duration) time.Duration { return pause - rand.N(pause/20+1) }
 
 // renew writes the time into the Lease, and creates an absent Lease.

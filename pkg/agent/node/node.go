@@ -167,8 +167,8 @@ func (n *Node) keepRegistered(ctx context.Context) {
 	}
 }
 
-// runRegistered registers the Node, updates its status and sends heartbeats. Without a Lease, the library does the
-// latter at its ping interval.
+// runRegistered registers the Node, updates its status and sends heartbeats. The library updates
+// the status at its ping interval, because it has no Lease to renew.
 func (n *Node) runRegistered(ctx context.Context) error {
 	controller, err := node.NewNodeController(
 		node.NaiveNodeProvider{}, n.template.DeepCopy(), n.config.Client.CoreV1().Nodes(),
