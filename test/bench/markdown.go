@@ -82,7 +82,7 @@ func (r Result) goal() string {
 	return goal + ", **missed**"
 }
 
-// amount returns a value with three digits and its unit.
+// amount returns a value with two or three digits and its unit.
 func amount(value float64, unit string) string {
 	digits := 2
 	switch {
@@ -90,6 +90,8 @@ func amount(value float64, unit string) string {
 		digits = 0
 	case value >= 10:
 		digits = 1
+	case value < 0.1:
+		digits = 3
 	}
 	return strings.TrimSpace(fmt.Sprintf("%.*f %s", digits, value, unit))
 }

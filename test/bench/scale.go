@@ -27,7 +27,8 @@ import (
 
 const (
 	changesPerSecond = 10
-	// Goals for all of our processes with the largest fleet, idle.
+	// Goals for all of our processes, idle, with at most so many Macs.
+	scaleGoalMacs   = 5000
 	scaleCPUGoal    = 0.5  // cores
 	scaleMemoryGoal = 1000 // MB
 )
@@ -227,7 +228,7 @@ func (s *scale) change(ctx context.Context) error {
 func (b *bench) reportScale(sizes []scaled) {
 	for i, s := range sizes {
 		cpuGoal, memoryGoal := 0.0, 0.0
-		if i == len(sizes)-1 {
+		if i == len(sizes)-1 && s.macs <= scaleGoalMacs {
 			cpuGoal, memoryGoal = scaleCPUGoal, scaleMemoryGoal
 		}
 		all := len(scaleProcesses)

@@ -62,7 +62,7 @@ func (c chart) draw(out *strings.Builder, axis string) {
 		}
 	}
 	stepX, stepY := tick(highestX), tick(highestY)
-	endX, endY := math.Ceil(highestX/stepX)*stepX, math.Ceil(highestY/stepY)*stepY
+	endX, endY := max(stepX, math.Ceil(highestX/stepX)*stepX), max(stepY, math.Ceil(highestY/stepY)*stepY)
 	const plotWidth, plotHeight = chartWidth - marginLeft - marginRight, chartHeight - marginTop - marginBottom
 	atX := func(x float64) float64 { return marginLeft + x/endX*plotWidth }
 	atY := func(y float64) float64 { return marginTop + plotHeight - y/endY*plotHeight }
