@@ -48,19 +48,16 @@ type openViolation struct {
 
 // apply updates the state of the Mac with a record at a time.
 func (s *chassis) apply(record *rack.AuditRecord, at int64) {
-	report := s.chain.report
 	if s.chain.serial == "" && !isRejection(record.Type) {
 		return // The record has no Mac.
 	}
 	switch record.Type {
 	case rack.InstanceRejected, rack.CrossTenantRejected, rack.FloorTamperRejected:
-		report.during(span{at, at}, func(_ int, status *rack.ComplianceReportStatus) {
-			count := &status.Rejected
-			if record.Type == rack.InstanceRejected && !rules.IsRuleReason(record.Details.Reason) {
-				count = &status.OtherRejections
-			}
-			*count += max(1, record.Details.Count)
-		})
+		kind := rejected
+		if record.Type == rack.InstanceRejected && !rules.IsRuleReason(record.Details.Reason) {
+			kind = rejectedOtherwise
+		}
+		s.chain.prove(fact{kind: kind, span: span{at, at}, count: max(1, record.Details.Count)})
 	case rack.LeaseBound:
 		s.bind(record, at)
 	case rack.LeaseHeld, rack.FloorLengthened:
@@ -68,7 +65,7 @@ func (s *chassis) apply(record *rack.AuditRecord, at int64) {
 	case rack.LeaseReleased:
 		s.release(record, at)
 	case rack.InstanceStarted:
-		report.during(span{at, at}, func(_ int, status *rack.ComplianceReportStatus) { status.VMStarts++ })
+		s.chain.prove(fact{kind: startGranted, span: span{at, at}})
 		s.start(record, at)
 	case rack.InstanceStopped:
 		s.stop(record, at)
@@ -142,9 +139,10 @@ func (s *chassis) release(record *rack.AuditRecord, at int64) {
 		releasedAt = t.UTC()
 	}
 	if !rules.FloorPassed(releasedAt, floor) {
-		s.chain.report.violated(span{at, at}, s.violation(rules.TwentyFourHours, record, fmt.Sprintf(
+		violation := s.violation(rules.TwentyFourHours, record, fmt.Sprintf(
 			"lease %s of %s was released at %s, %s before its floor at %s", objectOf(record.Lease), record.Tenant,
-			releasedAt.Format(time.RFC3339Nano), floor.Sub(releasedAt), floor.UTC().Format(time.RFC3339)), records))
+			releasedAt.Format(time.RFC3339Nano), floor.Sub(releasedAt), floor.UTC().Format(time.RFC3339)), records)
+		s.chain.prove(fact{kind: violated, span: span{at, at}, violation: &violation})
 	}
 }
 
@@ -217,9 +215,7 @@ func (s *chassis) counted(until int64) {
 	if s.count == 0 {
 		return
 	}
-	s.chain.report.during(span{s.since, until}, func(_ int, status *rack.ComplianceReportStatus) {
-		status.MaxVMs = max(status.MaxVMs, s.count)
-	})
+	s.chain.prove(fact{kind: ran, span: span{s.since, until}, count: s.count})
 }
 
 // adoptLease takes the lease of the Mac from a record after missing records.
@@ -284,10 +280,7 @@ func (s *chassis) endLease(lease use, at int64) {
 
 // leased reports to the windows that a lease had the Mac until a time.
 func (s *chassis) leased(lease use, until int64) {
-	s.chain.report.during(span{lease.from, until}, func(i int, status *rack.ComplianceReportStatus) {
-		status.Leases++
-		s.chain.countMac(i, status)
-	})
+	s.chain.prove(fact{kind: leased, span: span{lease.from, until}, mac: s.chain.serial != ""})
 }
 
 // addViolation starts a violation at a record.
@@ -317,7 +310,8 @@ func (s *chassis) endIf(at int64, ended func(*openViolation) bool) {
 	kept := s.open[:0]
 	for i := range s.open {
 		if o := &s.open[i]; ended(o) {
-			s.chain.report.violated(span{o.from, at}, o.ComplianceViolation)
+			violation := o.ComplianceViolation
+			s.chain.prove(fact{kind: violated, span: span{o.from, at}, violation: &violation})
 		} else {
 			kept = append(kept, *o)
 		}

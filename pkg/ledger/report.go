@@ -27,10 +27,7 @@ func Report(ctx context.Context, source RecordSource, anchors Anchors, windows .
 	if err != nil {
 		return nil, err
 	}
-	if err := hashed(ctx, source, r.add); err != nil {
-		return nil, err
-	}
-	return r.finish(), nil
+	return r.read(ctx, source)
 }
 
 // A report is a report under construction.
@@ -39,6 +36,8 @@ type report struct {
 	windows []*windowReport
 	chains  map[string]*chain
 	last    *chain // the chain of the last record, which usually is that of the next
+	broken  bool   // whether a chain is broken
+	proof   *Proof // for the next report; nil if it cannot rely on this one
 }
 
 // A windowReport is the part of a report for one window.
@@ -66,6 +65,14 @@ func newReport(anchors Anchors, windows []Window) (*report, error) {
 	return r, nil
 }
 
+// read adds the records of a source, and returns the finished report.
+func (r *report) read(ctx context.Context, source RecordSource) ([]rack.ComplianceReportStatus, error) {
+	if err := hashed(ctx, source, r.add); err != nil {
+		return nil, err
+	}
+	return r.finish(), nil
+}
+
 func (r *report) add(record *rack.AuditRecord, intact bool) error {
 	name, sequence, ok := SplitName(record.Name)
 	if !ok {
@@ -79,7 +86,19 @@ func (r *report) add(record *rack.AuditRecord, intact bool) error {
 		}
 		r.last = c
 	}
-	return c.add(record, sequence, intact)
+	if err := c.add(record, sequence, intact); err != nil {
+		return err
+	}
+	if r.proof != nil {
+		r.proof.records++
+	}
+	return nil
+}
+
+// breaks is called for each break of a chain.
+func (r *report) breaks() {
+	r.broken = true
+	r.forget()
 }
 
 func (r *report) finish() []rack.ComplianceReportStatus {
@@ -88,8 +107,17 @@ func (r *report) finish() []rack.ComplianceReportStatus {
 			r.chains[name] = newChain(r, name)
 		}
 	}
+	proof := r.proof
+	r.proof = nil // Later records can contradict the facts of an end.
 	for _, name := range slices.Sorted(maps.Keys(r.chains)) {
-		r.chains[name].finish()
+		c := r.chains[name]
+		if proof != nil && c.sequence > 0 {
+			proof.chains[name] = c.clone()
+		}
+		c.finish()
+	}
+	if !r.broken {
+		r.proof = proof
 	}
 	statuses := make([]rack.ComplianceReportStatus, 0, len(r.windows))
 	for _, w := range r.windows {

@@ -41,6 +41,7 @@ type chain struct {
 
 	broken, seen windowSet
 	chassis      chassis
+	facts        factLog // empty if the chain is not remembered
 }
 
 // A pendingBreak is an edited record, whose time is only known from the next valid record.
@@ -113,12 +114,11 @@ func (c *chain) add(record *rack.AuditRecord, sequence int64, intact bool) error
 // start checks the first existing record of the chain.
 func (c *chain) start(record *rack.AuditRecord, sequence int64) {
 	at := micros(record)
-	for _, w := range c.report.windows {
-		w.began = min(w.began, at)
-		if sequence > 1 {
-			w.since = max(w.since, at)
-		}
+	kind := chainBegan
+	if sequence > 1 {
+		kind = remainderBegan
 	}
+	c.prove(fact{kind: kind, span: span{at, at}})
 	first := max(1, c.report.anchors[c.name].Since)
 	if checkpoint := c.checkpoint(); checkpoint != nil {
 		first = max(first, checkpoint.Sequence+1)
@@ -201,6 +201,7 @@ func (c *chain) addEdited(record *rack.AuditRecord, sequence int64, flaw string,
 	} else {
 		c.edited = append(c.edited, pendingBreak{from: c.since(sequence), violation: v})
 	}
+	c.report.breaks()
 	c.chassis.forget()
 	if sequence == c.sequence {
 		c.addTwin(record)
@@ -234,6 +235,7 @@ func (c *chain) reportFork(s span) {
 	if c.forked == nil || len(c.hashes) < 2 {
 		return
 	}
+	c.report.breaks()
 	c.report.during(s, func(i int, status *rack.ComplianceReportStatus) {
 		if !c.reportedWindows.add(i) {
 			return
@@ -264,17 +266,7 @@ func (c *chain) advance(record *rack.AuditRecord, sequence int64) {
 // count counts a record by its own content.
 func (c *chain) count(record *rack.AuditRecord) {
 	at := micros(record)
-	c.report.during(span{at, at}, func(i int, status *rack.ComplianceReportStatus) {
-		status.Records++
-		c.countMac(i, status)
-	})
-}
-
-// countMac counts the Mac in a window.
-func (c *chain) countMac(i int, status *rack.ComplianceReportStatus) {
-	if c.serial != "" && c.seen.add(i) {
-		status.Chassis++
-	}
+	c.prove(fact{kind: recorded, span: span{at, at}, mac: c.serial != ""})
 }
 
 // confirm counts the last record, which the next record has confirmed.
@@ -300,6 +292,7 @@ func (c *chain) addBreakAt(s span, record *rack.AuditRecord, message string, rec
 }
 
 func (c *chain) addBreak(s span, v rack.ComplianceViolation) {
+	c.report.breaks()
 	c.report.violated(s, v)
 	c.report.during(s, func(i int, status *rack.ComplianceReportStatus) {
 		if c.broken.add(i) {

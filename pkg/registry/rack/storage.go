@@ -48,7 +48,7 @@ func NewStorage(options genericstore.Options, filter *tenancy.Filter, defaultCla
 		MacNodeClasses:    classes,
 		MacNodeLeases:     leases,
 		AuditRecords:      records,
-		ComplianceReports: compliancereport.NewREST(options.Clock, auditrecord.Source(options.Backend), auditrecord.Anchors(options.Backend)),
+		ComplianceReports: compliancereport.NewREST(options.Clock, auditrecord.NewReporter(options.Backend, options.Clock)),
 	}, nil
 }
 

@@ -4,8 +4,10 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"slices"
 	"strings"
 
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -27,8 +29,19 @@ type Scan struct {
 	kv       clientv3.KV
 	prefix   string // of the keys of all objects
 	revision int64
+	history  History
 	page     int64
 }
+
+// A History identifies the history of etcd's revisions. etcd never changes the objects of an
+// earlier revision of one history. A restored backup, and in small clusters any restart, begins
+// another.
+type History struct {
+	cluster, term uint64
+}
+
+// An ObjectKey is the place of an object of the scanned resource.
+type ObjectKey struct{ Namespace, Name string }
 
 // Scan starts a scan of a resource at the current revision.
 func (b *Backend) Scan(ctx context.Context, gr schema.GroupResource) (*Scan, error) {
@@ -48,7 +61,20 @@ func (b *Backend) Scan(ctx context.Context, gr schema.GroupResource) (*Scan, err
 		return nil, err
 	}
 	s.revision = resp.Header.Revision
+	s.history = History{resp.Header.ClusterId, resp.Header.RaftTerm}
 	return s, nil
+}
+
+// Revision returns the revision of the scan, and the history that it belongs to.
+func (s *Scan) Revision() (int64, History) { return s.revision, s.history }
+
+// Count returns the number of objects, including those that cannot be decoded.
+func (s *Scan) Count(ctx context.Context) (int64, error) {
+	resp, err := s.kv.Get(ctx, s.prefix, clientv3.WithPrefix(), clientv3.WithRev(s.revision), clientv3.WithCountOnly())
+	if err != nil {
+		return 0, err
+	}
+	return resp.Count, nil
 }
 
 // Namespaces returns the namespaces that have objects, in order. It reads the keys only, not the
@@ -118,11 +144,7 @@ type Value struct {
 // that etcd takes for a page grows with the number of remaining objects, so a large namespace is
 // faster to read in parts.
 func (s *Scan) Values(ctx context.Context, namespace, from, to string) iter.Seq2[Value, error] {
-	prefix := s.prefix + namespace + "/"
-	from, end := prefix+from, clientv3.GetPrefixRangeEnd(prefix)
-	if to != "" {
-		end = prefix + to
-	}
+	from, end := s.bounds(namespace, from, to)
 	return func(yield func(Value, error) bool) {
 		for {
 			resp, err := s.kv.Get(ctx, from, clientv3.WithRange(end), clientv3.WithRev(s.revision), clientv3.WithLimit(s.page))
@@ -130,20 +152,76 @@ func (s *Scan) Values(ctx context.Context, namespace, from, to string) iter.Seq2
 				yield(Value{}, err)
 				return
 			}
-			for _, kv := range resp.Kvs {
-				data, _, err := s.resource.transformer.TransformFromStorage(ctx, kv.Value, value.DefaultContext(kv.Key))
-				if err != nil {
-					yield(Value{}, storage.NewInternalError(fmt.Errorf("%s: %w", kv.Key, err)))
-					return
-				}
-				if !yield(Value{kv.Key, data, kv.CreateRevision, kv.ModRevision}, nil) {
-					return
-				}
-			}
-			if !resp.More {
+			if !s.yield(ctx, resp.Kvs, yield) || !resp.More {
 				return
 			}
 			from = string(resp.Kvs[len(resp.Kvs)-1].Key) + "\x00"
+		}
+	}
+}
+
+// bounds returns the keys between which the objects of a namespace with names from one up to, but
+// not including, another are stored. An empty to means no limit.
+func (s *Scan) bounds(namespace, from, to string) (first, end string) {
+	prefix := s.prefix + namespace + "/"
+	if to == "" {
+		return prefix + from, clientv3.GetPrefixRangeEnd(prefix)
+	}
+	return prefix + from, prefix + to
+}
+
+// yield calls yield with each value, and returns whether it wants more.
+func (s *Scan) yield(ctx context.Context, kvs []*mvccpb.KeyValue, yield func(Value, error) bool) bool {
+	for _, kv := range kvs {
+		data, _, err := s.resource.transformer.TransformFromStorage(ctx, kv.Value, value.DefaultContext(kv.Key))
+		if err != nil {
+			yield(Value{}, storage.NewInternalError(fmt.Errorf("%s: %w", kv.Key, err)))
+			return false
+		}
+		if !yield(Value{kv.Key, data, kv.CreateRevision, kv.ModRevision}, nil) {
+			return false
+		}
+	}
+	return true
+}
+
+// Changes returns the objects of a namespace, in a range as for Values, that were written after a
+// revision, and the number of the others. etcd reads them from its index, and sends only the
+// changes.
+func (s *Scan) Changes(ctx context.Context, namespace, from, to string, since int64) (changed []ObjectKey, others int64, err error) {
+	from, end := s.bounds(namespace, from, to)
+	resp, err := s.kv.Get(ctx, from, clientv3.WithRange(end), clientv3.WithRev(s.revision), clientv3.WithKeysOnly(), clientv3.WithMinModRev(since+1))
+	if err != nil {
+		return nil, 0, err
+	}
+	for _, kv := range resp.Kvs {
+		changed = append(changed, ObjectKey{namespace, strings.TrimPrefix(string(kv.Key), s.prefix+namespace+"/")})
+	}
+	return changed, resp.Count - int64(len(changed)), nil // etcd counts before it filters
+}
+
+// scanBatch is the number of objects that are read by their keys at once; etcd accepts at most 128.
+const scanBatch = 100
+
+// Get returns the objects with the given keys, in their order, without those that do not exist. The
+// last value has an error if not all could be read.
+func (s *Scan) Get(ctx context.Context, keys []ObjectKey) iter.Seq2[Value, error] {
+	return func(yield func(Value, error) bool) {
+		for batch := range slices.Chunk(keys, scanBatch) {
+			var reads []clientv3.Op
+			for _, key := range batch {
+				reads = append(reads, clientv3.OpGet(s.prefix+key.Namespace+"/"+key.Name, clientv3.WithRev(s.revision)))
+			}
+			resp, err := s.kv.Txn(ctx).Then(reads...).Commit()
+			if err != nil {
+				yield(Value{}, err)
+				return
+			}
+			for _, read := range resp.Responses {
+				if !s.yield(ctx, read.GetResponseRange().Kvs, yield) {
+					return
+				}
+			}
 		}
 	}
 }

@@ -2,6 +2,7 @@ package auditrecord
 
 import (
 	"context"
+	"iter"
 
 	"k8s.io/klog/v2"
 
@@ -45,6 +46,13 @@ func Source(backend *txn.Backend) ledger.RecordSource {
 		if err != nil {
 			return err
 		}
+		return scanSource(scan, known)(ctx, yield)
+	}
+}
+
+// scanSource is Source at the revision of a scan.
+func scanSource(scan *txn.Scan, known ledger.Anchors) ledger.RecordSource {
+	return func(ctx context.Context, yield func(*rack.AuditRecord) error) error {
 		namespaces, err := scan.Namespaces(ctx)
 		if err != nil {
 			return err
@@ -78,22 +86,34 @@ func Source(backend *txn.Backend) ledger.RecordSource {
 // another, or to the end.
 func namespaceSource(scan *txn.Scan, namespace, from, to string) ledger.RecordSource {
 	return func(ctx context.Context, yield func(*rack.AuditRecord) error) error {
-		var decoder Decoder
-		for value, err := range scan.Values(ctx, namespace, from, to) {
-			if err != nil {
-				return err
-			}
-			record := &rack.AuditRecord{}
-			if !decoder.Decode(value.Data, record) {
-				if err := scan.Decode(value, record); err != nil {
-					klog.ErrorS(err, "Audit record cannot be decoded; its chain has a gap")
-					continue
-				}
-			}
-			if err := yield(record); err != nil {
-				return err
+		return decoded(scan, scan.Values(ctx, namespace, from, to), yield)
+	}
+}
+
+// keySource returns the records with the given keys.
+func keySource(scan *txn.Scan, keys []txn.ObjectKey) ledger.RecordSource {
+	return func(ctx context.Context, yield func(*rack.AuditRecord) error) error {
+		return decoded(scan, scan.Get(ctx, keys), yield)
+	}
+}
+
+// decoded calls yield with each value that can be decoded.
+func decoded(scan *txn.Scan, values iter.Seq2[txn.Value, error], yield func(*rack.AuditRecord) error) error {
+	var decoder Decoder
+	for value, err := range values {
+		if err != nil {
+			return err
+		}
+		record := &rack.AuditRecord{}
+		if !decoder.Decode(value.Data, record) {
+			if err := scan.Decode(value, record); err != nil {
+				klog.ErrorS(err, "Audit record cannot be decoded; its chain has a gap")
+				continue
 			}
 		}
-		return nil
+		if err := yield(record); err != nil {
+			return err
+		}
 	}
+	return nil
 }

@@ -20,16 +20,17 @@ import (
 // Resource is the resource of ComplianceReports.
 var Resource = rack.Resource("compliancereports")
 
-// An AnchorSource returns the anchors of the ledger's chains, which are stored outside its records.
-type AnchorSource func(ctx context.Context) (ledger.Anchors, error)
+// A Reporter reports on the records of the ledger.
+type Reporter interface {
+	Report(ctx context.Context, windows ...ledger.Window) ([]rack.ComplianceReportStatus, error)
+}
 
 // REST computes ComplianceReports when they are read. Nothing is stored.
 type REST struct {
 	rest.TableConvertor
-	clock   clock.PassiveClock
-	records ledger.RecordSource
-	anchors AnchorSource
-	turn    chan struct{} // holds a token while no report is computed
+	clock    clock.PassiveClock
+	reporter Reporter
+	turn     chan struct{} // holds a token while no report is computed
 }
 
 var (
@@ -41,14 +42,12 @@ var (
 	_ rest.SingularNameProvider = &REST{}
 )
 
-// NewREST returns the storage that computes reports from records. Without anchors (nil), a report
-// takes the first and the last record of each chain for its ends.
-func NewREST(clock clock.PassiveClock, records ledger.RecordSource, anchors AnchorSource) *REST {
+// NewREST returns the storage that computes reports.
+func NewREST(clock clock.PassiveClock, reporter Reporter) *REST {
 	r := &REST{
 		TableConvertor: NewTableConvertor(clock),
 		clock:          clock,
-		records:        records,
-		anchors:        anchors,
+		reporter:       reporter,
 		turn:           make(chan struct{}, 1),
 	}
 	r.turn <- struct{}{}
@@ -120,8 +119,8 @@ func (r *REST) List(ctx context.Context, options *metainternalversion.ListOption
 	return &rack.ComplianceReportList{Items: reports}, nil
 }
 
-// compute reads the ledger once for all windows. Reports are computed one at a time, because each
-// reads all records.
+// compute computes the reports on all windows at once. Requests take turns, because a report may
+// read all records.
 func (r *REST) compute(ctx context.Context, windows ...ledger.Window) ([]rack.ComplianceReport, error) {
 	reports := make([]rack.ComplianceReport, 0, len(windows))
 	if len(windows) == 0 {
@@ -134,14 +133,7 @@ func (r *REST) compute(ctx context.Context, windows ...ledger.Window) ([]rack.Co
 		return nil, ctx.Err()
 	}
 
-	var anchors ledger.Anchors
-	if r.anchors != nil {
-		var err error
-		if anchors, err = r.anchors(ctx); err != nil {
-			return nil, err
-		}
-	}
-	statuses, err := ledger.Report(ctx, r.records, anchors, windows...)
+	statuses, err := r.reporter.Report(ctx, windows...)
 	if err != nil {
 		return nil, err
 	}

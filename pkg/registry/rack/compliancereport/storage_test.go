@@ -45,13 +45,19 @@ func (b *book) Create(_ context.Context, _ schema.GroupResource, obj runtime.Obj
 	return nil
 }
 
-func (b *book) source(ctx context.Context, yield func(*rack.AuditRecord) error) error {
+func (b *book) Report(ctx context.Context, windows ...ledger.Window) ([]rack.ComplianceReportStatus, error) {
 	b.reads++
-	return ledger.Records(b.records...)(ctx, yield)
+	anchors, err := ledger.NewAnchors(b.heads, nil)
+	if err != nil {
+		return nil, err
+	}
+	return ledger.Report(ctx, ledger.Records(b.records...), anchors, windows...)
 }
 
-func (b *book) anchors(context.Context) (ledger.Anchors, error) {
-	return ledger.NewAnchors(b.heads, nil)
+type reporterFunc func() error
+
+func (f reporterFunc) Report(_ context.Context, windows ...ledger.Window) ([]rack.ComplianceReportStatus, error) {
+	return make([]rack.ComplianceReportStatus, len(windows)), f()
 }
 
 // newBook has two quarantines of a Mac: 60 days and one hour ago.
@@ -67,7 +73,7 @@ func newBook(t *testing.T) *book {
 
 func TestGet(t *testing.T) {
 	b := newBook(t)
-	r := NewREST(testingclock.NewFakePassiveClock(now), b.source, b.anchors)
+	r := NewREST(testingclock.NewFakePassiveClock(now), b)
 	obj, err := r.Get(context.Background(), "30d", &metav1.GetOptions{})
 	require.NoError(t, err)
 	report := obj.(*rack.ComplianceReport)
@@ -83,38 +89,23 @@ func TestGet(t *testing.T) {
 	assert.Equal(t, "Compliant", table.Rows[0].Cells[8])
 }
 
-func TestGetUsesAnchors(t *testing.T) {
-	b := newBook(t)
-	b.records = b.records[:1]
-	r := NewREST(testingclock.NewFakePassiveClock(now), b.source, b.anchors)
-	obj, err := r.Get(context.Background(), "24h", nil)
-	require.NoError(t, err)
-	assert.Equal(t, rack.ComplianceIncomplete, obj.(*rack.ComplianceReport).Status.Verdict)
-
-	obj, err = NewREST(testingclock.NewFakePassiveClock(now), b.source, nil).Get(context.Background(), "24h", nil)
-	require.NoError(t, err)
-	assert.Equal(t, rack.ComplianceCompliant, obj.(*rack.ComplianceReport).Status.Verdict)
-}
-
 func TestGetRefuses(t *testing.T) {
 	b := newBook(t)
-	r := NewREST(testingclock.NewFakePassiveClock(now), b.source, nil)
+	r := NewREST(testingclock.NewFakePassiveClock(now), b)
 	_, err := r.Get(context.Background(), "yesterday", nil)
 	assert.True(t, apierrors.IsNotFound(err))
 	assert.ErrorContains(t, err, `compliancereports.rack.macrack.io "yesterday" not found: a report is named after its window`)
 	assert.Zero(t, b.reads)
 
 	broken := errors.New("etcd is down")
-	failing := func(context.Context, func(*rack.AuditRecord) error) error { return broken }
-	_, err = NewREST(testingclock.NewFakePassiveClock(now), failing, nil).Get(context.Background(), "24h", nil)
-	assert.ErrorIs(t, err, broken)
-	_, err = NewREST(testingclock.NewFakePassiveClock(now), b.source, func(context.Context) (ledger.Anchors, error) { return nil, broken }).Get(context.Background(), "24h", nil)
+	failing := reporterFunc(func() error { return broken })
+	_, err = NewREST(testingclock.NewFakePassiveClock(now), failing).Get(context.Background(), "24h", nil)
 	assert.ErrorIs(t, err, broken)
 }
 
 func TestList(t *testing.T) {
 	b := newBook(t)
-	r := NewREST(testingclock.NewFakePassiveClock(now), b.source, nil)
+	r := NewREST(testingclock.NewFakePassiveClock(now), b)
 	for name, test := range map[string]struct {
 		options *metainternalversion.ListOptions
 		names   []string
@@ -144,12 +135,12 @@ func TestList(t *testing.T) {
 
 func TestReportsWaitForEachOther(t *testing.T) {
 	entered, leave := make(chan struct{}), make(chan struct{})
-	slow := func(context.Context, func(*rack.AuditRecord) error) error {
+	slow := reporterFunc(func() error {
 		entered <- struct{}{}
 		<-leave
 		return nil
-	}
-	r := NewREST(testingclock.NewFakePassiveClock(now), slow, nil)
+	})
+	r := NewREST(testingclock.NewFakePassiveClock(now), slow)
 	done := make(chan error)
 	go func() {
 		_, err := r.Get(context.Background(), "24h", nil)

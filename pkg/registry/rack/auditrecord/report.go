@@ -1,0 +1,140 @@
+package auditrecord
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"k8s.io/utils/clock"
+
+	"macrack.io/macrack/pkg/apis/rack"
+	"macrack.io/macrack/pkg/ledger"
+	"macrack.io/macrack/pkg/registry/txn"
+)
+
+const (
+	// maxProofAge is the time after which a report reads all records again.
+	maxProofAge = 6 * time.Hour
+
+	// checkedPart is the number of keys that etcd compares at once, which bounds its memory.
+	checkedPart = 200_000
+
+	// maxAdded is the number of new records, apart from a tenth of the old ones, that are faster to
+	// read by their keys than together with all others.
+	maxAdded = 10_000
+)
+
+// A Reporter reports on all records. It reads and proves the records that an earlier report has
+// proved only if etcd cannot confirm that they are unchanged.
+type Reporter struct {
+	backend *txn.Backend
+	clock   clock.PassiveClock
+
+	mu       sync.Mutex
+	proof    *ledger.Proof // of an earlier report; may be nil
+	revision int64         // at which the proof has all records
+	history  txn.History
+	read     time.Time // when all records were read
+}
+
+// NewReporter returns a reporter on the records of a backend.
+func NewReporter(backend *txn.Backend, clock clock.PassiveClock) *Reporter {
+	return &Reporter{backend: backend, clock: clock}
+}
+
+// Report reports on all records at the current revision.
+func (r *Reporter) Report(ctx context.Context, windows ...ledger.Window) ([]rack.ComplianceReportStatus, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	anchors, err := Anchors(r.backend)(ctx) // before the records
+	if err != nil {
+		return nil, err
+	}
+	scan, err := r.backend.Scan(ctx, Resource)
+	if err != nil {
+		return nil, err
+	}
+	statuses, err := r.reportOnChanges(ctx, scan, anchors, windows)
+	if !errors.Is(err, ledger.ErrProofOutdated) {
+		return statuses, err
+	}
+	return r.reportOnAll(ctx, scan, anchors, windows)
+}
+
+// reportOnAll reads and proves all records.
+func (r *Reporter) reportOnAll(ctx context.Context, scan *txn.Scan, anchors ledger.Anchors, windows []ledger.Window) ([]rack.ComplianceReportStatus, error) {
+	r.proof = nil
+	now := r.clock.Now()
+	stored, err := scan.Count(ctx)
+	if err != nil {
+		return nil, err
+	}
+	statuses, proof, err := ledger.ReportAndProve(ctx, scanSource(scan, anchors), anchors, windows...)
+	if err != nil {
+		return nil, err
+	}
+	if proof != nil && proof.Records() == stored {
+		r.remember(proof, scan)
+		r.read = now
+	}
+	return statuses, nil
+}
+
+// reportOnChanges reads and proves only the records since the proof. If the proof does not hold any
+// more, it returns ErrProofOutdated.
+func (r *Reporter) reportOnChanges(ctx context.Context, scan *txn.Scan, anchors ledger.Anchors, windows []ledger.Window) ([]rack.ComplianceReportStatus, error) {
+	if r.proof == nil || r.clock.Since(r.read).Abs() >= maxProofAge {
+		return nil, ledger.ErrProofOutdated
+	}
+	if revision, history := scan.Revision(); history != r.history || revision < r.revision {
+		return nil, ledger.ErrProofOutdated
+	}
+	added, unchanged, err := r.changes(ctx, scan, anchors)
+	if err != nil {
+		return nil, err
+	}
+	if unchanged != r.proof.Records() || int64(len(added)) > maxAdded+unchanged/10 {
+		return nil, ledger.ErrProofOutdated
+	}
+	statuses, proof, err := r.proof.Report(ctx, keySource(scan, added), anchors, windows...)
+	if err != nil {
+		return nil, err
+	}
+	if proof == nil || proof.Records() != r.proof.Records()+int64(len(added)) {
+		return nil, ledger.ErrProofOutdated
+	}
+	r.remember(proof, scan)
+	return statuses, nil
+}
+
+// changes returns the keys of the records that were written since the proof, sorted by name, and
+// the number of the other records. If that number is the number of the records of the proof, each
+// of these is unchanged, because a record that was changed or deleted is not among the others.
+func (r *Reporter) changes(ctx context.Context, scan *txn.Scan, anchors ledger.Anchors) (changed []txn.ObjectKey, others int64, err error) {
+	namespaces, err := scan.Namespaces(ctx)
+	if err != nil {
+		return nil, 0, err
+	}
+	for _, namespace := range namespaces {
+		from := ""
+		for _, to := range append(anchors.Parts(checkedPart), "") {
+			c, n, err := scan.Changes(ctx, namespace, from, to, r.revision)
+			if err != nil {
+				return nil, 0, err
+			}
+			changed, others, from = append(changed, c...), others+n, to
+		}
+	}
+	slices.SortFunc(changed, func(a, b txn.ObjectKey) int {
+		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Namespace, b.Namespace))
+	})
+	return changed, others, nil
+}
+
+func (r *Reporter) remember(proof *ledger.Proof, scan *txn.Scan) {
+	r.proof = proof
+	r.revision, r.history = scan.Revision()
+}
