@@ -18,6 +18,7 @@ import (
 
 	"macrack.io/macrack/pkg/apis/rack"
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
+	"macrack.io/macrack/pkg/generated/clientset/versioned"
 	"macrack.io/macrack/pkg/ledger"
 	"macrack.io/macrack/test/registrytest"
 )
@@ -46,7 +47,12 @@ func twoTenants(t *testing.T) *fleet {
 
 func (f *fleet) compliance(window string) rackv1alpha1.ComplianceReportStatus {
 	f.t.Helper()
-	report, err := f.admin.RackV1alpha1().ComplianceReports().Get(f.t.Context(), window, metav1.GetOptions{})
+	return f.reportBy(f.admin, window)
+}
+
+func (f *fleet) reportBy(client versioned.Interface, window string) rackv1alpha1.ComplianceReportStatus {
+	f.t.Helper()
+	report, err := client.RackV1alpha1().ComplianceReports().Get(f.t.Context(), window, metav1.GetOptions{})
 	require.NoError(f.t, err)
 	return report.Status
 }
@@ -124,8 +130,11 @@ func TestReportOfATamperedLedger(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := twoTenants(t)
+			require.Equal(t, rackv1alpha1.ComplianceCompliant, f.compliance("7d").Verdict)
 			test.tamper(f)
 			status := f.compliance("7d")
+			other := f.servers[1].Client(t, "admin", "system:masters")
+			assert.Equal(t, f.reportBy(other, "7d"), status, "the other server has no earlier report")
 			assert.Equal(t, rackv1alpha1.ComplianceIncomplete, status.Verdict)
 			require.Len(t, status.Violations, 1)
 			assert.Contains(t, status.Violations[0].Message, test.message)

@@ -37,6 +37,7 @@ import (
 type Etcd struct {
 	Endpoint string
 	Client   *clientv3.Client
+	config   *embed.Config
 	server   *embed.Etcd
 }
 
@@ -51,19 +52,33 @@ func StartEtcd(t testing.TB) *Etcd {
 	cfg.AdvertisePeerUrls, cfg.AdvertiseClientUrls = cfg.ListenPeerUrls, cfg.ListenClientUrls
 	cfg.InitialCluster = cfg.InitialClusterFromName(cfg.Name)
 	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.NewNop())
-	server, err := embed.StartEtcd(cfg)
-	require.NoError(t, err)
-	t.Cleanup(server.Close)
-	select {
-	case <-server.Server.ReadyNotify():
-	case <-time.After(time.Minute):
-		t.Fatal("etcd is not ready")
-	}
-	e := &Etcd{Endpoint: cfg.ListenClientUrls[0].String(), server: server}
+	e := &Etcd{Endpoint: cfg.ListenClientUrls[0].String(), config: cfg}
+	e.start(t)
+	t.Cleanup(func() { e.server.Close() })
+	var err error
 	e.Client, err = clientv3.New(clientv3.Config{Endpoints: []string{e.Endpoint}, Logger: zap.NewNop()})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = e.Client.Close() })
 	return e
+}
+
+func (e *Etcd) start(t testing.TB) {
+	var err error
+	e.server, err = embed.StartEtcd(e.config)
+	require.NoError(t, err)
+	select {
+	case <-e.server.Server.ReadyNotify():
+	case <-time.After(time.Minute):
+		t.Fatal("etcd is not ready")
+	}
+}
+
+// Restart stops etcd, calls change with its data directory, and starts it again.
+func (e *Etcd) Restart(t testing.TB, change func(dir string)) {
+	t.Helper()
+	e.server.Close()
+	change(e.config.Dir)
+	e.start(t)
 }
 
 // Revision returns the revision of the last write.

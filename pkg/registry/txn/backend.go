@@ -101,6 +101,8 @@ type resource struct {
 	decoder     etcd3.Decoder
 	transformer value.Transformer
 
+	connections connectionCounter // of etcd
+
 	etcd  atomic.Pointer[clientv3.Client] // nil until the resource has storage
 	cache atomic.Pointer[watchCache]      // nil without a watch cache
 	store atomic.Pointer[store]           // nil without a planner

@@ -66,7 +66,7 @@ func (b *Backend) decorator(r *resource, watchCached bool) generic.StorageDecora
 // that closes both. It follows newETCD3Storage, but writes through a client of this package and
 // omits objects that cannot be decoded.
 func (r *resource) newRawStorage(c *storagebackend.ConfigForResource, resourcePrefix string, newFunc, newListFunc func() runtime.Object) (storage.Interface, *kubernetes.Client, func(), error) {
-	etcd, err := dial(c.Transport)
+	etcd, err := dial(c.Transport, &r.connections)
 	if err != nil {
 		return nil, nil, nil, err
 	}

@@ -53,14 +53,15 @@ var clientMetrics = sync.OnceValue(func() *grpcprom.ClientMetrics {
 })
 
 // dial returns a connected client of etcd. It follows newETCD3Client and blockUntilReady, but
-// reconnects soon after etcd returns, instead of after up to two minutes.
-func dial(c storagebackend.TransportConfig) (*kubernetes.Client, error) {
+// reconnects soon after etcd returns, instead of after up to two minutes. It counts the connections.
+func dial(c storagebackend.TransportConfig, connections *connectionCounter) (*kubernetes.Client, error) {
 	cfg := clientv3.Config{
 		Endpoints: c.ServerList, Logger: clientLogger(), DialTimeout: dialTimeout, DialKeepAliveTime: 30 * time.Second, DialKeepAliveTimeout: 10 * time.Second,
 		DialOptions: []grpc.DialOption{
 			grpc.WithConnectParams(grpc.ConnectParams{Backoff: reconnect, MinConnectTimeout: dialTimeout}),
 			grpc.WithChainUnaryInterceptor(clientMetrics().UnaryClientInterceptor()),
 			grpc.WithChainStreamInterceptor(clientMetrics().StreamClientInterceptor()),
+			grpc.WithStatsHandler(connections),
 			grpc.WithStatsHandler(otelgrpc.NewClientHandler(otelgrpc.WithMessageEvents(otelgrpc.ReceivedEvents, otelgrpc.SentEvents),
 				otelgrpc.WithPropagators(tracing.Propagators()), otelgrpc.WithTracerProvider(c.TracerProvider))),
 		},

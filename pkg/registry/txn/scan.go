@@ -33,11 +33,12 @@ type Scan struct {
 	page     int64
 }
 
-// A History identifies the history of etcd's revisions. etcd never changes the objects of an
-// earlier revision of one history. A restored backup, and in small clusters any restart, begins
-// another.
+// A History identifies the history of etcd's revisions. Within a history, the objects of an earlier
+// revision never change. A restored backup begins another history, because etcd restarts. Each new
+// connection to a member of etcd therefore begins a history.
 type History struct {
 	cluster, term uint64
+	connections   int64
 }
 
 // An ObjectKey is the place of an object of the scanned resource.
@@ -55,13 +56,14 @@ func (b *Backend) Scan(ctx context.Context, gr schema.GroupResource) (*Scan, err
 	if etcd == nil {
 		return nil, fmt.Errorf("txn: %s is not stored yet", gr)
 	}
+	connections := r.connections.Load() // before the first read
 	s := &Scan{resource: r, kv: etcd.KV, prefix: r.root + strings.TrimPrefix(r.prefix, "/") + "/", page: scanPage}
 	resp, err := s.kv.Get(ctx, s.prefix, clientv3.WithKeysOnly())
 	if err != nil {
 		return nil, err
 	}
 	s.revision = resp.Header.Revision
-	s.history = History{resp.Header.ClusterId, resp.Header.RaftTerm}
+	s.history = History{resp.Header.ClusterId, resp.Header.RaftTerm, connections}
 	return s, nil
 }
 

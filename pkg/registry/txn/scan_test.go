@@ -86,6 +86,67 @@ func TestScan(t *testing.T) {
 	assert.Equal(t, []string{"i-2", "i-3", "i-4", "i-5"}, part)
 }
 
+func TestScanOfChanges(t *testing.T) {
+	s, _ := startPlain(t)
+	for n := range 7 {
+		mustCreate(t, requestContext("a"), s.Instances, instance(fmt.Sprintf("i-%d", n), ""))
+	}
+	mustCreate(t, requestContext("a-b"), s.Instances, instance("i-0", ""))
+	first, err := s.Backend.Scan(t.Context(), Instances)
+	require.NoError(t, err)
+	since, history := first.Revision()
+	count, err := first.Count(t.Context())
+	require.NoError(t, err)
+	assert.EqualValues(t, 8, count)
+
+	_, err = change(requestContext("a"), s.Instances, "i-3", func(i *Instance) { i.Note = "now" })
+	require.NoError(t, err)
+	require.NoError(t, remove(requestContext("a"), s.Instances, "i-5"))
+	mustCreate(t, requestContext("a"), s.Instances, instance("i-7", ""))
+	scan, err := s.Backend.Scan(t.Context(), Instances)
+	require.NoError(t, err)
+	revision, same := scan.Revision()
+	assert.Greater(t, revision, since)
+	assert.Equal(t, history, same)
+	require.NoError(t, remove(requestContext("a"), s.Instances, "i-0")) // after the scan began
+
+	for _, test := range []struct {
+		namespace, from, to string
+		changed             []string
+		others              int64
+	}{
+		{"a", "", "", []string{"i-3", "i-7"}, 5},
+		{"a", "i-2", "i-4", []string{"i-3"}, 1},
+		{"a", "i-4", "", []string{"i-7"}, 2},
+		{"a-b", "", "", nil, 1},
+		{"b", "", "", nil, 0},
+	} {
+		changed, others, err := scan.Changes(t.Context(), test.namespace, test.from, test.to, since)
+		require.NoError(t, err)
+		var names []string
+		for _, key := range changed {
+			assert.Equal(t, test.namespace, key.Namespace)
+			names = append(names, key.Name)
+		}
+		assert.Equal(t, test.changed, names)
+		assert.Equal(t, test.others, others)
+	}
+
+	keys := []txn.ObjectKey{{Namespace: "a", Name: "i-7"}, {Namespace: "a", Name: "missing"}, {Namespace: "a-b", Name: "i-0"}}
+	for range 150 { // more than one transaction reads
+		keys = append(keys, txn.ObjectKey{Namespace: "a", Name: "i-0"})
+	}
+	var read []string
+	for value, err := range scan.Get(t.Context(), keys) {
+		require.NoError(t, err)
+		i := &Instance{}
+		require.NoError(t, scan.Decode(value, i))
+		read = append(read, i.Namespace+"/"+i.Name)
+	}
+	require.Len(t, read, 152)
+	assert.Equal(t, []string{"a/i-7", "a-b/i-0", "a/i-0"}, read[:3])
+}
+
 // TestScanEnds checks that a failed read is an error and leaves no stream open.
 func TestScanEnds(t *testing.T) {
 	s, etcd := startPlain(t)

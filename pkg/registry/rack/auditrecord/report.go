@@ -76,6 +76,7 @@ func (r *Reporter) reportOnAll(ctx context.Context, scan *txn.Scan, anchors ledg
 	if err != nil {
 		return nil, err
 	}
+	countReported(stored, 0)
 	if proof != nil && proof.Records() == stored {
 		r.remember(proof, scan)
 		r.read = now
@@ -106,6 +107,7 @@ func (r *Reporter) reportOnChanges(ctx context.Context, scan *txn.Scan, anchors 
 	if proof == nil || proof.Records() != r.proof.Records()+int64(len(added)) {
 		return nil, ledger.ErrProofOutdated
 	}
+	countReported(int64(len(added)), unchanged)
 	r.remember(proof, scan)
 	return statuses, nil
 }
