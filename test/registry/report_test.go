@@ -100,11 +100,6 @@ func TestReportsOfChangesOfRememberedRecords(t *testing.T) {
 			key, _ := f.recordKey("c07aaaaa0002-000000000001")
 			f.deleteKey(key)
 		},
-		"the first record moved to another namespace": func(f *fleet) {
-			key, value := f.recordKey("c07aaaaa0001-000000000001")
-			f.deleteKey(key)
-			f.put(strings.Replace(key, "/acme/", "/globex/", 1), value)
-		},
 		"a head moved back": func(f *fleet) {
 			_, value := f.recordKey("ledger-head/c07aaaaa0002")
 			key, _ := f.recordKey("ledger-head/c07aaaaa0001")
