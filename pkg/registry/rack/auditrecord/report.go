@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	"k8s.io/utils/clock"
 
 	"macrack.io/macrack/pkg/apis/rack"
@@ -19,8 +20,10 @@ const (
 	// maxProofAge is the time after which a report reads all records again.
 	maxProofAge = 6 * time.Hour
 
-	// checkedPart is the number of keys that etcd compares at once, which bounds its memory.
-	checkedPart = 200_000
+	// checkedPart is the number of keys that etcd compares in one request, of which it gets a few at
+	// once. This bounds its memory.
+	checkedPart  = 200_000
+	checksAtOnce = 2
 
 	// maxAdded is the number of new records, apart from a tenth of the old ones, that are faster to
 	// read by their keys than together with all others.
@@ -122,15 +125,25 @@ func (r *Reporter) changes(ctx context.Context, scan *txn.Scan, anchors ledger.A
 	if err != nil {
 		return nil, 0, err
 	}
+	var mu sync.Mutex
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(checksAtOnce)
 	for _, namespace := range namespaces {
 		from := ""
 		for _, to := range append(anchors.Parts(checkedPart), "") {
-			c, n, err := scan.Changes(ctx, namespace, from, to, r.revision)
-			if err != nil {
-				return nil, 0, err
-			}
-			changed, others, from = append(changed, c...), others+n, to
+			first := from
+			group.Go(func() error {
+				keys, rest, err := scan.Changes(ctx, namespace, first, to, r.revision)
+				mu.Lock()
+				defer mu.Unlock()
+				changed, others = append(changed, keys...), others+rest
+				return err
+			})
+			from = to
 		}
+	}
+	if err := group.Wait(); err != nil {
+		return nil, 0, err
 	}
 	slices.SortFunc(changed, func(a, b txn.ObjectKey) int {
 		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Namespace, b.Namespace))
