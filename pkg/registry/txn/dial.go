@@ -53,7 +53,7 @@ var clientMetrics = sync.OnceValue(func() *grpcprom.ClientMetrics {
 })
 
 // dial returns a connected client of etcd. It follows newETCD3Client and blockUntilReady, but
-// reconnects soon after etcd returns, instead of after up to two minutes. It counts the connections.
+// reconnects soon after etcd returns, instead of after up to two minutes, and counts connections.
 func dial(c storagebackend.TransportConfig, connections *connectionCounter) (*kubernetes.Client, error) {
 	cfg := clientv3.Config{
 		Endpoints: c.ServerList, Logger: clientLogger(), DialTimeout: dialTimeout, DialKeepAliveTime: 30 * time.Second, DialKeepAliveTimeout: 10 * time.Second,

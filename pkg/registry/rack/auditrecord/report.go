@@ -20,8 +20,7 @@ const (
 	// maxProofAge is the time after which a report reads all records again.
 	maxProofAge = 6 * time.Hour
 
-	// checkedPart is the number of keys that etcd compares in one request, of which it gets a few at
-	// once. This bounds its memory.
+	// checkedPart is the number of keys that etcd compares in one request, which bounds its memory.
 	checkedPart  = 200_000
 	checksAtOnce = 2
 
