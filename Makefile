@@ -9,6 +9,7 @@ help: ## show what can be made
 include hack/dev/dev.mk
 include hack/demo/demo.mk
 include hack/prose/prose.mk
+include hack/images/images.mk
 include test/test.mk
 include test/race/race.mk
 include test/bench/bench.mk

@@ -5,6 +5,7 @@ import (
 	"os"
 
 	"github.com/spf13/cobra"
+	_ "golang.org/x/crypto/x509roots/fallback" // for registries of images; the container image has no file of authorities
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
@@ -48,5 +49,6 @@ Multiple replicas can run; one is the leader and the others stand by. macrack-ap
 	}
 	options.addFlags(cmd.Flags())
 	logsapi.AddFlags(logging, cmd.Flags())
+	cmd.AddCommand(newCertificatesCommand())
 	return cmd
 }

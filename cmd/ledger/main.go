@@ -8,6 +8,7 @@ import (
 	"runtime/debug"
 
 	"github.com/spf13/cobra"
+	_ "golang.org/x/crypto/x509roots/fallback" // the container image has no file of authorities
 	"k8s.io/component-base/cli"
 	"k8s.io/utils/clock"
 

@@ -44,7 +44,7 @@ func newCommand() *cobra.Command {
 		SilenceErrors: true,
 	}
 	root.AddCommand(
-		upCommand(), downCommand(), cleanCommand(), statusCommand(), buildCommand(), certificatesCommand(),
+		upCommand(), downCommand(), cleanCommand(), statusCommand(), buildCommand(),
 		actCommand("restart", "Stop a component gracefully and start it again", (*cluster.Cluster).Restart),
 		actCommand("kill", "Kill a component, until restart or up", (*cluster.Cluster).Kill),
 		actCommand("stop", "Stop a component gracefully, until restart or up", (*cluster.Cluster).Shutdown),
@@ -230,21 +230,6 @@ func buildCommand() *cobra.Command {
 				_, err = build.Product(cmd.Context(), progress)
 			}
 			return err
-		},
-	}
-}
-
-func certificatesCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:   "certificates DIR",
-		Short: "Create the keys that artifacts/deploy mounts, and an overlay with these keys and the caBundle of the APIServices",
-		Args:  cobra.ExactArgs(1),
-		RunE: func(_ *cobra.Command, args []string) error {
-			if err := cluster.WriteDeployment(args[0]); err != nil {
-				return err
-			}
-			fmt.Printf("Keep %s secret and safe: it holds the keys of two authorities. Then:\n\n  kubectl apply -k %s\n", args[0], args[0])
-			return nil
 		},
 	}
 }

@@ -26,6 +26,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"macrack.io/macrack/test/cluster"
+	"macrack.io/macrack/test/cluster/build"
 )
 
 // A control plane starts in a temporary folder, authenticates its clients, survives a crash of its
@@ -158,18 +159,18 @@ func testAggregation(t *testing.T, c *cluster.Cluster) {
 	testDeployment(t, c)
 }
 
-// A cluster accepts artifacts/deploy with certificates, and its pods meet the restricted pod
-// security standard of their namespace.
+// A cluster accepts artifacts/deploy, and its pods meet the restricted pod security standard of
+// their namespace.
 func testDeployment(t *testing.T, c *cluster.Cluster) {
-	dir := t.TempDir()
-	require.NoError(t, cluster.WriteDeployment(dir))
-	stdout, stderr, err := c.Kubectl(t.Context(), cluster.Admin, "apply", "--dry-run=server", "--server-side", "--force-conflicts", "-k", dir)
+	root, err := build.Root()
+	require.NoError(t, err)
+	deploy := filepath.Join(root, "artifacts", "deploy")
+	stdout, stderr, err := c.Kubectl(t.Context(), cluster.Admin, "apply", "--dry-run=server", "--server-side", "--force-conflicts", "-k", deploy)
 	require.NoError(t, err)
 	assert.NotContains(t, stderr, "Warning")
 	for _, object := range []string{
-		"deployment.apps/macrack-apiserver", "deployment.apps/macrack-controllers", "statefulset.apps/macrack-etcd",
-		"secret/macrack-apiserver-tls", "secret/macrack-etcd-tls", "secret/macrack-etcd-client-tls",
-		"apiservice.apiregistration.k8s.io/v1alpha1.rack.macrack.io",
+		"deployment.apps/macrack-apiserver", "deployment.apps/macrack-controllers", "deployment.apps/macrack-certificates",
+		"statefulset.apps/macrack-etcd", "apiservice.apiregistration.k8s.io/v1alpha1.rack.macrack.io",
 	} {
 		assert.Contains(t, stdout, object+" serverside-applied")
 	}

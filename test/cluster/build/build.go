@@ -103,16 +103,29 @@ func commit(ctx context.Context, root string) string {
 	return strings.TrimSpace(string(out))
 }
 
+// Release builds a package of this repository with the environment and flags of a release.
+func Release(ctx context.Context, out, pkg string, env []string, flags ...string) error {
+	root, err := Root()
+	if err != nil {
+		return err
+	}
+	return goBuildEnv(ctx, root, env, os.Stderr, pkg, append(flags, "-o", out, pkg)...)
+}
+
 // goBuild runs go build in a module's folder and reports progress. The target is replaced only if
 // it changed.
 func goBuild(ctx context.Context, dir string, progress io.Writer, what string, args ...string) error {
+	return goBuildEnv(ctx, dir, nil, progress, what, args...)
+}
+
+func goBuildEnv(ctx context.Context, dir string, env []string, progress io.Writer, what string, args ...string) error {
 	tool, err := exec.LookPath("go")
 	if err != nil {
 		return fmt.Errorf("the go tool, which is needed to build %s, is not in $PATH; install Go 1.26 or later (https://go.dev/dl/)", what)
 	}
 	cmd := exec.CommandContext(ctx, tool, append([]string{"build", "-v", "-buildvcs=false"}, args...)...)
 	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "GOWORK=off")
+	cmd.Env = append(append(os.Environ(), "GOWORK=off"), env...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = 10 * time.Second
 	stderr, err := cmd.StderrPipe()
