@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/netip"
+	"net/url"
 	"strings"
 	"time"
 
@@ -13,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/utils/clock"
 
 	"macrack.io/macrack/pkg/agent/credentials"
@@ -66,9 +67,7 @@ func (o *tokenOptions) create(ctx context.Context, name string) error {
 	if o.ttl <= 0 || o.ttl > maxTokenTTL {
 		return fmt.Errorf("invalid --ttl %s; use more than 0 and at most %s", o.ttl, maxTokenTTL)
 	}
-	rules := clientcmd.NewDefaultClientConfigLoadingRules()
-	rules.ExplicitPath = o.kubeconfig
-	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: o.context}).ClientConfig()
+	config, err := apiclient.Kubeconfig(o.kubeconfig, o.context)
 	if err != nil {
 		return err
 	}
@@ -102,6 +101,9 @@ func (o *tokenOptions) create(ctx context.Context, name string) error {
 		if !strings.HasPrefix(o.server, "https://") {
 			return errors.New("invalid --server; use https://host:port")
 		}
+		if isLoopback(o.server) {
+			fmt.Fprintf(o.errOut, "Warning: no other machine can reach %s. If the Mac is another machine, use --server with an address of kube-apiserver that the Mac can reach.\n", o.server)
+		}
 	}
 	token, err := credentials.CreateToken(ctx, kube, name, o.clock.Now().Add(o.ttl))
 	if err != nil {
@@ -117,4 +119,17 @@ func (o *tokenOptions) create(ctx context.Context, name string) error {
 	}
 	fmt.Fprintf(o.out, " --token-file - <<<%s\n", token.Bearer())
 	return nil
+}
+
+// isLoopback reports whether only this machine can reach a server.
+func isLoopback(server string) bool {
+	u, err := url.Parse(server)
+	if err != nil {
+		return false
+	}
+	if u.Hostname() == "localhost" || strings.HasSuffix(u.Hostname(), ".localhost") {
+		return true
+	}
+	address, err := netip.ParseAddr(u.Hostname())
+	return err == nil && (address.IsLoopback() || address.IsUnspecified())
 }

@@ -10,7 +10,6 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/utils/clock"
 
 	"macrack.io/macrack/pkg/apiclient"
@@ -64,9 +63,9 @@ func (o *certificateOptions) issuer() (*certissuer.Issuer, error) {
 		}
 		issue = append(issue, certissuer.Issue(name))
 	}
-	config, err := clientcmd.BuildConfigFromFlags("", o.kubeconfig)
+	config, err := readKubeconfig(o.kubeconfig)
 	if err != nil {
-		return nil, fmt.Errorf("reading the kubeconfig %q: %w", o.kubeconfig, err)
+		return nil, err
 	}
 	config = rest.AddUserAgent(apiclient.BoundRequests(config, apiclient.RequestTimeout), certissuer.Name)
 	client, err := kubernetes.NewForConfig(apiclient.Protobuf(config))

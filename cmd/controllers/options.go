@@ -109,11 +109,27 @@ func (o *options) configs() (core, macrack *rest.Config, err error) {
 }
 
 func (o *options) config(kubeconfig string) (*rest.Config, error) {
-	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	config, err := readKubeconfig(kubeconfig)
 	if err != nil {
-		return nil, fmt.Errorf("reading the kubeconfig %q: %w", kubeconfig, err)
+		return nil, err
 	}
 	config = apiclient.Protobuf(config)
 	config.QPS, config.Burst = o.qps, o.burst
 	return rest.AddUserAgent(apiclient.BoundRequests(config, apiclient.RequestTimeout), controllers.Name), nil
+}
+
+// readKubeconfig reads a kubeconfig, or the service account of the pod if file is empty.
+func readKubeconfig(file string) (*rest.Config, error) {
+	if file == "" {
+		config, err := rest.InClusterConfig()
+		if errors.Is(err, rest.ErrNotInCluster) {
+			err = errors.New("no kubeconfig, and this process is not in a pod; use --kubeconfig FILE")
+		}
+		return config, err
+	}
+	config, err := clientcmd.BuildConfigFromFlags("", file)
+	if err != nil {
+		return nil, fmt.Errorf("reading the kubeconfig %q: %w", file, err)
+	}
+	return config, nil
 }

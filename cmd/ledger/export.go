@@ -10,7 +10,6 @@ import (
 
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/tools/clientcmd"
 
 	"macrack.io/macrack/pkg/apiclient"
 	"macrack.io/macrack/pkg/apis/rack"
@@ -57,9 +56,7 @@ func newExportCommand() *cobra.Command {
 type lister func(ctx context.Context, options metav1.ListOptions) (*v1alpha1.AuditRecordList, error)
 
 func (o *exportOptions) lister() (lister, error) {
-	rules := clientcmd.NewDefaultClientConfigLoadingRules()
-	rules.ExplicitPath = o.kubeconfig
-	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: o.context}).ClientConfig()
+	config, err := apiclient.Kubeconfig(o.kubeconfig, o.context)
 	if err != nil {
 		return nil, err
 	}

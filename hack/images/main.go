@@ -130,7 +130,7 @@ func (o *options) run(ctx context.Context) error {
 			return err
 		}
 		ref := fmt.Sprintf("%s/%s:%s", cmp.Or(o.prefix, localPrefix), p.title, version.Version)
-		// containerd reads io.containerd.image.name, and other tools org.opencontainers.image.ref.name.
+		// containerd reads the first annotation, and other tools the second.
 		annotations := map[string]string{"io.containerd.image.name": ref, "org.opencontainers.image.ref.name": version.Version}
 		if err := local.AppendIndex(index, layout.WithAnnotations(annotations)); err != nil {
 			return err

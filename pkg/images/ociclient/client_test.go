@@ -50,6 +50,21 @@ func elsewhere(t *testing.T, handler http.Handler, trusted bool) *http.Transport
 	return transport
 }
 
+// A registry without TLS gets no data, and the error names the remedy.
+func TestPlainHTTP(t *testing.T) {
+	server := httptest.NewServer(ggcr.New(ggcr.Logger(log.New(io.Discard, "", 0))))
+	t.Cleanup(server.Close)
+	transport := newTransport(nil)
+	transport.DialContext = func(ctx context.Context, network, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, network, server.Listener.Addr().String())
+	}
+	content := []byte("a chunk")
+	blob := ocispec.Descriptor{Digest: digest.FromBytes(content), Size: int64(len(content))}
+	_, err := client(t, transport).PushBlob(t.Context(), blob, content)
+	assert.ErrorContains(t, err, "registry registry.example.com has no TLS")
+	assert.ErrorContains(t, err, "give the registry a certificate")
+}
+
 func client(t *testing.T, transport http.RoundTripper) *Client {
 	t.Helper()
 	c, err := New(Options{Reference: "registry.example.com/macos/26:xcode-26", Transport: transport, Clock: clock.RealClock{}, Wait: time.Millisecond, Stall: 5 * time.Second})

@@ -86,6 +86,9 @@ func (c *Client) explain(err error) error {
 		if at, parseErr := url.Parse(request.URL); parseErr == nil && at.Host != c.repo.Reference.Host() {
 			where += ", by way of " + at.Host
 		}
+		if errors.Is(request.Err, http.ErrSchemeMismatch) {
+			return fmt.Errorf("%s has no TLS, which only a registry on this machine may omit (127.0.0.1, localhost); give the registry a certificate: %w", where, request.Err)
+		}
 		return fmt.Errorf("%s: %w", where, request.Err)
 	}
 	return err
