@@ -36,7 +36,7 @@ func start(t *testing.T) *controlPlane {
 	c, err := cluster.Start(t.Context(), cluster.Options{Progress: io.Discard})
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, c.Stop()) })
-	kubeconfig, err := c.Kubeconfig(cluster.Admin, "system:masters")
+	kubeconfig, err := c.Kubeconfig(cluster.Admin)
 	require.NoError(t, err)
 	return &controlPlane{t, c, root, kubeconfig}
 }
