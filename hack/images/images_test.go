@@ -94,7 +94,7 @@ func TestSBOM(t *testing.T) {
 	}
 	assert.Equal(t, version.Version+"+"+o.commit, names["macrack-test"])
 	assert.NotEmpty(t, names["stdlib"])
-	assert.Contains(t, names, "github.com/stretchr/testify")
+	assert.Contains(t, names, "github.com/spf13/cobra")
 	for _, r := range doc.Relationships {
 		assert.True(t, ids[r.Element] && ids[r.Related], r)
 	}
