@@ -135,7 +135,7 @@ func TestInstall(t *testing.T) {
 		}
 	}
 
-	// What the controllers and the certificates have written stays.
+	// The fields that the controllers and macrack-certificates write stay.
 	c.kubectl("patch", "clusterrolebinding", "macrack-macs", "--type=merge", "-p", `{"subjects":[{"apiGroup":"rbac.authorization.k8s.io","kind":"User","name":"system:node:mac-1"}]}`)
 	subjects := func() string {
 		return c.kubectl("get", "clusterrolebinding", "macrack-macs", "-o", "jsonpath={.subjects[*].name}")
