@@ -22,10 +22,12 @@ import (
 	"helm.sh/helm/v4/pkg/chart/v2/loader"
 	"helm.sh/helm/v4/pkg/engine"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/kustomize/api/krusty"
 	"sigs.k8s.io/kustomize/kyaml/filesys"
 
+	"macrack.io/macrack/pkg/generated/clientset/versioned/scheme"
 	"macrack.io/macrack/pkg/version"
 )
 
@@ -273,4 +275,18 @@ func TestImages(t *testing.T) {
 	secrets, _, err := unstructured.NestedSlice(objects["Deployment macrack-system/macrack-controllers"].Object, "spec", "template", "spec", "imagePullSecrets")
 	require.NoError(t, err)
 	assert.Equal(t, []any{map[string]any{"name": "pull"}}, secrets)
+}
+
+// The starter catalogue has no unknown field and nothing of the example's tenants.
+func TestCatalogue(t *testing.T) {
+	found := map[string]*unstructured.Unstructured{}
+	kustomize(t, "catalogue", found)
+	kinds := map[string]int{}
+	for key, object := range found {
+		kinds[object.GetKind()]++
+		typed, err := scheme.Scheme.New(object.GroupVersionKind())
+		require.NoError(t, err, key)
+		assert.NoError(t, runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(object.Object, typed, true), key)
+	}
+	assert.Equal(t, map[string]int{"MacNodeClass": 6, "InstanceClass": 3, "RackConfig": 1}, kinds)
 }
