@@ -12,8 +12,8 @@ import (
 
 const year = 365 * 24 * time.Hour
 
-// In 30 years of checks every five days, each certificate is valid, and its authority is trusted for a year
-// before and after it signs.
+// With a check every five days for 30 years, each certificate is valid, and its authority is trusted
+// for a year before and after it signs.
 func TestRotation(t *testing.T) {
 	now := time.Date(2026, 12, 1, 0, 0, 0, 0, time.UTC)
 	a, err := newAuthority("test", now)
