@@ -12,7 +12,7 @@ import (
 
 const year = 365 * 24 * time.Hour
 
-// With a check every five days for 30 years, each certificate is valid, and its authority is trusted
+// With checks every five days for 30 years, each certificate is valid. Its authority is trusted
 // for a year before and after it signs.
 func TestRotation(t *testing.T) {
 	now := time.Date(2026, 12, 1, 0, 0, 0, 0, time.UTC)
