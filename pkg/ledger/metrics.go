@@ -11,7 +11,7 @@ import (
 // noRule is the rule of a refused instance that broke none of the three.
 const noRule = "None"
 
-var rejected = metrics.NewCounterVec(&metrics.CounterOpts{
+var rejectionsTotal = metrics.NewCounterVec(&metrics.CounterOpts{
 	Namespace:      "macrack",
 	Name:           "rejections_total",
 	Help:           "Number of recorded rejections, folded ones included, by rule of the licence and by layer: Registry, Scheduler, Agent or Kernel. Rule None is a refused instance that broke none of the three rules.",
@@ -19,11 +19,11 @@ var rejected = metrics.NewCounterVec(&metrics.CounterOpts{
 }, []string{"rule", "layer"})
 
 func init() {
-	legacyregistry.MustRegister(rejected)
+	legacyregistry.MustRegister(rejectionsTotal)
 	// Without zeros, the first rejection of its kind would not be an increase.
 	for _, rule := range []string{string(rules.TwoVMsPerChassis), string(rules.OneTenantPerChassis), string(rules.TwentyFourHours), noRule} {
 		for _, layer := range []rack.AuditLayer{rack.LayerRegistry, rack.LayerScheduler, rack.LayerAgent, rack.LayerKernel} {
-			rejected.WithLabelValues(rule, string(layer))
+			rejectionsTotal.WithLabelValues(rule, string(layer))
 		}
 	}
 }

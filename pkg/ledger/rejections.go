@@ -89,7 +89,7 @@ func (r *Rejections) Reject(ctx context.Context, record *rack.AuditRecord) error
 	rule, layer := ruleOf(record), layerOf(record)
 	err := r.reject(ctx, record)
 	if err == nil {
-		rejected.WithLabelValues(rule, layer).Inc()
+		rejectionsTotal.WithLabelValues(rule, layer).Inc()
 	}
 	return err
 }

@@ -38,7 +38,7 @@ func gauges(t *testing.T, name string) map[string]float64 {
 func TestLastVerdict(t *testing.T) {
 	b := newBook(t)
 	timer := testingclock.NewFakeClock(now)
-	rest := NewREST(testingclock.NewFakePassiveClock(now), b.source, b.anchors)
+	rest := NewREST(testingclock.NewFakePassiveClock(now), b)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() {
