@@ -48,8 +48,8 @@ func (b *bench) measureMemory(ctx context.Context) error {
 	return nil
 }
 
-// served is what a macrack-apiserver needed for two reports: the first one after its start reads all
-// records, and the next one reads only the new records.
+// served is what a macrack-apiserver needed for two reports. The first one after its start reads
+// all records, and the next one reads only the new records.
 type served struct {
 	after, peak float64 // memory in MB
 	first, next time.Duration
