@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql/parser"
 	"github.com/stretchr/testify/assert"
@@ -89,7 +90,7 @@ func checkExpression(t *testing.T, expression string, records []string) {
 
 func checkMatcher(t *testing.T, family *dto.MetricFamily, matcher *labels.Matcher, expression string) {
 	t.Helper()
-	if matcher.Name == labels.MetricName || slices.Contains(targetLabels, matcher.Name) {
+	if matcher.Name == model.MetricNameLabel || slices.Contains(targetLabels, matcher.Name) {
 		return
 	}
 	have, found := values(family, matcher.Name)
