@@ -64,7 +64,6 @@ func (c *Config) New() (*Server, error) {
 	c.limitRates()
 	c.limitWatches()
 	c.boundPatches()
-	c.announceProgress()
 	c.assignRequestIDs()
 	namespaces, err := c.namespaces()
 	if err != nil {

@@ -74,9 +74,7 @@ func (r *Reporter) reportOnAll(ctx context.Context, scan *txn.Scan, anchors ledg
 	if err != nil {
 		return nil, err
 	}
-	source, stop := announced(ctx, scanSource(scan, anchors), stored, announceAfter)
-	defer stop()
-	statuses, proof, err := ledger.ReportAndProve(ctx, source, anchors, windows...)
+	statuses, proof, err := ledger.ReportAndProve(ctx, scanSource(scan, anchors), anchors, windows...)
 	if err != nil {
 		return nil, err
 	}
