@@ -62,6 +62,7 @@ func updated[T runtime.Object](name string, valid func() runtime.Object, f func(
 var validators = []validator{
 	created("ValidateRackConfig", rackConfig, configvalidation.ValidateRackConfig),
 	updated("ValidateRackConfigUpdate", rackConfig, configvalidation.ValidateRackConfigUpdate),
+	updated("ValidateRackConfigStatusUpdate", rackConfig, configvalidation.ValidateRackConfigStatusUpdate),
 	created("ValidateMacOSImage", macOSImage, imagevalidation.ValidateMacOSImage),
 	updated("ValidateMacOSImageUpdate", macOSImage, imagevalidation.ValidateMacOSImageUpdate),
 	updated("ValidateMacOSImageStatusUpdate", macOSImage, imagevalidation.ValidateMacOSImageStatusUpdate),
