@@ -158,6 +158,7 @@ func rightsOf(t *testing.T, subject rbacv1.Subject) rights {
 var groups = map[string]string{
 	"core": "", "policy": "policy", "rack": "rack.macrack.io", "instance": "instance.macrack.io", "image": "image.macrack.io", "config": "config.macrack.io",
 	"coordination": "coordination.k8s.io", "certificates": "certificates.k8s.io", "discovery": "discovery.k8s.io",
+	"authentication": "authentication.k8s.io", "authorization": "authorization.k8s.io",
 	"rbac": "rbac.authorization.k8s.io", "admissionregistration": "admissionregistration.k8s.io", "flowcontrol": "flowcontrol.apiserver.k8s.io",
 }
 
