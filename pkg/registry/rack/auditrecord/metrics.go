@@ -9,7 +9,7 @@ var reported = metrics.NewCounterVec(&metrics.CounterOpts{
 	Namespace:      "macrack",
 	Subsystem:      "compliance",
 	Name:           "reported_records_total",
-	Help:           "Number of records in compliance reports, by whether the report has read and proved the record (read), or an earlier one, since when etcd has not changed it (remembered).",
+	Help:           "Number of records in compliance reports: read and proved by the report (read), or by an earlier one and unchanged in etcd since (remembered).",
 	StabilityLevel: metrics.ALPHA,
 }, []string{"source"})
 
