@@ -66,9 +66,9 @@ func (w *world) directly() []attempt {
 		{family, "leases, with headers of another host", "-", dial(unauthenticated, one, call{method: "GET", path: list.path, header: map[string]string{"X-Forwarded-For": "127.0.0.1", "X-Original-Url": rackPath, "Forwarded": "for=127.0.0.1"}}), refused, ""},
 		{family, "metrics, without a certificate", "-", dial(unauthenticated, one, call{method: "GET", path: "/metrics"}), refused, ""},
 		{family, "profiles, without a certificate", "-", dial(unauthenticated, one, call{method: "GET", path: "/debug/pprof/"}), refused, ""},
-		{family, "the pods of an agent, without a certificate", "-", dial(unauthenticated, agent, call{method: "GET", path: "/pods"}), closed, ""},
+		{family, "the pods of an agent, without a certificate", "-", dial(unauthenticated, agent, call{method: "GET", path: "/pods"}), refused, ""},
 		{family, "the pods of an agent, with a foreign certificate", "-", dial(forged("kube-apiserver-kubelet-client", "system:masters"), agent, call{method: "GET", path: "/pods"}), closed, ""},
-		{family, "a command on an agent's Mac, without a certificate", "-", dial(unauthenticated, agent, call{method: "POST", path: "/exec/acme/attack-1-vm/vm?command=id&output=1"}), closed, ""},
+		{family, "a command on an agent's Mac, without a certificate", "-", dial(unauthenticated, agent, call{method: "POST", path: "/exec/acme/attack-1-vm/vm?command=id&output=1"}), refused, ""},
 		{family, "a command on an agent's Mac, as another tenant", "-", dial(as("globex"), agent, call{method: "POST", path: "/exec/acme/attack-1-vm/vm?command=id&output=1"}), closed, ""},
 		{family, "the log of another tenant's virtual machine, as a tenant", "-", dial(as("globex"), agent, call{method: "GET", path: "/containerLogs/acme/attack-1-vm/vm"}), closed, ""},
 	}

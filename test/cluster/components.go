@@ -222,6 +222,7 @@ func (c *Cluster) addAPIServer(name string, port int, kubeconfig string) {
 		"--authentication-kubeconfig="+kubeconfig,
 		"--authorization-kubeconfig="+kubeconfig,
 		"--shutdown-delay-duration=2s", // the balancer checks /readyz each second
+		"--user-qps=0",                 // tests send requests without pause
 	)
 }
 

@@ -41,7 +41,8 @@ func run(ctx context.Context) (err error) {
 	quiet := flag.Duration("quiet", 2*time.Minute, "the time without a flood")
 	flooded := flag.Duration("flooded", 10*time.Minute, "the time with the flood")
 	flag.Parse()
-	c, err := cluster.Start(ctx, cluster.Options{Apiservers: 2, Controllers: 2, Macs: 3, Example: true, Keep: true})
+	c, err := cluster.Start(ctx, cluster.Options{Apiservers: 2, Controllers: 2, Macs: 3, Example: true, Keep: true,
+		ExtraArgs: map[string][]string{"macrack-apiserver": {"--user-qps=20"}}}) // the default; other tests have no limit
 	if err != nil {
 		return err
 	}
