@@ -24,7 +24,6 @@ import (
 	"macrack.io/macrack/pkg/registry/fleetclock"
 	"macrack.io/macrack/pkg/registry/genericstore"
 	"macrack.io/macrack/pkg/registry/rack/auditrecord"
-	"macrack.io/macrack/pkg/registry/requestuser"
 	"macrack.io/macrack/pkg/registry/tenancy"
 	"macrack.io/macrack/pkg/registry/txn"
 	"macrack.io/macrack/pkg/registry/values"
@@ -54,8 +53,7 @@ type Server struct {
 var writeLimit = txn.WriteLimit{
 	Rate: 5, Burst: 5,
 	Exempt: func(u user.Info) bool {
-		_, isAgent := requestuser.AgentOf(u)
-		return isAgent || u.GetName() == requestuser.Controllers || slices.Contains(u.GetGroups(), user.SystemPrivilegedGroup)
+		return componentOf(u) != nil || slices.Contains(u.GetGroups(), user.SystemPrivilegedGroup)
 	},
 }
 
