@@ -49,7 +49,7 @@ func (l *watchLimit) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		return
 	}
 	if !l.enter(subject(u)) {
-		err := apierrors.NewTooManyRequests(fmt.Sprintf("user %q has %d watches open at this server, which is the limit; close some, or watch all objects of a namespace at once", u.GetName(), maxWatchesOfAUser), retryWatchAfter)
+		err := apierrors.NewTooManyRequests(fmt.Sprintf("%s has %d watches open at this server, which is the limit; close some, or watch all objects of a namespace at once", subject(u), maxWatchesOfAUser), retryWatchAfter)
 		responsewriters.ErrorNegotiated(err, Codecs, schema.GroupVersion{Version: "v1"}, w, req)
 		return
 	}

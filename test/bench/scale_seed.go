@@ -7,6 +7,7 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -77,10 +78,26 @@ func (s *scale) seed(ctx context.Context, from, to int) error {
 		}
 		nodes = append(nodes, pair{key("minions", mac.Name), value})
 	}
-	if err := put(ctx, kube, append(nodes, pods...)...); err != nil {
-		return err
+	for _, written := range []struct {
+		client *clientv3.Client
+		pairs  []pair
+	}{{kube, nodes}, {kube, pods}, {ours, objects}} {
+		if err := putEach(ctx, written.client, written.pairs); err != nil {
+			return err
+		}
 	}
-	return put(ctx, ours, objects...)
+	return nil
+}
+
+// putEach writes each key in a transaction of its own, because there are watches: one that is
+// interrupted between two events of one revision resumes after the second.
+func putEach(ctx context.Context, client *clientv3.Client, pairs []pair) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(64)
+	for _, p := range pairs {
+		group.Go(func() error { return put(ctx, client, p) })
+	}
+	return group.Wait()
 }
 
 func (s *scale) connect(server string) (*clientv3.Client, error) {

@@ -25,6 +25,7 @@ import (
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
 	"macrack.io/macrack/pkg/apis/scalar"
 	"macrack.io/macrack/pkg/apiserver"
+	"macrack.io/macrack/pkg/registry/values"
 	"macrack.io/macrack/pkg/rules"
 	"macrack.io/macrack/test/cluster"
 )
@@ -46,7 +47,8 @@ var storageSerializer = func() runtime.Serializer {
 
 // stored encodes an object as macrack-apiserver stores it.
 func stored(group schema.GroupVersion, obj runtime.Object) ([]byte, error) {
-	return runtime.Encode(apiserver.Codecs.EncoderForVersion(storageSerializer, group), obj)
+	codec := apiserver.Codecs.CodecForVersions(storageSerializer, storageSerializer, group, group)
+	return runtime.Encode(values.NewCodec(schema.GroupResource{Group: group.Group}, codec), obj)
 }
 
 // storedTwin encodes an object as kube-apiserver stores its twin.

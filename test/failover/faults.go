@@ -24,9 +24,11 @@ type fault struct {
 }
 
 const (
-	// down is how long a component is down, and hang how long one hangs.
-	down = 3 * time.Second
-	hang = 10 * time.Second
+	// down is how long a component is down, hang how long one hangs, and vanished how long a node
+	// is gone.
+	down     = 3 * time.Second
+	hang     = 10 * time.Second
+	vanished = 20 * time.Second
 )
 
 func faults(c *cluster.Cluster) []fault {
@@ -60,6 +62,28 @@ func faults(c *cluster.Cluster) []fault {
 			}
 			took, err := p.noticed(ctx, fmt.Sprintf("noticed-%d", try))
 			return outage{lasted: took}, errors.Join(err, c.Restart(ctx, leader))
+		}},
+		{"node vanishes: requests", 2 * time.Second, false, func(ctx context.Context, p *prober, try int) (outage, error) {
+			n, err := nodeOf(ctx, c, apiserver(try), etcd(try))
+			if err != nil {
+				return outage{}, err
+			}
+			o, err := p.probe(ctx, func(ctx context.Context) error {
+				return n.while(ctx, func(ctx context.Context) error { return await.Sleep(ctx, vanished) })
+			})
+			return o, errors.Join(err, n.restartControllers(ctx))
+		}},
+		{"node vanishes: controllers", 15 * time.Second, false, func(ctx context.Context, p *prober, try int) (outage, error) {
+			n, err := nodeOf(ctx, c, apiserver(try), etcd(try))
+			if err != nil {
+				return outage{}, err
+			}
+			var took time.Duration
+			err = n.while(ctx, func(ctx context.Context) (err error) {
+				took, err = p.noticed(ctx, fmt.Sprintf("noticed-without-node-%d", try))
+				return err
+			})
+			return outage{lasted: took}, errors.Join(err, n.restartControllers(ctx))
 		}},
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 	"time"
 
@@ -31,8 +32,9 @@ func main() {
 
 func run(ctx context.Context) (err error) {
 	tries := flag.Int("tries", 20, "how often each fault happens")
+	only := flag.String("only", "", "only the faults whose names contain this")
 	flag.Parse()
-	if err := detectSilence(); err != nil {
+	if err := errors.Join(checkFilter(ctx), detectSilence()); err != nil {
 		return err
 	}
 	c, err := cluster.Start(ctx, cluster.Options{Apiservers: replicas, Controllers: replicas, EtcdMembers: members, Example: true, Sync: true})
@@ -50,6 +52,9 @@ func run(ctx context.Context) (err error) {
 	}
 	var results []result
 	for _, f := range faults(c) {
+		if !strings.Contains(f.name, *only) {
+			continue
+		}
 		result := result{fault: f}
 		for try := range *tries {
 			outage, err := f.measure(ctx, prober, try)

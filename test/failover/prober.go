@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -156,7 +157,13 @@ func (p *prober) noticed(ctx context.Context, name string) (time.Duration, error
 	leases := p.macrack.RackV1alpha1().MacNodeLeases(tenant)
 	began := time.Now()
 	lease := &rackv1alpha1.MacNodeLease{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: rackv1alpha1.MacNodeLeaseSpec{ClassName: "studio"}}
-	if _, err := leases.Create(ctx, lease, metav1.CreateOptions{}); err != nil {
+	if err := await.Success(ctx, 2*time.Minute, interval, func() error {
+		_, err := leases.Create(ctx, lease, metav1.CreateOptions{})
+		if err == nil || apierrors.IsAlreadyExists(err) {
+			return nil
+		}
+		return err
+	}); err != nil {
 		return 0, err
 	}
 	if err := await.Success(ctx, 2*time.Minute, interval, func() error {

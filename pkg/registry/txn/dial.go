@@ -36,7 +36,15 @@ var clientLogger = sync.OnceValue(func() *zap.Logger {
 	return l.Named("etcd-client")
 })
 
-const dialTimeout = 20 * time.Second
+const (
+	dialTimeout = 20 * time.Second
+
+	// A connection is closed if etcd does not acknowledge data, or a ping after keepaliveTime without
+	// data, for keepaliveTimeout. Until then, a member that has vanished delays the requests that
+	// were sent to it. gRPC allows no shorter keepaliveTime.
+	keepaliveTime    = 10 * time.Second
+	keepaliveTimeout = 2 * time.Second
+)
 
 var reconnect = backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 3 * time.Second}
 
@@ -53,10 +61,11 @@ var clientMetrics = sync.OnceValue(func() *grpcprom.ClientMetrics {
 })
 
 // dial returns a connected client of etcd. It follows newETCD3Client and blockUntilReady, but
-// reconnects soon after etcd returns, instead of after up to two minutes, and counts connections.
+// notices sooner that a member has vanished, reconnects soon after etcd returns, instead of after up
+// to two minutes, and counts connections.
 func dial(c storagebackend.TransportConfig, connections *connectionCounter) (*kubernetes.Client, error) {
 	cfg := clientv3.Config{
-		Endpoints: c.ServerList, Logger: clientLogger(), DialTimeout: dialTimeout, DialKeepAliveTime: 30 * time.Second, DialKeepAliveTimeout: 10 * time.Second,
+		Endpoints: c.ServerList, Logger: clientLogger(), DialTimeout: dialTimeout, DialKeepAliveTime: keepaliveTime, DialKeepAliveTimeout: keepaliveTimeout,
 		DialOptions: []grpc.DialOption{
 			grpc.WithConnectParams(grpc.ConnectParams{Backoff: reconnect, MinConnectTimeout: dialTimeout}),
 			grpc.WithChainUnaryInterceptor(clientMetrics().UnaryClientInterceptor()),

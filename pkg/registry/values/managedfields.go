@@ -17,14 +17,17 @@ const (
 	maxManagedFields = 64 << 10 // bytes, as stored
 )
 
-// withBoundedManagedFields returns obj, or a copy with its managed fields reduced to the limits.
+// withBoundedManagedFields returns obj, or a copy with its managed fields reduced to the limits and
+// without updates of the status. Only the components of MacRack write statuses, so server-side
+// apply has no conflict to find there, and the fields are a fifth of an instance in etcd and in
+// each event of a watch.
 func withBoundedManagedFields(obj runtime.Object) runtime.Object {
 	m, err := meta.Accessor(obj)
 	if err != nil {
 		return obj
 	}
 	entries := m.GetManagedFields()
-	kept := bound(entries)
+	kept := bound(slices.DeleteFunc(slices.Clone(entries), isStatusUpdate))
 	if len(kept) == len(entries) {
 		return obj
 	}
@@ -33,6 +36,10 @@ func withBoundedManagedFields(obj runtime.Object) runtime.Object {
 		m.SetManagedFields(kept)
 	}
 	return obj
+}
+
+func isStatusUpdate(e metav1.ManagedFieldsEntry) bool {
+	return e.Subresource == "status" && e.Operation == metav1.ManagedFieldsOperationUpdate
 }
 
 // bound returns the entries within the limits: it drops the largest first, then the oldest.

@@ -66,6 +66,20 @@ func TestCheck(t *testing.T) {
 	assert.Len(t, Check(many), maxErrors)
 }
 
+func TestOwnersOfStatusesAreNotStored(t *testing.T) {
+	entry := func(op metav1.ManagedFieldsOperationType, subresource string) metav1.ManagedFieldsEntry {
+		return metav1.ManagedFieldsEntry{Manager: "m", Operation: op, Subresource: subresource}
+	}
+	spec, applied := entry(metav1.ManagedFieldsOperationUpdate, ""), entry(metav1.ManagedFieldsOperationApply, "status")
+	node := &rack.MacNode{ObjectMeta: metav1.ObjectMeta{ManagedFields: []metav1.ManagedFieldsEntry{
+		entry(metav1.ManagedFieldsOperationUpdate, "status"), spec, applied,
+	}}}
+	stored, ok := withBoundedManagedFields(node).(*rack.MacNode)
+	require.True(t, ok)
+	assert.Equal(t, []metav1.ManagedFieldsEntry{spec, applied}, stored.ManagedFields)
+	assert.Len(t, node.ManagedFields, 3, "the caller's object stays as it is")
+}
+
 func TestRepair(t *testing.T) {
 	for name, tt := range poisons {
 		obj := tt.obj.DeepCopyObject()
