@@ -33,7 +33,7 @@ const (
 	startGoal = time.Second
 )
 
-// start has the times at which an instance reached each step of its start, as seen by a client.
+// A start has the times at which an instance reached each step of its start, as seen by a client.
 type start struct {
 	asked, created, scheduled, bound, identified, running time.Time
 }
@@ -66,16 +66,20 @@ func (b *bench) measureFleet(ctx context.Context) (err error) {
 		return err
 	}
 	var rounds []fleetRound
+	var removals []removal
 	for range f.rounds {
 		if err := f.startVMs(ctx); err != nil {
 			return err
 		}
 		rounds = append(rounds, f.round())
-		if err := f.removeVMs(ctx); err != nil {
+		removal, err := f.removeVMs(ctx)
+		if err != nil {
 			return err
 		}
+		removals = append(removals, removal)
 	}
 	f.report(rounds)
+	f.reportRemovals(removals)
 	return nil
 }
 
@@ -87,28 +91,7 @@ type fleet struct {
 
 	mu     sync.Mutex
 	starts map[string]*start
-}
-
-// removeVMs deletes all instances, and waits until they and their pods are gone.
-func (f *fleet) removeVMs(ctx context.Context) error {
-	f.mu.Lock()
-	f.starts = map[string]*start{}
-	f.mu.Unlock()
-	instances := f.macrack.InstanceV1alpha1().MacOSInstances(fleetTenant)
-	if err := instances.DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
-		return err
-	}
-	return await.Success(ctx, 10*time.Minute, time.Second, func() error {
-		left, err := instances.List(ctx, metav1.ListOptions{})
-		if err != nil {
-			return err
-		}
-		pods, err := f.kube.CoreV1().Pods(fleetTenant).List(ctx, metav1.ListOptions{})
-		if err == nil && len(left.Items)+len(pods.Items) > 0 {
-			err = fmt.Errorf("%d instances and %d pods are left", len(left.Items), len(pods.Items))
-		}
-		return err
-	})
+	gone   []time.Time // of the instances that are being removed
 }
 
 var fleetTenant = cluster.Tenants[0]
@@ -192,7 +175,15 @@ func (f *fleet) watch(ctx context.Context) error {
 		return cache.ResourceEventHandlerFuncs{AddFunc: see, UpdateFunc: func(_, obj any) { see(obj) }}
 	}
 	instances := externalversions.NewSharedInformerFactoryWithOptions(f.macrack, 0, externalversions.WithNamespace(fleetTenant))
-	onInstance, err := instances.Instance().V1alpha1().MacOSInstances().Informer().AddEventHandler(on(func(obj any) {
+	informer := instances.Instance().V1alpha1().MacOSInstances().Informer()
+	if _, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{DeleteFunc: func(any) {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.gone = append(f.gone, time.Now())
+	}}); err != nil {
+		return err
+	}
+	onInstance, err := informer.AddEventHandler(on(func(obj any) {
 		i, ok := obj.(*instancev1alpha1.MacOSInstance)
 		if !ok {
 			return

@@ -126,7 +126,7 @@ func TestReportOfATamperedLedger(t *testing.T) {
 			key, value := f.recordKey("c07aaaaa0001-000000000003")
 			_, err := f.etcd.Client.Put(context.Background(), strings.Replace(key, "/acme/", "/zeta/", 1), string(value))
 			require.NoError(f.t, err)
-		}, "have the same sequence number; the chain was forked"},
+		}, "zeta/c07aaaaa0001-000000000003 is misplaced: it belongs in namespace acme"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := twoTenants(t)

@@ -96,6 +96,11 @@ func TestReportsOfChangesOfRememberedRecords(t *testing.T) {
 			f.deleteKey(key)
 			f.put(strings.Replace(last, "000000000007", "000000000008", 1), value)
 		},
+		"a record moved to another namespace": func(f *fleet) {
+			key, value := f.recordKey("c07aaaaa0001-000000000003")
+			f.deleteKey(key)
+			f.put(strings.Replace(key, "/acme/", "/globex/", 1), value)
+		},
 		"a chain deleted": func(f *fleet) {
 			key, _ := f.recordKey("c07aaaaa0002-000000000001")
 			f.deleteKey(key)

@@ -3,6 +3,7 @@ package auditrecord
 import (
 	"context"
 	"iter"
+	"path"
 
 	"k8s.io/klog/v2"
 
@@ -97,7 +98,8 @@ func keySource(scan *txn.Scan, keys []txn.ObjectKey) ledger.RecordSource {
 	}
 }
 
-// decoded calls yield with each value that can be decoded.
+// decoded calls yield with each value that can be decoded. The namespace and the name are those of
+// the key, so the report notices a record that was moved or copied to another key.
 func decoded(scan *txn.Scan, values iter.Seq2[txn.Value, error], yield func(*rack.AuditRecord) error) error {
 	var decoder Decoder
 	for value, err := range values {
@@ -111,6 +113,8 @@ func decoded(scan *txn.Scan, values iter.Seq2[txn.Value, error], yield func(*rac
 				continue
 			}
 		}
+		key := string(value.Key)
+		record.Namespace, record.Name = path.Base(path.Dir(key)), path.Base(key)
 		if err := yield(record); err != nil {
 			return err
 		}

@@ -1,0 +1,103 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"macrack.io/macrack/pkg/rules"
+	"macrack.io/macrack/test/cluster/await"
+	"macrack.io/macrack/test/stats"
+)
+
+// rejectedGoal is the goal for refused requests per object: 1.2 requests for each.
+const rejectedGoal = 0.2
+
+// A removal has the durations from the request to delete all instances until each is gone.
+type removal struct {
+	whole []time.Duration
+	// rejected is the number of requests per instance that were refused as conflicts or as too many
+	// and had to be repeated.
+	rejected float64
+}
+
+// removeVMs deletes all instances at once, and waits until they and their pods are gone.
+func (f *fleet) removeVMs(ctx context.Context) (r removal, err error) {
+	before, err := f.rejections(ctx)
+	if err != nil {
+		return r, err
+	}
+	f.mu.Lock()
+	total := len(f.starts)
+	f.starts, f.gone = map[string]*start{}, nil
+	f.mu.Unlock()
+	began := time.Now()
+	instances := f.macrack.InstanceV1alpha1().MacOSInstances(fleetTenant)
+	if err := instances.DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
+		return r, err
+	}
+	if err := await.Success(ctx, 10*time.Minute, time.Second, func() error {
+		left, err := instances.List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
+		pods, err := f.kube.CoreV1().Pods(fleetTenant).List(ctx, metav1.ListOptions{})
+		if err == nil && len(left.Items)+len(pods.Items) > 0 {
+			err = fmt.Errorf("%d instances and %d pods are left", len(left.Items), len(pods.Items))
+		}
+		return err
+	}); err != nil {
+		return r, err
+	}
+	after, err := f.rejections(ctx)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, at := range f.gone {
+		r.whole = append(r.whole, at.Sub(began))
+	}
+	r.rejected = (after - before) / float64(total)
+	return r, err
+}
+
+// rejections returns the number of requests to kube-apiserver so far that were answered with 409 or
+// 429.
+func (f *fleet) rejections(ctx context.Context) (float64, error) {
+	text, err := f.kube.RESTClient().Get().AbsPath("/metrics").DoRaw(ctx)
+	if err != nil {
+		return 0, err
+	}
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	families, err := parser.TextToMetricFamilies(bytes.NewReader(text))
+	if err != nil {
+		return 0, err
+	}
+	total := 0.0
+	for _, m := range families["apiserver_request_total"].GetMetric() {
+		for _, label := range m.GetLabel() {
+			if label.GetName() == "code" && (label.GetValue() == "409" || label.GetValue() == "429") {
+				total += m.GetCounter().GetValue()
+			}
+		}
+	}
+	return total, nil
+}
+
+// reportRemovals adds the results of all removals.
+func (f *fleet) reportRemovals(removals []removal) {
+	each := func(of func(removal) float64) (values []float64) {
+		for _, r := range removals {
+			values = append(values, of(r))
+		}
+		return values
+	}
+	name := fmt.Sprintf("%d VMs on %d Macs, deleted at once until gone", f.fleet*rules.MaxVMsPerMac, f.fleet)
+	for _, q := range []float64{0.5, 0.99} {
+		f.alone(fmt.Sprintf("%s, p%.0f", name, 100*q), "ms", each(func(r removal) float64 { return ms(stats.Quantile(r.whole, q)) }), 0)
+	}
+	f.alone("refused and repeated requests per deleted VM", "", each(func(r removal) float64 { return r.rejected }), rejectedGoal)
+}
