@@ -19,9 +19,20 @@ type InstanceClass struct {
 
 // InstanceClassSpec describes a size of virtual machine.
 type InstanceClassSpec struct {
-	Resources InstanceClassResources
-	Display   *Display
+	Resources       InstanceClassResources
+	Display         *Display
+	Synchronization DiskSynchronization
 }
+
+// DiskSynchronization is how a virtual disk treats a request of the guest to flush its data.
+type DiskSynchronization string
+
+const (
+	// DiskSynchronizationFsync writes the data to the Mac's disk.
+	DiskSynchronizationFsync DiskSynchronization = "Fsync"
+	// DiskSynchronizationNone ignores the request.
+	DiskSynchronizationNone DiskSynchronization = "None"
+)
 
 // InstanceClassResources are the resources of a virtual machine.
 type InstanceClassResources struct {

@@ -5,6 +5,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"macrack.io/macrack/pkg/apis/scalar"
+	"macrack.io/macrack/pkg/rules"
 )
 
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
@@ -27,6 +28,46 @@ type MacOSInstanceSpec struct {
 	Resources         InstanceResources
 	SSHAuthorizedKeys []string
 	StartupScript     string
+
+	Env                     []EnvVar
+	EnvFrom                 []EnvFromSource
+	ActiveDeadlineSeconds   *int64
+	TTLSecondsAfterFinished *int32
+}
+
+// EnvVar is an environment variable of the startup script.
+type EnvVar struct {
+	Name      string
+	Value     string
+	ValueFrom *EnvVarSource
+}
+
+// EnvVarSource is the source of the value of an environment variable. Exactly one of its fields is
+// set.
+type EnvVarSource struct {
+	ConfigMapKeyRef *KeySelector
+	SecretKeyRef    *KeySelector
+}
+
+// KeySelector selects a key of a Secret or a ConfigMap.
+type KeySelector struct {
+	Name     string
+	Key      string
+	Optional *bool
+}
+
+// EnvFromSource is a source of several environment variables. Exactly one of ConfigMapRef and
+// SecretRef is set.
+type EnvFromSource struct {
+	Prefix       string
+	ConfigMapRef *EnvSource
+	SecretRef    *EnvSource
+}
+
+// EnvSource selects a Secret or a ConfigMap.
+type EnvSource struct {
+	Name     string
+	Optional *bool
 }
 
 // ResourceList is a set of (resource name, quantity) pairs.
@@ -72,6 +113,9 @@ const (
 	// MacOSInstanceGuestReady is True while the guest agent answers, and False before its first
 	// answer and after it stops answering.
 	MacOSInstanceGuestReady = "GuestReady"
+	// MacOSInstanceEnvironmentReady is False while the environment of the startup script cannot be
+	// read, and True after the guest agent has received it; absent without an environment.
+	MacOSInstanceEnvironmentReady = "EnvironmentReady"
 	// MacOSInstanceMacReady is False while the Mac of the instance is offline or in quarantine; its
 	// reason is Offline or that of the quarantine.
 	MacOSInstanceMacReady = "MacReady"
@@ -99,6 +143,28 @@ const (
 	// ReasonInsufficientStorage means that the image does not fit on the Mac's disk.
 	ReasonInsufficientStorage = "InsufficientStorage"
 )
+
+// Reasons of the condition EnvironmentReady=False. The virtual machine starts, or its startup
+// script, once the environment can be read.
+const (
+	// ReasonSecretNotFound means that a Secret or its key does not exist.
+	ReasonSecretNotFound = "SecretNotFound"
+	// ReasonConfigMapNotFound means that a ConfigMap or its key does not exist.
+	ReasonConfigMapNotFound = "ConfigMapNotFound"
+	// ReasonEnvironmentInvalid means that the environment is larger than its limit, or that a value
+	// contains a zero byte.
+	ReasonEnvironmentInvalid = "EnvironmentInvalid"
+	// ReasonEnvironmentUnreadable means that the API refuses or fails to return a Secret or a
+	// ConfigMap.
+	ReasonEnvironmentUnreadable = "EnvironmentUnreadable"
+	// ReasonEnvironmentPending means that the environment has been read, and that the guest agent
+	// has not received it yet.
+	ReasonEnvironmentPending = "EnvironmentPending"
+)
+
+// ReasonDeadlineExceeded is the reason of the stop of an instance that has run for
+// activeDeadlineSeconds, and of its condition Ready.
+const ReasonDeadlineExceeded = rules.ReasonDeadlineExceeded
 
 // MacOSInstanceStatus is the most recently observed status of an instance.
 type MacOSInstanceStatus struct {

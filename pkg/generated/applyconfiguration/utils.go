@@ -54,6 +54,14 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		// Group=instance.macrack.io, Version=v1alpha1
 	case instancev1alpha1.SchemeGroupVersion.WithKind("Display"):
 		return &applyconfigurationinstancev1alpha1.DisplayApplyConfiguration{}
+	case instancev1alpha1.SchemeGroupVersion.WithKind("EnvFromSource"):
+		return &applyconfigurationinstancev1alpha1.EnvFromSourceApplyConfiguration{}
+	case instancev1alpha1.SchemeGroupVersion.WithKind("EnvSource"):
+		return &applyconfigurationinstancev1alpha1.EnvSourceApplyConfiguration{}
+	case instancev1alpha1.SchemeGroupVersion.WithKind("EnvVar"):
+		return &applyconfigurationinstancev1alpha1.EnvVarApplyConfiguration{}
+	case instancev1alpha1.SchemeGroupVersion.WithKind("EnvVarSource"):
+		return &applyconfigurationinstancev1alpha1.EnvVarSourceApplyConfiguration{}
 	case instancev1alpha1.SchemeGroupVersion.WithKind("InstanceClass"):
 		return &applyconfigurationinstancev1alpha1.InstanceClassApplyConfiguration{}
 	case instancev1alpha1.SchemeGroupVersion.WithKind("InstanceClassResources"):
@@ -64,6 +72,8 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &applyconfigurationinstancev1alpha1.InstanceResourcesApplyConfiguration{}
 	case instancev1alpha1.SchemeGroupVersion.WithKind("IPAddress"):
 		return &applyconfigurationinstancev1alpha1.IPAddressApplyConfiguration{}
+	case instancev1alpha1.SchemeGroupVersion.WithKind("KeySelector"):
+		return &applyconfigurationinstancev1alpha1.KeySelectorApplyConfiguration{}
 	case instancev1alpha1.SchemeGroupVersion.WithKind("MacOSInstance"):
 		return &applyconfigurationinstancev1alpha1.MacOSInstanceApplyConfiguration{}
 	case instancev1alpha1.SchemeGroupVersion.WithKind("MacOSInstanceSpec"):

@@ -92,12 +92,17 @@ func GetOpenAPIDefinitions(ref common.ReferenceCallback) map[string]common.OpenA
 		imagev1alpha1.MacOSImageStatus{}.OpenAPIModelName():          schema_pkg_apis_image_v1alpha1_MacOSImageStatus(ref),
 		imagev1alpha1.SecretReference{}.OpenAPIModelName():           schema_pkg_apis_image_v1alpha1_SecretReference(ref),
 		instancev1alpha1.Display{}.OpenAPIModelName():                schema_pkg_apis_instance_v1alpha1_Display(ref),
+		instancev1alpha1.EnvFromSource{}.OpenAPIModelName():          schema_pkg_apis_instance_v1alpha1_EnvFromSource(ref),
+		instancev1alpha1.EnvSource{}.OpenAPIModelName():              schema_pkg_apis_instance_v1alpha1_EnvSource(ref),
+		instancev1alpha1.EnvVar{}.OpenAPIModelName():                 schema_pkg_apis_instance_v1alpha1_EnvVar(ref),
+		instancev1alpha1.EnvVarSource{}.OpenAPIModelName():           schema_pkg_apis_instance_v1alpha1_EnvVarSource(ref),
 		instancev1alpha1.IPAddress{}.OpenAPIModelName():              schema_pkg_apis_instance_v1alpha1_IPAddress(ref),
 		instancev1alpha1.InstanceClass{}.OpenAPIModelName():          schema_pkg_apis_instance_v1alpha1_InstanceClass(ref),
 		instancev1alpha1.InstanceClassList{}.OpenAPIModelName():      schema_pkg_apis_instance_v1alpha1_InstanceClassList(ref),
 		instancev1alpha1.InstanceClassResources{}.OpenAPIModelName(): schema_pkg_apis_instance_v1alpha1_InstanceClassResources(ref),
 		instancev1alpha1.InstanceClassSpec{}.OpenAPIModelName():      schema_pkg_apis_instance_v1alpha1_InstanceClassSpec(ref),
 		instancev1alpha1.InstanceResources{}.OpenAPIModelName():      schema_pkg_apis_instance_v1alpha1_InstanceResources(ref),
+		instancev1alpha1.KeySelector{}.OpenAPIModelName():            schema_pkg_apis_instance_v1alpha1_KeySelector(ref),
 		instancev1alpha1.MacOSInstance{}.OpenAPIModelName():          schema_pkg_apis_instance_v1alpha1_MacOSInstance(ref),
 		instancev1alpha1.MacOSInstanceList{}.OpenAPIModelName():      schema_pkg_apis_instance_v1alpha1_MacOSInstanceList(ref),
 		instancev1alpha1.MacOSInstanceSpec{}.OpenAPIModelName():      schema_pkg_apis_instance_v1alpha1_MacOSInstanceSpec(ref),
@@ -3461,6 +3466,133 @@ func schema_pkg_apis_instance_v1alpha1_Display(ref common.ReferenceCallback) com
 	}
 }
 
+func schema_pkg_apis_instance_v1alpha1_EnvFromSource(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "EnvFromSource is a source of several environment variables. Exactly one of configMapRef and secretRef is set.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"prefix": {
+						SchemaProps: spec.SchemaProps{
+							Description: "prefix is put before each key.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"configMapRef": {
+						SchemaProps: spec.SchemaProps{
+							Description: "configMapRef selects a ConfigMap in the namespace of the instance.",
+							Ref:         ref(instancev1alpha1.EnvSource{}.OpenAPIModelName()),
+						},
+					},
+					"secretRef": {
+						SchemaProps: spec.SchemaProps{
+							Description: "secretRef selects a Secret in the namespace of the instance.",
+							Ref:         ref(instancev1alpha1.EnvSource{}.OpenAPIModelName()),
+						},
+					},
+				},
+			},
+		},
+		Dependencies: []string{
+			instancev1alpha1.EnvSource{}.OpenAPIModelName()},
+	}
+}
+
+func schema_pkg_apis_instance_v1alpha1_EnvSource(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "EnvSource selects a Secret or a ConfigMap.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"name": {
+						SchemaProps: spec.SchemaProps{
+							Description: "name is the name of the Secret or ConfigMap.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"optional": {
+						SchemaProps: spec.SchemaProps{
+							Description: "optional specifies that the object may be missing.",
+							Type:        []string{"boolean"},
+							Format:      "",
+						},
+					},
+				},
+				Required: []string{"name"},
+			},
+		},
+	}
+}
+
+func schema_pkg_apis_instance_v1alpha1_EnvVar(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "EnvVar is an environment variable of the startup script.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"name": {
+						SchemaProps: spec.SchemaProps{
+							Description: "name is the name of the variable: printable ASCII characters other than '='.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"value": {
+						SchemaProps: spec.SchemaProps{
+							Description: "value is the value of the variable. It is not expanded. All users with view in the namespace can read it; for a secret value, use valueFrom.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"valueFrom": {
+						SchemaProps: spec.SchemaProps{
+							Description: "valueFrom is the source of the value. Cannot be used if value is not empty.",
+							Ref:         ref(instancev1alpha1.EnvVarSource{}.OpenAPIModelName()),
+						},
+					},
+				},
+				Required: []string{"name"},
+			},
+		},
+		Dependencies: []string{
+			instancev1alpha1.EnvVarSource{}.OpenAPIModelName()},
+	}
+}
+
+func schema_pkg_apis_instance_v1alpha1_EnvVarSource(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "EnvVarSource is the source of the value of an environment variable. Exactly one of its fields is set.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"configMapKeyRef": {
+						SchemaProps: spec.SchemaProps{
+							Description: "configMapKeyRef selects a key of a ConfigMap in the namespace of the instance.",
+							Ref:         ref(instancev1alpha1.KeySelector{}.OpenAPIModelName()),
+						},
+					},
+					"secretKeyRef": {
+						SchemaProps: spec.SchemaProps{
+							Description: "secretKeyRef selects a key of a Secret in the namespace of the instance.",
+							Ref:         ref(instancev1alpha1.KeySelector{}.OpenAPIModelName()),
+						},
+					},
+				},
+			},
+		},
+		Dependencies: []string{
+			instancev1alpha1.KeySelector{}.OpenAPIModelName()},
+	}
+}
+
 func schema_pkg_apis_instance_v1alpha1_IPAddress(ref common.ReferenceCallback) common.OpenAPIDefinition {
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
@@ -3645,6 +3777,13 @@ func schema_pkg_apis_instance_v1alpha1_InstanceClassSpec(ref common.ReferenceCal
 							Ref:         ref(instancev1alpha1.Display{}.OpenAPIModelName()),
 						},
 					},
+					"synchronization": {
+						SchemaProps: spec.SchemaProps{
+							Description: "synchronization is how the virtual disk treats a request of the guest to flush its data: Fsync, the default, writes it to the Mac's disk, and None ignores the request. None is faster, and a power loss of the Mac can damage the disk of the virtual machine, which ends anyway.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
 				},
 				Required: []string{"resources"},
 			},
@@ -3680,6 +3819,43 @@ func schema_pkg_apis_instance_v1alpha1_InstanceResources(ref common.ReferenceCal
 		},
 		Dependencies: []string{
 			scalar.Quantity{}.OpenAPIModelName()},
+	}
+}
+
+func schema_pkg_apis_instance_v1alpha1_KeySelector(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "KeySelector selects a key of a Secret or a ConfigMap.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"name": {
+						SchemaProps: spec.SchemaProps{
+							Description: "name is the name of the Secret or ConfigMap.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"key": {
+						SchemaProps: spec.SchemaProps{
+							Description: "key is the key to select.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"optional": {
+						SchemaProps: spec.SchemaProps{
+							Description: "optional specifies that the object or its key may be missing. The variable is then not set.",
+							Type:        []string{"boolean"},
+							Format:      "",
+						},
+					},
+				},
+				Required: []string{"name", "key"},
+			},
+		},
 	}
 }
 
@@ -3842,9 +4018,64 @@ func schema_pkg_apis_instance_v1alpha1_MacOSInstanceSpec(ref common.ReferenceCal
 					},
 					"startupScript": {
 						SchemaProps: spec.SchemaProps{
-							Description: "startupScript is a script that the guest agent runs once in the virtual machine. Maximum: 64 KiB.",
+							Description: "startupScript is a script that the guest agent runs once in the virtual machine. It may run as long as the virtual machine. Maximum: 64 KiB.",
 							Type:        []string{"string"},
 							Format:      "",
+						},
+					},
+					"env": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-map-keys": []interface{}{
+									"name",
+								},
+								"x-kubernetes-list-type":       "map",
+								"x-kubernetes-patch-merge-key": "name",
+								"x-kubernetes-patch-strategy":  "merge",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "env lists environment variables of the startup script. No other process of the virtual machine gets them. They override variables of envFrom with the same name. Maximum: 256 variables, and 64 KiB of names and values. The variables of env and envFrom together have at most 512 KiB.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Ref: ref(instancev1alpha1.EnvVar{}.OpenAPIModelName()),
+									},
+								},
+							},
+						},
+					},
+					"envFrom": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-type": "atomic",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "envFrom lists Secrets and ConfigMaps whose keys become environment variables of the startup script. If a key is in several of them, the last one takes precedence. Maximum: 32 sources.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Ref: ref(instancev1alpha1.EnvFromSource{}.OpenAPIModelName()),
+									},
+								},
+							},
+						},
+					},
+					"activeDeadlineSeconds": {
+						SchemaProps: spec.SchemaProps{
+							Description: "activeDeadlineSeconds is the time in seconds that the virtual machine may run, measured from its start. Then it is shut down, and the instance fails with the reason DeadlineExceeded. Range: 1 to 94608000 (three years). The lease and its floor do not change.",
+							Type:        []string{"integer"},
+							Format:      "int64",
+						},
+					},
+					"ttlSecondsAfterFinished": {
+						SchemaProps: spec.SchemaProps{
+							Description: "ttlSecondsAfterFinished is the time in seconds after which an instance that has ended is deleted. 0 deletes it at once. An instance without this field is kept until its lease ends. Range: 0 to 94608000 (three years).",
+							Type:        []string{"integer"},
+							Format:      "int32",
 						},
 					},
 				},
@@ -3852,7 +4083,7 @@ func schema_pkg_apis_instance_v1alpha1_MacOSInstanceSpec(ref common.ReferenceCal
 			},
 		},
 		Dependencies: []string{
-			instancev1alpha1.InstanceResources{}.OpenAPIModelName()},
+			instancev1alpha1.EnvFromSource{}.OpenAPIModelName(), instancev1alpha1.EnvVar{}.OpenAPIModelName(), instancev1alpha1.InstanceResources{}.OpenAPIModelName()},
 	}
 }
 
@@ -3961,7 +4192,7 @@ func schema_pkg_apis_instance_v1alpha1_MacOSInstanceStatus(ref common.ReferenceC
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "conditions are the latest observations of the instance: Ready, Scheduled, ImageReady, GuestReady and MacReady, and Reconciling or Stalled while the instance is not Ready.",
+							Description: "conditions are the latest observations of the instance: Ready, Scheduled, ImageReady, EnvironmentReady, GuestReady and MacReady, and Reconciling or Stalled while the instance is not Ready.",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{

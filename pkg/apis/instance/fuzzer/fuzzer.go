@@ -16,6 +16,7 @@ var Funcs = func(runtimeserializer.CodecFactory) []any {
 		func(spec *instance.InstanceClassSpec, c randfill.Continue) {
 			c.FillNoCustom(spec)
 			spec.Display = &instance.Display{Width: c.Int31(), Height: c.Int31(), PixelsPerInch: 1 + c.Int31n(600)}
+			spec.Synchronization = instance.DiskSynchronizationNone
 		},
 		func(resources *instance.InstanceResources, c randfill.Continue) {
 			resources.Requests = instance.ResourceList{c.String(0): scalarfuzzer.Quantity(c)}

@@ -5,13 +5,16 @@ import (
 	"macrack.io/macrack/pkg/rules"
 )
 
-// SetDefaults_InstanceClass sets the default display of a class.
+// SetDefaults_InstanceClass sets the default display and synchronization of a class.
 func SetDefaults_InstanceClass(obj *InstanceClass) {
 	if obj.Spec.Display == nil {
 		obj.Spec.Display = &Display{Width: 1920, Height: 1200}
 	}
 	if obj.Spec.Display.PixelsPerInch == 0 {
 		obj.Spec.Display.PixelsPerInch = 144
+	}
+	if obj.Spec.Synchronization == "" {
+		obj.Spec.Synchronization = DiskSynchronizationFsync
 	}
 }
 

@@ -31,7 +31,22 @@ type InstanceClassSpec struct {
 	// inch.
 	// +optional
 	Display *Display `json:"display,omitempty" protobuf:"bytes,2,opt,name=display"`
+	// synchronization is how the virtual disk treats a request of the guest to flush its data:
+	// Fsync, the default, writes it to the Mac's disk, and None ignores the request. None is faster,
+	// and a power loss of the Mac can damage the disk of the virtual machine, which ends anyway.
+	// +optional
+	Synchronization DiskSynchronization `json:"synchronization,omitempty" protobuf:"bytes,3,opt,name=synchronization,casttype=DiskSynchronization"`
 }
+
+// DiskSynchronization is how a virtual disk treats a request of the guest to flush its data.
+type DiskSynchronization string
+
+const (
+	// DiskSynchronizationFsync writes the data to the Mac's disk.
+	DiskSynchronizationFsync DiskSynchronization = "Fsync"
+	// DiskSynchronizationNone ignores the request.
+	DiskSynchronizationNone DiskSynchronization = "None"
+)
 
 // InstanceClassResources are the resources of a virtual machine.
 type InstanceClassResources struct {

@@ -5,6 +5,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"macrack.io/macrack/pkg/apis/scalar"
+	"macrack.io/macrack/pkg/rules"
 )
 
 // +genclient
@@ -44,10 +45,92 @@ type MacOSInstanceSpec struct {
 	// +listType=atomic
 	// +optional
 	SSHAuthorizedKeys []string `json:"sshAuthorizedKeys,omitempty" protobuf:"bytes,5,rep,name=sshAuthorizedKeys"`
-	// startupScript is a script that the guest agent runs once in the virtual machine. Maximum: 64
-	// KiB.
+	// startupScript is a script that the guest agent runs once in the virtual machine. It may run as
+	// long as the virtual machine. Maximum: 64 KiB.
 	// +optional
 	StartupScript string `json:"startupScript,omitempty" protobuf:"bytes,6,opt,name=startupScript"`
+	// env lists environment variables of the startup script. No other process of the virtual machine
+	// gets them. They override variables of envFrom with the same name. Maximum: 256 variables, and
+	// 64 KiB of names and values. The variables of env and envFrom together have at most 512 KiB.
+	// +listType=map
+	// +listMapKey=name
+	// +patchStrategy=merge
+	// +patchMergeKey=name
+	// +optional
+	Env []EnvVar `json:"env,omitempty" patchStrategy:"merge" patchMergeKey:"name" protobuf:"bytes,7,rep,name=env"`
+	// envFrom lists Secrets and ConfigMaps whose keys become environment variables of the startup
+	// script. If a key is in several of them, the last one takes precedence. Maximum: 32 sources.
+	// +listType=atomic
+	// +optional
+	EnvFrom []EnvFromSource `json:"envFrom,omitempty" protobuf:"bytes,8,rep,name=envFrom"`
+	// activeDeadlineSeconds is the time in seconds that the virtual machine may run, measured from
+	// its start. Then it is shut down, and the instance fails with the reason DeadlineExceeded.
+	// Range: 1 to 94608000 (three years). The lease and its floor do not change.
+	// +optional
+	ActiveDeadlineSeconds *int64 `json:"activeDeadlineSeconds,omitempty" protobuf:"varint,9,opt,name=activeDeadlineSeconds"`
+	// ttlSecondsAfterFinished is the time in seconds after which an instance that has ended is
+	// deleted. 0 deletes it at once. An instance without this field is kept until its lease ends.
+	// Range: 0 to 94608000 (three years).
+	// +optional
+	TTLSecondsAfterFinished *int32 `json:"ttlSecondsAfterFinished,omitempty" protobuf:"varint,10,opt,name=ttlSecondsAfterFinished"`
+}
+
+// EnvVar is an environment variable of the startup script.
+type EnvVar struct {
+	// name is the name of the variable: printable ASCII characters other than '='.
+	Name string `json:"name" protobuf:"bytes,1,opt,name=name"`
+	// value is the value of the variable. It is not expanded. All users with view in the namespace
+	// can read it; for a secret value, use valueFrom.
+	// +optional
+	Value string `json:"value,omitempty" protobuf:"bytes,2,opt,name=value"`
+	// valueFrom is the source of the value. Cannot be used if value is not empty.
+	// +optional
+	ValueFrom *EnvVarSource `json:"valueFrom,omitempty" protobuf:"bytes,3,opt,name=valueFrom"`
+}
+
+// EnvVarSource is the source of the value of an environment variable. Exactly one of its fields is
+// set.
+type EnvVarSource struct {
+	// configMapKeyRef selects a key of a ConfigMap in the namespace of the instance.
+	// +optional
+	ConfigMapKeyRef *KeySelector `json:"configMapKeyRef,omitempty" protobuf:"bytes,1,opt,name=configMapKeyRef"`
+	// secretKeyRef selects a key of a Secret in the namespace of the instance.
+	// +optional
+	SecretKeyRef *KeySelector `json:"secretKeyRef,omitempty" protobuf:"bytes,2,opt,name=secretKeyRef"`
+}
+
+// KeySelector selects a key of a Secret or a ConfigMap.
+type KeySelector struct {
+	// name is the name of the Secret or ConfigMap.
+	Name string `json:"name" protobuf:"bytes,1,opt,name=name"`
+	// key is the key to select.
+	Key string `json:"key" protobuf:"bytes,2,opt,name=key"`
+	// optional specifies that the object or its key may be missing. The variable is then not set.
+	// +optional
+	Optional *bool `json:"optional,omitempty" protobuf:"varint,3,opt,name=optional"`
+}
+
+// EnvFromSource is a source of several environment variables. Exactly one of configMapRef and
+// secretRef is set.
+type EnvFromSource struct {
+	// prefix is put before each key.
+	// +optional
+	Prefix string `json:"prefix,omitempty" protobuf:"bytes,1,opt,name=prefix"`
+	// configMapRef selects a ConfigMap in the namespace of the instance.
+	// +optional
+	ConfigMapRef *EnvSource `json:"configMapRef,omitempty" protobuf:"bytes,2,opt,name=configMapRef"`
+	// secretRef selects a Secret in the namespace of the instance.
+	// +optional
+	SecretRef *EnvSource `json:"secretRef,omitempty" protobuf:"bytes,3,opt,name=secretRef"`
+}
+
+// EnvSource selects a Secret or a ConfigMap.
+type EnvSource struct {
+	// name is the name of the Secret or ConfigMap.
+	Name string `json:"name" protobuf:"bytes,1,opt,name=name"`
+	// optional specifies that the object may be missing.
+	// +optional
+	Optional *bool `json:"optional,omitempty" protobuf:"varint,2,opt,name=optional"`
 }
 
 // ResourceList is a set of (resource name, quantity) pairs.
@@ -95,6 +178,9 @@ const (
 	// MacOSInstanceGuestReady is True while the guest agent answers, and False before its first
 	// answer and after it stops answering.
 	MacOSInstanceGuestReady = "GuestReady"
+	// MacOSInstanceEnvironmentReady is False while the environment of the startup script cannot be
+	// read, and True after the guest agent has received it; absent without an environment.
+	MacOSInstanceEnvironmentReady = "EnvironmentReady"
 	// MacOSInstanceMacReady is False while the Mac of the instance is offline or in quarantine; its
 	// reason is Offline or that of the quarantine.
 	MacOSInstanceMacReady = "MacReady"
@@ -122,6 +208,28 @@ const (
 	// ReasonInsufficientStorage means that the image does not fit on the Mac's disk.
 	ReasonInsufficientStorage = "InsufficientStorage"
 )
+
+// Reasons of the condition EnvironmentReady=False. The virtual machine starts, or its startup
+// script, once the environment can be read.
+const (
+	// ReasonSecretNotFound means that a Secret or its key does not exist.
+	ReasonSecretNotFound = "SecretNotFound"
+	// ReasonConfigMapNotFound means that a ConfigMap or its key does not exist.
+	ReasonConfigMapNotFound = "ConfigMapNotFound"
+	// ReasonEnvironmentInvalid means that the environment is larger than its limit, or that a value
+	// contains a zero byte.
+	ReasonEnvironmentInvalid = "EnvironmentInvalid"
+	// ReasonEnvironmentUnreadable means that the API refuses or fails to return a Secret or a
+	// ConfigMap.
+	ReasonEnvironmentUnreadable = "EnvironmentUnreadable"
+	// ReasonEnvironmentPending means that the environment has been read, and that the guest agent
+	// has not received it yet.
+	ReasonEnvironmentPending = "EnvironmentPending"
+)
+
+// ReasonDeadlineExceeded is the reason of the stop of an instance that has run for
+// activeDeadlineSeconds, and of its condition Ready.
+const ReasonDeadlineExceeded = rules.ReasonDeadlineExceeded
 
 // MacOSInstanceStatus is the most recently observed status of an instance.
 type MacOSInstanceStatus struct {
@@ -169,7 +277,8 @@ type MacOSInstanceStatus struct {
 	// +optional
 	Startup *StartupResult `json:"startup,omitempty" protobuf:"bytes,13,opt,name=startup"`
 	// conditions are the latest observations of the instance: Ready, Scheduled, ImageReady,
-	// GuestReady and MacReady, and Reconciling or Stalled while the instance is not Ready.
+	// EnvironmentReady, GuestReady and MacReady, and Reconciling or Stalled while the instance is
+	// not Ready.
 	// +listType=map
 	// +listMapKey=type
 	// +patchStrategy=merge

@@ -11,6 +11,26 @@ func (in Display) OpenAPIModelName() string {
 }
 
 // OpenAPIModelName returns the OpenAPI model name for this type.
+func (in EnvFromSource) OpenAPIModelName() string {
+	return "io.macrack.instance.v1alpha1.EnvFromSource"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
+func (in EnvSource) OpenAPIModelName() string {
+	return "io.macrack.instance.v1alpha1.EnvSource"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
+func (in EnvVar) OpenAPIModelName() string {
+	return "io.macrack.instance.v1alpha1.EnvVar"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
+func (in EnvVarSource) OpenAPIModelName() string {
+	return "io.macrack.instance.v1alpha1.EnvVarSource"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
 func (in IPAddress) OpenAPIModelName() string {
 	return "io.macrack.instance.v1alpha1.IPAddress"
 }
@@ -38,6 +58,11 @@ func (in InstanceClassSpec) OpenAPIModelName() string {
 // OpenAPIModelName returns the OpenAPI model name for this type.
 func (in InstanceResources) OpenAPIModelName() string {
 	return "io.macrack.instance.v1alpha1.InstanceResources"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
+func (in KeySelector) OpenAPIModelName() string {
+	return "io.macrack.instance.v1alpha1.KeySelector"
 }
 
 // OpenAPIModelName returns the OpenAPI model name for this type.

@@ -36,7 +36,7 @@ func ValidateInstanceClass(class *instance.InstanceClass) field.ErrorList {
 		errs = append(errs, check.Between(display.Height, 240, 4320, at.Child("height"))...)
 		errs = append(errs, check.Between(display.PixelsPerInch, 50, 600, at.Child("pixelsPerInch"))...)
 	}
-	return errs
+	return append(errs, check.Enum(class.Spec.Synchronization, path.Child("synchronization"), instance.DiskSynchronizationFsync, instance.DiskSynchronizationNone)...)
 }
 
 // ValidateInstanceClassUpdate returns the errors in a change of an InstanceClass.

@@ -55,7 +55,15 @@ func ValidateMacOSInstance(i *instance.MacOSInstance) field.ErrorList {
 	errs = append(errs, check.Name(i.Spec.ImageName, path.Child("imageName"))...)
 	errs = append(errs, validateRequests(i.Spec.Resources.Requests, path.Child("resources", "requests"))...)
 	errs = append(errs, validateSSHAuthorizedKeys(i.Spec.SSHAuthorizedKeys, path.Child("sshAuthorizedKeys"))...)
-	return append(errs, check.Lines(i.Spec.StartupScript, maxStartupScript, path.Child("startupScript"))...)
+	errs = append(errs, check.Lines(i.Spec.StartupScript, maxStartupScript, path.Child("startupScript"))...)
+	errs = append(errs, validateEnvironment(&i.Spec, path)...)
+	if seconds := i.Spec.ActiveDeadlineSeconds; seconds != nil {
+		errs = append(errs, check.Between(*seconds, 1, rules.MaxInstanceSeconds, path.Child("activeDeadlineSeconds"))...)
+	}
+	if seconds := i.Spec.TTLSecondsAfterFinished; seconds != nil {
+		errs = append(errs, check.Between(int64(*seconds), 0, rules.MaxInstanceSeconds, path.Child("ttlSecondsAfterFinished"))...)
+	}
+	return errs
 }
 
 // ValidateMacOSInstanceUpdate returns the errors in a change of a MacOSInstance.

@@ -47,6 +47,15 @@ func validInstance() *instance.MacOSInstance {
 				publicKey + "\n",
 			},
 			StartupScript: "#!/bin/sh\necho grüße\n",
+			Env: []instance.EnvVar{
+				{Name: "CI", Value: "true"}, {Name: "EMPTY"},
+				{Name: "TOKEN", ValueFrom: &instance.EnvVarSource{SecretKeyRef: &instance.KeySelector{Name: "ci", Key: "token"}}},
+				{Name: "URL", ValueFrom: &instance.EnvVarSource{ConfigMapKeyRef: &instance.KeySelector{Name: "ci", Key: "url", Optional: ptr.To(true)}}},
+			},
+			EnvFrom: []instance.EnvFromSource{
+				{Prefix: "S_", SecretRef: &instance.EnvSource{Name: "ci"}}, {ConfigMapRef: &instance.EnvSource{Name: "ci", Optional: ptr.To(true)}},
+			},
+			ActiveDeadlineSeconds: ptr.To[int64](3600), TTLSecondsAfterFinished: ptr.To[int32](0),
 		},
 		Status: instance.MacOSInstanceStatus{Phase: instance.MacOSInstancePending},
 	}
@@ -105,6 +114,29 @@ func TestValidateMacOSInstance(t *testing.T) {
 	}
 }
 
+func TestValidateDeadlines(t *testing.T) {
+	for name, tt := range map[string]struct {
+		change func(*instance.MacOSInstanceSpec)
+		want   []string
+	}{
+		"neither":      {func(s *instance.MacOSInstanceSpec) { s.ActiveDeadlineSeconds, s.TTLSecondsAfterFinished = nil, nil }, nil},
+		"the shortest": {func(s *instance.MacOSInstanceSpec) { s.ActiveDeadlineSeconds = ptr.To[int64](1) }, nil},
+		"the longest": {func(s *instance.MacOSInstanceSpec) {
+			s.ActiveDeadlineSeconds, s.TTLSecondsAfterFinished = ptr.To[int64](94608000), ptr.To[int32](94608000)
+		}, nil},
+		"no time":           {func(s *instance.MacOSInstanceSpec) { s.ActiveDeadlineSeconds = ptr.To[int64](0) }, []string{"spec.activeDeadlineSeconds: Invalid value: 0: must be 1 to 94608000"}},
+		"too long":          {func(s *instance.MacOSInstanceSpec) { s.ActiveDeadlineSeconds = ptr.To[int64](94608001) }, []string{"spec.activeDeadlineSeconds: Invalid"}},
+		"deleted before":    {func(s *instance.MacOSInstanceSpec) { s.TTLSecondsAfterFinished = ptr.To[int32](-1) }, []string{"spec.ttlSecondsAfterFinished: Invalid value: -1: must be 0 to 94608000"}},
+		"kept for too long": {func(s *instance.MacOSInstanceSpec) { s.TTLSecondsAfterFinished = ptr.To[int32](94608001) }, []string{"spec.ttlSecondsAfterFinished: Invalid"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			i := validInstance()
+			tt.change(&i.Spec)
+			checktest.Errors(t, tt.want, ValidateMacOSInstance(i))
+		})
+	}
+}
+
 func TestPrivateKeysAreNotRepeated(t *testing.T) {
 	const secret = "-----BEGIN OPENSSH PRIVATE KEY----- c2VjcmV0"
 	i := validInstance()
@@ -116,11 +148,15 @@ func TestPrivateKeysAreNotRepeated(t *testing.T) {
 
 func TestValidateMacOSInstanceUpdate(t *testing.T) {
 	changes := map[string]func(*instance.MacOSInstanceSpec){
-		"leaseName":         func(s *instance.MacOSInstanceSpec) { s.LeaseName = "other" },
-		"className":         func(s *instance.MacOSInstanceSpec) { s.ClassName = "large" },
-		"imageName":         func(s *instance.MacOSInstanceSpec) { s.ImageName = "macos-27" },
-		"sshAuthorizedKeys": func(s *instance.MacOSInstanceSpec) { s.SSHAuthorizedKeys = nil },
-		"startupScript":     func(s *instance.MacOSInstanceSpec) { s.StartupScript = "" },
+		"leaseName":               func(s *instance.MacOSInstanceSpec) { s.LeaseName = "other" },
+		"className":               func(s *instance.MacOSInstanceSpec) { s.ClassName = "large" },
+		"imageName":               func(s *instance.MacOSInstanceSpec) { s.ImageName = "macos-27" },
+		"sshAuthorizedKeys":       func(s *instance.MacOSInstanceSpec) { s.SSHAuthorizedKeys = nil },
+		"startupScript":           func(s *instance.MacOSInstanceSpec) { s.StartupScript = "" },
+		"env":                     func(s *instance.MacOSInstanceSpec) { s.Env = nil },
+		"envFrom":                 func(s *instance.MacOSInstanceSpec) { s.EnvFrom = nil },
+		"activeDeadlineSeconds":   func(s *instance.MacOSInstanceSpec) { s.ActiveDeadlineSeconds = nil },
+		"ttlSecondsAfterFinished": func(s *instance.MacOSInstanceSpec) { s.TTLSecondsAfterFinished = nil },
 		"resources.requests[macrack.io/macos-vm]": func(s *instance.MacOSInstanceSpec) { s.Resources.Requests = requests("2") },
 	}
 	for name, change := range changes {

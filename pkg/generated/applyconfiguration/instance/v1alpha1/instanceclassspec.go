@@ -2,6 +2,10 @@
 
 package v1alpha1
 
+import (
+	instancev1alpha1 "macrack.io/macrack/pkg/apis/instance/v1alpha1"
+)
+
 // InstanceClassSpecApplyConfiguration represents a declarative configuration of the InstanceClassSpec type for use
 // with apply.
 //
@@ -12,6 +16,10 @@ type InstanceClassSpecApplyConfiguration struct {
 	// display is the display of the virtual machine. Defaults to 1920 x 1200 at 144 pixels per
 	// inch.
 	Display *DisplayApplyConfiguration `json:"display,omitempty"`
+	// synchronization is how the virtual disk treats a request of the guest to flush its data:
+	// Fsync, the default, writes it to the Mac's disk, and None ignores the request. None is faster,
+	// and a power loss of the Mac can damage the disk of the virtual machine, which ends anyway.
+	Synchronization *instancev1alpha1.DiskSynchronization `json:"synchronization,omitempty"`
 }
 
 // InstanceClassSpecApplyConfiguration constructs a declarative configuration of the InstanceClassSpec type for use with
@@ -33,5 +41,13 @@ func (b *InstanceClassSpecApplyConfiguration) WithResources(value *InstanceClass
 // If called multiple times, the Display field is set to the value of the last call.
 func (b *InstanceClassSpecApplyConfiguration) WithDisplay(value *DisplayApplyConfiguration) *InstanceClassSpecApplyConfiguration {
 	b.Display = value
+	return b
+}
+
+// WithSynchronization sets the Synchronization field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Synchronization field is set to the value of the last call.
+func (b *InstanceClassSpecApplyConfiguration) WithSynchronization(value instancev1alpha1.DiskSynchronization) *InstanceClassSpecApplyConfiguration {
+	b.Synchronization = &value
 	return b
 }

@@ -19,9 +19,24 @@ type MacOSInstanceSpecApplyConfiguration struct {
 	// sshAuthorizedKeys lists the public keys that can log in to the virtual machine, in the format
 	// of authorized_keys. Maximum: 32 keys.
 	SSHAuthorizedKeys []string `json:"sshAuthorizedKeys,omitempty"`
-	// startupScript is a script that the guest agent runs once in the virtual machine. Maximum: 64
-	// KiB.
+	// startupScript is a script that the guest agent runs once in the virtual machine. It may run as
+	// long as the virtual machine. Maximum: 64 KiB.
 	StartupScript *string `json:"startupScript,omitempty"`
+	// env lists environment variables of the startup script. No other process of the virtual machine
+	// gets them. They override variables of envFrom with the same name. Maximum: 256 variables, and
+	// 64 KiB of names and values. The variables of env and envFrom together have at most 512 KiB.
+	Env []EnvVarApplyConfiguration `json:"env,omitempty"`
+	// envFrom lists Secrets and ConfigMaps whose keys become environment variables of the startup
+	// script. If a key is in several of them, the last one takes precedence. Maximum: 32 sources.
+	EnvFrom []EnvFromSourceApplyConfiguration `json:"envFrom,omitempty"`
+	// activeDeadlineSeconds is the time in seconds that the virtual machine may run, measured from
+	// its start. Then it is shut down, and the instance fails with the reason DeadlineExceeded.
+	// Range: 1 to 94608000 (three years). The lease and its floor do not change.
+	ActiveDeadlineSeconds *int64 `json:"activeDeadlineSeconds,omitempty"`
+	// ttlSecondsAfterFinished is the time in seconds after which an instance that has ended is
+	// deleted. 0 deletes it at once. An instance without this field is kept until its lease ends.
+	// Range: 0 to 94608000 (three years).
+	TTLSecondsAfterFinished *int32 `json:"ttlSecondsAfterFinished,omitempty"`
 }
 
 // MacOSInstanceSpecApplyConfiguration constructs a declarative configuration of the MacOSInstanceSpec type for use with
@@ -77,5 +92,47 @@ func (b *MacOSInstanceSpecApplyConfiguration) WithSSHAuthorizedKeys(values ...st
 // If called multiple times, the StartupScript field is set to the value of the last call.
 func (b *MacOSInstanceSpecApplyConfiguration) WithStartupScript(value string) *MacOSInstanceSpecApplyConfiguration {
 	b.StartupScript = &value
+	return b
+}
+
+// WithEnv adds the given value to the Env field in the declarative configuration
+// and returns the receiver, so that objects can be build by chaining "With" function invocations.
+// If called multiple times, values provided by each call will be appended to the Env field.
+func (b *MacOSInstanceSpecApplyConfiguration) WithEnv(values ...*EnvVarApplyConfiguration) *MacOSInstanceSpecApplyConfiguration {
+	for i := range values {
+		if values[i] == nil {
+			panic("nil value passed to WithEnv")
+		}
+		b.Env = append(b.Env, *values[i])
+	}
+	return b
+}
+
+// WithEnvFrom adds the given value to the EnvFrom field in the declarative configuration
+// and returns the receiver, so that objects can be build by chaining "With" function invocations.
+// If called multiple times, values provided by each call will be appended to the EnvFrom field.
+func (b *MacOSInstanceSpecApplyConfiguration) WithEnvFrom(values ...*EnvFromSourceApplyConfiguration) *MacOSInstanceSpecApplyConfiguration {
+	for i := range values {
+		if values[i] == nil {
+			panic("nil value passed to WithEnvFrom")
+		}
+		b.EnvFrom = append(b.EnvFrom, *values[i])
+	}
+	return b
+}
+
+// WithActiveDeadlineSeconds sets the ActiveDeadlineSeconds field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the ActiveDeadlineSeconds field is set to the value of the last call.
+func (b *MacOSInstanceSpecApplyConfiguration) WithActiveDeadlineSeconds(value int64) *MacOSInstanceSpecApplyConfiguration {
+	b.ActiveDeadlineSeconds = &value
+	return b
+}
+
+// WithTTLSecondsAfterFinished sets the TTLSecondsAfterFinished field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the TTLSecondsAfterFinished field is set to the value of the last call.
+func (b *MacOSInstanceSpecApplyConfiguration) WithTTLSecondsAfterFinished(value int32) *MacOSInstanceSpecApplyConfiguration {
+	b.TTLSecondsAfterFinished = &value
 	return b
 }

@@ -45,7 +45,8 @@ type MacOSInstanceStatusApplyConfiguration struct {
 	// startup is the result of the startup script.
 	Startup *StartupResultApplyConfiguration `json:"startup,omitempty"`
 	// conditions are the latest observations of the instance: Ready, Scheduled, ImageReady,
-	// GuestReady and MacReady, and Reconciling or Stalled while the instance is not Ready.
+	// EnvironmentReady, GuestReady and MacReady, and Reconciling or Stalled while the instance is
+	// not Ready.
 	Conditions []metav1.ConditionApplyConfiguration `json:"conditions,omitempty"`
 	// namespaceUID is the UID of the namespace that the instance was created in. The server sets it
 	// once. Users of a later namespace with the same name have no access to the instance.
