@@ -37,6 +37,23 @@ func (r *rack) edit(i *instancev1alpha1.MacOSInstance, change func(*instancev1al
 	require.NoError(r.t, r.macrack.Tracker().Update(instancev1alpha1.SchemeGroupVersion.WithResource("macosinstances"), i, i.Namespace))
 }
 
+// An instance that is stopped at its deadline fails, as a Job does.
+func TestDeadlineFailsTheInstance(t *testing.T) {
+	r := newRack(t)
+	i := newInstance("a")
+	i.Spec.ActiveDeadlineSeconds = ptr[int64](60)
+	r.create(i, newPod(i))
+	r.waitPhase("a", instancev1alpha1.MacOSInstanceRunning)
+	r.changeInstance("a", func(i *instancev1alpha1.MacOSInstance) {
+		i.Status.Phase = instancev1alpha1.MacOSInstanceStopping
+		i.Status.StopRequest = &instancev1alpha1.StopRequest{At: metav1.Now(), By: "controllers", Reason: "DeadlineExceeded", GracePeriodSeconds: 30}
+	})
+	status := r.waitPhase("a", instancev1alpha1.MacOSInstanceFailed)
+	assert.Equal(t, "DeadlineExceeded: the virtual machine ran for 60 seconds (spec.activeDeadlineSeconds)", status.Message)
+	r.eventually(func() bool { return r.pod("pod-a").Status.Phase == corev1.PodFailed }, func() any { return r.pod("pod-a").Status })
+	r.waitFree()
+}
+
 // A stop does not wait for a report that is refused or hangs.
 func TestStopDoesNotWaitForTheAPI(t *testing.T) {
 	stop := func(i *instancev1alpha1.MacOSInstance) {

@@ -158,6 +158,8 @@ func (c *Controller) mustStop(ctx context.Context, instance *instancev1alpha1.Ma
 	if stop, grace := teardown.Requested(instance); stop {
 		why := "Stopped as requested"
 		switch request := instance.Status.StopRequest; {
+		case teardown.StoppedByDeadline(instance):
+			why = rules.DescribeDeadline(*instance.Spec.ActiveDeadlineSeconds)
 		case request != nil && request.Reason != "":
 			why = request.Reason
 		case request == nil && instance.Status.Message != "":

@@ -12,6 +12,7 @@ import (
 	"macrack.io/macrack/pkg/agent/objects"
 	"macrack.io/macrack/pkg/agent/rejections"
 	"macrack.io/macrack/pkg/agent/slots"
+	"macrack.io/macrack/pkg/agent/teardown"
 	instancev1alpha1 "macrack.io/macrack/pkg/apis/instance/v1alpha1"
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
 	"macrack.io/macrack/pkg/rules"
@@ -41,6 +42,9 @@ func (r *reporter) reportEnd(ctx context.Context, instance *instancev1alpha1.Mac
 // reportTerminalPhase reports a terminal phase. The slot is erased afterwards. If the agent exits
 // in between, the next agent finds the terminal phase and the slot, and erases the slot.
 func (r *reporter) reportTerminalPhase(ctx context.Context, instance *instancev1alpha1.MacOSInstance, phase instancev1alpha1.MacOSInstancePhase, message string) (*instancev1alpha1.MacOSInstance, error) {
+	if teardown.StoppedByDeadline(instance) {
+		phase = instancev1alpha1.MacOSInstanceFailed // as of a Job
+	}
 	ended, err := r.Instances.Update(ctx, instance, func(s *instancev1alpha1.MacOSInstanceStatus) {
 		s.Phase, s.Message, s.IPAddress = phase, message, nil
 		if s.StartedAt != nil && s.StoppedAt == nil {

@@ -22,6 +22,12 @@ func Requested(instance *instancev1alpha1.MacOSInstance) (bool, time.Duration) {
 	return instance.DeletionTimestamp != nil || instance.Status.Phase == instancev1alpha1.MacOSInstanceStopping, rules.DefaultStopGrace
 }
 
+// StoppedByDeadline reports whether the instance was requested to stop because of its deadline.
+func StoppedByDeadline(instance *instancev1alpha1.MacOSInstance) bool {
+	request := instance.Status.StopRequest
+	return request != nil && rules.StoppedByDeadline(instance.Spec.ActiveDeadlineSeconds, request.Reason)
+}
+
 // StopRequired reports whether the cached objects require an instance's virtual machine to stop,
 // and returns the grace period.
 func StopRequired(instance *instancev1alpha1.MacOSInstance, pod *corev1.Pod) (bool, time.Duration) {

@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 
 	instancev1alpha1 "macrack.io/macrack/pkg/apis/instance/v1alpha1"
+	"macrack.io/macrack/pkg/rules"
 )
 
 // describe returns the Event for a change of the instance. The reason is empty if the change does
@@ -26,6 +27,9 @@ func describe(before, after *instancev1alpha1.MacOSInstance) (eventType, reason,
 	case instancev1alpha1.MacOSInstanceRunning:
 		return corev1.EventTypeNormal, "Started", fmt.Sprintf("virtual machine started on Mac %s", status.SerialNumber)
 	case instancev1alpha1.MacOSInstanceStopping:
+		if seconds := after.Spec.ActiveDeadlineSeconds; status.StopRequest != nil && rules.StoppedByDeadline(seconds, status.StopRequest.Reason) {
+			return corev1.EventTypeWarning, rules.ReasonDeadlineExceeded, rules.DescribeDeadline(*seconds)
+		}
 		return corev1.EventTypeNormal, "Stopping", describeStop(after)
 	case instancev1alpha1.MacOSInstanceStopped:
 		return corev1.EventTypeNormal, "Stopped", cmp.Or(status.Message, describeStop(after))

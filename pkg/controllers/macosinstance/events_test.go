@@ -25,6 +25,7 @@ func TestDescribe(t *testing.T) {
 		{"pulling", anInstance(), anInstance(inPhase("Pulling")), []string{"", "", ""}},
 		{"running", anInstance(), anInstance(inPhase("Running")), []string{normal, "Started", "virtual machine started on Mac S-1"}},
 		{"stopping", anInstance(), anInstance(stopAsked), []string{normal, "Stopping", "stop requested by acme (Asked)"}},
+		{"stopping at its deadline", anInstance(), anInstance(stopAsked, withDeadline(60), func(i *instancev1alpha1.MacOSInstance) { i.Status.StopRequest.Reason = "DeadlineExceeded" }), []string{warning, "DeadlineExceeded", "DeadlineExceeded: the virtual machine ran for 60 seconds (spec.activeDeadlineSeconds)"}},
 		{"stopped", anInstance(), anInstance(inPhase("Stopped"), message("why")), []string{normal, "Stopped", "why"}},
 		{"failed", anInstance(), anInstance(inPhase("Failed"), message("why")), []string{warning, "Failed", "why"}},
 		{"refused", anInstance(), anInstance(withPod(ReasonPodRefused, "quota")), []string{warning, "PodRefused", "quota"}},

@@ -79,8 +79,9 @@ func (r *reconciler) reconcile(ctx context.Context, key string) (time.Time, erro
 	if !rules.InstanceEnded(instance.Status.Phase) {
 		macErr = r.syncMacReady(ctx, instance)
 	}
+	deadline, deadlineErr := r.enforceDeadline(ctx, instance)
 	due, err := r.sync(ctx, instance)
-	return due, errors.Join(macErr, err)
+	return earliest(due, deadline), errors.Join(macErr, deadlineErr, err)
 }
 
 // sync takes an instance to the next step of its life.
@@ -91,7 +92,10 @@ func (r *reconciler) sync(ctx context.Context, instance *instancev1alpha1.MacOSI
 	}
 	switch {
 	case rules.InstanceEnded(instance.Status.Phase):
-		return time.Time{}, r.cleanUp(ctx, instance, pod)
+		if err := r.cleanUp(ctx, instance, pod); err != nil {
+			return time.Time{}, err
+		}
+		return r.expire(ctx, instance)
 	case instance.Status.MachineID != "":
 		// There is, or was, a virtual machine: only the agent knows what becomes of it.
 		return time.Time{}, r.syncPod(ctx, instance, pod)

@@ -92,7 +92,13 @@ func describeCall(t *testing.T, action clienttesting.Action, object runtime.Obje
 		}
 		return action.GetVerb() + " " + testutil.Name(action)
 	}
+	if action.Matches("delete", "macosinstances") {
+		return "delete instance " + testutil.Name(action)
+	}
 	switch object := object.(type) {
+	case *instancev1alpha1.MacOSInstanceStop:
+		assert.EqualValues(t, "uid-vm-1", object.UID)
+		return "stop " + object.Reason
 	case *instancev1alpha1.MacOSInstance:
 		if action.GetSubresource() == "" {
 			return "finalizers " + strings.Join(object.Finalizers, " ")

@@ -9,6 +9,7 @@ import (
 	"macrack.io/macrack/pkg/apis/instance"
 	"macrack.io/macrack/pkg/apis/rack"
 	"macrack.io/macrack/pkg/registry/conditions"
+	"macrack.io/macrack/pkg/rules"
 )
 
 // deriveConditions sets the conditions of an instance that neither its agent nor the controllers
@@ -42,6 +43,9 @@ func summarize(i *instance.MacOSInstance) conditions.Summary {
 	switch i.Status.Phase {
 	case instance.MacOSInstanceStopped, instance.MacOSInstanceFailed:
 		s.Abnormal = conditions.Stalled // an ended instance does not start again
+		if request := i.Status.StopRequest; request != nil && rules.StoppedByDeadline(i.Spec.ActiveDeadlineSeconds, request.Reason) {
+			s.Reason = rules.ReasonDeadlineExceeded
+		}
 	case instance.MacOSInstanceStopping:
 	case instance.MacOSInstanceRunning:
 		switch {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"macrack.io/macrack/pkg/apis/instance"
 	"macrack.io/macrack/pkg/registry/conditions/conditionstest"
@@ -86,6 +87,19 @@ func TestDeriveConditions(t *testing.T) {
 			assert.Equal(t, i, again, "what has not changed is not written again")
 		})
 	}
+}
+
+// The condition Ready shows that the deadline ended an instance, whatever its message.
+func TestDeadlineExceeded(t *testing.T) {
+	ended := func(seconds *int64, reason string) string {
+		i := &instance.MacOSInstance{Spec: instance.MacOSInstanceSpec{ActiveDeadlineSeconds: seconds}, Status: instance.MacOSInstanceStatus{
+			Phase: instance.MacOSInstanceFailed, StopRequest: &instance.StopRequest{Reason: reason},
+		}}
+		return summarize(i).Reason
+	}
+	assert.Equal(t, "DeadlineExceeded", ended(ptr.To[int64](60), "DeadlineExceeded"))
+	assert.Equal(t, "Failed", ended(ptr.To[int64](60), "Asked"))
+	assert.Equal(t, "Failed", ended(nil, "DeadlineExceeded"))
 }
 
 // An instance that is to stop says so while its Mac, which has to do it, is away.
