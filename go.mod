@@ -165,3 +165,5 @@ tool (
 	k8s.io/code-generator/cmd/go-to-protobuf
 	k8s.io/code-generator/cmd/go-to-protobuf/protoc-gen-gogo
 )
+
+replace github.com/Code-Hex/vz/v3 => ./third_party/vz

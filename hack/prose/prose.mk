@@ -2,7 +2,7 @@
 
 .PHONY: prose
 
-PROSE_GO = $(shell git ls-files '*.go' | grep -vE '^pkg/generated/|zz_generated|\.pb\.go$$')
+PROSE_GO = $(shell git ls-files '*.go' | grep -vE '^pkg/generated/|^third_party/vz/|zz_generated|\.pb\.go$$')
 
 prose: .dev/bin/vale ## check the language of documents, comments and messages
 	@rm -rf .dev/prose && go run ./hack/prose .dev/prose $(PROSE_GO)

@@ -1,8 +1,10 @@
 package disk
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
+	"runtime"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -76,6 +78,21 @@ func TestZero(t *testing.T) {
 	assert.Equal(t, make([]byte, 2<<20), content[2<<20:4<<20])
 	assert.Equal(t, "before", string(content[1<<20:1<<20+6]))
 	assert.Equal(t, "after", string(content[5<<20:5<<20+5]))
+}
+
+// On macOS, a hole may contain data.
+func TestHolesAreNotTrustedOnMacOS(t *testing.T) {
+	trustHoles = false
+	t.Cleanup(func() { trustHoles = runtime.GOOS != "darwin" })
+	src := makeSparse(t, 4<<20, nil)
+	f, err := os.OpenFile(src, os.O_RDWR, 0)
+	require.NoError(t, err)
+	defer f.Close()
+	require.NoError(t, writeZeros(f, 1<<20, 2<<20))
+	info, err := f.Stat()
+	require.NoError(t, err)
+	assert.GreaterOrEqual(t, Allocated(info), int64(2<<20), "zeros are written to the whole range")
+	require.NoError(t, EachExtent(f, 2, 2, func(int64, int64) error { return errors.New("an empty range") }))
 }
 
 func TestEachExtentLeavesHolesOut(t *testing.T) {

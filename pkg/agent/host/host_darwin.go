@@ -29,7 +29,6 @@ func (m *mac) Info() (Info, error) {
 		return strings.TrimSpace(value)
 	}
 	info.ModelIdentifier = text("hw.model")
-	info.MacOSVersion = text("kern.osproductversion")
 	info.BootID = text("kern.bootsessionuuid")
 	cpu, err := unix.SysctlUint32("hw.ncpu")
 	errs = append(errs, err)
@@ -37,6 +36,8 @@ func (m *mac) Info() (Info, error) {
 	errs = append(errs, err)
 	info.CPU, info.Memory = int64(cpu), int64(memory)
 	info.SerialNumber, err = serialNumber()
+	errs = append(errs, err)
+	info.MacOSVersion, err = productVersion(run)
 	errs = append(errs, err)
 	info.FreeStorage, err = disk.Free(m.stateDir)
 	errs = append(errs, err)
@@ -48,7 +49,7 @@ func (m *mac) Info() (Info, error) {
 var serialPattern = regexp.MustCompile(`"IOPlatformSerialNumber" = "([^"]+)"`)
 
 func serialNumber() (string, error) {
-	out, err := exec.Command("/usr/sbin/ioreg", "-rd1", "-c", "IOPlatformExpertDevice").Output()
+	out, err := run("/usr/sbin/ioreg", "-rd1", "-c", "IOPlatformExpertDevice")
 	if err != nil {
 		return "", fmt.Errorf("ioreg: %w", err)
 	}
@@ -58,3 +59,5 @@ func serialNumber() (string, error) {
 	}
 	return string(match[1]), nil
 }
+
+func run(name string, args ...string) ([]byte, error) { return exec.Command(name, args...).Output() }

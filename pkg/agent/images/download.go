@@ -58,14 +58,12 @@ func (w *work) run(ctx context.Context, layout *format.Layout) (err error) {
 		return err
 	}
 	defer func() { _ = w.disk.Close() }() // the relevant data has been synced
-	if layout.Aux != nil {
-		if w.aux, err = w.openFile(auxName, layout.Aux.Size); err != nil {
-			return err
-		}
-		defer func() { _ = w.aux.Close() }()
+	if w.aux, err = w.openFile(auxName, layout.Aux.Size); err != nil {
+		return err
 	}
+	defer func() { _ = w.aux.Close() }()
 	stop := w.keepJournal()
-	err = w.fetchAll(ctx, layout)
+	err = w.fetchAll(ctx)
 	return errors.Join(err, stop())
 }
 
@@ -85,7 +83,7 @@ func (w *work) openFile(name string, size int64) (file, error) {
 	return f, nil
 }
 
-func (w *work) fetchAll(ctx context.Context, layout *format.Layout) error {
+func (w *work) fetchAll(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(cmp.Or(w.store.Parallel, 4))
 	var missing []int // listed first, because done changes during the downloads
@@ -99,7 +97,7 @@ func (w *work) fetchAll(ctx context.Context, layout *format.Layout) error {
 			break
 		}
 		chunk, target := w.chunks[i], w.disk
-		if layout.Aux != nil && i == len(w.chunks)-1 {
+		if i == len(w.chunks)-1 {
 			target = w.aux
 		}
 		group.Go(func() error {

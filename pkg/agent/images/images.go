@@ -79,7 +79,7 @@ type Cached struct {
 	// HardwareModel is that of the virtual machine that the image was made from, in base64; empty
 	// if unknown.
 	HardwareModel string `json:"hardwareModel,omitempty"`
-	// Disk and Aux are the files to clone; Aux may not exist.
+	// Disk and Aux are the files to clone.
 	Disk string `json:"-"`
 	Aux  string `json:"-"`
 }

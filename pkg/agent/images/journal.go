@@ -60,9 +60,6 @@ func (s *OCI) resume(image Image, layout *format.Layout) (journal, error) {
 }
 
 func (s *OCI) auxThere(dir string, layout *format.Layout) bool {
-	if layout.Aux == nil {
-		return true
-	}
 	info, err := os.Stat(filepath.Join(dir, auxName))
 	return err == nil && info.Size() == layout.Aux.Size
 }
@@ -115,7 +112,7 @@ func (w *work) writeJournal() error {
 }
 
 func (w *work) sync() error {
-	if err := w.disk.Sync(); err != nil || w.aux == nil {
+	if err := w.disk.Sync(); err != nil {
 		return err
 	}
 	return w.aux.Sync()

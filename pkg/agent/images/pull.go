@@ -1,6 +1,7 @@
 package images
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -36,6 +37,9 @@ func (s *OCI) pull(ctx context.Context, image Image, pinned digest.Digest, needs
 		return Cached{}, err
 	}
 	cached := Cached{Name: image.Name, Digest: image.Digest, Private: image.Private, HardwareModel: hardwareModel}
+	if err := verify.Bootable(layout, cmp.Or(image.HardwareModel, hardwareModel)); err != nil {
+		return Cached{}, err
+	}
 	if layout.DiskSize > image.DiskSize {
 		return Cached{}, fmt.Errorf("the image's disk has %d bytes, spec.diskSize of MacOSImage %s is %d", layout.DiskSize, image.Name, image.DiskSize)
 	}

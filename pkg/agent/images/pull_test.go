@@ -1,6 +1,7 @@
 package images
 
 import (
+	"encoding/json"
 	"maps"
 	"net/http"
 	"os"
@@ -14,10 +15,14 @@ import (
 	"time"
 
 	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"k8s.io/utils/clock"
 
+	"macrack.io/macrack/pkg/images/format"
 	"macrack.io/macrack/pkg/images/ociclient"
+	"macrack.io/macrack/pkg/images/verify"
 )
 
 func TestPulledOnceForMany(t *testing.T) {
@@ -118,6 +123,28 @@ func TestAnotherManifestIsRefused(t *testing.T) {
 	require.ErrorAs(t, err, &wrong)
 	assert.Equal(t, w.image.Digest, wrong.Want.String())
 	assert.NoDirExists(t, filepath.Join(w.store.Dir, w.image.Name))
+}
+
+// A disk boots only with the auxiliary storage that macOS' installer wrote.
+func TestPullWithoutAuxIsRefused(t *testing.T) {
+	w := newWorld(t)
+	client, err := ociclient.New(ociclient.Options{Reference: w.image.Reference, Clock: clock.RealClock{}})
+	require.NoError(t, err)
+	manifest, err := client.Manifest(t.Context(), w.pushed.Digest, format.MaxManifest)
+	require.NoError(t, err)
+	var m ocispec.Manifest
+	require.NoError(t, json.Unmarshal(manifest, &m))
+	last := len(m.Layers) - 1
+	require.Equal(t, format.MediaTypeAux, m.Layers[last].MediaType)
+	m.Layers = m.Layers[:last]
+	manifest, err = json.Marshal(m)
+	require.NoError(t, err)
+	require.NoError(t, client.PushManifest(t.Context(), descriptor(ocispec.MediaTypeImageManifest, manifest), manifest))
+	w.image.Digest = digest.FromBytes(manifest).String()
+	_, err = w.ensure()
+	require.ErrorContains(t, err, "the image has no auxiliary storage")
+	assert.Equal(t, verify.Reason(err), "Incomplete")
+	assert.NoDirExists(t, filepath.Join(w.store.Dir, w.image.Name), "nothing is fetched")
 }
 
 func TestRefusals(t *testing.T) {

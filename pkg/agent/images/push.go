@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"io"
 	"os"
-	"runtime"
 	"sync"
 	"time"
 
@@ -78,9 +77,6 @@ func Push(ctx context.Context, opts PushOptions) (Pushed, error) {
 		return Pushed{}, err
 	}
 	opts.Parallel = cmp.Or(opts.Parallel, 4)
-	// APFS may report holes where there is data (coreutils, pull request 68). Reading the holes
-	// finds their zeros as well.
-	opts.readHoles = opts.readHoles || runtime.GOOS == "darwin"
 	encoder, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(opts.Parallel), zstd.WithEncoderCRC(false), zstd.WithWindowSize(pushWindow))
 	if err != nil {
 		return Pushed{}, err

@@ -133,6 +133,7 @@ func TestTartImagesThatAreNotRight(t *testing.T) {
 		"no config":       {nil, without(0, 1), "there is no layer of type application/vnd.cirruslabs.tart.config.v1"},
 		"no nvram":        {nil, func(m *ocispec.Manifest) { m.Layers = m.Layers[:len(m.Layers)-1] }, "there is no layer of type application/vnd.cirruslabs.tart.nvram.v1"},
 		"no disk":         {nil, func(m *ocispec.Manifest) { without(1, len(m.Layers)-1)(m) }, "there is no layer of type application/vnd.cirruslabs.tart.disk.v2"},
+		"no model":        {map[string]any{"hardwareModel": ""}, nil, "neither the image nor spec.hardwareModel has a hardware model"},
 		"a container": {nil, func(m *ocispec.Manifest) {
 			m.Layers = m.Layers[:1]
 			m.Layers[0].MediaType = ocispec.MediaTypeImageLayerGzip

@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"net"
-	"os"
 	"slices"
 
 	"macrack.io/macrack/pkg/agent/disk"
@@ -52,9 +51,6 @@ func clone(image images.Cached, dir contract.SlotDir, size int64) error {
 		return err
 	}
 	_, err := disk.Clone(image.Aux, dir.AuxPath(), 0)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil // the backend creates one
-	}
 	return err
 }
 

@@ -2,6 +2,7 @@
 package verify
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -81,13 +82,23 @@ func Image(ctx context.Context, client *ociclient.Client, spec *imagev1alpha1.Ma
 	if err != nil {
 		return err
 	}
+	if err := Bootable(layout, cmp.Or(spec.HardwareModel, hardwareModel)); err != nil {
+		return err
+	}
+	if layout.DiskSize > spec.DiskSize.Int64() {
+		return because(imagev1alpha1.ReasonDiskTooLarge, fmt.Errorf("the image's disk has %d bytes; spec.diskSize is %d bytes and must not be less", layout.DiskSize, spec.DiskSize.Int64()))
+	}
+	return nil
+}
+
+// Bootable returns an error unless an image has the parts without which its disk cannot boot.
+// hardwareModel is that of the MacOSImage or of the image.
+func Bootable(layout *format.Layout, hardwareModel string) error {
 	switch {
 	case layout.Aux == nil:
 		return because(imagev1alpha1.ReasonIncomplete, errors.New("the image has no auxiliary storage, which virtual machines require; push it again with --aux"))
-	case hardwareModel == "" && spec.HardwareModel == "":
+	case hardwareModel == "":
 		return because(imagev1alpha1.ReasonIncomplete, errors.New("neither the image nor spec.hardwareModel has a hardware model; set spec.hardwareModel, or push the image again with --hardware-model"))
-	case layout.DiskSize > spec.DiskSize.Int64():
-		return because(imagev1alpha1.ReasonDiskTooLarge, fmt.Errorf("the image's disk has %d bytes; spec.diskSize is %d bytes and must not be less", layout.DiskSize, spec.DiskSize.Int64()))
 	}
 	return nil
 }

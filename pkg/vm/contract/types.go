@@ -89,7 +89,7 @@ type Spec struct {
 	MACAddress  string `json:"macAddress"`
 	CPU         int    `json:"cpu"`
 	MemoryBytes int64  `json:"memoryBytes"`
-	// HardwareModel is the image's hardware model, in base64; empty if the image has it as a file.
+	// HardwareModel is the image's hardware model, in base64.
 	HardwareModel     string   `json:"hardwareModel,omitempty"`
 	Display           *Display `json:"display,omitempty"`
 	SSHAuthorizedKeys []string `json:"sshAuthorizedKeys,omitempty"`

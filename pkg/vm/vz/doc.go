@@ -6,7 +6,8 @@
 //
 //   - The configuration boots a macOS guest without a window.
 //   - The errors of a third start have the domain and code that contract.IsLimitExceeded expects.
-//   - StateChangedNotify ends with Stopped or Error.
+//   - StateChangedNotify ends with Stopped or Error, and DidStopWithError has the cause by then, or
+//     within a second after Error.
 //   - The formats of /var/db/dhcpd_leases and arp are as package netaddr expects.
 //   - Connect returns if no process listens on the port.
 package vz

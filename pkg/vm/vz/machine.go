@@ -12,7 +12,7 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
-	"path/filepath"
+	"time"
 
 	"github.com/Code-Hex/vz/v3"
 	"k8s.io/utils/clock"
@@ -23,15 +23,12 @@ import (
 )
 
 const (
-	// hardwareModelName is a file next to the disk with the image's hardware model, for specs
-	// without one.
-	hardwareModelName = "hardware-model.bin"
 	// dhcpLeases is the lease file of macOS' DHCP server for NAT networks.
 	dhcpLeases = "/var/db/dhcpd_leases"
+	// causeTimeout is how long the cause of a stop may arrive after the state: the framework
+	// reports them separately.
+	causeTimeout = time.Second
 )
-
-// defaultDisplay is the default display. macOS requires a display even on a headless host.
-var defaultDisplay = contract.Display{Width: 1920, Height: 1200, PixelsPerInch: 144}
 
 // Backend creates virtual machines.
 type Backend struct {
@@ -81,16 +78,11 @@ func configure(spec *contract.Spec, dir contract.SlotDir, mac net.HardwareAddr) 
 	}
 	config.SetPlatformVirtualMachineConfiguration(platform)
 
-	disk, err := vz.NewDiskImageStorageDeviceAttachmentWithCacheAndSync(dir.DiskPath(), false,
-		vz.DiskImageCachingModeAutomatic, vz.DiskImageSynchronizationModeFsync)
+	disk, err := disk(dir.DiskPath(), vz.DiskImageSynchronizationModeFsync)
 	if err != nil {
 		return nil, fmt.Errorf("disk: %w", err)
 	}
-	block, err := vz.NewVirtioBlockDeviceConfiguration(disk)
-	if err != nil {
-		return nil, err
-	}
-	config.SetStorageDevicesVirtualMachineConfiguration([]vz.StorageDeviceConfiguration{block})
+	config.SetStorageDevicesVirtualMachineConfiguration([]vz.StorageDeviceConfiguration{disk})
 
 	nat, err := vz.NewNATNetworkDeviceAttachment()
 	if err != nil {
@@ -112,16 +104,21 @@ func configure(spec *contract.Spec, dir contract.SlotDir, mac net.HardwareAddr) 
 		return nil, err
 	}
 	config.SetGraphicsDevicesVirtualMachineConfiguration([]vz.GraphicsDeviceConfiguration{graphics})
-	keyboard, err := vz.NewUSBKeyboardConfiguration()
+	keyboards, err := keyboards()
 	if err != nil {
 		return nil, err
 	}
-	config.SetKeyboardsVirtualMachineConfiguration([]vz.KeyboardConfiguration{keyboard})
-	pointer, err := vz.NewUSBScreenCoordinatePointingDeviceConfiguration()
+	config.SetKeyboardsVirtualMachineConfiguration(keyboards)
+	pointers, err := pointingDevices()
 	if err != nil {
 		return nil, err
 	}
-	config.SetPointingDevicesVirtualMachineConfiguration([]vz.PointingDeviceConfiguration{pointer})
+	config.SetPointingDevicesVirtualMachineConfiguration(pointers)
+	sound, err := silentSound()
+	if err != nil {
+		return nil, err
+	}
+	config.SetAudioDevicesVirtualMachineConfiguration([]vz.AudioDeviceConfiguration{sound})
 
 	socket, err := vz.NewVirtioSocketDeviceConfiguration()
 	if err != nil {
@@ -157,9 +154,7 @@ func platform(spec *contract.Spec, dir contract.SlotDir) (*vz.MacPlatformConfigu
 		return nil, fmt.Errorf("hardwareModel: %w", err)
 	}
 	if len(modelData) == 0 {
-		if modelData, err = os.ReadFile(filepath.Join(dir.DiskDir(), hardwareModelName)); err != nil {
-			return nil, fmt.Errorf("neither the image nor its disk has a hardware model: %w", err)
-		}
+		return nil, errors.New("hardwareModel: the image has none; push it again with --hardware-model")
 	}
 	model, err := vz.NewMacHardwareModelWithData(modelData)
 	if err != nil {
@@ -168,36 +163,12 @@ func platform(spec *contract.Spec, dir contract.SlotDir) (*vz.MacPlatformConfigu
 	if !model.Supported() {
 		return nil, errors.New("hardwareModel: this Mac's macOS does not support it; update the host, or use an older image")
 	}
-	// Each clone has its own storage. An image without one gets a new one.
-	var options []vz.NewMacAuxiliaryStorageOption
-	if _, err := os.Stat(dir.AuxPath()); errors.Is(err, os.ErrNotExist) {
-		options = append(options, vz.WithCreatingMacAuxiliaryStorage(model))
-	}
-	aux, err := vz.NewMacAuxiliaryStorage(dir.AuxPath(), options...)
+	// A new auxiliary storage could not boot the disk: it lacks what macOS' installer wrote.
+	aux, err := vz.NewMacAuxiliaryStorage(dir.AuxPath())
 	if err != nil {
 		return nil, fmt.Errorf("auxiliary storage: %w", err)
 	}
 	return vz.NewMacPlatformConfiguration(vz.WithMacHardwareModel(model), vz.WithMacMachineIdentifier(machineID), vz.WithMacAuxiliaryStorage(aux))
-}
-
-func graphics(display *contract.Display) (*vz.MacGraphicsDeviceConfiguration, error) {
-	if display == nil {
-		display = &defaultDisplay
-	}
-	device, err := vz.NewMacGraphicsDeviceConfiguration()
-	if err != nil {
-		return nil, err
-	}
-	density := display.PixelsPerInch
-	if density == 0 {
-		density = defaultDisplay.PixelsPerInch
-	}
-	screen, err := vz.NewMacGraphicsDisplayConfiguration(int64(display.Width), int64(display.Height), int64(density))
-	if err != nil {
-		return nil, err
-	}
-	device.SetDisplays(screen)
-	return device, nil
 }
 
 // convert turns the framework's error into a contract.Error with domain and code. The vz package
@@ -237,13 +208,26 @@ func (m *machine) follow() {
 		m.console.Printf("state %s", state)
 		switch state {
 		case vz.VirtualMachineStateStopped:
+			m.err = m.cause(causeTimeout / 10)
 			return
 		case vz.VirtualMachineStateError:
-			m.err = &contract.Error{Domain: contract.VZErrorDomain, Code: int(vz.ErrorInternal), Message: "the virtual machine stopped with an error"}
+			if m.err = m.cause(causeTimeout); m.err == nil {
+				m.err = &contract.Error{Domain: contract.VZErrorDomain, Code: int(vz.ErrorInternal), Message: "the virtual machine stopped with an error of unknown cause"}
+			}
 			return
 		}
 	}
 	m.err = errors.New("the hypervisor ended its state notifications")
+}
+
+// cause returns the error with which the framework stopped the virtual machine, or nil.
+func (m *machine) cause(timeout time.Duration) error {
+	select {
+	case err := <-m.vm.DidStopWithError():
+		return convert(err)
+	case <-time.After(timeout):
+		return nil
+	}
 }
 
 func (m *machine) Wait() error {

@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"syscall"
 
 	"github.com/mdlayher/socket"
 	"golang.org/x/sys/unix"
@@ -41,11 +42,25 @@ func (l *listener) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
+		if err := closeOnExec(s); err != nil {
+			_ = s.Close()
+			continue
+		}
 		if from, ok := peer.(*unix.SockaddrVM); ok && from.CID == unix.VMADDR_CID_HOST {
 			return &conn{Conn: s, local: addr{cid: unix.VMADDR_CID_ANY, port: l.port}, remote: addr{cid: from.CID, port: from.Port}}, nil
 		}
 		_ = s.Close()
 	}
+}
+
+// closeOnExec keeps commands of the guest from inheriting a connection. accept(2) on macOS cannot
+// set the flag.
+func closeOnExec(s *socket.Conn) error {
+	raw, err := s.SyscallConn()
+	if err != nil {
+		return err
+	}
+	return raw.Control(func(fd uintptr) { syscall.CloseOnExec(int(fd)) })
 }
 
 func (l *listener) Close() error   { return l.socket.Close() }
