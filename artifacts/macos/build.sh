@@ -1,5 +1,5 @@
 #!/bin/sh
-# Builds, signs, packages and notarizes MacRack for Macs. It runs on a Mac with Xcode's command line tools and Go 1.26.
+# Builds, signs, packages and notarizes MacRack for Macs and for the images of their guests. It runs on a Mac with Xcode's command line tools and Go 1.26.
 #
 #   APP_IDENTITY="Developer ID Application: Example (TEAMID)" \
 #   INSTALLER_IDENTITY="Developer ID Installer: Example (TEAMID)" \
@@ -48,9 +48,28 @@ if [ -n "$installer_identity" ]; then
 else
     productbuild --distribution "$macos/distribution.xml" --package-path "$out" "$product"
 fi
-if [ -n "$notary_profile" ]; then
-    xcrun notarytool submit "$product" --keychain-profile "$notary_profile" --wait
-    xcrun stapler staple "$product"
-    spctl --assess --type install --verbose "$product"
+
+# The package for images: the guest agent and its two jobs.
+guest=$out/guest
+guest_product=$out/macrack-guest-$version.pkg
+rm -rf "$guest"
+mkdir -p "$guest/usr/local/bin" "$guest/Library/LaunchDaemons" "$guest/Library/LaunchAgents"
+CGO_ENABLED=0 go build -trimpath -ldflags "$flags" -o "$guest/usr/local/bin/macrack-guest-agent" ./cmd/guest-agent
+cp "$macos/guest/launchd/io.macrack.guest-agent.plist" "$guest/Library/LaunchDaemons/"
+cp "$macos/guest/launchd/io.macrack.guest-session.plist" "$guest/Library/LaunchAgents/"
+plutil -lint "$guest"/Library/*/*.plist
+codesign --force --options runtime "$timestamp" --identifier io.macrack.guest-agent --sign "$app_identity" "$guest/usr/local/bin/macrack-guest-agent"
+set -- --root "$guest" --scripts "$macos/guest/scripts" --identifier io.macrack.guest-agent --version "${version#v}" --install-location / --ownership recommended
+if [ -n "$installer_identity" ]; then
+    set -- "$@" --sign "$installer_identity" --timestamp
 fi
-echo "$product"
+pkgbuild "$@" "$guest_product"
+
+for package in "$product" "$guest_product"; do
+    if [ -n "$notary_profile" ]; then
+        xcrun notarytool submit "$package" --keychain-profile "$notary_profile" --wait
+        xcrun stapler staple "$package"
+        spctl --assess --type install --verbose "$package"
+    fi
+    echo "$package"
+done

@@ -4,6 +4,7 @@ package macos
 import (
 	"encoding/xml"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -18,6 +19,8 @@ import (
 	"macrack.io/macrack/pkg/agent/slots"
 	"macrack.io/macrack/pkg/rules"
 	"macrack.io/macrack/pkg/vm/contract"
+	"macrack.io/macrack/pkg/vm/guest"
+	"macrack.io/macrack/pkg/vm/guest/agent"
 )
 
 // job is the relevant part of a launchd job.
@@ -43,7 +46,11 @@ func readPlist(t *testing.T, path string, into any) {
 }
 
 func readJob(t *testing.T, label string) job {
-	path := filepath.Join("launchd", label+".plist")
+	return readJobIn(t, "launchd", label)
+}
+
+func readJobIn(t *testing.T, dir, label string) job {
+	path := filepath.Join(dir, label+".plist")
 	var j job
 	readPlist(t, path, &j)
 	var all map[string]any
@@ -57,22 +64,21 @@ func readJob(t *testing.T, label string) job {
 		assert.Contains(t, known, key, "%s: a key that this test does not know, or mistyped", path)
 	}
 	assert.Equal(t, label, j.Label)
-	// Virtual machines need a login session.
-	assert.Equal(t, "Aqua", j.LimitLoadToSessionType)
 	assert.True(t, filepath.IsAbs(j.ProgramArguments[0]))
 	assert.True(t, filepath.IsAbs(j.StandardErrorPath))
 	return j
 }
 
 func TestJobs(t *testing.T) {
-	agent := readJob(t, slots.AgentLabel)
-	assert.True(t, agent.RunAtLoad)
-	assert.Equal(t, true, agent.KeepAlive)
-	assert.Equal(t, []string{"/usr/local/bin/macrack-agent", "run"}, agent.ProgramArguments[:2])
-	state := flagOf(t, agent, "--state-dir")
+	daemon := readJob(t, slots.AgentLabel)
+	assert.True(t, daemon.RunAtLoad)
+	assert.Equal(t, true, daemon.KeepAlive)
+	assert.Equal(t, []string{"/usr/local/bin/macrack-agent", "run"}, daemon.ProgramArguments[:2])
+	state := flagOf(t, daemon, "--state-dir")
 
 	for slot := range rules.MaxVMsPerMac {
 		vm := readJob(t, slots.SlotLabel(slot))
+		assert.Equal(t, "Aqua", vm.LimitLoadToSessionType, "virtual machines need a login session")
 		assert.False(t, vm.RunAtLoad, "the agent starts it")
 		assert.Equal(t, false, vm.KeepAlive, "a virtual machine that has ended is not started again")
 		assert.Equal(t, []string{"/usr/local/bin/macrack-vm", "run"}, vm.ProgramArguments[:2])
@@ -87,6 +93,30 @@ func TestJobs(t *testing.T) {
 	files, err := filepath.Glob("launchd/*")
 	require.NoError(t, err)
 	assert.Len(t, files, 1+rules.MaxVMsPerMac, "a third virtual machine has no job to run in")
+}
+
+func TestGuestJobs(t *testing.T) {
+	const dir = "guest/launchd"
+	system, session := readJobIn(t, dir, "io.macrack.guest-agent"), readJobIn(t, dir, "io.macrack.guest-session")
+	for _, j := range []job{system, session} {
+		assert.True(t, j.RunAtLoad)
+		assert.Equal(t, true, j.KeepAlive)
+		assert.Equal(t, "/usr/local/bin/macrack-guest-agent", j.ProgramArguments[0])
+		assert.Equal(t, 65536, j.SoftResourceLimits["NumberOfFiles"], "the default of 256 is too low for builds")
+		cmd := agent.NewCommand()
+		require.NoError(t, cmd.ParseFlags(j.ProgramArguments[1:]))
+	}
+	assert.Empty(t, system.LimitLoadToSessionType, "it runs before the login")
+	assert.Equal(t, "Aqua", session.LimitLoadToSessionType)
+	assert.Contains(t, session.ProgramArguments, "--session")
+	assert.Equal(t, fmt.Sprintf("vsock:%d", guest.SessionPort), flagOf(t, session, "--listen"))
+	script, err := os.ReadFile("guest/scripts/postinstall")
+	require.NoError(t, err)
+	// The installer replaces these arguments by their position.
+	assert.True(t, strings.HasPrefix(system.ProgramArguments[1], "--user="))
+	assert.Contains(t, string(script), `"Set :ProgramArguments:1 --user=`)
+	assert.True(t, strings.HasPrefix(system.ProgramArguments[2], "--session-patience="))
+	assert.Contains(t, string(script), `"Set :ProgramArguments:2 --session-patience=`)
 }
 
 func flagOf(t *testing.T, j job, name string) string {
@@ -106,7 +136,7 @@ func TestEntitlements(t *testing.T) {
 }
 
 func TestScripts(t *testing.T) {
-	for _, path := range []string{"build.sh", "scripts/preinstall", "scripts/postinstall"} {
+	for _, path := range []string{"build.sh", "scripts/preinstall", "scripts/postinstall", "guest/scripts/postinstall"} {
 		info, err := os.Stat(path)
 		require.NoError(t, err)
 		assert.NotZero(t, info.Mode()&0o100, "%s cannot be run", path)
@@ -119,17 +149,17 @@ func TestScripts(t *testing.T) {
 	// The scripts install the files that the jobs name.
 	script, err := os.ReadFile("scripts/postinstall")
 	require.NoError(t, err)
-	agent := readJob(t, slots.AgentLabel)
-	assert.Contains(t, string(script), "state="+flagOf(t, agent, "--state-dir")+"\n")
-	assert.Contains(t, string(script), "logs="+filepath.Dir(agent.StandardErrorPath)+"\n")
+	daemon := readJob(t, slots.AgentLabel)
+	assert.Contains(t, string(script), "state="+flagOf(t, daemon, "--state-dir")+"\n")
+	assert.Contains(t, string(script), "logs="+filepath.Dir(daemon.StandardErrorPath)+"\n")
 	for slot := range rules.MaxVMsPerMac {
 		assert.Contains(t, string(script), slots.SlotLabel(slot))
 	}
 	assert.Contains(t, string(script), `defaults write "$sharing" bootpd -dict DHCPLeaseTimeSecs -int 600`, "or addresses run out")
 	logs, err := os.ReadFile("newsyslog.conf")
 	require.NoError(t, err)
-	assert.Contains(t, string(logs), "\n"+agent.StandardErrorPath+" ")
-	assert.Equal(t, agent.StandardErrorPath, agent.StandardOutPath)
+	assert.Contains(t, string(logs), "\n"+daemon.StandardErrorPath+" ")
+	assert.Equal(t, daemon.StandardErrorPath, daemon.StandardOutPath)
 }
 
 func TestDistribution(t *testing.T) {

@@ -90,7 +90,7 @@ func (s *Sessions) open(ctx context.Context, namespace, name string, do func(con
 	defer release()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	conn, err := connectGuest(ctx, s.clock, func(ctx context.Context) (net.Conn, error) { return s.slots.Connect(ctx, uid, guest.Port) })
+	conn, err := s.connect(ctx, uid, slot.State.SessionPort)
 	if err != nil {
 		return fmt.Errorf("%w: %w", guest.ErrSilent, err)
 	}
@@ -107,6 +107,17 @@ func (s *Sessions) open(ctx context.Context, namespace, name string, do func(con
 		}
 	}
 	return err
+}
+
+// connect connects to the agent in the login session of the guest, or else to the guest's system
+// agent. The session may have ended since the runner last asked for its port.
+func (s *Sessions) connect(ctx context.Context, uid string, sessionPort uint32) (net.Conn, error) {
+	if sessionPort != 0 {
+		if conn, err := s.slots.Connect(ctx, uid, sessionPort); err == nil {
+			return conn, nil
+		}
+	}
+	return connectGuest(ctx, s.clock, func(ctx context.Context) (net.Conn, error) { return s.slots.Connect(ctx, uid, guest.Port) })
 }
 
 // connectGuest connects to a guest agent. The guest agent listens a moment after its virtual

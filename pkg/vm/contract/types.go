@@ -65,6 +65,9 @@ type State struct {
 	GuestReady bool `json:"guestReady"`
 	// GuestSeen: the agent inside the guest has responded before.
 	GuestSeen bool `json:"guestSeen,omitempty"`
+	// SessionPort is the vsock port of the agent in the guest user's login session; 0 while no user
+	// is logged in.
+	SessionPort uint32 `json:"sessionPort,omitempty"`
 	// Address is empty until it is known, and after the VM has stopped.
 	Address       *Address      `json:"address,omitempty"`
 	StartupScript *ScriptResult `json:"startupScript,omitempty"`
@@ -134,6 +137,9 @@ type Simulation struct {
 	StartError *Error `json:"startError,omitempty"`
 	// ScriptExitCode is the exit code of the startup script.
 	ScriptExitCode int32 `json:"scriptExitCode,omitempty"`
+	// LoginMillis, if not zero, is the time from the boot until a user is logged in. Only guests
+	// that run commands have a login session.
+	LoginMillis int64 `json:"loginMillis,omitempty"`
 }
 
 // Error is a hypervisor's error. Callers match domain and code, never the text.

@@ -25,6 +25,8 @@ import (
 const (
 	// Port is the vsock port on which the guest agent listens.
 	Port = 1026
+	// SessionPort is the vsock port on which the agent in the user's login session listens.
+	SessionPort = 1027
 	// MaxMessage bounds a message of either side, in bytes.
 	MaxMessage = 256 << 10
 	// MaxScriptOutput bounds the stored output of a startup script, in bytes.
@@ -87,6 +89,11 @@ type Info struct {
 	Version string
 	// Addresses are its IP addresses, the most useful first.
 	Addresses []netip.Addr
+	// SessionPort is the vsock port of the agent in the user's login session; 0 while no user is
+	// logged in.
+	SessionPort uint32
+	// SessionPending means that a login session is expected soon.
+	SessionPending bool
 }
 
 // Info requests the information of the guest. It waits until the guest agent responds or ctx ends.
@@ -95,7 +102,7 @@ func (c *Client) Info(ctx context.Context) (*Info, error) {
 	if err != nil {
 		return nil, translate(err)
 	}
-	info := &Info{Version: answer.GetVersion()}
+	info := &Info{Version: answer.GetVersion(), SessionPort: answer.GetSessionPort(), SessionPending: answer.GetSessionPending()}
 	// The tenant controls the guest, so its text need not be an address.
 	for _, text := range answer.GetAddresses()[:min(len(answer.GetAddresses()), maxAddresses)] {
 		if a, err := netip.ParseAddr(text); err == nil && Useful(a) {

@@ -63,7 +63,11 @@ func (r *runner) info(ctx context.Context) (*guest.Info, error) {
 }
 
 func (r *runner) answered(info *guest.Info) {
-	if !r.State().GuestReady {
+	if r.State().SessionPort != info.SessionPort {
+		r.update(func(s *contract.State) { s.SessionPort = info.SessionPort })
+	}
+	// Commands that run before an automatic login would miss the login session.
+	if !r.State().GuestReady && !info.SessionPending {
 		r.console.Printf("the guest agent responds (version %q)", info.Version)
 		r.update(func(s *contract.State) { s.GuestReady, s.GuestSeen = true, true })
 	}

@@ -147,11 +147,43 @@ type process struct {
 	ended   sync.WaitGroup
 }
 
-// guestSocket is the socket of the process in the slot's directory.
-const guestSocket = "guest.sock"
+// guestSocket and sessionSocket are the sockets of the processes in the slot's directory.
+const (
+	guestSocket   = "guest.sock"
+	sessionSocket = "session.sock"
+	// sessionPatience is how long a simulated guest with a login session waits for it.
+	sessionPatience = time.Minute
+)
 
 func newProcess(command []string, dir contract.SlotDir, address string, behaviour *contract.Simulation, shutdown func()) (*process, error) {
-	g := &process{dir: filepath.Join(string(dir), guestDir), socket: filepath.Join(string(dir), guestSocket), shutdown: shutdown}
+	g, err := newAgentProcess(command, dir, guestSocket, shutdown)
+	if err != nil {
+		return nil, err
+	}
+	g.command = append(g.command, "--addresses="+address)
+	if behaviour.LoginMillis > 0 {
+		g.command = append(g.command, "--session-patience="+sessionPatience.String())
+	}
+	if behaviour.IgnoreShutdown {
+		g.command = append(g.command, "--shutdown-command=true")
+	} else {
+		g.command = append(g.command, "--shutdown-command=")
+	}
+	return g, nil
+}
+
+// newSession returns the guest agent in the login session of a guest.
+func newSession(command []string, dir contract.SlotDir) (*process, error) {
+	g, err := newAgentProcess(command, dir, sessionSocket, func() {})
+	if err != nil {
+		return nil, err
+	}
+	g.command = append(g.command, "--session")
+	return g, nil
+}
+
+func newAgentProcess(command []string, dir contract.SlotDir, socket string, shutdown func()) (*process, error) {
+	g := &process{dir: filepath.Join(string(dir), guestDir), socket: filepath.Join(string(dir), socket), shutdown: shutdown}
 	if len(g.socket) > contract.MaxSocketPath {
 		return nil, fmt.Errorf("socket path %q has %d bytes, and the limit is %d; use a shorter state directory", g.socket, len(g.socket), contract.MaxSocketPath)
 	}
@@ -161,12 +193,7 @@ func newProcess(command []string, dir contract.SlotDir, address string, behaviou
 	}
 	g.command = append(g.command, command...)
 	g.command = append(g.command, "--listen=unix:"+g.socket, "--state-dir="+filepath.Join(g.dir, "state"), "--home="+home,
-		"--addresses="+address, "--confine", "--exit-with-stdin")
-	if behaviour.IgnoreShutdown {
-		g.command = append(g.command, "--shutdown-command=true")
-	} else {
-		g.command = append(g.command, "--shutdown-command=")
-	}
+		"--confine", "--exit-with-stdin")
 	return g, nil
 }
 

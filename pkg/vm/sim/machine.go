@@ -62,7 +62,10 @@ func (b *Backend) NewMachine(spec *contract.Spec, dir contract.SlotDir, console 
 	}
 	address := fmt.Sprintf("192.168.64.%d", 2+slot)
 	if len(b.GuestAgent) > 0 {
-		m.guest, err = newProcess(b.GuestAgent, dir, address, behaviour, m.askToShutDown)
+		if m.guest, err = newProcess(b.GuestAgent, dir, address, behaviour, m.askToShutDown); err != nil {
+			return nil, err
+		}
+		m.session, err = newSession(b.GuestAgent, dir)
 	} else {
 		m.guest, err = newModel(dir, address, behaviour, m.askToShutDown)
 	}
@@ -94,6 +97,7 @@ type machine struct {
 	behaviour contract.Simulation
 	console   *runner.Console
 	guest     guestAgent
+	session   *process // the agent in the guest's login session; nil if the guest runs no commands
 
 	shutdown chan struct{} // the guest is shutting down
 	reboot   chan struct{}
@@ -133,6 +137,7 @@ func (m *machine) run(stop func()) {
 	defer close(m.ended)
 	defer stop()
 	defer m.guest.halt()
+	defer m.logOut()
 	m.console.Printf("%s boots with %d CPUs, machine ID %s, MAC address %s", m.spec.Name, m.spec.CPU, m.spec.MachineID, m.spec.MACAddress)
 
 	boot := func() <-chan time.Time {
@@ -142,7 +147,7 @@ func (m *machine) run(stop func()) {
 		return m.clock.After(time.Duration(m.behaviour.BootMillis) * time.Millisecond)
 	}
 	booted := boot()
-	var crashed, down <-chan time.Time
+	var login, crashed, down <-chan time.Time
 	if m.behaviour.CrashAfterMillis > 0 {
 		crashed = m.clock.After(time.Duration(m.behaviour.CrashAfterMillis) * time.Millisecond)
 	}
@@ -152,10 +157,18 @@ func (m *machine) run(stop func()) {
 			if err := m.guest.boot(); err != nil {
 				m.console.Printf("the guest agent failed to start: %v", err)
 			}
+			if m.session != nil && m.behaviour.LoginMillis > 0 {
+				login = m.clock.After(time.Duration(m.behaviour.LoginMillis) * time.Millisecond)
+			}
+		case <-login:
+			if err := m.session.boot(); err != nil {
+				m.console.Printf("the guest agent of the login session failed to start: %v", err)
+			}
 		case <-m.reboot:
 			m.console.Printf("reboots")
+			m.logOut()
 			m.guest.halt()
-			booted = boot()
+			booted, login = boot(), nil
 		case <-m.shutdown:
 			if m.behaviour.IgnoreShutdown {
 				m.console.Printf("shutdown request ignored")
@@ -175,6 +188,12 @@ func (m *machine) run(stop func()) {
 	}
 }
 
+func (m *machine) logOut() {
+	if m.session != nil {
+		m.session.halt()
+	}
+}
+
 func (m *machine) Wait() error {
 	<-m.ended
 	return m.err
@@ -190,10 +209,13 @@ func (m *machine) askToShutDown() {
 
 // Connect implements runner.Machine.
 func (m *machine) Connect(ctx context.Context, port uint32) (net.Conn, error) {
-	if port != guest.Port {
-		return nil, errors.New("connection refused")
+	switch {
+	case port == guest.Port:
+		return m.guest.connect(ctx)
+	case port == guest.SessionPort && m.session != nil:
+		return m.session.connect(ctx)
 	}
-	return m.guest.connect(ctx)
+	return nil, errors.New("connection refused")
 }
 
 // FindAddress implements runner.Machine: a simulated guest has no network.
@@ -215,8 +237,10 @@ func (m *machine) finish(err error) {
 const (
 	PathCrash = "/sim/crash" // POST: the VM fails
 	PathDown  = "/sim/down"  // POST: the guest shuts down by itself
-	PathHang  = "/sim/hang"  // POST: the API stops responding, and the VM continues to run
-	PathWake  = "/sim/wake"  // POST: the API responds again
+	// PathLogOut ends the login session of the guest.
+	PathLogOut = "/sim/logout"
+	PathHang   = "/sim/hang" // POST: the API stops responding, and the VM continues to run
+	PathWake   = "/sim/wake" // POST: the API responds again
 
 	PathReboot      = "/sim/reboot"       // POST: the guest restarts
 	PathGuestFreeze = "/sim/guest/freeze" // POST: the guest hangs
@@ -277,6 +301,7 @@ func (m *machine) WrapHandler(next http.Handler) http.Handler {
 		default:
 		}
 	})
+	act(PathLogOut, m.logOut)
 	act(PathGuestFreeze, func() { m.guest.freeze(true) })
 	act(PathGuestThaw, func() { m.guest.freeze(false) })
 	act(PathGuestKill, func() { m.guest.kill() })

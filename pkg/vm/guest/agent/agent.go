@@ -40,6 +40,13 @@ type Config struct {
 	Shell *Shell
 	// Script runs the startup script in place of Shell.
 	Script func(ctx context.Context, script string, output func([]byte)) (exitCode int32)
+	// Session is the agent in the login session of the shell's user; nil if the guest has none.
+	Session *Session
+	// InSession means that this is the agent in the login session. It only runs commands.
+	InSession bool
+	// GrowDisk grows the file system to the size of the disk, before the startup script; may be
+	// nil.
+	GrowDisk func(ctx context.Context) error
 	// Shutdown shuts the guest down.
 	Shutdown func()
 	// Addresses returns the guest's addresses; nil selects those of its interfaces.
@@ -57,18 +64,24 @@ type Agent struct {
 
 // New returns an agent.
 func New(config Config) (*Agent, error) {
-	s, err := openSetup(config)
-	if err != nil {
-		return nil, err
-	}
 	if config.Addresses == nil {
 		config.Addresses = interfaceAddresses
 	}
-	return &Agent{config: config, setup: s, sessions: make(chan struct{}, guest.MaxCommands)}, nil
+	a := &Agent{config: config, sessions: make(chan struct{}, guest.MaxCommands)}
+	if config.InSession {
+		return a, nil
+	}
+	if config.Session != nil {
+		config.Session.begin(config.Clock)
+	}
+	var err error
+	a.setup, err = openSetup(config)
+	return a, err
 }
 
-// Serve serves on l until ctx ends. The end of ctx also ends commands and the startup script.
-func (a *Agent) Serve(ctx context.Context, l net.Listener) error {
+// Serve serves on the listeners until ctx ends or one of them fails. The end of ctx also ends
+// commands and the startup script.
+func (a *Agent) Serve(ctx context.Context, listeners ...net.Listener) error {
 	server := grpc.NewServer(
 		grpc.MaxRecvMsgSize(guest.MaxMessage),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: hostPings, PermitWithoutStream: true}),
@@ -77,8 +90,18 @@ func (a *Agent) Serve(ctx context.Context, l net.Listener) error {
 	guestv1.RegisterGuestServer(server, a)
 	stop := context.AfterFunc(ctx, server.Stop)
 	defer stop()
-	err := server.Serve(l)
-	a.setup.close()
+	served := make(chan error, len(listeners))
+	for _, l := range listeners {
+		go func() { served <- server.Serve(l) }()
+	}
+	err := <-served
+	server.Stop()
+	for range len(listeners) - 1 {
+		<-served
+	}
+	if a.setup != nil {
+		a.setup.close()
+	}
 	if ctx.Err() != nil {
 		return nil
 	}
@@ -86,7 +109,7 @@ func (a *Agent) Serve(ctx context.Context, l net.Listener) error {
 }
 
 // Info implements guestv1.GuestServer.
-func (a *Agent) Info(context.Context, *guestv1.InfoRequest) (*guestv1.InfoResponse, error) {
+func (a *Agent) Info(ctx context.Context, _ *guestv1.InfoRequest) (*guestv1.InfoResponse, error) {
 	addresses, err := a.config.Addresses()
 	if err != nil {
 		klog.ErrorS(err, "Failed to list the guest's addresses")
@@ -95,15 +118,26 @@ func (a *Agent) Info(context.Context, *guestv1.InfoRequest) (*guestv1.InfoRespon
 	for _, address := range addresses {
 		info.Addresses = append(info.Addresses, address.String())
 	}
+	if s := a.config.Session; s != nil {
+		if s.present(ctx) {
+			info.SessionPort = s.Port
+		}
+		info.SessionPending = s.pending()
+	}
 	return info, nil
 }
 
 // Shutdown implements guestv1.GuestServer.
 func (a *Agent) Shutdown(context.Context, *guestv1.ShutdownRequest) (*guestv1.ShutdownResponse, error) {
+	if a.config.InSession {
+		return nil, errInSession
+	}
 	klog.InfoS("Host requested shutdown")
 	go a.config.Shutdown()
 	return &guestv1.ShutdownResponse{}, nil
 }
+
+var errInSession = status.Error(codes.Unimplemented, "this is the agent in the login session, which only runs commands; use the guest's system agent")
 
 // enter takes one of the tokens that limit concurrent calls.
 func (a *Agent) enter() (leave func(), err error) {

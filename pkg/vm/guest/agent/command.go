@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -14,6 +15,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 	"k8s.io/klog/v2"
@@ -36,6 +38,9 @@ type options struct {
 	addresses       []string
 	confine         bool
 	exitWithStdin   bool
+	inSession       bool
+	sessionPatience time.Duration
+	growDisk        bool
 }
 
 // NewCommand returns the command macrack-guest-agent.
@@ -44,7 +49,7 @@ func NewCommand() *cobra.Command {
 		listen: "vsock:" + strconv.Itoa(guest.Port), stateDir: "/var/lib/macrack", shutdownCommand: "/sbin/shutdown -h now",
 	}
 	if runtime.GOOS == "darwin" {
-		o.stateDir = "/var/db/macrack"
+		o.stateDir, o.growDisk = "/var/db/macrack", true
 	}
 	cmd := &cobra.Command{
 		Use:          "macrack-guest-agent",
@@ -67,6 +72,9 @@ func NewCommand() *cobra.Command {
 	flags.StringSliceVar(&o.addresses, "addresses", o.addresses, "IP addresses to report. Default: those of the network interfaces.")
 	flags.BoolVar(&o.confine, "confine", o.confine, "Confine commands to --home and --state-dir, without network access, as far as Landlock can. For simulated guests, whose commands run on the host. Without Landlock, commands are refused.")
 	flags.BoolVar(&o.exitWithStdin, "exit-with-stdin", o.exitWithStdin, "Exit when the standard input ends.")
+	flags.BoolVar(&o.inSession, "session", o.inSession, "Run as the agent of the user's login session: it runs commands, and leaves the rest to the system agent.")
+	flags.DurationVar(&o.sessionPatience, "session-patience", o.sessionPatience, "How long after a boot a login session is expected, for images with automatic login. Until then, the guest is not ready.")
+	flags.BoolVar(&o.growDisk, "grow-disk", o.growDisk, "Grow the APFS container to the size of the disk before the startup script. Requires macOS.")
 	return cmd
 }
 
@@ -76,18 +84,33 @@ func (o *options) run(ctx context.Context) error {
 	if err := os.Setenv("PATH", searchPath); err != nil {
 		return err
 	}
+	if o.inSession && o.user != "" {
+		return errors.New("--session and --user exclude each other: the session has a user")
+	}
 	shell, err := UserShell(o.user, o.home)
 	if err != nil {
 		return fmt.Errorf("--user: %w", err)
 	}
-	config := Config{Version: version.Version, StateDir: o.stateDir, Shell: shell, Clock: clock.RealClock{}, Shutdown: o.shutdown(cancel)}
+	config := Config{
+		Version: version.Version, StateDir: o.stateDir, Shell: shell, Clock: clock.RealClock{}, Shutdown: o.shutdown(cancel), InSession: o.inSession,
+	}
+	if o.inSession {
+		shell.InheritEnv(os.Environ())
+	} else {
+		config.Session = &Session{Socket: shell.SessionSocket(), Port: guest.SessionPort, Patience: o.sessionPatience}
+	}
+	if o.growDisk && !o.inSession {
+		config.GrowDisk = (&diskGrower{run: runCommand}).grow
+	}
 	if len(o.addresses) > 0 {
 		if config.Addresses, err = fixed(o.addresses); err != nil {
 			return fmt.Errorf("--addresses: %w", err)
 		}
 	}
-	if err := os.MkdirAll(o.stateDir, 0o700); err != nil {
-		return err
+	if !o.inSession {
+		if err := os.MkdirAll(o.stateDir, 0o700); err != nil {
+			return err
+		}
 	}
 	if o.confine {
 		shell.Env = append(shell.Env, "TMPDIR="+shell.Home)
@@ -100,6 +123,13 @@ func (o *options) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	listeners := []net.Listener{listener}
+	if o.inSession {
+		if listener, err = listenInSession(shell.SessionSocket()); err != nil {
+			return err
+		}
+		listeners = append(listeners, listener)
+	}
 	agent, err := New(config)
 	if err != nil {
 		return err
@@ -111,7 +141,7 @@ func (o *options) run(ctx context.Context) error {
 		}()
 	}
 	klog.InfoS("Guest agent serving", "version", version.Version, "listen", o.listen, "user", o.user)
-	return agent.Serve(ctx, listener)
+	return agent.Serve(ctx, listeners...)
 }
 
 func refuseScript(_ context.Context, _ string, output func([]byte)) int32 {
@@ -123,10 +153,7 @@ func (o *options) listener() (net.Listener, error) {
 	kind, where, _ := strings.Cut(o.listen, ":")
 	switch kind {
 	case "unix":
-		// No other user may connect, not even before the mode is set.
-		old := syscall.Umask(0o177)
-		defer syscall.Umask(old)
-		return net.Listen("unix", where)
+		return listenUnix(where)
 	case "vsock":
 		port, err := strconv.ParseUint(where, 10, 32)
 		if err != nil {
@@ -136,6 +163,13 @@ func (o *options) listener() (net.Listener, error) {
 	default:
 		return nil, fmt.Errorf("invalid --listen %q; use vsock:PORT or unix:PATH", o.listen)
 	}
+}
+
+// listenUnix listens on a socket that only this user and root can connect to.
+func listenUnix(path string) (net.Listener, error) {
+	old := syscall.Umask(0o177)
+	defer syscall.Umask(old)
+	return net.Listen("unix", path)
 }
 
 func (o *options) shutdown(end context.CancelFunc) func() {

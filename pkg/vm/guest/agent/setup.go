@@ -102,7 +102,7 @@ func (s *setup) begin(request *guestv1.SetupRequest) error {
 		return status.Errorf(codes.Internal, "%v", err)
 	}
 	// The record is written before the script can run, so that it never runs twice.
-	next := record{InstanceUID: request.GetInstanceUid(), Done: request.GetStartupScript() == ""}
+	next := record{InstanceUID: request.GetInstanceUid(), Done: request.GetStartupScript() == "" && s.config.GrowDisk == nil}
 	if err := contract.WriteJSON(s.recordPath(), next); err != nil {
 		return status.Errorf(codes.Internal, "%v", err)
 	}
@@ -123,7 +123,9 @@ func (s *setup) run(ctx context.Context, script string) {
 	result := guest.SetupResult{ExitCode: notEnded}
 	log, err := os.OpenFile(s.outputPath(), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err == nil {
-		result.ExitCode, err = s.script(ctx, script, log)
+		output := &limited{file: log, grown: s.grown}
+		s.growDisk(ctx, output)
+		result.ExitCode, err = s.script(ctx, script, output)
 		err = errors.Join(err, log.Close())
 	}
 	switch {
@@ -133,7 +135,7 @@ func (s *setup) run(ctx context.Context, script string) {
 	case ctx.Err() != nil:
 		result.Reason = fmt.Sprintf("the startup script exceeded %s and was killed", scriptTimeout)
 	case err != nil:
-		result.Reason = fmt.Sprintf("the startup script failed to start: %v", err)
+		result.Reason = fmt.Sprintf("the startup script failed: %v", err)
 	}
 	klog.InfoS("Startup script ended", "exitCode", result.ExitCode, "reason", result.Reason)
 	if err := s.finish(result); err != nil {
@@ -141,8 +143,22 @@ func (s *setup) run(ctx context.Context, script string) {
 	}
 }
 
-func (s *setup) script(ctx context.Context, script string, log *os.File) (int32, error) {
-	output := &limited{file: log, grown: s.grown}
+// growDisk grows the file system. A failure does not end the setup: the image's size may suffice.
+func (s *setup) growDisk(ctx context.Context, output io.Writer) {
+	if s.config.GrowDisk == nil {
+		return
+	}
+	if err := s.config.GrowDisk(ctx); err != nil {
+		klog.ErrorS(err, "Failed to grow the disk")
+		fmt.Fprintf(output, "macrack-guest-agent: the file system keeps the size of the image: %v\n", err)
+	}
+}
+
+// script runs the script in the login session of the user, or else without a session.
+func (s *setup) script(ctx context.Context, script string, output io.Writer) (int32, error) {
+	if script == "" {
+		return 0, nil
+	}
 	if s.config.Shell == nil {
 		return s.config.Script(ctx, script, func(data []byte) { _, _ = output.Write(data) }), nil
 	}
@@ -157,6 +173,14 @@ func (s *setup) script(ctx context.Context, script string, log *os.File) (int32,
 	args := []string{"/bin/sh", path}
 	if strings.HasPrefix(script, "#!") {
 		args = args[1:]
+	}
+	if s.config.Session != nil {
+		if s.config.Session.await(ctx) {
+			return s.config.Session.run(ctx, args, output)
+		}
+		if s.config.Session.Patience > 0 {
+			fmt.Fprintln(output, "macrack-guest-agent: no user is logged in; the script runs without a login session")
+		}
 	}
 	cmd := s.config.Shell.command(ctx, args)
 	cmd.Stdout, cmd.Stderr = output, output // the same writer, so that writes are serialized
@@ -260,6 +284,9 @@ func (s *setup) installKeys(keys []string) error {
 
 // Setup implements guestv1.GuestServer.
 func (a *Agent) Setup(request *guestv1.SetupRequest, stream guestv1.Guest_SetupServer) error {
+	if a.config.InSession {
+		return errInSession
+	}
 	if err := a.setup.begin(request); err != nil {
 		return err
 	}

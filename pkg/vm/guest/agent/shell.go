@@ -1,13 +1,16 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"os"
 	"os/exec"
 	"os/user"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -40,8 +43,8 @@ func UserShell(name, home string) (*Shell, error) {
 		home = u.HomeDir
 	}
 	s := &Shell{Home: home, Env: []string{
-		"HOME=" + home, "USER=" + u.Username, "LOGNAME=" + u.Username, "SHELL=/bin/sh", "LANG=en_US.UTF-8",
-		"PATH=" + os.Getenv("PATH"), "TMPDIR=" + os.TempDir(),
+		"HOME=" + home, "USER=" + u.Username, "LOGNAME=" + u.Username, "SHELL=" + loginShell(u.Username), "LANG=en_US.UTF-8",
+		"PATH=" + os.Getenv("PATH"),
 	}}
 	uid, err := strconv.ParseUint(u.Uid, 10, 32)
 	if err != nil || int(uid) == os.Getuid() {
@@ -66,6 +69,42 @@ func UserShell(name, home string) (*Shell, error) {
 	}
 	s.Credential.Groups = supplementary(runtime.GOOS, s.Credential.Gid, all)
 	return s, nil
+}
+
+// InheritEnv adds the environment of a login session, which takes precedence. It has the user's own
+// shell and temporary folder.
+func (s *Shell) InheritEnv(session []string) { s.Env = append(s.Env, session...) }
+
+// loginShell returns the shell of a user's account, or /bin/sh.
+func loginShell(name string) string {
+	var shell string
+	if runtime.GOOS == "darwin" {
+		out, _ := exec.Command("/usr/bin/dscl", ".", "-read", "/Users/"+name, "UserShell").Output()
+		shell = shellOfRecord(string(out))
+	} else {
+		passwd, _ := os.ReadFile("/etc/passwd")
+		shell = shellOfPasswd(string(passwd), name)
+	}
+	return cmp.Or(shell, "/bin/sh")
+}
+
+// shellOfRecord returns the shell in the output of dscl: "UserShell: /bin/zsh".
+func shellOfRecord(record string) string {
+	shell, _ := strings.CutPrefix(strings.TrimSpace(record), "UserShell: ")
+	if !filepath.IsAbs(shell) {
+		return ""
+	}
+	return shell
+}
+
+// shellOfPasswd returns the shell of a user in the format of passwd(5).
+func shellOfPasswd(passwd, name string) string {
+	for line := range strings.Lines(passwd) {
+		if fields := strings.Split(strings.TrimSpace(line), ":"); len(fields) == 7 && fields[0] == name {
+			return fields[6]
+		}
+	}
+	return ""
 }
 
 // maxGroupsDarwin is NGROUPS_MAX of macOS: setgroups(2) refuses more with EINVAL. Linux accepts

@@ -22,3 +22,12 @@ func TestSupplementaryGroups(t *testing.T) {
 	assert.Len(t, supplementary("darwin", 119, many), 16)
 	assert.Equal(t, uint32(119), supplementary("darwin", 119, many)[0], "the primary group is never the one that is left out")
 }
+
+func TestLoginShell(t *testing.T) {
+	assert.Equal(t, "/bin/zsh", shellOfRecord("UserShell: /bin/zsh\n"))
+	assert.Empty(t, shellOfRecord("No such key: UserShell\n"))
+	const passwd = "root:x:0:0:root:/root:/bin/bash\nadmin:x:501:20::/Users/admin:/bin/zsh\nbroken:x\n"
+	assert.Equal(t, "/bin/zsh", shellOfPasswd(passwd, "admin"))
+	assert.Empty(t, shellOfPasswd(passwd, "broken"))
+	assert.Empty(t, shellOfPasswd(passwd, "nobody"))
+}

@@ -66,9 +66,14 @@ type InfoResponse struct {
 	// The version of the guest agent.
 	Version string `protobuf:"bytes,1,opt,name=version,proto3" json:"version,omitempty"`
 	// The guest's IP addresses, the most useful first; no loopback or link-local ones.
-	Addresses     []string `protobuf:"bytes,2,rep,name=addresses,proto3" json:"addresses,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Addresses []string `protobuf:"bytes,2,rep,name=addresses,proto3" json:"addresses,omitempty"`
+	// The vsock port of the agent in the user's login session, which serves Info, Exec
+	// and Forward; 0 while no user is logged in.
+	SessionPort uint32 `protobuf:"varint,3,opt,name=session_port,json=sessionPort,proto3" json:"session_port,omitempty"`
+	// A login session is expected soon, as with automatic login after a boot.
+	SessionPending bool `protobuf:"varint,4,opt,name=session_pending,json=sessionPending,proto3" json:"session_pending,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *InfoResponse) Reset() {
@@ -113,6 +118,20 @@ func (x *InfoResponse) GetAddresses() []string {
 		return x.Addresses
 	}
 	return nil
+}
+
+func (x *InfoResponse) GetSessionPort() uint32 {
+	if x != nil {
+		return x.SessionPort
+	}
+	return 0
+}
+
+func (x *InfoResponse) GetSessionPending() bool {
+	if x != nil {
+		return x.SessionPending
+	}
+	return false
 }
 
 type SetupRequest struct {
@@ -938,10 +957,12 @@ var File_guest_proto protoreflect.FileDescriptor
 const file_guest_proto_rawDesc = "" +
 	"\n" +
 	"\vguest.proto\x12\x10macrack.guest.v1\"\r\n" +
-	"\vInfoRequest\"F\n" +
+	"\vInfoRequest\"\x92\x01\n" +
 	"\fInfoResponse\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x12\x1c\n" +
-	"\taddresses\x18\x02 \x03(\tR\taddresses\"\xad\x01\n" +
+	"\taddresses\x18\x02 \x03(\tR\taddresses\x12!\n" +
+	"\fsession_port\x18\x03 \x01(\rR\vsessionPort\x12'\n" +
+	"\x0fsession_pending\x18\x04 \x01(\bR\x0esessionPending\"\xad\x01\n" +
 	"\fSetupRequest\x12!\n" +
 	"\finstance_uid\x18\x01 \x01(\tR\vinstanceUid\x12.\n" +
 	"\x13ssh_authorized_keys\x18\x02 \x03(\tR\x11sshAuthorizedKeys\x12%\n" +
