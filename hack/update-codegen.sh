@@ -58,8 +58,10 @@ kube::codegen::gen_client \
     --boilerplate "$root/hack/boilerplate.go.txt" \
     "$root/pkg/apis"
 
-# The contract with the agent inside guests.
+# The contract with the agent inside guests, and the protocol of tart's agent.
 go install google.golang.org/protobuf/cmd/protoc-gen-go google.golang.org/grpc/cmd/protoc-gen-go-grpc
-PATH="$GOBIN:$PATH" protoc --proto_path="$root/pkg/vm/guest/v1" \
-    --go_out="$root" --go_opt=module=$module --go-grpc_out="$root" --go-grpc_opt=module=$module \
-    guest.proto
+for proto in pkg/vm/guest/v1/guest.proto pkg/vm/guest/tart/v1/tart.proto; do
+    PATH="$GOBIN:$PATH" protoc --proto_path="$root/$(dirname $proto)" \
+        --go_out="$root" --go_opt=module=$module --go-grpc_out="$root" --go-grpc_opt=module=$module \
+        "$(basename $proto)"
+done

@@ -4,7 +4,7 @@ set -o errexit -o nounset -o pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 copy="$root/.dev/codegen/before"
-generated() { (cd "$root" && { find pkg/generated -type f; find pkg/vm/guest/v1 -name '*.pb.go'; find pkg/apis -name 'zz_generated*' -o -name 'generated.*' -o -path '*/v1alpha1/types_*'; echo hack/openapi-violations.list; } | sort); }
+generated() { (cd "$root" && { find pkg/generated -type f; find pkg/vm/guest -name '*.pb.go'; find pkg/apis -name 'zz_generated*' -o -name 'generated.*' -o -path '*/v1alpha1/types_*'; echo hack/openapi-violations.list; } | sort); }
 
 rm -rf "$copy" && mkdir -p "$copy"
 generated | (cd "$root" && tar -cf - -T -) | tar -xf - -C "$copy"

@@ -118,6 +118,31 @@ func TestExec(t *testing.T) {
 	assert.Equal(t, "again\n", text)
 }
 
+// An image of tart works unchanged.
+func TestTartAgent(t *testing.T) {
+	r := newRack(t, withGuestAgent)
+	require.NoError(t, r.host.SetGuest(contract.Simulation{TartAgent: true}))
+	i := newInstance("a")
+	i.Spec.StartupScript = "echo ran | tee -a ran; exit 3"
+	i.Spec.SSHAuthorizedKeys = []string{"ssh-ed25519 AAAA one"}
+	r.create(i, newPod(i))
+	r.eventually(func() bool { return r.instance("a").Status.Startup != nil }, func() any { return r.instance("a").Status })
+	assert.EqualValues(t, 3, r.instance("a").Status.Startup.ExitCode)
+	assert.Equal(t, "ran\n", r.instance("a").Status.Startup.Output)
+	r.guestReady("a")
+	assert.Equal(t, "192.168.64.2", r.instance("a").Status.IPAddress.Value)
+
+	text, err := r.sh("cat ran .ssh/authorized_keys; exit 7")
+	var exit utilexec.ExitError
+	require.ErrorAs(t, err, &exit)
+	assert.Equal(t, 7, exit.ExitStatus())
+	assert.Equal(t, "ran\nssh-ed25519 AAAA one\n", text)
+	r.restartAdopting("a")
+	text, err = r.sh("cat ran")
+	require.NoError(t, err)
+	assert.Equal(t, "ran\n", text)
+}
+
 func TestStartupScriptRunsOnce(t *testing.T) {
 	r := newRack(t, withGuestAgent)
 	i := newInstance("a")

@@ -13,7 +13,7 @@ import (
 
 // Exec runs a command in the guest of a pod's virtual machine.
 func (s *Sessions) Exec(ctx context.Context, namespace, name, container string, command []string, io api.AttachIO) error {
-	return s.open(ctx, namespace, name, func(ctx context.Context, c *guest.Client) error {
+	return s.open(ctx, namespace, name, func(ctx context.Context, c guest.Agent) error {
 		code, err := c.Exec(ctx, guest.Command{
 			Args: command, Stdin: io.Stdin(), Stdout: writer(io.Stdout()), Stderr: writer(io.Stderr()),
 			TTY: io.TTY(), Resize: sizes(ctx, io),
@@ -60,7 +60,7 @@ func (s *Sessions) PortForward(ctx context.Context, namespace, name string, port
 	if port < 1 || port > 65535 {
 		return fmt.Errorf("port %d is invalid; use a port from 1 to 65535", port)
 	}
-	return s.open(ctx, namespace, name, func(ctx context.Context, c *guest.Client) error {
+	return s.open(ctx, namespace, name, func(ctx context.Context, c guest.Agent) error {
 		return c.Forward(ctx, uint16(port), stream)
 	})
 }

@@ -19,6 +19,7 @@ import (
 	instancev1alpha1 "macrack.io/macrack/pkg/apis/instance/v1alpha1"
 	"macrack.io/macrack/pkg/vm/contract"
 	"macrack.io/macrack/pkg/vm/guest"
+	"macrack.io/macrack/pkg/vm/guest/clients"
 )
 
 const (
@@ -74,7 +75,7 @@ func (s *Sessions) machineOf(namespace, name string) (slots.Status, error) {
 
 // open calls do with a connection to the guest agent of a pod's virtual machine. The connection
 // ends with the virtual machine.
-func (s *Sessions) open(ctx context.Context, namespace, name string, do func(context.Context, *guest.Client) error) error {
+func (s *Sessions) open(ctx context.Context, namespace, name string, do func(context.Context, guest.Agent) error) error {
 	slot, err := s.machineOf(namespace, name)
 	if err != nil {
 		return err
@@ -90,12 +91,12 @@ func (s *Sessions) open(ctx context.Context, namespace, name string, do func(con
 	defer release()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	conn, err := s.connect(ctx, uid, slot.State.SessionPort)
+	conn, kind, err := s.connect(ctx, uid)
 	if err != nil {
 		return fmt.Errorf("%w: %w", guest.ErrSilent, err)
 	}
 	defer conn.Close()
-	client, err := guest.NewClient(once(conn))
+	client, err := clients.New(kind, once(conn))
 	if err != nil {
 		return err
 	}
@@ -110,14 +111,27 @@ func (s *Sessions) open(ctx context.Context, namespace, name string, do func(con
 }
 
 // connect connects to the agent in the login session of the guest, or else to the guest's system
-// agent. The session may have ended since the runner last asked for its port.
-func (s *Sessions) connect(ctx context.Context, uid string, sessionPort uint32) (net.Conn, error) {
-	if sessionPort != 0 {
-		if conn, err := s.slots.Connect(ctx, uid, sessionPort); err == nil {
-			return conn, nil
+// agent, and returns its kind. The session may have ended since the runner last asked for its port.
+func (s *Sessions) connect(ctx context.Context, uid string) (conn net.Conn, kind contract.GuestAgent, err error) {
+	if port := s.state(uid).SessionPort; port != 0 {
+		if conn, err := s.slots.Connect(ctx, uid, port); err == nil {
+			return conn, contract.GuestAgentMacRack, nil
 		}
 	}
-	return connectGuest(ctx, s.clock, func(ctx context.Context) (net.Conn, error) { return s.slots.Connect(ctx, uid, guest.Port) })
+	conn, err = connectGuest(ctx, s.clock, func(ctx context.Context) (net.Conn, error) {
+		kind = s.state(uid).GuestAgent
+		return s.slots.Connect(ctx, uid, clients.Port(kind))
+	})
+	return conn, kind, err
+}
+
+// state returns the state of a guest; the zero value while it is unknown.
+func (s *Sessions) state(uid string) contract.State {
+	slot, ok := s.slots.Find(uid)
+	if !ok || slot.State == nil {
+		return contract.State{}
+	}
+	return *slot.State
 }
 
 // connectGuest connects to a guest agent. The guest agent listens a moment after its virtual

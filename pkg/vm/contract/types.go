@@ -39,6 +39,16 @@ type Address struct {
 	ObservedAt time.Time     `json:"observedAt"`
 }
 
+// GuestAgent is the kind of the agent inside a guest.
+type GuestAgent string
+
+const (
+	// GuestAgentMacRack: macrack-guest-agent.
+	GuestAgentMacRack GuestAgent = "MacRack"
+	// GuestAgentTart: the guest agent of images made for tart.
+	GuestAgentTart GuestAgent = "Tart"
+)
+
 // ScriptResult is the outcome of the guest's startup script.
 type ScriptResult struct {
 	ExitCode int32 `json:"exitCode"`
@@ -68,6 +78,8 @@ type State struct {
 	// SessionPort is the vsock port of the agent in the guest user's login session; 0 while no user
 	// is logged in.
 	SessionPort uint32 `json:"sessionPort,omitempty"`
+	// GuestAgent is the agent that has responded; empty until then.
+	GuestAgent GuestAgent `json:"guestAgent,omitempty"`
 	// Address is empty until it is known, and after the VM has stopped.
 	Address       *Address      `json:"address,omitempty"`
 	StartupScript *ScriptResult `json:"startupScript,omitempty"`
@@ -133,6 +145,8 @@ type Simulation struct {
 	IgnoreShutdown bool `json:"ignoreShutdown,omitempty"`
 	// NeverReady makes the guest hang at boot: it runs and never responds.
 	NeverReady bool `json:"neverReady,omitempty"`
+	// TartAgent makes the guest speak the protocol of tart's guest agent instead of MacRack's.
+	TartAgent bool `json:"tartAgent,omitempty"`
 	// StartError, if set, is the error of the start.
 	StartError *Error `json:"startError,omitempty"`
 	// ScriptExitCode is the exit code of the startup script.

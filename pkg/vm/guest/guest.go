@@ -54,7 +54,23 @@ var ErrSilent = errors.New("the guest agent does not respond")
 // ErrLost means that the connection to the guest agent was lost during a call.
 var ErrLost = errors.New("the connection to the guest agent was lost while the command ran; the result of the command is unknown")
 
-// Client is a client of one guest's agent.
+// Agent is a client of a guest's agent, in whichever protocol the agent speaks.
+type Agent interface {
+	// Info requests the information of the guest. It waits until the agent responds or ctx ends.
+	Info(ctx context.Context) (*Info, error)
+	// Setup passes keys and script to the guest, and follows the script. See Client.Setup.
+	Setup(ctx context.Context, setup Setup, offset int64, output func([]byte)) (*SetupResult, error)
+	// Shutdown asks the guest to shut down, and does not wait for the shutdown.
+	Shutdown(ctx context.Context) error
+	// Exec runs a command in the guest and returns its exit code. See Client.Exec.
+	Exec(ctx context.Context, command Command) (int, error)
+	// Forward connects local to a TCP port of the guest's loopback interface.
+	Forward(ctx context.Context, port uint16, local io.ReadWriter) error
+	// Close closes the connection and ends every call.
+	Close()
+}
+
+// Client is a client of MacRack's guest agent.
 type Client struct {
 	conn *grpc.ClientConn
 	api  guestv1.GuestClient
@@ -63,7 +79,17 @@ type Client struct {
 // NewClient returns a client that reaches the guest through dial. It connects on first use, and
 // reconnects as necessary. The caller must close it.
 func NewClient(dial func(ctx context.Context) (net.Conn, error)) (*Client, error) {
-	conn, err := grpc.NewClient("passthrough:///guest",
+	conn, err := NewConn(dial, grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: pingInterval, Timeout: pingTimeout}))
+	if err != nil {
+		return nil, err
+	}
+	return &Client{conn: conn, api: guestv1.NewGuestClient(conn)}, nil
+}
+
+// NewConn returns a gRPC connection that reaches a guest through dial. It bounds messages and
+// connection attempts, as for every agent in a guest.
+func NewConn(dial func(ctx context.Context) (net.Conn, error), options ...grpc.DialOption) (*grpc.ClientConn, error) {
+	return grpc.NewClient("passthrough:///guest", append([]grpc.DialOption{
 		grpc.WithTransportCredentials(insecure.NewCredentials()), // a vsock connects only the host and the guest
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return dial(ctx) }),
 		grpc.WithNoProxy(),
@@ -73,12 +99,7 @@ func NewClient(dial func(ctx context.Context) (net.Conn, error)) (*Client, error
 			Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 2 * time.Second},
 			MinConnectTimeout: connectTimeout,
 		}),
-		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: pingInterval, Timeout: pingTimeout}),
-	)
-	if err != nil {
-		return nil, err
-	}
-	return &Client{conn: conn, api: guestv1.NewGuestClient(conn)}, nil
+	}, options...)...)
 }
 
 // Close closes the connection and ends every call.
@@ -100,7 +121,7 @@ type Info struct {
 func (c *Client) Info(ctx context.Context) (*Info, error) {
 	answer, err := c.api.Info(ctx, &guestv1.InfoRequest{}, grpc.WaitForReady(true))
 	if err != nil {
-		return nil, translate(err)
+		return nil, Translate(err)
 	}
 	info := &Info{Version: answer.GetVersion(), SessionPort: answer.GetSessionPort(), SessionPending: answer.GetSessionPending()}
 	// The tenant controls the guest, so its text need not be an address.
@@ -142,12 +163,12 @@ func (c *Client) Setup(ctx context.Context, setup Setup, offset int64, output fu
 		InstanceUid: setup.InstanceUID, SshAuthorizedKeys: setup.SSHAuthorizedKeys, StartupScript: setup.StartupScript, OutputOffset: offset,
 	})
 	if err != nil {
-		return nil, translate(err)
+		return nil, Translate(err)
 	}
 	for {
 		answer, err := stream.Recv()
 		if err != nil {
-			return nil, translate(err)
+			return nil, Translate(err)
 		}
 		switch kind := answer.GetKind().(type) {
 		case *guestv1.SetupResponse_Output:
@@ -161,7 +182,7 @@ func (c *Client) Setup(ctx context.Context, setup Setup, offset int64, output fu
 // Shutdown asks the guest to shut down once its agent responds. It does not wait for the shutdown.
 func (c *Client) Shutdown(ctx context.Context) error {
 	_, err := c.api.Shutdown(ctx, &guestv1.ShutdownRequest{}, grpc.WaitForReady(true))
-	return translate(err)
+	return Translate(err)
 }
 
 // Size is the size of a terminal.
@@ -191,7 +212,7 @@ func (c *Client) Exec(ctx context.Context, command Command) (int, error) {
 	defer cancel()
 	stream, err := c.api.Exec(ctx)
 	if err != nil {
-		return 0, translate(err)
+		return 0, Translate(err)
 	}
 	var mu sync.Mutex
 	send := func(request *guestv1.ExecRequest) error {
@@ -234,7 +255,7 @@ func (c *Client) Exec(ctx context.Context, command Command) (int, error) {
 			if began && status.Code(err) == codes.Unavailable {
 				return 0, fmt.Errorf("%w: %s", ErrLost, status.Convert(err).Message())
 			}
-			return 0, translate(err)
+			return 0, Translate(err)
 		}
 		began = true
 		switch kind := answer.GetKind().(type) {
@@ -285,11 +306,11 @@ func (c *Client) Forward(ctx context.Context, port uint16, local io.ReadWriter) 
 	defer cancel()
 	stream, err := c.api.Forward(ctx)
 	if err != nil {
-		return translate(err)
+		return Translate(err)
 	}
 	_ = stream.Send(&guestv1.ForwardRequest{Kind: &guestv1.ForwardRequest_Port{Port: uint32(port)}})
 	if _, err := stream.Recv(); err != nil { // the guest has connected
-		return translate(err)
+		return Translate(err)
 	}
 	go func() {
 		_ = inChunks(local, func(data []byte) error {
@@ -306,7 +327,7 @@ func (c *Client) Forward(ctx context.Context, port uint16, local io.ReadWriter) 
 			return nil
 		}
 		if err != nil {
-			return translate(err)
+			return Translate(err)
 		}
 		switch kind := answer.GetKind().(type) {
 		case *guestv1.ForwardResponse_Data:
@@ -323,8 +344,8 @@ func (c *Client) Forward(ctx context.Context, port uint16, local io.ReadWriter) 
 	}
 }
 
-// translate turns errors of gRPC into readable errors.
-func translate(err error) error {
+// Translate turns errors of gRPC into readable errors.
+func Translate(err error) error {
 	switch s := status.Convert(err); s.Code() {
 	case codes.OK:
 		return nil

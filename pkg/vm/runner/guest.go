@@ -59,7 +59,7 @@ func (r *runner) follow(ctx context.Context) {
 func (r *runner) info(ctx context.Context) (*guest.Info, error) {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
-	return r.guest.Info(ctx)
+	return r.agents.info(ctx)
 }
 
 func (r *runner) answered(info *guest.Info) {
@@ -69,7 +69,7 @@ func (r *runner) answered(info *guest.Info) {
 	// Commands that run before an automatic login would miss the login session.
 	if !r.State().GuestReady && !info.SessionPending {
 		r.console.Printf("the guest agent responds (version %q)", info.Version)
-		r.update(func(s *contract.State) { s.GuestReady, s.GuestSeen = true, true })
+		r.update(func(s *contract.State) { s.GuestReady, s.GuestSeen, s.GuestAgent = true, true, r.agents.kind() })
 	}
 	if len(info.Addresses) > 0 {
 		r.found(contract.Address{Value: info.Addresses[0].String(), Source: contract.AddressFromGuestAgent, ObservedAt: r.clock.Now()})
@@ -124,9 +124,13 @@ func (r *runner) found(a contract.Address) {
 func (r *runner) setUp(ctx context.Context) {
 	setup := guest.Setup{InstanceUID: r.spec.InstanceUID, SSHAuthorizedKeys: r.spec.SSHAuthorizedKeys, StartupScript: r.spec.StartupScript}
 	tail := &tail{}
+	client, err := r.agents.wait(ctx)
+	if err != nil {
+		return // the VM has ended
+	}
 	for ctx.Err() == nil {
 		if _, err := r.info(ctx); err == nil { // the guest is up
-			result, err := r.guest.Setup(ctx, setup, tail.received, func(data []byte) {
+			result, err := client.Setup(ctx, setup, tail.received, func(data []byte) {
 				if tail.take(data) {
 					_, _ = r.console.Write(data)
 				}
@@ -189,7 +193,7 @@ func (r *runner) askToShutDown(ctx context.Context) {
 	r.console.Printf("requesting shutdown of the guest")
 	for {
 		try, cancel := context.WithTimeout(ctx, shutdownTimeout)
-		err := r.guest.Shutdown(try)
+		err := r.shutDown(try)
 		cancel()
 		if err == nil || ctx.Err() != nil {
 			return
@@ -201,6 +205,14 @@ func (r *runner) askToShutDown(ctx context.Context) {
 		case <-r.clock.After(retryPause):
 		}
 	}
+}
+
+func (r *runner) shutDown(ctx context.Context) error {
+	client, err := r.agents.wait(ctx)
+	if err != nil {
+		return err
+	}
+	return client.Shutdown(ctx)
 }
 
 // Connect implements contract.Runner.

@@ -56,7 +56,9 @@ func TestGuestDoesNotFillTheLog(t *testing.T) {
 	console, err := OpenConsole(filepath.Join(t.TempDir(), "console"), fake)
 	require.NoError(t, err)
 	defer console.Close()
-	r := &runner{clock: fake, spec: &contract.Spec{InstanceUID: "u"}, console: console, guest: client, guestLog: newGuestLog(fake, "u")}
+	agents := &agents{clock: fake, clients: []guest.Agent{client}, known: make(chan struct{})}
+	agents.choose(0)
+	r := &runner{clock: fake, spec: &contract.Spec{InstanceUID: "u"}, console: console, agents: agents, guestLog: newGuestLog(fake, "u")}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {

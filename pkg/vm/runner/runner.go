@@ -17,7 +17,6 @@ import (
 
 	"macrack.io/macrack/pkg/vm/contract"
 	"macrack.io/macrack/pkg/vm/faults"
-	"macrack.io/macrack/pkg/vm/guest"
 )
 
 const (
@@ -70,7 +69,7 @@ type runner struct {
 	machine   Machine
 	console   *Console
 	connector *connector
-	guest     *guest.Client
+	agents    *agents
 	guestLog  *guestLog
 
 	mu       sync.Mutex
@@ -128,11 +127,11 @@ func Run(ctx context.Context, dir contract.SlotDir, backend Backend, clk clock.C
 	}
 	r.connector = newConnector(r.machine, clk)
 	defer r.connector.Close()
-	if r.guest, err = guest.NewClient(func(ctx context.Context) (net.Conn, error) { return r.Connect(ctx, guest.Port) }); err != nil {
+	if r.agents, err = newAgents(clk, r.Connect); err != nil {
 		_ = listener.Close()
 		return r.finish(dir, contract.ExitStartFailed, err)
 	}
-	defer r.guest.Close()
+	defer r.agents.Close()
 	// The spec counts as started before the VM can run, so that it does not run twice after a
 	// crash.
 	if err := contract.WriteJSON(dir.StartedPath(), contract.Started{InstanceUID: spec.InstanceUID, PID: os.Getpid(), At: clk.Now()}); err != nil {

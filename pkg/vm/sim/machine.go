@@ -19,6 +19,7 @@ import (
 
 	"macrack.io/macrack/pkg/vm/contract"
 	"macrack.io/macrack/pkg/vm/guest"
+	"macrack.io/macrack/pkg/vm/guest/tart"
 	"macrack.io/macrack/pkg/vm/runner"
 )
 
@@ -57,7 +58,7 @@ func (b *Backend) NewMachine(spec *contract.Spec, dir contract.SlotDir, console 
 		return nil, fmt.Errorf("slot directory %q is not named by its number: %w", dir, err)
 	}
 	m := &machine{
-		host: b.Host, clock: b.Clock, spec: spec, behaviour: *behaviour, console: console,
+		host: b.Host, clock: b.Clock, agentPort: guest.Port, spec: spec, behaviour: *behaviour, console: console,
 		shutdown: make(chan struct{}, 1), end: make(chan error, 1), reboot: make(chan struct{}, 1), ended: make(chan struct{}),
 	}
 	address := fmt.Sprintf("192.168.64.%d", 2+slot)
@@ -68,6 +69,10 @@ func (b *Backend) NewMachine(spec *contract.Spec, dir contract.SlotDir, console 
 		m.session, err = newSession(b.GuestAgent, dir)
 	} else {
 		m.guest, err = newModel(dir, address, behaviour, m.askToShutDown)
+	}
+	if err == nil && behaviour.TartAgent {
+		m.session = nil // tart's agent has no second port
+		m.guest, m.agentPort = &tartAgent{guestAgent: m.guest, shutdown: m.askToShutDown}, tart.Port
 	}
 	return m, err
 }
@@ -97,6 +102,7 @@ type machine struct {
 	behaviour contract.Simulation
 	console   *runner.Console
 	guest     guestAgent
+	agentPort uint32
 	session   *process // the agent in the guest's login session; nil if the guest runs no commands
 
 	shutdown chan struct{} // the guest is shutting down
@@ -210,7 +216,7 @@ func (m *machine) askToShutDown() {
 // Connect implements runner.Machine.
 func (m *machine) Connect(ctx context.Context, port uint32) (net.Conn, error) {
 	switch {
-	case port == guest.Port:
+	case port == m.agentPort:
 		return m.guest.connect(ctx)
 	case port == guest.SessionPort && m.session != nil:
 		return m.session.connect(ctx)

@@ -125,6 +125,9 @@ func configure(spec *contract.Spec, dir contract.SlotDir, mac net.HardwareAddr) 
 		return nil, err
 	}
 	config.SetSocketDevicesVirtualMachineConfiguration([]vz.SocketDeviceConfiguration{socket})
+	if err := addTartPort(config); err != nil {
+		return nil, err
+	}
 	entropy, err := vz.NewVirtioEntropyDeviceConfiguration()
 	if err != nil {
 		return nil, err
