@@ -28,6 +28,7 @@ type RackConfigSpec struct {
 	Agent            AgentConfig
 	Quarantine       QuarantineConfig
 	DefaultClassName string
+	GuestNetwork     GuestNetworkConfig
 }
 
 // AuditConfig is the configuration of the ledger.
@@ -60,6 +61,14 @@ const (
 // QuarantineConfig is the configuration of the handling of quarantined Macs.
 type QuarantineConfig struct {
 	Reboot RebootPolicy
+}
+
+// GuestNetworkConfig is the configuration of the network of isolated guests. They reach public IPv4
+// addresses, and the private ones that this configuration and their InstanceClass allow. Nothing
+// allows the Mac itself, link-local addresses, or addresses of cloud metadata.
+type GuestNetworkConfig struct {
+	AllowedCIDRs []string
+	AllowedNames []string
 }
 
 // RackConfigStatus is the effect of the configuration on the fleet.

@@ -22,6 +22,7 @@ type InstanceClassSpec struct {
 	Resources       InstanceClassResources
 	Display         *Display
 	Synchronization DiskSynchronization
+	Network         Network
 }
 
 // DiskSynchronization is how a virtual disk treats a request of the guest to flush its data.
@@ -46,6 +47,30 @@ type Display struct {
 	Width         int32
 	Height        int32
 	PixelsPerInch int32
+}
+
+// NetworkMode is the kind of network of a virtual machine.
+type NetworkMode string
+
+const (
+	// NetworkIsolated is a network of the virtual machine's own. It reaches public IPv4 addresses,
+	// and the private ones that the RackConfig allows.
+	NetworkIsolated NetworkMode = "Isolated"
+	// NetworkNAT is the NAT of macOS, which is faster. The virtual machine reaches its Mac, the
+	// other virtual machine on it, and the networks that the Mac reaches.
+	NetworkNAT NetworkMode = "NAT"
+)
+
+// Network is the network of a virtual machine.
+type Network struct {
+	Mode   NetworkMode
+	Limits *NetworkLimits
+}
+
+// NetworkLimits are the private destinations of isolated virtual machines.
+type NetworkLimits struct {
+	AllowedCIDRs []string
+	AllowedNames []string
 }
 
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object

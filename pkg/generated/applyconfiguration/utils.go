@@ -26,6 +26,8 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &configv1alpha1.AgentConfigApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("AuditConfig"):
 		return &configv1alpha1.AuditConfigApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("GuestNetworkConfig"):
+		return &configv1alpha1.GuestNetworkConfigApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("ImageCacheConfig"):
 		return &configv1alpha1.ImageCacheConfigApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("QuarantineConfig"):
@@ -80,6 +82,10 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &applyconfigurationinstancev1alpha1.MacOSInstanceSpecApplyConfiguration{}
 	case instancev1alpha1.SchemeGroupVersion.WithKind("MacOSInstanceStatus"):
 		return &applyconfigurationinstancev1alpha1.MacOSInstanceStatusApplyConfiguration{}
+	case instancev1alpha1.SchemeGroupVersion.WithKind("Network"):
+		return &applyconfigurationinstancev1alpha1.NetworkApplyConfiguration{}
+	case instancev1alpha1.SchemeGroupVersion.WithKind("NetworkLimits"):
+		return &applyconfigurationinstancev1alpha1.NetworkLimitsApplyConfiguration{}
 	case instancev1alpha1.SchemeGroupVersion.WithKind("StartupResult"):
 		return &applyconfigurationinstancev1alpha1.StartupResultApplyConfiguration{}
 	case instancev1alpha1.SchemeGroupVersion.WithKind("StopRequest"):

@@ -78,6 +78,7 @@ func GetOpenAPIDefinitions(ref common.ReferenceCallback) map[string]common.OpenA
 		version.Info{}.OpenAPIModelName():                            schema_k8sio_apimachinery_pkg_version_Info(ref),
 		v1alpha1.AgentConfig{}.OpenAPIModelName():                    schema_pkg_apis_config_v1alpha1_AgentConfig(ref),
 		v1alpha1.AuditConfig{}.OpenAPIModelName():                    schema_pkg_apis_config_v1alpha1_AuditConfig(ref),
+		v1alpha1.GuestNetworkConfig{}.OpenAPIModelName():             schema_pkg_apis_config_v1alpha1_GuestNetworkConfig(ref),
 		v1alpha1.ImageCacheConfig{}.OpenAPIModelName():               schema_pkg_apis_config_v1alpha1_ImageCacheConfig(ref),
 		v1alpha1.QuarantineConfig{}.OpenAPIModelName():               schema_pkg_apis_config_v1alpha1_QuarantineConfig(ref),
 		v1alpha1.RackConfig{}.OpenAPIModelName():                     schema_pkg_apis_config_v1alpha1_RackConfig(ref),
@@ -108,6 +109,8 @@ func GetOpenAPIDefinitions(ref common.ReferenceCallback) map[string]common.OpenA
 		instancev1alpha1.MacOSInstanceSpec{}.OpenAPIModelName():      schema_pkg_apis_instance_v1alpha1_MacOSInstanceSpec(ref),
 		instancev1alpha1.MacOSInstanceStatus{}.OpenAPIModelName():    schema_pkg_apis_instance_v1alpha1_MacOSInstanceStatus(ref),
 		instancev1alpha1.MacOSInstanceStop{}.OpenAPIModelName():      schema_pkg_apis_instance_v1alpha1_MacOSInstanceStop(ref),
+		instancev1alpha1.Network{}.OpenAPIModelName():                schema_pkg_apis_instance_v1alpha1_Network(ref),
+		instancev1alpha1.NetworkLimits{}.OpenAPIModelName():          schema_pkg_apis_instance_v1alpha1_NetworkLimits(ref),
 		instancev1alpha1.StartupResult{}.OpenAPIModelName():          schema_pkg_apis_instance_v1alpha1_StartupResult(ref),
 		instancev1alpha1.StopRequest{}.OpenAPIModelName():            schema_pkg_apis_instance_v1alpha1_StopRequest(ref),
 		rackv1alpha1.AuditActor{}.OpenAPIModelName():                 schema_pkg_apis_rack_v1alpha1_AuditActor(ref),
@@ -2873,6 +2876,57 @@ func schema_pkg_apis_config_v1alpha1_AuditConfig(ref common.ReferenceCallback) c
 	}
 }
 
+func schema_pkg_apis_config_v1alpha1_GuestNetworkConfig(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "GuestNetworkConfig is the configuration of the network of isolated guests. They reach public IPv4 addresses, and the private ones that this configuration and their InstanceClass allow. Nothing allows the Mac itself, link-local addresses, or addresses of cloud metadata.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"allowedCIDRs": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-type": "atomic",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "allowedCIDRs are the private IPv4 networks that guests may reach, such as 10.20.0.0/16. At most 64.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Type:   []string{"string"},
+										Format: "",
+									},
+								},
+							},
+						},
+					},
+					"allowedNames": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-type": "atomic",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "allowedNames are the DNS names whose private addresses guests may reach, such as git.example.com, or *.example.com for all names below it. An address is allowed for the time to live of the DNS answer. At most 64.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Type:   []string{"string"},
+										Format: "",
+									},
+								},
+							},
+						},
+					},
+				},
+			},
+		},
+	}
+}
+
 func schema_pkg_apis_config_v1alpha1_ImageCacheConfig(ref common.ReferenceCallback) common.OpenAPIDefinition {
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
@@ -3055,11 +3109,18 @@ func schema_pkg_apis_config_v1alpha1_RackConfigSpec(ref common.ReferenceCallback
 							Format:      "",
 						},
 					},
+					"guestNetwork": {
+						SchemaProps: spec.SchemaProps{
+							Description: "guestNetwork is the configuration of the network of isolated guests.",
+							Default:     map[string]interface{}{},
+							Ref:         ref(v1alpha1.GuestNetworkConfig{}.OpenAPIModelName()),
+						},
+					},
 				},
 			},
 		},
 		Dependencies: []string{
-			v1alpha1.AgentConfig{}.OpenAPIModelName(), v1alpha1.AuditConfig{}.OpenAPIModelName(), v1alpha1.ImageCacheConfig{}.OpenAPIModelName(), v1alpha1.QuarantineConfig{}.OpenAPIModelName()},
+			v1alpha1.AgentConfig{}.OpenAPIModelName(), v1alpha1.AuditConfig{}.OpenAPIModelName(), v1alpha1.GuestNetworkConfig{}.OpenAPIModelName(), v1alpha1.ImageCacheConfig{}.OpenAPIModelName(), v1alpha1.QuarantineConfig{}.OpenAPIModelName()},
 	}
 }
 
@@ -3784,12 +3845,19 @@ func schema_pkg_apis_instance_v1alpha1_InstanceClassSpec(ref common.ReferenceCal
 							Format:      "",
 						},
 					},
+					"network": {
+						SchemaProps: spec.SchemaProps{
+							Description: "network is the network of the virtual machine.",
+							Default:     map[string]interface{}{},
+							Ref:         ref(instancev1alpha1.Network{}.OpenAPIModelName()),
+						},
+					},
 				},
 				Required: []string{"resources"},
 			},
 		},
 		Dependencies: []string{
-			instancev1alpha1.Display{}.OpenAPIModelName(), instancev1alpha1.InstanceClassResources{}.OpenAPIModelName()},
+			instancev1alpha1.Display{}.OpenAPIModelName(), instancev1alpha1.InstanceClassResources{}.OpenAPIModelName(), instancev1alpha1.Network{}.OpenAPIModelName()},
 	}
 }
 
@@ -4271,6 +4339,85 @@ func schema_pkg_apis_instance_v1alpha1_MacOSInstanceStop(ref common.ReferenceCal
 		},
 		Dependencies: []string{
 			v1.ObjectMeta{}.OpenAPIModelName()},
+	}
+}
+
+func schema_pkg_apis_instance_v1alpha1_Network(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "Network is the network of a virtual machine.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"mode": {
+						SchemaProps: spec.SchemaProps{
+							Description: "mode is the kind of network: Isolated or NAT. NAT is faster, but separates the virtual machine neither from its Mac nor from the Mac's networks. Defaults to Isolated.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"limits": {
+						SchemaProps: spec.SchemaProps{
+							Description: "limits narrow the private destinations that spec.guestNetwork of the RackConfig allows. The virtual machine reaches those that both allow. If absent, it reaches all that the RackConfig allows. Only for the mode Isolated.",
+							Ref:         ref(instancev1alpha1.NetworkLimits{}.OpenAPIModelName()),
+						},
+					},
+				},
+			},
+		},
+		Dependencies: []string{
+			instancev1alpha1.NetworkLimits{}.OpenAPIModelName()},
+	}
+}
+
+func schema_pkg_apis_instance_v1alpha1_NetworkLimits(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "NetworkLimits are the private destinations of isolated virtual machines.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"allowedCIDRs": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-type": "atomic",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "allowedCIDRs are private IPv4 networks, such as 10.20.0.0/16. At most 64.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Type:   []string{"string"},
+										Format: "",
+									},
+								},
+							},
+						},
+					},
+					"allowedNames": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-type": "atomic",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "allowedNames are DNS names, such as git.example.com, or *.example.com for all names below it. At most 64.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Type:   []string{"string"},
+										Format: "",
+									},
+								},
+							},
+						},
+					},
+				},
+			},
+		},
 	}
 }
 

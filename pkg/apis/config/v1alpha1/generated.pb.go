@@ -19,6 +19,8 @@ func (m *AgentConfig) Reset() { *m = AgentConfig{} }
 
 func (m *AuditConfig) Reset() { *m = AuditConfig{} }
 
+func (m *GuestNetworkConfig) Reset() { *m = GuestNetworkConfig{} }
+
 func (m *ImageCacheConfig) Reset() { *m = ImageCacheConfig{} }
 
 func (m *QuarantineConfig) Reset() { *m = QuarantineConfig{} }
@@ -109,6 +111,47 @@ func (m *AuditConfig) MarshalToSizedBuffer(dAtA []byte) (int, error) {
 		}
 		i--
 		dAtA[i] = 0xa
+	}
+	return len(dAtA) - i, nil
+}
+
+func (m *GuestNetworkConfig) Marshal() (dAtA []byte, err error) {
+	size := m.Size()
+	dAtA = make([]byte, size)
+	n, err := m.MarshalToSizedBuffer(dAtA[:size])
+	if err != nil {
+		return nil, err
+	}
+	return dAtA[:n], nil
+}
+
+func (m *GuestNetworkConfig) MarshalTo(dAtA []byte) (int, error) {
+	size := m.Size()
+	return m.MarshalToSizedBuffer(dAtA[:size])
+}
+
+func (m *GuestNetworkConfig) MarshalToSizedBuffer(dAtA []byte) (int, error) {
+	i := len(dAtA)
+	_ = i
+	var l int
+	_ = l
+	if len(m.AllowedNames) > 0 {
+		for iNdEx := len(m.AllowedNames) - 1; iNdEx >= 0; iNdEx-- {
+			i -= len(m.AllowedNames[iNdEx])
+			copy(dAtA[i:], m.AllowedNames[iNdEx])
+			i = encodeVarintGenerated(dAtA, i, uint64(len(m.AllowedNames[iNdEx])))
+			i--
+			dAtA[i] = 0x12
+		}
+	}
+	if len(m.AllowedCIDRs) > 0 {
+		for iNdEx := len(m.AllowedCIDRs) - 1; iNdEx >= 0; iNdEx-- {
+			i -= len(m.AllowedCIDRs[iNdEx])
+			copy(dAtA[i:], m.AllowedCIDRs[iNdEx])
+			i = encodeVarintGenerated(dAtA, i, uint64(len(m.AllowedCIDRs[iNdEx])))
+			i--
+			dAtA[i] = 0xa
+		}
 	}
 	return len(dAtA) - i, nil
 }
@@ -296,6 +339,16 @@ func (m *RackConfigSpec) MarshalToSizedBuffer(dAtA []byte) (int, error) {
 	_ = i
 	var l int
 	_ = l
+	{
+		size, err := m.GuestNetwork.MarshalToSizedBuffer(dAtA[:i])
+		if err != nil {
+			return 0, err
+		}
+		i -= size
+		i = encodeVarintGenerated(dAtA, i, uint64(size))
+	}
+	i--
+	dAtA[i] = 0x32
 	i -= len(m.DefaultClassName)
 	copy(dAtA[i:], m.DefaultClassName)
 	i = encodeVarintGenerated(dAtA, i, uint64(len(m.DefaultClassName)))
@@ -420,6 +473,27 @@ func (m *AuditConfig) Size() (n int) {
 	return n
 }
 
+func (m *GuestNetworkConfig) Size() (n int) {
+	if m == nil {
+		return 0
+	}
+	var l int
+	_ = l
+	if len(m.AllowedCIDRs) > 0 {
+		for _, s := range m.AllowedCIDRs {
+			l = len(s)
+			n += 1 + l + sovGenerated(uint64(l))
+		}
+	}
+	if len(m.AllowedNames) > 0 {
+		for _, s := range m.AllowedNames {
+			l = len(s)
+			n += 1 + l + sovGenerated(uint64(l))
+		}
+	}
+	return n
+}
+
 func (m *ImageCacheConfig) Size() (n int) {
 	if m == nil {
 		return 0
@@ -492,6 +566,8 @@ func (m *RackConfigSpec) Size() (n int) {
 	n += 1 + l + sovGenerated(uint64(l))
 	l = len(m.DefaultClassName)
 	n += 1 + l + sovGenerated(uint64(l))
+	l = m.GuestNetwork.Size()
+	n += 1 + l + sovGenerated(uint64(l))
 	return n
 }
 
@@ -531,6 +607,17 @@ func (this *AuditConfig) String() string {
 	}
 	s := strings.Join([]string{`&AuditConfig{`,
 		`Retention:` + strings.Replace(fmt.Sprintf("%v", this.Retention), "Duration", "scalar.Duration", 1) + `,`,
+		`}`,
+	}, "")
+	return s
+}
+func (this *GuestNetworkConfig) String() string {
+	if this == nil {
+		return "nil"
+	}
+	s := strings.Join([]string{`&GuestNetworkConfig{`,
+		`AllowedCIDRs:` + fmt.Sprintf("%v", this.AllowedCIDRs) + `,`,
+		`AllowedNames:` + fmt.Sprintf("%v", this.AllowedNames) + `,`,
 		`}`,
 	}, "")
 	return s
@@ -593,6 +680,7 @@ func (this *RackConfigSpec) String() string {
 		`Agent:` + strings.Replace(strings.Replace(this.Agent.String(), "AgentConfig", "AgentConfig", 1), `&`, ``, 1) + `,`,
 		`Quarantine:` + strings.Replace(strings.Replace(this.Quarantine.String(), "QuarantineConfig", "QuarantineConfig", 1), `&`, ``, 1) + `,`,
 		`DefaultClassName:` + fmt.Sprintf("%v", this.DefaultClassName) + `,`,
+		`GuestNetwork:` + strings.Replace(strings.Replace(this.GuestNetwork.String(), "GuestNetworkConfig", "GuestNetworkConfig", 1), `&`, ``, 1) + `,`,
 		`}`,
 	}, "")
 	return s
@@ -801,6 +889,120 @@ func (m *AuditConfig) Unmarshal(dAtA []byte) error {
 			if err := m.Retention.Unmarshal(dAtA[iNdEx:postIndex]); err != nil {
 				return err
 			}
+			iNdEx = postIndex
+		default:
+			iNdEx = preIndex
+			skippy, err := skipGenerated(dAtA[iNdEx:])
+			if err != nil {
+				return err
+			}
+			if (skippy < 0) || (iNdEx+skippy) < 0 {
+				return ErrInvalidLengthGenerated
+			}
+			if (iNdEx + skippy) > l {
+				return io.ErrUnexpectedEOF
+			}
+			iNdEx += skippy
+		}
+	}
+
+	if iNdEx > l {
+		return io.ErrUnexpectedEOF
+	}
+	return nil
+}
+func (m *GuestNetworkConfig) Unmarshal(dAtA []byte) error {
+	l := len(dAtA)
+	iNdEx := 0
+	for iNdEx < l {
+		preIndex := iNdEx
+		var wire uint64
+		for shift := uint(0); ; shift += 7 {
+			if shift >= 64 {
+				return ErrIntOverflowGenerated
+			}
+			if iNdEx >= l {
+				return io.ErrUnexpectedEOF
+			}
+			b := dAtA[iNdEx]
+			iNdEx++
+			wire |= uint64(b&0x7F) << shift
+			if b < 0x80 {
+				break
+			}
+		}
+		fieldNum := int32(wire >> 3)
+		wireType := int(wire & 0x7)
+		if wireType == 4 {
+			return fmt.Errorf("proto: GuestNetworkConfig: wiretype end group for non-group")
+		}
+		if fieldNum <= 0 {
+			return fmt.Errorf("proto: GuestNetworkConfig: illegal tag %d (wire type %d)", fieldNum, wire)
+		}
+		switch fieldNum {
+		case 1:
+			if wireType != 2 {
+				return fmt.Errorf("proto: wrong wireType = %d for field AllowedCIDRs", wireType)
+			}
+			var stringLen uint64
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return ErrIntOverflowGenerated
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				stringLen |= uint64(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
+			intStringLen := int(stringLen)
+			if intStringLen < 0 {
+				return ErrInvalidLengthGenerated
+			}
+			postIndex := iNdEx + intStringLen
+			if postIndex < 0 {
+				return ErrInvalidLengthGenerated
+			}
+			if postIndex > l {
+				return io.ErrUnexpectedEOF
+			}
+			m.AllowedCIDRs = append(m.AllowedCIDRs, string(dAtA[iNdEx:postIndex]))
+			iNdEx = postIndex
+		case 2:
+			if wireType != 2 {
+				return fmt.Errorf("proto: wrong wireType = %d for field AllowedNames", wireType)
+			}
+			var stringLen uint64
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return ErrIntOverflowGenerated
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				stringLen |= uint64(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
+			intStringLen := int(stringLen)
+			if intStringLen < 0 {
+				return ErrInvalidLengthGenerated
+			}
+			postIndex := iNdEx + intStringLen
+			if postIndex < 0 {
+				return ErrInvalidLengthGenerated
+			}
+			if postIndex > l {
+				return io.ErrUnexpectedEOF
+			}
+			m.AllowedNames = append(m.AllowedNames, string(dAtA[iNdEx:postIndex]))
 			iNdEx = postIndex
 		default:
 			iNdEx = preIndex
@@ -1449,6 +1651,39 @@ func (m *RackConfigSpec) Unmarshal(dAtA []byte) error {
 				return io.ErrUnexpectedEOF
 			}
 			m.DefaultClassName = string(dAtA[iNdEx:postIndex])
+			iNdEx = postIndex
+		case 6:
+			if wireType != 2 {
+				return fmt.Errorf("proto: wrong wireType = %d for field GuestNetwork", wireType)
+			}
+			var msglen int
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return ErrIntOverflowGenerated
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				msglen |= int(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
+			if msglen < 0 {
+				return ErrInvalidLengthGenerated
+			}
+			postIndex := iNdEx + msglen
+			if postIndex < 0 {
+				return ErrInvalidLengthGenerated
+			}
+			if postIndex > l {
+				return io.ErrUnexpectedEOF
+			}
+			if err := m.GuestNetwork.Unmarshal(dAtA[iNdEx:postIndex]); err != nil {
+				return err
+			}
 			iNdEx = postIndex
 		default:
 			iNdEx = preIndex

@@ -47,6 +47,9 @@ type RackConfigSpec struct {
 	// className.
 	// +optional
 	DefaultClassName string `json:"defaultClassName,omitempty" protobuf:"bytes,5,opt,name=defaultClassName"`
+	// guestNetwork is the configuration of the network of isolated guests.
+	// +optional
+	GuestNetwork GuestNetworkConfig `json:"guestNetwork,omitempty" protobuf:"bytes,6,opt,name=guestNetwork"`
 }
 
 // AuditConfig is the configuration of the ledger.
@@ -95,6 +98,23 @@ type QuarantineConfig struct {
 	// reboot is the policy for rebooting quarantined Macs: Never or WhenEmpty. Defaults to Never.
 	// +optional
 	Reboot RebootPolicy `json:"reboot,omitempty" protobuf:"bytes,1,opt,name=reboot,casttype=RebootPolicy"`
+}
+
+// GuestNetworkConfig is the configuration of the network of isolated guests. They reach public IPv4
+// addresses, and the private ones that this configuration and their InstanceClass allow. Nothing
+// allows the Mac itself, link-local addresses, or addresses of cloud metadata.
+type GuestNetworkConfig struct {
+	// allowedCIDRs are the private IPv4 networks that guests may reach, such as 10.20.0.0/16. At
+	// most 64.
+	// +optional
+	// +listType=atomic
+	AllowedCIDRs []string `json:"allowedCIDRs,omitempty" protobuf:"bytes,1,rep,name=allowedCIDRs"`
+	// allowedNames are the DNS names whose private addresses guests may reach, such as
+	// git.example.com, or *.example.com for all names below it. An address is allowed for the time
+	// to live of the DNS answer. At most 64.
+	// +optional
+	// +listType=atomic
+	AllowedNames []string `json:"allowedNames,omitempty" protobuf:"bytes,2,rep,name=allowedNames"`
 }
 
 // RackConfigStatus is the effect of the configuration on the fleet.

@@ -16,6 +16,11 @@ func (in AuditConfig) OpenAPIModelName() string {
 }
 
 // OpenAPIModelName returns the OpenAPI model name for this type.
+func (in GuestNetworkConfig) OpenAPIModelName() string {
+	return "io.macrack.config.v1alpha1.GuestNetworkConfig"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
 func (in ImageCacheConfig) OpenAPIModelName() string {
 	return "io.macrack.config.v1alpha1.ImageCacheConfig"
 }

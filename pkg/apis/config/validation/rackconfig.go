@@ -61,7 +61,9 @@ func validateRackConfigSpec(spec *config.RackConfigSpec, path *field.Path) field
 	if spec.DefaultClassName != "" {
 		errs = append(errs, check.Name(spec.DefaultClassName, path.Child("defaultClassName"))...)
 	}
-	return errs
+	network := path.Child("guestNetwork")
+	errs = append(errs, check.AllowedCIDRs(spec.GuestNetwork.AllowedCIDRs, network.Child("allowedCIDRs"))...)
+	return append(errs, check.AllowedNames(spec.GuestNetwork.AllowedNames, network.Child("allowedNames"))...)
 }
 
 func validateAgentConfig(agent *config.AgentConfig, path *field.Path) field.ErrorList {

@@ -1,6 +1,7 @@
 package validation
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -27,6 +28,14 @@ func validConfig() *config.RackConfig {
 	}
 }
 
+func manyCIDRs(n int) []string {
+	var cidrs []string
+	for i := range n {
+		cidrs = append(cidrs, fmt.Sprintf("10.%d.0.0/16", i))
+	}
+	return cidrs
+}
+
 func TestValidateRackConfig(t *testing.T) {
 	tests := map[string]struct {
 		change func(*config.RackConfigSpec)
@@ -51,7 +60,17 @@ func TestValidateRackConfig(t *testing.T) {
 		"reboot":                 {func(s *config.RackConfigSpec) { s.Quarantine.Reboot = config.RebootWhenEmpty }, nil},
 		"reboot with tenants on": {func(s *config.RackConfigSpec) { s.Quarantine.Reboot = "Always" }, []string{`spec.quarantine.reboot: Unsupported value: "Always": supported values: "Never", "WhenEmpty"`}},
 		"class":                  {func(s *config.RackConfigSpec) { s.DefaultClassName = "M4" }, []string{"spec.defaultClassName: Invalid"}},
-		"no class":               {func(s *config.RackConfigSpec) { s.DefaultClassName = "" }, nil},
+		"guests' network": {func(s *config.RackConfigSpec) {
+			s.GuestNetwork = config.GuestNetworkConfig{AllowedCIDRs: []string{"10.1.0.0/16", "192.168.7.9/32"}, AllowedNames: []string{"git.example.com", "*.corp"}}
+		}, nil},
+		"no network":        {func(s *config.RackConfigSpec) { s.GuestNetwork.AllowedCIDRs = []string{"10.1.0.0"} }, []string{`spec.guestNetwork.allowedCIDRs[0]: Invalid value: "10.1.0.0": must be an IPv4 network such as 10.20.0.0/16`}},
+		"bits of a host":    {func(s *config.RackConfigSpec) { s.GuestNetwork.AllowedCIDRs = []string{"10.1.2.3/16"} }, []string{`spec.guestNetwork.allowedCIDRs[0]: Invalid value: "10.1.2.3/16": must end in zero bits; use 10.1.0.0/16`}},
+		"IPv6":              {func(s *config.RackConfigSpec) { s.GuestNetwork.AllowedCIDRs = []string{"fd00::/8"} }, []string{`spec.guestNetwork.allowedCIDRs[0]: Invalid value: "fd00::/8": must be an IPv4 network such as 10.20.0.0/16; isolated guests have no IPv6`}},
+		"a network twice":   {func(s *config.RackConfigSpec) { s.GuestNetwork.AllowedCIDRs = []string{"10.0.0.0/8", "10.0.0.0/8"} }, []string{"spec.guestNetwork.allowedCIDRs[1]: Duplicate"}},
+		"too many networks": {func(s *config.RackConfigSpec) { s.GuestNetwork.AllowedCIDRs = manyCIDRs(65) }, []string{"spec.guestNetwork.allowedCIDRs: Too many: 65: must have at most 64 items"}},
+		"every name":        {func(s *config.RackConfigSpec) { s.GuestNetwork.AllowedNames = []string{"*"} }, []string{`spec.guestNetwork.allowedNames[0]: Invalid value: "*": must be a DNS name in lower case such as git.example.com, or *.example.com for the names below it`}},
+		"an address":        {func(s *config.RackConfigSpec) { s.GuestNetwork.AllowedNames = []string{"10.1.2.3"} }, []string{"spec.guestNetwork.allowedNames[0]: Invalid"}},
+		"no class":          {func(s *config.RackConfigSpec) { s.DefaultClassName = "" }, nil},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

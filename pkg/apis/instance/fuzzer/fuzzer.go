@@ -17,6 +17,7 @@ var Funcs = func(runtimeserializer.CodecFactory) []any {
 			c.FillNoCustom(spec)
 			spec.Display = &instance.Display{Width: c.Int31(), Height: c.Int31(), PixelsPerInch: 1 + c.Int31n(600)}
 			spec.Synchronization = instance.DiskSynchronizationNone
+			spec.Network.Mode = instance.NetworkNAT
 		},
 		func(resources *instance.InstanceResources, c randfill.Continue) {
 			resources.Requests = instance.ResourceList{c.String(0): scalarfuzzer.Quantity(c)}

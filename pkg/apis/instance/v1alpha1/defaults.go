@@ -5,7 +5,7 @@ import (
 	"macrack.io/macrack/pkg/rules"
 )
 
-// SetDefaults_InstanceClass sets the default display and synchronization of a class.
+// SetDefaults_InstanceClass sets the default display, synchronization and network of a class.
 func SetDefaults_InstanceClass(obj *InstanceClass) {
 	if obj.Spec.Display == nil {
 		obj.Spec.Display = &Display{Width: 1920, Height: 1200}
@@ -15,6 +15,9 @@ func SetDefaults_InstanceClass(obj *InstanceClass) {
 	}
 	if obj.Spec.Synchronization == "" {
 		obj.Spec.Synchronization = DiskSynchronizationFsync
+	}
+	if obj.Spec.Network.Mode == "" {
+		obj.Spec.Network.Mode = NetworkIsolated
 	}
 }
 

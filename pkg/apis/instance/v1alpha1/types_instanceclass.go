@@ -36,6 +36,9 @@ type InstanceClassSpec struct {
 	// and a power loss of the Mac can damage the disk of the virtual machine, which ends anyway.
 	// +optional
 	Synchronization DiskSynchronization `json:"synchronization,omitempty" protobuf:"bytes,3,opt,name=synchronization,casttype=DiskSynchronization"`
+	// network is the network of the virtual machine.
+	// +optional
+	Network Network `json:"network,omitempty" protobuf:"bytes,4,opt,name=network"`
 }
 
 // DiskSynchronization is how a virtual disk treats a request of the guest to flush its data.
@@ -69,6 +72,44 @@ type Display struct {
 	// pixelsPerInch is the pixel density.
 	// +optional
 	PixelsPerInch int32 `json:"pixelsPerInch,omitempty" protobuf:"varint,3,opt,name=pixelsPerInch"`
+}
+
+// NetworkMode is the kind of network of a virtual machine.
+type NetworkMode string
+
+const (
+	// NetworkIsolated is a network of the virtual machine's own. It reaches public IPv4 addresses,
+	// and the private ones that the RackConfig allows.
+	NetworkIsolated NetworkMode = "Isolated"
+	// NetworkNAT is the NAT of macOS, which is faster. The virtual machine reaches its Mac, the
+	// other virtual machine on it, and the networks that the Mac reaches.
+	NetworkNAT NetworkMode = "NAT"
+)
+
+// Network is the network of a virtual machine.
+type Network struct {
+	// mode is the kind of network: Isolated or NAT. NAT is faster, but separates the virtual machine
+	// neither from its Mac nor from the Mac's networks. Defaults to Isolated.
+	// +optional
+	Mode NetworkMode `json:"mode,omitempty" protobuf:"bytes,1,opt,name=mode,casttype=NetworkMode"`
+	// limits narrow the private destinations that spec.guestNetwork of the RackConfig allows. The
+	// virtual machine reaches those that both allow. If absent, it reaches all that the RackConfig
+	// allows. Only for the mode Isolated.
+	// +optional
+	Limits *NetworkLimits `json:"limits,omitempty" protobuf:"bytes,2,opt,name=limits"`
+}
+
+// NetworkLimits are the private destinations of isolated virtual machines.
+type NetworkLimits struct {
+	// allowedCIDRs are private IPv4 networks, such as 10.20.0.0/16. At most 64.
+	// +optional
+	// +listType=atomic
+	AllowedCIDRs []string `json:"allowedCIDRs,omitempty" protobuf:"bytes,1,rep,name=allowedCIDRs"`
+	// allowedNames are DNS names, such as git.example.com, or *.example.com for all names below it.
+	// At most 64.
+	// +optional
+	// +listType=atomic
+	AllowedNames []string `json:"allowedNames,omitempty" protobuf:"bytes,2,rep,name=allowedNames"`
 }
 
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object

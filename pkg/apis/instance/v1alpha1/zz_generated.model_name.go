@@ -91,6 +91,16 @@ func (in MacOSInstanceStop) OpenAPIModelName() string {
 }
 
 // OpenAPIModelName returns the OpenAPI model name for this type.
+func (in Network) OpenAPIModelName() string {
+	return "io.macrack.instance.v1alpha1.Network"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
+func (in NetworkLimits) OpenAPIModelName() string {
+	return "io.macrack.instance.v1alpha1.NetworkLimits"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
 func (in StartupResult) OpenAPIModelName() string {
 	return "io.macrack.instance.v1alpha1.StartupResult"
 }

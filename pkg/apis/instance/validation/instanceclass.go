@@ -36,7 +36,21 @@ func ValidateInstanceClass(class *instance.InstanceClass) field.ErrorList {
 		errs = append(errs, check.Between(display.Height, 240, 4320, at.Child("height"))...)
 		errs = append(errs, check.Between(display.PixelsPerInch, 50, 600, at.Child("pixelsPerInch"))...)
 	}
-	return append(errs, check.Enum(class.Spec.Synchronization, path.Child("synchronization"), instance.DiskSynchronizationFsync, instance.DiskSynchronizationNone)...)
+	errs = append(errs, check.Enum(class.Spec.Synchronization, path.Child("synchronization"), instance.DiskSynchronizationFsync, instance.DiskSynchronizationNone)...)
+	return append(errs, validateNetwork(&class.Spec.Network, path.Child("network"))...)
+}
+
+func validateNetwork(network *instance.Network, path *field.Path) field.ErrorList {
+	errs := check.Enum(network.Mode, path.Child("mode"), instance.NetworkIsolated, instance.NetworkNAT)
+	limits, at := network.Limits, path.Child("limits")
+	if limits == nil {
+		return errs
+	}
+	if network.Mode == instance.NetworkNAT {
+		return append(errs, field.Forbidden(at, "NAT has no limits; omit them, or use mode Isolated"))
+	}
+	errs = append(errs, check.AllowedCIDRs(limits.AllowedCIDRs, at.Child("allowedCIDRs"))...)
+	return append(errs, check.AllowedNames(limits.AllowedNames, at.Child("allowedNames"))...)
 }
 
 // ValidateInstanceClassUpdate returns the errors in a change of an InstanceClass.

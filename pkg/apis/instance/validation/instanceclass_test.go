@@ -17,6 +17,7 @@ func validClass() *instance.InstanceClass {
 			Resources:       instance.InstanceClassResources{CPU: scalar.MustParse("4"), Memory: scalar.MustParse("8Gi"), Storage: scalar.MustParse("64Gi")},
 			Display:         &instance.Display{Width: 1920, Height: 1200, PixelsPerInch: 144},
 			Synchronization: instance.DiskSynchronizationFsync,
+			Network:         instance.Network{Mode: instance.NetworkIsolated},
 		},
 	}
 }
@@ -42,6 +43,18 @@ func TestValidateInstanceClass(t *testing.T) {
 		"no width":                {func(s *instance.InstanceClassSpec) { s.Display.Width = 0 }, []string{"spec.display.width: Invalid"}},
 		"16K":                     {func(s *instance.InstanceClassSpec) { s.Display.Height = 8640 }, []string{"spec.display.height: Invalid value: 8640: must be 240 to 4320"}},
 		"density":                 {func(s *instance.InstanceClassSpec) { s.Display.PixelsPerInch = 1000 }, []string{"spec.display.pixelsPerInch: Invalid"}},
+		"NAT":                     {func(s *instance.InstanceClassSpec) { s.Network.Mode = instance.NetworkNAT }, nil},
+		"bridged":                 {func(s *instance.InstanceClassSpec) { s.Network.Mode = "Bridged" }, []string{`spec.network.mode: Unsupported value: "Bridged": supported values: "Isolated", "NAT"`}},
+		"nothing allowed":         {func(s *instance.InstanceClassSpec) { s.Network.Limits = &instance.NetworkLimits{} }, nil},
+		"limits of NAT": {func(s *instance.InstanceClassSpec) {
+			s.Network = instance.Network{Mode: instance.NetworkNAT, Limits: &instance.NetworkLimits{}}
+		}, []string{"spec.network.limits: Forbidden: NAT has no limits; omit them, or use mode Isolated"}},
+		"allowed": {func(s *instance.InstanceClassSpec) {
+			s.Network.Limits = &instance.NetworkLimits{AllowedCIDRs: []string{"10.1.0.0/16"}, AllowedNames: []string{"*.example.com"}}
+		}, nil},
+		"allowed nonsense": {func(s *instance.InstanceClassSpec) {
+			s.Network.Limits = &instance.NetworkLimits{AllowedCIDRs: []string{"10.1.0.0"}, AllowedNames: []string{"*"}}
+		}, []string{"spec.network.limits.allowedCIDRs[0]: Invalid", "spec.network.limits.allowedNames[0]: Invalid"}},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -18,6 +18,8 @@ type RackConfigSpecApplyConfiguration struct {
 	// defaultClassName is the name of the MacNodeClass used by leases that do not specify
 	// className.
 	DefaultClassName *string `json:"defaultClassName,omitempty"`
+	// guestNetwork is the configuration of the network of isolated guests.
+	GuestNetwork *GuestNetworkConfigApplyConfiguration `json:"guestNetwork,omitempty"`
 }
 
 // RackConfigSpecApplyConfiguration constructs a declarative configuration of the RackConfigSpec type for use with
@@ -63,5 +65,13 @@ func (b *RackConfigSpecApplyConfiguration) WithQuarantine(value *QuarantineConfi
 // If called multiple times, the DefaultClassName field is set to the value of the last call.
 func (b *RackConfigSpecApplyConfiguration) WithDefaultClassName(value string) *RackConfigSpecApplyConfiguration {
 	b.DefaultClassName = &value
+	return b
+}
+
+// WithGuestNetwork sets the GuestNetwork field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the GuestNetwork field is set to the value of the last call.
+func (b *RackConfigSpecApplyConfiguration) WithGuestNetwork(value *GuestNetworkConfigApplyConfiguration) *RackConfigSpecApplyConfiguration {
+	b.GuestNetwork = value
 	return b
 }

@@ -20,6 +20,8 @@ type InstanceClassSpecApplyConfiguration struct {
 	// Fsync, the default, writes it to the Mac's disk, and None ignores the request. None is faster,
 	// and a power loss of the Mac can damage the disk of the virtual machine, which ends anyway.
 	Synchronization *instancev1alpha1.DiskSynchronization `json:"synchronization,omitempty"`
+	// network is the network of the virtual machine.
+	Network *NetworkApplyConfiguration `json:"network,omitempty"`
 }
 
 // InstanceClassSpecApplyConfiguration constructs a declarative configuration of the InstanceClassSpec type for use with
@@ -49,5 +51,13 @@ func (b *InstanceClassSpecApplyConfiguration) WithDisplay(value *DisplayApplyCon
 // If called multiple times, the Synchronization field is set to the value of the last call.
 func (b *InstanceClassSpecApplyConfiguration) WithSynchronization(value instancev1alpha1.DiskSynchronization) *InstanceClassSpecApplyConfiguration {
 	b.Synchronization = &value
+	return b
+}
+
+// WithNetwork sets the Network field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Network field is set to the value of the last call.
+func (b *InstanceClassSpecApplyConfiguration) WithNetwork(value *NetworkApplyConfiguration) *InstanceClassSpecApplyConfiguration {
+	b.Network = value
 	return b
 }
