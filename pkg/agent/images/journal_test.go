@@ -67,7 +67,7 @@ func TestFailedJournalIsWrittenLater(t *testing.T) {
 	disk, err := openFile(filepath.Join(store.Dir, diskName))
 	require.NoError(t, err)
 	defer disk.Close()
-	w := &work{store: store, dir: dir, disk: disk, done: map[int]bool{2: true, 1: true}}
+	w := &work{store: store, dir: dir, disk: disk, aux: disk, done: map[int]bool{2: true, 1: true}}
 	require.ErrorIs(t, w.writeJournal(), os.ErrNotExist)
 	require.NoError(t, os.Mkdir(dir, 0o700))
 	require.NoError(t, w.writeJournal())
