@@ -137,7 +137,7 @@ func macOSImageManifest() runtime.Object {
 
 func instanceClass() runtime.Object {
 	return &instance.InstanceClass{ObjectMeta: objectMeta("", "small"), Spec: instance.InstanceClassSpec{
-		Resources: instance.InstanceClassResources{CPU: scalar.MustParse("4"), Memory: scalar.MustParse("8Gi"), Storage: scalar.MustParse("64Gi")},
+		Resources:       instance.InstanceClassResources{CPU: scalar.MustParse("4"), Memory: scalar.MustParse("8Gi"), Storage: scalar.MustParse("64Gi")},
 		Synchronization: instance.DiskSynchronizationFsync,
 		Network:         instance.Network{Mode: instance.NetworkIsolated},
 	}}
