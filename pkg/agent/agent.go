@@ -31,6 +31,7 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
+	"macrack.io/macrack/pkg/agent/environment"
 	"macrack.io/macrack/pkg/agent/host"
 	"macrack.io/macrack/pkg/agent/images"
 	"macrack.io/macrack/pkg/agent/imagestatus"
@@ -272,9 +273,10 @@ func (a *Agent) buildComponents(info host.Info, recorder record.EventRecorder) {
 	a.checker = imagestatus.NewChecker(a.images, c.Macrack, c.Clock)
 	a.puller = imagestatus.NewPuller(a.images, a.checker, a.stopper, c.Clock)
 	a.prefetcher = imagestatus.NewPrefetcher(a.images, c.Macrack)
+	sender := &environment.Sender{Kube: c.Kube, Instances: o.instances, Slots: a.slots, Queue: a.queue, Recorder: recorder}
 	a.instance = instance.New(instance.Config{
 		Client: c.Macrack, Slots: a.slots, Instances: o.instances, MacNode: o.macNode, Pods: a.pods, Stopper: a.stopper,
-		Mismatches: a.mismatches, Quarantine: slotQuarantine, Puller: a.puller, Rejections: rejected, Queue: a.queue, Clock: c.Clock,
+		Mismatches: a.mismatches, Quarantine: slotQuarantine, Puller: a.puller, Environment: sender, Rejections: rejected, Queue: a.queue, Clock: c.Clock,
 		NewMachineID: c.NewMachineID, PlacementLock: &a.placementLock,
 	})
 	a.macNode = macnode.New(macnode.Config{

@@ -24,6 +24,8 @@ var scenarios = []behaviour{
 	{name: "the placeholder pod belongs to its instance, and supports logs, exec and cp", do: func(t *T, _ *kind) { placeholderPod(t) }},
 	{name: "drain, eviction and a NoExecute taint leave the instance running", do: func(t *T, _ *kind) { drain(t) }},
 	{name: "a namespace with a pending lease is deleted whole", do: func(t *T, _ *kind) { namespaceDeleted(t) }},
+	{name: "an instance waits for a missing Secret, and only its startup script gets the values", do: func(t *T, _ *kind) { environment(t) }},
+	{name: "an instance ends at its deadline, and is deleted later", do: func(t *T, _ *kind) { deadline(t) }},
 	{name: "exec waits for a guest that is booting", do: func(t *T, _ *kind) { execEarly(t) }},
 	{name: "a lease and its instance in one file", do: func(t *T, _ *kind) { pair(t) }},
 	{name: "a Held lease still has its conditions", do: func(t *T, _ *kind) { held(t) }},

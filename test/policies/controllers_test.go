@@ -99,11 +99,20 @@ func TestControllersCreatePlaceholders(t *testing.T) {
 		"without labels":    {change: func(p *corev1.Pod) { p.Labels = nil }, refused: owner},
 		"without UID":       {change: func(p *corev1.Pod) { p.Annotations = nil }, refused: owner},
 
-		"with another image":      {change: container(func(c *corev1.Container) { c.Image = "evil" }), refused: shape},
-		"with a command":          {change: container(func(c *corev1.Container) { c.Command = []string{"sh"} }), refused: shape},
-		"with arguments":          {change: container(func(c *corev1.Container) { c.Args = []string{"sh"} }), refused: shape},
-		"with a variable":         {change: container(func(c *corev1.Container) { c.Env = []corev1.EnvVar{{Name: "A", Value: "b"}} }), refused: shape},
-		"with a Secret":           {change: container(func(c *corev1.Container) { c.EnvFrom = []corev1.EnvFromSource{{}} }), refused: shape},
+		"with another image": {change: container(func(c *corev1.Container) { c.Image = "evil" }), refused: shape},
+		"with a command":     {change: container(func(c *corev1.Container) { c.Command = []string{"sh"} }), refused: shape},
+		"with arguments":     {change: container(func(c *corev1.Container) { c.Args = []string{"sh"} }), refused: shape},
+		"with a variable":    {change: container(func(c *corev1.Container) { c.Env = []corev1.EnvVar{{Name: "A", Value: "b"}} }), refused: shape},
+		"with a field": {change: container(func(c *corev1.Container) {
+			c.Env = []corev1.EnvVar{{Name: "A", ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{}}}}
+		}), refused: shape},
+		"with its environment": {change: container(func(c *corev1.Container) {
+			c.Env = []corev1.EnvVar{
+				{Name: "A", ValueFrom: &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{}}},
+				{Name: "B", ValueFrom: &corev1.EnvVarSource{ConfigMapKeyRef: &corev1.ConfigMapKeySelector{}}},
+			}
+			c.EnvFrom = []corev1.EnvFromSource{{SecretRef: &corev1.SecretEnvSource{}}}
+		})},
 		"with a port":             {change: container(func(c *corev1.Container) { c.Ports = []corev1.ContainerPort{{HostPort: 22}} }), refused: shape},
 		"with a mount":            {change: container(func(c *corev1.Container) { c.VolumeMounts = []corev1.VolumeMount{{}} }), refused: shape},
 		"with a device":           {change: container(func(c *corev1.Container) { c.VolumeDevices = []corev1.VolumeDevice{{}} }), refused: shape},

@@ -15,6 +15,7 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
+	"macrack.io/macrack/pkg/agent/environment"
 	"macrack.io/macrack/pkg/agent/imagestatus"
 	"macrack.io/macrack/pkg/agent/objects"
 	"macrack.io/macrack/pkg/agent/pods"
@@ -39,9 +40,11 @@ type Config struct {
 	Mismatches *quarantine.Mismatches
 	Quarantine *quarantine.Quarantine
 	Puller     *imagestatus.Puller
-	Rejections *rejections.Recorder
-	Queue      *queue.Queue[queue.Key]
-	Clock      clock.Clock
+	// Environment sends the environments of startup scripts.
+	Environment *environment.Sender
+	Rejections  *rejections.Recorder
+	Queue       *queue.Queue[queue.Key]
+	Clock       clock.Clock
 	// NewMachineID returns a unique machine identifier.
 	NewMachineID func(context.Context) (string, error)
 	// PlacementLock is read-locked while a VM is placed in a slot, and write-locked during a scrub
@@ -117,7 +120,7 @@ func (c *Controller) sync(ctx context.Context, instance *instancev1alpha1.MacOSI
 		return c.relauncher.relaunch(ctx, instance, slot)
 	case slots.Attached:
 		if !stop {
-			return c.reporter.running(ctx, instance, slot)
+			return errors.Join(c.reporter.running(ctx, instance, slot), c.Environment.Send(ctx, instance, slot))
 		}
 		// Stop first: the API may refuse the report, or not respond.
 		err := c.Stopper.Stop(ctx, slot, grace)

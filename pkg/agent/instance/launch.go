@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"macrack.io/macrack/pkg/agent/disk"
+	"macrack.io/macrack/pkg/agent/environment"
 	"macrack.io/macrack/pkg/agent/images"
 	"macrack.io/macrack/pkg/agent/teardown"
 	imagev1alpha1 "macrack.io/macrack/pkg/apis/image/v1alpha1"
@@ -34,6 +35,8 @@ func (s *starter) launch(instance *instancev1alpha1.MacOSInstance, class *instan
 		HardwareModel:     cmp.Or(image.Spec.HardwareModel, cached.HardwareModel),
 		SSHAuthorizedKeys: slices.Clone(instance.Spec.SSHAuthorizedKeys),
 		StartupScript:     instance.Spec.StartupScript,
+		Environment:       environment.Wanted(instance),
+		Synchronization:   contract.Synchronization(class.Spec.Synchronization),
 	}
 	if display := class.Spec.Display; display != nil {
 		spec.Display = &contract.Display{Width: display.Width, Height: display.Height, PixelsPerInch: display.PixelsPerInch}

@@ -122,9 +122,16 @@ func (s *starter) create(ctx context.Context, instance *instancev1alpha1.MacOSIn
 	if err != nil {
 		return err
 	}
+	instance, problem, err := s.Environment.Check(ctx, instance)
+	if err != nil {
+		return err
+	}
 	instance, cached, err := s.Puller.Pull(ctx, instance, image)
 	if err != nil || s.Stopper.MayNotStart(instance) {
 		return err
+	}
+	if problem != nil && instance.Status.MachineID == "" {
+		return s.Environment.Wait(ctx, instance, problem)
 	}
 	if instance, err = s.claim(ctx, instance, cached); err != nil {
 		return err

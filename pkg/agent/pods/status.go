@@ -2,9 +2,14 @@ package pods
 
 import (
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	instancev1alpha1 "macrack.io/macrack/pkg/apis/instance/v1alpha1"
 )
+
+// waitingForEnvironment is the kubelet's reason for a container whose Secret does not exist.
+const waitingForEnvironment = "CreateContainerConfigError"
 
 // statusOf returns the status of the placeholder pod of an instance.
 func statusOf(instance *instancev1alpha1.MacOSInstance, pod *corev1.Pod) corev1.PodStatus {
@@ -41,6 +46,9 @@ func statusOf(instance *instancev1alpha1.MacOSInstance, pod *corev1.Pod) corev1.
 			state.Terminated.FinishedAt = *instance.Status.StoppedAt
 		}
 	default:
+		if c := meta.FindStatusCondition(instance.Status.Conditions, instancev1alpha1.MacOSInstanceEnvironmentReady); c != nil && c.Status == metav1.ConditionFalse && c.Reason != instancev1alpha1.ReasonEnvironmentPending {
+			reason = waitingForEnvironment
+		}
 		state.Waiting = &corev1.ContainerStateWaiting{Reason: reason, Message: instance.Status.Message}
 	}
 	condition := func(t corev1.PodConditionType, value corev1.ConditionStatus) corev1.PodCondition {

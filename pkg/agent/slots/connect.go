@@ -8,6 +8,17 @@ import (
 	"macrack.io/macrack/pkg/vm/contract"
 )
 
+// SetEnvironment sends the environment of the startup script to the runner of the instance.
+func (m *Manager) SetEnvironment(ctx context.Context, uid string, environment []contract.EnvironmentVariable) error {
+	s, err := m.find(uid, Attached)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, m.config.AnswerTimeout)
+	defer cancel()
+	return s.client.SetEnvironment(ctx, environment)
+}
+
 // Connect connects to a vsock port of the guest of a running VM. The connection
 // ends with the VM.
 func (m *Manager) Connect(ctx context.Context, uid string, port uint32) (net.Conn, error) {

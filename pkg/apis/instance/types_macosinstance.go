@@ -114,7 +114,7 @@ const (
 	// answer and after it stops answering.
 	MacOSInstanceGuestReady = "GuestReady"
 	// MacOSInstanceEnvironmentReady is False while the environment of the startup script cannot be
-	// read, and True after the guest agent has received it; absent without an environment.
+	// read, and True after the virtual machine has received it; absent without an environment.
 	MacOSInstanceEnvironmentReady = "EnvironmentReady"
 	// MacOSInstanceMacReady is False while the Mac of the instance is offline or in quarantine; its
 	// reason is Offline or that of the quarantine.
@@ -157,7 +157,7 @@ const (
 	// ReasonEnvironmentUnreadable means that the API refuses or fails to return a Secret or a
 	// ConfigMap.
 	ReasonEnvironmentUnreadable = "EnvironmentUnreadable"
-	// ReasonEnvironmentPending means that the environment has been read, and that the guest agent
+	// ReasonEnvironmentPending means that the environment can be read, and that the virtual machine
 	// has not received it yet.
 	ReasonEnvironmentPending = "EnvironmentPending"
 )

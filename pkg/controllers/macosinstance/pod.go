@@ -96,6 +96,8 @@ func Placeholder(instance *instancev1alpha1.MacOSInstance, image *imagev1alpha1.
 			Containers: []corev1.Container{{
 				Name:      "macos-vm",
 				Image:     placeholderImage,
+				Env:       environment(instance),
+				EnvFrom:   environmentSources(instance),
 				Resources: corev1.ResourceRequirements{Requests: slot, Limits: slot},
 				SecurityContext: &corev1.SecurityContext{
 					AllowPrivilegeEscalation: ptr.To(false),

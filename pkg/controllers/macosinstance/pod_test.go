@@ -13,8 +13,10 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	psaapi "k8s.io/pod-security-admission/api"
 	"k8s.io/pod-security-admission/policy"
+	"k8s.io/utils/ptr"
 
 	imagev1alpha1 "macrack.io/macrack/pkg/apis/image/v1alpha1"
+	instancev1alpha1 "macrack.io/macrack/pkg/apis/instance/v1alpha1"
 	"macrack.io/macrack/pkg/rules"
 )
 
@@ -32,6 +34,30 @@ func TestPlaceholderMeetsRestrictedPodSecurity(t *testing.T) {
 	loose := Placeholder(anInstance(named), anImage())
 	loose.Spec.Containers[0].SecurityContext = nil
 	assert.False(t, evaluate(loose).Allowed)
+}
+
+// The pod names the Secrets and ConfigMaps of its instance, so that its Node can read them. It has no
+// literal values.
+func TestPlaceholderNamesTheEnvironment(t *testing.T) {
+	assert.Empty(t, Placeholder(anInstance(named), anImage()).Spec.Containers[0].Env)
+	instance := anInstance(named)
+	instance.Spec.Env = []instancev1alpha1.EnvVar{
+		{Name: "LITERAL", Value: "value"},
+		{Name: "TOKEN", ValueFrom: &instancev1alpha1.EnvVarSource{SecretKeyRef: &instancev1alpha1.KeySelector{Name: "ci", Key: "token", Optional: ptr.To(true)}}},
+		{Name: "URL", ValueFrom: &instancev1alpha1.EnvVarSource{ConfigMapKeyRef: &instancev1alpha1.KeySelector{Name: "ci", Key: "url"}}},
+	}
+	instance.Spec.EnvFrom = []instancev1alpha1.EnvFromSource{
+		{Prefix: "S_", SecretRef: &instancev1alpha1.EnvSource{Name: "all"}}, {ConfigMapRef: &instancev1alpha1.EnvSource{Name: "all", Optional: ptr.To(true)}},
+	}
+	container := Placeholder(instance, anImage()).Spec.Containers[0]
+	ci, all := corev1.LocalObjectReference{Name: "ci"}, corev1.LocalObjectReference{Name: "all"}
+	assert.Equal(t, []corev1.EnvVar{
+		{Name: "TOKEN", ValueFrom: &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{LocalObjectReference: ci, Key: "token", Optional: ptr.To(true)}}},
+		{Name: "URL", ValueFrom: &corev1.EnvVarSource{ConfigMapKeyRef: &corev1.ConfigMapKeySelector{LocalObjectReference: ci, Key: "url"}}},
+	}, container.Env)
+	assert.Equal(t, []corev1.EnvFromSource{
+		{Prefix: "S_", SecretRef: &corev1.SecretEnvSource{LocalObjectReference: all}}, {ConfigMapRef: &corev1.ConfigMapEnvSource{LocalObjectReference: all, Optional: ptr.To(true)}},
+	}, container.EnvFrom)
 }
 
 func TestPlaceholder(t *testing.T) {

@@ -18,6 +18,9 @@ const (
 	PathWatch = "/v1/watch" // GET: JSON lines of State, the current one first
 	PathStop  = "/v1/stop"  // POST StopRequest: 202 and State
 	PathKill  = "/v1/kill"  // POST: 202 and State
+	// PathEnvironment takes the environment of the startup script. PUT a list of
+	// EnvironmentVariable: 202 and State.
+	PathEnvironment = "/v1/environment"
 	// PathConnect connects the caller to a vsock port of the guest. A POST with the query
 	// port=NUMBER that upgrades to UpgradeVsock gets a 101 response; the connection then carries
 	// the guest's data.
@@ -45,6 +48,8 @@ type Runner interface {
 	Stop(grace time.Duration)
 	// Kill forces the VM off at once.
 	Kill()
+	// SetEnvironment sets the environment of the startup script, unless it is set already.
+	SetEnvironment(environment []EnvironmentVariable)
 	// Connect connects to a vsock port of the guest. ctx bounds the attempt. The connection ends
 	// with the VM.
 	Connect(ctx context.Context, port uint32) (net.Conn, error)
@@ -112,6 +117,7 @@ func NewHandler(r Runner) *http.ServeMux {
 		}
 		connect(w, req, r)
 	})
+	mux.HandleFunc("PUT "+PathEnvironment, func(w http.ResponseWriter, req *http.Request) { serveEnvironment(w, req, r) })
 	mux.HandleFunc("POST "+PathKill, func(w http.ResponseWriter, _ *http.Request) {
 		r.Kill()
 		writeState(w, http.StatusAccepted, r.State())

@@ -83,6 +83,8 @@ type State struct {
 	// Address is empty until it is known, and after the VM has stopped.
 	Address       *Address      `json:"address,omitempty"`
 	StartupScript *ScriptResult `json:"startupScript,omitempty"`
+	// EnvironmentMissing: the runner waits for the environment of the startup script.
+	EnvironmentMissing bool `json:"environmentMissing,omitempty"`
 	// PID is the runner's process ID.
 	PID int `json:"pid"`
 }
@@ -93,6 +95,16 @@ type Display struct {
 	Height        int32 `json:"height"`
 	PixelsPerInch int32 `json:"pixelsPerInch"`
 }
+
+// Synchronization is how a disk treats a request of the guest to flush its data.
+type Synchronization string
+
+const (
+	// SynchronizationFsync writes the data to the Mac's disk.
+	SynchronizationFsync Synchronization = "Fsync"
+	// SynchronizationNone ignores the request.
+	SynchronizationNone Synchronization = "None"
+)
 
 // Spec is the VM to run: spec.json. It never changes while a runner lives.
 type Spec struct {
@@ -109,6 +121,12 @@ type Spec struct {
 	Display           *Display `json:"display,omitempty"`
 	SSHAuthorizedKeys []string `json:"sshAuthorizedKeys,omitempty"`
 	StartupScript     string   `json:"startupScript,omitempty"`
+	// Environment reports whether the startup script has an environment. The agent sends it to the
+	// runner, because its values must not be on the disk.
+	Environment bool `json:"environment,omitempty"`
+	// Synchronization is how the disk treats a request of the guest to flush its data; empty selects
+	// SynchronizationFsync.
+	Synchronization Synchronization `json:"synchronization,omitempty"`
 	// Simulation is used only by the simulated backend.
 	Simulation *Simulation `json:"simulation,omitempty"`
 }

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"strings"
 	"sync"
 	"time"
 
@@ -19,6 +20,7 @@ import (
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/status"
 
+	"macrack.io/macrack/pkg/vm/contract"
 	guestv1 "macrack.io/macrack/pkg/vm/guest/v1"
 )
 
@@ -27,8 +29,11 @@ const (
 	Port = 1026
 	// SessionPort is the vsock port on which the agent in the user's login session listens.
 	SessionPort = 1027
-	// MaxMessage bounds a message of either side, in bytes.
+	// MaxMessage bounds a message of the guest, in bytes.
 	MaxMessage = 256 << 10
+	// MaxRequest bounds a message of the host, in bytes. A setup has the environment, the script and
+	// the keys.
+	MaxRequest = 2 << 20
 	// MaxScriptOutput bounds the stored output of a startup script, in bytes.
 	MaxScriptOutput = 1 << 20
 	// MaxCommands is the limit of concurrent commands and forwarded connections of a guest.
@@ -94,7 +99,7 @@ func NewConn(dial func(ctx context.Context) (net.Conn, error), options ...grpc.D
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return dial(ctx) }),
 		grpc.WithNoProxy(),
 		grpc.WithDisableServiceConfig(),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(MaxMessage), grpc.MaxCallSendMsgSize(MaxMessage)),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(MaxMessage), grpc.MaxCallSendMsgSize(MaxRequest)),
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 2 * time.Second},
 			MinConnectTimeout: connectTimeout,
@@ -115,6 +120,8 @@ type Info struct {
 	SessionPort uint32
 	// SessionPending means that a login session is expected soon.
 	SessionPending bool
+	// SetsEnvironment reports whether the guest agent can set the environment of a startup script.
+	SetsEnvironment bool
 }
 
 // Info requests the information of the guest. It waits until the guest agent responds or ctx ends.
@@ -123,7 +130,10 @@ func (c *Client) Info(ctx context.Context) (*Info, error) {
 	if err != nil {
 		return nil, Translate(err)
 	}
-	info := &Info{Version: answer.GetVersion(), SessionPort: answer.GetSessionPort(), SessionPending: answer.GetSessionPending()}
+	info := &Info{
+		Version: answer.GetVersion(), SetsEnvironment: answer.GetSetsEnvironment(),
+		SessionPort: answer.GetSessionPort(), SessionPending: answer.GetSessionPending(),
+	}
 	// The tenant controls the guest, so its text need not be an address.
 	for _, text := range answer.GetAddresses()[:min(len(answer.GetAddresses()), maxAddresses)] {
 		if a, err := netip.ParseAddr(text); err == nil && Useful(a) {
@@ -143,6 +153,8 @@ type Setup struct {
 	InstanceUID       string
 	SSHAuthorizedKeys []string
 	StartupScript     string
+	// Environment is the environment of the startup script.
+	Environment []contract.EnvironmentVariable
 }
 
 // SetupResult is the result of a setup.
@@ -159,9 +171,13 @@ type SetupResult struct {
 func (c *Client) Setup(ctx context.Context, setup Setup, offset int64, output func([]byte)) (*SetupResult, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	stream, err := c.api.Setup(ctx, &guestv1.SetupRequest{
+	request := &guestv1.SetupRequest{
 		InstanceUid: setup.InstanceUID, SshAuthorizedKeys: setup.SSHAuthorizedKeys, StartupScript: setup.StartupScript, OutputOffset: offset,
-	})
+	}
+	for _, v := range setup.Environment {
+		request.Environment = append(request.Environment, &guestv1.EnvironmentVariable{Name: v.Name, Value: v.Value})
+	}
+	stream, err := c.api.Setup(ctx, request)
 	if err != nil {
 		return nil, Translate(err)
 	}
@@ -196,6 +212,8 @@ func (s Size) message() *guestv1.TerminalSize {
 type Command struct {
 	// Args are the command and its arguments.
 	Args []string
+	// Environment has variables in addition to those of the user, as NAME=VALUE.
+	Environment []string
 	// Stdin may be nil. A blocked Read outlives Exec.
 	Stdin io.Reader
 	// Stdout and Stderr may be nil. With a TTY, Stderr receives nothing.
@@ -220,9 +238,12 @@ func (c *Client) Exec(ctx context.Context, command Command) (int, error) {
 		defer mu.Unlock()
 		return stream.Send(request) // Recv returns the cause of a failure
 	}
-	_ = send(&guestv1.ExecRequest{Kind: &guestv1.ExecRequest_Start{Start: &guestv1.ExecStart{
-		Command: command.Args, Stdin: command.Stdin != nil, Tty: command.TTY,
-	}}})
+	start := &guestv1.ExecStart{Command: command.Args, Stdin: command.Stdin != nil, Tty: command.TTY}
+	for _, variable := range command.Environment {
+		name, value, _ := strings.Cut(variable, "=")
+		start.Environment = append(start.Environment, &guestv1.EnvironmentVariable{Name: name, Value: []byte(value)})
+	}
+	_ = send(&guestv1.ExecRequest{Kind: &guestv1.ExecRequest_Start{Start: start}})
 	if command.Stdin != nil {
 		go func() {
 			_ = inChunks(command.Stdin, func(data []byte) error {

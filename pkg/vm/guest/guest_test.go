@@ -21,6 +21,7 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 	"k8s.io/utils/clock"
 
+	"macrack.io/macrack/pkg/vm/contract"
 	"macrack.io/macrack/pkg/vm/guest"
 	"macrack.io/macrack/pkg/vm/guest/agent"
 	guestv1 "macrack.io/macrack/pkg/vm/guest/v1"
@@ -105,7 +106,7 @@ func TestInfo(t *testing.T) {
 	})
 	info, err := c.Info(deadline(t))
 	require.NoError(t, err)
-	assert.Equal(t, &guest.Info{Version: "v1", Addresses: []netip.Addr{netip.MustParseAddr("10.0.0.7")}}, info)
+	assert.Equal(t, &guest.Info{Version: "v1", Addresses: []netip.Addr{netip.MustParseAddr("10.0.0.7")}, SetsEnvironment: true}, info)
 }
 
 func TestSetupOfAnotherInstance(t *testing.T) {
@@ -142,6 +143,24 @@ func TestSetupOutputIsBounded(t *testing.T) {
 	assert.EqualValues(t, 4, result.ExitCode, "a script is not ended for what it prints")
 	assert.Equal(t, guest.MaxScriptOutput, got)
 }
+
+// A script that does not start has an exit code of its own, and a reason.
+func TestScriptThatDoesNotStart(t *testing.T) {
+	c := realAgent(t, nil)
+	for uid, setup := range map[string]guest.Setup{
+		"no such file or directory": {StartupScript: "#!/no/such/interpreter"},
+		"argument list too long":    {StartupScript: "true", Environment: []contract.EnvironmentVariable{{Name: "A", Value: make200KiB()}}}, // too long for Linux
+	} {
+		setup.InstanceUID = uid
+		result, err := c.Setup(deadline(t), setup, 0, func([]byte) {})
+		require.NoError(t, err)
+		assert.EqualValues(t, 255, result.ExitCode)
+		assert.Contains(t, result.Reason, uid)
+		assert.NotContains(t, result.Reason, "aaaa", "the reason has no values")
+	}
+}
+
+func make200KiB() []byte { return bytes.Repeat([]byte("a"), 200<<10) }
 
 // hostile is a guest that its tenant has modified.
 type hostile struct {

@@ -3,6 +3,7 @@ package runner
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"strings"
 	"sync"
@@ -28,6 +29,8 @@ const (
 	retryPause = time.Second
 	// shutdownTimeout bounds one shutdown request to the guest.
 	shutdownTimeout = 10 * time.Second
+	// notRun is the exit code of a script that was not run.
+	notRun = 255
 )
 
 // follow updates the state from the guest's reports until ctx ends.
@@ -123,19 +126,32 @@ func (r *runner) found(a contract.Address) {
 // guest ignores repeated requests.
 func (r *runner) setUp(ctx context.Context) {
 	setup := guest.Setup{InstanceUID: r.spec.InstanceUID, SSHAuthorizedKeys: r.spec.SSHAuthorizedKeys, StartupScript: r.spec.StartupScript}
+	if r.spec.Environment {
+		select {
+		case <-ctx.Done():
+			return
+		case setup.Environment = <-r.environment:
+		}
+	}
 	tail := &tail{}
 	client, err := r.agents.wait(ctx)
 	if err != nil {
 		return // the VM has ended
 	}
 	for ctx.Err() == nil {
-		if _, err := r.info(ctx); err == nil { // the guest is up
+		if info, err := r.info(ctx); err == nil { // the guest is up
+			if len(setup.Environment) > 0 && !info.SetsEnvironment {
+				setup.StartupScript, setup.Environment = "", nil // the keys are installed nevertheless
+			}
 			result, err := client.Setup(ctx, setup, tail.received, func(data []byte) {
 				if tail.take(data) {
 					_, _ = r.console.Write(data)
 				}
 			})
 			if err == nil {
+				if r.spec.StartupScript != setup.StartupScript {
+					result = &guest.SetupResult{ExitCode: notRun, Reason: fmt.Sprintf("the startup script was not run: guest agent %q cannot set environment variables; use an image with a newer one", info.Version)}
+				}
 				r.startupScript(result, tail)
 				return
 			}

@@ -71,6 +71,8 @@ type runner struct {
 	connector *connector
 	agents    *agents
 	guestLog  *guestLog
+	// environment receives the environment of the startup script once. It is only in memory.
+	environment chan []contract.EnvironmentVariable
 
 	mu       sync.Mutex
 	state    contract.State
@@ -114,10 +116,12 @@ func Run(ctx context.Context, dir contract.SlotDir, backend Backend, clk clock.C
 		guestLog: newGuestLog(clk, spec.InstanceUID),
 		changed:  make(chan struct{}),
 		stopping: make(chan struct{}, 1),
+
+		environment: make(chan []contract.EnvironmentVariable, 1),
 		state: contract.State{
 			InstanceUID: spec.InstanceUID, Namespace: spec.Namespace, Name: spec.Name,
 			MachineID: spec.MachineID, MACAddress: spec.MACAddress,
-			VM: contract.VMStarting, PID: os.Getpid(),
+			VM: contract.VMStarting, PID: os.Getpid(), EnvironmentMissing: spec.Environment,
 		},
 	}
 	r.machine, err = backend.NewMachine(spec, dir, console)
@@ -352,6 +356,16 @@ func (r *runner) Stop(grace time.Duration) {
 func (r *runner) Kill() {
 	now := r.clock.Now()
 	r.order(func() { r.stopBy, r.killed = &now, true })
+}
+
+// SetEnvironment implements contract.Runner.
+func (r *runner) SetEnvironment(environment []contract.EnvironmentVariable) {
+	r.update(func(s *contract.State) {
+		if s.EnvironmentMissing {
+			s.EnvironmentMissing = false
+			r.environment <- environment
+		}
+	})
 }
 
 func (r *runner) order(give func()) {

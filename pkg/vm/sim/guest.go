@@ -52,8 +52,11 @@ func newModel(dir contract.SlotDir, address string, behaviour *contract.Simulati
 	return &model{config: agent.Config{
 		Version:  guestVersion,
 		StateDir: filepath.Join(string(dir), guestDir),
-		Script: func(_ context.Context, _ string, output func([]byte)) int32 {
+		Script: func(_ context.Context, _ string, environment []string, output func([]byte)) int32 {
 			output([]byte("simulated: the script was not run\n"))
+			if len(environment) > 0 {
+				output(fmt.Appendf(nil, "simulated: it has %d environment variables\n", len(environment)))
+			}
 			return behaviour.ScriptExitCode
 		},
 		Shutdown:  shutdown,

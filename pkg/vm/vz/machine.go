@@ -78,7 +78,11 @@ func configure(spec *contract.Spec, dir contract.SlotDir, mac net.HardwareAddr) 
 	}
 	config.SetPlatformVirtualMachineConfiguration(platform)
 
-	disk, err := disk(dir.DiskPath(), vz.DiskImageSynchronizationModeFsync)
+	synchronization := vz.DiskImageSynchronizationModeFsync
+	if spec.Synchronization == contract.SynchronizationNone {
+		synchronization = vz.DiskImageSynchronizationModeNone
+	}
+	disk, err := disk(dir.DiskPath(), synchronization)
 	if err != nil {
 		return nil, fmt.Errorf("disk: %w", err)
 	}

@@ -27,6 +27,13 @@ var lasting = map[string]bool{
 	instance.ReasonInsufficientStorage: true,
 }
 
+// lastingEnvironment are the reasons of EnvironmentReady=False that need intervention.
+var lastingEnvironment = map[string]bool{
+	instance.ReasonSecretNotFound:     true,
+	instance.ReasonConfigMapNotFound:  true,
+	instance.ReasonEnvironmentInvalid: true,
+}
+
 // summarize returns whether the virtual machine of an instance is running and responding, and
 // otherwise whether that needs intervention.
 func summarize(i *instance.MacOSInstance) conditions.Summary {
@@ -34,6 +41,7 @@ func summarize(i *instance.MacOSInstance) conditions.Summary {
 		return conditions.Get(i.Status.Conditions, name)
 	}
 	image, guest, mac := condition(instance.MacOSInstanceImageReady), condition(instance.MacOSInstanceGuestReady), condition(instance.MacOSInstanceMacReady)
+	environment := condition(instance.MacOSInstanceEnvironmentReady)
 	offline := mac.Status == metav1.ConditionFalse && mac.Reason == rack.ReasonMacOffline
 	quarantined := mac.Status == metav1.ConditionFalse && !offline
 	s := conditions.Summary{
@@ -64,6 +72,8 @@ func summarize(i *instance.MacOSInstance) conditions.Summary {
 		switch {
 		case image.Status == metav1.ConditionFalse && lasting[image.Reason]:
 			s.Abnormal, s.Reason, s.Message = conditions.Stalled, image.Reason, image.Message
+		case environment.Status == metav1.ConditionFalse && lastingEnvironment[environment.Reason]:
+			s.Abnormal, s.Reason, s.Message = conditions.Stalled, environment.Reason, environment.Message
 		case quarantined:
 			s.Abnormal, s.Reason, s.Message = conditions.Stalled, mac.Reason, mac.Message
 		case offline:

@@ -28,6 +28,9 @@ func TestDeriveConditions(t *testing.T) {
 	image := func(reason string) metav1.Condition {
 		return condition("ImageReady", metav1.ConditionFalse, reason, "no image")
 	}
+	environment := func(reason string) metav1.Condition {
+		return condition("EnvironmentReady", metav1.ConditionFalse, reason, "no value")
+	}
 	guest := func(status metav1.ConditionStatus, reason string) metav1.Condition {
 		return condition("GuestReady", status, reason, "as the agent says")
 	}
@@ -49,6 +52,10 @@ func TestDeriveConditions(t *testing.T) {
 		{"no such image in the registry", "Pulling", list{image("ImageNotFound")}, []string{"Ready=False ImageNotFound: no image", "Stalled=True ImageNotFound: no image"}, "Failed"},
 		{"wrong credentials", "Pulling", list{image("PullUnauthorized")}, []string{"Ready=False PullUnauthorized: no image", "Stalled=True PullUnauthorized: no image"}, "Failed"},
 		{"the disk is full", "Pulling", list{image("InsufficientStorage")}, []string{"Ready=False InsufficientStorage: no image", "Stalled=True InsufficientStorage: no image"}, "Failed"},
+		{"no such Secret", "Scheduled", list{environment("SecretNotFound")}, []string{"Ready=False SecretNotFound: no value", "Stalled=True SecretNotFound: no value"}, "Failed"},
+		{"the environment is too large", "Scheduled", list{environment("EnvironmentInvalid")}, []string{"Ready=False EnvironmentInvalid: no value", "Stalled=True EnvironmentInvalid: no value"}, "Failed"},
+		{"the Secret cannot be read, and may be next time", "Scheduled", list{environment("EnvironmentUnreadable")}, []string{"Ready=False Scheduled: why", "Reconciling=True Scheduled: why"}, "InProgress"},
+		{"has not sent the environment", "Starting", list{environment("EnvironmentPending")}, []string{"Ready=False Starting: why", "Reconciling=True Starting: why"}, "InProgress"},
 		{"pulls again", "Pulling", list{image("Pulling"), condition("Stalled", metav1.ConditionTrue, "ImageNotFound", "before")}, []string{"Ready=False Pulling: why", "Reconciling=True Pulling: why"}, "InProgress"},
 		{"pulls while the Mac is away", "Pulling", list{image("Pulling"), offline}, []string{"Ready=False Offline: away", "Reconciling=True Offline: away"}, "InProgress"},
 		{"the Mac is in quarantine", "Scheduled", list{quarantined}, []string{"Ready=False KernelQuotaStuck: stuck", "Stalled=True KernelQuotaStuck: stuck"}, "Failed"},

@@ -38,8 +38,8 @@ type Config struct {
 	StateDir string
 	// Shell runs commands; nil if the guest runs none.
 	Shell *Shell
-	// Script runs the startup script in place of Shell.
-	Script func(ctx context.Context, script string, output func([]byte)) (exitCode int32)
+	// Script runs the startup script in place of Shell. The environment has entries NAME=VALUE.
+	Script func(ctx context.Context, script string, environment []string, output func([]byte)) (exitCode int32)
 	// Session is the agent in the login session of the shell's user; nil if the guest has none.
 	Session *Session
 	// InSession means that this is the agent in the login session. It only runs commands.
@@ -83,7 +83,7 @@ func New(config Config) (*Agent, error) {
 // commands and the startup script.
 func (a *Agent) Serve(ctx context.Context, listeners ...net.Listener) error {
 	server := grpc.NewServer(
-		grpc.MaxRecvMsgSize(guest.MaxMessage),
+		grpc.MaxRecvMsgSize(guest.MaxRequest),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: hostPings, PermitWithoutStream: true}),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: hostInterval, Timeout: hostTimeout}),
 	)
@@ -114,7 +114,7 @@ func (a *Agent) Info(ctx context.Context, _ *guestv1.InfoRequest) (*guestv1.Info
 	if err != nil {
 		klog.ErrorS(err, "Failed to list the guest's addresses")
 	}
-	info := &guestv1.InfoResponse{Version: a.config.Version}
+	info := &guestv1.InfoResponse{Version: a.config.Version, SetsEnvironment: true}
 	for _, address := range addresses {
 		info.Addresses = append(info.Addresses, address.String())
 	}

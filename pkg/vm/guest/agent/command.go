@@ -144,7 +144,7 @@ func (o *options) run(ctx context.Context) error {
 	return agent.Serve(ctx, listeners...)
 }
 
-func refuseScript(_ context.Context, _ string, output func([]byte)) int32 {
+func refuseScript(_ context.Context, _ string, _ []string, output func([]byte)) int32 {
 	output([]byte("the script was not run: this host cannot confine it\n"))
 	return notEnded
 }

@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -44,6 +45,7 @@ func (a *Agent) Exec(stream guestv1.Guest_ExecServer) error {
 	ctx, cancel := context.WithCancel(stream.Context())
 	defer cancel()
 	cmd := a.config.Shell.command(ctx, start.GetCommand())
+	cmd.Env = append(slices.Clip(cmd.Env), environment(start.GetEnvironment())...)
 	s := &session{stream: stream}
 	run := s.withPipes
 	if start.GetTty() {

@@ -94,13 +94,13 @@ func (s *Session) await(ctx context.Context) bool {
 var errSessionEnded = errors.New("the login session ended while the script ran")
 
 // run runs a command in the session.
-func (s *Session) run(ctx context.Context, args []string, output io.Writer) (int32, error) {
+func (s *Session) run(ctx context.Context, args, environment []string, output io.Writer) (int32, error) {
 	client, err := guest.NewClient(s.dial)
 	if err != nil {
 		return notEnded, err
 	}
 	defer client.Close()
-	code, err := client.Exec(ctx, guest.Command{Args: args, Stdout: output, Stderr: output})
+	code, err := client.Exec(ctx, guest.Command{Args: args, Environment: environment, Stdout: output, Stderr: output})
 	if errors.Is(err, guest.ErrLost) {
 		err = errSessionEnded
 	}

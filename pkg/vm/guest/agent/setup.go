@@ -12,7 +12,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -24,8 +23,6 @@ import (
 )
 
 const (
-	// scriptTimeout bounds a startup script.
-	scriptTimeout = time.Hour
 	// notEnded is the exit code of a script that has not exited by itself.
 	notEnded = 255
 	// scriptName is the file of a running startup script in the home directory.
@@ -111,29 +108,37 @@ func (s *setup) begin(request *guestv1.SetupRequest) error {
 		return nil
 	}
 	var ctx context.Context
-	ctx, s.cancel = context.WithTimeout(context.Background(), scriptTimeout)
+	ctx, s.cancel = context.WithCancel(context.Background())
 	s.running = true
-	s.ended.Go(func() { s.run(ctx, request.GetStartupScript()) })
+	s.ended.Go(func() { s.run(ctx, request.GetStartupScript(), environment(request.GetEnvironment())) })
 	return nil
 }
 
-// run runs the script. The agent's log contains neither the script nor its output.
-func (s *setup) run(ctx context.Context, script string) {
+// environment returns variables as entries NAME=VALUE. They are neither logged nor stored.
+func environment(variables []*guestv1.EnvironmentVariable) []string {
+	var all []string
+	for _, v := range variables {
+		all = append(all, v.GetName()+"="+string(v.GetValue()))
+	}
+	return all
+}
+
+// run runs the script, for as long as the guest runs. The agent's log contains neither the script
+// nor its output.
+func (s *setup) run(ctx context.Context, script string, environment []string) {
 	defer s.cancel()
 	result := guest.SetupResult{ExitCode: notEnded}
 	log, err := os.OpenFile(s.outputPath(), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err == nil {
 		output := &limited{file: log, grown: s.grown}
 		s.growDisk(ctx, output)
-		result.ExitCode, err = s.script(ctx, script, output)
+		result.ExitCode, err = s.script(ctx, script, environment, output)
 		err = errors.Join(err, log.Close())
 	}
 	switch {
 	case errors.Is(ctx.Err(), context.Canceled):
 		// The agent exits. Its successor finds the interrupted script and reports it.
 		return
-	case ctx.Err() != nil:
-		result.Reason = fmt.Sprintf("the startup script exceeded %s and was killed", scriptTimeout)
 	case err != nil:
 		result.Reason = fmt.Sprintf("the startup script failed: %v", err)
 	}
@@ -155,12 +160,12 @@ func (s *setup) growDisk(ctx context.Context, output io.Writer) {
 }
 
 // script runs the script in the login session of the user, or else without a session.
-func (s *setup) script(ctx context.Context, script string, output io.Writer) (int32, error) {
+func (s *setup) script(ctx context.Context, script string, environment []string, output io.Writer) (int32, error) {
 	if script == "" {
 		return 0, nil
 	}
 	if s.config.Shell == nil {
-		return s.config.Script(ctx, script, func(data []byte) { _, _ = output.Write(data) }), nil
+		return s.config.Script(ctx, script, environment, func(data []byte) { _, _ = output.Write(data) }), nil
 	}
 	path := filepath.Join(s.config.Shell.Home, scriptName)
 	if err := contract.WriteFile(path, []byte(script)); err != nil {
@@ -176,15 +181,20 @@ func (s *setup) script(ctx context.Context, script string, output io.Writer) (in
 	}
 	if s.config.Session != nil {
 		if s.config.Session.await(ctx) {
-			return s.config.Session.run(ctx, args, output)
+			return s.config.Session.run(ctx, args, environment, output)
 		}
 		if s.config.Session.Patience > 0 {
 			fmt.Fprintln(output, "macrack-guest-agent: no user is logged in; the script runs without a login session")
 		}
 	}
 	cmd := s.config.Shell.command(ctx, args)
+	cmd.Env = append(slices.Clip(cmd.Env), environment...)
 	cmd.Stdout, cmd.Stderr = output, output // the same writer, so that writes are serialized
-	return exitCode(cmd, cmd.Run())
+	code, err := exitCode(cmd, cmd.Run())
+	if err != nil {
+		code = notEnded
+	}
+	return code, err
 }
 
 // limited writes at most MaxScriptOutput bytes and drops the rest.

@@ -72,8 +72,10 @@ type InfoResponse struct {
 	SessionPort uint32 `protobuf:"varint,3,opt,name=session_port,json=sessionPort,proto3" json:"session_port,omitempty"`
 	// A login session is expected soon, as with automatic login after a boot.
 	SessionPending bool `protobuf:"varint,4,opt,name=session_pending,json=sessionPending,proto3" json:"session_pending,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// Whether the guest agent sets the environment of a SetupRequest.
+	SetsEnvironment bool `protobuf:"varint,5,opt,name=sets_environment,json=setsEnvironment,proto3" json:"sets_environment,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *InfoResponse) Reset() {
@@ -134,6 +136,13 @@ func (x *InfoResponse) GetSessionPending() bool {
 	return false
 }
 
+func (x *InfoResponse) GetSetsEnvironment() bool {
+	if x != nil {
+		return x.SetsEnvironment
+	}
+	return false
+}
+
 type SetupRequest struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
 	InstanceUid string                 `protobuf:"bytes,1,opt,name=instance_uid,json=instanceUid,proto3" json:"instance_uid,omitempty"`
@@ -142,7 +151,9 @@ type SetupRequest struct {
 	// A script for the shell, or for the interpreter in its #! line.
 	StartupScript string `protobuf:"bytes,3,opt,name=startup_script,json=startupScript,proto3" json:"startup_script,omitempty"`
 	// The number of output bytes that the caller already has.
-	OutputOffset  int64 `protobuf:"varint,4,opt,name=output_offset,json=outputOffset,proto3" json:"output_offset,omitempty"`
+	OutputOffset int64 `protobuf:"varint,4,opt,name=output_offset,json=outputOffset,proto3" json:"output_offset,omitempty"`
+	// Environment variables for the script, and only for it. They are not stored.
+	Environment   []*EnvironmentVariable `protobuf:"bytes,5,rep,name=environment,proto3" json:"environment,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -205,6 +216,65 @@ func (x *SetupRequest) GetOutputOffset() int64 {
 	return 0
 }
 
+func (x *SetupRequest) GetEnvironment() []*EnvironmentVariable {
+	if x != nil {
+		return x.Environment
+	}
+	return nil
+}
+
+type EnvironmentVariable struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Value         []byte                 `protobuf:"bytes,2,opt,name=value,proto3" json:"value,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EnvironmentVariable) Reset() {
+	*x = EnvironmentVariable{}
+	mi := &file_guest_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EnvironmentVariable) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EnvironmentVariable) ProtoMessage() {}
+
+func (x *EnvironmentVariable) ProtoReflect() protoreflect.Message {
+	mi := &file_guest_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EnvironmentVariable.ProtoReflect.Descriptor instead.
+func (*EnvironmentVariable) Descriptor() ([]byte, []int) {
+	return file_guest_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *EnvironmentVariable) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *EnvironmentVariable) GetValue() []byte {
+	if x != nil {
+		return x.Value
+	}
+	return nil
+}
+
 type SetupResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Types that are valid to be assigned to Kind:
@@ -218,7 +288,7 @@ type SetupResponse struct {
 
 func (x *SetupResponse) Reset() {
 	*x = SetupResponse{}
-	mi := &file_guest_proto_msgTypes[3]
+	mi := &file_guest_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -230,7 +300,7 @@ func (x *SetupResponse) String() string {
 func (*SetupResponse) ProtoMessage() {}
 
 func (x *SetupResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[3]
+	mi := &file_guest_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -243,7 +313,7 @@ func (x *SetupResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetupResponse.ProtoReflect.Descriptor instead.
 func (*SetupResponse) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{3}
+	return file_guest_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *SetupResponse) GetKind() isSetupResponse_Kind {
@@ -294,7 +364,7 @@ type SetupResult struct {
 	// The script's exit code: 128 plus the signal's number if a signal ended it, 0
 	// without a script.
 	ExitCode int32 `protobuf:"varint,1,opt,name=exit_code,json=exitCode,proto3" json:"exit_code,omitempty"`
-	// The reason why the script has no exit code of its own: it took too long, or the
+	// The reason why the script has no exit code of its own: it did not start, or the
 	// guest was restarted while it ran. Empty if it exited by itself.
 	Reason        string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -303,7 +373,7 @@ type SetupResult struct {
 
 func (x *SetupResult) Reset() {
 	*x = SetupResult{}
-	mi := &file_guest_proto_msgTypes[4]
+	mi := &file_guest_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -315,7 +385,7 @@ func (x *SetupResult) String() string {
 func (*SetupResult) ProtoMessage() {}
 
 func (x *SetupResult) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[4]
+	mi := &file_guest_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -328,7 +398,7 @@ func (x *SetupResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetupResult.ProtoReflect.Descriptor instead.
 func (*SetupResult) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{4}
+	return file_guest_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *SetupResult) GetExitCode() int32 {
@@ -353,7 +423,7 @@ type ShutdownRequest struct {
 
 func (x *ShutdownRequest) Reset() {
 	*x = ShutdownRequest{}
-	mi := &file_guest_proto_msgTypes[5]
+	mi := &file_guest_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -365,7 +435,7 @@ func (x *ShutdownRequest) String() string {
 func (*ShutdownRequest) ProtoMessage() {}
 
 func (x *ShutdownRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[5]
+	mi := &file_guest_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -378,7 +448,7 @@ func (x *ShutdownRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShutdownRequest.ProtoReflect.Descriptor instead.
 func (*ShutdownRequest) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{5}
+	return file_guest_proto_rawDescGZIP(), []int{6}
 }
 
 type ShutdownResponse struct {
@@ -389,7 +459,7 @@ type ShutdownResponse struct {
 
 func (x *ShutdownResponse) Reset() {
 	*x = ShutdownResponse{}
-	mi := &file_guest_proto_msgTypes[6]
+	mi := &file_guest_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -401,7 +471,7 @@ func (x *ShutdownResponse) String() string {
 func (*ShutdownResponse) ProtoMessage() {}
 
 func (x *ShutdownResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[6]
+	mi := &file_guest_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -414,7 +484,7 @@ func (x *ShutdownResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShutdownResponse.ProtoReflect.Descriptor instead.
 func (*ShutdownResponse) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{6}
+	return file_guest_proto_rawDescGZIP(), []int{7}
 }
 
 type TerminalSize struct {
@@ -427,7 +497,7 @@ type TerminalSize struct {
 
 func (x *TerminalSize) Reset() {
 	*x = TerminalSize{}
-	mi := &file_guest_proto_msgTypes[7]
+	mi := &file_guest_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -439,7 +509,7 @@ func (x *TerminalSize) String() string {
 func (*TerminalSize) ProtoMessage() {}
 
 func (x *TerminalSize) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[7]
+	mi := &file_guest_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -452,7 +522,7 @@ func (x *TerminalSize) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TerminalSize.ProtoReflect.Descriptor instead.
 func (*TerminalSize) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{7}
+	return file_guest_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *TerminalSize) GetColumns() uint32 {
@@ -476,15 +546,17 @@ type ExecStart struct {
 	// Whether the command's standard input is open.
 	Stdin bool `protobuf:"varint,2,opt,name=stdin,proto3" json:"stdin,omitempty"`
 	// Whether the command gets a terminal; its error output is then part of stdout.
-	Tty           bool          `protobuf:"varint,3,opt,name=tty,proto3" json:"tty,omitempty"`
-	Size          *TerminalSize `protobuf:"bytes,4,opt,name=size,proto3" json:"size,omitempty"`
+	Tty  bool          `protobuf:"varint,3,opt,name=tty,proto3" json:"tty,omitempty"`
+	Size *TerminalSize `protobuf:"bytes,4,opt,name=size,proto3" json:"size,omitempty"`
+	// Environment variables in addition to those of the user. They are not stored.
+	Environment   []*EnvironmentVariable `protobuf:"bytes,5,rep,name=environment,proto3" json:"environment,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ExecStart) Reset() {
 	*x = ExecStart{}
-	mi := &file_guest_proto_msgTypes[8]
+	mi := &file_guest_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -496,7 +568,7 @@ func (x *ExecStart) String() string {
 func (*ExecStart) ProtoMessage() {}
 
 func (x *ExecStart) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[8]
+	mi := &file_guest_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -509,7 +581,7 @@ func (x *ExecStart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecStart.ProtoReflect.Descriptor instead.
 func (*ExecStart) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{8}
+	return file_guest_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ExecStart) GetCommand() []string {
@@ -540,6 +612,13 @@ func (x *ExecStart) GetSize() *TerminalSize {
 	return nil
 }
 
+func (x *ExecStart) GetEnvironment() []*EnvironmentVariable {
+	if x != nil {
+		return x.Environment
+	}
+	return nil
+}
+
 type ExecRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Types that are valid to be assigned to Kind:
@@ -555,7 +634,7 @@ type ExecRequest struct {
 
 func (x *ExecRequest) Reset() {
 	*x = ExecRequest{}
-	mi := &file_guest_proto_msgTypes[9]
+	mi := &file_guest_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -567,7 +646,7 @@ func (x *ExecRequest) String() string {
 func (*ExecRequest) ProtoMessage() {}
 
 func (x *ExecRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[9]
+	mi := &file_guest_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -580,7 +659,7 @@ func (x *ExecRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecRequest.ProtoReflect.Descriptor instead.
 func (*ExecRequest) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{9}
+	return file_guest_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ExecRequest) GetKind() isExecRequest_Kind {
@@ -669,7 +748,7 @@ type ExecResponse struct {
 
 func (x *ExecResponse) Reset() {
 	*x = ExecResponse{}
-	mi := &file_guest_proto_msgTypes[10]
+	mi := &file_guest_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -681,7 +760,7 @@ func (x *ExecResponse) String() string {
 func (*ExecResponse) ProtoMessage() {}
 
 func (x *ExecResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[10]
+	mi := &file_guest_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -694,7 +773,7 @@ func (x *ExecResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecResponse.ProtoReflect.Descriptor instead.
 func (*ExecResponse) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{10}
+	return file_guest_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ExecResponse) GetKind() isExecResponse_Kind {
@@ -769,7 +848,7 @@ type ForwardRequest struct {
 
 func (x *ForwardRequest) Reset() {
 	*x = ForwardRequest{}
-	mi := &file_guest_proto_msgTypes[11]
+	mi := &file_guest_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -781,7 +860,7 @@ func (x *ForwardRequest) String() string {
 func (*ForwardRequest) ProtoMessage() {}
 
 func (x *ForwardRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[11]
+	mi := &file_guest_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -794,7 +873,7 @@ func (x *ForwardRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForwardRequest.ProtoReflect.Descriptor instead.
 func (*ForwardRequest) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{11}
+	return file_guest_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ForwardRequest) GetKind() isForwardRequest_Kind {
@@ -868,7 +947,7 @@ type ForwardResponse struct {
 
 func (x *ForwardResponse) Reset() {
 	*x = ForwardResponse{}
-	mi := &file_guest_proto_msgTypes[12]
+	mi := &file_guest_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -880,7 +959,7 @@ func (x *ForwardResponse) String() string {
 func (*ForwardResponse) ProtoMessage() {}
 
 func (x *ForwardResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[12]
+	mi := &file_guest_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -893,7 +972,7 @@ func (x *ForwardResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForwardResponse.ProtoReflect.Descriptor instead.
 func (*ForwardResponse) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{12}
+	return file_guest_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ForwardResponse) GetKind() isForwardResponse_Kind {
@@ -957,17 +1036,22 @@ var File_guest_proto protoreflect.FileDescriptor
 const file_guest_proto_rawDesc = "" +
 	"\n" +
 	"\vguest.proto\x12\x10macrack.guest.v1\"\r\n" +
-	"\vInfoRequest\"\x92\x01\n" +
+	"\vInfoRequest\"\xbd\x01\n" +
 	"\fInfoResponse\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x12\x1c\n" +
 	"\taddresses\x18\x02 \x03(\tR\taddresses\x12!\n" +
 	"\fsession_port\x18\x03 \x01(\rR\vsessionPort\x12'\n" +
-	"\x0fsession_pending\x18\x04 \x01(\bR\x0esessionPending\"\xad\x01\n" +
+	"\x0fsession_pending\x18\x04 \x01(\bR\x0esessionPending\x12)\n" +
+	"\x10sets_environment\x18\x05 \x01(\bR\x0fsetsEnvironment\"\xf6\x01\n" +
 	"\fSetupRequest\x12!\n" +
 	"\finstance_uid\x18\x01 \x01(\tR\vinstanceUid\x12.\n" +
 	"\x13ssh_authorized_keys\x18\x02 \x03(\tR\x11sshAuthorizedKeys\x12%\n" +
 	"\x0estartup_script\x18\x03 \x01(\tR\rstartupScript\x12#\n" +
-	"\routput_offset\x18\x04 \x01(\x03R\foutputOffset\"j\n" +
+	"\routput_offset\x18\x04 \x01(\x03R\foutputOffset\x12G\n" +
+	"\venvironment\x18\x05 \x03(\v2%.macrack.guest.v1.EnvironmentVariableR\venvironment\"?\n" +
+	"\x13EnvironmentVariable\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\fR\x05value\"j\n" +
 	"\rSetupResponse\x12\x18\n" +
 	"\x06output\x18\x01 \x01(\fH\x00R\x06output\x127\n" +
 	"\x06result\x18\x02 \x01(\v2\x1d.macrack.guest.v1.SetupResultH\x00R\x06resultB\x06\n" +
@@ -979,12 +1063,13 @@ const file_guest_proto_rawDesc = "" +
 	"\x10ShutdownResponse\"<\n" +
 	"\fTerminalSize\x12\x18\n" +
 	"\acolumns\x18\x01 \x01(\rR\acolumns\x12\x12\n" +
-	"\x04rows\x18\x02 \x01(\rR\x04rows\"\x81\x01\n" +
+	"\x04rows\x18\x02 \x01(\rR\x04rows\"\xca\x01\n" +
 	"\tExecStart\x12\x18\n" +
 	"\acommand\x18\x01 \x03(\tR\acommand\x12\x14\n" +
 	"\x05stdin\x18\x02 \x01(\bR\x05stdin\x12\x10\n" +
 	"\x03tty\x18\x03 \x01(\bR\x03tty\x122\n" +
-	"\x04size\x18\x04 \x01(\v2\x1e.macrack.guest.v1.TerminalSizeR\x04size\"\xc1\x01\n" +
+	"\x04size\x18\x04 \x01(\v2\x1e.macrack.guest.v1.TerminalSizeR\x04size\x12G\n" +
+	"\venvironment\x18\x05 \x03(\v2%.macrack.guest.v1.EnvironmentVariableR\venvironment\"\xc1\x01\n" +
 	"\vExecRequest\x123\n" +
 	"\x05start\x18\x01 \x01(\v2\x1b.macrack.guest.v1.ExecStartH\x00R\x05start\x12\x16\n" +
 	"\x05stdin\x18\x02 \x01(\fH\x00R\x05stdin\x12#\n" +
@@ -1025,42 +1110,45 @@ func file_guest_proto_rawDescGZIP() []byte {
 	return file_guest_proto_rawDescData
 }
 
-var file_guest_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
+var file_guest_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
 var file_guest_proto_goTypes = []any{
-	(*InfoRequest)(nil),      // 0: macrack.guest.v1.InfoRequest
-	(*InfoResponse)(nil),     // 1: macrack.guest.v1.InfoResponse
-	(*SetupRequest)(nil),     // 2: macrack.guest.v1.SetupRequest
-	(*SetupResponse)(nil),    // 3: macrack.guest.v1.SetupResponse
-	(*SetupResult)(nil),      // 4: macrack.guest.v1.SetupResult
-	(*ShutdownRequest)(nil),  // 5: macrack.guest.v1.ShutdownRequest
-	(*ShutdownResponse)(nil), // 6: macrack.guest.v1.ShutdownResponse
-	(*TerminalSize)(nil),     // 7: macrack.guest.v1.TerminalSize
-	(*ExecStart)(nil),        // 8: macrack.guest.v1.ExecStart
-	(*ExecRequest)(nil),      // 9: macrack.guest.v1.ExecRequest
-	(*ExecResponse)(nil),     // 10: macrack.guest.v1.ExecResponse
-	(*ForwardRequest)(nil),   // 11: macrack.guest.v1.ForwardRequest
-	(*ForwardResponse)(nil),  // 12: macrack.guest.v1.ForwardResponse
+	(*InfoRequest)(nil),         // 0: macrack.guest.v1.InfoRequest
+	(*InfoResponse)(nil),        // 1: macrack.guest.v1.InfoResponse
+	(*SetupRequest)(nil),        // 2: macrack.guest.v1.SetupRequest
+	(*EnvironmentVariable)(nil), // 3: macrack.guest.v1.EnvironmentVariable
+	(*SetupResponse)(nil),       // 4: macrack.guest.v1.SetupResponse
+	(*SetupResult)(nil),         // 5: macrack.guest.v1.SetupResult
+	(*ShutdownRequest)(nil),     // 6: macrack.guest.v1.ShutdownRequest
+	(*ShutdownResponse)(nil),    // 7: macrack.guest.v1.ShutdownResponse
+	(*TerminalSize)(nil),        // 8: macrack.guest.v1.TerminalSize
+	(*ExecStart)(nil),           // 9: macrack.guest.v1.ExecStart
+	(*ExecRequest)(nil),         // 10: macrack.guest.v1.ExecRequest
+	(*ExecResponse)(nil),        // 11: macrack.guest.v1.ExecResponse
+	(*ForwardRequest)(nil),      // 12: macrack.guest.v1.ForwardRequest
+	(*ForwardResponse)(nil),     // 13: macrack.guest.v1.ForwardResponse
 }
 var file_guest_proto_depIdxs = []int32{
-	4,  // 0: macrack.guest.v1.SetupResponse.result:type_name -> macrack.guest.v1.SetupResult
-	7,  // 1: macrack.guest.v1.ExecStart.size:type_name -> macrack.guest.v1.TerminalSize
-	8,  // 2: macrack.guest.v1.ExecRequest.start:type_name -> macrack.guest.v1.ExecStart
-	7,  // 3: macrack.guest.v1.ExecRequest.resize:type_name -> macrack.guest.v1.TerminalSize
-	0,  // 4: macrack.guest.v1.Guest.Info:input_type -> macrack.guest.v1.InfoRequest
-	2,  // 5: macrack.guest.v1.Guest.Setup:input_type -> macrack.guest.v1.SetupRequest
-	5,  // 6: macrack.guest.v1.Guest.Shutdown:input_type -> macrack.guest.v1.ShutdownRequest
-	9,  // 7: macrack.guest.v1.Guest.Exec:input_type -> macrack.guest.v1.ExecRequest
-	11, // 8: macrack.guest.v1.Guest.Forward:input_type -> macrack.guest.v1.ForwardRequest
-	1,  // 9: macrack.guest.v1.Guest.Info:output_type -> macrack.guest.v1.InfoResponse
-	3,  // 10: macrack.guest.v1.Guest.Setup:output_type -> macrack.guest.v1.SetupResponse
-	6,  // 11: macrack.guest.v1.Guest.Shutdown:output_type -> macrack.guest.v1.ShutdownResponse
-	10, // 12: macrack.guest.v1.Guest.Exec:output_type -> macrack.guest.v1.ExecResponse
-	12, // 13: macrack.guest.v1.Guest.Forward:output_type -> macrack.guest.v1.ForwardResponse
-	9,  // [9:14] is the sub-list for method output_type
-	4,  // [4:9] is the sub-list for method input_type
-	4,  // [4:4] is the sub-list for extension type_name
-	4,  // [4:4] is the sub-list for extension extendee
-	0,  // [0:4] is the sub-list for field type_name
+	3,  // 0: macrack.guest.v1.SetupRequest.environment:type_name -> macrack.guest.v1.EnvironmentVariable
+	5,  // 1: macrack.guest.v1.SetupResponse.result:type_name -> macrack.guest.v1.SetupResult
+	8,  // 2: macrack.guest.v1.ExecStart.size:type_name -> macrack.guest.v1.TerminalSize
+	3,  // 3: macrack.guest.v1.ExecStart.environment:type_name -> macrack.guest.v1.EnvironmentVariable
+	9,  // 4: macrack.guest.v1.ExecRequest.start:type_name -> macrack.guest.v1.ExecStart
+	8,  // 5: macrack.guest.v1.ExecRequest.resize:type_name -> macrack.guest.v1.TerminalSize
+	0,  // 6: macrack.guest.v1.Guest.Info:input_type -> macrack.guest.v1.InfoRequest
+	2,  // 7: macrack.guest.v1.Guest.Setup:input_type -> macrack.guest.v1.SetupRequest
+	6,  // 8: macrack.guest.v1.Guest.Shutdown:input_type -> macrack.guest.v1.ShutdownRequest
+	10, // 9: macrack.guest.v1.Guest.Exec:input_type -> macrack.guest.v1.ExecRequest
+	12, // 10: macrack.guest.v1.Guest.Forward:input_type -> macrack.guest.v1.ForwardRequest
+	1,  // 11: macrack.guest.v1.Guest.Info:output_type -> macrack.guest.v1.InfoResponse
+	4,  // 12: macrack.guest.v1.Guest.Setup:output_type -> macrack.guest.v1.SetupResponse
+	7,  // 13: macrack.guest.v1.Guest.Shutdown:output_type -> macrack.guest.v1.ShutdownResponse
+	11, // 14: macrack.guest.v1.Guest.Exec:output_type -> macrack.guest.v1.ExecResponse
+	13, // 15: macrack.guest.v1.Guest.Forward:output_type -> macrack.guest.v1.ForwardResponse
+	11, // [11:16] is the sub-list for method output_type
+	6,  // [6:11] is the sub-list for method input_type
+	6,  // [6:6] is the sub-list for extension type_name
+	6,  // [6:6] is the sub-list for extension extendee
+	0,  // [0:6] is the sub-list for field type_name
 }
 
 func init() { file_guest_proto_init() }
@@ -1068,27 +1156,27 @@ func file_guest_proto_init() {
 	if File_guest_proto != nil {
 		return
 	}
-	file_guest_proto_msgTypes[3].OneofWrappers = []any{
+	file_guest_proto_msgTypes[4].OneofWrappers = []any{
 		(*SetupResponse_Output)(nil),
 		(*SetupResponse_Result)(nil),
 	}
-	file_guest_proto_msgTypes[9].OneofWrappers = []any{
+	file_guest_proto_msgTypes[10].OneofWrappers = []any{
 		(*ExecRequest_Start)(nil),
 		(*ExecRequest_Stdin)(nil),
 		(*ExecRequest_StdinClosed)(nil),
 		(*ExecRequest_Resize)(nil),
 	}
-	file_guest_proto_msgTypes[10].OneofWrappers = []any{
+	file_guest_proto_msgTypes[11].OneofWrappers = []any{
 		(*ExecResponse_Stdout)(nil),
 		(*ExecResponse_Stderr)(nil),
 		(*ExecResponse_ExitCode)(nil),
 	}
-	file_guest_proto_msgTypes[11].OneofWrappers = []any{
+	file_guest_proto_msgTypes[12].OneofWrappers = []any{
 		(*ForwardRequest_Port)(nil),
 		(*ForwardRequest_Data)(nil),
 		(*ForwardRequest_Closed)(nil),
 	}
-	file_guest_proto_msgTypes[12].OneofWrappers = []any{
+	file_guest_proto_msgTypes[13].OneofWrappers = []any{
 		(*ForwardResponse_Connected)(nil),
 		(*ForwardResponse_Data)(nil),
 		(*ForwardResponse_Closed)(nil),
@@ -1099,7 +1187,7 @@ func file_guest_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_guest_proto_rawDesc), len(file_guest_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   13,
+			NumMessages:   14,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
