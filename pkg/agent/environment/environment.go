@@ -1,6 +1,6 @@
 // Package environment reads the environment of startup scripts from Secrets and ConfigMaps, and
-// sends it to the virtual machines. The values are only in memory: neither an object, nor a log, nor
-// a file of the Mac has them.
+// sends it to the virtual machines. The values are only in memory: neither an object, nor a log,
+// nor a file of the Mac has them.
 package environment
 
 import (

@@ -36,8 +36,8 @@ func TestPlaceholderMeetsRestrictedPodSecurity(t *testing.T) {
 	assert.False(t, evaluate(loose).Allowed)
 }
 
-// The pod names the Secrets and ConfigMaps of its instance, so that its Node can read them. It has no
-// literal values.
+// The pod names the Secrets and ConfigMaps of its instance, so that its Node can read them. It has
+// no literal values.
 func TestPlaceholderNamesTheEnvironment(t *testing.T) {
 	assert.Empty(t, Placeholder(anInstance(named), anImage()).Spec.Containers[0].Env)
 	instance := anInstance(named)

@@ -124,8 +124,8 @@ type Spec struct {
 	// Environment reports whether the startup script has an environment. The agent sends it to the
 	// runner, because its values must not be on the disk.
 	Environment bool `json:"environment,omitempty"`
-	// Synchronization is how the disk treats a request of the guest to flush its data; empty selects
-	// SynchronizationFsync.
+	// Synchronization is how the disk treats a request of the guest to flush its data; empty
+	// selects SynchronizationFsync.
 	Synchronization Synchronization `json:"synchronization,omitempty"`
 	// Simulation is used only by the simulated backend.
 	Simulation *Simulation `json:"simulation,omitempty"`

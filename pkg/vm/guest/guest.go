@@ -31,8 +31,8 @@ const (
 	SessionPort = 1027
 	// MaxMessage bounds a message of the guest, in bytes.
 	MaxMessage = 256 << 10
-	// MaxRequest bounds a message of the host, in bytes. A setup has the environment, the script and
-	// the keys.
+	// MaxRequest bounds a message of the host, in bytes. A setup has the environment, the script
+	// and the keys.
 	MaxRequest = 2 << 20
 	// MaxScriptOutput bounds the stored output of a startup script, in bytes.
 	MaxScriptOutput = 1 << 20

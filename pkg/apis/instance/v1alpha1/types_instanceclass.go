@@ -32,8 +32,9 @@ type InstanceClassSpec struct {
 	// +optional
 	Display *Display `json:"display,omitempty" protobuf:"bytes,2,opt,name=display"`
 	// synchronization is how the virtual disk treats a request of the guest to flush its data:
-	// Fsync, the default, writes it to the Mac's disk, and None ignores the request. None is faster,
-	// and a power loss of the Mac can damage the disk of the virtual machine, which ends anyway.
+	// Fsync, the default, writes it to the Mac's disk, and None ignores the request. None is
+	// faster, and a power loss of the Mac can damage the disk of the virtual machine, which ends
+	// anyway.
 	// +optional
 	Synchronization DiskSynchronization `json:"synchronization,omitempty" protobuf:"bytes,3,opt,name=synchronization,casttype=DiskSynchronization"`
 	// network is the network of the virtual machine.

@@ -45,13 +45,14 @@ type MacOSInstanceSpec struct {
 	// +listType=atomic
 	// +optional
 	SSHAuthorizedKeys []string `json:"sshAuthorizedKeys,omitempty" protobuf:"bytes,5,rep,name=sshAuthorizedKeys"`
-	// startupScript is a script that the guest agent runs once in the virtual machine. It may run as
-	// long as the virtual machine. Maximum: 64 KiB.
+	// startupScript is a script that the guest agent runs once in the virtual machine. It may run
+	// as long as the virtual machine. Maximum: 64 KiB.
 	// +optional
 	StartupScript string `json:"startupScript,omitempty" protobuf:"bytes,6,opt,name=startupScript"`
-	// env lists environment variables of the startup script. No other process of the virtual machine
-	// gets them. They override variables of envFrom with the same name. Maximum: 256 variables, and
-	// 64 KiB of names and values. The variables of env and envFrom together have at most 512 KiB.
+	// env lists environment variables of the startup script. No other process of the virtual
+	// machine gets them. They override variables of envFrom with the same name. Maximum: 256
+	// variables, and 64 KiB of names and values. The variables of env and envFrom together have at
+	// most 512 KiB.
 	// +listType=map
 	// +listMapKey=name
 	// +patchStrategy=merge

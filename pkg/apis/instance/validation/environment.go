@@ -37,7 +37,7 @@ func validateEnvironment(spec *instance.MacOSInstanceSpec, path *field.Path) fie
 		return errs
 	}
 	if spec.StartupScript == "" {
-		const script = "only the startup script gets the environment, and there is none; set startupScript, or leave this field out"
+		const script = "only the startup script gets the environment, and startupScript is empty; set it, or leave this field out"
 		if len(spec.Env) > 0 {
 			errs = append(errs, field.Forbidden(env, script))
 		}

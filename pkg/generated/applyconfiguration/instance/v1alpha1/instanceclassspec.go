@@ -17,8 +17,9 @@ type InstanceClassSpecApplyConfiguration struct {
 	// inch.
 	Display *DisplayApplyConfiguration `json:"display,omitempty"`
 	// synchronization is how the virtual disk treats a request of the guest to flush its data:
-	// Fsync, the default, writes it to the Mac's disk, and None ignores the request. None is faster,
-	// and a power loss of the Mac can damage the disk of the virtual machine, which ends anyway.
+	// Fsync, the default, writes it to the Mac's disk, and None ignores the request. None is
+	// faster, and a power loss of the Mac can damage the disk of the virtual machine, which ends
+	// anyway.
 	Synchronization *instancev1alpha1.DiskSynchronization `json:"synchronization,omitempty"`
 	// network is the network of the virtual machine.
 	Network *NetworkApplyConfiguration `json:"network,omitempty"`

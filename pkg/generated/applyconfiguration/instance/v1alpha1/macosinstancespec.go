@@ -19,12 +19,13 @@ type MacOSInstanceSpecApplyConfiguration struct {
 	// sshAuthorizedKeys lists the public keys that can log in to the virtual machine, in the format
 	// of authorized_keys. Maximum: 32 keys.
 	SSHAuthorizedKeys []string `json:"sshAuthorizedKeys,omitempty"`
-	// startupScript is a script that the guest agent runs once in the virtual machine. It may run as
-	// long as the virtual machine. Maximum: 64 KiB.
+	// startupScript is a script that the guest agent runs once in the virtual machine. It may run
+	// as long as the virtual machine. Maximum: 64 KiB.
 	StartupScript *string `json:"startupScript,omitempty"`
-	// env lists environment variables of the startup script. No other process of the virtual machine
-	// gets them. They override variables of envFrom with the same name. Maximum: 256 variables, and
-	// 64 KiB of names and values. The variables of env and envFrom together have at most 512 KiB.
+	// env lists environment variables of the startup script. No other process of the virtual
+	// machine gets them. They override variables of envFrom with the same name. Maximum: 256
+	// variables, and 64 KiB of names and values. The variables of env and envFrom together have at
+	// most 512 KiB.
 	Env []EnvVarApplyConfiguration `json:"env,omitempty"`
 	// envFrom lists Secrets and ConfigMaps whose keys become environment variables of the startup
 	// script. If a key is in several of them, the last one takes precedence. Maximum: 32 sources.
