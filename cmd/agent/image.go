@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"os/signal"
 	"path/filepath"
 	"regexp"
@@ -42,6 +43,7 @@ type pushOptions struct {
 	macOS      string
 	xcode      string
 	guestAgent string
+	tartVM     string
 	pullSecret string
 	quiet      bool
 
@@ -53,29 +55,35 @@ type pushOptions struct {
 func newImagePushCommand() *cobra.Command {
 	o := &pushOptions{}
 	cmd := &cobra.Command{
-		Use:   "push --disk FILE --macos VERSION[:BUILD] --guest-agent VERSION [flags] REFERENCE",
+		Use:   "push {--tart-vm NAME|DIR | --disk FILE --aux FILE --hardware-model BASE64} --macos VERSION[:BUILD] --guest-agent VERSION [flags] REFERENCE",
 		Short: "Push a disk to a registry and print the MacOSImage to apply",
 		Long: "Push compresses a raw disk in chunks. It skips chunks that are all zeros or that the registry already has. " +
 			"Before that, it checks the files and the MacOSImage, with a dry run on the API server if a kubeconfig exists. " +
 			"It writes the MacOSImage, pinned by the image's digest, to standard output. The same disk yields the same digest. " +
 			"Credentials are those of docker and podman ($DOCKER_CONFIG or ~/.docker, credential helpers included).",
 		Example: "  macrack-agent image push --disk disk.img --aux nvram.bin --hardware-model \"$(cat model.b64)\" \\\n" +
-			"    --macos 26.1:25B78 --xcode 26.1:17B55 --guest-agent 0.1.0 registry.example.com/macos/26:xcode-26 | kubectl apply -f -",
+			"    --macos 26.1:25B78 --xcode 26.1:17B55 --guest-agent 0.1.0 registry.example.com/macos/26:xcode-26 | kubectl apply -f -\n\n" +
+			"  macrack-agent image push --tart-vm tahoe-xcode --macos 26.1:25B78 --xcode 26.1:17B55 --guest-agent 0.1.0 \\\n" +
+			"    registry.example.com/macos/26:xcode-26 | kubectl apply -f -",
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx, cancel := signal.NotifyContext(cmd.Context(), syscall.SIGTERM, syscall.SIGINT)
 			defer cancel()
 			o.Reference = args[0]
+			if err := o.useTartVM(); err != nil {
+				return fmt.Errorf("nothing was pushed: %w", err)
+			}
 			return o.push(ctx, cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&o.Disk, "disk", "", "Raw disk image of a virtual machine that is shut down. Required.")
-	flags.StringVar(&o.Aux, "aux", "", "Auxiliary storage (NVRAM) of the virtual machine. Required.")
-	flags.StringVar(&o.HardwareModel, "hardware-model", "", "VZMacHardwareModel of the virtual machine, in base64. Required.")
+	flags.StringVar(&o.Disk, "disk", "", "Raw disk image of a virtual machine that is shut down. Required without --tart-vm.")
+	flags.StringVar(&o.Aux, "aux", "", "Auxiliary storage (NVRAM) of the virtual machine. Required without --tart-vm.")
+	flags.StringVar(&o.HardwareModel, "hardware-model", "", "VZMacHardwareModel of the virtual machine, in base64. Required without --tart-vm.")
+	flags.StringVar(&o.tartVM, "tart-vm", "", "Virtual machine of tart that is shut down, instead of --disk, --aux and --hardware-model: its name in TART_HOME (default ~/.tart), or its directory.")
 	flags.StringVar(&o.macOS, "macos", "", "Version of macOS in the image, and its build, such as 26.1:25B78. Required.")
 	flags.StringVar(&o.xcode, "xcode", "", "Version of Xcode in the image, and its build, such as 26.1:17B55; empty for none.")
-	flags.StringVar(&o.guestAgent, "guest-agent", "", "Version of the guest agent in the image. Required.")
+	flags.StringVar(&o.guestAgent, "guest-agent", "", "Version of the guest agent in the image, MacRack's or tart's. Required.")
 	flags.StringVar(&o.name, "name", "", "Name of the MacOSImage. Default: derived from REFERENCE, such as macos-26-xcode-26.")
 	flags.StringVar(&o.pullSecret, "pull-secret", "", "Secret for image pulls, as NAMESPACE/NAME; empty for none.")
 	flags.IntVar(&o.Parallel, "parallel", 4, "Number of chunks that are compressed and pushed in parallel. Each takes up to 200 MiB of memory.")
@@ -83,10 +91,35 @@ func newImagePushCommand() *cobra.Command {
 	flags.BoolVar(&o.serverCheck, "server-check", true, "Validate the MacOSImage with a server-side dry run before the push.")
 	flags.StringVar(&o.kubeconfig, "kubeconfig", "", "Kubeconfig for the dry run. Default: KUBECONFIG or ~/.kube/config, if it exists.")
 	flags.StringVar(&o.context, "context", "", "Context of the kubeconfig. Default: the current one.")
-	for _, name := range []string{"disk", "aux", "hardware-model", "macos", "guest-agent"} {
+	for _, name := range []string{"macos", "guest-agent"} {
 		_ = cmd.MarkFlagRequired(name)
 	}
+	cmd.MarkFlagsOneRequired("tart-vm", "disk")
+	cmd.MarkFlagsRequiredTogether("disk", "aux", "hardware-model")
+	for _, name := range []string{"disk", "aux", "hardware-model"} {
+		cmd.MarkFlagsMutuallyExclusive("tart-vm", name)
+	}
 	return cmd
+}
+
+// useTartVM reads the virtual machine of --tart-vm.
+func (o *pushOptions) useTartVM() error {
+	if o.tartVM == "" {
+		return nil
+	}
+	tartHome := os.Getenv("TART_HOME")
+	if tartHome == "" {
+		home, err := os.UserHomeDir()
+		if err != nil {
+			return err
+		}
+		tartHome = filepath.Join(home, ".tart")
+	}
+	dir, err := images.TartDir(tartHome, o.tartVM)
+	if err != nil {
+		return err
+	}
+	return o.UseTartVM(dir)
 }
 
 func (o *pushOptions) push(ctx context.Context, out, progress io.Writer) error {

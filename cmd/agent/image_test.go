@@ -84,6 +84,32 @@ func TestImagePush(t *testing.T) {
 	assert.NotContains(t, listed, "macos")
 }
 
+// A virtual machine of tart is pushed as it is.
+func TestImagePushOfTartVM(t *testing.T) {
+	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
+	defer server.Close()
+	home := t.TempDir()
+	t.Setenv("TART_HOME", home)
+	dir := filepath.Join(home, "vms", "tahoe")
+	require.NoError(t, os.MkdirAll(dir, 0o700))
+	config := `{"version": 1, "os": "darwin", "arch": "arm64", "hardwareModel": "bW9kZWw="}`
+	for name, content := range map[string]string{"config.json": config, "disk.img": "macOS" + strings.Repeat("\x00", 1<<20-5), "nvram.bin": "nvram"} {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600))
+	}
+	reference := strings.TrimPrefix(server.URL, "http://") + "/macos/26"
+	push := func(args ...string) imagev1alpha1.MacOSImage {
+		printed, err := run(t, append(append([]string{"push", "--macos", "26.1", "--guest-agent", "0.1.0"}, args...), reference)...)
+		require.NoError(t, err)
+		var image imagev1alpha1.MacOSImage
+		require.NoError(t, yaml.UnmarshalStrict([]byte(printed), &image))
+		return image
+	}
+	byName := push("--tart-vm", "tahoe")
+	assert.Equal(t, "bW9kZWw=", byName.Spec.HardwareModel)
+	assert.Equal(t, byName, push("--tart-vm", dir))
+	assert.Equal(t, byName, push("--disk", dir+"/disk.img", "--aux", dir+"/nvram.bin", "--hardware-model", "bW9kZWw="))
+}
+
 // Errors are reported before the first request to the registry: these references have a closed
 // port.
 func TestImagePushRefusals(t *testing.T) {
@@ -110,7 +136,11 @@ func TestImagePushRefusals(t *testing.T) {
 		`"runner" in the tag`:                                 push(here + ":runner"),
 		"metadata.name: Invalid":                              push("--name", "No_Name", here),
 		"spec.pullSecretRef.name: Invalid":                    push("--pull-secret", "a/B", here),
-		`required flag(s) "aux", "hardware-model", `:          {"push", "--disk", disk, "--guest-agent", "0.1.0", here},
+		`required flag(s) "macos" not set`:                    {"push", "--disk", disk, "--guest-agent", "0.1.0", here},
+		"missing [aux hardware-model]":                        {"push", "--disk", disk, "--macos", "26.1", "--guest-agent", "0.1.0", here},
+		"at least one of the flags in the group":              {"push", "--macos", "26.1", "--guest-agent", "0.1.0", here},
+		"tart-vm] were all set":                               push("--tart-vm", "tahoe", here),
+		`tart has no virtual machine "tahoe"`:                 {"push", "--tart-vm", "tahoe", "--macos", "26.1", "--guest-agent", "0.1.0", here},
 		"accepts 1 arg(s), received 0":                        required,
 		`"state-dir" not set`:                                 {"list"},
 		"invalid image name":                                  {"remove", "--state-dir", t.TempDir(), "../x"},
