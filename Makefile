@@ -18,6 +18,7 @@ include test/conformance/conformance.mk
 include test/chaos/chaos.mk
 include test/load/load.mk
 include test/failover/failover.mk
+include test/realcluster/realcluster.mk
 
 BINARIES := macrack-apiserver macrack-controllers macrack-agent macrack-vm macrack-guest-agent macrack-ledger
 

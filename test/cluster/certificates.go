@@ -35,9 +35,13 @@ func (c *Cluster) writePKI() error {
 		}
 		cas[name] = ca
 	}
+	hosts := []string{"kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local"}
+	if c.opts.Address != "" {
+		hosts = append(hosts, c.opts.Address, serviceAddress)
+	}
 	_, _, err := c.pki.SigningKey(tokenKey)
 	return errors.Join(err,
-		cas[clusterCA].Server(kubeAPIServerCert, "kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local"),
+		cas[clusterCA].Server(kubeAPIServerCert, hosts...),
 		cas[clusterCA].Server(controlPlaneCert),
 		cas[clusterCA].Client(kubeletClientCert, "kube-apiserver-kubelet-client", "system:masters"),
 		cas[frontProxyCA].Client(frontProxyCert, "front-proxy-client"),

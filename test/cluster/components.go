@@ -131,15 +131,24 @@ func (c *Cluster) addEtcd(name, members string, client, peer int) {
 	c.add(stageEtcd, name, "etcd", []int{client, peer}, c.answers(urlOf(client)+"/health", etcdCA, etcdClientCert), args...)
 }
 
+const (
+	serviceAddresses = "10.96.0.0/16"
+	serviceAddress   = "10.96.0.1" // of the service kubernetes
+)
+
 func (c *Cluster) addKubeAPIServer(port int, etcd string) {
+	// The Endpoints of the service kubernetes must not be a loopback address.
+	bind, advertise, endpoints := "127.0.0.1", "127.0.0.1", "none"
+	if c.opts.Address != "" {
+		bind, advertise, endpoints = "0.0.0.0", c.opts.Address, "lease"
+	}
 	c.add(stageKubeAPIServer, "kube-apiserver", "kube-apiserver", []int{port},
 		c.answers(urlOf(port)+"/readyz", clusterCA, kubeletClientCert),
-		"--bind-address=127.0.0.1",
-		"--advertise-address=127.0.0.1",
+		"--bind-address="+bind,
+		"--advertise-address="+advertise,
 		fmt.Sprintf("--secure-port=%d", port),
-		// The Endpoints of the service `kubernetes` must not be a loopback address.
-		"--endpoint-reconciler-type=none",
-		"--service-cluster-ip-range=10.96.0.0/16",
+		"--endpoint-reconciler-type="+endpoints,
+		"--service-cluster-ip-range="+serviceAddresses,
 		"--etcd-servers="+etcd,
 		"--etcd-cafile="+c.pki.CertFile(etcdCA),
 		"--etcd-certfile="+c.pki.CertFile(etcdClientCert),

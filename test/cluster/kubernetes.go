@@ -7,10 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -100,6 +102,15 @@ func (c *Cluster) prepareKubernetes(ctx context.Context) error {
 	return c.publishClusterInfo(ctx)
 }
 
+// Server returns the URL of kube-apiserver for other machines, or that on loopback if it serves only
+// there.
+func (c *Cluster) Server() string {
+	if c.opts.Address == "" {
+		return urlOf(c.Port("kube-apiserver"))
+	}
+	return "https://" + net.JoinHostPort(c.opts.Address, strconv.Itoa(c.Port("kube-apiserver")))
+}
+
 // publishClusterInfo creates the ConfigMap by which a joining Mac finds the cluster, as kubeadm
 // does; kube-controller-manager signs it.
 func (c *Cluster) publishClusterInfo(ctx context.Context) error {
@@ -108,7 +119,7 @@ func (c *Cluster) publishClusterInfo(ctx context.Context) error {
 		return err
 	}
 	info, err := clientcmd.Write(clientcmdapi.Config{Clusters: map[string]*clientcmdapi.Cluster{
-		"": {Server: urlOf(c.Port("kube-apiserver")), CertificateAuthorityData: ca},
+		"": {Server: c.Server(), CertificateAuthorityData: ca},
 	}})
 	if err != nil {
 		return err

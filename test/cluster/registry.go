@@ -76,28 +76,46 @@ func keepManifests(handler http.Handler, dir string) http.Handler {
 	})
 }
 
+// restoreManifests restores the manifests in a folder. An index needs the manifests that it names.
 func restoreManifests(handler http.Handler, dir string) error {
-	return filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
-		if err != nil || entry.IsDir() {
-			return err
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	for len(entries) > 0 {
+		var errs error
+		var failed []fs.DirEntry
+		for _, entry := range entries {
+			if err := restoreManifest(handler, dir, entry.Name()); err != nil {
+				errs = errors.Join(errs, err)
+				failed = append(failed, entry)
+			}
 		}
-		record, err := os.ReadFile(path)
-		if err != nil {
-			return err
+		if len(failed) == len(entries) {
+			return errs
 		}
-		at, err := url.PathUnescape(entry.Name())
-		if err != nil {
-			return err
-		}
-		mediaType, body, _ := strings.Cut(string(record), "\n")
-		r := httptest.NewRequest(http.MethodPut, at, strings.NewReader(body))
-		r.Header.Set("Content-Type", mediaType)
-		answer := httptest.NewRecorder()
-		if handler.ServeHTTP(answer, r); answer.Code != http.StatusCreated {
-			return fmt.Errorf("restoring manifest %s: %d %s", at, answer.Code, answer.Body)
-		}
-		return nil
-	})
+		entries = failed
+	}
+	return nil
+}
+
+func restoreManifest(handler http.Handler, dir, file string) error {
+	record, err := os.ReadFile(filepath.Join(dir, file))
+	if err != nil {
+		return err
+	}
+	at, err := url.PathUnescape(file)
+	if err != nil {
+		return err
+	}
+	mediaType, body, _ := strings.Cut(string(record), "\n")
+	r := httptest.NewRequest(http.MethodPut, at, strings.NewReader(body))
+	r.Header.Set("Content-Type", mediaType)
+	answer := httptest.NewRecorder()
+	if handler.ServeHTTP(answer, r); answer.Code != http.StatusCreated {
+		return fmt.Errorf("restoring manifest %s: %d %s", at, answer.Code, answer.Body)
+	}
+	return nil
 }
 
 // exampleImages are the images of artifacts/example, and the repositories that they are pushed to.

@@ -19,8 +19,8 @@ import (
 	"macrack.io/macrack/test/cluster/process"
 )
 
-// kubeVersion is the version of k8s.io/kubernetes in hack/devcluster; kubeRelease is the required
-// release of binaries found elsewhere.
+// kubeVersion is the version of k8s.io/kubernetes in hack/devcluster and hack/node; kubeRelease is
+// the required release of binaries found elsewhere.
 const (
 	kubeVersion = "v1.37.2"
 	kubeRelease = "v1.37."
@@ -103,13 +103,14 @@ func commit(ctx context.Context, root string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// Release builds a package of this repository with the environment and flags of a release.
-func Release(ctx context.Context, out, pkg string, env []string, flags ...string) error {
+// Release builds a package of the module in a folder of this repository, with the environment and
+// flags of a release.
+func Release(ctx context.Context, out, folder, pkg string, env []string, flags ...string) error {
 	root, err := Root()
 	if err != nil {
 		return err
 	}
-	return goBuildEnv(ctx, root, env, os.Stderr, pkg, append(flags, "-o", out, pkg)...)
+	return goBuildEnv(ctx, filepath.Join(root, folder), env, os.Stderr, pkg, append(flags, "-o", out, pkg)...)
 }
 
 // goBuild runs go build in a module's folder and reports progress. The target is replaced only if

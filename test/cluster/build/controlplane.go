@@ -53,10 +53,9 @@ func ControlPlane(ctx context.Context, progress io.Writer) (string, error) {
 			}
 		}
 	} else {
-		const version = "k8s.io/component-base/version"
 		fmt.Fprintf(progress, "building Kubernetes %s and etcd from hack/devcluster: the first build takes 6 to 16 minutes on 2 cores\n", kubeVersion)
 		err := goBuild(ctx, source, progress, "the control plane", "-o", filepath.Join(bin, "controlplane"),
-			"-ldflags", fmt.Sprintf("-s -w -X %[1]s.gitVersion=%[2]s -X %[1]s.gitMajor=1 -X %[1]s.gitMinor=37 -X %[1]s.gitTreeState=clean", version, kubeVersion), ".")
+			"-ldflags", KubeFlags(), ".")
 		if err != nil {
 			return "", err
 		}
@@ -67,6 +66,12 @@ func ControlPlane(ctx context.Context, progress io.Writer) (string, error) {
 		}
 	}
 	return bin, process.WriteFile(stamp, []byte(want), 0o644)
+}
+
+// KubeFlags returns the flags of the linker that give programs of Kubernetes their version.
+func KubeFlags() string {
+	const version = "k8s.io/component-base/version"
+	return fmt.Sprintf("-s -w -X %[1]s.gitVersion=%[2]s -X %[1]s.gitMajor=1 -X %[1]s.gitMinor=37 -X %[1]s.gitTreeState=clean", version, kubeVersion)
 }
 
 // findPrograms searches all programs of the control plane in $KUBEBUILDER_ASSETS and $PATH; nil if

@@ -73,15 +73,23 @@ func (d Dir) Authority(name string) (*Authority, error) {
 	return &Authority{Dir: d, name: name, cert: c, key: key}, nil
 }
 
-// Server issues a serving certificate for loopback and further DNS names. It is also a client
-// certificate, because etcd members are both.
-func (a *Authority) Server(name string, dnsNames ...string) error {
-	return a.issue(name, &x509.Certificate{
+// Server issues a serving certificate for loopback, and further DNS names and IP addresses. It is
+// also a client certificate, because etcd members are both.
+func (a *Authority) Server(name string, hosts ...string) error {
+	template := &x509.Certificate{
 		Subject:     pkix.Name{CommonName: name},
-		DNSNames:    append([]string{"localhost"}, dnsNames...),
+		DNSNames:    []string{"localhost"},
 		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback},
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
-	})
+	}
+	for _, host := range hosts {
+		if ip := net.ParseIP(host); ip != nil {
+			template.IPAddresses = append(template.IPAddresses, ip)
+		} else {
+			template.DNSNames = append(template.DNSNames, host)
+		}
+	}
+	return a.issue(name, template)
 }
 
 // Client issues a client certificate: user is its common name, groups are its organizations.
