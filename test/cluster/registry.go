@@ -37,7 +37,7 @@ func ServeRegistry(ctx context.Context, l net.Listener, dir string) error {
 	if err := restoreManifests(handler, manifests); err != nil {
 		return err
 	}
-	server := &http.Server{Handler: keepManifests(handler, manifests)}
+	server := &http.Server{Handler: keepManifests(handler, manifests), ErrorLog: log.New(io.Discard, "", 0)}
 	stop := context.AfterFunc(ctx, func() { _ = server.Close() })
 	defer stop()
 	if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {

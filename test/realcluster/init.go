@@ -83,7 +83,8 @@ func (s *supervisor) start(p program) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	process, err := os.StartProcess(p.Args[0], p.Args, &os.ProcAttr{
-		Dir: "/", Env: append(os.Environ(), p.Env...), Files: []*os.File{nil, log, log}, Sys: &syscall.SysProcAttr{Setsid: true},
+		// The first of two values of a variable counts.
+		Dir: "/", Env: append(p.Env, os.Environ()...), Files: []*os.File{nil, log, log}, Sys: &syscall.SysProcAttr{Setsid: true},
 	})
 	if err != nil {
 		return fmt.Errorf("starting %s: %w", p.Name, err)

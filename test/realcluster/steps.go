@@ -34,6 +34,7 @@ func (w *world) runSteps(ctx context.Context) error {
 	watch := stopwatch{{"make images", w.ImagesTook}}
 	for _, s := range steps {
 		began := time.Now()
+		w.note = ""
 		err := s.run(ctx)
 		took := time.Since(began)
 		if err != nil {
@@ -42,6 +43,9 @@ func (w *world) runSteps(ctx context.Context) error {
 		} else {
 			r.Passed++
 			fmt.Printf("✓ %s (%s)\n", s.name, round(took))
+			if w.note != "" {
+				fmt.Printf("  %s\n", w.note)
+			}
 		}
 		if writeErr := w.writeResult(r); err == nil {
 			err = writeErr

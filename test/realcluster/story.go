@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"macrack.io/macrack/test/cluster"
 	"macrack.io/macrack/test/cluster/await"
@@ -32,6 +31,12 @@ func (w *world) steps() []step {
 		{name: "a third VM is refused", run: w.refuseThirdVM},
 		{name: "a stopped VM frees its slot", run: w.stopVM},
 		{name: "an early release is refused", run: w.refuseEarlyRelease},
+		{name: "a Node is drained", run: w.drainNode},
+		{name: "a Node is killed", run: w.killNode},
+		{name: "an earlier release continues with the data", run: w.reinstall},
+		{name: "the chart is upgraded under load", run: w.upgrade},
+		{name: "the chart is rolled back under load", run: w.rollBack},
+		{name: "everything is uninstalled", run: w.uninstall},
 	}
 }
 
@@ -244,5 +249,3 @@ func (w *world) observe(ctx context.Context) (all []string, err error) {
 	leases, leasesErr := w.kubectl(ctx, "get", "macnodeleases", "--namespace="+team, "--output="+binding)
 	return append(all, strings.Split(leases, "\n")...), errors.Join(err, leasesErr)
 }
-
-var _ = time.Second

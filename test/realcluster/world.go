@@ -27,6 +27,8 @@ type world struct {
 	fail       context.CancelCauseFunc
 	nodes      []*node
 	macs       []*mac
+	// note is a result of the current step for the reader.
+	note string
 }
 
 // runInner is the first process in the namespaces. It builds the world and runs the steps.
