@@ -10,6 +10,7 @@ include hack/dev/dev.mk
 include hack/demo/demo.mk
 include hack/prose/prose.mk
 include hack/images/images.mk
+include hack/release/release.mk
 include test/test.mk
 include test/race/race.mk
 include test/bench/bench.mk

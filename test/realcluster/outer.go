@@ -95,11 +95,7 @@ func (p *plan) test(ctx context.Context, previous string) (result, error) {
 		err = p.runInNamespaces(ctx)
 	}
 	err = errors.Join(err, cgroups.remove())
-	var r result
-	data, readErr := os.ReadFile(p.resultFile())
-	if readErr == nil {
-		readErr = json.Unmarshal(data, &r)
-	}
+	r, readErr := p.readResult()
 	return r, errors.Join(err, readErr)
 }
 

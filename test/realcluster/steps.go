@@ -28,8 +28,7 @@ type result struct {
 func (p *plan) resultFile() string { return filepath.Join(p.Dir, "result.json") }
 
 // runSteps runs the steps until one fails.
-func (w *world) runSteps(ctx context.Context) error {
-	steps := w.steps()
+func (w *world) runSteps(ctx context.Context, steps []step) error {
 	r := result{Steps: len(steps)}
 	watch := stopwatch{{"make images", w.ImagesTook}}
 	for _, s := range steps {
@@ -72,6 +71,14 @@ func (p *plan) writeResult(r result) error {
 		return err
 	}
 	return os.WriteFile(p.resultFile(), data, 0o644)
+}
+
+func (p *plan) readResult() (r result, err error) {
+	data, err := os.ReadFile(p.resultFile())
+	if err != nil {
+		return r, err
+	}
+	return r, json.Unmarshal(data, &r)
 }
 
 // A stopwatch has the durations of the parts of the installation.

@@ -31,6 +31,7 @@ func (w *world) steps() []step {
 		{name: "a third VM is refused", run: w.refuseThirdVM},
 		{name: "a stopped VM frees its slot", run: w.stopVM},
 		{name: "an early release is refused", run: w.refuseEarlyRelease},
+		{name: "a snapshot of etcd is saved", run: w.backUp},
 		{name: "a Node is drained", run: w.drainNode},
 		{name: "a Node is killed", run: w.killNode},
 		{name: "an earlier release continues with the data", run: w.reinstall},

@@ -46,7 +46,7 @@ func runInner(ctx context.Context, file string) error {
 	if err := enter(ctx); err != nil {
 		return fmt.Errorf("preparing the namespaces: %w", err)
 	}
-	err = w.runSteps(ctx)
+	err = w.runSteps(ctx, w.steps())
 	if ctx.Err() != nil {
 		err = errors.Join(context.Cause(ctx), err)
 	}
