@@ -102,8 +102,8 @@ func (c *Cluster) prepareKubernetes(ctx context.Context) error {
 	return c.publishClusterInfo(ctx)
 }
 
-// Server returns the URL of kube-apiserver for other machines, or that on loopback if it serves only
-// there.
+// Server returns the URL of kube-apiserver for other machines. If it serves on loopback only, it is
+// the URL there.
 func (c *Cluster) Server() string {
 	if c.opts.Address == "" {
 		return urlOf(c.Port("kube-apiserver"))

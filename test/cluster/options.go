@@ -31,8 +31,8 @@ type Options struct {
 	// Sync makes etcd sync to the disk as in production. Without it, data survives crashes of
 	// processes, but not of the machine.
 	Sync bool `json:"sync,omitempty"`
-	// Address is that of kube-apiserver for other machines. Empty: kube-apiserver serves on loopback
-	// only.
+	// Address is that of kube-apiserver for other machines. Empty: kube-apiserver serves on
+	// loopback only.
 	Address string `json:"address,omitempty"`
 	// ExtraArgs are added to the command line of a component, by its name without a number
 	// (macrack-apiserver).

@@ -12,10 +12,7 @@ import (
 	"syscall"
 )
 
-const (
-	cgroupRoot   = "/sys/fs/cgroup"
-	cgroupPrefix = statePrefix
-)
+const cgroupRoot = "/sys/fs/cgroup"
 
 // cgroups are the directories that this program made, parents first. Control groups outlive the
 // processes in them.
@@ -32,7 +29,7 @@ func makeCgroups(children ...string) (group string, made cgroups, err error) {
 	if err != nil {
 		return "", nil, err
 	}
-	group = filepath.Join(base, cgroupPrefix+strconv.Itoa(os.Getpid()))
+	group = filepath.Join(base, statePrefix+strconv.Itoa(os.Getpid()))
 	for _, hierarchy := range hierarchies {
 		for _, child := range children {
 			if !hierarchy.IsDir() {
@@ -126,27 +123,40 @@ func removeTree(dir string) error {
 	return nil
 }
 
-// removeStaleCgroups removes the groups of earlier runs that were killed.
-func removeStaleCgroups() error {
-	groups, err := staleCgroups()
-	for _, group := range groups {
-		err = errors.Join(err, removeTree(group))
-	}
-	return err
-}
-
-// staleCgroups returns the groups of this program, and of earlier runs, in all hierarchies.
-func staleCgroups() (stale []string, err error) {
+// ownCgroups returns the groups of this program in all hierarchies.
+func ownCgroups() ([]string, error) {
 	base, err := cpuGroup()
 	if err != nil {
 		return nil, err
 	}
-	groups, err := filepath.Glob(filepath.Join(cgroupRoot, "*", base, cgroupPrefix+"*"))
+	return filepath.Glob(filepath.Join(cgroupRoot, "*", base, statePrefix+strconv.Itoa(os.Getpid())))
+}
+
+// removeStale removes the groups and the state of earlier runs that were killed.
+func removeStale() error {
+	base, err := cpuGroup()
+	if err != nil {
+		return err
+	}
+	groups, err := filepath.Glob(filepath.Join(cgroupRoot, "*", base, statePrefix+"*"))
 	for _, group := range groups {
-		pid := strings.TrimPrefix(filepath.Base(group), cgroupPrefix)
-		if _, err := os.Stat("/proc/" + pid); pid == strconv.Itoa(os.Getpid()) || errors.Is(err, fs.ErrNotExist) {
-			stale = append(stale, group)
+		if !alive(group) {
+			err = errors.Join(err, removeTree(group))
 		}
 	}
-	return stale, err
+	states, globErr := filepath.Glob(filepath.Join(stateParent, statePrefix+"*"))
+	err = errors.Join(err, globErr)
+	for _, state := range states {
+		if !alive(state) {
+			err = errors.Join(err, os.RemoveAll(state))
+		}
+	}
+	return err
+}
+
+// alive reports whether the program runs whose pid is in the name of a group or a state.
+func alive(path string) bool {
+	pid, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(path), statePrefix), "-")
+	_, err := os.Stat("/proc/" + pid)
+	return err == nil
 }

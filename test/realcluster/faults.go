@@ -11,8 +11,8 @@ import (
 const (
 	// downtime is how long a Node is drained or down.
 	downtime = 20 * time.Second
-	// maxOutage is the longest acceptable outage of the API while other Nodes, or other replicas, can
-	// serve it.
+	// maxOutage is the longest acceptable outage of the API while other Nodes, or other replicas,
+	// can serve it.
 	maxOutage = 5 * time.Second
 )
 

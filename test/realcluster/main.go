@@ -23,7 +23,7 @@ type options struct {
 
 func (o *options) addFlags(flags *flag.FlagSet) {
 	flags.IntVar(&o.nodes, "nodes", 1, "number of Nodes: 1 or 3; with 3, etcd has three members")
-	flags.StringVar(&o.previous, "previous", "", "commit or tag to upgrade from; default: the last tag, or else the last commit that changed the chart")
+	flags.StringVar(&o.previous, "previous", "", "commit or tag to upgrade from; default: the last tag, or else "+olderCommit)
 	flags.StringVar(&o.until, "until", "", "name of the last step to run; default: all")
 }
 

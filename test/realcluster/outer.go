@@ -19,7 +19,9 @@ import (
 
 const (
 	innerCommand = "inner"
-	statePrefix  = "macrack-nodes-"
+	// The names of the state and of the control groups have this prefix and the pid.
+	statePrefix = "macrack-nodes-"
+	stateParent = "/tmp" // $TMPDIR can be too long for the sockets in the state
 	// stopGrace is the time in which the inner part must end after an interruption.
 	stopGrace = 30 * time.Second
 )
@@ -60,31 +62,30 @@ func runOuter(ctx context.Context, o options) (err error) {
 		return err
 	}
 	defer unlock()
-	if err := errors.Join(removeStaleCgroups(), os.RemoveAll(p.Logs), os.MkdirAll(p.Logs, 0o755)); err != nil {
+	if err := errors.Join(removeStale(), os.RemoveAll(p.Logs), os.MkdirAll(p.Logs, 0o755)); err != nil {
 		return err
 	}
-	if p.Dir, err = os.MkdirTemp("/tmp", statePrefix); err != nil { // $TMPDIR can be too long for sockets
+	if p.Dir, err = os.MkdirTemp(stateParent, fmt.Sprintf("%s%d-", statePrefix, os.Getpid())); err != nil {
 		return err
 	}
-	r, err := p.test(ctx, o.previous)
+	var r result
+	began := time.Now()
+	err = p.prepare(ctx, o.previous)
+	r.count("programs and images are built", time.Since(began), err)
+	if err == nil {
+		var inner result
+		inner, err = p.test(ctx)
+		r.add(inner)
+	}
+	began = time.Now()
 	left := p.clean()
-	r.Steps++
-	if left == nil {
-		fmt.Println("✓ nothing is left behind")
-		r.Passed++
-	} else {
-		fmt.Printf("✗ nothing is left behind: %v\n", left)
-		r.Failed++
-	}
+	r.count("nothing is left behind", time.Since(began), left)
 	fmt.Printf("cluster-test: steps=%d passed=%d failed=%d\n", r.Steps, r.Passed, r.Failed)
 	return errors.Join(err, left)
 }
 
 // test runs the inner part, and returns the result of its steps.
-func (p *plan) test(ctx context.Context, previous string) (result, error) {
-	if err := p.prepare(ctx, previous); err != nil {
-		return result{}, err
-	}
+func (p *plan) test(ctx context.Context) (result, error) {
 	var nodes []string
 	for i := range p.Nodes {
 		nodes = append(nodes, nodeName(i))
@@ -117,7 +118,7 @@ func (p *plan) clean() error {
 			errs = errors.Join(errs, fmt.Errorf("process %s", strings.ReplaceAll(string(command), "\x00", " ")))
 		}
 	}
-	groups, err := staleCgroups()
+	groups, err := ownCgroups()
 	for _, group := range groups {
 		errs = errors.Join(errs, fmt.Errorf("control group %s", group))
 	}

@@ -22,6 +22,9 @@ import (
 // unpacked, but not installed.
 var packages = []string{"runc", "containerd", "containernetworking-plugins", "nftables", "libnftables1", "libnftnl11", "libjansson4"}
 
+// olderCommit is the release to upgrade from while no commit has a tag.
+const olderCommit = "HEAD~10"
+
 const staticFlags = "-s -w"
 
 // prepare builds the programs and images.
@@ -163,11 +166,14 @@ func (p *plan) earlier(ctx context.Context, commit string) (release, error) {
 		commit, _ = git("describe", "--tags", "--abbrev=0", "HEAD^")
 	}
 	if commit == "" {
-		commit, _ = git("log", "-1", "--format=%H", "HEAD^", "--", "artifacts/charts")
+		commit = olderCommit
 	}
 	description, err := git("log", "-1", "--format=%h of %cs", commit)
-	if commit == "" || err != nil {
-		return release{}, fmt.Errorf("no earlier commit %q of the chart: %w; name one with -previous", commit, err)
+	if err != nil {
+		return release{}, fmt.Errorf("commit %s not found: %w; name an earlier release with -previous", commit, err)
+	}
+	if commit, err = git("rev-parse", commit); err != nil {
+		return release{}, err
 	}
 	dir := filepath.Join(p.Dir, "previous")
 	// A clone shares no worktree list with the repository, so nothing of it can stay there.

@@ -106,8 +106,8 @@ func programImage(file, path string) (v1.Image, error) {
 	return mutate.ConfigFile(image, config)
 }
 
-// serveRegistries serves both registries until ctx ends, or calls failed. It returns the file of the
-// authority of the second one.
+// serveRegistries serves both registries until ctx ends, or calls failed. It returns the file of
+// the authority of the second one.
 func (p *plan) serveRegistries(ctx context.Context, failed func(error)) (ca string, err error) {
 	certs := pki.Dir(filepath.Join(p.Dir, "registry-pki"))
 	authority, err := certs.Authority("ca")

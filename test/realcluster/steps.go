@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -25,38 +26,50 @@ type result struct {
 	Failed int `json:"failed"`
 }
 
+// count counts a step, and prints its verdict.
+func (r *result) count(name string, took time.Duration, err error) {
+	r.Steps++
+	if err != nil {
+		r.Failed++
+		fmt.Printf("✗ %s (%s): %v\n", name, round(took), err)
+		return
+	}
+	r.Passed++
+	fmt.Printf("✓ %s (%s)\n", name, round(took))
+}
+
+func (r *result) add(other result) {
+	r.Steps += other.Steps
+	r.Passed += other.Passed
+	r.Failed += other.Failed
+}
+
 func (p *plan) resultFile() string { return filepath.Join(p.Dir, "result.json") }
 
-// runSteps runs the steps until one fails.
+// runSteps runs the steps until one fails. The steps after it count, but do not pass.
 func (w *world) runSteps(ctx context.Context, steps []step) error {
-	r := result{Steps: len(steps)}
+	var r result
 	watch := stopwatch{{"make images", w.ImagesTook}}
-	for _, s := range steps {
+	for i, s := range steps {
 		began := time.Now()
 		w.note = ""
 		err := s.run(ctx)
 		took := time.Since(began)
-		if err != nil {
-			r.Failed++
-			fmt.Printf("✗ %s (%s): %v\n", s.name, round(took), err)
-		} else {
-			r.Passed++
-			fmt.Printf("✓ %s (%s)\n", s.name, round(took))
-			if w.note != "" {
-				fmt.Printf("  %s\n", w.note)
-			}
-		}
-		if writeErr := w.writeResult(r); err == nil {
-			err = writeErr
+		r.count(s.name, took, err)
+		if w.note != "" {
+			fmt.Printf("  %s\n", w.note)
 		}
 		if err != nil {
-			return fmt.Errorf("%s: %w", s.name, err)
+			r.Steps += len(steps) - i - 1
+		}
+		if err := errors.Join(err, w.writeResult(r)); err != nil {
+			return err
 		}
 		if s.install {
 			watch = append(watch, lap{s.name, took})
-			if s.name == lastInstallStep {
-				watch.print(os.Stdout)
-			}
+		}
+		if s.name == lastInstallStep {
+			watch.print(os.Stdout)
 		}
 		if s.name == w.Until {
 			return nil
