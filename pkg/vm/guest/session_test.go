@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 	"k8s.io/utils/clock"
 
+	"macrack.io/macrack/pkg/vm/contract"
 	"macrack.io/macrack/pkg/vm/guest"
 	"macrack.io/macrack/pkg/vm/guest/agent"
 )
@@ -57,7 +58,8 @@ func TestAgentInSession(t *testing.T) {
 // script runs a startup script and returns its result and its output.
 func script(t *testing.T, c *guest.Client, text string) (*guest.SetupResult, string) {
 	var out bytes.Buffer
-	result, err := c.Setup(deadline(t), guest.Setup{InstanceUID: "a", StartupScript: text}, 0, func(data []byte) { out.Write(data) })
+	setup := guest.Setup{InstanceUID: "a", StartupScript: text, Environment: []contract.EnvironmentVariable{{Name: "TOKEN", Value: []byte("a=b")}}}
+	result, err := c.Setup(deadline(t), setup, 0, func(data []byte) { out.Write(data) })
 	require.NoError(t, err)
 	return result, out.String()
 }
@@ -75,9 +77,9 @@ func TestScriptWaitsForTheSession(t *testing.T) {
 		_, stop := logIn(t, socket)
 		t.Cleanup(stop)
 	})
-	result, out := script(t, c, "echo $SHELL; exit 5")
+	result, out := script(t, c, "echo $SHELL $TOKEN; exit 5")
 	assert.EqualValues(t, 5, result.ExitCode)
-	assert.Equal(t, "/bin/zsh\n", out)
+	assert.Equal(t, "/bin/zsh a=b\n", out, "the script gets its environment in the session")
 	info, err = c.Info(deadline(t))
 	require.NoError(t, err)
 	assert.EqualValues(t, guest.SessionPort, info.SessionPort)
@@ -88,9 +90,9 @@ func TestScriptWithoutSession(t *testing.T) {
 	c := realAgent(t, func(c *agent.Config) {
 		c.Session = &agent.Session{Socket: filepath.Join(t.TempDir(), "s"), Patience: 300 * time.Millisecond}
 	})
-	result, out := script(t, c, "echo ran")
+	result, out := script(t, c, "echo ran $TOKEN")
 	assert.Zero(t, result.ExitCode)
-	assert.Equal(t, "macrack-guest-agent: no user is logged in; the script runs without a login session\nran\n", out)
+	assert.Equal(t, "macrack-guest-agent: no user is logged in; the script runs without a login session\nran a=b\n", out)
 	info, err := c.Info(deadline(t))
 	require.NoError(t, err)
 	assert.False(t, info.SessionPending, "the host does not wait for ever")
