@@ -262,7 +262,7 @@ func (a *Agent) buildComponents(info host.Info, recorder record.EventRecorder) {
 	})
 	slotQuarantine := quarantine.New(quarantine.Config{
 		State: a.state, Host: c.Host, Slots: a.slots, MacNode: o.macNode, Mismatches: a.mismatches, Stopper: a.stopper,
-		Rejections: rejected, Queue: a.queue, EnqueueAll: a.enqueueAll,
+		Rejections: rejected, Queue: a.queue, Clock: c.Clock, EnqueueAll: a.enqueueAll,
 	})
 	a.rebooter = quarantine.NewRebooter(quarantine.RebootConfig{
 		Host: c.Host, Slots: a.slots, Instances: o.instances, Queue: a.queue, Clock: c.Clock, StateDir: c.StateDir, PlacementLock: &a.placementLock,

@@ -3,6 +3,7 @@ package host
 
 import (
 	"crypto/rand"
+	"errors"
 
 	"macrack.io/macrack/pkg/agent/disk"
 	"macrack.io/macrack/pkg/vm/sim"
@@ -27,6 +28,12 @@ type Host interface {
 	Info() (Info, error)
 }
 
+// SessionChecker is a host on which virtual machines run only in a login session.
+type SessionChecker interface {
+	// LoginSession returns an error while the agent's user is not logged in at the screen.
+	LoginSession() error
+}
+
 // NewBootID returns a unique boot ID.
 func NewBootID() string { return rand.Text() }
 
@@ -35,6 +42,14 @@ type Simulated struct {
 	Dir sim.HostDir
 	// StateDir is the directory on whose file system free storage is measured.
 	StateDir string
+}
+
+// LoginSession implements SessionChecker.
+func (s *Simulated) LoginSession() error {
+	if s.Dir.LoggedOut() {
+		return errors.New("no user is logged in at the simulated screen")
+	}
+	return nil
 }
 
 // Info implements Host.

@@ -3,9 +3,11 @@ package host
 import (
 	"errors"
 	"fmt"
+	"os"
 	"os/exec"
 	"regexp"
 	"strings"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -58,6 +60,19 @@ func serialNumber() (string, error) {
 		return "", errors.New("ioreg shows no IOPlatformSerialNumber")
 	}
 	return string(match[1]), nil
+}
+
+// LoginSession implements SessionChecker. The console belongs to the user who is logged in, and
+// otherwise to root.
+func (m *mac) LoginSession() error {
+	info, err := os.Stat("/dev/console")
+	if err != nil {
+		return nil // unknown is not missing
+	}
+	if stat, ok := info.Sys().(*syscall.Stat_t); ok && int(stat.Uid) != os.Getuid() {
+		return fmt.Errorf("the agent's user %d is not logged in at the screen (the console belongs to user %d); log it in, or enable automatic login", os.Getuid(), stat.Uid)
+	}
+	return nil
 }
 
 func run(name string, args ...string) ([]byte, error) { return exec.Command(name, args...).Output() }

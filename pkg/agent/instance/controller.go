@@ -64,7 +64,7 @@ type Controller struct {
 func New(config Config) *Controller {
 	r := &reporter{&config, &startHistories{byUID: map[types.UID]*startHistory{}}}
 	s := &starter{&config, r}
-	return &Controller{&config, r, s, &relauncher{&config, r, s}}
+	return &Controller{&config, r, s, &relauncher{Config: &config, reporter: r, starter: s, began: config.Clock.Now()}}
 }
 
 // Reconcile reconciles the virtual machine with the instance.

@@ -27,6 +27,9 @@ func (c *Controller) onExit(ctx context.Context, instance *instancev1alpha1.MacO
 	if result.Reason == contract.ExitStartFailed && contract.IsLimitExceeded(result.Error) && !stop {
 		return c.relauncher.kernelRefused(ctx, instance, slot)
 	}
+	if result.Reason == contract.ExitStartFailed && contract.IsKeychainLocked(result.Error) && !stop {
+		return c.relauncher.keychainLocked(ctx, instance, slot)
+	}
 	phase, message := instancev1alpha1.MacOSInstanceFailed, ""
 	switch result.Reason {
 	case contract.ExitStopped, contract.ExitStoppedByForce, contract.ExitKilled:

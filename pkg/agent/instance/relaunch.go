@@ -34,6 +34,8 @@ type relauncher struct {
 	*Config
 	reporter *reporter
 	starter  *starter
+	// began is the start of this agent.
+	began time.Time
 }
 
 // relaunch starts the runner of a prepared slot, and retries up to maxLaunches times.
@@ -99,13 +101,37 @@ func (r *relauncher) kernelRefused(ctx context.Context, instance *instancev1alph
 	return r.reporter.reportEnd(ctx, instance, instancev1alpha1.MacOSInstanceFailed, message)
 }
 
+// keychainLocked quarantines the Mac whose login keychain is locked. The instance waits, and starts
+// after the end of the quarantine. A failure from before the start of the agent may be from before
+// a reboot, so the start is tried again first.
+func (r *relauncher) keychainLocked(ctx context.Context, instance *instancev1alpha1.MacOSInstance, slot slots.Status) error {
+	history := r.reporter.histories.of(instance.UID)
+	at := slot.Result.EndedAt
+	if history.keychainLocked(at) && !at.Before(r.began) {
+		message := fmt.Sprintf("macOS starts no virtual machine: %s; unlock the login keychain at the screen, then end the quarantine", slot.Result.Error.Message)
+		if err := r.Quarantine.KeychainLocked(message); err != nil {
+			return err
+		}
+	}
+	macNode, err := r.MacNode.Cached()
+	if err != nil {
+		return err
+	}
+	if r.Quarantine.Blocks(macNode) {
+		return r.reporter.update(ctx, instance, func(s *instancev1alpha1.MacOSInstanceStatus) {
+			s.Message = fmt.Sprintf("The login keychain of MacNode %s is locked; the virtual machine starts when the quarantine has ended", macNode.Name)
+		})
+	}
+	return r.retryRefused(ctx, instance, slot, history)
+}
+
 // nextTry returns at most refusalPause: the time of the last try is from a file, and the clock may
 // have been set back.
 func (r *relauncher) nextTry(lastTry time.Time) time.Duration {
 	return min(refusalPause, refusalPause-r.Clock.Since(lastTry))
 }
 
-// retryRefused relaunches a virtual machine that the kernel has refused.
+// retryRefused relaunches a virtual machine that macOS has refused.
 func (r *relauncher) retryRefused(ctx context.Context, instance *instancev1alpha1.MacOSInstance, slot slots.Status, history *startHistory) error {
 	if _, err := r.starter.confirmGrant(ctx, instance); err != nil {
 		return err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -13,6 +14,7 @@ import (
 	"macrack.io/macrack/pkg/agent/images"
 	"macrack.io/macrack/pkg/agent/imagestatus"
 	"macrack.io/macrack/pkg/agent/pods"
+	"macrack.io/macrack/pkg/agent/queue"
 	"macrack.io/macrack/pkg/agent/rejections"
 	"macrack.io/macrack/pkg/agent/slots"
 	"macrack.io/macrack/pkg/agent/teardown"
@@ -62,6 +64,9 @@ func (c *Controller) start(ctx context.Context, instance *instancev1alpha1.MacOS
 	return c.starter.create(ctx, instance, pod)
 }
 
+// sessionPause is the interval at which a start looks for the login session.
+const sessionPause = 5 * time.Second
+
 // starter starts virtual machines.
 type starter struct {
 	*Config
@@ -78,6 +83,12 @@ func (s *starter) mustWait(ctx context.Context, instance *instancev1alpha1.MacOS
 	if s.Quarantine.Blocks(macNode) {
 		return true, s.reporter.update(ctx, instance, func(status *instancev1alpha1.MacOSInstanceStatus) {
 			status.Message = fmt.Sprintf("MacNode %s is quarantined; to start virtual machines, reboot the Mac or clear the quarantine", macNode.Name)
+		})
+	}
+	if err := s.Quarantine.NoLoginSession(); err != nil {
+		s.Queue.AddAfterClock(ctx, queue.Instance(instance.Namespace, instance.Name), sessionPause)
+		return true, s.reporter.update(ctx, instance, func(status *instancev1alpha1.MacOSInstanceStatus) {
+			status.Message = fmt.Sprintf("Virtual machines start only in a login session of the Mac: %v", err)
 		})
 	}
 	if slot, found := s.Mismatches.Unchecked(); found {

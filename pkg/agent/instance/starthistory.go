@@ -17,6 +17,8 @@ type startHistory struct {
 	// it.
 	refusedSince time.Time
 	retries      int
+	// lockedAt is the time of the last start that failed because of a locked login keychain.
+	lockedAt time.Time
 }
 
 // launchWait returns the number of launches, and the wait before the next one.
@@ -46,6 +48,16 @@ func (h *startHistory) refused(now time.Time) (since time.Time, retries int) {
 		h.refusedSince = now
 	}
 	return h.refusedSince, h.retries
+}
+
+// keychainLocked records a start that failed because of a locked login keychain. It reports whether
+// the failure is new.
+func (h *startHistory) keychainLocked(at time.Time) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	known := h.lockedAt.Equal(at)
+	h.lockedAt = at
+	return !known
 }
 
 func (h *startHistory) retried() {

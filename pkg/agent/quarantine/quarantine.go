@@ -7,10 +7,12 @@ package quarantine
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
 
 	"macrack.io/macrack/pkg/agent/host"
 	"macrack.io/macrack/pkg/agent/objects"
@@ -26,6 +28,10 @@ import (
 // cache.
 const uncheckedPause = 200 * time.Millisecond
 
+// sessionPatience is how long the login session may be missing: after a boot, automatic login takes
+// a while.
+const sessionPatience = 5 * time.Minute
+
 // Config configures a Quarantine.
 type Config struct {
 	State      *state.File
@@ -36,15 +42,22 @@ type Config struct {
 	Stopper    *teardown.Stopper
 	Rejections *rejections.Recorder
 	Queue      *queue.Queue[queue.Key]
+	Clock      clock.PassiveClock
 	// EnqueueAll queues all objects of the Mac.
 	EnqueueAll func()
 }
 
 // Quarantine reports whether the slots can be trusted.
-type Quarantine struct{ Config }
+type Quarantine struct {
+	Config
+
+	mu sync.Mutex
+	// loggedOut is when the login session was first missing; zero while there is one.
+	loggedOut time.Time
+}
 
 // New returns a Quarantine.
-func New(config Config) *Quarantine { return &Quarantine{config} }
+func New(config Config) *Quarantine { return &Quarantine{Config: config} }
 
 // Blocks reports whether a quarantine forbids new virtual machines.
 func (q *Quarantine) Blocks(macNode *rackv1alpha1.MacNode) bool {
@@ -54,13 +67,46 @@ func (q *Quarantine) Blocks(macNode *rackv1alpha1.MacNode) bool {
 // KernelQuotaStuck stores that the kernel refuses virtual machines within the limit. Only a reboot
 // resets its quota.
 func (q *Quarantine) KernelQuotaStuck(message string) error {
+	return q.distrust(rackv1alpha1.ReasonKernelQuotaStuck, message)
+}
+
+// KeychainLocked stores that virtual machines do not start because the login keychain is locked.
+func (q *Quarantine) KeychainLocked(message string) error {
+	return q.distrust(rackv1alpha1.ReasonKeychainLocked, message)
+}
+
+// NoLoginSession returns an error while virtual machines cannot start because the agent's user is
+// not logged in.
+func (q *Quarantine) NoLoginSession() error {
+	err, _ := q.loginSession()
+	return err
+}
+
+// loginSession returns an error without a login session, and how long it has been missing.
+func (q *Quarantine) loginSession() (err error, missing time.Duration) {
+	if checker, ok := q.Host.(host.SessionChecker); ok {
+		err = checker.LoginSession()
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	switch {
+	case err == nil:
+		q.loggedOut = time.Time{}
+		return nil, 0
+	case q.loggedOut.IsZero():
+		q.loggedOut = q.Clock.Now()
+	}
+	return err, q.Clock.Since(q.loggedOut)
+}
+
+func (q *Quarantine) distrust(reason, message string) error {
 	info, err := q.Host.Info()
 	if err != nil {
 		return err
 	}
 	if err := q.State.Change(func(d *state.Data) {
 		if d.Unhealthy == nil {
-			d.Unhealthy = &state.Unhealthy{Reason: rackv1alpha1.ReasonKernelQuotaStuck, Message: message, BootID: info.BootID}
+			d.Unhealthy = &state.Unhealthy{Reason: reason, Message: message, BootID: info.BootID}
 		}
 	}); err != nil {
 		return err
@@ -107,6 +153,9 @@ func (q *Quarantine) SetSlotsHealthy(macNode *rackv1alpha1.MacNode, info host.In
 	}
 	if report := macNode.Status.Scrub; report != nil && len(report.Remaining) > 0 {
 		unhealthy(rackv1alpha1.ReasonScrubFailed, fmt.Sprintf("%d files of the last tenant remain", len(report.Remaining)))
+	}
+	if err, missing := q.loginSession(); err != nil && missing >= sessionPatience {
+		unhealthy(rackv1alpha1.ReasonNoLoginSession, err.Error())
 	}
 	if u := q.State.Get().Unhealthy; u != nil {
 		unhealthy(u.Reason, u.Message)

@@ -90,6 +90,12 @@ const (
 	// ReasonUnknownInstance means that a running virtual machine has no MacOSInstance: the API has
 	// lost state.
 	ReasonUnknownInstance = "UnknownInstance"
+	// ReasonKeychainLocked means that the login keychain of the agent's user is locked, without
+	// which macOS starts no virtual machine.
+	ReasonKeychainLocked = "KeychainLocked"
+	// ReasonNoLoginSession means that the agent's user is not logged in at the screen. Virtual
+	// machines run only in a login session.
+	ReasonNoLoginSession = "NoLoginSession"
 )
 
 // MacNodeStatus is the most recently observed status of a Mac.

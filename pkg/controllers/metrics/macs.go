@@ -25,6 +25,8 @@ var quarantineReasons = []string{
 	rackv1alpha1.ReasonScrubFailed,
 	rackv1alpha1.ReasonScrubAsserted,
 	rackv1alpha1.ReasonUnknownInstance,
+	rackv1alpha1.ReasonKeychainLocked,
+	rackv1alpha1.ReasonNoLoginSession,
 }
 
 // States of slots.

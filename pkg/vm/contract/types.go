@@ -199,6 +199,15 @@ func IsLimitExceeded(err error) bool {
 	return errors.As(err, &e) && e != nil && e.Domain == VZErrorDomain && e.Code == VZErrorCodeLimitExceeded
 }
 
+// KeychainErrorDomain is the domain of the start errors that a locked login keychain causes.
+const KeychainErrorDomain = "macrack.io/keychain"
+
+// IsKeychainLocked reports whether err is a failed start because of a locked login keychain.
+func IsKeychainLocked(err error) bool {
+	var e *Error
+	return errors.As(err, &e) && e != nil && e.Domain == KeychainErrorDomain
+}
+
 // ExitReason is the reason why a VM ended.
 type ExitReason string
 

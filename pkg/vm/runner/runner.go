@@ -223,13 +223,21 @@ func (r *runner) supervise(ctx context.Context) (contract.ExitReason, error) {
 	defer stopAsking()
 
 	asked, pulled := false, false
+	pull := make(chan error, 1)
 	var plug, giveUp <-chan time.Time
 	done := ctx.Done()
 	for {
 		select {
 		case err := <-ended:
 			return r.exitReason(err)
+		case err := <-pull:
+			if err != nil {
+				klog.ErrorS(err, "Failed to force the VM off; it ends with its runner")
+				return r.exitReason(nil)
+			}
+			continue // the end of the VM follows
 		case <-giveUp:
+			klog.InfoS("The hypervisor does not end the VM; it ends with its runner", "waited", killTimeout)
 			return r.exitReason(nil)
 		case <-done:
 			done = nil
@@ -258,10 +266,7 @@ func (r *runner) supervise(ctx context.Context) (contract.ExitReason, error) {
 			r.mu.Unlock()
 			plug = nil
 			giveUp = r.clock.After(killTimeout)
-			if err := r.machine.Kill(); err != nil {
-				klog.ErrorS(err, "Failed to force the VM off; it ends with its runner")
-				return r.exitReason(nil)
-			}
+			go func() { pull <- r.machine.Kill() }() // the hypervisor may block
 		}
 	}
 }

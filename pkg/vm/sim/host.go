@@ -180,3 +180,17 @@ func (h HostDir) RunningVMs() (int, error) {
 	}
 	return running, nil
 }
+
+// SetLoggedOut ends or starts the login session of the simulated Mac.
+func (h HostDir) SetLoggedOut(out bool) error {
+	if out {
+		return os.WriteFile(h.path("logged-out"), nil, 0o600)
+	}
+	return os.RemoveAll(h.path("logged-out"))
+}
+
+// LoggedOut reports whether no user is logged in.
+func (h HostDir) LoggedOut() bool {
+	_, err := os.Stat(h.path("logged-out"))
+	return err == nil
+}

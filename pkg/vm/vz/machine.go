@@ -18,6 +18,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"macrack.io/macrack/pkg/vm/contract"
+	"macrack.io/macrack/pkg/vm/keychain"
 	"macrack.io/macrack/pkg/vm/netaddr"
 	"macrack.io/macrack/pkg/vm/runner"
 )
@@ -199,9 +200,9 @@ type machine struct {
 	err   error // valid once ended is closed
 }
 
-func (m *machine) Start(context.Context) error {
+func (m *machine) Start(ctx context.Context) error {
 	if err := m.vm.Start(); err != nil {
-		return convert(err)
+		return keychain.Security{}.Explain(ctx, convert(err))
 	}
 	m.console.Printf("started with %d CPUs, machine ID %s, MAC address %s", m.spec.CPU, m.spec.MachineID, m.mac)
 	go m.follow()

@@ -97,7 +97,7 @@ func (a *Agent) Serve(ctx context.Context, listeners ...net.Listener) error {
 	err := <-served
 	server.Stop()
 	for range len(listeners) - 1 {
-		<-served
+		_ = <-served
 	}
 	if a.setup != nil {
 		a.setup.close()
