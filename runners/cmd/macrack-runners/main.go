@@ -2,9 +2,12 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
+	"os/signal"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -12,36 +15,46 @@ import (
 )
 
 func main() {
-	if newCommand().Execute() != nil {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	err := newCommand().ExecuteContext(ctx)
+	var exit exitError
+	switch {
+	case errors.As(err, &exit):
+		os.Exit(exit.code)
+	case err != nil:
 		os.Exit(1)
 	}
 }
 
 func newCommand() *cobra.Command {
 	var (
-		file  string
+		o     runOptions
 		check bool
 	)
 	cmd := &cobra.Command{
-		Use:          "macrack-runners --config FILE --check",
+		Use:          "macrack-runners --config FILE",
 		Short:        "Run CI jobs on leased Macs",
 		Args:         cobra.NoArgs,
 		SilenceUsage: true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if !check {
-				return errors.New("running sets is not implemented yet; use --check or simulate")
+				return o.run(cmd.Context())
 			}
-			config, err := config.Load(file)
+			config, err := config.Load(o.file)
 			if err != nil {
 				return err
 			}
-			fmt.Fprintf(cmd.OutOrStdout(), "%s is valid: %d sets\n", file, len(config.Sets))
+			fmt.Fprintf(cmd.OutOrStdout(), "%s is valid: %d sets\n", o.file, len(config.Sets))
 			return nil
 		},
 	}
-	cmd.Flags().StringVar(&file, "config", "", "The file with the RunnersConfiguration.")
+	cmd.Flags().StringVar(&o.file, "config", "", "The file with the RunnersConfiguration. It is read again when it changes.")
 	cmd.Flags().BoolVar(&check, "check", false, "Check the configuration and exit.")
+	cmd.Flags().StringVar(&o.kubeconfig, "kubeconfig", "", "The kubeconfig. By default, that of the environment or of the pod.")
+	cmd.Flags().StringVar(&o.namespace, "namespace", "", "The namespace of the leases. By default, that of the kubeconfig.")
+	cmd.Flags().StringVar(&o.bindAddress, "bind-address", ":8080", "The address of /metrics and /healthz; empty for none.")
 	_ = cmd.MarkFlagRequired("config")
-	cmd.AddCommand(newSimulateCommand())
+	cmd.AddCommand(newSimulateCommand(), newGitLabCommand())
 	return cmd
 }

@@ -23,7 +23,7 @@ func TestFullConfiguration(t *testing.T) {
 	ios := config.Sets[0]
 	assert.Equal(t, GitHub{
 		URL: "https://github.com/acme", ScaleSetName: "macos", RunnerGroup: "ios", SecretName: "github-app",
-		ProxyURL: "http://proxy.example.com:3128",
+		ProxyURL: "http://proxy.example.com:3128", RunnerPath: "actions-runner/run.sh",
 	}, *ios.GitHub)
 	assert.Equal(t, 12*time.Hour, ios.Instances.MaxAge.Duration)
 	assert.Equal(t, 2*time.Hour, ios.Instances.Timeout.Duration)
@@ -112,6 +112,9 @@ func TestRefusals(t *testing.T) {
 		{"no Secret", document("", "", "github: {url: 'https://github.com/acme'}"), "github.secretName: Required value"},
 		{"a proxy", document("", "", "github: {url: 'https://github.com/acme', secretName: app, proxyURL: proxy}"), "github.proxyURL: Invalid value"},
 		{"a password", document("", "", "github: {url: 'https://github.com/acme', secretName: app, proxyURL: 'http://me:secret@proxy'}"), "must not contain a user or a password"},
+		{"a certificate", document("", "", "github: {url: 'https://github.com/acme', secretName: app, caBundle: x}"), "github.caBundle: Invalid value"},
+		{"a path with a command", document("", "", "github: {url: 'https://github.com/acme', secretName: app, runnerPath: 'a; b'}"), "github.runnerPath: Invalid value"},
+		{"a long startup script", document("", "", "github: {url: 'https://github.com/acme', secretName: app, startupScript: "+strings.Repeat("a", 61441)+"}"), "github.startupScript: Too long"},
 		{"a setting of gitlab", document("", "", "gitlab: {url: x}"), `unknown field "sets[0].gitlab.url"`},
 		{"no script", document("", "", "script: {}"), "script.script: Required value"},
 		{"a long script", document("", "", "script: {script: "+strings.Repeat("a", 65537)+"}"), "script.script: Too long"},

@@ -88,6 +88,9 @@ func setDefaults(set *Set) {
 		if github.RunnerGroup == "" {
 			github.RunnerGroup = "Default"
 		}
+		if github.RunnerPath == "" {
+			github.RunnerPath = "actions-runner/run.sh"
+		}
 	}
 }
 
@@ -95,4 +98,13 @@ func defaultTo[T any](field **T, value T) {
 	if *field == nil {
 		*field = &value
 	}
+}
+
+// Drained returns the configuration of a set that was removed. Its leases end by the floor rule, and
+// no job is ended within a day.
+func Drained(name string) *Set {
+	set := &Set{Name: name, Leases: Leases{Max: 1}, Instances: Instances{Warm: new(int)}}
+	set.Instances.Timeout = &metav1.Duration{Duration: 24 * time.Hour}
+	setDefaults(set)
+	return set
 }

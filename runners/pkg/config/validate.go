@@ -1,7 +1,9 @@
 package config
 
 import (
+	"crypto/x509"
 	"net/url"
+	"regexp"
 	"strings"
 	"time"
 
@@ -14,6 +16,8 @@ import (
 const (
 	maxPrefetchImages = 16
 	maxScript         = 64 << 10
+	// maxGitHubScript leaves room for the lines that wait for a job.
+	maxGitHubScript = 60 << 10
 	// maxName leaves room for the suffixes of leases and instances.
 	maxName = 40
 )
@@ -113,8 +117,20 @@ func validateGitHub(github *GitHub, path *field.Path) field.ErrorList {
 	if github.ProxyURL != "" {
 		errs = append(errs, validateURL(github.ProxyURL, path.Child("proxyURL"), "http", "https")...)
 	}
+	if github.CABundle != "" && !x509.NewCertPool().AppendCertsFromPEM([]byte(github.CABundle)) {
+		errs = append(errs, field.Invalid(path.Child("caBundle"), "", "must have a certificate in PEM format"))
+	}
+	if len(github.StartupScript) > maxGitHubScript {
+		errs = append(errs, field.TooLong(path.Child("startupScript"), "", maxGitHubScript))
+	}
+	if !runnerPath.MatchString(github.RunnerPath) {
+		errs = append(errs, field.Invalid(path.Child("runnerPath"), github.RunnerPath, "must have letters, digits and the characters / . _ - only"))
+	}
 	return append(errs, validateName(github.SecretName, path.Child("secretName"))...)
 }
+
+// runnerPath is the path of the runner, which a shell reads.
+var runnerPath = regexp.MustCompile(`^[A-Za-z0-9/._-]+$`)
 
 // validateURL refuses URLs with a password, since the configuration is no place for secrets.
 func validateURL(text string, path *field.Path, schemes ...string) field.ErrorList {

@@ -32,6 +32,9 @@ type Machine struct {
 	CreatedAt time.Time
 	// BusySince is the time at which the machine got its job.
 	BusySince time.Time
+	// SilentSince is the time since which a running guest has not answered; zero if it has, or if
+	// the virtual machine has not started.
+	SilentSince time.Time
 	// ImageName is the name of the image that it runs.
 	ImageName string
 }
@@ -46,6 +49,9 @@ type Settings struct {
 	MaxAge time.Duration
 	// Timeout is the time after which a job is ended.
 	Timeout time.Duration
+	// BootTimeout is the time after which a machine without a job whose guest does not answer is
+	// replaced.
+	BootTimeout time.Duration
 }
 
 // Action is the action that a decision asks for.
@@ -70,6 +76,8 @@ const (
 	TimedOut Reason = "TimedOut"
 	// TooOld: the machine has waited for MaxAge.
 	TooOld Reason = "TooOld"
+	// GuestSilent: the guest has not answered for BootTimeout.
+	GuestSilent Reason = "GuestSilent"
 	// OldImage: the set has another image now.
 	OldImage Reason = "OldImage"
 )
@@ -107,13 +115,15 @@ func Decide(now time.Time, settings Settings, leases []string, machines []Machin
 	return decisions
 }
 
-// endReason returns the reason to delete a machine that has had its job, or "".
+// endReason returns the reason to delete a machine that can take no job anymore, or "".
 func endReason(now time.Time, settings Settings, m Machine) Reason {
 	switch {
 	case m.State == Done:
 		return Ended
 	case m.State == Busy && now.Sub(m.BusySince) >= settings.Timeout:
 		return TimedOut
+	case m.State == Booting && !m.SilentSince.IsZero() && now.Sub(m.SilentSince) >= settings.BootTimeout:
+		return GuestSilent
 	}
 	return ""
 }

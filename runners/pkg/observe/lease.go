@@ -35,7 +35,7 @@ func Lease(lease *rackv1alpha1.MacNodeLease, all []machines.Machine) (floor.Leas
 			facts.Ready++
 		}
 	}
-	facts.IdleSince = annotatedTime(lease, AnnotationJobEndedAt)
+	facts.IdleSince = Time(lease, AnnotationJobEndedAt)
 	if at := lease.Status.EarliestReleaseAt; at != nil {
 		facts.Floor = at.Time
 	}

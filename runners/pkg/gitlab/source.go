@@ -1,0 +1,172 @@
+// Package gitlab is the custom executor of gitlab-runner. The stages of a job are commands that
+// gitlab-runner starts. A job asks for a machine by a claim: a Lease of coordination.k8s.io, which
+// it renews while it waits.
+package gitlab
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+
+	instancev1alpha1 "macrack.io/macrack/pkg/apis/instance/v1alpha1"
+
+	"macrack.io/macrack/runners/pkg/config"
+	"macrack.io/macrack/runners/pkg/observe"
+	"macrack.io/macrack/runners/pkg/sets"
+)
+
+const (
+	// labelClaim is the label of claims.
+	labelClaim = "runners.macrack.io/claim"
+	// claimDuration is the time for which a claim holds after its renewal.
+	claimDuration = time.Minute
+	// acceptTimeout is the time in which a job must accept its machine.
+	acceptTimeout = 2 * time.Minute
+)
+
+// Source is the queue of the jobs that wait for a machine.
+type Source struct {
+	sets.Environment
+	set    string
+	leases coordinationv1client.LeaseInterface
+	store  cache.Store
+}
+
+// New returns the source of a set.
+func New(environment sets.Environment, set *config.Set, leases coordinationv1client.LeaseInterface) *Source {
+	return &Source{Environment: environment, set: set.Name, leases: leases, store: cache.NewStore(cache.MetaNamespaceKeyFunc)}
+}
+
+func claimsOf(set string) string { return labelClaim + "=true," + observe.LabelSet + "=" + set }
+
+// Run watches the claims, and removes expired ones.
+func (s *Source) Run(ctx context.Context, changed func()) {
+	s.Metrics.Source(s.set, "")
+	selector := claimsOf(s.set)
+	handler := cache.ResourceEventHandlerFuncs{
+		AddFunc: s.keep(changed), UpdateFunc: func(_, object any) { s.keep(changed)(object) }, DeleteFunc: s.drop(changed),
+	}
+	_, controller := cache.NewInformerWithOptions(cache.InformerOptions{
+		ListerWatcher: &cache.ListWatch{
+			ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+				o.LabelSelector = selector
+				return s.leases.List(ctx, o)
+			},
+			WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+				o.LabelSelector = selector
+				return s.leases.Watch(ctx, o)
+			},
+		},
+		ObjectType: &coordinationv1.Lease{}, Handler: handler,
+	})
+	go controller.RunWithContext(ctx)
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.Clock.After(claimDuration):
+			s.expire(ctx)
+		}
+	}
+}
+
+func (s *Source) keep(changed func()) func(any) {
+	return func(object any) {
+		if err := s.store.Add(object); err == nil {
+			changed()
+		}
+	}
+}
+
+func (s *Source) drop(changed func()) func(any) {
+	return func(object any) {
+		if gone, ok := object.(cache.DeletedFinalStateUnknown); ok {
+			object = gone.Obj
+		}
+		if err := s.store.Delete(object); err == nil {
+			changed()
+		}
+	}
+}
+
+func (s *Source) claims() []*coordinationv1.Lease {
+	var claims []*coordinationv1.Lease
+	for _, object := range s.store.List() {
+		claims = append(claims, object.(*coordinationv1.Lease))
+	}
+	slices.SortFunc(claims, func(a, b *coordinationv1.Lease) int {
+		if order := a.CreationTimestamp.Compare(b.CreationTimestamp.Time); order != 0 {
+			return order
+		}
+		return strings.Compare(a.Name, b.Name)
+	})
+	return claims
+}
+
+func expired(claim *coordinationv1.Lease, now time.Time) bool {
+	return claim.Spec.RenewTime == nil || now.Sub(claim.Spec.RenewTime.Time) > claimDuration
+}
+
+// expire deletes the claims of jobs that are gone.
+func (s *Source) expire(ctx context.Context) {
+	for _, claim := range s.claims() {
+		if !expired(claim, s.Clock.Now()) {
+			continue
+		}
+		err := s.leases.Delete(ctx, claim.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &claim.UID, ResourceVersion: &claim.ResourceVersion}})
+		if err != nil {
+			klog.ErrorS(err, "Failed to delete an expired claim", "claim", klog.KObj(claim))
+		}
+	}
+}
+
+// Waiting returns the claims that have no machine.
+func (s *Source) Waiting(c sets.Capacity) []string {
+	served := map[string]bool{}
+	for _, instance := range c.Busy {
+		served[instance.Annotations[observe.AnnotationJob]] = true
+	}
+	var waiting []string
+	for _, claim := range s.claims() {
+		if !served[claim.Name] && !expired(claim, s.Clock.Now()) {
+			waiting = append(waiting, claim.Name)
+		}
+	}
+	return waiting
+}
+
+// Prepare changes nothing: gitlab-runner sends its scripts.
+func (s *Source) Prepare(*instancev1alpha1.MacOSInstance) {}
+
+// Start counts the wait of the job: its commands find the machine by its annotation.
+func (s *Source) Start(_ context.Context, instance *instancev1alpha1.MacOSInstance) error {
+	if object, found, err := s.store.GetByKey(instance.Namespace + "/" + instance.Annotations[observe.AnnotationJob]); err == nil && found {
+		claim := object.(*coordinationv1.Lease)
+		s.Metrics.JobStarted(s.set, observe.Time(instance, observe.AnnotationJobAssignedAt).Sub(claim.CreationTimestamp.Time))
+	}
+	return nil
+}
+
+// Stale returns NotNeeded for a machine that its job has not accepted in time.
+func (s *Source) Stale(instance *instancev1alpha1.MacOSInstance) sets.Result {
+	accepted := observe.Time(instance, observe.AnnotationJobStartedAt)
+	if accepted.IsZero() && s.Clock.Since(observe.Time(instance, observe.AnnotationJobAssignedAt)) > acceptTimeout {
+		return sets.NotNeeded
+	}
+	return ""
+}
+
+// Result returns Lost: the commands of the job note any other result.
+func (s *Source) Result(*instancev1alpha1.MacOSInstance) sets.Result { return sets.Lost }
+
+// Forget does nothing: claims expire.
+func (s *Source) Forget(context.Context, *instancev1alpha1.MacOSInstance) error { return nil }

@@ -1,0 +1,161 @@
+package sets
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilrand "k8s.io/apimachinery/pkg/util/rand"
+	"k8s.io/client-go/util/retry"
+	"k8s.io/klog/v2"
+
+	instancev1alpha1 "macrack.io/macrack/pkg/apis/instance/v1alpha1"
+
+	"macrack.io/macrack/runners/pkg/floor"
+	"macrack.io/macrack/runners/pkg/machines"
+	"macrack.io/macrack/runners/pkg/observe"
+)
+
+// assign gives a job to a warm machine of a lease.
+func (s *Set) assign(ctx context.Context, o *state, d floor.Decision) {
+	for i, m := range o.machines {
+		if m.Lease != d.Lease || m.State != machines.Warm {
+			continue
+		}
+		instance := o.instances[i].DeepCopy()
+		if err := observe.Assign(instance, d.Job, o.now); err != nil {
+			s.failedTo("assign job", err)
+			return
+		}
+		updated, err := s.MacRack.InstanceV1alpha1().MacOSInstances(s.Namespace).Update(ctx, instance, metav1.UpdateOptions{})
+		if err != nil {
+			s.failedTo("assign job", err)
+			return
+		}
+		s.instances.put(updated, o.now)
+		o.instances[i], o.machines[i] = updated, observe.Machine(updated)
+		s.Events.Event(updated, corev1.EventTypeNormal, "JobAssigned", d.String())
+		return
+	}
+}
+
+// keepMachines creates and deletes machines on the leases that are kept, and retires those whose job
+// has ended or exceeds the timeout.
+func (s *Set) keepMachines(ctx context.Context, o *state, kept []string) {
+	for _, d := range machines.Decide(o.now, s.settings(), kept, o.machines) {
+		switch instance := o.instance(d.Machine); {
+		case d.Action == machines.Create && o.now.Before(s.failures.until):
+		case d.Action == machines.Create:
+			s.create(ctx, o, d.Lease)
+		case d.Reason == machines.Ended:
+			s.retire(ctx, instance, "")
+		case d.Reason == machines.TimedOut:
+			s.retire(ctx, instance, TimedOut)
+		default:
+			s.replace(ctx, instance, d.Reason)
+		}
+	}
+}
+
+func (s *Set) settings() machines.Settings {
+	i := s.config.Instances
+	return machines.Settings{
+		PerLease: i.PerLease, ImageName: i.ImageName, MaxAge: i.MaxAge.Duration, Timeout: i.Timeout.Duration, BootTimeout: bootTimeout,
+	}
+}
+
+func (s *Set) create(ctx context.Context, o *state, lease string) {
+	instance := &instancev1alpha1.MacOSInstance{
+		ObjectMeta: metav1.ObjectMeta{Name: lease + "-" + utilrand.String(5), Labels: map[string]string{observe.LabelSet: s.config.Name}},
+		Spec: instancev1alpha1.MacOSInstanceSpec{
+			LeaseName: lease, ClassName: s.config.Instances.ClassName, ImageName: s.config.Instances.ImageName,
+		},
+	}
+	s.source.Prepare(instance)
+	created, err := s.MacRack.InstanceV1alpha1().MacOSInstances(s.Namespace).Create(ctx, instance, metav1.CreateOptions{})
+	if err != nil {
+		s.failedTo("create instance", err)
+		return
+	}
+	s.instances.put(created, o.now)
+	klog.InfoS("Instance created", "instance", klog.KObj(created), "lease", lease)
+}
+
+// replace deletes a machine without a job. It fails if the machine got a job meanwhile.
+func (s *Set) replace(ctx context.Context, instance *instancev1alpha1.MacOSInstance, reason machines.Reason) {
+	if reason == machines.GuestSilent {
+		s.fail(string(reason))
+	}
+	s.Events.Event(instance, corev1.EventTypeNormal, string(reason), "the machine is replaced")
+	err := s.MacRack.InstanceV1alpha1().MacOSInstances(s.Namespace).Delete(ctx, instance.Name, metav1.DeleteOptions{
+		Preconditions: &metav1.Preconditions{UID: &instance.UID, ResourceVersion: &instance.ResourceVersion},
+	})
+	if err != nil && !apierrors.IsNotFound(err) {
+		s.failedTo("delete instance", err)
+		return
+	}
+	klog.InfoS("Instance replaced", "instance", klog.KObj(instance), "reason", reason)
+}
+
+// serve starts the jobs of machines that have one and have not received it.
+func (s *Set) serve(ctx context.Context, o *state) {
+	for i, m := range o.machines {
+		instance := o.instances[i]
+		switch {
+		case m.State != machines.Busy:
+		case observe.Time(instance, observe.AnnotationJobDeliveredAt).IsZero() && o.now.Sub(m.BusySince) > startTimeout:
+			s.retire(ctx, instance, NotStarted)
+		case observe.Time(instance, observe.AnnotationJobDeliveredAt).IsZero():
+			s.start(ctx, instance)
+		default:
+			if result := s.source.Stale(instance); result != "" {
+				s.retire(ctx, instance, result)
+			}
+		}
+	}
+	s.forgetAttempts(o)
+}
+
+// change applies a change to the newest version of an instance. The change returns false if it is no
+// longer needed.
+func (s *Set) change(ctx context.Context, instance *instancev1alpha1.MacOSInstance, apply func(*instancev1alpha1.MacOSInstance) bool) error {
+	return Change(ctx, s.MacRack.InstanceV1alpha1().MacOSInstances(s.Namespace), instance, apply)
+}
+
+// instanceClient is the part of a client that Change needs.
+type instanceClient interface {
+	Get(context.Context, string, metav1.GetOptions) (*instancev1alpha1.MacOSInstance, error)
+	Update(context.Context, *instancev1alpha1.MacOSInstance, metav1.UpdateOptions) (*instancev1alpha1.MacOSInstance, error)
+}
+
+// Change applies a change to the newest version of an instance. The change returns false if it is no
+// longer needed.
+func Change(ctx context.Context, client instanceClient, instance *instancev1alpha1.MacOSInstance, apply func(*instancev1alpha1.MacOSInstance) bool) error {
+	return onFresh(func() error {
+		fresh, err := client.Get(ctx, instance.Name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if fresh.UID != instance.UID {
+			return fmt.Errorf("instance %q was replaced by another one", instance.Name)
+		}
+		if !apply(fresh) {
+			return nil
+		}
+		_, err = client.Update(ctx, fresh, metav1.UpdateOptions{})
+		return err
+	})
+}
+
+func onFresh(f func() error) error { return retry.RetryOnConflict(retry.DefaultRetry, f) }
+
+func (o *state) instance(name string) *instancev1alpha1.MacOSInstance {
+	for _, instance := range o.instances {
+		if instance.Name == name {
+			return instance
+		}
+	}
+	return nil
+}

@@ -1,0 +1,459 @@
+package sets
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/tools/record"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	instancev1alpha1 "macrack.io/macrack/pkg/apis/instance/v1alpha1"
+	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
+	"macrack.io/macrack/pkg/generated/clientset/versioned/fake"
+
+	"macrack.io/macrack/runners/pkg/config"
+	"macrack.io/macrack/runners/pkg/fakes"
+	"macrack.io/macrack/runners/pkg/floor"
+	"macrack.io/macrack/runners/pkg/metrics"
+	"macrack.io/macrack/runners/pkg/observe"
+)
+
+const namespace = "acme"
+
+// queue is a source whose jobs are numbers of machines.
+type queue struct {
+	None
+	mu        sync.Mutex
+	jobs      int
+	started   map[string]int
+	startErr  error
+	forgetErr error
+	stale     Result
+}
+
+func (q *queue) Waiting(c Capacity) []string {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	var waiting []string
+	for n := range q.jobs - len(c.Busy) {
+		waiting = append(waiting, fmt.Sprintf("job %d", n))
+	}
+	return waiting
+}
+
+func (q *queue) Start(_ context.Context, instance *instancev1alpha1.MacOSInstance) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.startErr == nil {
+		q.started[instance.Name]++
+	}
+	return q.startErr
+}
+
+func (q *queue) Forget(context.Context, *instancev1alpha1.MacOSInstance) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.forgetErr
+}
+
+func (q *queue) Stale(*instancev1alpha1.MacOSInstance) Result { return q.stale }
+
+// world is a set with its clients, and a Mac for each lease.
+type world struct {
+	*testing.T
+	*Set
+	client *fake.Clientset
+	clock  *clocktesting.FakeClock
+	source *queue
+	events *record.FakeRecorder
+}
+
+// direct reads the objects of the clientset, without a cache.
+type direct struct{ client *fake.Clientset }
+
+func (d direct) Leases(string) ([]*rackv1alpha1.MacNodeLease, error) {
+	list, err := d.client.RackV1alpha1().MacNodeLeases(namespace).List(context.Background(), metav1.ListOptions{})
+	if err != nil {
+		return nil, err
+	}
+	var leases []*rackv1alpha1.MacNodeLease
+	for i := range list.Items {
+		leases = append(leases, &list.Items[i])
+	}
+	return leases, nil
+}
+
+func (d direct) Instances(string) ([]*instancev1alpha1.MacOSInstance, error) {
+	list, err := d.client.InstanceV1alpha1().MacOSInstances(namespace).List(context.Background(), metav1.ListOptions{})
+	if err != nil {
+		return nil, err
+	}
+	var instances []*instancev1alpha1.MacOSInstance
+	for i := range list.Items {
+		instances = append(instances, &list.Items[i])
+	}
+	return instances, nil
+}
+
+func newWorld(t *testing.T, settings string) *world {
+	t.Helper()
+	parsed, err := config.Parse([]byte(`apiVersion: runners.macrack.io/v1alpha1
+kind: RunnersConfiguration
+sets:
+- name: ios
+  leases: {max: 2, growAfter: 0s}
+  instances: {className: small, imageName: xcode` + settings + `}
+  gitlab: {}
+`))
+	require.NoError(t, err)
+	w := &world{
+		T: t, client: fakes.New(), clock: clocktesting.NewFakeClock(time.Now()), source: &queue{started: map[string]int{}}, events: record.NewFakeRecorder(1000),
+	}
+	environment := Environment{
+		Namespace: namespace, MacRack: w.client, Reader: direct{w.client}, Events: w.events, Self: Self(namespace, "macrack-runners"),
+		Metrics: metrics.New(prometheus.NewRegistry()), Clock: w.clock,
+	}
+	w.Set = New(environment, &parsed.Sets[0], w.source, &floor.History{})
+	return w
+}
+
+// step reconciles, and waits for the work in the background. Each pending lease is bound, and each
+// new instance boots, unless fate says otherwise.
+func (w *world) step() {
+	w.Helper()
+	w.reconcile(w.Context())
+	w.background.Wait()
+	w.clock.Step(time.Second)
+}
+
+func (w *world) bind() {
+	w.Helper()
+	for _, lease := range w.allLeases() {
+		if lease.Status.BoundAt != nil {
+			continue
+		}
+		at := metav1.NewTime(w.clock.Now().Truncate(time.Second))
+		floor := metav1.NewTime(at.Add(24 * time.Hour))
+		lease.Status.Phase, lease.Status.BoundAt, lease.Status.EarliestReleaseAt = rackv1alpha1.MacNodeLeaseBound, &at, &floor
+		_, err := w.client.RackV1alpha1().MacNodeLeases(namespace).Update(w.Context(), lease, metav1.UpdateOptions{})
+		require.NoError(w, err)
+	}
+}
+
+func (w *world) boot() {
+	w.Helper()
+	for _, instance := range w.all() {
+		if instance.Status.Phase != "" {
+			continue
+		}
+		w.status(instance, func(s *instancev1alpha1.MacOSInstanceStatus) {
+			s.Phase = instancev1alpha1.MacOSInstanceRunning
+			s.Conditions = []metav1.Condition{{Type: instancev1alpha1.MacOSInstanceGuestReady, Status: metav1.ConditionTrue}}
+		})
+	}
+}
+
+func (w *world) status(instance *instancev1alpha1.MacOSInstance, change func(*instancev1alpha1.MacOSInstanceStatus)) {
+	w.Helper()
+	change(&instance.Status)
+	_, err := w.client.InstanceV1alpha1().MacOSInstances(namespace).Update(w.Context(), instance, metav1.UpdateOptions{})
+	require.NoError(w, err)
+}
+
+// ends ends the startup script of an instance.
+func (w *world) ends(instance *instancev1alpha1.MacOSInstance, code int32) {
+	w.Helper()
+	w.status(instance, func(s *instancev1alpha1.MacOSInstanceStatus) {
+		s.Startup = &instancev1alpha1.StartupResult{ExitCode: code}
+	})
+}
+
+func (w *world) allLeases() []*rackv1alpha1.MacNodeLease {
+	leases, err := direct{w.client}.Leases("")
+	require.NoError(w, err)
+	return leases
+}
+
+func (w *world) all() []*instancev1alpha1.MacOSInstance {
+	instances, err := direct{w.client}.Instances("")
+	require.NoError(w, err)
+	return instances
+}
+
+func (w *world) busy() []*instancev1alpha1.MacOSInstance {
+	var busy []*instancev1alpha1.MacOSInstance
+	for _, instance := range w.all() {
+		if instance.Annotations[observe.AnnotationJob] != "" {
+			busy = append(busy, instance)
+		}
+	}
+	return busy
+}
+
+// run makes a job run: a lease with a booted machine that has it.
+func (w *world) run() *instancev1alpha1.MacOSInstance {
+	w.Helper()
+	w.source.jobs = 1
+	w.step()
+	w.bind()
+	w.step()
+	w.boot()
+	w.step()
+	w.step()
+	require.Len(w, w.busy(), 1)
+	return w.busy()[0]
+}
+
+func (w *world) eventsContain(want string) {
+	w.Helper()
+	var all []string
+	for {
+		select {
+		case event := <-w.events.Events:
+			all = append(all, event)
+			continue
+		default:
+		}
+		break
+	}
+	assert.Contains(w, strings.Join(all, "\n"), want)
+}
+
+func TestAJobRunsOnAMachineOfItsOwn(t *testing.T) {
+	w := newWorld(t, "")
+	instance := w.run()
+	require.Len(t, w.allLeases(), 1)
+	lease := w.allLeases()[0]
+	assert.Equal(t, "ios-1", lease.Name)
+	assert.Equal(t, 72*time.Hour, lease.Spec.ExpireAfter.Value(), "a lease without macrack-runners ends")
+	require.Len(t, w.all(), 2, "both slots have machines")
+	assert.Equal(t, "job-0", instance.Labels[observe.LabelJob])
+	assert.NotEmpty(t, instance.Annotations[observe.AnnotationJobDeliveredAt])
+	assert.Equal(t, map[string]int{instance.Name: 1}, w.source.started)
+
+	w.ends(instance, 0)
+	w.source.jobs = 0
+	w.step()
+	w.step()
+	assert.Empty(t, w.busy(), "the machine was deleted")
+	require.Len(t, w.all(), 2, "another one replaces it")
+	assert.NotEmpty(t, w.allLeases()[0].Annotations[observe.AnnotationJobEndedAt])
+	w.eventsContain(`JobEnded job "job 0": Succeeded`)
+	assert.Equal(t, 1.0, testutil.ToFloat64(w.Metrics.Finished().WithLabelValues("ios", "Succeeded")))
+}
+
+func TestTwoReplicasAssignAJobOnce(t *testing.T) {
+	w := newWorld(t, "")
+	w.source.jobs = 1
+	w.step()
+	w.bind()
+	w.step()
+	w.boot()
+	// Both have read the same objects.
+	other := New(w.Environment, w.config, w.source, &floor.History{})
+	first, err := w.observe()
+	require.NoError(t, err)
+	second, err := other.observe()
+	require.NoError(t, err)
+	for _, d := range floor.Decide(w.facts(first)) {
+		if d.Action == floor.Place {
+			w.assign(t.Context(), first, d)
+		}
+	}
+	for _, d := range floor.Decide(other.facts(second)) {
+		if d.Action == floor.Place {
+			other.assign(t.Context(), second, d)
+		}
+	}
+	assert.Len(t, w.busy(), 1)
+}
+
+func TestARestartContinues(t *testing.T) {
+	w := newWorld(t, "")
+	instance := w.run()
+	w.Set = New(w.Environment, w.config, w.source, &floor.History{})
+	for range 3 {
+		w.step()
+	}
+	assert.Len(t, w.allLeases(), 1)
+	assert.Len(t, w.all(), 2)
+	assert.Equal(t, 1, w.source.started[instance.Name], "the job is not started again")
+
+	// A job that was assigned and not started is started by the next process.
+	w.source.jobs, w.source.startErr = 2, errors.New("killed")
+	w.step()
+	require.Len(t, w.busy(), 2)
+	w.source.startErr = nil
+	w.Set = New(w.Environment, w.config, w.source, &floor.History{})
+	w.step()
+	assert.Len(t, w.source.started, 2)
+}
+
+func TestAJobThatDoesNotStartRunsElsewhere(t *testing.T) {
+	w := newWorld(t, "")
+	w.source.startErr = errors.New("no runner in the image")
+	instance := w.run()
+	w.clock.Step(startTimeout)
+	w.step()
+	w.step()
+	for _, other := range w.all() {
+		assert.NotEqual(t, instance.UID, other.UID)
+	}
+	w.eventsContain("JobNotStarted no runner in the image")
+	assert.Equal(t, 1.0, testutil.ToFloat64(w.Metrics.Finished().WithLabelValues("ios", "NotStarted")))
+}
+
+func TestFailingMachinesAreDelayed(t *testing.T) {
+	w := newWorld(t, "")
+	w.run()
+	created := 0
+	w.client.PrependReactor("create", "macosinstances", func(clienttesting.Action) (bool, runtime.Object, error) {
+		created++
+		return false, nil, nil
+	})
+	for range 600 { // ten minutes
+		for _, instance := range w.all() {
+			if instance.Annotations[observe.AnnotationJob] == "" && instance.Status.Phase == "" {
+				w.status(instance, func(s *instancev1alpha1.MacOSInstanceStatus) { s.Phase = instancev1alpha1.MacOSInstanceFailed })
+			}
+		}
+		w.step()
+		for _, instance := range w.busy() {
+			w.ends(instance, 1)
+		}
+	}
+	assert.Less(t, created, 20)
+	assert.Len(t, w.allLeases(), 1, "no other Mac is leased for it")
+}
+
+func TestTheSourceOutlivesAnOutage(t *testing.T) {
+	w := newWorld(t, "")
+	instance := w.run()
+	w.source.forgetErr = errors.New("GitHub is down")
+	w.source.jobs = 0
+	w.ends(instance, 0)
+	w.step()
+	w.step()
+	require.Len(t, w.busy(), 1, "the runner is not removed yet")
+	for range 200 {
+		w.step()
+	}
+	assert.Empty(t, w.busy(), "the machine is deleted after two minutes at most")
+	w.eventsContain("NotForgotten")
+}
+
+func TestStaleJobs(t *testing.T) {
+	w := newWorld(t, "")
+	w.run()
+	w.source.stale, w.source.forgetErr = NotNeeded, ErrRunning
+	w.step()
+	assert.Len(t, w.busy(), 1, "its job has just started")
+	w.source.forgetErr, w.source.jobs = nil, 0
+	w.clock.Step(time.Minute)
+	w.step()
+	w.step()
+	assert.Empty(t, w.busy())
+}
+
+func TestTimeout(t *testing.T) {
+	w := newWorld(t, ", timeout: 1h")
+	instance := w.run()
+	w.source.jobs = 0
+	w.clock.Step(time.Hour)
+	w.step()
+	w.step()
+	for _, other := range w.all() {
+		assert.NotEqual(t, instance.UID, other.UID)
+	}
+	assert.Equal(t, 1.0, testutil.ToFloat64(w.Metrics.Finished().WithLabelValues("ios", "TimedOut")))
+}
+
+func TestASilentGuestIsReplaced(t *testing.T) {
+	w := newWorld(t, "")
+	w.source.jobs = 1
+	w.step()
+	w.bind()
+	w.step()
+	at := metav1.NewTime(w.clock.Now())
+	for _, instance := range w.all() {
+		w.status(instance, func(s *instancev1alpha1.MacOSInstanceStatus) {
+			s.Phase, s.StartedAt = instancev1alpha1.MacOSInstanceRunning, &at
+		})
+	}
+	w.step()
+	require.Len(t, w.all(), 2)
+	w.clock.Step(bootTimeout)
+	w.step()
+	assert.Empty(t, w.all())
+	assert.Equal(t, 2, w.failures.count+len(w.failed))
+}
+
+func TestTheFloor(t *testing.T) {
+	w := newWorld(t, "")
+	instance := w.run()
+	w.source.jobs = 0
+	w.ends(instance, 0)
+	w.step()
+	w.clock.Step(20 * time.Hour)
+	w.step()
+	assert.Len(t, w.allLeases(), 1, "its hours are paid")
+	w.clock.Step(3*time.Hour + 50*time.Minute)
+	*w.history = floor.History{} // without yesterday's demand
+	w.step()
+	assert.Empty(t, w.allLeases(), "it ends at its floor")
+	w.eventsContain("ReleaseAtFloor")
+}
+
+func TestALeaseInUseIsRenewed(t *testing.T) {
+	w := newWorld(t, "")
+	w.run()
+	w.clock.Step(30 * time.Hour)
+	w.step()
+	assert.Equal(t, 102*time.Hour, w.allLeases()[0].Spec.ExpireAfter.Value())
+}
+
+func TestQuota(t *testing.T) {
+	w := newWorld(t, "")
+	tries := 0
+	w.client.PrependReactor("create", "macnodeleases", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		tries++
+		return true, nil, apierrors.NewForbidden(action.GetResource().GroupResource(), "ios-1", errors.New("exceeded quota: macs, limited: count/macnodeleases.rack.macrack.io=1"))
+	})
+	w.source.jobs = 1
+	for range 59 {
+		w.step()
+	}
+	assert.Equal(t, 1, tries, "once a minute")
+	w.step()
+	w.step()
+	assert.Equal(t, 2, tries)
+	w.eventsContain("QuotaExceeded")
+}
+
+func TestOverlay(t *testing.T) {
+	now := time.Now()
+	object := func(version string) *rackv1alpha1.MacNodeLease {
+		return &rackv1alpha1.MacNodeLease{ObjectMeta: metav1.ObjectMeta{Name: "a", UID: "u", ResourceVersion: version}}
+	}
+	o := overlay[*rackv1alpha1.MacNodeLease]{}
+	o.put(object("2"), now)
+	assert.Equal(t, "2", o.merge([]*rackv1alpha1.MacNodeLease{object("1")}, now)[0].ResourceVersion, "the cache lags")
+	assert.Equal(t, "3", o.merge([]*rackv1alpha1.MacNodeLease{object("3")}, now)[0].ResourceVersion)
+	assert.Empty(t, o.merge(nil, now), "it was deleted")
+	o.put(object("4"), now)
+	assert.Len(t, o.merge(nil, now), 1, "it was created")
+	assert.Empty(t, o.merge(nil, now.Add(lag)))
+}
