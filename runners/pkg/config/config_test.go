@@ -121,7 +121,8 @@ func TestRefusals(t *testing.T) {
 		{"a variable without a name", script(", env: [{value: a}]"), "env[0].name: Invalid value"},
 		{"a variable twice", script(", env: [{name: A}, {name: A}]"), "env[1].name: Duplicate value"},
 		{"a variable with two values", script(", env: [{name: A, value: b, valueFrom: {secretKeyRef: {name: a, key: b}}}]"), "set only one of value and valueFrom"},
-		{"a variable from elsewhere", script(", env: [{name: A, valueFrom: {fieldRef: {fieldPath: a}}}]"), "set one of secretKeyRef and configMapKeyRef"},
+		{"a variable from elsewhere", script(", env: [{name: A, valueFrom: {fieldRef: {fieldPath: a}}}]"), `unknown field "sets[0].script.env[0].valueFrom.fieldRef"`},
+		{"a variable from no source", script(", env: [{name: A, valueFrom: {}}]"), "set one of secretKeyRef and configMapKeyRef"},
 		{"variables from nowhere", script(", envFrom: [{prefix: A}]"), "set one of secretRef and configMapRef"},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -2,8 +2,9 @@
 package config
 
 import (
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	instancev1alpha1 "macrack.io/macrack/pkg/apis/instance/v1alpha1"
 
 	"macrack.io/macrack/runners/pkg/floor"
 )
@@ -113,9 +114,9 @@ type Script struct {
 	// Script is the script. Maximum: 64 KiB.
 	Script string `json:"script"`
 	// Env are the variables of the script: literals, or keys of Secrets and ConfigMaps.
-	Env []corev1.EnvVar `json:"env,omitempty"`
+	Env []instancev1alpha1.EnvVar `json:"env,omitempty"`
 	// EnvFrom are Secrets and ConfigMaps whose keys become variables of the script.
-	EnvFrom []corev1.EnvFromSource `json:"envFrom,omitempty"`
+	EnvFrom []instancev1alpha1.EnvFromSource `json:"envFrom,omitempty"`
 }
 
 // Limits returns the settings of the floor rule, after defaulting.

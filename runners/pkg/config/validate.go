@@ -7,10 +7,11 @@ import (
 	"strings"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	instancev1alpha1 "macrack.io/macrack/pkg/apis/instance/v1alpha1"
 )
 
 const (
@@ -182,15 +183,12 @@ func validateScript(script *Script, path *field.Path) field.ErrorList {
 	return errs
 }
 
-func validateEnvSource(env corev1.EnvVar, path *field.Path) field.ErrorList {
-	from := *env.ValueFrom
-	secret, configMap := from.SecretKeyRef, from.ConfigMapKeyRef
-	from.SecretKeyRef, from.ConfigMapKeyRef = nil, nil
-	switch {
+func validateEnvSource(env instancev1alpha1.EnvVar, path *field.Path) field.ErrorList {
+	switch from := env.ValueFrom; {
 	case env.Value != "":
 		return field.ErrorList{field.Forbidden(path, "set only one of value and valueFrom")}
-	case from != corev1.EnvVarSource{} || (secret == nil) == (configMap == nil):
-		return field.ErrorList{field.Required(path, "set one of secretKeyRef and configMapKeyRef, and nothing else")}
+	case (from.SecretKeyRef == nil) == (from.ConfigMapKeyRef == nil):
+		return field.ErrorList{field.Required(path, "set one of secretKeyRef and configMapKeyRef")}
 	}
 	return nil
 }

@@ -3,6 +3,7 @@ package sets
 import (
 	"context"
 	"fmt"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -10,12 +11,21 @@ import (
 	utilrand "k8s.io/apimachinery/pkg/util/rand"
 	"k8s.io/client-go/util/retry"
 	"k8s.io/klog/v2"
+	"k8s.io/utils/ptr"
 
 	instancev1alpha1 "macrack.io/macrack/pkg/apis/instance/v1alpha1"
 
 	"macrack.io/macrack/runners/pkg/floor"
 	"macrack.io/macrack/runners/pkg/machines"
 	"macrack.io/macrack/runners/pkg/observe"
+)
+
+const (
+	// deadlineMargin is the time for which a machine may exceed its age and the timeout of its job. It
+	// ends then, also if no macrack-runners runs.
+	deadlineMargin = time.Hour
+	// keepEnded is the time after which an ended machine is deleted if no macrack-runners runs.
+	keepEnded = 24 * time.Hour
 )
 
 // assign gives a job to a warm machine of a lease.
@@ -71,6 +81,8 @@ func (s *Set) create(ctx context.Context, o *state, lease string) {
 		ObjectMeta: metav1.ObjectMeta{Name: lease + "-" + utilrand.String(5), Labels: map[string]string{observe.LabelSet: s.config.Name}},
 		Spec: instancev1alpha1.MacOSInstanceSpec{
 			LeaseName: lease, ClassName: s.config.Instances.ClassName, ImageName: s.config.Instances.ImageName,
+			ActiveDeadlineSeconds:   ptr.To(int64((s.config.Instances.MaxAge.Duration + s.config.Instances.Timeout.Duration + deadlineMargin).Seconds())),
+			TTLSecondsAfterFinished: ptr.To(int32(keepEnded.Seconds())),
 		},
 	}
 	s.source.Prepare(instance)

@@ -30,9 +30,10 @@ func (s *Script) Waiting(c Capacity) []string {
 	return waiting
 }
 
-// Prepare adds the script.
+// Prepare adds the script and its variables.
 func (s *Script) Prepare(instance *instancev1alpha1.MacOSInstance) {
-	instance.Spec.StartupScript = s.config.Script.Script
+	script := s.config.Script
+	instance.Spec.StartupScript, instance.Spec.Env, instance.Spec.EnvFrom = script.Script, script.Env, script.EnvFrom
 }
 
 // Start does nothing: the guest agent starts the script.

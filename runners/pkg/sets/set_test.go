@@ -240,6 +240,7 @@ func TestAJobRunsOnAMachineOfItsOwn(t *testing.T) {
 	assert.Equal(t, "ios-1", lease.Name)
 	assert.Equal(t, 72*time.Hour, lease.Spec.ExpireAfter.Value(), "a lease without macrack-runners ends")
 	require.Len(t, w.all(), 2, "both slots have machines")
+	assert.Equal(t, int64(31*3600), *instance.Spec.ActiveDeadlineSeconds, "a machine without macrack-runners ends")
 	assert.Equal(t, "job-0", instance.Labels[observe.LabelJob])
 	assert.NotEmpty(t, instance.Annotations[observe.AnnotationJobDeliveredAt])
 	assert.Equal(t, map[string]int{instance.Name: 1}, w.source.started)
