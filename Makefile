@@ -20,6 +20,7 @@ include test/chaos/chaos.mk
 include test/load/load.mk
 include test/failover/failover.mk
 include test/realcluster/realcluster.mk
+include test/runners/runners.mk
 
 BINARIES := macrack-apiserver macrack-controllers macrack-agent macrack-vm macrack-guest-agent macrack-ledger
 

@@ -63,7 +63,7 @@ func (o *options) compile(ctx context.Context, p product, platform *v1.Platform,
 	env := []string{"CGO_ENABLED=0", "GOOS=" + platform.OS, "GOARCH=" + platform.Architecture, "GOFLAGS="}
 	const module = "macrack.io/macrack/pkg/version"
 	ldflags := fmt.Sprintf("-s -w -buildid= -X %s.Version=%s -X %s.Commit=%s", module, version.Version, module, o.commit)
-	return build.Release(ctx, binary, ".", "./cmd/"+p.folder, env, "-trimpath", "-ldflags", ldflags)
+	return build.Release(ctx, binary, p.module, "./cmd/"+p.folder, env, "-trimpath", "-ldflags", ldflags)
 }
 
 func (o *options) platformImage(p product, platform *v1.Platform, binary string) (v1.Image, error) {

@@ -41,9 +41,11 @@ var products = []product{
 	{folder: "apiserver", title: "macrack-apiserver", description: "The API server of MacRack: leases of whole Macs, and the rules for them"},
 	{folder: "controllers", title: "macrack-controllers", description: "The controllers of MacRack, and the certificates of its servers"},
 	{folder: "ledger", title: "macrack-ledger", description: "Exports and verifies the ledger of MacRack"},
+	{folder: "macrack-runners", module: "runners", title: "macrack-runners", description: "Runs CI jobs on leased Macs"},
 }
 
-type product struct{ folder, title, description string }
+// product is a program. Its module is a folder of the repository; empty means the root.
+type product struct{ folder, module, title, description string }
 
 type options struct {
 	root, dir string

@@ -6,7 +6,7 @@ PROSE_GO = $(shell git ls-files '*.go' | grep -vE '^pkg/generated/|^third_party/
 
 prose: .dev/bin/vale ## check the language of documents, comments and messages
 	@rm -rf .dev/prose && go run ./hack/prose .dev/prose $(PROSE_GO)
-	@.dev/bin/vale --config hack/prose/vale.ini --output line README.md CONTRIBUTING.md docs artifacts
+	@.dev/bin/vale --config hack/prose/vale.ini --output line README.md CONTRIBUTING.md docs artifacts runners/README.md
 	@.dev/bin/vale --config hack/prose/vale.ini --output line $(PROSE_GO)
 	@.dev/bin/vale --config hack/prose/vale.ini --output line $$(find .dev/prose -name "*.txt" -not -name "*_test.go.txt" -not -path ".dev/prose/test/*")
 

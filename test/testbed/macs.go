@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 
 	"macrack.io/macrack/test/cluster/await"
+	"macrack.io/macrack/test/cluster/build"
 	"macrack.io/macrack/test/cluster/kubeconfig"
 	"macrack.io/macrack/test/cluster/process"
 
@@ -84,7 +85,11 @@ func (tb *Testbed) startMac(ctx context.Context, n int) error {
 		return err
 	}
 	// Only the time rules follow the adjustable clock. Simulated guests boot and end in real time.
-	runners := &slots.InProcess{Backend: &sim.Backend{Host: hostDir, Clock: clock.RealClock{}}, Clock: clock.RealClock{}}
+	backend := &sim.Backend{Host: hostDir, Clock: clock.RealClock{}}
+	if tb.guestAgent {
+		backend.GuestAgent = []string{filepath.Join(tb.Cluster.Bin(), build.Programs["guest-agent"])}
+	}
+	runners := &slots.InProcess{Backend: backend, Clock: clock.RealClock{}}
 	agentConfig := agent.Config{
 		NodeName:     name,
 		Kube:         clients.Kube,

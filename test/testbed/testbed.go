@@ -40,6 +40,9 @@ type Options struct {
 	Macs int
 	// NoAgents leaves the agents of the example's Macs to the caller.
 	NoAgents bool
+	// GuestAgent makes each guest run the real guest agent, built into .dev/bin, so that commands and
+	// startup scripts run.
+	GuestAgent bool
 	// Progress receives progress messages. Default: standard error.
 	Progress io.Writer
 }
@@ -59,6 +62,7 @@ type Testbed struct {
 	// Log is the path of the log of the components inside this program.
 	Log string
 
+	guestAgent      bool
 	progress        io.Writer
 	stop            []func() // in the start order
 	stopControllers func()
@@ -89,7 +93,7 @@ func Start(ctx context.Context, opts Options) (*Testbed, error) {
 	if err != nil {
 		return nil, err
 	}
-	tb := &Testbed{Cluster: c, Clock: NewClock(), Log: c.LogFile("testbed"), progress: opts.Progress, broken: make(chan struct{})}
+	tb := &Testbed{Cluster: c, Clock: NewClock(), Log: c.LogFile("testbed"), guestAgent: opts.GuestAgent, progress: opts.Progress, broken: make(chan struct{})}
 	if err := tb.start(ctx, opts.Macs); err != nil {
 		return nil, errors.Join(err, tb.Stop())
 	}

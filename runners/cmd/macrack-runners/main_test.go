@@ -13,7 +13,7 @@ import (
 	"macrack.io/macrack/runners/traces"
 )
 
-var update = flag.Bool("update", false, "write the numbers into README.md")
+var update = flag.Bool("update", false, "write the numbers into the documents")
 
 func execute(args ...string) (string, error) {
 	var out bytes.Buffer
@@ -25,31 +25,35 @@ func execute(args ...string) (string, error) {
 	return out.String(), err
 }
 
+// documents are the documents with the numbers of simulate.
+var documents = []string{"../../README.md", "../../../docs/runners.md"}
+
 const (
-	readme = "../../README.md"
-	begin  = "<!-- begin simulate -->\n"
-	end    = "<!-- end simulate -->\n"
+	begin = "<!-- begin simulate -->\n"
+	end   = "<!-- end simulate -->\n"
 )
 
-func TestReadmeHasTheNumbersOfSimulate(t *testing.T) {
+func TestDocumentsHaveTheNumbersOfSimulate(t *testing.T) {
 	var files []string
 	for _, name := range traces.Names {
 		files = append(files, "../../traces/"+name+".csv")
 	}
 	numbers, err := execute("simulate", "--markdown", "--jobs", strings.Join(files, ","))
 	require.NoError(t, err)
-	text, err := os.ReadFile(readme)
-	require.NoError(t, err)
-	before, rest, found := strings.Cut(string(text), begin)
-	require.True(t, found)
-	_, after, found := strings.Cut(rest, end)
-	require.True(t, found)
-	want := before + begin + numbers + end + after
-	if *update {
-		require.NoError(t, os.WriteFile(readme, []byte(want), 0o644))
-		return
+	for _, document := range documents {
+		text, err := os.ReadFile(document)
+		require.NoError(t, err)
+		before, rest, found := strings.Cut(string(text), begin)
+		require.True(t, found)
+		_, after, found := strings.Cut(rest, end)
+		require.True(t, found)
+		want := before + begin + numbers + end + after
+		if *update {
+			require.NoError(t, os.WriteFile(document, []byte(want), 0o644))
+			continue
+		}
+		assert.Equal(t, want, string(text), "run go test ./cmd/macrack-runners -update")
 	}
-	assert.Equal(t, want, string(text), "run go test ./cmd/macrack-runners -update")
 }
 
 const trace = "queuedAt,seconds\n2026-03-02T09:00:00Z,3600\n"

@@ -124,7 +124,7 @@ func (o *runOptions) run(ctx context.Context) error {
 			case set.GitHub != nil:
 				return github.New(environment, set, o.core.CoreV1().Secrets(o.namespace), guests, identity, version)
 			case set.GitLab != nil:
-				return gitlab.New(environment, set, o.core.CoordinationV1().Leases(o.namespace))
+				return gitlab.New(environment, set, o.core)
 			}
 			return sets.NewScript(set)
 		},

@@ -74,7 +74,7 @@ else echo gone; fi
 const remainder = `tail -c +%[2]d "$HOME/.macrack-gitlab/%[1]s/out"`
 
 // end ends a script and its child processes.
-const end = `kill -TERM -- "-$(cat "$HOME/.macrack-gitlab/%[1]s/pid")"; sleep 1; kill -KILL -- "-$(cat "$HOME/.macrack-gitlab/%[1]s/pid")"; true`
+const end = `kill -TERM "-$(cat "$HOME/.macrack-gitlab/%[1]s/pid")"; sleep 1; kill -KILL "-$(cat "$HOME/.macrack-gitlab/%[1]s/pid")"; true`
 
 // Run runs the script of a stage in the machine of the job, and returns its exit code. It returns
 // ErrBuild if the script failed.

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes"
 	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
@@ -37,13 +38,17 @@ const (
 type Source struct {
 	sets.Environment
 	set    string
+	client kubernetes.Interface
 	leases coordinationv1client.LeaseInterface
 	store  cache.Store
 }
 
 // New returns the source of a set.
-func New(environment sets.Environment, set *config.Set, leases coordinationv1client.LeaseInterface) *Source {
-	return &Source{Environment: environment, set: set.Name, leases: leases, store: cache.NewStore(cache.MetaNamespaceKeyFunc)}
+func New(environment sets.Environment, set *config.Set, client kubernetes.Interface) *Source {
+	return &Source{
+		Environment: environment, set: set.Name, client: client, leases: client.CoordinationV1().Leases(environment.Namespace),
+		store: cache.NewStore(cache.MetaNamespaceKeyFunc),
+	}
 }
 
 func claimsOf(set string) string { return labelClaim + "=true," + observe.LabelSet + "=" + set }
@@ -56,7 +61,7 @@ func (s *Source) Run(ctx context.Context, changed func()) {
 		AddFunc: s.keep(changed), UpdateFunc: func(_, object any) { s.keep(changed)(object) }, DeleteFunc: s.drop(changed),
 	}
 	_, controller := cache.NewInformerWithOptions(cache.InformerOptions{
-		ListerWatcher: &cache.ListWatch{
+		ListerWatcher: cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
 			ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 				o.LabelSelector = selector
 				return s.leases.List(ctx, o)
@@ -65,7 +70,7 @@ func (s *Source) Run(ctx context.Context, changed func()) {
 				o.LabelSelector = selector
 				return s.leases.Watch(ctx, o)
 			},
-		},
+		}, s.client),
 		ObjectType: &coordinationv1.Lease{}, Handler: handler,
 	})
 	go controller.RunWithContext(ctx)

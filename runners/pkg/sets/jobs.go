@@ -111,7 +111,11 @@ func (s *Set) retire(ctx context.Context, instance *instancev1alpha1.MacOSInstan
 		// A job that has not started could start at any time, unless its source has forgotten the
 		// instance.
 		if result == NotStarted || result == NotNeeded {
-			if err := s.source.Forget(ctx, instance); err != nil {
+			err := s.source.Forget(ctx, instance)
+			if errors.Is(err, ErrRunning) {
+				return s.markStarted(ctx, instance)
+			}
+			if err != nil {
 				return err
 			}
 		}
@@ -133,6 +137,14 @@ func (s *Set) retire(ctx context.Context, instance *instancev1alpha1.MacOSInstan
 		}
 		s.finished(ended, hadJob)
 		return nil
+	})
+}
+
+// markStarted notes on an instance that its job runs. The source has not reported the start.
+func (s *Set) markStarted(ctx context.Context, instance *instancev1alpha1.MacOSInstance) error {
+	return s.change(ctx, instance, func(fresh *instancev1alpha1.MacOSInstance) bool {
+		observe.SetTime(fresh, observe.AnnotationJobStartedAt, s.Clock.Now())
+		return true
 	})
 }
 

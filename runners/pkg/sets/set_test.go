@@ -361,7 +361,8 @@ func TestStaleJobs(t *testing.T) {
 	w.run()
 	w.source.stale, w.source.forgetErr = NotNeeded, ErrRunning
 	w.step()
-	assert.Len(t, w.busy(), 1, "its job has just started")
+	require.Len(t, w.busy(), 1, "its job has just started")
+	assert.NotEmpty(t, w.busy()[0].Annotations[observe.AnnotationJobStartedAt])
 	w.source.forgetErr, w.source.jobs = nil, 0
 	w.clock.Step(time.Minute)
 	w.step()

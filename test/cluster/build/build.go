@@ -103,8 +103,8 @@ func commit(ctx context.Context, root string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// Release builds a package of the module in a folder of this repository, with the environment and
-// flags of a release.
+// Release builds a package of the module in a folder of this repository (empty: the root), with the
+// environment and flags of a release.
 func Release(ctx context.Context, out, folder, pkg string, env []string, flags ...string) error {
 	root, err := Root()
 	if err != nil {

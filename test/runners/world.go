@@ -1,0 +1,281 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"macrack.io/macrack/test/cluster"
+	"macrack.io/macrack/test/cluster/process"
+)
+
+const (
+	tenant   = "acme"
+	adapters = 2
+)
+
+// world is the cluster with macrack-runners and a GitHub.
+type world struct {
+	cluster *cluster.Cluster
+	control string // URL of the control of GitHub
+	links   string // pattern of the link folders of stand-ins
+
+	children []*process.Child
+	kills    []kill
+	killed   map[string]int
+
+	mu      sync.Mutex
+	secrets map[string]bool // of all runners
+	leaks   map[string]bool
+	stopped chan struct{}
+	spying  sync.WaitGroup
+}
+
+type kill struct {
+	name string
+	do   func(context.Context) error
+}
+
+// job is a job of GitHub.
+type job struct {
+	Name                         string
+	QueuedAt, StartedAt, EndedAt time.Time
+	Result                       string
+	Starts                       int
+	RunnerName                   string
+}
+
+func newWorld(ctx context.Context, c *cluster.Cluster, macs int) (*world, error) {
+	w := &world{
+		cluster: c, links: filepath.Join(c.Dir(), "macs", "*", "state", "*", "*", "guest", "home", "link"),
+		killed: map[string]int{}, secrets: map[string]bool{}, leaks: map[string]bool{}, stopped: make(chan struct{}),
+	}
+	port, err := process.FreePort()
+	if err != nil {
+		return nil, err
+	}
+	w.control = "http://" + process.Loopback(port)
+	err = w.start(&process.Child{
+		Name: "fake-github", Program: filepath.Join(c.Bin(), "fake-github"), Prints: "ready", LogFile: c.LogFile("fake-github"),
+		Args: []string{"--control=" + process.Loopback(port), "--links=" + w.links},
+	})
+	if err != nil {
+		return nil, err
+	}
+	kubeconfig, err := w.install(ctx, macs)
+	if err != nil {
+		w.stop()
+		return nil, err
+	}
+	for n := 1; n <= adapters; n++ {
+		name := fmt.Sprintf("macrack-runners-%d", n)
+		child := &process.Child{
+			Name: name, Program: filepath.Join(c.Bin(), "macrack-runners"), LogFile: c.LogFile(name),
+			Args: []string{"--config=" + w.configFile(), "--kubeconfig=" + kubeconfig, "--namespace=" + tenant, "--bind-address="},
+		}
+		if err := w.start(child); err != nil {
+			w.stop()
+			return nil, err
+		}
+		w.kills = append(w.kills, kill{"macrack-runners", func(context.Context) error {
+			child.Kill()
+			return child.Start()
+		}})
+	}
+	w.kills = append(w.kills,
+		kill{"runner process", w.killRunner},
+		kill{"macrack-apiserver", func(ctx context.Context) error {
+			return c.Kill(ctx, fmt.Sprintf("macrack-apiserver-%d", 1+rand.IntN(2)))
+		}},
+		kill{"macrack-agent", func(ctx context.Context) error { return c.Kill(ctx, fmt.Sprintf("mac-%d", 1+rand.IntN(macs))) }},
+		kill{"session", func(ctx context.Context) error { return w.post(ctx, "/faults/drop-session", nil) }},
+		kill{"token", func(ctx context.Context) error { return w.post(ctx, "/faults/expire-token", nil) }},
+		kill{"rate limit", func(ctx context.Context) error { return w.post(ctx, "/faults/rate-limit", nil) }},
+	)
+	w.spying.Go(w.spy)
+	return w, nil
+}
+
+func (w *world) start(child *process.Child) error {
+	w.children = append(w.children, child)
+	return child.Start()
+}
+
+func (w *world) stop() {
+	select {
+	case <-w.stopped:
+	default:
+		close(w.stopped)
+	}
+	w.spying.Wait()
+	for _, child := range w.children {
+		if child.Running() {
+			child.Stop()
+		}
+	}
+}
+
+func (w *world) configFile() string { return filepath.Join(w.cluster.Dir(), "runners.yaml") }
+
+// install installs the chart's role for a service account of the tenant, and writes its kubeconfig
+// and the configuration.
+func (w *world) install(ctx context.Context, macs int) (string, error) {
+	var settings struct{ URL, CA, Token, Install string }
+	if err := w.get(ctx, "/settings", &settings); err != nil {
+		return "", err
+	}
+	set := map[string]any{
+		"name":      "ios",
+		"leases":    map[string]any{"className": "base", "max": macs, "growAfter": "1s"},
+		"instances": map[string]any{"className": "small", "imageName": "macos-26-xcode-26", "warm": 1},
+		"github":    map[string]any{"url": settings.URL, "caBundle": settings.CA, "secretName": "github", "startupScript": settings.Install},
+	}
+	config, err := json.Marshal(map[string]any{"apiVersion": "runners.macrack.io/v1alpha1", "kind": "RunnersConfiguration", "sets": []any{set}})
+	if err != nil {
+		return "", err
+	}
+	values, err := json.Marshal(map[string]any{"sets": []any{set}})
+	if err != nil {
+		return "", err
+	}
+	valuesFile := filepath.Join(w.cluster.Dir(), "values.yaml")
+	if err := os.WriteFile(w.configFile(), config, 0o600); err != nil {
+		return "", err
+	}
+	if err := os.WriteFile(valuesFile, values, 0o600); err != nil {
+		return "", err
+	}
+	role, err := renderRole(ctx, w.cluster, valuesFile)
+	if err != nil {
+		return "", err
+	}
+	admin, err := w.cluster.Kubeconfig(cluster.Admin)
+	if err != nil {
+		return "", err
+	}
+	if _, _, err := w.cluster.KubectlWith(ctx, admin, role, "apply", "--namespace", tenant, "-f", "-"); err != nil {
+		return "", err
+	}
+	if _, _, err := w.cluster.Kubectl(ctx, cluster.Admin, "create", "secret", "generic", "github", "--namespace", tenant, "--from-literal=github_token="+settings.Token); err != nil {
+		return "", err
+	}
+	token, _, err := w.cluster.Kubectl(ctx, cluster.Admin, "create", "token", "macrack-runners", "--namespace", tenant, "--duration=2h")
+	if err != nil {
+		return "", err
+	}
+	return w.writeKubeconfig(strings.TrimSpace(token))
+}
+
+func (w *world) writeKubeconfig(token string) (string, error) {
+	config, err := w.cluster.RESTConfig(cluster.Admin)
+	if err != nil {
+		return "", err
+	}
+	file := clientcmdapi.NewConfig()
+	file.Clusters["dev"] = &clientcmdapi.Cluster{Server: config.Host, CertificateAuthority: config.CAFile, CertificateAuthorityData: config.CAData}
+	file.AuthInfos["runners"] = &clientcmdapi.AuthInfo{Token: token}
+	file.Contexts["runners"] = &clientcmdapi.Context{Cluster: "dev", AuthInfo: "runners", Namespace: tenant}
+	file.CurrentContext = "runners"
+	path := filepath.Join(w.cluster.Dir(), "runners.kubeconfig")
+	return path, clientcmd.WriteToFile(*file, path)
+}
+
+// killRunner kills the process of a stand-in, if one runs.
+func (w *world) killRunner(context.Context) error {
+	links, err := filepath.Glob(w.links)
+	if err != nil || len(links) == 0 {
+		return err
+	}
+	text, err := os.ReadFile(filepath.Join(links[rand.IntN(len(links))], "pid"))
+	if err != nil {
+		return nil // it has just ended
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil || pid < 2 {
+		return err
+	}
+	_ = syscall.Kill(pid, syscall.SIGKILL)
+	return nil
+}
+
+func (w *world) queue(ctx context.Context, count int, duration time.Duration) error {
+	return w.post(ctx, "/jobs", url.Values{"count": {strconv.Itoa(count)}, "duration": {duration.String()}})
+}
+
+func (w *world) jobs(ctx context.Context) ([]job, error) {
+	var jobs []job
+	return jobs, w.get(ctx, "/jobs", &jobs)
+}
+
+// ended reports whether all jobs have ended.
+func (w *world) ended(ctx context.Context) (bool, error) {
+	jobs, err := w.jobs(ctx)
+	for _, job := range jobs {
+		if job.EndedAt.IsZero() {
+			return false, err
+		}
+	}
+	return true, err
+}
+
+// warm reports whether a virtual machine waits for a job.
+func (w *world) warm(ctx context.Context) (bool, error) {
+	out, _, err := w.cluster.Kubectl(ctx, tenant, "get", "macosinstances", "--namespace", tenant, "--selector", "!runners.macrack.io/job",
+		"-o", `jsonpath={.items[*].status.conditions[?(@.type=="GuestReady")].status}`)
+	return strings.Contains(out, "True"), err
+}
+
+func (w *world) until(ctx context.Context, what string, done func() (bool, error)) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("waited %s for %s", patience, what))
+	defer cancel()
+	for {
+		ok, err := done()
+		if ok && err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%w: %w", context.Cause(ctx), err)
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
+}
+
+func (w *world) get(ctx context.Context, path string, value any) error {
+	return w.do(ctx, http.MethodGet, path, value)
+}
+
+func (w *world) post(ctx context.Context, path string, values url.Values) error {
+	return w.do(ctx, http.MethodPost, path+"?"+values.Encode(), nil)
+}
+
+func (w *world) do(ctx context.Context, method, path string, value any) error {
+	request, err := http.NewRequestWithContext(ctx, method, w.control+path, nil)
+	if err != nil {
+		return err
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	data, err := io.ReadAll(response.Body)
+	if err != nil || value == nil {
+		return err
+	}
+	return json.Unmarshal(data, value)
+}
