@@ -1,5 +1,6 @@
-// Runners-demo runs CI jobs on simulated Macs with an adjustable clock: jobs arrive, virtual machines
-// boot, run one job each and are replaced. A lease grows, is kept to its floor, and is returned.
+// Runners-demo runs CI jobs on simulated Macs with an adjustable clock: jobs arrive, virtual
+// machines boot, run one job each and are replaced. A lease grows, is kept to its floor, and is
+// returned.
 package main
 
 import (
@@ -90,7 +91,7 @@ func (d *demo) story(ctx context.Context) {
 func (d *demo) picture(ctx context.Context) {
 	paid := d.metric(ctx, "macrack_runners_paid_chassis_seconds_total")
 	busy := d.metric(ctx, "macrack_runners_busy_chassis_seconds_total")
-	d.say("What was paid and used:")
+	d.say("The paid time and the used time.")
 	const width = 50
 	fmt.Fprintf(d.out, "  paid  %s %.2f chassis-days\n", strings.Repeat("█", width), paid/86400)
 	used := 0

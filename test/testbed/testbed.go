@@ -40,8 +40,8 @@ type Options struct {
 	Macs int
 	// NoAgents leaves the agents of the example's Macs to the caller.
 	NoAgents bool
-	// GuestAgent makes each guest run the real guest agent, built into .dev/bin, so that commands and
-	// startup scripts run.
+	// GuestAgent makes each guest run the real guest agent, built into .dev/bin, so that commands
+	// and startup scripts run.
 	GuestAgent bool
 	// Progress receives progress messages. Default: standard error.
 	Progress io.Writer

@@ -100,8 +100,8 @@ func defaultTo[T any](field **T, value T) {
 	}
 }
 
-// Drained returns the configuration of a set that was removed. Its leases end by the floor rule, and
-// no job is ended within a day.
+// Drained returns the configuration of a set that was removed. Its leases end by the floor rule,
+// and no job is ended within a day.
 func Drained(name string) *Set {
 	set := &Set{Name: name, Leases: Leases{Max: 1}, Instances: Instances{Warm: new(int)}}
 	set.Instances.Timeout = &metav1.Duration{Duration: 24 * time.Hour}

@@ -94,14 +94,14 @@ type GitHub struct {
 	SecretName string `json:"secretName"`
 	// ProxyURL is the URL of the proxy for requests to GitHub. Defaults to a direct connection.
 	ProxyURL string `json:"proxyURL,omitempty"`
-	// CABundle are the certificates, in PEM format, of the authorities of a GitHub Enterprise Server.
-	// Defaults to those of the system.
+	// CABundle are the certificates, in PEM format, of the authorities of a GitHub Enterprise
+	// Server. Defaults to those of the system.
 	CABundle string `json:"caBundle,omitempty"`
 	// StartupScript is a shell script that each virtual machine runs before it can take a job, such
 	// as the installation of the runner. Maximum: 60 KiB.
 	StartupScript string `json:"startupScript,omitempty"`
-	// RunnerPath is the path of the runner's run.sh in the virtual machine, from the home directory.
-	// Defaults to actions-runner/run.sh.
+	// RunnerPath is the path of the runner's run.sh in the virtual machine, from the home
+	// directory. Defaults to actions-runner/run.sh.
 	RunnerPath string `json:"runnerPath,omitempty"`
 }
 

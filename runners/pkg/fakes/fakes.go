@@ -25,8 +25,8 @@ type server struct {
 	version int
 }
 
-// New returns a clientset that refuses updates of stale objects, deletions whose preconditions do not
-// hold, and a third instance on a lease.
+// New returns a clientset that refuses updates of stale objects, deletions whose preconditions do
+// not hold, and a third instance on a lease.
 func New() *fake.Clientset {
 	client := fake.NewSimpleClientset() // the schema of NewClientset has no types of MacRack
 	s := &server{tracker: client.Tracker(), version: 1000}

@@ -20,8 +20,8 @@ import (
 	"macrack.io/macrack/pkg/generated/clientset/versioned"
 )
 
-// Macs binds each lease, and runs the startup script of each instance as a process of this host, with
-// a home directory of its own.
+// Macs binds each lease, and runs the startup script of each instance as a process of this host,
+// with a home directory of its own.
 type Macs struct {
 	client    versioned.Interface
 	namespace string

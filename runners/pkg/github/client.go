@@ -32,8 +32,8 @@ const pollTimeout = 90 * time.Second
 // errCredentials marks an error in the Secret.
 var errCredentials = errors.New("invalid credentials")
 
-// connect returns a client with the credentials of the Secret. It reads the Secret each time, so that
-// new credentials take effect.
+// connect returns a client with the credentials of the Secret. It reads the Secret each time, so
+// that new credentials take effect.
 func (s *Source) connect(ctx context.Context) (*scaleset.Client, error) {
 	secret, err := s.secrets.Get(ctx, s.github.SecretName, metav1.GetOptions{})
 	if err != nil {

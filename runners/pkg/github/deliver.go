@@ -14,9 +14,9 @@ import (
 	"macrack.io/macrack/runners/pkg/sets"
 )
 
-// waitForJob is the end of the startup script of an instance. It waits for a configuration in a named
-// pipe, and runs the runner with it. The configuration is on no command line and on no disk. The
-// runner belongs to the guest agent, so it survives a broken connection.
+// waitForJob is the end of the startup script of an instance. It waits for a configuration in a
+// named pipe, and runs the runner with it. The configuration is on no command line and on no disk.
+// The runner belongs to the guest agent, so it survives a broken connection.
 const waitForJob = `
 umask 077
 cd "$HOME" || exit 1
@@ -104,7 +104,8 @@ func (s *Source) Start(ctx context.Context, instance *instancev1alpha1.MacOSInst
 	case outputDelivered:
 		return nil
 	case outputAlready:
-		// An earlier configuration has arrived, and its runner has ended since: this one is surplus.
+		// An earlier configuration has arrived, and its runner has ended since: this one is
+		// surplus.
 		return ignoreRunning(s.remove(ctx, client, instance.Name))
 	case outputWait:
 		return errors.Join(sets.ErrWait, ignoreRunning(s.remove(ctx, client, instance.Name)))

@@ -28,8 +28,8 @@ import (
 // registerTimeout is the time in which a runner that has its configuration must get a job.
 const registerTimeout = 5 * time.Minute
 
-// Source is a runner scale set of GitHub Actions. GitHub gives a job to any runner of the set, so the
-// number of jobs counts, and a job gets its name when it starts.
+// Source is a runner scale set of GitHub Actions. GitHub gives a job to any runner of the set, so
+// the number of jobs counts, and a job gets its name when it starts.
 type Source struct {
 	sets.Environment
 	set     string

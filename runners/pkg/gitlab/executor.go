@@ -168,8 +168,8 @@ func (e *Executor) Cleanup(ctx context.Context) error {
 	return e.end(ctx, instance, sets.Succeeded, true)
 }
 
-// end notes the result of a job on its machine, unless there is one. The set deletes a machine whose
-// job has ended.
+// end notes the result of a job on its machine, unless there is one. The set deletes a machine
+// whose job has ended.
 func (e *Executor) end(ctx context.Context, instance *instancev1alpha1.MacOSInstance, result sets.Result, ended bool) error {
 	// A job may have lost the machine while the API server was down.
 	return retry.OnError(retry.DefaultBackoff, func(err error) bool { return !apierrors.IsNotFound(err) }, func() error {

@@ -157,7 +157,7 @@ func (s *stageRun) finish(ctx context.Context) error {
 	}
 }
 
-// again waits before the next attempt. It returns an error if there is none.
+// again waits before the next attempt, or returns an error if no attempt can succeed.
 func (s *stageRun) again(ctx context.Context, cause error) error {
 	if s.Clock.Since(s.lastContact) > contactTimeout {
 		return fmt.Errorf("virtual machine %s was unreachable for %s: %w", s.instance.Name, contactTimeout, cause)

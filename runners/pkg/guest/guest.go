@@ -25,8 +25,8 @@ const maxOutput = 64 << 10
 
 // Executor runs commands in guests.
 type Executor interface {
-	// Execute runs a command and returns its exit code. If the connection breaks, it may return 0 or
-	// an error, and the command is killed: callers must recognise success by the output.
+	// Execute runs a command and returns its exit code. If the connection breaks, it may return 0
+	// or an error, and the command is killed: callers must recognise success by the output.
 	Execute(ctx context.Context, instance *instancev1alpha1.MacOSInstance, stdin io.Reader, stdout, stderr io.Writer, command ...string) (int, error)
 }
 
@@ -76,8 +76,8 @@ func (p *Pods) Execute(ctx context.Context, instance *instancev1alpha1.MacOSInst
 	return 0, err
 }
 
-// Output runs a shell script in a guest and returns its standard output. The script is on the command
-// line; secrets belong on the standard input.
+// Output runs a shell script in a guest and returns its standard output. The script is on the
+// command line; secrets belong on the standard input.
 func Output(ctx context.Context, executor Executor, instance *instancev1alpha1.MacOSInstance, stdin io.Reader, script string) (string, error) {
 	var stdout, stderr bounded
 	code, err := executor.Execute(ctx, instance, stdin, &stdout, &stderr, "/bin/sh", "-c", script)

@@ -19,8 +19,8 @@ import (
 )
 
 const (
-	// expireAfter is the time after which a lease ends if no macrack-runners renews it. It is renewed
-	// when less than expireBefore remains.
+	// expireAfter is the time after which a lease ends if no macrack-runners renews it. It is
+	// renewed when less than expireBefore remains.
 	expireAfter  = 72 * time.Hour
 	expireBefore = 48 * time.Hour
 	// quotaPause is the time after which a refused lease is tried again.

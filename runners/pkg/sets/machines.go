@@ -21,8 +21,8 @@ import (
 )
 
 const (
-	// deadlineMargin is the time for which a machine may exceed its age and the timeout of its job. It
-	// ends then, also if no macrack-runners runs.
+	// deadlineMargin is the time for which a machine may exceed its age and the timeout of its job.
+	// It ends then, also if no macrack-runners runs.
 	deadlineMargin = time.Hour
 	// keepEnded is the time after which an ended machine is deleted if no macrack-runners runs.
 	keepEnded = 24 * time.Hour
@@ -51,8 +51,8 @@ func (s *Set) assign(ctx context.Context, o *state, d floor.Decision) {
 	}
 }
 
-// keepMachines creates and deletes machines on the leases that are kept, and retires those whose job
-// has ended or exceeds the timeout.
+// keepMachines creates and deletes machines on the leases that are kept, and retires those whose
+// job has ended or exceeds the timeout.
 func (s *Set) keepMachines(ctx context.Context, o *state, kept []string) {
 	for _, d := range machines.Decide(o.now, s.settings(), kept, o.machines) {
 		switch instance := o.instance(d.Machine); {
@@ -130,8 +130,8 @@ func (s *Set) serve(ctx context.Context, o *state) {
 	s.forgetAttempts(o)
 }
 
-// change applies a change to the newest version of an instance. The change returns false if it is no
-// longer needed.
+// change applies a change to the newest version of an instance. The change returns false if it is
+// no longer needed.
 func (s *Set) change(ctx context.Context, instance *instancev1alpha1.MacOSInstance, apply func(*instancev1alpha1.MacOSInstance) bool) error {
 	return Change(ctx, s.MacRack.InstanceV1alpha1().MacOSInstances(s.Namespace), instance, apply)
 }
@@ -142,8 +142,8 @@ type instanceClient interface {
 	Update(context.Context, *instancev1alpha1.MacOSInstance, metav1.UpdateOptions) (*instancev1alpha1.MacOSInstance, error)
 }
 
-// Change applies a change to the newest version of an instance. The change returns false if it is no
-// longer needed.
+// Change applies a change to the newest version of an instance. The change returns false if it is
+// no longer needed.
 func Change(ctx context.Context, client instanceClient, instance *instancev1alpha1.MacOSInstance, apply func(*instancev1alpha1.MacOSInstance) bool) error {
 	return onFresh(func() error {
 		fresh, err := client.Get(ctx, instance.Name, metav1.GetOptions{})

@@ -9,8 +9,8 @@ import (
 	"macrack.io/macrack/runners/pkg/config"
 )
 
-// Script is the source of a set whose machines run a script once. The script fetches its job itself,
-// so each machine counts as busy from its boot.
+// Script is the source of a set whose machines run a script once. The script fetches its job
+// itself, so each machine counts as busy from its boot.
 type Script struct {
 	config *config.Set
 }

@@ -32,7 +32,8 @@ const (
 	bootTimeout = 10 * time.Minute
 	// startTimeout is the time in which the guest must accept its job.
 	startTimeout = 5 * time.Minute
-	// resultTimeout is the time for which the source may not know the result of a job that has ended.
+	// resultTimeout is the time for which the source may not know the result of a job that has
+	// ended.
 	resultTimeout = 15 * time.Second
 	// forgetTimeout is the time for which the deletion of an instance waits for its source.
 	forgetTimeout = 2 * time.Minute
@@ -228,8 +229,8 @@ func (s *Set) capacity(o *state, facts floor.Facts) Capacity {
 	return c
 }
 
-// keepsMachines reports whether machines are created on a lease: it is bound, its Mac is online, and
-// it is kept.
+// keepsMachines reports whether machines are created on a lease: it is bound, its Mac is online,
+// and it is kept.
 func keepsMachines(facts floor.Facts, d floor.Decision) bool {
 	for _, l := range facts.Leases {
 		if l.Name == d.Lease {

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// StandIn is a stand-in for run.sh of a runner. Files in its home directory replace its network, and
-// Link is the other end. It fails in a virtual machine that has run a job before.
+// StandIn is a stand-in for run.sh of a runner. Files in its home directory replace its network,
+// and Link is the other end. It fails in a virtual machine that has run a job before.
 const StandIn = `#!/bin/sh
 link=$HOME/link
 mkdir "$link" || exit 1

@@ -1,5 +1,5 @@
-// Package githubtest is a server that speaks the protocol of runner scale sets like GitHub, with its
-// faults.
+// Package githubtest is a server that speaks the protocol of runner scale sets like GitHub, with
+// its faults.
 package githubtest
 
 import (
