@@ -25,7 +25,7 @@ func TestStrategy(t *testing.T) {
 	stored := func() *instance.InstanceClass {
 		return &instance.InstanceClass{
 			ObjectMeta: metav1.ObjectMeta{Name: "small", UID: "u1", ResourceVersion: "1", Generation: 1},
-			Spec:       instance.InstanceClassSpec{Resources: instance.InstanceClassResources{CPU: scalar.MustParse("4"), Memory: scalar.MustParse("8Gi")}, Synchronization: instance.DiskSynchronizationFsync},
+			Spec:       instance.InstanceClassSpec{Resources: instance.InstanceClassResources{CPU: scalar.MustParse("4"), Memory: scalar.MustParse("8Gi")}, Synchronization: instance.DiskSynchronizationFsync, Network: instance.Network{Mode: instance.NetworkIsolated}},
 		}
 	}
 	strategy := NewStrategy(newScheme())
