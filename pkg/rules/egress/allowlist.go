@@ -16,8 +16,8 @@ const MaxEntries = 64
 type AllowList struct {
 	// CIDRs are IPv4 networks.
 	CIDRs []netip.Prefix
-	// Names are DNS names in lower case, such as git.example.com. *.example.com stands for all names
-	// below example.com.
+	// Names are DNS names in lower case, such as git.example.com. *.example.com stands for all
+	// names below example.com.
 	Names []string
 }
 
@@ -51,6 +51,11 @@ func ParseCIDR(text string) (netip.Prefix, error) {
 		return netip.Prefix{}, errors.New("must be an IPv4 network such as 10.20.0.0/16; isolated guests have no IPv6")
 	case cidr != cidr.Masked():
 		return netip.Prefix{}, fmt.Errorf("must end in zero bits; use %s", cidr.Masked())
+	}
+	for _, n := range never {
+		if containsCIDR(n.cidr, cidr) {
+			return netip.Prefix{}, fmt.Errorf("must not be in %s, which nothing allows (%s)", n.cidr, n.what)
+		}
 	}
 	return cidr, nil
 }

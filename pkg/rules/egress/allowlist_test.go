@@ -20,10 +20,11 @@ func TestCheckName(t *testing.T) {
 }
 
 func TestParseAllowList(t *testing.T) {
-	_, err := ParseAllowList([]string{"10.0.0.0/8", "10.0.0.1/8", "fd00::/8", "ten"}, []string{"git.corp", "*"})
+	_, err := ParseAllowList([]string{"10.0.0.0/8", "10.0.0.1/8", "fd00::/8", "ten", "127.0.0.1/32"}, []string{"git.corp", "*"})
 	assert.EqualError(t, err, `"10.0.0.1/8" must end in zero bits; use 10.0.0.0/8
 "fd00::/8" must be an IPv4 network such as 10.20.0.0/16; isolated guests have no IPv6
 "ten" must be an IPv4 network such as 10.20.0.0/16
+"127.0.0.1/32" must not be in 127.0.0.0/8, which nothing allows (an address of the Mac itself)
 "*" must be a DNS name in lower case such as git.example.com, or *.example.com for the names below it`)
 }
 

@@ -61,6 +61,9 @@ func (n *Network) serveDHCP() error {
 				_, err := conn.WriteTo(reply.ToBytes(), &net.UDPAddr{IP: net.IPv4bcast, Port: dhcpClientPort})
 				if err == nil && reply.MessageType() == dhcpv4.MessageTypeAck && reply.YourIPAddr.Equal(Guest.AsSlice()) {
 					n.leased.Store(true)
+					if n.config.Leased != nil {
+						n.config.Leased()
+					}
 				}
 			}
 		}

@@ -70,8 +70,8 @@ func (n *Network) serveDNS() error {
 	return nil
 }
 
-// ServeDNS implements dns.Handler. Questions beyond the limits have no answer, and the guest repeats
-// them.
+// ServeDNS implements dns.Handler. Questions beyond the limits have no answer, and the guest
+// repeats them.
 func (s *nameserver) ServeDNS(w dns.ResponseWriter, question *dns.Msg) {
 	if !s.rate.AllowN(s.network.config.Clock.Now(), 1) || !acquire(s.queries) {
 		return
@@ -159,8 +159,8 @@ func (n *Network) learn(question string, answers []dns.RR) {
 	}
 }
 
-// reachable returns the records without the addresses that the guest may not reach. So a public name
-// with a private address, as in DNS rebinding, has no address for the guest, and neither have the
+// reachable returns the records without the addresses that the guest may not reach. So a public
+// name with a private address, as in DNS rebinding, has no address for the guest. Neither have the
 // names of a site's machines.
 func (n *Network) reachable(answers []dns.RR) []dns.RR {
 	host, err := n.host.addresses()

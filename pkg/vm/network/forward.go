@@ -105,8 +105,8 @@ func (n *Network) join(guest, outside net.Conn) {
 	copies.Wait()
 }
 
-// forwardUDP starts the flow of a packet that belongs to none. If it returns false, the stack answers
-// with "port unreachable".
+// forwardUDP starts the flow of a packet that belongs to none. If it returns false, the stack
+// answers with "port unreachable".
 func (n *Network) forwardUDP(id stack.TransportEndpointID, pkt *stack.PacketBuffer) bool {
 	if id.RemoteAddress != guestAddress {
 		return true // the stack hears its own broadcasts

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"sync"
 	"sync/atomic"
 
 	"github.com/miekg/dns"
@@ -37,6 +38,9 @@ type Config struct {
 	// Refused is called with the reason when a destination is refused, at a bounded rate. May be
 	// nil.
 	Refused func(error)
+	// Leased is called when the guest has leased its address, and when it renews the lease. May be
+	// nil.
+	Leased func()
 	// Outside is the network of the host. The zero value is the real one.
 	Outside Outside
 }
@@ -100,8 +104,9 @@ type Network struct {
 	rate     *rate.Limiter
 	refusals *rate.Limiter
 
-	ctx   context.Context
-	close context.CancelFunc
+	ctx     context.Context
+	close   context.CancelFunc
+	closing sync.Once
 }
 
 // New starts the network of a guest.
@@ -138,11 +143,13 @@ func New(config Config) (*Network, error) {
 // belongs to the network, which closes it.
 func (n *Network) Device() *os.File { return n.device }
 
-// Address returns the address of the guest once the guest has leased it.
-func (n *Network) Address() (netip.Addr, bool) { return Guest, n.leased.Load() }
+// Leased reports whether the guest has leased its address.
+func (n *Network) Leased() bool { return n.leased.Load() }
 
 // Close ends the network and all connections of the guest.
-func (n *Network) Close() {
+func (n *Network) Close() { n.closing.Do(n.shutDown) }
+
+func (n *Network) shutDown() {
 	n.close()
 	_ = n.device.Close()
 	if n.stack != nil {

@@ -324,7 +324,7 @@ func TestDial(t *testing.T) {
 	assert.ErrorContains(t, err, "refused")
 }
 
-// A guest that is down, or that does not read its link, delays nobody beyond the caller's deadline.
+// A guest that is down, or that does not read its link, delays a caller to its deadline at most.
 func TestDialSilentGuest(t *testing.T) {
 	w := newWorld(t, nil, nil)
 	w.guest.Close()

@@ -14,7 +14,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 )
 
-// dnsServer answers the name big.example. over UDP with a truncated message, and refuses refused.example.
+// dnsServer answers the name big.example. over UDP with a truncated message.
 func dnsServer(t *testing.T) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -26,12 +26,9 @@ func dnsServer(t *testing.T) string {
 		reply.SetReply(question)
 		record, _ := dns.NewRR(question.Question[0].Name + " 60 IN A 140.82.121.4")
 		_, overUDP := w.RemoteAddr().(*net.UDPAddr)
-		switch {
-		case question.Question[0].Name == "refused.example.":
-			reply.Rcode = dns.RcodeRefused
-		case question.Question[0].Name == "big.example." && overUDP:
+		if question.Question[0].Name == "big.example." && overUDP {
 			reply.Truncated = true
-		default:
+		} else {
 			reply.Answer = []dns.RR{record}
 		}
 		_ = w.WriteMsg(reply)

@@ -89,8 +89,8 @@ const (
 
 // Network is the network of a virtual machine.
 type Network struct {
-	// mode is the kind of network: Isolated or NAT. NAT is faster, but separates the virtual machine
-	// neither from its Mac nor from the Mac's networks. Defaults to Isolated.
+	// mode is the kind of network: Isolated or NAT. NAT is faster, but separates the virtual
+	// machine neither from its Mac nor from the Mac's networks. Defaults to Isolated.
 	// +optional
 	Mode NetworkMode `json:"mode,omitempty" protobuf:"bytes,1,opt,name=mode,casttype=NetworkMode"`
 	// limits narrow the private destinations that spec.guestNetwork of the RackConfig allows. The

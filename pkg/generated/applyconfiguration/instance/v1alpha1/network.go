@@ -11,8 +11,8 @@ import (
 //
 // Network is the network of a virtual machine.
 type NetworkApplyConfiguration struct {
-	// mode is the kind of network: Isolated or NAT. NAT is faster, but separates the virtual machine
-	// neither from its Mac nor from the Mac's networks. Defaults to Isolated.
+	// mode is the kind of network: Isolated or NAT. NAT is faster, but separates the virtual
+	// machine neither from its Mac nor from the Mac's networks. Defaults to Isolated.
 	Mode *instancev1alpha1.NetworkMode `json:"mode,omitempty"`
 	// limits narrow the private destinations that spec.guestNetwork of the RackConfig allows. The
 	// virtual machine reaches those that both allow. If absent, it reaches all that the RackConfig

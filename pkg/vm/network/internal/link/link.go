@@ -4,7 +4,7 @@ package link
 import (
 	"errors"
 	"net"
-	"sync/atomic"
+	"sync"
 	"syscall"
 	"time"
 
@@ -13,6 +13,7 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip/link/channel"
 	"gvisor.dev/gvisor/pkg/tcpip/link/ethernet"
 	"gvisor.dev/gvisor/pkg/tcpip/stack"
+	"k8s.io/utils/clock"
 )
 
 const (
@@ -22,7 +23,7 @@ const (
 	maxFrame = 64 << 10
 	// maxWait is the time for which a full socket delays a frame, and sendPause the time between
 	// tries. After maxWait, frames are dropped at once until the peer reads again.
-	maxWait   = 20 * time.Millisecond
+	maxWait   = 100 * time.Millisecond
 	sendPause = 50 * time.Microsecond
 )
 
@@ -31,7 +32,9 @@ type Link struct {
 	*channel.Endpoint // only the properties of a link; its queue is not used
 	conn              *net.UnixConn
 	raw               syscall.RawConn
-	stalled           atomic.Bool
+
+	mu      sync.Mutex
+	stalled bool // the peer does not read
 }
 
 // New returns the end of a wire with the Ethernet address mac, and the endpoint for a stack.
@@ -84,25 +87,46 @@ func (l *Link) WritePackets(pkts stack.PacketBufferList) (int, tcpip.Error) {
 	return pkts.Len(), nil
 }
 
+// send sends a frame, and waits a moment if the socket is full.
 func (l *Link) send(frame []byte) error {
-	for waited := time.Duration(0); ; waited += sendPause {
-		var err error
-		if closed := l.raw.Write(func(fd uintptr) bool {
-			_, err = syscall.Write(int(fd), frame)
-			return true
-		}); closed != nil {
-			return net.ErrClosed
-		}
-		if err == nil {
-			l.stalled.Store(false)
-			return nil
-		}
-		// Linux returns EAGAIN if the socket is full, and macOS ENOBUFS.
-		full := errors.Is(err, syscall.EAGAIN) || errors.Is(err, syscall.ENOBUFS)
-		if !full || l.stalled.Load() || waited >= maxWait {
-			l.stalled.Store(true)
-			return err
-		}
-		time.Sleep(sendPause)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	err := l.write(frame, false)
+	if err == nil {
+		l.stalled = false
 	}
+	if !isFull(err) || l.stalled {
+		return err
+	}
+	clk := clock.RealClock{}
+	deadline := clk.Now().Add(maxWait)
+	_ = l.conn.SetWriteDeadline(deadline)
+	defer func() { _ = l.conn.SetWriteDeadline(time.Time{}) }()
+	for isFull(err) && clk.Now().Before(deadline) {
+		if errors.Is(err, syscall.ENOBUFS) {
+			clk.Sleep(sendPause)
+		}
+		err = l.write(frame, true)
+	}
+	l.stalled = err != nil
+	return err
+}
+
+// isFull reports whether a socket was full: Linux returns EAGAIN, and macOS ENOBUFS, after which it
+// does not report when there is room.
+func isFull(err error) bool {
+	return errors.Is(err, syscall.EAGAIN) || errors.Is(err, syscall.ENOBUFS)
+}
+
+// write tries to send a frame. If wait is set, it tries again when the system reports that there is
+// room, until the deadline of the socket.
+func (l *Link) write(frame []byte, wait bool) error {
+	var err error
+	if ended := l.raw.Write(func(fd uintptr) bool {
+		_, err = syscall.Write(int(fd), frame)
+		return !wait || !errors.Is(err, syscall.EAGAIN)
+	}); ended != nil && err == nil {
+		return ended
+	}
+	return err
 }
