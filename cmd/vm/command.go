@@ -36,7 +36,7 @@ func (o *options) hypervisor() (*hypervisor, error) {
 		if o.simHostDir == "" {
 			return nil, errors.New("--sim-host-dir is required with --backend=sim")
 		}
-		backend := &sim.Backend{Host: sim.HostDir(o.simHostDir), Clock: clock.RealClock{}}
+		backend := &sim.Backend{Host: sim.HostDir(o.simHostDir), Clock: clock.RealClock{}, Network: true}
 		if o.simGuestAgent != "" {
 			backend.GuestAgent = []string{o.simGuestAgent}
 		}

@@ -17,7 +17,7 @@ import (
 )
 
 // launch places the virtual machine in a slot and starts it.
-func (s *starter) launch(instance *instancev1alpha1.MacOSInstance, class *instancev1alpha1.InstanceClass, image *imagev1alpha1.MacOSImage, cached images.Cached) error {
+func (s *starter) launch(instance *instancev1alpha1.MacOSInstance, network contract.Network, class *instancev1alpha1.InstanceClass, image *imagev1alpha1.MacOSImage, cached images.Cached) error {
 	s.PlacementLock.RLock()
 	defer s.PlacementLock.RUnlock()
 	// The release of the Mac may have begun meanwhile. Either the scrub waits for this lock, or the
@@ -37,6 +37,7 @@ func (s *starter) launch(instance *instancev1alpha1.MacOSInstance, class *instan
 		StartupScript:     instance.Spec.StartupScript,
 		Environment:       environment.Wanted(instance),
 		Synchronization:   contract.Synchronization(class.Spec.Synchronization),
+		Network:           network,
 	}
 	if display := class.Spec.Display; display != nil {
 		spec.Display = &contract.Display{Width: display.Width, Height: display.Height, PixelsPerInch: display.PixelsPerInch}

@@ -133,6 +133,10 @@ func (s *starter) create(ctx context.Context, instance *instancev1alpha1.MacOSIn
 	if err != nil {
 		return err
 	}
+	network, err := s.networkOf(ctx, class)
+	if err != nil {
+		return err
+	}
 	instance, problem, err := s.Environment.Check(ctx, instance)
 	if err != nil {
 		return err
@@ -147,7 +151,7 @@ func (s *starter) create(ctx context.Context, instance *instancev1alpha1.MacOSIn
 	if instance, err = s.claim(ctx, instance, cached); err != nil {
 		return err
 	}
-	err = s.launch(instance, class, image, cached)
+	err = s.launch(instance, network, class, image, cached)
 	if errors.Is(err, slots.ErrDuplicateIdentity) {
 		return s.reporter.refuse(ctx, instance, pod, rejections.ReasonDuplicateIdentity, err.Error())
 	}

@@ -54,13 +54,3 @@ func sizes(ctx context.Context, io api.AttachIO) <-chan guest.Size {
 	}()
 	return sizes
 }
-
-// PortForward connects a stream to a TCP port in the guest of a pod's virtual machine.
-func (s *Sessions) PortForward(ctx context.Context, namespace, name string, port int32, stream io.ReadWriteCloser) error {
-	if port < 1 || port > 65535 {
-		return fmt.Errorf("port %d is invalid; use a port from 1 to 65535", port)
-	}
-	return s.open(ctx, namespace, name, func(ctx context.Context, c guest.Agent) error {
-		return c.Forward(ctx, uint16(port), stream)
-	})
-}

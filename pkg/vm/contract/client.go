@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -32,12 +33,21 @@ func NewClient(dir SlotDir) *Client {
 
 // Connect connects to a vsock port of the guest. The connection ends with the VM.
 func (c *Client) Connect(ctx context.Context, port uint32) (net.Conn, error) {
+	return c.connect(ctx, PathConnect, UpgradeVsock, uint64(port))
+}
+
+// Dial connects to a TCP port of an isolated guest. The connection ends with the VM.
+func (c *Client) Dial(ctx context.Context, port uint16) (net.Conn, error) {
+	return c.connect(ctx, PathDial, UpgradeTCP, uint64(port))
+}
+
+func (c *Client) connect(ctx context.Context, path, protocol string, port uint64) (net.Conn, error) {
 	conn, err := c.dir.Dial(ctx)
 	if err != nil {
 		return nil, err
 	}
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
-	reader, err := upgrade(conn, port)
+	reader, err := upgrade(conn, path, protocol, port)
 	if !stop() && err == nil {
 		err = ctx.Err() // the deadline is set, or is about to be
 	}
@@ -49,13 +59,13 @@ func (c *Client) Connect(ctx context.Context, port uint32) (net.Conn, error) {
 }
 
 // upgrade returns a reader of the guest's data.
-func upgrade(conn net.Conn, port uint32) (*bufio.Reader, error) {
-	req, err := http.NewRequest(http.MethodPost, fmt.Sprintf("http://vm%s?port=%d", PathConnect, port), nil)
+func upgrade(conn net.Conn, path, protocol string, port uint64) (*bufio.Reader, error) {
+	req, err := http.NewRequest(http.MethodPost, fmt.Sprintf("http://vm%s?port=%d", path, port), nil)
 	if err != nil {
 		return nil, err
 	}
 	req.Header.Set("Connection", "Upgrade")
-	req.Header.Set("Upgrade", UpgradeVsock)
+	req.Header.Set("Upgrade", protocol)
 	if err := req.Write(conn); err != nil {
 		return nil, err
 	}
@@ -77,6 +87,15 @@ type upgraded struct {
 }
 
 func (u *upgraded) Read(p []byte) (int, error) { return u.reader.Read(p) }
+
+// CloseWrite ends the direction to the guest.
+func (u *upgraded) CloseWrite() error {
+	half, ok := u.Conn.(halfCloser)
+	if !ok {
+		return errors.ErrUnsupported
+	}
+	return half.CloseWrite()
+}
 
 // State returns the current state. If the runner does not respond before ctx's deadline, State
 // returns an error, and the caller decides.

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"strconv"
+	"sync"
 	"time"
 )
 
@@ -25,10 +26,16 @@ const (
 	// port=NUMBER that upgrades to UpgradeVsock gets a 101 response; the connection then carries
 	// the guest's data.
 	PathConnect = "/v1/connect"
+	// PathDial connects the caller to a TCP port of an isolated guest, as PathConnect does. It
+	// upgrades to UpgradeTCP.
+	PathDial = "/v1/dial"
 )
 
-// UpgradeVsock is the protocol that PathConnect upgrades to.
-const UpgradeVsock = "macrack-vsock"
+// UpgradeVsock is the protocol that PathConnect upgrades to, and UpgradeTCP that of PathDial.
+const (
+	UpgradeVsock = "macrack-vsock"
+	UpgradeTCP   = "macrack-tcp"
+)
 
 // ConnectTimeout bounds a connection attempt to a port of the guest.
 const ConnectTimeout = 5 * time.Second
@@ -53,6 +60,8 @@ type Runner interface {
 	// Connect connects to a vsock port of the guest. ctx bounds the attempt. The connection ends
 	// with the VM.
 	Connect(ctx context.Context, port uint32) (net.Conn, error)
+	// Dial connects to a TCP port of an isolated guest, as Connect does.
+	Dial(ctx context.Context, port uint16) (net.Conn, error)
 }
 
 // Listen creates the runner's socket with mode 0600 and replaces that of a dead runner. The socket
@@ -106,17 +115,13 @@ func NewHandler(r Runner) *http.ServeMux {
 		r.Stop(time.Duration(body.GraceSeconds) * time.Second)
 		writeState(w, http.StatusAccepted, r.State())
 	})
-	connections := make(chan struct{}, MaxConnections)
-	mux.HandleFunc("POST "+PathConnect, func(w http.ResponseWriter, req *http.Request) {
-		select {
-		case connections <- struct{}{}:
-			defer func() { <-connections }()
-		default:
-			http.Error(w, fmt.Sprintf("the guest already has %d connections, which is the limit", MaxConnections), http.StatusServiceUnavailable)
-			return
-		}
-		connect(w, req, r)
-	})
+	limit := &connectionLimit{tokens: make(chan struct{}, MaxConnections)}
+	mux.HandleFunc("POST "+PathConnect, limit.wrap(func(w http.ResponseWriter, req *http.Request) {
+		connect(w, req, UpgradeVsock, 32, func(ctx context.Context, port uint64) (net.Conn, error) { return r.Connect(ctx, uint32(port)) })
+	}))
+	mux.HandleFunc("POST "+PathDial, limit.wrap(func(w http.ResponseWriter, req *http.Request) {
+		connect(w, req, UpgradeTCP, 16, func(ctx context.Context, port uint64) (net.Conn, error) { return r.Dial(ctx, uint16(port)) })
+	}))
 	mux.HandleFunc("PUT "+PathEnvironment, func(w http.ResponseWriter, req *http.Request) { serveEnvironment(w, req, r) })
 	mux.HandleFunc("POST "+PathKill, func(w http.ResponseWriter, _ *http.Request) {
 		r.Kill()
@@ -125,18 +130,35 @@ func NewHandler(r Runner) *http.ServeMux {
 	return mux
 }
 
-func connect(w http.ResponseWriter, req *http.Request, r Runner) {
-	port, err := strconv.ParseUint(req.URL.Query().Get("port"), 10, 32)
+// connectionLimit limits the connections to the guest.
+type connectionLimit struct{ tokens chan struct{} }
+
+func (l *connectionLimit) wrap(next http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, req *http.Request) {
+		select {
+		case l.tokens <- struct{}{}:
+			defer func() { <-l.tokens }()
+		default:
+			http.Error(w, fmt.Sprintf("the guest already has %d connections, which is the limit", MaxConnections), http.StatusServiceUnavailable)
+			return
+		}
+		next(w, req)
+	}
+}
+
+// connect connects the caller to a port of the guest. The port has a number of bits.
+func connect(w http.ResponseWriter, req *http.Request, upgrade string, bits int, open func(context.Context, uint64) (net.Conn, error)) {
+	port, err := strconv.ParseUint(req.URL.Query().Get("port"), 10, bits)
 	if err != nil || port == 0 {
-		http.Error(w, fmt.Sprintf("invalid vsock port %q", req.URL.Query().Get("port")), http.StatusBadRequest)
+		http.Error(w, fmt.Sprintf("invalid port %q", req.URL.Query().Get("port")), http.StatusBadRequest)
 		return
 	}
-	if req.Header.Get("Upgrade") != UpgradeVsock {
-		http.Error(w, "upgrade to "+UpgradeVsock, http.StatusUpgradeRequired)
+	if req.Header.Get("Upgrade") != upgrade {
+		http.Error(w, "upgrade to "+upgrade, http.StatusUpgradeRequired)
 		return
 	}
 	ctx, cancel := context.WithTimeout(req.Context(), ConnectTimeout)
-	guest, err := r.Connect(ctx, uint32(port))
+	guest, err := open(ctx, port)
 	cancel()
 	if err != nil {
 		http.Error(w, fmt.Sprintf("port %d of the guest: %v", port, err), http.StatusBadGateway)
@@ -149,26 +171,32 @@ func connect(w http.ResponseWriter, req *http.Request, r Runner) {
 		return
 	}
 	defer caller.Close()
-	if _, err := fmt.Fprintf(caller, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: %s\r\n\r\n", UpgradeVsock); err != nil {
+	if _, err := fmt.Fprintf(caller, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: %s\r\n\r\n", upgrade); err != nil {
 		return
 	}
 	join(guest, caller, buffered)
 }
 
-// join copies data in both directions until either ends. buffered holds the data that the caller
-// sent with its request.
+// halfCloser is a connection whose directions end separately.
+type halfCloser interface{ CloseWrite() error }
+
+// join copies data in both directions until either ends. If the guest's connection can end one
+// direction, the other one continues. buffered holds the data that the caller sent with its
+// request.
 func join(guest, caller net.Conn, buffered io.Reader) {
-	done := make(chan struct{}, 2)
-	pipe := func(to io.Writer, from io.Reader) {
-		_, _ = io.Copy(to, from)
-		done <- struct{}{}
+	_, halves := guest.(halfCloser)
+	pipe := func(to net.Conn, from io.Reader) {
+		_, err := io.Copy(to, from)
+		if half, ok := to.(halfCloser); halves && ok && err == nil && half.CloseWrite() == nil {
+			return
+		}
+		_ = guest.Close()
+		_ = caller.Close()
 	}
-	go pipe(guest, buffered)
-	go pipe(caller, guest)
-	<-done
-	_ = guest.Close()
-	_ = caller.Close()
-	<-done
+	var pipes sync.WaitGroup
+	pipes.Go(func() { pipe(guest, buffered) })
+	pipes.Go(func() { pipe(caller, guest) })
+	pipes.Wait()
 }
 
 func writeState(w http.ResponseWriter, code int, s State) {

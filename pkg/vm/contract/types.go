@@ -80,6 +80,8 @@ type State struct {
 	SessionPort uint32 `json:"sessionPort,omitempty"`
 	// GuestAgent is the agent that has responded; empty until then.
 	GuestAgent GuestAgent `json:"guestAgent,omitempty"`
+	// Isolated: the VM has a network of its own, and the runner reaches its TCP ports.
+	Isolated bool `json:"isolated,omitempty"`
 	// Address is empty until it is known, and after the VM has stopped.
 	Address       *Address      `json:"address,omitempty"`
 	StartupScript *ScriptResult `json:"startupScript,omitempty"`
@@ -106,6 +108,27 @@ const (
 	SynchronizationNone Synchronization = "None"
 )
 
+// NetworkMode is the kind of network of a VM.
+type NetworkMode string
+
+const (
+	// NetworkIsolated is a network of the VM's own in its runner. It is the default.
+	NetworkIsolated NetworkMode = "Isolated"
+	// NetworkNAT is the NAT of macOS.
+	NetworkNAT NetworkMode = "NAT"
+)
+
+// Network is the network of a VM.
+type Network struct {
+	Mode NetworkMode `json:"mode,omitempty"`
+	// AllowedCIDRs and AllowedNames are the private destinations that an isolated VM may reach.
+	AllowedCIDRs []string `json:"allowedCIDRs,omitempty"`
+	AllowedNames []string `json:"allowedNames,omitempty"`
+}
+
+// Isolated reports whether the VM has a network of its own.
+func (n *Network) Isolated() bool { return n.Mode != NetworkNAT }
+
 // Spec is the VM to run: spec.json. It never changes while a runner lives.
 type Spec struct {
 	InstanceUID string `json:"instanceUID"`
@@ -127,6 +150,7 @@ type Spec struct {
 	// Synchronization is how the disk treats a request of the guest to flush its data; empty
 	// selects SynchronizationFsync.
 	Synchronization Synchronization `json:"synchronization,omitempty"`
+	Network         Network         `json:"network,omitzero"`
 	// Simulation is used only by the simulated backend.
 	Simulation *Simulation `json:"simulation,omitempty"`
 }
@@ -165,6 +189,8 @@ type Simulation struct {
 	NeverReady bool `json:"neverReady,omitempty"`
 	// TartAgent makes the guest speak the protocol of tart's guest agent instead of MacRack's.
 	TartAgent bool `json:"tartAgent,omitempty"`
+	// NoGuestAgent makes the guest boot without a guest agent.
+	NoGuestAgent bool `json:"noGuestAgent,omitempty"`
 	// StartError, if set, is the error of the start.
 	StartError *Error `json:"startError,omitempty"`
 	// ScriptExitCode is the exit code of the startup script.

@@ -141,7 +141,7 @@ type olderGuest struct {
 	setups chan *guestv1.SetupRequest
 }
 
-func (g *olderGuest) NewMachine(*contract.Spec, contract.SlotDir, *runner.Console) (runner.Machine, error) {
+func (g *olderGuest) NewMachine(*contract.Spec, contract.SlotDir, *runner.Console, runner.Device) (runner.Machine, error) {
 	return g, nil
 }
 

@@ -98,7 +98,7 @@ func (r *runner) lookForAddress(ctx context.Context) {
 		if s := r.State(); s.GuestReady && s.Address != nil && s.Address.Source == contract.AddressFromGuestAgent {
 			continue
 		}
-		if a := r.machine.FindAddress(ctx); a != nil {
+		if a := r.findAddress(ctx); a != nil {
 			r.found(*a)
 		}
 	}
@@ -106,6 +106,9 @@ func (r *runner) lookForAddress(ctx context.Context) {
 
 // found reports an address that is new or due for a refresh.
 func (r *runner) found(a contract.Address) {
+	if a.Source == contract.AddressFromGuestAgent && r.network != nil {
+		return // the network knows it better than the guest
+	}
 	s := r.State()
 	if old := s.Address; old != nil && old.Value == a.Value {
 		if old.Source == a.Source && a.ObservedAt.Sub(old.ObservedAt) < addressRefresh {

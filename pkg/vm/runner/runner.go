@@ -17,6 +17,7 @@ import (
 
 	"macrack.io/macrack/pkg/vm/contract"
 	"macrack.io/macrack/pkg/vm/faults"
+	"macrack.io/macrack/pkg/vm/network"
 )
 
 const (
@@ -39,8 +40,9 @@ var ErrNothingToRun = errors.New("slot holds no spec that has not run yet")
 // Backend creates VMs.
 type Backend interface {
 	// NewMachine creates the VM of spec, whose files are in dir, without starting it. Output for
-	// the tenant goes to console, which is closed after the VM has ended.
-	NewMachine(spec *contract.Spec, dir contract.SlotDir, console *Console) (Machine, error)
+	// the tenant goes to console, which is closed after the VM has ended. If spec has an isolated
+	// network, the VM gets device.
+	NewMachine(spec *contract.Spec, dir contract.SlotDir, console *Console, device Device) (Machine, error)
 }
 
 // Machine is one VM. Errors of the hypervisor are *contract.Error.
@@ -70,6 +72,7 @@ type runner struct {
 	console   *Console
 	connector *connector
 	agents    *agents
+	network   *network.Network // nil if the VM has no isolated network
 	guestLog  *guestLog
 	// environment receives the environment of the startup script once. It is only in memory.
 	environment chan []contract.EnvironmentVariable
@@ -124,7 +127,8 @@ func Run(ctx context.Context, dir contract.SlotDir, backend Backend, clk clock.C
 			VM: contract.VMStarting, PID: os.Getpid(), EnvironmentMissing: spec.Environment,
 		},
 	}
-	r.machine, err = backend.NewMachine(spec, dir, console)
+	defer r.closeNetwork()
+	r.machine, err = backend.NewMachine(spec, dir, console, r.openNetwork)
 	if err != nil {
 		_ = listener.Close()
 		return r.finish(dir, contract.ExitStartFailed, err)
@@ -309,6 +313,7 @@ func (r *runner) finish(dir contract.SlotDir, reason contract.ExitReason, cause 
 	if r.connector != nil {
 		r.connector.Close()
 	}
+	r.closeNetwork()
 	klog.InfoS("VM ended", "uid", result.InstanceUID, "reason", reason, "error", cause)
 	return result, err
 }

@@ -59,7 +59,7 @@ func start(t *testing.T, change func(*contract.Spec)) *vm {
 		change(spec)
 	}
 	require.NoError(t, contract.WriteJSON(dir.SpecPath(), spec))
-	backend := &sim.Backend{Host: host, Clock: clock.RealClock{}, GuestAgent: guesttest.Command(t)}
+	backend := &sim.Backend{Host: host, Clock: clock.RealClock{}, GuestAgent: guesttest.Command(t), Network: spec.Network.Mode == contract.NetworkIsolated}
 	v := &vm{t: t, dir: dir, runner: contract.NewClient(dir), result: make(chan *contract.Result, 1)}
 	go func() {
 		result, err := runner.Run(context.Background(), dir, backend, clock.RealClock{})

@@ -20,6 +20,7 @@ import (
 	"macrack.io/macrack/pkg/vm/contract"
 	"macrack.io/macrack/pkg/vm/guest"
 	"macrack.io/macrack/pkg/vm/guest/tart"
+	"macrack.io/macrack/pkg/vm/network"
 	"macrack.io/macrack/pkg/vm/runner"
 )
 
@@ -35,6 +36,8 @@ type Backend struct {
 	// directory as far as Landlock can. Without it, the guest agent runs in this process and runs
 	// no commands.
 	GuestAgent []string
+	// Network attaches the guests to their isolated networks. Otherwise, they have no network.
+	Network bool
 }
 
 // NewMachineID returns a machine identifier, as base64.
@@ -45,7 +48,7 @@ func NewMachineID() string {
 }
 
 // NewMachine implements runner.Backend.
-func (b *Backend) NewMachine(spec *contract.Spec, dir contract.SlotDir, console *runner.Console) (runner.Machine, error) {
+func (b *Backend) NewMachine(spec *contract.Spec, dir contract.SlotDir, console *runner.Console, device runner.Device) (runner.Machine, error) {
 	behaviour, err := b.behaviour(spec)
 	if err != nil {
 		return nil, err
@@ -62,6 +65,12 @@ func (b *Backend) NewMachine(spec *contract.Spec, dir contract.SlotDir, console 
 		shutdown: make(chan struct{}, 1), end: make(chan error, 1), reboot: make(chan struct{}, 1), ended: make(chan struct{}),
 	}
 	address := fmt.Sprintf("192.168.64.%d", 2+slot)
+	if b.Network && spec.Network.Isolated() {
+		if m.network, err = newGuestNetwork(spec, device); err != nil {
+			return nil, err
+		}
+		address = network.Guest.String()
+	}
 	if len(b.GuestAgent) > 0 {
 		if m.guest, err = newProcess(b.GuestAgent, dir, address, behaviour, m.askToShutDown); err != nil {
 			return nil, err
@@ -103,7 +112,8 @@ type machine struct {
 	console   *runner.Console
 	guest     guestAgent
 	agentPort uint32
-	session   *process // the agent in the guest's login session; nil if the guest runs no commands
+	session   *process      // the agent in the guest's login session; nil if the guest runs no commands
+	network   *guestNetwork // nil if the guest has none
 
 	shutdown chan struct{} // the guest is shutting down
 	reboot   chan struct{}
@@ -144,6 +154,7 @@ func (m *machine) run(stop func()) {
 	defer stop()
 	defer m.guest.halt()
 	defer m.logOut()
+	defer m.network.halt()
 	m.console.Printf("%s boots with %d CPUs, machine ID %s, MAC address %s", m.spec.Name, m.spec.CPU, m.spec.MachineID, m.spec.MACAddress)
 
 	boot := func() <-chan time.Time {
@@ -160,6 +171,10 @@ func (m *machine) run(stop func()) {
 	for {
 		select {
 		case <-booted:
+			m.network.boot()
+			if m.behaviour.NoGuestAgent {
+				continue
+			}
 			if err := m.guest.boot(); err != nil {
 				m.console.Printf("the guest agent failed to start: %v", err)
 			}
@@ -216,7 +231,7 @@ func (m *machine) askToShutDown() {
 // Connect implements runner.Machine.
 func (m *machine) Connect(ctx context.Context, port uint32) (net.Conn, error) {
 	switch {
-	case port == m.agentPort:
+	case port == m.agentPort && !m.behaviour.NoGuestAgent:
 		return m.guest.connect(ctx)
 	case port == guest.SessionPort && m.session != nil:
 		return m.session.connect(ctx)
@@ -224,7 +239,7 @@ func (m *machine) Connect(ctx context.Context, port uint32) (net.Conn, error) {
 	return nil, errors.New("connection refused")
 }
 
-// FindAddress implements runner.Machine: a simulated guest has no network.
+// FindAddress implements runner.Machine: a simulated guest has no network of macOS.
 func (m *machine) FindAddress(context.Context) *contract.Address { return nil }
 
 func (m *machine) Kill() error {

@@ -48,12 +48,12 @@ func NewMachineID() (string, error) {
 }
 
 // NewMachine implements runner.Backend.
-func (b *Backend) NewMachine(spec *contract.Spec, dir contract.SlotDir, console *runner.Console) (runner.Machine, error) {
+func (b *Backend) NewMachine(spec *contract.Spec, dir contract.SlotDir, console *runner.Console, device runner.Device) (runner.Machine, error) {
 	mac, err := net.ParseMAC(spec.MACAddress)
 	if err != nil {
 		return nil, err
 	}
-	config, err := configure(spec, dir, mac)
+	config, err := configure(spec, dir, mac, device)
 	if err != nil {
 		return nil, convert(err)
 	}
@@ -64,7 +64,7 @@ func (b *Backend) NewMachine(spec *contract.Spec, dir contract.SlotDir, console 
 	return &machine{spec: spec, mac: mac, clock: b.Clock, vm: vm, console: console, ended: make(chan struct{})}, nil
 }
 
-func configure(spec *contract.Spec, dir contract.SlotDir, mac net.HardwareAddr) (*vz.VirtualMachineConfiguration, error) {
+func configure(spec *contract.Spec, dir contract.SlotDir, mac net.HardwareAddr, device runner.Device) (*vz.VirtualMachineConfiguration, error) {
 	bootLoader, err := vz.NewMacOSBootLoader()
 	if err != nil {
 		return nil, err
@@ -89,19 +89,10 @@ func configure(spec *contract.Spec, dir contract.SlotDir, mac net.HardwareAddr) 
 	}
 	config.SetStorageDevicesVirtualMachineConfiguration([]vz.StorageDeviceConfiguration{disk})
 
-	nat, err := vz.NewNATNetworkDeviceAttachment()
+	network, err := networkDevice(&spec.Network, mac, device)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("network: %w", err)
 	}
-	network, err := vz.NewVirtioNetworkDeviceConfiguration(nat)
-	if err != nil {
-		return nil, err
-	}
-	address, err := vz.NewMACAddress(mac)
-	if err != nil {
-		return nil, err
-	}
-	network.SetMACAddress(address)
 	config.SetNetworkDevicesVirtualMachineConfiguration([]*vz.VirtioNetworkDeviceConfiguration{network})
 
 	graphics, err := graphics(spec.Display)
