@@ -5,6 +5,7 @@
 #   INSTALLER_IDENTITY="Developer ID Installer: Example (TEAMID)" \
 #   NOTARY_PROFILE=macrack artifacts/macos/build.sh v0.1.0
 #
+# BIN=folder has programs that were built before, such as macrack-agent of a release; others are built here.
 # The identities are in the login keychain; create the profile once with `xcrun notarytool store-credentials macrack`. Without
 # identities the programs are signed ad hoc, which is sufficient for your own Mac, and the package is neither signed nor notarized.
 set -eu
@@ -26,8 +27,16 @@ mkdir -p "$payload/usr/local/bin" "$payload/usr/local/share/macrack/launchd" "$o
 cd "$root"
 export GOOS=darwin GOARCH=arm64 MACOSX_DEPLOYMENT_TARGET=13.0
 flags="-s -w -X macrack.io/macrack/pkg/version.Version=$version"
-CGO_ENABLED=0 go build -trimpath -ldflags "$flags" -o "$payload/usr/local/bin/macrack-agent" ./cmd/agent
-CGO_ENABLED=1 go build -trimpath -ldflags "$flags" -o "$payload/usr/local/bin/macrack-vm" ./cmd/vm
+program() {
+    target=$payload/usr/local/bin/macrack-$1
+    if [ -f "${BIN:-}/macrack-$1" ]; then
+        cp "$BIN/macrack-$1" "$target"
+    else
+        CGO_ENABLED=$2 go build -trimpath -ldflags "$flags" -o "$target" "./cmd/$1"
+    fi
+}
+program agent 0
+program vm 1
 cp "$macos"/launchd/*.plist "$payload/usr/local/share/macrack/launchd/"
 cp "$macos/newsyslog.conf" "$payload/usr/local/share/macrack/"
 cp "$macos/scripts/preinstall" "$macos/scripts/postinstall" "$out/scripts/"

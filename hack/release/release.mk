@@ -6,7 +6,9 @@ release-snapshot: .dev/bin/goreleaser ## build the archives and checksums of a r
 	@MACRACK_VERSION=$(VERSION) .dev/bin/goreleaser release --snapshot --clean
 	@go run ./hack/release .dev/release v$(VERSION)-snapshot-$$(git rev-parse --short HEAD) $$(git rev-parse HEAD)
 
-.dev/bin/goreleaser: hack/tools/goreleaser/go.mod hack/tools/goreleaser/go.sum
+GORELEASER_VERSION := v2.17.0
+
+.dev/bin/goreleaser: hack/release/release.mk
 	@echo "building goreleaser (ten minutes, once)"
-	cd hack/tools/goreleaser && go build -o $(CURDIR)/$@ github.com/goreleaser/goreleaser/v2
+	GOBIN=$(CURDIR)/.dev/bin go install github.com/goreleaser/goreleaser/v2@$(GORELEASER_VERSION)
 	@touch $@

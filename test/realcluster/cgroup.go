@@ -12,7 +12,11 @@ import (
 	"syscall"
 )
 
-const cgroupRoot = "/sys/fs/cgroup"
+const (
+	cgroupRoot = "/sys/fs/cgroup"
+	// shares is the weight of all pods; a process has 1024.
+	shares = "10240"
+)
 
 // cgroups are the directories that this program made, parents first. Control groups outlive the
 // processes in them.
@@ -30,6 +34,12 @@ func makeCgroups(children ...string) (group string, made cgroups, err error) {
 		return "", nil, err
 	}
 	group = filepath.Join(base, statePrefix+strconv.Itoa(os.Getpid()))
+	// By default, all pods together weigh as much as one process beside them.
+	defer func() {
+		if err == nil {
+			err = os.WriteFile(filepath.Join(cgroupRoot, "cpu", group, "cpu.shares"), []byte(shares), 0o644)
+		}
+	}()
 	for _, hierarchy := range hierarchies {
 		for _, child := range children {
 			if !hierarchy.IsDir() {

@@ -23,49 +23,46 @@ func (w *world) drainNode(ctx context.Context) error {
 	if len(w.nodes) == 1 {
 		drain = append(drain, "--disable-eviction") // the budgets keep a replica, which has no other Node
 	}
-	return w.undisturbed(ctx, func(ctx context.Context) error {
-		return w.within(ctx, func(ctx context.Context) error {
-			if _, err := w.kubectl(ctx, drain...); err != nil {
-				return err
-			}
-			if err := await.Sleep(ctx, downtime); err != nil {
-				return err
-			}
-			if _, err := w.kubectl(ctx, "uncordon", n.name); err != nil {
-				return err
-			}
-			return w.waitForAPI(ctx)
-		})
+	return w.probe(ctx, len(w.nodes) > 1, func(ctx context.Context) error {
+		if _, err := w.kubectl(ctx, drain...); err != nil {
+			return err
+		}
+		if err := await.Sleep(ctx, downtime); err != nil {
+			return err
+		}
+		if _, err := w.kubectl(ctx, "uncordon", n.name); err != nil {
+			return err
+		}
+		return w.waitForAPI(ctx)
 	})
 }
 
 // killNode ends a Node like a power failure, and starts it again.
 func (w *world) killNode(ctx context.Context) error {
 	n := w.nodes[len(w.nodes)-1]
-	return w.undisturbed(ctx, func(ctx context.Context) error {
-		l, err := w.underLoad(ctx, func(ctx context.Context) error {
-			n.kill()
-			if err := await.Sleep(ctx, downtime); err != nil {
-				return err
-			}
-			if err := w.startNode(ctx, n); err != nil {
-				return err
-			}
-			return w.waitForAPI(ctx)
-		})
-		w.note = l.String()
-		return err
+	return w.probe(ctx, false, func(ctx context.Context) error {
+		n.kill()
+		if err := await.Sleep(ctx, downtime); err != nil {
+			return err
+		}
+		if err := w.startNode(ctx, n); err != nil {
+			return err
+		}
+		return w.waitForAPI(ctx)
 	})
 }
 
-// within runs act under load. With several Nodes, the API must be served all the time.
-func (w *world) within(ctx context.Context, act func(context.Context) error) error {
-	l, err := w.underLoad(ctx, act)
-	w.note = l.String()
-	if err == nil && len(w.nodes) > 1 {
-		err = l.check()
-	}
-	return err
+// probe runs act under load, and returns an error if it disturbs a VM or a lease. If served is set,
+// the API must also be served all the time.
+func (w *world) probe(ctx context.Context, served bool, act func(context.Context) error) error {
+	return w.undisturbed(ctx, func(ctx context.Context) error {
+		l, err := w.underLoad(ctx, act)
+		w.note = l.String()
+		if err == nil && served {
+			err = l.check()
+		}
+		return err
+	})
 }
 
 // check returns an error if the outage was too long.

@@ -19,11 +19,13 @@ type options struct {
 	nodes    int
 	previous string
 	until    string
+	reuse    bool
 }
 
 func (o *options) addFlags(flags *flag.FlagSet) {
 	flags.IntVar(&o.nodes, "nodes", 1, "number of Nodes: 1 or 3; with 3, etcd has three members")
 	flags.StringVar(&o.previous, "previous", "", "commit or tag to upgrade from; default: the last tag, or else "+olderCommit)
+	flags.BoolVar(&o.reuse, "reuse", false, "take the programs and images of the last run")
 	flags.StringVar(&o.until, "until", "", "name of the last step to run; default: all")
 }
 

@@ -70,7 +70,7 @@ func runOuter(ctx context.Context, o options) (err error) {
 	}
 	var r result
 	began := time.Now()
-	err = p.prepare(ctx, o.previous)
+	err = p.prepare(ctx, o)
 	r.count("programs and images are built", time.Since(began), err)
 	if err == nil {
 		var inner result

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -27,8 +28,43 @@ const olderCommit = "HEAD~10"
 
 const staticFlags = "-s -w"
 
-// prepare builds the programs and images.
-func (p *plan) prepare(ctx context.Context, previous string) error {
+// prepare builds the programs and images, or takes those of the last run.
+func (p *plan) prepare(ctx context.Context, o options) error {
+	if o.reuse {
+		return p.reuse()
+	}
+	if err := p.build(ctx, o.previous); err != nil {
+		return err
+	}
+	data, err := json.Marshal(p)
+	if err != nil {
+		return err
+	}
+	return process.WriteFile(p.preparedFile(), data, 0o600)
+}
+
+// preparedFile has the plan of the last run. Its images and releases are kept.
+func (p *plan) preparedFile() string { return filepath.Join(p.nodeDir(), "prepared.json") }
+
+func (p *plan) reuse() error {
+	data, err := os.ReadFile(p.preparedFile())
+	if err != nil {
+		return fmt.Errorf("%w; run the test once without -reuse", err)
+	}
+	var last plan
+	if err := json.Unmarshal(data, &last); err != nil {
+		return err
+	}
+	p.Registry, p.ImagesTook, p.Current, p.Earlier = last.Registry, last.ImagesTook, last.Current, last.Earlier
+	return nil
+}
+
+func (p *plan) build(ctx context.Context, previous string) error {
+	for _, path := range []string{p.preparedFile(), p.registryDir(), p.previousDir()} {
+		if err := os.RemoveAll(path); err != nil {
+			return err
+		}
+	}
 	if _, err := build.ControlPlane(ctx, os.Stderr); err != nil {
 		return err
 	}
@@ -65,10 +101,13 @@ func (p *plan) prepare(ctx context.Context, previous string) error {
 	return err
 }
 
-func (p *plan) registryDir() string { return filepath.Join(p.Dir, "registry") }
-
-// nodeDir has the programs of Nodes, which are kept.
+// nodeDir has the programs and images, which are kept.
 func (p *plan) nodeDir() string { return filepath.Join(p.Root, ".dev", "node") }
+
+func (p *plan) registryDir() string { return filepath.Join(p.nodeDir(), "registry") }
+
+// previousDir has the checkout of the earlier release.
+func (p *plan) previousDir() string { return filepath.Join(p.nodeDir(), "previous") }
 
 func (p *plan) bin(name string) string { return filepath.Join(p.Root, ".dev", "bin", name) }
 
@@ -152,11 +191,11 @@ func (p *plan) makeImages(ctx context.Context, checkout, prefix string) (release
 	if err != nil {
 		return release{}, err
 	}
-	r := release{Name: prefix, Chart: filepath.Join(checkout, "artifacts", "charts", "macrack"), Values: filepath.Join(p.Dir, prefix+"-values.yaml")}
+	r := release{Name: prefix, Chart: filepath.Join(checkout, "artifacts", "charts", "macrack"), Values: filepath.Join(p.nodeDir(), prefix+"-values.yaml")}
 	return r, os.WriteFile(r.Values, values, 0o644)
 }
 
-// earlier makes the release to upgrade from, in a worktree of git that is removed with the state.
+// earlier makes the release to upgrade from, in a clone.
 func (p *plan) earlier(ctx context.Context, commit string) (release, error) {
 	git := func(args ...string) (string, error) {
 		out, err := exec.CommandContext(ctx, "git", append([]string{"-C", p.Root}, args...)...).Output()
@@ -175,7 +214,7 @@ func (p *plan) earlier(ctx context.Context, commit string) (release, error) {
 	if commit, err = git("rev-parse", commit); err != nil {
 		return release{}, err
 	}
-	dir := filepath.Join(p.Dir, "previous")
+	dir := p.previousDir()
 	// A clone shares no worktree list with the repository, so nothing of it can stay there.
 	if err := run(ctx, "git", "clone", "--quiet", "--shared", "--no-checkout", p.Root, dir); err != nil {
 		return release{}, err

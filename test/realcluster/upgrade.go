@@ -42,18 +42,11 @@ func (w *world) rollOut(ctx context.Context, args ...string) error {
 	if err != nil {
 		return err
 	}
-	err = w.undisturbed(ctx, func(ctx context.Context) error {
-		l, err := w.underLoad(ctx, func(ctx context.Context) error {
-			if err := w.helm(ctx, args...); err != nil {
-				return err
-			}
-			return w.waitForAPI(ctx)
-		})
-		w.note = l.String()
-		if err == nil {
-			err = l.check()
+	err = w.probe(ctx, true, func(ctx context.Context) error {
+		if err := w.helm(ctx, args...); err != nil {
+			return err
 		}
-		return err
+		return w.waitForAPI(ctx)
 	})
 	if err != nil {
 		return err

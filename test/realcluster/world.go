@@ -171,6 +171,7 @@ func (w *world) apply(ctx context.Context, manifest string, args ...string) erro
 // helm runs helm in the namespace of MacRack.
 func (w *world) helm(ctx context.Context, args ...string) error {
 	cmd := exec.CommandContext(ctx, w.bin("helm"), append(args, "--namespace="+cluster.Namespace, "--kubeconfig="+w.kubeconfig)...)
+	cmd.Env = append(os.Environ(), "KUBECACHEDIR="+filepath.Join(w.Dir, "kube-cache"))
 	for _, kind := range []string{"CACHE", "CONFIG", "DATA"} {
 		cmd.Env = append(cmd.Env, fmt.Sprintf("HELM_%s_HOME=%s/helm", kind, w.Dir))
 	}
