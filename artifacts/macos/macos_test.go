@@ -26,6 +26,7 @@ import (
 // job is the relevant part of a launchd job.
 type job struct {
 	Label                  string
+	UserName               string
 	ProgramArguments       []string
 	LimitLoadToSessionType string
 	RunAtLoad              bool
@@ -73,6 +74,8 @@ func TestJobs(t *testing.T) {
 	daemon := readJob(t, slots.AgentLabel)
 	assert.True(t, daemon.RunAtLoad)
 	assert.Equal(t, true, daemon.KeepAlive)
+	assert.Empty(t, daemon.LimitLoadToSessionType, "it survives a logout")
+	assert.NotEmpty(t, daemon.UserName, "the installer replaces it")
 	assert.Equal(t, []string{"/usr/local/bin/macrack-agent", "run"}, daemon.ProgramArguments[:2])
 	state := flagOf(t, daemon, "--state-dir")
 
@@ -80,6 +83,8 @@ func TestJobs(t *testing.T) {
 		vm := readJob(t, slots.SlotLabel(slot))
 		assert.Equal(t, "Aqua", vm.LimitLoadToSessionType, "virtual machines need a login session")
 		assert.False(t, vm.RunAtLoad, "the agent starts it")
+		assert.Empty(t, vm.UserName)
+		assert.Zero(t, vm.ThrottleInterval, "launchd may ignore less than 10 s; the agent tries again")
 		assert.Equal(t, false, vm.KeepAlive, "a virtual machine that has ended is not started again")
 		assert.Equal(t, []string{"/usr/local/bin/macrack-vm", "run"}, vm.ProgramArguments[:2])
 		assert.Equal(t, "vz", flagOf(t, vm, "--backend"))
@@ -135,6 +140,22 @@ func TestEntitlements(t *testing.T) {
 	assert.Equal(t, map[string]any{"com.apple.security.virtualization": true}, entitlements, "no more than it needs")
 }
 
+func TestProfile(t *testing.T) {
+	var profile struct {
+		PayloadUUID    string
+		PayloadContent []struct{ PayloadType, PayloadIdentifier, PayloadUUID string }
+	}
+	readPlist(t, "mdm/macrack-host.mobileconfig", &profile)
+	seen := map[string]bool{profile.PayloadUUID: true}
+	for _, payload := range profile.PayloadContent {
+		assert.NotEmpty(t, payload.PayloadType)
+		assert.NotEmpty(t, payload.PayloadIdentifier)
+		assert.False(t, seen[payload.PayloadUUID], "%s: MDM tells payloads apart by their UUID", payload.PayloadIdentifier)
+		seen[payload.PayloadUUID] = true
+	}
+	assert.Len(t, seen, 5)
+}
+
 func TestScripts(t *testing.T) {
 	for _, path := range []string{"build.sh", "scripts/preinstall", "scripts/postinstall", "guest/scripts/postinstall"} {
 		info, err := os.Stat(path)
@@ -155,6 +176,9 @@ func TestScripts(t *testing.T) {
 	for slot := range rules.MaxVMsPerMac {
 		assert.Contains(t, string(script), slots.SlotLabel(slot))
 	}
+	assert.Contains(t, string(script), "daemon=/Library/LaunchDaemons/"+slots.AgentLabel+".plist\n")
+	assert.Contains(t, string(script), `"Set :UserName $user"`)
+	assert.Contains(t, string(script), "launchctl bootstrap "+slots.AgentDomain+" ")
 	assert.Contains(t, string(script), `defaults write "$sharing" bootpd -dict DHCPLeaseTimeSecs -int 600`, "or addresses run out")
 	logs, err := os.ReadFile("newsyslog.conf")
 	require.NoError(t, err)

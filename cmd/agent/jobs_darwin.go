@@ -14,7 +14,7 @@ import (
 	"macrack.io/macrack/pkg/rules"
 )
 
-// launchAgents are the jobs in a user's Library/LaunchAgents.
+// launchAgents are the slots' jobs in the user's Library/LaunchAgents, and the agent's daemon.
 type launchAgents struct{}
 
 func newJobs() jobs { return launchAgents{} }
@@ -30,6 +30,9 @@ func (launchAgents) slots() []string {
 }
 
 func (launchAgents) stop(ctx context.Context, label string) error {
+	if label == agentslots.AgentLabel {
+		return stopDaemon(ctx)
+	}
 	job := agentslots.LaunchdDomain(os.Getuid()) + "/" + label
 	if exec.CommandContext(ctx, "/bin/launchctl", "print", job).Run() == nil {
 		if out, err := exec.CommandContext(ctx, "/bin/launchctl", "bootout", job).CombinedOutput(); err != nil {
@@ -47,9 +50,19 @@ func (launchAgents) stop(ctx context.Context, label string) error {
 	return err
 }
 
+// stopDaemon returns an error while the daemon is loaded: only root can stop it.
+func stopDaemon(ctx context.Context) error {
+	job := agentslots.AgentDomain + "/" + agentslots.AgentLabel
+	if exec.CommandContext(ctx, "/bin/launchctl", "print", job).Run() != nil {
+		return nil
+	}
+	return fmt.Errorf("the agent is a daemon, which only an administrator can stop; run `sudo launchctl bootout %s`, then uninstall again", job)
+}
+
 func (launchAgents) remainingSteps() []string {
 	return []string{
 		"sudo rm -rf " + defaultStateDir + " /usr/local/var/log/macrack /usr/local/share/macrack",
+		"sudo rm -f /Library/LaunchDaemons/" + agentslots.AgentLabel + ".plist",
 		"sudo rm -f /usr/local/bin/macrack-agent /usr/local/bin/macrack-vm /etc/sudoers.d/macrack /etc/newsyslog.d/macrack.conf",
 		"sudo pkgutil --forget io.macrack.agent",
 	}

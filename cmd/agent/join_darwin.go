@@ -2,12 +2,11 @@ package main
 
 import (
 	"fmt"
-	"os"
 
 	"macrack.io/macrack/pkg/agent/slots"
 )
 
 func (o *joinOptions) sayWhatNext() {
-	fmt.Fprintf(o.out, "The agent joins within a minute, or at once with: launchctl kickstart -k %s/%s\nVirtual machines continue to run.\nThen run: macrack-agent doctor\n",
-		slots.LaunchdDomain(os.Getuid()), slots.AgentLabel)
+	fmt.Fprintf(o.out, "The agent joins within a minute, or at once with: sudo launchctl kickstart -k %s/%s\nVirtual machines continue to run.\nThen run: macrack-agent doctor\n",
+		slots.AgentDomain, slots.AgentLabel)
 }

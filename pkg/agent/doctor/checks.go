@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"strconv"
-	"strings"
 	"time"
 
 	"macrack.io/macrack/pkg/agent/credentials"
@@ -18,6 +17,8 @@ import (
 const (
 	// minimumMacOS is the first version that runs macOS in a virtual machine.
 	minimumMacOS = 12
+	// sshUnlockMacOS is the first version whose FileVault can be unlocked over SSH after a boot.
+	sshUnlockMacOS = 26
 	// sessionMacOS is the first version that requires a login session of the user who starts a
 	// virtual machine.
 	sessionMacOS = 15
@@ -51,9 +52,9 @@ func (d *Doctor) macOS(ctx context.Context) {
 		d.unknown(err)
 		return
 	}
-	major, err := strconv.Atoi(strings.SplitN(version, ".", 2)[0])
+	major := majorVersion(version)
 	switch {
-	case err != nil:
+	case major == 0:
 		d.say(Warn, "", "unknown version %q", version)
 	case major < minimumMacOS:
 		d.say(Fail, "update macOS", "macOS %s does not support macOS virtual machines; macOS %d does", version, minimumMacOS)
@@ -103,27 +104,25 @@ func (d *Doctor) entitlement(ctx context.Context) {
 }
 
 func (d *Doctor) jobs(ctx context.Context) {
-	domain := slots.LaunchdDomain(d.UID)
-	labels := []string{slots.AgentLabel}
+	session := slots.LaunchdDomain(d.UID)
+	type job struct{ domain, label, load string }
+	jobs := []job{{slots.AgentDomain, slots.AgentLabel, "sudo launchctl bootstrap system /Library/LaunchDaemons/" + slots.AgentLabel + ".plist"}}
 	for slot := range rules.MaxVMsPerMac {
-		labels = append(labels, slots.SlotLabel(slot))
+		label := slots.SlotLabel(slot)
+		jobs = append(jobs, job{session, label, fmt.Sprintf("launchctl bootstrap %s ~/Library/LaunchAgents/%s.plist", session, label)})
 	}
-	var missing []string
-	for _, label := range labels {
-		loaded, err := d.Host.JobLoaded(ctx, domain, label)
+	for _, j := range jobs {
+		loaded, err := d.Host.JobLoaded(ctx, j.domain, j.label)
 		if err != nil {
 			d.unknown(err)
 			return
 		}
 		if !loaded {
-			missing = append(missing, label)
+			d.say(Fail, j.load, "job not loaded: %s/%s", j.domain, j.label)
+			return
 		}
 	}
-	if len(missing) > 0 {
-		d.say(Fail, fmt.Sprintf("launchctl bootstrap %s ~/Library/LaunchAgents/%s.plist", domain, missing[0]), "jobs not loaded in %s: %s", domain, strings.Join(missing, ", "))
-		return
-	}
-	d.say(OK, "", "the agent's job and those of %d slots are loaded in %s", rules.MaxVMsPerMac, domain)
+	d.say(OK, "", "the agent's job is loaded in %s, and those of %d slots in %s", slots.AgentDomain, rules.MaxVMsPerMac, session)
 }
 
 func (d *Doctor) autoLogin(ctx context.Context) {
@@ -133,7 +132,11 @@ func (d *Doctor) autoLogin(ctx context.Context) {
 		return
 	}
 	if on {
-		d.say(Warn, "run sudo fdesetup disable, then enable automatic login", "FileVault is on; after a reboot the Mac waits for a password and is Offline until then")
+		hint := ""
+		if version, err := d.Host.MacOSVersion(ctx); err == nil && majorVersion(version) >= sshUnlockMacOS {
+			hint = fmt.Sprintf("; macOS %d and later can be unlocked over SSH after a boot, if Remote Login is on", sshUnlockMacOS)
+		}
+		d.say(Warn, "sudo fdesetup disable; then enable automatic login", "FileVault is on; after a reboot the Mac waits for a password and is Offline until then%s", hint)
 		return
 	}
 	user, err := d.Host.AutoLogin(ctx)

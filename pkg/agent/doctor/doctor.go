@@ -54,6 +54,7 @@ type Host interface {
 	MayReboot(ctx context.Context) (bool, error)
 	// AddressLease returns the DHCP lease time of guests behind the Mac's NAT.
 	AddressLease(ctx context.Context) (time.Duration, error)
+	Facts(ctx context.Context) (Facts, error)
 }
 
 // Storage answers the checks about the file system of the agent's state.
@@ -130,6 +131,7 @@ func (d *Doctor) Run(ctx context.Context) []Result {
 		{"sleep", true, d.sleep},
 		{"reboot", true, d.reboot},
 		{"guest-addresses", true, d.guestAddresses},
+		{"settings", true, d.settings},
 		{"state-dir", false, d.stateDir},
 		{"disk", false, d.disk},
 		{"clone", false, d.clone},

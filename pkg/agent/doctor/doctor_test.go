@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io/fs"
 	"net"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -39,6 +40,7 @@ type fakeMac struct {
 	registries                           []string
 	hostErr, storageErr, certErr, macErr error
 	registriesErr, reachErr              error
+	facts                                Facts
 }
 
 func healthy() *fakeMac {
@@ -47,6 +49,10 @@ func healthy() *fakeMac {
 		uid: 501, mode: 0o700, free: 200 << 30, lease: 10 * time.Minute, clones: true, locked: map[string]bool{"/v/agent.lock": true},
 		node: "mac-1", from: noon.Add(-24 * time.Hour), to: noon.Add(24 * time.Hour),
 		mac: Mac{Server: "https://k", SerialNumber: "S-1", Phase: "Available"}, registries: []string{"registry.example.com"},
+		facts: Facts{
+			InLoginSession: true, Model: "Mac16,10", GuestNetwork: netip.MustParsePrefix("192.168.64.0/24"),
+			Networks: []netip.Prefix{netip.MustParsePrefix("10.0.0.7/24")}, Leases: 12,
+		},
 	}
 }
 
@@ -60,10 +66,16 @@ func (f *fakeMac) AutoLogin(context.Context) (string, error) { return f.login, f
 func (f *fakeMac) FileVault(context.Context) (bool, error)   { return f.vault, f.hostErr }
 func (f *fakeMac) Sleeps(context.Context) (bool, error)      { return f.sleeps, f.hostErr }
 func (f *fakeMac) JobLoaded(_ context.Context, domain, label string) (bool, error) {
-	return domain == "gui/501" && label != f.missing, f.hostErr
+	want := "gui/501"
+	if label == "io.macrack.agent" {
+		want = "system"
+	}
+	return domain == want && label != f.missing, f.hostErr
 }
 func (f *fakeMac) VirtualMachines(context.Context) (int, error) { return f.vms, f.hostErr }
 func (f *fakeMac) MayReboot(context.Context) (bool, error)      { return f.mayReboot, f.hostErr }
+
+func (f *fakeMac) Facts(context.Context) (Facts, error) { return f.facts, f.hostErr }
 
 func (f *fakeMac) AddressLease(context.Context) (time.Duration, error) {
 	return f.lease, f.hostErr
@@ -95,7 +107,7 @@ func TestHealthy(t *testing.T) {
 		assert.NotEmpty(t, r.Message)
 	}
 	assert.Equal(t, OK, Worst(results))
-	assert.Len(t, results, 18)
+	assert.Len(t, results, 24)
 }
 
 func TestFindings(t *testing.T) {
@@ -116,7 +128,19 @@ func TestFindings(t *testing.T) {
 		{"no user at the screen", func(f *fakeMac, _ *Doctor) { f.console = 0 }, "login-session", Fail, "no user is logged in", "automatic login"},
 		{"another at the screen", func(f *fakeMac, _ *Doctor) { f.console = 502 }, "login-session", Fail, "user 502 is logged in at the screen, the agent's user is 501", "log that user out"},
 		{"no entitlement", func(f *fakeMac, _ *Doctor) { f.entitled = false }, "entitlement", Fail, "has no entitlement com.apple.security.virtualization", "codesign"},
-		{"a slot's job is missing", func(f *fakeMac, _ *Doctor) { f.missing = "io.macrack.vm.1" }, "launchd-jobs", Fail, "not loaded in gui/501: io.macrack.vm.1", "launchctl bootstrap gui/501 ~/Library/LaunchAgents/io.macrack.vm.1.plist"},
+		{"a slot's job is missing", func(f *fakeMac, _ *Doctor) { f.missing = "io.macrack.vm.1" }, "launchd-jobs", Fail, "job not loaded: gui/501/io.macrack.vm.1", "launchctl bootstrap gui/501 ~/Library/LaunchAgents/io.macrack.vm.1.plist"},
+		{"the agent's job is missing", func(f *fakeMac, _ *Doctor) { f.missing = "io.macrack.agent" }, "launchd-jobs", Fail, "job not loaded: system/io.macrack.agent", "sudo launchctl bootstrap system /Library/LaunchDaemons/io.macrack.agent.plist"},
+		{"a locked keychain", func(f *fakeMac, _ *Doctor) { f.facts.KeychainLocked = true }, "keychain", Fail, "the login keychain is locked", "security unlock-keychain"},
+		{"over SSH", func(f *fakeMac, _ *Doctor) { f.facts.InLoginSession = false }, "keychain", Skip, "run doctor in Terminal", ""},
+		{"automatic updates", func(f *fakeMac, _ *Doctor) { f.facts.AutomaticUpdates = true }, "automatic-updates", Warn, "installs updates by itself", "AutomaticallyInstallMacOSUpdates -bool false"},
+		{"firewall", func(f *fakeMac, _ *Doctor) { f.facts.FirewallBlocks = true }, "firewall", Fail, "blocks port 10250", "--unblockapp /b/macrack-agent"},
+		{"a clash of networks", func(f *fakeMac, _ *Doctor) {
+			f.facts.Networks = []netip.Prefix{netip.MustParsePrefix("192.168.0.7/16")}
+		}, "guest-network", Fail, "192.168.64.0/24 overlaps with the Mac's network 192.168.0.0/16", "Shared_Net_Address"},
+		{"many leases", func(f *fakeMac, _ *Doctor) { f.facts.Leases = 250 }, "guest-leases", Warn, "has 250 leases", "sudo rm /var/db/dhcpd_leases"},
+		{"M1 without serial numbers", func(f *fakeMac, _ *Doctor) { f.facts.Model, f.version = "Macmini9,1", "26.0.1" }, "guest-serial-numbers", Warn, "macOS 26.0.1 on a Mac with M1", "softwareupdate"},
+		{"M1 with serial numbers", func(f *fakeMac, _ *Doctor) { f.facts.Model, f.version = "Macmini9,1", "26.2" }, "guest-serial-numbers", OK, "have serial numbers", ""},
+		{"FileVault on macOS 26", func(f *fakeMac, _ *Doctor) { f.vault, f.version = true, "26.1" }, "auto-login", Warn, "can be unlocked over SSH", "fdesetup disable"},
 		{"FileVault", func(f *fakeMac, _ *Doctor) { f.vault = true }, "auto-login", Warn, "FileVault is on", "fdesetup disable"},
 		{"no automatic login", func(f *fakeMac, _ *Doctor) { f.login = "" }, "auto-login", Warn, "automatic login is off", "Automatically log in"},
 		{"sleeps", func(f *fakeMac, _ *Doctor) { f.sleeps = true }, "sleep", Fail, "goes to sleep", "pmset -a sleep 0"},

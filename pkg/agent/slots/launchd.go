@@ -28,8 +28,8 @@ const (
 	AgentDomain = "system"
 
 	launchctl = "/bin/launchctl"
-	// startTimeout bounds the start of a job. A late kickstart is harmless: launchd does not start a
-	// running job again.
+	// startTimeout bounds the start of a job. A late kickstart is harmless: launchd does not start
+	// a running job again.
 	startTimeout = 30 * time.Second
 	// kickstartPause is the time between tries, and jobPoll that between looks at the job.
 	kickstartPause = 3 * time.Second

@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	// locked is the exit code of security(1) for errSecInteractionNotAllowed (-25308).
-	locked = 36
+	// ExitLocked is the exit code of security(1) for errSecInteractionNotAllowed (-25308).
+	ExitLocked = 36
 	// internalError and keychainError are the codes with which the framework fails; neither names
 	// the keychain.
 	internalError = 1
@@ -41,8 +41,8 @@ func (s Security) Locked(ctx context.Context) (bool, error) {
 	switch code, err := run(ctx, "/usr/bin/security", "show-keychain-info"); {
 	case err != nil:
 		return false, fmt.Errorf("security show-keychain-info: %w", err)
-	case code == 0, code == locked:
-		return code == locked, nil
+	case code == 0, code == ExitLocked:
+		return code == ExitLocked, nil
 	default:
 		return false, fmt.Errorf("security show-keychain-info: exit status %d", code)
 	}

@@ -163,5 +163,29 @@ func interfaceAddresses() ([]netip.Addr, error) {
 		}
 	}
 	slices.SortStableFunc(useful, netip.Addr.Compare) // IPv4 sorts first
-	return useful, nil
+	return first(useful, defaultRouteAddress()), nil
+}
+
+// defaultRouteAddress returns the guest's address on its default route, which an address of a VPN
+// must not hide. It sends no packets.
+func defaultRouteAddress() netip.Addr {
+	conn, err := net.Dial("udp", "192.0.2.1:9")
+	if err != nil {
+		return netip.Addr{}
+	}
+	defer conn.Close()
+	address, err := netip.ParseAddrPort(conn.LocalAddr().String())
+	if err != nil {
+		return netip.Addr{}
+	}
+	return address.Addr().Unmap()
+}
+
+// first moves address to the front, if addresses contains it.
+func first(addresses []netip.Addr, address netip.Addr) []netip.Addr {
+	i := slices.Index(addresses, address)
+	if i < 0 {
+		return addresses
+	}
+	return slices.Concat([]netip.Addr{address}, addresses[:i], addresses[i+1:])
 }

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"net/netip"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -30,4 +31,10 @@ func TestLoginShell(t *testing.T) {
 	assert.Equal(t, "/bin/zsh", shellOfPasswd(passwd, "admin"))
 	assert.Empty(t, shellOfPasswd(passwd, "broken"))
 	assert.Empty(t, shellOfPasswd(passwd, "nobody"))
+}
+
+func TestAddressOfTheDefaultRouteIsFirst(t *testing.T) {
+	vpn, lan, other := netip.MustParseAddr("10.8.0.2"), netip.MustParseAddr("192.168.64.7"), netip.MustParseAddr("192.168.64.8")
+	assert.Equal(t, []netip.Addr{lan, vpn, other}, first([]netip.Addr{vpn, lan, other}, lan))
+	assert.Equal(t, []netip.Addr{vpn, lan}, first([]netip.Addr{vpn, lan}, netip.Addr{}))
 }
