@@ -26,9 +26,9 @@ func init() {
 }
 
 // heapReserve is added to the heap in the calculation of when to collect garbage. The heap of a
-// small fleet is small, so that the default would spend a fifth of the CPU time on collections under
-// many writes. A higher GOGC would have the same effect, but would triple the memory of a large
-// fleet. The reserve is never touched, so it takes no memory.
+// small fleet is small, so that the default would spend a fifth of the CPU time on collections
+// under many writes. A higher GOGC would have the same effect, but would triple the memory of a
+// large fleet. The reserve is never touched, so it takes no memory.
 const heapReserve = 128 << 20
 
 func main() {

@@ -39,9 +39,9 @@ var clientLogger = sync.OnceValue(func() *zap.Logger {
 const (
 	dialTimeout = 20 * time.Second
 
-	// A connection is closed if etcd does not acknowledge data, or a ping after keepaliveTime without
-	// data, for keepaliveTimeout. Until then, a member that has vanished delays the requests that
-	// were sent to it. gRPC allows no shorter keepaliveTime.
+	// A connection is closed if etcd does not acknowledge data, or a ping after keepaliveTime
+	// without data, for keepaliveTimeout. Until then, a member that has vanished delays the
+	// requests that were sent to it. gRPC allows no shorter keepaliveTime.
 	keepaliveTime    = 10 * time.Second
 	keepaliveTimeout = 2 * time.Second
 )
@@ -61,8 +61,8 @@ var clientMetrics = sync.OnceValue(func() *grpcprom.ClientMetrics {
 })
 
 // dial returns a connected client of etcd. It follows newETCD3Client and blockUntilReady, but
-// notices sooner that a member has vanished, reconnects soon after etcd returns, instead of after up
-// to two minutes, and counts connections.
+// notices sooner that a member has vanished, reconnects soon after etcd returns, instead of after
+// up to two minutes, and counts connections.
 func dial(c storagebackend.TransportConfig, connections *connectionCounter) (*kubernetes.Client, error) {
 	cfg := clientv3.Config{
 		Endpoints: c.ServerList, Logger: clientLogger(), DialTimeout: dialTimeout, DialKeepAliveTime: keepaliveTime, DialKeepAliveTimeout: keepaliveTimeout,
