@@ -79,6 +79,10 @@ type Cached struct {
 	// HardwareModel is that of the virtual machine that the image was made from, in base64; empty
 	// if unknown.
 	HardwareModel string `json:"hardwareModel,omitempty"`
+	// CPUMin and MemoryMin are the least that the image boots with, in cores and bytes; 0 if
+	// unknown.
+	CPUMin    int64 `json:"cpuMin,omitempty"`
+	MemoryMin int64 `json:"memoryMin,omitempty"`
 	// Disk and Aux are the files to clone.
 	Disk string `json:"-"`
 	Aux  string `json:"-"`

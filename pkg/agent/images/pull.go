@@ -43,7 +43,7 @@ func (s *OCI) pull(ctx context.Context, image Image, pinned digest.Digest, needs
 	if layout.DiskSize > image.DiskSize {
 		return Cached{}, fmt.Errorf("the image's disk has %d bytes, spec.diskSize of MacOSImage %s is %d", layout.DiskSize, image.Name, image.DiskSize)
 	}
-	cached.DiskSize = layout.DiskSize
+	cached.DiskSize, cached.CPUMin, cached.MemoryMin = layout.DiskSize, layout.CPUMin, layout.MemoryMin
 
 	j, err := s.resume(image, layout)
 	if err != nil {

@@ -133,6 +133,13 @@ func (s *starter) create(ctx context.Context, instance *instancev1alpha1.MacOSIn
 	if err != nil {
 		return err
 	}
+	info, err := s.Quarantine.Host.Info()
+	if err != nil {
+		return err
+	}
+	if why := unbootableHere(info, image); why != "" {
+		return s.reporter.reportEnd(ctx, instance, instancev1alpha1.MacOSInstanceFailed, why)
+	}
 	network, err := s.networkOf(ctx, class)
 	if err != nil {
 		return err
@@ -144,6 +151,9 @@ func (s *starter) create(ctx context.Context, instance *instancev1alpha1.MacOSIn
 	instance, cached, err := s.Puller.Pull(ctx, instance, image)
 	if err != nil || s.Stopper.MayNotStart(instance) {
 		return err
+	}
+	if why := tooSmall(class, cached); why != "" {
+		return s.reporter.reportEnd(ctx, instance, instancev1alpha1.MacOSInstanceFailed, why)
 	}
 	if problem != nil && instance.Status.MachineID == "" {
 		return s.Environment.Wait(ctx, instance, problem)

@@ -91,6 +91,9 @@ type Layout struct {
 	// Aux is the auxiliary storage; nil if the image has none.
 	Aux    *Chunk
 	Config ocispec.Descriptor
+	// CPUMin and MemoryMin are the least that the image boots with, in cores and bytes; 0 if
+	// unknown. Complete sets them.
+	CPUMin, MemoryMin int64
 
 	tart bool
 }
@@ -109,6 +112,8 @@ type tartConfigFile struct {
 	Arch          string `json:"arch"`
 	HardwareModel string `json:"hardwareModel"`
 	DiskFormat    string `json:"diskFormat"`
+	CPUCountMin   int64  `json:"cpuCountMin"`
+	MemorySizeMin int64  `json:"memorySizeMin"`
 }
 
 // Parse reads a manifest. In MacRack's format, Complete adds the size of the disk from the config.
@@ -258,6 +263,7 @@ func (l *Layout) Complete(config []byte) (hardwareModel string, err error) {
 		case c.DiskFormat != "" && c.DiskFormat != "raw":
 			return "", fmt.Errorf("the disk is in format %q: only raw disks can be read", c.DiskFormat)
 		}
+		l.CPUMin, l.MemoryMin = max(0, c.CPUCountMin), max(0, c.MemorySizeMin)
 		return c.HardwareModel, checkHardwareModel(c.HardwareModel)
 	}
 	var c Config
