@@ -23,7 +23,9 @@ func TestDNS(t *testing.T) {
 	answer := w.lookup("udp", "github.com.", dns.TypeAAAA)
 	assert.Equal(t, dns.RcodeSuccess, answer.Rcode)
 	assert.Empty(t, answer.Answer)
+	w.mu.Lock()
 	assert.NotContains(t, w.asked, "AAAA github.com.")
+	w.mu.Unlock()
 	assert.Equal(t, dns.RcodeRefused, w.lookup("tcp", "github.com.", dns.TypeANY).Rcode)
 	assert.Equal(t, dns.RcodeNotImplemented, w.ask("udp", &dns.Msg{
 		MsgHdr: dns.MsgHdr{Id: 7}, Question: []dns.Question{{Name: "version.bind.", Qtype: dns.TypeTXT, Qclass: dns.ClassCHAOS}},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"net"
+	"sync"
 
 	"k8s.io/klog/v2"
 
@@ -20,9 +21,10 @@ var services = map[uint16]string{
 
 // guestNetwork is the network interface of a simulated guest. A nil one does nothing.
 type guestNetwork struct {
-	guest *netguest.Guest
-	stop  context.CancelFunc
-	ctx   context.Context
+	guest  *netguest.Guest
+	booted sync.Once
+	stop   context.CancelFunc
+	ctx    context.Context
 }
 
 func newGuestNetwork(spec *contract.Spec, device runner.Device) (*guestNetwork, error) {
@@ -45,23 +47,26 @@ func newGuestNetwork(spec *contract.Spec, device runner.Device) (*guestNetwork, 
 
 // boot leases an address and starts the services, unless an earlier boot did.
 func (g *guestNetwork) boot() {
-	if g == nil || g.guest.Lease() != nil {
+	if g != nil {
+		g.booted.Do(func() { go g.configure() })
+	}
+}
+
+func (g *guestNetwork) configure() {
+	if _, err := g.guest.Configure(g.ctx); err != nil {
+		if g.ctx.Err() == nil {
+			klog.ErrorS(err, "Simulated guest has no address")
+		}
 		return
 	}
-	go func() {
-		if _, err := g.guest.Configure(g.ctx); err != nil {
-			klog.ErrorS(err, "Simulated guest has no address")
-			return
+	for port, greeting := range services {
+		listener, err := g.guest.Listen(port)
+		if err != nil {
+			klog.ErrorS(err, "Simulated guest does not listen", "port", port)
+			continue
 		}
-		for port, greeting := range services {
-			listener, err := g.guest.Listen(port)
-			if err != nil {
-				klog.ErrorS(err, "Simulated guest does not listen", "port", port)
-				continue
-			}
-			go greet(listener, greeting)
-		}
-	}()
+		go greet(listener, greeting)
+	}
 }
 
 func greet(listener net.Listener, greeting string) {

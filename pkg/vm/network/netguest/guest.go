@@ -192,27 +192,3 @@ func (g *Guest) DialContext(ctx context.Context, network, address string) (net.C
 func (g *Guest) Listen(port uint16) (net.Listener, error) {
 	return gonet.ListenTCP(g.stack, tcpip.FullAddress{NIC: nic, Port: port}, ipv4.ProtocolNumber)
 }
-
-// Forward handles the connections to the TCP ports on which nothing listens. open returns the
-// other end, or an error that refuses the connection.
-func (g *Guest) Forward(open func(port uint16) (net.Conn, error), join func(guest, other net.Conn)) {
-	forwarder := tcp.NewForwarder(g.stack, 0, maxForwards, func(request *tcp.ForwarderRequest) {
-		other, err := open(request.ID().LocalPort)
-		if err != nil {
-			request.Complete(true)
-			return
-		}
-		var queue waiter.Queue
-		endpoint, failed := request.CreateEndpoint(&queue)
-		request.Complete(false)
-		if failed != nil {
-			_ = other.Close()
-			return
-		}
-		join(gonet.NewTCPConn(&queue, endpoint), other)
-	})
-	g.stack.SetTransportProtocolHandler(tcp.ProtocolNumber, forwarder.HandlePacket)
-}
-
-// maxForwards is the limit of connections that Forward makes at once.
-const maxForwards = 64
