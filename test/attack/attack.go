@@ -31,6 +31,7 @@ var families = []struct {
 	{attempts: (*world).joining},
 	{attempts: (*world).directly},
 	{attempts: (*world).etcdAccess},
+	{attempts: (*world).guestNetwork},
 	{file: "impersonation"},
 	{file: "escalation"},
 	{attempts: (*world).quotas},
