@@ -82,6 +82,7 @@ type part struct {
 func (b *bench) parts() []part {
 	return []part{
 		{"images", false, "Real: the pull and the OCI registry, over loopback. Simulated: the disk is noise and machine code; the 1 Gbit/s link is a proxy.", b.measureImages},
+		{"network", false, "Real: the network of an isolated guest, and the server, over loopback. Simulated: the guest, a network stack in the same process.", b.measureNetwork},
 		{"agent", false, "Real: the control plane and the agent. Simulated: the Mac and its VMs.", b.measureAgent},
 		{"fleet", false, "Real: the control plane and all agents, on this machine. Simulated: the Macs, and VMs that boot at once.", b.measureFleet},
 		{"scale", false, "Real: the control plane with etcds that sync to disk, and 10 changes a second of labels and statuses. " +
