@@ -141,7 +141,7 @@ func (g *Guest) Exchange(ctx context.Context, message *dhcpv4.DHCPv4) (*dhcpv4.D
 		return nil, errors.New(failed.String())
 	}
 	conn := gonet.NewUDPConn(&queue, endpoint)
-	defer conn.Close()
+	defer func() { _ = conn.Close() }()
 	answers := make(chan *dhcpv4.DHCPv4, 1)
 	go func() {
 		buffer := make([]byte, link.MTU)
