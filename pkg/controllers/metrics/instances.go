@@ -1,6 +1,8 @@
 package metrics
 
 import (
+	"slices"
+
 	"k8s.io/apimachinery/pkg/api/meta"
 
 	instancev1alpha1 "macrack.io/macrack/pkg/apis/instance/v1alpha1"
@@ -18,8 +20,8 @@ var instancePhases = []string{
 	string(instancev1alpha1.MacOSInstanceFailed),
 }
 
-// waitingReasons are the reasons of the conditions Scheduled and ImageReady, and phases without a
-// condition that explains them.
+// waitingReasons are the reasons of the conditions Scheduled, ImageReady and EnvironmentReady, and
+// phases without a condition that explains them.
 var waitingReasons = []string{
 	notReported,
 	macosinstance.ReasonWaitingForNode,
@@ -35,6 +37,10 @@ var waitingReasons = []string{
 	instancev1alpha1.ReasonImageNotFound,
 	instancev1alpha1.ReasonPullUnauthorized,
 	instancev1alpha1.ReasonInsufficientStorage,
+	instancev1alpha1.ReasonSecretNotFound,
+	instancev1alpha1.ReasonConfigMapNotFound,
+	instancev1alpha1.ReasonEnvironmentInvalid,
+	instancev1alpha1.ReasonEnvironmentUnreadable,
 	string(instancev1alpha1.MacOSInstanceStarting),
 	other,
 }
@@ -78,7 +84,11 @@ func waitingReason(instance *instancev1alpha1.MacOSInstance) string {
 	case "", instancev1alpha1.MacOSInstancePending:
 		return reasonOf(instancev1alpha1.MacOSInstanceScheduledCondition, notReported)
 	case instancev1alpha1.MacOSInstanceScheduled, instancev1alpha1.MacOSInstancePulling:
-		return reasonOf(instancev1alpha1.MacOSInstanceImageReady, string(phase))
+		fallback := string(phase)
+		if c := meta.FindStatusCondition(instance.Status.Conditions, instancev1alpha1.MacOSInstanceEnvironmentReady); c != nil && slices.Contains(waitingReasons, c.Reason) {
+			fallback = c.Reason
+		}
+		return reasonOf(instancev1alpha1.MacOSInstanceImageReady, fallback)
 	case instancev1alpha1.MacOSInstanceStarting:
 		return string(phase)
 	}
