@@ -47,7 +47,9 @@ type world struct {
 	seen []string // all events
 }
 
-func newWorld(t *testing.T) *world {
+func newWorld(t *testing.T) *world { return newWorldOf(t, 2) }
+
+func newWorldOf(t *testing.T, macs int) *world {
 	t.Helper()
 	server, err := githubtest.New("")
 	require.NoError(t, err)
@@ -62,7 +64,7 @@ func newWorld(t *testing.T) *world {
 		"apiVersion": config.APIVersion, "kind": config.Kind,
 		"sets": []any{map[string]any{
 			"name":      "ios",
-			"leases":    map[string]any{"max": 2, "growAfter": "0s"},
+			"leases":    map[string]any{"max": macs, "growAfter": "0s"},
 			"instances": map[string]any{"className": "small", "imageName": "xcode"},
 			"github":    map[string]any{"url": server.URL(), "caBundle": server.CA(), "secretName": "app", "startupScript": githubtest.Install},
 		}},
@@ -122,10 +124,10 @@ func (w *world) drain() {
 	}
 }
 
-// eventually waits for a condition, for half a minute.
+// eventually waits for a condition, for minutes: the host may be busy.
 func (w *world) eventually(what string, condition func() bool) {
 	w.Helper()
-	require.Eventually(w, condition, 60*time.Second, 50*time.Millisecond, what)
+	require.Eventually(w, condition, 5*time.Minute, 50*time.Millisecond, what)
 }
 
 func (w *world) event(text string) func() bool {
