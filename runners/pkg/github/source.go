@@ -130,11 +130,11 @@ func (s *Source) listen(ctx context.Context) error {
 func reasonOf(err error) string {
 	text := err.Error()
 	switch {
-	case errors.Is(err, errCredentials) || strings.Contains(text, "401") || strings.Contains(text, "403 "):
+	case errors.Is(err, errCredentials) || strings.Contains(text, "401 ") || strings.Contains(text, "403 "):
 		return "Unauthorized"
-	case strings.Contains(text, "429") || strings.Contains(text, "giving up after"):
+	case strings.Contains(text, "429 ") || strings.Contains(text, "giving up after"):
 		return "RateLimitedOrDown"
-	case strings.Contains(text, "409") || strings.Contains(text, "SessionConflict"):
+	case strings.Contains(text, "409 ") || strings.Contains(text, "SessionConflict"):
 		return "SessionConflict"
 	case strings.Contains(text, "runner group"):
 		return "NoRunnerGroup"
@@ -220,7 +220,7 @@ func (s *Source) Forget(ctx context.Context, instance *instancev1alpha1.MacOSIns
 	return nil
 }
 
-// knows reports whether a runner belongs to this set.
+// instance returns the instance of a runner, or nil if the runner belongs to no instance of the set.
 func (s *Source) instance(runner string) *instancev1alpha1.MacOSInstance {
 	instances, err := s.Reader.Instances(s.set)
 	if err != nil {

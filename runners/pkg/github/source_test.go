@@ -56,7 +56,7 @@ func newWorldOf(t *testing.T, macs int) *world {
 	w := &world{T: t, github: server, client: fakes.New(), stop: func() {}, events: record.NewFakeRecorder(10000)}
 	home := t.TempDir()
 	w.macs = fakes.NewMacs(w.client, namespace, home)
-	w.core = kubernetesfake.NewSimpleClientset(&corev1.Secret{
+	w.core = kubernetesfake.NewClientset(&corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Name: "app", Namespace: namespace}, Data: map[string][]byte{keyToken: []byte(githubtest.Token)},
 	})
 	w.config = &config.RunnersConfiguration{}

@@ -45,7 +45,7 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	w := &world{T: t, client: fakes.New(), core: kubernetesfake.NewSimpleClientset(), events: record.NewFakeRecorder(1000)}
+	w := &world{T: t, client: fakes.New(), core: kubernetesfake.NewClientset(), events: record.NewFakeRecorder(1000)}
 	w.macs = fakes.NewMacs(w.client, namespace, t.TempDir())
 	parsed, err := config.Parse([]byte(`apiVersion: runners.macrack.io/v1alpha1
 kind: RunnersConfiguration
@@ -116,7 +116,7 @@ func (w *world) event(text string) {
 }
 
 func TestConfig(t *testing.T) {
-	s := (&world{client: fakes.New(), core: kubernetesfake.NewSimpleClientset()}).job("1", nil)
+	s := (&world{client: fakes.New(), core: kubernetesfake.NewClientset()}).job("1", nil)
 	require.NoError(t, s.Config())
 	var settings map[string]any
 	require.NoError(t, json.Unmarshal(s.out.Bytes(), &settings))
@@ -279,7 +279,7 @@ func TestAMachineThatEnds(t *testing.T) {
 }
 
 func TestNoMachine(t *testing.T) {
-	w := &world{T: t, client: fakes.New(), core: kubernetesfake.NewSimpleClientset()}
+	w := &world{T: t, client: fakes.New(), core: kubernetesfake.NewClientset()}
 	s := w.job("12", nil)
 	ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, errors.New("waited 1s"))
 	defer cancel()

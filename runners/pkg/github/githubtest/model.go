@@ -81,7 +81,7 @@ func (s *Server) Queue(duration time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	id := int64(len(s.jobs) + 1)
-	s.jobs = append(s.jobs, &Job{ID: id, Name: fmt.Sprintf("job-%d", id), Duration: duration, QueuedAt: time.Now()})
+	s.jobs = append(s.jobs, &Job{ID: id, Name: fmt.Sprintf("job-%d", id), Duration: duration, QueuedAt: clock.Now()})
 	s.notify(nil)
 }
 
@@ -90,7 +90,7 @@ func (s *Server) Cancel(id int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if job := s.job(id); job != nil && job.RunnerName == "" && job.EndedAt.IsZero() {
-		job.EndedAt, job.Result = time.Now(), "canceled"
+		job.EndedAt, job.Result = clock.Now(), "canceled"
 		s.notify(s.completed(job, 0))
 	}
 }
@@ -166,7 +166,7 @@ func (s *Server) Next(name string) *Job {
 	}
 	for _, job := range s.jobs {
 		if job.acquired && job.RunnerName == "" && job.EndedAt.IsZero() {
-			job.RunnerName, job.AssignedAt, runner.Job = name, time.Now(), job
+			job.RunnerName, job.AssignedAt, runner.Job = name, clock.Now(), job
 			found := *job
 			return &found
 		}
@@ -184,7 +184,7 @@ func (s *Server) Started(name string) {
 	}
 	job := runner.Job
 	job.Starts++
-	job.StartedAt = time.Now()
+	job.StartedAt = clock.Now()
 	s.notify(scaleset.JobStarted{RunnerID: runner.ID, RunnerName: name, JobMessageBase: s.base(job, scaleset.MessageTypeJobStarted)})
 }
 
@@ -211,7 +211,7 @@ func (s *Server) Ended(name, result string) {
 	default:
 		delete(s.runners, runner.ID) // a runner with a just-in-time configuration has one job
 	}
-	job.EndedAt, job.Result = time.Now(), result
+	job.EndedAt, job.Result = clock.Now(), result
 	s.notify(s.completed(job, runner.ID))
 }
 

@@ -16,7 +16,11 @@ import (
 
 	"github.com/actions/scaleset"
 	"github.com/google/uuid"
+	utilclock "k8s.io/utils/clock"
 )
+
+// clock is the clock of the server.
+var clock utilclock.PassiveClock = utilclock.RealClock{}
 
 // Token is the token that the server accepts.
 const Token = "ghp_test"
@@ -75,10 +79,10 @@ func (s *Server) handler() http.Handler {
 	}
 	api("POST /api/v3/orgs/acme/actions/runners/registration-token", s.registrationToken)
 	api("POST /api/v3/app/installations/1/access_tokens", func(*http.Request) (int, any) {
-		return http.StatusCreated, map[string]any{"token": Token, "expires_at": time.Now().Add(time.Hour)}
+		return http.StatusCreated, map[string]any{"token": Token, "expires_at": clock.Now().Add(time.Hour)}
 	})
 	api("POST /api/v3/actions/runner-registration", func(*http.Request) (int, any) {
-		return http.StatusOK, map[string]string{"url": s.server.URL + service, "token": jwt(time.Now().Add(time.Hour))}
+		return http.StatusOK, map[string]string{"url": s.server.URL + service, "token": jwt(clock.Now().Add(time.Hour))}
 	})
 	api("GET "+service+"/_apis/runtime/runnergroups/", func(r *http.Request) (int, any) {
 		if name := r.FormValue("groupName"); !strings.EqualFold(name, "default") {
@@ -106,7 +110,7 @@ func (s *Server) registrationToken(r *http.Request) (int, any) {
 	if r.Header.Get("Authorization") != "Bearer "+Token {
 		return http.StatusUnauthorized, map[string]string{"message": "Bad credentials"}
 	}
-	return http.StatusCreated, map[string]any{"token": "registration", "expires_at": time.Now().Add(time.Hour)}
+	return http.StatusCreated, map[string]any{"token": "registration", "expires_at": clock.Now().Add(time.Hour)}
 }
 
 // jwt returns an unsigned token, of which clients read the expiry.
@@ -152,11 +156,11 @@ func (s *Server) createSession(r *http.Request) (int, any) {
 	if err := json.NewDecoder(r.Body).Decode(&wanted); err != nil {
 		return exception(http.StatusBadRequest, "InvalidException", err.Error())
 	}
-	if s.session != nil && time.Since(s.polledAt) < s.SessionTTL {
+	if s.session != nil && clock.Since(s.polledAt) < s.SessionTTL {
 		return exception(http.StatusConflict, "TaskAgentSessionConflictException", "the scale set has an active session of "+s.session.OwnerName)
 	}
 	s.session = &scaleset.RunnerScaleSetSession{SessionID: uuid.New(), OwnerName: wanted.OwnerName, MessageQueueURL: s.server.URL + "/queue"}
-	s.polledAt = time.Now()
+	s.polledAt = clock.Now()
 	// Jobs that were offered to another session, and not acquired, are offered again.
 	for _, job := range s.jobs {
 		job.offered = false
@@ -210,7 +214,7 @@ func (s *Server) getMessage(r *http.Request) (int, any) {
 			s.mu.Unlock()
 			return http.StatusUnauthorized, map[string]string{"message": "token expired"}
 		}
-		s.polledAt, s.capacity = time.Now(), capacity
+		s.polledAt, s.capacity = clock.Now(), capacity
 		s.offer()
 		for _, m := range s.messages {
 			if m.MessageID > last {
