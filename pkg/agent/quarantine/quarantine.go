@@ -78,12 +78,12 @@ func (q *Quarantine) KeychainLocked(message string) error {
 // NoLoginSession returns an error while virtual machines cannot start because the agent's user is
 // not logged in.
 func (q *Quarantine) NoLoginSession() error {
-	err, _ := q.loginSession()
+	_, err := q.loginSession()
 	return err
 }
 
-// loginSession returns an error without a login session, and how long it has been missing.
-func (q *Quarantine) loginSession() (err error, missing time.Duration) {
+// loginSession returns an error without a login session, and how long the session has been missing.
+func (q *Quarantine) loginSession() (missing time.Duration, err error) {
 	if checker, ok := q.Host.(host.SessionChecker); ok {
 		err = checker.LoginSession()
 	}
@@ -92,11 +92,11 @@ func (q *Quarantine) loginSession() (err error, missing time.Duration) {
 	switch {
 	case err == nil:
 		q.loggedOut = time.Time{}
-		return nil, 0
+		return 0, nil
 	case q.loggedOut.IsZero():
 		q.loggedOut = q.Clock.Now()
 	}
-	return err, q.Clock.Since(q.loggedOut)
+	return q.Clock.Since(q.loggedOut), err
 }
 
 func (q *Quarantine) distrust(reason, message string) error {
@@ -154,7 +154,7 @@ func (q *Quarantine) SetSlotsHealthy(macNode *rackv1alpha1.MacNode, info host.In
 	if report := macNode.Status.Scrub; report != nil && len(report.Remaining) > 0 {
 		unhealthy(rackv1alpha1.ReasonScrubFailed, fmt.Sprintf("%d files of the last tenant remain", len(report.Remaining)))
 	}
-	if err, missing := q.loginSession(); err != nil && missing >= sessionPatience {
+	if missing, err := q.loginSession(); err != nil && missing >= sessionPatience {
 		unhealthy(rackv1alpha1.ReasonNoLoginSession, err.Error())
 	}
 	if u := q.State.Get().Unhealthy; u != nil {

@@ -61,7 +61,10 @@ func exitCode(ctx context.Context, name string, args ...string) (int, error) {
 // has the domain contract.KeychainErrorDomain.
 func (s Security) Explain(ctx context.Context, err error) error {
 	var e *contract.Error
-	if !errors.As(err, &e) || !(e.Domain == contract.VZErrorDomain && e.Code == internalError || e.Code == keychainError) {
+	if !errors.As(err, &e) {
+		return err
+	}
+	if internal := e.Domain == contract.VZErrorDomain && e.Code == internalError; !internal && e.Code != keychainError {
 		return err
 	}
 	if is, checkErr := s.Locked(ctx); checkErr != nil || !is {

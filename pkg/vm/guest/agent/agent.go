@@ -4,6 +4,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"net"
 	"net/netip"
 	"slices"
@@ -97,7 +98,7 @@ func (a *Agent) Serve(ctx context.Context, listeners ...net.Listener) error {
 	err := <-served
 	server.Stop()
 	for range len(listeners) - 1 {
-		_ = <-served
+		err = errors.Join(err, <-served)
 	}
 	if a.setup != nil {
 		a.setup.close()
