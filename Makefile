@@ -44,6 +44,12 @@ darwin: ## check the code for macOS: types of all that runs there, tests include
 	GOOS=darwin GOARCH=arm64 CGO_ENABLED=0 go build -o /dev/null ./cmd/agent
 	GOOS=darwin GOARCH=arm64 CGO_ENABLED=0 go build -o /dev/null ./cmd/guest-agent
 
+.PHONY: mac
+mac: macrack-agent macrack-vm ## on a Mac: run the acceptance, with MAC_FLAGS such as --tart-vm NAME
+	@[[ "$$(uname)" == Darwin ]] || { echo "make mac runs on a Mac; elsewhere use go test ./pkg/agent/acceptance" >&2; exit 1; }
+	codesign --force --sign - --entitlements artifacts/macos/vm.entitlements .dev/bin/macrack-vm
+	.dev/bin/macrack-agent acceptance $(MAC_FLAGS)
+
 .PHONY: lint
 lint: prose .dev/bin/golangci-lint ## run the linters
 	.dev/bin/golangci-lint run ./...

@@ -169,7 +169,7 @@ func newCommand() *cobra.Command {
 		},
 	}
 	o.addFlags(run.Flags())
-	cmd.AddCommand(run, newJoinCommand(), newTokenCommand(), newDoctorCommand(), newUninstallCommand(), newImageCommand())
+	cmd.AddCommand(run, newJoinCommand(), newTokenCommand(), newDoctorCommand(), newAcceptanceCommand(), newUninstallCommand(), newImageCommand())
 	return cmd
 }
 

@@ -70,8 +70,10 @@ func newImagePushCommand() *cobra.Command {
 			ctx, cancel := signal.NotifyContext(cmd.Context(), syscall.SIGTERM, syscall.SIGINT)
 			defer cancel()
 			o.Reference = args[0]
-			if err := o.useTartVM(); err != nil {
-				return fmt.Errorf("nothing was pushed: %w", err)
+			if o.tartVM != "" {
+				if err := useTartVM(&o.PushOptions, o.tartVM); err != nil {
+					return fmt.Errorf("nothing was pushed: %w", err)
+				}
 			}
 			return o.push(ctx, cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
@@ -103,10 +105,7 @@ func newImagePushCommand() *cobra.Command {
 }
 
 // useTartVM reads the virtual machine of --tart-vm.
-func (o *pushOptions) useTartVM() error {
-	if o.tartVM == "" {
-		return nil
-	}
+func useTartVM(push *images.PushOptions, nameOrDir string) error {
 	tartHome := os.Getenv("TART_HOME")
 	if tartHome == "" {
 		home, err := os.UserHomeDir()
@@ -115,11 +114,11 @@ func (o *pushOptions) useTartVM() error {
 		}
 		tartHome = filepath.Join(home, ".tart")
 	}
-	dir, err := images.TartDir(tartHome, o.tartVM)
+	dir, err := images.TartDir(tartHome, nameOrDir)
 	if err != nil {
 		return err
 	}
-	return o.UseTartVM(dir)
+	return push.UseTartVM(dir)
 }
 
 func (o *pushOptions) push(ctx context.Context, out, progress io.Writer) error {
