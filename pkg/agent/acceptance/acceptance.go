@@ -54,7 +54,7 @@ type Outcome string
 const (
 	// Pass: the result is as expected.
 	Pass Outcome = "pass"
-	// Fail: the result is not as expected; the message says what was found.
+	// Fail: the result is not as expected; the message has the finding.
 	Fail Outcome = "fail"
 	// Ask: a person must look, and has not answered.
 	Ask Outcome = "ask"
@@ -103,16 +103,16 @@ type Config struct {
 	CPU              int
 	Memory, DiskSize int64
 	Clock            clock.WithTicker
-	// Registry is a repository for a push and a pull, such as registry.example.com/acceptance; empty
-	// for none. Credential is that of the push.
+	// Registry is a repository for a push and a pull; empty for none. Credential is that of the
+	// push.
 	Registry   string
 	Credential auth.CredentialFunc
-	// BootTimeout bounds the time until a guest responds, and Grace the time until it has shut down.
+	// BootTimeout bounds the time until a guest responds, and Grace the time of its shutdown.
 	BootTimeout, Grace time.Duration
 	// Repeat is the number of repetitions of the checks that repeat, and Commands the number of
 	// commands that run in parallel.
 	Repeat, Commands int
-	// Ask shows a check or a question to a person; nil if nobody answers.
+	// Ask shows a check or a question to a person; nil without a person.
 	Ask func(ctx context.Context, title, question string) Answer
 	// Progress receives a line for each result; may be nil.
 	Progress io.Writer

@@ -140,8 +140,8 @@ func (b *bench) start(ctx context.Context, name string, change func(*contract.Sp
 }
 
 // ready starts a virtual machine, and returns once its guest responds.
-func (b *bench) ready(ctx context.Context, name string, change func(*contract.Spec)) (*vm, error) {
-	v, err := b.start(ctx, name, change)
+func (b *bench) ready(ctx context.Context, name string) (*vm, error) {
+	v, err := b.start(ctx, name, nil)
 	if err != nil {
 		return nil, err
 	}

@@ -111,7 +111,7 @@ func checkRegistry(ctx context.Context, b *bench) error {
 		return &errSkip{"no --registry was given"}
 	}
 	dir := filepath.Join(b.Dir, "registry")
-	defer os.RemoveAll(dir)
+	defer func() { _ = os.RemoveAll(dir) }()
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}

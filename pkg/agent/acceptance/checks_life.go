@@ -12,7 +12,7 @@ import (
 )
 
 func checkStop(ctx context.Context, b *bench) error {
-	v, err := b.ready(ctx, "stop", nil)
+	v, err := b.ready(ctx, "stop")
 	if err != nil {
 		return err
 	}
@@ -44,7 +44,7 @@ func checkGuestShutdown(ctx context.Context, b *bench) error {
 	if b.Doctor == nil {
 		return &errSkip{"a simulated guest cannot shut itself down"}
 	}
-	v, err := b.ready(ctx, "shutdown", nil)
+	v, err := b.ready(ctx, "shutdown")
 	if err != nil {
 		return err
 	}
@@ -115,7 +115,7 @@ func (v *vm) stateOf() (*contract.State, error) {
 }
 
 func checkRestarts(ctx context.Context, b *bench) error {
-	v, err := b.ready(ctx, "restart", nil)
+	v, err := b.ready(ctx, "restart")
 	if err != nil {
 		return err
 	}
@@ -157,7 +157,7 @@ func checkSocket(ctx context.Context, b *bench) error {
 }
 
 func checkErase(ctx context.Context, b *bench) error {
-	v, err := b.ready(ctx, "erase", nil)
+	v, err := b.ready(ctx, "erase")
 	if err != nil {
 		return err
 	}
@@ -195,7 +195,7 @@ func (b *bench) meanwhile(ctx context.Context, name, request string) error {
 	if b.Ask == nil {
 		return &errLater{request}
 	}
-	v, err := b.ready(ctx, name, nil)
+	v, err := b.ready(ctx, name)
 	if err != nil {
 		return err
 	}
@@ -225,6 +225,6 @@ func checkReboot(ctx context.Context, b *bench) error {
 	if before == "" || before == info.BootID {
 		return &errPending{"run sudo reboot, do nothing else, and run the acceptance again in the session that macOS opens"}
 	}
-	_, err = b.ready(ctx, "reboot", nil)
+	_, err = b.ready(ctx, "reboot")
 	return err
 }

@@ -50,7 +50,7 @@ func checkBoot(ctx context.Context, b *bench) error {
 // pair starts two virtual machines whose guests respond.
 func (b *bench) pair(ctx context.Context) (pair [rules.MaxVMsPerMac]*vm, err error) {
 	for i := range pair {
-		if pair[i], err = b.ready(ctx, fmt.Sprintf("vm-%d", i), nil); err != nil {
+		if pair[i], err = b.ready(ctx, fmt.Sprintf("vm-%d", i)); err != nil {
 			return pair, err
 		}
 	}
@@ -123,7 +123,7 @@ func checkThirdVM(ctx context.Context, b *bench) error {
 // outside runs a virtual machine outside of the slots, and returns its result.
 func (b *bench) outside(ctx context.Context, spec *contract.Spec) (*contract.Result, error) {
 	dir := contract.SlotDir(filepath.Join(b.Dir, "outside", outsideSlot))
-	defer os.RemoveAll(filepath.Dir(string(dir)))
+	defer func() { _ = os.RemoveAll(filepath.Dir(string(dir))) }()
 	if err := os.MkdirAll(dir.DiskDir(), 0o700); err != nil {
 		return nil, err
 	}
@@ -156,7 +156,7 @@ func (b *bench) outside(ctx context.Context, spec *contract.Spec) (*contract.Res
 }
 
 func checkExec(ctx context.Context, b *bench) error {
-	v, err := b.ready(ctx, "exec", nil)
+	v, err := b.ready(ctx, "exec")
 	if err != nil {
 		return err
 	}

@@ -32,7 +32,7 @@ type Report struct {
 	Results []Result          `json:"results"`
 }
 
-// ReadReport reads the report in a directory; an empty one if there is none.
+// ReadReport reads the report in a directory; an empty one without a file.
 func ReadReport(dir string) (*Report, error) {
 	data, err := os.ReadFile(filepath.Join(dir, reportJSON))
 	if errors.Is(err, fs.ErrNotExist) {
