@@ -18,9 +18,9 @@ import (
 
 var jobs = flag.Int("jobs", 24, "the number of jobs of TestBursts")
 
-// TestBursts runs jobs in bursts over four Macs, with runners that die, faults of GitHub and restarts
-// of the adapter. Each job runs once, on a machine that has run nothing before: the stand-in fails on
-// any other.
+// TestBursts runs jobs in bursts over four Macs, with runners that die, faults of GitHub and
+// restarts of the adapter. Each job runs once, on a machine that has run nothing before: the
+// stand-in fails on any other.
 func TestBursts(t *testing.T) {
 	const macs, slots = 4, 8
 	w := newWorldOf(t, macs)

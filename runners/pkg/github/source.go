@@ -220,7 +220,7 @@ func (s *Source) Forget(ctx context.Context, instance *instancev1alpha1.MacOSIns
 	return nil
 }
 
-// instance returns the instance of a runner, or nil if the runner belongs to no instance of the set.
+// instance returns the instance of a runner, or nil if it belongs to no instance of the set.
 func (s *Source) instance(runner string) *instancev1alpha1.MacOSInstance {
 	instances, err := s.Reader.Instances(s.set)
 	if err != nil {
