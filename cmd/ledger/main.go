@@ -1,5 +1,4 @@
-// Command macrack-ledger exports the audit records of every Mac, verifies an export offline, and
-// backs up etcd.
+// Command macrack-ledger exports the audit records of every Mac and verifies an export offline.
 package main
 
 import (
@@ -42,13 +41,13 @@ func exitCode(err error) int {
 func newCommand(clock clock.PassiveClock) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "macrack-ledger",
-		Short: "Export, verify and back up the ledger of MacRack",
+		Short: "Export and verify the ledger of MacRack",
 		Long: `The ledger of MacRack, without its server. After one export, the file is sufficient to verify that no record
 of a Mac is missing, edited, forked or out of order. It is also sufficient to report, for any period of time, whether
 the three rules held: two virtual machines on a Mac, one tenant, at least 24 hours.`,
 		SilenceUsage: true,
 		Version:      version.String(),
 	}
-	cmd.AddCommand(newExportCommand(), newVerifyCommand(clock), newReportCommand(clock), newBackupCommand(clock))
+	cmd.AddCommand(newExportCommand(), newVerifyCommand(clock), newReportCommand(clock))
 	return cmd
 }
