@@ -1,4 +1,5 @@
-// Command macrack-ledger exports the audit records of every Mac and verifies an export offline.
+// Command macrack-ledger exports the audit records of every Mac, verifies an export offline, and
+// saves snapshots of etcd.
 package main
 
 import (
@@ -26,7 +27,7 @@ func main() {
 	os.Exit(exitCode(err))
 }
 
-// exitCode returns 0 for success, 1 for a broken ledger, and 2 for other errors.
+// exitCode returns 0 for success, 1 for a broken ledger or lost data, and 2 for other errors.
 func exitCode(err error) int {
 	var v verdict
 	switch {
@@ -41,13 +42,13 @@ func exitCode(err error) int {
 func newCommand(clock clock.PassiveClock) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "macrack-ledger",
-		Short: "Export and verify the ledger of MacRack",
+		Short: "Export and verify the ledger of MacRack, and back up its etcd",
 		Long: `The ledger of MacRack, without its server. After one export, the file is sufficient to verify that no record
 of a Mac is missing, edited, forked or out of order. It is also sufficient to report, for any period of time, whether
 the three rules held: two virtual machines on a Mac, one tenant, at least 24 hours.`,
 		SilenceUsage: true,
 		Version:      version.String(),
 	}
-	cmd.AddCommand(newExportCommand(), newVerifyCommand(clock), newReportCommand(clock))
+	cmd.AddCommand(newExportCommand(), newVerifyCommand(clock), newReportCommand(clock), newSnapshotCommand(clock))
 	return cmd
 }

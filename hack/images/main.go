@@ -40,7 +40,7 @@ const localPrefix = "macrack.io"
 var products = []product{
 	{folder: "apiserver", title: "macrack-apiserver", description: "The API server of MacRack: leases of whole Macs, and the rules for them"},
 	{folder: "controllers", title: "macrack-controllers", description: "The controllers of MacRack, and the certificates of its servers"},
-	{folder: "ledger", title: "macrack-ledger", description: "Exports and verifies the ledger of MacRack"},
+	{folder: "ledger", title: "macrack-ledger", description: "Exports and verifies the ledger of MacRack, and backs up its etcd"},
 	{folder: "macrack-runners", module: "runners", title: "macrack-runners", description: "Runs CI jobs on leased Macs"},
 }
 
@@ -211,7 +211,7 @@ func (o *options) writeValues(digests map[string]v1.Hash) error {
 	if o.prefix == "" {
 		return nil
 	}
-	values := fmt.Sprintf("image:\n  registry: %s\n  tag: %s\n  digests:\n    apiserver: %s\n    controllers: %s\n",
-		o.prefix, version.Version, digests["apiserver"], digests["controllers"])
+	values := fmt.Sprintf("image:\n  registry: %s\n  tag: %s\n  digests:\n    apiserver: %s\n    controllers: %s\n    ledger: %s\n",
+		o.prefix, version.Version, digests["apiserver"], digests["controllers"], digests["ledger"])
 	return os.WriteFile(filepath.Join(o.dir, "values.yaml"), []byte(values), 0o644)
 }

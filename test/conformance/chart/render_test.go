@@ -184,6 +184,8 @@ func TestSchema(t *testing.T) {
 		"certificates.mode":     "None",
 		"etcd.external.servers": []any{"http://etcd:2379"},
 		"image.digests":         map[string]any{"apiserver": "latest"},
+		"backup.recipients":     []any{"AGE-SECRET-KEY-1QQQ"},
+		"backup.encryption":     false,
 	} {
 		_, err := render(t, set(path, value))
 		assert.ErrorContains(t, err, strings.Split(path, ".")[0], path)
