@@ -3,13 +3,17 @@ package monitoring
 import (
 	"context"
 	"io"
+	"maps"
 	"net/http"
+	"os"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
 	"github.com/stretchr/testify/require"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -43,7 +47,8 @@ var (
 	families map[string]*dto.MetricFamily
 )
 
-// scrape returns the metrics of the three programs, by name. They run in this process.
+// scrape returns the metrics of the three programs, by name, and those of kube-state-metrics that
+// the rules need. The programs run in this process.
 func scrape(t *testing.T) map[string]*dto.MetricFamily {
 	t.Helper()
 	once.Do(func() {
@@ -56,10 +61,22 @@ func scrape(t *testing.T) map[string]*dto.MetricFamily {
 				all[family.GetName()] = family
 			}
 		}
+		maps.Copy(all, kubeStateMetrics(t))
 		families = all
 	})
 	require.NotNil(t, families, "the scrape has failed in an earlier test")
 	return families
+}
+
+// kubeStateMetrics returns an excerpt of a scrape of kube-state-metrics.
+func kubeStateMetrics(t *testing.T) map[string]*dto.MetricFamily {
+	file, err := os.Open("testdata/kube-state-metrics.prom")
+	require.NoError(t, err)
+	defer file.Close()
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	all, err := parser.TextToMetricFamilies(file)
+	require.NoError(t, err)
+	return all
 }
 
 // useServer makes requests to a server, so that it has metrics of requests, reports, transactions
