@@ -144,6 +144,22 @@ func TestBadSnapshots(t *testing.T) {
 	}
 }
 
+// A snapshot does not appear while it is written.
+func TestUnfinished(t *testing.T) {
+	stores(t, func(t *testing.T, store Store) {
+		name := Snapshot{Time: now, Revision: 1}.Name()
+		reader, writer := io.Pipe()
+		done := make(chan error, 1)
+		go func() { done <- store.Put(t.Context(), name, reader) }()
+		_, err := writer.Write([]byte("half"))
+		require.NoError(t, err)
+		assert.Empty(t, listNames(t, store))
+		require.NoError(t, writer.Close())
+		require.NoError(t, <-done)
+		assert.Equal(t, []string{name}, listNames(t, store))
+	})
+}
+
 type errorReader struct{ err error }
 
 func (r errorReader) Read([]byte) (int, error) { return 0, r.err }
