@@ -90,8 +90,8 @@ type SaveOptions struct {
 }
 
 // Save saves a snapshot of etcd, and then deletes the oldest ones. It deletes nothing, and returns
-// a Finding, if the new snapshot may not replace the old ones: etcd has a lower revision than one of
-// them, so it has lost data, or one of them has a later time.
+// a Finding, if the new snapshot may not replace the old ones: etcd has a lower revision than one
+// of them, so it has lost data, or one of them has a later time.
 func Save(ctx context.Context, store Store, o SaveOptions) (saved Snapshot, deleted []Snapshot, err error) {
 	// Before the snapshot, so that a wrong configuration costs etcd nothing.
 	existing, err := List(ctx, store)

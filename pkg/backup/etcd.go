@@ -72,7 +72,8 @@ func open(ctx context.Context, server string, config *tls.Config) (s *source, er
 			_ = client.Close()
 		}
 	}()
-	// A member answers a linearizable read once it has all writes, so the snapshot has this revision.
+	// A member answers a linearizable read once it has all writes, so the snapshot has this
+	// revision.
 	readCtx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
 	response, err := client.Get(readCtx, "health")
