@@ -77,7 +77,7 @@ func (a *Agent) configure(config *configv1alpha1.RackConfig) {
 	if minimum := config.Spec.ImageCache.MinimumFree; minimum != nil {
 		a.minimumFree.Store(minimum.Int64())
 	}
-	a.rebooter.SetPolicy(config.Spec.Quarantine.Reboot)
+	a.rebooter.SetPolicy(config.Spec.Quarantine)
 	a.queue.Add(queue.MacNode())
 }
 

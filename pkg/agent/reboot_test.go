@@ -80,8 +80,8 @@ func TestNoReboot(t *testing.T) {
 			r.create(i, nil)
 			r.eventually(func() bool { _, err := r.agent.objects.instances.Cached(tenant, "waits"); return err == nil }, func() any { return nil })
 		}, true},
-		{"the configuration says never", func(r *rack, _ *rackv1alpha1.MacNode) { r.agent.rebooter.SetPolicy(configv1alpha1.RebootNever) }, false},
-		{"the configuration says nothing", func(r *rack, _ *rackv1alpha1.MacNode) { r.agent.rebooter.SetPolicy("") }, false},
+		{"the configuration says never", func(r *rack, _ *rackv1alpha1.MacNode) { r.agent.rebooter.SetPolicy(configv1alpha1.QuarantineConfig{Reboot: configv1alpha1.RebootNever}) }, false},
+		{"the configuration says nothing", func(r *rack, _ *rackv1alpha1.MacNode) { r.agent.rebooter.SetPolicy(configv1alpha1.QuarantineConfig{}) }, false},
 		{"the history is garbled", func(r *rack, _ *rackv1alpha1.MacNode) {
 			require.NoError(r.t, os.WriteFile(filepath.Join(r.dir, rebootsFile), []byte("{"), 0o600))
 		}, false},
@@ -89,7 +89,7 @@ func TestNoReboot(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			r := newRack(t)
 			r.waitCondition(rackv1alpha1.MacNodeSlotsHealthy, metav1.ConditionTrue, "SlotsObtainable")
-			r.agent.rebooter.SetPolicy(configv1alpha1.RebootWhenEmpty)
+			r.agent.rebooter.SetPolicy(configv1alpha1.QuarantineConfig{Reboot: configv1alpha1.RebootWhenEmpty})
 			info, err := r.agent.config.Host.Info()
 			require.NoError(t, err)
 			macNode := r.macNode()
@@ -111,7 +111,7 @@ func TestNoReboot(t *testing.T) {
 func TestNoRebootWhileASlotIsTaken(t *testing.T) {
 	r := newRack(t)
 	r.run("one")
-	r.agent.rebooter.SetPolicy(configv1alpha1.RebootWhenEmpty)
+	r.agent.rebooter.SetPolicy(configv1alpha1.QuarantineConfig{Reboot: configv1alpha1.RebootWhenEmpty})
 	macNode := r.macNode()
 	macNode.Status.RunningVMs = 0 // whatever the registry counts
 	macNode.Status.Quarantine = &rackv1alpha1.Quarantine{Reason: rackv1alpha1.ReasonKernelQuotaStuck, Since: metav1.Now(), BootID: "boot-1"}

@@ -1,6 +1,7 @@
 package quarantine
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -28,10 +29,13 @@ import (
 )
 
 const (
-	// maxReboots is the limit within rebootWindow. A Mac that needs more has a fault that a reboot
-	// does not fix, and waits for an administrator.
-	maxReboots   = 3
-	rebootWindow = 24 * time.Hour
+	// defaultMaxReboots is the limit within rebootWindow, if the RackConfig sets none. A Mac that
+	// needs more has a fault that a reboot does not fix, and waits for an administrator.
+	defaultMaxReboots = 3
+	rebootWindow      = 24 * time.Hour
+
+	// maxHistory bounds the stored history. It is the maximum of the limit.
+	maxHistory = 24
 
 	rebootsFile = "reboots.json"
 )
@@ -64,15 +68,17 @@ type RebootConfig struct {
 // Rebooter reboots the Mac to end a quarantine.
 type Rebooter struct {
 	RebootConfig
-	whenEmpty atomic.Bool
+	whenEmpty  atomic.Bool
+	maxReboots atomic.Int32
 }
 
 // NewRebooter returns a Rebooter that never reboots, until SetPolicy.
 func NewRebooter(config RebootConfig) *Rebooter { return &Rebooter{RebootConfig: config} }
 
 // SetPolicy sets the RackConfig's policy for quarantined Macs.
-func (r *Rebooter) SetPolicy(policy configv1alpha1.RebootPolicy) {
-	r.whenEmpty.Store(policy == configv1alpha1.RebootWhenEmpty)
+func (r *Rebooter) SetPolicy(config configv1alpha1.QuarantineConfig) {
+	r.whenEmpty.Store(config.Reboot == configv1alpha1.RebootWhenEmpty)
+	r.maxReboots.Store(cmp.Or(config.MaximumRebootsPerDay, defaultMaxReboots))
 }
 
 // RebootIfCurable reboots a quarantined Mac that runs no virtual machine, if the RackConfig permits
@@ -112,13 +118,14 @@ func (r *Rebooter) RebootIfCurable(ctx context.Context, macNode *rackv1alpha1.Ma
 		return err
 	}
 	now := metav1.NewTime(r.Clock.Now())
-	if why := refuseReboot(history, q.Since, now); why != "" {
+	most := int(r.maxReboots.Load())
+	if why := refuseReboot(history, most, q.Since, now); why != "" {
 		klog.V(2).InfoS("Mac quarantined and not rebooted", "reason", q.Reason, "why", why)
 		return nil
 	}
 	// The history is written first: a Mac that fails in between has used up the reboot.
 	history = append(history, reboot{At: now, Quarantine: q.Since})
-	if err := contract.WriteJSON(path, history[max(0, len(history)-maxReboots):]); err != nil {
+	if err := contract.WriteJSON(path, history[max(0, len(history)-maxHistory):]); err != nil {
 		return err
 	}
 	klog.InfoS("Rebooting quarantined Mac without virtual machines", "reason", q.Reason, "since", q.Since)
@@ -129,9 +136,9 @@ func (r *Rebooter) RebootIfCurable(ctx context.Context, macNode *rackv1alpha1.Ma
 	return nil
 }
 
-// refuseReboot limits reboots to one for each quarantine and to maxReboots in rebootWindow. A time
-// in the future is from before the clock was set back.
-func refuseReboot(history []reboot, since, now metav1.Time) string {
+// refuseReboot limits reboots to one for each quarantine and to most in rebootWindow. A time in the
+// future is from before the clock was set back.
+func refuseReboot(history []reboot, most int, since, now metav1.Time) string {
 	recent := 0
 	for _, r := range history {
 		if r.Quarantine.Unix() == since.Unix() {
@@ -141,7 +148,7 @@ func refuseReboot(history []reboot, since, now metav1.Time) string {
 			recent++
 		}
 	}
-	if recent >= maxReboots {
+	if recent >= most {
 		return fmt.Sprintf("the Mac was rebooted %d times within %s; an administrator must inspect it", recent, rebootWindow)
 	}
 	return ""

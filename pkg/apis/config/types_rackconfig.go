@@ -61,6 +61,9 @@ const (
 // QuarantineConfig is the configuration of the handling of quarantined Macs.
 type QuarantineConfig struct {
 	Reboot RebootPolicy
+	// MaximumRebootsPerDay is the limit of reboots of one Mac within 24 hours, from 1 to 24. If not
+	// specified, it is 3.
+	MaximumRebootsPerDay int32
 }
 
 // GuestNetworkConfig is the configuration of the network of isolated guests. They reach public IPv4

@@ -2962,6 +2962,13 @@ func schema_pkg_apis_config_v1alpha1_QuarantineConfig(ref common.ReferenceCallba
 							Format:      "",
 						},
 					},
+					"maximumRebootsPerDay": {
+						SchemaProps: spec.SchemaProps{
+							Description: "maximumRebootsPerDay is the limit of reboots of one Mac within 24 hours, from 1 to 24. If not specified, it is 3.",
+							Type:        []string{"integer"},
+							Format:      "int32",
+						},
+					},
 				},
 			},
 		},

@@ -211,6 +211,9 @@ func (m *QuarantineConfig) MarshalToSizedBuffer(dAtA []byte) (int, error) {
 	_ = i
 	var l int
 	_ = l
+	i = encodeVarintGenerated(dAtA, i, uint64(m.MaximumRebootsPerDay))
+	i--
+	dAtA[i] = 0x10
 	i -= len(m.Reboot)
 	copy(dAtA[i:], m.Reboot)
 	i = encodeVarintGenerated(dAtA, i, uint64(len(m.Reboot)))
@@ -515,6 +518,7 @@ func (m *QuarantineConfig) Size() (n int) {
 	_ = l
 	l = len(m.Reboot)
 	n += 1 + l + sovGenerated(uint64(l))
+	n += 1 + sovGenerated(uint64(m.MaximumRebootsPerDay))
 	return n
 }
 
@@ -638,6 +642,7 @@ func (this *QuarantineConfig) String() string {
 	}
 	s := strings.Join([]string{`&QuarantineConfig{`,
 		`Reboot:` + fmt.Sprintf("%v", this.Reboot) + `,`,
+		`MaximumRebootsPerDay:` + fmt.Sprintf("%v", this.MaximumRebootsPerDay) + `,`,
 		`}`,
 	}, "")
 	return s
@@ -1172,6 +1177,25 @@ func (m *QuarantineConfig) Unmarshal(dAtA []byte) error {
 			}
 			m.Reboot = RebootPolicy(dAtA[iNdEx:postIndex])
 			iNdEx = postIndex
+		case 2:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field MaximumRebootsPerDay", wireType)
+			}
+			m.MaximumRebootsPerDay = 0
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return ErrIntOverflowGenerated
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				m.MaximumRebootsPerDay |= int32(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
 		default:
 			iNdEx = preIndex
 			skippy, err := skipGenerated(dAtA[iNdEx:])

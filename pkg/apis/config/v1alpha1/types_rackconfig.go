@@ -98,6 +98,10 @@ type QuarantineConfig struct {
 	// reboot is the policy for rebooting quarantined Macs: Never or WhenEmpty. Defaults to Never.
 	// +optional
 	Reboot RebootPolicy `json:"reboot,omitempty" protobuf:"bytes,1,opt,name=reboot,casttype=RebootPolicy"`
+	// maximumRebootsPerDay is the limit of reboots of one Mac within 24 hours, from 1 to 24. If not
+	// specified, it is 3.
+	// +optional
+	MaximumRebootsPerDay int32 `json:"maximumRebootsPerDay,omitempty" protobuf:"varint,2,opt,name=maximumRebootsPerDay"`
 }
 
 // GuestNetworkConfig is the configuration of the network of isolated guests. They reach public IPv4

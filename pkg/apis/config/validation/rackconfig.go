@@ -18,6 +18,7 @@ import (
 const (
 	minHeartbeatInterval = time.Second
 	maxOfflineAfter      = 24 * time.Hour
+	maxRebootsPerDay     = 24
 )
 
 var (
@@ -58,6 +59,9 @@ func validateRackConfigSpec(spec *config.RackConfigSpec, path *field.Path) field
 	}
 	errs = append(errs, validateAgentConfig(&spec.Agent, path.Child("agent"))...)
 	errs = append(errs, check.Enum(spec.Quarantine.Reboot, path.Child("quarantine", "reboot"), config.RebootNever, config.RebootWhenEmpty)...)
+	if n := spec.Quarantine.MaximumRebootsPerDay; n < 0 || n > maxRebootsPerDay {
+		errs = append(errs, field.Invalid(path.Child("quarantine", "maximumRebootsPerDay"), n, fmt.Sprintf("must be from 1 to %d; omit it for 3", maxRebootsPerDay)))
+	}
 	if spec.DefaultClassName != "" {
 		errs = append(errs, check.Name(spec.DefaultClassName, path.Child("defaultClassName"))...)
 	}

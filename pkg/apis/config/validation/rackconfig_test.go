@@ -58,6 +58,9 @@ func TestValidateRackConfig(t *testing.T) {
 		"never offline":          {func(s *config.RackConfigSpec) { s.Agent.OfflineAfter = duration(25 * time.Hour) }, []string{"spec.agent.offlineAfter: Invalid"}},
 		"no offline":             {func(s *config.RackConfigSpec) { s.Agent.OfflineAfter = nil }, []string{"spec.agent.offlineAfter: Required"}},
 		"reboot":                 {func(s *config.RackConfigSpec) { s.Quarantine.Reboot = config.RebootWhenEmpty }, nil},
+		"reboots":                {func(s *config.RackConfigSpec) { s.Quarantine.MaximumRebootsPerDay = 24 }, nil},
+		"too many reboots":       {func(s *config.RackConfigSpec) { s.Quarantine.MaximumRebootsPerDay = 25 }, []string{`spec.quarantine.maximumRebootsPerDay: Invalid value: 25: must be from 1 to 24; omit it for 3`}},
+		"negative reboots":       {func(s *config.RackConfigSpec) { s.Quarantine.MaximumRebootsPerDay = -1 }, []string{`spec.quarantine.maximumRebootsPerDay: Invalid value: -1: must be from 1 to 24; omit it for 3`}},
 		"reboot with tenants on": {func(s *config.RackConfigSpec) { s.Quarantine.Reboot = "Always" }, []string{`spec.quarantine.reboot: Unsupported value: "Always": supported values: "Never", "WhenEmpty"`}},
 		"class":                  {func(s *config.RackConfigSpec) { s.DefaultClassName = "M4" }, []string{"spec.defaultClassName: Invalid"}},
 		"guests' network": {func(s *config.RackConfigSpec) {

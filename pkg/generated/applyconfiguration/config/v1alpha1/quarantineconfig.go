@@ -13,6 +13,9 @@ import (
 type QuarantineConfigApplyConfiguration struct {
 	// reboot is the policy for rebooting quarantined Macs: Never or WhenEmpty. Defaults to Never.
 	Reboot *configv1alpha1.RebootPolicy `json:"reboot,omitempty"`
+	// maximumRebootsPerDay is the limit of reboots of one Mac within 24 hours, from 1 to 24. If not
+	// specified, it is 3.
+	MaximumRebootsPerDay *int32 `json:"maximumRebootsPerDay,omitempty"`
 }
 
 // QuarantineConfigApplyConfiguration constructs a declarative configuration of the QuarantineConfig type for use with
@@ -26,5 +29,13 @@ func QuarantineConfig() *QuarantineConfigApplyConfiguration {
 // If called multiple times, the Reboot field is set to the value of the last call.
 func (b *QuarantineConfigApplyConfiguration) WithReboot(value configv1alpha1.RebootPolicy) *QuarantineConfigApplyConfiguration {
 	b.Reboot = &value
+	return b
+}
+
+// WithMaximumRebootsPerDay sets the MaximumRebootsPerDay field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the MaximumRebootsPerDay field is set to the value of the last call.
+func (b *QuarantineConfigApplyConfiguration) WithMaximumRebootsPerDay(value int32) *QuarantineConfigApplyConfiguration {
+	b.MaximumRebootsPerDay = &value
 	return b
 }
