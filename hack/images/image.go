@@ -63,6 +63,9 @@ func (o *options) compile(ctx context.Context, p product, platform *v1.Platform,
 	env := []string{"CGO_ENABLED=0", "GOOS=" + platform.OS, "GOARCH=" + platform.Architecture, "GOFLAGS="}
 	const module = "macrack.io/macrack/pkg/version"
 	ldflags := fmt.Sprintf("-s -w -buildid= -X %s.Version=%s -X %s.Commit=%s", module, version.Version, module, o.commit)
+	if p.module != "" { // it cannot import the version of the root module
+		ldflags += fmt.Sprintf(" -X main.version=%s -X main.commit=%s", version.Version, o.commit)
+	}
 	return build.Release(ctx, binary, p.module, "./cmd/"+p.folder, env, "-trimpath", "-ldflags", ldflags)
 }
 

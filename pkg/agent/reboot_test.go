@@ -80,7 +80,9 @@ func TestNoReboot(t *testing.T) {
 			r.create(i, nil)
 			r.eventually(func() bool { _, err := r.agent.objects.instances.Cached(tenant, "waits"); return err == nil }, func() any { return nil })
 		}, true},
-		{"the configuration says never", func(r *rack, _ *rackv1alpha1.MacNode) { r.agent.rebooter.SetPolicy(configv1alpha1.QuarantineConfig{Reboot: configv1alpha1.RebootNever}) }, false},
+		{"the configuration says never", func(r *rack, _ *rackv1alpha1.MacNode) {
+			r.agent.rebooter.SetPolicy(configv1alpha1.QuarantineConfig{Reboot: configv1alpha1.RebootNever})
+		}, false},
 		{"the configuration says nothing", func(r *rack, _ *rackv1alpha1.MacNode) { r.agent.rebooter.SetPolicy(configv1alpha1.QuarantineConfig{}) }, false},
 		{"the history is garbled", func(r *rack, _ *rackv1alpha1.MacNode) {
 			require.NoError(r.t, os.WriteFile(filepath.Join(r.dir, rebootsFile), []byte("{"), 0o600))

@@ -78,6 +78,7 @@ func List(ctx context.Context, store Store) ([]Snapshot, error) {
 // A Finding is the reason why Save has saved a snapshot, but has not deleted the oldest ones.
 type Finding string
 
+// Error implements error.
 func (f Finding) Error() string { return string(f) }
 
 // SaveOptions are the options of Save.
@@ -102,7 +103,7 @@ func Save(ctx context.Context, store Store, o SaveOptions) (saved Snapshot, dele
 	if err != nil {
 		return Snapshot{}, nil, err
 	}
-	defer source.Close()
+	defer func() { _ = source.Close() }()
 	saved = Snapshot{Time: o.Clock.Now().UTC().Truncate(time.Second), Revision: source.revision}
 	if err := put(ctx, store, saved.Name(), source, o.Recipients); err != nil {
 		return Snapshot{}, nil, fmt.Errorf("saving %s: %w", saved.Name(), err)
@@ -125,7 +126,7 @@ func put(ctx context.Context, store Store, name string, source io.Reader, recipi
 		}
 		writer.CloseWithError(err)
 	}()
-	defer reader.Close() // ends the encoder after an error of the store
+	defer func() { _ = reader.Close() }() // ends the encoder after an error of the store
 	return store.Put(ctx, name, reader)
 }
 

@@ -75,7 +75,7 @@ func (v *verifier) Read(p []byte) (int, error) {
 		v.hash.Write(v.tail[:before])
 		v.tail = append(v.tail[:0], v.tail[before:]...)
 	}
-	if err == io.EOF {
+	if errors.Is(err, io.EOF) {
 		if problem := v.verify(); problem != nil {
 			err = problem
 		}

@@ -37,6 +37,7 @@ func newCommand() *cobra.Command {
 		Short:        "Run CI jobs on leased Macs",
 		Args:         cobra.NoArgs,
 		SilenceUsage: true,
+		Version:      fmt.Sprintf("%s (commit %s)", version, commit),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if !check {
 				return o.run(cmd.Context())

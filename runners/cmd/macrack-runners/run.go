@@ -34,11 +34,11 @@ import (
 	"macrack.io/macrack/runners/pkg/sets"
 )
 
-const (
-	// component is the name of the leadership Lease and of the source of events.
-	component = "macrack-runners"
-	version   = "0.1.0"
-)
+// component is the name of the leadership Lease and of the source of events.
+const component = "macrack-runners"
+
+// A release sets version and commit with -ldflags "-X main.version=v1.2.3".
+var version, commit = "v0.1.0", "unknown"
 
 var errLeadershipLost = errors.New("leadership lost to another process; restart to wait for it")
 
