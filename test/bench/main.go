@@ -48,7 +48,7 @@ type sizes struct {
 
 var (
 	full = sizes{rounds: minimumRounds, slice: 2 * time.Second, planned: 300, rivals: 5 * time.Second, listed: 10_000, watchers: 200, events: 100, macs: 1000, perMac: 1000, imageMiB: 2048, adoptions: 9, idle: time.Minute, fleet: 500,
-		scaleMacs: []int{500, 1000, 2500, 5000}, settling: 2 * time.Minute, window: 20 * time.Second}
+		scaleMacs: []int{1000, 2500, 5000}, settling: 2 * time.Minute, window: 20 * time.Second}
 	short = sizes{rounds: 2, slice: time.Second, planned: 30, rivals: time.Second, listed: 500, watchers: 20, events: 20, macs: 50, perMac: 1000, imageMiB: 512, adoptions: 3, idle: 15 * time.Second, fleet: 20,
 		scaleMacs: []int{20, 40}, settling: 10 * time.Second, window: 3 * time.Second}
 )

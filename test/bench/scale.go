@@ -80,28 +80,43 @@ func (b *bench) measureScale(ctx context.Context) (err error) {
 	}()
 	var sizes []scaled
 	for _, macs := range b.scaleMacs {
-		if err := s.grow(ctx, macs); err != nil {
+		size, err := s.measureSize(ctx, macs)
+		if err != nil && (len(sizes) == 0 || ctx.Err() != nil) {
 			return err
 		}
-		r, start := scaled{macs: macs}, time.Now()
-		if r.idle, err = s.sample(ctx); err != nil {
-			return err
+		if err != nil { // the smaller fleets are conclusions nevertheless
+			fmt.Fprintf(os.Stderr, "bench: scale: %d Macs: %v\n", macs, err)
+			defer func() { b.note += fmt.Sprintf("\n\nA fleet of %d Macs did not settle on this machine.", macs) }()
+			break
 		}
-		changing, stop := context.WithCancel(ctx)
-		changed := make(chan error, 1)
-		go func() { changed <- s.change(changing) }()
-		r.busy, err = s.sample(ctx)
-		stop()
-		if err = errors.Join(err, <-changed); err != nil {
-			return err
-		}
-		if err := s.checkOnline(ctx, start); err != nil {
-			return err
-		}
-		sizes = append(sizes, r)
+		sizes = append(sizes, size)
 	}
 	b.reportScale(sizes)
 	return b.chartScale(sizes)
+}
+
+// measureSize measures a fleet of a size, idle and with changes.
+func (s *scale) measureSize(ctx context.Context, macs int) (r scaled, err error) {
+	if err := s.grow(ctx, macs); err != nil {
+		return r, err
+	}
+	start := time.Now()
+	r.macs = macs
+	if r.idle, err = s.sample(ctx); err != nil {
+		return r, err
+	}
+	changing, stop := context.WithCancel(ctx)
+	changed := make(chan error, 1)
+	go func() { changed <- s.change(changing) }()
+	r.busy, err = s.sample(ctx)
+	stop()
+	if err = errors.Join(err, <-changed); err != nil {
+		return r, err
+	}
+	all := len(scaleProcesses)
+	fmt.Fprintf(os.Stderr, "  %d Macs: %.2f cores and %.0f MB idle, %.2f cores and %.0f MB with changes\n", macs,
+		stats.Median(r.idle[all].cpu), stats.Median(r.idle[all].memory), stats.Median(r.busy[all].cpu), stats.Median(r.busy[all].memory))
+	return r, s.checkOnline(ctx, start)
 }
 
 // grow adds Macs, and waits until the control plane has dealt with them.
@@ -116,7 +131,7 @@ func (s *scale) grow(ctx context.Context, macs int) error {
 		return err
 	}
 	s.agents, s.macs = append(s.agents, agents), macs
-	if err := await.Success(ctx, 5*time.Minute, 2*time.Second, func() error { return s.checkOnline(ctx, time.Now()) }); err != nil {
+	if err := await.Success(ctx, 15*time.Minute, 2*time.Second, func() error { return s.checkOnline(ctx, time.Now()) }); err != nil {
 		return err
 	}
 	return s.settle(ctx)
