@@ -115,7 +115,7 @@ func TestCorruptSpecOfARunningVM(t *testing.T) {
 	after := m.wait("a", attached)
 	assert.Equal(t, before.State.PID, after.State.PID)
 	assert.Equal(t, "machine-a", after.Spec.MachineID)
-	assert.Equal(t, "mac-of-a", after.Spec.MACAddress)
+	assert.Equal(t, macOf("a"), after.Spec.MACAddress)
 	assert.Equal(t, "vm-a", after.Spec.Name)
 
 	// Its result is not lost either.
@@ -199,7 +199,7 @@ func TestDuplicates(t *testing.T) {
 	m.wait("a", attached)
 	for name, change := range map[string]func(*contract.Spec){
 		"machine ID":  func(s *contract.Spec) { s.MachineID = "machine-a" },
-		"MAC address": func(s *contract.Spec) { s.MACAddress = "mac-of-a" },
+		"MAC address": func(s *contract.Spec) { s.MACAddress = macOf("a") },
 	} {
 		s := spec("b")
 		change(s)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"net"
 	"net/http"
 	"os"
@@ -179,9 +180,15 @@ func (m *mac) wait(uid string, is func(Status) bool) Status {
 		select {
 		case <-m.changed:
 		case <-timeout:
-			require.FailNow(m.t, "timed out", "slot of %s: %+v", uid, s)
+			require.FailNow(m.t, "timed out", "slot of %s: %+v, ended with %+v", uid, s, s.Result)
 		}
 	}
+}
+
+// macOf returns the MAC address of the virtual machine of an instance.
+func macOf(uid string) string {
+	sum := crc32.ChecksumIEEE([]byte(uid))
+	return fmt.Sprintf("02:00:%02x:%02x:%02x:%02x", byte(sum>>24), byte(sum>>16), byte(sum>>8), byte(sum))
 }
 
 func attached(s Status) bool    { return s.Phase == Attached && s.State.VM == contract.VMRunning }
@@ -192,7 +199,7 @@ func prepared(s Status) bool    { return s.Phase == Prepared }
 
 func spec(uid string) *contract.Spec {
 	return &contract.Spec{
-		InstanceUID: uid, Namespace: "acme", Name: "vm-" + uid, MachineID: "machine-" + uid, MACAddress: "mac-of-" + uid,
+		InstanceUID: uid, Namespace: "acme", Name: "vm-" + uid, MachineID: "machine-" + uid, MACAddress: macOf(uid), Network: contract.Network{Mode: contract.NetworkNAT},
 		CPU: 4, MemoryBytes: 8 << 30,
 	}
 }
