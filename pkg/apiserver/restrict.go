@@ -45,7 +45,7 @@ func (c *Config) restrict(backend *txn.Backend, macNodes, instances rest.Getter)
 			return get[*rack.MacNode](ctx, macNodes, "", name)
 		}, c.Clock),
 		noderestriction.New(),
-		controllerrestriction.New(),
+		controllerrestriction.New(c.Clock),
 	}
 	if informers := c.Generic.SharedInformerFactory; informers != nil {
 		plugins = append(plugins, quota.Preflight(informers.Core().V1().ResourceQuotas().Lister(), backend.Preflight))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -106,7 +107,9 @@ func (r *run) slotCycles(ctx context.Context) error {
 }
 
 func slotCycle(ctx context.Context, m *slots.Manager, uid string, changed <-chan struct{}) error {
-	spec := &contract.Spec{InstanceUID: uid, Namespace: tenant, Name: uid, MachineID: "id-" + uid, MACAddress: "mac-" + uid, CPU: 1, MemoryBytes: 1}
+	sum := crc32.ChecksumIEEE([]byte(uid))
+	address := fmt.Sprintf("02:00:%02x:%02x:%02x:%02x", byte(sum>>24), byte(sum>>16), byte(sum>>8), byte(sum))
+	spec := &contract.Spec{InstanceUID: uid, Namespace: tenant, Name: uid, MachineID: "id-" + uid, MACAddress: address, CPU: 1, MemoryBytes: 1}
 	until := func(is func(slots.Status) bool) error {
 		deadline := time.After(patience)
 		for {

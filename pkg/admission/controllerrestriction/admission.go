@@ -1,31 +1,45 @@
 // Package controllerrestriction prevents macrack-controllers from reporting facts that only the
 // agent of a Mac can observe: its hardware, its health, its scrub and its running virtual machines.
+// It also prevents them from deleting instances that have not expired.
 // RBAC grants the permissions of the controllers, and the registry validates their writes.
 package controllerrestriction
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/utils/clock"
 
 	"macrack.io/macrack/pkg/apis/instance"
 	"macrack.io/macrack/pkg/apis/rack"
 	"macrack.io/macrack/pkg/registry/requestuser"
+	"macrack.io/macrack/pkg/rules"
 )
 
 // New returns the admission plugin.
-func New() admission.ValidationInterface {
-	return &plugin{admission.NewHandler(admission.Update)}
+func New(clock clock.PassiveClock) admission.ValidationInterface {
+	return &plugin{admission.NewHandler(admission.Update, admission.Delete), clock}
 }
 
-type plugin struct{ *admission.Handler }
+type plugin struct {
+	*admission.Handler
+	clock clock.PassiveClock
+}
 
-// Validate refuses changes of status fields that only agents write.
-func (*plugin) Validate(_ context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
-	if a.GetUserInfo() == nil || a.GetUserInfo().GetName() != requestuser.Controllers || a.GetSubresource() != "status" {
+// Validate refuses changes of status fields that only agents write, and deletions of instances that
+// have not expired.
+func (p *plugin) Validate(_ context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
+	if a.GetUserInfo() == nil || a.GetUserInfo().GetName() != requestuser.Controllers {
+		return nil
+	}
+	if a.GetOperation() == admission.Delete {
+		return p.validateDelete(a)
+	}
+	if a.GetSubresource() != "status" {
 		return nil
 	}
 	switch old := a.GetOldObject().(type) {
@@ -43,6 +57,17 @@ func (*plugin) Validate(_ context.Context, a admission.Attributes, _ admission.O
 		default:
 			return admission.NewForbidden(a, fmt.Errorf("an instance becomes %s only when the agent of Mac %q reports it", new.Status.Phase, old.Status.NodeName))
 		}
+	}
+	return nil
+}
+
+func (p *plugin) validateDelete(a admission.Attributes) error {
+	i, ok := a.GetOldObject().(*instance.MacOSInstance)
+	if !ok || a.GetSubresource() != "" {
+		return nil
+	}
+	if !rules.InstanceEnded(i.Status.Phase) || !rules.IsDue(rules.InstanceExpiry(i.Status.StoppedAt, i.Spec.TTLSecondsAfterFinished), p.clock.Now()) {
+		return admission.NewForbidden(a, errors.New("the controllers delete only instances that have ended and whose ttlSecondsAfterFinished has passed"))
 	}
 	return nil
 }

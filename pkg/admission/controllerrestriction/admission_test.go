@@ -2,6 +2,7 @@ package controllerrestriction
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -10,6 +11,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/utils/clock"
+	clocktesting "k8s.io/utils/clock/testing"
+	"k8s.io/utils/ptr"
 
 	"macrack.io/macrack/pkg/apis/instance"
 	"macrack.io/macrack/pkg/apis/rack"
@@ -67,13 +71,45 @@ func TestAdmission(t *testing.T) {
 				subresource = ""
 			}
 			a := admission.NewAttributesRecord(tt.new, tt.old, schema.GroupVersionKind{}, "", "x", schema.GroupVersionResource{}, subresource, admission.Update, nil, false, who)
-			err := New().Validate(t.Context(), a, nil)
+			err := New(clock.RealClock{}).Validate(t.Context(), a, nil)
 			if tt.refused == "" {
 				assert.NoError(t, err)
 				return
 			}
 			assert.True(t, apierrors.IsForbidden(err), "%v", err)
 			assert.ErrorContains(t, err, tt.refused)
+		})
+	}
+}
+
+func TestDeletion(t *testing.T) {
+	noon := time.Date(2026, 11, 30, 12, 0, 0, 0, time.UTC)
+	ended := func(phase instance.MacOSInstancePhase, ago time.Duration, ttl *int32) *instance.MacOSInstance {
+		return &instance.MacOSInstance{
+			Spec:   instance.MacOSInstanceSpec{TTLSecondsAfterFinished: ttl},
+			Status: instance.MacOSInstanceStatus{Phase: phase, StoppedAt: ptr.To(metav1.NewTime(noon.Add(-ago)))},
+		}
+	}
+	for name, tt := range map[string]struct {
+		user    string
+		old     *instance.MacOSInstance
+		refused bool
+	}{
+		"expired":          {old: ended(instance.MacOSInstanceStopped, time.Minute, ptr.To[int32](60))},
+		"failed, expired":  {old: ended(instance.MacOSInstanceFailed, 0, ptr.To[int32](0))},
+		"not yet":          {old: ended(instance.MacOSInstanceStopped, 59*time.Second, ptr.To[int32](60)), refused: true},
+		"kept":             {old: ended(instance.MacOSInstanceStopped, time.Hour, nil), refused: true},
+		"running":          {old: &instance.MacOSInstance{Spec: instance.MacOSInstanceSpec{TTLSecondsAfterFinished: ptr.To[int32](0)}, Status: instance.MacOSInstanceStatus{Phase: instance.MacOSInstanceRunning}}, refused: true},
+		"an administrator": {user: "admin", old: ended(instance.MacOSInstanceStopped, 0, nil)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			who := &user.DefaultInfo{Name: requestuser.Controllers}
+			if tt.user != "" {
+				who.Name = tt.user
+			}
+			a := admission.NewAttributesRecord(nil, tt.old, schema.GroupVersionKind{}, "acme", "x", schema.GroupVersionResource{}, "", admission.Delete, nil, false, who)
+			err := New(clocktesting.NewFakePassiveClock(noon)).Validate(t.Context(), a, nil)
+			assert.Equal(t, tt.refused, apierrors.IsForbidden(err), "%v", err)
 		})
 	}
 }
