@@ -49,7 +49,7 @@ func TestAcceptanceCommand(t *testing.T) {
 		"--tart-vm", vm, "--report", report, "--only=zeros,guest-terminals")
 	require.NoError(t, err)
 	assert.Contains(t, out, "pass    zeros")
-	assert.Contains(t, out, "ask     guest-terminals", "nobody is at a terminal")
+	assert.Contains(t, out, "ask     guest-terminals", "a check that needs a person becomes a question")
 	markdown, err := os.ReadFile(filepath.Join(report, "report.md"))
 	require.NoError(t, err)
 	assert.Contains(t, string(markdown), "- model: Mac16,10\n")

@@ -2,9 +2,6 @@ package agent
 
 import (
 	"errors"
-	"io/fs"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -22,6 +19,7 @@ import (
 
 	"macrack.io/macrack/pkg/agent/environment"
 	instancev1alpha1 "macrack.io/macrack/pkg/apis/instance/v1alpha1"
+	"macrack.io/macrack/test/files"
 )
 
 func withEnvironment(name string) *instancev1alpha1.MacOSInstance {
@@ -44,22 +42,6 @@ func (r *rack) environmentCondition(name string) metav1.Condition {
 		return metav1.Condition{}
 	}
 	return *c
-}
-
-// filesWith returns the files under root that contain text.
-func filesWith(t *testing.T, root, text string) []string {
-	t.Helper()
-	var found []string
-	require.NoError(t, filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
-		if err != nil || !entry.Type().IsRegular() {
-			return nil // it may have been removed meanwhile
-		}
-		if data, err := os.ReadFile(path); err == nil && strings.Contains(string(data), text) {
-			found = append(found, path)
-		}
-		return nil
-	}))
-	return found
 }
 
 // An instance waits for a missing Secret, as a Pod does, and its values are only in memory.
@@ -99,8 +81,8 @@ func TestMissingSecret(t *testing.T) {
 	assert.Contains(t, r.instance("a").Status.Startup.Output, "it has 2 environment variables")
 	assert.Equal(t, "Sent", r.environmentCondition("a").Reason)
 	assert.Equal(t, metav1.ConditionTrue, r.environmentCondition("a").Status)
-	assert.Empty(t, filesWith(t, r.dir, "s3cr3t"))
-	assert.Empty(t, filesWith(t, string(r.host), "s3cr3t"))
+	assert.Empty(t, files.With(t, r.dir, "s3cr3t"))
+	assert.Empty(t, files.With(t, string(r.host), "s3cr3t"))
 }
 
 // A restarted agent sends the environment that the runner still waits for. A Secret that is deleted

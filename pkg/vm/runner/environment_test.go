@@ -2,7 +2,6 @@ package runner_test
 
 import (
 	"context"
-	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
@@ -19,6 +18,7 @@ import (
 	"macrack.io/macrack/pkg/vm/contract"
 	guestv1 "macrack.io/macrack/pkg/vm/guest/v1"
 	"macrack.io/macrack/pkg/vm/runner"
+	"macrack.io/macrack/test/files"
 )
 
 func variables(entries ...string) []contract.EnvironmentVariable {
@@ -28,22 +28,6 @@ func variables(entries ...string) []contract.EnvironmentVariable {
 		all = append(all, contract.EnvironmentVariable{Name: name, Value: []byte(value)})
 	}
 	return all
-}
-
-// filesWith returns the files under root that contain text.
-func filesWith(t *testing.T, root, text string) []string {
-	t.Helper()
-	var found []string
-	require.NoError(t, filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
-		if err != nil || !entry.Type().IsRegular() {
-			return nil // it may have been removed meanwhile
-		}
-		if data, err := os.ReadFile(path); err == nil && strings.Contains(string(data), text) {
-			found = append(found, path)
-		}
-		return nil
-	}))
-	return found
 }
 
 func TestEnvironment(t *testing.T) {
@@ -65,7 +49,7 @@ func TestEnvironment(t *testing.T) {
 
 	out, _ := v.sh("echo $TOKEN$A")
 	assert.Equal(t, "\n", out, "other commands do not get it")
-	assert.Empty(t, filesWith(t, filepath.Dir(string(v.dir)), secret), "the value is on the disk")
+	assert.Empty(t, files.With(t, filepath.Dir(string(v.dir)), secret), "the value is on the disk")
 
 	// Another environment changes nothing.
 	require.NoError(t, v.runner.SetEnvironment(v.ctx(), variables("A=again")))
