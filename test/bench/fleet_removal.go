@@ -4,11 +4,17 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
 
 	"macrack.io/macrack/pkg/rules"
 	"macrack.io/macrack/test/cluster/await"
@@ -28,7 +34,7 @@ type removal struct {
 
 // removeVMs deletes all instances at once, and waits until they and their pods are gone.
 func (f *fleet) removeVMs(ctx context.Context) (r removal, err error) {
-	before, err := f.rejections(ctx)
+	before, err := rejections(ctx, f.kube)
 	if err != nil {
 		return r, err
 	}
@@ -54,37 +60,53 @@ func (f *fleet) removeVMs(ctx context.Context) (r removal, err error) {
 	}); err != nil {
 		return r, err
 	}
-	after, err := f.rejections(ctx)
+	after, err := rejections(ctx, f.kube)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, at := range f.gone {
 		r.whole = append(r.whole, at.Sub(began))
 	}
-	r.rejected = (after - before) / float64(total)
+	r.rejected = rejectedSince(before, after, total)
 	return r, err
 }
 
-// rejections returns the number of requests to kube-apiserver so far that were answered with 409 or
-// 429.
-func (f *fleet) rejections(ctx context.Context) (float64, error) {
-	text, err := f.kube.RESTClient().Get().AbsPath("/metrics").DoRaw(ctx)
+// rejections returns the numbers of requests to kube-apiserver so far that were answered with 409 or
+// 429, by verb, resource and code. Heartbeats are left out: the testbed puts them forward, and the
+// next one of each Mac conflicts with that.
+func rejections(ctx context.Context, kube kubernetes.Interface) (map[string]float64, error) {
+	text, err := kube.CoreV1().RESTClient().Get().AbsPath("/metrics").DoRaw(ctx)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	parser := expfmt.NewTextParser(model.UTF8Validation)
 	families, err := parser.TextToMetricFamilies(bytes.NewReader(text))
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
-	total := 0.0
+	rejected := map[string]float64{}
 	for _, m := range families["apiserver_request_total"].GetMetric() {
+		labels := map[string]string{}
 		for _, label := range m.GetLabel() {
-			if label.GetName() == "code" && (label.GetValue() == "409" || label.GetValue() == "429") {
-				total += m.GetCounter().GetValue()
-			}
+			labels[label.GetName()] = label.GetValue()
+		}
+		if code := labels["code"]; (code == "409" || code == "429") && labels["group"] != coordinationv1.GroupName {
+			resource := strings.TrimSuffix(labels["resource"]+"/"+labels["subresource"], "/")
+			rejected[labels["verb"]+" "+resource+" "+code] += m.GetCounter().GetValue()
 		}
 	}
-	return total, nil
+	return rejected, nil
+}
+
+// rejectedSince returns the number of rejections for each object, and prints which those were.
+func rejectedSince(before, after map[string]float64, objects int) float64 {
+	total := 0.0
+	for _, request := range slices.Sorted(maps.Keys(after)) {
+		if n := after[request] - before[request]; n > 0 {
+			fmt.Fprintf(os.Stderr, "    %.0f times %s\n", n, request)
+			total += n
+		}
+	}
+	return total / float64(objects)
 }
 
 // reportRemovals adds the results of all removals.

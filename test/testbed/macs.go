@@ -149,12 +149,19 @@ func (tb *Testbed) waitForMacs(ctx context.Context, macs int) error {
 			return false, err
 		}
 		missing = ""
+		nodes, err := admin.RackV1alpha1().MacNodes().List(ctx, metav1.ListOptions{})
+		if err != nil {
+			missing = err.Error()
+			return false, nil
+		}
+		phases := map[string]rackv1alpha1.MacNodePhase{}
+		for _, node := range nodes.Items {
+			phases[node.Name] = node.Status.Phase
+		}
 		for n := 1; n <= macs; n++ {
-			mac, err := admin.RackV1alpha1().MacNodes().Get(ctx, MacName(n), metav1.GetOptions{})
-			if err != nil {
-				missing += fmt.Sprintf("%s: %v; ", MacName(n), err)
-			} else if p := mac.Status.Phase; p == "" || p == rackv1alpha1.MacNodePending || p == rackv1alpha1.MacNodeOffline {
-				missing += fmt.Sprintf("%s is %s; ", mac.Name, p)
+			switch phase := phases[MacName(n)]; phase {
+			case "", rackv1alpha1.MacNodePending, rackv1alpha1.MacNodeOffline:
+				missing += fmt.Sprintf("%s is %q; ", MacName(n), phase)
 			}
 		}
 		images, err := admin.ImageV1alpha1().MacOSImages().List(ctx, metav1.ListOptions{})

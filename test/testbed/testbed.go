@@ -18,6 +18,7 @@ import (
 	"macrack.io/macrack/test/cluster/kubeconfig"
 	"macrack.io/macrack/test/cluster/process"
 
+	"golang.org/x/sync/errgroup"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -314,13 +315,16 @@ func (tb *Testbed) beatAhead(ctx context.Context, d time.Duration) error {
 	if err != nil {
 		return err
 	}
+	beats, ctx := errgroup.WithContext(ctx)
+	beats.SetLimit(32)
 	for _, lease := range all.Items {
-		patch := fmt.Sprintf(`{"spec":{"renewTime":%q}}`, tb.Clock.Now().Add(d).UTC().Format(metav1.RFC3339Micro))
-		if _, err := heartbeats.Patch(ctx, lease.Name, types.MergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
+		beats.Go(func() error {
+			patch := fmt.Sprintf(`{"spec":{"renewTime":%q}}`, tb.Clock.Now().Add(d).UTC().Format(metav1.RFC3339Micro))
+			_, err := heartbeats.Patch(ctx, lease.Name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
 			return err
-		}
+		})
 	}
-	return nil
+	return beats.Wait()
 }
 
 // Kubectl runs kubectl in a context of Kubeconfig. The error of a failed command quotes its

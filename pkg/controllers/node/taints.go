@@ -98,20 +98,29 @@ func (r *reconciler) setTaint(ctx context.Context, node *corev1.Node, taint core
 	return err
 }
 
-// patchTaints replaces the taints of node, unless the Node has changed since it was read.
+// patchTaints replaces the taints of node, unless these have changed since it was read. Agents report
+// the status of a Node at the same time; a condition on the resource version would fail for that.
 func (r *reconciler) patchTaints(ctx context.Context, node *corev1.Node, taints []corev1.Taint) (*corev1.Node, error) {
-	patch, err := json.Marshal(map[string]any{
-		"metadata": map[string]any{"uid": node.UID, "resourceVersion": node.ResourceVersion},
-		"spec":     map[string]any{"taints": taints},
+	patch, err := json.Marshal([]operation{
+		{"test", "/metadata/uid", node.UID},
+		{"test", "/spec/taints", node.Spec.Taints},
+		{"add", "/spec/taints", taints}, // also replaces
 	})
 	if err != nil {
 		return nil, err
 	}
-	patched, err := r.client.Nodes().Patch(ctx, node.Name, types.MergePatchType, patch, shared.PatchOptions)
+	patched, err := r.client.Nodes().Patch(ctx, node.Name, types.JSONPatchType, patch, shared.PatchOptions)
 	if err == nil {
 		klog.FromContext(ctx).V(1).Info("Node taints set", "node", klog.KObj(node), "taints", rules.FormatTaints(taints))
 	}
 	return patched, err
+}
+
+// operation is an operation of a JSON patch (RFC 6902).
+type operation struct {
+	Op    string `json:"op"`
+	Path  string `json:"path"`
+	Value any    `json:"value"`
 }
 
 func same(taint corev1.Taint) func(corev1.Taint) bool {

@@ -89,15 +89,16 @@ func TestReconcile(t *testing.T) {
 			if !tt.noNode {
 				c.Add(node)
 			}
-			versions := []string{"7", "8"}
+			before := node.Spec.Taints
 			c.Record(func(action clienttesting.Action, object runtime.Object) (string, error) {
 				patched := object.(*corev1.Node)
-				sent := corev1.Node{}
-				require.NoError(t, json.Unmarshal(action.(clienttesting.PatchAction).GetPatch(), &sent))
-				assert.Equal(t, node.UID, sent.UID)
-				assert.Equal(t, versions[len(steps)], sent.ResourceVersion, "a patch of the version that was read")
+				expected, err := json.Marshal([]operation{
+					{"test", "/metadata/uid", "node-uid"}, {"test", "/spec/taints", before}, {"add", "/spec/taints", patched.Spec.Taints},
+				})
+				require.NoError(t, err)
+				assert.JSONEq(t, string(expected), string(action.(clienttesting.PatchAction).GetPatch()))
+				before = patched.Spec.Taints
 				steps = append(steps, patched.Spec.Taints)
-				patched.ResourceVersion = "8"
 				return "", nil
 			})
 			r := newReconciler(c.Dependencies)
@@ -122,4 +123,42 @@ func TestReconcileStopsAtARefusedPatch(t *testing.T) {
 	_, err := r.reconcile(t.Context(), "mac-1")
 	assert.ErrorIs(t, err, refused)
 	assert.Equal(t, []string{"patch"}, c.Calls, "unleased must stay until the tenant's taint is set")
+}
+
+// The Node in the cache may be older than the one on the server.
+func TestTaintsOfAChangedNode(t *testing.T) {
+	cached := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "mac-1", UID: "node-uid", ResourceVersion: "7"}}
+	for name, tt := range map[string]struct {
+		taints  []corev1.Taint // in the cache
+		change  func(*corev1.Node)
+		refused bool
+	}{
+		"another status":              {change: func(n *corev1.Node) { n.Status.Phase = corev1.NodeRunning }},
+		"another status, with taints": {taints: []corev1.Taint{rules.TenantTaint("globex")}, change: func(n *corev1.Node) { n.Status.Phase = corev1.NodeRunning }},
+		"another taint": {change: func(n *corev1.Node) {
+			n.Spec.Taints = []corev1.Taint{{Key: "maintenance", Effect: corev1.TaintEffectNoSchedule}}
+		}, refused: true},
+		"fewer taints": {taints: []corev1.Taint{rules.TenantTaint("globex")}, change: func(n *corev1.Node) { n.Spec.Taints = nil }, refused: true},
+		"another Node": {change: func(n *corev1.Node) { n.UID = "other" }, refused: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := testutil.NewCluster(t, time.Now())
+			node := cached.DeepCopy()
+			node.Spec.Taints = tt.taints
+			changed := node.DeepCopy()
+			changed.ResourceVersion = "8"
+			tt.change(changed)
+			c.Add(changed)
+			r := newReconciler(c.Dependencies)
+			err := r.setTaint(t.Context(), node, rules.UnleasedTaint())
+			assert.Equal(t, tt.refused, err != nil, "%v", err)
+			stored, err := r.client.Nodes().Get(t.Context(), "mac-1", metav1.GetOptions{})
+			require.NoError(t, err)
+			if tt.refused {
+				assert.Equal(t, changed.Spec.Taints, stored.Spec.Taints)
+			} else {
+				assert.Contains(t, stored.Spec.Taints, rules.UnleasedTaint())
+			}
+		})
+	}
 }
