@@ -34,7 +34,7 @@ type removal struct {
 
 // removeVMs deletes all instances at once, and waits until they and their pods are gone.
 func (f *fleet) removeVMs(ctx context.Context) (r removal, err error) {
-	before, err := rejections(ctx, f.kube)
+	before, err := requests(ctx, f.kube)
 	if err != nil {
 		return r, err
 	}
@@ -60,20 +60,20 @@ func (f *fleet) removeVMs(ctx context.Context) (r removal, err error) {
 	}); err != nil {
 		return r, err
 	}
-	after, err := rejections(ctx, f.kube)
+	after, err := requests(ctx, f.kube)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, at := range f.gone {
 		r.whole = append(r.whole, at.Sub(began))
 	}
-	r.rejected = rejectedSince(before, after, total)
+	r.rejected = rejected(before, after, total)
 	return r, err
 }
 
-// rejections returns the numbers of requests to kube-apiserver so far that were answered with 409 or
-// 429, by verb, resource and code. Heartbeats are left out: the testbed puts them forward, and the
-// next one of each Mac conflicts with that.
-func rejections(ctx context.Context, kube kubernetes.Interface) (map[string]float64, error) {
+// requests returns the numbers of requests that kube-apiserver has answered so far, by verb, resource
+// and code. Heartbeats are left out: the testbed puts them forward, and the next one of each Mac
+// conflicts with that.
+func requests(ctx context.Context, kube kubernetes.Interface) (map[string]float64, error) {
 	text, err := kube.CoreV1().RESTClient().Get().AbsPath("/metrics").DoRaw(ctx)
 	if err != nil {
 		return nil, err
@@ -83,30 +83,35 @@ func rejections(ctx context.Context, kube kubernetes.Interface) (map[string]floa
 	if err != nil {
 		return nil, err
 	}
-	rejected := map[string]float64{}
+	answered := map[string]float64{}
 	for _, m := range families["apiserver_request_total"].GetMetric() {
 		labels := map[string]string{}
 		for _, label := range m.GetLabel() {
 			labels[label.GetName()] = label.GetValue()
 		}
-		if code := labels["code"]; (code == "409" || code == "429") && labels["group"] != coordinationv1.GroupName {
+		if labels["group"] != coordinationv1.GroupName {
 			resource := strings.TrimSuffix(labels["resource"]+"/"+labels["subresource"], "/")
-			rejected[labels["verb"]+" "+resource+" "+code] += m.GetCounter().GetValue()
+			answered[labels["verb"]+" "+resource+" "+labels["code"]] += m.GetCounter().GetValue()
 		}
 	}
-	return rejected, nil
+	return answered, nil
 }
 
-// rejectedSince returns the number of rejections for each object, and prints which those were.
-func rejectedSince(before, after map[string]float64, objects int) float64 {
+// rejected returns the number of requests for each object that were answered with 409 or 429 from
+// before to after. It prints all of these and the most frequent others.
+func rejected(before, after map[string]float64, objects int) float64 {
 	total := 0.0
 	for _, request := range slices.Sorted(maps.Keys(after)) {
-		if n := after[request] - before[request]; n > 0 {
-			fmt.Fprintf(os.Stderr, "    %.0f times %s\n", n, request)
-			total += n
+		each := (after[request] - before[request]) / float64(objects)
+		again := strings.HasSuffix(request, " 409") || strings.HasSuffix(request, " 429")
+		if again {
+			total += each
+		}
+		if each >= 0.1 || again && each > 0 {
+			fmt.Fprintf(os.Stderr, "    %.2f for each: %s\n", each, request)
 		}
 	}
-	return total / float64(objects)
+	return total
 }
 
 // reportRemovals adds the results of all removals.

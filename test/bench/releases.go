@@ -162,7 +162,7 @@ func (l *leaseBurst) awaitLeases(ctx context.Context, leases int, phase rackv1al
 }
 
 func (l *leaseBurst) round(ctx context.Context, n, size int) (r leaseBurstRound, err error) {
-	before, err := rejections(ctx, l.kube)
+	before, err := requests(ctx, l.kube)
 	if err != nil {
 		return r, err
 	}
@@ -210,8 +210,8 @@ func (l *leaseBurst) round(ctx context.Context, n, size int) (r leaseBurstRound,
 		return r, err
 	}
 	r.available = time.Since(began)
-	after, err := rejections(ctx, l.kube)
-	r.rejected = rejectedSince(before, after, size)
+	after, err := requests(ctx, l.kube)
+	r.rejected = rejected(before, after, size)
 	return r, err
 }
 

@@ -75,45 +75,31 @@ func wanted(mac *rackv1alpha1.MacNode) corev1.Taint {
 	return rules.TenantTaint(mac.Status.LeaseRef.Namespace)
 }
 
-// setTaint adds the taint to node before it removes MacRack's other taints: in between, the Node
-// admits too few pods rather than too many.
+// setTaint replaces all of MacRack's taints of node with one, in one write.
 func (r *reconciler) setTaint(ctx context.Context, node *corev1.Node, taint corev1.Taint) error {
-	if !slices.ContainsFunc(node.Spec.Taints, same(taint)) {
-		// The API server refuses two taints with one key and effect, so another tenant's is
-		// replaced.
-		taints := slices.DeleteFunc(slices.Clone(node.Spec.Taints), func(t corev1.Taint) bool {
-			return t.Key == taint.Key && t.Effect == taint.Effect
-		})
-		patched, err := r.patchTaints(ctx, node, append(taints, taint))
-		if err != nil {
-			return err
-		}
-		node = patched
-	}
-	others := func(t corev1.Taint) bool { return rules.IsTenancyTaint(t) && !same(taint)(t) }
-	if !slices.ContainsFunc(node.Spec.Taints, others) {
+	if rules.HasOnlyTaint(node.Spec.Taints, taint) {
 		return nil
 	}
-	_, err := r.patchTaints(ctx, node, slices.DeleteFunc(slices.Clone(node.Spec.Taints), others))
-	return err
+	taints := slices.DeleteFunc(slices.Clone(node.Spec.Taints), rules.IsTenancyTaint)
+	return r.patchTaints(ctx, node, append(taints, taint))
 }
 
 // patchTaints replaces the taints of node, unless these have changed since it was read. Agents report
 // the status of a Node at the same time; a condition on the resource version would fail for that.
-func (r *reconciler) patchTaints(ctx context.Context, node *corev1.Node, taints []corev1.Taint) (*corev1.Node, error) {
+func (r *reconciler) patchTaints(ctx context.Context, node *corev1.Node, taints []corev1.Taint) error {
 	patch, err := json.Marshal([]operation{
 		{"test", "/metadata/uid", node.UID},
 		{"test", "/spec/taints", node.Spec.Taints},
 		{"add", "/spec/taints", taints}, // also replaces
 	})
 	if err != nil {
-		return nil, err
+		return err
 	}
-	patched, err := r.client.Nodes().Patch(ctx, node.Name, types.JSONPatchType, patch, shared.PatchOptions)
-	if err == nil {
-		klog.FromContext(ctx).V(1).Info("Node taints set", "node", klog.KObj(node), "taints", rules.FormatTaints(taints))
+	if _, err := r.client.Nodes().Patch(ctx, node.Name, types.JSONPatchType, patch, shared.PatchOptions); err != nil {
+		return err
 	}
-	return patched, err
+	klog.FromContext(ctx).V(1).Info("Node taints set", "node", klog.KObj(node), "taints", rules.FormatTaints(taints))
+	return nil
 }
 
 // operation is an operation of a JSON patch (RFC 6902).
@@ -121,10 +107,4 @@ type operation struct {
 	Op    string `json:"op"`
 	Path  string `json:"path"`
 	Value any    `json:"value"`
-}
-
-func same(taint corev1.Taint) func(corev1.Taint) bool {
-	return func(t corev1.Taint) bool {
-		return t.Key == taint.Key && t.Value == taint.Value && t.Effect == taint.Effect
-	}
 }

@@ -58,15 +58,15 @@ func TestReconcile(t *testing.T) {
 		{name: "the Node is an unregistered Mac", steps: [][]corev1.Taint{{unleased}}},
 		{name: "free and tainted", mac: free, taints: []corev1.Taint{notReady, unleased}},
 		{name: "free and untainted", mac: free, taints: []corev1.Taint{notReady}, steps: [][]corev1.Taint{{notReady, unleased}}},
-		{name: "free, with a tenant's taint", mac: free, taints: []corev1.Taint{acme}, steps: [][]corev1.Taint{{acme, unleased}, {unleased}}},
-		{name: "bound: the tenant's taint is added before unleased is removed", mac: leased(), taints: []corev1.Taint{unleased, notReady},
-			steps: [][]corev1.Taint{{unleased, notReady, acme}, {notReady, acme}}},
+		{name: "free, with a tenant's taint", mac: free, taints: []corev1.Taint{acme}, steps: [][]corev1.Taint{{unleased}}},
+		{name: "bound: the tenant's taint replaces unleased", mac: leased(), taints: []corev1.Taint{unleased, notReady},
+			steps: [][]corev1.Taint{{notReady, acme}}},
 		{name: "bound, with both taints", mac: leased(), taints: []corev1.Taint{unleased, acme}, steps: [][]corev1.Taint{{acme}}},
 		{name: "bound and tainted", mac: leased(), taints: []corev1.Taint{acme}},
 		{name: "bound, and the taint was removed", mac: leased(), steps: [][]corev1.Taint{{acme}}},
 		{name: "bound, with another tenant's taint", mac: leased(), taints: []corev1.Taint{globex}, steps: [][]corev1.Taint{{acme}}},
-		{name: "releasing and scrubbed: unleased is added before the tenant's taint is removed", mac: releasing(nil), taints: []corev1.Taint{acme},
-			steps: [][]corev1.Taint{{acme, unleased}, {unleased}}},
+		{name: "releasing and scrubbed: unleased replaces the tenant's taint", mac: releasing(nil), taints: []corev1.Taint{acme},
+			steps: [][]corev1.Taint{{unleased}}},
 		{name: "scrubbed, but not releasing", mac: releasing(func(m *rackv1alpha1.MacNode) { m.Status.ReleasingSince = nil }), taints: []corev1.Taint{acme}},
 		{name: "releasing, a VM runs", mac: releasing(func(m *rackv1alpha1.MacNode) { m.Status.RunningVMs = 1 }), taints: []corev1.Taint{acme}},
 		{name: "releasing, scrubbed of an earlier lease only", mac: releasing(func(m *rackv1alpha1.MacNode) { m.Status.Scrub.LeaseUID = "other" }), taints: []corev1.Taint{acme}},
@@ -111,7 +111,7 @@ func TestReconcile(t *testing.T) {
 	}
 }
 
-func TestReconcileStopsAtARefusedPatch(t *testing.T) {
+func TestRefusedPatch(t *testing.T) {
 	c := testutil.NewCluster(t, time.Now())
 	c.Add(
 		&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "mac-1"}, Spec: corev1.NodeSpec{Taints: []corev1.Taint{rules.UnleasedTaint()}}},
@@ -122,7 +122,7 @@ func TestReconcileStopsAtARefusedPatch(t *testing.T) {
 	r := newReconciler(c.Dependencies)
 	_, err := r.reconcile(t.Context(), "mac-1")
 	assert.ErrorIs(t, err, refused)
-	assert.Equal(t, []string{"patch"}, c.Calls, "unleased must stay until the tenant's taint is set")
+	assert.Equal(t, []string{"patch"}, c.Calls)
 }
 
 // The Node in the cache may be older than the one on the server.
