@@ -63,8 +63,8 @@ func newSaveCommand(clock clock.PassiveClock) *cobra.Command {
 		Use:   "save",
 		Short: "Save an encrypted snapshot, and delete the oldest ones",
 		Long: `Save an encrypted snapshot of etcd after a check of its hash, and delete the oldest snapshots. The snapshot appears
-only when it is complete. The exit code is 1 if the snapshot was saved, but etcd has lost data or the clock is wrong. Then
-no snapshot is deleted.`,
+only when it is complete. The exit code is 1 if the snapshot was saved, but etcd has lost data, the clock is wrong, or an
+old snapshot cannot be deleted. In the first two cases, no snapshot is deleted.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			if options.Keep < 0 {

@@ -75,7 +75,7 @@ func List(ctx context.Context, store Store) ([]Snapshot, error) {
 	return all, nil
 }
 
-// A Finding is the reason why Save has saved a snapshot, but has not deleted the oldest ones.
+// A Finding is the reason why Save has saved a snapshot, but has not deleted all of the oldest ones.
 type Finding string
 
 // Error implements error.
@@ -92,7 +92,8 @@ type SaveOptions struct {
 
 // Save saves a snapshot of etcd, and then deletes the oldest ones. It deletes nothing, and returns
 // a Finding, if the new snapshot may not replace the old ones: etcd has a lower revision than one
-// of them, so it has lost data, or one of them has a later time.
+// of them, so it has lost data, or one of them has a later time. A loss stays a Finding after the
+// new etcd has reached the revision of the old one, until the snapshots of either are moved away.
 func Save(ctx context.Context, store Store, o SaveOptions) (saved Snapshot, deleted []Snapshot, err error) {
 	// Before the snapshot, so that a wrong configuration costs etcd nothing.
 	existing, err := List(ctx, store)
@@ -110,6 +111,11 @@ func Save(ctx context.Context, store Store, o SaveOptions) (saved Snapshot, dele
 	}
 	if err := compare(existing, saved); err != nil {
 		return saved, nil, err
+	}
+	if o.Keep > 0 {
+		if err := inOrder(existing); err != nil {
+			return saved, nil, err
+		}
 	}
 	deleted, err = prune(ctx, store, append([]Snapshot{saved}, existing...), o.Keep)
 	return saved, deleted, err
@@ -146,15 +152,28 @@ func compare(existing []Snapshot, saved Snapshot) error {
 	return nil
 }
 
-// prune deletes all snapshots, which are in order, except the first ones.
+// inOrder returns a Finding if a snapshot has a lower revision than an older one. The snapshots are
+// in order, the newest first.
+func inOrder(existing []Snapshot) error {
+	for i := range max(len(existing)-1, 0) {
+		if newer, older := existing[i], existing[i+1]; newer.Revision < older.Revision {
+			return Finding(fmt.Sprintf("%s has a lower revision than %s: etcd lost data between them, or a clock was wrong; "+
+				"no snapshot was deleted; move away the snapshots that are not of the current data", newer.Name(), older.Name()))
+		}
+	}
+	return nil
+}
+
+// prune deletes all snapshots, which are in order, except the first ones. It returns a Finding if it
+// cannot: the first one is saved, and another attempt would only save one more.
 func prune(ctx context.Context, store Store, all []Snapshot, keep int) (deleted []Snapshot, err error) {
 	if keep == 0 {
 		return nil, nil
 	}
 	for _, s := range all[min(keep, len(all)):] {
 		if err := store.Delete(ctx, s.Name()); err != nil {
-			return deleted, fmt.Errorf("saved %s, but cannot delete %s: %w; permit the deletion, or set --keep=0 and delete old snapshots by other means",
-				all[0].Name(), s.Name(), err)
+			return deleted, Finding(fmt.Sprintf("saved %s, but cannot delete %s: %v; permit the deletion, or set --keep=0 and delete old snapshots by other means",
+				all[0].Name(), s.Name(), err))
 		}
 		deleted = append(deleted, s)
 	}

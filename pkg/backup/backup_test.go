@@ -240,6 +240,30 @@ func TestRetention(t *testing.T) {
 		assert.ErrorContains(t, err, "etcd has lost data: its revision is 1, and "+want[0])
 		assert.Equal(t, append(append([]string{late.Name()}, want...), early.Name()), listNames(t, store))
 
+		// The new etcd reaches the revision of the old one.
+		for range early.Revision {
+			_, err := lost.client.Put(t.Context(), "key", "value")
+			require.NoError(t, err)
+		}
+		overtake := func(keep int) (Snapshot, error) {
+			clock.SetTime(clock.Now().Add(time.Hour))
+			saved, _, err := Save(t.Context(), store, SaveOptions{Etcd: lost.etcd, Recipients: recipients, Keep: keep, Clock: clock})
+			return saved, err
+		}
+		before := listNames(t, store)
+		saved, err = overtake(1)
+		assert.ErrorAs(t, err, new(Finding))
+		assert.ErrorContains(t, err, late.Name()+" has a lower revision than "+want[0])
+		assert.Equal(t, append([]string{saved.Name()}, before...), listNames(t, store), "nothing is deleted")
+		_, err = overtake(0)
+		require.NoError(t, err, "nothing would be deleted")
+		for _, name := range append(want, early.Name()) {
+			require.NoError(t, store.Delete(t.Context(), name))
+		}
+		saved, err = overtake(1)
+		require.NoError(t, err)
+		assert.Equal(t, []string{saved.Name()}, listNames(t, store))
+
 		objects, err := store.List(t.Context())
 		require.NoError(t, err)
 		assert.Contains(t, objects, "another-file.age")

@@ -63,7 +63,11 @@ func open(ctx context.Context, server string, config *tls.Config) (s *source, er
 	if err := dial(ctx, server, config); err != nil {
 		return nil, err
 	}
-	client, err := clientv3.New(clientv3.Config{Endpoints: []string{server}, TLS: config, Logger: zap.NewNop()})
+	client, err := clientv3.New(clientv3.Config{
+		Endpoints: []string{server}, TLS: config, Logger: zap.NewNop(),
+		// A member can vanish while it sends the snapshot.
+		DialKeepAliveTime: answerTimeout, DialKeepAliveTimeout: answerTimeout,
+	})
 	if err != nil {
 		return nil, err
 	}

@@ -120,6 +120,7 @@ func TestDeletionNotPermitted(t *testing.T) {
 	all, err := List(t.Context(), store)
 	require.NoError(t, err)
 	_, err = prune(t.Context(), store, all, 1)
+	assert.ErrorAs(t, err, new(Finding), "another attempt would save one more")
 	assert.ErrorContains(t, err, "saved "+all[0].Name()+", but cannot delete "+all[1].Name())
 	assert.ErrorContains(t, err, "set --keep=0")
 }
