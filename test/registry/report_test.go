@@ -101,6 +101,11 @@ func TestReportsOfChangesOfRememberedRecords(t *testing.T) {
 			f.deleteKey(key)
 			f.put(strings.Replace(key, "/acme/", "/globex/", 1), value)
 		},
+		"a record moved to a place that the API does not read": func(f *fleet) {
+			key, value := f.recordKey("c07aaaaa0001-000000000003")
+			f.deleteKey(key)
+			f.put(strings.Replace(key, "/acme/", "/acme/acme/", 1), value)
+		},
 		"a chain deleted": func(f *fleet) {
 			key, _ := f.recordKey("c07aaaaa0002-000000000001")
 			f.deleteKey(key)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"path"
 	"slices"
 	"strings"
 
@@ -41,7 +42,8 @@ type History struct {
 	connections   int64
 }
 
-// An ObjectKey is the place of an object of the scanned resource.
+// An ObjectKey is the place of an object of the scanned resource. No name contains a slash, except
+// for keys that this server does not write; what precedes the last slash is then the namespace.
 type ObjectKey struct{ Namespace, Name string }
 
 // Scan starts a scan of a resource at the current revision.
@@ -69,6 +71,10 @@ func (b *Backend) Scan(ctx context.Context, gr schema.GroupResource) (*Scan, err
 
 // Revision returns the revision of the scan, and the history that it belongs to.
 func (s *Scan) Revision() (int64, History) { return s.revision, s.history }
+
+// Continues reports whether the history has not ended since the scan began. If it has, a part of the
+// answers may be of another history.
+func (s *Scan) Continues() bool { return s.resource.connections.Load() == s.history.connections }
 
 // Count returns the number of objects, including those that cannot be decoded.
 func (s *Scan) Count(ctx context.Context) (int64, error) {
@@ -135,7 +141,9 @@ func (s *Scan) firstOfStream(ctx context.Context, from string, options []clientv
 // A Value is an object in its stored encoding, but decrypted. Its bytes are valid until the next
 // value.
 type Value struct {
-	Key, Data []byte
+	Data []byte
+	// Key is the place of the object, whatever its data says.
+	Key ObjectKey
 	// Created is the revision at which the object was created.
 	Created  int64
 	revision int64
@@ -180,11 +188,17 @@ func (s *Scan) yield(ctx context.Context, kvs []*mvccpb.KeyValue, yield func(Val
 			yield(Value{}, storage.NewInternalError(fmt.Errorf("%s: %w", kv.Key, err)))
 			return false
 		}
-		if !yield(Value{kv.Key, data, kv.CreateRevision, kv.ModRevision}, nil) {
+		if !yield(Value{data, s.place(kv.Key), kv.CreateRevision, kv.ModRevision}, nil) {
 			return false
 		}
 	}
 	return true
+}
+
+// place returns the place of the object with a key in etcd.
+func (s *Scan) place(key []byte) ObjectKey {
+	namespace, name := path.Split(strings.TrimPrefix(string(key), s.prefix))
+	return ObjectKey{strings.TrimSuffix(namespace, "/"), name}
 }
 
 // Changes returns the objects of a namespace, in a range as for Values, that were written after a
@@ -197,7 +211,7 @@ func (s *Scan) Changes(ctx context.Context, namespace, from, to string, since in
 		return nil, 0, err
 	}
 	for _, kv := range resp.Kvs {
-		changed = append(changed, ObjectKey{namespace, strings.TrimPrefix(string(kv.Key), s.prefix+namespace+"/")})
+		changed = append(changed, s.place(kv.Key))
 	}
 	return changed, resp.Count - int64(len(changed)), nil // etcd counts before it filters
 }
@@ -231,7 +245,7 @@ func (s *Scan) Get(ctx context.Context, keys []ObjectKey) iter.Seq2[Value, error
 // Decode decodes a value.
 func (s *Scan) Decode(v Value, into runtime.Object) error {
 	if err := s.resource.decoder.Decode(v.Data, into, v.revision); err != nil {
-		return storage.NewInternalError(fmt.Errorf("%s: %w", v.Key, err))
+		return storage.NewInternalError(fmt.Errorf("%s/%s: %w", v.Key.Namespace, v.Key.Name, err))
 	}
 	return nil
 }

@@ -3,7 +3,6 @@ package txn_test
 import (
 	"crypto/aes"
 	"fmt"
-	"path"
 	"runtime"
 	"strings"
 	"testing"
@@ -81,7 +80,7 @@ func TestScan(t *testing.T) {
 	var part []string
 	for value, err := range scan.Values(t.Context(), "a", "i-2", "i-6") {
 		require.NoError(t, err)
-		part = append(part, path.Base(string(value.Key)))
+		part = append(part, value.Key.Name)
 	}
 	assert.Equal(t, []string{"i-2", "i-3", "i-4", "i-5"}, part)
 }
@@ -145,6 +144,22 @@ func TestScanOfChanges(t *testing.T) {
 	}
 	require.Len(t, read, 152)
 	assert.Equal(t, []string{"a/i-7", "a-b/i-0", "a/i-0"}, read[:3])
+}
+
+// A new connection can be to a restored etcd.
+func TestScanEndsWithItsConnection(t *testing.T) {
+	_, p, s := proxied(t)
+	scan, err := s.Backend.Scan(t.Context(), Instances)
+	require.NoError(t, err)
+	_, err = scan.Count(t.Context())
+	require.NoError(t, err)
+	assert.True(t, scan.Continues())
+	p.cut()
+	require.Eventually(t, func() bool {
+		_, err := scan.Count(t.Context())
+		return err == nil
+	}, 10*time.Second, 10*time.Millisecond)
+	assert.False(t, scan.Continues())
 }
 
 // TestScanEnds checks that a failed read is an error and leaves no stream open.

@@ -106,7 +106,7 @@ func (r *Reporter) reportOnChanges(ctx context.Context, scan *txn.Scan, anchors 
 	if err != nil {
 		return nil, err
 	}
-	if proof == nil || proof.Records() != r.proof.Records()+int64(len(added)) {
+	if proof == nil || proof.Records() != r.proof.Records()+int64(len(added)) || !scan.Continues() {
 		return nil, ledger.ErrProofOutdated
 	}
 	countReported(int64(len(added)), unchanged)
