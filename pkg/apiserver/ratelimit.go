@@ -4,7 +4,6 @@ import (
 	"context"
 	"slices"
 	"strings"
-	"sync"
 
 	"golang.org/x/time/rate"
 	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
@@ -15,7 +14,9 @@ import (
 	"k8s.io/apiserver/pkg/util/flowcontrol/fairqueuing"
 	fcrequest "k8s.io/apiserver/pkg/util/flowcontrol/request"
 	"k8s.io/utils/clock"
-	"k8s.io/utils/lru"
+
+	"macrack.io/macrack/pkg/limiters"
+	"macrack.io/macrack/pkg/registry/requestuser"
 )
 
 const (
@@ -42,15 +43,11 @@ func (c *Config) limitRates() {
 type rateLimit struct {
 	utilflowcontrol.Interface
 	clock clock.PassiveClock
-	qps   rate.Limit
-	burst int
-
-	mu    sync.Mutex
-	users *lru.Cache // *rate.Limiter by subject
+	users *limiters.Limiters // by subject
 }
 
 func newRateLimit(inner utilflowcontrol.Interface, clock clock.PassiveClock, qps rate.Limit, burst int) *rateLimit {
-	return &rateLimit{Interface: inner, clock: clock, qps: qps, burst: burst, users: lru.New(maxUsers)}
+	return &rateLimit{Interface: inner, clock: clock, users: limiters.New(maxUsers, qps, burst)}
 }
 
 // Handle executes the request, or returns without it; the server then responds with 429 and
@@ -58,9 +55,7 @@ func newRateLimit(inner utilflowcontrol.Interface, clock clock.PassiveClock, qps
 func (l *rateLimit) Handle(ctx context.Context, digest utilflowcontrol.RequestDigest, note func(*flowcontrolv1.FlowSchema, *flowcontrolv1.PriorityLevelConfiguration, string),
 	estimate func() fcrequest.WorkEstimate, queued fairqueuing.QueueNoteFn, execute func(),
 ) {
-	// Probes are not limited: they share the anonymous user.
-	limited := digest.RequestInfo.IsResourceRequest && !isUnlimited(digest.User)
-	if limited && !l.limiter(subject(digest.User)).AllowN(l.clock.Now(), 1) {
+	if !isProbe(digest) && !isUnlimited(digest.User) && !l.users.Get(requestuser.Subject(digest.User)).AllowN(l.clock.Now(), 1) {
 		note(overLimit, overLimitLevel, "")
 		return
 	}
@@ -74,24 +69,9 @@ var (
 	overLimitLevel = &flowcontrolv1.PriorityLevelConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "macrack-over-limit"}}
 )
 
-func (l *rateLimit) limiter(subject string) *rate.Limiter {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if known, ok := l.users.Get(subject); ok {
-		return known.(*rate.Limiter)
-	}
-	limiter := rate.NewLimiter(l.qps, l.burst)
-	l.users.Add(subject, limiter)
-	return limiter
-}
-
-// subject returns the name under which the requests of a user are counted. The service accounts of
-// a namespace count as one: its users can create any number, and impersonate each.
-func subject(u user.Info) string {
-	if namespace, _, err := serviceaccount.SplitUsername(u.GetName()); err == nil {
-		return serviceaccount.MakeNamespaceGroupName(namespace)
-	}
-	return u.GetName()
+// isProbe reports whether a request can be a probe. All probes share the anonymous user.
+func isProbe(digest utilflowcontrol.RequestDigest) bool {
+	return !digest.RequestInfo.IsResourceRequest && digest.User.GetName() == user.Anonymous
 }
 
 // isUnlimited reports whether a user has no limit: system:masters, and the components of MacRack

@@ -58,6 +58,12 @@ func TestRateLimit(t *testing.T) {
 	assert.False(t, request(&user.DefaultInfo{Name: "system:serviceaccount:acme:four"}), "the service accounts of a namespace have one limit")
 	assert.True(t, request(&user.DefaultInfo{Name: "system:serviceaccount:globex:one"}))
 
+	discovery := &genericapirequest.RequestInfo{Path: "/apis/rack.macrack.io/v1alpha1"}
+	for range burst {
+		assert.True(t, handle(&user.DefaultInfo{Name: "carol"}, discovery))
+	}
+	assert.False(t, handle(&user.DefaultInfo{Name: "carol"}, discovery), "other requests than for resources count too")
+
 	for range burst + 1 {
 		assert.True(t, handle(&user.DefaultInfo{Name: user.Anonymous}, &genericapirequest.RequestInfo{Path: "/readyz"}), "probes have no limit")
 	}

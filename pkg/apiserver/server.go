@@ -24,6 +24,7 @@ import (
 	"macrack.io/macrack/pkg/registry/fleetclock"
 	"macrack.io/macrack/pkg/registry/genericstore"
 	"macrack.io/macrack/pkg/registry/rack/auditrecord"
+	"macrack.io/macrack/pkg/registry/requestuser"
 	"macrack.io/macrack/pkg/registry/tenancy"
 	"macrack.io/macrack/pkg/registry/txn"
 	"macrack.io/macrack/pkg/registry/values"
@@ -51,7 +52,7 @@ type Server struct {
 // writeLimit exceeds the rate at which a person or a pipeline changes one object. It does not apply
 // to agents and controllers.
 var writeLimit = txn.WriteLimit{
-	Rate: 5, Burst: 5,
+	Rate: 5, Burst: 5, Subject: requestuser.Subject,
 	Exempt: func(u user.Info) bool {
 		return componentOf(u) != nil || slices.Contains(u.GetGroups(), user.SystemPrivilegedGroup)
 	},

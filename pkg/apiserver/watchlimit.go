@@ -10,6 +10,8 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
 	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
 	genericapiserver "k8s.io/apiserver/pkg/server"
+
+	"macrack.io/macrack/pkg/registry/requestuser"
 )
 
 const (
@@ -48,12 +50,13 @@ func (l *watchLimit) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		l.handler.ServeHTTP(w, req)
 		return
 	}
-	if !l.enter(subject(u)) {
-		err := apierrors.NewTooManyRequests(fmt.Sprintf("%s has %d watches open at this server, which is the limit; close some, or watch all objects of a namespace at once", subject(u), maxWatchesOfAUser), retryWatchAfter)
+	subject := requestuser.Subject(u)
+	if !l.enter(subject) {
+		err := apierrors.NewTooManyRequests(fmt.Sprintf("%s has %d watches open at this server, which is the limit; close some, or watch all objects of a namespace at once", subject, maxWatchesOfAUser), retryWatchAfter)
 		responsewriters.ErrorNegotiated(err, Codecs, schema.GroupVersion{Version: "v1"}, w, req)
 		return
 	}
-	defer l.leave(subject(u))
+	defer l.leave(subject)
 	l.handler.ServeHTTP(w, req)
 }
 

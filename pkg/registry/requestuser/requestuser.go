@@ -5,6 +5,7 @@ import (
 	"context"
 	"slices"
 
+	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 	"k8s.io/apiserver/pkg/authentication/user"
 	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
 
@@ -28,6 +29,15 @@ func AgentOf(u user.Info) (node string, isAgent bool) {
 		return "", false
 	}
 	return rules.NodeOfUser(u.GetName()), true
+}
+
+// Subject returns the name under which limits count the requests of a user. The service accounts of
+// a namespace count as one: its users can create any number, and impersonate each.
+func Subject(u user.Info) string {
+	if namespace, _, err := serviceaccount.SplitUsername(u.GetName()); err == nil {
+		return serviceaccount.MakeNamespaceGroupName(namespace)
+	}
+	return u.GetName()
 }
 
 // IsAdministrator reports whether the user of the request is a cluster administrator.

@@ -8,7 +8,8 @@ import (
 
 	"k8s.io/apiserver/pkg/authentication/user"
 	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
-	"k8s.io/utils/lru"
+
+	"macrack.io/macrack/pkg/limiters"
 )
 
 const (
@@ -27,9 +28,11 @@ const (
 // It applies to updates and patches of the object itself. Deletions and writes of subresources are
 // not limited, because they end work that a user has started.
 type WriteLimit struct {
-	Rate   rate.Limit // a second, in one server
-	Burst  int
-	Exempt func(user.Info) bool
+	Rate  rate.Limit // a second, in one server
+	Burst int
+	// Subject returns the name under which the writes of a user are counted.
+	Subject func(user.Info) string
+	Exempt  func(user.Info) bool
 }
 
 // WithWriteLimit delays writes beyond the limit, and refuses them with status 429 if the delay
@@ -41,14 +44,14 @@ func WithWriteLimit(limit WriteLimit) Option {
 // A pacer enforces a WriteLimit.
 type pacer struct {
 	limit    WriteLimit
-	limiters *lru.Cache // of *rate.Limiter, by user and key
+	limiters *limiters.Limiters // by subject and key
 
 	mu      sync.Mutex
-	waiting map[string]int // by user
+	waiting map[string]int // by subject
 }
 
 func newPacer(limit WriteLimit) *pacer {
-	return &pacer{limit: limit, limiters: lru.New(maxLimiters), waiting: map[string]int{}}
+	return &pacer{limit: limit, limiters: limiters.New(maxLimiters, limit.Rate, limit.Burst), waiting: map[string]int{}}
 }
 
 // wait delays a request until it may write a key. A nil pacer delays nothing.
@@ -57,14 +60,15 @@ func (p *pacer) wait(ctx context.Context, key string) error {
 	if p == nil || !ok || !changes(ctx) || p.limit.Exempt(u) {
 		return nil
 	}
-	limiter := p.limiter(u.GetName() + "\n" + key)
+	subject := p.limit.Subject(u)
+	limiter := p.limiters.Get(subject + "\n" + key)
 	if limiter.Allow() {
 		return nil
 	}
-	if !p.enter(u.GetName()) {
+	if !p.enter(subject) {
 		return errTooFast
 	}
-	defer p.exit(u.GetName())
+	defer p.exit(subject)
 	if err := limiter.Wait(ctx); err != nil {
 		return errTooFast
 	}
@@ -77,31 +81,20 @@ func changes(ctx context.Context) bool {
 	return ok && info.Subresource == "" && (info.Verb == "update" || info.Verb == "patch")
 }
 
-func (p *pacer) limiter(id string) *rate.Limiter {
+func (p *pacer) enter(subject string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if l, ok := p.limiters.Get(id); ok {
-		return l.(*rate.Limiter)
-	}
-	l := rate.NewLimiter(p.limit.Rate, p.limit.Burst)
-	p.limiters.Add(id, l)
-	return l
-}
-
-func (p *pacer) enter(user string) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.waiting[user] >= maxPaced {
+	if p.waiting[subject] >= maxPaced {
 		return false
 	}
-	p.waiting[user]++
+	p.waiting[subject]++
 	return true
 }
 
-func (p *pacer) exit(user string) {
+func (p *pacer) exit(subject string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.waiting[user]--; p.waiting[user] == 0 {
-		delete(p.waiting, user)
+	if p.waiting[subject]--; p.waiting[subject] == 0 {
+		delete(p.waiting, subject)
 	}
 }

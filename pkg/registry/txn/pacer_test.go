@@ -17,11 +17,14 @@ func request(ctx context.Context, name, verb, subresource string) context.Contex
 	return genericapirequest.WithRequestInfo(ctx, &genericapirequest.RequestInfo{Verb: verb, Subresource: subresource})
 }
 
+// subject returns the first letter of the name of a user: alice and anna share the limits.
+func subject(u user.Info) string { return u.GetName()[:1] }
+
 func exemptAgent(u user.Info) bool { return u.GetName() == "agent" }
 
 func TestPacer(t *testing.T) {
 	const burst = 3
-	p := newPacer(WriteLimit{Rate: 0, Burst: burst, Exempt: exemptAgent})
+	p := newPacer(WriteLimit{Rate: 0, Burst: burst, Subject: subject, Exempt: exemptAgent})
 	ctx, cancel := context.WithTimeout(t.Context(), maxWriteDuration)
 	defer cancel()
 	for i := range burst {
@@ -37,6 +40,7 @@ func TestPacer(t *testing.T) {
 		{"another patch", "tenant", "patch", "", "a", true},
 		{"an update", "tenant", "update", "", "a", true},
 		{"of another object", "tenant", "patch", "", "b", false},
+		{"by another service account of the tenant", "twin", "patch", "", "a", true},
 		{"by another user", "another", "patch", "", "a", false},
 		{"by an exempt user", "agent", "patch", "", "a", false},
 		{"of a subresource", "tenant", "patch", "status", "a", false},
@@ -55,7 +59,7 @@ func TestPacer(t *testing.T) {
 
 // A user has a bounded number of writes that are held back, whatever they write.
 func TestPacerBoundsWaiting(t *testing.T) {
-	p := newPacer(WriteLimit{Rate: rate.Limit(1e-6), Burst: 1, Exempt: exemptAgent})
+	p := newPacer(WriteLimit{Rate: rate.Limit(1e-6), Burst: 1, Subject: subject, Exempt: exemptAgent})
 	ctx, cancel := context.WithCancel(t.Context())
 	tenant := request(ctx, "tenant", "patch", "")
 	if err := p.wait(tenant, "a"); err != nil {
@@ -74,5 +78,17 @@ func TestPacerBoundsWaiting(t *testing.T) {
 	}
 	if len(p.waiting) != 0 {
 		t.Errorf("waiting: %v", p.waiting)
+	}
+}
+
+// A tenant does not get a larger share of a lock with more service accounts.
+func TestFlowsOfASubject(t *testing.T) {
+	b := NewBackend(nil, nil, WithWriteLimit(WriteLimit{Subject: subject, Exempt: exemptAgent}))
+	flow := func(name, verb string) string { return b.flow(request(t.Context(), name, verb, "")) }
+	if flow("tenant", "patch") != flow("twin", "patch") {
+		t.Error("one flow for each service account")
+	}
+	if flow("tenant", "patch") == flow("tenant", "delete") || flow("agent", "patch") == flow("another", "patch") {
+		t.Error("no flow for each verb, or for a component")
 	}
 }

@@ -32,7 +32,7 @@ func (s *store) retry(ctx context.Context, operation, path string, write func(co
 func (s *store) retryKey(ctx context.Context, operation, key string, write func(context.Context, *Tx) error) error {
 	start := time.Now()
 	tx := &Tx{backend: s.backend, client: s.client, main: s.resource, mainKey: key, deadline: start.Add(maxWriteDuration)}
-	tx.flow = flow(ctx)
+	tx.flow = s.backend.flow(ctx)
 	ctx = context.WithValue(ctx, contextKey{}, tx)
 	attempt := 1
 	defer func() {
@@ -67,10 +67,12 @@ func (s *store) retryKey(ctx context.Context, operation, key string, write func(
 // flow returns the flow that shares the lock of a key with other flows: the requests of a user
 // with the same verb and subresource. A user who changes an object in a loop can therefore still
 // stop or delete it.
-func flow(ctx context.Context) string {
+func (b *Backend) flow(ctx context.Context) string {
 	var name, verb, subresource string
 	if u, ok := genericapirequest.UserFrom(ctx); ok {
-		name = u.GetName()
+		if name = u.GetName(); b.pacer != nil && !b.pacer.limit.Exempt(u) {
+			name = b.pacer.limit.Subject(u)
+		}
 	}
 	if info, ok := genericapirequest.RequestInfoFrom(ctx); ok {
 		verb, subresource = info.Verb, info.Subresource
