@@ -41,6 +41,18 @@ func LeaseFloor(boundAt *metav1.Time, minimum time.Duration, earliestReleaseAt *
 	return Floor(boundAt.Time, minimum, ptr.Deref(earliestReleaseAt, metav1.Time{}).Time)
 }
 
+// LeaseExpiry returns the time at which a lease deletes itself, never before its floor. It is the
+// zero time for a lease that is kept, whose expireAfter is 0, and for one that was never bound.
+func LeaseExpiry(boundAt *metav1.Time, expireAfter time.Duration, floor time.Time) time.Time {
+	if boundAt == nil || expireAfter == 0 {
+		return time.Time{}
+	}
+	if expiry := boundAt.Add(expireAfter); expiry.After(floor) {
+		return expiry
+	}
+	return floor
+}
+
 // FloorPassed reports whether the floor has passed.
 func FloorPassed(now, earliestRelease time.Time) bool {
 	return !now.Before(earliestRelease)

@@ -1,6 +1,6 @@
 // Package controllerrestriction prevents macrack-controllers from reporting facts that only the
 // agent of a Mac can observe: its hardware, its health, its scrub and its running virtual machines.
-// It also prevents them from deleting instances that have not expired.
+// It also prevents them from deleting leases and instances that have not expired.
 // RBAC grants the permissions of the controllers, and the registry validates their writes.
 package controllerrestriction
 
@@ -30,8 +30,8 @@ type plugin struct {
 	clock clock.PassiveClock
 }
 
-// Validate refuses changes of status fields that only agents write, and deletions of instances that
-// have not expired.
+// Validate refuses changes of status fields that only agents write, and deletions of leases and
+// instances that have not expired.
 func (p *plugin) Validate(_ context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
 	if a.GetUserInfo() == nil || a.GetUserInfo().GetName() != requestuser.Controllers {
 		return nil
@@ -62,12 +62,16 @@ func (p *plugin) Validate(_ context.Context, a admission.Attributes, _ admission
 }
 
 func (p *plugin) validateDelete(a admission.Attributes) error {
-	i, ok := a.GetOldObject().(*instance.MacOSInstance)
-	if !ok || a.GetSubresource() != "" {
-		return nil
-	}
-	if !rules.InstanceEnded(i.Status.Phase) || !rules.IsDue(rules.InstanceExpiry(i.Status.StoppedAt, i.Spec.TTLSecondsAfterFinished), p.clock.Now()) {
-		return admission.NewForbidden(a, errors.New("the controllers delete only instances that have ended and whose ttlSecondsAfterFinished has passed"))
+	switch old := a.GetOldObject().(type) {
+	case *instance.MacOSInstance:
+		if !rules.InstanceEnded(old.Status.Phase) || !rules.IsDue(rules.InstanceExpiry(old.Status.StoppedAt, old.Spec.TTLSecondsAfterFinished), p.clock.Now()) {
+			return admission.NewForbidden(a, errors.New("the controllers delete only instances that have ended and whose ttlSecondsAfterFinished has passed"))
+		}
+	case *rack.MacNodeLease:
+		floor := rules.LeaseFloor(old.Status.BoundAt, old.Spec.MinimumDuration.Value(), old.Status.EarliestReleaseAt)
+		if !rules.IsDue(rules.LeaseExpiry(old.Status.BoundAt, old.Spec.ExpireAfter.Value(), floor), p.clock.Now()) {
+			return admission.NewForbidden(a, errors.New("the controllers delete only leases whose expireAfter has passed"))
+		}
 	}
 	return nil
 }

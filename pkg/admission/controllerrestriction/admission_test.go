@@ -17,6 +17,7 @@ import (
 
 	"macrack.io/macrack/pkg/apis/instance"
 	"macrack.io/macrack/pkg/apis/rack"
+	"macrack.io/macrack/pkg/apis/scalar"
 	"macrack.io/macrack/pkg/registry/requestuser"
 )
 
@@ -90,9 +91,16 @@ func TestDeletion(t *testing.T) {
 			Status: instance.MacOSInstanceStatus{Phase: phase, StoppedAt: ptr.To(metav1.NewTime(noon.Add(-ago)))},
 		}
 	}
+	leased := func(ago, expireAfter time.Duration) *rack.MacNodeLease {
+		lease := &rack.MacNodeLease{Status: rack.MacNodeLeaseStatus{Phase: rack.MacNodeLeaseBound, BoundAt: ptr.To(metav1.NewTime(noon.Add(-ago)))}}
+		if expireAfter != 0 {
+			lease.Spec.ExpireAfter = scalar.NewDuration(expireAfter)
+		}
+		return lease
+	}
 	for name, tt := range map[string]struct {
 		user    string
-		old     *instance.MacOSInstance
+		old     runtime.Object
 		refused bool
 	}{
 		"expired":          {old: ended(instance.MacOSInstanceStopped, time.Minute, ptr.To[int32](60))},
@@ -101,6 +109,12 @@ func TestDeletion(t *testing.T) {
 		"kept":             {old: ended(instance.MacOSInstanceStopped, time.Hour, nil), refused: true},
 		"running":          {old: &instance.MacOSInstance{Spec: instance.MacOSInstanceSpec{TTLSecondsAfterFinished: ptr.To[int32](0)}, Status: instance.MacOSInstanceStatus{Phase: instance.MacOSInstanceRunning}}, refused: true},
 		"an administrator": {user: "admin", old: ended(instance.MacOSInstanceStopped, 0, nil)},
+
+		"an expired lease":             {old: leased(48*time.Hour, 48*time.Hour)},
+		"a lease, not yet":             {old: leased(48*time.Hour-time.Second, 48*time.Hour), refused: true},
+		"a lease without a limit":      {old: leased(48*time.Hour, 0), refused: true},
+		"a lease that waits":           {old: &rack.MacNodeLease{}, refused: true},
+		"a lease, by an administrator": {user: "admin", old: leased(time.Hour, 0)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			who := &user.DefaultInfo{Name: requestuser.Controllers}

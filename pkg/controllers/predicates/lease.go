@@ -16,12 +16,5 @@ func Floor(lease *rackv1alpha1.MacNodeLease) time.Time {
 // Expiry returns the time at which the lease deletes itself, never before its floor; the zero time
 // if it never does.
 func Expiry(lease *rackv1alpha1.MacNodeLease) time.Time {
-	if lease.Status.BoundAt == nil || lease.Spec.ExpireAfter == nil {
-		return time.Time{}
-	}
-	expiry := lease.Status.BoundAt.Add(lease.Spec.ExpireAfter.Value())
-	if floor := Floor(lease); expiry.Before(floor) {
-		return floor
-	}
-	return expiry
+	return rules.LeaseExpiry(lease.Status.BoundAt, lease.Spec.ExpireAfter.Value(), Floor(lease))
 }
