@@ -13,11 +13,13 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 
 	imagev1alpha1 "macrack.io/macrack/pkg/apis/image/v1alpha1"
 	instancev1alpha1 "macrack.io/macrack/pkg/apis/instance/v1alpha1"
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
 	"macrack.io/macrack/pkg/apis/scalar"
+	"macrack.io/macrack/pkg/generated/clientset/versioned"
 	"macrack.io/macrack/pkg/rules"
 )
 
@@ -358,4 +360,40 @@ func TestStartedAtIsKept(t *testing.T) {
 	assert.Zero(t, f.node("mac-1").Status.RunningVMs)
 	records := f.records("acme")
 	assert.Equal(t, rackv1alpha1.InstanceStopped, records[len(records)-1].Type)
+}
+
+// The clock of a Mac may be wrong, and an instance is stopped some time after its start, and deleted
+// some time after its end. So the end is at the time of the server, and the start not later.
+func TestTimesOfAMacWithAWrongClock(t *testing.T) {
+	f := newFleet(t, 1)
+	f.mac("mac-1", "C07AAAAA0001")
+	f.lease("acme", "build", "mac-1")
+	one := newInstance("acme", "one", "build")
+	one.Spec.TTLSecondsAfterFinished = ptr.To[int32](3600)
+	require.NoError(t, f.create(t.Context(), one))
+	require.NoError(t, f.write(f.agent("mac-1"), "acme", "one", func(status *instancev1alpha1.MacOSInstanceStatus) {
+		status.Phase = instancev1alpha1.MacOSInstanceStarting
+		status.MachineID, status.MACAddress = identityOf(1)
+	}))
+	require.NoError(t, f.write(f.agent("mac-1"), "acme", "one", func(status *instancev1alpha1.MacOSInstanceStatus) {
+		status.Phase, status.StartedAt = instancev1alpha1.MacOSInstanceRunning, ptr.To(metav1.NewTime(f.clock.Now().Add(24*time.Hour)))
+	}))
+	assert.WithinDuration(t, f.clock.Now(), f.getInstance("acme", "one").Status.StartedAt.Time, time.Second)
+
+	dayAgo := metav1.NewTime(f.clock.Now().Add(-24 * time.Hour))
+	backdate := func(status *instancev1alpha1.MacOSInstanceStatus) { status.StoppedAt = &dayAgo }
+	require.NoError(t, f.write(f.agent("mac-1"), "acme", "one", backdate))
+	assert.Nil(t, f.getInstance("acme", "one").Status.StoppedAt, "it runs")
+
+	require.NoError(t, f.write(f.agent("mac-1"), "acme", "one", func(status *instancev1alpha1.MacOSInstanceStatus) {
+		status.Phase, status.StoppedAt = instancev1alpha1.MacOSInstanceStopped, &dayAgo
+	}))
+	for name, client := range map[string]versioned.Interface{"the agent": f.agent("mac-1"), "the controllers": f.controllers} {
+		require.NoError(t, f.write(client, "acme", "one", backdate))
+		assert.WithinDuration(t, f.clock.Now(), f.getInstance("acme", "one").Status.StoppedAt.Time, time.Second, name)
+	}
+	err := f.controllers.InstanceV1alpha1().MacOSInstances("acme").Delete(t.Context(), "one", metav1.DeleteOptions{})
+	assert.ErrorContains(t, err, "whose ttlSecondsAfterFinished has passed")
+	f.clock.Step(time.Hour)
+	require.NoError(t, f.controllers.InstanceV1alpha1().MacOSInstances("acme").Delete(t.Context(), "one", metav1.DeleteOptions{}))
 }

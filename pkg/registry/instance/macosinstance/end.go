@@ -23,9 +23,8 @@ func (p *planner) end(ctx context.Context, tx *txn.Tx, old, new *instance.MacOSI
 	if new.Status.MachineID != "" && !requestuser.IsAgent(ctx) && !requestuser.IsAdministrator(ctx) {
 		return apierrors.NewForbidden(Resource, new.Name, fmt.Errorf("only the agent of Mac %q can report that the virtual machine has stopped; request a stop with the subresource stop", new.Status.NodeName))
 	}
-	if new.Status.StoppedAt == nil {
-		new.Status.StoppedAt = ptr.To(metav1.NewTime(p.clock.Now()))
-	}
+	// The clock of a Mac may be wrong, and the instance is deleted some time after this.
+	new.Status.StoppedAt = ptr.To(metav1.NewTime(p.clock.Now()))
 	new.Status.IPAddress = nil
 	lease := &rack.MacNodeLease{}
 	if err := tx.Get(ctx, macnodelease.Resource, new.Namespace, new.Spec.LeaseName, lease); err != nil {

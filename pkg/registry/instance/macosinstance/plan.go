@@ -199,8 +199,12 @@ func (p *planner) update(ctx context.Context, tx *txn.Tx, old, new *instance.Mac
 	if rules.InstanceEnded(new.Status.Phase) {
 		return p.end(ctx, tx, old, new)
 	}
+	now := ptr.To(metav1.NewTime(p.clock.Now()))
 	if new.Status.Phase == instance.MacOSInstanceRunning && new.Status.StartedAt == nil {
-		new.Status.StartedAt = ptr.To(metav1.NewTime(p.clock.Now()))
+		new.Status.StartedAt = now
+	}
+	if old.Status.StartedAt == nil && now.Before(new.Status.StartedAt) {
+		new.Status.StartedAt = now // the clock of the Mac is ahead, which must not move the deadline
 	}
 	if !counts(old) && hasIdentity(new) && (!hasIdentity(old) || requestuser.IsAgent(ctx)) {
 		return p.grant(ctx, tx, old, new)

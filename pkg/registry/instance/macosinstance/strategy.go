@@ -73,6 +73,7 @@ var serverFields = genericstrategy.NewServerFields[instance.MacOSInstanceStatus]
 	"stopRequest",
 	"namespaceUID",
 	"startGrantedAt",
+	"stoppedAt",
 )
 
 // StatusStrategy is the strategy for updating the status of MacOSInstances.
