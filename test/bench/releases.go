@@ -230,10 +230,10 @@ func (b *bench) reportReleases(half int, halves []leaseBurstRound, whole int, wh
 	for _, step := range steps {
 		var durations, ratios []float64
 		for i, r := range wholes {
-			durations = append(durations, ms(step.of(r)))
+			durations = append(durations, step.of(r).Seconds())
 			ratios = append(ratios, float64(step.of(r))/float64(step.of(halves[i])))
 		}
-		b.alone(fmt.Sprintf(step.name, whole), "ms", durations, ms(step.goal))
+		b.alone(fmt.Sprintf(step.name, whole), "s", durations, step.goal.Seconds())
 		b.alone(fmt.Sprintf("the same, to %d", half), "", ratios, linearGoal)
 	}
 	var rejected []float64

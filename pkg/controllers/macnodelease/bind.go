@@ -15,6 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/record"
+	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
 
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
@@ -23,14 +24,19 @@ import (
 	rackclient "macrack.io/macrack/pkg/generated/clientset/versioned/typed/rack/v1alpha1"
 )
 
+// parallelBindings is the number of leases of a class that are bound at a time.
+const parallelBindings = 16
+
 // binder binds pending leases to free Macs. Its keys are names of MacNodeClasses: the leases of one
-// class are served in the order of their creation.
+// class get their Macs in the order of their creation. If a Mac turns out to be unavailable, its
+// lease gets one of those that are left.
 type binder struct {
 	index    classIndex
 	client   rackclient.RackV1alpha1Interface
 	recorder record.EventRecorder
 	// waiting receives the keys of the leases that found no Mac.
-	waiting queue
+	waiting  queue
+	parallel int
 }
 
 // classIndex finds objects of a MacNodeClass in the cache.
@@ -45,7 +51,7 @@ type queue interface {
 }
 
 func newBinder(deps *shared.Dependencies, waiting queue) *binder {
-	return &binder{index: deps, client: deps.MacRack.RackV1alpha1(), recorder: deps.Recorder, waiting: waiting}
+	return &binder{index: deps, client: deps.MacRack.RackV1alpha1(), recorder: deps.Recorder, waiting: waiting, parallel: parallelBindings}
 }
 
 func (b *binder) reconcile(ctx context.Context, class string) (time.Time, error) {
@@ -68,13 +74,66 @@ func (b *binder) reconcile(ctx context.Context, class string) (time.Time, error)
 	}
 
 	var errs []error
-	for _, lease := range pending {
-		free, err = b.bindOne(ctx, lease, free, askedFor)
-		if err != nil {
-			errs = append(errs, fmt.Errorf("lease %s: %w", klog.KObj(lease), err))
+	for len(pending) > 0 {
+		var attempts []*attempt
+		attempts, pending, free = assign(pending, free, askedFor)
+		if len(attempts) == 0 {
+			break
 		}
+		workqueue.ParallelizeUntil(ctx, b.parallel, len(attempts), func(i int) { attempts[i].outcome, attempts[i].err = b.attempt(ctx, attempts[i]) })
+		for _, a := range attempts {
+			switch a.outcome {
+			case macUnavailable:
+				pending = append(pending, a.lease)
+			case leaseUnavailable:
+				free = append(free, a.mac)
+			}
+			if a.err != nil {
+				errs = append(errs, fmt.Errorf("lease %s: %w", klog.KObj(a.lease), a.err))
+			}
+		}
+		pending = inOrder(pending)
+	}
+	for _, lease := range pending {
+		b.waiting.Enqueue(shared.Key(lease))
 	}
 	return time.Time{}, errors.Join(errs...)
+}
+
+// An attempt binds a lease to a Mac.
+type attempt struct {
+	lease   *rackv1alpha1.MacNodeLease
+	mac     *rackv1alpha1.MacNode
+	outcome outcome
+	err     error
+}
+
+// outcome is the state of a lease and a Mac after an attempt.
+type outcome int
+
+const (
+	// bound includes requests without an answer: the lease may be bound.
+	bound outcome = iota
+	// macUnavailable means that the lease needs another Mac.
+	macUnavailable
+	// leaseUnavailable means that another lease can have the Mac.
+	leaseUnavailable
+)
+
+// assign chooses a Mac for each of the leases in turn. It also returns the leases for which there is
+// none, and the Macs that are left.
+func assign(pending []*rackv1alpha1.MacNodeLease, free []*rackv1alpha1.MacNode, askedFor map[string]bool) (attempts []*attempt, waiting []*rackv1alpha1.MacNodeLease, left []*rackv1alpha1.MacNode) {
+	left = slices.Clone(free)
+	for _, lease := range pending {
+		mac := choose(lease, left, askedFor)
+		if mac == nil {
+			waiting = append(waiting, lease)
+			continue
+		}
+		left = slices.DeleteFunc(left, func(m *rackv1alpha1.MacNode) bool { return m == mac })
+		attempts = append(attempts, &attempt{lease: lease, mac: mac})
+	}
+	return attempts, waiting, left
 }
 
 // inOrder returns the leases that wait for a Mac, oldest first.
@@ -90,41 +149,29 @@ func waits(lease *rackv1alpha1.MacNodeLease) bool {
 	return lease.Status.Phase == rackv1alpha1.MacNodeLeasePending && lease.DeletionTimestamp == nil
 }
 
-// bindOne binds lease to one of the free Macs, and returns the Macs that are still free. The cache
-// may be stale: after a refusal, the objects are read from the server.
-func (b *binder) bindOne(ctx context.Context, lease *rackv1alpha1.MacNodeLease, free []*rackv1alpha1.MacNode, askedFor map[string]bool) ([]*rackv1alpha1.MacNode, error) {
-	for {
-		mac := choose(lease, free, askedFor)
-		if mac == nil {
-			b.waiting.Enqueue(shared.Key(lease))
-			return free, nil
-		}
-		rest := slices.DeleteFunc(slices.Clone(free), func(m *rackv1alpha1.MacNode) bool { return m == mac })
-		refusal := b.bind(ctx, lease, mac)
-		if refusal == nil {
-			return rest, nil
-		}
-		if !isRefusal(refusal) {
-			return rest, refusal
-		}
-		current, err := b.client.MacNodeLeases(lease.Namespace).Get(ctx, lease.Name, metav1.GetOptions{})
-		if apierrors.IsNotFound(err) || err == nil && (current.UID != lease.UID || !waits(current)) {
-			return free, nil
-		}
-		if err != nil {
-			return free, err
-		}
-		currentMac, err := b.client.MacNodes().Get(ctx, mac.Name, metav1.GetOptions{})
-		if apierrors.IsNotFound(err) || err == nil && !predicates.IsAvailable(currentMac) {
-			free = rest
-			continue
-		}
-		if err != nil {
-			return free, err
-		}
-		b.recorder.Eventf(lease, corev1.EventTypeWarning, eventBindFailed, "binding to MacNode %s refused: %v", mac.Name, refusal)
-		return free, refusal
+// attempt binds a lease to a Mac. The cache may be stale: after a refusal, the objects are read from
+// the server.
+func (b *binder) attempt(ctx context.Context, a *attempt) (outcome, error) {
+	refusal := b.bind(ctx, a.lease, a.mac)
+	if refusal == nil || !isRefusal(refusal) {
+		return bound, refusal
 	}
+	lease, err := b.client.MacNodeLeases(a.lease.Namespace).Get(ctx, a.lease.Name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) || err == nil && (lease.UID != a.lease.UID || !waits(lease)) {
+		return leaseUnavailable, nil
+	}
+	if err != nil {
+		return leaseUnavailable, err
+	}
+	mac, err := b.client.MacNodes().Get(ctx, a.mac.Name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) || err == nil && !predicates.IsAvailable(mac) {
+		return macUnavailable, nil
+	}
+	if err != nil {
+		return leaseUnavailable, err
+	}
+	b.recorder.Eventf(a.lease, corev1.EventTypeWarning, eventBindFailed, "binding to MacNode %s refused: %v", a.mac.Name, refusal)
+	return leaseUnavailable, refusal
 }
 
 func (b *binder) bind(ctx context.Context, lease *rackv1alpha1.MacNodeLease, mac *rackv1alpha1.MacNode) error {

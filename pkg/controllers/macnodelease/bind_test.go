@@ -1,6 +1,7 @@
 package macnodelease
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -68,6 +69,7 @@ func (s bindScenario) run(t *testing.T) {
 	})
 	var waiting fakeQueue
 	b := newBinder(c.Dependencies, &waiting)
+	b.parallel = 1 // so that the order of the attempts is known
 	due, err := b.reconcile(t.Context(), "base")
 	if s.err == nil {
 		require.NoError(t, err)
@@ -144,13 +146,22 @@ func TestBind(t *testing.T) {
 func TestBindWithAStaleCache(t *testing.T) {
 	for _, tt := range []bindScenario{
 		{
-			name:     "the cache is stale: the Mac is already leased, so the next one is taken",
-			leases:   []*rackv1alpha1.MacNodeLease{aLease("a", 0), aLease("b", 1)},
-			macs:     []*rackv1alpha1.MacNode{aMac("mac-1"), aMac("mac-2")},
+			name:     "the cache is stale: the Mac is already leased, so another one is taken, before leases that wait",
+			leases:   []*rackv1alpha1.MacNodeLease{aLease("c", 0, serial("S-mac-9")), aLease("a", 1), aLease("b", 2)},
+			macs:     []*rackv1alpha1.MacNode{aMac("mac-1"), aMac("mac-2"), aMac("mac-3")},
 			refuse:   map[string]error{"a>mac-1": errForbidden},
 			nowMacs:  []*rackv1alpha1.MacNode{aMac("mac-1", leasedBy(anotherBound))},
-			attempts: []string{"a>mac-1", "a>mac-2"},
-			waits:    []string{"b"},
+			attempts: []string{"a>mac-1", "b>mac-2", "a>mac-3"},
+			waits:    []string{"c"},
+		},
+		{
+			name:     "the cache is stale: the only Mac is already leased",
+			leases:   []*rackv1alpha1.MacNodeLease{aLease("a", 0), aLease("b", 1)},
+			macs:     []*rackv1alpha1.MacNode{aMac("mac-1")},
+			refuse:   map[string]error{"a>mac-1": errForbidden},
+			nowMacs:  []*rackv1alpha1.MacNode{aMac("mac-1", leasedBy(anotherBound))},
+			attempts: []string{"a>mac-1"},
+			waits:    []string{"a", "b"},
 		},
 		{
 			name:     "the cache is stale: the Mac is gone",
@@ -232,4 +243,27 @@ func atServer[T metav1.Object](cached T, current []T, gone []string) T {
 		}
 	}
 	return cached
+}
+
+func TestBindManyAtOnce(t *testing.T) {
+	c := testutil.NewCluster(t, noon)
+	for n := range 40 {
+		c.Cache(aLease(fmt.Sprintf("lease-%02d", n), n), aMac(fmt.Sprintf("mac-%02d", n)))
+		c.Serve(aLease(fmt.Sprintf("lease-%02d", n), n), aMac(fmt.Sprintf("mac-%02d", n)))
+	}
+	var waiting fakeQueue
+	b := newBinder(c.Dependencies, &waiting)
+	attempts := map[string]string{}
+	c.Record(func(action clienttesting.Action, object runtime.Object) (string, error) {
+		if binding, ok := object.(*rackv1alpha1.MacNodeLeaseBinding); ok {
+			attempts[testutil.Name(action)] = binding.NodeName
+		}
+		return "", nil
+	})
+	_, err := b.reconcile(t.Context(), "base")
+	require.NoError(t, err)
+	assert.Empty(t, waiting.names)
+	for n := range 40 {
+		assert.Equal(t, fmt.Sprintf("mac-%02d", n), attempts[fmt.Sprintf("lease-%02d", n)], "the oldest lease gets the first Mac")
+	}
 }
