@@ -34,7 +34,8 @@ type AuditRecord struct {
 type AuditRecordType string
 
 const (
-	// LeaseBound: a lease was bound to a Mac. Details: boundAt, earliestReleaseAt, requestedBy.
+	// LeaseBound: a lease was bound to a Mac. Details: boundAt, earliestReleaseAt, requestedBy,
+	// className, sku.
 	LeaseBound AuditRecordType = "LeaseBound"
 	// LeaseHeld: a lease was deleted before its floor. Details: attemptedAt, earliestReleaseAt,
 	// remaining.
@@ -42,8 +43,8 @@ const (
 	// FloorLengthened: the floor of a lease was moved forward. Details: boundAt, earliestReleaseAt,
 	// previousEarliestReleaseAt.
 	FloorLengthened AuditRecordType = "FloorLengthened"
-	// LeaseReleased: a lease released its Mac. Details: boundAt, earliestReleaseAt, releasedAt,
-	// duration, nodeTaints.
+	// LeaseReleased: a lease released its Mac. Details: boundAt, earliestReleaseAt, attemptedAt,
+	// releasedAt, duration, nodeTaints.
 	LeaseReleased AuditRecordType = "LeaseReleased"
 	// InstanceStarted: a virtual machine was granted its start. Details: localVMs, machineID,
 	// macAddress.
@@ -120,6 +121,9 @@ type AuditDetails struct {
 	PreviousEarliestReleaseAt *metav1.Time
 	// RequestedBy is the user who created the lease that was bound, without groups.
 	RequestedBy *AuditActor
+	// ClassName and SKU are those of the MacNodeClass at the binding.
+	ClassName string
+	SKU       string
 }
 
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object

@@ -5,8 +5,9 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
 
 // ComplianceReport reports whether the three rules held in a time window. It is computed from the
-// ledger alone, at each read. Its name is the window: a duration up to now such as 24h, 7d or 90d,
-// or two dates such as 2026-08-01..2026-11-01. The second date is not in the window.
+// ledger alone, at each read. Its name is the window, in UTC: a duration up to now such as 24h or
+// 90d, today, month (the current one), a month such as 2026-11, or two dates such as
+// 2026-08-01..2026-11-01. The second date is not in the window.
 type ComplianceReport struct {
 	metav1.TypeMeta
 	metav1.ObjectMeta

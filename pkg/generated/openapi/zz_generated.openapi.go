@@ -120,6 +120,7 @@ func GetOpenAPIDefinitions(ref common.ReferenceCallback) map[string]common.OpenA
 		rackv1alpha1.AuditRecordList{}.OpenAPIModelName():            schema_pkg_apis_rack_v1alpha1_AuditRecordList(ref),
 		rackv1alpha1.AuditReference{}.OpenAPIModelName():             schema_pkg_apis_rack_v1alpha1_AuditReference(ref),
 		rackv1alpha1.CachedImage{}.OpenAPIModelName():                schema_pkg_apis_rack_v1alpha1_CachedImage(ref),
+		rackv1alpha1.ClassUsage{}.OpenAPIModelName():                 schema_pkg_apis_rack_v1alpha1_ClassUsage(ref),
 		rackv1alpha1.ComplianceReport{}.OpenAPIModelName():           schema_pkg_apis_rack_v1alpha1_ComplianceReport(ref),
 		rackv1alpha1.ComplianceReportList{}.OpenAPIModelName():       schema_pkg_apis_rack_v1alpha1_ComplianceReportList(ref),
 		rackv1alpha1.ComplianceReportStatus{}.OpenAPIModelName():     schema_pkg_apis_rack_v1alpha1_ComplianceReportStatus(ref),
@@ -128,6 +129,7 @@ func GetOpenAPIDefinitions(ref common.ReferenceCallback) map[string]common.OpenA
 		rackv1alpha1.LeaseReference{}.OpenAPIModelName():             schema_pkg_apis_rack_v1alpha1_LeaseReference(ref),
 		rackv1alpha1.LeaseRequester{}.OpenAPIModelName():             schema_pkg_apis_rack_v1alpha1_LeaseRequester(ref),
 		rackv1alpha1.LeaseSlot{}.OpenAPIModelName():                  schema_pkg_apis_rack_v1alpha1_LeaseSlot(ref),
+		rackv1alpha1.LeaseUsage{}.OpenAPIModelName():                 schema_pkg_apis_rack_v1alpha1_LeaseUsage(ref),
 		rackv1alpha1.MacNode{}.OpenAPIModelName():                    schema_pkg_apis_rack_v1alpha1_MacNode(ref),
 		rackv1alpha1.MacNodeClass{}.OpenAPIModelName():               schema_pkg_apis_rack_v1alpha1_MacNodeClass(ref),
 		rackv1alpha1.MacNodeClassList{}.OpenAPIModelName():           schema_pkg_apis_rack_v1alpha1_MacNodeClassList(ref),
@@ -147,6 +149,10 @@ func GetOpenAPIDefinitions(ref common.ReferenceCallback) map[string]common.OpenA
 		rackv1alpha1.MachineResources{}.OpenAPIModelName():           schema_pkg_apis_rack_v1alpha1_MachineResources(ref),
 		rackv1alpha1.Quarantine{}.OpenAPIModelName():                 schema_pkg_apis_rack_v1alpha1_Quarantine(ref),
 		rackv1alpha1.ScrubReport{}.OpenAPIModelName():                schema_pkg_apis_rack_v1alpha1_ScrubReport(ref),
+		rackv1alpha1.Usage{}.OpenAPIModelName():                      schema_pkg_apis_rack_v1alpha1_Usage(ref),
+		rackv1alpha1.UsageReport{}.OpenAPIModelName():                schema_pkg_apis_rack_v1alpha1_UsageReport(ref),
+		rackv1alpha1.UsageReportList{}.OpenAPIModelName():            schema_pkg_apis_rack_v1alpha1_UsageReportList(ref),
+		rackv1alpha1.UsageReportStatus{}.OpenAPIModelName():          schema_pkg_apis_rack_v1alpha1_UsageReportStatus(ref),
 		scalar.Duration{}.OpenAPIModelName():                         schema_macrack_pkg_apis_scalar_Duration(ref),
 		scalar.ProtoDuration{}.OpenAPIModelName():                    schema_macrack_pkg_apis_scalar_ProtoDuration(ref),
 		scalar.ProtoQuantity{}.OpenAPIModelName():                    schema_macrack_pkg_apis_scalar_ProtoQuantity(ref),
@@ -4711,6 +4717,20 @@ func schema_pkg_apis_rack_v1alpha1_AuditDetails(ref common.ReferenceCallback) co
 							Ref:         ref(rackv1alpha1.AuditActor{}.OpenAPIModelName()),
 						},
 					},
+					"className": {
+						SchemaProps: spec.SchemaProps{
+							Description: "className is the name of the MacNodeClass of the Mac at the binding.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"sku": {
+						SchemaProps: spec.SchemaProps{
+							Description: "sku is the billing SKU of the MacNodeClass at the binding.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
 				},
 			},
 		},
@@ -4972,11 +4992,55 @@ func schema_pkg_apis_rack_v1alpha1_CachedImage(ref common.ReferenceCallback) com
 	}
 }
 
+func schema_pkg_apis_rack_v1alpha1_ClassUsage(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "ClassUsage is the use of the Macs of a class.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"className": {
+						SchemaProps: spec.SchemaProps{
+							Description: "className is the name of the MacNodeClass at the binding. It is empty for leases whose LeaseBound record does not have it.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"sku": {
+						SchemaProps: spec.SchemaProps{
+							Description: "sku is the billing SKU of the class at the binding.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"total": {
+						SchemaProps: spec.SchemaProps{
+							Description: "total is the use by all leases of the class.",
+							Default:     map[string]interface{}{},
+							Ref:         ref(rackv1alpha1.Usage{}.OpenAPIModelName()),
+						},
+					},
+					"running": {
+						SchemaProps: spec.SchemaProps{
+							Description: "running is the part of total by leases that had not released their Macs at asOf.",
+							Default:     map[string]interface{}{},
+							Ref:         ref(rackv1alpha1.Usage{}.OpenAPIModelName()),
+						},
+					},
+				},
+			},
+		},
+		Dependencies: []string{
+			rackv1alpha1.Usage{}.OpenAPIModelName()},
+	}
+}
+
 func schema_pkg_apis_rack_v1alpha1_ComplianceReport(ref common.ReferenceCallback) common.OpenAPIDefinition {
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "ComplianceReport reports whether the three rules held in a time window. It is computed from the ledger alone, at each read. Its name is the window: a duration up to now such as 24h, 7d or 90d, or two dates such as 2026-08-01..2026-11-01. The second date is not in the window.",
+				Description: "ComplianceReport reports whether the three rules held in a time window. It is computed from the ledger alone, at each read. Its name is the window, in UTC: a duration up to now such as 24h or 90d, today, month (the current one), a month such as 2026-11, or two dates such as 2026-08-01..2026-11-01. The second date is not in the window.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"kind": {
@@ -5418,6 +5482,134 @@ func schema_pkg_apis_rack_v1alpha1_LeaseSlot(ref common.ReferenceCallback) commo
 		},
 		Dependencies: []string{
 			rackv1alpha1.MachineResources{}.OpenAPIModelName()},
+	}
+}
+
+func schema_pkg_apis_rack_v1alpha1_LeaseUsage(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "LeaseUsage is the use of a Mac by a lease, and the records that prove it.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"name": {
+						SchemaProps: spec.SchemaProps{
+							Description: "name is the name of the lease.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"uid": {
+						SchemaProps: spec.SchemaProps{
+							Description: "uid is the UID of the lease.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"className": {
+						SchemaProps: spec.SchemaProps{
+							Description: "className is the name of the MacNodeClass at the binding.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"sku": {
+						SchemaProps: spec.SchemaProps{
+							Description: "sku is the billing SKU of the class at the binding.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"serialNumber": {
+						SchemaProps: spec.SchemaProps{
+							Description: "serialNumber is the serial number of the Mac.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"boundAt": {
+						SchemaProps: spec.SchemaProps{
+							Description: "boundAt is the time at which the lease was bound to the Mac. Its billable time starts then.",
+							Ref:         ref(v1.Time{}.OpenAPIModelName()),
+						},
+					},
+					"earliestReleaseAt": {
+						SchemaProps: spec.SchemaProps{
+							Description: "earliestReleaseAt is the floor of the lease.",
+							Ref:         ref(v1.Time{}.OpenAPIModelName()),
+						},
+					},
+					"deletedAt": {
+						SchemaProps: spec.SchemaProps{
+							Description: "deletedAt is the time at which the lease was deleted. It is not set while the lease is Bound.",
+							Ref:         ref(v1.Time{}.OpenAPIModelName()),
+						},
+					},
+					"billableUntil": {
+						SchemaProps: spec.SchemaProps{
+							Description: "billableUntil is the time at which the billable time ends: deletedAt, but not before the floor. It is not set while the lease is Bound.",
+							Ref:         ref(v1.Time{}.OpenAPIModelName()),
+						},
+					},
+					"releasedAt": {
+						SchemaProps: spec.SchemaProps{
+							Description: "releasedAt is the time at which the lease released the Mac.",
+							Ref:         ref(v1.Time{}.OpenAPIModelName()),
+						},
+					},
+					"billableDays": {
+						SchemaProps: spec.SchemaProps{
+							Description: "billableDays is the number of periods of 24 hours that start in the window, counted from boundAt.",
+							Default:     0,
+							Type:        []string{"integer"},
+							Format:      "int64",
+						},
+					},
+					"chassisTime": {
+						SchemaProps: spec.SchemaProps{
+							Description: "chassisTime is the time in the window between boundAt and releasedAt.",
+							Ref:         ref(v1.Duration{}.OpenAPIModelName()),
+						},
+					},
+					"heldTime": {
+						SchemaProps: spec.SchemaProps{
+							Description: "heldTime is the time in the window between deletedAt and the floor.",
+							Ref:         ref(v1.Duration{}.OpenAPIModelName()),
+						},
+					},
+					"records": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-type": "atomic",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "records lists the records that the times follow from, as namespace/name: the binding, the last change of the floor, the hold and the release.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Type:   []string{"string"},
+										Format: "",
+									},
+								},
+							},
+						},
+					},
+					"unproven": {
+						SchemaProps: spec.SchemaProps{
+							Description: "unproven is the cause if the records do not prove the use. The lease then counts only for the time that remaining records prove, and up to its floor.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+				},
+				Required: []string{"name"},
+			},
+		},
+		Dependencies: []string{
+			v1.Duration{}.OpenAPIModelName(), v1.Time{}.OpenAPIModelName()},
 	}
 }
 
@@ -6600,6 +6792,237 @@ func schema_pkg_apis_rack_v1alpha1_ScrubReport(ref common.ReferenceCallback) com
 		},
 		Dependencies: []string{
 			v1.Time{}.OpenAPIModelName()},
+	}
+}
+
+func schema_pkg_apis_rack_v1alpha1_Usage(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "Usage is the use of Macs in a window. Except for leases, the sum over consecutive windows is the number of the window of all of them.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"leases": {
+						SchemaProps: spec.SchemaProps{
+							Description: "leases is the number of leases that had a Mac at any time in the window.",
+							Default:     0,
+							Type:        []string{"integer"},
+							Format:      "int64",
+						},
+					},
+					"billableDays": {
+						SchemaProps: spec.SchemaProps{
+							Description: "billableDays is the number of billed periods of 24 hours. The periods of a lease are counted from its boundAt: the first starts at boundAt, the next 24 hours later, until its billable time ends. Each started period is one billable day of the window in which it starts. The billable time of a lease ends when it was deleted, but not before its floor. The scrub of the Mac after that is not billed.",
+							Default:     0,
+							Type:        []string{"integer"},
+							Format:      "int64",
+						},
+					},
+					"chassisTime": {
+						SchemaProps: spec.SchemaProps{
+							Description: "chassisTime is the time for which leases had a Mac in the window, from boundAt to releasedAt, including the scrub. Two Macs leased for an hour are 2h.",
+							Ref:         ref(v1.Duration{}.OpenAPIModelName()),
+						},
+					},
+					"heldTime": {
+						SchemaProps: spec.SchemaProps{
+							Description: "heldTime is the part of chassisTime between the deletion of a lease and its floor.",
+							Ref:         ref(v1.Duration{}.OpenAPIModelName()),
+						},
+					},
+				},
+			},
+		},
+		Dependencies: []string{
+			v1.Duration{}.OpenAPIModelName()},
+	}
+}
+
+func schema_pkg_apis_rack_v1alpha1_UsageReport(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "UsageReport reports the billable use of Macs by the leases of a namespace in a time window. It is computed from the ledger alone, at each read. Its name is the window, in UTC: today, month (the current one), a month such as 2026-11, a duration up to now such as 24h or 7d, or two dates such as 2026-08-01..2026-11-01. The second date is not in the window.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"kind": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Kind is a string value representing the REST resource this object represents. Servers may infer this from the endpoint the client submits requests to. Cannot be updated. In CamelCase. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"apiVersion": {
+						SchemaProps: spec.SchemaProps{
+							Description: "APIVersion defines the versioned schema of this representation of an object. Servers should convert recognized schemas to the latest internal value, and may reject unrecognized values. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#resources",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"metadata": {
+						SchemaProps: spec.SchemaProps{
+							Description: "metadata is the standard metadata of objects.",
+							Default:     map[string]interface{}{},
+							Ref:         ref(v1.ObjectMeta{}.OpenAPIModelName()),
+						},
+					},
+					"status": {
+						SchemaProps: spec.SchemaProps{
+							Description: "status is the result of the report. Read-only.",
+							Default:     map[string]interface{}{},
+							Ref:         ref(rackv1alpha1.UsageReportStatus{}.OpenAPIModelName()),
+						},
+					},
+				},
+			},
+		},
+		Dependencies: []string{
+			v1.ObjectMeta{}.OpenAPIModelName(), rackv1alpha1.UsageReportStatus{}.OpenAPIModelName()},
+	}
+}
+
+func schema_pkg_apis_rack_v1alpha1_UsageReportList(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "UsageReportList is a list of UsageReports.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"kind": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Kind is a string value representing the REST resource this object represents. Servers may infer this from the endpoint the client submits requests to. Cannot be updated. In CamelCase. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"apiVersion": {
+						SchemaProps: spec.SchemaProps{
+							Description: "APIVersion defines the versioned schema of this representation of an object. Servers should convert recognized schemas to the latest internal value, and may reject unrecognized values. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#resources",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"metadata": {
+						SchemaProps: spec.SchemaProps{
+							Description: "metadata is the standard metadata of lists.",
+							Default:     map[string]interface{}{},
+							Ref:         ref(v1.ListMeta{}.OpenAPIModelName()),
+						},
+					},
+					"items": {
+						SchemaProps: spec.SchemaProps{
+							Type: []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Ref: ref(rackv1alpha1.UsageReport{}.OpenAPIModelName()),
+									},
+								},
+							},
+						},
+					},
+				},
+				Required: []string{"items"},
+			},
+		},
+		Dependencies: []string{
+			v1.ListMeta{}.OpenAPIModelName(), rackv1alpha1.UsageReport{}.OpenAPIModelName()},
+	}
+}
+
+func schema_pkg_apis_rack_v1alpha1_UsageReportStatus(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "UsageReportStatus is the result of a report.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"from": {
+						SchemaProps: spec.SchemaProps{
+							Description: "from is the start of the window.",
+							Ref:         ref(v1.Time{}.OpenAPIModelName()),
+						},
+					},
+					"to": {
+						SchemaProps: spec.SchemaProps{
+							Description: "to is the end of the window.",
+							Ref:         ref(v1.Time{}.OpenAPIModelName()),
+						},
+					},
+					"asOf": {
+						SchemaProps: spec.SchemaProps{
+							Description: "asOf is the time at which the records were read. Leases whose release was not recorded by then count as running until then. Reports on a large ledger can be based on records that were read some time ago.",
+							Ref:         ref(v1.Time{}.OpenAPIModelName()),
+						},
+					},
+					"coveredSince": {
+						SchemaProps: spec.SchemaProps{
+							Description: "coveredSince is the time since which the ledger has all records, if it is after the start of the window. Use before that time may be missing.",
+							Ref:         ref(v1.Time{}.OpenAPIModelName()),
+						},
+					},
+					"total": {
+						SchemaProps: spec.SchemaProps{
+							Description: "total is the use by all leases.",
+							Default:     map[string]interface{}{},
+							Ref:         ref(rackv1alpha1.Usage{}.OpenAPIModelName()),
+						},
+					},
+					"running": {
+						SchemaProps: spec.SchemaProps{
+							Description: "running is the part of total by leases that had not released their Macs at asOf.",
+							Default:     map[string]interface{}{},
+							Ref:         ref(rackv1alpha1.Usage{}.OpenAPIModelName()),
+						},
+					},
+					"unproven": {
+						SchemaProps: spec.SchemaProps{
+							Description: "unproven is the number of leases whose use the ledger does not prove, because records are missing or were edited. They have the cause in leases[*].unproven.",
+							Type:        []string{"integer"},
+							Format:      "int64",
+						},
+					},
+					"classes": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-type": "atomic",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "classes lists the use by class and SKU.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Ref: ref(rackv1alpha1.ClassUsage{}.OpenAPIModelName()),
+									},
+								},
+							},
+						},
+					},
+					"leases": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-type": "atomic",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "leases lists the use by each lease, sorted by boundAt, with its records.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Ref: ref(rackv1alpha1.LeaseUsage{}.OpenAPIModelName()),
+									},
+								},
+							},
+						},
+					},
+				},
+			},
+		},
+		Dependencies: []string{
+			v1.Time{}.OpenAPIModelName(), rackv1alpha1.ClassUsage{}.OpenAPIModelName(), rackv1alpha1.LeaseUsage{}.OpenAPIModelName(), rackv1alpha1.Usage{}.OpenAPIModelName()},
 	}
 }
 

@@ -37,6 +37,8 @@ func addKnownTypes(scheme *runtime.Scheme) error {
 		&AuditRecordList{},
 		&ComplianceReport{},
 		&ComplianceReportList{},
+		&UsageReport{},
+		&UsageReportList{},
 		&MacNodeLeaseBinding{},
 		&MacNodeLeaseRelease{},
 	)

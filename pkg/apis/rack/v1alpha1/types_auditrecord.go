@@ -68,7 +68,8 @@ type AuditRecord struct {
 type AuditRecordType string
 
 const (
-	// LeaseBound: a lease was bound to a Mac. Details: boundAt, earliestReleaseAt, requestedBy.
+	// LeaseBound: a lease was bound to a Mac. Details: boundAt, earliestReleaseAt, requestedBy,
+	// className, sku.
 	LeaseBound AuditRecordType = "LeaseBound"
 	// LeaseHeld: a lease was deleted before its floor. Details: attemptedAt, earliestReleaseAt,
 	// remaining.
@@ -76,8 +77,8 @@ const (
 	// FloorLengthened: the floor of a lease was moved forward. Details: boundAt, earliestReleaseAt,
 	// previousEarliestReleaseAt.
 	FloorLengthened AuditRecordType = "FloorLengthened"
-	// LeaseReleased: a lease released its Mac. Details: boundAt, earliestReleaseAt, releasedAt,
-	// duration, nodeTaints.
+	// LeaseReleased: a lease released its Mac. Details: boundAt, earliestReleaseAt, attemptedAt,
+	// releasedAt, duration, nodeTaints.
 	LeaseReleased AuditRecordType = "LeaseReleased"
 	// InstanceStarted: a virtual machine was granted its start. Details: localVMs, machineID,
 	// macAddress.
@@ -204,6 +205,12 @@ type AuditDetails struct {
 	// requestedBy is the user who created the lease that was bound, without groups.
 	// +optional
 	RequestedBy *AuditActor `json:"requestedBy,omitempty" protobuf:"bytes,17,opt,name=requestedBy"`
+	// className is the name of the MacNodeClass of the Mac at the binding.
+	// +optional
+	ClassName string `json:"className,omitempty" protobuf:"bytes,18,opt,name=className"`
+	// sku is the billing SKU of the MacNodeClass at the binding.
+	// +optional
+	SKU string `json:"sku,omitempty" protobuf:"bytes,19,opt,name=sku"`
 }
 
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object

@@ -41,6 +41,11 @@ func (in CachedImage) OpenAPIModelName() string {
 }
 
 // OpenAPIModelName returns the OpenAPI model name for this type.
+func (in ClassUsage) OpenAPIModelName() string {
+	return "io.macrack.rack.v1alpha1.ClassUsage"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
 func (in ComplianceReport) OpenAPIModelName() string {
 	return "io.macrack.rack.v1alpha1.ComplianceReport"
 }
@@ -78,6 +83,11 @@ func (in LeaseRequester) OpenAPIModelName() string {
 // OpenAPIModelName returns the OpenAPI model name for this type.
 func (in LeaseSlot) OpenAPIModelName() string {
 	return "io.macrack.rack.v1alpha1.LeaseSlot"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
+func (in LeaseUsage) OpenAPIModelName() string {
+	return "io.macrack.rack.v1alpha1.LeaseUsage"
 }
 
 // OpenAPIModelName returns the OpenAPI model name for this type.
@@ -173,4 +183,24 @@ func (in Quarantine) OpenAPIModelName() string {
 // OpenAPIModelName returns the OpenAPI model name for this type.
 func (in ScrubReport) OpenAPIModelName() string {
 	return "io.macrack.rack.v1alpha1.ScrubReport"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
+func (in Usage) OpenAPIModelName() string {
+	return "io.macrack.rack.v1alpha1.Usage"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
+func (in UsageReport) OpenAPIModelName() string {
+	return "io.macrack.rack.v1alpha1.UsageReport"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
+func (in UsageReportList) OpenAPIModelName() string {
+	return "io.macrack.rack.v1alpha1.UsageReportList"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
+func (in UsageReportStatus) OpenAPIModelName() string {
+	return "io.macrack.rack.v1alpha1.UsageReportStatus"
 }

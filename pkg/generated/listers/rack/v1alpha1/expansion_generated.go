@@ -29,3 +29,11 @@ type MacNodeLeaseListerExpansion interface{}
 // MacNodeLeaseNamespaceListerExpansion allows custom methods to be added to
 // MacNodeLeaseNamespaceLister.
 type MacNodeLeaseNamespaceListerExpansion interface{}
+
+// UsageReportListerExpansion allows custom methods to be added to
+// UsageReportLister.
+type UsageReportListerExpansion interface{}
+
+// UsageReportNamespaceListerExpansion allows custom methods to be added to
+// UsageReportNamespaceLister.
+type UsageReportNamespaceListerExpansion interface{}

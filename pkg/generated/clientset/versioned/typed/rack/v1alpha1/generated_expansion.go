@@ -11,3 +11,5 @@ type MacNodeExpansion interface{}
 type MacNodeClassExpansion interface{}
 
 type MacNodeLeaseExpansion interface{}
+
+type UsageReportExpansion interface{}

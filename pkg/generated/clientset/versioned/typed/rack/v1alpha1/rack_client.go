@@ -17,6 +17,7 @@ type RackV1alpha1Interface interface {
 	MacNodesGetter
 	MacNodeClassesGetter
 	MacNodeLeasesGetter
+	UsageReportsGetter
 }
 
 // RackV1alpha1Client is used to interact with features provided by the rack.macrack.io group.
@@ -42,6 +43,10 @@ func (c *RackV1alpha1Client) MacNodeClasses() MacNodeClassInterface {
 
 func (c *RackV1alpha1Client) MacNodeLeases(namespace string) MacNodeLeaseInterface {
 	return newMacNodeLeases(c, namespace)
+}
+
+func (c *RackV1alpha1Client) UsageReports(namespace string) UsageReportInterface {
+	return newUsageReports(c, namespace)
 }
 
 // NewForConfig creates a new RackV1alpha1Client for the given config.

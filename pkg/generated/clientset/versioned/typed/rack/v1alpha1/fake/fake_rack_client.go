@@ -32,6 +32,10 @@ func (c *FakeRackV1alpha1) MacNodeLeases(namespace string) v1alpha1.MacNodeLease
 	return newFakeMacNodeLeases(c, namespace)
 }
 
+func (c *FakeRackV1alpha1) UsageReports(namespace string) v1alpha1.UsageReportInterface {
+	return newFakeUsageReports(c, namespace)
+}
+
 // RESTClient returns a RESTClient that is used to communicate
 // with API server by this client implementation.
 func (c *FakeRackV1alpha1) RESTClient() rest.Interface {
