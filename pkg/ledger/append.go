@@ -229,7 +229,7 @@ func clean(record *rack.AuditRecord) {
 	d := &record.Details
 	for _, s := range []*string{
 		&record.Chassis.NodeName, &record.Chassis.SerialNumber, &record.Tenant,
-		&d.MachineID, &d.MACAddress, (*string)(&d.Layer), &d.SourceNamespace, &d.Reason,
+		&d.MachineID, &d.MACAddress, (*string)(&d.Layer), &d.SourceNamespace, &d.Reason, &d.ClassName, &d.SKU,
 	} {
 		*s = printable.Line(*s, maxText)
 	}

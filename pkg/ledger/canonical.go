@@ -54,6 +54,7 @@ func appendDetails(b []byte, d *rack.AuditDetails) []byte {
 	first := true
 	b = appendSeconds(b, &first, "attemptedAt", d.AttemptedAt)
 	b = appendSeconds(b, &first, "boundAt", d.BoundAt)
+	b = appendString(b, &first, "className", d.ClassName)
 	b = appendInt(b, &first, "count", d.Count)
 	b = appendDuration(b, &first, "duration", d.Duration)
 	b = appendSeconds(b, &first, "earliestReleaseAt", d.EarliestReleaseAt)
@@ -72,6 +73,7 @@ func appendDetails(b []byte, d *rack.AuditDetails) []byte {
 	if d.RequestedBy != nil {
 		b = appendActor(appendKey(b, &first, "requestedBy"), d.RequestedBy)
 	}
+	b = appendString(b, &first, "sku", d.SKU)
 	return appendString(b, &first, "sourceNamespace", d.SourceNamespace)
 }
 

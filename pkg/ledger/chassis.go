@@ -32,6 +32,7 @@ type use struct {
 	record    string
 	floor     time.Time // of a lease
 	uncertain bool      // whether records after it are missing
+	history   Lease     // of a lease
 }
 
 // An object is a reference of a record to a lease or an instance.
@@ -75,6 +76,7 @@ func (s *chassis) apply(record *rack.AuditRecord, at int64) {
 func (s *chassis) bind(record *rack.AuditRecord, at int64) {
 	lease := newUse(record, record.Lease, at)
 	lease.floor = floorOf(record)
+	lease.history = historyOf(record)
 	s.endUncertainLeases(lease.object, at)
 	if find(s.leases, lease.object) >= 0 {
 		return
@@ -116,6 +118,7 @@ func (s *chassis) raise(record *rack.AuditRecord, at int64) {
 	s.adoptLease(record, at)
 	if i := find(s.leases, objectOf(record.Lease)); i >= 0 {
 		s.leases[i].raise(floorOf(record))
+		s.leases[i].history.add(record)
 	}
 }
 
@@ -126,6 +129,7 @@ func (s *chassis) release(record *rack.AuditRecord, at int64) {
 	if i := find(s.leases, objectOf(record.Lease)); i >= 0 {
 		lease := s.leases[i]
 		lease.raise(floor)
+		lease.history.add(record)
 		floor = lease.floor
 		records = []string{lease.record, nameIn(record)}
 		if lease.record == nameIn(record) {
@@ -227,6 +231,7 @@ func (s *chassis) adoptLease(record *rack.AuditRecord, at int64) {
 	if boundAt := record.Details.BoundAt; boundAt != nil {
 		lease.from = min(at, boundAt.UnixMicro())
 	}
+	lease.history = adoptedLease(record)
 	s.endUncertainLeases(lease.object, at)
 	if find(s.leases, lease.object) < 0 {
 		s.addLease(lease)
@@ -257,7 +262,10 @@ func (s *chassis) forget() {
 	at := s.chain.time
 	s.unknown = true
 	for i := range s.leases {
-		s.leases[i].uncertain = true
+		if !s.leases[i].uncertain {
+			s.leases[i].uncertain = true
+			s.leases[i].history.interrupt(time.UnixMicro(at))
+		}
 	}
 	s.counted(at)
 	s.vms, s.count, s.since = nil, 0, at
@@ -280,6 +288,7 @@ func (s *chassis) endLease(lease use, at int64) {
 
 // leased reports to the windows that a lease had the Mac until a time.
 func (s *chassis) leased(lease use, until int64) {
+	s.chain.remember(lease.history.ended(lease.uncertain, until))
 	s.chain.prove(fact{kind: leased, span: span{lease.from, until}, mac: s.chain.serial != ""})
 }
 

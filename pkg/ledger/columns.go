@@ -75,6 +75,8 @@ var columns = []column{
 	moment("details.previousEarliestReleaseAt", func(r *rack.AuditRecord) **metav1.Time { return &r.Details.PreviousEarliestReleaseAt }),
 	ofRequester("details.requestedBy.username", func(a *rack.AuditActor) *string { return &a.Username }),
 	ofRequester("details.requestedBy.uid", func(a *rack.AuditActor) *string { return &a.UID }),
+	text("details.className", func(r *rack.AuditRecord) *string { return &r.Details.ClassName }),
+	text("details.sku", func(r *rack.AuditRecord) *string { return &r.Details.SKU }),
 }
 
 func lease(r *rack.AuditRecord) **rack.AuditReference { return &r.Lease }
@@ -227,8 +229,8 @@ func length(name string, field func(*rack.AuditRecord) **metav1.Duration) column
 	}
 }
 
-// guard prevents spreadsheets from interpreting a text as a formula; unguard is its inverse.
-func guard(s string) string {
+// GuardCell prevents spreadsheets from interpreting a text as a formula; unguard is its inverse.
+func GuardCell(s string) string {
 	if s != "" && strings.ContainsRune("=+-@\t\r'", rune(s[0])) {
 		return "'" + s
 	}

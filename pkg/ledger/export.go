@@ -269,7 +269,7 @@ func header() []string {
 
 func (w *csvWriter) Write(record *rack.AuditRecord) error {
 	for i, column := range columns {
-		w.cells[i] = guard(column.get(record))
+		w.cells[i] = GuardCell(column.get(record))
 	}
 	return w.csv.Write(w.cells)
 }

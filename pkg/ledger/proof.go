@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-
-	"macrack.io/macrack/pkg/apis/rack"
 )
 
 // maxProof is the maximum number of bytes of the facts in a proof, for about six million records.
@@ -29,22 +27,22 @@ type Proof struct {
 // Records returns the number of records that the facts follow from.
 func (p *Proof) Records() int64 { return p.records }
 
-// ReportAndProve is like Report, and returns a proof for the next report. The proof is nil if a
-// chain is broken, or if it would be too large.
-func ReportAndProve(ctx context.Context, source RecordSource, anchors Anchors, windows ...Window) ([]rack.ComplianceReportStatus, *Proof, error) {
+// FindAndProve is like Find, and returns a proof for the next report. The proof is nil if a chain
+// is broken, or if it would be too large.
+func FindAndProve(ctx context.Context, source RecordSource, anchors Anchors, windows ...Window) (*Findings, *Proof, error) {
 	r, err := newReport(anchors, windows)
 	if err != nil {
 		return nil, nil, err
 	}
 	r.proof = newProof(anchors)
-	statuses, err := r.read(ctx, source)
-	return statuses, r.proof, err
+	findings, err := r.find(ctx, source)
+	return findings, r.proof, err
 }
 
-// Report is like ReportAndProve, for a source without the records of the proof. If the source or
+// Find is like FindAndProve, for a source without the records of the proof. If the source or
 // the anchors do not continue the proof without a break, it returns ErrProofOutdated, and only a
 // report on all records has the answer.
-func (p *Proof) Report(ctx context.Context, source RecordSource, anchors Anchors, windows ...Window) ([]rack.ComplianceReportStatus, *Proof, error) {
+func (p *Proof) Find(ctx context.Context, source RecordSource, anchors Anchors, windows ...Window) (*Findings, *Proof, error) {
 	if !p.continues(anchors) {
 		return nil, nil, ErrProofOutdated
 	}
@@ -57,11 +55,11 @@ func (p *Proof) Report(ctx context.Context, source RecordSource, anchors Anchors
 	for name, c := range p.chains {
 		r.chains[name] = c.resume(r)
 	}
-	statuses, err := r.read(ctx, source)
+	findings, err := r.find(ctx, source)
 	if errors.Is(err, ErrNotInOrder) || r.broken {
 		return nil, nil, ErrProofOutdated
 	}
-	return statuses, r.proof, err
+	return findings, r.proof, err
 }
 
 func newProof(anchors Anchors) *Proof {
@@ -102,6 +100,7 @@ func (c *chain) clone() *chain {
 	clone := *c
 	clone.hashes, clone.parents, clone.last = slices.Clone(c.hashes), slices.Clone(c.parents), slices.Clone(c.last)
 	clone.facts = c.facts.clone()
+	clone.leases = slices.Clip(c.leases)
 	s := &clone.chassis
 	s.chain = &clone
 	s.leases, s.vms, s.open = slices.Clone(s.leases), slices.Clone(s.vms), slices.Clone(s.open)

@@ -67,7 +67,7 @@ func (l *randomLife) windows(t *testing.T) []Window {
 
 // Over random histories, a report that continues a proof equals one on all records.
 func TestReportsThatContinueAProof(t *testing.T) {
-	violations, continued := 0, 0
+	violations, continued, leases := 0, 0, 0
 	for seed := range int64(300) {
 		first := newLease("acme", "first")
 		l := &randomLife{memory: newMemory(), Rand: rand.New(rand.NewSource(seed)), leases: []*rack.MacNodeLease{first}}
@@ -81,44 +81,46 @@ func TestReportsThatContinueAProof(t *testing.T) {
 				l.event(t)
 			}
 			windows := l.windows(t)
-			want, err := Report(t.Context(), l.source(), l.anchors(), windows...)
+			want, err := Find(t.Context(), l.source(), l.anchors(), windows...)
 			require.NoError(t, err)
-			var got []rack.ComplianceReportStatus
+			var got *Findings
 			if proof == nil {
-				got, proof, err = ReportAndProve(t.Context(), l.source(), l.anchors(), windows...)
+				got, proof, err = FindAndProve(t.Context(), l.source(), l.anchors(), windows...)
 			} else {
 				continued++
-				got, proof, err = proof.Report(t.Context(), l.since(int(proof.Records())), l.anchors(), windows...)
+				got, proof, err = proof.Find(t.Context(), l.since(int(proof.Records())), l.anchors(), windows...)
 			}
 			require.NoError(t, err, "seed %d", seed)
 			require.Equal(t, want, got, "seed %d", seed)
 			require.NotNil(t, proof)
 			require.EqualValues(t, len(l.records), proof.Records())
-			violations += len(want[len(want)-1].Violations)
+			violations += len(want.Reports[len(want.Reports)-1].Violations)
+			leases = max(leases, len(want.Leases))
 		}
 	}
 	assert.Equal(t, 300*11, continued)
 	assert.Positive(t, violations)
+	assert.Positive(t, leases)
 }
 
 // A report that fails leaves its proof as it was.
 func TestAProofSurvivesFailedReports(t *testing.T) {
 	m := history(t)
-	_, proof, err := ReportAndProve(t.Context(), m.source(), m.anchors(), Everything(m.clock.Now()))
+	_, proof, err := FindAndProve(t.Context(), m.source(), m.anchors(), Everything(m.clock.Now()))
 	require.NoError(t, err)
 	known := len(m.records)
 	m.bind(t, newLease("globex", "third"), newNode("mac1"))
 	windows := (&randomLife{memory: m, Rand: rand.New(rand.NewSource(1))}).windows(t)
-	want, err := Report(t.Context(), m.source(), m.anchors(), windows...)
+	want, err := Find(t.Context(), m.source(), m.anchors(), windows...)
 	require.NoError(t, err)
 	unreachable := errors.New("etcd is down")
 	for range 2 {
 		failing := func(ctx context.Context, yield func(*rack.AuditRecord) error) error {
 			return errors.Join(m.since(known)(ctx, yield), unreachable)
 		}
-		_, _, err = proof.Report(t.Context(), failing, m.anchors(), windows...)
+		_, _, err = proof.Find(t.Context(), failing, m.anchors(), windows...)
 		require.ErrorIs(t, err, unreachable)
-		got, _, err := proof.Report(t.Context(), m.since(known), m.anchors(), windows...)
+		got, _, err := proof.Find(t.Context(), m.since(known), m.anchors(), windows...)
 		require.NoError(t, err)
 		assert.Equal(t, want, got)
 	}
@@ -166,12 +168,12 @@ func TestOutdatedProofs(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			m := history(t)
 			everything := Everything(m.clock.Now())
-			_, proof, err := ReportAndProve(t.Context(), m.source(), m.anchors(), everything)
+			_, proof, err := FindAndProve(t.Context(), m.source(), m.anchors(), everything)
 			require.NoError(t, err)
-			_, _, err = proof.Report(t.Context(), Records(), m.anchors(), everything)
+			_, _, err = proof.Find(t.Context(), Records(), m.anchors(), everything)
 			require.NoError(t, err)
 			added := change(t, m)
-			_, _, err = proof.Report(t.Context(), Records(added...), m.anchors(), everything)
+			_, _, err = proof.Find(t.Context(), Records(added...), m.anchors(), everything)
 			assert.ErrorIs(t, err, ErrProofOutdated)
 		})
 	}
@@ -180,9 +182,9 @@ func TestOutdatedProofs(t *testing.T) {
 func TestBrokenChainsAreNotProved(t *testing.T) {
 	m := history(t)
 	m.remove(t, "c07mac2-000000000002")
-	statuses, proof, err := ReportAndProve(t.Context(), m.source(), m.anchors(), Everything(m.clock.Now()))
+	findings, proof, err := FindAndProve(t.Context(), m.source(), m.anchors(), Everything(m.clock.Now()))
 	require.NoError(t, err)
-	assert.Equal(t, rack.ComplianceIncomplete, statuses[0].Verdict)
+	assert.Equal(t, rack.ComplianceIncomplete, findings.Reports[0].Verdict)
 	assert.Nil(t, proof)
 }
 

@@ -9,13 +9,14 @@ import (
 	"macrack.io/macrack/pkg/apis/rack"
 )
 
-// NewLeaseBound returns the record of a binding. The status must have boundAt and
+// NewLeaseBound returns the record of a binding, without a SKU. The status must have boundAt and
 // earliestReleaseAt.
 func NewLeaseBound(lease *rack.MacNodeLease, node *rack.MacNode) *rack.AuditRecord {
 	record := ofLease(rack.LeaseBound, lease)
 	record.Chassis = chassisOf(node)
 	record.Details.BoundAt = lease.Status.BoundAt.DeepCopy()
 	record.Details.EarliestReleaseAt = lease.Status.EarliestReleaseAt.DeepCopy()
+	record.Details.ClassName = lease.Spec.ClassName
 	if by := lease.Status.RequestedBy; by != nil {
 		record.Details.RequestedBy = &rack.AuditActor{Username: by.Username, UID: by.UID}
 	}

@@ -30,6 +30,22 @@ func Report(ctx context.Context, source RecordSource, anchors Anchors, windows .
 	return r.read(ctx, source)
 }
 
+// Findings are the results of reading records: the reports on windows, and the histories of all
+// leases.
+type Findings struct {
+	Reports []rack.ComplianceReportStatus
+	Leases  []Lease
+}
+
+// Find is like Report, and also returns the leases. It takes memory in proportion to their number.
+func Find(ctx context.Context, source RecordSource, anchors Anchors, windows ...Window) (*Findings, error) {
+	r, err := newReport(anchors, windows)
+	if err != nil {
+		return nil, err
+	}
+	return r.find(ctx, source)
+}
+
 // A report is a report under construction.
 type report struct {
 	anchors Anchors
@@ -38,6 +54,9 @@ type report struct {
 	last    *chain // the chain of the last record, which usually is that of the next
 	broken  bool   // whether a chain is broken
 	proof   *Proof // for the next report; nil if it cannot rely on this one
+
+	keepsLeases bool
+	leases      []Lease
 }
 
 // A windowReport is the part of a report for one window.
@@ -71,6 +90,13 @@ func (r *report) read(ctx context.Context, source RecordSource) ([]rack.Complian
 		return nil, err
 	}
 	return r.finish(), nil
+}
+
+// find is like read, and also returns the leases.
+func (r *report) find(ctx context.Context, source RecordSource) (*Findings, error) {
+	r.keepsLeases = true
+	reports, err := r.read(ctx, source)
+	return &Findings{Reports: reports, Leases: r.leases}, err
 }
 
 func (r *report) add(record *rack.AuditRecord, intact bool) error {
@@ -115,6 +141,7 @@ func (r *report) finish() []rack.ComplianceReportStatus {
 			proof.chains[name] = c.clone()
 		}
 		c.finish()
+		r.leases = append(r.leases, c.leases...)
 	}
 	if !r.broken {
 		r.proof = proof

@@ -42,6 +42,7 @@ type chain struct {
 	broken, seen windowSet
 	chassis      chassis
 	facts        factLog // empty if the chain is not remembered
+	leases       []Lease // that ended; empty if the report keeps none
 }
 
 // A pendingBreak is an edited record, whose time is only known from the next valid record.

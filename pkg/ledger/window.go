@@ -29,18 +29,30 @@ func Everything(now time.Time) Window {
 
 var backFromNow = regexp.MustCompile(`^([1-9][0-9]{0,5})([hd])$`)
 
-// ParseWindow returns the window with a name: hours or days back from now, such as 24h or 90d, or
-// two dates in UTC such as 2026-08-01..2026-11-01, from the beginning of the first to the beginning
-// of the second.
+// ParseWindow returns the window with a name: hours or days back from now, such as 24h or 90d;
+// today, month (the current one) or a month such as 2026-11; or two dates such as
+// 2026-08-01..2026-11-01, from the beginning of the first to the beginning of the second. Days and
+// months are those of UTC.
 func ParseWindow(name string, now time.Time) (Window, error) {
 	now = now.UTC()
 	if from, to, ok := strings.Cut(name, ".."); ok {
 		return betweenDates(name, from, to, now)
 	}
+	switch name {
+	case "today":
+		today := time.Date(now.Year(), now.Month(), now.Day(), 0, 0, 0, 0, time.UTC)
+		return between(name, today, today.AddDate(0, 0, 1), now)
+	case "month":
+		month := time.Date(now.Year(), now.Month(), 1, 0, 0, 0, 0, time.UTC)
+		return between(name, month, month.AddDate(0, 1, 0), now)
+	}
+	if month, err := time.Parse("2006-01", name); err == nil {
+		return between(name, month, month.AddDate(0, 1, 0), now)
+	}
 	match := backFromNow.FindStringSubmatch(name)
 	if match == nil {
 		return Window{}, fmt.Errorf("a report is named after its window: a number of hours or days such as 24h, 7d, 30d or 90d, "+
-			"or two dates such as 2026-08-01..2026-11-01; %q is neither", name)
+			"today, month, a month such as 2026-11, or two dates such as 2026-08-01..2026-11-01; %q is not such a name", name)
 	}
 	count, err := strconv.Atoi(match[1])
 	if err != nil {
@@ -65,9 +77,15 @@ func betweenDates(name, first, second string, now time.Time) (Window, error) {
 	if err != nil {
 		return Window{}, err
 	}
-	switch {
-	case !from.Before(to):
+	if !from.Before(to) {
 		return Window{}, fmt.Errorf("window %q ends before it begins: the second date, which is not in the window, must be after the first", name)
+	}
+	return between(name, from, to, now)
+}
+
+// between returns the window between two times, up to now.
+func between(name string, from, to, now time.Time) (Window, error) {
+	switch {
 	case from.After(now):
 		return Window{}, fmt.Errorf("window %q begins in the future: it is %s now", name, now.Format(time.RFC3339))
 	case to.After(now):

@@ -17,6 +17,11 @@ func TestParseWindow(t *testing.T) {
 		"90d":                    {From: now.Add(-90 * 24 * time.Hour), To: now, ongoing: true},
 		"7300d":                  {From: now.Add(-7300 * 24 * time.Hour), To: now, ongoing: true},
 		"2026-08-01..2026-09-01": {From: time.Date(2026, 8, 1, 0, 0, 0, 0, time.UTC), To: time.Date(2026, 9, 1, 0, 0, 0, 0, time.UTC)},
+		"today":                  {From: time.Date(2026, 9, 15, 0, 0, 0, 0, time.UTC), To: now, ongoing: true},
+		"month":                  {From: time.Date(2026, 9, 1, 0, 0, 0, 0, time.UTC), To: now, ongoing: true},
+		"2026-09":                {From: time.Date(2026, 9, 1, 0, 0, 0, 0, time.UTC), To: now, ongoing: true},
+		"2026-08":                {From: time.Date(2026, 8, 1, 0, 0, 0, 0, time.UTC), To: time.Date(2026, 9, 1, 0, 0, 0, 0, time.UTC)},
+		"2024-02":                {From: time.Date(2024, 2, 1, 0, 0, 0, 0, time.UTC), To: time.Date(2024, 3, 1, 0, 0, 0, 0, time.UTC)},
 		"2026-08-01..2026-11-01": {From: time.Date(2026, 8, 1, 0, 0, 0, 0, time.UTC), To: now, ongoing: true},
 	} {
 		w, err := ParseWindow(name, now)
@@ -26,19 +31,19 @@ func TestParseWindow(t *testing.T) {
 	}
 	for name, message := range map[string]string{
 		"":                               "a number of hours or days such as 24h",
-		"0d":                             "is neither",
-		"-1d":                            "is neither",
-		"+1d":                            "is neither",
-		"07d":                            "is neither",
-		"7D":                             "is neither",
-		"7d ":                            "is neither",
-		"1.5d":                           "is neither",
-		"24h0m":                          "is neither",
-		"90":                             "is neither",
+		"0d":                             "is not such a name",
+		"-1d":                            "is not such a name",
+		"+1d":                            "is not such a name",
+		"07d":                            "is not such a name",
+		"7D":                             "is not such a name",
+		"7d ":                            "is not such a name",
+		"1.5d":                           "is not such a name",
+		"24h0m":                          "is not such a name",
+		"90":                             "is not such a name",
 		"7301d":                          "for at most 7300d",
 		"999999h":                        "for at most 175200h",
-		"99999999999999999999d":          "is neither",
-		"2026-08-01":                     "is neither",
+		"99999999999999999999d":          "is not such a name",
+		"2026-08-01":                     "is not such a name",
 		"2026-08-01..":                   `"" is not a date`,
 		"..2026-08-01":                   `"" is not a date`,
 		"2026-08-32..2026-09-01":         `"2026-08-32" is not a date`,
@@ -48,6 +53,10 @@ func TestParseWindow(t *testing.T) {
 		"2026-09-01..2026-08-01":         "ends before it begins",
 		"2026-08-01..2026-08-01":         "ends before it begins",
 		"2026-10-01..2026-11-01":         "begins in the future",
+		"2026-10":                        "begins in the future",
+		"2026-13":                        "is not such a name",
+		"2026-9":                         "is not such a name",
+		"Today":                          "is not such a name",
 	} {
 		_, err := ParseWindow(name, now)
 		assert.ErrorContains(t, err, message, name)

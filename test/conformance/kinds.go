@@ -96,6 +96,11 @@ func (k *kind) serves(verb string) bool {
 	return slices.Contains(k.Verbs, verb) && (k.ReadOnly == "" || slices.Contains([]string{"get", "list", "watch"}, verb))
 }
 
+// computed reports whether objects of the kind are computed for each read, with its time.
+func (k *kind) computed() bool {
+	return k.Resource == "compliancereports" || k.Resource == "usagereports"
+}
+
 func (k *kind) gvr() schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: k.Group, Version: "v1alpha1", Resource: k.Resource}
 }

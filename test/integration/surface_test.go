@@ -31,6 +31,7 @@ var kinds = []struct {
 	{"macnodeleases", true, []string{"mnl"}, "NAME CLASS SERIAL PHASE VMS BOUND-AT RELEASE-AT REMAINING AGE | NODE"},
 	{"auditrecords", true, []string{"ar"}, ""},
 	{"compliancereports", false, nil, "NAME CHASSIS LEASES VM-STARTS MAX-VMS OVERLAPS FLOOR-BREACHES REJECTED VERDICT |"},
+	{"usagereports", true, nil, "NAME LEASES CHASSIS-DAYS HELD AS-OF | CHASSIS-TIME RUNNING UNPROVEN"},
 	{"instanceclasses", false, []string{"ic"}, "NAME CPU MEMORY STORAGE AGE |"},
 	{"macosinstances", true, []string{"mi"}, "NAME LEASE IMAGE CLASS PHASE IP AGE | NODE SERIAL MAC MACHINE-ID MESSAGE"},
 	{"macosimages", false, []string{"mimg"}, "NAME MACOS XCODE PHASE SIZE REPLICAS AGE |"},
@@ -79,7 +80,7 @@ func TestKubectlSurface(t *testing.T) {
 		stdout, _ = kubectl(t, acme, "get", "macrack", "-o", "name")
 		assert.Contains(t, stdout, "macnodelease.rack.macrack.io/surface\n")
 		stdout, _ = kubectl(t, admin, "get", "macrack,macrack-admin", "-A", "-o", "name")
-		for _, want := range []string{"macnode.", "macnodeclass.", "macnodelease.", "auditrecord.", "compliancereport.", "instanceclass.", "macosinstance.", "macosimage.", "rackconfig."} {
+		for _, want := range []string{"macnode.", "macnodeclass.", "macnodelease.", "auditrecord.", "compliancereport.", "usagereport.", "instanceclass.", "macosinstance.", "macosimage.", "rackconfig."} {
 			assert.Contains(t, stdout, want)
 		}
 		tenants, _ := kubectl(t, admin, "api-resources", "--categories=macrack", "-o", "name")

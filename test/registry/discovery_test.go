@@ -54,7 +54,7 @@ func TestCategories(t *testing.T) {
 			}
 		}
 	}
-	assert.Equal(t, 9, kinds)
+	assert.Equal(t, 10, kinds)
 }
 
 // tenantRoles returns the roles that aggregate into those of the cluster's tenants.

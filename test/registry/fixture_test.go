@@ -71,6 +71,7 @@ func baseClass() rackv1alpha1.MacNodeClassSpec {
 		Model: "Mac mini (2024)", ModelIdentifiers: []string{"Mac16,10"}, Chip: "Apple M4",
 		Capacity:     rackv1alpha1.MachineResources{CPU: scalar.MustParse("10"), Memory: scalar.MustParse("24Gi"), Storage: scalar.MustParse("512Gi")},
 		HostReserved: rackv1alpha1.MachineResources{CPU: scalar.MustParse("2"), Memory: scalar.MustParse("4Gi"), Storage: scalar.MustParse("64Gi")},
+		SKU:          "mac-m4-24h",
 	}
 }
 

@@ -183,7 +183,7 @@ func everyNamespace(_ context.Context, name string) (types.UID, error) {
 func authorize(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
 	tenant := !strings.HasPrefix(a.GetUser().GetName(), "system:") && !slices.Contains(a.GetUser().GetGroups(), user.SystemPrivilegedGroup)
 	switch a.GetResource() {
-	case "macnodeleases", "macosinstances", "auditrecords":
+	case "macnodeleases", "macosinstances", "auditrecords", "usagereports":
 		if tenant && a.GetNamespace() == "" {
 			return authorizer.DecisionDeny, "tenants have rights in namespaces only", nil
 		}

@@ -84,6 +84,7 @@ func TestAuthorizer(t *testing.T) {
 		"a release":                          {verb: "create", group: rack, resource: "macnodeleases/release", namespace: "acme", name: "build", refused: "may only read"},
 		"a report":                           {verb: "create", group: rack, resource: "auditrecords", namespace: "acme"},
 		"records":                            {verb: "list", group: rack, resource: "auditrecords", refused: "may only read"},
+		"usage":                              {verb: "list", group: rack, resource: "usagereports", namespace: "acme", refused: "may only read"},
 		"compliance":                         {verb: "get", group: rack, resource: "compliancereports", name: "90d", refused: "may only read"},
 		"images":                             {verb: "watch", group: image, resource: "macosimages"},
 		"an image":                           {verb: "get", group: image, resource: "macosimages", name: "macos-26"},

@@ -12,6 +12,7 @@ import (
 	"macrack.io/macrack/pkg/registry/rack/macnode"
 	"macrack.io/macrack/pkg/registry/rack/macnodeclass"
 	"macrack.io/macrack/pkg/registry/rack/macnodelease"
+	"macrack.io/macrack/pkg/registry/rack/usagereport"
 	"macrack.io/macrack/pkg/registry/tenancy"
 )
 
@@ -22,6 +23,7 @@ type Storage struct {
 	MacNodeLeases     macnodelease.Storage
 	AuditRecords      *auditrecord.REST
 	ComplianceReports *compliancereport.REST
+	UsageReports      *usagereport.REST
 }
 
 // NewStorage returns the storage of the API group. The function defaultClass returns the class of
@@ -43,12 +45,14 @@ func NewStorage(options genericstore.Options, filter *tenancy.Filter, defaultCla
 	if err != nil {
 		return Storage{}, err
 	}
+	reporter := auditrecord.NewReporter(options.Backend, options.Clock)
 	return Storage{
 		MacNodes:          nodes,
 		MacNodeClasses:    classes,
 		MacNodeLeases:     leases,
 		AuditRecords:      records,
-		ComplianceReports: compliancereport.NewREST(options.Clock, auditrecord.NewReporter(options.Backend, options.Clock)),
+		ComplianceReports: compliancereport.NewREST(options.Clock, reporter),
+		UsageReports:      usagereport.NewREST(options.Clock, reporter, filter.ReadableUsage),
 	}, nil
 }
 
@@ -65,5 +69,6 @@ func (s Storage) Resources() map[string]rest.Storage {
 		"macnodeleases/release": s.MacNodeLeases.Release,
 		"auditrecords":          s.AuditRecords,
 		"compliancereports":     s.ComplianceReports,
+		"usagereports":          s.UsageReports,
 	}
 }

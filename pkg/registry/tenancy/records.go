@@ -16,11 +16,22 @@ import (
 // records since the first lease of that namespace. A user who may list the records of all
 // namespaces sees all.
 func (f *Filter) ReadableRecords(ctx context.Context) (fields.Selector, error) {
+	return f.readable(ctx, auditrecord.Resource.Resource)
+}
+
+// ReadableUsage is ReadableRecords for reports on the use by leases: a user who may list the
+// UsageReports of all namespaces sees all. The selector selects the first records of leases.
+func (f *Filter) ReadableUsage(ctx context.Context) (fields.Selector, error) {
+	return f.readable(ctx, "usagereports")
+}
+
+func (f *Filter) readable(ctx context.Context, resource string) (fields.Selector, error) {
 	namespace := genericapirequest.NamespaceValue(ctx)
 	if namespace == "" {
 		return nil, nil // authorized for all namespaces
 	}
-	if auditor, err := f.isAuditor(ctx); err != nil || auditor {
+	all, err := f.isAllowed(ctx, authorizer.AttributesRecord{Verb: "list", APIGroup: v1alpha1.GroupName, Resource: resource})
+	if err != nil || all {
 		return nil, err
 	}
 	uid, err := f.lookup.Namespaces(ctx, namespace)
@@ -36,9 +47,4 @@ func (f *Filter) ReadableRecords(ctx context.Context) (fields.Selector, error) {
 		revision = math.MaxInt64 // this namespace has no records yet
 	}
 	return auditrecord.SelectSince(revision, began), nil
-}
-
-// isAuditor reports whether the user of a request may read the records of all namespaces.
-func (f *Filter) isAuditor(ctx context.Context) (bool, error) {
-	return f.isAllowed(ctx, authorizer.AttributesRecord{Verb: "list", APIGroup: v1alpha1.GroupName, Resource: auditrecord.Resource.Resource})
 }

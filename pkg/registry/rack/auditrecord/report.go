@@ -49,6 +49,24 @@ func NewReporter(backend *txn.Backend, clock clock.PassiveClock) *Reporter {
 
 // Report reports on all records at the current revision.
 func (r *Reporter) Report(ctx context.Context, windows ...ledger.Window) ([]rack.ComplianceReportStatus, error) {
+	findings, err := r.find(ctx, windows...)
+	if err != nil {
+		return nil, err
+	}
+	return findings.Reports, nil
+}
+
+// Leases returns the histories of all leases in the records at the current revision, and a report
+// on all records.
+func (r *Reporter) Leases(ctx context.Context) ([]ledger.Lease, rack.ComplianceReportStatus, error) {
+	findings, err := r.find(ctx, ledger.Everything(r.clock.Now()))
+	if err != nil {
+		return nil, rack.ComplianceReportStatus{}, err
+	}
+	return findings.Leases, findings.Reports[0], nil
+}
+
+func (r *Reporter) find(ctx context.Context, windows ...ledger.Window) (*ledger.Findings, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	anchors, err := Anchors(r.backend)(ctx) // before the records
@@ -59,22 +77,22 @@ func (r *Reporter) Report(ctx context.Context, windows ...ledger.Window) ([]rack
 	if err != nil {
 		return nil, err
 	}
-	statuses, err := r.reportOnChanges(ctx, scan, anchors, windows)
+	findings, err := r.findInChanges(ctx, scan, anchors, windows)
 	if !errors.Is(err, ledger.ErrProofOutdated) {
-		return statuses, err
+		return findings, err
 	}
-	return r.reportOnAll(ctx, scan, anchors, windows)
+	return r.findInAll(ctx, scan, anchors, windows)
 }
 
-// reportOnAll reads and proves all records.
-func (r *Reporter) reportOnAll(ctx context.Context, scan *txn.Scan, anchors ledger.Anchors, windows []ledger.Window) ([]rack.ComplianceReportStatus, error) {
+// findInAll reads and proves all records.
+func (r *Reporter) findInAll(ctx context.Context, scan *txn.Scan, anchors ledger.Anchors, windows []ledger.Window) (*ledger.Findings, error) {
 	r.proof = nil
 	now := r.clock.Now()
 	stored, err := scan.Count(ctx)
 	if err != nil {
 		return nil, err
 	}
-	statuses, proof, err := ledger.ReportAndProve(ctx, scanSource(scan, anchors), anchors, windows...)
+	findings, proof, err := ledger.FindAndProve(ctx, scanSource(scan, anchors), anchors, windows...)
 	if err != nil {
 		return nil, err
 	}
@@ -83,12 +101,12 @@ func (r *Reporter) reportOnAll(ctx context.Context, scan *txn.Scan, anchors ledg
 		r.remember(proof, scan)
 		r.read = now
 	}
-	return statuses, nil
+	return findings, nil
 }
 
-// reportOnChanges reads and proves only the records since the proof. If the proof does not hold any
+// findInChanges reads and proves only the records since the proof. If the proof does not hold any
 // more, it returns ErrProofOutdated.
-func (r *Reporter) reportOnChanges(ctx context.Context, scan *txn.Scan, anchors ledger.Anchors, windows []ledger.Window) ([]rack.ComplianceReportStatus, error) {
+func (r *Reporter) findInChanges(ctx context.Context, scan *txn.Scan, anchors ledger.Anchors, windows []ledger.Window) (*ledger.Findings, error) {
 	if r.proof == nil || r.clock.Since(r.read).Abs() >= maxProofAge {
 		return nil, ledger.ErrProofOutdated
 	}
@@ -102,7 +120,7 @@ func (r *Reporter) reportOnChanges(ctx context.Context, scan *txn.Scan, anchors 
 	if unchanged != r.proof.Records() || int64(len(added)) > maxAdded+unchanged/10 {
 		return nil, ledger.ErrProofOutdated
 	}
-	statuses, proof, err := r.proof.Report(ctx, keySource(scan, added), anchors, windows...)
+	findings, proof, err := r.proof.Find(ctx, keySource(scan, added), anchors, windows...)
 	if err != nil {
 		return nil, err
 	}
@@ -111,7 +129,7 @@ func (r *Reporter) reportOnChanges(ctx context.Context, scan *txn.Scan, anchors 
 	}
 	countReported(int64(len(added)), unchanged)
 	r.remember(proof, scan)
-	return statuses, nil
+	return findings, nil
 }
 
 // changes returns the keys of the records that were written since the proof, sorted by name, and

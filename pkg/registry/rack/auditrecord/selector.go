@@ -35,6 +35,12 @@ func SelectSince(revision int64, at time.Time) fields.Selector {
 	return sinceSelector{fields.Everything(), revision, at}
 }
 
+// IsSelected reports whether a selector of the server selects a record by the revision at which it
+// was created. A nil selector selects all records.
+func IsSelected(selector fields.Selector, created int64) bool {
+	return selector == nil || selector.Matches(fields.Set{fieldRevision: strconv.FormatInt(created, 10)})
+}
+
 // sinceSelector selects by comparison, which the selectors of the fields package cannot.
 type sinceSelector struct {
 	fields.Selector

@@ -3,6 +3,7 @@ package auditrecord
 import (
 	"context"
 	"iter"
+	"strconv"
 	"strings"
 
 	"k8s.io/klog/v2"
@@ -118,6 +119,7 @@ func decoded(scan *txn.Scan, values iter.Seq2[txn.Value, error], yield func(*rac
 			}
 		}
 		record.Namespace, record.Name = value.Key.Namespace, value.Key.Name
+		record.ResourceVersion = strconv.FormatInt(value.Created, 10)
 		if err := yield(record); err != nil {
 			return err
 		}

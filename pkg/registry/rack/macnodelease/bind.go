@@ -65,5 +65,19 @@ func (p *planner) bind(ctx context.Context, tx *txn.Tx, old, new *rack.MacNodeLe
 	if err := tx.Update(ctx, macnode.Resource, node); err != nil {
 		return err
 	}
-	return ledger.Append(ctx, tx, ledger.At(now), ledger.NewLeaseBound(new, node))
+	record := ledger.NewLeaseBound(new, node)
+	if record.Details.SKU, err = skuOf(ctx, tx, node.Spec.ClassName); err != nil {
+		return err
+	}
+	return ledger.Append(ctx, tx, ledger.At(now), record)
+}
+
+// skuOf returns the billing SKU of a class, or an empty string if the class no longer exists.
+func skuOf(ctx context.Context, tx *txn.Tx, className string) (string, error) {
+	class := &rack.MacNodeClass{}
+	err := tx.Get(ctx, rack.Resource("macnodeclasses"), "", className, class)
+	if apierrors.IsNotFound(err) {
+		return "", nil
+	}
+	return class.Spec.SKU, err
 }

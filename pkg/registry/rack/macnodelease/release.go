@@ -80,6 +80,8 @@ func (p *planner) release(ctx context.Context, tx *txn.Tx, old, new *rack.MacNod
 		new.Status.ReleasedAt = &releasedAt
 		new.Status.Phase = rack.MacNodeLeaseReleased
 	}
+	record := ledger.NewLeaseReleased(old, releasedAt.Time, release.NodeTaints)
+	record.Details.AttemptedAt = deletedAt(old, node)
 	node.Status.LeaseRef = nil
 	node.Status.EarliestReleaseAt = nil
 	node.Status.PrefetchImages = nil
@@ -88,7 +90,16 @@ func (p *planner) release(ctx context.Context, tx *txn.Tx, old, new *rack.MacNod
 	if err := tx.Update(ctx, macnode.Resource, node); err != nil {
 		return err
 	}
-	return ledger.Append(ctx, tx, ledger.At(now), ledger.NewLeaseReleased(old, releasedAt.Time, release.NodeTaints))
+	return ledger.Append(ctx, tx, ledger.At(now), record)
+}
+
+// deletedAt returns the time at which a lease was deleted, by the clock of the ledger: when it
+// became Held, or, after its floor, when the release of its Mac began.
+func deletedAt(lease *rack.MacNodeLease, node *rack.MacNode) *metav1.Time {
+	if lease.Status.HeldAt != nil {
+		return lease.Status.HeldAt.DeepCopy()
+	}
+	return node.Status.ReleasingSince.DeepCopy()
 }
 
 func releaseFacts(lease *rack.MacNodeLease, node *rack.MacNode, taints []string) rules.ReleaseFacts {
