@@ -45,10 +45,10 @@ func newCommand(clock clock.PassiveClock) *cobra.Command {
 		Short: "Export and verify the ledger of MacRack, and back up its etcd",
 		Long: `The ledger of MacRack, without its server. After one export, the file is sufficient to verify that no record
 of a Mac is missing, edited, forked or out of order. It is also sufficient to report, for any period of time, whether
-the three rules held: two virtual machines on a Mac, one tenant, at least 24 hours.`,
+the three rules held: two virtual machines on a Mac, one tenant, at least 24 hours. It also has the billable use of Macs.`,
 		SilenceUsage: true,
 		Version:      version.String(),
 	}
-	cmd.AddCommand(newExportCommand(), newVerifyCommand(clock), newReportCommand(clock), newSnapshotCommand(clock))
+	cmd.AddCommand(newExportCommand(), newVerifyCommand(clock), newReportCommand(clock), newUsageCommand(clock), newSnapshotCommand(clock))
 	return cmd
 }

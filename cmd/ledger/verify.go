@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"crypto/sha256"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -17,12 +16,9 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
-	"sigs.k8s.io/yaml"
 
 	"macrack.io/macrack/pkg/apis/rack"
-	"macrack.io/macrack/pkg/apis/rack/v1alpha1"
 	"macrack.io/macrack/pkg/ledger"
 	"macrack.io/macrack/pkg/rules"
 )
@@ -174,94 +170,27 @@ func printable(s string) string {
 	return strings.ReplaceAll(quoted[1:len(quoted)-1], `\"`, `"`)
 }
 
-func newReportCommand(clock clock.PassiveClock) *cobra.Command {
-	var window, format string
-	var expected expectation
-	cmd := &cobra.Command{
-		Use:   "report FILE",
-		Short: "Report from the records in a file whether the three rules held",
-		Long: `Print the ComplianceReport of the records in an export (JSON Lines or CSV; - is the standard input), as the server
-computes it. --expect FILE makes the verdict Incomplete unless the ledger continues the heads in that file.
-The exit code is 0 if the verdict is Compliant, 1 if it is not or the file is not an export, and 2 if the file could not be read.`,
-		Example: `  macrack-ledger report ledger.jsonl --window 90d
-  macrack-ledger report ledger.csv --window 2026-08-01..2026-11-01 --format json`,
-		Args: cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return report(cmd.Context(), args[0], expected, cmd.InOrStdin(), cmd.OutOrStdout(), window, format, clock.Now())
-		},
-	}
-	cmd.Flags().StringVar(&window, "window", "90d", "Hours or days back from now, such as 24h or 90d, or two dates such as 2026-08-01..2026-11-01.")
-	cmd.Flags().StringVar(&format, "format", "yaml", "Format of the report: yaml or json.")
-	expected.addFlags(cmd)
-	return cmd
-}
-
-func report(ctx context.Context, path string, expected expectation, stdin io.Reader, stdout io.Writer, window, format string, now time.Time) error {
-	w, err := ledger.ParseWindow(window, now)
-	if err != nil {
-		return err
-	}
-	encode := yaml.Marshal
-	switch format {
-	case "yaml":
-	case "json":
-		encode = func(v any) ([]byte, error) {
-			out, err := json.MarshalIndent(v, "", "  ")
-			return append(out, '\n'), err
-		}
-	default:
-		return fmt.Errorf("unknown format %q; use yaml or json", format)
-	}
-	known, err := expected.read()
-	if err != nil {
-		return err
-	}
-	empty := true
-	status, err := reportOn(ctx, path, stdin, known, expected.retention, w, now, func(*rack.AuditRecord) { empty = false })
-	if malformed := (*ledger.MalformedError)(nil); errors.As(err, &malformed) {
-		return verdict(fmt.Sprintf("the file is not an export of a ledger: %v", err))
-	}
-	if err != nil {
-		return err
-	}
-	if empty {
-		return verdict("the file has no records to report on")
-	}
-	external := &v1alpha1.ComplianceReport{}
-	internal := &rack.ComplianceReport{ObjectMeta: metav1.ObjectMeta{Name: w.Name, CreationTimestamp: metav1.NewTime(now.UTC().Truncate(time.Second))}, Status: status}
-	if err := v1alpha1.Convert_rack_ComplianceReport_To_v1alpha1_ComplianceReport(internal, external, nil); err != nil {
-		return err
-	}
-	external.SetGroupVersionKind(v1alpha1.SchemeGroupVersion.WithKind("ComplianceReport"))
-	out, err := encode(external)
-	if err != nil {
-		return err
-	}
-	if _, err := stdout.Write(out); err != nil {
-		return err
-	}
-	if status.Verdict != rack.ComplianceCompliant {
-		return verdict(fmt.Sprintf("the verdict is %s", status.Verdict))
-	}
-	return nil
-}
-
 // reportOn builds a report from the records of a file, and calls see for each record.
 func reportOn(ctx context.Context, path string, stdin io.Reader, known *ledger.Heads, retention time.Duration, window ledger.Window, now time.Time,
 	see func(*rack.AuditRecord)) (rack.ComplianceReportStatus, error) {
-	source := fileSource(path)
-	if path == "-" {
-		source = ledger.ReadFrom(stdin)
-	}
-	var anchors ledger.Anchors
-	if known != nil {
-		anchors = known.Anchors(now, retention)
-	}
+	source, anchors := open(path, stdin, known, retention, now)
 	statuses, err := ledger.Report(ctx, seen(source, see), anchors, window)
 	if err != nil {
 		return rack.ComplianceReportStatus{}, err
 	}
 	return statuses[0], nil
+}
+
+// open returns the records of a file, and the anchors that follow from the known heads, if any.
+func open(path string, stdin io.Reader, known *ledger.Heads, retention time.Duration, now time.Time) (ledger.RecordSource, ledger.Anchors) {
+	source := fileSource(path)
+	if path == "-" {
+		source = ledger.ReadFrom(stdin)
+	}
+	if known == nil {
+		return source, nil
+	}
+	return source, known.Anchors(now, retention)
 }
 
 func fileSource(path string) ledger.RecordSource {
