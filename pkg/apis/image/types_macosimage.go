@@ -25,7 +25,18 @@ type MacOSImageSpec struct {
 	DiskSize      scalar.Quantity
 	HardwareModel string
 	PullSecretRef *SecretReference
+	Identity      ImageIdentity
 }
+
+// ImageIdentity is the source of the machine identifiers of virtual machines.
+type ImageIdentity string
+
+const (
+	// ImageIdentityGenerated gives each virtual machine a machine identifier of its own.
+	ImageIdentityGenerated ImageIdentity = "Generated"
+	// ImageIdentityFromImage gives the virtual machine the machine identifier in the image.
+	ImageIdentityFromImage ImageIdentity = "FromImage"
+)
 
 // Names of the contents of an image.
 const (

@@ -33,6 +33,13 @@ type MacOSInstanceSpec struct {
 	EnvFrom                 []EnvFromSource
 	ActiveDeadlineSeconds   *int64
 	TTLSecondsAfterFinished *int32
+	Caches                  []InstanceCache
+}
+
+// InstanceCache is the use of a cache of the lease by an instance.
+type InstanceCache struct {
+	Name     string
+	ReadOnly bool
 }
 
 // EnvVar is an environment variable of the startup script.

@@ -113,6 +113,7 @@ type MacNodeStatus struct {
 	Images            []CachedImage
 	Conditions        []metav1.Condition
 	ImageChecks       []ImageCheck
+	Caches            []LeaseCache
 }
 
 // LeaseReference is a reference to a MacNodeLease.

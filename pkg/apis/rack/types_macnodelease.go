@@ -27,6 +27,13 @@ type MacNodeLeaseSpec struct {
 	MinimumDuration *scalar.Duration
 	PrefetchImages  []string
 	ExpireAfter     *scalar.Duration
+	Caches          []LeaseCache
+}
+
+// LeaseCache is a directory on the Mac of a lease.
+type LeaseCache struct {
+	Name      string
+	SizeLimit scalar.Quantity
 }
 
 // MacNodeLeasePhase is the phase in the lifecycle of a lease.

@@ -64,6 +64,8 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &applyconfigurationinstancev1alpha1.EnvVarApplyConfiguration{}
 	case instancev1alpha1.SchemeGroupVersion.WithKind("EnvVarSource"):
 		return &applyconfigurationinstancev1alpha1.EnvVarSourceApplyConfiguration{}
+	case instancev1alpha1.SchemeGroupVersion.WithKind("InstanceCache"):
+		return &applyconfigurationinstancev1alpha1.InstanceCacheApplyConfiguration{}
 	case instancev1alpha1.SchemeGroupVersion.WithKind("InstanceClass"):
 		return &applyconfigurationinstancev1alpha1.InstanceClassApplyConfiguration{}
 	case instancev1alpha1.SchemeGroupVersion.WithKind("InstanceClassResources"):
@@ -96,6 +98,8 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &applyconfigurationrackv1alpha1.CachedImageApplyConfiguration{}
 	case rackv1alpha1.SchemeGroupVersion.WithKind("ImageCheck"):
 		return &applyconfigurationrackv1alpha1.ImageCheckApplyConfiguration{}
+	case rackv1alpha1.SchemeGroupVersion.WithKind("LeaseCache"):
+		return &applyconfigurationrackv1alpha1.LeaseCacheApplyConfiguration{}
 	case rackv1alpha1.SchemeGroupVersion.WithKind("LeaseReference"):
 		return &applyconfigurationrackv1alpha1.LeaseReferenceApplyConfiguration{}
 	case rackv1alpha1.SchemeGroupVersion.WithKind("LeaseRequester"):

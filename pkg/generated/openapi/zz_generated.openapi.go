@@ -98,6 +98,7 @@ func GetOpenAPIDefinitions(ref common.ReferenceCallback) map[string]common.OpenA
 		instancev1alpha1.EnvVar{}.OpenAPIModelName():                 schema_pkg_apis_instance_v1alpha1_EnvVar(ref),
 		instancev1alpha1.EnvVarSource{}.OpenAPIModelName():           schema_pkg_apis_instance_v1alpha1_EnvVarSource(ref),
 		instancev1alpha1.IPAddress{}.OpenAPIModelName():              schema_pkg_apis_instance_v1alpha1_IPAddress(ref),
+		instancev1alpha1.InstanceCache{}.OpenAPIModelName():          schema_pkg_apis_instance_v1alpha1_InstanceCache(ref),
 		instancev1alpha1.InstanceClass{}.OpenAPIModelName():          schema_pkg_apis_instance_v1alpha1_InstanceClass(ref),
 		instancev1alpha1.InstanceClassList{}.OpenAPIModelName():      schema_pkg_apis_instance_v1alpha1_InstanceClassList(ref),
 		instancev1alpha1.InstanceClassResources{}.OpenAPIModelName(): schema_pkg_apis_instance_v1alpha1_InstanceClassResources(ref),
@@ -126,6 +127,7 @@ func GetOpenAPIDefinitions(ref common.ReferenceCallback) map[string]common.OpenA
 		rackv1alpha1.ComplianceReportStatus{}.OpenAPIModelName():     schema_pkg_apis_rack_v1alpha1_ComplianceReportStatus(ref),
 		rackv1alpha1.ComplianceViolation{}.OpenAPIModelName():        schema_pkg_apis_rack_v1alpha1_ComplianceViolation(ref),
 		rackv1alpha1.ImageCheck{}.OpenAPIModelName():                 schema_pkg_apis_rack_v1alpha1_ImageCheck(ref),
+		rackv1alpha1.LeaseCache{}.OpenAPIModelName():                 schema_pkg_apis_rack_v1alpha1_LeaseCache(ref),
 		rackv1alpha1.LeaseReference{}.OpenAPIModelName():             schema_pkg_apis_rack_v1alpha1_LeaseReference(ref),
 		rackv1alpha1.LeaseRequester{}.OpenAPIModelName():             schema_pkg_apis_rack_v1alpha1_LeaseRequester(ref),
 		rackv1alpha1.LeaseSlot{}.OpenAPIModelName():                  schema_pkg_apis_rack_v1alpha1_LeaseSlot(ref),
@@ -3379,6 +3381,13 @@ func schema_pkg_apis_image_v1alpha1_MacOSImageSpec(ref common.ReferenceCallback)
 							Ref:         ref(imagev1alpha1.SecretReference{}.OpenAPIModelName()),
 						},
 					},
+					"identity": {
+						SchemaProps: spec.SchemaProps{
+							Description: "identity is the source of the machine identifiers of virtual machines. Generated, the default, gives each virtual machine an identifier of its own. FromImage is for an image that boots only with the identifier it was made with: only one instance of the image can exist in the fleet at a time.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
 				},
 				Required: []string{"contents", "source", "diskSize"},
 			},
@@ -3701,6 +3710,35 @@ func schema_pkg_apis_instance_v1alpha1_IPAddress(ref common.ReferenceCallback) c
 		},
 		Dependencies: []string{
 			v1.Time{}.OpenAPIModelName()},
+	}
+}
+
+func schema_pkg_apis_instance_v1alpha1_InstanceCache(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "InstanceCache is the use of a cache of the lease by an instance.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"name": {
+						SchemaProps: spec.SchemaProps{
+							Description: "name is the name of the cache in spec.caches of the lease.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"readOnly": {
+						SchemaProps: spec.SchemaProps{
+							Description: "readOnly specifies that the virtual machine cannot change the cache.",
+							Type:        []string{"boolean"},
+							Format:      "",
+						},
+					},
+				},
+				Required: []string{"name"},
+			},
+		},
 	}
 }
 
@@ -4159,12 +4197,35 @@ func schema_pkg_apis_instance_v1alpha1_MacOSInstanceSpec(ref common.ReferenceCal
 							Format:      "int32",
 						},
 					},
+					"caches": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-map-keys": []interface{}{
+									"name",
+								},
+								"x-kubernetes-list-type":       "map",
+								"x-kubernetes-patch-merge-key": "name",
+								"x-kubernetes-patch-strategy":  "merge",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "caches lists the caches of the lease that the virtual machine uses. The startup script finds them in the directory MACRACK_CACHES, each under its name. Maximum: 8 caches.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Ref: ref(instancev1alpha1.InstanceCache{}.OpenAPIModelName()),
+									},
+								},
+							},
+						},
+					},
 				},
 				Required: []string{"leaseName", "className", "imageName"},
 			},
 		},
 		Dependencies: []string{
-			instancev1alpha1.EnvFromSource{}.OpenAPIModelName(), instancev1alpha1.EnvVar{}.OpenAPIModelName(), instancev1alpha1.InstanceResources{}.OpenAPIModelName()},
+			instancev1alpha1.EnvFromSource{}.OpenAPIModelName(), instancev1alpha1.EnvVar{}.OpenAPIModelName(), instancev1alpha1.InstanceCache{}.OpenAPIModelName(), instancev1alpha1.InstanceResources{}.OpenAPIModelName()},
 	}
 }
 
@@ -5374,6 +5435,36 @@ func schema_pkg_apis_rack_v1alpha1_ImageCheck(ref common.ReferenceCallback) comm
 	}
 }
 
+func schema_pkg_apis_rack_v1alpha1_LeaseCache(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "LeaseCache is a directory on the Mac of a lease.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"name": {
+						SchemaProps: spec.SchemaProps{
+							Description: "name is the name of the cache, a DNS label.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"sizeLimit": {
+						SchemaProps: spec.SchemaProps{
+							Description: "sizeLimit is the maximum size of the cache in bytes, such as 50Gi. Must be whole MiB, from 64Mi to 16Ti. A write to a full cache fails in the instance.",
+							Ref:         ref(scalar.Quantity{}.OpenAPIModelName()),
+						},
+					},
+				},
+				Required: []string{"name", "sizeLimit"},
+			},
+		},
+		Dependencies: []string{
+			scalar.Quantity{}.OpenAPIModelName()},
+	}
+}
+
 func schema_pkg_apis_rack_v1alpha1_LeaseReference(ref common.ReferenceCallback) common.OpenAPIDefinition {
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
@@ -6216,11 +6307,34 @@ func schema_pkg_apis_rack_v1alpha1_MacNodeLeaseSpec(ref common.ReferenceCallback
 							Ref:         ref(scalar.Duration{}.OpenAPIModelName()),
 						},
 					},
+					"caches": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-map-keys": []interface{}{
+									"name",
+								},
+								"x-kubernetes-list-type":       "map",
+								"x-kubernetes-patch-merge-key": "name",
+								"x-kubernetes-patch-strategy":  "merge",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "caches are directories on the Mac that instances of the lease can use, one after another or both at once. They are erased when the Mac is released. Their sizes count against the storage of the Mac. The list is immutable. Maximum: 8 caches.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Ref: ref(rackv1alpha1.LeaseCache{}.OpenAPIModelName()),
+									},
+								},
+							},
+						},
+					},
 				},
 			},
 		},
 		Dependencies: []string{
-			scalar.Duration{}.OpenAPIModelName()},
+			rackv1alpha1.LeaseCache{}.OpenAPIModelName(), scalar.Duration{}.OpenAPIModelName()},
 	}
 }
 
@@ -6623,11 +6737,34 @@ func schema_pkg_apis_rack_v1alpha1_MacNodeStatus(ref common.ReferenceCallback) c
 							},
 						},
 					},
+					"caches": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-map-keys": []interface{}{
+									"name",
+								},
+								"x-kubernetes-list-type":       "map",
+								"x-kubernetes-patch-merge-key": "name",
+								"x-kubernetes-patch-strategy":  "merge",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "caches lists the caches of the lease. It is copied from the lease.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Ref: ref(rackv1alpha1.LeaseCache{}.OpenAPIModelName()),
+									},
+								},
+							},
+						},
+					},
 				},
 			},
 		},
 		Dependencies: []string{
-			v1.Condition{}.OpenAPIModelName(), v1.Time{}.OpenAPIModelName(), rackv1alpha1.CachedImage{}.OpenAPIModelName(), rackv1alpha1.ImageCheck{}.OpenAPIModelName(), rackv1alpha1.LeaseReference{}.OpenAPIModelName(), rackv1alpha1.MacNodeHardware{}.OpenAPIModelName(), rackv1alpha1.Quarantine{}.OpenAPIModelName(), rackv1alpha1.ScrubReport{}.OpenAPIModelName()},
+			v1.Condition{}.OpenAPIModelName(), v1.Time{}.OpenAPIModelName(), rackv1alpha1.CachedImage{}.OpenAPIModelName(), rackv1alpha1.ImageCheck{}.OpenAPIModelName(), rackv1alpha1.LeaseCache{}.OpenAPIModelName(), rackv1alpha1.LeaseReference{}.OpenAPIModelName(), rackv1alpha1.MacNodeHardware{}.OpenAPIModelName(), rackv1alpha1.Quarantine{}.OpenAPIModelName(), rackv1alpha1.ScrubReport{}.OpenAPIModelName()},
 	}
 }
 

@@ -220,6 +220,11 @@ func (m *MacOSImageSpec) MarshalToSizedBuffer(dAtA []byte) (int, error) {
 	_ = i
 	var l int
 	_ = l
+	i -= len(m.Identity)
+	copy(dAtA[i:], m.Identity)
+	i = encodeVarintGenerated(dAtA, i, uint64(len(m.Identity)))
+	i--
+	dAtA[i] = 0x32
 	if m.PullSecretRef != nil {
 		{
 			size, err := m.PullSecretRef.MarshalToSizedBuffer(dAtA[:i])
@@ -464,6 +469,8 @@ func (m *MacOSImageSpec) Size() (n int) {
 		l = m.PullSecretRef.Size()
 		n += 1 + l + sovGenerated(uint64(l))
 	}
+	l = len(m.Identity)
+	n += 1 + l + sovGenerated(uint64(l))
 	return n
 }
 
@@ -580,6 +587,7 @@ func (this *MacOSImageSpec) String() string {
 		`DiskSize:` + strings.Replace(strings.Replace(fmt.Sprintf("%v", this.DiskSize), "Quantity", "scalar.Quantity", 1), `&`, ``, 1) + `,`,
 		`HardwareModel:` + fmt.Sprintf("%v", this.HardwareModel) + `,`,
 		`PullSecretRef:` + strings.Replace(this.PullSecretRef.String(), "SecretReference", "SecretReference", 1) + `,`,
+		`Identity:` + fmt.Sprintf("%v", this.Identity) + `,`,
 		`}`,
 	}, "")
 	return s
@@ -1345,6 +1353,38 @@ func (m *MacOSImageSpec) Unmarshal(dAtA []byte) error {
 			if err := m.PullSecretRef.Unmarshal(dAtA[iNdEx:postIndex]); err != nil {
 				return err
 			}
+			iNdEx = postIndex
+		case 6:
+			if wireType != 2 {
+				return fmt.Errorf("proto: wrong wireType = %d for field Identity", wireType)
+			}
+			var stringLen uint64
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return ErrIntOverflowGenerated
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				stringLen |= uint64(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
+			intStringLen := int(stringLen)
+			if intStringLen < 0 {
+				return ErrInvalidLengthGenerated
+			}
+			postIndex := iNdEx + intStringLen
+			if postIndex < 0 {
+				return ErrInvalidLengthGenerated
+			}
+			if postIndex > l {
+				return io.ErrUnexpectedEOF
+			}
+			m.Identity = ImageIdentity(dAtA[iNdEx:postIndex])
 			iNdEx = postIndex
 		default:
 			iNdEx = preIndex

@@ -45,7 +45,23 @@ type MacOSImageSpec struct {
 	// must have the type kubernetes.io/dockerconfigjson.
 	// +optional
 	PullSecretRef *SecretReference `json:"pullSecretRef,omitempty" protobuf:"bytes,5,opt,name=pullSecretRef"`
+	// identity is the source of the machine identifiers of virtual machines. Generated, the
+	// default, gives each virtual machine an identifier of its own. FromImage is for an image that
+	// boots only with the identifier it was made with: only one instance of the image can exist in
+	// the fleet at a time.
+	// +optional
+	Identity ImageIdentity `json:"identity,omitempty" protobuf:"bytes,6,opt,name=identity,casttype=ImageIdentity"`
 }
+
+// ImageIdentity is the source of the machine identifiers of virtual machines.
+type ImageIdentity string
+
+const (
+	// ImageIdentityGenerated gives each virtual machine a machine identifier of its own.
+	ImageIdentityGenerated ImageIdentity = "Generated"
+	// ImageIdentityFromImage gives the virtual machine the machine identifier in the image.
+	ImageIdentityFromImage ImageIdentity = "FromImage"
+)
 
 // Names of the contents of an image.
 const (

@@ -97,6 +97,9 @@ func validateMacOSImageSpec(spec *image.MacOSImageSpec, path *field.Path) field.
 		errs = append(errs, check.Label(ref.Namespace, at.Child("namespace"))...)
 		errs = append(errs, check.Name(ref.Name, at.Child("name"))...)
 	}
+	if spec.Identity != "" {
+		errs = append(errs, check.Enum(spec.Identity, path.Child("identity"), image.ImageIdentityGenerated, image.ImageIdentityFromImage)...)
+	}
 	return errs
 }
 

@@ -74,6 +74,23 @@ type MacOSInstanceSpec struct {
 	// Range: 0 to 94608000 (three years).
 	// +optional
 	TTLSecondsAfterFinished *int32 `json:"ttlSecondsAfterFinished,omitempty" protobuf:"varint,10,opt,name=ttlSecondsAfterFinished"`
+	// caches lists the caches of the lease that the virtual machine uses. The startup script finds
+	// them in the directory MACRACK_CACHES, each under its name. Maximum: 8 caches.
+	// +listType=map
+	// +listMapKey=name
+	// +patchStrategy=merge
+	// +patchMergeKey=name
+	// +optional
+	Caches []InstanceCache `json:"caches,omitempty" patchStrategy:"merge" patchMergeKey:"name" protobuf:"bytes,11,rep,name=caches"`
+}
+
+// InstanceCache is the use of a cache of the lease by an instance.
+type InstanceCache struct {
+	// name is the name of the cache in spec.caches of the lease.
+	Name string `json:"name" protobuf:"bytes,1,opt,name=name"`
+	// readOnly specifies that the virtual machine cannot change the cache.
+	// +optional
+	ReadOnly bool `json:"readOnly,omitempty" protobuf:"varint,2,opt,name=readOnly"`
 }
 
 // EnvVar is an environment variable of the startup script.

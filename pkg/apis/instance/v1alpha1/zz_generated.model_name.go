@@ -36,6 +36,11 @@ func (in IPAddress) OpenAPIModelName() string {
 }
 
 // OpenAPIModelName returns the OpenAPI model name for this type.
+func (in InstanceCache) OpenAPIModelName() string {
+	return "io.macrack.instance.v1alpha1.InstanceCache"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
 func (in InstanceClass) OpenAPIModelName() string {
 	return "io.macrack.instance.v1alpha1.InstanceClass"
 }

@@ -32,6 +32,7 @@ const (
 	maxAllAuthorizedKeys = 64 << 10
 	maxStartupScript     = 64 << 10
 	maxMachineID         = 4 << 10
+	maxCaches            = 8
 )
 
 // phases lists the phases of an instance in order; an instance can skip some.
@@ -57,6 +58,7 @@ func ValidateMacOSInstance(i *instance.MacOSInstance) field.ErrorList {
 	errs = append(errs, validateSSHAuthorizedKeys(i.Spec.SSHAuthorizedKeys, path.Child("sshAuthorizedKeys"))...)
 	errs = append(errs, check.Lines(i.Spec.StartupScript, maxStartupScript, path.Child("startupScript"))...)
 	errs = append(errs, validateEnvironment(&i.Spec, path)...)
+	errs = append(errs, validateCaches(i.Spec.Caches, path.Child("caches"))...)
 	if seconds := i.Spec.ActiveDeadlineSeconds; seconds != nil {
 		errs = append(errs, check.Between(*seconds, 1, rules.MaxInstanceSeconds, path.Child("activeDeadlineSeconds"))...)
 	}
@@ -105,6 +107,24 @@ func ValidateMacOSInstanceStop(stop *instance.MacOSInstanceStop) field.ErrorList
 	errs := check.Text(stop.Reason, 256, field.NewPath("reason"))
 	if stop.GracePeriodSeconds != nil {
 		errs = append(errs, check.Between(*stop.GracePeriodSeconds, 0, int64(rules.MaxStopGrace.Seconds()), field.NewPath("gracePeriodSeconds"))...)
+	}
+	return errs
+}
+
+// validateCaches checks the names of the caches. The registry checks that the lease has them.
+func validateCaches(caches []instance.InstanceCache, path *field.Path) field.ErrorList {
+	if n := len(caches); n > maxCaches {
+		return field.ErrorList{field.TooMany(path, n, maxCaches)}
+	}
+	var errs field.ErrorList
+	names := map[string]bool{}
+	for i, cache := range caches {
+		at := path.Index(i).Child("name")
+		errs = append(errs, check.Label(cache.Name, at)...)
+		if names[cache.Name] {
+			errs = append(errs, field.Duplicate(at, cache.Name))
+		}
+		names[cache.Name] = true
 	}
 	return errs
 }

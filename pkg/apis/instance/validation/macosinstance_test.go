@@ -100,10 +100,19 @@ func TestValidateMacOSInstance(t *testing.T) {
 		"long key": {func(i *instance.MacOSInstance) {
 			i.Spec.SSHAuthorizedKeys = []string{publicKey + " " + strings.Repeat("c", 16<<10)}
 		}, []string{"spec.sshAuthorizedKeys[0]: Too long"}},
-		"33 keys":       {func(i *instance.MacOSInstance) { i.Spec.SSHAuthorizedKeys = make([]string, 33) }, []string{"spec.sshAuthorizedKeys: Too many"}},
-		"64 KiB script": {func(i *instance.MacOSInstance) { i.Spec.StartupScript = strings.Repeat("#", 64<<10) }, nil},
-		"longer script": {func(i *instance.MacOSInstance) { i.Spec.StartupScript = strings.Repeat("#", 64<<10+1) }, []string{"spec.startupScript: Too long"}},
-		"binary script": {func(i *instance.MacOSInstance) { i.Spec.StartupScript = "\xcf\xfa\xed\xfe" }, []string{"spec.startupScript: Invalid value: \"(not shown)\": must be valid UTF-8"}},
+		"33 keys": {func(i *instance.MacOSInstance) { i.Spec.SSHAuthorizedKeys = make([]string, 33) }, []string{"spec.sshAuthorizedKeys: Too many"}},
+		"caches": {func(i *instance.MacOSInstance) {
+			i.Spec.Caches = []instance.InstanceCache{{Name: "derived-data"}, {Name: "gems", ReadOnly: true}}
+		}, nil},
+		"9 caches": {func(i *instance.MacOSInstance) { i.Spec.Caches = make([]instance.InstanceCache, 9) }, []string{"spec.caches: Too many: 9: must have at most 8"}},
+		"cache twice": {func(i *instance.MacOSInstance) {
+			i.Spec.Caches = []instance.InstanceCache{{Name: "a"}, {Name: "a", ReadOnly: true}}
+		}, []string{"spec.caches[1].name: Duplicate"}},
+		"path as a cache":    {func(i *instance.MacOSInstance) { i.Spec.Caches = []instance.InstanceCache{{Name: "../../a"}} }, []string{"spec.caches[0].name: Invalid"}},
+		"no name of a cache": {func(i *instance.MacOSInstance) { i.Spec.Caches = []instance.InstanceCache{{}} }, []string{"spec.caches[0].name: Required"}},
+		"64 KiB script":      {func(i *instance.MacOSInstance) { i.Spec.StartupScript = strings.Repeat("#", 64<<10) }, nil},
+		"longer script":      {func(i *instance.MacOSInstance) { i.Spec.StartupScript = strings.Repeat("#", 64<<10+1) }, []string{"spec.startupScript: Too long"}},
+		"binary script":      {func(i *instance.MacOSInstance) { i.Spec.StartupScript = "\xcf\xfa\xed\xfe" }, []string{"spec.startupScript: Invalid value: \"(not shown)\": must be valid UTF-8"}},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -155,6 +164,7 @@ func TestValidateMacOSInstanceUpdate(t *testing.T) {
 		"startupScript":           func(s *instance.MacOSInstanceSpec) { s.StartupScript = "" },
 		"env":                     func(s *instance.MacOSInstanceSpec) { s.Env = nil },
 		"envFrom":                 func(s *instance.MacOSInstanceSpec) { s.EnvFrom = nil },
+		"caches":                  func(s *instance.MacOSInstanceSpec) { s.Caches = []instance.InstanceCache{{Name: "a"}} },
 		"activeDeadlineSeconds":   func(s *instance.MacOSInstanceSpec) { s.ActiveDeadlineSeconds = nil },
 		"ttlSecondsAfterFinished": func(s *instance.MacOSInstanceSpec) { s.TTLSecondsAfterFinished = nil },
 		"resources.requests[macrack.io/macos-vm]": func(s *instance.MacOSInstanceSpec) { s.Resources.Requests = requests("2") },

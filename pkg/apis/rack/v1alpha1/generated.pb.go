@@ -44,6 +44,8 @@ func (m *ComplianceViolation) Reset() { *m = ComplianceViolation{} }
 
 func (m *ImageCheck) Reset() { *m = ImageCheck{} }
 
+func (m *LeaseCache) Reset() { *m = LeaseCache{} }
+
 func (m *LeaseReference) Reset() { *m = LeaseReference{} }
 
 func (m *LeaseRequester) Reset() { *m = LeaseRequester{} }
@@ -965,6 +967,44 @@ func (m *ImageCheck) MarshalToSizedBuffer(dAtA []byte) (int, error) {
 	return len(dAtA) - i, nil
 }
 
+func (m *LeaseCache) Marshal() (dAtA []byte, err error) {
+	size := m.Size()
+	dAtA = make([]byte, size)
+	n, err := m.MarshalToSizedBuffer(dAtA[:size])
+	if err != nil {
+		return nil, err
+	}
+	return dAtA[:n], nil
+}
+
+func (m *LeaseCache) MarshalTo(dAtA []byte) (int, error) {
+	size := m.Size()
+	return m.MarshalToSizedBuffer(dAtA[:size])
+}
+
+func (m *LeaseCache) MarshalToSizedBuffer(dAtA []byte) (int, error) {
+	i := len(dAtA)
+	_ = i
+	var l int
+	_ = l
+	{
+		size, err := m.SizeLimit.MarshalToSizedBuffer(dAtA[:i])
+		if err != nil {
+			return 0, err
+		}
+		i -= size
+		i = encodeVarintGenerated(dAtA, i, uint64(size))
+	}
+	i--
+	dAtA[i] = 0x12
+	i -= len(m.Name)
+	copy(dAtA[i:], m.Name)
+	i = encodeVarintGenerated(dAtA, i, uint64(len(m.Name)))
+	i--
+	dAtA[i] = 0xa
+	return len(dAtA) - i, nil
+}
+
 func (m *LeaseReference) Marshal() (dAtA []byte, err error) {
 	size := m.Size()
 	dAtA = make([]byte, size)
@@ -1772,6 +1812,20 @@ func (m *MacNodeLeaseSpec) MarshalToSizedBuffer(dAtA []byte) (int, error) {
 	_ = i
 	var l int
 	_ = l
+	if len(m.Caches) > 0 {
+		for iNdEx := len(m.Caches) - 1; iNdEx >= 0; iNdEx-- {
+			{
+				size, err := m.Caches[iNdEx].MarshalToSizedBuffer(dAtA[:i])
+				if err != nil {
+					return 0, err
+				}
+				i -= size
+				i = encodeVarintGenerated(dAtA, i, uint64(size))
+			}
+			i--
+			dAtA[i] = 0x32
+		}
+	}
 	if m.ExpireAfter != nil {
 		{
 			size, err := m.ExpireAfter.MarshalToSizedBuffer(dAtA[:i])
@@ -2105,6 +2159,20 @@ func (m *MacNodeStatus) MarshalToSizedBuffer(dAtA []byte) (int, error) {
 	_ = i
 	var l int
 	_ = l
+	if len(m.Caches) > 0 {
+		for iNdEx := len(m.Caches) - 1; iNdEx >= 0; iNdEx-- {
+			{
+				size, err := m.Caches[iNdEx].MarshalToSizedBuffer(dAtA[:i])
+				if err != nil {
+					return 0, err
+				}
+				i -= size
+				i = encodeVarintGenerated(dAtA, i, uint64(size))
+			}
+			i--
+			dAtA[i] = 0x7a
+		}
+	}
 	if len(m.ImageChecks) > 0 {
 		for iNdEx := len(m.ImageChecks) - 1; iNdEx >= 0; iNdEx-- {
 			{
@@ -2986,6 +3054,19 @@ func (m *ImageCheck) Size() (n int) {
 	return n
 }
 
+func (m *LeaseCache) Size() (n int) {
+	if m == nil {
+		return 0
+	}
+	var l int
+	_ = l
+	l = len(m.Name)
+	n += 1 + l + sovGenerated(uint64(l))
+	l = m.SizeLimit.Size()
+	n += 1 + l + sovGenerated(uint64(l))
+	return n
+}
+
 func (m *LeaseReference) Size() (n int) {
 	if m == nil {
 		return 0
@@ -3276,6 +3357,12 @@ func (m *MacNodeLeaseSpec) Size() (n int) {
 		l = m.ExpireAfter.Size()
 		n += 1 + l + sovGenerated(uint64(l))
 	}
+	if len(m.Caches) > 0 {
+		for _, e := range m.Caches {
+			l = e.Size()
+			n += 1 + l + sovGenerated(uint64(l))
+		}
+	}
 	return n
 }
 
@@ -3431,6 +3518,12 @@ func (m *MacNodeStatus) Size() (n int) {
 	}
 	if len(m.ImageChecks) > 0 {
 		for _, e := range m.ImageChecks {
+			l = e.Size()
+			n += 1 + l + sovGenerated(uint64(l))
+		}
+	}
+	if len(m.Caches) > 0 {
+		for _, e := range m.Caches {
 			l = e.Size()
 			n += 1 + l + sovGenerated(uint64(l))
 		}
@@ -3799,6 +3892,17 @@ func (this *ImageCheck) String() string {
 	}, "")
 	return s
 }
+func (this *LeaseCache) String() string {
+	if this == nil {
+		return "nil"
+	}
+	s := strings.Join([]string{`&LeaseCache{`,
+		`Name:` + fmt.Sprintf("%v", this.Name) + `,`,
+		`SizeLimit:` + strings.Replace(strings.Replace(fmt.Sprintf("%v", this.SizeLimit), "Quantity", "scalar.Quantity", 1), `&`, ``, 1) + `,`,
+		`}`,
+	}, "")
+	return s
+}
 func (this *LeaseReference) String() string {
 	if this == nil {
 		return "nil"
@@ -4000,12 +4104,18 @@ func (this *MacNodeLeaseSpec) String() string {
 	if this == nil {
 		return "nil"
 	}
+	repeatedStringForCaches := "[]LeaseCache{"
+	for _, f := range this.Caches {
+		repeatedStringForCaches += strings.Replace(strings.Replace(f.String(), "LeaseCache", "LeaseCache", 1), `&`, ``, 1) + ","
+	}
+	repeatedStringForCaches += "}"
 	s := strings.Join([]string{`&MacNodeLeaseSpec{`,
 		`ClassName:` + fmt.Sprintf("%v", this.ClassName) + `,`,
 		`SerialNumber:` + fmt.Sprintf("%v", this.SerialNumber) + `,`,
 		`MinimumDuration:` + strings.Replace(fmt.Sprintf("%v", this.MinimumDuration), "Duration", "scalar.Duration", 1) + `,`,
 		`PrefetchImages:` + fmt.Sprintf("%v", this.PrefetchImages) + `,`,
 		`ExpireAfter:` + strings.Replace(fmt.Sprintf("%v", this.ExpireAfter), "Duration", "scalar.Duration", 1) + `,`,
+		`Caches:` + repeatedStringForCaches + `,`,
 		`}`,
 	}, "")
 	return s
@@ -4100,6 +4210,11 @@ func (this *MacNodeStatus) String() string {
 		repeatedStringForImageChecks += strings.Replace(strings.Replace(f.String(), "ImageCheck", "ImageCheck", 1), `&`, ``, 1) + ","
 	}
 	repeatedStringForImageChecks += "}"
+	repeatedStringForCaches := "[]LeaseCache{"
+	for _, f := range this.Caches {
+		repeatedStringForCaches += strings.Replace(strings.Replace(f.String(), "LeaseCache", "LeaseCache", 1), `&`, ``, 1) + ","
+	}
+	repeatedStringForCaches += "}"
 	s := strings.Join([]string{`&MacNodeStatus{`,
 		`Phase:` + fmt.Sprintf("%v", this.Phase) + `,`,
 		`LeaseRef:` + strings.Replace(this.LeaseRef.String(), "LeaseReference", "LeaseReference", 1) + `,`,
@@ -4114,6 +4229,7 @@ func (this *MacNodeStatus) String() string {
 		`Conditions:` + repeatedStringForConditions + `,`,
 		`PrefetchImages:` + fmt.Sprintf("%v", this.PrefetchImages) + `,`,
 		`ImageChecks:` + repeatedStringForImageChecks + `,`,
+		`Caches:` + repeatedStringForCaches + `,`,
 		`}`,
 	}, "")
 	return s
@@ -7285,6 +7401,121 @@ func (m *ImageCheck) Unmarshal(dAtA []byte) error {
 	}
 	return nil
 }
+func (m *LeaseCache) Unmarshal(dAtA []byte) error {
+	l := len(dAtA)
+	iNdEx := 0
+	for iNdEx < l {
+		preIndex := iNdEx
+		var wire uint64
+		for shift := uint(0); ; shift += 7 {
+			if shift >= 64 {
+				return ErrIntOverflowGenerated
+			}
+			if iNdEx >= l {
+				return io.ErrUnexpectedEOF
+			}
+			b := dAtA[iNdEx]
+			iNdEx++
+			wire |= uint64(b&0x7F) << shift
+			if b < 0x80 {
+				break
+			}
+		}
+		fieldNum := int32(wire >> 3)
+		wireType := int(wire & 0x7)
+		if wireType == 4 {
+			return fmt.Errorf("proto: LeaseCache: wiretype end group for non-group")
+		}
+		if fieldNum <= 0 {
+			return fmt.Errorf("proto: LeaseCache: illegal tag %d (wire type %d)", fieldNum, wire)
+		}
+		switch fieldNum {
+		case 1:
+			if wireType != 2 {
+				return fmt.Errorf("proto: wrong wireType = %d for field Name", wireType)
+			}
+			var stringLen uint64
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return ErrIntOverflowGenerated
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				stringLen |= uint64(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
+			intStringLen := int(stringLen)
+			if intStringLen < 0 {
+				return ErrInvalidLengthGenerated
+			}
+			postIndex := iNdEx + intStringLen
+			if postIndex < 0 {
+				return ErrInvalidLengthGenerated
+			}
+			if postIndex > l {
+				return io.ErrUnexpectedEOF
+			}
+			m.Name = string(dAtA[iNdEx:postIndex])
+			iNdEx = postIndex
+		case 2:
+			if wireType != 2 {
+				return fmt.Errorf("proto: wrong wireType = %d for field SizeLimit", wireType)
+			}
+			var msglen int
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return ErrIntOverflowGenerated
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				msglen |= int(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
+			if msglen < 0 {
+				return ErrInvalidLengthGenerated
+			}
+			postIndex := iNdEx + msglen
+			if postIndex < 0 {
+				return ErrInvalidLengthGenerated
+			}
+			if postIndex > l {
+				return io.ErrUnexpectedEOF
+			}
+			if err := m.SizeLimit.Unmarshal(dAtA[iNdEx:postIndex]); err != nil {
+				return err
+			}
+			iNdEx = postIndex
+		default:
+			iNdEx = preIndex
+			skippy, err := skipGenerated(dAtA[iNdEx:])
+			if err != nil {
+				return err
+			}
+			if (skippy < 0) || (iNdEx+skippy) < 0 {
+				return ErrInvalidLengthGenerated
+			}
+			if (iNdEx + skippy) > l {
+				return io.ErrUnexpectedEOF
+			}
+			iNdEx += skippy
+		}
+	}
+
+	if iNdEx > l {
+		return io.ErrUnexpectedEOF
+	}
+	return nil
+}
 func (m *LeaseReference) Unmarshal(dAtA []byte) error {
 	l := len(dAtA)
 	iNdEx := 0
@@ -10071,6 +10302,40 @@ func (m *MacNodeLeaseSpec) Unmarshal(dAtA []byte) error {
 				return err
 			}
 			iNdEx = postIndex
+		case 6:
+			if wireType != 2 {
+				return fmt.Errorf("proto: wrong wireType = %d for field Caches", wireType)
+			}
+			var msglen int
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return ErrIntOverflowGenerated
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				msglen |= int(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
+			if msglen < 0 {
+				return ErrInvalidLengthGenerated
+			}
+			postIndex := iNdEx + msglen
+			if postIndex < 0 {
+				return ErrInvalidLengthGenerated
+			}
+			if postIndex > l {
+				return io.ErrUnexpectedEOF
+			}
+			m.Caches = append(m.Caches, LeaseCache{})
+			if err := m.Caches[len(m.Caches)-1].Unmarshal(dAtA[iNdEx:postIndex]); err != nil {
+				return err
+			}
+			iNdEx = postIndex
 		default:
 			iNdEx = preIndex
 			skippy, err := skipGenerated(dAtA[iNdEx:])
@@ -11407,6 +11672,40 @@ func (m *MacNodeStatus) Unmarshal(dAtA []byte) error {
 			}
 			m.ImageChecks = append(m.ImageChecks, ImageCheck{})
 			if err := m.ImageChecks[len(m.ImageChecks)-1].Unmarshal(dAtA[iNdEx:postIndex]); err != nil {
+				return err
+			}
+			iNdEx = postIndex
+		case 15:
+			if wireType != 2 {
+				return fmt.Errorf("proto: wrong wireType = %d for field Caches", wireType)
+			}
+			var msglen int
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return ErrIntOverflowGenerated
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				msglen |= int(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
+			if msglen < 0 {
+				return ErrInvalidLengthGenerated
+			}
+			postIndex := iNdEx + msglen
+			if postIndex < 0 {
+				return ErrInvalidLengthGenerated
+			}
+			if postIndex > l {
+				return io.ErrUnexpectedEOF
+			}
+			m.Caches = append(m.Caches, LeaseCache{})
+			if err := m.Caches[len(m.Caches)-1].Unmarshal(dAtA[iNdEx:postIndex]); err != nil {
 				return err
 			}
 			iNdEx = postIndex

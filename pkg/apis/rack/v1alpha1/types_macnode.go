@@ -180,6 +180,13 @@ type MacNodeStatus struct {
 	// +patchMergeKey=name
 	// +optional
 	ImageChecks []ImageCheck `json:"imageChecks,omitempty" patchStrategy:"merge" patchMergeKey:"name" protobuf:"bytes,14,rep,name=imageChecks"`
+	// caches lists the caches of the lease. It is copied from the lease.
+	// +listType=map
+	// +listMapKey=name
+	// +patchStrategy=merge
+	// +patchMergeKey=name
+	// +optional
+	Caches []LeaseCache `json:"caches,omitempty" patchStrategy:"merge" patchMergeKey:"name" protobuf:"bytes,15,rep,name=caches"`
 }
 
 // LeaseReference is a reference to a MacNodeLease.

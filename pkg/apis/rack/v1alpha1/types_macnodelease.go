@@ -52,6 +52,24 @@ type MacNodeLeaseSpec struct {
 	// not be shorter than minimumDuration. If not specified, the lease does not expire.
 	// +optional
 	ExpireAfter *scalar.Duration `json:"expireAfter,omitempty" protobuf:"bytes,5,opt,name=expireAfter"`
+	// caches are directories on the Mac that instances of the lease can use, one after another or
+	// both at once. They are erased when the Mac is released. Their sizes count against the storage
+	// of the Mac. The list is immutable. Maximum: 8 caches.
+	// +listType=map
+	// +listMapKey=name
+	// +patchStrategy=merge
+	// +patchMergeKey=name
+	// +optional
+	Caches []LeaseCache `json:"caches,omitempty" patchStrategy:"merge" patchMergeKey:"name" protobuf:"bytes,6,rep,name=caches"`
+}
+
+// LeaseCache is a directory on the Mac of a lease.
+type LeaseCache struct {
+	// name is the name of the cache, a DNS label.
+	Name string `json:"name" protobuf:"bytes,1,opt,name=name"`
+	// sizeLimit is the maximum size of the cache in bytes, such as 50Gi. Must be whole MiB, from
+	// 64Mi to 16Ti. A write to a full cache fails in the instance.
+	SizeLimit scalar.Quantity `json:"sizeLimit,omitzero" protobuf:"bytes,2,opt,name=sizeLimit"`
 }
 
 // MacNodeLeasePhase is the phase in the lifecycle of a lease.

@@ -71,6 +71,11 @@ func (in ImageCheck) OpenAPIModelName() string {
 }
 
 // OpenAPIModelName returns the OpenAPI model name for this type.
+func (in LeaseCache) OpenAPIModelName() string {
+	return "io.macrack.rack.v1alpha1.LeaseCache"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
 func (in LeaseReference) OpenAPIModelName() string {
 	return "io.macrack.rack.v1alpha1.LeaseReference"
 }

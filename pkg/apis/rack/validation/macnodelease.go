@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/resource"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
@@ -19,6 +20,13 @@ import (
 const (
 	maxPrefetchImages = 16
 	maxNodeTaints     = 128
+	maxCaches         = 8
+	mebibyte          = 1 << 20
+)
+
+var (
+	minCacheSize = resource.MustParse("64Mi")
+	maxCacheSize = resource.MustParse("16Ti")
 )
 
 // ValidateMacNodeLease returns the errors in a new MacNodeLease.
@@ -34,6 +42,7 @@ func ValidateMacNodeLeaseUpdate(lease, oldLease *rack.MacNodeLease) field.ErrorL
 	errs = append(errs, validateMacNodeLeaseSpec(&lease.Spec, path)...)
 	errs = append(errs, check.Unchanged(lease.Spec.ClassName, oldLease.Spec.ClassName, "create another lease instead", path.Child("className"))...)
 	errs = append(errs, check.Unchanged(lease.Spec.SerialNumber, oldLease.Spec.SerialNumber, "create another lease instead", path.Child("serialNumber"))...)
+	errs = append(errs, check.Unchanged(lease.Spec.Caches, oldLease.Spec.Caches, "create another lease instead", path.Child("caches"))...)
 	if new, old := minimumDuration(&lease.Spec), minimumDuration(&oldLease.Spec); new.Value() >= rules.MinimumLeaseDuration && new.Value() < old.Value() {
 		// Forbidden, not Invalid: a manifest from before the lengthening still has the old value.
 		errs = append(errs, field.Forbidden(path.Child("minimumDuration"),
@@ -120,7 +129,37 @@ func validateMacNodeLeaseSpec(spec *rack.MacNodeLeaseSpec, path *field.Path) fie
 	if spec.ExpireAfter != nil {
 		errs = append(errs, validateExpireAfter(spec.ExpireAfter, minimum, path.Child("expireAfter"))...)
 	}
+	return append(errs, validateCaches(spec.Caches, path.Child("caches"))...)
+}
+
+// validateCaches checks the caches of a lease. A name is the name of a directory on the Mac and in
+// its guests.
+func validateCaches(caches []rack.LeaseCache, path *field.Path) field.ErrorList {
+	if n := len(caches); n > maxCaches {
+		return field.ErrorList{field.TooMany(path, n, maxCaches)}
+	}
+	var errs field.ErrorList
+	names := map[string]bool{}
+	for i, cache := range caches {
+		at := path.Index(i)
+		errs = append(errs, check.Label(cache.Name, at.Child("name"))...)
+		errs = append(errs, validateCacheSize(cache.SizeLimit, at.Child("sizeLimit"))...)
+		if names[cache.Name] {
+			errs = append(errs, field.Duplicate(at.Child("name"), cache.Name))
+		}
+		names[cache.Name] = true
+	}
 	return errs
+}
+
+func validateCacheSize(size scalar.Quantity, path *field.Path) field.ErrorList {
+	if errs := check.Amount(size, minCacheSize, maxCacheSize, path); len(errs) > 0 {
+		return errs
+	}
+	if size.Int64()%mebibyte != 0 {
+		return field.ErrorList{field.Invalid(path, size.Text, "must be whole MiB, such as 50Gi or 512Mi")}
+	}
+	return nil
 }
 
 func validateMinimumDuration(minimum *scalar.Duration, path *field.Path) field.ErrorList {

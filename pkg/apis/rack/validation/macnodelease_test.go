@@ -22,6 +22,10 @@ func at(h int) *metav1.Time {
 	return &t
 }
 
+func cache(name, size string) rack.LeaseCache {
+	return rack.LeaseCache{Name: name, SizeLimit: scalar.MustParse(size)}
+}
+
 func validLease() *rack.MacNodeLease {
 	return &rack.MacNodeLease{
 		ObjectMeta: metav1.ObjectMeta{Name: "ci", Namespace: "acme", ResourceVersion: "1"},
@@ -77,6 +81,19 @@ func TestValidateMacNodeLease(t *testing.T) {
 		"no text":           {func(l *rack.MacNodeLease) { l.Spec.MinimumDuration = &scalar.Duration{} }, []string{`spec.minimumDuration: Invalid value: ""`}},
 		"expires in a word": {func(l *rack.MacNodeLease) { l.Spec.ExpireAfter = &scalar.Duration{Text: strings.Repeat("1d", 1<<20)} }, []string{`spec.expireAfter: Invalid value: "1d1d`}},
 		"17 images":         {func(l *rack.MacNodeLease) { l.Spec.PrefetchImages = make([]string, 17) }, []string{"spec.prefetchImages: Too many: 17: must have at most 16"}},
+		"caches": {func(l *rack.MacNodeLease) {
+			l.Spec.Caches = []rack.LeaseCache{cache("a", "64Mi"), cache("b", "16Ti")}
+		}, nil},
+		"9 caches":          {func(l *rack.MacNodeLease) { l.Spec.Caches = make([]rack.LeaseCache, 9) }, []string{"spec.caches: Too many: 9: must have at most 8"}},
+		"cache twice":       {func(l *rack.MacNodeLease) { l.Spec.Caches = []rack.LeaseCache{cache("a", "1Gi"), cache("a", "1Gi")} }, []string{"spec.caches[1].name: Duplicate"}},
+		"path as a cache":   {func(l *rack.MacNodeLease) { l.Spec.Caches = []rack.LeaseCache{cache("../a", "1Gi")} }, []string{"spec.caches[0].name: Invalid"}},
+		"parent as a cache": {func(l *rack.MacNodeLease) { l.Spec.Caches = []rack.LeaseCache{cache("..", "1Gi")} }, []string{"spec.caches[0].name: Invalid"}},
+		"cache in capitals": {func(l *rack.MacNodeLease) { l.Spec.Caches = []rack.LeaseCache{cache("A", "1Gi")} }, []string{"spec.caches[0].name: Invalid"}},
+		"no cache name":     {func(l *rack.MacNodeLease) { l.Spec.Caches = []rack.LeaseCache{cache("", "1Gi")} }, []string{"spec.caches[0].name: Required"}},
+		"no cache size":     {func(l *rack.MacNodeLease) { l.Spec.Caches = []rack.LeaseCache{{Name: "a"}} }, []string{"spec.caches[0].sizeLimit: Required value: must be 64Mi to 16Ti"}},
+		"small cache":       {func(l *rack.MacNodeLease) { l.Spec.Caches = []rack.LeaseCache{cache("a", "63Mi")} }, []string{"spec.caches[0].sizeLimit: Invalid"}},
+		"large cache":       {func(l *rack.MacNodeLease) { l.Spec.Caches = []rack.LeaseCache{cache("a", "17Ti")} }, []string{"spec.caches[0].sizeLimit: Invalid"}},
+		"uneven cache":      {func(l *rack.MacNodeLease) { l.Spec.Caches = []rack.LeaseCache{cache("a", "1G")} }, []string{"spec.caches[0].sizeLimit: Invalid value: \"1G\": must be whole MiB"}},
 		"image twice":       {func(l *rack.MacNodeLease) { l.Spec.PrefetchImages = []string{"a", "a"} }, []string{"spec.prefetchImages[1]: Duplicate"}},
 	}
 	for name, tt := range tests {
@@ -104,7 +121,10 @@ func TestValidateMacNodeLeaseUpdate(t *testing.T) {
 		"lengthened by a word": {func(l *rack.MacNodeLease) { l.Spec.MinimumDuration = &scalar.Duration{Text: "2 weeks"} }, []string{"spec.minimumDuration: Invalid value: \"2 weeks\": must be a duration"}},
 		"class":                {func(l *rack.MacNodeLease) { l.Spec.ClassName = "m4" }, []string{"spec.className: Forbidden: field is immutable; create another lease instead"}},
 		"serial number":        {func(l *rack.MacNodeLease) { l.Spec.SerialNumber = "C07DR00AQ6NV" }, []string{"spec.serialNumber: Forbidden: field is immutable; create another lease instead"}},
-		"forged floor":         {func(l *rack.MacNodeLease) { l.Finalizers = []string{"macrack.io/floor"} }, []string{"metadata.finalizers[0]: Forbidden"}},
+		"cache added": {func(l *rack.MacNodeLease) {
+			l.Spec.Caches = []rack.LeaseCache{cache("a", "1Gi")}
+		}, []string{"spec.caches: Forbidden: field is immutable; create another lease instead"}},
+		"forged floor": {func(l *rack.MacNodeLease) { l.Finalizers = []string{"macrack.io/floor"} }, []string{"metadata.finalizers[0]: Forbidden"}},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -3,6 +3,7 @@
 package v1alpha1
 
 import (
+	imagev1alpha1 "macrack.io/macrack/pkg/apis/image/v1alpha1"
 	scalar "macrack.io/macrack/pkg/apis/scalar"
 )
 
@@ -24,6 +25,11 @@ type MacOSImageSpecApplyConfiguration struct {
 	// pullSecretRef is a reference to the Secret with the credentials for the registry. The Secret
 	// must have the type kubernetes.io/dockerconfigjson.
 	PullSecretRef *SecretReferenceApplyConfiguration `json:"pullSecretRef,omitempty"`
+	// identity is the source of the machine identifiers of virtual machines. Generated, the
+	// default, gives each virtual machine an identifier of its own. FromImage is for an image that
+	// boots only with the identifier it was made with: only one instance of the image can exist in
+	// the fleet at a time.
+	Identity *imagev1alpha1.ImageIdentity `json:"identity,omitempty"`
 }
 
 // MacOSImageSpecApplyConfiguration constructs a declarative configuration of the MacOSImageSpec type for use with
@@ -74,5 +80,13 @@ func (b *MacOSImageSpecApplyConfiguration) WithHardwareModel(value string) *MacO
 // If called multiple times, the PullSecretRef field is set to the value of the last call.
 func (b *MacOSImageSpecApplyConfiguration) WithPullSecretRef(value *SecretReferenceApplyConfiguration) *MacOSImageSpecApplyConfiguration {
 	b.PullSecretRef = value
+	return b
+}
+
+// WithIdentity sets the Identity field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Identity field is set to the value of the last call.
+func (b *MacOSImageSpecApplyConfiguration) WithIdentity(value imagev1alpha1.ImageIdentity) *MacOSImageSpecApplyConfiguration {
+	b.Identity = &value
 	return b
 }

@@ -38,6 +38,9 @@ type MacOSInstanceSpecApplyConfiguration struct {
 	// deleted. 0 deletes it at once. An instance without this field is kept until its lease ends.
 	// Range: 0 to 94608000 (three years).
 	TTLSecondsAfterFinished *int32 `json:"ttlSecondsAfterFinished,omitempty"`
+	// caches lists the caches of the lease that the virtual machine uses. The startup script finds
+	// them in the directory MACRACK_CACHES, each under its name. Maximum: 8 caches.
+	Caches []InstanceCacheApplyConfiguration `json:"caches,omitempty"`
 }
 
 // MacOSInstanceSpecApplyConfiguration constructs a declarative configuration of the MacOSInstanceSpec type for use with
@@ -135,5 +138,18 @@ func (b *MacOSInstanceSpecApplyConfiguration) WithActiveDeadlineSeconds(value in
 // If called multiple times, the TTLSecondsAfterFinished field is set to the value of the last call.
 func (b *MacOSInstanceSpecApplyConfiguration) WithTTLSecondsAfterFinished(value int32) *MacOSInstanceSpecApplyConfiguration {
 	b.TTLSecondsAfterFinished = &value
+	return b
+}
+
+// WithCaches adds the given value to the Caches field in the declarative configuration
+// and returns the receiver, so that objects can be build by chaining "With" function invocations.
+// If called multiple times, values provided by each call will be appended to the Caches field.
+func (b *MacOSInstanceSpecApplyConfiguration) WithCaches(values ...*InstanceCacheApplyConfiguration) *MacOSInstanceSpecApplyConfiguration {
+	for i := range values {
+		if values[i] == nil {
+			panic("nil value passed to WithCaches")
+		}
+		b.Caches = append(b.Caches, *values[i])
+	}
 	return b
 }

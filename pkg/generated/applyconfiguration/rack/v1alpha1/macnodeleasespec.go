@@ -27,6 +27,10 @@ type MacNodeLeaseSpecApplyConfiguration struct {
 	// binding. It is a duration such as 72h or 3d, with the units d (24 hours), h, m and s. It must
 	// not be shorter than minimumDuration. If not specified, the lease does not expire.
 	ExpireAfter *scalar.Duration `json:"expireAfter,omitempty"`
+	// caches are directories on the Mac that instances of the lease can use, one after another or
+	// both at once. They are erased when the Mac is released. Their sizes count against the storage
+	// of the Mac. The list is immutable. Maximum: 8 caches.
+	Caches []LeaseCacheApplyConfiguration `json:"caches,omitempty"`
 }
 
 // MacNodeLeaseSpecApplyConfiguration constructs a declarative configuration of the MacNodeLeaseSpec type for use with
@@ -74,5 +78,18 @@ func (b *MacNodeLeaseSpecApplyConfiguration) WithPrefetchImages(values ...string
 // If called multiple times, the ExpireAfter field is set to the value of the last call.
 func (b *MacNodeLeaseSpecApplyConfiguration) WithExpireAfter(value scalar.Duration) *MacNodeLeaseSpecApplyConfiguration {
 	b.ExpireAfter = &value
+	return b
+}
+
+// WithCaches adds the given value to the Caches field in the declarative configuration
+// and returns the receiver, so that objects can be build by chaining "With" function invocations.
+// If called multiple times, values provided by each call will be appended to the Caches field.
+func (b *MacNodeLeaseSpecApplyConfiguration) WithCaches(values ...*LeaseCacheApplyConfiguration) *MacNodeLeaseSpecApplyConfiguration {
+	for i := range values {
+		if values[i] == nil {
+			panic("nil value passed to WithCaches")
+		}
+		b.Caches = append(b.Caches, *values[i])
+	}
 	return b
 }

@@ -46,6 +46,8 @@ type MacNodeStatusApplyConfiguration struct {
 	Conditions []metav1.ConditionApplyConfiguration `json:"conditions,omitempty"`
 	// imageChecks are the agent's verifications of images that the controllers cannot verify.
 	ImageChecks []ImageCheckApplyConfiguration `json:"imageChecks,omitempty"`
+	// caches lists the caches of the lease. It is copied from the lease.
+	Caches []LeaseCacheApplyConfiguration `json:"caches,omitempty"`
 }
 
 // MacNodeStatusApplyConfiguration constructs a declarative configuration of the MacNodeStatus type for use with
@@ -171,6 +173,19 @@ func (b *MacNodeStatusApplyConfiguration) WithImageChecks(values ...*ImageCheckA
 			panic("nil value passed to WithImageChecks")
 		}
 		b.ImageChecks = append(b.ImageChecks, *values[i])
+	}
+	return b
+}
+
+// WithCaches adds the given value to the Caches field in the declarative configuration
+// and returns the receiver, so that objects can be build by chaining "With" function invocations.
+// If called multiple times, values provided by each call will be appended to the Caches field.
+func (b *MacNodeStatusApplyConfiguration) WithCaches(values ...*LeaseCacheApplyConfiguration) *MacNodeStatusApplyConfiguration {
+	for i := range values {
+		if values[i] == nil {
+			panic("nil value passed to WithCaches")
+		}
+		b.Caches = append(b.Caches, *values[i])
 	}
 	return b
 }
