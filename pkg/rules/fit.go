@@ -25,6 +25,16 @@ func (r Resources) Sub(o Resources) Resources {
 	return rest
 }
 
+// CheckCaches refuses caches that do not leave room for an instance on the disk of a Mac of a
+// class.
+func CheckCaches(class string, capacity, reserved Resources, caches resource.Quantity) error {
+	free := capacity.Sub(reserved).Storage
+	if caches.Cmp(free) >= 0 {
+		return refuse(Fit, "the caches have %s in all, but a Mac of class %q has %s for them and for its instances; use smaller caches, or a larger Mac", caches.String(), class, free.String())
+	}
+	return nil
+}
+
 // CheckFit refuses an instance that does not fit on a Mac of a class: used plus asked must not
 // exceed capacity minus reserved.
 func CheckFit(class string, capacity, reserved, used, asked Resources) error {

@@ -7,6 +7,12 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
+func TestCheckCaches(t *testing.T) {
+	storage := func(text string) Resources { return Resources{Storage: resource.MustParse(text)} }
+	assert.NoError(t, CheckCaches("base", storage("512Gi"), storage("64Gi"), resource.MustParse("447Gi")))
+	assert.ErrorContains(t, CheckCaches("base", storage("512Gi"), storage("64Gi"), resource.MustParse("448Gi")), `the caches have 448Gi in all, but a Mac of class "base" has 448Gi`)
+}
+
 func TestCheckFit(t *testing.T) {
 	amounts := func(cpu, memory, storage string) Resources {
 		return Resources{resource.MustParse(cpu), resource.MustParse(memory), resource.MustParse(storage)}

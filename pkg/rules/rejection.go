@@ -16,6 +16,10 @@ const (
 	ReasonNoSuchClass = "NoSuchClass"
 	// ReasonNoSuchMacClass: the MacNodeClass of the lease does not exist.
 	ReasonNoSuchMacClass = "NoSuchMacClass"
+	// ReasonNoSuchCache: the lease does not have a cache of the instance.
+	ReasonNoSuchCache = "NoSuchCache"
+	// ReasonImageIdentityInUse: another instance has the machine identifier of the image.
+	ReasonImageIdentityInUse = "ImageIdentityInUse"
 	// ReasonDoesNotFit: the Mac does not have enough free resources for the class.
 	ReasonDoesNotFit = "DoesNotFit"
 	// ReasonForeignOwner: the instance has an owner reference to an object other than its lease.
@@ -27,7 +31,7 @@ const (
 func IsRuleReason(reason string) bool {
 	switch reason {
 	case ReasonNoSuchLease, ReasonLeasePending, ReasonLeaseNotUsable, ReasonNoSuchImage, ReasonImageNotReady,
-		ReasonNoSuchClass, ReasonNoSuchMacClass, ReasonDoesNotFit, ReasonForeignOwner:
+		ReasonNoSuchClass, ReasonNoSuchMacClass, ReasonNoSuchCache, ReasonImageIdentityInUse, ReasonDoesNotFit, ReasonForeignOwner:
 		return false
 	}
 	return true

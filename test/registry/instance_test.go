@@ -184,6 +184,42 @@ func TestImageInUse(t *testing.T) {
 	assert.NoError(t, images.Delete(t.Context(), "macos-26", metav1.DeleteOptions{}))
 }
 
+// An image that boots only with its own machine identifier has one instance in the fleet at a time.
+func TestImageWithItsOwnIdentity(t *testing.T) {
+	f := newFleet(t, 1)
+	f.mac("mac-1", "C07AAAAA0001")
+	f.mac("mac-2", "C07AAAAA0002")
+	f.lease("acme", "build", "mac-1")
+	f.lease("globex", "build", "mac-2")
+	images := f.admin.ImageV1alpha1().MacOSImages()
+	image, err := images.Get(t.Context(), "macos-26", metav1.GetOptions{})
+	require.NoError(t, err)
+	image.Spec.Identity = imagev1alpha1.ImageIdentityFromImage
+	image.Name, image.ResourceVersion, image.UID = "macos-26-own", "", ""
+	image, err = images.Create(t.Context(), image, metav1.CreateOptions{})
+	require.NoError(t, err)
+	image.Status.Phase, image.Status.Digest = imagev1alpha1.MacOSImageReady, image.Spec.Source.Digest
+	_, err = images.UpdateStatus(t.Context(), image, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	own := func(namespace, name string) *instancev1alpha1.MacOSInstance {
+		i := newInstance(namespace, name, "build")
+		i.Spec.ImageName = image.Name
+		return i
+	}
+	require.NoError(t, f.create(t.Context(), own("acme", "first")))
+	for _, namespace := range []string{"acme", "globex"} {
+		err := f.create(t.Context(), own(namespace, "second"))
+		assert.True(t, apierrors.IsForbidden(err), "%v", err)
+		assert.ErrorContains(t, err, `image "macos-26-own" boots only with its own machine identifier`)
+		assert.NotContains(t, err.Error(), "first", "the instance may be another tenant's")
+		records := f.records(namespace)
+		assert.Equal(t, "ImageIdentityInUse", records[len(records)-1].Details.Reason)
+	}
+	require.NoError(t, f.create(t.Context(), newInstance("acme", "clone", "build")), "other images have no limit")
+	require.NoError(t, f.acme.InstanceV1alpha1().MacOSInstances("acme").Delete(t.Context(), "first", metav1.DeleteOptions{}))
+	require.NoError(t, f.create(t.Context(), own("globex", "second")))
+}
+
 // An image that the controllers cannot verify, because its Secret belongs to the tenant, is
 // verified by the Mac of its first instance.
 func TestImageThatOnlyTheTenantsMacCanVerify(t *testing.T) {

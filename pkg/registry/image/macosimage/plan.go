@@ -43,6 +43,12 @@ func Usable(i *image.MacOSImage, namespace string) bool {
 		ready.Reason == image.ReasonPullSecretUnreadable && i.Spec.PullSecretRef != nil && i.Spec.PullSecretRef.Namespace == namespace
 }
 
+// InUse reports whether an instance that has not ended uses an image.
+func InUse(ctx context.Context, tx *txn.Tx, imageName string) (bool, error) {
+	_, used, err := tx.AnyKey(ctx, IndexUse, usePrefix(imageName))
+	return used, err
+}
+
 // NewPlanner returns the planner of MacOSImages: an image in use by an instance cannot be deleted,
 // and its spec cannot change.
 func NewPlanner(clock clock.PassiveClock) txn.Planner {

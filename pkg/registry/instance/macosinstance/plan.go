@@ -117,8 +117,13 @@ func (p *planner) create(ctx context.Context, tx *txn.Tx, new *instance.MacOSIns
 	} else if err != nil {
 		return err
 	}
+	for _, cache := range new.Spec.Caches {
+		if !slices.ContainsFunc(lease.Spec.Caches, func(c rack.LeaseCache) bool { return c.Name == cache.Name }) {
+			return p.reject(new, lease, rules.ReasonNoSuchCache, fmt.Errorf("lease %q has no cache %q; use a cache of its spec.caches, or omit the cache", lease.Name, cache.Name))
+		}
+	}
 	asked := rack.MachineResources(class.Spec.Resources)
-	used := rules.Resources{}
+	used := rules.Resources{Storage: macnodelease.CacheStorage(lease)}
 	for _, slot := range lease.Status.Instances {
 		used = used.Add(amounts(slot.Resources))
 	}
@@ -158,6 +163,15 @@ func (p *planner) catalogue(ctx context.Context, tx *txn.Tx, new *instance.MacOS
 	}
 	if !macosimage.Usable(img, new.Namespace) {
 		return nil, p.reject(new, lease, rules.ReasonImageNotReady, fmt.Errorf("image %q is %s, not Ready; see: kubectl describe macosimage %s", img.Name, img.Status.Phase, img.Name))
+	}
+	if img.Spec.Identity == image.ImageIdentityFromImage {
+		// The index of machine IDs refuses the start of a second instance that is created at the
+		// same time.
+		if used, err := macosimage.InUse(ctx, tx, img.Name); err != nil {
+			return nil, err
+		} else if used {
+			return nil, p.reject(new, lease, rules.ReasonImageIdentityInUse, fmt.Errorf("image %q boots only with its own machine identifier (spec.identity FromImage), which another instance in the fleet has; wait until that instance has ended, or use another image", img.Name))
+		}
 	}
 	class := &instance.InstanceClass{}
 	if err := tx.Get(ctx, instance.Resource("instanceclasses"), "", new.Spec.ClassName, class); apierrors.IsNotFound(err) {

@@ -69,6 +69,7 @@ var serverFields = genericstrategy.NewServerFields[rack.MacNodeStatus](
 	"leaseRef",
 	"earliestReleaseAt",
 	"prefetchImages",
+	"caches",
 	"releasingSince",
 	"runningVMs",
 )

@@ -58,6 +58,7 @@ func (p *planner) bind(ctx context.Context, tx *txn.Tx, old, new *rack.MacNodeLe
 	node.Status.LeaseRef = &rack.LeaseReference{Namespace: new.Namespace, Name: new.Name, UID: new.UID}
 	node.Status.EarliestReleaseAt = &floor
 	node.Status.PrefetchImages = new.Spec.PrefetchImages
+	node.Status.Caches = new.Spec.Caches
 	node.Status.ReleasingSince = nil
 	node.Status.Scrub = nil
 	meta.RemoveStatusCondition(&node.Status.Conditions, rack.MacNodeScrubbed)

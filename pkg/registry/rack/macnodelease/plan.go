@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -62,14 +63,34 @@ func (p *planner) create(ctx context.Context, tx *txn.Tx, new *rack.MacNodeLease
 	if err := p.ownership.AssignLease(ctx, tx, new, p.clock.Now()); err != nil {
 		return err
 	}
-	err := tx.Get(ctx, rack.Resource("macnodeclasses"), "", new.Spec.ClassName, &rack.MacNodeClass{})
+	class := &rack.MacNodeClass{}
+	err := tx.Get(ctx, rack.Resource("macnodeclasses"), "", new.Spec.ClassName, class)
 	if apierrors.IsNotFound(err) {
 		return invalid(field.Invalid(field.NewPath("spec", "className"), new.Spec.ClassName, "there is no such class; see: kubectl get macnodeclasses"))
 	}
-	if err != nil || new.Spec.SerialNumber == "" {
+	if err != nil {
 		return err
 	}
+	if len(new.Spec.Caches) > 0 {
+		storage := func(r rack.MachineResources) rules.Resources { return rules.Resources{Storage: r.Storage.Value()} }
+		total := CacheStorage(new)
+		if err := rules.CheckCaches(class.Name, storage(class.Spec.Capacity), storage(class.Spec.HostReserved), total); err != nil {
+			return invalid(field.Invalid(field.NewPath("spec", "caches"), total.String(), err.Error()))
+		}
+	}
+	if new.Spec.SerialNumber == "" {
+		return nil
+	}
 	return p.checkSerialNumber(ctx, tx, new)
+}
+
+// CacheStorage returns the storage of all caches of a lease.
+func CacheStorage(lease *rack.MacNodeLease) resource.Quantity {
+	var total resource.Quantity
+	for _, cache := range lease.Spec.Caches {
+		total.Add(cache.SizeLimit.Value())
+	}
+	return total
 }
 
 // checkSerialNumber refuses a lease for a Mac that it cannot get. The error is the same for a

@@ -85,6 +85,7 @@ func (p *planner) release(ctx context.Context, tx *txn.Tx, old, new *rack.MacNod
 	node.Status.LeaseRef = nil
 	node.Status.EarliestReleaseAt = nil
 	node.Status.PrefetchImages = nil
+	node.Status.Caches = nil
 	node.Status.ReleasingSince = nil
 	macnode.DerivePhase(node)
 	if err := tx.Update(ctx, macnode.Resource, node); err != nil {
