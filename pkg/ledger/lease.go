@@ -44,7 +44,7 @@ func historyOf(record *rack.AuditRecord) Lease {
 	d := record.Details
 	l := Lease{Reference: rack.AuditReference(objectOf(record.Lease)), Chassis: record.Chassis, ClassName: d.ClassName, SKU: d.SKU, bound: nameIn(record)}
 	l.Reference.Namespace = record.Tenant
-	l.BoundAt, l.Floor = record.Time.UTC(), floorOf(record)
+	l.BoundAt, l.Floor = record.Time.UTC().Truncate(time.Second), floorOf(record)
 	if d.BoundAt != nil {
 		l.BoundAt = d.BoundAt.UTC()
 	}

@@ -125,7 +125,7 @@ func (e *Evidence) rules() []ruleData {
 	return list
 }
 
-// excess returns 1 if more virtual machines ran than permitted. A report lists some violations only.
+// excess returns 1 if more virtual machines ran than permitted: not every violation is listed.
 func excess(maxVMs int64) int {
 	if maxVMs > rules.MaxVMsPerMac {
 		return 1

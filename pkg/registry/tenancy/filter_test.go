@@ -89,6 +89,24 @@ func requestOf(t *testing.T, namespace string) context.Context {
 	return genericapirequest.WithUser(genericapirequest.WithNamespace(t.Context(), namespace), &user.DefaultInfo{Name: "acme"})
 }
 
+// The use of all namespaces is a permission of its own.
+func TestReadableUsage(t *testing.T) {
+	for resource, all := range map[string]bool{"usagereports": true, "auditrecords": false} {
+		f := NewFilter(Lookup{Namespaces: func(context.Context, string) (types.UID, error) { return "2", nil }},
+			func(context.Context, string, string) ([]byte, int64, error) { return encode("2", noon), 100, nil },
+			authorizer.AuthorizerFunc(func(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+				if a.GetVerb() == "list" && a.GetNamespace() == "" && a.GetResource() == resource {
+					return authorizer.DecisionAllow, "", nil
+				}
+				return authorizer.DecisionDeny, "", nil
+			}))
+		selector, err := f.ReadableUsage(requestOf(t, "acme"))
+		require.NoError(t, err)
+		assert.Equal(t, all, auditrecord.IsSelected(selector, 99), resource)
+		assert.True(t, auditrecord.IsSelected(selector, 100))
+	}
+}
+
 func TestReadableRecordsFailsClosed(t *testing.T) {
 	broken := errors.New("away")
 	var namespaceErr, keyErr, authorizerErr error

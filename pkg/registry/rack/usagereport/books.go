@@ -23,6 +23,7 @@ const (
 	minimumAge  = 2 * time.Second
 	restFactor  = 20
 	longestRead = time.Minute // longer differences are steps of the clock
+	readTimeout = 5 * time.Minute
 )
 
 // books has the current book.
@@ -54,7 +55,10 @@ func (b *books) get(ctx context.Context) (*usage.Book, error) {
 	if b.book != nil && !began.Before(b.read) && began.Before(b.until) {
 		return b.book, nil
 	}
-	leases, report, err := b.source.Leases(ctx)
+	// A user who disconnects does not end the reading, and so cannot make others begin it again.
+	reading, cancel := context.WithTimeout(context.WithoutCancel(ctx), readTimeout)
+	defer cancel()
+	leases, report, err := b.source.Leases(reading)
 	if err != nil {
 		return nil, err
 	}

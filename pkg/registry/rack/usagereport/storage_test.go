@@ -26,15 +26,19 @@ import (
 var now = time.Date(2026, 9, 15, 12, 0, 0, 0, time.UTC)
 
 type source struct {
-	clock  *testingclock.FakePassiveClock
-	leases []ledger.Lease
-	takes  time.Duration
-	err    error
-	reads  int
+	clock   *testingclock.FakePassiveClock
+	leases  []ledger.Lease
+	takes   time.Duration
+	reading func(context.Context)
+	err     error
+	reads   int
 }
 
-func (s *source) Leases(context.Context) ([]ledger.Lease, rack.ComplianceReportStatus, error) {
+func (s *source) Leases(ctx context.Context) ([]ledger.Lease, rack.ComplianceReportStatus, error) {
 	s.reads++
+	if s.reading != nil {
+		s.reading(ctx)
+	}
 	s.clock.SetTime(s.clock.Now().Add(s.takes))
 	return s.leases, rack.ComplianceReportStatus{}, s.err
 }
@@ -195,6 +199,22 @@ func TestBooksAreShared(t *testing.T) {
 	s.err = errors.New("etcd is down")
 	_, err := r.Get(in(t, "acme"), "today", nil)
 	assert.NoError(t, err, "from the book")
+}
+
+// A user who disconnects while the book is read does not waste the reading.
+func TestReadingSurvivesItsRequest(t *testing.T) {
+	s := newSource("acme")
+	r := NewREST(s.clock, s, everything)
+	ctx, cancel := context.WithCancel(in(t, "acme"))
+	s.reading = func(reading context.Context) {
+		cancel()
+		assert.NoError(t, reading.Err())
+	}
+	_, err := r.Get(ctx, "today", nil)
+	require.NoError(t, err)
+	_, err = r.Get(in(t, "acme"), "today", nil)
+	require.NoError(t, err)
+	assert.Equal(t, 1, s.reads)
 }
 
 func TestRequestsThatWaitCanEnd(t *testing.T) {
