@@ -26,7 +26,7 @@ var kinds = []struct {
 	short      []string
 	columns    string
 }{
-	{"macnodeclasses", false, []string{"mnc"}, "NAME CHIP CPU MEMORY STORAGE TOTAL AVAILABLE AGE | MODEL SKU"},
+	{"macnodeclasses", false, []string{"mnc"}, "NAME CHIP CPU MEMORY STORAGE TOTAL AVAILABLE LEASED HELD UTILISATION AGE | MODEL SKU"},
 	{"macnodes", false, []string{"mn"}, "NAME SERIAL CLASS PHASE TENANT LEASE VMS RELEASE-AT AGE | LOCATION MACOS AGENT FREE"},
 	{"macnodeleases", true, []string{"mnl"}, "NAME CLASS SERIAL PHASE VMS BOUND-AT RELEASE-AT REMAINING AGE | NODE"},
 	{"auditrecords", true, []string{"ar"}, ""},

@@ -34,8 +34,8 @@ type MachineResources struct {
 	Storage scalar.Quantity
 }
 
-// MacNodeClassStatus counts the Macs of a class. Each Mac is counted in total and in exactly one
-// other field.
+// MacNodeClassStatus counts the Macs of a class. Each Mac is counted in Total and in exactly one of
+// Available, Leased, Held, Quarantined and Offline.
 type MacNodeClassStatus struct {
 	Total       int32
 	Available   int32
@@ -43,6 +43,8 @@ type MacNodeClassStatus struct {
 	Held        int32
 	Quarantined int32
 	Offline     int32
+	// Occupied is the number of Macs that belong to a lease.
+	Occupied int32
 }
 
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object

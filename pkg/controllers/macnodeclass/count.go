@@ -23,7 +23,8 @@ func New(deps *shared.Dependencies) *controller.Controller {
 		}
 	}))
 	_, _ = deps.MacNodes.Informer().AddEventHandler(controller.Handlers(func(before, after *rackv1alpha1.MacNode) {
-		if before != nil && after != nil && before.Status.Phase == after.Status.Phase && before.Spec.ClassName == after.Spec.ClassName {
+		if before != nil && after != nil && before.Status.Phase == after.Status.Phase && before.Spec.ClassName == after.Spec.ClassName &&
+			(before.Status.LeaseRef == nil) == (after.Status.LeaseRef == nil) {
 			return
 		}
 		if before != nil {
@@ -84,10 +85,13 @@ func (r *reconciler) reconcile(ctx context.Context, name string) (time.Time, err
 	return time.Time{}, err
 }
 
-// count adds each Mac to one of the counts.
+// count adds each Mac to one of the counts, and each with a lease to the occupied ones.
 func (r *reconciler) count(macs []*rackv1alpha1.MacNode) rackv1alpha1.MacNodeClassStatus {
 	status := rackv1alpha1.MacNodeClassStatus{Total: int32(len(macs))}
 	for _, mac := range macs {
+		if mac.Status.LeaseRef != nil {
+			status.Occupied++
+		}
 		switch mac.Status.Phase {
 		case rackv1alpha1.MacNodeAvailable:
 			status.Available++

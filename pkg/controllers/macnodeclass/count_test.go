@@ -34,6 +34,8 @@ func TestReconcile(t *testing.T) {
 		}
 	}
 
+	offline := leased("bound", "uid-bound")
+	offline.Status.Phase = rackv1alpha1.MacNodeOffline
 	for _, tt := range []struct {
 		name   string
 		stored *rackv1alpha1.MacNodeClassStatus
@@ -51,7 +53,12 @@ func TestReconcile(t *testing.T) {
 				mac("", rackv1alpha1.MacNodeQuarantined),
 				mac("", rackv1alpha1.MacNodeOffline), mac("", rackv1alpha1.MacNodePending), mac("", rackv1alpha1.MacNodeMaintenance), mac("", ""),
 			},
-			want: &rackv1alpha1.MacNodeClassStatus{Total: 12, Available: 2, Leased: 3, Held: 2, Quarantined: 1, Offline: 4},
+			want: &rackv1alpha1.MacNodeClassStatus{Total: 12, Available: 2, Leased: 3, Held: 2, Quarantined: 1, Offline: 4, Occupied: 4},
+		},
+		{
+			name: "an offline Mac with a lease", stored: &rackv1alpha1.MacNodeClassStatus{},
+			macs: []*rackv1alpha1.MacNode{offline},
+			want: &rackv1alpha1.MacNodeClassStatus{Total: 1, Offline: 1, Occupied: 1},
 		},
 		{
 			name: "unchanged", stored: &rackv1alpha1.MacNodeClassStatus{Total: 1, Available: 1},

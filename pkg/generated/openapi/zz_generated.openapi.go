@@ -5931,7 +5931,7 @@ func schema_pkg_apis_rack_v1alpha1_MacNodeClassStatus(ref common.ReferenceCallba
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "MacNodeClassStatus counts the Macs of a class. Each Mac is counted in total and in exactly one other field.",
+				Description: "MacNodeClassStatus counts the Macs of a class. Each Mac is counted in total and in exactly one of available, leased, held, quarantined and offline.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"total": {
@@ -5977,6 +5977,14 @@ func schema_pkg_apis_rack_v1alpha1_MacNodeClassStatus(ref common.ReferenceCallba
 					"offline": {
 						SchemaProps: spec.SchemaProps{
 							Description: "offline is the number of Macs that are Offline, Pending or in Maintenance.",
+							Default:     0,
+							Type:        []string{"integer"},
+							Format:      "int32",
+						},
+					},
+					"occupied": {
+						SchemaProps: spec.SchemaProps{
+							Description: "occupied is the number of Macs that belong to a lease, whatever else they are counted in. Divided by total, it is the utilisation of the class.",
 							Default:     0,
 							Type:        []string{"integer"},
 							Format:      "int32",

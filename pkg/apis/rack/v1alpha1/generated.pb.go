@@ -1508,6 +1508,9 @@ func (m *MacNodeClassStatus) MarshalToSizedBuffer(dAtA []byte) (int, error) {
 	_ = i
 	var l int
 	_ = l
+	i = encodeVarintGenerated(dAtA, i, uint64(m.Occupied))
+	i--
+	dAtA[i] = 0x38
 	i = encodeVarintGenerated(dAtA, i, uint64(m.Offline))
 	i--
 	dAtA[i] = 0x30
@@ -3243,6 +3246,7 @@ func (m *MacNodeClassStatus) Size() (n int) {
 	n += 1 + sovGenerated(uint64(m.Held))
 	n += 1 + sovGenerated(uint64(m.Quarantined))
 	n += 1 + sovGenerated(uint64(m.Offline))
+	n += 1 + sovGenerated(uint64(m.Occupied))
 	return n
 }
 
@@ -4029,6 +4033,7 @@ func (this *MacNodeClassStatus) String() string {
 		`Held:` + fmt.Sprintf("%v", this.Held) + `,`,
 		`Quarantined:` + fmt.Sprintf("%v", this.Quarantined) + `,`,
 		`Offline:` + fmt.Sprintf("%v", this.Offline) + `,`,
+		`Occupied:` + fmt.Sprintf("%v", this.Occupied) + `,`,
 		`}`,
 	}, "")
 	return s
@@ -9274,6 +9279,25 @@ func (m *MacNodeClassStatus) Unmarshal(dAtA []byte) error {
 				b := dAtA[iNdEx]
 				iNdEx++
 				m.Offline |= int32(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
+		case 7:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field Occupied", wireType)
+			}
+			m.Occupied = 0
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return ErrIntOverflowGenerated
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				m.Occupied |= int32(b&0x7F) << shift
 				if b < 0x80 {
 					break
 				}

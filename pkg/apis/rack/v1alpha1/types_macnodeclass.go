@@ -59,8 +59,8 @@ type MachineResources struct {
 	Storage scalar.Quantity `json:"storage,omitempty,omitzero" protobuf:"bytes,3,opt,name=storage"`
 }
 
-// MacNodeClassStatus counts the Macs of a class. Each Mac is counted in total and in exactly one
-// other field.
+// MacNodeClassStatus counts the Macs of a class. Each Mac is counted in total and in exactly one of
+// available, leased, held, quarantined and offline.
 type MacNodeClassStatus struct {
 	// total is the number of Macs of the class.
 	// +optional
@@ -80,6 +80,10 @@ type MacNodeClassStatus struct {
 	// offline is the number of Macs that are Offline, Pending or in Maintenance.
 	// +optional
 	Offline int32 `json:"offline" protobuf:"varint,6,opt,name=offline"`
+	// occupied is the number of Macs that belong to a lease, whatever else they are counted in.
+	// Divided by total, it is the utilisation of the class.
+	// +optional
+	Occupied int32 `json:"occupied" protobuf:"varint,7,opt,name=occupied"`
 }
 
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object

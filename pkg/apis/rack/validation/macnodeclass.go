@@ -61,6 +61,10 @@ func ValidateMacNodeClassStatusUpdate(class, old *rack.MacNodeClass) field.Error
 		sum += int64(count.n)
 	}
 	errs = append(errs, check.NotNegative(status.Total, path.Child("total"))...)
+	errs = append(errs, check.NotNegative(status.Occupied, path.Child("occupied"))...)
+	if status.Occupied > status.Total {
+		errs = append(errs, field.Invalid(path.Child("occupied"), status.Occupied, fmt.Sprintf("must be at most total (%d)", status.Total)))
+	}
 	if sum > int64(status.Total) {
 		errs = append(errs, field.Invalid(path.Child("total"), status.Total, fmt.Sprintf("the other counts add up to %d; each Mac is in one of them", sum)))
 	}

@@ -63,6 +63,8 @@ func TestValidateMacNodeClassStatusUpdate(t *testing.T) {
 		"empty":           {rack.MacNodeClassStatus{}, nil},
 		"counted":         {rack.MacNodeClassStatus{Total: 15, Available: 1, Leased: 2, Held: 3, Quarantined: 4, Offline: 5}, nil},
 		"more than there": {rack.MacNodeClassStatus{Total: 14, Available: 1, Leased: 2, Held: 3, Quarantined: 4, Offline: 5}, []string{"status.total: Invalid value: 14: the other counts add up to 15"}},
+		"occupied":        {rack.MacNodeClassStatus{Total: 1, Offline: 1, Occupied: 1}, nil},
+		"over-occupied":   {rack.MacNodeClassStatus{Total: 1, Leased: 1, Occupied: 2}, []string{"status.occupied: Invalid value: 2: must be at most total (1)"}},
 		"negative":        {rack.MacNodeClassStatus{Held: -1}, []string{"status.held: Invalid"}},
 		"overflow":        {rack.MacNodeClassStatus{Available: 1<<31 - 1, Leased: 1<<31 - 1}, []string{"add up to 4294967294"}},
 	}

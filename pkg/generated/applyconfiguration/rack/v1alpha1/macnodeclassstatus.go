@@ -5,8 +5,8 @@ package v1alpha1
 // MacNodeClassStatusApplyConfiguration represents a declarative configuration of the MacNodeClassStatus type for use
 // with apply.
 //
-// MacNodeClassStatus counts the Macs of a class. Each Mac is counted in total and in exactly one
-// other field.
+// MacNodeClassStatus counts the Macs of a class. Each Mac is counted in total and in exactly one of
+// available, leased, held, quarantined and offline.
 type MacNodeClassStatusApplyConfiguration struct {
 	// total is the number of Macs of the class.
 	Total *int32 `json:"total,omitempty"`
@@ -20,6 +20,9 @@ type MacNodeClassStatusApplyConfiguration struct {
 	Quarantined *int32 `json:"quarantined,omitempty"`
 	// offline is the number of Macs that are Offline, Pending or in Maintenance.
 	Offline *int32 `json:"offline,omitempty"`
+	// occupied is the number of Macs that belong to a lease, whatever else they are counted in.
+	// Divided by total, it is the utilisation of the class.
+	Occupied *int32 `json:"occupied,omitempty"`
 }
 
 // MacNodeClassStatusApplyConfiguration constructs a declarative configuration of the MacNodeClassStatus type for use with
@@ -73,5 +76,13 @@ func (b *MacNodeClassStatusApplyConfiguration) WithQuarantined(value int32) *Mac
 // If called multiple times, the Offline field is set to the value of the last call.
 func (b *MacNodeClassStatusApplyConfiguration) WithOffline(value int32) *MacNodeClassStatusApplyConfiguration {
 	b.Offline = &value
+	return b
+}
+
+// WithOccupied sets the Occupied field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Occupied field is set to the value of the last call.
+func (b *MacNodeClassStatusApplyConfiguration) WithOccupied(value int32) *MacNodeClassStatusApplyConfiguration {
+	b.Occupied = &value
 	return b
 }
