@@ -48,7 +48,7 @@ func TestTimelineOfALease(t *testing.T) {
 	assert.NotContains(t, svg, `class="vm over"`)
 }
 
-// What breaks a rule is drawn in another way, not only in another colour.
+// Violations have shapes and places of their own, not only colours.
 func TestTimelineOfViolations(t *testing.T) {
 	svg := draw(t, &Timeline{From: start, To: at(48),
 		Leases: []Lease{

@@ -170,7 +170,7 @@ type macData struct {
 	Timeline     template.HTML
 	Leases       []leaseData
 	Violations   []violationData
-	VMs          int
+	VMs, Omitted int
 	Rejections   int64
 }
 
@@ -245,6 +245,7 @@ func (e *Evidence) draw(m *macData, leases []ledger.Lease, tones map[string]int)
 	if mac := e.History.macs[m.Serial]; mac != nil {
 		t.VMs, t.Events = mac.machines(), slices.Clone(mac.events)
 		m.Node = cmp.Or(m.Node, mac.node)
+		m.Omitted = mac.omitted
 	}
 	m.VMs = len(t.VMs)
 	for _, event := range t.Events {

@@ -264,3 +264,15 @@ func TestEvidenceOfHostileNames(t *testing.T) {
 	assert.NotContains(t, page, "<img")
 	assert.Contains(t, page, "&lt;img src=x")
 }
+
+// A page has the number of the events that it does not draw.
+func TestEvidenceOfTooManyEvents(t *testing.T) {
+	b := newBook(t)
+	e := b.evidence()
+	refused := b.records[4]
+	require.Equal(t, rack.InstanceRejected, refused.Type)
+	for range maxEvents + 1 {
+		e.History.Add(refused)
+	}
+	assert.Contains(t, render(t, e), "Not drawn: 2 further VMs and events.")
+}

@@ -9,7 +9,7 @@ import (
 	"macrack.io/macrack/pkg/timeline"
 )
 
-// Limits of what a page shows of one Mac. A page counts all, and says what it leaves out.
+// Limits of the VMs and events that a page draws of one Mac. It has the number of the others.
 const (
 	maxMachines = 20_000
 	maxEvents   = 20_000
@@ -28,6 +28,7 @@ type macHistory struct {
 	finished []timeline.VM
 	running  map[string]timeline.VM // by the UID of the instance, or its name
 	events   []timeline.Event
+	omitted  int // virtual machines and events beyond the limits
 }
 
 // NewHistory returns the history without records, for a report on a window.
@@ -73,9 +74,14 @@ func (m *macHistory) add(record *rack.AuditRecord, from time.Time) {
 			vm = timeline.VM{Label: label, From: from} // it started before the file
 		}
 		delete(m.running, key)
-		if vm.To = at; at.After(from) && len(m.finished) < maxMachines {
-			m.finished = append(m.finished, vm)
+		if vm.To = at; !at.After(from) {
+			return
 		}
+		if len(m.finished) == maxMachines {
+			m.omitted++
+			return
+		}
+		m.finished = append(m.finished, vm)
 	case rack.InstanceRejected, rack.CrossTenantRejected, rack.FloorTamperRejected:
 		m.event(timeline.Event{Kind: timeline.Rejection, At: at, Count: max(1, d.Count), Text: string(record.Type) + ": " + d.Message}, from)
 	case rack.NodeQuarantined:
@@ -84,7 +90,11 @@ func (m *macHistory) add(record *rack.AuditRecord, from time.Time) {
 }
 
 func (m *macHistory) event(e timeline.Event, from time.Time) {
-	if !e.At.Before(from) && len(m.events) < maxEvents {
+	switch {
+	case e.At.Before(from):
+	case len(m.events) == maxEvents:
+		m.omitted++
+	default:
 		m.events = append(m.events, e)
 	}
 }
