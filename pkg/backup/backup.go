@@ -75,7 +75,7 @@ func List(ctx context.Context, store Store) ([]Snapshot, error) {
 	return all, nil
 }
 
-// A Finding is the reason why Save has saved a snapshot, but has not deleted all of the oldest ones.
+// A Finding is the reason why Save has saved a snapshot, but has not deleted all of the oldest.
 type Finding string
 
 // Error implements error.
@@ -164,8 +164,8 @@ func inOrder(existing []Snapshot) error {
 	return nil
 }
 
-// prune deletes all snapshots, which are in order, except the first ones. It returns a Finding if it
-// cannot: the first one is saved, and another attempt would only save one more.
+// prune deletes all snapshots, which are in order, except the first ones. It returns a Finding if
+// it cannot: the first one is saved, and another attempt would only save one more.
 func prune(ctx context.Context, store Store, all []Snapshot, keep int) (deleted []Snapshot, err error) {
 	if keep == 0 {
 		return nil, nil

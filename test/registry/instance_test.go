@@ -398,8 +398,8 @@ func TestStartedAtIsKept(t *testing.T) {
 	assert.Equal(t, rackv1alpha1.InstanceStopped, records[len(records)-1].Type)
 }
 
-// The clock of a Mac may be wrong, and an instance is stopped some time after its start, and deleted
-// some time after its end. So the end is at the time of the server, and the start not later.
+// The clock of a Mac may be wrong, but an instance is stopped some time after its start, and
+// deleted some time after its end. So the server sets the end, and limits the start.
 func TestTimesOfAMacWithAWrongClock(t *testing.T) {
 	f := newFleet(t, 1)
 	f.mac("mac-1", "C07AAAAA0001")

@@ -42,8 +42,8 @@ type History struct {
 	connections   int64
 }
 
-// An ObjectKey is the place of an object of the scanned resource. No name contains a slash, except
-// for keys that this server does not write; what precedes the last slash is then the namespace.
+// An ObjectKey is the place of an object of the scanned resource. A key that no API server has
+// written can have a namespace with slashes, in which the API finds nothing.
 type ObjectKey struct{ Namespace, Name string }
 
 // Scan starts a scan of a resource at the current revision.
@@ -72,8 +72,8 @@ func (b *Backend) Scan(ctx context.Context, gr schema.GroupResource) (*Scan, err
 // Revision returns the revision of the scan, and the history that it belongs to.
 func (s *Scan) Revision() (int64, History) { return s.revision, s.history }
 
-// Continues reports whether the history has not ended since the scan began. If it has, a part of the
-// answers may be of another history.
+// Continues reports whether the history has not ended since the scan began. If it has, a part of
+// the answers may be of another history.
 func (s *Scan) Continues() bool { return s.resource.connections.Load() == s.history.connections }
 
 // Count returns the number of objects, including those that cannot be decoded.

@@ -99,8 +99,8 @@ func keySource(scan *txn.Scan, keys []txn.ObjectKey) ledger.RecordSource {
 	}
 }
 
-// decoded calls yield with each value that the API could read. The namespace and the name are those of
-// the key, so the report notices a record that was moved or copied to another key.
+// decoded calls yield with each value that the API could read. The namespace and the name are those
+// of the key, so the report notices a record that was moved or copied to another key.
 func decoded(scan *txn.Scan, values iter.Seq2[txn.Value, error], yield func(*rack.AuditRecord) error) error {
 	var decoder Decoder
 	for value, err := range values {
