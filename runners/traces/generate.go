@@ -28,8 +28,11 @@ var officeRates = []float64{
 }
 
 // Generate returns the trace with the given name. It is the same at each call.
-func Generate(name string) []simulate.Job {
-	g := generator{Rand: rand.New(rand.NewPCG(2026, uint64(len(name))))}
+func Generate(name string) []simulate.Job { return generate(name, 2026) }
+
+// generate returns another trace for each seed.
+func generate(name string, seed uint64) []simulate.Job {
+	g := generator{Rand: rand.New(rand.NewPCG(seed, uint64(len(name))))}
 	switch name {
 	case "office-hours":
 		g.officeHours()

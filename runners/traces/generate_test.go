@@ -5,10 +5,12 @@ import (
 	"flag"
 	"os"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"macrack.io/macrack/runners/pkg/floor"
 	"macrack.io/macrack/runners/pkg/simulate"
 )
 
@@ -31,5 +33,17 @@ func TestTracesAreThoseOfTheGenerator(t *testing.T) {
 			require.NoError(t, err)
 			assert.Equal(t, Generate(name), jobs)
 		})
+	}
+}
+
+// The constants of the forecast fit more than the trace that they were chosen with.
+func TestOtherSeeds(t *testing.T) {
+	limits := floor.Limits{Max: 8, PerLease: 2, Warm: 1, GrowAfter: time.Minute, KeepIdle: time.Hour, DecideBefore: 15 * time.Minute}
+	for seed := range uint64(6) {
+		results := simulate.Compare(generate("office-hours", seed+1), limits, simulate.Timing{Bind: 2 * time.Minute, Boot: time.Minute})
+		rule, oracle := results[0], results[len(results)-1]
+		t.Logf("seed %d: %.0f %% of the oracle, p95 wait %s", seed+1, 100*rule.ChassisDays/oracle.ChassisDays, rule.P95)
+		assert.LessOrEqual(t, rule.ChassisDays, 1.17*oracle.ChassisDays, "seed %d", seed+1)
+		assert.LessOrEqual(t, rule.P95, 30*time.Second, "seed %d", seed+1)
 	}
 }

@@ -27,9 +27,11 @@ func TestFullConfiguration(t *testing.T) {
 	}, *ios.GitHub)
 	assert.Equal(t, 12*time.Hour, ios.Instances.MaxAge.Duration)
 	assert.Equal(t, 2*time.Hour, ios.Instances.Timeout.Duration)
-	assert.Equal(t, []string{"derived-data"}, ios.Instances.Caches)
 	assert.NotNil(t, config.Sets[1].GitLab)
 	assert.Equal(t, "token", config.Sets[2].Script.Env[1].ValueFrom.SecretKeyRef.Key)
+	assert.Equal(t, floor.Limits{
+		Max: 1, PerLease: 1, Warm: 1, Steady: true, GrowAfter: time.Minute, KeepIdle: time.Hour, DecideBefore: 15 * time.Minute,
+	}, config.Sets[2].Limits())
 	assert.Equal(t, "buildkite", config.Sets[2].Script.EnvFrom[0].ConfigMapRef.Name)
 }
 
@@ -103,7 +105,7 @@ func TestRefusals(t *testing.T) {
 		{"warm above all slots", document("", ", warm: 5", github), "instances.warm: Invalid value: 5: must be from 0 to perLease times max"},
 		{"maxAge", document("", ", maxAge: 59s", github), "instances.maxAge: Invalid value"},
 		{"timeout", document("", ", timeout: 0s", github), "instances.timeout: Invalid value"},
-		{"a cache", document("", ", caches: [a/b]", github), "instances.caches[0]: Invalid value"},
+		{"a cache", document("", ", caches: [derived-data]", github), "instances.caches: Forbidden: caches of leases are not supported yet; remove the field"},
 		{"no source", document("", "", ""), "set one of github, gitlab and script"},
 		{"two sources", document("", "", github+"\n  gitlab: {}"), "set only one of github, gitlab and script"},
 		{"no URL", document("", "", "github: {secretName: app}"), "github.url: Required value"},

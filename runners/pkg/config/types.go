@@ -71,13 +71,13 @@ type Instances struct {
 	// PerLease is the number of virtual machines on a Mac: 1 or 2. Defaults to 2.
 	PerLease int `json:"perLease,omitempty"`
 	// Warm is the number of booted virtual machines without a job to aim for while there are jobs.
-	// Defaults to 1.
+	// With script, it is the number of virtual machines. Defaults to 1.
 	Warm *int `json:"warm,omitempty"`
 	// MaxAge is the age at which a virtual machine without a job is replaced. Defaults to 24h.
 	MaxAge *metav1.Duration `json:"maxAge,omitempty"`
 	// Timeout is the time after which a job is ended. Defaults to 6h.
 	Timeout *metav1.Duration `json:"timeout,omitempty"`
-	// Caches are the names of the directories of the lease that its virtual machines share.
+	// Caches is reserved for the caches of a lease, which this version does not support.
 	Caches []string `json:"caches,omitempty"`
 }
 
@@ -122,7 +122,7 @@ type Script struct {
 // Limits returns the settings of the floor rule, after defaulting.
 func (s *Set) Limits() floor.Limits {
 	return floor.Limits{
-		Min: s.Leases.Min, Max: s.Leases.Max, PerLease: s.Instances.PerLease, Warm: *s.Instances.Warm,
+		Min: s.Leases.Min, Max: s.Leases.Max, PerLease: s.Instances.PerLease, Warm: *s.Instances.Warm, Steady: s.Script != nil,
 		GrowAfter:    s.Leases.GrowAfter.Duration,
 		KeepIdle:     s.Leases.KeepIdle.Duration,
 		DecideBefore: s.Leases.DecideBefore.Duration,

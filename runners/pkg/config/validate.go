@@ -84,7 +84,10 @@ func validateInstances(set *Set, path *field.Path) field.ErrorList {
 	}
 	errs = append(errs, validateDuration(instances.MaxAge, time.Minute, path.Child("maxAge"))...)
 	errs = append(errs, validateDuration(instances.Timeout, time.Minute, path.Child("timeout"))...)
-	return append(errs, validateNames(instances.Caches, path.Child("caches"))...)
+	if len(instances.Caches) > 0 {
+		errs = append(errs, field.Forbidden(path.Child("caches"), "caches of leases are not supported yet; remove the field"))
+	}
+	return errs
 }
 
 func validateSource(set *Set, path *field.Path) field.ErrorList {

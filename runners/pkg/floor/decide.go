@@ -80,8 +80,8 @@ func (f Facts) grow() []Decision {
 			refusal, refused = Decision{Action: Wait, Reason: NoMac, Detail: l.Refusal}, true
 		}
 	}
-	if f.QuotaRefusal != "" {
-		refusal, refused = Decision{Action: Wait, Reason: QuotaExceeded, Detail: f.QuotaRefusal}, true
+	if f.Refused != "" {
+		refusal, refused = Decision{Action: Wait, Reason: f.Refused, Detail: f.RefusedDetail}, true
 	}
 	missing, reason := f.missing(live, usable)
 	room := max(f.Limits.Max-len(f.Leases), 0)
@@ -126,10 +126,10 @@ func (f Facts) keep(i int, l Lease) Decision {
 		return keep(Deleted, l.Floor)
 	case l.Phase == Bound && f.Now.Before(f.decideAt(l)):
 		return keep(Paid, f.decideAt(l))
-	case l.Busy > 0:
-		return keep(Busy, time.Time{})
 	case l.usable() && i < limits.leases(limits.slots(f.Demand())):
 		return keep(Needed, time.Time{})
+	case l.Busy > 0:
+		return keep(Busy, time.Time{})
 	case l.usable() && i < limits.leases(f.Expected):
 		return keep(ExpectedDemand, time.Time{})
 	case i < limits.Min:

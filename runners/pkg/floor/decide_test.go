@@ -27,6 +27,7 @@ func offline(l *Lease)                     { l.Offline = true }
 func ending(l *Lease)                      { l.Phase = Ending }
 func pending(name, refusal string) Lease   { return Lease{Name: name, Phase: Pending, Refusal: refusal} }
 func with(change func(*Limits)) (l Limits) { l = limits; change(&l); return l }
+func steady(n int) Limits                  { return with(func(l *Limits) { l.Warm, l.Steady = n, true }) }
 func decision(a Action, r Reason, lease string) Decision {
 	return Decision{Action: a, Reason: r, Lease: lease}
 }
@@ -68,14 +69,19 @@ func TestDecide(t *testing.T) {
 		{
 			name:  "a lease with a job is kept at its floor",
 			facts: Facts{Leases: []Lease{lease("a", 0, busy(1))}},
-			want:  []Decision{decision(Keep, Busy, "a")},
+			want:  []Decision{decision(Keep, Needed, "a")},
+		},
+		{
+			name:  "a lease with a job that would fit on another lease is kept at its floor",
+			facts: Facts{Leases: []Lease{lease("a", 0, busy(1)), lease("b", time.Hour, busy(1))}},
+			want:  []Decision{decision(Keep, Paid, "b"), decision(Keep, Busy, "a")},
 		},
 		{
 			name:  "a lease that gets a job is kept at its floor",
 			facts: Facts{Waiting: []string{"j"}, Leases: []Lease{lease("a", 0)}},
 			want: []Decision{
 				{Action: Place, Reason: FreeMachine, Lease: "a", Job: "j"},
-				decision(Keep, Busy, "a"),
+				decision(Keep, Needed, "a"),
 			},
 		},
 		{
@@ -84,7 +90,7 @@ func TestDecide(t *testing.T) {
 				Waiting: []string{"j"},
 				Leases:  []Lease{lease("a", 0, busy(2)), lease("b", 0, ready(0))},
 			},
-			want: []Decision{decision(Keep, Busy, "a"), decision(Keep, Needed, "b")},
+			want: []Decision{decision(Keep, Needed, "a"), decision(Keep, Needed, "b")},
 		},
 		{
 			name:  "a lease that earlier days expect to be needed is kept",
@@ -127,7 +133,7 @@ func TestDecide(t *testing.T) {
 			},
 			want: []Decision{
 				{Action: Place, Reason: FreeMachine, Lease: "b", Job: "j"},
-				decision(Keep, Busy, "b"), decision(ReleaseNow, Surplus, "a"),
+				decision(Keep, Needed, "b"), decision(ReleaseNow, Surplus, "a"),
 			},
 		},
 		{
@@ -211,8 +217,32 @@ func TestDecide(t *testing.T) {
 		},
 		{
 			name:  "a refusal by a quota shows, and is not repeated",
-			facts: Facts{Waiting: []string{"j"}, Sustained: 1, QuotaRefusal: "exceeded quota: macs"},
+			facts: Facts{Waiting: []string{"j"}, Sustained: 1, Refused: QuotaExceeded, RefusedDetail: "exceeded quota: macs"},
 			want:  []Decision{decision(Wait, QuotaExceeded, "")},
+		},
+		{
+			name: "a steady set leases Macs for its machines, and for no more",
+			facts: Facts{
+				Limits: steady(3), Sustained: 3, Waiting: []string{"j"},
+				Leases: []Lease{lease("a", time.Hour, busy(2))},
+			},
+			want: []Decision{decision(Grow, SustainedDemand, ""), decision(Keep, Paid, "a")},
+		},
+		{
+			name: "the other slots of a steady set are no demand",
+			facts: Facts{
+				Limits: steady(3), Sustained: 3,
+				Leases: []Lease{lease("a", time.Hour, busy(2)), lease("b", time.Hour, busy(2))},
+			},
+			want: []Decision{decision(Keep, Paid, "a"), decision(Keep, Paid, "b")},
+		},
+		{
+			name: "a steady set that has shrunk keeps a lease until its machines end",
+			facts: Facts{
+				Limits: steady(2), Sustained: 2,
+				Leases: []Lease{lease("a", 0, busy(2)), lease("b", 0, busy(1)), lease("c", 0, ready(0))},
+			},
+			want: []Decision{decision(Keep, Needed, "a"), decision(Keep, Busy, "b"), decision(ReleaseNow, Surplus, "c")},
 		},
 		{
 			name: "an empty pool shows, and no second lease waits for it",
@@ -254,7 +284,7 @@ func TestDecisionsAreExplained(t *testing.T) {
 			Now: now, Limits: limits, Leases: []Lease{lease("a", time.Hour)}, Waiting: []string{"j"},
 		})[0],
 		`Wait: the quota of the namespace is exhausted; raise it, or lower max (exceeded quota: macs)`: Decide(Facts{
-			Now: now, Limits: limits, Sustained: 1, QuotaRefusal: "exceeded quota: macs",
+			Now: now, Limits: limits, Sustained: 1, Refused: QuotaExceeded, RefusedDetail: "exceeded quota: macs",
 		})[0],
 	} {
 		assert.Equal(t, want, d.String())

@@ -39,13 +39,15 @@ const (
 	Maximum Reason = "Maximum"
 	// QuotaExceeded: the API server refused a lease for a quota.
 	QuotaExceeded Reason = "QuotaExceeded"
+	// LeaseRefused: the API server refused a lease for another reason than a quota.
+	LeaseRefused Reason = "LeaseRefused"
 	// NoMac: a pending lease gets no Mac.
 	NoMac Reason = "NoMac"
 	// Paid: the floor of the lease has not passed, so its Mac is paid for.
 	Paid Reason = "Paid"
 	// Needed: the current demand needs the lease.
 	Needed Reason = "Needed"
-	// Busy: a job runs on the lease.
+	// Busy: demand does not need the lease, but a job runs on it.
 	Busy Reason = "Busy"
 	// RecentlyUsed: a job ended on the lease less than KeepIdle ago.
 	RecentlyUsed Reason = "RecentlyUsed"
@@ -78,10 +80,11 @@ var reasons = map[Reason]string{
 	Minimum:         "the set has no more leases than its minimum",
 	Maximum:         "the set has as many leases as its maximum; raise max, or wait for jobs to end",
 	QuotaExceeded:   "the quota of the namespace is exhausted; raise it, or lower max",
+	LeaseRefused:    "the API server refuses the lease; correct the settings or the permissions",
 	NoMac:           "no Mac is available; wait, or add Macs to the class",
 	Paid:            "its Mac is paid for",
 	Needed:          "demand needs it",
-	Busy:            "a job runs on it",
+	Busy:            "a job runs on it until it ends",
 	RecentlyUsed:    "it was not idle for keepIdle",
 	Deleted:         "it was deleted before",
 	Surplus:         "it was idle for keepIdle, and no demand is expected that needs it",

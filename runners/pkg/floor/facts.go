@@ -10,6 +10,9 @@ type Limits struct {
 	PerLease int
 	// Warm is the number of slots that should be free while there is demand.
 	Warm int
+	// Steady is true if each machine has a job from its boot, whether or not the set needs it. Warm
+	// is then the number of machines to have.
+	Steady bool
 	// GrowAfter is the time for which demand exceeds the capacity before another Mac is leased.
 	GrowAfter time.Duration
 	// KeepIdle is the time for which a lease is idle before it is surplus.
@@ -64,13 +67,19 @@ type Facts struct {
 	Sustained int
 	// Expected is the forecast: the highest expected demand of the next hours.
 	Expected int
-	// QuotaRefusal is the message of the API server if it has just refused a lease for a quota.
-	QuotaRefusal string
+	// Refused is QuotaExceeded or LeaseRefused if the API server has just refused a lease, and
+	// RefusedDetail is its message; otherwise they are empty.
+	Refused       Reason
+	RefusedDetail string
 }
 
 // Demand returns the number of jobs that need a slot: those that wait, and those that run on the
-// capacity. Jobs on offline and deleted leases have slots that count as no capacity.
+// capacity. Jobs on offline and deleted leases have slots that count as no capacity. The demand of
+// a steady set is Warm.
 func (f Facts) Demand() int {
+	if f.Limits.Steady {
+		return f.Limits.Warm
+	}
 	n := len(f.Waiting)
 	for _, l := range f.Leases {
 		if l.usable() {
@@ -84,9 +93,10 @@ func (f Facts) Demand() int {
 func (l Lease) usable() bool { return l.Phase != Ending && !l.Offline }
 
 // slots returns the number of slots for jobs, including the free ones that Warm asks for.
+// The machines of a steady set are never free.
 func (l Limits) slots(jobs int) int {
-	if jobs == 0 {
-		return 0
+	if jobs == 0 || l.Steady {
+		return jobs
 	}
 	return jobs + l.Warm
 }

@@ -21,6 +21,7 @@ func anyFacts(t *rapid.T) Facts {
 		Min: number("min", 3), PerLease: 1 + number("perLease", 1), Warm: number("warm", 3), GrowAfter: time.Minute,
 		KeepIdle: duration("keepIdle", 4*time.Hour), DecideBefore: duration("decideBefore", time.Hour),
 	}
+	f.Limits.Steady = rapid.Bool().Draw(t, "steady")
 	f.Limits.Max = f.Limits.Min + number("max", 5)
 	for i := range number("waiting", 10) {
 		f.Waiting = append(f.Waiting, strconv.Itoa(i))
@@ -39,7 +40,7 @@ func anyFacts(t *rapid.T) Facts {
 		f.Leases = append(f.Leases, l)
 	}
 	if rapid.Bool().Draw(t, "quota") {
-		f.QuotaRefusal = "exceeded quota"
+		f.Refused = rapid.SampledFrom([]Reason{QuotaExceeded, LeaseRefused}).Draw(t, "reason")
 	}
 	return f
 }

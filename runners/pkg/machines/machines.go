@@ -35,16 +35,18 @@ type Machine struct {
 	// SilentSince is the time since which a running guest has not answered; zero if it has, or if
 	// the virtual machine has not started.
 	SilentSince time.Time
-	// ImageName is the name of the image that it runs.
-	ImageName string
+	// Stalled is the reason for which a booting machine cannot start without intervention, such as
+	// ImageNotFound; otherwise empty.
+	Stalled string
+	// Outdated is true if the set creates its machines with other settings now, such as another
+	// image.
+	Outdated bool
 }
 
 // Settings are the settings of a set.
 type Settings struct {
 	// PerLease is the number of machines on a lease.
 	PerLease int
-	// ImageName is the name of the image of new machines.
-	ImageName string
 	// MaxAge is the age at which a warm machine is replaced.
 	MaxAge time.Duration
 	// Timeout is the time after which a job is ended.
@@ -78,8 +80,8 @@ const (
 	TooOld Reason = "TooOld"
 	// GuestSilent: the guest has not answered for BootTimeout.
 	GuestSilent Reason = "GuestSilent"
-	// OldImage: the set has another image now.
-	OldImage Reason = "OldImage"
+	// Outdated: the set has another image or other settings now.
+	Outdated Reason = "Outdated"
 )
 
 // Decision is an action with its reason.
@@ -124,12 +126,14 @@ func endReason(now time.Time, settings Settings, m Machine) Reason {
 		return TimedOut
 	case m.State == Booting && !m.SilentSince.IsZero() && now.Sub(m.SilentSince) >= settings.BootTimeout:
 		return GuestSilent
+	case m.State == Booting && m.Outdated:
+		return Outdated // it may wait for an image that does not exist
 	}
 	return ""
 }
 
 // replaceable returns a warm machine to replace, and the reason. While another machine of the lease
-// boots or stops, it returns no reason: a new image must not take all warm machines at once.
+// boots or stops, it returns no reason: new settings must not take all warm machines at once.
 func replaceable(now time.Time, settings Settings, machines []Machine) (Machine, Reason) {
 	for _, m := range machines {
 		if m.State == Booting || m.State == Deleting || endReason(now, settings, m) != "" {
@@ -139,8 +143,8 @@ func replaceable(now time.Time, settings Settings, machines []Machine) (Machine,
 	for _, m := range machines {
 		switch {
 		case m.State != Warm:
-		case m.ImageName != settings.ImageName:
-			return m, OldImage
+		case m.Outdated:
+			return m, Outdated
 		case now.Sub(m.CreatedAt) >= settings.MaxAge:
 			return m, TooOld
 		}

@@ -12,12 +12,12 @@ import (
 
 var (
 	now      = time.Date(2026, 3, 2, 12, 0, 0, 0, time.UTC)
-	settings = Settings{PerLease: 2, ImageName: "new", MaxAge: 24 * time.Hour, Timeout: time.Hour}
+	settings = Settings{PerLease: 2, MaxAge: 24 * time.Hour, Timeout: time.Hour}
 )
 
 // machine returns a machine on lease "a" that was created an hour ago.
 func machine(name string, state State, changes ...func(*Machine)) Machine {
-	m := Machine{Name: name, Lease: "a", State: state, CreatedAt: now.Add(-time.Hour), ImageName: "new"}
+	m := Machine{Name: name, Lease: "a", State: state, CreatedAt: now.Add(-time.Hour)}
 	for _, change := range changes {
 		change(&m)
 	}
@@ -26,7 +26,7 @@ func machine(name string, state State, changes ...func(*Machine)) Machine {
 
 func age(d time.Duration) func(*Machine)     { return func(m *Machine) { m.CreatedAt = now.Add(-d) } }
 func busyFor(d time.Duration) func(*Machine) { return func(m *Machine) { m.BusySince = now.Add(-d) } }
-func oldImage(m *Machine)                    { m.ImageName = "old" }
+func outdated(m *Machine)                    { m.Outdated = true }
 
 func TestDecide(t *testing.T) {
 	create := Decision{Action: Create, Reason: FreeSlot, Lease: "a"}
@@ -48,14 +48,18 @@ func TestDecide(t *testing.T) {
 		{"a machine that had its job is deleted", []string{"a"}, []Machine{machine("m", Done), full}, []Decision{end("m", Ended)}},
 		{"also on a lease that is not kept", nil, []Machine{machine("m", Done)}, []Decision{end("m", Ended)}},
 		{"an old machine is replaced", []string{"a"}, []Machine{machine("m", Warm, age(24*time.Hour)), full}, []Decision{end("m", TooOld)}},
-		{"a machine of an older image is replaced", []string{"a"}, []Machine{machine("m", Warm, oldImage), full}, []Decision{end("m", OldImage)}},
-		{"a busy one is not", []string{"a"}, []Machine{machine("m", Busy, oldImage, age(48*time.Hour), busyFor(0)), full}, nil},
+		{"a machine with older settings is replaced", []string{"a"}, []Machine{machine("m", Warm, outdated), full}, []Decision{end("m", Outdated)}},
+		{"a busy one is not", []string{"a"}, []Machine{machine("m", Busy, outdated, age(48*time.Hour), busyFor(0)), full}, nil},
 		{
 			"one machine of a lease at a time", []string{"a"},
-			[]Machine{machine("m", Warm, oldImage), machine("n", Warm, oldImage)}, []Decision{end("m", OldImage)},
+			[]Machine{machine("m", Warm, outdated), machine("n", Warm, outdated)}, []Decision{end("m", Outdated)},
 		},
-		{"not while the other one boots", []string{"a"}, []Machine{machine("m", Warm, oldImage), machine("n", Booting)}, nil},
-		{"not while the other one stops", []string{"a"}, []Machine{machine("m", Warm, oldImage), machine("n", Done)}, []Decision{end("n", Ended)}},
+		{
+			"all that boot at once, since none is ready", []string{"a"},
+			[]Machine{machine("m", Booting, outdated), machine("n", Booting, outdated)}, []Decision{end("m", Outdated), end("n", Outdated)},
+		},
+		{"not while the other one boots", []string{"a"}, []Machine{machine("m", Warm, outdated), machine("n", Booting)}, nil},
+		{"not while the other one stops", []string{"a"}, []Machine{machine("m", Warm, outdated), machine("n", Done)}, []Decision{end("n", Ended)}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			assert.Equal(t, test.want, Decide(now, settings, test.leases, test.machines))
@@ -72,7 +76,7 @@ func TestProperties(t *testing.T) {
 		for i := range rapid.IntRange(0, 4).Draw(t, "machines") {
 			m := machine(strconv.Itoa(i), rapid.SampledFrom([]State{Booting, Warm, Busy, Done, Deleting}).Draw(t, "state"))
 			m.Lease = leases[i%2]
-			m.ImageName = rapid.SampledFrom([]string{"new", "old"}).Draw(t, "image")
+			m.Outdated = rapid.Bool().Draw(t, "outdated")
 			m.CreatedAt = now.Add(-time.Duration(rapid.IntRange(0, 48).Draw(t, "age")) * time.Hour)
 			m.BusySince = now.Add(-time.Duration(rapid.IntRange(0, 90).Draw(t, "busy")) * time.Minute)
 			machines, byName[m.Name] = append(machines, m), m
@@ -88,7 +92,8 @@ func TestProperties(t *testing.T) {
 			require.False(t, deleted[d.Machine], "no machine is deleted twice")
 			deleted[d.Machine] = true
 			require.True(t, m.State != Busy || now.Sub(m.BusySince) >= settings.Timeout, "no job is ended before the timeout")
-			require.NotContains(t, []State{Booting, Deleting}, m.State)
+			require.NotEqual(t, Deleting, m.State)
+			require.True(t, m.State != Booting || m.Outdated)
 		}
 		for _, lease := range leases {
 			require.Equal(t, settings.PerLease, slots[lease], "all slots are used, and none twice")

@@ -22,6 +22,7 @@ type Metrics struct {
 	decisions *prometheus.GaugeVec
 	sourceUp  *prometheus.GaugeVec
 	paused    *prometheus.GaugeVec
+	stalled   *prometheus.GaugeVec
 	// Errors counts failed actions.
 	Errors *prometheus.CounterVec
 	// Leader is 1 while this process leads.
@@ -52,13 +53,14 @@ func New(registerer prometheus.Registerer) *Metrics {
 		decisions: gauge("decisions", "Current decisions about leases, by action and reason.", "set", "action", "reason"),
 		sourceUp:  gauge("source_up", "1 while the source of the jobs is reachable, by the reason if not.", "set", "reason"),
 		paused:    gauge("machines_paused", "1 while no machines are created because machines have failed.", "set"),
+		stalled:   gauge("machines_stalled", "Virtual machines that cannot start without intervention, by the reason.", "set", "reason"),
 		Errors:    counter("errors_total", "Failed actions; they are repeated.", "set", "action"),
 		Leader:    prometheus.NewGauge(prometheus.GaugeOpts{Name: "macrack_runners_leader", Help: "1 while this process leads."}),
 		ConfigValid: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "macrack_runners_config_valid", Help: "1 if the file of the configuration was valid when it was last read.",
 		}),
 	}
-	registerer.MustRegister(m.jobs, m.finished, m.started, m.leases, m.machines, m.paid, m.busy, m.decisions, m.sourceUp, m.paused,
+	registerer.MustRegister(m.jobs, m.finished, m.started, m.leases, m.machines, m.paid, m.busy, m.decisions, m.sourceUp, m.paused, m.stalled,
 		m.Errors, m.Leader, m.ConfigValid)
 	return m
 }
@@ -66,8 +68,12 @@ func New(registerer prometheus.Registerer) *Metrics {
 // Facts publishes the facts about a set, and counts the time since the last ones.
 func (m *Metrics) Facts(set string, facts floor.Facts, all []machines.Machine, since time.Duration, paused bool) {
 	states := map[machines.State]int{}
+	m.stalled.DeletePartialMatch(prometheus.Labels{"set": set})
 	for _, machine := range all {
 		states[machine.State]++
+		if machine.Stalled != "" {
+			m.stalled.WithLabelValues(set, machine.Stalled).Inc()
+		}
 	}
 	for _, state := range []machines.State{machines.Booting, machines.Warm, machines.Busy, machines.Done, machines.Deleting} {
 		m.machines.WithLabelValues(set, string(state)).Set(float64(states[state]))
@@ -113,7 +119,7 @@ func (m *Metrics) Source(set, reason string) {
 
 // Forget removes the gauges of a set that has no leases and machines anymore.
 func (m *Metrics) Forget(set string) {
-	for _, vec := range []*prometheus.GaugeVec{m.jobs, m.leases, m.machines, m.decisions, m.sourceUp, m.paused} {
+	for _, vec := range []*prometheus.GaugeVec{m.jobs, m.leases, m.machines, m.decisions, m.sourceUp, m.paused, m.stalled} {
 		vec.DeletePartialMatch(prometheus.Labels{"set": set})
 	}
 }

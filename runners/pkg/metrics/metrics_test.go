@@ -27,7 +27,7 @@ func scrape(t *testing.T) map[string]map[string]bool {
 	registry := prometheus.NewRegistry()
 	m := New(registry)
 	facts := floor.Facts{Limits: floor.Limits{PerLease: 2}, Leases: []floor.Lease{{Name: "a", Phase: floor.Bound, Busy: 1}}}
-	m.Facts("ios", facts, []machines.Machine{{State: machines.Busy}}, time.Minute, false)
+	m.Facts("ios", facts, []machines.Machine{{State: machines.Busy}, {State: machines.Booting, Stalled: "ImageNotFound"}}, time.Minute, false)
 	m.Decide("ios", []floor.Decision{{Action: floor.Keep, Reason: floor.Paid}})
 	m.JobStarted("ios", time.Second)
 	m.JobFinished("ios", "Succeeded")

@@ -42,8 +42,7 @@ const (
 // Machine returns the facts about an instance.
 func Machine(instance *instancev1alpha1.MacOSInstance) machines.Machine {
 	m := machines.Machine{
-		Name: instance.Name, Lease: instance.Spec.LeaseName, ImageName: instance.Spec.ImageName,
-		CreatedAt: instance.CreationTimestamp.Time, State: state(instance),
+		Name: instance.Name, Lease: instance.Spec.LeaseName, CreatedAt: instance.CreationTimestamp.Time, State: state(instance),
 	}
 	if m.State == machines.Busy {
 		// A damaged annotation must not end the job at once.
@@ -54,6 +53,9 @@ func Machine(instance *instancev1alpha1.MacOSInstance) machines.Machine {
 	}
 	if m.State == machines.Booting {
 		m.SilentSince = silentSince(instance)
+		if stalled := meta.FindStatusCondition(instance.Status.Conditions, instancev1alpha1.MacOSInstanceStalled); stalled != nil && stalled.Status == metav1.ConditionTrue {
+			m.Stalled = stalled.Reason
+		}
 	}
 	return m
 }

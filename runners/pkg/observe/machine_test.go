@@ -16,7 +16,7 @@ import (
 // instance returns a running instance whose guest is ready.
 func instance(changes ...func(*instancev1alpha1.MacOSInstance)) *instancev1alpha1.MacOSInstance {
 	i := &instancev1alpha1.MacOSInstance{ObjectMeta: metav1.ObjectMeta{Name: "m", CreationTimestamp: metav1.Time{Time: boundAt}}}
-	i.Spec.LeaseName, i.Spec.ImageName = "a", "xcode"
+	i.Spec.LeaseName = "a"
 	i.Status.Phase = instancev1alpha1.MacOSInstanceRunning
 	i.Status.Conditions = []metav1.Condition{{Type: instancev1alpha1.MacOSInstanceGuestReady, Status: metav1.ConditionTrue}}
 	for _, change := range changes {
@@ -64,10 +64,21 @@ func TestMachine(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			assert.Equal(t, machines.Machine{
-				Name: "m", Lease: "a", ImageName: "xcode", CreatedAt: boundAt, State: test.want, BusySince: test.busySince,
+				Name: "m", Lease: "a", CreatedAt: boundAt, State: test.want, BusySince: test.busySince,
 			}, Machine(test.instance))
 		})
 	}
+}
+
+func TestAStalledMachine(t *testing.T) {
+	stalled := func(i *instancev1alpha1.MacOSInstance) {
+		i.Status.Conditions = append(i.Status.Conditions, metav1.Condition{
+			Type: instancev1alpha1.MacOSInstanceStalled, Status: metav1.ConditionTrue, Reason: instancev1alpha1.ReasonImageNotFound,
+		})
+	}
+	assert.Equal(t, "ImageNotFound", Machine(instance(booting, stalled)).Stalled)
+	assert.Empty(t, Machine(instance(booting)).Stalled)
+	assert.Empty(t, Machine(instance(stalled)).Stalled, "it is ready")
 }
 
 func TestAssign(t *testing.T) {

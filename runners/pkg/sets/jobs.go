@@ -16,6 +16,9 @@ import (
 	"macrack.io/macrack/runners/pkg/observe"
 )
 
+// earlyEnd is the time within which a script that fails delays the next machines.
+const earlyEnd = 2 * time.Minute
+
 // attempt is the memory of the work on one instance in the background. A restart forgets it and
 // tries again.
 type attempt struct {
@@ -79,6 +82,13 @@ func (s *Set) fail(reason string) {
 	s.failed = append(s.failed, reason)
 }
 
+// succeed notes that machines work.
+func (s *Set) succeed() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.succeeded = true
+}
+
 // start hands its job over to a machine.
 func (s *Set) start(ctx context.Context, instance *instancev1alpha1.MacOSInstance) {
 	s.inBackground(ctx, instance, "start job", func(ctx context.Context) error {
@@ -95,10 +105,8 @@ func (s *Set) start(ctx context.Context, instance *instancev1alpha1.MacOSInstanc
 			observe.SetTime(fresh, observe.AnnotationJobDeliveredAt, s.Clock.Now())
 			return true
 		})
-		if err == nil {
-			s.mu.Lock()
-			s.delivered = true
-			s.mu.Unlock()
+		if err == nil && !s.steady() {
+			s.succeed()
 		}
 		return err
 	})
@@ -200,7 +208,11 @@ func (s *Set) markEnded(ctx context.Context, instance *instancev1alpha1.MacOSIns
 
 // finished counts a machine that was deleted.
 func (s *Set) finished(instance *instancev1alpha1.MacOSInstance, hadJob bool) {
-	result := instance.Annotations[observe.AnnotationJobResult]
+	result := Result(instance.Annotations[observe.AnnotationJobResult])
+	if !hadJob && s.steady() && instance.Status.Startup != nil {
+		// The script has ended before the set could note its start.
+		result, hadJob = ScriptResult(instance), true
+	}
 	if !hadJob {
 		if instance.Status.Phase == instancev1alpha1.MacOSInstanceStopped {
 			return // with its lease
@@ -209,12 +221,25 @@ func (s *Set) finished(instance *instancev1alpha1.MacOSInstance, hadJob bool) {
 		s.Events.Event(instance, corev1.EventTypeWarning, "MachineFailed", "the machine ended before it had a job: "+instance.Status.Message)
 		return
 	}
-	if result == string(NotStarted) {
-		s.fail(result)
+	switch {
+	case result == NotStarted:
+		s.fail(string(result))
+	case s.steady() && endedEarly(instance, result):
+		s.fail("ScriptFailed")
+		s.Events.Event(instance, corev1.EventTypeWarning, "ScriptFailed", "the script failed within "+earlyEnd.String()+" of its start")
+	case s.steady():
+		s.succeed()
 	}
-	s.Metrics.JobFinished(s.config.Name, result)
+	s.Metrics.JobFinished(s.config.Name, string(result))
 	s.Events.Event(instance, corev1.EventTypeNormal, "JobEnded", fmt.Sprintf("job %q: %s", instance.Annotations[observe.AnnotationJob], result))
 	klog.InfoS("Job ended", "set", s.config.Name, "instance", klog.KObj(instance), "job", instance.Annotations[observe.AnnotationJob], "result", result)
+}
+
+// endedEarly reports whether a script failed soon after its start, as with a wrong token. Machines
+// for it would boot for ever.
+func endedEarly(instance *instancev1alpha1.MacOSInstance, result Result) bool {
+	ran := observe.Time(instance, observe.AnnotationJobEndedAt).Sub(observe.Time(instance, observe.AnnotationJobAssignedAt))
+	return result != Succeeded && ran < earlyEnd
 }
 
 func ignoreNotFound(err error) error {

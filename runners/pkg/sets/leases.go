@@ -23,8 +23,8 @@ const (
 	// renewed when less than expireBefore remains.
 	expireAfter  = 72 * time.Hour
 	expireBefore = 48 * time.Hour
-	// quotaPause is the time after which a refused lease is tried again.
-	quotaPause = time.Minute
+	// refusedPause is the time after which a refused lease is tried again.
+	refusedPause = time.Minute
 )
 
 // grow creates a lease. Its name is the first free one of a fixed row, so that two processes cannot
@@ -51,9 +51,13 @@ func (s *Set) grow(ctx context.Context, o *state, d floor.Decision) {
 		},
 	}, metav1.CreateOptions{})
 	switch {
-	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), "exceeded quota"):
-		s.refused = refusal{err.Error(), o.now.Add(quotaPause)}
-		s.Events.Event(s.Self, corev1.EventTypeWarning, string(floor.QuotaExceeded), fmt.Sprintf("set %q: %v", s.config.Name, err))
+	case refuses(err):
+		reason := floor.LeaseRefused
+		if apierrors.IsForbidden(err) && strings.Contains(err.Error(), "exceeded quota") {
+			reason = floor.QuotaExceeded
+		}
+		s.refused = refusal{reason, err.Error(), o.now.Add(refusedPause)}
+		s.Events.Event(s.Self, corev1.EventTypeWarning, string(reason), fmt.Sprintf("set %q: %v", s.config.Name, err))
 		s.failedTo("create lease", err)
 	case err != nil:
 		s.failedTo("create lease", err)
@@ -63,6 +67,11 @@ func (s *Set) grow(ctx context.Context, o *state, d floor.Decision) {
 		klog.InfoS("Lease created", "lease", klog.KObj(lease), "reason", d.Reason)
 		s.Events.Event(lease, corev1.EventTypeNormal, "LeaseRequested", d.String())
 	}
+}
+
+// refuses reports whether an error is the refusal of an object: the same object is refused again.
+func refuses(err error) bool {
+	return apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsNotFound(err) || apierrors.IsBadRequest(err)
 }
 
 // release deletes a lease. It fails if the lease has changed since it was observed.

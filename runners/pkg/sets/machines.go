@@ -6,9 +6,11 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilrand "k8s.io/apimachinery/pkg/util/rand"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/util/retry"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/ptr"
@@ -26,6 +28,8 @@ const (
 	deadlineMargin = time.Hour
 	// keepEnded is the time after which an ended machine is deleted if no macrack-runners runs.
 	keepEnded = 24 * time.Hour
+	// rejectedPause is the time after which a refused instance is tried again.
+	rejectedPause = 10 * time.Second
 )
 
 // assign gives a job to a warm machine of a lease.
@@ -72,11 +76,12 @@ func (s *Set) keepMachines(ctx context.Context, o *state, kept []string) {
 func (s *Set) settings() machines.Settings {
 	i := s.config.Instances
 	return machines.Settings{
-		PerLease: i.PerLease, ImageName: i.ImageName, MaxAge: i.MaxAge.Duration, Timeout: i.Timeout.Duration, BootTimeout: bootTimeout,
+		PerLease: i.PerLease, MaxAge: i.MaxAge.Duration, Timeout: i.Timeout.Duration, BootTimeout: bootTimeout,
 	}
 }
 
-func (s *Set) create(ctx context.Context, o *state, lease string) {
+// newInstance returns a machine of the set.
+func (s *Set) newInstance(lease string) *instancev1alpha1.MacOSInstance {
 	instance := &instancev1alpha1.MacOSInstance{
 		ObjectMeta: metav1.ObjectMeta{Name: lease + "-" + utilrand.String(5), Labels: map[string]string{observe.LabelSet: s.config.Name}},
 		Spec: instancev1alpha1.MacOSInstanceSpec{
@@ -86,7 +91,26 @@ func (s *Set) create(ctx context.Context, o *state, lease string) {
 		},
 	}
 	s.source.Prepare(instance)
-	created, err := s.MacRack.InstanceV1alpha1().MacOSInstances(s.Namespace).Create(ctx, instance, metav1.CreateOptions{})
+	return instance
+}
+
+// outdated reports whether the set has other settings now than at the creation of an instance.
+func (s *Set) outdated(instance *instancev1alpha1.MacOSInstance) bool {
+	has, wants := &instance.Spec, &s.newInstance(instance.Spec.LeaseName).Spec
+	return has.ClassName != wants.ClassName || has.ImageName != wants.ImageName || has.StartupScript != wants.StartupScript ||
+		!equality.Semantic.DeepEqual(has.Env, wants.Env) || !equality.Semantic.DeepEqual(has.EnvFrom, wants.EnvFrom)
+}
+
+// create creates a machine on a lease. A refused one is not repeated at once.
+func (s *Set) create(ctx context.Context, o *state, lease string) {
+	if _, message := s.rejected.at(o.now); message != "" {
+		return
+	}
+	created, err := s.MacRack.InstanceV1alpha1().MacOSInstances(s.Namespace).Create(ctx, s.newInstance(lease), metav1.CreateOptions{})
+	if refuses(err) {
+		s.rejected = refusal{message: err.Error(), until: o.now.Add(rejectedPause)}
+		s.Events.Event(o.lease(lease), corev1.EventTypeWarning, "InstanceRefused", err.Error())
+	}
 	if err != nil {
 		s.failedTo("create instance", err)
 		return
@@ -161,7 +185,11 @@ func Change(ctx context.Context, client instanceClient, instance *instancev1alph
 	})
 }
 
-func onFresh(f func() error) error { return retry.RetryOnConflict(retry.DefaultRetry, f) }
+// conflicts are the retries after conflicts with the agent of a Mac, which writes often while a
+// machine boots or stops.
+var conflicts = wait.Backoff{Steps: 8, Duration: 20 * time.Millisecond, Factor: 2, Jitter: 0.2}
+
+func onFresh(f func() error) error { return retry.RetryOnConflict(conflicts, f) }
 
 func (o *state) instance(name string) *instancev1alpha1.MacOSInstance {
 	for _, instance := range o.instances {

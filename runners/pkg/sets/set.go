@@ -76,7 +76,8 @@ type Set struct {
 	leases    overlay[*rackv1alpha1.MacNodeLease]
 	instances overlay[*instancev1alpha1.MacOSInstance]
 	history   *floor.History
-	refused   refusal
+	refused   refusal // of a lease
+	rejected  refusal // of an instance
 	failures  failures
 	decided   map[string]floor.Decision
 	last      time.Time
@@ -85,7 +86,7 @@ type Set struct {
 	mu         sync.Mutex
 	attempts   map[types.UID]*attempt
 	failed     []string // the reasons for which machines failed since the last reconciliation
-	delivered  bool     // a machine got its job since then
+	succeeded  bool     // a machine took its job since then
 }
 
 // New returns a set. The history is the memory of the forecast; it may be that of an earlier Set of
@@ -151,7 +152,9 @@ func (s *Set) observe() (*state, error) {
 	slices.SortFunc(o.leases, func(a, b *rackv1alpha1.MacNodeLease) int { return strings.Compare(a.Name, b.Name) })
 	slices.SortFunc(o.instances, func(a, b *instancev1alpha1.MacOSInstance) int { return strings.Compare(a.Name, b.Name) })
 	for _, instance := range o.instances {
-		o.machines = append(o.machines, observe.Machine(instance))
+		m := observe.Machine(instance)
+		m.Outdated = !s.draining() && s.outdated(instance)
+		o.machines = append(o.machines, m)
 	}
 	return o, nil
 }
@@ -178,7 +181,7 @@ func (s *Set) reconcile(ctx context.Context) {
 		case floor.ReleaseAtFloor, floor.ReleaseNow:
 			s.release(ctx, o, d)
 		case floor.Keep:
-			if !s.draining() && keepsMachines(facts, d) {
+			if !s.draining() && takesMachines(facts, d) {
 				kept = append(kept, d.Lease)
 			}
 		}
@@ -195,10 +198,14 @@ func (s *Set) draining() bool {
 	return none
 }
 
+// steady reports whether each machine of the set runs a script from its boot.
+func (s *Set) steady() bool { return s.config.Script != nil }
+
 // facts returns the inputs of the floor rule.
 func (s *Set) facts(o *state) floor.Facts {
 	limits := s.config.Limits()
-	facts := floor.Facts{Now: o.now, Limits: limits, QuotaRefusal: s.refused.at(o.now)}
+	facts := floor.Facts{Now: o.now, Limits: limits}
+	facts.Refused, facts.RefusedDetail = s.refused.at(o.now)
 	for _, lease := range o.leases {
 		if l, ok := observe.Lease(lease, o.machines); ok {
 			facts.Leases = append(facts.Leases, l)
@@ -206,7 +213,9 @@ func (s *Set) facts(o *state) floor.Facts {
 	}
 	facts.Waiting = s.source.Waiting(s.capacity(o, facts))
 	facts.Sustained = s.history.Record(o.now, facts.Demand(), limits.GrowAfter)
-	facts.Expected = s.history.Expected(o.now)
+	if !limits.Steady && !s.draining() {
+		facts.Expected = s.history.Expected(o.now)
+	}
 	return facts
 }
 
@@ -229,9 +238,12 @@ func (s *Set) capacity(o *state, facts floor.Facts) Capacity {
 	return c
 }
 
-// keepsMachines reports whether machines are created on a lease: it is bound, its Mac is online,
-// and it is kept.
-func keepsMachines(facts floor.Facts, d floor.Decision) bool {
+// takesMachines reports whether machines are created on a kept lease: it is bound, and its Mac is
+// online. The machines of a steady set never become idle, so that a surplus lease takes none.
+func takesMachines(facts floor.Facts, d floor.Decision) bool {
+	if facts.Limits.Steady && (d.Reason == floor.Busy || d.Reason == floor.RecentlyUsed) {
+		return false
+	}
 	for _, l := range facts.Leases {
 		if l.Name == d.Lease {
 			return l.Phase == floor.Bound && !l.Offline
@@ -245,17 +257,20 @@ func (s *Set) failedTo(action string, err error) {
 	klog.ErrorS(err, "Failed to "+action, "set", s.config.Name)
 }
 
-// refusal is a refusal of a lease by a quota. It holds for a minute; then a lease is tried again.
+// refusal is the refusal of an object by the API server. It holds for a while; then another one is
+// tried.
 type refusal struct {
+	reason  floor.Reason
 	message string
 	until   time.Time
 }
 
-func (r *refusal) at(now time.Time) string {
+// at returns the reason and the message of a refusal that holds; otherwise "".
+func (r *refusal) at(now time.Time) (floor.Reason, string) {
 	if now.Before(r.until) {
-		return r.message
+		return r.reason, r.message
 	}
-	return ""
+	return "", ""
 }
 
 // failures delays the creation of machines after machines have failed, up to ten minutes.
@@ -267,10 +282,10 @@ type failures struct {
 // countFailures takes over the results of the background.
 func (s *Set) countFailures(now time.Time) {
 	s.mu.Lock()
-	failed, delivered := s.failed, s.delivered
-	s.failed, s.delivered = nil, false
+	failed, succeeded := s.failed, s.succeeded
+	s.failed, s.succeeded = nil, false
 	s.mu.Unlock()
-	if delivered {
+	if succeeded {
 		s.failures = failures{}
 	}
 	for range failed {

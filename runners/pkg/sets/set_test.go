@@ -234,6 +234,38 @@ func TestQuota(t *testing.T) {
 	w.eventsContain("QuotaExceeded")
 }
 
+func TestALeaseThatIsRefused(t *testing.T) {
+	w := newWorld(t, "")
+	tries := 0
+	w.client.PrependReactor("create", "macnodeleases", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		tries++
+		return true, nil, apierrors.NewForbidden(action.GetResource().GroupResource(), "ios-1", errors.New("no access"))
+	})
+	w.source.jobs = 1
+	for range 59 {
+		w.step()
+	}
+	assert.Equal(t, 1, tries, "once a minute")
+	w.eventsContain("Warning LeaseRefused")
+}
+
+func TestAnInstanceThatIsRefused(t *testing.T) {
+	w := newWorld(t, "")
+	tries := 0
+	w.client.PrependReactor("create", "macosinstances", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		tries++
+		return true, nil, apierrors.NewForbidden(action.GetResource().GroupResource(), "ios-1-abcde", errors.New("no such class"))
+	})
+	w.source.jobs = 1
+	w.step()
+	w.bind()
+	for range 60 {
+		w.step()
+	}
+	assert.Equal(t, 6, tries, "each ten seconds")
+	w.eventsContain("Warning InstanceRefused")
+}
+
 func TestOverlay(t *testing.T) {
 	now := time.Now()
 	object := func(version string) *rackv1alpha1.MacNodeLease {

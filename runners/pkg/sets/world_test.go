@@ -103,7 +103,8 @@ func (d direct) Instances(string) ([]*instancev1alpha1.MacOSInstance, error) {
 	return instances, nil
 }
 
-func newWorld(t *testing.T, settings string) *world {
+// parse returns a set with settings of its instances and a source.
+func parse(t *testing.T, settings, source string) *config.Set {
 	t.Helper()
 	parsed, err := config.Parse([]byte(`apiVersion: runners.macrack.io/v1alpha1
 kind: RunnersConfiguration
@@ -111,9 +112,14 @@ sets:
 - name: ios
   leases: {max: 2, growAfter: 0s}
   instances: {className: small, imageName: xcode` + settings + `}
-  gitlab: {}
+  ` + source + `
 `))
 	require.NoError(t, err)
+	return &parsed.Sets[0]
+}
+
+func newWorld(t *testing.T, settings string) *world {
+	t.Helper()
 	w := &world{
 		T: t, client: fakes.New(), clock: clocktesting.NewFakeClock(time.Now()), source: &queue{started: map[string]int{}}, events: record.NewFakeRecorder(1000),
 	}
@@ -121,7 +127,7 @@ sets:
 		Namespace: namespace, MacRack: w.client, Reader: direct{w.client}, Events: w.events, Self: Self(namespace, "macrack-runners"),
 		Metrics: metrics.New(prometheus.NewRegistry()), Clock: w.clock,
 	}
-	w.Set = New(environment, &parsed.Sets[0], w.source, &floor.History{})
+	w.Set = New(environment, parse(t, settings, "gitlab: {}"), w.source, &floor.History{})
 	return w
 }
 
