@@ -29,7 +29,7 @@ func main() {
 
 func newCommand() *cobra.Command {
 	var (
-		o     runOptions
+		o     = runOptions{election: defaultElection}
 		check bool
 	)
 	cmd := &cobra.Command{

@@ -40,6 +40,13 @@ const component = "macrack-runners"
 // A release sets version and commit with -ldflags "-X main.version=v1.2.3".
 var version, commit = "v0.1.0", "unknown"
 
+// election are the times of the election of a leader.
+type election struct {
+	lease, renew, retry time.Duration
+}
+
+var defaultElection = election{lease: 15 * time.Second, renew: 10 * time.Second, retry: 2 * time.Second}
+
 var errLeadershipLost = errors.New("leadership lost to another process; restart to wait for it")
 
 // cluster is the access to the cluster and the namespace of the tenant.
@@ -79,6 +86,7 @@ type runOptions struct {
 	cluster
 	file        string
 	bindAddress string
+	election    election
 }
 
 // run runs the sets while this process leads, until ctx ends.
@@ -143,7 +151,7 @@ func (o *runOptions) lead(ctx context.Context, identity string, m *metrics.Metri
 			LeaseMeta: metav1.ObjectMeta{Namespace: o.namespace, Name: component}, Client: o.core.CoordinationV1(),
 			LockConfig: resourcelock.ResourceLockConfig{Identity: identity},
 		},
-		LeaseDuration: 15 * time.Second, RenewDeadline: 10 * time.Second, RetryPeriod: 2 * time.Second, ReleaseOnCancel: true, Name: component,
+		LeaseDuration: o.election.lease, RenewDeadline: o.election.renew, RetryPeriod: o.election.retry, ReleaseOnCancel: true, Name: component,
 		Callbacks: leaderelection.LeaderCallbacks{
 			OnStartedLeading: func(leading context.Context) {
 				close(began)

@@ -4,6 +4,7 @@ package github
 import (
 	"context"
 	"crypto/x509"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"net/http"
@@ -37,7 +38,7 @@ var errCredentials = errors.New("invalid credentials")
 func (s *Source) connect(ctx context.Context) (*scaleset.Client, error) {
 	secret, err := s.secrets.Get(ctx, s.github.SecretName, metav1.GetOptions{})
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", errCredentials, err)
+		return nil, fmt.Errorf("reading the credentials: %w", err)
 	}
 	options, err := clientOptions(s.github)
 	if err != nil {
@@ -63,12 +64,10 @@ func appAuth(secret *corev1.Secret) (scaleset.GitHubAppAuth, error) {
 	app := scaleset.GitHubAppAuth{
 		ClientID: string(secret.Data[keyAppID]), InstallationID: installation, PrivateKey: string(secret.Data[keyPrivateKey]),
 	}
-	if err == nil {
-		err = app.Validate()
-	}
-	if err != nil {
+	block, _ := pem.Decode([]byte(app.PrivateKey))
+	if err != nil || block == nil || app.Validate() != nil {
 		// The error could quote the key.
-		return app, fmt.Errorf("%w: Secret %q needs the key %s, or %s, %s and %s", errCredentials, secret.Name, keyToken, keyAppID, keyInstallationID, keyPrivateKey)
+		return app, fmt.Errorf("%w: Secret %q needs the key %s, or %s, %s and, in PEM format, %s", errCredentials, secret.Name, keyToken, keyAppID, keyInstallationID, keyPrivateKey)
 	}
 	return app, nil
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
 	"slices"
 	"strings"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/actions/scaleset"
 	"github.com/actions/scaleset/listener"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/wait"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/klog/v2"
@@ -129,8 +131,15 @@ func (s *Source) listen(ctx context.Context) error {
 // reasonOf returns the reason of a failure as a single word.
 func reasonOf(err error) string {
 	text := err.Error()
+	var connection *net.OpError
 	switch {
-	case errors.Is(err, errCredentials) || strings.Contains(text, "401 ") || strings.Contains(text, "403 "):
+	case errors.As(err, &connection) || strings.Contains(text, "x509: "):
+		return "Unreachable"
+	case strings.Contains(text, "rate limit"): // GitHub refuses with 403, too
+		return "RateLimitedOrDown"
+	case apierrors.IsNotFound(err):
+		return "NotFound"
+	case errors.Is(err, errCredentials) || apierrors.IsForbidden(err) || strings.Contains(text, "401 ") || strings.Contains(text, "403 ") || strings.Contains(text, "private key"):
 		return "Unauthorized"
 	case strings.Contains(text, "429 ") || strings.Contains(text, "giving up after"):
 		return "RateLimitedOrDown"

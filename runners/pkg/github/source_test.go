@@ -289,16 +289,10 @@ func TestAJobThatIsCanceled(t *testing.T) {
 
 func TestCredentials(t *testing.T) {
 	w := newWorld(t)
-	_, err := w.core.CoreV1().Secrets(namespace).Update(t.Context(), &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Name: "app", Namespace: namespace}, Data: map[string][]byte{keyToken: []byte("wrong")},
-	}, metav1.UpdateOptions{})
-	require.NoError(t, err)
+	w.secret(map[string]string{keyToken: "wrong"})
 	w.start()
 	w.eventually("the event has the reason", w.event("Warning Unauthorized"))
-	_, err = w.core.CoreV1().Secrets(namespace).Update(t.Context(), &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Name: "app", Namespace: namespace}, Data: map[string][]byte{keyToken: []byte(githubtest.Token)},
-	}, metav1.UpdateOptions{})
-	require.NoError(t, err)
+	w.secret(map[string]string{keyToken: githubtest.Token})
 	w.github.Queue(0)
 	w.allEnded(1)
 }

@@ -13,7 +13,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
-	"k8s.io/client-go/util/retry"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 
@@ -26,8 +25,12 @@ import (
 	"macrack.io/macrack/runners/pkg/sets"
 )
 
-// poll is the interval at which a job looks for its machine.
-const poll = 500 * time.Millisecond
+const (
+	// poll is the interval at which a job looks for its machine.
+	poll = 500 * time.Millisecond
+	// outage is the time for which the API server may fail during a stage.
+	outage = 2 * time.Minute
+)
 
 // Executor runs the stages of one job.
 type Executor struct {
@@ -116,6 +119,32 @@ func (e *Executor) machine(ctx context.Context, job string) (*instancev1alpha1.M
 	return nil, nil
 }
 
+// patientMachine is machine for a stage that needs the answer.
+func (e *Executor) patientMachine(ctx context.Context, job string) (instance *instancev1alpha1.MacOSInstance, err error) {
+	err = e.patiently(ctx, func() error {
+		instance, err = e.machine(ctx, job)
+		return err
+	})
+	return instance, err
+}
+
+// patiently repeats a call until it succeeds or the object does not exist. An API server that
+// restarts is no failure of the job.
+func (e *Executor) patiently(ctx context.Context, call func() error) error {
+	for began := e.Clock.Now(); ; {
+		err := call()
+		if err == nil || apierrors.IsNotFound(err) || e.Clock.Since(began) > outage {
+			return err
+		}
+		fmt.Fprintln(e.Log, err)
+		select {
+		case <-ctx.Done():
+			return errors.Join(err, context.Cause(ctx))
+		case <-e.Clock.After(retryPause):
+		}
+	}
+}
+
 // claim creates or renews the claim of a job.
 func (e *Executor) claim(ctx context.Context, job string) error {
 	now := &metav1.MicroTime{Time: e.Clock.Now()}
@@ -135,12 +164,14 @@ func (e *Executor) claim(ctx context.Context, job string) error {
 
 // accept notes that the job uses its machine, and removes the claim.
 func (e *Executor) accept(ctx context.Context, job string, instance *instancev1alpha1.MacOSInstance) error {
-	err := sets.Change(ctx, e.Instances, instance, func(fresh *instancev1alpha1.MacOSInstance) bool {
-		if !observe.Time(fresh, observe.AnnotationJobStartedAt).IsZero() {
-			return false
-		}
-		observe.SetTime(fresh, observe.AnnotationJobStartedAt, e.Clock.Now())
-		return true
+	err := e.patiently(ctx, func() error {
+		return sets.Change(ctx, e.Instances, instance, func(fresh *instancev1alpha1.MacOSInstance) bool {
+			if !observe.Time(fresh, observe.AnnotationJobStartedAt).IsZero() {
+				return false
+			}
+			observe.SetTime(fresh, observe.AnnotationJobStartedAt, e.Clock.Now())
+			return true
+		})
 	})
 	if err != nil {
 		return err
@@ -158,10 +189,11 @@ func (e *Executor) Cleanup(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := e.Leases.Delete(ctx, job, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+	err = e.patiently(ctx, func() error { return e.Leases.Delete(ctx, job, metav1.DeleteOptions{}) })
+	if err != nil && !apierrors.IsNotFound(err) {
 		return err
 	}
-	instance, err := e.machine(ctx, job)
+	instance, err := e.patientMachine(ctx, job)
 	if err != nil || instance == nil {
 		return err
 	}
@@ -171,8 +203,7 @@ func (e *Executor) Cleanup(ctx context.Context) error {
 // end notes the result of a job on its machine, unless there is one. The set deletes a machine
 // whose job has ended.
 func (e *Executor) end(ctx context.Context, instance *instancev1alpha1.MacOSInstance, result sets.Result, ended bool) error {
-	// A job may have lost the machine while the API server was down.
-	return retry.OnError(retry.DefaultBackoff, func(err error) bool { return !apierrors.IsNotFound(err) }, func() error {
+	return e.patiently(ctx, func() error {
 		return sets.Change(ctx, e.Instances, instance, func(fresh *instancev1alpha1.MacOSInstance) bool {
 			if fresh.Annotations[observe.AnnotationJobResult] == "" {
 				metav1.SetMetaDataAnnotation(&fresh.ObjectMeta, observe.AnnotationJobResult, string(result))

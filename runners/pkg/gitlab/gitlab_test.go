@@ -16,8 +16,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	kubernetesfake "k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/utils/clock"
 
@@ -259,6 +262,42 @@ func TestABrokenConnection(t *testing.T) {
 		}
 	}
 	require.NoError(t, s.Cleanup(t.Context()))
+}
+
+// An API server that restarts fails no stage.
+func TestAnOutage(t *testing.T) {
+	w := newWorld(t)
+	var mu sync.Mutex
+	failing := 0
+	down := func(clienttesting.Action) (bool, runtime.Object, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		if failing == 0 {
+			return false, nil, nil
+		}
+		failing--
+		return true, nil, apierrors.NewServiceUnavailable("restarting")
+	}
+	s := w.job("13", w.macs)
+	require.NoError(t, s.Prepare(t.Context()))
+	// The set and the Macs have a part of the failures.
+	w.client.PrependReactor("*", "*", down)
+	w.core.PrependReactor("*", "*", down)
+	fail := func() {
+		mu.Lock()
+		defer mu.Unlock()
+		failing = 20
+	}
+	fail()
+	code, err := s.Run(t.Context(), []byte("true"), "build_script")
+	require.NoError(t, err)
+	assert.Zero(t, code)
+	fail()
+	_, err = s.Run(t.Context(), []byte("exit 3"), "build_script")
+	require.ErrorIs(t, err, ErrBuild)
+	fail()
+	require.NoError(t, s.Cleanup(t.Context()))
+	w.event(": Failed")
 }
 
 func TestAMachineThatEnds(t *testing.T) {

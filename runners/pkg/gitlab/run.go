@@ -83,7 +83,7 @@ func (e *Executor) Run(ctx context.Context, script []byte, stage string) (int, e
 	if err != nil {
 		return 0, err
 	}
-	instance, err := e.machine(ctx, job)
+	instance, err := e.patientMachine(ctx, job)
 	switch {
 	case err != nil:
 		return 0, err

@@ -85,18 +85,19 @@ func Output(ctx context.Context, executor Executor, instance *instancev1alpha1.M
 	case err != nil:
 		return "", fmt.Errorf("command in the guest of instance %q: %w", instance.Name, err)
 	case code != 0:
-		return "", fmt.Errorf("command in the guest of instance %q: exit code %d: %s", instance.Name, code, bytes.TrimSpace(stderr.Bytes()))
+		return "", fmt.Errorf("command in the guest of instance %q: exit code %d: %s", instance.Name, code, bytes.TrimSpace(stderr.buffer.Bytes()))
 	}
-	return stdout.String(), nil
+	return stdout.buffer.String(), nil
 }
 
-// bounded is a buffer that drops what exceeds maxOutput.
-type bounded struct{ bytes.Buffer }
+// bounded is a buffer that drops what exceeds maxOutput. It does not embed the buffer, whose
+// ReadFrom knows no bound.
+type bounded struct{ buffer bytes.Buffer }
 
 // Write implements io.Writer.
 func (b *bounded) Write(data []byte) (int, error) {
-	if room := maxOutput - b.Len(); room > 0 {
-		b.Buffer.Write(data[:min(room, len(data))])
+	if room := maxOutput - b.buffer.Len(); room > 0 {
+		b.buffer.Write(data[:min(room, len(data))])
 	}
 	return len(data), nil
 }

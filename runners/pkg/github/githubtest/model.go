@@ -1,12 +1,14 @@
 package githubtest
 
 import (
+	"crypto/rsa"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -22,6 +24,8 @@ type Server struct {
 	Poll time.Duration
 	// SessionTTL is the time after which a session that does not poll can be replaced.
 	SessionTTL time.Duration
+	// AppKey is the key of the GitHub App; nil if there is none.
+	AppKey *rsa.PublicKey
 
 	server *httptest.Server
 
@@ -33,6 +37,7 @@ type Server struct {
 	capacity   int
 	jobs       []*Job
 	runners    map[int]*Runner
+	secrets    []string
 	messages   []*message
 	lastID     int
 	changed    chan struct{}
@@ -117,15 +122,12 @@ func (s *Server) Runners() []string {
 	return names
 }
 
-// Secrets returns the secrets of the registered runners.
+// Secrets returns the configurations of all runners, encoded as the runners get them, and the
+// secrets in them.
 func (s *Server) Secrets() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var secrets []string
-	for _, runner := range s.runners {
-		secrets = append(secrets, runner.Secret)
-	}
-	return secrets
+	return slices.Clone(s.secrets)
 }
 
 // Capacity returns the capacity that the client has announced last.
@@ -318,8 +320,10 @@ func (s *Server) generateJIT(r *http.Request) (int, any) {
 	if err != nil {
 		panic(err)
 	}
+	encoded := base64.StdEncoding.EncodeToString(data)
+	s.secrets = append(s.secrets, encoded, runner.Secret)
 	return http.StatusOK, scaleset.RunnerScaleSetJitRunnerConfig{
-		Runner: &scaleset.RunnerReference{ID: runner.ID, Name: runner.Name}, EncodedJITConfig: base64.StdEncoding.EncodeToString(data),
+		Runner: &scaleset.RunnerReference{ID: runner.ID, Name: runner.Name}, EncodedJITConfig: encoded,
 	}
 }
 

@@ -78,9 +78,7 @@ func (s *Server) handler() http.Handler {
 		})
 	}
 	api("POST /api/v3/orgs/acme/actions/runners/registration-token", s.registrationToken)
-	api("POST /api/v3/app/installations/1/access_tokens", func(*http.Request) (int, any) {
-		return http.StatusCreated, map[string]any{"token": Token, "expires_at": clock.Now().Add(time.Hour)}
-	})
+	api("POST /api/v3/app/installations/"+InstallationID+"/access_tokens", s.accessToken)
 	api("POST /api/v3/actions/runner-registration", func(*http.Request) (int, any) {
 		return http.StatusOK, map[string]string{"url": s.server.URL + service, "token": jwt(clock.Now().Add(time.Hour))}
 	})
