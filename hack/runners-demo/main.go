@@ -75,6 +75,12 @@ func (d *demo) story(ctx context.Context) {
 	d.Advance(20 * time.Hour)
 	d.eventually(ctx, "both leases are Bound", func() bool { return d.count(ctx, "mnl", "Bound") == 2 })
 
+	d.say("macrack-runners restarts. Its state is in the objects. It only forgets when jobs came on earlier days.")
+	d.restart(ctx)
+	d.eventually(ctx, "both leases and four warm virtual machines are still there", func() bool {
+		return d.count(ctx, "mnl", "Bound") == 2 && d.warm(ctx) == 4
+	})
+
 	d.say("The floor comes near. Surplus leases are deleted, and keep their Macs until the floor.")
 	d.Advance(3*time.Hour + 50*time.Minute)
 	d.eventually(ctx, "no lease is Bound", func() bool { return d.count(ctx, "mnl", "Bound") == 0 })
@@ -89,8 +95,8 @@ func (d *demo) story(ctx context.Context) {
 
 // picture shows what was paid and used, by the metrics.
 func (d *demo) picture(ctx context.Context) {
-	paid := d.metric(ctx, "macrack_runners_paid_chassis_seconds_total")
-	busy := d.metric(ctx, "macrack_runners_busy_chassis_seconds_total")
+	d.add(ctx)
+	paid, busy := d.paid, d.busy
 	d.say("The paid time and the used time.")
 	const width = 50
 	fmt.Fprintf(d.out, "  paid  %s %.2f chassis-days\n", strings.Repeat("█", width), paid/86400)
@@ -110,6 +116,9 @@ type demo struct {
 	control  string
 	metrics  string
 	children []*process.Child
+	runners  *process.Child
+	// paid and busy are chassis-seconds.
+	paid, busy float64
 
 	steps, asExpected int
 }

@@ -55,11 +55,26 @@ func (d *demo) start(ctx context.Context) error {
 		return err
 	}
 	// The demo uses an administrator, so that it needs no role. make runners-test uses the chart's.
-	return d.run(&process.Child{
+	d.runners = &process.Child{
 		Name: "macrack-runners", Program: filepath.Join(bin, "macrack-runners-demo"), LogFile: d.Cluster.LogFile("macrack-runners"),
 		Args: []string{"--config=" + file, "--kubeconfig=" + d.Kubeconfig, "--namespace=" + tenant, "--bind-address=" + process.Loopback(ports[1])},
 		Env:  []string{"MACRACK_RUNNERS_CLOCK=" + d.clock},
-	})
+	}
+	return d.run(d.runners)
+}
+
+// restart restarts macrack-runners.
+func (d *demo) restart(ctx context.Context) {
+	d.add(ctx)
+	d.runners.Stop()
+	err := d.runners.Start()
+	d.eventually(ctx, "it leads again", func() bool { return err == nil && d.metric(ctx, "macrack_runners_leader") == 1 })
+}
+
+// add adds the counters of macrack-runners, which begin at zero after a restart.
+func (d *demo) add(ctx context.Context) {
+	d.paid += d.metric(ctx, "macrack_runners_paid_chassis_seconds_total")
+	d.busy += d.metric(ctx, "macrack_runners_busy_chassis_seconds_total")
 }
 
 func (d *demo) run(child *process.Child) error {
@@ -156,12 +171,12 @@ func (d *demo) metric(ctx context.Context, name string) float64 {
 	defer response.Body.Close()
 	sum := 0.0
 	for lines := bufio.NewScanner(response.Body); lines.Scan(); {
-		if rest, found := strings.CutPrefix(lines.Text(), name+"{"); found {
-			_, value, _ := strings.Cut(rest, "} ")
-			v, err := strconv.ParseFloat(value, 64)
-			if err == nil {
-				sum += v
-			}
+		series, value, _ := strings.Cut(lines.Text(), " ")
+		if series, _, _ = strings.Cut(series, "{"); series != name {
+			continue
+		}
+		if v, err := strconv.ParseFloat(value, 64); err == nil {
+			sum += v
 		}
 	}
 	return sum

@@ -33,9 +33,10 @@ func run(ctx context.Context) (err error) {
 	burst := flag.Int("burst", 20, "the number of jobs that arrive at once")
 	macs := flag.Int("macs", 4, "the number of simulated Macs")
 	warm := flag.Int("warm", 20, "the number of jobs to measure with a warm virtual machine")
+	gitlabJobs := flag.Int("gitlab-jobs", 6, "the number of jobs of GitLab that run meanwhile, on another Mac")
 	kills := flag.Duration("kills", 6*time.Second, "the time between two kills; 0 kills nothing")
 	flag.Parse()
-	c, err := cluster.Start(ctx, cluster.Options{Apiservers: 2, Controllers: 2, Macs: *macs, Example: true, Keep: true})
+	c, err := cluster.Start(ctx, cluster.Options{Apiservers: 2, Controllers: 2, Macs: *macs + 1, Example: true, Keep: true})
 	if err != nil {
 		return err
 	}
@@ -49,10 +50,12 @@ func run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	fromGitLab := make(chan gitlabOutcome, 1)
+	go func() { fromGitLab <- w.gitlab(ctx, *gitlabJobs) }()
 	if err := w.burst(ctx, *jobs, *burst, *kills); err != nil {
 		return err
 	}
-	return w.report(ctx, *jobs, measured)
+	return w.report(ctx, *jobs, measured, <-fromGitLab)
 }
 
 // measure queues single jobs, each when a virtual machine is warm, and returns their waits.

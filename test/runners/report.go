@@ -5,29 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
 	"macrack.io/macrack/test/cluster"
-	"macrack.io/macrack/test/cluster/build"
 )
-
-// renderRole returns the service account and its role from the chart.
-func renderRole(ctx context.Context, c *cluster.Cluster, values string) (string, error) {
-	root, err := build.Root()
-	if err != nil {
-		return "", err
-	}
-	out, err := exec.CommandContext(ctx, filepath.Join(c.Bin(), "helm"), "template", "runners", filepath.Join(root, "artifacts", "charts", "macrack-runners"),
-		"--namespace", tenant, "--values", values, "--show-only", "templates/role.yaml").Output()
-	if err != nil {
-		return "", fmt.Errorf("helm template: %w", err)
-	}
-	return string(out), nil
-}
 
 // spy collects the secrets of runners, and looks for them in the arguments of all processes.
 func (w *world) spy() {
@@ -98,7 +82,7 @@ func (w *world) lookEverywhere(ctx context.Context) error {
 }
 
 // report prints the result of the test.
-func (w *world) report(ctx context.Context, queued int, measured []time.Duration) error {
+func (w *world) report(ctx context.Context, queued int, measured []time.Duration, gitlab gitlabOutcome) error {
 	if err := w.lookEverywhere(ctx); err != nil {
 		return err
 	}
@@ -139,10 +123,13 @@ func (w *world) report(ctx context.Context, queued int, measured []time.Duration
 	for place := range w.leaks {
 		fmt.Printf("  a configuration of a runner is in: %s\n", place)
 	}
-	fmt.Printf("runners: jobs=%d ran_once=%d twice=%d lost=%d failed_by_kills=%d reused=%d kills=%d leaks=%d warm_p50=%s warm_p95=%s burst_p50=%s\n",
-		len(all), once, twice, lost, failed, reused, kills, len(w.leaks), quantile(measured, 0.5), quantile(measured, 0.95), quantile(waits, 0.5))
-	if twice+lost+reused+len(w.leaks) > 0 || once != queued {
-		return errors.New("a job ran twice, was lost or shared its virtual machine, or a configuration leaked")
+	for _, err := range gitlab.defects {
+		fmt.Printf("  %v\n", err)
+	}
+	fmt.Printf("runners: jobs=%d ran_once=%d twice=%d lost=%d failed_by_kills=%d reused=%d kills=%d leaks=%d gitlab_jobs=%d gitlab_defects=%d warm_p50=%s warm_p95=%s burst_p50=%s\n",
+		len(all), once, twice, lost, failed, reused, kills, len(w.leaks), gitlab.jobs, len(gitlab.defects), quantile(measured, 0.5), quantile(measured, 0.95), quantile(waits, 0.5))
+	if twice+lost+reused+len(w.leaks)+len(gitlab.defects) > 0 || once != queued {
+		return errors.New("a job ran twice, was lost or shared its virtual machine, a configuration leaked, or a job of GitLab had a defect")
 	}
 	return nil
 }

@@ -10,14 +10,12 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"syscall"
 	"time"
-
-	"k8s.io/client-go/tools/clientcmd"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"macrack.io/macrack/test/cluster"
 	"macrack.io/macrack/test/cluster/process"
@@ -33,6 +31,8 @@ type world struct {
 	cluster *cluster.Cluster
 	control string // URL of the control of GitHub
 	links   string // pattern of the link folders of stand-ins
+	// kubeconfig is that of the service account of macrack-runners.
+	kubeconfig string
 
 	children []*process.Child
 	kills    []kill
@@ -76,8 +76,7 @@ func newWorld(ctx context.Context, c *cluster.Cluster, macs int) (*world, error)
 	if err != nil {
 		return nil, err
 	}
-	kubeconfig, err := w.install(ctx, macs)
-	if err != nil {
+	if w.kubeconfig, err = w.install(ctx, macs); err != nil {
 		w.stop()
 		return nil, err
 	}
@@ -85,7 +84,7 @@ func newWorld(ctx context.Context, c *cluster.Cluster, macs int) (*world, error)
 		name := fmt.Sprintf("macrack-runners-%d", n)
 		child := &process.Child{
 			Name: name, Program: filepath.Join(c.Bin(), "macrack-runners"), LogFile: c.LogFile(name),
-			Args: []string{"--config=" + w.configFile(), "--kubeconfig=" + kubeconfig, "--namespace=" + tenant, "--bind-address="},
+			Args: []string{"--config=" + w.configFile(), "--kubeconfig=" + w.kubeconfig, "--namespace=" + tenant, "--bind-address="},
 		}
 		if err := w.start(child); err != nil {
 			w.stop()
@@ -98,16 +97,24 @@ func newWorld(ctx context.Context, c *cluster.Cluster, macs int) (*world, error)
 	}
 	w.kills = append(w.kills,
 		kill{"runner process", w.killRunner},
-		kill{"macrack-apiserver", func(ctx context.Context) error {
-			return c.Kill(ctx, fmt.Sprintf("macrack-apiserver-%d", 1+rand.IntN(2)))
-		}},
-		kill{"macrack-agent", func(ctx context.Context) error { return c.Kill(ctx, fmt.Sprintf("mac-%d", 1+rand.IntN(macs))) }},
+		kill{"macrack-apiserver", func(ctx context.Context) error { return w.crash(ctx, "macrack-apiserver", 2) }},
+		kill{"macrack-agent", func(ctx context.Context) error { return w.crash(ctx, "mac", macs+1) }},
 		kill{"session", func(ctx context.Context) error { return w.post(ctx, "/faults/drop-session", nil) }},
 		kill{"token", func(ctx context.Context) error { return w.post(ctx, "/faults/expire-token", nil) }},
 		kill{"rate limit", func(ctx context.Context) error { return w.post(ctx, "/faults/rate-limit", nil) }},
 	)
 	w.spying.Go(w.spy)
 	return w, nil
+}
+
+// crash kills one of the components with a name, and starts it again.
+func (w *world) crash(ctx context.Context, name string, count int) error {
+	name = fmt.Sprintf("%s-%d", name, 1+rand.IntN(count))
+	if err := w.cluster.Kill(ctx, name); err != nil {
+		return err
+	}
+	// It is started again also at the end of the test.
+	return w.cluster.Restart(context.WithoutCancel(ctx), name)
 }
 
 func (w *world) start(child *process.Child) error {
@@ -131,74 +138,19 @@ func (w *world) stop() {
 
 func (w *world) configFile() string { return filepath.Join(w.cluster.Dir(), "runners.yaml") }
 
-// install installs the chart's role for a service account of the tenant, and writes its kubeconfig
-// and the configuration.
-func (w *world) install(ctx context.Context, macs int) (string, error) {
-	var settings struct{ URL, CA, Token, Install string }
-	if err := w.get(ctx, "/settings", &settings); err != nil {
-		return "", err
-	}
-	set := map[string]any{
-		"name":      "ios",
-		"leases":    map[string]any{"className": "base", "max": macs, "growAfter": "1s"},
-		"instances": map[string]any{"className": "small", "imageName": "macos-26-xcode-26", "warm": 1},
-		"github":    map[string]any{"url": settings.URL, "caBundle": settings.CA, "secretName": "github", "startupScript": settings.Install},
-	}
-	config, err := json.Marshal(map[string]any{"apiVersion": "runners.macrack.io/v1alpha1", "kind": "RunnersConfiguration", "sets": []any{set}})
-	if err != nil {
-		return "", err
-	}
-	values, err := json.Marshal(map[string]any{"sets": []any{set}})
-	if err != nil {
-		return "", err
-	}
-	valuesFile := filepath.Join(w.cluster.Dir(), "values.yaml")
-	if err := os.WriteFile(w.configFile(), config, 0o600); err != nil {
-		return "", err
-	}
-	if err := os.WriteFile(valuesFile, values, 0o600); err != nil {
-		return "", err
-	}
-	role, err := renderRole(ctx, w.cluster, valuesFile)
-	if err != nil {
-		return "", err
-	}
-	admin, err := w.cluster.Kubeconfig(cluster.Admin)
-	if err != nil {
-		return "", err
-	}
-	if _, _, err := w.cluster.KubectlWith(ctx, admin, role, "apply", "--namespace", tenant, "-f", "-"); err != nil {
-		return "", err
-	}
-	if _, _, err := w.cluster.Kubectl(ctx, cluster.Admin, "create", "secret", "generic", "github", "--namespace", tenant, "--from-literal=github_token="+settings.Token); err != nil {
-		return "", err
-	}
-	token, _, err := w.cluster.Kubectl(ctx, cluster.Admin, "create", "token", "macrack-runners", "--namespace", tenant, "--duration=2h")
-	if err != nil {
-		return "", err
-	}
-	return w.writeKubeconfig(strings.TrimSpace(token))
-}
-
-func (w *world) writeKubeconfig(token string) (string, error) {
-	config, err := w.cluster.RESTConfig(cluster.Admin)
-	if err != nil {
-		return "", err
-	}
-	file := clientcmdapi.NewConfig()
-	file.Clusters["dev"] = &clientcmdapi.Cluster{Server: config.Host, CertificateAuthority: config.CAFile, CertificateAuthorityData: config.CAData}
-	file.AuthInfos["runners"] = &clientcmdapi.AuthInfo{Token: token}
-	file.Contexts["runners"] = &clientcmdapi.Context{Cluster: "dev", AuthInfo: "runners", Namespace: tenant}
-	file.CurrentContext = "runners"
-	path := filepath.Join(w.cluster.Dir(), "runners.kubeconfig")
-	return path, clientcmd.WriteToFile(*file, path)
-}
-
-// killRunner kills the process of a stand-in, if one runs.
+// killRunner kills the process of a stand-in, if one exists. It prefers one that runs a job.
 func (w *world) killRunner(context.Context) error {
 	links, err := filepath.Glob(w.links)
 	if err != nil || len(links) == 0 {
 		return err
+	}
+	exists := func(link, file string) bool {
+		_, err := os.Stat(filepath.Join(link, file))
+		return err == nil
+	}
+	idle := func(link string) bool { return !exists(link, "started") || exists(link, "done") }
+	if busy := slices.DeleteFunc(slices.Clone(links), idle); len(busy) > 0 {
+		links = busy
 	}
 	text, err := os.ReadFile(filepath.Join(links[rand.IntN(len(links))], "pid"))
 	if err != nil {
@@ -234,7 +186,7 @@ func (w *world) ended(ctx context.Context) (bool, error) {
 
 // warm reports whether a virtual machine waits for a job.
 func (w *world) warm(ctx context.Context) (bool, error) {
-	out, _, err := w.cluster.Kubectl(ctx, tenant, "get", "macosinstances", "--namespace", tenant, "--selector", "!runners.macrack.io/job",
+	out, _, err := w.cluster.Kubectl(ctx, tenant, "get", "macosinstances", "--namespace", tenant, "--selector", "runners.macrack.io/set=ios,!runners.macrack.io/job",
 		"-o", `jsonpath={.items[*].status.conditions[?(@.type=="GuestReady")].status}`)
 	return strings.Contains(out, "True"), err
 }
