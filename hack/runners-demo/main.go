@@ -60,19 +60,23 @@ func run(ctx context.Context) (err error) {
 // story runs the steps of the demo.
 func (d *demo) story(ctx context.Context) {
 	d.say("Three jobs arrive. There is no lease yet.")
-	d.queue(ctx, 3, 2*time.Second)
+	d.queue(ctx, 3, 30*time.Second)
 	d.eventually(ctx, "two Macs are leased for them", func() bool { return d.count(ctx, "mnl", "Bound") >= 2 })
+	d.eventually(ctx, "the jobs run, and a virtual machine is warm", func() bool { return d.jobsStarted(ctx) == 3 && d.warm(ctx) == 1 })
+	d.show(ctx, "get", "mnl,mi", "-L", "runners.macrack.io/job")
+
+	d.say("The jobs take four hours.")
+	d.Advance(4 * time.Hour)
 	d.eventually(ctx, "the jobs have ended", func() bool { return d.jobsLeft(ctx) == 0 })
 	d.eventually(ctx, "each virtual machine was replaced, and four are warm", func() bool { return d.warm(ctx) == 4 })
-	d.show(ctx, "get", "mnl,mi", "-L", "runners.macrack.io/job")
 
 	d.say("A job arrives while virtual machines are warm.")
 	d.queue(ctx, 1, 2*time.Second)
 	d.eventually(ctx, "it has ended", func() bool { return d.jobsLeft(ctx) == 0 })
 	fmt.Fprintf(d.out, "  from queued to running: %s\n", d.lastWait(ctx))
 
-	d.say("Twenty hours pass without a job. The leases are kept, because their Macs are paid until the floor.")
-	d.Advance(20 * time.Hour)
+	d.say("Sixteen hours pass without a job. The leases are kept, because their Macs are paid until the floor.")
+	d.Advance(16 * time.Hour)
 	d.eventually(ctx, "both leases are Bound", func() bool { return d.count(ctx, "mnl", "Bound") == 2 })
 
 	d.say("macrack-runners restarts. Its state is in the objects. It only forgets when jobs came on earlier days.")
@@ -104,8 +108,9 @@ func (d *demo) picture(ctx context.Context) {
 	if paid > 0 {
 		used = max(int(busy/paid*width), 1)
 	}
-	fmt.Fprintf(d.out, "  used  %s%s %.0f chassis-seconds\n", strings.Repeat("█", used), strings.Repeat("░", width-used), busy)
+	fmt.Fprintf(d.out, "  used  %s%s %.2f chassis-days\n", strings.Repeat("█", used), strings.Repeat("░", width-used), busy/86400)
 	d.check("two Macs were paid for one day each", paid > 1.9*86400 && paid < 2.1*86400)
+	d.check("three jobs ran for four hours, each on half a Mac", busy > 0.24*86400 && busy < 0.26*86400)
 }
 
 // demo is a testbed with macrack-runners and a GitHub.

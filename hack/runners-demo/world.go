@@ -102,7 +102,7 @@ func (d *demo) queue(ctx context.Context, count int, duration time.Duration) {
 			response.Body.Close()
 		}
 	}
-	d.check(fmt.Sprintf("%d jobs are queued", count), err == nil)
+	d.check(fmt.Sprintf("queued jobs: %d", count), err == nil)
 }
 
 func (d *demo) jobs(ctx context.Context) (jobs []job) {
@@ -121,6 +121,17 @@ func (d *demo) jobsLeft(ctx context.Context) int {
 		}
 	}
 	return left
+}
+
+// jobsStarted returns the number of jobs that have started.
+func (d *demo) jobsStarted(ctx context.Context) int {
+	started := 0
+	for _, job := range d.jobs(ctx) {
+		if !job.StartedAt.IsZero() {
+			started++
+		}
+	}
+	return started
 }
 
 // lastWait returns the time from the queueing of the last job to its start.

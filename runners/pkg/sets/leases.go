@@ -143,7 +143,7 @@ func (s *Set) record(o *state, decisions []floor.Decision) {
 		switch lease := o.lease(d.Lease); {
 		case d.Action == floor.Wait:
 			s.Events.Event(s.Self, corev1.EventTypeWarning, string(d.Reason), fmt.Sprintf("set %q: %s", s.config.Name, d))
-		case d.Action == floor.Keep && lease != nil:
+		case d.Action == floor.Keep && d.Reason != floor.Deleted && lease != nil:
 			s.Events.Event(lease, corev1.EventTypeNormal, "Kept", d.String())
 		}
 	}
