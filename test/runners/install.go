@@ -19,8 +19,8 @@ import (
 // owner is a user with the role admin in the namespace of the tenant.
 const owner = "acme-owner"
 
-// install installs the chart as the owner of the namespace, writes the configuration of the chart to
-// a file, and returns the kubeconfig of the chart's service account. The pods of the chart stay
+// install installs the chart as the owner of the namespace, writes the configuration of the chart
+// to a file, and returns the kubeconfig of the chart's service account. The pods of the chart stay
 // Pending, because the cluster has no Nodes but Macs.
 func (w *world) install(ctx context.Context, macs int) (string, error) {
 	var settings struct{ URL, CA, Token, Install string }

@@ -24,7 +24,7 @@ type Server struct {
 	Poll time.Duration
 	// SessionTTL is the time after which a session that does not poll can be replaced.
 	SessionTTL time.Duration
-	// AppKey is the key of the GitHub App; nil if there is none.
+	// AppKey is the key of the GitHub App; nil without an App.
 	AppKey *rsa.PublicKey
 
 	server *httptest.Server
