@@ -18,6 +18,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/utils/clock"
 
+	"macrack.io/macrack/pkg/agent/caches"
 	"macrack.io/macrack/pkg/agent/credentials"
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
 	"macrack.io/macrack/pkg/rules"
@@ -34,7 +35,7 @@ const (
 
 // ours are the names that an agent and its package create in the state directory. No other file is
 // removed.
-var ours = []string{"slots", "images", "state.json", "state.json.garbled", "reboots.json", kubeconfigName, certDirName, "agent.lock", ".metadata_never_index"}
+var ours = []string{"slots", "caches", "images", "state.json", "state.json.garbled", "reboots.json", kubeconfigName, certDirName, "agent.lock", ".metadata_never_index"}
 
 // jobs are the launchd jobs of this Mac; other systems have none.
 type jobs interface {
@@ -218,6 +219,9 @@ func (u *uninstaller) remove() ([]string, error) {
 	}
 	if err != nil {
 		return nil, err
+	}
+	if err := caches.New(filepath.Join(u.stateDir, "caches"), caches.NewDisk()).EraseAll(func(...string) {}); err != nil {
+		return nil, fmt.Errorf("caches: %w", err)
 	}
 	var left []string
 	for _, entry := range entries {

@@ -31,6 +31,7 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
+	"macrack.io/macrack/pkg/agent/caches"
 	"macrack.io/macrack/pkg/agent/environment"
 	"macrack.io/macrack/pkg/agent/host"
 	"macrack.io/macrack/pkg/agent/images"
@@ -122,6 +123,7 @@ type Agent struct {
 	stopper    *teardown.Stopper
 	mismatches *quarantine.Mismatches
 	rebooter   *quarantine.Rebooter
+	caches     *caches.Manager
 	images     *imagestatus.Cache
 	checker    *imagestatus.Checker
 	puller     *imagestatus.Puller
@@ -267,8 +269,10 @@ func (a *Agent) buildComponents(info host.Info, recorder record.EventRecorder) {
 	a.rebooter = quarantine.NewRebooter(quarantine.RebootConfig{
 		Host: c.Host, Slots: a.slots, Instances: o.instances, Queue: a.queue, Clock: c.Clock, StateDir: c.StateDir, PlacementLock: &a.placementLock,
 	})
+	a.caches = caches.New(filepath.Join(c.StateDir, "caches"), caches.NewDisk())
 	a.images = &imagestatus.Cache{
-		Kube: c.Kube, Store: c.Images, Instances: o.instances, MacNode: o.macNode, Queue: a.queue, Recorder: recorder, MinimumFree: &a.minimumFree,
+		Kube: c.Kube, Store: c.Images, Instances: o.instances, MacNode: o.macNode, Queue: a.queue, Recorder: recorder,
+		MinimumFree: &a.minimumFree, Reserved: a.caches.Reserved,
 	}
 	a.checker = imagestatus.NewChecker(a.images, c.Macrack, c.Clock)
 	a.puller = imagestatus.NewPuller(a.images, a.checker, a.stopper, c.Clock)
@@ -276,14 +280,14 @@ func (a *Agent) buildComponents(info host.Info, recorder record.EventRecorder) {
 	sender := &environment.Sender{Kube: c.Kube, Instances: o.instances, Slots: a.slots, Queue: a.queue, Recorder: recorder}
 	a.instance = instance.New(instance.Config{
 		Client: c.Macrack, Slots: a.slots, Instances: o.instances, MacNode: o.macNode, Pods: a.pods, Stopper: a.stopper,
-		Mismatches: a.mismatches, Quarantine: slotQuarantine, Puller: a.puller, Environment: sender, Rejections: rejected, Queue: a.queue, Clock: c.Clock,
+		Mismatches: a.mismatches, Quarantine: slotQuarantine, Puller: a.puller, Environment: sender, Caches: a.caches, Rejections: rejected, Queue: a.queue, Clock: c.Clock,
 		NewMachineID: c.NewMachineID, PlacementLock: &a.placementLock,
 	})
 	a.macNode = macnode.New(macnode.Config{
 		Version: c.Version, Host: c.Host, Images: c.Images, Checker: a.checker, MacNode: o.macNode, State: a.state,
 		Quarantine: slotQuarantine, Rebooter: a.rebooter,
 		Scrubber: scrub.New(scrub.Config{
-			Slots: a.slots, Images: c.Images, Instances: o.instances, State: a.state, Clock: c.Clock, PlacementLock: &a.placementLock,
+			Slots: a.slots, Caches: a.caches, Images: c.Images, Instances: o.instances, State: a.state, Clock: c.Clock, PlacementLock: &a.placementLock,
 		}),
 	})
 }

@@ -15,6 +15,7 @@ import (
 	instancev1alpha1 "macrack.io/macrack/pkg/apis/instance/v1alpha1"
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
 	"macrack.io/macrack/pkg/apis/scalar"
+	"macrack.io/macrack/pkg/vm/contract"
 	"macrack.io/macrack/pkg/vm/sim"
 )
 
@@ -58,6 +59,51 @@ func TestScrub(t *testing.T) {
 	r.changeMacNode(func(m *rackv1alpha1.MacNode) { m.Status.ReleasingSince = ptr(metav1.Now()) })
 	r.eventually(func() bool { s := r.macNode().Status.Scrub; return s != nil && s.LeaseUID == "uid-lease-2" }, func() any { return r.macNode().Status })
 	assert.Empty(t, r.macNode().Status.Scrub.Removed)
+}
+
+// The caches of a lease outlive its instances and the agent, and end with the scrub.
+func TestCaches(t *testing.T) {
+	r := newRack(t)
+	r.changeMacNode(func(m *rackv1alpha1.MacNode) {
+		m.Status.Caches = []rackv1alpha1.LeaseCache{{Name: "gems", SizeLimit: scalar.MustParse("64Mi")}}
+	})
+	run := func(name string, readOnly bool) []contract.Share {
+		i := newInstance(name)
+		i.Spec.Caches = []instancev1alpha1.InstanceCache{{Name: "gems", ReadOnly: readOnly}}
+		r.create(i, newPod(i))
+		r.waitPhase(name, instancev1alpha1.MacOSInstanceRunning)
+		slot, ok := r.agent.slots.Find(string(i.UID))
+		require.True(t, ok)
+		return slot.Spec.Shares
+	}
+	shares := run("a", false)
+	dir := filepath.Join(r.dir, "caches", "uid-lease-1", "gems", "data")
+	assert.Equal(t, []contract.Share{{Name: "gems", Path: dir}}, shares)
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "kept"), []byte("x"), 0o600))
+	r.changeInstance("a", func(i *instancev1alpha1.MacOSInstance) {
+		i.Status.StopRequest = &instancev1alpha1.StopRequest{At: metav1.Now(), By: tenant, Reason: "Asked"}
+	})
+	r.waitPhase("a", instancev1alpha1.MacOSInstanceStopped)
+	r.restart()
+	assert.Equal(t, []contract.Share{{Name: "gems", Path: dir, ReadOnly: true}}, run("b", true))
+	assert.FileExists(t, filepath.Join(dir, "kept"))
+
+	r.changeMacNode(func(m *rackv1alpha1.MacNode) { m.Status.ReleasingSince = ptr(metav1.Now()) })
+	r.waitCondition(rackv1alpha1.MacNodeScrubbed, metav1.ConditionTrue, "NothingLeft")
+	report := r.macNode().Status.Scrub
+	assert.Contains(t, strings.Join(report.Removed, "\n"), "caches/uid-lease-1/gems (")
+	assert.Empty(t, report.Remaining)
+	assert.NoDirExists(t, filepath.Join(r.dir, "caches", "uid-lease-1"))
+}
+
+// A cache that the lease does not have delays an instance with a message.
+func TestNoSuchCache(t *testing.T) {
+	r := newRack(t)
+	i := newInstance("a")
+	i.Spec.Caches = []instancev1alpha1.InstanceCache{{Name: "gems"}}
+	r.create(i, newPod(i))
+	r.eventually(func() bool { return strings.Contains(r.instance("a").Status.Message, `has no cache "gems"`) }, func() any { return r.instance("a").Status })
+	assert.Equal(t, 0, r.running())
 }
 
 func TestScrubWaitsForVirtualMachines(t *testing.T) {

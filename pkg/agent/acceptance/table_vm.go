@@ -83,6 +83,11 @@ var vmChecks = []Check{
 		Expected: `1 Gbit/s or more, less than two cores of the runner, and no stall.`,
 	},
 	{
+		ID: "caches", Page: PageMacs, Section: "VMs (`pkg/vm/vz`)", Title: "Caches (`hdiutil`, virtiofs)",
+		Steps:    "lease the Mac with a cache of 1Gi. Use it in two instances, in the second with `readOnly`. In the first, run `ls -la /Users/Shared/macrack-caches/`, create a symbolic link to `/etc`, and write 2 GiB into the cache with `dd`. Write in the second. Then stop both, reboot the Mac, and start another instance. Release the lease.",
+		Expected: "the script has `MACRACK_CACHES`. `dd` ends with \"No space left on device\", and `df` on the Mac shows 1 GiB less at most. The second instance cannot write, and reads what the first wrote. The link shows the `/etc` of the guest. The content is there after the reboot. After the release, `caches` of the state directory is empty, `hdiutil info` has no image of it, and the scrub report names the cache.",
+	},
+	{
 		ID: "ports-without-a-guest-agent", Page: PageMacs, Section: "VMs (`pkg/vm/vz`)", Title: `Ports of a guest without a guest agent`,
 		Steps:    "use an image with Remote Login and without a guest agent. Run `kubectl port-forward` for 22 and 5900.",
 		Expected: "`ssh` and Screen Sharing work.",

@@ -22,6 +22,8 @@ type NoRoomError struct {
 	Free, Reserved int64
 	// MinimumFree is the storage to keep free.
 	MinimumFree int64
+	// Caches is the storage that the caches of the lease may still take.
+	Caches int64
 	// Evictable is the size of the unused images.
 	Evictable int64
 }
@@ -31,6 +33,9 @@ func (e *NoRoomError) Error() string {
 	text := fmt.Sprintf("image %s needs %s, and %s must stay free (imageCache.minimumFree), but only %s are free", e.Image, Size(e.Needed), Size(e.MinimumFree), Size(e.Free))
 	if e.Reserved > 0 {
 		text += fmt.Sprintf(", and other pulls need %s of that", Size(e.Reserved))
+	}
+	if e.Caches > 0 {
+		text += fmt.Sprintf(", and the caches of the lease may take %s of that", Size(e.Caches))
 	}
 	return text + fmt.Sprintf("; unused images occupy %s; stop instances of other images, remove files from the Mac, or use a Mac with more storage", Size(e.Evictable))
 }
@@ -56,7 +61,7 @@ func (s *OCI) makeRoom(image Image, p *pull, needed int64, needs Needs) error {
 			reserved += other.missing.Load()
 		}
 	}
-	short := func() int64 { return needed + needs.MinimumFree + reserved - free }
+	short := func() int64 { return needed + needs.MinimumFree + needs.Caches + reserved - free }
 	if short() > 0 {
 		candidates, err := s.candidates(image.Name, needs)
 		defer func() {
@@ -71,7 +76,7 @@ func (s *OCI) makeRoom(image Image, p *pull, needed int64, needs Needs) error {
 		for _, c := range candidates {
 			evictable += c.Bytes
 		}
-		refusal := &NoRoomError{Image: image.Name, Needed: needed, Free: free, Reserved: reserved, MinimumFree: needs.MinimumFree, Evictable: evictable}
+		refusal := &NoRoomError{Image: image.Name, Needed: needed, Free: free, Reserved: reserved, MinimumFree: needs.MinimumFree, Caches: needs.Caches, Evictable: evictable}
 		if short() > evictable {
 			return refusal
 		}

@@ -68,9 +68,14 @@ func TestEviction(t *testing.T) {
 	assert.Equal(t, EventEvicted, w.events[0].Reason)
 	assert.Contains(t, w.events[0].Message, "Removed image c (4.0 MiB), unused since 2026-08-01T03:00:00Z, to make room for image d")
 
+	// The caches of the lease keep their room too.
+	w.events = nil
+	err := fetch("c", 3, 1, Needs{MinimumFree: 1 * mib, Caches: 16 * mib, Keep: keep("a", "b", "d")})
+	assert.ErrorContains(t, err, ", and the caches of the lease may take 16.0 MiB of that; unused images")
+
 	// Evicting all unused images would not suffice, so none is evicted.
 	w.events = nil
-	err := fetch("e", 5, 12, Needs{MinimumFree: 3 * mib, Keep: keep("b", "d")})
+	err = fetch("e", 5, 12, Needs{MinimumFree: 3 * mib, Keep: keep("b", "d")})
 	var noRoom *NoRoomError
 	require.ErrorAs(t, err, &noRoom)
 	assert.EqualValues(t, 12*mib, noRoom.Needed-int64(len(w.aux)))

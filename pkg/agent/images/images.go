@@ -43,6 +43,8 @@ type Needs struct {
 	Credentials func(context.Context) ([]byte, error)
 	// MinimumFree is the storage to keep free, in bytes.
 	MinimumFree int64
+	// Caches is the storage that the caches of the lease may still take, in bytes.
+	Caches int64
 	// Keep returns the names of the images that must not be evicted; may be nil. It is called only
 	// before an eviction.
 	Keep func() ([]string, error)
@@ -79,6 +81,8 @@ type Cached struct {
 	// HardwareModel is that of the virtual machine that the image was made from, in base64; empty
 	// if unknown.
 	HardwareModel string `json:"hardwareModel,omitempty"`
+	// MachineID is the machine identifier of that virtual machine, in base64; empty if unknown.
+	MachineID string `json:"machineIdentifier,omitempty"`
 	// CPUMin and MemoryMin are the least that the image boots with, in cores and bytes; 0 if
 	// unknown.
 	CPUMin    int64 `json:"cpuMin,omitempty"`

@@ -34,6 +34,8 @@ type Cache struct {
 	Recorder  record.EventRecorder
 	// MinimumFree is the number of bytes that images must leave free on the disk.
 	MinimumFree *atomic.Int64
+	// Reserved returns the number of bytes that the caches of the Mac's lease may still take.
+	Reserved func(macNode *rackv1alpha1.MacNode) int64
 }
 
 // Compare queues the MacNode if the images on the disk changed, for example because an operator
@@ -58,6 +60,7 @@ func (c *Cache) ensure(ctx context.Context, image *imagev1alpha1.MacOSImage, ten
 	cached, err := c.Store.Ensure(ctx, describe(image, tenant), images.Needs{
 		Credentials: c.credentials(image),
 		MinimumFree: c.MinimumFree.Load(),
+		Caches:      c.reserved(),
 		Keep: func() ([]string, error) {
 			inUse, err := c.Instances.Images()
 			if err != nil {
@@ -71,6 +74,15 @@ func (c *Cache) ensure(ctx context.Context, image *imagev1alpha1.MacOSImage, ten
 		c.Queue.Add(queue.MacNode()) // the MacNode lists the images
 	}
 	return cached, err
+}
+
+// reserved returns the number of bytes that the caches of the Mac's lease may still take.
+func (c *Cache) reserved() int64 {
+	macNode, err := c.MacNode.Cached()
+	if err != nil {
+		return 0 // the Mac does not exist any more
+	}
+	return c.Reserved(macNode)
 }
 
 // has reports whether the image is on the disk.

@@ -15,6 +15,7 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
+	"macrack.io/macrack/pkg/agent/caches"
 	"macrack.io/macrack/pkg/agent/environment"
 	"macrack.io/macrack/pkg/agent/imagestatus"
 	"macrack.io/macrack/pkg/agent/objects"
@@ -42,6 +43,7 @@ type Config struct {
 	Puller     *imagestatus.Puller
 	// Environment sends the environments of startup scripts.
 	Environment *environment.Sender
+	Caches      *caches.Manager
 	Rejections  *rejections.Recorder
 	Queue       *queue.Queue[queue.Key]
 	Clock       clock.Clock

@@ -20,12 +20,9 @@ import (
 func (s *starter) launch(instance *instancev1alpha1.MacOSInstance, network contract.Network, class *instancev1alpha1.InstanceClass, image *imagev1alpha1.MacOSImage, cached images.Cached) error {
 	s.PlacementLock.RLock()
 	defer s.PlacementLock.RUnlock()
-	// The release of the Mac may have begun meanwhile. Either the scrub waits for this lock, or the
-	// MacNode shows the release.
-	if macNode, err := s.MacNode.Cached(); err != nil {
+	shares, err := s.openCaches(instance)
+	if err != nil {
 		return err
-	} else if mismatch := teardown.LeaseMismatch(macNode, instance); mismatch != "" {
-		return errors.New(mismatch)
 	}
 	resources := class.Spec.Resources
 	spec := &contract.Spec{
@@ -38,6 +35,7 @@ func (s *starter) launch(instance *instancev1alpha1.MacOSInstance, network contr
 		Environment:       environment.Wanted(instance),
 		Synchronization:   contract.Synchronization(class.Spec.Synchronization),
 		Network:           network,
+		Shares:            shares,
 	}
 	if display := class.Spec.Display; display != nil {
 		spec.Display = &contract.Display{Width: display.Width, Height: display.Height, PixelsPerInch: display.PixelsPerInch}
@@ -48,6 +46,31 @@ func (s *starter) launch(instance *instancev1alpha1.MacOSInstance, network contr
 		return err
 	}
 	return s.Slots.Launch(spec.InstanceUID)
+}
+
+// openCaches makes the caches of the instance available. It returns an error if the Mac does not
+// match the instance's lease. The caller holds the placement lock.
+func (s *starter) openCaches(instance *instancev1alpha1.MacOSInstance) ([]contract.Share, error) {
+	// The release of the Mac may have begun meanwhile. Either the scrub waits for the lock, or the
+	// MacNode shows the release.
+	macNode, err := s.MacNode.Cached()
+	if err != nil {
+		return nil, err
+	}
+	if mismatch := teardown.LeaseMismatch(macNode, instance); mismatch != "" {
+		return nil, errors.New(mismatch)
+	}
+	return s.Caches.Open(macNode, instance.Spec.Caches)
+}
+
+// reopenCaches makes the caches available again for an instance in a slot: a reboot of the Mac
+// unmounts them.
+func (s *starter) reopenCaches(instance *instancev1alpha1.MacOSInstance) error {
+	if len(instance.Spec.Caches) == 0 {
+		return nil
+	}
+	_, err := s.openCaches(instance)
+	return err
 }
 
 func clone(image images.Cached, dir contract.SlotDir, size int64) error {

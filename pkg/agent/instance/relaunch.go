@@ -59,6 +59,9 @@ func (r *relauncher) relaunch(ctx context.Context, instance *instancev1alpha1.Ma
 	history.launched(now)
 	r.PlacementLock.RLock()
 	defer r.PlacementLock.RUnlock()
+	if err := r.starter.reopenCaches(instance); err != nil {
+		return err
+	}
 	if err := r.Slots.Launch(slot.UID()); err != nil {
 		klog.ErrorS(err, "Failed to start the VM's process", "instance", klog.KObj(instance), "try", tries+1)
 	}
@@ -138,6 +141,9 @@ func (r *relauncher) retryRefused(ctx context.Context, instance *instancev1alpha
 	}
 	r.PlacementLock.RLock()
 	defer r.PlacementLock.RUnlock()
+	if err := r.starter.reopenCaches(instance); err != nil {
+		return err
+	}
 	if err := r.Slots.Relaunch(slot.UID()); err != nil {
 		return err
 	}

@@ -9,6 +9,7 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
+	"macrack.io/macrack/pkg/agent/caches"
 	"macrack.io/macrack/pkg/agent/images"
 	"macrack.io/macrack/pkg/agent/objects"
 	"macrack.io/macrack/pkg/agent/slots"
@@ -21,6 +22,7 @@ import (
 // Config configures a Scrubber.
 type Config struct {
 	Slots     *slots.Manager
+	Caches    *caches.Manager
 	Images    images.Store
 	Instances *objects.Instances
 	State     *state.File
@@ -66,11 +68,19 @@ func (s *Scrubber) Scrub(macNode *rackv1alpha1.MacNode) (*rackv1alpha1.ScrubRepo
 	if err := s.Slots.EraseFree(); err != nil {
 		klog.ErrorS(err, "Failed to remove all files in scrub")
 	}
+	if err := s.Caches.EraseAll(s.State.Remember); err != nil {
+		klog.ErrorS(err, "Failed to erase all caches in scrub")
+	}
 	faults.At("scrub: erased")
 	remaining, err := s.Slots.Leftovers()
 	if err != nil {
 		return nil, err
 	}
+	caches, err := s.Caches.Leftovers()
+	if err != nil {
+		return nil, err
+	}
+	remaining = append(remaining, caches...)
 	images, err := s.removePrivateImages()
 	if err != nil {
 		return nil, err

@@ -3,6 +3,8 @@ package contract
 import (
 	"errors"
 	"fmt"
+	"path/filepath"
+	"strings"
 	"time"
 )
 
@@ -129,6 +131,15 @@ type Network struct {
 // Isolated reports whether the VM has a network of its own.
 func (n *Network) Isolated() bool { return n.Mode != NetworkNAT }
 
+// Share is a directory of the Mac that a VM shares.
+type Share struct {
+	// Name is the name of the directory in the guest.
+	Name string `json:"name"`
+	// Path is the directory on the Mac. Guests control its content.
+	Path     string `json:"path"`
+	ReadOnly bool   `json:"readOnly,omitempty"`
+}
+
 // Spec is the VM to run: spec.json. It never changes while a runner lives.
 type Spec struct {
 	InstanceUID string `json:"instanceUID"`
@@ -151,6 +162,8 @@ type Spec struct {
 	// selects SynchronizationFsync.
 	Synchronization Synchronization `json:"synchronization,omitempty"`
 	Network         Network         `json:"network,omitzero"`
+	// Shares are the caches of the lease.
+	Shares []Share `json:"shares,omitempty"`
 	// Simulation is used only by the simulated backend.
 	Simulation *Simulation `json:"simulation,omitempty"`
 }
@@ -171,6 +184,11 @@ func (s *Spec) Validate() error {
 	}
 	if s.MemoryBytes < 1 {
 		errs = append(errs, fmt.Errorf("invalid memoryBytes %d; use at least 1", s.MemoryBytes))
+	}
+	for _, share := range s.Shares {
+		if strings.Trim(share.Name, ".") == "" || strings.ContainsAny(share.Name, "/\x00") || !filepath.IsAbs(share.Path) {
+			errs = append(errs, fmt.Errorf("invalid share %q of %q; use the name of a file and an absolute path", share.Name, share.Path))
+		}
 	}
 	return errors.Join(errs...)
 }

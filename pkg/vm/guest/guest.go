@@ -155,6 +155,8 @@ type Setup struct {
 	StartupScript     string
 	// Environment is the environment of the startup script.
 	Environment []contract.EnvironmentVariable
+	// Caches means that the host shares caches with the guest.
+	Caches bool
 }
 
 // SetupResult is the result of a setup.
@@ -172,7 +174,7 @@ func (c *Client) Setup(ctx context.Context, setup Setup, offset int64, output fu
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	request := &guestv1.SetupRequest{
-		InstanceUid: setup.InstanceUID, SshAuthorizedKeys: setup.SSHAuthorizedKeys, StartupScript: setup.StartupScript, OutputOffset: offset,
+		InstanceUid: setup.InstanceUID, SshAuthorizedKeys: setup.SSHAuthorizedKeys, StartupScript: setup.StartupScript, OutputOffset: offset, Caches: setup.Caches,
 	}
 	for _, v := range setup.Environment {
 		request.Environment = append(request.Environment, &guestv1.EnvironmentVariable{Name: v.Name, Value: v.Value})

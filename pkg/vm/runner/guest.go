@@ -128,7 +128,9 @@ func (r *runner) found(a contract.Address) {
 // setUp passes the keys and the startup script to the guest, and follows the script to its end. The
 // guest ignores repeated requests.
 func (r *runner) setUp(ctx context.Context) {
-	setup := guest.Setup{InstanceUID: r.spec.InstanceUID, SSHAuthorizedKeys: r.spec.SSHAuthorizedKeys, StartupScript: r.spec.StartupScript}
+	setup := guest.Setup{
+		InstanceUID: r.spec.InstanceUID, SSHAuthorizedKeys: r.spec.SSHAuthorizedKeys, StartupScript: r.spec.StartupScript, Caches: len(r.spec.Shares) > 0,
+	}
 	if r.spec.Environment {
 		select {
 		case <-ctx.Done():

@@ -59,6 +59,7 @@ func newModel(dir contract.SlotDir, address string, behaviour *contract.Simulati
 			}
 			return behaviour.ScriptExitCode
 		},
+		Caches:    &agent.Caches{Dir: "/simulated/macrack-caches"},
 		Shutdown:  shutdown,
 		Addresses: func() ([]netip.Addr, error) { return []netip.Addr{ip}, nil },
 		Clock:     clock.RealClock{},
@@ -158,8 +159,8 @@ const (
 	sessionPatience = time.Minute
 )
 
-func newProcess(command []string, dir contract.SlotDir, address string, behaviour *contract.Simulation, shutdown func()) (*process, error) {
-	g, err := newAgentProcess(command, dir, guestSocket, shutdown)
+func newProcess(command []string, spec *contract.Spec, dir contract.SlotDir, address string, behaviour *contract.Simulation, shutdown func()) (*process, error) {
+	g, err := newAgentProcess(command, spec, dir, guestSocket, shutdown)
 	if err != nil {
 		return nil, err
 	}
@@ -176,8 +177,8 @@ func newProcess(command []string, dir contract.SlotDir, address string, behaviou
 }
 
 // newSession returns the guest agent in the login session of a guest.
-func newSession(command []string, dir contract.SlotDir) (*process, error) {
-	g, err := newAgentProcess(command, dir, sessionSocket, func() {})
+func newSession(command []string, spec *contract.Spec, dir contract.SlotDir) (*process, error) {
+	g, err := newAgentProcess(command, spec, dir, sessionSocket, func() {})
 	if err != nil {
 		return nil, err
 	}
@@ -185,7 +186,7 @@ func newSession(command []string, dir contract.SlotDir) (*process, error) {
 	return g, nil
 }
 
-func newAgentProcess(command []string, dir contract.SlotDir, socket string, shutdown func()) (*process, error) {
+func newAgentProcess(command []string, spec *contract.Spec, dir contract.SlotDir, socket string, shutdown func()) (*process, error) {
 	g := &process{dir: filepath.Join(string(dir), guestDir), socket: filepath.Join(string(dir), socket), shutdown: shutdown}
 	if len(g.socket) > contract.MaxSocketPath {
 		return nil, fmt.Errorf("socket path %q has %d bytes, and the limit is %d; use a shorter state directory", g.socket, len(g.socket), contract.MaxSocketPath)
@@ -197,7 +198,40 @@ func newAgentProcess(command []string, dir contract.SlotDir, socket string, shut
 	g.command = append(g.command, command...)
 	g.command = append(g.command, "--listen=unix:"+g.socket, "--state-dir="+filepath.Join(g.dir, "state"), "--home="+home,
 		"--confine", "--exit-with-stdin")
-	return g, nil
+	shares, err := shareCaches(home, spec.Shares)
+	g.command = append(g.command, shares...)
+	return g, err
+}
+
+// cachesDir is the directory of the caches in the home directory of a simulated guest.
+const cachesDir = "macrack-caches"
+
+// shareCaches links the shared directories into the home directory of a guest, and returns the
+// options of its agent. The guest controls its home directory, so os.Root keeps the links in it.
+func shareCaches(home string, shares []contract.Share) ([]string, error) {
+	if len(shares) == 0 {
+		return nil, nil
+	}
+	root, err := os.OpenRoot(home)
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+	if err := root.Mkdir(cachesDir, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
+		return nil, err
+	}
+	options := []string{"--caches=" + filepath.Join(home, cachesDir)}
+	for _, share := range shares {
+		option := "--confine-to="
+		if share.ReadOnly {
+			option = "--confine-reading="
+		}
+		options = append(options, option+share.Path)
+		if err := root.Symlink(share.Path, filepath.Join(cachesDir, share.Name)); err != nil && !errors.Is(err, os.ErrExist) {
+			return nil, err
+		}
+	}
+	return options, nil
 }
 
 func (g *process) boot() error {

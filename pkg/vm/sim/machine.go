@@ -72,10 +72,10 @@ func (b *Backend) NewMachine(spec *contract.Spec, dir contract.SlotDir, console 
 		address = network.Guest.String()
 	}
 	if len(b.GuestAgent) > 0 {
-		if m.guest, err = newProcess(b.GuestAgent, dir, address, behaviour, m.askToShutDown); err != nil {
+		if m.guest, err = newProcess(b.GuestAgent, spec, dir, address, behaviour, m.askToShutDown); err != nil {
 			return nil, err
 		}
-		m.session, err = newSession(b.GuestAgent, dir)
+		m.session, err = newSession(b.GuestAgent, spec, dir)
 	} else {
 		m.guest, err = newModel(dir, address, behaviour, m.askToShutDown)
 	}

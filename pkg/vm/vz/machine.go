@@ -116,6 +116,10 @@ func configure(spec *contract.Spec, dir contract.SlotDir, mac net.HardwareAddr, 
 	}
 	config.SetAudioDevicesVirtualMachineConfiguration([]vz.AudioDeviceConfiguration{sound})
 
+	if err := addShares(config, spec.Shares); err != nil {
+		return nil, fmt.Errorf("shared directories: %w", err)
+	}
+
 	socket, err := vz.NewVirtioSocketDeviceConfiguration()
 	if err != nil {
 		return nil, err

@@ -48,6 +48,8 @@ type Config struct {
 	// GrowDisk grows the file system to the size of the disk, before the startup script; may be
 	// nil.
 	GrowDisk func(ctx context.Context) error
+	// Caches is the place of the lease's caches in the guest; nil if the guest can have none.
+	Caches *Caches
 	// Shutdown shuts the guest down.
 	Shutdown func()
 	// Addresses returns the guest's addresses; nil selects those of its interfaces.

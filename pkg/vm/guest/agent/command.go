@@ -41,6 +41,10 @@ type options struct {
 	inSession       bool
 	sessionPatience time.Duration
 	growDisk        bool
+	caches          string
+	cacheSource     string
+	confineTo       []string
+	confineReading  []string
 }
 
 // NewCommand returns the command macrack-guest-agent.
@@ -50,6 +54,7 @@ func NewCommand() *cobra.Command {
 	}
 	if runtime.GOOS == "darwin" {
 		o.stateDir, o.growDisk = "/var/db/macrack", true
+		o.caches, o.cacheSource = "/Users/Shared/macrack-caches", "/Volumes/My Shared Files"
 	}
 	cmd := &cobra.Command{
 		Use:          "macrack-guest-agent",
@@ -75,6 +80,10 @@ func NewCommand() *cobra.Command {
 	flags.BoolVar(&o.inSession, "session", o.inSession, "Run as the agent of the user's login session: it runs commands, and leaves the rest to the system agent.")
 	flags.DurationVar(&o.sessionPatience, "session-patience", o.sessionPatience, "How long after a boot a login session is expected, for images with automatic login. Until then, the guest is not ready.")
 	flags.BoolVar(&o.growDisk, "grow-disk", o.growDisk, "Grow the APFS container to the size of the disk before the startup script. Requires macOS.")
+	flags.StringVar(&o.caches, "caches", o.caches, "Directory of the lease's caches, for the variable MACRACK_CACHES of the startup script. It becomes a symbolic link to --cache-source.")
+	flags.StringVar(&o.cacheSource, "cache-source", o.cacheSource, "Directory in which the system mounts the directories that the host shares. If empty, --caches exists already.")
+	flags.StringSliceVar(&o.confineTo, "confine-to", o.confineTo, "Further directories of confined commands.")
+	flags.StringSliceVar(&o.confineReading, "confine-reading", o.confineReading, "Further directories that confined commands can read.")
 	return cmd
 }
 
@@ -102,6 +111,9 @@ func (o *options) run(ctx context.Context) error {
 	if o.growDisk && !o.inSession {
 		config.GrowDisk = (&diskGrower{run: runCommand}).grow
 	}
+	if o.caches != "" {
+		config.Caches = &Caches{Dir: o.caches, Source: o.cacheSource}
+	}
 	if len(o.addresses) > 0 {
 		if config.Addresses, err = fixed(o.addresses); err != nil {
 			return fmt.Errorf("--addresses: %w", err)
@@ -114,7 +126,8 @@ func (o *options) run(ctx context.Context) error {
 	}
 	if o.confine {
 		shell.Env = append(shell.Env, "TMPDIR="+shell.Home)
-		if err := Confine(filepath.Dir(strings.TrimPrefix(o.listen, "unix:")), shell.Home, o.stateDir); err != nil {
+		sockets := filepath.Dir(strings.TrimPrefix(o.listen, "unix:"))
+		if err := Confine(sockets, append([]string{shell.Home, o.stateDir}, o.confineTo...), o.confineReading); err != nil {
 			klog.ErrorS(err, "Commands refused")
 			config.Shell, config.Script = nil, refuseScript
 		}

@@ -13,14 +13,14 @@ import (
 const confined = "MACRACK_GUEST_AGENT_CONFINED"
 
 // Confine confines this process and its children with Landlock. They may read the system's programs
-// and write to dirs; TCP is denied, and, if the kernel supports it, so are signals to processes
-// outside. In sockets they may create sockets. Confine then executes the same program again and
-// returns only in the confined process: Landlock confines single threads, and one thread could not
-// end the children of another.
+// and the directories readable, and write to dirs. TCP is denied, and, if the kernel supports it, so
+// are signals to processes outside. In sockets they may create sockets. Confine then executes the
+// same program again and returns only in the confined process: Landlock confines single threads,
+// and one thread could not end the children of another.
 //
 // It is for simulated guests, whose commands run on the host. It protects a developer's machine
 // from mistakes, and is not a boundary between tenants: other unix sockets and UDP remain open.
-func Confine(sockets string, dirs ...string) error {
+func Confine(sockets string, dirs, readable []string) error {
 	if os.Getenv(confined) != "" {
 		return nil
 	}
@@ -34,6 +34,7 @@ func Confine(sockets string, dirs ...string) error {
 		landlock.ROFiles(self),
 		landlock.PathAccess(syscalls.AccessFSMakeSock, sockets),
 		landlock.RWDirs(dirs...),
+		landlock.RODirs(readable...),
 	}
 	devices := landlock.RWFiles("/dev/null", "/dev/tty", "/dev/ptmx").IgnoreIfMissing()
 	terminals := landlock.RWDirs("/dev/pts").IgnoreIfMissing()

@@ -110,7 +110,7 @@ func (s *setup) begin(request *guestv1.SetupRequest) error {
 	var ctx context.Context
 	ctx, s.cancel = context.WithCancel(context.Background())
 	s.running = true
-	s.ended.Go(func() { s.run(ctx, request.GetStartupScript(), environment(request.GetEnvironment())) })
+	s.ended.Go(func() { s.run(ctx, request) })
 	return nil
 }
 
@@ -125,14 +125,18 @@ func environment(variables []*guestv1.EnvironmentVariable) []string {
 
 // run runs the script, for as long as the guest runs. The agent's log contains neither the script
 // nor its output.
-func (s *setup) run(ctx context.Context, script string, environment []string) {
+func (s *setup) run(ctx context.Context, request *guestv1.SetupRequest) {
 	defer s.cancel()
 	result := guest.SetupResult{ExitCode: notEnded}
 	log, err := os.OpenFile(s.outputPath(), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err == nil {
 		output := &limited{file: log, grown: s.grown}
 		s.growDisk(ctx, output)
-		result.ExitCode, err = s.script(ctx, script, environment, output)
+		variables := environment(request.GetEnvironment())
+		if request.GetCaches() {
+			variables = append(s.config.Caches.prepare(ctx, s.config.Clock, output), variables...)
+		}
+		result.ExitCode, err = s.script(ctx, request.GetStartupScript(), variables, output)
 		err = errors.Join(err, log.Close())
 	}
 	switch {

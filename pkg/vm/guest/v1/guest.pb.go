@@ -153,7 +153,10 @@ type SetupRequest struct {
 	// The number of output bytes that the caller already has.
 	OutputOffset int64 `protobuf:"varint,4,opt,name=output_offset,json=outputOffset,proto3" json:"output_offset,omitempty"`
 	// Environment variables for the script, and only for it. They are not stored.
-	Environment   []*EnvironmentVariable `protobuf:"bytes,5,rep,name=environment,proto3" json:"environment,omitempty"`
+	Environment []*EnvironmentVariable `protobuf:"bytes,5,rep,name=environment,proto3" json:"environment,omitempty"`
+	// The host shares the lease's caches with the guest. The script finds their
+	// directory in MACRACK_CACHES.
+	Caches        bool `protobuf:"varint,6,opt,name=caches,proto3" json:"caches,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -221,6 +224,13 @@ func (x *SetupRequest) GetEnvironment() []*EnvironmentVariable {
 		return x.Environment
 	}
 	return nil
+}
+
+func (x *SetupRequest) GetCaches() bool {
+	if x != nil {
+		return x.Caches
+	}
+	return false
 }
 
 type EnvironmentVariable struct {
@@ -1042,13 +1052,14 @@ const file_guest_proto_rawDesc = "" +
 	"\taddresses\x18\x02 \x03(\tR\taddresses\x12!\n" +
 	"\fsession_port\x18\x03 \x01(\rR\vsessionPort\x12'\n" +
 	"\x0fsession_pending\x18\x04 \x01(\bR\x0esessionPending\x12)\n" +
-	"\x10sets_environment\x18\x05 \x01(\bR\x0fsetsEnvironment\"\xf6\x01\n" +
+	"\x10sets_environment\x18\x05 \x01(\bR\x0fsetsEnvironment\"\x8e\x02\n" +
 	"\fSetupRequest\x12!\n" +
 	"\finstance_uid\x18\x01 \x01(\tR\vinstanceUid\x12.\n" +
 	"\x13ssh_authorized_keys\x18\x02 \x03(\tR\x11sshAuthorizedKeys\x12%\n" +
 	"\x0estartup_script\x18\x03 \x01(\tR\rstartupScript\x12#\n" +
 	"\routput_offset\x18\x04 \x01(\x03R\foutputOffset\x12G\n" +
-	"\venvironment\x18\x05 \x03(\v2%.macrack.guest.v1.EnvironmentVariableR\venvironment\"?\n" +
+	"\venvironment\x18\x05 \x03(\v2%.macrack.guest.v1.EnvironmentVariableR\venvironment\x12\x16\n" +
+	"\x06caches\x18\x06 \x01(\bR\x06caches\"?\n" +
 	"\x13EnvironmentVariable\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\fR\x05value\"j\n" +
