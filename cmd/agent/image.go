@@ -82,6 +82,7 @@ func newImagePushCommand() *cobra.Command {
 	flags.StringVar(&o.Disk, "disk", "", "Raw disk image of a virtual machine that is shut down. Required without --tart-vm.")
 	flags.StringVar(&o.Aux, "aux", "", "Auxiliary storage (NVRAM) of the virtual machine. Required without --tart-vm.")
 	flags.StringVar(&o.HardwareModel, "hardware-model", "", "VZMacHardwareModel of the virtual machine, in base64. Required without --tart-vm.")
+	flags.StringVar(&o.MachineID, "machine-identifier", "", "VZMacMachineIdentifier of the virtual machine, in base64. Required only for an image with spec.identity FromImage.")
 	flags.StringVar(&o.tartVM, "tart-vm", "", "Virtual machine of tart that is shut down, instead of --disk, --aux and --hardware-model: its name in TART_HOME (default ~/.tart), or its directory.")
 	flags.StringVar(&o.macOS, "macos", "", "Version of macOS in the image, and its build, such as 26.1:25B78. Required.")
 	flags.StringVar(&o.xcode, "xcode", "", "Version of Xcode in the image, and its build, such as 26.1:17B55; empty for none.")
@@ -98,7 +99,7 @@ func newImagePushCommand() *cobra.Command {
 	}
 	cmd.MarkFlagsOneRequired("tart-vm", "disk")
 	cmd.MarkFlagsRequiredTogether("disk", "aux", "hardware-model")
-	for _, name := range []string{"disk", "aux", "hardware-model"} {
+	for _, name := range []string{"disk", "aux", "hardware-model", "machine-identifier"} {
 		cmd.MarkFlagsMutuallyExclusive("tart-vm", name)
 	}
 	return cmd

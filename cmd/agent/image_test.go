@@ -92,7 +92,7 @@ func TestImagePushOfTartVM(t *testing.T) {
 	t.Setenv("TART_HOME", home)
 	dir := filepath.Join(home, "vms", "tahoe")
 	require.NoError(t, os.MkdirAll(dir, 0o700))
-	config := `{"version": 1, "os": "darwin", "arch": "arm64", "hardwareModel": "bW9kZWw="}`
+	config := `{"version": 1, "os": "darwin", "arch": "arm64", "hardwareModel": "bW9kZWw=", "ecid": "ZWNpZA=="}`
 	for name, content := range map[string]string{"config.json": config, "disk.img": "macOS" + strings.Repeat("\x00", 1<<20-5), "nvram.bin": "nvram"} {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600))
 	}
@@ -107,7 +107,8 @@ func TestImagePushOfTartVM(t *testing.T) {
 	byName := push("--tart-vm", "tahoe")
 	assert.Equal(t, "bW9kZWw=", byName.Spec.HardwareModel)
 	assert.Equal(t, byName, push("--tart-vm", dir))
-	assert.Equal(t, byName, push("--disk", dir+"/disk.img", "--aux", dir+"/nvram.bin", "--hardware-model", "bW9kZWw="))
+	assert.Equal(t, byName, push("--disk", dir+"/disk.img", "--aux", dir+"/nvram.bin", "--hardware-model", "bW9kZWw=", "--machine-identifier", "ZWNpZA=="))
+	assert.NotEqual(t, byName, push("--disk", dir+"/disk.img", "--aux", dir+"/nvram.bin", "--hardware-model", "bW9kZWw="), "the machine identifier is in the image")
 }
 
 // Errors are reported before the first request to the registry: these references have a closed

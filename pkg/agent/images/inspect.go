@@ -36,7 +36,14 @@ const udifTrailer = "koly"
 // bytes.
 func Inspect(opts PushOptions) (diskSize int64, err error) {
 	diskSize, diskErr := inspectDisk(opts.Disk)
-	return diskSize, errors.Join(diskErr, inspectAux(opts.Aux), inspectHardwareModel(opts.HardwareModel))
+	return diskSize, errors.Join(diskErr, inspectAux(opts.Aux), inspectHardwareModel(opts.HardwareModel), inspectMachineID(opts.MachineID))
+}
+
+func inspectMachineID(id string) error {
+	if _, err := base64.StdEncoding.DecodeString(id); err != nil {
+		return fmt.Errorf("the machine identifier is not base64: %w", err)
+	}
+	return nil
 }
 
 func inspectHardwareModel(model string) error {

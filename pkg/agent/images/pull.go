@@ -44,6 +44,7 @@ func (s *OCI) pull(ctx context.Context, image Image, pinned digest.Digest, needs
 		return Cached{}, fmt.Errorf("the image's disk has %d bytes, spec.diskSize of MacOSImage %s is %d", layout.DiskSize, image.Name, image.DiskSize)
 	}
 	cached.DiskSize, cached.CPUMin, cached.MemoryMin = layout.DiskSize, layout.CPUMin, layout.MemoryMin
+	cached.MachineID = layout.MachineID
 
 	j, err := s.resume(image, layout)
 	if err != nil {

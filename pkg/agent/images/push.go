@@ -39,6 +39,8 @@ type PushOptions struct {
 	Disk, Aux string
 	// HardwareModel is that of the virtual machine that the image was made from, in base64.
 	HardwareModel string
+	// MachineID is the machine identifier of that virtual machine, in base64; empty if unknown.
+	MachineID string
 	// Reference is the destination, such as registry.example.com/macos/26:xcode-26.
 	Reference  string
 	Credential auth.CredentialFunc
@@ -123,7 +125,7 @@ func (p *pusher) push(ctx context.Context) (Pushed, error) {
 		return Pushed{}, err
 	}
 	pushed.Compressed += aux.Blob.Size
-	config, err := json.Marshal(format.Config{DiskSize: info.Size(), HardwareModel: p.opts.HardwareModel})
+	config, err := json.Marshal(format.Config{DiskSize: info.Size(), HardwareModel: p.opts.HardwareModel, MachineID: p.opts.MachineID})
 	if err != nil {
 		return Pushed{}, err
 	}

@@ -31,6 +31,7 @@ func TestPushAndPull(t *testing.T) {
 	require.NoError(t, err)
 	w.check(cached)
 	assert.Equal(t, base64.StdEncoding.EncodeToString([]byte("model")), cached.HardwareModel)
+	assert.Equal(t, "aWQ=", cached.MachineID)
 	assert.Equal(t, w.image.Digest, cached.Digest)
 	info, err := os.Stat(cached.Disk)
 	require.NoError(t, err)

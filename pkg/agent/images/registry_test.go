@@ -97,7 +97,7 @@ func (w *world) push(reference string, content []byte) Pushed {
 	require.NoError(w.t, os.WriteFile(disk, content, 0o600))
 	require.NoError(w.t, os.WriteFile(aux, w.aux, 0o600))
 	pushed, err := Push(w.t.Context(), PushOptions{
-		Disk: disk, Aux: aux, HardwareModel: base64.StdEncoding.EncodeToString([]byte("model")),
+		Disk: disk, Aux: aux, HardwareModel: base64.StdEncoding.EncodeToString([]byte("model")), MachineID: "aWQ=",
 		Reference: w.host() + "/" + reference, Clock: clock.RealClock{}, chunkSize: testChunk, stall: w.stall,
 	})
 	require.NoError(w.t, err)
@@ -131,7 +131,7 @@ func (w *world) setBefore(before func(http.ResponseWriter, *http.Request) bool) 
 }
 
 func (w *world) configDigest() string {
-	data, _ := json.Marshal(map[string]any{"diskSize": len(w.disk), "hardwareModel": base64.StdEncoding.EncodeToString([]byte("model"))})
+	data, _ := json.Marshal(map[string]any{"diskSize": len(w.disk), "hardwareModel": base64.StdEncoding.EncodeToString([]byte("model")), "machineIdentifier": "aWQ="})
 	return digest.FromBytes(data).Encoded()
 }
 

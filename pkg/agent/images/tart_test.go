@@ -91,6 +91,7 @@ func TestTartImage(t *testing.T) {
 	require.NoError(t, err)
 	w.check(cached)
 	assert.Equal(t, "dGFydA==", cached.HardwareModel)
+	assert.Equal(t, "ZWNpZA==", cached.MachineID)
 	assert.EqualValues(t, 4, cached.CPUMin)
 	assert.EqualValues(t, 4<<30, cached.MemoryMin)
 	info, err := os.Stat(cached.Disk)

@@ -33,6 +33,7 @@ type tartVM struct {
 	Arch          string `json:"arch"`
 	DiskFormat    string `json:"diskFormat"`
 	HardwareModel string `json:"hardwareModel"`
+	ECID          string `json:"ecid"` // the machine identifier
 }
 
 // TartDir returns the directory of a virtual machine of tart: nameOrDir if it is a path, otherwise
@@ -51,8 +52,9 @@ func TartDir(home, nameOrDir string) (string, error) {
 	return dir, nil
 }
 
-// UseTartVM sets the disk, the auxiliary storage and the hardware model of a push to those of the
-// virtual machine in dir. It refuses a virtual machine that MacRack cannot run.
+// UseTartVM sets the disk, the auxiliary storage, the hardware model and the machine identifier of
+// a push to those of the virtual machine in dir. It refuses a virtual machine that MacRack cannot
+// run.
 func (o *PushOptions) UseTartVM(dir string) error {
 	vm, err := readTartVM(dir)
 	if err != nil {
@@ -77,7 +79,7 @@ func (o *PushOptions) UseTartVM(dir string) error {
 	case vm.HardwareModel == "":
 		err = fmt.Errorf("has no hardwareModel in %s, and no virtual machine starts without one", tartConfig)
 	default:
-		err = inspectHardwareModel(vm.HardwareModel)
+		err = errors.Join(inspectHardwareModel(vm.HardwareModel), inspectMachineID(vm.ECID))
 	}
 	if err != nil {
 		return fmt.Errorf("virtual machine %s: %w", dir, err)
@@ -86,6 +88,7 @@ func (o *PushOptions) UseTartVM(dir string) error {
 		return fmt.Errorf("virtual machine %s is suspended; run it and shut it down first", dir)
 	}
 	o.Disk, o.Aux, o.HardwareModel = filepath.Join(dir, tartDisk), filepath.Join(dir, tartNVRAM), vm.HardwareModel
+	o.MachineID = vm.ECID
 	return nil
 }
 

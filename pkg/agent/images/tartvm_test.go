@@ -48,7 +48,7 @@ func TestTartVM(t *testing.T) {
 			dir := newTartVM(t, change)
 			var o PushOptions
 			require.NoError(t, o.UseTartVM(dir))
-			assert.Equal(t, PushOptions{Disk: filepath.Join(dir, "disk.img"), Aux: filepath.Join(dir, "nvram.bin"), HardwareModel: "bW9kZWw="}, o)
+			assert.Equal(t, PushOptions{Disk: filepath.Join(dir, "disk.img"), Aux: filepath.Join(dir, "nvram.bin"), HardwareModel: "bW9kZWw=", MachineID: "ZWNpZA=="}, o)
 			size, err := Inspect(o)
 			require.NoError(t, err)
 			assert.EqualValues(t, 4, size)

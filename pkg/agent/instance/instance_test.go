@@ -20,6 +20,7 @@ import (
 	"macrack.io/macrack/pkg/agent/objects"
 	"macrack.io/macrack/pkg/agent/pods"
 	"macrack.io/macrack/pkg/agent/queue"
+	imagev1alpha1 "macrack.io/macrack/pkg/apis/image/v1alpha1"
 	instancev1alpha1 "macrack.io/macrack/pkg/apis/instance/v1alpha1"
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
 	macrackfake "macrack.io/macrack/pkg/generated/clientset/versioned/fake"
@@ -105,15 +106,39 @@ func TestDeletedPod(t *testing.T) {
 func TestStartIsNotGrantedTwice(t *testing.T) {
 	f := newFixture(t)
 	image := images.Cached{Digest: f.instance.Status.ImageDigest}
-	again, err := f.starter.claim(t.Context(), f.instance, image)
+	again, err := f.starter.claim(t.Context(), f.instance, "", image)
 	require.NoError(t, err)
 	assert.Equal(t, f.instance.Status.MachineID, again.Status.MachineID)
 	ended := f.instance.DeepCopy()
 	ended.Status.Phase = instancev1alpha1.MacOSInstanceFailed
 	_, err = f.macrack.InstanceV1alpha1().MacOSInstances("acme").UpdateStatus(t.Context(), ended, metav1.UpdateOptions{})
 	require.NoError(t, err)
-	_, err = f.starter.claim(t.Context(), f.instance, image)
+	_, err = f.starter.claim(t.Context(), f.instance, "", image)
 	assert.ErrorContains(t, err, "has ended")
+}
+
+// An image that boots only with its own machine identifier gives it to its instance.
+func TestIdentityFromImage(t *testing.T) {
+	image := &imagev1alpha1.MacOSImage{ObjectMeta: metav1.ObjectMeta{Name: "macos-26"}}
+	cached := images.Cached{MachineID: "aW1hZ2U="}
+	id, why := machineIDOf(image, cached)
+	assert.Empty(t, id+why, "clones have identifiers of their own")
+	image.Spec.Identity = imagev1alpha1.ImageIdentityFromImage
+	id, why = machineIDOf(image, cached)
+	assert.Equal(t, "aW1hZ2U=", id)
+	assert.Empty(t, why)
+	_, why = machineIDOf(image, images.Cached{})
+	assert.Contains(t, why, "Image macos-26 has no machine identifier")
+
+	f := newFixture(t)
+	fresh := f.instance.DeepCopy()
+	fresh.Status.MachineID, fresh.Status.MACAddress = "", ""
+	_, err := f.macrack.InstanceV1alpha1().MacOSInstances("acme").UpdateStatus(t.Context(), fresh, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	claimed, err := f.starter.claim(t.Context(), fresh, "aW1hZ2U=", cached)
+	require.NoError(t, err)
+	assert.Equal(t, "aW1hZ2U=", claimed.Status.MachineID)
+	assert.NotEmpty(t, claimed.Status.MACAddress)
 }
 
 // A clock that was set back does not delay a try.

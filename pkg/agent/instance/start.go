@@ -1,6 +1,7 @@
 package instance
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,6 +19,7 @@ import (
 	"macrack.io/macrack/pkg/agent/rejections"
 	"macrack.io/macrack/pkg/agent/slots"
 	"macrack.io/macrack/pkg/agent/teardown"
+	imagev1alpha1 "macrack.io/macrack/pkg/apis/image/v1alpha1"
 	instancev1alpha1 "macrack.io/macrack/pkg/apis/instance/v1alpha1"
 	"macrack.io/macrack/pkg/rules"
 	"macrack.io/macrack/pkg/vm/faults"
@@ -158,7 +160,11 @@ func (s *starter) create(ctx context.Context, instance *instancev1alpha1.MacOSIn
 	if problem != nil && instance.Status.MachineID == "" {
 		return s.Environment.Wait(ctx, instance, problem)
 	}
-	if instance, err = s.claim(ctx, instance, cached); err != nil {
+	machineID, why := machineIDOf(image, cached)
+	if why != "" {
+		return s.reporter.reportEnd(ctx, instance, instancev1alpha1.MacOSInstanceFailed, why)
+	}
+	if instance, err = s.claim(ctx, instance, machineID, cached); err != nil {
 		return err
 	}
 	err = s.launch(instance, network, class, image, cached)
@@ -173,12 +179,24 @@ func (s *starter) create(ctx context.Context, instance *instancev1alpha1.MacOSIn
 	return err
 }
 
-// claim assigns the instance a machine ID and a MAC address. The registry accepts them only if
-// they are unique and the Mac may start one more virtual machine. It counts and records the start
-// in the same transaction, so claim completes before the launch. After a refusal, the next try
-// generates another identity.
-func (s *starter) claim(ctx context.Context, instance *instancev1alpha1.MacOSInstance, image images.Cached) (*instancev1alpha1.MacOSInstance, error) {
-	machineID, macAddress := instance.Status.MachineID, instance.Status.MACAddress
+// machineIDOf returns the machine ID that an instance takes from its image, or an empty string if
+// it gets one of its own. It returns why the instance cannot start if the image has none.
+func machineIDOf(image *imagev1alpha1.MacOSImage, cached images.Cached) (machineID, why string) {
+	if image.Spec.Identity != imagev1alpha1.ImageIdentityFromImage {
+		return "", ""
+	}
+	if cached.MachineID == "" {
+		return "", fmt.Sprintf("Image %s has no machine identifier, which spec.identity FromImage requires; push it again with --machine-identifier", image.Name)
+	}
+	return cached.MachineID, ""
+}
+
+// claim assigns the instance a machine ID and a MAC address. It generates a machine ID unless
+// imageID, that of the image, is set. The registry accepts them only if they are unique and the Mac
+// may start one more virtual machine. It counts and records the start in the same transaction, so
+// claim completes before the launch. After a refusal, the next try generates another identity.
+func (s *starter) claim(ctx context.Context, instance *instancev1alpha1.MacOSInstance, imageID string, image images.Cached) (*instancev1alpha1.MacOSInstance, error) {
+	machineID, macAddress := cmp.Or(instance.Status.MachineID, imageID), instance.Status.MACAddress
 	if machineID == "" {
 		var err error
 		if machineID, err = s.NewMachineID(ctx); err != nil {

@@ -94,6 +94,9 @@ type Layout struct {
 	// CPUMin and MemoryMin are the least that the image boots with, in cores and bytes; 0 if
 	// unknown. Complete sets them.
 	CPUMin, MemoryMin int64
+	// MachineID is the machine identifier of the virtual machine that the image was made from, in
+	// base64; empty if unknown. Complete sets it.
+	MachineID string
 
 	tart bool
 }
@@ -104,6 +107,8 @@ type Config struct {
 	DiskSize int64 `json:"diskSize"`
 	// HardwareModel is that of Virtualization.framework, in base64.
 	HardwareModel string `json:"hardwareModel,omitempty"`
+	// MachineID is the machine identifier of the virtual machine, in base64.
+	MachineID string `json:"machineIdentifier,omitempty"`
 }
 
 // tartConfigFile is the relevant part of tart's config.
@@ -111,6 +116,7 @@ type tartConfigFile struct {
 	OS            string `json:"os"`
 	Arch          string `json:"arch"`
 	HardwareModel string `json:"hardwareModel"`
+	ECID          string `json:"ecid"` // the machine identifier
 	DiskFormat    string `json:"diskFormat"`
 	CPUCountMin   int64  `json:"cpuCountMin"`
 	MemorySizeMin int64  `json:"memorySizeMin"`
@@ -264,7 +270,8 @@ func (l *Layout) Complete(config []byte) (hardwareModel string, err error) {
 			return "", fmt.Errorf("the disk is in format %q: only raw disks can be read", c.DiskFormat)
 		}
 		l.CPUMin, l.MemoryMin = max(0, c.CPUCountMin), max(0, c.MemorySizeMin)
-		return c.HardwareModel, checkHardwareModel(c.HardwareModel)
+		l.MachineID = c.ECID
+		return c.HardwareModel, errors.Join(checkBase64("hardware model", c.HardwareModel), checkBase64("machine identifier", c.ECID))
 	}
 	var c Config
 	if err := json.Unmarshal(config, &c); err != nil {
@@ -276,13 +283,13 @@ func (l *Layout) Complete(config []byte) (hardwareModel string, err error) {
 	if n := len(l.Disk); n > 0 && l.Disk[n-1].Offset+l.Disk[n-1].Size > c.DiskSize {
 		return "", fmt.Errorf("the last chunk ends at %d, the disk at %d", l.Disk[n-1].Offset+l.Disk[n-1].Size, c.DiskSize)
 	}
-	l.DiskSize = c.DiskSize
-	return c.HardwareModel, checkHardwareModel(c.HardwareModel)
+	l.DiskSize, l.MachineID = c.DiskSize, c.MachineID
+	return c.HardwareModel, errors.Join(checkBase64("hardware model", c.HardwareModel), checkBase64("machine identifier", c.MachineID))
 }
 
-func checkHardwareModel(model string) error {
-	if _, err := base64.StdEncoding.DecodeString(model); err != nil {
-		return fmt.Errorf("the hardware model is not base64: %w", err)
+func checkBase64(what, text string) error {
+	if _, err := base64.StdEncoding.DecodeString(text); err != nil {
+		return fmt.Errorf("the %s is not base64: %w", what, err)
 	}
 	return nil
 }

@@ -85,6 +85,9 @@ func Image(ctx context.Context, client *ociclient.Client, spec *imagev1alpha1.Ma
 	if err := Bootable(layout, cmp.Or(spec.HardwareModel, hardwareModel)); err != nil {
 		return err
 	}
+	if spec.Identity == imagev1alpha1.ImageIdentityFromImage && layout.MachineID == "" {
+		return because(imagev1alpha1.ReasonIncomplete, errors.New("the image has no machine identifier, which spec.identity FromImage requires; push it again with --machine-identifier, or with --tart-vm"))
+	}
 	if layout.DiskSize > spec.DiskSize.Int64() {
 		return because(imagev1alpha1.ReasonDiskTooLarge, fmt.Errorf("the image's disk has %d bytes; spec.diskSize is %d bytes and must not be less", layout.DiskSize, spec.DiskSize.Int64()))
 	}

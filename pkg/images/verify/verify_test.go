@@ -105,25 +105,40 @@ func TestImage(t *testing.T) {
 		digest, diskSize, model string
 		reason, message         string
 	}{
-		"an image":                       {good, "1Mi", "", "Verified", ""},
-		"a larger disk":                  {good, "60Gi", "", "Verified", ""},
-		"a smaller disk":                 {good, "1023Ki", "", "DiskTooLarge", "has 1048576 bytes; spec.diskSize is 1047552 bytes and must not be less"},
-		"a model in the spec":            {w.image(`{"diskSize":1048576}`, true), "1Mi", "bW9kZWw=", "Verified", ""},
-		"no model":                       {w.image(`{"diskSize":1048577}`, true), "2Mi", "", "Incomplete", "set spec.hardwareModel, or push the image again"},
-		"no auxiliary storage":           {w.image(goodConfig, false), "1Mi", "", "Incomplete", "no auxiliary storage"},
-		"a model that is not base64":     {w.image(`{"diskSize":1048576,"hardwareModel":"?"}`, true), "1Mi", "", "Malformed", "not base64"},
-		"a config that is not JSON":      {w.image(`hello`, true), "1Mi", "", "Malformed", "the config: "},
-		"a disk without a size":          {w.image(`{"hardwareModel":"bW9kZWw="}`, true), "1Mi", "", "Malformed", "the disk size in the config is 0 bytes"},
-		"an image of a container":        {w.pushManifest([]byte(`{"schemaVersion":2,"config":{"mediaType":"application/vnd.oci.image.config.v1+json"}}`)), "1Mi", "", "Malformed", "unknown image format"},
-		"an index":                       {indexBlob.Digest.String(), "1Mi", "", "Malformed", "pin the manifest itself"},
-		"a config that was never pushed": {w.pushManifest(noConfig), "1Mi", "", "Incomplete", "config of the image: "},
-		"a digest that is nowhere":       {digest.FromString("nothing").String(), "1Mi", "", "ManifestUnknown", "responds with 404"},
+		"an image":                        {good, "1Mi", "", "Verified", ""},
+		"a larger disk":                   {good, "60Gi", "", "Verified", ""},
+		"a smaller disk":                  {good, "1023Ki", "", "DiskTooLarge", "has 1048576 bytes; spec.diskSize is 1047552 bytes and must not be less"},
+		"a model in the spec":             {w.image(`{"diskSize":1048576}`, true), "1Mi", "bW9kZWw=", "Verified", ""},
+		"no model":                        {w.image(`{"diskSize":1048577}`, true), "2Mi", "", "Incomplete", "set spec.hardwareModel, or push the image again"},
+		"no auxiliary storage":            {w.image(goodConfig, false), "1Mi", "", "Incomplete", "no auxiliary storage"},
+		"a model that is not base64":      {w.image(`{"diskSize":1048576,"hardwareModel":"?"}`, true), "1Mi", "", "Malformed", "not base64"},
+		"a config that is not JSON":       {w.image(`hello`, true), "1Mi", "", "Malformed", "the config: "},
+		"a disk without a size":           {w.image(`{"hardwareModel":"bW9kZWw="}`, true), "1Mi", "", "Malformed", "the disk size in the config is 0 bytes"},
+		"an image of a container":         {w.pushManifest([]byte(`{"schemaVersion":2,"config":{"mediaType":"application/vnd.oci.image.config.v1+json"}}`)), "1Mi", "", "Malformed", "unknown image format"},
+		"an index":                        {indexBlob.Digest.String(), "1Mi", "", "Malformed", "pin the manifest itself"},
+		"a config that was never pushed":  {w.pushManifest(noConfig), "1Mi", "", "Incomplete", "config of the image: "},
+		"a digest that is nowhere":        {digest.FromString("nothing").String(), "1Mi", "", "ManifestUnknown", "responds with 404"},
+		"an identifier that is no base64": {w.image(`{"diskSize":1048576,"hardwareModel":"bW9kZWw=","machineIdentifier":"?"}`, true), "1Mi", "", "Malformed", "the machine identifier is not base64"},
 	} {
 		err := w.verify(tt.digest, tt.diskSize, tt.model)
 		assert.Equal(t, tt.reason, Reason(err), "%s: %v", name, err)
 		if tt.message != "" {
 			assert.ErrorContains(t, err, tt.message, name)
 		}
+	}
+}
+
+// An image whose instances have its own machine identifier must contain it.
+func TestImageWithItsOwnIdentity(t *testing.T) {
+	w := newWorld(t, nil)
+	spec := &imagev1alpha1.MacOSImageSpec{DiskSize: scalar.MustParse("1Mi"), Identity: imagev1alpha1.ImageIdentityFromImage}
+	for config, reason := range map[string]string{
+		goodConfig: "Incomplete",
+		`{"diskSize":1048576,"hardwareModel":"bW9kZWw=","machineIdentifier":"aWQ="}`: "Verified",
+	} {
+		spec.Source = imagev1alpha1.ImageSource{Reference: w.host + "/macos:x", Digest: w.image(config, true)}
+		err := Image(t.Context(), w.client, spec)
+		assert.Equal(t, reason, Reason(err), "%v", err)
 	}
 }
 
