@@ -73,7 +73,7 @@ func (c *Client) Info(ctx context.Context) (*guest.Info, error) {
 		return nil, guest.Translate(err)
 	}
 	// An error is an answer too: a guest without an address, or an agent from before ResolveIP.
-	info := &guest.Info{Version: Version}
+	info := &guest.Info{Version: Version, SetsEnvironment: true}
 	// The tenant controls the guest, so its text need not be an address.
 	if a, err := netip.ParseAddr(answer.GetIp()); err == nil && guest.Useful(a.Unmap()) {
 		info.Addresses = []netip.Addr{a.Unmap()}

@@ -128,7 +128,7 @@ func TestInfoAndShutdown(t *testing.T) {
 	g := newRealGuest(t)
 	info, err := g.Info(deadline(t))
 	require.NoError(t, err)
-	assert.Equal(t, &guest.Info{Version: "tart", Addresses: []netip.Addr{netip.MustParseAddr("192.168.64.7")}}, info)
+	assert.Equal(t, &guest.Info{Version: "tart", Addresses: []netip.Addr{netip.MustParseAddr("192.168.64.7")}, SetsEnvironment: true}, info)
 	require.NoError(t, g.Shutdown(deadline(t)))
 	select {
 	case <-g.shutdown:

@@ -44,7 +44,8 @@ func (c *Client) Setup(ctx context.Context, setup guest.Setup, offset int64, out
 	if setup.StartupScript == "" {
 		return &guest.SetupResult{}, nil
 	}
-	if _, err := c.part(ctx, "start", setup.InstanceUID, setup.StartupScript, nil, strconv.Itoa(len(setup.StartupScript))); err != nil {
+	variables := environment(setup)
+	if _, err := c.part(ctx, "start", setup.InstanceUID, variables+setup.StartupScript, nil, strconv.Itoa(len(setup.StartupScript)), strconv.Itoa(len(variables))); err != nil {
 		return nil, fmt.Errorf("failed to start the startup script: %w", err)
 	}
 	text, err := c.part(ctx, "follow", setup.InstanceUID, "", output, strconv.FormatInt(max(offset, 0), 10), strconv.Itoa(guest.MaxScriptOutput))
@@ -59,6 +60,25 @@ func (c *Client) Setup(ctx context.Context, setup guest.Setup, offset int64, out
 		return nil, fmt.Errorf("failed to follow the startup script: invalid exit code %q", text)
 	}
 	return &guest.SetupResult{ExitCode: int32(code)}, nil
+}
+
+// cachesDir is the directory in which macOS mounts the caches that the host shares.
+const cachesDir = "/Volumes/My Shared Files"
+
+// environment returns the variables of the startup script as quoted words NAME=VALUE of a shell.
+// They reach the guest as input of setup.sh, which does not store them.
+func environment(setup guest.Setup) string {
+	var words strings.Builder
+	add := func(name, value string) {
+		words.WriteString(" '" + strings.ReplaceAll(name+"="+value, "'", `'\''`) + "'")
+	}
+	if setup.Caches {
+		add("MACRACK_CACHES", cachesDir)
+	}
+	for _, v := range setup.Environment {
+		add(v.Name, string(v.Value))
+	}
+	return words.String()
 }
 
 // part runs a part of setup.sh, and returns its error output.

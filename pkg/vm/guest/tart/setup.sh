@@ -1,7 +1,8 @@
 # Does a part of the setup of a guest that has tart's guest agent:
 #
 #   keys UID                  adds the lines of its input to authorized_keys
-#   start UID SIZE            starts the startup script of SIZE bytes, its input, unless it was started
+#   start UID SIZE VARIABLES  starts the startup script of SIZE bytes unless it was started; its input
+#                             has VARIABLES bytes of quoted words NAME=VALUE, and then the script
 #   follow UID OFFSET LIMIT   prints the output of the script up to LIMIT bytes from OFFSET on until
 #                             the script ends, and its exit code as error output; exits with 75 if
 #                             the script ended without one, as after a restart of the guest
@@ -21,6 +22,9 @@ start() {
 	new=$dir.new.$$
 	trap 'rm -rf "$new"' EXIT
 	mkdir "$new"
+	# The variables stay in the memory of this shell. head could read more than their length.
+	variables=
+	[ "$2" -eq 0 ] || variables=$(dd bs=1 count="$2" 2>/dev/null && echo .)
 	cat >"$new/script"
 	# A lost connection must not run half a script.
 	[ "$(($(wc -c <"$new/script")))" -eq "$1" ] || { echo "the script is incomplete" >&2; exit 74; }
@@ -38,7 +42,8 @@ start() {
 		trap '' HUP
 		cd "$HOME"
 		code=0
-		$shell "$dir/script" >"$dir/output" 2>&1 || code=$?
+		eval "set -- ${variables%.}"
+		env -- ${1+"$@"} $shell "$dir/script" >"$dir/output" 2>&1 || code=$?
 		rm -f "$dir/script"
 		echo $code >"$dir/code.new"
 		mv "$dir/code.new" "$dir/code"
@@ -79,6 +84,6 @@ keys)
 		grep -qxF -e "$key" "$file" || printf '%s\n' "$key" >>"$file"
 	done
 	;;
-start) start "$3" ;;
+start) start "$3" "${4:-0}" ;;
 follow) follow "$3" "$4" ;;
 esac

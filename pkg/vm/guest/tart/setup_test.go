@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"macrack.io/macrack/pkg/vm/contract"
 	"macrack.io/macrack/pkg/vm/guest"
 )
 
@@ -55,6 +56,38 @@ func TestSetupRunsOnce(t *testing.T) {
 	setup.InstanceUID = "uid-2"
 	_, _ = g.setUp(t, setup, 0)
 	assert.Equal(t, "ran\nran\n", g.read(t, "ran"), "an image that was made of a guest is set up again")
+}
+
+// Variables reach the script and nothing else: neither a file nor the next command.
+func TestSetupWithEnvironment(t *testing.T) {
+	g := newRealGuest(t)
+	const secret = "it's a \"secret\"; $(exit 9) `exit 8` \\ \n two lines "
+	setup := guest.Setup{
+		InstanceUID: "uid-1", Caches: true,
+		StartupScript: `printf '%s|' "$TOKEN" "$A" "$MACRACK_CACHES" ${#HIDDEN}; grep -rl 'only in memo'"ry" "$HOME" || echo nowhere`,
+		Environment: []contract.EnvironmentVariable{
+			{Name: "A", Value: []byte("first")}, {Name: "TOKEN", Value: []byte(secret)}, {Name: "A", Value: []byte("last")},
+			{Name: "-x.y", Value: []byte("1")}, {Name: "HIDDEN", Value: []byte("only in memory")},
+		},
+	}
+	result, out := g.setUp(t, setup, 0)
+	assert.Equal(t, secret+"|last|/Volumes/My Shared Files|14|nowhere\n", out)
+	assert.Zero(t, result.ExitCode)
+	var after bytes.Buffer
+	_, err := g.Exec(deadline(t), guest.Command{Args: []string{"sh", "-c", "echo $TOKEN$A"}, Stdout: &after})
+	require.NoError(t, err)
+	assert.Equal(t, "\n", after.String())
+}
+
+// Linux, which runs this test, bounds one variable to 128 KiB.
+func TestSetupWithLargeEnvironment(t *testing.T) {
+	g := newRealGuest(t)
+	setup := guest.Setup{InstanceUID: "uid-1", StartupScript: `echo $((${#A} + ${#B}))`}
+	for _, name := range []string{"A", "B"} {
+		setup.Environment = append(setup.Environment, contract.EnvironmentVariable{Name: name, Value: bytes.Repeat([]byte("'"), 50<<10)})
+	}
+	_, out := g.setUp(t, setup, 0)
+	assert.Equal(t, "102400\n", out)
 }
 
 func TestSetupKeepsKeysOfTheImage(t *testing.T) {
