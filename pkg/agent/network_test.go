@@ -38,28 +38,53 @@ func TestPortForwardWithoutGuestAgent(t *testing.T) {
 	require.True(t, ok)
 	assert.Equal(t, contract.Network{Mode: contract.NetworkIsolated, AllowedCIDRs: []string{"10.20.0.0/16"}, AllowedNames: []string{"git.corp"}}, slot.Spec.Network)
 
-	forward := func(port int32) (net.Conn, <-chan error) {
-		client, stream := net.Pipe()
-		require.NoError(t, client.SetDeadline(time.Now().Add(30*time.Second)))
-		ended := make(chan error, 1)
-		go func() {
-			ended <- r.agent.session.PortForward(r.ctx, tenant, "pod-a", port, stream)
-			_ = stream.Close()
-		}()
-		return client, ended
-	}
-	const greeting = "SSH-2.0-macrack-simulated\r\n"
-	client, ended := forward(22)
-	buffer := make([]byte, len(greeting))
-	_, err := io.ReadFull(client, buffer)
-	require.NoError(t, err)
-	assert.Equal(t, greeting, string(buffer))
-	_ = client.Close()
-	require.NoError(t, <-ended)
-
-	_, ended = forward(23)
-	err = <-ended
+	r.greets(22)
+	_, ended := r.forward(23)
+	err := <-ended
 	require.ErrorIs(t, err, guest.ErrSilent)
 	require.ErrorContains(t, err, "its network does not connect either")
 	require.ErrorContains(t, err, "refused")
+}
+
+// The network reaches the ports of a guest with tart's agent, whose command nc this guest lacks.
+func TestPortForwardWithTartAgent(t *testing.T) {
+	r := newRack(t, withoutGuestAgent, func(r *rack) {
+		require.NoError(r.t, r.host.SetGuest(contract.Simulation{TartAgent: true}))
+	})
+	r.run("a")
+	r.eventually(func() bool {
+		slot, ok := r.agent.slots.Find("uid-a")
+		return ok && slot.State != nil && slot.State.GuestReady && slot.State.Address != nil
+	}, func() any { return r.instance("a").Status })
+	r.greets(22)
+	_, ended := r.forward(23)
+	err := <-ended
+	require.Error(t, err)
+	assert.NotContains(t, err.Error(), "its network", "a service may listen only on the loopback interface, which the agent reaches")
+}
+
+// forward forwards a port of the guest of instance a.
+func (r *rack) forward(port int32) (net.Conn, <-chan error) {
+	r.t.Helper()
+	client, stream := net.Pipe()
+	require.NoError(r.t, client.SetDeadline(time.Now().Add(30*time.Second)))
+	ended := make(chan error, 1)
+	go func() {
+		ended <- r.agent.session.PortForward(r.ctx, tenant, "pod-a", port, stream)
+		_ = stream.Close()
+	}()
+	return client, ended
+}
+
+// greets expects the greeting of a simulated guest on a port.
+func (r *rack) greets(port int32) {
+	r.t.Helper()
+	const greeting = "SSH-2.0-macrack-simulated\r\n"
+	client, ended := r.forward(port)
+	buffer := make([]byte, len(greeting))
+	_, err := io.ReadFull(client, buffer)
+	require.NoError(r.t, err)
+	assert.Equal(r.t, greeting, string(buffer))
+	_ = client.Close()
+	require.NoError(r.t, <-ended)
 }

@@ -8,12 +8,14 @@ import (
 	"net"
 
 	"macrack.io/macrack/pkg/agent/slots"
+	"macrack.io/macrack/pkg/vm/contract"
 	"macrack.io/macrack/pkg/vm/guest"
 )
 
 // PortForward connects a stream to a TCP port in the guest of a pod's virtual machine. The guest
 // agent connects to the guest's loopback interface. If none answers, the network of an isolated
-// guest connects to its address.
+// guest connects to its address. With tart's agent, which forwards ports by a command, the network
+// comes first.
 func (s *Sessions) PortForward(ctx context.Context, namespace, name string, port int32, stream io.ReadWriteCloser) error {
 	if port < 1 || port > 65535 {
 		return fmt.Errorf("port %d is invalid; use a port from 1 to 65535", port)
@@ -22,29 +24,33 @@ func (s *Sessions) PortForward(ctx context.Context, namespace, name string, port
 	if err != nil {
 		return err
 	}
-	if slot.Phase == slots.Attached && slot.State.Isolated && !slot.State.GuestReady {
-		return s.dial(ctx, slot.UID(), uint16(port), stream)
+	if slot.Phase == slots.Attached && slot.State.Isolated && (!slot.State.GuestReady || slot.State.GuestAgent == contract.GuestAgentTart) {
+		connected, err := s.dial(ctx, slot.UID(), uint16(port), stream)
+		if connected || !slot.State.GuestReady {
+			return err
+		}
 	}
 	return s.open(ctx, namespace, name, func(ctx context.Context, c guest.Agent) error {
 		return c.Forward(ctx, uint16(port), stream)
 	})
 }
 
-// dial connects stream to a TCP port of an isolated guest.
-func (s *Sessions) dial(ctx context.Context, uid string, port uint16, stream io.ReadWriteCloser) error {
+// dial connects stream to a TCP port of an isolated guest. It reports whether the guest accepted the
+// connection.
+func (s *Sessions) dial(ctx context.Context, uid string, port uint16, stream io.ReadWriteCloser) (connected bool, err error) {
 	release, err := s.acquire(uid)
 	if err != nil {
-		return err
+		return false, err
 	}
 	defer release()
 	conn, err := s.slots.Dial(ctx, uid, port)
 	if errors.Is(err, slots.ErrNotHere) {
-		return ErrVMStopped
+		return false, ErrVMStopped
 	}
 	if err != nil {
-		return fmt.Errorf("%w, and its network does not connect either: %w", guest.ErrSilent, err)
+		return false, fmt.Errorf("%w, and its network does not connect either: %w", guest.ErrSilent, err)
 	}
-	return join(ctx, conn, stream)
+	return true, join(ctx, conn, stream)
 }
 
 // join copies data in both directions until the guest ends its direction, or either fails.
