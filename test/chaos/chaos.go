@@ -28,17 +28,19 @@ type Sizes struct {
 	// Scrubs is the number of armed fault points of a scrub; 0: all.
 	Scrubs int
 	// Torn is the number of kinds of damage for each file; 0: all.
-	Torn      int
-	Outage    time.Duration
-	Cycles    int
-	APICycles int
+	Torn int
+	// CacheFiles is the number of files that a guest makes in a cache; 0: none.
+	CacheFiles int
+	Outage     time.Duration
+	Cycles     int
+	APICycles  int
 	// Patient enables faults that the agent tolerates for a minute before it acts.
 	Patient bool
 }
 
 // Long and Short are the sizes of `make chaos` and of `go test`.
 var (
-	Long  = Sizes{AgentKills: 100, RunnerKills: 20, Outage: 90 * time.Second, Cycles: 10_000, APICycles: 300, Patient: true}
+	Long  = Sizes{AgentKills: 100, RunnerKills: 20, CacheFiles: 1_000_000, Outage: 90 * time.Second, Cycles: 10_000, APICycles: 300, Patient: true}
 	Short = Sizes{AgentKills: 3, RunnerKills: 1, Places: 3, Scrubs: 1, Torn: 1, Outage: 4 * time.Second, Cycles: 200, APICycles: 3}
 )
 
@@ -79,6 +81,8 @@ var families = []family{
 	{"orphans", orphans},
 	{"outage", outage},
 	{"clock", clockSteps},
+	{"caches", caches},
+	{"networks", networks},
 	{"cycles", cycles},
 	{"hijack", hijack},
 	{"hung-runner", hungRunner},

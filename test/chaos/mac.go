@@ -130,9 +130,12 @@ func (m *mac) vms(ctx context.Context) []vm {
 }
 
 // leftovers are the files of the slots other than the locks.
-func (m *mac) leftovers() []string {
+func (m *mac) leftovers() []string { return m.files("slots") }
+
+// files are the files in a directory of the state, other than locks.
+func (m *mac) files(name string) []string {
 	var paths []string
-	_ = filepath.WalkDir(filepath.Join(m.state(), "slots"), func(path string, entry fs.DirEntry, err error) error {
+	_ = filepath.WalkDir(filepath.Join(m.state(), name), func(path string, entry fs.DirEntry, err error) error {
 		if err == nil && !entry.IsDir() && entry.Name() != "lock" {
 			paths = append(paths, path)
 		}

@@ -17,7 +17,7 @@ import (
 // scrubs ends the agent at each place of a scrub, and checks what is left of the
 // tenant, and that the Mac can be leased again.
 func scrubs(ctx context.Context, r *run) error {
-	all := []string{"", "scrub: begins", "scrub: erased", "scrub: report: before", "scrub: report: after", "wipe: spec gone", "wipe: removed disk", "write state.json: renamed"}
+	all := []string{"", "scrub: begins", "caches: removed one", "scrub: erased", "scrub: report: before", "scrub: report: after", "wipe: spec gone", "wipe: removed disk", "write state.json: renamed"}
 	if err := r.clear(ctx); err != nil {
 		return err
 	}
@@ -39,6 +39,13 @@ func (r *run) scrub(ctx context.Context, place, mode string) error {
 	// Plant leftovers of interrupted acts, and unknown files.
 	stray := filepath.Join(r.mac.state(), "slots", "copy-of-a-disk")
 	if err := os.WriteFile(stray, []byte("secret"), 0o600); err != nil {
+		return err
+	}
+	cache, err := r.cache(ctx)
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(cache, "secret"), []byte("of the tenant"), 0o600); err != nil {
 		return err
 	}
 	if place != "" {
@@ -98,7 +105,7 @@ func (r *run) scrub(ctx context.Context, place, mode string) error {
 		}
 		// From the first moment at which another tenant can lease the Mac, no data is left.
 		if err == nil {
-			if left := r.mac.leftovers(); len(left) > 0 {
+			if left := append(r.mac.leftovers(), r.mac.files("caches")...); len(left) > 0 {
 				available = fmt.Errorf("the Mac is Available, and has %v", left)
 			}
 		}
@@ -110,9 +117,15 @@ func (r *run) scrub(ctx context.Context, place, mode string) error {
 	if err != nil {
 		return err
 	}
-	if report := node.Status.Scrub; report == nil || len(report.Remaining) > 0 || !strings.Contains(strings.Join(report.Removed, "\n"), "copy-of-a-disk") ||
-		!strings.Contains(strings.Join(report.Removed, "\n"), "disk/disk.img") {
-		available = errors.Join(available, fmt.Errorf("the report of the scrub does not say what was removed: %+v", report))
+	report := node.Status.Scrub
+	if report == nil || len(report.Remaining) > 0 {
+		available = errors.Join(available, fmt.Errorf("the Mac is Available after the scrub %+v", report))
+		report = &rackv1alpha1.ScrubReport{}
+	}
+	for _, name := range []string{"copy-of-a-disk", "disk/disk.img", "/" + cacheName + " ("} {
+		if !strings.Contains(strings.Join(report.Removed, "\n"), name) {
+			available = errors.Join(available, fmt.Errorf("the report of the scrub does not have %q: %q", name, report.Removed))
+		}
 	}
 	return errors.Join(available, r.bind(ctx))
 }

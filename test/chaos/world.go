@@ -115,7 +115,7 @@ func (w *world) bind(ctx context.Context) error {
 	leases := w.admin.RackV1alpha1().MacNodeLeases(tenant)
 	if _, err := leases.Create(ctx, &rackv1alpha1.MacNodeLease{
 		ObjectMeta: metav1.ObjectMeta{Name: w.lease},
-		Spec:       rackv1alpha1.MacNodeLeaseSpec{ClassName: "base", SerialNumber: testbed.SerialNumber(1)},
+		Spec:       rackv1alpha1.MacNodeLeaseSpec{ClassName: "base", SerialNumber: testbed.SerialNumber(1), Caches: leaseCaches},
 	}, metav1.CreateOptions{}); err != nil {
 		return err
 	}
@@ -135,7 +135,9 @@ func (w *world) create(ctx context.Context) (string, error) {
 	return name, wait(ctx, func() error {
 		_, err := w.admin.InstanceV1alpha1().MacOSInstances(tenant).Create(ctx, &instancev1alpha1.MacOSInstance{
 			ObjectMeta: metav1.ObjectMeta{Name: name},
-			Spec:       instancev1alpha1.MacOSInstanceSpec{LeaseName: w.lease, ClassName: class, ImageName: image},
+			Spec: instancev1alpha1.MacOSInstanceSpec{
+				LeaseName: w.lease, ClassName: class, ImageName: image, Caches: []instancev1alpha1.InstanceCache{{Name: cacheName}},
+			},
 		}, metav1.CreateOptions{})
 		if apierrors.IsAlreadyExists(err) {
 			return nil

@@ -168,7 +168,9 @@ func (w *world) furnish(t *T, needed int) {
 		require.Fail(t, cluster.ErrNoFreeMac.Error(), "%d are free", free)
 	}
 	if !bound {
-		lease = &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"className": "base"}}}
+		lease = &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{
+			"className": "base", "caches": []any{map[string]any{"name": "gems", "sizeLimit": "64Mi"}},
+		}}}
 		lease.SetAPIVersion("rack.macrack.io/v1alpha1")
 		lease.SetKind("MacNodeLease")
 		lease.SetName("settled")
