@@ -24,10 +24,12 @@ include test/runners/runners.mk
 
 BINARIES := macrack-apiserver macrack-controllers macrack-agent macrack-vm macrack-guest-agent macrack-ledger
 
-.PHONY: build $(BINARIES)
-build: $(BINARIES) ## build the binaries into .dev/bin
+.PHONY: build $(BINARIES) kubectl-macrack
+build: $(BINARIES) kubectl-macrack ## build the binaries into .dev/bin
 $(BINARIES): macrack-%:
 	go build -o .dev/bin/$@ ./cmd/$*
+kubectl-macrack:
+	go build -o .dev/bin/$@ ./cmd/$@
 
 .PHONY: generate
 generate: ## generate all generated code

@@ -1,5 +1,5 @@
 // Release checks the archives of a release in a folder: their checksums, and that every binary in
-// them has the version and the commit of the release.
+// them has the version and the commit of the release. It adds the manifest of the plugin for krew.
 package main
 
 import (
@@ -20,12 +20,16 @@ import (
 )
 
 func main() {
-	if len(os.Args) != 4 {
-		fmt.Fprintln(os.Stderr, "usage: release FOLDER VERSION COMMIT")
+	if len(os.Args) != 5 {
+		fmt.Fprintln(os.Stderr, "usage: release FOLDER VERSION COMMIT URL")
 		os.Exit(2)
 	}
-	r := release{dir: os.Args[1], version: os.Args[2], commit: os.Args[3]}
-	if err := r.check(); err != nil {
+	r := release{dir: os.Args[1], version: os.Args[2], commit: os.Args[3], url: os.Args[4]}
+	sums, err := r.check()
+	if err == nil {
+		err = r.writeKrew(sums)
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "error:", err)
 		os.Exit(1)
 	}
@@ -34,40 +38,43 @@ func main() {
 
 type release struct {
 	dir, version, commit string
-	archives, binaries   int
+	// url is the URL of the folder that has a folder for each release.
+	url                string
+	archives, binaries int
 }
 
-// check checks the archives that the file of checksums lists. All archives must be in it.
-func (r *release) check() error {
+// check checks the archives that the file of checksums lists, and returns their checksums. All
+// archives must be in it.
+func (r *release) check() (map[string]string, error) {
 	sums, err := filepath.Glob(filepath.Join(r.dir, "*_sha256sums.txt"))
 	if err != nil || len(sums) != 1 {
-		return errors.Join(err, fmt.Errorf("%d files of checksums in %s, not 1; run make release-snapshot", len(sums), r.dir))
+		return nil, errors.Join(err, fmt.Errorf("%d files of checksums in %s, not 1; run make release-snapshot", len(sums), r.dir))
 	}
 	list, err := os.ReadFile(sums[0])
 	if err != nil {
-		return err
+		return nil, err
 	}
-	listed := map[string]bool{}
+	listed := map[string]string{}
 	for lines := bufio.NewScanner(bytes.NewReader(list)); lines.Scan(); {
 		sum, name, ok := strings.Cut(lines.Text(), "  ")
 		if !ok {
-			return fmt.Errorf("invalid line of checksums %q", lines.Text())
+			return nil, fmt.Errorf("invalid line of checksums %q", lines.Text())
 		}
-		listed[name] = true
+		listed[name] = sum
 		if err := r.checkArchive(name, sum); err != nil {
-			return fmt.Errorf("%s: %w", name, err)
+			return nil, fmt.Errorf("%s: %w", name, err)
 		}
 	}
 	archives, err := filepath.Glob(filepath.Join(r.dir, "*.tar.gz"))
 	for _, archive := range archives {
-		if name := filepath.Base(archive); !listed[name] {
+		if name := filepath.Base(archive); listed[name] == "" {
 			err = errors.Join(err, fmt.Errorf("%s has no checksum", name))
 		}
 	}
 	if err == nil && r.binaries == 0 {
 		err = errors.New("no archive has a binary")
 	}
-	return err
+	return listed, err
 }
 
 func (r *release) checkArchive(name, sum string) error {
@@ -95,7 +102,7 @@ func (r *release) checkArchive(name, sum string) error {
 		}
 		licensed = licensed || header.Name == "LICENSE"
 		base := path.Base(header.Name)
-		if header.Typeflag != tar.TypeReg || !strings.HasPrefix(base, "macrack-") {
+		if header.Typeflag != tar.TypeReg || !strings.HasPrefix(base, "macrack-") && base != pluginName {
 			continue
 		}
 		binary, err := io.ReadAll(files)

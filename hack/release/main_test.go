@@ -48,10 +48,14 @@ func TestCheck(t *testing.T) {
 		return map[string]string{"LICENSE": "a licence", "macrack-ledger": binary}
 	}
 	good := writeRelease(t, native, files(script))
-	require.NoError(t, good.check())
+	_, err := good.check()
+	require.NoError(t, err)
 	assert.Equal(t, 1, good.archives)
 	assert.Equal(t, 1, good.binaries)
-	require.NoError(t, writeRelease(t, foreign, files("a binary with v1.2.3 and 45cd7dd0")).check())
+	_, err = writeRelease(t, foreign, files("a binary with v1.2.3 and 45cd7dd0")).check()
+	require.NoError(t, err)
+	_, err = writeRelease(t, foreign, map[string]string{"LICENSE": "a licence", "kubectl-macrack": "v1.2.3"}).check()
+	assert.ErrorContains(t, err, "does not contain 45cd7dd0", "the plugin is checked too")
 
 	for want, r := range map[string]*release{
 		"--version prints":             writeRelease(t, native, files(strings.ReplaceAll(script, "v1.2.3", "v1.2.2"))),
@@ -62,7 +66,8 @@ func TestCheck(t *testing.T) {
 		"extra.tar.gz has no checksum": with(t, writeRelease(t, native, files(script)), "extra.tar.gz", ""),
 		"its checksum is":              with(t, writeRelease(t, native, files(script)), native, "changed"),
 	} {
-		assert.ErrorContains(t, r.check(), want)
+		_, err := r.check()
+		assert.ErrorContains(t, err, want)
 	}
 }
 

@@ -40,6 +40,8 @@ var Programs = map[string]string{
 	"ledger":      "macrack-ledger",
 	"vm":          "macrack-vm",
 	"guest-agent": "macrack-guest-agent",
+
+	"kubectl-macrack": "kubectl-macrack",
 }
 
 // Root returns the root of this repository, searched upwards from the working directory.
