@@ -45,6 +45,7 @@ darwin: ## check the code for macOS: types of all that runs there, tests include
 	go run ./hack/darwincheck ./pkg/vm/... ./pkg/agent/... ./cmd/agent ./cmd/vm ./cmd/guest-agent
 	GOOS=darwin GOARCH=arm64 CGO_ENABLED=0 go build -o /dev/null ./cmd/agent
 	GOOS=darwin GOARCH=arm64 CGO_ENABLED=0 go build -o /dev/null ./cmd/guest-agent
+	GOOS=darwin GOARCH=arm64 CGO_ENABLED=0 go build -o /dev/null ./cmd/kubectl-macrack
 
 .PHONY: mac
 mac: macrack-agent macrack-vm ## on a Mac: run the acceptance, with MAC_FLAGS such as --tart-vm NAME

@@ -7,8 +7,10 @@ import (
 
 	"macrack.io/macrack/pkg/plugin/cmdutil"
 	"macrack.io/macrack/pkg/plugin/compliance"
+	"macrack.io/macrack/pkg/plugin/connect"
 	"macrack.io/macrack/pkg/plugin/leases"
 	"macrack.io/macrack/pkg/plugin/rack"
+	"macrack.io/macrack/pkg/plugin/run"
 	"macrack.io/macrack/pkg/plugin/why"
 	"macrack.io/macrack/pkg/version"
 )
@@ -32,10 +34,16 @@ It uses your kubeconfig and your rights: it shows what you may see, and names wh
 	cmd.SetOut(env.Out)
 	cmd.SetErr(env.ErrOut)
 	env.Flags.AddFlags(cmd.PersistentFlags())
+	_ = cmd.RegisterFlagCompletionFunc("namespace", cmdutil.CompleteNames(env, "namespaces"))
+	_ = cmd.RegisterFlagCompletionFunc("context", cmdutil.CompleteContexts(env))
 	cmd.AddCommand(
 		rack.NewCommand(env),
 		leases.NewCommand(env),
 		why.NewCommand(env),
+		run.NewCommand(env),
+		connect.NewSSHCommand(env),
+		connect.NewCopyCommand(env),
+		connect.NewVNCCommand(env),
 		compliance.NewCommand(env),
 		newVersionCommand(env),
 	)

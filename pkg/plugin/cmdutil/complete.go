@@ -2,6 +2,7 @@ package cmdutil
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"strings"
 
@@ -43,6 +44,17 @@ var listers = map[string]lister{
 func CompleteNames(env *Env, resource string) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
 		return names(cmd.Context(), env, resource), cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+// CompleteContexts completes the contexts of the kubeconfig.
+func CompleteContexts(env *Env) cobra.CompletionFunc {
+	return func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+		config, err := env.Flags.ToRawKubeConfigLoader().RawConfig()
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		return slices.Sorted(maps.Keys(config.Contexts)), cobra.ShellCompDirectiveNoFileComp
 	}
 }
 

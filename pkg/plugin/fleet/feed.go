@@ -177,6 +177,7 @@ func (f *feed) observe(ctx context.Context, changed func()) error {
 	}
 	defer w.Stop()
 	f.succeed()
+	defer f.heard() // a quiet watch has lasted until now
 	for event := range w.ResultChan() {
 		if event.Type == watch.Error {
 			f.listed = false
@@ -200,6 +201,12 @@ func (f *feed) succeed() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.problem, f.answered = nil, f.clock.Now()
+}
+
+func (f *feed) heard() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.answered = f.clock.Now()
 }
 
 func (f *feed) apply(event watch.Event) {

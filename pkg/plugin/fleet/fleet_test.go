@@ -131,6 +131,35 @@ func TestServerGone(t *testing.T) {
 	assert.Greater(t, lists(f), 1, "it has tried again")
 }
 
+// A watch without events is no silence: the server has some time to come back after it ends.
+func TestServerGoneAfterAQuietHour(t *testing.T) {
+	f := plugintest.New(mac("mac-1"))
+	quiet := watch.NewFake()
+	var gone atomic.Bool
+	f.MacRack.PrependWatchReactor("macnodes", func(clienttesting.Action) (bool, watch.Interface, error) {
+		if gone.Load() {
+			return true, nil, errors.New("connection refused")
+		}
+		return true, quiet, nil
+	})
+	last, result, _ := start(t, f)
+	require.Eventually(t, func() bool { return watches(f) == 1 }, 10*time.Second, time.Millisecond)
+	f.Clock.Step(time.Hour)
+	ended := f.Clock.Now()
+	gone.Store(true)
+	f.MacRack.PrependReactor("list", "macnodes", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return true, nil, errors.New("connection refused")
+	})
+	quiet.Stop()
+	eventually(t, f, last, func(s *Snapshot) bool { return s.Problem != nil })
+	require.Eventually(t, func() bool {
+		f.Clock.Step(time.Second)
+		return len(result) == 1
+	}, 10*time.Second, time.Millisecond)
+	assert.ErrorContains(t, <-result, "the server has not answered for")
+	assert.GreaterOrEqual(t, f.Clock.Since(ended), patience)
+}
+
 // Rights that end while a picture is shown remove the objects.
 func TestRightsEnd(t *testing.T) {
 	f := plugintest.New(mac("mac-1"))

@@ -39,8 +39,8 @@ type Mac struct {
 	Site  string `json:"site,omitempty"`
 	Rack  string `json:"rack,omitempty"`
 	Shelf string `json:"shelf,omitempty"`
-	// Phase is that of the MacNode, or that of its lease if the lease is Held. Users who may not list
-	// Macs see the phase of the lease.
+	// Phase is that of the MacNode, or that of its lease if the lease is Held. Users who may not
+	// list Macs see the phase of the lease.
 	Phase string `json:"phase"`
 	// Tenant is the namespace of the lease.
 	Tenant string `json:"tenant,omitempty"`

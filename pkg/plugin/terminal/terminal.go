@@ -1,5 +1,5 @@
-// Package terminal writes text for people: it measures the terminal, cuts text to its width, colours
-// text, and redraws a screen.
+// Package terminal writes text for people: it measures the terminal, cuts text to its width,
+// colours text, and redraws a screen.
 package terminal
 
 import (
