@@ -216,7 +216,7 @@ func shareCaches(home string, shares []contract.Share) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer root.Close()
+	defer func() { _ = root.Close() }()
 	if err := root.Mkdir(cachesDir, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
 		return nil, err
 	}
