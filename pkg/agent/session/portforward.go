@@ -35,8 +35,8 @@ func (s *Sessions) PortForward(ctx context.Context, namespace, name string, port
 	})
 }
 
-// dial connects stream to a TCP port of an isolated guest. It reports whether the guest accepted the
-// connection.
+// dial connects stream to a TCP port of an isolated guest. It reports whether the guest accepted
+// the connection.
 func (s *Sessions) dial(ctx context.Context, uid string, port uint16, stream io.ReadWriteCloser) (connected bool, err error) {
 	release, err := s.acquire(uid)
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 const confined = "MACRACK_GUEST_AGENT_CONFINED"
 
 // Confine confines this process and its children with Landlock. They may read the system's programs
-// and the directories readable, and write to dirs. TCP is denied, and, if the kernel supports it, so
-// are signals to processes outside. In sockets they may create sockets. Confine then executes the
+// and the directories readable, and write to dirs. TCP is denied, and so are signals to processes
+// outside, if the kernel supports it. In sockets they may create sockets. Confine then executes the
 // same program again and returns only in the confined process: Landlock confines single threads,
 // and one thread could not end the children of another.
 //
