@@ -263,7 +263,7 @@ var steps = []struct {
 	step   time.Duration
 	format string
 }{
-	{time.Hour, "15:04"}, {3 * time.Hour, "2 Jan 15:04"}, {6 * time.Hour, "2 Jan 15:04"}, {12 * time.Hour, "2 Jan 15:04"},
+	{time.Minute, "15:04"}, {10 * time.Minute, "15:04"}, {time.Hour, "15:04"}, {3 * time.Hour, "2 Jan 15:04"}, {6 * time.Hour, "2 Jan 15:04"}, {12 * time.Hour, "2 Jan 15:04"},
 	{24 * time.Hour, "2 Jan"}, {2 * 24 * time.Hour, "2 Jan"}, {7 * 24 * time.Hour, "2 Jan"}, {14 * 24 * time.Hour, "2 Jan"},
 	{30 * 24 * time.Hour, "2 Jan 2006"}, {91 * 24 * time.Hour, "2 Jan 2006"}, {365 * 24 * time.Hour, "2 Jan 2006"}, {4 * 365 * 24 * time.Hour, "2 Jan 2006"},
 }

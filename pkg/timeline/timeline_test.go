@@ -112,7 +112,7 @@ func TestTimelineOutsideItsWindow(t *testing.T) {
 }
 
 func TestTicks(t *testing.T) {
-	for days, want := range map[float64]string{0.25: ">05:00<", 1: ">1 Aug 06:00<", 7: ">4 Aug<", 30: ">10 Aug<", 365: "2026<"} {
+	for days, want := range map[float64]string{0.01: ">00:10<", 0.25: ">05:00<", 1: ">1 Aug 06:00<", 7: ">4 Aug<", 30: ">10 Aug<", 365: "2026<"} {
 		svg := draw(t, &Timeline{From: start, To: at(days * 24)})
 		assert.Contains(t, svg, want, days)
 		assert.LessOrEqual(t, strings.Count(svg, `class="grid"`), 10, days)
