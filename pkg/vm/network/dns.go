@@ -47,13 +47,12 @@ func (n *Network) serveDNS() error {
 	if err != nil {
 		return err
 	}
-	listener, err := gonet.ListenTCP(n.stack, address, ipv4.ProtocolNumber)
+	listener, err := n.listen(dnsPort)
 	if err != nil {
 		return err
 	}
 	context.AfterFunc(n.ctx, func() {
 		_ = packets.Close()
-		listener.Shutdown()
 		_ = listener.Close()
 	})
 	handler := &nameserver{network: n, queries: make(chan struct{}, maxQueries), rate: rate.NewLimiter(queryRate, queryBurst)}

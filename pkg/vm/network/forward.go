@@ -2,11 +2,13 @@ package network
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"gvisor.dev/gvisor/pkg/tcpip"
@@ -32,6 +34,8 @@ const (
 	// (DNS, NTP).
 	udpIdle   = time.Minute
 	queryIdle = 10 * time.Second
+	// copyBuffer is the size of a buffer between two connections, in bytes.
+	copyBuffer = 32 << 10
 	// maxDatagram is the limit of a UDP datagram, in bytes.
 	maxDatagram = 64 << 10
 )
@@ -77,32 +81,69 @@ func (n *Network) forwardTCP(request *tcp.ForwarderRequest) {
 	idle := tcpip.KeepaliveIdleOption(keepalive)
 	_ = endpoint.SetSockOpt(&idle)
 	endpoint.SocketOptions().SetKeepAlive(true)
-	n.join(gonet.NewTCPConn(&queue, endpoint), outside)
+	n.join(n.newConn(&queue, endpoint), outside)
 }
 
-// join copies data in both directions until both end, or the network closes. One direction can end
-// first.
-func (n *Network) join(guest, outside net.Conn) {
-	closeBoth := func() {
-		_ = guest.Close()
-		_ = outside.Close()
+// join copies data in both directions until both have ended, or the network closes. One direction
+// can end first. If a connection breaks, the other one is reset: its peer must not take the part
+// that it has received for the whole.
+func (n *Network) join(guest *tcpConn, outside net.Conn) {
+	resetBoth := func() {
+		guest.reset()
+		reset(outside)
 	}
-	stop := context.AfterFunc(n.ctx, closeBoth)
+	stop := context.AfterFunc(n.ctx, resetBoth)
 	defer stop()
-	defer closeBoth()
+	var broken atomic.Bool
 	var copies sync.WaitGroup
 	pipe := func(to, from net.Conn) {
-		if _, err := io.Copy(to, from); err != nil {
-			closeBoth()
-			return
-		}
-		if half, ok := to.(interface{ CloseWrite() error }); ok {
-			_ = half.CloseWrite()
+		readErr, writeErr := transfer(to, from)
+		switch {
+		case writeErr != nil:
+			broken.Store(true) // the other direction still has what was received before
+		case readErr != nil || broken.Load():
+			resetBoth()
+		default:
+			if half, ok := to.(interface{ CloseWrite() error }); ok {
+				_ = half.CloseWrite()
+			}
 		}
 	}
 	copies.Go(func() { pipe(outside, guest) })
 	copies.Go(func() { pipe(guest, outside) })
 	copies.Wait()
+	if broken.Load() {
+		resetBoth()
+	}
+	_ = outside.Close()
+	_ = guest.Close()
+}
+
+// transfer copies data until from ends or one of both fails.
+func transfer(to io.Writer, from io.Reader) (readErr, writeErr error) {
+	buffer := make([]byte, copyBuffer)
+	for {
+		size, err := from.Read(buffer)
+		if size > 0 {
+			if _, err := to.Write(buffer[:size]); err != nil {
+				return nil, err
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			return nil, nil
+		}
+		if err != nil {
+			return err, nil
+		}
+	}
+}
+
+// reset closes a connection so that its peer sees that it has not received everything.
+func reset(conn net.Conn) {
+	if c, ok := conn.(interface{ SetLinger(sec int) error }); ok {
+		_ = c.SetLinger(0)
+	}
+	_ = conn.Close()
 }
 
 // forwardUDP starts the flow of a packet that belongs to none. If it returns false, the stack

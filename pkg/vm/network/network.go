@@ -9,11 +9,11 @@ import (
 	"os"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/miekg/dns"
 	"golang.org/x/time/rate"
 	"gvisor.dev/gvisor/pkg/tcpip"
-	"gvisor.dev/gvisor/pkg/tcpip/adapters/gonet"
 	"gvisor.dev/gvisor/pkg/tcpip/header"
 	"gvisor.dev/gvisor/pkg/tcpip/network/arp"
 	"gvisor.dev/gvisor/pkg/tcpip/network/ipv4"
@@ -84,6 +84,9 @@ const (
 	// refusalRate and refusalBurst limit the calls of Config.Refused a second.
 	refusalRate  = 1
 	refusalBurst = 20
+	// lingerTimeout ends the memory of a closed connection (FIN-WAIT-2 and TIME-WAIT). It is short,
+	// because the link neither delays nor repeats packets.
+	lingerTimeout = 5 * time.Second
 	// synRetries is the number of tries to reach a guest that does not answer: about 15 seconds.
 	synRetries = 4
 )
@@ -103,6 +106,8 @@ type Network struct {
 	tcp, udp chan struct{} // a token for each connection
 	rate     *rate.Limiter
 	refusals *rate.Limiter
+	// settleTimeout and halfOpen are shorter in tests.
+	settleTimeout, halfOpen time.Duration
 
 	ctx     context.Context
 	close   context.CancelFunc
@@ -129,6 +134,8 @@ func New(config Config) (*Network, error) {
 		udp:      make(chan struct{}, maxUDP),
 		rate:     rate.NewLimiter(connectionRate, connectionBurst),
 		refusals: rate.NewLimiter(refusalRate, refusalBurst),
+
+		settleTimeout: settleTimeout, halfOpen: halfOpen,
 	}
 	n.ctx, n.close = context.WithCancel(context.Background())
 	context.AfterFunc(n.ctx, func() { _ = ours.Close() })
@@ -197,8 +204,9 @@ func newStack(endpoint stack.LinkEndpoint, guest tcpip.LinkAddress) (*stack.Stac
 		}
 	}
 	sack, moderate, retries := tcpip.TCPSACKEnabled(true), tcpip.TCPModerateReceiveBufferOption(false), tcpip.TCPSynRetriesOption(synRetries)
+	linger, timeWait := tcpip.TCPLingerTimeoutOption(lingerTimeout), tcpip.TCPTimeWaitTimeoutOption(lingerTimeout)
 	for _, option := range []tcpip.SettableTransportProtocolOption{
-		&sack, &moderate, &retries,
+		&sack, &moderate, &retries, &linger, &timeWait,
 		&tcpip.TCPReceiveBufferSizeRangeOption{Min: 4 << 10, Default: maxBuffer, Max: maxBuffer},
 		&tcpip.TCPSendBufferSizeRangeOption{Min: 4 << 10, Default: maxBuffer, Max: maxBuffer},
 	} {
@@ -216,12 +224,6 @@ func newStack(endpoint stack.LinkEndpoint, guest tcpip.LinkAddress) (*stack.Stac
 	subnet := tcpip.AddressWithPrefix{Address: gatewayAddress, PrefixLen: Subnet.Bits()}.Subnet()
 	s.SetRouteTable([]tcpip.Route{{Destination: subnet, NIC: nic}})
 	return s, errors.Join(errs...)
-}
-
-// Dial connects to a TCP port of the guest.
-func (n *Network) Dial(ctx context.Context, port uint16) (net.Conn, error) {
-	return gonet.DialTCPWithBind(ctx, n.stack, tcpip.FullAddress{NIC: nic, Addr: gatewayAddress},
-		tcpip.FullAddress{NIC: nic, Addr: guestAddress, Port: port}, ipv4.ProtocolNumber)
 }
 
 // check refuses a destination of the guest.
