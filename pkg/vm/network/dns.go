@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/miekg/dns"
@@ -124,7 +125,7 @@ func (s *nameserver) answer(ctx context.Context, message *dns.Msg) *dns.Msg {
 	}
 	reply.Answer = s.network.reachable(answers)
 	if len(reply.Answer) == 0 {
-		reply.Ns = response.Ns[:min(len(response.Ns), maxRecords)]
+		reply.Ns = s.network.reachable(response.Ns[:min(len(response.Ns), maxRecords)])
 	}
 	return reply
 }
@@ -176,8 +177,20 @@ func (n *Network) reachable(answers []dns.RR) []dns.RR {
 			if err := n.policy.Check(egress.Destination{Address: address, Names: n.names.of(address)}, host); err != nil {
 				continue
 			}
+		case *dns.SVCB:
+			record.Value = withoutHints(record.Value)
+		case *dns.HTTPS:
+			record.Value = withoutHints(record.Value)
 		}
 		kept = append(kept, record)
 	}
 	return kept
+}
+
+// withoutHints returns the parameters of a service without its addresses. They are optional: the
+// guest asks for the addresses of the name.
+func withoutHints(values []dns.SVCBKeyValue) []dns.SVCBKeyValue {
+	return slices.DeleteFunc(values, func(v dns.SVCBKeyValue) bool {
+		return v.Key() == dns.SVCB_IPV4HINT || v.Key() == dns.SVCB_IPV6HINT
+	})
 }

@@ -2,11 +2,13 @@ package network_test
 
 import (
 	"fmt"
+	"net"
 	"testing"
 	"time"
 
 	"github.com/miekg/dns"
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 func TestDNS(t *testing.T) {
@@ -98,4 +100,22 @@ func TestManyRecords(t *testing.T) {
 	// Aliases that form a loop.
 	w.answer("loop.corp.", "loop.corp. 60 IN CNAME loop.corp.")
 	assert.Empty(t, addresses(w.lookup("tcp", "loop.corp.", dns.TypeA)))
+}
+
+// Addresses in other records are no way around the answers for addresses.
+func TestHints(t *testing.T) {
+	w := boot(t, nil, nil)
+	w.answer("evil.example.",
+		`evil.example. 60 IN HTTPS 1 . alpn="h2" ipv4hint="10.0.0.1" ipv6hint="fd00::1"`, `evil.example. 60 IN SVCB 1 . port="443" ipv4hint="10.0.0.1"`)
+	answer := w.lookup("udp", "evil.example.", dns.TypeHTTPS)
+	require.Len(t, answer.Answer, 2)
+	assert.Contains(t, answer.Answer[0].String(), `alpn="h2"`)
+	assert.Contains(t, answer.Answer[1].String(), `port="443"`)
+	for _, record := range answer.Answer {
+		assert.NotContains(t, record.String(), "hint")
+	}
+	w.mu.Lock()
+	w.authority = []dns.RR{&dns.A{Hdr: dns.RR_Header{Name: "evil.example.", Rrtype: dns.TypeA, Class: dns.ClassINET, Ttl: 60}, A: net.IPv4(10, 0, 0, 1)}}
+	w.mu.Unlock()
+	assert.Empty(t, w.lookup("udp", "nowhere.example.", dns.TypeA).Ns)
 }

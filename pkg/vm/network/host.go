@@ -1,9 +1,12 @@
 package network
 
 import (
+	"errors"
 	"net"
 	"net/netip"
+	"os"
 	"sync"
+	"syscall"
 	"time"
 
 	"k8s.io/utils/clock"
@@ -34,6 +37,14 @@ func (h *hostCache) addresses() ([]netip.Addr, error) {
 	}
 	h.known, h.at = known, h.clock.Now()
 	return known, nil
+}
+
+// withoutBroadcast takes the permission for broadcasts from a socket. Go's sockets have it, and the
+// broadcasts of an allowed network reach all its machines, and the Mac itself.
+func withoutBroadcast(_, _ string, raw syscall.RawConn) error {
+	var failed error
+	err := raw.Control(func(fd uintptr) { failed = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_BROADCAST, 0) })
+	return errors.Join(err, os.NewSyscallError("setsockopt", failed))
 }
 
 // hostAddresses returns the addresses of all interfaces.

@@ -57,7 +57,7 @@ type Outside struct {
 
 func (o *Outside) setDefaults() {
 	if o.Dial == nil {
-		dialer := &net.Dialer{}
+		dialer := &net.Dialer{Control: withoutBroadcast}
 		o.Dial = func(ctx context.Context, network string, to netip.AddrPort) (net.Conn, error) {
 			return dialer.DialContext(ctx, network, to.String())
 		}
@@ -81,9 +81,10 @@ const (
 	// connectionRate and connectionBurst limit the new connections a second.
 	connectionRate  = 500
 	connectionBurst = 1000
-	// refusalRate and refusalBurst limit the calls of Config.Refused a second.
-	refusalRate  = 1
-	refusalBurst = 20
+	// refusalInterval and refusalBurst limit the calls of Config.Refused: a program that tries every
+	// second for weeks must not fill the console of its guest.
+	refusalInterval = time.Minute
+	refusalBurst    = 20
 	// lingerTimeout ends the memory of a closed connection (FIN-WAIT-2 and TIME-WAIT). It is short,
 	// because the link neither delays nor repeats packets.
 	lingerTimeout = 5 * time.Second
@@ -133,7 +134,7 @@ func New(config Config) (*Network, error) {
 		tcp:      make(chan struct{}, maxTCP),
 		udp:      make(chan struct{}, maxUDP),
 		rate:     rate.NewLimiter(connectionRate, connectionBurst),
-		refusals: rate.NewLimiter(refusalRate, refusalBurst),
+		refusals: rate.NewLimiter(rate.Every(refusalInterval), refusalBurst),
 
 		settleTimeout: settleTimeout, halfOpen: halfOpen,
 	}

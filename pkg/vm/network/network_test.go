@@ -35,12 +35,13 @@ type world struct {
 	network *network.Network
 	guest   *netguest.Guest
 
-	mu       sync.Mutex
-	services map[string]string   // "tcp 1.2.3.4:80" is served at a loopback address
-	answers  map[string][]dns.RR // by name
-	dialed   []string
-	asked    []string
-	refused  []string
+	mu        sync.Mutex
+	services  map[string]string   // "tcp 1.2.3.4:80" is served at a loopback address
+	answers   map[string][]dns.RR // by name
+	authority []dns.RR            // of names without an answer
+	dialed    []string
+	asked     []string
+	refused   []string
 }
 
 func newWorld(t *testing.T, cidrs, names []string) *world {
@@ -101,6 +102,7 @@ func (w *world) resolve(_ context.Context, question *dns.Msg) (*dns.Msg, error) 
 	reply := new(dns.Msg)
 	records, ok := w.answers[strings.ToLower(name)]
 	if !ok {
+		reply.Ns = w.authority
 		return reply.SetRcode(question, dns.RcodeNameError), nil
 	}
 	reply.SetReply(question)
@@ -300,6 +302,23 @@ func TestBlockedAddresses(t *testing.T) {
 	defer w.mu.Unlock()
 	assert.Contains(t, w.refused[0], "tcp port 80: 10.0.0.1 is a private address; ask the operator")
 	assert.LessOrEqual(t, len(w.refused), 25, "refusals are reported at a bounded rate")
+}
+
+// A program that tries a private address every second does not fill the console.
+func TestRefusalsOfADay(t *testing.T) {
+	w := boot(t, nil, nil)
+	conn, err := w.guest.DialContext(w.ctx, "udp", "10.0.0.1:53")
+	require.NoError(t, err)
+	defer conn.Close()
+	for range 24 * 60 {
+		w.clock.SetTime(w.clock.Now().Add(time.Minute / 4))
+		_, _ = conn.Write([]byte("hello"))
+	}
+	w.lookup("udp", "nowhere.example.", dns.TypeA) // the packets before it have arrived
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	assert.GreaterOrEqual(t, len(w.refused), 20)
+	assert.LessOrEqual(t, len(w.refused), 20+24*60/4)
 }
 
 func TestDial(t *testing.T) {
