@@ -31,11 +31,16 @@ const (
 	SessionPort = 1027
 	// MaxMessage bounds a message of the guest, in bytes.
 	MaxMessage = 256 << 10
+	// MaxHeader bounds the headers and the trailers of an answer of the guest, in bytes. They have
+	// the text of its errors.
+	MaxHeader = 16 << 10
 	// MaxRequest bounds a message of the host, in bytes. A setup has the environment, the script
 	// and the keys.
 	MaxRequest = 2 << 20
 	// MaxScriptOutput bounds the stored output of a startup script, in bytes.
 	MaxScriptOutput = 1 << 20
+	// HalfOpen is how long a forwarded connection lasts after the local side has ended.
+	HalfOpen = 5 * time.Minute
 	// MaxCommands is the limit of concurrent commands and forwarded connections of a guest.
 	MaxCommands = 32
 
@@ -47,8 +52,6 @@ const (
 	// the sum of both. gRPC does not permit a shorter interval.
 	pingInterval = 10 * time.Second
 	pingTimeout  = 5 * time.Second
-	// halfOpen is how long a forwarded connection lasts after the local side has ended.
-	halfOpen = 5 * time.Minute
 	// maxAddresses is the limit of addresses that are read from a guest.
 	maxAddresses = 16
 )
@@ -91,14 +94,15 @@ func NewClient(dial func(ctx context.Context) (net.Conn, error)) (*Client, error
 	return &Client{conn: conn, api: guestv1.NewGuestClient(conn)}, nil
 }
 
-// NewConn returns a gRPC connection that reaches a guest through dial. It bounds messages and
-// connection attempts, as for every agent in a guest.
+// NewConn returns a gRPC connection that reaches a guest through dial. It bounds messages,
+// errors and connection attempts, as for every agent in a guest.
 func NewConn(dial func(ctx context.Context) (net.Conn, error), options ...grpc.DialOption) (*grpc.ClientConn, error) {
 	return grpc.NewClient("passthrough:///guest", append([]grpc.DialOption{
 		grpc.WithTransportCredentials(insecure.NewCredentials()), // a vsock connects only the host and the guest
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return dial(ctx) }),
 		grpc.WithNoProxy(),
 		grpc.WithDisableServiceConfig(),
+		grpc.WithMaxHeaderListSize(MaxHeader),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(MaxMessage), grpc.MaxCallSendMsgSize(MaxRequest)),
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 2 * time.Second},
@@ -340,7 +344,7 @@ func (c *Client) Forward(ctx context.Context, port uint16, local io.ReadWriter) 
 			return stream.Send(&guestv1.ForwardRequest{Kind: &guestv1.ForwardRequest_Data{Data: data}})
 		})
 		_ = stream.Send(&guestv1.ForwardRequest{Kind: &guestv1.ForwardRequest_Closed{Closed: true}})
-		end := time.AfterFunc(halfOpen, cancel)
+		end := time.AfterFunc(HalfOpen, cancel)
 		<-ctx.Done()
 		end.Stop()
 	}()

@@ -18,6 +18,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/test/bufconn"
 	"k8s.io/utils/clock"
 
@@ -176,6 +178,10 @@ func (h *hostile) Exec(stream guestv1.Guest_ExecServer) error {
 	return stream.Send(&guestv1.ExecResponse{Kind: &guestv1.ExecResponse_Stdout{Stdout: make([]byte, 2*guest.MaxMessage)}})
 }
 
+func (h *hostile) Shutdown(context.Context, *guestv1.ShutdownRequest) (*guestv1.ShutdownResponse, error) {
+	return nil, status.Error(codes.Internal, strings.Repeat("x", 1<<20))
+}
+
 func TestGuestsAreNotTrusted(t *testing.T) {
 	h := &hostile{info: &guestv1.InfoResponse{Addresses: []string{"nonsense", "127.0.0.1", "::1", "0.0.0.0", "169.254.1.1", "224.0.0.1", "fe80::1%en0", "10.0.0.7"}}}
 	server := grpc.NewServer()
@@ -192,6 +198,9 @@ func TestGuestsAreNotTrusted(t *testing.T) {
 	require.ErrorContains(t, err, "larger than max")
 	_, err = c.Exec(deadline(t), guest.Command{Args: []string{"true"}})
 	require.ErrorContains(t, err, "larger than max")
+	err = c.Shutdown(deadline(t))
+	require.Error(t, err)
+	require.Less(t, len(err.Error()), guest.MaxHeader)
 }
 
 func TestSilentGuest(t *testing.T) {

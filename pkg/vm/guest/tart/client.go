@@ -49,6 +49,8 @@ type Client struct {
 	// Keepalive pings of gRPC cannot: the agent's server permits one in five minutes, and closes
 	// the connection of a client that sends more.
 	interval, timeout time.Duration
+	// halfOpen is shorter in tests.
+	halfOpen time.Duration
 }
 
 var _ guest.Agent = (*Client)(nil)
@@ -60,7 +62,7 @@ func NewClient(dial func(ctx context.Context) (net.Conn, error)) (*Client, error
 	if err != nil {
 		return nil, err
 	}
-	return &Client{conn: conn, api: tartv1.NewAgentClient(conn), interval: 10 * time.Second, timeout: 5 * time.Second}, nil
+	return &Client{conn: conn, api: tartv1.NewAgentClient(conn), interval: 10 * time.Second, timeout: 5 * time.Second, halfOpen: guest.HalfOpen}, nil
 }
 
 // Close implements guest.Agent.
@@ -251,11 +253,28 @@ func (c *Client) Forward(ctx context.Context, port uint16, local io.ReadWriter) 
 	if port == 0 {
 		return errors.New("guest agent: port 0 is invalid; use a port from 1 to 65535")
 	}
-	_, err := c.run(ctx, guest.Command{Args: []string{"/usr/bin/nc", "localhost", strconv.Itoa(int(port))}, Stdin: local, Stdout: local})
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stdin := &notifier{Reader: local, ended: func() { time.AfterFunc(c.halfOpen, cancel) }}
+	_, err := c.run(ctx, guest.Command{Args: []string{"/usr/bin/nc", "localhost", strconv.Itoa(int(port))}, Stdin: stdin, Stdout: local})
 	if failed := (*failure)(nil); errors.As(err, &failed) {
 		return fmt.Errorf("port %d of the guest: %w", port, err)
 	}
 	return err
+}
+
+// notifier calls ended when its reader has ended.
+type notifier struct {
+	io.Reader
+	ended func()
+}
+
+func (n *notifier) Read(p []byte) (int, error) {
+	size, err := n.Reader.Read(p)
+	if err != nil {
+		n.ended()
+	}
+	return size, err
 }
 
 // failure is the error of a command that exited with another code than 0.

@@ -359,3 +359,16 @@ func TestForward(t *testing.T) {
 	require.EqualError(t, c.Forward(deadline(t), 5900, remote), "port 5900 of the guest: exit code 1")
 	require.ErrorContains(t, c.Forward(deadline(t), 0, remote), "port 0 is invalid")
 }
+
+// A service that does not end its direction of a connection does not keep it forever.
+func TestForwardEnds(t *testing.T) {
+	f := &faultyGuest{exec: func(stream grpc.BidiStreamingServer[tartv1.ExecRequest, tartv1.ExecResponse]) error {
+		<-stream.Context().Done()
+		return nil
+	}}
+	c, _ := serve(t, f)
+	c.halfOpen = 50 * time.Millisecond
+	local, remote := net.Pipe()
+	require.NoError(t, local.Close())
+	require.ErrorIs(t, c.Forward(deadline(t), 5900, remote), context.Canceled)
+}
