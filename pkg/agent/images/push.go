@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"os"
 	"sync"
@@ -111,6 +112,14 @@ func (p *pusher) push(ctx context.Context) (Pushed, error) {
 	chunks, err := p.pushDisk(ctx, source, info.Size())
 	if err != nil {
 		return Pushed{}, err
+	}
+	// A virtual machine that was started meanwhile has written to both files.
+	after, err := source.Stat()
+	if err != nil {
+		return Pushed{}, err
+	}
+	if after.Size() != info.Size() || !after.ModTime().Equal(info.ModTime()) {
+		return Pushed{}, fmt.Errorf("%s changed during the push; shut its virtual machine down, and push again", p.opts.Disk)
 	}
 	for _, chunk := range chunks {
 		pushed.Bytes += chunk.Data

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -97,6 +98,32 @@ func TestPushReadsHoles(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, !readHoles, hole)
 	}
+}
+
+// A disk that a virtual machine writes during the push would be a mix of two states.
+func TestPushOfAChangingDisk(t *testing.T) {
+	w := newWorld(t)
+	dir := t.TempDir()
+	path, aux := filepath.Join(dir, "disk.img"), filepath.Join(dir, "nvram.bin")
+	require.NoError(t, os.WriteFile(path, make([]byte, 4*testChunk), 0o600))
+	require.NoError(t, os.WriteFile(aux, []byte("nvram"), 0o600))
+	past := time.Now().Add(-time.Hour) // the clock of the file system is coarse
+	require.NoError(t, os.Chtimes(path, past, past))
+	opts := PushOptions{
+		Disk: path, Aux: aux, HardwareModel: "bW9kZWw=", Reference: w.host() + "/macos/26:changing", Clock: clock.RealClock{}, Parallel: 1, chunkSize: testChunk,
+		OnProgress: func(Progress) {
+			f, err := os.OpenFile(path, os.O_WRONLY, 0)
+			require.NoError(t, err)
+			defer f.Close()
+			_, err = f.WriteAt([]byte("x"), 0)
+			require.NoError(t, err)
+		},
+	}
+	_, err := Push(t.Context(), opts)
+	require.ErrorContains(t, err, "disk.img changed during the push; shut its virtual machine down")
+	opts.OnProgress = nil
+	_, err = Push(t.Context(), opts)
+	require.NoError(t, err)
 }
 
 func configSize(t *testing.T, opts PushOptions) int64 {

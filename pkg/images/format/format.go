@@ -139,7 +139,7 @@ func Parse(manifest []byte) (*Layout, error) {
 	case len(m.Layers) > 0 && strings.HasPrefix(m.Layers[0].MediaType, "application/vnd.cirruslabs.tart."):
 		l, err = parseTart(&m)
 	default:
-		return nil, fmt.Errorf("unknown image format with config %q; use MacRack's (config %s) or tart's (layers %s)", MediaTypeConfig, tartDisk, m.Config.MediaType)
+		return nil, fmt.Errorf("unknown image format with config %q; use MacRack's (config %s) or tart's (layers %s)", m.Config.MediaType, MediaTypeConfig, tartDisk)
 	}
 	if err != nil {
 		return nil, err

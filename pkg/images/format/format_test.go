@@ -129,3 +129,8 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+func TestUnknownFormat(t *testing.T) {
+	_, err := Parse([]byte(`{"schemaVersion":2,"config":{"mediaType":"application/vnd.oci.image.config.v1+json"}}`))
+	require.EqualError(t, err, `unknown image format with config "application/vnd.oci.image.config.v1+json"; use MacRack's (config `+MediaTypeConfig+`) or tart's (layers `+tartDisk+`)`)
+}
