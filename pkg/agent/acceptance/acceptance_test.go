@@ -38,7 +38,7 @@ func TestMain(m *testing.M) {
 		if err != nil {
 			panic(err)
 		}
-		backend := &sim.Backend{Host: sim.HostDir(os.Getenv(hostEnv)), Clock: clock.RealClock{}, GuestAgent: []string{self, "guest-agent"}}
+		backend := &sim.Backend{Host: sim.HostDir(os.Getenv(hostEnv)), Clock: clock.RealClock{}, GuestAgent: []string{self, "guest-agent"}, Network: true}
 		if _, err := runner.Run(context.Background(), contract.SlotDir(os.Args[3]), backend, clock.RealClock{}); err != nil {
 			os.Exit(1)
 		}

@@ -42,7 +42,7 @@ var automaticChecks = []Check{
 	{
 		ID: "identity", Page: PageMacs, Section: sectionVMs, Title: "Machine ID and MAC address",
 		Steps:    "start two VMs of the same image. Read the MAC addresses with `ifconfig` in the guests, and compare the addresses.",
-		Expected: "each guest has its own MAC address and its own IP address.", Run: checkIdentity,
+		Expected: "each guest has its own MAC address. Both have the address 192.168.127.2, each in its own network.", Run: checkIdentity,
 	},
 	{
 		ID: "third-vm", Page: PageMacs, Section: sectionVMs, Title: "Limit of two VMs",
