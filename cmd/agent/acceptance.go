@@ -124,7 +124,7 @@ func (o *acceptanceOptions) config(in io.Reader, out io.Writer) (*acceptance.Con
 	if o.stateDir == "" {
 		o.stateDir = fmt.Sprintf("/tmp/macrack-%d", os.Getuid())
 	}
-	if err := os.MkdirAll(o.stateDir, 0o700); err != nil {
+	if err := ownDir(o.stateDir); err != nil {
 		return nil, err
 	}
 	if err := o.complete(); err != nil {
@@ -160,6 +160,22 @@ func (o *acceptanceOptions) config(in io.Reader, out io.Writer) (*acceptance.Con
 		}
 	}
 	return config, nil
+}
+
+// ownDir makes a directory that only this user can write to. In /tmp, another user may have made it.
+func ownDir(path string) error {
+	if err := os.MkdirAll(path, 0o700); err != nil {
+		return err
+	}
+	info, err := os.Lstat(path)
+	if err != nil {
+		return err
+	}
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	if !ok || !info.IsDir() || int(stat.Uid) != os.Getuid() || info.Mode().Perm()&0o022 != 0 {
+		return fmt.Errorf("%s is not a directory that only this user can write to; remove it, or use another --state-dir", path)
+	}
+	return nil
 }
 
 // image returns the files to clone.

@@ -71,3 +71,16 @@ func TestAsker(t *testing.T) {
 	}
 	assert.Contains(t, out.String(), "Title\nQuestion\n")
 }
+
+func TestOwnDir(t *testing.T) {
+	root := t.TempDir()
+	require.NoError(t, ownDir(filepath.Join(root, "new")))
+	require.NoError(t, ownDir(filepath.Join(root, "new")), "it may exist")
+	shared := filepath.Join(root, "shared")
+	require.NoError(t, os.Mkdir(shared, 0o700))
+	require.NoError(t, os.Chmod(shared, 0o777))
+	require.ErrorContains(t, ownDir(shared), "not a directory that only this user can write to")
+	link := filepath.Join(root, "link")
+	require.NoError(t, os.Symlink(filepath.Join(root, "new"), link))
+	require.ErrorContains(t, ownDir(link), "not a directory that only this user can write to")
+}
