@@ -162,7 +162,7 @@ func (o *acceptanceOptions) config(in io.Reader, out io.Writer) (*acceptance.Con
 	return config, nil
 }
 
-// ownDir makes a directory that only this user can write to. In /tmp, another user may have made it.
+// ownDir makes a directory that only this user can write to. Another user may have made it in /tmp.
 func ownDir(path string) error {
 	if err := os.MkdirAll(path, 0o700); err != nil {
 		return err

@@ -81,8 +81,8 @@ const (
 	// connectionRate and connectionBurst limit the new connections a second.
 	connectionRate  = 500
 	connectionBurst = 1000
-	// refusalInterval and refusalBurst limit the calls of Config.Refused: a program that tries every
-	// second for weeks must not fill the console of its guest.
+	// refusalInterval and refusalBurst limit the calls of Config.Refused: a program that tries
+	// every second for weeks must not fill the console of its guest.
 	refusalInterval = time.Minute
 	refusalBurst    = 20
 	// lingerTimeout ends the memory of a closed connection (FIN-WAIT-2 and TIME-WAIT). It is short,
