@@ -99,7 +99,7 @@ func TestUntakenAnswer(t *testing.T) {
 	assert.NotEmpty(t, w.asked)
 }
 
-// What a peer has received before its connection breaks does not look like the whole.
+// The part that a peer has received before its connection breaks does not look like the whole.
 func TestBrokenConnections(t *testing.T) {
 	w := boot(t, nil, nil)
 	proceed := make(chan struct{})
