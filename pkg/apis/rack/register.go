@@ -40,6 +40,7 @@ func addKnownTypes(scheme *runtime.Scheme) error {
 		&AuditRecordList{},
 		&ComplianceReport{},
 		&ComplianceReportList{},
+		&MacNodeRestore{},
 		&MacNodeLeaseBinding{},
 		&MacNodeLeaseRelease{},
 	)

@@ -120,6 +120,10 @@ type AuditDetails struct {
 	PreviousEarliestReleaseAt *metav1.Time
 	// RequestedBy is the user who created the lease that was bound, without groups.
 	RequestedBy *AuditActor
+	// WitnessedSequence and WitnessedHash identify the last record that the Mac has seen, in the
+	// record of a quarantine because the chain does not have it.
+	WitnessedSequence int64
+	WitnessedHash     string
 }
 
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object

@@ -98,6 +98,17 @@ const (
 	ReasonNoLoginSession = "NoLoginSession"
 )
 
+// Reasons of the quarantine of a Mac that has seen records that the server does not have: the
+// server's etcd has lost history. They do not depend on a condition.
+const (
+	// ReasonLedgerBehind means that the chain of the Mac ends before a record that the Mac has
+	// seen.
+	ReasonLedgerBehind = "LedgerBehind"
+	// ReasonLedgerForked means that the chain of the Mac has another record in the place of one
+	// that the Mac has seen.
+	ReasonLedgerForked = "LedgerForked"
+)
+
 // MacNodeStatus is the most recently observed status of a Mac.
 type MacNodeStatus struct {
 	Phase             MacNodePhase
@@ -113,6 +124,41 @@ type MacNodeStatus struct {
 	Images            []CachedImage
 	Conditions        []metav1.Condition
 	ImageChecks       []ImageCheck
+	Ledger            *MacNodeLedger
+	Witness           *MacNodeWitness
+}
+
+// ChainPosition identifies a record of the chain of a Mac.
+type ChainPosition struct {
+	Sequence  int64
+	Hash      string
+	Namespace string
+}
+
+// MacNodeLedger is the state of the chain of a Mac. The server sets it.
+type MacNodeLedger struct {
+	Head        ChainPosition
+	Accepted    *ChainPosition
+	Unconfirmed bool
+}
+
+// MacNodeWitness is what the Mac has seen of its chain, and what it serves.
+type MacNodeWitness struct {
+	Head              ChainPosition
+	LeaseRef          *LeaseReference
+	EarliestReleaseAt *metav1.Time
+	Instances         []WitnessedInstance
+}
+
+// WitnessedInstance is an instance that the Mac serves.
+type WitnessedInstance struct {
+	Name           string
+	UID            types.UID
+	ClassName      string
+	ImageName      string
+	MachineID      string
+	MACAddress     string
+	StartGrantedAt *metav1.Time
 }
 
 // LeaseReference is a reference to a MacNodeLease.
@@ -120,6 +166,10 @@ type LeaseReference struct {
 	Namespace string
 	Name      string
 	UID       types.UID
+	// BoundAt, HeldAt and NamespaceUID are those of the lease.
+	BoundAt      *metav1.Time
+	HeldAt       *metav1.Time
+	NamespaceUID types.UID
 }
 
 // Quarantine is the state of a Mac on which no instance can start.
@@ -175,4 +225,15 @@ type MacNodeList struct {
 	metav1.ListMeta
 
 	Items []MacNode
+}
+
+// +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
+
+// MacNodeRestore restores the lease and the instances of a Mac from its witness. It is created as a
+// subresource of the MacNode.
+type MacNodeRestore struct {
+	metav1.TypeMeta
+	metav1.ObjectMeta
+
+	Steps []string
 }

@@ -204,6 +204,13 @@ type AuditDetails struct {
 	// requestedBy is the user who created the lease that was bound, without groups.
 	// +optional
 	RequestedBy *AuditActor `json:"requestedBy,omitempty" protobuf:"bytes,17,opt,name=requestedBy"`
+	// witnessedSequence is the sequence number of the last record that the Mac has seen, in the
+	// record of a quarantine because the chain does not have it.
+	// +optional
+	WitnessedSequence int64 `json:"witnessedSequence,omitempty" protobuf:"varint,18,opt,name=witnessedSequence"`
+	// witnessedHash is the hash of that record.
+	// +optional
+	WitnessedHash string `json:"witnessedHash,omitempty" protobuf:"bytes,19,opt,name=witnessedHash"`
 }
 
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object

@@ -41,6 +41,11 @@ func (in CachedImage) OpenAPIModelName() string {
 }
 
 // OpenAPIModelName returns the OpenAPI model name for this type.
+func (in ChainPosition) OpenAPIModelName() string {
+	return "io.macrack.rack.v1alpha1.ChainPosition"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
 func (in ComplianceReport) OpenAPIModelName() string {
 	return "io.macrack.rack.v1alpha1.ComplianceReport"
 }
@@ -141,6 +146,11 @@ func (in MacNodeLeaseStatus) OpenAPIModelName() string {
 }
 
 // OpenAPIModelName returns the OpenAPI model name for this type.
+func (in MacNodeLedger) OpenAPIModelName() string {
+	return "io.macrack.rack.v1alpha1.MacNodeLedger"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
 func (in MacNodeList) OpenAPIModelName() string {
 	return "io.macrack.rack.v1alpha1.MacNodeList"
 }
@@ -151,6 +161,11 @@ func (in MacNodeLocation) OpenAPIModelName() string {
 }
 
 // OpenAPIModelName returns the OpenAPI model name for this type.
+func (in MacNodeRestore) OpenAPIModelName() string {
+	return "io.macrack.rack.v1alpha1.MacNodeRestore"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
 func (in MacNodeSpec) OpenAPIModelName() string {
 	return "io.macrack.rack.v1alpha1.MacNodeSpec"
 }
@@ -158,6 +173,11 @@ func (in MacNodeSpec) OpenAPIModelName() string {
 // OpenAPIModelName returns the OpenAPI model name for this type.
 func (in MacNodeStatus) OpenAPIModelName() string {
 	return "io.macrack.rack.v1alpha1.MacNodeStatus"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
+func (in MacNodeWitness) OpenAPIModelName() string {
+	return "io.macrack.rack.v1alpha1.MacNodeWitness"
 }
 
 // OpenAPIModelName returns the OpenAPI model name for this type.
@@ -173,4 +193,9 @@ func (in Quarantine) OpenAPIModelName() string {
 // OpenAPIModelName returns the OpenAPI model name for this type.
 func (in ScrubReport) OpenAPIModelName() string {
 	return "io.macrack.rack.v1alpha1.ScrubReport"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
+func (in WitnessedInstance) OpenAPIModelName() string {
+	return "io.macrack.rack.v1alpha1.WitnessedInstance"
 }

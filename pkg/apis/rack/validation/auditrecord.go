@@ -90,6 +90,8 @@ func validateRejection(recordType rack.AuditRecordType, details *rack.AuditDetai
 		{"macAddress", details.MACAddress != ""},
 		{"previousEarliestReleaseAt", details.PreviousEarliestReleaseAt != nil},
 		{"requestedBy", details.RequestedBy != nil},
+		{"witnessedSequence", details.WitnessedSequence != 0},
+		{"witnessedHash", details.WitnessedHash != ""},
 	} {
 		if detail.set {
 			errs = append(errs, field.Forbidden(path.Child(detail.name), "only the server sets this field"))

@@ -70,6 +70,9 @@ func ValidateMacNodeStatusUpdate(node, old *rack.MacNode) field.ErrorList {
 	}
 	errs = append(errs, validateCachedImages(status.Images, path.Child("images"))...)
 	errs = append(errs, validateImageChecks(status.ImageChecks, path.Child("imageChecks"))...)
+	if status.Witness != nil {
+		errs = append(errs, validateWitness(status.Witness, path.Child("witness"))...)
+	}
 	return append(errs, check.Conditions(status.Conditions, old.Status.Conditions, path.Child("conditions"))...)
 }
 
@@ -85,7 +88,33 @@ func validateMacNodeSpec(spec *rack.MacNodeSpec, path *field.Path) field.ErrorLi
 func validateLeaseReference(ref *rack.LeaseReference, path *field.Path) field.ErrorList {
 	errs := check.Label(ref.Namespace, path.Child("namespace"))
 	errs = append(errs, check.Label(ref.Name, path.Child("name"))...)
+	errs = append(errs, check.Text(string(ref.NamespaceUID), 128, path.Child("namespaceUID"))...)
 	return append(errs, check.RequiredText(string(ref.UID), 128, path.Child("uid"))...)
+}
+
+func validateWitness(witness *rack.MacNodeWitness, path *field.Path) field.ErrorList {
+	head := path.Child("head")
+	errs := check.NotNegative(witness.Head.Sequence, head.Child("sequence"))
+	errs = append(errs, check.Text(witness.Head.Hash, 64, head.Child("hash"))...)
+	if namespace := witness.Head.Namespace; namespace != "" {
+		errs = append(errs, check.Label(namespace, head.Child("namespace"))...)
+	}
+	if witness.LeaseRef != nil {
+		errs = append(errs, validateLeaseReference(witness.LeaseRef, path.Child("leaseRef"))...)
+	}
+	if len(witness.Instances) > rules.MaxVMsPerMac {
+		return append(errs, field.TooMany(path.Child("instances"), len(witness.Instances), rules.MaxVMsPerMac))
+	}
+	for i, instance := range witness.Instances {
+		at := path.Child("instances").Index(i)
+		errs = append(errs, check.Label(instance.Name, at.Child("name"))...)
+		errs = append(errs, check.RequiredText(string(instance.UID), 128, at.Child("uid"))...)
+		errs = append(errs, check.Name(instance.ClassName, at.Child("className"))...)
+		errs = append(errs, check.Name(instance.ImageName, at.Child("imageName"))...)
+		errs = append(errs, check.Text(instance.MachineID, 4096, at.Child("machineID"))...)
+		errs = append(errs, check.Text(instance.MACAddress, 64, at.Child("macAddress"))...)
+	}
+	return errs
 }
 
 func validateQuarantine(quarantine *rack.Quarantine, path *field.Path) field.ErrorList {
