@@ -6,6 +6,7 @@ import (
 	"time"
 
 	genericapiserver "k8s.io/apiserver/pkg/server"
+	"k8s.io/klog/v2"
 
 	"macrack.io/macrack/pkg/registry/tenancy"
 )
@@ -53,4 +54,15 @@ func (b *background) backfill(owners tenancy.Backfill) error {
 		return err
 	}
 	return b.whileServing(name, owners.Run)
+}
+
+// joinFleet delays readiness until the server has tried to join the fleet of servers: it has
+// noticed whether etcd may have been restored from a backup, before it binds any lease.
+func (b *background) joinFleet(join func(context.Context) error) error {
+	return b.server.AddPostStartHook("macrack-join-fleet", func(hook genericapiserver.PostStartHookContext) error {
+		if err := join(hook.Context); err != nil {
+			klog.FromContext(hook.Context).Error(err, "Failed to join the fleet of servers; will retry")
+		}
+		return nil
+	})
 }

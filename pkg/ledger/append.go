@@ -185,6 +185,36 @@ func AppendOnce(clock clock.PassiveClock, record *rack.AuditRecord) func(ctx con
 	}
 }
 
+// ReadHead returns the head of a chain; the zero value if the chain has no records.
+func ReadHead(ctx context.Context, tx Tx, chain string) (Head, error) {
+	return readHead(ctx, tx, chain)
+}
+
+// HashAt returns the hash of a record of a chain. It returns an empty string if the record may have
+// expired or its namespace is unknown, and a text that is no hash if the record is missing.
+func HashAt(ctx context.Context, tx ReadingTx, namespace, chain string, sequence int64) (string, error) {
+	value, exists, err := tx.GetKey(ctx, CheckpointKind, chain)
+	if err != nil {
+		return "", err
+	}
+	if exists {
+		checkpoint, err := DecodeHead(value)
+		if err != nil || sequence <= checkpoint.Sequence {
+			return "", err
+		}
+	}
+	if namespace == "" {
+		return "", nil
+	}
+	record := &rack.AuditRecord{}
+	if err := tx.Get(ctx, auditRecords, namespace, Name(chain, sequence), record); apierrors.IsNotFound(err) {
+		return "missing", nil
+	} else if err != nil {
+		return "", err
+	}
+	return record.Hash, nil
+}
+
 func readHead(ctx context.Context, tx Tx, chain string) (Head, error) {
 	value, exists, err := tx.GetKey(ctx, HeadKind, chain)
 	if err != nil || !exists {
@@ -229,7 +259,7 @@ func clean(record *rack.AuditRecord) {
 	d := &record.Details
 	for _, s := range []*string{
 		&record.Chassis.NodeName, &record.Chassis.SerialNumber, &record.Tenant,
-		&d.MachineID, &d.MACAddress, (*string)(&d.Layer), &d.SourceNamespace, &d.Reason,
+		&d.MachineID, &d.MACAddress, (*string)(&d.Layer), &d.SourceNamespace, &d.Reason, &d.WitnessedHash,
 	} {
 		*s = printable.Line(*s, maxText)
 	}

@@ -72,7 +72,9 @@ func appendDetails(b []byte, d *rack.AuditDetails) []byte {
 	if d.RequestedBy != nil {
 		b = appendActor(appendKey(b, &first, "requestedBy"), d.RequestedBy)
 	}
-	return appendString(b, &first, "sourceNamespace", d.SourceNamespace)
+	b = appendString(b, &first, "sourceNamespace", d.SourceNamespace)
+	b = appendString(b, &first, "witnessedHash", d.WitnessedHash)
+	return appendInt(b, &first, "witnessedSequence", d.WitnessedSequence)
 }
 
 func appendActor(b []byte, a *rack.AuditActor) []byte {

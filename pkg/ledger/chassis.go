@@ -21,6 +21,7 @@ type chassis struct {
 	vms     []use
 	count   int64 // of the virtual machines
 	since   int64 // the time since which there are that many
+	last    int64 // the time of the last record; always before the first
 	open    []openViolation
 }
 
@@ -69,7 +70,10 @@ func (s *chassis) apply(record *rack.AuditRecord, at int64) {
 		s.start(record, at)
 	case rack.InstanceStopped:
 		s.stop(record, at)
+	case rack.NodeQuarantined:
+		s.lose(record, at)
 	}
+	s.last = at
 }
 
 func (s *chassis) bind(record *rack.AuditRecord, at int64) {

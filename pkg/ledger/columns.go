@@ -75,6 +75,8 @@ var columns = []column{
 	moment("details.previousEarliestReleaseAt", func(r *rack.AuditRecord) **metav1.Time { return &r.Details.PreviousEarliestReleaseAt }),
 	ofRequester("details.requestedBy.username", func(a *rack.AuditActor) *string { return &a.Username }),
 	ofRequester("details.requestedBy.uid", func(a *rack.AuditActor) *string { return &a.UID }),
+	integer("details.witnessedSequence", func(r *rack.AuditRecord) *int64 { return &r.Details.WitnessedSequence }),
+	text("details.witnessedHash", func(r *rack.AuditRecord) *string { return &r.Details.WitnessedHash }),
 }
 
 func lease(r *rack.AuditRecord) **rack.AuditReference { return &r.Lease }

@@ -11,6 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
@@ -24,6 +25,7 @@ import (
 	"macrack.io/macrack/pkg/agent/rejections"
 	"macrack.io/macrack/pkg/agent/slots"
 	"macrack.io/macrack/pkg/agent/teardown"
+	"macrack.io/macrack/pkg/agent/witness"
 	instancev1alpha1 "macrack.io/macrack/pkg/apis/instance/v1alpha1"
 	"macrack.io/macrack/pkg/generated/clientset/versioned"
 	"macrack.io/macrack/pkg/rules"
@@ -50,6 +52,7 @@ type Config struct {
 	// PlacementLock is read-locked while a VM is placed in a slot, and write-locked during a scrub
 	// or a reboot.
 	PlacementLock *sync.RWMutex
+	Witness       *witness.Keeper
 }
 
 // Controller reconciles the virtual machines with the instances.
@@ -112,6 +115,9 @@ func (c *Controller) sync(ctx context.Context, instance *instancev1alpha1.MacOSI
 	if err != nil {
 		return err
 	}
+	if !stop && !c.Witness.Confirmed() {
+		return nil // a server that has lost history would misunderstand the report
+	}
 	switch slot.Phase {
 	case slots.Prepared:
 		if stop {
@@ -170,6 +176,9 @@ func (c *Controller) mustStop(ctx context.Context, instance *instancev1alpha1.Ma
 		}
 		return true, grace, why, nil
 	}
+	if !c.Witness.Confirmed() {
+		return false, 0, "", nil // the server may have lost the lease or the pod; a change of the MacNode queues it again
+	}
 	if pod != nil && pod.DeletionTimestamp != nil {
 		return true, teardown.GracePeriod(pod), rules.DescribeDeletion(pod), nil
 	}
@@ -178,7 +187,7 @@ func (c *Controller) mustStop(ctx context.Context, instance *instancev1alpha1.Ma
 	if mismatch != "" {
 		return true, rules.DefaultStopGrace, mismatch, nil
 	}
-	if pod == nil {
+	if pod == nil && !isRestored(instance) {
 		gone, podErr := c.Pods.Gone(ctx, instance)
 		if gone {
 			return true, rules.DefaultStopGrace, rules.DescribeLoss(instance.Status.PodName), nil
@@ -186,6 +195,12 @@ func (c *Controller) mustStop(ctx context.Context, instance *instancev1alpha1.Ma
 		err = errors.Join(err, podErr)
 	}
 	return false, 0, "", err
+}
+
+// isRestored reports whether the instance was restored and has no new placeholder pod yet.
+func isRestored(instance *instancev1alpha1.MacOSInstance) bool {
+	condition := meta.FindStatusCondition(instance.Status.Conditions, instancev1alpha1.MacOSInstanceScheduledCondition)
+	return condition != nil && condition.Reason == instancev1alpha1.ReasonRestored
 }
 
 // leaseMismatch returns the reason for which this Mac does not match the instance's lease, or an

@@ -18,6 +18,7 @@ import (
 	"macrack.io/macrack/pkg/agent/rejections"
 	"macrack.io/macrack/pkg/agent/slots"
 	"macrack.io/macrack/pkg/agent/teardown"
+	"macrack.io/macrack/pkg/agent/witness"
 	instancev1alpha1 "macrack.io/macrack/pkg/apis/instance/v1alpha1"
 	"macrack.io/macrack/pkg/rules"
 	"macrack.io/macrack/pkg/vm/faults"
@@ -91,6 +92,9 @@ func (s *starter) mustWait(ctx context.Context, instance *instancev1alpha1.MacOS
 			status.Message = fmt.Sprintf("Virtual machines start only in a login session of the Mac: %v", err)
 		})
 	}
+	if !s.Witness.Confirmed() {
+		return true, witness.ErrUnconfirmed
+	}
 	if slot, found := s.Mismatches.Unchecked(); found {
 		return true, fmt.Errorf("slot %d runs a virtual machine whose instance is not found yet", slot.Slot)
 	}
@@ -159,6 +163,9 @@ func (s *starter) create(ctx context.Context, instance *instancev1alpha1.MacOSIn
 		return s.Environment.Wait(ctx, instance, problem)
 	}
 	if instance, err = s.claim(ctx, instance, cached); err != nil {
+		return err
+	}
+	if err := s.Witness.Before(ctx, instance); err != nil {
 		return err
 	}
 	err = s.launch(instance, network, class, image, cached)

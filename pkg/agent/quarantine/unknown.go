@@ -19,6 +19,7 @@ import (
 	"macrack.io/macrack/pkg/agent/rejections"
 	"macrack.io/macrack/pkg/agent/slots"
 	"macrack.io/macrack/pkg/agent/teardown"
+	"macrack.io/macrack/pkg/agent/witness"
 	instancev1alpha1 "macrack.io/macrack/pkg/apis/instance/v1alpha1"
 	"macrack.io/macrack/pkg/rules"
 )
@@ -33,6 +34,7 @@ type MismatchConfig struct {
 	Clock     clock.PassiveClock
 	// EnqueueAll queues all objects of the Mac.
 	EnqueueAll func()
+	Witness    *witness.Keeper
 }
 
 // Mismatches handles the virtual machines on the Mac that do not belong to the instance whose name
@@ -137,6 +139,9 @@ func (m *Mismatches) syncUnknown(ctx context.Context, live *instancev1alpha1.Mac
 		// The VM has ended. The end is reported before the slot is erased, so this is normal after
 		// a crash.
 		m.forget(slot)
+		if !m.Witness.Confirmed() {
+			return nil // the server may have lost the instance, and a restore brings it back
+		}
 		return m.Stopper.Reap(ctx, slot, rejections.ReasonUnknownInstance, "the files of a virtual machine without a MacOSInstance were erased; it had ended")
 	}
 	if m.stopApproved(slot.UID()) {

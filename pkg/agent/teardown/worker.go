@@ -7,6 +7,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"macrack.io/macrack/pkg/agent/slots"
+	"macrack.io/macrack/pkg/agent/witness"
 	instancev1alpha1 "macrack.io/macrack/pkg/apis/instance/v1alpha1"
 	"macrack.io/macrack/pkg/rules"
 )
@@ -63,10 +64,14 @@ func (s *Stopper) StopIfRequired(ctx context.Context, slot slots.Status) error {
 	if s.Mismatch(instance, slot) != "" {
 		return s.Stop(ctx, slot, rules.DefaultStopGrace) // a copy: an instance never changes its identity
 	}
-	if stop, grace := StopRequired(instance, pod); stop {
-		return s.Stop(ctx, slot, grace)
+	stop, grace := StopRequired(instance, pod)
+	if !stop {
+		return nil
 	}
-	return nil
+	if requested, _ := Requested(instance); !requested && !rules.InstanceEnded(instance.Status.Phase) && !s.Witness.Confirmed() {
+		return witness.ErrUnconfirmed // the garbage collector deletes the pods of instances that the server has lost
+	}
+	return s.Stop(ctx, slot, grace)
 }
 
 // MayNotStart reports whether the caches have a reason for an instance to stop, or no longer have

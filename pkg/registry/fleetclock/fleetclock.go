@@ -2,12 +2,16 @@
 // writes its time to etcd every few seconds. A lease begins when it has begun by the clocks of all
 // live replicas, and its floor has passed when it has passed by all of them. Clock skew therefore
 // lengthens leases, which complies with the licence, and is logged.
+//
+// The readings also reveal that etcd was restored from a backup: a replica finds an older reading
+// of its own than it has written, or a starting replica finds no reading of a live replica.
 package fleetclock
 
 import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -42,6 +46,8 @@ type Clock struct {
 
 	beat   int64
 	others map[string]observed
+	// published is the last beat that this replica has written.
+	published atomic.Int64
 }
 
 // observed is the last beat of another replica and the number of times that it was found unchanged.
@@ -88,6 +94,9 @@ func (c *Clock) Latest(ctx context.Context, tx Tx, now time.Time) (time.Time, er
 	if err != nil {
 		return time.Time{}, err
 	}
+	if own, ok := readings[c.id]; c.lost(own, ok) {
+		return time.Time{}, apierrors.NewServiceUnavailable("etcd was restored to an earlier state; no Mac is leased until its agent has reported again")
+	}
 	for id, r := range readings {
 		if id == c.id {
 			continue
@@ -102,15 +111,41 @@ func (c *Clock) Latest(ctx context.Context, tx Tx, now time.Time) (time.Time, er
 	return now, nil
 }
 
+// lost reports whether etcd has lost this replica's last reading.
+func (c *Clock) lost(own reading, exists bool) bool {
+	published := c.published.Load()
+	return published > 0 && (!exists || own.Beat < published)
+}
+
+// continuous reports whether a live replica has used etcd until now: this one, or another with a
+// recent reading. Otherwise, etcd may have been restored from a backup in between.
+func (c *Clock) continuous(ctx context.Context, tx Tx) (bool, error) {
+	readings, err := read(ctx, tx)
+	if err != nil {
+		return false, err
+	}
+	own, exists := readings[c.id]
+	if c.published.Load() > 0 {
+		return !c.lost(own, exists), nil
+	}
+	for _, r := range readings {
+		if c.clock.Now().Sub(r.Time).Abs() <= Tolerance {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
 // Transact commits the writes that a function plans. The function is called again after a conflict.
 type Transact func(context.Context, func(context.Context, Tx) error) error
 
-// Run writes the time to etcd, with transact, until ctx is done. Then it removes the time.
-func (c *Clock) Run(ctx context.Context, transact Transact) {
+// Run writes the time to etcd, with transact, until ctx is done. Then it removes the time. It calls
+// restored before it writes, if etcd may have been restored from a backup.
+func (c *Clock) Run(ctx context.Context, transact Transact, restored func(context.Context) error) {
 	ticker := c.clock.NewTicker(interval)
 	defer ticker.Stop()
 	for {
-		if err := c.tick(ctx, transact); err != nil && ctx.Err() == nil {
+		if err := c.Tick(ctx, transact, restored); err != nil && ctx.Err() == nil {
 			klog.FromContext(ctx).V(2).Info("Failed to write the time to etcd", "err", err)
 		}
 		select {
@@ -124,7 +159,12 @@ func (c *Clock) Run(ctx context.Context, transact Transact) {
 	}
 }
 
-func (c *Clock) tick(ctx context.Context, transact Transact) error {
+// Tick writes the time to etcd, with transact. It calls restored before, if etcd may have been
+// restored from a backup.
+func (c *Clock) Tick(ctx context.Context, transact Transact, restored func(context.Context) error) error {
+	if err := c.checkContinuity(ctx, transact, restored); err != nil {
+		return err
+	}
 	c.beat++
 	var seen map[string]observed
 	err := transact(ctx, func(ctx context.Context, tx Tx) (err error) {
@@ -134,6 +174,7 @@ func (c *Clock) tick(ctx context.Context, transact Transact) error {
 	if err == nil {
 		c.others = seen
 		skew.Set(largestSkew(seen).Seconds())
+		c.published.Store(c.beat)
 	}
 	return err
 }
@@ -144,6 +185,18 @@ func largestSkew(others map[string]observed) (largest time.Duration) {
 		largest = max(largest, o.skew)
 	}
 	return largest
+}
+
+// checkContinuity calls restored if etcd may have been restored from a backup.
+func (c *Clock) checkContinuity(ctx context.Context, transact Transact, restored func(context.Context) error) error {
+	ok := true
+	if err := transact(ctx, func(ctx context.Context, tx Tx) (err error) {
+		ok, err = c.continuous(ctx, tx)
+		return err
+	}); err != nil || ok {
+		return err
+	}
+	return restored(ctx)
 }
 
 // publish writes this replica's time and removes dead replicas. It returns its observations of the

@@ -95,10 +95,10 @@ func (p *planner) count(ctx context.Context, tx *txn.Tx, new *instance.MacOSInst
 	if err := rules.CheckRunning(node.Name, node.Status.RunningVMs); err != nil {
 		return p.reject(new, lease, "ThirdVM", err)
 	}
-	if err := tx.Update(ctx, macnode.Resource, node); err != nil {
+	if err := macnode.Append(ctx, tx, p.clock, node, record(new, lease, node.Status.RunningVMs)); err != nil {
 		return err
 	}
-	return ledger.Append(ctx, tx, p.clock, record(new, lease, node.Status.RunningVMs))
+	return tx.Update(ctx, macnode.Resource, node)
 }
 
 // hasIdentity reports whether an instance has a machine ID and a MAC address, which its virtual

@@ -56,7 +56,7 @@ func NewPlanner(clock clock.PassiveClock, ownership *tenancy.Ownership) txn.Plan
 			err = p.update(ctx, tx, old, new)
 		}
 		if err == nil {
-			deriveConditions(new, p.clock.Now())
+			DeriveConditions(new, p.clock.Now())
 		}
 		return err
 	}
@@ -125,7 +125,7 @@ func (p *planner) create(ctx context.Context, tx *txn.Tx, new *instance.MacOSIns
 	if err := rules.CheckFit(macClass.Name, amounts(macClass.Spec.Capacity), amounts(macClass.Spec.HostReserved), used, amounts(asked)); err != nil {
 		return p.reject(new, lease, rules.ReasonDoesNotFit, err)
 	}
-	owner := leaseReference(lease.Name, lease.UID)
+	owner := LeaseReference(lease.Name, lease.UID)
 	for _, ref := range new.OwnerReferences {
 		if ref.UID != lease.UID && !sameLease(ref, owner) {
 			return p.reject(new, lease, rules.ReasonForeignOwner, fmt.Errorf("an instance is owned by its lease alone, not by %s %q; omit ownerReferences", ref.Kind, ref.Name))
@@ -227,7 +227,8 @@ func sameLease(a, b metav1.OwnerReference) bool {
 	return a.APIVersion == b.APIVersion && a.Kind == b.Kind && a.Name == b.Name
 }
 
-func leaseReference(name string, uid types.UID) metav1.OwnerReference {
+// LeaseReference returns the owner reference of the instances of a lease.
+func LeaseReference(name string, uid types.UID) metav1.OwnerReference {
 	return metav1.OwnerReference{
 		APIVersion:         rackv1alpha1.SchemeGroupVersion.String(),
 		Kind:               "MacNodeLease",

@@ -63,6 +63,13 @@ func (p *planner) create(ctx context.Context, tx *txn.Tx, new *rack.MacNode) err
 	} else if err != nil {
 		return err
 	}
+	head, err := chainHead(ctx, tx, new)
+	if err != nil {
+		return err
+	}
+	if head.Sequence > 0 { // the MacNode was deleted and created again
+		new.Status.Ledger = &rack.MacNodeLedger{Head: rack.ChainPosition{Sequence: head.Sequence, Hash: head.Hash}}
+	}
 	DerivePhase(new)
 	return tx.CreateKey(IndexSerialNumber, new.Spec.SerialNumber, []byte(new.Name))
 }
@@ -116,12 +123,21 @@ func (p *planner) update(ctx context.Context, tx *txn.Tx, old, new *rack.MacNode
 	if err := p.recount(ctx, tx, new); err != nil {
 		return err
 	}
-	record := p.quarantine(ctx, old, new)
-	DerivePhase(new)
-	if record == nil {
-		return nil
+	lost, err := p.checkWitness(ctx, tx, old, new)
+	if err != nil {
+		return err
 	}
-	return ledger.Append(ctx, tx, p.clock, record)
+	record, err := p.quarantine(ctx, tx, old, new, lost)
+	if err != nil {
+		return err
+	}
+	if record != nil {
+		if err := Append(ctx, tx, p.clock, new, record); err != nil {
+			return err
+		}
+	}
+	DerivePhase(new)
+	return nil
 }
 
 // recount resets the number of virtual machines of a scrubbed Mac if no slot of its lease is taken:
@@ -156,5 +172,6 @@ func DerivePhase(node *rack.MacNode) {
 		Leased:      s.LeaseRef != nil,
 		Releasing:   s.ReleasingSince != nil,
 		Maintenance: node.Spec.Maintenance,
+		Unconfirmed: s.Ledger != nil && s.Ledger.Unconfirmed,
 	}))
 }

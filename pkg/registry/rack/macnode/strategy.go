@@ -71,6 +71,7 @@ var serverFields = genericstrategy.NewServerFields[rack.MacNodeStatus](
 	"prefetchImages",
 	"releasingSince",
 	"runningVMs",
+	"ledger",
 )
 
 // StatusStrategy is the strategy for updating the status of MacNodes.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -55,15 +56,20 @@ func (p *planner) bind(ctx context.Context, tx *txn.Tx, old, new *rack.MacNodeLe
 		Type: rack.MacNodeLeaseConditionMacReady, Status: metav1.ConditionTrue, Reason: "Ready", LastTransitionTime: metav1.NewTime(now),
 		Message: rules.HealthyMac(node.Spec.SerialNumber),
 	})
-	node.Status.LeaseRef = &rack.LeaseReference{Namespace: new.Namespace, Name: new.Name, UID: new.UID}
+	node.Status.LeaseRef = &rack.LeaseReference{Namespace: new.Namespace, Name: new.Name, UID: new.UID, BoundAt: &boundAt, NamespaceUID: new.Status.NamespaceUID}
 	node.Status.EarliestReleaseAt = &floor
 	node.Status.PrefetchImages = new.Spec.PrefetchImages
 	node.Status.ReleasingSince = nil
 	node.Status.Scrub = nil
 	meta.RemoveStatusCondition(&node.Status.Conditions, rack.MacNodeScrubbed)
 	macnode.DerivePhase(node)
-	if err := tx.Update(ctx, macnode.Resource, node); err != nil {
+	return record(ctx, tx, now, node, ledger.NewLeaseBound(new, node))
+}
+
+// record appends a record of a Mac, and writes the Mac.
+func record(ctx context.Context, tx *txn.Tx, now time.Time, node *rack.MacNode, record *rack.AuditRecord) error {
+	if err := macnode.Append(ctx, tx, ledger.At(now), node, record); err != nil {
 		return err
 	}
-	return ledger.Append(ctx, tx, ledger.At(now), ledger.NewLeaseBound(new, node))
+	return tx.Update(ctx, macnode.Resource, node)
 }

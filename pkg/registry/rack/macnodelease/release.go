@@ -85,10 +85,7 @@ func (p *planner) release(ctx context.Context, tx *txn.Tx, old, new *rack.MacNod
 	node.Status.PrefetchImages = nil
 	node.Status.ReleasingSince = nil
 	macnode.DerivePhase(node)
-	if err := tx.Update(ctx, macnode.Resource, node); err != nil {
-		return err
-	}
-	return ledger.Append(ctx, tx, ledger.At(now), ledger.NewLeaseReleased(old, releasedAt.Time, release.NodeTaints))
+	return record(ctx, tx, now, node, ledger.NewLeaseReleased(old, releasedAt.Time, release.NodeTaints))
 }
 
 func releaseFacts(lease *rack.MacNodeLease, node *rack.MacNode, taints []string) rules.ReleaseFacts {
