@@ -1,5 +1,5 @@
-// Command macrack-ledger exports the audit records of every Mac, verifies an export offline, and
-// saves snapshots of etcd, and restores Macs after its loss.
+// Command macrack-ledger exports the audit records of every Mac, verifies an export offline, saves
+// snapshots of etcd, and restores Macs after a loss of etcd.
 package main
 
 import (

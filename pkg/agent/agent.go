@@ -2,7 +2,8 @@
 // the Mac. It connects the packages that do this work, and runs them.
 //
 // The workers reconcile the objects of one queue, each object by one worker at a time. The stop
-// workers have a queue of their own and call no API. The order within the steps is as follows:
+// workers have a queue of their own, and call the API only to confirm a stop. The order within the
+// steps is as follows:
 //   - The registry grants a start before the VM is launched.
 //   - The Mac's own disk has the grant, as its witness, before the VM is launched.
 //   - A VM is stopped before its stop is reported.

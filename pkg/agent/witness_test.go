@@ -1,12 +1,17 @@
 package agent
 
 import (
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	clienttesting "k8s.io/client-go/testing"
 
 	instancev1alpha1 "macrack.io/macrack/pkg/apis/instance/v1alpha1"
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
@@ -60,6 +65,34 @@ func TestServerThatHasLostHistory(t *testing.T) {
 	})
 	r.waitPhase("a", instancev1alpha1.MacOSInstanceStopped)
 	assert.Zero(t, r.running())
+}
+
+// After a loss, the garbage collector deletes the pods of lost instances, possibly before the cache
+// of the agent has noticed the loss. The agent asks the server before it stops a virtual machine.
+func TestPodOfLostInstance(t *testing.T) {
+	for name, err := range map[string]error{
+		"the MacNode is lost":       apierrors.NewNotFound(schema.GroupResource{Resource: "macnodes"}, nodeName),
+		"the server is unavailable": apierrors.NewServiceUnavailable("etcd is starting"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRack(t)
+			r.changeMacNode(func(m *rackv1alpha1.MacNode) {
+				m.Status.Ledger = &rackv1alpha1.MacNodeLedger{Head: rackv1alpha1.ChainPosition{Sequence: 7, Hash: "g"}}
+			})
+			r.waitWitness(func(w *rackv1alpha1.MacNodeWitness) bool { return w.Head.Sequence == 7 })
+			r.run("a")
+			var lost atomic.Bool
+			lost.Store(true)
+			r.onMacRack.prepend("get", "macnodes", func(clienttesting.Action) (bool, runtime.Object, error) {
+				return lost.Load(), nil, err
+			})
+			require.NoError(t, r.kube.CoreV1().Pods(tenant).Delete(r.ctx, "pod-a", metav1.DeleteOptions{}))
+			time.Sleep(time.Second)
+			assert.Equal(t, 1, r.running())
+			lost.Store(false) // and the instance has no pod
+			r.waitPhase("a", instancev1alpha1.MacOSInstanceStopped)
+		})
+	}
 }
 
 // The Mac forgets a server's chain only after the server has compared its witness: it then

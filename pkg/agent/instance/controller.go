@@ -177,8 +177,21 @@ func (c *Controller) mustStop(ctx context.Context, instance *instancev1alpha1.Ma
 		return true, grace, why, nil
 	}
 	if !c.Witness.Confirmed() {
-		return false, 0, "", nil // the server may have lost the lease or the pod; a change of the MacNode queues it again
+		return false, 0, "", nil // a change of the MacNode queues it again
 	}
+	stop, grace, why, err := c.impliedStop(ctx, instance, pod)
+	if !stop {
+		return false, 0, "", err
+	}
+	// The server may have lost the lease or the instance, and the garbage collector then the pod.
+	if err := c.Witness.Confirm(ctx); err != nil {
+		return false, 0, "", err
+	}
+	return true, grace, why, nil
+}
+
+// impliedStop is mustStop for the reasons that are not in the instance: its pod and its lease.
+func (c *Controller) impliedStop(ctx context.Context, instance *instancev1alpha1.MacOSInstance, pod *corev1.Pod) (bool, time.Duration, string, error) {
 	if pod != nil && pod.DeletionTimestamp != nil {
 		return true, teardown.GracePeriod(pod), rules.DescribeDeletion(pod), nil
 	}

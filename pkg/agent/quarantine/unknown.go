@@ -142,6 +142,9 @@ func (m *Mismatches) syncUnknown(ctx context.Context, live *instancev1alpha1.Mac
 		if !m.Witness.Confirmed() {
 			return nil // the server may have lost the instance, and a restore brings it back
 		}
+		if err := m.Witness.Confirm(ctx); err != nil {
+			return err
+		}
 		return m.Stopper.Reap(ctx, slot, rejections.ReasonUnknownInstance, "the files of a virtual machine without a MacOSInstance were erased; it had ended")
 	}
 	if m.stopApproved(slot.UID()) {

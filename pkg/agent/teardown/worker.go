@@ -7,7 +7,6 @@ import (
 	"k8s.io/klog/v2"
 
 	"macrack.io/macrack/pkg/agent/slots"
-	"macrack.io/macrack/pkg/agent/witness"
 	instancev1alpha1 "macrack.io/macrack/pkg/apis/instance/v1alpha1"
 	"macrack.io/macrack/pkg/rules"
 )
@@ -27,8 +26,9 @@ func (s *Stopper) EnqueueSlot(slot int) { s.stopQueue.Add(slot) }
 // ShutDown ends Run.
 func (s *Stopper) ShutDown() { s.stopQueue.ShutDown() }
 
-// Run stops the virtual machines that have a known reason to stop. It has its own queue and calls
-// no API, so that a hanging report or an image pull does not delay a stop. Several may run.
+// Run stops the virtual machines that have a known reason to stop. It has its own queue, so that a
+// hanging report or an image pull does not delay a stop. It calls the API only to confirm a stop
+// that the instance does not request. Several may run.
 func (s *Stopper) Run(ctx context.Context) {
 	for {
 		n, shutdown := s.stopQueue.Get()
@@ -68,8 +68,11 @@ func (s *Stopper) StopIfRequired(ctx context.Context, slot slots.Status) error {
 	if !stop {
 		return nil
 	}
-	if requested, _ := Requested(instance); !requested && !rules.InstanceEnded(instance.Status.Phase) && !s.Witness.Confirmed() {
-		return witness.ErrUnconfirmed // the garbage collector deletes the pods of instances that the server has lost
+	if requested, _ := Requested(instance); !requested && !rules.InstanceEnded(instance.Status.Phase) {
+		// The garbage collector deletes the pods of instances that the server has lost.
+		if err := s.Witness.Confirm(ctx); err != nil {
+			return err
+		}
 	}
 	return s.Stop(ctx, slot, grace)
 }

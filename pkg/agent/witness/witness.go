@@ -8,8 +8,10 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/klog/v2"
 
 	"macrack.io/macrack/pkg/agent/objects"
@@ -24,6 +26,9 @@ import (
 
 // ErrUnconfirmed is the error of an action that needs a server with the history of the Mac.
 var ErrUnconfirmed = errors.New("the server has not confirmed that it has all records that this Mac has seen")
+
+// confirmTimeout bounds the time in which the server must confirm its history.
+const confirmTimeout = 5 * time.Second
 
 // Config configures a Keeper.
 type Config struct {
@@ -40,7 +45,7 @@ type Keeper struct{ Config }
 func New(config Config) *Keeper { return &Keeper{config} }
 
 // Confirmed reports whether the server has all records that this Mac has seen, according to the
-// cache.
+// cache. See Confirm.
 func (k *Keeper) Confirmed() bool {
 	macNode, err := k.MacNode.Cached()
 	if err != nil {
@@ -151,32 +156,58 @@ func (k *Keeper) instances(lease *rackv1alpha1.LeaseReference, kept []rackv1alph
 	return list[:min(len(list), rules.MaxVMsPerMac)], nil
 }
 
-// Before writes to the disk that the Mac serves an instance, before its virtual machine is
-// launched. It fails if the server does not have all records that this Mac has seen.
-func (k *Keeper) Before(ctx context.Context, instance *instancev1alpha1.MacOSInstance) error {
+// Confirm asks the server whether it has all records that this Mac has seen, and returns
+// ErrUnconfirmed if not. The cache does not suffice for an action that cannot be undone: after a
+// loss, kube-apiserver may delete pods before the cache has noticed the loss.
+func (k *Keeper) Confirm(ctx context.Context) error {
+	if k.ConfirmedBy(nil) {
+		return nil // the Mac has seen no records
+	}
+	_, err := k.live(ctx)
+	return err
+}
+
+// live returns the MacNode of a server that has all records that this Mac has seen.
+func (k *Keeper) live(ctx context.Context) (*rackv1alpha1.MacNode, error) {
+	ctx, cancel := context.WithTimeout(ctx, confirmTimeout)
+	defer cancel()
 	macNode, err := k.MacNode.Live(ctx)
+	if err == nil && !k.ConfirmedBy(macNode) {
+		// The witness may be newer than the report of it.
+		if err = k.report(ctx, macNode); err == nil {
+			macNode, err = k.MacNode.Live(ctx)
+		}
+	}
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, ErrUnconfirmed
+	case err != nil:
+		return nil, err
+	case !k.ConfirmedBy(macNode):
+		return nil, ErrUnconfirmed
+	}
+	return macNode, nil
+}
+
+// report writes the witness to the MacNode.
+func (k *Keeper) report(ctx context.Context, macNode *rackv1alpha1.MacNode) error {
+	next := macNode.DeepCopy()
+	kept := k.kept(macNode)
+	next.Status.Witness = &kept
+	patch, err := apiclient.StatusPatch(macNode, next)
 	if err != nil {
 		return err
 	}
-	if !k.ConfirmedBy(macNode) {
-		// The witness may be newer than the report of it.
-		next := macNode.DeepCopy()
-		kept := k.kept(macNode)
-		next.Status.Witness = &kept
-		patch, err := apiclient.StatusPatch(macNode, next)
-		if err != nil {
-			return err
-		}
-		if err := k.MacNode.PatchStatus(ctx, patch); err != nil {
-			return err
-		}
-		if macNode, err = k.MacNode.Live(ctx); err != nil {
-			return err
-		}
-	}
-	if !k.ConfirmedBy(macNode) {
-		klog.V(2).InfoS("Virtual machine not started", "instance", klog.KObj(instance), "err", ErrUnconfirmed)
-		return ErrUnconfirmed
+	return k.MacNode.PatchStatus(ctx, patch)
+}
+
+// Before writes to the disk that the Mac serves an instance, before its virtual machine is
+// launched. It fails if the server does not have all records that this Mac has seen.
+func (k *Keeper) Before(ctx context.Context, instance *instancev1alpha1.MacOSInstance) error {
+	macNode, err := k.live(ctx)
+	if err != nil {
+		klog.V(2).InfoS("Virtual machine not started", "instance", klog.KObj(instance), "err", err)
+		return err
 	}
 	_, err = k.Keep(macNode, instance)
 	return err
