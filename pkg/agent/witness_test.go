@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -93,6 +94,28 @@ func TestPodOfLostInstance(t *testing.T) {
 			r.waitPhase("a", instancev1alpha1.MacOSInstanceStopped)
 		})
 	}
+}
+
+// A virtual machine whose instance is lost with other history is not unknown: a restore brings the
+// instance back, and the Mac must then be in no quarantine.
+func TestLostInstanceIsNotUnknown(t *testing.T) {
+	r := newRack(t)
+	r.changeMacNode(func(m *rackv1alpha1.MacNode) {
+		m.Status.Ledger = &rackv1alpha1.MacNodeLedger{Head: rackv1alpha1.ChainPosition{Sequence: 7, Hash: "g"}}
+	})
+	r.waitWitness(func(w *rackv1alpha1.MacNodeWitness) bool { return w.Head.Sequence == 7 })
+	r.run("a")
+	r.changeMacNode(func(m *rackv1alpha1.MacNode) {
+		m.Status.Quarantine = &rackv1alpha1.Quarantine{Reason: rackv1alpha1.ReasonLedgerBehind}
+	})
+	require.NoError(t, r.macrack.InstanceV1alpha1().MacOSInstances(tenant).Delete(r.ctx, "a", metav1.DeleteOptions{}))
+	time.Sleep(time.Second)
+	assert.Equal(t, 1, r.running())
+	assert.True(t, meta.IsStatusConditionTrue(r.macNode().Status.Conditions, rackv1alpha1.MacNodeSlotsHealthy))
+
+	// The server has all history, so the loss of the instance is something else.
+	r.changeMacNode(func(m *rackv1alpha1.MacNode) { m.Status.Quarantine = nil })
+	r.waitCondition(rackv1alpha1.MacNodeSlotsHealthy, metav1.ConditionFalse, rackv1alpha1.ReasonUnknownInstance)
 }
 
 // The Mac forgets a server's chain only after the server has compared its witness: it then
