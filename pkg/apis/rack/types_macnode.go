@@ -140,6 +140,20 @@ type MacNodeLedger struct {
 	Head        ChainPosition
 	Accepted    *ChainPosition
 	Unconfirmed bool
+	// LastRecordAt is the time of the last record when the Mac was marked as unconfirmed.
+	LastRecordAt *metav1.Time
+	Loss         *LedgerLoss
+}
+
+// LedgerLoss is a loss of history that the witness of a Mac has revealed.
+type LedgerLoss struct {
+	// Witness is the witness that has revealed the loss. Later reports do not change it.
+	Witness MacNodeWitness
+	// LastRecordAt is the time of the last record that the server has from before the loss, if it
+	// is known.
+	LastRecordAt *metav1.Time
+	// Quarantine is the quarantine that the Mac has for another reason.
+	Quarantine *Quarantine
 }
 
 // MacNodeWitness is what the Mac has seen of its chain, and what it serves.
@@ -235,5 +249,7 @@ type MacNodeRestore struct {
 	metav1.TypeMeta
 	metav1.ObjectMeta
 
-	Steps []string
+	Steps       []string
+	WitnessHash string
+	WrongMacs   []string
 }

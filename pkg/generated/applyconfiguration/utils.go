@@ -104,6 +104,8 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &applyconfigurationrackv1alpha1.LeaseRequesterApplyConfiguration{}
 	case rackv1alpha1.SchemeGroupVersion.WithKind("LeaseSlot"):
 		return &applyconfigurationrackv1alpha1.LeaseSlotApplyConfiguration{}
+	case rackv1alpha1.SchemeGroupVersion.WithKind("LedgerLoss"):
+		return &applyconfigurationrackv1alpha1.LedgerLossApplyConfiguration{}
 	case rackv1alpha1.SchemeGroupVersion.WithKind("MachineResources"):
 		return &applyconfigurationrackv1alpha1.MachineResourcesApplyConfiguration{}
 	case rackv1alpha1.SchemeGroupVersion.WithKind("MacNode"):

@@ -129,6 +129,7 @@ func GetOpenAPIDefinitions(ref common.ReferenceCallback) map[string]common.OpenA
 		rackv1alpha1.LeaseReference{}.OpenAPIModelName():             schema_pkg_apis_rack_v1alpha1_LeaseReference(ref),
 		rackv1alpha1.LeaseRequester{}.OpenAPIModelName():             schema_pkg_apis_rack_v1alpha1_LeaseRequester(ref),
 		rackv1alpha1.LeaseSlot{}.OpenAPIModelName():                  schema_pkg_apis_rack_v1alpha1_LeaseSlot(ref),
+		rackv1alpha1.LedgerLoss{}.OpenAPIModelName():                 schema_pkg_apis_rack_v1alpha1_LedgerLoss(ref),
 		rackv1alpha1.MacNode{}.OpenAPIModelName():                    schema_pkg_apis_rack_v1alpha1_MacNode(ref),
 		rackv1alpha1.MacNodeClass{}.OpenAPIModelName():               schema_pkg_apis_rack_v1alpha1_MacNodeClass(ref),
 		rackv1alpha1.MacNodeClassList{}.OpenAPIModelName():           schema_pkg_apis_rack_v1alpha1_MacNodeClassList(ref),
@@ -4718,7 +4719,7 @@ func schema_pkg_apis_rack_v1alpha1_AuditDetails(ref common.ReferenceCallback) co
 					},
 					"witnessedSequence": {
 						SchemaProps: spec.SchemaProps{
-							Description: "witnessedSequence is the sequence number of the last record that the Mac has seen, in the record of a quarantine because the chain does not have it.",
+							Description: "witnessedSequence is the sequence number of the last record that the Mac has seen, if the chain does not have it. NodeQuarantined and NodeRecovered have it at the beginning and at the end of such a quarantine.",
 							Type:        []string{"integer"},
 							Format:      "int64",
 						},
@@ -4728,6 +4729,18 @@ func schema_pkg_apis_rack_v1alpha1_AuditDetails(ref common.ReferenceCallback) co
 							Description: "witnessedHash is the hash of that record.",
 							Type:        []string{"string"},
 							Format:      "",
+						},
+					},
+					"startGrantedAt": {
+						SchemaProps: spec.SchemaProps{
+							Description: "startGrantedAt is the time at which the start of a restored instance was granted.",
+							Ref:         ref(v1.Time{}.OpenAPIModelName()),
+						},
+					},
+					"lostAfter": {
+						SchemaProps: spec.SchemaProps{
+							Description: "lostAfter is the time of the last record from before a loss. It is not set if the server cannot know it.",
+							Ref:         ref(v1.Time{}.OpenAPIModelName()),
 						},
 					},
 				},
@@ -5497,6 +5510,41 @@ func schema_pkg_apis_rack_v1alpha1_LeaseSlot(ref common.ReferenceCallback) commo
 	}
 }
 
+func schema_pkg_apis_rack_v1alpha1_LedgerLoss(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "LedgerLoss is a loss of history that the witness of a Mac has revealed.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"witness": {
+						SchemaProps: spec.SchemaProps{
+							Description: "witness is the witness that has revealed the loss. Later reports of the agent do not change it.",
+							Default:     map[string]interface{}{},
+							Ref:         ref(rackv1alpha1.MacNodeWitness{}.OpenAPIModelName()),
+						},
+					},
+					"lastRecordAt": {
+						SchemaProps: spec.SchemaProps{
+							Description: "lastRecordAt is the time of the last record that the server has from before the loss. It is not set if the server cannot know it, for example after the loss of all of etcd.",
+							Ref:         ref(v1.Time{}.OpenAPIModelName()),
+						},
+					},
+					"quarantine": {
+						SchemaProps: spec.SchemaProps{
+							Description: "quarantine is the quarantine that the Mac has for another reason. It continues after the end of the loss.",
+							Ref:         ref(rackv1alpha1.Quarantine{}.OpenAPIModelName()),
+						},
+					},
+				},
+				Required: []string{"witness"},
+			},
+		},
+		Dependencies: []string{
+			v1.Time{}.OpenAPIModelName(), rackv1alpha1.MacNodeWitness{}.OpenAPIModelName(), rackv1alpha1.Quarantine{}.OpenAPIModelName()},
+	}
+}
+
 func schema_pkg_apis_rack_v1alpha1_MacNode(ref common.ReferenceCallback) common.OpenAPIDefinition {
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
@@ -6252,12 +6300,24 @@ func schema_pkg_apis_rack_v1alpha1_MacNodeLedger(ref common.ReferenceCallback) c
 							Format:      "",
 						},
 					},
+					"lastRecordAt": {
+						SchemaProps: spec.SchemaProps{
+							Description: "lastRecordAt is the time of the last record when the Mac was marked as unconfirmed. All lost records are later.",
+							Ref:         ref(v1.Time{}.OpenAPIModelName()),
+						},
+					},
+					"loss": {
+						SchemaProps: spec.SchemaProps{
+							Description: "loss is the loss of history that the witness of the Mac has revealed, until an administrator restores the Mac or ends its quarantine.",
+							Ref:         ref(rackv1alpha1.LedgerLoss{}.OpenAPIModelName()),
+						},
+					},
 				},
 				Required: []string{"head"},
 			},
 		},
 		Dependencies: []string{
-			rackv1alpha1.ChainPosition{}.OpenAPIModelName()},
+			v1.Time{}.OpenAPIModelName(), rackv1alpha1.ChainPosition{}.OpenAPIModelName(), rackv1alpha1.LedgerLoss{}.OpenAPIModelName()},
 	}
 }
 
@@ -6380,6 +6440,32 @@ func schema_pkg_apis_rack_v1alpha1_MacNodeRestore(ref common.ReferenceCallback) 
 						},
 						SchemaProps: spec.SchemaProps{
 							Description: "steps are the changes that were made, or that a dry run would make. Populated by the server.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Type:   []string{"string"},
+										Format: "",
+									},
+								},
+							},
+						},
+					},
+					"witnessHash": {
+						SchemaProps: spec.SchemaProps{
+							Description: "witnessHash is the hash of the witness that the restore follows. A dry run returns it, and the restore requires it: an administrator restores only what a dry run has shown.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"wrongMacs": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-type": "set",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "wrongMacs are the names of the Macs whose witnesses have the same lease, instances or identities as this one, and are wrong. Without them, no Mac of a conflict is restored. Maximum: 16 entries.",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{

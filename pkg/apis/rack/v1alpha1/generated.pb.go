@@ -50,6 +50,8 @@ func (m *LeaseRequester) Reset() { *m = LeaseRequester{} }
 
 func (m *LeaseSlot) Reset() { *m = LeaseSlot{} }
 
+func (m *LedgerLoss) Reset() { *m = LedgerLoss{} }
+
 func (m *MacNode) Reset() { *m = MacNode{} }
 
 func (m *MacNodeClass) Reset() { *m = MacNodeClass{} }
@@ -191,6 +193,34 @@ func (m *AuditDetails) MarshalToSizedBuffer(dAtA []byte) (int, error) {
 	_ = i
 	var l int
 	_ = l
+	if m.LostAfter != nil {
+		{
+			size, err := m.LostAfter.MarshalToSizedBuffer(dAtA[:i])
+			if err != nil {
+				return 0, err
+			}
+			i -= size
+			i = encodeVarintGenerated(dAtA, i, uint64(size))
+		}
+		i--
+		dAtA[i] = 0x1
+		i--
+		dAtA[i] = 0xaa
+	}
+	if m.StartGrantedAt != nil {
+		{
+			size, err := m.StartGrantedAt.MarshalToSizedBuffer(dAtA[:i])
+			if err != nil {
+				return 0, err
+			}
+			i -= size
+			i = encodeVarintGenerated(dAtA, i, uint64(size))
+		}
+		i--
+		dAtA[i] = 0x1
+		i--
+		dAtA[i] = 0xa2
+	}
 	i -= len(m.WitnessedHash)
 	copy(dAtA[i:], m.WitnessedHash)
 	i = encodeVarintGenerated(dAtA, i, uint64(len(m.WitnessedHash)))
@@ -1095,6 +1125,63 @@ func (m *LeaseSlot) MarshalToSizedBuffer(dAtA []byte) (int, error) {
 	return len(dAtA) - i, nil
 }
 
+func (m *LedgerLoss) Marshal() (dAtA []byte, err error) {
+	size := m.Size()
+	dAtA = make([]byte, size)
+	n, err := m.MarshalToSizedBuffer(dAtA[:size])
+	if err != nil {
+		return nil, err
+	}
+	return dAtA[:n], nil
+}
+
+func (m *LedgerLoss) MarshalTo(dAtA []byte) (int, error) {
+	size := m.Size()
+	return m.MarshalToSizedBuffer(dAtA[:size])
+}
+
+func (m *LedgerLoss) MarshalToSizedBuffer(dAtA []byte) (int, error) {
+	i := len(dAtA)
+	_ = i
+	var l int
+	_ = l
+	if m.Quarantine != nil {
+		{
+			size, err := m.Quarantine.MarshalToSizedBuffer(dAtA[:i])
+			if err != nil {
+				return 0, err
+			}
+			i -= size
+			i = encodeVarintGenerated(dAtA, i, uint64(size))
+		}
+		i--
+		dAtA[i] = 0x1a
+	}
+	if m.LastRecordAt != nil {
+		{
+			size, err := m.LastRecordAt.MarshalToSizedBuffer(dAtA[:i])
+			if err != nil {
+				return 0, err
+			}
+			i -= size
+			i = encodeVarintGenerated(dAtA, i, uint64(size))
+		}
+		i--
+		dAtA[i] = 0x12
+	}
+	{
+		size, err := m.Witness.MarshalToSizedBuffer(dAtA[:i])
+		if err != nil {
+			return 0, err
+		}
+		i -= size
+		i = encodeVarintGenerated(dAtA, i, uint64(size))
+	}
+	i--
+	dAtA[i] = 0xa
+	return len(dAtA) - i, nil
+}
+
 func (m *MacNode) Marshal() (dAtA []byte, err error) {
 	size := m.Size()
 	dAtA = make([]byte, size)
@@ -1836,6 +1923,30 @@ func (m *MacNodeLedger) MarshalToSizedBuffer(dAtA []byte) (int, error) {
 	_ = i
 	var l int
 	_ = l
+	if m.Loss != nil {
+		{
+			size, err := m.Loss.MarshalToSizedBuffer(dAtA[:i])
+			if err != nil {
+				return 0, err
+			}
+			i -= size
+			i = encodeVarintGenerated(dAtA, i, uint64(size))
+		}
+		i--
+		dAtA[i] = 0x2a
+	}
+	if m.LastRecordAt != nil {
+		{
+			size, err := m.LastRecordAt.MarshalToSizedBuffer(dAtA[:i])
+			if err != nil {
+				return 0, err
+			}
+			i -= size
+			i = encodeVarintGenerated(dAtA, i, uint64(size))
+		}
+		i--
+		dAtA[i] = 0x22
+	}
 	i--
 	if m.Unconfirmed {
 		dAtA[i] = 1
@@ -1974,6 +2085,20 @@ func (m *MacNodeRestore) MarshalToSizedBuffer(dAtA []byte) (int, error) {
 	_ = i
 	var l int
 	_ = l
+	if len(m.WrongMacs) > 0 {
+		for iNdEx := len(m.WrongMacs) - 1; iNdEx >= 0; iNdEx-- {
+			i -= len(m.WrongMacs[iNdEx])
+			copy(dAtA[i:], m.WrongMacs[iNdEx])
+			i = encodeVarintGenerated(dAtA, i, uint64(len(m.WrongMacs[iNdEx])))
+			i--
+			dAtA[i] = 0x22
+		}
+	}
+	i -= len(m.WitnessHash)
+	copy(dAtA[i:], m.WitnessHash)
+	i = encodeVarintGenerated(dAtA, i, uint64(len(m.WitnessHash)))
+	i--
+	dAtA[i] = 0x1a
 	if len(m.Steps) > 0 {
 		for iNdEx := len(m.Steps) - 1; iNdEx >= 0; iNdEx-- {
 			i -= len(m.Steps[iNdEx])
@@ -2640,6 +2765,14 @@ func (m *AuditDetails) Size() (n int) {
 	n += 2 + sovGenerated(uint64(m.WitnessedSequence))
 	l = len(m.WitnessedHash)
 	n += 2 + l + sovGenerated(uint64(l))
+	if m.StartGrantedAt != nil {
+		l = m.StartGrantedAt.Size()
+		n += 2 + l + sovGenerated(uint64(l))
+	}
+	if m.LostAfter != nil {
+		l = m.LostAfter.Size()
+		n += 2 + l + sovGenerated(uint64(l))
+	}
 	return n
 }
 
@@ -2902,6 +3035,25 @@ func (m *LeaseSlot) Size() (n int) {
 	l = m.Resources.Size()
 	n += 1 + l + sovGenerated(uint64(l))
 	n += 2
+	return n
+}
+
+func (m *LedgerLoss) Size() (n int) {
+	if m == nil {
+		return 0
+	}
+	var l int
+	_ = l
+	l = m.Witness.Size()
+	n += 1 + l + sovGenerated(uint64(l))
+	if m.LastRecordAt != nil {
+		l = m.LastRecordAt.Size()
+		n += 1 + l + sovGenerated(uint64(l))
+	}
+	if m.Quarantine != nil {
+		l = m.Quarantine.Size()
+		n += 1 + l + sovGenerated(uint64(l))
+	}
 	return n
 }
 
@@ -3168,6 +3320,14 @@ func (m *MacNodeLedger) Size() (n int) {
 		n += 1 + l + sovGenerated(uint64(l))
 	}
 	n += 2
+	if m.LastRecordAt != nil {
+		l = m.LastRecordAt.Size()
+		n += 1 + l + sovGenerated(uint64(l))
+	}
+	if m.Loss != nil {
+		l = m.Loss.Size()
+		n += 1 + l + sovGenerated(uint64(l))
+	}
 	return n
 }
 
@@ -3213,6 +3373,14 @@ func (m *MacNodeRestore) Size() (n int) {
 	n += 1 + l + sovGenerated(uint64(l))
 	if len(m.Steps) > 0 {
 		for _, s := range m.Steps {
+			l = len(s)
+			n += 1 + l + sovGenerated(uint64(l))
+		}
+	}
+	l = len(m.WitnessHash)
+	n += 1 + l + sovGenerated(uint64(l))
+	if len(m.WrongMacs) > 0 {
+		for _, s := range m.WrongMacs {
 			l = len(s)
 			n += 1 + l + sovGenerated(uint64(l))
 		}
@@ -3472,6 +3640,8 @@ func (this *AuditDetails) String() string {
 		`RequestedBy:` + strings.Replace(this.RequestedBy.String(), "AuditActor", "AuditActor", 1) + `,`,
 		`WitnessedSequence:` + fmt.Sprintf("%v", this.WitnessedSequence) + `,`,
 		`WitnessedHash:` + fmt.Sprintf("%v", this.WitnessedHash) + `,`,
+		`StartGrantedAt:` + strings.Replace(fmt.Sprintf("%v", this.StartGrantedAt), "Time", "v1.Time", 1) + `,`,
+		`LostAfter:` + strings.Replace(fmt.Sprintf("%v", this.LostAfter), "Time", "v1.Time", 1) + `,`,
 		`}`,
 	}, "")
 	return s
@@ -3674,6 +3844,18 @@ func (this *LeaseSlot) String() string {
 	}, "")
 	return s
 }
+func (this *LedgerLoss) String() string {
+	if this == nil {
+		return "nil"
+	}
+	s := strings.Join([]string{`&LedgerLoss{`,
+		`Witness:` + strings.Replace(strings.Replace(this.Witness.String(), "MacNodeWitness", "MacNodeWitness", 1), `&`, ``, 1) + `,`,
+		`LastRecordAt:` + strings.Replace(fmt.Sprintf("%v", this.LastRecordAt), "Time", "v1.Time", 1) + `,`,
+		`Quarantine:` + strings.Replace(this.Quarantine.String(), "Quarantine", "Quarantine", 1) + `,`,
+		`}`,
+	}, "")
+	return s
+}
 func (this *MacNode) String() string {
 	if this == nil {
 		return "nil"
@@ -3863,6 +4045,8 @@ func (this *MacNodeLedger) String() string {
 		`Head:` + strings.Replace(strings.Replace(this.Head.String(), "ChainPosition", "ChainPosition", 1), `&`, ``, 1) + `,`,
 		`Accepted:` + strings.Replace(this.Accepted.String(), "ChainPosition", "ChainPosition", 1) + `,`,
 		`Unconfirmed:` + fmt.Sprintf("%v", this.Unconfirmed) + `,`,
+		`LastRecordAt:` + strings.Replace(fmt.Sprintf("%v", this.LastRecordAt), "Time", "v1.Time", 1) + `,`,
+		`Loss:` + strings.Replace(this.Loss.String(), "LedgerLoss", "LedgerLoss", 1) + `,`,
 		`}`,
 	}, "")
 	return s
@@ -3902,6 +4086,8 @@ func (this *MacNodeRestore) String() string {
 	s := strings.Join([]string{`&MacNodeRestore{`,
 		`ObjectMeta:` + strings.Replace(strings.Replace(fmt.Sprintf("%v", this.ObjectMeta), "ObjectMeta", "v1.ObjectMeta", 1), `&`, ``, 1) + `,`,
 		`Steps:` + fmt.Sprintf("%v", this.Steps) + `,`,
+		`WitnessHash:` + fmt.Sprintf("%v", this.WitnessHash) + `,`,
+		`WrongMacs:` + fmt.Sprintf("%v", this.WrongMacs) + `,`,
 		`}`,
 	}, "")
 	return s
@@ -4929,6 +5115,78 @@ func (m *AuditDetails) Unmarshal(dAtA []byte) error {
 				return io.ErrUnexpectedEOF
 			}
 			m.WitnessedHash = string(dAtA[iNdEx:postIndex])
+			iNdEx = postIndex
+		case 20:
+			if wireType != 2 {
+				return fmt.Errorf("proto: wrong wireType = %d for field StartGrantedAt", wireType)
+			}
+			var msglen int
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return ErrIntOverflowGenerated
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				msglen |= int(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
+			if msglen < 0 {
+				return ErrInvalidLengthGenerated
+			}
+			postIndex := iNdEx + msglen
+			if postIndex < 0 {
+				return ErrInvalidLengthGenerated
+			}
+			if postIndex > l {
+				return io.ErrUnexpectedEOF
+			}
+			if m.StartGrantedAt == nil {
+				m.StartGrantedAt = &v1.Time{}
+			}
+			if err := m.StartGrantedAt.Unmarshal(dAtA[iNdEx:postIndex]); err != nil {
+				return err
+			}
+			iNdEx = postIndex
+		case 21:
+			if wireType != 2 {
+				return fmt.Errorf("proto: wrong wireType = %d for field LostAfter", wireType)
+			}
+			var msglen int
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return ErrIntOverflowGenerated
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				msglen |= int(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
+			if msglen < 0 {
+				return ErrInvalidLengthGenerated
+			}
+			postIndex := iNdEx + msglen
+			if postIndex < 0 {
+				return ErrInvalidLengthGenerated
+			}
+			if postIndex > l {
+				return io.ErrUnexpectedEOF
+			}
+			if m.LostAfter == nil {
+				m.LostAfter = &v1.Time{}
+			}
+			if err := m.LostAfter.Unmarshal(dAtA[iNdEx:postIndex]); err != nil {
+				return err
+			}
 			iNdEx = postIndex
 		default:
 			iNdEx = preIndex
@@ -7562,6 +7820,161 @@ func (m *LeaseSlot) Unmarshal(dAtA []byte) error {
 	}
 	return nil
 }
+func (m *LedgerLoss) Unmarshal(dAtA []byte) error {
+	l := len(dAtA)
+	iNdEx := 0
+	for iNdEx < l {
+		preIndex := iNdEx
+		var wire uint64
+		for shift := uint(0); ; shift += 7 {
+			if shift >= 64 {
+				return ErrIntOverflowGenerated
+			}
+			if iNdEx >= l {
+				return io.ErrUnexpectedEOF
+			}
+			b := dAtA[iNdEx]
+			iNdEx++
+			wire |= uint64(b&0x7F) << shift
+			if b < 0x80 {
+				break
+			}
+		}
+		fieldNum := int32(wire >> 3)
+		wireType := int(wire & 0x7)
+		if wireType == 4 {
+			return fmt.Errorf("proto: LedgerLoss: wiretype end group for non-group")
+		}
+		if fieldNum <= 0 {
+			return fmt.Errorf("proto: LedgerLoss: illegal tag %d (wire type %d)", fieldNum, wire)
+		}
+		switch fieldNum {
+		case 1:
+			if wireType != 2 {
+				return fmt.Errorf("proto: wrong wireType = %d for field Witness", wireType)
+			}
+			var msglen int
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return ErrIntOverflowGenerated
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				msglen |= int(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
+			if msglen < 0 {
+				return ErrInvalidLengthGenerated
+			}
+			postIndex := iNdEx + msglen
+			if postIndex < 0 {
+				return ErrInvalidLengthGenerated
+			}
+			if postIndex > l {
+				return io.ErrUnexpectedEOF
+			}
+			if err := m.Witness.Unmarshal(dAtA[iNdEx:postIndex]); err != nil {
+				return err
+			}
+			iNdEx = postIndex
+		case 2:
+			if wireType != 2 {
+				return fmt.Errorf("proto: wrong wireType = %d for field LastRecordAt", wireType)
+			}
+			var msglen int
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return ErrIntOverflowGenerated
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				msglen |= int(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
+			if msglen < 0 {
+				return ErrInvalidLengthGenerated
+			}
+			postIndex := iNdEx + msglen
+			if postIndex < 0 {
+				return ErrInvalidLengthGenerated
+			}
+			if postIndex > l {
+				return io.ErrUnexpectedEOF
+			}
+			if m.LastRecordAt == nil {
+				m.LastRecordAt = &v1.Time{}
+			}
+			if err := m.LastRecordAt.Unmarshal(dAtA[iNdEx:postIndex]); err != nil {
+				return err
+			}
+			iNdEx = postIndex
+		case 3:
+			if wireType != 2 {
+				return fmt.Errorf("proto: wrong wireType = %d for field Quarantine", wireType)
+			}
+			var msglen int
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return ErrIntOverflowGenerated
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				msglen |= int(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
+			if msglen < 0 {
+				return ErrInvalidLengthGenerated
+			}
+			postIndex := iNdEx + msglen
+			if postIndex < 0 {
+				return ErrInvalidLengthGenerated
+			}
+			if postIndex > l {
+				return io.ErrUnexpectedEOF
+			}
+			if m.Quarantine == nil {
+				m.Quarantine = &Quarantine{}
+			}
+			if err := m.Quarantine.Unmarshal(dAtA[iNdEx:postIndex]); err != nil {
+				return err
+			}
+			iNdEx = postIndex
+		default:
+			iNdEx = preIndex
+			skippy, err := skipGenerated(dAtA[iNdEx:])
+			if err != nil {
+				return err
+			}
+			if (skippy < 0) || (iNdEx+skippy) < 0 {
+				return ErrInvalidLengthGenerated
+			}
+			if (iNdEx + skippy) > l {
+				return io.ErrUnexpectedEOF
+			}
+			iNdEx += skippy
+		}
+	}
+
+	if iNdEx > l {
+		return io.ErrUnexpectedEOF
+	}
+	return nil
+}
 func (m *MacNode) Unmarshal(dAtA []byte) error {
 	l := len(dAtA)
 	iNdEx := 0
@@ -9953,6 +10366,78 @@ func (m *MacNodeLedger) Unmarshal(dAtA []byte) error {
 				}
 			}
 			m.Unconfirmed = bool(v != 0)
+		case 4:
+			if wireType != 2 {
+				return fmt.Errorf("proto: wrong wireType = %d for field LastRecordAt", wireType)
+			}
+			var msglen int
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return ErrIntOverflowGenerated
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				msglen |= int(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
+			if msglen < 0 {
+				return ErrInvalidLengthGenerated
+			}
+			postIndex := iNdEx + msglen
+			if postIndex < 0 {
+				return ErrInvalidLengthGenerated
+			}
+			if postIndex > l {
+				return io.ErrUnexpectedEOF
+			}
+			if m.LastRecordAt == nil {
+				m.LastRecordAt = &v1.Time{}
+			}
+			if err := m.LastRecordAt.Unmarshal(dAtA[iNdEx:postIndex]); err != nil {
+				return err
+			}
+			iNdEx = postIndex
+		case 5:
+			if wireType != 2 {
+				return fmt.Errorf("proto: wrong wireType = %d for field Loss", wireType)
+			}
+			var msglen int
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return ErrIntOverflowGenerated
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				msglen |= int(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
+			if msglen < 0 {
+				return ErrInvalidLengthGenerated
+			}
+			postIndex := iNdEx + msglen
+			if postIndex < 0 {
+				return ErrInvalidLengthGenerated
+			}
+			if postIndex > l {
+				return io.ErrUnexpectedEOF
+			}
+			if m.Loss == nil {
+				m.Loss = &LedgerLoss{}
+			}
+			if err := m.Loss.Unmarshal(dAtA[iNdEx:postIndex]); err != nil {
+				return err
+			}
+			iNdEx = postIndex
 		default:
 			iNdEx = preIndex
 			skippy, err := skipGenerated(dAtA[iNdEx:])
@@ -10330,6 +10815,70 @@ func (m *MacNodeRestore) Unmarshal(dAtA []byte) error {
 				return io.ErrUnexpectedEOF
 			}
 			m.Steps = append(m.Steps, string(dAtA[iNdEx:postIndex]))
+			iNdEx = postIndex
+		case 3:
+			if wireType != 2 {
+				return fmt.Errorf("proto: wrong wireType = %d for field WitnessHash", wireType)
+			}
+			var stringLen uint64
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return ErrIntOverflowGenerated
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				stringLen |= uint64(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
+			intStringLen := int(stringLen)
+			if intStringLen < 0 {
+				return ErrInvalidLengthGenerated
+			}
+			postIndex := iNdEx + intStringLen
+			if postIndex < 0 {
+				return ErrInvalidLengthGenerated
+			}
+			if postIndex > l {
+				return io.ErrUnexpectedEOF
+			}
+			m.WitnessHash = string(dAtA[iNdEx:postIndex])
+			iNdEx = postIndex
+		case 4:
+			if wireType != 2 {
+				return fmt.Errorf("proto: wrong wireType = %d for field WrongMacs", wireType)
+			}
+			var stringLen uint64
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return ErrIntOverflowGenerated
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				stringLen |= uint64(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
+			intStringLen := int(stringLen)
+			if intStringLen < 0 {
+				return ErrInvalidLengthGenerated
+			}
+			postIndex := iNdEx + intStringLen
+			if postIndex < 0 {
+				return ErrInvalidLengthGenerated
+			}
+			if postIndex > l {
+				return io.ErrUnexpectedEOF
+			}
+			m.WrongMacs = append(m.WrongMacs, string(dAtA[iNdEx:postIndex]))
 			iNdEx = postIndex
 		default:
 			iNdEx = preIndex

@@ -204,13 +204,21 @@ type AuditDetails struct {
 	// requestedBy is the user who created the lease that was bound, without groups.
 	// +optional
 	RequestedBy *AuditActor `json:"requestedBy,omitempty" protobuf:"bytes,17,opt,name=requestedBy"`
-	// witnessedSequence is the sequence number of the last record that the Mac has seen, in the
-	// record of a quarantine because the chain does not have it.
+	// witnessedSequence is the sequence number of the last record that the Mac has seen, if the
+	// chain does not have it. NodeQuarantined and NodeRecovered have it at the beginning and at the
+	// end of such a quarantine.
 	// +optional
 	WitnessedSequence int64 `json:"witnessedSequence,omitempty" protobuf:"varint,18,opt,name=witnessedSequence"`
 	// witnessedHash is the hash of that record.
 	// +optional
 	WitnessedHash string `json:"witnessedHash,omitempty" protobuf:"bytes,19,opt,name=witnessedHash"`
+	// startGrantedAt is the time at which the start of a restored instance was granted.
+	// +optional
+	StartGrantedAt *metav1.Time `json:"startGrantedAt,omitempty" protobuf:"bytes,20,opt,name=startGrantedAt"`
+	// lostAfter is the time of the last record from before a loss. It is not set if the server
+	// cannot know it.
+	// +optional
+	LostAfter *metav1.Time `json:"lostAfter,omitempty" protobuf:"bytes,21,opt,name=lostAfter"`
 }
 
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object

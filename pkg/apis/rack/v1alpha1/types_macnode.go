@@ -226,6 +226,29 @@ type MacNodeLedger struct {
 	// reports its witness. Meanwhile, no lease is bound to the Mac.
 	// +optional
 	Unconfirmed bool `json:"unconfirmed,omitempty" protobuf:"varint,3,opt,name=unconfirmed"`
+	// lastRecordAt is the time of the last record when the Mac was marked as unconfirmed. All lost
+	// records are later.
+	// +optional
+	LastRecordAt *metav1.Time `json:"lastRecordAt,omitempty" protobuf:"bytes,4,opt,name=lastRecordAt"`
+	// loss is the loss of history that the witness of the Mac has revealed, until an administrator
+	// restores the Mac or ends its quarantine.
+	// +optional
+	Loss *LedgerLoss `json:"loss,omitempty" protobuf:"bytes,5,opt,name=loss"`
+}
+
+// LedgerLoss is a loss of history that the witness of a Mac has revealed.
+type LedgerLoss struct {
+	// witness is the witness that has revealed the loss. Later reports of the agent do not change
+	// it.
+	Witness MacNodeWitness `json:"witness" protobuf:"bytes,1,opt,name=witness"`
+	// lastRecordAt is the time of the last record that the server has from before the loss. It is
+	// not set if the server cannot know it, for example after the loss of all of etcd.
+	// +optional
+	LastRecordAt *metav1.Time `json:"lastRecordAt,omitempty" protobuf:"bytes,2,opt,name=lastRecordAt"`
+	// quarantine is the quarantine that the Mac has for another reason. It continues after the end
+	// of the loss.
+	// +optional
+	Quarantine *Quarantine `json:"quarantine,omitempty" protobuf:"bytes,3,opt,name=quarantine"`
 }
 
 // MacNodeWitness is what the Mac has seen of its chain, and what it serves.
@@ -405,4 +428,14 @@ type MacNodeRestore struct {
 	// +listType=atomic
 	// +optional
 	Steps []string `json:"steps,omitempty" protobuf:"bytes,2,rep,name=steps"`
+	// witnessHash is the hash of the witness that the restore follows. A dry run returns it, and
+	// the restore requires it: an administrator restores only what a dry run has shown.
+	// +optional
+	WitnessHash string `json:"witnessHash,omitempty" protobuf:"bytes,3,opt,name=witnessHash"`
+	// wrongMacs are the names of the Macs whose witnesses have the same lease, instances or
+	// identities as this one, and are wrong. Without them, no Mac of a conflict is restored.
+	// Maximum: 16 entries.
+	// +listType=set
+	// +optional
+	WrongMacs []string `json:"wrongMacs,omitempty" protobuf:"bytes,4,rep,name=wrongMacs"`
 }

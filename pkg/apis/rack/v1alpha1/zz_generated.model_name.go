@@ -86,6 +86,11 @@ func (in LeaseSlot) OpenAPIModelName() string {
 }
 
 // OpenAPIModelName returns the OpenAPI model name for this type.
+func (in LedgerLoss) OpenAPIModelName() string {
+	return "io.macrack.rack.v1alpha1.LedgerLoss"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
 func (in MacNode) OpenAPIModelName() string {
 	return "io.macrack.rack.v1alpha1.MacNode"
 }

@@ -1,6 +1,8 @@
 package validation
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"strings"
 
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
@@ -92,15 +94,35 @@ func validateLeaseReference(ref *rack.LeaseReference, path *field.Path) field.Er
 	return append(errs, check.RequiredText(string(ref.UID), 128, path.Child("uid"))...)
 }
 
+func isSHA256(hash string) bool {
+	if len(hash) != hex.EncodedLen(sha256.Size) {
+		return false
+	}
+	_, err := hex.DecodeString(hash)
+	return err == nil
+}
+
+// maxWrongMacs is the maximum number of Macs that a restore names as wrong.
+const maxWrongMacs = 16
+
+// ValidateMacNodeRestore returns the errors in a request to restore a Mac.
+func ValidateMacNodeRestore(restore *rack.MacNodeRestore) field.ErrorList {
+	errs := check.Text(restore.WitnessHash, 64, field.NewPath("witnessHash"))
+	return append(errs, check.Names(restore.WrongMacs, maxWrongMacs, field.NewPath("wrongMacs"))...)
+}
+
 func validateWitness(witness *rack.MacNodeWitness, path *field.Path) field.ErrorList {
 	head := path.Child("head")
 	errs := check.NotNegative(witness.Head.Sequence, head.Child("sequence"))
-	errs = append(errs, check.Text(witness.Head.Hash, 64, head.Child("hash"))...)
+	if hash := witness.Head.Hash; (hash != "" || witness.Head.Sequence > 0) && !isSHA256(hash) {
+		errs = append(errs, field.Invalid(head.Child("hash"), "", "must be the SHA-256 of a record"))
+	}
 	if namespace := witness.Head.Namespace; namespace != "" {
 		errs = append(errs, check.Label(namespace, head.Child("namespace"))...)
 	}
 	if witness.LeaseRef != nil {
 		errs = append(errs, validateLeaseReference(witness.LeaseRef, path.Child("leaseRef"))...)
+		errs = append(errs, check.UID(witness.LeaseRef.UID, path.Child("leaseRef", "uid"))...)
 	}
 	if len(witness.Instances) > rules.MaxVMsPerMac {
 		return append(errs, field.TooMany(path.Child("instances"), len(witness.Instances), rules.MaxVMsPerMac))
@@ -108,11 +130,19 @@ func validateWitness(witness *rack.MacNodeWitness, path *field.Path) field.Error
 	for i, instance := range witness.Instances {
 		at := path.Child("instances").Index(i)
 		errs = append(errs, check.Label(instance.Name, at.Child("name"))...)
-		errs = append(errs, check.RequiredText(string(instance.UID), 128, at.Child("uid"))...)
+		errs = append(errs, check.UID(instance.UID, at.Child("uid"))...)
 		errs = append(errs, check.Name(instance.ClassName, at.Child("className"))...)
 		errs = append(errs, check.Name(instance.ImageName, at.Child("imageName"))...)
-		errs = append(errs, check.Text(instance.MachineID, 4096, at.Child("machineID"))...)
-		errs = append(errs, check.Text(instance.MACAddress, 64, at.Child("macAddress"))...)
+		if instance.MachineID == "" || instance.MACAddress == "" {
+			errs = append(errs, field.Required(at.Child("machineID"), "and a MAC address, which a virtual machine has before its start"))
+		}
+		errs = append(errs, check.MachineID(instance.MachineID, at.Child("machineID"))...)
+		errs = append(errs, check.MACAddress(instance.MACAddress, at.Child("macAddress"))...)
+		for _, other := range witness.Instances[:i] {
+			if other.Name == instance.Name || other.UID == instance.UID || other.MachineID == instance.MachineID || other.MACAddress == instance.MACAddress {
+				errs = append(errs, field.Duplicate(at, instance.Name))
+			}
+		}
 	}
 	return errs
 }

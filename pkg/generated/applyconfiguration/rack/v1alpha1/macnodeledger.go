@@ -2,6 +2,10 @@
 
 package v1alpha1
 
+import (
+	v1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
 // MacNodeLedgerApplyConfiguration represents a declarative configuration of the MacNodeLedger type for use
 // with apply.
 //
@@ -15,6 +19,12 @@ type MacNodeLedgerApplyConfiguration struct {
 	// unconfirmed is true while the server may have been restored from a backup, until the agent
 	// reports its witness. Meanwhile, no lease is bound to the Mac.
 	Unconfirmed *bool `json:"unconfirmed,omitempty"`
+	// lastRecordAt is the time of the last record when the Mac was marked as unconfirmed. All lost
+	// records are later.
+	LastRecordAt *v1.Time `json:"lastRecordAt,omitempty"`
+	// loss is the loss of history that the witness of the Mac has revealed, until an administrator
+	// restores the Mac or ends its quarantine.
+	Loss *LedgerLossApplyConfiguration `json:"loss,omitempty"`
 }
 
 // MacNodeLedgerApplyConfiguration constructs a declarative configuration of the MacNodeLedger type for use with
@@ -44,5 +54,21 @@ func (b *MacNodeLedgerApplyConfiguration) WithAccepted(value *ChainPositionApply
 // If called multiple times, the Unconfirmed field is set to the value of the last call.
 func (b *MacNodeLedgerApplyConfiguration) WithUnconfirmed(value bool) *MacNodeLedgerApplyConfiguration {
 	b.Unconfirmed = &value
+	return b
+}
+
+// WithLastRecordAt sets the LastRecordAt field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the LastRecordAt field is set to the value of the last call.
+func (b *MacNodeLedgerApplyConfiguration) WithLastRecordAt(value v1.Time) *MacNodeLedgerApplyConfiguration {
+	b.LastRecordAt = &value
+	return b
+}
+
+// WithLoss sets the Loss field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Loss field is set to the value of the last call.
+func (b *MacNodeLedgerApplyConfiguration) WithLoss(value *LedgerLossApplyConfiguration) *MacNodeLedgerApplyConfiguration {
+	b.Loss = value
 	return b
 }
