@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -190,29 +191,49 @@ func ReadHead(ctx context.Context, tx Tx, chain string) (Head, error) {
 	return readHead(ctx, tx, chain)
 }
 
-// HashAt returns the hash of a record of a chain. It returns an empty string if the record may have
-// expired or its namespace is unknown, and a text that is no hash if the record is missing.
-func HashAt(ctx context.Context, tx ReadingTx, namespace, chain string, sequence int64) (string, error) {
+// HashAt returns the hash of a record of a chain that is in one of some namespaces. It returns an
+// empty string if the record has expired, and a text that is no hash if the record is missing.
+func HashAt(ctx context.Context, tx ReadingTx, chain string, sequence int64, namespaces ...string) (string, error) {
 	value, exists, err := tx.GetKey(ctx, CheckpointKind, chain)
 	if err != nil {
 		return "", err
 	}
 	if exists {
 		checkpoint, err := DecodeHead(value)
-		if err != nil || sequence <= checkpoint.Sequence {
+		switch {
+		case err != nil || sequence < checkpoint.Sequence:
 			return "", err
+		case sequence == checkpoint.Sequence:
+			return checkpoint.Hash, nil
 		}
 	}
-	if namespace == "" {
-		return "", nil
-	}
-	record := &rack.AuditRecord{}
-	if err := tx.Get(ctx, auditRecords, namespace, Name(chain, sequence), record); apierrors.IsNotFound(err) {
-		return "missing", nil
-	} else if err != nil {
+	record, err := FindRecord(ctx, tx, chain, sequence, namespaces...)
+	if err != nil {
 		return "", err
 	}
+	if record == nil {
+		return "missing", nil
+	}
 	return record.Hash, nil
+}
+
+// FindRecord returns the record of a chain with a sequence number, or nil if it is in none of some
+// namespaces.
+func FindRecord(ctx context.Context, tx ReadingTx, chain string, sequence int64, namespaces ...string) (*rack.AuditRecord, error) {
+	for i, namespace := range namespaces {
+		if namespace == "" || slices.Contains(namespaces[:i], namespace) {
+			continue
+		}
+		record := &rack.AuditRecord{}
+		err := tx.Get(ctx, auditRecords, namespace, Name(chain, sequence), record)
+		if err == nil {
+			return record, nil
+		}
+		if !apierrors.IsNotFound(err) {
+			return nil, err
+		}
+	}
+	return nil, nil
 }
 
 func readHead(ctx context.Context, tx Tx, chain string) (Head, error) {

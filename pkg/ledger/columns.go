@@ -77,6 +77,8 @@ var columns = []column{
 	ofRequester("details.requestedBy.uid", func(a *rack.AuditActor) *string { return &a.UID }),
 	integer("details.witnessedSequence", func(r *rack.AuditRecord) *int64 { return &r.Details.WitnessedSequence }),
 	text("details.witnessedHash", func(r *rack.AuditRecord) *string { return &r.Details.WitnessedHash }),
+	moment("details.startGrantedAt", func(r *rack.AuditRecord) **metav1.Time { return &r.Details.StartGrantedAt }),
+	moment("details.lostAfter", func(r *rack.AuditRecord) **metav1.Time { return &r.Details.LostAfter }),
 }
 
 func lease(r *rack.AuditRecord) **rack.AuditReference { return &r.Lease }

@@ -52,7 +52,7 @@ type pendingBreak struct {
 
 func newChain(r *report, name string) *chain {
 	c := &chain{report: r, name: name, time: always}
-	c.chassis.chain, c.chassis.last = c, always
+	c.chassis.chain = c
 	return c
 }
 
