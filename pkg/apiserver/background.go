@@ -6,7 +6,6 @@ import (
 	"time"
 
 	genericapiserver "k8s.io/apiserver/pkg/server"
-	"k8s.io/klog/v2"
 
 	"macrack.io/macrack/pkg/registry/tenancy"
 )
@@ -56,12 +55,13 @@ func (b *background) backfill(owners tenancy.Backfill) error {
 	return b.whileServing(name, owners.Run)
 }
 
-// joinFleet delays readiness until the server has tried to join the fleet of servers: it has
-// noticed whether etcd may have been restored from a backup, before it binds any lease.
-func (b *background) joinFleet(join func(context.Context) error) error {
+// awaitFleet delays readiness until the server has joined the fleet of servers, and has noticed
+// whether etcd may have been restored from a backup.
+func (b *background) awaitFleet(joined <-chan struct{}) error {
 	return b.server.AddPostStartHook("macrack-join-fleet", func(hook genericapiserver.PostStartHookContext) error {
-		if err := join(hook.Context); err != nil {
-			klog.FromContext(hook.Context).Error(err, "Failed to join the fleet of servers; will retry")
+		select {
+		case <-joined:
+		case <-hook.Done():
 		}
 		return nil
 	})

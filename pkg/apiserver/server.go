@@ -110,8 +110,8 @@ func (c *Config) New() (*Server, error) {
 	fleetTransact := func(ctx context.Context, plan func(context.Context, fleetclock.Tx) error) error {
 		return backend.Transact(ctx, func(ctx context.Context, tx *txn.Tx) error { return plan(ctx, tx) })
 	}
-	restored := func(ctx context.Context) error { return macnode.Unconfirm(ctx, backend) }
-	if err := background.joinFleet(func(ctx context.Context) error { return fleet.Tick(ctx, fleetTransact, restored) }); err != nil {
+	restored := func(ctx context.Context) error { return macnode.Unconfirm(ctx, backend, c.Clock) }
+	if err := background.awaitFleet(fleet.Joined()); err != nil {
 		return nil, err
 	}
 	for name, run := range map[string]func(context.Context){

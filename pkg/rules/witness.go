@@ -30,9 +30,14 @@ func LostHistory(reason string) bool {
 	return reason == string(LedgerBehind) || reason == string(LedgerForked)
 }
 
+// MessageRestored is the message of the condition Scheduled of a restored instance whose new
+// placeholder pod has no name yet.
+const MessageRestored = "the instance was restored and may need a new placeholder pod"
+
 // JudgeHistory compares the chain that ends with head with the record that a Mac has seen. The
 // function stored returns the hash of the record with the sequence number of seen, or an empty
-// string if the record has expired; it is called only for records before the head.
+// string if the record has expired; it is called only for records before the head. A record that is
+// missing has a hash that no record has.
 func JudgeHistory(seen, head ChainPosition, stored func() (string, error)) (History, error) {
 	switch {
 	case seen.Sequence == 0:
@@ -63,8 +68,8 @@ type WitnessFacts struct {
 	Head, Reported ChainPosition
 	// Accepted is the record whose loss an administrator has accepted, if any.
 	Accepted ChainPosition
-	// Quarantine is the reason of the quarantine of the Mac, if any.
-	Quarantine string
+	// Lost: the Mac is in quarantine for lost history.
+	Lost bool
 }
 
 // Confirmed reports whether the server has the history that the agent knows. The server compares
@@ -79,7 +84,7 @@ func (f WitnessFacts) Confirmed() bool {
 		return true
 	}
 	lacks := f.Head.Sequence < f.Seen.Sequence || f.Head.Sequence == f.Seen.Sequence && f.Head != f.Seen
-	return f.Reported == f.Seen && !LostHistory(f.Quarantine) && (!lacks || f.Accepted == f.Seen)
+	return f.Reported == f.Seen && !f.Lost && (!lacks || f.Accepted == f.Seen)
 }
 
 // Advances reports whether the agent keeps the head of the chain as its witness.
@@ -98,6 +103,26 @@ func (h History) Describe(serialNumber string, seen, head ChainPosition) string 
 			"restore the Mac with macrack-ledger restore", serialNumber, seen.Sequence, seen.Hash)
 	}
 	return ""
+}
+
+// CheckWitnessedFloor refuses the binding and the floor of a lease that only the witness of a Mac
+// has. The binding is in the lost history: not before the last record from before the loss, if the
+// time of that is known, and not in the future.
+func CheckWitnessedFloor(now, lastRecord, boundAt, floor time.Time) error {
+	format := func(t time.Time) string { return t.UTC().Format(time.RFC3339) }
+	switch length := floor.Sub(boundAt); {
+	case boundAt.After(now):
+		return refuse(TwentyFourHours, "the Mac reports a lease that was bound in the future, at %s; inspect the Mac", format(boundAt))
+	case boundAt.Before(lastRecord):
+		return refuse(TwentyFourHours, "the Mac reports a lease that was bound at %s, but the server has its records until %s, and none of that lease; inspect the Mac",
+			format(boundAt), format(lastRecord))
+	case length < MinimumLeaseDuration:
+		return refuse(TwentyFourHours, "the Mac reports a floor at %s for a lease that was bound at %s; inspect the Mac", format(floor), format(boundAt))
+	case length > MaxLeaseDuration:
+		return refuse(TwentyFourHours, "the Mac reports a floor at %s for a lease that was bound at %s, and a lease lasts at most %d hours; inspect the Mac",
+			format(floor), format(boundAt), int64(MaxLeaseDuration.Hours()))
+	}
+	return nil
 }
 
 // CheckSupersedes refuses to end the lease that a server knows in favour of the lease that its Mac

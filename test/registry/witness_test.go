@@ -55,13 +55,46 @@ func (f *fleet) clearQuarantine(name string) error {
 	return err
 }
 
-func (f *fleet) restore(name string, dryRun ...string) ([]string, error) {
+// plan returns the plan of a restore, and the hash that the restore needs.
+func (f *fleet) plan(name string, wrong ...string) (*rackv1alpha1.MacNodeRestore, error) {
+	return f.admin.RackV1alpha1().MacNodes().Restore(f.t.Context(), name, &rackv1alpha1.MacNodeRestore{WrongMacs: wrong}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+}
+
+// restore restores a Mac by its plan, and returns the steps.
+func (f *fleet) restore(name string, wrong ...string) ([]string, error) {
 	f.t.Helper()
-	result, err := f.admin.RackV1alpha1().MacNodes().Restore(f.t.Context(), name, &rackv1alpha1.MacNodeRestore{}, metav1.CreateOptions{DryRun: dryRun})
+	plan, err := f.plan(name, wrong...)
 	if err != nil {
 		return nil, err
 	}
+	plan.WrongMacs = wrong
+	result, err := f.admin.RackV1alpha1().MacNodes().Restore(f.t.Context(), name, plan, metav1.CreateOptions{})
+	if err != nil {
+		return nil, err
+	}
+	assert.Equal(f.t, plan.Steps, result.Steps)
 	return result.Steps, nil
+}
+
+// losses returns the records of the beginning of losses.
+func (f *fleet) losses(namespaces ...string) (losses []rackv1alpha1.AuditRecord) {
+	for _, namespace := range namespaces {
+		for _, record := range f.records(namespace) {
+			if record.Type == rackv1alpha1.NodeQuarantined && record.Details.WitnessedSequence > 0 {
+				losses = append(losses, record)
+			}
+		}
+	}
+	return losses
+}
+
+// lose makes changes, and returns the fleet as it was before them, on a new etcd.
+func (f *fleet) lose(change func()) *fleet {
+	f.t.Helper()
+	keys := f.backup()
+	change()
+	f.clock.Step(time.Hour) // the readings in the backup are old
+	return f.restored(keys)
 }
 
 // backup returns all keys of etcd.
@@ -159,8 +192,7 @@ func TestEmptyEtcd(t *testing.T) {
 	require.NotEmpty(t, report.Violations)
 	assert.Contains(t, report.Violations[0].Message, "2 records are missing")
 
-	// Neither a tenant nor an administrator, nor a reboot, nor a Mac that has forgotten gets
-	// around.
+	// No binding, no administrator, no reboot, and no report without a witness ends the quarantine.
 	_, err = g.acme.RackV1alpha1().MacNodeLeases("globex").Create(t.Context(), newLease("globex", "mine"), metav1.CreateOptions{})
 	require.NoError(t, err)
 	assert.ErrorContains(t, g.bind("globex", "mine", "mac-1"), "is Quarantined")
@@ -169,12 +201,14 @@ func TestEmptyEtcd(t *testing.T) {
 	assert.ErrorContains(t, err, "the Mac serves lease acme/build")
 	node = g.report("mac-1", func(s *rackv1alpha1.MacNodeStatus) { s.BootID, s.Witness = "boot-2", nil })
 	assert.NotNil(t, node.Status.Quarantine)
-	assert.Equal(t, w, node.Status.Witness)
+	assert.Equal(t, *w, node.Status.Ledger.Loss.Witness)
 
-	plan, err := g.restore("mac-1", metav1.DryRunAll)
+	planned, err := g.plan("mac-1")
 	require.NoError(t, err)
+	plan := planned.Steps
 	require.Len(t, plan, 3, "%q", plan)
 	assert.Contains(t, plan[0], "create lease acme/build (UID "+string(lost.UID)+")")
+	assert.Contains(t, plan[0], "no record that could disprove")
 	assert.Contains(t, plan[1], "create instance acme/one (UID "+string(lostInstance.UID)+")")
 	assert.Contains(t, plan[2], "end the quarantine")
 	assert.Nil(t, g.node("mac-1").Status.LeaseRef, "a dry run changes nothing")
@@ -247,14 +281,29 @@ func TestRestoredBackup(t *testing.T) {
 	assert.Equal(t, rackv1alpha1.MacNodePending, g.node("mac-2").Status.Phase)
 	_, err := g.acme.RackV1alpha1().MacNodeLeases("acme").Create(t.Context(), newLease("acme", "third"), metav1.CreateOptions{})
 	require.NoError(t, err)
-	assert.ErrorContains(t, g.bind("acme", "third", "mac-2"), "is Pending")
+	assert.ErrorContains(t, g.bind("acme", "third", "mac-2"), "has not reported")
+
+	// A report made from the MacNode of before the loss has no witness, and confirms nothing.
+	stale := g.report("mac-2", func(s *rackv1alpha1.MacNodeStatus) { s.BootID = "boot-2" })
+	assert.True(t, stale.Status.Ledger.Unconfirmed)
+	assert.ErrorContains(t, g.bind("acme", "third", "mac-2"), "may serve another tenant")
+	require.NoError(t, g.create(t.Context(), newInstance("acme", "early", "kept")))
+	machineID, macAddress := identityOf(5)
+	claim := func(s *instancev1alpha1.MacOSInstanceStatus) {
+		s.Phase, s.MachineID, s.MACAddress = instancev1alpha1.MacOSInstanceStarting, machineID, macAddress
+	}
+	assert.ErrorContains(t, g.write(g.agent("mac-3"), "acme", "early", claim), "report it first")
+	_, err = g.plan("mac-1")
+	require.NoError(t, err, "no loss is known yet")
 
 	node := g.witnessed("mac-3", "C07AAAAA0003", kept)
+	require.NoError(t, g.write(g.agent("mac-3"), "acme", "early", claim))
 	assert.False(t, node.Status.Ledger.Unconfirmed)
 	assert.Nil(t, node.Status.Quarantine, "its history is complete")
 	node = g.witnessed("mac-1", "C07AAAAA0001", w1)
 	assert.Equal(t, rackv1alpha1.ReasonLedgerBehind, node.Status.Quarantine.Reason)
 	assert.Contains(t, node.Status.Quarantine.Message, "ends at record 1: 2 records are missing")
+	assert.True(t, node.Status.Ledger.Loss.LastRecordAt.Time.Equal(noon), "the last record of the backup")
 	node = g.witnessed("mac-2", "C07AAAAA0002", w2)
 	assert.Equal(t, rackv1alpha1.ReasonLedgerBehind, node.Status.Quarantine.Reason)
 	assert.ErrorContains(t, g.bind("acme", "third", "mac-2"), "is Quarantined")
@@ -284,7 +333,8 @@ func TestRestoredBackup(t *testing.T) {
 	assert.Zero(t, report.FloorBreaches)
 }
 
-// A Mac that lies about its witness gets only itself into quarantine, and ends no lease early.
+// A Mac that reports a wrong witness puts itself into quarantine, no other Mac, and ends no lease
+// early.
 func TestLyingWitness(t *testing.T) {
 	f := newFleet(t, 1)
 	f.mac("mac-1", "C07AAAAA0001")
@@ -297,7 +347,9 @@ func TestLyingWitness(t *testing.T) {
 		lie.Head.Hash = "1" + lie.Head.Hash[1:]
 	}
 	boundAt := metav1.NewTime(noon.Add(time.Hour))
-	lie.LeaseRef = &rackv1alpha1.LeaseReference{Namespace: "globex", Name: "mine", UID: "made-up", BoundAt: &boundAt}
+	lie.LeaseRef = &rackv1alpha1.LeaseReference{Namespace: "globex", Name: "mine", UID: "00000000-0000-4000-8000-000000000001", BoundAt: &boundAt}
+	floor := metav1.NewTime(boundAt.Add(24 * time.Hour))
+	lie.EarliestReleaseAt = &floor
 	node := f.witnessed("mac-1", "C07AAAAA0001", lie)
 	assert.Equal(t, rackv1alpha1.ReasonLedgerForked, node.Status.Quarantine.Reason)
 	assert.Equal(t, rackv1alpha1.MacNodeAvailable, f.node("mac-2").Status.Phase)
@@ -305,7 +357,7 @@ func TestLyingWitness(t *testing.T) {
 	f.setTime(noon.Add(30 * time.Hour))
 	_, err := f.restore("mac-1")
 	assert.True(t, apierrors.IsConflict(err), "%v", err)
-	assert.ErrorContains(t, err, "rule 3")
+	assert.ErrorContains(t, err, "before the floor")
 	assert.Equal(t, lease.UID, f.node("mac-1").Status.LeaseRef.UID)
 	assert.Equal(t, rackv1alpha1.MacNodeLeaseBound, f.getLease("acme", "build").Status.Phase)
 

@@ -11,6 +11,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -48,6 +49,9 @@ type Clock struct {
 	others map[string]observed
 	// published is the last beat that this replica has written.
 	published atomic.Int64
+	withdrawn atomic.Bool
+	joined    chan struct{}
+	join      sync.Once
 }
 
 // observed is the last beat of another replica and the number of times that it was found unchanged.
@@ -65,8 +69,12 @@ type reading struct {
 
 // New returns the Clock of a replica with the given clock.
 func New(clock clock.WithTicker) *Clock {
-	return &Clock{id: string(uuid.NewUUID()), clock: clock, others: map[string]observed{}}
+	return &Clock{id: string(uuid.NewUUID()), clock: clock, others: map[string]observed{}, joined: make(chan struct{})}
 }
+
+// Joined returns a channel that is closed when the replica has written its time for the first time.
+// By then, it has noticed whether etcd may have been restored from a backup.
+func (c *Clock) Joined() <-chan struct{} { return c.joined }
 
 // Earliest returns now, or the time of the slowest replica if that is earlier. This includes the
 // replica's own clock, because now may come from a record that a faster replica has written.
@@ -88,11 +96,15 @@ func (c *Clock) Earliest(ctx context.Context, tx Tx, now time.Time) (time.Time, 
 
 // Latest returns now, or the time of the fastest replica if that is later: a lease that begins then
 // has not begun earlier by any clock. It fails if another replica is ahead of this one by more than
-// Tolerance, because one of the two clocks is wrong and the start of the lease would be, too.
+// Tolerance, because one of the two clocks is wrong and the start of the lease would be, too. It
+// also fails before this replica has joined the others.
 func (c *Clock) Latest(ctx context.Context, tx Tx, now time.Time) (time.Time, error) {
 	readings, err := read(ctx, tx)
 	if err != nil {
 		return time.Time{}, err
+	}
+	if c.published.Load() == 0 {
+		return time.Time{}, apierrors.NewServiceUnavailable("this API server has just started; try again")
 	}
 	if own, ok := readings[c.id]; c.lost(own, ok) {
 		return time.Time{}, apierrors.NewServiceUnavailable("etcd was restored to an earlier state; no Mac is leased until its agent has reported again")
@@ -114,7 +126,7 @@ func (c *Clock) Latest(ctx context.Context, tx Tx, now time.Time) (time.Time, er
 // lost reports whether etcd has lost this replica's last reading.
 func (c *Clock) lost(own reading, exists bool) bool {
 	published := c.published.Load()
-	return published > 0 && (!exists || own.Beat < published)
+	return published > 0 && !c.withdrawn.Load() && (!exists || own.Beat < published)
 }
 
 // continuous reports whether a live replica has used etcd until now: this one, or another with a
@@ -146,13 +158,14 @@ func (c *Clock) Run(ctx context.Context, transact Transact, restored func(contex
 	defer ticker.Stop()
 	for {
 		if err := c.Tick(ctx, transact, restored); err != nil && ctx.Err() == nil {
-			klog.FromContext(ctx).V(2).Info("Failed to write the time to etcd", "err", err)
+			klog.FromContext(ctx).Error(err, "Failed to write the time to etcd")
 		}
 		select {
 		case <-ticker.C():
 		case <-ctx.Done():
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), interval)
 			defer cancel()
+			c.withdrawn.Store(true)
 			_ = transact(ctx, c.withdraw) // on failure, others detect the stale time
 			return
 		}
@@ -175,6 +188,7 @@ func (c *Clock) Tick(ctx context.Context, transact Transact, restored func(conte
 		c.others = seen
 		skew.Set(largestSkew(seen).Seconds())
 		c.published.Store(c.beat)
+		c.join.Do(func() { close(c.joined) })
 	}
 	return err
 }

@@ -149,6 +149,8 @@ func TestSkewIsMeasured(t *testing.T) {
 // left one. It binds no lease before it has acted on that.
 func TestRestoredEtcd(t *testing.T) {
 	s := &store{}
+	_, err := New(clocktesting.NewFakeClock(noon)).Latest(t.Context(), s, noon)
+	assert.True(t, apierrors.IsServiceUnavailable(err), "a new replica has not looked yet: %v", err)
 	a := newReplica(t, s, noon)
 	assert.Equal(t, 1, s.restored, "the first replica cannot know what happened before")
 	newReplica(t, s, noon.Add(interval))
@@ -158,7 +160,7 @@ func TestRestoredEtcd(t *testing.T) {
 	require.NoError(t, a.next(nil))
 	require.NoError(t, a.next(nil))
 	assert.Equal(t, 1, s.restored)
-	_, err := a.Latest(t.Context(), s, noon)
+	_, err = a.Latest(t.Context(), s, noon)
 	require.NoError(t, err)
 
 	s.value = backup

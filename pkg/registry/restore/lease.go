@@ -29,38 +29,70 @@ func (m *mac) planLease(ctx context.Context, tx *txn.Tx) ([]step, error) {
 		return nil, m.conflict("namespace %q has another lease %q (UID %s) than the one that the Mac serves (UID %s); delete it first", w.Namespace, w.Name, lease.UID, w.UID)
 	}
 	if lease != nil && lease.Status.NodeName != "" && lease.Status.NodeName != m.node.Name {
-		return nil, m.conflict("%s was bound to Mac %q after the loss; delete it there first", m.leaseRef(), lease.Status.NodeName)
+		return nil, m.conflict("%s was bound to Mac %q after the loss; one of the two Macs is wrong", m.leaseRef(), lease.Status.NodeName)
 	}
 	m.lease = lease
-	floor, boundAt := m.floor()
 	if ref := m.node.Status.LeaseRef; ref != nil && ref.UID == w.UID {
-		if lease == nil {
-			return nil, apierrors.NewInternalError(fmt.Errorf("MacNode %q refers to %s, which does not exist", m.node.Name, m.leaseRef()))
-		}
-		if !lease.Status.EarliestReleaseAt.Before(&floor) {
-			return nil, nil
-		}
-		return []step{{fmt.Sprintf("raise the floor of %s to %s", m.leaseRef(), floor.UTC().Format(time.RFC3339)), m.raise}}, nil
+		return m.planFloor(ctx, tx)
+	}
+	if err := m.checkFloor(ctx, tx, nil); err != nil {
+		return nil, err
 	}
 	var steps []step
 	if m.node.Status.LeaseRef != nil {
-		end, err := m.planEnd(ctx, tx, boundAt)
+		end, err := m.planEnd(ctx, tx)
 		if err != nil {
 			return nil, err
 		}
 		steps = append(steps, end)
 	}
-	text := fmt.Sprintf("create %s of Mac %s, bound at %s until %s at least", m.leaseRef(), m.node.Spec.SerialNumber,
-		boundAt.UTC().Format(time.RFC3339), floor.UTC().Format(time.RFC3339))
-	if lease != nil {
-		return append(steps, step{"bind instead of " + text, m.bind}), nil
+	text := fmt.Sprintf("create %s of Mac %s, bound at %s until %s at least", m.leaseRef(), m.node.Spec.SerialNumber, rfc3339(m.boundAt), rfc3339(m.floor))
+	if m.loss.LastRecordAt == nil {
+		text += "; the server has no record that could disprove the time of the binding"
 	}
-	return append(steps, step{text, m.create}), nil
+	if lease == nil {
+		return append(steps, step{text, m.create}), nil
+	}
+	if err := m.checkPending(); err != nil {
+		return nil, err
+	}
+	return append(steps, step{"bind instead of " + text, m.bind}), nil
+}
+
+// planFloor returns the step that raises the floor of the lease of the Mac, if the Mac has seen a
+// later one.
+func (m *mac) planFloor(ctx context.Context, tx *txn.Tx) ([]step, error) {
+	if m.lease == nil {
+		return nil, apierrors.NewInternalError(fmt.Errorf("MacNode %q refers to %s, which does not exist", m.node.Name, m.leaseRef()))
+	}
+	if err := m.checkFloor(ctx, tx, m.lease.Status.BoundAt); err != nil {
+		return nil, err
+	}
+	if !m.lease.Status.EarliestReleaseAt.Before(&m.floor) {
+		return nil, nil
+	}
+	return []step{{fmt.Sprintf("raise the floor of %s to %s", m.leaseRef(), rfc3339(m.floor)), m.raise}}, nil
+}
+
+// checkPending refuses to bind a lease that was pending before the loss and cannot have been bound
+// to this Mac.
+func (m *mac) checkPending() error {
+	spec := m.lease.Spec
+	switch {
+	case m.lease.DeletionTimestamp != nil:
+		return m.conflict("%s is being deleted, and its finalizers %v keep it; remove these first", m.leaseRef(), m.lease.Finalizers)
+	case spec.ClassName != m.node.Spec.ClassName:
+		return m.conflict("%s asks for a Mac of class %q, not %q; inspect the Mac", m.leaseRef(), spec.ClassName, m.node.Spec.ClassName)
+	case spec.SerialNumber != "" && spec.SerialNumber != m.node.Spec.SerialNumber:
+		return m.conflict("%s asks for Mac %s, not %s; inspect the Mac", m.leaseRef(), spec.SerialNumber, m.node.Spec.SerialNumber)
+	}
+	m.floor = metav1.NewTime(rules.LeaseFloor(&m.boundAt, spec.MinimumDuration.Value(), &m.floor))
+	return nil
 }
 
 // planEnd returns the step that ends the lease that the server has for the Mac. The Mac had
 // released it in the lost history, before it was bound again.
-func (m *mac) planEnd(ctx context.Context, tx *txn.Tx, boundAt metav1.Time) (step, error) {
+func (m *mac) planEnd(ctx context.Context, tx *txn.Tx) (step, error) {
 	ref := m.node.Status.LeaseRef
 	stale, err := getLease(ctx, tx, ref.Namespace, ref.Name)
 	if err != nil {
@@ -74,11 +106,11 @@ func (m *mac) planEnd(ctx context.Context, tx *txn.Tx, boundAt metav1.Time) (ste
 	if err != nil {
 		return step{}, err
 	}
-	if err := rules.CheckSupersedes(now, floor, boundAt.Time); err != nil {
+	if err := rules.CheckSupersedes(now, floor, m.boundAt.Time); err != nil {
 		return step{}, m.conflict("lease %s/%s cannot end: %w", ref.Namespace, ref.Name, err)
 	}
 	if len(stale.Status.Instances) > 0 {
-		return step{}, m.conflict("lease %s/%s has ended on the Mac, but its instance %q has not on the server; wait for the report of the agent, then try again",
+		return step{}, m.conflict("lease %s/%s has ended on the Mac, but its instance %q has not on the server; delete the instance, wait until the agent has reported its end, then try again",
 			ref.Namespace, ref.Name, stale.Status.Instances[0].Name)
 	}
 	return step{
@@ -93,7 +125,8 @@ func (m *mac) end(ctx context.Context, tx *txn.Tx, stale *rack.MacNodeLease) err
 		return err
 	}
 	s := &m.node.Status
-	s.LeaseRef, s.EarliestReleaseAt, s.PrefetchImages, s.ReleasingSince = nil, nil, nil, nil
+	s.LeaseRef, s.EarliestReleaseAt, s.PrefetchImages, s.ReleasingSince, s.Scrub, s.RunningVMs = nil, nil, nil, nil, nil, 0
+	meta.RemoveStatusCondition(&s.Conditions, rack.MacNodeScrubbed)
 	record := ledger.NewLeaseReleased(stale, m.now, nil)
 	record.Details.Message = "released in lost history: the Mac has been bound again since"
 	return m.record(ctx, tx, record)
@@ -102,18 +135,12 @@ func (m *mac) end(ctx context.Context, tx *txn.Tx, stale *rack.MacNodeLease) err
 // create creates the lease that the Mac serves.
 func (m *mac) create(ctx context.Context, tx *txn.Tx) error {
 	w := m.witness.LeaseRef
-	floor, boundAt := m.floor()
 	lease := &rack.MacNodeLease{
-		ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Name: w.Name, UID: w.UID, CreationTimestamp: boundAt, Generation: 1},
-		Spec:       rack.MacNodeLeaseSpec{ClassName: m.node.Spec.ClassName, MinimumDuration: scalar.NewDuration(floor.Sub(boundAt.Time))},
+		ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Name: w.Name, UID: w.UID, CreationTimestamp: m.boundAt, Generation: 1},
+		Spec:       rack.MacNodeLeaseSpec{ClassName: m.node.Spec.ClassName, MinimumDuration: scalar.NewDuration(m.floor.Sub(m.boundAt.Time))},
 	}
-	// An owner that the namespace has today gets the lease only if it had it before.
-	err := m.Ownership.AssignLease(ctx, tx, lease, m.now)
-	if err != nil && !apierrors.IsNotFound(err) {
+	if err := m.Ownership.AssignRestoredLease(ctx, tx, lease, w.NamespaceUID, m.now); err != nil {
 		return err
-	}
-	if w.NamespaceUID != "" {
-		lease.Status.NamespaceUID = w.NamespaceUID
 	}
 	m.fill(lease)
 	if err := tx.Create(ctx, macnodelease.Resource, lease); err != nil {
@@ -133,10 +160,9 @@ func (m *mac) bind(ctx context.Context, tx *txn.Tx) error {
 
 // fill sets the status of the lease to that of a bound one.
 func (m *mac) fill(lease *rack.MacNodeLease) {
-	floor, boundAt := m.floor()
 	lease.Finalizers = append(lease.Finalizers, rules.FinalizerFloor)
 	s := &lease.Status
-	s.Phase, s.BoundAt, s.EarliestReleaseAt = rack.MacNodeLeaseBound, &boundAt, &floor
+	s.Phase, s.BoundAt, s.EarliestReleaseAt = rack.MacNodeLeaseBound, m.boundAt.DeepCopy(), m.floor.DeepCopy()
 	s.NodeName, s.SerialNumber = m.node.Name, m.node.Spec.SerialNumber
 	if held := m.witness.LeaseRef.HeldAt; held != nil {
 		s.Phase, s.HeldAt = rack.MacNodeLeaseHeld, held
@@ -152,6 +178,7 @@ func (m *mac) fill(lease *rack.MacNodeLease) {
 func (m *mac) recordBinding(ctx context.Context, tx *txn.Tx, lease *rack.MacNodeLease) error {
 	s := &m.node.Status
 	s.LeaseRef = m.witness.LeaseRef.DeepCopy()
+	s.LeaseRef.BoundAt = lease.Status.BoundAt
 	s.EarliestReleaseAt = lease.Status.EarliestReleaseAt
 	s.PrefetchImages = lease.Spec.PrefetchImages
 	s.ReleasingSince, s.Scrub = nil, nil
@@ -163,15 +190,14 @@ func (m *mac) recordBinding(ctx context.Context, tx *txn.Tx, lease *rack.MacNode
 
 // raise raises the floor of the lease to the one that the Mac has seen.
 func (m *mac) raise(ctx context.Context, tx *txn.Tx) error {
-	floor, _ := m.floor()
 	from := m.lease.Status.EarliestReleaseAt
-	m.lease.Spec.MinimumDuration = scalar.NewDuration(floor.Sub(m.lease.Status.BoundAt.Time))
+	m.lease.Spec.MinimumDuration = scalar.NewDuration(m.floor.Sub(m.lease.Status.BoundAt.Time))
 	m.lease.Generation++
-	m.lease.Status.EarliestReleaseAt = &floor
+	m.lease.Status.EarliestReleaseAt = m.floor.DeepCopy()
 	macnodelease.DeriveConditions(m.lease, m.now)
 	if err := tx.Update(ctx, macnodelease.Resource, m.lease); err != nil {
 		return err
 	}
-	m.node.Status.EarliestReleaseAt = &floor
+	m.node.Status.EarliestReleaseAt = m.floor.DeepCopy()
 	return m.record(ctx, tx, ledger.NewFloorLengthened(m.lease, from))
 }

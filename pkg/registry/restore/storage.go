@@ -3,6 +3,7 @@ package restore
 import (
 	"context"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -10,6 +11,7 @@ import (
 	"k8s.io/apiserver/pkg/util/dryrun"
 
 	"macrack.io/macrack/pkg/apis/rack"
+	"macrack.io/macrack/pkg/apis/rack/validation"
 	"macrack.io/macrack/pkg/registry/genericstore"
 )
 
@@ -39,10 +41,14 @@ func (r REST) Create(ctx context.Context, name string, obj runtime.Object, valid
 	if err := validate(ctx, obj.DeepCopyObject()); err != nil {
 		return nil, err
 	}
-	steps, err := r.Restore(ctx, name, options != nil && dryrun.IsDryRun(options.DryRun))
+	if errs := validation.ValidateMacNodeRestore(request); len(errs) > 0 {
+		return nil, apierrors.NewInvalid(rack.Kind("MacNodeRestore"), name, errs)
+	}
+	done, err := r.Restore(ctx, name, Request{
+		WitnessHash: request.WitnessHash, WrongMacs: request.WrongMacs, DryRun: options != nil && dryrun.IsDryRun(options.DryRun),
+	})
 	if err != nil {
 		return nil, err
 	}
-	restored := &rack.MacNodeRestore{ObjectMeta: request.ObjectMeta, Steps: steps}
-	return restored, nil
+	return &rack.MacNodeRestore{ObjectMeta: request.ObjectMeta, Steps: done.Steps, WitnessHash: done.WitnessHash}, nil
 }

@@ -179,6 +179,9 @@ func (p *planner) update(ctx context.Context, tx *txn.Tx, old, new *instance.Mac
 		return apierrors.NewForbidden(Resource, new.Name, fmt.Errorf("the finalizer %s keeps the instance until its virtual machine has stopped, and it is %s; delete the instance and wait", rules.FinalizerVM, old.Status.Phase))
 	}
 	if old.DeletionTimestamp == nil && new.DeletionTimestamp != nil {
+		if err := p.checkCollected(ctx, tx, old); err != nil {
+			return err
+		}
 		requestStop(new, instance.StopRequest{At: metav1.NewTime(p.clock.Now()), By: requestuser.Username(ctx), Reason: "Deleted", GracePeriodSeconds: int64(rules.DefaultStopGrace.Seconds())})
 	}
 	if rules.InstanceEnded(old.Status.Phase) {
@@ -204,6 +207,26 @@ func (p *planner) update(ctx context.Context, tx *txn.Tx, old, new *instance.Mac
 	}
 	if !counts(old) && hasIdentity(new) && (!hasIdentity(old) || requestuser.IsAgent(ctx)) {
 		return p.grant(ctx, tx, old, new)
+	}
+	return nil
+}
+
+// checkCollected refuses the deletion of an instance by the garbage collector while its lease
+// exists. The garbage collector remembers the UIDs of lost leases, which a restore brings back.
+func (p *planner) checkCollected(ctx context.Context, tx *txn.Tx, old *instance.MacOSInstance) error {
+	if !requestuser.IsGarbageCollector(ctx) {
+		return nil
+	}
+	lease := &rack.MacNodeLease{}
+	err := tx.Get(ctx, macnodelease.Resource, old.Namespace, old.Spec.LeaseName, lease)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if lease.DeletionTimestamp == nil && slices.ContainsFunc(old.OwnerReferences, func(ref metav1.OwnerReference) bool { return ref.UID == lease.UID }) {
+		return apierrors.NewConflict(Resource, old.Name, fmt.Errorf("its owner, lease %q (UID %s), exists; if it was restored, restart kube-controller-manager", lease.Name, lease.UID))
 	}
 	return nil
 }

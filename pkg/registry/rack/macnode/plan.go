@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -67,8 +68,8 @@ func (p *planner) create(ctx context.Context, tx *txn.Tx, new *rack.MacNode) err
 	if err != nil {
 		return err
 	}
-	if head.Sequence > 0 { // the MacNode was deleted and created again
-		new.Status.Ledger = &rack.MacNodeLedger{Head: rack.ChainPosition{Sequence: head.Sequence, Hash: head.Hash}}
+	if err := showHead(ctx, tx, new, head); err != nil { // the MacNode was deleted and created again
+		return err
 	}
 	DerivePhase(new)
 	return tx.CreateKey(IndexSerialNumber, new.Spec.SerialNumber, []byte(new.Name))
@@ -79,7 +80,14 @@ func (p *planner) delete(ctx context.Context, tx *txn.Tx, old *rack.MacNode) err
 		return err
 	}
 	if q := old.Status.Quarantine; q != nil {
-		record := ledger.NewNodeRecovered(old, "Removed", fmt.Sprintf("the Mac was taken out of the fleet while it was in quarantine (%s)", q.Reason))
+		message := fmt.Sprintf("the Mac was taken out of the fleet while it was in quarantine (%s)", q.Reason)
+		record := ledger.NewNodeRecovered(old, "Removed", message)
+		if loss := ledgerOf(old).Loss; loss != nil {
+			record = endOfLoss(old, &loss.Witness, "Removed", message)
+			if err := removeClaims(ctx, tx, old); err != nil {
+				return err
+			}
+		}
 		if err := ledger.Append(ctx, tx, p.clock, record); err != nil {
 			return err
 		}
@@ -123,11 +131,11 @@ func (p *planner) update(ctx context.Context, tx *txn.Tx, old, new *rack.MacNode
 	if err := p.recount(ctx, tx, new); err != nil {
 		return err
 	}
-	lost, err := p.checkWitness(ctx, tx, old, new)
+	found, err := p.checkWitness(ctx, tx, old, new)
 	if err != nil {
 		return err
 	}
-	record, err := p.quarantine(ctx, tx, old, new, lost)
+	record, err := p.quarantine(ctx, tx, old, new, found)
 	if err != nil {
 		return err
 	}
@@ -160,6 +168,12 @@ func (p *planner) recount(ctx context.Context, tx *txn.Tx, new *rack.MacNode) er
 		new.Status.RunningVMs = 0
 	}
 	return nil
+}
+
+// Derive derives the phase and the conditions of a MacNode from the rest of the object.
+func Derive(node *rack.MacNode, now time.Time) {
+	DerivePhase(node)
+	deriveConditions(node, now)
 }
 
 // DerivePhase derives the phase of a MacNode from the rest of the object.

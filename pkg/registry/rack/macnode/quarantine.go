@@ -19,12 +19,12 @@ import (
 
 // quarantine begins or ends a quarantine, and returns its record. A loss of history, if any, takes
 // precedence.
-func (p *planner) quarantine(ctx context.Context, tx *txn.Tx, old, new *rack.MacNode, loss rules.History) (*rack.AuditRecord, error) {
-	switch q := old.Status.Quarantine; {
-	case q != nil && rules.LostHistory(q.Reason):
-		return p.endLoss(ctx, tx, old, new)
-	case loss != rules.HistoryIntact:
-		return p.beginLoss(new, loss), nil
+func (p *planner) quarantine(ctx context.Context, tx *txn.Tx, old, new *rack.MacNode, found comparison) (*rack.AuditRecord, error) {
+	switch {
+	case found.History != rules.HistoryIntact:
+		return p.beginLoss(ctx, tx, old, new, found)
+	case lostHistory(old):
+		return p.continueLoss(ctx, tx, old, new)
 	}
 	return p.quarantineHealth(ctx, old, new), nil
 }
@@ -45,7 +45,11 @@ func (p *planner) quarantineHealth(ctx context.Context, old, new *rack.MacNode) 
 		new.Status.Quarantine = old.Status.Quarantine
 		return nil
 	case old.Status.Quarantine == nil && cause != nil:
-		new.Status.Quarantine = &rack.Quarantine{Reason: cause.Reason, Message: cause.Message, Since: metav1.NewTime(p.clock.Now()), BootID: new.Status.BootID}
+		reason := cause.Reason
+		if rules.LostHistory(reason) {
+			reason = "Unhealthy" // an agent does not report a loss as a condition
+		}
+		new.Status.Quarantine = &rack.Quarantine{Reason: reason, Message: cause.Message, Since: metav1.NewTime(p.clock.Now()), BootID: new.Status.BootID}
 		return ledger.NewNodeQuarantined(new)
 	case old.Status.Quarantine == nil:
 		if new.Status.Quarantine != nil && !requestuser.IsAgent(ctx) {

@@ -2,11 +2,9 @@ package macnode
 
 import (
 	"context"
-	"fmt"
-	"time"
+	"errors"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
 
 	"macrack.io/macrack/pkg/apis/rack"
@@ -23,13 +21,13 @@ func Append(ctx context.Context, tx *txn.Tx, clock clock.PassiveClock, node *rac
 	if err := ledger.Append(ctx, tx, clock, record); err != nil {
 		return err
 	}
-	setHead(node, record)
+	setHead(node, rack.ChainPosition{Sequence: record.Sequence, Hash: record.Hash, Namespace: record.Namespace})
 	return nil
 }
 
-func setHead(node *rack.MacNode, record *rack.AuditRecord) {
+func setHead(node *rack.MacNode, head rack.ChainPosition) {
 	state := ledgerOf(node)
-	state.Head = rack.ChainPosition{Sequence: record.Sequence, Hash: record.Hash, Namespace: record.Namespace}
+	state.Head = head
 	node.Status.Ledger = &state
 }
 
@@ -41,6 +39,9 @@ func ledgerOf(node *rack.MacNode) rack.MacNodeLedger {
 	return rack.MacNodeLedger{}
 }
 
+// Unconfirmed reports whether the server may have lost records that the Mac has seen.
+func Unconfirmed(node *rack.MacNode) bool { return ledgerOf(node).Unconfirmed }
+
 // ShowHead adds the MacNode of a record to a transaction that has appended the record without it,
 // so that its Mac witnesses the record.
 func ShowHead(ctx context.Context, tx *txn.Tx, record *rack.AuditRecord) error {
@@ -48,15 +49,18 @@ func ShowHead(ctx context.Context, tx *txn.Tx, record *rack.AuditRecord) error {
 		return nil
 	}
 	node := &rack.MacNode{}
-	if err := tx.Get(ctx, Resource, "", record.Chassis.NodeName, node); apierrors.IsNotFound(err) {
+	err := tx.Get(ctx, Resource, "", record.Chassis.NodeName, node)
+	var undecodable *txn.DecodeError
+	if apierrors.IsNotFound(err) || errors.As(err, &undecodable) {
 		return nil
-	} else if err != nil {
+	}
+	if err != nil {
 		return err
 	}
 	if node.Spec.SerialNumber != record.Chassis.SerialNumber || ledgerOf(node).Head.Sequence >= record.Sequence {
 		return nil
 	}
-	setHead(node, record)
+	setHead(node, rack.ChainPosition{Sequence: record.Sequence, Hash: record.Hash, Namespace: record.Namespace})
 	return tx.Update(ctx, Resource, node)
 }
 
@@ -65,47 +69,90 @@ func chainHead(ctx context.Context, tx *txn.Tx, node *rack.MacNode) (ledger.Head
 	return ledger.ReadHead(ctx, tx, ledger.ChassisChain(node.Spec.SerialNumber))
 }
 
-// checkWitness compares a new witness with the chain of the Mac. An unchanged witness needs no
-// check, because a chain only grows. Only the agent writes the witness.
-func (p *planner) checkWitness(ctx context.Context, tx *txn.Tx, old, new *rack.MacNode) (rules.History, error) {
-	if !requestuser.IsAgent(ctx) {
-		new.Status.Witness = old.Status.Witness
-		return rules.HistoryIntact, nil
+// showHead stores the head of the chain in a MacNode that does not show it, because it was created
+// again, or because a server of an earlier version has written it.
+func showHead(ctx context.Context, tx *txn.Tx, node *rack.MacNode, head ledger.Head) error {
+	if head.Sequence == 0 || ledgerOf(node).Head.Sequence == head.Sequence {
+		return nil
 	}
-	if state := ledgerOf(new); state.Unconfirmed {
-		state.Unconfirmed = false
-		new.Status.Ledger = &state
+	record, err := ledger.FindRecord(ctx, tx, ledger.ChassisChain(node.Spec.SerialNumber), head.Sequence, namespacesOf(node)...)
+	if err != nil {
+		return err
 	}
-	if q := old.Status.Quarantine; q != nil && rules.LostHistory(q.Reason) {
-		keepWitness(old, new)
+	position := rack.ChainPosition{Sequence: head.Sequence, Hash: head.Hash}
+	if record != nil {
+		position.Namespace = record.Namespace
 	}
-	seen := positionOf(new.Status.Witness)
-	if new.Status.Witness == nil || seen == positionOf(old.Status.Witness) {
-		return rules.HistoryIntact, nil
-	}
-	return p.judge(ctx, tx, new)
+	setHead(node, position)
+	return nil
 }
 
-// keepWitness keeps the witness that has revealed a loss: a Mac that has lost it as well must not
-// hide the loss.
-func keepWitness(old, new *rack.MacNode) {
-	if was := old.Status.Witness; was != nil && positionOf(new.Status.Witness).Sequence < was.Head.Sequence {
-		new.Status.Witness = was
+// namespacesOf returns the namespaces that may have the last records of a Mac.
+func namespacesOf(node *rack.MacNode) []string {
+	namespaces := []string{ledger.SystemNamespace, ledgerOf(node).Head.Namespace}
+	if ref := node.Status.LeaseRef; ref != nil {
+		namespaces = append(namespaces, ref.Namespace)
 	}
+	if w := node.Status.Witness; w != nil {
+		namespaces = append(namespaces, w.Head.Namespace)
+		if w.LeaseRef != nil {
+			namespaces = append(namespaces, w.LeaseRef.Namespace)
+		}
+	}
+	return namespaces
+}
+
+// A comparison is the result of comparing the witness of a Mac with its chain.
+type comparison struct {
+	rules.History
+	head ledger.Head
+}
+
+// checkWitness compares a new witness with the chain of the Mac. An unchanged witness needs no
+// check, because a chain only grows. Only the agent writes the witness.
+func (p *planner) checkWitness(ctx context.Context, tx *txn.Tx, old, new *rack.MacNode) (comparison, error) {
+	if !requestuser.IsAgent(ctx) {
+		new.Status.Witness = old.Status.Witness
+		return comparison{}, nil
+	}
+	head, err := chainHead(ctx, tx, new)
+	if err != nil {
+		return comparison{}, err
+	}
+	if err := showHead(ctx, tx, new, head); err != nil {
+		return comparison{}, err
+	}
+	// A report of an earlier version, or one that is made from a MacNode of before a loss, has no
+	// witness, and does not confirm the server.
+	if new.Status.Witness == nil {
+		return comparison{}, nil
+	}
+	state := ledgerOf(new)
+	confirms := state.Unconfirmed
+	state.Unconfirmed = false
+	new.Status.Ledger = &state
+	changed := positionOf(new.Status.Witness) != positionOf(old.Status.Witness)
+	if !confirms && (state.Loss != nil || !changed && !lostHistory(old)) {
+		return comparison{}, nil
+	}
+	history, err := p.judge(ctx, tx, new, head)
+	if loss := state.Loss; loss != nil && position(loss.Witness.Head) == positionOf(new.Status.Witness) {
+		history = rules.HistoryIntact // this loss is known
+	}
+	if err == nil && history == rules.HistoryIntact && state.Loss == nil {
+		state.LastRecordAt = nil
+	}
+	return comparison{history, head}, err
 }
 
 // judge compares the witness of a Mac with its chain.
-func (p *planner) judge(ctx context.Context, tx *txn.Tx, node *rack.MacNode) (rules.History, error) {
+func (p *planner) judge(ctx context.Context, tx *txn.Tx, node *rack.MacNode, head ledger.Head) (rules.History, error) {
 	seen := positionOf(node.Status.Witness)
 	if accepted := ledgerOf(node).Accepted; accepted != nil && seen == position(*accepted) {
 		return rules.HistoryIntact, nil
 	}
-	head, err := chainHead(ctx, tx, node)
-	if err != nil {
-		return "", err
-	}
 	return rules.JudgeHistory(seen, rules.ChainPosition{Sequence: head.Sequence, Hash: head.Hash}, func() (string, error) {
-		return ledger.HashAt(ctx, tx, node.Status.Witness.Head.Namespace, ledger.ChassisChain(node.Spec.SerialNumber), seen.Sequence)
+		return ledger.HashAt(ctx, tx, ledger.ChassisChain(node.Spec.SerialNumber), seen.Sequence, namespacesOf(node)...)
 	})
 }
 
@@ -118,85 +165,4 @@ func positionOf(witness *rack.MacNodeWitness) rules.ChainPosition {
 		return rules.ChainPosition{}
 	}
 	return position(witness.Head)
-}
-
-// beginLoss puts a Mac in quarantine because it has seen records that the server does not have. Its
-// virtual machines continue to run.
-func (p *planner) beginLoss(node *rack.MacNode, loss rules.History) *rack.AuditRecord {
-	seen := positionOf(node.Status.Witness)
-	head := position(ledgerOf(node).Head)
-	node.Status.Quarantine = &rack.Quarantine{
-		Reason: string(loss), Message: loss.Describe(node.Spec.SerialNumber, seen, head),
-		Since: metav1.NewTime(p.clock.Now()), BootID: node.Status.BootID,
-	}
-	record := ledger.NewNodeQuarantined(node)
-	record.Details.WitnessedSequence, record.Details.WitnessedHash = seen.Sequence, seen.Hash
-	return record
-}
-
-// endLoss ends the quarantine of a Mac that has seen records that the server does not have, if an
-// administrator requests it. The server must have what the Mac serves.
-func (p *planner) endLoss(ctx context.Context, tx *txn.Tx, old, new *rack.MacNode) (*rack.AuditRecord, error) {
-	q := old.Status.Quarantine
-	if requestuser.IsAgent(ctx) || new.Status.Quarantine != nil {
-		new.Status.Quarantine = q
-		return nil, nil
-	}
-	missing, err := Missing(ctx, tx, new)
-	if err != nil {
-		return nil, err
-	}
-	if missing != "" {
-		return nil, apierrors.NewConflict(Resource, new.Name, fmt.Errorf("the quarantine (%s) cannot end: the Mac serves %s, which the server does not have; "+
-			"restore it with macrack-ledger restore", q.Reason, missing))
-	}
-	AcceptLoss(new, p.clock.Now())
-	return ledger.NewNodeRecovered(new, "Administrator", fmt.Sprintf("an administrator ended the quarantine (%s): %s", q.Reason, q.Message)), nil
-}
-
-// AcceptLoss ends the quarantine of a Mac that has seen records that the server does not have. From
-// then on, the Mac accepts the chain of the server.
-func AcceptLoss(node *rack.MacNode, now time.Time) {
-	node.Status.Quarantine = nil
-	resetConditions(node, now)
-	state := ledgerOf(node)
-	if w := node.Status.Witness; w != nil {
-		state.Accepted = &w.Head
-	}
-	node.Status.Ledger = &state
-}
-
-// Missing describes what a Mac serves according to its witness and the server does not have. It
-// returns an empty string if nothing is missing.
-func Missing(ctx context.Context, tx *txn.Tx, node *rack.MacNode) (string, error) {
-	w := node.Status.Witness
-	if w == nil || w.LeaseRef == nil {
-		return "", nil
-	}
-	ref := node.Status.LeaseRef
-	if ref == nil || ref.UID != w.LeaseRef.UID {
-		return fmt.Sprintf("lease %s/%s (UID %s)", w.LeaseRef.Namespace, w.LeaseRef.Name, w.LeaseRef.UID), nil
-	}
-	if floor := node.Status.EarliestReleaseAt; w.EarliestReleaseAt != nil && (floor == nil || floor.Before(w.EarliestReleaseAt)) {
-		return fmt.Sprintf("the floor of lease %s/%s", ref.Namespace, ref.Name), nil
-	}
-	lease := &rack.MacNodeLease{}
-	if err := tx.Get(ctx, rack.Resource("macnodeleases"), ref.Namespace, ref.Name, lease); err != nil {
-		return "", err
-	}
-	for _, instance := range w.Instances {
-		if !hasSlot(lease, instance) {
-			return fmt.Sprintf("instance %s/%s (UID %s)", ref.Namespace, instance.Name, instance.UID), nil
-		}
-	}
-	return "", nil
-}
-
-func hasSlot(lease *rack.MacNodeLease, instance rack.WitnessedInstance) bool {
-	for _, slot := range lease.Status.Instances {
-		if slot.UID == instance.UID {
-			return true
-		}
-	}
-	return false
 }

@@ -32,7 +32,8 @@ func (p *planner) bind(ctx context.Context, tx *txn.Tx, old, new *rack.MacNodeLe
 	}
 	if err := rules.CheckBind(rules.BindFacts{
 		Mac: node.Name, Phase: string(node.Status.Phase), Leased: node.Status.LeaseRef != nil, Deleting: node.DeletionTimestamp != nil,
-		Class: node.Spec.ClassName, SerialNumber: node.Spec.SerialNumber,
+		Unconfirmed: macnode.Unconfirmed(node),
+		Class:       node.Spec.ClassName, SerialNumber: node.Spec.SerialNumber,
 		WantedClass: old.Spec.ClassName, WantedSerialNumber: old.Spec.SerialNumber,
 	}); err != nil {
 		return apierrors.NewConflict(Resource, old.Name, err)
