@@ -118,22 +118,23 @@ type Agent struct {
 	placementLock sync.RWMutex
 
 	// Run sets the following.
-	state      *state.File
-	slots      *slots.Manager
-	node       *node.Node
-	objects    *apiObjects
-	witness    *witness.Keeper
-	pods       *pods.Pods
-	stopper    *teardown.Stopper
-	mismatches *quarantine.Mismatches
-	rebooter   *quarantine.Rebooter
-	images     *imagestatus.Cache
-	checker    *imagestatus.Checker
-	puller     *imagestatus.Puller
-	prefetcher *imagestatus.Prefetcher
-	instance   *instance.Controller
-	macNode    *macnode.Reporter
-	session    *session.Sessions
+	state       *state.File
+	slots       *slots.Manager
+	node        *node.Node
+	objects     *apiObjects
+	witness     *witness.Keeper
+	witnessFile *witness.File
+	pods        *pods.Pods
+	stopper     *teardown.Stopper
+	mismatches  *quarantine.Mismatches
+	rebooter    *quarantine.Rebooter
+	images      *imagestatus.Cache
+	checker     *imagestatus.Checker
+	puller      *imagestatus.Puller
+	prefetcher  *imagestatus.Prefetcher
+	instance    *instance.Controller
+	macNode     *macnode.Reporter
+	session     *session.Sessions
 }
 
 // New returns an agent. Run starts it.
@@ -225,6 +226,9 @@ func (a *Agent) open() (host.Info, error) {
 	if a.state, err = state.Open(filepath.Join(a.config.StateDir, "state.json")); err != nil {
 		return host.Info{}, err
 	}
+	if a.witnessFile, err = witness.Open(filepath.Join(a.config.StateDir, "witness.json")); err != nil {
+		return host.Info{}, err
+	}
 	info, err := a.config.Host.Info()
 	if err != nil {
 		return host.Info{}, fmt.Errorf("host: %w", err)
@@ -254,7 +258,7 @@ func (a *Agent) buildComponents(info host.Info, recorder record.EventRecorder) {
 		Description: node.Description{Name: c.NodeName, Address: c.Address, Port: port(c.Listener), Version: c.Version, Host: info},
 		Client:      c.Kube, Recorder: recorder, Clock: c.Clock, OnPod: a.enqueuePod,
 	})
-	a.witness = witness.New(witness.Config{State: a.state, MacNode: o.macNode, Instances: o.instances, Slots: a.slots})
+	a.witness = witness.New(witness.Config{File: a.witnessFile, SerialNumber: info.SerialNumber, MacNode: o.macNode, Instances: o.instances, Slots: a.slots})
 	rejected := rejections.NewRecorder(c.Macrack, o.macNode)
 	a.pods = pods.New(pods.Config{
 		Kube: c.Kube, Node: a.node, Instances: o.instances, MacNode: o.macNode, Slots: a.slots, Rejections: rejected, Queue: a.queue,

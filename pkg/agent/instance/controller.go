@@ -11,7 +11,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
@@ -179,20 +178,23 @@ func (c *Controller) mustStop(ctx context.Context, instance *instancev1alpha1.Ma
 	if !c.Witness.Confirmed() {
 		return false, 0, "", nil // a change of the MacNode queues it again
 	}
-	stop, grace, why, err := c.impliedStop(ctx, instance, pod)
+	stop, _, _, err := c.impliedStop(ctx, instance, pod)
 	if !stop {
 		return false, 0, "", err
 	}
-	// The server may have lost the lease or the instance, and the garbage collector then the pod.
-	if err := c.Witness.Confirm(ctx); err != nil {
+	// The server may have lost the lease or the instance, and the garbage collector then has
+	// deleted the pod. The cached instance may be from before a restore.
+	live, err := teardown.Confirm(ctx, c.Witness, c.Instances, instance)
+	if err != nil || live == nil {
 		return false, 0, "", err
 	}
-	return true, grace, why, nil
+	return c.impliedStop(ctx, live, pod)
 }
 
 // impliedStop is mustStop for the reasons that are not in the instance: its pod and its lease.
 func (c *Controller) impliedStop(ctx context.Context, instance *instancev1alpha1.MacOSInstance, pod *corev1.Pod) (bool, time.Duration, string, error) {
-	if pod != nil && pod.DeletionTimestamp != nil {
+	restored := teardown.Restored(instance)
+	if pod != nil && pod.DeletionTimestamp != nil && !restored {
 		return true, teardown.GracePeriod(pod), rules.DescribeDeletion(pod), nil
 	}
 	// Both checks run: an error of one must not hide the result of the other.
@@ -200,7 +202,7 @@ func (c *Controller) impliedStop(ctx context.Context, instance *instancev1alpha1
 	if mismatch != "" {
 		return true, rules.DefaultStopGrace, mismatch, nil
 	}
-	if pod == nil && !isRestored(instance) {
+	if pod == nil && !restored {
 		gone, podErr := c.Pods.Gone(ctx, instance)
 		if gone {
 			return true, rules.DefaultStopGrace, rules.DescribeLoss(instance.Status.PodName), nil
@@ -208,12 +210,6 @@ func (c *Controller) impliedStop(ctx context.Context, instance *instancev1alpha1
 		err = errors.Join(err, podErr)
 	}
 	return false, 0, "", err
-}
-
-// isRestored reports whether the instance was restored and has no new placeholder pod yet.
-func isRestored(instance *instancev1alpha1.MacOSInstance) bool {
-	condition := meta.FindStatusCondition(instance.Status.Conditions, instancev1alpha1.MacOSInstanceScheduledCondition)
-	return condition != nil && condition.Reason == instancev1alpha1.ReasonRestored
 }
 
 // leaseMismatch returns the reason for which this Mac does not match the instance's lease, or an

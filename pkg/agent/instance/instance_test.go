@@ -21,7 +21,6 @@ import (
 	"macrack.io/macrack/pkg/agent/objects"
 	"macrack.io/macrack/pkg/agent/pods"
 	"macrack.io/macrack/pkg/agent/queue"
-	"macrack.io/macrack/pkg/agent/state"
 	"macrack.io/macrack/pkg/agent/witness"
 	instancev1alpha1 "macrack.io/macrack/pkg/apis/instance/v1alpha1"
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
@@ -76,9 +75,9 @@ func newFixture(t *testing.T) *fixture {
 		MacNode:   objects.NewMacNode(nodeName, f.macrack, macNodes, clock),
 	}
 	config.Pods = pods.New(pods.Config{Kube: f.kube, Instances: config.Instances, MacNode: config.MacNode, Queue: q})
-	kept, err := state.Open(filepath.Join(t.TempDir(), "state.json"))
+	kept, err := witness.Open(filepath.Join(t.TempDir(), "witness.json"))
 	require.NoError(t, err)
-	config.Witness = witness.New(witness.Config{State: kept, MacNode: config.MacNode, Instances: config.Instances})
+	config.Witness = witness.New(witness.Config{File: kept, MacNode: config.MacNode, Instances: config.Instances})
 	f.Controller = New(config)
 	return f
 }

@@ -165,7 +165,7 @@ func (s *starter) create(ctx context.Context, instance *instancev1alpha1.MacOSIn
 	if instance, err = s.claim(ctx, instance, cached); err != nil {
 		return err
 	}
-	if err := s.Witness.Before(ctx, instance); err != nil {
+	if err := s.Witness.RecordStart(ctx, instance); err != nil {
 		return err
 	}
 	err = s.launch(instance, network, class, image, cached)

@@ -130,6 +130,9 @@ func (m *Mismatches) SyncSlot(ctx context.Context, slot slots.Status) error {
 	if why == "" {
 		return nil
 	}
+	if err := m.Witness.Confirm(ctx); err != nil {
+		return err
+	}
 	return m.Stopper.Reap(ctx, slot, why, messages[why])
 }
 

@@ -16,7 +16,6 @@ import (
 	"k8s.io/klog/v2"
 
 	"macrack.io/macrack/pkg/agent/slots"
-	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
 	"macrack.io/macrack/pkg/vm/contract"
 )
 
@@ -33,14 +32,6 @@ type Data struct {
 	Erased []string `json:"erased,omitempty"`
 	// ErasedMore counts the files beyond the limit of Erased.
 	ErasedMore int `json:"erasedMore,omitempty"`
-	// Witness is what the Mac has seen of its chain, and what it serves.
-	Witness *Witness `json:"witness,omitempty"`
-}
-
-// Witness is what a Mac has seen of the chain of a serial number.
-type Witness struct {
-	SerialNumber string `json:"serialNumber"`
-	rackv1alpha1.MacNodeWitness
 }
 
 // Unhealthy is a reason not to trust the slots.
@@ -100,9 +91,6 @@ func (d Data) clone() Data {
 	if d.Unhealthy != nil {
 		u := *d.Unhealthy
 		d.Unhealthy = &u
-	}
-	if d.Witness != nil {
-		d.Witness = &Witness{d.Witness.SerialNumber, *d.Witness.DeepCopy()}
 	}
 	return d
 }
