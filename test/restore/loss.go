@@ -2,9 +2,9 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"time"
 
@@ -15,6 +15,7 @@ import (
 	instancev1alpha1 "macrack.io/macrack/pkg/apis/instance/v1alpha1"
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
 	"macrack.io/macrack/pkg/rules"
+	"macrack.io/macrack/pkg/vm/contract"
 	"macrack.io/macrack/test/cluster/process"
 )
 
@@ -28,11 +29,12 @@ const behindFor = 20 * time.Second
 type state struct {
 	leases    map[types.UID]rackv1alpha1.MacNodeLease
 	instances map[types.UID]instancev1alpha1.MacOSInstance
-	heads     map[string]int64 // by the name of the Mac
+	heads     map[string]int64  // by the name of the Mac
+	started   map[string]string // what the process of each virtual machine wrote at its start, by UID
 }
 
 func (s *story) state(ctx context.Context) (*state, error) {
-	st := &state{map[types.UID]rackv1alpha1.MacNodeLease{}, map[types.UID]instancev1alpha1.MacOSInstance{}, map[string]int64{}}
+	st := &state{map[types.UID]rackv1alpha1.MacNodeLease{}, map[types.UID]instancev1alpha1.MacOSInstance{}, map[string]int64{}, nil}
 	leases, err := s.admin.RackV1alpha1().MacNodeLeases("").List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, err
@@ -53,7 +55,28 @@ func (s *story) state(ctx context.Context) (*state, error) {
 			st.heads[mac.Name] = l.Head.Sequence
 		}
 	}
+	if err != nil {
+		return nil, err
+	}
+	st.started, err = s.started()
 	return st, err
+}
+
+// started returns what the process of each virtual machine wrote at its start.
+func (s *story) started() (map[string]string, error) {
+	files, err := filepath.Glob(s.file("macs/*/state/slots/*/started.json"))
+	started := map[string]string{}
+	for _, file := range files {
+		spec, specErr := contract.SlotDir(filepath.Dir(file)).ReadSpec()
+		data, readErr := os.ReadFile(file)
+		if err := errors.Join(specErr, readErr); err != nil {
+			return nil, err
+		}
+		if spec != nil {
+			started[spec.InstanceUID] = string(data)
+		}
+	}
+	return started, err
 }
 
 // loseAndRestore destroys the etcd of macrack, puts what fill writes in its place, and restores the
@@ -116,12 +139,8 @@ func (s *story) loseAndRestore(ctx context.Context, fill func(ctx context.Contex
 		return err
 	}
 	time.Sleep(behindFor)
-	for _, args := range [][]string{{"restore", "--dry-run"}, {"restore"}, {"restore"}} {
-		if err := s.until(ctx, func(ctx context.Context) string {
-			return text(s.command(ctx, s.ledger, append(args, "--kubeconfig="+s.tb.Kubeconfig)...))
-		}); err != nil {
-			return err
-		}
+	if err := s.restoreMacs(ctx); err != nil {
+		return err
 	}
 	if err := s.tb.StartControllers(); err != nil {
 		return err
@@ -170,18 +189,19 @@ func (s *story) compare(ctx context.Context, before *state) error {
 	if stateErr != nil {
 		return stateErr
 	}
-	for uid, was := range before.leases {
+	for uid, old := range before.leases {
 		now, exists := after.leases[uid]
 		switch {
-		case !exists, now.Status.EarliestReleaseAt.Before(was.Status.EarliestReleaseAt):
+		case !exists, now.Status.EarliestReleaseAt.Before(old.Status.EarliestReleaseAt):
 			s.early++
-		case now.Name == was.Name && now.Status.BoundAt.Equal(was.Status.BoundAt) && now.Status.EarliestReleaseAt.Equal(was.Status.EarliestReleaseAt) &&
-			now.Status.NodeName == was.Status.NodeName && len(now.Status.Instances) == len(was.Status.Instances):
+		case now.Name == old.Name && now.Status.BoundAt.Equal(old.Status.BoundAt) && now.Status.EarliestReleaseAt.Equal(old.Status.EarliestReleaseAt) &&
+			now.Status.NodeName == old.Status.NodeName && len(now.Status.Instances) == len(old.Status.Instances):
 			s.recovered++
 		}
 	}
-	for uid, was := range before.instances {
-		if now, exists := after.instances[uid]; !exists || !now.Status.StartedAt.Equal(was.Status.StartedAt) || now.Status.MachineID != was.Status.MachineID {
+	for uid, old := range before.instances {
+		now, exists := after.instances[uid]
+		if !exists || now.Status.MachineID != old.Status.MachineID || before.started[string(uid)] == "" || after.started[string(uid)] != before.started[string(uid)] {
 			s.killed++
 		}
 	}
@@ -213,21 +233,4 @@ func (s *story) compare(ctx context.Context, before *state) error {
 		return err
 	}
 	return s.quiet(ctx)
-}
-
-func (s *story) etcdctl(ctx context.Context, args ...string) error {
-	access := s.tb.Cluster.MacrackEtcd()
-	return s.command(ctx, filepath.Join(s.tb.Cluster.Bin(), "etcdctl"), append([]string{
-		"--endpoints=" + access.Servers[0], "--cacert=" + access.CAFile, "--cert=" + access.CertFile, "--key=" + access.KeyFile,
-	}, args...)...)
-}
-
-func (s *story) command(ctx context.Context, program string, args ...string) error {
-	cmd := exec.CommandContext(ctx, program, args...)
-	output, err := cmd.CombinedOutput()
-	fmt.Fprintf(os.Stderr, "$ %s %s\n%s", filepath.Base(program), args[0], output)
-	if err != nil {
-		return fmt.Errorf("%s: %w", filepath.Base(program), err)
-	}
-	return nil
 }
