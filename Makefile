@@ -21,6 +21,7 @@ include test/load/load.mk
 include test/failover/failover.mk
 include test/realcluster/realcluster.mk
 include test/runners/runners.mk
+include test/restore/restore.mk
 
 BINARIES := macrack-apiserver macrack-controllers macrack-agent macrack-vm macrack-guest-agent macrack-ledger
 

@@ -56,15 +56,20 @@ func newExportCommand() *cobra.Command {
 type lister func(ctx context.Context, options metav1.ListOptions) (*v1alpha1.AuditRecordList, error)
 
 func (o *exportOptions) lister() (lister, error) {
-	config, err := apiclient.Kubeconfig(o.kubeconfig, o.context)
-	if err != nil {
-		return nil, err
-	}
-	client, err := versioned.NewForConfig(apiclient.Protobuf(config))
+	client, err := newClient(o.kubeconfig, o.context)
 	if err != nil {
 		return nil, err
 	}
 	return client.RackV1alpha1().AuditRecords(metav1.NamespaceAll).List, nil
+}
+
+// newClient returns a client for a context of a kubeconfig; empty names select the defaults.
+func newClient(kubeconfig, context string) (versioned.Interface, error) {
+	config, err := apiclient.Kubeconfig(kubeconfig, context)
+	if err != nil {
+		return nil, err
+	}
+	return versioned.NewForConfig(apiclient.Protobuf(config))
 }
 
 func (o *exportOptions) run(ctx context.Context, list lister, stdout, stderr io.Writer) error {

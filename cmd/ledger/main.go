@@ -1,5 +1,5 @@
-// Command macrack-ledger exports the audit records of every Mac, verifies an export offline, and
-// saves snapshots of etcd.
+// Command macrack-ledger exports the audit records of every Mac, verifies an export offline, saves
+// snapshots of etcd, and restores Macs after a loss of etcd.
 package main
 
 import (
@@ -42,13 +42,14 @@ func exitCode(err error) int {
 func newCommand(clock clock.PassiveClock) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "macrack-ledger",
-		Short: "Export and verify the ledger of MacRack, and back up its etcd",
+		Short: "Export and verify the ledger of MacRack, back up its etcd, and restore Macs after its loss",
 		Long: `The ledger of MacRack, without its server. After one export, the file is sufficient to verify that no record
 of a Mac is missing, edited, forked or out of order. It is also sufficient to report, for any period of time, whether
 the three rules held: two virtual machines on a Mac, one tenant, at least 24 hours. It also has the billable use of Macs.`,
 		SilenceUsage: true,
 		Version:      version.String(),
 	}
-	cmd.AddCommand(newExportCommand(), newVerifyCommand(clock), newReportCommand(clock), newUsageCommand(clock), newSnapshotCommand(clock))
+	cmd.AddCommand(newExportCommand(), newVerifyCommand(clock), newReportCommand(clock), newUsageCommand(clock), newSnapshotCommand(clock),
+		newRestoreCommand())
 	return cmd
 }

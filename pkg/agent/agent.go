@@ -2,13 +2,16 @@
 // the Mac. It connects the packages that do this work, and runs them.
 //
 // The workers reconcile the objects of one queue, each object by one worker at a time. The stop
-// workers have a queue of their own and call no API. The order within the steps is as follows:
+// workers have a queue of their own, and call the API only to confirm a stop. The order within the
+// steps is as follows:
 //   - The registry grants a start before the VM is launched.
+//   - The Mac's own disk has the grant, as its witness, before the VM is launched.
 //   - A VM is stopped before its stop is reported.
 //   - An end is reported before the slot is erased, unless the VM never started.
 //   - A rejection is recorded before its instance fails or its files are erased.
 //   - No VM is placed in a slot during a scrub or a reboot.
 //   - No start begins in a quarantine.
+//   - On a server that lacks records that the Mac has seen, only an explicit request stops a VM.
 package agent
 
 import (
@@ -49,6 +52,7 @@ import (
 	"macrack.io/macrack/pkg/agent/slots"
 	"macrack.io/macrack/pkg/agent/state"
 	"macrack.io/macrack/pkg/agent/teardown"
+	"macrack.io/macrack/pkg/agent/witness"
 	configv1alpha1 "macrack.io/macrack/pkg/apis/config/v1alpha1"
 	"macrack.io/macrack/pkg/certificatemetrics"
 	"macrack.io/macrack/pkg/generated/clientset/versioned"
@@ -115,22 +119,24 @@ type Agent struct {
 	placementLock sync.RWMutex
 
 	// Run sets the following.
-	state      *state.File
-	slots      *slots.Manager
-	node       *node.Node
-	objects    *apiObjects
-	pods       *pods.Pods
-	stopper    *teardown.Stopper
-	mismatches *quarantine.Mismatches
-	rebooter   *quarantine.Rebooter
-	caches     *caches.Manager
-	images     *imagestatus.Cache
-	checker    *imagestatus.Checker
-	puller     *imagestatus.Puller
-	prefetcher *imagestatus.Prefetcher
-	instance   *instance.Controller
-	macNode    *macnode.Reporter
-	session    *session.Sessions
+	state       *state.File
+	slots       *slots.Manager
+	node        *node.Node
+	objects     *apiObjects
+	witness     *witness.Keeper
+	witnessFile *witness.File
+	pods        *pods.Pods
+	stopper     *teardown.Stopper
+	mismatches  *quarantine.Mismatches
+	rebooter    *quarantine.Rebooter
+	caches      *caches.Manager
+	images      *imagestatus.Cache
+	checker     *imagestatus.Checker
+	puller      *imagestatus.Puller
+	prefetcher  *imagestatus.Prefetcher
+	instance    *instance.Controller
+	macNode     *macnode.Reporter
+	session     *session.Sessions
 }
 
 // New returns an agent. Run starts it.
@@ -222,6 +228,9 @@ func (a *Agent) open() (host.Info, error) {
 	if a.state, err = state.Open(filepath.Join(a.config.StateDir, "state.json")); err != nil {
 		return host.Info{}, err
 	}
+	if a.witnessFile, err = witness.Open(filepath.Join(a.config.StateDir, "witness.json")); err != nil {
+		return host.Info{}, err
+	}
 	info, err := a.config.Host.Info()
 	if err != nil {
 		return host.Info{}, fmt.Errorf("host: %w", err)
@@ -251,6 +260,7 @@ func (a *Agent) buildComponents(info host.Info, recorder record.EventRecorder) {
 		Description: node.Description{Name: c.NodeName, Address: c.Address, Port: port(c.Listener), Version: c.Version, Host: info},
 		Client:      c.Kube, Recorder: recorder, Clock: c.Clock, OnPod: a.enqueuePod,
 	})
+	a.witness = witness.New(witness.Config{File: a.witnessFile, SerialNumber: info.SerialNumber, MacNode: o.macNode, Instances: o.instances, Slots: a.slots})
 	rejected := rejections.NewRecorder(c.Macrack, o.macNode)
 	a.pods = pods.New(pods.Config{
 		Kube: c.Kube, Node: a.node, Instances: o.instances, MacNode: o.macNode, Slots: a.slots, Rejections: rejected, Queue: a.queue,
@@ -258,9 +268,11 @@ func (a *Agent) buildComponents(info host.Info, recorder record.EventRecorder) {
 	a.session = session.New(a.pods, a.slots, c.Clock)
 	a.stopper = teardown.New(teardown.Config{
 		Slots: a.slots, Instances: o.instances, Pods: a.pods, Rejections: rejected, State: a.state, Queue: a.queue, Clock: c.Clock,
+		Witness: a.witness,
 	})
 	a.mismatches = quarantine.NewMismatches(quarantine.MismatchConfig{
 		Slots: a.slots, Instances: o.instances, MacNode: o.macNode, Stopper: a.stopper, Queue: a.queue, Clock: c.Clock, EnqueueAll: a.enqueueAll,
+		Witness: a.witness,
 	})
 	slotQuarantine := quarantine.New(quarantine.Config{
 		State: a.state, Host: c.Host, Slots: a.slots, MacNode: o.macNode, Mismatches: a.mismatches, Stopper: a.stopper,
@@ -281,11 +293,11 @@ func (a *Agent) buildComponents(info host.Info, recorder record.EventRecorder) {
 	a.instance = instance.New(instance.Config{
 		Client: c.Macrack, Slots: a.slots, Instances: o.instances, MacNode: o.macNode, Pods: a.pods, Stopper: a.stopper,
 		Mismatches: a.mismatches, Quarantine: slotQuarantine, Puller: a.puller, Environment: sender, Caches: a.caches, Rejections: rejected, Queue: a.queue, Clock: c.Clock,
-		NewMachineID: c.NewMachineID, PlacementLock: &a.placementLock,
+		NewMachineID: c.NewMachineID, PlacementLock: &a.placementLock, Witness: a.witness,
 	})
 	a.macNode = macnode.New(macnode.Config{
 		Version: c.Version, Host: c.Host, Images: c.Images, Checker: a.checker, MacNode: o.macNode, State: a.state,
-		Quarantine: slotQuarantine, Rebooter: a.rebooter,
+		Quarantine: slotQuarantine, Rebooter: a.rebooter, Witness: a.witness,
 		Scrubber: scrub.New(scrub.Config{
 			Slots: a.slots, Caches: a.caches, Images: c.Images, Instances: o.instances, State: a.state, Clock: c.Clock, PlacementLock: &a.placementLock,
 		}),

@@ -54,3 +54,15 @@ func (b *background) backfill(owners tenancy.Backfill) error {
 	}
 	return b.whileServing(name, owners.Run)
 }
+
+// awaitFleet delays readiness until the server has joined the fleet of servers, and has noticed
+// whether etcd may have been restored from a backup.
+func (b *background) awaitFleet(joined <-chan struct{}) error {
+	return b.server.AddPostStartHook("macrack-join-fleet", func(hook genericapiserver.PostStartHookContext) error {
+		select {
+		case <-joined:
+		case <-hook.Done():
+		}
+		return nil
+	})
+}

@@ -24,7 +24,9 @@ import (
 	"macrack.io/macrack/pkg/registry/fleetclock"
 	"macrack.io/macrack/pkg/registry/genericstore"
 	"macrack.io/macrack/pkg/registry/rack/auditrecord"
+	"macrack.io/macrack/pkg/registry/rack/macnode"
 	"macrack.io/macrack/pkg/registry/requestuser"
+	"macrack.io/macrack/pkg/registry/restore"
 	"macrack.io/macrack/pkg/registry/tenancy"
 	"macrack.io/macrack/pkg/registry/txn"
 	"macrack.io/macrack/pkg/registry/values"
@@ -68,18 +70,24 @@ func (c *Config) New() (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	fleet := fleetclock.New(c.Clock)
-	backend := txn.NewBackend(c.Generic.RESTOptionsGetter, planners(c.Clock, fleet, tenancy.NewOwnership(namespaces)),
+	fleet, ownership := fleetclock.New(c.Clock), tenancy.NewOwnership(namespaces)
+	backend := txn.NewBackend(c.Generic.RESTOptionsGetter, planners(c.Clock, fleet, ownership),
 		txn.WithoutWatchCache(auditrecord.Resource), txn.WithCodec(values.NewCodec), txn.WithWriteLimit(writeLimit))
 	c.Generic.RESTOptionsGetter = backend
 	c.Generic.AddReadyzChecks(writable(backend, c.Clock), knowsFrontProxy(c.Generic.Authentication.RequestHeaderConfig))
 
 	rejections := ledger.NewRejections(c.Clock, func(ctx context.Context, record *rack.AuditRecord) error {
 		plan := ledger.AppendOnce(c.Clock, record)
-		return backend.Transact(ctx, func(ctx context.Context, tx *txn.Tx) error { return plan(ctx, tx) })
+		return backend.Transact(ctx, func(ctx context.Context, tx *txn.Tx) error {
+			if err := plan(ctx, tx); err != nil {
+				return err
+			}
+			return macnode.ShowHead(ctx, tx, record)
+		})
 	})
 	filter := tenancy.NewFilter(namespaces, backend.Key, c.Generic.Authorization.Authorizer)
-	storage, err := newStorage(genericstore.Options{Typer: Scheme, Backend: backend, Clock: c.Clock, Recorder: rejections}, filter)
+	storage, err := newStorage(genericstore.Options{Typer: Scheme, Backend: backend, Clock: c.Clock, Recorder: rejections}, filter,
+		&restore.Restorer{Backend: backend, Clock: c.Clock, Fleet: fleet, Ownership: ownership})
 	if err != nil {
 		return nil, err
 	}
@@ -100,15 +108,18 @@ func (c *Config) New() (*Server, error) {
 	if err := c.applyFlowControl(background); err != nil {
 		return nil, err
 	}
+	fleetTransact := func(ctx context.Context, plan func(context.Context, fleetclock.Tx) error) error {
+		return backend.Transact(ctx, func(ctx context.Context, tx *txn.Tx) error { return plan(ctx, tx) })
+	}
+	restored := func(ctx context.Context) error { return macnode.Unconfirm(ctx, backend, c.Clock) }
+	if err := background.awaitFleet(fleet.Joined()); err != nil {
+		return nil, err
+	}
 	for name, run := range map[string]func(context.Context){
 		"macrack-fold-rejections": rejections.Run,
 		"macrack-expire-records":  c.expirer(backend, fleet, storage.config.RackConfigs.RackConfig).Run,
 		"macrack-verdict-metrics": storage.rack.ComplianceReports.Run,
-		"macrack-fleet-clock": func(ctx context.Context) {
-			fleet.Run(ctx, func(ctx context.Context, plan func(context.Context, fleetclock.Tx) error) error {
-				return backend.Transact(ctx, func(ctx context.Context, tx *txn.Tx) error { return plan(ctx, tx) })
-			})
-		},
+		"macrack-fleet-clock":     func(ctx context.Context) { fleet.Run(ctx, fleetTransact, restored) },
 	} {
 		if err := background.whileServing(name, run); err != nil {
 			return nil, err

@@ -25,6 +25,7 @@ import (
 	"macrack.io/macrack/pkg/registry/rack"
 	"macrack.io/macrack/pkg/registry/rack/macnode"
 	"macrack.io/macrack/pkg/registry/rack/macnodelease"
+	"macrack.io/macrack/pkg/registry/restore"
 	"macrack.io/macrack/pkg/registry/tenancy"
 	"macrack.io/macrack/pkg/registry/txn"
 )
@@ -49,7 +50,7 @@ type storage struct {
 
 // newStorage returns the storage of all API groups. The filter hides leases, instances and records
 // from users.
-func newStorage(options genericstore.Options, filter *tenancy.Filter) (s storage, err error) {
+func newStorage(options genericstore.Options, filter *tenancy.Filter, restorer *restore.Restorer) (s storage, err error) {
 	if s.config, err = config.NewStorage(options); err != nil {
 		return s, err
 	}
@@ -59,6 +60,7 @@ func newStorage(options genericstore.Options, filter *tenancy.Filter) (s storage
 	if s.rack, err = rack.NewStorage(options, filter, defaultClass(s.config.RackConfigs.RackConfig)); err != nil {
 		return s, err
 	}
+	s.rack.Restore = restore.REST{Restorer: restorer}
 	s.instance, err = instance.NewStorage(options, filter, s.rack)
 	return s, err
 }

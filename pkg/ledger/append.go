@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -185,6 +186,56 @@ func AppendOnce(clock clock.PassiveClock, record *rack.AuditRecord) func(ctx con
 	}
 }
 
+// ReadHead returns the head of a chain; the zero value if the chain has no records.
+func ReadHead(ctx context.Context, tx Tx, chain string) (Head, error) {
+	return readHead(ctx, tx, chain)
+}
+
+// HashAt returns the hash of a record of a chain that is in one of some namespaces. It returns an
+// empty string if the record has expired, and a text that is no hash if the record is missing.
+func HashAt(ctx context.Context, tx ReadingTx, chain string, sequence int64, namespaces ...string) (string, error) {
+	value, exists, err := tx.GetKey(ctx, CheckpointKind, chain)
+	if err != nil {
+		return "", err
+	}
+	if exists {
+		checkpoint, err := DecodeHead(value)
+		switch {
+		case err != nil || sequence < checkpoint.Sequence:
+			return "", err
+		case sequence == checkpoint.Sequence:
+			return checkpoint.Hash, nil
+		}
+	}
+	record, err := FindRecord(ctx, tx, chain, sequence, namespaces...)
+	if err != nil {
+		return "", err
+	}
+	if record == nil {
+		return "missing", nil
+	}
+	return record.Hash, nil
+}
+
+// FindRecord returns the record of a chain with a sequence number, or nil if it is in none of some
+// namespaces.
+func FindRecord(ctx context.Context, tx ReadingTx, chain string, sequence int64, namespaces ...string) (*rack.AuditRecord, error) {
+	for i, namespace := range namespaces {
+		if namespace == "" || slices.Contains(namespaces[:i], namespace) {
+			continue
+		}
+		record := &rack.AuditRecord{}
+		err := tx.Get(ctx, auditRecords, namespace, Name(chain, sequence), record)
+		if err == nil {
+			return record, nil
+		}
+		if !apierrors.IsNotFound(err) {
+			return nil, err
+		}
+	}
+	return nil, nil
+}
+
 func readHead(ctx context.Context, tx Tx, chain string) (Head, error) {
 	value, exists, err := tx.GetKey(ctx, HeadKind, chain)
 	if err != nil || !exists {
@@ -229,7 +280,7 @@ func clean(record *rack.AuditRecord) {
 	d := &record.Details
 	for _, s := range []*string{
 		&record.Chassis.NodeName, &record.Chassis.SerialNumber, &record.Tenant,
-		&d.MachineID, &d.MACAddress, (*string)(&d.Layer), &d.SourceNamespace, &d.Reason, &d.ClassName, &d.SKU,
+		&d.MachineID, &d.MACAddress, (*string)(&d.Layer), &d.SourceNamespace, &d.Reason, &d.ClassName, &d.SKU, &d.WitnessedHash,
 	} {
 		*s = printable.Line(*s, maxText)
 	}

@@ -62,6 +62,7 @@ func appendDetails(b []byte, d *rack.AuditDetails) []byte {
 	if d.LocalVMs != nil {
 		b = strconv.AppendInt(appendKey(b, &first, "localVMs"), int64(*d.LocalVMs), 10)
 	}
+	b = appendSeconds(b, &first, "lostAfter", d.LostAfter)
 	b = appendString(b, &first, "macAddress", d.MACAddress)
 	b = appendString(b, &first, "machineID", d.MachineID)
 	b = appendString(b, &first, "message", d.Message)
@@ -74,7 +75,10 @@ func appendDetails(b []byte, d *rack.AuditDetails) []byte {
 		b = appendActor(appendKey(b, &first, "requestedBy"), d.RequestedBy)
 	}
 	b = appendString(b, &first, "sku", d.SKU)
-	return appendString(b, &first, "sourceNamespace", d.SourceNamespace)
+	b = appendString(b, &first, "sourceNamespace", d.SourceNamespace)
+	b = appendSeconds(b, &first, "startGrantedAt", d.StartGrantedAt)
+	b = appendString(b, &first, "witnessedHash", d.WitnessedHash)
+	return appendInt(b, &first, "witnessedSequence", d.WitnessedSequence)
 }
 
 func appendActor(b []byte, a *rack.AuditActor) []byte {

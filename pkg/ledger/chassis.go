@@ -22,6 +22,7 @@ type chassis struct {
 	count   int64 // of the virtual machines
 	since   int64 // the time since which there are that many
 	open    []openViolation
+	loss    *pendingBreak // a loss of history that has not ended; its Mac has not been restored
 }
 
 // A use is a lease of the Mac, or a virtual machine on it.
@@ -66,15 +67,20 @@ func (s *chassis) apply(record *rack.AuditRecord, at int64) {
 	case rack.LeaseReleased:
 		s.release(record, at)
 	case rack.InstanceStarted:
-		s.chain.prove(fact{kind: startGranted, span: span{at, at}})
+		granted := began(record, at)
+		s.chain.prove(fact{kind: startGranted, span: span{granted, granted}})
 		s.start(record, at)
 	case rack.InstanceStopped:
 		s.stop(record, at)
+	case rack.NodeQuarantined:
+		s.lose(record, at)
+	case rack.NodeRecovered:
+		s.restored(record, at)
 	}
 }
 
 func (s *chassis) bind(record *rack.AuditRecord, at int64) {
-	lease := newUse(record, record.Lease, at)
+	lease := newUse(record, record.Lease, began(record, at))
 	lease.floor = floorOf(record)
 	lease.history = historyOf(record)
 	s.endUncertainLeases(lease.object, at)
@@ -152,7 +158,7 @@ func (s *chassis) release(record *rack.AuditRecord, at int64) {
 
 func (s *chassis) start(record *rack.AuditRecord, at int64) {
 	s.adoptLease(record, at)
-	vm := newUse(record, record.Instance, at)
+	vm := newUse(record, record.Instance, began(record, at))
 	if find(s.vms, vm.object) < 0 {
 		s.checkTenant(vm, record, at)
 		if len(s.vms) == maxUses {
@@ -161,6 +167,9 @@ func (s *chassis) start(record *rack.AuditRecord, at int64) {
 		s.vms = append(s.vms, vm)
 	}
 	s.recount(record, at)
+	if vm.from < at {
+		s.chain.prove(fact{kind: ran, span: span{vm.from, at}, count: s.count})
+	}
 }
 
 // checkTenant begins a violation if a virtual machine starts on a Mac that its tenant has not
@@ -278,6 +287,7 @@ func (s *chassis) finish() {
 		s.leased(lease, forever)
 	}
 	s.counted(forever)
+	s.endLoss(forever)
 	s.endIf(forever, func(*openViolation) bool { return true })
 }
 

@@ -18,7 +18,12 @@ type column struct {
 	set  func(*rack.AuditRecord, string) error
 }
 
-var columns = []column{
+// oldestColumns is the number of columns of the first version, which older files still have.
+const oldestColumns = 39
+
+// allColumns are the columns of a CSV file. A new one goes to the end, so that files of earlier
+// versions can be read.
+var allColumns = []column{
 	text("namespace", func(r *rack.AuditRecord) *string { return &r.Namespace }),
 	text("name", func(r *rack.AuditRecord) *string { return &r.Name }),
 	microTime("time", func(r *rack.AuditRecord) *metav1.MicroTime { return &r.Time }),
@@ -77,6 +82,10 @@ var columns = []column{
 	ofRequester("details.requestedBy.uid", func(a *rack.AuditActor) *string { return &a.UID }),
 	text("details.className", func(r *rack.AuditRecord) *string { return &r.Details.ClassName }),
 	text("details.sku", func(r *rack.AuditRecord) *string { return &r.Details.SKU }),
+	integer("details.witnessedSequence", func(r *rack.AuditRecord) *int64 { return &r.Details.WitnessedSequence }),
+	text("details.witnessedHash", func(r *rack.AuditRecord) *string { return &r.Details.WitnessedHash }),
+	moment("details.startGrantedAt", func(r *rack.AuditRecord) **metav1.Time { return &r.Details.StartGrantedAt }),
+	moment("details.lostAfter", func(r *rack.AuditRecord) **metav1.Time { return &r.Details.LostAfter }),
 }
 
 func lease(r *rack.AuditRecord) **rack.AuditReference { return &r.Lease }

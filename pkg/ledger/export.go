@@ -64,7 +64,7 @@ func NewRecordWriter(w io.Writer, format Format) (RecordWriter, error) {
 	case JSONLines:
 		return newJSONWriter(w), nil
 	case CSV:
-		return newCSVWriter(w)
+		return newCSVWriter(w, allColumns)
 	}
 	return nil, fmt.Errorf("unknown format %q: use %s or %s", format, JSONLines, CSV)
 }
@@ -250,16 +250,17 @@ func FromAPI(external *v1alpha1.AuditRecord) (*rack.AuditRecord, error) {
 }
 
 type csvWriter struct {
-	csv   *csv.Writer
-	cells []string
+	csv     *csv.Writer
+	columns []column
+	cells   []string
 }
 
-func newCSVWriter(w io.Writer) (*csvWriter, error) {
-	writer := &csvWriter{csv: csv.NewWriter(w), cells: make([]string, len(columns))}
-	return writer, writer.csv.Write(header())
+func newCSVWriter(w io.Writer, columns []column) (*csvWriter, error) {
+	writer := &csvWriter{csv: csv.NewWriter(w), columns: columns, cells: make([]string, len(columns))}
+	return writer, writer.csv.Write(header(columns))
 }
 
-func header() []string {
+func header(columns []column) []string {
 	names := make([]string, len(columns))
 	for i, column := range columns {
 		names[i] = column.name
@@ -267,8 +268,17 @@ func header() []string {
 	return names
 }
 
+// columnsOf returns the columns that a header names; nil if it is not a header of this version or of
+// an earlier one, which had fewer columns.
+func columnsOf(names []string) []column {
+	if len(names) < oldestColumns || len(names) > len(allColumns) || !slices.Equal(names, header(allColumns[:len(names)])) {
+		return nil
+	}
+	return allColumns[:len(names)]
+}
+
 func (w *csvWriter) Write(record *rack.AuditRecord) error {
-	for i, column := range columns {
+	for i, column := range w.columns {
 		w.cells[i] = GuardCell(column.get(record))
 	}
 	return w.csv.Write(w.cells)
@@ -283,9 +293,16 @@ func readCSV(r io.Reader, yield func(line int, record *rack.AuditRecord) error) 
 	recorded := &recorder{r: r, limit: maxLine}
 	reader := csv.NewReader(recorded)
 	reader.ReuseRecord = true
-	reader.FieldsPerRecord = len(columns)
+	names, err := reader.Read() // sets the number of fields of each line
+	if err != nil {
+		return malformed(1, "is neither JSON Lines nor CSV: %v", err)
+	}
+	columns := columnsOf(names)
+	if columns == nil {
+		return malformed(1, "is neither JSON Lines nor the header of a CSV of AuditRecords: %s", strings.Join(header(allColumns), ","))
+	}
 	var again bytes.Buffer
-	writer, err := newCSVWriter(&again)
+	writer, err := newCSVWriter(&again, columns)
 	if err != nil {
 		return err
 	}
@@ -303,13 +320,6 @@ func readCSV(r io.Reader, yield func(line int, record *rack.AuditRecord) error) 
 		}
 		again.Reset()
 		return nil
-	}
-	names, err := reader.Read()
-	if err != nil && !errors.Is(err, csv.ErrFieldCount) {
-		return malformed(line, "is neither JSON Lines nor CSV: %v", err)
-	}
-	if !slices.Equal(names, header()) {
-		return malformed(line, "is neither JSON Lines nor the header of a CSV of AuditRecords: %s", strings.Join(header(), ","))
 	}
 	if err := check(); err != nil {
 		return err

@@ -236,3 +236,18 @@ func TestARecordOfACSVIsBounded(t *testing.T) {
 type failingWriter struct{ err error }
 
 func (w failingWriter) Write([]byte) (int, error) { return 0, w.err }
+
+// Files of earlier versions do not have the last columns.
+func TestReadFromAnEarlierVersion(t *testing.T) {
+	m := history(t)
+	var file bytes.Buffer
+	writer, err := newCSVWriter(&file, allColumns[:oldestColumns])
+	require.NoError(t, err)
+	require.NoError(t, m.source()(t.Context(), func(record *rack.AuditRecord) error { return writer.Write(record) }))
+	require.NoError(t, writer.Flush())
+	assert.NotContains(t, file.String(), "details.className")
+
+	status := reportOn(t, ReadFrom(&file), nil, "7d", m.clock.Now())
+	assert.Empty(t, status.Violations)
+	assert.NotZero(t, status.Records)
+}

@@ -129,6 +129,9 @@ func NewNodeQuarantined(node *rack.MacNode) *rack.AuditRecord {
 	return ofNode(rack.NodeQuarantined, node, reason, message)
 }
 
+// ReasonRestored is the reason in the records of a restore.
+const ReasonRestored = "Restored"
+
 // NewNodeRecovered returns the record of the end of a Mac's quarantine.
 func NewNodeRecovered(node *rack.MacNode, reason, message string) *rack.AuditRecord {
 	return ofNode(rack.NodeRecovered, node, reason, message)

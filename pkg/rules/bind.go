@@ -10,6 +10,8 @@ type BindFacts struct {
 	Leased bool
 	// Deleting: the MacNode is being deleted.
 	Deleting bool
+	// Unconfirmed: the server may have lost records that the Mac has seen.
+	Unconfirmed bool
 	// Class and SerialNumber are those of the Mac.
 	Class, SerialNumber string
 	// WantedClass and WantedSerialNumber are what the lease asks for. An empty serial number asks
@@ -23,6 +25,8 @@ func CheckBind(f BindFacts) error {
 	switch {
 	case f.Leased:
 		return refuse(OneTenantPerChassis, "Mac %q belongs to another lease; it is free when that one is released", f.Mac)
+	case f.Unconfirmed:
+		return refuse(OneTenantPerChassis, "Mac %q has not reported since the API server may have been restored from a backup, and may serve another tenant; wait for its agent", f.Mac)
 	case f.Phase != macAvailable:
 		return refuse(OneTenantPerChassis, "Mac %q is %s; only a Mac that is Available can be leased", f.Mac, f.Phase)
 	case f.Deleting:

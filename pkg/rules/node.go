@@ -16,6 +16,8 @@ type NodeFacts struct {
 	Releasing bool
 	// Maintenance: an administrator keeps the Mac out of the pool.
 	Maintenance bool
+	// Unconfirmed: the server may have lost records that the Mac has seen.
+	Unconfirmed bool
 }
 
 // macAvailable is the phase of a Mac that can be leased.
@@ -35,7 +37,7 @@ func NodePhase(f NodeFacts) string {
 		return "Leased"
 	case f.Maintenance:
 		return "Maintenance"
-	case !f.Seen:
+	case !f.Seen, f.Unconfirmed:
 		return "Pending"
 	default:
 		return macAvailable

@@ -84,6 +84,9 @@ var validators = []validator{
 	updated("ValidateMacNodeLeaseUpdate", macNodeLease, rackvalidation.ValidateMacNodeLeaseUpdate),
 	updated("ValidateMacNodeLeaseStatusUpdate", macNodeLease, rackvalidation.ValidateMacNodeLeaseStatusUpdate),
 	created("ValidateMacNodeLeaseBinding", func() runtime.Object { return &rack.MacNodeLeaseBinding{NodeName: "mac-1"} }, rackvalidation.ValidateMacNodeLeaseBinding),
+	created("ValidateMacNodeRestore", func() runtime.Object {
+		return &rack.MacNodeRestore{WitnessHash: "4f1c92d0a8b35e67", WrongMacs: []string{"mac-1"}}
+	}, rackvalidation.ValidateMacNodeRestore),
 	created("ValidateMacNodeLeaseRelease", func() runtime.Object {
 		return &rack.MacNodeLeaseRelease{NodeTaints: []string{"macrack.io/unleased:NoSchedule"}}
 	}, rackvalidation.ValidateMacNodeLeaseRelease),

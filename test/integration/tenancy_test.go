@@ -24,7 +24,7 @@ func TestMainJob(t *testing.T) {
 	assert.Equal(t, rackv1alpha1.MacNodeLeaseBound, lease.Status.Phase)
 	assert.Contains(t, lease.Finalizers, rules.FinalizerFloor)
 	mac := getMac(t, lease.Status.NodeName)
-	assert.Equal(t, &rackv1alpha1.LeaseReference{Namespace: acme, Name: "main-job", UID: lease.UID}, mac.Status.LeaseRef)
+	assert.Equal(t, &rackv1alpha1.LeaseReference{Namespace: acme, Name: "main-job", UID: lease.UID, BoundAt: lease.Status.BoundAt, NamespaceUID: lease.Status.NamespaceUID}, mac.Status.LeaseRef)
 	assert.Equal(t, rackv1alpha1.MacNodeLeased, mac.Status.Phase)
 
 	one, two := startInstance(t, acme, "one", "main-job"), startInstance(t, acme, "two", "main-job")

@@ -2,6 +2,7 @@ package registry
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -86,7 +87,11 @@ func TestBindBySlowClock(t *testing.T) {
 // A replica that is gone does not block releases for ever.
 func TestDeadClock(t *testing.T) {
 	f := newFleet(t, 1)
-	_, err := f.etcd.Client.Put(t.Context(), "/registry/macrack.io/index/clock/fleet", `{"dead":{"time":"2020-01-01T00:00:00Z","beat":7}}`)
+	const key = "/registry/macrack.io/index/clock/fleet"
+	stored, err := f.etcd.Client.Get(t.Context(), key)
+	require.NoError(t, err)
+	others := strings.TrimPrefix(string(stored.Kvs[0].Value), "{")
+	_, err = f.etcd.Client.Put(t.Context(), key, `{"dead":{"time":"2020-01-01T00:00:00Z","beat":7},`+others)
 	require.NoError(t, err)
 	f.mac("mac-1", "C07AAAAA0001")
 	f.lease("acme", "build", "mac-1")

@@ -34,7 +34,7 @@ func TestBinding(t *testing.T) {
 
 	node := f.node("mac-1")
 	assert.Equal(t, rackv1alpha1.MacNodeLeased, node.Status.Phase)
-	assert.Equal(t, &rackv1alpha1.LeaseReference{Namespace: "acme", Name: "build", UID: lease.UID}, node.Status.LeaseRef)
+	assert.Equal(t, &rackv1alpha1.LeaseReference{Namespace: "acme", Name: "build", UID: lease.UID, BoundAt: lease.Status.BoundAt, NamespaceUID: lease.Status.NamespaceUID}, node.Status.LeaseRef)
 	assert.True(t, node.Status.EarliestReleaseAt.Equal(lease.Status.EarliestReleaseAt))
 
 	records := f.records("acme")

@@ -276,6 +276,12 @@ func TestVMCountedTwice(t *testing.T) {
 // count changes the number of virtual machines of a Mac in etcd.
 func (f *fleet) count(name string, by int32) {
 	f.t.Helper()
+	f.changeStored(name, func(node *rack.MacNode) { node.Status.RunningVMs += by })
+}
+
+// changeStored changes a MacNode in etcd, past the registry.
+func (f *fleet) changeStored(name string, change func(*rack.MacNode)) {
+	f.t.Helper()
 	key := "/registry/rack.macrack.io/macnodes/" + name
 	resp, err := f.etcd.Client.Get(f.t.Context(), key)
 	require.NoError(f.t, err)
@@ -283,7 +289,7 @@ func (f *fleet) count(name string, by int32) {
 	codec := apiserver.Codecs.LegacyCodec(rackv1alpha1.SchemeGroupVersion)
 	obj, _, err := codec.Decode(resp.Kvs[0].Value, nil, nil)
 	require.NoError(f.t, err)
-	obj.(*rack.MacNode).Status.RunningVMs += by
+	change(obj.(*rack.MacNode))
 	info, _ := runtime.SerializerInfoForMediaType(apiserver.Codecs.SupportedMediaTypes(), runtime.ContentTypeProtobuf)
 	data, err := runtime.Encode(apiserver.Codecs.EncoderForVersion(info.Serializer, rackv1alpha1.SchemeGroupVersion), obj)
 	require.NoError(f.t, err)

@@ -25,6 +25,7 @@ import (
 	"macrack.io/macrack/pkg/agent/rejections"
 	"macrack.io/macrack/pkg/agent/slots"
 	"macrack.io/macrack/pkg/agent/teardown"
+	"macrack.io/macrack/pkg/agent/witness"
 	instancev1alpha1 "macrack.io/macrack/pkg/apis/instance/v1alpha1"
 	"macrack.io/macrack/pkg/generated/clientset/versioned"
 	"macrack.io/macrack/pkg/rules"
@@ -52,6 +53,7 @@ type Config struct {
 	// PlacementLock is read-locked while a VM is placed in a slot, and write-locked during a scrub
 	// or a reboot.
 	PlacementLock *sync.RWMutex
+	Witness       *witness.Keeper
 }
 
 // Controller reconciles the virtual machines with the instances.
@@ -114,6 +116,9 @@ func (c *Controller) sync(ctx context.Context, instance *instancev1alpha1.MacOSI
 	if err != nil {
 		return err
 	}
+	if !stop && !c.Witness.Confirmed() {
+		return nil // a server that has lost history would misunderstand the report
+	}
 	switch slot.Phase {
 	case slots.Prepared:
 		if stop {
@@ -172,7 +177,26 @@ func (c *Controller) mustStop(ctx context.Context, instance *instancev1alpha1.Ma
 		}
 		return true, grace, why, nil
 	}
-	if pod != nil && pod.DeletionTimestamp != nil {
+	if !c.Witness.Confirmed() {
+		return false, 0, "", nil // a change of the MacNode queues it again
+	}
+	stop, _, _, err := c.impliedStop(ctx, instance, pod)
+	if !stop {
+		return false, 0, "", err
+	}
+	// The server may have lost the lease or the instance, and the garbage collector then has
+	// deleted the pod. The cached instance may be from before a restore.
+	live, err := teardown.Confirm(ctx, c.Witness, c.Instances, instance)
+	if err != nil || live == nil {
+		return false, 0, "", err
+	}
+	return c.impliedStop(ctx, live, pod)
+}
+
+// impliedStop is mustStop for the reasons that are not in the instance: its pod and its lease.
+func (c *Controller) impliedStop(ctx context.Context, instance *instancev1alpha1.MacOSInstance, pod *corev1.Pod) (bool, time.Duration, string, error) {
+	restored := teardown.Restored(instance)
+	if pod != nil && pod.DeletionTimestamp != nil && !restored {
 		return true, teardown.GracePeriod(pod), rules.DescribeDeletion(pod), nil
 	}
 	// Both checks run: an error of one must not hide the result of the other.
@@ -180,7 +204,7 @@ func (c *Controller) mustStop(ctx context.Context, instance *instancev1alpha1.Ma
 	if mismatch != "" {
 		return true, rules.DefaultStopGrace, mismatch, nil
 	}
-	if pod == nil {
+	if pod == nil && !restored {
 		gone, podErr := c.Pods.Gone(ctx, instance)
 		if gone {
 			return true, rules.DefaultStopGrace, rules.DescribeLoss(instance.Status.PodName), nil

@@ -2,6 +2,7 @@ package instance
 
 import (
 	"net"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -20,6 +21,7 @@ import (
 	"macrack.io/macrack/pkg/agent/objects"
 	"macrack.io/macrack/pkg/agent/pods"
 	"macrack.io/macrack/pkg/agent/queue"
+	"macrack.io/macrack/pkg/agent/witness"
 	imagev1alpha1 "macrack.io/macrack/pkg/apis/image/v1alpha1"
 	instancev1alpha1 "macrack.io/macrack/pkg/apis/instance/v1alpha1"
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
@@ -74,6 +76,9 @@ func newFixture(t *testing.T) *fixture {
 		MacNode:   objects.NewMacNode(nodeName, f.macrack, macNodes, clock),
 	}
 	config.Pods = pods.New(pods.Config{Kube: f.kube, Instances: config.Instances, MacNode: config.MacNode, Queue: q})
+	kept, err := witness.Open(filepath.Join(t.TempDir(), "witness.json"))
+	require.NoError(t, err)
+	config.Witness = witness.New(witness.Config{File: kept, MacNode: config.MacNode, Instances: config.Instances})
 	f.Controller = New(config)
 	return f
 }

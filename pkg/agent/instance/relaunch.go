@@ -11,6 +11,7 @@ import (
 	"macrack.io/macrack/pkg/agent/queue"
 	"macrack.io/macrack/pkg/agent/rejections"
 	"macrack.io/macrack/pkg/agent/slots"
+	"macrack.io/macrack/pkg/agent/witness"
 	instancev1alpha1 "macrack.io/macrack/pkg/apis/instance/v1alpha1"
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
 	"macrack.io/macrack/pkg/rules"
@@ -52,6 +53,9 @@ func (r *relauncher) relaunch(ctx context.Context, instance *instancev1alpha1.Ma
 			return err
 		}
 		return r.reporter.reportEnd(ctx, instance, instancev1alpha1.MacOSInstanceFailed, fmt.Sprintf("The virtual machine's process did not start in %d tries: %v", tries, slot.Err))
+	}
+	if !r.Witness.Confirmed() {
+		return witness.ErrUnconfirmed
 	}
 	if _, err := r.starter.confirmGrant(ctx, instance); err != nil {
 		return err

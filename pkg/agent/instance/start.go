@@ -19,6 +19,7 @@ import (
 	"macrack.io/macrack/pkg/agent/rejections"
 	"macrack.io/macrack/pkg/agent/slots"
 	"macrack.io/macrack/pkg/agent/teardown"
+	"macrack.io/macrack/pkg/agent/witness"
 	imagev1alpha1 "macrack.io/macrack/pkg/apis/image/v1alpha1"
 	instancev1alpha1 "macrack.io/macrack/pkg/apis/instance/v1alpha1"
 	"macrack.io/macrack/pkg/rules"
@@ -93,6 +94,9 @@ func (s *starter) mustWait(ctx context.Context, instance *instancev1alpha1.MacOS
 			status.Message = fmt.Sprintf("Virtual machines start only in a login session of the Mac: %v", err)
 		})
 	}
+	if !s.Witness.Confirmed() {
+		return true, witness.ErrUnconfirmed
+	}
 	if slot, found := s.Mismatches.Unchecked(); found {
 		return true, fmt.Errorf("slot %d runs a virtual machine whose instance is not found yet", slot.Slot)
 	}
@@ -165,6 +169,9 @@ func (s *starter) create(ctx context.Context, instance *instancev1alpha1.MacOSIn
 		return s.reporter.reportEnd(ctx, instance, instancev1alpha1.MacOSInstanceFailed, why)
 	}
 	if instance, err = s.claim(ctx, instance, machineID, cached); err != nil {
+		return err
+	}
+	if err := s.Witness.RecordStart(ctx, instance); err != nil {
 		return err
 	}
 	err = s.launch(instance, network, class, image, cached)

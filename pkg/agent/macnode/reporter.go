@@ -17,6 +17,7 @@ import (
 	"macrack.io/macrack/pkg/agent/quarantine"
 	"macrack.io/macrack/pkg/agent/scrub"
 	"macrack.io/macrack/pkg/agent/state"
+	"macrack.io/macrack/pkg/agent/witness"
 	"macrack.io/macrack/pkg/apiclient"
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
 	"macrack.io/macrack/pkg/apis/scalar"
@@ -38,6 +39,7 @@ type Config struct {
 	State      *state.File
 	Quarantine *quarantine.Quarantine
 	Rebooter   *quarantine.Rebooter
+	Witness    *witness.Keeper
 	Scrubber   *scrub.Scrubber
 }
 
@@ -64,17 +66,18 @@ func (r *Reporter) Reconcile(ctx context.Context) error {
 	if err := r.Quarantine.Recover(info); err != nil {
 		return err
 	}
-	if lease := macNode.Status.LeaseRef; lease != nil {
-		r.State.StartLease(lease.UID)
+	var scrubbed *rackv1alpha1.ScrubReport
+	if r.Witness.ConfirmedBy(macNode) {
+		if scrubbed, err = r.clean(ctx, macNode); err != nil {
+			return err
+		}
 	}
-	if err := r.Quarantine.EraseCorrupt(ctx, macNode); err != nil {
-		return err
-	}
-	scrubbed, err := r.Scrubber.Scrub(macNode)
+	witnessed, err := r.Witness.Keep(macNode)
 	if err != nil {
 		return err
 	}
 	next := macNode.DeepCopy()
+	next.Status.Witness = witnessed
 	if err := r.describe(next, info, scrubbed); err != nil {
 		return err
 	}
@@ -93,6 +96,18 @@ func (r *Reporter) Reconcile(ctx context.Context) error {
 		faults.At("scrub: report: after")
 	}
 	return err
+}
+
+// clean erases what the lease of the Mac does not need. It returns the report of a scrub, if one
+// was due. A server that has lost history is no reason to erase anything.
+func (r *Reporter) clean(ctx context.Context, macNode *rackv1alpha1.MacNode) (*rackv1alpha1.ScrubReport, error) {
+	if lease := macNode.Status.LeaseRef; lease != nil {
+		r.State.StartLease(lease.UID)
+	}
+	if err := r.Quarantine.EraseCorrupt(ctx, macNode); err != nil {
+		return nil, err
+	}
+	return r.Scrubber.Scrub(macNode)
 }
 
 // describe sets the status from the agent's observations.

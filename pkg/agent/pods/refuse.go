@@ -3,6 +3,7 @@ package pods
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -51,7 +52,7 @@ func (p *Pods) refuseForeign(ctx context.Context, name types.NamespacedName) err
 	if instance != nil {
 		return nil // the instance's reconciliation reports it
 	}
-	if _, held := p.Slots.Find(pod.Annotations[rules.AnnotationInstanceUID]); held && (pod.Status.Phase == corev1.PodRunning || pod.DeletionTimestamp != nil) {
+	if _, held := p.Slots.Find(pod.Annotations[rules.AnnotationInstanceUID]); held && !p.replaced(pod) && (pod.Status.Phase == corev1.PodRunning || pod.DeletionTimestamp != nil) {
 		return nil // its virtual machine may still run, although its instance is unknown
 	}
 	if pod.DeletionTimestamp != nil {
@@ -86,6 +87,16 @@ func (p *Pods) refuseForeign(ctx context.Context, name types.NamespacedName) err
 	}
 	p.Fail(pod, rejections.ReasonForeignPod, why)
 	return err
+}
+
+// replaced reports whether the instance of a pod has another placeholder pod. A restored instance
+// has, because the garbage collector may have deleted the first one while the server had lost the
+// instance.
+func (p *Pods) replaced(pod *corev1.Pod) bool {
+	instances, err := p.Instances.InNamespace(pod.Namespace)
+	return err == nil && slices.ContainsFunc(instances, func(i *instancev1alpha1.MacOSInstance) bool {
+		return string(i.UID) == pod.Annotations[rules.AnnotationInstanceUID] && i.Status.PodName != "" && i.Status.PodName != pod.Name
+	})
 }
 
 // leasedToAnother reports whether the Mac is leased to another namespace.

@@ -19,6 +19,7 @@ import (
 	"macrack.io/macrack/pkg/agent/rejections"
 	"macrack.io/macrack/pkg/agent/slots"
 	"macrack.io/macrack/pkg/agent/teardown"
+	"macrack.io/macrack/pkg/agent/witness"
 	instancev1alpha1 "macrack.io/macrack/pkg/apis/instance/v1alpha1"
 	"macrack.io/macrack/pkg/rules"
 )
@@ -33,6 +34,7 @@ type MismatchConfig struct {
 	Clock     clock.PassiveClock
 	// EnqueueAll queues all objects of the Mac.
 	EnqueueAll func()
+	Witness    *witness.Keeper
 }
 
 // Mismatches handles the virtual machines on the Mac that do not belong to the instance whose name
@@ -113,6 +115,7 @@ var messages = map[string]string{
 // recorded. A VM without an instance continues to run: see unknownVM. SyncSlot reads the API,
 // because the cache may be stale.
 func (m *Mismatches) SyncSlot(ctx context.Context, slot slots.Status) error {
+	confirmed := m.Witness.Confirmed() // before the read, because a restore may end meanwhile
 	live, err := m.Instances.Live(ctx, slot.Spec.Namespace, slot.Spec.Name)
 	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) { // not in the API, or on another Mac
 		live = nil
@@ -121,21 +124,35 @@ func (m *Mismatches) SyncSlot(ctx context.Context, slot slots.Status) error {
 	}
 	why := m.Stopper.Mismatch(live, slot)
 	if why == rejections.ReasonUnknownInstance {
-		return m.syncUnknown(ctx, live, slot)
+		return m.syncUnknown(ctx, live, slot, confirmed)
 	}
 	m.forget(slot)
 	if why == "" {
 		return nil
 	}
+	if err := m.Witness.Confirm(ctx); err != nil {
+		return err
+	}
 	return m.Stopper.Reap(ctx, slot, why, messages[why])
 }
 
 // syncUnknown handles a virtual machine without an instance. live is the API's object of that name,
-// or nil.
-func (m *Mismatches) syncUnknown(ctx context.Context, live *instancev1alpha1.MacOSInstance, slot slots.Status) error {
-	if slot.Phase != slots.Attached && slot.Phase != slots.Unreachable {
-		// The VM has ended. The end is reported before the slot is erased, so this is normal after
-		// a crash.
+// or nil. confirmed is Witness.Confirmed from before it was read.
+func (m *Mismatches) syncUnknown(ctx context.Context, live *instancev1alpha1.MacOSInstance, slot slots.Status, confirmed bool) error {
+	ended := slot.Phase != slots.Attached && slot.Phase != slots.Unreachable
+	if ended || !m.stopApproved(slot.UID()) {
+		// The server may have lost the instance, and a restore brings it back. The quarantine for
+		// the loss then ends, but one for an unknown instance would not.
+		if !confirmed {
+			m.forget(slot)
+			return nil
+		}
+		if err := m.Witness.Confirm(ctx); err != nil {
+			return err
+		}
+	}
+	if ended {
+		// The end is reported before the slot is erased, so this is normal after a crash.
 		m.forget(slot)
 		return m.Stopper.Reap(ctx, slot, rejections.ReasonUnknownInstance, "the files of a virtual machine without a MacOSInstance were erased; it had ended")
 	}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 
 	"macrack.io/macrack/pkg/agent/rejections"
 	"macrack.io/macrack/pkg/agent/slots"
@@ -34,10 +35,17 @@ func StopRequired(instance *instancev1alpha1.MacOSInstance, pod *corev1.Pod) (bo
 	if stop, grace := Requested(instance); stop {
 		return true, grace
 	}
-	if pod != nil && pod.DeletionTimestamp != nil {
+	if pod != nil && pod.DeletionTimestamp != nil && !Restored(instance) {
 		return true, GracePeriod(pod)
 	}
 	return rules.InstanceEnded(instance.Status.Phase), rules.DefaultStopGrace
+}
+
+// Restored reports whether the instance was restored and has no new placeholder pod yet. The
+// garbage collector may have deleted the one from before the loss.
+func Restored(instance *instancev1alpha1.MacOSInstance) bool {
+	condition := meta.FindStatusCondition(instance.Status.Conditions, instancev1alpha1.MacOSInstanceScheduledCondition)
+	return condition != nil && condition.Reason == instancev1alpha1.ReasonRestored
 }
 
 // GracePeriod returns the grace period of a pod that is being deleted.

@@ -16,6 +16,7 @@ import (
 	"macrack.io/macrack/pkg/agent/rejections"
 	"macrack.io/macrack/pkg/agent/slots"
 	"macrack.io/macrack/pkg/agent/state"
+	"macrack.io/macrack/pkg/agent/witness"
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
 	"macrack.io/macrack/pkg/rules"
 	"macrack.io/macrack/pkg/vm/contract"
@@ -37,6 +38,7 @@ type Config struct {
 	State      *state.File
 	Queue      *queue.Queue[queue.Key]
 	Clock      clock.Clock
+	Witness    *witness.Keeper
 }
 
 // Stopper stops virtual machines and erases their slots.

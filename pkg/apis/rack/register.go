@@ -42,6 +42,7 @@ func addKnownTypes(scheme *runtime.Scheme) error {
 		&ComplianceReportList{},
 		&UsageReport{},
 		&UsageReportList{},
+		&MacNodeRestore{},
 		&MacNodeLeaseBinding{},
 		&MacNodeLeaseRelease{},
 	)

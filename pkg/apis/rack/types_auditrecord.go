@@ -124,6 +124,14 @@ type AuditDetails struct {
 	// ClassName and SKU are those of the MacNodeClass at the binding.
 	ClassName string
 	SKU       string
+	// WitnessedSequence and WitnessedHash identify the last record that the Mac has seen, in the
+	// record of a quarantine because the chain does not have it.
+	WitnessedSequence int64
+	WitnessedHash     string
+	// StartGrantedAt is the time at which the start of a restored instance was granted.
+	StartGrantedAt *metav1.Time
+	// LostAfter is the time of the last record from before a loss, if it is known.
+	LostAfter *metav1.Time
 }
 
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object

@@ -98,6 +98,17 @@ const (
 	ReasonNoLoginSession = "NoLoginSession"
 )
 
+// Reasons of the quarantine of a Mac that has seen records that the server does not have: the
+// server's etcd has lost history. They do not depend on a condition.
+const (
+	// ReasonLedgerBehind means that the chain of the Mac ends before a record that the Mac has
+	// seen.
+	ReasonLedgerBehind = "LedgerBehind"
+	// ReasonLedgerForked means that the chain of the Mac has another record in the place of one
+	// that the Mac has seen.
+	ReasonLedgerForked = "LedgerForked"
+)
+
 // MacNodeStatus is the most recently observed status of a Mac.
 type MacNodeStatus struct {
 	Phase             MacNodePhase
@@ -114,6 +125,55 @@ type MacNodeStatus struct {
 	Conditions        []metav1.Condition
 	ImageChecks       []ImageCheck
 	Caches            []LeaseCache
+	Ledger            *MacNodeLedger
+	Witness           *MacNodeWitness
+}
+
+// ChainPosition identifies a record of the chain of a Mac.
+type ChainPosition struct {
+	Sequence  int64
+	Hash      string
+	Namespace string
+}
+
+// MacNodeLedger is the state of the chain of a Mac. The server sets it.
+type MacNodeLedger struct {
+	Head        ChainPosition
+	Accepted    *ChainPosition
+	Unconfirmed bool
+	// LastRecordAt is the time of the last record when the Mac was marked as unconfirmed.
+	LastRecordAt *metav1.Time
+	Loss         *LedgerLoss
+}
+
+// LedgerLoss is a loss of history that the witness of a Mac has revealed.
+type LedgerLoss struct {
+	// Witness is the witness that has revealed the loss. Later reports do not change it.
+	Witness MacNodeWitness
+	// LastRecordAt is the time of the last record that the server has from before the loss, if it
+	// is known.
+	LastRecordAt *metav1.Time
+	// Quarantine is the quarantine that the Mac has for another reason.
+	Quarantine *Quarantine
+}
+
+// MacNodeWitness is what the Mac has seen of its chain, and what it serves.
+type MacNodeWitness struct {
+	Head              ChainPosition
+	LeaseRef          *LeaseReference
+	EarliestReleaseAt *metav1.Time
+	Instances         []WitnessedInstance
+}
+
+// WitnessedInstance is an instance that the Mac serves.
+type WitnessedInstance struct {
+	Name           string
+	UID            types.UID
+	ClassName      string
+	ImageName      string
+	MachineID      string
+	MACAddress     string
+	StartGrantedAt *metav1.Time
 }
 
 // LeaseReference is a reference to a MacNodeLease.
@@ -121,6 +181,10 @@ type LeaseReference struct {
 	Namespace string
 	Name      string
 	UID       types.UID
+	// BoundAt, HeldAt and NamespaceUID are those of the lease.
+	BoundAt      *metav1.Time
+	HeldAt       *metav1.Time
+	NamespaceUID types.UID
 }
 
 // Quarantine is the state of a Mac on which no instance can start.
@@ -176,4 +240,17 @@ type MacNodeList struct {
 	metav1.ListMeta
 
 	Items []MacNode
+}
+
+// +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
+
+// MacNodeRestore restores the lease and the instances of a Mac from its witness. It is created as a
+// subresource of the MacNode.
+type MacNodeRestore struct {
+	metav1.TypeMeta
+	metav1.ObjectMeta
+
+	Steps       []string
+	WitnessHash string
+	WrongMacs   []string
 }

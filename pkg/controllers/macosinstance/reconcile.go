@@ -96,6 +96,8 @@ func (r *reconciler) sync(ctx context.Context, instance *instancev1alpha1.MacOSI
 			return time.Time{}, err
 		}
 		return r.expire(ctx, instance)
+	case isRestored(instance) && !mustStop(instance):
+		return time.Time{}, r.restorePod(ctx, instance, pod)
 	case instance.Status.MachineID != "":
 		// There is, or was, a virtual machine: only the agent knows what becomes of it.
 		return time.Time{}, r.syncPod(ctx, instance, pod)

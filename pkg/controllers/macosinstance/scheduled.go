@@ -161,6 +161,9 @@ func (r *reconciler) setScheduled(ctx context.Context, before *instancev1alpha1.
 // setScheduledAs is setScheduled, and also sets the name of the placeholder pod.
 func (r *reconciler) setScheduledAs(ctx context.Context, before *instancev1alpha1.MacOSInstance, podName, reason, message string) (*instancev1alpha1.MacOSInstance, error) {
 	message = apiclient.Message(message)
+	if isRestored(before) && reason != ReasonScheduled {
+		reason = instancev1alpha1.ReasonRestored
+	}
 	instance := before.DeepCopy()
 	instance.Status.PodName = podName
 	condition := metav1.Condition{

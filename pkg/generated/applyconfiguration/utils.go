@@ -96,6 +96,8 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		// Group=rack.macrack.io, Version=v1alpha1
 	case rackv1alpha1.SchemeGroupVersion.WithKind("CachedImage"):
 		return &applyconfigurationrackv1alpha1.CachedImageApplyConfiguration{}
+	case rackv1alpha1.SchemeGroupVersion.WithKind("ChainPosition"):
+		return &applyconfigurationrackv1alpha1.ChainPositionApplyConfiguration{}
 	case rackv1alpha1.SchemeGroupVersion.WithKind("ImageCheck"):
 		return &applyconfigurationrackv1alpha1.ImageCheckApplyConfiguration{}
 	case rackv1alpha1.SchemeGroupVersion.WithKind("LeaseCache"):
@@ -106,6 +108,8 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &applyconfigurationrackv1alpha1.LeaseRequesterApplyConfiguration{}
 	case rackv1alpha1.SchemeGroupVersion.WithKind("LeaseSlot"):
 		return &applyconfigurationrackv1alpha1.LeaseSlotApplyConfiguration{}
+	case rackv1alpha1.SchemeGroupVersion.WithKind("LedgerLoss"):
+		return &applyconfigurationrackv1alpha1.LedgerLossApplyConfiguration{}
 	case rackv1alpha1.SchemeGroupVersion.WithKind("MachineResources"):
 		return &applyconfigurationrackv1alpha1.MachineResourcesApplyConfiguration{}
 	case rackv1alpha1.SchemeGroupVersion.WithKind("MacNode"):
@@ -124,16 +128,22 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &applyconfigurationrackv1alpha1.MacNodeLeaseSpecApplyConfiguration{}
 	case rackv1alpha1.SchemeGroupVersion.WithKind("MacNodeLeaseStatus"):
 		return &applyconfigurationrackv1alpha1.MacNodeLeaseStatusApplyConfiguration{}
+	case rackv1alpha1.SchemeGroupVersion.WithKind("MacNodeLedger"):
+		return &applyconfigurationrackv1alpha1.MacNodeLedgerApplyConfiguration{}
 	case rackv1alpha1.SchemeGroupVersion.WithKind("MacNodeLocation"):
 		return &applyconfigurationrackv1alpha1.MacNodeLocationApplyConfiguration{}
 	case rackv1alpha1.SchemeGroupVersion.WithKind("MacNodeSpec"):
 		return &applyconfigurationrackv1alpha1.MacNodeSpecApplyConfiguration{}
 	case rackv1alpha1.SchemeGroupVersion.WithKind("MacNodeStatus"):
 		return &applyconfigurationrackv1alpha1.MacNodeStatusApplyConfiguration{}
+	case rackv1alpha1.SchemeGroupVersion.WithKind("MacNodeWitness"):
+		return &applyconfigurationrackv1alpha1.MacNodeWitnessApplyConfiguration{}
 	case rackv1alpha1.SchemeGroupVersion.WithKind("Quarantine"):
 		return &applyconfigurationrackv1alpha1.QuarantineApplyConfiguration{}
 	case rackv1alpha1.SchemeGroupVersion.WithKind("ScrubReport"):
 		return &applyconfigurationrackv1alpha1.ScrubReportApplyConfiguration{}
+	case rackv1alpha1.SchemeGroupVersion.WithKind("WitnessedInstance"):
+		return &applyconfigurationrackv1alpha1.WitnessedInstanceApplyConfiguration{}
 
 	}
 	return nil

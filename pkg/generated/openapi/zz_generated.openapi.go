@@ -121,6 +121,7 @@ func GetOpenAPIDefinitions(ref common.ReferenceCallback) map[string]common.OpenA
 		rackv1alpha1.AuditRecordList{}.OpenAPIModelName():            schema_pkg_apis_rack_v1alpha1_AuditRecordList(ref),
 		rackv1alpha1.AuditReference{}.OpenAPIModelName():             schema_pkg_apis_rack_v1alpha1_AuditReference(ref),
 		rackv1alpha1.CachedImage{}.OpenAPIModelName():                schema_pkg_apis_rack_v1alpha1_CachedImage(ref),
+		rackv1alpha1.ChainPosition{}.OpenAPIModelName():              schema_pkg_apis_rack_v1alpha1_ChainPosition(ref),
 		rackv1alpha1.ClassUsage{}.OpenAPIModelName():                 schema_pkg_apis_rack_v1alpha1_ClassUsage(ref),
 		rackv1alpha1.ComplianceReport{}.OpenAPIModelName():           schema_pkg_apis_rack_v1alpha1_ComplianceReport(ref),
 		rackv1alpha1.ComplianceReportList{}.OpenAPIModelName():       schema_pkg_apis_rack_v1alpha1_ComplianceReportList(ref),
@@ -132,6 +133,7 @@ func GetOpenAPIDefinitions(ref common.ReferenceCallback) map[string]common.OpenA
 		rackv1alpha1.LeaseRequester{}.OpenAPIModelName():             schema_pkg_apis_rack_v1alpha1_LeaseRequester(ref),
 		rackv1alpha1.LeaseSlot{}.OpenAPIModelName():                  schema_pkg_apis_rack_v1alpha1_LeaseSlot(ref),
 		rackv1alpha1.LeaseUsage{}.OpenAPIModelName():                 schema_pkg_apis_rack_v1alpha1_LeaseUsage(ref),
+		rackv1alpha1.LedgerLoss{}.OpenAPIModelName():                 schema_pkg_apis_rack_v1alpha1_LedgerLoss(ref),
 		rackv1alpha1.MacNode{}.OpenAPIModelName():                    schema_pkg_apis_rack_v1alpha1_MacNode(ref),
 		rackv1alpha1.MacNodeClass{}.OpenAPIModelName():               schema_pkg_apis_rack_v1alpha1_MacNodeClass(ref),
 		rackv1alpha1.MacNodeClassList{}.OpenAPIModelName():           schema_pkg_apis_rack_v1alpha1_MacNodeClassList(ref),
@@ -144,10 +146,13 @@ func GetOpenAPIDefinitions(ref common.ReferenceCallback) map[string]common.OpenA
 		rackv1alpha1.MacNodeLeaseRelease{}.OpenAPIModelName():        schema_pkg_apis_rack_v1alpha1_MacNodeLeaseRelease(ref),
 		rackv1alpha1.MacNodeLeaseSpec{}.OpenAPIModelName():           schema_pkg_apis_rack_v1alpha1_MacNodeLeaseSpec(ref),
 		rackv1alpha1.MacNodeLeaseStatus{}.OpenAPIModelName():         schema_pkg_apis_rack_v1alpha1_MacNodeLeaseStatus(ref),
+		rackv1alpha1.MacNodeLedger{}.OpenAPIModelName():              schema_pkg_apis_rack_v1alpha1_MacNodeLedger(ref),
 		rackv1alpha1.MacNodeList{}.OpenAPIModelName():                schema_pkg_apis_rack_v1alpha1_MacNodeList(ref),
 		rackv1alpha1.MacNodeLocation{}.OpenAPIModelName():            schema_pkg_apis_rack_v1alpha1_MacNodeLocation(ref),
+		rackv1alpha1.MacNodeRestore{}.OpenAPIModelName():             schema_pkg_apis_rack_v1alpha1_MacNodeRestore(ref),
 		rackv1alpha1.MacNodeSpec{}.OpenAPIModelName():                schema_pkg_apis_rack_v1alpha1_MacNodeSpec(ref),
 		rackv1alpha1.MacNodeStatus{}.OpenAPIModelName():              schema_pkg_apis_rack_v1alpha1_MacNodeStatus(ref),
+		rackv1alpha1.MacNodeWitness{}.OpenAPIModelName():             schema_pkg_apis_rack_v1alpha1_MacNodeWitness(ref),
 		rackv1alpha1.MachineResources{}.OpenAPIModelName():           schema_pkg_apis_rack_v1alpha1_MachineResources(ref),
 		rackv1alpha1.Quarantine{}.OpenAPIModelName():                 schema_pkg_apis_rack_v1alpha1_Quarantine(ref),
 		rackv1alpha1.ScrubReport{}.OpenAPIModelName():                schema_pkg_apis_rack_v1alpha1_ScrubReport(ref),
@@ -155,6 +160,7 @@ func GetOpenAPIDefinitions(ref common.ReferenceCallback) map[string]common.OpenA
 		rackv1alpha1.UsageReport{}.OpenAPIModelName():                schema_pkg_apis_rack_v1alpha1_UsageReport(ref),
 		rackv1alpha1.UsageReportList{}.OpenAPIModelName():            schema_pkg_apis_rack_v1alpha1_UsageReportList(ref),
 		rackv1alpha1.UsageReportStatus{}.OpenAPIModelName():          schema_pkg_apis_rack_v1alpha1_UsageReportStatus(ref),
+		rackv1alpha1.WitnessedInstance{}.OpenAPIModelName():          schema_pkg_apis_rack_v1alpha1_WitnessedInstance(ref),
 		scalar.Duration{}.OpenAPIModelName():                         schema_macrack_pkg_apis_scalar_Duration(ref),
 		scalar.ProtoDuration{}.OpenAPIModelName():                    schema_macrack_pkg_apis_scalar_ProtoDuration(ref),
 		scalar.ProtoQuantity{}.OpenAPIModelName():                    schema_macrack_pkg_apis_scalar_ProtoQuantity(ref),
@@ -4792,6 +4798,32 @@ func schema_pkg_apis_rack_v1alpha1_AuditDetails(ref common.ReferenceCallback) co
 							Format:      "",
 						},
 					},
+					"witnessedSequence": {
+						SchemaProps: spec.SchemaProps{
+							Description: "witnessedSequence is the sequence number of the last record that the Mac has seen, if the chain does not have it. NodeQuarantined and NodeRecovered have it at the beginning and at the end of such a quarantine.",
+							Type:        []string{"integer"},
+							Format:      "int64",
+						},
+					},
+					"witnessedHash": {
+						SchemaProps: spec.SchemaProps{
+							Description: "witnessedHash is the hash of that record.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"startGrantedAt": {
+						SchemaProps: spec.SchemaProps{
+							Description: "startGrantedAt is the time at which the start of a restored instance was granted.",
+							Ref:         ref(v1.Time{}.OpenAPIModelName()),
+						},
+					},
+					"lostAfter": {
+						SchemaProps: spec.SchemaProps{
+							Description: "lostAfter is the time of the last record from before a loss. It is not set if the server cannot know it.",
+							Ref:         ref(v1.Time{}.OpenAPIModelName()),
+						},
+					},
 				},
 			},
 		},
@@ -5050,6 +5082,42 @@ func schema_pkg_apis_rack_v1alpha1_CachedImage(ref common.ReferenceCallback) com
 		},
 		Dependencies: []string{
 			v1.Time{}.OpenAPIModelName()},
+	}
+}
+
+func schema_pkg_apis_rack_v1alpha1_ChainPosition(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "ChainPosition identifies a record of the chain of a Mac.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"sequence": {
+						SchemaProps: spec.SchemaProps{
+							Description: "sequence is the sequence number of the record. 0 means that there is no record.",
+							Default:     0,
+							Type:        []string{"integer"},
+							Format:      "int64",
+						},
+					},
+					"hash": {
+						SchemaProps: spec.SchemaProps{
+							Description: "hash is the hash of the record.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"namespace": {
+						SchemaProps: spec.SchemaProps{
+							Description: "namespace is the namespace of the record.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+				},
+				Required: []string{"sequence"},
+			},
+		},
 	}
 }
 
@@ -5496,10 +5564,31 @@ func schema_pkg_apis_rack_v1alpha1_LeaseReference(ref common.ReferenceCallback) 
 							Format:      "",
 						},
 					},
+					"boundAt": {
+						SchemaProps: spec.SchemaProps{
+							Description: "boundAt is the time at which the lease was bound to the Mac.",
+							Ref:         ref(v1.Time{}.OpenAPIModelName()),
+						},
+					},
+					"heldAt": {
+						SchemaProps: spec.SchemaProps{
+							Description: "heldAt is the time at which the lease was deleted before its floor.",
+							Ref:         ref(v1.Time{}.OpenAPIModelName()),
+						},
+					},
+					"namespaceUID": {
+						SchemaProps: spec.SchemaProps{
+							Description: "namespaceUID is the UID of the namespace that the lease was created in.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
 				},
 				Required: []string{"namespace", "name", "uid"},
 			},
 		},
+		Dependencies: []string{
+			v1.Time{}.OpenAPIModelName()},
 	}
 }
 
@@ -5701,6 +5790,41 @@ func schema_pkg_apis_rack_v1alpha1_LeaseUsage(ref common.ReferenceCallback) comm
 		},
 		Dependencies: []string{
 			v1.Duration{}.OpenAPIModelName(), v1.Time{}.OpenAPIModelName()},
+	}
+}
+
+func schema_pkg_apis_rack_v1alpha1_LedgerLoss(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "LedgerLoss is a loss of history that the witness of a Mac has revealed.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"witness": {
+						SchemaProps: spec.SchemaProps{
+							Description: "witness is the witness that has revealed the loss. Later reports of the agent do not change it.",
+							Default:     map[string]interface{}{},
+							Ref:         ref(rackv1alpha1.MacNodeWitness{}.OpenAPIModelName()),
+						},
+					},
+					"lastRecordAt": {
+						SchemaProps: spec.SchemaProps{
+							Description: "lastRecordAt is the time of the last record that the server has from before the loss. It is not set if the server cannot know it, for example after the loss of all of etcd.",
+							Ref:         ref(v1.Time{}.OpenAPIModelName()),
+						},
+					},
+					"quarantine": {
+						SchemaProps: spec.SchemaProps{
+							Description: "quarantine is the quarantine that the Mac has for another reason. It continues after the end of the loss.",
+							Ref:         ref(rackv1alpha1.Quarantine{}.OpenAPIModelName()),
+						},
+					},
+				},
+				Required: []string{"witness"},
+			},
+		},
+		Dependencies: []string{
+			v1.Time{}.OpenAPIModelName(), rackv1alpha1.MacNodeWitness{}.OpenAPIModelName(), rackv1alpha1.Quarantine{}.OpenAPIModelName()},
 	}
 }
 
@@ -6463,6 +6587,54 @@ func schema_pkg_apis_rack_v1alpha1_MacNodeLeaseStatus(ref common.ReferenceCallba
 	}
 }
 
+func schema_pkg_apis_rack_v1alpha1_MacNodeLedger(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "MacNodeLedger is the state of the chain of a Mac. The server sets it.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"head": {
+						SchemaProps: spec.SchemaProps{
+							Description: "head is the last record of the chain.",
+							Default:     map[string]interface{}{},
+							Ref:         ref(rackv1alpha1.ChainPosition{}.OpenAPIModelName()),
+						},
+					},
+					"accepted": {
+						SchemaProps: spec.SchemaProps{
+							Description: "accepted is the last record that the Mac has seen and the server has lost. An administrator has accepted the loss, which is recorded.",
+							Ref:         ref(rackv1alpha1.ChainPosition{}.OpenAPIModelName()),
+						},
+					},
+					"unconfirmed": {
+						SchemaProps: spec.SchemaProps{
+							Description: "unconfirmed is true while the server may have been restored from a backup, until the agent reports its witness. Meanwhile, no lease is bound to the Mac.",
+							Type:        []string{"boolean"},
+							Format:      "",
+						},
+					},
+					"lastRecordAt": {
+						SchemaProps: spec.SchemaProps{
+							Description: "lastRecordAt is the time of the last record when the Mac was marked as unconfirmed. All lost records are later.",
+							Ref:         ref(v1.Time{}.OpenAPIModelName()),
+						},
+					},
+					"loss": {
+						SchemaProps: spec.SchemaProps{
+							Description: "loss is the loss of history that the witness of the Mac has revealed, until an administrator restores the Mac or ends its quarantine.",
+							Ref:         ref(rackv1alpha1.LedgerLoss{}.OpenAPIModelName()),
+						},
+					},
+				},
+				Required: []string{"head"},
+			},
+		},
+		Dependencies: []string{
+			v1.Time{}.OpenAPIModelName(), rackv1alpha1.ChainPosition{}.OpenAPIModelName(), rackv1alpha1.LedgerLoss{}.OpenAPIModelName()},
+	}
+}
+
 func schema_pkg_apis_rack_v1alpha1_MacNodeList(ref common.ReferenceCallback) common.OpenAPIDefinition {
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
@@ -6543,6 +6715,87 @@ func schema_pkg_apis_rack_v1alpha1_MacNodeLocation(ref common.ReferenceCallback)
 				},
 			},
 		},
+	}
+}
+
+func schema_pkg_apis_rack_v1alpha1_MacNodeRestore(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "MacNodeRestore restores the lease and the instances of a Mac from its witness, after the server has lost history. A cluster administrator creates it as a subresource of the MacNode. With a dry run, it returns the plan and changes nothing.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"kind": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Kind is a string value representing the REST resource this object represents. Servers may infer this from the endpoint the client submits requests to. Cannot be updated. In CamelCase. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"apiVersion": {
+						SchemaProps: spec.SchemaProps{
+							Description: "APIVersion defines the versioned schema of this representation of an object. Servers should convert recognized schemas to the latest internal value, and may reject unrecognized values. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#resources",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"metadata": {
+						SchemaProps: spec.SchemaProps{
+							Description: "metadata is the standard metadata of objects.",
+							Default:     map[string]interface{}{},
+							Ref:         ref(v1.ObjectMeta{}.OpenAPIModelName()),
+						},
+					},
+					"steps": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-type": "atomic",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "steps are the changes that were made, or that a dry run would make. Populated by the server.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Type:   []string{"string"},
+										Format: "",
+									},
+								},
+							},
+						},
+					},
+					"witnessHash": {
+						SchemaProps: spec.SchemaProps{
+							Description: "witnessHash is the hash of the witness that the restore follows. A dry run returns it, and the restore requires it: an administrator restores only what a dry run has shown.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"wrongMacs": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-type": "set",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "wrongMacs are the names of the Macs whose witnesses have the same lease, instances or identities as this one, and are wrong. Without them, no Mac of a conflict is restored. Maximum: 16 entries.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Type:   []string{"string"},
+										Format: "",
+									},
+								},
+							},
+						},
+					},
+				},
+			},
+		},
+		Dependencies: []string{
+			v1.ObjectMeta{}.OpenAPIModelName()},
 	}
 }
 
@@ -6768,11 +7021,79 @@ func schema_pkg_apis_rack_v1alpha1_MacNodeStatus(ref common.ReferenceCallback) c
 							},
 						},
 					},
+					"ledger": {
+						SchemaProps: spec.SchemaProps{
+							Description: "ledger is the state of the chain of AuditRecords of the Mac. The server sets it in the transaction of each record.",
+							Ref:         ref(rackv1alpha1.MacNodeLedger{}.OpenAPIModelName()),
+						},
+					},
+					"witness": {
+						SchemaProps: spec.SchemaProps{
+							Description: "witness is what the Mac has seen of its chain, and what it serves. Its agent keeps it on the disk of the Mac, which a loss of the server's etcd does not affect.",
+							Ref:         ref(rackv1alpha1.MacNodeWitness{}.OpenAPIModelName()),
+						},
+					},
 				},
 			},
 		},
 		Dependencies: []string{
-			v1.Condition{}.OpenAPIModelName(), v1.Time{}.OpenAPIModelName(), rackv1alpha1.CachedImage{}.OpenAPIModelName(), rackv1alpha1.ImageCheck{}.OpenAPIModelName(), rackv1alpha1.LeaseCache{}.OpenAPIModelName(), rackv1alpha1.LeaseReference{}.OpenAPIModelName(), rackv1alpha1.MacNodeHardware{}.OpenAPIModelName(), rackv1alpha1.Quarantine{}.OpenAPIModelName(), rackv1alpha1.ScrubReport{}.OpenAPIModelName()},
+			v1.Condition{}.OpenAPIModelName(), v1.Time{}.OpenAPIModelName(), rackv1alpha1.CachedImage{}.OpenAPIModelName(), rackv1alpha1.ImageCheck{}.OpenAPIModelName(), rackv1alpha1.LeaseCache{}.OpenAPIModelName(), rackv1alpha1.LeaseReference{}.OpenAPIModelName(), rackv1alpha1.MacNodeHardware{}.OpenAPIModelName(), rackv1alpha1.MacNodeLedger{}.OpenAPIModelName(), rackv1alpha1.MacNodeWitness{}.OpenAPIModelName(), rackv1alpha1.Quarantine{}.OpenAPIModelName(), rackv1alpha1.ScrubReport{}.OpenAPIModelName()},
+	}
+}
+
+func schema_pkg_apis_rack_v1alpha1_MacNodeWitness(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "MacNodeWitness is what the Mac has seen of its chain, and what it serves.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"head": {
+						SchemaProps: spec.SchemaProps{
+							Description: "head is the last record that the Mac has seen.",
+							Default:     map[string]interface{}{},
+							Ref:         ref(rackv1alpha1.ChainPosition{}.OpenAPIModelName()),
+						},
+					},
+					"leaseRef": {
+						SchemaProps: spec.SchemaProps{
+							Description: "leaseRef is the lease that the Mac serves.",
+							Ref:         ref(rackv1alpha1.LeaseReference{}.OpenAPIModelName()),
+						},
+					},
+					"earliestReleaseAt": {
+						SchemaProps: spec.SchemaProps{
+							Description: "earliestReleaseAt is the floor of the lease.",
+							Ref:         ref(v1.Time{}.OpenAPIModelName()),
+						},
+					},
+					"instances": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-map-keys": []interface{}{
+									"uid",
+								},
+								"x-kubernetes-list-type": "map",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "instances are the instances of the lease that the Mac serves.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Ref: ref(rackv1alpha1.WitnessedInstance{}.OpenAPIModelName()),
+									},
+								},
+							},
+						},
+					},
+				},
+				Required: []string{"head"},
+			},
+		},
+		Dependencies: []string{
+			v1.Time{}.OpenAPIModelName(), rackv1alpha1.ChainPosition{}.OpenAPIModelName(), rackv1alpha1.LeaseReference{}.OpenAPIModelName(), rackv1alpha1.WitnessedInstance{}.OpenAPIModelName()},
 	}
 }
 
@@ -7168,6 +7489,74 @@ func schema_pkg_apis_rack_v1alpha1_UsageReportStatus(ref common.ReferenceCallbac
 		},
 		Dependencies: []string{
 			v1.Time{}.OpenAPIModelName(), rackv1alpha1.ClassUsage{}.OpenAPIModelName(), rackv1alpha1.LeaseUsage{}.OpenAPIModelName(), rackv1alpha1.Usage{}.OpenAPIModelName()},
+	}
+}
+
+func schema_pkg_apis_rack_v1alpha1_WitnessedInstance(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "WitnessedInstance is an instance that the Mac serves.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"name": {
+						SchemaProps: spec.SchemaProps{
+							Description: "name is the name of the instance in the namespace of the lease.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"uid": {
+						SchemaProps: spec.SchemaProps{
+							Description: "uid is the UID of the instance.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"className": {
+						SchemaProps: spec.SchemaProps{
+							Description: "className is the name of its InstanceClass.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"imageName": {
+						SchemaProps: spec.SchemaProps{
+							Description: "imageName is the name of its MacOSImage.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"machineID": {
+						SchemaProps: spec.SchemaProps{
+							Description: "machineID is the machine identifier of its virtual machine.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"macAddress": {
+						SchemaProps: spec.SchemaProps{
+							Description: "macAddress is the MAC address of its virtual machine.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"startGrantedAt": {
+						SchemaProps: spec.SchemaProps{
+							Description: "startGrantedAt is the time at which the server granted its start.",
+							Ref:         ref(v1.Time{}.OpenAPIModelName()),
+						},
+					},
+				},
+				Required: []string{"name", "uid", "className", "imageName"},
+			},
+		},
+		Dependencies: []string{
+			v1.Time{}.OpenAPIModelName()},
 	}
 }
 

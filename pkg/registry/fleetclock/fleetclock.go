@@ -2,12 +2,17 @@
 // writes its time to etcd every few seconds. A lease begins when it has begun by the clocks of all
 // live replicas, and its floor has passed when it has passed by all of them. Clock skew therefore
 // lengthens leases, which complies with the licence, and is logged.
+//
+// The readings also reveal that etcd was restored from a backup: a replica finds an older reading
+// of its own than it has written, or a starting replica finds no reading of a live replica.
 package fleetclock
 
 import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -42,6 +47,11 @@ type Clock struct {
 
 	beat   int64
 	others map[string]observed
+	// published is the last beat that this replica has written.
+	published atomic.Int64
+	withdrawn atomic.Bool
+	joined    chan struct{}
+	join      sync.Once
 }
 
 // observed is the last beat of another replica and the number of times that it was found unchanged.
@@ -59,8 +69,12 @@ type reading struct {
 
 // New returns the Clock of a replica with the given clock.
 func New(clock clock.WithTicker) *Clock {
-	return &Clock{id: string(uuid.NewUUID()), clock: clock, others: map[string]observed{}}
+	return &Clock{id: string(uuid.NewUUID()), clock: clock, others: map[string]observed{}, joined: make(chan struct{})}
 }
+
+// Joined returns a channel that is closed when the replica has written its time for the first time.
+// By then, it has noticed whether etcd may have been restored from a backup.
+func (c *Clock) Joined() <-chan struct{} { return c.joined }
 
 // Earliest returns now, or the time of the slowest replica if that is earlier. This includes the
 // replica's own clock, because now may come from a record that a faster replica has written.
@@ -82,11 +96,18 @@ func (c *Clock) Earliest(ctx context.Context, tx Tx, now time.Time) (time.Time, 
 
 // Latest returns now, or the time of the fastest replica if that is later: a lease that begins then
 // has not begun earlier by any clock. It fails if another replica is ahead of this one by more than
-// Tolerance, because one of the two clocks is wrong and the start of the lease would be, too.
+// Tolerance, because one of the two clocks is wrong and the start of the lease would be, too. It
+// also fails before this replica has joined the others.
 func (c *Clock) Latest(ctx context.Context, tx Tx, now time.Time) (time.Time, error) {
 	readings, err := read(ctx, tx)
 	if err != nil {
 		return time.Time{}, err
+	}
+	if c.published.Load() == 0 {
+		return time.Time{}, apierrors.NewServiceUnavailable("this API server has just started; try again")
+	}
+	if own, ok := readings[c.id]; c.lost(own, ok) {
+		return time.Time{}, apierrors.NewServiceUnavailable("etcd was restored to an earlier state; no Mac is leased until its agent has reported again")
 	}
 	for id, r := range readings {
 		if id == c.id {
@@ -102,29 +123,61 @@ func (c *Clock) Latest(ctx context.Context, tx Tx, now time.Time) (time.Time, er
 	return now, nil
 }
 
+// lost reports whether etcd has lost this replica's last reading.
+func (c *Clock) lost(own reading, exists bool) bool {
+	published := c.published.Load()
+	return published > 0 && !c.withdrawn.Load() && (!exists || own.Beat < published)
+}
+
+// continuous reports whether a live replica has used etcd until now: this one, or another with a
+// recent reading. Otherwise, etcd may have been restored from a backup in between.
+func (c *Clock) continuous(ctx context.Context, tx Tx) (bool, error) {
+	readings, err := read(ctx, tx)
+	if err != nil {
+		return false, err
+	}
+	own, exists := readings[c.id]
+	if c.published.Load() > 0 {
+		return !c.lost(own, exists), nil
+	}
+	for _, r := range readings {
+		if c.clock.Now().Sub(r.Time).Abs() <= Tolerance {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
 // Transact commits the writes that a function plans. The function is called again after a conflict.
 type Transact func(context.Context, func(context.Context, Tx) error) error
 
-// Run writes the time to etcd, with transact, until ctx is done. Then it removes the time.
-func (c *Clock) Run(ctx context.Context, transact Transact) {
+// Run writes the time to etcd, with transact, until ctx is done. Then it removes the time. It calls
+// restored before it writes, if etcd may have been restored from a backup.
+func (c *Clock) Run(ctx context.Context, transact Transact, restored func(context.Context) error) {
 	ticker := c.clock.NewTicker(interval)
 	defer ticker.Stop()
 	for {
-		if err := c.tick(ctx, transact); err != nil && ctx.Err() == nil {
-			klog.FromContext(ctx).V(2).Info("Failed to write the time to etcd", "err", err)
+		if err := c.Tick(ctx, transact, restored); err != nil && ctx.Err() == nil {
+			klog.FromContext(ctx).Error(err, "Failed to write the time to etcd")
 		}
 		select {
 		case <-ticker.C():
 		case <-ctx.Done():
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), interval)
 			defer cancel()
+			c.withdrawn.Store(true)
 			_ = transact(ctx, c.withdraw) // on failure, others detect the stale time
 			return
 		}
 	}
 }
 
-func (c *Clock) tick(ctx context.Context, transact Transact) error {
+// Tick writes the time to etcd, with transact. It calls restored before, if etcd may have been
+// restored from a backup.
+func (c *Clock) Tick(ctx context.Context, transact Transact, restored func(context.Context) error) error {
+	if err := c.checkContinuity(ctx, transact, restored); err != nil {
+		return err
+	}
 	c.beat++
 	var seen map[string]observed
 	err := transact(ctx, func(ctx context.Context, tx Tx) (err error) {
@@ -134,6 +187,8 @@ func (c *Clock) tick(ctx context.Context, transact Transact) error {
 	if err == nil {
 		c.others = seen
 		skew.Set(largestSkew(seen).Seconds())
+		c.published.Store(c.beat)
+		c.join.Do(func() { close(c.joined) })
 	}
 	return err
 }
@@ -144,6 +199,18 @@ func largestSkew(others map[string]observed) (largest time.Duration) {
 		largest = max(largest, o.skew)
 	}
 	return largest
+}
+
+// checkContinuity calls restored if etcd may have been restored from a backup.
+func (c *Clock) checkContinuity(ctx context.Context, transact Transact, restored func(context.Context) error) error {
+	ok := true
+	if err := transact(ctx, func(ctx context.Context, tx Tx) (err error) {
+		ok, err = c.continuous(ctx, tx)
+		return err
+	}); err != nil || ok {
+		return err
+	}
+	return restored(ctx)
 }
 
 // publish writes this replica's time and removes dead replicas. It returns its observations of the

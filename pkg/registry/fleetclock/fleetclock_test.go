@@ -16,7 +16,10 @@ import (
 var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
 // store is a transaction on one key.
-type store struct{ value []byte }
+type store struct {
+	value    []byte
+	restored int // the number of times that a replica found it restored
+}
 
 func (s *store) GetKey(context.Context, string, string) ([]byte, bool, error) {
 	return s.value, s.value != nil, nil
@@ -44,7 +47,7 @@ func newReplica(t *testing.T, s *store, at time.Time) *replica {
 // next lets the replica beat once more, or fail to.
 func (r *replica) next(err error) error {
 	r.clock.Step(interval)
-	return r.tick(context.Background(), func(ctx context.Context, plan func(context.Context, Tx) error) error {
+	return r.Tick(context.Background(), func(ctx context.Context, plan func(context.Context, Tx) error) error {
 		// The first try meets a conflict, which must not count.
 		return errors.Join(plan(ctx, &store{value: r.store.value}), err, func() error {
 			if err != nil {
@@ -52,6 +55,9 @@ func (r *replica) next(err error) error {
 			}
 			return plan(ctx, r.store)
 		}())
+	}, func(context.Context) error {
+		r.store.restored++
+		return nil
 	})
 }
 
@@ -137,4 +143,39 @@ func TestSkewIsMeasured(t *testing.T) {
 		require.NoError(t, a.next(nil))
 	}
 	assert.Zero(t, value(), "the other replica is dead")
+}
+
+// A replica notices that etcd was restored: its own last reading is missing, or no live replica has
+// left one. It binds no lease before it has acted on that.
+func TestRestoredEtcd(t *testing.T) {
+	s := &store{}
+	_, err := New(clocktesting.NewFakeClock(noon)).Latest(t.Context(), s, noon)
+	assert.True(t, apierrors.IsServiceUnavailable(err), "a new replica has not looked yet: %v", err)
+	a := newReplica(t, s, noon)
+	assert.Equal(t, 1, s.restored, "the first replica cannot know what happened before")
+	newReplica(t, s, noon.Add(interval))
+	assert.Equal(t, 1, s.restored, "a live replica has left its reading")
+
+	backup := s.value
+	require.NoError(t, a.next(nil))
+	require.NoError(t, a.next(nil))
+	assert.Equal(t, 1, s.restored)
+	_, err = a.Latest(t.Context(), s, noon)
+	require.NoError(t, err)
+
+	s.value = backup
+	_, err = a.Latest(t.Context(), s, noon)
+	assert.True(t, apierrors.IsServiceUnavailable(err), "%v", err)
+	require.NoError(t, a.next(nil))
+	assert.Equal(t, 2, s.restored)
+	_, err = a.Latest(t.Context(), s, noon)
+	require.NoError(t, err)
+
+	s.value = nil
+	require.NoError(t, a.next(nil))
+	assert.Equal(t, 3, s.restored, "etcd is empty")
+
+	s.value = backup
+	newReplica(t, s, noon.Add(time.Hour))
+	assert.Equal(t, 4, s.restored, "the readings in the backup are old")
 }

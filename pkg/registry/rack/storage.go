@@ -18,7 +18,9 @@ import (
 
 // Storage is the storage of the API group.
 type Storage struct {
-	MacNodes          macnode.Storage
+	MacNodes macnode.Storage
+	// Restore is the subresource restore of MacNodes, which spans the API groups.
+	Restore           rest.Storage
 	MacNodeClasses    macnodeclass.Storage
 	MacNodeLeases     macnodelease.Storage
 	AuditRecords      *auditrecord.REST
@@ -61,6 +63,7 @@ func (s Storage) Resources() map[string]rest.Storage {
 	return map[string]rest.Storage{
 		"macnodes":              s.MacNodes.MacNode,
 		"macnodes/status":       s.MacNodes.Status,
+		"macnodes/restore":      s.Restore,
 		"macnodeclasses":        s.MacNodeClasses.MacNodeClass,
 		"macnodeclasses/status": s.MacNodeClasses.Status,
 		"macnodeleases":         s.MacNodeLeases.MacNodeLease,

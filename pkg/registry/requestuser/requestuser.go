@@ -16,6 +16,13 @@ import (
 // Controllers is the user name of macrack-controllers.
 const Controllers = "system:serviceaccount:macrack-system:macrack-controllers"
 
+// IsGarbageCollector reports whether the user of the request is the garbage collector of
+// Kubernetes. With or without its own service account, it runs in kube-controller-manager.
+func IsGarbageCollector(ctx context.Context) bool {
+	u, ok := genericapirequest.UserFrom(ctx)
+	return ok && (u.GetName() == "system:serviceaccount:kube-system:generic-garbage-collector" || u.GetName() == user.KubeControllerManager)
+}
+
 // IsAgent reports whether the user of the request is the agent of a Mac, which has the identity of
 // its Node.
 func IsAgent(ctx context.Context) bool {

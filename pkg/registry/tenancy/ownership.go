@@ -7,6 +7,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 
 	"macrack.io/macrack/pkg/apis/instance"
@@ -55,6 +56,24 @@ func (o *Ownership) AssignLease(ctx context.Context, tx *txn.Tx, lease *rack.Mac
 		return nil
 	}
 	return tx.PutKey(IndexOwner, lease.Namespace, encode(uid, now))
+}
+
+// AssignRestoredLease stores the UID that its namespace had in a restored lease. It is AssignLease
+// if the namespace is still the same; otherwise, today's owner gets no access.
+func (o *Ownership) AssignRestoredLease(ctx context.Context, tx *txn.Tx, lease *rack.MacNodeLease, owner types.UID, now time.Time) error {
+	lease.Status.NamespaceUID = owner
+	uid, err := o.lookup.Namespaces(ctx, lease.Namespace)
+	if apierrors.IsNotFound(err) || err == nil && uid != owner && owner != "" {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	err = o.AssignLease(ctx, tx, lease, now)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
 }
 
 // AssignInstance stores the UID of its namespace in a new instance. It refuses a lease of an

@@ -130,8 +130,17 @@ func (t *Tx) get(ctx context.Context, gr schema.GroupResource, namespace, name s
 	if err != nil {
 		return false, storage.NewInternalError(err)
 	}
-	return true, r.decoder.Decode(data, into, kv.ModRevision)
+	if err := r.decoder.Decode(data, into, kv.ModRevision); err != nil {
+		return true, &DecodeError{err}
+	}
+	return true, nil
 }
+
+// A DecodeError is the error of a transaction that reads an object that cannot be decoded.
+type DecodeError struct{ error }
+
+// Unwrap returns the error of the decoder.
+func (e *DecodeError) Unwrap() error { return e.error }
 
 // Create makes the commit create obj, which must not exist. obj must be complete, including UID and
 // creation timestamp, because no strategy is applied to it.

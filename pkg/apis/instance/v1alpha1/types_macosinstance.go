@@ -212,6 +212,11 @@ const (
 	MacOSInstanceStalled = "Stalled"
 )
 
+// ReasonRestored is the reason of the condition Scheduled=False of an instance that was restored
+// while its virtual machine runs: it gets a new placeholder pod. Until then, a missing pod does not
+// end the virtual machine.
+const ReasonRestored = "Restored"
+
 // Reasons of the condition ImageReady=False.
 const (
 	// ReasonPulling means that the agent is pulling the image; the message has the progress.

@@ -1,15 +1,14 @@
 package validation
 
 import (
-	"encoding/base64"
 	"fmt"
-	"net"
 	"net/netip"
 	"slices"
 	"strings"
 	"time"
 
 	"golang.org/x/crypto/ssh"
+	"k8s.io/apimachinery/pkg/api/meta"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -87,7 +86,8 @@ func ValidateMacOSInstanceStatusUpdate(i, oldInstance *instance.MacOSInstance) f
 		errs = append(errs, check.Name(status.PodName, path.Child("podName"))...)
 	}
 	// Before the pod exists, its name may turn out to be in use.
-	if old.PodName != "" && status.PodName != old.PodName && (status.PodName == "" || status.Phase != instance.MacOSInstancePending || old.Phase != instance.MacOSInstancePending) {
+	hasPod := (status.Phase != instance.MacOSInstancePending || old.Phase != instance.MacOSInstancePending) && !awaitsRestoredPod(old)
+	if old.PodName != "" && status.PodName != old.PodName && (status.PodName == "" || hasPod) {
 		errs = append(errs, field.Invalid(path.Child("podName"), status.PodName, fmt.Sprintf("is %s already: an instance has one placeholder pod in its life", old.PodName)))
 	}
 	if status.IPAddress != nil {
@@ -100,6 +100,12 @@ func ValidateMacOSInstanceStatusUpdate(i, oldInstance *instance.MacOSInstance) f
 		errs = append(errs, check.Lines(status.Startup.Output, MaxStartupOutput, path.Child("startup", "output"))...)
 	}
 	return append(errs, check.Conditions(status.Conditions, oldInstance.Status.Conditions, path.Child("conditions"))...)
+}
+
+// awaitsRestoredPod reports whether an instance was restored and has no new placeholder pod yet.
+func awaitsRestoredPod(status *instance.MacOSInstanceStatus) bool {
+	c := meta.FindStatusCondition(status.Conditions, instance.MacOSInstanceScheduledCondition)
+	return c != nil && c.Reason == instance.ReasonRestored
 }
 
 // ValidateMacOSInstanceStop returns the errors in a MacOSInstanceStop.
@@ -242,8 +248,8 @@ func validateIdentity(status, old *instance.MacOSInstanceStatus, path *field.Pat
 		name, new, old string
 		valid          func(string, *field.Path) field.ErrorList
 	}{
-		{"machineID", status.MachineID, old.MachineID, validateMachineID},
-		{"macAddress", status.MACAddress, old.MACAddress, validateMACAddress},
+		{"machineID", status.MachineID, old.MachineID, check.MachineID},
+		{"macAddress", status.MACAddress, old.MACAddress, check.MACAddress},
 	} {
 		at := path.Child(id.name)
 		switch {
@@ -260,31 +266,6 @@ func validateIdentity(status, old *instance.MacOSInstanceStatus, path *field.Pat
 		errs = append(errs, field.Required(path.Child("macAddress"), "a machine ID and a MAC address must be set together"))
 	}
 	return errs
-}
-
-func validateMachineID(id string, path *field.Path) field.ErrorList {
-	if len(id) > maxMachineID {
-		return field.ErrorList{field.TooLong(path, "", maxMachineID)}
-	}
-	data, err := base64.StdEncoding.DecodeString(id)
-	if err != nil || base64.StdEncoding.EncodeToString(data) != id {
-		return field.ErrorList{field.Invalid(path, id, "must be standard base64 of a machine identifier")}
-	}
-	return nil
-}
-
-func validateMACAddress(address string, path *field.Path) field.ErrorList {
-	if len(address) > 64 {
-		return field.ErrorList{field.TooLong(path, "", 64)}
-	}
-	mac, err := net.ParseMAC(address)
-	switch {
-	case err != nil || len(mac) != 6 || mac.String() != address:
-		return field.ErrorList{field.Invalid(path, address, "must be six bytes in lower case, such as 5e:01:23:45:67:89")}
-	case mac[0]&1 != 0 || mac[0]&2 == 0:
-		return field.ErrorList{field.Invalid(path, address, "must be a locally administered unicast address: the second digit is 2, 6, a or e")}
-	}
-	return nil
 }
 
 func validateIPAddress(ip *instance.IPAddress, path *field.Path) field.ErrorList {

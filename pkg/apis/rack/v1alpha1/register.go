@@ -39,6 +39,7 @@ func addKnownTypes(scheme *runtime.Scheme) error {
 		&ComplianceReportList{},
 		&UsageReport{},
 		&UsageReportList{},
+		&MacNodeRestore{},
 		&MacNodeLeaseBinding{},
 		&MacNodeLeaseRelease{},
 	)

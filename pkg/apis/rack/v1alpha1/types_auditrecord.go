@@ -211,6 +211,21 @@ type AuditDetails struct {
 	// sku is the billing SKU of the MacNodeClass at the binding.
 	// +optional
 	SKU string `json:"sku,omitempty" protobuf:"bytes,19,opt,name=sku"`
+	// witnessedSequence is the sequence number of the last record that the Mac has seen, if the
+	// chain does not have it. NodeQuarantined and NodeRecovered have it at the beginning and at the
+	// end of such a quarantine.
+	// +optional
+	WitnessedSequence int64 `json:"witnessedSequence,omitempty" protobuf:"varint,20,opt,name=witnessedSequence"`
+	// witnessedHash is the hash of that record.
+	// +optional
+	WitnessedHash string `json:"witnessedHash,omitempty" protobuf:"bytes,21,opt,name=witnessedHash"`
+	// startGrantedAt is the time at which the start of a restored instance was granted.
+	// +optional
+	StartGrantedAt *metav1.Time `json:"startGrantedAt,omitempty" protobuf:"bytes,22,opt,name=startGrantedAt"`
+	// lostAfter is the time of the last record from before a loss. It is not set if the server
+	// cannot know it.
+	// +optional
+	LostAfter *metav1.Time `json:"lostAfter,omitempty" protobuf:"bytes,23,opt,name=lostAfter"`
 }
 
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object

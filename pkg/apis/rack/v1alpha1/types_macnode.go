@@ -9,6 +9,7 @@ import (
 
 // +genclient
 // +genclient:nonNamespaced
+// +genclient:method=Restore,verb=create,subresource=restore,input=MacNodeRestore,result=MacNodeRestore
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
 
 // MacNode is one physical Mac. Its name is the name of the Kubernetes Node that the Mac's agent
@@ -119,6 +120,17 @@ const (
 	ReasonNoLoginSession = "NoLoginSession"
 )
 
+// Reasons of the quarantine of a Mac that has seen records that the server does not have: the
+// server's etcd has lost history. They do not depend on a condition.
+const (
+	// ReasonLedgerBehind means that the chain of the Mac ends before a record that the Mac has
+	// seen.
+	ReasonLedgerBehind = "LedgerBehind"
+	// ReasonLedgerForked means that the chain of the Mac has another record in the place of one
+	// that the Mac has seen.
+	ReasonLedgerForked = "LedgerForked"
+)
+
 // MacNodeStatus is the most recently observed status of a Mac.
 type MacNodeStatus struct {
 	// phase is a summary of the status: Pending, Available, Leased, Releasing, Offline, Maintenance
@@ -187,6 +199,101 @@ type MacNodeStatus struct {
 	// +patchMergeKey=name
 	// +optional
 	Caches []LeaseCache `json:"caches,omitempty" patchStrategy:"merge" patchMergeKey:"name" protobuf:"bytes,15,rep,name=caches"`
+	// ledger is the state of the chain of AuditRecords of the Mac. The server sets it in the
+	// transaction of each record.
+	// +optional
+	Ledger *MacNodeLedger `json:"ledger,omitempty" protobuf:"bytes,16,opt,name=ledger"`
+	// witness is what the Mac has seen of its chain, and what it serves. Its agent keeps it on the
+	// disk of the Mac, which a loss of the server's etcd does not affect.
+	// +optional
+	Witness *MacNodeWitness `json:"witness,omitempty" protobuf:"bytes,17,opt,name=witness"`
+}
+
+// ChainPosition identifies a record of the chain of a Mac.
+type ChainPosition struct {
+	// sequence is the sequence number of the record. 0 means that there is no record.
+	Sequence int64 `json:"sequence" protobuf:"varint,1,opt,name=sequence"`
+	// hash is the hash of the record.
+	// +optional
+	Hash string `json:"hash,omitempty" protobuf:"bytes,2,opt,name=hash"`
+	// namespace is the namespace of the record.
+	// +optional
+	Namespace string `json:"namespace,omitempty" protobuf:"bytes,3,opt,name=namespace"`
+}
+
+// MacNodeLedger is the state of the chain of a Mac. The server sets it.
+type MacNodeLedger struct {
+	// head is the last record of the chain.
+	Head ChainPosition `json:"head" protobuf:"bytes,1,opt,name=head"`
+	// accepted is the last record that the Mac has seen and the server has lost. An administrator
+	// has accepted the loss, which is recorded.
+	// +optional
+	Accepted *ChainPosition `json:"accepted,omitempty" protobuf:"bytes,2,opt,name=accepted"`
+	// unconfirmed is true while the server may have been restored from a backup, until the agent
+	// reports its witness. Meanwhile, no lease is bound to the Mac.
+	// +optional
+	Unconfirmed bool `json:"unconfirmed,omitempty" protobuf:"varint,3,opt,name=unconfirmed"`
+	// lastRecordAt is the time of the last record when the Mac was marked as unconfirmed. All lost
+	// records are later.
+	// +optional
+	LastRecordAt *metav1.Time `json:"lastRecordAt,omitempty" protobuf:"bytes,4,opt,name=lastRecordAt"`
+	// loss is the loss of history that the witness of the Mac has revealed, until an administrator
+	// restores the Mac or ends its quarantine.
+	// +optional
+	Loss *LedgerLoss `json:"loss,omitempty" protobuf:"bytes,5,opt,name=loss"`
+}
+
+// LedgerLoss is a loss of history that the witness of a Mac has revealed.
+type LedgerLoss struct {
+	// witness is the witness that has revealed the loss. Later reports of the agent do not change
+	// it.
+	Witness MacNodeWitness `json:"witness" protobuf:"bytes,1,opt,name=witness"`
+	// lastRecordAt is the time of the last record that the server has from before the loss. It is
+	// not set if the server cannot know it, for example after the loss of all of etcd.
+	// +optional
+	LastRecordAt *metav1.Time `json:"lastRecordAt,omitempty" protobuf:"bytes,2,opt,name=lastRecordAt"`
+	// quarantine is the quarantine that the Mac has for another reason. It continues after the end
+	// of the loss.
+	// +optional
+	Quarantine *Quarantine `json:"quarantine,omitempty" protobuf:"bytes,3,opt,name=quarantine"`
+}
+
+// MacNodeWitness is what the Mac has seen of its chain, and what it serves.
+type MacNodeWitness struct {
+	// head is the last record that the Mac has seen.
+	Head ChainPosition `json:"head" protobuf:"bytes,1,opt,name=head"`
+	// leaseRef is the lease that the Mac serves.
+	// +optional
+	LeaseRef *LeaseReference `json:"leaseRef,omitempty" protobuf:"bytes,2,opt,name=leaseRef"`
+	// earliestReleaseAt is the floor of the lease.
+	// +optional
+	EarliestReleaseAt *metav1.Time `json:"earliestReleaseAt,omitempty" protobuf:"bytes,3,opt,name=earliestReleaseAt"`
+	// instances are the instances of the lease that the Mac serves.
+	// +listType=map
+	// +listMapKey=uid
+	// +optional
+	Instances []WitnessedInstance `json:"instances,omitempty" protobuf:"bytes,4,rep,name=instances"`
+}
+
+// WitnessedInstance is an instance that the Mac serves.
+type WitnessedInstance struct {
+	// name is the name of the instance in the namespace of the lease.
+	Name string `json:"name" protobuf:"bytes,1,opt,name=name"`
+	// uid is the UID of the instance.
+	UID types.UID `json:"uid" protobuf:"bytes,2,opt,name=uid,casttype=k8s.io/apimachinery/pkg/types.UID"`
+	// className is the name of its InstanceClass.
+	ClassName string `json:"className" protobuf:"bytes,3,opt,name=className"`
+	// imageName is the name of its MacOSImage.
+	ImageName string `json:"imageName" protobuf:"bytes,4,opt,name=imageName"`
+	// machineID is the machine identifier of its virtual machine.
+	// +optional
+	MachineID string `json:"machineID,omitempty" protobuf:"bytes,5,opt,name=machineID"`
+	// macAddress is the MAC address of its virtual machine.
+	// +optional
+	MACAddress string `json:"macAddress,omitempty" protobuf:"bytes,6,opt,name=macAddress"`
+	// startGrantedAt is the time at which the server granted its start.
+	// +optional
+	StartGrantedAt *metav1.Time `json:"startGrantedAt,omitempty" protobuf:"bytes,7,opt,name=startGrantedAt"`
 }
 
 // LeaseReference is a reference to a MacNodeLease.
@@ -197,6 +304,15 @@ type LeaseReference struct {
 	Name string `json:"name" protobuf:"bytes,2,opt,name=name"`
 	// uid is the UID of the lease.
 	UID types.UID `json:"uid" protobuf:"bytes,3,opt,name=uid,casttype=k8s.io/apimachinery/pkg/types.UID"`
+	// boundAt is the time at which the lease was bound to the Mac.
+	// +optional
+	BoundAt *metav1.Time `json:"boundAt,omitempty" protobuf:"bytes,4,opt,name=boundAt"`
+	// heldAt is the time at which the lease was deleted before its floor.
+	// +optional
+	HeldAt *metav1.Time `json:"heldAt,omitempty" protobuf:"bytes,5,opt,name=heldAt"`
+	// namespaceUID is the UID of the namespace that the lease was created in.
+	// +optional
+	NamespaceUID types.UID `json:"namespaceUID,omitempty" protobuf:"bytes,6,opt,name=namespaceUID,casttype=k8s.io/apimachinery/pkg/types.UID"`
 }
 
 // Quarantine is the state of a Mac on which no instance can start.
@@ -302,4 +418,31 @@ type MacNodeList struct {
 	metav1.ListMeta `json:"metadata,omitempty" protobuf:"bytes,1,opt,name=metadata"`
 
 	Items []MacNode `json:"items" protobuf:"bytes,2,rep,name=items"`
+}
+
+// +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
+
+// MacNodeRestore restores the lease and the instances of a Mac from its witness, after the server
+// has lost history. A cluster administrator creates it as a subresource of the MacNode. With a dry
+// run, it returns the plan and changes nothing.
+type MacNodeRestore struct {
+	metav1.TypeMeta `json:",inline"`
+	// metadata is the standard metadata of objects.
+	// +optional
+	metav1.ObjectMeta `json:"metadata,omitempty" protobuf:"bytes,1,opt,name=metadata"`
+
+	// steps are the changes that were made, or that a dry run would make. Populated by the server.
+	// +listType=atomic
+	// +optional
+	Steps []string `json:"steps,omitempty" protobuf:"bytes,2,rep,name=steps"`
+	// witnessHash is the hash of the witness that the restore follows. A dry run returns it, and
+	// the restore requires it: an administrator restores only what a dry run has shown.
+	// +optional
+	WitnessHash string `json:"witnessHash,omitempty" protobuf:"bytes,3,opt,name=witnessHash"`
+	// wrongMacs are the names of the Macs whose witnesses have the same lease, instances or
+	// identities as this one, and are wrong. Without them, no Mac of a conflict is restored.
+	// Maximum: 16 entries.
+	// +listType=set
+	// +optional
+	WrongMacs []string `json:"wrongMacs,omitempty" protobuf:"bytes,4,rep,name=wrongMacs"`
 }

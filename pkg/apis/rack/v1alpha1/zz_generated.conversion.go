@@ -91,6 +91,16 @@ func RegisterConversions(s *runtime.Scheme) error {
 	}); err != nil {
 		return err
 	}
+	if err := s.AddGeneratedConversionFunc((*ChainPosition)(nil), (*rack.ChainPosition)(nil), func(a, b interface{}, scope conversion.Scope) error {
+		return Convert_v1alpha1_ChainPosition_To_rack_ChainPosition(a.(*ChainPosition), b.(*rack.ChainPosition), scope)
+	}); err != nil {
+		return err
+	}
+	if err := s.AddGeneratedConversionFunc((*rack.ChainPosition)(nil), (*ChainPosition)(nil), func(a, b interface{}, scope conversion.Scope) error {
+		return Convert_rack_ChainPosition_To_v1alpha1_ChainPosition(a.(*rack.ChainPosition), b.(*ChainPosition), scope)
+	}); err != nil {
+		return err
+	}
 	if err := s.AddGeneratedConversionFunc((*ClassUsage)(nil), (*rack.ClassUsage)(nil), func(a, b interface{}, scope conversion.Scope) error {
 		return Convert_v1alpha1_ClassUsage_To_rack_ClassUsage(a.(*ClassUsage), b.(*rack.ClassUsage), scope)
 	}); err != nil {
@@ -198,6 +208,16 @@ func RegisterConversions(s *runtime.Scheme) error {
 	}
 	if err := s.AddGeneratedConversionFunc((*rack.LeaseUsage)(nil), (*LeaseUsage)(nil), func(a, b interface{}, scope conversion.Scope) error {
 		return Convert_rack_LeaseUsage_To_v1alpha1_LeaseUsage(a.(*rack.LeaseUsage), b.(*LeaseUsage), scope)
+	}); err != nil {
+		return err
+	}
+	if err := s.AddGeneratedConversionFunc((*LedgerLoss)(nil), (*rack.LedgerLoss)(nil), func(a, b interface{}, scope conversion.Scope) error {
+		return Convert_v1alpha1_LedgerLoss_To_rack_LedgerLoss(a.(*LedgerLoss), b.(*rack.LedgerLoss), scope)
+	}); err != nil {
+		return err
+	}
+	if err := s.AddGeneratedConversionFunc((*rack.LedgerLoss)(nil), (*LedgerLoss)(nil), func(a, b interface{}, scope conversion.Scope) error {
+		return Convert_rack_LedgerLoss_To_v1alpha1_LedgerLoss(a.(*rack.LedgerLoss), b.(*LedgerLoss), scope)
 	}); err != nil {
 		return err
 	}
@@ -321,6 +341,16 @@ func RegisterConversions(s *runtime.Scheme) error {
 	}); err != nil {
 		return err
 	}
+	if err := s.AddGeneratedConversionFunc((*MacNodeLedger)(nil), (*rack.MacNodeLedger)(nil), func(a, b interface{}, scope conversion.Scope) error {
+		return Convert_v1alpha1_MacNodeLedger_To_rack_MacNodeLedger(a.(*MacNodeLedger), b.(*rack.MacNodeLedger), scope)
+	}); err != nil {
+		return err
+	}
+	if err := s.AddGeneratedConversionFunc((*rack.MacNodeLedger)(nil), (*MacNodeLedger)(nil), func(a, b interface{}, scope conversion.Scope) error {
+		return Convert_rack_MacNodeLedger_To_v1alpha1_MacNodeLedger(a.(*rack.MacNodeLedger), b.(*MacNodeLedger), scope)
+	}); err != nil {
+		return err
+	}
 	if err := s.AddGeneratedConversionFunc((*MacNodeList)(nil), (*rack.MacNodeList)(nil), func(a, b interface{}, scope conversion.Scope) error {
 		return Convert_v1alpha1_MacNodeList_To_rack_MacNodeList(a.(*MacNodeList), b.(*rack.MacNodeList), scope)
 	}); err != nil {
@@ -341,6 +371,16 @@ func RegisterConversions(s *runtime.Scheme) error {
 	}); err != nil {
 		return err
 	}
+	if err := s.AddGeneratedConversionFunc((*MacNodeRestore)(nil), (*rack.MacNodeRestore)(nil), func(a, b interface{}, scope conversion.Scope) error {
+		return Convert_v1alpha1_MacNodeRestore_To_rack_MacNodeRestore(a.(*MacNodeRestore), b.(*rack.MacNodeRestore), scope)
+	}); err != nil {
+		return err
+	}
+	if err := s.AddGeneratedConversionFunc((*rack.MacNodeRestore)(nil), (*MacNodeRestore)(nil), func(a, b interface{}, scope conversion.Scope) error {
+		return Convert_rack_MacNodeRestore_To_v1alpha1_MacNodeRestore(a.(*rack.MacNodeRestore), b.(*MacNodeRestore), scope)
+	}); err != nil {
+		return err
+	}
 	if err := s.AddGeneratedConversionFunc((*MacNodeSpec)(nil), (*rack.MacNodeSpec)(nil), func(a, b interface{}, scope conversion.Scope) error {
 		return Convert_v1alpha1_MacNodeSpec_To_rack_MacNodeSpec(a.(*MacNodeSpec), b.(*rack.MacNodeSpec), scope)
 	}); err != nil {
@@ -358,6 +398,16 @@ func RegisterConversions(s *runtime.Scheme) error {
 	}
 	if err := s.AddGeneratedConversionFunc((*rack.MacNodeStatus)(nil), (*MacNodeStatus)(nil), func(a, b interface{}, scope conversion.Scope) error {
 		return Convert_rack_MacNodeStatus_To_v1alpha1_MacNodeStatus(a.(*rack.MacNodeStatus), b.(*MacNodeStatus), scope)
+	}); err != nil {
+		return err
+	}
+	if err := s.AddGeneratedConversionFunc((*MacNodeWitness)(nil), (*rack.MacNodeWitness)(nil), func(a, b interface{}, scope conversion.Scope) error {
+		return Convert_v1alpha1_MacNodeWitness_To_rack_MacNodeWitness(a.(*MacNodeWitness), b.(*rack.MacNodeWitness), scope)
+	}); err != nil {
+		return err
+	}
+	if err := s.AddGeneratedConversionFunc((*rack.MacNodeWitness)(nil), (*MacNodeWitness)(nil), func(a, b interface{}, scope conversion.Scope) error {
+		return Convert_rack_MacNodeWitness_To_v1alpha1_MacNodeWitness(a.(*rack.MacNodeWitness), b.(*MacNodeWitness), scope)
 	}); err != nil {
 		return err
 	}
@@ -428,6 +478,16 @@ func RegisterConversions(s *runtime.Scheme) error {
 	}
 	if err := s.AddGeneratedConversionFunc((*rack.UsageReportStatus)(nil), (*UsageReportStatus)(nil), func(a, b interface{}, scope conversion.Scope) error {
 		return Convert_rack_UsageReportStatus_To_v1alpha1_UsageReportStatus(a.(*rack.UsageReportStatus), b.(*UsageReportStatus), scope)
+	}); err != nil {
+		return err
+	}
+	if err := s.AddGeneratedConversionFunc((*WitnessedInstance)(nil), (*rack.WitnessedInstance)(nil), func(a, b interface{}, scope conversion.Scope) error {
+		return Convert_v1alpha1_WitnessedInstance_To_rack_WitnessedInstance(a.(*WitnessedInstance), b.(*rack.WitnessedInstance), scope)
+	}); err != nil {
+		return err
+	}
+	if err := s.AddGeneratedConversionFunc((*rack.WitnessedInstance)(nil), (*WitnessedInstance)(nil), func(a, b interface{}, scope conversion.Scope) error {
+		return Convert_rack_WitnessedInstance_To_v1alpha1_WitnessedInstance(a.(*rack.WitnessedInstance), b.(*WitnessedInstance), scope)
 	}); err != nil {
 		return err
 	}
@@ -632,6 +692,26 @@ func autoConvert_rack_CachedImage_To_v1alpha1_CachedImage(in *rack.CachedImage, 
 // Convert_rack_CachedImage_To_v1alpha1_CachedImage is an autogenerated conversion function.
 func Convert_rack_CachedImage_To_v1alpha1_CachedImage(in *rack.CachedImage, out *CachedImage, s conversion.Scope) error {
 	return autoConvert_rack_CachedImage_To_v1alpha1_CachedImage(in, out, s)
+}
+
+func autoConvert_v1alpha1_ChainPosition_To_rack_ChainPosition(in *ChainPosition, out *rack.ChainPosition, s conversion.Scope) error {
+	*out = *(*rack.ChainPosition)(unsafe.Pointer(in))
+	return nil
+}
+
+// Convert_v1alpha1_ChainPosition_To_rack_ChainPosition is an autogenerated conversion function.
+func Convert_v1alpha1_ChainPosition_To_rack_ChainPosition(in *ChainPosition, out *rack.ChainPosition, s conversion.Scope) error {
+	return autoConvert_v1alpha1_ChainPosition_To_rack_ChainPosition(in, out, s)
+}
+
+func autoConvert_rack_ChainPosition_To_v1alpha1_ChainPosition(in *rack.ChainPosition, out *ChainPosition, s conversion.Scope) error {
+	*out = *(*ChainPosition)(unsafe.Pointer(in))
+	return nil
+}
+
+// Convert_rack_ChainPosition_To_v1alpha1_ChainPosition is an autogenerated conversion function.
+func Convert_rack_ChainPosition_To_v1alpha1_ChainPosition(in *rack.ChainPosition, out *ChainPosition, s conversion.Scope) error {
+	return autoConvert_rack_ChainPosition_To_v1alpha1_ChainPosition(in, out, s)
 }
 
 func autoConvert_v1alpha1_ClassUsage_To_rack_ClassUsage(in *ClassUsage, out *rack.ClassUsage, s conversion.Scope) error {
@@ -908,6 +988,26 @@ func autoConvert_rack_LeaseUsage_To_v1alpha1_LeaseUsage(in *rack.LeaseUsage, out
 // Convert_rack_LeaseUsage_To_v1alpha1_LeaseUsage is an autogenerated conversion function.
 func Convert_rack_LeaseUsage_To_v1alpha1_LeaseUsage(in *rack.LeaseUsage, out *LeaseUsage, s conversion.Scope) error {
 	return autoConvert_rack_LeaseUsage_To_v1alpha1_LeaseUsage(in, out, s)
+}
+
+func autoConvert_v1alpha1_LedgerLoss_To_rack_LedgerLoss(in *LedgerLoss, out *rack.LedgerLoss, s conversion.Scope) error {
+	*out = *(*rack.LedgerLoss)(unsafe.Pointer(in))
+	return nil
+}
+
+// Convert_v1alpha1_LedgerLoss_To_rack_LedgerLoss is an autogenerated conversion function.
+func Convert_v1alpha1_LedgerLoss_To_rack_LedgerLoss(in *LedgerLoss, out *rack.LedgerLoss, s conversion.Scope) error {
+	return autoConvert_v1alpha1_LedgerLoss_To_rack_LedgerLoss(in, out, s)
+}
+
+func autoConvert_rack_LedgerLoss_To_v1alpha1_LedgerLoss(in *rack.LedgerLoss, out *LedgerLoss, s conversion.Scope) error {
+	*out = *(*LedgerLoss)(unsafe.Pointer(in))
+	return nil
+}
+
+// Convert_rack_LedgerLoss_To_v1alpha1_LedgerLoss is an autogenerated conversion function.
+func Convert_rack_LedgerLoss_To_v1alpha1_LedgerLoss(in *rack.LedgerLoss, out *LedgerLoss, s conversion.Scope) error {
+	return autoConvert_rack_LedgerLoss_To_v1alpha1_LedgerLoss(in, out, s)
 }
 
 func autoConvert_v1alpha1_MacNode_To_rack_MacNode(in *MacNode, out *rack.MacNode, s conversion.Scope) error {
@@ -1194,6 +1294,26 @@ func Convert_rack_MacNodeLeaseStatus_To_v1alpha1_MacNodeLeaseStatus(in *rack.Mac
 	return autoConvert_rack_MacNodeLeaseStatus_To_v1alpha1_MacNodeLeaseStatus(in, out, s)
 }
 
+func autoConvert_v1alpha1_MacNodeLedger_To_rack_MacNodeLedger(in *MacNodeLedger, out *rack.MacNodeLedger, s conversion.Scope) error {
+	*out = *(*rack.MacNodeLedger)(unsafe.Pointer(in))
+	return nil
+}
+
+// Convert_v1alpha1_MacNodeLedger_To_rack_MacNodeLedger is an autogenerated conversion function.
+func Convert_v1alpha1_MacNodeLedger_To_rack_MacNodeLedger(in *MacNodeLedger, out *rack.MacNodeLedger, s conversion.Scope) error {
+	return autoConvert_v1alpha1_MacNodeLedger_To_rack_MacNodeLedger(in, out, s)
+}
+
+func autoConvert_rack_MacNodeLedger_To_v1alpha1_MacNodeLedger(in *rack.MacNodeLedger, out *MacNodeLedger, s conversion.Scope) error {
+	*out = *(*MacNodeLedger)(unsafe.Pointer(in))
+	return nil
+}
+
+// Convert_rack_MacNodeLedger_To_v1alpha1_MacNodeLedger is an autogenerated conversion function.
+func Convert_rack_MacNodeLedger_To_v1alpha1_MacNodeLedger(in *rack.MacNodeLedger, out *MacNodeLedger, s conversion.Scope) error {
+	return autoConvert_rack_MacNodeLedger_To_v1alpha1_MacNodeLedger(in, out, s)
+}
+
 func autoConvert_v1alpha1_MacNodeList_To_rack_MacNodeList(in *MacNodeList, out *rack.MacNodeList, s conversion.Scope) error {
 	out.ListMeta = in.ListMeta
 	out.Items = *(*[]rack.MacNode)(unsafe.Pointer(&in.Items))
@@ -1236,6 +1356,32 @@ func Convert_rack_MacNodeLocation_To_v1alpha1_MacNodeLocation(in *rack.MacNodeLo
 	return autoConvert_rack_MacNodeLocation_To_v1alpha1_MacNodeLocation(in, out, s)
 }
 
+func autoConvert_v1alpha1_MacNodeRestore_To_rack_MacNodeRestore(in *MacNodeRestore, out *rack.MacNodeRestore, s conversion.Scope) error {
+	out.ObjectMeta = in.ObjectMeta
+	out.Steps = *(*[]string)(unsafe.Pointer(&in.Steps))
+	out.WitnessHash = in.WitnessHash
+	out.WrongMacs = *(*[]string)(unsafe.Pointer(&in.WrongMacs))
+	return nil
+}
+
+// Convert_v1alpha1_MacNodeRestore_To_rack_MacNodeRestore is an autogenerated conversion function.
+func Convert_v1alpha1_MacNodeRestore_To_rack_MacNodeRestore(in *MacNodeRestore, out *rack.MacNodeRestore, s conversion.Scope) error {
+	return autoConvert_v1alpha1_MacNodeRestore_To_rack_MacNodeRestore(in, out, s)
+}
+
+func autoConvert_rack_MacNodeRestore_To_v1alpha1_MacNodeRestore(in *rack.MacNodeRestore, out *MacNodeRestore, s conversion.Scope) error {
+	out.ObjectMeta = in.ObjectMeta
+	out.Steps = *(*[]string)(unsafe.Pointer(&in.Steps))
+	out.WitnessHash = in.WitnessHash
+	out.WrongMacs = *(*[]string)(unsafe.Pointer(&in.WrongMacs))
+	return nil
+}
+
+// Convert_rack_MacNodeRestore_To_v1alpha1_MacNodeRestore is an autogenerated conversion function.
+func Convert_rack_MacNodeRestore_To_v1alpha1_MacNodeRestore(in *rack.MacNodeRestore, out *MacNodeRestore, s conversion.Scope) error {
+	return autoConvert_rack_MacNodeRestore_To_v1alpha1_MacNodeRestore(in, out, s)
+}
+
 func autoConvert_v1alpha1_MacNodeSpec_To_rack_MacNodeSpec(in *MacNodeSpec, out *rack.MacNodeSpec, s conversion.Scope) error {
 	*out = *(*rack.MacNodeSpec)(unsafe.Pointer(in))
 	return nil
@@ -1274,6 +1420,26 @@ func autoConvert_rack_MacNodeStatus_To_v1alpha1_MacNodeStatus(in *rack.MacNodeSt
 // Convert_rack_MacNodeStatus_To_v1alpha1_MacNodeStatus is an autogenerated conversion function.
 func Convert_rack_MacNodeStatus_To_v1alpha1_MacNodeStatus(in *rack.MacNodeStatus, out *MacNodeStatus, s conversion.Scope) error {
 	return autoConvert_rack_MacNodeStatus_To_v1alpha1_MacNodeStatus(in, out, s)
+}
+
+func autoConvert_v1alpha1_MacNodeWitness_To_rack_MacNodeWitness(in *MacNodeWitness, out *rack.MacNodeWitness, s conversion.Scope) error {
+	*out = *(*rack.MacNodeWitness)(unsafe.Pointer(in))
+	return nil
+}
+
+// Convert_v1alpha1_MacNodeWitness_To_rack_MacNodeWitness is an autogenerated conversion function.
+func Convert_v1alpha1_MacNodeWitness_To_rack_MacNodeWitness(in *MacNodeWitness, out *rack.MacNodeWitness, s conversion.Scope) error {
+	return autoConvert_v1alpha1_MacNodeWitness_To_rack_MacNodeWitness(in, out, s)
+}
+
+func autoConvert_rack_MacNodeWitness_To_v1alpha1_MacNodeWitness(in *rack.MacNodeWitness, out *MacNodeWitness, s conversion.Scope) error {
+	*out = *(*MacNodeWitness)(unsafe.Pointer(in))
+	return nil
+}
+
+// Convert_rack_MacNodeWitness_To_v1alpha1_MacNodeWitness is an autogenerated conversion function.
+func Convert_rack_MacNodeWitness_To_v1alpha1_MacNodeWitness(in *rack.MacNodeWitness, out *MacNodeWitness, s conversion.Scope) error {
+	return autoConvert_rack_MacNodeWitness_To_v1alpha1_MacNodeWitness(in, out, s)
 }
 
 func autoConvert_v1alpha1_MachineResources_To_rack_MachineResources(in *MachineResources, out *rack.MachineResources, s conversion.Scope) error {
@@ -1422,4 +1588,24 @@ func autoConvert_rack_UsageReportStatus_To_v1alpha1_UsageReportStatus(in *rack.U
 // Convert_rack_UsageReportStatus_To_v1alpha1_UsageReportStatus is an autogenerated conversion function.
 func Convert_rack_UsageReportStatus_To_v1alpha1_UsageReportStatus(in *rack.UsageReportStatus, out *UsageReportStatus, s conversion.Scope) error {
 	return autoConvert_rack_UsageReportStatus_To_v1alpha1_UsageReportStatus(in, out, s)
+}
+
+func autoConvert_v1alpha1_WitnessedInstance_To_rack_WitnessedInstance(in *WitnessedInstance, out *rack.WitnessedInstance, s conversion.Scope) error {
+	*out = *(*rack.WitnessedInstance)(unsafe.Pointer(in))
+	return nil
+}
+
+// Convert_v1alpha1_WitnessedInstance_To_rack_WitnessedInstance is an autogenerated conversion function.
+func Convert_v1alpha1_WitnessedInstance_To_rack_WitnessedInstance(in *WitnessedInstance, out *rack.WitnessedInstance, s conversion.Scope) error {
+	return autoConvert_v1alpha1_WitnessedInstance_To_rack_WitnessedInstance(in, out, s)
+}
+
+func autoConvert_rack_WitnessedInstance_To_v1alpha1_WitnessedInstance(in *rack.WitnessedInstance, out *WitnessedInstance, s conversion.Scope) error {
+	*out = *(*WitnessedInstance)(unsafe.Pointer(in))
+	return nil
+}
+
+// Convert_rack_WitnessedInstance_To_v1alpha1_WitnessedInstance is an autogenerated conversion function.
+func Convert_rack_WitnessedInstance_To_v1alpha1_WitnessedInstance(in *rack.WitnessedInstance, out *WitnessedInstance, s conversion.Scope) error {
+	return autoConvert_rack_WitnessedInstance_To_v1alpha1_WitnessedInstance(in, out, s)
 }

@@ -41,6 +41,11 @@ func (in CachedImage) OpenAPIModelName() string {
 }
 
 // OpenAPIModelName returns the OpenAPI model name for this type.
+func (in ChainPosition) OpenAPIModelName() string {
+	return "io.macrack.rack.v1alpha1.ChainPosition"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
 func (in ClassUsage) OpenAPIModelName() string {
 	return "io.macrack.rack.v1alpha1.ClassUsage"
 }
@@ -93,6 +98,11 @@ func (in LeaseSlot) OpenAPIModelName() string {
 // OpenAPIModelName returns the OpenAPI model name for this type.
 func (in LeaseUsage) OpenAPIModelName() string {
 	return "io.macrack.rack.v1alpha1.LeaseUsage"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
+func (in LedgerLoss) OpenAPIModelName() string {
+	return "io.macrack.rack.v1alpha1.LedgerLoss"
 }
 
 // OpenAPIModelName returns the OpenAPI model name for this type.
@@ -156,6 +166,11 @@ func (in MacNodeLeaseStatus) OpenAPIModelName() string {
 }
 
 // OpenAPIModelName returns the OpenAPI model name for this type.
+func (in MacNodeLedger) OpenAPIModelName() string {
+	return "io.macrack.rack.v1alpha1.MacNodeLedger"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
 func (in MacNodeList) OpenAPIModelName() string {
 	return "io.macrack.rack.v1alpha1.MacNodeList"
 }
@@ -166,6 +181,11 @@ func (in MacNodeLocation) OpenAPIModelName() string {
 }
 
 // OpenAPIModelName returns the OpenAPI model name for this type.
+func (in MacNodeRestore) OpenAPIModelName() string {
+	return "io.macrack.rack.v1alpha1.MacNodeRestore"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
 func (in MacNodeSpec) OpenAPIModelName() string {
 	return "io.macrack.rack.v1alpha1.MacNodeSpec"
 }
@@ -173,6 +193,11 @@ func (in MacNodeSpec) OpenAPIModelName() string {
 // OpenAPIModelName returns the OpenAPI model name for this type.
 func (in MacNodeStatus) OpenAPIModelName() string {
 	return "io.macrack.rack.v1alpha1.MacNodeStatus"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
+func (in MacNodeWitness) OpenAPIModelName() string {
+	return "io.macrack.rack.v1alpha1.MacNodeWitness"
 }
 
 // OpenAPIModelName returns the OpenAPI model name for this type.
@@ -208,4 +233,9 @@ func (in UsageReportList) OpenAPIModelName() string {
 // OpenAPIModelName returns the OpenAPI model name for this type.
 func (in UsageReportStatus) OpenAPIModelName() string {
 	return "io.macrack.rack.v1alpha1.UsageReportStatus"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
+func (in WitnessedInstance) OpenAPIModelName() string {
+	return "io.macrack.rack.v1alpha1.WitnessedInstance"
 }

@@ -92,6 +92,10 @@ func validateRejection(recordType rack.AuditRecordType, details *rack.AuditDetai
 		{"requestedBy", details.RequestedBy != nil},
 		{"className", details.ClassName != ""},
 		{"sku", details.SKU != ""},
+		{"witnessedSequence", details.WitnessedSequence != 0},
+		{"witnessedHash", details.WitnessedHash != ""},
+		{"startGrantedAt", details.StartGrantedAt != nil},
+		{"lostAfter", details.LostAfter != nil},
 	} {
 		if detail.set {
 			errs = append(errs, field.Forbidden(path.Child(detail.name), "only the server sets this field"))

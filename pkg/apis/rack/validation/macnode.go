@@ -1,6 +1,8 @@
 package validation
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"strings"
 
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
@@ -70,6 +72,9 @@ func ValidateMacNodeStatusUpdate(node, old *rack.MacNode) field.ErrorList {
 	}
 	errs = append(errs, validateCachedImages(status.Images, path.Child("images"))...)
 	errs = append(errs, validateImageChecks(status.ImageChecks, path.Child("imageChecks"))...)
+	if status.Witness != nil {
+		errs = append(errs, validateWitness(status.Witness, path.Child("witness"))...)
+	}
 	return append(errs, check.Conditions(status.Conditions, old.Status.Conditions, path.Child("conditions"))...)
 }
 
@@ -85,7 +90,61 @@ func validateMacNodeSpec(spec *rack.MacNodeSpec, path *field.Path) field.ErrorLi
 func validateLeaseReference(ref *rack.LeaseReference, path *field.Path) field.ErrorList {
 	errs := check.Label(ref.Namespace, path.Child("namespace"))
 	errs = append(errs, check.Label(ref.Name, path.Child("name"))...)
+	errs = append(errs, check.Text(string(ref.NamespaceUID), 128, path.Child("namespaceUID"))...)
 	return append(errs, check.RequiredText(string(ref.UID), 128, path.Child("uid"))...)
+}
+
+func isSHA256(hash string) bool {
+	if len(hash) != hex.EncodedLen(sha256.Size) {
+		return false
+	}
+	_, err := hex.DecodeString(hash)
+	return err == nil
+}
+
+// maxWrongMacs is the maximum number of Macs that a restore names as wrong.
+const maxWrongMacs = 16
+
+// ValidateMacNodeRestore returns the errors in a request to restore a Mac.
+func ValidateMacNodeRestore(restore *rack.MacNodeRestore) field.ErrorList {
+	errs := check.Text(restore.WitnessHash, 64, field.NewPath("witnessHash"))
+	return append(errs, check.Names(restore.WrongMacs, maxWrongMacs, field.NewPath("wrongMacs"))...)
+}
+
+func validateWitness(witness *rack.MacNodeWitness, path *field.Path) field.ErrorList {
+	head := path.Child("head")
+	errs := check.NotNegative(witness.Head.Sequence, head.Child("sequence"))
+	if hash := witness.Head.Hash; (hash != "" || witness.Head.Sequence > 0) && !isSHA256(hash) {
+		errs = append(errs, field.Invalid(head.Child("hash"), "", "must be the SHA-256 of a record"))
+	}
+	if namespace := witness.Head.Namespace; namespace != "" {
+		errs = append(errs, check.Label(namespace, head.Child("namespace"))...)
+	}
+	if witness.LeaseRef != nil {
+		errs = append(errs, validateLeaseReference(witness.LeaseRef, path.Child("leaseRef"))...)
+		errs = append(errs, check.UID(witness.LeaseRef.UID, path.Child("leaseRef", "uid"))...)
+	}
+	if len(witness.Instances) > rules.MaxVMsPerMac {
+		return append(errs, field.TooMany(path.Child("instances"), len(witness.Instances), rules.MaxVMsPerMac))
+	}
+	for i, instance := range witness.Instances {
+		at := path.Child("instances").Index(i)
+		errs = append(errs, check.Label(instance.Name, at.Child("name"))...)
+		errs = append(errs, check.UID(instance.UID, at.Child("uid"))...)
+		errs = append(errs, check.Name(instance.ClassName, at.Child("className"))...)
+		errs = append(errs, check.Name(instance.ImageName, at.Child("imageName"))...)
+		if instance.MachineID == "" || instance.MACAddress == "" {
+			errs = append(errs, field.Required(at.Child("machineID"), "and a MAC address, which a virtual machine has before its start"))
+		}
+		errs = append(errs, check.MachineID(instance.MachineID, at.Child("machineID"))...)
+		errs = append(errs, check.MACAddress(instance.MACAddress, at.Child("macAddress"))...)
+		for _, other := range witness.Instances[:i] {
+			if other.Name == instance.Name || other.UID == instance.UID || other.MachineID == instance.MachineID || other.MACAddress == instance.MACAddress {
+				errs = append(errs, field.Duplicate(at, instance.Name))
+			}
+		}
+	}
+	return errs
 }
 
 func validateQuarantine(quarantine *rack.Quarantine, path *field.Path) field.ErrorList {

@@ -12,9 +12,9 @@ import (
 	"macrack.io/macrack/pkg/rules"
 )
 
-// deriveConditions sets the conditions of an instance that neither its agent nor the controllers
+// DeriveConditions sets the conditions of an instance that neither its agent nor the controllers
 // write. The spec of an instance never changes, so all conditions are of its generation.
-func deriveConditions(i *instance.MacOSInstance, now time.Time) {
+func DeriveConditions(i *instance.MacOSInstance, now time.Time) {
 	summarize(i).Set(&i.Status.Conditions, now)
 	conditions.Observe(i.Status.Conditions, i.Generation)
 	conditions.Fit(i.Status.Conditions)

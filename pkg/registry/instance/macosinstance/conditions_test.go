@@ -77,7 +77,7 @@ func TestDeriveConditions(t *testing.T) {
 			if tt.phase != "Running" {
 				i.Status.Message = "why"
 			}
-			deriveConditions(i, noon)
+			DeriveConditions(i, noon)
 			var derived list
 			for _, c := range i.Status.Conditions {
 				assert.EqualValues(t, 2, c.ObservedGeneration, c.Type)
@@ -90,7 +90,7 @@ func TestDeriveConditions(t *testing.T) {
 			assert.Equal(t, tt.kstatus, conditionstest.KStatus(t, i.ObjectMeta, i.Status.Conditions))
 
 			again := i.DeepCopy()
-			deriveConditions(again, noon.Add(time.Hour))
+			DeriveConditions(again, noon.Add(time.Hour))
 			assert.Equal(t, i, again, "what has not changed is not written again")
 		})
 	}

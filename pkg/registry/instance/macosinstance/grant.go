@@ -81,6 +81,9 @@ func (p *planner) count(ctx context.Context, tx *txn.Tx, new *instance.MacOSInst
 		if q := node.Status.Quarantine; q != nil {
 			return p.reject(new, lease, "MacQuarantined", fmt.Errorf("Mac %q is in quarantine (%s); reboot it, or ask an administrator to end the quarantine", node.Name, q.Reason))
 		}
+		if macnode.Unconfirmed(node) {
+			return p.reject(new, lease, "MacUnconfirmed", fmt.Errorf("the agent of Mac %q has not reported its witness since the API server may have been restored from a backup; report it first", node.Name))
+		}
 		if node.Status.ReleasingSince != nil {
 			return p.reject(new, lease, "MacReleasing", fmt.Errorf("Mac %q is being released and starts no virtual machine", node.Name))
 		}
@@ -95,10 +98,10 @@ func (p *planner) count(ctx context.Context, tx *txn.Tx, new *instance.MacOSInst
 	if err := rules.CheckRunning(node.Name, node.Status.RunningVMs); err != nil {
 		return p.reject(new, lease, "ThirdVM", err)
 	}
-	if err := tx.Update(ctx, macnode.Resource, node); err != nil {
+	if err := macnode.Append(ctx, tx, p.clock, node, record(new, lease, node.Status.RunningVMs)); err != nil {
 		return err
 	}
-	return ledger.Append(ctx, tx, p.clock, record(new, lease, node.Status.RunningVMs))
+	return tx.Update(ctx, macnode.Resource, node)
 }
 
 // hasIdentity reports whether an instance has a machine ID and a MAC address, which its virtual

@@ -56,7 +56,7 @@ func NewPlanner(clock clock.PassiveClock, ownership *tenancy.Ownership) txn.Plan
 			err = p.update(ctx, tx, old, new)
 		}
 		if err == nil {
-			deriveConditions(new, p.clock.Now())
+			DeriveConditions(new, p.clock.Now())
 		}
 		return err
 	}
@@ -130,7 +130,7 @@ func (p *planner) create(ctx context.Context, tx *txn.Tx, new *instance.MacOSIns
 	if err := rules.CheckFit(macClass.Name, amounts(macClass.Spec.Capacity), amounts(macClass.Spec.HostReserved), used, amounts(asked)); err != nil {
 		return p.reject(new, lease, rules.ReasonDoesNotFit, err)
 	}
-	owner := leaseReference(lease.Name, lease.UID)
+	owner := LeaseReference(lease.Name, lease.UID)
 	for _, ref := range new.OwnerReferences {
 		if ref.UID != lease.UID && !sameLease(ref, owner) {
 			return p.reject(new, lease, rules.ReasonForeignOwner, fmt.Errorf("an instance is owned by its lease alone, not by %s %q; omit ownerReferences", ref.Kind, ref.Name))
@@ -193,6 +193,9 @@ func (p *planner) update(ctx context.Context, tx *txn.Tx, old, new *instance.Mac
 		return apierrors.NewForbidden(Resource, new.Name, fmt.Errorf("the finalizer %s keeps the instance until its virtual machine has stopped, and it is %s; delete the instance and wait", rules.FinalizerVM, old.Status.Phase))
 	}
 	if old.DeletionTimestamp == nil && new.DeletionTimestamp != nil {
+		if err := p.checkCollected(ctx, tx, old); err != nil {
+			return err
+		}
 		requestStop(new, instance.StopRequest{At: metav1.NewTime(p.clock.Now()), By: requestuser.Username(ctx), Reason: "Deleted", GracePeriodSeconds: int64(rules.DefaultStopGrace.Seconds())})
 	}
 	if rules.InstanceEnded(old.Status.Phase) {
@@ -226,6 +229,26 @@ func (p *planner) update(ctx context.Context, tx *txn.Tx, old, new *instance.Mac
 	return nil
 }
 
+// checkCollected refuses the deletion of an instance by the garbage collector while its lease
+// exists. The garbage collector remembers the UIDs of lost leases, which a restore brings back.
+func (p *planner) checkCollected(ctx context.Context, tx *txn.Tx, old *instance.MacOSInstance) error {
+	if !requestuser.IsGarbageCollector(ctx) {
+		return nil
+	}
+	lease := &rack.MacNodeLease{}
+	err := tx.Get(ctx, macnodelease.Resource, old.Namespace, old.Spec.LeaseName, lease)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if lease.DeletionTimestamp == nil && slices.ContainsFunc(old.OwnerReferences, func(ref metav1.OwnerReference) bool { return ref.UID == lease.UID }) {
+		return apierrors.NewConflict(Resource, old.Name, fmt.Errorf("its owner, lease %q (UID %s), exists; if it was restored, restart kube-controller-manager", lease.Name, lease.UID))
+	}
+	return nil
+}
+
 // delete refuses to delete an instance before its virtual machine has stopped.
 func (p *planner) delete(old *instance.MacOSInstance) error {
 	if !rules.InstanceEnded(old.Status.Phase) {
@@ -245,7 +268,8 @@ func sameLease(a, b metav1.OwnerReference) bool {
 	return a.APIVersion == b.APIVersion && a.Kind == b.Kind && a.Name == b.Name
 }
 
-func leaseReference(name string, uid types.UID) metav1.OwnerReference {
+// LeaseReference returns the owner reference of the instances of a lease.
+func LeaseReference(name string, uid types.UID) metav1.OwnerReference {
 	return metav1.OwnerReference{
 		APIVersion:         rackv1alpha1.SchemeGroupVersion.String(),
 		Kind:               "MacNodeLease",

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -63,6 +64,13 @@ func (p *planner) create(ctx context.Context, tx *txn.Tx, new *rack.MacNode) err
 	} else if err != nil {
 		return err
 	}
+	head, err := chainHead(ctx, tx, new)
+	if err != nil {
+		return err
+	}
+	if err := showHead(ctx, tx, new, head); err != nil { // the MacNode was deleted and created again
+		return err
+	}
 	DerivePhase(new)
 	return tx.CreateKey(IndexSerialNumber, new.Spec.SerialNumber, []byte(new.Name))
 }
@@ -72,7 +80,14 @@ func (p *planner) delete(ctx context.Context, tx *txn.Tx, old *rack.MacNode) err
 		return err
 	}
 	if q := old.Status.Quarantine; q != nil {
-		record := ledger.NewNodeRecovered(old, "Removed", fmt.Sprintf("the Mac was taken out of the fleet while it was in quarantine (%s)", q.Reason))
+		message := fmt.Sprintf("the Mac was taken out of the fleet while it was in quarantine (%s)", q.Reason)
+		record := ledger.NewNodeRecovered(old, "Removed", message)
+		if loss := ledgerOf(old).Loss; loss != nil {
+			record = endOfLoss(old, &loss.Witness, "Removed", message)
+			if err := removeClaims(ctx, tx, old); err != nil {
+				return err
+			}
+		}
 		if err := ledger.Append(ctx, tx, p.clock, record); err != nil {
 			return err
 		}
@@ -116,12 +131,21 @@ func (p *planner) update(ctx context.Context, tx *txn.Tx, old, new *rack.MacNode
 	if err := p.recount(ctx, tx, new); err != nil {
 		return err
 	}
-	record := p.quarantine(ctx, old, new)
-	DerivePhase(new)
-	if record == nil {
-		return nil
+	found, err := p.checkWitness(ctx, tx, old, new)
+	if err != nil {
+		return err
 	}
-	return ledger.Append(ctx, tx, p.clock, record)
+	record, err := p.quarantine(ctx, tx, old, new, found)
+	if err != nil {
+		return err
+	}
+	if record != nil {
+		if err := Append(ctx, tx, p.clock, new, record); err != nil {
+			return err
+		}
+	}
+	DerivePhase(new)
+	return nil
 }
 
 // recount resets the number of virtual machines of a scrubbed Mac if no slot of its lease is taken:
@@ -146,6 +170,12 @@ func (p *planner) recount(ctx context.Context, tx *txn.Tx, new *rack.MacNode) er
 	return nil
 }
 
+// Derive derives the phase and the conditions of a MacNode from the rest of the object.
+func Derive(node *rack.MacNode, now time.Time) {
+	DerivePhase(node)
+	deriveConditions(node, now)
+}
+
 // DerivePhase derives the phase of a MacNode from the rest of the object.
 func DerivePhase(node *rack.MacNode) {
 	s := &node.Status
@@ -156,5 +186,6 @@ func DerivePhase(node *rack.MacNode) {
 		Leased:      s.LeaseRef != nil,
 		Releasing:   s.ReleasingSince != nil,
 		Maintenance: node.Spec.Maintenance,
+		Unconfirmed: s.Ledger != nil && s.Ledger.Unconfirmed,
 	}))
 }

@@ -3,6 +3,7 @@ package macnode
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -12,10 +13,24 @@ import (
 	"macrack.io/macrack/pkg/apis/rack"
 	"macrack.io/macrack/pkg/ledger"
 	"macrack.io/macrack/pkg/registry/requestuser"
+	"macrack.io/macrack/pkg/registry/txn"
+	"macrack.io/macrack/pkg/rules"
 )
 
-// quarantine begins or ends a quarantine, and returns its record.
-func (p *planner) quarantine(ctx context.Context, old, new *rack.MacNode) *rack.AuditRecord {
+// quarantine begins or ends a quarantine, and returns its record. A loss of history, if any, takes
+// precedence.
+func (p *planner) quarantine(ctx context.Context, tx *txn.Tx, old, new *rack.MacNode, found comparison) (*rack.AuditRecord, error) {
+	switch {
+	case found.History != rules.HistoryIntact:
+		return p.beginLoss(ctx, tx, old, new, found)
+	case lostHistory(old):
+		return p.continueLoss(ctx, tx, old, new)
+	}
+	return p.quarantineHealth(ctx, old, new), nil
+}
+
+// quarantineHealth begins or ends a quarantine that does not concern the ledger.
+func (p *planner) quarantineHealth(ctx context.Context, old, new *rack.MacNode) *rack.AuditRecord {
 	cause := quarantineCause(new)
 	asserted := !requestuser.IsAgent(ctx) && new.Status.Scrub != nil && !equality.Semantic.DeepEqual(old.Status.Scrub, new.Status.Scrub)
 	switch {
@@ -30,7 +45,11 @@ func (p *planner) quarantine(ctx context.Context, old, new *rack.MacNode) *rack.
 		new.Status.Quarantine = old.Status.Quarantine
 		return nil
 	case old.Status.Quarantine == nil && cause != nil:
-		new.Status.Quarantine = &rack.Quarantine{Reason: cause.Reason, Message: cause.Message, Since: metav1.NewTime(p.clock.Now()), BootID: new.Status.BootID}
+		reason := cause.Reason
+		if rules.LostHistory(reason) {
+			reason = "Unhealthy" // an agent does not report a loss as a condition
+		}
+		new.Status.Quarantine = &rack.Quarantine{Reason: reason, Message: cause.Message, Since: metav1.NewTime(p.clock.Now()), BootID: new.Status.BootID}
 		return ledger.NewNodeQuarantined(new)
 	case old.Status.Quarantine == nil:
 		if new.Status.Quarantine != nil && !requestuser.IsAgent(ctx) {
@@ -47,17 +66,8 @@ func (p *planner) quarantine(ctx context.Context, old, new *rack.MacNode) *rack.
 		new.Status.Quarantine = nil
 		return ledger.NewNodeRecovered(new, "Rebooted", fmt.Sprintf("the Mac has rebooted since it was quarantined (%s): its agent reports a new boot ID", old.Status.Quarantine.Reason))
 	case new.Status.Quarantine == nil:
-		// Any user other than an agent who can write the status is an administrator. The agent's
-		// conditions remain until its next report, so they are reset here; otherwise the quarantine
-		// would begin again.
-		for _, t := range []string{rack.MacNodeSlotsHealthy, rack.MacNodeScrubbed} {
-			if c := meta.FindStatusCondition(new.Status.Conditions, t); c != nil && c.Status == metav1.ConditionFalse {
-				meta.SetStatusCondition(&new.Status.Conditions, metav1.Condition{
-					Type: t, Status: metav1.ConditionUnknown, Reason: "QuarantineCleared", Message: "an administrator ended the quarantine",
-					LastTransitionTime: metav1.NewTime(p.clock.Now()),
-				})
-			}
-		}
+		// Any user other than an agent who can write the status is an administrator.
+		resetConditions(new, p.clock.Now())
 		return ledger.NewNodeRecovered(new, "Administrator", fmt.Sprintf("an administrator ended the quarantine (%s)", old.Status.Quarantine.Reason))
 	default:
 		// The administrator decides which unknown virtual machines are stopped. The rest of the
@@ -66,6 +76,19 @@ func (p *planner) quarantine(ctx context.Context, old, new *rack.MacNode) *rack.
 		new.Status.Quarantine = old.Status.Quarantine.DeepCopy()
 		new.Status.Quarantine.EndInstances = end
 		return nil
+	}
+}
+
+// resetConditions resets the conditions that require a quarantine. They remain until the agent's
+// next report; otherwise the quarantine would begin again.
+func resetConditions(node *rack.MacNode, now time.Time) {
+	for _, t := range []string{rack.MacNodeSlotsHealthy, rack.MacNodeScrubbed} {
+		if c := meta.FindStatusCondition(node.Status.Conditions, t); c != nil && c.Status == metav1.ConditionFalse {
+			meta.SetStatusCondition(&node.Status.Conditions, metav1.Condition{
+				Type: t, Status: metav1.ConditionUnknown, Reason: "QuarantineCleared", Message: "an administrator ended the quarantine",
+				LastTransitionTime: metav1.NewTime(now),
+			})
+		}
 	}
 }
 

@@ -72,6 +72,7 @@ var serverFields = genericstrategy.NewServerFields[rack.MacNodeStatus](
 	"caches",
 	"releasingSince",
 	"runningVMs",
+	"ledger",
 )
 
 // StatusStrategy is the strategy for updating the status of MacNodes.

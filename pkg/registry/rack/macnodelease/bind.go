@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -31,7 +32,8 @@ func (p *planner) bind(ctx context.Context, tx *txn.Tx, old, new *rack.MacNodeLe
 	}
 	if err := rules.CheckBind(rules.BindFacts{
 		Mac: node.Name, Phase: string(node.Status.Phase), Leased: node.Status.LeaseRef != nil, Deleting: node.DeletionTimestamp != nil,
-		Class: node.Spec.ClassName, SerialNumber: node.Spec.SerialNumber,
+		Unconfirmed: macnode.Unconfirmed(node),
+		Class:       node.Spec.ClassName, SerialNumber: node.Spec.SerialNumber,
 		WantedClass: old.Spec.ClassName, WantedSerialNumber: old.Spec.SerialNumber,
 	}); err != nil {
 		return apierrors.NewConflict(Resource, old.Name, err)
@@ -55,7 +57,7 @@ func (p *planner) bind(ctx context.Context, tx *txn.Tx, old, new *rack.MacNodeLe
 		Type: rack.MacNodeLeaseConditionMacReady, Status: metav1.ConditionTrue, Reason: "Ready", LastTransitionTime: metav1.NewTime(now),
 		Message: rules.HealthyMac(node.Spec.SerialNumber),
 	})
-	node.Status.LeaseRef = &rack.LeaseReference{Namespace: new.Namespace, Name: new.Name, UID: new.UID}
+	node.Status.LeaseRef = &rack.LeaseReference{Namespace: new.Namespace, Name: new.Name, UID: new.UID, BoundAt: &boundAt, NamespaceUID: new.Status.NamespaceUID}
 	node.Status.EarliestReleaseAt = &floor
 	node.Status.PrefetchImages = new.Spec.PrefetchImages
 	node.Status.Caches = new.Spec.Caches
@@ -63,14 +65,19 @@ func (p *planner) bind(ctx context.Context, tx *txn.Tx, old, new *rack.MacNodeLe
 	node.Status.Scrub = nil
 	meta.RemoveStatusCondition(&node.Status.Conditions, rack.MacNodeScrubbed)
 	macnode.DerivePhase(node)
-	if err := tx.Update(ctx, macnode.Resource, node); err != nil {
+	bound := ledger.NewLeaseBound(new, node)
+	if bound.Details.SKU, err = skuOf(ctx, tx, node.Spec.ClassName); err != nil {
 		return err
 	}
-	record := ledger.NewLeaseBound(new, node)
-	if record.Details.SKU, err = skuOf(ctx, tx, node.Spec.ClassName); err != nil {
+	return record(ctx, tx, now, node, bound)
+}
+
+// record appends a record of a Mac, and writes the Mac.
+func record(ctx context.Context, tx *txn.Tx, now time.Time, node *rack.MacNode, record *rack.AuditRecord) error {
+	if err := macnode.Append(ctx, tx, ledger.At(now), node, record); err != nil {
 		return err
 	}
-	return ledger.Append(ctx, tx, ledger.At(now), record)
+	return tx.Update(ctx, macnode.Resource, node)
 }
 
 // skuOf returns the billing SKU of a class, or an empty string if the class no longer exists.

@@ -13,9 +13,9 @@ import (
 	"macrack.io/macrack/pkg/registry/conditions"
 )
 
-// deriveConditions derives the conditions of a lease from the rest of the object. The conditions
+// DeriveConditions derives the conditions of a lease from the rest of the object. The conditions
 // that the controllers write do not depend on mutable fields of the spec.
-func deriveConditions(lease *rack.MacNodeLease, now time.Time) {
+func DeriveConditions(lease *rack.MacNodeLease, now time.Time) {
 	list := &lease.Status.Conditions
 	set := func(name string, status metav1.ConditionStatus, reason, message string) {
 		conditions.Set(list, now, name, status, reason, message)

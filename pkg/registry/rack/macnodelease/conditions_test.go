@@ -80,7 +80,7 @@ func TestDeriveConditions(t *testing.T) {
 			if tt.deleted {
 				lease.DeletionTimestamp = at(0)
 			}
-			deriveConditions(lease, noon)
+			DeriveConditions(lease, noon)
 			assert.Equal(t, tt.want, conditionstest.Lines(lease.Status.Conditions))
 			for _, c := range lease.Status.Conditions {
 				assert.EqualValues(t, 2, c.ObservedGeneration, c.Type)
@@ -88,7 +88,7 @@ func TestDeriveConditions(t *testing.T) {
 			assert.Equal(t, tt.kstatus, conditionstest.KStatus(t, lease.ObjectMeta, lease.Status.Conditions))
 
 			again := lease.DeepCopy()
-			deriveConditions(again, noon.Add(time.Hour))
+			DeriveConditions(again, noon.Add(time.Hour))
 			assert.Equal(t, lease, again, "what has not changed is not written again")
 		})
 	}

@@ -12,7 +12,6 @@ import (
 	"macrack.io/macrack/pkg/apis/rack"
 	"macrack.io/macrack/pkg/ledger"
 	"macrack.io/macrack/pkg/registry/fleetclock"
-	"macrack.io/macrack/pkg/registry/rack/macnode"
 	"macrack.io/macrack/pkg/registry/rejection"
 	"macrack.io/macrack/pkg/registry/txn"
 	"macrack.io/macrack/pkg/rules"
@@ -72,10 +71,7 @@ func (p *planner) lengthen(ctx context.Context, tx *txn.Tx, old, new *rack.MacNo
 	}
 	node.Status.EarliestReleaseAt = new.Status.EarliestReleaseAt
 	node.Status.PrefetchImages = new.Spec.PrefetchImages
-	if err := tx.Update(ctx, macnode.Resource, node); err != nil {
-		return err
-	}
-	return ledger.Append(ctx, tx, ledger.At(now), ledger.NewFloorLengthened(new, old.Status.EarliestReleaseAt))
+	return record(ctx, tx, now, node, ledger.NewFloorLengthened(new, old.Status.EarliestReleaseAt))
 }
 
 // tampered returns the recorded refusal of an attempt to shorten a floor. cause names the rule.

@@ -33,5 +33,12 @@ func (p *planner) hold(ctx context.Context, tx *txn.Tx, old, new *rack.MacNodeLe
 	for n := range new.Status.Instances {
 		new.Status.Instances[n].Stop = true
 	}
-	return ledger.Append(ctx, tx, ledger.At(now), ledger.NewLeaseHeld(new, now))
+	node, err := p.node(ctx, tx, new)
+	if err != nil {
+		return err
+	}
+	ref := *node.Status.LeaseRef
+	ref.HeldAt = new.Status.HeldAt
+	node.Status.LeaseRef = &ref
+	return record(ctx, tx, now, node, ledger.NewLeaseHeld(new, now))
 }

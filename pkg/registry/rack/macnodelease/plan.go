@@ -43,7 +43,7 @@ func NewPlanner(clock clock.PassiveClock, fleet *fleetclock.Clock, ownership *te
 			err = p.update(ctx, tx, old, new)
 		}
 		if err == nil {
-			deriveConditions(new, p.clock.Now())
+			DeriveConditions(new, p.clock.Now())
 		}
 		return err
 	}

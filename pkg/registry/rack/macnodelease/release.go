@@ -80,18 +80,15 @@ func (p *planner) release(ctx context.Context, tx *txn.Tx, old, new *rack.MacNod
 		new.Status.ReleasedAt = &releasedAt
 		new.Status.Phase = rack.MacNodeLeaseReleased
 	}
-	record := ledger.NewLeaseReleased(old, releasedAt.Time, release.NodeTaints)
-	record.Details.AttemptedAt = deletedAt(old, node)
+	released := ledger.NewLeaseReleased(old, releasedAt.Time, release.NodeTaints)
+	released.Details.AttemptedAt = deletedAt(old, node)
 	node.Status.LeaseRef = nil
 	node.Status.EarliestReleaseAt = nil
 	node.Status.PrefetchImages = nil
 	node.Status.Caches = nil
 	node.Status.ReleasingSince = nil
 	macnode.DerivePhase(node)
-	if err := tx.Update(ctx, macnode.Resource, node); err != nil {
-		return err
-	}
-	return ledger.Append(ctx, tx, ledger.At(now), record)
+	return record(ctx, tx, now, node, released)
 }
 
 // deletedAt returns the time at which a lease was deleted, by the clock of the ledger: when it

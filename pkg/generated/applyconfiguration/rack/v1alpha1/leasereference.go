@@ -3,6 +3,7 @@
 package v1alpha1
 
 import (
+	v1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	types "k8s.io/apimachinery/pkg/types"
 )
 
@@ -17,6 +18,12 @@ type LeaseReferenceApplyConfiguration struct {
 	Name *string `json:"name,omitempty"`
 	// uid is the UID of the lease.
 	UID *types.UID `json:"uid,omitempty"`
+	// boundAt is the time at which the lease was bound to the Mac.
+	BoundAt *v1.Time `json:"boundAt,omitempty"`
+	// heldAt is the time at which the lease was deleted before its floor.
+	HeldAt *v1.Time `json:"heldAt,omitempty"`
+	// namespaceUID is the UID of the namespace that the lease was created in.
+	NamespaceUID *types.UID `json:"namespaceUID,omitempty"`
 }
 
 // LeaseReferenceApplyConfiguration constructs a declarative configuration of the LeaseReference type for use with
@@ -46,5 +53,29 @@ func (b *LeaseReferenceApplyConfiguration) WithName(value string) *LeaseReferenc
 // If called multiple times, the UID field is set to the value of the last call.
 func (b *LeaseReferenceApplyConfiguration) WithUID(value types.UID) *LeaseReferenceApplyConfiguration {
 	b.UID = &value
+	return b
+}
+
+// WithBoundAt sets the BoundAt field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the BoundAt field is set to the value of the last call.
+func (b *LeaseReferenceApplyConfiguration) WithBoundAt(value v1.Time) *LeaseReferenceApplyConfiguration {
+	b.BoundAt = &value
+	return b
+}
+
+// WithHeldAt sets the HeldAt field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the HeldAt field is set to the value of the last call.
+func (b *LeaseReferenceApplyConfiguration) WithHeldAt(value v1.Time) *LeaseReferenceApplyConfiguration {
+	b.HeldAt = &value
+	return b
+}
+
+// WithNamespaceUID sets the NamespaceUID field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the NamespaceUID field is set to the value of the last call.
+func (b *LeaseReferenceApplyConfiguration) WithNamespaceUID(value types.UID) *LeaseReferenceApplyConfiguration {
+	b.NamespaceUID = &value
 	return b
 }

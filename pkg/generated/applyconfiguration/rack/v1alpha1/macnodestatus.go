@@ -48,6 +48,12 @@ type MacNodeStatusApplyConfiguration struct {
 	ImageChecks []ImageCheckApplyConfiguration `json:"imageChecks,omitempty"`
 	// caches lists the caches of the lease. It is copied from the lease.
 	Caches []LeaseCacheApplyConfiguration `json:"caches,omitempty"`
+	// ledger is the state of the chain of AuditRecords of the Mac. The server sets it in the
+	// transaction of each record.
+	Ledger *MacNodeLedgerApplyConfiguration `json:"ledger,omitempty"`
+	// witness is what the Mac has seen of its chain, and what it serves. Its agent keeps it on the
+	// disk of the Mac, which a loss of the server's etcd does not affect.
+	Witness *MacNodeWitnessApplyConfiguration `json:"witness,omitempty"`
 }
 
 // MacNodeStatusApplyConfiguration constructs a declarative configuration of the MacNodeStatus type for use with
@@ -187,5 +193,21 @@ func (b *MacNodeStatusApplyConfiguration) WithCaches(values ...*LeaseCacheApplyC
 		}
 		b.Caches = append(b.Caches, *values[i])
 	}
+	return b
+}
+
+// WithLedger sets the Ledger field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Ledger field is set to the value of the last call.
+func (b *MacNodeStatusApplyConfiguration) WithLedger(value *MacNodeLedgerApplyConfiguration) *MacNodeStatusApplyConfiguration {
+	b.Ledger = value
+	return b
+}
+
+// WithWitness sets the Witness field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Witness field is set to the value of the last call.
+func (b *MacNodeStatusApplyConfiguration) WithWitness(value *MacNodeWitnessApplyConfiguration) *MacNodeStatusApplyConfiguration {
+	b.Witness = value
 	return b
 }

@@ -35,6 +35,8 @@ type MacNodeInterface interface {
 	Apply(ctx context.Context, macNode *applyconfigurationrackv1alpha1.MacNodeApplyConfiguration, opts v1.ApplyOptions) (result *rackv1alpha1.MacNode, err error)
 	// Add a +genclient:noStatus comment above the type to avoid generating ApplyStatus().
 	ApplyStatus(ctx context.Context, macNode *applyconfigurationrackv1alpha1.MacNodeApplyConfiguration, opts v1.ApplyOptions) (result *rackv1alpha1.MacNode, err error)
+	Restore(ctx context.Context, macNodeName string, macNodeRestore *rackv1alpha1.MacNodeRestore, opts v1.CreateOptions) (*rackv1alpha1.MacNodeRestore, error)
+
 	MacNodeExpansion
 }
 
@@ -55,4 +57,18 @@ func newMacNodes(c *RackV1alpha1Client) *macNodes {
 			func() *rackv1alpha1.MacNodeList { return &rackv1alpha1.MacNodeList{} },
 		),
 	}
+}
+
+// Restore takes the representation of a macNodeRestore and creates it.  Returns the server's representation of the macNodeRestore, and an error, if there is any.
+func (c *macNodes) Restore(ctx context.Context, macNodeName string, macNodeRestore *rackv1alpha1.MacNodeRestore, opts v1.CreateOptions) (result *rackv1alpha1.MacNodeRestore, err error) {
+	result = &rackv1alpha1.MacNodeRestore{}
+	err = c.GetClient().Post().
+		Resource("macnodes").
+		Name(macNodeName).
+		SubResource("restore").
+		VersionedParams(&opts, scheme.ParameterCodec).
+		Body(macNodeRestore).
+		Do(ctx).
+		Into(result)
+	return
 }

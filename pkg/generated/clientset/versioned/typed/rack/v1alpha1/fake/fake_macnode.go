@@ -3,7 +3,11 @@
 package fake
 
 import (
+	context "context"
+
+	v1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	gentype "k8s.io/client-go/gentype"
+	testing "k8s.io/client-go/testing"
 	v1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
 	rackv1alpha1 "macrack.io/macrack/pkg/generated/applyconfiguration/rack/v1alpha1"
 	typedrackv1alpha1 "macrack.io/macrack/pkg/generated/clientset/versioned/typed/rack/v1alpha1"
@@ -32,4 +36,15 @@ func newFakeMacNodes(fake *FakeRackV1alpha1) typedrackv1alpha1.MacNodeInterface 
 		),
 		fake,
 	}
+}
+
+// Restore takes the representation of a macNodeRestore and creates it.  Returns the server's representation of the macNodeRestore, and an error, if there is any.
+func (c *fakeMacNodes) Restore(ctx context.Context, macNodeName string, macNodeRestore *v1alpha1.MacNodeRestore, opts v1.CreateOptions) (result *v1alpha1.MacNodeRestore, err error) {
+	emptyResult := &v1alpha1.MacNodeRestore{}
+	obj, err := c.Fake.
+		Invokes(testing.NewRootCreateSubresourceActionWithOptions(c.Resource(), macNodeName, "restore", macNodeRestore, opts), emptyResult)
+	if obj == nil {
+		return emptyResult, err
+	}
+	return obj.(*v1alpha1.MacNodeRestore), err
 }
