@@ -175,7 +175,7 @@ func instanceWaitsForTheNode(t *testing.T, r *rack) {
 		return strings.HasPrefix(r.instance("again").Status.Message, "Node mac-1 not found")
 	})
 	_, err := r.core.CoreV1().Nodes().Create(t.Context(), &corev1.Node{
-		ObjectMeta: metav1.ObjectMeta{Name: "mac-1"},
+		ObjectMeta: metav1.ObjectMeta{Name: "mac-1", UID: "another-node"},
 		Spec:       corev1.NodeSpec{Taints: []corev1.Taint{{Key: rules.TaintUnleased, Effect: corev1.TaintEffectNoSchedule}}},
 	}, metav1.CreateOptions{})
 	require.NoError(t, err)

@@ -81,7 +81,7 @@ func newRack(t *testing.T) *rack {
 	}
 	require.NoError(t, r.core.Tracker().Add(&rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "macrack-macs"}}))
 	require.NoError(t, r.core.Tracker().Add(&corev1.Node{
-		ObjectMeta: metav1.ObjectMeta{Name: "mac-1"},
+		ObjectMeta: metav1.ObjectMeta{Name: "mac-1", UID: "node"},
 		Status:     corev1.NodeStatus{Capacity: corev1.ResourceList{rules.ResourceMacOSVM: resource.MustParse("2")}},
 	}))
 	return r

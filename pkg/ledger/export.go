@@ -268,8 +268,8 @@ func header(columns []column) []string {
 	return names
 }
 
-// columnsOf returns the columns that a header names; nil if it is not a header of this version or of
-// an earlier one, which had fewer columns.
+// columnsOf returns the columns that a header names; nil if it is not a header of this version or
+// of an earlier one, which had fewer columns.
 func columnsOf(names []string) []column {
 	if len(names) < oldestColumns || len(names) > len(allColumns) || !slices.Equal(names, header(allColumns[:len(names)])) {
 		return nil

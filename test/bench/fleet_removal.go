@@ -70,9 +70,9 @@ func (f *fleet) removeVMs(ctx context.Context) (r removal, err error) {
 	return r, err
 }
 
-// requests returns the numbers of requests that kube-apiserver has answered so far, by verb, resource
-// and code. Heartbeats are left out: the testbed puts them forward, and the next one of each Mac
-// conflicts with that.
+// requests returns the numbers of requests that kube-apiserver has answered so far, by verb,
+// resource and code. Heartbeats are left out: the testbed puts them forward, and the next one of
+// each Mac conflicts with that.
 func requests(ctx context.Context, kube kubernetes.Interface) (map[string]float64, error) {
 	text, err := kube.CoreV1().RESTClient().Get().AbsPath("/metrics").DoRaw(ctx)
 	if err != nil {

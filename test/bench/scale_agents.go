@@ -37,8 +37,8 @@ import (
 // agentsCommand starts this program as many light agents. It prints the line started.
 const agentsCommand = "agents"
 
-// agentsPerSecond limits how many light agents connect in a second. Each makes a connection with TLS
-// and three watches, in two servers on this machine.
+// agentsPerSecond limits how many light agents connect in a second. Each makes a connection with
+// TLS and three watches, in two servers on this machine.
 const agentsPerSecond = 20
 
 // nodeStatusInterval is that of an agent.

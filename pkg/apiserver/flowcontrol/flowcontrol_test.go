@@ -82,7 +82,7 @@ func TestRole(t *testing.T) {
 		if role, ok := obj.(*rbacv1.ClusterRole); ok {
 			for _, rule := range role.Rules {
 				if rule.APIGroups[0] == flowcontrolv1.GroupName && len(rule.ResourceNames) > 0 {
-					assert.Equal(t, []string{"patch"}, rule.Verbs)
+					assert.Equal(t, []string{"create", "patch"}, rule.Verbs)
 					permitted[rule.Resources[0]] = append(permitted[rule.Resources[0]], rule.ResourceNames...)
 				}
 			}

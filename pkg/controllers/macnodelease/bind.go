@@ -120,8 +120,8 @@ const (
 	leaseUnavailable
 )
 
-// assign chooses a Mac for each of the leases in turn. It also returns the leases for which there is
-// none, and the Macs that are left.
+// assign chooses a Mac for each of the leases in turn. It also returns the leases without one, and
+// the Macs that are left.
 func assign(pending []*rackv1alpha1.MacNodeLease, free []*rackv1alpha1.MacNode, askedFor map[string]bool) (attempts []*attempt, waiting []*rackv1alpha1.MacNodeLease, left []*rackv1alpha1.MacNode) {
 	left = slices.Clone(free)
 	for _, lease := range pending {
@@ -149,8 +149,8 @@ func waits(lease *rackv1alpha1.MacNodeLease) bool {
 	return lease.Status.Phase == rackv1alpha1.MacNodeLeasePending && lease.DeletionTimestamp == nil
 }
 
-// attempt binds a lease to a Mac. The cache may be stale: after a refusal, the objects are read from
-// the server.
+// attempt binds a lease to a Mac. The cache may be stale: after a refusal, the objects are read
+// from the server.
 func (b *binder) attempt(ctx context.Context, a *attempt) (outcome, error) {
 	refusal := b.bind(ctx, a.lease, a.mac)
 	if refusal == nil || !isRefusal(refusal) {

@@ -84,8 +84,9 @@ func (r *reconciler) setTaint(ctx context.Context, node *corev1.Node, taint core
 	return r.patchTaints(ctx, node, append(taints, taint))
 }
 
-// patchTaints replaces the taints of node, unless these have changed since it was read. Agents report
-// the status of a Node at the same time; a condition on the resource version would fail for that.
+// patchTaints replaces the taints of node, unless these have changed since it was read. Agents
+// report the status of a Node at the same time; a condition on the resource version would fail for
+// that.
 func (r *reconciler) patchTaints(ctx context.Context, node *corev1.Node, taints []corev1.Taint) error {
 	patch, err := json.Marshal([]operation{
 		{"test", "/metadata/uid", node.UID},

@@ -23,9 +23,9 @@ const (
 // readKeys prints the public host keys of the guest.
 var readKeys = []string{"sh", "-c", "cat /etc/ssh/ssh_host_*_key.pub"}
 
-// hostKeys returns the public host keys of a guest, as its guest agent reads them. The connection to
-// the guest agent does not use the network of the guest: it is authenticated by the certificates of
-// the cluster, and ends in the virtual machine of the pod.
+// hostKeys returns the public host keys of a guest, as its guest agent reads them. The connection
+// to the guest agent does not use the network of the guest: it is authenticated by the certificates
+// of the cluster, and ends in the virtual machine of the pod.
 func hostKeys(ctx context.Context, access guest.Access, pod guest.Pod) ([]ssh.PublicKey, error) {
 	out, problems := &limited{left: maxHostKeys}, &limited{left: maxHostKeys}
 	err := access.Exec(ctx, pod, readKeys, guest.Streams{Out: out, Err: problems})

@@ -1,5 +1,5 @@
 // Package fleet reads Macs, leases and instances with the rights of the user, once or continuously.
-// What the user may not list is absent, with a notice.
+// Objects that the user may not list are absent, with a notice.
 package fleet
 
 import (

@@ -23,7 +23,7 @@ type Explanation struct {
 	Object Object `json:"object"`
 	// Phase is the phase of the object.
 	Phase string `json:"phase"`
-	// Blocking is the condition that keeps the object from its goal; absent if there is none.
+	// Blocking is the condition that keeps the object from its goal; absent if nothing does.
 	Blocking *Blocking `json:"blocking,omitempty"`
 	// Facts describe the object, one sentence each.
 	Facts []string `json:"facts,omitempty"`
