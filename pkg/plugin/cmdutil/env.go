@@ -9,7 +9,7 @@ import (
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"k8s.io/utils/clock"
 
 	"macrack.io/macrack/pkg/apiclient"
@@ -56,10 +56,15 @@ const (
 
 func (e *Env) connect() (*Clients, error) {
 	loader := e.Flags.ToRawKubeConfigLoader()
-	config, err := e.Flags.ToRESTConfig()
-	if clientcmd.IsEmptyConfig(err) {
+	raw, err := loader.RawConfig()
+	if err != nil {
+		return nil, err
+	}
+	// Without a kubeconfig, the flags would select a server on this machine. Pods have a variable.
+	if clientcmdapi.IsConfigEmpty(&raw) && *e.Flags.APIServer == "" && e.Getenv("KUBERNETES_SERVICE_HOST") == "" {
 		return nil, errNoKubeconfig
 	}
+	config, err := e.Flags.ToRESTConfig()
 	if err != nil {
 		return nil, err
 	}

@@ -44,7 +44,7 @@ func hostKeys(ctx context.Context, access guest.Access, pod guest.Pod) ([]ssh.Pu
 		return keys, nil
 	}
 	if err == nil {
-		err = errors.New("there are none")
+		err = errors.New("no key found")
 	}
 	return nil, fmt.Errorf("the guest agent reports no SSH host keys: %w; enable Remote Login in the image, or connect without a check with --%s", err, insecureFlag)
 }

@@ -34,7 +34,7 @@ func newCommand(env *cmdutil.Env, newAccess func(*cmdutil.Clients) guest.Access)
 		Short: "Run a command in a new virtual machine",
 		Long: `Start a virtual machine, run a command in it, and delete it. The exit code is that of the command.
 
-The virtual machine takes a free slot of a lease of the namespace. If there is none, a new lease is
+The virtual machine takes a free slot of a lease of the namespace. If all are taken, a new lease is
 made, after a confirmation: a lease keeps its Mac for at least 24 hours, and is billed for them. A new
 lease deletes itself after that time, and its slots are free for further runs until then.
 
