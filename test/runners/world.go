@@ -24,6 +24,8 @@ import (
 const (
 	tenant   = "acme"
 	adapters = 2
+	// busyPatience is the time for which the kill of a runner waits for one that runs a job.
+	busyPatience = 15 * time.Second
 )
 
 // world is the cluster with macrack-runners and a GitHub.
@@ -138,21 +140,14 @@ func (w *world) stop() {
 
 func (w *world) configFile() string { return filepath.Join(w.cluster.Dir(), "runners.yaml") }
 
-// killRunner kills the process of a stand-in, if one exists. It prefers one that runs a job.
-func (w *world) killRunner(context.Context) error {
-	links, err := filepath.Glob(w.links)
-	if err != nil || len(links) == 0 {
+// killRunner kills the process of a stand-in, if one exists. It waits for one that runs a job: the
+// job then fails.
+func (w *world) killRunner(ctx context.Context) error {
+	link, err := w.runner(ctx)
+	if err != nil || link == "" {
 		return err
 	}
-	exists := func(link, file string) bool {
-		_, err := os.Stat(filepath.Join(link, file))
-		return err == nil
-	}
-	idle := func(link string) bool { return !exists(link, "started") || exists(link, "done") }
-	if busy := slices.DeleteFunc(slices.Clone(links), idle); len(busy) > 0 {
-		links = busy
-	}
-	text, err := os.ReadFile(filepath.Join(links[rand.IntN(len(links))], "pid"))
+	text, err := os.ReadFile(filepath.Join(link, "pid"))
 	if err != nil {
 		return nil // it has just ended
 	}
@@ -162,6 +157,36 @@ func (w *world) killRunner(context.Context) error {
 	}
 	_ = syscall.Kill(pid, syscall.SIGKILL)
 	return nil
+}
+
+// runner returns the link folder of a stand-in that runs a job. If there is none for busyPatience,
+// it returns that of an idle one, or "".
+func (w *world) runner(ctx context.Context) (string, error) {
+	exists := func(link, file string) bool {
+		_, err := os.Stat(filepath.Join(link, file))
+		return err == nil
+	}
+	idle := func(link string) bool { return !exists(link, "started") || exists(link, "done") }
+	for deadline := time.Now().Add(busyPatience); ; {
+		links, err := filepath.Glob(w.links)
+		if err != nil {
+			return "", err
+		}
+		busy := slices.DeleteFunc(slices.Clone(links), idle)
+		switch {
+		case len(busy) > 0:
+			return busy[rand.IntN(len(busy))], nil
+		case time.Now().After(deadline) && len(links) > 0:
+			return links[rand.IntN(len(links))], nil
+		case time.Now().After(deadline):
+			return "", nil
+		}
+		select {
+		case <-ctx.Done():
+			return "", context.Cause(ctx)
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
 }
 
 func (w *world) queue(ctx context.Context, count int, duration time.Duration) error {

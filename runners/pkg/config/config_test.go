@@ -10,6 +10,10 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	instancev1alpha1 "macrack.io/macrack/pkg/apis/instance/v1alpha1"
+	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
+	"macrack.io/macrack/pkg/apis/scalar"
+
 	"macrack.io/macrack/runners/pkg/floor"
 )
 
@@ -25,6 +29,10 @@ func TestFullConfiguration(t *testing.T) {
 		URL: "https://github.com/acme", ScaleSetName: "macos", RunnerGroup: "ios", SecretName: "github-app",
 		ProxyURL: "http://proxy.example.com:3128", RunnerPath: "actions-runner/run.sh",
 	}, *ios.GitHub)
+	assert.Equal(t, []rackv1alpha1.LeaseCache{
+		{Name: "derived-data", SizeLimit: scalar.MustParse("50Gi")}, {Name: "homebrew", SizeLimit: scalar.MustParse("10Gi")},
+	}, ios.Leases.Caches)
+	assert.Equal(t, []instancev1alpha1.InstanceCache{{Name: "homebrew", ReadOnly: true}, {Name: "derived-data"}}, ios.Instances.Caches)
 	assert.Equal(t, 12*time.Hour, ios.Instances.MaxAge.Duration)
 	assert.Equal(t, 2*time.Hour, ios.Instances.Timeout.Duration)
 	assert.NotNil(t, config.Sets[1].GitLab)
@@ -105,7 +113,6 @@ func TestRefusals(t *testing.T) {
 		{"warm above all slots", document("", ", warm: 5", github), "instances.warm: Invalid value: 5: must be from 0 to perLease times max"},
 		{"maxAge", document("", ", maxAge: 59s", github), "instances.maxAge: Invalid value"},
 		{"timeout", document("", ", timeout: 0s", github), "instances.timeout: Invalid value"},
-		{"a cache", document("", ", caches: [derived-data]", github), "instances.caches: Forbidden: caches of leases are not supported yet; remove the field"},
 		{"no source", document("", "", ""), "set one of github, gitlab and script"},
 		{"two sources", document("", "", github+"\n  gitlab: {}"), "set only one of github, gitlab and script"},
 		{"no URL", document("", "", "github: {secretName: app}"), "github.url: Required value"},

@@ -31,5 +31,5 @@ func TestTheExamplesOfTheDocumentAreValid(t *testing.T) {
 			}
 		}
 	}
-	assert.Equal(t, map[string]bool{"ios": true, "gitlab": true, "buildkite": true, "jenkins": true}, sources)
+	assert.Equal(t, map[string]bool{"ios": true, "gitlab": true, "buildkite": true, "jenkins": true, "xcode": true}, sources)
 }

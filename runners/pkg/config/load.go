@@ -81,6 +81,9 @@ func setDefaults(set *Set) {
 	if leases.PrefetchImages == nil && instances.ImageName != "" {
 		leases.PrefetchImages = []string{instances.ImageName}
 	}
+	if instances.Caches == nil {
+		instances.Caches = allCaches(leases.Caches)
+	}
 	if github := set.GitHub; github != nil {
 		if github.ScaleSetName == "" {
 			github.ScaleSetName = set.Name

@@ -5,6 +5,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	instancev1alpha1 "macrack.io/macrack/pkg/apis/instance/v1alpha1"
+	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
 
 	"macrack.io/macrack/runners/pkg/floor"
 )
@@ -60,6 +61,8 @@ type Leases struct {
 	// DecideBefore is the time before the floor of a lease at which it is deleted if it is surplus.
 	// Defaults to 15m.
 	DecideBefore *metav1.Duration `json:"decideBefore,omitempty"`
+	// Caches are the caches of new leases. Maximum: 8 caches.
+	Caches []rackv1alpha1.LeaseCache `json:"caches,omitempty"`
 }
 
 // Instances are the virtual machines of a set. Each runs one job.
@@ -77,8 +80,9 @@ type Instances struct {
 	MaxAge *metav1.Duration `json:"maxAge,omitempty"`
 	// Timeout is the time after which a job is ended. Defaults to 6h.
 	Timeout *metav1.Duration `json:"timeout,omitempty"`
-	// Caches is reserved for the caches of a lease, which this version does not support.
-	Caches []string `json:"caches,omitempty"`
+	// Caches are the caches of the leases that the virtual machines use. Those on a lease without
+	// such a cache run without it. Defaults to all caches of the leases.
+	Caches []instancev1alpha1.InstanceCache `json:"caches,omitempty"`
 }
 
 // GitHub is a runner scale set of GitHub Actions.

@@ -70,7 +70,7 @@ func validateLeases(leases *Leases, path *field.Path) field.ErrorList {
 	if leases.DecideBefore.Duration >= 24*time.Hour {
 		errs = append(errs, field.Invalid(path.Child("decideBefore"), leases.DecideBefore.Duration.String(), "must be less than 24h, the shortest lease"))
 	}
-	return errs
+	return append(errs, validateLeaseCaches(leases.Caches, path.Child("caches"))...)
 }
 
 func validateInstances(set *Set, path *field.Path) field.ErrorList {
@@ -84,10 +84,7 @@ func validateInstances(set *Set, path *field.Path) field.ErrorList {
 	}
 	errs = append(errs, validateDuration(instances.MaxAge, time.Minute, path.Child("maxAge"))...)
 	errs = append(errs, validateDuration(instances.Timeout, time.Minute, path.Child("timeout"))...)
-	if len(instances.Caches) > 0 {
-		errs = append(errs, field.Forbidden(path.Child("caches"), "caches of leases are not supported yet; remove the field"))
-	}
-	return errs
+	return append(errs, validateInstanceCaches(instances.Caches, set.Leases.Caches, path.Child("caches"))...)
 }
 
 func validateSource(set *Set, path *field.Path) field.ErrorList {

@@ -47,7 +47,7 @@ func (s *Set) grow(ctx context.Context, o *state, d floor.Decision) {
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{observe.LabelSet: s.config.Name}},
 		Spec: rackv1alpha1.MacNodeLeaseSpec{
 			ClassName: s.config.Leases.ClassName, PrefetchImages: s.config.Leases.PrefetchImages,
-			ExpireAfter: scalar.NewDuration(expireAfter),
+			ExpireAfter: scalar.NewDuration(expireAfter), Caches: s.config.Leases.Caches,
 		},
 	}, metav1.CreateOptions{})
 	switch {

@@ -3,6 +3,7 @@ package sets
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -16,6 +17,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	instancev1alpha1 "macrack.io/macrack/pkg/apis/instance/v1alpha1"
+	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
 
 	"macrack.io/macrack/runners/pkg/floor"
 	"macrack.io/macrack/runners/pkg/machines"
@@ -62,7 +64,7 @@ func (s *Set) keepMachines(ctx context.Context, o *state, kept []string) {
 		switch instance := o.instance(d.Machine); {
 		case d.Action == machines.Create && o.now.Before(s.failures.until):
 		case d.Action == machines.Create:
-			s.create(ctx, o, d.Lease)
+			s.create(ctx, o, o.lease(d.Lease))
 		case d.Reason == machines.Ended:
 			s.retire(ctx, instance, "")
 		case d.Reason == machines.TimedOut:
@@ -81,42 +83,60 @@ func (s *Set) settings() machines.Settings {
 }
 
 // newInstance returns a machine of the set.
-func (s *Set) newInstance(lease string) *instancev1alpha1.MacOSInstance {
+func (s *Set) newInstance(lease *rackv1alpha1.MacNodeLease) *instancev1alpha1.MacOSInstance {
 	instance := &instancev1alpha1.MacOSInstance{
-		ObjectMeta: metav1.ObjectMeta{Name: lease + "-" + utilrand.String(5), Labels: map[string]string{observe.LabelSet: s.config.Name}},
+		ObjectMeta: metav1.ObjectMeta{Name: lease.Name + "-" + utilrand.String(5), Labels: map[string]string{observe.LabelSet: s.config.Name}},
 		Spec: instancev1alpha1.MacOSInstanceSpec{
-			LeaseName: lease, ClassName: s.config.Instances.ClassName, ImageName: s.config.Instances.ImageName,
+			LeaseName: lease.Name, ClassName: s.config.Instances.ClassName, ImageName: s.config.Instances.ImageName,
 			ActiveDeadlineSeconds:   ptr.To(int64((s.config.Instances.MaxAge.Duration + s.config.Instances.Timeout.Duration + deadlineMargin).Seconds())),
 			TTLSecondsAfterFinished: ptr.To(int32(keepEnded.Seconds())),
+			Caches:                  s.caches(lease),
 		},
 	}
 	s.source.Prepare(instance)
 	return instance
 }
 
-// outdated reports whether the set has other settings now than at the creation of an instance.
-func (s *Set) outdated(instance *instancev1alpha1.MacOSInstance) bool {
-	has, wants := &instance.Spec, &s.newInstance(instance.Spec.LeaseName).Spec
+// caches returns the caches of a machine on a lease. The caches of a lease are immutable, and the
+// API refuses an instance with a cache that its lease does not have.
+func (s *Set) caches(lease *rackv1alpha1.MacNodeLease) []instancev1alpha1.InstanceCache {
+	var caches []instancev1alpha1.InstanceCache
+	for _, use := range s.config.Instances.Caches {
+		if slices.ContainsFunc(lease.Spec.Caches, func(c rackv1alpha1.LeaseCache) bool { return c.Name == use.Name }) {
+			caches = append(caches, use)
+		}
+	}
+	return caches
+}
+
+// outdated reports whether the set has other settings now than at the creation of an instance on a
+// lease. An instance without its lease is about to end.
+func (s *Set) outdated(instance *instancev1alpha1.MacOSInstance, lease *rackv1alpha1.MacNodeLease) bool {
+	if lease == nil {
+		return false
+	}
+	has, wants := &instance.Spec, &s.newInstance(lease).Spec
 	return has.ClassName != wants.ClassName || has.ImageName != wants.ImageName || has.StartupScript != wants.StartupScript ||
-		!equality.Semantic.DeepEqual(has.Env, wants.Env) || !equality.Semantic.DeepEqual(has.EnvFrom, wants.EnvFrom)
+		!equality.Semantic.DeepEqual(has.Env, wants.Env) || !equality.Semantic.DeepEqual(has.EnvFrom, wants.EnvFrom) ||
+		!equality.Semantic.DeepEqual(has.Caches, wants.Caches)
 }
 
 // create creates a machine on a lease. A refused one is not repeated at once.
-func (s *Set) create(ctx context.Context, o *state, lease string) {
+func (s *Set) create(ctx context.Context, o *state, lease *rackv1alpha1.MacNodeLease) {
 	if _, message := s.rejected.at(o.now); message != "" {
 		return
 	}
 	created, err := s.MacRack.InstanceV1alpha1().MacOSInstances(s.Namespace).Create(ctx, s.newInstance(lease), metav1.CreateOptions{})
 	if refuses(err) {
 		s.rejected = refusal{message: err.Error(), until: o.now.Add(rejectedPause)}
-		s.Events.Event(o.lease(lease), corev1.EventTypeWarning, "InstanceRefused", err.Error())
+		s.Events.Event(lease, corev1.EventTypeWarning, "InstanceRefused", err.Error())
 	}
 	if err != nil {
 		s.failedTo("create instance", err)
 		return
 	}
 	s.instances.put(created, o.now)
-	klog.InfoS("Instance created", "instance", klog.KObj(created), "lease", lease)
+	klog.InfoS("Instance created", "instance", klog.KObj(created), "lease", klog.KObj(lease))
 }
 
 // replace deletes a machine without a job. It fails if the machine got a job meanwhile.

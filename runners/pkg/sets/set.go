@@ -153,7 +153,7 @@ func (s *Set) observe() (*state, error) {
 	slices.SortFunc(o.instances, func(a, b *instancev1alpha1.MacOSInstance) int { return strings.Compare(a.Name, b.Name) })
 	for _, instance := range o.instances {
 		m := observe.Machine(instance)
-		m.Outdated = !s.draining() && s.outdated(instance)
+		m.Outdated = !s.draining() && s.outdated(instance, o.lease(instance.Spec.LeaseName))
 		o.machines = append(o.machines, m)
 	}
 	return o, nil
