@@ -159,8 +159,8 @@ func (w *world) killRunner(ctx context.Context) error {
 	return nil
 }
 
-// runner returns the link folder of a stand-in that runs a job. If there is none for busyPatience,
-// it returns that of an idle one, or "".
+// runner returns the link folder of a stand-in that runs a job; after busyPatience, that of an idle
+// one, or "".
 func (w *world) runner(ctx context.Context) (string, error) {
 	exists := func(link, file string) bool {
 		_, err := os.Stat(filepath.Join(link, file))
