@@ -10,6 +10,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
 	"macrack.io/macrack/pkg/plugin/cmdutil"
@@ -71,9 +72,9 @@ func newPicture(s *fleet.Snapshot, tenant string) *Picture {
 		TypeMeta: metav1.TypeMeta{APIVersion: cmdutil.APIVersion, Kind: "RackPicture"},
 		Time:     cmdutil.Time(s.Now), Macs: []Mac{}, Notices: s.Notices,
 	}
-	leases := map[rackv1alpha1.LeaseReference]*rackv1alpha1.MacNodeLease{}
+	leases := map[types.UID]*rackv1alpha1.MacNodeLease{}
 	for _, lease := range s.Leases {
-		leases[rackv1alpha1.LeaseReference{Namespace: lease.Namespace, Name: lease.Name, UID: lease.UID}] = lease
+		leases[lease.UID] = lease
 		switch {
 		case lease.Status.Phase == rackv1alpha1.MacNodeLeasePending || lease.Status.Phase == "":
 			p.Pending = append(p.Pending, pendingLease(lease))
@@ -118,7 +119,7 @@ func macOfLease(lease *rackv1alpha1.MacNodeLease) Mac {
 	return mac
 }
 
-func macOfNode(node *rackv1alpha1.MacNode, leases map[rackv1alpha1.LeaseReference]*rackv1alpha1.MacNodeLease) Mac {
+func macOfNode(node *rackv1alpha1.MacNode, leases map[types.UID]*rackv1alpha1.MacNodeLease) Mac {
 	mac := Mac{
 		Name: node.Name, SerialNumber: node.Spec.SerialNumber, ClassName: node.Spec.ClassName,
 		Site: node.Spec.Location.Site, Rack: node.Spec.Location.Rack, Shelf: node.Spec.Location.Shelf,
@@ -135,7 +136,7 @@ func macOfNode(node *rackv1alpha1.MacNode, leases map[rackv1alpha1.LeaseReferenc
 	if node.Status.EarliestReleaseAt != nil {
 		mac.setFloor(node.Status.EarliestReleaseAt.Time)
 	}
-	if lease := leases[*ref]; lease != nil {
+	if lease := leases[ref.UID]; lease != nil {
 		mac.Slots = slotsOf(lease)
 		if lease.Status.Phase == rackv1alpha1.MacNodeLeaseHeld && node.Status.Phase == rackv1alpha1.MacNodeLeased {
 			mac.Phase = string(rackv1alpha1.MacNodeLeaseHeld)

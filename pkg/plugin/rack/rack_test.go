@@ -30,7 +30,7 @@ func mac(name, rack, shelf string, status rackv1alpha1.MacNodeStatus) *rackv1alp
 
 func leasedBy(namespace, name string, hours float64, phase rackv1alpha1.MacNodePhase) rackv1alpha1.MacNodeStatus {
 	return rackv1alpha1.MacNodeStatus{
-		Phase: phase, LeaseRef: &rackv1alpha1.LeaseReference{Namespace: namespace, Name: name, UID: types.UID(name)},
+		Phase: phase, LeaseRef: &rackv1alpha1.LeaseReference{Namespace: namespace, Name: name, UID: types.UID(name), NamespaceUID: types.UID("namespace-" + namespace)},
 		EarliestReleaseAt: plugintest.At(hours), RunningVMs: 1,
 	}
 }
