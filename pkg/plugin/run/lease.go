@@ -122,14 +122,19 @@ func (r *runner) newLease(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	client := r.clients.MacRack.RackV1alpha1().MacNodeLeases(r.clients.Namespace)
+	wanted := &rackv1alpha1.MacNodeLease{
+		ObjectMeta: metav1.ObjectMeta{GenerateName: namePrefix},
+		Spec:       rackv1alpha1.MacNodeLeaseSpec{ClassName: r.options.NodeClass, ExpireAfter: scalar.NewDuration(rules.MinimumLeaseDuration)},
+	}
+	// A lease that would be refused needs no confirmation.
+	if _, err := client.Create(ctx, wanted, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}); err != nil {
+		return "", fmt.Errorf("no lease has a free slot, and a new one would be refused: %w", err)
+	}
 	if err := r.confirm(ctx, cost); err != nil {
 		return "", err
 	}
-	client := r.clients.MacRack.RackV1alpha1().MacNodeLeases(r.clients.Namespace)
-	lease, err := client.Create(context.WithoutCancel(ctx), &rackv1alpha1.MacNodeLease{
-		ObjectMeta: metav1.ObjectMeta{GenerateName: namePrefix},
-		Spec:       rackv1alpha1.MacNodeLeaseSpec{ClassName: r.options.NodeClass, ExpireAfter: scalar.NewDuration(rules.MinimumLeaseDuration)},
-	}, metav1.CreateOptions{})
+	lease, err := client.Create(context.WithoutCancel(ctx), wanted, metav1.CreateOptions{})
 	if err != nil {
 		return "", fmt.Errorf("failed to make a lease: %w", err)
 	}

@@ -48,6 +48,8 @@ type world struct {
 	*plugintest.Fixture
 	guest fakeGuest
 	// failInstances makes instances fail; noMacs leaves leases pending.
+	// dryRun is the answer to a dry run.
+	dryRun                error
 	failInstances, noMacs bool
 }
 
@@ -70,7 +72,11 @@ func newWorld(objects ...runtime.Object) *world {
 		return err
 	}
 	w.MacRack.PrependReactor("create", "*", func(action clienttesting.Action) (bool, runtime.Object, error) {
-		obj := action.(clienttesting.CreateAction).GetObject()
+		create := action.(clienttesting.CreateActionImpl)
+		obj := create.GetObject()
+		if len(create.CreateOptions.DryRun) > 0 {
+			return true, obj, w.dryRun
+		}
 		m, err := meta.Accessor(obj)
 		if err != nil {
 			return true, nil, err
@@ -259,6 +265,15 @@ func TestNewLease(t *testing.T) {
 	leases := w.leases(t)
 	require.Len(t, leases, 2)
 	assert.Equal(t, 24*time.Hour, leases[1].Spec.ExpireAfter.Value(), "it deletes itself even if this program is killed")
+}
+
+// A lease that the server would refuse needs no confirmation.
+func TestImpossibleNewLease(t *testing.T) {
+	w := newWorld()
+	w.dryRun = errors.New("name a MacNodeClass")
+	assert.EqualError(t, w.try(t), "no lease has a free slot, and a new one would be refused: name a MacNodeClass")
+	assert.Empty(t, w.leases(t))
+	assert.Empty(t, w.ErrOut.String())
 }
 
 // A new lease needs a confirmation.
