@@ -19,6 +19,10 @@ import (
 // owner is a user with the role admin in the namespace of the tenant.
 const owner = "acme-owner"
 
+// needCache ends the startup script of a guest without the cache of the set.
+const needCache = `[ -d "$MACRACK_CACHES/derived-data" ] || exit 1
+`
+
 // install installs the chart as the owner of the namespace, writes the configuration of the chart
 // to a file, and returns the kubeconfig of the chart's service account. The pods of the chart stay
 // Pending, because the cluster has no Nodes but Macs.
@@ -29,12 +33,15 @@ func (w *world) install(ctx context.Context, macs int) (string, error) {
 	}
 	instances := map[string]any{"className": "small", "imageName": "macos-26-xcode-26", "warm": 1}
 	leases := func(most int) map[string]any {
-		return map[string]any{"className": "base", "max": most, "growAfter": "1s"}
+		return map[string]any{
+			"className": "base", "max": most, "growAfter": "1s",
+			"caches": []any{map[string]any{"name": "derived-data", "sizeLimit": "1Gi"}},
+		}
 	}
 	values, err := json.Marshal(map[string]any{"sets": []any{
 		map[string]any{
 			"name": "ios", "leases": leases(macs), "instances": instances,
-			"github": map[string]any{"url": settings.URL, "caBundle": settings.CA, "secretName": "github", "startupScript": settings.Install},
+			"github": map[string]any{"url": settings.URL, "caBundle": settings.CA, "secretName": "github", "startupScript": settings.Install + needCache},
 		},
 		map[string]any{"name": "gitlab", "leases": leases(1), "instances": instances, "gitlab": map[string]any{}},
 	}})
