@@ -85,9 +85,12 @@ const (
 	// every second for weeks must not fill the console of its guest.
 	refusalInterval = time.Minute
 	refusalBurst    = 20
-	// lingerTimeout ends the memory of a closed connection (FIN-WAIT-2 and TIME-WAIT). It is short,
-	// because the link neither delays nor repeats packets.
+	// lingerTimeout ends the memory of a connection that only the host has closed (FIN-WAIT-2), and
+	// timeWait that of a closed one (TIME-WAIT). They are short, because the link neither delays nor
+	// repeats packets. The stack ignores a new connection from a port in TIME-WAIT, and the guest
+	// tries again after a second.
 	lingerTimeout = 5 * time.Second
+	timeWait      = 100 * time.Millisecond
 	// synRetries is the number of tries to reach a guest that does not answer: about 15 seconds.
 	synRetries = 4
 )
@@ -205,9 +208,9 @@ func newStack(endpoint stack.LinkEndpoint, guest tcpip.LinkAddress) (*stack.Stac
 		}
 	}
 	sack, moderate, retries := tcpip.TCPSACKEnabled(true), tcpip.TCPModerateReceiveBufferOption(false), tcpip.TCPSynRetriesOption(synRetries)
-	linger, timeWait := tcpip.TCPLingerTimeoutOption(lingerTimeout), tcpip.TCPTimeWaitTimeoutOption(lingerTimeout)
+	linger, wait := tcpip.TCPLingerTimeoutOption(lingerTimeout), tcpip.TCPTimeWaitTimeoutOption(timeWait)
 	for _, option := range []tcpip.SettableTransportProtocolOption{
-		&sack, &moderate, &retries, &linger, &timeWait,
+		&sack, &moderate, &retries, &linger, &wait,
 		&tcpip.TCPReceiveBufferSizeRangeOption{Min: 4 << 10, Default: maxBuffer, Max: maxBuffer},
 		&tcpip.TCPSendBufferSizeRangeOption{Min: 4 << 10, Default: maxBuffer, Max: maxBuffer},
 	} {
