@@ -19,7 +19,8 @@ import (
 )
 
 // A snapshot has the content of macrack's etcd and the cluster's Nodes and Pods, without values
-// that change by themselves: heartbeats, conditions, counts, managed fields and the ledger.
+// that change by themselves: heartbeats, conditions, counts, managed fields, and the ledger with the
+// heads of its chains.
 type snapshot map[string]string
 
 // unstable are parts of keys whose values change by themselves: records, the heads of their chains,
@@ -103,6 +104,11 @@ func decode(value []byte) (string, error) {
 		for _, field := range []string{"conditions", "message", "hardware", "images", "ipAddress", "startup", "replicatedOn", "sizeBytes",
 			"total", "available", "leased", "held", "quarantined", "offline", "imageDigest"} {
 			delete(status, field)
+		}
+		for _, field := range []string{"ledger", "witness"} { // each refusal that is recorded moves the head
+			if ledger, ok := status[field].(map[string]any); ok {
+				delete(ledger, "head")
+			}
 		}
 		if status["phase"] == "Offline" { // as on a machine that is too busy for heartbeats
 			delete(status, "phase")
