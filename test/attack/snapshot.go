@@ -19,8 +19,8 @@ import (
 )
 
 // A snapshot has the content of macrack's etcd and the cluster's Nodes and Pods, without values
-// that change by themselves: heartbeats, conditions, counts, managed fields, and the ledger with the
-// heads of its chains.
+// that change by themselves: heartbeats, conditions, counts, managed fields, and the ledger with
+// the heads of its chains.
 type snapshot map[string]string
 
 // unstable are parts of keys whose values change by themselves: records, the heads of their chains,

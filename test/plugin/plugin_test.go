@@ -261,8 +261,8 @@ func TestKubectl(t *testing.T) {
 	assert.Contains(t, kubectl("__complete", "macrack", "why", "--context", acme, "mnl/"), "mnl/build\n")
 }
 
-// A picture names the problem while the server does not answer. Then the command ends with an error.
-// This test is the last one, because it stops kube-apiserver.
+// A picture names the problem while the server does not answer. Then the command ends with an
+// error. This test is the last one, because it stops kube-apiserver.
 func TestServerGone(t *testing.T) {
 	s := start(t, admin, "rack", "-w")
 	s.waitFor("mac-1")

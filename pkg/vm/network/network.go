@@ -86,9 +86,9 @@ const (
 	refusalInterval = time.Minute
 	refusalBurst    = 20
 	// lingerTimeout ends the memory of a connection that only the host has closed (FIN-WAIT-2), and
-	// timeWait that of a closed one (TIME-WAIT). They are short, because the link neither delays nor
-	// repeats packets. The stack ignores a new connection from a port in TIME-WAIT, and the guest
-	// tries again after a second.
+	// timeWait that of a closed one (TIME-WAIT). They are short, because the link neither delays
+	// nor repeats packets. The stack ignores a new connection from a port in TIME-WAIT, and the
+	// guest tries again after a second.
 	lingerTimeout = 5 * time.Second
 	timeWait      = 100 * time.Millisecond
 	// synRetries is the number of tries to reach a guest that does not answer: about 15 seconds.
