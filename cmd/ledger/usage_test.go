@@ -121,7 +121,7 @@ func TestUsageRefuses(t *testing.T) {
 	out, err := run(lines[0]+lines[2]+lines[3], "usage", "-", "--window", "2026-08-01..2026-10-01")
 	assert.ErrorContains(t, err, "does not prove all use: unproven leases: 1")
 	assert.Equal(t, 1, exitCode(err))
-	assert.Contains(t, out, "acme ", "it says what is proven")
+	assert.Contains(t, out, "acme ", "the report has the use that the file proves")
 	_, err = run("x", "usage", "-")
 	assert.Equal(t, 1, exitCode(err))
 	_, err = run("", "usage", "-")

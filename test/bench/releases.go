@@ -36,6 +36,7 @@ type leaseBurst struct {
 	testbed *testbed.Testbed
 	macrack *versioned.Clientset
 	kube    *kubernetes.Clientset
+	fleet   int // Macs
 
 	mu     sync.Mutex
 	phases map[string]rackv1alpha1.MacNodeLeasePhase
@@ -56,7 +57,7 @@ func (b *bench) measureReleases(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, tb.Stop()) }()
-	l := &leaseBurst{testbed: tb, phases: map[string]rackv1alpha1.MacNodeLeasePhase{}, macs: map[string]rackv1alpha1.MacNodePhase{}}
+	l := &leaseBurst{testbed: tb, fleet: b.fleet, phases: map[string]rackv1alpha1.MacNodeLeasePhase{}, macs: map[string]rackv1alpha1.MacNodePhase{}}
 	if l.macrack, err = tb.Clientset(cluster.Admin); err != nil {
 		return err
 	}
@@ -68,7 +69,7 @@ func (b *bench) measureReleases(ctx context.Context) (err error) {
 	if err := l.watch(watching); err != nil {
 		return err
 	}
-	if err := l.awaitMacs(ctx, b.fleet); err != nil {
+	if err := l.awaitMacs(ctx); err != nil {
 		return err
 	}
 	half, whole := b.fleet/2, b.fleet
@@ -125,8 +126,8 @@ func (l *leaseBurst) watch(ctx context.Context) error {
 	return nil
 }
 
-// awaitMacs waits until so many Macs are available.
-func (l *leaseBurst) awaitMacs(ctx context.Context, macs int) error {
+// awaitMacs waits until all Macs are available.
+func (l *leaseBurst) awaitMacs(ctx context.Context) error {
 	return await.Success(ctx, releaseTimeout, 20*time.Millisecond, func() error {
 		l.mu.Lock()
 		defer l.mu.Unlock()
@@ -136,8 +137,8 @@ func (l *leaseBurst) awaitMacs(ctx context.Context, macs int) error {
 				available++
 			}
 		}
-		if available < macs {
-			return fmt.Errorf("%d of %d Macs are available", available, macs)
+		if available < l.fleet {
+			return fmt.Errorf("%d of %d Macs are available", available, l.fleet)
 		}
 		return nil
 	})
@@ -206,7 +207,7 @@ func (l *leaseBurst) round(ctx context.Context, n, size int) (r leaseBurstRound,
 		return r, err
 	}
 	r.released = time.Since(began)
-	if err := l.awaitMacs(ctx, len(l.macs)); err != nil {
+	if err := l.awaitMacs(ctx); err != nil {
 		return r, err
 	}
 	r.available = time.Since(began)

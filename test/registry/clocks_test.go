@@ -87,7 +87,7 @@ func TestBindBySlowClock(t *testing.T) {
 // A replica that is gone does not block releases for ever.
 func TestDeadClock(t *testing.T) {
 	f := newFleet(t, 1)
-	const key = "/registry/macrack.io/index/clock/fleet"
+	const key = registrytest.ClockKey
 	stored, err := f.etcd.Client.Get(t.Context(), key)
 	require.NoError(t, err)
 	others := strings.TrimPrefix(string(stored.Kvs[0].Value), "{")

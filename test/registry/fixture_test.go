@@ -134,7 +134,7 @@ func (f *fleet) setTime(now time.Time) {
 // readings returns the times that the replicas have left in etcd.
 func (f *fleet) readings() map[string]struct{ Time time.Time } {
 	f.t.Helper()
-	resp, err := f.etcd.Client.Get(f.t.Context(), "/registry/macrack.io/index/clock/fleet")
+	resp, err := f.etcd.Client.Get(f.t.Context(), registrytest.ClockKey)
 	require.NoError(f.t, err)
 	var readings map[string]struct{ Time time.Time }
 	for _, kv := range resp.Kvs {

@@ -235,6 +235,7 @@ func TestEmptyEtcd(t *testing.T) {
 		assert.Equal(t, "Restored", record.Details.Reason)
 		assert.Equal(t, "admin", record.Actor.Username)
 	}
+	assert.Equal(t, "mac-m4-24h", g.records("acme")[0].Details.SKU, "usage bills a restored lease by the SKU")
 	again, err := g.restore("mac-1")
 	require.NoError(t, err)
 	assert.Empty(t, again)

@@ -23,6 +23,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
@@ -32,6 +33,9 @@ import (
 	"macrack.io/macrack/pkg/apiserver"
 	"macrack.io/macrack/pkg/generated/clientset/versioned"
 )
+
+// ClockKey is the key in etcd of the readings of the replicas' clocks.
+const ClockKey = "/registry/macrack.io/index/clock/fleet"
 
 // Etcd is an etcd of one member.
 type Etcd struct {
@@ -87,6 +91,30 @@ func (e *Etcd) Revision(t testing.TB) int64 {
 	resp, err := e.Client.Get(t.Context(), "revision")
 	require.NoError(t, err)
 	return resp.Header.Revision
+}
+
+// Transactions returns how many transactions have written since a revision. The replicas' readings of
+// their clocks do not count.
+func (e *Etcd) Transactions(t testing.TB, since int64) int {
+	t.Helper()
+	end, err := e.Client.Put(t.Context(), "/end", "")
+	require.NoError(t, err)
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	revisions := sets.New[int64]()
+	for resp := range e.Client.Watch(ctx, "/", clientv3.WithPrefix(), clientv3.WithRev(since+1)) {
+		require.NoError(t, resp.Err())
+		for _, event := range resp.Events {
+			if event.Kv.ModRevision >= end.Header.Revision {
+				return revisions.Len()
+			}
+			if string(event.Kv.Key) != ClockKey {
+				revisions.Insert(event.Kv.ModRevision)
+			}
+		}
+	}
+	t.Fatal("the watch ended")
+	return 0
 }
 
 // RaiseNoSpace makes etcd refuse writes, as it does when its quota is used up.

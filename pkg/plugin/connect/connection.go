@@ -64,6 +64,22 @@ type session struct {
 	dir  string
 }
 
+// withSession calls use with a session of an instance, which ends with it.
+func withSession(ctx context.Context, env *cmdutil.Env, access newAccess, name string, o sshOptions, use func(context.Context, *session) error) (err error) {
+	clients, err := env.Connect()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	s, err := open(ctx, clients, access(clients), name, o)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.close()) }()
+	return use(ctx, s)
+}
+
 // open forwards the SSH port of an instance and writes its host keys, until close.
 func open(ctx context.Context, clients *cmdutil.Clients, access guest.Access, name string, o sshOptions) (*session, error) {
 	if o.login == "" || strings.HasPrefix(o.login, "-") || strings.ContainsAny(o.login, "@: ") {

@@ -39,32 +39,23 @@ keys are checked as by kubectl macrack ssh.`,
 	return cmd
 }
 
-func runCopy(ctx context.Context, env *cmdutil.Env, access newAccess, o sshOptions, recursive bool, source, target string) (err error) {
+func runCopy(ctx context.Context, env *cmdutil.Env, access newAccess, o sshOptions, recursive bool, source, target string) error {
 	name, remote, upload, err := parseCopy(source, target)
 	if err != nil {
 		return err
 	}
-	clients, err := env.Connect()
-	if err != nil {
-		return err
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	s, err := open(ctx, clients, access(clients), name, o)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, s.close()) }()
-	args := append(append([]string{}, s.args...), "-P", portText(s.port))
-	if recursive {
-		args = append(args, "-r")
-	}
-	if upload {
-		args = append(args, "--", localPath(source), s.host+":"+remote)
-	} else {
-		args = append(args, "--", s.host+":"+remote, localPath(target))
-	}
-	return runProgram(ctx, env, "scp", args...)
+	return withSession(ctx, env, access, name, o, func(ctx context.Context, s *session) error {
+		args := append(append([]string{}, s.args...), "-P", portText(s.port))
+		if recursive {
+			args = append(args, "-r")
+		}
+		if upload {
+			args = append(args, "--", localPath(source), s.host+":"+remote)
+		} else {
+			args = append(args, "--", s.host+":"+remote, localPath(target))
+		}
+		return runProgram(ctx, env, "scp", args...)
+	})
 }
 
 // parseCopy returns the instance and the path in it.

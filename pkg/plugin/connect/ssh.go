@@ -46,22 +46,13 @@ guests. The instance must have your public key in spec.sshAuthorizedKeys, or its
 	return cmd
 }
 
-func runSSH(ctx context.Context, env *cmdutil.Env, access newAccess, o sshOptions, arg string, command []string) (err error) {
+func runSSH(ctx context.Context, env *cmdutil.Env, access newAccess, o sshOptions, arg string, command []string) error {
 	name, err := instanceName(arg)
 	if err != nil {
 		return err
 	}
-	clients, err := env.Connect()
-	if err != nil {
-		return err
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	s, err := open(ctx, clients, access(clients), name, o)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, s.close()) }()
-	args := append(append([]string{}, s.args...), "-p", portText(s.port), "--", s.host)
-	return runProgram(ctx, env, "ssh", append(args, command...)...)
+	return withSession(ctx, env, access, name, o, func(ctx context.Context, s *session) error {
+		args := append(append([]string{}, s.args...), "-p", portText(s.port), "--", s.host)
+		return runProgram(ctx, env, "ssh", append(args, command...)...)
+	})
 }

@@ -71,10 +71,7 @@ func newLease(lease *rackv1alpha1.MacNodeLease) Lease {
 		l.Phase = string(rackv1alpha1.MacNodeLeasePending)
 	}
 	if bound := lease.Status.BoundAt; bound != nil {
-		l.bound = bound.Time
-		if lease.Spec.ExpireAfter != nil {
-			l.expires = rules.LeaseExpiry(bound, lease.Spec.ExpireAfter.Value(), l.floor)
-		}
+		l.bound, l.expires = bound.Time, rules.LeaseExpiry(bound, lease.Spec.ExpireAfter.Value(), l.floor)
 	}
 	if lease.Status.HeldAt != nil {
 		l.held = lease.Status.HeldAt.Time

@@ -139,8 +139,7 @@ func explainLease(lease *rackv1alpha1.MacNodeLease, now time.Time) *Explanation 
 	default:
 		e.fact("It has Mac %s. Its floor passed at %s, so a deletion releases the Mac.", lease.Status.SerialNumber, cmdutil.Time(floor))
 	}
-	if !floor.IsZero() && lease.Spec.ExpireAfter != nil && lease.DeletionTimestamp == nil {
-		expiry := rules.LeaseExpiry(lease.Status.BoundAt, lease.Spec.ExpireAfter.Value(), floor)
+	if expiry := rules.LeaseExpiry(lease.Status.BoundAt, lease.Spec.ExpireAfter.Value(), floor); !expiry.IsZero() && lease.DeletionTimestamp == nil {
 		e.fact("It deletes itself at %s (%s).", cmdutil.Time(expiry), in(expiry, now))
 	}
 	e.fact("%d of %d slots are taken.", len(lease.Status.Instances), rules.MaxVMsPerMac)

@@ -3,7 +3,6 @@ package restore
 import (
 	"context"
 	"fmt"
-	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -13,6 +12,7 @@ import (
 	"macrack.io/macrack/pkg/apis/rack"
 	"macrack.io/macrack/pkg/apis/scalar"
 	"macrack.io/macrack/pkg/ledger"
+	"macrack.io/macrack/pkg/registry/rack/macnode"
 	"macrack.io/macrack/pkg/registry/rack/macnodelease"
 	"macrack.io/macrack/pkg/registry/txn"
 	"macrack.io/macrack/pkg/rules"
@@ -114,7 +114,7 @@ func (m *mac) planEnd(ctx context.Context, tx *txn.Tx) (step, error) {
 			ref.Namespace, ref.Name, stale.Status.Instances[0].Name)
 	}
 	return step{
-		fmt.Sprintf("release lease %s/%s (UID %s), whose floor passed at %s: the Mac has been bound again since", ref.Namespace, ref.Name, ref.UID, floor.UTC().Format(time.RFC3339)),
+		fmt.Sprintf("release lease %s/%s (UID %s), whose floor passed at %s: the Mac has been bound again since", ref.Namespace, ref.Name, ref.UID, rfc3339(metav1.NewTime(floor))),
 		func(ctx context.Context, tx *txn.Tx) error { return m.end(ctx, tx, stale) },
 	}, nil
 }
@@ -124,8 +124,9 @@ func (m *mac) end(ctx context.Context, tx *txn.Tx, stale *rack.MacNodeLease) err
 	if err := tx.Delete(macnodelease.Resource, stale); err != nil {
 		return err
 	}
+	macnode.Unassign(m.node)
 	s := &m.node.Status
-	s.LeaseRef, s.EarliestReleaseAt, s.PrefetchImages, s.ReleasingSince, s.Scrub, s.RunningVMs = nil, nil, nil, nil, nil, 0
+	s.Scrub, s.RunningVMs = nil, 0
 	meta.RemoveStatusCondition(&s.Conditions, rack.MacNodeScrubbed)
 	record := ledger.NewLeaseReleased(stale, m.now, nil)
 	record.Details.Message = "released in lost history: the Mac has been bound again since"
@@ -176,14 +177,13 @@ func (m *mac) fill(lease *rack.MacNodeLease) {
 }
 
 func (m *mac) recordBinding(ctx context.Context, tx *txn.Tx, lease *rack.MacNodeLease) error {
-	s := &m.node.Status
-	s.LeaseRef = m.witness.LeaseRef.DeepCopy()
-	s.LeaseRef.BoundAt = lease.Status.BoundAt
-	s.EarliestReleaseAt = lease.Status.EarliestReleaseAt
-	s.PrefetchImages = lease.Spec.PrefetchImages
-	s.ReleasingSince, s.Scrub = nil, nil
-	meta.RemoveStatusCondition(&s.Conditions, rack.MacNodeScrubbed)
-	record := ledger.NewLeaseBound(lease, m.node)
+	ref := *m.witness.LeaseRef.DeepCopy()
+	ref.BoundAt = lease.Status.BoundAt
+	macnode.Assign(m.node, lease, ref)
+	record, err := macnodelease.NewBindingRecord(ctx, tx, lease, m.node)
+	if err != nil {
+		return err
+	}
 	record.Details.Message = "restored from the witness of the Mac"
 	return m.record(ctx, tx, record)
 }

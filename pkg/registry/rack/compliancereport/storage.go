@@ -3,7 +3,6 @@ package compliancereport
 import (
 	"context"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metainternalversion "k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -77,9 +76,7 @@ func (r *REST) Categories() []string { return []string{string(genericstore.Opera
 func (r *REST) Get(ctx context.Context, name string, _ *metav1.GetOptions) (runtime.Object, error) {
 	window, err := ledger.ParseWindow(name, r.clock.Now())
 	if err != nil {
-		notFound := apierrors.NewNotFound(Resource, name)
-		notFound.ErrStatus.Message += ": " + err.Error()
-		return nil, notFound
+		return nil, genericstore.NotFound(Resource, name, err)
 	}
 	reports, err := r.compute(ctx, window)
 	if err != nil {

@@ -57,19 +57,22 @@ func (p *planner) bind(ctx context.Context, tx *txn.Tx, old, new *rack.MacNodeLe
 		Type: rack.MacNodeLeaseConditionMacReady, Status: metav1.ConditionTrue, Reason: "Ready", LastTransitionTime: metav1.NewTime(now),
 		Message: rules.HealthyMac(node.Spec.SerialNumber),
 	})
-	node.Status.LeaseRef = &rack.LeaseReference{Namespace: new.Namespace, Name: new.Name, UID: new.UID, BoundAt: &boundAt, NamespaceUID: new.Status.NamespaceUID}
-	node.Status.EarliestReleaseAt = &floor
-	node.Status.PrefetchImages = new.Spec.PrefetchImages
-	node.Status.Caches = new.Spec.Caches
-	node.Status.ReleasingSince = nil
-	node.Status.Scrub = nil
-	meta.RemoveStatusCondition(&node.Status.Conditions, rack.MacNodeScrubbed)
+	macnode.Assign(node, new, rack.LeaseReference{Namespace: new.Namespace, Name: new.Name, UID: new.UID, BoundAt: &boundAt, NamespaceUID: new.Status.NamespaceUID})
 	macnode.DerivePhase(node)
-	bound := ledger.NewLeaseBound(new, node)
-	if bound.Details.SKU, err = skuOf(ctx, tx, node.Spec.ClassName); err != nil {
+	bound, err := NewBindingRecord(ctx, tx, new, node)
+	if err != nil {
 		return err
 	}
 	return record(ctx, tx, now, node, bound)
+}
+
+// NewBindingRecord returns the record of the binding of a lease to a Mac, with the SKU that the
+// class of the Mac has now.
+func NewBindingRecord(ctx context.Context, tx *txn.Tx, lease *rack.MacNodeLease, node *rack.MacNode) (*rack.AuditRecord, error) {
+	record := ledger.NewLeaseBound(lease, node)
+	var err error
+	record.Details.SKU, err = skuOf(ctx, tx, node.Spec.ClassName)
+	return record, err
 }
 
 // record appends a record of a Mac, and writes the Mac.

@@ -82,11 +82,7 @@ func (p *planner) release(ctx context.Context, tx *txn.Tx, old, new *rack.MacNod
 	}
 	released := ledger.NewLeaseReleased(old, releasedAt.Time, release.NodeTaints)
 	released.Details.AttemptedAt = deletedAt(old, node)
-	node.Status.LeaseRef = nil
-	node.Status.EarliestReleaseAt = nil
-	node.Status.PrefetchImages = nil
-	node.Status.Caches = nil
-	node.Status.ReleasingSince = nil
+	macnode.Unassign(node)
 	macnode.DerivePhase(node)
 	return record(ctx, tx, now, node, released)
 }

@@ -3,7 +3,6 @@ package usagereport
 import (
 	"context"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metainternalversion "k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -70,7 +69,7 @@ func (r *REST) Categories() []string { return []string{string(genericstore.Tenan
 // window is not found.
 func (r *REST) Get(ctx context.Context, name string, _ *metav1.GetOptions) (runtime.Object, error) {
 	if _, err := ledger.ParseWindow(name, r.clock.Now()); err != nil {
-		return nil, notFound(name, err)
+		return nil, genericstore.NotFound(Resource, name, err)
 	}
 	view, err := r.view(ctx)
 	if err != nil {
@@ -78,17 +77,11 @@ func (r *REST) Get(ctx context.Context, name string, _ *metav1.GetOptions) (runt
 	}
 	window, err := view.book.Window(name)
 	if err != nil {
-		return nil, notFound(name, err)
+		return nil, genericstore.NotFound(Resource, name, err)
 	}
 	report := view.report(genericapirequest.NamespaceValue(ctx), window)
 	warnUnproven(ctx, report)
 	return &report, nil
-}
-
-func notFound(name string, err error) error {
-	notFound := apierrors.NewNotFound(Resource, name)
-	notFound.ErrStatus.Message += ": " + err.Error()
-	return notFound
 }
 
 // List computes the reports on the usual windows, or on the one selected by name. A list of all
