@@ -24,6 +24,7 @@ import (
 	"macrack.io/macrack/pkg/generated/informers/externalversions"
 	"macrack.io/macrack/pkg/rules"
 	"macrack.io/macrack/test/cluster"
+	"macrack.io/macrack/test/cluster/process"
 	"macrack.io/macrack/test/stats"
 )
 
@@ -41,7 +42,29 @@ type start struct {
 // measureFleet measures the time from the creation of an instance until it runs. Every Mac of the
 // fleet gets two instances, at a steady rate. The whole control plane and the fleet share this
 // machine.
-func (b *bench) measureFleet(ctx context.Context) (err error) {
+func (b *bench) measureFleet(ctx context.Context) error {
+	return b.onFleet(ctx, func(f *fleet) error {
+		var rounds []fleetRound
+		var removals []removal
+		for range f.rounds {
+			if err := f.startVMs(ctx, f.rate); err != nil {
+				return err
+			}
+			rounds = append(rounds, f.round())
+			removal, err := f.removeVMs(ctx)
+			if err != nil {
+				return err
+			}
+			removals = append(removals, removal)
+		}
+		f.report(rounds)
+		f.reportRemovals(removals)
+		return nil
+	})
+}
+
+// onFleet measures a fleet of leased Macs.
+func (b *bench) onFleet(ctx context.Context, measure func(*fleet) error) (err error) {
 	c, err := cluster.Start(ctx, cluster.Options{Apiservers: 1, Controllers: 1, Example: true, Keep: true})
 	if err != nil {
 		return err
@@ -52,9 +75,8 @@ func (b *bench) measureFleet(ctx context.Context) (err error) {
 		return err
 	}
 	f := &fleet{bench: b, cluster: c, starts: map[string]*start{}, macrack: clients.MacRack, kube: clients.Kube}
-	stop, err := f.startMacs(ctx)
-	defer stop()
-	if err != nil {
+	defer f.stopMacs()
+	if err := f.startMacs(ctx); err != nil {
 		return err
 	}
 	if err := f.bindLeases(ctx); err != nil {
@@ -65,22 +87,7 @@ func (b *bench) measureFleet(ctx context.Context) (err error) {
 	if err := f.watch(watching); err != nil {
 		return err
 	}
-	var rounds []fleetRound
-	var removals []removal
-	for range f.rounds {
-		if err := f.startVMs(ctx); err != nil {
-			return err
-		}
-		rounds = append(rounds, f.round())
-		removal, err := f.removeVMs(ctx)
-		if err != nil {
-			return err
-		}
-		removals = append(removals, removal)
-	}
-	f.report(rounds)
-	f.reportRemovals(removals)
-	return nil
+	return measure(f)
 }
 
 type fleet struct {
@@ -88,6 +95,9 @@ type fleet struct {
 	cluster *cluster.Cluster
 	macrack *versioned.Clientset
 	kube    *kubernetes.Clientset
+	// macs are processes of many Macs each, and state is the folder with the Macs' states.
+	macs  []*process.Child
+	state string
 
 	mu     sync.Mutex
 	starts map[string]*start
@@ -218,9 +228,9 @@ func (f *fleet) watch(ctx context.Context) error {
 	return nil
 }
 
-// startVMs creates the instances at the rate, and waits until all run.
-func (f *fleet) startVMs(ctx context.Context) error {
-	ticker := time.NewTicker(time.Duration(float64(time.Second) / f.rate))
+// startVMs creates the instances at a rate per second, and waits until all run.
+func (f *fleet) startVMs(ctx context.Context, rate float64) error {
+	ticker := time.NewTicker(time.Duration(float64(time.Second) / rate))
 	defer ticker.Stop()
 	total := f.fleet * rules.MaxVMsPerMac
 	var asking sync.WaitGroup

@@ -84,50 +84,52 @@ func newBenchMac(dir, path string, n int) (*agent.Agent, error) {
 }
 
 // startMacs registers the Macs and starts their agents in a few processes.
-func (f *fleet) startMacs(ctx context.Context) (stop func(), err error) {
-	var processes []*process.Child
-	dir := ""
-	stop = func() {
-		for _, p := range processes {
-			p.Stop()
-		}
-		_ = os.RemoveAll(dir)
-	}
+func (f *fleet) startMacs(ctx context.Context) error {
 	// Each Mac has its own simulated disk: the disk of this machine is not measured.
 	base := "/dev/shm"
 	if _, err := os.Stat(base); err != nil {
 		base = f.dir
 	}
-	if dir, err = os.MkdirTemp(base, "macs-"); err != nil {
-		return stop, err
+	var err error
+	if f.state, err = os.MkdirTemp(base, "macs-"); err != nil {
+		return err
 	}
 	kube := filepath.Join(f.dir, "kube")
 	if err := os.MkdirAll(kube, 0o700); err != nil {
-		return stop, err
+		return err
 	}
 	for n := range f.fleet {
 		path, err := f.cluster.Kubeconfig("system:node:" + fleetMac(n))
 		if err != nil {
-			return stop, err
+			return err
 		}
-		if err := os.Symlink(path, filepath.Join(kube, fleetMac(n))); err != nil {
-			return stop, err
+		link := filepath.Join(kube, fleetMac(n))
+		_ = os.Remove(link) // of an earlier part
+		if err := os.Symlink(path, link); err != nil {
+			return err
 		}
 		if _, err := f.macrack.RackV1alpha1().MacNodes().Create(ctx, &rackv1alpha1.MacNode{
 			ObjectMeta: metav1.ObjectMeta{Name: fleetMac(n)}, Spec: rackv1alpha1.MacNodeSpec{SerialNumber: fleetSerial(n), ClassName: "base"},
 		}, metav1.CreateOptions{}); err != nil {
-			return stop, err
+			return err
 		}
 	}
 	for from := 0; from < f.fleet; from += macsPerProcess {
 		p := &process.Child{
 			Name: fmt.Sprintf("the Macs from %d on", from), Prints: started,
-			Args: []string{macsCommand, "-dir", dir, "-kube", kube, "-from", fmt.Sprint(from), "-to", fmt.Sprint(min(from+macsPerProcess, f.fleet))},
+			Args: []string{macsCommand, "-dir", f.state, "-kube", kube, "-from", fmt.Sprint(from), "-to", fmt.Sprint(min(from+macsPerProcess, f.fleet))},
 		}
 		if err := p.Start(); err != nil {
-			return stop, err
+			return err
 		}
-		processes = append(processes, p)
+		f.macs = append(f.macs, p)
 	}
-	return stop, nil
+	return nil
+}
+
+func (f *fleet) stopMacs() {
+	for _, p := range f.macs {
+		p.Stop()
+	}
+	_ = os.RemoveAll(f.state)
 }

@@ -85,6 +85,7 @@ func (b *bench) parts() []part {
 		{"network", false, "Real: the network of an isolated guest, and the server, over loopback. Simulated: the guest, a network stack in the same process.", b.measureNetwork},
 		{"agent", false, "Real: the control plane and the agent. Simulated: the Mac and its VMs.", b.measureAgent},
 		{"fleet", false, "Real: the control plane and all agents, on this machine. Simulated: the Macs, and VMs that boot at once.", b.measureFleet},
+		{"burst", false, "Real: the control plane and all agents, on this machine. Simulated: the Macs, and VMs that boot at once.", b.measureBurst},
 		{"releases", false, "Real: the control plane, the controllers and all agents, on this machine. Simulated: the Macs, and 24 hours, by a clock that is put forward.", b.measureReleases},
 		{"scale", false, "Real: the control plane with etcds that sync to disk, and 10 changes a second of labels and statuses. " +
 			"The objects are written to the etcds directly. Simulated: the agents. Each has its own connection, watches what an agent watches, " +

@@ -156,13 +156,13 @@ func (s *scale) checkOnline(ctx context.Context, since time.Time) error {
 	return nil
 }
 
-// settle waits until the controllers have no work left: each instance has its budget, and the etcd
+// settle waits until the controllers have no work left: each lease has its budget, and the etcd
 // of the API has no new writes but those of the servers themselves.
 func (s *scale) settle(ctx context.Context) error {
 	if err := await.Success(ctx, 15*time.Minute, 5*time.Second, func() error {
 		budgets, err := s.kube.PolicyV1().PodDisruptionBudgets(fleetTenant).List(ctx, metav1.ListOptions{ResourceVersion: "0"})
-		if err == nil && len(budgets.Items) < rules.MaxVMsPerMac*s.macs {
-			err = fmt.Errorf("%d of %d instances have a budget", len(budgets.Items), rules.MaxVMsPerMac*s.macs)
+		if err == nil && len(budgets.Items) < s.macs {
+			err = fmt.Errorf("%d of %d leases have a budget", len(budgets.Items), s.macs)
 		}
 		return err
 	}); err != nil {

@@ -169,7 +169,7 @@ func TestDrain(t *testing.T) {
 }
 
 func budgets(c require.TestingT, t *testing.T) []policyv1.PodDisruptionBudget {
-	list, err := kube(t).PolicyV1().PodDisruptionBudgets(acme).List(t.Context(), metav1.ListOptions{LabelSelector: rules.LabelInstance})
+	list, err := kube(t).PolicyV1().PodDisruptionBudgets(acme).List(t.Context(), metav1.ListOptions{LabelSelector: rules.LabelLease})
 	require.NoError(c, err)
 	return list.Items
 }

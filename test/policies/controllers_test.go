@@ -265,18 +265,27 @@ func TestControllersAndNodes(t *testing.T) {
 	}
 }
 
-// newBudget returns the PodDisruptionBudget of the instance x.
+// newBudget returns the PodDisruptionBudget of the lease build.
 func newBudget(changes ...func(*policyv1.PodDisruptionBudget)) *policyv1.PodDisruptionBudget {
 	b := &policyv1.PodDisruptionBudget{
-		ObjectMeta: newPlaceholder("acme").ObjectMeta,
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "acme", Name: "build-lease", OwnerReferences: []metav1.OwnerReference{{APIVersion: "rack.macrack.io/v1alpha1", Kind: "MacNodeLease", Name: "build", UID: "u-build"}},
+		},
 		Spec: policyv1.PodDisruptionBudgetSpec{
-			MinAvailable: ptr.To(intstr.FromInt32(1)), Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"macrack.io/instance": "x"}},
+			MinAvailable: ptr.To(intstr.FromInt32(2)), Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"macrack.io/lease": "build"}},
 		},
 	}
 	for _, change := range changes {
 		change(b)
 	}
 	return b
+}
+
+// ofInstance makes a budget that of the instance x, as earlier versions had.
+func ofInstance(b *policyv1.PodDisruptionBudget) {
+	b.ObjectMeta = newPlaceholder("acme").ObjectMeta
+	b.Spec.MinAvailable = ptr.To(intstr.FromInt32(1))
+	b.Spec.Selector.MatchLabels = map[string]string{"macrack.io/instance": "x"}
 }
 
 // budgetRequest returns a request for a PodDisruptionBudget, which is and was so.
@@ -296,34 +305,26 @@ func budgetRequest(user user.Info, operation admission.Operation, new, old *poli
 
 func TestControllersAndDisruptionBudgets(t *testing.T) {
 	plugin := newPlugin(t)
-	budget := func(changes ...func(*policyv1.PodDisruptionBudget)) *policyv1.PodDisruptionBudget {
-		b := &policyv1.PodDisruptionBudget{
-			ObjectMeta: newPlaceholder("acme").ObjectMeta,
-			Spec: policyv1.PodDisruptionBudgetSpec{
-				MinAvailable: ptr.To(intstr.FromInt32(1)), Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"macrack.io/instance": "x"}},
-			},
-		}
-		for _, change := range changes {
-			change(b)
-		}
-		return b
-	}
-	foreign := budget(func(b *policyv1.PodDisruptionBudget) { b.OwnerReferences = nil })
-	const owned, alone = "only PodDisruptionBudgets that a MacOSInstance owns", "only for the placeholder pod of the owner"
+	foreign := newBudget(func(b *policyv1.PodDisruptionBudget) { b.OwnerReferences = nil })
+	const owned, alone = "only PodDisruptionBudgets that a MacNodeLease or a MacOSInstance owns", "only for the placeholder pods of the owner"
 	for name, tt := range map[string]struct {
 		operation admission.Operation
 		new, old  *policyv1.PodDisruptionBudget
 		refused   string
 	}{
-		"its own":              {admission.Create, budget(), nil, ""},
-		"its own, deleted":     {admission.Delete, nil, budget(), ""},
-		"its own, changed":     {admission.Update, budget(), budget(), owned},
-		"without an owner":     {admission.Create, foreign, nil, owned},
-		"another's, deleted":   {admission.Delete, nil, foreign, owned},
-		"of a Deployment":      {admission.Create, budget(func(b *policyv1.PodDisruptionBudget) { b.OwnerReferences[0].Kind = "Deployment" }), nil, owned},
-		"for all pods":         {admission.Create, budget(func(b *policyv1.PodDisruptionBudget) { b.Spec.Selector.MatchLabels = nil }), nil, alone},
-		"for another instance": {admission.Create, budget(func(b *policyv1.PodDisruptionBudget) { b.Spec.Selector.MatchLabels["macrack.io/instance"] = "y" }), nil, alone},
-		"for a hundred":        {admission.Create, budget(func(b *policyv1.PodDisruptionBudget) { b.Spec.MinAvailable = ptr.To(intstr.FromInt32(100)) }), nil, alone},
+		"its own":                    {admission.Create, newBudget(), nil, ""},
+		"its own, deleted":           {admission.Delete, nil, newBudget(), ""},
+		"its own, changed":           {admission.Update, newBudget(), newBudget(), owned},
+		"without an owner":           {admission.Create, foreign, nil, owned},
+		"another's, deleted":         {admission.Delete, nil, foreign, owned},
+		"of a Deployment":            {admission.Create, newBudget(func(b *policyv1.PodDisruptionBudget) { b.OwnerReferences[0].Kind = "Deployment" }), nil, owned},
+		"for all pods":               {admission.Create, newBudget(func(b *policyv1.PodDisruptionBudget) { b.Spec.Selector.MatchLabels = nil }), nil, alone},
+		"for another lease":          {admission.Create, newBudget(func(b *policyv1.PodDisruptionBudget) { b.Spec.Selector.MatchLabels["macrack.io/lease"] = "y" }), nil, alone},
+		"for one of two":             {admission.Create, newBudget(func(b *policyv1.PodDisruptionBudget) { b.Spec.MinAvailable = ptr.To(intstr.FromInt32(1)) }), nil, alone},
+		"an instance's":              {admission.Create, newBudget(ofInstance), nil, ""},
+		"an instance's, deleted":     {admission.Delete, nil, newBudget(ofInstance), ""},
+		"an instance's, for another": {admission.Create, newBudget(ofInstance, func(b *policyv1.PodDisruptionBudget) { b.Spec.Selector.MatchLabels["macrack.io/instance"] = "y" }), nil, alone},
+		"for a hundred":              {admission.Create, newBudget(func(b *policyv1.PodDisruptionBudget) { b.Spec.MinAvailable = ptr.To(intstr.FromInt32(100)) }), nil, alone},
 	} {
 		t.Run(name, func(t *testing.T) {
 			checkRefused(t, validate(t, plugin, budgetRequest(controllers, tt.operation, tt.new, tt.old)), tt.refused)

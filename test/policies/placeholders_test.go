@@ -148,7 +148,7 @@ func TestBudgetsOfPlaceholders(t *testing.T) {
 	disruption := &user.DefaultInfo{Name: "system:serviceaccount:kube-system:disruption-controller"}
 	weak := newBudget(func(b *policyv1.PodDisruptionBudget) { b.Spec.MinAvailable = ptr.To(intstr.FromInt32(0)) })
 	orphan := newBudget(func(b *policyv1.PodDisruptionBudget) { b.OwnerReferences = nil })
-	const stays = "stays while the instance does"
+	const stays = "stays while the lease does"
 	for name, tt := range map[string]struct {
 		user        user.Info
 		operation   admission.Operation
@@ -157,6 +157,7 @@ func TestBudgetsOfPlaceholders(t *testing.T) {
 		refused     string
 	}{
 		"deleted by the tenant":                    {tenant, admission.Delete, "", nil, newBudget(), stays},
+		"an instance's, deleted by the tenant":     {tenant, admission.Delete, "", nil, newBudget(ofInstance), stays},
 		"weakened by the tenant":                   {tenant, admission.Update, "", weak, newBudget(), stays},
 		"taken from its owner by the tenant":       {tenant, admission.Update, "", orphan, newBudget(), stays},
 		"another count by the tenant":              {tenant, admission.Update, "status", newBudget(), newBudget(), stays},

@@ -1,7 +1,9 @@
 package registry
 
 import (
+	"fmt"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -187,4 +189,47 @@ func TestControllersAreNoAgents(t *testing.T) {
 	})
 	assert.True(t, apierrors.IsForbidden(err), "%v", err)
 	require.NoError(t, f.write(f.controllers, "acme", "one", func(s *instancev1alpha1.MacOSInstanceStatus) { s.PodName = "one-vm" }))
+}
+
+// An agent lists and watches the instances of its Mac by an index: it gets all of them, and no others.
+func TestInstancesOfAMac(t *testing.T) {
+	f := newFleet(t, 1)
+	for n, mac := range []string{"mac-1", "mac-2"} {
+		f.mac(mac, fmt.Sprintf("C07AAAAA000%d", n+1))
+		f.lease("acme", "on-"+mac, mac)
+	}
+	require.NoError(t, f.create(t.Context(), newInstance("acme", "one", "on-mac-1")))
+	require.NoError(t, f.create(t.Context(), newInstance("acme", "two", "on-mac-2")))
+	instances := f.agent("mac-1").InstanceV1alpha1().MacOSInstances("")
+	selected := metav1.ListOptions{FieldSelector: "status.nodeName=mac-1"}
+	var list *instancev1alpha1.MacOSInstanceList
+	for _, version := range []string{"0", ""} {
+		options := selected
+		options.ResourceVersion = version
+		require.Eventually(t, func() bool {
+			var err error
+			list, err = instances.List(t.Context(), options)
+			require.NoError(t, err)
+			return len(list.Items) == 1 && list.Items[0].Name == "one"
+		}, time.Minute, 10*time.Millisecond, "resource version %q", version)
+	}
+	selected.ResourceVersion = list.ResourceVersion
+	watching, err := instances.Watch(t.Context(), selected)
+	require.NoError(t, err)
+	defer watching.Stop()
+	f.start("mac-2", "acme", "two", 2)
+	require.NoError(t, f.create(t.Context(), newInstance("acme", "three", "on-mac-1")))
+	f.start("mac-1", "acme", "one", 1)
+	f.stopped("mac-1", "acme", "one")
+	var seen []string
+	for len(seen) == 0 || seen[len(seen)-1] != "MODIFIED one Stopped" {
+		select {
+		case event := <-watching.ResultChan():
+			i := event.Object.(*instancev1alpha1.MacOSInstance)
+			seen = append(seen, fmt.Sprintf("%s %s %s", event.Type, i.Name, i.Status.Phase))
+		case <-time.After(time.Minute):
+			t.Fatalf("no more events after %q", seen)
+		}
+	}
+	assert.Equal(t, []string{"ADDED three Pending", "MODIFIED one Starting", "MODIFIED one Running", "MODIFIED one Stopped"}, seen)
 }

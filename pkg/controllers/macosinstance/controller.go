@@ -36,8 +36,14 @@ func New(deps *shared.Dependencies) *controller.Controller {
 		}
 	}))
 	_, _ = deps.Budgets.Informer().AddEventHandler(controller.Handlers(func(before, after *policyv1.PodDisruptionBudget) {
-		if budget := controller.Newest(before, after); budget.Labels[rules.LabelInstance] != "" {
-			c.Enqueue(budget.Namespace + "/" + budget.Labels[rules.LabelInstance])
+		budget := controller.Newest(before, after)
+		if before != nil && after != nil && equality.Semantic.DeepEqual(before.Spec, after.Spec) {
+			return
+		}
+		if instances, err := deps.InstancesOf(budget.Namespace, budget.Labels[rules.LabelLease]); err == nil {
+			for _, instance := range instances {
+				c.Enqueue(shared.Key(instance))
+			}
 		}
 	}))
 	// Only instances without a virtual machine depend on their Node and lease.

@@ -16,18 +16,23 @@ import (
 // syncMacReady writes the instance's condition MacReady, because the agent of an offline Mac cannot
 // write it.
 func (r *reconciler) syncMacReady(ctx context.Context, instance *instancev1alpha1.MacOSInstance) error {
+	after := instance.DeepCopy()
+	if changed, err := r.setMacReady(after); !changed || err != nil {
+		return err
+	}
+	_, err := shared.PatchStatus(ctx, r.instanceClient.MacOSInstances(instance.Namespace), instance, after)
+	return shared.IgnoreNotFound(err)
+}
+
+// setMacReady sets the instance's condition MacReady, and reports whether it has changed.
+func (r *reconciler) setMacReady(instance *instancev1alpha1.MacOSInstance) (changed bool, err error) {
 	mac, err := r.macs.Get(instance.Status.NodeName)
 	if err != nil {
-		return shared.IgnoreNotFound(err)
+		return false, shared.IgnoreNotFound(err)
 	}
 	c := predicates.MacReady(mac)
 	c.ObservedGeneration, c.LastTransitionTime = instance.Generation, metav1.NewTime(r.clock.Now())
-	after := instance.DeepCopy()
-	if !meta.SetStatusCondition(&after.Status.Conditions, c) {
-		return nil
-	}
-	_, err = shared.PatchStatus(ctx, r.instanceClient.MacOSInstances(instance.Namespace), instance, after)
-	return shared.IgnoreNotFound(err)
+	return meta.SetStatusCondition(&instance.Status.Conditions, c), nil
 }
 
 // healthChanged reports whether a change of a Mac affects the condition MacReady of its instances,

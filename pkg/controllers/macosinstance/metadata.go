@@ -50,7 +50,9 @@ func (r *reconciler) restoreMetadata(ctx context.Context, instance *instancev1al
 func metadataPatch(instance *instancev1alpha1.MacOSInstance, pod *corev1.Pod, maintenance bool) ([]byte, error) {
 	want := placeholderMeta(instance)
 	restored := pod.ObjectMeta.DeepCopy()
-	metav1.SetMetaDataLabel(restored, rules.LabelInstance, want.Labels[rules.LabelInstance])
+	for label, value := range want.Labels {
+		metav1.SetMetaDataLabel(restored, label, value)
+	}
 	metav1.SetMetaDataAnnotation(restored, rules.AnnotationInstanceUID, want.Annotations[rules.AnnotationInstanceUID])
 	delete(restored.Annotations, rules.AnnotationMaintenance)
 	if maintenance {
@@ -69,7 +71,7 @@ func metadataPatch(instance *instancev1alpha1.MacOSInstance, pod *corev1.Pod, ma
 	return json.Marshal(map[string]any{"metadata": map[string]any{
 		"uid":             pod.UID,
 		"resourceVersion": pod.ResourceVersion,
-		"labels":          map[string]any{rules.LabelInstance: restored.Labels[rules.LabelInstance]},
+		"labels":          want.Labels,
 		"annotations":     annotations,
 		"ownerReferences": restored.OwnerReferences,
 	}})

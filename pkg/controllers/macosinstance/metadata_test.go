@@ -79,7 +79,7 @@ func TestMetadataPatch(t *testing.T) {
 	pod.OwnerReferences = nil
 	patch, err := metadataPatch(anInstance(named), pod, false)
 	require.NoError(t, err)
-	assert.JSONEq(t, `{"metadata":{"uid":"uid-pod","resourceVersion":"7","labels":{"macrack.io/instance":"vm-1"},
+	assert.JSONEq(t, `{"metadata":{"uid":"uid-pod","resourceVersion":"7","labels":{"macrack.io/instance":"vm-1","macrack.io/lease":"build"},
 		"annotations":{"macrack.io/instance-uid":"uid-vm-1","macrack.io/maintenance":null},
 		"ownerReferences":[{"apiVersion":"instance.macrack.io/v1alpha1","kind":"MacOSInstance","name":"vm-1","uid":"uid-vm-1","controller":true,"blockOwnerDeletion":true}]}}`, string(patch))
 	patch, err = metadataPatch(anInstance(named), aPod("mac-1"), true)

@@ -66,7 +66,7 @@ func placeholderMeta(instance *instancev1alpha1.MacOSInstance) metav1.ObjectMeta
 	return metav1.ObjectMeta{
 		Name:        instance.Status.PodName,
 		Namespace:   instance.Namespace,
-		Labels:      map[string]string{rules.LabelInstance: instance.Name},
+		Labels:      map[string]string{rules.LabelInstance: instance.Name, rules.LabelLease: instance.Spec.LeaseName},
 		Annotations: map[string]string{rules.AnnotationInstanceUID: string(instance.UID)},
 		OwnerReferences: []metav1.OwnerReference{
 			*metav1.NewControllerRef(instance, instancev1alpha1.SchemeGroupVersion.WithKind("MacOSInstance")),

@@ -76,12 +76,18 @@ func (r *reconciler) reconcile(ctx context.Context, key string) (time.Time, erro
 	}
 	// The report of the Mac delays nothing: statuses are written as patches of their changes.
 	var macErr error
-	if !rules.InstanceEnded(instance.Status.Phase) {
+	if !rules.InstanceEnded(instance.Status.Phase) && !isNew(instance) {
 		macErr = r.syncMacReady(ctx, instance)
 	}
 	deadline, deadlineErr := r.enforceDeadline(ctx, instance)
 	due, err := r.sync(ctx, instance)
 	return earliest(due, deadline), errors.Join(macErr, deadlineErr, err)
+}
+
+// isNew reports whether the instance has no placeholder pod yet. The first write of its condition
+// Scheduled includes MacReady.
+func isNew(instance *instancev1alpha1.MacOSInstance) bool {
+	return instance.Status.Phase == instancev1alpha1.MacOSInstancePending && instance.Status.PodName == ""
 }
 
 // sync takes an instance to the next step of its life.

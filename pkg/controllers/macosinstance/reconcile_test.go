@@ -28,9 +28,9 @@ type scenario struct {
 	node     *corev1.Node
 	pod      *corev1.Pod // in the cache
 	podNow   *corev1.Pod // at the server, if it differs from the cache
-	// An ended instance has no budget; others have the right one, unless unprotected is set.
+	// The lease has the right budget, unless unprotected is set.
 	unprotected bool
-	budget      *policyv1.PodDisruptionBudget
+	budgets     []*policyv1.PodDisruptionBudget
 	fail        map[string]error // the error of each kind of call
 	calls       []string
 	message     string        // the written message
@@ -40,11 +40,14 @@ type scenario struct {
 
 func (s scenario) run(t *testing.T) {
 	c := testutil.NewCluster(t, noon.Time)
-	budget := s.budget
-	if budget == nil && !s.unprotected && s.instance != nil && !rules.InstanceEnded(s.instance.Status.Phase) {
-		budget = disruptionBudget(anInstance(named))
+	budgets := s.budgets
+	if budgets == nil && !s.unprotected && s.lease != nil {
+		budgets = []*policyv1.PodDisruptionBudget{disruptionBudget(s.lease)}
 	}
-	c.Add(s.instance, s.lease, s.mac, s.node, anImage(), budget)
+	c.Add(s.instance, s.lease, s.mac, s.node, anImage())
+	for _, budget := range budgets {
+		c.Add(budget)
+	}
 	c.Cache(s.pod)
 	if s.podNow == nil {
 		s.podNow = s.pod
@@ -115,10 +118,10 @@ func describeCall(t *testing.T, action clienttesting.Action, object runtime.Obje
 		}
 		return fmt.Sprintf("status %s %s %s", object.Status.Phase, podName, condition)
 	case *policyv1.PodDisruptionBudget:
-		want := disruptionBudget(anInstance(named))
+		want := disruptionBudget(bound)
 		assert.Equal(t, want.ObjectMeta, object.ObjectMeta)
 		assert.Equal(t, want.Spec, object.Spec)
-		return "protect " + object.Labels[rules.LabelInstance]
+		return "protect " + object.Labels[rules.LabelLease]
 	case *rackv1alpha1.AuditRecord:
 		assert.Equal(t, "acme", object.Tenant)
 		assert.Equal(t, "acme", object.Namespace)
@@ -126,8 +129,7 @@ func describeCall(t *testing.T, action clienttesting.Action, object runtime.Obje
 		return fmt.Sprintf("record %s %s %s %s %s", object.Type, object.Details.Layer, object.Chassis.NodeName, object.Lease.Name, object.Instance.Name)
 	}
 	if action.Matches("delete", "poddisruptionbudgets") {
-		assert.Equal(t, budgetName(anInstance()), testutil.Name(action))
-		return "unprotect vm-1"
+		return "delete budget " + testutil.Name(action)
 	}
 	return fmt.Sprintf("%s %s", action.GetVerb(), action.GetResource().Resource)
 }

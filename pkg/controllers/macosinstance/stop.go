@@ -21,9 +21,6 @@ func (r *reconciler) cleanUp(ctx context.Context, instance *instancev1alpha1.Mac
 	if err := r.removePod(ctx, pod); err != nil {
 		return err
 	}
-	if err := r.syncBudget(ctx, instance); err != nil {
-		return err
-	}
 	if instance.DeletionTimestamp == nil {
 		return nil
 	}

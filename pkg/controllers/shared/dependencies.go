@@ -56,7 +56,7 @@ type Dependencies struct {
 	Nodes corev1informers.NodeInformer
 	// Pods are the placeholder pods only.
 	Pods corev1informers.PodInformer
-	// Budgets are the PodDisruptionBudgets of the placeholder pods.
+	// Budgets are all PodDisruptionBudgets.
 	Budgets policyv1informers.PodDisruptionBudgetInformer
 	// Heartbeats are the Leases in kube-node-lease.
 	Heartbeats coordinationv1informers.LeaseInformer
@@ -95,7 +95,7 @@ func New(macrack versioned.Interface, core kubernetes.Interface, clock clock.Wit
 		RackConfigs:    ours.Config().V1alpha1().RackConfigs(),
 		Nodes:          nodes.Core().V1().Nodes(),
 		Pods:           pods.Core().V1().Pods(),
-		Budgets:        pods.Policy().V1().PodDisruptionBudgets(),
+		Budgets:        nodes.Policy().V1().PodDisruptionBudgets(),
 		Heartbeats:     heartbeats.Coordination().V1().Leases(),
 		Certificates:   nodes.Certificates().V1().CertificateSigningRequests(),
 		factories:      []factory{ours, nodes, pods, heartbeats},

@@ -6,6 +6,8 @@ import (
 	"context"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -15,6 +17,7 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/apiserver/pkg/util/dryrun"
 	"k8s.io/apiserver/pkg/warning"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
@@ -65,6 +68,10 @@ type Kind struct {
 	Attrs storage.AttrFunc
 	Table rest.TableConvertor
 
+	// Index makes lists and watches by a field cheap: an event reaches only the watches with its value
+	// of the field. It is nil for a kind without such a field.
+	Index *Index
+
 	// Filter hides objects from users; nil hides none.
 	Filter rejection.Filter
 	// Classify converts errors into recorded rejections; nil converts none.
@@ -72,6 +79,25 @@ type Kind struct {
 	// WarnOnDelete returns a warning of the consequences of deleting an object, or an empty string;
 	// nil warns of none.
 	WarnOnDelete func(ctx context.Context, name string) (string, error)
+}
+
+// Index is a field of a kind by which many clients list and watch, each for another value.
+type Index struct {
+	// Field is the name of the field in field selectors.
+	Field string
+	// Value returns the value of the field of an object.
+	Value func(obj runtime.Object) string
+}
+
+// apply adds the index to the options of a store, and to its predicates.
+func (i *Index) apply(store *genericregistry.Store, options *generic.StoreOptions) {
+	options.TriggerFunc = storage.IndexerFuncs{i.Field: i.Value}
+	options.Indexers = &cache.Indexers{storage.FieldIndex(i.Field): func(obj any) ([]string, error) {
+		return []string{i.Value(obj.(runtime.Object))}, nil
+	}}
+	store.PredicateFunc = func(label labels.Selector, field fields.Selector) storage.SelectionPredicate {
+		return storage.SelectionPredicate{Label: label, Field: field, GetAttrs: options.AttrFunc, IndexFields: []string{i.Field}}
+	}
 }
 
 // Options are the dependencies of the storages of all kinds.
@@ -208,7 +234,11 @@ func New(kind Kind, options Options) (*REST, *StatusREST, error) {
 		ResetFieldsStrategy:       kind.Strategy,
 		TableConvertor:            kind.Table,
 	}
-	if err := store.CompleteWithOptions(&generic.StoreOptions{RESTOptions: options.Backend, AttrFunc: kind.Attrs}); err != nil {
+	storeOptions := &generic.StoreOptions{RESTOptions: options.Backend, AttrFunc: kind.Attrs}
+	if kind.Index != nil {
+		kind.Index.apply(store, storeOptions)
+	}
+	if err := store.CompleteWithOptions(storeOptions); err != nil {
 		return nil, nil, err
 	}
 	recorded := func(store *genericregistry.Store) *rejection.Store {

@@ -8,9 +8,13 @@ import (
 	"github.com/stretchr/testify/assert"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/registry/generic"
 	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
+	"k8s.io/apiserver/pkg/storage"
 
 	"macrack.io/macrack/pkg/apis/rack"
 	"macrack.io/macrack/pkg/registry/rejection"
@@ -41,4 +45,26 @@ func TestRefusalOfSecondPlanIsRecorded(t *testing.T) {
 	out, err := r.created(t.Context(), lease, nil)
 	assert.NoError(t, err)
 	assert.Same(t, lease, out, "a real request is planned by the storage")
+}
+
+// A watch by the field of the index gets the events of its value only, without a look at the others.
+func TestIndex(t *testing.T) {
+	index := &Index{Field: "status.nodeName", Value: func(obj runtime.Object) string { return obj.(*rack.MacNodeLease).Status.NodeName }}
+	store, options := &genericregistry.Store{}, &generic.StoreOptions{AttrFunc: func(runtime.Object) (labels.Set, fields.Set, error) {
+		return nil, fields.Set{"status.nodeName": "mac-2"}, nil
+	}}
+	index.apply(store, options)
+	lease := &rack.MacNodeLease{Status: rack.MacNodeLeaseStatus{NodeName: "mac-1"}}
+	assert.Equal(t, "mac-1", options.TriggerFunc["status.nodeName"](lease))
+	values, err := (*options.Indexers)["f:status.nodeName"](lease)
+	assert.NoError(t, err)
+	assert.Equal(t, []string{"mac-1"}, values)
+
+	predicate := store.PredicateFunc(labels.Everything(), fields.ParseSelectorOrDie("status.nodeName=mac-1,spec.leaseName=build"))
+	assert.Equal(t, []storage.MatchValue{{IndexName: "f:status.nodeName", Value: "mac-1"}}, predicate.MatcherIndex(t.Context()))
+	matches, err := predicate.Matches(lease)
+	assert.NoError(t, err)
+	assert.False(t, matches, "the attributes decide")
+	predicate = store.PredicateFunc(labels.Everything(), fields.Everything())
+	assert.Empty(t, predicate.MatcherIndex(t.Context()))
 }

@@ -103,6 +103,16 @@ func (c *Child) Running() bool {
 	return c.cmd != nil && !closed(c.ended)
 }
 
+// PID returns the process ID, or 0 if the process is not running.
+func (c *Child) PID() int {
+	if !c.Running() {
+		return 0
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.cmd.Process.Pid
+}
+
 // Crashed reports whether the process has ended without Kill and Stop.
 func (c *Child) Crashed() bool {
 	c.mu.Lock()

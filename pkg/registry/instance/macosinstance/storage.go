@@ -16,6 +16,12 @@ type Storage struct {
 	Stop          *StopREST
 }
 
+// nodeIndex is the index by Mac: each agent watches the instances of its own.
+var nodeIndex = &genericstore.Index{
+	Field: "status.nodeName",
+	Value: func(obj runtime.Object) string { return obj.(*instance.MacOSInstance).Status.NodeName },
+}
+
 // NewStorage returns the storage of MacOSInstances. The filter hides instances from users.
 func NewStorage(options genericstore.Options, filter rejection.Filter, leases Leases, nodes rest.Lister) (Storage, error) {
 	strategy := NewStrategy(options.Typer)
@@ -30,6 +36,7 @@ func NewStorage(options genericstore.Options, filter rejection.Filter, leases Le
 		Status:     NewStatusStrategy(strategy),
 		Attrs:      GetAttrs,
 		Table:      NewTableConvertor(options.Clock),
+		Index:      nodeIndex,
 		Filter:     filter,
 	}, options)
 	if err != nil {
