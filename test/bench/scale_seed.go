@@ -17,7 +17,8 @@ import (
 	imagev1alpha1 "macrack.io/macrack/pkg/apis/image/v1alpha1"
 	instancev1alpha1 "macrack.io/macrack/pkg/apis/instance/v1alpha1"
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
-	"macrack.io/macrack/pkg/controllers/macosinstance"
+	controllers "macrack.io/macrack/pkg/controllers/macosinstance"
+	"macrack.io/macrack/pkg/registry/instance/macosinstance"
 	"macrack.io/macrack/pkg/rules"
 	"macrack.io/macrack/test/cluster/etcd"
 )
@@ -44,8 +45,9 @@ func (s *scale) seed(ctx context.Context, from, to int) error {
 		return err
 	}
 	defer kube.Close()
-	// Nodes come before their pods, or the pods would be collected as garbage.
-	var nodes, pods, objects []pair
+	// Nodes come before their pods, and leases before their instances, or they would be collected as
+	// garbage.
+	var nodes, pods, objects, instances []pair
 	for n := from; n < to; n++ {
 		mac, lease := scaleMac(n), newLease(fleetTenant, n)
 		lease.Spec.ClassName, lease.Status.NamespaceUID = scaleClass, namespace.UID
@@ -56,7 +58,7 @@ func (s *scale) seed(ctx context.Context, from, to int) error {
 			if err != nil {
 				return err
 			}
-			objects = append(objects, pair{key("instance.macrack.io", "macosinstances", i.Namespace, i.Name), value})
+			instances = append(instances, pair{key("instance.macrack.io", "macosinstances", i.Namespace, i.Name), value})
 			pod := scalePod(i)
 			if value, err = json.Marshal(pod); err != nil {
 				return err
@@ -81,7 +83,7 @@ func (s *scale) seed(ctx context.Context, from, to int) error {
 	for _, written := range []struct {
 		client *clientv3.Client
 		pairs  []pair
-	}{{kube, nodes}, {kube, pods}, {ours, objects}} {
+	}{{kube, nodes}, {kube, pods}, {ours, objects}, {ours, instances}} {
 		if err := putEach(ctx, written.client, written.pairs); err != nil {
 			return err
 		}
@@ -119,14 +121,15 @@ func scaleInstance(n, k int, namespace types.UID) *instancev1alpha1.MacOSInstanc
 	i := newInstance(fleetTenant, rules.MaxVMsPerMac*n+k, n)
 	i.Name = fleetInstance(n, k)
 	i.Spec.ClassName, i.Spec.ImageName = scaleInstanceClass, scaleImage
+	i.OwnerReferences = []metav1.OwnerReference{macosinstance.LeaseReference(i.Spec.LeaseName, leaseUID(n))}
 	i.Status.NamespaceUID = namespace
-	i.Status.PodName = macosinstance.PodName(i.Name)
+	i.Status.PodName = controllers.PodName(i.Name)
 	return i
 }
 
 // scalePod returns the placeholder pod of an instance, as kube-apiserver stores it.
 func scalePod(i *instancev1alpha1.MacOSInstance) *corev1.Pod {
-	pod := macosinstance.Placeholder(i, &imagev1alpha1.MacOSImage{})
+	pod := controllers.Placeholder(i, &imagev1alpha1.MacOSImage{})
 	pod.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}
 	made := newMeta(pod.Namespace, pod.Name)
 	pod.UID, pod.CreationTimestamp = made.UID, made.CreationTimestamp
