@@ -73,7 +73,8 @@ func (a *Agent) startInformers(ctx context.Context, running *sync.WaitGroup) ([]
 func (a *Agent) configure(config *configv1alpha1.RackConfig) {
 	heartbeats, fleet := config.Heartbeats(), config.Status.HeartbeatInterval.Value()
 	a.node.SetHeartbeat(heartbeats.AgentInterval(fleet))
-	a.checker.SetInterval(heartbeats.ImageCheckInterval(fleet))
+	awaiting := config.Status.ImagesAwaitingMac
+	a.checker.SetSchedule(heartbeats.ImageCheckInterval(fleet), awaiting != nil && *awaiting == 0)
 	if minimum := config.Spec.ImageCache.MinimumFree; minimum != nil {
 		a.minimumFree.Store(minimum.Int64())
 	}

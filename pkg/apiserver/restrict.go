@@ -35,7 +35,7 @@ func (c *Config) restrict(backend *txn.Backend, macNodes, instances rest.Getter)
 				}
 				return i.Status.NodeName, nil
 			})},
-		union.NamedAuthorizer{AuthorizerName: "macrack.io/delegate", Authorizer: componentAuthorizer{c.Generic.Authorization.Authorizer}},
+		union.NamedAuthorizer{AuthorizerName: "macrack.io/delegate", Authorizer: c.Generic.Authorization.Authorizer},
 	)
 	if err != nil {
 		return err

@@ -85,6 +85,7 @@ func (c *Config) New() (*Server, error) {
 			return macnode.ShowHead(ctx, tx, record)
 		})
 	})
+	c.Generic.Authorization.Authorizer = componentAuthorizer{c.Generic.Authorization.Authorizer}
 	filter := tenancy.NewFilter(namespaces, backend.Key, c.Generic.Authorization.Authorizer)
 	storage, err := newStorage(genericstore.Options{Typer: Scheme, Backend: backend, Clock: c.Clock, Recorder: rejections}, filter,
 		&restore.Restorer{Backend: backend, Clock: c.Clock, Fleet: fleet, Ownership: ownership})

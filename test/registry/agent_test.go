@@ -15,6 +15,7 @@ import (
 
 	instancev1alpha1 "macrack.io/macrack/pkg/apis/instance/v1alpha1"
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
+	"macrack.io/macrack/test/registrytest"
 )
 
 // A hostile agent can damage its own Mac, and no other object.
@@ -232,4 +233,19 @@ func TestInstancesOfAMac(t *testing.T) {
 		}
 	}
 	assert.Equal(t, []string{"ADDED three Pending", "MODIFIED one Starting", "MODIFIED one Running", "MODIFIED one Stopped"}, seen)
+}
+
+// kube-apiserver is asked for all agents at once, and not for each of them: a fleet has thousands.
+func TestAgentsAreAuthorizedTogether(t *testing.T) {
+	f := newFleet(t, 1)
+	f.mac("mac-1", "C07AAAAA0001")
+	f.lease("acme", "build", "mac-1")
+	require.NoError(t, f.create(t.Context(), newInstance("acme", "one", "build")))
+	agents, one := registrytest.Asked(""), registrytest.Asked("system:node:mac-1")
+	f.start("mac-1", "acme", "one", 1)
+	instances := f.agent("mac-1").InstanceV1alpha1().MacOSInstances("acme")
+	_, err := instances.Get(t.Context(), "one", metav1.GetOptions{})
+	require.NoError(t, err)
+	assert.Positive(t, registrytest.Asked("")-agents)
+	assert.Equal(t, one, registrytest.Asked("system:node:mac-1"))
 }

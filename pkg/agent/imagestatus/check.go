@@ -11,7 +11,6 @@ import (
 	"sync"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/klog/v2"
@@ -51,6 +50,8 @@ type schedule struct {
 	mu       sync.Mutex
 	interval time.Duration
 	next     time.Time
+	// idle means that no image awaits a Mac.
+	idle bool
 }
 
 // NewChecker returns a Checker.
@@ -70,41 +71,32 @@ type result struct {
 	next     time.Time
 }
 
-// awaitsMac reports whether the controllers failed to verify an image, so that a Mac has to.
-func awaitsMac(image *imagev1alpha1.MacOSImage) bool {
-	ready := meta.FindStatusCondition(image.Status.Conditions, imagev1alpha1.MacOSImageReadyCondition)
-	if image.Status.Phase != imagev1alpha1.MacOSImagePending || ready == nil || ready.ObservedGeneration != image.Generation {
-		return false
-	}
-	switch ready.Reason {
-	case imagev1alpha1.ReasonUnreachable, imagev1alpha1.ReasonUnauthorized, imagev1alpha1.ReasonPullSecretUnreadable:
-		return true
-	}
-	return false
-}
-
-// SetInterval sets the interval at which CheckDue looks for images. A changed interval begins at a
-// random time, so that the agents of a fleet do not all look at once.
-func (c *Checker) SetInterval(interval time.Duration) {
+// SetSchedule sets the interval at which CheckDue looks for images, and whether there are none. A
+// changed interval begins at a random time, so that the agents of a fleet do not all look at once.
+func (c *Checker) SetSchedule(interval time.Duration, idle bool) {
 	c.schedule.mu.Lock()
 	defer c.schedule.mu.Unlock()
-	if interval != c.interval {
-		c.interval, c.next = interval, c.clock.Now().Add(rand.N(interval))
+	if interval != c.interval || idle != c.idle {
+		c.interval, c.idle, c.next = interval, idle, c.clock.Now().Add(rand.N(interval))
 	}
 }
 
 // CheckDue verifies the images that await a Mac if the interval since the last time has passed.
 func (c *Checker) CheckDue(ctx context.Context) {
-	if c.takeTurn() {
+	if c.takeTurn(c.hasResults()) {
 		c.CheckAll(ctx)
 	}
 }
 
 // takeTurn reports whether the interval has passed, to within half a tick of the caller. A time
-// that is too far ahead is that of a clock that was set back.
-func (c *Checker) takeTurn() bool {
+// that is too far ahead is that of a clock that was set back. Without images, a turn is only for
+// dropping the results of earlier ones.
+func (c *Checker) takeTurn(hasResults bool) bool {
 	c.schedule.mu.Lock()
 	defer c.schedule.mu.Unlock()
+	if c.idle && !hasResults {
+		return false
+	}
 	now := c.clock.Now()
 	if wait := c.next.Sub(now); wait > rules.MinimumImageCheckInterval/2 && wait <= c.interval {
 		return false
@@ -127,7 +119,7 @@ func (c *Checker) CheckAll(ctx context.Context) {
 	awaiting := map[string]int64{}
 	for i := range list.Items {
 		image := &list.Items[i]
-		if !awaitsMac(image) {
+		if !image.AwaitsMac() {
 			continue
 		}
 		awaiting[image.Name] = image.Generation
@@ -159,6 +151,12 @@ func (c *Checker) check(ctx context.Context, image *imagev1alpha1.MacOSImage, te
 		c.cache.Queue.Add(queue.MacNode())
 	}
 	return err
+}
+
+func (r *results) hasResults() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.known) > 0
 }
 
 // due reports whether an image must be checked now.

@@ -151,23 +151,30 @@ func TestImageChecksThatDoNotFit(t *testing.T) {
 
 func TestCheckDue(t *testing.T) {
 	clock := clocktesting.NewFakePassiveClock(time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC))
-	c := NewChecker(nil, nil, clock)
+	c, results := NewChecker(nil, nil, clock), false
 	// turns returns the number of turns during a time, with the ticks of the agent.
 	turns := func(d time.Duration) (n int) {
 		for end := clock.Now().Add(d); clock.Now().Before(end); {
 			clock.SetTime(clock.Now().Add(rules.MinimumImageCheckInterval))
-			if c.takeTurn() {
+			if c.takeTurn(results) {
 				n++
 			}
 		}
 		return n
 	}
 	assert.Equal(t, 4, turns(time.Minute), "before the configuration is known")
-	c.SetInterval(rules.MinimumImageCheckInterval)
+	c.SetSchedule(rules.MinimumImageCheckInterval, false)
 	assert.Equal(t, 40, turns(10*time.Minute))
-	c.SetInterval(5 * time.Minute)
+	c.SetSchedule(5*time.Minute, false)
 	assert.Equal(t, 1, turns(5*time.Minute), "at a random time of the new interval")
 	assert.Equal(t, 12, turns(time.Hour))
 	clock.SetTime(clock.Now().Add(-24 * time.Hour))
 	assert.Equal(t, 1, turns(time.Minute), "the clock was set back")
+	c.SetSchedule(rules.MinimumImageCheckInterval, true)
+	assert.Zero(t, turns(time.Hour), "no image awaits a Mac")
+	results = true
+	assert.Equal(t, 1, turns(rules.MinimumImageCheckInterval), "but there are results to drop")
+	results = false
+	c.SetSchedule(rules.MinimumImageCheckInterval, false)
+	assert.Equal(t, 4, turns(time.Minute))
 }

@@ -106,7 +106,7 @@ func (p *Puller) Pull(ctx context.Context, instance *instancev1alpha1.MacOSInsta
 	defer ticker.Stop()
 	done := make(chan result, 1)
 	go func() {
-		if awaitsMac(image) {
+		if image.AwaitsMac() {
 			if err := p.checker.check(pullCtx, image, instance.Namespace); err != nil {
 				done <- result{err: err}
 				return

@@ -144,8 +144,18 @@ func (p *Pods) Report(ctx context.Context, seen *instancev1alpha1.MacOSInstance,
 		p.Node.SetPodStatus(pod, statusOf(seen, pod))
 		return p.Node.Forget(ctx, pod)
 	}
-	if !Ended(pod) {
+	if !Ended(pod) && !isNew(seen, pod) {
 		p.Node.SetPodStatus(pod, statusOf(seen, pod))
 	}
 	return nil
+}
+
+// isNew reports whether the pod is Pending, as the scheduler left it, and there is nothing to add.
+// The next report follows soon, so this one would only cost a write for each start.
+func isNew(instance *instancev1alpha1.MacOSInstance, pod *corev1.Pod) bool {
+	switch instance.Status.Phase {
+	case instancev1alpha1.MacOSInstancePending, instancev1alpha1.MacOSInstanceScheduled:
+		return instance.Status.Message == "" && len(pod.Status.ContainerStatuses) == 0 && !waitsForEnvironment(instance)
+	}
+	return false
 }

@@ -11,6 +11,11 @@ import (
 // waitingForEnvironment is the kubelet's reason for a container whose Secret does not exist.
 const waitingForEnvironment = "CreateContainerConfigError"
 
+func waitsForEnvironment(instance *instancev1alpha1.MacOSInstance) bool {
+	c := meta.FindStatusCondition(instance.Status.Conditions, instancev1alpha1.MacOSInstanceEnvironmentReady)
+	return c != nil && c.Status == metav1.ConditionFalse && c.Reason != instancev1alpha1.ReasonEnvironmentPending
+}
+
 // statusOf returns the status of the placeholder pod of an instance.
 func statusOf(instance *instancev1alpha1.MacOSInstance, pod *corev1.Pod) corev1.PodStatus {
 	status := corev1.PodStatus{Phase: corev1.PodPending, StartTime: pod.Status.StartTime, Message: instance.Status.Message}
@@ -46,7 +51,7 @@ func statusOf(instance *instancev1alpha1.MacOSInstance, pod *corev1.Pod) corev1.
 			state.Terminated.FinishedAt = *instance.Status.StoppedAt
 		}
 	default:
-		if c := meta.FindStatusCondition(instance.Status.Conditions, instancev1alpha1.MacOSInstanceEnvironmentReady); c != nil && c.Status == metav1.ConditionFalse && c.Reason != instancev1alpha1.ReasonEnvironmentPending {
+		if waitsForEnvironment(instance) {
 			reason = waitingForEnvironment
 		}
 		state.Waiting = &corev1.ContainerStateWaiting{Reason: reason, Message: instance.Status.Message}

@@ -77,6 +77,7 @@ type GuestNetworkConfig struct {
 // RackConfigStatus is the effect of the configuration on the fleet.
 type RackConfigStatus struct {
 	HeartbeatInterval *scalar.Duration
+	ImagesAwaitingMac *int32
 }
 
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object

@@ -3158,6 +3158,13 @@ func schema_pkg_apis_config_v1alpha1_RackConfigStatus(ref common.ReferenceCallba
 							Ref:         ref(scalar.Duration{}.OpenAPIModelName()),
 						},
 					},
+					"imagesAwaitingMac": {
+						SchemaProps: spec.SchemaProps{
+							Description: "imagesAwaitingMac is the number of images that only Macs can verify. Agents look for such images unless it is 0.",
+							Type:        []string{"integer"},
+							Format:      "int32",
+						},
+					},
 				},
 			},
 		},

@@ -420,6 +420,11 @@ func (m *RackConfigStatus) MarshalToSizedBuffer(dAtA []byte) (int, error) {
 	_ = i
 	var l int
 	_ = l
+	if m.ImagesAwaitingMac != nil {
+		i = encodeVarintGenerated(dAtA, i, uint64(*m.ImagesAwaitingMac))
+		i--
+		dAtA[i] = 0x10
+	}
 	if m.HeartbeatInterval != nil {
 		{
 			size, err := m.HeartbeatInterval.MarshalToSizedBuffer(dAtA[:i])
@@ -585,6 +590,9 @@ func (m *RackConfigStatus) Size() (n int) {
 		l = m.HeartbeatInterval.Size()
 		n += 1 + l + sovGenerated(uint64(l))
 	}
+	if m.ImagesAwaitingMac != nil {
+		n += 1 + sovGenerated(uint64(*m.ImagesAwaitingMac))
+	}
 	return n
 }
 
@@ -696,6 +704,7 @@ func (this *RackConfigStatus) String() string {
 	}
 	s := strings.Join([]string{`&RackConfigStatus{`,
 		`HeartbeatInterval:` + strings.Replace(fmt.Sprintf("%v", this.HeartbeatInterval), "Duration", "scalar.Duration", 1) + `,`,
+		`ImagesAwaitingMac:` + valueToStringGenerated(this.ImagesAwaitingMac) + `,`,
 		`}`,
 	}, "")
 	return s
@@ -1795,6 +1804,26 @@ func (m *RackConfigStatus) Unmarshal(dAtA []byte) error {
 				return err
 			}
 			iNdEx = postIndex
+		case 2:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field ImagesAwaitingMac", wireType)
+			}
+			var v int32
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return ErrIntOverflowGenerated
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				v |= int32(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
+			m.ImagesAwaitingMac = &v
 		default:
 			iNdEx = preIndex
 			skippy, err := skipGenerated(dAtA[iNdEx:])

@@ -210,6 +210,11 @@ func (in *RackConfigStatus) DeepCopyInto(out *RackConfigStatus) {
 		*out = new(scalar.Duration)
 		**out = **in
 	}
+	if in.ImagesAwaitingMac != nil {
+		in, out := &in.ImagesAwaitingMac, &out.ImagesAwaitingMac
+		*out = new(int32)
+		**out = **in
+	}
 	return
 }
 

@@ -47,6 +47,9 @@ func ValidateRackConfigStatusUpdate(c, old *config.RackConfig) field.ErrorList {
 	if interval := c.Status.HeartbeatInterval; interval != nil {
 		errs = append(errs, check.Duration(interval, minHeartbeatInterval, rules.MaxFleetHeartbeatInterval, field.NewPath("status", "heartbeatInterval"))...)
 	}
+	if n := c.Status.ImagesAwaitingMac; n != nil {
+		errs = append(errs, apivalidation.ValidateNonnegativeField(int64(*n), field.NewPath("status", "imagesAwaitingMac"))...)
+	}
 	return errs
 }
 

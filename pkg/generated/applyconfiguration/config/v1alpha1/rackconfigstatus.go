@@ -15,6 +15,9 @@ type RackConfigStatusApplyConfiguration struct {
 	// longer one than spec.agent.heartbeatInterval. It is a duration of at most 20s and a third of
 	// spec.agent.offlineAfter, with the units d, h, m and s.
 	HeartbeatInterval *scalar.Duration `json:"heartbeatInterval,omitempty"`
+	// imagesAwaitingMac is the number of images that only Macs can verify. Agents look for such images
+	// unless it is 0.
+	ImagesAwaitingMac *int32 `json:"imagesAwaitingMac,omitempty"`
 }
 
 // RackConfigStatusApplyConfiguration constructs a declarative configuration of the RackConfigStatus type for use with
@@ -28,5 +31,13 @@ func RackConfigStatus() *RackConfigStatusApplyConfiguration {
 // If called multiple times, the HeartbeatInterval field is set to the value of the last call.
 func (b *RackConfigStatusApplyConfiguration) WithHeartbeatInterval(value scalar.Duration) *RackConfigStatusApplyConfiguration {
 	b.HeartbeatInterval = &value
+	return b
+}
+
+// WithImagesAwaitingMac sets the ImagesAwaitingMac field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the ImagesAwaitingMac field is set to the value of the last call.
+func (b *RackConfigStatusApplyConfiguration) WithImagesAwaitingMac(value int32) *RackConfigStatusApplyConfiguration {
+	b.ImagesAwaitingMac = &value
 	return b
 }
