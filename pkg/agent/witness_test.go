@@ -19,6 +19,7 @@ import (
 
 	instancev1alpha1 "macrack.io/macrack/pkg/apis/instance/v1alpha1"
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
+	"macrack.io/macrack/pkg/apis/scalar"
 )
 
 func (r *rack) waitWitness(is func(*rackv1alpha1.MacNodeWitness) bool) *rackv1alpha1.MacNodeWitness {
@@ -37,13 +38,17 @@ func TestServerThatHasLostHistory(t *testing.T) {
 	r.changeMacNode(func(m *rackv1alpha1.MacNode) { m.Status.Ledger = &rackv1alpha1.MacNodeLedger{Head: head(6, "f")} })
 	r.waitWitness(func(w *rackv1alpha1.MacNodeWitness) bool { return w.Head == head(6, "f") })
 	started := r.run("a").Status
-	r.changeMacNode(func(m *rackv1alpha1.MacNode) { m.Status.Ledger = &rackv1alpha1.MacNodeLedger{Head: head(7, "g")} })
+	caches := []rackv1alpha1.LeaseCache{{Name: "gems", SizeLimit: scalar.MustParse("64Mi")}}
+	r.changeMacNode(func(m *rackv1alpha1.MacNode) {
+		m.Status.Ledger, m.Status.Caches = &rackv1alpha1.MacNodeLedger{Head: head(7, "g")}, caches
+	})
 	seen := r.waitWitness(func(w *rackv1alpha1.MacNodeWitness) bool { return w.Head == head(7, "g") && len(w.Instances) == 1 })
 	assert.Equal(t, rackv1alpha1.WitnessedInstance{
 		Name: "a", UID: "uid-a", ClassName: "small", ImageName: "macos-26",
 		MachineID: started.MachineID, MACAddress: started.MACAddress, StartGrantedAt: started.StartGrantedAt,
 	}, seen.Instances[0])
 	assert.EqualValues(t, "uid-lease-1", seen.LeaseRef.UID)
+	assert.Equal(t, caches, seen.Caches)
 
 	// The server is restored to a time before the lease.
 	r.changeMacNode(func(m *rackv1alpha1.MacNode) {

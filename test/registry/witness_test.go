@@ -24,7 +24,7 @@ func (f *fleet) witness(name string, instances ...string) *rackv1alpha1.MacNodeW
 	f.t.Helper()
 	node := f.node(name)
 	require.NotNil(f.t, node.Status.Ledger)
-	w := &rackv1alpha1.MacNodeWitness{Head: node.Status.Ledger.Head, LeaseRef: node.Status.LeaseRef, EarliestReleaseAt: node.Status.EarliestReleaseAt}
+	w := &rackv1alpha1.MacNodeWitness{Head: node.Status.Ledger.Head, LeaseRef: node.Status.LeaseRef, EarliestReleaseAt: node.Status.EarliestReleaseAt, Caches: node.Status.Caches}
 	for _, instance := range instances {
 		i := f.getInstance(node.Status.LeaseRef.Namespace, instance)
 		w.Instances = append(w.Instances, rackv1alpha1.WitnessedInstance{
@@ -250,6 +250,46 @@ func TestEmptyEtcd(t *testing.T) {
 	g.deleteLease("acme", "build")
 	assert.Equal(t, rackv1alpha1.MacNodeLeaseHeld, g.getLease("acme", "build").Status.Phase)
 	assert.Equal(t, lost.Status.EarliestReleaseAt, g.getLease("acme", "build").Status.EarliestReleaseAt)
+}
+
+// The instances that were stopped with their lease stop after a restore, too. One that was created
+// on the Held lease runs until the floor. The caches stay those of the lease.
+func TestRestoredHeldLease(t *testing.T) {
+	f := newFleet(t, 1)
+	f.mac("mac-1", "C07AAAAA0001")
+	requested := withCaches(newLease("acme", "build"), "1Gi")
+	_, err := f.acme.RackV1alpha1().MacNodeLeases("acme").Create(t.Context(), requested, metav1.CreateOptions{})
+	require.NoError(t, err)
+	require.NoError(t, f.bind("acme", "build", "mac-1"))
+	require.NoError(t, f.create(t.Context(), newInstance("acme", "before", "build")))
+	f.start("mac-1", "acme", "before", 1)
+	f.clock.Step(time.Minute)
+	f.deleteLease("acme", "build")
+	f.clock.Step(time.Minute)
+	require.NoError(t, f.create(t.Context(), newInstance("acme", "after", "build")))
+	f.start("mac-1", "acme", "after", 2)
+	lost := f.getLease("acme", "build")
+	w := f.witness("mac-1", "before", "after")
+
+	g := newFleet(t, 1)
+	g.advance(noon.Add(2 * time.Hour))
+	_, err = g.admin.RackV1alpha1().MacNodes().Create(t.Context(), &rackv1alpha1.MacNode{
+		ObjectMeta: metav1.ObjectMeta{Name: "mac-1"}, Spec: rackv1alpha1.MacNodeSpec{SerialNumber: "C07AAAAA0001", ClassName: "base"},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	g.witnessed("mac-1", "C07AAAAA0001", w)
+	_, err = g.restore("mac-1")
+	require.NoError(t, err)
+	lease := g.getLease("acme", "build")
+	assert.Equal(t, rackv1alpha1.MacNodeLeaseHeld, lease.Status.Phase)
+	assert.ElementsMatch(t, lost.Status.Instances, lease.Status.Instances)
+	stops := map[string]bool{}
+	for _, slot := range lease.Status.Instances {
+		stops[slot.Name] = slot.Stop
+	}
+	assert.Equal(t, map[string]bool{"before": true, "after": false}, stops)
+	assert.Equal(t, requested.Spec.Caches, lease.Spec.Caches)
+	assert.Equal(t, requested.Spec.Caches, g.node("mac-1").Status.Caches)
 }
 
 // A server on an older state of etcd binds no Mac before its agent has reported. A lease that ended

@@ -127,6 +127,7 @@ func (k *Keeper) Keep(macNode *rackv1alpha1.MacNode, starting ...*instancev1alph
 			next.Head = macNode.Status.Ledger.Head
 		}
 		if next.LeaseRef != nil {
+			next.Caches = macNode.Status.Caches
 			var err error
 			if next.Instances, err = k.instances(next.LeaseRef, witness.Instances, starting); err != nil {
 				return nil, err

@@ -163,6 +163,7 @@ type MacNodeWitness struct {
 	LeaseRef          *LeaseReference
 	EarliestReleaseAt *metav1.Time
 	Instances         []WitnessedInstance
+	Caches            []LeaseCache
 }
 
 // WitnessedInstance is an instance that the Mac serves.

@@ -1111,6 +1111,11 @@ func (in *MacNodeWitness) DeepCopyInto(out *MacNodeWitness) {
 			(*in)[i].DeepCopyInto(&(*out)[i])
 		}
 	}
+	if in.Caches != nil {
+		in, out := &in.Caches, &out.Caches
+		*out = make([]LeaseCache, len(*in))
+		copy(*out, *in)
+	}
 	return
 }
 

@@ -7095,12 +7095,33 @@ func schema_pkg_apis_rack_v1alpha1_MacNodeWitness(ref common.ReferenceCallback) 
 							},
 						},
 					},
+					"caches": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-map-keys": []interface{}{
+									"name",
+								},
+								"x-kubernetes-list-type": "map",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "caches are the caches of the lease.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Ref: ref(rackv1alpha1.LeaseCache{}.OpenAPIModelName()),
+									},
+								},
+							},
+						},
+					},
 				},
 				Required: []string{"head"},
 			},
 		},
 		Dependencies: []string{
-			v1.Time{}.OpenAPIModelName(), rackv1alpha1.ChainPosition{}.OpenAPIModelName(), rackv1alpha1.LeaseReference{}.OpenAPIModelName(), rackv1alpha1.WitnessedInstance{}.OpenAPIModelName()},
+			v1.Time{}.OpenAPIModelName(), rackv1alpha1.ChainPosition{}.OpenAPIModelName(), rackv1alpha1.LeaseCache{}.OpenAPIModelName(), rackv1alpha1.LeaseReference{}.OpenAPIModelName(), rackv1alpha1.WitnessedInstance{}.OpenAPIModelName()},
 	}
 }
 

@@ -99,14 +99,15 @@ func (c *Clock) Earliest(ctx context.Context, tx Tx, now time.Time) (time.Time, 
 // Tolerance, because one of the two clocks is wrong and the start of the lease would be, too. It
 // also fails before this replica has joined the others.
 func (c *Clock) Latest(ctx context.Context, tx Tx, now time.Time) (time.Time, error) {
+	published := c.published.Load() // before the readings, as the next one may be written meanwhile
 	readings, err := read(ctx, tx)
 	if err != nil {
 		return time.Time{}, err
 	}
-	if c.published.Load() == 0 {
+	if published == 0 {
 		return time.Time{}, apierrors.NewServiceUnavailable("this API server has just started; try again")
 	}
-	if own, ok := readings[c.id]; c.lost(own, ok) {
+	if own, ok := readings[c.id]; c.lost(published, own, ok) {
 		return time.Time{}, apierrors.NewServiceUnavailable("etcd was restored to an earlier state; no Mac is leased until its agent has reported again")
 	}
 	for id, r := range readings {
@@ -123,22 +124,21 @@ func (c *Clock) Latest(ctx context.Context, tx Tx, now time.Time) (time.Time, er
 	return now, nil
 }
 
-// lost reports whether etcd has lost this replica's last reading.
-func (c *Clock) lost(own reading, exists bool) bool {
-	published := c.published.Load()
+// lost reports whether etcd has lost a reading that this replica has published.
+func (c *Clock) lost(published int64, own reading, exists bool) bool {
 	return published > 0 && !c.withdrawn.Load() && (!exists || own.Beat < published)
 }
 
 // continuous reports whether a live replica has used etcd until now: this one, or another with a
 // recent reading. Otherwise, etcd may have been restored from a backup in between.
 func (c *Clock) continuous(ctx context.Context, tx Tx) (bool, error) {
+	published := c.published.Load()
 	readings, err := read(ctx, tx)
 	if err != nil {
 		return false, err
 	}
-	own, exists := readings[c.id]
-	if c.published.Load() > 0 {
-		return !c.lost(own, exists), nil
+	if own, exists := readings[c.id]; published > 0 {
+		return !c.lost(published, own, exists), nil
 	}
 	for _, r := range readings {
 		if c.clock.Now().Sub(r.Time).Abs() <= Tolerance {

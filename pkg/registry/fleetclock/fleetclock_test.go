@@ -179,3 +179,25 @@ func TestRestoredEtcd(t *testing.T) {
 	newReplica(t, s, noon.Add(time.Hour))
 	assert.Equal(t, 4, s.restored, "the readings in the backup are old")
 }
+
+// during is a transaction in which something happens after it has read.
+type during struct {
+	*store
+	happen func()
+}
+
+func (d during) GetKey(ctx context.Context, index, name string) ([]byte, bool, error) {
+	value, found, err := d.store.GetKey(ctx, index, name)
+	d.happen()
+	return value, found, err
+}
+
+// A reading that is written meanwhile does not look lost.
+func TestBeatDuringATransaction(t *testing.T) {
+	r := newReplica(t, &store{}, noon)
+	_, err := r.Latest(t.Context(), during{r.store, func() { require.NoError(t, r.next(nil)) }}, noon)
+	require.NoError(t, err)
+	continuous, err := r.continuous(t.Context(), during{r.store, func() { require.NoError(t, r.next(nil)) }})
+	require.NoError(t, err)
+	assert.True(t, continuous)
+}

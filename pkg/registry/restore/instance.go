@@ -109,9 +109,15 @@ func (m *mac) checkCatalogue(ctx context.Context, tx *txn.Tx, w rack.WitnessedIn
 	return rack.MachineResources(class.Spec.Resources), err
 }
 
+// stops reports whether the lease became Held while the instance existed, so that it must stop.
+func (m *mac) stops(w rack.WitnessedInstance) bool {
+	held := m.lease.Status.HeldAt
+	return held != nil && !held.Before(w.StartGrantedAt)
+}
+
 // createInstance creates an instance with its slot of the lease.
 func (m *mac) createInstance(ctx context.Context, tx *txn.Tx, w rack.WitnessedInstance, resources rack.MachineResources) error {
-	m.lease.Status.Instances = append(m.lease.Status.Instances, rack.LeaseSlot{Name: w.Name, UID: w.UID, Resources: resources})
+	m.lease.Status.Instances = append(m.lease.Status.Instances, rack.LeaseSlot{Name: w.Name, UID: w.UID, Resources: resources, Stop: m.stops(w)})
 	if err := tx.Update(ctx, macnodelease.Resource, m.lease); err != nil {
 		return err
 	}

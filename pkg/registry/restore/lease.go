@@ -138,7 +138,9 @@ func (m *mac) create(ctx context.Context, tx *txn.Tx) error {
 	w := m.witness.LeaseRef
 	lease := &rack.MacNodeLease{
 		ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Name: w.Name, UID: w.UID, CreationTimestamp: m.boundAt, Generation: 1},
-		Spec:       rack.MacNodeLeaseSpec{ClassName: m.node.Spec.ClassName, MinimumDuration: scalar.NewDuration(m.floor.Sub(m.boundAt.Time))},
+		Spec: rack.MacNodeLeaseSpec{
+			ClassName: m.node.Spec.ClassName, MinimumDuration: scalar.NewDuration(m.floor.Sub(m.boundAt.Time)), Caches: m.witness.Caches,
+		},
 	}
 	if err := m.Ownership.AssignRestoredLease(ctx, tx, lease, w.NamespaceUID, m.now); err != nil {
 		return err

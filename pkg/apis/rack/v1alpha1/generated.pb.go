@@ -2670,6 +2670,20 @@ func (m *MacNodeWitness) MarshalToSizedBuffer(dAtA []byte) (int, error) {
 	_ = i
 	var l int
 	_ = l
+	if len(m.Caches) > 0 {
+		for iNdEx := len(m.Caches) - 1; iNdEx >= 0; iNdEx-- {
+			{
+				size, err := m.Caches[iNdEx].MarshalToSizedBuffer(dAtA[:i])
+				if err != nil {
+					return 0, err
+				}
+				i -= size
+				i = encodeVarintGenerated(dAtA, i, uint64(size))
+			}
+			i--
+			dAtA[i] = 0x2a
+		}
+	}
 	if len(m.Instances) > 0 {
 		for iNdEx := len(m.Instances) - 1; iNdEx >= 0; iNdEx-- {
 			{
@@ -4139,6 +4153,12 @@ func (m *MacNodeWitness) Size() (n int) {
 			n += 1 + l + sovGenerated(uint64(l))
 		}
 	}
+	if len(m.Caches) > 0 {
+		for _, e := range m.Caches {
+			l = e.Size()
+			n += 1 + l + sovGenerated(uint64(l))
+		}
+	}
 	return n
 }
 
@@ -4940,11 +4960,17 @@ func (this *MacNodeWitness) String() string {
 		repeatedStringForInstances += strings.Replace(strings.Replace(f.String(), "WitnessedInstance", "WitnessedInstance", 1), `&`, ``, 1) + ","
 	}
 	repeatedStringForInstances += "}"
+	repeatedStringForCaches := "[]LeaseCache{"
+	for _, f := range this.Caches {
+		repeatedStringForCaches += strings.Replace(strings.Replace(f.String(), "LeaseCache", "LeaseCache", 1), `&`, ``, 1) + ","
+	}
+	repeatedStringForCaches += "}"
 	s := strings.Join([]string{`&MacNodeWitness{`,
 		`Head:` + strings.Replace(strings.Replace(this.Head.String(), "ChainPosition", "ChainPosition", 1), `&`, ``, 1) + `,`,
 		`LeaseRef:` + strings.Replace(this.LeaseRef.String(), "LeaseReference", "LeaseReference", 1) + `,`,
 		`EarliestReleaseAt:` + strings.Replace(fmt.Sprintf("%v", this.EarliestReleaseAt), "Time", "v1.Time", 1) + `,`,
 		`Instances:` + repeatedStringForInstances + `,`,
+		`Caches:` + repeatedStringForCaches + `,`,
 		`}`,
 	}, "")
 	return s
@@ -13622,6 +13648,40 @@ func (m *MacNodeWitness) Unmarshal(dAtA []byte) error {
 			}
 			m.Instances = append(m.Instances, WitnessedInstance{})
 			if err := m.Instances[len(m.Instances)-1].Unmarshal(dAtA[iNdEx:postIndex]); err != nil {
+				return err
+			}
+			iNdEx = postIndex
+		case 5:
+			if wireType != 2 {
+				return fmt.Errorf("proto: wrong wireType = %d for field Caches", wireType)
+			}
+			var msglen int
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return ErrIntOverflowGenerated
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				msglen |= int(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
+			if msglen < 0 {
+				return ErrInvalidLengthGenerated
+			}
+			postIndex := iNdEx + msglen
+			if postIndex < 0 {
+				return ErrInvalidLengthGenerated
+			}
+			if postIndex > l {
+				return io.ErrUnexpectedEOF
+			}
+			m.Caches = append(m.Caches, LeaseCache{})
+			if err := m.Caches[len(m.Caches)-1].Unmarshal(dAtA[iNdEx:postIndex]); err != nil {
 				return err
 			}
 			iNdEx = postIndex

@@ -273,6 +273,11 @@ type MacNodeWitness struct {
 	// +listMapKey=uid
 	// +optional
 	Instances []WitnessedInstance `json:"instances,omitempty" protobuf:"bytes,4,rep,name=instances"`
+	// caches are the caches of the lease.
+	// +listType=map
+	// +listMapKey=name
+	// +optional
+	Caches []LeaseCache `json:"caches,omitempty" protobuf:"bytes,5,rep,name=caches"`
 }
 
 // WitnessedInstance is an instance that the Mac serves.

@@ -124,6 +124,7 @@ func validateWitness(witness *rack.MacNodeWitness, path *field.Path) field.Error
 		errs = append(errs, validateLeaseReference(witness.LeaseRef, path.Child("leaseRef"))...)
 		errs = append(errs, check.UID(witness.LeaseRef.UID, path.Child("leaseRef", "uid"))...)
 	}
+	errs = append(errs, validateCaches(witness.Caches, path.Child("caches"))...)
 	if len(witness.Instances) > rules.MaxVMsPerMac {
 		return append(errs, field.TooMany(path.Child("instances"), len(witness.Instances), rules.MaxVMsPerMac))
 	}

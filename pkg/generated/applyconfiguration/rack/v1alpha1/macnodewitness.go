@@ -19,6 +19,8 @@ type MacNodeWitnessApplyConfiguration struct {
 	EarliestReleaseAt *v1.Time `json:"earliestReleaseAt,omitempty"`
 	// instances are the instances of the lease that the Mac serves.
 	Instances []WitnessedInstanceApplyConfiguration `json:"instances,omitempty"`
+	// caches are the caches of the lease.
+	Caches []LeaseCacheApplyConfiguration `json:"caches,omitempty"`
 }
 
 // MacNodeWitnessApplyConfiguration constructs a declarative configuration of the MacNodeWitness type for use with
@@ -60,6 +62,19 @@ func (b *MacNodeWitnessApplyConfiguration) WithInstances(values ...*WitnessedIns
 			panic("nil value passed to WithInstances")
 		}
 		b.Instances = append(b.Instances, *values[i])
+	}
+	return b
+}
+
+// WithCaches adds the given value to the Caches field in the declarative configuration
+// and returns the receiver, so that objects can be build by chaining "With" function invocations.
+// If called multiple times, values provided by each call will be appended to the Caches field.
+func (b *MacNodeWitnessApplyConfiguration) WithCaches(values ...*LeaseCacheApplyConfiguration) *MacNodeWitnessApplyConfiguration {
+	for i := range values {
+		if values[i] == nil {
+			panic("nil value passed to WithCaches")
+		}
+		b.Caches = append(b.Caches, *values[i])
 	}
 	return b
 }
