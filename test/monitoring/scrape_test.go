@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net/http"
 	"os"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -122,7 +123,16 @@ func controllersMetrics(t *testing.T) prometheus.Gatherer {
 			Status:     rackv1alpha1.MacNodeLeaseStatus{Phase: phase, BoundAt: &hourAgo, HeldAt: &hourAgo},
 		}
 	}
+	quarantined := func(reason string) *rackv1alpha1.MacNode {
+		return &rackv1alpha1.MacNode{
+			ObjectMeta: metav1.ObjectMeta{Name: strings.ToLower(reason)}, Spec: rackv1alpha1.MacNodeSpec{ClassName: "base"},
+			Status: rackv1alpha1.MacNodeStatus{
+				Quarantine: &rackv1alpha1.Quarantine{Reason: reason, Since: hourAgo}, Ledger: &rackv1alpha1.MacNodeLedger{Unconfirmed: true},
+			},
+		}
+	}
 	macrack := fake.NewSimpleClientset(
+		quarantined(rackv1alpha1.ReasonLedgerBehind), quarantined(rackv1alpha1.ReasonLedgerForked),
 		&rackv1alpha1.MacNode{
 			ObjectMeta: metav1.ObjectMeta{Name: "mac-1"},
 			Spec:       rackv1alpha1.MacNodeSpec{ClassName: "base"},

@@ -124,8 +124,11 @@ func TestFleet(t *testing.T) {
 		mac("mac-5", rackv1alpha1.MacNodeQuarantined, func(s *rackv1alpha1.MacNodeStatus) {
 			s.Quarantine = &rackv1alpha1.Quarantine{Reason: "seen by an operator", Since: *ago(time.Hour)}
 		}),
-		mac("mac-6", ""),
-		mac("mac-7", rackv1alpha1.MacNodeAvailable),
+		mac("mac-6", "", func(s *rackv1alpha1.MacNodeStatus) { s.Ledger = &rackv1alpha1.MacNodeLedger{Unconfirmed: true} }),
+		mac("mac-7", rackv1alpha1.MacNodeAvailable, func(s *rackv1alpha1.MacNodeStatus) { s.Ledger = &rackv1alpha1.MacNodeLedger{} }),
+		mac("mac-8", rackv1alpha1.MacNodeQuarantined, func(s *rackv1alpha1.MacNodeStatus) {
+			s.Quarantine = &rackv1alpha1.Quarantine{Reason: rackv1alpha1.ReasonLedgerForked, Since: *ago(time.Hour)}
+		}),
 		bound, held, releasing,
 		lease("w1", "pro", rackv1alpha1.MacNodeLeasePending, pendingFor(rackv1alpha1.ReasonEmptyClass)),
 		lease("w2", "base", "", pendingFor("")),

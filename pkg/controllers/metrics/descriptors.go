@@ -57,9 +57,12 @@ var (
 		"Time at which the release of a Mac began, while it lasts.", labelNode)
 	macQuarantine = describe("mac_quarantine_timestamp_seconds",
 		"Time at which the quarantine of a Mac began, while it lasts, by reason; Other for a reason that an administrator has written.", labelNode, labelReason)
+	macUnconfirmed = describe("mac_unconfirmed",
+		"1 for a Mac that is not leased before its agent has reported the records that it has seen: etcd may have been restored from a snapshot.", labelNode)
 )
 
 var descriptors = []*metrics.Desc{
 	macs, macsLeased, slots, leases, leasesPending, leasePendingOldest, instances, instancesWaiting, instanceWaitingOldest,
 	macInfo, macHeartbeat, macStorageFree, macStorageSize, macFloor, macHeld, macReleasing, macQuarantine,
+	macUnconfirmed,
 }

@@ -27,6 +27,8 @@ var quarantineReasons = []string{
 	rackv1alpha1.ReasonUnknownInstance,
 	rackv1alpha1.ReasonKeychainLocked,
 	rackv1alpha1.ReasonNoLoginSession,
+	rackv1alpha1.ReasonLedgerBehind,
+	rackv1alpha1.ReasonLedgerForked,
 }
 
 // States of slots.
@@ -105,6 +107,9 @@ func (f *fleet) collectMac(send sender, mac *rackv1alpha1.MacNode) {
 	send.gauge(macInfo, 1, mac.Name, mac.Spec.ClassName, mac.Spec.Location.Site, mac.Spec.Location.Rack, macOS, agent)
 	if q := mac.Status.Quarantine; q != nil {
 		send.time(macQuarantine, q.Since.Time, mac.Name, known(quarantineReasons, q.Reason))
+	}
+	if l := mac.Status.Ledger; l != nil && l.Unconfirmed {
+		send.gauge(macUnconfirmed, 1, mac.Name)
 	}
 	if since := mac.Status.ReleasingSince; since != nil {
 		send.time(macReleasing, since.Time, mac.Name)
