@@ -28,7 +28,7 @@ func (d *demo) start(ctx context.Context) error {
 	}
 	d.control, d.metrics = "http://"+process.Loopback(ports[0]), "http://"+process.Loopback(ports[1])+"/metrics"
 	github := &process.Child{
-		Name: "fake-github", Program: filepath.Join(bin, "fake-github"), Prints: "ready", LogFile: d.Cluster.LogFile("fake-github"),
+		Name: "fake-github", Program: filepath.Join(bin, "runners", "fake-github"), Prints: "ready", LogFile: d.Cluster.LogFile("fake-github"),
 		Args: []string{"--control=" + process.Loopback(ports[0]), "--links=" + filepath.Join(dir, "macs", "*", "state", "*", "*", "guest", "home", "link")},
 	}
 	if err := d.run(github); err != nil {
@@ -56,7 +56,7 @@ func (d *demo) start(ctx context.Context) error {
 	}
 	// The demo uses an administrator, so that it needs no role. make runners-test uses the chart's.
 	d.runners = &process.Child{
-		Name: "macrack-runners", Program: filepath.Join(bin, "macrack-runners-demo"), LogFile: d.Cluster.LogFile("macrack-runners"),
+		Name: "macrack-runners", Program: filepath.Join(bin, "runners", "macrack-runners-demo"), LogFile: d.Cluster.LogFile("macrack-runners"),
 		Args: []string{"--config=" + file, "--kubeconfig=" + d.Kubeconfig, "--namespace=" + tenant, "--bind-address=" + process.Loopback(ports[1])},
 		Env:  []string{"MACRACK_RUNNERS_CLOCK=" + d.clock},
 	}

@@ -38,12 +38,12 @@ func TestTracesAreThoseOfTheGenerator(t *testing.T) {
 
 // The constants of the forecast fit more than the trace that they were chosen with.
 func TestOtherSeeds(t *testing.T) {
-	limits := floor.Limits{Max: 8, PerLease: 2, Warm: 1, GrowAfter: time.Minute, KeepIdle: time.Hour, DecideBefore: 15 * time.Minute}
+	limits := floor.Limits{Max: 8, PerLease: 2, Warm: 1, GrowAfter: time.Minute, KeepIdle: 30 * time.Minute, DecideBefore: 15 * time.Minute}
 	for seed := range uint64(6) {
 		results := simulate.Compare(generate("office-hours", seed+1), limits, simulate.Timing{Bind: 2 * time.Minute, Boot: time.Minute})
 		rule, oracle := results[0], results[len(results)-1]
 		t.Logf("seed %d: %.0f %% of the oracle, p95 wait %s", seed+1, 100*rule.ChassisDays/oracle.ChassisDays, rule.P95)
 		assert.LessOrEqual(t, rule.ChassisDays, 1.17*oracle.ChassisDays, "seed %d", seed+1)
-		assert.LessOrEqual(t, rule.P95, 30*time.Second, "seed %d", seed+1)
+		assert.LessOrEqual(t, rule.P95, 40*time.Second, "seed %d", seed+1)
 	}
 }

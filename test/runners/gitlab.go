@@ -109,7 +109,7 @@ type stage struct {
 func (j *gitlabJob) stage(ctx context.Context, args ...string) *stage {
 	s := &stage{codeFile: filepath.Join(j.cluster.Dir(), "gitlab-exit-code")}
 	args = append([]string{"gitlab", args[0], "--set=gitlab", "--namespace=" + tenant, "--kubeconfig=" + j.kubeconfig}, args[1:]...)
-	s.cmd = exec.CommandContext(ctx, filepath.Join(j.cluster.Bin(), "macrack-runners"), args...)
+	s.cmd = exec.CommandContext(ctx, j.program("macrack-runners"), args...)
 	s.cmd.Env = append(os.Environ(), "CUSTOM_ENV_CI_JOB_ID="+j.id, "CUSTOM_ENV_CI_PROJECT_ID=5", "CUSTOM_ENV_CI_SERVER_URL=https://gitlab.example.com",
 		"BUILD_EXIT_CODE_FILE="+s.codeFile, fmt.Sprintf("BUILD_FAILURE_EXIT_CODE=%d", buildFailure), fmt.Sprintf("SYSTEM_FAILURE_EXIT_CODE=%d", systemFailure))
 	s.cmd.Stdout, s.cmd.Stderr = &s.out, &j.log

@@ -22,40 +22,47 @@ const patience = 25 * time.Minute
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := run(ctx); err != nil {
+	var o options
+	flag.IntVar(&o.jobs, "jobs", 200, "the number of jobs")
+	flag.IntVar(&o.burst, "burst", 20, "the number of jobs that arrive at once")
+	flag.IntVar(&o.macs, "macs", 4, "the number of simulated Macs")
+	flag.IntVar(&o.warm, "warm", 20, "the number of jobs to measure with a warm virtual machine")
+	flag.IntVar(&o.gitlabJobs, "gitlab-jobs", 6, "the number of jobs of GitLab that run meanwhile, on another Mac")
+	flag.DurationVar(&o.kills, "kills", 6*time.Second, "the time between two kills; 0 kills nothing")
+	flag.Parse()
+	if err := run(ctx, o); err != nil {
 		fmt.Fprintln(os.Stderr, "error:", err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context) (err error) {
-	jobs := flag.Int("jobs", 200, "the number of jobs")
-	burst := flag.Int("burst", 20, "the number of jobs that arrive at once")
-	macs := flag.Int("macs", 4, "the number of simulated Macs")
-	warm := flag.Int("warm", 20, "the number of jobs to measure with a warm virtual machine")
-	gitlabJobs := flag.Int("gitlab-jobs", 6, "the number of jobs of GitLab that run meanwhile, on another Mac")
-	kills := flag.Duration("kills", 6*time.Second, "the time between two kills; 0 kills nothing")
-	flag.Parse()
-	c, err := cluster.Start(ctx, cluster.Options{Apiservers: 2, Controllers: 2, Macs: *macs + 1, Example: true, Keep: true})
+// options are the extent of the test.
+type options struct {
+	jobs, burst, macs, warm, gitlabJobs int
+	kills                               time.Duration
+}
+
+func run(ctx context.Context, o options) (err error) {
+	c, err := cluster.Start(ctx, cluster.Options{Apiservers: 2, Controllers: 2, Macs: o.macs + 1, Example: true, Keep: true})
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, c.Stop()) }()
-	w, err := newWorld(ctx, c, *macs)
+	w, err := newWorld(ctx, c, o.macs)
 	if err != nil {
 		return err
 	}
 	defer w.stop()
-	measured, err := w.measure(ctx, *warm)
+	measured, err := w.measure(ctx, o.warm)
 	if err != nil {
 		return err
 	}
 	fromGitLab := make(chan gitlabOutcome, 1)
-	go func() { fromGitLab <- w.gitlab(ctx, *gitlabJobs) }()
-	if err := w.burst(ctx, *jobs, *burst, *kills); err != nil {
+	go func() { fromGitLab <- w.gitlab(ctx, o.gitlabJobs) }()
+	if err := w.burst(ctx, o.jobs, o.burst, o.kills); err != nil {
 		return err
 	}
-	return w.report(ctx, *jobs, measured, <-fromGitLab)
+	return w.report(ctx, o.jobs, measured, <-fromGitLab)
 }
 
 // measure queues single jobs, each when a virtual machine is warm, and returns their waits.

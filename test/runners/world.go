@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -18,6 +19,7 @@ import (
 	"time"
 
 	"macrack.io/macrack/test/cluster"
+	"macrack.io/macrack/test/cluster/build"
 	"macrack.io/macrack/test/cluster/process"
 )
 
@@ -66,13 +68,16 @@ func newWorld(ctx context.Context, c *cluster.Cluster, macs int) (*world, error)
 		cluster: c, links: filepath.Join(c.Dir(), "macs", "*", "state", "*", "*", "guest", "home", "link"),
 		killed: map[string]int{}, secrets: map[string]bool{}, leaks: map[string]bool{}, stopped: make(chan struct{}),
 	}
+	if err := w.build(ctx); err != nil {
+		return nil, err
+	}
 	port, err := process.FreePort()
 	if err != nil {
 		return nil, err
 	}
 	w.control = "http://" + process.Loopback(port)
 	err = w.start(&process.Child{
-		Name: "fake-github", Program: filepath.Join(c.Bin(), "fake-github"), Prints: "ready", LogFile: c.LogFile("fake-github"),
+		Name: "fake-github", Program: w.program("fake-github"), Prints: "ready", LogFile: c.LogFile("fake-github"),
 		Args: []string{"--control=" + process.Loopback(port), "--links=" + w.links},
 	})
 	if err != nil {
@@ -85,7 +90,7 @@ func newWorld(ctx context.Context, c *cluster.Cluster, macs int) (*world, error)
 	for n := 1; n <= adapters; n++ {
 		name := fmt.Sprintf("macrack-runners-%d", n)
 		child := &process.Child{
-			Name: name, Program: filepath.Join(c.Bin(), "macrack-runners"), LogFile: c.LogFile(name),
+			Name: name, Program: w.program("macrack-runners"), LogFile: c.LogFile(name),
 			Args: []string{"--config=" + w.configFile(), "--kubeconfig=" + w.kubeconfig, "--namespace=" + tenant, "--bind-address="},
 		}
 		if err := w.start(child); err != nil {
@@ -107,6 +112,22 @@ func newWorld(ctx context.Context, c *cluster.Cluster, macs int) (*world, error)
 	)
 	w.spying.Go(w.spy)
 	return w, nil
+}
+
+// program returns the path of a program that is built for this test. .dev/bin has the programs of
+// the cluster only.
+func (w *world) program(name string) string {
+	return filepath.Join(w.cluster.Bin(), "runners", name)
+}
+
+// build builds the programs that are not part of the cluster.
+func (w *world) build(ctx context.Context) error {
+	return errors.Join(
+		os.MkdirAll(w.program(""), 0o755),
+		build.Program(ctx, w.program("macrack-runners"), "runners", "./cmd/macrack-runners"),
+		build.Program(ctx, w.program("fake-github"), "runners", "./cmd/fake-github"),
+		build.Program(ctx, filepath.Join(w.cluster.Bin(), "helm"), "test/conformance", "helm.sh/helm/v4/cmd/helm"),
+	)
 }
 
 // crash kills one of the components with a name, and starts it again.

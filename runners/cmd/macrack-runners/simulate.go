@@ -19,7 +19,7 @@ func newSimulateCommand() *cobra.Command {
 		traces   []string
 		markdown bool
 	)
-	limits := floor.Limits{Max: 8, PerLease: 2, Warm: 1, GrowAfter: time.Minute, KeepIdle: time.Hour, DecideBefore: 15 * time.Minute}
+	limits := floor.Limits{Max: 8, PerLease: 2, Warm: 1, GrowAfter: time.Minute, KeepIdle: 30 * time.Minute, DecideBefore: 15 * time.Minute}
 	timing := simulate.Timing{Bind: 2 * time.Minute, Boot: time.Minute}
 	cmd := &cobra.Command{
 		Use:   "simulate --jobs TRACE.csv",

@@ -38,7 +38,7 @@ func TestFullConfiguration(t *testing.T) {
 	assert.NotNil(t, config.Sets[1].GitLab)
 	assert.Equal(t, "token", config.Sets[2].Script.Env[1].ValueFrom.SecretKeyRef.Key)
 	assert.Equal(t, floor.Limits{
-		Max: 1, PerLease: 1, Warm: 1, Steady: true, GrowAfter: time.Minute, KeepIdle: time.Hour, DecideBefore: 15 * time.Minute,
+		Max: 1, PerLease: 1, Warm: 1, Steady: true, GrowAfter: time.Minute, KeepIdle: 30 * time.Minute, DecideBefore: 15 * time.Minute,
 	}, config.Sets[2].Limits())
 	assert.Equal(t, "buildkite", config.Sets[2].Script.EnvFrom[0].ConfigMapRef.Name)
 }
@@ -62,7 +62,7 @@ func TestDefaults(t *testing.T) {
 	require.NoError(t, err)
 	set := config.Sets[0]
 	assert.Equal(t, floor.Limits{
-		Max: 2, PerLease: 2, Warm: 1, GrowAfter: time.Minute, KeepIdle: time.Hour, DecideBefore: 15 * time.Minute,
+		Max: 2, PerLease: 2, Warm: 1, GrowAfter: time.Minute, KeepIdle: 30 * time.Minute, DecideBefore: 15 * time.Minute,
 	}, set.Limits())
 	assert.Equal(t, []string{"xcode"}, set.Leases.PrefetchImages)
 	assert.Equal(t, 24*time.Hour, set.Instances.MaxAge.Duration)
@@ -124,6 +124,7 @@ func TestRefusals(t *testing.T) {
 		{"a certificate", document("", "", "github: {url: 'https://github.com/acme', secretName: app, caBundle: x}"), "github.caBundle: Invalid value"},
 		{"a path with a command", document("", "", "github: {url: 'https://github.com/acme', secretName: app, runnerPath: 'a; b'}"), "github.runnerPath: Invalid value"},
 		{"a long startup script", document("", "", "github: {url: 'https://github.com/acme', secretName: app, startupScript: "+strings.Repeat("a", 61441)+"}"), "github.startupScript: Too long"},
+		{"a scale set twice", document("", "", github) + strings.Replace(strings.SplitAfter(document("", "", "github: {url: 'https://github.com/Acme/', secretName: other, scaleSetName: IOS}"), "sets:\n")[1], "ios", "ios-2", 1), `sets[1].github.scaleSetName: Duplicate value: "IOS"`},
 		{"a setting of gitlab", document("", "", "gitlab: {url: x}"), `unknown field "sets[0].gitlab.url"`},
 		{"no script", document("", "", "script: {}"), "script.script: Required value"},
 		{"a long script", document("", "", "script: {script: "+strings.Repeat("a", 65537)+"}"), "script.script: Too long"},

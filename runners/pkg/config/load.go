@@ -70,7 +70,7 @@ func Parse(data []byte) (*RunnersConfiguration, error) {
 func setDefaults(set *Set) {
 	leases, instances := &set.Leases, &set.Instances
 	defaultTo(&leases.GrowAfter, metav1.Duration{Duration: time.Minute})
-	defaultTo(&leases.KeepIdle, metav1.Duration{Duration: time.Hour})
+	defaultTo(&leases.KeepIdle, metav1.Duration{Duration: 30 * time.Minute})
 	defaultTo(&leases.DecideBefore, metav1.Duration{Duration: 15 * time.Minute})
 	defaultTo(&instances.MaxAge, metav1.Duration{Duration: 24 * time.Hour})
 	defaultTo(&instances.Timeout, metav1.Duration{Duration: 6 * time.Hour})

@@ -56,7 +56,7 @@ type Leases struct {
 	// GrowAfter is the time for which demand exceeds the capacity before another Mac is leased.
 	// Defaults to 1m.
 	GrowAfter *metav1.Duration `json:"growAfter,omitempty"`
-	// KeepIdle is the time for which a lease is idle before it is surplus. Defaults to 1h.
+	// KeepIdle is the time for which a lease is idle before it is surplus. Defaults to 30m.
 	KeepIdle *metav1.Duration `json:"keepIdle,omitempty"`
 	// DecideBefore is the time before the floor of a lease at which it is deleted if it is surplus.
 	// Defaults to 15m.

@@ -29,7 +29,7 @@ func validate(config *RunnersConfiguration) field.ErrorList {
 		return field.ErrorList{field.Required(path, "add a set")}
 	}
 	var errs field.ErrorList
-	names := map[string]bool{}
+	names, scaleSets := map[string]bool{}, map[string]bool{}
 	for i := range config.Sets {
 		set, path := &config.Sets[i], path.Index(i)
 		for _, message := range validation.IsDNS1123Label(set.Name) {
@@ -45,6 +45,14 @@ func validate(config *RunnersConfiguration) field.ErrorList {
 		errs = append(errs, validateLeases(&set.Leases, path.Child("leases"))...)
 		errs = append(errs, validateInstances(set, path.Child("instances"))...)
 		errs = append(errs, validateSource(set, path)...)
+		if github := set.GitHub; github != nil {
+			// GitHub gives all jobs of a scale set to one session.
+			id := strings.ToLower(strings.TrimRight(github.URL, "/") + " " + github.RunnerGroup + " " + github.ScaleSetName)
+			if scaleSets[id] {
+				errs = append(errs, field.Duplicate(path.Child("github", "scaleSetName"), github.ScaleSetName))
+			}
+			scaleSets[id] = true
+		}
 	}
 	return errs
 }

@@ -64,11 +64,11 @@ func place(waiting []string, leases []Lease) []Decision {
 	return decisions
 }
 
-// grow returns one decision for each lease to create, and one if a lease is refused.
+// grow returns one decision for each lease to create, and one if a lease is refused or gets no Mac.
 func (f Facts) grow() []Decision {
-	live, usable := 0, 0
+	live, usable, bound := 0, 0, 0
 	refusal := Decision{Action: Wait, Reason: Maximum}
-	refused := false
+	refused, noMac := false, false
 	for _, l := range f.Leases {
 		if l.Phase != Ending {
 			live++
@@ -76,8 +76,11 @@ func (f Facts) grow() []Decision {
 		if l.usable() {
 			usable++
 		}
+		if l.usable() && l.Phase == Bound {
+			bound++
+		}
 		if l.Phase == Pending && l.Refusal != "" {
-			refusal, refused = Decision{Action: Wait, Reason: NoMac, Detail: l.Refusal}, true
+			refusal, refused, noMac = Decision{Action: Wait, Reason: NoMac, Detail: l.Refusal}, true, true
 		}
 	}
 	if f.Refused != "" {
@@ -89,7 +92,8 @@ func (f Facts) grow() []Decision {
 		room = 0
 	}
 	decisions := slices.Repeat([]Decision{{Action: Grow, Reason: reason}}, min(missing, room))
-	if missing > room {
+	needed := max(f.Limits.leases(f.Limits.slots(f.Demand())), f.Limits.Min)
+	if missing > room || noMac && needed > bound {
 		decisions = append(decisions, refusal)
 	}
 	return decisions
@@ -134,6 +138,8 @@ func (f Facts) keep(i int, l Lease) Decision {
 		return keep(ExpectedDemand, time.Time{})
 	case i < limits.Min:
 		return keep(Minimum, time.Time{})
+	case f.Unknown:
+		return keep(Unknown, time.Time{})
 	case l.Phase == Pending:
 		return release(ReleaseNow, time.Time{})
 	case f.Now.Before(idleUntil):

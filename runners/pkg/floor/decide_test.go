@@ -253,6 +253,21 @@ func TestDecide(t *testing.T) {
 			want: []Decision{decision(Wait, NoMac, ""), decision(Keep, Needed, "a")},
 		},
 		{
+			name:  "a lease without a Mac shows, also if no other one is needed",
+			facts: Facts{Waiting: []string{"j"}, Sustained: 1, Leases: []Lease{pending("a", "NoMacAvailable")}},
+			want:  []Decision{decision(Wait, NoMac, ""), decision(Keep, Needed, "a")},
+		},
+		{
+			name:  "a lease without a Mac does not show if it is not needed",
+			facts: Facts{Leases: []Lease{pending("a", "NoMacAvailable")}},
+			want:  []Decision{decision(ReleaseNow, Surplus, "a")},
+		},
+		{
+			name:  "no lease is deleted while the jobs are unknown",
+			facts: Facts{Unknown: true, Leases: []Lease{pending("a", ""), lease("b", -time.Hour), lease("c", time.Hour)}},
+			want:  []Decision{decision(Keep, Paid, "c"), decision(Keep, Unknown, "b"), decision(Keep, Unknown, "a")},
+		},
+		{
 			name:  "a pending lease that is not needed any more is deleted before it costs anything",
 			facts: Facts{Leases: []Lease{pending("a", "")}},
 			want:  []Decision{decision(ReleaseNow, Surplus, "a")},

@@ -51,6 +51,8 @@ const (
 	Busy Reason = "Busy"
 	// RecentlyUsed: a job ended on the lease less than KeepIdle ago.
 	RecentlyUsed Reason = "RecentlyUsed"
+	// Unknown: the source of the jobs has not reported them yet.
+	Unknown Reason = "Unknown"
 	// Deleted: the lease was deleted before.
 	Deleted Reason = "Deleted"
 	// Surplus: the lease was idle for KeepIdle, and no demand is expected that needs it.
@@ -86,6 +88,7 @@ var reasons = map[Reason]string{
 	Needed:          "demand needs it",
 	Busy:            "a job runs on it until it ends",
 	RecentlyUsed:    "it was not idle for keepIdle",
+	Unknown:         "the source of the jobs has not reported them yet",
 	Deleted:         "it was deleted before",
 	Surplus:         "it was idle for keepIdle, and no demand is expected that needs it",
 }

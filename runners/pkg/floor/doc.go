@@ -9,6 +9,7 @@
 //     the next four hours does not need it.
 //   - From DecideBefore before its floor, a surplus lease is deleted. MacRack keeps its Mac until
 //     the floor, so that it ends exactly there; after the floor it ends at once.
+//   - While the waiting jobs are unknown, as after a restart, no lease is deleted.
 //   - A lease with a job is never deleted, because MacRack stops the machines of a deleted lease.
 //   - Another Mac is leased if demand has exceeded the capacity for GrowAfter. It is leased at once
 //     if the demand and the forecast both exceed the capacity.

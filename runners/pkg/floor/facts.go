@@ -63,6 +63,8 @@ type Facts struct {
 	Leases []Lease
 	// Waiting are the names of the jobs in the queue, oldest first.
 	Waiting []string
+	// Unknown is true while the source has not reported which jobs wait, as after a restart.
+	Unknown bool
 	// Sustained is the number of jobs below which Demand has not fallen for GrowAfter.
 	Sustained int
 	// Expected is the forecast: the highest expected demand of the next hours.

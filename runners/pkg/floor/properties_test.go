@@ -23,6 +23,7 @@ func anyFacts(t *rapid.T) Facts {
 	}
 	f.Limits.Steady = rapid.Bool().Draw(t, "steady")
 	f.Limits.Max = f.Limits.Min + number("max", 5)
+	f.Unknown = rapid.Bool().Draw(t, "unknown")
 	for i := range number("waiting", 10) {
 		f.Waiting = append(f.Waiting, strconv.Itoa(i))
 	}
@@ -90,6 +91,9 @@ func TestDecideProperties(t *testing.T) {
 			if l.Phase == Bound && !l.Offline {
 				ready += l.Ready
 			}
+		}
+		if f.Unknown {
+			require.Zero(t, o.deleted, "no deletion while the jobs are unknown")
 		}
 		if o.deleted > 0 {
 			require.GreaterOrEqual(t, live-o.deleted, f.Limits.Min, "no deletion below the minimum")

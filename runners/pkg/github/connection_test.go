@@ -27,6 +27,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/utils/clock"
 	clocktesting "k8s.io/utils/clock/testing"
 
 	instancev1alpha1 "macrack.io/macrack/pkg/apis/instance/v1alpha1"
@@ -204,4 +205,45 @@ func TestARunnerThatGetsNoJob(t *testing.T) {
 	assert.Equal(t, sets.NotStarted, source.Stale(at(registerTimeout, false)), "its job runs on another machine")
 	source.busy = 3
 	assert.Equal(t, sets.NotNeeded, source.Stale(at(registerTimeout, false)), "its job was canceled")
+}
+
+// Leases that end and Macs that are offline can take more slots than the maximum has.
+func TestASetWithoutSlots(t *testing.T) {
+	w := newWorld(t)
+	environment := sets.Environment{Namespace: namespace, Events: w.events, Self: sets.Self(namespace, "macrack-runners"), Clock: clock.RealClock{}}
+	environment.Metrics = metrics.New(prometheus.NewRegistry())
+	source := New(environment, &w.config.Sets[0], w.core.CoreV1().Secrets(namespace), w.macs, "test", "0")
+	_, known := source.Waiting(sets.Capacity{Slots: -2})
+	assert.False(t, known)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		source.Run(ctx, func() {})
+	}()
+	w.github.Queue(0)
+	w.eventually("the job is known", func() bool {
+		jobs, known := source.Waiting(sets.Capacity{Slots: -2})
+		return known && len(jobs) == 1
+	})
+	cancel()
+	<-ended
+}
+
+// The guest can report the end of a runner before GitHub does. Its job needs no other machine.
+func TestAnEndThatGitHubHasNotReported(t *testing.T) {
+	source := &Source{jobs: 1, known: true}
+	jobs, _ := source.Waiting(sets.Capacity{Unreported: 1})
+	assert.Empty(t, jobs)
+	jobs, _ = source.Waiting(sets.Capacity{})
+	assert.Len(t, jobs, 1)
+
+	instance := &instancev1alpha1.MacOSInstance{}
+	assert.Equal(t, sets.NotStarted, source.Result(instance), "the virtual machine has vanished")
+	instance.Status.Startup = &instancev1alpha1.StartupResult{ExitCode: 137}
+	assert.Equal(t, sets.NotStarted, source.Result(instance))
+	observe.SetTime(instance, observe.AnnotationJobStartedAt, time.Now())
+	assert.Empty(t, source.Result(instance), "GitHub will report it")
+	source.results = map[string]sets.Result{"": sets.Failed}
+	assert.Equal(t, sets.Failed, source.Result(instance))
 }

@@ -3,6 +3,7 @@ package github
 import (
 	"context"
 	"fmt"
+	"maps"
 	"time"
 
 	"github.com/actions/scaleset"
@@ -44,9 +45,9 @@ func (s *Source) HandleJobCompleted(ctx context.Context, job *scaleset.JobComple
 	}
 	result := resultOf(job.Result)
 	s.mu.Lock()
-	if s.instance(job.RunnerName) != nil {
-		s.results[job.RunnerName] = result
-	}
+	s.results[job.RunnerName] = result
+	// Those of instances that were deleted by others are not asked for.
+	maps.DeleteFunc(s.results, func(runner string, _ sets.Result) bool { return s.instance(runner) == nil })
 	s.mu.Unlock()
 	s.note(ctx, job.RunnerName, func(instance *instancev1alpha1.MacOSInstance) bool {
 		if instance.Annotations[observe.AnnotationJobResult] != "" {
@@ -102,7 +103,7 @@ func (r recorder) RecordStatistics(statistics *scaleset.RunnerScaleSetStatistic)
 		return
 	}
 	r.mu.Lock()
-	r.jobs = statistics.TotalAssignedJobs + statistics.TotalAvailableJobs
+	r.jobs, r.known = statistics.TotalAssignedJobs+statistics.TotalAvailableJobs, true
 	changed := r.changed
 	r.mu.Unlock()
 	changed()

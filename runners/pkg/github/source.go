@@ -45,9 +45,10 @@ type Source struct {
 	client     *scaleset.Client // nil while there is no session
 	scaleSetID int
 	listener   *listener.Listener
+	known      bool // jobs is what GitHub has reported
 	slots      int
-	jobs       int // jobs that were assigned to the scale set or could be, running ones included
-	busy       int
+	jobs       int                    // jobs that were assigned to the scale set or could be, running ones included
+	busy       int                    // machines with a job that GitHub counts, as far as is known
 	results    map[string]sets.Result // by the names of runners
 	changed    func()
 }
@@ -160,18 +161,18 @@ func (s *Source) connection() (*scaleset.Client, int) {
 }
 
 // Waiting returns a name for each job that has no runner yet. It tells GitHub the capacity.
-func (s *Source) Waiting(c sets.Capacity) []string {
+func (s *Source) Waiting(c sets.Capacity) ([]string, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.slots, s.busy = c.Slots, len(c.Busy)
+	s.slots, s.busy = max(c.Slots, 0), len(c.Busy)+c.Unreported
 	if s.listener != nil {
-		s.listener.SetMaxRunners(max(c.Slots, 0))
+		s.listener.SetMaxRunners(s.slots)
 	}
 	var waiting []string
-	for n := range s.jobs - len(c.Busy) {
+	for n := range s.jobs - s.busy {
 		waiting = append(waiting, fmt.Sprintf("job %d of GitHub", n+1))
 	}
-	return waiting
+	return waiting, s.known
 }
 
 // Prepare adds the startup script.
@@ -194,8 +195,8 @@ func (s *Source) Stale(instance *instancev1alpha1.MacOSInstance) sets.Result {
 	return sets.NotStarted
 }
 
-// Result returns what GitHub reported. Without a report, a runner that ended before its job started
-// has not started it, and one that failed has lost it.
+// Result returns what GitHub reported, which can be later than the end of the runner. A runner that
+// failed before its job started has not started it.
 func (s *Source) Result(instance *instancev1alpha1.MacOSInstance) sets.Result {
 	s.mu.Lock()
 	result := s.results[instance.Name]
@@ -204,10 +205,8 @@ func (s *Source) Result(instance *instancev1alpha1.MacOSInstance) sets.Result {
 	switch {
 	case result != "":
 		return result
-	case observe.Time(instance, observe.AnnotationJobStartedAt).IsZero() && startup != nil && startup.ExitCode != 0:
+	case observe.Time(instance, observe.AnnotationJobStartedAt).IsZero() && (startup == nil || startup.ExitCode != 0):
 		return sets.NotStarted
-	case startup == nil || startup.ExitCode != 0:
-		return sets.Lost
 	}
 	return ""
 }

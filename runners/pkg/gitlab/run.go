@@ -95,6 +95,9 @@ func (e *Executor) Run(ctx context.Context, script []byte, stage string) (int, e
 	switch {
 	case err == nil && code != 0:
 		err = fmt.Errorf("%w: exit code %d in stage %s", ErrBuild, code, stage)
+		if stage == "after_script" {
+			return code, err // it does not change the result of the job
+		}
 		// The end of the job is noted by Cleanup: other stages follow.
 		return code, errors.Join(err, e.end(ctx, instance, sets.Failed, false))
 	case ctx.Err() != nil:

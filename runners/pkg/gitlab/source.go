@@ -4,9 +4,12 @@
 package gitlab
 
 import (
+	"cmp"
 	"context"
+	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -40,14 +43,24 @@ type Source struct {
 	set    string
 	client kubernetes.Interface
 	leases coordinationv1client.LeaseInterface
-	store  cache.Store
+
+	mu     sync.Mutex
+	claims map[string]claim // by their names
+	synced func() bool      // nil until Run
+}
+
+// claim is a claim as it was last seen. It expires by the clock of this process, since that of
+// gitlab-runner can differ.
+type claim struct {
+	*coordinationv1.Lease
+	renewed time.Time
 }
 
 // New returns the source of a set.
 func New(environment sets.Environment, set *config.Set, client kubernetes.Interface) *Source {
 	return &Source{
 		Environment: environment, set: set.Name, client: client, leases: client.CoordinationV1().Leases(environment.Namespace),
-		store: cache.NewStore(cache.MetaNamespaceKeyFunc),
+		claims: map[string]claim{},
 	}
 }
 
@@ -73,6 +86,9 @@ func (s *Source) Run(ctx context.Context, changed func()) {
 		}, s.client),
 		ObjectType: &coordinationv1.Lease{}, Handler: handler,
 	})
+	s.mu.Lock()
+	s.synced = controller.HasSynced
+	s.mu.Unlock()
 	go controller.RunWithContext(ctx)
 	for {
 		select {
@@ -86,9 +102,15 @@ func (s *Source) Run(ctx context.Context, changed func()) {
 
 func (s *Source) keep(changed func()) func(any) {
 	return func(object any) {
-		if err := s.store.Add(object); err == nil {
-			changed()
+		lease := object.(*coordinationv1.Lease)
+		s.mu.Lock()
+		was, found := s.claims[lease.Name]
+		if !found || was.UID != lease.UID || !was.Spec.RenewTime.Equal(lease.Spec.RenewTime) {
+			was.renewed = s.Clock.Now()
 		}
+		s.claims[lease.Name] = claim{lease, was.renewed}
+		s.mu.Unlock()
+		changed()
 	}
 }
 
@@ -97,56 +119,53 @@ func (s *Source) drop(changed func()) func(any) {
 		if gone, ok := object.(cache.DeletedFinalStateUnknown); ok {
 			object = gone.Obj
 		}
-		if err := s.store.Delete(object); err == nil {
-			changed()
+		if lease, ok := object.(*coordinationv1.Lease); ok {
+			s.mu.Lock()
+			delete(s.claims, lease.Name)
+			s.mu.Unlock()
 		}
+		changed()
 	}
 }
 
-func (s *Source) claims() []*coordinationv1.Lease {
-	var claims []*coordinationv1.Lease
-	for _, object := range s.store.List() {
-		claims = append(claims, object.(*coordinationv1.Lease))
-	}
-	slices.SortFunc(claims, func(a, b *coordinationv1.Lease) int {
-		if order := a.CreationTimestamp.Compare(b.CreationTimestamp.Time); order != 0 {
-			return order
-		}
-		return strings.Compare(a.Name, b.Name)
+// oldestFirst returns the claims in the order of their creation.
+func (s *Source) oldestFirst() []claim {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.SortedFunc(maps.Values(s.claims), func(a, b claim) int {
+		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), strings.Compare(a.Name, b.Name))
 	})
-	return claims
 }
 
-func expired(claim *coordinationv1.Lease, now time.Time) bool {
-	return claim.Spec.RenewTime == nil || now.Sub(claim.Spec.RenewTime.Time) > claimDuration
-}
+func (s *Source) expired(c claim) bool { return s.Clock.Since(c.renewed) > claimDuration }
 
 // expire deletes the claims of jobs that are gone.
 func (s *Source) expire(ctx context.Context) {
-	for _, claim := range s.claims() {
-		if !expired(claim, s.Clock.Now()) {
+	for _, c := range s.oldestFirst() {
+		if !s.expired(c) {
 			continue
 		}
-		err := s.leases.Delete(ctx, claim.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &claim.UID, ResourceVersion: &claim.ResourceVersion}})
+		err := s.leases.Delete(ctx, c.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &c.UID, ResourceVersion: &c.ResourceVersion}})
 		if err != nil {
-			klog.ErrorS(err, "Failed to delete an expired claim", "claim", klog.KObj(claim))
+			klog.ErrorS(err, "Failed to delete an expired claim", "claim", klog.KObj(c.Lease))
 		}
 	}
 }
 
 // Waiting returns the claims that have no machine.
-func (s *Source) Waiting(c sets.Capacity) []string {
+func (s *Source) Waiting(c sets.Capacity) (waiting []string, known bool) {
 	served := map[string]bool{}
 	for _, instance := range c.Busy {
 		served[instance.Annotations[observe.AnnotationJob]] = true
 	}
-	var waiting []string
-	for _, claim := range s.claims() {
-		if !served[claim.Name] && !expired(claim, s.Clock.Now()) {
+	for _, claim := range s.oldestFirst() {
+		if !served[claim.Name] && !s.expired(claim) {
 			waiting = append(waiting, claim.Name)
 		}
 	}
-	return waiting
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return waiting, s.synced != nil && s.synced()
 }
 
 // Prepare changes nothing: gitlab-runner sends its scripts.
@@ -154,8 +173,10 @@ func (s *Source) Prepare(*instancev1alpha1.MacOSInstance) {}
 
 // Start counts the wait of the job: its commands find the machine by its annotation.
 func (s *Source) Start(_ context.Context, instance *instancev1alpha1.MacOSInstance) error {
-	if object, found, err := s.store.GetByKey(instance.Namespace + "/" + instance.Annotations[observe.AnnotationJob]); err == nil && found {
-		claim := object.(*coordinationv1.Lease)
+	s.mu.Lock()
+	claim, found := s.claims[instance.Annotations[observe.AnnotationJob]]
+	s.mu.Unlock()
+	if found {
 		s.Metrics.JobStarted(s.set, observe.Time(instance, observe.AnnotationJobAssignedAt).Sub(claim.CreationTimestamp.Time))
 	}
 	return nil

@@ -52,7 +52,7 @@ func New(registerer prometheus.Registerer) *Metrics {
 		busy:      counter("busy_chassis_seconds_total", "Time for which Macs ran jobs; a job takes the share of its slot.", "set"),
 		decisions: gauge("decisions", "Current decisions about leases, by action and reason.", "set", "action", "reason"),
 		sourceUp:  gauge("source_up", "1 while the source of the jobs is reachable, by the reason if not.", "set", "reason"),
-		paused:    gauge("machines_paused", "1 while no machines are created because machines have failed.", "set"),
+		paused:    gauge("machines_paused", "1 while no machines are created, by the reason.", "set", "reason"),
 		stalled:   gauge("machines_stalled", "Virtual machines that cannot start without intervention, by the reason.", "set", "reason"),
 		Errors:    counter("errors_total", "Failed actions; they are repeated.", "set", "action"),
 		Leader:    prometheus.NewGauge(prometheus.GaugeOpts{Name: "macrack_runners_leader", Help: "1 while this process leads."}),
@@ -65,8 +65,9 @@ func New(registerer prometheus.Registerer) *Metrics {
 	return m
 }
 
-// Facts publishes the facts about a set, and counts the time since the last ones.
-func (m *Metrics) Facts(set string, facts floor.Facts, all []machines.Machine, since time.Duration, paused bool) {
+// Facts publishes the facts about a set, and counts the time since the last ones. An empty reason
+// of paused means that machines are created.
+func (m *Metrics) Facts(set string, facts floor.Facts, all []machines.Machine, since time.Duration, paused string) {
 	states := map[machines.State]int{}
 	m.stalled.DeletePartialMatch(prometheus.Labels{"set": set})
 	for _, machine := range all {
@@ -90,7 +91,8 @@ func (m *Metrics) Facts(set string, facts floor.Facts, all []machines.Machine, s
 	m.jobs.WithLabelValues(set, "running").Set(float64(states[machines.Busy]))
 	m.paid.WithLabelValues(set).Add(since.Seconds() * float64(phases[floor.Bound]+phases[floor.Ending]))
 	m.busy.WithLabelValues(set).Add(since.Seconds() * float64(busy) / float64(facts.Limits.PerLease))
-	m.paused.WithLabelValues(set).Set(boolean(paused))
+	m.paused.DeletePartialMatch(prometheus.Labels{"set": set})
+	m.paused.WithLabelValues(set, paused).Set(boolean(paused != ""))
 }
 
 // Decide publishes the current decisions about the leases of a set.

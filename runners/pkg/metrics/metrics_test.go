@@ -27,7 +27,7 @@ func scrape(t *testing.T) map[string]map[string]bool {
 	registry := prometheus.NewRegistry()
 	m := New(registry)
 	facts := floor.Facts{Limits: floor.Limits{PerLease: 2}, Leases: []floor.Lease{{Name: "a", Phase: floor.Bound, Busy: 1}}}
-	m.Facts("ios", facts, []machines.Machine{{State: machines.Busy}, {State: machines.Booting, Stalled: "ImageNotFound"}}, time.Minute, false)
+	m.Facts("ios", facts, []machines.Machine{{State: machines.Busy}, {State: machines.Booting, Stalled: "ImageNotFound"}}, time.Minute, "")
 	m.Decide("ios", []floor.Decision{{Action: floor.Keep, Reason: floor.Paid}})
 	m.JobStarted("ios", time.Second)
 	m.JobFinished("ios", "Succeeded")
@@ -111,7 +111,7 @@ func TestPaidAndBusyTime(t *testing.T) {
 	facts := floor.Facts{Limits: floor.Limits{PerLease: 2}, Leases: []floor.Lease{
 		{Phase: floor.Pending}, {Phase: floor.Bound, Busy: 1}, {Phase: floor.Ending, Busy: 2},
 	}}
-	m.Facts("ios", facts, nil, time.Minute, false)
+	m.Facts("ios", facts, nil, time.Minute, "")
 	families, err := registry.Gather()
 	require.NoError(t, err)
 	got := map[string]float64{}

@@ -98,17 +98,13 @@ func (s *Set) start(ctx context.Context, instance *instancev1alpha1.MacOSInstanc
 			}
 			return err
 		}
-		err := s.change(ctx, instance, func(fresh *instancev1alpha1.MacOSInstance) bool {
+		return s.change(ctx, instance, func(fresh *instancev1alpha1.MacOSInstance) bool {
 			if _, delivered := fresh.Annotations[observe.AnnotationJobDeliveredAt]; delivered {
 				return false
 			}
 			observe.SetTime(fresh, observe.AnnotationJobDeliveredAt, s.Clock.Now())
 			return true
 		})
-		if err == nil && !s.steady() {
-			s.succeed()
-		}
-		return err
 	})
 }
 
@@ -162,6 +158,9 @@ func (s *Set) close(ctx context.Context, ended *instancev1alpha1.MacOSInstance) 
 	if ended.Annotations[observe.AnnotationJobResult] == "" {
 		return ErrWait
 	}
+	if now := s.Clock.Now(); endedAt.After(now) {
+		endedAt = now // the clock of the source is fast
+	}
 	if err := ignoreNotFound(s.jobEnded(ctx, ended.Spec.LeaseName, endedAt)); err != nil {
 		return err
 	}
@@ -195,7 +194,7 @@ func (s *Set) markEnded(ctx context.Context, instance *instancev1alpha1.MacOSIns
 			result = s.source.Result(fresh)
 		}
 		if result == "" && s.Clock.Since(observe.Time(fresh, observe.AnnotationJobEndedAt)) >= resultTimeout {
-			result = Lost
+			result = unreported(fresh)
 		}
 		if result != "" {
 			metav1.SetMetaDataAnnotation(&fresh.ObjectMeta, observe.AnnotationJobResult, string(result))
@@ -206,6 +205,15 @@ func (s *Set) markEnded(ctx context.Context, instance *instancev1alpha1.MacOSIns
 	return newest, err
 }
 
+// unreported returns the result of a job whose source knows none. A runner with a wrong
+// configuration can end without an error.
+func unreported(instance *instancev1alpha1.MacOSInstance) Result {
+	if observe.Time(instance, observe.AnnotationJobStartedAt).IsZero() {
+		return NotStarted
+	}
+	return Lost
+}
+
 // finished counts a machine that was deleted.
 func (s *Set) finished(instance *instancev1alpha1.MacOSInstance, hadJob bool) {
 	result := Result(instance.Annotations[observe.AnnotationJobResult])
@@ -214,8 +222,8 @@ func (s *Set) finished(instance *instancev1alpha1.MacOSInstance, hadJob bool) {
 		result, hadJob = ScriptResult(instance), true
 	}
 	if !hadJob {
-		if instance.Status.Phase == instancev1alpha1.MacOSInstanceStopped {
-			return // with its lease
+		if instance.Status.StopRequest != nil {
+			return // such as with its lease
 		}
 		s.fail("MachineFailed")
 		s.Events.Event(instance, corev1.EventTypeWarning, "MachineFailed", "the machine ended before it had a job: "+instance.Status.Message)
@@ -227,7 +235,7 @@ func (s *Set) finished(instance *instancev1alpha1.MacOSInstance, hadJob bool) {
 	case s.steady() && endedEarly(instance, result):
 		s.fail("ScriptFailed")
 		s.Events.Event(instance, corev1.EventTypeWarning, "ScriptFailed", "the script failed within "+earlyEnd.String()+" of its start")
-	case s.steady():
+	case s.steady() || result != Lost && result != NotNeeded:
 		s.succeed()
 	}
 	s.Metrics.JobFinished(s.config.Name, string(result))

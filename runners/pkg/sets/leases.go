@@ -51,7 +51,7 @@ func (s *Set) grow(ctx context.Context, o *state, d floor.Decision) {
 		},
 	}, metav1.CreateOptions{})
 	switch {
-	case refuses(err):
+	case refuses(err), apierrors.IsAlreadyExists(err): // a lease of the user has the name
 		reason := floor.LeaseRefused
 		if apierrors.IsForbidden(err) && strings.Contains(err.Error(), "exceeded quota") {
 			reason = floor.QuotaExceeded
@@ -80,7 +80,6 @@ func (s *Set) release(ctx context.Context, o *state, d floor.Decision) {
 	if lease == nil {
 		return
 	}
-	s.Events.Event(lease, corev1.EventTypeNormal, string(d.Action), d.String())
 	err := s.MacRack.RackV1alpha1().MacNodeLeases(s.Namespace).Delete(ctx, lease.Name, metav1.DeleteOptions{
 		Preconditions: &metav1.Preconditions{UID: &lease.UID, ResourceVersion: &lease.ResourceVersion},
 	})
@@ -88,6 +87,7 @@ func (s *Set) release(ctx context.Context, o *state, d floor.Decision) {
 		s.failedTo("delete lease", err)
 		return
 	}
+	s.Events.Event(lease, corev1.EventTypeNormal, string(d.Action), d.String())
 	klog.InfoS("Lease deleted", "lease", klog.KObj(lease), "decision", d.String())
 }
 

@@ -3,6 +3,7 @@ package sets
 import (
 	"context"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -30,8 +31,10 @@ const (
 	deadlineMargin = time.Hour
 	// keepEnded is the time after which an ended machine is deleted if no macrack-runners runs.
 	keepEnded = 24 * time.Hour
-	// rejectedPause is the time after which a refused instance is tried again.
-	rejectedPause = 10 * time.Second
+	// rejectedPause is the time after which a refused instance is tried again, and instanceRefused
+	// the reason until one is created.
+	rejectedPause   = 10 * time.Second
+	instanceRefused = floor.Reason("InstanceRefused")
 )
 
 // assign gives a job to a warm machine of a lease.
@@ -60,7 +63,11 @@ func (s *Set) assign(ctx context.Context, o *state, d floor.Decision) {
 // keepMachines creates and deletes machines on the leases that are kept, and retires those whose
 // job has ended or exceeds the timeout.
 func (s *Set) keepMachines(ctx context.Context, o *state, kept []string) {
-	for _, d := range machines.Decide(o.now, s.settings(), kept, o.machines) {
+	decisions := machines.Decide(o.now, s.settings(), kept, o.machines)
+	if !slices.ContainsFunc(decisions, func(d machines.Decision) bool { return d.Action == machines.Create }) {
+		s.rejected = refusal{}
+	}
+	for _, d := range decisions {
 		switch instance := o.instance(d.Machine); {
 		case d.Action == machines.Create && o.now.Before(s.failures.until):
 		case d.Action == machines.Create:
@@ -117,6 +124,7 @@ func (s *Set) outdated(instance *instancev1alpha1.MacOSInstance, lease *rackv1al
 	}
 	has, wants := &instance.Spec, &s.newInstance(lease).Spec
 	return has.ClassName != wants.ClassName || has.ImageName != wants.ImageName || has.StartupScript != wants.StartupScript ||
+		ptr.Deref(has.ActiveDeadlineSeconds, math.MaxInt64) < *wants.ActiveDeadlineSeconds ||
 		!equality.Semantic.DeepEqual(has.Env, wants.Env) || !equality.Semantic.DeepEqual(has.EnvFrom, wants.EnvFrom) ||
 		!equality.Semantic.DeepEqual(has.Caches, wants.Caches)
 }
@@ -128,23 +136,20 @@ func (s *Set) create(ctx context.Context, o *state, lease *rackv1alpha1.MacNodeL
 	}
 	created, err := s.MacRack.InstanceV1alpha1().MacOSInstances(s.Namespace).Create(ctx, s.newInstance(lease), metav1.CreateOptions{})
 	if refuses(err) {
-		s.rejected = refusal{message: err.Error(), until: o.now.Add(rejectedPause)}
-		s.Events.Event(lease, corev1.EventTypeWarning, "InstanceRefused", err.Error())
+		s.rejected = refusal{instanceRefused, err.Error(), o.now.Add(rejectedPause)}
+		s.Events.Event(lease, corev1.EventTypeWarning, string(instanceRefused), err.Error())
 	}
 	if err != nil {
 		s.failedTo("create instance", err)
 		return
 	}
+	s.rejected = refusal{}
 	s.instances.put(created, o.now)
 	klog.InfoS("Instance created", "instance", klog.KObj(created), "lease", klog.KObj(lease))
 }
 
 // replace deletes a machine without a job. It fails if the machine got a job meanwhile.
 func (s *Set) replace(ctx context.Context, instance *instancev1alpha1.MacOSInstance, reason machines.Reason) {
-	if reason == machines.GuestSilent {
-		s.fail(string(reason))
-	}
-	s.Events.Event(instance, corev1.EventTypeNormal, string(reason), "the machine is replaced")
 	err := s.MacRack.InstanceV1alpha1().MacOSInstances(s.Namespace).Delete(ctx, instance.Name, metav1.DeleteOptions{
 		Preconditions: &metav1.Preconditions{UID: &instance.UID, ResourceVersion: &instance.ResourceVersion},
 	})
@@ -152,6 +157,10 @@ func (s *Set) replace(ctx context.Context, instance *instancev1alpha1.MacOSInsta
 		s.failedTo("delete instance", err)
 		return
 	}
+	if reason == machines.GuestSilent {
+		s.fail(string(reason))
+	}
+	s.Events.Event(instance, corev1.EventTypeNormal, string(reason), "the machine is replaced")
 	klog.InfoS("Instance replaced", "instance", klog.KObj(instance), "reason", reason)
 }
 

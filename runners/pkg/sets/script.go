@@ -22,12 +22,12 @@ func NewScript(config *config.Set) *Script { return &Script{config} }
 func (s *Script) Run(ctx context.Context, _ func()) { <-ctx.Done() }
 
 // Waiting returns a name for each machine that is missing or has not started its script yet.
-func (s *Script) Waiting(c Capacity) []string {
+func (s *Script) Waiting(c Capacity) ([]string, bool) {
 	var waiting []string
 	for n := range max(*s.config.Instances.Warm-len(c.Busy), c.Ready) {
 		waiting = append(waiting, fmt.Sprintf("script %d", n+1))
 	}
-	return waiting
+	return waiting, true
 }
 
 // Prepare adds the script and its variables.

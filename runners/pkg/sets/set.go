@@ -37,6 +37,8 @@ const (
 	resultTimeout = 15 * time.Second
 	// forgetTimeout is the time for which the deletion of an instance waits for its source.
 	forgetTimeout = 2 * time.Minute
+	// unknownTimeout is the time for which a set without news of its source gives no lease up.
+	unknownTimeout = 10 * time.Minute
 	// callTimeout bounds one attempt to start or forget a job.
 	callTimeout = time.Minute
 )
@@ -81,12 +83,13 @@ type Set struct {
 	failures  failures
 	decided   map[string]floor.Decision
 	last      time.Time
+	began     time.Time
 
 	background sync.WaitGroup
 	mu         sync.Mutex
 	attempts   map[types.UID]*attempt
 	failed     []string // the reasons for which machines failed since the last reconciliation
-	succeeded  bool     // a machine took its job since then
+	succeeded  bool     // a job ran to its end since then
 }
 
 // New returns a set. The history is the memory of the forecast; it may be that of an earlier Set of
@@ -94,7 +97,7 @@ type Set struct {
 func New(environment Environment, config *config.Set, source Source, history *floor.History) *Set {
 	return &Set{
 		Environment: environment, config: config, source: source, history: history,
-		wake: make(chan struct{}, 1), decided: map[string]floor.Decision{}, attempts: map[types.UID]*attempt{},
+		began: environment.Clock.Now(), wake: make(chan struct{}, 1), decided: map[string]floor.Decision{}, attempts: map[types.UID]*attempt{},
 		leases: overlay[*rackv1alpha1.MacNodeLease]{}, instances: overlay[*instancev1alpha1.MacOSInstance]{},
 	}
 }
@@ -211,7 +214,8 @@ func (s *Set) facts(o *state) floor.Facts {
 			facts.Leases = append(facts.Leases, l)
 		}
 	}
-	facts.Waiting = s.source.Waiting(s.capacity(o, facts))
+	waiting, known := s.source.Waiting(s.capacity(o, facts))
+	facts.Waiting, facts.Unknown = waiting, !known && o.now.Sub(s.began) < unknownTimeout
 	facts.Sustained = s.history.Record(o.now, facts.Demand(), limits.GrowAfter)
 	if !limits.Steady && !s.draining() {
 		facts.Expected = s.history.Expected(o.now)
@@ -228,9 +232,14 @@ func (s *Set) capacity(o *state, facts floor.Facts) Capacity {
 		}
 	}
 	for i, m := range o.machines {
+		annotations := o.instances[i].Annotations
 		switch m.State {
 		case machines.Busy:
 			c.Busy = append(c.Busy, o.instances[i])
+		case machines.Done:
+			if _, hadJob := annotations[observe.AnnotationJob]; hadJob && annotations[observe.AnnotationJobResult] == "" {
+				c.Unreported++
+			}
 		case machines.Warm:
 			c.Ready++
 		}
@@ -275,8 +284,9 @@ func (r *refusal) at(now time.Time) (floor.Reason, string) {
 
 // failures delays the creation of machines after machines have failed, up to ten minutes.
 type failures struct {
-	count int
-	until time.Time
+	count  int
+	reason string // of the last one
+	until  time.Time
 }
 
 // countFailures takes over the results of the background.
@@ -288,8 +298,9 @@ func (s *Set) countFailures(now time.Time) {
 	if succeeded {
 		s.failures = failures{}
 	}
-	for range failed {
+	for _, reason := range failed {
 		s.failures.count++
+		s.failures.reason = reason
 		s.failures.until = now.Add(min(10*time.Second<<min(s.failures.count-1, 10), 10*time.Minute))
 	}
 }
@@ -301,5 +312,13 @@ func (s *Set) measure(o *state, facts floor.Facts) {
 		since = max(o.now.Sub(s.last), 0)
 	}
 	s.last = o.now
-	s.Metrics.Facts(s.config.Name, facts, o.machines, since, o.now.Before(s.failures.until))
+	s.Metrics.Facts(s.config.Name, facts, o.machines, since, s.paused(o.now))
+}
+
+// paused returns the reason for which no machines are created, or "".
+func (s *Set) paused(now time.Time) string {
+	if now.Before(s.failures.until) {
+		return s.failures.reason
+	}
+	return string(s.rejected.reason)
 }

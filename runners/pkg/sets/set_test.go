@@ -8,12 +8,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	clienttesting "k8s.io/client-go/testing"
 
-	instancev1alpha1 "macrack.io/macrack/pkg/apis/instance/v1alpha1"
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
 
 	"macrack.io/macrack/runners/pkg/floor"
@@ -105,29 +101,6 @@ func TestAJobThatDoesNotStartRunsElsewhere(t *testing.T) {
 	assert.Equal(t, 1.0, testutil.ToFloat64(w.Metrics.Finished().WithLabelValues("ios", "NotStarted")))
 }
 
-func TestFailingMachinesAreDelayed(t *testing.T) {
-	w := newWorld(t, "")
-	w.run()
-	created := 0
-	w.client.PrependReactor("create", "macosinstances", func(clienttesting.Action) (bool, runtime.Object, error) {
-		created++
-		return false, nil, nil
-	})
-	for range 600 { // ten minutes
-		for _, instance := range w.all() {
-			if instance.Annotations[observe.AnnotationJob] == "" && instance.Status.Phase == "" {
-				w.status(instance, func(s *instancev1alpha1.MacOSInstanceStatus) { s.Phase = instancev1alpha1.MacOSInstanceFailed })
-			}
-		}
-		w.step()
-		for _, instance := range w.busy() {
-			w.ends(instance, 1)
-		}
-	}
-	assert.Less(t, created, 20)
-	assert.Len(t, w.allLeases(), 1, "no other Mac is leased for it")
-}
-
 func TestTheSourceOutlivesAnOutage(t *testing.T) {
 	w := newWorld(t, "")
 	instance := w.run()
@@ -171,26 +144,6 @@ func TestTimeout(t *testing.T) {
 	assert.Equal(t, 1.0, testutil.ToFloat64(w.Metrics.Finished().WithLabelValues("ios", "TimedOut")))
 }
 
-func TestASilentGuestIsReplaced(t *testing.T) {
-	w := newWorld(t, "")
-	w.source.jobs = 1
-	w.step()
-	w.bind()
-	w.step()
-	at := metav1.NewTime(w.clock.Now())
-	for _, instance := range w.all() {
-		w.status(instance, func(s *instancev1alpha1.MacOSInstanceStatus) {
-			s.Phase, s.StartedAt = instancev1alpha1.MacOSInstanceRunning, &at
-		})
-	}
-	w.step()
-	require.Len(t, w.all(), 2)
-	w.clock.Step(bootTimeout)
-	w.step()
-	assert.Empty(t, w.all())
-	assert.Equal(t, 2, w.failures.count+len(w.failed))
-}
-
 func TestTheFloor(t *testing.T) {
 	w := newWorld(t, "")
 	instance := w.run()
@@ -214,56 +167,6 @@ func TestALeaseInUseIsRenewed(t *testing.T) {
 	w.step()
 	w.step() // the job has timed out, which changes the lease too
 	assert.Equal(t, 102*time.Hour, w.allLeases()[0].Spec.ExpireAfter.Value())
-}
-
-func TestQuota(t *testing.T) {
-	w := newWorld(t, "")
-	tries := 0
-	w.client.PrependReactor("create", "macnodeleases", func(action clienttesting.Action) (bool, runtime.Object, error) {
-		tries++
-		return true, nil, apierrors.NewForbidden(action.GetResource().GroupResource(), "ios-1", errors.New("exceeded quota: macs, limited: count/macnodeleases.rack.macrack.io=1"))
-	})
-	w.source.jobs = 1
-	for range 59 {
-		w.step()
-	}
-	assert.Equal(t, 1, tries, "once a minute")
-	w.step()
-	w.step()
-	assert.Equal(t, 2, tries)
-	w.eventsContain("QuotaExceeded")
-}
-
-func TestALeaseThatIsRefused(t *testing.T) {
-	w := newWorld(t, "")
-	tries := 0
-	w.client.PrependReactor("create", "macnodeleases", func(action clienttesting.Action) (bool, runtime.Object, error) {
-		tries++
-		return true, nil, apierrors.NewForbidden(action.GetResource().GroupResource(), "ios-1", errors.New("no access"))
-	})
-	w.source.jobs = 1
-	for range 59 {
-		w.step()
-	}
-	assert.Equal(t, 1, tries, "once a minute")
-	w.eventsContain("Warning LeaseRefused")
-}
-
-func TestAnInstanceThatIsRefused(t *testing.T) {
-	w := newWorld(t, "")
-	tries := 0
-	w.client.PrependReactor("create", "macosinstances", func(action clienttesting.Action) (bool, runtime.Object, error) {
-		tries++
-		return true, nil, apierrors.NewForbidden(action.GetResource().GroupResource(), "ios-1-abcde", errors.New("no such class"))
-	})
-	w.source.jobs = 1
-	w.step()
-	w.bind()
-	for range 60 {
-		w.step()
-	}
-	assert.Equal(t, 6, tries, "each ten seconds")
-	w.eventsContain("Warning InstanceRefused")
 }
 
 func TestOverlay(t *testing.T) {

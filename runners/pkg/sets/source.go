@@ -15,8 +15,9 @@ type Source interface {
 	// Run receives jobs until ctx ends. It calls changed whenever Waiting may return another
 	// result.
 	Run(ctx context.Context, changed func())
-	// Waiting returns the names of the jobs that need a machine, oldest first.
-	Waiting(capacity Capacity) []string
+	// Waiting returns the names of the jobs that need a machine, oldest first. The result known is
+	// false until the source has learned which jobs wait.
+	Waiting(capacity Capacity) (jobs []string, known bool)
 	// Prepare completes an instance before its creation.
 	Prepare(instance *instancev1alpha1.MacOSInstance)
 	// Start hands the job over to the guest of an instance. It is repeated until it succeeds, also
@@ -37,6 +38,9 @@ type Source interface {
 type Capacity struct {
 	// Busy are the instances with a job.
 	Busy []*instancev1alpha1.MacOSInstance
+	// Unreported is the number of machines whose job has ended without a result. The source may
+	// count these jobs until it learns of their end.
+	Unreported int
 	// Ready is the number of booted machines without a job.
 	Ready int
 	// Slots is the number of machines that the set can have at the same time.
@@ -78,7 +82,7 @@ type None struct{}
 func (None) Run(ctx context.Context, _ func()) { <-ctx.Done() }
 
 // Waiting returns no jobs.
-func (None) Waiting(Capacity) []string { return nil }
+func (None) Waiting(Capacity) ([]string, bool) { return nil, true }
 
 // Prepare changes nothing.
 func (None) Prepare(*instancev1alpha1.MacOSInstance) {}

@@ -12,6 +12,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/record"
 	clocktesting "k8s.io/utils/clock/testing"
 
@@ -37,16 +39,20 @@ type queue struct {
 	startErr  error
 	forgetErr error
 	stale     Result
+	unknown   bool
+	capacity  Capacity
+	result    func(*instancev1alpha1.MacOSInstance) Result
 }
 
-func (q *queue) Waiting(c Capacity) []string {
+func (q *queue) Waiting(c Capacity) ([]string, bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	q.capacity = c
 	var waiting []string
 	for n := range q.jobs - len(c.Busy) {
 		waiting = append(waiting, fmt.Sprintf("job %d", n))
 	}
-	return waiting
+	return waiting, !q.unknown
 }
 
 func (q *queue) Start(_ context.Context, instance *instancev1alpha1.MacOSInstance) error {
@@ -66,14 +72,22 @@ func (q *queue) Forget(context.Context, *instancev1alpha1.MacOSInstance) error {
 
 func (q *queue) Stale(*instancev1alpha1.MacOSInstance) Result { return q.stale }
 
+func (q *queue) Result(instance *instancev1alpha1.MacOSInstance) Result {
+	if q.result != nil {
+		return q.result(instance)
+	}
+	return q.None.Result(instance)
+}
+
 // world is a set with its clients, and a Mac for each lease.
 type world struct {
 	*testing.T
 	*Set
-	client *fake.Clientset
-	clock  *clocktesting.FakeClock
-	source *queue
-	events *record.FakeRecorder
+	client   *fake.Clientset
+	clock    *clocktesting.FakeClock
+	source   *queue
+	events   *record.FakeRecorder
+	registry *prometheus.Registry
 }
 
 // direct reads the objects of the clientset, without a cache.
@@ -122,10 +136,11 @@ func newWorld(t *testing.T, settings string) *world {
 	t.Helper()
 	w := &world{
 		T: t, client: fakes.New(), clock: clocktesting.NewFakeClock(time.Now()), source: &queue{started: map[string]int{}}, events: record.NewFakeRecorder(1000),
+		registry: prometheus.NewRegistry(),
 	}
 	environment := Environment{
 		Namespace: namespace, MacRack: w.client, Reader: direct{w.client}, Events: w.events, Self: Self(namespace, "macrack-runners"),
-		Metrics: metrics.New(prometheus.NewRegistry()), Clock: w.clock,
+		Metrics: metrics.New(w.registry), Clock: w.clock,
 	}
 	w.Set = New(environment, parse(t, settings, "gitlab: {}"), w.source, &floor.History{})
 	return w
@@ -216,6 +231,36 @@ func (w *world) run() *instancev1alpha1.MacOSInstance {
 	w.step()
 	require.Len(w, w.busy(), 1)
 	return w.busy()[0]
+}
+
+// created counts the instances that are created from now on.
+func (w *world) created() *int {
+	n := new(int)
+	w.client.PrependReactor("create", "macosinstances", func(clienttesting.Action) (bool, runtime.Object, error) {
+		*n++
+		return false, nil, nil
+	})
+	return n
+}
+
+// pausedBy returns the reason for which no machines are created, as the metrics have it.
+func (w *world) pausedBy() string {
+	w.Helper()
+	families, err := w.registry.Gather()
+	require.NoError(w, err)
+	for _, family := range families {
+		if family.GetName() == "macrack_runners_machines_paused" {
+			require.Len(w, family.GetMetric(), 1)
+			for _, label := range family.GetMetric()[0].GetLabel() {
+				if label.GetName() == "reason" {
+					assert.Equal(w, label.GetValue() != "", family.GetMetric()[0].GetGauge().GetValue() == 1)
+					return label.GetValue()
+				}
+			}
+		}
+	}
+	w.Fatal("no metric")
+	return ""
 }
 
 func (w *world) eventsContain(want string) {

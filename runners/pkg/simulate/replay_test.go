@@ -2,6 +2,7 @@ package simulate
 
 import (
 	"cmp"
+	"os"
 	"slices"
 	"testing"
 	"time"
@@ -107,4 +108,19 @@ func atOnce(leases []*lease, span func(*lease) (from, to time.Time)) int {
 		highest = max(highest, n)
 	}
 	return highest
+}
+
+// The bursts of spikes come at random times. The best rule for them releases each idle Mac at its
+// floor; it knows nothing of the future, so none costs much less.
+func TestRandomBursts(t *testing.T) {
+	file, err := os.Open("../../traces/spikes.csv")
+	require.NoError(t, err)
+	defer file.Close()
+	jobs, err := ReadTrace(file)
+	require.NoError(t, err)
+	limits := floor.Limits{Max: 8, PerLease: 2, Warm: 1, GrowAfter: time.Minute, KeepIdle: 30 * time.Minute, DecideBefore: 15 * time.Minute}
+	rule := newReplay(jobs, limits, testTiming, asIs)
+	atFloor := newReplay(jobs, limits, testTiming, func(f *floor.Facts) { f.Limits.KeepIdle, f.Expected = 0, 0 })
+	t.Logf("floor rule: %.1f days; release at the floor: %.1f days", rule.paid().Hours()/24, atFloor.paid().Hours()/24)
+	assert.LessOrEqual(t, rule.paid().Hours(), 1.02*atFloor.paid().Hours())
 }

@@ -1,4 +1,4 @@
-// Package chart tests the Helm chart in artifacts/charts/macrack.
+// Package chart tests the Helm charts in artifacts/charts.
 package chart
 
 import (
@@ -47,8 +47,11 @@ func load(t *testing.T) *chartv2.Chart {
 // render returns the objects of the chart with values in the syntax of helm's --set.
 func render(t *testing.T, values map[string]any) (map[string]*unstructured.Unstructured, error) {
 	t.Helper()
-	chart := load(t)
-	options := common.ReleaseOptions{Name: "macrack", Namespace: system, Revision: 1, IsInstall: true}
+	return renderChart(t, load(t), common.ReleaseOptions{Name: "macrack", Namespace: system, Revision: 1, IsInstall: true}, values)
+}
+
+func renderChart(t *testing.T, chart *chartv2.Chart, options common.ReleaseOptions, values map[string]any) (map[string]*unstructured.Unstructured, error) {
+	t.Helper()
 	all, err := util.ToRenderValues(chart, values, options, common.DefaultCapabilities)
 	if err != nil {
 		return nil, err
