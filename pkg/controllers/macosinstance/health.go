@@ -24,7 +24,9 @@ func (r *reconciler) syncMacReady(ctx context.Context, instance *instancev1alpha
 	return shared.IgnoreNotFound(err)
 }
 
-// setMacReady sets the instance's condition MacReady, and reports whether it has changed.
+// setMacReady sets the instance's condition MacReady, and reports whether it has changed. As the
+// guest is unknown while the Mac is offline, GuestReady becomes Unknown at the same time, and only
+// then: the agent reports it again as soon as it is back, which may be before the Mac is Ready.
 func (r *reconciler) setMacReady(instance *instancev1alpha1.MacOSInstance) (changed bool, err error) {
 	mac, err := r.macs.Get(instance.Status.NodeName)
 	if err != nil {
@@ -32,7 +34,18 @@ func (r *reconciler) setMacReady(instance *instancev1alpha1.MacOSInstance) (chan
 	}
 	c := predicates.MacReady(mac)
 	c.ObservedGeneration, c.LastTransitionTime = instance.Generation, metav1.NewTime(r.clock.Now())
-	return meta.SetStatusCondition(&instance.Status.Conditions, c), nil
+	if !meta.SetStatusCondition(&instance.Status.Conditions, c) {
+		return false, nil
+	}
+	if c.Status == metav1.ConditionFalse && c.Reason == rackv1alpha1.ReasonMacOffline {
+		if guest := meta.FindStatusCondition(instance.Status.Conditions, instancev1alpha1.MacOSInstanceGuestReady); guest != nil {
+			meta.SetStatusCondition(&instance.Status.Conditions, metav1.Condition{
+				Type: guest.Type, Status: metav1.ConditionUnknown, Reason: c.Reason, Message: c.Message,
+				ObservedGeneration: c.ObservedGeneration, LastTransitionTime: c.LastTransitionTime,
+			})
+		}
+	}
+	return true, nil
 }
 
 // healthChanged reports whether a change of a Mac affects the condition MacReady of its instances,

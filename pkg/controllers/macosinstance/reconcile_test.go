@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	clienttesting "k8s.io/client-go/testing"
 
@@ -34,6 +35,7 @@ type scenario struct {
 	fail        map[string]error // the error of each kind of call
 	calls       []string
 	message     string        // the written message
+	guest       string        // the written condition GuestReady
 	due         time.Duration // after noon; zero for never
 	err         error
 }
@@ -80,6 +82,12 @@ func (s scenario) run(t *testing.T) {
 	if s.message != "" {
 		require.NotNil(t, written)
 		assert.Equal(t, s.message, written.Status.Message)
+	}
+	if s.guest != "" {
+		require.NotNil(t, written)
+		guest := meta.FindStatusCondition(written.Status.Conditions, instancev1alpha1.MacOSInstanceGuestReady)
+		require.NotNil(t, guest)
+		assert.Equal(t, s.guest, string(guest.Status)+" "+guest.Reason)
 	}
 }
 

@@ -193,8 +193,8 @@ const (
 	MacOSInstanceScheduledCondition = "Scheduled"
 	// MacOSInstanceImageReady is True when the image is on the disk of the Mac.
 	MacOSInstanceImageReady = "ImageReady"
-	// MacOSInstanceGuestReady is True while the guest agent answers, and False before its first
-	// answer and after it stops answering.
+	// MacOSInstanceGuestReady is True while the guest agent answers, False before its first answer
+	// and after it stops answering, and Unknown while the Mac is offline.
 	MacOSInstanceGuestReady = "GuestReady"
 	// MacOSInstanceEnvironmentReady is False while the environment of the startup script cannot be
 	// read, and True after the virtual machine has received it; absent without an environment.
