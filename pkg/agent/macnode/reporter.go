@@ -24,10 +24,6 @@ import (
 	"macrack.io/macrack/pkg/vm/faults"
 )
 
-// minimumFree is the free storage that a healthy Mac needs. With less, writes of VMs and of macOS
-// itself may fail.
-const minimumFree = 10 << 30
-
 // Config configures a Reporter.
 type Config struct {
 	// Version is the agent's version.
@@ -120,7 +116,7 @@ func (r *Reporter) describe(macNode *rackv1alpha1.MacNode, info host.Info, scrub
 		CPU:             scalar.NewQuantity(info.CPU, resource.DecimalSI),
 		Memory:          scalar.NewQuantity(info.Memory, resource.BinarySI),
 		Storage:         scalar.NewQuantity(info.Storage, resource.BinarySI),
-		FreeStorage:     scalar.NewQuantity(info.FreeStorage>>30<<30, resource.BinarySI),
+		FreeStorage:     freeStorage(status.Hardware, info.FreeStorage),
 		MacOSVersion:    info.MacOSVersion,
 		AgentVersion:    r.Version,
 	}
