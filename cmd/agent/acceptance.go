@@ -21,6 +21,7 @@ import (
 	"macrack.io/macrack/pkg/agent/doctor"
 	"macrack.io/macrack/pkg/agent/images"
 	"macrack.io/macrack/pkg/version"
+	"macrack.io/macrack/pkg/vm/keychain"
 )
 
 // Defaults of the acceptance.
@@ -149,6 +150,7 @@ func (o *acceptanceOptions) config(in io.Reader, out io.Writer) (*acceptance.Con
 		BootTimeout: 5 * time.Minute, Grace: 2 * time.Minute, Repeat: o.repeat, Commands: o.runs, Progress: out, Only: o.only,
 	}
 	if o.backend == backendVZ {
+		config.KeychainLocked = keychain.Security{}.Locked
 		config.Doctor = (&doctor.Doctor{
 			StateDir: defaultStateDir, VMBinary: o.vmBinary, UID: os.Getuid(), Host: doctor.Commands{}, Storage: doctor.Files{}, Clock: clock.RealClock{},
 			Cluster: &doctor.Kubeconfig{Path: filepath.Join(defaultStateDir, kubeconfigName), CertDir: filepath.Join(defaultStateDir, certDirName), Clock: clock.RealClock{}},

@@ -97,6 +97,8 @@ type Config struct {
 	Host         host.Host
 	// Doctor runs the checks of the host; nil for a simulated one.
 	Doctor func(context.Context) []doctor.Result
+	// KeychainLocked reports whether the login keychain is locked; nil for a simulated host.
+	KeychainLocked func(context.Context) (bool, error)
 	// Image is the image of the virtual machines.
 	Image images.Cached
 	// CPU, Memory and DiskSize are the size of each virtual machine, in bytes.

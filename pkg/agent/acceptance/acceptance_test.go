@@ -107,7 +107,7 @@ func TestAcceptance(t *testing.T) {
 	report := &Report{Started: time.Now()}
 	require.NoError(t, Run(t.Context(), config, report, func(r *Report) error { return r.Write(dir) }))
 	want := map[string]Outcome{
-		"doctor": Skip, "inside-shutdown": Skip, "upgrade": Skip, "reboot": Pending, "guest-terminals": Fail,
+		"doctor": Skip, "keychain": Skip, "inside-shutdown": Skip, "upgrade": Skip, "reboot": Pending, "guest-terminals": Fail,
 	}
 	for _, check := range Checks() {
 		switch {
@@ -171,6 +171,12 @@ func TestFaultsAreFound(t *testing.T) {
 		}},
 		"guest that crashes": {check: "restarts", message: "ended: Crashed", damage: asGuest(contract.Simulation{CrashAfterMillis: 1, NeverReady: true})},
 		"no serial number":   {check: "host-facts", message: "a fact of the host is empty", damage: func(_ *testing.T, c *Config) { c.Host = noHost{} }},
+		"locked keychain": {check: "keychain", message: "the login keychain is locked; run security unlock-keychain", damage: func(_ *testing.T, c *Config) {
+			c.KeychainLocked = func(context.Context) (bool, error) { return true, nil }
+		}},
+		"keychain of another session": {check: "keychain", message: "exit status 50; run the acceptance in Terminal", damage: func(_ *testing.T, c *Config) {
+			c.KeychainLocked = func(context.Context) (bool, error) { return false, errors.New("exit status 50") }
+		}},
 		"start that fails": {check: "socket", message: "ended: StartFailed", damage: asGuest(contract.Simulation{
 			StartError: &contract.Error{Domain: "VZErrorDomain", Code: 1, Message: "-25308"},
 		})},
@@ -193,6 +199,15 @@ func TestFaultsAreFound(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestUnlockedKeychain(t *testing.T) {
+	config := newConfig(t, nil)
+	config.Only = []string{"keychain"}
+	config.KeychainLocked = func(context.Context) (bool, error) { return false, nil }
+	report := &Report{}
+	require.NoError(t, Run(t.Context(), config, report, func(*Report) error { return nil }))
+	assert.Equal(t, Pass, report.find("keychain").Outcome)
 }
 
 // The checks of guests also pass with tart's guest agent.

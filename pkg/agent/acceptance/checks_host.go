@@ -73,6 +73,20 @@ func checkHost(_ context.Context, b *bench) error {
 		first.ModelIdentifier, first.MacOSVersion, images.Size(first.Memory), first.SerialNumber[max(0, len(first.SerialNumber)-4):])}
 }
 
+func checkKeychain(ctx context.Context, b *bench) error {
+	if b.KeychainLocked == nil {
+		return &errSkip{"this is not a Mac"}
+	}
+	locked, err := b.KeychainLocked(ctx)
+	switch {
+	case err != nil:
+		return fmt.Errorf("%w; run the acceptance in Terminal at the screen, because SSH does not see the login keychain", err)
+	case locked:
+		return errors.New("the login keychain is locked; run security unlock-keychain login.keychain-db, then security set-keychain-settings login.keychain-db")
+	}
+	return nil
+}
+
 func checkClones(_ context.Context, b *bench) error {
 	if err := os.MkdirAll(b.Dir, 0o700); err != nil {
 		return err

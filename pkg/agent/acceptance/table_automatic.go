@@ -20,6 +20,13 @@ var automaticChecks = []Check{
 		Expected: "each fact is known and as shown there. Both times, the boot ID is the same.", Run: checkHost,
 	},
 	{
+		ID: "keychain", Page: PageMacs, Section: sectionHost, Title: "Login keychain (`security`)",
+		Steps:      "run `security show-keychain-info` in the login session, as a runner does after a failed start.",
+		Expected:   "the login keychain is unlocked.",
+		Background: "macOS 15 and later start no VM of macOS 15.2 or later while the login keychain is locked. The framework reports code 1 or -9, which does not name the cause.",
+		Run:        checkKeychain,
+	},
+	{
 		ID: "clones", Page: PageMacs, Section: sectionHost, Title: "Clones (`clonefile`)",
 		Steps:    "clone the disk of the image, and measure the time and the free storage.",
 		Expected: "on APFS, a clone takes less than a second and less than 64 MiB.", Run: checkClones,
