@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	imagev1alpha1 "macrack.io/macrack/pkg/apis/image/v1alpha1"
@@ -62,6 +63,33 @@ func TestPrefetch(t *testing.T) {
 	require.NoError(t, err)
 	r.lease(tenant, "lease-2")
 	r.waitImage("macos-26", "sha256:26.1")
+}
+
+// A prefetched image that does not exist is reported once for each lease.
+func TestPrefetchOfNoImage(t *testing.T) {
+	r := newRack(t)
+	events := func() (found []corev1.Event) {
+		list, err := r.kube.CoreV1().Events(tenant).List(r.ctx, metav1.ListOptions{})
+		require.NoError(t, err)
+		for _, event := range list.Items {
+			if event.InvolvedObject.Kind == "MacNodeLease" {
+				found = append(found, event)
+			}
+		}
+		return found
+	}
+	r.changeMacNode(func(m *rackv1alpha1.MacNode) { m.Status.PrefetchImages = []string{"macos-9"} })
+	r.eventually(func() bool { return len(events()) == 1 }, func() any { return events() })
+	event := events()[0]
+	assert.Equal(t, "ImageNotFound", event.Reason)
+	assert.Equal(t, "MacOSImage macos-9 of spec.prefetchImages does not exist; see kubectl get macosimages", event.Message)
+	assert.Equal(t, "uid-lease-1", string(event.InvolvedObject.UID))
+	for range 5 {
+		require.NoError(t, r.agent.prefetcher.Reconcile(r.ctx, "macos-9"))
+	}
+	r.lease(tenant, "lease-2")
+	r.eventually(func() bool { return len(events()) == 2 }, func() any { return events() })
+	assert.EqualValues(t, []int32{1, 1}, []int32{events()[0].Count, events()[1].Count})
 }
 
 // waitImage waits until the Mac has this one image.

@@ -6,8 +6,10 @@ import (
 	"slices"
 	"sync"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"macrack.io/macrack/pkg/agent/images"
 	"macrack.io/macrack/pkg/agent/objects"
@@ -23,11 +25,15 @@ type Prefetcher struct {
 	client versioned.Interface
 	// prefetching is locked during a pull.
 	prefetching sync.Mutex
+
+	mu sync.Mutex
+	// missing has the lease for which the absence of an image was last reported, by name.
+	missing map[string]types.UID
 }
 
 // NewPrefetcher returns a Prefetcher.
 func NewPrefetcher(cache *Cache, client versioned.Interface) *Prefetcher {
-	return &Prefetcher{cache: cache, client: client}
+	return &Prefetcher{cache: cache, client: client, missing: map[string]types.UID{}}
 }
 
 // Enqueue queues the images that the Mac's lease prefetches. An image of the same name on
@@ -49,6 +55,7 @@ func (p *Prefetcher) Reconcile(ctx context.Context, name string) error {
 	}
 	image, err := p.client.ImageV1alpha1().MacOSImages().Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
+		p.reportMissing(macNode.Status.LeaseRef, name)
 		return nil
 	}
 	if err != nil {
@@ -71,6 +78,20 @@ func (p *Prefetcher) Reconcile(ctx context.Context, name string) error {
 		return fmt.Errorf("image %s: %w", name, err)
 	}
 	return nil
+}
+
+// reportMissing reports an image that does not exist, once for each lease. The Event is on the lease,
+// which names the image.
+func (p *Prefetcher) reportMissing(lease *rackv1alpha1.LeaseReference, name string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.missing[name] == lease.UID {
+		return
+	}
+	p.missing[name] = lease.UID
+	p.cache.event(&corev1.ObjectReference{
+		APIVersion: rackv1alpha1.SchemeGroupVersion.String(), Kind: "MacNodeLease", Namespace: lease.Namespace, Name: lease.Name, UID: lease.UID,
+	}, corev1.EventTypeWarning, reasonNotFound, fmt.Sprintf("MacOSImage %s of spec.prefetchImages does not exist; see kubectl get macosimages", name))
 }
 
 func holds(macNode *rackv1alpha1.MacNode, image images.Image) bool {
