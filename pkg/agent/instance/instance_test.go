@@ -1,6 +1,7 @@
 package instance
 
 import (
+	"errors"
 	"net"
 	"path/filepath"
 	"testing"
@@ -144,6 +145,25 @@ func TestIdentityFromImage(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, "aW1hZ2U=", claimed.Status.MachineID)
 	assert.NotEmpty(t, claimed.Status.MACAddress)
+}
+
+// The machine identifier of an image may belong to another instance, which the registry notices if
+// both were created at the same time.
+func TestIdentityThatIsTaken(t *testing.T) {
+	f := newFixture(t)
+	image := &imagev1alpha1.MacOSImage{ObjectMeta: metav1.ObjectMeta{Name: "macos-26"}}
+	taken := apierrors.NewConflict(instancev1alpha1.Resource("macosinstances"), "a", errors.New("taken"))
+	report := func(imageID string, cause error) string {
+		waiting := f.instance.DeepCopy()
+		waiting.Status.MachineID = ""
+		require.ErrorIs(t, f.starter.reportTaken(t.Context(), waiting, image, imageID, cause), cause, "the claim is repeated")
+		current, err := f.macrack.InstanceV1alpha1().MacOSInstances("acme").Get(t.Context(), "a", metav1.GetOptions{})
+		require.NoError(t, err)
+		return current.Status.Message
+	}
+	assert.Empty(t, report("", taken), "a clone gets another identifier")
+	assert.Empty(t, report("aW1hZ2U=", errors.New("no answer")))
+	assert.Contains(t, report("aW1hZ2U=", taken), "Waiting for the machine identifier of MacOSImage macos-26")
 }
 
 // A clock that was set back does not delay a try.

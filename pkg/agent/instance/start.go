@@ -168,9 +168,11 @@ func (s *starter) create(ctx context.Context, instance *instancev1alpha1.MacOSIn
 	if why != "" {
 		return s.reporter.reportEnd(ctx, instance, instancev1alpha1.MacOSInstanceFailed, why)
 	}
-	if instance, err = s.claim(ctx, instance, machineID, cached); err != nil {
-		return err
+	claimed, err := s.claim(ctx, instance, machineID, cached)
+	if err != nil {
+		return s.reportTaken(ctx, instance, image, machineID, err)
 	}
+	instance = claimed
 	if err := s.Witness.RecordStart(ctx, instance); err != nil {
 		return err
 	}
@@ -233,6 +235,17 @@ func (s *starter) claim(ctx context.Context, instance *instancev1alpha1.MacOSIns
 		}
 	}
 	return s.confirmGrant(ctx, claimed)
+}
+
+// reportTaken reports in the instance that another one has the machine ID of its image, and returns
+// the error of the claim, so that the claim is repeated. A new identity would not help.
+func (s *starter) reportTaken(ctx context.Context, instance *instancev1alpha1.MacOSInstance, image *imagev1alpha1.MacOSImage, imageID string, claimErr error) error {
+	if imageID == "" || instance.Status.MachineID != "" || !apierrors.IsConflict(claimErr) {
+		return claimErr
+	}
+	return errors.Join(claimErr, s.reporter.update(ctx, instance, func(status *instancev1alpha1.MacOSInstanceStatus) {
+		status.Message = fmt.Sprintf("Waiting for the machine identifier of MacOSImage %s (spec.identity FromImage): another instance in the fleet has it", image.Name)
+	}))
 }
 
 // confirmGrant makes sure that the registry has granted the start. An instance may have its
