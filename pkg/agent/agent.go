@@ -292,7 +292,7 @@ func (a *Agent) buildComponents(info host.Info, recorder record.EventRecorder) {
 	sender := &environment.Sender{Kube: c.Kube, Instances: o.instances, Slots: a.slots, Queue: a.queue, Recorder: recorder}
 	a.instance = instance.New(instance.Config{
 		Client: c.Macrack, Slots: a.slots, Instances: o.instances, MacNode: o.macNode, Pods: a.pods, Stopper: a.stopper,
-		Mismatches: a.mismatches, Quarantine: slotQuarantine, Puller: a.puller, Environment: sender, Caches: a.caches, Rejections: rejected, Queue: a.queue, Clock: c.Clock,
+		Mismatches: a.mismatches, Quarantine: slotQuarantine, Puller: a.puller, Environment: sender, Caches: a.caches, Recorder: recorder, Rejections: rejected, Queue: a.queue, Clock: c.Clock,
 		NewMachineID: c.NewMachineID, PlacementLock: &a.placementLock, Witness: a.witness,
 	})
 	a.macNode = macnode.New(macnode.Config{

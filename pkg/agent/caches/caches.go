@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -30,13 +31,16 @@ const dataName = "data"
 // Disk stores caches. Paths are those of their directories, whose parent exists.
 type Disk interface {
 	// Open makes the cache available in its directory, for at most size bytes. It creates a missing
-	// cache, and an open one stays as it is.
-	Open(path string, size int64) error
+	// cache. It returns the reason for which it emptied the cache, or an empty string.
+	Open(path string, size int64) (emptied string, err error)
 	// Erase removes the cache and its directory. No guest uses it.
 	Erase(path string) error
 	// Allocated returns the storage of the Mac's disk that the cache takes, in bytes; 0 without a
 	// cache.
 	Allocated(path string) (int64, error)
+	// Attached returns the paths of the caches below dir that the system has attached, whether their
+	// files exist or not.
+	Attached(dir string) ([]string, error)
 }
 
 // Manager manages the caches of a Mac.
@@ -52,12 +56,18 @@ type Manager struct {
 func New(dir string, disk Disk) *Manager { return &Manager{dir: dir, disk: disk} }
 
 // Open makes the caches of an instance available and returns what its runner shares with the guest.
-// It first erases the caches of other leases. The Mac is leased.
-func (m *Manager) Open(macNode *rackv1alpha1.MacNode, wanted []instancev1alpha1.InstanceCache) ([]contract.Share, error) {
+// It first erases the caches of other leases. It passes the caches that it has emptied to onEmptied,
+// with the reason. The Mac is leased.
+func (m *Manager) Open(macNode *rackv1alpha1.MacNode, wanted []instancev1alpha1.InstanceCache, onEmptied func(name, reason string)) ([]contract.Share, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	lease := macNode.Status.LeaseRef.UID
-	if err := m.erase(func(uid string) bool { return uid != string(lease) }, func(...string) {}); err != nil {
+	stored, err := m.stored()
+	if err != nil {
+		return nil, err
+	}
+	delete(stored, string(lease))
+	if err := m.erase(stored, func(...string) {}); err != nil {
 		return nil, fmt.Errorf("caches of an earlier lease: %w", err)
 	}
 	if len(wanted) == 0 {
@@ -74,8 +84,12 @@ func (m *Manager) Open(macNode *rackv1alpha1.MacNode, wanted []instancev1alpha1.
 			return nil, fmt.Errorf("lease %q has no cache %q on MacNode %q", macNode.Status.LeaseRef.Name, want.Name, macNode.Name)
 		}
 		path := filepath.Join(dir, want.Name)
-		if err := m.disk.Open(path, macNode.Status.Caches[i].SizeLimit.Int64()); err != nil {
+		emptied, err := m.disk.Open(path, macNode.Status.Caches[i].SizeLimit.Int64())
+		if err != nil {
 			return nil, fmt.Errorf("cache %q: %w", want.Name, err)
+		}
+		if emptied != "" {
+			onEmptied(want.Name, emptied)
 		}
 		faults.At("cache: open")
 		data := filepath.Join(path, dataName)
@@ -125,24 +139,48 @@ func (m *Manager) Reserved(macNode *rackv1alpha1.MacNode) int64 {
 func (m *Manager) EraseAll(erasing func(names ...string)) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.erase(func(string) bool { return true }, erasing)
-}
-
-// erase erases the caches of the leases that goes selects.
-func (m *Manager) erase(goes func(uid string) bool, erasing func(names ...string)) error {
-	leases, err := entries(m.dir)
+	stored, err := m.stored()
 	if err != nil {
 		return err
 	}
-	var errs []error
+	attached, err := m.disk.Attached(m.dir)
+	for _, path := range attached {
+		lease := filepath.Base(filepath.Dir(path))
+		stored[lease] = append(stored[lease], filepath.Base(path))
+	}
+	return errors.Join(err, m.erase(stored, erasing))
+}
+
+// stored returns the names of the caches on the disk, by the UID of their lease.
+func (m *Manager) stored() (map[string][]string, error) {
+	leases, err := entries(m.dir)
+	if err != nil {
+		return nil, err
+	}
+	stored := map[string][]string{}
 	for _, lease := range leases {
-		if !goes(lease.Name()) {
-			continue
+		caches, err := entries(filepath.Join(m.dir, lease.Name()))
+		if err != nil {
+			return nil, err
 		}
-		dir := filepath.Join(m.dir, lease.Name())
-		errs = append(errs, m.eraseLease(dir, erasing))
+		stored[lease.Name()] = nil
+		for _, cache := range caches {
+			stored[lease.Name()] = append(stored[lease.Name()], cacheName(cache.Name()))
+		}
+	}
+	return stored, nil
+}
+
+// erase erases caches, which it gets by the UID of their lease.
+func (m *Manager) erase(caches map[string][]string, erasing func(names ...string)) error {
+	var errs []error
+	for _, lease := range slices.Sorted(maps.Keys(caches)) {
+		slices.Sort(caches[lease])
+		for _, name := range slices.Compact(caches[lease]) {
+			errs = append(errs, m.eraseCache(lease, name, erasing))
+		}
 		faults.At("caches: removed one")
-		if err := os.Remove(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := os.Remove(filepath.Join(m.dir, lease)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			errs = append(errs, err)
 		}
 		errs = append(errs, contract.SyncDir(m.dir))
@@ -150,27 +188,22 @@ func (m *Manager) erase(goes func(uid string) bool, erasing func(names ...string
 	return errors.Join(errs...)
 }
 
-// eraseLease erases the caches in the directory of a lease.
-func (m *Manager) eraseLease(dir string, erasing func(names ...string)) error {
-	caches, err := entries(dir)
+// eraseCache erases a cache of a lease.
+func (m *Manager) eraseCache(lease, name string, erasing func(names ...string)) error {
+	path := filepath.Join(m.dir, lease, name)
+	allocated, err := m.disk.Allocated(path)
 	if err != nil {
+		klog.ErrorS(err, "Failed to read the size of a cache", "cache", name)
+	}
+	erasing(fmt.Sprintf("caches/%s/%s (%d bytes)", lease, name, allocated))
+	if err := m.disk.Erase(path); err != nil {
 		return err
 	}
-	var errs []error
-	for _, name := range cacheNames(caches) {
-		path := filepath.Join(dir, name)
-		allocated, err := m.disk.Allocated(path)
-		if err != nil {
-			klog.ErrorS(err, "Failed to read the size of a cache", "cache", name)
-		}
-		erasing(fmt.Sprintf("caches/%s/%s (%d bytes)", filepath.Base(dir), name, allocated))
-		errs = append(errs, m.disk.Erase(path))
-		klog.InfoS("Cache erased", "lease", filepath.Base(dir), "cache", name, "bytes", allocated)
-	}
-	return errors.Join(errs...)
+	klog.InfoS("Cache erased", "lease", lease, "cache", name, "bytes", allocated)
+	return nil
 }
 
-// Leftovers lists the caches on the disk. It does not look into them.
+// Leftovers lists the caches on the disk, and those that are attached. It does not look into them.
 func (m *Manager) Leftovers() ([]string, error) {
 	leases, err := entries(m.dir)
 	if err != nil {
@@ -187,6 +220,13 @@ func (m *Manager) Leftovers() ([]string, error) {
 			left = append(left, "caches/"+lease.Name()+"/"+cache.Name())
 		}
 	}
+	attached, err := m.disk.Attached(m.dir)
+	if err != nil {
+		return nil, err
+	}
+	for _, path := range attached {
+		left = append(left, fmt.Sprintf("caches/%s/%s (attached)", filepath.Base(filepath.Dir(path)), filepath.Base(path)))
+	}
 	return left, nil
 }
 
@@ -200,14 +240,4 @@ func entries(dir string) ([]fs.DirEntry, error) {
 		return nil, err
 	}
 	return os.ReadDir(dir)
-}
-
-// cacheNames returns the names of the caches of which a directory or the image of a volume exists.
-func cacheNames(entries []fs.DirEntry) []string {
-	var names []string
-	for _, entry := range entries {
-		names = append(names, cacheName(entry.Name()))
-	}
-	slices.Sort(names)
-	return slices.Compact(names)
 }

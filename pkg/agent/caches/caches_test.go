@@ -47,6 +47,11 @@ func put(t *testing.T, share contract.Share, name string, size int) {
 
 func ignore(...string) {}
 
+// noneEmptied fails if a cache is emptied.
+func noneEmptied(t *testing.T) func(name, reason string) {
+	return func(name, reason string) { t.Errorf("cache %s was emptied: %s", name, reason) }
+}
+
 func TestCachesLiveWithTheLease(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "caches")
 	m := New(dir, Directories{})
@@ -55,7 +60,7 @@ func TestCachesLiveWithTheLease(t *testing.T) {
 	require.NoError(t, err)
 	assert.Empty(t, left, "no cache was ever used")
 
-	shares, err := m.Open(mac, []instancev1alpha1.InstanceCache{{Name: "gems"}, {Name: "derived-data", ReadOnly: true}})
+	shares, err := m.Open(mac, []instancev1alpha1.InstanceCache{{Name: "gems"}, {Name: "derived-data", ReadOnly: true}}, noneEmptied(t))
 	require.NoError(t, err)
 	assert.Equal(t, []contract.Share{
 		{Name: "gems", Path: filepath.Join(dir, "lease-1", "gems", "data")},
@@ -63,7 +68,7 @@ func TestCachesLiveWithTheLease(t *testing.T) {
 	}, shares)
 	put(t, shares[0], "a", mib)
 
-	again, err := New(dir, Directories{}).Open(mac, wants("gems"))
+	again, err := New(dir, Directories{}).Open(mac, wants("gems"), noneEmptied(t))
 	require.NoError(t, err)
 	assert.FileExists(t, filepath.Join(again[0].Path, "a"), "the next instance of the lease has it, also after a restart of the agent")
 	assert.InDelta(t, 1<<30+63*mib, m.Reserved(mac), 1*mib, "the caches may still take this")
@@ -86,17 +91,17 @@ func TestCachesLiveWithTheLease(t *testing.T) {
 func TestCachesOfAnotherLease(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "caches")
 	m := New(dir, Directories{})
-	old, err := m.Open(leased("lease-1", cache("gems", "64Mi")), wants("gems"))
+	old, err := m.Open(leased("lease-1", cache("gems", "64Mi")), wants("gems"), noneEmptied(t))
 	require.NoError(t, err)
 	put(t, old[0], "secret", 1)
 
-	shares, err := m.Open(leased("lease-2", cache("gems", "64Mi")), wants("gems"))
+	shares, err := m.Open(leased("lease-2", cache("gems", "64Mi")), wants("gems"), noneEmptied(t))
 	require.NoError(t, err)
 	assert.NoDirExists(t, filepath.Join(dir, "lease-1"))
 	assert.NoFileExists(t, filepath.Join(shares[0].Path, "secret"))
 
 	// Also before an instance that uses no cache.
-	_, err = m.Open(leased("lease-3"), nil)
+	_, err = m.Open(leased("lease-3"), nil, noneEmptied(t))
 	require.NoError(t, err)
 	left, err := m.Leftovers()
 	require.NoError(t, err)
@@ -109,15 +114,15 @@ func TestNoSuchCache(t *testing.T) {
 	require.NoError(t, os.MkdirAll(filepath.Join(base, "caches", "lease-2", "gems"), 0o700))
 	for _, name := range []string{"rpms", "..", "../lease-2/gems", "a/b", "/etc", ".", ""} {
 		mac := leased("lease-1", cache("gems", "64Mi"))
-		_, err := m.Open(mac, wants(name))
+		_, err := m.Open(mac, wants(name), noneEmptied(t))
 		require.ErrorContains(t, err, "has no cache", name)
 		mac.Status.Caches = append(mac.Status.Caches, cache(name, "64Mi")) // a server that does not validate
 		if name != "rpms" {
-			_, err = m.Open(mac, wants(name))
+			_, err = m.Open(mac, wants(name), noneEmptied(t))
 			require.ErrorContains(t, err, "has no cache", name)
 		}
 	}
-	_, err := m.Open(leased("../../x", cache("gems", "64Mi")), wants("gems"))
+	_, err := m.Open(leased("../../x", cache("gems", "64Mi")), wants("gems"), noneEmptied(t))
 	require.ErrorContains(t, err, "invalid UID")
 }
 
@@ -132,7 +137,7 @@ func TestSymbolicLinks(t *testing.T) {
 	require.NoError(t, os.Chmod(outside, 0o500))
 	m := New(filepath.Join(base, "caches"), Directories{})
 	mac := leased("lease-1", cache("gems", "64Mi"))
-	shares, err := m.Open(mac, wants("gems"))
+	shares, err := m.Open(mac, wants("gems"), noneEmptied(t))
 	require.NoError(t, err)
 	for name, target := range map[string]string{"dir": outside, "file": large, "loop": ".", "up": "../../../.."} {
 		require.NoError(t, os.Symlink(target, filepath.Join(shares[0].Path, name)))
@@ -157,8 +162,9 @@ func TestSymbolicLinks(t *testing.T) {
 func TestFullCache(t *testing.T) {
 	m := New(filepath.Join(t.TempDir(), "caches"), Directories{MaxFiles: 100})
 	mac := leased("lease-1", cache("gems", "64Mi"))
+	var emptied []string
 	open := func() contract.Share {
-		shares, err := m.Open(mac, wants("gems"))
+		shares, err := m.Open(mac, wants("gems"), func(name, reason string) { emptied = append(emptied, name+": "+reason) })
 		require.NoError(t, err)
 		return shares[0]
 	}
@@ -179,6 +185,9 @@ func TestFullCache(t *testing.T) {
 		require.NoError(t, os.WriteFile(filepath.Join(m.dir, "lease-1", "gems", "data", fmt.Sprint(i)), nil, 0o600))
 	}
 	assert.NoFileExists(t, filepath.Join(open().Path, "1"), "more files than the limit")
+	require.Len(t, emptied, 2)
+	assert.Regexp(t, `^gems: it had 6\d{7} bytes, and its limit is 67108864 bytes$`, emptied[0])
+	assert.Equal(t, "gems: it had more than 100 files", emptied[1])
 }
 
 // A guest may make directories unreadable.
@@ -210,13 +219,13 @@ func (stuck) Erase(path string) error {
 
 func TestCacheThatRemains(t *testing.T) {
 	m := New(filepath.Join(t.TempDir(), "caches"), stuck{})
-	_, err := m.Open(leased("lease-1", cache("gems", "64Mi"), cache("rpms", "64Mi")), wants("gems", "rpms"))
+	_, err := m.Open(leased("lease-1", cache("gems", "64Mi"), cache("rpms", "64Mi")), wants("gems", "rpms"), noneEmptied(t))
 	require.NoError(t, err)
 	require.ErrorContains(t, m.EraseAll(ignore), "busy")
 	left, err := m.Leftovers()
 	require.NoError(t, err)
 	assert.Equal(t, []string{"caches/lease-1", "caches/lease-1/gems"}, left, "the other one is erased nevertheless")
-	_, err = m.Open(leased("lease-2"), nil)
+	_, err = m.Open(leased("lease-2"), nil, noneEmptied(t))
 	require.ErrorContains(t, err, "caches of an earlier lease", "no guest starts beside it")
 }
 

@@ -2,6 +2,7 @@ package caches
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -24,22 +25,31 @@ type Directories struct {
 }
 
 // Open implements Disk.
-func (d Directories) Open(path string, size int64) error {
+func (d Directories) Open(path string, size int64) (emptied string, err error) {
 	used, files, err := d.measure(path)
 	if err != nil {
-		return err
+		return "", err
 	}
-	if used > size || files > d.maxFiles() {
+	switch {
+	case used > size:
+		emptied = fmt.Sprintf("it had %d bytes, and its limit is %d bytes", used, size)
+	case files > d.maxFiles():
+		emptied = fmt.Sprintf("it had more than %d files", d.maxFiles())
+	}
+	if emptied != "" {
 		klog.InfoS("Cache exceeds its limits; emptied", "path", path, "bytes", used, "size", size, "files", files)
 		if err := d.Erase(path); err != nil {
-			return err
+			return "", err
 		}
 	}
 	if err := os.Mkdir(path, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
-		return err
+		return "", err
 	}
-	return nil
+	return emptied, nil
 }
+
+// Attached implements Disk. Directories need nothing from the system.
+func (Directories) Attached(string) ([]string, error) { return nil, nil }
 
 // Erase implements Disk.
 func (d Directories) Erase(path string) error {

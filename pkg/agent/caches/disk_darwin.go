@@ -2,10 +2,12 @@ package caches
 
 import (
 	"context"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"syscall"
+	"time"
 )
 
 // NewDisk returns the disk of this system.
@@ -13,8 +15,17 @@ func NewDisk() Disk {
 	return &Volumes{Run: run, Mounted: mounted}
 }
 
+// pipeTimeout bounds the wait for the output of a killed hdiutil, whose helpers may keep it open.
+const pipeTimeout = 5 * time.Second
+
 func run(ctx context.Context, name string, args ...string) ([]byte, error) {
-	return exec.CommandContext(ctx, name, args...).CombinedOutput()
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.WaitDelay = pipeTimeout
+	output, err := cmd.Output()
+	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
+		output = append(output, exit.Stderr...)
+	}
+	return output, err
 }
 
 // mounted reports whether path is on another file system than its parent.

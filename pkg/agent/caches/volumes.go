@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"k8s.io/klog/v2"
 
@@ -16,9 +15,6 @@ import (
 )
 
 const (
-	hdiutil = "/usr/bin/hdiutil"
-	// hdiutilTimeout bounds one call of hdiutil.
-	hdiutilTimeout = 2 * time.Minute
 	// imageSuffix is the suffix of the disk image of a volume. hdiutil requires it.
 	imageSuffix = ".sparseimage"
 	// newSuffix marks a disk image that is being created.
@@ -41,74 +37,103 @@ func cacheName(entry string) string {
 	return strings.TrimSuffix(strings.TrimSuffix(entry, newSuffix), imageSuffix)
 }
 
-// Open implements Disk. A volume that macOS does not mount is replaced by an empty one.
-func (v *Volumes) Open(path string, size int64) error {
-	mounted, err := v.Mounted(path)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
+// Open implements Disk. It never empties a cache. A volume that macOS does not mount may be busy
+// rather than damaged, and only its owner can tell whether the content may be lost.
+func (v *Volumes) Open(path string, size int64) (emptied string, err error) {
+	mounted, err := v.mounted(path)
+	if err != nil {
+		return "", err
 	}
-	if mounted {
-		return nil
+	if !mounted {
+		if err := v.mount(path, size); err != nil {
+			return "", err
+		}
 	}
+	hideFromSpotlight(path)
+	return "", nil
+}
+
+// mount mounts the volume at path, and creates a missing one.
+func (v *Volumes) mount(path string, size int64) error {
 	if err := os.Mkdir(path, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
 	image := path + imageSuffix
-	if _, err := os.Lstat(image); err == nil {
-		err := v.attach(path)
-		if err == nil {
-			return nil
-		}
-		klog.ErrorS(err, "Failed to mount the volume of a cache; replaced by an empty one", "image", image)
-		if err := os.Remove(image); err != nil {
+	if _, err := os.Lstat(image); errors.Is(err, fs.ErrNotExist) {
+		if err := v.create(path, size); err != nil {
 			return err
 		}
-	} else if !errors.Is(err, fs.ErrNotExist) {
+	} else if err != nil {
 		return err
 	}
-	if err := v.create(path, size); err != nil {
+	// An interrupted mount leaves the image attached, and then it is busy.
+	if err := v.detach(image); err != nil {
 		return err
 	}
-	if err := v.attach(path); err != nil {
-		return err
+	if _, err := v.hdiutil("attach", image, "-mountpoint", path, "-nobrowse", "-noautoopen", "-owners", "off"); err != nil {
+		return fmt.Errorf("failed to mount the volume, whose content is kept; create another lease if this persists: %w", err)
 	}
-	// Spotlight reads no file of a guest. No guest has seen this volume yet.
-	return os.WriteFile(filepath.Join(path, ".metadata_never_index"), nil, 0o600)
+	return nil
 }
 
 // create creates the disk image. An interruption leaves no incomplete image of that name.
 func (v *Volumes) create(path string, size int64) error {
 	created := path + newSuffix
+	if err := v.detach(created); err != nil {
+		return err
+	}
 	if err := os.Remove(created); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	if err := v.hdiutil("create", "-size", fmt.Sprintf("%dm", size/mebibyte), "-type", "SPARSE", "-fs", "APFS", "-volname", filepath.Base(path), created); err != nil {
+	if _, err := v.hdiutil("create", "-size", fmt.Sprintf("%dm", size/mebibyte), "-type", "SPARSE", "-fs", "APFS", "-volname", filepath.Base(path), created); err != nil {
 		return err
 	}
 	return os.Rename(created, path+imageSuffix)
 }
 
-func (v *Volumes) attach(path string) error {
-	return v.hdiutil("attach", path+imageSuffix, "-mountpoint", path, "-nobrowse", "-noautoopen", "-owners", "off")
+// hideFromSpotlight keeps Spotlight from reading the files of a guest. A guest cannot change the
+// root of the volume.
+func hideFromSpotlight(path string) {
+	file := filepath.Join(path, ".metadata_never_index")
+	if _, err := os.Lstat(file); err == nil {
+		return
+	}
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		klog.ErrorS(err, "Failed to exclude the volume of a cache from Spotlight; a full volume needs no index", "path", path)
+	}
 }
 
-// Erase implements Disk.
+// Erase implements Disk. The file of an attached image would keep its storage, so the image is
+// detached first.
 func (v *Volumes) Erase(path string) error {
-	mounted, err := v.Mounted(path)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	if mounted {
-		if err := v.hdiutil("detach", path, "-force"); err != nil {
+	images := []string{path + newSuffix, path + imageSuffix}
+	for _, image := range images {
+		if err := v.detach(image); err != nil {
 			return err
 		}
 	}
-	for _, name := range []string{path + newSuffix, path + imageSuffix, path} {
+	if mounted, err := v.mounted(path); err != nil {
+		return err
+	} else if mounted { // hdiutil knows the image by another path
+		if _, err := v.hdiutil("detach", path, "-force"); err != nil {
+			return err
+		}
+	}
+	for _, name := range append(images, path) {
 		if err := os.RemoveAll(name); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// mounted reports whether a volume is mounted at the path, which may not exist.
+func (v *Volumes) mounted(path string) (bool, error) {
+	mounted, err := v.Mounted(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return mounted, err
 }
 
 // Allocated implements Disk.
@@ -121,14 +146,4 @@ func (v *Volumes) Allocated(path string) (int64, error) {
 		return 0, err
 	}
 	return disk.Allocated(info), nil
-}
-
-func (v *Volumes) hdiutil(args ...string) error {
-	ctx, cancel := context.WithTimeout(context.Background(), hdiutilTimeout)
-	defer cancel()
-	output, err := v.Run(ctx, hdiutil, args...)
-	if err != nil {
-		return fmt.Errorf("hdiutil %s: %w: %s", args[0], err, strings.TrimSpace(string(output)))
-	}
-	return nil
 }

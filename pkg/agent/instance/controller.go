@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/record"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
@@ -45,6 +46,7 @@ type Config struct {
 	// Environment sends the environments of startup scripts.
 	Environment *environment.Sender
 	Caches      *caches.Manager
+	Recorder    record.EventRecorder
 	Rejections  *rejections.Recorder
 	Queue       *queue.Queue[queue.Key]
 	Clock       clock.Clock

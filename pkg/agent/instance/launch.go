@@ -4,17 +4,25 @@ import (
 	"cmp"
 	"crypto/rand"
 	"errors"
+	"fmt"
 	"net"
 	"slices"
+
+	corev1 "k8s.io/api/core/v1"
 
 	"macrack.io/macrack/pkg/agent/disk"
 	"macrack.io/macrack/pkg/agent/environment"
 	"macrack.io/macrack/pkg/agent/images"
+	"macrack.io/macrack/pkg/agent/objects"
 	"macrack.io/macrack/pkg/agent/teardown"
+	"macrack.io/macrack/pkg/apiclient"
 	imagev1alpha1 "macrack.io/macrack/pkg/apis/image/v1alpha1"
 	instancev1alpha1 "macrack.io/macrack/pkg/apis/instance/v1alpha1"
 	"macrack.io/macrack/pkg/vm/contract"
 )
+
+// reasonCacheEmptied is the reason of the Event of a cache that exceeded its limits.
+const reasonCacheEmptied = "CacheEmptied"
 
 // launch places the virtual machine in a slot and starts it.
 func (s *starter) launch(instance *instancev1alpha1.MacOSInstance, network contract.Network, class *instancev1alpha1.InstanceClass, image *imagev1alpha1.MacOSImage, cached images.Cached) error {
@@ -60,7 +68,10 @@ func (s *starter) openCaches(instance *instancev1alpha1.MacOSInstance) ([]contra
 	if mismatch := teardown.LeaseMismatch(macNode, instance); mismatch != "" {
 		return nil, errors.New(mismatch)
 	}
-	return s.Caches.Open(macNode, instance.Spec.Caches)
+	return s.Caches.Open(macNode, instance.Spec.Caches, func(name, reason string) {
+		s.Recorder.Event(objects.InstanceRef(instance), corev1.EventTypeWarning, reasonCacheEmptied,
+			apiclient.Message(fmt.Sprintf("Cache %s was emptied: %s", name, reason)))
+	})
 }
 
 // reopenCaches makes the caches available again for an instance in a slot: a reboot of the Mac
