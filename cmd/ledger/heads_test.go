@@ -19,6 +19,7 @@ import (
 
 	"macrack.io/macrack/pkg/apis/rack"
 	"macrack.io/macrack/pkg/ledger"
+	"macrack.io/macrack/pkg/rules"
 )
 
 func TestVerifyExpectsTheKnownHeads(t *testing.T) {
@@ -111,6 +112,35 @@ func TestHeadsFollowTheLedger(t *testing.T) {
 	out, err = run(after.String(), "verify", "-", "--expect", old)
 	require.NoError(t, err, "older heads than the last are continued also: what they say when they were written is printed")
 	assert.Contains(t, out, "expected: the heads of 2 chains, written 2026-09-15T12:00:00Z")
+}
+
+// A recorded loss of history is printed, and does not prevent that heads are written.
+func TestVerifyARecordedLoss(t *testing.T) {
+	s := newServer(t)
+	node := &rack.MacNode{ObjectMeta: metav1.ObjectMeta{Name: "mac-0"}, Spec: rack.MacNodeSpec{SerialNumber: "C07MAC0"}}
+	node.Status.Quarantine = &rack.Quarantine{Reason: string(rules.LedgerBehind), Message: "3 records are missing"}
+	loss := ledger.NewNodeQuarantined(node)
+	loss.Details.WitnessedSequence, loss.Details.WitnessedHash = 603, "d"
+	require.NoError(t, ledger.Append(t.Context(), s, testingclock.NewFakePassiveClock(now), loss))
+	var exported bytes.Buffer
+	require.NoError(t, (&exportOptions{format: "jsonl", output: "-"}).run(t.Context(), s.list, &exported, &bytes.Buffer{}))
+
+	heads := filepath.Join(t.TempDir(), "heads.txt")
+	for range 2 { // the second time, the heads are expected
+		out, err := run(exported.String(), "verify", "-", "--heads", heads)
+		require.NoError(t, err)
+		assert.Contains(t, out, "lost: 3 records are missing\n")
+		assert.NotContains(t, out, "broken: ")
+		assert.Contains(t, out, "heads: chains=2")
+		assert.Contains(t, out, "lost history: chains=1; reports on the time of the loss are Incomplete\nledger: records=1201 chains=2 broken=0\n")
+	}
+
+	lines := strings.SplitAfter(exported.String(), "\n")
+	tampered := strings.Join(append(lines[:5:5], lines[6:]...), "")
+	out, err := run(tampered, "verify", "-")
+	assert.EqualError(t, err, "the ledger is broken")
+	assert.Contains(t, out, "lost: 3 records")
+	assert.Contains(t, out, "broken=1\n")
 }
 
 // forged returns a JSON Lines export of a server whose records are all forged, with hashes and

@@ -37,6 +37,9 @@ chain to a file; --expect FILE fails unless the ledger continues the heads in th
 it is checked in the same way before it is replaced, so one scheduled command is sufficient for both. Store the file where the
 operators of the ledger cannot write.
 
+Records that a restored etcd has lost, and whose loss is itself recorded, are printed as "lost". They do not break the
+ledger, but reports on the time of the loss are Incomplete.
+
 If all checks pass, the last line of the output is "ledger: records=N chains=N broken=0" and the exit code is 0.
 Exit code 1: the ledger is broken, the file is not an export, or it has no records. Exit code 2: the check could not
 run, for example because the file is unreadable or the heads file was edited.`,
@@ -99,12 +102,15 @@ func verify(ctx context.Context, path, headsPath string, expected expectation, s
 		return err
 	}
 	heads := ledger.NewHeads(now)
-	counts, records := map[string]int64{}, 0
-	status, err := reportOn(ctx, path, stdin, known, expected.retention, ledger.Everything(now), now, func(record *rack.AuditRecord) {
+	counts, records, losses := map[string]int64{}, 0, []string(nil)
+	findings, err := findIn(ctx, path, stdin, known, expected.retention, ledger.Everything(now), now, func(record *rack.AuditRecord) {
 		name, _, _ := ledger.SplitName(record.Name)
 		counts[name]++
 		records++
 		heads.Add(record)
+		if message, ok := ledger.LossIn(record); ok {
+			losses = append(losses, message)
+		}
 	})
 	var malformed *ledger.MalformedError
 	if errors.As(err, &malformed) {
@@ -135,12 +141,17 @@ func verify(ctx context.Context, path, headsPath string, expected expectation, s
 			}
 		}
 	}
+	status, lost := findings.Reports[0], findings.Lost[0]
+	broken := status.BrokenChains - lost
+	for _, message := range losses {
+		fmt.Fprintf(stdout, "lost: %s\n", printable(message))
+	}
 	for _, violation := range status.Violations {
-		if violation.Rule == string(rules.UnbrokenLedger) {
+		if violation.Rule == string(rules.UnbrokenLedger) && !slices.Contains(losses, violation.Message) {
 			fmt.Fprintf(stdout, "broken: %s\n", printable(violation.Message))
 		}
 	}
-	if status.BrokenChains == 0 && records > 0 && headsPath != "" {
+	if broken == 0 && records > 0 && headsPath != "" {
 		content := heads.Encode()
 		if _, err := ledger.DecodeHeads(content); err != nil {
 			return fmt.Errorf("heads not written, because they could not be read again: %w", err)
@@ -154,9 +165,12 @@ func verify(ctx context.Context, path, headsPath string, expected expectation, s
 		}
 		fmt.Fprintf(stdout, "heads: chains=%d sha256=%x\n", len(heads.Chains), sha256.Sum256(content))
 	}
-	fmt.Fprintf(stdout, "ledger: records=%d chains=%d broken=%d\n", records, len(heads.Chains), status.BrokenChains)
+	if lost > 0 {
+		fmt.Fprintf(stdout, "lost history: chains=%d; reports on the time of the loss are Incomplete\n", lost)
+	}
+	fmt.Fprintf(stdout, "ledger: records=%d chains=%d broken=%d\n", records, len(heads.Chains), broken)
 	switch {
-	case status.BrokenChains > 0:
+	case broken > 0:
 		return verdict("the ledger is broken")
 	case records == 0:
 		return verdict("the file has no records; nothing was verified")
@@ -173,12 +187,18 @@ func printable(s string) string {
 // reportOn builds a report from the records of a file, and calls see for each record.
 func reportOn(ctx context.Context, path string, stdin io.Reader, known *ledger.Heads, retention time.Duration, window ledger.Window, now time.Time,
 	see func(*rack.AuditRecord)) (rack.ComplianceReportStatus, error) {
-	source, anchors := open(path, stdin, known, retention, now)
-	statuses, err := ledger.Report(ctx, seen(source, see), anchors, window)
+	findings, err := findIn(ctx, path, stdin, known, retention, window, now, see)
 	if err != nil {
 		return rack.ComplianceReportStatus{}, err
 	}
-	return statuses[0], nil
+	return findings.Reports[0], nil
+}
+
+// findIn is like reportOn, and returns all findings.
+func findIn(ctx context.Context, path string, stdin io.Reader, known *ledger.Heads, retention time.Duration, window ledger.Window, now time.Time,
+	see func(*rack.AuditRecord)) (*ledger.Findings, error) {
+	source, anchors := open(path, stdin, known, retention, now)
+	return ledger.Find(ctx, seen(source, see), anchors, window)
 }
 
 // open returns the records of a file, and the anchors that follow from the known heads, if any.

@@ -13,7 +13,7 @@ type fact struct {
 	span      span
 	mac       bool                      // whether the Mac counts in the windows of the span
 	count     int64                     // of the kind
-	violation *rack.ComplianceViolation // of a violated rule
+	violation *rack.ComplianceViolation // of a violated rule, or of a loss
 }
 
 type factKind byte
@@ -28,6 +28,7 @@ const (
 	rejected          // count requests, for one of the three rules
 	rejectedOtherwise // count requests
 	violated
+	lostHistory // the chain is broken in these windows
 )
 
 // prove adds a fact to the report, and to the proof for later reports.
@@ -53,6 +54,10 @@ func (c *chain) tell(f fact) {
 		return
 	case violated:
 		c.report.violated(f.span, *f.violation)
+		return
+	case lostHistory:
+		c.report.violated(f.span, *f.violation)
+		c.report.during(f.span, func(i int, _ *rack.ComplianceReportStatus) { c.lost.add(i) })
 		return
 	}
 	c.report.during(f.span, func(i int, status *rack.ComplianceReportStatus) {
@@ -123,7 +128,7 @@ func (l *factLog) each(f func(fact)) {
 		data = data[1:]
 		last += next()
 		one := fact{kind: factKind(kind >> 1), mac: kind&1 != 0, span: span{last, last + next()}, count: next()}
-		if one.kind == violated {
+		if one.kind == violated || one.kind == lostHistory {
 			one.violation = l.violations[one.count]
 		}
 		f(one)

@@ -5,11 +5,17 @@ import (
 	"macrack.io/macrack/pkg/rules"
 )
 
+// LossIn returns the description of the lost records of a Mac, if a record is that of a loss.
+func LossIn(record *rack.AuditRecord) (message string, ok bool) {
+	d := record.Details
+	return d.Message, record.Type == rack.NodeQuarantined && d.WitnessedSequence > 0 && rules.LostHistory(d.Reason)
+}
+
 // lose begins a break at a record of a Mac that has seen records which the chain does not have. The
 // server may have been restored from a backup. The break lasts until the Mac is restored, because
 // its lease and its virtual machines are not recorded before that.
 func (s *chassis) lose(record *rack.AuditRecord, at int64) {
-	if record.Details.WitnessedSequence == 0 || !rules.LostHistory(record.Details.Reason) {
+	if _, ok := LossIn(record); !ok {
 		return
 	}
 	from := int64(always)
@@ -22,7 +28,6 @@ func (s *chassis) lose(record *rack.AuditRecord, at int64) {
 	}
 	v := s.chain.violation(record, record.Details.Message, nameIn(record))
 	s.loss = &pendingBreak{from: from, violation: v}
-	s.chain.report.breaks()
 	s.forget()
 }
 
@@ -33,16 +38,22 @@ func (s *chassis) restored(record *rack.AuditRecord, at int64) {
 		return
 	}
 	if s.loss == nil && s.chain.first > 1 {
-		s.chain.addBreakAt(span{always, at}, record, record.Details.Message, nameIn(record))
+		s.addLoss(span{always, at}, s.chain.violation(record, record.Details.Message, nameIn(record)))
 	}
 	s.endLoss(at)
 }
 
 func (s *chassis) endLoss(at int64) {
 	if s.loss != nil {
-		s.chain.addBreak(span{s.loss.from, at}, s.loss.violation)
+		s.addLoss(span{s.loss.from, at}, s.loss.violation)
 		s.loss = nil
 	}
+}
+
+// addLoss adds a loss that the records prove. It does not refute other facts, so later reports can
+// rely on them.
+func (s *chassis) addLoss(during span, v rack.ComplianceViolation) {
+	s.chain.prove(fact{kind: lostHistory, span: during, violation: &v})
 }
 
 // began returns the time since which the subject of a record uses the Mac. A restored lease or

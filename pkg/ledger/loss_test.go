@@ -97,6 +97,33 @@ func TestReportOfLostHistory(t *testing.T) {
 	assert.Zero(t, m.report(t, "7d").FloorBreaches)
 }
 
+// A recorded loss does not break a chain for the reports on later times: they continue a proof.
+func TestALossIsProved(t *testing.T) {
+	m, node := newMemory(), newNode("mac1")
+	m.bind(t, newLease("acme", "old"), node)
+	m.append(t, lost(node, m.clock.Now()))
+	m.step(time.Hour)
+	m.append(t, ended(node))
+	m.step(time.Hour)
+	everything := Everything(m.clock.Now())
+	findings, proof, err := FindAndProve(t.Context(), m.source(), m.anchors(), everything)
+	require.NoError(t, err)
+	require.NotNil(t, proof)
+	assert.Equal(t, []int64{1}, findings.Lost)
+
+	later, _, err := proof.Find(t.Context(), Records(), m.anchors(), everything)
+	require.NoError(t, err)
+	assert.Equal(t, findings, later)
+
+	// A chain that is also broken otherwise does not count as lost.
+	m.remove(t, "c07mac1-000000000002")
+	findings, proof, err = FindAndProve(t.Context(), m.source(), m.anchors(), everything)
+	require.NoError(t, err)
+	assert.Nil(t, proof)
+	assert.Equal(t, []int64{0}, findings.Lost)
+	assert.EqualValues(t, 1, findings.Reports[0].BrokenChains)
+}
+
 // If all records before the loss are lost, it has no known beginning.
 func TestReportOfALossOfUnknownBeginning(t *testing.T) {
 	m, node := newMemory(), newNode("mac1")

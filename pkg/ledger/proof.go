@@ -15,7 +15,7 @@ var ErrProofOutdated = errors.New("ledger: the records do not continue those of 
 // A Proof has the facts that the records of an earlier report have proved, and the state of the
 // verification of each chain after its last record. A later report continues with the next records.
 //
-// A Proof is of unbroken chains only. It relies on its caller to check that all its records still
+// A Proof is of unbroken chains only; a recorded loss of history does not break a chain. It relies on its caller to check that all its records still
 // exist unchanged.
 type Proof struct {
 	chains  map[string]*chain
@@ -88,7 +88,7 @@ func equalHeads(a, b *Head) bool {
 func (c *chain) resume(r *report) *chain {
 	resumed := c.clone()
 	resumed.report = r
-	resumed.broken, resumed.seen, resumed.reportedWindows = 0, 0, 0
+	resumed.broken, resumed.seen, resumed.lost, resumed.reportedWindows = 0, 0, 0, 0
 	head := resumed.head()
 	resumed.headSeen = head != nil && head.Hash == c.hashes[0]
 	resumed.facts.each(resumed.tell)

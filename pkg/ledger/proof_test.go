@@ -31,7 +31,7 @@ type randomLife struct {
 func (l *randomLife) event(t *testing.T) {
 	node := newNode(fmt.Sprintf("mac%d", l.Intn(3)))
 	lease, vm := l.leases[l.Intn(len(l.leases))], l.vms[l.Intn(len(l.vms))]
-	switch l.Intn(9) {
+	switch l.Intn(12) {
 	case 0, 1:
 		lease = newLease([]string{"acme", "globex"}[l.Intn(2)], fmt.Sprintf("lease-%d", len(l.records)))
 		l.bind(t, lease, node)
@@ -52,6 +52,12 @@ func (l *randomLife) event(t *testing.T) {
 		l.append(t, rejected)
 	case 8:
 		l.append(t, NewInstanceRejected(newInstance(newLease("acme", "unbound"), "vm"), nil, rack.LayerRegistry, "NoSuchLease", "no"))
+	case 9:
+		if l.Intn(4) == 0 {
+			l.append(t, lost(node, l.clock.Now().Add(-time.Duration(l.Intn(48))*time.Hour)))
+		}
+	case 10, 11:
+		l.append(t, ended(node))
 	}
 }
 
@@ -195,17 +201,18 @@ func TestFactLog(t *testing.T) {
 		{kind: leased, span: span{-5, forever}, mac: true, count: -3},
 		{kind: ran, span: span{always, always}, count: forever},
 		{kind: violated, span: span{forever, forever}, violation: violation},
+		{kind: lostHistory, span: span{forever, forever}, violation: violation},
 	}
 	var log factLog
 	size := 0
 	for _, f := range facts {
 		size += log.add(f)
 	}
-	assert.Equal(t, len(log.data)+sizeOfViolation, size)
+	assert.Equal(t, len(log.data)+2*sizeOfViolation, size)
 	var read []fact
 	clone := log.clone()
 	clone.each(func(f fact) {
-		f.count = map[bool]int64{false: f.count}[f.kind == violated]
+		f.count = map[bool]int64{false: f.count}[f.violation != nil]
 		read = append(read, f)
 	})
 	assert.Equal(t, facts, read)

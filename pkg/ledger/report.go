@@ -34,7 +34,9 @@ func Report(ctx context.Context, source RecordSource, anchors Anchors, windows .
 // leases.
 type Findings struct {
 	Reports []rack.ComplianceReportStatus
-	Leases  []Lease
+	// Lost are the numbers of chains of each report that only a recorded loss of history breaks.
+	Lost   []int64
+	Leases []Lease
 }
 
 // Find is like Report, and also returns the leases. It takes memory in proportion to their number.
@@ -64,6 +66,7 @@ type windowReport struct {
 	Window
 	span         span
 	status       rack.ComplianceReportStatus
+	lost         int64 // the number of chains that only a recorded loss breaks
 	began, since int64 // the start of the ledger, and the time since which all chains are complete
 }
 
@@ -96,7 +99,11 @@ func (r *report) read(ctx context.Context, source RecordSource) ([]rack.Complian
 func (r *report) find(ctx context.Context, source RecordSource) (*Findings, error) {
 	r.keepsLeases = true
 	reports, err := r.read(ctx, source)
-	return &Findings{Reports: reports, Leases: r.leases}, err
+	findings := &Findings{Reports: reports, Leases: r.leases}
+	for _, w := range r.windows {
+		findings.Lost = append(findings.Lost, w.lost)
+	}
+	return findings, err
 }
 
 func (r *report) add(record *rack.AuditRecord, intact bool) error {
@@ -141,6 +148,7 @@ func (r *report) finish() []rack.ComplianceReportStatus {
 			proof.chains[name] = c.clone()
 		}
 		c.finish()
+		r.countLost(c)
 		r.leases = append(r.leases, c.leases...)
 	}
 	if !r.broken {
@@ -151,6 +159,17 @@ func (r *report) finish() []rack.ComplianceReportStatus {
 		statuses = append(statuses, w.finish())
 	}
 	return statuses
+}
+
+// countLost counts a chain as broken in the windows of its losses, unless it has another break in
+// them.
+func (r *report) countLost(c *chain) {
+	for i, w := range r.windows {
+		if c.lost.has(i) && c.broken.add(i) {
+			w.status.BrokenChains++
+			w.lost++
+		}
+	}
 }
 
 // during calls f with each window that s meets, and the window's number.
@@ -215,6 +234,8 @@ func (w *windowReport) finish() rack.ComplianceReportStatus {
 
 // windowSet is a set of windows, by number.
 type windowSet uint64
+
+func (s windowSet) has(i int) bool { return s&(1<<i) != 0 }
 
 // add adds a window and reports whether it is new.
 func (s *windowSet) add(i int) bool {

@@ -39,10 +39,10 @@ type chain struct {
 	headSeen   bool  // whether the record of the known head was there, with its hash
 	unanchored bool  // whether the chain is known not to continue its anchors
 
-	broken, seen windowSet
-	chassis      chassis
-	facts        factLog // empty if the chain is not remembered
-	leases       []Lease // that ended; empty if the report keeps none
+	broken, seen, lost windowSet // the windows in which the chain is broken, has facts, lacks lost records
+	chassis            chassis
+	facts              factLog // empty if the chain is not remembered
+	leases             []Lease // that ended; empty if the report keeps none
 }
 
 // A pendingBreak is an edited record, whose time is only known from the next valid record.
