@@ -188,13 +188,6 @@ func (g *Guest) DialContext(ctx context.Context, network, address string) (net.C
 	return gonet.DialContextTCP(ctx, g.stack, full, ipv4.ProtocolNumber)
 }
 
-// DialFrom connects to a TCP address from a port of the guest.
-func (g *Guest) DialFrom(ctx context.Context, port uint16, to netip.AddrPort) (net.Conn, error) {
-	local := tcpip.FullAddress{NIC: nic, Port: port}
-	remote := tcpip.FullAddress{NIC: nic, Addr: tcpip.AddrFrom4(to.Addr().As4()), Port: to.Port()}
-	return gonet.DialTCPWithBind(ctx, g.stack, local, remote, ipv4.ProtocolNumber)
-}
-
 // Listen listens on a TCP port of all addresses of the guest.
 func (g *Guest) Listen(port uint16) (net.Listener, error) {
 	return gonet.ListenTCP(g.stack, tcpip.FullAddress{NIC: nic, Port: port}, ipv4.ProtocolNumber)
