@@ -16,7 +16,8 @@ import (
 	"macrack.io/macrack/pkg/apis/scalar"
 )
 
-// A cache in a directory that exceeds its limit is emptied before its next use, which the tenant sees in an Event.
+// A cache in a directory that exceeds its limit is emptied before its next use. The tenant sees it
+// in an Event.
 func TestEmptiedCache(t *testing.T) {
 	r := newRack(t)
 	r.changeMacNode(func(m *rackv1alpha1.MacNode) {

@@ -80,8 +80,8 @@ func (p *Prefetcher) Reconcile(ctx context.Context, name string) error {
 	return nil
 }
 
-// reportMissing reports an image that does not exist, once for each lease. The Event is on the lease,
-// which names the image.
+// reportMissing reports an image that does not exist, once for each lease. The Event is on the
+// lease, which names the image.
 func (p *Prefetcher) reportMissing(lease *rackv1alpha1.LeaseReference, name string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
