@@ -8,6 +8,7 @@ import (
 	"macrack.io/macrack/pkg/plugin/cmdutil"
 	"macrack.io/macrack/pkg/plugin/compliance"
 	"macrack.io/macrack/pkg/plugin/connect"
+	"macrack.io/macrack/pkg/plugin/console"
 	"macrack.io/macrack/pkg/plugin/leases"
 	"macrack.io/macrack/pkg/plugin/rack"
 	"macrack.io/macrack/pkg/plugin/run"
@@ -45,6 +46,7 @@ It uses your kubeconfig and your rights: it shows what you may see, and names wh
 		connect.NewCopyCommand(env),
 		connect.NewVNCCommand(env),
 		compliance.NewCommand(env),
+		console.NewCommand(env),
 		newVersionCommand(env),
 	)
 	return cmd

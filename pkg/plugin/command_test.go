@@ -26,7 +26,7 @@ func TestHelp(t *testing.T) {
 		assert.Contains(t, cmd.Example, "  kubectl macrack "+cmd.Name(), cmd.Name())
 		assert.False(t, strings.HasSuffix(cmd.Short, "."), cmd.Name())
 	}
-	assert.Equal(t, []string{"compliance", "cp", "leases", "rack", "run", "ssh", "version", "vnc", "why"}, names)
+	assert.Equal(t, []string{"compliance", "cp", "leases", "rack", "run", "ssh", "ui", "version", "vnc", "why"}, names)
 	out := plugintest.New().Run(t, NewCommand, "rack", "--help")
 	for _, want := range []string{"kubectl macrack rack [flags]", "--namespace", "--context", "--kubeconfig", "--watch"} {
 		assert.Contains(t, out, want)
