@@ -12,6 +12,7 @@ import (
 	"macrack.io/macrack/pkg/plugin/leases"
 	"macrack.io/macrack/pkg/plugin/rack"
 	"macrack.io/macrack/pkg/plugin/run"
+	"macrack.io/macrack/pkg/plugin/usage"
 	"macrack.io/macrack/pkg/plugin/why"
 	"macrack.io/macrack/pkg/version"
 )
@@ -45,6 +46,7 @@ It uses your kubeconfig and your rights: it shows what you may see, and names wh
 		connect.NewSSHCommand(env),
 		connect.NewCopyCommand(env),
 		connect.NewVNCCommand(env),
+		usage.NewCommand(env),
 		compliance.NewCommand(env),
 		console.NewCommand(env),
 		newVersionCommand(env),

@@ -26,7 +26,7 @@ func TestHelp(t *testing.T) {
 		assert.Contains(t, cmd.Example, "  kubectl macrack "+cmd.Name(), cmd.Name())
 		assert.False(t, strings.HasSuffix(cmd.Short, "."), cmd.Name())
 	}
-	assert.Equal(t, []string{"compliance", "cp", "leases", "rack", "run", "ssh", "ui", "version", "vnc", "why"}, names)
+	assert.Equal(t, []string{"compliance", "cp", "leases", "rack", "run", "ssh", "ui", "usage", "version", "vnc", "why"}, names)
 	out := plugintest.New().Run(t, NewCommand, "rack", "--help")
 	for _, want := range []string{"kubectl macrack rack [flags]", "--namespace", "--context", "--kubeconfig", "--watch"} {
 		assert.Contains(t, out, want)
@@ -74,6 +74,8 @@ func TestCompletion(t *testing.T) {
 	assert.Equal(t, []string{"build"}, complete(t, objects(), "run", "--lease", ""))
 	assert.Equal(t, []string{"acme"}, complete(t, objects(), "rack", "--namespace", ""))
 	assert.Equal(t, []string{"24h", "7d", "30d", "90d"}, complete(t, objects(), "compliance", ""))
+	assert.Equal(t, []string{"today", "7d", "30d", "month"}, complete(t, objects(), "usage", ""))
+	assert.Empty(t, complete(t, objects(), "usage", "7d", ""))
 
 	f := objects()
 	f.ForbidMacRack("list", "macnodes", "*")
