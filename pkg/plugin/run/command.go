@@ -3,12 +3,19 @@ package run
 
 import (
 	"errors"
+	"fmt"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"macrack.io/macrack/pkg/plugin/cmdutil"
 	"macrack.io/macrack/pkg/plugin/guest"
+	"macrack.io/macrack/pkg/rules"
 )
+
+// defaultDeadline is the time for which a killed plugin blocks a slot at most. A new lease lasts as
+// long.
+const defaultDeadline = rules.MinimumLeaseDuration
 
 // Options are the flags and arguments of the command.
 type Options struct {
@@ -19,6 +26,8 @@ type Options struct {
 	NodeClass string
 	// Yes: a new lease needs no confirmation.
 	Yes bool
+	// Deadline is the time that the virtual machine may run.
+	Deadline time.Duration
 	// Stdin and TTY connect the command to the user's input and terminal.
 	Stdin, TTY bool
 	Command    []string
@@ -38,7 +47,8 @@ The virtual machine takes a free slot of a lease of the namespace. If all are ta
 made, after a confirmation: a lease keeps its Mac for at least 24 hours, and is billed for them. A new
 lease deletes itself after that time, and its slots are free for further runs until then.
 
-Ctrl-C also deletes the virtual machine, and a lease that has no Mac yet.`,
+Ctrl-C also deletes the virtual machine, and a lease that has no Mac yet. If the plugin is killed, the
+virtual machine ends at its deadline, and is deleted then.`,
 		Example: `  # Print the version of Xcode in an image
   kubectl macrack run --image macos-26-xcode-26 --class small -- xcodebuild -version
 
@@ -54,6 +64,9 @@ Ctrl-C also deletes the virtual machine, and a lease that has no Mac yet.`,
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if o.Deadline < time.Second {
+				return fmt.Errorf("--deadline is %s; it must be at least 1s", o.Deadline)
+			}
 			o.Command = args
 			clients, err := env.Connect()
 			if err != nil {
@@ -69,6 +82,7 @@ Ctrl-C also deletes the virtual machine, and a lease that has no Mac yet.`,
 	flags.StringVar(&o.Lease, "lease", "", "Lease whose Mac runs the virtual machine. Default: one with a free slot.")
 	flags.StringVar(&o.NodeClass, "node-class", "", "MacNodeClass of the Mac, if a new lease is made. Default: that of the fleet.")
 	flags.BoolVarP(&o.Yes, "yes", "y", false, "Make a new lease without a question.")
+	flags.DurationVar(&o.Deadline, "deadline", defaultDeadline, "Time after which the virtual machine is shut down, also if the plugin was killed.")
 	flags.BoolVarP(&o.Stdin, "stdin", "i", false, "Pass standard input to the command.")
 	flags.BoolVarP(&o.TTY, "tty", "t", false, "Run the command in a terminal.")
 	for _, name := range []string{"image", "class"} {

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/term"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	instancev1alpha1 "macrack.io/macrack/pkg/apis/instance/v1alpha1"
 	"macrack.io/macrack/pkg/plugin/cmdutil"
@@ -22,6 +23,9 @@ const (
 	namePrefix = "run-"
 	// cleanupTimeout bounds the requests after the command.
 	cleanupTimeout = 30 * time.Second
+	// keepEnded is the time in seconds for which an ended instance is kept, so that its failure can
+	// be read.
+	keepEnded = int32(300)
 )
 
 // A runner runs one command.
@@ -108,7 +112,11 @@ func (r *runner) start(ctx context.Context, lease string) (guest.Pod, error) {
 	// An interrupted request could create an instance that is never deleted.
 	i, err := client.Create(context.WithoutCancel(ctx), &instancev1alpha1.MacOSInstance{
 		ObjectMeta: metav1.ObjectMeta{GenerateName: namePrefix},
-		Spec:       instancev1alpha1.MacOSInstanceSpec{LeaseName: lease, ClassName: r.options.Class, ImageName: r.options.Image},
+		Spec: instancev1alpha1.MacOSInstanceSpec{
+			LeaseName: lease, ClassName: r.options.Class, ImageName: r.options.Image,
+			// A plugin that is killed deletes nothing.
+			ActiveDeadlineSeconds: ptr.To(int64(r.options.Deadline.Seconds())), TTLSecondsAfterFinished: ptr.To(keepEnded),
+		},
 	}, metav1.CreateOptions{})
 	if err != nil {
 		return guest.Pod{}, fmt.Errorf("failed to create an instance: %w", err)

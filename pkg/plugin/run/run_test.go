@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	clienttesting "k8s.io/client-go/testing"
 	clientexec "k8s.io/client-go/util/exec"
+	"k8s.io/utils/ptr"
 
 	instancev1alpha1 "macrack.io/macrack/pkg/apis/instance/v1alpha1"
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
@@ -173,6 +174,23 @@ func slots(cpu string, names ...string) func(*rackv1alpha1.MacNodeLease) {
 
 func held(l *rackv1alpha1.MacNodeLease) {
 	l.Status.Phase, l.DeletionTimestamp, l.Finalizers = rackv1alpha1.MacNodeLeaseHeld, plugintest.At(-0.5), []string{"macrack.io/floor"}
+}
+
+// An instance ends and is deleted without the plugin, which can be killed.
+func TestDeadline(t *testing.T) {
+	for flag, want := range map[string]int64{"": 86400, "--deadline=90m": 5400, "--deadline=1s": 1} {
+		w := newWorld(lease("build", nil))
+		w.guest.exec = func(context.Context, guest.Pod, []string, guest.Streams) error {
+			for _, i := range w.instances(t) {
+				assert.Equal(t, ptr.To(want), i.Spec.ActiveDeadlineSeconds)
+				assert.Equal(t, ptr.To(int32(300)), i.Spec.TTLSecondsAfterFinished)
+			}
+			assert.Len(t, w.instances(t), 1)
+			return nil
+		}
+		require.NoError(t, w.try(t, strings.Fields(flag)...))
+	}
+	assert.EqualError(t, newWorld().try(t, "--deadline=0s"), "--deadline is 0s; it must be at least 1s")
 }
 
 func TestRun(t *testing.T) {
