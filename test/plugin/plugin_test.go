@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	instancev1alpha1 "macrack.io/macrack/pkg/apis/instance/v1alpha1"
 	"macrack.io/macrack/test/cluster/build"
 )
 
@@ -150,6 +151,27 @@ func TestCompliance(t *testing.T) {
 	assert.Contains(t, refused.stderr, "Compliance reports are not shown: you may not list compliancereports")
 }
 
+func TestUsage(t *testing.T) {
+	leaseMac(t)
+	// A report can be based on records that were read before the lease.
+	require.EventuallyWithT(t, func(c *assert.CollectT) {
+		assert.Regexp(c, `(?m)^base .* 1 +1 +1 +0h`, piped(t, acme, "usage", "month").stdout)
+	}, patience, time.Second)
+	assert.Regexp(t, `(?m)^month +1 +1 +1 +0h`, succeeds(t, acme, "usage"))
+	assert.Regexp(t, `(?m)^build +SIM\d+ .* running +1 +0h00m$`, succeeds(t, acme, "usage", "month", "--leases"))
+	assert.Regexp(t, `(?m)^acme +base `, succeeds(t, admin, "usage", "month", "-A"))
+	assert.Contains(t, piped(t, acme, "usage", "month", "-o", "yaml").stdout, "kind: UsageReport\n")
+	refused := piped(t, acme, "usage", "-A")
+	assert.Equal(t, 1, refused.code)
+	assert.Contains(t, refused.stderr, "you may not list usagereports in rack.macrack.io in all namespaces")
+	for _, args := range [][]string{{"usage", "7x"}, {"usage", "7x", "-A"}} {
+		assert.Contains(t, piped(t, admin, args...).stderr, `"7x" not found`)
+	}
+	s := start(t, admin, "usage", "today", "-A")
+	assert.Zero(t, s.wait())
+	assert.Contains(t, s.output(), "\x1b[1mtotal", "colours in a terminal")
+}
+
 func runArgs(args ...string) []string {
 	return append([]string{"run", "--image", image, "--class", class}, args...)
 }
@@ -184,6 +206,25 @@ func TestInterruptedRun(t *testing.T) {
 	s.send(ctrlC)
 	assert.Equal(t, 130, s.wait(), s.output())
 	assert.Contains(t, s.output(), " deleted")
+	noInstances(t)
+}
+
+// The instance of a killed plugin ends at its deadline.
+func TestKilledRun(t *testing.T) {
+	leaseMac(t)
+	s := start(t, acme, runArgs("--deadline", "5s", "--", "sh", "-c", "echo started; sleep 1000")...)
+	s.waitFor("started")
+	require.NoError(t, s.cmd.Process.Kill())
+	s.wait()
+	client, err := tb.Clientset(admin)
+	require.NoError(t, err)
+	require.EventuallyWithT(t, func(c *assert.CollectT) {
+		list, err := client.InstanceV1alpha1().MacOSInstances(acme).List(t.Context(), metav1.ListOptions{})
+		require.NoError(c, err)
+		require.Len(c, list.Items, 1)
+		assert.Equal(c, instancev1alpha1.MacOSInstanceFailed, list.Items[0].Status.Phase)
+	}, patience, 200*time.Millisecond)
+	tb.Advance(10 * time.Minute)
 	noInstances(t)
 }
 
