@@ -88,10 +88,9 @@ const (
 	// lingerTimeout ends the memory of a connection that only the host has closed (FIN-WAIT-2), and
 	// timeWait that of a closed one (TIME-WAIT). They are short, because the link neither delays
 	// nor repeats packets. The stack ignores a new connection from a port in TIME-WAIT, and the
-	// guest tries again after a second. Guests choose their ports at random, so with 1,000
-	// connections a second, each 100 ms in TIME-WAIT cost one connection in 500 that second.
+	// guest tries again after a second.
 	lingerTimeout = 5 * time.Second
-	timeWait      = time.Millisecond
+	timeWait      = 100 * time.Millisecond
 	// synRetries is the number of tries to reach a guest that does not answer: about 15 seconds.
 	synRetries = 4
 )
