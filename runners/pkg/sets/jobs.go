@@ -235,7 +235,7 @@ func (s *Set) finished(instance *instancev1alpha1.MacOSInstance, hadJob bool) {
 	case s.steady() && endedEarly(instance, result):
 		s.fail("ScriptFailed")
 		s.Events.Event(instance, corev1.EventTypeWarning, "ScriptFailed", "the script failed within "+earlyEnd.String()+" of its start")
-	case s.steady() || result != Lost && result != NotNeeded:
+	case result != Lost && result != NotNeeded:
 		s.succeed()
 	}
 	s.Metrics.JobFinished(s.config.Name, string(result))

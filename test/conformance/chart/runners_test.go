@@ -38,15 +38,6 @@ func runnerSet(name, source string, settings map[string]any) map[string]any {
 	}
 }
 
-// typed decodes an object of the chart, without unknown fields.
-func typed[T any](t *testing.T, objects map[string]*unstructured.Unstructured, key string) *T {
-	t.Helper()
-	require.Contains(t, objects, key)
-	object := new(T)
-	require.NoError(t, runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(objects[key].Object, object, true), key)
-	return object
-}
-
 // A tenant installs the chart in its namespace: all its objects are in it, and its pod passes the
 // Pod Security Standard "restricted".
 func TestRunners(t *testing.T) {
@@ -61,7 +52,7 @@ func TestRunners(t *testing.T) {
 		assert.NoError(t, runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(object.Object, want, true), key)
 		assert.Contains(t, []string{"ConfigMap", "Deployment", "Role", "RoleBinding", "ServiceAccount"}, object.GetKind(), "namespaced")
 	}
-	pod := typed[appsv1.Deployment](t, objects, "Deployment /macrack-runners").Spec.Template.Spec
+	pod := typed[appsv1.Deployment](t, objects["Deployment /macrack-runners"]).Spec.Template.Spec
 	assert.True(t, *pod.SecurityContext.RunAsNonRoot)
 	assert.Equal(t, corev1.SeccompProfileTypeRuntimeDefault, pod.SecurityContext.SeccompProfile.Type)
 	require.Len(t, pod.Containers, 1)
@@ -69,13 +60,13 @@ func TestRunners(t *testing.T) {
 	assert.Equal(t, []corev1.Capability{"ALL"}, pod.Containers[0].SecurityContext.Capabilities.Drop)
 	assert.Equal(t, "macrack.io/macrack-runners:"+version.Version, pod.Containers[0].Image)
 
-	rules := typed[rbacv1.Role](t, objects, "Role /macrack-runners").Rules
+	rules := typed[rbacv1.Role](t, objects["Role /macrack-runners"]).Rules
 	assert.Equal(t, rbacv1.PolicyRule{
 		APIGroups: []string{""}, Resources: []string{"secrets"}, ResourceNames: []string{"github-app"}, Verbs: []string{"get"},
 	}, rules[len(rules)-1], "it reads the Secrets of its sets only")
 
 	file := t.TempDir() + "/config.yaml"
-	config := typed[corev1.ConfigMap](t, objects, "ConfigMap /macrack-runners").Data["config.yaml"]
+	config := typed[corev1.ConfigMap](t, objects["ConfigMap /macrack-runners"]).Data["config.yaml"]
 	require.NoError(t, os.WriteFile(file, []byte(config), 0o600))
 	check := exec.CommandContext(t.Context(), "go", "run", "-C", "../../../runners", "./cmd/macrack-runners", "--config", file, "--check")
 	out, err := check.CombinedOutput()
@@ -98,7 +89,7 @@ func TestRunnersValues(t *testing.T) {
 	objects, err := runners(t, map[string]any{"sets": sets, "serviceAccount": map[string]any{"create": false, "name": "mine"}})
 	require.NoError(t, err)
 	assert.Len(t, objects, 2, "the Deployment and its ConfigMap")
-	assert.Equal(t, "mine", typed[appsv1.Deployment](t, objects, "Deployment /macrack-runners").Spec.Template.Spec.ServiceAccountName)
+	assert.Equal(t, "mine", typed[appsv1.Deployment](t, objects["Deployment /macrack-runners"]).Spec.Template.Spec.ServiceAccountName)
 }
 
 func TestRunnersLint(t *testing.T) {
