@@ -51,8 +51,8 @@ const (
 
 	// NamespaceImages is the namespace of the provider's image pull Secrets.
 	NamespaceImages = "macrack-images"
-	// LabelLease is the label of a placeholder pod, and of the PodDisruptionBudget of a lease, with the
-	// name of the lease.
+	// LabelLease is the label of a placeholder pod, and of the PodDisruptionBudget of a lease, with
+	// the name of the lease.
 	LabelLease = "macrack.io/lease"
 
 	// LabelInstance is the label of a placeholder pod with the name of its instance.

@@ -45,8 +45,8 @@ func (s *scale) seed(ctx context.Context, from, to int) error {
 		return err
 	}
 	defer kube.Close()
-	// Nodes come before their pods, and leases before their instances, or they would be collected as
-	// garbage.
+	// Nodes come before their pods, and leases before instances, or the garbage collector would
+	// delete them.
 	var nodes, pods, objects, instances []pair
 	for n := from; n < to; n++ {
 		mac, lease := scaleMac(n), newLease(fleetTenant, n)

@@ -192,7 +192,7 @@ func TestControllersAreNoAgents(t *testing.T) {
 	require.NoError(t, f.write(f.controllers, "acme", "one", func(s *instancev1alpha1.MacOSInstanceStatus) { s.PodName = "one-vm" }))
 }
 
-// An agent lists and watches the instances of its Mac by an index: it gets all of them, and no others.
+// An agent lists and watches the instances of its Mac by an index: all of them, and no others.
 func TestInstancesOfAMac(t *testing.T) {
 	f := newFleet(t, 1)
 	for n, mac := range []string{"mac-1", "mac-2"} {

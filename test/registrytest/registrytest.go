@@ -93,8 +93,8 @@ func (e *Etcd) Revision(t testing.TB) int64 {
 	return resp.Header.Revision
 }
 
-// Transactions returns how many transactions have written since a revision. The replicas' readings of
-// their clocks do not count.
+// Transactions returns how many transactions have written since a revision. The replicas' readings
+// of their clocks do not count.
 func (e *Etcd) Transactions(t testing.TB, since int64) int {
 	t.Helper()
 	end, err := e.Client.Put(t.Context(), "/end", "")
