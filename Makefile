@@ -22,6 +22,7 @@ include test/failover/failover.mk
 include test/realcluster/realcluster.mk
 include test/runners/runners.mk
 include test/restore/restore.mk
+include test/ui/ui.mk
 
 BINARIES := macrack-apiserver macrack-controllers macrack-agent macrack-vm macrack-guest-agent macrack-ledger
 
@@ -60,6 +61,7 @@ lint: prose .dev/bin/golangci-lint ## run the linters
 	cd runners && ../.dev/bin/golangci-lint run ./...
 	cd test/conformance && ../../.dev/bin/golangci-lint run ./...
 	cd test/monitoring && ../../.dev/bin/golangci-lint run ./...
+	cd test/ui && ../../.dev/bin/golangci-lint run ./...
 
 .dev/bin/golangci-lint: hack/tools/go.mod hack/tools/go.sum
 	@echo "building golangci-lint (a few minutes, once)"

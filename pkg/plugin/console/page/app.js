@@ -120,12 +120,9 @@ byId('filter').addEventListener('input', (event) => {
   setWords(event.target.value);
   schedule();
 });
-document.addEventListener('keydown', (event) => {
-  if (event.key === '/' && !event.target.closest('input') && !byId('tools').hidden) {
-    event.preventDefault();
-    byId('filter').focus();
-  }
-});
+const toFilter = (event) => event.key === '/' && !event.target.closest('input') && !byId('tools').hidden;
+document.addEventListener('keydown', (event) => toFilter(event) && event.preventDefault()); // no search of the browser
+document.addEventListener('keyup', (event) => toFilter(event) && byId('filter').focus());
 window.addEventListener('hashchange', () => show(location.hash.slice(1)));
 setInterval(schedule, refresh);
 show(location.hash.slice(1));
