@@ -15,8 +15,8 @@ var ErrProofOutdated = errors.New("ledger: the records do not continue those of 
 // A Proof has the facts that the records of an earlier report have proved, and the state of the
 // verification of each chain after its last record. A later report continues with the next records.
 //
-// A Proof is of unbroken chains only; a recorded loss of history does not break a chain. It relies on its caller to check that all its records still
-// exist unchanged.
+// A Proof is of unbroken chains only; a recorded loss of history does not break a chain. It relies
+// on its caller to check that all its records still exist unchanged.
 type Proof struct {
 	chains  map[string]*chain
 	anchors Anchors

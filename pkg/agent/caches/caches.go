@@ -38,8 +38,8 @@ type Disk interface {
 	// Allocated returns the storage of the Mac's disk that the cache takes, in bytes; 0 without a
 	// cache.
 	Allocated(path string) (int64, error)
-	// Attached returns the paths of the caches below dir that the system has attached, whether their
-	// files exist or not.
+	// Attached returns the paths of the caches below dir that the system has attached, whether
+	// their files exist or not.
 	Attached(dir string) ([]string, error)
 }
 
@@ -56,8 +56,8 @@ type Manager struct {
 func New(dir string, disk Disk) *Manager { return &Manager{dir: dir, disk: disk} }
 
 // Open makes the caches of an instance available and returns what its runner shares with the guest.
-// It first erases the caches of other leases. It passes the caches that it has emptied to onEmptied,
-// with the reason. The Mac is leased.
+// It first erases the caches of other leases. It passes the caches that it has emptied to
+// onEmptied, with the reason. The Mac is leased.
 func (m *Manager) Open(macNode *rackv1alpha1.MacNode, wanted []instancev1alpha1.InstanceCache, onEmptied func(name, reason string)) ([]contract.Share, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -111,7 +111,8 @@ func TestVolumes(t *testing.T) {
 	assert.Empty(t, left)
 }
 
-// A volume that macOS does not mount may be busy: its content is kept, and the next try may succeed.
+// A volume that macOS does not mount may be busy: its content is kept, and the next try may
+// succeed.
 func TestVolumeThatDoesNotMount(t *testing.T) {
 	volumes, hdiutil := newVolumes()
 	m := New(filepath.Join(t.TempDir(), "caches"), volumes)

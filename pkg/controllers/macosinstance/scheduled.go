@@ -158,8 +158,8 @@ func (r *reconciler) setScheduled(ctx context.Context, before *instancev1alpha1.
 	return r.setScheduledAs(ctx, before, before.Status.PodName, reason, message)
 }
 
-// setScheduledAs is setScheduled, and also sets the name of the placeholder pod. For a new instance,
-// it also sets the condition MacReady, so that a start needs one write less.
+// setScheduledAs is setScheduled, and also sets the name of the placeholder pod. For a new
+// instance, it also sets the condition MacReady, so that a start needs one write less.
 func (r *reconciler) setScheduledAs(ctx context.Context, before *instancev1alpha1.MacOSInstance, podName, reason, message string) (*instancev1alpha1.MacOSInstance, error) {
 	message = apiclient.Message(message)
 	if isRestored(before) && reason != ReasonScheduled {

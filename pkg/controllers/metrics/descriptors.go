@@ -58,7 +58,7 @@ var (
 	macQuarantine = describe("mac_quarantine_timestamp_seconds",
 		"Time at which the quarantine of a Mac began, while it lasts, by reason; Other for a reason that an administrator has written.", labelNode, labelReason)
 	macUnconfirmed = describe("mac_unconfirmed",
-		"1 for a Mac that is not leased before its agent has reported the records that it has seen: etcd may have been restored from a snapshot.", labelNode)
+		"1 for a Mac that is not leased until its agent has reported the records that it has seen. That is so after a restore of etcd.", labelNode)
 )
 
 var descriptors = []*metrics.Desc{

@@ -68,8 +68,8 @@ type Kind struct {
 	Attrs storage.AttrFunc
 	Table rest.TableConvertor
 
-	// Index makes lists and watches by a field cheap: an event reaches only the watches with its value
-	// of the field. It is nil for a kind without such a field.
+	// Index makes lists and watches by a field cheap: an event reaches only the watches with its
+	// value of the field. It is nil for a kind without such a field.
 	Index *Index
 
 	// Filter hides objects from users; nil hides none.

@@ -47,7 +47,8 @@ func TestRefusalOfSecondPlanIsRecorded(t *testing.T) {
 	assert.Same(t, lease, out, "a real request is planned by the storage")
 }
 
-// A watch by the field of the index gets the events of its value only, without a look at the others.
+// A watch by the field of the index gets the events of its value only, without a look at the
+// others.
 func TestIndex(t *testing.T) {
 	index := &Index{Field: "status.nodeName", Value: func(obj runtime.Object) string { return obj.(*rack.MacNodeLease).Status.NodeName }}
 	store, options := &genericregistry.Store{}, &generic.StoreOptions{AttrFunc: func(runtime.Object) (labels.Set, fields.Set, error) {

@@ -128,8 +128,8 @@ type RackConfigStatus struct {
 	// spec.agent.offlineAfter, with the units d, h, m and s.
 	// +optional
 	HeartbeatInterval *scalar.Duration `json:"heartbeatInterval,omitempty" protobuf:"bytes,1,opt,name=heartbeatInterval"`
-	// imagesAwaitingMac is the number of images that only Macs can verify. Agents look for such images
-	// unless it is 0.
+	// imagesAwaitingMac is the number of images that only Macs can verify. Agents look for such
+	// images unless it is 0.
 	// +optional
 	ImagesAwaitingMac *int32 `json:"imagesAwaitingMac,omitempty" protobuf:"varint,2,opt,name=imagesAwaitingMac"`
 }
