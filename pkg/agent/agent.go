@@ -260,7 +260,9 @@ func (a *Agent) buildComponents(info host.Info, recorder record.EventRecorder) {
 		Description: node.Description{Name: c.NodeName, Address: c.Address, Port: port(c.Listener), Version: c.Version, Host: info},
 		Client:      c.Kube, Recorder: recorder, Clock: c.Clock, OnPod: a.enqueuePod,
 	})
-	a.witness = witness.New(witness.Config{File: a.witnessFile, SerialNumber: info.SerialNumber, MacNode: o.macNode, Instances: o.instances, Slots: a.slots})
+	a.witness = witness.New(witness.Config{
+		File: a.witnessFile, SerialNumber: info.SerialNumber, MacNode: o.macNode, Instances: o.instances, Slots: a.slots, Queue: a.queue, Clock: c.Clock,
+	})
 	rejected := rejections.NewRecorder(c.Macrack, o.macNode)
 	a.pods = pods.New(pods.Config{
 		Kube: c.Kube, Node: a.node, Instances: o.instances, MacNode: o.macNode, Slots: a.slots, Rejections: rejected, Queue: a.queue,

@@ -76,6 +76,41 @@ func TestServerThatHasLostHistory(t *testing.T) {
 	assert.Zero(t, r.running())
 }
 
+// Refused requests of other tenants move the head of the chain. The agent does not write and report
+// each head, and a new lease is not delayed.
+func TestHeadsThatFollowQuickly(t *testing.T) {
+	r := newRack(t)
+	var reports atomic.Int32
+	r.onMacRack.prepend("patch", "macnodes", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		if strings.Contains(string(action.(clienttesting.PatchAction).GetPatch()), `"witness"`) {
+			reports.Add(1)
+		}
+		return false, nil, nil
+	})
+	show := func(sequence int64) {
+		r.changeMacNode(func(m *rackv1alpha1.MacNode) {
+			m.Status.Ledger = &rackv1alpha1.MacNodeLedger{Head: rackv1alpha1.ChainPosition{Sequence: sequence, Hash: "h"}}
+		})
+	}
+	show(1)
+	r.waitWitness(func(w *rackv1alpha1.MacNodeWitness) bool { return w.Head.Sequence == 1 })
+	for sequence := range int64(30) {
+		show(sequence + 2)
+		time.Sleep(20 * time.Millisecond)
+	}
+	r.waitWitness(func(w *rackv1alpha1.MacNodeWitness) bool { return w.Head.Sequence == 31 })
+	assert.LessOrEqual(t, reports.Load(), int32(3))
+
+	r.changeMacNode(func(m *rackv1alpha1.MacNode) {
+		m.Status.Ledger.Head.Sequence, m.Status.LeaseRef.UID = 32, "uid-another"
+	})
+	before := time.Now()
+	r.waitWitness(func(w *rackv1alpha1.MacNodeWitness) bool {
+		return w.Head.Sequence == 32 && w.LeaseRef.UID == "uid-another"
+	})
+	assert.Less(t, time.Since(before), 3*time.Second)
+}
+
 // After a loss, the garbage collector deletes the pods of lost instances, possibly before the cache
 // of the agent has noticed the loss. The agent asks the server before it stops a virtual machine.
 func TestPodOfLostInstance(t *testing.T) {

@@ -16,8 +16,10 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
 
 	"macrack.io/macrack/pkg/agent/objects"
+	"macrack.io/macrack/pkg/agent/queue"
 	"macrack.io/macrack/pkg/agent/slots"
 	"macrack.io/macrack/pkg/apiclient"
 	instancev1alpha1 "macrack.io/macrack/pkg/apis/instance/v1alpha1"
@@ -31,6 +33,10 @@ var ErrUnconfirmed = errors.New("the server has not confirmed that it has all re
 // confirmTimeout bounds the time in which the server must confirm its history.
 const confirmTimeout = 5 * time.Second
 
+// headPause is the least time between two writes of a witness of which only the head has changed.
+// Requests of other tenants that are refused move the head, too.
+const headPause = 5 * time.Second
+
 // Config configures a Keeper.
 type Config struct {
 	File *File
@@ -39,11 +45,15 @@ type Config struct {
 	MacNode      *objects.MacNode
 	Instances    *objects.Instances
 	Slots        *slots.Manager
+	Queue        *queue.Queue[queue.Key]
+	Clock        clock.PassiveClock
 }
 
 // Keeper keeps the witness of the Mac.
 type Keeper struct {
 	Config
+
+	writtenAt time.Time // guarded by File
 
 	mu sync.Mutex
 	// starting are the instances that are about to get a slot.
@@ -136,10 +146,26 @@ func (k *Keeper) Keep(macNode *rackv1alpha1.MacNode, starting ...*instancev1alph
 		if equality.Semantic.DeepEqual(*witness, next) {
 			return nil, nil
 		}
+		if wait := k.headWait(*witness, next); wait > 0 {
+			k.Queue.AddAfter(queue.MacNode(), wait)
+			return nil, nil
+		}
+		k.writtenAt = k.Clock.Now()
 		witness = next.DeepCopy()
 		return &stored{k.SerialNumber, next}, nil
 	})
 	return witness, err
+}
+
+// headWait returns the time to wait before the witness changes to next. It is zero if the lease or
+// an instance has changed, which a loss must not erase.
+func (k *Keeper) headWait(kept, next rackv1alpha1.MacNodeWitness) time.Duration {
+	next.Head = kept.Head
+	passed := k.Clock.Since(k.writtenAt)
+	if passed < 0 || !equality.Semantic.DeepEqual(kept, next) {
+		return 0
+	}
+	return headPause - passed
 }
 
 // instances returns the instances of a lease whose start was granted and that have not ended: first
