@@ -333,7 +333,11 @@ func TestRestoredBackup(t *testing.T) {
 	claim := func(s *instancev1alpha1.MacOSInstanceStatus) {
 		s.Phase, s.MachineID, s.MACAddress = instancev1alpha1.MacOSInstanceStarting, machineID, macAddress
 	}
-	assert.ErrorContains(t, g.write(g.agent("mac-3"), "acme", "early", claim), "report it first")
+	records := len(g.records("acme"))
+	err = g.write(g.agent("mac-3"), "acme", "early", claim)
+	assert.ErrorContains(t, err, "report it first")
+	assert.True(t, apierrors.IsConflict(err), "%v", err)
+	assert.Len(t, g.records("acme"), records, "a restart of the API servers is not recorded as a refusal of the start")
 	_, err = g.plan("mac-1")
 	require.NoError(t, err, "no loss is known yet")
 
