@@ -38,7 +38,7 @@ func cacheName(entry string) string {
 }
 
 // Open implements Disk. It never empties a cache. A volume that macOS does not mount may be busy
-// rather than damaged, and only its owner can tell whether the content may be lost.
+// rather than damaged, and only its owner can decide that the content may be lost.
 func (v *Volumes) Open(path string, size int64) (emptied string, err error) {
 	mounted, err := v.mounted(path)
 	if err != nil {

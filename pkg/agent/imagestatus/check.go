@@ -71,8 +71,9 @@ type result struct {
 	next     time.Time
 }
 
-// SetSchedule sets the interval at which CheckDue looks for images, and whether there are none. A
-// changed interval begins at a random time, so that the agents of a fleet do not all look at once.
+// SetSchedule sets the interval at which CheckDue looks for images. While the schedule is idle, no
+// image awaits a Mac. A changed interval begins at a random time, so that the agents of a fleet do
+// not all look at once.
 func (c *Checker) SetSchedule(interval time.Duration, idle bool) {
 	c.schedule.mu.Lock()
 	defer c.schedule.mu.Unlock()

@@ -82,7 +82,8 @@ func (p *planner) count(ctx context.Context, tx *txn.Tx, new *instance.MacOSInst
 			return p.reject(new, lease, "MacQuarantined", fmt.Errorf("Mac %q is in quarantine (%s); reboot it, or ask an administrator to end the quarantine", node.Name, q.Reason))
 		}
 		if macnode.Unconfirmed(node) {
-			// Not a refusal of the tenant's request: each restart of all API servers has this effect.
+			// Not a refusal of the tenant's request: each restart of all API servers has this
+			// effect.
 			return apierrors.NewConflict(Resource, new.Name, fmt.Errorf("the agent of Mac %q has not reported its witness since the API server may have been restored from a backup; report it first", node.Name))
 		}
 		if node.Status.ReleasingSince != nil {
