@@ -15,8 +15,8 @@ type RackConfigStatusApplyConfiguration struct {
 	// longer one than spec.agent.heartbeatInterval. It is a duration of at most 20s and a third of
 	// spec.agent.offlineAfter, with the units d, h, m and s.
 	HeartbeatInterval *scalar.Duration `json:"heartbeatInterval,omitempty"`
-	// imagesAwaitingMac is the number of images that only Macs can verify. Agents look for such images
-	// unless it is 0.
+	// imagesAwaitingMac is the number of images that only Macs can verify. Agents look for such
+	// images unless it is 0.
 	ImagesAwaitingMac *int32 `json:"imagesAwaitingMac,omitempty"`
 }
 
