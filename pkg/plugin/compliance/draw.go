@@ -2,7 +2,6 @@ package compliance
 
 import (
 	"fmt"
-	"strconv"
 	"strings"
 	"time"
 
@@ -18,8 +17,8 @@ func drawList(reports []rackv1alpha1.ComplianceReport, style terminal.Style) []s
 	for i := range reports {
 		s := &reports[i].Status
 		rows = append(rows, []terminal.Cell{
-			terminal.Text(terminal.Clean(reports[i].Name)), verdict(s.Verdict), number(s.Chassis), number(s.Leases), number(s.VMStarts),
-			number(s.MaxVMs), fault(s.Overlaps), fault(s.FloorBreaches), fault(s.BrokenChains), number(s.Rejected),
+			terminal.Text(terminal.Clean(reports[i].Name)), verdict(s.Verdict), terminal.Number(s.Chassis), terminal.Number(s.Leases), terminal.Number(s.VMStarts),
+			terminal.Number(s.MaxVMs), terminal.Fault(s.Overlaps), terminal.Fault(s.FloorBreaches), terminal.Fault(s.BrokenChains), terminal.Number(s.Rejected),
 		})
 	}
 	header := []string{"WINDOW", "VERDICT", "MACS", "LEASES", "STARTS", "MAX", "OVERLAPS", "EARLY", "BROKEN", "REFUSED"}
@@ -91,17 +90,6 @@ func verdict(v rackv1alpha1.ComplianceVerdict) terminal.Cell {
 		colour = terminal.Yellow
 	}
 	return terminal.Cell{Text: terminal.Clean(string(v)), Colour: colour}
-}
-
-func number(n int64) terminal.Cell { return terminal.Text(strconv.FormatInt(n, 10)) }
-
-// fault returns a number that must be zero.
-func fault(n int64) terminal.Cell {
-	cell := number(n)
-	if n != 0 {
-		cell.Colour = terminal.Red
-	}
-	return cell
 }
 
 // day returns a time, without the hours if it is a midnight.

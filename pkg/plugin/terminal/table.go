@@ -2,6 +2,7 @@ package terminal
 
 import (
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -15,6 +16,18 @@ type Cell struct {
 
 // Text returns a cell without a colour.
 func Text(text string) Cell { return Cell{Text: text} }
+
+// Number returns a cell with a number.
+func Number(n int64) Cell { return Text(strconv.FormatInt(n, 10)) }
+
+// Fault returns a cell with a number that should be zero.
+func Fault(n int64) Cell {
+	cell := Number(n)
+	if n != 0 {
+		cell.Colour = Red
+	}
+	return cell
+}
 
 // Table returns the lines of a table. If it is wider than the style, the widest columns are cut.
 func Table(style Style, header []string, rows [][]Cell) []string {

@@ -3,7 +3,6 @@ package usage
 import (
 	"cmp"
 	"fmt"
-	"strconv"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -26,7 +25,7 @@ func drawList(reports []rackv1alpha1.UsageReport, all bool, style terminal.Style
 	for i := range reports {
 		s := &reports[i].Status
 		row := append([]terminal.Cell{text(reports[i].Name)}, numbers(s.Total, s.Running)...)
-		row = append(row, fault(s.Unproven))
+		row = append(row, terminal.Fault(s.Unproven))
 		if all {
 			row = append([]terminal.Cell{text(reports[i].Namespace)}, row...)
 		}
@@ -117,7 +116,7 @@ func drawLeases(reports []rackv1alpha1.UsageReport, all bool, style terminal.Sty
 			}
 			rows = append(rows, []terminal.Cell{
 				text(nameOf(&reports[i], l, all)), text(l.SerialNumber), text(minute(l.BoundAt)), until,
-				number(l.BillableDays), text(hours(l.HeldTime.Duration)),
+				terminal.Number(l.BillableDays), text(hours(l.HeldTime.Duration)),
 			})
 		}
 	}
@@ -158,23 +157,12 @@ func drawUnproven(reports []rackv1alpha1.UsageReport, style terminal.Style) []st
 // numbers returns the cells of a usage, with the leases that still run.
 func numbers(total, running rackv1alpha1.Usage) []terminal.Cell {
 	return []terminal.Cell{
-		number(total.Leases), number(running.Leases), number(total.BillableDays),
+		terminal.Number(total.Leases), terminal.Number(running.Leases), terminal.Number(total.BillableDays),
 		text(hours(total.ChassisTime.Duration)), text(hours(total.HeldTime.Duration)),
 	}
 }
 
 func text(s string) terminal.Cell { return terminal.Text(terminal.Clean(s)) }
-
-func number(n int64) terminal.Cell { return terminal.Text(strconv.FormatInt(n, 10)) }
-
-// fault returns a number that should be zero.
-func fault(n int64) terminal.Cell {
-	cell := number(n)
-	if n != 0 {
-		cell.Colour = terminal.Red
-	}
-	return cell
-}
 
 // hours returns a time in hours and minutes, as kubectl get usagereports does. A day would be
 // mistaken for a billable day.
