@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -69,6 +70,9 @@ func (h Head) Encode() []byte {
 	return fmt.Appendf(nil, "%d %s %d", h.Sequence, h.Hash, h.Time.UnixMicro())
 }
 
+// ErrNotHead is the error of a value that is not the head of a chain.
+var ErrNotHead = errors.New("is not the head of a chain")
+
 // DecodeHead is the inverse of Encode. Any other value is an error.
 func DecodeHead(value []byte) (Head, error) {
 	var head Head
@@ -76,7 +80,7 @@ func DecodeHead(value []byte) (Head, error) {
 	_, err := fmt.Sscanf(string(value), "%d %s %d", &head.Sequence, &head.Hash, &micros)
 	head.Time = time.UnixMicro(micros).UTC()
 	if err != nil || head.Sequence < 1 || !isHash(head.Hash) || !bytes.Equal(head.Encode(), value) {
-		return Head{}, fmt.Errorf("ledger: %q is not the head of a chain", value)
+		return Head{}, fmt.Errorf("ledger: %q %w", value, ErrNotHead)
 	}
 	return head, nil
 }

@@ -226,14 +226,23 @@ func TestServerOfAnEarlierVersion(t *testing.T) {
 	require.NotNil(t, node.Status.Ledger.Loss, "the loss is found again")
 }
 
-// A MacNode that cannot be decoded does not keep the other Macs from being marked.
+// A MacNode or a chain that cannot be decoded does not keep the other Macs from being marked.
 func TestUnconfirmedDespiteAnUndecodableMac(t *testing.T) {
 	f := newFleet(t, 1)
 	f.mac("mac-1", "C07AAAAA0001")
 	f.mac("mac-2", "C07AAAAA0002")
+	f.mac("mac-3", "C07AAAAA0003")
+	f.mac("mac-4", "C07AAAAA0004")
+	f.lease("acme", "build", "mac-3")
+	f.lease("acme", "more", "mac-4")
 	f.corrupt("rack.macrack.io/macnodes/mac-1", "garbage")
+	f.corrupt("macrack.io/index/ledger-head/c07aaaaa0003", "garbage")
+	f.corrupt("rack.macrack.io/auditrecords/acme/c07aaaaa0004-000000000001", "garbage")
+	f.changeStored("mac-4", func(node *rack.MacNode) { node.Status.Ledger = nil }) // by a server of an earlier version
 	g := f.lose(func() {})
-	assert.True(t, g.node("mac-2").Status.Ledger.Unconfirmed)
+	for _, name := range []string{"mac-2", "mac-3", "mac-4"} {
+		assert.True(t, g.node(name).Status.Ledger.Unconfirmed, name)
+	}
 }
 
 // The instances of the backup that the Mac serves get a new placeholder pod, and what was not

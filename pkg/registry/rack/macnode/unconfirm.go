@@ -12,6 +12,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"macrack.io/macrack/pkg/apis/rack"
+	"macrack.io/macrack/pkg/ledger"
 	"macrack.io/macrack/pkg/registry/txn"
 )
 
@@ -24,8 +25,16 @@ func Unconfirm(ctx context.Context, backend *txn.Backend, clock clock.PassiveClo
 	}
 	var errs []error
 	for _, name := range nodes {
-		err := backend.Transact(ctx, func(ctx context.Context, tx *txn.Tx) error { return unconfirm(ctx, tx, string(name), clock.Now()) })
+		try := func(readsRecord bool) error {
+			return backend.Transact(ctx, func(ctx context.Context, tx *txn.Tx) error {
+				return unconfirm(ctx, tx, string(name), readsRecord, clock.Now())
+			})
+		}
+		err := try(true)
 		var undecodable *txn.DecodeError
+		if errors.As(err, &undecodable) { // the MacNode, or the last record of its chain
+			err = try(false)
+		}
 		if errors.As(err, &undecodable) { // no lease can be bound to it
 			klog.FromContext(ctx).Error(err, "MacNode cannot be decoded; it is not required to report", "node", string(name))
 			continue
@@ -35,7 +44,9 @@ func Unconfirm(ctx context.Context, backend *txn.Backend, clock clock.PassiveClo
 	return errors.Join(errs...)
 }
 
-func unconfirm(ctx context.Context, tx *txn.Tx, name string, now time.Time) error {
+// unconfirm requires the agent of one Mac to report. It reads the last record of its chain only if
+// readsRecord is set.
+func unconfirm(ctx context.Context, tx *txn.Tx, name string, readsRecord bool, now time.Time) error {
 	node := &rack.MacNode{}
 	if err := tx.Get(ctx, Resource, "", name, node); apierrors.IsNotFound(err) {
 		return nil
@@ -47,11 +58,15 @@ func unconfirm(ctx context.Context, tx *txn.Tx, name string, now time.Time) erro
 		return nil
 	}
 	head, err := chainHead(ctx, tx, node)
-	if err != nil {
+	if errors.Is(err, ledger.ErrNotHead) { // no agent can confirm it
+		klog.FromContext(ctx).Error(err, "Head of the chain cannot be decoded", "node", name)
+	} else if err != nil {
 		return err
 	}
-	if err := showHead(ctx, tx, node, head); err != nil {
-		return err
+	if readsRecord {
+		if err := showHead(ctx, tx, node, head); err != nil {
+			return err
+		}
 	}
 	state = ledgerOf(node)
 	if head.Sequence > 0 {
