@@ -10,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
@@ -155,7 +156,14 @@ func (p *Pods) Report(ctx context.Context, seen *instancev1alpha1.MacOSInstance,
 func isNew(instance *instancev1alpha1.MacOSInstance, pod *corev1.Pod) bool {
 	switch instance.Status.Phase {
 	case instancev1alpha1.MacOSInstancePending, instancev1alpha1.MacOSInstanceScheduled:
-		return instance.Status.Message == "" && len(pod.Status.ContainerStatuses) == 0 && !waitsForEnvironment(instance)
+		return !hasMessage(instance) && len(pod.Status.ContainerStatuses) == 0 && !waitsForEnvironment(instance)
 	}
 	return false
+}
+
+// hasMessage reports whether the instance has a message other than that of the controllers, who may
+// not have seen yet that the pod is bound.
+func hasMessage(instance *instancev1alpha1.MacOSInstance) bool {
+	c := meta.FindStatusCondition(instance.Status.Conditions, instancev1alpha1.MacOSInstanceScheduledCondition)
+	return instance.Status.Message != "" && (c == nil || c.Message != instance.Status.Message)
 }

@@ -22,7 +22,12 @@ func TestIsNew(t *testing.T) {
 		want     bool
 	}{
 		"just bound, before the controllers have seen it": {instance: instancev1alpha1.MacOSInstanceStatus{Phase: instancev1alpha1.MacOSInstancePending}, want: true},
-		"just bound":         {instance: instancev1alpha1.MacOSInstanceStatus{Phase: instancev1alpha1.MacOSInstanceScheduled}, want: true},
+		"just bound": {instance: instancev1alpha1.MacOSInstanceStatus{Phase: instancev1alpha1.MacOSInstanceScheduled}, want: true},
+		"just bound, with the message of the controllers": {
+			instance: instancev1alpha1.MacOSInstanceStatus{Phase: instancev1alpha1.MacOSInstancePending, Message: "waiting for the scheduler", Conditions: []metav1.Condition{
+				{Type: instancev1alpha1.MacOSInstanceScheduledCondition, Status: metav1.ConditionFalse, Message: "waiting for the scheduler"},
+			}}, want: true,
+		},
 		"it waits":           {instance: instancev1alpha1.MacOSInstanceStatus{Phase: instancev1alpha1.MacOSInstanceScheduled, Message: "MacNode mac-1 is quarantined"}},
 		"its Secret is gone": {instance: instancev1alpha1.MacOSInstanceStatus{Phase: instancev1alpha1.MacOSInstanceScheduled, Conditions: environment("SecretNotFound")}},
 		"its environment is being read": {
