@@ -3,6 +3,7 @@ package console
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -38,12 +39,18 @@ type source struct {
 	watch  func(ctx context.Context, namespace string, opts metav1.ListOptions) (watch.Interface, error)
 	model  *model
 	clock  clock.WithTicker
+}
 
+// An observation is of one namespace, until its watch ends. A reflector may leave a request behind.
+type observation struct {
+	*source
 	namespace string
-	// failure is the error of the last request, or nil.
-	failure error
 	// notice states which objects are not shown.
 	notice string
+
+	mu sync.Mutex
+	// failure is the error of the last request, or nil.
+	failure error
 }
 
 // run feeds the model until ctx is done.
@@ -67,12 +74,12 @@ func (s *source) observe(ctx context.Context) bool {
 	var denied []string
 	notice := ""
 	for _, namespace := range s.namespaces {
-		s.namespace, s.failure, s.notice = namespace, nil, notice
-		reflector := cache.NewReflectorWithOptions(s.listWatch(), s.example, modelStore{s.model, s.kind}, cache.ReflectorOptions{Name: string(s.kind)})
-		if err := reflector.ListAndWatchWithContext(ctx); err != nil && s.failure == nil {
-			s.failed(err)
+		o := &observation{source: s, namespace: namespace, notice: notice}
+		reflector := cache.NewReflectorWithOptions(o.listWatch(), s.example, modelStore{s.model, s.kind}, cache.ReflectorOptions{Name: string(s.kind)})
+		if err := reflector.ListAndWatchWithContext(ctx); err != nil && o.err() == nil {
+			o.failed(err)
 		}
-		if !apierrors.IsForbidden(s.failure) {
+		if !apierrors.IsForbidden(o.err()) {
 			return false
 		}
 		resource := s.resource
@@ -84,27 +91,39 @@ func (s *source) observe(ctx context.Context) bool {
 	return true
 }
 
-func (s *source) listWatch() cache.ListerWatcher {
+func (o *observation) err() error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.failure
+}
+
+func (o *observation) set(err error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.failure = err
+}
+
+func (o *observation) listWatch() cache.ListerWatcher {
 	return cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
-			list, err := s.list(ctx, s.namespace, opts)
+			list, err := o.list(ctx, o.namespace, opts)
 			if err != nil {
-				s.failed(err)
+				o.failed(err)
 				return nil, err
 			}
-			s.answered()
+			o.answered()
 			return list, nil
 		},
 		WatchFuncWithContext: func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
-			w, err := s.watch(ctx, s.namespace, opts)
+			w, err := o.watch(ctx, o.namespace, opts)
 			if err != nil {
-				s.failed(err)
+				o.failed(err)
 				return nil, endWatch(err)
 			}
-			s.answered()
+			o.answered()
 			return w, nil
 		},
-	}, s.client)
+	}, o.client)
 }
 
 // endWatch hides errors of connections from the reflector, which would repeat the request with
@@ -116,17 +135,17 @@ func endWatch(err error) error {
 	return errors.New(err.Error())
 }
 
-func (s *source) answered() {
-	s.failure = nil
-	s.model.answered(s.kind, s.notice)
+func (o *observation) answered() {
+	o.set(nil)
+	o.model.answered(o.kind, o.notice)
 }
 
-func (s *source) failed(err error) {
-	s.failure = err
+func (o *observation) failed(err error) {
+	o.set(err)
 	if apierrors.IsForbidden(err) || apierrors.IsResourceExpired(err) || apierrors.IsGone(err) || apierrors.IsInvalid(err) || errors.Is(err, context.Canceled) {
 		return
 	}
-	s.model.failed(s.kind, s.resource.Explain("list", err))
+	o.model.failed(o.kind, o.resource.Explain("list", err))
 }
 
 // A modelStore is the part of a model that a reflector writes.
