@@ -60,6 +60,12 @@ type Resource struct {
 	Namespaced bool
 }
 
+// In returns the resource in a namespace; an empty one means all.
+func (r Resource) In(namespace string) Resource {
+	r.Namespace = namespace
+	return r
+}
+
 // Right describes the right to use a verb on the resource.
 func (r Resource) Right(verb string) string {
 	text := verb + " " + r.Resource

@@ -12,6 +12,7 @@ import (
 
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
 	"macrack.io/macrack/pkg/plugin/cmdutil"
+	"macrack.io/macrack/pkg/plugin/fleet"
 )
 
 // windows are the names that completion offers; any other window works too.
@@ -51,8 +52,6 @@ leases and VM starts; the maximum of VMs on a Mac at once; overlaps of tenants; 
 	return cmd
 }
 
-var reports = cmdutil.Resource{Name: "Compliance reports", Resource: "compliancereports", Group: rackv1alpha1.GroupName}
-
 func run(ctx context.Context, env *cmdutil.Env, output cmdutil.Output, window string) error {
 	clients, err := env.Connect()
 	if err != nil {
@@ -62,7 +61,7 @@ func run(ctx context.Context, env *cmdutil.Env, output cmdutil.Output, window st
 	if window == "" {
 		list, err := client.List(ctx, metav1.ListOptions{})
 		if err != nil {
-			return reports.Explain("list", err)
+			return fleet.ComplianceReports.Explain("list", err)
 		}
 		if output != cmdutil.ForPeople {
 			list.SetGroupVersionKind(rackv1alpha1.SchemeGroupVersion.WithKind("ComplianceReportList"))
@@ -72,7 +71,7 @@ func run(ctx context.Context, env *cmdutil.Env, output cmdutil.Output, window st
 	}
 	report, err := client.Get(ctx, window, metav1.GetOptions{})
 	if apierrors.IsForbidden(err) {
-		return reports.Explain("get", err)
+		return fleet.ComplianceReports.Explain("get", err)
 	}
 	if err != nil {
 		return fmt.Errorf("failed to read the report: %w", err)

@@ -14,6 +14,7 @@ import (
 
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
 	"macrack.io/macrack/pkg/plugin/cmdutil"
+	"macrack.io/macrack/pkg/plugin/fleet"
 )
 
 // lastRecords is the number of records of a Mac that the page shows.
@@ -72,12 +73,12 @@ func hasMac(name string) func(runtime.Object) bool {
 
 // readRecords adds the last records of a Mac: of all namespaces, or of its tenant.
 func (s *Server) readRecords(ctx context.Context, d *Detail, serial, tenant string) error {
-	resource := cmdutil.Resource{Name: "Records", Resource: "auditrecords", Group: rackv1alpha1.GroupName, Namespaced: true}
+	resource := fleet.Records
 	opts := metav1.ListOptions{FieldSelector: fields.Set{"chassis.serialNumber": serial}.String()}
 	client := s.clients.MacRack.RackV1alpha1()
 	list, err := client.AuditRecords(metav1.NamespaceAll).List(ctx, opts)
 	if apierrors.IsForbidden(err) && tenant != "" {
-		resource.Namespace = tenant
+		resource = resource.In(tenant)
 		list, err = client.AuditRecords(tenant).List(ctx, opts)
 	}
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"crypto/subtle"
 	"encoding/hex"
 	"net/http"
+	"slices"
 	"strings"
 )
 
@@ -48,7 +49,7 @@ func (g *guard) protect(next http.Handler) http.Handler {
 		header.Set("X-Frame-Options", "DENY")
 		token, path, found := strings.Cut(strings.TrimPrefix(req.URL.Path, "/"), "/")
 		switch sum := sha256.Sum256([]byte(token)); {
-		case !g.isOurHost(req.Host):
+		case !slices.Contains(g.hosts, req.Host):
 			http.Error(w, "unknown host name; use the address that kubectl macrack ui has printed", http.StatusMisdirectedRequest)
 		case !found || subtle.ConstantTimeCompare(sum[:], g.token[:]) != 1:
 			http.Error(w, "missing or wrong token; use the address that kubectl macrack ui has printed", http.StatusForbidden)
@@ -61,15 +62,6 @@ func (g *guard) protect(next http.Handler) http.Handler {
 			http.StripPrefix("/"+token, next).ServeHTTP(w, req)
 		}
 	})
-}
-
-func (g *guard) isOurHost(host string) bool {
-	for _, h := range g.hosts {
-		if host == h {
-			return true
-		}
-	}
-	return false
 }
 
 // isOurPage reports whether a request comes from the page itself, or opens it in a tab. Browsers

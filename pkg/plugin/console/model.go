@@ -3,10 +3,12 @@ package console
 import (
 	"bytes"
 	"encoding/json"
+	"maps"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/clock"
 
 	"macrack.io/macrack/pkg/plugin/cmdutil"
@@ -73,10 +75,7 @@ func keyOf(obj runtime.Object) string {
 	if err != nil {
 		return ""
 	}
-	if m.GetNamespace() == "" {
-		return m.GetName()
-	}
-	return m.GetNamespace() + "/" + m.GetName()
+	return cache.MetaObjectToName(m).String()
 }
 
 func (m *model) put(kind Kind, obj runtime.Object) {
@@ -217,7 +216,7 @@ func (m *model) follow() (*reader, Message) {
 	defer m.mu.Unlock()
 	r := &reader{model: m, ready: make(chan struct{}, 1), changed: map[Kind]map[string]struct{}{}}
 	m.readers[r] = struct{}{}
-	all := Message{Items: make(map[Kind]map[string]json.RawMessage, len(m.items)), Sources: m.sourcesLocked(), Time: cmdutil.Time(m.clock.Now())}
+	all := Message{Items: make(map[Kind]map[string]json.RawMessage, len(m.items)), Sources: maps.Clone(m.sources), Time: cmdutil.Time(m.clock.Now())}
 	for kind, items := range m.items {
 		views := make(map[string]json.RawMessage, len(items))
 		for key, item := range items {
@@ -226,14 +225,6 @@ func (m *model) follow() (*reader, Message) {
 		all.Items[kind] = views
 	}
 	return r, all
-}
-
-func (m *model) sourcesLocked() map[Kind]Source {
-	sources := make(map[Kind]Source, len(m.sources))
-	for kind, source := range m.sources {
-		sources[kind] = source
-	}
-	return sources
 }
 
 // take returns a message with what has changed since the last one.
@@ -249,7 +240,7 @@ func (r *reader) take() Message {
 		message.Items[kind] = views
 	}
 	if r.sources {
-		message.Sources = r.model.sourcesLocked()
+		message.Sources = maps.Clone(r.model.sources)
 	}
 	r.changed, r.sources = map[Kind]map[string]struct{}{}, false
 	return message

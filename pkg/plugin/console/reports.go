@@ -3,6 +3,7 @@ package console
 import (
 	"cmp"
 	"context"
+	"maps"
 	"net/http"
 	"slices"
 	"time"
@@ -12,6 +13,7 @@ import (
 
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
 	"macrack.io/macrack/pkg/plugin/cmdutil"
+	"macrack.io/macrack/pkg/plugin/fleet"
 )
 
 // Compliance is what the page shows of the compliance reports.
@@ -27,11 +29,10 @@ type ComplianceReport struct {
 }
 
 func (s *Server) serveCompliance(w http.ResponseWriter, req *http.Request) {
-	resource := cmdutil.Resource{Name: "Compliance reports", Resource: "compliancereports", Group: rackv1alpha1.GroupName}
 	c := Compliance{Reports: []ComplianceReport{}}
 	list, err := s.clients.MacRack.RackV1alpha1().ComplianceReports().List(req.Context(), metav1.ListOptions{})
 	if err != nil {
-		c.Notice = resource.Explain("list", err).Error()
+		c.Notice = fleet.ComplianceReports.Explain("list", err).Error()
 	} else {
 		for _, report := range list.Items {
 			c.Reports = append(c.Reports, ComplianceReport{report.Name, report.Status})
@@ -93,12 +94,11 @@ func hours(d metav1.Duration) int64 { return int64(d.Round(time.Hour) / time.Hou
 // readUsage reads the reports of the first namespace that the user may list.
 func (s *Server) readUsage(ctx context.Context) (reports []rackv1alpha1.UsageReport, notice string) {
 	for _, namespace := range s.namespaces {
-		resource := cmdutil.Resource{Name: "Usage reports", Resource: "usagereports", Group: rackv1alpha1.GroupName, Namespaced: true, Namespace: namespace}
 		list, err := s.clients.MacRack.RackV1alpha1().UsageReports(namespace).List(ctx, metav1.ListOptions{})
 		if err == nil {
 			return list.Items, notice
 		}
-		notice = cmp.Or(notice, resource.Explain("list", err).Error())
+		notice = cmp.Or(notice, fleet.UsageReports.In(namespace).Explain("list", err).Error())
 		if !apierrors.IsForbidden(err) {
 			return nil, notice
 		}
@@ -119,13 +119,8 @@ func leasedOverTime(leases []rackv1alpha1.LeaseUsage, from time.Time) []Step {
 			changes[lease.ReleasedAt.UTC()]--
 		}
 	}
-	times := make([]time.Time, 0, len(changes))
-	for t := range changes {
-		times = append(times, t)
-	}
-	slices.SortFunc(times, time.Time.Compare)
-	steps, leased := make([]Step, 0, len(times)), 0
-	for _, t := range times {
+	steps, leased := make([]Step, 0, len(changes)), 0
+	for _, t := range slices.SortedFunc(maps.Keys(changes), time.Time.Compare) {
 		leased += changes[t]
 		steps = append(steps, Step{cmdutil.Time(t), leased})
 	}

@@ -82,8 +82,7 @@ func (s *source) observe(ctx context.Context) bool {
 		if !apierrors.IsForbidden(o.err()) {
 			return false
 		}
-		resource := s.resource
-		resource.Namespace = namespace
+		resource := s.resource.In(namespace)
 		denied = append(denied, resource.NotShown("list"))
 		notice = s.resource.Name + " of other namespaces are not shown: you may not " + resource.Right("list")
 	}

@@ -22,7 +22,7 @@ const (
 	maxStreams = 16
 )
 
-// Streams serves a model as server-sent events.
+// streams serves a model as server-sent events.
 type streams struct {
 	model *model
 	clock clock.WithTicker

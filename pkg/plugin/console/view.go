@@ -157,10 +157,8 @@ func newLease(lease *rackv1alpha1.MacNodeLease) Lease {
 		Namespace: lease.Namespace, Name: lease.Name, Class: lease.Spec.ClassName, Node: lease.Status.NodeName, Serial: lease.Status.SerialNumber,
 		Phase:   cmp.Or(string(lease.Status.Phase), string(rackv1alpha1.MacNodeLeasePending)),
 		Created: timeOf(&lease.CreationTimestamp), Bound: timeOf(lease.Status.BoundAt), Floor: timeOf(&metav1.Time{Time: floor}),
-		Held: timeOf(lease.Status.HeldAt), Released: timeOf(lease.Status.ReleasedAt), MacPhase: macPhase(lease),
-	}
-	if lease.Status.BoundAt != nil {
-		l.Expires = timeOf(&metav1.Time{Time: rules.LeaseExpiry(lease.Status.BoundAt, lease.Spec.ExpireAfter.Value(), floor)})
+		Expires: timeOf(&metav1.Time{Time: rules.LeaseExpiry(lease.Status.BoundAt, lease.Spec.ExpireAfter.Value(), floor)}),
+		Held:    timeOf(lease.Status.HeldAt), Released: timeOf(lease.Status.ReleasedAt), MacPhase: macPhase(lease),
 	}
 	for _, slot := range lease.Status.Instances {
 		l.Slots = append(l.Slots, slot.Name)

@@ -52,8 +52,7 @@ func (f *feed) sync(ctx context.Context) error {
 	notice := ""
 	for _, namespace := range f.namespaces {
 		list, err := f.list(ctx, namespace, metav1.ListOptions{})
-		resource := f.resource
-		resource.Namespace = namespace
+		resource := f.resource.In(namespace)
 		if apierrors.IsForbidden(err) {
 			if notice == "" {
 				notice = resource.NotShown("list")

@@ -47,6 +47,10 @@ var (
 	Macs      = cmdutil.Resource{Name: "Macs", Resource: "macnodes", Group: rackv1alpha1.GroupName}
 	Leases    = cmdutil.Resource{Name: "Leases", Resource: "macnodeleases", Group: rackv1alpha1.GroupName, Namespaced: true}
 	Instances = cmdutil.Resource{Name: "Instances", Resource: "macosinstances", Group: instancev1alpha1.GroupName, Namespaced: true}
+	Records   = cmdutil.Resource{Name: "Records", Resource: "auditrecords", Group: rackv1alpha1.GroupName, Namespaced: true}
+
+	UsageReports      = cmdutil.Resource{Name: "Usage reports", Resource: "usagereports", Group: rackv1alpha1.GroupName, Namespaced: true}
+	ComplianceReports = cmdutil.Resource{Name: "Compliance reports", Resource: "compliancereports", Group: rackv1alpha1.GroupName}
 )
 
 // WithMacs adds all Macs.

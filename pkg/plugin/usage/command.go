@@ -14,6 +14,7 @@ import (
 
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
 	"macrack.io/macrack/pkg/plugin/cmdutil"
+	"macrack.io/macrack/pkg/plugin/fleet"
 )
 
 // windows are the names that completion offers; any other window works too.
@@ -109,18 +110,12 @@ func run(ctx context.Context, env *cmdutil.Env, o options) error {
 	return cmdutil.Print(env.Out, drawList(list.Items, o.all, env.Style()))
 }
 
-func resource(namespace string) cmdutil.Resource {
-	return cmdutil.Resource{
-		Name: "Usage reports", Resource: "usagereports", Group: rackv1alpha1.GroupName, Namespace: namespace, Namespaced: true,
-	}
-}
-
 // get returns the report on a window of the current namespace.
 func get(ctx context.Context, clients *cmdutil.Clients, window string) (*rackv1alpha1.UsageReport, error) {
 	report, err := clients.MacRack.RackV1alpha1().UsageReports(clients.Namespace).Get(ctx, window, metav1.GetOptions{})
 	switch {
 	case apierrors.IsForbidden(err):
-		return nil, resource(clients.Namespace).Explain("get", err)
+		return nil, fleet.UsageReports.In(clients.Namespace).Explain("get", err)
 	case err != nil:
 		return nil, fmt.Errorf("failed to read the report: %w", err)
 	}
@@ -138,7 +133,7 @@ func list(ctx context.Context, clients *cmdutil.Clients, o options) (*rackv1alph
 	}
 	list, err := clients.MacRack.RackV1alpha1().UsageReports(namespace).List(ctx, opts)
 	if err != nil {
-		return nil, resource(namespace).Explain("list", err)
+		return nil, fleet.UsageReports.In(namespace).Explain("list", err)
 	}
 	if o.window != "" && len(list.Items) == 0 {
 		// A list is also empty if the name is not a window. Only a single report is then an error.

@@ -13,6 +13,7 @@ import (
 
 	rackv1alpha1 "macrack.io/macrack/pkg/apis/rack/v1alpha1"
 	"macrack.io/macrack/pkg/plugin/cmdutil"
+	"macrack.io/macrack/pkg/plugin/fleet"
 )
 
 // last is the number of Events and records that are shown.
@@ -57,7 +58,7 @@ func eventTime(event *corev1.Event) time.Time {
 // readRecords adds the last records that match, of a namespace or of all namespaces. A serial
 // number restricts the search.
 func (e *Explanation) readRecords(ctx context.Context, c *cmdutil.Clients, namespace, serial string, matches func(*rackv1alpha1.AuditRecord) bool) error {
-	resource := cmdutil.Resource{Name: "Records", Resource: "auditrecords", Group: rackv1alpha1.GroupName, Namespace: namespace, Namespaced: true}
+	resource := fleet.Records.In(namespace)
 	opts := metav1.ListOptions{}
 	if serial != "" {
 		opts.FieldSelector = fields.Set{"chassis.serialNumber": serial}.String()
