@@ -49,14 +49,15 @@ func (v *Volumes) images() ([]attachedImage, error) {
 	return info.Images, nil
 }
 
-// detach detaches a disk image, if it is attached.
-func (v *Volumes) detach(image string) error {
-	images, err := v.images()
+// detach detaches the disk images that are attached.
+func (v *Volumes) detach(images ...string) error {
+	all, err := v.images()
 	if err != nil {
 		return err
 	}
-	for _, attached := range images {
-		if attached.Path != resolved(image) || len(attached.Entities) == 0 {
+	for _, attached := range all {
+		isOurs := func(image string) bool { return attached.Path == resolved(image) }
+		if !slices.ContainsFunc(images, isOurs) || len(attached.Entities) == 0 {
 			continue
 		}
 		whole := slices.MinFunc(attached.Entities, func(a, b systemEntity) int { return len(a.Device) - len(b.Device) })

@@ -107,10 +107,8 @@ func hideFromSpotlight(path string) {
 // detached first.
 func (v *Volumes) Erase(path string) error {
 	images := []string{path + newSuffix, path + imageSuffix}
-	for _, image := range images {
-		if err := v.detach(image); err != nil {
-			return err
-		}
+	if err := v.detach(images...); err != nil {
+		return err
 	}
 	if mounted, err := v.mounted(path); err != nil {
 		return err

@@ -219,36 +219,38 @@ func TestALongerTimeoutReplacesMachines(t *testing.T) {
 	}
 }
 
+// refuseLeases refuses all new leases, and returns the number of tries.
+func (w *world) refuseLeases(cause string) (tries *int) {
+	tries = new(int)
+	w.client.PrependReactor("create", "macnodeleases", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		*tries++
+		return true, nil, apierrors.NewForbidden(action.GetResource().GroupResource(), "ios-1", errors.New(cause))
+	})
+	return tries
+}
+
 func TestQuota(t *testing.T) {
 	w := newWorld(t, "")
-	tries := 0
-	w.client.PrependReactor("create", "macnodeleases", func(action clienttesting.Action) (bool, runtime.Object, error) {
-		tries++
-		return true, nil, apierrors.NewForbidden(action.GetResource().GroupResource(), "ios-1", errors.New("exceeded quota: macs, limited: count/macnodeleases.rack.macrack.io=1"))
-	})
+	tries := w.refuseLeases("exceeded quota: macs, limited: count/macnodeleases.rack.macrack.io=1")
 	w.source.jobs = 1
 	for range 59 {
 		w.step()
 	}
-	assert.Equal(t, 1, tries, "once a minute")
+	assert.Equal(t, 1, *tries, "once a minute")
 	w.step()
 	w.step()
-	assert.Equal(t, 2, tries)
+	assert.Equal(t, 2, *tries)
 	w.eventsContain("QuotaExceeded")
 }
 
 func TestALeaseThatIsRefused(t *testing.T) {
 	w := newWorld(t, "")
-	tries := 0
-	w.client.PrependReactor("create", "macnodeleases", func(action clienttesting.Action) (bool, runtime.Object, error) {
-		tries++
-		return true, nil, apierrors.NewForbidden(action.GetResource().GroupResource(), "ios-1", errors.New("no access"))
-	})
+	tries := w.refuseLeases("no access")
 	w.source.jobs = 1
 	for range 59 {
 		w.step()
 	}
-	assert.Equal(t, 1, tries, "once a minute")
+	assert.Equal(t, 1, *tries, "once a minute")
 	w.eventsContain("Warning LeaseRefused")
 }
 
